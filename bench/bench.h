@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the subcommands of kvcachebench share: exit codes, messages, and option values.
+ * One thread; every subcommand is one file with a cmd_<name>() in it.
+ */
+#ifndef BENCH_H
+#define BENCH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define BENCH_MUST_USE __attribute__((warn_unused_result))
+
+enum bench_exit {
+    BENCH_OK = 0,
+    BENCH_WRONG = 1,  /* it ran, and a byte that was read was not the byte that was stored */
+    BENCH_USAGE = 2,  /* the command line or the trace is wrong */
+    BENCH_DOWN = 3,   /* no daemon, or it went away */
+    BENCH_DENIED = 4, /* the daemon gives this uid no rights */
+    BENCH_FAILED = 5
+};
+
+struct bench_cmd {
+    const char *name;
+    const char *summary;
+    int (*run)(int argc, char **argv); /* returns enum bench_exit */
+};
+
+int cmd_replay(int argc, char **argv);
+int cmd_gen(int argc, char **argv);
+int cmd_store(int argc, char **argv);
+int cmd_load(int argc, char **argv);
+int cmd_lookup(int argc, char **argv);
+
+/* The subcommand's name, for messages. */
+void say_set_command(const char *name);
+/* "kvcachebench replay: TEXT" on stderr, past a progress line if one is being shown. */
+__attribute__((format(printf, 1, 2))) void say_error(const char *format, ...);
+/* The same, with the hint to --help; returns BENCH_USAGE. */
+__attribute__((format(printf, 1, 2))) int say_usage(const char *format, ...);
+/* The exit code that fits an error of the library. */
+int say_exit_code(int error);
+
+/* For what getopt_long answers with '?' or ':' (its table has `opterr` 0 and a leading ':'). */
+int opt_unknown(int c, char **argv);
+
+/* Option values. All return 0, or BENCH_USAGE after saying what is wrong with --NAME. */
+BENCH_MUST_USE int opt_bytes(const char *name, const char *text, uint64_t min, uint64_t max,
+                             uint64_t *ret);
+BENCH_MUST_USE int opt_count(const char *name, const char *text, uint64_t min, uint64_t max,
+                             uint64_t *ret);
+BENCH_MUST_USE int opt_seconds(const char *name, const char *text, double *ret);
+BENCH_MUST_USE int opt_number(const char *name, const char *text, double min, double max,
+                              double *ret);
+/* "64KiB,2MiB": up to `max` sizes. */
+BENCH_MUST_USE int opt_bytes_list(const char *name, const char *text, uint64_t *list, size_t max,
+                                  size_t *ret_n);
+
+uint64_t now_ns(void);
+
+#endif

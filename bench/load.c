@@ -1,0 +1,322 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "out.h"
+#include "pattern.h"
+#include "perf.h"
+#include "units.h"
+
+#define ARENA_BYTES   (2 * PERF_WORKING_SET)
+#define STAGING_BYTES (UINT64_C(128) << 20)
+#define BLOCK_TOKENS  16
+
+static const char help[] =
+    "Usage: kvcachebench load [OPTIONS]\n"
+    "\n"
+    "How fast cached blocks are read where they lie: lease a batch, read every byte, release it,\n"
+    "while the lease of the next batch is under way. 1 GiB of blocks, read round and round.\n"
+    "\n"
+    "  --compare           take turns with the same reader over private memory, and over a buffer\n"
+    "                      into which pread brings the blocks from a tmpfs file\n"
+    "  --block-bytes LIST  (default 64KiB,2MiB)\n"
+    "  --batch N           blocks in a request (default 32, and 16 from 1 MiB on)\n"
+    "  --seconds S         of one measurement (default 1)\n"
+    "  --pairs N           measurements of each, taking turns; medians are reported (default 5)\n"
+    "  --socket PATH       use the daemon that runs there; it must hold 1 GiB\n"
+    "  --daemon PATH       the daemon to start otherwise\n"
+    "  --json              one JSON object per line on stdout\n"
+    "\n"
+    "Example:\n"
+    "  kvcachebench load --compare --block-bytes 2MiB\n";
+
+struct load {
+    struct perf_session session;
+    const struct perf_args *args;
+    uint64_t block_bytes;
+    uint32_t batch;
+    uint64_t batches; /* in the working set */
+    uint64_t stream;
+    uint8_t *keys; /* of all of them */
+    uint8_t *memory;
+    uint8_t *warm;
+    int file;
+};
+
+static const uint8_t *keys_of(const struct load *l, uint64_t batch)
+{
+    return l->keys + batch * l->batch * KVC_KEY_BYTES;
+}
+
+static int store_batch(struct load *l, uint64_t batch)
+{
+    uint64_t offsets[KVC_STORE_MAX];
+    uint8_t statuses[KVC_STORE_MAX];
+    const uint8_t *keys = keys_of(l, batch);
+    for (uint32_t i = 0; i < l->batch; i++) {
+        offsets[i] = i * l->block_bytes;
+        pattern_fill(keys + (size_t)i * KVC_KEY_BYTES, l->session.staging + offsets[i],
+                     l->block_bytes);
+    }
+    struct kvc_blocks blocks = {.keys = keys, .n = l->batch};
+    int rc = kvc_store(l->session.ns, &blocks, offsets, NULL, 0, statuses);
+    return rc < 0 ? perf_fail(&l->session, rc, "store") : perf_statuses(statuses, l->batch);
+}
+
+static int acquire_begin(struct load *l, uint64_t batch, struct kvc_op **ret_op)
+{
+    struct kvc_seq seq = {.tokens = l->batch * BLOCK_TOKENS,
+                          .group = {{.keys = keys_of(l, batch), .n = l->batch}}};
+    int rc = kvc_acquire_begin(l->session.ns, &seq, NULL, ret_op);
+    return rc < 0 ? perf_fail(&l->session, rc, "acquire") : 0;
+}
+
+static int acquire_end(struct load *l, struct kvc_op **op, struct kvc_hold **ret_hold)
+{
+    int rc = kvc_wait(op, NULL, ret_hold, NULL);
+    if (rc < 0)
+        return perf_fail(&l->session, rc, "acquire");
+    if ((*ret_hold)->group[0].n == l->batch)
+        return 0;
+    say_error("only %u of %u blocks are cached; give the daemon room for 1 GiB of them",
+              (*ret_hold)->group[0].n, l->batch);
+    kvc_release(l->session.kvc, ret_hold);
+    return BENCH_FAILED;
+}
+
+static int release(struct load *l, struct kvc_hold **hold)
+{
+    int rc = kvc_hold_check(*hold);
+    kvc_release(l->session.kvc, hold);
+    return rc < 0 ? perf_fail(&l->session, rc, "reading a block under lease") : 0;
+}
+
+static int run_ours(void *ctx, double seconds, double *ret_value)
+{
+    struct load *l = ctx;
+    uint64_t begun = now_ns(), until = begun + (uint64_t)(seconds * 1e9);
+    uint64_t done = 0, sum = 0;
+    struct kvc_op *next = NULL;
+    int rc = acquire_begin(l, 0, &next);
+    while (rc == 0 && (done == 0 || now_ns() < until)) {
+        struct kvc_hold *hold;
+        rc = acquire_end(l, &next, &hold);
+        if (rc != 0)
+            break;
+        done++;
+        rc = acquire_begin(l, done % l->batches, &next);
+        for (uint32_t i = 0; i < l->batch; i++)
+            sum += perf_read(hold->group[0].block[i].data, l->block_bytes);
+        int stale = release(l, &hold);
+        rc = rc != 0 ? rc : stale;
+    }
+    *ret_value = (double)(done * l->batch * l->block_bytes) / ((double)(now_ns() - begun) * 1e-9);
+    perf_keep(sum);
+    struct kvc_hold *hold;
+    if (next && rc == 0 && (rc = acquire_end(l, &next, &hold)) == 0)
+        kvc_release(l->session.kvc, &hold);
+    return rc;
+}
+
+static int run_plain_read(void *ctx, double seconds, double *ret_value)
+{
+    struct load *l = ctx;
+    uint64_t begun = now_ns(), until = begun + (uint64_t)(seconds * 1e9);
+    uint64_t done = 0, sum = 0;
+    for (; now_ns() < until; done++) {
+        const uint8_t *batch = l->memory + done % l->batches * l->batch * l->block_bytes;
+        for (uint32_t i = 0; i < l->batch; i++)
+            sum += perf_read(batch + i * l->block_bytes, l->block_bytes);
+    }
+    *ret_value = (double)(done * l->batch * l->block_bytes) / ((double)(now_ns() - begun) * 1e-9);
+    perf_keep(sum);
+    return 0;
+}
+
+static int run_pread(void *ctx, double seconds, double *ret_value)
+{
+    struct load *l = ctx;
+    uint64_t begun = now_ns(), until = begun + (uint64_t)(seconds * 1e9);
+    uint64_t done = 0, sum = 0;
+    for (; now_ns() < until; done++) {
+        uint64_t at = done % l->batches * l->batch * l->block_bytes;
+        for (uint32_t i = 0; i < l->batch; i++) {
+            ssize_t n = pread(l->file, l->warm, l->block_bytes, (off_t)(at + i * l->block_bytes));
+            if (n != (ssize_t)l->block_bytes) {
+                say_error("pread: %s", n < 0 ? strerror(errno) : "short read");
+                return BENCH_FAILED;
+            }
+            sum += perf_read(l->warm, l->block_bytes);
+        }
+    }
+    *ret_value = (double)(done * l->batch * l->block_bytes) / ((double)(now_ns() - begun) * 1e-9);
+    perf_keep(sum);
+    return 0;
+}
+
+/* Every byte, once, before anything is measured; this also maps all chunks. */
+static int check_all(struct load *l)
+{
+    for (uint64_t batch = 0; batch < l->batches; batch++) {
+        struct kvc_op *op;
+        struct kvc_hold *hold;
+        int rc = acquire_begin(l, batch, &op);
+        if (rc == 0)
+            rc = acquire_end(l, &op, &hold);
+        if (rc != 0)
+            return rc;
+        uint64_t wrong = 0;
+        for (uint32_t i = 0; i < l->batch; i++)
+            wrong += pattern_wrong_bytes(keys_of(l, batch) + (size_t)i * KVC_KEY_BYTES,
+                                         hold->group[0].block[i].data, l->block_bytes);
+        rc = release(l, &hold);
+        if (rc != 0)
+            return rc;
+        if (wrong) {
+            say_error("%" PRIu64 " bytes of a batch are not what was stored", wrong);
+            return BENCH_WRONG;
+        }
+    }
+    return 0;
+}
+
+static int make_rivals(struct load *l)
+{
+    uint64_t bytes = l->batches * l->batch * l->block_bytes;
+    l->memory = perf_private_memory(bytes);
+    l->warm = perf_private_memory(l->block_bytes);
+    /* A memfd is a file on tmpfs that has no name. */
+    uint8_t *file = perf_shared_memory(bytes, &l->file);
+    if (!l->memory || !l->warm || !file)
+        return BENCH_FAILED;
+    for (uint64_t i = 0; i < l->batches * l->batch; i++)
+        pattern_fill(l->keys + i * KVC_KEY_BYTES, l->memory + i * l->block_bytes, l->block_bytes);
+    memcpy(file, l->memory, bytes);
+    munmap(file, bytes);
+    return 0;
+}
+
+static void drop_rivals(struct load *l)
+{
+    if (l->memory)
+        munmap(l->memory, l->batches * l->batch * l->block_bytes);
+    if (l->warm)
+        munmap(l->warm, l->block_bytes);
+    if (l->file >= 0)
+        close(l->file);
+    l->memory = l->warm = NULL;
+    l->file = -1;
+}
+
+static void report_json(const struct load *l, const struct perf_side *ours,
+                        const struct perf_side *limit, const char *against)
+{
+    struct out_metric line = {.bench = "load",
+                              .keys = {{.key = "block_bytes", .number = l->block_bytes},
+                                       {.key = "batch", .number = l->batch},
+                                       {.key = against ? "against" : NULL, .text = against}},
+                              .metric = "load_bytes_per_s",
+                              .value = ours->value,
+                              .unit = "B/s"};
+    if (limit) {
+        line.limit_what = limit->what;
+        line.limit = limit->value;
+        line.ratio = ours->value / limit->value;
+    }
+    out_json(&line);
+}
+
+static void report(const struct load *l, const struct perf_side *sides)
+{
+    bool compare = l->args->compare;
+    if (l->args->json) {
+        report_json(l, &sides[0], compare ? &sides[1] : NULL, NULL);
+        if (compare)
+            report_json(l, &sides[0], &sides[2], sides[2].what);
+        return;
+    }
+    char size[UNITS_TEXT_BYTES], rate[UNITS_TEXT_BYTES];
+    printf("  load %10s x %-4u %14s", units_format_bytes(l->block_bytes, size), l->batch,
+           units_format_rate((uint64_t)sides[0].value, rate));
+    for (size_t i = 1; compare && i < 3; i++)
+        printf("   %s %14s   ratio %.2f", sides[i].what,
+               units_format_rate((uint64_t)sides[i].value, rate), sides[0].value / sides[i].value);
+    putchar('\n');
+}
+
+static int fill(struct load *l)
+{
+    uint64_t blocks = l->batches * l->batch;
+    l->keys = malloc(blocks * KVC_KEY_BYTES);
+    if (!l->keys) {
+        say_error("out of memory");
+        return BENCH_FAILED;
+    }
+    for (uint64_t i = 0; i < blocks; i++)
+        perf_key(l->stream, i, l->keys + i * KVC_KEY_BYTES);
+    int rc = perf_namespace(&l->session, l->block_bytes);
+    for (uint64_t batch = 0; rc == 0 && batch < l->batches; batch++)
+        rc = store_batch(l, batch);
+    return rc;
+}
+
+static int one_size(struct load *l, uint64_t block_bytes)
+{
+    struct perf_side sides[3] = {{.run = run_ours},
+                                 {.what = "plain read", .run = run_plain_read},
+                                 {.what = "tmpfs_pread", .run = run_pread}};
+    l->block_bytes = block_bytes;
+    l->batch = (uint32_t)perf_batch(l->args, block_bytes);
+    uint64_t batch_bytes = l->batch * block_bytes;
+    l->batches = (PERF_WORKING_SET + batch_bytes - 1) / batch_bytes;
+    l->stream++;
+    if (batch_bytes > STAGING_BYTES || block_bytes % 64)
+        return say_usage("a batch of %u blocks of %" PRIu64
+                         " bytes: blocks must be multiples of 64 "
+                         "bytes and a batch at most 128 MiB; use another --batch",
+                         l->batch, block_bytes);
+    int rc = fill(l);
+    if (rc == 0)
+        rc = check_all(l);
+    if (rc == 0 && l->args->compare)
+        rc = make_rivals(l);
+    if (rc == 0)
+        rc = perf_rounds(l->args, l, sides, l->args->compare ? 3 : 1);
+    if (rc == 0)
+        report(l, sides);
+    drop_rivals(l);
+    free(l->keys);
+    l->keys = NULL;
+    return rc;
+}
+
+int cmd_load(int argc, char **argv)
+{
+    struct perf_args args = {.bench = "load",
+                             .seconds = 1,
+                             .pairs = 5,
+                             .sizes = {64 << 10, 2 << 20},
+                             .n_sizes = 2,
+                             .depth = 1};
+    int rc = perf_parse(argc, argv, help, &args);
+    if (rc != 0)
+        return rc < 0 ? BENCH_OK : rc;
+    struct rig_options options = {.socket = args.socket, .daemon_path = args.daemon_path};
+    rig_set(&options, "host.limit=%" PRIu64, ARENA_BYTES);
+    rig_set(&options, "staging.session_max=%" PRIu64, STAGING_BYTES);
+    rig_set(&options, "staging.total=%" PRIu64, STAGING_BYTES);
+    rig_set(&options, "log.level=warn");
+    struct load l = {.args = &args, .file = -1};
+    rc = perf_open(&options, STAGING_BYTES, &l.session);
+    if (rc != 0)
+        return rc;
+    for (size_t i = 0; rc == 0 && i < args.n_sizes; i++)
+        rc = one_size(&l, args.sizes[i]);
+    perf_close(&l.session);
+    return rc;
+}

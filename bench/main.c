@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+#include <string.h>
+
+#include "bench.h"
+
+static const struct bench_cmd commands[] = {
+    {"replay", "replay a request trace, check every byte of every hit", cmd_replay},
+    {"gen", "write a trace of generated conversations", cmd_gen},
+    {"store", "bytes per second from staging into the cache", cmd_store},
+    {"load", "bytes per second read in place from the cache", cmd_load},
+    {"lookup", "round trips and rate of lookups", cmd_lookup},
+};
+
+static void print_help(FILE *to)
+{
+    fputs("Usage: kvcachebench COMMAND [OPTIONS]\n\n"
+          "Measures kvcache-daemon, and checks what it serves.\n\nCommands:\n",
+          to);
+    for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
+        fprintf(to, "  %-8s %s\n", commands[i].name, commands[i].summary);
+    fputs(
+        "\n'kvcachebench COMMAND --help' explains one of them. Without --socket PATH each starts\n"
+        "a daemon of its own in a private directory and ends it again.\n\n"
+        "Examples:\n"
+        "  kvcachebench replay conversation_trace.jsonl --workers 2 --capacity 10%\n"
+        "  kvcachebench store --compare --json\n",
+        to);
+}
+
+int main(int argc, char **argv)
+{
+    const char *name = argc > 1 ? argv[1] : "";
+    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0) {
+        print_help(stdout);
+        return BENCH_OK;
+    }
+    if (strcmp(name, "--version") == 0) {
+        puts("kvcachebench 0.1.0");
+        return BENCH_OK;
+    }
+    for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++) {
+        if (strcmp(name, commands[i].name) == 0) {
+            say_set_command(name);
+            return commands[i].run(argc - 1, argv + 1);
+        }
+    }
+    if (name[0] == '\0') {
+        print_help(stderr);
+    } else {
+        say_error("no command '%s'", name);
+        fputs("Try 'kvcachebench --help'.\n", stderr);
+    }
+    return BENCH_USAGE;
+}

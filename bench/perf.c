@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "out.h"
+#include "perf.h"
+#include "progress.h"
+
+static int take_option(struct perf_args *args, int c, char **argv, bool sizes_are_keys)
+{
+    switch (c) {
+    case 'j':
+        args->json = true;
+        return 0;
+    case 'c':
+        args->compare = true;
+        return 0;
+    case 'S':
+        return opt_seconds("seconds", optarg, &args->seconds);
+    case 'p':
+        return opt_count("pairs", optarg, 1, PERF_PAIRS_MAX, &args->pairs);
+    case 'b':
+        if (sizes_are_keys)
+            return say_usage("--block-bytes is not for this command");
+        return opt_bytes_list("block-bytes", optarg, args->sizes, PERF_SIZES_MAX, &args->n_sizes);
+    case 'k':
+        if (!sizes_are_keys)
+            return say_usage("--keys is not for this command");
+        args->n_sizes = 1;
+        return opt_count("keys", optarg, 1, 4096, &args->sizes[0]);
+    case 'B':
+        return opt_count("batch", optarg, 1, KVC_STORE_MAX, &args->batch);
+    case 'q':
+        return opt_count("depth", optarg, 1, 64, &args->depth);
+    case 's':
+        args->socket = optarg;
+        return 0;
+    case 'd':
+        args->daemon_path = optarg;
+        return 0;
+    default:
+        return opt_unknown(c, argv);
+    }
+}
+
+int perf_parse(int argc, char **argv, const char *help, struct perf_args *args)
+{
+    static const struct option options[] = {{"json", no_argument, NULL, 'j'},
+                                            {"compare", no_argument, NULL, 'c'},
+                                            {"seconds", required_argument, NULL, 'S'},
+                                            {"pairs", required_argument, NULL, 'p'},
+                                            {"block-bytes", required_argument, NULL, 'b'},
+                                            {"keys", required_argument, NULL, 'k'},
+                                            {"batch", required_argument, NULL, 'B'},
+                                            {"depth", required_argument, NULL, 'q'},
+                                            {"socket", required_argument, NULL, 's'},
+                                            {"daemon", required_argument, NULL, 'd'},
+                                            {"help", no_argument, NULL, 'h'},
+                                            {0}};
+    bool sizes_are_keys = strcmp(args->bench, "lookup") == 0;
+    int c;
+    opterr = 0;
+    while ((c = getopt_long(argc, argv, ":h", options, NULL)) != -1) {
+        if (c == 'h') {
+            fputs(help, stdout);
+            return -1;
+        }
+        int rc = take_option(args, c, argv, sizes_are_keys);
+        if (rc != 0)
+            return rc;
+    }
+    return optind < argc ? say_usage("'%s' is not understood", argv[optind]) : 0;
+}
+
+uint64_t perf_batch(const struct perf_args *args, uint64_t block_bytes)
+{
+    if (args->batch)
+        return args->batch;
+    return block_bytes >= (1u << 20) ? 16 : 32;
+}
+
+int perf_rounds(const struct perf_args *args, void *ctx, struct perf_side *sides, size_t n_sides)
+{
+    double values[PERF_SIDES_MAX][PERF_PAIRS_MAX];
+    for (size_t round = 0; round < args->pairs; round++) {
+        for (size_t i = 0; i < n_sides; i++) {
+            size_t side = round % 2 ? n_sides - 1 - i : i;
+            progress_show(true, "%s: round %zu of %llu, %s", args->bench, round + 1,
+                          (unsigned long long)args->pairs,
+                          sides[side].what ? sides[side].what : "ours");
+            int rc = sides[side].run(ctx, args->seconds, &values[side][round]);
+            if (rc != 0)
+                return rc;
+        }
+    }
+    progress_clear();
+    for (size_t i = 0; i < n_sides; i++)
+        sides[i].value = out_median(values[i], args->pairs);
+    return 0;
+}
+
+int perf_fail(const struct perf_session *session, int error, const char *call)
+{
+    const char *text = kvc_last_error(session->kvc);
+    say_error("%s: %s: %s", call, kvc_error_name(error), text[0] ? text : kvc_error_text(error));
+    return say_exit_code(error);
+}
+
+int perf_statuses(const uint8_t *statuses, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        if (statuses[i] != KVC_ST_OK) {
+            say_error("block %u of a batch was not stored: %s", i,
+                      kvc_error_text(-1000 - statuses[i]));
+            return BENCH_FAILED;
+        }
+    }
+    return 0;
+}
+
+int perf_open(const struct rig_options *options, uint64_t staging_bytes,
+              struct perf_session *ret_session)
+{
+    struct perf_session session = {0};
+    int rc = rig_start(options, &session.rig);
+    if (rc != 0)
+        return rc;
+    struct kvc_options open = {.socket = rig_socket(session.rig),
+                               .name = "kvcachebench",
+                               .staging_bytes = staging_bytes,
+                               .timeout_ms = 60000,
+                               .must_connect = true};
+    rc = kvc_open(&open, &session.kvc);
+    if (rc < 0) {
+        rc = perf_fail(&session, rc, "connecting");
+        perf_close(&session);
+        return rc;
+    }
+    session.staging = kvc_staging(session.kvc, &session.staging_bytes);
+    if (staging_bytes && (!session.staging || session.staging_bytes < staging_bytes)) {
+        say_error("the daemon grants less staging than the %llu bytes that are needed; raise its "
+                  "staging.session_max",
+                  (unsigned long long)staging_bytes);
+        perf_close(&session);
+        return BENCH_FAILED;
+    }
+    *ret_session = session;
+    return 0;
+}
+
+int perf_namespace(struct perf_session *session, uint64_t block_bytes)
+{
+    char extra[64];
+    snprintf(extra, sizeof(extra), "run %llx.%u", (unsigned long long)now_ns(),
+             session->namespaces++);
+    struct kvc_ns_spec spec = {
+        .model = "kvcachebench",
+        .dtype = "bf16",
+        .layout = "opaque",
+        .position = "rope",
+        .attention = "causal",
+        .extra = extra,
+        .layers = 1,
+        .kv_heads = 1,
+        .head_size = 64,
+        .groups = 1,
+        .group = {
+            {.block_tokens = 16, .block_bytes = (uint32_t)block_bytes, .rule = KVC_RULE_FULL}}};
+    int rc = kvc_ns_open(session->kvc, &spec, &session->ns);
+    return rc < 0 ? perf_fail(session, rc, "opening a namespace") : 0;
+}
+
+void perf_close(struct perf_session *session)
+{
+    kvc_close(&session->kvc);
+    rig_stop(&session->rig);
+}
+
+static uint64_t mix(uint64_t x)
+{
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    return x ^ (x >> 31);
+}
+
+void perf_key(uint64_t stream, uint64_t index, uint8_t key[KVC_KEY_BYTES])
+{
+    uint64_t words[4] = {mix(stream * 0x9e3779b97f4a7c15u + index), mix(index ^ ~stream), stream,
+                         index};
+    memcpy(key, words, sizeof(words));
+}
+
+void *perf_shared_memory(uint64_t bytes, int *ret_fd)
+{
+    int fd = memfd_create("kvcachebench", MFD_CLOEXEC);
+    void *at = MAP_FAILED;
+    if (fd >= 0 && ftruncate(fd, (off_t)bytes) == 0)
+        at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
+    if (at == MAP_FAILED) {
+        say_error("%llu bytes of shared memory: %s", (unsigned long long)bytes, strerror(errno));
+        if (fd >= 0)
+            close(fd);
+        return NULL;
+    }
+    if (ret_fd)
+        *ret_fd = fd;
+    else
+        close(fd);
+    return at;
+}
+
+void *perf_private_memory(uint64_t bytes)
+{
+    void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE,
+                    -1, 0);
+    if (at == MAP_FAILED) {
+        say_error("%llu bytes of memory: %s", (unsigned long long)bytes, strerror(errno));
+        return NULL;
+    }
+    return at;
+}
+
+/* Four sums, so that neither the additions' latency nor their order is what limits it. */
+__attribute__((noinline)) uint64_t perf_read(const void *from, uint64_t bytes)
+{
+    const uint64_t *words = from;
+    uint64_t sum[4] = {0};
+    uint64_t n = bytes / sizeof(*words);
+    uint64_t i = 0;
+    for (; i + 4 <= n; i += 4) {
+        sum[0] += words[i];
+        sum[1] += words[i + 1];
+        sum[2] += words[i + 2];
+        sum[3] += words[i + 3];
+    }
+    for (; i < n; i++)
+        sum[0] += words[i];
+    const uint8_t *rest = (const uint8_t *)(words + n);
+    for (uint64_t j = 0; j < bytes % sizeof(*words); j++)
+        sum[1] += rest[j];
+    return sum[0] + sum[1] + sum[2] + sum[3];
+}
+
+void perf_keep(uint64_t value)
+{
+    __asm__ volatile("" : : "r"(value) : "memory");
+}

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the benchmarks that compare have in common: their options, memory to compare with, and
+ * rounds in which ours and the limits take turns, so that a machine that slows down slows all.
+ */
+#ifndef BENCH_PERF_H
+#define BENCH_PERF_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <kvcache/kvcache.h>
+
+#include "bench.h"
+#include "rig.h"
+
+#define PERF_SIZES_MAX 16
+#define PERF_SIDES_MAX 4
+#define PERF_PAIRS_MAX 101
+/* Larger than any processor's cache share that matters here. */
+#define PERF_WORKING_SET (UINT64_C(1) << 30)
+
+struct perf_args {
+    const char *bench;
+    const char *socket;
+    const char *daemon_path;
+    bool json, compare;
+    double seconds; /* of one measurement */
+    uint64_t pairs;
+    uint64_t sizes[PERF_SIZES_MAX]; /* block bytes, or keys of a lookup */
+    size_t n_sizes;
+    uint64_t batch; /* blocks; 0 = the default for the size */
+    uint64_t depth; /* requests in flight */
+};
+
+/* Presets hold the defaults. 0, an enum bench_exit, or -1 when the help was printed. */
+BENCH_MUST_USE int perf_parse(int argc, char **argv, const char *help, struct perf_args *args);
+uint64_t perf_batch(const struct perf_args *args, uint64_t block_bytes);
+
+/* One thing that is measured: `run` works for about `seconds` and returns a rate or a time. */
+struct perf_side {
+    const char *what;                                         /* "memcpy"; NULL for ours */
+    int (*run)(void *ctx, double seconds, double *ret_value); /* 0 or an enum bench_exit */
+    double value;                                             /* result: the median */
+};
+/* Side 0 is ours. Each round runs all sides, forth in even rounds and back in odd ones. */
+BENCH_MUST_USE int perf_rounds(const struct perf_args *args, void *ctx, struct perf_side *sides,
+                               size_t n_sides);
+
+/* A session on a rig that was started with `options`, and a namespace of blocks of this size. */
+struct perf_session {
+    struct rig *rig;
+    struct kvc *kvc;
+    struct kvc_ns *ns;
+    uint8_t *staging;
+    uint64_t staging_bytes;
+    uint32_t namespaces;
+};
+BENCH_MUST_USE int perf_open(const struct rig_options *options, uint64_t staging_bytes,
+                             struct perf_session *ret_session);
+BENCH_MUST_USE int perf_namespace(struct perf_session *session, uint64_t block_bytes);
+void perf_close(struct perf_session *session);
+/* Says what a call of the library failed with; returns the fitting enum bench_exit. */
+int perf_fail(const struct perf_session *session, int error, const char *call);
+/* All statuses are OK, or BENCH_FAILED after saying which is not. */
+BENCH_MUST_USE int perf_statuses(const uint8_t *statuses, uint32_t n);
+
+/* A key that no other (stream, index) gives. */
+void perf_key(uint64_t stream, uint64_t index, uint8_t key[KVC_KEY_BYTES]);
+
+/* Pages touched. NULL after saying why. */
+void *perf_shared_memory(uint64_t bytes, int *ret_fd);
+void *perf_private_memory(uint64_t bytes);
+/* Reads every byte; the same function for everything that is compared. */
+uint64_t perf_read(const void *from, uint64_t bytes);
+/* Keeps a result of perf_read alive. */
+void perf_keep(uint64_t value);
+
+#endif

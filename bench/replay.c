@@ -1,0 +1,326 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <kvcache/kvcache.h>
+
+#include "capacity.h"
+#include "replay.h"
+#include "replay_report.h"
+#include "rig.h"
+#include "units.h"
+
+enum { BATCH_BYTES = 16 << 20, BATCH_BLOCKS_MAX = 256, SLOTS_PER_CHUNK = 16, INDEX_SPARE = 65536 };
+
+#define CHUNK_MIN (UINT64_C(2) << 20)
+#define CHUNK_MAX (UINT64_C(1) << 30)
+
+static const char help[] =
+    "Usage: kvcachebench replay TRACE [OPTIONS]\n"
+    "\n"
+    "Replays a request trace (Mooncake's JSONL form) against a daemon. For each request a worker\n"
+    "finds the longest cached prefix, reads it in place, compares every byte with what was "
+    "stored,\n"
+    "and stores the rest. Contents follow from the keys, so every byte is known.\n"
+    "\n"
+    "  --workers N         worker processes; requests are dealt in turn (default 1)\n"
+    "  --policy P          eviction policy: lru, or the daemon's default (default)\n"
+    "  --capacity LIST     host memory: a share of the trace's unique blocks (5%), a size (4GiB)\n"
+    "                      or '2000 blocks'; a list is a sweep (default 10%)\n"
+    "  --block-bytes SIZE  payload of a block (default 4KiB)\n"
+    "  --model NAME        take the size from a model's KV shape instead; see below\n"
+    "  --block-tokens N    tokens that one hash id of the trace stands for (default 512)\n"
+    "  --requests N        only the first N requests\n"
+    "  --wait              wait for blocks that another worker is storing\n"
+    "  --prefill-us-per-token X   what computing a token costs, for the time saved (default 40,\n"
+    "                      a rate of 25,000 prompt tokens a second; an assumption: give yours)\n"
+    "  --socket PATH       use the daemon that runs there, at the capacity that it has\n"
+    "  --daemon PATH       the daemon to start otherwise (default: beside this program)\n"
+    "  --json              one JSON object per line on stdout, nothing else there\n"
+    "\n"
+    "Exit codes: 0 good, 1 wrong bytes were read, 2 usage, 3 no daemon, 4 denied, 5 other.\n"
+    "\n"
+    "Examples:\n"
+    "  kvcachebench replay conversation_trace.jsonl --capacity 1%,5%,10%\n"
+    "  kvcachebench replay talks.jsonl --workers 2 --model qwen2.5-7b --capacity 8GiB\n";
+
+struct args {
+    const char *path;
+    const char *policy;
+    const char *socket;
+    const char *daemon_path;
+    const struct model *model;
+    struct capacity capacity[CAPACITY_LIST_MAX];
+    size_t n_capacities; /* 0 = --capacity was not given */
+    uint64_t workers, block_bytes, block_tokens, requests;
+    double prefill_us_per_token;
+    bool wait, json, has_block_bytes;
+};
+
+static void print_help(void)
+{
+    fputs(help, stdout);
+    puts("\nModels (bytes of KV per token, 16 bits):");
+    for (unsigned i = 0; model_at(i); i++) {
+        char size[UNITS_TEXT_BYTES];
+        printf("  %-16s %s\n", model_at(i)->name,
+               units_format_bytes(model_bytes_per_token(model_at(i)), size));
+    }
+}
+
+static int take_capacity(struct args *args, const char *text)
+{
+    char why[CAPACITY_WHY_BYTES];
+    if (capacity_parse_list(text, why, args->capacity, &args->n_capacities) < 0)
+        return say_usage("--capacity: %s", why);
+    return 0;
+}
+
+static int take_model(struct args *args, const char *name)
+{
+    args->model = model_by_name(name);
+    return args->model ? 0 : say_usage("--model %s: not known; --help lists the models", name);
+}
+
+static int take_option(struct args *args, int c, char **argv)
+{
+    switch (c) {
+    case 'w':
+        return opt_count("workers", optarg, 1, REPLAY_WORKERS_MAX, &args->workers);
+    case 'p':
+        args->policy = optarg;
+        return 0;
+    case 'c':
+        return take_capacity(args, optarg);
+    case 'b':
+        args->has_block_bytes = true;
+        return opt_bytes("block-bytes", optarg, 1, KVC_BLOCK_BYTES_MAX, &args->block_bytes);
+    case 'm':
+        return take_model(args, optarg);
+    case 't':
+        return opt_count("block-tokens", optarg, 1, KVC_BLOCK_TOKENS_MAX, &args->block_tokens);
+    case 'n':
+        return opt_count("requests", optarg, 1, UINT32_MAX, &args->requests);
+    case 'W':
+        args->wait = true;
+        return 0;
+    case 'u':
+        return opt_number("prefill-us-per-token", optarg, 0, 1e6, &args->prefill_us_per_token);
+    case 's':
+        args->socket = optarg;
+        return 0;
+    case 'd':
+        args->daemon_path = optarg;
+        return 0;
+    case 'j':
+        args->json = true;
+        return 0;
+    default:
+        return opt_unknown(c, argv);
+    }
+}
+
+/* What no single option can say. */
+static int check_args(struct args *args)
+{
+    if (args->model && args->has_block_bytes)
+        return say_usage("--model and --block-bytes both say how large a block is; give one");
+    if (args->socket && args->n_capacities)
+        return say_usage("the daemon at %s has its own capacity; leave --capacity away, or leave "
+                         "--socket away and a private daemon is started",
+                         args->socket);
+    if (args->socket && strcmp(args->policy, "default") != 0)
+        return say_usage("the daemon at %s has its own policy; leave --policy away", args->socket);
+    if (args->model)
+        args->block_bytes = model_bytes_per_token(args->model) * args->block_tokens;
+    if (args->block_bytes > KVC_BLOCK_BYTES_MAX)
+        return say_usage("a block of %" PRIu64 " bytes is above the limit of %u; use fewer "
+                         "--block-tokens",
+                         args->block_bytes, KVC_BLOCK_BYTES_MAX);
+    char why[CAPACITY_WHY_BYTES];
+    if (!args->socket && args->n_capacities == 0 &&
+        capacity_parse_list("10%", why, args->capacity, &args->n_capacities) < 0)
+        return say_usage("%s", why);
+    return 0;
+}
+
+/* 0, an enum bench_exit, or -1 when --help was printed. */
+static int parse_args(int argc, char **argv, struct args *ret_args)
+{
+    static const struct option options[] = {{"workers", required_argument, NULL, 'w'},
+                                            {"policy", required_argument, NULL, 'p'},
+                                            {"capacity", required_argument, NULL, 'c'},
+                                            {"block-bytes", required_argument, NULL, 'b'},
+                                            {"model", required_argument, NULL, 'm'},
+                                            {"block-tokens", required_argument, NULL, 't'},
+                                            {"requests", required_argument, NULL, 'n'},
+                                            {"wait", no_argument, NULL, 'W'},
+                                            {"prefill-us-per-token", required_argument, NULL, 'u'},
+                                            {"socket", required_argument, NULL, 's'},
+                                            {"daemon", required_argument, NULL, 'd'},
+                                            {"json", no_argument, NULL, 'j'},
+                                            {"help", no_argument, NULL, 'h'},
+                                            {0}};
+    int c;
+    opterr = 0;
+    while ((c = getopt_long(argc, argv, ":h", options, NULL)) != -1) {
+        if (c == 'h') {
+            print_help();
+            return -1;
+        }
+        int rc = take_option(ret_args, c, argv);
+        if (rc != 0)
+            return rc;
+    }
+    if (optind == argc)
+        return say_usage("which trace? Give a file, or make one with 'kvcachebench gen'");
+    if (optind + 1 < argc)
+        return say_usage("one trace at a time; '%s' is too much", argv[optind + 1]);
+    ret_args->path = argv[optind];
+    return check_args(ret_args);
+}
+
+/* At least 16 slots in a chunk, and enough chunks that a small capacity is reached exactly. */
+static uint64_t chunk_bytes(uint64_t slot, uint64_t limit)
+{
+    uint64_t chunk = CHUNK_MIN;
+    while (chunk < CHUNK_MAX && (chunk < SLOTS_PER_CHUNK * slot || chunk < limit / 64))
+        chunk *= 2;
+    return chunk;
+}
+
+static uint32_t batch_blocks(uint64_t block_bytes, uint64_t capacity)
+{
+    uint64_t n = BATCH_BYTES / block_bytes;
+    if (n > BATCH_BLOCKS_MAX)
+        n = BATCH_BLOCKS_MAX;
+    /* Blocks being stored cannot be evicted: two batches must be a small part of the cache. */
+    if (capacity && n > capacity / 8)
+        n = capacity / 8;
+    return n ? (uint32_t)n : 1;
+}
+
+static void configure(const struct args *args, uint64_t blocks, const struct replay_plan *plan,
+                      struct rig_options *ret_options)
+{
+    uint64_t slot = capacity_slot_bytes(args->block_bytes);
+    uint64_t limit = blocks * slot;
+    uint64_t staging = 2 * (uint64_t)plan->batch_blocks * (args->block_bytes + 64);
+    ret_options->daemon_path = args->daemon_path;
+    rig_set(ret_options, "host.limit=%" PRIu64, limit);
+    rig_set(ret_options, "host.chunk=%" PRIu64, chunk_bytes(slot, limit));
+    rig_set(ret_options, "staging.session_max=%" PRIu64, staging);
+    rig_set(ret_options, "staging.total=%" PRIu64, staging * plan->workers);
+    /* Neither the index nor what one session may lease is what the capacity is about. */
+    rig_set(ret_options, "index.blocks=%" PRIu64, blocks + blocks / 4 + INDEX_SPARE);
+    rig_set(ret_options, "limits.lease_bytes=%" PRIu64, limit);
+    rig_set(ret_options, "log.level=warn");
+    if (strcmp(args->policy, "default") != 0)
+        rig_set(ret_options, "policy.eviction=%s", args->policy);
+}
+
+static int run_case(const struct args *args, const struct trace *trace,
+                    const struct capacity *capacity, uint64_t unique, struct replay_result *ret)
+{
+    uint64_t blocks = capacity ? capacity_blocks(capacity, unique, args->block_bytes) : 0;
+    struct replay_plan plan = {.trace = trace,
+                               .model = args->model,
+                               .workers = (uint32_t)args->workers,
+                               .block_tokens = (uint32_t)args->block_tokens,
+                               .block_bytes = (uint32_t)args->block_bytes,
+                               .batch_blocks = batch_blocks(args->block_bytes, blocks),
+                               .run = now_ns(),
+                               .wait = args->wait};
+    struct rig_options options = {.socket = args->socket};
+    if (capacity && blocks * capacity_slot_bytes(args->block_bytes) < CHUNK_MIN)
+        return say_usage("--capacity %s is %" PRIu64
+                         " blocks; a daemon has at least 2 MiB: ask for "
+                         "more, or for larger blocks",
+                         capacity->text, blocks);
+    if (capacity)
+        configure(args, blocks, &plan, &options);
+    *ret = (struct replay_result){.capacity = capacity ? capacity->text : "daemon",
+                                  .policy = args->policy,
+                                  .capacity_blocks = blocks,
+                                  .workers = plan.workers,
+                                  .block_bytes = plan.block_bytes,
+                                  .prefill_us_per_token = args->prefill_us_per_token};
+    struct rig *rig;
+    int rc = rig_start(&options, &rig);
+    if (rc != 0)
+        return rc;
+    plan.socket = rig_socket(rig);
+    rc = replay_run(&plan, rig, ret->capacity, &ret->tally, &ret->seconds);
+    rig_stop(&rig);
+    return rc;
+}
+
+static int verdict(const struct replay_result *results, size_t n)
+{
+    uint64_t wrong = 0;
+    for (size_t i = 0; i < n; i++)
+        wrong += results[i].tally.counts.wrong_bytes;
+    if (wrong == 0)
+        return BENCH_OK;
+    say_error("%" PRIu64 " bytes were not what had been stored", wrong);
+    return BENCH_WRONG;
+}
+
+static int sweep(const struct args *args, const struct trace *trace, uint64_t unique)
+{
+    size_t n = args->n_capacities ? args->n_capacities : 1;
+    struct replay_result *results = calloc(n, sizeof(*results));
+    if (!results) {
+        say_error("out of memory");
+        return BENCH_FAILED;
+    }
+    int rc = 0;
+    size_t done = 0;
+    while (rc == 0 && done < n) {
+        const struct capacity *capacity = args->n_capacities ? &args->capacity[done] : NULL;
+        rc = run_case(args, trace, capacity, unique, &results[done]);
+        if (rc != 0)
+            break;
+        if (args->json)
+            replay_report_json(&results[done]);
+        done++;
+    }
+    if (!args->json && done > 0)
+        replay_report_table(results, done);
+    if (rc == 0)
+        rc = verdict(results, done);
+    free(results);
+    return rc;
+}
+
+int cmd_replay(int argc, char **argv)
+{
+    struct args args = {.policy = "default",
+                        .workers = 1,
+                        .block_bytes = 4096,
+                        .block_tokens = 512,
+                        .prefill_us_per_token = 40};
+    int rc = parse_args(argc, argv, &args);
+    if (rc != 0)
+        return rc < 0 ? BENCH_OK : rc;
+
+    char why[TRACE_WHY_BYTES];
+    struct trace *trace;
+    if (trace_load(args.path, args.requests, why, &trace) < 0) {
+        say_error("%s", why);
+        return BENCH_USAGE;
+    }
+    uint64_t unique;
+    if (trace_unique_blocks(trace, &unique) < 0) {
+        say_error("out of memory");
+        rc = BENCH_FAILED;
+    } else {
+        rc = sweep(&args, trace, unique);
+    }
+    trace_destroy(&trace);
+    return rc;
+}

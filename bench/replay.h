@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Replay of a trace by worker processes. The parent plans, forks, shows progress and merges; each
+ * worker has a session of its own and writes to its part of memory that they share.
+ */
+#ifndef BENCH_REPLAY_H
+#define BENCH_REPLAY_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "bench.h"
+#include "lat.h"
+#include "model.h"
+#include "trace.h"
+
+#define REPLAY_WORKERS_MAX 64
+#define REPLAY_WHY_BYTES   512
+
+struct replay_plan {
+    const struct trace *trace;
+    const char *socket;
+    const struct model *model; /* NULL: block_bytes was given */
+    uint32_t workers;
+    uint32_t block_tokens;
+    uint32_t block_bytes;
+    uint32_t batch_blocks; /* stored with one request */
+    uint64_t run;          /* makes the namespace a new one: the cache starts cold */
+    bool wait;             /* wait for blocks that another worker is storing */
+};
+
+struct replay_counts {
+    uint64_t requests;
+    uint64_t accesses; /* blocks that the requests consist of */
+    uint64_t hits;     /* of them, found, read and checked */
+    uint64_t reused_tokens;
+    uint64_t input_tokens;
+    uint64_t loaded_bytes;
+    uint64_t stored_bytes;
+    uint64_t stored_blocks;
+    uint64_t wrong_bytes;
+    uint64_t wrong_blocks;
+    uint64_t stale;          /* acquires whose bytes had to be discarded */
+    uint64_t stored_already; /* another worker had stored or was storing the block */
+    uint64_t refused_full;   /* no room, or its parent found none */
+    uint64_t refused_other;
+    uint64_t lookup_differs; /* lookup and acquire found different prefixes */
+};
+
+struct replay_tally {
+    struct replay_counts counts;
+    struct lat lookup, acquire, store;
+};
+
+struct replay_slot {
+    _Atomic uint64_t done; /* requests finished; read while the worker runs */
+    _Atomic uint64_t wrong_bytes;
+    struct replay_tally tally; /* of the worker until it has ended */
+    int error;                 /* 0, or what ended the worker */
+    char why[REPLAY_WHY_BYTES];
+};
+
+struct replay_shared {
+    _Atomic uint32_t ready; /* workers that wait for the start */
+    _Atomic uint32_t go;
+    struct replay_slot slot[REPLAY_WORKERS_MAX];
+};
+
+/* Runs one worker to its end in the calling process. 0 or a negative error, also in its slot. */
+BENCH_MUST_USE int replay_work(const struct replay_plan *plan, uint32_t worker,
+                               struct replay_shared *shared);
+
+/* Forks the workers, waits for them, adds up what they did. An enum bench_exit; trouble is said. */
+struct rig;
+BENCH_MUST_USE int replay_run(const struct replay_plan *plan, struct rig *rig, const char *label,
+                              struct replay_tally *ret_tally, double *ret_seconds);
+
+#endif

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "out.h"
+#include "replay_report.h"
+#include "units.h"
+
+double replay_hit_ratio(const struct replay_result *result)
+{
+    const struct replay_counts *counts = &result->tally.counts;
+    return counts->accesses ? (double)counts->hits / (double)counts->accesses : 0;
+}
+
+static double prefill_saved_s(const struct replay_result *result)
+{
+    return (double)result->tally.counts.reused_tokens * result->prefill_us_per_token * 1e-6;
+}
+
+static double bytes_per_s(const struct replay_result *result)
+{
+    const struct replay_counts *counts = &result->tally.counts;
+    double bytes = (double)counts->stored_bytes + (double)counts->loaded_bytes;
+    return result->seconds > 0 ? bytes / result->seconds : 0;
+}
+
+static void metric(const struct replay_result *result, const char *name, double value,
+                   const char *unit)
+{
+    struct out_metric line = {
+        .bench = "replay",
+        .keys = {{.key = "capacity", .text = result->capacity},
+                 {.key = "policy", .text = result->policy},
+                 {.key = "workers", .number = result->workers},
+                 {.key = "block_bytes", .number = result->block_bytes},
+                 {.key = "capacity_blocks", .number = result->capacity_blocks}},
+        .metric = name,
+        .value = value,
+        .unit = unit};
+    out_json(&line);
+}
+
+static void latency_metrics(const struct replay_result *result, const char *name,
+                            const struct lat *lat)
+{
+    char text[32];
+    snprintf(text, sizeof(text), "%s_p50", name);
+    metric(result, text, (double)lat_quantile_ns(lat, 0.50) * 1e-9, "s");
+    snprintf(text, sizeof(text), "%s_p99", name);
+    metric(result, text, (double)lat_quantile_ns(lat, 0.99) * 1e-9, "s");
+}
+
+void replay_report_json(const struct replay_result *result)
+{
+    const struct replay_counts *counts = &result->tally.counts;
+    metric(result, "hit_ratio", replay_hit_ratio(result), "1");
+    metric(result, "wrong_bytes", (double)counts->wrong_bytes, "B");
+    metric(result, "requests", (double)counts->requests, "1");
+    metric(result, "block_accesses", (double)counts->accesses, "1");
+    metric(result, "block_hits", (double)counts->hits, "1");
+    metric(result, "stored_bytes", (double)counts->stored_bytes, "B");
+    metric(result, "loaded_bytes", (double)counts->loaded_bytes, "B");
+    metric(result, "bytes_per_s", bytes_per_s(result), "B/s");
+    metric(result, "seconds", result->seconds, "s");
+    latency_metrics(result, "lookup", &result->tally.lookup);
+    latency_metrics(result, "acquire", &result->tally.acquire);
+    latency_metrics(result, "store", &result->tally.store);
+    metric(result, "reused_tokens", (double)counts->reused_tokens, "1");
+    metric(result, "prefill_saved", prefill_saved_s(result), "s");
+    metric(result, "stale", (double)counts->stale, "1");
+    metric(result, "stored_already_blocks", (double)counts->stored_already, "1");
+    metric(result, "refused_full_blocks", (double)counts->refused_full, "1");
+    metric(result, "refused_other_blocks", (double)counts->refused_other, "1");
+    metric(result, "lookup_differs", (double)counts->lookup_differs, "1");
+}
+
+__attribute__((format(printf, 2, 3))) static void row(const char *name, const char *format, ...)
+{
+    char value[128];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(value, sizeof(value), format, args);
+    va_end(args);
+    printf("  %-26s %s\n", name, value);
+}
+
+static void row_latency(const char *name, const struct lat *lat)
+{
+    char median[UNITS_TEXT_BYTES], tail[UNITS_TEXT_BYTES];
+    row(name, "%s median, %s at the 99th percentile",
+        units_format_duration_ns(lat_quantile_ns(lat, 0.50), median),
+        units_format_duration_ns(lat_quantile_ns(lat, 0.99), tail));
+}
+
+/* Only what is out of the ordinary; silence means none of it happened. */
+static void rows_of_trouble(const struct replay_counts *counts)
+{
+    char n[UNITS_COUNT_BYTES];
+    if (counts->stored_already)
+        row("stored by another worker", "%s blocks", units_format_count(counts->stored_already, n));
+    if (counts->refused_full)
+        row("found no room", "%s blocks", units_format_count(counts->refused_full, n));
+    if (counts->refused_other)
+        row("store refused", "%s blocks", units_format_count(counts->refused_other, n));
+    if (counts->stale)
+        row("reads discarded as stale", "%s", units_format_count(counts->stale, n));
+}
+
+static void report_full(const struct replay_result *result)
+{
+    const struct replay_counts *counts = &result->tally.counts;
+    char a[UNITS_COUNT_BYTES], b[UNITS_COUNT_BYTES], size[UNITS_TEXT_BYTES];
+    char rate[UNITS_TEXT_BYTES], saved[UNITS_TEXT_BYTES];
+
+    printf("\nReplay, %u worker%s, blocks of %s, policy %s\n\n", result->workers,
+           result->workers == 1 ? "" : "s", units_format_bytes(result->block_bytes, size),
+           result->policy);
+    if (result->capacity_blocks) {
+        uint64_t bytes = result->capacity_blocks * result->block_bytes;
+        row("capacity", "%s: %s blocks, %s", result->capacity,
+            units_format_count(result->capacity_blocks, a), units_format_bytes(bytes, size));
+    }
+    row("requests", "%s in %.1f s", units_format_count(counts->requests, a), result->seconds);
+    row("hit ratio", "%.4f (%s of %s blocks)", replay_hit_ratio(result),
+        units_format_count(counts->hits, a), units_format_count(counts->accesses, b));
+    row("stored", "%s", units_format_bytes(counts->stored_bytes, size));
+    row("loaded", "%s, every byte checked", units_format_bytes(counts->loaded_bytes, size));
+    row("throughput", "%s stored and loaded, making and checking the contents included",
+        units_format_rate((uint64_t)bytes_per_s(result), rate));
+    row_latency("lookup", &result->tally.lookup);
+    row_latency("acquire", &result->tally.acquire);
+    row_latency("store of a batch", &result->tally.store);
+    row("prompt tokens reused", "%s of %s", units_format_count(counts->reused_tokens, a),
+        units_format_count(counts->input_tokens, b));
+    row("prefill time saved", "%s of GPU time, at %g us per token (stated, not measured)",
+        units_format_duration_ns((uint64_t)(prefill_saved_s(result) * 1e9), saved),
+        result->prefill_us_per_token);
+    rows_of_trouble(counts);
+    row("wrong bytes", "%" PRIu64, counts->wrong_bytes);
+    putchar('\n');
+}
+
+static void report_rows(const struct replay_result *results, size_t n)
+{
+    printf("\n  %-14s %10s %9s %10s %10s %13s %11s %11s\n", "capacity", "blocks", "hit ratio",
+           "stored", "loaded", "throughput", "acquire p50", "wrong bytes");
+    for (size_t i = 0; i < n; i++) {
+        const struct replay_counts *counts = &results[i].tally.counts;
+        char blocks[UNITS_COUNT_BYTES], stored[UNITS_TEXT_BYTES], loaded[UNITS_TEXT_BYTES];
+        char rate[UNITS_TEXT_BYTES], acquire[UNITS_TEXT_BYTES];
+        uint64_t acquire_ns = lat_quantile_ns(&results[i].tally.acquire, 0.50);
+        printf("  %-14s %10s %9.4f %10s %10s %13s %11s %11" PRIu64 "\n", results[i].capacity,
+               units_format_count(results[i].capacity_blocks, blocks),
+               replay_hit_ratio(&results[i]), units_format_bytes(counts->stored_bytes, stored),
+               units_format_bytes(counts->loaded_bytes, loaded),
+               units_format_rate((uint64_t)bytes_per_s(&results[i]), rate),
+               units_format_duration_ns(acquire_ns, acquire), counts->wrong_bytes);
+    }
+    putchar('\n');
+}
+
+void replay_report_table(const struct replay_result *results, size_t n)
+{
+    if (n == 1)
+        report_full(&results[0]);
+    else
+        report_rows(results, n);
+    fflush(stdout);
+}

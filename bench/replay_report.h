@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a replay prints at its end: a table for people, or JSON lines. */
+#ifndef BENCH_REPLAY_REPORT_H
+#define BENCH_REPLAY_REPORT_H
+
+#include <stddef.h>
+
+#include "replay.h"
+
+struct replay_result {
+    const char *capacity; /* as given, or "daemon" */
+    const char *policy;
+    uint64_t capacity_blocks; /* 0 = not known */
+    uint32_t workers;
+    uint32_t block_bytes;
+    double prefill_us_per_token;
+    double seconds;
+    struct replay_tally tally;
+};
+
+double replay_hit_ratio(const struct replay_result *result);
+void replay_report_json(const struct replay_result *result);
+/* One result in full, several as rows. */
+void replay_report_table(const struct replay_result *results, size_t n);
+
+#endif

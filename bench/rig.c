@@ -1,0 +1,306 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "rig.h"
+
+enum { START_TIMEOUT_MS = 20000, STOP_TIMEOUT_MS = 10000, PATHS = 4 };
+
+struct rig {
+    pid_t pid; /* 0 = not ours */
+    char dir[PATH_MAX / 8];
+    char socket[PATH_MAX / 4];
+    char path[PATHS][PATH_MAX / 4]; /* of the files that a daemon leaves there */
+};
+
+/* What the signal handler needs: everything in it is ready before the handler is installed. */
+static struct rig *volatile current;
+
+void rig_set(struct rig_options *options, const char *format, ...)
+{
+    if (options->n_sets == RIG_SETS_MAX)
+        abort();
+    va_list args;
+    va_start(args, format);
+    vsnprintf(options->sets[options->n_sets++], RIG_TEXT_BYTES, format, args);
+    va_end(args);
+}
+
+static void sleep_ms(unsigned ms)
+{
+    struct timespec pause = {.tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000};
+    nanosleep(&pause, NULL);
+}
+
+/* Nothing here may allocate or lock: unlink, rmdir, kill, waitpid and _exit only. */
+static void on_signal(int number)
+{
+    struct rig *rig = current;
+    if (rig && rig->pid > 0) {
+        kill(rig->pid, SIGKILL);
+        waitpid(rig->pid, NULL, 0);
+        for (unsigned i = 0; i < PATHS; i++)
+            unlink(rig->path[i]);
+        rmdir(rig->dir);
+    }
+    _exit(128 + number);
+}
+
+static void catch_signals(void)
+{
+    struct sigaction action = {.sa_handler = on_signal};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGHUP, &action, NULL);
+}
+
+void rig_disown(void)
+{
+    current = NULL;
+    signal(SIGINT, SIG_DFL);
+    signal(SIGTERM, SIG_DFL);
+    signal(SIGHUP, SIG_DFL);
+}
+
+static int find_daemon(const char *given, char path[PATH_MAX])
+{
+    if (given) {
+        snprintf(path, PATH_MAX, "%s", given);
+    } else {
+        ssize_t n = readlink("/proc/self/exe", path, PATH_MAX - 32);
+        if (n < 0) {
+            say_error("/proc/self/exe: %s", strerror(errno));
+            return BENCH_FAILED;
+        }
+        path[n] = '\0';
+        char *slash = strrchr(path, '/');
+        snprintf(slash + 1, 32, "kvcache-daemon");
+    }
+    if (access(path, X_OK) == 0)
+        return 0;
+    say_error("%s: %s; build it, name it with --daemon PATH, or name the socket of a running one "
+              "with --socket PATH",
+              path, strerror(errno));
+    return BENCH_DOWN;
+}
+
+static int make_directory(struct rig *rig)
+{
+    const char *base = getenv("TMPDIR");
+    if (!base || base[0] != '/' || strlen(base) > 60)
+        base = "/tmp";
+    snprintf(rig->dir, sizeof(rig->dir), "%s/kvcachebench-XXXXXX", base);
+    if (!mkdtemp(rig->dir)) {
+        say_error("cannot make a directory in %s: %s; set TMPDIR to a writable one", base,
+                  strerror(errno));
+        rig->dir[0] = '\0';
+        return BENCH_FAILED;
+    }
+    static const char *const names[PATHS] = {"attach.sock", "control.sock", "daemon.log",
+                                             "daemon.lock"};
+    for (unsigned i = 0; i < PATHS; i++)
+        snprintf(rig->path[i], sizeof(rig->path[i]), "%s/%s", rig->dir, names[i]);
+    snprintf(rig->socket, sizeof(rig->socket), "%s", rig->path[0]);
+    return 0;
+}
+
+/* In the child, between fork and exec. */
+static void exec_daemon(const struct rig *rig, const struct rig_options *options, const char *path)
+{
+    char dir[PATH_MAX / 4];
+    snprintf(dir, sizeof(dir), "runtime_dir=%s", rig->dir);
+    const char *argv[2 * RIG_SETS_MAX + 8];
+    size_t n = 0;
+    argv[n++] = path;
+    argv[n++] = "--set";
+    argv[n++] = dir;
+    for (size_t i = 0; i < options->n_sets; i++) {
+        argv[n++] = "--set";
+        argv[n++] = options->sets[i];
+    }
+    argv[n] = NULL;
+
+    int log = open(rig->path[2], O_WRONLY | O_CREAT | O_APPEND, 0600);
+    int null = open("/dev/null", O_RDONLY);
+    if (log < 0 || null < 0)
+        _exit(127);
+    dup2(null, STDIN_FILENO);
+    dup2(log, STDOUT_FILENO);
+    dup2(log, STDERR_FILENO);
+    /* A benchmark that is killed takes its daemon along. */
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    execv(path, (char *const *)argv);
+    fprintf(stderr, "%s: %s\n", path, strerror(errno));
+    _exit(127);
+}
+
+static bool accepts_connections(const char *path)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    if ((size_t)snprintf(address.sun_path, sizeof(address.sun_path), "%s", path) >=
+        sizeof(address.sun_path))
+        return false;
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return false;
+    bool connected = connect(fd, (struct sockaddr *)&address, sizeof(address)) == 0;
+    close(fd);
+    return connected;
+}
+
+static void show_log_tail(const struct rig *rig)
+{
+    FILE *log = fopen(rig->path[2], "re");
+    if (!log)
+        return;
+    fseek(log, 0, SEEK_END);
+    long length = ftell(log);
+    fseek(log, length > 2000 ? length - 2000 : 0, SEEK_SET);
+    char line[512];
+    while (fgets(line, sizeof(line), log))
+        fprintf(stderr, "  | %s", line);
+    fclose(log);
+}
+
+int rig_check(struct rig *rig)
+{
+    int status;
+    if (rig->pid == 0 || waitpid(rig->pid, &status, WNOHANG) != rig->pid)
+        return 0;
+    rig->pid = 0;
+    if (WIFSIGNALED(status))
+        say_error("the daemon was ended by signal %d (%s); it said last:", WTERMSIG(status),
+                  strsignal(WTERMSIG(status)));
+    else
+        say_error("the daemon exited with code %d; it said last:", WEXITSTATUS(status));
+    show_log_tail(rig);
+    return -ECHILD;
+}
+
+static int wait_until_ready(struct rig *rig)
+{
+    uint64_t until = now_ns() + (uint64_t)START_TIMEOUT_MS * 1000000;
+    while (!accepts_connections(rig->socket)) {
+        if (rig_check(rig) < 0)
+            return BENCH_DOWN;
+        if (now_ns() > until) {
+            say_error("the daemon did not accept connections within %d s; it said last:",
+                      START_TIMEOUT_MS / 1000);
+            show_log_tail(rig);
+            return BENCH_DOWN;
+        }
+        sleep_ms(10);
+    }
+    return 0;
+}
+
+static int start_own(struct rig *rig, const struct rig_options *options)
+{
+    char path[PATH_MAX];
+    int rc = find_daemon(options->daemon_path, path);
+    if (rc == 0)
+        rc = make_directory(rig);
+    if (rc != 0)
+        return rc;
+    current = rig;
+    catch_signals();
+    fflush(NULL);
+    rig->pid = fork();
+    if (rig->pid == 0)
+        exec_daemon(rig, options, path);
+    if (rig->pid < 0) {
+        rig->pid = 0;
+        say_error("fork: %s", strerror(errno));
+        return BENCH_FAILED;
+    }
+    return wait_until_ready(rig);
+}
+
+static int use_running(struct rig *rig, const char *socket)
+{
+    snprintf(rig->socket, sizeof(rig->socket), "%s", socket);
+    if (accepts_connections(socket))
+        return 0;
+    say_error("no daemon at %s: is kvcache-daemon running? Start it, name its socket with "
+              "--socket, or leave --socket away and a private one is started",
+              socket);
+    return BENCH_DOWN;
+}
+
+int rig_start(const struct rig_options *options, struct rig **ret_rig)
+{
+    struct rig *rig = calloc(1, sizeof(*rig));
+    if (!rig) {
+        say_error("out of memory");
+        return BENCH_FAILED;
+    }
+    int rc = options->socket ? use_running(rig, options->socket) : start_own(rig, options);
+    if (rc != 0) {
+        rig_stop(&rig);
+        return rc;
+    }
+    *ret_rig = rig;
+    return 0;
+}
+
+const char *rig_socket(const struct rig *rig)
+{
+    return rig->socket;
+}
+
+static void remove_directory(const char *path)
+{
+    DIR *dir = opendir(path);
+    if (!dir)
+        return;
+    for (struct dirent *entry = readdir(dir); entry; entry = readdir(dir)) {
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
+            unlinkat(dirfd(dir), entry->d_name, 0);
+    }
+    closedir(dir);
+    rmdir(path);
+}
+
+static void end_daemon(struct rig *rig)
+{
+    kill(rig->pid, SIGTERM);
+    uint64_t until = now_ns() + (uint64_t)STOP_TIMEOUT_MS * 1000000;
+    while (waitpid(rig->pid, NULL, WNOHANG) == 0) {
+        if (now_ns() > until) {
+            say_error("the daemon did not end within %d s of SIGTERM; killed",
+                      STOP_TIMEOUT_MS / 1000);
+            kill(rig->pid, SIGKILL);
+            waitpid(rig->pid, NULL, 0);
+            return;
+        }
+        sleep_ms(5);
+    }
+}
+
+void rig_stop(struct rig **rig)
+{
+    if (!rig || !*rig)
+        return;
+    if ((*rig)->pid > 0)
+        end_daemon(*rig);
+    current = NULL;
+    if ((*rig)->dir[0])
+        remove_directory((*rig)->dir);
+    free(*rig);
+    *rig = NULL;
+}

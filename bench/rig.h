@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The daemon that a benchmark runs against: one that runs already, or one of its own, started in a
+ * private temporary directory and gone with it. One rig per process; one thread.
+ */
+#ifndef BENCH_RIG_H
+#define BENCH_RIG_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "bench.h"
+
+#define RIG_SETS_MAX   32
+#define RIG_TEXT_BYTES 96
+
+struct rig;
+
+struct rig_options {
+    const char *socket;                      /* of a running daemon; NULL = start one */
+    const char *daemon_path;                 /* NULL = kvcache-daemon beside this program */
+    char sets[RIG_SETS_MAX][RIG_TEXT_BYTES]; /* "host.limit=2GiB", for the daemon's --set */
+    size_t n_sets;
+};
+
+/* Adds a --set; `format` makes "key=value". */
+__attribute__((format(printf, 2, 3))) void rig_set(struct rig_options *options, const char *format,
+                                                   ...);
+/* 0 once a daemon accepts connections, or an enum bench_exit after saying what is wrong. */
+BENCH_MUST_USE int rig_start(const struct rig_options *options, struct rig **ret_rig);
+const char *rig_socket(const struct rig *rig);
+/* 0 = runs, or a negative errno after saying how the daemon ended and what it said last. */
+BENCH_MUST_USE int rig_check(struct rig *rig);
+/* Ends the daemon and removes its directory. Accepts NULL and a pointer to NULL. */
+void rig_stop(struct rig **rig);
+
+/* For a child process that inherits the rig: forget it, so that leaving does not end it. */
+void rig_disown(void);
+
+#endif

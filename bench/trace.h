@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Request traces in the JSONL form that Mooncake publishes, one request a line:
+ *   {"timestamp": 27482, "input_length": 6955, "output_length": 52, "hash_ids": [46, 47, 2353]}
+ * A hash id names a block of the prompt together with all that stands before it, so equal ids mean
+ * equal prefixes. Fields may come in any order; others are skipped; only hash_ids is required.
+ */
+#ifndef BENCH_TRACE_H
+#define BENCH_TRACE_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "bench.h"
+
+#define TRACE_WHY_BYTES 512
+
+struct trace_request {
+    uint64_t timestamp_ms;
+    uint32_t input_tokens; /* 0 = not given */
+    uint32_t output_tokens;
+    uint32_t blocks;
+    size_t first; /* of its ids in struct trace */
+};
+
+struct trace {
+    struct trace_request *requests;
+    size_t n_requests;
+    uint64_t *ids;
+    size_t n_ids;
+    uint32_t blocks_max; /* of one request */
+};
+
+/* Reads at most requests_max requests (0 = all). Returns owned. A negative errno with the file, the
+ * line and what would be right in `why`. */
+BENCH_MUST_USE int trace_load(const char *path, size_t requests_max, char why[TRACE_WHY_BYTES],
+                              struct trace **ret_trace);
+/* Accepts NULL and a pointer to NULL. */
+void trace_destroy(struct trace **trace);
+/* Distinct ids; 0 or -ENOMEM. */
+BENCH_MUST_USE int trace_unique_blocks(const struct trace *trace, uint64_t *ret_n);
+
+/* Parses one line and appends it. Exposed for tests. -EINVAL with `why`, -ENOMEM. */
+BENCH_MUST_USE int trace__parse_line(struct trace *trace, const char *line,
+                                     char why[TRACE_WHY_BYTES]);
+
+struct trace_gen_options {
+    uint64_t requests;
+    uint64_t seed;
+    uint32_t block_tokens;
+};
+/* Writes conversations of several turns that share system prompts; the same options give the same
+ * bytes. 0, -ENOMEM, -EIO. */
+BENCH_MUST_USE int trace_generate(const struct trace_gen_options *options, FILE *to);
+
+#endif

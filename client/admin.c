@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "client.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* An op for a call of its own, after kvc__enter. */
+static int begin(struct kvc *k, uint8_t code, struct kvc_op **ret_op)
+{
+    uint64_t deadline = kvc__deadline(k, 0);
+    int rc = kvc__enter(k, deadline);
+    return rc < 0 ? rc : op__new(k, code, deadline, ret_op);
+}
+
+static void copy(char to[KVC_STRING_MAX], const struct codec_bin *from)
+{
+    uint32_t n = from->n < KVC_STRING_MAX ? from->n : KVC_STRING_MAX - 1;
+    if (n > 0)
+        memcpy(to, from->p, n);
+    to[n] = '\0';
+}
+
+/* ---- stats ---- */
+
+static int walk_stats(struct kvc_op *op, int (*fn)(void *ctx, const struct kvc_stat *), void *ctx)
+{
+    struct msg_reply_head head;
+    struct codec_iter it;
+    struct msg_stat item;
+    int rc = op__checked(op, codec_iter_begin(op->msg.data, op->msg.len, &head, &it));
+    if (rc < 0)
+        return rc;
+    while ((rc = codec_iter_stat(&it, &item)) > 0) {
+        struct kvc_stat s = {.gauge = item.kind != 0, .value = item.value};
+        uint32_t n = item.name.n < sizeof(s.name) ? item.name.n : (uint32_t)sizeof(s.name) - 1;
+        if (n > 0)
+            memcpy(s.name, item.name.p, n);
+        int ended = fn(ctx, &s);
+        if (ended != 0)
+            return ended;
+    }
+    rc = op__checked(op, rc);
+    if (rc == 0 && it.more)
+        rc = kvc__fail(op->kvc, KVC_E_TOO_LARGE,
+                       "the daemon has more statistics than fit a message");
+    return rc;
+}
+
+int kvc_stats(struct kvc *kvc, int (*fn)(void *ctx, const struct kvc_stat *), void *ctx)
+{
+    struct kvc_op *op;
+    int rc = begin(kvc, KVC_OP_STATS, &op);
+    if (rc < 0)
+        return rc;
+    rc = op__call(op, codec_enc_bare(kvc->tx, KVC_MESSAGE_MAX, &op->head));
+    if (rc == 0)
+        rc = walk_stats(op, fn, ctx);
+    op__free(op);
+    return rc;
+}
+
+/* ---- namespaces ---- */
+
+static int walk_ns(struct kvc_op *op, int (*fn)(void *ctx, const struct kvc_ns_info *), void *ctx,
+                   uint32_t *ret_last, bool *ret_more)
+{
+    struct msg_reply_head head;
+    struct codec_iter it;
+    struct msg_ns_item item;
+    int rc = op__checked(op, codec_iter_begin(op->msg.data, op->msg.len, &head, &it));
+    if (rc < 0)
+        return rc;
+    uint32_t last = *ret_last;
+    while ((rc = codec_iter_ns(&it, &item)) > 0) {
+        struct kvc_ns_info info = {.ns = item.ns,
+                                   .shards = item.shards,
+                                   .groups = item.ngroups,
+                                   .block_tokens = item.block_tokens0,
+                                   .block_bytes = item.block_bytes0,
+                                   .blocks = item.blocks,
+                                   .bytes = item.bytes};
+        copy(info.principal, &item.principal);
+        copy(info.tenant, &item.tenant);
+        copy(info.sub, &item.sub);
+        copy(info.model, &item.model);
+        copy(info.dtype, &item.dtype);
+        if (item.ns <= last)
+            return op__checked(op, KVC_E_BAD_MESSAGE); /* else the walk might never end */
+        last = item.ns;
+        int ended = fn(ctx, &info);
+        if (ended != 0)
+            return ended;
+    }
+    rc = op__checked(op, rc);
+    if (rc == 0) {
+        *ret_more = it.more && last != *ret_last;
+        *ret_last = last;
+    }
+    return rc;
+}
+
+int kvc_ns_list(struct kvc *kvc, int (*fn)(void *ctx, const struct kvc_ns_info *), void *ctx)
+{
+    uint32_t last = 0;
+    bool more = true;
+    int rc = 0;
+    while (rc == 0 && more) {
+        struct kvc_op *op;
+        more = false;
+        rc = begin(kvc, KVC_OP_NS_LIST, &op);
+        if (rc < 0)
+            return rc;
+        struct msg_ns_list m = {.after = last};
+        rc = op__call(op, codec_enc_ns_list(kvc->tx, KVC_MESSAGE_MAX, &op->head, &m));
+        if (rc == 0)
+            rc = walk_ns(op, fn, ctx, &last, &more);
+        op__free(op);
+    }
+    return rc;
+}
+
+/* ---- explain ---- */
+
+struct explain {
+    int (*fn)(void *ctx, const struct kvc_explanation *);
+    void *ctx;
+    uint32_t first; /* index of the request's first key among the caller's */
+    uint32_t n;     /* keys in the request */
+};
+
+/* How many of the request's keys are explained whole by a reply: all, or when it was cut those
+ * before the last one that it names (that one too when it is the first: it will not get better). */
+static int whole_keys(struct kvc_op *op, const struct explain *e, uint32_t *ret_keys)
+{
+    struct msg_reply_head head;
+    struct codec_iter it;
+    struct msg_explain_item item;
+    uint32_t last = 0;
+    int rc = codec_iter_begin(op->msg.data, op->msg.len, &head, &it);
+    while (rc >= 0 && (rc = codec_iter_explain(&it, &item)) > 0) {
+        if (item.key < last || item.key >= e->n)
+            rc = KVC_E_BAD_MESSAGE;
+        else
+            last = item.key;
+    }
+    rc = op__checked(op, rc);
+    if (rc == 0)
+        *ret_keys = !it.more ? e->n : last > 0 ? last : 1;
+    return rc;
+}
+
+static int walk_explain(struct kvc_op *op, const struct explain *e, uint32_t *ret_keys)
+{
+    struct msg_reply_head head;
+    struct codec_iter it;
+    struct msg_explain_item x;
+    uint32_t keys = 0;
+    int rc = whole_keys(op, e, &keys);
+    if (rc == 0)
+        rc = op__checked(op, codec_iter_begin(op->msg.data, op->msg.len, &head, &it));
+    if (rc < 0)
+        return rc;
+    while (codec_iter_explain(&it, &x) > 0 && x.key < keys) {
+        struct kvc_explanation out = {.key = e->first + x.key,
+                                      .ns = x.ns,
+                                      .group = x.group,
+                                      .state = x.state,
+                                      .reason = x.reason,
+                                      .detail = x.detail,
+                                      .tokens = x.tokens,
+                                      .shards = x.shards,
+                                      .shards_present = x.shards_present,
+                                      .leases = x.leases,
+                                      .children = x.children,
+                                      .chunk = x.chunk,
+                                      .bytes = x.bytes,
+                                      .age_ms = x.age_ms,
+                                      .off = x.off};
+        int ended = e->fn(e->ctx, &out);
+        if (ended != 0)
+            return ended;
+    }
+    *ret_keys = keys;
+    return 0;
+}
+
+int kvc_explain(struct kvc *kvc, uint32_t ns, const uint8_t *keys, uint32_t n,
+                int (*fn)(void *ctx, const struct kvc_explanation *), void *ctx)
+{
+    struct explain e = {.fn = fn, .ctx = ctx};
+    int rc = 0;
+    while (rc == 0 && e.first < n) {
+        struct kvc_op *op;
+        uint32_t done = 0;
+        rc = begin(kvc, KVC_OP_EXPLAIN, &op);
+        if (rc < 0)
+            return rc;
+        e.n = n - e.first < KVC_EXPLAIN_MAX ? n - e.first : KVC_EXPLAIN_MAX;
+        struct msg_explain m = {
+            .ns = ns,
+            .keys = {.p = keys + (size_t)e.first * KVC_KEY_BYTES, .n = e.n * KVC_KEY_BYTES}};
+        rc = op__call(op, codec_enc_explain(kvc->tx, KVC_MESSAGE_MAX, &op->head, &m));
+        if (rc == 0)
+            rc = walk_explain(op, &e, &done);
+        op__free(op);
+        e.first += done;
+    }
+    return rc;
+}
+
+/* ---- evict ---- */
+
+int kvc_evict(struct kvc *kvc, const struct kvc_evict_filter *filter,
+              struct kvc_evicted *ret_evicted)
+{
+    struct kvc_op *op;
+    int rc = begin(kvc, KVC_OP_EVICT, &op);
+    if (rc < 0)
+        return rc;
+    struct msg_evict m = {.flags = filter->dry_run ? KVC_F_DRY_RUN : 0,
+                          .ns = filter->ns,
+                          .key = {.p = filter->key, .n = filter->key != NULL ? KVC_KEY_BYTES : 0},
+                          .older_than_ms = filter->older_than_ms,
+                          .bytes = filter->bytes};
+    struct msg_reply_head head;
+    struct msg_evict_reply reply;
+    rc = op__call(op, codec_enc_evict(kvc->tx, KVC_MESSAGE_MAX, &op->head, &m));
+    if (rc == 0)
+        rc = op__checked(op, codec_dec_evict_reply(op->msg.data, op->msg.len, &head, &reply));
+    if (rc == 0)
+        *ret_evicted = (struct kvc_evicted){
+            .blocks = reply.blocks, .bytes = reply.bytes, .kept_blocks = reply.kept_blocks};
+    op__free(op);
+    return rc;
+}

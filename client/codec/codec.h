@@ -1,0 +1,414 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Encoding and decoding of every message of PROTOCOL.md; daemon and library link the same code.
+ *
+ * Encoders write into a caller's buffer of fixed size and allocate nothing. They return the length;
+ * -ENOSPC when the message does not fit (the buffer is then half written); -EINVAL when the struct
+ * names more items than its arrays hold, or the head an operation that has no such message. Limits
+ * on values are the reader's business: it refuses, and says which.
+ *
+ * Decoders check every bound, never recurse and never allocate. Strings and blobs are *borrowed*
+ * from the input buffer and are not zero-terminated. A decoder returns 0, KVC_E_BAD_MESSAGE (not
+ * msgpack, wrong shape or type, bytes left over) or KVC_E_BAD_ARGUMENT (right shape, value outside
+ * its limits). It stops at the first error; the `detail` of the head says what was wrong, a static
+ * text. The message is untouched on failure. The head is always written: all zero when it could not
+ * be read, so that a request whose head is good can be answered whatever else is wrong with it.
+ *
+ * All functions are pure and may be called on any thread.
+ */
+#ifndef KVC_CODEC_H
+#define KVC_CODEC_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <kvcache/proto.h>
+
+#define CODEC_MUST_USE __attribute__((warn_unused_result))
+
+/* Longest text that says why; an encoder clips a longer one. */
+#define CODEC_DETAIL_MAX 512u
+
+struct codec_bin {
+    const uint8_t *p; /* may be NULL when n is 0 */
+    uint32_t n;       /* bytes */
+};
+
+/* ---- heads: [op, corr, deadline_ms, ...] and [op | REPLY, corr, status, ...] ---- */
+
+struct msg_head {
+    uint8_t op;
+    uint64_t corr; /* chosen by the client, echoed in the reply, unique among those in flight */
+    /* From receipt; 0 = KVC_DEADLINE_DEFAULT_MS. What does not fit is read as 2^32 - 1. */
+    uint32_t deadline_ms;
+    /* Of a decoder that fails: what was wrong. NULL otherwise; encoders ignore it. */
+    const char *detail;
+};
+
+struct msg_reply_head {
+    uint8_t op; /* without KVC_OP_REPLY */
+    uint64_t corr;
+    uint16_t status; /* enum kvc_status */
+    /* The daemon's text when status is not OK; when a decoder fails, what was wrong (static). */
+    struct codec_bin detail;
+};
+
+/* Decodes just the head, for dispatch; fails only when the bytes are no request at all. The
+ * operation may be unknown (0 to 127) and the deadline too long: both are for a reply, not for a
+ * drop. */
+CODEC_MUST_USE int codec_dec_head(const void *buf, size_t len, struct msg_head *ret_head);
+/* 0 whatever the status is, also one that this release does not know. */
+CODEC_MUST_USE int codec_dec_reply_head(const void *buf, size_t len,
+                                        struct msg_reply_head *ret_head);
+/* [op | REPLY, corr, status, detail]: the whole of a reply whose status is not OK. The detail may
+ * be NULL, and is clipped to CODEC_DETAIL_MAX. -EINVAL for status OK. */
+CODEC_MUST_USE int codec_enc_error(void *buf, size_t cap, const struct msg_head *, uint16_t status,
+                                   const char *detail);
+
+/* ---- requests and replies ---- */
+
+struct msg_hello {
+    uint32_t ver_min, ver_max;
+};
+struct msg_hello_reply {
+    uint32_t version;
+    struct codec_bin server; /* name and release of the daemon */
+};
+
+struct msg_ping_reply {
+    uint64_t uptime_ms;
+};
+
+struct msg_group {
+    uint32_t block_tokens;
+    uint32_t block_bytes; /* payload of one shard of one block */
+    uint8_t rule;         /* enum kvc_rule */
+    uint32_t window;      /* tokens; WINDOW only, else 0 */
+    uint32_t flags;       /* KVC_F_REPLICATED */
+};
+
+struct msg_ns_open {
+    struct codec_bin model, revision, dtype, quant, layout, position, position_params, attention,
+        lora, extra, sub;
+    uint32_t layers, kv_heads, head_size, shards;
+    uint32_t flags;                     /* KVC_F_TOKENS */
+    uint64_t prefill_ns_per_token;      /* 0 = unknown */
+    uint64_t prefill_ns_per_token_pair; /* quadratic part, in 1e-6 ns; 0 = unknown */
+    uint32_t ngroups;
+    struct msg_group groups[KVC_GROUPS_MAX];
+};
+struct msg_near {
+    uint32_t ns;
+    uint32_t fields; /* bit set of enum kvc_ns_field */
+};
+struct msg_ns_open_reply {
+    uint32_t ns;
+    uint8_t seed[KVC_KEY_BYTES];
+    uint32_t nnear; /* namespaces of the same model that differ in few fields; at most 4 */
+    struct msg_near near[4];
+};
+
+/* A token sequence as chains of keys, one chain a group. */
+struct msg_seq {
+    uint32_t ns;
+    struct codec_bin sub; /* sub-tenant; empty = the namespace's own; gateway sessions only */
+    uint32_t tokens;      /* covered by the keys; need not be a multiple of block_tokens */
+    uint32_t ngroups;
+    struct codec_bin keys[KVC_GROUPS_MAX]; /* n x 32 bytes */
+};
+
+struct msg_lookup {
+    struct msg_seq seq;
+    uint32_t flags; /* KVC_F_TOUCH */
+};
+struct msg_group_hit {
+    uint32_t blocks; /* leading blocks of this group that are cached */
+    uint8_t reason;  /* enum kvc_miss: why it ends there */
+    uint32_t detail; /* NAMESPACE: bit set of fields */
+};
+struct msg_lookup_reply {
+    uint32_t hit_tokens; /* longest prefix that satisfies every group */
+    uint32_t ngroups;
+    struct msg_group_hit groups[KVC_GROUPS_MAX];
+};
+
+struct msg_acquire {
+    struct msg_seq seq;
+    uint32_t flags; /* KVC_F_WAIT */
+    uint32_t shard;
+    uint32_t from_tokens; /* lease only blocks that end after this token */
+    uint32_t wait_tokens; /* WAIT: enough; 0 = all of seq.tokens */
+};
+/* Where the bytes of one shard of one block are: KVC_LOC_BYTES on the wire, little-endian. */
+struct msg_loc {
+    uint32_t chunk;
+    uint32_t bytes;
+    uint64_t off; /* of the payload in the chunk */
+    uint64_t hdr; /* of the slot's 64-bit generation in the chunk */
+    uint64_t gen;
+};
+struct msg_group_locs {
+    uint32_t first;        /* index of the first leased block */
+    struct codec_bin locs; /* n x KVC_LOC_BYTES */
+    uint8_t reason;
+    uint32_t detail;
+};
+struct msg_acquire_reply {
+    uint32_t hit_tokens;
+    uint64_t lease; /* 0 = nothing leased */
+    uint8_t ticket[KVC_TICKET_BYTES];
+    uint32_t ngroups;
+    struct msg_group_locs groups[KVC_GROUPS_MAX];
+};
+
+struct msg_redeem { /* its reply is a msg_acquire_reply */
+    uint8_t ticket[KVC_TICKET_BYTES];
+    uint32_t shard;
+};
+
+struct msg_release {
+    struct codec_bin leases; /* n x u64 little-endian */
+};
+struct msg_release_reply {
+    uint32_t released;
+};
+
+struct msg_reserve {
+    uint32_t ns;
+    struct codec_bin sub;
+    uint32_t flags;
+    uint32_t group;
+    uint32_t shard;
+    struct codec_bin parent; /* 0 or 32 bytes: the block before the first key */
+    uint32_t first_token;    /* position of the first key's first token */
+    struct codec_bin keys;   /* n x 32: consecutive blocks */
+    uint32_t last_tokens;    /* tokens in the last block; 0 = full */
+};
+struct msg_reserve_reply {
+    uint64_t reservation;      /* 0 = nothing reserved */
+    struct codec_bin statuses; /* n x u8: OK = reserved, EXISTS, PENDING, FULL, NO_PARENT */
+};
+
+struct msg_commit {
+    uint64_t reservation;
+    uint32_t first;           /* index into the reservation's keys */
+    struct codec_bin offsets; /* n x u64 little-endian: where in staging; UINT64_MAX = skip */
+    struct codec_bin tokens;  /* token ids, u32 little-endian, of the blocks named; or empty */
+};
+struct msg_commit_reply {
+    struct codec_bin statuses; /* n x u8 */
+};
+
+struct msg_store { /* RESERVE and COMMIT in one; its reply is a msg_commit_reply */
+    struct msg_reserve reserve;
+    struct codec_bin offsets;
+    struct codec_bin tokens;
+};
+
+struct msg_drop {
+    uint64_t reservation;
+};
+struct msg_cancel {
+    uint64_t target; /* corr of the request */
+};
+struct msg_cancel_reply {
+    uint8_t found; /* 0: it had been answered before */
+};
+
+struct msg_stat {
+    struct codec_bin name; /* 1 to 63 bytes */
+    uint8_t kind;          /* 0 counter, 1 gauge */
+    uint64_t value;
+};
+/* Replies of unbounded length are written item by item; see codec_list_*. */
+
+struct msg_ns_list {
+    uint32_t after; /* ids above this; 0 = from the start */
+};
+struct msg_ns_item {
+    uint32_t ns;
+    struct codec_bin principal, tenant, sub, model, dtype;
+    uint32_t shards, ngroups;
+    uint32_t block_tokens0, block_bytes0; /* of group 0 */
+    uint64_t blocks, bytes;
+};
+
+struct msg_explain {
+    uint32_t ns; /* 0 = every namespace that the caller may see */
+    struct codec_bin keys;
+};
+struct msg_explain_item {
+    uint32_t key; /* index into the request's keys */
+    uint32_t ns;
+    uint32_t group;
+    uint8_t state;  /* enum kvc_block_state */
+    uint8_t reason; /* enum kvc_miss when absent */
+    uint32_t detail;
+    uint32_t tokens, shards, shards_present, leases, children;
+    uint64_t bytes, age_ms;
+    uint32_t chunk;
+    uint64_t off;
+};
+
+struct msg_evict {
+    uint32_t flags;         /* KVC_F_DRY_RUN */
+    uint32_t ns;            /* 0 = any */
+    struct codec_bin key;   /* empty, or 32 bytes: this block and its descendants */
+    uint64_t older_than_ms; /* last use longer ago than this; 0 = any age */
+    uint64_t bytes;         /* stop when this much is gone; 0 = no limit */
+};
+struct msg_evict_reply {
+    uint64_t blocks, bytes;
+    uint64_t kept_blocks; /* matched, but leased or being written */
+};
+
+#define CODEC_REQUEST_LIST(X) \
+    X(HELLO, hello)           \
+    X(NS_OPEN, ns_open)       \
+    X(LOOKUP, lookup)         \
+    X(ACQUIRE, acquire)       \
+    X(REDEEM, redeem)         \
+    X(RELEASE, release)       \
+    X(RESERVE, reserve)       \
+    X(COMMIT, commit)         \
+    X(STORE, store)           \
+    X(DROP, drop)             \
+    X(CANCEL, cancel)         \
+    X(NS_LIST, ns_list)       \
+    X(EXPLAIN, explain)       \
+    X(EVICT, evict)
+
+/* int codec_enc_lookup(void *buf, size_t cap, const struct msg_head *, const struct msg_lookup *);
+ * int codec_dec_lookup(const void *buf, size_t len, struct msg_head *, struct msg_lookup *);     */
+#define X(OP, name)                                                                             \
+    CODEC_MUST_USE int codec_enc_##name(void *buf, size_t cap, const struct msg_head *head,     \
+                                        const struct msg_##name *msg);                          \
+    CODEC_MUST_USE int codec_dec_##name(const void *buf, size_t len, struct msg_head *ret_head, \
+                                        struct msg_##name *ret_msg);
+CODEC_REQUEST_LIST(X)
+#undef X
+/* PING and STATS carry nothing but the head. */
+CODEC_MUST_USE int codec_enc_bare(void *buf, size_t cap, const struct msg_head *head);
+CODEC_MUST_USE int codec_dec_bare(const void *buf, size_t len, struct msg_head *ret_head);
+
+#define CODEC_REPLY_LIST(X)     \
+    X(hello)                    \
+    X(ping)                     \
+    X(ns_open)                  \
+    X(lookup)                   \
+    X(acquire) /* REDEEM too */ \
+    X(release)                  \
+    X(reserve)                  \
+    X(commit) /* STORE too */   \
+    X(cancel)                   \
+    X(evict)
+
+/* Encoders write status OK; `head` is the request's. A decoder that meets another status returns
+ * its KVC_E_* (KVC_E_INTERNAL for a status that this release does not know) and leaves the rest
+ * untouched; status and detail are in ret_head. KVC_E_BAD_MESSAGE with ret_head->status OK means
+ * that the reply itself is malformed. */
+#define X(name)                                                                                    \
+    CODEC_MUST_USE int codec_enc_##name##_reply(                                                   \
+        void *buf, size_t cap, const struct msg_head *head, const struct msg_##name##_reply *msg); \
+    CODEC_MUST_USE int codec_dec_##name##_reply(const void *buf, size_t len,                       \
+                                                struct msg_reply_head *ret_head,                   \
+                                                struct msg_##name##_reply *ret_msg);
+CODEC_REPLY_LIST(X)
+#undef X
+/* DROP's reply. */
+CODEC_MUST_USE int codec_enc_bare_reply(void *buf, size_t cap, const struct msg_head *head);
+CODEC_MUST_USE int codec_dec_bare_reply(const void *buf, size_t len,
+                                        struct msg_reply_head *ret_head);
+
+/* Replies that are lists (STATS, NS_LIST, EXPLAIN): [op|REPLY, corr, OK, more, [item, ...]].
+ * `more` = 1 when the list was cut and can be continued (NS_LIST: after the last id). Writer:
+ * begin, add items until one does not fit, end; the list belongs to the buffer and needs no
+ * freeing. Between begin and end the buffer holds no message yet. */
+struct codec_list {
+    uint8_t *buf;
+    size_t cap, len;
+    size_t count_at, more_at;
+    uint32_t count;
+    bool full; /* an item did not fit; nothing of it was written */
+};
+CODEC_MUST_USE int codec_list_begin(struct codec_list *, void *buf, size_t cap,
+                                    const struct msg_head *);
+/* 0 or -ENOSPC: then the item was left out, and so will be all that follow. */
+CODEC_MUST_USE int codec_list_add_stat(struct codec_list *, const struct msg_stat *);
+CODEC_MUST_USE int codec_list_add_ns(struct codec_list *, const struct msg_ns_item *);
+CODEC_MUST_USE int codec_list_add_explain(struct codec_list *, const struct msg_explain_item *);
+/* Returns the message's length; the list is then done. */
+size_t codec_list_end(struct codec_list *, bool more);
+
+/* Reader: begin (as a reply decoder), then codec_iter_* of the reply's kind: 1 = an item was read,
+ * 0 = that was all and nothing is left over; after an error every further call fails too. */
+struct codec_iter {
+    const uint8_t *p, *end;
+    uint32_t left;
+    bool more;
+};
+CODEC_MUST_USE int codec_iter_begin(const void *buf, size_t len, struct msg_reply_head *ret_head,
+                                    struct codec_iter *ret_iter);
+CODEC_MUST_USE int codec_iter_stat(struct codec_iter *, struct msg_stat *ret_item);
+CODEC_MUST_USE int codec_iter_ns(struct codec_iter *, struct msg_ns_item *ret_item);
+CODEC_MUST_USE int codec_iter_explain(struct codec_iter *, struct msg_explain_item *ret_item);
+
+/* ---- blobs ---- */
+
+void codec_put_loc(uint8_t out[KVC_LOC_BYTES], const struct msg_loc *);
+void codec_get_loc(const uint8_t in[KVC_LOC_BYTES], struct msg_loc *ret_loc);
+
+/* ---- attach channel: [code, ...] datagrams ---- */
+
+struct att_hello { /* on the wire KVC_PROTO_MAGIC stands before these */
+    uint32_t ver_min, ver_max;
+    struct codec_bin client; /* a name for stats and logs */
+    uint64_t staging_bytes;  /* 0 = none */
+    uint32_t shard;          /* the rank's shard, for logs */
+};
+struct att_welcome {
+    uint16_t status; /* not OK: `detail` says why, nothing else is meaningful, no descriptors */
+    struct codec_bin detail;
+    uint32_t version;
+    uint32_t session;
+    uint8_t route[KVC_ROUTE_BYTES]; /* the DEALER's routing id */
+    struct codec_bin endpoint;      /* of the ROUTER */
+    uint64_t staging_bytes;         /* granted; descriptor 0 when not 0 */
+    struct codec_bin principal, tenant;
+    uint8_t admin, gateway;
+};
+struct att_map {
+    uint32_t chunk;
+};
+struct att_chunk {
+    uint16_t status;
+    struct codec_bin detail;
+    uint32_t chunk;
+    uint64_t bytes;
+};
+struct att_retired {
+    uint32_t chunk;
+};
+struct att_dropped {
+    uint16_t status;
+    struct codec_bin detail;
+};
+/* enum kvc_attach_code, or KVC_E_BAD_MESSAGE. Looks at the head only. */
+CODEC_MUST_USE int codec_att_code(const void *buf, size_t len);
+#define CODEC_ATTACH_LIST(X) X(hello) X(welcome) X(map) X(chunk) X(retired) X(dropped)
+#define X(name)                                                                                   \
+    CODEC_MUST_USE int codec_enc_att_##name(void *buf, size_t cap, const struct att_##name *msg); \
+    CODEC_MUST_USE int codec_dec_att_##name(const void *buf, size_t len,                          \
+                                            struct att_##name *ret_msg);
+CODEC_ATTACH_LIST(X)
+#undef X
+
+/* ---- names ---- */
+const char *codec_status_name(unsigned status); /* "NO_PARENT" or "?" */
+const char *codec_status_text(unsigned status);
+const char *codec_miss_name(unsigned reason);
+const char *codec_miss_text(unsigned reason);
+const char *codec_field_name(unsigned bit);
+
+#endif

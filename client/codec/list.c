@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Replies that are lists: written item by item, read item by item. */
+#include <errno.h>
+#include <string.h>
+
+#include "message.h"
+
+/* How many items there will be is known at the end. Until then room is left for the longest header
+ * of an array, and then the items move up to the shortest, so that the bytes are canonical. */
+enum { COUNT_ROOM = 5 };
+
+int codec_list_begin(struct codec_list *list, void *buf, size_t cap, const struct msg_head *head)
+{
+    struct pack pk;
+    pack_init(&pk, buf, cap);
+    message_pack_reply_head(&pk, head, KVC_ST_OK, 2);
+    size_t more_at = pk.len;
+    pack_uint(&pk, 0);
+    if (pk.err == 0 && pk.cap - pk.len < COUNT_ROOM)
+        pk.err = -ENOSPC;
+    if (pk.err != 0)
+        return pk.err;
+    *list = (struct codec_list){
+        .buf = buf, .cap = cap, .len = pk.len + COUNT_ROOM, .count_at = pk.len, .more_at = more_at};
+    return 0;
+}
+
+static int add_item(struct codec_list *list, const struct schema *schema, const void *item)
+{
+    struct pack pk;
+    if (list->full)
+        return -ENOSPC;
+    pack_init(&pk, list->buf + list->len, list->cap - list->len);
+    pack_array(&pk, schema->nfields);
+    message_pack_fields(&pk, schema, item);
+    if (pk.err != 0) {
+        list->full = pk.err == -ENOSPC;
+        return pk.err;
+    }
+    list->len += pk.len;
+    list->count++;
+    return 0;
+}
+
+int codec_list_add_stat(struct codec_list *list, const struct msg_stat *item)
+{
+    return add_item(list, &codec__item_stat, item);
+}
+
+int codec_list_add_ns(struct codec_list *list, const struct msg_ns_item *item)
+{
+    return add_item(list, &codec__item_ns, item);
+}
+
+int codec_list_add_explain(struct codec_list *list, const struct msg_explain_item *item)
+{
+    return add_item(list, &codec__item_explain, item);
+}
+
+size_t codec_list_end(struct codec_list *list, bool more)
+{
+    struct pack pk;
+    uint8_t *items = list->buf + list->count_at + COUNT_ROOM;
+    size_t items_bytes = list->len - list->count_at - COUNT_ROOM;
+    list->buf[list->more_at] = more ? 1 : 0;
+    pack_init(&pk, list->buf + list->count_at, COUNT_ROOM);
+    pack_array(&pk, list->count);
+    memmove(list->buf + list->count_at + pk.len, items, items_bytes);
+    list->len = list->count_at + pk.len + items_bytes;
+    return list->len;
+}
+
+int codec_iter_begin(const void *buf, size_t len, struct msg_reply_head *ret_head,
+                     struct codec_iter *ret_iter)
+{
+    struct unpack un;
+    uint8_t more = 0;
+    unpack_init(&un, buf, len);
+    uint32_t n = message_unpack_reply_head(&un, ret_head);
+    bool is_list = message_has_op(&codec__item_stat, ret_head->op) ||
+                   message_has_op(&codec__item_ns, ret_head->op) ||
+                   message_has_op(&codec__item_explain, ret_head->op);
+    if (un.err == 0 && !is_list)
+        unpack_fail(&un, KVC_E_BAD_MESSAGE, "a reply to an operation that has no list");
+    if (un.err == 0 && ret_head->status != KVC_ST_OK)
+        return message_error(ret_head->status);
+    if (un.err == 0 && n != 2)
+        unpack_fail(&un, KVC_E_BAD_MESSAGE, "the reply has too few or too many fields");
+    unpack_fields(&un, &codec__rep_list, &more);
+    uint32_t left = unpack_array(&un, "items must be an array of arrays");
+    if (un.err != 0) {
+        ret_head->detail =
+            (struct codec_bin){.p = (const uint8_t *)un.detail, .n = (uint32_t)strlen(un.detail)};
+        return un.err;
+    }
+    *ret_iter = (struct codec_iter){.p = un.c.p, .end = un.c.end, .left = left, .more = more == 1};
+    return 0;
+}
+
+/* A bad item is never passed: each further call meets it again. */
+static int next_item(struct codec_iter *iter, const struct schema *schema, void *item)
+{
+    struct unpack un;
+    unpack_init(&un, iter->p, (size_t)(iter->end - iter->p));
+    if (iter->left == 0) {
+        unpack_end(&un);
+        return un.err;
+    }
+    uint32_t n = unpack_array(&un, "an item must be an array");
+    if (un.err == 0 && n != schema->nfields)
+        unpack_fail(&un, KVC_E_BAD_MESSAGE, "an item has too few or too many fields");
+    unpack_fields(&un, schema, item);
+    if (un.err != 0)
+        return un.err;
+    iter->p = un.c.p;
+    iter->left--;
+    return 1;
+}
+
+#define X(name, type)                                                     \
+    int codec_iter_##name(struct codec_iter *iter, struct type *ret_item) \
+    {                                                                     \
+        struct type item;                                                 \
+        memset(&item, 0, sizeof(item));                                   \
+        int rc = next_item(iter, &codec__item_##name, &item);             \
+        if (rc == 1)                                                      \
+            *ret_item = item;                                             \
+        return rc;                                                        \
+    }
+X(stat, msg_stat)
+X(ns, msg_ns_item)
+X(explain, msg_explain_item)
+#undef X

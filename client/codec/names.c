@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Names and texts of the protocol's numbers, and the blob of a location. */
+#include "codec.h"
+#include "cursor.h"
+
+#define LEN(a) (sizeof(a) / sizeof((a)[0]))
+
+struct name {
+    const char *name, *text;
+};
+
+#define X(value, id, words) [value] = {#id, words},
+static const struct name statuses[] = {KVC_STATUS_MAP(X)};
+static const struct name misses[] = {KVC_MISS_MAP(X)};
+#undef X
+#define X(bit, id, words) [bit] = words,
+static const char *const fields[] = {KVC_NS_FIELD_MAP(X)};
+#undef X
+
+const char *codec_status_name(unsigned status)
+{
+    return status < LEN(statuses) ? statuses[status].name : "?";
+}
+
+const char *codec_status_text(unsigned status)
+{
+    return status < LEN(statuses) ? statuses[status].text
+                                  : "a status that this release does not know";
+}
+
+const char *codec_miss_name(unsigned reason)
+{
+    return reason < LEN(misses) ? misses[reason].name : "?";
+}
+
+const char *codec_miss_text(unsigned reason)
+{
+    return reason < LEN(misses) ? misses[reason].text : "a reason that this release does not know";
+}
+
+const char *codec_field_name(unsigned bit)
+{
+    return bit < LEN(fields) ? fields[bit] : "?";
+}
+
+void codec_put_loc(uint8_t out[KVC_LOC_BYTES], const struct msg_loc *loc)
+{
+    struct wcursor w;
+    wcursor_init(&w, out, KVC_LOC_BYTES);
+    wcursor_put_u32le(&w, loc->chunk);
+    wcursor_put_u32le(&w, loc->bytes);
+    wcursor_put_u64le(&w, loc->off);
+    wcursor_put_u64le(&w, loc->hdr);
+    wcursor_put_u64le(&w, loc->gen);
+}
+
+void codec_get_loc(const uint8_t in[KVC_LOC_BYTES], struct msg_loc *ret_loc)
+{
+    struct cursor c;
+    cursor_init(&c, in, KVC_LOC_BYTES);
+    ret_loc->chunk = cursor_u32le(&c);
+    ret_loc->bytes = cursor_u32le(&c);
+    ret_loc->off = cursor_u64le(&c);
+    ret_loc->hdr = cursor_u64le(&c);
+    ret_loc->gen = cursor_u64le(&c);
+}

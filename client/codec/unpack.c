@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "unpack.h"
+
+#include <string.h>
+
+#include "field.h"
+
+#define TOO_SHORT "the message ends too early"
+
+enum token_kind {
+    TOKEN_OTHER,
+    TOKEN_END,
+    TOKEN_UINT,
+    TOKEN_INT,
+    TOKEN_STR,
+    TOKEN_BIN,
+    TOKEN_ARRAY
+};
+
+struct token {
+    enum token_kind kind;
+    uint64_t value; /* of an integer; else bytes or items that follow */
+};
+
+void unpack_init(struct unpack *un, const void *buf, size_t len)
+{
+    cursor_init(&un->c, buf, len);
+    un->err = 0;
+    un->detail = NULL;
+}
+
+void unpack_fail(struct unpack *un, int err, const char *detail)
+{
+    if (un->err != 0)
+        return;
+    un->err = err;
+    un->detail = detail;
+}
+
+static uint64_t read_be(struct cursor *c, unsigned bytes)
+{
+    switch (bytes) {
+    case 1:
+        return cursor_u8(c);
+    case 2:
+        return cursor_u16be(c);
+    case 4:
+        return cursor_u32be(c);
+    default:
+        return cursor_u64be(c);
+    }
+}
+
+/* First bytes 0xc0 to 0xdf: what follows, and the bytes of its value or length. */
+static const struct {
+    uint8_t kind, width;
+} forms[32] = {
+    [0x04] = {TOKEN_BIN, 1},   [0x05] = {TOKEN_BIN, 2},  [0x06] = {TOKEN_BIN, 4},
+    [0x0c] = {TOKEN_UINT, 1},  [0x0d] = {TOKEN_UINT, 2}, [0x0e] = {TOKEN_UINT, 4},
+    [0x0f] = {TOKEN_UINT, 8},  [0x10] = {TOKEN_INT, 1},  [0x11] = {TOKEN_INT, 2},
+    [0x12] = {TOKEN_INT, 4},   [0x13] = {TOKEN_INT, 8},  [0x19] = {TOKEN_STR, 1},
+    [0x1a] = {TOKEN_STR, 2},   [0x1b] = {TOKEN_STR, 4},  [0x1c] = {TOKEN_ARRAY, 2},
+    [0x1d] = {TOKEN_ARRAY, 4},
+};
+
+static struct token read_long_token(struct cursor *c, uint8_t first)
+{
+    unsigned width = forms[first - 0xc0].width;
+    struct token t = {.kind = forms[first - 0xc0].kind};
+    if (t.kind == TOKEN_OTHER)
+        return t;
+    t.value = read_be(c, width);
+    if (!cursor_ok(c))
+        t.kind = TOKEN_END;
+    else if (t.kind == TOKEN_INT && t.value >> (8 * width - 1) == 0)
+        t.kind = TOKEN_UINT;
+    return t;
+}
+
+/* A TOKEN_INT is always negative, and its value is not meant to be used. */
+static struct token read_token(struct cursor *c)
+{
+    uint8_t first = cursor_u8(c);
+    if (!cursor_ok(c))
+        return (struct token){.kind = TOKEN_END};
+    if (first <= 0x7f)
+        return (struct token){.kind = TOKEN_UINT, .value = first};
+    if (first >= 0xe0)
+        return (struct token){.kind = TOKEN_INT};
+    if (first >= 0xc0)
+        return read_long_token(c, first);
+    if (first >= 0xa0)
+        return (struct token){.kind = TOKEN_STR, .value = first & 0x1f};
+    if (first >= 0x90)
+        return (struct token){.kind = TOKEN_ARRAY, .value = first & 0x0f};
+    return (struct token){.kind = TOKEN_OTHER};
+}
+
+uint32_t unpack_array(struct unpack *un, const char *must)
+{
+    if (un->err != 0)
+        return 0;
+    struct token t = read_token(&un->c);
+    if (t.kind == TOKEN_END)
+        unpack_fail(un, KVC_E_BAD_MESSAGE, TOO_SHORT);
+    else if (t.kind != TOKEN_ARRAY)
+        unpack_fail(un, KVC_E_BAD_MESSAGE, must);
+    else if (t.value > cursor_left(&un->c))
+        unpack_fail(un, KVC_E_BAD_MESSAGE, "an array announces more items than there are bytes");
+    return un->err == 0 ? (uint32_t)t.value : 0;
+}
+
+uint64_t unpack_uint(struct unpack *un, uint64_t min, uint64_t max, const char *must)
+{
+    if (un->err != 0)
+        return 0;
+    struct token t = read_token(&un->c);
+    if (t.kind == TOKEN_END)
+        unpack_fail(un, KVC_E_BAD_MESSAGE, TOO_SHORT);
+    else if (t.kind != TOKEN_UINT && t.kind != TOKEN_INT)
+        unpack_fail(un, KVC_E_BAD_MESSAGE, must);
+    else if (t.kind == TOKEN_INT || t.value < min || t.value > max)
+        unpack_fail(un, KVC_E_BAD_ARGUMENT, must);
+    return un->err == 0 ? t.value : 0;
+}
+
+/* The bytes of a str (when allowed) or bin. */
+static struct codec_bin unpack_bytes(struct unpack *un, bool text, const char *must)
+{
+    struct codec_bin none = {0};
+    if (un->err != 0)
+        return none;
+    struct token t = read_token(&un->c);
+    if (t.kind == TOKEN_BIN || (text && t.kind == TOKEN_STR)) {
+        const uint8_t *p = cursor_take(&un->c, t.value);
+        if (cursor_ok(&un->c))
+            return (struct codec_bin){.p = p, .n = (uint32_t)t.value};
+        t.kind = TOKEN_END;
+    }
+    unpack_fail(un, KVC_E_BAD_MESSAGE, t.kind == TOKEN_END ? TOO_SHORT : must);
+    return none;
+}
+
+/* Bytes of the UTF-8 sequence at p, or 0: overlong forms, surrogates, beyond U+10FFFF, cut off. */
+static size_t utf8_step(const uint8_t *p, size_t left)
+{
+    static const uint32_t least[5] = {0, 0, 0x80, 0x800, 0x10000};
+    if (p[0] < 0x80)
+        return 1;
+    size_t n = p[0] >= 0xf0 ? 4 : p[0] >= 0xe0 ? 3 : 2;
+    if (p[0] < 0xc2 || p[0] > 0xf4 || n > left)
+        return 0;
+    uint32_t code = p[0] & (0xffu >> (n + 1));
+    for (size_t i = 1; i < n; i++) {
+        if ((p[i] & 0xc0) != 0x80)
+            return 0;
+        code = code << 6 | (p[i] & 0x3f);
+    }
+    bool is_surrogate = code >= 0xd800 && code <= 0xdfff;
+    return code < least[n] || code > 0x10ffff || is_surrogate ? 0 : n;
+}
+
+static bool is_text(struct codec_bin s)
+{
+    for (size_t i = 0, step; i < s.n; i += step) {
+        step = utf8_step(s.p + i, s.n - i);
+        if (step == 0 || s.p[i] == 0)
+            return false;
+    }
+    return true;
+}
+
+static bool bytes_fit(const struct field *f, struct codec_bin s)
+{
+    switch (f->kind) {
+    case FIELD_TEXT:
+        return s.n >= f->min && s.n <= f->max && is_text(s);
+    case FIELD_DETAIL:
+        return s.n <= f->max;
+    case FIELD_BLOB:
+        return s.n % f->unit == 0 && s.n / f->unit >= f->min && s.n / f->unit <= f->max;
+    case FIELD_FIXED:
+        return s.n == f->width;
+    default:
+        return s.n == strlen(KVC_PROTO_MAGIC) && memcmp(s.p, KVC_PROTO_MAGIC, s.n) == 0;
+    }
+}
+
+/* Every kind but ARRAY. `at`: the member. */
+static void unpack_plain(struct unpack *un, const struct field *f, uint8_t *at)
+{
+    if (f->kind == FIELD_UINT || f->kind == FIELD_FLAGS) {
+        uint64_t v = unpack_uint(un, f->min, f->kind == FIELD_UINT ? f->max : UINT64_MAX, f->must);
+        if (f->kind == FIELD_FLAGS && (v & ~f->max) != 0)
+            unpack_fail(un, KVC_E_BAD_ARGUMENT, f->must);
+        field_put_uint(at, f->width, v);
+        return;
+    }
+    bool text = f->kind == FIELD_TEXT || f->kind == FIELD_DETAIL || f->kind == FIELD_MAGIC;
+    struct codec_bin s = unpack_bytes(un, text, f->must);
+    if (un->err == 0 && !bytes_fit(f, s))
+        unpack_fail(un, KVC_E_BAD_ARGUMENT, f->must);
+    if (un->err != 0)
+        return;
+    if (f->kind == FIELD_FIXED)
+        memcpy(at, s.p, s.n);
+    else if (f->kind != FIELD_MAGIC)
+        memcpy(at, &s, sizeof(s));
+}
+
+static void unpack_items(struct unpack *un, const struct field *f, uint8_t *msg)
+{
+    const struct schema *items = f->items;
+    uint32_t n = unpack_array(un, f->must);
+    if (un->err == 0 && (n < f->min || n > f->max))
+        unpack_fail(un, KVC_E_BAD_ARGUMENT, f->must);
+    for (uint32_t i = 0; un->err == 0 && i < n; i++) {
+        uint8_t *item = msg + f->at + (size_t)i * items->size;
+        if (!items->bare && unpack_array(un, f->must) != items->nfields)
+            unpack_fail(un, KVC_E_BAD_MESSAGE, f->must);
+        for (uint32_t k = 0; k < items->nfields; k++)
+            unpack_plain(un, &items->fields[k], item + items->fields[k].at);
+    }
+    if (un->err == 0)
+        field_put_uint(msg + f->count_at, sizeof(uint32_t), n);
+}
+
+void unpack_fields(struct unpack *un, const struct schema *schema, void *msg)
+{
+    for (uint32_t i = 0; un->err == 0 && i < schema->nfields; i++) {
+        const struct field *f = &schema->fields[i];
+        if (f->kind == FIELD_ARRAY)
+            unpack_items(un, f, msg);
+        else
+            unpack_plain(un, f, (uint8_t *)msg + f->at);
+    }
+}
+
+void unpack_end(struct unpack *un)
+{
+    if (un->err == 0 && cursor_left(&un->c) != 0)
+        unpack_fail(un, KVC_E_BAD_MESSAGE, "bytes are left over after the message");
+}

@@ -1,0 +1,349 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "client.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "channel.h"
+
+int kvc__down(struct kvc *k, int error, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    (void)vsnprintf(k->error, sizeof(k->error), fmt, ap);
+    va_end(ap);
+
+    k->state = LINK_DOWN;
+    wire__disconnect(&k->wire);
+    channel__close(&k->attach_fd);
+    op__fail_all(k, error);
+    op__free(k->greeting);
+    k->greeting = NULL;
+    map__retire_all(&k->maps);
+    return error;
+}
+
+/* ---- the attach channel ---- */
+
+static int malformed(struct kvc *k, const char *what)
+{
+    return kvc__down(k, KVC_E_BAD_MESSAGE, "the daemon sent a malformed %s; disconnected", what);
+}
+
+/* Milliseconds for poll(2). */
+static int poll_ms(uint64_t until_ns)
+{
+    uint32_t ms = kvc__ms_until(until_ns);
+    return ms > 60000 ? 60000 : (int)ms;
+}
+
+static int take_chunk(struct kvc *k, const uint8_t *buf, size_t len, int passed)
+{
+    struct att_chunk c;
+    if (codec_dec_att_chunk(buf, len, &c) < 0)
+        return malformed(k, "CHUNK");
+    if (c.status != KVC_ST_OK) {
+        k->refused_chunk = c.chunk;
+        k->refused_error = kvc__fail(k, kvc__status_error(c.status), "chunk %u: %.*s", c.chunk,
+                                     (int)c.detail.n, (const char *)c.detail.p);
+        return 0;
+    }
+    int rc = passed < 0 ? -EINVAL : map__add(&k->maps, c.chunk, passed, c.bytes);
+    if (rc == -EINVAL)
+        return malformed(k, "CHUNK (no descriptor, or one of a shorter file)");
+    if (rc < 0) {
+        k->refused_chunk = c.chunk;
+        k->refused_error = kvc__fail(k, rc, "cannot map chunk %u of %llu bytes: %s", c.chunk,
+                                     (unsigned long long)c.bytes, strerrordesc_np(-rc));
+    }
+    return 0;
+}
+
+static int take_dropped(struct kvc *k, const uint8_t *buf, size_t len)
+{
+    struct att_dropped d;
+    if (codec_dec_att_dropped(buf, len, &d) < 0)
+        return malformed(k, "DROPPED");
+    return kvc__down(k, KVC_E_DOWN, "the daemon ended the session: %s: %.*s",
+                     codec_status_name(d.status), (int)d.detail.n, (const char *)d.detail.p);
+}
+
+/* One datagram of a session that has been welcomed. */
+static int take_news(struct kvc *k, const uint8_t *buf, size_t len, int passed)
+{
+    struct att_retired r;
+    switch (codec_att_code(buf, len)) {
+    case KVC_ATTACH_CHUNK:
+        return take_chunk(k, buf, len, passed);
+    case KVC_ATTACH_RETIRED:
+        if (codec_dec_att_retired(buf, len, &r) < 0)
+            return malformed(k, "RETIRED");
+        map__retire(&k->maps, r.chunk);
+        return 0;
+    case KVC_ATTACH_DROPPED:
+        return take_dropped(k, buf, len);
+    default:
+        return malformed(k, "attach message");
+    }
+}
+
+/* Length of the next datagram, 0 = none; an error has ended the link. */
+static int next_datagram(struct kvc *k, uint8_t buf[KVC_ATTACH_MAX], int *ret_passed)
+{
+    int n = channel__recv(k->attach_fd, buf, KVC_ATTACH_MAX, ret_passed);
+    if (n == -EPROTO)
+        return malformed(k, "attach message");
+    if (n < 0)
+        return kvc__down(k, KVC_E_DOWN, "the daemon at %s is gone (%s)", k->socket,
+                         n == -EPIPE ? "it closed the connection" : strerrordesc_np(-n));
+    return n;
+}
+
+int kvc__news(struct kvc *k)
+{
+    k->news_ns = kvc__now();
+    for (;;) {
+        uint8_t buf[KVC_ATTACH_MAX];
+        int passed = -1;
+        int n = next_datagram(k, buf, &passed);
+        if (n <= 0)
+            return n;
+        int rc = take_news(k, buf, (size_t)n, passed);
+        if (passed >= 0)
+            close(passed);
+        if (rc < 0)
+            return rc;
+    }
+}
+
+/* Sends on the attach channel, waiting for room until then. */
+static int tell(struct kvc *k, const void *buf, int len, uint64_t until_ns)
+{
+    if (len < 0)
+        return kvc__fail(k, len, "an attach message does not fit %u bytes", KVC_ATTACH_MAX);
+    for (;;) {
+        int rc = channel__send(k->attach_fd, buf, (size_t)len);
+        if (rc == 0)
+            return 0;
+        if (rc != -EAGAIN)
+            return kvc__down(k, KVC_E_DOWN, "the daemon at %s is gone (%s)", k->socket,
+                             strerrordesc_np(-rc));
+        struct pollfd p = {.fd = k->attach_fd, .events = POLLOUT};
+        if (poll(&p, 1, poll_ms(until_ns)) == 0 && kvc__ms_until(until_ns) == 0)
+            return kvc__fail(k, KVC_E_TIMEOUT, "the daemon does not read the attach channel");
+    }
+}
+
+int kvc__chunk(struct kvc *k, uint32_t chunk, uint64_t until_ns, struct map **ret_map)
+{
+    struct map *m = map__find(&k->maps, chunk);
+    if (m == NULL) {
+        uint8_t buf[KVC_ATTACH_MAX];
+        struct att_map ask = {.chunk = chunk};
+        k->refused_error = 0;
+        int rc = tell(k, buf, codec_enc_att_map(buf, sizeof(buf), &ask), until_ns);
+        if (rc < 0)
+            return rc;
+    }
+    while (m == NULL) {
+        struct pollfd p = {.fd = k->attach_fd, .events = POLLIN};
+        (void)poll(&p, 1, poll_ms(until_ns)); /* whatever it returns, looking is right */
+        int rc = kvc__news(k);
+        if (rc < 0)
+            return rc;
+        m = map__find(&k->maps, chunk);
+        if (m == NULL && k->refused_error != 0 && k->refused_chunk == chunk)
+            return k->refused_error;
+        if (m == NULL && kvc__ms_until(until_ns) == 0)
+            return kvc__fail(k, KVC_E_TIMEOUT, "the daemon did not send chunk %u", chunk);
+    }
+    *ret_map = m;
+    return 0;
+}
+
+/* ---- connecting ---- */
+
+static int start_attach(struct kvc *k, uint64_t deadline_ns)
+{
+    uint64_t now = kvc__now();
+    if (now < k->next_try_ns)
+        return KVC_E_DOWN; /* the text says why the last try failed */
+    k->next_try_ns = now + k->backoff_ms * NS_PER_MS;
+    k->backoff_ms = (uint32_t)kvc__min(2 * k->backoff_ms, RECONNECT_MAX_MS);
+    k->attach_until_ns = now + WELCOME_MAX_MS * NS_PER_MS;
+
+    int fd = channel__connect(k->socket);
+    if (fd == -EACCES)
+        return kvc__fail(k, fd,
+                         "user %u may not connect to %s: the daemon's socket_mode, or a directory "
+                         "above the socket, forbids it",
+                         (unsigned)geteuid(), k->socket);
+    if (fd < 0)
+        return kvc__fail(k, KVC_E_DOWN, "no daemon at %s (%s)", k->socket, strerrordesc_np(-fd));
+    k->attach_fd = fd;
+    k->state = LINK_ATTACHING;
+
+    uint8_t buf[KVC_ATTACH_MAX];
+    struct att_hello hello = {.ver_min = KVC_PROTO_MIN,
+                              .ver_max = KVC_PROTO_MAX,
+                              .client = kvc__str(k->name),
+                              .staging_bytes = k->staging_wanted,
+                              .shard = k->shard};
+    int rc = tell(k, buf, codec_enc_att_hello(buf, sizeof(buf), &hello), deadline_ns);
+    if (rc < 0 && k->state != LINK_DOWN)
+        return kvc__down(k, KVC_E_DOWN, "the daemon does not read the attach channel");
+    return rc;
+}
+
+/* The new area takes the place of the old one where it fits: a caller who still has the old pointer
+ * then writes to memory that is void, not to memory that is gone. */
+static int map_staging(struct kvc *k, int fd, uint64_t bytes)
+{
+    struct stat st;
+    if (fstat(fd, &st) != 0 || st.st_size < 0 || (uint64_t)st.st_size < bytes)
+        return malformed(k, "WELCOME (its staging file is shorter than it says)");
+    bool in_place = k->staging != NULL && k->staging_bytes == bytes;
+    void *at = mmap(in_place ? k->staging : NULL, bytes, PROT_READ | PROT_WRITE,
+                    MAP_SHARED | (in_place ? MAP_FIXED : 0), fd, 0);
+    int rc = at == MAP_FAILED ? -errno : 0;
+    if (k->staging != NULL && (!in_place || rc < 0))
+        (void)munmap(k->staging, k->staging_bytes);
+    k->staging = rc < 0 ? NULL : at;
+    if (rc < 0)
+        return kvc__down(k, rc, "cannot map %llu bytes of staging: %s", (unsigned long long)bytes,
+                         strerrordesc_np(-rc));
+    k->staging_bytes = bytes;
+    k->staging_epoch = k->epoch + 1;
+    return 0;
+}
+
+static int start_greeting(struct kvc *k, const struct att_welcome *w)
+{
+    char endpoint[256];
+    if (w->endpoint.n < 1 || w->endpoint.n >= sizeof(endpoint))
+        return malformed(k, "WELCOME (its endpoint is empty or too long)");
+    memcpy(endpoint, w->endpoint.p, w->endpoint.n);
+    endpoint[w->endpoint.n] = '\0';
+    int rc = wire__connect(&k->wire, endpoint, w->route);
+    if (rc < 0)
+        return kvc__down(k, KVC_E_DOWN, "cannot connect to %s (%s)", endpoint,
+                         strerrordesc_np(-rc));
+    k->state = LINK_GREETING;
+    struct msg_hello hello = {.ver_min = KVC_PROTO_MIN, .ver_max = KVC_PROTO_MAX};
+
+    rc = op__new(k, KVC_OP_HELLO, k->attach_until_ns, &k->greeting);
+    if (rc == 0)
+        rc = op__send(k->greeting,
+                      codec_enc_hello(k->tx, KVC_MESSAGE_MAX, &k->greeting->head, &hello));
+    if (rc < 0 && k->state != LINK_DOWN)
+        return kvc__down(k, KVC_E_DOWN, "cannot greet the daemon (%s)", kvc_error_name(rc));
+    return rc;
+}
+
+static int take_welcome(struct kvc *k, const uint8_t *buf, size_t len, int passed)
+{
+    struct att_welcome w;
+    if (codec_att_code(buf, len) == KVC_ATTACH_DROPPED)
+        return take_dropped(k, buf, len);
+    if (codec_dec_att_welcome(buf, len, &w) < 0)
+        return malformed(k, "WELCOME");
+    if (w.status != KVC_ST_OK)
+        return kvc__down(k, kvc__status_error(w.status), "%s: %.*s", codec_status_name(w.status),
+                         (int)w.detail.n, (const char *)w.detail.p);
+    if (w.version < KVC_PROTO_MIN || w.version > KVC_PROTO_MAX)
+        return kvc__down(k, KVC_E_VERSION,
+                         "the daemon chose protocol version %u; this library speaks %u to %u",
+                         w.version, KVC_PROTO_MIN, KVC_PROTO_MAX);
+    if ((w.staging_bytes != 0) != (passed >= 0))
+        return malformed(k, "WELCOME (staging and descriptor do not agree)");
+    if (w.staging_bytes != 0) {
+        int rc = map_staging(k, passed, w.staging_bytes);
+        if (rc < 0)
+            return rc;
+    }
+    return start_greeting(k, &w);
+}
+
+static int await_welcome(struct kvc *k, uint64_t welcome_ns)
+{
+    for (;;) {
+        uint8_t buf[KVC_ATTACH_MAX];
+        int passed = -1;
+        int n = next_datagram(k, buf, &passed);
+        if (n < 0)
+            return n;
+        if (n > 0) {
+            int rc = take_welcome(k, buf, (size_t)n, passed);
+            if (passed >= 0)
+                close(passed);
+            return rc;
+        }
+        if (kvc__now() >= k->attach_until_ns)
+            return kvc__down(k, KVC_E_DOWN, "the daemon at %s accepts but does not answer",
+                             k->socket);
+        if (kvc__ms_until(welcome_ns) == 0)
+            return kvc__fail(k, KVC_E_DOWN, "the daemon at %s has not answered yet", k->socket);
+        struct pollfd p = {.fd = k->attach_fd, .events = POLLIN};
+        (void)poll(&p, 1, poll_ms(welcome_ns));
+    }
+}
+
+static int await_greeting(struct kvc *k, uint64_t deadline_ns)
+{
+    struct kvc_op *op = k->greeting;
+    op__pump(op, deadline_ns);
+    if (k->state == LINK_DOWN)
+        return KVC_E_DOWN;
+    if (!op->done && kvc__now() >= k->attach_until_ns)
+        return kvc__down(k, KVC_E_DOWN, "the daemon at %s accepts but does not answer", k->socket);
+    if (!op->done)
+        return kvc__fail(k, KVC_E_DOWN, "the daemon at %s has not answered yet", k->socket);
+    struct msg_reply_head head;
+    struct msg_hello_reply reply;
+    int rc = op__await(op);
+    if (rc == 0)
+        rc = op__checked(op, codec_dec_hello_reply(op->msg.data, op->msg.len, &head, &reply));
+    if (rc < 0) {
+        char why[sizeof(k->error)];
+        (void)snprintf(why, sizeof(why), "%s", k->error);
+        return k->state == LINK_DOWN ? rc : kvc__down(k, rc, "the daemon refused HELLO: %s", why);
+    }
+    op__free(op);
+    k->greeting = NULL;
+    return 0;
+}
+
+/* What there is no time for is opened again by the first call that needs it. */
+static void reopen_namespaces(struct kvc *k, uint64_t deadline_ns)
+{
+    for (struct kvc_ns *ns = k->ns; ns != NULL && k->state == LINK_UP; ns = ns->next) {
+        if (kvc__ms_until(deadline_ns) > 0 && ns__open(ns, deadline_ns) < 0)
+            continue; /* kept in ns->error, or tried again */
+    }
+}
+
+int kvc__connect(struct kvc *k, uint64_t welcome_ns, uint64_t deadline_ns)
+{
+    int rc = 0;
+    if (k->state == LINK_DOWN)
+        rc = start_attach(k, deadline_ns);
+    if (rc == 0 && k->state == LINK_ATTACHING)
+        rc = await_welcome(k, welcome_ns);
+    if (rc == 0 && k->state == LINK_GREETING)
+        rc = await_greeting(k, deadline_ns);
+    if (rc < 0)
+        return rc;
+    k->state = LINK_UP;
+    k->backoff_ms = RECONNECT_MIN_MS;
+    k->news_ns = kvc__now();
+    if (k->epoch++ > 0)
+        k->counters.reconnects++;
+    reopen_namespaces(k, deadline_ns);
+    return k->state == LINK_UP ? 0 : KVC_E_DOWN;
+}

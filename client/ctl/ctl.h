@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the commands of kvcachectl share: the session, the options that every command takes, exit
+ * codes, messages. One thread; every command is one file with a cmd_<name>() in it.
+ */
+#ifndef CTL_H
+#define CTL_H
+
+#include <getopt.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <kvcache/kvcache.h>
+
+enum ctl_exit {
+    CTL_OK = 0,
+    CTL_NOTHING = 1, /* nothing matched, or a key is not cached */
+    CTL_USAGE = 2,
+    CTL_DOWN = 3,   /* no daemon there, or it does not answer in time */
+    CTL_DENIED = 4, /* the daemon gives this uid no rights to it */
+    CTL_FAILED = 5
+};
+
+struct ctl {
+    const char *socket; /* NULL = the library's default */
+    uint32_t timeout_ms;
+    bool json;
+    bool colour;
+    struct kvc *kvc; /* NULL before ctl_connect */
+};
+
+struct ctl_cmd {
+    const char *name;
+    int (*run)(struct ctl *ctl, int argc, char **argv); /* returns enum ctl_exit */
+};
+
+int cmd_ping(struct ctl *ctl, int argc, char **argv);
+int cmd_stats(struct ctl *ctl, int argc, char **argv);
+int cmd_ns(struct ctl *ctl, int argc, char **argv);
+int cmd_explain(struct ctl *ctl, int argc, char **argv);
+int cmd_evict(struct ctl *ctl, int argc, char **argv);
+
+/* Rows of a getopt_long table that every command has; values from 256 on are theirs. */
+#define CTL_COMMON_OPTIONS                                                               \
+    {"socket", required_argument, NULL, 256}, {"timeout", required_argument, NULL, 257}, \
+        {"json", no_argument, NULL, 258}, {"help", no_argument, NULL, 'h'},              \
+    {                                                                                    \
+        "version", no_argument, NULL, 259                                                \
+    }
+
+/* Goes through the command line with `options`; hands what is not common to `take`, which returns 0
+ * or an enum ctl_exit. 0 with optind at the first operand; an enum ctl_exit when something is
+ * wrong; -1 when --help or --version was served. */
+int ctl_options(struct ctl *ctl, int argc, char **argv, const char *short_options,
+                const struct option *options, const char *help,
+                int (*take)(void *ctx, int c, const char *value), void *ctx);
+
+/* 0, or an enum ctl_exit after saying what is wrong and what to do. */
+int ctl_connect(struct ctl *ctl);
+/* Says what a call of the library failed with; returns the fitting enum ctl_exit. */
+int ctl_fail(const struct ctl *ctl, int error);
+/* The exit code that fits an error of the library. Pure. */
+int ctl_exit_code(int error);
+/* "kvcachectl: TEXT" on stderr. */
+__attribute__((format(printf, 1, 2))) void ctl_error(const char *format, ...);
+/* The same, with the hint to --help; returns CTL_USAGE. */
+__attribute__((format(printf, 1, 2))) int ctl_usage(const char *format, ...);
+/* For messages and hints: the command that runs, "" for none. */
+void ctl_set_command(const char *name);
+const char *ctl_socket(const struct ctl *ctl);
+
+/* Namespace ids are whole numbers from 1 on. 0, or CTL_USAGE after saying what is wrong. */
+int ctl_take_ns(const char *text, uint32_t *ret_ns);
+
+#endif

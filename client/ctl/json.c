@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "json.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+void json_print(json_t *value)
+{
+    if (!value) {
+        fputs("kvcachectl: out of memory\n", stderr);
+        abort();
+    }
+    json_dumpf(value, stdout, JSON_COMPACT | JSON_REAL_PRECISION(9));
+    putchar('\n');
+    fflush(stdout);
+    json_decref(value);
+}

@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CTL_JSON_H
+#define CTL_JSON_H
+
+struct json_t;
+
+/* Prints the value on a line of its own and gives it back. Aborts when it is NULL: memory is out.
+ */
+void json_print(struct json_t *value);
+
+#endif

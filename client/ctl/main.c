@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "ctl.h"
+
+static const struct ctl_cmd commands[] = {
+    {"ping", cmd_ping},       {"stats", cmd_stats}, {"ns", cmd_ns},
+    {"explain", cmd_explain}, {"evict", cmd_evict},
+};
+
+static const char help[] =
+    "Usage: kvcachectl [OPTIONS] COMMAND [ARGS]\n"
+    "\n"
+    "Looks into a running kvcache-daemon, and evicts on request.\n"
+    "\n"
+    "Commands:\n"
+    "  ping     is the daemon there, and since when\n"
+    "  stats    what it counts: blocks, bytes, hits, sessions\n"
+    "  ns       namespaces: models, tenants, what each holds\n"
+    "  explain  where a block is, or why it is not there\n"
+    "  evict    throw blocks out by namespace, key, age or amount\n"
+    "\n"
+    "Options of every command, before or after its name:\n"
+    "  --socket PATH   the daemon's attach socket (default $KVCACHE_SOCKET, or else\n"
+    "                  /run/kvcache/attach.sock)\n"
+    "  --timeout TIME  how long to wait for an answer, as in 500ms or 5s (default 5s)\n"
+    "  --json          JSON on stdout, for programs\n"
+    "  --help          of the command, with examples\n"
+    "  --version\n"
+    "\n"
+    "Exit codes:\n"
+    "  0 good    1 nothing matched, or a key is not cached    2 usage    3 no daemon\n"
+    "  4 denied  5 any other error\n"
+    "\n"
+    "Examples:\n"
+    "  kvcachectl ping\n"
+    "  kvcachectl stats --watch\n"
+    "  kvcachectl evict --older-than 10min --dry-run\n"
+    "\n"
+    "Colour is used on a terminal only, and not when NO_COLOR is set.\n";
+
+static const struct ctl_cmd *find(const char *name)
+{
+    for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++) {
+        if (strcmp(commands[i].name, name) == 0)
+            return &commands[i];
+    }
+    return NULL;
+}
+
+static bool wants_colour(void)
+{
+    const char *no = getenv("NO_COLOR");
+    const char *term = getenv("TERM");
+    return isatty(STDOUT_FILENO) && !(no && no[0]) && !(term && strcmp(term, "dumb") == 0);
+}
+
+static int run(struct ctl *ctl, int argc, char **argv)
+{
+    if (argc == 0) {
+        fputs(help, stderr);
+        return CTL_USAGE;
+    }
+    const char *name = argv[0];
+    if (strcmp(name, "help") == 0) {
+        fputs(help, stdout);
+        return CTL_OK;
+    }
+    const struct ctl_cmd *cmd = find(name);
+    if (!cmd)
+        return ctl_usage("no command '%s'; there are ping, stats, ns, explain and evict", name);
+    ctl_set_command(cmd->name);
+    return cmd->run(ctl, argc, argv);
+}
+
+int main(int argc, char **argv)
+{
+    static const struct option options[] = {CTL_COMMON_OPTIONS, {0}};
+    struct ctl ctl = {.timeout_ms = KVC_DEADLINE_DEFAULT_MS, .colour = wants_colour()};
+    int rc = ctl_options(&ctl, argc, argv, "+:h", options, help, NULL, NULL);
+    if (rc == 0)
+        rc = run(&ctl, argc - optind, argv + optind);
+    else if (rc < 0)
+        rc = CTL_OK;
+    kvc_close(&ctl.kvc);
+    if (fflush(stdout) != 0 && rc == CTL_OK) {
+        ctl_error("cannot write to stdout");
+        rc = CTL_FAILED;
+    }
+    return rc;
+}

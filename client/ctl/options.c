@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ctl.h"
+#include "units.h"
+
+#ifndef KVC_VERSION
+#define KVC_VERSION "0.1.0"
+#endif
+
+static const char *command = "";
+
+void ctl_set_command(const char *name)
+{
+    command = name;
+}
+
+__attribute__((format(printf, 1, 0))) static void say(const char *format, va_list args)
+{
+    fflush(stdout);
+    fprintf(stderr, "kvcachectl%s%s: ", command[0] ? " " : "", command);
+    vfprintf(stderr, format, args);
+    fputc('\n', stderr);
+}
+
+void ctl_error(const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    say(format, args);
+    va_end(args);
+}
+
+int ctl_usage(const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    say(format, args);
+    va_end(args);
+    fprintf(stderr, "Try 'kvcachectl%s%s --help'.\n", command[0] ? " " : "", command);
+    return CTL_USAGE;
+}
+
+static int take_timeout(struct ctl *ctl, const char *text)
+{
+    const char *why = "";
+    uint64_t ns;
+    if (units_parse_duration(text, &ns, &why) < 0)
+        return ctl_usage("--timeout %s: %s", text, why);
+    uint64_t ms = ns / 1000000;
+    if (ms == 0 || ms > KVC_DEADLINE_MAX_MS)
+        return ctl_usage("--timeout %s: must be from 1ms to %u min", text,
+                         KVC_DEADLINE_MAX_MS / 60000);
+    ctl->timeout_ms = (uint32_t)ms;
+    return 0;
+}
+
+int ctl_options(struct ctl *ctl, int argc, char **argv, const char *short_options,
+                const struct option *options, const char *help,
+                int (*take)(void *ctx, int c, const char *value), void *ctx)
+{
+    int c, rc = 0;
+    optind = 0; /* glibc: start anew */
+    opterr = 0;
+    while (rc == 0 && (c = getopt_long(argc, argv, short_options, options, NULL)) != -1) {
+        switch (c) {
+        case 256:
+            ctl->socket = optarg;
+            break;
+        case 257:
+            rc = take_timeout(ctl, optarg);
+            break;
+        case 258:
+            ctl->json = true;
+            break;
+        case 259:
+            printf("kvcachectl " KVC_VERSION " (protocol %u to %u)\n", KVC_PROTO_MIN,
+                   KVC_PROTO_MAX);
+            return -1;
+        case 'h':
+            fputs(help, stdout);
+            return -1;
+        case ':':
+            return ctl_usage("%s needs a value", argv[optind - 1]);
+        case '?':
+            return ctl_usage("'%s' is not understood", argv[optind - 1]);
+        default:
+            rc =
+                take ? take(ctx, c, optarg) : ctl_usage("'%s' is not understood", argv[optind - 1]);
+        }
+    }
+    return rc;
+}
+
+int ctl_take_ns(const char *text, uint32_t *ret_ns)
+{
+    const char *why = "";
+    uint64_t value;
+    if (units_parse_count(text, &value, &why) < 0)
+        return ctl_usage("--ns %s: %s; 'kvcachectl ns' lists them", text, why);
+    if (value == 0 || value > UINT32_MAX)
+        return ctl_usage("--ns %s: no such namespace can be; 'kvcachectl ns' lists them", text);
+    *ret_ns = (uint32_t)value;
+    return 0;
+}
+
+const char *ctl_socket(const struct ctl *ctl)
+{
+    if (ctl->socket)
+        return ctl->socket;
+    const char *set = getenv("KVCACHE_SOCKET");
+    return set && set[0] ? set : "/run/kvcache/attach.sock";
+}
+
+int ctl_exit_code(int error)
+{
+    switch (error) {
+    case KVC_E_DOWN:
+    case KVC_E_TIMEOUT:
+    case KVC_E_SHUTDOWN:
+    case -ENOENT:
+    case -ECONNREFUSED:
+    case -ETIMEDOUT:
+        return CTL_DOWN;
+    case KVC_E_DENIED:
+    case -EACCES:
+    case -EPERM:
+        return CTL_DENIED;
+    case KVC_E_NO_NAMESPACE:
+        return CTL_NOTHING;
+    default:
+        return CTL_FAILED;
+    }
+}
+
+int ctl_fail(const struct ctl *ctl, int error)
+{
+    const char *text = kvc_last_error(ctl->kvc);
+    int code = ctl_exit_code(error);
+    if (text[0] == '\0')
+        text = kvc_error_text(error);
+    if (error == KVC_E_TIMEOUT)
+        ctl_error(
+            "the daemon at %s did not answer within %u ms; allow more with --timeout, or look "
+            "at its log",
+            ctl_socket(ctl), ctl->timeout_ms);
+    else if (code == CTL_DOWN && strncmp(text, "no daemon", 9) == 0)
+        ctl_error(
+            "%s: is kvcache-daemon running? Start it ('systemctl start kvcache'), or name its "
+            "socket with --socket",
+            text);
+    else if (code == CTL_DOWN)
+        ctl_error("%s; the daemon's log says more ('journalctl -u kvcache')", text);
+    else if (code == CTL_DENIED)
+        ctl_error("denied by the daemon at %s: %s", ctl_socket(ctl), text);
+    else
+        ctl_error("%s: %s", kvc_error_name(error), text);
+    return code;
+}
+
+int ctl_connect(struct ctl *ctl)
+{
+    struct kvc_options options = {.socket = ctl->socket,
+                                  .name = "kvcachectl",
+                                  .timeout_ms = ctl->timeout_ms,
+                                  .must_connect = true};
+    int rc = kvc_open(&options, &ctl->kvc);
+    return rc < 0 ? ctl_fail(ctl, rc) : 0;
+}

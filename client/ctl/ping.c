@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <time.h>
+
+#include "ctl.h"
+#include "json.h"
+#include "units.h"
+
+static const char help[] =
+    "Usage: kvcachectl ping [--json]\n"
+    "\n"
+    "One round trip to the daemon: how long it took, and how long the daemon has been running.\n"
+    "\n"
+    "Example, waiting for a daemon to come up:\n"
+    "  until kvcachectl --timeout 1s ping; do sleep 1; done\n";
+
+static uint64_t now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+int cmd_ping(struct ctl *ctl, int argc, char **argv)
+{
+    static const struct option options[] = {CTL_COMMON_OPTIONS, {0}};
+    int rc = ctl_options(ctl, argc, argv, ":h", options, help, NULL, NULL);
+    if (rc == 0 && optind < argc)
+        rc = ctl_usage("'%s' is not understood", argv[optind]);
+    if (rc != 0)
+        return rc < 0 ? CTL_OK : rc;
+    rc = ctl_connect(ctl);
+    if (rc != 0)
+        return rc;
+
+    uint64_t uptime_ms, begun = now_ns();
+    rc = kvc_ping(ctl->kvc, &uptime_ms);
+    uint64_t took_ns = now_ns() - begun;
+    if (rc < 0)
+        return ctl_fail(ctl, rc);
+    if (ctl->json) {
+        json_print(json_pack("{s:I, s:I}", "uptime_ms", (json_int_t)uptime_ms, "round_trip_ns",
+                             (json_int_t)took_ns));
+        return CTL_OK;
+    }
+    char took[UNITS_TEXT_BYTES], up[UNITS_TEXT_BYTES];
+    printf("%s answers in %s, up for %s\n", ctl_socket(ctl),
+           units_format_duration_ns(took_ns, took),
+           units_format_duration_ns(uptime_ms * 1000000, up));
+    return CTL_OK;
+}

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "stat_text.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "units.h"
+
+/* The name without what a histogram appends to it; "" for the number of its samples. */
+static void base_of(const char *name, char base[80])
+{
+    static const char *const parts[] = {".mean", ".p50", ".p99", ".max"};
+    snprintf(base, 80, "%s", name);
+    size_t n = strlen(base);
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+        size_t part = strlen(parts[i]);
+        if (n > part && strcmp(base + n - part, parts[i]) == 0)
+            base[n - part] = '\0';
+    }
+    if (n > 6 && strcmp(base + n - 6, ".count") == 0)
+        base[0] = '\0';
+}
+
+static bool ends_with(const char *text, const char *end)
+{
+    size_t n = strlen(text), m = strlen(end);
+    return n >= m && strcmp(text + n - m, end) == 0;
+}
+
+static bool has_word(const char *name, const char *word)
+{
+    size_t n = strlen(word);
+    for (const char *at = strstr(name, word); at; at = strstr(at + 1, word)) {
+        bool begins = at == name || strchr("._", at[-1]);
+        bool ends = at[n] == '\0' || strchr("._", at[n]);
+        if (begins && ends)
+            return true;
+    }
+    return false;
+}
+
+static uint64_t unit_ns(const char *base)
+{
+    if (ends_with(base, "_ns"))
+        return 1;
+    if (ends_with(base, "_us"))
+        return 1000;
+    return ends_with(base, "_ms") ? 1000000 : 0;
+}
+
+void stat_value_text(const char *name, uint64_t value, char text[STAT_TEXT_BYTES])
+{
+    char base[80], number[UNITS_COUNT_BYTES];
+    base_of(name, base);
+    uint64_t unit = unit_ns(base);
+    if (has_word(base, "bytes"))
+        units_format_bytes(value, number);
+    else if (unit && value <= UINT64_MAX / unit)
+        units_format_duration_ns(value * unit, number);
+    else
+        units_format_count(value, number);
+    snprintf(text, STAT_TEXT_BYTES, "%s", number);
+}
+
+void stat_rate_text(const char *name, double per_second, char text[STAT_TEXT_BYTES])
+{
+    char base[80], number[UNITS_COUNT_BYTES];
+    base_of(name, base);
+    if (has_word(base, "bytes"))
+        snprintf(text, STAT_TEXT_BYTES, "%s", units_format_rate((uint64_t)per_second, number));
+    else if (per_second < 100)
+        snprintf(text, STAT_TEXT_BYTES, "%.1f", per_second);
+    else
+        snprintf(text, STAT_TEXT_BYTES, "%s", units_format_count((uint64_t)per_second, number));
+}

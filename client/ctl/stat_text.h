@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Statistics with units. What a value counts follows from its name. Pure. */
+#ifndef CTL_STAT_TEXT_H
+#define CTL_STAT_TEXT_H
+
+#include <stdint.h>
+
+#define STAT_TEXT_BYTES 40
+
+/* Bytes for "bytes" as a word of the name, durations for a name that ends in _ns, _us or _ms (also
+ * before .mean, .p50, .p99, .max), else a count. */
+void stat_value_text(const char *name, uint64_t value, char text[STAT_TEXT_BYTES]);
+void stat_rate_text(const char *name, double per_second, char text[STAT_TEXT_BYTES]);
+
+#endif

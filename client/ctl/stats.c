@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "ctl.h"
+#include "json.h"
+#include "stat_text.h"
+#include "table.h"
+#include "units.h"
+
+enum { STATS_MAX = 1024 };
+
+static const char help[] =
+    "Usage: kvcachectl stats [--watch [SECONDS]] [--json] [PREFIX...]\n"
+    "\n"
+    "What the daemon counts. With a PREFIX only names that begin with it.\n"
+    "\n"
+    "  --watch [SECONDS]  again every SECONDS (default 2), with what counters gained a second;\n"
+    "                     Ctrl-C ends it\n"
+    "  --json             one object per line: {\"name\": value, ...}\n"
+    "\n"
+    "Examples:\n"
+    "  kvcachectl stats core. host.\n"
+    "  kvcachectl stats --watch 5\n"
+    "  kvcachectl stats --json | jq '.[\"core.blocks_hit\"] / .[\"core.blocks_asked\"]'\n";
+
+struct snapshot {
+    struct kvc_stat stat[STATS_MAX];
+    size_t n;
+    uint64_t taken_ns;
+};
+
+struct stats {
+    struct ctl *ctl;
+    char **prefixes;
+    int n_prefixes;
+    bool watch;
+    double seconds;
+    struct snapshot now, before;
+};
+
+static int collect(void *ctx, const struct kvc_stat *stat)
+{
+    struct stats *s = ctx;
+    bool wanted = s->n_prefixes == 0;
+    for (int i = 0; i < s->n_prefixes; i++)
+        wanted |= strncmp(stat->name, s->prefixes[i], strlen(s->prefixes[i])) == 0;
+    if (wanted && s->now.n < STATS_MAX)
+        s->now.stat[s->now.n++] = *stat;
+    return 0;
+}
+
+static int take(struct stats *s)
+{
+    struct timespec t;
+    s->before = s->now;
+    s->now.n = 0;
+    int rc = kvc_stats(s->ctl->kvc, collect, s);
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    s->now.taken_ns = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+    if (rc < 0)
+        return ctl_fail(s->ctl, rc);
+    if (s->now.n == 0) {
+        ctl_error("no statistic has such a name; 'kvcachectl stats' shows them all");
+        return CTL_NOTHING;
+    }
+    return 0;
+}
+
+/* "" for gauges, for what was not there before, and for a daemon that started anew. */
+static void rate_text(const struct stats *s, const struct kvc_stat *stat,
+                      char text[STAT_TEXT_BYTES])
+{
+    text[0] = '\0';
+    for (size_t i = 0; !stat->gauge && i < s->before.n; i++) {
+        const struct kvc_stat *old = &s->before.stat[i];
+        if (strcmp(old->name, stat->name) == 0 && stat->value > old->value) {
+            double gained = (double)(stat->value - old->value);
+            double seconds = (double)(s->now.taken_ns - s->before.taken_ns) * 1e-9;
+            stat_rate_text(stat->name, gained / seconds, text);
+        }
+    }
+}
+
+static void print_json(const struct stats *s)
+{
+    json_t *object = json_object();
+    for (size_t i = 0; i < s->now.n; i++)
+        json_object_set_new(object, s->now.stat[i].name,
+                            json_integer((json_int_t)s->now.stat[i].value));
+    json_print(object);
+}
+
+static void print_table(const struct stats *s)
+{
+    static const char *const once[] = {"NAME", ">VALUE", NULL};
+    static const char *const again[] = {"NAME", ">VALUE", ">PER SECOND", NULL};
+    struct table *table = table_create(s->watch ? again : once);
+    for (size_t i = 0; i < s->now.n; i++) {
+        char text[STAT_TEXT_BYTES];
+        const struct kvc_stat *stat = &s->now.stat[i];
+        table_cell(table, "%s", stat->name);
+        stat_value_text(stat->name, stat->value, text);
+        table_cell(table, "%s", text);
+        if (s->watch) {
+            rate_text(s, stat, text);
+            table_cell(table, "%s", text);
+        }
+    }
+    if (s->watch && isatty(STDOUT_FILENO))
+        fputs("\033[H\033[2J", stdout);
+    table_print(table, stdout, s->ctl->colour);
+    if (s->watch && !isatty(STDOUT_FILENO))
+        putchar('\n');
+    fflush(stdout);
+    table_destroy(&table);
+}
+
+static int show(struct stats *s)
+{
+    int rc;
+    while ((rc = take(s)) == 0) {
+        if (s->ctl->json)
+            print_json(s);
+        else
+            print_table(s);
+        if (!s->watch)
+            return CTL_OK;
+        struct timespec pause = {.tv_sec = (time_t)s->seconds};
+        pause.tv_nsec = (long)((s->seconds - (double)pause.tv_sec) * 1e9);
+        nanosleep(&pause, NULL);
+    }
+    return rc;
+}
+
+static int take_seconds(const char *text, double *ret_seconds)
+{
+    char *end;
+    double seconds = strtod(text, &end);
+    if (end == text || *end != '\0' || !(seconds >= 0.1 && seconds <= 86400))
+        return ctl_usage("--watch %s: must be a number of seconds from 0.1 to 86400", text);
+    *ret_seconds = seconds;
+    return 0;
+}
+
+static int take_option(void *ctx, int c, const char *value)
+{
+    struct stats *s = ctx;
+    if (c != 'w')
+        return ctl_usage("an option is not understood");
+    s->watch = true;
+    return value ? take_seconds(value, &s->seconds) : 0;
+}
+
+/* A first operand that is a number belongs to --watch: no statistic's name begins with a digit. */
+static int take_operands(struct stats *s, int argc, char **argv)
+{
+    int first = optind;
+    if (s->watch && first < argc && argv[first][0] >= '0' && argv[first][0] <= '9') {
+        int rc = take_seconds(argv[first++], &s->seconds);
+        if (rc != 0)
+            return rc;
+    }
+    s->prefixes = argv + first;
+    s->n_prefixes = argc - first;
+    return 0;
+}
+
+int cmd_stats(struct ctl *ctl, int argc, char **argv)
+{
+    static const struct option options[] = {
+        {"watch", optional_argument, NULL, 'w'}, CTL_COMMON_OPTIONS, {0}};
+    static struct stats s;
+    s.ctl = ctl;
+    s.seconds = 2;
+    int rc = ctl_options(ctl, argc, argv, ":h", options, help, take_option, &s);
+    if (rc == 0)
+        rc = take_operands(&s, argc, argv);
+    if (rc != 0)
+        return rc < 0 ? CTL_OK : rc;
+    rc = ctl_connect(ctl);
+    return rc == 0 ? show(&s) : rc;
+}

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "table.h"
+
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct table {
+    const char *const *heads;
+    size_t columns;
+    size_t width[TABLE_COLUMNS_MAX];
+    char **cells;
+    size_t n, cap;
+};
+
+static void *or_abort(void *memory)
+{
+    if (!memory) {
+        fputs("kvcachectl: out of memory\n", stderr);
+        abort();
+    }
+    return memory;
+}
+
+static bool is_number(const struct table *t, size_t column)
+{
+    return t->heads && t->heads[column][0] == '>';
+}
+
+static const char *head(const struct table *t, size_t column)
+{
+    return t->heads[column] + is_number(t, column);
+}
+
+struct table *table_create(const char *const *heads)
+{
+    struct table *t = or_abort(calloc(1, sizeof(*t)));
+    t->heads = heads;
+    t->columns = heads ? 0 : 2;
+    while (heads && heads[t->columns] && t->columns < TABLE_COLUMNS_MAX) {
+        t->width[t->columns] = strlen(head(t, t->columns));
+        t->columns++;
+    }
+    return t;
+}
+
+void table_destroy(struct table **table)
+{
+    if (!table || !*table)
+        return;
+    for (size_t i = 0; i < (*table)->n; i++)
+        free((*table)->cells[i]);
+    free((*table)->cells);
+    free(*table);
+    *table = NULL;
+}
+
+void table_cell(struct table *t, const char *format, ...)
+{
+    char text[256];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    /* What came from elsewhere must not steer the terminal. */
+    for (char *c = text; *c; c++) {
+        if ((unsigned char)*c < ' ' || *c == 0x7f)
+            *c = '?';
+    }
+    if (t->n == t->cap) {
+        t->cap = t->cap ? 2 * t->cap : 64;
+        t->cells = or_abort(realloc(t->cells, t->cap * sizeof(*t->cells)));
+    }
+    size_t column = t->n % t->columns;
+    if (strlen(text) > t->width[column])
+        t->width[column] = strlen(text);
+    t->cells[t->n++] = or_abort(strdup(text));
+}
+
+size_t table_rows(const struct table *t)
+{
+    return t->n / t->columns;
+}
+
+static void print_line(const struct table *t, FILE *to, char *const *cells)
+{
+    for (size_t c = 0; c < t->columns; c++) {
+        const char *text = cells ? cells[c] : head(t, c);
+        int width = (int)t->width[c];
+        if (is_number(t, c))
+            fprintf(to, "%*s", width, text);
+        else if (c + 1 < t->columns)
+            fprintf(to, "%-*s", width, text);
+        else
+            fputs(text, to);
+        if (c + 1 < t->columns)
+            fputs("  ", to);
+    }
+}
+
+void table_print(const struct table *t, FILE *to, bool colour)
+{
+    if (t->heads) {
+        fputs(colour ? "\033[1m" : "", to);
+        print_line(t, to, NULL);
+        fputs(colour ? "\033[0m\n" : "\n", to);
+    }
+    for (size_t row = 0; row < table_rows(t); row++) {
+        print_line(t, to, t->cells + row * t->columns);
+        fputc('\n', to);
+    }
+}

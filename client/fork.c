@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The rule about fork: a child may not use its parent's sessions, and must not keep them alive. The
+ * daemon takes the attach connection for the worker's life; a copy of it in a child that outlives
+ * its parent (a pool of forked workers) would hold the parent's leases for ever. So every child
+ * closes its copies at once. A child made without fork handlers (a bare clone) keeps them, but is
+ * recognised all the same.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "client.h"
+
+/* Guards the list, and is held across fork() so that the child finds the list whole. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct kvc *sessions;
+
+static void before(void)
+{
+    (void)pthread_mutex_lock(&lock);
+}
+
+static void in_parent(void)
+{
+    (void)pthread_mutex_unlock(&lock);
+}
+
+static void in_child(void)
+{
+    for (struct kvc *k = sessions; k != NULL; k = k->next_session) {
+        if (k->attach_fd >= 0)
+            close(k->attach_fd);
+        k->attach_fd = -1;
+    }
+    sessions = NULL;
+    (void)pthread_mutex_unlock(&lock);
+}
+
+static int install_result;
+
+static void install(void)
+{
+    install_result = -pthread_atfork(before, in_parent, in_child);
+}
+
+int fork__enter(struct kvc *k)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    (void)pthread_once(&once, install);
+    if (install_result < 0)
+        return install_result;
+
+    /* One byte on a page that the kernel zeroes in children: asking costs no system call. */
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    k->pid = getpid();
+    uint8_t *p = mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED)
+        return -errno;
+    if (madvise(p, page, MADV_WIPEONFORK) == 0) {
+        *p = 1;
+        k->not_forked = p;
+    } else {
+        (void)munmap(p, page);
+    }
+
+    (void)pthread_mutex_lock(&lock);
+    k->next_session = sessions;
+    sessions = k;
+    (void)pthread_mutex_unlock(&lock);
+    return 0;
+}
+
+bool fork__is_child(const struct kvc *k)
+{
+    return k->not_forked != NULL ? *k->not_forked == 0 : getpid() != k->pid;
+}
+
+void fork__leave(struct kvc *k)
+{
+    (void)pthread_mutex_lock(&lock);
+    for (struct kvc **at = &sessions; *at != NULL; at = &(*at)->next_session) {
+        if (*at == k) {
+            *at = k->next_session;
+            break;
+        }
+    }
+    (void)pthread_mutex_unlock(&lock);
+    if (k->not_forked != NULL)
+        (void)munmap((void *)(uintptr_t)k->not_forked, (size_t)sysconf(_SC_PAGESIZE));
+    k->not_forked = NULL;
+}

@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "client.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- life ---- */
+
+int hold__new(struct kvc *k, struct hold **ret_hold)
+{
+    struct hold *h = k->free_holds;
+    if (h != NULL)
+        k->free_holds = h->next;
+    else
+        h = calloc(1, sizeof(*h));
+    if (h == NULL)
+        return kvc__fail(k, -ENOMEM, "out of memory");
+    memset(&h->pub, 0, sizeof(h->pub));
+    h->pub.epoch = k->epoch;
+    h->kvc = k;
+    h->blocks = 0;
+    h->maps = 0;
+    h->prev = NULL;
+    h->next = k->live_holds;
+    if (h->next != NULL)
+        h->next->prev = h;
+    k->live_holds = h;
+    *ret_hold = h;
+    return 0;
+}
+
+void hold__free(struct hold *h)
+{
+    struct kvc *k = h->kvc;
+    for (uint32_t i = 0; i < h->maps; i++)
+        map__unref(h->map[i]);
+    h->maps = 0;
+    if (h->prev != NULL)
+        h->prev->next = h->next;
+    else
+        k->live_holds = h->next;
+    if (h->next != NULL)
+        h->next->prev = h->prev;
+    h->next = k->free_holds;
+    k->free_holds = h;
+}
+
+void hold__destroy_all(struct kvc *k)
+{
+    while (k->live_holds != NULL)
+        hold__free(k->live_holds);
+    while (k->free_holds != NULL) {
+        struct hold *h = k->free_holds;
+        k->free_holds = h->next;
+        free(h->block);
+        free(h->map);
+        free(h);
+    }
+}
+
+void hold__end_lease(struct kvc *k, uint64_t lease)
+{
+    if (k->state != LINK_UP)
+        return;
+    struct msg_release m = {.leases = {.p = (const uint8_t *)&lease, .n = sizeof(lease)}};
+    struct msg_head head = op__post_head(k, KVC_OP_RELEASE);
+    op__post(k, codec_enc_release(k->tx, KVC_MESSAGE_MAX, &head, &m));
+}
+
+/* ---- filling ---- */
+
+/* Room for `need` elements in an array that grows and is never given back. */
+static int grow(void **array, uint32_t *cap, uint32_t need, size_t size)
+{
+    if (need <= *cap)
+        return 0;
+    uint32_t n = need < 64 ? 64 : need + need / 2;
+    void *p = realloc(*array, n * size);
+    if (p == NULL)
+        return -ENOMEM;
+    *array = p;
+    *cap = n;
+    return 0;
+}
+
+static int malformed(struct kvc *k, const char *what)
+{
+    return kvc__down(k, KVC_E_BAD_MESSAGE, "the daemon sent a lease with %s; disconnected", what);
+}
+
+/* The mapping of a run of blocks in one chunk, referenced for this hold. */
+static int use_chunk(struct hold *h, uint32_t chunk, uint64_t until_ns, struct map **ret_map)
+{
+    struct map *m;
+    int rc = kvc__chunk(h->kvc, chunk, until_ns, &m);
+    if (rc < 0)
+        return rc;
+    if (grow((void **)&h->map, &h->map_cap, h->maps + 1, sizeof(*h->map)) < 0)
+        return kvc__fail(h->kvc, -ENOMEM, "out of memory");
+    map__ref(m);
+    h->map[h->maps++] = m;
+    *ret_map = m;
+    return 0;
+}
+
+static bool lies_inside(const struct msg_loc *l, const struct map *m)
+{
+    return l->bytes <= m->bytes && l->off <= m->bytes - l->bytes && m->bytes >= 8 &&
+           l->hdr <= m->bytes - 8 && l->hdr % 8 == 0;
+}
+
+static int fill_group(struct hold *h, const struct codec_bin *locs, uint64_t until_ns,
+                      struct map **last)
+{
+    for (uint32_t i = 0; i < locs->n; i += KVC_LOC_BYTES) {
+        struct msg_loc l;
+        codec_get_loc(locs->p + i, &l);
+        if (*last == NULL || (*last)->chunk != l.chunk) {
+            int rc = use_chunk(h, l.chunk, until_ns, last);
+            if (rc < 0)
+                return rc;
+        }
+        if (!lies_inside(&l, *last))
+            return malformed(h->kvc, "a block outside its chunk");
+        h->block[h->blocks++] =
+            (struct kvc_block){.data = (*last)->base + l.off,
+                               .bytes = l.bytes,
+                               .gen = l.gen,
+                               .gen_at = (const uint64_t *)(const void *)((*last)->base + l.hdr)};
+    }
+    return 0;
+}
+
+static int fill(struct hold *h, const struct msg_acquire_reply *r, uint64_t until_ns)
+{
+    uint64_t total = 0;
+    for (uint32_t g = 0; g < r->ngroups; g++) {
+        if (r->groups[g].locs.n % KVC_LOC_BYTES != 0)
+            return malformed(h->kvc, "a broken location");
+        total += r->groups[g].locs.n / KVC_LOC_BYTES;
+    }
+    if (total > KVC_KEYS_MAX || (r->lease == 0 && total > 0))
+        return malformed(h->kvc, "more blocks than can be");
+    if (grow((void **)&h->block, &h->block_cap, (uint32_t)total, sizeof(*h->block)) < 0)
+        return kvc__fail(h->kvc, -ENOMEM, "out of memory");
+
+    struct map *last = NULL;
+    h->pub.prefix.tokens = r->hit_tokens;
+    for (uint32_t g = 0; g < r->ngroups; g++) {
+        const struct msg_group_locs *from = &r->groups[g];
+        h->pub.group[g].first = from->first;
+        h->pub.group[g].n = from->locs.n / KVC_LOC_BYTES;
+        h->pub.group[g].block = h->block + h->blocks;
+        h->pub.prefix.group[g].blocks = from->first + h->pub.group[g].n;
+        h->pub.prefix.group[g].reason = from->reason;
+        h->pub.prefix.group[g].detail = from->detail;
+        int rc = fill_group(h, &from->locs, until_ns, &last);
+        if (rc < 0)
+            return rc;
+    }
+    h->pub.lease = r->lease;
+    memcpy(h->pub.ticket, r->ticket, sizeof(h->pub.ticket));
+    return 0;
+}
+
+int hold__fill(struct hold *h, const struct msg_acquire_reply *r, uint64_t until_ns)
+{
+    int rc = fill(h, r, until_ns);
+    if (rc < 0 && r->lease != 0)
+        hold__end_lease(h->kvc, r->lease);
+    return rc;
+}
+
+/* ---- the public half ---- */
+
+/* Reads of the blocks come before reads of the generations. */
+static void after_reading(void)
+{
+#if defined(__SANITIZE_THREAD__)
+    __sync_synchronize(); /* ThreadSanitizer refuses fences that order plain accesses */
+#else
+    __atomic_thread_fence(__ATOMIC_ACQUIRE);
+#endif
+}
+
+int kvc_hold_check(const struct kvc_hold *hold)
+{
+    const struct hold *h = (const struct hold *)(const void *)hold;
+    struct kvc *k = h->kvc;
+    bool stale = hold->epoch != k->epoch && h->blocks > 0;
+    after_reading();
+    for (uint32_t i = 0; i < h->blocks && !stale; i++)
+        stale = __atomic_load_n(h->block[i].gen_at, __ATOMIC_RELAXED) != h->block[i].gen;
+    if (!stale)
+        return 0;
+    k->counters.stale++;
+    return KVC_STALE;
+}
+
+void kvc_release(struct kvc *kvc, struct kvc_hold **hold)
+{
+    if (hold == NULL || *hold == NULL)
+        return;
+    struct hold *h = (struct hold *)(void *)*hold;
+    (void)kvc; /* the hold knows its session */
+    struct kvc *k = h->kvc;
+    *hold = NULL;
+    if (h->pub.lease != 0 && h->pub.epoch == k->epoch && !fork__is_child(k))
+        hold__end_lease(k, h->pub.lease);
+    hold__free(h);
+}

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "map.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+static void destroy(struct map *m)
+{
+    (void)munmap((void *)(uintptr_t)m->base, m->bytes);
+    free(m);
+}
+
+static void retire(struct map_table *t, struct map **at)
+{
+    struct map *m = *at;
+    *at = m->next;
+    m->next = NULL;
+    m->retired = true;
+    t->count--;
+    if (m->refs == 0)
+        destroy(m);
+}
+
+struct map *map__find(const struct map_table *t, uint32_t chunk)
+{
+    struct map *m = t->bucket[chunk % MAP_BUCKETS];
+    while (m != NULL && m->chunk != chunk)
+        m = m->next;
+    return m;
+}
+
+int map__add(struct map_table *t, uint32_t chunk, int fd, uint64_t bytes)
+{
+    if (map__find(t, chunk) != NULL)
+        return 0;
+    struct stat st;
+    if (fstat(fd, &st) != 0)
+        return -errno;
+    /* Reading past the end of a file raises SIGBUS. */
+    if (bytes == 0 || st.st_size < 0 || (uint64_t)st.st_size < bytes)
+        return -EINVAL;
+    struct map *m = calloc(1, sizeof(*m));
+    if (m == NULL)
+        return -ENOMEM;
+    void *base = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, 0);
+    if (base == MAP_FAILED) {
+        int rc = -errno;
+        free(m);
+        return rc;
+    }
+    m->base = base;
+    m->bytes = bytes;
+    m->chunk = chunk;
+    m->next = t->bucket[chunk % MAP_BUCKETS];
+    t->bucket[chunk % MAP_BUCKETS] = m;
+    t->count++;
+    return 0;
+}
+
+void map__ref(struct map *m)
+{
+    m->refs++;
+}
+
+void map__unref(struct map *m)
+{
+    if (--m->refs == 0 && m->retired)
+        destroy(m);
+}
+
+void map__retire(struct map_table *t, uint32_t chunk)
+{
+    struct map **at = &t->bucket[chunk % MAP_BUCKETS];
+    while (*at != NULL && (*at)->chunk != chunk)
+        at = &(*at)->next;
+    if (*at != NULL)
+        retire(t, at);
+}
+
+void map__retire_all(struct map_table *t)
+{
+    for (uint32_t i = 0; i < MAP_BUCKETS && t->count > 0; i++) {
+        while (t->bucket[i] != NULL)
+            retire(t, &t->bucket[i]);
+    }
+}

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Read-only mappings of arena chunks, by chunk id. Ids are never reused by one daemon; a new daemon
+ * starts anew, so the table is emptied at every disconnect.
+ *
+ * A mapping that a hold still refers to outlives its place in the table: readers never fault on
+ * memory that they were given. Threads: the session's.
+ */
+#ifndef KVC_CLIENT_MAP_H
+#define KVC_CLIENT_MAP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define MAP_BUCKETS 256u
+
+struct map {
+    struct map *next;
+    const uint8_t *base;
+    uint64_t bytes;
+    uint32_t chunk;
+    uint32_t refs; /* holds, counted once for each run of their blocks */
+    bool retired;  /* out of the table; unmapped with the last reference */
+};
+
+struct map_table {
+    struct map *bucket[MAP_BUCKETS];
+    uint32_t count;
+};
+
+/* Borrowed, or NULL. */
+struct map *map__find(const struct map_table *t, uint32_t chunk);
+/* Maps `bytes` of `fd` read-only and enters it; the descriptor stays the caller's. A chunk that is
+ * there already is left alone. -EINVAL: the file is shorter than `bytes`; what mmap(2) says. */
+__attribute__((warn_unused_result)) int map__add(struct map_table *t, uint32_t chunk, int fd,
+                                                 uint64_t bytes);
+void map__ref(struct map *m);
+void map__unref(struct map *m);
+/* Takes one out of the table; unknown ids are ignored. */
+void map__retire(struct map_table *t, uint32_t chunk);
+void map__retire_all(struct map_table *t);
+
+#endif

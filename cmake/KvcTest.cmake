@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+# ctest registration. Labels: unit golden model e2e kill gate gpu long.
+# tests/run.sh leaves out long and gpu.
+
+# What every test runs with. Check forks each test case, so that a crash is one failed case.
+set(KVC_TEST_ENV
+    "CK_FORK=yes"
+    "CK_DEFAULT_TIMEOUT=60"
+    "ASAN_OPTIONS=detect_leaks=1:abort_on_error=0:strict_string_checks=1:detect_stack_use_after_return=1"
+    "UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1"
+    "TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:suppressions=${CMAKE_SOURCE_DIR}/tests/tsan.supp"
+    "KVC_BIN_DIR=${CMAKE_BINARY_DIR}/bin"
+    "KVC_SOURCE_DIR=${CMAKE_SOURCE_DIR}")
+# kvc_unit_test(NAME n SOURCES file... [LIBS target...] [LABELS label...] [TIMEOUT seconds]
+#               [ARGS arg...] [ENV NAME=VALUE...] [SERIAL])
+#
+# A program bin/<n> linked with Check and a ctest test <n> that runs it in a directory of its own.
+# LABELS defaults to unit, TIMEOUT to 120. Exit code 77 means skipped; print the reason on a line
+# that begins with "SKIP:". SERIAL: never at the same time as another test.
+function(kvc_unit_test)
+  cmake_parse_arguments(PARSE_ARGV 0 ARG "SERIAL" "NAME;TIMEOUT" "SOURCES;LIBS;LABELS;ARGS;ENV")
+  if(ARG_UNPARSED_ARGUMENTS OR NOT ARG_NAME OR NOT ARG_SOURCES)
+    message(FATAL_ERROR "kvc_unit_test: needs NAME and SOURCES; not understood: "
+                        "'${ARG_UNPARSED_ARGUMENTS}'")
+  endif()
+  add_executable(${ARG_NAME} ${ARG_SOURCES})
+  target_link_libraries(${ARG_NAME} PRIVATE ${ARG_LIBS} PkgConfig::CHECK Threads::Threads)
+  kvc_add_test(NAME ${ARG_NAME} COMMAND $<TARGET_FILE:${ARG_NAME}> ${ARG_ARGS}
+               LABELS ${ARG_LABELS} TIMEOUT ${ARG_TIMEOUT} ENV ${ARG_ENV} SERIAL ${ARG_SERIAL})
+endfunction()
+
+# kvc_add_test(NAME n COMMAND cmd arg... [LABELS label...] [TIMEOUT seconds] [ENV NAME=VALUE...]
+#              [SERIAL ON|OFF])
+# The same registration for a program or script that exists already.
+function(kvc_add_test)
+  cmake_parse_arguments(PARSE_ARGV 0 ARG "" "NAME;TIMEOUT;SERIAL" "COMMAND;LABELS;ENV")
+  if(NOT ARG_LABELS)
+    set(ARG_LABELS unit)
+  endif()
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 120)
+  endif()
+  set(dir "${CMAKE_BINARY_DIR}/test-run/${ARG_NAME}")
+  file(MAKE_DIRECTORY "${dir}")
+  add_test(NAME ${ARG_NAME} COMMAND ${ARG_COMMAND} WORKING_DIRECTORY "${dir}")
+  set_tests_properties(${ARG_NAME} PROPERTIES
+    LABELS "${ARG_LABELS}"
+    TIMEOUT ${ARG_TIMEOUT}
+    SKIP_RETURN_CODE 77
+    ENVIRONMENT "${KVC_TEST_ENV};${ARG_ENV}")
+  if(ARG_SERIAL)
+    set_tests_properties(${ARG_NAME} PROPERTIES RUN_SERIAL ON)
+  endif()
+endfunction()

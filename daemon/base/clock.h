@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The two clocks. Core and policy never call these: they get time as a parameter, and a test's fake
+ * clock is simply another value. Any thread.
+ */
+#ifndef KVC_BASE_CLOCK_H
+#define KVC_BASE_CLOCK_H
+
+#include <stdint.h>
+
+/* CLOCK_MONOTONIC, nanoseconds: durations and deadlines. */
+uint64_t clock_now_ns(void);
+/* CLOCK_REALTIME, milliseconds since 1970: for people and for disk, never for a deadline. */
+uint64_t clock_wall_ms(void);
+
+#endif

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Fault points: a test makes the Nth call of a point fail, for N = 1, 2, ... until it is no longer
+ * reached.
+ *
+ *   if (FAULT(alloc))
+ *       return -ENOMEM;
+ *
+ * Always compiled in. Off, a point costs one relaxed load of a global and a branch. Any thread may
+ * pass a point; arming and resetting are for the test's own thread while no other passes one, or
+ * for start.
+ */
+#ifndef KVC_BASE_FAULT_H
+#define KVC_BASE_FAULT_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "err.h"
+
+#define FAULT_POINTS(X)                                 \
+    X(alloc)  /* memory from the C library or a pool */ \
+    X(send)   /* a message to a peer */                 \
+    X(copy)   /* a copy worker's copy */                \
+    X(map)    /* mmap, ftruncate, fallocate */          \
+    X(fd)     /* whatever makes a descriptor */         \
+    X(thread) /* starting a thread */
+
+#define FAULT__ENUM(name) FAULT_POINT_##name,
+enum fault_point { FAULT_POINTS(FAULT__ENUM) FAULT_POINT_COUNT };
+
+extern _Atomic bool fault__on;
+bool fault__hit(enum fault_point point);
+
+/* True when this call is the one that must fail. Once per arming. */
+#define FAULT(name)                                                                 \
+    (__builtin_expect(atomic_load_explicit(&fault__on, memory_order_relaxed), 0) && \
+     fault__hit(FAULT_POINT_##name))
+
+/* Lets the nth call from now (1 is the next) of the named point fail. -EINVAL: no such point, or
+ * nth is 0. Other points keep what they were armed with. */
+KVC_WARN_UNUSED int fault_arm(const char *point, uint64_t nth);
+/* Disarms and forgets every count. */
+void fault_reset(void);
+/* Calls of the point since it was armed or, when it was not, since any was. MUST be a known point.
+ * Less than nth: the fault was not reached. */
+uint64_t fault_count(const char *point);
+/* Arms from the environment: KVC_FAULT="point:N", several with commas. 0 when unset; -EINVAL when
+ * it is not of that form, and then nothing is armed. */
+KVC_WARN_UNUSED int fault_from_env(void);
+
+#endif

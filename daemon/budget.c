@@ -1,0 +1,328 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "budget.h"
+
+#include <inttypes.h>
+#include <sched.h>
+#include <stdarg.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "config_impl.h"
+#include "units.h"
+
+#define KIB UINT64_C(1024)
+#define MIB (KIB * 1024)
+#define GIB (MIB * 1024)
+
+/* Sizes that we choose ourselves are whole huge pages. */
+#define GRAIN (2 * MIB)
+/* Of the limit. Workers often live under the same one, and so does the page cache. */
+#define SHARE_PERCENT 60
+/* An allowance for what does not depend on the configuration. */
+#define PROCESS_BYTES (32 * MIB)
+#define CPUS_COPY_MAX 8
+
+static uint64_t clamp(uint64_t v, uint64_t low, uint64_t high)
+{
+    return MIN(MAX(v, low), high);
+}
+
+/* ---- lines ---- */
+
+__attribute__((format(printf, 5, 6))) static void
+add(struct budget *b, const char *name, const char *key, uint64_t bytes, const char *fmt, ...)
+{
+    struct budget_line *line;
+    va_list ap;
+
+    MUST(b->nlines < BUDGET_LINES_MAX);
+    line = &b->lines[b->nlines++];
+    line->name = name;
+    line->key = key;
+    line->bytes = bytes;
+    va_start(ap, fmt);
+    (void)!vsnprintf(line->reason, sizeof(line->reason), fmt, ap);
+    va_end(ap);
+    b->total_bytes += bytes;
+}
+
+static bool is_auto(const struct config *cfg, const char *key)
+{
+    return cfg->origin[config_key(key)].auto_text[0] != '\0';
+}
+
+static void add_host(const struct config *cfg, const struct budget_inputs *in, struct budget *b)
+{
+    char chunk[UNITS_COUNT_BYTES];
+    const uint64_t overhead = in->host_footprint_bytes - cfg->host_limit;
+
+    MUST(in->host_footprint_bytes >= cfg->host_limit);
+    add(b, "host slots", "host.limit", cfg->host_limit, "host.limit, %s",
+        is_auto(cfg, "host.limit") ? "auto: what memory.budget leaves" : "as given");
+    add(b, "host overhead", "host.limit", overhead,
+        "slot headers, tables, rounding to chunks of %s",
+        units_exact_bytes(cfg->host_chunk, chunk));
+    add(b, "staging", "staging.total", cfg->staging_total,
+        "staging.total: where all sessions write new blocks");
+}
+
+static void add_control(const struct config *cfg, const struct budget_inputs *in, struct budget *b)
+{
+    char n[UNITS_COUNT_BYTES];
+
+    add(b, "index", "index.blocks", in->index_bytes, "index.blocks: %s of %" PRIu64 " bytes",
+        units_format_count(cfg->index_blocks, n), in->index_bytes / cfg->index_blocks);
+    add(b, "policy", "index.blocks", in->policy_bytes,
+        "what policy '%s' keeps: %" PRIu64 " bytes per block", cfg->policy_eviction,
+        in->policy_bytes / cfg->index_blocks);
+    add(b, "leases", "limits.leases", in->lease_bytes,
+        "limits.leases: %s, and what waits for blocks", units_format_count(cfg->limits_leases, n));
+    add(b, "sessions", "limits.sessions", in->session_bytes,
+        "limits.sessions: %u with limits.requests: %u each", cfg->limits_sessions,
+        cfg->limits_requests);
+    add(b, "namespaces", "limits.namespaces", in->namespace_bytes, "limits.namespaces: %s",
+        units_format_count(cfg->limits_namespaces, n));
+    add(b, "flight recorder", "flight.records", in->flight_bytes,
+        "flight.records: %s of 32 bytes per thread", units_format_count(cfg->flight_records, n));
+    add(b, "copy threads", "copy.threads", in->copy_bytes, "copy.threads: %u, stacks and queues",
+        cfg->copy_threads);
+    add(b, "control plane", NULL, in->front_bytes, "event loop, ZeroMQ queues, message buffers");
+}
+
+static bool is_resolved(const struct config *cfg)
+{
+    return cfg->host_limit != 0 && cfg->host_chunk != 0 && cfg->copy_threads != 0 &&
+           cfg->staging_session_max != 0 && cfg->staging_total != 0 && cfg->index_blocks != 0 &&
+           cfg->limits_lease_bytes != 0;
+}
+
+void budget_compute(const struct config *cfg, const struct budget_inputs *inputs,
+                    struct budget *ret)
+{
+    struct budget b = {.budget_bytes = cfg->memory_budget};
+
+    MUST(is_resolved(cfg));
+    add_host(cfg, inputs, &b);
+    add_control(cfg, inputs, &b);
+    add(&b, "page tables", NULL, (inputs->host_footprint_bytes + cfg->staging_total) / 512,
+        "kernel: 8 bytes per 4 KiB of host memory and staging");
+    add(&b, "process", NULL, PROCESS_BYTES, "program, libraries, thread stacks, allocator");
+    *ret = b;
+}
+
+/* ---- auto ---- */
+
+/* An undecided number gets its value and the reason, for --print-config. */
+#define DECIDE(cfg, field, key, value, ...)                                             \
+    do {                                                                                \
+        if ((cfg)->field == 0) {                                                        \
+            struct config_origin *origin = &(cfg)->origin[config_key(key)];             \
+            (cfg)->field = (value);                                                     \
+            (void)!snprintf(origin->auto_text, sizeof(origin->auto_text), __VA_ARGS__); \
+        }                                                                               \
+    } while (0)
+
+static unsigned cpus(void)
+{
+    cpu_set_t set;
+
+    if (sched_getaffinity(0, sizeof(set), &set) == 0)
+        return (unsigned)CPU_COUNT(&set);
+    return (unsigned)MAX(sysconf(_SC_NPROCESSORS_ONLN), 1);
+}
+
+static uint64_t power_of_two_below(uint64_t v)
+{
+    return v == 0 ? 0 : UINT64_C(1) << (63 - __builtin_clzll(v));
+}
+
+static uint64_t chunk_for(uint64_t host_limit)
+{
+    const uint64_t wanted = clamp(power_of_two_below(host_limit / 32), 4 * MIB, GIB);
+
+    return MIN(wanted, power_of_two_below(host_limit));
+}
+
+/* What does not depend on host.limit. */
+static void decide_first(struct config *cfg, uint64_t budget)
+{
+    const unsigned ncpus = cpus();
+
+    DECIDE(cfg, staging_total, "staging.total", clamp(budget / 8 / GRAIN * GRAIN, GRAIN, 4 * GIB),
+           "memory.budget / 8, at most 4GiB");
+    DECIDE(cfg, staging_session_max, "staging.session_max", MIN(256 * MIB, cfg->staging_total),
+           "256MiB, or staging.total if that is less");
+    DECIDE(cfg, copy_threads, "copy.threads", (uint32_t)clamp(ncpus / 2, 1, CPUS_COPY_MAX),
+           "half of %u CPUs, 1 to %u", ncpus, CPUS_COPY_MAX);
+}
+
+static void decide_for_limit(struct config *cfg, uint64_t host_limit)
+{
+    DECIDE(cfg, host_limit, "host.limit", host_limit, "what memory.budget leaves");
+    DECIDE(cfg, host_chunk, "host.chunk", chunk_for(cfg->host_limit), "about host.limit / 32");
+    DECIDE(cfg, index_blocks, "index.blocks",
+           (uint32_t)clamp(cfg->host_limit / (32 * KIB), 65536, UINT64_C(64) << 20),
+           "host.limit / 32KiB, 65,536 to 67,108,864");
+    DECIDE(cfg, limits_lease_bytes, "limits.lease_bytes", cfg->host_limit / 2, "host.limit / 2");
+}
+
+/* A configuration being decided. */
+struct solve {
+    const struct config *cfg; /* all but what depends on host.limit is decided */
+    budget_inputs_fn *inputs;
+    void *ctx;
+};
+
+static void try_limit(const struct solve *s, uint64_t host_limit, struct config *ret_cfg,
+                      struct budget *ret)
+{
+    struct budget_inputs in = {0};
+
+    *ret_cfg = *s->cfg;
+    decide_for_limit(ret_cfg, host_limit);
+    s->inputs(ret_cfg, s->ctx, &in);
+    budget_compute(ret_cfg, &in, ret);
+}
+
+/* The largest host.limit whose total stays within the budget; the smallest one, if even that does
+ * not. */
+static uint64_t solve_limit(const struct solve *s, uint64_t budget)
+{
+    struct config cfg;
+    struct budget b;
+    const uint64_t least = config_table[config_key("host.limit")].min;
+    const uint64_t most =
+        s->cfg->host_chunk != 0 ? s->cfg->host_chunk * CONFIG_CHUNKS_MAX : CONFIG_HOST_LIMIT_MAX;
+    uint64_t low = ROUND_UP(MAX(s->cfg->host_chunk, least), GRAIN) / GRAIN;
+    uint64_t high = MAX(MIN(MIN(budget, most), CONFIG_HOST_LIMIT_MAX) / GRAIN, low) + 1;
+
+    while (high - low > 1) {
+        const uint64_t middle = low + (high - low) / 2;
+        try_limit(s, middle * GRAIN, &cfg, &b);
+        if (b.total_bytes <= budget)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low * GRAIN;
+}
+
+/* Names the part to make smaller, and by how much. */
+static void refuse_total(const struct config *cfg, const struct budget *b, const char *than,
+                         uint64_t most, struct config_errors *errors)
+{
+    const struct budget_line *largest = &b->lines[0];
+    char total[UNITS_TEXT_BYTES], limit[UNITS_TEXT_BYTES], to[UNITS_COUNT_BYTES],
+        size[UNITS_TEXT_BYTES];
+    char advice[64] = ", or allow more memory";
+    const uint64_t excess = b->total_bytes - most;
+
+    for (unsigned i = 1; i < b->nlines; i++)
+        if (b->lines[i].key != NULL && b->lines[i].bytes > largest->bytes)
+            largest = &b->lines[i];
+    if (config_table[config_key(largest->key)].type == OPT_BYTES && largest->bytes > excess + GRAIN)
+        (void)!snprintf(advice, sizeof(advice), " to at most %s",
+                        units_exact_bytes((largest->bytes - excess) / MIB * MIB, to));
+    config__error_at(
+        cfg, errors, largest->key,
+        "expected a total of at most %s (%s), got %s, of which '%s' takes %s; lower %s%s",
+        units_format_bytes(most, limit), than, units_format_bytes(b->total_bytes, total),
+        largest->name, units_format_bytes(largest->bytes, size), largest->key, advice);
+}
+
+/* A host.limit that was given decides an undecided budget; one that was not has to fit into it. */
+static void set_budget(struct config *cfg, struct budget *b, uint64_t share)
+{
+    const char *auto_text = cfg->origin[config_key("memory.budget")].auto_text;
+
+    if (b->total_bytes > share && !is_auto(cfg, "host.limit"))
+        DECIDE(cfg, memory_budget, "memory.budget", b->total_bytes,
+               "raised to what the given sizes need");
+    else
+        DECIDE(cfg, memory_budget, "memory.budget", share, "%d %% of the memory limit",
+               SHARE_PERCENT);
+    b->budget_bytes = cfg->memory_budget;
+    (void)!snprintf(b->budget_reason, sizeof(b->budget_reason), "memory.budget, %s%s",
+                    auto_text[0] != '\0' ? "auto: " : "as given", auto_text);
+}
+
+static void check_total(const struct config *cfg, const struct budget *b,
+                        struct config_errors *errors)
+{
+    char got[UNITS_COUNT_BYTES], limit[UNITS_TEXT_BYTES];
+
+    if (cfg->memory_budget > b->limit.bytes && !is_auto(cfg, "memory.budget"))
+        config__error_at(cfg, errors, "memory.budget", "expected at most %s (%s), got %s",
+                         units_format_bytes(b->limit.bytes, limit), b->limit.source,
+                         units_exact_bytes(cfg->memory_budget, got));
+    else if (b->total_bytes > b->limit.bytes)
+        refuse_total(cfg, b, b->limit.source, b->limit.bytes, errors);
+    else if (b->total_bytes > cfg->memory_budget)
+        refuse_total(cfg, b, "memory.budget", cfg->memory_budget, errors);
+}
+
+int config_resolve_auto(struct config *cfg, const struct budget_limit *limit,
+                        budget_inputs_fn *inputs, void *ctx, struct budget *ret_budget,
+                        struct config_errors *ret_errors)
+{
+    const uint64_t share = limit->bytes / 100 * SHARE_PERCENT / GRAIN * GRAIN;
+    const uint64_t budget = cfg->memory_budget != 0 ? cfg->memory_budget : share;
+    struct config_errors errors = {0};
+    struct config first = *cfg, done;
+    const struct solve s = {.cfg = &first, .inputs = inputs, .ctx = ctx};
+    struct budget b;
+
+    decide_first(&first, budget);
+    try_limit(&s, first.host_limit != 0 ? first.host_limit : solve_limit(&s, budget), &done, &b);
+    b.limit = *limit;
+    set_budget(&done, &b, share);
+    config__check_values(&done, &errors);
+    if (errors.count == 0)
+        check_total(&done, &b, &errors);
+    *ret_budget = b;
+    if (errors.count > 0) {
+        *ret_errors = errors;
+        return -EINVAL;
+    }
+    *cfg = done;
+    return 0;
+}
+
+/* ---- table ---- */
+
+static const char *tail(const char *s, size_t columns)
+{
+    const size_t len = strlen(s);
+
+    return len > columns ? s + (len - columns) : s;
+}
+
+static void row(char *buf, size_t cap, size_t *len, const char *name, uint64_t bytes,
+                const char *reason)
+{
+    const size_t columns = BUDGET_REASON_BYTES - 1;
+    char size[UNITS_TEXT_BYTES];
+    int n;
+
+    if (*len >= cap)
+        return;
+    n = snprintf(buf + *len, cap - *len, "  %-16s %12s%s%s%s\n", name,
+                 units_format_bytes(bytes, size), reason[0] != '\0' ? "  " : "",
+                 strlen(reason) > columns ? "..." : "",
+                 strlen(reason) > columns ? tail(reason, columns - 3) : reason);
+    *len = MIN(*len + (size_t)MAX(n, 0), cap);
+}
+
+const char *budget_format(const struct budget *b, char *buf, size_t cap)
+{
+    size_t len = 0;
+
+    MUST(cap > 0);
+    buf[0] = '\0';
+    for (unsigned i = 0; i < b->nlines; i++)
+        row(buf, cap, &len, b->lines[i].name, b->lines[i].bytes, b->lines[i].reason);
+    row(buf, cap, &len, "total", b->total_bytes, "");
+    row(buf, cap, &len, "budget", b->budget_bytes, b->budget_reason);
+    row(buf, cap, &len, "limit", b->limit.bytes, b->limit.source);
+    return buf;
+}

@@ -1,0 +1,308 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config_impl.h"
+
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define KIB       UINT64_C(1024)
+#define MIB       (KIB * 1024)
+#define GIB       (MIB * 1024)
+#define SECOND_NS UINT64_C(1000000000)
+
+static const char *const log_levels[] = {"debug", "info", "warn", "error", NULL};
+static const char *const huge_pages[] = {"off", "try", "require", NULL};
+static const char *const numa[] = {"auto", "off", NULL};
+static const char *const loop_backends[] = {"auto", "io_uring", "epoll", NULL};
+
+#define FIELD(member) OPTION_FIELD(struct config, member)
+
+/* Keys of one section stand together: config_print() opens a section once. */
+const struct option_desc config_table[] = {
+    {"runtime_dir", OPT_PATH, FIELD(runtime_dir), .def = "/run/kvcache",
+     .help = "directory of attach.sock and control.sock; made at start if its parent is there"},
+    {"socket_mode", OPT_STRING, FIELD(socket_mode_text), .def = "0660",
+     .help = "octal mode of the sockets; which uids are served is up to 'principals'"},
+    {"secret_file", OPT_PATH, FIELD(secret_file), .def = "",
+     .help = "file with the secret that salts block keys; empty: a new one at each start"},
+
+    {"log.level", OPT_ENUM, FIELD(log_level), .def = "info", .help = "least severe line to log",
+     .choices = log_levels},
+    {"log.json", OPT_BOOL, FIELD(log_json), .def = "false",
+     .help = "log one JSON object per line instead of text"},
+
+    {"memory.budget", OPT_BYTES, FIELD(memory_budget), .def = "auto",
+     .help = "all memory of the daemon; auto: 60 % of the cgroup limit (or of MemTotal)",
+     .min = 64 * MIB, .max = CONFIG_BYTES_MAX, .flags = OPTF_AUTO},
+
+    {"host.limit", OPT_BYTES, FIELD(host_limit), .def = "auto",
+     .help = "host memory for blocks; auto: what memory.budget leaves", .min = 4 * MIB,
+     .max = CONFIG_HOST_LIMIT_MAX, .flags = OPTF_AUTO},
+    {"host.chunk", OPT_BYTES, FIELD(host_chunk), .def = "auto",
+     .help = "host memory is taken in pieces of this size; auto: about host.limit / 32",
+     .min = 2 * MIB, .max = GIB, .flags = OPTF_AUTO},
+    {"host.huge_pages", OPT_ENUM, FIELD(host_huge_pages), .def = "try",
+     .help = "2 MiB pages from the reserved pool: off, try, or require (no start without)",
+     .choices = huge_pages},
+    {"host.prefault", OPT_BOOL, FIELD(host_prefault), .def = "true",
+     .help = "touch host memory in the background after start, not at first use"},
+    {"host.numa", OPT_ENUM, FIELD(host_numa), .def = "auto",
+     .help = "place chunks on NUMA nodes by topology, or leave it to the kernel", .choices = numa},
+
+    {"copy.threads", OPT_UINT, FIELD(copy_threads), .def = "auto",
+     .help = "threads that copy and checksum; auto: half the CPUs, 1 to 8", .min = 1, .max = 64,
+     .flags = OPTF_AUTO},
+    {"copy.inflight", OPT_BYTES, FIELD(copy_inflight), .def = "256MiB",
+     .help = "bytes being copied at a time; more wait", .min = MIB, .max = CONFIG_BYTES_MAX},
+
+    {"staging.session_max", OPT_BYTES, FIELD(staging_session_max), .def = "auto",
+     .help = "staging one session may ask for; auto: 256MiB, or staging.total if that is less",
+     .min = 64 * KIB, .max = CONFIG_BYTES_MAX, .flags = OPTF_AUTO},
+    {"staging.total", OPT_BYTES, FIELD(staging_total), .def = "auto",
+     .help = "staging of all sessions; auto: memory.budget / 8, at most 4GiB", .min = 64 * KIB,
+     .max = CONFIG_BYTES_MAX, .flags = OPTF_AUTO},
+
+    {"index.blocks", OPT_UINT, FIELD(index_blocks), .def = "auto",
+     .help = "blocks the index has room for; auto: host.limit / 32KiB, 65,536 to 67,108,864",
+     .min = 1024, .max = UINT64_C(1) << 30, .flags = OPTF_AUTO},
+
+    {"policy.eviction", OPT_STRING, FIELD(policy_eviction), .def = "lru",
+     .help = "which block goes first when room is needed"},
+
+    {"loop.backend", OPT_ENUM, FIELD(loop_backend), .def = "auto",
+     .help = "auto: io_uring, or epoll where io_uring is refused", .choices = loop_backends},
+    {"loop.io_threads", OPT_UINT, FIELD(loop_io_threads), .def = "4",
+     .help = "threads for file I/O of the epoll loop", .min = 1, .max = 64},
+
+    {"limits.sessions", OPT_UINT, FIELD(limits_sessions), .def = "256",
+     .help = "worker sessions at a time", .min = 1, .max = 4096},
+    {"limits.namespaces", OPT_UINT, FIELD(limits_namespaces), .def = "1024",
+     .help = "namespaces of all principals and tenants", .min = 1, .max = 65536},
+    {"limits.requests", OPT_UINT, FIELD(limits_requests), .def = "256",
+     .help = "requests in flight per session", .min = 1, .max = 65536},
+    {"limits.lease_bytes", OPT_BYTES, FIELD(limits_lease_bytes), .def = "auto",
+     .help = "bytes one session may hold in leases; auto: host.limit / 2", .min = 64 * KIB,
+     .max = CONFIG_BYTES_MAX, .flags = OPTF_AUTO},
+    {"limits.leases", OPT_UINT, FIELD(limits_leases), .def = "65536",
+     .help = "leases of all sessions", .min = 1, .max = UINT64_C(1) << 24},
+    {"limits.waiters", OPT_UINT, FIELD(limits_waiters), .def = "1024",
+     .help = "requests of all sessions that copy, or wait for blocks being stored", .min = 1,
+     .max = UINT64_C(1) << 20},
+
+    {"drain.timeout", OPT_DURATION, FIELD(drain_timeout), .def = "10s",
+     .help = "how long SIGTERM lets copies and requests finish", .max = 600 * SECOND_NS},
+
+    {"flight.records", OPT_UINT, FIELD(flight_records), .def = "4096",
+     .help = "events the flight recorder keeps per thread; a power of two", .min = 64,
+     .max = UINT64_C(1) << 20},
+};
+const unsigned config_table_len = ARRAY_LEN(config_table);
+
+_Static_assert(ARRAY_LEN(config_table) <= CONFIG_KEYS_MAX, "origin[] has one entry per key");
+
+unsigned config_key(const char *key)
+{
+    const struct option_desc *d = option_find(config_table, config_table_len, key);
+
+    MUST(d != NULL);
+    return (unsigned)(d - config_table);
+}
+
+const char *config__shown(const char *text, char buf[CONFIG__SHOWN_BYTES])
+{
+    const size_t keep = CONFIG__SHOWN_BYTES - sizeof("''...");
+    size_t n = 0;
+
+    buf[n++] = '\'';
+    for (; *text != '\0' && n <= keep; text++)
+        buf[n++] = (unsigned char)*text < 0x20 || *text == 0x7f ? '?' : *text;
+    memcpy(buf + n, *text != '\0' ? "...'" : "'", *text != '\0' ? 5 : 2);
+    return buf;
+}
+
+__attribute__((format(printf, 5, 0))) static void error_add(struct config_errors *errors,
+                                                            const char *where, unsigned line,
+                                                            const char *key, const char *fmt,
+                                                            va_list ap)
+{
+    struct config_error *e;
+
+    if (errors->count++ >= CONFIG_ERRORS_MAX)
+        return;
+    e = &errors->list[errors->count - 1];
+    (void)!snprintf(e->where, sizeof(e->where), "%s", where);
+    (void)!snprintf(e->key, sizeof(e->key), "%s", key);
+    (void)!vsnprintf(e->text, sizeof(e->text), fmt, ap);
+    e->line = line;
+}
+
+void config__error(struct config_errors *errors, const char *where, unsigned line, const char *key,
+                   const char *fmt, ...)
+{
+    va_list ap;
+
+    va_start(ap, fmt);
+    error_add(errors, where, line, key, fmt, ap);
+    va_end(ap);
+}
+
+void config__error_at(const struct config *cfg, struct config_errors *errors, const char *key,
+                      const char *fmt, ...)
+{
+    static const char *const places[] = {
+        [CONFIG_FROM_DEFAULT] = "default", [CONFIG_FROM_FILE] = NULL, [CONFIG_FROM_SET] = "--set"};
+    const struct config_origin *origin = &cfg->origin[config_key(key)];
+    const char *where = places[origin->from];
+    va_list ap;
+
+    va_start(ap, fmt);
+    error_add(errors, where != NULL ? where : cfg->file,
+              origin->from == CONFIG_FROM_FILE ? origin->line : 0, key, fmt, ap);
+    va_end(ap);
+}
+
+const char *config_error_format(const struct config_error *e, char *buf, size_t cap)
+{
+    char line[16] = "";
+
+    if (e->line > 0)
+        (void)!snprintf(line, sizeof(line), ":%u", e->line);
+    (void)!snprintf(buf, cap, "%s%s: %s%s%s", e->where, line, e->key, e->key[0] != '\0' ? ": " : "",
+                    e->text);
+    return buf;
+}
+
+void config_errors_print(const struct config_errors *errors, FILE *out)
+{
+    char text[CONFIG_ERROR_TEXT_MAX + CONFIG_PATH_BYTES + 96];
+
+    for (unsigned i = 0; i < MIN(errors->count, CONFIG_ERRORS_MAX); i++)
+        (void)!fprintf(out, "%s\n", config_error_format(&errors->list[i], text, sizeof(text)));
+    if (errors->count > CONFIG_ERRORS_MAX)
+        (void)!fprintf(out, "and %u more\n", errors->count - CONFIG_ERRORS_MAX);
+}
+
+/* Else --print-config could not write it down. */
+static bool is_utf8(const char *text)
+{
+    char quoted[CONFIG__QUOTED_BYTES];
+
+    return config__yaml_quote(text, quoted, sizeof(quoted)) == 0;
+}
+
+void config__set(struct config__load *l, const char *where, unsigned line, const char *key,
+                 const char *value)
+{
+    char why[CONFIG_ERROR_TEXT_MAX], shown[CONFIG__SHOWN_BYTES];
+    struct config_origin *origin;
+    int r = option_set(config_table, config_table_len, l->cfg, key, value, why, sizeof(why));
+
+    if (r == 0 && !is_utf8(value)) {
+        (void)!snprintf(why, sizeof(why), "expected text in UTF-8, got %s",
+                        config__shown(value, shown));
+        r = -EINVAL;
+    }
+    if (r < 0) {
+        config__error(l->errors, where != NULL ? where : l->file, line, r == -ENOENT ? "" : key,
+                      "%s", why);
+        return;
+    }
+    origin = &l->cfg->origin[config_key(key)];
+    origin->from = where != NULL ? CONFIG_FROM_SET : CONFIG_FROM_FILE;
+    origin->line = line;
+}
+
+static void apply_set(struct config__load *l, const char *set)
+{
+    char key[64], shown[CONFIG__SHOWN_BYTES];
+    const char *equals = strchr(set, '=');
+
+    if (equals == NULL || equals == set) {
+        config__error(l->errors, "--set", 0, "",
+                      "expected KEY=VALUE, got %s; for example 'host.limit=64GiB'",
+                      config__shown(set, shown));
+        return;
+    }
+    (void)!snprintf(key, sizeof(key), "%.*s", (int)MIN((size_t)(equals - set), sizeof(key) - 1),
+                    set);
+    if (strcmp(key, "principals") == 0) {
+        config__error(l->errors, "--set", 0, key,
+                      "a list has no place on the command line; give it in the file (--config)");
+        return;
+    }
+    config__set(l, "--set", 0, key, equals + 1);
+}
+
+/* Blocks are shared between processes that trust each other; of nobody but its own uid does the
+ * daemon know that. */
+static void default_principal(struct config *cfg)
+{
+    cfg->principals[0] = (struct config_principal){
+        .name = "self", .tenant = "default", .uids = {geteuid()}, .nuids = 1, .admin = true};
+    cfg->nprincipals = 1;
+}
+
+const struct config_principal *config_principal_of(const struct config *cfg, uid_t uid)
+{
+    for (unsigned i = 0; i < cfg->nprincipals; i++)
+        for (unsigned u = 0; u < cfg->principals[i].nuids; u++)
+            if (cfg->principals[i].uids[u] == uid)
+                return &cfg->principals[i];
+    return NULL;
+}
+
+/* The sockets' mode is text in the table, for it is octal. */
+static void derive_mode(struct config *cfg, struct config_errors *errors)
+{
+    char *end, shown[CONFIG__SHOWN_BYTES];
+    const char *text = cfg->socket_mode_text;
+    const unsigned long mode = strtoul(text, &end, 8);
+
+    cfg->socket_mode = (mode_t)mode;
+    if (text[0] < '0' || text[0] > '7' || *end != '\0' || mode > 0666 || (mode & ~0666ul) != 0 ||
+        (mode & 0600) != 0600)
+        config__error_at(cfg, errors, "socket_mode",
+                         "expected an octal mode that gives the owner read and write and nobody "
+                         "execute, got %s; for example '0660'",
+                         config__shown(text, shown));
+}
+
+static void load_all(struct config__load *l, const char *path, const char *const *sets,
+                     unsigned nsets)
+{
+    char why[CONFIG_ERROR_TEXT_MAX];
+
+    const int r = option_defaults(config_table, config_table_len, l->cfg, why, sizeof(why));
+    MUST(r == 0);
+    if (path != NULL)
+        config__yaml(l);
+    for (unsigned i = 0; i < nsets; i++)
+        apply_set(l, sets[i]);
+    if (l->errors->count == 0)
+        derive_mode(l->cfg, l->errors);
+    if (l->errors->count > 0)
+        return;
+    if (l->cfg->nprincipals == 0)
+        default_principal(l->cfg);
+    config__check_values(l->cfg, l->errors);
+    config__check_paths(l->cfg, l->errors);
+}
+
+int config_load(const char *path, const char *const *sets, unsigned nsets, struct config *ret,
+                struct config_errors *ret_errors)
+{
+    struct config cfg = {0};
+    struct config_errors errors = {0};
+    struct config__load l = {.file = path, .cfg = &cfg, .errors = &errors};
+
+    if (path != NULL)
+        (void)!snprintf(cfg.file, sizeof(cfg.file), "%s", path);
+    load_all(&l, path, sets, nsets);
+    if (errors.count > 0) {
+        *ret_errors = errors;
+        return -EINVAL;
+    }
+    *ret = cfg;
+    return 0;
+}

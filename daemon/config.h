@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Configuration: built-in defaults, then one YAML file, then --set, checked as a whole.
+ *
+ * One table (config_table) says for each key its type, default, limits and help; the file, --set,
+ * --print-config and --help all go through it. Sizes are bytes, durations nanoseconds. A number
+ * that is 0 where the table allows "auto" is not decided yet: config_resolve_auto() of budget.h
+ * decides it.
+ *
+ * Runs before any other thread exists. Allocates only inside libyaml and gives all of it back.
+ */
+#ifndef KVC_CONFIG_H
+#define KVC_CONFIG_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <sys/types.h>
+
+#include "err.h"
+#include "option.h"
+
+#define CONFIG_PRINCIPALS_MAX  16u
+#define CONFIG_UIDS_MAX        16u
+#define CONFIG_KEYS_MAX        48u
+#define CONFIG_PATH_BYTES      256u
+#define CONFIG_NAME_BYTES      64u
+#define CONFIG_ERRORS_MAX      10u
+#define CONFIG_FILE_BYTES_MAX  (1u << 20)
+#define CONFIG_BYTES_MAX       (UINT64_C(1) << 46) /* of any size, so that sums cannot overflow */
+#define CONFIG_HOST_LIMIT_MAX  (UINT64_C(1) << 43)
+#define CONFIG_CHUNKS_MAX      16384u /* each takes two descriptors */
+#define CONFIG_ERROR_TEXT_MAX  640u
+#define CONFIG_AUTO_TEXT_BYTES 64u
+
+/* The values that choices of the table stand for. loop.backend and log.level have the order of enum
+ * loop_backend and enum log_level. */
+enum config_huge_pages { CONFIG_HUGE_OFF, CONFIG_HUGE_TRY, CONFIG_HUGE_REQUIRE };
+enum config_numa { CONFIG_NUMA_AUTO, CONFIG_NUMA_OFF };
+
+/* Who may attach: processes of these uids share blocks with each other and with nobody else. */
+struct config_principal {
+    char name[CONFIG_NAME_BYTES];
+    char tenant[CONFIG_NAME_BYTES];
+    uid_t uids[CONFIG_UIDS_MAX];
+    unsigned nuids;
+    bool gateway;  /* may name a sub-tenant per request */
+    bool admin;    /* may use stats, explain and evict beyond its own blocks */
+    unsigned line; /* in the file; 0: the default principal */
+};
+
+/* Where the value of a key came from. */
+struct config_origin {
+    enum { CONFIG_FROM_DEFAULT, CONFIG_FROM_FILE, CONFIG_FROM_SET } from;
+    unsigned line;                          /* CONFIG_FROM_FILE */
+    char auto_text[CONFIG_AUTO_TEXT_BYTES]; /* how "auto" was decided; empty: the value was given */
+};
+
+struct config {
+    char runtime_dir[CONFIG_PATH_BYTES];
+    char socket_mode_text[8]; /* octal, as written */
+    mode_t socket_mode;
+    char secret_file[CONFIG_PATH_BYTES]; /* empty: a new random secret at each start */
+
+    unsigned log_level; /* enum log_level */
+    bool log_json;
+
+    uint64_t memory_budget;
+
+    uint64_t host_limit; /* of slots */
+    uint64_t host_chunk;
+    unsigned host_huge_pages; /* enum config_huge_pages */
+    bool host_prefault;
+    unsigned host_numa; /* enum config_numa */
+
+    uint32_t copy_threads;
+    uint64_t copy_inflight; /* bytes */
+
+    uint64_t staging_session_max;
+    uint64_t staging_total;
+
+    uint32_t index_blocks;
+
+    char policy_eviction[32]; /* a name that policy_by_name() knows */
+
+    unsigned loop_backend; /* enum loop_backend */
+    uint32_t loop_io_threads;
+
+    uint32_t limits_sessions;
+    uint32_t limits_namespaces;
+    uint32_t limits_requests;    /* in flight per session */
+    uint64_t limits_lease_bytes; /* per session */
+    uint32_t limits_leases;      /* of all sessions */
+    uint32_t limits_waiters;     /* requests that wait or copy, of all sessions */
+
+    uint64_t drain_timeout; /* ns */
+    uint32_t flight_records;
+
+    struct config_principal principals[CONFIG_PRINCIPALS_MAX];
+    unsigned nprincipals;
+
+    char file[CONFIG_PATH_BYTES]; /* as given, cut to this length; empty: defaults */
+    struct config_origin origin[CONFIG_KEYS_MAX]; /* in the order of config_table */
+};
+
+struct config_error {
+    char where[CONFIG_PATH_BYTES]; /* file name, "--set" or "default" */
+    unsigned line;                 /* 0: none */
+    char key[64];                  /* empty: not about one key */
+    char text[CONFIG_ERROR_TEXT_MAX];
+};
+
+/* The first CONFIG_ERRORS_MAX errors, and how many there were. */
+struct config_errors {
+    unsigned count;
+    struct config_error list[CONFIG_ERRORS_MAX];
+};
+
+extern const struct option_desc config_table[];
+extern const unsigned config_table_len;
+
+/*
+ * path NULL: defaults alone. sets: nsets texts "key=value", applied in order after the file.
+ * 0 and *ret; -EINVAL with *ret_errors saying all that is wrong (*ret is then untouched, and
+ * *ret_errors is untouched on success). Looks at the file system: what runtime_dir and secret_file
+ * need must be there.
+ */
+KVC_WARN_UNUSED int config_load(const char *path, const char *const *sets, unsigned nsets,
+                                struct config *ret, struct config_errors *ret_errors);
+
+/* "etc/x.yaml:12: host.limit: expected ..., got '12abc'; ..." cut to cap; buf. */
+const char *config_error_format(const struct config_error *e, char *buf, size_t cap);
+/* One line per error, and a last one where there were more than are kept. */
+void config_errors_print(const struct config_errors *errors, FILE *out);
+
+/* YAML that config_load() takes back to the same values, with a comment at each key that says where
+ * its value came from. -EIO when `out` does not take it, -ENOMEM. */
+KVC_WARN_UNUSED int config_print(const struct config *cfg, FILE *out);
+
+/* The principal that holds this uid, or NULL. */
+const struct config_principal *config_principal_of(const struct config *cfg, uid_t uid);
+
+/* The index of a key of the table, which must exist (MUST). */
+unsigned config_key(const char *key);
+
+#endif

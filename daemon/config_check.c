@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What no single value can say: values that contradict each other, and files that are not there. */
+#include "config_impl.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "policy.h"
+
+/* Text of the value of a key, exact, as one would write it. */
+static const char *value_of(const struct config *cfg, const char *key,
+                            char buf[CONFIG__SHOWN_BYTES])
+{
+    if (option_format(&config_table[config_key(key)], cfg, buf, CONFIG__SHOWN_BYTES) < 0)
+        (void)!snprintf(buf, CONFIG__SHOWN_BYTES, "?");
+    return buf;
+}
+
+/* Both of them in bytes; 0 is "auto" and is fitted to the other later. */
+static void check_at_most(const struct config *cfg, struct config_errors *errors, const char *key,
+                          uint64_t value, const char *limit_key, uint64_t limit)
+{
+    char got[CONFIG__SHOWN_BYTES], most[CONFIG__SHOWN_BYTES];
+
+    if (value == 0 || limit == 0 || value <= limit)
+        return;
+    config__error_at(cfg, errors, key,
+                     "expected at most %s, which is %s, got %s; lower the one or raise the other",
+                     limit_key, value_of(cfg, limit_key, most), value_of(cfg, key, got));
+}
+
+static void check_policy(const struct config *cfg, struct config_errors *errors)
+{
+    char names[256] = "", shown[CONFIG__SHOWN_BYTES];
+    size_t n = 0;
+
+    if (policy_by_name(cfg->policy_eviction) != NULL)
+        return;
+    for (unsigned i = 0; policy_at(i) != NULL && n < sizeof(names); i++)
+        n += (size_t)snprintf(names + n, sizeof(names) - n, "%s '%s'", i == 0 ? "" : ",",
+                              policy_at(i)->name);
+    config__error_at(cfg, errors, "policy.eviction", "expected one of%s, got %s", names,
+                     config__shown(cfg->policy_eviction, shown));
+}
+
+/* A principal that the mode of the sockets shuts out would see a bare "permission denied". */
+static void check_mode(const struct config *cfg, struct config_errors *errors)
+{
+    if ((cfg->socket_mode & 0066) != 0)
+        return;
+    for (unsigned i = 0; i < cfg->nprincipals; i++) {
+        for (unsigned u = 0; u < cfg->principals[i].nuids; u++) {
+            const uid_t uid = cfg->principals[i].uids[u];
+            if (uid == geteuid() || uid == 0)
+                continue;
+            config__error_at(cfg, errors, "socket_mode",
+                             "%s lets nobody but the daemon's uid connect, but principal '%s' has "
+                             "uid %u; for example '0660' and that uid in the daemon's group",
+                             cfg->socket_mode_text, cfg->principals[i].name, (unsigned)uid);
+            return;
+        }
+    }
+}
+
+void config__check_values(const struct config *cfg, struct config_errors *errors)
+{
+    const uint64_t huge_page = UINT64_C(2) << 20;
+    char got[CONFIG__SHOWN_BYTES];
+
+    if (cfg->host_chunk % huge_page != 0)
+        config__error_at(cfg, errors, "host.chunk",
+                         "expected a multiple of 2MiB, got %s; for example '64MiB'",
+                         value_of(cfg, "host.chunk", got));
+    if (!IS_POW2(cfg->flight_records))
+        config__error_at(cfg, errors, "flight.records",
+                         "expected a power of two, got %s; for example '4096'",
+                         value_of(cfg, "flight.records", got));
+    check_at_most(cfg, errors, "host.limit", cfg->host_limit, "memory.budget", cfg->memory_budget);
+    check_at_most(cfg, errors, "host.chunk", cfg->host_chunk, "host.limit", cfg->host_limit);
+    if (cfg->host_chunk != 0 && cfg->host_limit / cfg->host_chunk > CONFIG_CHUNKS_MAX)
+        config__error_at(cfg, errors, "host.chunk",
+                         "expected at most %u chunks, each of which takes two descriptors, got "
+                         "%" PRIu64 " of %s; raise it",
+                         CONFIG_CHUNKS_MAX, cfg->host_limit / cfg->host_chunk,
+                         value_of(cfg, "host.chunk", got));
+    check_at_most(cfg, errors, "limits.lease_bytes", cfg->limits_lease_bytes, "host.limit",
+                  cfg->host_limit);
+    check_at_most(cfg, errors, "staging.total", cfg->staging_total, "memory.budget",
+                  cfg->memory_budget);
+    check_at_most(cfg, errors, "staging.session_max", cfg->staging_session_max, "staging.total",
+                  cfg->staging_total);
+    check_policy(cfg, errors);
+    check_mode(cfg, errors);
+}
+
+/* The directory that holds `path`. */
+static void parent_of(const char *path, char ret[CONFIG_PATH_BYTES])
+{
+    size_t n = strnlen(path, CONFIG_PATH_BYTES - 1);
+
+    while (n > 1 && path[n - 1] == '/')
+        n--;
+    while (n > 1 && path[n - 1] != '/')
+        n--;
+    while (n > 1 && path[n - 1] == '/')
+        n--;
+    memcpy(ret, path, n);
+    ret[n] = '\0';
+}
+
+static bool is_dir(const char *path, int *ret_errno)
+{
+    struct stat st;
+
+    if (stat(path, &st) < 0) {
+        *ret_errno = errno;
+        return false;
+    }
+    *ret_errno = ENOTDIR;
+    return S_ISDIR(st.st_mode);
+}
+
+/* With the effective uid, as the daemon will run. */
+static bool may_write(const char *dir)
+{
+    return faccessat(AT_FDCWD, dir, W_OK | X_OK, AT_EACCESS) == 0;
+}
+
+static void check_runtime_dir(const struct config *cfg, struct config_errors *errors)
+{
+    const char *dir = cfg->runtime_dir, *key = "runtime_dir";
+    const size_t socket_path_max =
+        sizeof(((struct sockaddr_un *)0)->sun_path) - sizeof("/control.sock");
+    char parent[CONFIG_PATH_BYTES];
+    int err;
+
+    parent_of(dir, parent);
+    if (strlen(dir) > socket_path_max)
+        config__error_at(cfg, errors, key,
+                         "expected at most %zu bytes, for a unix socket has no room for a longer "
+                         "path, got %zu",
+                         socket_path_max, strlen(dir));
+    else if (is_dir(dir, &err)) {
+        if (!may_write(dir))
+            config__error_at(cfg, errors, key,
+                             "expected a directory that uid %u may write, got %s: %s; change its "
+                             "owner, or name another directory",
+                             (unsigned)geteuid(), dir, strerror(errno));
+    } else if (err != ENOENT) {
+        config__error_at(cfg, errors, key, "expected a directory, got %s: %s", dir, strerror(err));
+    } else if (!is_dir(parent, &err)) {
+        config__error_at(
+            cfg, errors, key,
+            "expected a directory whose parent exists, got %s: %s: %s; make the parent, or name "
+            "another directory",
+            dir, parent, strerror(err));
+    } else if (!may_write(parent)) {
+        config__error_at(cfg, errors, key,
+                         "expected a directory that exists or can be made, got %s: %s is not "
+                         "writable for uid %u; for example, as root: install -d -o %u %s",
+                         dir, parent, (unsigned)geteuid(), (unsigned)geteuid(), dir);
+    }
+}
+
+static void check_secret_file(const struct config *cfg, struct config_errors *errors)
+{
+    const char *path = cfg->secret_file, *key = "secret_file";
+    char parent[CONFIG_PATH_BYTES];
+    struct stat st;
+    int err;
+
+    if (path[0] == '\0')
+        return;
+    parent_of(path, parent);
+    if (!is_dir(parent, &err)) {
+        config__error_at(cfg, errors, key,
+                         "expected a file in a directory that exists, got %s: %s: %s", path, parent,
+                         strerror(err));
+    } else if (stat(path, &st) < 0) {
+        if (errno != ENOENT)
+            config__error_at(cfg, errors, key, "expected a file that can be read, got %s: %s", path,
+                             strerror(errno));
+        else if (!may_write(parent))
+            config__error_at(cfg, errors, key,
+                             "expected a file that exists or can be made, got %s: %s is not "
+                             "writable for uid %u",
+                             path, parent, (unsigned)geteuid());
+    } else if (!S_ISREG(st.st_mode)) {
+        config__error_at(cfg, errors, key, "expected a regular file, got %s, which is not", path);
+    } else if ((st.st_mode & 077) != 0) {
+        config__error_at(
+            cfg, errors, key,
+            "expected a file that only its owner may read, got %s with mode %04o; try: "
+            "chmod 600 %s",
+            path, (unsigned)(st.st_mode & 07777), path);
+    } else if (faccessat(AT_FDCWD, path, R_OK, AT_EACCESS) < 0) {
+        config__error_at(cfg, errors, key, "expected a file that uid %u may read, got %s: %s",
+                         (unsigned)geteuid(), path, strerror(errno));
+    }
+}
+
+void config__check_paths(const struct config *cfg, struct config_errors *errors)
+{
+    check_runtime_dir(cfg, errors);
+    check_secret_file(cfg, errors);
+}

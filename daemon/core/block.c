@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Block records: life cycle, forest, shards, and lists of blocks. */
+#include "core__.h"
+#include "sm.h"
+
+static const char *const block_state_names[] = {"free", "pending", "present", "dying"};
+static const uint32_t block_edges[] = {
+    [BLOCK_FREE] = 1u << BLOCK_PENDING,
+    [BLOCK_PENDING] = 1u << BLOCK_PRESENT | 1u << BLOCK_DYING,
+    [BLOCK_PRESENT] = 1u << BLOCK_DYING,
+    [BLOCK_DYING] = 1u << BLOCK_FREE,
+};
+static const struct sm_table block_sm = {
+    .name = "block", .states = block_state_names, .n = 4, .edges = block_edges};
+
+struct block *block_new(struct core *c)
+{
+    uint32_t no;
+    if (c->free_head != CORE_NONE) {
+        no = c->free_head;
+        c->free_head = c->blocks[no].next;
+    } else if (c->blocks_high < c->cfg.blocks_max) {
+        no = c->blocks_high++;
+    } else {
+        return NULL;
+    }
+    struct block *b = &c->blocks[no];
+    uint32_t gen = b->gen + 1;
+    *b = (struct block){.gen = gen,
+                        .flags = BLOCK_F_PARTS,
+                        .where = CORE_NONE,
+                        .parent = CORE_NONE,
+                        .child = CORE_NONE,
+                        .next = CORE_NONE,
+                        .prev = CORE_NONE};
+    SM_MOVE(&block_sm, &b->state, BLOCK_PENDING);
+    c->blocks_used++;
+    c->m.blocks_pending++;
+    return b;
+}
+
+void block_link(struct core *c, struct block *b, struct block *parent)
+{
+    uint32_t no = block_no(c, b);
+    b->used = core__stamp(c);
+    b->flags |= BLOCK_F_LINKED;
+    if (parent) {
+        b->parent = block_no(c, parent);
+        b->depth = parent->depth + 1;
+        b->next = parent->child;
+        if (b->next != CORE_NONE)
+            c->blocks[b->next].prev = no;
+        parent->child = no;
+    }
+    index_add(c, b);
+    block_ns(c, b)->records++;
+    struct policy_hint hint = {.parent = parent ? b->parent : POLICY_NO_BLOCK,
+                               .depth = b->depth,
+                               .bytes = block_group(c, b)->block_bytes};
+    c->cfg.policy->insert(c->policy, no, &hint, c->now_ms);
+}
+
+static void block_unlink(struct core *c, struct block *b)
+{
+    MUST(b->child == CORE_NONE);
+    if (b->next != CORE_NONE)
+        c->blocks[b->next].prev = b->prev;
+    if (b->prev != CORE_NONE)
+        c->blocks[b->prev].next = b->next;
+    else if (b->parent != CORE_NONE)
+        c->blocks[b->parent].child = b->next;
+    b->parent = b->next = b->prev = CORE_NONE;
+    index_del(c, b);
+    c->cfg.policy->remove(c->policy, block_no(c, b));
+    b->flags &= (uint8_t)~BLOCK_F_LINKED;
+}
+
+static uint64_t block_total_bytes(struct core *c, const struct block *b)
+{
+    const struct core_group *g = block_group(c, b);
+    return (uint64_t)g->block_bytes * group_shards(block_ns(c, b), g);
+}
+
+static bool has_parts(const struct block *b)
+{
+    return b->flags & BLOCK_F_PARTS;
+}
+
+/* Writers' claims on a block that will not be: their reservations forget it. */
+static void close_claims(struct core *c, struct block *b)
+{
+    for (uint32_t i = b->where; i != CORE_NONE;) {
+        struct part *p = pool_at(c->parts, i);
+        i = p->next;
+        if (p->resv == CORE_NONE)
+            continue;
+        struct reservation *r = pool_at(c->reservations, p->resv);
+        p->resv = CORE_NONE;
+        resv_close_entry(c, r);
+    }
+}
+
+void block_kill(struct core *c, struct block *b, enum kvc_miss reason)
+{
+    MUST(b->state == BLOCK_PENDING || b->state == BLOCK_PRESENT);
+    uint64_t bytes = block_total_bytes(c, b);
+    ghost_note(c, b, reason);
+    block_unlink(c, b);
+    if (b->state == BLOCK_PRESENT) {
+        struct core_ns *ns = block_ns(c, b);
+        ns->blocks--;
+        ns->bytes -= bytes;
+        c->m.blocks_present--;
+        c->m.bytes_present -= bytes;
+        if (reason == KVC_MISS_EVICTED)
+            c->m.bytes_evicted += bytes;
+    } else {
+        close_claims(c, b);
+        c->m.blocks_pending--;
+        c->m.blocks_dropped++;
+    }
+    core__wake(c, b);
+    SM_MOVE(&block_sm, &b->state, BLOCK_DYING);
+    block_settle(c, b);
+}
+
+static void record_free(struct core *c, struct block *b)
+{
+    SM_MOVE(&block_sm, &b->state, BLOCK_FREE);
+    b->next = c->free_head;
+    c->free_head = block_no(c, b);
+    c->blocks_used--;
+}
+
+void block_settle(struct core *c, struct block *b)
+{
+    if (b->state != BLOCK_DYING || b->leases > 0 || b->copies > 0)
+        return;
+    const struct tier_ops *host = c->cfg.host->ops;
+    if (!has_parts(b)) {
+        host->free(c->cfg.host, (struct tier_loc){b->where});
+    } else {
+        for (uint32_t i = b->where; i != CORE_NONE;) {
+            struct part *p = pool_at(c->parts, i);
+            i = p->next;
+            if (p->loc.id)
+                host->free(c->cfg.host, p->loc);
+            pool_put(c->parts, p);
+        }
+    }
+    block_ns(c, b)->records--; /* not before: its namespace says how to read it */
+    record_free(c, b);
+}
+
+void block_abandon(struct core *c, struct block *b)
+{
+    MUST(b->state == BLOCK_PENDING && !(b->flags & BLOCK_F_LINKED) && b->where == CORE_NONE);
+    c->m.blocks_pending--;
+    SM_MOVE(&block_sm, &b->state, BLOCK_DYING);
+    record_free(c, b);
+}
+
+/* The first node of the subtree at `no` in an order in which children come before parents. */
+static uint32_t deepest(const struct core *c, uint32_t no)
+{
+    while (c->blocks[no].child != CORE_NONE)
+        no = c->blocks[no].child;
+    return no;
+}
+
+uint32_t block_walk_first(const struct core *c, uint32_t root)
+{
+    return deepest(c, root);
+}
+
+uint32_t block_walk_next(const struct core *c, uint32_t root, uint32_t no)
+{
+    if (no == root)
+        return CORE_NONE;
+    const struct block *b = &c->blocks[no];
+    return b->next != CORE_NONE ? deepest(c, b->next) : b->parent;
+}
+
+void block_kill_tree(struct core *c, struct block *b, enum kvc_miss reason)
+{
+    uint32_t root = block_no(c, b);
+    for (uint32_t no = block_walk_first(c, root); no != CORE_NONE;) {
+        uint32_t next = block_walk_next(c, root, no);
+        block_kill(c, &c->blocks[no], reason);
+        no = next;
+    }
+}
+
+void block_hold(struct block *b)
+{
+    b->leases++;
+}
+
+void block_unhold(struct core *c, struct block *b)
+{
+    MUST(b->leases > 0);
+    b->leases--;
+    block_settle(c, b);
+}
+
+void block_touch(struct core *c, struct block *b)
+{
+    b->used = core__stamp(c);
+    c->cfg.policy->touch(c->policy, block_no(c, b), c->now_ms);
+}
+
+void block_touch_path(struct core *c, struct block *b)
+{
+    uint32_t now = core__stamp(c);
+    while (b->used != now) {
+        block_touch(c, b);
+        if (b->parent == CORE_NONE)
+            return;
+        b = &c->blocks[b->parent];
+    }
+}
+
+struct part *block_part(struct core *c, const struct block *b, uint32_t shard)
+{
+    for (uint32_t i = b->where; i != CORE_NONE;) {
+        struct part *p = pool_at(c->parts, i);
+        if (p->shard == shard)
+            return p;
+        i = p->next;
+    }
+    return NULL;
+}
+
+struct tier_loc block_loc(struct core *c, const struct block *b, uint32_t shard)
+{
+    if (!has_parts(b))
+        return (struct tier_loc){b->where};
+    const struct part *p = block_part(c, b, shard);
+    MUST(p != NULL);
+    return p->loc;
+}
+
+void block_publish(struct core *c, struct block *b)
+{
+    struct core_ns *ns = block_ns(c, b);
+    uint64_t bytes = block_total_bytes(c, b);
+    if (group_shards(ns, block_group(c, b)) == 1) {
+        struct part *p = pool_at(c->parts, b->where);
+        b->where = p->loc.id;
+        b->flags &= (uint8_t)~BLOCK_F_PARTS;
+        pool_put(c->parts, p);
+    }
+    SM_MOVE(&block_sm, &b->state, BLOCK_PRESENT);
+    ns->blocks++;
+    ns->bytes += bytes;
+    c->m.blocks_pending--;
+    c->m.blocks_present++;
+    c->m.blocks_stored++;
+    c->m.bytes_present += bytes;
+    core__wake(c, b);
+}
+
+bool block_can_evict(void *ctx, uint32_t no)
+{
+    struct core *c = ctx;
+    const struct block *b = &c->blocks[no];
+    return b->state == BLOCK_PRESENT && b->leases == 0 && b->child == CORE_NONE;
+}
+
+/* ---- lists of blocks ---- */
+
+void run_init(struct run_list *l)
+{
+    *l = (struct run_list){.head = CORE_NONE, .tail = CORE_NONE};
+}
+
+int run_push(struct core *c, struct run_list *l, uint32_t block, uint32_t gen)
+{
+    struct run *r = l->tail == CORE_NONE ? NULL : pool_at(c->runs, l->tail);
+    if (!r || r->n == CORE_RUN_ENTRIES) {
+        struct run *more = pool_get(c->runs);
+        if (!more)
+            return KVC_E_BUSY;
+        more->next = CORE_NONE;
+        uint32_t no = pool_index(c->runs, more);
+        if (r)
+            r->next = no;
+        else
+            l->head = no;
+        l->tail = no;
+        r = more;
+    }
+    r->e[r->n++] = (struct run_entry){block, gen};
+    l->n++;
+    return 0;
+}
+
+void run_free(struct core *c, struct run_list *l)
+{
+    for (uint32_t i = l->head; i != CORE_NONE;) {
+        struct run *r = pool_at(c->runs, i);
+        i = r->next;
+        pool_put(c->runs, r);
+    }
+    run_init(l);
+}
+
+struct run_iter run_begin(struct core *c, const struct run_list *l)
+{
+    return (struct run_iter){.r = l->head == CORE_NONE ? NULL : pool_at(c->runs, l->head)};
+}
+
+const struct run_entry *run_next(struct core *c, struct run_iter *it)
+{
+    if (it->r && it->i == it->r->n) {
+        it->r = it->r->next == CORE_NONE ? NULL : pool_at(c->runs, it->r->next);
+        it->i = 0;
+    }
+    return it->r ? &it->r->e[it->i++] : NULL;
+}

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The rules of core.h over every record; for tests. */
+#include "core__.h"
+
+struct tally {
+    uint64_t records, linked, present, pending, present_bytes;
+    uint64_t holds, copies, parts, claims; /* counted at the blocks */
+    uint64_t below, children;              /* blocks that name a parent; that a parent names */
+};
+
+static void check_parts(struct core *c, const struct block *b, struct tally *t)
+{
+    if (!(b->flags & BLOCK_F_PARTS)) {
+        MUST(b->where != 0 && b->copies == 0);
+        return;
+    }
+    uint32_t done = 0, copying = 0;
+    uint64_t shards = 0;
+    for (uint32_t i = b->where; i != CORE_NONE;) {
+        const struct part *p = pool_at(c->parts, i);
+        MUST(p != NULL && p->loc.id != 0 && p->shard < KVC_SHARDS_MAX);
+        MUST(!(shards & UINT64_C(1) << p->shard));
+        shards |= UINT64_C(1) << p->shard;
+        done += p->state == PART_DONE;
+        copying += p->state == PART_COPYING;
+        bool claimed = p->resv != CORE_NONE;
+        MUST(!claimed || (p->state == PART_RESERVED && b->state == BLOCK_PENDING));
+        MUST(claimed || p->state != PART_RESERVED || b->state == BLOCK_DYING);
+        t->claims += claimed;
+        t->parts++;
+        i = p->next;
+    }
+    MUST(done == b->shards_present);
+    MUST(b->state == BLOCK_DYING || copying == b->copies);
+}
+
+static void check_forest(struct core *c, uint32_t no, struct tally *t)
+{
+    const struct block *b = &c->blocks[no];
+    uint32_t prev = CORE_NONE;
+    for (uint32_t i = b->child; i != CORE_NONE; i = c->blocks[i].next) {
+        const struct block *child = &c->blocks[i];
+        MUST(child->parent == no && child->prev == prev && (child->flags & BLOCK_F_LINKED));
+        MUST(child->depth == b->depth + 1 && child->ns == b->ns && child->group == b->group);
+        prev = i;
+        t->children++;
+    }
+    if (b->parent != CORE_NONE) {
+        MUST(c->blocks[b->parent].flags & BLOCK_F_LINKED);
+        t->below++;
+    }
+}
+
+static void check_block(struct core *c, uint32_t no, struct tally *t)
+{
+    struct block *b = &c->blocks[no];
+    if (b->state == BLOCK_FREE) {
+        MUST(b->leases == 0 && b->copies == 0 && !(b->flags & BLOCK_F_LINKED));
+        return;
+    }
+    t->records++;
+    t->holds += b->leases;
+    t->copies += b->copies;
+    check_parts(c, b, t);
+    const struct core_ns *ns = block_ns(c, b);
+    MUST(ns->id != 0 && b->group < ns->spec.ngroups);
+    if (b->state == BLOCK_DYING) {
+        MUST((b->leases > 0 || b->copies > 0) && !(b->flags & BLOCK_F_LINKED));
+        return;
+    }
+    MUST(b->flags & BLOCK_F_LINKED);
+    uint32_t shards = group_shards(ns, block_group(c, b));
+    MUST(index_get(c, ns, b->group, b->key.b) == b);
+    check_forest(c, no, t);
+    t->linked++;
+    if (b->state == BLOCK_PRESENT) {
+        MUST(b->shards_present == shards && b->copies == 0);
+        t->present++;
+        t->present_bytes += (uint64_t)block_group(c, b)->block_bytes * shards;
+    } else {
+        MUST(b->shards_present < shards && b->leases == 0);
+        t->pending++;
+    }
+}
+
+static void check_namespaces(struct core *c, const struct tally *t)
+{
+    uint64_t in_table = 0, records = 0, blocks = 0, bytes = 0;
+    for (uint32_t i = 0; i < c->table_size; i++)
+        in_table += c->table[i] != 0;
+    for (uint32_t i = 0; i < c->cfg.namespaces_max; i++) {
+        records += c->ns[i].records;
+        blocks += c->ns[i].blocks;
+        bytes += c->ns[i].bytes;
+    }
+    MUST(in_table == t->linked && records == t->records);
+    MUST(blocks == t->present && bytes == t->present_bytes);
+}
+
+static void check_holders(struct core *c, const struct tally *t)
+{
+    uint64_t holds = 0, bytes = 0, open = 0;
+    for (uint32_t i = 0; i < pool_count(c->leases); i++) {
+        const struct lease *l = pool_at(c->leases, i);
+        if (l) {
+            holds += l->blocks.n;
+            bytes += l->bytes;
+        }
+    }
+    for (uint32_t i = 0; i < pool_count(c->reservations); i++) {
+        const struct reservation *r = pool_at(c->reservations, i);
+        MUST(!r || r->open > 0);
+        open += r ? r->open : 0;
+    }
+    MUST(holds == t->holds && bytes == c->m.leased_bytes && open == t->claims);
+    MUST(pool_used(c->leases) == c->m.leases && pool_used(c->reservations) == c->m.reservations);
+    MUST(pool_used(c->ops) == t->copies && pool_used(c->parts) == t->parts);
+}
+
+void core_check(struct core *c)
+{
+    struct tally t = {0};
+    for (uint32_t no = 0; no < c->blocks_high; no++)
+        check_block(c, no, &t);
+    MUST(t.records == c->blocks_used && t.below == t.children);
+    MUST(t.present == c->m.blocks_present && t.pending == c->m.blocks_pending);
+    MUST(t.present_bytes == c->m.bytes_present);
+    check_namespaces(c, &t);
+    check_holders(c, &t);
+}

@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The core's memory, its clock, and what it tells about itself. */
+#include "core.h"
+
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include "core__.h"
+
+#define CORE_OPS_MAX     (4u * KVC_STORE_MAX)
+#define GHOST_PER_BUCKET 4u
+
+METRIC_DESC(core, CORE_METRICS);
+
+_Static_assert(sizeof(struct block) == 80, "the budget of the index counts on it");
+_Static_assert(sizeof(struct part) == 16, "the budget of the index counts on it");
+
+static uint32_t runs_max(const struct core_config *cfg)
+{
+    return cfg->blocks_max / 16 + 2 * cfg->leases_max + 1024;
+}
+
+static uint32_t ghost_buckets(const struct core_config *cfg)
+{
+    return cfg->blocks_max / GHOST_PER_BUCKET + 1;
+}
+
+void core_budget(const struct core_config *cfg, struct core_budget *ret)
+{
+    uint64_t n = cfg->blocks_max;
+    *ret = (struct core_budget){
+        .blocks = n * sizeof(struct block),
+        .table = (uint64_t)index_table_size(cfg->blocks_max) * sizeof(uint64_t),
+        .ghosts = (uint64_t)ghost_buckets(cfg) * GHOST_PER_BUCKET * sizeof(uint32_t),
+        .parts = pool_bytes_for(sizeof(struct part), cfg->blocks_max),
+        .policy = cfg->policy->mem_bytes(cfg->blocks_max),
+        .leases = pool_bytes_for(sizeof(struct lease), cfg->leases_max) +
+                  pool_bytes_for(sizeof(struct run), runs_max(cfg)),
+        .namespaces = (uint64_t)cfg->namespaces_max * sizeof(struct core_ns),
+        .commits = pool_bytes_for(sizeof(struct reservation), cfg->commits_max) +
+                   pool_bytes_for(sizeof(struct core_op), CORE_OPS_MAX),
+    };
+}
+
+double core_bytes_per_block(const struct core_config *cfg)
+{
+    struct core_budget b;
+    core_budget(cfg, &b);
+    return (double)(b.blocks + b.table + b.ghosts + b.parts + b.policy) / cfg->blocks_max;
+}
+
+/* Zeroed pages that cost nothing until they are used; no libc heap involved. */
+static void *pages_get(uint64_t bytes)
+{
+    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+                   -1, 0);
+    return p == MAP_FAILED ? NULL : p;
+}
+
+static void pages_put(void *p, uint64_t bytes)
+{
+    if (p)
+        MUST(munmap(p, bytes) == 0);
+}
+
+static int create_tables(struct core *c)
+{
+    struct core_budget b;
+    core_budget(&c->cfg, &b);
+    c->table_size = index_table_size(c->cfg.blocks_max);
+    c->ghost_buckets = ghost_buckets(&c->cfg);
+    c->blocks = pages_get(b.blocks);
+    c->table = pages_get(b.table);
+    c->ghost = pages_get(b.ghosts);
+    c->policy_mem = pages_get(b.policy);
+    c->ns = pages_get(b.namespaces);
+    if (!c->blocks || !c->table || !c->ghost || !c->policy_mem || !c->ns)
+        return -ENOMEM;
+    c->policy = c->cfg.policy->init(c->policy_mem, c->cfg.blocks_max);
+    return 0;
+}
+
+static int create_pools(struct core *c)
+{
+    const struct core_config *cfg = &c->cfg;
+    int err = pool_create(&c->parts, "parts", sizeof(struct part), cfg->blocks_max);
+    if (!err)
+        err = pool_create(&c->runs, "runs", sizeof(struct run), runs_max(cfg));
+    if (!err)
+        err = pool_create(&c->leases, "leases", sizeof(struct lease), cfg->leases_max);
+    if (!err)
+        err = pool_create(&c->reservations, "reservations", sizeof(struct reservation),
+                          cfg->commits_max);
+    if (!err)
+        err = pool_create(&c->ops, "copies", sizeof(struct core_op), CORE_OPS_MAX);
+    if (!err)
+        err = pool_create(&c->clients, "clients", sizeof(struct core_client), cfg->clients_max);
+    return err;
+}
+
+int core_create(const struct core_config *config, struct core **ret_core)
+{
+    if (config->blocks_max < 16 || config->namespaces_max < 1 || config->namespaces_max > 65535)
+        return -EINVAL;
+    struct core *c = pages_get(sizeof *c);
+    if (!c)
+        return -ENOMEM;
+    c->cfg = *config;
+    c->free_head = CORE_NONE;
+    c->random_at = sizeof c->random;
+    list_init(&c->waiting);
+    list_init(&c->woken);
+    list_init(&c->jobs);
+    list_init(&c->copying);
+    int err = hash_random(&c->hash_seed, sizeof c->hash_seed);
+    if (!err)
+        err = sha256_create(&c->sha);
+    if (!err)
+        err = create_tables(c);
+    if (!err)
+        err = create_pools(c);
+    if (err) {
+        core_destroy(&c);
+        return err;
+    }
+    *ret_core = c;
+    return 0;
+}
+
+void core_destroy(struct core **core)
+{
+    struct core *c = *core;
+    if (!c)
+        return;
+    struct core_budget b;
+    core_budget(&c->cfg, &b);
+    pool_destroy(&c->parts);
+    pool_destroy(&c->runs);
+    pool_destroy(&c->leases);
+    pool_destroy(&c->reservations);
+    pool_destroy(&c->ops);
+    pool_destroy(&c->clients);
+    pages_put(c->blocks, b.blocks);
+    pages_put(c->table, b.table);
+    pages_put(c->ghost, b.ghosts);
+    pages_put(c->policy_mem, b.policy);
+    pages_put(c->ns, b.namespaces);
+    sha256_destroy(&c->sha);
+    pages_put(c, sizeof *c);
+    *core = NULL;
+}
+
+void core_tick(struct core *c, uint64_t now_ns)
+{
+    MUST(now_ns >= c->now_ns);
+    c->now_ns = now_ns;
+    c->now_ms = now_ns / 1000000;
+}
+
+struct metric_set core_metric_set(const struct core *c)
+{
+    return METRIC_SET(core, "core", &c->m);
+}
+const struct core_metrics *core_metrics(const struct core *c)
+{
+    return &c->m;
+}
+
+/* ---- explain ---- */
+
+static uint32_t count_children(const struct core *c, const struct block *b)
+{
+    uint32_t n = 0;
+    for (uint32_t i = b->child; i != CORE_NONE; i = c->blocks[i].next)
+        n++;
+    return n;
+}
+
+static void explain_block(struct core *c, const struct block *b, struct core_explanation *x)
+{
+    const struct core_ns *ns = block_ns(c, b);
+    const struct core_group *g = block_group(c, b);
+    const struct tier *host = c->cfg.host;
+    *x = (struct core_explanation){
+        .ns = ns->id,
+        .group = b->group,
+        .state = b->state == BLOCK_PRESENT ? KVC_BLOCK_PRESENT : KVC_BLOCK_PENDING,
+        .reason = b->state == BLOCK_PRESENT ? KVC_MISS_NONE : KVC_MISS_PENDING,
+        .tokens = b->tokens,
+        .shards = group_shards(ns, g),
+        .shards_present = b->shards_present,
+        .leases = b->leases,
+        .children = count_children(c, b),
+        .bytes = (uint64_t)g->block_bytes * group_shards(ns, g),
+        .age_ms = core__age_ms(c, b),
+    };
+    if (b->state == BLOCK_PRESENT)
+        host->ops->view(host, block_loc(c, b, 0), &x->view);
+}
+
+void core_explain(struct core *c, struct core_client *cl, uint32_t ns_id, const uint8_t *key,
+                  void (*fn)(void *ctx, const struct core_explanation *), void *ctx)
+{
+    struct core_explanation x, absent = {.ns = ns_id, .reason = KVC_MISS_NEVER};
+    bool found = false;
+    for (uint32_t i = 0; i < c->cfg.namespaces_max; i++) {
+        struct core_ns *ns = &c->ns[i];
+        if (!ns_visible(cl, ns) || (ns_id && ns->id != ns_id))
+            continue;
+        for (uint32_t g = 0; g < ns->spec.ngroups; g++) {
+            const struct block *b = index_get(c, ns, g, key);
+            if (b) {
+                explain_block(c, b, &x);
+                fn(ctx, &x);
+                found = true;
+                continue;
+            }
+            uint32_t detail = 0;
+            enum kvc_miss reason = miss_reason(c, ns, g, key, &detail);
+            if (reason == KVC_MISS_NEVER || absent.reason != KVC_MISS_NEVER)
+                continue;
+            absent.reason = (uint8_t)reason;
+            absent.ns = ns->id;
+            absent.group = g;
+            absent.detail = detail;
+        }
+    }
+    if (!found)
+        fn(ctx, &absent);
+}

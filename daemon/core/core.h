@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The core: which blocks exist, in which state, where, and who holds them.
+ *
+ * Thread: control thread only; nothing is locked. Time comes in through core_tick() and the core
+ * keeps no clock. Memory: everything is allocated in core_create(); afterwards an empty pool is a
+ * status (KVC_E_BUSY, KVC_E_LIMIT), never an allocation.
+ *
+ * Rules that hold after every call (tests/model checks them):
+ *   - a block is served only in state PRESENT, that is, when every shard was copied and
+ * checksummed;
+ *   - a leased block, a block being written and every ancestor of either stays;
+ *   - room is taken from the tier before a block is announced, and given back when its last holder
+ *     (lease, copy in flight) lets go, never before.
+ */
+#ifndef KVC_CORE_H
+#define KVC_CORE_H
+
+#include "err.h"
+#include "hash.h"
+#include "list.h"
+#include "metric.h"
+#include "policy.h"
+#include "tier.h"
+
+#define CORE_NONE UINT32_MAX
+
+struct core;
+struct core_client; /* one session: owner of leases, reservations and copies in flight */
+struct core_ns;
+
+struct core_config {
+    uint32_t blocks_max;
+    uint32_t clients_max;
+    uint32_t namespaces_max;
+    uint32_t leases_max;      /* over all clients */
+    uint32_t commits_max;     /* commits in flight */
+    uint64_t lease_bytes_max; /* per client */
+    const struct policy_ops *policy;
+    struct tier *host;    /* borrowed */
+    struct key256 secret; /* salts come from it */
+};
+
+/* What core_create() will allocate, for the printed budget. */
+struct core_budget {
+    uint64_t blocks, table, ghosts, parts, policy, leases, namespaces, commits;
+};
+void core_budget(const struct core_config *config, struct core_budget *ret_budget);
+/* Bytes of index per block: record, table, trace of the evicted, shard parts, policy. */
+double core_bytes_per_block(const struct core_config *config);
+
+KVC_WARN_UNUSED int core_create(const struct core_config *config, struct core **ret_core);
+/* No client may be left. Accepts NULL. */
+void core_destroy(struct core **core);
+/* Once a turn, before anything else. now_ns never goes back. */
+void core_tick(struct core *c, uint64_t now_ns);
+/* Runs the done queue: waiters whose block changed. Returns how many. */
+unsigned core_run_done(struct core *c);
+/* The done queue is not empty. */
+bool core_has_done(const struct core *c);
+/* One bounded step of background work; true while there is more. */
+bool core_placement_step(struct core *c);
+
+#define CORE_METRICS(X)                                                             \
+    X(COUNTER, lookups, "lookups")                                                  \
+    X(COUNTER, acquires, "acquires answered")                                       \
+    X(COUNTER, blocks_asked, "blocks asked for by acquires")                        \
+    X(COUNTER, blocks_hit, "of them, cached")                                       \
+    X(COUNTER, tokens_hit, "tokens in the prefixes that acquires found")            \
+    X(COUNTER, bytes_leased, "bytes of leased blocks")                              \
+    X(COUNTER, blocks_reserved, "blocks announced by writers")                      \
+    X(COUNTER, blocks_stored, "blocks that became present")                         \
+    X(COUNTER, bytes_stored, "payload bytes copied into tiers")                     \
+    X(COUNTER, blocks_dropped, "announced blocks that never became present")        \
+    X(COUNTER, blocks_touched, "stores of blocks that existed")                     \
+    X(COUNTER, blocks_evicted, "blocks evicted for room")                           \
+    X(COUNTER, blocks_evicted_admin, "blocks evicted on request")                   \
+    X(COUNTER, bytes_evicted, "payload bytes of evicted blocks")                    \
+    X(COUNTER, reserve_full, "blocks refused for lack of room")                     \
+    X(COUNTER, drains, "regions emptied to make room of another size or principal") \
+    X(COUNTER, waits, "acquires that waited for a pending block")                   \
+    X(COUNTER, copy_failures, "copies that failed")                                 \
+    X(GAUGE, blocks_present, "blocks present")                                      \
+    X(GAUGE, blocks_pending, "blocks being written")                                \
+    X(GAUGE, bytes_present, "payload bytes of present blocks, all shards")          \
+    X(GAUGE, leases, "leases")                                                      \
+    X(GAUGE, leased_bytes, "bytes under lease, counted per lease")                  \
+    X(GAUGE, reservations, "reservations")                                          \
+    X(GAUGE, commits_in_flight, "commits in flight")                                \
+    X(GAUGE, namespaces, "namespaces")
+METRIC_STRUCT(core, CORE_METRICS);
+struct metric_set core_metric_set(const struct core *c);
+const struct core_metrics *core_metrics(const struct core *c);
+
+/* ---- namespaces ---- */
+
+struct core_group {
+    uint32_t block_tokens, block_bytes, window, flags;
+    uint8_t rule; /* enum kvc_rule */
+};
+struct core_ns_spec {
+    /* zero-terminated; see struct kvc_ns_spec */
+    char model[KVC_STRING_MAX], revision[KVC_STRING_MAX], dtype[KVC_STRING_MAX],
+        quant[KVC_STRING_MAX], layout[KVC_STRING_MAX], position[KVC_STRING_MAX],
+        position_params[KVC_PARAMS_MAX], attention[KVC_STRING_MAX], lora[KVC_STRING_MAX],
+        extra[KVC_PARAMS_MAX], sub[KVC_STRING_MAX];
+    uint32_t layers, kv_heads, head_size, shards, flags;
+    uint64_t prefill_ns_per_token, prefill_ns_per_token_pair;
+    uint32_t ngroups;
+    struct core_group group[KVC_GROUPS_MAX];
+};
+/* Who asks: fixed for a client. */
+struct core_identity {
+    uint32_t principal; /* 1 and up */
+    const char *name;   /* of the principal; borrowed, lives as long as the core */
+    const char *tenant; /* borrowed, lives as long as the core */
+    bool gateway;       /* may name sub-tenants */
+    bool admin;         /* may see and evict what belongs to others */
+};
+struct core_near {
+    uint32_t ns;
+    uint32_t fields;
+};
+
+/* Finds or makes. KVC_E_UNSOUND / KVC_E_BAD_ARGUMENT / KVC_E_TOO_LARGE / KVC_E_DENIED with *ret_why
+ * (static text); KVC_E_LIMIT when every namespace slot holds blocks. *ret_nnear: up to 4 namespaces
+ * of the same principal and model that differ. */
+KVC_WARN_UNUSED int core_ns_open(struct core *c, struct core_client *cl,
+                                 const struct core_ns_spec *spec, struct core_ns **ret_ns,
+                                 struct core_near *ret_near, uint32_t *ret_nnear,
+                                 const char **ret_why);
+/* The namespace with this id for this client, its sub-tenant's where `sub` names one (created when
+ * absent). KVC_E_NO_NAMESPACE, KVC_E_DENIED, KVC_E_LIMIT. */
+KVC_WARN_UNUSED int core_ns_get(struct core *c, struct core_client *cl, uint32_t id,
+                                const uint8_t *sub, uint32_t sub_bytes, struct core_ns **ret_ns);
+/* The next namespace by id above `after` that the client may see, NULL at the end. */
+struct core_ns *core_ns_next(struct core *c, struct core_client *cl, uint32_t after);
+struct core_ns_view {
+    uint32_t id, principal;
+    const char *tenant;
+    const struct core_ns_spec *spec;
+    const struct key256 *seed;
+    uint64_t blocks, bytes; /* present */
+};
+void core_ns_view(const struct core_ns *ns, struct core_ns_view *ret_view);
+
+/* ---- clients ---- */
+
+/* `idle` runs on the control thread after core_client_close(), once no copy touches the client's
+ * staging any more; it may run inside close. The client is gone when it runs. */
+KVC_WARN_UNUSED int core_client_open(struct core *c, const struct core_identity *who,
+                                     void (*idle)(void *ctx), void *ctx,
+                                     struct core_client **ret_client);
+/* Releases leases, drops what is not committed, cancels copies. */
+void core_client_close(struct core *c, struct core_client *cl);
+/* Drops reservations and cancels copies now, but keeps the leases: for a session that the daemon
+ * ends while its process may still be reading. core_client_close() follows later. */
+void core_client_quarantine(struct core *c, struct core_client *cl);
+uint64_t core_client_lease_bytes(const struct core_client *cl);
+
+/* ---- reading ---- */
+
+struct core_seq {
+    struct core_ns *ns;
+    uint32_t tokens;
+    uint32_t ngroups;
+    const uint8_t *keys[KVC_GROUPS_MAX];
+    uint32_t n[KVC_GROUPS_MAX];
+};
+struct core_prefix {
+    uint32_t tokens;
+    struct {
+        uint32_t blocks;
+        uint8_t reason;
+        uint32_t detail;
+    } group[KVC_GROUPS_MAX];
+};
+/* KVC_E_BAD_ARGUMENT with *ret_why when the sequence does not fit the namespace. */
+KVC_WARN_UNUSED int core_lookup(struct core *c, const struct core_seq *seq, bool touch,
+                                struct core_prefix *ret_prefix, const char **ret_why);
+
+struct core_waiter {
+    struct list_node node;
+    void (*fn)(struct core_waiter *w); /* from core_run_done(); ask again then */
+    uint32_t block, gen;               /* the core's */
+};
+
+struct core_held {
+    struct core_prefix prefix;
+    uint64_t lease; /* 0 = nothing */
+    uint8_t ticket[KVC_TICKET_BYTES];
+    uint32_t ngroups;
+    struct {
+        uint32_t first, n;
+    } group[KVC_GROUPS_MAX];
+};
+struct core_acquire {
+    struct core_seq seq;
+    uint32_t from_tokens, wait_tokens;
+    bool wait;
+};
+/* With `wait` and a prefix that may still grow: returns 1, `waiter` is queued and nothing leased.
+ * Else 0, or KVC_E_BAD_ARGUMENT, KVC_E_LIMIT (lease bytes), KVC_E_BUSY (pools). */
+KVC_WARN_UNUSED int core_acquire(struct core *c, struct core_client *cl,
+                                 const struct core_acquire *in, struct core_waiter *waiter,
+                                 struct core_held *ret_held, const char **ret_why);
+/* Takes a queued waiter off; nothing when it is not queued. */
+void core_waiter_cancel(struct core *c, struct core_waiter *waiter);
+/* A second lease on a lease's blocks, for another session of its principal. */
+KVC_WARN_UNUSED int core_redeem(struct core *c, struct core_client *cl,
+                                const uint8_t ticket[KVC_TICKET_BYTES], struct core_held *ret_held);
+/* Where the lease's blocks are for `shard`, in order of groups and blocks: calls fn for each. */
+typedef void(core_loc_fn)(void *ctx, const struct tier_view *view);
+KVC_WARN_UNUSED int core_lease_locs(struct core *c, struct core_client *cl, uint64_t lease,
+                                    uint32_t shard, core_loc_fn *fn, void *ctx);
+/* KVC_E_NO_LEASE when it is not this client's. */
+KVC_WARN_UNUSED int core_release(struct core *c, struct core_client *cl, uint64_t lease);
+
+/* ---- writing ---- */
+
+struct core_reserve {
+    struct core_ns *ns;
+    uint32_t group, shard;
+    const uint8_t *parent; /* NULL = none */
+    uint32_t first_token;
+    const uint8_t *keys;
+    uint32_t n;
+    uint32_t last_tokens;
+};
+/* statuses[n]. 0, or KVC_E_BAD_ARGUMENT with *ret_why, KVC_E_BUSY. *ret_reservation 0: none. */
+KVC_WARN_UNUSED int core_reserve(struct core *c, struct core_client *cl,
+                                 const struct core_reserve *in, uint64_t *ret_reservation,
+                                 uint8_t *statuses, const char **ret_why);
+
+/* One commit in flight; embedded in its owner's memory until done() has run. */
+struct core_commit {
+    uint64_t reservation;
+    uint32_t first, n;
+    const uint8_t *offsets; /* n x u64 little-endian, borrowed during the call; UINT64_MAX = skip */
+    const uint8_t *staging; /* borrowed until done() */
+    uint64_t staging_bytes;
+    uint64_t deadline_ns;
+    uint8_t *statuses; /* n, borrowed until done(); an entry that is skipped is left alone */
+    void (*done)(struct core_commit *commit); /* once, never from inside core_commit() */
+    bool store; /* statuses are those of core_reserve(): only its OK entries are copied */
+
+    struct list_node node; /* the core's from here on */
+    struct core_client *client;
+    uint32_t left;
+};
+/* 1 = copies are in flight, done() follows; 0 = nothing to copy, statuses are final and done() does
+ * not run; KVC_E_GONE (no such reservation), KVC_E_BAD_ARGUMENT, KVC_E_BUSY. */
+KVC_WARN_UNUSED int core_commit(struct core *c, struct core_client *cl, struct core_commit *commit,
+                                const char **ret_why);
+/* Whose and which: the namespace and group of one of this client's reservations. KVC_E_GONE. */
+KVC_WARN_UNUSED int core_reservation(struct core *c, struct core_client *cl, uint64_t reservation,
+                                     struct core_ns **ret_ns, uint32_t *ret_group);
+/* Asks the copies in flight to stop; done() still follows. */
+void core_commit_cancel(struct core *c, struct core_commit *commit);
+/* Gives up what is not committed. KVC_E_GONE. */
+KVC_WARN_UNUSED int core_drop(struct core *c, struct core_client *cl, uint64_t reservation);
+
+/* ---- operation ---- */
+
+struct core_explanation {
+    uint32_t ns, group;
+    uint8_t state, reason;
+    uint32_t detail, tokens, shards, shards_present, leases, children;
+    uint64_t bytes, age_ms;
+    struct tier_view view; /* of shard 0, when present */
+};
+/* Every place that `key` has in the namespaces the client may see (ns 0 = all); when there is none,
+ * one explanation of its absence. */
+void core_explain(struct core *c, struct core_client *cl, uint32_t ns, const uint8_t *key,
+                  void (*fn)(void *ctx, const struct core_explanation *), void *ctx);
+
+struct core_evict_job {
+    uint32_t ns; /* 0 = any that the client may evict from */
+    bool have_key;
+    struct key256 key;
+    uint64_t older_than_ms, bytes;
+    bool dry_run;
+    struct core_client *client; /* whose rights; a closed client ends the job */
+    void (*done)(struct core_evict_job *job);
+
+    uint64_t ret_blocks, ret_bytes, ret_kept; /* results */
+    struct list_node node;                    /* the core's */
+    uint32_t phase, cursor;
+    uint64_t age_bytes[64];
+    uint32_t age_floor;
+};
+/* Runs in slices from core_placement_step(); done() runs there, once. */
+void core_evict_start(struct core *c, struct core_evict_job *job);
+/* Forgets a job that has not ended; done() will not run. */
+void core_evict_cancel(struct core *c, struct core_evict_job *job);
+
+/* Checks the rules named at the top over everything; MUSTs. For tests; slow. */
+void core_check(struct core *c);
+
+#endif

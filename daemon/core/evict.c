@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Making room: on demand for writers, and on request for operators. */
+#include "core__.h"
+
+/* Blocks of other sizes or principals that may go in vain before a region is emptied on purpose. */
+#define ROOM_PATIENCE 64u
+#define JOB_SLICE     8192u
+
+bool evict_one(struct core *c)
+{
+    uint32_t no = c->cfg.policy->victim(c->policy, block_can_evict, c);
+    if (no == POLICY_NO_BLOCK)
+        return false;
+    c->m.blocks_evicted++;
+    block_kill(c, &c->blocks[no], KVC_MISS_EVICTED);
+    return true;
+}
+
+/* Evicts what may go of the subtree at `root`, children first; returns how many went. */
+static uint32_t evict_tree(struct core *c, uint32_t root, uint64_t *counter)
+{
+    uint32_t n = 0;
+    for (uint32_t no = block_walk_first(c, root); no != CORE_NONE;) {
+        uint32_t next = block_walk_next(c, root, no);
+        if (block_can_evict(c, no)) {
+            block_kill(c, &c->blocks[no], KVC_MISS_EVICTED);
+            ++*counter;
+            n++;
+        }
+        no = next;
+    }
+    return n;
+}
+
+static void drain_occupant(void *ctx, struct tier_loc loc, uint32_t owner)
+{
+    struct core *c = ctx;
+    (void)loc;
+    if (c->blocks[owner].flags & BLOCK_F_LINKED)
+        evict_tree(c, owner, &c->m.blocks_evicted);
+}
+
+int room_take(struct core *c, uint32_t principal, uint32_t bytes, struct tier_loc near,
+              uint32_t owner, struct tier_loc *ret_loc)
+{
+    struct tier *host = c->cfg.host;
+    uint32_t in_vain = 0;
+    bool drained = false;
+    for (;;) {
+        int err = host->ops->alloc(host, principal, bytes, near, owner, ret_loc);
+        if (err != KVC_E_NO_ROOM)
+            return err;
+        if (in_vain >= ROOM_PATIENCE && !drained) {
+            drained = true;
+            c->m.drains++;
+            if (host->ops->drain(host, principal, bytes, drain_occupant, c) > 0)
+                continue;
+        }
+        uint32_t no = c->cfg.policy->victim(c->policy, block_can_evict, c);
+        if (no == POLICY_NO_BLOCK)
+            return KVC_E_FULL;
+        struct block *b = &c->blocks[no];
+        if (!host->ops->helps(host, block_loc(c, b, 0), principal, bytes))
+            in_vain++;
+        if (in_vain > 2 * ROOM_PATIENCE)
+            in_vain = 0, drained = false;
+        c->m.blocks_evicted++;
+        block_kill(c, b, KVC_MISS_EVICTED);
+    }
+}
+
+/* ---- on request ---- */
+
+enum job_phase { JOB_CLEAR, JOB_MARK, JOB_AGES, JOB_EVICT };
+
+static bool job_matches(struct core *c, const struct core_evict_job *job, const struct block *b)
+{
+    const struct core_ns *ns = block_ns(c, b);
+    if (!(b->flags & BLOCK_F_LINKED) || b->state == BLOCK_FREE || b->state == BLOCK_DYING)
+        return false;
+    if (job->ns && ns->id != job->ns)
+        return false;
+    if (!ns_visible(job->client, ns))
+        return false;
+    return core__age_ms(c, b) >= job->older_than_ms;
+}
+
+static bool in_use(const struct block *b)
+{
+    return b->leases > 0 || b->state == BLOCK_PENDING;
+}
+
+static void mark_path(struct core *c, uint32_t no)
+{
+    while (no != CORE_NONE && !(c->blocks[no].flags & BLOCK_F_KEEP)) {
+        c->blocks[no].flags |= BLOCK_F_KEEP;
+        no = c->blocks[no].parent;
+    }
+}
+
+static uint64_t bytes_of(struct core *c, const struct block *b)
+{
+    const struct core_group *g = block_group(c, b);
+    return (uint64_t)g->block_bytes * group_shards(block_ns(c, b), g);
+}
+
+/* Ages in powers of two of 16 ms: the oldest classes that hold `bytes` are what goes. */
+static uint32_t age_class(const struct core *c, const struct block *b)
+{
+    uint64_t units = core__age_ms(c, b) >> CORE_AGE_SHIFT;
+    return units ? 64u - (uint32_t)__builtin_clzll(units) : 0;
+}
+
+static void choose_ages(struct core_evict_job *job)
+{
+    uint64_t sum = 0;
+    job->age_floor = 0;
+    if (!job->bytes)
+        return;
+    for (uint32_t k = ARRAY_LEN(job->age_bytes); k-- > 0;) {
+        sum += job->age_bytes[k];
+        job->age_floor = k;
+        if (sum >= job->bytes)
+            return;
+    }
+}
+
+static bool job_full(const struct core_evict_job *job)
+{
+    return job->bytes && job->ret_bytes >= job->bytes;
+}
+
+static void job_take(struct core *c, struct core_evict_job *job, uint32_t no)
+{
+    struct block *b = &c->blocks[no];
+    bool keep = (b->flags & BLOCK_F_KEEP) || in_use(b);
+    if (keep || (!job->dry_run && !block_can_evict(c, no))) {
+        job->ret_kept++;
+        return;
+    }
+    job->ret_blocks++;
+    job->ret_bytes += bytes_of(c, b);
+    if (job->dry_run)
+        return;
+    c->m.blocks_evicted_admin++;
+    block_kill(c, b, KVC_MISS_EVICTED);
+}
+
+/* b and everything below it, children first: they were last used no later than b. */
+static void job_take_tree(struct core *c, struct core_evict_job *job, uint32_t root)
+{
+    for (uint32_t no = block_walk_first(c, root); no != CORE_NONE && !job_full(job);) {
+        uint32_t next = block_walk_next(c, root, no);
+        job_take(c, job, no);
+        no = next;
+    }
+}
+
+static void job_visit(struct core *c, struct core_evict_job *job, uint32_t no)
+{
+    struct block *b = &c->blocks[no];
+    switch ((enum job_phase)job->phase) {
+    case JOB_CLEAR:
+        b->flags &= (uint8_t)~BLOCK_F_KEEP;
+        return;
+    case JOB_MARK:
+        if ((b->flags & BLOCK_F_LINKED) && in_use(b))
+            mark_path(c, no);
+        return;
+    case JOB_AGES:
+        if (job_matches(c, job, b))
+            job->age_bytes[age_class(c, b)] += bytes_of(c, b);
+        return;
+    case JOB_EVICT:
+        if (job_full(job) || !job_matches(c, job, b) || age_class(c, b) < job->age_floor)
+            return;
+        /* Below one that stays, each block is visited by itself, and counted once. */
+        if (job->dry_run || (b->flags & BLOCK_F_KEEP))
+            job_take(c, job, no);
+        else
+            job_take_tree(c, job, no);
+        return;
+    }
+}
+
+static void job_end(struct core_evict_job *job)
+{
+    list_remove(&job->node);
+    job->done(job);
+}
+
+/* A key is few blocks: done in one go, in every namespace and group that may have it. */
+static void job_by_key(struct core *c, struct core_evict_job *job)
+{
+    for (uint32_t i = 0; i < c->cfg.namespaces_max; i++) {
+        struct core_ns *ns = &c->ns[i];
+        for (uint32_t g = 0; ns->id && g < ns->spec.ngroups; g++) {
+            struct block *b = index_get(c, ns, g, job->key.b);
+            if (b && job_matches(c, job, b))
+                job_take_tree(c, job, block_no(c, b));
+        }
+    }
+}
+
+static bool job_step(struct core *c, struct core_evict_job *job)
+{
+    if (job->have_key && job->phase == JOB_EVICT) {
+        job_by_key(c, job);
+        return true;
+    }
+    uint32_t end = MIN(c->blocks_high, job->cursor + JOB_SLICE);
+    for (; job->cursor < end; job->cursor++)
+        job_visit(c, job, job->cursor);
+    if (job->cursor < c->blocks_high)
+        return false;
+    job->cursor = 0;
+    if (job->phase == JOB_EVICT)
+        return true;
+    if (job->phase == JOB_AGES)
+        choose_ages(job);
+    job->phase++;
+    return false;
+}
+
+void core_evict_start(struct core *c, struct core_evict_job *job)
+{
+    job->phase = JOB_CLEAR;
+    job->cursor = 0;
+    job->ret_blocks = job->ret_bytes = job->ret_kept = 0;
+    memset(job->age_bytes, 0, sizeof job->age_bytes);
+    list_push_back(&c->jobs, &job->node);
+}
+
+void core_evict_cancel(struct core *c, struct core_evict_job *job)
+{
+    (void)c;
+    list_remove(&job->node);
+}
+
+bool core_placement_step(struct core *c)
+{
+    struct list_node *node = list_first(&c->jobs);
+    if (!node)
+        return false;
+    struct core_evict_job *job = CONTAINER_OF(node, struct core_evict_job, node);
+    if (job_step(c, job))
+        job_end(job);
+    return !list_empty(&c->jobs);
+}

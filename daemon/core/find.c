@@ -1,0 +1,308 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Lookup: the longest cached prefix that satisfies every group of layers. */
+#include "find.h"
+
+#define FIND_AHEAD                                                                \
+    16 /* keys hashed in advance: a table and a record line each are on their way \
+        */
+#define FIND_SIBLINGS 16
+
+/* Tokens at which group g's blocks end: multiples of block_tokens, and the sequence's end when its
+ * keys reach it. */
+static bool is_boundary(const struct find *f, uint32_t g, uint32_t tokens)
+{
+    const struct core_group *p = &f->seq->ns->spec.group[g];
+    if (tokens % p->block_tokens == 0)
+        return tokens / p->block_tokens <= f->seq->n[g];
+    return tokens == f->seq->tokens && (uint64_t)f->seq->n[g] * p->block_tokens >= tokens;
+}
+
+static uint32_t tokens_of_block(const struct find *f, uint32_t g, uint32_t i)
+{
+    uint32_t bt = f->seq->ns->spec.group[g].block_tokens;
+    return MIN(bt, f->seq->tokens - i * bt);
+}
+
+/* Records of blocks 0 .. n-1 of group g; stops at the first that is not present if `chain`.
+ * Returns how many were looked at. */
+static uint32_t probe(struct core *c, struct find *f, uint32_t g, uint32_t n, bool chain)
+{
+    const struct core_seq *seq = f->seq;
+    uint32_t slot = (uint32_t)(seq->ns - c->ns);
+    uint32_t *found = &c->found[f->at[g]];
+    uint64_t hash[2 * FIND_AHEAD];
+    uint32_t hashed = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        for (; hashed < n && hashed < i + 2 * FIND_AHEAD; hashed++) {
+            uint64_t h = index_hash(c, slot, g, seq->keys[g] + (size_t)hashed * KVC_KEY_BYTES);
+            hash[hashed % (2 * FIND_AHEAD)] = h;
+            index_prefetch(c, h);
+        }
+        if (i + FIND_AHEAD < n)
+            index_prefetch_record(c, hash[(i + FIND_AHEAD) % (2 * FIND_AHEAD)]);
+        const uint8_t *key = seq->keys[g] + (size_t)i * KVC_KEY_BYTES;
+        const struct block *b = index_find(c, hash[i % (2 * FIND_AHEAD)], slot, g, key);
+        bool here = b && b->tokens == tokens_of_block(f, g, i);
+        found[i] = here ? block_no(c, b) : CORE_NONE;
+        if (chain && (!here || b->state != BLOCK_PRESENT))
+            return i + 1;
+    }
+    return n;
+}
+
+static bool present(const struct core *c, uint32_t no)
+{
+    return no != CORE_NONE && c->blocks[no].state == BLOCK_PRESENT;
+}
+
+static void probe_full(struct core *c, struct find *f, uint32_t g)
+{
+    uint32_t bt = f->seq->ns->spec.group[g].block_tokens;
+    f->probed[g] = probe(c, f, g, f->seq->n[g], true);
+    uint32_t lead = f->probed[g];
+    if (lead > 0 && !present(c, c->found[f->at[g] + lead - 1]))
+        lead--;
+    f->lead[g] = lead;
+    f->limit = MIN(f->limit, (uint32_t)MIN((uint64_t)lead * bt, f->seq->tokens));
+}
+
+static void probe_other(struct core *c, struct find *f, uint32_t g)
+{
+    uint32_t bt = f->seq->ns->spec.group[g].block_tokens;
+    uint32_t n = MIN(f->seq->n[g], (uint32_t)(((uint64_t)f->seq->tokens + bt - 1) / bt));
+    f->probed[g] = probe(c, f, g, n, false);
+    uint32_t run = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        run = present(c, c->found[f->at[g] + i]) ? run + 1 : 0;
+        c->runlen[f->at[g] + i] = run;
+        if (run == i + 1)
+            f->lead[g] = run;
+    }
+}
+
+/* Blocks first .. end-1 of group g that a prefix of `tokens` needs. */
+void find_needs(const struct find *f, uint32_t g, uint32_t tokens, uint32_t *ret_first,
+                uint32_t *ret_end)
+{
+    const struct core_group *p = &f->seq->ns->spec.group[g];
+    uint32_t end = (uint32_t)(((uint64_t)tokens + p->block_tokens - 1) / p->block_tokens);
+    uint32_t first = 0;
+    if (p->rule == KVC_RULE_WINDOW && tokens > p->window)
+        first = (tokens - p->window) / p->block_tokens;
+    if (p->rule == KVC_RULE_STATE && end > 0)
+        first = end - 1;
+    *ret_first = first;
+    *ret_end = end;
+}
+
+static bool group_satisfied(const struct core *c, const struct find *f, uint32_t g, uint32_t tokens)
+{
+    if (!is_boundary(f, g, tokens))
+        return false;
+    if (f->seq->ns->spec.group[g].rule == KVC_RULE_FULL || tokens == 0)
+        return true;
+    uint32_t first, end;
+    find_needs(f, g, tokens, &first, &end);
+    return c->runlen[f->at[g] + end - 1] >= end - first;
+}
+
+static bool all_satisfied(const struct core *c, const struct find *f, uint32_t tokens)
+{
+    for (uint32_t g = 0; g < f->seq->ngroups; g++)
+        if (!group_satisfied(c, f, g, tokens))
+            return false;
+    return true;
+}
+
+enum kvc_miss miss_reason(struct core *c, const struct core_ns *ns, uint32_t group,
+                          const uint8_t *key, uint32_t *ret_detail)
+{
+    uint32_t slot = (uint32_t)(ns - c->ns);
+    uint64_t hash = index_hash(c, slot, group, key);
+    const struct block *b = index_find(c, hash, slot, group, key);
+    if (b && b->state == BLOCK_PENDING)
+        return KVC_MISS_PENDING;
+    enum kvc_miss reason = ghost_find(c, hash);
+    if (reason != KVC_MISS_NEVER)
+        return reason;
+    uint32_t tried = 0;
+    for (uint32_t i = 0; i < c->cfg.namespaces_max && tried < FIND_SIBLINGS; i++) {
+        const struct core_ns *o = &c->ns[i];
+        if (o == ns || !o->id || o->principal != ns->principal || !o->blocks)
+            continue;
+        if (strcmp(o->spec.sub, ns->spec.sub) != 0)
+            continue;
+        tried++;
+        if (group >= o->spec.ngroups || !index_get(c, o, group, key))
+            continue;
+        *ret_detail = ns_diff(ns, o);
+        return KVC_MISS_NAMESPACE;
+    }
+    return KVC_MISS_NEVER;
+}
+
+/* First block of group g at or after `from` that is not there; CORE_NONE if all are. */
+static uint32_t first_gap(const struct core *c, const struct find *f, uint32_t g, uint32_t from)
+{
+    for (uint32_t i = from; i < f->probed[g]; i++)
+        if (!present(c, c->found[f->at[g] + i]))
+            return i;
+    return CORE_NONE;
+}
+
+static void explain_end(struct core *c, const struct find *f, uint32_t g,
+                        struct core_prefix *prefix)
+{
+    const struct core_group *p = &f->seq->ns->spec.group[g];
+    uint32_t gap = first_gap(c, f, g, p->rule == KVC_RULE_FULL ? 0 : f->tokens / p->block_tokens);
+    prefix->group[g].blocks = f->lead[g];
+    prefix->group[g].detail = 0;
+    if (f->tokens == f->seq->tokens) {
+        prefix->group[g].reason = KVC_MISS_NONE;
+    } else if (gap == CORE_NONE) {
+        prefix->group[g].reason = f->seq->ngroups > 1 ? KVC_MISS_OTHER_GROUP : KVC_MISS_NONE;
+    } else {
+        prefix->group[g].reason =
+            (uint8_t)miss_reason(c, f->seq->ns, g, f->seq->keys[g] + (size_t)gap * KVC_KEY_BYTES,
+                                 &prefix->group[g].detail);
+    }
+}
+
+const char *find_fault(const struct core_seq *seq)
+{
+    if (seq->ngroups != seq->ns->spec.ngroups)
+        return "one list of keys per group of the namespace";
+    uint64_t total = 0;
+    for (uint32_t g = 0; g < seq->ngroups; g++) {
+        uint32_t bt = seq->ns->spec.group[g].block_tokens;
+        uint32_t whole = seq->tokens / bt, all = whole + (seq->tokens % bt != 0);
+        if (seq->n[g] != whole && seq->n[g] != all)
+            return "tokens and number of keys differ: a group takes one key per block_tokens, and "
+                   "one for "
+                   "a partly filled last block";
+        total += seq->n[g];
+    }
+    return total > KVC_KEYS_MAX ? "too many keys in one request" : NULL;
+}
+
+void find_prefix(struct core *c, const struct core_seq *seq, struct find *f,
+                 struct core_prefix *ret_prefix)
+{
+    *f = (struct find){.seq = seq, .limit = seq->tokens};
+    uint32_t at = 0;
+    f->coarsest = 1;
+    for (uint32_t g = 0; g < seq->ngroups; g++) {
+        f->at[g] = at;
+        at += seq->n[g];
+        f->coarsest = MAX(f->coarsest, seq->ns->spec.group[g].block_tokens);
+        if (seq->ns->spec.group[g].rule == KVC_RULE_FULL)
+            probe_full(c, f, g);
+    }
+    for (uint32_t g = 0; g < seq->ngroups; g++)
+        if (seq->ns->spec.group[g].rule != KVC_RULE_FULL)
+            probe_other(c, f, g);
+
+    uint32_t tokens = f->limit;
+    while (!all_satisfied(c, f, tokens))
+        tokens = (tokens - 1) / f->coarsest * f->coarsest;
+    f->tokens = tokens;
+    ret_prefix->tokens = tokens;
+    for (uint32_t g = 0; g < seq->ngroups; g++)
+        explain_end(c, f, g, ret_prefix);
+}
+
+/* ---- waiting ---- */
+
+/* Looks at the blocks of a full group behind its first gap too, as far as they are being written.
+ * Returns the tokens that the group would allow with them. */
+static uint64_t reach_full(struct core *c, struct find *f, uint32_t g)
+{
+    const struct core_seq *seq = f->seq;
+    uint32_t *found = &c->found[f->at[g]];
+    uint32_t i = 0;
+    for (; i < seq->n[g]; i++) {
+        if (i >= f->probed[g]) {
+            const uint8_t *key = seq->keys[g] + (size_t)i * KVC_KEY_BYTES;
+            const struct block *b = index_get(c, seq->ns, g, key);
+            bool here = b && b->tokens == tokens_of_block(f, g, i);
+            found[i] = here ? block_no(c, b) : CORE_NONE;
+        }
+        if (found[i] == CORE_NONE)
+            break;
+    }
+    f->probed[g] = MAX(f->probed[g], MIN(i + 1, seq->n[g]));
+    return (uint64_t)i * seq->ns->spec.group[g].block_tokens;
+}
+
+/* runlen as if what is being written were there; returns the tokens that full groups allow then. */
+static uint32_t reach(struct core *c, struct find *f)
+{
+    uint64_t limit = f->seq->tokens;
+    for (uint32_t g = 0; g < f->seq->ngroups; g++) {
+        if (f->seq->ns->spec.group[g].rule == KVC_RULE_FULL) {
+            limit = MIN(limit, reach_full(c, f, g));
+            continue;
+        }
+        uint32_t run = 0;
+        for (uint32_t i = 0; i < f->probed[g]; i++) {
+            run = c->found[f->at[g] + i] != CORE_NONE ? run + 1 : 0;
+            c->runlen[f->at[g] + i] = run;
+        }
+    }
+    return (uint32_t)limit;
+}
+
+/* The first block being written of those that a prefix of `tokens` needs. */
+static uint32_t first_pending(const struct core *c, const struct find *f, uint32_t tokens)
+{
+    for (uint32_t g = 0; g < f->seq->ngroups; g++) {
+        uint32_t first, end;
+        find_needs(f, g, tokens, &first, &end);
+        for (uint32_t i = first; i < end; i++) {
+            uint32_t no = c->found[f->at[g] + i];
+            if (!present(c, no))
+                return no;
+        }
+    }
+    return CORE_NONE;
+}
+
+/* Of the prefixes that would be there if all that is being written were, and that are longer than
+ * what is there now, the shortest that has `enough`, else the longest: a block that it waits for.
+ */
+uint32_t find_blocker(struct core *c, struct find *f, uint32_t enough)
+{
+    uint32_t best = CORE_NONE, limit = reach(c, f);
+    for (uint32_t tokens = limit; tokens > f->tokens;
+         tokens = (tokens - 1) / f->coarsest * f->coarsest) {
+        if (best != CORE_NONE && tokens < enough)
+            break;
+        if (all_satisfied(c, f, tokens))
+            best = tokens;
+    }
+    return best == CORE_NONE ? CORE_NONE : first_pending(c, f, best);
+}
+
+int core_lookup(struct core *c, const struct core_seq *seq, bool touch,
+                struct core_prefix *ret_prefix, const char **ret_why)
+{
+    if ((*ret_why = find_fault(seq)))
+        return KVC_E_BAD_ARGUMENT;
+    struct find f;
+    find_prefix(c, seq, &f, ret_prefix);
+    c->m.lookups++;
+    if (touch)
+        find_touch(c, &f);
+    return 0;
+}
+
+/* What the prefix uses counts as used now, deepest block first. */
+void find_touch(struct core *c, const struct find *f)
+{
+    for (uint32_t g = 0; g < f->seq->ngroups; g++) {
+        uint32_t first, end;
+        find_needs(f, g, f->tokens, &first, &end);
+        while (end > first)
+            block_touch(c, &c->blocks[c->found[f->at[g] + --end]]);
+    }
+}

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One lookup in progress; shared inside daemon/core only. Valid until the next one: its records are
+ * in core->found. */
+#ifndef KVC_CORE_FIND_H
+#define KVC_CORE_FIND_H
+
+#include "core__.h"
+
+struct find {
+    const struct core_seq *seq;
+    uint32_t at[KVC_GROUPS_MAX];     /* of group g in core->found */
+    uint32_t probed[KVC_GROUPS_MAX]; /* blocks looked at */
+    uint32_t lead[KVC_GROUPS_MAX];   /* leading blocks present */
+    uint32_t limit;                  /* tokens, by the full groups alone */
+    uint32_t coarsest;               /* block_tokens, the largest of all groups */
+    uint32_t tokens;                 /* the result */
+};
+
+/* NULL, or what is wrong with the sequence. */
+const char *find_fault(const struct core_seq *seq);
+void find_prefix(struct core *c, const struct core_seq *seq, struct find *ret_find,
+                 struct core_prefix *ret_prefix);
+void find_needs(const struct find *f, uint32_t g, uint32_t tokens, uint32_t *ret_first,
+                uint32_t *ret_end);
+/* The block whose arrival or end a wait for `enough` tokens waits for; CORE_NONE when the prefix
+ * cannot grow by waiting. Takes find_prefix()'s run lengths: find_touch() may follow, no other. */
+uint32_t find_blocker(struct core *c, struct find *f, uint32_t enough);
+void find_touch(struct core *c, const struct find *f);
+
+#endif

@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Key to record: one open-addressed table with linear probing, and the trace of what was evicted.
+ * An entry holds a record number and 32 bits of its hash, so that a miss rarely touches a record.
+ * The hash is seeded at random: keys are chosen by clients.
+ */
+#include "core__.h"
+
+#define GHOST_WAYS        4
+#define GHOST_REASON_BITS 3
+
+uint32_t index_table_size(uint32_t blocks_max)
+{
+    return blocks_max + blocks_max * 2ull / 5 + 16;
+}
+
+static uint32_t slot_of(const struct core *c, uint64_t hash)
+{
+    return (uint32_t)(((unsigned __int128)hash * c->table_size) >> 64);
+}
+
+static uint64_t entry_of(uint64_t hash, uint32_t no)
+{
+    return hash << 32 | (no + 1u);
+}
+
+static uint32_t next_slot(const struct core *c, uint32_t slot)
+{
+    return slot + 1 == c->table_size ? 0 : slot + 1;
+}
+
+uint64_t index_hash(const struct core *c, uint32_t ns_slot, uint32_t group, const uint8_t *key)
+{
+    /* By id, not by slot: traces of a namespace that is gone must not answer for its successor. */
+    return hash_u64(key, KVC_KEY_BYTES,
+                    c->hash_seed + (((uint64_t)c->ns[ns_slot].id << 8) | group));
+}
+
+void index_prefetch(const struct core *c, uint64_t hash)
+{
+    __builtin_prefetch(&c->table[slot_of(c, hash)]);
+}
+
+/* Brings the record that the table names first for this hash nearer. */
+void index_prefetch_record(const struct core *c, uint64_t hash)
+{
+    uint64_t e = c->table[slot_of(c, hash)];
+    if (e)
+        __builtin_prefetch(&c->blocks[(uint32_t)e - 1]);
+}
+
+struct block *index_find(struct core *c, uint64_t hash, uint32_t ns_slot, uint32_t group,
+                         const uint8_t *key)
+{
+    for (uint32_t s = slot_of(c, hash); c->table[s]; s = next_slot(c, s)) {
+        uint64_t e = c->table[s];
+        if ((uint32_t)(e >> 32) != (uint32_t)hash)
+            continue;
+        struct block *b = &c->blocks[(uint32_t)e - 1];
+        if (b->ns == ns_slot && b->group == group && memcmp(b->key.b, key, KVC_KEY_BYTES) == 0)
+            return b;
+    }
+    return NULL;
+}
+
+struct block *index_get(struct core *c, const struct core_ns *ns, uint32_t group,
+                        const uint8_t *key)
+{
+    uint32_t slot = (uint32_t)(ns - c->ns);
+    return index_find(c, index_hash(c, slot, group, key), slot, group, key);
+}
+
+void index_add(struct core *c, struct block *b)
+{
+    uint64_t hash = index_hash(c, b->ns, b->group, b->key.b);
+    uint32_t s = slot_of(c, hash);
+    while (c->table[s])
+        s = next_slot(c, s);
+    c->table[s] = entry_of(hash, block_no(c, b));
+}
+
+/* Deletion moves later entries of the probe run back, so there are no tombstones. */
+void index_del(struct core *c, const struct block *b)
+{
+    uint64_t hash = index_hash(c, b->ns, b->group, b->key.b);
+    uint64_t entry = entry_of(hash, block_no(c, b));
+    uint32_t hole = slot_of(c, hash);
+    while (c->table[hole] != entry) {
+        MUST(c->table[hole] != 0);
+        hole = next_slot(c, hole);
+    }
+    for (uint32_t s = next_slot(c, hole); c->table[s]; s = next_slot(c, s)) {
+        const struct block *m = &c->blocks[(uint32_t)c->table[s] - 1];
+        uint32_t home = slot_of(c, index_hash(c, m->ns, m->group, m->key.b));
+        bool stays = hole <= s ? (hole < home && home <= s) : (hole < home || home <= s);
+        if (stays)
+            continue;
+        c->table[hole] = c->table[s];
+        hole = s;
+    }
+    c->table[hole] = 0;
+}
+
+static uint32_t *ghost_bucket(const struct core *c, uint64_t hash)
+{
+    uint64_t i = ((unsigned __int128)hash * c->ghost_buckets) >> 64;
+    return &c->ghost[i * GHOST_WAYS];
+}
+
+static uint32_t ghost_tag(uint64_t hash)
+{
+    return (uint32_t)hash << GHOST_REASON_BITS;
+}
+
+void ghost_note(struct core *c, const struct block *b, enum kvc_miss reason)
+{
+    uint64_t hash = index_hash(c, b->ns, b->group, b->key.b);
+    uint32_t *way = ghost_bucket(c, hash);
+    uint32_t value = ghost_tag(hash) | (uint32_t)reason;
+    for (unsigned i = GHOST_WAYS - 1; i > 0; i--)
+        way[i] = way[i - 1];
+    way[0] = value;
+}
+
+enum kvc_miss ghost_find(const struct core *c, uint64_t hash)
+{
+    const uint32_t *way = ghost_bucket(c, hash);
+    for (unsigned i = 0; i < GHOST_WAYS; i++)
+        if (way[i] && (way[i] >> GHOST_REASON_BITS << GHOST_REASON_BITS) == ghost_tag(hash))
+            return (enum kvc_miss)(way[i] & ((1u << GHOST_REASON_BITS) - 1));
+    return KVC_MISS_NEVER;
+}

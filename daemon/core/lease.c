@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Leases: what keeps blocks in place while workers read them. */
+#include "find.h"
+
+static void random_bytes(struct core *c, uint8_t *out, uint32_t n)
+{
+    if (c->random_at + n > sizeof c->random) {
+        MUST(hash_random(c->random, sizeof c->random) == 0);
+        c->random_at = 0;
+    }
+    memcpy(out, &c->random[c->random_at], n);
+    memset(&c->random[c->random_at], 0, n);
+    c->random_at += n;
+}
+
+static struct lease *lease_new(struct core *c, struct core_client *cl)
+{
+    struct lease *l = pool_get(c->leases);
+    if (!l)
+        return NULL;
+    uint32_t no = pool_index(c->leases, l);
+    l->id = ++c->lease_serial << 32 | (no + 1);
+    l->client = cl;
+    run_init(&l->blocks);
+    /* The number finds the lease again; 96 random bits make it a secret. */
+    memcpy(l->ticket, &no, sizeof no);
+    random_bytes(c, l->ticket + sizeof no, KVC_TICKET_BYTES - sizeof no);
+    list_push_back(&cl->leases, &l->node);
+    c->m.leases++;
+    return l;
+}
+
+void lease_free(struct core *c, struct lease *l)
+{
+    struct run_iter it = run_begin(c, &l->blocks);
+    for (const struct run_entry *e; (e = run_next(c, &it));)
+        block_unhold(c, &c->blocks[e->block]);
+    run_free(c, &l->blocks);
+    l->client->lease_bytes -= l->bytes;
+    c->m.leased_bytes -= l->bytes;
+    c->m.leases--;
+    list_remove(&l->node);
+    pool_put(c->leases, l);
+}
+
+static struct lease *lease_by_id(struct core *c, const struct core_client *cl, uint64_t id)
+{
+    uint32_t no = (uint32_t)id - 1;
+    if (no >= pool_count(c->leases))
+        return NULL;
+    struct lease *l = pool_at(c->leases, no);
+    return l && l->id == id && l->client == cl ? l : NULL;
+}
+
+static int lease_add(struct core *c, struct lease *l, uint32_t no)
+{
+    struct block *b = &c->blocks[no];
+    const struct core_group *g = block_group(c, b);
+    uint64_t bytes = (uint64_t)g->block_bytes * group_shards(block_ns(c, b), g);
+    if (l->client->lease_bytes + bytes > c->cfg.lease_bytes_max)
+        return KVC_E_LIMIT;
+    int err = run_push(c, &l->blocks, no, b->gen);
+    if (err)
+        return err;
+    block_hold(b);
+    l->bytes += bytes;
+    l->client->lease_bytes += bytes;
+    c->m.leased_bytes += bytes;
+    return 0;
+}
+
+static void held_of(const struct lease *l, struct core_held *held)
+{
+    held->lease = l->id;
+    memcpy(held->ticket, l->ticket, sizeof held->ticket);
+    held->ngroups = l->ngroups;
+    for (uint32_t g = 0; g < l->ngroups; g++) {
+        held->group[g].first = l->group[g].first;
+        held->group[g].n = l->group[g].n;
+    }
+}
+
+/* The blocks that f's prefix needs and that end after `from` tokens. */
+static int lease_found(struct core *c, struct lease *l, const struct find *f, uint32_t from)
+{
+    l->ngroups = f->seq->ngroups;
+    l->tokens = f->tokens;
+    for (uint32_t g = 0; g < l->ngroups; g++) {
+        uint32_t first, end;
+        find_needs(f, g, f->tokens, &first, &end);
+        first = MIN(end, MAX(first, from / f->seq->ns->spec.group[g].block_tokens));
+        l->group[g].first = first;
+        l->group[g].n = end - first;
+        for (uint32_t i = first; i < end; i++) {
+            int err = lease_add(c, l, c->found[f->at[g] + i]);
+            if (err)
+                return err;
+        }
+    }
+    return 0;
+}
+
+static void count_acquire(struct core *c, const struct find *f)
+{
+    c->m.acquires++;
+    c->m.tokens_hit += f->tokens;
+    for (uint32_t g = 0; g < f->seq->ngroups; g++) {
+        uint32_t first, end;
+        find_needs(f, g, f->tokens, &first, &end);
+        c->m.blocks_asked += f->seq->n[g];
+        c->m.blocks_hit += end - first;
+    }
+}
+
+static bool wait_for(struct core *c, const struct core_acquire *in, struct find *f,
+                     struct core_waiter *waiter)
+{
+    uint32_t enough = in->wait_tokens ? MIN(in->wait_tokens, in->seq.tokens) : in->seq.tokens;
+    if (!in->wait || f->tokens >= enough)
+        return false;
+    uint32_t no = find_blocker(c, f, enough);
+    if (no == CORE_NONE)
+        return false;
+    waiter->block = no;
+    waiter->gen = c->blocks[no].gen;
+    c->blocks[no].flags |= BLOCK_F_WAITED;
+    list_push_back(&c->waiting, &waiter->node);
+    c->m.waits++;
+    return true;
+}
+
+int core_acquire(struct core *c, struct core_client *cl, const struct core_acquire *in,
+                 struct core_waiter *waiter, struct core_held *ret_held, const char **ret_why)
+{
+    if ((*ret_why = find_fault(&in->seq)))
+        return KVC_E_BAD_ARGUMENT;
+    struct find f;
+    struct core_held held = {0};
+    find_prefix(c, &in->seq, &f, &held.prefix);
+    if (wait_for(c, in, &f, waiter))
+        return 1;
+    count_acquire(c, &f);
+    held.ngroups = in->seq.ngroups;
+    if (f.tokens > in->from_tokens) {
+        struct lease *l = lease_new(c, cl);
+        if (!l)
+            return KVC_E_BUSY;
+        int err = lease_found(c, l, &f, in->from_tokens);
+        if (err) {
+            lease_free(c, l);
+            return err;
+        }
+        c->m.bytes_leased += l->bytes;
+        held_of(l, &held);
+    }
+    find_touch(c, &f);
+    *ret_held = held;
+    return 0;
+}
+
+void core_waiter_cancel(struct core *c, struct core_waiter *waiter)
+{
+    (void)c;
+    list_remove(&waiter->node);
+}
+
+void core__wake(struct core *c, const struct block *b)
+{
+    if (!(b->flags & BLOCK_F_WAITED))
+        return;
+    uint32_t no = block_no(c, b);
+    LIST_FOR_EACH_SAFE (node, next, &c->waiting) {
+        struct core_waiter *w = CONTAINER_OF(node, struct core_waiter, node);
+        if (w->block != no || w->gen != b->gen)
+            continue;
+        list_remove(&w->node);
+        list_push_back(&c->woken, &w->node);
+    }
+    c->blocks[no].flags &= (uint8_t)~BLOCK_F_WAITED;
+}
+
+unsigned core_run_done(struct core *c)
+{
+    unsigned n = 0;
+    struct list_node batch; /* who waits again is not run again in this turn */
+    list_init(&batch);
+    for (struct list_node *node; (node = list_first(&c->woken));) {
+        list_remove(node);
+        list_push_back(&batch, node);
+    }
+    for (struct list_node *node; (node = list_first(&batch)); n++) {
+        struct core_waiter *w = CONTAINER_OF(node, struct core_waiter, node);
+        list_remove(node);
+        w->fn(w);
+    }
+    return n;
+}
+
+bool core_has_done(const struct core *c)
+{
+    return !list_empty(&c->woken);
+}
+
+int core_redeem(struct core *c, struct core_client *cl, const uint8_t ticket[KVC_TICKET_BYTES],
+                struct core_held *ret_held)
+{
+    uint32_t no;
+    memcpy(&no, ticket, sizeof no);
+    struct lease *from = no < pool_count(c->leases) ? pool_at(c->leases, no) : NULL;
+    uint8_t differs = 0;
+    for (uint32_t i = 0; from && i < KVC_TICKET_BYTES; i++)
+        differs |= from->ticket[i] ^ ticket[i];
+    if (!from || differs || from->client->who.principal != cl->who.principal)
+        return KVC_E_NO_LEASE;
+    struct lease *l = lease_new(c, cl);
+    if (!l)
+        return KVC_E_BUSY;
+    l->ngroups = from->ngroups;
+    l->tokens = from->tokens;
+    memcpy(l->group, from->group, sizeof l->group);
+    struct run_iter it = run_begin(c, &from->blocks);
+    for (const struct run_entry *e; (e = run_next(c, &it));) {
+        int err = lease_add(c, l, e->block);
+        if (err) {
+            lease_free(c, l);
+            return err;
+        }
+    }
+    struct core_held held = {.prefix.tokens = l->tokens};
+    held_of(l, &held);
+    *ret_held = held;
+    return 0;
+}
+
+int core_lease_locs(struct core *c, struct core_client *cl, uint64_t lease, uint32_t shard,
+                    core_loc_fn *fn, void *ctx)
+{
+    const struct lease *l = lease_by_id(c, cl, lease);
+    if (!l)
+        return KVC_E_NO_LEASE;
+    struct run_iter it = run_begin(c, &l->blocks);
+    const struct run_entry *first = run_next(c, &it);
+    if (first && shard >= block_ns(c, &c->blocks[first->block])->spec.shards)
+        return KVC_E_BAD_ARGUMENT;
+    const struct tier *host = c->cfg.host;
+    it = run_begin(c, &l->blocks);
+    for (const struct run_entry *e; (e = run_next(c, &it));) {
+        const struct block *b = &c->blocks[e->block];
+        uint32_t s = group_shards(block_ns(c, b), block_group(c, b)) == 1 ? 0 : shard;
+        struct tier_view view;
+        host->ops->view(host, block_loc(c, b, s), &view);
+        fn(ctx, &view);
+    }
+    return 0;
+}
+
+int core_release(struct core *c, struct core_client *cl, uint64_t lease)
+{
+    struct lease *l = lease_by_id(c, cl, lease);
+    if (!l)
+        return KVC_E_NO_LEASE;
+    lease_free(c, l);
+    return 0;
+}

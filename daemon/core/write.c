@@ -1,0 +1,471 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reserve, commit, drop: how blocks come to be. */
+#include "core__.h"
+
+#define STAGING_ALIGN 64u
+#define NO_OFFSET     UINT64_MAX
+
+/* ---- reserve ---- */
+
+struct reserving {
+    struct core *c;
+    struct core_client *cl;
+    const struct core_reserve *in;
+    const struct core_group *group;
+    uint32_t shard; /* 0 for replicated groups */
+    struct reservation *r;
+    struct tier_loc near; /* where the block before landed */
+};
+
+static const char *reserve_fault(struct core *c, const struct core_reserve *in)
+{
+    const struct core_ns *ns = in->ns;
+    if (in->group >= ns->spec.ngroups)
+        return "group: no such group in the namespace";
+    const struct core_group *g = &ns->spec.group[in->group];
+    if (in->shard >= ns->spec.shards)
+        return "shard: the namespace has fewer shards";
+    if (in->n < 1 || in->n > KVC_STORE_MAX)
+        return "keys: 1 to 4096 in one request";
+    if (in->last_tokens > g->block_tokens)
+        return "last_tokens: more than block_tokens";
+    if (in->first_token % g->block_tokens)
+        return "first_token: not a multiple of block_tokens";
+    if (g->rule != KVC_RULE_FULL)
+        return NULL;
+    if ((in->parent == NULL) != (in->first_token == 0))
+        return "parent: required when first_token is above 0, and only then";
+    if (!in->parent)
+        return NULL;
+    const struct block *p = index_get(c, ns, in->group, in->parent);
+    if (p && p->tokens < g->block_tokens)
+        return "parent: is partly filled, so nothing can follow it";
+    return NULL;
+}
+
+static int take_part(struct reserving *x, struct block *b)
+{
+    struct core *c = x->c;
+    struct part *p = pool_get(c->parts);
+    for (unsigned tries = 0; !p && tries < 64 && evict_one(c); tries++)
+        p = pool_get(c->parts);
+    if (!p)
+        return KVC_E_FULL;
+    struct tier_loc loc;
+    int err =
+        room_take(c, x->cl->who.principal, x->group->block_bytes, x->near, block_no(c, b), &loc);
+    if (!err) {
+        err = run_push(c, &x->r->blocks, block_no(c, b), b->gen);
+        if (err)
+            c->cfg.host->ops->free(c->cfg.host, loc);
+    }
+    if (err) {
+        pool_put(c->parts, p);
+        return err;
+    }
+    *p = (struct part){.loc = loc,
+                       .next = b->where,
+                       .resv = pool_index(c->reservations, x->r),
+                       .shard = (uint8_t)x->shard,
+                       .state = PART_RESERVED};
+    b->where = pool_index(c->parts, p);
+    x->near = loc;
+    x->r->open++;
+    c->m.blocks_reserved++;
+    return 0;
+}
+
+static struct block *new_record(struct core *c)
+{
+    struct block *b = block_new(c);
+    while (!b && evict_one(c))
+        b = block_new(c);
+    return b;
+}
+
+/* A record and room for `key` below `parent`, which may be NULL. */
+static int announce(struct reserving *x, const uint8_t *key, uint32_t tokens, struct block *parent,
+                    struct block **ret_block)
+{
+    struct core *c = x->c;
+    if (parent) {
+        block_touch_path(c, parent);
+        block_hold(parent); /* making room must not evict it */
+    }
+    struct block *b = new_record(c);
+    int err = b ? 0 : KVC_E_FULL;
+    if (b) {
+        memcpy(b->key.b, key, KVC_KEY_BYTES);
+        b->ns = (uint16_t)(x->in->ns - c->ns);
+        b->group = (uint8_t)x->in->group;
+        b->tokens = (uint16_t)tokens;
+        err = take_part(x, b);
+        if (err)
+            block_abandon(c, b);
+        else
+            block_link(c, b, parent);
+    }
+    if (parent)
+        block_unhold(c, parent);
+    if (err)
+        return err;
+    *ret_block = b;
+    return 0;
+}
+
+/* What to do about one key; `*block` is the one before it and becomes this one. */
+static uint8_t reserve_one(struct reserving *x, uint32_t i, struct block **block)
+{
+    struct core *c = x->c;
+    const struct core_reserve *in = x->in;
+    const uint8_t *key = in->keys + (size_t)i * KVC_KEY_BYTES;
+    uint32_t bt = x->group->block_tokens;
+    uint32_t tokens = i == in->n - 1 && in->last_tokens ? in->last_tokens : bt;
+    struct block *b = index_get(c, in->ns, in->group, key);
+    struct block *parent = *block;
+    if (b && b->tokens != tokens) { /* a key names its tokens: one of the two is wrong */
+        *block = NULL;
+        return KVC_ST_BAD_ARGUMENT;
+    }
+    if (b) {
+        *block = b;
+        if (b->state == BLOCK_PRESENT) {
+            c->m.blocks_touched++;
+            if (x->group->rule != KVC_RULE_FULL) /* of a chain, the path of its last block */
+                block_touch(c, b);
+            return KVC_ST_EXISTS;
+        }
+        if (block_part(c, b, x->shard))
+            return KVC_ST_PENDING;
+        int err = take_part(x, b);
+        return err ? KVC_ST_FULL : KVC_ST_OK;
+    }
+    bool full = x->group->rule == KVC_RULE_FULL;
+    if (full && !parent && (i > 0 || in->parent))
+        return KVC_ST_NO_PARENT;
+    int err = announce(x, key, tokens, full ? parent : NULL, block);
+    if (!err)
+        return KVC_ST_OK;
+    *block = NULL;
+    c->m.reserve_full++;
+    return err == KVC_E_TOO_LARGE ? KVC_ST_TOO_LARGE
+           : err == KVC_E_BUSY    ? KVC_ST_BUSY
+                                  : KVC_ST_FULL;
+}
+
+int core_reserve(struct core *c, struct core_client *cl, const struct core_reserve *in,
+                 uint64_t *ret_reservation, uint8_t *statuses, const char **ret_why)
+{
+    if ((*ret_why = reserve_fault(c, in)))
+        return KVC_E_BAD_ARGUMENT;
+    struct reservation *r = pool_get(c->reservations);
+    if (!r)
+        return KVC_E_BUSY;
+    const struct core_group *g = &in->ns->spec.group[in->group];
+    struct reserving x = {.c = c, .cl = cl, .in = in, .group = g, .r = r};
+    x.shard = group_shards(in->ns, g) == 1 ? 0 : in->shard;
+    r->id = ++c->resv_serial << 32 | (pool_index(c->reservations, r) + 1);
+    r->client = cl;
+    r->ns = in->ns;
+    r->group = in->group;
+    r->shard = (uint8_t)x.shard;
+    r->open = 1; /* until the loop is through */
+    run_init(&r->blocks);
+    list_push_back(&cl->reservations, &r->node);
+    c->m.reservations++;
+
+    struct block *before = in->parent ? index_get(c, in->ns, in->group, in->parent) : NULL;
+    struct block *last = before;
+    bool stopped = false;
+    for (uint32_t i = 0; i < in->n; i++) {
+        uint32_t pushed = r->blocks.n;
+        statuses[i] = stopped ? KVC_ST_FULL : reserve_one(&x, i, &before);
+        /* Entry i of the list is key i: keys without a claim get an entry that matches no record.
+         */
+        if (r->blocks.n == pushed && run_push(c, &r->blocks, 0, 0) != 0) {
+            memset(statuses + i, KVC_ST_BUSY, in->n - i);
+            break;
+        }
+        if (statuses[i] == KVC_ST_FULL || statuses[i] == KVC_ST_BUSY)
+            stopped = true;
+        if (before)
+            last = before;
+    }
+    r->n = r->blocks.n;
+    if (last && last->flags & BLOCK_F_LINKED)
+        block_touch_path(c, last);
+    uint64_t id = r->open > 1 ? r->id : 0;
+    resv_close_entry(c, r);
+    *ret_reservation = id;
+    return 0;
+}
+
+/* ---- reservations ---- */
+
+void resv_close_entry(struct core *c, struct reservation *r)
+{
+    MUST(r->open > 0);
+    if (--r->open > 0)
+        return;
+    run_free(c, &r->blocks);
+    list_remove(&r->node);
+    c->m.reservations--;
+    pool_put(c->reservations, r);
+}
+
+static struct reservation *resv_by_id(struct core *c, const struct core_client *cl, uint64_t id)
+{
+    uint32_t no = (uint32_t)id - 1;
+    if (no >= pool_count(c->reservations))
+        return NULL;
+    struct reservation *r = pool_at(c->reservations, no);
+    return r && r->id == id && r->client == cl ? r : NULL;
+}
+
+/* The block and part of an entry that is still this reservation's to commit, else NULL. */
+static struct part *entry_part(struct core *c, const struct reservation *r,
+                               const struct run_entry *e, struct block **ret_block)
+{
+    struct block *b = &c->blocks[e->block];
+    if (b->gen != e->gen || b->state != BLOCK_PENDING)
+        return NULL;
+    struct part *p = block_part(c, b, r->shard);
+    if (!p || p->resv != pool_index(c->reservations, r) || p->state != PART_RESERVED)
+        return NULL;
+    *ret_block = b;
+    return p;
+}
+
+void resv_drop_all(struct core *c, struct reservation *r)
+{
+    r->open++;
+    struct run_iter it = run_begin(c, &r->blocks);
+    for (const struct run_entry *e; (e = run_next(c, &it));) {
+        struct block *b;
+        if (entry_part(c, r, e, &b))
+            block_kill_tree(c, b, KVC_MISS_DROPPED);
+    }
+    MUST(r->open == 1);
+    resv_close_entry(c, r);
+}
+
+int core_drop(struct core *c, struct core_client *cl, uint64_t reservation)
+{
+    struct reservation *r = resv_by_id(c, cl, reservation);
+    if (!r)
+        return KVC_E_GONE;
+    resv_drop_all(c, r);
+    return 0;
+}
+
+/* ---- commit ---- */
+
+static void client_settle(struct core *c, struct core_client *cl)
+{
+    if (!cl->closing || cl->copies > 0)
+        return;
+    void (*idle)(void *) = cl->idle;
+    void *ctx = cl->ctx;
+    pool_put(c->clients, cl);
+    idle(ctx);
+}
+
+static uint8_t copy_status(int err)
+{
+    if (err == -ECANCELED)
+        return KVC_ST_CANCELLED;
+    return err == -ETIMEDOUT ? KVC_ST_TIMEOUT : KVC_ST_TIER;
+}
+
+static uint8_t op_land(struct core *c, const struct core_op *o, struct block *b)
+{
+    if (b->state != BLOCK_PENDING) {
+        block_settle(c, b);
+        return KVC_ST_GONE;
+    }
+    if (o->op.status != 0) {
+        if (o->op.status != -ECANCELED)
+            c->m.copy_failures++;
+        block_kill_tree(c, b, KVC_MISS_DROPPED);
+        return copy_status(o->op.status);
+    }
+    struct part *p = pool_at(c->parts, o->part);
+    c->cfg.host->ops->publish(c->cfg.host, &o->op);
+    p->state = PART_DONE;
+    c->m.bytes_stored += o->op.bytes;
+    if (++b->shards_present == group_shards(block_ns(c, b), block_group(c, b)))
+        block_publish(c, b);
+    return KVC_ST_OK;
+}
+
+static void op_done(struct tier_op *t)
+{
+    struct core_op *o = CONTAINER_OF(t, struct core_op, op);
+    struct core *c = o->core;
+    struct core_client *cl = o->client;
+    struct core_commit *m = o->commit;
+    struct block *b = &c->blocks[o->block];
+    b->copies--;
+    m->statuses[o->index] = op_land(c, o, b);
+    list_remove(&o->node);
+    pool_put(c->ops, o);
+    if (--m->left == 0) {
+        list_remove(&m->node);
+        c->m.commits_in_flight--;
+        m->done(m);
+    }
+    cl->copies--; /* last: done() may have closed the client, which lives until its last copy */
+    client_settle(c, cl);
+}
+
+static uint64_t get_u64le(const uint8_t *p)
+{
+    uint64_t v = 0;
+    for (unsigned i = 8; i-- > 0;)
+        v = v << 8 | p[i];
+    return v;
+}
+
+/* Starts the copy of one entry; false with its status when there is none to start. */
+static bool commit_one(struct core *c, struct core_commit *m, struct reservation *r,
+                       const struct run_entry *e, uint32_t i)
+{
+    uint64_t off = get_u64le(m->offsets + (size_t)i * 8);
+    if (off == NO_OFFSET || (m->store && m->statuses[i] != KVC_ST_OK))
+        return false;
+    struct block *b;
+    struct part *p = entry_part(c, r, e, &b);
+    if (!p) {
+        m->statuses[i] = KVC_ST_GONE;
+        return false;
+    }
+    uint32_t bytes = block_group(c, b)->block_bytes;
+    if (off % STAGING_ALIGN || off > m->staging_bytes || bytes > m->staging_bytes - off) {
+        m->statuses[i] = KVC_ST_BAD_ARGUMENT;
+        return false;
+    }
+    struct core_op *o = pool_get(c->ops);
+    if (!o) {
+        m->statuses[i] = KVC_ST_BUSY;
+        return false;
+    }
+    *o = (struct core_op){.core = c,
+                          .client = m->client,
+                          .commit = m,
+                          .index = i,
+                          .block = block_no(c, b),
+                          .part = pool_index(c->parts, p)};
+    o->op = (struct tier_op){
+        .kind = TIER_PUT,
+        .loc = p->loc,
+        .src = m->staging + off,
+        .bytes = bytes,
+        .label = {.key = b->key, .ns = block_ns(c, b)->id, .group = b->group, .shard = p->shard},
+        .deadline_ns = m->deadline_ns,
+        .done = op_done};
+    p->state = PART_COPYING;
+    p->resv = CORE_NONE;
+    b->copies++;
+    m->client->copies++;
+    m->left++;
+    list_push_back(&c->copying, &o->node);
+    c->cfg.host->ops->submit(c->cfg.host, &o->op);
+    return true;
+}
+
+int core_commit(struct core *c, struct core_client *cl, struct core_commit *m, const char **ret_why)
+{
+    struct reservation *r = resv_by_id(c, cl, m->reservation);
+    if (!r)
+        return KVC_E_GONE;
+    /* A reserve that ran out of a pool has fewer entries than keys; their statuses say so. */
+    uint32_t end = m->store ? MIN(m->n, r->n) : m->first + m->n;
+    if (m->first > r->n || m->n > KVC_STORE_MAX || end > r->n) {
+        *ret_why = "first, offsets: outside the reservation's keys";
+        return KVC_E_BAD_ARGUMENT;
+    }
+    m->client = cl;
+    m->left = 0;
+    list_init(&m->node);
+    r->open++;
+    struct run_iter it = run_begin(c, &r->blocks);
+    for (uint32_t i = 0; i < end; i++) {
+        const struct run_entry *e = run_next(c, &it);
+        MUST(e != NULL);
+        if (i < m->first)
+            continue;
+        if (commit_one(c, m, r, e, i - m->first))
+            resv_close_entry(c, r);
+    }
+    resv_close_entry(c, r);
+    if (m->left == 0)
+        return 0;
+    list_push_back(&cl->commits, &m->node);
+    c->m.commits_in_flight++;
+    return 1;
+}
+
+int core_reservation(struct core *c, struct core_client *cl, uint64_t reservation,
+                     struct core_ns **ret_ns, uint32_t *ret_group)
+{
+    const struct reservation *r = resv_by_id(c, cl, reservation);
+    if (!r)
+        return KVC_E_GONE;
+    *ret_ns = r->ns;
+    *ret_group = r->group;
+    return 0;
+}
+
+void core_commit_cancel(struct core *c, struct core_commit *m)
+{
+    LIST_FOR_EACH_SAFE (node, next, &c->copying) {
+        struct core_op *o = CONTAINER_OF(node, struct core_op, node);
+        if (o->commit == m)
+            atomic_store_explicit(&o->op.cancel, true, memory_order_relaxed);
+    }
+}
+
+/* ---- clients ---- */
+
+int core_client_open(struct core *c, const struct core_identity *who, void (*idle)(void *ctx),
+                     void *ctx, struct core_client **ret_client)
+{
+    struct core_client *cl = pool_get(c->clients);
+    if (!cl)
+        return KVC_E_LIMIT;
+    cl->who = *who;
+    cl->idle = idle;
+    cl->ctx = ctx;
+    list_init(&cl->leases);
+    list_init(&cl->reservations);
+    list_init(&cl->commits);
+    *ret_client = cl;
+    return 0;
+}
+
+void core_client_quarantine(struct core *c, struct core_client *cl)
+{
+    for (struct list_node *node; (node = list_first(&cl->reservations));)
+        resv_drop_all(c, CONTAINER_OF(node, struct reservation, node));
+    LIST_FOR_EACH_SAFE (node, next, &cl->commits)
+        core_commit_cancel(c, CONTAINER_OF(node, struct core_commit, node));
+}
+
+void core_client_close(struct core *c, struct core_client *cl)
+{
+    core_client_quarantine(c, cl);
+    for (struct list_node *node; (node = list_first(&cl->leases));)
+        lease_free(c, CONTAINER_OF(node, struct lease, node));
+    LIST_FOR_EACH_SAFE (node, next, &c->jobs) {
+        struct core_evict_job *job = CONTAINER_OF(node, struct core_evict_job, node);
+        if (job->client == cl)
+            core_evict_cancel(c, job);
+    }
+    cl->closing = true;
+    client_settle(c, cl);
+}
+
+uint64_t core_client_lease_bytes(const struct core_client *cl)
+{
+    return cl->lease_bytes;
+}

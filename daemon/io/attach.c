@@ -1,0 +1,298 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "attach.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <kvcache/proto.h>
+
+#include "fault.h"
+#include "log.h"
+
+#ifndef SO_PEERPIDFD
+#define SO_PEERPIDFD 77
+#endif
+#define ACCEPTS_PER_TURN  16
+#define MESSAGES_PER_TURN 16
+#define FDS_MAX           16
+
+struct conn {
+    struct attach *a;
+    int fd, pidfd; /* -1 = none */
+    struct loop_watch watch, life;
+};
+
+struct attach {
+    struct loop *loop;
+    struct attach_handlers on;
+    char path[sizeof(((struct sockaddr_un *)0)->sun_path)];
+    int fd;
+    struct loop_watch watch;
+    uint32_t conns_max;
+    struct conn conns[];
+};
+
+static uint32_t conn_no(const struct conn *c)
+{
+    return (uint32_t)(c - c->a->conns);
+}
+
+static void conn_close(struct conn *c)
+{
+    loop_watch_del(c->a->loop, &c->watch);
+    loop_watch_del(c->a->loop, &c->life);
+    if (c->pidfd >= 0)
+        close(c->pidfd);
+    close(c->fd);
+    c->fd = c->pidfd = -1;
+}
+
+static void conn_gone(struct conn *c)
+{
+    conn_close(c);
+    c->a->on.closed(c->a->on.ctx, conn_no(c));
+}
+
+/* Nothing of ours takes descriptors from workers yet: what came with a message is closed. */
+static unsigned drop_descriptors(struct msghdr *m)
+{
+    unsigned n = 0;
+    for (struct cmsghdr *h = CMSG_FIRSTHDR(m); h; h = CMSG_NXTHDR(m, h)) {
+        if (h->cmsg_level != SOL_SOCKET || h->cmsg_type != SCM_RIGHTS)
+            continue;
+        size_t fds = (h->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+        for (size_t i = 0; i < fds; i++, n++) {
+            int fd;
+            memcpy(&fd, CMSG_DATA(h) + i * sizeof fd, sizeof fd);
+            close(fd);
+        }
+    }
+    return n;
+}
+
+/* 1 = a message was handled, 0 = none, negative = the connection has ended. */
+static int conn_recv(struct conn *c)
+{
+    uint8_t buf[KVC_ATTACH_MAX + 1];
+    union {
+        char bytes[CMSG_SPACE(FDS_MAX * sizeof(int))];
+        struct cmsghdr align;
+    } control;
+    struct iovec iov = {.iov_base = buf, .iov_len = sizeof buf};
+    struct msghdr m = {.msg_iov = &iov,
+                       .msg_iovlen = 1,
+                       .msg_control = control.bytes,
+                       .msg_controllen = sizeof control.bytes};
+    ssize_t n = recvmsg(c->fd, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    if (n < 0)
+        return errno == EAGAIN || errno == EINTR ? 0 : -errno;
+    if (n == 0)
+        return -EPIPE;
+    if (drop_descriptors(&m) > 0)
+        LOG_WARN_RATELIMITED(1, "a worker sent descriptors; closed them");
+    /* One byte too long is passed on as such: it then fails to parse. */
+    c->a->on.message(c->a->on.ctx, conn_no(c), buf, (size_t)n);
+    return 1;
+}
+
+static void on_conn(struct loop_watch *w, uint32_t events)
+{
+    struct conn *c = w->ctx;
+    int rc = events & EPOLLIN ? 1 : -EPIPE;
+    for (unsigned i = 0; i < MESSAGES_PER_TURN && rc == 1; i++) {
+        rc = conn_recv(c);
+        if (c->fd < 0)
+            return; /* closed by its own message */
+    }
+    if (rc < 0)
+        conn_gone(c);
+}
+
+static void on_exit_of_peer(struct loop_watch *w, uint32_t events)
+{
+    (void)events;
+    conn_gone(w->ctx);
+}
+
+static int peer_pidfd(int fd, pid_t pid)
+{
+    int pidfd = -1;
+    socklen_t n = sizeof pidfd;
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERPIDFD, &pidfd, &n) == 0)
+        return pidfd;
+    /* Before Linux 6.5. The process may have gone and its number been given away in between; then
+     * closing the connection, which only the peer can do, still ends the session. */
+    return (int)syscall(SYS_pidfd_open, pid, 0);
+}
+
+static int conn_watch(struct conn *c)
+{
+    c->watch = (struct loop_watch){.fn = on_conn, .ctx = c, .fd = c->fd, .events = EPOLLIN};
+    c->life =
+        (struct loop_watch){.fn = on_exit_of_peer, .ctx = c, .fd = c->pidfd, .events = EPOLLIN};
+    int err = loop_watch_add(c->a->loop, &c->watch);
+    if (!err && c->pidfd >= 0)
+        err = loop_watch_add(c->a->loop, &c->life);
+    return err;
+}
+
+static void conn_accept(struct attach *a, int fd)
+{
+    struct conn *c = NULL;
+    for (uint32_t i = 0; i < a->conns_max && !c; i++)
+        if (a->conns[i].fd < 0)
+            c = &a->conns[i];
+    struct ucred who;
+    socklen_t n = sizeof who;
+    if (!c || getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &n)) {
+        LOG_WARN_RATELIMITED(1, "attach: no room for another connection (limits.sessions)");
+        close(fd);
+        return;
+    }
+    c->a = a;
+    c->fd = fd;
+    c->pidfd = peer_pidfd(fd, who.pid);
+    int err = conn_watch(c);
+    if (!err)
+        err = a->on.opened(a->on.ctx, conn_no(c), who.uid, who.pid);
+    if (!err)
+        return;
+    LOG_WARN_RATELIMITED(1, "attach: connection of uid %u refused: %s", (unsigned)who.uid,
+                         err_name(err));
+    conn_close(c);
+}
+
+static void on_listen(struct loop_watch *w, uint32_t events)
+{
+    struct attach *a = w->ctx;
+    (void)events;
+    for (unsigned i = 0; i < ACCEPTS_PER_TURN; i++) {
+        int fd = FAULT(fd) ? (errno = EMFILE, -1)
+                           : accept4(a->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (fd < 0) {
+            if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
+                LOG_ERROR_RATELIMITED(1, "attach: accept: %s", strerror(errno));
+            return;
+        }
+        conn_accept(a, fd);
+    }
+}
+
+/* A socket file that nobody listens on is left over from a daemon that was killed. */
+static int remove_stale(const struct sockaddr_un *addr)
+{
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return -errno;
+    int err = 0;
+    if (connect(fd, (const struct sockaddr *)addr, sizeof *addr) == 0)
+        err = -EADDRINUSE;
+    else if (errno == ECONNREFUSED)
+        err = unlink(addr->sun_path) ? -errno : 0;
+    else if (errno != ENOENT)
+        err = -errno;
+    close(fd);
+    return err;
+}
+
+static int listen_at(struct attach *a, const struct attach_config *cfg)
+{
+    struct sockaddr_un addr = {.sun_family = AF_UNIX};
+    if (strlen(cfg->path) >= sizeof addr.sun_path)
+        return -ENAMETOOLONG;
+    memcpy(addr.sun_path, cfg->path, strlen(cfg->path) + 1);
+    int err = remove_stale(&addr);
+    if (err)
+        return err;
+    a->fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (a->fd < 0)
+        return -errno;
+    if (bind(a->fd, (struct sockaddr *)&addr, sizeof addr))
+        return -errno;
+    memcpy(a->path, addr.sun_path, sizeof a->path);
+    if (chmod(a->path, cfg->mode) || listen(a->fd, 64))
+        return -errno;
+    a->watch = (struct loop_watch){.fn = on_listen, .ctx = a, .fd = a->fd, .events = EPOLLIN};
+    return loop_watch_add(a->loop, &a->watch);
+}
+
+int attach_create(const struct attach_config *config, struct loop *loop,
+                  const struct attach_handlers *handlers, struct attach **ret_attach)
+{
+    struct attach *a = calloc(1, sizeof *a + config->conns_max * sizeof a->conns[0]);
+    if (!a)
+        return -ENOMEM;
+    a->loop = loop;
+    a->on = *handlers;
+    a->fd = -1;
+    a->conns_max = config->conns_max;
+    for (uint32_t i = 0; i < a->conns_max; i++)
+        a->conns[i] = (struct conn){.a = a, .fd = -1};
+    int err = listen_at(a, config);
+    if (err) {
+        LOG_ERROR("attach socket %s: %s", config->path, strerror(-err));
+        attach_destroy(&a);
+        return err;
+    }
+    *ret_attach = a;
+    return 0;
+}
+
+void attach_stop(struct attach *a)
+{
+    if (a->fd < 0)
+        return;
+    loop_watch_del(a->loop, &a->watch);
+    close(a->fd);
+    a->fd = -1;
+    if (a->path[0])
+        unlink(a->path);
+}
+
+void attach_destroy(struct attach **attach)
+{
+    struct attach *a = *attach;
+    if (!a)
+        return;
+    attach_stop(a);
+    for (uint32_t i = 0; i < a->conns_max; i++)
+        if (a->conns[i].fd >= 0)
+            conn_close(&a->conns[i]);
+    free(a);
+    *attach = NULL;
+}
+
+int attach_send(struct attach *a, uint32_t conn, const void *buf, size_t len, int fd)
+{
+    MUST(conn < a->conns_max && a->conns[conn].fd >= 0);
+    if (FAULT(send))
+        return -EAGAIN;
+    union {
+        char bytes[CMSG_SPACE(sizeof(int))];
+        struct cmsghdr align;
+    } control = {0};
+    struct iovec iov = {.iov_base = (void *)(uintptr_t)buf, .iov_len = len};
+    struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1};
+    if (fd >= 0) {
+        m.msg_control = control.bytes;
+        m.msg_controllen = sizeof control.bytes;
+        struct cmsghdr *h = CMSG_FIRSTHDR(&m);
+        h->cmsg_level = SOL_SOCKET;
+        h->cmsg_type = SCM_RIGHTS;
+        h->cmsg_len = CMSG_LEN(sizeof fd);
+        memcpy(CMSG_DATA(h), &fd, sizeof fd);
+    }
+    return sendmsg(a->conns[conn].fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -errno : 0;
+}
+
+void attach_close(struct attach *a, uint32_t conn)
+{
+    MUST(conn < a->conns_max && a->conns[conn].fd >= 0);
+    conn_close(&a->conns[conn]);
+}

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * front: the control plane's ROUTER socket; the adapter of ZeroMQ in the daemon.
+ *
+ * Thread: control thread (ZeroMQ's own I/O thread is its business). The socket's descriptor is
+ * edge-triggered: see front_more().
+ */
+#ifndef KVC_IO_FRONT_H
+#define KVC_IO_FRONT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "err.h"
+
+struct front;
+
+struct front_config {
+    const char *endpoint; /* "ipc:///run/kvcache/control.sock" */
+    unsigned mode;        /* of the socket file, 0660 */
+    size_t message_max;
+    int hwm;           /* messages queued per peer and direction */
+    uint32_t kept_max; /* messages that front_keep() can hold */
+};
+
+/* One request: route and bytes are borrowed until the callback returns. */
+typedef void(front_fn)(void *ctx, const void *route, size_t route_len, const void *buf, size_t len,
+                       void *msg);
+
+/* Binds. -EADDRINUSE, -EACCES, -ENAMETOOLONG, ... logged here. */
+KVC_WARN_UNUSED int front_create(const struct front_config *config, struct front **ret_front);
+void front_destroy(struct front **front);
+/* What the loop watches for EPOLLIN. */
+int front_fd(const struct front *f);
+
+/* Hands at most `max` requests to fn; returns how many. */
+unsigned front_drain(struct front *f, unsigned max, front_fn *fn, void *ctx);
+/* Whether the socket has, or may have, more. Must be asked after the last receive *and* send of a
+ * turn, before waiting: either may have taken the edge that would have woken the loop. */
+bool front_more(struct front *f);
+/* Never blocks. 0; -EHOSTUNREACH: no such peer; -EAGAIN: it takes no more. */
+KVC_WARN_UNUSED int front_send(struct front *f, const void *route, size_t route_len,
+                               const void *buf, size_t len);
+/* Takes over the message of the callback that is running; its bytes stay where they are. NULL when
+ * kept_max are held. */
+void *front_keep(struct front *f, void *msg);
+void front_unkeep(struct front *f, void *kept);
+
+#endif

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdlib.h>
+
+#include "cli.h"
+#include "fault.h"
+#include "flight.h"
+#include "log.h"
+#include "node.h"
+
+static int print_config(const struct config *cfg)
+{
+    if (config_print(cfg, stdout) == 0)
+        return CLI_EXIT_OK;
+    fprintf(stderr, "kvcache-daemon: the configuration could not be written to standard output\n");
+    return CLI_EXIT_FAILED;
+}
+
+/* Decides what is "auto" and shows what memory it comes to. */
+static int resolve(struct config *cfg, bool quiet)
+{
+    struct budget_limit limit;
+    struct budget budget;
+    struct config_errors errors;
+    char table[BUDGET_TABLE_BYTES];
+    int err = budget_memory_limit("", &limit);
+    if (err) {
+        fprintf(stderr, "kvcache-daemon: /proc/meminfo: %s\n", err_name(err));
+        return CLI_EXIT_FAILED;
+    }
+    err = config_resolve_auto(cfg, &limit, node_budget_inputs, NULL, &budget, &errors);
+    if (budget.nlines && (!quiet || err))
+        fputs(budget_format(&budget, table, sizeof table), stderr);
+    if (!err)
+        return CLI_EXIT_OK;
+    config_errors_print(&errors, stderr);
+    return CLI_EXIT_USAGE;
+}
+
+static int serve(const struct config *cfg)
+{
+    struct node *n;
+    log_init((enum log_level)cfg->log_level, 2, cfg->log_json);
+    if (node_start(cfg, &n))
+        return CLI_EXIT_FAILED;
+    int err = node_run(n);
+    node_stop(&n);
+    return err ? CLI_EXIT_FAILED : CLI_EXIT_OK;
+}
+
+static int with_config(const struct cli *cli)
+{
+    static struct config cfg;
+    static struct config_errors errors;
+    if (config_load(cli->config, cli->sets, cli->nsets, &cfg, &errors)) {
+        config_errors_print(&errors, stderr);
+        return CLI_EXIT_USAGE;
+    }
+    int rc = resolve(&cfg, cli->action != CLI_RUN);
+    if (rc)
+        return rc;
+    switch (cli->action) {
+    case CLI_CHECK_CONFIG:
+        printf("%s: ok\n", cli->config ? cli->config : "built-in configuration");
+        return CLI_EXIT_OK;
+    case CLI_PRINT_CONFIG:
+        return print_config(&cfg);
+    default:
+        return serve(&cfg);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    struct cli cli;
+    char why[512];
+    if (cli_parse(argc, argv, &cli, why, sizeof why)) {
+        fprintf(stderr, "kvcache-daemon: %s\n", why);
+        return CLI_EXIT_USAGE;
+    }
+    if (cli.action == CLI_HELP) {
+        cli_print_help(stdout);
+        return CLI_EXIT_OK;
+    }
+    if (cli.action == CLI_VERSION) {
+        cli_print_version(stdout);
+        return CLI_EXIT_OK;
+    }
+    if (fault_from_env()) {
+        fprintf(stderr, "kvcache-daemon: KVC_FAULT: expected \"point:N\", for example \"map:3\"\n");
+        return CLI_EXIT_USAGE;
+    }
+    return with_config(&cli);
+}

@@ -1,0 +1,573 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "node.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "alloc_count.h"
+#include "attach.h"
+#include "clock.h"
+#include "flight.h"
+#include "front.h"
+#include "host.h"
+#include "log.h"
+#include "loop.h"
+#include "node_metrics.h"
+#include "secret.h"
+#include "staging.h"
+#include "svc.h"
+#include "topo.h"
+
+#define REQUESTS_PER_TURN 64u
+#define FRONT_HWM         1024
+#define LOOP_OPS_MAX      64u
+#define FLIGHT_THREADS    64u
+#define END_TIMEOUT_NS    2000000000ull /* for copies in flight to end once sessions are gone */
+
+struct staging_wait {
+    struct node *node;
+    uint64_t tag;
+};
+
+struct node {
+    const struct config *cfg;
+    struct topo *topo;
+    struct loop *loop;
+    struct host *host;
+    struct staging_pool *staging;
+    struct staging_wait *staging_waits; /* by number of session */
+    struct core *core;
+    struct svc *svc;
+    struct front *front;
+    struct attach *attach;
+    struct loop_watch front_watch, signal_watch;
+    int signals;
+    bool terminate;
+    uint64_t now_ns;
+    struct node_metrics metrics;
+    struct svc_principal principals[CONFIG_PRINCIPALS_MAX];
+    char attach_path[CONFIG_PATH_BYTES + 32];
+    char endpoint[CONFIG_PATH_BYTES + 32];
+};
+
+/* ---- from configuration to parts ---- */
+
+static struct host_config host_config_of(const struct config *cfg, const struct topo *topo)
+{
+    const struct topo *placed = cfg->host_numa == CONFIG_NUMA_OFF ? NULL : topo;
+    return (struct host_config){.arena = {.limit_bytes = cfg->host_limit,
+                                          .chunk_bytes = cfg->host_chunk,
+                                          .huge = (enum arena_huge)cfg->host_huge_pages,
+                                          .prefault = cfg->host_prefault,
+                                          .topo = placed},
+                                .copier = {.threads = cfg->copy_threads,
+                                           .inflight_bytes = cfg->copy_inflight,
+                                           .topo = placed}};
+}
+
+static struct core_config core_config_of(const struct config *cfg)
+{
+    return (struct core_config){.blocks_max = cfg->index_blocks,
+                                .clients_max = cfg->limits_sessions,
+                                .namespaces_max = cfg->limits_namespaces,
+                                .leases_max = cfg->limits_leases,
+                                .commits_max = cfg->limits_waiters,
+                                .lease_bytes_max = cfg->limits_lease_bytes,
+                                .policy = policy_by_name(cfg->policy_eviction)};
+}
+
+static struct svc_config svc_config_of(const struct config *cfg)
+{
+    return (struct svc_config){.sessions_max = cfg->limits_sessions,
+                               .requests_max = cfg->limits_requests,
+                               .calls_max = cfg->limits_waiters,
+                               .staging_session_max = cfg->staging_session_max,
+                               .server = "kvcache-daemon " KVC_VERSION};
+}
+
+void node_budget_inputs(const struct config *cfg, void *ctx, struct budget_inputs *ret)
+{
+    (void)ctx;
+    struct core_config core = core_config_of(cfg);
+    struct svc_config svc = svc_config_of(cfg);
+    struct host_config host = host_config_of(cfg, NULL);
+    struct core_budget b;
+    core_budget(&core, &b);
+    *ret = (struct budget_inputs){
+        .host_footprint_bytes = host_footprint(&host),
+        .index_bytes = b.blocks + b.table + b.ghosts + b.parts,
+        .policy_bytes = b.policy,
+        .lease_bytes = b.leases + b.commits,
+        .session_bytes = svc_bytes(&svc),
+        .namespace_bytes = b.namespaces,
+        .flight_bytes = (uint64_t)FLIGHT_THREADS * cfg->flight_records * 32,
+        .copy_bytes = (uint64_t)MAX(cfg->copy_threads, 4u) << 20,
+        /* Per peer at most the high-water mark of small messages is queued; large ones are few. */
+        .front_bytes = (uint64_t)cfg->limits_sessions * (256u << 10) + (32ull << 20)};
+}
+
+static void principals_of(const struct config *cfg, struct svc_principal *out)
+{
+    for (unsigned i = 0; i < cfg->nprincipals; i++) {
+        const struct config_principal *p = &cfg->principals[i];
+        snprintf(out[i].name, sizeof out[i].name, "%s", p->name);
+        snprintf(out[i].tenant, sizeof out[i].tenant, "%s", p->tenant);
+        for (unsigned k = 0; k < p->nuids; k++)
+            out[i].uids[k] = p->uids[k];
+        out[i].nuids = p->nuids;
+        out[i].gateway = p->gateway;
+        out[i].admin = p->admin;
+    }
+}
+
+/* ---- svc's ways out ---- */
+
+static int port_reply(void *ctx, const uint8_t route[KVC_ROUTE_BYTES], const void *buf, size_t len)
+{
+    struct node *n = ctx;
+    return front_send(n->front, route, KVC_ROUTE_BYTES, buf, len);
+}
+
+static int port_attach_send(void *ctx, uint32_t conn, const void *buf, size_t len, int fd)
+{
+    struct node *n = ctx;
+    return attach_send(n->attach, conn, buf, len, fd);
+}
+
+static void port_attach_close(void *ctx, uint32_t conn)
+{
+    struct node *n = ctx;
+    attach_close(n->attach, conn);
+}
+
+static void *port_keep(void *ctx, void *msg)
+{
+    struct node *n = ctx;
+    return front_keep(n->front, msg);
+}
+
+static void port_unkeep(void *ctx, void *kept)
+{
+    struct node *n = ctx;
+    front_unkeep(n->front, kept);
+}
+
+static void on_staging(void *ctx, int err, struct staging *st)
+{
+    const struct staging_wait *wait = ctx;
+    struct node *n = wait->node;
+    if (err)
+        svc_staging_ready(n->svc, wait->tag, err, NULL, -1, NULL, 0);
+    else
+        svc_staging_ready(n->svc, wait->tag, 0, st, st->fd, st->base, st->bytes);
+}
+
+/* A session has one staging area in the making at most. */
+static int port_staging_make(void *ctx, uint64_t bytes, uint64_t tag)
+{
+    struct node *n = ctx;
+    struct staging_wait *wait = &n->staging_waits[(uint32_t)tag];
+    *wait = (struct staging_wait){.node = n, .tag = tag};
+    return staging_request(n->staging, bytes, on_staging, wait);
+}
+
+static void port_staging_free(void *ctx, void *staging)
+{
+    struct node *n = ctx;
+    struct staging *st = staging;
+    staging_release(n->staging, &st);
+}
+
+static int port_chunk_fd(void *ctx, uint32_t chunk, uint32_t principal, uint64_t *ret_bytes)
+{
+    struct node *n = ctx;
+    return host_chunk_fd(n->host, chunk, principal, ret_bytes);
+}
+
+static void port_refresh(void *ctx)
+{
+    struct node *n = ctx;
+    struct tier_stats t;
+    const struct tier *host = host_tier(n->host);
+    host->ops->stats(host, &t);
+    n->metrics.host_limit_bytes = t.limit_bytes;
+    n->metrics.host_used_bytes = t.used_bytes;
+    n->metrics.host_used_slots = t.used_slots;
+    n->metrics.host_mapped_bytes = t.mapped_bytes;
+    n->metrics.host_faulted_bytes = t.faulted_bytes;
+    n->metrics.copies_in_flight = t.inflight_ops;
+    n->metrics.copy_bytes_in_flight = t.inflight_bytes;
+    n->metrics.control_allocs = alloc_count_read();
+    n->metrics.log_lines_lost = log_dropped();
+}
+
+/* ---- ways in ---- */
+
+static int on_attach_open(void *ctx, uint32_t conn, uid_t uid, pid_t pid)
+{
+    struct node *n = ctx;
+    return svc_attach_open(n->svc, conn, uid, pid);
+}
+
+static void on_attach_message(void *ctx, uint32_t conn, const void *buf, size_t len)
+{
+    struct node *n = ctx;
+    svc_attach_message(n->svc, conn, buf, len);
+}
+
+static void on_attach_closed(void *ctx, uint32_t conn)
+{
+    struct node *n = ctx;
+    svc_attach_closed(n->svc, conn);
+}
+
+static void on_request(void *ctx, const void *route, size_t route_len, const void *buf, size_t len,
+                       void *msg)
+{
+    struct node *n = ctx;
+    svc_request(n->svc, route, route_len, buf, len, msg);
+}
+
+static void on_retired(void *ctx, uint32_t chunk, uint32_t principal)
+{
+    struct node *n = ctx;
+    n->metrics.chunks_retired++;
+    svc_chunk_retired(n->svc, chunk, principal);
+}
+
+/* The turn drains the socket itself: being woken is all this is for. */
+static void on_front(struct loop_watch *w, uint32_t events)
+{
+    (void)w;
+    (void)events;
+}
+
+static void dump_flight(struct node *n)
+{
+    char path[CONFIG_PATH_BYTES + 32];
+    snprintf(path, sizeof path, "%s/flight.txt", n->cfg->runtime_dir);
+    FILE *f = fopen(path, "we");
+    int err = f ? flight_dump(fileno(f)) : -errno;
+    if (f && fclose(f))
+        err = -errno;
+    if (err < 0)
+        LOG_ERROR("flight recorder: %s: %s", path, err_name(err));
+    else
+        LOG_INFO("flight recorder written to %s", path);
+}
+
+static void on_signal(struct loop_watch *w, uint32_t events)
+{
+    struct node *n = w->ctx;
+    struct signalfd_siginfo info;
+    (void)events;
+    while (read(n->signals, &info, sizeof info) == sizeof info) {
+        if (info.ssi_signo == SIGQUIT)
+            dump_flight(n);
+        else
+            n->terminate = true;
+    }
+}
+
+/* ---- the turn ---- */
+
+/* Between waiting and the first callback: what time it is. */
+static void on_woke(void *ctx)
+{
+    struct node *n = ctx;
+    n->now_ns = clock_now_ns();
+    core_tick(n->core, n->now_ns);
+    svc_turn_begin(n->svc, n->now_ns);
+    n->metrics.turns++;
+}
+
+static int64_t wait_ns(const struct node *n, bool more)
+{
+    if (more)
+        return 0;
+    uint64_t next = svc_next_ns(n->svc);
+    if (next == UINT64_MAX)
+        return -1;
+    return next > n->now_ns ? (int64_t)(next - n->now_ns) : 0;
+}
+
+/* One turn; *more: there is work left that needs no wake-up. `until` bounds the wait. */
+static int node_turn(struct node *n, uint64_t until_ns, bool *more)
+{
+    int64_t wait = wait_ns(n, *more);
+    if (until_ns != UINT64_MAX) {
+        int64_t left = until_ns > n->now_ns ? (int64_t)(until_ns - n->now_ns) : 0;
+        wait = wait < 0 ? left : MIN(wait, left);
+    }
+    int rc = loop_turn(n->loop, wait);
+    if (rc < 0)
+        return rc;
+    front_drain(n->front, REQUESTS_PER_TURN, on_request, n);
+    core_run_done(n->core);
+    *more = core_placement_step(n->core);
+    svc_turn_end(n->svc);
+    /* Not optional, and last: receives and sends above may have taken the socket's wake-up. */
+    if (front_more(n->front) || core_has_done(n->core))
+        *more = true;
+    return 0;
+}
+
+static int run_until(struct node *n, uint64_t until_ns, bool (*done)(const struct svc *))
+{
+    bool more = true;
+    int rc = 0;
+    while (!rc && !done(n->svc) && n->now_ns < until_ns)
+        rc = node_turn(n, until_ns, &more);
+    return rc;
+}
+
+int node_run(struct node *n)
+{
+    bool more = true;
+    int rc = 0;
+    while (!rc && !n->terminate)
+        rc = node_turn(n, UINT64_MAX, &more);
+    if (rc) {
+        LOG_ERROR("loop: %s", err_name(rc));
+        return rc;
+    }
+    LOG_INFO("stopping: finishing what is in flight, at most %llu ms",
+             (unsigned long long)(n->cfg->drain_timeout / 1000000));
+    attach_stop(n->attach);
+    svc_drain(n->svc);
+    rc = run_until(n, n->now_ns + n->cfg->drain_timeout, svc_is_quiet);
+    if (!rc && !svc_is_quiet(n->svc))
+        LOG_WARN("requests were still in flight after drain.timeout");
+    svc_end_all(n->svc);
+    if (!rc)
+        rc = run_until(n, n->now_ns + END_TIMEOUT_NS, svc_is_empty);
+    if (!rc && !svc_is_empty(n->svc)) {
+        LOG_ERROR("copies did not end; leaving all the same");
+        return -EBUSY;
+    }
+    LOG_INFO("stopped");
+    return rc;
+}
+
+/* ---- setup list and its mirror ---- */
+
+static int start_signals(struct node *n)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGQUIT);
+    if (signal(SIGPIPE, SIG_IGN) == SIG_ERR)
+        return -errno;
+    if (sigprocmask(SIG_BLOCK, &set, NULL))
+        return -errno; /* the other threads inherit it */
+    n->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    return n->signals < 0 ? -errno : 0;
+}
+
+static int start_flight(struct node *n)
+{
+    int err = flight_init(FLIGHT_THREADS, n->cfg->flight_records);
+    if (err)
+        return err;
+    err_set_must_hook(flight_dump_stderr);
+    return flight_thread("control");
+}
+
+static int start_topo(struct node *n)
+{
+    return topo_create(NULL, &n->topo);
+}
+
+static int start_dir(struct node *n)
+{
+    const char *dir = n->cfg->runtime_dir;
+    if (mkdir(dir, 0755) && errno != EEXIST) {
+        LOG_ERROR("%s: %s", dir, strerror(errno));
+        return -errno;
+    }
+    snprintf(n->attach_path, sizeof n->attach_path, "%s/attach.sock", dir);
+    snprintf(n->endpoint, sizeof n->endpoint, "ipc://%s/control.sock", dir);
+    return 0;
+}
+
+static int start_loop(struct node *n)
+{
+    /* Two watches per session (connection, process), and a handful of the daemon's own. */
+    struct loop_config cfg = {.want = (enum loop_backend)n->cfg->loop_backend,
+                              .io_threads = n->cfg->loop_io_threads,
+                              .watches_max = 2 * n->cfg->limits_sessions + 16,
+                              .ops_max = LOOP_OPS_MAX,
+                              .woke = on_woke,
+                              .ctx = n};
+    int err = loop_create(&cfg, &n->loop);
+    if (err) {
+        LOG_ERROR("loop: %s", err_name(err));
+        return err;
+    }
+    LOG_INFO("loop: %s (%s)", loop_backend_name(n->loop), loop_backend_reason(n->loop));
+    n->signal_watch =
+        (struct loop_watch){.fn = on_signal, .ctx = n, .fd = n->signals, .events = EPOLLIN};
+    return loop_watch_add(n->loop, &n->signal_watch);
+}
+
+static int start_host(struct node *n)
+{
+    struct host_config cfg = host_config_of(n->cfg, n->topo);
+    int err = host_create(&cfg, n->loop, &n->host);
+    if (err) {
+        LOG_ERROR("host tier: %s", err_name(err));
+        return err;
+    }
+    host_set_retired_cb(n->host, on_retired, n);
+    for (unsigned i = 0; host_note(n->host, i); i++)
+        LOG_INFO("host tier: %s", host_note(n->host, i));
+    return 0;
+}
+
+static int start_staging(struct node *n)
+{
+    struct staging_config cfg = {.count_max = n->cfg->limits_sessions,
+                                 .one_max_bytes = n->cfg->staging_session_max,
+                                 .total_bytes = n->cfg->staging_total,
+                                 .huge_pages = n->cfg->host_huge_pages != CONFIG_HUGE_OFF};
+    n->staging_waits = calloc(n->cfg->limits_sessions, sizeof *n->staging_waits);
+    if (!n->staging_waits) return -ENOMEM;
+    return staging_pool_create(&cfg, n->loop, &n->staging);
+}
+
+static int start_core(struct node *n)
+{
+    struct core_config cfg = core_config_of(n->cfg);
+    cfg.host = host_tier(n->host);
+    int err = secret_load(n->cfg->secret_file, &cfg.secret);
+    if (err)
+        return err;
+    err = core_create(&cfg, &n->core);
+    if (err)
+        return err;
+    LOG_INFO("index: %u blocks, %.1f bytes each, eviction %s", cfg.blocks_max,
+             core_bytes_per_block(&cfg), cfg.policy->name);
+    return 0;
+}
+
+static int start_svc(struct node *n)
+{
+    principals_of(n->cfg, n->principals);
+    struct svc_config cfg = svc_config_of(n->cfg);
+    cfg.endpoint = n->endpoint;
+    cfg.principals = n->principals;
+    cfg.nprincipals = n->cfg->nprincipals;
+    struct svc_ports ports = {.ctx = n,
+                              .reply = port_reply,
+                              .attach_send = port_attach_send,
+                              .attach_close = port_attach_close,
+                              .keep = port_keep,
+                              .unkeep = port_unkeep,
+                              .staging_make = port_staging_make,
+                              .staging_free = port_staging_free,
+                              .refresh = port_refresh,
+                              .chunk_fd = port_chunk_fd};
+    int err = svc_create(&cfg, n->core, &ports, &n->svc);
+    if (!err)
+        svc_add_metrics(n->svc, node_metric_set(&n->metrics));
+    return err;
+}
+
+static int start_front(struct node *n)
+{
+    struct front_config cfg = {.endpoint = n->endpoint,
+                               .mode = n->cfg->socket_mode,
+                               .message_max = KVC_MESSAGE_MAX,
+                               .hwm = FRONT_HWM,
+                               .kept_max = n->cfg->limits_waiters};
+    int err = front_create(&cfg, &n->front);
+    if (err)
+        return err;
+    n->front_watch =
+        (struct loop_watch){.fn = on_front, .ctx = n, .fd = front_fd(n->front), .events = EPOLLIN};
+    return loop_watch_add(n->loop, &n->front_watch);
+}
+
+static int start_attach(struct node *n)
+{
+    struct attach_config cfg = {
+        .path = n->attach_path, .mode = n->cfg->socket_mode, .conns_max = n->cfg->limits_sessions};
+    struct attach_handlers on = {.ctx = n,
+                                 .opened = on_attach_open,
+                                 .message = on_attach_message,
+                                 .closed = on_attach_closed};
+    return attach_create(&cfg, n->loop, &on, &n->attach);
+}
+
+/* Bottom-up. The attach socket is last of those that others see: who connects finds all the rest.
+ * It also comes before front: its lock-like check tells a second daemon off before anything of the
+ * first one's is touched. */
+static const struct {
+    const char *name;
+    int (*start)(struct node *n);
+} setup[] = {
+    {"signals", start_signals},
+    {"flight recorder", start_flight},
+    {"topology", start_topo},
+    {"runtime directory", start_dir},
+    {"loop", start_loop},
+    {"host tier", start_host},
+    {"staging", start_staging},
+    {"core", start_core},
+    {"services", start_svc},
+    {"attach socket", start_attach},
+    {"control socket", start_front},
+};
+
+int node_start(const struct config *cfg, struct node **ret_node)
+{
+    struct node *n = calloc(1, sizeof *n);
+    if (!n)
+        return -ENOMEM;
+    n->cfg = cfg;
+    n->signals = -1;
+    for (unsigned i = 0; i < ARRAY_LEN(setup); i++) {
+        int err = setup[i].start(n);
+        if (!err)
+            continue;
+        LOG_ERROR("cannot start: %s: %s", setup[i].name, err_name(err));
+        node_stop(&n);
+        return err;
+    }
+    on_woke(n);
+    LOG_INFO("ready: pid %d, attach socket %s", (int)getpid(), n->attach_path);
+    alloc_count_arm();
+    *ret_node = n;
+    return 0;
+}
+
+void node_stop(struct node **node)
+{
+    struct node *n = *node;
+    if (!n)
+        return;
+    if (n->front)
+        loop_watch_del(n->loop, &n->front_watch);
+    front_destroy(&n->front);
+    attach_destroy(&n->attach);
+    svc_destroy(&n->svc);
+    core_destroy(&n->core);
+    staging_pool_destroy(&n->staging);
+    host_destroy(&n->host);
+    if (n->loop)
+        loop_watch_del(n->loop, &n->signal_watch);
+    loop_destroy(&n->loop);
+    topo_destroy(&n->topo);
+    if (n->signals >= 0)
+        close(n->signals);
+    free(n->staging_waits);
+    free(n);
+    *node = NULL;
+}

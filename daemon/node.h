@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * node: the daemon put together. The setup list in node.c starts the parts bottom-up and its mirror
+ * takes them down; node_run() is the turn of the control thread.
+ *
+ * Thread: node_start() makes the calling thread the control thread.
+ */
+#ifndef KVC_NODE_H
+#define KVC_NODE_H
+
+#include "budget.h"
+#include "config.h"
+
+struct node;
+
+/* What the parts of `cfg` will take; a budget_inputs_fn. */
+void node_budget_inputs(const struct config *cfg, void *ctx, struct budget_inputs *ret);
+/* Starts everything; cfg is borrowed for the node's life and has no "auto" left. What failed is
+ * logged, and everything started is stopped again. */
+KVC_WARN_UNUSED int node_start(const struct config *cfg, struct node **ret_node);
+/* Serves until SIGTERM or SIGINT, then drains: no new requests, copies in flight end, sessions are
+ * told. 0, or a negative errno when the loop failed. */
+KVC_WARN_UNUSED int node_run(struct node *n);
+/* Accepts NULL. */
+void node_stop(struct node **n);
+
+#endif

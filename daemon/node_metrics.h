@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What `stats` tells of the node itself; filled in when asked for. */
+#ifndef KVC_NODE_METRICS_H
+#define KVC_NODE_METRICS_H
+
+#include "metric.h"
+
+#define NODE_METRICS(X)                                                                        \
+    X(COUNTER, turns, "turns of the control thread")                                           \
+    X(COUNTER, control_allocs, "allocations by our objects on the control thread after start") \
+    X(COUNTER, chunks_retired, "chunks that changed hands")                                    \
+    X(COUNTER, log_lines_lost, "log lines that could not be written")                          \
+    X(GAUGE, host_limit_bytes, "host tier: limit of slots")                                    \
+    X(GAUGE, host_used_bytes, "host tier: slots in use")                                       \
+    X(GAUGE, host_used_slots, "host tier: slots in use, counted")                              \
+    X(GAUGE, host_mapped_bytes, "host tier: chunks")                                           \
+    X(GAUGE, host_faulted_bytes, "host tier: of them, touched in advance so far")              \
+    X(GAUGE, copies_in_flight, "host tier: copies in flight")                                  \
+    X(GAUGE, copy_bytes_in_flight, "host tier: their bytes")
+METRIC_STRUCT(node, NODE_METRICS);
+
+struct metric_set node_metric_set(const struct node_metrics *m);
+
+#endif

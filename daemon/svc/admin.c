@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* STATS, NS_LIST, EXPLAIN, EVICT. */
+#include <stdio.h>
+
+#include "svc__.h"
+
+static struct codec_bin bin_of(const char *text)
+{
+    return (struct codec_bin){(const uint8_t *)text, (uint32_t)strlen(text)};
+}
+
+static bool denied(struct request *rq)
+{
+    if (rq->se->principal->admin)
+        return false;
+    reply_error(rq->s, rq->se, &rq->head, KVC_E_DENIED,
+                "needs admin rights (principals: admin: true)");
+    return true;
+}
+
+static void list_reply(struct request *rq, struct codec_list *l, bool more)
+{
+    rq->s->m.replies_ok++;
+    reply_send(rq->s, rq->se, (int)codec_list_end(l, more));
+}
+
+/* ---- STATS ---- */
+
+static void add_stat(struct codec_list *l, const char *prefix, const char *name, const char *suffix,
+                     bool gauge, uint64_t value)
+{
+    char full[64];
+    snprintf(full, sizeof full, "%s.%s%s", prefix, name, suffix);
+    struct msg_stat item = {.name = bin_of(full), .kind = gauge, .value = value};
+    MUST(codec_list_add_stat(l, &item) == 0); /* all of them take a fraction of a message */
+}
+
+static void add_histo(struct codec_list *l, const char *prefix, const char *name,
+                      const struct histo *h)
+{
+    add_stat(l, prefix, name, ".count", false, histo_count(h));
+    add_stat(l, prefix, name, ".mean", true, histo_mean(h));
+    add_stat(l, prefix, name, ".p50", true, histo_quantile(h, 0.5));
+    add_stat(l, prefix, name, ".p99", true, histo_quantile(h, 0.99));
+    add_stat(l, prefix, name, ".max", true, h->max);
+}
+
+static void add_set(struct codec_list *l, const struct metric_set *set)
+{
+    for (unsigned i = 0; i < set->n; i++) {
+        const struct metric_desc *d = &set->desc[i];
+        const struct histo *h = metric_histo(set, i);
+        if (h)
+            add_histo(l, set->prefix, d->name, h);
+        else
+            add_stat(l, set->prefix, d->name, "", d->kind == METRIC_GAUGE, metric_value(set, i));
+    }
+}
+
+void op_stats(struct request *rq)
+{
+    struct svc *s = rq->s;
+    int err = codec_dec_bare(rq->buf, rq->len, &rq->head);
+    if (err) {
+        reply_error(s, rq->se, &rq->head, err, rq->head.detail);
+        return;
+    }
+    if (denied(rq))
+        return;
+    s->ports.refresh(s->ports.ctx);
+    struct codec_list l;
+    MUST(codec_list_begin(&l, s->out, sizeof s->out, &rq->head) == 0);
+    add_stat(&l, "daemon", "uptime_ms", "", true, (s->now_ns - s->start_ns) / 1000000);
+    for (uint32_t i = 0; i < s->nsets; i++)
+        add_set(&l, &s->sets[i]);
+    list_reply(rq, &l, false);
+}
+
+/* ---- NS_LIST ---- */
+
+static const char *principal_name(const struct svc *s, uint32_t id)
+{
+    return id >= 1 && id <= s->cfg.nprincipals ? s->cfg.principals[id - 1].name : "?";
+}
+
+void op_ns_list(struct request *rq)
+{
+    struct svc *s = rq->s;
+    struct msg_ns_list msg;
+    int err = codec_dec_ns_list(rq->buf, rq->len, &rq->head, &msg);
+    if (err) {
+        reply_error(s, rq->se, &rq->head, err, rq->head.detail);
+        return;
+    }
+    struct codec_list l;
+    MUST(codec_list_begin(&l, s->out, sizeof s->out, &rq->head) == 0);
+    struct core_ns *ns = core_ns_next(s->core, rq->se->client, msg.after);
+    while (ns) {
+        struct core_ns_view v;
+        core_ns_view(ns, &v);
+        struct msg_ns_item item = {.ns = v.id,
+                                   .principal = bin_of(principal_name(s, v.principal)),
+                                   .tenant = bin_of(v.tenant),
+                                   .sub = bin_of(v.spec->sub),
+                                   .model = bin_of(v.spec->model),
+                                   .dtype = bin_of(v.spec->dtype),
+                                   .shards = v.spec->shards,
+                                   .ngroups = v.spec->ngroups,
+                                   .block_tokens0 = v.spec->group[0].block_tokens,
+                                   .block_bytes0 = v.spec->group[0].block_bytes,
+                                   .blocks = v.blocks,
+                                   .bytes = v.bytes};
+        if (codec_list_add_ns(&l, &item) != 0)
+            break;
+        ns = core_ns_next(s->core, rq->se->client, v.id);
+    }
+    list_reply(rq, &l, ns != NULL);
+}
+
+/* ---- EXPLAIN ---- */
+
+struct explain_writer {
+    struct codec_list l;
+    uint32_t key;
+};
+
+static void put_explanation(void *ctx, const struct core_explanation *x)
+{
+    struct explain_writer *w = ctx;
+    struct msg_explain_item item = {.key = w->key,
+                                    .ns = x->ns,
+                                    .group = x->group,
+                                    .state = x->state,
+                                    .reason = x->reason,
+                                    .detail = x->detail,
+                                    .tokens = x->tokens,
+                                    .shards = x->shards,
+                                    .shards_present = x->shards_present,
+                                    .leases = x->leases,
+                                    .children = x->children,
+                                    .bytes = x->bytes,
+                                    .age_ms = x->age_ms,
+                                    .chunk = x->view.chunk,
+                                    .off = x->view.off};
+    if (codec_list_add_explain(&w->l, &item) != 0)
+        return; /* the list then says that it was cut */
+}
+
+void op_explain(struct request *rq)
+{
+    struct svc *s = rq->s;
+    struct msg_explain msg;
+    int err = codec_dec_explain(rq->buf, rq->len, &rq->head, &msg);
+    if (err) {
+        reply_error(s, rq->se, &rq->head, err, rq->head.detail);
+        return;
+    }
+    struct explain_writer w = {0};
+    MUST(codec_list_begin(&w.l, s->out, sizeof s->out, &rq->head) == 0);
+    for (; w.key < msg.keys.n / KVC_KEY_BYTES; w.key++)
+        core_explain(s->core, rq->se->client, msg.ns, msg.keys.p + (size_t)w.key * KVC_KEY_BYTES,
+                     put_explanation, &w);
+    list_reply(rq, &w.l, w.l.full);
+}
+
+/* ---- EVICT ---- */
+
+static void on_evicted(struct core_evict_job *job)
+{
+    struct call *call = CONTAINER_OF(job, struct call, job);
+    struct svc *s = call->session->svc;
+    struct msg_evict_reply reply = {
+        .blocks = job->ret_blocks, .bytes = job->ret_bytes, .kept_blocks = job->ret_kept};
+    LOG_INFO("session %u: evict%s: %llu blocks, %llu bytes, %llu kept", call->session->serial,
+             job->dry_run ? " (dry run)" : "", (unsigned long long)reply.blocks,
+             (unsigned long long)reply.bytes, (unsigned long long)reply.kept_blocks);
+    s->m.replies_ok++;
+    reply_send(s, call->session, codec_enc_evict_reply(s->out, sizeof s->out, &call->head, &reply));
+    call_end(s, call);
+}
+
+void op_evict(struct request *rq)
+{
+    struct svc *s = rq->s;
+    struct msg_evict msg;
+    int err = codec_dec_evict(rq->buf, rq->len, &rq->head, &msg);
+    if (err) {
+        reply_error(s, rq->se, &rq->head, err, rq->head.detail);
+        return;
+    }
+    struct call *call = call_new(rq, CALL_EVICT);
+    if (!call)
+        return;
+    call->job = (struct core_evict_job){.ns = msg.ns,
+                                        .have_key = msg.key.n > 0,
+                                        .older_than_ms = msg.older_than_ms,
+                                        .bytes = msg.bytes,
+                                        .dry_run = msg.flags & KVC_F_DRY_RUN,
+                                        .client = rq->se->client,
+                                        .done = on_evicted};
+    if (msg.key.n)
+        memcpy(call->job.key.b, msg.key.p, sizeof call->job.key.b);
+    core_evict_start(s->core, &call->job);
+}

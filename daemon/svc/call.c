@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Requests that outlive their handler: deadlines and cancelling. */
+#include "svc__.h"
+
+static uint64_t deadline_of(const struct svc *s, const struct msg_head *head)
+{
+    uint32_t ms = head->deadline_ms ? head->deadline_ms : KVC_DEADLINE_DEFAULT_MS;
+    return s->now_ns + MIN(ms, KVC_DEADLINE_MAX_MS) * 1000000ull;
+}
+
+static void call_expire(void *ctx, uint64_t now_ns)
+{
+    struct call *call = ctx;
+    struct svc *s = call->session->svc;
+    (void)now_ns;
+    FLIGHT(TIMEOUT, call->head.op, call->session->index, call->head.corr);
+    switch ((enum call_kind)call->kind) {
+    case CALL_WAIT:
+        wait_finish(call);
+        return;
+    case CALL_COMMIT:
+        /* The copies still run: told now, freed when they have ended. */
+        call->answered = true;
+        call->session->inflight--;
+        core_commit_cancel(s->core, &call->commit);
+        reply_error(s, call->session, &call->head, KVC_E_TIMEOUT,
+                    "the copies are still running; cancel before reusing the staging area");
+        return;
+    case CALL_EVICT:
+        core_evict_cancel(s->core, &call->job);
+        reply_error(s, call->session, &call->head, KVC_E_TIMEOUT,
+                    "part of it is done; ask again with a longer deadline");
+        call_end(s, call);
+        return;
+    }
+}
+
+struct call *call_new(struct request *rq, enum call_kind kind)
+{
+    struct svc *s = rq->s;
+    struct call *call = pool_get(s->calls);
+    if (!call) {
+        reply_error(s, rq->se, &rq->head, KVC_E_BUSY,
+                    "too many requests are waiting (limits.waiters)");
+        return NULL;
+    }
+    call->session = rq->se;
+    call->head = rq->head;
+    call->kind = (uint8_t)kind;
+    call->begun_ns = s->now_ns;
+    call->timer.fn = call_expire;
+    call->timer.ctx = call;
+    list_push_back(&rq->se->calls, &call->node);
+    wheel_add(&s->wheel, &call->timer, deadline_of(s, &rq->head));
+    rq->se->inflight++;
+    s->m.calls++;
+    return call;
+}
+
+void call_end(struct svc *s, struct call *call)
+{
+    struct session *se = call->session;
+    wheel_del(&s->wheel, &call->timer);
+    list_remove(&call->node);
+    if (call->kept)
+        s->ports.unkeep(s->ports.ctx, call->kept);
+    if (!call->answered)
+        se->inflight--;
+    if (call->has_cancel && se->state == SESSION_READY) {
+        struct msg_cancel_reply msg = {.found = 1};
+        s->m.replies_ok++;
+        reply_send(s, se, codec_enc_cancel_reply(s->out, sizeof s->out, &call->cancel, &msg));
+    }
+    pool_put(s->calls, call);
+    s->m.calls--;
+}
+
+/* Stops a call whose requester no longer wants an answer, or (answer) gets CANCELLED. */
+static void call_stop(struct svc *s, struct call *call, bool answer)
+{
+    switch ((enum call_kind)call->kind) {
+    case CALL_WAIT:
+        core_waiter_cancel(s->core, &call->waiter);
+        break;
+    case CALL_EVICT:
+        core_evict_cancel(s->core, &call->job);
+        break;
+    case CALL_COMMIT:
+        call->cancelled = true;
+        core_commit_cancel(s->core, &call->commit);
+        if (!answer) /* who cancelled is still owed a reply by the deadline */
+            wheel_del(&s->wheel, &call->timer);
+        return; /* ends in the commit's done() */
+    }
+    if (answer)
+        reply_error(s, call->session, &call->head, KVC_E_CANCELLED, NULL);
+    call_end(s, call);
+}
+
+void call_cancel_all(struct svc *s, struct session *se)
+{
+    LIST_FOR_EACH_SAFE (node, next, &se->calls)
+        call_stop(s, CONTAINER_OF(node, struct call, node), false);
+}
+
+void op_cancel(struct request *rq)
+{
+    struct svc *s = rq->s;
+    struct msg_cancel msg;
+    int err = codec_dec_cancel(rq->buf, rq->len, &rq->head, &msg);
+    if (err) {
+        reply_error(s, rq->se, &rq->head, err, rq->head.detail);
+        return;
+    }
+    LIST_FOR_EACH_SAFE (node, next, &rq->se->calls) {
+        struct call *call = CONTAINER_OF(node, struct call, node);
+        if (call->head.corr != msg.target)
+            continue;
+        FLIGHT(CANCEL, call->head.op, rq->se->index, msg.target);
+        if (call->has_cancel) {
+            reply_error(s, rq->se, &rq->head, KVC_E_BUSY, "a cancel of this request is under way");
+            return;
+        }
+        call->has_cancel = true;
+        call->cancel = rq->head;
+        call_stop(s, call, true);
+        return;
+    }
+    struct msg_cancel_reply reply = {.found = 0};
+    s->m.replies_ok++;
+    reply_send(s, rq->se, codec_enc_cancel_reply(s->out, sizeof s->out, &rq->head, &reply));
+}

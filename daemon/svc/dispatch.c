@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* From bytes to handlers. */
+#include "clock.h"
+#include "svc__.h"
+
+static void op_hello(struct request *rq)
+{
+    struct svc *s = rq->s;
+    struct msg_hello msg;
+    int err = codec_dec_hello(rq->buf, rq->len, &rq->head, &msg);
+    const char *why = err ? rq->head.detail : NULL;
+    if (!err && (msg.ver_min > rq->se->version || msg.ver_max < rq->se->version)) {
+        err = KVC_E_VERSION;
+        why = "the range does not contain the version settled on when attaching";
+    }
+    if (err) {
+        reply_error(s, rq->se, &rq->head, err, why);
+        return;
+    }
+    rq->se->greeted = true;
+    struct msg_hello_reply reply = {
+        .version = rq->se->version,
+        .server = {(const uint8_t *)s->cfg.server, (uint32_t)strlen(s->cfg.server)}};
+    s->m.replies_ok++;
+    reply_send(s, rq->se, codec_enc_hello_reply(s->out, sizeof s->out, &rq->head, &reply));
+}
+
+static void op_ping(struct request *rq)
+{
+    struct svc *s = rq->s;
+    int err = codec_dec_bare(rq->buf, rq->len, &rq->head);
+    if (err) {
+        reply_error(s, rq->se, &rq->head, err, rq->head.detail);
+        return;
+    }
+    struct msg_ping_reply reply = {.uptime_ms = (s->now_ns - s->start_ns) / 1000000};
+    s->m.replies_ok++;
+    reply_send(s, rq->se, codec_enc_ping_reply(s->out, sizeof s->out, &rq->head, &reply));
+}
+
+typedef void(op_fn)(struct request *rq);
+
+static op_fn *const ops[] = {
+    [KVC_OP_HELLO] = op_hello,     [KVC_OP_PING] = op_ping,       [KVC_OP_NS_OPEN] = op_ns_open,
+    [KVC_OP_LOOKUP] = op_lookup,   [KVC_OP_ACQUIRE] = op_acquire, [KVC_OP_REDEEM] = op_redeem,
+    [KVC_OP_RELEASE] = op_release, [KVC_OP_RESERVE] = op_reserve, [KVC_OP_COMMIT] = op_commit,
+    [KVC_OP_STORE] = op_store,     [KVC_OP_DROP] = op_drop,       [KVC_OP_CANCEL] = op_cancel,
+    [KVC_OP_STATS] = op_stats,     [KVC_OP_NS_LIST] = op_ns_list, [KVC_OP_EXPLAIN] = op_explain,
+    [KVC_OP_EVICT] = op_evict,
+};
+
+/* What a session may still ask for when it is full or the daemon is leaving: to let go of things.
+ */
+static bool always_allowed(uint8_t op)
+{
+    return op == KVC_OP_RELEASE || op == KVC_OP_DROP || op == KVC_OP_CANCEL || op == KVC_OP_PING ||
+           op == KVC_OP_STATS;
+}
+
+static void dispatch(struct request *rq)
+{
+    struct svc *s = rq->s;
+    uint8_t op = rq->head.op;
+    if (op >= ARRAY_LEN(ops) || !ops[op]) {
+        reply_error(s, rq->se, &rq->head, KVC_E_UNKNOWN_OP, NULL);
+    } else if (!rq->se->greeted && op != KVC_OP_HELLO) {
+        reply_error(s, rq->se, &rq->head, KVC_E_VERSION, "HELLO must be the first request");
+    } else if (s->draining && !always_allowed(op)) {
+        reply_error(s, rq->se, &rq->head, KVC_E_SHUTDOWN, NULL);
+    } else if (rq->se->inflight >= s->cfg.requests_max && !always_allowed(op)) {
+        reply_error(s, rq->se, &rq->head, KVC_E_BUSY,
+                    "too many requests of this session are in flight (limits.requests)");
+    } else {
+        ops[op](rq);
+    }
+}
+
+void svc_request(struct svc *s, const void *route, size_t route_len, const void *buf, size_t len,
+                 void *msg)
+{
+    struct session *se = session_by_route(s, route, route_len);
+    if (!se || se->doomed) {
+        s->m.unknown_routes++;
+        return;
+    }
+    struct request rq = {.s = s, .se = se, .buf = buf, .len = len, .msg = msg};
+    s->m.requests++;
+    if (codec_dec_head(buf, len, &rq.head) != 0) {
+        s->m.bad_messages++;
+        session_doom(se, KVC_ST_BAD_MESSAGE, "its bytes are not a request of this protocol");
+        return;
+    }
+    FLIGHT(REQ, rq.head.op, se->index, rq.head.corr);
+    uint64_t begun = clock_now_ns();
+    dispatch(&rq);
+    histo_add(&s->m.handle_ns, clock_now_ns() - begun);
+}

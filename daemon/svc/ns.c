@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* NS_OPEN. */
+#include "svc__.h"
+
+static bool copy_text(char *to, size_t cap, struct codec_bin from)
+{
+    if (from.n >= cap || (from.n && memchr(from.p, 0, from.n)))
+        return false;
+    if (from.n)
+        memcpy(to, from.p, from.n);
+    to[from.n] = 0;
+    return true;
+}
+
+static int spec_of(const struct msg_ns_open *msg, struct core_ns_spec *spec, const char **ret_why)
+{
+    *spec = (struct core_ns_spec){.layers = msg->layers,
+                                  .kv_heads = msg->kv_heads,
+                                  .head_size = msg->head_size,
+                                  .shards = msg->shards,
+                                  .flags = msg->flags,
+                                  .prefill_ns_per_token = msg->prefill_ns_per_token,
+                                  .prefill_ns_per_token_pair = msg->prefill_ns_per_token_pair,
+                                  .ngroups = msg->ngroups};
+#define TEXT(name)                                                \
+    if (!copy_text(spec->name, sizeof spec->name, msg->name)) {   \
+        *ret_why = #name ": too long, or with a zero byte in it"; \
+        err = KVC_E_BAD_ARGUMENT;                                 \
+    }
+    int err = 0;
+    TEXT(model)
+    TEXT(revision)
+    TEXT(dtype)
+    TEXT(quant)
+    TEXT(layout)
+    TEXT(position)
+    TEXT(position_params)
+    TEXT(attention)
+    TEXT(lora)
+    TEXT(extra)
+    TEXT(sub)
+#undef TEXT
+    for (uint32_t g = 0; g < msg->ngroups; g++)
+        spec->group[g] = (struct core_group){.block_tokens = msg->groups[g].block_tokens,
+                                             .block_bytes = msg->groups[g].block_bytes,
+                                             .rule = msg->groups[g].rule,
+                                             .window = msg->groups[g].window,
+                                             .flags = msg->groups[g].flags};
+    return err;
+}
+
+void op_ns_open(struct request *rq)
+{
+    struct svc *s = rq->s;
+    struct msg_ns_open msg;
+    struct core_ns_spec spec;
+    struct core_ns *ns;
+    struct core_near near[4];
+    struct msg_ns_open_reply reply = {0};
+    const char *why = NULL;
+    int err = codec_dec_ns_open(rq->buf, rq->len, &rq->head, &msg);
+    if (err)
+        why = rq->head.detail;
+    if (!err)
+        err = spec_of(&msg, &spec, &why);
+    if (!err)
+        err = core_ns_open(s->core, rq->se->client, &spec, &ns, near, &reply.nnear, &why);
+    if (err) {
+        reply_error(s, rq->se, &rq->head, err, why);
+        return;
+    }
+    struct core_ns_view v;
+    core_ns_view(ns, &v);
+    reply.ns = v.id;
+    memcpy(reply.seed, v.seed->b, sizeof reply.seed);
+    for (uint32_t i = 0; i < reply.nnear; i++)
+        reply.near[i] = (struct msg_near){.ns = near[i].ns, .fields = near[i].fields};
+    s->m.replies_ok++;
+    reply_send(s, rq->se, codec_enc_ns_open_reply(s->out, sizeof s->out, &rq->head, &reply));
+}

@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* LOOKUP, ACQUIRE, REDEEM, RELEASE. */
+#include "svc__.h"
+
+static int seq_of(struct request *rq, const struct msg_seq *msg, struct core_seq *ret_seq)
+{
+    struct core_seq seq = {.tokens = msg->tokens, .ngroups = msg->ngroups};
+    int err = core_ns_get(rq->s->core, rq->se->client, msg->ns, msg->sub.p, msg->sub.n, &seq.ns);
+    if (err)
+        return err;
+    for (uint32_t g = 0; g < msg->ngroups; g++) {
+        seq.keys[g] = msg->keys[g].p;
+        seq.n[g] = msg->keys[g].n / KVC_KEY_BYTES;
+    }
+    *ret_seq = seq;
+    return 0;
+}
+
+void op_lookup(struct request *rq)
+{
+    struct svc *s = rq->s;
+    struct msg_lookup msg;
+    struct core_seq seq;
+    struct core_prefix prefix;
+    const char *why = NULL;
+    int err = codec_dec_lookup(rq->buf, rq->len, &rq->head, &msg);
+    if (err)
+        why = rq->head.detail;
+    if (!err)
+        err = seq_of(rq, &msg.seq, &seq);
+    if (!err)
+        err = core_lookup(s->core, &seq, msg.flags & KVC_F_TOUCH, &prefix, &why);
+    if (err) {
+        reply_error(s, rq->se, &rq->head, err, why);
+        return;
+    }
+    struct msg_lookup_reply reply = {.hit_tokens = prefix.tokens, .ngroups = seq.ngroups};
+    for (uint32_t g = 0; g < seq.ngroups; g++)
+        reply.groups[g] = (struct msg_group_hit){.blocks = prefix.group[g].blocks,
+                                                 .reason = prefix.group[g].reason,
+                                                 .detail = prefix.group[g].detail};
+    s->m.replies_ok++;
+    reply_send(s, rq->se, codec_enc_lookup_reply(s->out, sizeof s->out, &rq->head, &reply));
+}
+
+struct loc_writer {
+    struct svc *s;
+    uint32_t n;
+};
+
+static void put_loc(void *ctx, const struct tier_view *v)
+{
+    struct loc_writer *w = ctx;
+    struct msg_loc loc = {
+        .chunk = v->chunk, .bytes = v->bytes, .off = v->off, .hdr = v->hdr, .gen = v->gen};
+    codec_put_loc(&w->s->locs[(size_t)w->n++ * KVC_LOC_BYTES], &loc);
+}
+
+/* The answer to ACQUIRE and REDEEM. */
+static void reply_held(struct svc *s, struct session *se, const struct msg_head *head,
+                       const struct core_held *held, uint32_t shard)
+{
+    struct loc_writer w = {.s = s};
+    if (held->lease) {
+        int err = core_lease_locs(s->core, se->client, held->lease, shard, put_loc, &w);
+        if (err) {
+            MUST(core_release(s->core, se->client, held->lease) == 0);
+            reply_error(s, se, head, err, "shard: the namespace has fewer shards");
+            return;
+        }
+    }
+    struct msg_acquire_reply reply = {
+        .hit_tokens = held->prefix.tokens, .lease = held->lease, .ngroups = held->ngroups};
+    memcpy(reply.ticket, held->ticket, sizeof reply.ticket);
+    const uint8_t *at = s->locs;
+    for (uint32_t g = 0; g < held->ngroups; g++) {
+        uint32_t bytes = held->group[g].n * KVC_LOC_BYTES;
+        reply.groups[g] = (struct msg_group_locs){.first = held->group[g].first,
+                                                  .locs = {at, bytes},
+                                                  .reason = held->prefix.group[g].reason,
+                                                  .detail = held->prefix.group[g].detail};
+        at += bytes;
+    }
+    FLIGHT(LEASE, w.n, held->lease, se->index);
+    s->m.replies_ok++;
+    reply_send(s, se, codec_enc_acquire_reply(s->out, sizeof s->out, head, &reply));
+}
+
+static const char *acquire_detail(int err, const char *why)
+{
+    if (err == KVC_E_LIMIT)
+        return "the session's leases reach their limit (limits.lease_bytes)";
+    if (err == KVC_E_BUSY)
+        return "too many leases (limits.leases)";
+    return why;
+}
+
+/* Answers, or goes on waiting. */
+static void wait_again(struct call *call)
+{
+    struct svc *s = call->session->svc;
+    struct core_held held;
+    const char *why = NULL;
+    struct core_client *cl = call->session->client;
+    /* The namespace may have gone in the meantime, and its place may be another's. */
+    int err = core_ns_get(s->core, cl, call->ns, NULL, 0, &call->acquire.seq.ns);
+    if (!err)
+        err = core_acquire(s->core, cl, &call->acquire, &call->waiter, &held, &why);
+    if (err == 1)
+        return;
+    histo_add(&s->m.wait_ns, s->now_ns - call->begun_ns);
+    if (err)
+        reply_error(s, call->session, &call->head, err, acquire_detail(err, why));
+    else
+        reply_held(s, call->session, &call->head, &held, call->shard);
+    call_end(s, call);
+}
+
+static void on_wake(struct core_waiter *w)
+{
+    wait_again(CONTAINER_OF(w, struct call, waiter));
+}
+
+void wait_finish(struct call *call)
+{
+    core_waiter_cancel(call->session->svc->core, &call->waiter);
+    call->acquire.wait = false;
+    wait_again(call);
+}
+
+/* The keys are read again at every wake-up, so the request's bytes stay. */
+static void wait_begin(struct request *rq, const struct core_acquire *in, uint32_t shard)
+{
+    struct svc *s = rq->s;
+    struct call *call = call_new(rq, CALL_WAIT);
+    if (!call)
+        return;
+    call->kept = s->ports.keep(s->ports.ctx, rq->msg);
+    if (!call->kept) {
+        reply_error(s, rq->se, &rq->head, KVC_E_BUSY,
+                    "too many requests are waiting (limits.waiters)");
+        call_end(s, call);
+        return;
+    }
+    struct core_ns_view v;
+    core_ns_view(in->seq.ns, &v);
+    call->acquire = *in;
+    call->ns = v.id;
+    call->shard = shard;
+    call->waiter.fn = on_wake;
+    wait_again(call);
+}
+
+void op_acquire(struct request *rq)
+{
+    struct svc *s = rq->s;
+    struct msg_acquire msg;
+    struct core_acquire in = {0};
+    struct core_held held;
+    const char *why = NULL;
+    int err = codec_dec_acquire(rq->buf, rq->len, &rq->head, &msg);
+    if (err)
+        why = rq->head.detail;
+    if (!err)
+        err = seq_of(rq, &msg.seq, &in.seq);
+    if (!err) {
+        in.from_tokens = msg.from_tokens;
+        in.wait_tokens = msg.wait_tokens;
+        if (msg.flags & KVC_F_WAIT) {
+            in.wait = true;
+            wait_begin(rq, &in, msg.shard);
+            return;
+        }
+        err = core_acquire(s->core, rq->se->client, &in, NULL, &held, &why);
+    }
+    if (err)
+        reply_error(s, rq->se, &rq->head, err, acquire_detail(err, why));
+    else
+        reply_held(s, rq->se, &rq->head, &held, msg.shard);
+}
+
+void op_redeem(struct request *rq)
+{
+    struct svc *s = rq->s;
+    struct msg_redeem msg;
+    struct core_held held;
+    int err = codec_dec_redeem(rq->buf, rq->len, &rq->head, &msg);
+    const char *why = err ? rq->head.detail : NULL;
+    if (!err)
+        err = core_redeem(s->core, rq->se->client, msg.ticket, &held);
+    if (err)
+        reply_error(s, rq->se, &rq->head, err, acquire_detail(err, why));
+    else
+        reply_held(s, rq->se, &rq->head, &held, msg.shard);
+}
+
+static uint64_t get_u64le(const uint8_t *p)
+{
+    uint64_t v = 0;
+    for (unsigned i = 8; i-- > 0;)
+        v = v << 8 | p[i];
+    return v;
+}
+
+void op_release(struct request *rq)
+{
+    struct svc *s = rq->s;
+    struct msg_release msg;
+    struct msg_release_reply reply = {0};
+    int err = codec_dec_release(rq->buf, rq->len, &rq->head, &msg);
+    if (err) {
+        reply_error(s, rq->se, &rq->head, err, rq->head.detail);
+        return;
+    }
+    for (uint32_t at = 0; at + 8 <= msg.leases.n; at += 8)
+        if (core_release(s->core, rq->se->client, get_u64le(msg.leases.p + at)) == 0)
+            reply.released++;
+    s->m.replies_ok++;
+    reply_send(s, rq->se, codec_enc_release_reply(s->out, sizeof s->out, &rq->head, &reply));
+}

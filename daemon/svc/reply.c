@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Replies, and the one mapping from return values to wire statuses. */
+#include "svc__.h"
+
+uint16_t status_of(int err)
+{
+    if (err <= KVC_E_BAD_MESSAGE && err > -1000 - KVC_ST_COUNT)
+        return (uint16_t)(-err - 1000);
+    switch (err) {
+    case KVC_E_NO_ROOM:
+        return KVC_ST_FULL;
+    case -EINVAL:
+        return KVC_ST_BAD_ARGUMENT;
+    case -EACCES:
+    case -EPERM:
+        return KVC_ST_DENIED;
+    case -ETIMEDOUT:
+        return KVC_ST_TIMEOUT;
+    case -ECANCELED:
+        return KVC_ST_CANCELLED;
+    case -EAGAIN:
+    case -ENOMEM:
+    case -EMFILE:
+    case -ENFILE:
+        return KVC_ST_BUSY;
+    case -EIO:
+        return KVC_ST_TIER;
+    default:
+        return KVC_ST_INTERNAL;
+    }
+}
+
+void reply_send(struct svc *s, struct session *se, int len)
+{
+    MUST(len > 0);
+    int err = s->ports.reply(s->ports.ctx, se->route, s->out, (size_t)len);
+    if (!err)
+        return;
+    s->m.replies_lost++;
+    session_doom(se, KVC_ST_LIMIT, "the session does not take its replies");
+}
+
+void reply_error(struct svc *s, struct session *se, const struct msg_head *head, int err,
+                 const char *detail)
+{
+    uint16_t status = status_of(err);
+    s->m.replies_error++;
+    if (status == KVC_ST_TIMEOUT)
+        s->m.replies_timeout++;
+    if (!detail)
+        detail = codec_status_text(status);
+    reply_send(s, se, codec_enc_error(s->out, sizeof s->out, head, status, detail));
+}

@@ -1,0 +1,465 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sessions: who is attached, with which rights, and how they end. */
+#include <stdio.h>
+#include <sys/mman.h>
+
+#include "svc__.h"
+
+#define CONN_NONE UINT32_MAX
+
+METRIC_DESC(svc, SVC_METRICS);
+
+/* ---- svc itself ---- */
+
+uint64_t svc_bytes(const struct svc_config *cfg)
+{
+    return sizeof(struct svc) + (uint64_t)cfg->sessions_max * sizeof(struct session) +
+           pool_bytes_for(sizeof(struct call), cfg->calls_max);
+}
+
+static void *pages_get(uint64_t bytes)
+{
+    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+                   -1, 0);
+    return p == MAP_FAILED ? NULL : p;
+}
+
+int svc_create(const struct svc_config *config, struct core *core, const struct svc_ports *ports,
+               struct svc **ret_svc)
+{
+    struct svc *s = pages_get(sizeof *s);
+    if (!s)
+        return -ENOMEM;
+    s->cfg = *config;
+    s->core = core;
+    s->ports = *ports;
+    s->sessions = pages_get((uint64_t)config->sessions_max * sizeof *s->sessions);
+    int err = s->sessions ? pool_create(&s->calls, "calls", sizeof(struct call), config->calls_max)
+                          : -ENOMEM;
+    if (err) {
+        svc_destroy(&s);
+        return err;
+    }
+    for (uint32_t i = 0; i < config->sessions_max; i++) {
+        s->sessions[i] = (struct session){.index = i, .conn = CONN_NONE, .svc = s};
+        list_init(&s->sessions[i].calls);
+    }
+    svc_add_metrics(s, METRIC_SET(svc, "svc", &s->m));
+    svc_add_metrics(s, core_metric_set(core));
+    *ret_svc = s;
+    return 0;
+}
+
+void svc_destroy(struct svc **svc)
+{
+    struct svc *s = *svc;
+    if (!s)
+        return;
+    pool_destroy(&s->calls);
+    if (s->sessions)
+        MUST(munmap(s->sessions, (uint64_t)s->cfg.sessions_max * sizeof *s->sessions) == 0);
+    MUST(munmap(s, sizeof *s) == 0);
+    *svc = NULL;
+}
+
+void svc_add_metrics(struct svc *s, struct metric_set set)
+{
+    MUST(s->nsets < SVC_METRIC_SETS);
+    s->sets[s->nsets++] = set;
+}
+
+void svc_turn_begin(struct svc *s, uint64_t now_ns)
+{
+    if (!s->start_ns) {
+        s->start_ns = now_ns;
+        wheel_init(&s->wheel, now_ns);
+    }
+    s->now_ns = now_ns;
+    wheel_run(&s->wheel, now_ns);
+}
+
+uint64_t svc_next_ns(const struct svc *s)
+{
+    return wheel_next_ns(&s->wheel);
+}
+
+/* ---- identity ---- */
+
+static const struct svc_principal *principal_of(const struct svc *s, uid_t uid)
+{
+    for (uint32_t i = 0; i < s->cfg.nprincipals; i++)
+        for (uint32_t k = 0; k < s->cfg.principals[i].nuids; k++)
+            if (s->cfg.principals[i].uids[k] == uid)
+                return &s->cfg.principals[i];
+    return NULL;
+}
+
+static uint32_t principal_id(const struct svc *s, const struct svc_principal *p)
+{
+    return (uint32_t)(p - s->cfg.principals) + 1;
+}
+
+/* First byte not 0 (ZeroMQ keeps those for itself), session number, 104 random bits. */
+static int make_route(struct session *se)
+{
+    int err = hash_random(se->route, sizeof se->route);
+    se->route[0] = 'k';
+    se->route[1] = (uint8_t)se->index;
+    se->route[2] = (uint8_t)(se->index >> 8);
+    return err;
+}
+
+struct session *session_by_route(struct svc *s, const void *route, size_t len)
+{
+    const uint8_t *r = route;
+    if (len != KVC_ROUTE_BYTES)
+        return NULL;
+    uint32_t index = r[1] | (uint32_t)r[2] << 8;
+    if (index >= s->cfg.sessions_max)
+        return NULL;
+    struct session *se = &s->sessions[index];
+    if (se->state != SESSION_READY || memcmp(se->route, r, KVC_ROUTE_BYTES) != 0)
+        return NULL;
+    return se;
+}
+
+/* ---- ends ---- */
+
+static void session_free(struct session *se)
+{
+    struct svc *s = se->svc;
+    if (se->staging) {
+        s->ports.staging_free(s->ports.ctx, se->staging);
+        s->m.staging_bytes -= se->staging_bytes;
+    }
+    uint32_t index = se->index;
+    *se = (struct session){.index = index, .conn = CONN_NONE, .svc = s};
+    list_init(&se->calls);
+    s->m.sessions--;
+}
+
+/* The core has let go of the last byte of this session's staging. */
+static void session_idle(void *ctx)
+{
+    struct session *se = ctx;
+    MUST(se->state == SESSION_CLOSING && list_empty(&se->calls));
+    se->client = NULL;
+    if (!se->staging_pending)
+        session_free(se);
+}
+
+/* Its connection is gone: nothing of it is read or written by it any more. */
+static void session_close(struct session *se)
+{
+    struct svc *s = se->svc;
+    FLIGHT(DETACH, (uint32_t)se->uid, se->index, (uint64_t)se->pid);
+    if (se->state == SESSION_DROPPED)
+        s->m.quarantined--;
+    if (se->client) {
+        LOG_INFO("session %u (%s, uid %u, pid %d) ended", se->serial, se->name, (unsigned)se->uid,
+                 (int)se->pid);
+        s->m.detaches++;
+    }
+    if (se->doomed)
+        s->ndoomed--;
+    se->doomed = false;
+    se->conn = CONN_NONE;
+    se->state = SESSION_CLOSING;
+    call_cancel_all(s, se);
+    if (se->client)
+        core_client_close(s->core, se->client);
+    else if (!se->staging_pending)
+        session_free(se);
+}
+
+void session_doom(struct session *se, uint16_t status, const char *text)
+{
+    if (se->doomed || se->state == SESSION_DROPPED || se->state == SESSION_CLOSING)
+        return;
+    se->doomed = true;
+    se->doom_status = status;
+    se->doom_text = text;
+    se->svc->ndoomed++;
+}
+
+/* Tells the peer and stops serving it. One that holds nothing is closed at once; one that may still
+ * be reading keeps its leases until it closes the connection or dies. */
+static void session_drop(struct session *se)
+{
+    struct svc *s = se->svc;
+    s->ndoomed--;
+    se->doomed = false;
+    FLIGHT(DROP_SESSION, se->doom_status, se->index, 0);
+    LOG_WARN("session %u (%s, uid %u, pid %d) dropped: %s", se->serial, se->name, (unsigned)se->uid,
+             (int)se->pid, se->doom_text);
+    s->m.sessions_dropped++;
+    struct att_dropped msg = {
+        .status = se->doom_status,
+        .detail = {(const uint8_t *)se->doom_text, (uint32_t)strlen(se->doom_text)}};
+    uint8_t buf[KVC_ATTACH_MAX];
+    int len = codec_enc_att_dropped(buf, sizeof buf, &msg);
+    MUST(len > 0);
+    int err = s->ports.attach_send(s->ports.ctx, se->conn, buf, (size_t)len, -1);
+    bool holds = se->client && core_client_lease_bytes(se->client) > 0;
+    if (holds) {
+        se->state = SESSION_DROPPED;
+        s->m.quarantined++;
+        call_cancel_all(s, se);
+        core_client_quarantine(s->core, se->client);
+        return;
+    }
+    (void)err; /* told or not: closing says the same */
+    s->ports.attach_close(s->ports.ctx, se->conn);
+    session_close(se);
+}
+
+void svc_turn_end(struct svc *s)
+{
+    for (uint32_t i = 0; s->ndoomed > 0 && i < s->cfg.sessions_max; i++)
+        if (s->sessions[i].doomed)
+            session_drop(&s->sessions[i]);
+}
+
+void svc_drain(struct svc *s)
+{
+    s->draining = true;
+}
+
+bool svc_is_quiet(const struct svc *s)
+{
+    return s->m.calls == 0;
+}
+bool svc_is_empty(const struct svc *s)
+{
+    return s->m.sessions == 0;
+}
+
+void svc_end_all(struct svc *s)
+{
+    for (uint32_t i = 0; i < s->cfg.sessions_max; i++) {
+        struct session *se = &s->sessions[i];
+        if (se->state == SESSION_FREE || se->state == SESSION_CLOSING)
+            continue;
+        if (se->state != SESSION_DROPPED) {
+            session_doom(se, KVC_ST_SHUTDOWN, "the daemon is shutting down");
+            session_drop(se);
+        }
+        if (se->conn == CONN_NONE)
+            continue;
+        s->ports.attach_close(s->ports.ctx, se->conn);
+        session_close(se);
+    }
+}
+
+/* ---- attach channel ---- */
+
+static struct session *session_by_conn(struct svc *s, uint32_t conn)
+{
+    for (uint32_t i = 0; i < s->cfg.sessions_max; i++)
+        if (s->sessions[i].conn == conn)
+            return &s->sessions[i];
+    return NULL;
+}
+
+int svc_attach_open(struct svc *s, uint32_t conn, uid_t uid, pid_t pid)
+{
+    struct session *se = NULL;
+    for (uint32_t i = 0; i < s->cfg.sessions_max && !se; i++)
+        if (s->sessions[i].state == SESSION_FREE)
+            se = &s->sessions[i];
+    if (!se)
+        return -EMFILE;
+    se->state = SESSION_CONNECTED;
+    se->conn = conn;
+    se->uid = uid;
+    se->pid = pid;
+    se->serial = ++s->serial;
+    memcpy(se->name, "?", 2);
+    s->m.sessions++;
+    return 0;
+}
+
+static void send_welcome(struct session *se, const struct att_welcome *msg, int fd)
+{
+    struct svc *s = se->svc;
+    uint8_t buf[KVC_ATTACH_MAX];
+    int len = codec_enc_att_welcome(buf, sizeof buf, msg);
+    MUST(len > 0);
+    if (s->ports.attach_send(s->ports.ctx, se->conn, buf, (size_t)len, fd) != 0)
+        session_doom(se, KVC_ST_LIMIT, "the attach connection takes no messages");
+}
+
+static struct codec_bin bin_of(const char *text)
+{
+    return (struct codec_bin){(const uint8_t *)text, (uint32_t)strlen(text)};
+}
+
+static void refuse(struct session *se, uint16_t status, const char *text)
+{
+    LOG_WARN_RATELIMITED(5, "attach refused: %s", text);
+    struct att_welcome msg = {.status = status, .detail = bin_of(text)};
+    send_welcome(se, &msg, -1);
+    se->svc->ports.attach_close(se->svc->ports.ctx, se->conn);
+    session_close(se);
+}
+
+static void welcome(struct session *se, int fd)
+{
+    struct svc *s = se->svc;
+    struct core_identity who = {.principal = principal_id(s, se->principal),
+                                .name = se->principal->name,
+                                .tenant = se->principal->tenant,
+                                .gateway = se->principal->gateway,
+                                .admin = se->principal->admin};
+    if (make_route(se) || core_client_open(s->core, &who, session_idle, se, &se->client)) {
+        refuse(se, KVC_ST_BUSY, "no room for another session");
+        return;
+    }
+    se->state = SESSION_READY;
+    s->m.attaches++;
+    FLIGHT(ATTACH, (uint32_t)se->uid, se->index, (uint64_t)se->pid);
+    LOG_INFO("session %u: %s, uid %u, pid %d, principal %s, staging %llu MiB", se->serial, se->name,
+             (unsigned)se->uid, (int)se->pid, se->principal->name,
+             (unsigned long long)(se->staging_bytes >> 20));
+    struct att_welcome msg = {.status = KVC_ST_OK,
+                              .version = se->version,
+                              .session = se->serial,
+                              .endpoint = bin_of(s->cfg.endpoint),
+                              .staging_bytes = se->staging_bytes,
+                              .principal = bin_of(se->principal->name),
+                              .tenant = bin_of(se->principal->tenant),
+                              .admin = se->principal->admin,
+                              .gateway = se->principal->gateway};
+    memcpy(msg.route, se->route, sizeof msg.route);
+    send_welcome(se, &msg, fd);
+}
+
+static void attach_hello(struct session *se, const struct att_hello *msg)
+{
+    struct svc *s = se->svc;
+    char text[256];
+    uint32_t name = MIN(msg->client.n, (uint32_t)sizeof se->name - 1);
+    for (uint32_t i = 0; i < name; i++) {
+        uint8_t ch = msg->client.p[i];
+        se->name[i] = ch >= ' ' && ch < 0x7f ? (char)ch : '?';
+    }
+    se->name[name] = 0;
+    se->shard = msg->shard;
+    se->principal = principal_of(s, se->uid);
+    if (!se->principal) {
+        s->m.attaches_denied++;
+        snprintf(
+            text, sizeof text,
+            "uid %u has no rights here; the operator can add it to a principal's `uids` in the "
+            "daemon's configuration",
+            (unsigned)se->uid);
+        refuse(se, KVC_ST_DENIED, text);
+        return;
+    }
+    if (msg->ver_min > KVC_PROTO_MAX || msg->ver_max < KVC_PROTO_MIN) {
+        snprintf(text, sizeof text,
+                 "this daemon speaks protocol versions %u to %u, the client %u to %u",
+                 KVC_PROTO_MIN, KVC_PROTO_MAX, msg->ver_min, msg->ver_max);
+        refuse(se, KVC_ST_VERSION, text);
+        return;
+    }
+    se->version = MIN(msg->ver_max, KVC_PROTO_MAX);
+    if (msg->staging_bytes == 0) {
+        welcome(se, -1);
+        return;
+    }
+    uint64_t bytes = MIN(msg->staging_bytes, s->cfg.staging_session_max);
+    uint64_t tag = (uint64_t)se->serial << 32 | se->index;
+    int err = s->ports.staging_make(s->ports.ctx, bytes, tag);
+    if (err) {
+        refuse(se, KVC_ST_LIMIT, "no room for its staging area (staging.total)");
+        return;
+    }
+    se->state = SESSION_STAGING;
+    se->staging_pending = true;
+}
+
+void svc_staging_ready(struct svc *s, uint64_t tag, int err, void *staging, int fd,
+                       const uint8_t *base, uint64_t bytes)
+{
+    struct session *se = &s->sessions[(uint32_t)tag];
+    MUST(se->staging_pending && se->serial == (uint32_t)(tag >> 32));
+    se->staging_pending = false;
+    if (!err) {
+        se->staging = staging;
+        se->staging_base = base;
+        se->staging_bytes = bytes;
+        s->m.staging_bytes += bytes;
+    }
+    if (se->state == SESSION_CLOSING) {
+        session_free(se);
+        return;
+    }
+    if (err) {
+        refuse(se, status_of(err), "its staging area could not be made");
+        return;
+    }
+    welcome(se, fd);
+}
+
+static void attach_map(struct session *se, const struct att_map *msg)
+{
+    struct svc *s = se->svc;
+    uint64_t bytes = 0;
+    int fd = s->ports.chunk_fd(s->ports.ctx, msg->chunk, principal_id(s, se->principal), &bytes);
+    struct att_chunk reply = {.status = KVC_ST_OK, .chunk = msg->chunk, .bytes = bytes};
+    if (fd < 0) {
+        reply.status = fd == -EACCES ? KVC_ST_DENIED : KVC_ST_GONE;
+        reply.detail = bin_of(fd == -EACCES ? "the chunk belongs to another principal"
+                                            : "there is no such chunk any more");
+    }
+    uint8_t buf[KVC_ATTACH_MAX];
+    int len = codec_enc_att_chunk(buf, sizeof buf, &reply);
+    MUST(len > 0);
+    if (s->ports.attach_send(s->ports.ctx, se->conn, buf, (size_t)len, fd < 0 ? -1 : fd) != 0)
+        session_doom(se, KVC_ST_LIMIT, "the attach connection takes no messages");
+}
+
+void svc_attach_message(struct svc *s, uint32_t conn, const void *buf, size_t len)
+{
+    struct session *se = session_by_conn(s, conn);
+    MUST(se != NULL);
+    struct att_hello hello;
+    struct att_map map;
+    int code = codec_att_code(buf, len);
+    if (se->state == SESSION_DROPPED)
+        return;
+    if (se->state == SESSION_CONNECTED && code == KVC_ATTACH_HELLO &&
+        codec_dec_att_hello(buf, len, &hello) == 0) {
+        attach_hello(se, &hello);
+    } else if (se->state == SESSION_READY && code == KVC_ATTACH_MAP &&
+               codec_dec_att_map(buf, len, &map) == 0) {
+        attach_map(se, &map);
+    } else {
+        s->m.bad_messages++;
+        session_doom(se, KVC_ST_BAD_MESSAGE,
+                     "its attach message cannot be parsed or does not belong here");
+    }
+}
+
+void svc_attach_closed(struct svc *s, uint32_t conn)
+{
+    struct session *se = session_by_conn(s, conn);
+    MUST(se != NULL);
+    session_close(se);
+}
+
+void svc_chunk_retired(struct svc *s, uint32_t chunk, uint32_t principal)
+{
+    struct att_retired msg = {.chunk = chunk};
+    uint8_t buf[64];
+    int len = codec_enc_att_retired(buf, sizeof buf, &msg);
+    MUST(len > 0);
+    for (uint32_t i = 0; i < s->cfg.sessions_max; i++) {
+        struct session *se = &s->sessions[i];
+        if (se->state != SESSION_READY || principal_id(s, se->principal) != principal)
+            continue;
+        if (s->ports.attach_send(s->ports.ctx, se->conn, buf, (size_t)len, -1) != 0)
+            session_doom(se, KVC_ST_LIMIT, "the attach connection takes no messages");
+    }
+}

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Services: sessions and identity, one handler per request, administration.
+ *
+ * Thread: control thread only. svc does no I/O: bytes come in through svc_*() and go out through
+ * `struct svc_ports`, so that a simulation can stand in for sockets and descriptors. Every request
+ * gets exactly one reply, by its deadline. Sessions that must end are ended in svc_turn_end(),
+ * never inside a handler.
+ */
+#ifndef KVC_SVC_H
+#define KVC_SVC_H
+
+#include <sys/types.h>
+
+#include "core.h"
+#include "metric.h"
+
+#define SVC_UIDS_MAX    16
+#define SVC_METRIC_SETS 8
+
+struct svc;
+
+/* The ways out. All are called on the control thread and do not call back inline. */
+struct svc_ports {
+    void *ctx;
+    /* 0; negative: the peer is gone or takes nothing any more (its session is then dropped). */
+    int (*reply)(void *ctx, const uint8_t route[KVC_ROUTE_BYTES], const void *buf, size_t len);
+    /* Sends on an attach connection, with descriptor fd unless -1 (borrowed). */
+    int (*attach_send)(void *ctx, uint32_t conn, const void *buf, size_t len, int fd);
+    /* Closes it; svc_attach_closed() does not follow. */
+    void (*attach_close)(void *ctx, uint32_t conn);
+    /* Keeps a request's bytes beyond the handler; NULL when no more can be kept. */
+    void *(*keep)(void *ctx, void *msg);
+    void (*unkeep)(void *ctx, void *kept);
+    /* Starts making a staging area; svc_staging_ready(tag) follows unless this fails. */
+    int (*staging_make)(void *ctx, uint64_t bytes, uint64_t tag);
+    void (*staging_free)(void *ctx, void *staging);
+    /* Brings the metrics that were added with svc_add_metrics() up to date. */
+    void (*refresh)(void *ctx);
+    /* The chunk's read-only descriptor, borrowed; -ENOENT, -EACCES. */
+    int (*chunk_fd)(void *ctx, uint32_t chunk, uint32_t principal, uint64_t *ret_bytes);
+};
+
+struct svc_principal {
+    char name[KVC_STRING_MAX];
+    char tenant[KVC_STRING_MAX];
+    uint32_t uids[SVC_UIDS_MAX];
+    uint32_t nuids;
+    bool gateway, admin;
+};
+
+struct svc_config {
+    uint32_t sessions_max;
+    uint32_t requests_max; /* in flight, per session */
+    uint32_t calls_max;    /* requests that wait or copy, over all sessions */
+    uint64_t staging_session_max;
+    const char *endpoint;                   /* of the ROUTER, for WELCOME */
+    const char *server;                     /* name and release, for HELLO */
+    const struct svc_principal *principals; /* borrowed */
+    uint32_t nprincipals;
+};
+
+#define SVC_METRICS(X)                                                                     \
+    X(COUNTER, requests, "requests")                                                       \
+    X(COUNTER, replies_ok, "replies with status OK")                                       \
+    X(COUNTER, replies_error, "replies with another status")                               \
+    X(COUNTER, replies_timeout, "of them, TIMEOUT")                                        \
+    X(COUNTER, replies_lost, "replies whose peer was gone")                                \
+    X(COUNTER, unknown_routes, "messages from nobody we know, dropped")                    \
+    X(COUNTER, bad_messages, "messages that could not be parsed")                          \
+    X(COUNTER, attaches, "sessions begun")                                                 \
+    X(COUNTER, attaches_denied, "connections refused for lack of rights")                  \
+    X(COUNTER, detaches, "sessions that ended")                                            \
+    X(COUNTER, sessions_dropped, "of them, ended by the daemon")                           \
+    X(GAUGE, sessions, "sessions")                                                         \
+    X(GAUGE, quarantined, "sessions ended by the daemon whose process has not let go yet") \
+    X(GAUGE, calls, "requests waiting or copying")                                         \
+    X(GAUGE, staging_bytes, "staging handed out")                                          \
+    X(HISTO, handle_ns, "time in a handler")                                               \
+    X(HISTO, commit_ns, "commit: from receipt to reply")                                   \
+    X(HISTO, wait_ns, "acquires that waited: from receipt to reply")
+METRIC_STRUCT(svc, SVC_METRICS);
+
+uint64_t svc_bytes(const struct svc_config *config); /* what svc_create() will allocate */
+KVC_WARN_UNUSED int svc_create(const struct svc_config *config, struct core *core,
+                               const struct svc_ports *ports, struct svc **ret_svc);
+/* Every session must have ended. Accepts NULL. */
+void svc_destroy(struct svc **svc);
+/* Adds a module's metrics to STATS. Borrows the set's memory. */
+void svc_add_metrics(struct svc *s, struct metric_set set);
+
+/* Once a turn, first: the time, and the timers that are due. */
+void svc_turn_begin(struct svc *s, uint64_t now_ns);
+/* Once a turn, last: ends sessions that a handler found wanting. */
+void svc_turn_end(struct svc *s);
+/* When svc_turn_begin() must run next at the latest; UINT64_MAX = no timer. */
+uint64_t svc_next_ns(const struct svc *s);
+
+/* ---- attach channel ---- */
+
+/* -EMFILE: no session is free; the caller closes the connection. */
+KVC_WARN_UNUSED int svc_attach_open(struct svc *s, uint32_t conn, uid_t uid, pid_t pid);
+void svc_attach_message(struct svc *s, uint32_t conn, const void *buf, size_t len);
+/* The peer closed it or its process is gone. The caller closes its end. */
+void svc_attach_closed(struct svc *s, uint32_t conn);
+/* err 0: fd (borrowed until staging_free), the daemon's own mapping and its size; else why not. */
+void svc_staging_ready(struct svc *s, uint64_t tag, int err, void *staging, int fd,
+                       const uint8_t *base, uint64_t bytes);
+void svc_chunk_retired(struct svc *s, uint32_t chunk, uint32_t principal);
+
+/* ---- control plane ---- */
+
+/* One request; `msg` is what ports->keep() takes. */
+void svc_request(struct svc *s, const void *route, size_t route_len, const void *buf, size_t len,
+                 void *msg);
+
+/* From now on requests are answered with SHUTDOWN; commits in flight end as usual. */
+void svc_drain(struct svc *s);
+/* No request is waiting or copying. */
+bool svc_is_quiet(const struct svc *s);
+/* Ends all sessions; their processes are told why. */
+void svc_end_all(struct svc *s);
+/* No session is left, not even one whose copies are still running. */
+bool svc_is_empty(const struct svc *s);
+
+#endif

@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Shared inside daemon/svc only; control thread. */
+#ifndef KVC_SVC_INTERNAL_H
+#define KVC_SVC_INTERNAL_H
+
+#include "codec.h"
+#include "flight.h"
+#include "log.h"
+#include "pool.h"
+#include "svc.h"
+#include "wheel.h"
+
+enum session_state {
+    SESSION_FREE,
+    SESSION_CONNECTED, /* has not said who it is */
+    SESSION_STAGING,   /* its staging area is being made */
+    SESSION_READY,
+    SESSION_DROPPED, /* ended by us; its leases stay until its process lets go */
+    SESSION_CLOSING  /* gone; copies out of its staging are still running */
+};
+
+struct session {
+    uint8_t state; /* enum session_state */
+    bool greeted;  /* control-plane HELLO done */
+    bool doomed;   /* to be dropped at the end of the turn, for doom_status */
+    bool staging_pending;
+    uint16_t doom_status;
+    const char *doom_text; /* static */
+    uint32_t index, serial;
+    uint32_t conn;
+    uid_t uid;
+    pid_t pid;
+    uint32_t version, shard;
+    uint32_t inflight; /* calls not answered yet */
+    uint8_t route[KVC_ROUTE_BYTES];
+    char name[64];
+    const struct svc_principal *principal;
+    struct core_client *client;
+    void *staging;
+    const uint8_t *staging_base;
+    uint64_t staging_bytes;
+    struct list_node calls;
+    struct svc *svc;
+};
+
+enum call_kind { CALL_WAIT = 1, CALL_COMMIT, CALL_EVICT };
+
+/* A request that is not answered within its handler. */
+struct call {
+    struct list_node node; /* session->calls */
+    struct session *session;
+    struct msg_head head;
+    uint8_t kind;
+    bool answered, cancelled;
+    bool has_cancel; /* a CANCEL waits for this call to end */
+    struct msg_head cancel;
+    uint64_t begun_ns;
+    struct wheel_timer timer;
+    void *kept; /* the request's bytes, for CALL_WAIT */
+    struct core_acquire acquire;
+    uint32_t ns, shard;
+    struct core_waiter waiter;
+    struct core_commit commit;
+    struct core_evict_job job;
+    uint8_t statuses[KVC_STORE_MAX];
+};
+
+struct svc {
+    struct svc_config cfg;
+    struct core *core;
+    struct svc_ports ports;
+    uint64_t now_ns, start_ns;
+    bool draining;
+    struct svc_metrics m;
+    struct metric_set sets[SVC_METRIC_SETS];
+    uint32_t nsets;
+    struct wheel wheel;
+    struct pool *calls;
+    struct session *sessions; /* cfg.sessions_max */
+    uint32_t ndoomed;
+    uint32_t serial;
+    uint8_t scratch[KVC_STORE_MAX];             /* statuses of a request that does not wait */
+    uint8_t locs[KVC_KEYS_MAX * KVC_LOC_BYTES]; /* of one ACQUIRE reply */
+    uint8_t out[KVC_MESSAGE_MAX];
+};
+
+/* The request being handled. */
+struct request {
+    struct svc *s;
+    struct session *se;
+    struct msg_head head;
+    const void *buf;
+    size_t len;
+    void *msg;
+};
+
+/* reply.c: exactly one of these per request */
+void reply_send(struct svc *s, struct session *se, int len); /* of what was encoded into s->out */
+void reply_error(struct svc *s, struct session *se, const struct msg_head *head, int err,
+                 const char *detail);
+uint16_t status_of(int err); /* wire status of a negative return value; total */
+
+/* session.c */
+void session_doom(struct session *se, uint16_t status, const char *text);
+struct session *session_by_route(struct svc *s, const void *route, size_t len);
+
+/* call.c */
+struct call *call_new(struct request *rq, enum call_kind kind); /* NULL: answered BUSY */
+/* Answered now or before; frees it, and answers a CANCEL that waited for it. */
+void call_end(struct svc *s, struct call *call);
+void call_cancel_all(struct svc *s, struct session *se);
+void op_cancel(struct request *rq);
+
+/* read.c */
+void op_lookup(struct request *rq);
+void op_acquire(struct request *rq);
+void op_redeem(struct request *rq);
+void op_release(struct request *rq);
+/* Answers a waiting acquire with what is there. */
+void wait_finish(struct call *call);
+
+/* write.c */
+void op_reserve(struct request *rq);
+void op_commit(struct request *rq);
+void op_store(struct request *rq);
+void op_drop(struct request *rq);
+
+/* ns.c */
+void op_ns_open(struct request *rq);
+
+/* admin.c */
+void op_stats(struct request *rq);
+void op_ns_list(struct request *rq);
+void op_explain(struct request *rq);
+void op_evict(struct request *rq);
+
+#endif

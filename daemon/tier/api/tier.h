@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The contract between core and a tier. All functions are called on the control thread.
+ *
+ * A tier owns room. Core asks for room before it writes (alloc), moves bytes with operations
+ * (submit), and gives room back (free). submit() returns void and never calls back inline; done()
+ * runs exactly once, on the control thread, whatever happens; between the two the operation and its
+ * buffer belong to the tier. Every operation has a deadline; a tier that cannot keep it completes
+ * it with -ETIMEDOUT once nothing will touch the buffer any more.
+ */
+#ifndef KVC_TIER_H
+#define KVC_TIER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "err.h"
+#include "hash.h"
+#include "inbox.h"
+
+/* Room for one shard of one block; 0 is no room. The number means something to its tier only. */
+struct tier_loc {
+    uint32_t id;
+};
+
+/* Where a worker finds the bytes, for tiers that workers map. */
+struct tier_view {
+    uint32_t chunk;
+    uint32_t bytes;
+    uint64_t off; /* payload */
+    uint64_t hdr; /* 64-bit generation */
+    uint64_t gen;
+};
+
+/* What a slot's header keeps beside the payload, so that it can be trusted without the index. */
+struct tier_label {
+    struct key256 key;
+    uint32_t ns;
+    uint32_t group;
+    uint32_t shard;
+};
+
+enum tier_op_kind {
+    TIER_PUT = 1 /* src -> loc, checksummed as it lands */
+};
+
+struct tier_op {
+    enum tier_op_kind kind;
+    struct tier_loc loc;
+    const void *src; /* borrowed until done() */
+    uint32_t bytes;
+    struct tier_label label;
+    uint64_t deadline_ns;
+    void (*done)(struct tier_op *op);
+    void *owner;
+
+    int status;           /* result: 0, -ECANCELED, -EIO, -ETIMEDOUT */
+    struct hash128 sum;   /* result of PUT: XXH3-128 of the copy */
+    _Atomic bool cancel;  /* set by core; work not started is then skipped */
+    struct tier_op *next; /* the tier's */
+    struct inbox_item item; /* the tier's: brings the result back to the control thread */
+    void *priv;           /* the tier's */
+};
+
+struct tier_stats {
+    uint64_t limit_bytes; /* of slots */
+    uint64_t used_bytes;  /* slots handed out x slot bytes */
+    uint64_t used_slots;
+    uint64_t mapped_bytes;  /* chunks that exist */
+    uint64_t faulted_bytes; /* of them, touched in advance so far */
+    uint64_t inflight_ops;
+    uint64_t inflight_bytes;
+};
+
+struct tier;
+
+/* Called by drain() for each occupied location in the room that it wants emptied. */
+typedef void(tier_occupant_fn)(void *ctx, struct tier_loc loc, uint32_t owner);
+
+struct tier_ops {
+    const char *name;
+    /* Room of `bytes` for `principal`, next to `near` where that can be (near.id 0 = anywhere);
+     * `owner` is core's block index, given back by drain. 0; KVC_E_NO_ROOM (evict something of the
+     * tier and try again); KVC_E_TOO_LARGE (never). */
+    int (*alloc)(struct tier *t, uint32_t principal, uint32_t bytes, struct tier_loc near,
+                 uint32_t owner, struct tier_loc *ret_loc) KVC_WARN_UNUSED;
+    /* Room back. From this call on its generation differs, so a late reader sees KVC_STALE. No
+     * operation may be in flight on it. */
+    void (*free)(struct tier *t, struct tier_loc loc);
+    void (*submit)(struct tier *t, struct tier_op *op);
+    /* The slot now holds `op`'s bytes and label: stamps the header. Call after done() with status
+     * 0. */
+    void (*publish)(struct tier *t, const struct tier_op *op);
+    void (*view)(const struct tier *t, struct tier_loc loc, struct tier_view *ret_view);
+    struct hash128 (*sum)(const struct tier *t, struct tier_loc loc);
+    /* What a block of `bytes` takes, 0 when it can never fit. */
+    uint32_t (*slot_bytes)(const struct tier *t, uint32_t bytes);
+    /* KVC_E_NO_ROOM although the limit would allow it (fragmentation, or room that belongs to
+     * another principal): picks the cheapest region whose emptying makes room for `bytes` of
+     * `principal`, reports its occupants, and keeps it from being handed out until it is empty
+     * (then it goes back by itself). Returns the number of occupants, 0 if there is no such region.
+     */
+    uint32_t (*drain)(struct tier *t, uint32_t principal, uint32_t bytes, tier_occupant_fn *each,
+                      void *ctx);
+    /* Whether evicting a block at loc can directly make room for `bytes` of `principal`. */
+    bool (*helps)(const struct tier *t, struct tier_loc loc, uint32_t principal, uint32_t bytes);
+    void (*stats)(const struct tier *t, struct tier_stats *ret_stats);
+};
+
+struct tier {
+    const struct tier_ops *ops;
+};
+
+#endif

@@ -1,0 +1,364 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "arena__.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "fault.h"
+
+/* --- create, destroy --- */
+
+static int make_tables(struct arena *a)
+{
+    struct arena_tables t;
+    arena__tables(a->sizes.chunks, a->chunk_pages, &t);
+    if (FAULT(map))
+        return -ENOMEM;
+    void *p = mmap(NULL, t.bytes, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (p == MAP_FAILED)
+        return -errno;
+    uint8_t *const base = p;
+    a->tables = p;
+    a->tables_bytes = t.bytes;
+    a->chunks = (struct arena_chunk *)(void *)(base + t.at[ARENA_TABLE_CHUNKS]);
+    a->pages = (struct arena_page *)(void *)(base + t.at[ARENA_TABLE_PAGES]);
+    a->slabs = (struct arena_slab *)(void *)(base + t.at[ARENA_TABLE_SLABS]);
+    a->classes = (struct arena_class *)(void *)(base + t.at[ARENA_TABLE_CLASSES]);
+    a->buckets = (uint32_t *)(void *)(base + t.at[ARENA_TABLE_BUCKETS]);
+    a->slabs_max = t.slabs_max;
+    a->slab_free = ARENA_NONE;
+    a->classes_max = t.classes_max;
+    a->bucket_mask = t.buckets - 1;
+    uint64_t *bits = (uint64_t *)(void *)(base + t.at[ARENA_TABLE_BITS]);
+    for (uint32_t i = 0; i < a->sizes.chunks; i++) {
+        a->chunks[i].mem = (struct chunk_mem){.fd = -1, .ro_fd = -1};
+        a->chunks[i].used = bits + (uint64_t)i * a->words;
+    }
+    memset(a->buckets, 0xff, t.buckets * sizeof(a->buckets[0]));
+    for (uint32_t i = 0; i < a->classes_max; i++)
+        a->classes[i].next = i + 1 < a->classes_max ? i + 1 : ARENA_NONE;
+    return 0;
+}
+
+static int fill(struct arena *a)
+{
+    int err = make_tables(a);
+    if (err < 0)
+        return err;
+    err = hash_random(&a->gen, sizeof(a->gen));
+    if (err < 0)
+        return err;
+    a->gen |= 1; /* not 0 */
+    err = hash_random(a->store, sizeof(a->store));
+    if (err < 0)
+        return err;
+    err = keeper_create(a->sizes.chunks, a->sizes.prefault_bytes, &a->keeper);
+    if (err < 0)
+        return err;
+    a->report.sealed = true;
+    a->report.sizes = a->sizes;
+    for (uint32_t i = 0; i < a->sizes.chunks; i++) {
+        err = arena__chunk_make(a, i);
+        if (err < 0)
+            return err;
+    }
+    return 0;
+}
+
+int arena_create(const struct arena_config *config, struct arena **ret_arena)
+{
+    if (arena_config_problem(config) != NULL)
+        return -EINVAL;
+    if (FAULT(alloc))
+        return -ENOMEM;
+    struct arena *a = calloc(1, sizeof(*a));
+    if (a == NULL)
+        return -ENOMEM;
+    a->config = *config;
+    arena_sizes(config, &a->sizes);
+    a->chunk_pages = (uint32_t)(a->sizes.chunk_bytes >> LAYOUT_PAGE_SHIFT);
+    a->words = a->chunk_pages / 64;
+    a->epoch = 1; /* the memo's 0 is then never current */
+    const int err = fill(a);
+    if (err < 0) {
+        arena_destroy(&a);
+        return err;
+    }
+    *ret_arena = a;
+    return 0;
+}
+
+void arena_destroy(struct arena **arena)
+{
+    if (arena == NULL || *arena == NULL)
+        return;
+    struct arena *a = *arena;
+    keeper_destroy(&a->keeper);
+    if (a->tables != NULL) {
+        for (uint32_t i = 0; i < a->sizes.chunks; i++)
+            chunk_destroy(&a->chunks[i].mem);
+        (void)munmap(a->tables, a->tables_bytes);
+    }
+    free(a);
+    *arena = NULL;
+}
+
+/* --- finding --- */
+
+struct arena_slab *arena__slab_at(const struct arena *a, uint32_t chunk, uint32_t page)
+{
+    const uint32_t no = arena__page(a, chunk, page)->slab;
+    if (no >= a->slabs_high)
+        return NULL;
+    struct arena_slab *s = &a->slabs[no];
+    return s->chunk == chunk && s->page == page ? s : NULL;
+}
+
+/* The slab and slot at this location if there is one, free or not; else NULL. */
+static struct arena_slab *look(const struct arena *a, struct tier_loc loc, uint32_t *ret_slot)
+{
+    const uint32_t chunk = loc.id / a->chunk_pages;
+    const uint32_t page = loc.id % a->chunk_pages;
+    if (chunk >= a->sizes.chunks)
+        return NULL;
+    const uint32_t no = a->pages[loc.id].slab;
+    if (no >= a->slabs_high)
+        return NULL;
+    struct arena_slab *s = &a->slabs[no];
+    if (s->chunk != chunk || page < s->first || (page - s->first) % s->slot_pages != 0)
+        return NULL;
+    const uint32_t slot = (page - s->first) / s->slot_pages;
+    if (slot >= s->slots)
+        return NULL;
+    *ret_slot = slot;
+    return s;
+}
+
+struct arena_slab *arena__find(const struct arena *a, struct tier_loc loc, uint32_t *ret_slot)
+{
+    struct arena_slab *s = look(a, loc, ret_slot);
+    MUST(s != NULL && !arena__slot_is_free(s, *ret_slot));
+    return s;
+}
+
+struct slot_header *arena__slot_header(const struct arena *a, const struct arena_slab *s,
+                                       uint32_t slot)
+{
+    struct slot_header *const first =
+        (struct slot_header *)((uint8_t *)arena__at(&a->chunks[s->chunk], s->page) +
+                               sizeof(struct slab_header));
+    return first + slot;
+}
+
+static uint64_t next_gen(struct arena *a)
+{
+    if (++a->gen == 0)
+        a->gen = 1;
+    return a->gen;
+}
+
+/* --- alloc, free --- */
+
+uint32_t arena_slot_bytes(uint32_t bytes)
+{
+    return arena__slot_pages(bytes) << LAYOUT_PAGE_SHIFT;
+}
+
+/* The lowest free slot at or after `from`, or ARENA_NONE. */
+static uint32_t free_slot(const struct arena_slab *s, uint32_t from)
+{
+    if (from >= LAYOUT_SLAB_SLOTS)
+        return ARENA_NONE;
+    uint32_t word = from / 64;
+    uint64_t bits = s->free[word] & (UINT64_MAX << (from % 64));
+    while (bits == 0) {
+        if (++word == ARRAY_LEN(s->free))
+            return ARENA_NONE;
+        bits = s->free[word];
+    }
+    return word * 64 + (uint32_t)__builtin_ctzll(bits);
+}
+
+/* A slot of the right kind behind `near`, in its slab; else anywhere in its slab. */
+static struct arena_slab *near_slot(const struct arena *a, struct tier_loc near, uint32_t principal,
+                                    uint32_t slot_pages, uint32_t *ret_slot)
+{
+    uint32_t slot;
+    struct arena_slab *s = near.id != 0 ? look(a, near, &slot) : NULL;
+    if (s == NULL || s->region != 0 || s->slot_pages != slot_pages ||
+        a->chunks[s->chunk].principal != principal || s->used == s->slots)
+        return NULL;
+    const uint32_t after = free_slot(s, slot + 1);
+    *ret_slot = after != ARENA_NONE ? after : free_slot(s, 0);
+    return s;
+}
+
+static struct tier_loc take(struct arena *a, struct arena_slab *s, uint32_t slot, uint32_t bytes,
+                            uint32_t owner)
+{
+    struct arena_chunk *c = &a->chunks[s->chunk];
+    const uint32_t slot_bytes = s->slot_pages << LAYOUT_PAGE_SHIFT;
+    const struct tier_loc loc = arena__loc(a, s->chunk, s->first + slot * s->slot_pages);
+    s->free[slot / 64] &= ~(UINT64_C(1) << (slot % 64));
+    if (++s->used == s->slots) {
+        list_remove(&s->link);
+        a->epoch++;
+    }
+    c->used_bytes += slot_bytes;
+    c->last_alloc = a->allocs;
+    a->used_bytes += slot_bytes;
+    a->used_slots++;
+    a->pages[loc.id] = (struct arena_page){.slab = arena__no(a, s), .owner = owner};
+    struct slot_header *h = arena__slot_header(a, s, slot);
+    h->pad = (uint16_t)(slot_bytes - bytes);
+    atomic_store_explicit(&h->gen, next_gen(a), memory_order_release);
+    return loc;
+}
+
+int arena_alloc(struct arena *a, uint32_t principal, uint32_t bytes, struct tier_loc near,
+                uint32_t owner, struct tier_loc *ret_loc)
+{
+    MUST(bytes > 0);
+    a->allocs++;
+    const uint32_t slot_pages = arena__slot_pages(bytes);
+    const uint64_t slot_bytes = (uint64_t)slot_pages << LAYOUT_PAGE_SHIFT;
+    if (slot_bytes > a->sizes.largest_bytes || slot_bytes > a->config.limit_bytes)
+        return KVC_E_TOO_LARGE;
+    if (slot_bytes > a->config.limit_bytes - a->used_bytes)
+        return KVC_E_NO_ROOM;
+    uint32_t slot = 0;
+    struct arena_slab *s = near_slot(a, near, principal, slot_pages, &slot);
+    if (s == NULL) {
+        const struct arena_class *class = arena__class(a, principal, slot_pages);
+        struct list_node *node = class != NULL ? list_first(&class->partial) : NULL;
+        s = node != NULL ? CONTAINER_OF(node, struct arena_slab, link)
+                         : arena__carve(a, principal, slot_pages);
+        if (s == NULL)
+            return KVC_E_NO_ROOM;
+        slot = free_slot(s, 0);
+    }
+    *ret_loc = take(a, s, slot, bytes, owner);
+    return 0;
+}
+
+void arena_free(struct arena *a, struct tier_loc loc)
+{
+    uint32_t slot;
+    struct arena_slab *s = arena__find(a, loc, &slot);
+    struct slot_header *h = arena__slot_header(a, s, slot);
+    h->ns = 0;
+    atomic_store_explicit(&h->gen, next_gen(a), memory_order_relaxed);
+    /* Whoever sees anything that is written to the slot from here on sees the new generation. */
+    atomic_thread_fence(memory_order_release);
+    s->free[slot / 64] |= UINT64_C(1) << (slot % 64);
+    const uint32_t slot_bytes = s->slot_pages << LAYOUT_PAGE_SHIFT;
+    a->chunks[s->chunk].used_bytes -= slot_bytes;
+    a->used_bytes -= slot_bytes;
+    a->used_slots--;
+    if (--s->used == 0) {
+        arena__give_back(a, s);
+    } else if (s->region == 0 && s->used == s->slots - 1) {
+        /* Behind those that have been partial for longer, so that new blocks fill old holes. */
+        list_push_back(&a->classes[s->class].partial, &s->link);
+        a->epoch++;
+    }
+}
+
+/* --- slots --- */
+
+void *arena_payload(const struct arena *a, struct tier_loc loc)
+{
+    uint32_t slot;
+    const struct arena_slab *s = arena__find(a, loc, &slot);
+    return arena__at(&a->chunks[s->chunk], s->first + slot * s->slot_pages);
+}
+
+void arena_publish(struct arena *a, struct tier_loc loc, const struct tier_label *label,
+                   const struct hash128 *sum, uint32_t bytes)
+{
+    uint32_t slot;
+    const struct arena_slab *s = arena__find(a, loc, &slot);
+    const uint32_t slot_bytes = s->slot_pages << LAYOUT_PAGE_SHIFT;
+    MUST(bytes <= slot_bytes && slot_bytes - bytes < LAYOUT_PAGE_BYTES);
+    MUST(label->group <= UINT8_MAX && label->shard <= UINT8_MAX);
+    struct slot_header *h = arena__slot_header(a, s, slot);
+    h->pad = (uint16_t)(slot_bytes - bytes);
+    h->group = (uint8_t)label->group;
+    h->shard = (uint8_t)label->shard;
+    h->ns = label->ns;
+    h->sum = *sum;
+    h->key = label->key;
+    atomic_store_explicit(&h->gen, next_gen(a), memory_order_release);
+}
+
+void arena_view(const struct arena *a, struct tier_loc loc, struct tier_view *ret_view)
+{
+    uint32_t slot;
+    const struct arena_slab *s = arena__find(a, loc, &slot);
+    const struct slot_header *h = arena__slot_header(a, s, slot);
+    const uint8_t *const base = a->chunks[s->chunk].mem.base;
+    *ret_view = (struct tier_view){
+        .chunk = a->chunks[s->chunk].id,
+        .bytes = (s->slot_pages << LAYOUT_PAGE_SHIFT) - h->pad,
+        .off = (uint64_t)(s->first + slot * s->slot_pages) << LAYOUT_PAGE_SHIFT,
+        .hdr = (uint64_t)((const uint8_t *)&h->gen - base),
+        .gen = atomic_load_explicit(&h->gen, memory_order_relaxed),
+    };
+}
+
+struct hash128 arena_sum(const struct arena *a, struct tier_loc loc)
+{
+    uint32_t slot;
+    const struct arena_slab *s = arena__find(a, loc, &slot);
+    return arena__slot_header(a, s, slot)->sum;
+}
+
+/* --- chunks seen from outside --- */
+
+int arena_chunk_fd(const struct arena *a, uint32_t chunk, uint32_t principal, uint64_t *ret_bytes)
+{
+    for (uint32_t i = 0; i < a->sizes.chunks; i++) {
+        const struct arena_chunk *c = &a->chunks[i];
+        if (c->id != chunk)
+            continue;
+        if (!c->owned || c->principal != principal)
+            return -EACCES;
+        *ret_bytes = c->mem.bytes;
+        return c->mem.ro_fd;
+    }
+    return -ENOENT;
+}
+
+void arena_set_retired(struct arena *a, arena_retired_fn *fn, void *ctx)
+{
+    a->retired = fn;
+    a->retired_ctx = ctx;
+}
+
+void arena_stats(const struct arena *a, struct arena_stats *ret_stats)
+{
+    struct keeper_stats ks;
+    keeper_stats(a->keeper, &ks);
+    struct arena_stats st = {
+        .limit_bytes = a->config.limit_bytes,
+        .used_bytes = a->used_bytes,
+        .used_slots = a->used_slots,
+        .mapped_bytes = a->sizes.chunks * a->sizes.chunk_bytes,
+        .faulted_bytes = ks.faulted_bytes,
+        .slabs = a->slabs_used,
+        .chunks_retired = a->chunks_retired,
+        .draining_bytes = a->held_pages << LAYOUT_PAGE_SHIFT,
+        .prefault_bytes = a->sizes.prefault_bytes,
+        .prefault_error = ks.error,
+    };
+    for (uint32_t i = 0; i < a->sizes.chunks; i++)
+        st.chunks_owned += a->chunks[i].owned;
+    *ret_stats = st;
+}
+
+void arena_report(const struct arena *a, struct arena_report *ret_report)
+{
+    *ret_report = a->report;
+}

@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The host tier's memory: memfd chunks, slabs carved from them, slots handed out.
+ *
+ * A chunk belongs to one principal from its first slab on. To pass its room to another principal it
+ * is replaced when it is empty: a new memfd with a new id takes its place, the old one is truncated
+ * and closed. A slab serves one slot size and goes back to its chunk when its last slot is freed.
+ *
+ * Limits are exact: the bytes of slots handed out never pass limit_bytes, and slots of one size of
+ * at most chunk_bytes / 16 reach it (arena_sizes() says how many chunks that takes).
+ *
+ * Threads: one (the control thread) for everything. What a slot's payload holds is none of the
+ * arena's business, but for the generation that tells readers when it changed.
+ * Memory: all of it is allocated in arena_create(), except for chunks that replace others.
+ */
+#ifndef KVC_TIER_ARENA_H
+#define KVC_TIER_ARENA_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "chunk.h"
+#include "err.h"
+#include "tier.h"
+
+#define ARENA_CHUNK_MIN (UINT64_C(2) << 20)
+#define ARENA_CHUNK_MAX (UINT64_C(1) << 30)
+#define ARENA_LIMIT_MIN (UINT64_C(4) << 20)
+#define ARENA_LIMIT_MAX (UINT64_C(8) << 40)
+/* Pairs (principal, slot size) that hold room at one time; one more is KVC_E_NO_ROOM. */
+#define ARENA_CLASSES_MAX 16384u
+#define ARENA_DRAINS_MAX  4u
+
+struct arena_config {
+    uint64_t limit_bytes; /* of slots handed out; ARENA_LIMIT_MIN to ARENA_LIMIT_MAX */
+    uint64_t chunk_bytes; /* 0: limit / 32, at least 4 MiB, at most 1 GiB */
+    enum arena_huge huge;
+    bool prefault;
+    const struct topo *topo; /* borrowed until arena_destroy(); NULL: no NUMA placement */
+};
+
+struct arena_sizes {
+    uint64_t chunk_bytes;
+    uint32_t chunks;
+    uint64_t largest_bytes; /* the largest payload that a chunk holds */
+    /* Of the memory budget: chunks, one more that is being given back, and the private tables. All
+     * of it is address space at first; pages come as they are used or faulted in. */
+    uint64_t chunk_total_bytes;
+    uint64_t table_bytes;
+    uint64_t prefault_bytes; /* how much of the chunks is faulted in at start */
+};
+
+struct arena;
+
+/* Borrows config for the call. NULL, or what is wrong with it in words that name the limits. */
+const char *arena_config_problem(const struct arena_config *config);
+/* The arithmetic for a config without problem. */
+void arena_sizes(const struct arena_config *config, struct arena_sizes *ret_sizes);
+/* Bytes of slots for blocks of `bytes` that can be handed out if there is nothing else; less than
+ * the limit only above chunk_bytes / 16 (or by less than one slot). */
+uint64_t arena_reach_bytes(const struct arena_config *config, uint32_t bytes);
+
+/* -EINVAL (see arena_config_problem), -ENOMEM, -EMFILE, -EAGAIN, and with ARENA_HUGE_REQUIRE what
+ * refused huge pages. Returns owned; no page of a chunk is touched. */
+KVC_WARN_UNUSED int arena_create(const struct arena_config *config, struct arena **ret_arena);
+void arena_destroy(struct arena **arena);
+
+/* See tier.h for the contract of these. owner is any number but UINT32_MAX. */
+KVC_WARN_UNUSED int arena_alloc(struct arena *a, uint32_t principal, uint32_t bytes,
+                                struct tier_loc near, uint32_t owner, struct tier_loc *ret_loc);
+void arena_free(struct arena *a, struct tier_loc loc);
+uint32_t arena_drain(struct arena *a, uint32_t principal, uint32_t bytes, tier_occupant_fn *each,
+                     void *ctx);
+bool arena_helps(struct arena *a, struct tier_loc loc, uint32_t principal, uint32_t bytes);
+uint32_t arena_slot_bytes(uint32_t bytes);
+
+/* Where a slot handed out is in this process: payload, and its bytes rounded up to a page. */
+void *arena_payload(const struct arena *a, struct tier_loc loc);
+/* Stamps label and sum, then a new generation (release). `bytes` as given to arena_alloc(). */
+void arena_publish(struct arena *a, struct tier_loc loc, const struct tier_label *label,
+                   const struct hash128 *sum, uint32_t bytes);
+void arena_view(const struct arena *a, struct tier_loc loc, struct tier_view *ret_view);
+struct hash128 arena_sum(const struct arena *a, struct tier_loc loc);
+
+/* The read-only descriptor of a chunk that belongs to `principal`: borrowed, until the chunk is
+ * retired. -ENOENT: no such chunk (any more). -EACCES: it is another principal's, or nobody's. */
+KVC_WARN_UNUSED int arena_chunk_fd(const struct arena *a, uint32_t chunk, uint32_t principal,
+                                   uint64_t *ret_bytes);
+
+/* Called when a chunk's memory is about to go, before its pages do: from arena_alloc(),
+ * arena_free() or arena_drain(), so it must not call the arena. One per arena. */
+typedef void(arena_retired_fn)(void *ctx, uint32_t chunk, uint32_t principal);
+void arena_set_retired(struct arena *a, arena_retired_fn *fn, void *ctx);
+
+struct arena_stats {
+    uint64_t limit_bytes;
+    uint64_t used_bytes;
+    uint64_t used_slots;
+    uint64_t mapped_bytes;
+    uint64_t faulted_bytes;
+    uint64_t slabs;
+    uint64_t chunks_owned;
+    uint64_t chunks_retired; /* since start */
+    uint64_t draining_bytes; /* pages held back until their region is empty */
+    uint64_t prefault_bytes; /* the target of faulting in ahead */
+    int prefault_error;      /* why it ended early; 0 */
+};
+void arena_stats(const struct arena *a, struct arena_stats *ret_stats);
+
+/* How the first chunks came out, for the startup log. */
+struct arena_report {
+    struct arena_sizes sizes;
+    uint32_t hugetlb_chunks;
+    int huge_err; /* the last reason for a chunk without huge pages; 0 */
+    int numa_err; /* the last reason for a chunk not bound; 0 */
+    bool sealed;  /* all chunks are sealed against new writable mappings */
+};
+void arena_report(const struct arena *a, struct arena_report *ret_report);
+
+/* For tests: verifies every invariant between tables, bitmaps, lists and headers (MUST). Slow. */
+void arena_check(struct arena *a);
+
+#endif

@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What arena.c, arena_room.c, arena_drain.c and arena_size.c share; for these files only.
+ *
+ * Everything that steers the arena is in private memory; shared memory only receives copies. All
+ * tables are sized for the worst case, mapped at create, and touched as they are used.
+ */
+#ifndef KVC_TIER_ARENA_INTERNAL_H
+#define KVC_TIER_ARENA_INTERNAL_H
+
+#include "arena.h"
+#include "keeper.h"
+#include "layout.h"
+#include "list.h"
+
+/* Shorter runs are not worth a slab; bounds the number of slabs. */
+#define ARENA_RUN_MIN 16u
+/* A slab's payload when there is room for it, in pages: 2 MiB. */
+#define ARENA_SLAB_PAGES 512u
+#define ARENA_NONE       UINT32_MAX
+
+/* Per page of the arena, 8 bytes. Valid for the first page of a slab and of a slot. */
+struct arena_page {
+    uint32_t slab;
+    uint32_t owner;
+};
+
+/* 128 bytes. */
+struct arena_slab {
+    uint64_t free[8];      /* bit set: slot is free */
+    struct list_node link; /* in its class, while it has a free slot and is not draining */
+    uint32_t chunk;        /* slot in the chunk table; ARENA_NONE: this record is free */
+    uint32_t page, pages;  /* in the chunk, headers included */
+    uint32_t first;        /* page of slot 0's payload */
+    uint32_t slot_pages;
+    uint32_t class; /* while the record is free: the next free record */
+    uint16_t slots, used;
+    uint8_t region; /* 1 + index of the drain it is part of; 0: none */
+};
+_Static_assert(sizeof(struct arena_slab) <= 128, "two cache lines");
+
+/* (principal, slot size) that has slabs. */
+struct arena_class {
+    struct list_node partial;
+    uint32_t principal;
+    uint32_t slot_pages;
+    uint32_t slabs;
+    uint32_t next; /* in its hash bucket, or of the free list */
+};
+
+struct arena_chunk {
+    struct chunk_mem mem;
+    uint32_t id;
+    uint32_t principal; /* while owned */
+    bool owned;
+    bool longest_known;
+    uint32_t slabs;
+    uint32_t longest; /* longest run of free pages */
+    uint64_t used_bytes;
+    uint64_t last_alloc; /* number of the last slot handed out from it */
+    uint64_t *used;      /* bit per page: taken, held by a drain, or beyond the end */
+};
+
+/* A run of pages that is being emptied. */
+struct arena_region {
+    bool active;
+    uint32_t chunk;
+    uint32_t page, pages;
+    uint32_t slabs_left; /* plus one while arena_drain() walks it */
+    uint32_t principal;  /* for whom */
+    uint32_t slot_pages; /* what for */
+    uint64_t seq;
+};
+
+struct arena {
+    struct arena_config config;
+    struct arena_sizes sizes;
+    uint32_t chunk_pages;
+    uint32_t words; /* of a chunk's bitmap */
+    uint8_t store[16];
+    uint64_t gen; /* the last one given */
+
+    struct arena_chunk *chunks;
+    struct arena_page *pages;
+    struct arena_slab *slabs;
+    uint32_t slabs_max, slabs_high, slab_free;
+    struct arena_class *classes;
+    uint32_t classes_max, class_free;
+    uint32_t *buckets;
+    uint32_t bucket_mask;
+    struct arena_region regions[ARENA_DRAINS_MAX];
+    uint64_t region_seq;
+
+    uint64_t used_bytes, used_slots, slabs_used;
+    uint64_t held_pages; /* by drains */
+    uint64_t allocs;     /* calls of arena_alloc() */
+    uint64_t replace_at; /* no chunk is replaced before this call: the last attempt failed */
+    uint64_t chunks_retired;
+    uint32_t next_chunk_id;
+
+    /* Memo of arena__has_room(): it is asked once per candidate for eviction. */
+    uint64_t epoch; /* of free runs, partial slabs and owners */
+    uint64_t memo_epoch;
+    uint32_t memo_principal, memo_slot_pages;
+    bool memo_has_room;
+
+    struct arena_report report;
+    struct keeper *keeper;
+    arena_retired_fn *retired;
+    void *retired_ctx;
+
+    void *tables; /* one mapping for all private tables */
+    uint64_t tables_bytes;
+};
+
+/* Where each private table lies in the one mapping that holds them. */
+enum {
+    ARENA_TABLE_CHUNKS,
+    ARENA_TABLE_BITS,
+    ARENA_TABLE_PAGES,
+    ARENA_TABLE_SLABS,
+    ARENA_TABLE_CLASSES,
+    ARENA_TABLE_BUCKETS,
+    ARENA_TABLES
+};
+struct arena_tables {
+    uint64_t at[ARENA_TABLES]; /* offsets in bytes */
+    uint64_t bytes;
+    uint32_t slabs_max, classes_max, buckets;
+};
+void arena__tables(uint32_t chunks, uint32_t chunk_pages, struct arena_tables *ret_tables);
+
+/* A slab in a run of `run` pages: slots that fit (0: none), and the pages it then takes. */
+uint32_t arena__slab_fit(uint32_t run, uint32_t slot_pages, uint32_t *ret_pages);
+/* The shortest run that takes a slab of this slot size. */
+uint32_t arena__run_min(uint32_t slot_pages);
+
+static inline uint32_t arena__slot_pages(uint32_t bytes)
+{
+    return (uint32_t)(((uint64_t)bytes + LAYOUT_PAGE_BYTES - 1) >> LAYOUT_PAGE_SHIFT);
+}
+
+/* Locations are global page numbers; page 0 is a chunk header, so 0 is no slot. */
+static inline struct tier_loc arena__loc(const struct arena *a, uint32_t chunk, uint32_t page)
+{
+    return (struct tier_loc){chunk * a->chunk_pages + page};
+}
+
+static inline struct arena_page *arena__page(const struct arena *a, uint32_t chunk, uint32_t page)
+{
+    return &a->pages[(uint64_t)chunk * a->chunk_pages + page];
+}
+
+static inline void *arena__at(const struct arena_chunk *c, uint32_t page)
+{
+    return c->mem.base + ((uint64_t)page << LAYOUT_PAGE_SHIFT);
+}
+
+static inline uint32_t arena__no(const struct arena *a, const struct arena_slab *s)
+{
+    return (uint32_t)(s - a->slabs);
+}
+
+static inline bool arena__slot_is_free(const struct arena_slab *s, uint32_t slot)
+{
+    return (s->free[slot / 64] >> (slot % 64)) & 1;
+}
+
+/* The slab that begins at this page, or NULL. */
+struct arena_slab *arena__slab_at(const struct arena *a, uint32_t chunk, uint32_t page);
+/* The slab of a slot handed out, and which one it is. MUST be one. */
+struct arena_slab *arena__find(const struct arena *a, struct tier_loc loc, uint32_t *ret_slot);
+struct slot_header *arena__slot_header(const struct arena *a, const struct arena_slab *s,
+                                       uint32_t slot);
+
+/* --- arena_room.c: chunks, runs, classes --- */
+
+/* A bit per page; pages up to `pages` only. */
+bool arena__bit(const struct arena_chunk *c, uint32_t page);
+void arena__mark(struct arena *a, struct arena_chunk *c, uint32_t page, uint32_t pages, bool used);
+/* The first used page at or after `page`. */
+uint32_t arena__run_end(const struct arena *a, const struct arena_chunk *c, uint32_t page);
+uint32_t arena__longest(struct arena *a, struct arena_chunk *c);
+
+struct arena_class *arena__class(const struct arena *a, uint32_t principal, uint32_t slot_pages);
+/* A new slab for the class of (principal, slot_pages), or NULL: no run, or no class record. */
+struct arena_slab *arena__carve(struct arena *a, uint32_t principal, uint32_t slot_pages);
+/* The slab is empty: its pages go back, or stay held for its drain. */
+void arena__give_back(struct arena *a, struct arena_slab *s);
+/* Whether a slot of this kind could be had if the limit allowed it. */
+bool arena__has_room(struct arena *a, uint32_t principal, uint32_t slot_pages);
+/* Puts a new memfd in place of an empty chunk, owned by nobody. Error: the chunk stays as it is. */
+KVC_WARN_UNUSED int arena__replace(struct arena *a, uint32_t chunk);
+/* The chunk's first memory. */
+KVC_WARN_UNUSED int arena__chunk_make(struct arena *a, uint32_t chunk);
+
+/* --- arena_drain.c --- */
+
+/* A slab of the region has become empty and is gone. */
+void arena__region_slab_gone(struct arena *a, uint32_t region);
+
+#endif

@@ -1,0 +1,305 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Making room by emptying a region: a run of slabs and free pages in one of the principal's own
+ * chunks, or the whole of another principal's chunk, whichever holds fewer bytes.
+ *
+ * While a region is active its free pages are marked used and its slabs are on no list, so nothing
+ * of it is handed out. When its last slab is gone all its pages become free at once, or the chunk
+ * is replaced.
+ */
+#include "arena__.h"
+
+struct pick {
+    uint32_t chunk, page, pages;
+    uint64_t cost; /* bytes of slots handed out in it */
+    uint64_t last_alloc;
+};
+
+/* --- choosing --- */
+
+/* What begins at `page`: a slab, or a run of free pages. False: it may not be part of a region. */
+static bool segment(const struct arena *a, uint32_t chunk, uint32_t page, uint32_t *ret_pages,
+                    uint64_t *ret_cost)
+{
+    const struct arena_chunk *c = &a->chunks[chunk];
+    if (!arena__bit(c, page)) {
+        *ret_pages = arena__run_end(a, c, page) - page;
+        *ret_cost = 0;
+        return true;
+    }
+    const struct arena_slab *s = arena__slab_at(a, chunk, page);
+    *ret_pages = s != NULL ? s->pages : 1;
+    *ret_cost = s != NULL ? (uint64_t)s->used * s->slot_pages << LAYOUT_PAGE_SHIFT : 0;
+    return s != NULL && s->region == 0;
+}
+
+/* The cheapest run of at least `need` pages of one chunk, for *best: a window slides over its
+ * segments and drops on the left what it does not need. */
+static void pick_window(const struct arena *a, uint32_t chunk, uint32_t need, struct pick *best)
+{
+    uint32_t left = LAYOUT_CHUNK_PAGES_0;
+    uint64_t cost = 0;
+    uint32_t pages;
+    for (uint32_t page = left; page < a->chunk_pages; page += pages) {
+        uint64_t more;
+        if (!segment(a, chunk, page, &pages, &more)) {
+            left = page + pages;
+            cost = 0;
+            continue;
+        }
+        cost += more;
+        uint32_t first_pages;
+        uint64_t first_cost;
+        while (segment(a, chunk, left, &first_pages, &first_cost) &&
+               page + pages - left >= need + first_pages) {
+            left += first_pages;
+            cost -= first_cost;
+        }
+        if (page + pages - left >= need && cost < best->cost)
+            *best = (struct pick){chunk, left, page + pages - left, cost, 0};
+    }
+}
+
+static bool has_region(const struct arena *a, uint32_t chunk)
+{
+    for (unsigned i = 0; i < ARENA_DRAINS_MAX; i++)
+        if (a->regions[i].active && a->regions[i].chunk == chunk)
+            return true;
+    return false;
+}
+
+static void pick_chunk(const struct arena *a, uint32_t chunk, struct pick *best)
+{
+    const struct arena_chunk *c = &a->chunks[chunk];
+    if (c->slabs == 0 || has_region(a, chunk) || c->used_bytes > best->cost)
+        return;
+    if (c->used_bytes == best->cost && c->last_alloc >= best->last_alloc)
+        return;
+    *best = (struct pick){chunk, LAYOUT_CHUNK_PAGES_0, a->chunk_pages - LAYOUT_CHUNK_PAGES_0,
+                          c->used_bytes, c->last_alloc};
+}
+
+static bool pick_region(const struct arena *a, uint32_t principal, uint32_t slot_pages,
+                        struct pick *ret_pick)
+{
+    struct pick own = {.cost = UINT64_MAX};
+    struct pick other = {.cost = UINT64_MAX};
+    for (uint32_t i = 0; i < a->sizes.chunks; i++) {
+        if (!a->chunks[i].owned)
+            continue;
+        if (a->chunks[i].principal == principal)
+            pick_window(a, i, arena__run_min(slot_pages), &own);
+        else
+            pick_chunk(a, i, &other);
+    }
+    if (own.cost == UINT64_MAX && other.cost == UINT64_MAX)
+        return false;
+    *ret_pick = own.cost <= other.cost ? own : other;
+    return true;
+}
+
+/* --- beginning, giving up, ending --- */
+
+/* Hands back what an unfinished region holds. */
+static void give_up(struct arena *a, struct arena_region *r)
+{
+    struct arena_chunk *c = &a->chunks[r->chunk];
+    for (uint32_t page = r->page; page < r->page + r->pages;) {
+        struct arena_slab *s = arena__slab_at(a, r->chunk, page);
+        if (s == NULL) {
+            arena__mark(a, c, page, 1, false);
+            a->held_pages--;
+            page++;
+            continue;
+        }
+        s->region = 0;
+        if (s->used < s->slots)
+            list_push_back(&a->classes[s->class].partial, &s->link);
+        page += s->pages;
+    }
+    r->active = false;
+    a->epoch++;
+}
+
+static struct arena_region *region_take(struct arena *a)
+{
+    struct arena_region *oldest = &a->regions[0];
+    for (unsigned i = 0; i < ARENA_DRAINS_MAX; i++) {
+        struct arena_region *r = &a->regions[i];
+        if (!r->active)
+            return r;
+        if (r->seq < oldest->seq)
+            oldest = r;
+    }
+    give_up(a, oldest);
+    return oldest;
+}
+
+static struct arena_region *begin(struct arena *a, const struct pick *pick, uint32_t principal)
+{
+    struct arena_region *r = region_take(a);
+    struct arena_chunk *c = &a->chunks[pick->chunk];
+    *r = (struct arena_region){
+        .active = true,
+        .chunk = pick->chunk,
+        .page = pick->page,
+        .pages = pick->pages,
+        .slabs_left = 1, /* arena_drain()'s own, until it has walked the region */
+        .principal = principal,
+        .seq = ++a->region_seq,
+    };
+    for (uint32_t page = r->page; page < r->page + r->pages;) {
+        struct arena_slab *s = arena__slab_at(a, r->chunk, page);
+        if (s == NULL) {
+            const uint32_t end = MIN(arena__run_end(a, c, page), r->page + r->pages);
+            a->held_pages += end - page;
+            arena__mark(a, c, page, end - page, true);
+            page = end;
+            continue;
+        }
+        s->region = (uint8_t)(1 + (r - a->regions));
+        list_remove(&s->link);
+        r->slabs_left++;
+        page += s->pages;
+    }
+    a->epoch++;
+    return r;
+}
+
+void arena__region_slab_gone(struct arena *a, uint32_t region)
+{
+    struct arena_region *r = &a->regions[region];
+    MUST(r->active && r->slabs_left > 0);
+    if (--r->slabs_left > 0)
+        return;
+    struct arena_chunk *c = &a->chunks[r->chunk];
+    r->active = false;
+    a->held_pages -= r->pages;
+    arena__mark(a, c, r->page, r->pages, false);
+    /* If the system refuses a new memfd now, the empty chunk is taken over at a later alloc. */
+    if (c->principal != r->principal)
+        (void)!arena__replace(a, r->chunk);
+}
+
+/* --- the tier's functions --- */
+
+/* `each` may free this slot and others, so the slab is looked up anew before each call. */
+static uint32_t report_slab(struct arena *a, uint32_t chunk, uint32_t page, tier_occupant_fn *each,
+                            void *ctx)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < LAYOUT_SLAB_SLOTS; i++) {
+        const struct arena_slab *s = arena__slab_at(a, chunk, page);
+        if (s == NULL || i >= s->slots)
+            break;
+        if (arena__slot_is_free(s, i))
+            continue;
+        const struct tier_loc loc = arena__loc(a, chunk, s->first + i * s->slot_pages);
+        n++;
+        each(ctx, loc, a->pages[loc.id].owner);
+    }
+    return n;
+}
+
+uint32_t arena_drain(struct arena *a, uint32_t principal, uint32_t bytes, tier_occupant_fn *each,
+                     void *ctx)
+{
+    const uint32_t slot_pages = arena__slot_pages(bytes);
+    struct pick pick;
+    if (bytes == 0 || (uint64_t)slot_pages << LAYOUT_PAGE_SHIFT > a->sizes.largest_bytes)
+        return 0;
+    if (arena__has_room(a, principal, slot_pages))
+        return 0; /* the limit alone is in the way, and any eviction serves that */
+    if (!pick_region(a, principal, slot_pages, &pick))
+        return 0;
+    struct arena_region *r = begin(a, &pick, principal);
+    const uint32_t end = pick.page + pick.pages;
+    uint32_t n = 0;
+    for (uint32_t page = pick.page; page < end;) {
+        const struct arena_slab *s = arena__slab_at(a, pick.chunk, page);
+        const uint32_t pages = s != NULL ? s->pages : 1;
+        if (s != NULL)
+            n += report_slab(a, pick.chunk, page, each, ctx);
+        page += pages;
+    }
+    arena__region_slab_gone(a, (uint32_t)(r - a->regions));
+    return n;
+}
+
+bool arena_helps(struct arena *a, struct tier_loc loc, uint32_t principal, uint32_t bytes)
+{
+    uint32_t slot;
+    const struct arena_slab *s = arena__find(a, loc, &slot);
+    const uint32_t slot_pages = arena__slot_pages(bytes);
+    if (arena__has_room(a, principal, slot_pages))
+        return true; /* only the limit is in the way */
+    if (s->region != 0)
+        return a->regions[s->region - 1].principal == principal;
+    const struct arena_chunk *c = &a->chunks[s->chunk];
+    if (c->principal == principal && s->slot_pages == slot_pages)
+        return true;
+    if (s->used > 1)
+        return false;
+    if (c->principal != principal)
+        return c->slabs == 1;
+    uint32_t from = s->page;
+    while (from > LAYOUT_CHUNK_PAGES_0 && s->page - from < arena__run_min(slot_pages) &&
+           !arena__bit(c, from - 1))
+        from--;
+    return arena__run_end(a, c, s->page + s->pages) - from >= arena__run_min(slot_pages);
+}
+
+/* --- invariants --- */
+
+static void check_slab(const struct arena *a, const struct arena_slab *s, uint64_t *bytes)
+{
+    const struct arena_class *class = &a->classes[s->class];
+    uint32_t used = s->slots;
+    for (unsigned i = 0; i < ARRAY_LEN(s->free); i++)
+        used -= (uint32_t)__builtin_popcountll(s->free[i]);
+    MUST(used == s->used && used > 0);
+    MUST(s->first + s->slots * s->slot_pages <= s->page + s->pages);
+    MUST(class->slot_pages == s->slot_pages);
+    MUST(class->principal == a->chunks[s->chunk].principal);
+    MUST(list_is_linked(&s->link) == (s->region == 0 && s->used < s->slots));
+    *bytes += (uint64_t)used * s->slot_pages << LAYOUT_PAGE_SHIFT;
+}
+
+void arena_check(struct arena *a)
+{
+    uint64_t total = 0, slabs_total = 0, held = 0;
+    for (uint32_t i = 0; i < a->sizes.chunks; i++) {
+        struct arena_chunk *c = &a->chunks[i];
+        uint64_t bytes = 0;
+        uint32_t slabs = 0;
+        MUST(arena__bit(c, 0));
+        for (uint32_t page = LAYOUT_CHUNK_PAGES_0; page < a->chunk_pages;) {
+            const struct arena_slab *s = arena__slab_at(a, i, page);
+            if (s == NULL) {
+                held += arena__bit(c, page);
+                page++;
+                continue;
+            }
+            for (uint32_t p = 0; p < s->pages; p++)
+                MUST(arena__bit(c, page + p));
+            check_slab(a, s, &bytes);
+            slabs++;
+            page += s->pages;
+        }
+        MUST(bytes == c->used_bytes && slabs == c->slabs);
+        MUST(slabs == 0 || c->owned);
+        total += bytes;
+        slabs_total += slabs;
+    }
+    MUST(total == a->used_bytes && slabs_total == a->slabs_used && held == a->held_pages);
+    MUST(a->used_bytes <= a->config.limit_bytes);
+    uint32_t classes = 0;
+    for (uint32_t b = 0; b <= a->bucket_mask; b++)
+        for (uint32_t i = a->buckets[b]; i != ARENA_NONE; i = a->classes[i].next) {
+            MUST(a->classes[i].slabs > 0);
+            classes++;
+        }
+    for (uint32_t i = a->class_free; i != ARENA_NONE; i = a->classes[i].next)
+        classes++;
+    MUST(classes == a->classes_max);
+}

@@ -1,0 +1,356 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Chunks, runs of free pages in them, slabs carved from runs, and classes that own slabs. */
+#include "arena__.h"
+
+#include <string.h>
+
+/* Calls of arena_alloc() between two attempts to replace a chunk when the system refuses. */
+#define REPLACE_PATIENCE 256u
+
+/* --- bitmap --- */
+
+bool arena__bit(const struct arena_chunk *c, uint32_t page)
+{
+    return (c->used[page / 64] >> (page % 64)) & 1;
+}
+
+void arena__mark(struct arena *a, struct arena_chunk *c, uint32_t page, uint32_t pages, bool used)
+{
+    MUST(pages > 0 && pages <= a->chunk_pages - page);
+    for (uint32_t p = page; p < page + pages;) {
+        const uint32_t n = MIN(64 - p % 64, page + pages - p);
+        const uint64_t mask = (n == 64 ? UINT64_MAX : (UINT64_C(1) << n) - 1) << (p % 64);
+        if (used)
+            c->used[p / 64] |= mask;
+        else
+            c->used[p / 64] &= ~mask;
+        p += n;
+    }
+    c->longest_known = false;
+    a->epoch++;
+}
+
+/* The first page at or after `page` whose bit is `used`; chunk_pages if there is none. */
+static uint32_t next_page(const struct arena *a, const struct arena_chunk *c, uint32_t page,
+                          bool used)
+{
+    const uint64_t flip = used ? 0 : UINT64_MAX;
+    uint32_t word = page / 64;
+    if (word >= a->words)
+        return a->chunk_pages;
+    uint64_t bits = (c->used[word] ^ flip) & (UINT64_MAX << (page % 64));
+    while (bits == 0) {
+        if (++word == a->words)
+            return a->chunk_pages;
+        bits = c->used[word] ^ flip;
+    }
+    return word * 64 + (uint32_t)__builtin_ctzll(bits);
+}
+
+uint32_t arena__run_end(const struct arena *a, const struct arena_chunk *c, uint32_t page)
+{
+    return next_page(a, c, page, true);
+}
+
+/* The first run of at least `pages`, or ARENA_NONE. */
+static uint32_t find_run(const struct arena *a, const struct arena_chunk *c, uint32_t pages,
+                         uint32_t *ret_pages)
+{
+    uint32_t from = next_page(a, c, 0, false);
+    while (from < a->chunk_pages) {
+        const uint32_t end = next_page(a, c, from, true);
+        if (end - from >= pages) {
+            *ret_pages = end - from;
+            return from;
+        }
+        from = next_page(a, c, end, false);
+    }
+    return ARENA_NONE;
+}
+
+uint32_t arena__longest(struct arena *a, struct arena_chunk *c)
+{
+    if (c->longest_known)
+        return c->longest;
+    c->longest = 0;
+    uint32_t from = next_page(a, c, 0, false);
+    while (from < a->chunk_pages) {
+        const uint32_t end = next_page(a, c, from, true);
+        c->longest = MAX(c->longest, end - from);
+        from = next_page(a, c, end, false);
+    }
+    c->longest_known = true;
+    return c->longest;
+}
+
+/* --- chunks --- */
+
+int arena__chunk_make(struct arena *a, uint32_t chunk)
+{
+    struct arena_chunk *c = &a->chunks[chunk];
+    const struct topo *topo = a->config.topo;
+    const struct chunk_want want = {
+        .bytes = a->sizes.chunk_bytes,
+        .huge = a->config.huge,
+        .topo = topo,
+        .node = topo != NULL ? topo_chunk_node(topo, chunk, a->sizes.chunks) : 0,
+    };
+    struct chunk_mem mem;
+    const int err = chunk_create(&want, &mem);
+    if (err < 0)
+        return err;
+    c->mem = mem;
+    c->id = ++a->next_chunk_id;
+    c->owned = false;
+    c->used_bytes = 0;
+    memset(c->used, 0, a->words * sizeof(c->used[0]));
+    arena__mark(a, c, 0, LAYOUT_CHUNK_PAGES_0, true);
+    keeper_set(a->keeper, chunk, mem.base, mem.bytes);
+    a->report.hugetlb_chunks += mem.hugetlb;
+    a->report.sealed = a->report.sealed && mem.sealed;
+    if (mem.huge_err != 0)
+        a->report.huge_err = mem.huge_err;
+    if (mem.numa_err != 0)
+        a->report.numa_err = mem.numa_err;
+    return 0;
+}
+
+int arena__replace(struct arena *a, uint32_t chunk)
+{
+    struct arena_chunk *c = &a->chunks[chunk];
+    MUST(c->owned && c->slabs == 0 && c->used_bytes == 0);
+    struct chunk_mem old = c->mem;
+    const uint32_t id = c->id;
+    const int err = arena__chunk_make(a, chunk);
+    if (err < 0) {
+        a->replace_at = a->allocs + REPLACE_PATIENCE;
+        a->epoch++;
+        return err;
+    }
+    a->chunks_retired++;
+    a->report.hugetlb_chunks -= old.hugetlb;
+    if (a->retired != NULL)
+        a->retired(a->retired_ctx, id, c->principal);
+    keeper_retire(a->keeper, &old);
+    return 0;
+}
+
+static bool may_replace(const struct arena *a, const struct arena_chunk *c)
+{
+    return c->owned && c->slabs == 0 && a->allocs >= a->replace_at;
+}
+
+static void claim(struct arena *a, struct arena_chunk *c, uint32_t principal)
+{
+    c->owned = true;
+    c->principal = principal;
+    struct chunk_header *h = arena__at(c, 0);
+    *h = (struct chunk_header){
+        .magic = LAYOUT_CHUNK_MAGIC,
+        .version = LAYOUT_VERSION,
+        .chunk = c->id,
+        .bytes = c->mem.bytes,
+    };
+    memcpy(h->store, a->store, sizeof(h->store));
+    a->epoch++;
+}
+
+/* --- classes --- */
+
+static uint32_t *bucket(const struct arena *a, uint32_t principal, uint32_t slot_pages)
+{
+    const uint32_t key[2] = {principal, slot_pages};
+    return &a->buckets[hash_u64(key, sizeof(key), 0) & a->bucket_mask];
+}
+
+struct arena_class *arena__class(const struct arena *a, uint32_t principal, uint32_t slot_pages)
+{
+    for (uint32_t i = *bucket(a, principal, slot_pages); i != ARENA_NONE; i = a->classes[i].next) {
+        struct arena_class *class = &a->classes[i];
+        if (class->principal == principal && class->slot_pages == slot_pages)
+            return class;
+    }
+    return NULL;
+}
+
+static struct arena_class *class_make(struct arena *a, uint32_t principal, uint32_t slot_pages)
+{
+    const uint32_t i = a->class_free;
+    if (i == ARENA_NONE)
+        return NULL;
+    struct arena_class *class = &a->classes[i];
+    uint32_t *head = bucket(a, principal, slot_pages);
+    a->class_free = class->next;
+    *class = (struct arena_class){
+        .principal = principal,
+        .slot_pages = slot_pages,
+        .next = *head,
+    };
+    list_init(&class->partial);
+    *head = i;
+    return class;
+}
+
+static void class_drop(struct arena *a, struct arena_class *class)
+{
+    const uint32_t i = (uint32_t)(class - a->classes);
+    uint32_t *at = bucket(a, class->principal, class->slot_pages);
+    while (*at != i)
+        at = &a->classes[*at].next;
+    *at = class->next;
+    class->next = a->class_free;
+    a->class_free = i;
+}
+
+/* --- slabs --- */
+
+/* The chunk to carve from, and the run in it. Whole slabs in own chunks first, then the longest
+ * shorter run there, so that a new chunk is begun only when the old ones are full. */
+static uint32_t choose_run(struct arena *a, uint32_t principal, uint32_t slot_pages,
+                           uint32_t *ret_page, uint32_t *ret_run)
+{
+    uint32_t nominal = 0;
+    const uint32_t slots =
+        arena__slab_fit(a->chunk_pages - LAYOUT_CHUNK_PAGES_0, slot_pages, &nominal);
+    MUST(slots > 0);
+    uint32_t best = ARENA_NONE, best_run = 0, fresh = ARENA_NONE, empty = ARENA_NONE;
+    for (uint32_t i = 0; i < a->sizes.chunks; i++) {
+        struct arena_chunk *c = &a->chunks[i];
+        if (!c->owned) {
+            fresh = MIN(fresh, i);
+        } else if (c->principal != principal) {
+            empty = may_replace(a, c) ? MIN(empty, i) : empty;
+        } else if (best_run < nominal && arena__longest(a, c) > best_run) {
+            best = i;
+            best_run = c->longest;
+        }
+    }
+    if (best_run < arena__run_min(slot_pages)) {
+        best = fresh;
+        if (best == ARENA_NONE && empty != ARENA_NONE && arena__replace(a, empty) == 0)
+            best = empty;
+        if (best == ARENA_NONE)
+            return ARENA_NONE;
+        claim(a, &a->chunks[best], principal);
+        best_run = nominal;
+    }
+    *ret_page = find_run(a, &a->chunks[best], MIN(best_run, nominal), ret_run);
+    MUST(*ret_page != ARENA_NONE);
+    return best;
+}
+
+static struct arena_slab *record_take(struct arena *a)
+{
+    uint32_t no = a->slab_free;
+    if (no != ARENA_NONE)
+        a->slab_free = a->slabs[no].class;
+    else
+        no = a->slabs_high++;
+    MUST(no < a->slabs_max); /* no slab is shorter than ARENA_RUN_MIN */
+    return &a->slabs[no];
+}
+
+static void stamp(struct arena *a, const struct arena_slab *s)
+{
+    struct slab_header *h = arena__at(&a->chunks[s->chunk], s->page);
+    *h = (struct slab_header){
+        .magic = LAYOUT_SLAB_MAGIC,
+        .slot_bytes = s->slot_pages << LAYOUT_PAGE_SHIFT,
+        .slots = s->slots,
+        .first = s->first,
+    };
+    for (uint32_t i = 0; i < s->slots; i++) {
+        struct slot_header *slot = arena__slot_header(a, s, i);
+        slot->ns = 0;
+        /* Slots get theirs when they are handed out; one that never was has this. */
+        atomic_store_explicit(&slot->gen, a->gen, memory_order_relaxed);
+    }
+}
+
+struct arena_slab *arena__carve(struct arena *a, uint32_t principal, uint32_t slot_pages)
+{
+    struct arena_class *class = arena__class(a, principal, slot_pages);
+    if (class == NULL && a->class_free == ARENA_NONE)
+        return NULL;
+    uint32_t page, run, pages;
+    const uint32_t chunk = choose_run(a, principal, slot_pages, &page, &run);
+    if (chunk == ARENA_NONE)
+        return NULL;
+    if (class == NULL)
+        class = class_make(a, principal, slot_pages);
+    struct arena_slab *s = record_take(a);
+    const uint32_t slots = arena__slab_fit(run, slot_pages, &pages);
+    *s = (struct arena_slab){
+        .chunk = chunk,
+        .page = page,
+        .pages = pages,
+        .first = page + layout_header_pages(slots),
+        .slot_pages = slot_pages,
+        .class = (uint32_t)(class - a->classes),
+        .slots = (uint16_t)slots,
+    };
+    for (uint32_t i = 0; i < slots; i++)
+        s->free[i / 64] |= UINT64_C(1) << (i % 64);
+    arena__mark(a, &a->chunks[chunk], page, s->pages, true);
+    a->chunks[chunk].slabs++;
+    arena__page(a, chunk, page)->slab = arena__no(a, s);
+    list_push_front(&class->partial, &s->link);
+    class->slabs++;
+    a->slabs_used++;
+    stamp(a, s);
+    return s;
+}
+
+void arena__give_back(struct arena *a, struct arena_slab *s)
+{
+    MUST(s->used == 0);
+    struct arena_chunk *c = &a->chunks[s->chunk];
+    struct arena_class *class = &a->classes[s->class];
+    struct slab_header *h = arena__at(c, s->page);
+    const uint32_t region = s->region;
+    h->magic = 0;
+    list_remove(&s->link);
+    if (--class->slabs == 0)
+        class_drop(a, class);
+    c->slabs--;
+    a->slabs_used--;
+    if (region == 0)
+        arena__mark(a, c, s->page, s->pages, false);
+    else
+        a->held_pages += s->pages;
+    s->chunk = ARENA_NONE;
+    s->class = a->slab_free;
+    a->slab_free = arena__no(a, s);
+    a->epoch++;
+    if (region != 0)
+        arena__region_slab_gone(a, region - 1);
+}
+
+static bool find_room(struct arena *a, uint32_t principal, uint32_t slot_pages)
+{
+    const struct arena_class *class = arena__class(a, principal, slot_pages);
+    if (class != NULL && !list_empty(&class->partial))
+        return true;
+    if (class == NULL && a->class_free == ARENA_NONE)
+        return false;
+    for (uint32_t i = 0; i < a->sizes.chunks; i++) {
+        struct arena_chunk *c = &a->chunks[i];
+        if (!c->owned || (c->principal != principal && may_replace(a, c)))
+            return true;
+        if (c->principal == principal && arena__longest(a, c) >= arena__run_min(slot_pages))
+            return true;
+    }
+    return false;
+}
+
+bool arena__has_room(struct arena *a, uint32_t principal, uint32_t slot_pages)
+{
+    if (a->memo_epoch != a->epoch || a->memo_principal != principal ||
+        a->memo_slot_pages != slot_pages) {
+        a->memo_has_room = find_room(a, principal, slot_pages);
+        a->memo_epoch = a->epoch;
+        a->memo_principal = principal;
+        a->memo_slot_pages = slot_pages;
+    }
+    return a->memo_has_room;
+}

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One memfd of the arena: how it is born, so that nobody but the daemon can ever write to it.
+ *
+ * A memfd is born with mode 0666 and can be opened again through /proc, so it is made 0600 before
+ * it has a size. Where the kernel can, it is also sealed against new writable mappings, so that not
+ * even another process of the daemon's own uid gets one. Workers receive `ro_fd`.
+ *
+ * Threads: no shared state; a struct chunk_mem belongs to one thread at a time.
+ */
+#ifndef KVC_TIER_CHUNK_H
+#define KVC_TIER_CHUNK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "err.h"
+#include "topo.h"
+
+enum arena_huge {
+    ARENA_HUGE_OFF,
+    ARENA_HUGE_TRY,    /* pages of hugetlbfs, or else ask for transparent ones */
+    ARENA_HUGE_REQUIRE /* pages of hugetlbfs or an error */
+};
+
+struct chunk_want {
+    uint64_t bytes; /* a multiple of 2 MiB */
+    enum arena_huge huge;
+    const struct topo *topo; /* NULL: not bound to a node; borrowed for the call */
+    unsigned node;
+};
+
+struct chunk_mem {
+    uint8_t *base; /* the daemon's mapping, readable and writable; NULL: there is none */
+    uint64_t bytes;
+    int fd;    /* read-write, never leaves the daemon */
+    int ro_fd; /* O_RDONLY, what a worker gets a copy of */
+    /* How it went, for the log. */
+    bool hugetlb;
+    int huge_err; /* why not hugetlb, or why no transparent ones; 0 when not asked or fine */
+    int numa_err; /* why not bound */
+    bool sealed;  /* against new writable mappings */
+};
+
+/* Untouched memory: no page is faulted. On failure nothing is left open and *ret_mem is as it was:
+ * -EMFILE, -ENFILE, -ENOMEM, or with ARENA_HUGE_REQUIRE what refused huge pages. */
+KVC_WARN_UNUSED int chunk_create(const struct chunk_want *want, struct chunk_mem *ret_mem);
+
+/* Truncates first, so that the pages are free even while a worker has them mapped (its access is
+ * then a SIGBUS), then unmaps and closes. The cost is that of freeing the pages (tens of
+ * milliseconds per GiB of small ones). No-op for one that does not exist. */
+void chunk_destroy(struct chunk_mem *mem);
+
+#endif

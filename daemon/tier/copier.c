@@ -1,0 +1,349 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "copier.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "clock.h"
+#include "fault.h"
+#include "list.h"
+
+/* Results are handed over at least this often, so that a block is visible soon after its copy,
+ * and not much more often, for each may cost the control thread a wake-up. */
+#define COPIER_BATCH_BYTES  (UINT64_C(512) << 10)
+#define COPIER_THREADS_AUTO 4u
+
+struct op_queue {
+    struct tier_op *head;
+    struct tier_op **tail;
+};
+
+struct copy_thread {
+    struct copier *copier;
+    pthread_t thread;
+    unsigned no;
+    _Alignas(64) uint8_t step[COPIER_STEP_BYTES];
+};
+
+struct copier {
+    /* shared, under `lock` */
+    pthread_mutex_t lock;
+    pthread_cond_t work;
+    struct op_queue queue;
+    bool stop;
+    int bind_err;
+
+    /* any thread */
+    struct inbox results;
+
+    /* control thread */
+    _Alignas(64) struct loop *loop;
+    struct loop_watch watch;
+    struct op_queue waiting; /* for credit */
+    uint64_t credit_bytes;
+    uint64_t granted_bytes;
+    struct copier_stats stats;
+    const struct topo *topo;
+    unsigned threads_max;
+    unsigned started;
+    bool inbox_made;
+    struct copy_thread *threads;
+};
+
+static void queue_init(struct op_queue *q)
+{
+    q->head = NULL;
+    q->tail = &q->head;
+}
+
+static void queue_push(struct op_queue *q, struct tier_op *op)
+{
+    op->next = NULL;
+    *q->tail = op;
+    q->tail = &op->next;
+}
+
+static struct tier_op *queue_pop(struct op_queue *q)
+{
+    struct tier_op *op = q->head;
+    if (op == NULL)
+        return NULL;
+    q->head = op->next;
+    if (q->head == NULL)
+        q->tail = &q->head;
+    return op;
+}
+
+/* --- copy threads --- */
+
+static void run(struct copy_thread *t, struct tier_op *op)
+{
+    if (atomic_load_explicit(&op->cancel, memory_order_relaxed))
+        op->status = -ECANCELED;
+    else if (op->deadline_ns != 0 && clock_now_ns() >= op->deadline_ns)
+        op->status = -ETIMEDOUT;
+    else if (FAULT(copy))
+        op->status = -EIO;
+    else
+        op->status = copier_copy(op->priv, op->src, op->bytes, t->step, &op->cancel, &op->sum);
+}
+
+static void hand_over(struct copier *c, struct op_queue *done)
+{
+    for (struct tier_op *op; (op = queue_pop(done)) != NULL;)
+        inbox_post(&c->results, &op->item);
+}
+
+static struct tier_op *try_next(struct copier *c)
+{
+    (void)pthread_mutex_lock(&c->lock);
+    struct tier_op *op = c->stop ? NULL : queue_pop(&c->queue);
+    (void)pthread_mutex_unlock(&c->lock);
+    return op;
+}
+
+/* NULL: stop. */
+static struct tier_op *wait_next(struct copier *c)
+{
+    (void)pthread_mutex_lock(&c->lock);
+    while (!c->stop && c->queue.head == NULL)
+        (void)pthread_cond_wait(&c->work, &c->lock);
+    struct tier_op *op = c->stop ? NULL : queue_pop(&c->queue);
+    (void)pthread_mutex_unlock(&c->lock);
+    return op;
+}
+
+static void bind(struct copy_thread *t)
+{
+    struct copier *c = t->copier;
+    if (c->topo == NULL)
+        return;
+    const int err = topo_bind_thread(c->topo, topo_worker_node(c->topo, t->no, c->threads_max));
+    if (err == 0)
+        return;
+    (void)pthread_mutex_lock(&c->lock);
+    c->bind_err = err;
+    (void)pthread_mutex_unlock(&c->lock);
+}
+
+static void *thread_main(void *arg)
+{
+    struct copy_thread *t = arg;
+    struct copier *c = t->copier;
+    struct op_queue done;
+    queue_init(&done);
+    bind(t);
+    for (struct tier_op *op; (op = wait_next(c)) != NULL;) {
+        uint64_t bytes = 0;
+        do {
+            run(t, op);
+            bytes += op->bytes;
+            queue_push(&done, op);
+            if (bytes >= COPIER_BATCH_BYTES) {
+                hand_over(c, &done);
+                bytes = 0;
+            }
+        } while ((op = try_next(c)) != NULL);
+        hand_over(c, &done);
+    }
+    return NULL;
+}
+
+static int start_thread(struct copier *c, unsigned no)
+{
+    struct copy_thread *t = &c->threads[no];
+    t->copier = c;
+    t->no = no;
+    if (FAULT(thread))
+        return -EAGAIN;
+    /* Signals are the control thread's. */
+    sigset_t all;
+    sigset_t before;
+    (void)sigfillset(&all);
+    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
+    const int err = pthread_create(&t->thread, NULL, thread_main, t);
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (err != 0)
+        return -err;
+    char name[16];
+    (void)snprintf(name, sizeof(name), "kvc-copy-%u", no);
+    (void)pthread_setname_np(t->thread, name);
+    return 0;
+}
+
+/* --- control thread --- */
+
+static void feed(struct copier *c)
+{
+    struct op_queue next;
+    unsigned n = 0;
+    queue_init(&next);
+    while (c->waiting.head != NULL &&
+           (c->granted_bytes == 0 ||
+            c->waiting.head->bytes <= c->credit_bytes - MIN(c->credit_bytes, c->granted_bytes))) {
+        struct tier_op *op = queue_pop(&c->waiting);
+        c->granted_bytes += op->bytes;
+        c->stats.waiting_ops--;
+        queue_push(&next, op);
+        n++;
+    }
+    if (n == 0)
+        return;
+    (void)pthread_mutex_lock(&c->lock);
+    *c->queue.tail = next.head;
+    c->queue.tail = next.tail;
+    (void)pthread_mutex_unlock(&c->lock);
+    /* No system call when nobody sleeps. */
+    if (n > 1)
+        (void)pthread_cond_broadcast(&c->work);
+    else
+        (void)pthread_cond_signal(&c->work);
+}
+
+static void finish(struct copier *c, struct tier_op *op)
+{
+    c->stats.inflight_ops--;
+    c->stats.inflight_bytes -= op->bytes;
+    c->stats.done_ops++;
+    if (op->status == 0)
+        c->stats.done_bytes += op->bytes;
+    op->done(op);
+}
+
+static void reap(struct copier *c)
+{
+    struct inbox_item *first = inbox_drain(&c->results);
+    /* Credit first, so that the threads have work while done() runs. */
+    for (struct inbox_item *i = first; i != NULL; i = inbox_next(i))
+        c->granted_bytes -= CONTAINER_OF(i, struct tier_op, item)->bytes;
+    if (c->stats.waiting_ops > 0)
+        feed(c);
+    for (struct inbox_item *i = first; i != NULL;) {
+        struct tier_op *op = CONTAINER_OF(i, struct tier_op, item);
+        i = inbox_next(i);
+        finish(c, op);
+    }
+}
+
+static void on_results(struct loop_watch *watch, uint32_t events)
+{
+    (void)events;
+    reap(watch->ctx);
+}
+
+void copier_submit(struct copier *c, struct tier_op *op, void *dst)
+{
+    MUST(!c->stop && op->done != NULL && op->kind == TIER_PUT);
+    op->priv = dst;
+    c->stats.inflight_ops++;
+    c->stats.inflight_bytes += op->bytes;
+    c->stats.waiting_ops++;
+    queue_push(&c->waiting, op);
+    feed(c);
+}
+
+void copier_stats(const struct copier *c, struct copier_stats *ret_stats)
+{
+    *ret_stats = c->stats;
+    pthread_mutex_t *lock = (pthread_mutex_t *)&c->lock; /* logically const */
+    (void)pthread_mutex_lock(lock);
+    ret_stats->bind_err = c->bind_err;
+    (void)pthread_mutex_unlock(lock);
+}
+
+/* --- create, destroy --- */
+
+unsigned copier_threads_auto(unsigned cpus)
+{
+    return MIN(MAX(cpus, 1), COPIER_THREADS_AUTO);
+}
+
+static void *alloc_zeroed(size_t bytes)
+{
+    if (FAULT(alloc))
+        return NULL;
+    void *p = aligned_alloc(64, ROUND_UP(bytes, 64));
+    if (p != NULL)
+        memset(p, 0, bytes);
+    return p;
+}
+
+static int start(struct copier *c)
+{
+    c->threads = alloc_zeroed(c->threads_max * sizeof(c->threads[0]));
+    if (c->threads == NULL)
+        return -ENOMEM;
+    if (FAULT(fd))
+        return -EMFILE;
+    int err = inbox_create(&c->results);
+    if (err < 0)
+        return err;
+    c->inbox_made = true;
+    c->watch = (struct loop_watch){
+        .fn = on_results, .ctx = c, .fd = inbox_fd(&c->results), .events = EPOLLIN};
+    err = loop_watch_add(c->loop, &c->watch);
+    for (; err == 0 && c->started < c->threads_max; c->started += err == 0)
+        err = start_thread(c, c->started);
+    return err;
+}
+
+int copier_create(const struct copier_config *config, struct loop *loop, struct copier **ret_copier)
+{
+    if (config->threads > COPIER_THREADS_MAX || config->inflight_bytes < COPIER_INFLIGHT_MIN)
+        return -EINVAL;
+    struct copier *c = alloc_zeroed(sizeof(*c));
+    if (c == NULL)
+        return -ENOMEM;
+    c->loop = loop;
+    c->topo = config->topo;
+    c->credit_bytes = config->inflight_bytes;
+    c->threads_max = config->threads;
+    if (c->threads_max == 0) {
+        const long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+        c->threads_max = copier_threads_auto(cpus > 0 ? (unsigned)cpus : 1);
+    }
+    c->stats.threads = c->threads_max;
+    queue_init(&c->queue);
+    queue_init(&c->waiting);
+    (void)pthread_mutex_init(&c->lock, NULL); /* default attributes: cannot fail with glibc */
+    (void)pthread_cond_init(&c->work, NULL);
+    const int err = start(c);
+    if (err < 0) {
+        copier_destroy(&c);
+        return err;
+    }
+    *ret_copier = c;
+    return 0;
+}
+
+void copier_destroy(struct copier **copier)
+{
+    if (copier == NULL || *copier == NULL)
+        return;
+    struct copier *c = *copier;
+    (void)pthread_mutex_lock(&c->lock);
+    c->stop = true;
+    (void)pthread_cond_broadcast(&c->work);
+    (void)pthread_mutex_unlock(&c->lock);
+    for (unsigned i = 0; i < c->started; i++)
+        (void)pthread_join(c->threads[i].thread, NULL);
+    if (c->inbox_made) {
+        struct tier_op *op;
+        loop_watch_del(c->loop, &c->watch);
+        reap(c); /* may feed what waited for credit */
+        while ((op = queue_pop(&c->queue)) != NULL || (op = queue_pop(&c->waiting)) != NULL) {
+            op->status = -ECANCELED;
+            finish(c, op);
+        }
+        inbox_destroy(&c->results);
+    }
+    (void)pthread_cond_destroy(&c->work);
+    (void)pthread_mutex_destroy(&c->lock);
+    free(c->threads);
+    free(c);
+    *copier = NULL;
+}

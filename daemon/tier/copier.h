@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Copy threads: bytes from a worker's staging to an arena slot, checksummed in the same pass.
+ *
+ * The source may be written by its worker while it is being copied. Every byte is read from it
+ * once, into a private buffer of 16 KiB that is hashed and then stored, so the sum is always that
+ * of what the slot holds.
+ *
+ * Threads: all functions on the control thread (the loop's); done() of operations runs there too,
+ * from loop_turn() or copier_destroy(), never from copier_submit().
+ * Memory: all of it is allocated in copier_create().
+ */
+#ifndef KVC_TIER_COPIER_H
+#define KVC_TIER_COPIER_H
+
+#include <stdint.h>
+
+#include "err.h"
+#include "loop.h"
+#include "tier.h"
+#include "topo.h"
+
+#define COPIER_THREADS_MAX  64u
+#define COPIER_INFLIGHT_MIN (UINT64_C(1) << 20)
+
+struct copier_config {
+    unsigned threads;        /* 0: copier_threads_auto() */
+    uint64_t inflight_bytes; /* credit: bytes with the threads; at least COPIER_INFLIGHT_MIN */
+    const struct topo *topo; /* borrowed until copier_destroy(); NULL: threads are not bound */
+};
+
+struct copier;
+
+/* One thread per CPU up to 4, for that many CPUs of one kind saturate the memory of a node (see
+ * README.md for the measurement). */
+unsigned copier_threads_auto(unsigned cpus);
+
+/* Borrows the loop until copier_destroy(). -EINVAL, -ENOMEM, -EAGAIN (threads), -EMFILE, and what
+ * loop_watch_add() returns. */
+KVC_WARN_UNUSED int copier_create(const struct copier_config *config, struct loop *loop,
+                                  struct copier **ret_copier);
+
+/* Waits for the copies that are running. Operations that have not run get done() with -ECANCELED,
+ * from here; they must not submit. Before the loop's destruction. */
+void copier_destroy(struct copier **copier);
+
+/* Takes *op until its done(). Copies op->bytes from op->src to dst (64-byte aligned, and valid
+ * until done()) and sets op->sum. Beyond the credit operations wait, in order of submission.
+ * status: 0; -ECANCELED: op->cancel was seen (before it began, or between two steps of 16 KiB);
+ * -ETIMEDOUT: the deadline had passed before it began (0: no deadline); -EIO: injected fault.
+ * After anything but 0 the slot holds parts of the bytes. */
+void copier_submit(struct copier *c, struct tier_op *op, void *dst);
+
+struct copier_stats {
+    unsigned threads;
+    uint64_t inflight_ops; /* submitted, not done */
+    uint64_t inflight_bytes;
+    uint64_t waiting_ops; /* of them, waiting for credit */
+    uint64_t done_ops;
+    uint64_t done_bytes; /* of operations with status 0 */
+    int bind_err;        /* why a thread could not be bound to its node; 0 */
+};
+void copier_stats(const struct copier *c, struct copier_stats *ret_stats);
+
+/* The copy itself: dst 64-byte aligned, no overlap. Any thread; `step` is scratch of
+ * COPIER_STEP_BYTES, 64-byte aligned. Returns -ECANCELED when *cancel was seen. */
+#define COPIER_STEP_BYTES 16384u
+KVC_WARN_UNUSED int copier_copy(void *dst, const void *src, uint64_t bytes, void *step,
+                                const _Atomic bool *cancel, struct hash128 *ret_sum);
+
+#endif

@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "host.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fault.h"
+#include "list.h"
+
+struct host {
+    struct tier tier;
+    struct host_config config;
+    struct arena *arena;
+    struct copier *copier;
+    char note[256];
+};
+
+static struct host *host_of(const struct tier *t)
+{
+    return CONTAINER_OF((struct tier *)(uintptr_t)t, struct host, tier);
+}
+
+/* --- tier_ops --- */
+
+static int op_alloc(struct tier *t, uint32_t principal, uint32_t bytes, struct tier_loc near,
+                    uint32_t owner, struct tier_loc *ret_loc)
+{
+    return arena_alloc(host_of(t)->arena, principal, bytes, near, owner, ret_loc);
+}
+
+static void op_free(struct tier *t, struct tier_loc loc)
+{
+    arena_free(host_of(t)->arena, loc);
+}
+
+static void op_submit(struct tier *t, struct tier_op *op)
+{
+    struct host *h = host_of(t);
+    struct tier_view view;
+    arena_view(h->arena, op->loc, &view);
+    MUST(arena_slot_bytes(op->bytes) == arena_slot_bytes(view.bytes));
+    copier_submit(h->copier, op, arena_payload(h->arena, op->loc));
+}
+
+static void op_publish(struct tier *t, const struct tier_op *op)
+{
+    MUST(op->status == 0);
+    arena_publish(host_of(t)->arena, op->loc, &op->label, &op->sum, op->bytes);
+}
+
+static void op_view(const struct tier *t, struct tier_loc loc, struct tier_view *ret_view)
+{
+    arena_view(host_of(t)->arena, loc, ret_view);
+}
+
+static struct hash128 op_sum(const struct tier *t, struct tier_loc loc)
+{
+    return arena_sum(host_of(t)->arena, loc);
+}
+
+static uint32_t op_slot_bytes(const struct tier *t, uint32_t bytes)
+{
+    (void)t;
+    return arena_slot_bytes(bytes);
+}
+
+static uint32_t op_drain(struct tier *t, uint32_t principal, uint32_t bytes, tier_occupant_fn *each,
+                         void *ctx)
+{
+    return arena_drain(host_of(t)->arena, principal, bytes, each, ctx);
+}
+
+static bool op_helps(const struct tier *t, struct tier_loc loc, uint32_t principal, uint32_t bytes)
+{
+    return arena_helps(host_of(t)->arena, loc, principal, bytes);
+}
+
+static void op_stats(const struct tier *t, struct tier_stats *ret_stats)
+{
+    struct arena_stats as;
+    struct copier_stats cs;
+    arena_stats(host_of(t)->arena, &as);
+    copier_stats(host_of(t)->copier, &cs);
+    *ret_stats = (struct tier_stats){
+        .limit_bytes = as.limit_bytes,
+        .used_bytes = as.used_bytes,
+        .used_slots = as.used_slots,
+        .mapped_bytes = as.mapped_bytes,
+        .faulted_bytes = as.faulted_bytes,
+        .inflight_ops = cs.inflight_ops,
+        .inflight_bytes = cs.inflight_bytes,
+    };
+}
+
+static const struct tier_ops host_ops = {
+    .name = "host",
+    .alloc = op_alloc,
+    .free = op_free,
+    .submit = op_submit,
+    .publish = op_publish,
+    .view = op_view,
+    .sum = op_sum,
+    .slot_bytes = op_slot_bytes,
+    .drain = op_drain,
+    .helps = op_helps,
+    .stats = op_stats,
+};
+
+/* --- configuration --- */
+
+const char *host_config_problem(const struct host_config *config)
+{
+    if (config->copier.threads > COPIER_THREADS_MAX)
+        return "copy.threads must be 0 (chosen by the number of CPUs) to 64";
+    if (config->copier.inflight_bytes < COPIER_INFLIGHT_MIN)
+        return "copy.inflight must be at least 1MiB";
+    return arena_config_problem(&config->arena);
+}
+
+void host_budget(const struct host_config *config, struct host_budget *ret_budget)
+{
+    struct arena_sizes sizes;
+    arena_sizes(&config->arena, &sizes);
+    const uint64_t chunks = sizes.chunks * sizes.chunk_bytes;
+    *ret_budget = (struct host_budget){
+        .slots_bytes = config->arena.limit_bytes,
+        .overhead_bytes = chunks - config->arena.limit_bytes,
+        .spare_bytes = sizes.chunk_total_bytes - chunks,
+        .table_bytes = sizes.table_bytes,
+    };
+}
+
+uint64_t host_footprint(const struct host_config *config)
+{
+    struct host_budget b;
+    host_budget(config, &b);
+    return b.slots_bytes + b.overhead_bytes + b.spare_bytes + b.table_bytes;
+}
+
+/* --- create, destroy --- */
+
+int host_create(const struct host_config *config, struct loop *loop, struct host **ret_host)
+{
+    if (host_config_problem(config) != NULL)
+        return -EINVAL;
+    if (FAULT(alloc))
+        return -ENOMEM;
+    struct host *h = calloc(1, sizeof(*h));
+    if (h == NULL)
+        return -ENOMEM;
+    h->tier.ops = &host_ops;
+    h->config = *config;
+    int err = arena_create(&config->arena, &h->arena);
+    if (err == 0)
+        err = copier_create(&config->copier, loop, &h->copier);
+    if (err < 0) {
+        host_destroy(&h);
+        return err;
+    }
+    *ret_host = h;
+    return 0;
+}
+
+void host_destroy(struct host **host)
+{
+    if (host == NULL || *host == NULL)
+        return;
+    struct host *h = *host;
+    copier_destroy(&h->copier); /* first: it writes into the arena */
+    arena_destroy(&h->arena);
+    free(h);
+    *host = NULL;
+}
+
+struct tier *host_tier(struct host *host)
+{
+    return host != NULL ? &host->tier : NULL;
+}
+
+int host_chunk_fd(const struct host *host, uint32_t chunk, uint32_t principal, uint64_t *ret_bytes)
+{
+    return arena_chunk_fd(host->arena, chunk, principal, ret_bytes);
+}
+
+void host_set_retired_cb(struct host *host, arena_retired_fn *fn, void *ctx)
+{
+    arena_set_retired(host->arena, fn, ctx);
+}
+
+void host_arena_stats(const struct host *host, struct arena_stats *ret_stats)
+{
+    arena_stats(host->arena, ret_stats);
+}
+
+void host_copier_stats(const struct host *host, struct copier_stats *ret_stats)
+{
+    copier_stats(host->copier, ret_stats);
+}
+
+/* --- notes --- */
+
+#define MIB (UINT64_C(1) << 20)
+
+static void note_chunks(struct host *h, const struct arena_report *r)
+{
+    (void)snprintf(h->note, sizeof(h->note),
+                   "host tier: %llu MiB of slots in %u chunks of %llu MiB; the largest block is "
+                   "%llu bytes; %llu MiB are faulted in in the background",
+                   (unsigned long long)(h->config.arena.limit_bytes / MIB), r->sizes.chunks,
+                   (unsigned long long)(r->sizes.chunk_bytes / MIB),
+                   (unsigned long long)r->sizes.largest_bytes,
+                   (unsigned long long)(r->sizes.prefault_bytes / MIB));
+}
+
+static void note_huge(struct host *h, const struct arena_report *r)
+{
+    if (h->config.arena.huge == ARENA_HUGE_OFF)
+        (void)snprintf(h->note, sizeof(h->note), "huge pages: off (host.huge_pages)");
+    else if (r->hugetlb_chunks == r->sizes.chunks)
+        (void)snprintf(h->note, sizeof(h->note), "huge pages: all chunks are on hugetlbfs pages");
+    else
+        (void)snprintf(h->note, sizeof(h->note),
+                       "huge pages: %u of %u chunks; the others use small pages, or transparent "
+                       "huge ones where shmem_enabled allows them: hugetlbfs answered %s (raise "
+                       "vm.nr_hugepages to have %llu pages of 2 MiB)",
+                       r->hugetlb_chunks, r->sizes.chunks, strerror(-r->huge_err),
+                       (unsigned long long)(r->sizes.chunk_total_bytes / (2 * MIB)));
+}
+
+static void note_numa(struct host *h, const struct arena_report *r)
+{
+    const struct topo *topo = h->config.arena.topo;
+    if (topo == NULL)
+        (void)snprintf(h->note, sizeof(h->note), "NUMA placement: off (host.numa)");
+    else if (r->numa_err != 0)
+        (void)snprintf(h->note, sizeof(h->note), "NUMA placement: refused by the system: %s",
+                       strerror(-r->numa_err));
+    else
+        (void)snprintf(h->note, sizeof(h->note), "NUMA placement: chunks on %u node%s",
+                       topo_nodes(topo), topo_nodes(topo) == 1 ? "" : "s");
+}
+
+static void note_sealed(struct host *h, const struct arena_report *r)
+{
+    (void)snprintf(h->note, sizeof(h->note), "chunks: mode 0600, %s",
+                   r->sealed ? "sealed against new writable mappings"
+                             : "not sealed against writable mappings by this kernel: processes of "
+                               "the daemon's own uid could make one");
+}
+
+static void note_copier(struct host *h)
+{
+    struct copier_stats s;
+    copier_stats(h->copier, &s);
+    (void)snprintf(h->note, sizeof(h->note), "copy threads: %u (%s), %llu MiB in flight%s%s",
+                   s.threads, h->config.copier.threads == 0 ? "by the number of CPUs" : "as asked",
+                   (unsigned long long)(h->config.copier.inflight_bytes / MIB),
+                   s.bind_err != 0 ? "; not bound to a node: " : "",
+                   s.bind_err != 0 ? strerror(-s.bind_err) : "");
+}
+
+const char *host_note(struct host *host, unsigned i)
+{
+    struct arena_report r;
+    arena_report(host->arena, &r);
+    switch (i) {
+    case 0:
+        note_chunks(host, &r);
+        break;
+    case 1:
+        note_huge(host, &r);
+        break;
+    case 2:
+        note_numa(host, &r);
+        break;
+    case 3:
+        note_sealed(host, &r);
+        break;
+    case 4:
+        note_copier(host);
+        break;
+    default:
+        return NULL;
+    }
+    return host->note;
+}

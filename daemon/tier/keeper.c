@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "keeper.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include "fault.h"
+
+/* About a millisecond of small pages: how long a stop, or a page fault that needs the lock of the
+ * address space, may have to wait. */
+#define KEEPER_STEP_BYTES (UINT64_C(4) << 20)
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
+struct range {
+    uint8_t *base;
+    uint64_t bytes;
+    uint64_t done;
+};
+
+struct keeper {
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t work; /* for the thread */
+    pthread_cond_t idle; /* for keeper_retire() */
+    /* under `lock` */
+    bool stop;
+    bool retiring; /* from hand-over until destroyed */
+    struct chunk_mem retired;
+    uint64_t target_bytes;
+    uint64_t faulted_bytes;
+    int error;
+    uint32_t cursor; /* ranges before it are done */
+    uint32_t ranges_max;
+    struct range ranges[];
+};
+
+static int populate(void *base, uint64_t bytes)
+{
+    if (FAULT(map))
+        return -ENOMEM;
+    for (;;) {
+        if (madvise(base, bytes, MADV_POPULATE_WRITE) == 0)
+            return 0;
+        if (errno != EINTR && errno != EAGAIN)
+            return -errno;
+    }
+}
+
+/* The next range with something to do, or NULL. */
+static struct range *next_range(struct keeper *k)
+{
+    if (k->error != 0 || k->faulted_bytes >= k->target_bytes)
+        return NULL;
+    for (; k->cursor < k->ranges_max; k->cursor++) {
+        struct range *r = &k->ranges[k->cursor];
+        if (r->done < r->bytes)
+            return r;
+    }
+    return NULL;
+}
+
+/* Called and returns with the lock held. */
+static void populate_step(struct keeper *k, struct range *r)
+{
+    uint8_t *const base = r->base;
+    const uint64_t at = r->done;
+    const uint64_t step = MIN(r->bytes - at, KEEPER_STEP_BYTES);
+    (void)pthread_mutex_unlock(&k->lock);
+    const int err = populate(base + at, step);
+    (void)pthread_mutex_lock(&k->lock);
+    if (r->base != base || r->done != at)
+        return; /* replaced meanwhile; an error would be about what is gone */
+    if (err != 0) {
+        k->error = err;
+        return;
+    }
+    r->done += step;
+    k->faulted_bytes += step;
+}
+
+static void retire_step(struct keeper *k)
+{
+    struct chunk_mem mem = k->retired;
+    (void)pthread_mutex_unlock(&k->lock);
+    chunk_destroy(&mem);
+    (void)pthread_mutex_lock(&k->lock);
+    k->retiring = false;
+    (void)pthread_cond_signal(&k->idle);
+}
+
+static void *keeper_main(void *arg)
+{
+    struct keeper *k = arg;
+    (void)pthread_mutex_lock(&k->lock);
+    for (;;) {
+        struct range *r;
+        if (k->retiring)
+            retire_step(k);
+        else if (k->stop)
+            break;
+        else if ((r = next_range(k)) != NULL)
+            populate_step(k, r);
+        else
+            (void)pthread_cond_wait(&k->work, &k->lock);
+    }
+    (void)pthread_mutex_unlock(&k->lock);
+    return NULL;
+}
+
+/* Signals are the control thread's. */
+static int start_thread(struct keeper *k)
+{
+    if (FAULT(thread))
+        return -EAGAIN;
+    sigset_t all;
+    sigset_t before;
+    (void)sigfillset(&all);
+    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
+    const int err = pthread_create(&k->thread, NULL, keeper_main, k);
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (err == 0)
+        (void)pthread_setname_np(k->thread, "kvc-keeper");
+    return -err;
+}
+
+int keeper_create(uint32_t ranges_max, uint64_t target_bytes, struct keeper **ret_keeper)
+{
+    MUST(ranges_max >= 1);
+    if (FAULT(alloc))
+        return -ENOMEM;
+    struct keeper *k = calloc(1, sizeof(*k) + ranges_max * sizeof(k->ranges[0]));
+    if (k == NULL)
+        return -ENOMEM;
+    k->ranges_max = ranges_max;
+    k->target_bytes = target_bytes;
+    (void)pthread_mutex_init(&k->lock, NULL); /* default attributes: cannot fail with glibc */
+    (void)pthread_cond_init(&k->work, NULL);
+    (void)pthread_cond_init(&k->idle, NULL);
+    const int err = start_thread(k);
+    if (err != 0) {
+        free(k);
+        return err;
+    }
+    *ret_keeper = k;
+    return 0;
+}
+
+void keeper_destroy(struct keeper **keeper)
+{
+    if (keeper == NULL || *keeper == NULL)
+        return;
+    struct keeper *k = *keeper;
+    (void)pthread_mutex_lock(&k->lock);
+    k->stop = true;
+    (void)pthread_cond_signal(&k->work);
+    (void)pthread_mutex_unlock(&k->lock);
+    (void)pthread_join(k->thread, NULL);
+    (void)pthread_cond_destroy(&k->idle);
+    (void)pthread_cond_destroy(&k->work);
+    (void)pthread_mutex_destroy(&k->lock);
+    free(k);
+    *keeper = NULL;
+}
+
+void keeper_set(struct keeper *k, uint32_t no, void *base, uint64_t bytes)
+{
+    MUST(no < k->ranges_max);
+    (void)pthread_mutex_lock(&k->lock);
+    struct range *r = &k->ranges[no];
+    k->faulted_bytes -= r->done;
+    *r = (struct range){.base = base, .bytes = bytes};
+    k->cursor = MIN(k->cursor, no);
+    (void)pthread_cond_signal(&k->work);
+    (void)pthread_mutex_unlock(&k->lock);
+}
+
+void keeper_retire(struct keeper *k, struct chunk_mem *mem)
+{
+    (void)pthread_mutex_lock(&k->lock);
+    while (k->retiring)
+        (void)pthread_cond_wait(&k->idle, &k->lock);
+    k->retired = *mem;
+    k->retiring = true;
+    (void)pthread_cond_signal(&k->work);
+    (void)pthread_mutex_unlock(&k->lock);
+    *mem = (struct chunk_mem){.fd = -1, .ro_fd = -1};
+}
+
+void keeper_stats(struct keeper *k, struct keeper_stats *ret_stats)
+{
+    (void)pthread_mutex_lock(&k->lock);
+    *ret_stats = (struct keeper_stats){.faulted_bytes = k->faulted_bytes, .error = k->error};
+    (void)pthread_mutex_unlock(&k->lock);
+}

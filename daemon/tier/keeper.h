@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The arena's background thread: faults memory in before it is needed, and gives memory back.
+ *
+ * Both cost far too much for the control thread (a GiB of small pages takes about half a second to
+ * fault in and tens of milliseconds to free). Ranges are numbered; they are faulted in the order of
+ * their numbers, in steps, until `target_bytes` are there.
+ *
+ * Threads: all functions from the one that created it; keeper_stats() from any.
+ */
+#ifndef KVC_TIER_KEEPER_H
+#define KVC_TIER_KEEPER_H
+
+#include <stdint.h>
+
+#include "chunk.h"
+#include "err.h"
+
+struct keeper;
+
+struct keeper_stats {
+    uint64_t faulted_bytes; /* of the ranges as they are now */
+    int error;              /* why faulting in has ended early; 0 */
+};
+
+/* ranges_max >= 1. target_bytes 0: nothing is faulted in advance. The thread may bind itself to no
+ * node: where a page comes from is decided by the binding of the memory. -ENOMEM, -EAGAIN. */
+KVC_WARN_UNUSED int keeper_create(uint32_t ranges_max, uint64_t target_bytes,
+                                  struct keeper **ret_keeper);
+/* Stops within one step. A chunk handed to keeper_retire() is destroyed first. */
+void keeper_destroy(struct keeper **keeper);
+
+/* Range `no` is now this memory (borrowed until it is replaced, or NULL and 0), nothing of it
+ * touched so far. What it was before is not touched again after this call, except by a step that
+ * is running; keeper_retire() waits for that one. */
+void keeper_set(struct keeper *keeper, uint32_t no, void *base, uint64_t bytes);
+
+/* Takes *mem and destroys it in the background. One at a time: waits while the one before is still
+ * being destroyed, so that never more than one chunk exists beyond the arena's number. */
+void keeper_retire(struct keeper *keeper, struct chunk_mem *mem);
+
+void keeper_stats(struct keeper *keeper, struct keeper_stats *ret_stats);
+
+#endif

@@ -1,0 +1,374 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "staging.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "fault.h"
+#include "inbox.h"
+#include "list.h"
+
+#define PAGE UINT64_C(4096)
+
+#ifndef MFD_NOEXEC_SEAL
+#define MFD_NOEXEC_SEAL 0x0008U
+#endif
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22
+#endif
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
+enum area_state { AREA_FREE, AREA_BUILDING, AREA_LIVE, AREA_FREEING };
+
+struct area {
+    struct staging pub;
+    enum area_state state;  /* control thread */
+    struct list_node node;  /* in `free` or, under the lock, in `work` */
+    struct inbox_item item; /* on its way back */
+    int err;
+    staging_fn *fn;
+    void *ctx;
+};
+
+struct staging_pool {
+    /* under `lock` */
+    pthread_mutex_t lock;
+    pthread_cond_t wake;
+    struct list_node work;
+    bool stop;
+
+    struct inbox results;
+
+    /* control thread */
+    struct staging_config config;
+    struct loop *loop;
+    struct loop_watch watch;
+    pthread_t thread;
+    bool inbox_made;
+    bool started;
+    struct staging_stats stats;
+    struct list_node free;
+    uint32_t nareas;
+    struct area areas[];
+};
+
+/* --- the builder's thread --- */
+
+static int make_fd(uint64_t bytes)
+{
+    const unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
+    if (FAULT(fd))
+        return -EMFILE;
+    int fd = memfd_create("kvcache-staging", flags | MFD_NOEXEC_SEAL);
+    if (fd < 0 && errno == EINVAL) /* before Linux 6.3 */
+        fd = memfd_create("kvcache-staging", flags);
+    if (fd < 0)
+        return -errno;
+    int err = FAULT(map) ? -ENOSPC : 0;
+    if (err == 0 && (fchmod(fd, S_IRUSR | S_IWUSR) != 0 || ftruncate(fd, (off_t)bytes) != 0))
+        err = -errno;
+    if (err == 0)
+        return fd;
+    (void)close(fd);
+    return err;
+}
+
+/* Nobody else has the pages yet, so plain stores do where the kernel cannot populate. */
+static int touch(uint8_t *p, uint64_t bytes)
+{
+    while (madvise(p, bytes, MADV_POPULATE_WRITE) != 0) {
+        if (errno == EINVAL) {
+            for (uint64_t i = 0; i < bytes; i += PAGE)
+                *(volatile uint8_t *)(p + i) = 0;
+            return 0;
+        }
+        if (errno != EINTR && errno != EAGAIN)
+            return errno == EFAULT ? -ENOMEM : -errno;
+    }
+    return 0;
+}
+
+static int fault_in(int fd, uint64_t bytes, bool huge_pages)
+{
+    if (FAULT(map))
+        return -ENOMEM;
+    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (p == MAP_FAILED)
+        return -errno;
+    if (huge_pages)
+        (void)madvise(p, bytes, MADV_HUGEPAGE); /* a hint */
+    const int err = touch(p, bytes);
+    (void)munmap(p, bytes);
+    return err;
+}
+
+static int finish(int fd, uint64_t bytes, const void **ret_base)
+{
+    if (FAULT(map))
+        return -ENOMEM;
+    if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
+        return -errno;
+    void *p = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, 0);
+    if (p == MAP_FAILED)
+        return -errno;
+    (void)madvise(p, bytes, MADV_POPULATE_READ); /* else the first copy maps the pages */
+    *ret_base = p;
+    return 0;
+}
+
+static int build(struct staging *s, bool huge_pages)
+{
+    const void *base = NULL;
+    const int fd = make_fd(s->bytes);
+    if (fd < 0)
+        return fd;
+    int err = fault_in(fd, s->bytes, huge_pages);
+    if (err == 0)
+        err = finish(fd, s->bytes, &base);
+    if (err != 0) {
+        (void)close(fd);
+        return err;
+    }
+    s->fd = fd;
+    s->base = base;
+    return 0;
+}
+
+static void unbuild(struct staging *s)
+{
+    (void)munmap((void *)(uintptr_t)s->base, s->bytes);
+    /* The seal forbids truncation, and a worker may keep its mapping. */
+    (void)fallocate(s->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, (off_t)s->bytes);
+    (void)close(s->fd);
+    s->fd = -1;
+    s->base = NULL;
+}
+
+static struct area *next_work(struct staging_pool *pool)
+{
+    (void)pthread_mutex_lock(&pool->lock);
+    while (!pool->stop && list_empty(&pool->work))
+        (void)pthread_cond_wait(&pool->wake, &pool->lock);
+    struct area *area = NULL;
+    if (!pool->stop) {
+        area = CONTAINER_OF(list_first(&pool->work), struct area, node);
+        list_remove(&area->node);
+    }
+    (void)pthread_mutex_unlock(&pool->lock);
+    return area;
+}
+
+static void *builder_main(void *arg)
+{
+    struct staging_pool *pool = arg;
+    for (struct area *area; (area = next_work(pool)) != NULL;) {
+        /* The state changes on the control thread alone, and not while the area is here. */
+        if (area->state == AREA_BUILDING)
+            area->err = build(&area->pub, pool->config.huge_pages);
+        else
+            unbuild(&area->pub);
+        inbox_post(&pool->results, &area->item);
+    }
+    return NULL;
+}
+
+/* --- control thread --- */
+
+static void hand_to_builder(struct staging_pool *pool, struct area *area, enum area_state state)
+{
+    area->state = state;
+    (void)pthread_mutex_lock(&pool->lock);
+    list_push_back(&pool->work, &area->node);
+    (void)pthread_cond_signal(&pool->wake);
+    (void)pthread_mutex_unlock(&pool->lock);
+}
+
+static void area_free(struct staging_pool *pool, struct area *area)
+{
+    area->state = AREA_FREE;
+    list_push_back(&pool->free, &area->node);
+}
+
+static void uncount(struct staging_pool *pool, const struct area *area)
+{
+    pool->stats.used--;
+    pool->stats.used_bytes -= area->pub.bytes;
+}
+
+/* A request ends: by a result, or because the pool does. */
+static void answer(struct staging_pool *pool, struct area *area, int err)
+{
+    staging_fn *const fn = area->fn;
+    void *const ctx = area->ctx;
+    if (err == 0) {
+        area->state = AREA_LIVE;
+        fn(ctx, 0, &area->pub);
+        return;
+    }
+    uncount(pool, area);
+    area_free(pool, area);
+    fn(ctx, err, NULL);
+}
+
+static void on_results(struct loop_watch *watch, uint32_t events)
+{
+    struct staging_pool *pool = watch->ctx;
+    (void)events;
+    for (struct inbox_item *i = inbox_drain(&pool->results); i != NULL;) {
+        struct area *area = CONTAINER_OF(i, struct area, item);
+        i = inbox_next(i);
+        if (area->state == AREA_FREEING)
+            area_free(pool, area);
+        else
+            answer(pool, area, area->err);
+    }
+}
+
+int staging_request(struct staging_pool *pool, uint64_t bytes, staging_fn *fn, void *ctx)
+{
+    if (bytes == 0)
+        return -EINVAL;
+    if (bytes > pool->config.one_max_bytes)
+        return KVC_E_LIMIT;
+    bytes = ROUND_UP(bytes, PAGE);
+    if (bytes > pool->config.total_bytes - pool->stats.used_bytes ||
+        pool->stats.used == pool->config.count_max)
+        return -ENOSPC;
+    struct list_node *node = list_first(&pool->free);
+    if (node == NULL)
+        return -ENOSPC; /* as many are still being freed */
+    struct area *area = CONTAINER_OF(node, struct area, node);
+    list_remove(node);
+    area->pub = (struct staging){.fd = -1, .bytes = bytes};
+    area->fn = fn;
+    area->ctx = ctx;
+    pool->stats.used++;
+    pool->stats.used_bytes += bytes;
+    hand_to_builder(pool, area, AREA_BUILDING);
+    return 0;
+}
+
+void staging_release(struct staging_pool *pool, struct staging **s)
+{
+    if (s == NULL || *s == NULL)
+        return;
+    struct area *area = CONTAINER_OF(*s, struct area, pub);
+    MUST(area->state == AREA_LIVE);
+    /* The builder works in order: these pages are gone before those of a later request come. */
+    uncount(pool, area);
+    hand_to_builder(pool, area, AREA_FREEING);
+    *s = NULL;
+}
+
+void staging_stats(const struct staging_pool *pool, struct staging_stats *ret_stats)
+{
+    *ret_stats = pool->stats;
+}
+
+/* --- create, destroy --- */
+
+static int start_thread(struct staging_pool *pool)
+{
+    if (FAULT(thread))
+        return -EAGAIN;
+    /* Signals are the control thread's. */
+    sigset_t all;
+    sigset_t before;
+    (void)sigfillset(&all);
+    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
+    const int err = pthread_create(&pool->thread, NULL, builder_main, pool);
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (err == 0)
+        (void)pthread_setname_np(pool->thread, "kvc-staging");
+    pool->started = err == 0;
+    return -err;
+}
+
+static int start(struct staging_pool *pool)
+{
+    if (FAULT(fd))
+        return -EMFILE;
+    int err = inbox_create(&pool->results);
+    if (err < 0)
+        return err;
+    pool->inbox_made = true;
+    pool->watch = (struct loop_watch){
+        .fn = on_results, .ctx = pool, .fd = inbox_fd(&pool->results), .events = EPOLLIN};
+    err = loop_watch_add(pool->loop, &pool->watch);
+    return err < 0 ? err : start_thread(pool);
+}
+
+int staging_pool_create(const struct staging_config *config, struct loop *loop,
+                        struct staging_pool **ret_pool)
+{
+    if (config->count_max == 0 || config->count_max > 65536 || config->one_max_bytes < PAGE ||
+        config->total_bytes < config->one_max_bytes)
+        return -EINVAL;
+    if (FAULT(alloc))
+        return -ENOMEM;
+    /* Twice: an area that is being freed is not counted any more. */
+    const uint32_t nareas = 2 * config->count_max;
+    struct staging_pool *pool = calloc(1, sizeof(*pool) + nareas * sizeof(pool->areas[0]));
+    if (pool == NULL)
+        return -ENOMEM;
+    pool->config = *config;
+    pool->loop = loop;
+    pool->nareas = nareas;
+    list_init(&pool->work);
+    list_init(&pool->free);
+    for (uint32_t i = 0; i < nareas; i++)
+        area_free(pool, &pool->areas[i]);
+    (void)pthread_mutex_init(&pool->lock, NULL); /* default attributes: cannot fail with glibc */
+    (void)pthread_cond_init(&pool->wake, NULL);
+    const int err = start(pool);
+    if (err < 0) {
+        staging_pool_destroy(&pool);
+        return err;
+    }
+    *ret_pool = pool;
+    return 0;
+}
+
+/* The builder has ended; whatever state an area is in, it goes. */
+static void area_end(struct staging_pool *pool, struct area *area)
+{
+    if (area->state == AREA_FREE)
+        return;
+    list_remove(&area->node);
+    if (area->state == AREA_BUILDING)
+        answer(pool, area, -ECANCELED);
+    if (area->pub.fd >= 0)
+        unbuild(&area->pub);
+}
+
+void staging_pool_destroy(struct staging_pool **pool_ptr)
+{
+    if (pool_ptr == NULL || *pool_ptr == NULL)
+        return;
+    struct staging_pool *pool = *pool_ptr;
+    (void)pthread_mutex_lock(&pool->lock);
+    pool->stop = true;
+    (void)pthread_cond_signal(&pool->wake);
+    (void)pthread_mutex_unlock(&pool->lock);
+    if (pool->started)
+        (void)pthread_join(pool->thread, NULL);
+    if (pool->inbox_made) {
+        loop_watch_del(pool->loop, &pool->watch);
+        /* What is inside was built or freed but not told: area_end() tells it and ends it. */
+        (void)!inbox_drain(&pool->results);
+        inbox_destroy(&pool->results);
+    }
+    for (uint32_t i = 0; i < pool->nareas; i++)
+        area_end(pool, &pool->areas[i]);
+    (void)pthread_cond_destroy(&pool->wake);
+    (void)pthread_mutex_destroy(&pool->lock);
+    free(pool);
+    *pool_ptr = NULL;
+}

@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Constants of the wire protocol, shared by daemon, library and tools. PROTOCOL.md beside this file
+ * describes every message; a value here never changes its meaning once released.
+ */
+#ifndef KVCACHE_PROTO_H
+#define KVCACHE_PROTO_H
+
+#include <stdint.h>
+
+/* Versions this tree speaks. Peers settle on the highest version that both ranges contain. */
+#define KVC_PROTO_MIN   1u
+#define KVC_PROTO_MAX   1u
+#define KVC_PROTO_MAGIC "kvca"
+
+#define KVC_KEY_BYTES    32u
+#define KVC_SUM_BYTES    16u
+#define KVC_ROUTE_BYTES  16u
+#define KVC_TICKET_BYTES 16u
+#define KVC_LOC_BYTES    32u
+
+#define KVC_GROUPS_MAX       16u
+#define KVC_SHARDS_MAX       64u
+#define KVC_BLOCK_TOKENS_MAX 1024u
+/* Payload of one shard of one block. */
+#define KVC_BLOCK_BYTES_MAX (1u << 30)
+/* Keys of one LOOKUP or ACQUIRE, summed over its groups; blocks of one RESERVE or STORE. */
+#define KVC_KEYS_MAX    32768u
+#define KVC_STORE_MAX   4096u
+#define KVC_RELEASE_MAX 1024u
+#define KVC_EXPLAIN_MAX 256u
+/* One control-plane message; ZMQ_MAXMSGSIZE at both ends. */
+#define KVC_MESSAGE_MAX (4u << 20)
+/* One attach-channel message. */
+#define KVC_ATTACH_MAX 4096u
+#define KVC_STRING_MAX 128u
+#define KVC_PARAMS_MAX 256u
+/* Deadline that a request with deadline 0 gets, and the longest one that is accepted. */
+#define KVC_DEADLINE_DEFAULT_MS 5000u
+#define KVC_DEADLINE_MAX_MS     600000u
+
+/* Operations of the control plane. A reply carries op | KVC_OP_REPLY. */
+enum kvc_op_code {
+    KVC_OP_HELLO = 1,
+    KVC_OP_PING = 2,
+    KVC_OP_NS_OPEN = 3,
+    KVC_OP_LOOKUP = 4,
+    KVC_OP_ACQUIRE = 5,
+    KVC_OP_REDEEM = 6,
+    KVC_OP_RELEASE = 7,
+    KVC_OP_RESERVE = 8,
+    KVC_OP_COMMIT = 9,
+    KVC_OP_STORE = 10,
+    KVC_OP_DROP = 11,
+    KVC_OP_CANCEL = 12,
+    KVC_OP_STATS = 13,
+    KVC_OP_NS_LIST = 14,
+    KVC_OP_EXPLAIN = 15,
+    KVC_OP_EVICT = 16,
+    KVC_OP_REPLY = 0x80
+};
+
+/* Messages of the attach channel. */
+enum kvc_attach_code {
+    KVC_ATTACH_HELLO = 1,   /* worker: who, versions, staging wanted */
+    KVC_ATTACH_WELCOME = 2, /* daemon: session, route, endpoint; staging descriptor */
+    KVC_ATTACH_MAP = 3,     /* worker: wants a chunk */
+    KVC_ATTACH_CHUNK = 4,   /* daemon: the chunk's read-only descriptor, or why not */
+    KVC_ATTACH_RETIRED = 5, /* daemon: a chunk is gone; unmap it */
+    KVC_ATTACH_DROPPED = 6  /* daemon: this session has ended, and why */
+};
+
+/*
+ * Statuses: X(value, NAME, text). Every reply carries one. The library returns a status other than
+ * OK as KVC_E_<NAME> = -(1000 + value).
+ */
+#define KVC_STATUS_MAP(X)                                                            \
+    X(0, OK, "done")                                                                 \
+    X(1, BAD_MESSAGE, "the bytes are not a message of this protocol")                \
+    X(2, BAD_ARGUMENT, "an argument is outside its limits")                          \
+    X(3, UNKNOWN_OP, "no such operation")                                            \
+    X(4, VERSION, "no protocol version in common")                                   \
+    X(5, DENIED, "the caller has no right to this")                                  \
+    X(6, NO_NAMESPACE, "no such namespace in this session; open it first")           \
+    X(7, UNSOUND, "reuse of KV is unsound for this attention or position scheme")    \
+    X(8, TIMEOUT, "the deadline passed")                                             \
+    X(9, CANCELLED, "the request was cancelled")                                     \
+    X(10, BUSY, "too many requests in flight or a pool is empty; try again")         \
+    X(11, FULL, "no room: what could be evicted is held by leases or being written") \
+    X(12, NO_PARENT, "the parent block is not cached")                               \
+    X(13, GONE, "the reservation or its block was dropped")                          \
+    X(14, NO_LEASE, "no such lease or ticket")                                       \
+    X(15, TOO_LARGE, "larger than this daemon can hold")                             \
+    X(16, LIMIT, "a limit of this session is reached")                               \
+    X(17, SHUTDOWN, "the daemon is shutting down")                                   \
+    X(18, TIER, "the tier failed or is taken out")                                   \
+    X(19, INTERNAL, "an error inside the daemon; its log says which")                \
+    X(20, PENDING, "another writer is storing this block")                           \
+    X(21, EXISTS, "the block is cached already")
+
+enum kvc_status {
+#define X(value, name, text) KVC_ST_##name = value,
+    KVC_STATUS_MAP(X)
+#undef X
+        KVC_ST_COUNT
+};
+
+/* The same as negative return values; KVC_E_OK is never returned. */
+enum kvc_error {
+#define X(value, name, text) KVC_E_##name = -(1000 + value),
+    KVC_STATUS_MAP(X)
+#undef X
+    /* Of the library alone. */
+    KVC_STALE = -1100,    /* what was read may have changed: discard it */
+    KVC_E_DOWN = -1101,   /* no daemon: counted as a miss, or as a dropped store */
+    KVC_E_NO_ROOM = -1102 /* inside the daemon: evict, then try again */
+};
+
+/* Why the cached prefix of a group ends where it ends: X(value, NAME, text). */
+#define KVC_MISS_MAP(X)                                                  \
+    X(0, NONE, "every block asked for is cached")                        \
+    X(1, NEVER, "never stored, or so long ago that no trace is left")    \
+    X(2, EVICTED, "evicted to make room or on request")                  \
+    X(3, PENDING, "being stored right now")                              \
+    X(4, CORRUPT, "its checksum did not match; dropped")                 \
+    X(5, NOT_WORTH, "loading would take longer than computing it again") \
+    X(6, NAMESPACE, "cached in a namespace that differs")                \
+    X(7, DROPPED, "its writer dropped it or died before the commit")     \
+    X(8, OTHER_GROUP, "cached here, but another group of layers ends the prefix")
+
+enum kvc_miss {
+#define X(value, name, text) KVC_MISS_##name = value,
+    KVC_MISS_MAP(X)
+#undef X
+        KVC_MISS_COUNT
+};
+
+/* Hit rule of a group of layers. */
+enum kvc_rule {
+    KVC_RULE_FULL = 0,   /* full attention: every block of the prefix */
+    KVC_RULE_WINDOW = 1, /* sliding window: the blocks that cover the prefix's last W tokens */
+    KVC_RULE_STATE = 2   /* recurrent state: the one block that ends at the prefix's end */
+};
+
+/* Fields of a namespace in which two can differ; bit numbers of `near` and of a miss's detail. */
+#define KVC_NS_FIELD_MAP(X)                  \
+    X(0, MODEL, "model")                     \
+    X(1, REVISION, "revision")               \
+    X(2, DTYPE, "dtype")                     \
+    X(3, QUANT, "quant")                     \
+    X(4, LAYOUT, "layout")                   \
+    X(5, LAYERS, "layers")                   \
+    X(6, KV_HEADS, "kv_heads")               \
+    X(7, HEAD_SIZE, "head_size")             \
+    X(8, POSITION, "position")               \
+    X(9, POSITION_PARAMS, "position_params") \
+    X(10, ATTENTION, "attention")            \
+    X(11, LORA, "lora")                      \
+    X(12, SHARDS, "shards")                  \
+    X(13, GROUPS, "groups")                  \
+    X(14, EXTRA, "extra")                    \
+    X(15, SUB_TENANT, "sub_tenant")
+
+enum kvc_ns_field {
+#define X(bit, name, text) KVC_NS_FIELD_##name = bit,
+    KVC_NS_FIELD_MAP(X)
+#undef X
+        KVC_NS_FIELD_COUNT
+};
+
+/* Flags of requests. */
+enum kvc_flag {
+    KVC_F_WAIT = 1u << 0,  /* ACQUIRE: wait for pending blocks */
+    KVC_F_TOUCH = 1u << 1, /* LOOKUP: also count as a use; without it a lookup has no side effect */
+    KVC_F_DRY_RUN = 1u << 2,   /* EVICT: count, change nothing */
+    KVC_F_TOKENS = 1u << 3,    /* NS_OPEN: commits carry the token ids */
+    KVC_F_REPLICATED = 1u << 4 /* group: all ranks hold the same bytes; stored once */
+};
+
+/* State of a block as EXPLAIN reports it. */
+enum kvc_block_state { KVC_BLOCK_ABSENT = 0, KVC_BLOCK_PENDING = 1, KVC_BLOCK_PRESENT = 2 };
+
+#endif

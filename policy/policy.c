@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "policy.h"
+
+#include <string.h>
+
+static const struct policy_ops *const policies[] = {&policy_lru};
+
+const struct policy_ops *policy_at(unsigned i)
+{
+    return i < sizeof policies / sizeof policies[0] ? policies[i] : NULL;
+}
+
+const struct policy_ops *policy_by_name(const char *name)
+{
+    for (unsigned i = 0; policy_at(i); i++)
+        if (strcmp(policy_at(i)->name, name) == 0)
+            return policy_at(i);
+    return NULL;
+}

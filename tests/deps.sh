@@ -1,0 +1,64 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Installs the Debian packages that building and testing need, those that are missing only.
+#
+#   deps.sh          compiler, build tools, libraries, Check
+#   deps.sh --ci     also clang, clang-format, clang-tidy and ccache
+#   deps.sh --list   print the names and install nothing (with --ci before it: the longer list)
+set -eu
+
+packages="gcc libc6-dev cmake ninja-build pkg-config
+    liburing-dev libzmq3-dev libmsgpack-dev libhwloc-dev libxxhash-dev libssl-dev libyaml-dev
+    libjansson-dev check"
+list=
+
+for argument; do
+    case $argument in
+    --ci) packages="$packages clang clang-format clang-tidy ccache" ;;
+    --list) list=1 ;;
+    *)
+        echo "deps.sh: unknown argument '$argument'; usage: deps.sh [--ci] [--list]" >&2
+        exit 2
+        ;;
+    esac
+done
+
+if [ -n "$list" ]; then
+    # shellcheck disable=SC2086 # one name per line
+    printf '%s\n' $packages
+    exit 0
+fi
+
+if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
+    echo "deps.sh: no Debian here: nothing is installed. CMake names what is missing; the Debian" \
+        "names are: sh tests/deps.sh --list" >&2
+    exit 0
+fi
+
+missing=
+for package in $packages; do
+    # shellcheck disable=SC2016 # a format of dpkg-query
+    state=$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null) || state=absent
+    if [ "$state" != installed ]; then
+        missing="$missing $package"
+    fi
+done
+if [ -z "$missing" ]; then
+    exit 0
+fi
+
+if [ "$(id -u)" -eq 0 ]; then
+    as_root=
+elif command -v sudo >/dev/null; then
+    as_root=sudo
+else
+    echo "deps.sh: missing packages, and neither root nor sudo to install them. As root:" >&2
+    echo "    apt-get install$missing" >&2
+    exit 1
+fi
+
+echo "installing:$missing"
+$as_root apt-get -q -o DPkg::Lock::Timeout=300 update
+# shellcheck disable=SC2086 # a list of packages
+$as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -y --no-install-recommends \
+    -o DPkg::Lock::Timeout=300 install $missing

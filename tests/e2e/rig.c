@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "rig.h"
+
+#include <check.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define RIG_ARGS 64
+
+void rig_sleep_ms(unsigned ms)
+{
+    struct timespec ts = {.tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000};
+    while (nanosleep(&ts, &ts) && errno == EINTR)
+        continue;
+}
+
+uint64_t rig_now_ms(void)
+{
+    struct timespec ts;
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
+}
+
+static void run_daemon(const struct rig *r, const char *const *sets)
+{
+    static char dir[128], loop[64], path[512], log[128];
+    const char *argv[RIG_ARGS] = {path};
+    const char *bin = getenv("KVC_BIN_DIR"), *backend = getenv("KVC_LOOP");
+    unsigned n = 1;
+    snprintf(path, sizeof path, "%s/kvcache-daemon", bin ? bin : ".");
+    snprintf(dir, sizeof dir, "runtime_dir=%s", r->dir);
+    snprintf(loop, sizeof loop, "loop.backend=%s", backend ? backend : "auto");
+    const char *base[] = {dir,
+                          loop,
+                          "host.limit=16MiB",
+                          "host.chunk=4MiB",
+                          "staging.total=64MiB",
+                          "staging.session_max=8MiB",
+                          "index.blocks=65536",
+                          "limits.sessions=64",
+                          "socket_mode=0666"};
+    for (unsigned i = 0; i < sizeof base / sizeof base[0]; i++) {
+        argv[n++] = "--set";
+        argv[n++] = base[i];
+    }
+    for (; sets && *sets; sets++) {
+        argv[n++] = "--set";
+        argv[n++] = *sets;
+    }
+    snprintf(log, sizeof log, "%s/log", r->dir);
+    if (!freopen(log, "a", stderr))
+        _exit(126);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    execv(path, (char *const *)(uintptr_t)argv);
+    _exit(127);
+}
+
+/* The daemon's own words, when it did not start. */
+static void show_log(const struct rig *r)
+{
+    char line[512];
+    snprintf(line, sizeof line, "%s/log", r->dir);
+    FILE *f = fopen(line, "r");
+    while (f && fgets(line, sizeof line, f))
+        fputs(line, stderr);
+    if (f)
+        fclose(f);
+}
+
+void rig_restart(struct rig *r, const char *const *sets)
+{
+    r->pid = fork();
+    ck_assert_int_ge(r->pid, 0);
+    if (r->pid == 0)
+        run_daemon(r, sets);
+    for (unsigned i = 0; i < 1000; i++) {
+        int status;
+        if (waitpid(r->pid, &status, WNOHANG) == r->pid) {
+            show_log(r);
+            ck_abort_msg("the daemon did not start: status %x", (unsigned)status);
+        }
+        struct kvc_options o = {.socket = r->socket, .name = "rig", .must_connect = true};
+        struct kvc *k;
+        if (kvc_open(&o, &k) == 0) {
+            kvc_close(&k);
+            return;
+        }
+        rig_sleep_ms(20);
+    }
+    show_log(r);
+    ck_abort_msg("the daemon does not answer");
+}
+
+void rig_start(struct rig *r, const char *const *sets)
+{
+    strcpy(r->dir, "/tmp/kvc-test-XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(r->dir));
+    ck_assert_int_eq(chmod(r->dir, 0755), 0);
+    snprintf(r->socket, sizeof r->socket, "%s/attach.sock", r->dir);
+    rig_restart(r, sets);
+}
+
+void rig_stop(struct rig *r)
+{
+    int status;
+    ck_assert_int_eq(kill(r->pid, SIGTERM), 0);
+    ck_assert_int_eq(waitpid(r->pid, &status, 0), r->pid);
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+        show_log(r);
+    ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0, "daemon ended with status %x",
+                  (unsigned)status);
+}
+
+void rig_kill(struct rig *r)
+{
+    int status;
+    ck_assert_int_eq(kill(r->pid, SIGKILL), 0);
+    ck_assert_int_eq(waitpid(r->pid, &status, 0), r->pid);
+}
+
+void rig_clean(struct rig *r)
+{
+    const char *names[] = {"log", "flight.txt", "attach.sock", "control.sock", "secret"};
+    char path[128];
+    for (unsigned i = 0; i < sizeof names / sizeof names[0]; i++) {
+        snprintf(path, sizeof path, "%s/%s", r->dir, names[i]);
+        unlink(path);
+    }
+    rmdir(r->dir);
+}
+
+struct kvc *rig_open(const struct rig *r, uint64_t staging_bytes)
+{
+    struct kvc_options o = {.socket = r->socket,
+                            .name = "test",
+                            .staging_bytes = staging_bytes,
+                            .timeout_ms = 10000,
+                            .must_connect = true};
+    struct kvc *k;
+    int err = kvc_open(&o, &k);
+    ck_assert_msg(err == 0, "kvc_open: %s", kvc_error_name(err));
+    return k;
+}
+
+struct kvc_ns_spec rig_spec(const char *model, uint32_t block_tokens, uint32_t block_bytes)
+{
+    return (struct kvc_ns_spec){.model = model,
+                                .revision = "1",
+                                .dtype = "bf16",
+                                .layout = "NHD",
+                                .position = "rope",
+                                .attention = "causal",
+                                .layers = 2,
+                                .kv_heads = 2,
+                                .head_size = 64,
+                                .shards = 1,
+                                .groups = 1,
+                                .group[0] = {.block_tokens = block_tokens,
+                                             .block_bytes = block_bytes,
+                                             .rule = KVC_RULE_FULL}};
+}
+
+struct kvc_ns *rig_ns(struct kvc *k, const char *model, uint32_t block_tokens, uint32_t block_bytes)
+{
+    struct kvc_ns_spec spec = rig_spec(model, block_tokens, block_bytes);
+    struct kvc_ns *ns;
+    int err = kvc_ns_open(k, &spec, &ns);
+    ck_assert_msg(err == 0, "kvc_ns_open: %s: %s", kvc_error_name(err), kvc_last_error(k));
+    return ns;
+}
+
+void rig_keys(const struct kvc_ns *ns, uint32_t chain, uint32_t block_tokens, uint32_t n,
+              uint8_t *keys)
+{
+    uint32_t *tokens = calloc((size_t)n * block_tokens, sizeof *tokens);
+    ck_assert_ptr_nonnull(tokens);
+    for (uint32_t i = 0; i < n * block_tokens; i++)
+        tokens[i] = chain * 1000003u + i;
+    int made = kvc_hash_chain(kvc_ns_seed(ns), tokens, (size_t)n * block_tokens, block_tokens, NULL,
+                              0, keys);
+    ck_assert_int_eq(made, (int)n);
+    free(tokens);
+}
+
+static uint64_t word_of(const uint8_t *key, uint32_t i)
+{
+    uint64_t a, b;
+    memcpy(&a, key, 8);
+    memcpy(&b, key + 8, 8);
+    return (a ^ (b + i)) * 0x9e3779b97f4a7c15ull + i;
+}
+
+void rig_fill(const uint8_t *key, void *p, uint32_t bytes)
+{
+    uint8_t *to = p;
+    for (uint32_t i = 0; i < bytes; i += 8) {
+        uint64_t w = word_of(key, i);
+        memcpy(to + i, &w, bytes - i < 8 ? bytes - i : 8);
+    }
+}
+
+bool rig_check(const uint8_t *key, const void *p, uint32_t bytes)
+{
+    const uint8_t *at = p;
+    for (uint32_t i = 0; i < bytes; i += 8) {
+        uint64_t w = word_of(key, i);
+        if (memcmp(at + i, &w, bytes - i < 8 ? bytes - i : 8) != 0)
+            return false;
+    }
+    return true;
+}
+
+uint32_t rig_store(struct kvc *k, struct kvc_ns *ns, const uint8_t *keys, uint32_t first,
+                   uint32_t n, uint32_t block_tokens, uint32_t block_bytes, uint8_t *statuses)
+{
+    uint64_t staging_bytes, *offsets = calloc(n, sizeof *offsets);
+    uint8_t *staging = kvc_staging(k, &staging_bytes);
+    ck_assert_ptr_nonnull(staging);
+    uint64_t stride = (block_bytes + 63ull) / 64 * 64;
+    ck_assert_uint_le((n - first) * stride, staging_bytes);
+    for (uint32_t i = first; i < n; i++) {
+        offsets[i - first] = (i - first) * stride;
+        rig_fill(keys + (size_t)i * KVC_KEY_BYTES, staging + offsets[i - first], block_bytes);
+    }
+    struct kvc_blocks b = {.parent = first ? keys + (size_t)(first - 1) * KVC_KEY_BYTES : NULL,
+                           .keys = keys + (size_t)first * KVC_KEY_BYTES,
+                           .n = n - first,
+                           .first_token = first * block_tokens};
+    int err = kvc_store(ns, &b, offsets, NULL, 0, statuses);
+    ck_assert_msg(err == 0, "kvc_store: %s: %s", kvc_error_name(err), kvc_last_error(k));
+    free(offsets);
+    uint32_t ok = 0;
+    for (uint32_t i = 0; i < n - first; i++)
+        ok += statuses[i] == KVC_ST_OK;
+    return ok;
+}
+
+struct kvc_seq rig_seq(const uint8_t *keys, uint32_t n, uint32_t block_tokens)
+{
+    struct kvc_seq seq = {.tokens = n * block_tokens};
+    seq.group[0].keys = keys;
+    seq.group[0].n = n;
+    return seq;
+}
+
+uint32_t rig_load(struct kvc *k, struct kvc_ns *ns, const uint8_t *keys, uint32_t n,
+                  uint32_t block_tokens, uint32_t block_bytes)
+{
+    struct kvc_seq seq = rig_seq(keys, n, block_tokens);
+    struct kvc_hold *hold;
+    int err = kvc_acquire(ns, &seq, NULL, &hold);
+    ck_assert_msg(err == 0, "kvc_acquire: %s: %s", kvc_error_name(err), kvc_last_error(k));
+    uint32_t hit = hold->group[0].n;
+    for (uint32_t i = 0; i < hit; i++) {
+        const struct kvc_block *b = &hold->group[0].block[i];
+        ck_assert_uint_eq(b->bytes, block_bytes);
+        ck_assert_msg(rig_check(keys + (size_t)i * KVC_KEY_BYTES, b->data, b->bytes),
+                      "block %u has other bytes than were stored", i);
+    }
+    ck_assert_int_eq(kvc_hold_check(hold), 0);
+    kvc_release(k, &hold);
+    return hit;
+}
+
+struct wanted {
+    const char *name;
+    uint64_t value;
+    bool found;
+};
+
+static int on_stat(void *ctx, const struct kvc_stat *s)
+{
+    struct wanted *w = ctx;
+    if (strcmp(s->name, w->name) != 0)
+        return 0;
+    w->value = s->value;
+    w->found = true;
+    return 0;
+}
+
+uint64_t rig_stat(struct kvc *k, const char *name)
+{
+    struct wanted w = {.name = name};
+    int err = kvc_stats(k, on_stat, &w);
+    ck_assert_msg(err == 0, "kvc_stats: %s: %s", kvc_error_name(err), kvc_last_error(k));
+    ck_assert_msg(w.found, "no statistic '%s'", name);
+    return w.value;
+}
+
+void rig_wait_stat(struct kvc *k, const char *name, uint64_t value)
+{
+    uint64_t v = 0;
+    for (unsigned i = 0; i < 2000; i++) {
+        v = rig_stat(k, name);
+        if (v == value)
+            return;
+        rig_sleep_ms(5);
+    }
+    ck_abort_msg("%s is %llu, expected %llu", name, (unsigned long long)v,
+                 (unsigned long long)value);
+}

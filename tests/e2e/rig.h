@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A real daemon in a private directory, and workers against it. Everything here fails the test that
+ * calls it when it cannot do its work. */
+#ifndef KVC_TEST_RIG_H
+#define KVC_TEST_RIG_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include <kvcache/kvcache.h>
+
+#define RIG_BLOCK 8192u
+
+struct rig {
+    pid_t pid;
+    char dir[64];
+    char socket[96];
+};
+
+/* Starts a daemon with a small host tier; `sets` is a NULL-terminated list of "key=value" on top.
+ * The loop is the one named by $KVC_LOOP. Returns when it accepts connections. */
+void rig_start(struct rig *r, const char *const *sets);
+/* The same directory again, after rig_kill() or rig_stop(). */
+void rig_restart(struct rig *r, const char *const *sets);
+/* SIGTERM; the daemon must exit with 0. */
+void rig_stop(struct rig *r);
+void rig_kill(struct rig *r);  /* SIGKILL */
+void rig_clean(struct rig *r); /* removes the directory */
+
+struct kvc *rig_open(const struct rig *r, uint64_t staging_bytes);
+/* block_tokens per block, block_bytes each, one full group. */
+struct kvc_ns *rig_ns(struct kvc *k, const char *model, uint32_t block_tokens,
+                      uint32_t block_bytes);
+/* A spec with everything filled in, to be changed. */
+struct kvc_ns_spec rig_spec(const char *model, uint32_t block_tokens, uint32_t block_bytes);
+
+/* n keys of the chain number `chain` (any number) of full blocks. */
+void rig_keys(const struct kvc_ns *ns, uint32_t chain, uint32_t block_tokens, uint32_t n,
+              uint8_t *keys);
+/* What a block with this key must contain. */
+void rig_fill(const uint8_t *key, void *p, uint32_t bytes);
+bool rig_check(const uint8_t *key, const void *p, uint32_t bytes);
+/* Stores blocks first .. n-1 of a chain of n keys through staging; returns how many were OK. */
+uint32_t rig_store(struct kvc *k, struct kvc_ns *ns, const uint8_t *keys, uint32_t first,
+                   uint32_t n, uint32_t block_tokens, uint32_t block_bytes, uint8_t *statuses);
+struct kvc_seq rig_seq(const uint8_t *keys, uint32_t n, uint32_t block_tokens);
+/* Acquires the chain, checks every byte and releases; returns the number of blocks hit. */
+uint32_t rig_load(struct kvc *k, struct kvc_ns *ns, const uint8_t *keys, uint32_t n,
+                  uint32_t block_tokens, uint32_t block_bytes);
+/* One statistic; fails when there is none of that name. */
+uint64_t rig_stat(struct kvc *k, const char *name);
+/* Waits (at most 10 s) until the statistic has this value. */
+void rig_wait_stat(struct kvc *k, const char *name, uint64_t value);
+void rig_sleep_ms(unsigned ms);
+uint64_t rig_now_ms(void);
+
+#endif

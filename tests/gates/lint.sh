@@ -1,0 +1,286 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Gate: rules about the text of the tree that neither compiler nor formatter checks.
+#
+#   lint.sh [ROOT]       check the tree (default: the one this script is in)
+#   lint.sh --self-test  check that every fixture is rejected by the rule that it is named after
+#
+# A finding is one line: "rule: file:line: what". tests/gates/README.md lists the rules.
+set -eu
+
+here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT INT TERM
+
+# rule, text with the findings on stdin
+report() {
+    sed "s/^/$1: /" >>"$work/found"
+}
+
+# file list, grep arguments -> "file:line:text"
+search() {
+    list=$1
+    shift
+    xargs -r grep -nH "$@" -- <"$list" || :
+}
+
+list_files() {
+    find . \( -name .git -o -name .cache -o -path ./build -o -path './build-*' \
+        -o -path ./tests/gates/fixtures \) -prune -o -type f -print |
+        sed 's|^\./||' | sort >"$work/all"
+    grep -E '\.[ch]$' "$work/all" >"$work/c" || :
+    grep -E '\.(c|h|cu)$' "$work/all" >"$work/source" || :
+    grep -E '\.h$' "$work/all" >"$work/headers" || :
+    grep -E '\.md$' "$work/all" >"$work/docs" || :
+    grep -E '(\.(c|h|cu|sh|py|cmake)|(^|/)CMakeLists\.txt|^\.ci/run)$' "$work/all" \
+        >"$work/code" || :
+    grep -E '^(daemon|client|policy|kernels|include|bench)/' "$work/source" >"$work/product" || :
+    cat "$work/code" "$work/docs" >"$work/text"
+    grep -E '\.(ya?ml|service|socket|1|8|txt|json)$' "$work/all" >>"$work/text" || :
+    grep -vE '^tests/gates/' "$work/text" >"$work/worded" || :
+}
+
+# A foreign header is included by its adapter only. Tests may include any.
+# header (a regular expression)   files that may include it (a regular expression)
+adapters() {
+    cat <<'EOF'
+zmq\.h                 daemon/io/front\.c|client/[a-z_]+\.c|bench/[a-z_]+\.c
+liburing(\.h|/.*)      daemon/io/loop_uring\.c
+hwloc(\.h|/.*)         daemon/io/topo\.c
+msgpack(\.h|/.*)       client/codec/[a-z_]+\.c
+xxhash\.h              daemon/base/wire/hash\.c|bench/[a-z_]+\.c
+openssl/.*             daemon/base/wire/hash\.c|bench/[a-z_]+\.c
+yaml\.h                daemon/config[a-z_]*\.c
+jansson\.h             client/ctl/[a-z_]+\.c|bench/[a-z_]+\.c
+check\.h               no file outside tests
+cuda.*                 kernels/[a-z_]+\.cu
+EOF
+}
+
+rule_foreign_header() {
+    search "$work/product" -E '^[[:space:]]*#[[:space:]]*include[[:space:]]*<' >"$work/includes"
+    adapters | while read -r header allowed; do
+        grep -E ":#[[:space:]]*include[[:space:]]*<$header>" "$work/includes" |
+            grep -vE "^($allowed):" || :
+    done | report foreign-header
+    # The client speaks to ZeroMQ in one file.
+    grep -E '^client/.*<zmq\.h>' "$work/includes" >"$work/client_zmq" || :
+    if [ "$(wc -l <"$work/client_zmq")" -gt 1 ]; then
+        report foreign-header <"$work/client_zmq"
+    fi
+}
+
+# Quoted includes are bare names: the include path, not the text, says what a layer may see.
+rule_include_path() {
+    search "$work/source" -E '^[[:space:]]*#[[:space:]]*include[[:space:]]*"[^"]*/' |
+        report include-path
+}
+
+# The policy is pure: no clock, input or output, lock or log can be reached from it.
+rule_policy_pure() {
+    grep -E '^policy/' "$work/source" >"$work/policy" || :
+    search "$work/policy" -E '^[[:space:]]*#[[:space:]]*include' |
+        grep -vE '<(stdint|stddef|stdbool|string|errno|limits|stdlib|stdalign|assert|math)\.h>' |
+        grep -vE '"(policy[a-z_]*|list)\.h"' |
+        while IFS= read -r line; do
+            name=$(printf '%s\n' "$line" | sed -n 's/.*"\([^"]*\)".*/\1/p')
+            if [ -z "$name" ] || [ ! -f "policy/$name" ]; then
+                printf '%s\n' "$line"
+            fi
+        done | report policy-pure
+}
+
+# Base, tiers, policy and core return errors; they do not log.
+rule_silent_layer() {
+    grep -E '^(daemon/(base|tier|core)|policy)/' "$work/source" |
+        grep -vE '^daemon/base/log\.[ch]$' >"$work/silent" || :
+    search "$work/silent" -E '^[[:space:]]*#[[:space:]]*include[[:space:]]*"log\.h"' |
+        report silent-layer
+}
+
+rule_banned_call() {
+    before='(^|[^_[:alnum:]])'
+    search "$work/product" -E \
+        "$before(strcpy|strcat|strncat|sprintf|vsprintf|gets|atoi|atol|atof|strtok)[[:space:]]*\(" |
+        report banned-call
+    grep -E '^(daemon|client)/' "$work/product" >"$work/served" || :
+    search "$work/served" -E "$before(system|popen)[[:space:]]*\(" | report banned-call
+}
+
+rule_forbidden_word() {
+    search "$work/worded" -wE 'TODO|FIXME|XXX|HACK' | report forbidden-word
+    search "$work/worded" -iwE 'not (yet )?implemented|placeholder|stub' | report forbidden-word
+    search "$work/worded" -E '(^|[^[:alnum:]_.])/(work|home|Users)/' | report forbidden-word
+}
+
+rule_file_length() {
+    xargs -r awk 'FNR == 1001 { print FILENAME ":1001: more than 1,000 lines" }' <"$work/code" |
+        report file-length
+}
+
+rule_header_guard() {
+    while IFS= read -r file; do
+        if grep -qE '^#pragma once' "$file"; then
+            continue
+        fi
+        name=$(sed -n 's/^#ifndef \([A-Z0-9_]*\)$/\1/p' "$file" | head -n 1)
+        if [ -z "$name" ] || ! grep -qx "#define $name" "$file"; then
+            echo "$file:1: neither #pragma once nor an include guard"
+        fi
+    done <"$work/headers" | report header-guard
+}
+
+rule_licence() {
+    xargs -r awk '
+        FNR == 1 { seen[FILENAME] = 0 }
+        FNR <= 3 && /SPDX-License-Identifier: Apache-2\.0/ { seen[FILENAME] = 1 }
+        END {
+            for (file in seen)
+                if (!seen[file])
+                    print file ":1: no SPDX-License-Identifier: Apache-2.0 in its first three lines"
+        }' <"$work/code" | report licence
+}
+
+rule_blank() {
+    search "$work/text" -E "$(printf '\t')|[[:space:]]+\$" | report blank
+    while IFS= read -r file; do
+        if [ -s "$file" ] && [ "$(tail -c 1 "$file" | wc -l)" -eq 0 ]; then
+            echo "$file: no newline at its end"
+        fi
+    done <"$work/text" | report blank
+}
+
+# document, path or pattern -> is there such a file, seen from the root or from the document?
+path_exists() {
+    # shellcheck disable=SC2086 # the path may be a pattern
+    set -- $2 "$(dirname -- "$1")"/$2
+    for candidate; do
+        if [ -e "$candidate" ]; then
+            return 0
+        fi
+    done
+    return 1
+}
+
+# What documents name in backticks or link to exists: paths under the top directories, and bare
+# names of sources and scripts anywhere in the tree.
+rule_document_path() {
+    foreign='zmq|liburing|hwloc|msgpack|xxhash|yaml|jansson|check|string|stdint|cuda_runtime'
+    tick='`'
+    search "$work/docs" -oE "${tick}[^$tick]+$tick" | tr -d "$tick" |
+        awk -F: '{ file = $1; line = $2; sub(/^[^:]*:[^:]*:/, "")
+                   n = split($0, word, /[ ,;:()=]+/)
+                   for (i = 1; i <= n; i++) print file, line, word[i] }' >"$work/words"
+    grep -E ' (daemon|client|kernels|include|policy|etc|systemd|tests|bench|cmake|\.ci)/[][A-Za-z0-9_.*/-]*$' \
+        "$work/words" >"$work/paths" || :
+    search "$work/docs" -oE '\]\([^)#: ]+' |
+        awk -F: '{ file = $1; line = $2; sub(/^[^:]*:[^:]*:\]\(/, "")
+                   if ($0 !~ /^(https?|mailto)$/) print file, line, $0 }' \
+            >>"$work/paths"
+    while read -r file line path; do
+        if ! path_exists "$file" "$path"; then
+            echo "$file:$line: names $path, which is not in the tree"
+        fi
+    done <"$work/paths" | report document-path
+    sed 's|.*/||' "$work/all" | sort -u >"$work/names"
+    grep -E ' [a-z][a-z0-9_]*\.(c|h|cu|sh)$' "$work/words" |
+        grep -vE " ($foreign)\.h\$" | while read -r file line name; do
+        if ! grep -qxF "$name" "$work/names"; then
+            echo "$file:$line: names $name, and no file of the tree is called so"
+        fi
+    done | report document-path
+}
+
+# Every directory with sources says what it is for.
+rule_readme() {
+    sed -n 's|/[^/]*$||p' "$work/source" | grep -E '^(daemon|client|policy|kernels|include|bench)' |
+        sort -u | while IFS= read -r dir; do
+        # include/ holds one directory, which has the page.
+        if [ ! -f "$dir/README.md" ] && [ ! -f "$dir/PROTOCOL.md" ]; then
+            echo "$dir: no README.md"
+        fi
+    done | report readme
+}
+
+# directory -> findings on stdout; 1 when there are any
+lint() {
+    (
+        cd "$1"
+        : >"$work/found"
+        list_files
+        rule_foreign_header
+        rule_include_path
+        rule_policy_pure
+        rule_silent_layer
+        rule_banned_call
+        rule_forbidden_word
+        rule_file_length
+        rule_header_guard
+        rule_licence
+        rule_blank
+        rule_document_path
+        rule_readme
+        cat "$work/found"
+        [ ! -s "$work/found" ]
+    )
+}
+
+# A fixture is a small tree named <rule> or <rule>-<case>: it must have findings, of that rule only.
+# The fixture "clean" must have none.
+self_test() {
+    seen=0
+    for fixture in "$here"/fixtures/*/; do
+        name=$(basename "$fixture")
+        found=$(lint "$fixture") || :
+        others=$(printf '%s\n' "$found" | while IFS=: read -r rule _; do
+            case "$name" in
+            "$rule" | "$rule"-*) ;;
+            *) echo "$rule" ;;
+            esac
+        done)
+        if [ "$name" = clean ]; then
+            if [ -n "$found" ]; then
+                printf 'lint --self-test: the clean fixture is rejected:\n%s\n' "$found" >&2
+                return 1
+            fi
+        elif [ -z "$found" ] || [ -n "$others" ]; then
+            printf 'lint --self-test: fixture %s must break its own rule only; found:\n%s\n' \
+                "$name" "${found:-nothing}" >&2
+            return 1
+        fi
+        seen=$((seen + 1))
+    done
+    # A rule without a fixture could pass for ever.
+    sed -n 's/.*report \([a-z][a-z-]*\).*/\1/p' "$here/lint.sh" | sort -u >"$work/rules"
+    while read -r rule; do
+        set -- "$here/fixtures/$rule"*
+        if [ ! -d "$1" ]; then
+            echo "lint --self-test: rule $rule has no fixture" >&2
+            return 1
+        fi
+    done <"$work/rules"
+    echo "lint --self-test: $seen fixtures"
+}
+
+case "${1-}" in
+--self-test)
+    self_test
+    ;;
+-*)
+    echo "usage: lint.sh [ROOT] | lint.sh --self-test" >&2
+    exit 2
+    ;;
+*)
+    if lint "${1:-$here/../..}" >"$work/output"; then
+        if [ ! -s "$work/source" ]; then
+            echo "lint: ${1-} has no C sources, so nothing was checked" >&2
+            exit 2
+        fi
+        echo "lint: clean"
+    else
+        cat "$work/output" >&2
+        echo "lint: $(wc -l <"$work/output") findings" >&2
+        exit 1
+    fi
+    ;;
+esac

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* keys.txt by the tagged SHA-256 of base/wire, the parts as PROTOCOL.md has them. */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cursor.h"
+#include "hash.h"
+#include "vectors.h"
+
+static uint8_t *value_bytes(const struct vector *v, const char *key, size_t *ret_len)
+{
+    char *hex = vector_value(v, key);
+    ck_assert_msg(hex != NULL, "%s: no %s", v->name, key);
+    uint8_t *bytes = vector_hex(hex, ret_len);
+    free(hex);
+    return bytes;
+}
+
+/* "3 items 1 2 3" as u32 little-endian. */
+static uint8_t *token_bytes(const struct vector *v, size_t *ret_n)
+{
+    char *text = vector_value(v, "tokens");
+    ck_assert_msg(text != NULL, "%s: no tokens", v->name);
+    char *p;
+    size_t n = strtoul(text, &p, 10);
+    ck_assert(strncmp(p, " items", 6) == 0);
+    p += 6;
+    uint8_t *bytes = malloc(4 * n + 1);
+    struct wcursor w;
+    wcursor_init(&w, bytes, 4 * n);
+    for (size_t i = 0; i < n; i++)
+        wcursor_put_u32le(&w, (uint32_t)strtoull(p, &p, 10));
+    ck_assert_msg(*p == '\0' && wcursor_ok(&w), "%s: other than %zu tokens", v->name, n);
+    free(text);
+    *ret_n = n;
+    return bytes;
+}
+
+static void check_chain(struct sha256 *sha, const struct vector *v)
+{
+    size_t parent_len, extra_len, n;
+    uint8_t *parent = value_bytes(v, "parent", &parent_len);
+    uint8_t *extra = value_bytes(v, "extra", &extra_len);
+    uint8_t *tokens = token_bytes(v, &n);
+    char *per_block = vector_value(v, "block_tokens");
+    size_t step = strtoul(per_block, NULL, 10);
+    struct key256 key;
+    ck_assert_uint_eq(parent_len, sizeof(key.b));
+    memcpy(key.b, parent, sizeof(key.b));
+    char name[32];
+    size_t k = 0;
+    for (size_t at = 0; at < n; at += step, k++) {
+        size_t in_block = n - at < step ? n - at : step;
+        ck_assert_int_eq(sha256_begin(sha), 0);
+        ck_assert_int_eq(sha256_add(sha, 1, key.b, sizeof(key.b)), 0);
+        ck_assert_int_eq(sha256_add(sha, 2, tokens + 4 * at, 4 * in_block), 0);
+        ck_assert_int_eq(sha256_add(sha, 3, extra, extra_len), 0);
+        ck_assert_int_eq(sha256_end(sha, &key), 0);
+        size_t len;
+        snprintf(name, sizeof(name), "key[%zu]", k);
+        uint8_t *expected = value_bytes(v, name, &len);
+        ck_assert_msg(len == sizeof(key.b) && memcmp(expected, key.b, len) == 0, "%s: %s differs",
+                      v->name, name);
+        free(expected);
+    }
+    snprintf(name, sizeof(name), "key[%zu]", k);
+    ck_assert_ptr_null(vector_value(v, name));
+    free(per_block);
+    free(tokens);
+    free(extra);
+    free(parent);
+}
+
+START_TEST(chains_have_the_stated_keys)
+{
+    struct sha256 *sha;
+    struct vectors set = vectors_load("keys.txt");
+    ck_assert_int_eq(sha256_create(&sha), 0);
+    for (size_t i = 0; i < set.n; i++)
+        check_chain(sha, &set.v[i]);
+    sha256_destroy(&sha);
+    vectors_free(&set);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("golden_keys");
+    TCase *tc = tcase_create("keys");
+    tcase_add_test(tc, chains_have_the_stated_keys);
+    suite_add_tcase(suite, tc);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}

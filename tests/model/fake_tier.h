@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A tier behind tier.h for tests: memory in regions, exact limits, and copies that end when the
+ * test says so, in an order and with failures that the test chooses.
+ *
+ * A region is what a chunk is to the host tier: it belongs to one principal, its slots have one
+ * size, and it is nobody's again when it is empty. Misuse by the caller fails a MUST: a free, a
+ * publish or a view at the wrong time, a double free, an operation on room that is not the
+ * principal's. fake_tier_destroy() fails one when room or operations are left.
+ */
+#ifndef KVC_TEST_FAKE_TIER_H
+#define KVC_TEST_FAKE_TIER_H
+
+#include "tier.h"
+
+struct fake_tier;
+
+struct fake_tier_config {
+    uint32_t regions;      /* 1 to 1,000 */
+    uint32_t region_bytes; /* of slots */
+    uint32_t slot_align;   /* a slot is a multiple of this */
+    uint64_t seed;         /* of fake_tier_run() */
+};
+
+struct fake_tier *fake_tier_create(const struct fake_tier_config *config);
+void fake_tier_destroy(struct fake_tier **tier);
+struct tier *fake_tier_of(struct fake_tier *f);
+
+/* Seen from the test, in the order of submission. */
+unsigned fake_tier_inflight(const struct fake_tier *f);
+struct tier_op *fake_tier_op(struct fake_tier *f, unsigned i);
+/* Ends one operation: 0 copies all bytes; -EIO, -ETIMEDOUT and -ECANCELED copy about half of them
+ * first. -ECANCELED only of one that was asked to stop. */
+void fake_tier_end(struct fake_tier *f, struct tier_op *op, int status);
+/* Ends up to `n` operations in random order; of a hundred, about `fail_pct` fail. Returns how many
+ * ended. */
+unsigned fake_tier_run(struct fake_tier *f, unsigned n, unsigned fail_pct);
+
+/* Called when an operation has ended, before its done(). May be NULL. */
+typedef void fake_tier_ended_fn(void *ctx, struct tier_op *op);
+void fake_tier_on_end(struct fake_tier *f, fake_tier_ended_fn *fn, void *ctx);
+/* Called for each submitted operation. */
+void fake_tier_on_submit(struct fake_tier *f, fake_tier_ended_fn *fn, void *ctx);
+
+/* What a worker sees through a view. NULL / false when the slot holds something else by now (the
+ * generation differs). */
+const uint8_t *fake_tier_bytes(const struct fake_tier *f, const struct tier_view *view);
+bool fake_tier_label(const struct fake_tier *f, const struct tier_view *view,
+                     struct tier_label *ret_label);
+uint32_t fake_tier_drains(const struct fake_tier *f);
+
+/* How a payload of these tests looks: bytes that depend on all of key, shard and position. */
+void fake_fill(uint8_t *to, uint32_t bytes, const uint8_t key[32], uint32_t shard);
+bool fake_is_filled(const uint8_t *at, uint32_t bytes, const uint8_t key[32], uint32_t shard);
+
+/* xorshift; `*state` is not 0. */
+uint64_t fake_random(uint64_t *state);
+
+#endif

@@ -1,0 +1,115 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Installs what is missing, builds release and ASan+UBSan, runs the tests of both, sums up.
+# See --help. The exit status is 0 only when everything was built and no test failed.
+set -eu
+
+usage() {
+    cat <<'EOF'
+usage: sh tests/run.sh [--build-only] [--release-only | --asan-only] [--no-deps] [--long]
+
+  --build-only    build, run no tests
+  --release-only  only build/release
+  --asan-only     only build/asan
+  --no-deps       install nothing, even if packages are missing
+  --long          also the tests labelled long
+
+Tests that need a GPU (label gpu) run with: ctest --test-dir build/release -L gpu
+Environment: KVC_JOBS (parallel compilations, default: one per CPU).
+EOF
+}
+
+presets="release asan"
+build_only=
+install=1
+leave_out='^(long|gpu)$'
+for argument; do
+    case $argument in
+    --build-only) build_only=1 ;;
+    --release-only) presets=release ;;
+    --asan-only) presets=asan ;;
+    --no-deps) install= ;;
+    --long) leave_out='^gpu$' ;;
+    -h | --help)
+        usage
+        exit 0
+        ;;
+    *)
+        echo "run.sh: unknown argument '$argument'" >&2
+        usage >&2
+        exit 2
+        ;;
+    esac
+done
+
+cd "$(dirname -- "$0")/.."
+jobs=${KVC_JOBS:-$(nproc)}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT INT TERM
+failed=
+: >"$work/summary"
+
+if [ -n "$install" ]; then
+    sh tests/deps.sh
+fi
+if [ -z "${CMAKE_C_COMPILER_LAUNCHER-}" ] && command -v ccache >/dev/null; then
+    export CMAKE_C_COMPILER_LAUNCHER=ccache
+fi
+
+build() {
+    echo "== build/$1"
+    cmake --preset "$1" >"$work/configure" 2>&1 || {
+        cat "$work/configure" >&2
+        return 1
+    }
+    grep -E 'CUDA kernels|Warning' "$work/configure" || :
+    cmake --build "build/$1" -j "$jobs"
+}
+
+# preset -> lines "  name: reason" for the tests that said they did less than they could
+skips() {
+    awk '
+        /^[0-9]+\/[0-9]+ Testing: / { name = $3 }
+        /^SKIP: / { sub(/^SKIP: /, ""); print "  skipped: " name ": " $0; said[name] = 1 }
+    ' "build/$1/Testing/Temporary/LastTest.log"
+}
+
+run_tests() {
+    echo "== tests of build/$1"
+    # The gates look at sources and build files: once is enough.
+    excluded=$leave_out
+    if [ "$1" != release ]; then
+        excluded="$leave_out|^gate\$"
+    fi
+    { ctest --test-dir "build/$1" --output-on-failure --no-tests=error -j 2 -LE "$excluded" &&
+        echo yes >"$work/passed" || echo no >"$work/passed"; } 2>&1 | tee "$work/log"
+    {
+        echo "$1: $(grep -E 'tests passed|tests failed|No tests' "$work/log" | tail -n 1)"
+        sed -n 's/^[[:space:]]*[0-9]* - \([^ ]*\) (\([A-Z].*\))$/  \2: \1/p' "$work/log" |
+            grep -v '^  Skipped:' || :
+        skips "$1"
+    } >>"$work/summary"
+    [ "$(cat "$work/passed")" = yes ]
+}
+
+for preset in $presets; do
+    if ! build "$preset"; then
+        failed="$failed build/$preset"
+        echo "$preset: does not build" >>"$work/summary"
+    elif [ -z "$build_only" ]; then
+        run_tests "$preset" || failed="$failed tests/$preset"
+    else
+        echo "$preset: built, programs in build/$preset/bin" >>"$work/summary"
+    fi
+done
+
+echo "== summary"
+cat "$work/summary"
+if [ -z "$build_only" ]; then
+    echo "left out: labels matching $leave_out"
+fi
+if [ -n "$failed" ]; then
+    echo "FAILED:$failed"
+    exit 1
+fi
+echo "OK"

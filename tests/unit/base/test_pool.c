@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <check.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "pool.h"
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define SANITIZED
+#endif
+#endif
+
+struct thing {
+    uint64_t a;
+    uint8_t b[13];
+};
+
+static struct pool *pool;
+
+static void setup(void)
+{
+    ck_assert_int_eq(pool_create(&pool, "thing", sizeof(struct thing), 4), 0);
+}
+
+static void teardown(void)
+{
+    pool_destroy(&pool);
+    ck_assert_ptr_null(pool);
+}
+
+START_TEST(an_empty_pool_gives_null)
+{
+    void *obj[4];
+    for (unsigned i = 0; i < 4; i++)
+        ck_assert_ptr_nonnull(obj[i] = pool_get(pool));
+    ck_assert_ptr_null(pool_get(pool));
+    pool_put(pool, obj[2]);
+    ck_assert_ptr_eq(pool_get(pool), obj[2]);
+    ck_assert_ptr_null(pool_get(pool));
+}
+END_TEST
+
+START_TEST(used_and_peak_are_counted)
+{
+    ck_assert_uint_eq(pool_used(pool), 0);
+    void *a = pool_get(pool), *b = pool_get(pool);
+    ck_assert_uint_eq(pool_used(pool), 2);
+    pool_put(pool, a);
+    pool_put(pool, b);
+    ck_assert_uint_eq(pool_used(pool), 0);
+    ck_assert_uint_eq(pool_peak(pool), 2);
+    ck_assert_uint_eq(pool_count(pool), 4);
+    ck_assert_str_eq(pool_name(pool), "thing");
+}
+END_TEST
+
+START_TEST(objects_are_zeroed_each_time)
+{
+    struct thing *t = pool_get(pool);
+    memset(t, 0xee, sizeof(*t));
+    pool_put(pool, t);
+    t = pool_get(pool);
+    static const struct thing zero;
+    ck_assert_mem_eq(t, &zero, sizeof(zero));
+}
+END_TEST
+
+START_TEST(index_and_at_are_inverse)
+{
+    void *a = pool_get(pool), *b = pool_get(pool);
+    ck_assert_uint_ne(pool_index(pool, a), pool_index(pool, b));
+    ck_assert_ptr_eq(pool_at(pool, pool_index(pool, a)), a);
+    ck_assert_ptr_eq(pool_at(pool, pool_index(pool, b)), b);
+    const uint32_t freed = pool_index(pool, a);
+    pool_put(pool, a);
+    ck_assert_ptr_null(pool_at(pool, freed));
+    ck_assert_ptr_null(pool_at(pool, 3)); /* never used */
+}
+END_TEST
+
+START_TEST(objects_are_aligned_as_their_type)
+{
+    struct wide {
+        _Alignas(64) uint8_t b[64];
+    };
+    struct pool *wide = NULL;
+    ck_assert_int_eq(pool_create(&wide, "wide", sizeof(struct wide), 100), 0);
+    for (unsigned i = 0; i < 100; i++)
+        ck_assert_uint_eq((uintptr_t)pool_get(wide) % 64, 0);
+    pool_destroy(&wide);
+}
+END_TEST
+
+START_TEST(tiny_objects_do_not_overlap)
+{
+    struct pool *tiny = NULL;
+    ck_assert_int_eq(pool_create(&tiny, "tiny", 1, 200), 0);
+    uint8_t *obj[200];
+    for (unsigned i = 0; i < 200; i++) {
+        ck_assert_ptr_nonnull(obj[i] = pool_get(tiny));
+        *obj[i] = (uint8_t)i;
+    }
+    for (unsigned i = 0; i < 200; i++)
+        ck_assert_uint_eq(*obj[i], i);
+    for (unsigned i = 0; i < 200; i += 2)
+        pool_put(tiny, obj[i]);
+    for (unsigned i = 1; i < 200; i += 2)
+        ck_assert_uint_eq(*obj[i], i);
+    pool_destroy(&tiny);
+}
+END_TEST
+
+/* Random gets and puts against a list of what is held. */
+START_TEST(random_use_keeps_every_object_whole)
+{
+    enum { COUNT = 97 };
+    struct pool *p = NULL;
+    uint32_t *held[COUNT], n = 0, peak = 0;
+    uint64_t seed = 20251121;
+    ck_assert_int_eq(pool_create(&p, "random", 3 * sizeof(uint32_t), COUNT), 0);
+    for (unsigned i = 0; i < 20000; i++) {
+        seed = seed * 6364136223846793005u + 1442695040888963407u;
+        const uint32_t roll = (uint32_t)(seed >> 33);
+        if (roll % 2 == 0) {
+            uint32_t *obj = pool_get(p);
+            ck_assert(n < COUNT ? obj != NULL : obj == NULL);
+            if (obj == NULL)
+                continue;
+            ck_assert(obj[0] == 0 && obj[1] == 0 && obj[2] == 0);
+            obj[0] = obj[1] = obj[2] = pool_index(p, obj) + 1;
+            held[n++] = obj;
+            peak = MAX(peak, n);
+        } else if (n > 0) {
+            const uint32_t k = roll / 2 % n;
+            const uint32_t want = pool_index(p, held[k]) + 1;
+            ck_assert(held[k][0] == want && held[k][1] == want && held[k][2] == want);
+            pool_put(p, held[k]);
+            held[k] = held[--n];
+        }
+        ck_assert_uint_eq(pool_used(p), n);
+    }
+    ck_assert_uint_eq(pool_peak(p), peak);
+    pool_destroy(&p);
+}
+END_TEST
+
+#ifndef SANITIZED
+/* A sanitizer's shadow memory is touched at create. */
+
+/* Pages of this process that are in memory. */
+static size_t resident_bytes(void)
+{
+    FILE *f = fopen("/proc/self/statm", "r");
+    unsigned long all = 0, resident = 0;
+    ck_assert_ptr_nonnull(f);
+    ck_assert_int_eq(fscanf(f, "%lu %lu", &all, &resident), 2);
+    ck_assert_int_eq(fclose(f), 0);
+    return resident * (size_t)sysconf(_SC_PAGESIZE);
+}
+
+START_TEST(a_huge_pool_costs_nothing_until_it_is_used)
+{
+    struct pool *huge = NULL;
+    const size_t before = resident_bytes();
+    ck_assert_int_eq(pool_create(&huge, "huge", 4096, 1 << 18), 0);
+    void *obj = pool_get(huge);
+    memset(obj, 1, 4096);
+    ck_assert_uint_lt(resident_bytes(), before + (16u << 20)); /* of 1 GiB */
+    ck_assert_uint_ge(pool_bytes(huge), (size_t)4096 << 18);
+    pool_destroy(&huge);
+}
+END_TEST
+#endif
+
+START_TEST(what_does_not_fit_is_refused)
+{
+    struct pool *p = NULL;
+    ck_assert_int_eq(pool_create(&p, "large", SIZE_MAX / 2, 3), -EOVERFLOW);
+    ck_assert_int_eq(pool_create(&p, "large", SIZE_MAX, 1), -EOVERFLOW);
+    ck_assert_ptr_null(p);
+    ck_assert_uint_eq(pool_bytes_for(SIZE_MAX / 2, 3), SIZE_MAX);
+    ck_assert_uint_ge(pool_bytes_for(100, 10), 1000);
+    pool_destroy(&p);
+    pool_destroy(NULL);
+}
+END_TEST
+
+START_TEST(putting_twice_aborts)
+{
+    void *obj = pool_get(pool);
+    pool_put(pool, obj);
+    pool_put(pool, obj);
+}
+END_TEST
+
+START_TEST(putting_a_foreign_pointer_aborts)
+{
+    struct thing t;
+    pool_put(pool, &t);
+}
+END_TEST
+
+START_TEST(putting_a_pointer_into_an_object_aborts)
+{
+    struct thing *t = pool_get(pool);
+    pool_put(pool, &t->b);
+}
+END_TEST
+
+START_TEST(putting_what_was_never_got_aborts)
+{
+    struct thing *t = pool_get(pool);
+    pool_put(pool, (char *)t + ROUND_UP(sizeof(*t), 8));
+}
+END_TEST
+
+START_TEST(an_index_outside_aborts)
+{
+    (void)pool_at(pool, 4);
+}
+END_TEST
+
+static void *get_one(void *arg)
+{
+    return pool_get(arg);
+}
+
+START_TEST(another_thread_aborts)
+{
+    pthread_t thread;
+    void *obj = pool_get(pool);
+    ck_assert_ptr_nonnull(obj);
+    ck_assert_int_eq(pthread_create(&thread, NULL, get_one, pool), 0);
+    (void)pthread_join(thread, NULL);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("pool");
+    TCase *tc = tcase_create("pool");
+    tcase_add_checked_fixture(tc, setup, teardown);
+    tcase_add_test(tc, an_empty_pool_gives_null);
+    tcase_add_test(tc, used_and_peak_are_counted);
+    tcase_add_test(tc, objects_are_zeroed_each_time);
+    tcase_add_test(tc, index_and_at_are_inverse);
+    tcase_add_test(tc, objects_are_aligned_as_their_type);
+    tcase_add_test(tc, tiny_objects_do_not_overlap);
+    tcase_add_test(tc, random_use_keeps_every_object_whole);
+#ifndef SANITIZED
+    tcase_add_test(tc, a_huge_pool_costs_nothing_until_it_is_used);
+#endif
+    tcase_add_test(tc, what_does_not_fit_is_refused);
+    tcase_add_test_raise_signal(tc, putting_twice_aborts, SIGABRT);
+    tcase_add_test_raise_signal(tc, putting_a_foreign_pointer_aborts, SIGABRT);
+    tcase_add_test_raise_signal(tc, putting_a_pointer_into_an_object_aborts, SIGABRT);
+    tcase_add_test_raise_signal(tc, putting_what_was_never_got_aborts, SIGABRT);
+    tcase_add_test_raise_signal(tc, an_index_outside_aborts, SIGABRT);
+    tcase_add_test_raise_signal(tc, another_thread_aborts, SIGABRT);
+    suite_add_tcase(s, tc);
+    SRunner *r = srunner_create(s);
+    srunner_run_all(r, CK_NORMAL);
+    const int failed = srunner_ntests_failed(r);
+    srunner_free(r);
+    return failed != 0;
+}

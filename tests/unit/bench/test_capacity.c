@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <check.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "capacity.h"
+
+static struct capacity list[CAPACITY_LIST_MAX];
+static char why[CAPACITY_WHY_BYTES];
+static size_t n;
+
+static uint64_t blocks_of(const char *text, uint64_t block_bytes)
+{
+    ck_assert_msg(capacity_parse_list(text, why, list, &n) == 0, "%s: %s", text, why);
+    ck_assert_uint_eq(n, 1);
+    return capacity_blocks(&list[0], 182790, block_bytes);
+}
+
+START_TEST(a_share_is_of_the_unique_blocks)
+{
+    ck_assert_uint_eq(blocks_of("1%", 4096), 1828);
+    ck_assert_uint_eq(blocks_of("0.5%", 65536), 914);
+    ck_assert_uint_eq(blocks_of("100%", 4096), 182790);
+    ck_assert_uint_eq(blocks_of("0.00001%", 4096), 1);
+}
+END_TEST
+
+START_TEST(a_size_holds_whole_slots)
+{
+    ck_assert_uint_eq(blocks_of("1MiB", 4096), 256);
+    ck_assert_uint_eq(blocks_of("1MiB", 4097), 128);
+    ck_assert_uint_eq(blocks_of("4097", 100), 1);
+    ck_assert_uint_eq(blocks_of("host=64GiB", 2 << 20), 32768);
+}
+END_TEST
+
+START_TEST(a_number_of_blocks_is_that)
+{
+    ck_assert_uint_eq(blocks_of("2000 blocks", 4096), 2000);
+    ck_assert_uint_eq(blocks_of("1block", 4096), 1);
+}
+END_TEST
+
+START_TEST(a_list_is_a_sweep_and_keeps_the_texts)
+{
+    ck_assert_int_eq(capacity_parse_list("1%,host=5%,2GiB", why, list, &n), 0);
+    ck_assert_uint_eq(n, 3);
+    ck_assert_str_eq(list[0].text, "1%");
+    ck_assert_str_eq(list[1].text, "5%");
+    ck_assert_str_eq(list[2].text, "2GiB");
+}
+END_TEST
+
+START_TEST(refuses_what_is_no_capacity)
+{
+    static const char *const wrong[] = {"",      "0%",      "101%",  "-1%",      "nan%",
+                                        "5 %%",  "1%,,5%",  "0",     "0 blocks", "many",
+                                        "12abc", "nvme=5%", "1e400%"};
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        why[0] = '\0';
+        ck_assert_msg(capacity_parse_list(wrong[i], why, list, &n) == -EINVAL, "'%s' was taken",
+                      wrong[i]);
+        ck_assert_msg(why[0] != '\0', "'%s' was refused without a reason", wrong[i]);
+    }
+}
+END_TEST
+
+int main(void)
+{
+    TCase *tc = tcase_create("capacity");
+    tcase_add_test(tc, a_share_is_of_the_unique_blocks);
+    tcase_add_test(tc, a_size_holds_whole_slots);
+    tcase_add_test(tc, a_number_of_blocks_is_that);
+    tcase_add_test(tc, a_list_is_a_sweep_and_keeps_the_texts);
+    tcase_add_test(tc, refuses_what_is_no_capacity);
+    Suite *suite = suite_create("capacity");
+    suite_add_tcase(suite, tc);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}

@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <check.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "trace.h"
+
+static struct trace trace;
+static char why[TRACE_WHY_BYTES];
+
+static void setup(void)
+{
+    memset(&trace, 0, sizeof(trace));
+    why[0] = '\0';
+}
+
+static void teardown(void)
+{
+    free(trace.requests);
+    free(trace.ids);
+}
+
+static void assert_refused(const char *line, const char *reason)
+{
+    ck_assert_int_eq(trace__parse_line(&trace, line, why), -EINVAL);
+    ck_assert_msg(strstr(why, reason) != NULL, "'%s' does not say '%s'", why, reason);
+    ck_assert_uint_eq(trace.n_requests, 0);
+    ck_assert_uint_eq(trace.n_ids, 0);
+}
+
+START_TEST(reads_a_line_of_the_published_form)
+{
+    ck_assert_int_eq(trace__parse_line(&trace,
+                                       "{\"timestamp\": 27482, \"input_length\": 6955, "
+                                       "\"output_length\": 52, \"hash_ids\": [46, 47, 2353]}\n",
+                                       why),
+                     0);
+    ck_assert_uint_eq(trace.n_requests, 1);
+    const struct trace_request *r = &trace.requests[0];
+    ck_assert_uint_eq(r->timestamp_ms, 27482);
+    ck_assert_uint_eq(r->input_tokens, 6955);
+    ck_assert_uint_eq(r->output_tokens, 52);
+    ck_assert_uint_eq(r->blocks, 3);
+    ck_assert_uint_eq(trace.ids[r->first + 2], 2353);
+}
+END_TEST
+
+START_TEST(skips_fields_that_it_does_not_know)
+{
+    ck_assert_int_eq(trace__parse_line(&trace,
+                                       " { \"chat\" : {\"a\":[1,{\"b\":\"]}\\\"\"}],\"c\":null} ,"
+                                       "\"hash_ids\":[18446744073709551615],\"ok\":true,"
+                                       "\"timestamp\":1.75}\r\n",
+                                       why),
+                     0);
+    ck_assert_uint_eq(trace.ids[0], UINT64_MAX);
+    ck_assert_uint_eq(trace.requests[0].timestamp_ms, 1);
+    ck_assert_uint_eq(trace.requests[0].input_tokens, 0);
+}
+END_TEST
+
+START_TEST(takes_a_request_without_blocks)
+{
+    ck_assert_int_eq(trace__parse_line(&trace, "{\"hash_ids\": []}", why), 0);
+    ck_assert_uint_eq(trace.requests[0].blocks, 0);
+}
+END_TEST
+
+START_TEST(refuses_what_is_no_request)
+{
+    assert_refused("", "'{' is expected at the start");
+    assert_refused("[1,2]", "'{' is expected at the start");
+    assert_refused("{}", "no hash_ids");
+    assert_refused("{\"input_length\":5}", "no hash_ids");
+    assert_refused("{\"hash_ids\":[1,2}", "']' is expected");
+    assert_refused("{\"hash_ids\":[1,2]", "line ends where '}' is expected");
+    assert_refused("{\"hash_ids\":[1]} {\"hash_ids\":[2]}", "one request a line");
+    assert_refused("{\"hash_ids\":[1],\"hash_ids\":[2]}", "given twice");
+    assert_refused("{\"hash_ids", "inside a string");
+    assert_refused("{\"x\":[1,2", "inside a value");
+    assert_refused("{\"x\":}", "'}' where a value is expected");
+}
+END_TEST
+
+START_TEST(refuses_ids_and_lengths_out_of_range)
+{
+    assert_refused("{\"hash_ids\":[\"a\"]}", "a hash id must be a number");
+    assert_refused("{\"hash_ids\":[-1]}", "a hash id must be a number");
+    assert_refused("{\"hash_ids\":[1.5]}", "a hash id must be a whole number");
+    assert_refused("{\"hash_ids\":[18446744073709551616]}", "64 bits");
+    assert_refused("{\"hash_ids\":[1],\"input_length\":4294967296}", "32 bits");
+}
+END_TEST
+
+START_TEST(names_file_and_line)
+{
+    char path[] = "trace-XXXXXX";
+    int fd = mkstemp(path);
+    FILE *file = fdopen(fd, "w");
+    fputs("{\"hash_ids\":[1]}\n\n{\"hash_ids\":[oops]}\n", file);
+    fclose(file);
+    struct trace *loaded = NULL;
+    ck_assert_int_eq(trace_load(path, 0, why, &loaded), -EINVAL);
+    char where[64];
+    snprintf(where, sizeof(where), "%s:3: column 14:", path);
+    ck_assert_msg(strncmp(why, where, strlen(where)) == 0, "'%s' does not begin with '%s'", why,
+                  where);
+    ck_assert_int_eq(trace_load(path, 1, why, &loaded), 0);
+    ck_assert_uint_eq(loaded->n_requests, 1);
+    trace_destroy(&loaded);
+    remove(path);
+}
+END_TEST
+
+START_TEST(counts_distinct_blocks)
+{
+    ck_assert_int_eq(trace__parse_line(&trace, "{\"hash_ids\":[7,8,9]}", why), 0);
+    ck_assert_int_eq(trace__parse_line(&trace, "{\"hash_ids\":[7,8,10]}", why), 0);
+    uint64_t unique;
+    ck_assert_int_eq(trace_unique_blocks(&trace, &unique), 0);
+    ck_assert_uint_eq(unique, 4);
+}
+END_TEST
+
+START_TEST(grows_past_many_requests)
+{
+    for (int i = 0; i < 5000; i++)
+        ck_assert_int_eq(trace__parse_line(&trace, "{\"hash_ids\":[1,2,3]}", why), 0);
+    ck_assert_uint_eq(trace.n_requests, 5000);
+    ck_assert_uint_eq(trace.n_ids, 15000);
+    ck_assert_uint_eq(trace.ids[14999], 3);
+}
+END_TEST
+
+static struct trace *generated(uint64_t seed, char **ret_text)
+{
+    struct trace_gen_options options = {.requests = 500, .seed = seed, .block_tokens = 512};
+    char path[] = "gen-XXXXXX";
+    FILE *file = fdopen(mkstemp(path), "w+");
+    ck_assert_int_eq(trace_generate(&options, file), 0);
+    long length = ftell(file);
+    rewind(file);
+    *ret_text = calloc(1, (size_t)length + 1);
+    ck_assert_uint_eq(fread(*ret_text, 1, (size_t)length, file), (size_t)length);
+    fclose(file);
+    struct trace *loaded = NULL;
+    ck_assert_msg(trace_load(path, 0, why, &loaded) == 0, "%s", why);
+    remove(path);
+    return loaded;
+}
+
+START_TEST(generated_trace_is_read_back_and_repeats)
+{
+    char *first, *again, *other;
+    struct trace *a = generated(1, &first), *b = generated(1, &again), *c = generated(2, &other);
+    ck_assert_uint_eq(a->n_requests, 500);
+    ck_assert_str_eq(first, again);
+    ck_assert_str_ne(first, other);
+    for (size_t i = 0; i < a->n_requests; i++) {
+        const struct trace_request *r = &a->requests[i];
+        ck_assert_uint_eq(r->blocks, (r->input_tokens + 511) / 512);
+        if (i > 0)
+            ck_assert_uint_ge(r->timestamp_ms, a->requests[i - 1].timestamp_ms);
+    }
+    uint64_t unique;
+    ck_assert_int_eq(trace_unique_blocks(a, &unique), 0);
+    ck_assert_uint_lt(unique, a->n_ids / 2);
+    free(first);
+    free(again);
+    free(other);
+    trace_destroy(&a);
+    trace_destroy(&b);
+    trace_destroy(&c);
+}
+END_TEST
+
+/* A hit is a prefix: an id that came after two different ids would be two different blocks. */
+START_TEST(generated_ids_have_one_parent_each)
+{
+    char *text;
+    struct trace *t = generated(3, &text);
+    uint64_t top = 0;
+    for (size_t i = 0; i < t->n_ids; i++)
+        top = t->ids[i] > top ? t->ids[i] : top;
+    uint64_t *parent = calloc(top + 1, sizeof(*parent));
+    for (size_t i = 0; i < t->n_requests; i++) {
+        uint64_t before = UINT64_MAX;
+        for (uint32_t j = 0; j < t->requests[i].blocks; j++) {
+            uint64_t id = t->ids[t->requests[i].first + j];
+            ck_assert(parent[id] == 0 || parent[id] == before + 2);
+            parent[id] = before + 2;
+            before = id;
+        }
+    }
+    free(parent);
+    free(text);
+    trace_destroy(&t);
+}
+END_TEST
+
+int main(void)
+{
+    TCase *tc = tcase_create("trace");
+    tcase_add_checked_fixture(tc, setup, teardown);
+    tcase_add_test(tc, reads_a_line_of_the_published_form);
+    tcase_add_test(tc, skips_fields_that_it_does_not_know);
+    tcase_add_test(tc, takes_a_request_without_blocks);
+    tcase_add_test(tc, refuses_what_is_no_request);
+    tcase_add_test(tc, refuses_ids_and_lengths_out_of_range);
+    tcase_add_test(tc, names_file_and_line);
+    tcase_add_test(tc, counts_distinct_blocks);
+    tcase_add_test(tc, grows_past_many_requests);
+    tcase_add_test(tc, generated_trace_is_read_back_and_repeats);
+    tcase_add_test(tc, generated_ids_have_one_parent_each);
+    Suite *suite = suite_create("trace");
+    suite_add_tcase(suite, tc);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A daemon that does what a test tells it: a child process that speaks the protocol through codec,
+ * ZeroMQ and a SEQPACKET socket, with answers made up. The test scripts it and looks into it
+ * through shared memory, and may stop or kill it as a process.
+ */
+#ifndef KVC_TEST_CLIENT_FAKE_H
+#define KVC_TEST_CLIENT_FAKE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include <kvcache/kvcache.h>
+
+#define FAKE_RULES       16
+#define FAKE_CHUNKS      4
+#define FAKE_CHUNK_BYTES 65536u
+/* A slot is a generation, then the payload at FAKE_PAYLOAD_AT. */
+#define FAKE_SLOT_BYTES  8192u
+#define FAKE_PAYLOAD_AT  4096u
+#define FAKE_BLOCK_BYTES 4096u
+#define FAKE_SLOTS       (FAKE_CHUNK_BYTES / FAKE_SLOT_BYTES)
+
+enum fake_what {
+    FAKE_ANSWER,      /* as usual, `delay_ms` later */
+    FAKE_STATUS,      /* with this status and a detail text */
+    FAKE_SILENCE,     /* never; a CANCEL of it is answered */
+    FAKE_GARBAGE,     /* bytes that are no message */
+    FAKE_BAD_BODY,    /* a good head, then too little */
+    FAKE_OTHER_OP,    /* the answer of another operation */
+    FAKE_TWO_PARTS,   /* an answer in two parts */
+    FAKE_STRAY_FIRST, /* an answer to nobody, then the right one */
+    FAKE_AFTER_NEXT,  /* only after the next request has been answered */
+    FAKE_DIE,         /* the process kills itself */
+    FAKE_HANG_UP,     /* closes the attach connection, lives on */
+    FAKE_DROPPED      /* says DROPPED on the attach channel */
+};
+
+enum fake_attach {
+    FAKE_WELCOME,
+    FAKE_DENY,
+    FAKE_OTHER_VERSION,
+    FAKE_MUTE,          /* reads HELLO, says nothing */
+    FAKE_NO_DESCRIPTOR, /* grants staging, passes none */
+    FAKE_NONSENSE
+};
+
+enum fake_chunk {
+    FAKE_CHUNK_GIVE,
+    FAKE_CHUNK_REFUSE,
+    FAKE_CHUNK_SHORT, /* says more bytes than the file has */
+    FAKE_CHUNK_MUTE
+};
+
+struct fake_rule {
+    uint8_t op; /* 0 = unused */
+    enum fake_what what;
+    uint16_t status;
+    uint32_t times; /* how often it applies; then the next rule, or the usual answer */
+    uint32_t delay_ms;
+};
+
+struct fake_shared {
+    /* Set by the test while the daemon is idle. */
+    struct fake_rule rule[FAKE_RULES];
+    _Atomic int attach;
+    _Atomic int chunk;
+    _Atomic uint32_t hit_blocks;     /* ACQUIRE, LOOKUP: of group 0 */
+    _Atomic uint32_t chunk_id;       /* first chunk of the blocks acquired */
+    _Atomic uint32_t blocks_a_chunk; /* then the next one; 0 = all in one */
+    _Atomic uint32_t statuses_from;  /* RESERVE, STORE: blocks from here on are EXISTS; 0 = none */
+    _Atomic bool wrong_loc;          /* a location outside its chunk */
+    _Atomic bool lease_without;      /* blocks but no lease */
+    _Atomic uint32_t retire;         /* chunk + 1 to announce as retired before the next reply */
+    _Atomic uint32_t list_pages;     /* NS_LIST: pages of two */
+    _Atomic bool cut_explain;        /* EXPLAIN: one key a reply */
+    /* Written by the daemon. */
+    _Atomic uint32_t instance; /* grows with each process */
+    _Atomic uint32_t requests[64];
+    _Atomic uint64_t released, dropped_reservation, cancelled, last_ticket_shard;
+    _Atomic uint64_t leases_released;
+    _Atomic uint32_t maps_asked;
+    _Atomic uint32_t deadline_ms;
+    _Atomic uint8_t stored_byte; /* first byte of the last block committed */
+    _Atomic uint32_t tokens_seen;
+    _Atomic uint32_t attaches;
+    _Atomic bool attach_open;
+};
+
+struct fake {
+    char dir[64];
+    char path[96]; /* attach socket */
+    pid_t pid;     /* 0 = not running */
+    pid_t launcher;
+    int commands, pids;
+    struct fake_shared *s;
+    int chunk_fd[FAKE_CHUNKS];
+    uint8_t *chunk[FAKE_CHUNKS]; /* writable, to change generations and contents */
+};
+
+/* A private directory and the chunks; starts nothing. Slot i of chunk c holds generation
+ * 1000 * c + i + 1 and payload bytes fake_byte(c, i). */
+void fake_create(struct fake *f);
+void fake_start(struct fake *f);
+void fake_kill(struct fake *f);
+void fake_destroy(struct fake *f);
+void fake_rule(struct fake *f, uint8_t op, enum fake_what what, uint16_t status, uint32_t times);
+uint8_t fake_byte(uint32_t chunk, uint32_t slot);
+/* Milliseconds of the monotonic clock. */
+uint64_t fake_now_ms(void);
+/* Waits for something that another process does soon; false after five seconds. */
+bool fake_wait_for(bool (*done)(void *), void *arg);
+
+#endif

@@ -1,0 +1,445 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Every call against a daemon that answers as it should. */
+#include <stdio.h>
+
+#include "fixture.h"
+
+START_TEST(ping_tells_the_uptime)
+{
+    uint64_t ms = 0;
+    ck_assert_int_eq(kvc_ping(kvc, &ms), 0);
+    ck_assert_uint_eq(ms, 4242);
+}
+END_TEST
+
+START_TEST(a_request_carries_the_sessions_deadline)
+{
+    uint64_t ms;
+    ck_assert_int_eq(kvc_ping(kvc, &ms), 0);
+    ck_assert_uint_le(atomic_load(&fake.s->deadline_ms), 10000);
+    ck_assert_uint_ge(atomic_load(&fake.s->deadline_ms), 5000);
+}
+END_TEST
+
+START_TEST(a_namespace_has_the_daemons_seed)
+{
+    uint8_t seed[KVC_KEY_BYTES];
+    memset(seed, 1, sizeof(seed));
+    ck_assert_mem_eq(kvc_ns_seed(ns), seed, sizeof(seed));
+    ck_assert_uint_eq(kvc_ns_id(ns), 101);
+}
+END_TEST
+
+START_TEST(the_same_namespace_is_opened_once)
+{
+    struct kvc_ns_spec same = spec_of("llama"), other = spec_of("qwen");
+    struct kvc_ns *again, *another;
+    ck_assert_int_eq(kvc_ns_open(kvc, &same, &again), 0);
+    ck_assert_int_eq(kvc_ns_open(kvc, &other, &another), 0);
+    ck_assert_ptr_eq(again, ns);
+    ck_assert_ptr_ne(another, ns);
+    ck_assert_uint_eq(atomic_load(&fake.s->requests[KVC_OP_NS_OPEN]), 2);
+}
+END_TEST
+
+START_TEST(an_unsound_namespace_is_refused_with_the_reason)
+{
+    struct kvc_ns_spec spec = spec_of("bert");
+    struct kvc_ns *refused = NULL;
+    spec.attention = "bidirectional";
+    ck_assert_int_eq(kvc_ns_open(kvc, &spec, &refused), KVC_E_UNSOUND);
+    ck_assert_ptr_nonnull(strstr(kvc_last_error(kvc), "attention is bidirectional"));
+    ck_assert_ptr_null(refused);
+}
+END_TEST
+
+START_TEST(a_bad_namespace_is_refused_before_it_is_sent)
+{
+    struct kvc_ns_spec spec = spec_of("llama");
+    struct kvc_ns *refused = NULL;
+    spec.groups = 0;
+    ck_assert_int_eq(kvc_ns_open(kvc, &spec, &refused), -EINVAL);
+    spec = spec_of("llama");
+    spec.group[0].block_tokens = KVC_BLOCK_TOKENS_MAX + 1;
+    ck_assert_int_eq(kvc_ns_open(kvc, &spec, &refused), KVC_E_BAD_ARGUMENT);
+    ck_assert_uint_eq(atomic_load(&fake.s->requests[KVC_OP_NS_OPEN]), 1);
+}
+END_TEST
+
+START_TEST(lookup_returns_the_prefix_and_the_reason)
+{
+    struct kvc_seq seq = seq_of(8);
+    struct kvc_prefix p;
+    atomic_store(&fake.s->hit_blocks, 5);
+    ck_assert_int_eq(kvc_lookup(ns, &seq, 0, &p), 0);
+    ck_assert_uint_eq(p.tokens, 80);
+    ck_assert_uint_eq(p.group[0].blocks, 5);
+    ck_assert_uint_eq(p.group[0].reason, KVC_MISS_EVICTED);
+}
+END_TEST
+
+START_TEST(an_acquired_block_is_read_in_place)
+{
+    struct kvc_seq seq = seq_of(4);
+    struct kvc_hold *h;
+    atomic_store(&fake.s->hit_blocks, 3);
+    ck_assert_int_eq(kvc_acquire(ns, &seq, NULL, &h), 0);
+    ck_assert_uint_ne(h->lease, 0);
+    ck_assert_uint_eq(h->prefix.tokens, 48);
+    ck_assert_uint_eq(h->group[0].n, 3);
+    for (uint32_t i = 0; i < 3; i++) {
+        const struct kvc_block *b = &h->group[0].block[i];
+        ck_assert_uint_eq(b->bytes, FAKE_BLOCK_BYTES);
+        ck_assert_uint_eq(((const uint8_t *)b->data)[0], fake_byte(0, i));
+        ck_assert_uint_eq(((const uint8_t *)b->data)[b->bytes - 1], fake_byte(0, i));
+    }
+    ck_assert_int_eq(kvc_hold_check(h), 0);
+    kvc_release(kvc, &h);
+    ck_assert_ptr_null(h);
+}
+END_TEST
+
+START_TEST(a_chunk_is_asked_for_once)
+{
+    struct kvc_seq seq = seq_of(4);
+    atomic_store(&fake.s->hit_blocks, 4);
+    atomic_store(&fake.s->blocks_a_chunk, 2);
+    for (int i = 0; i < 3; i++) {
+        struct kvc_hold *h;
+        ck_assert_int_eq(kvc_acquire(ns, &seq, NULL, &h), 0);
+        ck_assert_uint_eq(((const uint8_t *)h->group[0].block[1].data)[7], fake_byte(0, 1));
+        ck_assert_uint_eq(((const uint8_t *)h->group[0].block[2].data)[7], fake_byte(1, 0));
+        kvc_release(kvc, &h);
+    }
+    ck_assert_uint_eq(atomic_load(&fake.s->maps_asked), 2);
+}
+END_TEST
+
+static bool lease_is_released(void *lease)
+{
+    return atomic_load(&fake.s->released) == *(uint64_t *)lease;
+}
+
+START_TEST(release_reaches_the_daemon_without_another_call)
+{
+    struct kvc_seq seq = seq_of(1);
+    struct kvc_hold *h;
+    atomic_store(&fake.s->hit_blocks, 1);
+    ck_assert_int_eq(kvc_acquire(ns, &seq, NULL, &h), 0);
+    uint64_t lease = h->lease;
+    kvc_release(kvc, &h);
+    ck_assert(fake_wait_for(lease_is_released, &lease));
+}
+END_TEST
+
+START_TEST(an_acquire_without_a_hit_holds_nothing)
+{
+    struct kvc_seq seq = seq_of(2);
+    struct kvc_hold *h;
+    ck_assert_int_eq(kvc_acquire(ns, &seq, NULL, &h), 0);
+    ck_assert_uint_eq(h->lease, 0);
+    ck_assert_uint_eq(h->group[0].n, 0);
+    ck_assert_int_eq(kvc_hold_check(h), 0);
+    kvc_release(kvc, &h);
+    kvc_release(kvc, &h);
+    ck_assert_uint_eq(atomic_load(&fake.s->requests[KVC_OP_RELEASE]), 0);
+}
+END_TEST
+
+START_TEST(a_ticket_gives_the_same_blocks_to_another_rank)
+{
+    uint8_t ticket[KVC_TICKET_BYTES] = {0x5a}, wrong[KVC_TICKET_BYTES] = {1};
+    struct kvc_hold *h;
+    atomic_store(&fake.s->hit_blocks, 2);
+    ck_assert_int_eq(kvc_redeem(ns, ticket, &h), 0);
+    ck_assert_uint_eq(h->group[0].n, 2);
+    ck_assert_uint_eq(atomic_load(&fake.s->last_ticket_shard), 3);
+    kvc_release(kvc, &h);
+    ck_assert_int_eq(kvc_redeem(ns, wrong, &h), KVC_E_NO_LEASE);
+    ck_assert_ptr_null(h);
+}
+END_TEST
+
+START_TEST(a_changed_generation_is_stale)
+{
+    struct kvc_seq seq = seq_of(2);
+    struct kvc_hold *h;
+    struct kvc_counters c;
+    atomic_store(&fake.s->hit_blocks, 2);
+    ck_assert_int_eq(kvc_acquire(ns, &seq, NULL, &h), 0);
+    ck_assert_int_eq(kvc_hold_check(h), 0);
+    uint64_t *gen = (uint64_t *)(void *)(fake.chunk[0] + FAKE_SLOT_BYTES);
+    __atomic_store_n(gen, 99, __ATOMIC_RELEASE);
+    ck_assert_int_eq(kvc_hold_check(h), KVC_STALE);
+    kvc_get_counters(kvc, &c);
+    ck_assert_uint_eq(c.stale, 1);
+    kvc_release(kvc, &h);
+}
+END_TEST
+
+START_TEST(store_reads_staging)
+{
+    struct kvc_blocks b = blocks_of(3);
+    uint64_t bytes, offsets[3] = {0, 4096, 8192};
+    uint8_t st[3] = {9, 9, 9};
+    uint8_t *staging = kvc_staging(kvc, &bytes);
+    ck_assert_uint_eq(bytes, STAGING_BYTES);
+    staging[8192] = 0xab;
+    atomic_store(&fake.s->statuses_from, 2);
+    ck_assert_int_eq(kvc_store(ns, &b, offsets, NULL, 0, st), 0);
+    ck_assert_uint_eq(atomic_load(&fake.s->stored_byte), 0xab);
+    ck_assert_uint_eq(st[0], KVC_ST_OK);
+    ck_assert_uint_eq(st[2], KVC_ST_EXISTS);
+}
+END_TEST
+
+START_TEST(reserve_then_commit_in_two_steps)
+{
+    struct kvc_blocks b = blocks_of(3);
+    uint64_t r = 0, offsets[2] = {0, 4096};
+    uint32_t tokens[32] = {0};
+    uint8_t st[3];
+    uint8_t *staging = kvc_staging(kvc, NULL);
+    staging[4096] = 0x77;
+    ck_assert_int_eq(kvc_reserve(ns, &b, &r, st), 0);
+    ck_assert_uint_ne(r, 0);
+    ck_assert_int_eq(kvc_commit(ns, r, 0, 2, offsets, tokens, 32, st), 0);
+    ck_assert_uint_eq(atomic_load(&fake.s->stored_byte), 0x77);
+    ck_assert_uint_eq(atomic_load(&fake.s->tokens_seen), 32);
+    ck_assert_int_eq(kvc_commit(ns, r, 2, 1, offsets, NULL, 0, st), 0);
+    ck_assert_int_eq(kvc_commit(ns, r, 2, 1, offsets, NULL, 0, st), KVC_E_GONE);
+}
+END_TEST
+
+START_TEST(a_reservation_can_be_dropped_once)
+{
+    struct kvc_blocks b = blocks_of(2);
+    uint64_t r;
+    uint8_t st[2];
+    ck_assert_int_eq(kvc_reserve(ns, &b, &r, st), 0);
+    ck_assert_int_eq(kvc_drop(kvc, r), 0);
+    ck_assert_uint_eq(atomic_load(&fake.s->dropped_reservation), 1);
+    ck_assert_int_eq(kvc_drop(kvc, r), KVC_E_GONE);
+}
+END_TEST
+
+START_TEST(replies_may_come_in_any_order)
+{
+    struct kvc_seq seq = seq_of(4);
+    struct kvc_op *first, *second;
+    struct kvc_prefix p, q;
+    fake_rule(&fake, KVC_OP_LOOKUP, FAKE_AFTER_NEXT, 0, 1);
+    atomic_store(&fake.s->hit_blocks, 1);
+    ck_assert_int_eq(kvc_lookup_begin(ns, &seq, 0, &first), 0);
+    ck_assert_int_eq(kvc_lookup_begin(ns, &seq, 0, &second), 0);
+    ck_assert_int_eq(kvc_wait(&first, &p, NULL, NULL), 0);
+    ck_assert_int_eq(kvc_wait(&second, &q, NULL, NULL), 0);
+    ck_assert_uint_eq(p.tokens, 16);
+    ck_assert_uint_eq(q.tokens, 16);
+    ck_assert_ptr_null(first);
+}
+END_TEST
+
+START_TEST(many_requests_are_in_flight_at_once)
+{
+    struct kvc_seq seq = seq_of(2);
+    struct kvc_op *op[64];
+    atomic_store(&fake.s->hit_blocks, 2);
+    for (int i = 0; i < 64; i++)
+        ck_assert_int_eq(i % 2 ? kvc_lookup_begin(ns, &seq, 0, &op[i])
+                               : kvc_acquire_begin(ns, &seq, NULL, &op[i]),
+                         0);
+    for (int i = 63; i >= 0; i--) {
+        struct kvc_prefix p = {0};
+        struct kvc_hold *h = NULL;
+        ck_assert_int_eq(kvc_wait(&op[i], &p, &h, NULL), 0);
+        ck_assert_uint_eq(h != NULL ? h->prefix.tokens : p.tokens, 32);
+        kvc_release(kvc, &h);
+    }
+}
+END_TEST
+
+START_TEST(a_cancelled_request_ends_as_cancelled)
+{
+    struct kvc_seq seq = seq_of(1);
+    struct kvc_op *op;
+    struct kvc_hold *h = NULL;
+    fake_rule(&fake, KVC_OP_ACQUIRE, FAKE_SILENCE, 0, 1);
+    ck_assert_int_eq(kvc_acquire_begin(ns, &seq, NULL, &op), 0);
+    ck_assert_int_eq(kvc_cancel(op), 0);
+    ck_assert_int_eq(kvc_cancel(op), 0);
+    ck_assert_int_eq(kvc_wait(&op, NULL, &h, NULL), KVC_E_CANCELLED);
+    ck_assert_ptr_null(h);
+    ck_assert_uint_eq(atomic_load(&fake.s->requests[KVC_OP_CANCEL]), 1);
+}
+END_TEST
+
+START_TEST(stores_may_be_in_flight_too)
+{
+    struct kvc_blocks b = blocks_of(2);
+    uint64_t offsets[2] = {0, 4096};
+    uint8_t st[2][2];
+    struct kvc_op *op[2];
+    for (int i = 0; i < 2; i++)
+        ck_assert_int_eq(kvc_store_begin(ns, &b, offsets, NULL, 0, &op[i]), 0);
+    for (int i = 0; i < 2; i++) {
+        ck_assert_int_eq(kvc_wait(&op[i], NULL, NULL, st[i]), 0);
+        ck_assert_uint_eq(st[i][1], KVC_ST_OK);
+    }
+}
+END_TEST
+
+static int sum_stats(void *ctx, const struct kvc_stat *s)
+{
+    *(uint64_t *)ctx += s->value + (s->gauge ? 1000 : 0);
+    return strcmp(s->name, s->gauge ? "blocks" : "hits");
+}
+
+START_TEST(stats_are_walked)
+{
+    uint64_t sum = 0;
+    ck_assert_int_eq(kvc_stats(kvc, sum_stats, &sum), 0);
+    ck_assert_uint_eq(sum, 1046);
+}
+END_TEST
+
+static int count_ns(void *ctx, const struct kvc_ns_info *info)
+{
+    uint32_t *count = ctx;
+    ck_assert_uint_eq(info->ns, ++*count);
+    ck_assert_str_eq(info->model, "llama");
+    return *count == 7 ? 77 : 0;
+}
+
+START_TEST(namespaces_are_walked_over_several_replies)
+{
+    uint32_t count = 0;
+    atomic_store(&fake.s->list_pages, 3);
+    ck_assert_int_eq(kvc_ns_list(kvc, count_ns, &count), 0);
+    ck_assert_uint_eq(count, 6);
+}
+END_TEST
+
+START_TEST(a_walk_ends_when_the_callback_says_so)
+{
+    uint32_t count = 0;
+    atomic_store(&fake.s->list_pages, 6);
+    ck_assert_int_eq(kvc_ns_list(kvc, count_ns, &count), 77);
+    ck_assert_uint_eq(count, 7);
+}
+END_TEST
+
+static int note_explanation(void *ctx, const struct kvc_explanation *e)
+{
+    uint8_t *seen = ctx;
+    ck_assert_uint_eq(e->bytes, e->key + 1);
+    seen[e->key]++;
+    return 0;
+}
+
+START_TEST(every_key_is_explained_whole_though_replies_are_cut)
+{
+    uint8_t seen[64] = {0};
+    atomic_store(&fake.s->cut_explain, true);
+    ck_assert_int_eq(kvc_explain(kvc, 0, keys, 5, note_explanation, seen), 0);
+    for (int i = 0; i < 5; i++)
+        ck_assert_uint_eq(seen[i], 2);
+    ck_assert_uint_eq(seen[5], 0);
+}
+END_TEST
+
+START_TEST(evict_passes_its_filter)
+{
+    struct kvc_evict_filter f = {.key = keys, .bytes = 12345, .dry_run = true};
+    struct kvc_evicted e;
+    ck_assert_int_eq(kvc_evict(kvc, &f, &e), 0);
+    ck_assert_uint_eq(e.blocks, 5);
+    ck_assert_uint_eq(e.bytes, 12345);
+    ck_assert_uint_eq(e.kept_blocks, KVC_KEY_BYTES);
+}
+END_TEST
+
+START_TEST(a_status_comes_back_with_its_text)
+{
+    uint64_t ms = 7;
+    fake_rule(&fake, KVC_OP_PING, FAKE_STATUS, KVC_ST_BUSY, 1);
+    ck_assert_int_eq(kvc_ping(kvc, &ms), KVC_E_BUSY);
+    ck_assert_uint_eq(ms, 7);
+    ck_assert_str_eq(kvc_last_error(kvc), "BUSY: as the test says");
+    ck_assert_int_eq(kvc_ping(kvc, &ms), 0);
+}
+END_TEST
+
+START_TEST(bad_arguments_name_themselves)
+{
+    struct kvc_seq seq = seq_of(1);
+    struct kvc_blocks b = blocks_of(0);
+    struct kvc_acquire_options o = {.timeout_ms = KVC_DEADLINE_MAX_MS + 1};
+    struct kvc_prefix p;
+    struct kvc_hold *h;
+    uint64_t r, offsets[1] = {0};
+    uint8_t st[1];
+    ck_assert_int_eq(kvc_reserve(ns, &b, &r, st), -EINVAL);
+    b = blocks_of(1);
+    b.group = 1;
+    ck_assert_int_eq(kvc_store(ns, &b, offsets, NULL, 0, st), -EINVAL);
+    ck_assert_ptr_nonnull(strstr(kvc_last_error(kvc), "group is 1"));
+    ck_assert_int_eq(kvc_acquire(ns, &seq, &o, &h), -EINVAL);
+    seq.group[0].keys = NULL;
+    ck_assert_int_eq(kvc_lookup(ns, &seq, 0, &p), -EINVAL);
+    ck_assert_int_eq(kvc_commit(ns, 12345, 0, 1, offsets, NULL, 0, st), KVC_E_GONE);
+}
+END_TEST
+
+START_TEST(a_session_without_staging_cannot_store)
+{
+    struct kvc_options o = {.socket = fake.path};
+    struct kvc_ns_spec spec = spec_of("llama");
+    struct kvc_blocks b = blocks_of(1);
+    uint64_t offsets[1] = {0};
+    uint8_t st[1];
+    kvc_close(&kvc);
+    ck_assert_int_eq(kvc_open(&o, &kvc), 0);
+    ck_assert_ptr_null(kvc_staging(kvc, NULL));
+    ck_assert_int_eq(kvc_ns_open(kvc, &spec, &ns), 0);
+    ck_assert_int_eq(kvc_store(ns, &b, offsets, NULL, 0, st), -EINVAL);
+    ck_assert_ptr_nonnull(strstr(kvc_last_error(kvc), "staging_bytes"));
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("client_calls");
+    TCase *tc = tcase_create("calls");
+    tcase_add_checked_fixture(tc, start_open, stop);
+    tcase_add_test(tc, ping_tells_the_uptime);
+    tcase_add_test(tc, a_request_carries_the_sessions_deadline);
+    tcase_add_test(tc, a_namespace_has_the_daemons_seed);
+    tcase_add_test(tc, the_same_namespace_is_opened_once);
+    tcase_add_test(tc, an_unsound_namespace_is_refused_with_the_reason);
+    tcase_add_test(tc, a_bad_namespace_is_refused_before_it_is_sent);
+    tcase_add_test(tc, lookup_returns_the_prefix_and_the_reason);
+    tcase_add_test(tc, an_acquired_block_is_read_in_place);
+    tcase_add_test(tc, a_chunk_is_asked_for_once);
+    tcase_add_test(tc, release_reaches_the_daemon_without_another_call);
+    tcase_add_test(tc, an_acquire_without_a_hit_holds_nothing);
+    tcase_add_test(tc, a_ticket_gives_the_same_blocks_to_another_rank);
+    tcase_add_test(tc, a_changed_generation_is_stale);
+    tcase_add_test(tc, store_reads_staging);
+    tcase_add_test(tc, reserve_then_commit_in_two_steps);
+    tcase_add_test(tc, a_reservation_can_be_dropped_once);
+    tcase_add_test(tc, replies_may_come_in_any_order);
+    tcase_add_test(tc, many_requests_are_in_flight_at_once);
+    tcase_add_test(tc, a_cancelled_request_ends_as_cancelled);
+    tcase_add_test(tc, stores_may_be_in_flight_too);
+    tcase_add_test(tc, stats_are_walked);
+    tcase_add_test(tc, namespaces_are_walked_over_several_replies);
+    tcase_add_test(tc, a_walk_ends_when_the_callback_says_so);
+    tcase_add_test(tc, every_key_is_explained_whole_though_replies_are_cut);
+    tcase_add_test(tc, evict_passes_its_filter);
+    tcase_add_test(tc, a_status_comes_back_with_its_text);
+    tcase_add_test(tc, bad_arguments_name_themselves);
+    tcase_add_test(tc, a_session_without_staging_cannot_store);
+    suite_add_tcase(s, tc);
+    return run_suite(s);
+}

@@ -1,0 +1,418 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A daemon that misbehaves, stops or dies in the middle of things. "Never hangs" is shown by a test
+ * that ends: each runs under Check's limit.
+ */
+#include <signal.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "fixture.h"
+
+/* ---- death ---- */
+
+START_TEST(death_during_a_lookup_is_a_miss)
+{
+    struct kvc_seq seq = seq_of(2);
+    struct kvc_prefix p = {.tokens = 1};
+    struct kvc_counters c;
+    fake_rule(&fake, KVC_OP_LOOKUP, FAKE_DIE, 0, 1);
+    ck_assert_int_eq(kvc_lookup(ns, &seq, 0, &p), 0);
+    ck_assert_uint_eq(p.tokens, 0);
+    ck_assert(!kvc_is_up(kvc));
+    kvc_get_counters(kvc, &c);
+    ck_assert_uint_eq(c.lookups_down, 1);
+}
+END_TEST
+
+START_TEST(death_during_a_store_is_a_dropped_store)
+{
+    struct kvc_blocks b = blocks_of(2);
+    uint64_t offsets[2] = {0, 4096};
+    uint8_t st[2] = {9, 9};
+    struct kvc_counters c;
+    fake_rule(&fake, KVC_OP_STORE, FAKE_DIE, 0, 1);
+    ck_assert_int_eq(kvc_store(ns, &b, offsets, NULL, 0, st), KVC_E_DOWN);
+    ck_assert_uint_eq(st[0], 9);
+    kvc_get_counters(kvc, &c);
+    ck_assert_uint_eq(c.stores_dropped_blocks, 2);
+    ck_assert_uint_eq(c.stores_dropped_bytes, 2 * FAKE_BLOCK_BYTES);
+}
+END_TEST
+
+START_TEST(death_is_noticed_long_before_the_deadline)
+{
+    /* The deadline is beyond this test's limit of time: only the attach channel can end the wait.
+     */
+    struct kvc_seq seq = seq_of(2);
+    struct kvc_acquire_options o = {.flags = KVC_F_WAIT, .timeout_ms = KVC_DEADLINE_MAX_MS};
+    struct kvc_hold *h;
+    fake_rule(&fake, KVC_OP_ACQUIRE, FAKE_DIE, 0, 1);
+    ck_assert_int_eq(kvc_acquire(ns, &seq, &o, &h), 0);
+    ck_assert_uint_eq(h->lease, 0);
+    kvc_release(kvc, &h);
+}
+END_TEST
+
+START_TEST(all_requests_in_flight_end_with_the_daemon)
+{
+    struct kvc_seq seq = seq_of(1);
+    struct kvc_blocks b = blocks_of(1);
+    uint64_t offsets[1] = {0};
+    struct kvc_op *lookup, *acquire, *store;
+    struct kvc_prefix p = {.tokens = 1};
+    struct kvc_hold *h;
+    uint8_t st[1];
+    fake_rule(&fake, KVC_OP_LOOKUP, FAKE_SILENCE, 0, 1);
+    fake_rule(&fake, KVC_OP_STORE, FAKE_SILENCE, 0, 1);
+    fake_rule(&fake, KVC_OP_ACQUIRE, FAKE_HANG_UP, 0, 1);
+    ck_assert_int_eq(kvc_lookup_begin(ns, &seq, 0, &lookup), 0);
+    ck_assert_int_eq(kvc_store_begin(ns, &b, offsets, NULL, 0, &store), 0);
+    ck_assert_int_eq(kvc_acquire_begin(ns, &seq, NULL, &acquire), 0);
+    ck_assert_int_eq(kvc_wait(&store, NULL, NULL, st), KVC_E_DOWN);
+    ck_assert_int_eq(kvc_wait(&lookup, &p, NULL, NULL), 0);
+    ck_assert_uint_eq(p.tokens, 0);
+    ck_assert_int_eq(kvc_wait(&acquire, NULL, &h, NULL), 0);
+    ck_assert_uint_eq(h->lease, 0);
+    kvc_release(kvc, &h);
+}
+END_TEST
+
+START_TEST(a_dropped_session_keeps_the_reason_and_comes_back)
+{
+    uint64_t ms;
+    fake_rule(&fake, KVC_OP_PING, FAKE_DROPPED, 0, 1);
+    ck_assert_int_eq(kvc_ping(kvc, &ms), KVC_E_DOWN);
+    ck_assert_ptr_nonnull(strstr(kvc_last_error(kvc), "LIMIT"));
+    ck_assert_ptr_nonnull(strstr(kvc_last_error(kvc), "too much of everything"));
+    ck_assert(!kvc_is_up(kvc));
+    for (int i = 0; i < 5000 && kvc_ping(kvc, &ms) < 0; i++)
+        usleep(1000);
+    ck_assert_uint_eq(kvc_epoch(kvc), 2);
+}
+END_TEST
+
+START_TEST(shutdown_is_a_miss_and_a_dropped_store)
+{
+    struct kvc_seq seq = seq_of(1);
+    struct kvc_blocks b = blocks_of(1);
+    struct kvc_prefix p;
+    uint64_t offsets[1] = {0};
+    uint8_t st[1];
+    struct kvc_counters c;
+    fake_rule(&fake, KVC_OP_LOOKUP, FAKE_STATUS, KVC_ST_SHUTDOWN, 1);
+    fake_rule(&fake, KVC_OP_STORE, FAKE_STATUS, KVC_ST_SHUTDOWN, 1);
+    ck_assert_int_eq(kvc_lookup(ns, &seq, 0, &p), 0);
+    ck_assert_int_eq(kvc_store(ns, &b, offsets, NULL, 0, st), KVC_E_DOWN);
+    kvc_get_counters(kvc, &c);
+    ck_assert_uint_eq(c.lookups_down, 1);
+    ck_assert_uint_eq(c.stores_dropped_blocks, 1);
+}
+END_TEST
+
+/* ---- silence ---- */
+
+/* A session with a deadline short enough to wait for. */
+static void start_impatient(void)
+{
+    struct kvc_ns_spec spec = spec_of("llama");
+    start();
+    fake_start(&fake);
+    kvc = open_session(150);
+    for (int i = 0; i < 100 && kvc_ns_open(kvc, &spec, &ns) < 0; i++)
+        usleep(10000);
+    ck_assert_ptr_nonnull(kvc_staging(kvc, NULL));
+}
+
+START_TEST(no_reply_is_a_timeout_and_the_session_lives_on)
+{
+    struct kvc_seq seq = seq_of(1);
+    struct kvc_prefix p = {.tokens = 1};
+    uint64_t ms;
+    fake_rule(&fake, KVC_OP_LOOKUP, FAKE_SILENCE, 0, 1);
+    uint64_t began = fake_now_ms();
+    ck_assert_int_eq(kvc_lookup(ns, &seq, 0, &p), KVC_E_TIMEOUT);
+    ck_assert_uint_ge(fake_now_ms() - began, 150);
+    ck_assert_uint_eq(p.tokens, 1);
+    ck_assert_int_eq(kvc_ping(kvc, &ms), 0);
+    ck_assert_uint_eq(kvc_epoch(kvc), 1);
+}
+END_TEST
+
+START_TEST(a_stopped_daemon_is_a_timeout)
+{
+    struct kvc_seq seq = seq_of(1);
+    struct kvc_prefix p;
+    uint64_t ms;
+    kill(fake.pid, SIGSTOP);
+    ck_assert_int_eq(kvc_lookup(ns, &seq, 0, &p), KVC_E_TIMEOUT);
+    kill(fake.pid, SIGCONT);
+    for (int i = 0; i < 100 && kvc_ping(kvc, &ms) < 0; i++)
+        usleep(1000);
+    ck_assert_int_eq(kvc_ping(kvc, &ms), 0);
+}
+END_TEST
+
+START_TEST(a_store_without_a_reply_is_cancelled)
+{
+    struct kvc_blocks b = blocks_of(1);
+    uint64_t offsets[1] = {0};
+    uint8_t st[1];
+    fake_rule(&fake, KVC_OP_STORE, FAKE_SILENCE, 0, 1);
+    int rc = kvc_store(ns, &b, offsets, NULL, 0, st);
+    ck_assert_int_eq(rc, KVC_E_CANCELLED);
+    ck_assert_uint_eq(atomic_load(&fake.s->requests[KVC_OP_CANCEL]), 1);
+    ck_assert(kvc_is_up(kvc));
+}
+END_TEST
+
+START_TEST(a_store_answered_with_timeout_is_cancelled)
+{
+    struct kvc_blocks b = blocks_of(1);
+    uint64_t offsets[1] = {0};
+    uint8_t st[1];
+    fake_rule(&fake, KVC_OP_STORE, FAKE_STATUS, KVC_ST_TIMEOUT, 1);
+    ck_assert_int_eq(kvc_store(ns, &b, offsets, NULL, 0, st), KVC_E_TIMEOUT);
+    ck_assert_uint_eq(atomic_load(&fake.s->requests[KVC_OP_CANCEL]), 1);
+    ck_assert(kvc_is_up(kvc));
+}
+END_TEST
+
+static bool attach_is_closed(void *unused)
+{
+    (void)unused;
+    return !atomic_load(&fake.s->attach_open);
+}
+
+START_TEST(a_store_that_cannot_be_cancelled_ends_the_session)
+{
+    struct kvc_blocks b = blocks_of(1);
+    uint64_t offsets[1] = {0};
+    uint8_t st[1];
+    fake_rule(&fake, KVC_OP_STORE, FAKE_SILENCE, 0, 1);
+    fake_rule(&fake, KVC_OP_CANCEL, FAKE_SILENCE, 0, 1);
+    /* It keeps no reply of the target either: its answer has been given up with the session. */
+    int rc = kvc_store(ns, &b, offsets, NULL, 0, st);
+    ck_assert_msg(rc == KVC_E_TIMEOUT || rc == KVC_E_CANCELLED, "%s", kvc_error_name(rc));
+    ck_assert(!kvc_is_up(kvc));
+    ck_assert(fake_wait_for(attach_is_closed, NULL));
+}
+END_TEST
+
+START_TEST(a_stopped_daemon_loses_a_session_that_stores)
+{
+    struct kvc_blocks b = blocks_of(1);
+    uint64_t offsets[1] = {0};
+    uint8_t st[1];
+    kill(fake.pid, SIGSTOP);
+    ck_assert_int_eq(kvc_store(ns, &b, offsets, NULL, 0, st), KVC_E_TIMEOUT);
+    ck_assert(!kvc_is_up(kvc));
+    kill(fake.pid, SIGCONT);
+}
+END_TEST
+
+static bool has_released(void *unused)
+{
+    uint64_t ms;
+    (void)unused;
+    (void)!kvc_ping(kvc, &ms); /* takes in what has come */
+    return atomic_load(&fake.s->leases_released) == 1;
+}
+
+START_TEST(a_lease_that_comes_too_late_is_released)
+{
+    struct kvc_seq seq = seq_of(1);
+    struct kvc_hold *h = NULL;
+    atomic_store(&fake.s->hit_blocks, 1);
+    fake_rule(&fake, KVC_OP_ACQUIRE, FAKE_ANSWER, 0, 1);
+    fake.s->rule[0].delay_ms = 700;
+    ck_assert_int_eq(kvc_acquire(ns, &seq, NULL, &h), KVC_E_TIMEOUT);
+    ck_assert_ptr_null(h);
+    ck_assert(fake_wait_for(has_released, NULL));
+}
+END_TEST
+
+static bool has_dropped(void *unused)
+{
+    uint64_t ms;
+    (void)unused;
+    (void)!kvc_ping(kvc, &ms);
+    return atomic_load(&fake.s->dropped_reservation) == 1;
+}
+
+START_TEST(a_reservation_that_comes_too_late_is_dropped)
+{
+    struct kvc_blocks b = blocks_of(1);
+    uint64_t r = 0;
+    uint8_t st[1];
+    fake_rule(&fake, KVC_OP_RESERVE, FAKE_ANSWER, 0, 1);
+    fake.s->rule[0].delay_ms = 700;
+    ck_assert_int_eq(kvc_reserve(ns, &b, &r, st), KVC_E_TIMEOUT);
+    ck_assert_uint_eq(r, 0);
+    ck_assert(fake_wait_for(has_dropped, NULL));
+}
+END_TEST
+
+START_TEST(a_chunk_that_does_not_come_is_a_timeout)
+{
+    struct kvc_seq seq = seq_of(1);
+    struct kvc_hold *h = NULL;
+    atomic_store(&fake.s->hit_blocks, 1);
+    atomic_store(&fake.s->chunk, FAKE_CHUNK_MUTE);
+    ck_assert_int_eq(kvc_acquire(ns, &seq, NULL, &h), KVC_E_TIMEOUT);
+    ck_assert_ptr_null(h);
+    ck_assert(fake_wait_for(has_released, NULL));
+}
+END_TEST
+
+/* ---- nonsense ---- */
+
+static void check_torn_down_by(enum fake_what what)
+{
+    struct kvc_seq seq = seq_of(1);
+    struct kvc_prefix p = {.tokens = 1};
+    uint64_t ms;
+    fake_rule(&fake, KVC_OP_LOOKUP, what, 0, 1);
+    ck_assert_int_eq(kvc_lookup(ns, &seq, 0, &p), KVC_E_BAD_MESSAGE);
+    ck_assert_uint_eq(p.tokens, 1);
+    ck_assert(!kvc_is_up(kvc));
+    for (int i = 0; i < 5000 && kvc_ping(kvc, &ms) < 0; i++)
+        usleep(1000);
+    ck_assert_uint_eq(kvc_epoch(kvc), 2);
+}
+
+START_TEST(bytes_that_are_no_message_end_the_session)
+{
+    check_torn_down_by(FAKE_GARBAGE);
+}
+END_TEST
+
+START_TEST(a_reply_without_its_body_ends_the_session)
+{
+    check_torn_down_by(FAKE_BAD_BODY);
+}
+END_TEST
+
+START_TEST(a_reply_of_another_operation_ends_the_session)
+{
+    check_torn_down_by(FAKE_OTHER_OP);
+}
+END_TEST
+
+START_TEST(a_reply_in_parts_ends_the_session)
+{
+    check_torn_down_by(FAKE_TWO_PARTS);
+}
+END_TEST
+
+START_TEST(a_reply_to_nobody_is_discarded)
+{
+    struct kvc_seq seq = seq_of(1);
+    struct kvc_prefix p;
+    atomic_store(&fake.s->hit_blocks, 1);
+    fake_rule(&fake, KVC_OP_LOOKUP, FAKE_STRAY_FIRST, 0, 1);
+    ck_assert_int_eq(kvc_lookup(ns, &seq, 0, &p), 0);
+    ck_assert_uint_eq(p.tokens, 16);
+    ck_assert_uint_eq(kvc_epoch(kvc), 1);
+}
+END_TEST
+
+static void check_bad_lease(void)
+{
+    struct kvc_seq seq = seq_of(1);
+    struct kvc_hold *h = NULL;
+    atomic_store(&fake.s->hit_blocks, 1);
+    ck_assert_int_eq(kvc_acquire(ns, &seq, NULL, &h), KVC_E_BAD_MESSAGE);
+    ck_assert_ptr_null(h);
+    ck_assert(!kvc_is_up(kvc));
+}
+
+START_TEST(a_block_outside_its_chunk_ends_the_session)
+{
+    atomic_store(&fake.s->wrong_loc, true);
+    check_bad_lease();
+}
+END_TEST
+
+START_TEST(blocks_without_a_lease_end_the_session)
+{
+    atomic_store(&fake.s->lease_without, true);
+    check_bad_lease();
+}
+END_TEST
+
+START_TEST(a_chunk_longer_than_its_file_ends_the_session)
+{
+    atomic_store(&fake.s->chunk, FAKE_CHUNK_SHORT);
+    check_bad_lease();
+}
+END_TEST
+
+START_TEST(a_refused_chunk_fails_the_acquire_and_releases_the_lease)
+{
+    struct kvc_seq seq = seq_of(1);
+    struct kvc_hold *h = NULL;
+    atomic_store(&fake.s->hit_blocks, 1);
+    atomic_store(&fake.s->chunk, FAKE_CHUNK_REFUSE);
+    ck_assert_int_eq(kvc_acquire(ns, &seq, NULL, &h), KVC_E_DENIED);
+    ck_assert_ptr_nonnull(strstr(kvc_last_error(kvc), "not this principal's"));
+    ck_assert(kvc_is_up(kvc));
+    ck_assert(fake_wait_for(has_released, NULL));
+}
+END_TEST
+
+START_TEST(a_retired_chunk_stays_readable_while_held)
+{
+    struct kvc_seq seq = seq_of(1);
+    struct kvc_hold *before, *after;
+    uint64_t ms;
+    atomic_store(&fake.s->hit_blocks, 1);
+    ck_assert_int_eq(kvc_acquire(ns, &seq, NULL, &before), 0);
+    atomic_store(&fake.s->retire, 1);
+    ck_assert_int_eq(kvc_ping(kvc, &ms), 0);
+    usleep(30000); /* beyond the time for which the attach channel goes unread */
+    ck_assert_int_eq(kvc_acquire(ns, &seq, NULL, &after), 0);
+    ck_assert_uint_eq(atomic_load(&fake.s->maps_asked), 2);
+    ck_assert_ptr_ne(before->group[0].block[0].data, after->group[0].block[0].data);
+    ck_assert_uint_eq(*(const uint8_t *)before->group[0].block[0].data, fake_byte(0, 0));
+    kvc_release(kvc, &before);
+    kvc_release(kvc, &after);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("client_faults");
+    TCase *patient = tcase_create("faults");
+    tcase_add_checked_fixture(patient, start_open, stop);
+    tcase_add_test(patient, death_during_a_lookup_is_a_miss);
+    tcase_add_test(patient, death_during_a_store_is_a_dropped_store);
+    tcase_add_test(patient, death_is_noticed_long_before_the_deadline);
+    tcase_add_test(patient, all_requests_in_flight_end_with_the_daemon);
+    tcase_add_test(patient, a_dropped_session_keeps_the_reason_and_comes_back);
+    tcase_add_test(patient, shutdown_is_a_miss_and_a_dropped_store);
+    tcase_add_test(patient, bytes_that_are_no_message_end_the_session);
+    tcase_add_test(patient, a_reply_without_its_body_ends_the_session);
+    tcase_add_test(patient, a_reply_of_another_operation_ends_the_session);
+    tcase_add_test(patient, a_reply_in_parts_ends_the_session);
+    tcase_add_test(patient, a_reply_to_nobody_is_discarded);
+    tcase_add_test(patient, a_block_outside_its_chunk_ends_the_session);
+    tcase_add_test(patient, blocks_without_a_lease_end_the_session);
+    tcase_add_test(patient, a_chunk_longer_than_its_file_ends_the_session);
+    tcase_add_test(patient, a_refused_chunk_fails_the_acquire_and_releases_the_lease);
+    tcase_add_test(patient, a_retired_chunk_stays_readable_while_held);
+    suite_add_tcase(s, patient);
+    TCase *impatient = tcase_create("silence");
+    tcase_add_checked_fixture(impatient, start_impatient, stop);
+    tcase_add_test(impatient, no_reply_is_a_timeout_and_the_session_lives_on);
+    tcase_add_test(impatient, a_stopped_daemon_is_a_timeout);
+    tcase_add_test(impatient, a_store_without_a_reply_is_cancelled);
+    tcase_add_test(impatient, a_store_answered_with_timeout_is_cancelled);
+    tcase_add_test(impatient, a_store_that_cannot_be_cancelled_ends_the_session);
+    tcase_add_test(impatient, a_stopped_daemon_loses_a_session_that_stores);
+    tcase_add_test(impatient, a_lease_that_comes_too_late_is_released);
+    tcase_add_test(impatient, a_reservation_that_comes_too_late_is_dropped);
+    tcase_add_test(impatient, a_chunk_that_does_not_come_is_a_timeout);
+    suite_add_tcase(s, impatient);
+    return run_suite(s);
+}

@@ -1,0 +1,363 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Random messages there and back, and random damage. The seed is printed; KVC_SEED=<n> repeats a
+ * run, KVC_ROUNDS=<n> makes it longer or shorter.
+ */
+#include <check.h>
+#include <msgpack.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "field.h"
+#include "messages.h"
+#include "vectors.h"
+
+static uint64_t rng;
+static uint8_t noise[65536]; /* what random blobs point into */
+
+/* splitmix64 */
+static uint64_t next(void)
+{
+    uint64_t z = rng += UINT64_C(0x9e3779b97f4a7c15);
+    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
+    return z ^ z >> 31;
+}
+
+static uint64_t below(uint64_t n)
+{
+    return next() % n;
+}
+
+static unsigned env_number(const char *name, unsigned otherwise)
+{
+    const char *s = getenv(name);
+    return s != NULL ? (unsigned)strtoul(s, NULL, 10) : otherwise;
+}
+
+static void start(void)
+{
+    rng = env_number("KVC_SEED", 20260101);
+    printf("KVC_SEED=%llu\n", (unsigned long long)rng);
+    fflush(stdout);
+    for (size_t i = 0; i < sizeof(noise); i++)
+        noise[i] = (uint8_t)next();
+}
+
+/* ---- random messages ---- */
+
+/* min, max, or something between, small numbers more often. */
+static uint64_t pick(uint64_t min, uint64_t max)
+{
+    uint64_t span = max - min;
+    switch (below(6)) {
+    case 0:
+        return min;
+    case 1:
+        return max;
+    case 2:
+        return span == UINT64_MAX ? next() : min + below(span + 1);
+    default:
+        return min + below((span < 300 ? span : 300) + 1);
+    }
+}
+
+static struct codec_bin pick_text(uint64_t min, uint64_t max)
+{
+    static const char pool[] =
+        "layers=32;theta=500000 \xc3\xa9\xe7\x89\x88\xf0\x9f\xa6\x99 0123456789 "
+        "abcdefghijklmnopqrst"
+        "\t\"quoted\\\" and a good deal more of it, so that the longest field of the protocol has "
+        "something to take its characters from, however many they are, up to five hundred and "
+        "twelve "
+        "of them: the quick brown fox jumps over the lazy dog, and then it does so again, and once "
+        "more, until all of the letters are used up and nobody can say that there were not enough "
+        "of "
+        "them to fill a field with, which is what this is for; it ends "
+        "here.........................";
+    uint64_t n = pick(min, max);
+    n = n < sizeof(pool) - 1 ? n : sizeof(pool) - 1;
+    struct codec_bin s = {.p = (const uint8_t *)pool, .n = (uint32_t)n};
+    while (s.n > 0 && s.n < sizeof(pool) - 1 && (s.p[s.n] & 0xc0) == 0x80)
+        s.n--; /* no character cut in two; every minimum is 0 or 1, and the first one is ASCII */
+    return s;
+}
+
+static struct codec_bin pick_blob(const struct field *f)
+{
+    uint64_t n = pick(f->min, f->max);
+    uint64_t most = (below(50) == 0 ? sizeof(noise) / 2 : 512) / f->unit;
+    n = n < most ? n : most;
+    struct codec_bin s = {.p = noise + below(sizeof(noise) / 2), .n = (uint32_t)(n * f->unit)};
+    if (n == 0 && below(2) == 0)
+        s.p = NULL;
+    return s;
+}
+
+static void fill_plain(const struct field *f, uint8_t *at)
+{
+    struct codec_bin s;
+    switch ((enum field_kind)f->kind) {
+    case FIELD_UINT:
+        field_put_uint(at, f->width, pick(f->min, f->max));
+        break;
+    case FIELD_FLAGS:
+        field_put_uint(at, f->width, next() & f->max);
+        break;
+    case FIELD_TEXT:
+    case FIELD_DETAIL:
+        s = pick_text(f->min, f->max);
+        memcpy(at, &s, sizeof(s));
+        break;
+    case FIELD_BLOB:
+        s = pick_blob(f);
+        memcpy(at, &s, sizeof(s));
+        break;
+    case FIELD_FIXED:
+        memcpy(at, noise + below(sizeof(noise) - f->width), f->width);
+        at[0] |= 1; /* a route does not begin with 0 */
+        break;
+    case FIELD_MAGIC:
+    case FIELD_ARRAY:
+        break;
+    }
+}
+
+static void fill(const struct schema *schema, uint8_t *msg)
+{
+    for (uint32_t i = 0; i < schema->nfields; i++) {
+        const struct field *f = &schema->fields[i];
+        if (f->kind != FIELD_ARRAY) {
+            fill_plain(f, msg + f->at);
+            continue;
+        }
+        uint64_t n = pick(f->min, f->max);
+        field_put_uint(msg + f->count_at, sizeof(uint32_t), n);
+        for (uint64_t k = 0; k < n; k++)
+            for (uint32_t m = 0; m < f->items->nfields; m++) {
+                const struct field *g = &f->items->fields[m];
+                fill_plain(g, msg + f->at + k * f->items->size + g->at);
+            }
+    }
+}
+
+/* What spans fields is put right. */
+static void settle(const struct message_kind *kind, union message_room *room)
+{
+    if (kind->schema == &codec__req_ns_open) {
+        struct msg_ns_open *msg = (struct msg_ns_open *)room->bytes;
+        for (uint32_t i = 0; i < msg->ngroups; i++) {
+            bool is_window = msg->groups[i].rule == KVC_RULE_WINDOW;
+            msg->groups[i].window = is_window ? msg->groups[i].window | 1 : 0;
+        }
+    } else if (kind->schema == &codec__req_store) {
+        struct msg_store *msg = (struct msg_store *)room->bytes;
+        msg->reserve.keys.n = msg->reserve.keys.n % 8192 / 32 * 32 + 32;
+        msg->offsets.n = msg->reserve.keys.n / 4;
+        msg->offsets.p = noise;
+        msg->reserve.keys.p = noise;
+    } else if (kind->schema == &codec__req_commit) {
+        struct msg_commit *msg = (struct msg_commit *)room->bytes;
+        uint32_t n = msg->offsets.n / 8;
+        msg->first = msg->first + n > KVC_STORE_MAX ? KVC_STORE_MAX - n : msg->first;
+    } else if (kind->schema == &codec__req_hello || kind->schema == &codec__att_hello) {
+        uint32_t *versions = (uint32_t *)(void *)room->bytes; /* ver_min, ver_max come first */
+        if (versions[0] > versions[1])
+            versions[0] = versions[1];
+    }
+}
+
+union any_head {
+    struct msg_head request;
+    struct msg_reply_head reply;
+};
+
+static void fill_head(const struct message_kind *kind, union any_head *head)
+{
+    memset(head, 0, sizeof(*head));
+    if (kind->family == MESSAGE_REPLY || kind->op == KVC_OP_REPLY) {
+        head->reply.op = kind->op == KVC_OP_REPLY ? (uint8_t)below(KVC_OP_REPLY) : kind->op;
+        head->reply.corr = pick(0, UINT64_MAX);
+        if (kind->op != KVC_OP_REPLY)
+            return;
+        head->reply.status = (uint16_t)pick(1, UINT16_MAX);
+        head->reply.detail = pick_text(0, CODEC_DETAIL_MAX);
+    } else if (kind->family == MESSAGE_REQUEST) {
+        head->request.op = kind->op;
+        head->request.corr = pick(0, UINT64_MAX);
+        head->request.deadline_ms = (uint32_t)pick(0, KVC_DEADLINE_MAX_MS);
+    }
+}
+
+/* A message of a random kind. Returns its length. */
+static int make(uint8_t *out, size_t cap, const struct message_kind **ret_kind, char **ret_text)
+{
+    const struct message_kind *kind;
+    do {
+        kind = &message_kinds[below(message_kinds_n)];
+    } while (kind->enc == NULL);
+    union message_room room;
+    union any_head head;
+    memset(&room, 0, sizeof(room));
+    fill(kind->schema, room.bytes);
+    settle(kind, &room);
+    fill_head(kind, &head);
+    *ret_kind = kind;
+    *ret_text = message_print(kind, &head, room.bytes);
+    return kind->enc(out, cap, &head, room.bytes);
+}
+
+START_TEST(random_messages_come_back)
+{
+    static uint8_t bytes[KVC_MESSAGE_MAX];
+    start();
+    unsigned rounds = env_number("KVC_ROUNDS", 20000);
+    for (unsigned i = 0; i < rounds; i++) {
+        const struct message_kind *kind;
+        char *text;
+        int len = make(bytes, sizeof(bytes), &kind, &text);
+        ck_assert_msg(len > 0, "round %u: %s: not written: %d\n%s", i, kind->name, len, text);
+        struct message_outcome o = message_recode(kind, bytes, (size_t)len);
+        ck_assert_msg(o.rc == 0, "round %u: %s: refused: %s\n%s", i, kind->name, o.detail, text);
+        ck_assert_msg(strcmp(o.text, text) == 0, "round %u: %s: wrote\n%sread\n%s", i, kind->name,
+                      text, o.text);
+        ck_assert_msg(o.out_len == len && memcmp(o.out, bytes, (size_t)len) == 0,
+                      "round %u: %s: written otherwise the second time\n%s", i, kind->name, text);
+        message_outcome_free(&o);
+        free(text);
+    }
+}
+END_TEST
+
+/* ---- damage ---- */
+
+static size_t damage(uint8_t *bytes, size_t len, size_t cap)
+{
+    static const uint8_t likely[] = {0x00, 0x7f, 0x80, 0x8f, 0x90, 0x9f, 0xa0, 0xbf, 0xc0, 0xc1,
+                                     0xc4, 0xc5, 0xc6, 0xc7, 0xca, 0xcb, 0xcc, 0xcd, 0xce, 0xcf,
+                                     0xd0, 0xd3, 0xd4, 0xd9, 0xda, 0xdb, 0xdc, 0xdd, 0xde, 0xff};
+    size_t at = below(len), n = 1 + below(8);
+    uint8_t byte = below(2) == 0 ? likely[below(sizeof(likely))] : (uint8_t)next();
+    switch (below(6)) {
+    case 0:
+        bytes[at] ^= (uint8_t)(1u << below(8));
+        return len;
+    case 1:
+        bytes[at] = byte;
+        return len;
+    case 2: /* cut out */
+        n = n < len - at ? n : len - at;
+        memmove(bytes + at, bytes + at + n, len - at - n);
+        return len - n;
+    case 3: /* put in */
+        if (len + n > cap)
+            return len;
+        memmove(bytes + at + n, bytes + at, len - at);
+        memset(bytes + at, byte, n);
+        return len + n;
+    case 4:
+        return at;
+    default: { /* from elsewhere in the message */
+        size_t from = below(len);
+        n = n < len - at ? n : len - at;
+        n = n < len - from ? n : len - from;
+        memmove(bytes + at, bytes + from, n);
+        return len;
+    }
+    }
+}
+
+/* Whatever is accepted is one msgpack object, and is the same message when it is written and read
+ * again. Returns whether it was. */
+static bool check_damaged(const struct message_kind *kind, const uint8_t *bytes, size_t len)
+{
+    struct message_outcome o = message_recode(kind, bytes, len);
+    ck_assert(o.rc == 0 || o.rc == KVC_E_BAD_MESSAGE || o.rc == KVC_E_BAD_ARGUMENT ||
+              (kind->family == MESSAGE_REPLY || kind->family == MESSAGE_LIST));
+    bool taken = o.rc == 0;
+    if (taken && o.out_len > 0) {
+        msgpack_unpacked object;
+        msgpack_unpacked_init(&object);
+        size_t used = 0;
+        int rc = msgpack_unpack_next(&object, (const char *)bytes, len, &used);
+        ck_assert_msg(rc == MSGPACK_UNPACK_SUCCESS && used == len, "%s: msgpack-c refuses: %d",
+                      kind->name, rc);
+        msgpack_unpacked_destroy(&object);
+        struct message_outcome again = message_recode(kind, o.out, (size_t)o.out_len);
+        ck_assert_msg(again.rc == 0 && strcmp(again.text, o.text) == 0, "%s: read\n%sthen\n%s",
+                      kind->name, o.text, again.rc == 0 ? again.text : again.detail);
+        message_outcome_free(&again);
+    }
+    message_outcome_free(&o);
+    return taken;
+}
+
+START_TEST(random_damage_does_no_harm)
+{
+    static const char *const files[] = {"requests.txt", "replies.txt", "attach.txt"};
+    start();
+    struct vectors set[3];
+    for (int f = 0; f < 3; f++)
+        set[f] = vectors_load(files[f]);
+    unsigned rounds = env_number("KVC_ROUNDS", 30000), taken = 0, tried = 0;
+    for (unsigned i = 0; i < rounds; i++) {
+        const struct vectors *from = &set[below(3)];
+        const struct vector *v = &from->v[below(from->n)];
+        if (v->len > 4096)
+            continue;
+        size_t cap = v->len + 64, len = v->len;
+        uint8_t *bytes = malloc(cap);
+        memcpy(bytes, v->bytes, v->len);
+        for (uint64_t k = 1 + below(4); k > 0 && len > 0; k--)
+            len = damage(bytes, len, cap);
+        uint8_t *exact = malloc(len != 0 ? len : 1);
+        memcpy(exact, bytes, len);
+        taken += check_damaged(message_find(v->message), exact, len);
+        tried++;
+        check_damaged(&message_kinds[below(message_kinds_n)], exact, len);
+        free(exact);
+        free(bytes);
+    }
+    /* Damage that nothing survives, or that nothing comes of, tests nothing. */
+    ck_assert_uint_gt(taken, tried / 100);
+    ck_assert_uint_lt(taken, tried / 2);
+    for (int f = 0; f < 3; f++)
+        vectors_free(&set[f]);
+}
+END_TEST
+
+START_TEST(random_bytes_do_no_harm)
+{
+    start();
+    unsigned rounds = env_number("KVC_ROUNDS", 20000);
+    for (unsigned i = 0; i < rounds; i++) {
+        size_t len = below(200);
+        uint8_t *bytes = malloc(len + 1);
+        for (size_t k = 0; k < len; k++)
+            bytes[k] = (uint8_t)next();
+        if (len > 3 && below(2) == 0)
+            memcpy(bytes, (uint8_t[]){(uint8_t)(0x90 + below(16)), (uint8_t)below(17), 1}, 3);
+        uint8_t *exact = realloc(bytes, len != 0 ? len : 1);
+        for (size_t k = 0; k < message_kinds_n; k++)
+            check_damaged(&message_kinds[k], exact, len);
+        free(exact);
+    }
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("codec_random");
+    TCase *tc = tcase_create("random");
+    tcase_set_timeout(tc, 300);
+    tcase_add_test(tc, random_messages_come_back);
+    tcase_add_test(tc, random_damage_does_no_harm);
+    tcase_add_test(tc, random_bytes_do_no_harm);
+    suite_add_tcase(suite, tc);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}

@@ -1,0 +1,495 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The memory limit from made-up kernel files, the sum, and every "auto". */
+#include "scratch.h"
+
+#include "budget.h"
+
+#define MIB (UINT64_C(1) << 20)
+#define GIB (UINT64_C(1) << 30)
+
+/* ---- limit ---- */
+
+static void put(const char *path, const char *text)
+{
+    scratch_write(path, text, strlen(text));
+}
+
+/* A machine of 64 GiB in the working directory. */
+static void fake_machine(const char *cgroup)
+{
+    put("proc/meminfo", "MemTotal:       67108864 kB\nMemFree:         1 kB\n");
+    if (cgroup != NULL)
+        put("proc/self/cgroup", cgroup);
+}
+
+static void assert_limit(uint64_t bytes, const char *source)
+{
+    struct budget_limit limit;
+
+    ck_assert_int_eq(budget_memory_limit(scratch_dir, &limit), 0);
+    ck_assert_uint_eq(limit.bytes, bytes);
+    ck_assert_str_eq(limit.source, source);
+}
+
+START_TEST(v2_limit_of_the_own_cgroup)
+{
+    fake_machine("0::/system.slice/kvcache.service\n");
+    put("sys/fs/cgroup/system.slice/memory.max", "max\n");
+    put("sys/fs/cgroup/system.slice/kvcache.service/memory.max", "8589934592\n");
+
+    assert_limit(8 * GIB, "/sys/fs/cgroup/system.slice/kvcache.service/memory.max");
+}
+END_TEST
+
+START_TEST(v2_lower_limit_of_a_cgroup_above)
+{
+    fake_machine("0::/a/b/c\n");
+    put("sys/fs/cgroup/a/memory.max", "4294967296\n");
+    put("sys/fs/cgroup/a/b/memory.max", "max\n");
+    put("sys/fs/cgroup/a/b/c/memory.max", "8589934592\n");
+
+    assert_limit(4 * GIB, "/sys/fs/cgroup/a/memory.max");
+}
+END_TEST
+
+START_TEST(v2_memory_high_counts_too)
+{
+    fake_machine("0::/a\n");
+    put("sys/fs/cgroup/a/memory.max", "8589934592\n");
+    put("sys/fs/cgroup/a/memory.high", "6442450944\n");
+
+    assert_limit(6 * GIB, "/sys/fs/cgroup/a/memory.high");
+}
+END_TEST
+
+START_TEST(v2_in_a_container_the_mount_point_is_the_cgroup)
+{
+    fake_machine(_i == 0 ? "0::/\n" : _i == 1 ? "0::/docker/abc\n" : "0::/../../abc\n");
+    put("sys/fs/cgroup/memory.max", "2147483648\n");
+
+    assert_limit(2 * GIB, "/sys/fs/cgroup/memory.max");
+}
+END_TEST
+
+START_TEST(v1_limit)
+{
+    fake_machine("12:cpu,cpuacct:/x\n9:hugetlb,memory:/docker/abc\n3:memoryx:/y\n0::/z\n");
+    put("sys/fs/cgroup/memory/docker/memory.limit_in_bytes", "9223372036854771712\n");
+    put("sys/fs/cgroup/memory/docker/abc/memory.limit_in_bytes", "3221225472\n");
+    put("sys/fs/cgroup/memory/y/memory.limit_in_bytes", "4096\n");
+
+    assert_limit(3 * GIB, "/sys/fs/cgroup/memory/docker/abc/memory.limit_in_bytes");
+}
+END_TEST
+
+START_TEST(without_a_limit_mem_total_counts)
+{
+    static const char *const cgroups[] = {NULL, "", "0::/a\n", "9:memory:/m\n", "nonsense\n:::\n"};
+
+    fake_machine(cgroups[_i]);
+    put("sys/fs/cgroup/a/memory.max", "max\n");
+    put("sys/fs/cgroup/memory/m/memory.limit_in_bytes", "9223372036854771712\n");
+
+    assert_limit(64 * GIB, "MemTotal");
+}
+END_TEST
+
+START_TEST(a_limit_above_the_machine_does_not_count)
+{
+    fake_machine("0::/a\n");
+    put("sys/fs/cgroup/a/memory.max", "1099511627776\n");
+
+    assert_limit(64 * GIB, "MemTotal");
+}
+END_TEST
+
+START_TEST(a_machine_without_meminfo_is_an_error)
+{
+    struct budget_limit limit = {.bytes = 7};
+
+    ck_assert_int_eq(budget_memory_limit(scratch_dir, &limit), -ENOENT);
+    put("proc/meminfo", "MemFree: 1 kB\n");
+    ck_assert_int_eq(budget_memory_limit(scratch_dir, &limit), -ENODATA);
+    ck_assert_uint_eq(limit.bytes, 7);
+}
+END_TEST
+
+START_TEST(this_machine_has_a_limit)
+{
+    struct budget_limit limit;
+
+    ck_assert_int_eq(budget_memory_limit("", &limit), 0);
+    ck_assert_uint_gt(limit.bytes, 16 * MIB);
+}
+END_TEST
+
+/* ---- the sum ---- */
+
+static void inputs_of(const struct config *cfg, void *ctx, struct budget_inputs *ret)
+{
+    unsigned *calls = ctx;
+
+    *ret = (struct budget_inputs){
+        .host_footprint_bytes = cfg->host_limit + cfg->host_limit / 50 + cfg->host_chunk,
+        .index_bytes = UINT64_C(100) * cfg->index_blocks,
+        .policy_bytes = UINT64_C(20) * cfg->index_blocks,
+        .lease_bytes = UINT64_C(64) * cfg->limits_leases,
+        .session_bytes = UINT64_C(10000) * cfg->limits_sessions,
+        .namespace_bytes = UINT64_C(4096) * cfg->limits_namespaces,
+        .flight_bytes = UINT64_C(256) * cfg->flight_records,
+        .copy_bytes = MIB * cfg->copy_threads,
+        .front_bytes = 8 * MIB,
+    };
+    if (calls != NULL)
+        (*calls)++;
+}
+
+static struct budget_limit limit_of(uint64_t bytes)
+{
+    return (struct budget_limit){.bytes = bytes, .source = "MemTotal"};
+}
+
+static int resolve(struct config *cfg, uint64_t limit_bytes, struct budget *ret, char *text,
+                   size_t cap)
+{
+    const struct budget_limit limit = limit_of(limit_bytes);
+    struct config_errors errors;
+    const int r = config_resolve_auto(cfg, &limit, inputs_of, NULL, ret, &errors);
+
+    text[0] = '\0';
+    if (r < 0) {
+        ck_assert_uint_eq(errors.count, 1);
+        config_error_format(&errors.list[0], text, cap);
+    }
+    return r;
+}
+
+/* Configuration from text, resolved on a machine of that size. */
+static struct config resolved(const char *yaml, uint64_t limit_bytes, struct budget *ret)
+{
+    struct config cfg = scratch_config(yaml);
+    char text[2048];
+
+    ck_assert_msg(resolve(&cfg, limit_bytes, ret, text, sizeof(text)) == 0, "%s", text);
+    return cfg;
+}
+
+/* What is said when it does not resolve. */
+static const char *refusal(const char *yaml, uint64_t limit_bytes, struct budget *ret)
+{
+    static char text[2048];
+    struct config cfg = scratch_config(yaml), before = cfg;
+
+    ck_assert_int_eq(resolve(&cfg, limit_bytes, ret, text, sizeof(text)), -EINVAL);
+    ck_assert_mem_eq(&cfg, &before, sizeof(cfg));
+    return text;
+}
+
+static uint64_t line_bytes(const struct budget *b, const char *name)
+{
+    for (unsigned i = 0; i < b->nlines; i++)
+        if (strcmp(b->lines[i].name, name) == 0)
+            return b->lines[i].bytes;
+    ck_abort_msg("no line '%s'", name);
+    return 0;
+}
+
+static const char small[] = "host: {limit: 1GiB, chunk: 16MiB}\n"
+                            "memory: {budget: 2GiB}\n"
+                            "staging: {total: 256MiB, session_max: 64MiB}\n"
+                            "index: {blocks: 100000}\n"
+                            "copy: {threads: 2}\n"
+                            "limits: {lease_bytes: 1MiB}\n";
+
+START_TEST(every_part_has_its_line)
+{
+    struct budget b;
+    const uint64_t footprint = GIB + GIB / 50 + 16 * MIB;
+
+    resolved(small, 8 * GIB, &b);
+
+    ck_assert_uint_eq(line_bytes(&b, "host slots"), GIB);
+    ck_assert_uint_eq(line_bytes(&b, "host overhead"), footprint - GIB);
+    ck_assert_uint_eq(line_bytes(&b, "staging"), 256 * MIB);
+    ck_assert_uint_eq(line_bytes(&b, "index"), 10000000);
+    ck_assert_uint_eq(line_bytes(&b, "policy"), 2000000);
+    ck_assert_uint_eq(line_bytes(&b, "leases"), UINT64_C(64) * 65536);
+    ck_assert_uint_eq(line_bytes(&b, "sessions"), 10000 * 256);
+    ck_assert_uint_eq(line_bytes(&b, "namespaces"), 4096 * 1024);
+    ck_assert_uint_eq(line_bytes(&b, "flight recorder"), 256 * 4096);
+    ck_assert_uint_eq(line_bytes(&b, "copy threads"), 2 * MIB);
+    ck_assert_uint_eq(line_bytes(&b, "control plane"), 8 * MIB);
+    ck_assert_uint_eq(line_bytes(&b, "page tables"), (footprint + 256 * MIB) / 512);
+}
+END_TEST
+
+START_TEST(the_total_is_the_sum_of_the_lines)
+{
+    struct budget b;
+    uint64_t sum = 0;
+
+    resolved(small, 8 * GIB, &b);
+    for (unsigned i = 0; i < b.nlines; i++)
+        sum += b.lines[i].bytes;
+
+    ck_assert_uint_eq(b.total_bytes, sum);
+}
+END_TEST
+
+START_TEST(given_values_stay_as_they_are)
+{
+    struct budget b;
+    struct config before = scratch_config(small), cfg = resolved(small, 8 * GIB, &b);
+
+    ck_assert_mem_eq(&cfg, &before, sizeof(cfg));
+}
+END_TEST
+
+/* ---- auto ---- */
+
+START_TEST(defaults_fit_any_machine)
+{
+    static const uint64_t machines[] = {256 * MIB, GIB, 3 * GIB, 24 * GIB, 512 * GIB, 4096 * GIB};
+    struct budget b;
+    struct config cfg = resolved("", machines[_i], &b);
+    const uint64_t budget = machines[_i] / 100 * 60 / (2 * MIB) * (2 * MIB);
+
+    ck_assert_uint_eq(cfg.memory_budget, budget);
+    ck_assert_uint_le(b.total_bytes, budget);
+    ck_assert_uint_eq(cfg.staging_total, MIN(budget / 8 / (2 * MIB) * (2 * MIB), 4 * GIB));
+    ck_assert_uint_eq(cfg.staging_session_max, MIN(cfg.staging_total, 256 * MIB));
+    ck_assert_uint_eq(cfg.index_blocks,
+                      MIN(MAX(cfg.host_limit / 32768, UINT64_C(65536)), UINT64_C(67108864)));
+    ck_assert_uint_eq(cfg.limits_lease_bytes, cfg.host_limit / 2);
+    ck_assert(IS_POW2(cfg.host_chunk) && cfg.host_chunk >= 2 * MIB && cfg.host_chunk <= GIB);
+    ck_assert_uint_le(cfg.host_chunk, MAX(cfg.host_limit / 32, 4 * MIB));
+    ck_assert_uint_ge(cfg.copy_threads, 1);
+    ck_assert_uint_le(cfg.copy_threads, 8);
+}
+END_TEST
+
+START_TEST(the_host_limit_is_the_largest_that_fits)
+{
+    struct budget b, more;
+    struct config cfg = resolved("host: {chunk: 64MiB}\n", 24 * GIB, &b), larger = cfg;
+    struct budget_inputs in;
+
+    larger.host_limit += 2 * MIB;
+    larger.index_blocks = (uint32_t)(larger.host_limit / 32768);
+    inputs_of(&larger, NULL, &in);
+    budget_compute(&larger, &in, &more);
+
+    ck_assert_uint_le(b.total_bytes, cfg.memory_budget);
+    ck_assert_uint_gt(more.total_bytes, cfg.memory_budget);
+}
+END_TEST
+
+START_TEST(small_chunks_bound_the_host_limit)
+{
+    struct budget b;
+    struct config cfg = resolved("host: {chunk: 2MiB}\n", 4096 * GIB, &b);
+
+    ck_assert_uint_eq(cfg.host_limit, 2 * MIB * CONFIG_CHUNKS_MAX);
+}
+END_TEST
+
+START_TEST(the_solution_takes_few_steps)
+{
+    struct config cfg = scratch_config("");
+    const struct budget_limit limit = limit_of(4096 * GIB);
+    struct config_errors errors;
+    struct budget b;
+    unsigned calls = 0;
+
+    ck_assert_int_eq(config_resolve_auto(&cfg, &limit, inputs_of, &calls, &b, &errors), 0);
+
+    ck_assert_uint_le(calls, 32);
+}
+END_TEST
+
+START_TEST(a_given_host_limit_raises_an_auto_budget)
+{
+    struct budget b;
+    struct config cfg = resolved("host: {limit: 18GiB}\n", 24 * GIB, &b);
+
+    ck_assert_uint_eq(cfg.host_limit, 18 * GIB);
+    ck_assert_uint_eq(cfg.memory_budget, b.total_bytes);
+    ck_assert_uint_gt(cfg.memory_budget, 24 * GIB / 100 * 60);
+}
+END_TEST
+
+START_TEST(auto_values_say_so_when_printed)
+{
+    static char printed[16384];
+    struct budget b;
+    struct config cfg = resolved("host: {chunk: auto}\n", 24 * GIB, &b);
+    FILE *f = fmemopen(printed, sizeof(printed), "w");
+
+    ck_assert_int_eq(config_print(&cfg, f), 0);
+    ck_assert_int_eq(fclose(f), 0);
+
+    ck_assert_ptr_nonnull(strstr(printed, "# default: auto, 60 % of the memory limit\n"));
+    ck_assert_ptr_nonnull(strstr(printed, "# x.yaml:1: auto, about host.limit / 32\n"));
+    ck_assert_ptr_null(strstr(printed, "limit: auto"));
+}
+END_TEST
+
+START_TEST(what_was_decided_and_printed_is_accepted_on_the_same_machine)
+{
+    static char printed[16384], again[16384];
+    struct budget b, c;
+    struct config cfg = resolved("", 24 * GIB, &b);
+    FILE *f = fmemopen(printed, sizeof(printed), "w");
+
+    ck_assert_int_eq(config_print(&cfg, f), 0);
+    ck_assert_int_eq(fclose(f), 0);
+    struct config second = resolved(printed, 24 * GIB, &c);
+    f = fmemopen(again, sizeof(again), "w");
+    ck_assert_int_eq(config_print(&second, f), 0);
+    ck_assert_int_eq(fclose(f), 0);
+
+    ck_assert_uint_eq(c.total_bytes, b.total_bytes);
+    ck_assert_uint_eq(second.host_limit, cfg.host_limit);
+    ck_assert_uint_eq(second.index_blocks, cfg.index_blocks);
+}
+END_TEST
+
+/* ---- refusals ---- */
+
+static const struct {
+    const char *yaml;
+    uint64_t limit_bytes;
+    const char *expected;
+} refusals[] = {
+    {"host:\n  limit: 64GiB\n", 24 * GIB,
+     "x.yaml:2: host.limit: expected a total of at most 24.00 GiB (MemTotal), got 68.50 GiB, of "
+     "which 'host slots' takes 64.00 GiB; lower host.limit to at most 19970MiB"},
+    {"memory:\n  budget: 32GiB\n", 24 * GIB,
+     "x.yaml:2: memory.budget: expected at most 24.00 GiB (MemTotal), got 32GiB"},
+    {"memory: {budget: 4GiB}\nhost:\n  limit: 4GiB\n", 24 * GIB,
+     "x.yaml:3: host.limit: expected a total of at most 4.00 GiB (memory.budget), got 4.78 GiB, of "
+     "which 'host slots' takes 4.00 GiB; lower host.limit to at most 3297MiB"},
+    {"memory: {budget: 4GiB}\nhost: {limit: 1GiB}\nindex:\n  blocks: 100000000\n", 24 * GIB,
+     "x.yaml:4: index.blocks: expected a total of at most 4.00 GiB (memory.budget), got 12.78 GiB, "
+     "of which 'index' takes 9.31 GiB; lower index.blocks, or allow more memory"},
+    {"limits: {leases: 16000000}\n", GIB,
+     "x.yaml:1: limits.leases: expected a total of at most 1.00 GiB (MemTotal), got 1.09 GiB, of "
+     "which 'leases' takes 976.56 MiB; lower limits.leases, or allow more memory"},
+    {"staging: {total: 20GiB}\n", 24 * GIB,
+     "x.yaml:1: staging.total: expected at most memory.budget, which is 14744MiB, got 20GiB; lower "
+     "the one or raise the other"},
+    {"staging: {session_max: 8GiB}\n", 24 * GIB,
+     "x.yaml:1: staging.session_max: expected at most staging.total, which is 1842MiB, got 8GiB; "
+     "lower the one or raise the other"},
+    {"limits: {lease_bytes: 23GiB}\n", 24 * GIB,
+     "x.yaml:1: limits.lease_bytes: expected at most host.limit, which is 12274MiB, got 23GiB; "
+     "lower the one or raise the other"},
+    {"", 32 * MIB,
+     "default: index.blocks: expected a total of at most 32.00 MiB (MemTotal), got 70.04 MiB, of "
+     "which 'index' takes 6.25 MiB; lower index.blocks, or allow more memory"},
+};
+
+START_TEST(what_does_not_fit_is_refused_with_the_key_to_change)
+{
+    struct budget b;
+
+    ck_assert_str_eq(refusal(refusals[_i].yaml, refusals[_i].limit_bytes, &b),
+                     refusals[_i].expected);
+    ck_assert_uint_gt(b.nlines, 0);
+}
+END_TEST
+
+/* ---- table ---- */
+
+START_TEST(the_table_has_a_line_per_part_and_fits_100_columns)
+{
+    struct budget b;
+    char text[BUDGET_TABLE_BYTES];
+    unsigned lines = 0;
+
+    resolved(_i == 0 ? small : "", _i == 0 ? 8 * GIB : 4096 * GIB, &b);
+    memset(b.limit.source, 'p', sizeof(b.limit.source) - 1);
+    budget_format(&b, text, sizeof(text));
+
+    for (char *line = text, *end; (end = strchr(line, '\n')) != NULL; line = end + 1, lines++) {
+        ck_assert_int_le(end - line, 100);
+        ck_assert_int_ne(end[-1], ' ');
+    }
+    ck_assert_uint_eq(lines, b.nlines + 3);
+}
+END_TEST
+
+START_TEST(the_table_reads_like_this)
+{
+    static const char first[] =
+        "  host slots           1.00 GiB  host.limit, as given\n"
+        "  host overhead       36.48 MiB  slot headers, tables, rounding to chunks of 16MiB\n"
+        "  staging            256.00 MiB  staging.total: where all sessions write new blocks\n"
+        "  index                9.54 MiB  index.blocks: 100,000 of 100 bytes\n";
+    struct budget b;
+    char text[BUDGET_TABLE_BYTES];
+
+    resolved(small, 8 * GIB, &b);
+    budget_format(&b, text, sizeof(text));
+
+    text[strlen(first)] = '\0';
+    ck_assert_str_eq(text, first);
+}
+END_TEST
+
+START_TEST(a_table_that_does_not_fit_is_cut)
+{
+    struct budget b;
+    char text[300];
+
+    resolved(small, 8 * GIB, &b);
+    memset(text, 'x', sizeof(text));
+    budget_format(&b, text, 200);
+
+    ck_assert_uint_eq(strlen(text), 199);
+    ck_assert_int_eq(text[200], 'x');
+}
+END_TEST
+
+static void add_limit_tests(TCase *t)
+{
+    tcase_add_test(t, v2_limit_of_the_own_cgroup);
+    tcase_add_test(t, v2_lower_limit_of_a_cgroup_above);
+    tcase_add_test(t, v2_memory_high_counts_too);
+    tcase_add_loop_test(t, v2_in_a_container_the_mount_point_is_the_cgroup, 0, 3);
+    tcase_add_test(t, v1_limit);
+    tcase_add_loop_test(t, without_a_limit_mem_total_counts, 0, 5);
+    tcase_add_test(t, a_limit_above_the_machine_does_not_count);
+    tcase_add_test(t, a_machine_without_meminfo_is_an_error);
+    tcase_add_test(t, this_machine_has_a_limit);
+}
+
+int main(void)
+{
+    Suite *s = suite_create("budget");
+    TCase *t = tcase_create("budget");
+
+    tcase_add_checked_fixture(t, scratch_setup, scratch_teardown);
+    add_limit_tests(t);
+    tcase_add_test(t, every_part_has_its_line);
+    tcase_add_test(t, the_total_is_the_sum_of_the_lines);
+    tcase_add_test(t, given_values_stay_as_they_are);
+    tcase_add_loop_test(t, defaults_fit_any_machine, 0, 6);
+    tcase_add_test(t, the_host_limit_is_the_largest_that_fits);
+    tcase_add_test(t, small_chunks_bound_the_host_limit);
+    tcase_add_test(t, the_solution_takes_few_steps);
+    tcase_add_test(t, a_given_host_limit_raises_an_auto_budget);
+    tcase_add_test(t, auto_values_say_so_when_printed);
+    tcase_add_test(t, what_was_decided_and_printed_is_accepted_on_the_same_machine);
+    tcase_add_loop_test(t, what_does_not_fit_is_refused_with_the_key_to_change, 0,
+                        ARRAY_LEN(refusals));
+    tcase_add_loop_test(t, the_table_has_a_line_per_part_and_fits_100_columns, 0, 2);
+    tcase_add_test(t, the_table_reads_like_this);
+    tcase_add_test(t, a_table_that_does_not_fit_is_cut);
+    suite_add_tcase(s, t);
+    SRunner *r = srunner_create(s);
+    srunner_run_all(r, CK_NORMAL);
+    const int failed = srunner_ntests_failed(r);
+    srunner_free(r);
+    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}

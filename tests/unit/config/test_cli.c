@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The command line of the daemon. */
+#include "scratch.h"
+
+#include "cli.h"
+
+/* Parses a command line given as words, ending in NULL. */
+static int parse(const char *const *words, struct cli *ret, char *why, size_t why_cap)
+{
+    char *argv[128] = {(char *)(uintptr_t) "kvcache-daemon"};
+    int argc = 1;
+
+    for (; words[argc - 1] != NULL; argc++)
+        argv[argc] = (char *)(uintptr_t)words[argc - 1];
+    why[0] = '\0';
+    return cli_parse(argc, argv, ret, why, why_cap);
+}
+
+static struct cli parsed(const char *const *words)
+{
+    struct cli cli;
+    char why[512];
+
+    ck_assert_msg(parse(words, &cli, why, sizeof(why)) == 0, "%s", why);
+    return cli;
+}
+
+START_TEST(no_option_is_a_start_with_defaults)
+{
+    struct cli cli = parsed((const char *const[]){NULL});
+
+    ck_assert_int_eq(cli.action, CLI_RUN);
+    ck_assert_ptr_null(cli.config);
+    ck_assert_uint_eq(cli.nsets, 0);
+}
+END_TEST
+
+START_TEST(options_may_come_in_any_order_and_form)
+{
+    struct cli cli = parsed((const char *const[]){"--set", "a=1", "--config=x.yaml",
+                                                  "--print-config", "--set=b=2=3", NULL});
+
+    ck_assert_int_eq(cli.action, CLI_PRINT_CONFIG);
+    ck_assert_str_eq(cli.config, "x.yaml");
+    ck_assert_uint_eq(cli.nsets, 2);
+    ck_assert_str_eq(cli.sets[0], "a=1");
+    ck_assert_str_eq(cli.sets[1], "b=2=3");
+}
+END_TEST
+
+START_TEST(every_action_has_its_option)
+{
+    static const struct {
+        const char *word;
+        enum cli_action action;
+    } actions[] = {{"--check-config", CLI_CHECK_CONFIG},
+                   {"--print-config", CLI_PRINT_CONFIG},
+                   {"--help", CLI_HELP},
+                   {"-h", CLI_HELP},
+                   {"--version", CLI_VERSION}};
+
+    ck_assert_int_eq(parsed((const char *const[]){actions[_i].word, NULL}).action,
+                     actions[_i].action);
+}
+END_TEST
+
+static const struct {
+    const char *words[4];
+    const char *expected;
+} bad_lines[] = {
+    {{"--bogus"}, "no option '--bogus'; see kvcache-daemon --help"},
+    {{"--set", "a=1", "-x"}, "no option '-x'; see kvcache-daemon --help"},
+    {{"--config"}, "expected a value after '--config'; see kvcache-daemon --help"},
+    {{"--set"}, "expected a value after '--set'; see kvcache-daemon --help"},
+    {{"--help=yes"}, "no option '--help=yes'; see kvcache-daemon --help"},
+    {{"x.yaml"}, "expected options alone, got 'x.yaml'; a file goes after --config"},
+    {{"--config=a", "--config=b"}, "expected one --config, got 'a' and 'b'"},
+    {{"--check-config", "--print-config"},
+     "expected one of --check-config and --print-config, got both"},
+};
+
+START_TEST(a_bad_line_is_refused_with_what_would_be_right)
+{
+    struct cli cli = {.nsets = 77};
+    char why[512];
+
+    ck_assert_int_eq(parse(bad_lines[_i].words, &cli, why, sizeof(why)), -EINVAL);
+    ck_assert_str_eq(why, bad_lines[_i].expected);
+    ck_assert_uint_eq(cli.nsets, 77);
+}
+END_TEST
+
+START_TEST(too_many_sets_are_refused)
+{
+    const char *words[CLI_SETS_MAX + 2];
+    struct cli cli;
+    char why[512];
+
+    for (unsigned i = 0; i <= CLI_SETS_MAX; i++)
+        words[i] = "--set=a=1";
+    words[CLI_SETS_MAX + 1] = NULL;
+
+    ck_assert_int_eq(parse(words, &cli, why, sizeof(why)), -EINVAL);
+    ck_assert_str_eq(why, "expected at most 64 times --set; use a file");
+}
+END_TEST
+
+START_TEST(help_explains_every_option_and_key_within_100_columns)
+{
+    static const char *const options[] = {"--config",  "--set",  "--check-config", "--print-config",
+                                          "--version", "--help", "SIGTERM",        "Exit status"};
+    static char text[32768];
+    FILE *f = fmemopen(text, sizeof(text), "w");
+
+    cli_print_help(f);
+    ck_assert_int_eq(fclose(f), 0);
+
+    for (unsigned i = 0; i < ARRAY_LEN(options); i++)
+        ck_assert_msg(strstr(text, options[i]) != NULL, "%s", options[i]);
+    OPTION_FOR_EACH (d, config_table, config_table_len)
+        ck_assert_msg(strstr(text, d->key) != NULL && strstr(text, d->help) != NULL, "%s", d->key);
+    for (char *line = text, *end; (end = strchr(line, '\n')) != NULL; line = end + 1)
+        ck_assert_msg(end - line <= 100, "%.*s", (int)(end - line), line);
+}
+END_TEST
+
+START_TEST(version_names_the_protocol)
+{
+    char text[128];
+    FILE *f = fmemopen(text, sizeof(text), "w");
+
+    cli_print_version(f);
+    ck_assert_int_eq(fclose(f), 0);
+
+    ck_assert_int_eq(strncmp(text, "kvcache-daemon ", 15), 0);
+    ck_assert_ptr_nonnull(strstr(text, "(protocol 1 to 1)\n"));
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("cli");
+    TCase *t = tcase_create("cli");
+
+    tcase_add_checked_fixture(t, scratch_setup, scratch_teardown);
+    tcase_add_test(t, no_option_is_a_start_with_defaults);
+    tcase_add_test(t, options_may_come_in_any_order_and_form);
+    tcase_add_loop_test(t, every_action_has_its_option, 0, 5);
+    tcase_add_loop_test(t, a_bad_line_is_refused_with_what_would_be_right, 0, ARRAY_LEN(bad_lines));
+    tcase_add_test(t, too_many_sets_are_refused);
+    tcase_add_test(t, help_explains_every_option_and_key_within_100_columns);
+    tcase_add_test(t, version_names_the_protocol);
+    suite_add_tcase(s, t);
+    SRunner *r = srunner_create(s);
+    srunner_run_all(r, CK_NORMAL);
+    const int failed = srunner_ntests_failed(r);
+    srunner_free(r);
+    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}

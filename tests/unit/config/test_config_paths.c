@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the configuration needs of the file system. */
+#include "scratch.h"
+
+#include <grp.h>
+#include <sys/prctl.h>
+
+/* The one error of loading `path` (NULL: none) with one --set; "" when it is accepted. */
+static const char *load_error(const char *path, const char *set)
+{
+    static char text[2048];
+    static struct config cfg;
+    const char *sets[] = {scratch_runtime, set};
+    struct config_errors errors;
+
+    if (config_load(path, sets, set != NULL ? 2 : 1, &cfg, &errors) == 0)
+        return "";
+    ck_assert_uint_eq(errors.count, 1);
+    return config_error_format(&errors.list[0], text, sizeof(text));
+}
+
+/* "KEY=DIR/NAME" */
+static const char *set_path(const char *key, const char *name)
+{
+    static char set[512];
+
+    (void)!snprintf(set, sizeof(set), "%s=%s/%s", key, scratch_dir, name);
+    return set;
+}
+
+/* `fmt` with the scratch directory for every "DIR". */
+static const char *in_dir(const char *text)
+{
+    static char out[2048];
+    size_t n = 0;
+
+    for (; *text != '\0'; text++) {
+        if (strncmp(text, "DIR", 3) == 0) {
+            n += (size_t)snprintf(out + n, sizeof(out) - n, "%s", scratch_dir);
+            text += 2;
+        } else {
+            out[n++] = *text;
+        }
+    }
+    out[n] = '\0';
+    return out;
+}
+
+/* To a uid that file modes stop. The test runs in a process of its own. */
+static void become_nobody(void)
+{
+    if (geteuid() != 0)
+        return;
+    ck_assert_int_eq(setgroups(0, NULL), 0);
+    ck_assert_int_eq(seteuid(65534), 0);
+}
+
+/* Back to what may clean up, and what a leak checker may look into. */
+static void teardown(void)
+{
+    if (getuid() == 0) {
+        ck_assert_int_eq(seteuid(0), 0);
+        ck_assert_int_eq(prctl(PR_SET_DUMPABLE, 1), 0);
+    }
+    scratch_teardown();
+}
+
+START_TEST(a_missing_file_is_refused)
+{
+    ck_assert_str_eq(load_error("none.yaml", NULL),
+                     "none.yaml: expected a file that can be read, got: No such file or directory");
+}
+END_TEST
+
+START_TEST(a_directory_is_no_file)
+{
+    ck_assert_int_eq(mkdir("d.yaml", 0700), 0);
+
+    ck_assert_str_eq(load_error("d.yaml", NULL),
+                     "d.yaml: expected a file that can be read, got: Is a directory");
+}
+END_TEST
+
+START_TEST(an_unreadable_file_is_refused)
+{
+    scratch_write("x.yaml", "", 0);
+    ck_assert_int_eq(chmod("x.yaml", 0), 0);
+    become_nobody();
+
+    ck_assert_str_eq(load_error("x.yaml", NULL),
+                     "x.yaml: expected a file that can be read, got: Permission denied");
+}
+END_TEST
+
+START_TEST(a_gigabyte_is_refused)
+{
+    scratch_write("x.yaml", "", 0);
+    ck_assert_int_eq(truncate("x.yaml", 1 << 30), 0);
+
+    ck_assert_str_eq(load_error("x.yaml", NULL),
+                     "x.yaml: expected a configuration of at most 1MiB, got a larger file");
+}
+END_TEST
+
+START_TEST(the_largest_file_that_is_allowed_is_read)
+{
+    char *text = malloc(CONFIG_FILE_BYTES_MAX);
+
+    ck_assert_ptr_nonnull(text);
+    memset(text, '#', CONFIG_FILE_BYTES_MAX);
+    scratch_write("x.yaml", text, CONFIG_FILE_BYTES_MAX);
+    free(text);
+
+    ck_assert_str_eq(load_error("x.yaml", NULL), "");
+}
+END_TEST
+
+START_TEST(a_runtime_dir_may_exist_or_be_made)
+{
+    ck_assert_int_eq(mkdir("there", 0700), 0);
+
+    ck_assert_str_eq(load_error(NULL, set_path("runtime_dir", "there")), "");
+    ck_assert_str_eq(load_error(NULL, set_path("runtime_dir", "new")), "");
+    ck_assert_str_eq(load_error(NULL, set_path("runtime_dir", "new//")), "");
+}
+END_TEST
+
+START_TEST(a_runtime_dir_without_parent_is_refused)
+{
+    ck_assert_str_eq(load_error(NULL, set_path("runtime_dir", "none/run")),
+                     in_dir("--set: runtime_dir: expected a directory whose parent exists, got "
+                            "DIR/none/run: DIR/none: No such file or directory; make the parent, "
+                            "or name another directory"));
+}
+END_TEST
+
+START_TEST(a_file_is_no_runtime_dir)
+{
+    scratch_write("file", "", 0);
+
+    ck_assert_str_eq(
+        load_error(NULL, set_path("runtime_dir", "file")),
+        in_dir("--set: runtime_dir: expected a directory, got DIR/file: Not a directory"));
+    ck_assert_str_eq(load_error(NULL, set_path("runtime_dir", "file/run")),
+                     in_dir("--set: runtime_dir: expected a directory, got DIR/file/run: Not a "
+                            "directory"));
+}
+END_TEST
+
+START_TEST(a_runtime_dir_must_be_writable)
+{
+    char expected[1024];
+
+    ck_assert_int_eq(mkdir("locked", 0500), 0);
+    become_nobody();
+    (void)!snprintf(expected, sizeof(expected),
+                    "--set: runtime_dir: expected a directory that uid %u may write, got "
+                    "%s/locked: Permission denied; change its owner, or name another directory",
+                    (unsigned)geteuid(), scratch_dir);
+
+    ck_assert_str_eq(load_error(NULL, set_path("runtime_dir", "locked")), expected);
+}
+END_TEST
+
+START_TEST(the_parent_of_a_new_runtime_dir_must_be_writable)
+{
+    char expected[1024];
+
+    ck_assert_int_eq(mkdir("locked", 0555), 0);
+    become_nobody();
+    (void)!snprintf(expected, sizeof(expected),
+                    "--set: runtime_dir: expected a directory that exists or can be made, got "
+                    "%s/locked/run: %s/locked is not writable for uid %u; for example, as root: "
+                    "install -d -o %u %s/locked/run",
+                    scratch_dir, scratch_dir, (unsigned)geteuid(), (unsigned)geteuid(),
+                    scratch_dir);
+
+    ck_assert_str_eq(load_error(NULL, set_path("runtime_dir", "locked/run")), expected);
+}
+END_TEST
+
+/* The socket's whole path has to fit into a sockaddr_un. */
+START_TEST(a_runtime_dir_too_long_for_a_socket_is_refused)
+{
+    char name[128] = "";
+    const size_t room = 94 - strlen(scratch_dir) - 1;
+
+    memset(name, 'x', room);
+    ck_assert_str_eq(load_error(NULL, set_path("runtime_dir", name)), "");
+    name[room] = 'x';
+    ck_assert_str_eq(load_error(NULL, set_path("runtime_dir", name)),
+                     "--set: runtime_dir: expected at most 94 bytes, for a unix socket has no room "
+                     "for a longer path, got 95");
+}
+END_TEST
+
+START_TEST(a_line_goes_with_a_path_from_the_file)
+{
+    static const char text[] = "log: {}\n\nsecret_file: /none/secret\n";
+
+    scratch_write("x.yaml", text, strlen(text));
+
+    ck_assert_str_eq(load_error("x.yaml", NULL),
+                     "x.yaml:3: secret_file: expected a file in a directory that exists, got "
+                     "/none/secret: /none: No such file or directory");
+}
+END_TEST
+
+START_TEST(a_secret_file_may_be_made_later)
+{
+    ck_assert_str_eq(load_error(NULL, set_path("secret_file", "secret")), "");
+}
+END_TEST
+
+START_TEST(a_secret_that_others_may_read_is_refused)
+{
+    scratch_write("secret", "s", 1);
+    ck_assert_int_eq(chmod("secret", 0640), 0);
+    ck_assert_str_eq(load_error(NULL, set_path("secret_file", "secret")),
+                     in_dir("--set: secret_file: expected a file that only its owner may read, got "
+                            "DIR/secret with mode 0640; try: chmod 600 DIR/secret"));
+
+    ck_assert_int_eq(chmod("secret", 0600), 0);
+    ck_assert_str_eq(load_error(NULL, set_path("secret_file", "secret")), "");
+}
+END_TEST
+
+START_TEST(a_secret_that_the_daemon_may_not_read_is_refused)
+{
+    char expected[1024];
+
+    scratch_write("secret", "s", 1);
+    ck_assert_int_eq(chmod("secret", 0), 0);
+    ck_assert_int_eq(mkdir("run", 0777), 0);
+    ck_assert_int_eq(chmod("run", 0777), 0);
+    become_nobody();
+    (void)!snprintf(expected, sizeof(expected),
+                    "--set: secret_file: expected a file that uid %u may read, got %s/secret: "
+                    "Permission denied",
+                    (unsigned)geteuid(), scratch_dir);
+
+    ck_assert_str_eq(load_error(NULL, set_path("secret_file", "secret")), expected);
+}
+END_TEST
+
+START_TEST(a_secret_must_be_a_regular_file)
+{
+    ck_assert_int_eq(mkdir("secret", 0700), 0);
+
+    ck_assert_str_eq(load_error(NULL, set_path("secret_file", "secret")),
+                     in_dir("--set: secret_file: expected a regular file, got DIR/secret, which is "
+                            "not"));
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("config_paths");
+    TCase *t = tcase_create("config_paths");
+
+    tcase_add_checked_fixture(t, scratch_setup, teardown);
+    tcase_add_test(t, a_missing_file_is_refused);
+    tcase_add_test(t, a_directory_is_no_file);
+    tcase_add_test(t, an_unreadable_file_is_refused);
+    tcase_add_test(t, a_gigabyte_is_refused);
+    tcase_add_test(t, the_largest_file_that_is_allowed_is_read);
+    tcase_add_test(t, a_runtime_dir_may_exist_or_be_made);
+    tcase_add_test(t, a_runtime_dir_without_parent_is_refused);
+    tcase_add_test(t, a_file_is_no_runtime_dir);
+    tcase_add_test(t, a_runtime_dir_must_be_writable);
+    tcase_add_test(t, the_parent_of_a_new_runtime_dir_must_be_writable);
+    tcase_add_test(t, a_runtime_dir_too_long_for_a_socket_is_refused);
+    tcase_add_test(t, a_line_goes_with_a_path_from_the_file);
+    tcase_add_test(t, a_secret_file_may_be_made_later);
+    tcase_add_test(t, a_secret_that_others_may_read_is_refused);
+    tcase_add_test(t, a_secret_that_the_daemon_may_not_read_is_refused);
+    tcase_add_test(t, a_secret_must_be_a_regular_file);
+    suite_add_tcase(s, t);
+    SRunner *r = srunner_create(s);
+    srunner_run_all(r, CK_NORMAL);
+    const int failed = srunner_ntests_failed(r);
+    srunner_free(r);
+    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}

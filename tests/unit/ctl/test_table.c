@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "table.h"
+
+static const char *const heads[] = {"NAME", ">VALUE", "WHY", NULL};
+
+static char *printed(const struct table *table, bool colour)
+{
+    char *text = NULL;
+    size_t length;
+    FILE *to = open_memstream(&text, &length);
+    table_print(table, to, colour);
+    fclose(to);
+    return text;
+}
+
+START_TEST(columns_line_up_and_numbers_go_right)
+{
+    struct table *table = table_create(heads);
+    table_cell(table, "a");
+    table_cell(table, "%d", 12345678);
+    table_cell(table, "x");
+    table_cell(table, "long name");
+    table_cell(table, "%d", 7);
+    table_cell(table, "yy");
+    ck_assert_uint_eq(table_rows(table), 2);
+    char *text = printed(table, false);
+    ck_assert_str_eq(text, "NAME          VALUE  WHY\n"
+                           "a          12345678  x\n"
+                           "long name         7  yy\n");
+    free(text);
+    table_destroy(&table);
+    ck_assert_ptr_null(table);
+}
+END_TEST
+
+START_TEST(colour_is_for_the_heads_only)
+{
+    struct table *table = table_create(heads);
+    char *text = printed(table, true);
+    ck_assert_str_eq(text, "\033[1mNAME  VALUE  WHY\033[0m\n");
+    free(text);
+    table_destroy(&table);
+}
+END_TEST
+
+START_TEST(control_characters_do_not_reach_the_terminal)
+{
+    struct table *table = table_create(NULL);
+    table_cell(table, "model");
+    table_cell(table, "%s", "\033[2Jevil\n");
+    char *text = printed(table, false);
+    ck_assert_str_eq(text, "model  ?[2Jevil?\n");
+    free(text);
+    table_destroy(&table);
+}
+END_TEST
+
+START_TEST(takes_many_rows)
+{
+    struct table *table = table_create(NULL);
+    for (int i = 0; i < 2000; i++)
+        table_cell(table, "%d", i);
+    ck_assert_uint_eq(table_rows(table), 1000);
+    table_destroy(&table);
+}
+END_TEST
+
+int main(void)
+{
+    TCase *tc = tcase_create("table");
+    tcase_add_test(tc, columns_line_up_and_numbers_go_right);
+    tcase_add_test(tc, colour_is_for_the_heads_only);
+    tcase_add_test(tc, control_characters_do_not_reach_the_terminal);
+    tcase_add_test(tc, takes_many_rows);
+    Suite *suite = suite_create("table");
+    suite_add_tcase(suite, tc);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}

@@ -1,0 +1,64 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# What kvcachectl answers where no daemon is needed: exit code, and a message that names what is
+# wrong. Argument: the program.
+set -u
+
+ctl=$1
+failures=0
+KVCACHE_SOCKET=$PWD/no-such-socket
+export KVCACHE_SOCKET
+
+# exit code, text that the output must contain, arguments...
+expect() {
+    code=$1
+    text=$2
+    shift 2
+    output=$("$ctl" "$@" 2>&1)
+    got=$?
+    if [ "$got" -ne "$code" ]; then
+        echo "kvcachectl $*: exit code $got, expected $code"
+        failures=$((failures + 1))
+    fi
+    case $output in
+    *"$text"*) ;;
+    *)
+        echo "kvcachectl $*: no '$text' in: $output"
+        failures=$((failures + 1))
+        ;;
+    esac
+}
+
+key=c0ffee0000000000000000000000000000000000000000000000000000000000
+
+expect 0 "Exit codes" --help
+expect 0 "protocol" --version
+expect 2 "Usage:"
+expect 2 "no command 'frob'" frob
+expect 2 "'--frob' is not understood" --frob ping
+expect 2 "needs a unit" --timeout 5 ping
+expect 2 "must be from 1ms" --timeout 11min ping
+expect 2 "'now' is not understood" ping now
+expect 2 "which block" explain
+expect 2 "has fewer" explain abc
+expect 2 "has more" explain "${key}0"
+expect 2 "other characters" explain "${key%0}g"
+expect 2 "no such namespace" explain --ns 0 "$key"
+expect 2 "--all for everything" evict
+expect 2 "--all for everything" evict --dry-run
+expect 2 "--all means everything" evict --all --ns 3
+expect 2 "--bytes 12abc" evict --bytes 12abc
+expect 2 "--older-than 5" evict --older-than 5
+expect 2 "needs a value" evict --ns
+expect 2 "--watch 0" stats --watch=0
+for command in ping stats ns explain evict; do
+    expect 0 "Example" "$command" --help
+done
+for command in ping stats ns "explain $key" "evict --all"; do
+    # shellcheck disable=SC2086 # a command and its arguments
+    expect 3 "is kvcache-daemon running?" $command
+done
+expect 3 "$PWD/other" --socket "$PWD/other" ping
+expect 3 "$PWD/other" ping --socket "$PWD/other"
+
+exit $((failures > 0))
