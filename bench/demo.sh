@@ -16,7 +16,7 @@ usage: sh bench/demo.sh [TRACE]
   TRACE   a request trace in Mooncake's JSONL form; generated when not given
 
 Environment:
-  KVC_DEMO_REQUESTS   requests to replay (default 4000; with a TRACE: all of it)
+  KVC_DEMO_REQUESTS   requests to replay (default 20000; with a TRACE: all of it)
   KVC_DEMO_CAPACITY   host memory, as --capacity of kvcachebench replay (default 10%)
   KVC_DEMO_BLOCK      bytes of a block (default 64KiB)
   KVC_JOBS            parallel compilations (default: one per CPU)
@@ -71,7 +71,7 @@ if [ -n "$trace" ]; then
     echo "2/3 taking the trace $trace"
     set -- "$trace" ${KVC_DEMO_REQUESTS:+--requests "$KVC_DEMO_REQUESTS"}
 else
-    requests=${KVC_DEMO_REQUESTS:-4000}
+    requests=${KVC_DEMO_REQUESTS:-20000}
     echo "2/3 generating a trace of $requests requests"
     build/release/bin/kvcachebench gen --requests "$requests" --output "$work/trace.jsonl"
     set -- "$work/trace.jsonl"

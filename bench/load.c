@@ -14,18 +14,22 @@
 
 #define ARENA_BYTES   (2 * PERF_WORKING_SET)
 #define STAGING_BYTES (UINT64_C(128) << 20)
+#define LEASE_BYTES   (UINT64_C(32) << 20)
 #define BLOCK_TOKENS  16
+
+enum { DEPTH_MAX = 64 };
 
 static const char help[] =
     "Usage: kvcachebench load [OPTIONS]\n"
     "\n"
     "How fast cached blocks are read where they lie: lease a batch, read every byte, release it,\n"
-    "while the lease of the next batch is under way. 1 GiB of blocks, read round and round.\n"
+    "while the leases of the next batches are under way. 1 GiB of blocks, read round and round.\n"
     "\n"
     "  --compare           take turns with the same reader over private memory, and over a buffer\n"
     "                      into which pread brings the blocks from a tmpfs file\n"
     "  --block-bytes LIST  (default 64KiB,2MiB)\n"
-    "  --batch N           blocks in a request (default 32, and 16 from 1 MiB on)\n"
+    "  --batch N           blocks in a lease (default: 32 MiB of them)\n"
+    "  --depth N           leases asked for ahead (default 4)\n"
     "  --seconds S         of one measurement (default 1)\n"
     "  --pairs N           measurements of each, taking turns; medians are reported (default 5)\n"
     "  --socket PATH       use the daemon that runs there; it must hold 1 GiB\n"
@@ -96,30 +100,38 @@ static int release(struct load *l, struct kvc_hold **hold)
     return rc < 0 ? perf_fail(&l->session, rc, "reading a block under lease") : 0;
 }
 
+static int read_batch(struct load *l, struct kvc_op **op, uint64_t *sum)
+{
+    struct kvc_hold *hold;
+    int rc = acquire_end(l, op, &hold);
+    if (rc != 0)
+        return rc;
+    for (uint32_t i = 0; i < l->batch; i++)
+        *sum += perf_read(hold->group[0].block[i].data, l->block_bytes);
+    return release(l, &hold);
+}
+
+/* Keeps `depth` requests in flight: while a batch is read, those after it are being leased. A
+ * release goes out with the next request, so that both cost one wake-up. */
 static int run_ours(void *ctx, double seconds, double *ret_value)
 {
     struct load *l = ctx;
-    uint64_t begun = now_ns(), until = begun + (uint64_t)(seconds * 1e9);
-    uint64_t done = 0, sum = 0;
-    struct kvc_op *next = NULL;
-    int rc = acquire_begin(l, 0, &next);
-    while (rc == 0 && (done == 0 || now_ns() < until)) {
-        struct kvc_hold *hold;
-        rc = acquire_end(l, &next, &hold);
-        if (rc != 0)
-            break;
-        done++;
-        rc = acquire_begin(l, done % l->batches, &next);
-        for (uint32_t i = 0; i < l->batch; i++)
-            sum += perf_read(hold->group[0].block[i].data, l->block_bytes);
-        int stale = release(l, &hold);
-        rc = rc != 0 ? rc : stale;
+    struct kvc_op *ops[DEPTH_MAX] = {0};
+    uint64_t depth = l->args->depth, begun = now_ns(), until = begun + (uint64_t)(seconds * 1e9);
+    uint64_t done = 0, asked = 0, sum = 0;
+    int rc = 0;
+    for (; rc == 0 && asked < depth; asked++)
+        rc = acquire_begin(l, asked % l->batches, &ops[asked]);
+    for (; rc == 0 && now_ns() < until; done++, asked++) {
+        struct kvc_op **op = &ops[done % depth];
+        rc = read_batch(l, op, &sum);
+        if (rc == 0)
+            rc = acquire_begin(l, asked % l->batches, op);
     }
+    for (; rc == 0 && done < asked; done++)
+        rc = read_batch(l, &ops[done % depth], &sum);
     *ret_value = (double)(done * l->batch * l->block_bytes) / ((double)(now_ns() - begun) * 1e-9);
     perf_keep(sum);
-    struct kvc_hold *hold;
-    if (next && rc == 0 && (rc = acquire_end(l, &next, &hold)) == 0)
-        kvc_release(l->session.kvc, &hold);
     return rc;
 }
 
@@ -265,13 +277,22 @@ static int fill(struct load *l)
     return rc;
 }
 
+/* By default a lease covers what a prompt's prefix weighs, not what one store carries. */
+static uint32_t batch_of(const struct perf_args *args, uint64_t block_bytes)
+{
+    if (args->batch)
+        return (uint32_t)args->batch;
+    uint64_t n = LEASE_BYTES / block_bytes;
+    return n == 0 ? 1 : n > KVC_STORE_MAX ? KVC_STORE_MAX : (uint32_t)n;
+}
+
 static int one_size(struct load *l, uint64_t block_bytes)
 {
     struct perf_side sides[3] = {{.run = run_ours},
                                  {.what = "plain read", .run = run_plain_read},
                                  {.what = "tmpfs_pread", .run = run_pread}};
     l->block_bytes = block_bytes;
-    l->batch = (uint32_t)perf_batch(l->args, block_bytes);
+    l->batch = batch_of(l->args, block_bytes);
     uint64_t batch_bytes = l->batch * block_bytes;
     l->batches = (PERF_WORKING_SET + batch_bytes - 1) / batch_bytes;
     l->stream++;
@@ -302,7 +323,7 @@ int cmd_load(int argc, char **argv)
                              .pairs = 5,
                              .sizes = {64 << 10, 2 << 20},
                              .n_sizes = 2,
-                             .depth = 1};
+                             .depth = 4};
     int rc = perf_parse(argc, argv, help, &args);
     if (rc != 0)
         return rc < 0 ? BENCH_OK : rc;
@@ -312,9 +333,11 @@ int cmd_load(int argc, char **argv)
     rig_set(&options, "staging.total=%" PRIu64, STAGING_BYTES);
     rig_set(&options, "log.level=warn");
     struct load l = {.args = &args, .file = -1};
+    perf_level_memory(&args);
     rc = perf_open(&options, STAGING_BYTES, &l.session);
     if (rc != 0)
         return rc;
+    rc = perf_settle(&l.session);
     for (size_t i = 0; rc == 0 && i < args.n_sizes; i++)
         rc = one_size(&l, args.sizes[i]);
     perf_close(&l.session);

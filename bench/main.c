@@ -10,6 +10,8 @@ static const struct bench_cmd commands[] = {
     {"store", "bytes per second from staging into the cache", cmd_store},
     {"load", "bytes per second read in place from the cache", cmd_load},
     {"lookup", "round trips and rate of lookups", cmd_lookup},
+    {"reuse", "how soon a waiting worker has a block that another commits", cmd_reuse},
+    {"idle", "processor time of a daemon that is asked for nothing", cmd_idle},
 };
 
 static void print_help(FILE *to)

@@ -4,11 +4,15 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/sysinfo.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "out.h"
 #include "perf.h"
 #include "progress.h"
+
+#define BALLAST_MAX (UINT64_C(8) << 30)
 
 static int take_option(struct perf_args *args, int c, char **argv, bool sizes_are_keys)
 {
@@ -119,6 +123,50 @@ int perf_statuses(const uint8_t *statuses, uint32_t n)
             return BENCH_FAILED;
         }
     }
+    return 0;
+}
+
+/* A kernel that has run for a while hands out scattered pages first and contiguous ones later, and
+ * the first read up to a third slower than the last: whoever asks first would lose every
+ * comparison. So the scattered ones are taken out of the way before the daemon starts. */
+void perf_level_memory(const struct perf_args *args)
+{
+    struct sysinfo info;
+    if (args->socket || !args->compare || sysinfo(&info) != 0)
+        return;
+    uint64_t bytes = (uint64_t)info.freeram * info.mem_unit / 3;
+    if (bytes > BALLAST_MAX)
+        bytes = BALLAST_MAX;
+    progress_show(true, "%s: taking scattered memory out of the way", args->bench);
+    void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE,
+                    -1, 0);
+    if (at != MAP_FAILED) /* without it the comparison is less even, not wrong */
+        madvise(at, bytes, MADV_DONTFORK);
+    progress_clear();
+}
+
+static int take_faulted(void *ctx, const struct kvc_stat *stat)
+{
+    if (strcmp(stat->name, "daemon.host_faulted_bytes") == 0)
+        *(uint64_t *)ctx = stat->value;
+    return 0;
+}
+
+int perf_settle(struct perf_session *session)
+{
+    struct timespec pause = {.tv_nsec = 200000000};
+    uint64_t before = UINT64_MAX, faulted = 0;
+    for (int i = 0; i < 300 && before != faulted; i++) {
+        before = faulted;
+        progress_show(false, "waiting for the daemon to touch its memory");
+        int rc = kvc_stats(session->kvc, take_faulted, &faulted);
+        if (rc == KVC_E_DENIED)
+            return 0; /* no admin rights: a daemon of somebody else, which has run for a while */
+        if (rc < 0)
+            return perf_fail(session, rc, "stats");
+        nanosleep(&pause, NULL);
+    }
+    progress_clear();
     return 0;
 }
 

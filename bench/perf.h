@@ -48,6 +48,10 @@ struct perf_side {
 BENCH_MUST_USE int perf_rounds(const struct perf_args *args, void *ctx, struct perf_side *sides,
                                size_t n_sides);
 
+/* Call before a daemon is started whose memory is compared with other memory: keeps the pages that
+ * are slower than the rest from both, until the process ends. */
+void perf_level_memory(const struct perf_args *args);
+
 /* A session on a rig that was started with `options`, and a namespace of blocks of this size. */
 struct perf_session {
     struct rig *rig;
@@ -60,6 +64,9 @@ struct perf_session {
 BENCH_MUST_USE int perf_open(const struct rig_options *options, uint64_t staging_bytes,
                              struct perf_session *ret_session);
 BENCH_MUST_USE int perf_namespace(struct perf_session *session, uint64_t block_bytes);
+/* A daemon touches its memory in the background after its start. What is measured is the state in
+ * which it spends its life: waits until that is done, at most a minute. */
+BENCH_MUST_USE int perf_settle(struct perf_session *session);
 void perf_close(struct perf_session *session);
 /* Says what a call of the library failed with; returns the fitting enum bench_exit. */
 int perf_fail(const struct perf_session *session, int error, const char *call);

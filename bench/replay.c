@@ -18,6 +18,7 @@ enum { BATCH_BYTES = 16 << 20, BATCH_BLOCKS_MAX = 256, SLOTS_PER_CHUNK = 16, IND
 
 #define CHUNK_MIN (UINT64_C(2) << 20)
 #define CHUNK_MAX (UINT64_C(1) << 30)
+#define LIMIT_MIN (UINT64_C(4) << 20)
 
 static const char help[] =
     "Usage: kvcachebench replay TRACE [OPTIONS]\n"
@@ -27,7 +28,8 @@ static const char help[] =
     "stored,\n"
     "and stores the rest. Contents follow from the keys, so every byte is known.\n"
     "\n"
-    "  --workers N         worker processes; requests are dealt in turn (default 1)\n"
+    "  --workers N         worker processes; each takes the next request when it is free\n"
+    "                      (default 1)\n"
     "  --policy P          eviction policy: lru, or the daemon's default (default)\n"
     "  --capacity LIST     host memory: a share of the trace's unique blocks (5%), a size (4GiB)\n"
     "                      or '2000 blocks'; a list is a sweep (default 10%)\n"
@@ -236,9 +238,9 @@ static int run_case(const struct args *args, const struct trace *trace,
                                .run = now_ns(),
                                .wait = args->wait};
     struct rig_options options = {.socket = args->socket};
-    if (capacity && blocks * capacity_slot_bytes(args->block_bytes) < CHUNK_MIN)
+    if (capacity && blocks * capacity_slot_bytes(args->block_bytes) < LIMIT_MIN)
         return say_usage("--capacity %s is %" PRIu64
-                         " blocks; a daemon has at least 2 MiB: ask for "
+                         " blocks; a daemon has at least 4 MiB: ask for "
                          "more, or for larger blocks",
                          capacity->text, blocks);
     if (capacity)

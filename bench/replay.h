@@ -65,6 +65,7 @@ struct replay_slot {
 struct replay_shared {
     _Atomic uint32_t ready; /* workers that wait for the start */
     _Atomic uint32_t go;
+    _Atomic uint64_t next; /* request of the trace: whoever is free takes it, so order is kept */
     struct replay_slot slot[REPLAY_WORKERS_MAX];
 };
 

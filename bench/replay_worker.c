@@ -304,7 +304,10 @@ int replay_work(const struct replay_plan *plan, uint32_t worker, struct replay_s
         rc = open_session(&w);
     if (rc == 0)
         wait_for_start(shared);
-    for (size_t i = worker; rc == 0 && i < plan->trace->n_requests; i += plan->workers) {
+    while (rc == 0) {
+        uint64_t i = atomic_fetch_add(&shared->next, 1);
+        if (i >= plan->trace->n_requests)
+            break;
         const struct trace_request *request = &plan->trace->requests[i];
         if (request->blocks > 0)
             rc = one_request(&w, request);

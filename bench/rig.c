@@ -263,6 +263,11 @@ const char *rig_socket(const struct rig *rig)
     return rig->socket;
 }
 
+int rig_pid(const struct rig *rig)
+{
+    return rig->pid;
+}
+
 static void remove_directory(const char *path)
 {
     DIR *dir = opendir(path);

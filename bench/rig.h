@@ -29,6 +29,8 @@ __attribute__((format(printf, 2, 3))) void rig_set(struct rig_options *options, 
 /* 0 once a daemon accepts connections, or an enum bench_exit after saying what is wrong. */
 BENCH_MUST_USE int rig_start(const struct rig_options *options, struct rig **ret_rig);
 const char *rig_socket(const struct rig *rig);
+/* Its process, 0 when the daemon was running before. */
+int rig_pid(const struct rig *rig);
 /* 0 = runs, or a negative errno after saying how the daemon ended and what it said last. */
 BENCH_MUST_USE int rig_check(struct rig *rig);
 /* Ends the daemon and removes its directory. Accepts NULL and a pointer to NULL. */

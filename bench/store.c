@@ -240,9 +240,12 @@ int cmd_store(int argc, char **argv)
         return BENCH_FAILED;
     }
     s->args = &args;
+    perf_level_memory(&args);
     rc = perf_open(&options, PERF_WORKING_SET, &s->session);
     if (rc == 0) {
-        rc = all_sizes(s);
+        rc = perf_settle(&s->session);
+        if (rc == 0)
+            rc = all_sizes(s);
         perf_close(&s->session);
     }
     free(s);

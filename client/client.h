@@ -92,6 +92,13 @@ struct resv {
     uint32_t left; /* reserved, and not named in a commit yet */
 };
 
+/* The attach connection of an epoch that the daemon has ended; parted.c's. */
+struct parted {
+    struct parted *next;
+    int fd;
+    uint32_t epoch;
+};
+
 struct kvc {
     /* Zeroed by the kernel in a child of fork(); NULL: not supported, compare pids. */
     volatile uint8_t *not_forked;
@@ -109,6 +116,7 @@ struct kvc {
     uint32_t epoch;
     uint64_t next_try_ns, attach_until_ns, news_ns;
     uint32_t backoff_ms;
+    struct parted *parted;
     struct kvc_op *greeting; /* the HELLO of GREETING */
     uint32_t refused_chunk;  /* the last CHUNK that could not be had, */
     int refused_error;       /* and why; 0 = none since it was asked for */
@@ -185,6 +193,15 @@ __attribute__((warn_unused_result)) int fork__enter(struct kvc *k);
 void fork__leave(struct kvc *k);
 /* Whether this process is a child of the one that opened the session. */
 bool fork__is_child(const struct kvc *k);
+
+/* ---- parted.c ---- */
+
+/* Takes the attach connection over, if blocks of this epoch are held; else leaves it. */
+void parted__add(struct kvc *k);
+/* Whether the daemon still keeps what was held in that epoch. */
+bool parted__has(const struct kvc *k, uint32_t epoch);
+/* Closes the connections of which nothing is held any more. */
+void parted__sweep(struct kvc *k);
 
 /* ---- connect.c ---- */
 

@@ -70,6 +70,7 @@ static int take_dropped(struct kvc *k, const uint8_t *buf, size_t len)
     struct att_dropped d;
     if (codec_dec_att_dropped(buf, len, &d) < 0)
         return malformed(k, "DROPPED");
+    parted__add(k);
     return kvc__down(k, KVC_E_DOWN, "the daemon ended the session: %s: %.*s",
                      codec_status_name(d.status), (int)d.detail.n, (const char *)d.detail.p);
 }

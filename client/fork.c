@@ -33,6 +33,10 @@ static void in_child(void)
         if (k->attach_fd >= 0)
             close(k->attach_fd);
         k->attach_fd = -1;
+        for (struct parted *p = k->parted; p != NULL; p = p->next) {
+            close(p->fd);
+            p->fd = -1;
+        }
     }
     sessions = NULL;
     (void)pthread_mutex_unlock(&lock);

@@ -36,6 +36,7 @@ void hold__free(struct hold *h)
     for (uint32_t i = 0; i < h->maps; i++)
         map__unref(h->map[i]);
     h->maps = 0;
+    h->blocks = 0;
     if (h->prev != NULL)
         h->prev->next = h->next;
     else
@@ -44,6 +45,8 @@ void hold__free(struct hold *h)
         h->next->prev = h->prev;
     h->next = k->free_holds;
     k->free_holds = h;
+    if (k->parted != NULL)
+        parted__sweep(k);
 }
 
 void hold__destroy_all(struct kvc *k)
@@ -184,11 +187,17 @@ static void after_reading(void)
 #endif
 }
 
+/* Whether the blocks' memory is sure to be there, and a generation in it that tells. */
+static bool is_kept(const struct kvc *k, uint32_t epoch)
+{
+    return (k->state == LINK_UP && k->epoch == epoch) || parted__has(k, epoch);
+}
+
 int kvc_hold_check(const struct kvc_hold *hold)
 {
     const struct hold *h = (const struct hold *)(const void *)hold;
     struct kvc *k = h->kvc;
-    bool stale = hold->epoch != k->epoch && h->blocks > 0;
+    bool stale = h->blocks > 0 && !is_kept(k, hold->epoch);
     after_reading();
     for (uint32_t i = 0; i < h->blocks && !stale; i++)
         stale = __atomic_load_n(h->block[i].gen_at, __ATOMIC_RELAXED) != h->block[i].gen;

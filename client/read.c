@@ -183,8 +183,8 @@ int read__finish_acquire(struct kvc_op *op, struct kvc_hold **ret_hold)
     }
     if (rc == 0)
         rc = take_lease(op, h);
-    if (kvc__is_down(rc)) {
-        k->counters.lookups_down++;
+    if (kvc__is_down(rc) || rc == KVC_E_GONE) { /* GONE: the chunk of a block */
+        k->counters.lookups_down += kvc__is_down(rc);
         hold__free(h);
         rc = hold__new(k, &h); /* an empty one; the memory is that of the last line */
     }

@@ -242,7 +242,7 @@ int kvc_commit(struct kvc_ns *ns, uint64_t reservation, uint32_t first, uint32_t
         rc = send_commit(k, &m, offsets, deadline, statuses, &ended);
     }
     if (r != NULL)
-        resv_used(r, kvc__is_down(rc) ? named : ended);
+        resv_used(r, rc == KVC_E_GONE ? r->left : kvc__is_down(rc) ? named : ended);
     return dropped(k, named, block_bytes, rc);
 }
 

@@ -152,8 +152,9 @@ static void decide_first(struct config *cfg, uint64_t budget)
            "memory.budget / 8, at most 4GiB");
     DECIDE(cfg, staging_session_max, "staging.session_max", MIN(256 * MIB, cfg->staging_total),
            "256MiB, or staging.total if that is less");
-    DECIDE(cfg, copy_threads, "copy.threads", (uint32_t)clamp(ncpus / 2, 1, CPUS_COPY_MAX),
-           "half of %u CPUs, 1 to %u", ncpus, CPUS_COPY_MAX);
+    DECIDE(cfg, copy_threads, "copy.threads",
+           (uint32_t)clamp(ncpus / 2, MIN(ncpus, 2), CPUS_COPY_MAX), "half of %u CPUs, 2 to %u",
+           ncpus, CPUS_COPY_MAX);
 }
 
 static void decide_for_limit(struct config *cfg, uint64_t host_limit)

@@ -51,7 +51,7 @@ const struct option_desc config_table[] = {
      .help = "place chunks on NUMA nodes by topology, or leave it to the kernel", .choices = numa},
 
     {"copy.threads", OPT_UINT, FIELD(copy_threads), .def = "auto",
-     .help = "threads that copy and checksum; auto: half the CPUs, 1 to 8", .min = 1, .max = 64,
+     .help = "threads that copy and checksum; auto: half the CPUs, 2 to 8", .min = 1, .max = 64,
      .flags = OPTF_AUTO},
     {"copy.inflight", OPT_BYTES, FIELD(copy_inflight), .def = "256MiB",
      .help = "bytes being copied at a time; more wait", .min = MIB, .max = CONFIG_BYTES_MAX},

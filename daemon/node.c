@@ -427,7 +427,7 @@ static int start_host(struct node *n)
     }
     host_set_retired_cb(n->host, on_retired, n);
     for (unsigned i = 0; host_note(n->host, i); i++)
-        LOG_INFO("host tier: %s", host_note(n->host, i));
+        LOG_INFO("%s", host_note(n->host, i));
     return 0;
 }
 
@@ -438,7 +438,8 @@ static int start_staging(struct node *n)
                                  .total_bytes = n->cfg->staging_total,
                                  .huge_pages = n->cfg->host_huge_pages != CONFIG_HUGE_OFF};
     n->staging_waits = calloc(n->cfg->limits_sessions, sizeof *n->staging_waits);
-    if (!n->staging_waits) return -ENOMEM;
+    if (!n->staging_waits)
+        return -ENOMEM;
     return staging_pool_create(&cfg, n->loop, &n->staging);
 }
 

@@ -109,7 +109,7 @@ static void add_row(struct explain *e, const char *key, const struct kvc_explana
     }
     char size[UNITS_TEXT_BYTES], age[UNITS_TEXT_BYTES];
     table_cell(e->table,
-               "host chunk %u at %llu; %s, %u tokens, %u of %u shards, %u leases, %u children, "
+               "host chunk %u at %llu; %s, %u tokens, %u of %u shards, leases %u, children %u, "
                "last used %s ago",
                x->chunk, (unsigned long long)x->off, units_format_bytes(x->bytes, size), x->tokens,
                x->shards_present, x->shards, x->leases, x->children,

@@ -26,7 +26,7 @@ static const char help[] =
     "  --json             one object per line: {\"name\": value, ...}\n"
     "\n"
     "Examples:\n"
-    "  kvcachectl stats core. host.\n"
+    "  kvcachectl stats core. daemon.host\n"
     "  kvcachectl stats --watch 5\n"
     "  kvcachectl stats --json | jq '.[\"core.blocks_hit\"] / .[\"core.blocks_asked\"]'\n";
 

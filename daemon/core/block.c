@@ -260,11 +260,24 @@ void block_publish(struct core *c, struct block *b)
     core__wake(c, b);
 }
 
+bool block_in_use(struct core *c, const struct block *b)
+{
+    if (b->leases > 0 || b->copies > 0)
+        return true;
+    for (uint32_t i = b->where; b->state == BLOCK_PENDING && i != CORE_NONE;) {
+        const struct part *p = pool_at(c->parts, i);
+        if (p->resv != CORE_NONE)
+            return true;
+        i = p->next;
+    }
+    return false;
+}
+
 bool block_can_evict(void *ctx, uint32_t no)
 {
     struct core *c = ctx;
     const struct block *b = &c->blocks[no];
-    return b->state == BLOCK_PRESENT && b->leases == 0 && b->child == CORE_NONE;
+    return b->child == CORE_NONE && !block_in_use(c, b);
 }
 
 /* ---- lists of blocks ---- */

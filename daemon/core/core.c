@@ -49,12 +49,16 @@ double core_bytes_per_block(const struct core_config *cfg)
     return (double)(b.blocks + b.table + b.ghosts + b.parts + b.policy) / cfg->blocks_max;
 }
 
-/* Zeroed pages that cost nothing until they are used; no libc heap involved. */
+/* Zeroed pages that cost nothing until they are used; no libc heap involved. A lookup jumps about
+ * in them, so large pages are asked for; where they are refused, small ones do. */
 static void *pages_get(uint64_t bytes)
 {
     void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
                    -1, 0);
-    return p == MAP_FAILED ? NULL : p;
+    if (p == MAP_FAILED)
+        return NULL;
+    (void)madvise(p, bytes, MADV_HUGEPAGE);
+    return p;
 }
 
 static void pages_put(void *p, uint64_t bytes)
@@ -112,7 +116,7 @@ int core_create(const struct core_config *config, struct core **ret_core)
     list_init(&c->woken);
     list_init(&c->jobs);
     list_init(&c->copying);
-    int err = hash_random(&c->hash_seed, sizeof c->hash_seed);
+    int err = hash_random(c->hash_secret, sizeof c->hash_secret);
     if (!err)
         err = sha256_create(&c->sha);
     if (!err)

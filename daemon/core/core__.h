@@ -131,7 +131,7 @@ struct core {
 
     uint64_t *table; /* record number + 1 in the low half, tag above; 0 = empty */
     uint32_t table_size;
-    uint64_t hash_seed;
+    uint64_t hash_secret[4];
 
     uint32_t *ghost; /* 4-way buckets of tag << 3 | reason */
     uint32_t ghost_buckets;
@@ -183,11 +183,6 @@ static inline uint64_t core__age_ms(const struct core *c, const struct block *b)
 }
 
 /* index.c */
-uint64_t index_hash(const struct core *c, uint32_t ns_slot, uint32_t group, const uint8_t *key);
-void index_prefetch(const struct core *c, uint64_t hash);
-void index_prefetch_record(const struct core *c, uint64_t hash);
-struct block *index_find(struct core *c, uint64_t hash, uint32_t ns_slot, uint32_t group,
-                         const uint8_t *key);
 struct block *index_get(struct core *c, const struct core_ns *ns, uint32_t group,
                         const uint8_t *key);
 void index_add(struct core *c, struct block *b);
@@ -222,6 +217,10 @@ void block_publish(struct core *c, struct block *b);
  * before the block at hand is killed. */
 uint32_t block_walk_first(const struct core *c, uint32_t root);
 uint32_t block_walk_next(const struct core *c, uint32_t root, uint32_t no);
+/* Somebody reads it, or has announced to write a part of it. A block of which some shards are
+ * stored and nobody has announced the others is not in use: the other ranks may never come. */
+bool block_in_use(struct core *c, const struct block *b);
+/* Of a block that is linked. */
 bool block_can_evict(void *ctx, uint32_t block_no);
 void core__wake(struct core *c, const struct block *b);
 

@@ -40,6 +40,14 @@ static void drain_occupant(void *ctx, struct tier_loc loc, uint32_t owner)
         evict_tree(c, owner, &c->m.blocks_evicted);
 }
 
+static struct tier_loc some_loc(struct core *c, const struct block *b)
+{
+    if (!(b->flags & BLOCK_F_PARTS))
+        return (struct tier_loc){b->where};
+    const struct part *p = pool_at(c->parts, b->where);
+    return p->loc;
+}
+
 int room_take(struct core *c, uint32_t principal, uint32_t bytes, struct tier_loc near,
               uint32_t owner, struct tier_loc *ret_loc)
 {
@@ -60,7 +68,7 @@ int room_take(struct core *c, uint32_t principal, uint32_t bytes, struct tier_lo
         if (no == POLICY_NO_BLOCK)
             return KVC_E_FULL;
         struct block *b = &c->blocks[no];
-        if (!host->ops->helps(host, block_loc(c, b, 0), principal, bytes))
+        if (!host->ops->helps(host, some_loc(c, b), principal, bytes))
             in_vain++;
         if (in_vain > 2 * ROOM_PATIENCE)
             in_vain = 0, drained = false;
@@ -83,11 +91,6 @@ static bool job_matches(struct core *c, const struct core_evict_job *job, const 
     if (!ns_visible(job->client, ns))
         return false;
     return core__age_ms(c, b) >= job->older_than_ms;
-}
-
-static bool in_use(const struct block *b)
-{
-    return b->leases > 0 || b->state == BLOCK_PENDING;
 }
 
 static void mark_path(struct core *c, uint32_t no)
@@ -133,7 +136,7 @@ static bool job_full(const struct core_evict_job *job)
 static void job_take(struct core *c, struct core_evict_job *job, uint32_t no)
 {
     struct block *b = &c->blocks[no];
-    bool keep = (b->flags & BLOCK_F_KEEP) || in_use(b);
+    bool keep = (b->flags & BLOCK_F_KEEP) || block_in_use(c, b);
     if (keep || (!job->dry_run && !block_can_evict(c, no))) {
         job->ret_kept++;
         return;
@@ -164,11 +167,11 @@ static void job_visit(struct core *c, struct core_evict_job *job, uint32_t no)
         b->flags &= (uint8_t)~BLOCK_F_KEEP;
         return;
     case JOB_MARK:
-        if ((b->flags & BLOCK_F_LINKED) && in_use(b))
+        if ((b->flags & BLOCK_F_LINKED) && block_in_use(c, b))
             mark_path(c, no);
         return;
     case JOB_AGES:
-        if (job_matches(c, job, b))
+        if (!(b->flags & BLOCK_F_KEEP) && job_matches(c, job, b))
             job->age_bytes[age_class(c, b)] += bytes_of(c, b);
         return;
     case JOB_EVICT:

@@ -2,9 +2,10 @@
 /* Lookup: the longest cached prefix that satisfies every group of layers. */
 #include "find.h"
 
-#define FIND_AHEAD                                                                \
-    16 /* keys hashed in advance: a table and a record line each are on their way \
-        */
+#include "index.h"
+
+/* Keys hashed in advance: a table and a record line each are on their way. */
+#define FIND_AHEAD    16
 #define FIND_SIBLINGS 16
 
 /* Tokens at which group g's blocks end: multiples of block_tokens, and the sequence's end when its

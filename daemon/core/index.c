@@ -2,9 +2,9 @@
 /*
  * Key to record: one open-addressed table with linear probing, and the trace of what was evicted.
  * An entry holds a record number and 32 bits of its hash, so that a miss rarely touches a record.
- * The hash is seeded at random: keys are chosen by clients.
+ * The hash has a random secret: keys are chosen by clients.
  */
-#include "core__.h"
+#include "index.h"
 
 #define GHOST_WAYS        4
 #define GHOST_REASON_BITS 3
@@ -14,53 +14,9 @@ uint32_t index_table_size(uint32_t blocks_max)
     return blocks_max + blocks_max * 2ull / 5 + 16;
 }
 
-static uint32_t slot_of(const struct core *c, uint64_t hash)
-{
-    return (uint32_t)(((unsigned __int128)hash * c->table_size) >> 64);
-}
-
 static uint64_t entry_of(uint64_t hash, uint32_t no)
 {
     return hash << 32 | (no + 1u);
-}
-
-static uint32_t next_slot(const struct core *c, uint32_t slot)
-{
-    return slot + 1 == c->table_size ? 0 : slot + 1;
-}
-
-uint64_t index_hash(const struct core *c, uint32_t ns_slot, uint32_t group, const uint8_t *key)
-{
-    /* By id, not by slot: traces of a namespace that is gone must not answer for its successor. */
-    return hash_u64(key, KVC_KEY_BYTES,
-                    c->hash_seed + (((uint64_t)c->ns[ns_slot].id << 8) | group));
-}
-
-void index_prefetch(const struct core *c, uint64_t hash)
-{
-    __builtin_prefetch(&c->table[slot_of(c, hash)]);
-}
-
-/* Brings the record that the table names first for this hash nearer. */
-void index_prefetch_record(const struct core *c, uint64_t hash)
-{
-    uint64_t e = c->table[slot_of(c, hash)];
-    if (e)
-        __builtin_prefetch(&c->blocks[(uint32_t)e - 1]);
-}
-
-struct block *index_find(struct core *c, uint64_t hash, uint32_t ns_slot, uint32_t group,
-                         const uint8_t *key)
-{
-    for (uint32_t s = slot_of(c, hash); c->table[s]; s = next_slot(c, s)) {
-        uint64_t e = c->table[s];
-        if ((uint32_t)(e >> 32) != (uint32_t)hash)
-            continue;
-        struct block *b = &c->blocks[(uint32_t)e - 1];
-        if (b->ns == ns_slot && b->group == group && memcmp(b->key.b, key, KVC_KEY_BYTES) == 0)
-            return b;
-    }
-    return NULL;
 }
 
 struct block *index_get(struct core *c, const struct core_ns *ns, uint32_t group,

@@ -137,7 +137,9 @@ static uint8_t reserve_one(struct reserving *x, uint32_t i, struct block **block
         }
         if (block_part(c, b, x->shard))
             return KVC_ST_PENDING;
+        block_hold(b); /* as above: its other shards may be all that keeps it */
         int err = take_part(x, b);
+        block_unhold(c, b);
         return err ? KVC_ST_FULL : KVC_ST_OK;
     }
     bool full = x->group->rule == KVC_RULE_FULL;

@@ -14,6 +14,7 @@ struct front {
     void *ctx, *socket;
     int fd;
     struct pool *kept; /* zmq_msg_t */
+    bool asked;        /* the socket said that it has nothing, and nothing was sent since */
 };
 
 static int set_int(void *socket, int option, int value)
@@ -141,7 +142,8 @@ unsigned front_drain(struct front *f, unsigned max, front_fn *fn, void *ctx)
     unsigned n = 0;
     for (; n < max; n++) {
         int err = recv_one(f, fn, ctx);
-        if (err == -EAGAIN)
+        f->asked = err == -EAGAIN;
+        if (f->asked)
             break;
         if (err)
             LOG_ERROR_RATELIMITED(1, "control socket: receive: %s", zmq_strerror(-err));
@@ -151,6 +153,8 @@ unsigned front_drain(struct front *f, unsigned max, front_fn *fn, void *ctx)
 
 bool front_more(struct front *f)
 {
+    if (f->asked)
+        return false;
     int events = 0;
     size_t n = sizeof events;
     MUST(zmq_getsockopt(f->socket, ZMQ_EVENTS, &events, &n) == 0);
@@ -159,6 +163,7 @@ bool front_more(struct front *f)
 
 int front_send(struct front *f, const void *route, size_t route_len, const void *buf, size_t len)
 {
+    f->asked = false;
     if (FAULT(send))
         return -EAGAIN;
     if (zmq_send(f->socket, route, route_len, ZMQ_SNDMORE | ZMQ_DONTWAIT) < 0)

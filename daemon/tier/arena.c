@@ -54,7 +54,7 @@ static int fill(struct arena *a)
     err = hash_random(a->store, sizeof(a->store));
     if (err < 0)
         return err;
-    err = keeper_create(a->sizes.chunks, a->sizes.prefault_bytes, &a->keeper);
+    err = keeper_create(a->sizes.chunks, &a->keeper);
     if (err < 0)
         return err;
     a->report.sealed = true;
@@ -64,6 +64,8 @@ static int fill(struct arena *a)
         if (err < 0)
             return err;
     }
+    /* Only now: faulting in would hold the lock that mapping needs. */
+    keeper_aim(a->keeper, a->sizes.prefault_bytes);
     return 0;
 }
 
@@ -166,6 +168,12 @@ uint32_t arena_slot_bytes(uint32_t bytes)
     return arena__slot_pages(bytes) << LAYOUT_PAGE_SHIFT;
 }
 
+bool arena_can_hold(const struct arena *a, uint32_t bytes)
+{
+    const uint64_t slot_bytes = (uint64_t)arena__slot_pages(bytes) << LAYOUT_PAGE_SHIFT;
+    return bytes > 0 && slot_bytes <= a->sizes.largest_bytes && slot_bytes <= a->config.limit_bytes;
+}
+
 /* The lowest free slot at or after `from`, or ARENA_NONE. */
 static uint32_t free_slot(const struct arena_slab *s, uint32_t from)
 {
@@ -224,7 +232,7 @@ int arena_alloc(struct arena *a, uint32_t principal, uint32_t bytes, struct tier
     a->allocs++;
     const uint32_t slot_pages = arena__slot_pages(bytes);
     const uint64_t slot_bytes = (uint64_t)slot_pages << LAYOUT_PAGE_SHIFT;
-    if (slot_bytes > a->sizes.largest_bytes || slot_bytes > a->config.limit_bytes)
+    if (!arena_can_hold(a, bytes))
         return KVC_E_TOO_LARGE;
     if (slot_bytes > a->config.limit_bytes - a->used_bytes)
         return KVC_E_NO_ROOM;

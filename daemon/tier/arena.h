@@ -73,6 +73,8 @@ uint32_t arena_drain(struct arena *a, uint32_t principal, uint32_t bytes, tier_o
                      void *ctx);
 bool arena_helps(struct arena *a, struct tier_loc loc, uint32_t principal, uint32_t bytes);
 uint32_t arena_slot_bytes(uint32_t bytes);
+/* Whether a block of this size can ever be handed out. */
+bool arena_can_hold(const struct arena *a, uint32_t bytes);
 
 /* Where a slot handed out is in this process: payload, and its bytes rounded up to a page. */
 void *arena_payload(const struct arena *a, struct tier_loc loc);

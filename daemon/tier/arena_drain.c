@@ -206,7 +206,7 @@ uint32_t arena_drain(struct arena *a, uint32_t principal, uint32_t bytes, tier_o
 {
     const uint32_t slot_pages = arena__slot_pages(bytes);
     struct pick pick;
-    if (bytes == 0 || (uint64_t)slot_pages << LAYOUT_PAGE_SHIFT > a->sizes.largest_bytes)
+    if (!arena_can_hold(a, bytes))
         return 0;
     if (arena__has_room(a, principal, slot_pages))
         return 0; /* the limit alone is in the way, and any eviction serves that */

@@ -14,7 +14,7 @@
 
 /* Results are handed over at least this often, so that a block is visible soon after its copy,
  * and not much more often, for each may cost the control thread a wake-up. */
-#define COPIER_BATCH_BYTES  (UINT64_C(512) << 10)
+#define COPIER_BATCH_BYTES  (UINT64_C(1) << 20)
 #define COPIER_THREADS_AUTO 4u
 
 struct op_queue {
@@ -309,7 +309,10 @@ int copier_create(const struct copier_config *config, struct loop *loop, struct 
     c->stats.threads = c->threads_max;
     queue_init(&c->queue);
     queue_init(&c->waiting);
-    (void)pthread_mutex_init(&c->lock, NULL); /* default attributes: cannot fail with glibc */
+    pthread_mutexattr_t at;
+    pthread_mutexattr_init(&at);
+    pthread_mutexattr_settype(&at, PTHREAD_MUTEX_ADAPTIVE_NP);
+    (void)pthread_mutex_init(&c->lock, &at);
     (void)pthread_cond_init(&c->work, NULL);
     const int err = start(c);
     if (err < 0) {

@@ -61,8 +61,7 @@ static struct hash128 op_sum(const struct tier *t, struct tier_loc loc)
 
 static uint32_t op_slot_bytes(const struct tier *t, uint32_t bytes)
 {
-    (void)t;
-    return arena_slot_bytes(bytes);
+    return arena_can_hold(host_of(t)->arena, bytes) ? arena_slot_bytes(bytes) : 0;
 }
 
 static uint32_t op_drain(struct tier *t, uint32_t principal, uint32_t bytes, tier_occupant_fn *each,

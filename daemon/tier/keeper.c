@@ -5,12 +5,15 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include "fault.h"
 
 /* About a millisecond of small pages: how long a stop, or a page fault that needs the lock of the
  * address space, may have to wait. */
 #define KEEPER_STEP_BYTES (UINT64_C(4) << 20)
+#define KEEPER_NICE       10
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
@@ -96,6 +99,8 @@ static void retire_step(struct keeper *k)
 static void *keeper_main(void *arg)
 {
     struct keeper *k = arg;
+    /* Whoever is served meanwhile comes first; refused, it merely takes its share. */
+    (void)setpriority(PRIO_PROCESS, (id_t)gettid(), KEEPER_NICE);
     (void)pthread_mutex_lock(&k->lock);
     for (;;) {
         struct range *r;
@@ -128,7 +133,7 @@ static int start_thread(struct keeper *k)
     return -err;
 }
 
-int keeper_create(uint32_t ranges_max, uint64_t target_bytes, struct keeper **ret_keeper)
+int keeper_create(uint32_t ranges_max, struct keeper **ret_keeper)
 {
     MUST(ranges_max >= 1);
     if (FAULT(alloc))
@@ -137,7 +142,6 @@ int keeper_create(uint32_t ranges_max, uint64_t target_bytes, struct keeper **re
     if (k == NULL)
         return -ENOMEM;
     k->ranges_max = ranges_max;
-    k->target_bytes = target_bytes;
     (void)pthread_mutex_init(&k->lock, NULL); /* default attributes: cannot fail with glibc */
     (void)pthread_cond_init(&k->work, NULL);
     (void)pthread_cond_init(&k->idle, NULL);
@@ -165,6 +169,14 @@ void keeper_destroy(struct keeper **keeper)
     (void)pthread_mutex_destroy(&k->lock);
     free(k);
     *keeper = NULL;
+}
+
+void keeper_aim(struct keeper *k, uint64_t target_bytes)
+{
+    (void)pthread_mutex_lock(&k->lock);
+    k->target_bytes = target_bytes;
+    (void)pthread_cond_signal(&k->work);
+    (void)pthread_mutex_unlock(&k->lock);
 }
 
 void keeper_set(struct keeper *k, uint32_t no, void *base, uint64_t bytes)

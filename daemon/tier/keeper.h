@@ -4,7 +4,7 @@
  *
  * Both cost far too much for the control thread (a GiB of small pages takes about half a second to
  * fault in and tens of milliseconds to free). Ranges are numbered; they are faulted in the order of
- * their numbers, in steps, until `target_bytes` are there.
+ * their numbers, in steps, until the target of keeper_aim() is reached.
  *
  * Threads: all functions from the one that created it; keeper_stats() from any.
  */
@@ -23,12 +23,13 @@ struct keeper_stats {
     int error;              /* why faulting in has ended early; 0 */
 };
 
-/* ranges_max >= 1. target_bytes 0: nothing is faulted in advance. The thread may bind itself to no
- * node: where a page comes from is decided by the binding of the memory. -ENOMEM, -EAGAIN. */
-KVC_WARN_UNUSED int keeper_create(uint32_t ranges_max, uint64_t target_bytes,
-                                  struct keeper **ret_keeper);
+/* ranges_max >= 1. Nothing is faulted in before keeper_aim(). -ENOMEM, -EAGAIN. */
+KVC_WARN_UNUSED int keeper_create(uint32_t ranges_max, struct keeper **ret_keeper);
 /* Stops within one step. A chunk handed to keeper_retire() is destroyed first. */
 void keeper_destroy(struct keeper **keeper);
+
+/* From now on ranges are faulted in until this many bytes are there. */
+void keeper_aim(struct keeper *keeper, uint64_t target_bytes);
 
 /* Range `no` is now this memory (borrowed until it is replaced, or NULL and 0), nothing of it
  * touched so far. What it was before is not touched again after this call, except by a step that

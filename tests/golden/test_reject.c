@@ -200,7 +200,8 @@ static bool put_changed(struct rewrite *rw, const msgpack_object *o)
         return false;
     bool as_str = str == (rw->change == LONG_HEAD);
     put_be(rw->to, as_str ? 0xdb : 0xc6, n, 4);
-    fwrite(p, 1, n, rw->to);
+    if (n != 0)
+        fwrite(p, 1, n, rw->to);
     return true;
 }
 

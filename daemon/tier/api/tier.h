@@ -54,12 +54,12 @@ struct tier_op {
     void (*done)(struct tier_op *op);
     void *owner;
 
-    int status;           /* result: 0, -ECANCELED, -EIO, -ETIMEDOUT */
-    struct hash128 sum;   /* result of PUT: XXH3-128 of the copy */
-    _Atomic bool cancel;  /* set by core; work not started is then skipped */
-    struct tier_op *next; /* the tier's */
+    int status;             /* result: 0, -ECANCELED, -EIO, -ETIMEDOUT */
+    struct hash128 sum;     /* result of PUT: XXH3-128 of the copy */
+    _Atomic bool cancel;    /* set by core; work not started is then skipped */
+    struct tier_op *next;   /* the tier's */
     struct inbox_item item; /* the tier's: brings the result back to the control thread */
-    void *priv;           /* the tier's */
+    void *priv;             /* the tier's */
 };
 
 struct tier_stats {
@@ -95,14 +95,19 @@ struct tier_ops {
     struct hash128 (*sum)(const struct tier *t, struct tier_loc loc);
     /* What a block of `bytes` takes, 0 when it can never fit. */
     uint32_t (*slot_bytes)(const struct tier *t, uint32_t bytes);
-    /* KVC_E_NO_ROOM although the limit would allow it (fragmentation, or room that belongs to
-     * another principal): picks the cheapest region whose emptying makes room for `bytes` of
-     * `principal`, reports its occupants, and keeps it from being handed out until it is empty
-     * (then it goes back by itself). Returns the number of occupants, 0 if there is no such region.
-     */
+    /* After KVC_E_NO_ROOM, when evicting what helps() is not enough (fragmentation, or room that
+     * belongs to another principal): picks the cheapest region whose emptying makes room for
+     * `bytes` of `principal`, reports its occupants to `each`, and hands nothing of it out until it
+     * is empty; then it is room by itself. `each` may free any location, this one included; it must
+     * not call alloc or drain. Returns the number of occupants reported; 0 if there is no such
+     * region, or if the limit alone is in the way. A region that cannot be emptied now (leases)
+     * stays reserved; the next call picks another one and may give up an older one. */
     uint32_t (*drain)(struct tier *t, uint32_t principal, uint32_t bytes, tier_occupant_fn *each,
                       void *ctx);
-    /* Whether evicting a block at loc can directly make room for `bytes` of `principal`. */
+    /* After KVC_E_NO_ROOM: whether freeing loc brings room for `bytes` of `principal` nearer. True
+     * for any loc while only the limit is in the way (several may have to go), for slots of the
+     * same kind, for the last slot of what then is a large enough run, and for what is left of a
+     * region that is being drained for this principal. */
     bool (*helps)(const struct tier *t, struct tier_loc loc, uint32_t principal, uint32_t bytes);
     void (*stats)(const struct tier *t, struct tier_stats *ret_stats);
 };

@@ -159,8 +159,8 @@ static void give_chunk(struct daemon *d, int conn, uint32_t chunk)
     atomic_fetch_add(&d->s->maps_asked, 1);
     if (mode == FAKE_CHUNK_MUTE)
         return;
-    if (mode == FAKE_CHUNK_REFUSE) {
-        c.status = KVC_ST_DENIED;
+    if (mode == FAKE_CHUNK_REFUSE || mode == FAKE_CHUNK_GONE) {
+        c.status = mode == FAKE_CHUNK_REFUSE ? KVC_ST_DENIED : KVC_ST_GONE;
         c.detail = text("not this principal's chunk");
         c.bytes = 0;
         att_send(conn, buf, codec_enc_att_chunk(buf, sizeof(buf), &c), -1);
@@ -607,7 +607,7 @@ static void misbehave(struct daemon *d, const struct fake_rule *r, const struct 
         (void)zmq_send(d->router, "x", 1, 0);
         break;
     case FAKE_STRAY_FIRST:
-        other.corr += 100000;
+        other.corr += 1024 * 100; /* the slot of the one that is awaited */
         len = (size_t)answer(d, &other, in, in_len, d->tx, sizeof(d->tx));
         reply(d, buf,
               (size_t)codec_enc_error(buf, sizeof(buf), &other, KVC_ST_INTERNAL, "to nobody"));

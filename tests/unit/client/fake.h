@@ -50,6 +50,7 @@ enum fake_attach {
 enum fake_chunk {
     FAKE_CHUNK_GIVE,
     FAKE_CHUNK_REFUSE,
+    FAKE_CHUNK_GONE,
     FAKE_CHUNK_SHORT, /* says more bytes than the file has */
     FAKE_CHUNK_MUTE
 };

@@ -361,6 +361,58 @@ START_TEST(a_refused_chunk_fails_the_acquire_and_releases_the_lease)
 }
 END_TEST
 
+START_TEST(a_chunk_that_is_gone_is_a_miss)
+{
+    struct kvc_seq seq = seq_of(1);
+    struct kvc_hold *h;
+    struct kvc_counters c;
+    atomic_store(&fake.s->hit_blocks, 1);
+    atomic_store(&fake.s->chunk, FAKE_CHUNK_GONE);
+    ck_assert_int_eq(kvc_acquire(ns, &seq, NULL, &h), 0);
+    ck_assert_uint_eq(h->lease, 0);
+    ck_assert_uint_eq(h->prefix.tokens, 0);
+    kvc_release(kvc, &h);
+    kvc_get_counters(kvc, &c);
+    ck_assert_uint_eq(c.lookups_down, 0);
+    ck_assert(fake_wait_for(has_released, NULL));
+}
+END_TEST
+
+/* The daemon keeps leased memory until the connection of a session that it ended is closed. */
+START_TEST(a_dropped_session_is_confirmed_when_nothing_is_read_any_more)
+{
+    struct kvc_seq seq = seq_of(1);
+    struct kvc_hold *first, *second;
+    uint64_t ms;
+    atomic_store(&fake.s->hit_blocks, 1);
+    ck_assert_int_eq(kvc_acquire(ns, &seq, NULL, &first), 0);
+    ck_assert_int_eq(kvc_acquire(ns, &seq, NULL, &second), 0);
+    fake_rule(&fake, KVC_OP_PING, FAKE_DROPPED, 0, 1);
+    ck_assert_int_eq(kvc_ping(kvc, &ms), KVC_E_DOWN);
+    kvc_release(kvc, &first);
+    usleep(50000); /* time for a close that must not happen */
+    ck_assert(atomic_load(&fake.s->attach_open));
+    ck_assert_int_eq(kvc_hold_check(second), 0);
+    kvc_release(kvc, &second);
+    ck_assert(fake_wait_for(attach_is_closed, NULL));
+}
+END_TEST
+
+START_TEST(a_session_that_the_library_ends_leaves_its_holds_stale)
+{
+    struct kvc_seq seq = seq_of(1);
+    struct kvc_hold *h;
+    uint64_t ms;
+    atomic_store(&fake.s->hit_blocks, 1);
+    ck_assert_int_eq(kvc_acquire(ns, &seq, NULL, &h), 0);
+    fake_rule(&fake, KVC_OP_PING, FAKE_GARBAGE, 0, 1);
+    ck_assert_int_eq(kvc_ping(kvc, &ms), KVC_E_BAD_MESSAGE);
+    ck_assert_int_eq(kvc_hold_check(h), KVC_STALE);
+    kvc_release(kvc, &h);
+    ck_assert(fake_wait_for(attach_is_closed, NULL));
+}
+END_TEST
+
 START_TEST(a_retired_chunk_stays_readable_while_held)
 {
     struct kvc_seq seq = seq_of(1);
@@ -400,6 +452,9 @@ int main(void)
     tcase_add_test(patient, blocks_without_a_lease_end_the_session);
     tcase_add_test(patient, a_chunk_longer_than_its_file_ends_the_session);
     tcase_add_test(patient, a_refused_chunk_fails_the_acquire_and_releases_the_lease);
+    tcase_add_test(patient, a_chunk_that_is_gone_is_a_miss);
+    tcase_add_test(patient, a_dropped_session_is_confirmed_when_nothing_is_read_any_more);
+    tcase_add_test(patient, a_session_that_the_library_ends_leaves_its_holds_stale);
     tcase_add_test(patient, a_retired_chunk_stays_readable_while_held);
     suite_add_tcase(s, patient);
     TCase *impatient = tcase_create("silence");

@@ -447,6 +447,7 @@ START_TEST(a_child_does_not_keep_its_dead_parents_session_alive)
 {
     int until[2]; /* the grandchild lives until the test closes its end */
     ck_assert_int_eq(pipe(until), 0);
+    fake_start(&fake);
     pid_t parent = fork();
     if (parent == 0) {
         struct kvc_options o = {.socket = fake.path, .must_connect = true};

@@ -1,0 +1,47 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Replays traces with every byte of every hit checked: generated conversations always; the
+# conversation trace of Mooncake (FAST'25) when $KVC_TRACE names it or it lies in shared/traces
+# beside the source tree. On that one the hit ratios must be those of a simulated leaf-first LRU.
+set -eu
+bench="$KVC_BIN_DIR/kvcachebench"
+trace="${KVC_TRACE:-$KVC_SOURCE_DIR/../shared/traces/conversation_trace.jsonl}"
+
+# metric NAME FILE: the values of a metric, one per line
+metric() {
+    sed -n "s/.*\"metric\":\"$1\",\"value\":\([^,}]*\).*/\1/p" "$2"
+}
+
+fail() {
+    echo "replay: $*" >&2
+    exit 1
+}
+
+no_wrong_bytes() {
+    [ -n "$(metric wrong_bytes "$1")" ] || fail "$1 has no wrong_bytes"
+    for wrong in $(metric wrong_bytes "$1"); do
+        [ "$wrong" = 0 ] || fail "$wrong wrong bytes in $1"
+    done
+}
+
+"$bench" gen --requests 300 --seed 7 >generated.jsonl
+"$bench" replay generated.jsonl --workers 2 --capacity 16MiB --block-bytes 16KiB --json >generated.out
+no_wrong_bytes generated.out
+hits=$(metric hit_ratio generated.out)
+awk -v h="$hits" 'BEGIN { exit !(h > 0.01) }' || fail "a hit ratio of $hits on generated conversations"
+
+if [ ! -r "$trace" ] || [ "${KVC_TRACE_LIGHT:-}" = 1 ]; then
+    echo "SKIP: the real trace: $([ -r "$trace" ] && echo "left out with sanitizers" || echo "not at $trace")"
+    exit 0
+fi
+"$bench" replay "$trace" --workers 1 --policy lru --capacity 1%,5%,10%,20% --block-bytes 4KiB --json >one.out
+no_wrong_bytes one.out
+metric hit_ratio one.out | paste -sd' ' | awk '{
+    split("0.0525 0.1958 0.2789 0.3453", want)
+    for (i = 1; i <= 4; i++) {
+        d = $i - want[i]
+        if (NF != 4 || d > 0.005 || d < -0.005) { print "hit ratio " $i ", expected " want[i]; exit 1 }
+    }
+}' || fail "hit ratios differ from the simulation"
+"$bench" replay "$trace" --workers 2 --policy lru --capacity 5% --block-bytes 4KiB --json >two.out
+no_wrong_bytes two.out

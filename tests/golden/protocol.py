@@ -1,0 +1,331 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PROTOCOL.md a second time, on the standard library alone and without a look at the C code.
+
+Functions that give one section of a vector file each: the fields of a message, and its bytes.
+"""
+
+import hashlib
+import struct
+
+U32, U64 = 2**32 - 1, 2**64 - 1
+
+
+# ---- msgpack, shortest form ----
+
+
+def pack_int(v):
+    if v < 0:
+        return b"\xd3" + struct.pack(">q", v)
+    if v <= 0x7F:
+        return bytes([v])
+    for first, form, top in ((0xCC, ">B", 0xFF), (0xCD, ">H", 0xFFFF), (0xCE, ">I", U32)):
+        if v <= top:
+            return bytes([first]) + struct.pack(form, v)
+    return b"\xcf" + struct.pack(">Q", v)
+
+
+def pack_text(s):
+    raw = s if isinstance(s, bytes) else s.encode()
+    n = len(raw)
+    if n <= 31:
+        return bytes([0xA0 | n]) + raw
+    if n <= 0xFF:
+        return b"\xd9" + bytes([n]) + raw
+    return b"\xda" + struct.pack(">H", n) + raw
+
+
+def pack_bin(raw):
+    n = len(raw)
+    if n <= 0xFF:
+        return b"\xc4" + bytes([n]) + raw
+    if n <= 0xFFFF:
+        return b"\xc5" + struct.pack(">H", n) + raw
+    return b"\xc6" + struct.pack(">I", n) + raw
+
+
+def pack_array(n):
+    if n <= 15:
+        return bytes([0x90 | n])
+    return b"\xdc" + struct.pack(">H", n) if n <= 0xFFFF else b"\xdd" + struct.pack(">I", n)
+
+
+# ---- the messages: "name:type", type i(nteger), t(ext), b(inary), array of arrays, array of b ----
+
+
+def fields(text):
+    return [tuple(f.split(":")) if ":" in f else (f, "i") for f in text.split()]
+
+
+GROUP = fields("block_tokens block_bytes rule window flags")
+SEQ = fields("ns sub:t tokens") + [("keys", "*b")]
+RESERVE = fields("ns sub:t flags group shard parent:b first_token keys:b last_tokens")
+
+REQUESTS = {
+    "hello": (1, fields("ver_min ver_max")),
+    "ping": (2, []),
+    "ns_open": (
+        3,
+        fields(
+            "model:t revision:t dtype:t quant:t layout:t position:t position_params:t"
+            " attention:t lora:t extra:t sub:t layers kv_heads head_size shards flags"
+            " prefill_ns_per_token prefill_ns_per_token_pair"
+        )
+        + [("groups", GROUP)],
+    ),
+    "lookup": (4, SEQ + fields("flags")),
+    "acquire": (5, SEQ + fields("flags shard from_tokens wait_tokens")),
+    "redeem": (6, fields("ticket:b shard")),
+    "release": (7, fields("leases:b")),
+    "reserve": (8, RESERVE),
+    "commit": (9, fields("reservation first offsets:b tokens:b")),
+    "store": (10, RESERVE + fields("offsets:b tokens:b")),
+    "drop": (11, fields("reservation")),
+    "cancel": (12, fields("target")),
+    "stats": (13, []),
+    "ns_list": (14, fields("after")),
+    "explain": (15, fields("ns keys:b")),
+    "evict": (16, fields("flags ns key:b older_than_ms bytes")),
+}
+ACQUIRE_REPLY = fields("hit_tokens lease ticket:b") + [
+    ("groups", fields("first locs:b reason detail"))
+]
+REPLIES = {
+    "hello": fields("version server:t"),
+    "ping": fields("uptime_ms"),
+    "ns_open": fields("ns seed:b") + [("near", fields("ns fields"))],
+    "lookup": fields("hit_tokens") + [("groups", fields("blocks reason detail"))],
+    "acquire": ACQUIRE_REPLY,
+    "redeem": ACQUIRE_REPLY,
+    "release": fields("released"),
+    "reserve": fields("reservation statuses:b"),
+    "commit": fields("statuses:b"),
+    "store": fields("statuses:b"),
+    "drop": [],
+    "cancel": fields("found"),
+    "evict": fields("blocks bytes kept_blocks"),
+}
+ITEMS = {
+    "stats": fields("name:t kind value"),
+    "ns_list": fields(
+        "ns principal:t tenant:t sub:t model:t dtype:t shards ngroups block_tokens0"
+        " block_bytes0 blocks bytes"
+    ),
+    "explain": fields(
+        "key ns group state reason detail tokens shards shards_present leases children"
+        " bytes age_ms chunk off"
+    ),
+}
+ATTACH = {
+    "hello": (1, fields("ver_min ver_max client:t staging_bytes shard")),
+    "welcome": (
+        2,
+        fields(
+            "status detail:t version session route:b endpoint:t staging_bytes"
+            " principal:t tenant:t admin gateway"
+        ),
+    ),
+    "map": (3, fields("chunk")),
+    "chunk": (4, fields("status detail:t chunk bytes")),
+    "retired": (5, fields("chunk")),
+    "dropped": (6, fields("status detail:t")),
+}
+
+
+def pack_value(kind, v):
+    if kind == "i":
+        return pack_int(v)
+    if kind == "t":
+        return pack_text(v)
+    if kind == "b":
+        return pack_bin(v)
+    if kind == "*b":
+        return pack_array(len(v)) + b"".join(pack_bin(x) for x in v)
+    out = pack_array(len(v))
+    for item in v:
+        out += pack_array(len(kind)) + b"".join(pack_value(k, x) for (_, k), x in zip(kind, item))
+    return out
+
+
+def show(kind, v):
+    if kind == "i":
+        return str(v)
+    if kind == "t":
+        out = v.replace("\\", "\\\\").replace('"', '\\"')
+        return '"%s"' % "".join(
+            "\\x%02x" % ord(c) if ord(c) < 32 or ord(c) == 127 else c for c in out
+        )
+    return hex_text(v) or "-"
+
+
+def hex_text(raw):
+    """Hex; more than 64 equal bytes in a row as XX*N."""
+    out, i = [], 0
+    while i < len(raw):
+        j = i
+        while j < len(raw) and raw[j] == raw[i]:
+            j += 1
+        if j - i > 64:
+            out.append(" %02x*%d " % (raw[i], j - i))
+        else:
+            out.append(raw[i:j].hex())
+        i = j
+    return "".join(out).replace("  ", " ").strip()
+
+
+def show_fields(spec, values):
+    lines = []
+    for (name, kind), v in zip(spec, values):
+        if kind == "*b":
+            lines.append("%s = %d items" % (name, len(v)))
+            lines += ["%s[%d] = %s" % (name, i, show("b", x)) for i, x in enumerate(v)]
+        elif isinstance(kind, list):
+            lines.append("%s = %d items" % (name, len(v)))
+            for i, item in enumerate(v):
+                lines += [
+                    "%s[%d].%s = %s" % (name, i, n, show(k, x)) for (n, k), x in zip(kind, item)
+                ]
+        else:
+            lines.append("%s = %s" % (name, show(kind, v)))
+    return lines
+
+
+def wrap(hexes, width=96):
+    lines = []
+    for word in hexes.split(" "):
+        while "*" not in word and len(word) > width:
+            lines.append(word[:width])
+            word = word[width:]
+        lines.append(word)
+    return "\n      ".join(lines)
+
+
+def section(message, case, lines, raw):
+    return "[%s] %s\n%shex = %s\n" % (
+        message,
+        case,
+        "".join(x + "\n" for x in lines),
+        wrap(hex_text(raw)) or "-",
+    )
+
+
+def body(spec, values):
+    assert len(spec) == len(values), (spec, values)
+    return b"".join(pack_value(k, v) for (_, k), v in zip(spec, values))
+
+
+def request(name, case, values, corr=1, deadline=0):
+    op, spec = REQUESTS[name]
+    raw = pack_array(3 + len(spec)) + pack_int(op) + pack_int(corr) + pack_int(deadline)
+    lines = ["op = %d" % op, "corr = %d" % corr, "deadline_ms = %d" % deadline]
+    return section(name, case, lines + show_fields(spec, values), raw + body(spec, values))
+
+
+def reply_head(name, corr, status, nfields):
+    op = REQUESTS[name][0]
+    raw = pack_array(3 + nfields) + pack_int(op | 0x80) + pack_int(corr) + pack_int(status)
+    return raw, ["op = %d" % op, "corr = %d" % corr, "status = %d" % status]
+
+
+def reply(name, case, values, corr=1):
+    raw, lines = reply_head(name, corr, 0, len(REPLIES[name]))
+    return section(
+        name + "_reply",
+        case,
+        lines + show_fields(REPLIES[name], values),
+        raw + body(REPLIES[name], values),
+    )
+
+
+def error(name, case, status, detail, corr=1):
+    raw, lines = reply_head(name, corr, status, 1)
+    return section(
+        "error", case, lines + show_fields(fields("detail:t"), [detail]), raw + pack_text(detail)
+    )
+
+
+def listing(name, case, more, items, corr=1):
+    raw, lines = reply_head(name, corr, 0, 2)
+    spec = [("more", "i"), ("items", ITEMS[name])]
+    return section(
+        name + "_reply",
+        case,
+        lines + show_fields(spec, [more, items]),
+        raw + body(spec, [more, items]),
+    )
+
+
+def attach(name, case, values):
+    code, spec = ATTACH[name]
+    raw = pack_array(1 + len(spec) + (name == "hello")) + pack_int(code)
+    raw += pack_text("kvca") if name == "hello" else b""
+    return section("att_" + name, case, show_fields(spec, values), raw + body(spec, values))
+
+
+# ---- keys ----
+
+
+def block_key(parent, tokens, extra):
+    def part(tag, raw):
+        return bytes([tag]) + struct.pack("<Q", len(raw)) + raw
+
+    return hashlib.sha256(
+        part(1, parent) + part(2, struct.pack("<%dI" % len(tokens), *tokens)) + part(3, extra)
+    ).digest()
+
+
+def chain(parent, tokens, block_tokens, extra=b""):
+    keys = []
+    for at in range(0, len(tokens), block_tokens):
+        parent = block_key(parent, tokens[at : at + block_tokens], extra)
+        keys.append(parent)
+    return keys
+
+
+def key_case(case, parent, tokens, block_tokens, extra=b""):
+    lines = [
+        "parent = " + parent.hex(),
+        "block_tokens = %d" % block_tokens,
+        "extra = " + (extra.hex() or "-"),
+        "tokens = %d items" % len(tokens),
+    ]
+    for at in range(0, len(tokens), 16):
+        lines.append("      " + " ".join(str(t) for t in tokens[at : at + 16]))
+    lines += [
+        "key[%d] = %s" % (i, k.hex())
+        for i, k in enumerate(chain(parent, tokens, block_tokens, extra))
+    ]
+    return "[keys] %s\n%s\n" % (case, "\n".join(lines))
+
+
+SEED = bytes(range(32))
+K = chain(SEED, list(range(1, 41)), 16)  # two full blocks and one of 8 tokens
+
+
+def u64s(*v):
+    return struct.pack("<%dQ" % len(v), *v)
+
+
+def u32s(*v):
+    return struct.pack("<%dI" % len(v), *v)
+
+
+def loc(chunk, nbytes, off, hdr, gen):
+    return struct.pack("<IIQQQ", chunk, nbytes, off, hdr, gen)
+
+
+LLAMA = [
+    "llama-3.1-8b",
+    "8c22764a",
+    "bf16",
+    "",
+    "layers,kv,heads,tokens,dim",
+    "rope",
+    "theta=500000",
+    "causal",
+    "",
+    "",
+    "",
+    32,
+    8,
+    128,
+]

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Random operations: each asks the core for something and checks the answer with the model. */
+#ifndef KVC_TEST_ACT_H
+#define KVC_TEST_ACT_H
+
+#include "model.h"
+
+void do_client_open(struct model *m);
+void do_client_close(struct model *m);
+void do_quarantine(struct model *m);
+void do_ns_open(struct model *m);
+void do_reserve(struct model *m);
+void do_commit(struct model *m);
+void do_commit_cancel(struct model *m);
+void do_drop(struct model *m);
+void do_acquire(struct model *m);
+void do_waiter_deadline(struct model *m);
+void do_lookup(struct model *m);
+void do_release(struct model *m);
+void do_redeem(struct model *m);
+void do_evict(struct model *m);
+
+/* When nothing is in use any more: all of it goes. */
+void evict_all(struct model *m);
+void close_client(struct model *m, int i);
+/* What core and tier call back. */
+void on_idle(void *ctx);
+void on_end(void *ctx, struct tier_op *op);
+
+/* An open one, or M_NONE. */
+int any_client(struct model *m);
+/* A namespace for this client, by way of its id and perhaps a sub-tenant; or M_NONE. */
+int pick_ns(struct model *m, int client, struct core_ns **ret_ns);
+void random_seq(struct model *m, uint32_t ns, struct m_seq *ret);
+/* Room for one more, zeroed; the address of the array may change. */
+void *grow_one(void *items, int *n, int *cap, size_t size);
+
+#endif

@@ -1,0 +1,408 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reserve, commit, drop. */
+#include <stdlib.h>
+
+#include "act.h"
+
+/* ---- reserve ---- */
+
+struct reserving {
+    const struct core_reserve *in;
+    const uint8_t *statuses;
+    uint32_t ns, shard;
+    bool full, stopped;
+    int cur, resv, wanted; /* the block itself, where FULL was said of one that exists */
+};
+
+/* Found out in the middle of a call: what built on it must turn out to be gone too (m_sync). */
+static void evicted(struct model *m, int b)
+{
+    HOLDS(m, !m_in_use(m, b));
+    m->block[b].state = M_DEAD;
+    m->block[b].reason = KVC_MISS_EVICTED;
+}
+
+static void took_shard(struct model *m, struct reserving *x, int b, uint32_t i)
+{
+    m->block[b].shard[x->shard].state = M_RESERVED;
+    m->block[b].shard[x->shard].resv = x->resv;
+    m->resv[x->resv].block[i] = b;
+}
+
+static void check_reserved_known(struct model *m, struct reserving *x, int b, uint32_t i,
+                                 uint32_t tokens)
+{
+    uint8_t st = x->statuses[i];
+    x->cur = b;
+    if (m->block[b].tokens != tokens) {
+        HOLDS(m, st == KVC_ST_BAD_ARGUMENT);
+        x->cur = M_NONE;
+    } else if (m->block[b].state == M_PRESENT) {
+        HOLDS(m, st == KVC_ST_EXISTS);
+    } else if (m->block[b].shard[x->shard].state != M_ABSENT) {
+        HOLDS(m, st == KVC_ST_PENDING);
+    } else {
+        HOLDS(m, st == KVC_ST_OK || st == KVC_ST_FULL);
+        if (st == KVC_ST_OK)
+            took_shard(m, x, b, i);
+        else
+            x->wanted = b;
+    }
+}
+
+static void check_reserved(struct model *m, struct reserving *x, uint32_t i)
+{
+    const struct core_reserve *in = x->in;
+    const uint8_t *key = in->keys + (size_t)i * KVC_KEY_BYTES;
+    uint8_t st = x->statuses[i];
+    uint32_t bt = m->ns[x->ns].spec.group[in->group].block_tokens;
+    uint32_t tokens = i == in->n - 1 && in->last_tokens ? in->last_tokens : bt;
+    if (x->stopped) {
+        HOLDS(m, st == KVC_ST_FULL);
+        return;
+    }
+    int b = m_find(m, x->ns, in->group, key);
+    /* It may have been evicted for a key before it. */
+    bool fresh = st != KVC_ST_EXISTS && st != KVC_ST_PENDING && st != KVC_ST_BAD_ARGUMENT;
+    if (b != M_NONE && fresh && (m->block[b].state == M_PRESENT || m_was_replaced(m, b))) {
+        evicted(m, b);
+        b = M_NONE;
+    }
+    if (b != M_NONE) {
+        check_reserved_known(m, x, b, i, tokens);
+    } else if (x->full && x->cur == M_NONE && (i > 0 || in->parent)) {
+        HOLDS(m, st == KVC_ST_NO_PARENT);
+    } else {
+        HOLDS(m, st == KVC_ST_OK || st == KVC_ST_FULL);
+        if (st == KVC_ST_OK) {
+            x->cur = m_block_new(m, x->ns, in->group, key, tokens, x->full ? x->cur : M_NONE);
+            took_shard(m, x, x->cur, i);
+        }
+    }
+    x->stopped = st == KVC_ST_FULL;
+}
+
+/* FULL is the truth: at most what the call itself was holding could have gone. */
+static void check_full(struct model *m, int parent, int wanted)
+{
+    uint64_t parts = 0;
+    for (int i = m->first_live; i < m->nblocks; i++) {
+        const struct m_block *b = &m->block[i];
+        bool listed = b->state == M_PENDING || m_shards(m, b) > 1;
+        for (uint32_t s = 0; b->state != M_DEAD && listed && s < M_SHARDS_MAX; s++)
+            parts += b->shard[s].state != M_ABSENT;
+    }
+    if (parts >= m->cfg.blocks_max) /* each shard of a block takes a piece of index too */
+        return;
+    for (int i = m->first_live; i < m->nblocks; i++)
+        HOLDS(m, i == parent || i == wanted || !m_may_evict(m, i));
+}
+
+static void run_reserve(struct model *m, int client, struct core_ns *ns, uint32_t ns_no,
+                        const struct core_reserve *in)
+{
+    uint8_t statuses[M_KEYS_MAX];
+    uint64_t id = 77;
+    const char *why;
+    const struct m_ns *space = &m->ns[ns_no];
+    const struct core_group *g = &space->spec.group[in->group];
+    struct reserving x = {
+        .in = in, .statuses = statuses, .ns = ns_no, .cur = M_NONE, .wanted = M_NONE};
+    (void)ns;
+    x.full = g->rule == KVC_RULE_FULL;
+    x.shard = g->flags & KVC_F_REPLICATED ? 0 : in->shard;
+    int parent = in->parent ? m_find(m, ns_no, in->group, in->parent) : M_NONE;
+    bool bad = x.full && ((in->parent == NULL) != (in->first_token == 0) ||
+                          (parent != M_NONE && m->block[parent].tokens < g->block_tokens));
+    uint32_t alive = 0;
+    for (int i = 0; i < m->nresv; i++)
+        alive += m_resv_alive(m, i);
+    int err = core_reserve(m->core, m->client[client].cl, in, &id, statuses, &why);
+    if (bad || alive == m->cfg.commits_max) {
+        HOLDS(m, err == (bad ? KVC_E_BAD_ARGUMENT : KVC_E_BUSY) && id == 77);
+        return;
+    }
+    HOLDS(m, err == 0);
+    m->resv = grow_one(m->resv, &m->nresv, &m->cap_resv, sizeof(*m->resv));
+    x.resv = m->nresv - 1;
+    m->resv[x.resv] = (struct m_resv){
+        .id = id, .client = client, .ns = ns_no, .group = in->group, .shard = x.shard, .n = in->n};
+    for (uint32_t i = 0; i < in->n; i++)
+        m->resv[x.resv].block[i] = M_NONE;
+    x.cur = parent;
+    int before_full = M_NONE;
+    for (uint32_t i = 0; i < in->n; i++) {
+        before_full = x.stopped ? before_full : x.cur;
+        check_reserved(m, &x, i);
+    }
+    m_sync(m, true);
+    if (x.stopped)
+        check_full(m, before_full, x.wanted);
+    HOLDS(m, (id != 0) == m_resv_alive(m, x.resv));
+}
+
+void do_reserve(struct model *m)
+{
+    static struct m_seq s, lie;
+    int c = any_client(m);
+    struct core_ns *ns;
+    int ns_no = c == M_NONE ? M_NONE : pick_ns(m, c, &ns);
+    if (ns_no == M_NONE)
+        return;
+    random_seq(m, (uint32_t)ns_no, &s);
+    const struct core_ns_spec *spec = &m->ns[ns_no].spec;
+    uint32_t group = rnd(m, spec->ngroups);
+    uint32_t bt = spec->group[group].block_tokens;
+    if (s.n[group] == 0)
+        return;
+    uint32_t first = rnd(m, 2) ? 0 : rnd(m, s.n[group]);
+    uint32_t n = rnd(m, 4) ? s.n[group] - first : 1 + rnd(m, s.n[group] - first);
+    bool partly = first + n == s.n[group] && s.n[group] * bt > s.tokens;
+    struct core_reserve in = {.ns = ns,
+                              .group = group,
+                              .shard = rnd(m, spec->shards),
+                              .parent = first ? s.keys[group][first - 1] : NULL,
+                              .first_token = first * bt,
+                              .keys = s.keys[group][first],
+                              .n = n,
+                              .last_tokens = partly ? s.tokens % bt : 0};
+    if (rnd(m, 20) == 0) { /* a worker that is wrong about the parent */
+        random_seq(m, (uint32_t)ns_no, &lie);
+        if (lie.n[group] > 0)
+            in.parent = lie.keys[group][rnd(m, lie.n[group])];
+    }
+    run_reserve(m, c, ns, (uint32_t)ns_no, &in);
+}
+
+/* ---- commit, drop ---- */
+
+static void on_commit_done(struct core_commit *c)
+{
+    struct m_commit *k = (struct m_commit *)(void *)c;
+    struct model *m = k->model;
+    k->done++;
+    HOLDS(m, k->done == 1 && memcmp(k->statuses, k->expect, c->n) == 0);
+    for (int i = 0; i < m->ncopies; i++)
+        HOLDS(m, m->copy[i].op == NULL || m->copy[i].commit != k);
+    free(k->staging);
+    k->staging = NULL;
+}
+
+struct submits {
+    struct tier_op *op[M_KEYS_MAX];
+    uint32_t n;
+};
+
+static void on_submit(void *ctx, struct tier_op *op)
+{
+    struct submits *s = ctx;
+    s->op[s->n++] = op;
+}
+
+void on_end(void *ctx, struct tier_op *op)
+{
+    struct model *m = ctx;
+    int i = 0;
+    while (i < m->ncopies && m->copy[i].op != op)
+        i++;
+    HOLDS(m, i < m->ncopies);
+    struct m_copy *y = &m->copy[i];
+    struct m_block *b = &m->block[y->block];
+    uint8_t st = KVC_ST_OK;
+    y->op = NULL;
+    b->copies--;
+    m->client[y->client].copies--;
+    if (b->state == M_DEAD) {
+        st = KVC_ST_GONE;
+    } else if (op->status != 0) {
+        m_kill_tree(m, y->block, KVC_MISS_DROPPED);
+        st = op->status == -EIO         ? KVC_ST_TIER
+             : op->status == -ETIMEDOUT ? KVC_ST_TIMEOUT
+                                        : KVC_ST_CANCELLED;
+    } else {
+        uint32_t done = 0;
+        b->shard[y->shard].state = M_DONE;
+        for (uint32_t s = 0; s < M_SHARDS_MAX; s++)
+            done += b->shard[s].state == M_DONE;
+        if (done == m_shards(m, b))
+            b->state = M_PRESENT;
+    }
+    y->commit->expect[y->entry] = st;
+}
+
+static void put_offset(uint8_t *to, uint64_t v)
+{
+    for (unsigned i = 0; i < 8; i++)
+        to[i] = (uint8_t)(v >> (8 * i));
+}
+
+/* Where entry i's bytes are; sometimes nowhere, or where they may not be. */
+static uint64_t random_offset(struct model *m, uint32_t i, uint32_t step, uint64_t staging_bytes)
+{
+    switch (rnd(m, 24)) {
+    case 0:
+        return UINT64_MAX;
+    case 1:
+        return (uint64_t)i * step + 1 + rnd(m, 63);
+    case 2:
+        return ROUND_UP(staging_bytes, 64) + 64;
+    case 3:
+        return UINT64_MAX - 63;
+    default:
+        return (uint64_t)i * step;
+    }
+}
+
+static bool entry_is_open(const struct model *m, int resv, uint32_t i)
+{
+    const struct m_resv *r = &m->resv[resv];
+    if (i >= r->n || r->block[i] == M_NONE)
+        return false;
+    const struct m_block *b = &m->block[r->block[i]];
+    return b->state == M_PENDING && b->shard[r->shard].state == M_RESERVED &&
+           b->shard[r->shard].resv == resv;
+}
+
+/* Predicts entry i; true when a copy of it will fly. */
+static bool expect_entry(struct model *m, struct m_commit *k, int resv, uint32_t i, uint32_t bytes)
+{
+    uint64_t off = 0;
+    for (unsigned b = 8; b-- > 0;)
+        off = off << 8 | k->offsets[i * 8 + b];
+    if (off == UINT64_MAX)
+        return false;
+    if (!entry_is_open(m, resv, k->c.first + i)) {
+        k->expect[i] = KVC_ST_GONE;
+        return false;
+    }
+    if (off % 64 != 0 || off > k->c.staging_bytes || bytes > k->c.staging_bytes - off) {
+        k->expect[i] = KVC_ST_BAD_ARGUMENT;
+        return false;
+    }
+    return true;
+}
+
+static struct m_commit *commit_new(struct model *m, int resv, uint32_t first, uint32_t n)
+{
+    const struct m_resv *r = &m->resv[resv];
+    struct m_commit *k = calloc(1, sizeof(*k));
+    uint32_t bytes = m->ns[r->ns].spec.group[r->group].block_bytes;
+    uint32_t step = ROUND_UP(bytes, 64);
+    k->model = m;
+    k->offsets = malloc(n * 8);
+    k->staging = malloc((size_t)n * step + 1);
+    MUST(k->offsets != NULL && k->staging != NULL);
+    memset(k->statuses, 0xee, sizeof(k->statuses));
+    memset(k->expect, 0xee, sizeof(k->expect));
+    for (uint32_t i = 0; i < n; i++) {
+        put_offset(k->offsets + i * 8, random_offset(m, i, step, (uint64_t)n * step));
+        if (first + i < r->n && r->block[first + i] != M_NONE)
+            fake_fill(k->staging + (size_t)i * step, bytes, m->block[r->block[first + i]].key,
+                      r->shard);
+    }
+    k->c = (struct core_commit){.reservation = r->id,
+                                .first = first,
+                                .n = n,
+                                .offsets = k->offsets,
+                                .staging = k->staging,
+                                .staging_bytes = (uint64_t)n * step,
+                                .statuses = k->statuses,
+                                .done = on_commit_done};
+    m->commit = grow_one(m->commit, &m->ncommits, &m->cap_commits, sizeof(struct m_commit *));
+    m->commit[m->ncommits - 1] = k;
+    return k;
+}
+
+/* The copies that were submitted are the entries that were valid, in their order. */
+static void note_copies(struct model *m, struct m_commit *k, int resv, int client,
+                        const struct submits *s, const bool *flies)
+{
+    const struct m_resv *r = &m->resv[resv];
+    uint32_t at = 0;
+    for (uint32_t i = 0; i < k->c.n; i++) {
+        if (!flies[i])
+            continue;
+        HOLDS(m, at < s->n);
+        struct m_block *b = &m->block[r->block[k->c.first + i]];
+        HOLDS(m, memcmp(s->op[at]->label.key.b, b->key, KVC_KEY_BYTES) == 0);
+        b->shard[r->shard].state = M_COPYING;
+        b->copies++;
+        m->client[client].copies++;
+        m->copy = grow_one(m->copy, &m->ncopies, &m->cap_copies, sizeof(*m->copy));
+        m->copy[m->ncopies - 1] = (struct m_copy){.op = s->op[at++],
+                                                  .commit = k,
+                                                  .entry = i,
+                                                  .shard = r->shard,
+                                                  .block = r->block[k->c.first + i],
+                                                  .client = client};
+    }
+    HOLDS(m, at == s->n);
+}
+
+static int any_resv(struct model *m)
+{
+    return m->nresv ? m->nresv - 1 - (int)rnd(m, (uint32_t)MIN(m->nresv, 8)) : M_NONE;
+}
+
+void do_commit(struct model *m)
+{
+    int resv = any_resv(m);
+    if (resv == M_NONE)
+        return;
+    const struct m_resv *r = &m->resv[resv];
+    int client = rnd(m, 16) ? r->client : any_client(m);
+    if (client == M_NONE || m->client[client].state != M_OPEN)
+        return;
+    uint32_t first = rnd(m, 2) ? 0 : rnd(m, r->n);
+    uint32_t n = rnd(m, 2) ? r->n - first : 1 + rnd(m, r->n - first);
+    if (rnd(m, 32) == 0)
+        n = MIN(n + r->n, (uint32_t)M_KEYS_MAX);
+    struct m_commit *k = commit_new(m, resv, first, n);
+    bool alive = m_resv_alive(m, resv) && r->client == client;
+    bool inside = first + n <= r->n, flies[M_KEYS_MAX] = {false}, any = false;
+    uint32_t bytes = m->ns[r->ns].spec.group[r->group].block_bytes;
+    for (uint32_t i = 0; alive && inside && i < n; i++) {
+        flies[i] = expect_entry(m, k, resv, i, bytes);
+        any |= flies[i];
+    }
+    struct submits submits = {.n = 0};
+    fake_tier_on_submit(m->tier, on_submit, &submits);
+    const char *why;
+    int err = core_commit(m->core, m->client[client].cl, &k->c, &why);
+    if (!alive || !inside)
+        HOLDS(m, err == (alive ? KVC_E_BAD_ARGUMENT : KVC_E_GONE) && submits.n == 0);
+    else
+        HOLDS(m, err == any && k->done == 0);
+    if (err == 1) {
+        note_copies(m, k, resv, client, &submits, flies);
+        return;
+    }
+    if (err == 0)
+        HOLDS(m, memcmp(k->statuses, k->expect, n) == 0);
+    free(k->staging);
+    k->staging = NULL;
+    k->done = 1;
+}
+
+void do_commit_cancel(struct model *m)
+{
+    struct m_commit *k = m->ncommits ? m->commit[rnd(m, (uint32_t)m->ncommits)] : NULL;
+    if (k != NULL && k->done == 0)
+        core_commit_cancel(m->core, &k->c);
+}
+
+void do_drop(struct model *m)
+{
+    int resv = any_resv(m);
+    if (resv == M_NONE)
+        return;
+    const struct m_resv *r = &m->resv[resv];
+    int client = rnd(m, 8) ? r->client : any_client(m);
+    if (client == M_NONE || m->client[client].state != M_OPEN)
+        return;
+    bool alive = m_resv_alive(m, resv) && r->client == client;
+    HOLDS(m, core_drop(m->core, m->client[client].cl, r->id) == (alive ? 0 : KVC_E_GONE));
+    for (uint32_t i = 0; alive && i < r->n; i++)
+        if (entry_is_open(m, resv, i))
+            m_kill_tree(m, r->block[i], KVC_MISS_DROPPED);
+}

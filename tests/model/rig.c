@@ -1,0 +1,306 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "rig.h"
+
+#include <check.h>
+#include <stdlib.h>
+
+#define STAGING_ALIGN 64u
+
+void rig_defaults(struct rig *r)
+{
+    *r = (struct rig){
+        .cfg = {.blocks_max = 4096,
+                .clients_max = 16,
+                .namespaces_max = 16,
+                .leases_max = 64,
+                .commits_max = 64,
+                .lease_bytes_max = UINT64_MAX / 2,
+                .policy = &policy_lru},
+        .tier_cfg = {.regions = 64, .region_bytes = 16384, .slot_align = 64, .seed = 7}};
+}
+
+static void on_idle(void *ctx)
+{
+    unsigned *count = ctx;
+    ++*count;
+}
+
+void rig_begin(struct rig *r)
+{
+    static const struct core_identity who[RIG_CLIENTS] = {
+        {.principal = 9, .name = "ops", .tenant = "t9", .admin = true, .gateway = true},
+        {.principal = 1, .name = "one", .tenant = "t1"},
+        {.principal = 1, .name = "one", .tenant = "t1"},
+        {.principal = 2, .name = "two", .tenant = "t2"},
+    };
+    r->tier = fake_tier_create(&r->tier_cfg);
+    r->cfg.host = fake_tier_of(r->tier);
+    ck_assert_int_eq(core_create(&r->cfg, &r->core), 0);
+    r->now_ns = 1000000000;
+    core_tick(r->core, r->now_ns);
+    for (unsigned i = 0; i < RIG_CLIENTS; i++)
+        ck_assert_int_eq(core_client_open(r->core, &who[i], on_idle, &r->idle[i], &r->cl[i]), 0);
+}
+
+void rig_step(struct rig *r)
+{
+    r->now_ns += RIG_STEP_NS;
+    core_tick(r->core, r->now_ns);
+}
+
+void rig_close(struct rig *r, unsigned client)
+{
+    core_client_close(r->core, r->cl[client]);
+    r->cl[client] = NULL;
+}
+
+static void on_job(struct core_evict_job *job)
+{
+    job->cursor = UINT32_MAX;
+}
+
+void rig_evict(struct rig *r, struct core_evict_job *job)
+{
+    job->done = on_job;
+    core_evict_start(r->core, job);
+    while (core_placement_step(r->core))
+        continue;
+    ck_assert_uint_eq(job->cursor, UINT32_MAX);
+    core_check(r->core);
+}
+
+void rig_end(struct rig *r)
+{
+    for (unsigned i = 1; i < RIG_CLIENTS; i++)
+        if (r->cl[i] != NULL)
+            rig_close(r, i);
+    while (fake_tier_inflight(r->tier) > 0)
+        (void)fake_tier_run(r->tier, 1000, 0);
+    core_check(r->core);
+    struct core_evict_job job = {.client = r->cl[0]};
+    rig_evict(r, &job);
+    if (r->cl[0] != NULL)
+        rig_close(r, 0);
+    for (unsigned i = 0; i < RIG_CLIENTS; i++)
+        ck_assert_uint_eq(r->idle[i], 1);
+    ck_assert_uint_eq(rig_slots(r), 0);
+    core_destroy(&r->core);
+    fake_tier_destroy(&r->tier);
+}
+
+struct core_ns_spec rig_spec(const char *model, uint32_t block_tokens, uint32_t block_bytes)
+{
+    struct core_ns_spec spec = {.dtype = "f16", .position = "rope", .attention = "causal"};
+    strncpy(spec.model, model, sizeof(spec.model) - 1);
+    spec.shards = 1;
+    spec.ngroups = 1;
+    spec.group[0] = (struct core_group){
+        .block_tokens = block_tokens, .block_bytes = block_bytes, .rule = KVC_RULE_FULL};
+    return spec;
+}
+
+struct core_ns *rig_ns(struct rig *r, unsigned client, const struct core_ns_spec *spec)
+{
+    struct core_ns *ns = NULL;
+    struct core_near near[4];
+    uint32_t nnear;
+    ck_assert_int_eq(core_ns_open(r->core, r->cl[client], spec, &ns, near, &nnear, &r->why), 0);
+    return ns;
+}
+
+struct key256 rig_key(uint32_t chain, uint32_t i)
+{
+    uint32_t v[2] = {chain, i};
+    struct hash128 h = hash_sum(v, sizeof(v));
+    struct key256 key;
+    memcpy(key.b, &h, sizeof(h));
+    memcpy(key.b + sizeof(h), v, sizeof(v));
+    memset(key.b + 24, 0x5a, 8);
+    return key;
+}
+
+const uint8_t *rig_keys(unsigned slot, uint32_t chain, uint32_t first, uint32_t n)
+{
+    static uint8_t keys[8][KVC_STORE_MAX * KVC_KEY_BYTES];
+    ck_assert(slot < 8 && n <= KVC_STORE_MAX);
+    for (uint32_t i = 0; i < n; i++) {
+        struct key256 key = rig_key(chain, first + i);
+        memcpy(&keys[slot][i * KVC_KEY_BYTES], key.b, KVC_KEY_BYTES);
+    }
+    return keys[slot];
+}
+
+/* ---- writing ---- */
+
+int rig_reserve(struct rig *r, unsigned client, struct rig_put *p)
+{
+    struct core_ns_view v;
+    core_ns_view(p->ns, &v);
+    const struct core_group *g = &v.spec->group[p->group];
+    struct key256 parent = rig_key(p->chain, p->first - 1);
+    struct core_reserve in = {.ns = p->ns,
+                              .group = p->group,
+                              .shard = p->shard,
+                              .parent = p->first > 0 ? parent.b : NULL,
+                              .first_token = p->first * g->block_tokens,
+                              .keys = rig_keys(7, p->chain, p->first, p->n),
+                              .n = p->n,
+                              .last_tokens = p->last_tokens};
+    return core_reserve(r->core, r->cl[client], &in, &p->reservation, p->statuses, &r->why);
+}
+
+static void on_done(struct core_commit *c)
+{
+    struct rig_commit *m = (struct rig_commit *)(void *)c;
+    m->done++;
+}
+
+int rig_commit(struct rig *r, unsigned client, const struct rig_put *p, struct rig_commit *m)
+{
+    struct core_ns_view v;
+    core_ns_view(p->ns, &v);
+    uint32_t bytes = v.spec->group[p->group].block_bytes;
+    uint64_t step = ROUND_UP(bytes, STAGING_ALIGN);
+    *m = (struct rig_commit){.staging = malloc(p->n * step), .offsets = malloc(p->n * 8)};
+    ck_assert(m->staging != NULL && m->offsets != NULL);
+    for (uint32_t i = 0; i < p->n; i++) {
+        struct key256 key = rig_key(p->chain, p->first + i);
+        uint64_t off = i * step;
+        fake_fill(m->staging + off, bytes, key.b, p->shard);
+        for (unsigned b = 0; b < 8; b++)
+            m->offsets[i * 8 + b] = p->statuses[i] == KVC_ST_OK ? (uint8_t)(off >> 8 * b) : 0xff;
+    }
+    m->c = (struct core_commit){.reservation = p->reservation,
+                                .n = p->n,
+                                .offsets = m->offsets,
+                                .staging = m->staging,
+                                .staging_bytes = p->n * step,
+                                .deadline_ns = r->now_ns + 1000000000,
+                                .statuses = m->statuses,
+                                .done = on_done};
+    return core_commit(r->core, r->cl[client], &m->c, &r->why);
+}
+
+void rig_commit_free(struct rig_commit *m)
+{
+    free(m->staging);
+    free(m->offsets);
+}
+
+static void store_shard(struct rig *r, unsigned client, struct core_ns *ns, uint32_t group,
+                        uint32_t shard, uint32_t chain, uint32_t first, uint32_t n)
+{
+    struct rig_put p = {
+        .ns = ns, .group = group, .shard = shard, .chain = chain, .first = first, .n = n};
+    struct rig_commit *m = malloc(sizeof(*m));
+    ck_assert_ptr_nonnull(m);
+    ck_assert_int_eq(rig_reserve(r, client, &p), 0);
+    for (uint32_t i = 0; i < n; i++)
+        ck_assert(p.statuses[i] == KVC_ST_OK || p.statuses[i] == KVC_ST_EXISTS ||
+                  p.statuses[i] == KVC_ST_PENDING);
+    if (p.reservation != 0) {
+        ck_assert_int_eq(rig_commit(r, client, &p, m), 1);
+        while (fake_tier_inflight(r->tier) > 0)
+            (void)fake_tier_run(r->tier, 1000, 0);
+        ck_assert_uint_eq(m->done, 1);
+        for (uint32_t i = 0; i < n; i++)
+            ck_assert_uint_eq(m->statuses[i], KVC_ST_OK);
+        rig_commit_free(m);
+    }
+    free(m);
+}
+
+void rig_store(struct rig *r, unsigned client, struct core_ns *ns, uint32_t group, uint32_t chain,
+               uint32_t first, uint32_t n)
+{
+    store_shard(r, client, ns, group, 0, chain, first, n);
+}
+
+void rig_store_shards(struct rig *r, unsigned client, struct core_ns *ns, uint32_t group,
+                      uint32_t chain, uint32_t first, uint32_t n)
+{
+    struct core_ns_view v;
+    core_ns_view(ns, &v);
+    for (uint32_t s = 0; s < v.spec->shards; s++)
+        store_shard(r, client, ns, group, s, chain, first, n);
+}
+
+/* ---- reading ---- */
+
+struct core_seq rig_seq(struct core_ns *ns, uint32_t chain, uint32_t tokens)
+{
+    struct core_ns_view v;
+    core_ns_view(ns, &v);
+    struct core_seq seq = {.ns = ns, .tokens = tokens, .ngroups = v.spec->ngroups};
+    for (uint32_t g = 0; g < seq.ngroups; g++) {
+        uint32_t bt = v.spec->group[g].block_tokens;
+        seq.n[g] = (tokens + bt - 1) / bt;
+        seq.keys[g] = rig_keys(g, chain + g * 1000, 0, seq.n[g]);
+    }
+    return seq;
+}
+
+struct core_prefix rig_lookup(struct rig *r, struct core_ns *ns, uint32_t chain, uint32_t tokens)
+{
+    struct core_seq seq = rig_seq(ns, chain, tokens);
+    struct core_prefix prefix;
+    ck_assert_int_eq(core_lookup(r->core, &seq, false, &prefix, &r->why), 0);
+    return prefix;
+}
+
+struct core_held rig_acquire(struct rig *r, unsigned client, struct core_ns *ns, uint32_t chain,
+                             uint32_t tokens)
+{
+    struct core_acquire in = {.seq = rig_seq(ns, chain, tokens)};
+    struct core_held held;
+    ck_assert_int_eq(core_acquire(r->core, r->cl[client], &in, NULL, &held, &r->why), 0);
+    return held;
+}
+
+struct loc_ctx {
+    struct rig *r;
+    uint32_t shard;
+};
+
+static void check_loc(void *ctx, const struct tier_view *view)
+{
+    const struct loc_ctx *x = ctx;
+    struct tier_label label;
+    ck_assert(fake_tier_label(x->r->tier, view, &label));
+    struct core_ns *ns = core_ns_next(x->r->core, x->r->cl[0], label.ns - 1);
+    struct core_ns_view v;
+    core_ns_view(ns, &v);
+    const struct core_group *g = &v.spec->group[label.group];
+    bool single = v.spec->shards == 1 || (g->flags & KVC_F_REPLICATED);
+    ck_assert_uint_eq(label.shard, single ? 0 : x->shard);
+    const uint8_t *at = fake_tier_bytes(x->r->tier, view);
+    ck_assert(fake_is_filled(at, g->block_bytes, label.key.b, label.shard));
+}
+
+void rig_check_lease(struct rig *r, unsigned client, uint64_t lease, uint32_t shard)
+{
+    struct loc_ctx x = {.r = r, .shard = shard};
+    ck_assert_int_eq(core_lease_locs(r->core, r->cl[client], lease, shard, check_loc, &x), 0);
+}
+
+uint64_t rig_slots(const struct rig *r)
+{
+    struct tier_stats st;
+    r->cfg.host->ops->stats(r->cfg.host, &st);
+    return st.used_slots;
+}
+
+static void keep_explanation(void *ctx, const struct core_explanation *x)
+{
+    *(struct core_explanation *)ctx = *x;
+}
+
+struct core_explanation rig_explain(struct rig *r, unsigned client, uint32_t ns, uint32_t chain,
+                                    uint32_t i)
+{
+    struct core_explanation x = {.state = 99};
+    struct key256 key = rig_key(chain, i);
+    core_explain(r->core, r->cl[client], ns, key.b, keep_explanation, &x);
+    ck_assert_uint_ne(x.state, 99);
+    return x;
+}

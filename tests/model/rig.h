@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A core on a fake tier, and short words for what tests do with it. Failures fail the test. */
+#ifndef KVC_TEST_RIG_H
+#define KVC_TEST_RIG_H
+
+#include "core.h"
+#include "fake_tier.h"
+
+#define RIG_CLIENTS 4
+#define RIG_STEP_NS 20000000ull /* more than the core's resolution of ages */
+
+struct rig {
+    struct core *core;
+    struct core_config cfg;
+    struct fake_tier *tier;
+    struct fake_tier_config tier_cfg;
+    uint64_t now_ns;
+    struct core_client *cl[RIG_CLIENTS];
+    unsigned idle[RIG_CLIENTS]; /* times that the core called it */
+    const char *why;            /* of the last call that failed */
+};
+
+/* Limits that tests may change between the two calls; the defaults never bind. */
+void rig_defaults(struct rig *r);
+/* Client 0 is an administrator that is a gateway too; 1 and 2 are of principal 1, 3 of 2. */
+void rig_begin(struct rig *r);
+/* Closes what is open, evicts all, and wants nothing left. */
+void rig_end(struct rig *r);
+void rig_step(struct rig *r); /* time */
+void rig_close(struct rig *r, unsigned client);
+
+/* One FULL group of these sizes; change it before rig_ns(). */
+struct core_ns_spec rig_spec(const char *model, uint32_t block_tokens, uint32_t block_bytes);
+struct core_ns *rig_ns(struct rig *r, unsigned client, const struct core_ns_spec *spec);
+
+/* The key of the i-th block of a chain. */
+struct key256 rig_key(uint32_t chain, uint32_t i);
+/* Keys first .. first + n - 1, one after the other, in static memory of `slot` (0 to 7). */
+const uint8_t *rig_keys(unsigned slot, uint32_t chain, uint32_t first, uint32_t n);
+
+struct rig_put {
+    struct core_ns *ns;
+    uint32_t group, shard, chain, first, n, last_tokens;
+    uint8_t statuses[KVC_STORE_MAX]; /* of reserve */
+    uint64_t reservation;
+};
+/* Reserves blocks first .. first + n - 1 of the chain, below block first - 1 in a FULL group. */
+int rig_reserve(struct rig *r, unsigned client, struct rig_put *p);
+
+struct rig_commit {
+    struct core_commit c; /* first */
+    unsigned done;
+    uint8_t *staging, *offsets;
+    uint8_t statuses[KVC_STORE_MAX];
+};
+/* Commits all that was reserved. As core_commit(); rig_commit_free() once it is done. */
+int rig_commit(struct rig *r, unsigned client, const struct rig_put *p, struct rig_commit *m);
+void rig_commit_free(struct rig_commit *m);
+/* Both, and lets the copies end. Every block must then be there. */
+void rig_store(struct rig *r, unsigned client, struct core_ns *ns, uint32_t group, uint32_t chain,
+               uint32_t first, uint32_t n);
+/* The same for every shard, one after the other. */
+void rig_store_shards(struct rig *r, unsigned client, struct core_ns *ns, uint32_t group,
+                      uint32_t chain, uint32_t first, uint32_t n);
+
+/* The first `tokens` of a chain, in every group; blocks of group g are those of chain + g x 1000.
+ */
+struct core_seq rig_seq(struct core_ns *ns, uint32_t chain, uint32_t tokens);
+/* The hit, without side effects. */
+struct core_prefix rig_lookup(struct rig *r, struct core_ns *ns, uint32_t chain, uint32_t tokens);
+/* A lease on as much as there is. */
+struct core_held rig_acquire(struct rig *r, unsigned client, struct core_ns *ns, uint32_t chain,
+                             uint32_t tokens);
+/* What is in the leased blocks is what was put there. */
+void rig_check_lease(struct rig *r, unsigned client, uint64_t lease, uint32_t shard);
+/* Leads a job to its end. */
+void rig_evict(struct rig *r, struct core_evict_job *job);
+uint64_t rig_slots(const struct rig *r);
+struct core_explanation rig_explain(struct rig *r, unsigned client, uint32_t ns, uint32_t chain,
+                                    uint32_t i);
+
+#endif

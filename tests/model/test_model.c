@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Random operations through core.h, each checked against the naive model, and all totals after each
+ * of them. Every seed is a run of its own with its own shapes and limits.
+ *
+ * KVC_SEED=n runs that seed alone; KVC_TURNS=n makes runs that long. A seed that has failed once
+ * goes into seeds.txt, which every run replays.
+ */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "act.h"
+
+#define SEEDS      40
+#define TURNS      4000
+#define FAILED_MAX 256
+
+/* ---- the run ---- */
+
+static void do_time(struct model *m)
+{
+    m->now_ns += (uint64_t)rnd(m, 60) * 1000000;
+    core_tick(m->core, m->now_ns);
+}
+
+static void do_copies(struct model *m)
+{
+    (void)fake_tier_run(m->tier, 1 + rnd(m, 40), rnd(m, 8) ? 0 : 10);
+}
+
+static void do_look_again(struct model *m)
+{
+    for (int i = 0; i < m->nleases; i++)
+        if (m->lease[i].alive)
+            m_check_lease(m, i);
+}
+
+static const struct {
+    void (*fn)(struct model *m);
+    uint32_t weight;
+} operations[] = {
+    {do_client_open, 6}, {do_client_close, 2}, {do_quarantine, 1}, {do_ns_open, 2},
+    {do_reserve, 26},    {do_commit, 30},      {do_drop, 1},       {do_commit_cancel, 1},
+    {do_acquire, 24},    {do_lookup, 8},       {do_release, 14},   {do_redeem, 5},
+    {do_evict, 2},       {do_time, 8},         {do_copies, 34},    {do_waiter_deadline, 3},
+    {do_look_again, 2},
+};
+
+static void one_turn(struct model *m)
+{
+    uint32_t total = 0, i = 0;
+    for (i = 0; i < ARRAY_LEN(operations); i++)
+        total += operations[i].weight;
+    uint32_t dice = rnd(m, total);
+    for (i = 0; dice >= operations[i].weight; i++)
+        dice -= operations[i].weight;
+    operations[i].fn(m);
+    (void)core_run_done(m->core);
+    core_check(m->core);
+    m_check_totals(m);
+    for (i = 0; i < ARRAY_LEN(m->waiter); i++) {
+        struct m_hit *hit = m->waiter[i] ? malloc(sizeof(*hit)) : NULL;
+        if (hit == NULL)
+            continue;
+        const struct m_waiter *w = m->waiter[i];
+        m_lookup(m, &w->seq, hit);
+        HOLDS(m, hit->any_pending); /* nobody waits for nothing */
+        uint32_t goal = w->enough ? MIN(w->enough, w->seq.tokens) : w->seq.tokens;
+        const struct core_ns_spec *spec = &m->ns[w->seq.ns].spec;
+        if (spec->ngroups == 1 && spec->group[0].rule == KVC_RULE_FULL)
+            HOLDS(m, hit->tokens < goal); /* or for what it has */
+        free(hit);
+    }
+}
+
+static void model_begin(struct model *m, uint64_t seed)
+{
+    *m = (struct model){.seed = seed, .random = seed * 2654435761u + 1};
+    for (uint32_t i = 0; i < ARRAY_LEN(m->bucket); i++)
+        m->bucket[i] = M_NONE;
+    for (uint32_t i = 0; i < M_SEQS; i++) {
+        m->share_of[i] = i == 0 ? M_NONE : (int)rnd(m, i);
+        m->share_part[i] = rnd(m, 64);
+    }
+    static const uint32_t blocks_max[] = {16, 60, 200, 500};
+    static const uint32_t few[] = {4, 12, 60};
+    struct fake_tier_config tier = {.regions = rnd(m, 3) ? 2 + rnd(m, 24) : 80,
+                                    .region_bytes = rnd(m, 2) ? 4096 : 16384,
+                                    .slot_align = 64,
+                                    .seed = seed + 1};
+    m->tier = fake_tier_create(&tier);
+    m->cfg = (struct core_config){.blocks_max = blocks_max[rnd(m, 4)],
+                                  .clients_max = M_CLIENTS_MAX - rnd(m, 3),
+                                  .namespaces_max = 2 + rnd(m, 7),
+                                  .leases_max = few[rnd(m, 3)],
+                                  .commits_max = few[rnd(m, 3)],
+                                  .lease_bytes_max = rnd(m, 3) ? 1u << 20 : 3000,
+                                  .policy = &policy_lru,
+                                  .host = fake_tier_of(m->tier)};
+    MUST(core_create(&m->cfg, &m->core) == 0);
+    m->now_ns = 1000000000;
+    core_tick(m->core, m->now_ns);
+    fake_tier_on_end(m->tier, on_end, m);
+    struct core_identity admin = {.principal = 9, .name = "ops", .tenant = "t9", .admin = true};
+    static struct m_client admin_ctx;
+    MUST(core_client_open(m->core, &admin, on_idle, &admin_ctx, &m->admin) == 0);
+    for (unsigned i = 0; i < 4; i++) {
+        do_client_open(m);
+        do_ns_open(m);
+    }
+}
+
+/* Everything ends; nothing may be left anywhere. */
+static void model_end(struct model *m)
+{
+    for (int i = 0; i < M_CLIENTS_MAX; i++)
+        if (m->client[i].state == M_OPEN || m->client[i].state == M_QUARANTINED)
+            close_client(m, i);
+    while (fake_tier_inflight(m->tier) > 0)
+        (void)fake_tier_run(m->tier, 100, 10);
+    (void)core_run_done(m->core);
+    core_check(m->core);
+    m_check_totals(m);
+    for (int i = 0; i < M_CLIENTS_MAX; i++)
+        HOLDS(m, m->client[i].state == M_CLOSED || m->client[i].idle == 1);
+    for (int i = 0; i < m->ncommits; i++)
+        HOLDS(m, m->commit[i]->done == 1);
+    evict_all(m);
+    HOLDS(m, core_metrics(m->core)->blocks_present == 0);
+    HOLDS(m, core_metrics(m->core)->blocks_pending == 0);
+    core_client_close(m->core, m->admin);
+    core_destroy(&m->core);
+    fake_tier_destroy(&m->tier);
+    for (int i = 0; i < m->ncommits; i++) {
+        free(m->commit[i]->offsets);
+        free(m->commit[i]);
+    }
+    free(m->commit);
+    free(m->copy);
+    free(m->lease);
+    free(m->resv);
+    free(m->block);
+}
+
+static uint32_t turns_wanted(void)
+{
+    const char *turns = getenv("KVC_TURNS");
+    return turns ? (uint32_t)strtoul(turns, NULL, 10) : TURNS;
+}
+
+static void run_seed(uint64_t seed)
+{
+    static struct model m;
+    uint32_t turns = turns_wanted();
+    printf("seed %llu, %u turns\n", (unsigned long long)seed, turns);
+    fflush(stdout);
+    model_begin(&m, seed);
+    for (m.turn = 1; m.turn <= turns; m.turn++)
+        one_turn(&m);
+    model_end(&m);
+}
+
+START_TEST(random_operations_agree_with_the_model)
+{
+    const char *seed = getenv("KVC_SEED");
+    run_seed(seed ? strtoull(seed, NULL, 10) : (uint64_t)_i + 1);
+}
+END_TEST
+
+static uint64_t failed[FAILED_MAX];
+static int nfailed;
+
+/* One seed a line; what follows a # is for people. */
+static void read_failed_seeds(void)
+{
+    char path[4096], line[256];
+    const char *dir = getenv("KVC_SOURCE_DIR");
+    snprintf(path, sizeof(path), "%s/tests/model/seeds.txt", dir ? dir : ".");
+    FILE *f = fopen(path, "r");
+    if (f == NULL) {
+        fprintf(stderr, "cannot read %s (is KVC_SOURCE_DIR set?)\n", path);
+        exit(EXIT_FAILURE);
+    }
+    while (nfailed < FAILED_MAX && fgets(line, sizeof(line), f) != NULL)
+        if (line[0] >= '0' && line[0] <= '9')
+            failed[nfailed++] = strtoull(line, NULL, 10);
+    fclose(f);
+}
+
+START_TEST(seeds_that_failed_once_pass)
+{
+    run_seed(failed[_i]);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("model");
+    TCase *t = tcase_create("seeds");
+    tcase_set_timeout(t, 600);
+    tcase_add_loop_test(t, random_operations_agree_with_the_model, 0,
+                        getenv("KVC_SEED") ? 1 : SEEDS);
+    suite_add_tcase(s, t);
+    if (!getenv("KVC_SEED")) {
+        read_failed_seeds();
+        TCase *old = tcase_create("failed");
+        tcase_set_timeout(old, 600);
+        tcase_add_loop_test(old, seeds_that_failed_once_pass, 0, nfailed);
+        suite_add_tcase(s, old);
+    }
+    SRunner *r = srunner_create(s);
+    srunner_run_all(r, CK_NORMAL);
+    int bad = srunner_ntests_failed(r);
+    srunner_free(r);
+    return bad ? EXIT_FAILURE : EXIT_SUCCESS;
+}

@@ -1,0 +1,377 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Room on demand, and eviction on request. */
+#include <check.h>
+#include <stdlib.h>
+
+#include "rig.h"
+
+static struct rig r;
+
+static void begin(uint32_t regions, uint32_t region_bytes)
+{
+    rig_defaults(&r);
+    r.tier_cfg.regions = regions;
+    r.tier_cfg.region_bytes = region_bytes;
+    rig_begin(&r);
+}
+
+static struct core_ns *open_ns(unsigned client, uint32_t block_bytes)
+{
+    struct core_ns_spec spec = rig_spec("m", 8, block_bytes);
+    return rig_ns(&r, client, &spec);
+}
+
+static uint8_t reserve_one(unsigned client, struct core_ns *ns, uint32_t chain)
+{
+    struct rig_put p = {.ns = ns, .chain = chain, .n = 1};
+    ck_assert_int_eq(rig_reserve(&r, client, &p), 0);
+    return p.statuses[0];
+}
+
+/* ---- on demand ---- */
+
+START_TEST(the_least_recently_used_leaf_goes)
+{
+    begin(1, 4 * 64);
+    struct core_ns *ns = open_ns(1, 64);
+    rig_store(&r, 1, ns, 0, 1, 0, 2);
+    rig_step(&r);
+    rig_store(&r, 1, ns, 0, 2, 0, 2);
+    rig_step(&r);
+    struct core_held held = rig_acquire(&r, 1, ns, 1, 16); /* chain 1 is young again */
+    ck_assert_int_eq(core_release(r.core, r.cl[1], held.lease), 0);
+    rig_store(&r, 1, ns, 0, 3, 0, 1);
+    ck_assert_uint_eq(rig_lookup(&r, ns, 2, 16).tokens, 8);
+    ck_assert_uint_eq(rig_lookup(&r, ns, 1, 16).tokens, 16);
+    rig_store(&r, 1, ns, 0, 3, 1, 1);
+    ck_assert_uint_eq(rig_lookup(&r, ns, 2, 16).tokens, 0);
+    ck_assert_uint_eq(rig_lookup(&r, ns, 1, 16).tokens, 16);
+    ck_assert_uint_eq(core_metrics(r.core)->blocks_evicted, 2);
+    ck_assert_uint_eq(core_metrics(r.core)->bytes_evicted, 128);
+    rig_end(&r);
+}
+END_TEST
+
+START_TEST(full_of_leases_is_a_status)
+{
+    begin(1, 4 * 64);
+    struct core_ns *ns = open_ns(1, 64);
+    rig_store(&r, 1, ns, 0, 1, 0, 4);
+    struct core_held held = rig_acquire(&r, 1, ns, 1, 32);
+    struct rig_put p = {.ns = ns, .chain = 2, .n = 3};
+    ck_assert_int_eq(rig_reserve(&r, 1, &p), 0);
+    for (unsigned i = 0; i < 3; i++)
+        ck_assert_uint_eq(p.statuses[i], KVC_ST_FULL);
+    ck_assert_uint_eq(p.reservation, 0);
+    rig_check_lease(&r, 1, held.lease, 0);
+    ck_assert_int_eq(core_release(r.core, r.cl[1], held.lease), 0);
+    ck_assert_uint_eq(reserve_one(1, ns, 2), KVC_ST_OK);
+    rig_end(&r);
+}
+END_TEST
+
+START_TEST(a_leased_leaf_keeps_its_ancestors)
+{
+    begin(1, 4 * 64);
+    struct core_ns *ns = open_ns(1, 64);
+    rig_store(&r, 1, ns, 0, 1, 0, 3);
+    struct core_acquire in = {.seq = rig_seq(ns, 1, 24), .from_tokens = 16};
+    struct core_held held;
+    ck_assert_int_eq(core_acquire(r.core, r.cl[1], &in, NULL, &held, &r.why), 0);
+    ck_assert_uint_eq(held.group[0].n, 1);
+    rig_store(&r, 1, ns, 0, 2, 0, 1);
+    ck_assert_uint_eq(reserve_one(1, ns, 3), KVC_ST_OK); /* chain 2 went */
+    ck_assert_uint_eq(reserve_one(1, ns, 4), KVC_ST_FULL);
+    ck_assert_uint_eq(rig_lookup(&r, ns, 1, 24).tokens, 24);
+    rig_end(&r);
+}
+END_TEST
+
+START_TEST(a_chain_longer_than_the_cache_is_stored_as_far_as_it_goes)
+{
+    begin(1, 4 * 64);
+    struct core_ns *ns = open_ns(1, 64);
+    struct rig_put p = {.ns = ns, .chain = 1, .n = 6};
+    ck_assert_int_eq(rig_reserve(&r, 1, &p), 0);
+    for (unsigned i = 0; i < 6; i++)
+        ck_assert_uint_eq(p.statuses[i], i < 4 ? KVC_ST_OK : KVC_ST_FULL);
+    struct rig_commit *m = malloc(sizeof(*m));
+    ck_assert_int_eq(rig_commit(&r, 1, &p, m), 1);
+    (void)fake_tier_run(r.tier, 10, 0);
+    rig_commit_free(m);
+    free(m);
+    ck_assert_uint_eq(rig_lookup(&r, ns, 1, 48).tokens, 32);
+    rig_end(&r);
+}
+END_TEST
+
+START_TEST(a_full_index_evicts_too)
+{
+    rig_defaults(&r);
+    r.cfg.blocks_max = 16;
+    rig_begin(&r);
+    struct core_ns *ns = open_ns(1, 64);
+    rig_store(&r, 1, ns, 0, 1, 0, 16);
+    rig_step(&r);
+    rig_store(&r, 1, ns, 0, 2, 0, 4);
+    ck_assert_uint_eq(rig_lookup(&r, ns, 1, 128).tokens, 96);
+    struct core_held held = rig_acquire(&r, 1, ns, 1, 96);
+    ck_assert_uint_ne(held.lease, 0);
+    held = rig_acquire(&r, 1, ns, 2, 32);
+    ck_assert_uint_eq(reserve_one(1, ns, 3), KVC_ST_FULL);
+    rig_end(&r);
+}
+END_TEST
+
+/* Another size, another principal: what belongs to the others goes until there is room. */
+START_TEST(room_moves_between_sizes_and_principals)
+{
+    begin(4, 1024);
+    struct core_ns *small = open_ns(1, 64), *other = open_ns(3, 64);
+    rig_store(&r, 1, small, 0, 1, 0, 64);
+    ck_assert_uint_eq(rig_slots(&r), 64);
+    rig_step(&r);
+    rig_store(&r, 3, other, 0, 1, 0, 16);
+    ck_assert_uint_ge(rig_lookup(&r, small, 1, 512).tokens, 8 * 8);
+    struct core_ns *large = open_ns(1, 1024);
+    rig_store(&r, 1, large, 0, 5, 0, 4);
+    ck_assert_uint_eq(rig_lookup(&r, large, 5, 32).tokens, 32);
+    core_check(r.core);
+    rig_end(&r);
+}
+END_TEST
+
+/* Scattered over all regions, blocks of the other size would nearly all have to go; a region is
+ * emptied on purpose instead. */
+START_TEST(a_region_is_emptied_when_eviction_alone_is_in_vain)
+{
+    begin(16, 64 * 64);
+    struct core_ns *small = open_ns(1, 64), *large = open_ns(1, 4096);
+    for (uint32_t i = 0; i < 16 * 64; i++) /* single blocks: any may go first */
+        rig_store(&r, 1, small, 0, 10 + i, 0, 1);
+    rig_step(&r);
+    for (uint32_t k = 0; k < 16 * 64; k++) { /* touch them across the regions */
+        struct core_seq seq = rig_seq(small, 10 + (k * 64 + k / 16) % 1024, 8);
+        struct core_prefix p;
+        ck_assert_int_eq(core_lookup(r.core, &seq, true, &p, &r.why), 0);
+    }
+    ck_assert_uint_eq(reserve_one(1, large, 1), KVC_ST_OK);
+    ck_assert_uint_eq(core_metrics(r.core)->drains, 1);
+    ck_assert_uint_eq(fake_tier_drains(r.tier), 1);
+    ck_assert_uint_ge(core_metrics(r.core)->blocks_present, 16 * 64 - 200);
+    core_check(r.core);
+    rig_end(&r);
+}
+END_TEST
+
+/* ---- half a block ---- */
+
+START_TEST(half_a_block_whose_other_rank_never_came_goes_like_any_other)
+{
+    begin(1, 4 * 64);
+    struct core_ns_spec spec = rig_spec("two ranks", 8, 64);
+    spec.shards = 2;
+    struct core_ns *two = rig_ns(&r, 1, &spec), *ns = open_ns(1, 64);
+    rig_store(&r, 1, two, 0, 1, 0, 2);
+    rig_close(&r, 1);
+    ck_assert_uint_eq(core_metrics(r.core)->blocks_pending, 2);
+    struct rig_put p = {.ns = ns, .chain = 2, .n = 4};
+    ck_assert_int_eq(rig_reserve(&r, 2, &p), 0);
+    for (unsigned i = 0; i < 4; i++)
+        ck_assert_uint_eq(p.statuses[i], KVC_ST_OK);
+    ck_assert_uint_eq(core_metrics(r.core)->blocks_evicted, 2);
+    core_check(r.core);
+    rig_end(&r);
+}
+END_TEST
+
+START_TEST(half_a_block_stays_while_its_other_rank_makes_room_for_it)
+{
+    begin(1, 2 * 64);
+    struct core_ns_spec spec = rig_spec("two ranks", 8, 64);
+    spec.shards = 2;
+    struct core_ns *two = rig_ns(&r, 1, &spec), *ns = open_ns(1, 64);
+    rig_store(&r, 1, two, 0, 1, 0, 1);
+    rig_step(&r);
+    rig_store(&r, 1, ns, 0, 2, 0, 1);
+    struct rig_put p = {.ns = two, .shard = 1, .chain = 1, .n = 1};
+    ck_assert_int_eq(rig_reserve(&r, 2, &p), 0);
+    ck_assert_uint_eq(p.statuses[0], KVC_ST_OK);
+    ck_assert_uint_eq(rig_lookup(&r, ns, 2, 8).tokens, 0);
+    ck_assert_uint_eq(rig_explain(&r, 1, 0, 1, 0).shards_present, 1);
+    rig_end(&r);
+}
+END_TEST
+
+/* ---- on request ---- */
+
+START_TEST(a_key_goes_with_what_builds_on_it)
+{
+    begin(4, 4096);
+    struct core_ns *ns = open_ns(1, 64), *other = open_ns(3, 64);
+    rig_store(&r, 1, ns, 0, 1, 0, 5);
+    rig_store(&r, 1, ns, 0, 2, 0, 5);
+    rig_store(&r, 3, other, 0, 1, 0, 5);
+    struct core_evict_job job = {
+        .client = r.cl[1], .have_key = true, .key = rig_key(1, 2), .dry_run = true};
+    rig_evict(&r, &job);
+    ck_assert(job.ret_blocks == 3 && job.ret_bytes == 3 * 64 && job.ret_kept == 0);
+    ck_assert_uint_eq(rig_lookup(&r, ns, 1, 40).tokens, 40);
+    job.dry_run = false;
+    rig_evict(&r, &job);
+    ck_assert(job.ret_blocks == 3 && job.ret_bytes == 3 * 64 && job.ret_kept == 0);
+    ck_assert_uint_eq(rig_lookup(&r, ns, 1, 40).tokens, 16);
+    ck_assert_uint_eq(rig_lookup(&r, ns, 2, 40).tokens, 40);
+    ck_assert_uint_eq(rig_lookup(&r, other, 1, 40).tokens, 40);
+    rig_end(&r);
+}
+END_TEST
+
+START_TEST(what_stays_is_counted_once)
+{
+    begin(4, 4096);
+    struct core_ns *ns = open_ns(1, 64);
+    rig_store(&r, 1, ns, 0, 1, 0, 6);
+    rig_store(&r, 1, ns, 0, 2, 0, 2);
+    struct core_acquire in = {.seq = rig_seq(ns, 1, 32), .from_tokens = 24};
+    struct core_held held;
+    ck_assert_int_eq(core_acquire(r.core, r.cl[1], &in, NULL, &held, &r.why), 0);
+    struct core_evict_job job = {.client = r.cl[1], .dry_run = true};
+    rig_evict(&r, &job);
+    ck_assert(job.ret_blocks == 4 && job.ret_kept == 4);
+    job.dry_run = false;
+    rig_evict(&r, &job);
+    ck_assert(job.ret_blocks == 4 && job.ret_kept == 4);
+    ck_assert_uint_eq(core_metrics(r.core)->blocks_evicted_admin, 4);
+    rig_end(&r);
+}
+END_TEST
+
+START_TEST(by_age_and_bytes_the_oldest_go_and_leased_ones_do_not_count)
+{
+    begin(4, 4096);
+    struct core_ns *ns = open_ns(1, 64);
+    rig_store(&r, 1, ns, 0, 1, 0, 4);
+    struct core_held held = rig_acquire(&r, 1, ns, 1, 32); /* the oldest, and they stay */
+    ck_assert_uint_ne(held.lease, 0);
+    for (uint32_t chain = 2; chain < 6; chain++) {
+        for (unsigned i = 0; i < 1u << chain; i++)
+            rig_step(&r);
+        rig_store(&r, 1, ns, 0, chain, 0, 4);
+    }
+    struct core_evict_job job = {.client = r.cl[1], .bytes = 4 * 64};
+    rig_evict(&r, &job);
+    ck_assert(job.ret_blocks == 4 && job.ret_bytes == 4 * 64);
+    ck_assert_uint_eq(rig_lookup(&r, ns, 1, 32).tokens, 32);
+    ck_assert_uint_eq(rig_lookup(&r, ns, 5, 32).tokens, 32);
+    job = (struct core_evict_job){.client = r.cl[1], .older_than_ms = 1000000};
+    rig_evict(&r, &job);
+    ck_assert_uint_eq(job.ret_blocks, 0);
+    job = (struct core_evict_job){.client = r.cl[1], .older_than_ms = 400};
+    rig_evict(&r, &job);
+    ck_assert_uint_gt(job.ret_blocks, 0);
+    ck_assert_uint_eq(rig_lookup(&r, ns, 5, 32).tokens, 32);
+    rig_end(&r);
+}
+END_TEST
+
+START_TEST(everybody_evicts_their_own_and_administrators_all)
+{
+    begin(4, 4096);
+    struct core_ns *a = open_ns(1, 64), *b = open_ns(3, 64);
+    struct core_ns_view v;
+    core_ns_view(b, &v);
+    rig_store(&r, 1, a, 0, 1, 0, 2);
+    rig_store(&r, 3, b, 0, 1, 0, 3);
+    struct core_evict_job job = {.client = r.cl[1], .ns = v.id};
+    rig_evict(&r, &job);
+    ck_assert(job.ret_blocks == 0 && job.ret_kept == 0);
+    job.ns = 0;
+    rig_evict(&r, &job);
+    ck_assert_uint_eq(job.ret_blocks, 2);
+    job = (struct core_evict_job){.client = r.cl[0], .ns = v.id};
+    rig_evict(&r, &job);
+    ck_assert_uint_eq(job.ret_blocks, 3);
+    rig_end(&r);
+}
+END_TEST
+
+static unsigned jobs_done;
+
+static void on_job(struct core_evict_job *job)
+{
+    (void)job;
+    jobs_done++;
+}
+
+START_TEST(jobs_take_turns_and_end_with_their_client)
+{
+    begin(4, 4096);
+    struct core_ns *ns = open_ns(1, 64);
+    rig_store(&r, 1, ns, 0, 1, 0, 8);
+    struct core_evict_job a = {.client = r.cl[1], .done = on_job};
+    struct core_evict_job b = {.client = r.cl[2], .done = on_job};
+    struct core_evict_job c = {.client = r.cl[2], .done = on_job};
+    jobs_done = 0;
+    core_evict_start(r.core, &a);
+    core_evict_start(r.core, &b);
+    core_evict_start(r.core, &c);
+    ck_assert(core_placement_step(r.core));
+    core_evict_cancel(r.core, &b);
+    rig_close(&r, 1);
+    while (core_placement_step(r.core))
+        continue;
+    ck_assert_uint_eq(jobs_done, 1);
+    ck_assert_uint_eq(c.ret_blocks, 8);
+    ck_assert(!core_placement_step(r.core));
+    rig_end(&r);
+}
+END_TEST
+
+START_TEST(explain_says_where_and_why_not)
+{
+    begin(4, 4096);
+    struct core_ns *ns = open_ns(1, 64);
+    rig_store(&r, 1, ns, 0, 1, 0, 3);
+    struct core_held held = rig_acquire(&r, 1, ns, 1, 16);
+    ck_assert_uint_ne(held.lease, 0);
+    struct core_explanation x = rig_explain(&r, 1, 0, 1, 1);
+    ck_assert(x.state == KVC_BLOCK_PRESENT && x.leases == 1 && x.children == 1);
+    ck_assert(x.tokens == 8 && x.bytes == 64 && x.view.chunk != 0);
+    ck_assert_uint_eq(rig_explain(&r, 3, 0, 1, 1).state, KVC_BLOCK_ABSENT); /* not theirs */
+    ck_assert_uint_eq(rig_explain(&r, 3, 0, 1, 1).reason, KVC_MISS_NEVER);
+    ck_assert_uint_eq(rig_explain(&r, 0, 0, 1, 1).state, KVC_BLOCK_PRESENT);
+    struct core_evict_job job = {.client = r.cl[1]};
+    rig_evict(&r, &job);
+    x = rig_explain(&r, 1, 0, 1, 2);
+    ck_assert(x.state == KVC_BLOCK_ABSENT && x.reason == KVC_MISS_EVICTED);
+    rig_end(&r);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("eviction");
+    TCase *t = tcase_create("eviction");
+    tcase_add_test(t, the_least_recently_used_leaf_goes);
+    tcase_add_test(t, full_of_leases_is_a_status);
+    tcase_add_test(t, a_leased_leaf_keeps_its_ancestors);
+    tcase_add_test(t, a_chain_longer_than_the_cache_is_stored_as_far_as_it_goes);
+    tcase_add_test(t, a_full_index_evicts_too);
+    tcase_add_test(t, room_moves_between_sizes_and_principals);
+    tcase_add_test(t, a_region_is_emptied_when_eviction_alone_is_in_vain);
+    tcase_add_test(t, half_a_block_whose_other_rank_never_came_goes_like_any_other);
+    tcase_add_test(t, half_a_block_stays_while_its_other_rank_makes_room_for_it);
+    tcase_add_test(t, a_key_goes_with_what_builds_on_it);
+    tcase_add_test(t, what_stays_is_counted_once);
+    tcase_add_test(t, by_age_and_bytes_the_oldest_go_and_leased_ones_do_not_count);
+    tcase_add_test(t, everybody_evicts_their_own_and_administrators_all);
+    tcase_add_test(t, jobs_take_turns_and_end_with_their_client);
+    tcase_add_test(t, explain_says_where_and_why_not);
+    suite_add_tcase(s, t);
+    SRunner *sr = srunner_create(s);
+    srunner_run_all(sr, CK_NORMAL);
+    int bad = srunner_ntests_failed(sr);
+    srunner_free(sr);
+    return bad ? EXIT_FAILURE : EXIT_SUCCESS;
+}

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Services over a core on a fake tier, with fake ports: no sockets, no descriptors, no clock. */
+#ifndef KVC_TEST_SVC_RIG_H
+#define KVC_TEST_SVC_RIG_H
+
+#include "codec.h"
+#include "fake_tier.h"
+#include "svc.h"
+
+#define SR_PEERS   8
+#define SR_REPLIES 4096
+#define SR_UID_ONE 1000 /* of principal "one", as 1001 */
+#define SR_UID_TWO 2000 /* "two" */
+#define SR_UID_OPS 0    /* "ops": administrator */
+#define SR_UID_GW  3000 /* "gate": gateway */
+
+struct sr_reply {
+    uint64_t corr;
+    uint8_t route[KVC_ROUTE_BYTES];
+    uint8_t *bytes;
+    size_t len;
+};
+
+struct sr_staging {
+    uint64_t tag, bytes;
+    uint8_t *mem; /* NULL: freed */
+    bool ready;
+};
+
+struct sr_peer {
+    uint32_t conn;
+    uint8_t route[KVC_ROUTE_BYTES];
+    uint64_t staging_bytes;
+    uint8_t *staging;
+    /* What the attach connection has seen. */
+    unsigned messages;
+    uint8_t last[KVC_ATTACH_MAX];
+    size_t last_len;
+    int last_fd;
+    bool closed; /* by the daemon */
+    bool deaf;   /* takes no replies */
+};
+
+struct srig {
+    struct core *core;
+    struct core_config core_cfg;
+    struct fake_tier *tier;
+    struct svc *svc;
+    struct svc_config cfg;
+    uint64_t now_ns, corr;
+    struct sr_peer peer[SR_PEERS];
+    struct sr_staging staging[64];
+    unsigned nstaging;
+    int staging_verdict; /* what staging_make() returns */
+    struct sr_reply reply[SR_REPLIES];
+    unsigned nreplies, kept, refreshed;
+    bool keep_fails;
+    uint8_t buf[1u << 20]; /* of the request being made */
+};
+
+void sr_defaults(struct srig *s);
+void sr_begin(struct srig *s);
+/* Ends all sessions and copies, evicts all, and wants nothing left. */
+void sr_end(struct srig *s);
+
+/* One turn of the control thread `ms` later: timers, waiters, a step of work, doomed sessions. */
+void sr_turn(struct srig *s, uint64_t ms);
+/* Turns until nothing is left to do at this time. */
+void sr_settle(struct srig *s);
+void sr_copies(struct srig *s); /* all end well */
+
+/* ---- attach channel ---- */
+struct sr_peer *sr_connect(struct srig *s, unsigned i, uid_t uid);
+void sr_attach_hello(struct srig *s, struct sr_peer *p, uint32_t ver_min, uint32_t ver_max,
+                     uint64_t staging_bytes);
+/* The oldest staging area that was asked for and not answered. */
+void sr_staging_ready(struct srig *s, int err);
+/* Connected, welcomed and greeted. */
+struct sr_peer *sr_peer(struct srig *s, unsigned i, uid_t uid, uint64_t staging_bytes);
+void sr_leave(struct srig *s, struct sr_peer *p);
+uint16_t sr_welcome_status(const struct sr_peer *p, char *ret_detail, size_t cap);
+/* Status of the DROPPED that the peer has got last; fails when it has got something else. */
+uint16_t sr_dropped_status(const struct sr_peer *p);
+
+/* ---- requests: encode into s->buf with the head from sr_head(), then send ---- */
+const struct msg_head *sr_head(struct srig *s, uint8_t op, uint32_t deadline_ms);
+/* Returns the corr. `len` is an encoder's result. */
+uint64_t sr_send(struct srig *s, struct sr_peer *p, int len);
+void sr_send_raw(struct srig *s, const uint8_t *route, size_t route_len, const void *buf,
+                 size_t len);
+/* Replies to it so far. */
+unsigned sr_replies(const struct srig *s, uint64_t corr);
+/* The one reply; fails when there is none, or more. */
+const struct sr_reply *sr_reply(const struct srig *s, uint64_t corr);
+unsigned sr_status(const struct srig *s, uint64_t corr);
+/* Its place in the order of replies. */
+unsigned sr_order(const struct srig *s, uint64_t corr);
+const char *sr_detail(const struct srig *s, uint64_t corr);
+
+/* ---- whole requests; each returns its corr ---- */
+uint64_t sr_hello(struct srig *s, struct sr_peer *p);
+uint64_t sr_bare(struct srig *s, struct sr_peer *p, uint8_t op);
+uint64_t sr_ns_open(struct srig *s, struct sr_peer *p, const char *model, const char *sub);
+/* The id, of a reply that is OK. */
+uint32_t sr_ns(struct srig *s, struct sr_peer *p, const char *model);
+/* Blocks first .. first + n - 1 of a chain: 8 tokens, 64 bytes each, from staging on. */
+struct sr_blocks {
+    uint32_t ns, chain, first, n, deadline_ms;
+    const char *sub;
+};
+uint64_t sr_reserve(struct srig *s, struct sr_peer *p, const struct sr_blocks *b);
+uint64_t sr_store(struct srig *s, struct sr_peer *p, const struct sr_blocks *b);
+uint64_t sr_commit(struct srig *s, struct sr_peer *p, uint64_t reservation,
+                   const struct sr_blocks *b);
+uint64_t sr_lookup(struct srig *s, struct sr_peer *p, const struct sr_blocks *b);
+uint64_t sr_acquire(struct srig *s, struct sr_peer *p, const struct sr_blocks *b, bool wait);
+uint64_t sr_release(struct srig *s, struct sr_peer *p, uint64_t lease);
+uint64_t sr_cancel(struct srig *s, struct sr_peer *p, uint64_t target);
+uint64_t sr_drop(struct srig *s, struct sr_peer *p, uint64_t reservation);
+
+/* Of replies that must be OK. */
+uint64_t sr_reservation(const struct srig *s, uint64_t corr);
+struct msg_acquire_reply sr_held(const struct srig *s, uint64_t corr);
+uint32_t sr_hit(const struct srig *s, uint64_t corr);
+/* All per-key statuses of a COMMIT or STORE are this. */
+void sr_all(const struct srig *s, uint64_t corr, uint8_t status);
+uint64_t sr_metric(const struct srig *s, const char *name); /* of svc */
+
+#endif

@@ -1,0 +1,435 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Each request, its limits, and who may ask for what. */
+#include <check.h>
+#include <stdlib.h>
+
+#include "svc__.h"
+#include "svc_rig.h"
+
+static struct srig s;
+
+static void setup(void)
+{
+    sr_defaults(&s);
+    sr_begin(&s);
+}
+
+static void teardown(void)
+{
+    sr_end(&s);
+}
+
+/* ---- store and load ---- */
+
+START_TEST(what_one_stores_the_other_reads)
+{
+    struct sr_peer *p = sr_peer(&s, 0, SR_UID_ONE, 4096), *q = sr_peer(&s, 1, SR_UID_ONE + 1, 0);
+    struct sr_blocks b = {.ns = sr_ns(&s, p, "m"), .chain = 1, .n = 3};
+    uint64_t store = sr_store(&s, p, &b);
+    ck_assert_uint_eq(sr_replies(&s, store), 0); /* when the copies are done */
+    sr_copies(&s);
+    sr_all(&s, store, KVC_ST_OK);
+    b.ns = sr_ns(&s, q, "m");
+    ck_assert_uint_eq(sr_hit(&s, sr_lookup(&s, q, &b)), 24);
+    struct msg_acquire_reply held = sr_held(&s, sr_acquire(&s, q, &b, false));
+    ck_assert_uint_eq(held.hit_tokens, 24);
+    ck_assert_uint_eq(held.groups[0].locs.n, 3 * KVC_LOC_BYTES);
+    for (uint32_t i = 0; i < 3; i++) {
+        struct msg_loc loc;
+        struct tier_label label;
+        codec_get_loc(held.groups[0].locs.p + (size_t)i * KVC_LOC_BYTES, &loc);
+        struct tier_view v = {.chunk = loc.chunk, .off = loc.off, .gen = loc.gen};
+        ck_assert(fake_tier_label(s.tier, &v, &label));
+        ck_assert(fake_is_filled(fake_tier_bytes(s.tier, &v), 64, label.key.b, 0));
+    }
+    ck_assert_uint_eq(sr_status(&s, sr_release(&s, q, held.lease)), KVC_ST_OK);
+    ck_assert_uint_eq(core_metrics(s.core)->leases, 0);
+}
+END_TEST
+
+START_TEST(store_of_what_exists_says_so_at_once)
+{
+    struct sr_peer *p = sr_peer(&s, 0, SR_UID_ONE, 4096);
+    struct sr_blocks b = {.ns = sr_ns(&s, p, "m"), .chain = 1, .n = 3};
+    (void)sr_store(&s, p, &b);
+    sr_copies(&s);
+    sr_all(&s, sr_store(&s, p, &b), KVC_ST_EXISTS);
+    b.n = 5;
+    uint64_t more = sr_store(&s, p, &b);
+    sr_copies(&s);
+    const struct sr_reply *r = sr_reply(&s, more);
+    struct msg_reply_head head;
+    struct msg_commit_reply reply;
+    ck_assert_int_eq(codec_dec_commit_reply(r->bytes, r->len, &head, &reply), 0);
+    for (uint32_t i = 0; i < 5; i++)
+        ck_assert_uint_eq(reply.statuses.p[i], i < 3 ? KVC_ST_EXISTS : KVC_ST_OK);
+    ck_assert_uint_eq(core_metrics(s.core)->blocks_stored, 5);
+}
+END_TEST
+
+START_TEST(what_a_store_cannot_copy_does_not_stay_reserved)
+{
+    struct sr_peer *p = sr_peer(&s, 0, SR_UID_ONE, 4096), *bare = sr_peer(&s, 1, SR_UID_ONE, 0);
+    struct sr_blocks b = {.ns = sr_ns(&s, p, "m"), .chain = 1, .n = 3};
+    sr_all(&s, sr_store(&s, bare, &b), KVC_ST_BAD_ARGUMENT); /* it has no staging */
+    ck_assert_uint_eq(core_metrics(s.core)->blocks_pending, 0);
+    ck_assert_uint_eq(core_metrics(s.core)->reservations, 0);
+    b.n = 65; /* 64 fit into its staging */
+    uint64_t store = sr_store(&s, p, &b);
+    sr_copies(&s);
+    const struct sr_reply *r = sr_reply(&s, store);
+    struct msg_reply_head head;
+    struct msg_commit_reply reply;
+    ck_assert_int_eq(codec_dec_commit_reply(r->bytes, r->len, &head, &reply), 0);
+    for (uint32_t i = 0; i < 65; i++)
+        ck_assert_uint_eq(reply.statuses.p[i], i < 64 ? KVC_ST_OK : KVC_ST_BAD_ARGUMENT);
+    ck_assert_uint_eq(core_metrics(s.core)->blocks_pending, 0);
+}
+END_TEST
+
+START_TEST(reserve_commit_and_drop)
+{
+    struct sr_peer *p = sr_peer(&s, 0, SR_UID_ONE, 4096), *q = sr_peer(&s, 1, SR_UID_ONE, 4096);
+    struct sr_blocks b = {.ns = sr_ns(&s, p, "m"), .chain = 1, .n = 3};
+    uint64_t resv = sr_reservation(&s, sr_reserve(&s, p, &b));
+    ck_assert_uint_eq(sr_reservation(&s, sr_reserve(&s, q, &b)), 0);
+    ck_assert_uint_eq(sr_status(&s, sr_commit(&s, q, resv, &b)), KVC_ST_GONE);
+    ck_assert_uint_eq(sr_status(&s, sr_drop(&s, q, resv)), KVC_ST_GONE);
+    b.n = 4;
+    ck_assert_uint_eq(sr_status(&s, sr_commit(&s, p, resv, &b)), KVC_ST_BAD_ARGUMENT);
+    b.n = 2;
+    uint64_t commit = sr_commit(&s, p, resv, &b);
+    ck_assert_uint_eq(sr_status(&s, sr_drop(&s, p, resv)), KVC_ST_OK); /* the third */
+    sr_copies(&s);
+    sr_all(&s, commit, KVC_ST_OK);
+    ck_assert_uint_eq(sr_hit(&s, sr_lookup(&s, p, &b)), 16);
+    ck_assert_uint_eq(sr_status(&s, sr_drop(&s, p, resv)), KVC_ST_GONE);
+    ck_assert_uint_eq(sr_status(&s, sr_commit(&s, p, resv, &b)), KVC_ST_GONE);
+}
+END_TEST
+
+START_TEST(token_ids_go_where_they_were_asked_for)
+{
+    struct sr_peer *p = sr_peer(&s, 0, SR_UID_ONE, 4096);
+    static uint8_t ids[9 * 4], key[KVC_KEY_BYTES], off[8];
+    struct msg_store msg = {.reserve = {.ns = sr_ns(&s, p, "m"), .keys = {key, sizeof(key)}},
+                            .offsets = {off, sizeof(off)},
+                            .tokens = {ids, 8 * 4}};
+    uint64_t corr =
+        sr_send(&s, p, codec_enc_store(s.buf, sizeof(s.buf), sr_head(&s, KVC_OP_STORE, 0), &msg));
+    ck_assert_uint_eq(sr_status(&s, corr), KVC_ST_BAD_ARGUMENT);
+    ck_assert_ptr_nonnull(strstr(sr_detail(&s, corr), "tokens"));
+    ck_assert_uint_eq(core_metrics(s.core)->blocks_pending, 0);
+}
+END_TEST
+
+/* ---- waiting ---- */
+
+START_TEST(a_wait_is_answered_when_the_block_lands)
+{
+    struct sr_peer *p = sr_peer(&s, 0, SR_UID_ONE, 4096), *q = sr_peer(&s, 1, SR_UID_ONE, 0);
+    struct sr_blocks b = {.ns = sr_ns(&s, p, "m"), .chain = 1, .n = 2};
+    uint64_t resv = sr_reservation(&s, sr_reserve(&s, p, &b));
+    uint64_t wait = sr_acquire(&s, q, &b, true);
+    ck_assert_uint_eq(sr_replies(&s, wait), 0);
+    ck_assert_uint_eq(s.kept, 1); /* its keys are needed again */
+    (void)sr_commit(&s, p, resv, &b);
+    fake_tier_end(s.tier, fake_tier_op(s.tier, 0), 0);
+    sr_turn(&s, 0);
+    ck_assert_uint_eq(sr_replies(&s, wait), 0);
+    sr_copies(&s);
+    ck_assert_uint_eq(sr_held(&s, wait).hit_tokens, 16);
+    ck_assert_uint_eq(s.kept, 0);
+}
+END_TEST
+
+START_TEST(a_wait_is_answered_with_what_is_there_at_its_deadline)
+{
+    struct sr_peer *p = sr_peer(&s, 0, SR_UID_ONE, 4096), *q = sr_peer(&s, 1, SR_UID_ONE, 0);
+    struct sr_blocks b = {.ns = sr_ns(&s, p, "m"), .chain = 1, .n = 1};
+    (void)sr_store(&s, p, &b);
+    sr_copies(&s);
+    struct sr_blocks more = {.ns = b.ns, .chain = 1, .first = 1, .n = 1};
+    (void)sr_reserve(&s, p, &more);
+    more.deadline_ms = 50;
+    uint64_t wait = sr_acquire(&s, q, &more, true);
+    more.deadline_ms = 0;
+    uint64_t patient = sr_acquire(&s, q, &more, true);
+    sr_turn(&s, 49);
+    ck_assert_uint_eq(sr_replies(&s, wait), 0);
+    sr_turn(&s, 2);
+    ck_assert_uint_eq(sr_held(&s, wait).hit_tokens, 8);
+    ck_assert_uint_eq(sr_held(&s, wait).groups[0].reason, KVC_MISS_PENDING);
+    sr_turn(&s, KVC_DEADLINE_DEFAULT_MS - 60);
+    ck_assert_uint_eq(sr_replies(&s, patient), 0);
+    ck_assert_uint_le(svc_next_ns(s.svc), s.now_ns + 60 * 1000000);
+    sr_turn(&s, 20);
+    ck_assert_uint_eq(sr_held(&s, patient).hit_tokens, 8);
+    ck_assert_uint_eq(sr_metric(&s, "calls"), 0);
+}
+END_TEST
+
+START_TEST(a_wait_that_cannot_help_is_answered_at_once)
+{
+    struct sr_peer *p = sr_peer(&s, 0, SR_UID_ONE, 0);
+    struct sr_blocks b = {.ns = sr_ns(&s, p, "m"), .chain = 1, .n = 2};
+    ck_assert_uint_eq(sr_held(&s, sr_acquire(&s, p, &b, true)).hit_tokens, 0);
+    ck_assert_uint_eq(s.kept, 0);
+    s.keep_fails = true;
+    ck_assert_uint_eq(sr_status(&s, sr_acquire(&s, p, &b, true)), KVC_ST_BUSY);
+    ck_assert_uint_eq(sr_metric(&s, "calls"), 0);
+}
+END_TEST
+
+START_TEST(a_wait_survives_the_end_of_its_namespace)
+{
+    struct sr_peer *p = sr_peer(&s, 0, SR_UID_ONE, 0), *q = sr_peer(&s, 1, SR_UID_ONE, 0);
+    struct sr_blocks b = {.ns = sr_ns(&s, p, "m"), .chain = 1, .n = 2};
+    uint64_t resv = sr_reservation(&s, sr_reserve(&s, p, &b));
+    uint64_t wait = sr_acquire(&s, q, &b, true);
+    ck_assert_uint_eq(sr_status(&s, sr_drop(&s, p, resv)), KVC_ST_OK);
+    for (unsigned i = 0; i < 20; i++) { /* all slots change hands before the wake-up */
+        char name[] = "other-a";
+        name[6] = (char)('a' + i);
+        (void)sr_ns(&s, p, name);
+    }
+    sr_turn(&s, 0);
+    ck_assert_uint_eq(sr_status(&s, wait), KVC_ST_NO_NAMESPACE);
+}
+END_TEST
+
+/* ---- limits ---- */
+
+START_TEST(requests_in_flight_are_limited_but_letting_go_is_not)
+{
+    struct sr_peer *p = sr_peer(&s, 0, SR_UID_ONE, 4096), *q = sr_peer(&s, 1, SR_UID_ONE, 0);
+    struct sr_blocks b = {.ns = sr_ns(&s, p, "m"), .chain = 1, .n = 1};
+    uint64_t resv = sr_reservation(&s, sr_reserve(&s, p, &b)), wait[8];
+    for (unsigned i = 0; i < 8; i++)
+        wait[i] = sr_acquire(&s, q, &b, true);
+    uint64_t refused = sr_lookup(&s, q, &b);
+    ck_assert_uint_eq(sr_status(&s, refused), KVC_ST_BUSY);
+    ck_assert_ptr_nonnull(strstr(sr_detail(&s, refused), "limits.requests"));
+    ck_assert_uint_eq(sr_status(&s, sr_bare(&s, q, KVC_OP_PING)), KVC_ST_OK);
+    ck_assert_uint_eq(sr_status(&s, sr_release(&s, q, 5)), KVC_ST_OK);
+    ck_assert_uint_eq(sr_status(&s, sr_cancel(&s, q, wait[3])), KVC_ST_OK);
+    ck_assert_uint_eq(sr_status(&s, wait[3]), KVC_ST_CANCELLED);
+    ck_assert_uint_eq(sr_status(&s, sr_lookup(&s, q, &b)), KVC_ST_OK);
+    ck_assert_uint_eq(sr_status(&s, sr_drop(&s, p, resv)), KVC_ST_OK);
+    sr_turn(&s, 0);
+    for (unsigned i = 0; i < 8; i++)
+        ck_assert_uint_eq(sr_replies(&s, wait[i]), 1);
+}
+END_TEST
+
+START_TEST(waiting_requests_of_all_are_limited)
+{
+    struct sr_peer *p = sr_peer(&s, 0, SR_UID_ONE, 4096);
+    struct sr_blocks b = {.ns = sr_ns(&s, p, "m"), .chain = 1, .n = 1};
+    uint64_t last = 0;
+    (void)sr_reserve(&s, p, &b);
+    for (unsigned i = 0; i < 16; i++) {
+        struct sr_peer *q = i % 8 ? &s.peer[1 + i / 8] : sr_peer(&s, 1 + i / 8, SR_UID_ONE, 0);
+        ck_assert_uint_eq(sr_replies(&s, sr_acquire(&s, q, &b, true)), 0);
+    }
+    last = sr_acquire(&s, p, &b, true);
+    ck_assert_uint_eq(sr_status(&s, last), KVC_ST_BUSY);
+    ck_assert_ptr_nonnull(strstr(sr_detail(&s, last), "limits.waiters"));
+    ck_assert_uint_eq(sr_status(&s, sr_store(&s, p, &b)), KVC_ST_BUSY);
+}
+END_TEST
+
+START_TEST(lease_bytes_are_limited)
+{
+    struct sr_peer *p = sr_peer(&s, 0, SR_UID_ONE, 4096);
+    struct sr_blocks b = {.ns = sr_ns(&s, p, "m"), .chain = 1, .n = 12};
+    (void)sr_store(&s, p, &b);
+    sr_copies(&s);
+    ck_assert_uint_eq(sr_status(&s, sr_acquire(&s, p, &b, false)), KVC_ST_OK);
+    uint64_t second = sr_acquire(&s, p, &b, false);
+    ck_assert_uint_eq(sr_status(&s, second), KVC_ST_LIMIT);
+    ck_assert_ptr_nonnull(strstr(sr_detail(&s, second), "limits.lease_bytes"));
+}
+END_TEST
+
+/* ---- who may ---- */
+
+START_TEST(anothers_namespace_and_tickets_are_not_there)
+{
+    struct sr_peer *p = sr_peer(&s, 0, SR_UID_ONE, 4096), *two = sr_peer(&s, 1, SR_UID_TWO, 4096);
+    struct sr_peer *friend = sr_peer(&s, 2, SR_UID_ONE + 1, 0);
+    struct sr_blocks b = {.ns = sr_ns(&s, p, "m"), .chain = 1, .n = 2};
+    (void)sr_store(&s, p, &b);
+    sr_copies(&s);
+    ck_assert_uint_eq(sr_status(&s, sr_lookup(&s, two, &b)), KVC_ST_NO_NAMESPACE);
+    ck_assert_uint_eq(sr_status(&s, sr_acquire(&s, two, &b, false)), KVC_ST_NO_NAMESPACE);
+    ck_assert_uint_eq(sr_status(&s, sr_reserve(&s, two, &b)), KVC_ST_NO_NAMESPACE);
+    ck_assert_uint_eq(sr_status(&s, sr_store(&s, two, &b)), KVC_ST_NO_NAMESPACE);
+    struct msg_acquire_reply held = sr_held(&s, sr_acquire(&s, p, &b, false));
+    struct msg_redeem redeem = {.shard = 0};
+    memcpy(redeem.ticket, held.ticket, sizeof(redeem.ticket));
+    uint64_t a = sr_send(
+        &s, two, codec_enc_redeem(s.buf, sizeof(s.buf), sr_head(&s, KVC_OP_REDEEM, 0), &redeem));
+    uint64_t c = sr_send(
+        &s, friend, codec_enc_redeem(s.buf, sizeof(s.buf), sr_head(&s, KVC_OP_REDEEM, 0), &redeem));
+    ck_assert_uint_eq(sr_status(&s, a), KVC_ST_NO_LEASE);
+    ck_assert_uint_eq(sr_held(&s, c).hit_tokens, 16);
+    redeem.shard = 5;
+    uint64_t d = sr_send(
+        &s, friend, codec_enc_redeem(s.buf, sizeof(s.buf), sr_head(&s, KVC_OP_REDEEM, 0), &redeem));
+    ck_assert_uint_eq(sr_status(&s, d), KVC_ST_BAD_ARGUMENT);
+    ck_assert_uint_eq(core_metrics(s.core)->leases, 2); /* the third was given back */
+}
+END_TEST
+
+START_TEST(sub_tenants_of_a_gateway_are_apart)
+{
+    struct sr_peer *g = sr_peer(&s, 0, SR_UID_GW, 4096), *p = sr_peer(&s, 1, SR_UID_ONE, 0);
+    struct sr_blocks alice = {.ns = sr_ns(&s, g, "m"), .chain = 1, .n = 2, .sub = "alice"};
+    struct sr_blocks bob = alice, base = alice;
+    bob.sub = "bob";
+    base.sub = NULL;
+    (void)sr_store(&s, g, &alice);
+    sr_copies(&s);
+    ck_assert_uint_eq(sr_hit(&s, sr_lookup(&s, g, &alice)), 16);
+    ck_assert_uint_eq(sr_hit(&s, sr_lookup(&s, g, &bob)), 0);
+    ck_assert_uint_eq(sr_hit(&s, sr_lookup(&s, g, &base)), 0);
+    ck_assert_uint_eq(sr_held(&s, sr_acquire(&s, g, &bob, true)).hit_tokens, 0);
+    ck_assert_uint_eq(sr_held(&s, sr_acquire(&s, g, &alice, true)).hit_tokens, 16);
+    struct sr_blocks mine = {.ns = sr_ns(&s, p, "m"), .chain = 1, .n = 2, .sub = "alice"};
+    ck_assert_uint_eq(sr_status(&s, sr_lookup(&s, p, &mine)), KVC_ST_DENIED);
+    ck_assert_uint_eq(sr_status(&s, sr_ns_open(&s, p, "m", "alice")), KVC_ST_DENIED);
+    ck_assert_uint_eq(sr_status(&s, sr_ns_open(&s, g, "m", "alice")), KVC_ST_OK);
+}
+END_TEST
+
+START_TEST(statistics_are_for_administrators)
+{
+    struct sr_peer *p = sr_peer(&s, 0, SR_UID_ONE, 0), *ops = sr_peer(&s, 1, SR_UID_OPS, 0);
+    uint64_t refused = sr_bare(&s, p, KVC_OP_STATS);
+    ck_assert_uint_eq(sr_status(&s, refused), KVC_ST_DENIED);
+    ck_assert_ptr_nonnull(strstr(sr_detail(&s, refused), "admin"));
+    const struct sr_reply *r = sr_reply(&s, sr_bare(&s, ops, KVC_OP_STATS));
+    struct msg_reply_head head;
+    struct codec_iter it;
+    struct msg_stat item;
+    unsigned n = 0, sessions = 0;
+    ck_assert_int_eq(codec_iter_begin(r->bytes, r->len, &head, &it), 0);
+    while (codec_iter_stat(&it, &item) == 1) {
+        n++;
+        if (item.name.n == 12 && memcmp(item.name.p, "svc.sessions", 12) == 0)
+            sessions = (unsigned)item.value;
+    }
+    ck_assert_uint_gt(n, 30);
+    ck_assert_uint_eq(sessions, 2);
+}
+END_TEST
+
+static unsigned namespaces_seen(struct sr_peer *p)
+{
+    struct msg_ns_list msg = {.after = 0};
+    const struct sr_reply *r = sr_reply(
+        &s, sr_send(&s, p,
+                    codec_enc_ns_list(s.buf, sizeof(s.buf), sr_head(&s, KVC_OP_NS_LIST, 0), &msg)));
+    struct msg_reply_head head;
+    struct codec_iter it;
+    struct msg_ns_item item;
+    unsigned n = 0;
+    ck_assert_int_eq(codec_iter_begin(r->bytes, r->len, &head, &it), 0);
+    while (codec_iter_ns(&it, &item) == 1)
+        n++;
+    return n;
+}
+
+START_TEST(lists_show_what_is_ones_own)
+{
+    struct sr_peer *p = sr_peer(&s, 0, SR_UID_ONE, 0), *two = sr_peer(&s, 1, SR_UID_TWO, 0);
+    struct sr_peer *ops = sr_peer(&s, 2, SR_UID_OPS, 0);
+    (void)sr_ns(&s, p, "a");
+    (void)sr_ns(&s, p, "b");
+    (void)sr_ns(&s, two, "a");
+    ck_assert_uint_eq(namespaces_seen(p), 2);
+    ck_assert_uint_eq(namespaces_seen(two), 1);
+    ck_assert_uint_eq(namespaces_seen(ops), 3);
+}
+END_TEST
+
+START_TEST(explain_and_evict_reach_ones_own)
+{
+    struct sr_peer *p = sr_peer(&s, 0, SR_UID_ONE, 4096), *two = sr_peer(&s, 1, SR_UID_TWO, 0);
+    struct sr_blocks b = {.ns = sr_ns(&s, p, "m"), .chain = 1, .n = 3};
+    (void)sr_ns(&s, two, "m");
+    (void)sr_store(&s, p, &b);
+    sr_copies(&s);
+    struct msg_evict all = {.flags = 0};
+    uint64_t theirs =
+        sr_send(&s, two, codec_enc_evict(s.buf, sizeof(s.buf), sr_head(&s, KVC_OP_EVICT, 0), &all));
+    uint64_t mine =
+        sr_send(&s, p, codec_enc_evict(s.buf, sizeof(s.buf), sr_head(&s, KVC_OP_EVICT, 0), &all));
+    sr_settle(&s);
+    struct msg_reply_head head;
+    struct msg_evict_reply x;
+    const struct sr_reply *r = sr_reply(&s, theirs);
+    ck_assert_int_eq(codec_dec_evict_reply(r->bytes, r->len, &head, &x), 0);
+    ck_assert_uint_eq(x.blocks, 0);
+    r = sr_reply(&s, mine);
+    ck_assert_int_eq(codec_dec_evict_reply(r->bytes, r->len, &head, &x), 0);
+    ck_assert(x.blocks == 3 && x.bytes == 192 && x.kept_blocks == 0);
+    ck_assert_uint_eq(sr_metric(&s, "calls"), 0);
+}
+END_TEST
+
+/* ---- the mapping ---- */
+
+START_TEST(every_error_has_a_status_and_none_is_ok)
+{
+    for (int err = -5000; err <= 100; err++) {
+        uint16_t status = status_of(err);
+        ck_assert_uint_lt(status, KVC_ST_COUNT);
+        ck_assert_uint_ne(status, KVC_ST_OK);
+        ck_assert_str_ne(codec_status_name(status), "?");
+    }
+#define X(value, name, text)        \
+    if (KVC_ST_##name != KVC_ST_OK) \
+        ck_assert_uint_eq(status_of(KVC_E_##name), KVC_ST_##name);
+    KVC_STATUS_MAP(X)
+#undef X
+    ck_assert_uint_eq(status_of(INT32_MIN), KVC_ST_INTERNAL);
+    ck_assert_uint_eq(status_of(-ETIMEDOUT), KVC_ST_TIMEOUT);
+    ck_assert_uint_eq(status_of(-ENOMEM), KVC_ST_BUSY);
+    ck_assert_uint_eq(status_of(-EIO), KVC_ST_TIER);
+    ck_assert_uint_eq(status_of(KVC_E_NO_ROOM), KVC_ST_FULL);
+    ck_assert_uint_eq(status_of(KVC_STALE), KVC_ST_INTERNAL);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *su = suite_create("requests");
+    TCase *t = tcase_create("requests");
+    tcase_add_checked_fixture(t, setup, teardown);
+    tcase_add_test(t, what_one_stores_the_other_reads);
+    tcase_add_test(t, store_of_what_exists_says_so_at_once);
+    tcase_add_test(t, what_a_store_cannot_copy_does_not_stay_reserved);
+    tcase_add_test(t, reserve_commit_and_drop);
+    tcase_add_test(t, token_ids_go_where_they_were_asked_for);
+    tcase_add_test(t, a_wait_is_answered_when_the_block_lands);
+    tcase_add_test(t, a_wait_is_answered_with_what_is_there_at_its_deadline);
+    tcase_add_test(t, a_wait_that_cannot_help_is_answered_at_once);
+    tcase_add_test(t, a_wait_survives_the_end_of_its_namespace);
+    tcase_add_test(t, requests_in_flight_are_limited_but_letting_go_is_not);
+    tcase_add_test(t, waiting_requests_of_all_are_limited);
+    tcase_add_test(t, lease_bytes_are_limited);
+    tcase_add_test(t, anothers_namespace_and_tickets_are_not_there);
+    tcase_add_test(t, sub_tenants_of_a_gateway_are_apart);
+    tcase_add_test(t, statistics_are_for_administrators);
+    tcase_add_test(t, lists_show_what_is_ones_own);
+    tcase_add_test(t, explain_and_evict_reach_ones_own);
+    tcase_add_test(t, every_error_has_a_status_and_none_is_ok);
+    suite_add_tcase(su, t);
+    SRunner *sr = srunner_create(su);
+    srunner_run_all(sr, CK_NORMAL);
+    int bad = srunner_ntests_failed(sr);
+    srunner_free(sr);
+    return bad ? EXIT_FAILURE : EXIT_SUCCESS;
+}

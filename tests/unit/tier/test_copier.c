@@ -1,0 +1,427 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copier: bytes and sums, cancel, deadline, credit, exactly one done() on the control thread. */
+#include "copier.h"
+
+#include <check.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "clock.h"
+#include "fault.h"
+#include "tier_fixture.h"
+
+#define MIB (1024u * 1024u)
+
+struct job {
+    struct tier_op op;
+    unsigned done;
+    unsigned order; /* among all that are done */
+    bool in_submit;
+};
+
+static unsigned done_count;
+static pthread_t control;
+static bool submitting;
+
+static void on_done(struct tier_op *op)
+{
+    struct job *j = op->owner;
+    ck_assert(pthread_equal(pthread_self(), control));
+    j->done++;
+    j->in_submit = submitting;
+    j->order = done_count++;
+}
+
+static struct copier *make(struct loop *loop, unsigned threads, uint64_t inflight)
+{
+    const struct copier_config config = {.threads = threads, .inflight_bytes = inflight};
+    struct copier *c = NULL;
+    ck_assert_int_eq(copier_create(&config, loop, &c), 0);
+    done_count = 0;
+    control = pthread_self();
+    return c;
+}
+
+static void submit(struct copier *c, struct job *j, const void *src, uint32_t bytes, void *dst)
+{
+    j->op.kind = TIER_PUT;
+    j->op.src = src;
+    j->op.bytes = bytes;
+    j->op.done = on_done;
+    j->op.owner = j;
+    submitting = true;
+    copier_submit(c, &j->op, dst);
+    submitting = false;
+}
+
+static uint8_t *room(size_t bytes)
+{
+    uint8_t *p = aligned_alloc(4096, ROUND_UP(bytes, 4096));
+    ck_assert_ptr_nonnull(p);
+    return p;
+}
+
+static uint8_t *noise(size_t bytes)
+{
+    uint8_t *p = room(bytes);
+    uint64_t x = 88172645463325252u;
+    for (size_t i = 0; i < bytes; i++) {
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        p[i] = (uint8_t)x;
+    }
+    return p;
+}
+
+START_TEST(copies_and_sums_any_size)
+{
+    static const uint32_t sizes[] = {1,     63,    64,    65,    4095,   4096,   4097,
+                                     16383, 16384, 16385, 32768, 100001, 262144, 2 * MIB + 17};
+    struct loop *loop = fixture_loop(_i == 0 ? LOOP_AUTO : LOOP_EPOLL);
+    struct copier *c = make(loop, 2, MIB);
+    uint8_t *src = noise(3 * MIB);
+    for (unsigned i = 0; i < ARRAY_LEN(sizes); i++) {
+        struct job j = {0};
+        uint8_t *dst = room(sizes[i] + 64);
+        memset(dst, 0xee, sizes[i] + 64);
+        submit(c, &j, src + 64 * i, sizes[i], dst);
+        TURN_UNTIL(loop, j.done);
+        ck_assert_int_eq(j.op.status, 0);
+        ck_assert(memcmp(dst, src + 64 * i, sizes[i]) == 0);
+        ck_assert_uint_eq(dst[sizes[i]], 0xee);
+        const struct hash128 sum = hash_sum(dst, sizes[i]);
+        ck_assert(hash128_equal(&sum, &j.op.sum));
+        free(dst);
+    }
+    free(src);
+    copier_destroy(&c);
+    loop_destroy(&loop);
+}
+END_TEST
+
+START_TEST(every_operation_is_done_once_and_never_from_submit)
+{
+    enum { N = 500 };
+    struct loop *loop = fixture_loop(LOOP_AUTO);
+    struct copier *c = make(loop, 3, MIB);
+    uint8_t *src = noise(64 * 1024);
+    uint8_t *dst = room(N * 8192);
+    struct job *jobs = calloc(N, sizeof(*jobs));
+    struct copier_stats st;
+    for (unsigned i = 0; i < N; i++)
+        submit(c, &jobs[i], src + 64 * (i % 512), 8192, dst + 8192 * i);
+    copier_stats(c, &st);
+    ck_assert_uint_eq(st.inflight_ops, N);
+    ck_assert_uint_eq(st.inflight_bytes, N * 8192);
+    ck_assert_uint_eq(st.waiting_ops, N - MIB / 8192);
+    TURN_UNTIL(loop, done_count >= N);
+    copier_stats(c, &st);
+    ck_assert_uint_eq(st.inflight_ops, 0);
+    ck_assert_uint_eq(st.inflight_bytes, 0);
+    ck_assert_uint_eq(st.waiting_ops, 0);
+    ck_assert_uint_eq(st.done_bytes, N * 8192);
+    for (unsigned i = 0; i < N; i++) {
+        ck_assert_uint_eq(jobs[i].done, 1);
+        ck_assert(!jobs[i].in_submit);
+        ck_assert_int_eq(jobs[i].op.status, 0);
+        ck_assert(memcmp(dst + 8192 * i, src + 64 * (i % 512), 8192) == 0);
+    }
+    free(jobs);
+    free(dst);
+    free(src);
+    copier_destroy(&c);
+    loop_destroy(&loop);
+}
+END_TEST
+
+START_TEST(beyond_the_credit_operations_wait_in_order)
+{
+    enum { N = 64 };
+    struct loop *loop = fixture_loop(LOOP_AUTO);
+    struct copier *c = make(loop, 1, MIB);
+    uint8_t *src = noise(512 * 1024);
+    uint8_t *dst = room(512 * 1024);
+    struct job jobs[N] = {0};
+    struct copier_stats st;
+    for (unsigned i = 0; i < N; i++) /* one thread: the order of copies is that of submission */
+        submit(c, &jobs[i], src, 512 * 1024, dst);
+    copier_stats(c, &st);
+    ck_assert_uint_eq(st.waiting_ops, N - 2);
+    TURN_UNTIL(loop, done_count >= N);
+    for (unsigned i = 0; i < N; i++)
+        ck_assert_uint_eq(jobs[i].order, i);
+    free(dst);
+    free(src);
+    copier_destroy(&c);
+    loop_destroy(&loop);
+}
+END_TEST
+
+START_TEST(an_operation_larger_than_the_credit_runs_alone)
+{
+    struct loop *loop = fixture_loop(LOOP_AUTO);
+    struct copier *c = make(loop, 1, MIB);
+    uint8_t *src = noise(4 * MIB);
+    uint8_t *dst = room(4 * MIB);
+    struct job big = {0}, small = {0};
+    struct copier_stats st;
+    submit(c, &big, src, 4 * MIB, dst);
+    submit(c, &small, src, 4096, dst);
+    copier_stats(c, &st);
+    ck_assert_uint_eq(st.waiting_ops, 1);
+    TURN_UNTIL(loop, small.done);
+    ck_assert_uint_eq(big.done, 1);
+    ck_assert_int_eq(big.op.status, 0);
+    free(dst);
+    free(src);
+    copier_destroy(&c);
+    loop_destroy(&loop);
+}
+END_TEST
+
+START_TEST(what_was_cancelled_before_it_began_is_not_copied)
+{
+    struct loop *loop = fixture_loop(LOOP_AUTO);
+    struct copier *c = make(loop, 1, MIB);
+    uint8_t *src = noise(4096);
+    uint8_t *dst = room(4096);
+    struct job j = {0};
+    memset(dst, 0xee, 4096);
+    atomic_store(&j.op.cancel, true);
+    submit(c, &j, src, 4096, dst);
+    ck_assert_uint_eq(j.done, 0);
+    TURN_UNTIL(loop, j.done);
+    ck_assert_int_eq(j.op.status, -ECANCELED);
+    for (unsigned i = 0; i < 4096; i++)
+        ck_assert_uint_eq(dst[i], 0xee);
+    free(dst);
+    free(src);
+    copier_destroy(&c);
+    loop_destroy(&loop);
+}
+END_TEST
+
+START_TEST(a_copy_that_was_cancelled_leaves_the_sum_alone)
+{
+    uint8_t *src = noise(4 * COPIER_STEP_BYTES);
+    uint8_t *dst = room(4 * COPIER_STEP_BYTES);
+    uint8_t *step = room(COPIER_STEP_BYTES);
+    _Atomic bool cancel = true;
+    struct hash128 sum = {{9}};
+    memset(dst, 0xee, 4 * COPIER_STEP_BYTES);
+    ck_assert_int_eq(copier_copy(dst, src, 4 * COPIER_STEP_BYTES, step, &cancel, &sum), -ECANCELED);
+    ck_assert_uint_eq(sum.b[0], 9);
+    ck_assert_uint_eq(dst[0], 0xee);
+    cancel = false;
+    ck_assert_int_eq(copier_copy(dst, src, 4 * COPIER_STEP_BYTES, step, &cancel, &sum), 0);
+    ck_assert(memcmp(dst, src, 4 * COPIER_STEP_BYTES) == 0);
+    free(step);
+    free(dst);
+    free(src);
+}
+END_TEST
+
+START_TEST(a_running_copy_sees_the_flag)
+{
+    /* Large enough that the flag is set long before the end. */
+    struct loop *loop = fixture_loop(LOOP_AUTO);
+    struct copier *c = make(loop, 1, MIB);
+    const uint32_t bytes = 256 * MIB;
+    uint8_t *src = room(bytes);
+    uint8_t *dst = room(bytes);
+    struct job j = {0};
+    memset(src, 1, bytes);
+    memset(dst, 0, bytes);
+    submit(c, &j, src, bytes, dst);
+    atomic_store(&j.op.cancel, true);
+    TURN_UNTIL(loop, j.done);
+    ck_assert_int_eq(j.op.status, -ECANCELED);
+    ck_assert_uint_eq(dst[bytes - 1], 0);
+    free(dst);
+    free(src);
+    copier_destroy(&c);
+    loop_destroy(&loop);
+}
+END_TEST
+
+START_TEST(what_begins_after_its_deadline_times_out)
+{
+    struct loop *loop = fixture_loop(LOOP_AUTO);
+    struct copier *c = make(loop, 1, MIB);
+    uint8_t *src = noise(4096);
+    uint8_t *dst = room(8192);
+    struct job late = {.op.deadline_ns = 1};
+    struct job early = {.op.deadline_ns = clock_now_ns() + 3600 * UINT64_C(1000000000)};
+    memset(dst, 0xee, 4096);
+    submit(c, &late, src, 4096, dst);
+    submit(c, &early, src, 4096, dst + 4096);
+    TURN_UNTIL(loop, late.done && early.done);
+    ck_assert_int_eq(late.op.status, -ETIMEDOUT);
+    ck_assert_uint_eq(dst[0], 0xee);
+    ck_assert_int_eq(early.op.status, 0);
+    free(dst);
+    free(src);
+    copier_destroy(&c);
+    loop_destroy(&loop);
+}
+END_TEST
+
+START_TEST(an_injected_fault_is_an_io_error_of_that_operation_alone)
+{
+    struct loop *loop = fixture_loop(LOOP_AUTO);
+    uint8_t *src = noise(4096);
+    uint8_t *dst = room(4096);
+    struct job jobs[3] = {0};
+    ck_assert_int_eq(fault_arm("copy", 2), 0);
+    struct copier *c = make(loop, 1, MIB);
+    for (unsigned i = 0; i < 3; i++)
+        submit(c, &jobs[i], src, 4096, dst);
+    TURN_UNTIL(loop, done_count == 3);
+    ck_assert_int_eq(jobs[0].op.status, 0);
+    ck_assert_int_eq(jobs[1].op.status, -EIO);
+    ck_assert_int_eq(jobs[2].op.status, 0);
+    copier_destroy(&c);
+    free(dst);
+    free(src);
+    loop_destroy(&loop);
+}
+END_TEST
+
+START_TEST(destroy_finishes_every_operation)
+{
+    enum { N = 200 };
+    struct loop *loop = fixture_loop(LOOP_AUTO);
+    struct copier *c = make(loop, 2, MIB);
+    uint8_t *src = noise(64 * 1024);
+    uint8_t *dst = room(N * 65536);
+    struct job *jobs = calloc(N, sizeof(*jobs));
+    for (unsigned i = 0; i < N; i++)
+        submit(c, &jobs[i], src, 65536, dst + 65536 * i);
+    copier_destroy(&c);
+    ck_assert_ptr_null(c);
+    for (unsigned i = 0; i < N; i++) {
+        ck_assert_uint_eq(jobs[i].done, 1);
+        if (jobs[i].op.status == 0)
+            ck_assert(memcmp(dst + 65536 * i, src, 65536) == 0);
+        else
+            ck_assert_int_eq(jobs[i].op.status, -ECANCELED);
+    }
+    ck_assert_int_eq(jobs[N - 1].op.status, -ECANCELED); /* it waited for credit */
+    free(jobs);
+    free(dst);
+    free(src);
+    loop_destroy(&loop);
+}
+END_TEST
+
+/* The source changes while it is copied: whatever was copied, the sum is that of the copy. */
+static _Atomic bool scribble;
+
+static void *scribbler(void *arg)
+{
+    uint64_t *p = arg;
+    for (uint64_t x = 1; atomic_load(&scribble); x++)
+        for (unsigned i = 0; i < 2 * MIB / 8; i += 97)
+            __atomic_store_n(&p[i], x * i, __ATOMIC_RELAXED);
+    return NULL;
+}
+
+START_TEST(the_sum_is_that_of_the_copy_even_if_the_source_changes)
+{
+#if defined(__SANITIZE_THREAD__)
+    printf("SKIP: the race is the point of this test\n");
+    return;
+#endif
+    struct loop *loop = fixture_loop(LOOP_AUTO);
+    struct copier *c = make(loop, 1, 4 * MIB);
+    uint8_t *src = noise(2 * MIB);
+    uint8_t *dst = room(2 * MIB);
+    pthread_t thread;
+    atomic_store(&scribble, true);
+    ck_assert_int_eq(pthread_create(&thread, NULL, scribbler, src), 0);
+    for (unsigned i = 0; i < 50; i++) {
+        struct job j = {0};
+        submit(c, &j, src, 2 * MIB, dst);
+        TURN_UNTIL(loop, j.done);
+        const struct hash128 sum = hash_sum(dst, 2 * MIB);
+        ck_assert(hash128_equal(&sum, &j.op.sum));
+    }
+    atomic_store(&scribble, false);
+    pthread_join(thread, NULL);
+    free(dst);
+    free(src);
+    copier_destroy(&c);
+    loop_destroy(&loop);
+}
+END_TEST
+
+START_TEST(create_unwinds_whatever_fails)
+{
+    static const char *const points[] = {"alloc", "fd", "thread"};
+    const struct copier_config config = {.threads = 3, .inflight_bytes = MIB};
+    struct loop *loop = fixture_loop(LOOP_AUTO);
+    unsigned failures = 0;
+    for (unsigned p = 0; p < ARRAY_LEN(points); p++) {
+        for (uint64_t nth = 1;; nth++) {
+            struct copier *c = NULL;
+            ck_assert_int_eq(fault_arm(points[p], nth), 0);
+            const int err = copier_create(&config, loop, &c);
+            const bool reached = fault_count(points[p]) >= nth;
+            ck_assert_int_eq(err != 0, reached);
+            copier_destroy(&c);
+            fault_reset();
+            if (!reached)
+                break;
+            failures++;
+        }
+    }
+    ck_assert_uint_eq(failures, 2 + 1 + 3);
+    loop_destroy(&loop);
+}
+END_TEST
+
+START_TEST(a_config_out_of_range_is_refused)
+{
+    struct loop *loop = fixture_loop(LOOP_AUTO);
+    struct copier *c = NULL;
+    const struct copier_config many = {.threads = COPIER_THREADS_MAX + 1, .inflight_bytes = MIB};
+    const struct copier_config little = {.threads = 1, .inflight_bytes = MIB - 1};
+    ck_assert_int_eq(copier_create(&many, loop, &c), -EINVAL);
+    ck_assert_int_eq(copier_create(&little, loop, &c), -EINVAL);
+    ck_assert_ptr_null(c);
+    ck_assert_uint_eq(copier_threads_auto(0), 1);
+    ck_assert_uint_eq(copier_threads_auto(2), 2);
+    ck_assert_uint_eq(copier_threads_auto(96), 4);
+    loop_destroy(&loop);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("tier/copier");
+    TCase *t = tcase_create("copier");
+    tcase_add_loop_test(t, copies_and_sums_any_size, 0, 2);
+    tcase_add_test(t, every_operation_is_done_once_and_never_from_submit);
+    tcase_add_test(t, beyond_the_credit_operations_wait_in_order);
+    tcase_add_test(t, an_operation_larger_than_the_credit_runs_alone);
+    tcase_add_test(t, what_was_cancelled_before_it_began_is_not_copied);
+    tcase_add_test(t, a_copy_that_was_cancelled_leaves_the_sum_alone);
+    tcase_add_test(t, a_running_copy_sees_the_flag);
+    tcase_add_test(t, what_begins_after_its_deadline_times_out);
+    tcase_add_test(t, an_injected_fault_is_an_io_error_of_that_operation_alone);
+    tcase_add_test(t, destroy_finishes_every_operation);
+    tcase_add_test(t, the_sum_is_that_of_the_copy_even_if_the_source_changes);
+    tcase_add_test(t, create_unwinds_whatever_fails);
+    tcase_add_test(t, a_config_out_of_range_is_refused);
+    suite_add_tcase(s, t);
+    SRunner *sr = srunner_create(s);
+    srunner_run_all(sr, CK_ENV);
+    const int failed = srunner_ntests_failed(sr);
+    srunner_free(sr);
+    return failed == 0 ? 0 : 1;
+}

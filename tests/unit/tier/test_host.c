@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The host tier through tier.h: store, publish, view, and a late reader. */
+#include "host.h"
+
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "fault.h"
+#include "tier_fixture.h"
+
+#define MIB (1024u * 1024u)
+
+static const struct host_config config = {
+    .arena = {.limit_bytes = 16 * MIB, .chunk_bytes = 4 * MIB},
+    .copier = {.threads = 2, .inflight_bytes = 4 * MIB},
+};
+
+static void on_done(struct tier_op *op)
+{
+    ++*(unsigned *)op->owner;
+}
+
+/* alloc, submit, publish of one block; returns where it is. */
+static struct tier_loc store(struct tier *t, struct loop *loop, uint32_t principal, const void *src,
+                             uint32_t bytes, struct hash128 *ret_sum)
+{
+    unsigned done = 0;
+    struct tier_op op = {.kind = TIER_PUT,
+                         .src = src,
+                         .bytes = bytes,
+                         .label = {.key = {{7}}, .ns = 3},
+                         .done = on_done,
+                         .owner = &done};
+    ck_assert_int_eq(t->ops->alloc(t, principal, bytes, (struct tier_loc){0}, 1, &op.loc), 0);
+    t->ops->submit(t, &op);
+    TURN_UNTIL(loop, done);
+    ck_assert_uint_eq(done, 1);
+    ck_assert_int_eq(op.status, 0);
+    t->ops->publish(t, &op);
+    *ret_sum = op.sum;
+    return op.loc;
+}
+
+START_TEST(a_stored_block_is_read_back_by_descriptor_and_offset)
+{
+    struct loop *loop = fixture_loop(_i == 0 ? LOOP_AUTO : LOOP_EPOLL);
+    struct host *h = NULL;
+    ck_assert_int_eq(host_create(&config, loop, &h), 0);
+    struct tier *t = host_tier(h);
+    static uint8_t src[100000];
+    for (unsigned i = 0; i < sizeof(src); i++)
+        src[i] = (uint8_t)(i * 31 + i / 256);
+    struct hash128 sum;
+    struct tier_view v;
+    struct tier_stats st;
+    uint64_t bytes;
+
+    const struct tier_loc loc = store(t, loop, 5, src, sizeof(src), &sum);
+
+    t->ops->view(t, loc, &v);
+    const int fd = host_chunk_fd(h, v.chunk, 5, &bytes);
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_eq(host_chunk_fd(h, v.chunk, 6, &bytes), -EACCES);
+    ck_assert_int_eq(host_chunk_fd(h, 12345, 5, &bytes), -ENOENT);
+    const uint8_t *map = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, 0);
+    ck_assert_ptr_ne(map, MAP_FAILED);
+    ck_assert_uint_eq(v.bytes, sizeof(src));
+    ck_assert_mem_eq(map + v.off, src, sizeof(src));
+    uint64_t gen;
+    memcpy(&gen, map + v.hdr, sizeof(gen));
+    ck_assert_uint_eq(gen, v.gen);
+    const struct hash128 kept = t->ops->sum(t, loc);
+    ck_assert(hash128_equal(&kept, &sum));
+    t->ops->stats(t, &st);
+    ck_assert_uint_eq(st.used_slots, 1);
+    ck_assert_uint_eq(st.used_bytes, t->ops->slot_bytes(t, sizeof(src)));
+
+    t->ops->free(t, loc);
+    memcpy(&gen, map + v.hdr, sizeof(gen));
+    ck_assert_uint_ne(gen, v.gen); /* the late reader's check */
+    munmap((void *)(uintptr_t)map, bytes);
+    host_destroy(&h);
+    loop_destroy(&loop);
+}
+END_TEST
+
+static void count_retired(void *ctx, uint32_t chunk, uint32_t principal)
+{
+    (void)chunk;
+    ck_assert_uint_eq(principal, 1);
+    ++*(unsigned *)ctx;
+}
+
+static void free_it(void *ctx, struct tier_loc loc, uint32_t owner)
+{
+    struct tier *t = ctx;
+    ck_assert_uint_eq(owner, 1);
+    t->ops->free(t, loc);
+}
+
+START_TEST(room_passes_to_another_principal_by_drain)
+{
+    struct loop *loop = fixture_loop(LOOP_AUTO);
+    struct host *h = NULL;
+    unsigned retired = 0;
+    ck_assert_int_eq(host_create(&config, loop, &h), 0);
+    host_set_retired_cb(h, count_retired, &retired);
+    struct tier *t = host_tier(h);
+    struct tier_loc loc;
+    while (t->ops->alloc(t, 1, 2200 * 1024, (struct tier_loc){0}, 1, &loc) == 0)
+        ;
+    struct arena_stats st;
+    host_arena_stats(h, &st);
+    ck_assert_uint_eq(st.chunks_owned * 4 * MIB, st.mapped_bytes); /* nothing is free */
+    ck_assert_int_eq(t->ops->alloc(t, 2, 1024, (struct tier_loc){0}, 1, &loc), KVC_E_NO_ROOM);
+
+    ck_assert_uint_eq(t->ops->drain(t, 2, 1024, free_it, t), 1);
+
+    ck_assert_uint_eq(retired, 1);
+    ck_assert_int_eq(t->ops->alloc(t, 2, 1024, (struct tier_loc){0}, 1, &loc), 0);
+    ck_assert(t->ops->helps(t, loc, 2, 1024));
+    host_destroy(&h);
+    loop_destroy(&loop);
+}
+END_TEST
+
+START_TEST(slot_bytes_rounds_up_and_is_0_for_what_never_fits)
+{
+    struct loop *loop = fixture_loop(LOOP_AUTO);
+    struct host *h = NULL;
+    ck_assert_int_eq(host_create(&config, loop, &h), 0);
+    struct tier *t = host_tier(h);
+    struct tier_loc loc;
+    ck_assert_uint_eq(t->ops->slot_bytes(t, 1), 4096);
+    ck_assert_uint_eq(t->ops->slot_bytes(t, 4096), 4096);
+    ck_assert_uint_eq(t->ops->slot_bytes(t, 4097), 8192);
+    ck_assert_uint_eq(t->ops->slot_bytes(t, 4 * MIB - 8192), 4 * MIB - 8192);
+    ck_assert_uint_eq(t->ops->slot_bytes(t, 4 * MIB - 8191), 0);
+    ck_assert_uint_eq(t->ops->slot_bytes(t, UINT32_MAX), 0);
+    ck_assert_int_eq(t->ops->alloc(t, 1, UINT32_MAX, (struct tier_loc){0}, 1, &loc),
+                     KVC_E_TOO_LARGE);
+    host_destroy(&h);
+    loop_destroy(&loop);
+}
+END_TEST
+
+START_TEST(the_notes_and_the_budget_are_complete)
+{
+    struct loop *loop = fixture_loop(LOOP_AUTO);
+    struct host *h = NULL;
+    struct host_budget b;
+    ck_assert_int_eq(host_create(&config, loop, &h), 0);
+    for (unsigned i = 0; i < HOST_NOTES; i++) {
+        const char *note = host_note(h, i);
+        ck_assert_ptr_nonnull(note);
+        ck_assert_uint_gt(strlen(note), 10);
+        printf("  %s\n", note);
+    }
+    ck_assert_ptr_null(host_note(h, HOST_NOTES));
+    host_budget(&config, &b);
+    ck_assert_uint_eq(b.slots_bytes, 16 * MIB);
+    ck_assert_uint_eq(host_footprint(&config),
+                      b.slots_bytes + b.overhead_bytes + b.spare_bytes + b.table_bytes);
+    host_destroy(&h);
+    ck_assert_ptr_null(host_tier(NULL));
+    loop_destroy(&loop);
+}
+END_TEST
+
+START_TEST(create_unwinds_whatever_fails)
+{
+    static const char *const points[] = {"alloc", "map", "fd", "thread"};
+    struct loop *loop = fixture_loop(LOOP_AUTO);
+    for (unsigned p = 0; p < ARRAY_LEN(points); p++) {
+        for (uint64_t nth = 1;; nth++) {
+            struct host *h = NULL;
+            ck_assert_int_eq(fault_arm(points[p], nth), 0);
+            const int err = host_create(&config, loop, &h);
+            const bool reached = fault_count(points[p]) >= nth;
+            ck_assert_int_eq(err != 0, reached);
+            ck_assert_int_eq(h == NULL, reached);
+            host_destroy(&h);
+            fault_reset();
+            if (!reached)
+                break;
+        }
+    }
+    loop_destroy(&loop);
+}
+END_TEST
+
+START_TEST(a_bad_config_is_refused_in_words)
+{
+    struct host_config bad = config;
+    struct host *h = NULL;
+    bad.copier.inflight_bytes = 5;
+    ck_assert_ptr_nonnull(strstr(host_config_problem(&bad), "copy.inflight"));
+    ck_assert_int_eq(host_create(&bad, NULL, &h), -EINVAL);
+    bad = config;
+    bad.copier.threads = 65;
+    ck_assert_ptr_nonnull(strstr(host_config_problem(&bad), "copy.threads"));
+    ck_assert_ptr_null(host_config_problem(&config));
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("tier/host");
+    TCase *t = tcase_create("host");
+    tcase_add_loop_test(t, a_stored_block_is_read_back_by_descriptor_and_offset, 0, 2);
+    tcase_add_test(t, room_passes_to_another_principal_by_drain);
+    tcase_add_test(t, slot_bytes_rounds_up_and_is_0_for_what_never_fits);
+    tcase_add_test(t, the_notes_and_the_budget_are_complete);
+    tcase_add_test(t, create_unwinds_whatever_fails);
+    tcase_add_test(t, a_bad_config_is_refused_in_words);
+    suite_add_tcase(s, t);
+    SRunner *sr = srunner_create(s);
+    srunner_run_all(sr, CK_ENV);
+    const int failed = srunner_ntests_failed(sr);
+    srunner_free(sr);
+    return failed == 0 ? 0 : 1;
+}
