@@ -137,6 +137,66 @@ void rig_clean(struct rig *r)
     rmdir(r->dir);
 }
 
+pid_t rig_spawn(const struct rig *r, const char *role, uint64_t arg)
+{
+    char number[32];
+    snprintf(number, sizeof number, "%llu", (unsigned long long)arg);
+    fflush(NULL);
+    pid_t pid = fork();
+    ck_assert_int_ge(pid, 0);
+    if (pid > 0)
+        return pid;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (setenv("KVC_RIG_SOCKET", r->socket, 1) == 0)
+        execl("/proc/self/exe", "worker", role, number, (char *)NULL);
+    _exit(127);
+}
+
+bool rig_is_child(int argc, char **argv, struct rig *ret_rig, const char **ret_role,
+                  uint64_t *ret_arg)
+{
+    const char *socket = getenv("KVC_RIG_SOCKET");
+    if (argc != 3 || !socket)
+        return false;
+    snprintf(ret_rig->socket, sizeof ret_rig->socket, "%s", socket);
+    *ret_role = argv[1];
+    *ret_arg = strtoull(argv[2], NULL, 10);
+    return true;
+}
+
+static struct {
+    int (*work)(const char *role, uint64_t arg);
+    const char *role;
+    uint64_t arg;
+    int result;
+} child;
+
+START_TEST(as_a_worker)
+{
+    child.result = child.work(child.role, child.arg);
+}
+END_TEST
+
+/* Check has room for assertions inside of a test only. */
+int rig_child_main(int (*work)(const char *role, uint64_t arg), const char *role, uint64_t arg)
+{
+    child.work = work;
+    child.role = role;
+    child.arg = arg;
+    Suite *s = suite_create(role);
+    TCase *t = tcase_create(role);
+    tcase_add_test(t, as_a_worker);
+    suite_add_tcase(s, t);
+    SRunner *r = srunner_create(s);
+    srunner_set_fork_status(r, CK_NOFORK);
+    srunner_run_all(r, CK_SILENT);
+    if (srunner_ntests_failed(r))
+        srunner_print(r, CK_NORMAL);
+    int failed = srunner_ntests_failed(r);
+    srunner_free(r);
+    return failed ? 125 : child.result;
+}
+
 struct kvc *rig_open(const struct rig *r, uint64_t staging_bytes)
 {
     struct kvc_options o = {.socket = r->socket,

@@ -28,6 +28,18 @@ void rig_stop(struct rig *r);
 void rig_kill(struct rig *r);  /* SIGKILL */
 void rig_clean(struct rig *r); /* removes the directory */
 
+/* This test program again, as a worker in a process of its own: starts with exec, because a fork of
+ * a process with threads may not make threads of its own under ThreadSanitizer. Descriptors without
+ * close-on-exec stay open. */
+pid_t rig_spawn(const struct rig *r, const char *role, uint64_t arg);
+/* In main(): whether this is such a process; then *ret_rig has the socket of the daemon. */
+bool rig_is_child(int argc, char **argv, struct rig *ret_rig, const char **ret_role,
+                  uint64_t *ret_arg);
+
+/* Runs `work` there so that assertions count; returns main()'s result: what work returns, or 125
+ * when an assertion failed (it is printed). */
+int rig_child_main(int (*work)(const char *role, uint64_t arg), const char *role, uint64_t arg);
+
 struct kvc *rig_open(const struct rig *r, uint64_t staging_bytes);
 /* block_tokens per block, block_bytes each, one full group. */
 struct kvc_ns *rig_ns(struct kvc *k, const char *model, uint32_t block_tokens,

@@ -2,6 +2,7 @@
 /* Waiting, dying, coming back: of workers and of the daemon. */
 #include <check.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -50,33 +51,37 @@ static void commit(struct kvc *k, struct kvc_ns *ns, uint64_t reservation, uint3
     ck_assert_uint_eq(statuses[0], KVC_ST_OK);
 }
 
-/* A writer that announces a chain, commits one block per byte on stdin, and then stops to be
- * killed. */
+/* The writer's process: announces a chain, says so, and commits one block per byte that it reads.
+ */
+static int writer(const char *role, uint64_t arg)
+{
+    (void)role;
+    int go = (int)(arg >> 32), ready = (int)(uint32_t)arg;
+    char c = 0;
+    struct kvc *k = rig_open(&rig, MIB);
+    struct kvc_ns *ns = rig_ns(k, "m", BT, RIG_BLOCK);
+    rig_keys(ns, 1, BT, CHAIN, keys);
+    uint64_t r = reserve(ns, CHAIN);
+    if (write(ready, &c, 1) != 1)
+        return 1;
+    for (uint32_t i = 0; read(go, &c, 1) == 1; i++)
+        commit(k, ns, r, i);
+    kvc_close(&k);
+    return 0;
+}
+
 static pid_t start_writer(int *ret_pipe)
 {
     int go[2], ready[2];
     ck_assert_int_eq(pipe(go), 0);
     ck_assert_int_eq(pipe(ready), 0);
-    pid_t pid = fork();
-    ck_assert_int_ge(pid, 0);
-    if (pid == 0) {
-        char c = 0;
-        close(go[1]);
-        struct kvc *k = rig_open(&rig, MIB);
-        struct kvc_ns *ns = rig_ns(k, "m", BT, RIG_BLOCK);
-        rig_keys(ns, 1, BT, CHAIN, keys);
-        uint64_t r = reserve(ns, CHAIN);
-        if (write(ready[1], &c, 1) != 1)
-            _exit(1);
-        for (uint32_t i = 0; read(go[0], &c, 1) == 1; i++)
-            commit(k, ns, r, i);
-        _exit(0);
-    }
+    ck_assert_int_eq(fcntl(go[1], F_SETFD, FD_CLOEXEC), 0);
+    pid_t pid = rig_spawn(&rig, "writer", (uint64_t)go[0] << 32 | (uint32_t)ready[1]);
+    close(go[0]);
+    close(ready[1]);
     char c;
     ck_assert_int_eq(read(ready[0], &c, 1), 1);
-    close(go[0]);
     close(ready[0]);
-    close(ready[1]);
     *ret_pipe = go[1];
     return pid;
 }
@@ -334,8 +339,12 @@ static Suite *suite(void)
     return s;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    const char *role;
+    uint64_t arg;
+    if (rig_is_child(argc, argv, &rig, &role, &arg))
+        return rig_child_main(writer, role, arg);
     SRunner *r = srunner_create(suite());
     srunner_run_all(r, CK_ENV);
     int failed = srunner_ntests_failed(r);

@@ -34,17 +34,11 @@ static void teardown(void)
     rig_clean(&rig);
 }
 
-/* Runs fn in a process of its own; returns its wait status. */
-static int in_child(void (*fn)(void))
+/* Runs a role of children[] in a process of its own; returns its wait status. */
+static int in_child(const char *role)
 {
-    fflush(NULL);
-    pid_t pid = fork();
-    ck_assert_int_ge(pid, 0);
-    if (pid == 0) {
-        fn();
-        _exit(0);
-    }
     int status;
+    pid_t pid = rig_spawn(&rig, role, 0);
     ck_assert_int_eq(waitpid(pid, &status, 0), pid);
     return status;
 }
@@ -53,6 +47,7 @@ static void child_loads(void)
 {
     struct kvc *mine = rig_open(&rig, 0);
     struct kvc_ns *same = rig_ns(mine, "m", BT, RIG_BLOCK);
+    rig_keys(same, 1, BT, 64, keys);
     if (rig_load(mine, same, keys, 64, BT, RIG_BLOCK) != 64)
         _exit(1);
     kvc_close(&mine);
@@ -62,7 +57,7 @@ START_TEST(what_one_worker_stores_another_reads)
 {
     rig_keys(ns, 1, BT, 64, keys);
     ck_assert_uint_eq(rig_store(k, ns, keys, 0, 64, BT, RIG_BLOCK, statuses), 64);
-    ck_assert_int_eq(in_child(child_loads), 0);
+    ck_assert_int_eq(in_child("loads"), 0);
 }
 END_TEST
 
@@ -95,6 +90,7 @@ static void child_writes_into_the_arena(void)
 {
     struct kvc *mine = rig_open(&rig, 0);
     struct kvc_ns *same = rig_ns(mine, "m", BT, RIG_BLOCK);
+    rig_keys(same, 1, BT, 1, keys);
     struct kvc_seq seq = rig_seq(keys, 1, BT);
     struct kvc_hold *hold;
     if (kvc_acquire(same, &seq, NULL, &hold) || hold->group[0].n != 1)
@@ -111,7 +107,7 @@ START_TEST(a_worker_that_writes_into_the_arena_faults)
 {
     rig_keys(ns, 1, BT, 1, keys);
     ck_assert_uint_eq(rig_store(k, ns, keys, 0, 1, BT, RIG_BLOCK, statuses), 1);
-    int status = in_child(child_writes_into_the_arena);
+    int status = in_child("writes_into_the_arena");
     /* A sanitizer's handler turns the signal into an exit of its own. */
     bool faulted = WIFSIGNALED(status) ? WTERMSIG(status) == SIGSEGV : WEXITSTATUS(status) > 3;
     ck_assert_msg(faulted, "status %x", (unsigned)status);
@@ -135,7 +131,7 @@ START_TEST(a_uid_without_rights_is_refused)
         printf("SKIP: a_uid_without_rights_is_refused needs root to become another user\n");
         return;
     }
-    ck_assert_int_eq(in_child(child_of_another_uid), 0);
+    ck_assert_int_eq(in_child("another_uid"), 0);
     ck_assert_uint_eq(rig_stat(k, "svc.attaches_denied"), 1);
 }
 END_TEST
@@ -387,8 +383,33 @@ static Suite *suite(void)
     return s;
 }
 
-int main(void)
+static const struct {
+    const char *role;
+    void (*run)(void);
+} children[] = {
+    {"loads", child_loads},
+    {"writes_into_the_arena", child_writes_into_the_arena},
+    {"another_uid", child_of_another_uid},
+};
+
+static int child_main(const char *role, uint64_t arg)
 {
+    (void)arg;
+    for (unsigned i = 0; i < sizeof children / sizeof children[0]; i++) {
+        if (strcmp(children[i].role, role) != 0)
+            continue;
+        children[i].run();
+        return 0;
+    }
+    return 126;
+}
+
+int main(int argc, char **argv)
+{
+    const char *role;
+    uint64_t arg;
+    if (rig_is_child(argc, argv, &rig, &role, &arg))
+        return rig_child_main(child_main, role, arg);
     SRunner *r = srunner_create(suite());
     srunner_run_all(r, CK_ENV);
     int failed = srunner_ntests_failed(r);

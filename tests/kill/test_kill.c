@@ -103,11 +103,7 @@ START_TEST(a_worker_killed_while_it_stores_leaves_nothing_behind)
     ck_assert_int_eq(kvc_acquire(other, &kept, NULL, &hold), 0);
     for (unsigned i = 0; i < rounds; i++) {
         uint32_t first_chain = i * 100000;
-        fflush(NULL);
-        pid_t pid = fork();
-        ck_assert_int_ge(pid, 0);
-        if (pid == 0)
-            store_for_ever(first_chain);
+        pid_t pid = rig_spawn(&rig, "store", first_chain);
         struct timespec ts = {.tv_nsec = (long)(next_random() % 30000000)};
         nanosleep(&ts, NULL);
         ck_assert_int_eq(kill(pid, SIGKILL), 0);
@@ -128,6 +124,7 @@ START_TEST(a_worker_killed_while_it_stores_leaves_nothing_behind)
                 rig_check(kept_keys + b * KVC_KEY_BYTES, hold->group[0].block[b].data, RIG_BLOCK));
         ck_assert_int_eq(kvc_hold_check(hold), 0);
     }
+    ck_assert_uint_gt(rig_stat(k, "core.blocks_stored"), KEPT + rounds); /* they did store */
     kvc_release(k, &hold);
     kvc_close(&k);
 }
@@ -137,6 +134,13 @@ struct shared {
     volatile uint64_t accepted, wrong, misses;
     volatile int stop;
 };
+
+static struct shared *map_shared(int fd)
+{
+    struct shared *sh = mmap(NULL, sizeof *sh, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    ck_assert_ptr_ne(sh, MAP_FAILED);
+    return sh;
+}
 
 /* Reads one chain for ever; what it accepts must be right. When it misses it stores it again. */
 static void read_for_ever(struct shared *sh)
@@ -182,18 +186,14 @@ static void read_for_ever(struct shared *sh)
 
 START_TEST(a_daemon_killed_while_workers_read_costs_misses_only)
 {
-    struct shared *sh =
-        mmap(NULL, sizeof *sh, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    ck_assert_ptr_ne(sh, MAP_FAILED);
+    int fd = memfd_create("shared", 0);
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_eq(ftruncate(fd, sizeof(struct shared)), 0);
+    struct shared *sh = map_shared(fd);
     unsigned rounds = rounds_of(20);
     pid_t reader[2];
-    fflush(NULL);
-    for (unsigned i = 0; i < 2; i++) {
-        reader[i] = fork();
-        ck_assert_int_ge(reader[i], 0);
-        if (reader[i] == 0)
-            read_for_ever(sh);
-    }
+    for (unsigned i = 0; i < 2; i++)
+        reader[i] = rig_spawn(&rig, "read", (uint64_t)fd);
     for (unsigned i = 0; i < rounds; i++) {
         uint64_t before = sh->accepted;
         for (unsigned t = 0; t < 3000 && sh->accepted < before + 5; t++)
@@ -214,6 +214,14 @@ START_TEST(a_daemon_killed_while_workers_read_costs_misses_only)
 }
 END_TEST
 
+static int child_main(const char *role, uint64_t arg)
+{
+    if (strcmp(role, "store") == 0)
+        store_for_ever((uint32_t)arg);
+    read_for_ever(map_shared((int)arg));
+    return 0;
+}
+
 static Suite *suite(void)
 {
     Suite *s = suite_create("kill");
@@ -226,8 +234,12 @@ static Suite *suite(void)
     return s;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    const char *role;
+    uint64_t arg;
+    if (rig_is_child(argc, argv, &rig, &role, &arg))
+        return rig_child_main(child_main, role, arg);
     SRunner *r = srunner_create(suite());
     srunner_run_all(r, CK_ENV);
     int failed = srunner_ntests_failed(r);

