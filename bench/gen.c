@@ -22,7 +22,7 @@ static const char help[] =
     "\n"
     "Example:\n"
     "  kvcachebench gen --requests 2000 > talks.jsonl\n"
-    "  kvcachebench replay talks.jsonl --capacity 10%\n";
+    "  kvcachebench replay talks.jsonl --capacity 10% --block-bytes 64KiB\n";
 
 static int write_trace(const struct trace_gen_options *options, const char *path)
 {

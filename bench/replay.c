@@ -48,6 +48,7 @@ static const char help[] =
     "\n"
     "Examples:\n"
     "  kvcachebench replay conversation_trace.jsonl --capacity 1%,5%,10%\n"
+    "  kvcachebench replay talks.jsonl --capacity 10% --block-bytes 64KiB\n"
     "  kvcachebench replay talks.jsonl --workers 2 --model qwen2.5-7b --capacity 8GiB\n";
 
 struct args {
@@ -195,6 +196,36 @@ static uint64_t chunk_bytes(uint64_t slot, uint64_t limit)
     return chunk;
 }
 
+/* The least that a daemon takes for slots of this size: one chunk, too, must fit. */
+static uint64_t limit_min(uint64_t slot)
+{
+    uint64_t chunk = chunk_bytes(slot, 0);
+    return chunk > LIMIT_MIN ? chunk : LIMIT_MIN;
+}
+
+/* Says what would be enough: a size, a share where the trace is large enough for one, and a block
+ * size where the number of blocks is what was asked for. */
+static int refuse_small(const struct args *args, const struct capacity *capacity, uint64_t blocks,
+                        uint64_t unique)
+{
+    uint64_t slot = capacity_slot_bytes(args->block_bytes);
+    uint64_t need = (limit_min(slot) + slot - 1) / slot;
+    uint64_t percent_100 = (need * 10000 + unique - 1) / unique; /* hundredths, rounded up */
+    char share[32] = "", larger[64] = "";
+    char least[UNITS_COUNT_BYTES], enough[UNITS_COUNT_BYTES], block[UNITS_COUNT_BYTES];
+    if (percent_100 <= 10000)
+        snprintf(share, sizeof(share), "%g%% or ", (double)percent_100 / 100);
+    /* With fewer blocks the chunk grows with them and stays too large. */
+    if (!capacity->bytes && !args->model && blocks >= SLOTS_PER_CHUNK)
+        snprintf(larger, sizeof(larger), ", or --block-bytes %s",
+                 units_exact_bytes(capacity_slot_bytes((LIMIT_MIN + blocks - 1) / blocks), block));
+    return say_usage("--capacity %s is %" PRIu64 " blocks of %s; a daemon has at least %s, which "
+                     "takes --capacity %s%s%s",
+                     capacity->text, blocks, units_exact_bytes(slot, enough),
+                     units_exact_bytes(limit_min(slot), least), share,
+                     units_exact_bytes(need * slot, block), larger);
+}
+
 static uint32_t batch_blocks(uint64_t block_bytes, uint64_t capacity)
 {
     uint64_t n = BATCH_BYTES / block_bytes;
@@ -238,11 +269,9 @@ static int run_case(const struct args *args, const struct trace *trace,
                                .run = now_ns(),
                                .wait = args->wait};
     struct rig_options options = {.socket = args->socket};
-    if (capacity && blocks * capacity_slot_bytes(args->block_bytes) < LIMIT_MIN)
-        return say_usage("--capacity %s is %" PRIu64
-                         " blocks; a daemon has at least 4 MiB: ask for "
-                         "more, or for larger blocks",
-                         capacity->text, blocks);
+    uint64_t slot = capacity_slot_bytes(args->block_bytes);
+    if (capacity && blocks * slot < limit_min(slot))
+        return refuse_small(args, capacity, blocks, unique);
     if (capacity)
         configure(args, blocks, &plan, &options);
     *ret = (struct replay_result){.capacity = capacity ? capacity->text : "daemon",

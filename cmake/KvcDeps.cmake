@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Foreign libraries, each as an imported target PkgConfig::<NAME>. Only the layer with the adapter
-# links it (DESIGN: one adapter per foreign library).
+# Foreign libraries, each as an imported target PkgConfig::<NAME>. Only the files of one adapter per
+# layer include a library's header (tests/gates/lint.sh lists them), and only their layer links it.
 
 find_package(PkgConfig REQUIRED)
 find_package(Threads REQUIRED)

@@ -140,7 +140,7 @@ static const char usage[] =
     "Examples\n"
     "  " PROGRAM " --config /etc/kvcache/daemon.yaml\n"
     "  " PROGRAM " --set runtime_dir=$XDG_RUNTIME_DIR/kvcache --set host.limit=4GiB\n"
-    "  " PROGRAM " --check-config --config /etc/kvcache/daemon.yaml && systemctl restart kvcache\n"
+    "  " PROGRAM " --check-config --config /etc/kvcache/daemon.yaml\n"
     "  " PROGRAM " --print-config --set memory.budget=32GiB > daemon.yaml\n"
     "\n"
     "Sizes are like 64GiB, 512MiB or 10GB, durations like 250ms or 10s. Who may attach is the "

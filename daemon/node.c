@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -108,7 +109,8 @@ void node_budget_inputs(const struct config *cfg, void *ctx, struct budget_input
         .flight_bytes = (uint64_t)FLIGHT_THREADS * cfg->flight_records * 32,
         .copy_bytes = (uint64_t)MAX(cfg->copy_threads, 4u) << 20,
         /* Per peer at most the high-water mark of small messages is queued; large ones are few. */
-        .front_bytes = (uint64_t)cfg->limits_sessions * (256u << 10) + (32ull << 20)};
+        .front_bytes =
+            (uint64_t)cfg->limits_sessions * (256u << 10) + (32ull << 20) + SVC_KEPT_MAX};
 }
 
 static void principals_of(const struct config *cfg, struct svc_principal *out)
@@ -385,6 +387,27 @@ static int start_topo(struct node *n)
     return topo_create(NULL, &n->topo);
 }
 
+/* Descriptors of a session: attach connection, pidfd, control connection, staging, and one to
+ * spare. A chunk has two. ZeroMQ ends the process when it finds none left, so none may be lacking.
+ */
+static int start_descriptors(struct node *n)
+{
+    struct rlimit limit;
+    const uint64_t chunks = n->cfg->host_limit / n->cfg->host_chunk * 17 / 16 + 4;
+    const uint64_t need = 5ull * n->cfg->limits_sessions + 2 * chunks + 128;
+    if (getrlimit(RLIMIT_NOFILE, &limit))
+        return -errno;
+    limit.rlim_cur = limit.rlim_max;
+    if (setrlimit(RLIMIT_NOFILE, &limit))
+        return -errno;
+    if (limit.rlim_max >= need)
+        return 0;
+    LOG_ERROR("%llu descriptors may be needed and the hard limit is %llu: raise it (ulimit -Hn, "
+              "LimitNOFILE), lower limits.sessions or raise host.chunk",
+              (unsigned long long)need, (unsigned long long)limit.rlim_max);
+    return -EMFILE;
+}
+
 static int start_dir(struct node *n)
 {
     const char *dir = n->cfg->runtime_dir;
@@ -422,7 +445,11 @@ static int start_host(struct node *n)
     struct host_config cfg = host_config_of(n->cfg, n->topo);
     int err = host_create(&cfg, n->loop, &n->host);
     if (err) {
-        LOG_ERROR("host tier: %s", err_name(err));
+        LOG_ERROR("host tier: %s%s", err_name(err),
+                  cfg.arena.huge == ARENA_HUGE_REQUIRE && err == -ENOMEM
+                      ? ": not enough huge pages; raise vm.nr_hugepages, or set "
+                        "host.huge_pages to try"
+                      : "");
         return err;
     }
     host_set_retired_cb(n->host, on_retired, n);
@@ -517,6 +544,7 @@ static const struct {
     {"signals", start_signals},
     {"flight recorder", start_flight},
     {"topology", start_topo},
+    {"descriptors", start_descriptors},
     {"runtime directory", start_dir},
     {"loop", start_loop},
     {"host tier", start_host},
@@ -556,6 +584,8 @@ void node_stop(struct node **node)
         return;
     if (n->front)
         loop_watch_del(n->loop, &n->front_watch);
+    if (n->front && unlink(strchr(n->endpoint, '/') + 2) && errno != ENOENT)
+        LOG_WARN("%s stays behind: %s", n->endpoint, strerror(errno));
     front_destroy(&n->front);
     attach_destroy(&n->attach);
     svc_destroy(&n->svc);

@@ -2,14 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 # Installs the Debian packages that building and testing need, those that are missing only.
 #
-#   deps.sh          compiler, build tools, libraries, Check
+#   deps.sh          compiler, build tools, libraries, Check, Python
 #   deps.sh --ci     also clang, clang-format, clang-tidy and ccache
 #   deps.sh --list   print the names and install nothing (with --ci before it: the longer list)
 set -eu
 
 packages="gcc libc6-dev cmake ninja-build pkg-config
     liburing-dev libzmq3-dev libmsgpack-dev libhwloc-dev libxxhash-dev libssl-dev libyaml-dev
-    libjansson-dev check"
+    libjansson-dev check python3"
 list=
 
 for argument; do

@@ -149,12 +149,11 @@ int ctl_fail(const struct ctl *ctl, int error)
             "at its log",
             ctl_socket(ctl), ctl->timeout_ms);
     else if (code == CTL_DOWN && strncmp(text, "no daemon", 9) == 0)
-        ctl_error(
-            "%s: is kvcache-daemon running? Start it ('systemctl start kvcache'), or name its "
-            "socket with --socket",
-            text);
+        ctl_error("%s: is kvcache-daemon running? Start it ('kvcache-daemon --config "
+                  "/etc/kvcache/daemon.yaml'), or name its socket with --socket",
+                  text);
     else if (code == CTL_DOWN)
-        ctl_error("%s; the daemon's log says more ('journalctl -u kvcache')", text);
+        ctl_error("%s; the daemon's log (its standard error) says more", text);
     else if (code == CTL_DENIED)
         ctl_error("denied by the daemon at %s: %s", ctl_socket(ctl), text);
     else

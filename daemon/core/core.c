@@ -9,6 +9,7 @@
 
 #define CORE_OPS_MAX     (4u * KVC_STORE_MAX)
 #define GHOST_PER_BUCKET 4u
+#define EXPLAIN_CHILDREN 1000u /* counted up to here: a request names many blocks */
 
 METRIC_DESC(core, CORE_METRICS);
 
@@ -175,7 +176,7 @@ const struct core_metrics *core_metrics(const struct core *c)
 static uint32_t count_children(const struct core *c, const struct block *b)
 {
     uint32_t n = 0;
-    for (uint32_t i = b->child; i != CORE_NONE; i = c->blocks[i].next)
+    for (uint32_t i = b->child; i != CORE_NONE && n < EXPLAIN_CHILDREN; i = c->blocks[i].next)
         n++;
     return n;
 }

@@ -54,7 +54,8 @@ KVC_WARN_UNUSED int core_create(const struct core_config *config, struct core **
 void core_destroy(struct core **core);
 /* Once a turn, before anything else. now_ns never goes back. */
 void core_tick(struct core *c, uint64_t now_ns);
-/* Runs the done queue: waiters whose block changed. Returns how many. */
+/* Runs the done queue: waiters whose block changed, as many as look at a bounded number of keys;
+ * the rest has its turn in the next. Returns how many. */
 unsigned core_run_done(struct core *c);
 /* The done queue is not empty. */
 bool core_has_done(const struct core *c);
@@ -133,6 +134,8 @@ KVC_WARN_UNUSED int core_ns_open(struct core *c, struct core_client *cl,
  * absent). KVC_E_NO_NAMESPACE, KVC_E_DENIED, KVC_E_LIMIT. */
 KVC_WARN_UNUSED int core_ns_get(struct core *c, struct core_client *cl, uint32_t id,
                                 const uint8_t *sub, uint32_t sub_bytes, struct core_ns **ret_ns);
+/* Whether there is a namespace of this id that the client may see. */
+bool core_ns_exists(struct core *c, const struct core_client *cl, uint32_t id);
 /* The next namespace by id above `after` that the client may see, NULL at the end. */
 struct core_ns *core_ns_next(struct core *c, struct core_client *cl, uint32_t after);
 struct core_ns_view {
@@ -182,7 +185,7 @@ KVC_WARN_UNUSED int core_lookup(struct core *c, const struct core_seq *seq, bool
 struct core_waiter {
     struct list_node node;
     void (*fn)(struct core_waiter *w); /* from core_run_done(); ask again then */
-    uint32_t block, gen;               /* the core's */
+    uint32_t block, gen, keys;         /* the core's */
 };
 
 struct core_held {

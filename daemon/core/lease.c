@@ -2,6 +2,9 @@
 /* Leases: what keeps blocks in place while workers read them. */
 #include "find.h"
 
+/* Keys that woken waiters may look up in one turn: a millisecond or so. */
+#define DONE_KEYS 65536u
+
 static void random_bytes(struct core *c, uint8_t *out, uint32_t n)
 {
     if (c->random_at + n > sizeof c->random) {
@@ -123,6 +126,9 @@ static bool wait_for(struct core *c, const struct core_acquire *in, struct find 
         return false;
     waiter->block = no;
     waiter->gen = c->blocks[no].gen;
+    waiter->keys = 0;
+    for (uint32_t g = 0; g < in->seq.ngroups; g++)
+        waiter->keys += in->seq.n[g];
     c->blocks[no].flags |= BLOCK_F_WAITED;
     list_push_back(&c->waiting, &waiter->node);
     c->m.waits++;
@@ -182,9 +188,11 @@ void core__wake(struct core *c, const struct block *b)
 unsigned core_run_done(struct core *c)
 {
     unsigned n = 0;
+    uint64_t keys = 0;
     struct list_node batch; /* who waits again is not run again in this turn */
     list_init(&batch);
-    for (struct list_node *node; (node = list_first(&c->woken));) {
+    for (struct list_node *node; keys < DONE_KEYS && (node = list_first(&c->woken));) {
+        keys += CONTAINER_OF(node, struct core_waiter, node)->keys + DONE_KEYS / 64;
         list_remove(node);
         list_push_back(&batch, node);
     }

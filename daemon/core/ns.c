@@ -206,7 +206,8 @@ static int ns_find_or_make(struct core *c, const struct core_client *cl,
     if (!ns->id)
         c->m.namespaces++;
     uint32_t slot = (uint32_t)(ns - c->ns);
-    c->ns_serial++;
+    if ((++c->ns_serial << NS_ID_SLOT_BITS) == 0)
+        c->ns_serial = 1;
     *ns = (struct core_ns){.id = c->ns_serial << NS_ID_SLOT_BITS | slot,
                            .principal = cl->who.principal,
                            .tenant = cl->who.tenant,
@@ -305,6 +306,12 @@ int core_ns_get(struct core *c, struct core_client *cl, uint32_t id, const uint8
         return 0;
     }
     return ns_of_sub(c, cl, ns, name, ret_ns);
+}
+
+bool core_ns_exists(struct core *c, const struct core_client *cl, uint32_t id)
+{
+    const struct core_ns *ns = ns_by_id(c, id);
+    return ns && ns_visible(cl, ns);
 }
 
 struct core_ns *core_ns_next(struct core *c, struct core_client *cl, uint32_t after)

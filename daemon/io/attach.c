@@ -184,6 +184,17 @@ static void on_listen(struct loop_watch *w, uint32_t events)
     }
 }
 
+/* Connecting to a plain file is refused in the same way: that one is somebody's. */
+static int unlink_socket(const char *path)
+{
+    struct stat st;
+    if (lstat(path, &st))
+        return -errno;
+    if (!S_ISSOCK(st.st_mode))
+        return -EEXIST;
+    return unlink(path) ? -errno : 0;
+}
+
 /* A socket file that nobody listens on is left over from a daemon that was killed. */
 static int remove_stale(const struct sockaddr_un *addr)
 {
@@ -194,7 +205,7 @@ static int remove_stale(const struct sockaddr_un *addr)
     if (connect(fd, (const struct sockaddr *)addr, sizeof *addr) == 0)
         err = -EADDRINUSE;
     else if (errno == ECONNREFUSED)
-        err = unlink(addr->sun_path) ? -errno : 0;
+        err = unlink_socket(addr->sun_path);
     else if (errno != ENOENT)
         err = -errno;
     close(fd);
@@ -236,7 +247,10 @@ int attach_create(const struct attach_config *config, struct loop *loop,
         a->conns[i] = (struct conn){.a = a, .fd = -1};
     int err = listen_at(a, config);
     if (err) {
-        LOG_ERROR("attach socket %s: %s", config->path, strerror(-err));
+        LOG_ERROR("attach socket %s: %s%s", config->path, strerror(-err),
+                  err == -EADDRINUSE ? ": another kvcache-daemon serves here; stop it or give "
+                                       "another runtime_dir"
+                                     : "");
         attach_destroy(&a);
         return err;
     }

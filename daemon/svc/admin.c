@@ -151,6 +151,10 @@ void op_explain(struct request *rq)
     struct svc *s = rq->s;
     struct msg_explain msg;
     int err = codec_dec_explain(rq->buf, rq->len, &rq->head, &msg);
+    if (!err && msg.ns && !core_ns_exists(s->core, rq->se->client, msg.ns)) {
+        reply_error(s, rq->se, &rq->head, KVC_E_NO_NAMESPACE, "there is no such namespace");
+        return;
+    }
     if (err) {
         reply_error(s, rq->se, &rq->head, err, rq->head.detail);
         return;
@@ -184,6 +188,10 @@ void op_evict(struct request *rq)
     struct svc *s = rq->s;
     struct msg_evict msg;
     int err = codec_dec_evict(rq->buf, rq->len, &rq->head, &msg);
+    if (!err && msg.ns && !core_ns_exists(s->core, rq->se->client, msg.ns)) {
+        reply_error(s, rq->se, &rq->head, KVC_E_NO_NAMESPACE, "there is no such namespace");
+        return;
+    }
     if (err) {
         reply_error(s, rq->se, &rq->head, err, rq->head.detail);
         return;

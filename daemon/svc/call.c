@@ -21,7 +21,6 @@ static void call_expire(void *ctx, uint64_t now_ns)
     case CALL_COMMIT:
         /* The copies still run: told now, freed when they have ended. */
         call->answered = true;
-        call->session->inflight--;
         core_commit_cancel(s->core, &call->commit);
         reply_error(s, call->session, &call->head, KVC_E_TIMEOUT,
                     "the copies are still running; cancel before reusing the staging area");
@@ -64,8 +63,8 @@ void call_end(struct svc *s, struct call *call)
     list_remove(&call->node);
     if (call->kept)
         s->ports.unkeep(s->ports.ctx, call->kept);
-    if (!call->answered)
-        se->inflight--;
+    s->kept_bytes -= call->kept_bytes;
+    se->inflight--; /* not at a timeout: a copy that still runs counts */
     if (call->has_cancel && se->state == SESSION_READY) {
         struct msg_cancel_reply msg = {.found = 1};
         s->m.replies_ok++;

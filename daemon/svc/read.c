@@ -26,8 +26,8 @@ void op_lookup(struct request *rq)
     int err = codec_dec_lookup(rq->buf, rq->len, &rq->head, &msg);
     if (err)
         why = rq->head.detail;
-    if (!err)
-        err = seq_of(rq, &msg.seq, &seq);
+    if (!err && (err = seq_of(rq, &msg.seq, &seq)))
+        why = ns_detail(err);
     if (!err)
         err = core_lookup(s->core, &seq, msg.flags & KVC_F_TOUCH, &prefix, &why);
     if (err) {
@@ -135,7 +135,8 @@ static void wait_begin(struct request *rq, const struct core_acquire *in, uint32
     struct call *call = call_new(rq, CALL_WAIT);
     if (!call)
         return;
-    call->kept = s->ports.keep(s->ports.ctx, rq->msg);
+    if (s->kept_bytes + rq->len <= SVC_KEPT_MAX)
+        call->kept = s->ports.keep(s->ports.ctx, rq->msg);
     if (!call->kept) {
         reply_error(s, rq->se, &rq->head, KVC_E_BUSY,
                     "too many requests are waiting (limits.waiters)");
@@ -144,6 +145,8 @@ static void wait_begin(struct request *rq, const struct core_acquire *in, uint32
     }
     struct core_ns_view v;
     core_ns_view(in->seq.ns, &v);
+    call->kept_bytes = rq->len;
+    s->kept_bytes += rq->len;
     call->acquire = *in;
     call->ns = v.id;
     call->shard = shard;
@@ -161,8 +164,8 @@ void op_acquire(struct request *rq)
     int err = codec_dec_acquire(rq->buf, rq->len, &rq->head, &msg);
     if (err)
         why = rq->head.detail;
-    if (!err)
-        err = seq_of(rq, &msg.seq, &in.seq);
+    if (!err && (err = seq_of(rq, &msg.seq, &in.seq)))
+        why = ns_detail(err);
     if (!err) {
         in.from_tokens = msg.from_tokens;
         in.wait_tokens = msg.wait_tokens;

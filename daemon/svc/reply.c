@@ -30,6 +30,13 @@ uint16_t status_of(int err)
     }
 }
 
+const char *ns_detail(int err)
+{
+    return err == KVC_E_DENIED
+               ? "only a gateway session may name a sub-tenant (principals: gateway: true)"
+               : NULL;
+}
+
 void reply_send(struct svc *s, struct session *se, int len)
 {
     MUST(len > 0);

@@ -5,7 +5,8 @@
 
 #include "svc__.h"
 
-#define CONN_NONE UINT32_MAX
+#define CONN_NONE         UINT32_MAX
+#define HELLO_DEADLINE_NS UINT64_C(5000000000)
 
 METRIC_DESC(svc, SVC_METRICS);
 
@@ -152,6 +153,7 @@ static void session_idle(void *ctx)
 static void session_close(struct session *se)
 {
     struct svc *s = se->svc;
+    wheel_del(&s->wheel, &se->hello);
     FLIGHT(DETACH, (uint32_t)se->uid, se->index, (uint64_t)se->pid);
     if (se->state == SESSION_DROPPED)
         s->m.quarantined--;
@@ -223,6 +225,13 @@ void svc_turn_end(struct svc *s)
 void svc_drain(struct svc *s)
 {
     s->draining = true;
+    for (uint32_t i = 0; i < s->cfg.sessions_max; i++) {
+        LIST_FOR_EACH_SAFE (node, next, &s->sessions[i].calls) {
+            struct call *call = CONTAINER_OF(node, struct call, node);
+            if (call->kind == CALL_WAIT)
+                wait_finish(call);
+        }
+    }
 }
 
 bool svc_is_quiet(const struct svc *s)
@@ -261,6 +270,13 @@ static struct session *session_by_conn(struct svc *s, uint32_t conn)
     return NULL;
 }
 
+/* A connection that says nothing must not keep a place from one that would. */
+static void hello_expired(void *ctx, uint64_t now_ns)
+{
+    (void)now_ns;
+    session_doom(ctx, KVC_ST_TIMEOUT, "it connected and did not say HELLO");
+}
+
 int svc_attach_open(struct svc *s, uint32_t conn, uid_t uid, pid_t pid)
 {
     struct session *se = NULL;
@@ -270,6 +286,9 @@ int svc_attach_open(struct svc *s, uint32_t conn, uid_t uid, pid_t pid)
     if (!se)
         return -EMFILE;
     se->state = SESSION_CONNECTED;
+    se->hello.fn = hello_expired;
+    se->hello.ctx = se;
+    wheel_add(&s->wheel, &se->hello, s->now_ns + HELLO_DEADLINE_NS);
     se->conn = conn;
     se->uid = uid;
     se->pid = pid;
@@ -337,6 +356,7 @@ static void welcome(struct session *se, int fd)
 static void attach_hello(struct session *se, const struct att_hello *msg)
 {
     struct svc *s = se->svc;
+    wheel_del(&s->wheel, &se->hello);
     char text[256];
     uint32_t name = MIN(msg->client.n, (uint32_t)sizeof se->name - 1);
     for (uint32_t i = 0; i < name; i++) {

@@ -17,6 +17,8 @@
 
 #define SVC_UIDS_MAX    16
 #define SVC_METRIC_SETS 8
+/* Bytes of requests that wait, over all sessions; one more is answered BUSY. */
+#define SVC_KEPT_MAX (64u << 20)
 
 struct svc;
 

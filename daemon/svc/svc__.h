@@ -40,6 +40,7 @@ struct session {
     const uint8_t *staging_base;
     uint64_t staging_bytes;
     struct list_node calls;
+    struct wheel_timer hello; /* until it has said who it is */
     struct svc *svc;
 };
 
@@ -57,6 +58,7 @@ struct call {
     uint64_t begun_ns;
     struct wheel_timer timer;
     void *kept; /* the request's bytes, for CALL_WAIT */
+    size_t kept_bytes;
     struct core_acquire acquire;
     uint32_t ns, shard;
     struct core_waiter waiter;
@@ -79,6 +81,7 @@ struct svc {
     struct session *sessions; /* cfg.sessions_max */
     uint32_t ndoomed;
     uint32_t serial;
+    uint64_t kept_bytes;                        /* of requests that wait */
     uint8_t scratch[KVC_STORE_MAX];             /* statuses of a request that does not wait */
     uint8_t locs[KVC_KEYS_MAX * KVC_LOC_BYTES]; /* of one ACQUIRE reply */
     uint8_t out[KVC_MESSAGE_MAX];
@@ -124,6 +127,9 @@ void op_reserve(struct request *rq);
 void op_commit(struct request *rq);
 void op_store(struct request *rq);
 void op_drop(struct request *rq);
+
+/* What to say when core_ns_get() fails. */
+const char *ns_detail(int err);
 
 /* ns.c */
 void op_ns_open(struct request *rq);

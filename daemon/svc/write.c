@@ -28,8 +28,8 @@ void op_reserve(struct request *rq)
     int err = codec_dec_reserve(rq->buf, rq->len, &rq->head, &msg);
     if (err)
         why = rq->head.detail;
-    if (!err)
-        err = reserve_in(rq, &msg, &in);
+    if (!err && (err = reserve_in(rq, &msg, &in)))
+        why = ns_detail(err);
     if (!err)
         err = core_reserve(s->core, rq->se->client, &in, &reply.reservation, s->scratch, &why);
     if (err) {
@@ -138,8 +138,8 @@ void op_store(struct request *rq)
     int err = codec_dec_store(rq->buf, rq->len, &rq->head, &msg);
     if (err)
         why = rq->head.detail;
-    if (!err)
-        err = reserve_in(rq, &msg.reserve, &in);
+    if (!err && (err = reserve_in(rq, &msg.reserve, &in)))
+        why = ns_detail(err);
     if (!err && msg.offsets.n / 8 != in.n) {
         err = KVC_E_BAD_ARGUMENT;
         why = "offsets: one per key";

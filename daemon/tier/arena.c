@@ -100,7 +100,7 @@ void arena_destroy(struct arena **arena)
     keeper_destroy(&a->keeper);
     if (a->tables != NULL) {
         for (uint32_t i = 0; i < a->sizes.chunks; i++)
-            chunk_destroy(&a->chunks[i].mem);
+            chunk_leave(&a->chunks[i].mem);
         (void)munmap(a->tables, a->tables_bytes);
     }
     free(a);

@@ -114,6 +114,11 @@ void chunk_destroy(struct chunk_mem *mem)
         const int err = ftruncate(mem->fd, 0);
         MUST(err == 0);
     }
+    chunk_leave(mem);
+}
+
+void chunk_leave(struct chunk_mem *mem)
+{
     if (mem->base != NULL)
         (void)munmap(mem->base, mem->bytes);
     if (mem->ro_fd >= 0)

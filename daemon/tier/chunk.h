@@ -51,4 +51,8 @@ KVC_WARN_UNUSED int chunk_create(const struct chunk_want *want, struct chunk_mem
  * milliseconds per GiB of small ones). No-op for one that does not exist. */
 void chunk_destroy(struct chunk_mem *mem);
 
+/* Unmaps and closes, and leaves the pages to workers that still have them mapped: for the end of
+ * the daemon, which must not cost a reader more than a miss. No-op for one that does not exist. */
+void chunk_leave(struct chunk_mem *mem);
+
 #endif

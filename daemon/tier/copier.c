@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "copier.h"
 
+#include <limits.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,14 +28,19 @@ struct copy_thread {
     struct copier *copier;
     pthread_t thread;
     unsigned no;
+    /* Posted once by whoever takes this thread off the idle list. With a condition variable a burst
+     * of submissions signals sleepers that are awake already, and glibc 2.36 can lose a wake-up
+     * among several waiters. */
+    sem_t wake;
+    struct copy_thread *next; /* idle list; under the copier's lock */
     _Alignas(64) uint8_t step[COPIER_STEP_BYTES];
 };
 
 struct copier {
     /* shared, under `lock` */
     pthread_mutex_t lock;
-    pthread_cond_t work;
     struct op_queue queue;
+    struct copy_thread *idle; /* the last to fall asleep first: its cache is the warmest */
     bool stop;
     int bind_err;
 
@@ -107,14 +114,45 @@ static struct tier_op *try_next(struct copier *c)
 }
 
 /* NULL: stop. */
-static struct tier_op *wait_next(struct copier *c)
+static struct tier_op *wait_next(struct copy_thread *t)
 {
-    (void)pthread_mutex_lock(&c->lock);
-    while (!c->stop && c->queue.head == NULL)
-        (void)pthread_cond_wait(&c->work, &c->lock);
-    struct tier_op *op = c->stop ? NULL : queue_pop(&c->queue);
-    (void)pthread_mutex_unlock(&c->lock);
-    return op;
+    struct copier *c = t->copier;
+    for (;;) {
+        (void)pthread_mutex_lock(&c->lock);
+        const bool stop = c->stop;
+        struct tier_op *op = stop ? NULL : queue_pop(&c->queue);
+        if (op == NULL && !stop) {
+            t->next = c->idle;
+            c->idle = t;
+        }
+        (void)pthread_mutex_unlock(&c->lock);
+        if (op != NULL || stop)
+            return op;
+        while (sem_wait(&t->wake) != 0)
+            ; /* a signal; there are none here, but debuggers send some */
+    }
+}
+
+/* Takes up to n threads off the idle list. Under the lock. */
+static struct copy_thread *take_idle(struct copier *c, unsigned n)
+{
+    struct copy_thread *taken = NULL;
+    for (unsigned i = 0; i < n && c->idle != NULL; i++) {
+        struct copy_thread *const t = c->idle;
+        c->idle = t->next;
+        t->next = taken;
+        taken = t;
+    }
+    return taken;
+}
+
+static void wake(struct copy_thread *t)
+{
+    while (t != NULL) {
+        struct copy_thread *const next = t->next; /* before t runs and uses it again */
+        (void)sem_post(&t->wake);
+        t = next;
+    }
 }
 
 static void bind(struct copy_thread *t)
@@ -137,7 +175,7 @@ static void *thread_main(void *arg)
     struct op_queue done;
     queue_init(&done);
     bind(t);
-    for (struct tier_op *op; (op = wait_next(c)) != NULL;) {
+    for (struct tier_op *op; (op = wait_next(t)) != NULL;) {
         uint64_t bytes = 0;
         do {
             run(t, op);
@@ -196,12 +234,9 @@ static void feed(struct copier *c)
     (void)pthread_mutex_lock(&c->lock);
     *c->queue.tail = next.head;
     c->queue.tail = next.tail;
+    struct copy_thread *const threads = take_idle(c, n);
     (void)pthread_mutex_unlock(&c->lock);
-    /* No system call when nobody sleeps. */
-    if (n > 1)
-        (void)pthread_cond_broadcast(&c->work);
-    else
-        (void)pthread_cond_signal(&c->work);
+    wake(threads);
 }
 
 static void finish(struct copier *c, struct tier_op *op)
@@ -277,6 +312,8 @@ static int start(struct copier *c)
     c->threads = alloc_zeroed(c->threads_max * sizeof(c->threads[0]));
     if (c->threads == NULL)
         return -ENOMEM;
+    for (unsigned i = 0; i < c->threads_max; i++)
+        (void)sem_init(&c->threads[i].wake, 0, 0); /* 0 is in range: cannot fail */
     if (FAULT(fd))
         return -EMFILE;
     int err = inbox_create(&c->results);
@@ -309,11 +346,7 @@ int copier_create(const struct copier_config *config, struct loop *loop, struct 
     c->stats.threads = c->threads_max;
     queue_init(&c->queue);
     queue_init(&c->waiting);
-    pthread_mutexattr_t at;
-    pthread_mutexattr_init(&at);
-    pthread_mutexattr_settype(&at, PTHREAD_MUTEX_ADAPTIVE_NP);
-    (void)pthread_mutex_init(&c->lock, &at);
-    (void)pthread_cond_init(&c->work, NULL);
+    (void)pthread_mutex_init(&c->lock, NULL); /* default attributes: cannot fail with glibc */
     const int err = start(c);
     if (err < 0) {
         copier_destroy(&c);
@@ -330,10 +363,13 @@ void copier_destroy(struct copier **copier)
     struct copier *c = *copier;
     (void)pthread_mutex_lock(&c->lock);
     c->stop = true;
-    (void)pthread_cond_broadcast(&c->work);
+    struct copy_thread *const threads = take_idle(c, UINT_MAX);
     (void)pthread_mutex_unlock(&c->lock);
+    wake(threads);
     for (unsigned i = 0; i < c->started; i++)
         (void)pthread_join(c->threads[i].thread, NULL);
+    for (unsigned i = 0; c->threads != NULL && i < c->threads_max; i++)
+        (void)sem_destroy(&c->threads[i].wake);
     if (c->inbox_made) {
         struct tier_op *op;
         loop_watch_del(c->loop, &c->watch);
@@ -344,7 +380,6 @@ void copier_destroy(struct copier **copier)
         }
         inbox_destroy(&c->results);
     }
-    (void)pthread_cond_destroy(&c->work);
     (void)pthread_mutex_destroy(&c->lock);
     free(c->threads);
     free(c);

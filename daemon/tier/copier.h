@@ -3,7 +3,7 @@
  * Copy threads: bytes from a worker's staging to an arena slot, checksummed in the same pass.
  *
  * The source may be written by its worker while it is being copied. Every byte is read from it
- * once, into a private buffer of 16 KiB that is hashed and then stored, so the sum is always that
+ * once, into a small private buffer that is hashed and then stored, so the sum is always that
  * of what the slot holds.
  *
  * Threads: all functions on the control thread (the loop's); done() of operations runs there too,
@@ -31,8 +31,8 @@ struct copier_config {
 
 struct copier;
 
-/* One thread per CPU up to 4, for that many CPUs of one kind saturate the memory of a node (see
- * README.md for the measurement). */
+/* What `threads` 0 stands for: one thread per CPU up to 4. The daemon never passes 0:
+ * daemon/budget.c decides what copy.threads auto is. */
 unsigned copier_threads_auto(unsigned cpus);
 
 /* Borrows the loop until copier_destroy(). -EINVAL, -ENOMEM, -EAGAIN (threads), -EMFILE, and what
@@ -46,7 +46,7 @@ void copier_destroy(struct copier **copier);
 
 /* Takes *op until its done(). Copies op->bytes from op->src to dst (64-byte aligned, and valid
  * until done()) and sets op->sum. Beyond the credit operations wait, in order of submission.
- * status: 0; -ECANCELED: op->cancel was seen (before it began, or between two steps of 16 KiB);
+ * status: 0; -ECANCELED: op->cancel was seen (before it began, or between two steps);
  * -ETIMEDOUT: the deadline had passed before it began (0: no deadline); -EIO: injected fault.
  * After anything but 0 the slot holds parts of the bytes. */
 void copier_submit(struct copier *c, struct tier_op *op, void *dst);

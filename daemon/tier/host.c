@@ -253,7 +253,8 @@ static void note_copier(struct host *h)
     struct copier_stats s;
     copier_stats(h->copier, &s);
     (void)snprintf(h->note, sizeof(h->note), "copy threads: %u (%s), %llu MiB in flight%s%s",
-                   s.threads, h->config.copier.threads == 0 ? "by the number of CPUs" : "as asked",
+                   s.threads,
+                   h->config.copier.threads == 0 ? "by the number of CPUs" : "copy.threads",
                    (unsigned long long)(h->config.copier.inflight_bytes / MIB),
                    s.bind_err != 0 ? "; not bound to a node: " : "",
                    s.bind_err != 0 ? strerror(-s.bind_err) : "");

@@ -5,7 +5,7 @@
  * A `struct kvc` is one session with the daemon of this node: an attach connection (identity,
  * descriptors, life), a control socket, a staging area and read-only mappings of the arena. It is
  * used by one thread at a time; different sessions are independent. After fork() the child must not
- * use a session of its parent.
+ * use a session of its parent: calls return -EPERM, kvc_close and kvc_release only free memory.
  *
  * Return values: 0 or positive is good; negative is an errno or a KVC_E_* of <kvcache/proto.h>.
  * A miss is not an error. Outputs are last and untouched on failure.
@@ -13,7 +13,10 @@
  * The daemon may be absent at any time. Lookups and acquires then return 0 with no hit within their
  * deadline, stores return KVC_E_DOWN and are counted (kvc_counters), and the session reconnects by
  * itself at a later call. After a reconnect all holds, reservations and staging contents of before
- * are void: holds report KVC_STALE.
+ * are void: holds report KVC_STALE, stores return KVC_E_DOWN until kvc_staging was asked again.
+ *
+ * A call returns by its deadline, or up to 250 ms later when the daemon does not answer at all
+ * (KVC_E_TIMEOUT); one that stores may take as long again to make sure that nothing reads staging.
  */
 #ifndef KVCACHE_KVCACHE_H
 #define KVCACHE_KVCACHE_H
@@ -46,12 +49,14 @@ struct kvc_options {
     bool must_connect;      /* kvc_open fails when no daemon answers, instead of starting down */
 };
 
-/* Returns owned. -EACCES / KVC_E_DENIED when this uid has no rights (kvc_last_error says which),
- * KVC_E_VERSION, KVC_E_DOWN (must_connect only), -ENOMEM, -EINVAL. */
+/* Returns owned. options may be NULL. -EACCES / KVC_E_DENIED when this uid has no rights,
+ * KVC_E_VERSION, KVC_E_DOWN (must_connect only), -ENOMEM, -EINVAL; kvc_last_error(NULL) says why.
+ */
 KVC_API KVC_MUST_USE int kvc_open(const struct kvc_options *options, struct kvc **ret_kvc);
 /* Accepts NULL and a pointer to NULL. Releases every hold and reservation. */
 KVC_API void kvc_close(struct kvc **kvc);
-/* The text of the last error of this session; "" if none. Borrowed until the next call. */
+/* The text of the last error of this session; "" if none. Borrowed until the next call. NULL: of
+ * the last kvc_open of this thread that failed. */
 KVC_API const char *kvc_last_error(const struct kvc *kvc);
 /* "NO_PARENT", "ETIMEDOUT", ... of any value that a function here returns. Static. */
 KVC_API const char *kvc_error_name(int error);
@@ -62,15 +67,17 @@ KVC_API const char *kvc_miss_text(unsigned reason);
 KVC_API bool kvc_is_up(const struct kvc *kvc);
 /* One round trip. */
 KVC_API KVC_MUST_USE int kvc_ping(struct kvc *kvc, uint64_t *ret_uptime_ms);
-/* Writable staging area, `*ret_bytes` long (what the daemon granted); NULL when down or 0. Void
- * after a reconnect: ask again when kvc_epoch has changed. */
+/* Writable staging area, `*ret_bytes` long (what the daemon granted); NULL when down or 0. Its
+ * contents are void after a reconnect, and are not stored before this has been called again: call
+ * it before the area is filled, not between filling and storing. The memory stays mapped until
+ * then. */
 KVC_API void *kvc_staging(struct kvc *kvc, uint64_t *ret_bytes);
 /* Grows by one at each (re)connect; 0 = never connected. */
 KVC_API uint32_t kvc_epoch(const struct kvc *kvc);
 
 struct kvc_counters {
     uint64_t lookups_down; /* lookups and acquires answered as misses because no daemon was there */
-    uint64_t stores_dropped_blocks;
+    uint64_t stores_dropped_blocks; /* of reserve, commit and store that returned KVC_E_DOWN */
     uint64_t stores_dropped_bytes;
     uint64_t reconnects;
     uint64_t stale; /* holds found stale by kvc_hold_check */
@@ -104,8 +111,9 @@ struct kvc_ns_spec {
     struct kvc_group_spec group[KVC_GROUPS_MAX];
 };
 
-/* KVC_E_UNSOUND with the reason in kvc_last_error; KVC_E_DOWN when no daemon ever answered. The
- * handle is borrowed from the session, and reopened by itself after a reconnect. */
+/* KVC_E_UNSOUND with the reason in kvc_last_error; KVC_E_DOWN when no daemon ever answered for this
+ * specification. The handle is borrowed from the session, is the same for an equal specification,
+ * and is reopened by itself after a reconnect. */
 KVC_API KVC_MUST_USE int kvc_ns_open(struct kvc *kvc, const struct kvc_ns_spec *spec,
                                      struct kvc_ns **ret_ns);
 /* The parent of every first block, given by the daemon; may change at a reconnect (kvc_epoch). */
@@ -180,9 +188,13 @@ KVC_API KVC_MUST_USE int kvc_acquire(struct kvc_ns *ns, const struct kvc_seq *se
 /* The same blocks for this session's shard, from a ticket. KVC_E_NO_LEASE. */
 KVC_API KVC_MUST_USE int kvc_redeem(struct kvc_ns *ns, const uint8_t ticket[KVC_TICKET_BYTES],
                                     struct kvc_hold **ret_hold);
-/* After reading: 0 = what was read is what was stored; KVC_STALE = discard it. No traffic. */
+/* After reading: 0 = what was read is what was stored; KVC_STALE = discard it. No traffic. Once the
+ * session has lost its daemon every hold is stale, but of one that the daemon dropped
+ * (kvc_last_error says so) holds last until they are released: release them soon, they keep its
+ * memory. */
 KVC_API KVC_MUST_USE int kvc_hold_check(const struct kvc_hold *hold);
-/* Releases hold and leases; sent without waiting for the reply. Accepts NULL. */
+/* Releases hold and leases; sent without waiting for the reply. Accepts NULL. The hold knows its
+ * session; kvc may be NULL. */
 KVC_API void kvc_release(struct kvc *kvc, struct kvc_hold **hold);
 
 /* ---- writing ---- */
@@ -199,7 +211,7 @@ struct kvc_blocks {
 
 /* Announces blocks (others can wait for them) and takes room. statuses[i]: KVC_ST_OK = write it and
  * commit, KVC_ST_EXISTS or KVC_ST_PENDING = nothing to do, else why not. 0 in *ret_reservation:
- * nothing was reserved. */
+ * nothing was reserved. The handle is this session's; it ends with its last block or kvc_drop. */
 KVC_API KVC_MUST_USE int kvc_reserve(struct kvc_ns *ns, const struct kvc_blocks *blocks,
                                      uint64_t *ret_reservation, uint8_t *statuses);
 /* Commits blocks first .. first + n - 1 of a reservation: offsets[i] in staging, UINT64_MAX = not
@@ -212,7 +224,7 @@ KVC_API KVC_MUST_USE int kvc_commit(struct kvc_ns *ns, uint64_t reservation, uin
 KVC_API KVC_MUST_USE int kvc_store(struct kvc_ns *ns, const struct kvc_blocks *blocks,
                                    const uint64_t *offsets, const uint32_t *tokens, size_t ntokens,
                                    uint8_t *statuses);
-/* Gives up what is not committed yet. */
+/* Gives up what is not committed yet. 0 also when it ended with its connection; KVC_E_GONE. */
 KVC_API KVC_MUST_USE int kvc_drop(struct kvc *kvc, uint64_t reservation);
 
 /* ---- requests in flight ----

@@ -103,7 +103,14 @@ START_TEST(a_worker_killed_while_it_stores_leaves_nothing_behind)
     ck_assert_int_eq(kvc_acquire(other, &kept, NULL, &hold), 0);
     for (unsigned i = 0; i < rounds; i++) {
         uint32_t first_chain = i * 100000;
+        uint64_t before = rig_stat(k, "core.blocks_stored");
         pid_t pid = rig_spawn(&rig, "store", first_chain);
+        /* Every other time it is let into its stride; else it may die while it attaches. */
+        for (unsigned t = 0; i % 2 && t < 10000; t++) {
+            if (rig_stat(k, "core.blocks_stored") > before)
+                break;
+            rig_sleep_ms(1);
+        }
         struct timespec ts = {.tv_nsec = (long)(next_random() % 30000000)};
         nanosleep(&ts, NULL);
         ck_assert_int_eq(kill(pid, SIGKILL), 0);
@@ -124,7 +131,7 @@ START_TEST(a_worker_killed_while_it_stores_leaves_nothing_behind)
                 rig_check(kept_keys + b * KVC_KEY_BYTES, hold->group[0].block[b].data, RIG_BLOCK));
         ck_assert_int_eq(kvc_hold_check(hold), 0);
     }
-    ck_assert_uint_gt(rig_stat(k, "core.blocks_stored"), KEPT + rounds); /* they did store */
+    ck_assert_uint_gt(rig_stat(k, "core.blocks_stored"), KEPT + rounds / 2); /* they did store */
     kvc_release(k, &hold);
     kvc_close(&k);
 }
@@ -145,14 +152,19 @@ static struct shared *map_shared(int fd)
 /* Reads one chain for ever; what it accepts must be right. When it misses it stores it again. */
 static void read_for_ever(struct shared *sh)
 {
-    struct kvc *k = rig_open(&rig, MIB);
-    struct kvc_ns *ns = rig_ns(k, "m", BT, RIG_BLOCK);
+    struct kvc_options o = {.socket = rig.socket, .staging_bytes = MIB, .timeout_ms = 10000};
+    struct kvc_ns_spec spec = rig_spec("m", BT, RIG_BLOCK);
+    struct kvc *k;
+    struct kvc_ns *ns = NULL;
+    ck_assert_int_eq(kvc_open(&o, &k), 0);
+    while (kvc_ns_open(k, &spec, &ns) != 0) /* the daemon may be killed before it was ever seen */
+        rig_sleep_ms(2);
     while (!sh->stop) {
         rig_keys(ns, 1, BT, BATCH, keys);
         struct kvc_seq seq = rig_seq(keys, BATCH, BT);
-        struct kvc_acquire_options o = {.timeout_ms = 300};
+        struct kvc_acquire_options soon = {.timeout_ms = 300};
         struct kvc_hold *hold = NULL;
-        if (kvc_acquire(ns, &seq, &o, &hold) || hold->group[0].n == 0) {
+        if (kvc_acquire(ns, &seq, &soon, &hold) || hold->group[0].n == 0) {
             kvc_release(k, &hold);
             sh->misses++;
             uint64_t bytes;

@@ -57,6 +57,8 @@ done
 for command in ping stats ns "explain $key" "evict --all"; do
     # shellcheck disable=SC2086 # a command and its arguments
     expect 3 "is kvcache-daemon running?" $command
+    # shellcheck disable=SC2086
+    expect 3 "'kvcache-daemon --config /etc/kvcache/daemon.yaml'" $command
 done
 expect 3 "$PWD/other" --socket "$PWD/other" ping
 expect 3 "$PWD/other" ping --socket "$PWD/other"

@@ -263,7 +263,7 @@ START_TEST(random_operations_agree_with_the_model)
     clock_gettime(CLOCK_REALTIME, &now);
     const uint64_t seed =
         from_env("KVC_SEED", (uint64_t)now.tv_nsec ^ (uint64_t)getpid() << 32) + (uint64_t)_i;
-    const uint64_t steps = from_env("KVC_MODEL_STEPS", 20000);
+    const uint64_t steps = from_env("KVC_MODEL_STEPS", 10000);
     printf("KVC_SEED=%" PRIu64 " (case %d)\n", seed - (uint64_t)_i, _i);
     fflush(stdout);
     run(seed, _i % 2 == 0 ? 2 * MIB : 4 * MIB, steps);

@@ -4,10 +4,12 @@
 
 #include <check.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "clock.h"
@@ -226,26 +228,40 @@ START_TEST(a_copy_that_was_cancelled_leaves_the_sum_alone)
 }
 END_TEST
 
-START_TEST(a_running_copy_sees_the_flag)
+/* Cancels from inside the copy: when it comes to the protected part of the source. */
+static _Atomic bool in_time;
+static uint8_t *protected_part;
+
+static void on_fault(int sig)
 {
-    /* Large enough that the flag is set long before the end. */
-    struct loop *loop = fixture_loop(LOOP_AUTO);
-    struct copier *c = make(loop, 1, MIB);
-    const uint32_t bytes = 256 * MIB;
-    uint8_t *src = room(bytes);
+    (void)sig;
+    atomic_store(&in_time, true);
+    if (mprotect(protected_part, 2 * COPIER_STEP_BYTES, PROT_READ) != 0)
+        _exit(3);
+}
+
+START_TEST(a_running_copy_sees_the_flag_after_the_step)
+{
+    const size_t bytes = 4 * COPIER_STEP_BYTES;
+    uint8_t *src = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    ck_assert_ptr_ne(src, MAP_FAILED);
     uint8_t *dst = room(bytes);
-    struct job j = {0};
+    uint8_t *step = room(COPIER_STEP_BYTES);
+    struct hash128 sum;
     memset(src, 1, bytes);
-    memset(dst, 0, bytes);
-    submit(c, &j, src, bytes, dst);
-    atomic_store(&j.op.cancel, true);
-    TURN_UNTIL(loop, j.done);
-    ck_assert_int_eq(j.op.status, -ECANCELED);
-    ck_assert_uint_eq(dst[bytes - 1], 0);
+    memset(dst, 0xee, bytes);
+    protected_part = src + 2 * COPIER_STEP_BYTES;
+    ck_assert_int_eq(mprotect(protected_part, 2 * COPIER_STEP_BYTES, PROT_NONE), 0);
+    ck_assert_ptr_ne(signal(SIGSEGV, on_fault), SIG_ERR);
+
+    ck_assert_int_eq(copier_copy(dst, src, bytes, step, &in_time, &sum), -ECANCELED);
+
+    /* The step in which it happened was finished; none is longer than COPIER_STEP_BYTES. */
+    ck_assert_uint_eq(dst[2 * COPIER_STEP_BYTES], 1);
+    ck_assert_uint_eq(dst[3 * COPIER_STEP_BYTES], 0xee);
+    munmap(src, bytes);
     free(dst);
-    free(src);
-    copier_destroy(&c);
-    loop_destroy(&loop);
+    free(step);
 }
 END_TEST
 
@@ -411,7 +427,7 @@ int main(void)
     tcase_add_test(t, an_operation_larger_than_the_credit_runs_alone);
     tcase_add_test(t, what_was_cancelled_before_it_began_is_not_copied);
     tcase_add_test(t, a_copy_that_was_cancelled_leaves_the_sum_alone);
-    tcase_add_test(t, a_running_copy_sees_the_flag);
+    tcase_add_test(t, a_running_copy_sees_the_flag_after_the_step);
     tcase_add_test(t, what_begins_after_its_deadline_times_out);
     tcase_add_test(t, an_injected_fault_is_an_io_error_of_that_operation_alone);
     tcase_add_test(t, destroy_finishes_every_operation);
