@@ -172,6 +172,12 @@ static inline bool kvc__is_down(int error)
     return error == KVC_E_DOWN || error == KVC_E_SHUTDOWN;
 }
 
+/* For who reads it is all one whether there is no daemon or one that does not answer in time. */
+static inline bool kvc__is_miss(int error)
+{
+    return kvc__is_down(error) || error == KVC_E_TIMEOUT;
+}
+
 /* ---- session.c ---- */
 
 /* A status other than OK as the value that the API returns. */

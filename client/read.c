@@ -90,7 +90,7 @@ int read__finish_lookup(struct kvc_op *op, struct kvc_prefix *ret_prefix)
 {
     struct kvc *k = op->kvc;
     int rc = op__await(op);
-    if (kvc__is_down(rc)) {
+    if (kvc__is_miss(rc)) {
         k->counters.lookups_down++;
         if (ret_prefix != NULL)
             *ret_prefix = (struct kvc_prefix){.tokens = 0};
@@ -183,8 +183,8 @@ int read__finish_acquire(struct kvc_op *op, struct kvc_hold **ret_hold)
     }
     if (rc == 0)
         rc = take_lease(op, h);
-    if (kvc__is_down(rc) || rc == KVC_E_GONE) { /* GONE: the chunk of a block */
-        k->counters.lookups_down += kvc__is_down(rc);
+    if (kvc__is_miss(rc) || rc == KVC_E_GONE) { /* GONE: the chunk of a block */
+        k->counters.lookups_down += kvc__is_miss(rc);
         hold__free(h);
         rc = hold__new(k, &h); /* an empty one; the memory is that of the last line */
     }

@@ -56,15 +56,15 @@ void resv__abandon(struct kvc *k, uint64_t id)
 
 /* ---- what stores have in common ---- */
 
-/* Counts blocks that the cache will not get, when that is for want of a daemon. Returns KVC_E_DOWN
- * then, else `error`. */
+/* Counts blocks that the cache will not get, when that is for want of a daemon or of its answer.
+ * Returns KVC_E_DOWN or KVC_E_TIMEOUT then, else `error`. */
 static int dropped(struct kvc *k, uint32_t blocks, uint32_t block_bytes, int error)
 {
-    if (!kvc__is_down(error))
+    if (!kvc__is_miss(error))
         return error;
     k->counters.stores_dropped_blocks += blocks;
     k->counters.stores_dropped_bytes += (uint64_t)blocks * block_bytes;
-    return KVC_E_DOWN;
+    return error == KVC_E_TIMEOUT ? error : KVC_E_DOWN;
 }
 
 static int check_blocks(struct kvc_ns *ns, const struct kvc_blocks *b)

@@ -15,8 +15,9 @@
  * itself at a later call. After a reconnect all holds, reservations and staging contents of before
  * are void: holds report KVC_STALE, stores return KVC_E_DOWN until kvc_staging was asked again.
  *
- * A call returns by its deadline, or up to 250 ms later when the daemon does not answer at all
- * (KVC_E_TIMEOUT); one that stores may take as long again to make sure that nothing reads staging.
+ * A daemon that is there and does not answer costs a call its deadline and up to 250 ms more; one
+ * that stores as long again, to make sure that nothing reads staging. A lookup or acquire is then a
+ * miss; a store is KVC_E_TIMEOUT, and counted like one that was dropped.
  */
 #ifndef KVCACHE_KVCACHE_H
 #define KVCACHE_KVCACHE_H
