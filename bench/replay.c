@@ -212,7 +212,8 @@ static int refuse_small(const struct args *args, const struct capacity *capacity
     uint64_t need = (limit_min(slot) + slot - 1) / slot;
     uint64_t percent_100 = (need * 10000 + unique - 1) / unique; /* hundredths, rounded up */
     char share[32] = "", larger[64] = "";
-    char least[UNITS_COUNT_BYTES], enough[UNITS_COUNT_BYTES], block[UNITS_COUNT_BYTES];
+    char slots[UNITS_COUNT_BYTES], least[UNITS_COUNT_BYTES], enough[UNITS_COUNT_BYTES];
+    char block[UNITS_COUNT_BYTES];
     if (percent_100 <= 10000)
         snprintf(share, sizeof(share), "%g%% or ", (double)percent_100 / 100);
     /* With fewer blocks the chunk grows with them and stays too large. */
@@ -221,9 +222,9 @@ static int refuse_small(const struct args *args, const struct capacity *capacity
                  units_exact_bytes(capacity_slot_bytes((LIMIT_MIN + blocks - 1) / blocks), block));
     return say_usage("--capacity %s is %" PRIu64 " blocks of %s; a daemon has at least %s, which "
                      "takes --capacity %s%s%s",
-                     capacity->text, blocks, units_exact_bytes(slot, enough),
+                     capacity->text, blocks, units_exact_bytes(slot, slots),
                      units_exact_bytes(limit_min(slot), least), share,
-                     units_exact_bytes(need * slot, block), larger);
+                     units_exact_bytes(need * slot, enough), larger);
 }
 
 static uint32_t batch_blocks(uint64_t block_bytes, uint64_t capacity)
