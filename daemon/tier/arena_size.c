@@ -77,6 +77,7 @@ static uint32_t chunks_for(uint64_t limit_bytes, uint32_t chunk_pages)
     uint64_t least = UINT64_MAX;
     for (uint32_t s = 1; s <= chunk_pages / 16; s++)
         least = MIN(least, (uint64_t)slots_per_chunk(chunk_pages, s) * s);
+    MUST(least > 0); /* chunks of the smallest size hold the largest of these slots */
     least <<= LAYOUT_PAGE_SHIFT;
     return (uint32_t)((limit_bytes + least - 1) / least) + 2;
 }
