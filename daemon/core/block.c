@@ -75,12 +75,6 @@ static void block_unlink(struct core *c, struct block *b)
     b->flags &= (uint8_t)~BLOCK_F_LINKED;
 }
 
-static uint64_t block_total_bytes(struct core *c, const struct block *b)
-{
-    const struct core_group *g = block_group(c, b);
-    return (uint64_t)g->block_bytes * group_shards(block_ns(c, b), g);
-}
-
 static bool has_parts(const struct block *b)
 {
     return b->flags & BLOCK_F_PARTS;
@@ -103,7 +97,7 @@ static void close_claims(struct core *c, struct block *b)
 void block_kill(struct core *c, struct block *b, enum kvc_miss reason)
 {
     MUST(b->state == BLOCK_PENDING || b->state == BLOCK_PRESENT);
-    uint64_t bytes = block_total_bytes(c, b);
+    uint64_t bytes = block_bytes(c, b);
     ghost_note(c, b, reason);
     block_unlink(c, b);
     if (b->state == BLOCK_PRESENT) {
@@ -243,7 +237,7 @@ struct tier_loc block_loc(struct core *c, const struct block *b, uint32_t shard)
 void block_publish(struct core *c, struct block *b)
 {
     struct core_ns *ns = block_ns(c, b);
-    uint64_t bytes = block_total_bytes(c, b);
+    uint64_t bytes = block_bytes(c, b);
     if (group_shards(ns, block_group(c, b)) == 1) {
         struct part *p = pool_at(c->parts, b->where);
         b->where = p->loc.id;

@@ -196,7 +196,7 @@ static void explain_block(struct core *c, const struct block *b, struct core_exp
         .shards_present = b->shards_present,
         .leases = b->leases,
         .children = count_children(c, b),
-        .bytes = (uint64_t)g->block_bytes * group_shards(ns, g),
+        .bytes = block_bytes(c, b),
         .age_ms = core__age_ms(c, b),
     };
     if (b->state == BLOCK_PRESENT)

@@ -173,6 +173,12 @@ static inline uint32_t group_shards(const struct core_ns *ns, const struct core_
 {
     return (g->flags & KVC_F_REPLICATED) ? 1 : ns->spec.shards;
 }
+/* Payload of all shards. */
+static inline uint64_t block_bytes(struct core *c, const struct block *b)
+{
+    const struct core_group *g = block_group(c, b);
+    return (uint64_t)g->block_bytes * group_shards(block_ns(c, b), g);
+}
 static inline uint32_t core__stamp(const struct core *c)
 {
     return (uint32_t)(c->now_ms >> CORE_AGE_SHIFT);

@@ -101,12 +101,6 @@ static void mark_path(struct core *c, uint32_t no)
     }
 }
 
-static uint64_t bytes_of(struct core *c, const struct block *b)
-{
-    const struct core_group *g = block_group(c, b);
-    return (uint64_t)g->block_bytes * group_shards(block_ns(c, b), g);
-}
-
 /* Ages in powers of two of 16 ms: the oldest classes that hold `bytes` are what goes. */
 static uint32_t age_class(const struct core *c, const struct block *b)
 {
@@ -142,7 +136,7 @@ static void job_take(struct core *c, struct core_evict_job *job, uint32_t no)
         return;
     }
     job->ret_blocks++;
-    job->ret_bytes += bytes_of(c, b);
+    job->ret_bytes += block_bytes(c, b);
     if (job->dry_run)
         return;
     c->m.blocks_evicted_admin++;
@@ -172,7 +166,7 @@ static void job_visit(struct core *c, struct core_evict_job *job, uint32_t no)
         return;
     case JOB_AGES:
         if (!(b->flags & BLOCK_F_KEEP) && job_matches(c, job, b))
-            job->age_bytes[age_class(c, b)] += bytes_of(c, b);
+            job->age_bytes[age_class(c, b)] += block_bytes(c, b);
         return;
     case JOB_EVICT:
         if (job_full(job) || !job_matches(c, job, b) || age_class(c, b) < job->age_floor)

@@ -58,8 +58,7 @@ static struct lease *lease_by_id(struct core *c, const struct core_client *cl, u
 static int lease_add(struct core *c, struct lease *l, uint32_t no)
 {
     struct block *b = &c->blocks[no];
-    const struct core_group *g = block_group(c, b);
-    uint64_t bytes = (uint64_t)g->block_bytes * group_shards(block_ns(c, b), g);
+    uint64_t bytes = block_bytes(c, b);
     if (l->client->lease_bytes + bytes > c->cfg.lease_bytes_max)
         return KVC_E_LIMIT;
     int err = run_push(c, &l->blocks, no, b->gen);
