@@ -208,6 +208,64 @@ int kvc_explain(struct kvc *kvc, uint32_t ns, const uint8_t *keys, uint32_t n,
     return rc;
 }
 
+/* ---- blocks ---- */
+
+static int walk_piece(const struct msg_blocks_reply *piece,
+                      int (*fn)(void *ctx, const struct kvc_walked *), void *ctx)
+{
+    for (uint32_t i = 0; i < piece->nitems; i++) {
+        const struct msg_block_item *x = &piece->items[i];
+        struct kvc_walked out = {.has_parent = x->parent.n == KVC_KEY_BYTES,
+                                 .depth = x->depth,
+                                 .state = x->state,
+                                 .tier = x->tier,
+                                 .tokens = x->tokens,
+                                 .shards = x->shards,
+                                 .shards_present = x->shards_present,
+                                 .leases = x->leases,
+                                 .children = x->children,
+                                 .chunk = x->chunk,
+                                 .bytes = x->bytes,
+                                 .age_ms = x->age_ms,
+                                 .off = x->off};
+        memcpy(out.key, x->key, sizeof(out.key));
+        if (out.has_parent)
+            memcpy(out.parent, x->parent.p, sizeof(out.parent));
+        int ended = fn(ctx, &out);
+        if (ended != 0)
+            return ended;
+    }
+    return 0;
+}
+
+int kvc_walk_blocks(struct kvc *kvc, const struct kvc_walk *walk,
+                    int (*fn)(void *ctx, const struct kvc_walked *), void *ctx)
+{
+    struct msg_blocks m = {.ns = walk->ns,
+                           .group = walk->group,
+                           .mode = (uint8_t)walk->mode,
+                           .key = {.p = walk->key, .n = walk->key != NULL ? KVC_KEY_BYTES : 0},
+                           .depth = walk->depth,
+                           .limit = KVC_BLOCKS_MAX};
+    struct msg_blocks_reply piece = {0};
+    struct msg_reply_head head;
+    int rc;
+    do {
+        struct kvc_op *op;
+        rc = begin(kvc, KVC_OP_BLOCKS, &op);
+        if (rc < 0)
+            return rc;
+        rc = op__call(op, codec_enc_blocks(kvc->tx, KVC_MESSAGE_MAX, &op->head, &m));
+        if (rc == 0)
+            rc = op__checked(op, codec_dec_blocks_reply(op->msg.data, op->msg.len, &head, &piece));
+        if (rc == 0)
+            rc = walk_piece(&piece, fn, ctx);
+        op__free(op);
+        m.cursor = piece.cursor;
+    } while (rc == 0 && m.cursor != 0);
+    return rc;
+}
+
 /* ---- evict ---- */
 
 int kvc_evict(struct kvc *kvc, const struct kvc_evict_filter *filter,

@@ -263,6 +263,31 @@ struct msg_evict_reply {
     uint64_t kept_blocks; /* matched, but leased or being written */
 };
 
+struct msg_blocks {
+    uint32_t ns, group;
+    uint8_t mode;         /* enum kvc_walk_mode */
+    struct codec_bin key; /* 32 bytes: where it begins; empty for ROOTS */
+    uint32_t depth;       /* DOWN: levels below the key; 0 = all */
+    uint32_t limit;       /* blocks in the reply, at most */
+    uint64_t cursor;      /* 0 = from the start, else that of the reply before */
+};
+struct msg_block_item {
+    uint8_t key[KVC_KEY_BYTES];
+    struct codec_bin parent; /* 32 bytes, or empty */
+    uint32_t depth;          /* blocks before it in its sequence */
+    uint8_t state;           /* enum kvc_block_state */
+    uint32_t tokens, shards, shards_present, leases, children;
+    uint64_t bytes, age_ms;
+    uint8_t tier; /* enum kvc_tier_id; of shard 0, as are chunk and off */
+    uint32_t chunk;
+    uint64_t off;
+};
+struct msg_blocks_reply {
+    uint64_t cursor; /* of the next request; 0 = that was all */
+    uint32_t nitems;
+    struct msg_block_item items[KVC_BLOCKS_MAX];
+};
+
 #define CODEC_REQUEST_LIST(X) \
     X(HELLO, hello)           \
     X(NS_OPEN, ns_open)       \
@@ -277,7 +302,8 @@ struct msg_evict_reply {
     X(CANCEL, cancel)         \
     X(NS_LIST, ns_list)       \
     X(EXPLAIN, explain)       \
-    X(EVICT, evict)
+    X(EVICT, evict)           \
+    X(BLOCKS, blocks)
 
 /* int codec_enc_lookup(void *buf, size_t cap, const struct msg_head *, const struct msg_lookup *);
  * int codec_dec_lookup(const void *buf, size_t len, struct msg_head *, struct msg_lookup *);     */
@@ -302,7 +328,8 @@ CODEC_MUST_USE int codec_dec_bare(const void *buf, size_t len, struct msg_head *
     X(reserve)                  \
     X(commit) /* STORE too */   \
     X(cancel)                   \
-    X(evict)
+    X(evict)                    \
+    X(blocks)
 
 /* Encoders write status OK; `head` is the request's. A decoder that meets another status returns
  * its KVC_E_* (KVC_E_INTERNAL for a status that this release does not know) and leaves the rest

@@ -7,8 +7,8 @@
 #include "ctl.h"
 
 static const struct ctl_cmd commands[] = {
-    {"ping", cmd_ping},       {"stats", cmd_stats}, {"ns", cmd_ns},
-    {"explain", cmd_explain}, {"evict", cmd_evict},
+    {"ping", cmd_ping},       {"stats", cmd_stats},   {"ns", cmd_ns},
+    {"explain", cmd_explain}, {"blocks", cmd_blocks}, {"evict", cmd_evict},
 };
 
 static const char help[] =
@@ -21,6 +21,7 @@ static const char help[] =
     "  stats    what it counts: blocks, bytes, hits, sessions\n"
     "  ns       namespaces: models, tenants, what each holds\n"
     "  explain  where a block is, or why it is not there\n"
+    "  blocks   what is cached, block by block: before a block, behind it, or all sequences\n"
     "  evict    throw blocks out by namespace, key, age or amount\n"
     "\n"
     "Options of every command, before or after its name:\n"
@@ -71,7 +72,8 @@ static int run(struct ctl *ctl, int argc, char **argv)
     }
     const struct ctl_cmd *cmd = find(name);
     if (!cmd)
-        return ctl_usage("no command '%s'; there are ping, stats, ns, explain and evict", name);
+        return ctl_usage("no command '%s'; there are ping, stats, ns, explain, blocks and evict",
+                         name);
     ctl_set_command(cmd->name);
     return cmd->run(ctl, argc, argv);
 }

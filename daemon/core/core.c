@@ -181,7 +181,7 @@ static uint32_t count_children(const struct core *c, const struct block *b)
     return n;
 }
 
-static void explain_block(struct core *c, const struct block *b, struct core_explanation *x)
+void core__explain(struct core *c, const struct block *b, struct core_explanation *x)
 {
     const struct core_ns *ns = block_ns(c, b);
     const struct core_group *g = block_group(c, b);
@@ -215,7 +215,7 @@ void core_explain(struct core *c, struct core_client *cl, uint32_t ns_id, const 
         for (uint32_t g = 0; g < ns->spec.ngroups; g++) {
             const struct block *b = index_get(c, ns, g, key);
             if (b) {
-                explain_block(c, b, &x);
+                core__explain(c, b, &x);
                 fn(ctx, &x);
                 found = true;
                 continue;

@@ -277,6 +277,29 @@ struct core_explanation {
 void core_explain(struct core *c, struct core_client *cl, uint32_t ns, const uint8_t *key,
                   void (*fn)(void *ctx, const struct core_explanation *), void *ctx);
 
+/* A piece of a walk through a chain, a tree of chains, or the roots of a group. */
+struct core_walk {
+    uint32_t ns, group;
+    uint8_t mode;       /* enum kvc_walk_mode */
+    const uint8_t *key; /* where UP and DOWN begin */
+    uint32_t depth;     /* DOWN: levels below the key; 0 = all */
+    uint32_t limit;     /* blocks, at most */
+    uint64_t cursor;    /* 0 = the start, else what the piece before returned */
+};
+struct core_walked {
+    const struct key256 *key, *parent; /* borrowed during the call; parent NULL = none */
+    uint32_t depth;
+    struct core_explanation x;
+};
+/* Calls fn for each block of the piece; bounded work whatever there is. *ret_cursor: where the
+ * next piece begins, 0 at the end. A key that is not cached is an empty walk. KVC_E_NO_NAMESPACE;
+ * KVC_E_BAD_ARGUMENT (group); KVC_E_GONE: where the walk stood there is something else by now, so
+ * it has to start again. */
+KVC_WARN_UNUSED int core_walk(struct core *c, const struct core_client *cl,
+                              const struct core_walk *in,
+                              void (*fn)(void *ctx, const struct core_walked *), void *ctx,
+                              uint64_t *ret_cursor);
+
 struct core_evict_job {
     uint32_t ns; /* 0 = any that the client may evict from */
     bool have_key;

@@ -264,6 +264,10 @@ enum kvc_miss miss_reason(struct core *c, const struct core_ns *ns, uint32_t gro
 void resv_close_entry(struct core *c, struct reservation *r);
 void resv_drop_all(struct core *c, struct reservation *r);
 
+/* core.c */
+/* Of a block that is linked. */
+void core__explain(struct core *c, const struct block *b, struct core_explanation *x);
+
 /* lease.c */
 void lease_free(struct core *c, struct lease *l);
 

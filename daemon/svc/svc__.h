@@ -140,4 +140,7 @@ void op_ns_list(struct request *rq);
 void op_explain(struct request *rq);
 void op_evict(struct request *rq);
 
+/* inspect.c */
+void op_blocks(struct request *rq);
+
 #endif

@@ -279,6 +279,28 @@ KVC_API KVC_MUST_USE int kvc_explain(struct kvc *kvc, uint32_t ns, const uint8_t
                                      int (*fn)(void *ctx, const struct kvc_explanation *),
                                      void *ctx);
 
+/* Walks through the blocks of a namespace: from a block to the first one of its sequence, or to all
+ * that build on it, or the first blocks of all sequences (enum kvc_walk_mode). */
+struct kvc_walk {
+    uint32_t ns, group;
+    enum kvc_walk_mode mode;
+    const uint8_t *key; /* where UP and DOWN begin; NULL for ROOTS */
+    uint32_t depth;     /* DOWN: levels below the key; 0 = all */
+};
+struct kvc_walked {
+    uint8_t key[KVC_KEY_BYTES], parent[KVC_KEY_BYTES];
+    bool has_parent;
+    uint8_t state, tier; /* enum kvc_block_state, enum kvc_tier_id */
+    uint32_t depth, tokens, shards, shards_present, leases, children, chunk;
+    uint64_t bytes, age_ms, off;
+};
+/* Calls fn for each; a non-zero return of fn ends the walk and is returned. Nothing when the key is
+ * not cached. KVC_E_GONE: blocks went while the walk was among them; what fn has got was true.
+ * KVC_E_NO_NAMESPACE. */
+KVC_API KVC_MUST_USE int kvc_walk_blocks(struct kvc *kvc, const struct kvc_walk *walk,
+                                         int (*fn)(void *ctx, const struct kvc_walked *),
+                                         void *ctx);
+
 struct kvc_evict_filter {
     uint32_t ns;            /* 0 = any */
     const uint8_t *key;     /* NULL, or this block and its descendants */

@@ -29,6 +29,8 @@
 #define KVC_STORE_MAX   4096u
 #define KVC_RELEASE_MAX 1024u
 #define KVC_EXPLAIN_MAX 256u
+/* Blocks of one BLOCKS reply. */
+#define KVC_BLOCKS_MAX 256u
 /* One control-plane message; ZMQ_MAXMSGSIZE at both ends. */
 #define KVC_MESSAGE_MAX (4u << 20)
 /* One attach-channel message. */
@@ -57,6 +59,7 @@ enum kvc_op_code {
     KVC_OP_NS_LIST = 14,
     KVC_OP_EXPLAIN = 15,
     KVC_OP_EVICT = 16,
+    KVC_OP_BLOCKS = 17,
     KVC_OP_REPLY = 0x80
 };
 
@@ -179,5 +182,15 @@ enum kvc_flag {
 
 /* State of a block as EXPLAIN reports it. */
 enum kvc_block_state { KVC_BLOCK_ABSENT = 0, KVC_BLOCK_PENDING = 1, KVC_BLOCK_PRESENT = 2 };
+
+/* Where BLOCKS goes from a block, or what it begins with. */
+enum kvc_walk_mode {
+    KVC_WALK_UP = 0,   /* the block, then its parent, ... to the first of the sequence */
+    KVC_WALK_DOWN = 1, /* the block, then all that follow it, each before what follows itself */
+    KVC_WALK_ROOTS = 2 /* the blocks of a group that have no parent */
+};
+
+/* Where a block's bytes are. */
+enum kvc_tier_id { KVC_TIER_NONE = 0, KVC_TIER_HOST = 1 };
 
 #endif

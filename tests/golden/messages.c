@@ -124,7 +124,7 @@ const struct message_kind message_kinds[] = {
                         REPLY(RELEASE, "release", release) REPLY(RESERVE, "reserve", reserve)
                             REPLY(COMMIT, "commit", commit) REPLY(STORE, "store", commit)
                                 REPLY(DROP, "drop", bare) REPLY(CANCEL, "cancel", cancel)
-                                    REPLY(EVICT, "evict", evict)
+                                    REPLY(EVICT, "evict", evict) REPLY(BLOCKS, "blocks", blocks)
 #undef REPLY
                                         {"ping", MESSAGE_REQUEST, &codec__req_bare, KVC_OP_PING,
                                          dec_bare, enc_bare},

@@ -59,6 +59,10 @@ def fields(text):
 GROUP = fields("block_tokens block_bytes rule window flags")
 SEQ = fields("ns sub:t tokens") + [("keys", "*b")]
 RESERVE = fields("ns sub:t flags group shard parent:b first_token keys:b last_tokens")
+BLOCK = fields(
+    "key:b parent:b depth state tokens shards shards_present leases children bytes age_ms"
+    " tier chunk off"
+)
 
 REQUESTS = {
     "hello": (1, fields("ver_min ver_max")),
@@ -85,6 +89,7 @@ REQUESTS = {
     "ns_list": (14, fields("after")),
     "explain": (15, fields("ns keys:b")),
     "evict": (16, fields("flags ns key:b older_than_ms bytes")),
+    "blocks": (17, fields("ns group mode key:b depth limit cursor")),
 }
 ACQUIRE_REPLY = fields("hit_tokens lease ticket:b") + [
     ("groups", fields("first locs:b reason detail"))
@@ -103,6 +108,7 @@ REPLIES = {
     "drop": [],
     "cancel": fields("found"),
     "evict": fields("blocks bytes kept_blocks"),
+    "blocks": fields("cursor") + [("items", BLOCK)],
 }
 ITEMS = {
     "stats": fields("name:t kind value"),

@@ -161,6 +161,10 @@ static void settle(const struct message_kind *kind, union message_room *room)
         struct msg_commit *msg = (struct msg_commit *)room->bytes;
         uint32_t n = msg->offsets.n / 8;
         msg->first = msg->first + n > KVC_STORE_MAX ? KVC_STORE_MAX - n : msg->first;
+    } else if (kind->schema == &codec__req_blocks) {
+        struct msg_blocks *msg = (struct msg_blocks *)room->bytes;
+        msg->key.p = noise;
+        msg->key.n = msg->mode == KVC_WALK_ROOTS ? 0 : KVC_KEY_BYTES;
     } else if (kind->schema == &codec__req_hello || kind->schema == &codec__att_hello) {
         uint32_t *versions = (uint32_t *)(void *)room->bytes; /* ver_min, ver_max come first */
         if (versions[0] > versions[1])

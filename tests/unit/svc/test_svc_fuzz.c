@@ -81,6 +81,21 @@ static uint64_t send_explain(struct sr_peer *p, const struct sr_blocks *b)
                    codec_enc_explain(s.buf, sizeof(s.buf), sr_head(&s, KVC_OP_EXPLAIN, 0), &msg));
 }
 
+static uint64_t send_blocks(struct sr_peer *p, const struct sr_blocks *b)
+{
+    uint8_t key[KVC_KEY_BYTES];
+    sr_key(b->chain, b->first, key);
+    struct msg_blocks msg = {.ns = b->ns,
+                             .group = dice(8) ? 0 : dice(16),
+                             .mode = (uint8_t)dice(3),
+                             .depth = dice(4),
+                             .limit = 1 + dice(256),
+                             .cursor = dice(2) ? 0 : (uint64_t)dice(4) << 32 | dice(64)};
+    msg.key = (struct codec_bin){key, msg.mode == KVC_WALK_ROOTS ? 0 : sizeof(key)};
+    return sr_send(&s, p,
+                   codec_enc_blocks(s.buf, sizeof(s.buf), sr_head(&s, KVC_OP_BLOCKS, 0), &msg));
+}
+
 static uint64_t send_ns_list(struct sr_peer *p)
 {
     struct msg_ns_list msg = {.after = dice(2) ? 0 : dice(500000)};
@@ -120,6 +135,8 @@ static uint64_t send_random(unsigned i, uint8_t op)
         return send_explain(p, &b);
     case KVC_OP_EVICT:
         return send_evict(p, &b);
+    case KVC_OP_BLOCKS:
+        return send_blocks(p, &b);
     default:
         return sr_bare(&s, p, op == KVC_OP_STATS ? KVC_OP_STATS : KVC_OP_PING);
     }
@@ -167,7 +184,7 @@ static void do_request(void)
         return;
     static const uint8_t often[] = {KVC_OP_STORE, KVC_OP_ACQUIRE, KVC_OP_RESERVE, KVC_OP_COMMIT,
                                     KVC_OP_STORE, KVC_OP_ACQUIRE, KVC_OP_RELEASE, KVC_OP_CANCEL};
-    uint8_t op = dice(2) ? often[dice(8)] : (uint8_t)(1 + dice(KVC_OP_EVICT));
+    uint8_t op = dice(2) ? often[dice(8)] : (uint8_t)(1 + dice(KVC_OP_BLOCKS));
     if (op == KVC_OP_CANCEL) {
         uint64_t target = nsent ? sent[nsent - 1 - dice(MIN(nsent, 10u))].corr : 1;
         note(i, op, sr_cancel(&s, &s.peer[i], target), 0, target);
