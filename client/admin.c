@@ -266,6 +266,51 @@ int kvc_walk_blocks(struct kvc *kvc, const struct kvc_walk *walk,
     return rc;
 }
 
+/* ---- verify ---- */
+
+static void take_verified(const struct msg_verify_reply *r, struct kvc_verified *v)
+{
+    *v = (struct kvc_verified){.cursor = r->cursor,
+                               .bytes = r->bytes,
+                               .blocks = r->blocks,
+                               .skipped = r->skipped,
+                               .failed = r->failed,
+                               .corrupt = r->ncorrupt};
+    for (uint32_t i = 0; i < r->ncorrupt; i++) {
+        const struct msg_corrupt_item *x = &r->corrupt[i];
+        v->found[i] = (struct kvc_corrupt){.ns = x->ns,
+                                           .group = x->group,
+                                           .shard = x->shard,
+                                           .chunk = x->chunk,
+                                           .below = x->below,
+                                           .tier = x->tier,
+                                           .off = x->off};
+        memcpy(v->found[i].key, x->key, sizeof(x->key));
+    }
+}
+
+int kvc_verify_slice(struct kvc *kvc, const struct kvc_verify *verify,
+                     struct kvc_verified *ret_verified)
+{
+    struct kvc_op *op;
+    int rc = begin(kvc, KVC_OP_VERIFY, &op);
+    if (rc < 0)
+        return rc;
+    struct msg_verify m = {.ns = verify->ns,
+                           .tier = (uint8_t)verify->tier,
+                           .cursor = verify->cursor,
+                           .bytes_max = verify->bytes_max};
+    struct msg_reply_head head;
+    struct msg_verify_reply reply;
+    rc = op__call(op, codec_enc_verify(kvc->tx, KVC_MESSAGE_MAX, &op->head, &m));
+    if (rc == 0)
+        rc = op__checked(op, codec_dec_verify_reply(op->msg.data, op->msg.len, &head, &reply));
+    if (rc == 0)
+        take_verified(&reply, ret_verified);
+    op__free(op);
+    return rc;
+}
+
 /* ---- evict ---- */
 
 int kvc_evict(struct kvc *kvc, const struct kvc_evict_filter *filter,

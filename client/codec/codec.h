@@ -288,6 +288,30 @@ struct msg_blocks_reply {
     struct msg_block_item items[KVC_BLOCKS_MAX];
 };
 
+struct msg_verify {
+    uint32_t ns;        /* 0 = every namespace that the caller may see */
+    uint8_t tier;       /* enum kvc_tier_id; 0 = all */
+    uint64_t cursor;    /* 0 = from the start, else that of the reply before */
+    uint64_t bytes_max; /* payload to read; one block at least */
+};
+struct msg_corrupt_item {
+    uint8_t key[KVC_KEY_BYTES];
+    uint32_t ns;
+    uint8_t group, shard, tier;
+    uint32_t below; /* blocks that build on it, dropped with it */
+    uint32_t chunk;
+    uint64_t off;
+};
+struct msg_verify_reply {
+    uint64_t cursor; /* of the next request; 0 = that was all */
+    uint32_t blocks; /* read */
+    uint64_t bytes;
+    uint32_t skipped; /* being written, or the request ended early */
+    uint32_t failed;  /* could not be read */
+    uint32_t ncorrupt;
+    struct msg_corrupt_item corrupt[KVC_VERIFY_MAX];
+};
+
 #define CODEC_REQUEST_LIST(X) \
     X(HELLO, hello)           \
     X(NS_OPEN, ns_open)       \
@@ -303,7 +327,8 @@ struct msg_blocks_reply {
     X(NS_LIST, ns_list)       \
     X(EXPLAIN, explain)       \
     X(EVICT, evict)           \
-    X(BLOCKS, blocks)
+    X(BLOCKS, blocks)         \
+    X(VERIFY, verify)
 
 /* int codec_enc_lookup(void *buf, size_t cap, const struct msg_head *, const struct msg_lookup *);
  * int codec_dec_lookup(const void *buf, size_t len, struct msg_head *, struct msg_lookup *);     */
@@ -329,7 +354,8 @@ CODEC_MUST_USE int codec_dec_bare(const void *buf, size_t len, struct msg_head *
     X(commit) /* STORE too */   \
     X(cancel)                   \
     X(evict)                    \
-    X(blocks)
+    X(blocks)                   \
+    X(verify)
 
 /* Encoders write status OK; `head` is the request's. A decoder that meets another status returns
  * its KVC_E_* (KVC_E_INTERNAL for a status that this release does not know) and leaves the rest

@@ -5,7 +5,7 @@ _Static_assert(KVC_STRING_MAX == 128 && KVC_PARAMS_MAX == 256 && CODEC_DETAIL_MA
                    KVC_GROUPS_MAX == 16 && KVC_SHARDS_MAX == 64 && KVC_BLOCK_TOKENS_MAX == 1024 &&
                    KVC_BLOCK_BYTES_MAX == 1 << 30 && KVC_KEYS_MAX == 32768 &&
                    KVC_STORE_MAX == 4096 && KVC_RELEASE_MAX == 1024 && KVC_EXPLAIN_MAX == 256 &&
-                   KVC_BLOCKS_MAX == 256,
+                   KVC_BLOCKS_MAX == 256 && KVC_VERIFY_MAX == 64,
                "the texts below spell these limits out");
 
 #define MEMBER(T, m) .name = #m, .at = offsetof(T, m), .width = sizeof(((T *)0)->m)
@@ -306,6 +306,15 @@ static const struct field blocks_fields[] = {
 SCHEMA(codec__req_blocks, struct msg_blocks, blocks_fields, .ops = {KVC_OP_BLOCKS},
        .check = check_blocks);
 
+static const struct field verify_fields[] = {
+    U32(struct msg_verify, ns),
+    UINT(struct msg_verify, tier, KVC_TIER_NONE, KVC_TIER_HOST, "tier must be 0 (all) or 1 (host)"),
+    U64(struct msg_verify, cursor),
+    UINT(struct msg_verify, bytes_max, 1, UINT64_MAX,
+         "bytes_max must be an integer from 1 to 2^64 - 1"),
+};
+SCHEMA(codec__req_verify, struct msg_verify, verify_fields, .ops = {KVC_OP_VERIFY});
+
 /* ---- replies ---- */
 
 struct error_reply {
@@ -433,6 +442,29 @@ static const struct field blocks_reply_fields[] = {
           "items must be an array of at most 256 arrays of 14"),
 };
 SCHEMA(codec__rep_blocks, struct msg_blocks_reply, blocks_reply_fields, .ops = {KVC_OP_BLOCKS});
+
+static const struct field corrupt_item_fields[] = {
+    FIXED(struct msg_corrupt_item, key, "key must be binary of 32 bytes"),
+    U32(struct msg_corrupt_item, ns),
+    U8(struct msg_corrupt_item, group),
+    U8(struct msg_corrupt_item, shard),
+    U8(struct msg_corrupt_item, tier),
+    U32(struct msg_corrupt_item, below),
+    U32(struct msg_corrupt_item, chunk),
+    U64(struct msg_corrupt_item, off),
+};
+static SCHEMA(corrupt_item, struct msg_corrupt_item, corrupt_item_fields, .bare = false);
+
+static const struct field verify_reply_fields[] = {
+    U64(struct msg_verify_reply, cursor),
+    U32(struct msg_verify_reply, blocks),
+    U64(struct msg_verify_reply, bytes),
+    U32(struct msg_verify_reply, skipped),
+    U32(struct msg_verify_reply, failed),
+    ARRAY(struct msg_verify_reply, corrupt, ncorrupt, corrupt_item, 0, KVC_VERIFY_MAX,
+          "corrupt must be an array of at most 64 arrays of 8"),
+};
+SCHEMA(codec__rep_verify, struct msg_verify_reply, verify_reply_fields, .ops = {KVC_OP_VERIFY});
 
 /* ---- items of lists ---- */
 

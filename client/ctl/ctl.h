@@ -19,7 +19,8 @@ enum ctl_exit {
     CTL_USAGE = 2,
     CTL_DOWN = 3,   /* no daemon there, or it does not answer in time */
     CTL_DENIED = 4, /* the daemon gives this uid no rights to it */
-    CTL_FAILED = 5
+    CTL_FAILED = 5,
+    CTL_CORRUPT = 6 /* verify found blocks that were not what had been stored */
 };
 
 struct ctl {
@@ -40,6 +41,7 @@ int cmd_stats(struct ctl *ctl, int argc, char **argv);
 int cmd_ns(struct ctl *ctl, int argc, char **argv);
 int cmd_explain(struct ctl *ctl, int argc, char **argv);
 int cmd_blocks(struct ctl *ctl, int argc, char **argv);
+int cmd_verify(struct ctl *ctl, int argc, char **argv);
 int cmd_evict(struct ctl *ctl, int argc, char **argv);
 
 /* Rows of a getopt_long table that every command has; values from 256 on are theirs. */

@@ -38,8 +38,10 @@ void core_budget(const struct core_config *cfg, struct core_budget *ret)
         .leases = pool_bytes_for(sizeof(struct lease), cfg->leases_max) +
                   pool_bytes_for(sizeof(struct run), runs_max(cfg)),
         .namespaces = (uint64_t)cfg->namespaces_max * sizeof(struct core_ns),
-        .commits = pool_bytes_for(sizeof(struct reservation), cfg->commits_max) +
-                   pool_bytes_for(sizeof(struct core_op), CORE_OPS_MAX),
+        .commits =
+            pool_bytes_for(sizeof(struct reservation), cfg->commits_max) +
+            pool_bytes_for(sizeof(struct core_op), CORE_OPS_MAX) +
+            pool_bytes_for(sizeof(struct verify_op), CORE_VERIFY_SLICES * CORE_VERIFY_BLOCKS),
     };
 }
 
@@ -99,6 +101,9 @@ static int create_pools(struct core *c)
     if (!err)
         err = pool_create(&c->ops, "copies", sizeof(struct core_op), CORE_OPS_MAX);
     if (!err)
+        err = pool_create(&c->verify_ops, "verifications", sizeof(struct verify_op),
+                          CORE_VERIFY_SLICES * CORE_VERIFY_BLOCKS);
+    if (!err)
         err = pool_create(&c->clients, "clients", sizeof(struct core_client), cfg->clients_max);
     return err;
 }
@@ -117,6 +122,8 @@ int core_create(const struct core_config *config, struct core **ret_core)
     list_init(&c->woken);
     list_init(&c->jobs);
     list_init(&c->copying);
+    list_init(&c->slices);
+    list_init(&c->verifying);
     int err = hash_random(c->hash_secret, sizeof c->hash_secret);
     if (!err)
         err = sha256_create(&c->sha);
@@ -144,6 +151,7 @@ void core_destroy(struct core **core)
     pool_destroy(&c->leases);
     pool_destroy(&c->reservations);
     pool_destroy(&c->ops);
+    pool_destroy(&c->verify_ops);
     pool_destroy(&c->clients);
     pages_put(c->blocks, b.blocks);
     pages_put(c->table, b.table);

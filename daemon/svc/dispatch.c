@@ -46,7 +46,7 @@ static op_fn *const ops[] = {
     [KVC_OP_RELEASE] = op_release, [KVC_OP_RESERVE] = op_reserve, [KVC_OP_COMMIT] = op_commit,
     [KVC_OP_STORE] = op_store,     [KVC_OP_DROP] = op_drop,       [KVC_OP_CANCEL] = op_cancel,
     [KVC_OP_STATS] = op_stats,     [KVC_OP_NS_LIST] = op_ns_list, [KVC_OP_EXPLAIN] = op_explain,
-    [KVC_OP_EVICT] = op_evict,     [KVC_OP_BLOCKS] = op_blocks,
+    [KVC_OP_EVICT] = op_evict,     [KVC_OP_BLOCKS] = op_blocks,   [KVC_OP_VERIFY] = op_verify,
 };
 
 /* What a session may still ask for when it is full or the daemon is leaving: to let go of things.

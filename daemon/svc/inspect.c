@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* BLOCKS: what is cached, block by block. */
+/* BLOCKS: what is cached, block by block. VERIFY: whether it is what was stored. */
+#include <stdio.h>
+
 #include "svc__.h"
 
 static void put_walked(void *ctx, const struct core_walked *w)
@@ -63,4 +65,101 @@ void op_blocks(struct request *rq)
     }
     s->m.replies_ok++;
     reply_send(s, rq->se, codec_enc_blocks_reply(s->out, sizeof s->out, &rq->head, &reply));
+}
+
+/* ---- VERIFY ---- */
+
+_Static_assert(KVC_VERIFY_MAX == CORE_VERIFY_BLOCKS, "a slice can find all its blocks corrupt");
+
+static void hex_of(const struct key256 *key, char text[2 * KVC_KEY_BYTES + 1])
+{
+    for (unsigned i = 0; i < KVC_KEY_BYTES; i++)
+        snprintf(text + 2 * (size_t)i, 3, "%02x", key->b[i]);
+}
+
+static void on_corrupt(struct core_verify *v, const struct core_corrupt *x)
+{
+    struct call *call = CONTAINER_OF(v, struct call, verify);
+    char key[2 * KVC_KEY_BYTES + 1];
+    hex_of(x->key, key);
+    LOG_ERROR_RATELIMITED(
+        10,
+        "block %s of namespace %u, group %u, shard %u (host memory, chunk %u at %llu) is not what "
+        "was stored: dropped, with %u that build on it. Memory or a process with access to it may "
+        "be faulty",
+        key, x->ns, x->group, x->shard, x->view.chunk, (unsigned long long)x->view.off, x->below);
+    MUST(call->ncorrupt < KVC_VERIFY_MAX);
+    struct msg_corrupt_item *item = &call->corrupt[call->ncorrupt++];
+    *item = (struct msg_corrupt_item){.ns = x->ns,
+                                      .group = (uint8_t)x->group,
+                                      .shard = (uint8_t)x->shard,
+                                      .tier = KVC_TIER_HOST,
+                                      .below = x->below,
+                                      .chunk = x->view.chunk,
+                                      .off = x->view.off};
+    memcpy(item->key, x->key->b, sizeof item->key);
+}
+
+static void reply_verify(struct svc *s, const struct call *call)
+{
+    const struct core_verify *v = &call->verify;
+    struct msg_verify_reply reply = {.cursor = v->ret_cursor,
+                                     .blocks = v->ret_blocks,
+                                     .bytes = v->ret_bytes,
+                                     .skipped = v->ret_skipped,
+                                     .failed = v->ret_failed,
+                                     .ncorrupt = call->ncorrupt};
+    memcpy(reply.corrupt, call->corrupt, call->ncorrupt * sizeof reply.corrupt[0]);
+    s->m.replies_ok++;
+    reply_send(s, call->session,
+               codec_enc_verify_reply(s->out, sizeof s->out, &call->head, &reply));
+}
+
+static void on_verified(struct core_verify *v)
+{
+    struct call *call = CONTAINER_OF(v, struct call, verify);
+    struct session *se = call->session;
+    struct svc *s = se->svc;
+    if (!call->answered && se->state == SESSION_READY) {
+        if (call->cancelled)
+            reply_error(s, se, &call->head, KVC_E_CANCELLED, NULL);
+        else
+            reply_verify(s, call);
+    }
+    call_end(s, call);
+}
+
+void op_verify(struct request *rq)
+{
+    struct svc *s = rq->s;
+    struct msg_verify msg;
+    int err = codec_dec_verify(rq->buf, rq->len, &rq->head, &msg);
+    const char *why = err ? rq->head.detail : NULL;
+    if (!err && msg.ns && !core_ns_exists(s->core, rq->se->client, msg.ns)) {
+        err = KVC_E_NO_NAMESPACE;
+        why = "there is no such namespace";
+    }
+    if (err) {
+        reply_error(s, rq->se, &rq->head, err, why);
+        return;
+    }
+    struct call *call = call_new(rq, CALL_VERIFY);
+    if (!call)
+        return;
+    call->ncorrupt = 0;
+    call->verify = (struct core_verify){.ns = msg.ns,
+                                        .cursor = msg.cursor,
+                                        .bytes_max = msg.bytes_max,
+                                        .deadline_ns = call->timer.due_ns,
+                                        .client = rq->se->client,
+                                        .corrupt = on_corrupt,
+                                        .done = on_verified};
+    err = core_verify_start(s->core, &call->verify);
+    if (err == 1)
+        return;
+    if (err)
+        reply_error(s, rq->se, &rq->head, err, "too many VERIFY are under way; try again");
+    else
+        reply_verify(s, call);
+    call_end(s, call);
 }

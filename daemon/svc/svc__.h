@@ -44,7 +44,7 @@ struct session {
     struct svc *svc;
 };
 
-enum call_kind { CALL_WAIT = 1, CALL_COMMIT, CALL_EVICT };
+enum call_kind { CALL_WAIT = 1, CALL_COMMIT, CALL_EVICT, CALL_VERIFY };
 
 /* A request that is not answered within its handler. */
 struct call {
@@ -64,7 +64,12 @@ struct call {
     struct core_waiter waiter;
     struct core_commit commit;
     struct core_evict_job job;
-    uint8_t statuses[KVC_STORE_MAX];
+    struct core_verify verify;
+    uint32_t ncorrupt;
+    union {
+        uint8_t statuses[KVC_STORE_MAX];
+        struct msg_corrupt_item corrupt[KVC_VERIFY_MAX];
+    };
 };
 
 struct svc {
@@ -142,5 +147,6 @@ void op_evict(struct request *rq);
 
 /* inspect.c */
 void op_blocks(struct request *rq);
+void op_verify(struct request *rq);
 
 #endif

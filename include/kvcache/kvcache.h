@@ -301,6 +301,31 @@ KVC_API KVC_MUST_USE int kvc_walk_blocks(struct kvc *kvc, const struct kvc_walk 
                                          int (*fn)(void *ctx, const struct kvc_walked *),
                                          void *ctx);
 
+/* One slice of a pass over what is stored: reads blocks again and compares checksums. Start with
+ * cursor 0, go on with ret_verified->cursor until that is 0; the pace is the caller's. */
+struct kvc_verify {
+    uint32_t ns;           /* 0 = any */
+    enum kvc_tier_id tier; /* KVC_TIER_NONE = all */
+    uint64_t cursor;
+    uint64_t bytes_max; /* payload to read, about; at least 1 */
+};
+/* A block that was not what had been stored; it is gone now. */
+struct kvc_corrupt {
+    uint8_t key[KVC_KEY_BYTES];
+    uint32_t ns, group, shard, chunk, below; /* below: blocks that built on it, gone too */
+    uint8_t tier;                            /* enum kvc_tier_id */
+    uint64_t off;
+};
+struct kvc_verified {
+    uint64_t cursor, bytes;           /* read */
+    uint32_t blocks, skipped, failed; /* skipped: being written; failed: could not be read */
+    uint32_t corrupt;
+    struct kvc_corrupt found[KVC_VERIFY_MAX]; /* the first `corrupt` of them */
+};
+/* KVC_E_BUSY: others verify too; try again. KVC_E_NO_NAMESPACE. */
+KVC_API KVC_MUST_USE int kvc_verify_slice(struct kvc *kvc, const struct kvc_verify *verify,
+                                          struct kvc_verified *ret_verified);
+
 struct kvc_evict_filter {
     uint32_t ns;            /* 0 = any */
     const uint8_t *key;     /* NULL, or this block and its descendants */

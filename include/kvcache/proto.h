@@ -31,6 +31,8 @@
 #define KVC_EXPLAIN_MAX 256u
 /* Blocks of one BLOCKS reply. */
 #define KVC_BLOCKS_MAX 256u
+/* Blocks that one VERIFY reads, and so the most that it finds corrupt. */
+#define KVC_VERIFY_MAX 64u
 /* One control-plane message; ZMQ_MAXMSGSIZE at both ends. */
 #define KVC_MESSAGE_MAX (4u << 20)
 /* One attach-channel message. */
@@ -60,6 +62,7 @@ enum kvc_op_code {
     KVC_OP_EXPLAIN = 15,
     KVC_OP_EVICT = 16,
     KVC_OP_BLOCKS = 17,
+    KVC_OP_VERIFY = 18,
     KVC_OP_REPLY = 0x80
 };
 
@@ -120,15 +123,15 @@ enum kvc_error {
 };
 
 /* Why the cached prefix of a group ends where it ends: X(value, NAME, text). */
-#define KVC_MISS_MAP(X)                                                  \
-    X(0, NONE, "every block asked for is cached")                        \
-    X(1, NEVER, "never stored, or so long ago that no trace is left")    \
-    X(2, EVICTED, "evicted to make room or on request")                  \
-    X(3, PENDING, "being stored right now")                              \
-    X(4, CORRUPT, "its checksum did not match; dropped")                 \
-    X(5, NOT_WORTH, "loading would take longer than computing it again") \
-    X(6, NAMESPACE, "cached in a namespace that differs")                \
-    X(7, DROPPED, "its writer dropped it or died before the commit")     \
+#define KVC_MISS_MAP(X)                                                        \
+    X(0, NONE, "every block asked for is cached")                              \
+    X(1, NEVER, "never stored, or so long ago that no trace is left")          \
+    X(2, EVICTED, "evicted to make room or on request")                        \
+    X(3, PENDING, "being stored right now")                                    \
+    X(4, CORRUPT, "its checksum, or that of a block before it, did not match") \
+    X(5, NOT_WORTH, "loading would take longer than computing it again")       \
+    X(6, NAMESPACE, "cached in a namespace that differs")                      \
+    X(7, DROPPED, "its writer dropped it or died before the commit")           \
     X(8, OTHER_GROUP, "cached here, but another group of layers ends the prefix")
 
 enum kvc_miss {

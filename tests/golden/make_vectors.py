@@ -165,6 +165,9 @@ def requests():
         request("blocks", "two levels below, continued", [1, 0, 1, K[0], 2, 100, 0x100000007]),
         request("blocks", "roots of a group", [7, 15, 2, b"", 0, 1, 0]),
         request("blocks", "largest numbers", [U32, 15, 1, K[0], U32, 256, U64]),
+        request("verify", "a slice of everything", [0, 0, 0, 16777216]),
+        request("verify", "host memory of a namespace, continued", [7, 1, 4096, 1], deadline=60000),
+        request("verify", "largest numbers", [U32, 1, U64, U64]),
     ]
     return out
 
@@ -243,6 +246,17 @@ def replies():
             "blocks", "one being stored, and more", [9, [[K[0], b"", 0, 1, 16, 2] + [0] * 8]]
         ),
         reply("blocks", "none", [0, []]),
+        reply("verify", "all good", [4096, 8, 16777216, 1, 0, []]),
+        reply(
+            "verify",
+            "one is corrupt",
+            [0, 8, 16777216, 0, 0, [[K[1], 1, 0, 1, 1, 3, 1, 2101248]]],
+        ),
+        reply(
+            "verify",
+            "17, largest numbers",
+            [U64, U32, U64, U32, U32, [[K[0], U32, 255, 255, 255, U32, U32, U64]] * 17],
+        ),
         reply(
             "blocks",
             "17, largest numbers",

@@ -63,6 +63,7 @@ BLOCK = fields(
     "key:b parent:b depth state tokens shards shards_present leases children bytes age_ms"
     " tier chunk off"
 )
+CORRUPT = fields("key:b ns group shard tier below chunk off")
 
 REQUESTS = {
     "hello": (1, fields("ver_min ver_max")),
@@ -90,6 +91,7 @@ REQUESTS = {
     "explain": (15, fields("ns keys:b")),
     "evict": (16, fields("flags ns key:b older_than_ms bytes")),
     "blocks": (17, fields("ns group mode key:b depth limit cursor")),
+    "verify": (18, fields("ns tier cursor bytes_max")),
 }
 ACQUIRE_REPLY = fields("hit_tokens lease ticket:b") + [
     ("groups", fields("first locs:b reason detail"))
@@ -109,6 +111,7 @@ REPLIES = {
     "cancel": fields("found"),
     "evict": fields("blocks bytes kept_blocks"),
     "blocks": fields("cursor") + [("items", BLOCK)],
+    "verify": fields("cursor blocks bytes skipped failed") + [("corrupt", CORRUPT)],
 }
 ITEMS = {
     "stats": fields("name:t kind value"),

@@ -197,6 +197,8 @@ def reject_requests():
         ("blocks", ARG, "key must be empty for mode 2 (roots)", [1, 0, 2, K[0], 0, 1, 0]),
         ("blocks", ARG, "limit must be an integer from 1 to 256", [1, 0, 0, K[0], 0, 0, 0]),
         ("blocks", ARG, "limit must be an integer from 1 to 256", [1, 0, 0, K[0], 0, 257, 0]),
+        ("verify", ARG, "tier must be 0 (all) or 1 (host)", [0, 2, 0, 1]),
+        ("verify", ARG, "bytes_max must be an integer from 1 to 2^64 - 1", [0, 0, 0, 0]),
         ("commit", ARG, "first must be an integer from 0 to 4095", [1, 4096, two, b""]),
         ("commit", ARG, "offsets must be binary of 1 to 4096 x 8 bytes", [1, 0, b"", b""]),
         ("commit", ARG, "offsets must be binary of 1 to 4096 x 8 bytes", [1, 0, bytes(12), b""]),
@@ -395,6 +397,12 @@ def reject_replies():
         ("cancel", ARG, "found must be 0 or 1", [2]),
         ("ns_open", ARG, "seed must be binary of 32 bytes", [1, bytes(31), []]),
         ("ns_open", ARG, "near must be an array of at most 4 arrays of 2", [1, SEED, [[1, 1]] * 5]),
+        (
+            "verify",
+            ARG,
+            "corrupt must be an array of at most 64 arrays of 8",
+            [0, 0, 0, 0, 0, [[K[0]] + [0] * 7] * 65],
+        ),
         (
             "blocks",
             ARG,

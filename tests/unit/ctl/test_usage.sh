@@ -51,7 +51,7 @@ expect 2 "--bytes 12abc" evict --bytes 12abc
 expect 2 "--older-than 5" evict --older-than 5
 expect 2 "needs a value" evict --ns
 expect 2 "--watch 0" stats --watch=0
-for command in ping stats ns explain blocks evict; do
+for command in ping stats ns explain blocks verify evict; do
     expect 0 "Example" "$command" --help
 done
 for command in ping stats ns "explain $key" "evict --all"; do

@@ -96,6 +96,17 @@ static uint64_t send_blocks(struct sr_peer *p, const struct sr_blocks *b)
                    codec_enc_blocks(s.buf, sizeof(s.buf), sr_head(&s, KVC_OP_BLOCKS, 0), &msg));
 }
 
+static uint64_t send_verify(struct sr_peer *p, const struct sr_blocks *b)
+{
+    struct msg_verify msg = {.ns = dice(2) ? b->ns : 0,
+                             .tier = (uint8_t)dice(2),
+                             .cursor = dice(2) ? 0 : dice(100),
+                             .bytes_max = 1 + dice(1000)};
+    return sr_send(
+        &s, p,
+        codec_enc_verify(s.buf, sizeof(s.buf), sr_head(&s, KVC_OP_VERIFY, b->deadline_ms), &msg));
+}
+
 static uint64_t send_ns_list(struct sr_peer *p)
 {
     struct msg_ns_list msg = {.after = dice(2) ? 0 : dice(500000)};
@@ -137,6 +148,8 @@ static uint64_t send_random(unsigned i, uint8_t op)
         return send_evict(p, &b);
     case KVC_OP_BLOCKS:
         return send_blocks(p, &b);
+    case KVC_OP_VERIFY:
+        return send_verify(p, &b);
     default:
         return sr_bare(&s, p, op == KVC_OP_STATS ? KVC_OP_STATS : KVC_OP_PING);
     }
@@ -184,7 +197,7 @@ static void do_request(void)
         return;
     static const uint8_t often[] = {KVC_OP_STORE, KVC_OP_ACQUIRE, KVC_OP_RESERVE, KVC_OP_COMMIT,
                                     KVC_OP_STORE, KVC_OP_ACQUIRE, KVC_OP_RELEASE, KVC_OP_CANCEL};
-    uint8_t op = dice(2) ? often[dice(8)] : (uint8_t)(1 + dice(KVC_OP_BLOCKS));
+    uint8_t op = dice(2) ? often[dice(8)] : (uint8_t)(1 + dice(KVC_OP_VERIFY));
     if (op == KVC_OP_CANCEL) {
         uint64_t target = nsent ? sent[nsent - 1 - dice(MIN(nsent, 10u))].corr : 1;
         note(i, op, sr_cancel(&s, &s.peer[i], target), 0, target);

@@ -82,6 +82,110 @@ START_TEST(blocks_of_others_are_no_namespace)
 }
 END_TEST
 
+/* ---- VERIFY ---- */
+
+static uint64_t send_verify(struct sr_peer *p, uint32_t ns, uint32_t deadline_ms)
+{
+    struct msg_verify msg = {.ns = ns, .bytes_max = 1u << 20};
+    return sr_send(
+        &s, p,
+        codec_enc_verify(s.buf, sizeof(s.buf), sr_head(&s, KVC_OP_VERIFY, deadline_ms), &msg));
+}
+
+static struct msg_verify_reply verified(uint64_t corr)
+{
+    struct msg_reply_head head;
+    struct msg_verify_reply reply;
+    const struct sr_reply *r = sr_reply(&s, corr);
+    ck_assert_int_eq(codec_dec_verify_reply(r->bytes, r->len, &head, &reply), 0);
+    return reply;
+}
+
+/* One bit of block i of chain 1. */
+static void flip(struct sr_peer *p, uint32_t ns, uint32_t i)
+{
+    struct sr_blocks b = {.ns = ns, .chain = 1, .n = i + 1};
+    struct msg_acquire_reply held = sr_held(&s, sr_acquire(&s, p, &b, false));
+    struct msg_loc loc;
+    codec_get_loc(held.groups[0].locs.p + (size_t)i * KVC_LOC_BYTES, &loc);
+    struct tier_view view = {.chunk = loc.chunk, .off = loc.off, .gen = loc.gen};
+    fake_tier_flip(s.tier, &view, 5);
+    (void)sr_release(&s, p, held.lease);
+}
+
+START_TEST(a_corrupt_block_is_reported_and_missed)
+{
+    struct sr_peer *p = sr_peer(&s, 0, SR_UID_ONE, 4096);
+    uint32_t ns = store_chain(p, 5);
+    uint8_t key[KVC_KEY_BYTES];
+    flip(p, ns, 3);
+    uint64_t corr = send_verify(p, ns, 0);
+    ck_assert_uint_eq(sr_replies(&s, corr), 0);
+    sr_copies(&s);
+    struct msg_verify_reply r = verified(corr);
+    for (unsigned i = 0; i < 9 && r.ncorrupt == 0; i++) { /* an eighth of five is one block */
+        struct msg_verify msg = {.ns = ns, .cursor = r.cursor, .bytes_max = 1};
+        corr = sr_send(&s, p,
+                       codec_enc_verify(s.buf, sizeof(s.buf), sr_head(&s, KVC_OP_VERIFY, 0), &msg));
+        sr_copies(&s);
+        r = verified(corr);
+    }
+    sr_key(1, 3, key);
+    ck_assert_uint_eq(r.ncorrupt, 1);
+    ck_assert_mem_eq(r.corrupt[0].key, key, sizeof(key));
+    ck_assert_uint_eq(r.corrupt[0].below, 1);
+    ck_assert_uint_eq(r.corrupt[0].ns, ns);
+    struct sr_blocks all = {.ns = ns, .chain = 1, .n = 5};
+    corr = sr_lookup(&s, p, &all);
+    ck_assert_uint_eq(sr_hit(&s, corr), 24);
+    struct msg_reply_head head;
+    struct msg_lookup_reply looked;
+    const struct sr_reply *y = sr_reply(&s, corr);
+    ck_assert_int_eq(codec_dec_lookup_reply(y->bytes, y->len, &head, &looked), 0);
+    ck_assert_uint_eq(looked.groups[0].reason, KVC_MISS_CORRUPT);
+    ck_assert_uint_eq(sr_metric(&s, "calls"), 0);
+}
+END_TEST
+
+START_TEST(a_verify_that_comes_too_late_or_is_cancelled_says_so_once)
+{
+    struct sr_peer *p = sr_peer(&s, 0, SR_UID_ONE, 4096);
+    uint32_t ns = store_chain(p, 5);
+    uint64_t late = send_verify(p, ns, 50), stopped = send_verify(p, ns, 0);
+    sr_turn(&s, 100);
+    ck_assert_uint_eq(sr_status(&s, late), KVC_ST_TIMEOUT);
+    uint64_t cancel = sr_cancel(&s, p, stopped);
+    ck_assert_uint_eq(sr_replies(&s, stopped), 0);
+    sr_copies(&s);
+    ck_assert_uint_eq(sr_status(&s, stopped), KVC_ST_CANCELLED);
+    ck_assert_uint_lt(sr_order(&s, stopped), sr_order(&s, cancel));
+    ck_assert_uint_eq(sr_replies(&s, late), 1);
+    ck_assert_uint_eq(sr_metric(&s, "calls"), 0);
+}
+END_TEST
+
+START_TEST(a_session_that_leaves_takes_its_verify_with_it)
+{
+    struct sr_peer *p = sr_peer(&s, 0, SR_UID_ONE, 4096);
+    uint64_t corr = send_verify(p, store_chain(p, 5), 0);
+    sr_leave(&s, p);
+    ck_assert_uint_eq(sr_metric(&s, "sessions"), 1);
+    sr_copies(&s);
+    ck_assert_uint_eq(sr_metric(&s, "sessions"), 0);
+    ck_assert_uint_eq(sr_replies(&s, corr), 0);
+}
+END_TEST
+
+START_TEST(everybody_may_verify_their_own)
+{
+    struct sr_peer *p = sr_peer(&s, 0, SR_UID_ONE, 4096), *two = sr_peer(&s, 1, SR_UID_TWO, 0);
+    uint32_t ns = store_chain(p, 5);
+    ck_assert_uint_eq(sr_status(&s, send_verify(two, ns, 0)), KVC_ST_NO_NAMESPACE);
+    uint64_t nothing = send_verify(two, 0, 0);
+    ck_assert_uint_eq(verified(nothing).blocks, 0);
+}
+END_TEST
+
 int main(void)
 {
     Suite *su = suite_create("inspect");
@@ -89,6 +193,10 @@ int main(void)
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_add_test(t, a_chain_is_listed_in_pieces);
     tcase_add_test(t, blocks_of_others_are_no_namespace);
+    tcase_add_test(t, a_corrupt_block_is_reported_and_missed);
+    tcase_add_test(t, a_verify_that_comes_too_late_or_is_cancelled_says_so_once);
+    tcase_add_test(t, a_session_that_leaves_takes_its_verify_with_it);
+    tcase_add_test(t, everybody_may_verify_their_own);
     suite_add_tcase(su, t);
     SRunner *sr = srunner_create(su);
     srunner_run_all(sr, CK_NORMAL);
