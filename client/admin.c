@@ -311,6 +311,83 @@ int kvc_verify_slice(struct kvc *kvc, const struct kvc_verify *verify,
     return rc;
 }
 
+/* ---- trace ---- */
+
+int kvc_trace(struct kvc *kvc, enum kvc_trace_action action, uint32_t ns, uint64_t bytes,
+              struct kvc_trace_state *ret_state)
+{
+    struct kvc_op *op;
+    int rc = begin(kvc, KVC_OP_TRACE, &op);
+    if (rc < 0)
+        return rc;
+    struct msg_trace m = {.action = (uint8_t)action, .ns = ns, .bytes = bytes};
+    struct msg_reply_head head;
+    struct msg_trace_reply r;
+    rc = op__call(op, codec_enc_trace(kvc->tx, KVC_MESSAGE_MAX, &op->head, &m));
+    if (rc == 0)
+        rc = op__checked(op, codec_dec_trace_reply(op->msg.data, op->msg.len, &head, &r));
+    if (rc == 0)
+        *ret_state = (struct kvc_trace_state){.on = r.on != 0,
+                                              .ns = r.ns,
+                                              .bytes = r.bytes,
+                                              .used_bytes = r.used_bytes,
+                                              .records = r.records,
+                                              .dropped = r.dropped,
+                                              .age_ms = r.age_ms};
+    op__free(op);
+    return rc;
+}
+
+static int dump_piece(const struct msg_trace_dump_reply *piece,
+                      int (*fn)(void *ctx, const struct kvc_trace_record *), void *ctx)
+{
+    for (uint32_t i = 0; i < piece->nitems; i++) {
+        const struct msg_trace_item *x = &piece->items[i];
+        struct kvc_trace_record out = {.ns = x->ns,
+                                       .block_tokens = x->block_tokens,
+                                       .input_tokens = x->input_tokens,
+                                       .output_tokens = x->output_tokens,
+                                       .timestamp_ms = x->timestamp_ms,
+                                       .n = x->ids.n / (uint32_t)sizeof(uint64_t),
+                                       .ids = x->ids.p};
+        int ended = fn(ctx, &out);
+        if (ended != 0)
+            return ended;
+    }
+    return 0;
+}
+
+int kvc_trace_dump(struct kvc *kvc, uint32_t ns,
+                   int (*fn)(void *ctx, const struct kvc_trace_record *), void *ctx,
+                   uint64_t *ret_lost)
+{
+    struct msg_trace_dump m = {.ns = ns};
+    struct msg_trace_dump_reply piece = {0};
+    struct msg_reply_head head;
+    uint64_t lost = 0;
+    int rc;
+    do {
+        struct kvc_op *op;
+        rc = begin(kvc, KVC_OP_TRACE_DUMP, &op);
+        if (rc < 0)
+            return rc;
+        rc = op__call(op, codec_enc_trace_dump(kvc->tx, KVC_MESSAGE_MAX, &op->head, &m));
+        if (rc == 0)
+            rc = op__checked(op,
+                             codec_dec_trace_dump_reply(op->msg.data, op->msg.len, &head, &piece));
+        if (rc == 0)
+            rc = dump_piece(&piece, fn, ctx);
+        if (rc == 0 && piece.cursor != 0 && piece.cursor <= m.cursor)
+            rc = op__checked(op, KVC_E_BAD_MESSAGE); /* else it might never end */
+        op__free(op);
+        m.cursor = piece.cursor;
+        lost += rc == 0 ? piece.lost : 0;
+    } while (rc == 0 && m.cursor != 0);
+    if (rc == 0)
+        *ret_lost = lost;
+    return rc;
+}
+
 /* ---- evict ---- */
 
 int kvc_evict(struct kvc *kvc, const struct kvc_evict_filter *filter,

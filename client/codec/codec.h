@@ -312,6 +312,36 @@ struct msg_verify_reply {
     struct msg_corrupt_item corrupt[KVC_VERIFY_MAX];
 };
 
+struct msg_trace {
+    uint8_t action; /* enum kvc_trace_action */
+    uint32_t ns;    /* ON: of this namespace only; 0 = all */
+    uint64_t bytes; /* ON: memory; 0 = the daemon's choice */
+};
+struct msg_trace_reply {
+    uint8_t on;
+    uint32_t ns;
+    uint64_t bytes, used_bytes;
+    uint64_t records; /* that are there */
+    uint64_t dropped; /* older ones that are not any more */
+    uint64_t age_ms;  /* since it was turned on */
+};
+struct msg_trace_dump {
+    uint32_t ns;     /* records of this namespace only; 0 = all */
+    uint64_t cursor; /* 0 = from the oldest, else that of the reply before */
+};
+struct msg_trace_item {
+    uint32_t ns, block_tokens;
+    uint64_t timestamp_ms; /* since the trace was turned on */
+    uint32_t input_tokens, output_tokens;
+    struct codec_bin ids; /* n x u64 little-endian: equal keys have equal ids */
+};
+struct msg_trace_dump_reply {
+    uint64_t cursor; /* of the next request; 0 = that was all */
+    uint64_t lost;   /* records dropped between the reply before and this one */
+    uint32_t nitems;
+    struct msg_trace_item items[KVC_TRACE_MAX];
+};
+
 #define CODEC_REQUEST_LIST(X) \
     X(HELLO, hello)           \
     X(NS_OPEN, ns_open)       \
@@ -328,7 +358,9 @@ struct msg_verify_reply {
     X(EXPLAIN, explain)       \
     X(EVICT, evict)           \
     X(BLOCKS, blocks)         \
-    X(VERIFY, verify)
+    X(VERIFY, verify)         \
+    X(TRACE, trace)           \
+    X(TRACE_DUMP, trace_dump)
 
 /* int codec_enc_lookup(void *buf, size_t cap, const struct msg_head *, const struct msg_lookup *);
  * int codec_dec_lookup(const void *buf, size_t len, struct msg_head *, struct msg_lookup *);     */
@@ -355,7 +387,9 @@ CODEC_MUST_USE int codec_dec_bare(const void *buf, size_t len, struct msg_head *
     X(cancel)                   \
     X(evict)                    \
     X(blocks)                   \
-    X(verify)
+    X(verify)                   \
+    X(trace)                    \
+    X(trace_dump)
 
 /* Encoders write status OK; `head` is the request's. A decoder that meets another status returns
  * its KVC_E_* (KVC_E_INTERNAL for a status that this release does not know) and leaves the rest

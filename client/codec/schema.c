@@ -5,7 +5,8 @@ _Static_assert(KVC_STRING_MAX == 128 && KVC_PARAMS_MAX == 256 && CODEC_DETAIL_MA
                    KVC_GROUPS_MAX == 16 && KVC_SHARDS_MAX == 64 && KVC_BLOCK_TOKENS_MAX == 1024 &&
                    KVC_BLOCK_BYTES_MAX == 1 << 30 && KVC_KEYS_MAX == 32768 &&
                    KVC_STORE_MAX == 4096 && KVC_RELEASE_MAX == 1024 && KVC_EXPLAIN_MAX == 256 &&
-                   KVC_BLOCKS_MAX == 256 && KVC_VERIFY_MAX == 64,
+                   KVC_BLOCKS_MAX == 256 && KVC_VERIFY_MAX == 64 && KVC_TRACE_MAX == 256 &&
+                   KVC_TRACE_BYTES_MIN == 1 << 20 && KVC_TRACE_BYTES_MAX == 1 << 30,
                "the texts below spell these limits out");
 
 #define MEMBER(T, m) .name = #m, .at = offsetof(T, m), .width = sizeof(((T *)0)->m)
@@ -315,6 +316,32 @@ static const struct field verify_fields[] = {
 };
 SCHEMA(codec__req_verify, struct msg_verify, verify_fields, .ops = {KVC_OP_VERIFY});
 
+static const char *check_trace(const void *p)
+{
+    const struct msg_trace *msg = p;
+    if (msg->action != KVC_TRACE_ON && (msg->ns != 0 || msg->bytes != 0))
+        return "ns and bytes must be 0 unless action is 1 (on)";
+    return msg->bytes == 0 || msg->bytes >= KVC_TRACE_BYTES_MIN
+               ? NULL
+               : "bytes must be 0, or from 1048576 to 1073741824";
+}
+
+static const struct field trace_fields[] = {
+    UINT(struct msg_trace, action, KVC_TRACE_STATUS, KVC_TRACE_OFF,
+         "action must be 0 (status), 1 (on) or 2 (off)"),
+    U32(struct msg_trace, ns),
+    UINT(struct msg_trace, bytes, 0, KVC_TRACE_BYTES_MAX,
+         "bytes must be 0, or from 1048576 to 1073741824"),
+};
+SCHEMA(codec__req_trace, struct msg_trace, trace_fields, .ops = {KVC_OP_TRACE},
+       .check = check_trace);
+
+static const struct field trace_dump_fields[] = {
+    U32(struct msg_trace_dump, ns),
+    U64(struct msg_trace_dump, cursor),
+};
+SCHEMA(codec__req_trace_dump, struct msg_trace_dump, trace_dump_fields, .ops = {KVC_OP_TRACE_DUMP});
+
 /* ---- replies ---- */
 
 struct error_reply {
@@ -465,6 +492,34 @@ static const struct field verify_reply_fields[] = {
           "corrupt must be an array of at most 64 arrays of 8"),
 };
 SCHEMA(codec__rep_verify, struct msg_verify_reply, verify_reply_fields, .ops = {KVC_OP_VERIFY});
+
+static const struct field trace_reply_fields[] = {
+    BOOL(struct msg_trace_reply, on),     U32(struct msg_trace_reply, ns),
+    U64(struct msg_trace_reply, bytes),   U64(struct msg_trace_reply, used_bytes),
+    U64(struct msg_trace_reply, records), U64(struct msg_trace_reply, dropped),
+    U64(struct msg_trace_reply, age_ms),
+};
+SCHEMA(codec__rep_trace, struct msg_trace_reply, trace_reply_fields, .ops = {KVC_OP_TRACE});
+
+static const struct field trace_item_fields[] = {
+    U32(struct msg_trace_item, ns),
+    U32(struct msg_trace_item, block_tokens),
+    U64(struct msg_trace_item, timestamp_ms),
+    U32(struct msg_trace_item, input_tokens),
+    U32(struct msg_trace_item, output_tokens),
+    BLOB(struct msg_trace_item, ids, 8, 0, KVC_KEYS_MAX,
+         "ids must be binary of at most 32768 x 8 bytes"),
+};
+static SCHEMA(trace_item, struct msg_trace_item, trace_item_fields, .bare = false);
+
+static const struct field trace_dump_reply_fields[] = {
+    U64(struct msg_trace_dump_reply, cursor),
+    U64(struct msg_trace_dump_reply, lost),
+    ARRAY(struct msg_trace_dump_reply, items, nitems, trace_item, 0, KVC_TRACE_MAX,
+          "items must be an array of at most 256 arrays of 6"),
+};
+SCHEMA(codec__rep_trace_dump, struct msg_trace_dump_reply, trace_dump_reply_fields,
+       .ops = {KVC_OP_TRACE_DUMP});
 
 /* ---- items of lists ---- */
 

@@ -8,7 +8,7 @@
 
 static const struct ctl_cmd commands[] = {
     {"ping", cmd_ping},     {"stats", cmd_stats},   {"ns", cmd_ns},       {"explain", cmd_explain},
-    {"blocks", cmd_blocks}, {"verify", cmd_verify}, {"evict", cmd_evict},
+    {"blocks", cmd_blocks}, {"verify", cmd_verify}, {"trace", cmd_trace}, {"evict", cmd_evict},
 };
 
 static const char help[] =
@@ -23,6 +23,7 @@ static const char help[] =
     "  explain  where a block is, or why it is not there\n"
     "  blocks   what is cached, block by block: before a block, behind it, or all sequences\n"
     "  verify   read every block again, compare checksums, drop what is corrupt\n"
+    "  trace    record what workers ask for, and write it down to be replayed\n"
     "  evict    throw blocks out by namespace, key, age or amount\n"
     "\n"
     "Options of every command, before or after its name:\n"
@@ -74,7 +75,8 @@ static int run(struct ctl *ctl, int argc, char **argv)
     const struct ctl_cmd *cmd = find(name);
     if (!cmd)
         return ctl_usage(
-            "no command '%s'; there are ping, stats, ns, explain, blocks, verify and evict", name);
+            "no command '%s'; there are ping, stats, ns, explain, blocks, verify, trace and evict",
+            name);
     ctl_set_command(cmd->name);
     return cmd->run(ctl, argc, argv);
 }

@@ -182,6 +182,8 @@ struct core_prefix {
         uint32_t detail;
     } group[KVC_GROUPS_MAX];
 };
+/* Why the sequence does not fit its namespace; NULL = it does. */
+const char *core_seq_fault(const struct core_seq *seq);
 /* KVC_E_BAD_ARGUMENT with *ret_why when the sequence does not fit the namespace. */
 KVC_WARN_UNUSED int core_lookup(struct core *c, const struct core_seq *seq, bool touch,
                                 struct core_prefix *ret_prefix, const char **ret_why);

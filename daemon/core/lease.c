@@ -137,7 +137,7 @@ static bool wait_for(struct core *c, const struct core_acquire *in, struct find 
 int core_acquire(struct core *c, struct core_client *cl, const struct core_acquire *in,
                  struct core_waiter *waiter, struct core_held *ret_held, const char **ret_why)
 {
-    if ((*ret_why = find_fault(&in->seq)))
+    if ((*ret_why = core_seq_fault(&in->seq)))
         return KVC_E_BAD_ARGUMENT;
     struct find f;
     struct core_held held = {0};

@@ -9,7 +9,7 @@ static struct codec_bin bin_of(const char *text)
     return (struct codec_bin){(const uint8_t *)text, (uint32_t)strlen(text)};
 }
 
-static bool denied(struct request *rq)
+bool svc__denied(struct request *rq)
 {
     if (rq->se->principal->admin)
         return false;
@@ -65,7 +65,7 @@ void op_stats(struct request *rq)
         reply_error(s, rq->se, &rq->head, err, rq->head.detail);
         return;
     }
-    if (denied(rq))
+    if (svc__denied(rq))
         return;
     s->ports.refresh(s->ports.ctx);
     struct codec_list l;

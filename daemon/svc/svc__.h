@@ -86,6 +86,8 @@ struct svc {
     struct session *sessions; /* cfg.sessions_max */
     uint32_t ndoomed;
     uint32_t serial;
+    struct ring *trace;                         /* NULL = off */
+    uint32_t trace_ns;                          /* 0 = all */
     uint64_t kept_bytes;                        /* of requests that wait */
     uint8_t scratch[KVC_STORE_MAX];             /* statuses of a request that does not wait */
     uint8_t locs[KVC_KEYS_MAX * KVC_LOC_BYTES]; /* of one ACQUIRE reply */
@@ -144,6 +146,15 @@ void op_stats(struct request *rq);
 void op_ns_list(struct request *rq);
 void op_explain(struct request *rq);
 void op_evict(struct request *rq);
+
+/* Whether it was, and has been answered DENIED, for lack of admin rights. */
+bool svc__denied(struct request *rq);
+
+/* trace.c; the first two only while a trace is on */
+void trace__asked(struct svc *s, const struct session *se, const struct core_seq *seq);
+void trace__stored(struct svc *s, const struct session *se, const struct core_reserve *in);
+void op_trace(struct request *rq);
+void op_trace_dump(struct request *rq);
 
 /* inspect.c */
 void op_blocks(struct request *rq);

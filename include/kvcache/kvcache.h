@@ -326,6 +326,28 @@ struct kvc_verified {
 KVC_API KVC_MUST_USE int kvc_verify_slice(struct kvc *kvc, const struct kvc_verify *verify,
                                           struct kvc_verified *ret_verified);
 
+/* The daemon's record of what was asked for, for replaying: needs admin rights. */
+struct kvc_trace_state {
+    bool on;
+    uint32_t ns; /* 0 = all */
+    uint64_t bytes, used_bytes, records, dropped, age_ms;
+};
+/* bytes: memory for ON, 0 = the daemon's default; ns: for ON, 0 = all. OFF forgets the trace, and
+ * tells what it was. KVC_E_EXISTS: one is on already. */
+KVC_API KVC_MUST_USE int kvc_trace(struct kvc *kvc, enum kvc_trace_action action, uint32_t ns,
+                                   uint64_t bytes, struct kvc_trace_state *ret_state);
+struct kvc_trace_record {
+    uint32_t ns, block_tokens, input_tokens, output_tokens;
+    uint64_t timestamp_ms; /* since the trace was turned on */
+    uint32_t n;
+    const uint8_t *ids; /* n x u64 little-endian, one per block asked for; borrowed by fn */
+};
+/* Calls fn for each record, oldest first; a non-zero return of fn ends the walk and is returned.
+ * *ret_lost: records that were dropped while this went on. KVC_E_GONE: no trace is on. */
+KVC_API KVC_MUST_USE int kvc_trace_dump(struct kvc *kvc, uint32_t ns,
+                                        int (*fn)(void *ctx, const struct kvc_trace_record *),
+                                        void *ctx, uint64_t *ret_lost);
+
 struct kvc_evict_filter {
     uint32_t ns;            /* 0 = any */
     const uint8_t *key;     /* NULL, or this block and its descendants */

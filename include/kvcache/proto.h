@@ -33,6 +33,10 @@
 #define KVC_BLOCKS_MAX 256u
 /* Blocks that one VERIFY reads, and so the most that it finds corrupt. */
 #define KVC_VERIFY_MAX 64u
+/* Records of one TRACE_DUMP reply; memory of a trace. */
+#define KVC_TRACE_MAX       256u
+#define KVC_TRACE_BYTES_MIN (1u << 20)
+#define KVC_TRACE_BYTES_MAX (1u << 30)
 /* One control-plane message; ZMQ_MAXMSGSIZE at both ends. */
 #define KVC_MESSAGE_MAX (4u << 20)
 /* One attach-channel message. */
@@ -63,6 +67,8 @@ enum kvc_op_code {
     KVC_OP_EVICT = 16,
     KVC_OP_BLOCKS = 17,
     KVC_OP_VERIFY = 18,
+    KVC_OP_TRACE = 19,
+    KVC_OP_TRACE_DUMP = 20,
     KVC_OP_REPLY = 0x80
 };
 
@@ -192,6 +198,9 @@ enum kvc_walk_mode {
     KVC_WALK_DOWN = 1, /* the block, then all that follow it, each before what follows itself */
     KVC_WALK_ROOTS = 2 /* the blocks of a group that have no parent */
 };
+
+/* What TRACE does; each also answers the state. OFF answers what it was. */
+enum kvc_trace_action { KVC_TRACE_STATUS = 0, KVC_TRACE_ON = 1, KVC_TRACE_OFF = 2 };
 
 /* Where a block's bytes are. */
 enum kvc_tier_id { KVC_TIER_NONE = 0, KVC_TIER_HOST = 1 };

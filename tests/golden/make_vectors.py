@@ -168,6 +168,12 @@ def requests():
         request("verify", "a slice of everything", [0, 0, 0, 16777216]),
         request("verify", "host memory of a namespace, continued", [7, 1, 4096, 1], deadline=60000),
         request("verify", "largest numbers", [U32, 1, U64, U64]),
+        request("trace", "status", [0, 0, 0]),
+        request("trace", "on, as the daemon likes", [1, 0, 0]),
+        request("trace", "on, largest numbers", [1, U32, 1 << 30]),
+        request("trace", "off", [2, 0, 0]),
+        request("trace_dump", "from the oldest", [0, 0]),
+        request("trace_dump", "largest numbers", [U32, U64]),
     ]
     return out
 
@@ -247,6 +253,16 @@ def replies():
         ),
         reply("blocks", "none", [0, []]),
         reply("verify", "all good", [4096, 8, 16777216, 1, 0, []]),
+        reply("trace", "off", [0] * 7),
+        reply("trace", "on", [1, 0, 67108864, 4096, 12, 0, 90000]),
+        reply("trace", "largest", [1, U32] + [U64] * 5),
+        reply("trace_dump", "none", [0, 0, []]),
+        reply(
+            "trace_dump",
+            "two, and more",
+            [3, 0, [[1, 512, 0, 1024, 17, u64s(1, 2)], [1, 512, 40, 300, 0, u64s(1)]]],
+        ),
+        reply("trace_dump", "17, largest", [U64, U64, [[U32, U32, U64, U32, U32, b"\xff" * 64]] * 17]),
         reply(
             "verify",
             "one is corrupt",

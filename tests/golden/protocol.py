@@ -64,6 +64,7 @@ BLOCK = fields(
     " tier chunk off"
 )
 CORRUPT = fields("key:b ns group shard tier below chunk off")
+RECORD = fields("ns block_tokens timestamp_ms input_tokens output_tokens ids:b")
 
 REQUESTS = {
     "hello": (1, fields("ver_min ver_max")),
@@ -92,6 +93,8 @@ REQUESTS = {
     "evict": (16, fields("flags ns key:b older_than_ms bytes")),
     "blocks": (17, fields("ns group mode key:b depth limit cursor")),
     "verify": (18, fields("ns tier cursor bytes_max")),
+    "trace": (19, fields("action ns bytes")),
+    "trace_dump": (20, fields("ns cursor")),
 }
 ACQUIRE_REPLY = fields("hit_tokens lease ticket:b") + [
     ("groups", fields("first locs:b reason detail"))
@@ -112,6 +115,8 @@ REPLIES = {
     "evict": fields("blocks bytes kept_blocks"),
     "blocks": fields("cursor") + [("items", BLOCK)],
     "verify": fields("cursor blocks bytes skipped failed") + [("corrupt", CORRUPT)],
+    "trace": fields("on ns bytes used_bytes records dropped age_ms"),
+    "trace_dump": fields("cursor lost") + [("items", RECORD)],
 }
 ITEMS = {
     "stats": fields("name:t kind value"),

@@ -107,6 +107,16 @@ static uint64_t send_verify(struct sr_peer *p, const struct sr_blocks *b)
         codec_enc_verify(s.buf, sizeof(s.buf), sr_head(&s, KVC_OP_VERIFY, b->deadline_ms), &msg));
 }
 
+static uint64_t send_trace(struct sr_peer *p, uint8_t op)
+{
+    struct msg_trace msg = {.action = (uint8_t)dice(3)};
+    struct msg_trace_dump dump = {.cursor = dice(300)};
+    const struct msg_head *head = sr_head(&s, op, 0);
+    return sr_send(&s, p,
+                   op == KVC_OP_TRACE ? codec_enc_trace(s.buf, sizeof(s.buf), head, &msg)
+                                      : codec_enc_trace_dump(s.buf, sizeof(s.buf), head, &dump));
+}
+
 static uint64_t send_ns_list(struct sr_peer *p)
 {
     struct msg_ns_list msg = {.after = dice(2) ? 0 : dice(500000)};
@@ -150,6 +160,9 @@ static uint64_t send_random(unsigned i, uint8_t op)
         return send_blocks(p, &b);
     case KVC_OP_VERIFY:
         return send_verify(p, &b);
+    case KVC_OP_TRACE:
+    case KVC_OP_TRACE_DUMP:
+        return send_trace(p, op);
     default:
         return sr_bare(&s, p, op == KVC_OP_STATS ? KVC_OP_STATS : KVC_OP_PING);
     }
@@ -197,7 +210,7 @@ static void do_request(void)
         return;
     static const uint8_t often[] = {KVC_OP_STORE, KVC_OP_ACQUIRE, KVC_OP_RESERVE, KVC_OP_COMMIT,
                                     KVC_OP_STORE, KVC_OP_ACQUIRE, KVC_OP_RELEASE, KVC_OP_CANCEL};
-    uint8_t op = dice(2) ? often[dice(8)] : (uint8_t)(1 + dice(KVC_OP_VERIFY));
+    uint8_t op = dice(3) ? often[dice(8)] : (uint8_t)(1 + dice(KVC_OP_TRACE_DUMP));
     if (op == KVC_OP_CANCEL) {
         uint64_t target = nsent ? sent[nsent - 1 - dice(MIN(nsent, 10u))].corr : 1;
         note(i, op, sr_cancel(&s, &s.peer[i], target), 0, target);

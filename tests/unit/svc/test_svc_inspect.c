@@ -186,6 +186,88 @@ START_TEST(everybody_may_verify_their_own)
 }
 END_TEST
 
+/* ---- TRACE ---- */
+
+static uint64_t send_trace(struct sr_peer *p, uint8_t action, uint64_t bytes)
+{
+    struct msg_trace msg = {.action = action, .bytes = bytes};
+    return sr_send(&s, p,
+                   codec_enc_trace(s.buf, sizeof(s.buf), sr_head(&s, KVC_OP_TRACE, 0), &msg));
+}
+
+static uint64_t send_dump(struct sr_peer *p, uint32_t ns, uint64_t cursor)
+{
+    struct msg_trace_dump msg = {.ns = ns, .cursor = cursor};
+    return sr_send(
+        &s, p, codec_enc_trace_dump(s.buf, sizeof(s.buf), sr_head(&s, KVC_OP_TRACE_DUMP, 0), &msg));
+}
+
+static struct msg_trace_dump_reply dumped(uint64_t corr)
+{
+    struct msg_reply_head head;
+    struct msg_trace_dump_reply reply;
+    const struct sr_reply *r = sr_reply(&s, corr);
+    ck_assert_int_eq(codec_dec_trace_dump_reply(r->bytes, r->len, &head, &reply), 0);
+    return reply;
+}
+
+START_TEST(a_trace_has_acquires_and_what_follows_them)
+{
+    struct sr_peer *p = sr_peer(&s, 0, SR_UID_ONE, 4096), *ops = sr_peer(&s, 1, SR_UID_OPS, 0);
+    struct sr_blocks prompt = {.ns = sr_ns(&s, p, "m"), .chain = 1, .n = 4};
+    struct sr_blocks out = {.ns = prompt.ns, .chain = 1, .first = 4, .n = 2};
+    (void)sr_acquire(&s, p, &prompt, false); /* before it is on */
+    ck_assert_uint_eq(sr_status(&s, send_trace(ops, KVC_TRACE_ON, KVC_TRACE_BYTES_MIN)), 0);
+    (void)sr_lookup(&s, p, &prompt);
+    (void)sr_acquire(&s, p, &prompt, false);
+    (void)sr_store(&s, p, &prompt);
+    (void)sr_store(&s, p, &out);
+    sr_copies(&s);
+    (void)sr_acquire(&s, p, &prompt, true); /* recorded when it arrives, waiting or not */
+    struct msg_trace_dump_reply r = dumped(send_dump(ops, 0, 0));
+    ck_assert_uint_eq(r.nitems, 2);
+    ck_assert_uint_eq(r.cursor, 0);
+    ck_assert_uint_eq(r.items[0].block_tokens, 8);
+    ck_assert_uint_eq(r.items[0].input_tokens, 32);
+    ck_assert_uint_eq(r.items[0].output_tokens, 16);
+    ck_assert_uint_eq(r.items[0].ids.n, 4 * 8);
+    ck_assert_mem_eq(r.items[0].ids.p, r.items[1].ids.p, 4 * 8);
+    ck_assert_uint_eq(dumped(send_dump(ops, prompt.ns + 1, 0)).nitems, 0);
+    ck_assert_uint_eq(sr_status(&s, send_trace(ops, KVC_TRACE_ON, 0)), KVC_ST_EXISTS);
+    ck_assert_uint_eq(sr_status(&s, send_trace(ops, KVC_TRACE_OFF, 0)), 0);
+    ck_assert_uint_eq(sr_status(&s, send_dump(ops, 0, 0)), KVC_ST_GONE);
+}
+END_TEST
+
+START_TEST(a_long_trace_comes_in_pieces)
+{
+    struct sr_peer *p = sr_peer(&s, 0, SR_UID_ONE, 4096), *ops = sr_peer(&s, 1, SR_UID_OPS, 0);
+    struct sr_blocks prompt = {.ns = sr_ns(&s, p, "m"), .chain = 1, .n = 4};
+    ck_assert_uint_eq(sr_status(&s, send_trace(ops, KVC_TRACE_ON, KVC_TRACE_BYTES_MIN)), 0);
+    for (unsigned i = 0; i < 600; i++)
+        (void)sr_acquire(&s, p, &prompt, false);
+    uint64_t cursor = 0;
+    unsigned n = 0, pieces = 0;
+    do {
+        struct msg_trace_dump_reply r = dumped(send_dump(ops, 0, cursor));
+        cursor = r.cursor;
+        n += r.nitems;
+        ck_assert_uint_lt(pieces++, 10);
+    } while (cursor);
+    ck_assert_uint_eq(n, 600);
+    ck_assert_uint_eq(pieces, 3);
+    (void)dumped(send_dump(ops, 0, UINT64_MAX)); /* a cursor that nobody gave */
+}
+END_TEST
+
+START_TEST(a_trace_is_for_administrators)
+{
+    struct sr_peer *p = sr_peer(&s, 0, SR_UID_ONE, 0);
+    ck_assert_uint_eq(sr_status(&s, send_trace(p, KVC_TRACE_ON, 0)), KVC_ST_DENIED);
+    ck_assert_uint_eq(sr_status(&s, send_dump(p, 0, 0)), KVC_ST_DENIED);
+}
+END_TEST
+
 int main(void)
 {
     Suite *su = suite_create("inspect");
@@ -197,6 +279,9 @@ int main(void)
     tcase_add_test(t, a_verify_that_comes_too_late_or_is_cancelled_says_so_once);
     tcase_add_test(t, a_session_that_leaves_takes_its_verify_with_it);
     tcase_add_test(t, everybody_may_verify_their_own);
+    tcase_add_test(t, a_trace_has_acquires_and_what_follows_them);
+    tcase_add_test(t, a_long_trace_comes_in_pieces);
+    tcase_add_test(t, a_trace_is_for_administrators);
     suite_add_tcase(su, t);
     SRunner *sr = srunner_create(su);
     srunner_run_all(sr, CK_NORMAL);
