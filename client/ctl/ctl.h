@@ -43,6 +43,7 @@ int cmd_explain(struct ctl *ctl, int argc, char **argv);
 int cmd_blocks(struct ctl *ctl, int argc, char **argv);
 int cmd_verify(struct ctl *ctl, int argc, char **argv);
 int cmd_trace(struct ctl *ctl, int argc, char **argv);
+int cmd_size(struct ctl *ctl, int argc, char **argv);
 int cmd_evict(struct ctl *ctl, int argc, char **argv);
 
 /* Rows of a getopt_long table that every command has; values from 256 on are theirs. */

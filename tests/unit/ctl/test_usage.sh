@@ -60,7 +60,12 @@ expect 2 "--down from which" blocks --ns 1 --down
 expect 2 "give that too" blocks --key "$key" --depth 3
 expect 2 "there is 'host'" verify --tier disk
 expect 2 "at least 1KiB a second" verify --rate 5
-for command in ping stats ns explain blocks verify trace evict; do
+expect 2 "which model?" size
+expect 2 "how many tokens?" size --config x
+expect 2 "No such file" size --config x --context 1
+expect 2 "there are fp32" size --kv-type fp7
+expect 2 "must be from 1 to" size --context 0
+for command in ping stats ns explain blocks verify trace evict size; do
     expect 0 "Example" "$command" --help
 done
 for command in ping stats ns "explain $key" "evict --all"; do
