@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "bench.h"
+#include "near.h"
 
 static const struct bench_cmd commands[] = {
     {"replay", "replay a request trace, check every byte of every hit", cmd_replay},
@@ -50,7 +51,13 @@ int main(int argc, char **argv)
     if (name[0] == '\0') {
         print_help(stderr);
     } else {
-        say_error("no command '%s'", name);
+        struct near near = near_to(name);
+        for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
+            near_offer(&near, commands[i].name);
+        if (near.best)
+            say_error("no command '%s'; did you mean '%s'?", name, near.best);
+        else
+            say_error("no command '%s'", name);
         fputs("Try 'kvcachebench --help'.\n", stderr);
     }
     return BENCH_USAGE;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "config.h"
+#include "near.h"
 
 #define PROGRAM "kvcache-daemon"
 
@@ -74,6 +75,24 @@ static int take(struct cli *cli, int opt, char *why, size_t why_cap)
     }
 }
 
+static void refuse(int opt, const char *got, char *why, size_t why_cap)
+{
+    char name[NEAR_BYTES_MAX + 1] = "";
+    if (strncmp(got, "--", 2) == 0)
+        (void)!snprintf(name, sizeof name, "%.*s", (int)strcspn(got + 2, "="), got + 2);
+    struct near near = near_to(name);
+    for (const struct option *o = long_options; o->name != NULL; o++)
+        near_offer(&near, o->name);
+    if (opt == ':')
+        (void)!snprintf(why, why_cap, "expected a value after '%s'; see " PROGRAM " --help", got);
+    else if (near.best != NULL && strcmp(near.best, name) == 0)
+        (void)!snprintf(why, why_cap, "--%s takes no value", name);
+    else if (near.best != NULL)
+        (void)!snprintf(why, why_cap, "no option '%s'; did you mean --%s?", got, near.best);
+    else
+        (void)!snprintf(why, why_cap, "no option '%s'; see " PROGRAM " --help", got);
+}
+
 int cli_parse(int argc, char **argv, struct cli *ret, char *why, size_t why_cap)
 {
     struct cli cli = {.action = CLI_RUN};
@@ -87,10 +106,7 @@ int cli_parse(int argc, char **argv, struct cli *ret, char *why, size_t why_cap)
         if (opt == -1)
             break;
         if (opt == '?' || opt == ':') {
-            (void)!snprintf(why, why_cap,
-                            opt == '?' ? "no option '%s'; see " PROGRAM " --help"
-                                       : "expected a value after '%s'; see " PROGRAM " --help",
-                            argv[at]);
+            refuse(opt, argv[at], why, why_cap);
             return -EINVAL;
         }
         r = take(&cli, opt, why, why_cap);

@@ -151,7 +151,9 @@ static void check_runtime_dir(const struct config *cfg, struct config_errors *er
                              "owner, or name another directory",
                              (unsigned)geteuid(), dir, strerror(errno));
     } else if (err != ENOENT) {
-        config__error_at(cfg, errors, key, "expected a directory, got %s: %s", dir, strerror(err));
+        config__error_at(cfg, errors, key,
+                         "expected a directory, got %s: %s; for example '/run/kvcache'", dir,
+                         strerror(err));
     } else if (!is_dir(parent, &err)) {
         config__error_at(
             cfg, errors, key,
@@ -178,19 +180,25 @@ static void check_secret_file(const struct config *cfg, struct config_errors *er
     parent_of(path, parent);
     if (!is_dir(parent, &err)) {
         config__error_at(cfg, errors, key,
-                         "expected a file in a directory that exists, got %s: %s: %s", path, parent,
-                         strerror(err));
+                         "expected a file in a directory that exists, got %s: %s: %s; make the "
+                         "directory, or name a file elsewhere",
+                         path, parent, strerror(err));
     } else if (stat(path, &st) < 0) {
         if (errno != ENOENT)
-            config__error_at(cfg, errors, key, "expected a file that can be read, got %s: %s", path,
-                             strerror(errno));
+            config__error_at(
+                cfg, errors, key,
+                "expected a file that can be read, got %s: %s; name one that the daemon's uid owns",
+                path, strerror(errno));
         else if (!may_write(parent))
             config__error_at(cfg, errors, key,
                              "expected a file that exists or can be made, got %s: %s is not "
-                             "writable for uid %u",
+                             "writable for uid %u; change its owner, or name a file elsewhere",
                              path, parent, (unsigned)geteuid());
     } else if (!S_ISREG(st.st_mode)) {
-        config__error_at(cfg, errors, key, "expected a regular file, got %s, which is not", path);
+        config__error_at(cfg, errors, key,
+                         "expected a regular file, got %s, which is not; name a file that is not "
+                         "there yet, and it is made",
+                         path);
     } else if ((st.st_mode & 077) != 0) {
         config__error_at(
             cfg, errors, key,
@@ -198,8 +206,9 @@ static void check_secret_file(const struct config *cfg, struct config_errors *er
             "chmod 600 %s",
             path, (unsigned)(st.st_mode & 07777), path);
     } else if (faccessat(AT_FDCWD, path, R_OK, AT_EACCESS) < 0) {
-        config__error_at(cfg, errors, key, "expected a file that uid %u may read, got %s: %s",
-                         (unsigned)geteuid(), path, strerror(errno));
+        config__error_at(cfg, errors, key,
+                         "expected a file that uid %u may read, got %s: %s; try: chown %u %s",
+                         (unsigned)geteuid(), path, strerror(errno), (unsigned)geteuid(), path);
     }
 }
 

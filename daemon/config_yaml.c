@@ -464,6 +464,20 @@ static void read_option(struct yaml_in *in, const char *key, unsigned line)
     }
 }
 
+static void refuse_section(struct yaml_in *in, const char *section)
+{
+    char expected[CONFIG_ERROR_TEXT_MAX], name[KEY_BYTES];
+    const struct option_desc *example = NULL;
+    OPTION_FOR_EACH (d, config_table, config_table_len)
+        if (example == NULL && section_of(d, name) && strcmp(name, section) == 0)
+            example = d;
+    MUST(example != NULL);
+    (void)!snprintf(expected, sizeof(expected),
+                    "a section with keys indented below it, such as '%s: %s'",
+                    example->key + strlen(section) + 1, example->def);
+    refuse(in, section, expected);
+}
+
 static void read_section(struct yaml_in *in, const char *section, unsigned line, struct seen *seen)
 {
     char name[KEY_BYTES], key[2 * KEY_BYTES + 1];
@@ -477,7 +491,7 @@ static void read_section(struct yaml_in *in, const char *section, unsigned line,
     if (is_nothing(in))
         return;
     if (in->ev.type != YAML_MAPPING_START_EVENT || tag_of(in) != NULL) {
-        refuse(in, section, "a section with keys indented below it");
+        refuse_section(in, section);
         return;
     }
     while (next(in) != YAML_MAPPING_END_EVENT && !in->broken) {
@@ -530,7 +544,9 @@ static void read_document(struct yaml_in *in)
         else if (!is_nothing(in) && !in->broken)
             refuse(in, "", "keys and values such as 'runtime_dir: /run/kvcache'");
         if (next(in) == YAML_DOCUMENT_END_EVENT && next(in) == YAML_DOCUMENT_START_EVENT)
-            ERROR(in, line_of(in), "", "expected one YAML document, got a second");
+            ERROR(in, line_of(in), "",
+                  "expected one YAML document, got a second; remove the line '---' or '...' before "
+                  "it");
     }
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "node.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -253,9 +254,10 @@ static void dump_flight(struct node *n)
 {
     char path[CONFIG_PATH_BYTES + 32];
     snprintf(path, sizeof path, "%s/flight.txt", n->cfg->runtime_dir);
-    FILE *f = fopen(path, "we");
-    int err = f ? flight_dump(fileno(f)) : -errno;
-    if (f && fclose(f))
+    /* It names sessions, uids and keys: for the daemon's own uid alone, also if it was there. */
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    int err = fd < 0 || fchmod(fd, 0600) != 0 ? -errno : flight_dump(fd);
+    if (fd >= 0 && close(fd) != 0 && !err)
         err = -errno;
     if (err < 0)
         LOG_ERROR("flight recorder: %s: %s", path, err_name(err));

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "ctl.h"
+#include "near.h"
 
 static const struct ctl_cmd commands[] = {
     {"ping", cmd_ping},       {"stats", cmd_stats},   {"ns", cmd_ns},
@@ -63,6 +64,16 @@ static bool wants_colour(void)
     return isatty(STDOUT_FILENO) && !(no && no[0]) && !(term && strcmp(term, "dumb") == 0);
 }
 
+static int unknown_command(const char *name)
+{
+    struct near near = near_to(name);
+    for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
+        near_offer(&near, commands[i].name);
+    if (near.best)
+        return ctl_usage("no command '%s'; did you mean '%s'?", name, near.best);
+    return ctl_usage("no command '%s'", name);
+}
+
 static int run(struct ctl *ctl, int argc, char **argv)
 {
     if (argc == 0) {
@@ -76,9 +87,7 @@ static int run(struct ctl *ctl, int argc, char **argv)
     }
     const struct ctl_cmd *cmd = find(name);
     if (!cmd)
-        return ctl_usage("no command '%s'; there are ping, stats, ns, explain, blocks, verify, "
-                         "trace, evict and size",
-                         name);
+        return unknown_command(name);
     ctl_set_command(cmd->name);
     return cmd->run(ctl, argc, argv);
 }

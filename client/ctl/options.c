@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "ctl.h"
+#include "near.h"
 #include "units.h"
 
 #ifndef KVC_VERSION
@@ -43,6 +44,22 @@ int ctl_usage(const char *format, ...)
     va_end(args);
     fprintf(stderr, "Try 'kvcachectl%s%s --help'.\n", command[0] ? " " : "", command);
     return CTL_USAGE;
+}
+
+static int unknown_option(const char *text, const struct option *options)
+{
+    char name[64];
+    if (strncmp(text, "--", 2) != 0)
+        return ctl_usage("'%s' is not understood", text);
+    snprintf(name, sizeof(name), "%.*s", (int)strcspn(text + 2, "="), text + 2);
+    struct near near = near_to(name);
+    for (const struct option *o = options; o->name; o++)
+        near_offer(&near, o->name);
+    if (near.best && strcmp(near.best, name) == 0)
+        return ctl_usage("--%s takes no value", name);
+    if (near.best)
+        return ctl_usage("'%s' is not understood; did you mean --%s?", text, near.best);
+    return ctl_usage("'%s' is not understood", text);
 }
 
 static int take_timeout(struct ctl *ctl, const char *text)
@@ -87,7 +104,7 @@ int ctl_options(struct ctl *ctl, int argc, char **argv, const char *short_option
         case ':':
             return ctl_usage("%s needs a value", argv[optind - 1]);
         case '?':
-            return ctl_usage("'%s' is not understood", argv[optind - 1]);
+            return unknown_option(argv[optind - 1], options);
         default:
             rc =
                 take ? take(ctx, c, optarg) : ctl_usage("'%s' is not understood", argv[optind - 1]);

@@ -41,9 +41,12 @@ static struct {
 
 static _Thread_local struct ring *self;
 
-#define NAME(name) #name,
+#define NAME(name, text) #name,
 static const char *const event_names[] = {FLIGHT_EVENTS(NAME)};
 #undef NAME
+#define MEANING(name, text) text,
+static const char *const event_meanings[] = {FLIGHT_EVENTS(MEANING)};
+#undef MEANING
 
 int flight_init(unsigned threads_max, unsigned records)
 {
@@ -204,6 +207,19 @@ static void out_rec(struct out *o, const struct flight_rec *rec)
     out_text(o, "\n", 0);
 }
 
+/* Whoever reads a dump has the sources seldom at hand. */
+static void out_legend(struct out *o)
+{
+    out_text(o, "# seconds since boot, thread, event, and what a, b and c of it are (decimal):\n",
+             0);
+    for (unsigned i = 0; i < FLIGHT_EVENT_COUNT; i++) {
+        out_text(o, "# ", 0);
+        out_text(o, event_names[i], 13);
+        out_text(o, event_meanings[i], 0);
+        out_text(o, "\n", 0);
+    }
+}
+
 /* The place whose record is the oldest, or NULL when all have been told. */
 static struct place *oldest(unsigned threads)
 {
@@ -229,6 +245,7 @@ int flight_dump(int fd)
     out_text(&o, " threads, the last ", 0);
     out_number(&o, recorder.records - 1, 10, 1);
     out_text(&o, " events of each\n", 0);
+    out_legend(&o);
     for (unsigned i = 0; i < threads; i++) {
         struct place *p = &recorder.places[i];
         struct ring *r = &recorder.rings[i];

@@ -16,27 +16,27 @@
 
 #include "err.h"
 
-/* name, what a, b and c mean */
-#define FLIGHT_EVENTS(X)                                                 \
-    X(TURN)         /* a loop turn: a requests, b completions */         \
-    X(REQ)          /* a operation, b session, c request id */           \
-    X(REPLY)        /* a status, b session, c request id */              \
-    X(RESERVE)      /* a slots, b namespace, c bytes */                  \
-    X(COMMIT)       /* a slots, b namespace */                           \
-    X(COPY_DONE)    /* a result, b slot, c bytes */                      \
-    X(PUBLISH)      /* a group, b namespace, c first bytes of the key */ \
-    X(EVICT)        /* a group, b namespace, c first bytes of the key */ \
-    X(LEASE)        /* a blocks, b lease, c session */                   \
-    X(RELEASE)      /* a blocks, b lease, c session */                   \
-    X(ATTACH)       /* a uid, b session, c pid */                        \
-    X(DETACH)       /* a uid, b session, c pid */                        \
-    X(DROP_SESSION) /* a reason, b session */                            \
-    X(CHUNK)        /* a 1 made or 0 gone, b chunk, c bytes */           \
-    X(TIMEOUT)      /* a operation, b session, c request id */           \
-    X(CANCEL)       /* a operation, b session, c request id */           \
-    X(ERROR)        /* a error negated, b and c whatever helps */
+/* X(name, what a, b and c mean); a dump begins with it. */
+#define FLIGHT_EVENTS(X)                                         \
+    X(TURN, "a loop turn: a requests, b completions")            \
+    X(REQ, "a operation, b session, c request id")               \
+    X(REPLY, "a status, b session, c request id")                \
+    X(RESERVE, "a slots, b namespace, c bytes")                  \
+    X(COMMIT, "a slots, b namespace")                            \
+    X(COPY_DONE, "a result, b slot, c bytes")                    \
+    X(PUBLISH, "a group, b namespace, c first bytes of the key") \
+    X(EVICT, "a group, b namespace, c first bytes of the key")   \
+    X(LEASE, "a blocks, b lease, c session")                     \
+    X(RELEASE, "a blocks, b lease, c session")                   \
+    X(ATTACH, "a uid, b session, c pid")                         \
+    X(DETACH, "a uid, b session, c pid")                         \
+    X(DROP_SESSION, "a reason, b session")                       \
+    X(CHUNK, "a 1 made or 0 gone, b chunk, c bytes")             \
+    X(TIMEOUT, "a operation, b session, c request id")           \
+    X(CANCEL, "a operation, b session, c request id")            \
+    X(ERROR, "a error negated, b and c whatever helps")
 
-#define FLIGHT__ENUM(name) FLIGHT_##name,
+#define FLIGHT__ENUM(name, text) FLIGHT_##name,
 enum flight_event { FLIGHT_EVENTS(FLIGHT__ENUM) FLIGHT_EVENT_COUNT };
 
 struct flight_rec {
@@ -64,6 +64,7 @@ KVC_WARN_UNUSED int flight_thread(const char *name);
 
 /* Writes all records to fd, merged by time, one line each:
  *   1234.567890123 control  REPLY a=0 b=7 c=1932
+ * after lines that begin with # and say what a, b and c of each event mean.
  * No allocation, no stdio, no lock; only write(2) is called. -EBUSY while another dump runs, else
  * the errno of write(2). */
 int flight_dump(int fd);

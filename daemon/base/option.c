@@ -5,9 +5,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "near.h"
 #include "units.h"
 
-#define KEY_BYTES_MAX 63u
+/* So many keys are named where none is near. */
+#define LIST_MAX 4u
 
 /* Text that grows in the caller's buffer; `full` says that some was lost. */
 struct text {
@@ -55,25 +57,6 @@ static void add_quoted(struct text *t, const char *s)
         shown[n] = (unsigned char)s[n] < 0x20 || s[n] == 0x7f ? '?' : s[n];
     memcpy(shown + n, s[n] != '\0' ? "..." : "", s[n] != '\0' ? 4 : 1);
     add(t, "'%s'", shown);
-}
-
-/* Levenshtein distance; keys are short (MUST in option_set), longer input is cut. */
-static unsigned distance(const char *a, const char *b)
-{
-    unsigned row[KEY_BYTES_MAX + 1];
-    const size_t la = strnlen(a, KEY_BYTES_MAX), lb = strnlen(b, KEY_BYTES_MAX);
-    for (size_t j = 0; j <= lb; j++)
-        row[j] = (unsigned)j;
-    for (size_t i = 1; i <= la; i++) {
-        unsigned diagonal = row[0];
-        row[0] = (unsigned)i;
-        for (size_t j = 1; j <= lb; j++) {
-            const unsigned replaced = diagonal + (a[i - 1] != b[j - 1]);
-            diagonal = row[j];
-            row[j] = MIN(MIN(row[j], row[j - 1]) + 1, replaced);
-        }
-    }
-    return row[lb];
 }
 
 const struct option_desc *option_find(const struct option_desc *tab, unsigned n, const char *key)
@@ -298,7 +281,7 @@ static int set_enum(const struct option_desc *d, void *at, const char *value)
 static int set_row(const struct option_desc *d, void *base, const char *value, char *why,
                    size_t why_cap)
 {
-    MUST(strlen(d->key) <= KEY_BYTES_MAX && d->def != NULL && d->size > 0);
+    MUST(strlen(d->key) <= NEAR_BYTES_MAX && d->def != NULL && d->size > 0);
     void *at = (char *)base + d->offset;
     const char *detail = NULL;
     int r = -EINVAL;
@@ -332,14 +315,18 @@ int option_set(const struct option_desc *tab, unsigned n, void *base, const char
     const struct option_desc *d = option_find(tab, n, key);
     if (d != NULL)
         return set_row(d, base, value, why, why_cap);
-    const struct option_desc *nearest = tab;
+    struct near near = near_to(key);
     OPTION_FOR_EACH (candidate, tab, n)
-        if (distance(key, candidate->key) < distance(key, nearest->key))
-            nearest = candidate;
+        near_offer(&near, candidate->key);
     struct text t = text_in(why, why_cap);
     add(&t, "no option ");
     add_quoted(&t, key);
-    add(&t, "; the nearest is '%s'", nearest->key);
+    if (near.best != NULL)
+        add(&t, "; the nearest is '%s'", near.best);
+    else if (n > LIST_MAX)
+        add(&t, "; --help lists them all");
+    for (unsigned i = 0; near.best == NULL && n <= LIST_MAX && i < n; i++)
+        add(&t, "%s '%s'", i == 0 ? "; there is" : i == n - 1 ? " and" : ",", tab[i].key);
     return -ENOENT;
 }
 

@@ -19,6 +19,23 @@ static void teardown(void)
     flight_fini();
 }
 
+static char legend[4096];
+
+/* The lines that begin with '#' go from `text` to `legend`. */
+static void take_legend(void)
+{
+    char *from = strstr(text, "\n# ");
+    if (from == NULL)
+        return;
+    char *to = ++from;
+    while (*to == '#')
+        to = strchr(to, '\n') + 1;
+    ck_assert_uint_lt((size_t)(to - from), sizeof(legend));
+    memcpy(legend, from, (size_t)(to - from));
+    legend[to - from] = '\0';
+    memmove(from, to, strlen(to) + 1);
+}
+
 static const char *dump(void)
 {
     const int fd = memfd_create("flight", 0);
@@ -28,6 +45,7 @@ static const char *dump(void)
     ck_assert_int_ge(n, 0);
     text[n] = '\0';
     (void)close(fd);
+    take_legend();
     return text;
 }
 
@@ -60,6 +78,16 @@ START_TEST(a_record_reads_as_a_line)
         strstr(dump(), " control  DROP_SESSION a=7 b=1932 c=0xfedcba9876543210\n"));
     ck_assert_ptr_nonnull(strstr(text, " control  ERROR        a=0 b=0 c=4294967295\n"));
     ck_assert_ptr_nonnull(strstr(text, "1 threads, the last 63 events"));
+}
+END_TEST
+
+START_TEST(a_dump_says_what_its_numbers_are)
+{
+    ck_assert_int_eq(flight_init(1, 64), 0);
+    ck_assert_int_eq(flight_thread("control"), 0);
+    (void)dump();
+    ck_assert_ptr_nonnull(strstr(legend, "# REQ          a operation, b session, c request id\n"));
+    ck_assert_ptr_nonnull(strstr(legend, "# EVICT "));
 }
 END_TEST
 
@@ -210,6 +238,7 @@ int main(void)
     tcase_add_checked_fixture(tc, NULL, teardown);
     tcase_add_test(tc, nothing_is_recorded_before_init_or_registration);
     tcase_add_test(tc, a_record_reads_as_a_line);
+    tcase_add_test(tc, a_dump_says_what_its_numbers_are);
     tcase_add_test(tc, a_full_ring_keeps_the_last);
     tcase_add_test(tc, wrong_sizes_and_a_second_init_are_refused);
     tcase_add_test(tc, a_thread_too_many_goes_on_without_a_ring);

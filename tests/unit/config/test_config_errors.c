@@ -64,10 +64,10 @@ static const struct bad {
      "x.yaml:3: host: given twice, first in line 1\n"},
     {"host: {limit: 4GiB}\nhost.limit: 5GiB\n",
      "x.yaml:2: host.limit: given twice, first in line 1\n"},
-    {"host: 64GiB\n",
-     "x.yaml:1: host: expected a section with keys indented below it, got a single value\n"},
-    {"host: [limit]\n",
-     "x.yaml:1: host: expected a section with keys indented below it, got a list\n"},
+    {"host: 64GiB\n", "x.yaml:1: host: expected a section with keys indented below it, such as "
+                      "'limit: auto', got a single value\n"},
+    {"host: [limit]\n", "x.yaml:1: host: expected a section with keys indented below it, such as "
+                        "'limit: auto', got a list\n"},
     {"[a, b]: c\nlog: {level: info}\n", "x.yaml:1: expected a key, got a list\n"},
     /* combinations */
     {"host:\n  limit: 64MiB\n  chunk: 128MiB\n",
@@ -101,19 +101,20 @@ static const struct bad {
      "x.yaml:1: host.limit: expected a size from 4MiB to 8TiB, or 'auto', got '4GiB log'" SIZE_HINT
      "'4MiB'\nx.yaml:2: expected YAML, got an error: did not find expected ',' or '}' (while "
      "parsing a flow mapping)\n"},
-    {"a: b: c\n", "x.yaml:1: no option 'a'; the nearest is 'log'\nx.yaml:1: expected YAML, got an "
+    {"a: b: c\n", "x.yaml:1: no option 'a'; --help lists them all\nx.yaml:1: expected YAML, got an "
                   "error: mapping values are not allowed in this context\n"},
-    {"log: {}\nhost: *nowhere\n",
-     "x.yaml:2: host: expected a section with keys indented below it, got an alias\n"},
+    {"log: {}\nhost: *nowhere\n", "x.yaml:2: host: expected a section with keys indented below it, "
+                                  "such as 'limit: auto', got an alias\n"},
     {"x: &x 4GiB\nhost: {limit: *x}\n",
-     "x.yaml:1: no option 'x'; the nearest is 'log'\nx.yaml:2: host.limit: expected a size from "
+     "x.yaml:1: no option 'x'; --help lists them all\nx.yaml:2: host.limit: expected a size from "
      "4MiB to 8TiB, or 'auto', got an alias\n"},
     {"host: {limit: !size 4GiB}\n", "x.yaml:1: host.limit: expected a size from 4MiB to 8TiB, or "
                                     "'auto', got the tag '!size', which has no meaning here\n"},
-    {"host: !section {limit: 4GiB}\n",
-     "x.yaml:1: host: expected a section with keys indented below it, got the tag '!section', "
-     "which has no meaning here\n"},
-    {"log: {}\n---\nlog: {}\n", "x.yaml:2: expected one YAML document, got a second\n"},
+    {"host: !section {limit: 4GiB}\n", "x.yaml:1: host: expected a section with keys indented "
+                                       "below it, such as 'limit: auto', got the tag '!section', "
+                                       "which has no meaning here\n"},
+    {"log: {}\n---\nlog: {}\n", "x.yaml:2: expected one YAML document, got a second; remove the "
+                                "line '---' or '...' before it\n"},
     {"just text\n", "x.yaml:1: expected keys and values such as 'runtime_dir: /run/kvcache', got a "
                     "single value\n"},
     {"- a\n- b\n",
@@ -211,7 +212,7 @@ static const struct bad bad_sets[] = {
      "--set: host.limit: expected a size from 4MiB to 8TiB, or 'auto', got '12abc'" SIZE_HINT
      "'4MiB'"},
     {"host.limt=4GiB", "--set: no option 'host.limt'; the nearest is 'host.limit'"},
-    {"host=4GiB", "--set: no option 'host'; the nearest is 'host.numa'"},
+    {"host=4GiB", "--set: no option 'host'; the nearest is 'host.limit'"},
     {"principals=root",
      "--set: principals: a list has no place on the command line; give it in the file (--config)"},
     {"secret_file=/tmp/\xff", "--set: secret_file: expected text in UTF-8, got '/tmp/\xff'"},

@@ -138,12 +138,12 @@ START_TEST(a_file_is_no_runtime_dir)
 {
     scratch_write("file", "", 0);
 
-    ck_assert_str_eq(
-        load_error(NULL, set_path("runtime_dir", "file")),
-        in_dir("--set: runtime_dir: expected a directory, got DIR/file: Not a directory"));
+    ck_assert_str_eq(load_error(NULL, set_path("runtime_dir", "file")),
+                     in_dir("--set: runtime_dir: expected a directory, got DIR/file: Not a "
+                            "directory; for example '/run/kvcache'"));
     ck_assert_str_eq(load_error(NULL, set_path("runtime_dir", "file/run")),
                      in_dir("--set: runtime_dir: expected a directory, got DIR/file/run: Not a "
-                            "directory"));
+                            "directory; for example '/run/kvcache'"));
 }
 END_TEST
 
@@ -202,7 +202,8 @@ START_TEST(a_line_goes_with_a_path_from_the_file)
 
     ck_assert_str_eq(load_error("x.yaml", NULL),
                      "x.yaml:3: secret_file: expected a file in a directory that exists, got "
-                     "/none/secret: /none: No such file or directory");
+                     "/none/secret: /none: No such file or directory; make the directory, or name "
+                     "a file elsewhere");
 }
 END_TEST
 
@@ -236,8 +237,8 @@ START_TEST(a_secret_that_the_daemon_may_not_read_is_refused)
     become_nobody();
     (void)!snprintf(expected, sizeof(expected),
                     "--set: secret_file: expected a file that uid %u may read, got %s/secret: "
-                    "Permission denied",
-                    (unsigned)geteuid(), scratch_dir);
+                    "Permission denied; try: chown %u %s/secret",
+                    (unsigned)geteuid(), scratch_dir, (unsigned)geteuid(), scratch_dir);
 
     ck_assert_str_eq(load_error(NULL, set_path("secret_file", "secret")), expected);
 }
@@ -249,7 +250,7 @@ START_TEST(a_secret_must_be_a_regular_file)
 
     ck_assert_str_eq(load_error(NULL, set_path("secret_file", "secret")),
                      in_dir("--set: secret_file: expected a regular file, got DIR/secret, which is "
-                            "not"));
+                            "not; name a file that is not there yet, and it is made"));
 }
 END_TEST
 

@@ -35,6 +35,9 @@ expect 0 "Exit codes" --help
 expect 0 "protocol" --version
 expect 2 "Usage:"
 expect 2 "no command 'frob'" frob
+expect 2 "did you mean 'stats'?" stast
+expect 2 "did you mean --older-than?" evict --older-then 5m
+expect 2 "--json takes no value" ping --json=1
 expect 2 "'--frob' is not understood" --frob ping
 expect 2 "needs a unit" --timeout 5 ping
 expect 2 "must be from 1ms" --timeout 11min ping

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <check.h>
+#include <stdlib.h>
+
+#include "near.h"
+
+static const char *nearest(const char *text)
+{
+    static const char *const known[] = {"ping",  "stats", "ns",         "explain",   "blocks",
+                                        "evict", "size",  "host.limit", "host.numa", "log.level"};
+    struct near n = near_to(text);
+    for (unsigned i = 0; i < sizeof(known) / sizeof(known[0]); i++)
+        near_offer(&n, known[i]);
+    return n.best;
+}
+
+START_TEST(distance_counts_letters_that_differ)
+{
+    ck_assert_uint_eq(near_distance("", ""), 0);
+    ck_assert_uint_eq(near_distance("abc", ""), 3);
+    ck_assert_uint_eq(near_distance("stats", "stats"), 0);
+    ck_assert_uint_eq(near_distance("stast", "stats"), 1); /* swapped */
+    ck_assert_uint_eq(near_distance("stat", "stats"), 1);
+    ck_assert_uint_eq(near_distance("kitten", "sitting"), 3);
+}
+END_TEST
+
+START_TEST(what_is_near_is_found)
+{
+    ck_assert_str_eq(nearest("stast"), "stats");
+    ck_assert_str_eq(nearest("pign"), "ping");
+    ck_assert_str_eq(nearest("evcit"), "evict");
+    ck_assert_str_eq(nearest("expl"), "explain");
+    ck_assert_str_eq(nearest("limit"), "host.limit");
+    ck_assert_str_eq(nearest("hots.limit"), "host.limit");
+    ck_assert_str_eq(nearest("level"), "log.level");
+}
+END_TEST
+
+START_TEST(what_is_not_near_is_not)
+{
+    ck_assert_ptr_null(nearest("frobnicate"));
+    ck_assert_ptr_null(nearest("x"));
+    ck_assert_ptr_null(nearest(""));
+    ck_assert_ptr_null(nearest("bytes"));
+    ck_assert_ptr_null(
+        nearest("a-word-that-is-much-longer-than-any-other-one-that-is-known-to-it-here"));
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("near");
+    TCase *t = tcase_create("near");
+    tcase_add_test(t, distance_counts_letters_that_differ);
+    tcase_add_test(t, what_is_near_is_found);
+    tcase_add_test(t, what_is_not_near_is_not);
+    suite_add_tcase(s, t);
+    SRunner *r = srunner_create(s);
+    srunner_run_all(r, CK_NORMAL);
+    int failed = srunner_ntests_failed(r);
+    srunner_free(r);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
