@@ -1,0 +1,136 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# What the programs offer is one story: each command and option of their tables is in --help and on
+# the man page, each key of the configuration on its page with its default, and the shells complete
+# them. Needs $KVC_BIN_DIR and $KVC_SOURCE_DIR.
+set -u
+bin="$KVC_BIN_DIR"
+cd "$KVC_SOURCE_DIR" || exit 1
+work=$(mktemp -d /tmp/kvc-surface-XXXXXX)
+trap 'rm -rf "$work"' EXIT
+failures=0
+
+wrong() {
+    echo "surface: $*"
+    failures=$((failures + 1))
+}
+
+# plain FILE: a man page without escapes and fonts
+plain() {
+    sed -e 's/\\-/-/g' -e 's/\\f[A-Z]//g' -e 's/\\&//g' "$1"
+}
+
+# table FILE: the long options of a program's option table
+table() {
+    grep -o '{"[a-z][a-z-]*", *[a-z]*_argument' "$1" | sed 's/{"\([^"]*\)".*/--\1/'
+}
+
+# section FILE COMMAND: the part of a man page between .SS COMMAND and the next heading
+section() {
+    plain "$1" | awk -v name="$2" '
+        /^\.S[SH]/ { on = $2 == name || $2 == "\"" name; if ($0 ~ "^\\.SH OPTIONS") on = 0 }
+        on'
+}
+
+# has FILE WORD: as a whole word
+has() {
+    grep -q -E -- "(^|[^a-z-])$2([^a-z-]|\$)" "$1"
+}
+
+# check PROGRAM COMMAND SOURCE PAGE: the table against help and page
+check() {
+    "$bin/$1" "$2" --help >"$work/help" 2>&1 || wrong "$1 $2 --help fails"
+    grep -q "Example" "$work/help" || wrong "$1 $2 --help has no example"
+    section "$4" "$2" >"$work/section"
+    [ -s "$work/section" ] || wrong "$4 has no section for $2"
+    for option in $(table "$3"); do
+        [ "$option" != --help ] || continue
+        has "$work/help" "$option" || wrong "$1 $2 --help does not have $option"
+        has "$work/section" "$option" || wrong "$4 does not have $option of $2"
+    done
+}
+
+for command in ping stats ns explain blocks verify trace evict size; do
+    check kvcachectl "$command" "client/ctl/$command.c" client/ctl/kvcachectl.1
+done
+grep -o '{"[a-z]*", cmd_' client/ctl/main.c | tr -d '{"' | cut -d, -f1 >"$work/commands"
+[ "$(wc -l <"$work/commands")" -ge 9 ] || wrong "client/ctl/main.c: no table of commands was found"
+"$bin/kvcachectl" --help >"$work/help"
+while read -r command; do
+    has "$work/help" "$command" || wrong "kvcachectl --help does not have $command"
+    [ -n "$(section client/ctl/kvcachectl.1 "$command")" ] || wrong "kvcachectl.1: no $command"
+done <"$work/commands"
+
+# Options that a source takes from a shared table are checked through its help only.
+for command in replay gen store load lookup reuse idle; do
+    "$bin/kvcachebench" "$command" --help >"$work/help" 2>&1 || wrong "kvcachebench $command --help"
+    section bench/kvcachebench.1 "$command" >"$work/section"
+    sed -n 's/^ *\(--[a-z][a-z-]*\).*/\1/p' "$work/help" | sort -u >"$work/options"
+    [ -s "$work/options" ] || wrong "kvcachebench $command --help names no option"
+    while read -r option; do
+        [ "$option" = --help ] || has "$work/section" "$option" ||
+            wrong "kvcachebench.1 does not have $option of $command"
+    done <"$work/options"
+done
+
+plain daemon/kvcache-daemon.8 >"$work/page"
+for option in $(table daemon/cli.c); do
+    has "$work/page" "$option" || wrong "kvcache-daemon.8 does not have $option"
+done
+plain daemon/kvcache-daemon.yaml.5 >"$work/page"
+"$bin/kvcache-daemon" --help | sed -n 's/^  \([a-z_.]*\) (\(.*\))$/\1 \2/p' >"$work/keys"
+[ "$(wc -l <"$work/keys")" -gt 20 ] || wrong "kvcache-daemon --help does not list the keys"
+while read -r key default; do
+    grep -q -F ".BR $key \" (default: $default)\"" "$work/page" ||
+        wrong "kvcache-daemon.yaml.5: no '$key (default: $default)'"
+done <"$work/keys"
+
+# ---- completion ----
+
+# offers SHELL WORD < words: whether a shell offered the word
+offers() {
+    grep -q -x -- "$2" "$work/offered" || wrong "$1 does not offer $2"
+}
+
+PATH="$bin:$PATH"
+export PATH
+complete_bash() {
+    # shellcheck disable=SC2016 # the inner shell's
+    bash -c 'source etc/completion/kvcache.bash
+        COMP_WORDS=("$@" ""); COMP_CWORD=$#; _kvcache "$1"; printf "%s\n" "${COMPREPLY[@]}"' \
+        bash "$@" >"$work/offered"
+}
+complete_bash kvcachectl
+for word in ping verify size --socket --json; do offers bash "$word"; done
+complete_bash kvcachectl evict
+for word in --older-than --dry-run --socket; do offers bash "$word"; done
+complete_bash kvcachectl trace
+for word in on off dump status --bytes; do offers bash "$word"; done
+complete_bash kvcachectl size --kv-type
+offers bash fp8
+complete_bash kvcachebench replay
+offers bash --capacity
+complete_bash kvcache-daemon
+offers bash --check-config
+complete_bash kvcache-daemon --set
+offers bash host.limit=
+
+if command -v zsh >/dev/null; then
+    # shellcheck disable=SC2016
+    zsh -c 'source etc/completion/_kvcache; compadd() { while [[ $1 = -* && $1 != -- ]]; do shift; \
+        [[ $1 = "" ]] && shift; done; shift; print -l -- "$@" }; words=(kvcachectl evict ""); \
+        CURRENT=3; _kvcache' >"$work/offered" 2>&1
+    for word in --older-than --dry-run --socket; do offers zsh "$word"; done
+else
+    echo "SKIP: there is no zsh here to try its completion"
+fi
+if command -v fish >/dev/null; then
+    fish -c 'source etc/completion/kvcache.fish; complete -C "kvcachectl evict --"' |
+        cut -f1 >"$work/offered"
+    for word in --older-than --dry-run --socket; do offers fish "$word"; done
+else
+    echo "SKIP: there is no fish here to try its completion"
+fi
+
+[ "$failures" -eq 0 ] && echo "surface: clean"
+exit $((failures > 0))
