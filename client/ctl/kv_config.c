@@ -101,7 +101,7 @@ static int count_types(const struct reader *r, const char *field, const json_t *
 /* Every `period`-th layer attends to everything; the others slide, or keep a state. */
 static int count_period(const struct reader *r, const char *field, bool slide, struct kv_model *m)
 {
-    uint32_t period;
+    uint32_t period = 1;
     int rc = number(r, field, 0, "every how many layers one is full", &period);
     if (rc < 0)
         return rc;
@@ -170,7 +170,7 @@ static int read_heads(const struct reader *r, struct kv_model *m)
 {
     static const char *const hidden[] = {"hidden_size", "n_embd", "d_model", NULL};
     static const char *const heads[] = {"num_attention_heads", "n_head", "n_heads", NULL};
-    uint32_t all;
+    uint32_t all = 1;
     int rc = number(r, named(r, hidden), 0, "the width of the model, like 4096", &m->hidden);
     if (rc < 0)
         return rc;
