@@ -160,12 +160,6 @@ static inline uint32_t kvc__ms_until(uint64_t then_ns)
     return then_ns <= now ? 0 : (uint32_t)((then_ns - now + NS_PER_MS - 1) / NS_PER_MS);
 }
 
-static inline struct codec_bin kvc__str(const char *s)
-{
-    return (struct codec_bin){.p = (const uint8_t *)(s != NULL ? s : ""),
-                              .n = s != NULL ? (uint32_t)__builtin_strlen(s) : 0};
-}
-
 /* No daemon, or one that is going: a miss, or a dropped store. */
 static inline bool kvc__is_down(int error)
 {

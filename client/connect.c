@@ -193,7 +193,7 @@ static int start_attach(struct kvc *k, uint64_t deadline_ns)
     uint8_t buf[KVC_ATTACH_MAX];
     struct att_hello hello = {.ver_min = KVC_PROTO_MIN,
                               .ver_max = KVC_PROTO_MAX,
-                              .client = kvc__str(k->name),
+                              .client = codec_text(k->name),
                               .staging_bytes = k->staging_wanted,
                               .shard = k->shard};
     int rc = tell(k, buf, codec_enc_att_hello(buf, sizeof(buf), &hello), deadline_ns);

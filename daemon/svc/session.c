@@ -195,9 +195,7 @@ static void session_drop(struct session *se)
     LOG_WARN("session %u (%s, uid %u, pid %d) dropped: %s", se->serial, se->name, (unsigned)se->uid,
              (int)se->pid, se->doom_text);
     s->m.sessions_dropped++;
-    struct att_dropped msg = {
-        .status = se->doom_status,
-        .detail = {(const uint8_t *)se->doom_text, (uint32_t)strlen(se->doom_text)}};
+    struct att_dropped msg = {.status = se->doom_status, .detail = codec_text(se->doom_text)};
     uint8_t buf[KVC_ATTACH_MAX];
     int len = codec_enc_att_dropped(buf, sizeof buf, &msg);
     MUST(len > 0);
@@ -308,15 +306,10 @@ static void send_welcome(struct session *se, const struct att_welcome *msg, int 
         session_doom(se, KVC_ST_LIMIT, "the attach connection takes no messages");
 }
 
-static struct codec_bin bin_of(const char *text)
-{
-    return (struct codec_bin){(const uint8_t *)text, (uint32_t)strlen(text)};
-}
-
 static void refuse(struct session *se, uint16_t status, const char *text)
 {
     LOG_WARN_RATELIMITED(5, "attach refused: %s", text);
-    struct att_welcome msg = {.status = status, .detail = bin_of(text)};
+    struct att_welcome msg = {.status = status, .detail = codec_text(text)};
     send_welcome(se, &msg, -1);
     se->svc->ports.attach_close(se->svc->ports.ctx, se->conn);
     session_close(se);
@@ -343,10 +336,10 @@ static void welcome(struct session *se, int fd)
     struct att_welcome msg = {.status = KVC_ST_OK,
                               .version = se->version,
                               .session = se->serial,
-                              .endpoint = bin_of(s->cfg.endpoint),
+                              .endpoint = codec_text(s->cfg.endpoint),
                               .staging_bytes = se->staging_bytes,
-                              .principal = bin_of(se->principal->name),
-                              .tenant = bin_of(se->principal->tenant),
+                              .principal = codec_text(se->principal->name),
+                              .tenant = codec_text(se->principal->tenant),
                               .admin = se->principal->admin,
                               .gateway = se->principal->gateway};
     memcpy(msg.route, se->route, sizeof msg.route);
@@ -430,8 +423,8 @@ static void attach_map(struct session *se, const struct att_map *msg)
     struct att_chunk reply = {.status = KVC_ST_OK, .chunk = msg->chunk, .bytes = bytes};
     if (fd < 0) {
         reply.status = fd == -EACCES ? KVC_ST_DENIED : KVC_ST_GONE;
-        reply.detail = bin_of(fd == -EACCES ? "the chunk belongs to another principal"
-                                            : "there is no such chunk any more");
+        reply.detail = codec_text(fd == -EACCES ? "the chunk belongs to another principal"
+                                                : "there is no such chunk any more");
     }
     uint8_t buf[KVC_ATTACH_MAX];
     int len = codec_enc_att_chunk(buf, sizeof buf, &reply);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "rig.h"
+#include "check_run.h"
 
-#include <check.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -195,6 +195,16 @@ int rig_child_main(int (*work)(const char *role, uint64_t arg), const char *role
     int failed = srunner_ntests_failed(r);
     srunner_free(r);
     return failed ? 125 : child.result;
+}
+
+int rig_main(int argc, char **argv, struct rig *ret_rig,
+             int (*work)(const char *role, uint64_t arg), Suite *(*suite)(void))
+{
+    const char *role;
+    uint64_t arg;
+    if (rig_is_child(argc, argv, ret_rig, &role, &arg))
+        return rig_child_main(work, role, arg);
+    return check_run(suite());
 }
 
 struct kvc *rig_open(const struct rig *r, uint64_t staging_bytes)

@@ -4,6 +4,7 @@
 #ifndef KVC_TEST_RIG_H
 #define KVC_TEST_RIG_H
 
+#include <check.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -39,6 +40,11 @@ bool rig_is_child(int argc, char **argv, struct rig *ret_rig, const char **ret_r
 /* Runs `work` there so that assertions count; returns main()'s result: what work returns, or 125
  * when an assertion failed (it is printed). */
 int rig_child_main(int (*work)(const char *role, uint64_t arg), const char *role, uint64_t arg);
+
+/* All of main() for a test with such workers: `work` in a worker, which finds the daemon's socket
+ * in *ret_rig; otherwise the suite. */
+int rig_main(int argc, char **argv, struct rig *ret_rig,
+             int (*work)(const char *role, uint64_t arg), Suite *(*suite)(void));
 
 struct kvc *rig_open(const struct rig *r, uint64_t staging_bytes);
 /* block_tokens per block, block_bytes each, one full group. */

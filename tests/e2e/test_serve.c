@@ -3,7 +3,6 @@
 #include <check.h>
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -406,13 +405,5 @@ static int child_main(const char *role, uint64_t arg)
 
 int main(int argc, char **argv)
 {
-    const char *role;
-    uint64_t arg;
-    if (rig_is_child(argc, argv, &rig, &role, &arg))
-        return rig_child_main(child_main, role, arg);
-    SRunner *r = srunner_create(suite());
-    srunner_run_all(r, CK_ENV);
-    int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed ? 1 : 0;
+    return rig_main(argc, argv, &rig, child_main, suite);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The memory limit from made-up kernel files, the sum, and every "auto". */
+#include "check_run.h"
 #include "scratch.h"
 
 #include "budget.h"
@@ -490,9 +491,5 @@ int main(void)
     tcase_add_test(t, the_table_reads_like_this);
     tcase_add_test(t, a_table_that_does_not_fit_is_cut);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return check_run(s);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How sessions begin and end. */
 #include <check.h>
-#include <stdlib.h>
 
+#include "check_run.h"
 #include "svc_rig.h"
 
 static struct srig s;
@@ -416,9 +416,5 @@ int main(void)
     tcase_add_test(t, a_leaving_daemon_says_so_and_lets_things_end);
     tcase_add_test(t, the_end_comes_in_every_state);
     suite_add_tcase(su, t);
-    SRunner *sr = srunner_create(su);
-    srunner_run_all(sr, CK_NORMAL);
-    int bad = srunner_ntests_failed(sr);
-    srunner_free(sr);
-    return bad ? EXIT_FAILURE : EXIT_SUCCESS;
+    return check_run(su);
 }

@@ -3,11 +3,11 @@
 #include "arena.h"
 
 #include <check.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "check_run.h"
 #include "fault.h"
 
 #define KIB 1024u
@@ -764,9 +764,5 @@ int main(void)
     tcase_add_test(t, huge_pages_fall_back_with_a_reason_or_are_required);
     tcase_add_test(t, chunks_go_to_the_nodes_of_a_synthetic_machine);
     suite_add_tcase(s, t);
-    SRunner *sr = srunner_create(s);
-    srunner_run_all(sr, CK_ENV);
-    const int failed = srunner_ntests_failed(sr);
-    srunner_free(sr);
-    return failed == 0 ? 0 : 1;
+    return check_run(s);
 }
