@@ -302,7 +302,9 @@ int attach_send(struct attach *a, uint32_t conn, const void *buf, size_t len, in
         h->cmsg_len = CMSG_LEN(sizeof fd);
         memcpy(CMSG_DATA(h), &fd, sizeof fd);
     }
-    return sendmsg(a->conns[conn].fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -errno : 0;
+    if (sendmsg(a->conns[conn].fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0)
+        return 0;
+    return errno == ECONNRESET ? -EPIPE : -errno; /* gone, with messages that it had not read */
 }
 
 void attach_close(struct attach *a, uint32_t conn)
