@@ -155,7 +155,7 @@ def run_tests(names):
         raise Failure(f"not all of these are tests: {' '.join(names)}")
     if status == 0:
         return []
-    cases = re.findall(r"^\S+?:\d+:[FE]:[^:]*:([^:]*):", said, flags=re.M)
+    cases = re.findall(r"^\S+?:\d+:[FES]:[^:]*:([^:]*):", said, flags=re.M)
     tests = re.findall(r"^\s*\d+ - (\S+) \(", said, flags=re.M)
     return list(dict.fromkeys(cases)) or tests or ["(ctest says only that it failed)"]
 
