@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <stdlib.h>
 
+#include "err.h"
 #include "fault.h"
 
 static void teardown(void)
