@@ -51,6 +51,10 @@ static void run_daemon(const struct rig *r, const char *const *sets, const char 
         argv[n++] = "--set";
         argv[n++] = base[i];
     }
+    if (r->config) {
+        argv[n++] = "--config";
+        argv[n++] = r->config;
+    }
     for (; sets && *sets; sets++) {
         argv[n++] = "--set";
         argv[n++] = *sets;

@@ -16,6 +16,7 @@ struct rig {
     pid_t pid;
     char dir[64];
     char socket[96];
+    const char *config; /* --config, or NULL */
 };
 
 /* Starts a daemon with a small host tier; `sets` is a NULL-terminated list of "key=value" on top.
