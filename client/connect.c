@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "channel.h"
+#include "sys.h"
 
 int kvc__down(struct kvc *k, int error, const char *fmt, ...)
 {
@@ -210,8 +211,8 @@ static int map_staging(struct kvc *k, int fd, uint64_t bytes)
     if (fstat(fd, &st) != 0 || st.st_size < 0 || (uint64_t)st.st_size < bytes)
         return malformed(k, "WELCOME (its staging file is shorter than it says)");
     bool in_place = k->staging != NULL && k->staging_bytes == bytes;
-    void *at = mmap(in_place ? k->staging : NULL, bytes, PROT_READ | PROT_WRITE,
-                    MAP_SHARED | (in_place ? MAP_FIXED : 0), fd, 0);
+    void *at = sys_mmap(in_place ? k->staging : NULL, bytes, PROT_READ | PROT_WRITE,
+                        MAP_SHARED | (in_place ? MAP_FIXED : 0), fd);
     int rc = at == MAP_FAILED ? -errno : 0;
     if (k->staging != NULL && (!in_place || rc < 0))
         (void)munmap(k->staging, k->staging_bytes);

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sys.h"
+
 static void from_spec(const struct kvc_ns_spec *s, struct msg_ns_open *m)
 {
     *m = (struct msg_ns_open){.model = codec_text(s->model),
@@ -119,7 +121,7 @@ int ns__enter(struct kvc_ns *ns, uint64_t deadline_ns)
 static struct kvc_ns *create(struct kvc *k, const struct msg_ns_open *m, const uint8_t *canon,
                              size_t len)
 {
-    struct kvc_ns *ns = calloc(1, sizeof(*ns) + len);
+    struct kvc_ns *ns = sys_calloc(1, sizeof(*ns) + len);
     if (ns == NULL)
         return NULL;
     ns->kvc = k;

@@ -8,6 +8,7 @@
 
 #include "channel.h"
 #include "client.h"
+#include "sys.h"
 
 static bool is_read(const struct kvc *k, uint32_t epoch)
 {
@@ -20,7 +21,7 @@ static bool is_read(const struct kvc *k, uint32_t epoch)
 
 void parted__add(struct kvc *k)
 {
-    struct parted *p = is_read(k, k->epoch) ? malloc(sizeof(*p)) : NULL;
+    struct parted *p = is_read(k, k->epoch) ? sys_malloc(sizeof(*p)) : NULL;
     if (p == NULL)
         return; /* nothing held, or no memory: kvc__down closes it, and holds are stale */
     *p = (struct parted){.next = k->parted, .fd = k->attach_fd, .epoch = k->epoch};

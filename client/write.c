@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sys.h"
+
 #define RESV_INDEX_BITS 20u
 
 /* ---- reservations ---- */
@@ -18,7 +20,7 @@ static int resv_new(struct kvc *k, struct resv **ret_resv)
         if (i >= 1u << RESV_INDEX_BITS)
             return kvc__fail(k, KVC_E_LIMIT, "too many reservations: commit or drop some");
         uint32_t cap = i == 0 ? 64 : 2 * i;
-        struct resv *r = realloc(k->resv, cap * sizeof(*r));
+        struct resv *r = sys_realloc(k->resv, cap * sizeof(*r));
         if (r == NULL)
             return kvc__fail(k, -ENOMEM, "out of memory");
         memset(r + i, 0, (cap - i) * sizeof(*r));

@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 
 #include "svc__.h"
+#include "sys.h"
 
 #define CONN_NONE         UINT32_MAX
 #define HELLO_DEADLINE_NS UINT64_C(5000000000)
@@ -18,23 +19,16 @@ uint64_t svc_bytes(const struct svc_config *cfg)
            pool_bytes_for(sizeof(struct call), cfg->calls_max);
 }
 
-static void *pages_get(uint64_t bytes)
-{
-    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-                   -1, 0);
-    return p == MAP_FAILED ? NULL : p;
-}
-
 int svc_create(const struct svc_config *config, struct core *core, const struct svc_ports *ports,
                struct svc **ret_svc)
 {
-    struct svc *s = pages_get(sizeof *s);
+    struct svc *s = sys_pages(sizeof *s);
     if (!s)
         return -ENOMEM;
     s->cfg = *config;
     s->core = core;
     s->ports = *ports;
-    s->sessions = pages_get((uint64_t)config->sessions_max * sizeof *s->sessions);
+    s->sessions = sys_pages((uint64_t)config->sessions_max * sizeof *s->sessions);
     int err = s->sessions ? pool_create(&s->calls, "calls", sizeof(struct call), config->calls_max)
                           : -ENOMEM;
     if (err) {

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "check_run.h"
+#include "err.h"
 #include "fault.h"
 
 static void teardown(void)
