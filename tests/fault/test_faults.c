@@ -80,7 +80,7 @@ static bool run(const char *fault, const char *const *sets, unsigned *refusals, 
     *failures += scene_play(&rig) > 0;
     if (!scene_try_check(&rig))
         scene_check(&rig);
-    rig_stop(&rig);
+    scene_end(&rig, rig_stop);
     read_log();
     ck_assert_msg(!strstr(logged, "Sanitizer") && !strstr(logged, "runtime error"), "%s:\n%s",
                   fault, logged);
