@@ -209,8 +209,8 @@ static void session_drop(struct session *se)
     s->ndoomed--;
     se->doomed = false;
     FLIGHT(DROP_SESSION, se->doom_status, se->index, 0);
-    LOG_WARN("session %u (%s, uid %u, pid %d) dropped: %s", se->serial, se->name, (unsigned)se->uid,
-             (int)se->pid, se->doom_text);
+    LOG_WARN_RATELIMITED(20, "session %u (%s, uid %u, pid %d) dropped: %s", se->serial, se->name,
+                         (unsigned)se->uid, (int)se->pid, se->doom_text);
     s->m.sessions_dropped++;
     int err = tell_dropped(se);
     bool holds = se->client && core_client_lease_bytes(se->client) > 0;
