@@ -180,6 +180,8 @@ static int start_attach(struct kvc *k, uint64_t deadline_ns)
     k->backoff_ms = (uint32_t)kvc__min(2 * k->backoff_ms, RECONNECT_MAX_MS);
     k->attach_until_ns = now + WELCOME_MAX_MS * NS_PER_MS;
 
+    if (parted__prepare(k) < 0)
+        return kvc__fail(k, KVC_E_DOWN, "out of memory");
     int fd = channel__connect(k->socket);
     if (fd == -EACCES)
         return kvc__fail(k, fd,

@@ -91,6 +91,7 @@ static void release_memory(struct kvc *k)
     if (k->tx != NULL)
         (void)munmap(k->tx, KVC_MESSAGE_MAX);
     fork__leave(k);
+    free(k->parting);
     free(k->resv);
     free(k->socket);
     free(k);

@@ -8,6 +8,7 @@
 
 #define CONN_NONE         UINT32_MAX
 #define HELLO_DEADLINE_NS UINT64_C(5000000000)
+#define TELL_AGAIN_NS     UINT64_C(50000000)
 
 METRIC_DESC(svc, SVC_METRICS);
 
@@ -148,6 +149,7 @@ static void session_close(struct session *se)
 {
     struct svc *s = se->svc;
     wheel_del(&s->wheel, &se->hello);
+    wheel_del(&s->wheel, &se->tell);
     FLIGHT(DETACH, (uint32_t)se->uid, se->index, (uint64_t)se->pid);
     if (se->state == SESSION_DROPPED)
         s->m.quarantined--;
@@ -178,6 +180,27 @@ void session_doom(struct session *se, uint16_t status, const char *text)
     se->svc->ndoomed++;
 }
 
+static int tell_dropped(struct session *se)
+{
+    struct svc *s = se->svc;
+    struct att_dropped msg = {
+        .status = se->doom_status,
+        .detail = {(const uint8_t *)se->doom_text, (uint32_t)strlen(se->doom_text)}};
+    uint8_t buf[KVC_ATTACH_MAX];
+    int len = codec_enc_att_dropped(buf, sizeof buf, &msg);
+    MUST(len > 0);
+    return s->ports.attach_send(s->ports.ctx, se->conn, buf, (size_t)len, -1);
+}
+
+/* Its attach connection was full, perhaps the very reason to drop it. Untold, it would keep its
+ * leases and wait for replies that never come. One that is gone is noticed as such. */
+static void tell_again(void *ctx, uint64_t now_ns)
+{
+    struct session *se = ctx;
+    if (tell_dropped(se) != 0)
+        wheel_add(&se->svc->wheel, &se->tell, now_ns + TELL_AGAIN_NS);
+}
+
 /* Tells the peer and stops serving it. One that holds nothing is closed at once; one that may still
  * be reading keeps its leases until it closes the connection or dies. */
 static void session_drop(struct session *se)
@@ -186,23 +209,24 @@ static void session_drop(struct session *se)
     s->ndoomed--;
     se->doomed = false;
     FLIGHT(DROP_SESSION, se->doom_status, se->index, 0);
-    LOG_WARN("session %u (%s, uid %u, pid %d) dropped: %s", se->serial, se->name, (unsigned)se->uid,
-             (int)se->pid, se->doom_text);
+    LOG_WARN_RATELIMITED(20, "session %u (%s, uid %u, pid %d) dropped: %s", se->serial, se->name,
+                         (unsigned)se->uid, (int)se->pid, se->doom_text);
     s->m.sessions_dropped++;
-    struct att_dropped msg = {.status = se->doom_status, .detail = codec_text(se->doom_text)};
-    uint8_t buf[KVC_ATTACH_MAX];
-    int len = codec_enc_att_dropped(buf, sizeof buf, &msg);
-    MUST(len > 0);
-    int err = s->ports.attach_send(s->ports.ctx, se->conn, buf, (size_t)len, -1);
+    int err = tell_dropped(se);
     bool holds = se->client && core_client_lease_bytes(se->client) > 0;
     if (holds) {
         se->state = SESSION_DROPPED;
         s->m.quarantined++;
         call_cancel_all(s, se);
         core_client_quarantine(s->core, se->client);
+        if (err) {
+            se->tell.fn = tell_again;
+            se->tell.ctx = se;
+            wheel_add(&s->wheel, &se->tell, s->now_ns + TELL_AGAIN_NS);
+        }
         return;
     }
-    (void)err; /* told or not: closing says the same */
+    /* Told or not: closing says the same. */
     s->ports.attach_close(s->ports.ctx, se->conn);
     session_close(se);
 }

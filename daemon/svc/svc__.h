@@ -42,6 +42,7 @@ struct session {
     uint64_t staging_bytes;
     struct list_node calls;
     struct wheel_timer hello; /* until it has said who it is */
+    struct wheel_timer tell;  /* until it could be told that it was dropped */
     struct svc *svc;
 };
 

@@ -416,3 +416,20 @@ void scene_check(const struct rig *r)
     ck_assert_msg(done && s.failed == 0, "a fresh client is not served: %s", kvc_last_error(s.k));
     kvc_close(&s.k);
 }
+
+void scene_end(struct rig *r, void (*stop)(struct rig *r))
+{
+    struct scene s = {.rig = r};
+    struct kvc_hold *hold = NULL;
+    uint8_t keys[N * KVC_KEY_BYTES];
+    enter(&s, STAGING, "end", RIG_BLOCK);
+    make_keys(&s, 8, N, keys);
+    store(&s, keys, N, RIG_BLOCK);
+    struct kvc_seq seq = rig_seq(keys, N, BT);
+    bool held = went(&s, "kvc_acquire", kvc_acquire(s.ns, &seq, NULL, &hold));
+    stop(r);
+    if (held)
+        (void)check_hold(hold, keys, RIG_BLOCK);
+    kvc_release(s.k, &hold);
+    kvc_close(&s.k);
+}

@@ -13,6 +13,8 @@ extern const char *const scene_sets[];
  * stored. It fails the test when bytes are wrong or an error tells the caller of a fault of its
  * own. Returns how many calls failed. */
 unsigned scene_play(const struct rig *r);
+/* A client that holds blocks across the daemon's end (`stop`): what it reads is what was stored. */
+void scene_end(struct rig *r, void (*stop)(struct rig *r));
 /* A fresh client is served in full, nothing of earlier clients is left, and once all is evicted
  * nothing is accounted for any more. Anything else fails the test. */
 void scene_check(const struct rig *r);
