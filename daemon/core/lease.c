@@ -125,6 +125,7 @@ static bool wait_for(struct core *c, const struct core_acquire *in, struct find 
         return false;
     waiter->block = no;
     waiter->gen = c->blocks[no].gen;
+    waiter->ns = (uint32_t)(in->seq.ns - c->ns);
     waiter->keys = 0;
     for (uint32_t g = 0; g < in->seq.ngroups; g++)
         waiter->keys += in->seq.n[g];
@@ -171,12 +172,15 @@ void core_waiter_cancel(struct core *c, struct core_waiter *waiter)
 
 void core__wake(struct core *c, const struct block *b)
 {
-    if (!(b->flags & BLOCK_F_WAITED))
+    /* In a full group no prefix is complete before the block that is waited for. Elsewhere a block
+     * that was announced later may complete a longer one first. */
+    bool any = b->state == BLOCK_PRESENT && block_group(c, b)->rule != KVC_RULE_FULL;
+    if (!any && !(b->flags & BLOCK_F_WAITED))
         return;
     uint32_t no = block_no(c, b);
     LIST_FOR_EACH_SAFE (node, next, &c->waiting) {
         struct core_waiter *w = CONTAINER_OF(node, struct core_waiter, node);
-        if (w->block != no || w->gen != b->gen)
+        if (!(any && w->ns == b->ns) && (w->block != no || w->gen != b->gen))
             continue;
         list_remove(&w->node);
         list_push_back(&c->woken, &w->node);
