@@ -11,12 +11,21 @@ uint32_t sim_index(const struct sim *s, const struct sim_client *cl)
 
 /* ---- choices ---- */
 
+/* Its session does not survive it. */
+static bool is_fatal(uint32_t act)
+{
+    return act == ACT_DIE || act == ACT_GARBAGE || act == ACT_BAD_ATTACH || act == ACT_DEAF;
+}
+
 static enum sim_action some_action(struct sim *s)
 {
-    uint32_t dice = sim_rnd(s, s->swarm.weights), i = 0;
-    for (; dice >= s->swarm.weight[i]; i++)
-        dice -= s->swarm.weight[i];
-    return (enum sim_action)i;
+    for (;;) {
+        uint32_t dice = sim_rnd(s, s->swarm.weights), i = 0;
+        for (; dice >= s->swarm.weight[i]; i++)
+            dice -= s->swarm.weight[i];
+        if (!is_fatal(i) || !sim_rnd(s, s->swarm.calm))
+            return (enum sim_action)i;
+    }
 }
 
 void sim_act_choose(struct sim *s)
@@ -159,7 +168,6 @@ struct sim_req *sim_req_new(struct sim *s, struct sim_client *cl, uint8_t op)
                               .op = op,
                               .corr = ++s->corr,
                               .resv = SIM_NONE,
-                              .ticket = -1,
                               .allowed = 1u << KVC_ST_OK | 1u << KVC_ST_BUSY};
         memset(r->slot, 0xff, sizeof r->slot);
         for (uint32_t k = 0; k < SIM_BLOCKS; k++)
@@ -178,7 +186,7 @@ const struct msg_head *sim_head(struct sim *s, const struct sim_req *r)
     else if (sim_rnd(s, 8))
         head.deadline_ms = 20 + sim_rnd(s, 2000);
     else if (!sim_rnd(s, 8))
-        head.deadline_ms = sim_rnd(s, 2) ? KVC_DEADLINE_MAX_MS : UINT32_MAX;
+        head.deadline_ms = KVC_DEADLINE_MAX_MS;
     return &head;
 }
 
@@ -192,9 +200,9 @@ static void arrive(struct sim *s, struct sim_client *cl, struct sim_req *r,
     for (uint32_t i = 0; r->op == KVC_OP_RELEASE && i < SIM_LEASES; i++)
         if (cl->lease[i].id && cl->lease[i].releasing == r->corr)
             cl->lease[i].id = 0;
-    if (r->op != KVC_OP_REDEEM || r->ticket < 0)
+    const struct sim_ticket *t = &r->ticket;
+    if (r->op != KVC_OP_REDEEM || !t->lease)
         return;
-    const struct sim_ticket *t = &s->ticket[r->ticket];
     const struct sim_client *owner = &s->client[t->client];
     for (uint32_t i = 0; i < SIM_LEASES && owner->life == t->life; i++)
         r->ticket_good |= owner->lease[i].id == t->lease;
@@ -225,6 +233,8 @@ static void deliver(struct sim *s, struct sim_message *m)
     free(box);
     sim_read_answers(s);
     r = heard && corr ? sim_req_by_corr(cl, corr) : NULL;
+    if (r && cl->late && !waits(r))
+        cl->doomed = true; /* it has been, since this turn began */
     SIM_CHECK(s, !r || cl->doomed || r->timed_out || waits(r),
               "operation %u is not answered at once", r ? r->op : 0);
 }

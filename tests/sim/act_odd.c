@@ -191,6 +191,17 @@ static void unknown_op(struct sim *s, struct sim_client *cl)
     sim_send(s, cl, r, 12);
 }
 
+static void wrong_deadline(struct sim *s, struct sim_client *cl)
+{
+    struct sim_req *r = sim_req_new(s, cl, KVC_OP_PING);
+    if (!r)
+        return;
+    r->any = true;
+    r->allowed = BIT(BAD_ARGUMENT);
+    struct msg_head head = {.op = r->op, .corr = r->corr, .deadline_ms = UINT32_MAX};
+    sim_send(s, cl, r, codec_enc_bare(s->buf, sizeof s->buf, &head));
+}
+
 /* A request cut short: answered when its head is whole, else the session's end. */
 static void cut_short(struct sim *s, struct sim_client *cl)
 {
@@ -199,13 +210,16 @@ static void cut_short(struct sim *s, struct sim_client *cl)
     if (!r)
         return;
     r->any = true;
-    r->allowed = BIT(BAD_MESSAGE) | BIT(BUSY);
+    r->allowed = BIT(BAD_MESSAGE) | BIT(BAD_ARGUMENT) | BIT(BUSY);
     struct msg_lookup msg = {.seq = sim_msg_seq(s, cl, &q)};
     int len = codec_enc_lookup(s->buf, sizeof s->buf, sim_head(s, r), &msg);
     MUST(len > 0);
-    len = sim_rnd(s, 4) ? (int)sim_rnd(s, (uint32_t)len) : len;
-    s->buf[len] = 0xc0; /* or longer than it says */
-    sim_send(s, cl, r, sim_rnd(s, 2) ? len + 1 : len - (len > 0));
+    if (!sim_rnd(s, s->swarm.calm))
+        len = (int)sim_rnd(s, MIN((uint32_t)len, 20));
+    else if (len > 20)
+        len = 20 + (int)sim_rnd(s, (uint32_t)len - 19);
+    s->buf[len] = 0xc0;
+    sim_send(s, cl, r, len + 1);
 }
 
 static void junk(struct sim *s, struct sim_client *cl)
@@ -220,7 +234,7 @@ static void junk(struct sim *s, struct sim_client *cl)
 
 static void illegal(struct sim *s, struct sim_client *cl)
 {
-    switch (sim_rnd(s, 6)) {
+    switch (sim_rnd(s, 7)) {
     case 0:
         wrong_open(s, cl);
         return;
@@ -235,6 +249,9 @@ static void illegal(struct sim *s, struct sim_client *cl)
         return;
     case 4:
         unknown_op(s, cl);
+        return;
+    case 5:
+        wrong_deadline(s, cl);
         return;
     default:
         cut_short(s, cl);

@@ -39,6 +39,12 @@ static void acquire(struct sim *s, struct sim_client *cl, const struct sim_seq *
     r->from = sim_rnd(s, 3) ? 0 : sim_rnd(s, q->tokens + 4);
     r->wait_tokens = wait && sim_rnd(s, 2) ? sim_rnd(s, q->tokens + 10) : 0;
     r->allowed = READ_STATUSES | (wait ? 1u << KVC_ST_CANCELLED : 0);
+    SIM_TRACE(s,
+              "client %u asks for %u tokens of chain %u in namespace %u%s%s, shard %u, from %u, "
+              "enough %u",
+              sim_index(s, cl), q->tokens, q->chain, q->space.spec,
+              *sim_sub(q->space.sub) ? "/" : "", sim_sub(q->space.sub), r->shard, r->from,
+              r->wait_tokens);
     struct msg_acquire msg = {.seq = sim_msg_seq(s, cl, q),
                               .flags = wait ? KVC_F_WAIT : 0,
                               .shard = r->shard,
@@ -53,15 +59,19 @@ static void redeem(struct sim *s, struct sim_client *cl)
     if (!r)
         return;
     struct msg_redeem msg = {0};
-    r->ticket = (int)sim_rnd(s, MIN(s->nticket, SIM_TICKETS));
-    const struct sim_ticket *t = &s->ticket[r->ticket];
+    const struct sim_ticket *t;
+    uint32_t tries = sim_rnd(s, 6); /* mostly one of its own principal, and a new one */
+    do
+        t = &s->ticket[(s->nticket - 1 - sim_rnd(s, MIN(s->nticket, 6))) % SIM_TICKETS];
+    while (t->principal != cl->principal && tries--);
+    r->ticket = *t;
     memcpy(msg.ticket, t->bytes, sizeof msg.ticket);
     r->seq = t->seq;
     r->from = t->from;
     r->shard = msg.shard = sim_rnd(s, s->spec[t->seq.space.spec].shards);
     r->allowed |= 1u << KVC_ST_LIMIT | 1u << KVC_ST_NO_LEASE;
     if (!sim_rnd(s, 8)) { /* a guess */
-        r->ticket = -1;
+        r->ticket.lease = 0;
         r->ticket_bad = true;
         msg.ticket[4 + sim_rnd(s, KVC_TICKET_BYTES - 4)] ^= (uint8_t)(1u << sim_rnd(s, 8));
     }

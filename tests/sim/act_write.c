@@ -14,6 +14,15 @@ static void put_u64le(uint8_t *to, uint64_t v)
         to[k] = (uint8_t)(v >> 8 * k);
 }
 
+static void trace_span(const struct sim *s, const struct sim_client *cl, const struct sim_req *r)
+{
+    const struct sim_span *p = &r->span;
+    SIM_TRACE(s,
+              "client %u writes blocks %u + %u of chain %u in namespace %u%s%s, group %u, shard %u",
+              sim_index(s, cl), p->first + r->from, p->n, p->chain, p->space.spec,
+              *sim_sub(p->space.sub) ? "/" : "", sim_sub(p->space.sub), p->group, p->shard);
+}
+
 static void reserve(struct sim *s, struct sim_client *cl, const struct sim_span *p)
 {
     uint32_t i = 0;
@@ -26,8 +35,21 @@ static void reserve(struct sim *s, struct sim_client *cl, const struct sim_span 
     r->resv = i;
     r->span = *p;
     r->allowed = WRITE_STATUSES | 1u << KVC_ST_BAD_ARGUMENT;
+    trace_span(s, cl, r);
     struct msg_reserve msg = sim_msg_reserve(s, cl, p);
     sim_send(s, cl, r, codec_enc_reserve(s->buf, sizeof s->buf, sim_head(s, r), &msg));
+}
+
+/* One of its reservations, NULL when it has none. */
+static struct sim_resv *some_resv(struct sim *s, struct sim_client *cl)
+{
+    uint32_t at = sim_rnd(s, SIM_RESVS);
+    for (uint32_t i = 0; i < SIM_RESVS; i++) {
+        struct sim_resv *v = &cl->resv[(at + i) % SIM_RESVS];
+        if (v->used && !v->asked)
+            return v;
+    }
+    return NULL;
 }
 
 /* A free place in staging for entry i, or SIM_NONE. */
@@ -77,8 +99,8 @@ static struct codec_bin tokens_of(struct sim *s, const struct sim_span *p, uint3
 
 static void commit(struct sim *s, struct sim_client *cl)
 {
-    struct sim_resv *v = &cl->resv[sim_rnd(s, SIM_RESVS)];
-    struct sim_req *r = v->used && !v->asked ? sim_req_new(s, cl, KVC_OP_COMMIT) : NULL;
+    struct sim_resv *v = some_resv(s, cl);
+    struct sim_req *r = v ? sim_req_new(s, cl, KVC_OP_COMMIT) : NULL;
     if (!r)
         return;
     r->resv = (uint32_t)(v - cl->resv);
@@ -96,6 +118,7 @@ static void commit(struct sim *s, struct sim_client *cl)
             v->status[r->from + i] = KVC_ST_EXISTS; /* ours to commit no more */
     }
     r->wait_tokens = n;
+    trace_span(s, cl, r);
     struct msg_commit msg = {.reservation = v->id,
                              .first = r->from,
                              .offsets = {s->offsets, n * 8},
@@ -115,6 +138,7 @@ static void store(struct sim *s, struct sim_client *cl, const struct sim_span *p
     r->span = *p;
     r->wait_tokens = p->n;
     r->allowed = WRITE_STATUSES | COPY_STATUSES | 1u << KVC_ST_BAD_ARGUMENT;
+    trace_span(s, cl, r);
     struct msg_store msg = {.reserve = sim_msg_reserve(s, cl, p)};
     for (uint32_t i = 0; i < p->n; i++)
         put_u64le(&s->offsets[(size_t)i * 8], stage(s, cl, r, i, i));
@@ -125,8 +149,8 @@ static void store(struct sim *s, struct sim_client *cl, const struct sim_span *p
 
 static void drop(struct sim *s, struct sim_client *cl)
 {
-    struct sim_resv *v = &cl->resv[sim_rnd(s, SIM_RESVS)];
-    struct sim_req *r = v->used && !v->asked ? sim_req_new(s, cl, KVC_OP_DROP) : NULL;
+    struct sim_resv *v = some_resv(s, cl);
+    struct sim_req *r = v ? sim_req_new(s, cl, KVC_OP_DROP) : NULL;
     if (!r)
         return;
     r->allowed |= 1u << KVC_ST_GONE;

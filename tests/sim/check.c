@@ -218,7 +218,8 @@ static void check_session(struct sim *s, const struct session *se)
 static void check_sessions(struct sim *s)
 {
     const struct svc *v = s->svc;
-    uint64_t sessions = 0, quarantined = 0, calls = 0, leased = 0, staging = 0, kept = 0;
+    uint64_t sessions = 0, quarantined = 0, calls = 0, leased = 0, staging = 0, kept = 0,
+             commits = 0;
     for (uint32_t i = 0; i < v->cfg.sessions_max; i++) {
         const struct session *se = &v->sessions[i];
         uint32_t inflight = 0;
@@ -227,7 +228,9 @@ static void check_sessions(struct sim *s)
         leased += se->client ? core_client_lease_bytes(se->client) : 0;
         staging += se->staging ? se->staging_bytes : 0;
         LIST_FOR_EACH_SAFE (node, next, &se->calls) {
-            kept += CONTAINER_OF(node, struct call, node)->kept != NULL;
+            const struct call *call = CONTAINER_OF(node, struct call, node);
+            kept += call->kept != NULL;
+            commits += call->kind == CALL_COMMIT;
             inflight++;
         }
         SIM_CHECK(s, inflight == se->inflight, "session %u: %u calls, %u in flight", i, inflight,
@@ -244,6 +247,7 @@ static void check_sessions(struct sim *s)
               "%llu calls, the gauge has %llu; %llu of %u kept", (unsigned long long)calls,
               (unsigned long long)v->m.calls, (unsigned long long)kept, s->kept);
     SIM_CHECK(s, leased == core_metrics(s->core)->leased_bytes, "gauge of leased bytes");
+    SIM_CHECK(s, commits == core_metrics(s->core)->commits_in_flight, "gauge of commits in flight");
     SIM_CHECK(s, staging == v->m.staging_bytes && staging == made, "gauge of staging");
 }
 
@@ -267,6 +271,10 @@ static void check_room(struct sim *s)
         slots += n;
         bytes += (uint64_t)n * host->ops->slot_bytes(host, block_group(c, b)->block_bytes);
     }
+    uint64_t namespaces = 0;
+    for (uint32_t i = 0; i < c->cfg.namespaces_max; i++)
+        namespaces += c->ns[i].id != 0;
+    SIM_CHECK(s, namespaces == c->m.namespaces, "gauge of namespaces");
     host->ops->stats(host, &t);
     SIM_CHECK(s, slots == t.used_slots && bytes == t.used_bytes,
               "blocks take %llu slots and %llu bytes, the tier has given %llu and %llu",

@@ -116,6 +116,7 @@ void sim_reply_held(struct sim *s, struct sim_client *cl, struct sim_req *r,
         }
     }
     note_ticket(s, cl, r, m);
+    s->totals->leases++;
     sim_check_lease(s, cl, l);
 }
 
@@ -160,6 +161,7 @@ static void on_reserve(struct sim *s, struct sim_client *cl, struct sim_req *r,
     SIM_CHECK(s, (ok > 0) == (m.reservation != 0), "%u blocks reserved, reservation %llu", ok,
               (unsigned long long)m.reservation);
     v->id = m.reservation;
+    v->asked = false;
     v->used = ok > 0;
 }
 

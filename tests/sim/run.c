@@ -39,19 +39,20 @@ static void choose_swarm(struct sim *s)
         w->weight[i] = kinds[i].off && !sim_rnd(s, 4) ? 0 : 1 + sim_rnd(s, kinds[i].weight);
         w->weights += w->weight[i];
     }
-    w->clients = odd(s, 4 + sim_rnd(s, 8), 1 + sim_rnd(s, SIM_CLIENTS));
-    w->specs = 1 + sim_rnd(s, SIM_SPECS);
-    w->chains = 1 + sim_rnd(s, SIM_CHAINS);
+    w->clients = odd(s, 3 + sim_rnd(s, 6), 1 + sim_rnd(s, SIM_CLIENTS));
+    w->specs = 1 + sim_rnd(s, odd(s, 2, SIM_SPECS));
+    w->chains = 1 + sim_rnd(s, odd(s, 3, SIM_CHAINS));
     w->actions_max = 1 + sim_rnd(s, odd(s, 4, 12));
+    w->calm = 1 + sim_rnd(s, odd(s, 60, 5));
     w->still_pct = sim_rnd(s, 100);
     w->step_ms = 1 + sim_rnd(s, odd(s, 4, 60));
     w->seconds_pm = odd(s, 0, sim_rnd(s, 20));
     w->hours_pm = odd(s, 0, sim_rnd(s, 5));
-    w->latency_ms = sim_rnd(s, odd(s, 8, 300));
-    w->fail_pct = odd(s, 0, sim_rnd(s, 60));
-    w->hang_pct = odd(s, 0, sim_rnd(s, 20));
+    w->latency_ms = sim_rnd(s, 1 + odd(s, 8, 300));
+    w->fail_pct = odd(s, 0, sim_rnd(s, 40));
+    w->hang_pct = odd(s, 0, sim_rnd(s, 10));
     w->outage_pm = odd(s, 0, sim_rnd(s, 10));
-    w->outage_ms = 1 + sim_rnd(s, 500);
+    w->outage_ms = 1 + sim_rnd(s, 200);
     w->staging_ms = sim_rnd(s, odd(s, 3, 50));
     w->staging_fail_pct = odd(s, 0, sim_rnd(s, 40));
     w->attach_fail_pm = odd(s, 0, sim_rnd(s, 50));
@@ -64,14 +65,15 @@ static void choose_limits(struct sim *s)
 {
     static const uint32_t blocks[] = {16, 40, 120, 400, 1000};
     static const uint32_t few[] = {2, 5, 16, 64};
-    uint32_t sessions = odd(s, SIM_CLIENTS, 1 + sim_rnd(s, SIM_CLIENTS));
-    s->tier_cfg = (struct fake_tier_config){.regions = 1 + sim_rnd(s, odd(s, 16, 64)),
-                                            .region_bytes = 512u << sim_rnd(s, 4),
-                                            .slot_align = 64,
-                                            .seed = s->seed + 1};
+    uint32_t sessions = sim_rnd(s, 6) ? SIM_CLIENTS : 1 + sim_rnd(s, SIM_CLIENTS);
+    s->tier_cfg =
+        (struct fake_tier_config){.regions = odd(s, 24 + sim_rnd(s, 40), 1 + sim_rnd(s, 12)),
+                                  .region_bytes = 512u << sim_rnd(s, 5),
+                                  .slot_align = 64,
+                                  .seed = s->seed + 1};
     s->core_cfg = (struct core_config){
         .blocks_max = blocks[sim_rnd(s, ARRAY_LEN(blocks))],
-        .clients_max = odd(s, sessions, 1 + sim_rnd(s, sessions)) + SIM_PRINCIPALS,
+        .clients_max = (sim_rnd(s, 8) ? sessions : 1 + sim_rnd(s, sessions)) + SIM_PRINCIPALS,
         .namespaces_max = odd(s, 32, 1 + sim_rnd(s, 8)),
         .leases_max = odd(s, 128, few[sim_rnd(s, 4)]),
         .commits_max = odd(s, 128, few[sim_rnd(s, 4)]),
@@ -154,6 +156,9 @@ static void turn(struct sim *s)
     step_time(s);
     SIM_TRACE(s, "-- turn %llu, %llu us", (unsigned long long)s->turn,
               (unsigned long long)(s->now_ns / 1000));
+    for (uint32_t i = 0; i < SIM_CLIENTS; i++)
+        s->client[i].late =
+            s->client[i].state == CL_OPEN && s->now_ns >= s->client[i].opened_ns + 5000 * SIM_MS;
     core_tick(s->core, s->now_ns);
     svc_turn_begin(s->svc, s->now_ns);
     sim_read_answers(s);

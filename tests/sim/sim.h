@@ -27,7 +27,7 @@
 #define SIM_SLOTS      32
 #define SIM_FLIGHTS    1024
 #define SIM_STAGINGS   256
-#define SIM_TICKETS    32
+#define SIM_TICKETS    16
 #define SIM_OPS        32 /* operation codes that are counted one by one */
 #define SIM_NONE       UINT32_MAX
 #define SIM_MS         UINT64_C(1000000)
@@ -69,6 +69,7 @@ enum sim_action {
 struct sim_swarm {
     uint32_t weight[ACT_COUNT], weights;
     uint32_t clients, specs, chains, actions_max; /* actions in a turn */
+    uint32_t calm;                                /* one in so many of the fatal ones is done */
     uint32_t still_pct, step_ms, seconds_pm, hours_pm;
     uint32_t latency_ms, fail_pct, hang_pct, outage_pm, outage_ms;
     uint32_t staging_ms, staging_fail_pct, attach_fail_pm, keep_fail_pct, deaf_pm;
@@ -83,7 +84,7 @@ struct sim_totals {
     uint64_t keys[KVC_ST_COUNT];             /* statuses of single keys */
     uint64_t misses[KVC_MISS_COUNT];
     uint64_t welcomes[KVC_ST_COUNT], drops[KVC_ST_COUNT];
-    uint64_t bytes_checked, locs_checked, copies, copy_failures, deaths, refused, evicted;
+    uint64_t bytes_checked, locs_checked, copies, copy_failures, deaths, refused, evicted, leases;
     bool told;
     char what[256];
 };
@@ -106,6 +107,14 @@ struct sim_span {
     uint32_t chain, group, shard, first, n, last_tokens; /* 0 = full */
 };
 
+struct sim_ticket {
+    uint8_t bytes[KVC_TICKET_BYTES];
+    uint32_t client, life, principal;
+    uint64_t lease;
+    struct sim_seq seq;
+    uint32_t from;
+};
+
 struct sim_req {
     bool used, delivered, wait, timed_out, any; /* any: only that it is answered matters */
     uint8_t op;
@@ -116,12 +125,11 @@ struct sim_req {
     struct sim_span span;
     uint32_t resv; /* RESERVE: where its result goes; COMMIT, DROP: which */
     uint64_t lease;
-    int ticket; /* REDEEM: which of the tickets, -1 = none of them */
+    struct sim_ticket ticket; /* REDEEM; lease 0: a guess */
     bool ticket_good, ticket_bad;
     uint8_t offset[SIM_BLOCKS]; /* enum sim_offset */
     uint8_t slot[SIM_BLOCKS];
     int verdict[SIM_BLOCKS]; /* of the copy; 1 = none was made, 2 = under way */
-    uint32_t nspaces;        /* NS_OPEN: the space in seq */
 };
 enum sim_offset { OFFSET_GOOD, OFFSET_SKIP, OFFSET_BAD };
 
@@ -150,6 +158,7 @@ enum sim_client_state { CL_OFF, CL_OPEN, CL_HELLO, CL_READY, CL_DROPPED };
 struct sim_client {
     uint8_t state;              /* enum sim_client_state */
     bool greeted, deaf, doomed; /* doomed: the daemon must end it in this turn */
+    bool late;                  /* said nothing for so long that it may be doomed */
     bool lost;                  /* a reply was refused: it does not know all that it holds */
     uint32_t conn, life, principal;
     uid_t uid;
@@ -193,14 +202,6 @@ struct sim_answer { /* a reply that nobody has looked at yet */
     uint32_t client, life;
     size_t len;
     uint8_t *bytes;
-};
-
-struct sim_ticket {
-    uint8_t bytes[KVC_TICKET_BYTES];
-    uint32_t client, life, principal;
-    uint64_t lease;
-    struct sim_seq seq;
-    uint32_t from;
 };
 
 struct sim_choice {

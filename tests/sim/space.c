@@ -38,9 +38,9 @@ void sim_space_begin(struct sim *s)
                                   .dtype = text(dtypes[i]),
                                   .position = text("rope"),
                                   .attention = text("causal"),
-                                  .shards = sim_rnd(s, 2) ? 1 : 1 + sim_rnd(s, 4),
+                                  .shards = sim_rnd(s, 3) ? 1 : 1 + sim_rnd(s, 4),
                                   .flags = i == 3 ? KVC_F_TOKENS : 0,
-                                  .ngroups = sim_rnd(s, 2) ? 1 : 1 + sim_rnd(s, SIM_GROUPS)};
+                                  .ngroups = sim_rnd(s, 3) ? 1 : 1 + sim_rnd(s, SIM_GROUPS)};
         for (uint32_t g = 0; g < n->ngroups; g++)
             random_group(s, &n->groups[g], g);
         if (i == 1) {
@@ -48,6 +48,13 @@ void sim_space_begin(struct sim *s)
             n->dtype = text(dtypes[1]);
         }
     }
+    for (uint32_t i = 0; i < s->swarm.specs; i++)
+        for (uint32_t g = 0; g < s->spec[i].ngroups; g++)
+            SIM_TRACE(s,
+                      "namespace %u, group %u: %u tokens, %u bytes, rule %u, window %u, %u shards",
+                      i, g, s->spec[i].groups[g].block_tokens, s->spec[i].groups[g].block_bytes,
+                      s->spec[i].groups[g].rule, s->spec[i].groups[g].window,
+                      s->spec[i].groups[g].flags & KVC_F_REPLICATED ? 1 : s->spec[i].shards);
     for (uint32_t i = 0; i < SIM_CHAINS; i++) {
         s->base[i] = i ? sim_rnd(s, i) : SIM_NONE;
         s->share[i] = sim_rnd(s, 100);
