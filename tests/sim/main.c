@@ -27,6 +27,7 @@ static const char usage[] =
     "  --seeds FROM..TO  all of these; those that fail do not stop the others\n"
     "  --list FILE       the seeds in FILE, one a line; a # begins a comment\n"
     "  --turns M         turns of each seed (default 2000)\n"
+    "  --first           stop at the first seed that fails\n"
     "  --keep FILE       append each seed that fails to FILE\n"
     "  --verbose         print each event, to read a failure; also --trace\n"
     "  --twice           run each seed twice and compare: the same seed, the same run\n"
@@ -37,7 +38,7 @@ static const char usage[] =
 struct options {
     uint64_t from, to, turns;
     const char *list, *keep;
-    bool trace, twice;
+    bool trace, twice, first;
 };
 
 static struct sim_totals *totals; /* shared with the processes that run seeds */
@@ -153,7 +154,9 @@ static uint64_t run_one(const struct options *o, uint64_t seed)
 static void run_seed(const struct options *o, uint64_t seed)
 {
     uint64_t digest = run_one(o, seed);
-    if (!o->twice || run_one(o, seed) == digest)
+    bool same = !o->twice || run_one(o, seed) == digest;
+    totals->seeds += same;
+    if (same)
         return;
     tell("two runs of it differ");
     _exit(1);
@@ -203,9 +206,12 @@ static uint64_t run_many(const struct options *o, uint64_t n)
             tell("the process ended");
         failed++;
         keep_seed(o);
+        if (o->first)
+            break;
         i = totals->next + 1;
     }
-    progress(n, n, failed);
+    if (!o->first || !failed)
+        progress(n, n, failed);
     return failed;
 }
 
@@ -322,12 +328,17 @@ static uint64_t read_list(const char *path)
 
 static void read_options(int argc, char **argv, struct options *o)
 {
-    static const struct option options[] = {
-        {"seed", required_argument, NULL, 's'}, {"seeds", required_argument, NULL, 'r'},
-        {"list", required_argument, NULL, 'l'}, {"turns", required_argument, NULL, 't'},
-        {"keep", required_argument, NULL, 'k'}, {"verbose", no_argument, NULL, 'v'},
-        {"trace", no_argument, NULL, 'v'},      {"twice", no_argument, NULL, '2'},
-        {"help", no_argument, NULL, 'h'},       {0}};
+    static const struct option options[] = {{"seed", required_argument, NULL, 's'},
+                                            {"seeds", required_argument, NULL, 'r'},
+                                            {"list", required_argument, NULL, 'l'},
+                                            {"turns", required_argument, NULL, 't'},
+                                            {"keep", required_argument, NULL, 'k'},
+                                            {"verbose", no_argument, NULL, 'v'},
+                                            {"trace", no_argument, NULL, 'v'},
+                                            {"twice", no_argument, NULL, '2'},
+                                            {"first", no_argument, NULL, '1'},
+                                            {"help", no_argument, NULL, 'h'},
+                                            {0}};
     char *end;
     for (int c; (c = getopt_long(argc, argv, "h", options, NULL)) != -1;) {
         switch (c) {
@@ -352,6 +363,9 @@ static void read_options(int argc, char **argv, struct options *o)
             break;
         case 'v':
             o->trace = true;
+            break;
+        case '1':
+            o->first = true;
             break;
         case '2':
             o->twice = true;
@@ -384,7 +398,7 @@ int main(int argc, char **argv)
     clock_gettime(CLOCK_MONOTONIC, &begun);
     uint64_t failed = run_many(&o, n);
     clock_gettime(CLOCK_MONOTONIC, &ended);
-    print_summary(n, failed,
+    print_summary(totals->seeds + failed, failed,
                   (double)(ended.tv_sec - begun.tv_sec) +
                       (double)(ended.tv_nsec - begun.tv_nsec) / 1e9);
     return failed ? 1 : 0;

@@ -263,6 +263,5 @@ void sim_run(uint64_t seed, uint64_t turns, bool trace, struct sim_totals *total
         turn(s);
     end(s);
     totals->turns += s->turn;
-    totals->seeds++;
     free(s);
 }
