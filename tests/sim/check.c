@@ -134,7 +134,8 @@ static void check_waiter(struct sim *s, const struct sim_client *cl, const struc
     if (core_has_done(s->core))
         return; /* it may be about to be woken */
     SIM_CHECK(s, core_metrics(s->core)->blocks_pending > 0,
-              "client %u waits and nothing is being written", sim_index(s, cl));
+              "client %u waits (request %llu) and nothing is being written", sim_index(s, cl),
+              (unsigned long long)r->corr);
     struct core_ns *ns = sim_core_ns(s, cl, &r->seq.space);
     struct core_prefix found;
     const char *why;
@@ -143,8 +144,9 @@ static void check_waiter(struct sim *s, const struct sim_client *cl, const struc
     struct core_seq q = sim_core_seq(s, ns, &r->seq);
     MUST(core_lookup(s->core, &q, false, &found, &why) == 0);
     uint32_t enough = r->wait_tokens ? MIN(r->wait_tokens, r->seq.tokens) : r->seq.tokens;
-    SIM_CHECK(s, found.tokens < enough, "client %u waits for %u tokens and %u are there",
-              sim_index(s, cl), enough, found.tokens);
+    SIM_CHECK(s, found.tokens < enough,
+              "client %u waits (request %llu) for %u tokens and %u are there", sim_index(s, cl),
+              (unsigned long long)r->corr, enough, found.tokens);
 }
 
 /* ---- requests ---- */
@@ -152,7 +154,7 @@ static void check_waiter(struct sim *s, const struct sim_client *cl, const struc
 static void check_request(struct sim *s, const struct sim_client *cl, const struct sim_req *r)
 {
     if (r->op == KVC_OP_CANCEL) {
-        SIM_CHECK(s, sim_tier_of(s, r->target) > 0, "CANCEL %llu is not answered",
+        SIM_CHECK(s, sim_tier_of(s, cl, r->target) > 0, "CANCEL %llu is not answered",
                   (unsigned long long)r->corr);
         return;
     }
@@ -163,8 +165,8 @@ static void check_request(struct sim *s, const struct sim_client *cl, const stru
               "nothing will wake the daemon at the deadline of request %llu",
               (unsigned long long)r->corr);
     if (r->op == KVC_OP_COMMIT || r->op == KVC_OP_STORE)
-        SIM_CHECK(s, sim_tier_of(s, r->corr) > 0, "every copy of request %llu has ended, no reply",
-                  (unsigned long long)r->corr);
+        SIM_CHECK(s, sim_tier_of(s, cl, r->corr) > 0,
+                  "every copy of request %llu has ended, no reply", (unsigned long long)r->corr);
     else if (r->op == KVC_OP_EVICT)
         SIM_CHECK(s, s->more, "an eviction is not done and nothing wakes the daemon");
     else
@@ -262,6 +264,8 @@ static void check_room(struct sim *s)
         const struct block *b = &c->blocks[no];
         if (b->state == BLOCK_FREE)
             continue;
+        if (b->state == BLOCK_DYING && b->leases > 0)
+            s->totals->dying++;
         uint32_t n = !(b->flags & BLOCK_F_PARTS);
         for (uint32_t i = b->where; b->flags & BLOCK_F_PARTS && i != CORE_NONE;) {
             const struct part *p = pool_at(c->parts, i);

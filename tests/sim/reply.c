@@ -14,7 +14,7 @@ struct sim_req *sim_req_by_corr(struct sim_client *cl, uint64_t corr)
 
 void sim_slots_back(struct sim *s, struct sim_client *cl, const struct sim_req *r)
 {
-    SIM_CHECK(s, sim_tier_of(s, r->corr) == 0,
+    SIM_CHECK(s, sim_tier_of(s, cl, r->corr) == 0,
               "request %llu is over and a copy still reads staging", (unsigned long long)r->corr);
     for (uint32_t i = 0; i < SIM_SLOTS; i++) {
         if (cl->slot_req[i] != (uint32_t)(r - cl->req))
@@ -216,7 +216,7 @@ static void on_cancel(struct sim *s, struct sim_client *cl, struct sim_req *r,
     struct msg_cancel_reply m;
     SIM_CHECK(s, codec_dec_cancel_reply(a->bytes, a->len, &h, &m) == 0, "an unreadable reply");
     struct sim_req *t = sim_req_by_corr(cl, r->target);
-    SIM_CHECK(s, sim_tier_of(s, r->target) == 0, "cancelled, and a copy still reads staging");
+    SIM_CHECK(s, sim_tier_of(s, cl, r->target) == 0, "cancelled, and a copy still reads staging");
     if (!t)
         return;
     SIM_CHECK(s, t->timed_out, "CANCEL is answered before its target");

@@ -74,6 +74,7 @@ struct sim_swarm {
     uint32_t latency_ms, fail_pct, hang_pct, outage_pm, outage_ms;
     uint32_t staging_ms, staging_fail_pct, attach_fail_pm, keep_fail_pct, deaf_pm;
     uint32_t delay_pct; /* requests that take a while to arrive */
+    uint32_t wrong_pct; /* parents of another chain */
     uint32_t short_pct; /* deadlines of a few milliseconds */
 };
 
@@ -84,7 +85,8 @@ struct sim_totals {
     uint64_t keys[KVC_ST_COUNT];             /* statuses of single keys */
     uint64_t misses[KVC_MISS_COUNT];
     uint64_t welcomes[KVC_ST_COUNT], drops[KVC_ST_COUNT];
-    uint64_t bytes_checked, locs_checked, copies, copy_failures, deaths, refused, evicted, leases;
+    uint64_t bytes_checked, locs_checked, copies, copy_failures, deaths, refused, evicted, leases,
+        dying;
     bool told;
     char what[256];
 };
@@ -279,7 +281,7 @@ void sim_tier_begin(struct sim *s);
 /* Copies that are due, in random order; or all of them. */
 void sim_tier_step(struct sim *s, bool all);
 /* Copies under way of this request. */
-uint32_t sim_tier_of(const struct sim *s, uint64_t corr);
+uint32_t sim_tier_of(const struct sim *s, const struct sim_client *cl, uint64_t corr);
 
 /* ---- space.c: what there is to store ---- */
 

@@ -155,6 +155,19 @@ void sim_span_key(const struct sim *s, const struct sim_span *p, uint32_t i, uin
     sim_key(s, p->chain, bt, end, ret_key);
 }
 
+/* As a confused worker names it: something of another chain, or that it is about to write. */
+static void wrong_parent(struct sim *s, const struct sim_client *cl, const struct sim_span *p)
+{
+    uint32_t bt = s->spec[p->space.spec].groups[p->group].block_tokens;
+    sim_key(s, sim_rnd(s, s->swarm.chains), bt, (1 + sim_rnd(s, p->first)) * bt, s->parent);
+    for (uint32_t i = 0; i < SIM_RESVS; i++) {
+        const struct sim_resv *v = &cl->resv[i];
+        if (v->used && !v->asked && v->span.group == p->group &&
+            memcmp(&v->span.space, &p->space, sizeof p->space) == 0)
+            sim_span_key(s, &v->span, sim_rnd(s, v->span.n), s->parent);
+    }
+}
+
 struct msg_reserve sim_msg_reserve(struct sim *s, const struct sim_client *cl,
                                    const struct sim_span *p)
 {
@@ -168,8 +181,9 @@ struct msg_reserve sim_msg_reserve(struct sim *s, const struct sim_client *cl,
     if (!id)
         m.sub = text(sim_sub(p->space.sub));
     if (p->first && g->rule == KVC_RULE_FULL) {
-        sim_key(s, sim_rnd(s, 60) ? p->chain : 0, g->block_tokens, p->first * g->block_tokens,
-                s->parent);
+        sim_key(s, p->chain, g->block_tokens, p->first * g->block_tokens, s->parent);
+        if (sim_pct(s, s->swarm.wrong_pct))
+            wrong_parent(s, cl, p);
         m.parent = (struct codec_bin){s->parent, KVC_KEY_BYTES};
     }
     for (uint32_t i = 0; i < p->n; i++)

@@ -97,11 +97,12 @@ void sim_tier_step(struct sim *s, bool all)
     }
 }
 
-uint32_t sim_tier_of(const struct sim *s, uint64_t corr)
+uint32_t sim_tier_of(const struct sim *s, const struct sim_client *cl, uint64_t corr)
 {
     uint32_t n = 0;
     for (uint32_t i = 0; i < s->nflights; i++)
-        n += s->flight[i].corr == corr;
+        n += s->flight[i].corr == corr && s->flight[i].client == sim_index(s, cl) &&
+             s->flight[i].life == cl->life;
     return n;
 }
 
