@@ -183,9 +183,7 @@ void session_doom(struct session *se, uint16_t status, const char *text)
 static int tell_dropped(struct session *se)
 {
     struct svc *s = se->svc;
-    struct att_dropped msg = {
-        .status = se->doom_status,
-        .detail = {(const uint8_t *)se->doom_text, (uint32_t)strlen(se->doom_text)}};
+    struct att_dropped msg = {.status = se->doom_status, .detail = codec_text(se->doom_text)};
     uint8_t buf[KVC_ATTACH_MAX];
     int len = codec_enc_att_dropped(buf, sizeof buf, &msg);
     MUST(len > 0);
