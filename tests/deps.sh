@@ -4,6 +4,7 @@
 #
 #   deps.sh          compiler, build tools, libraries, Check, Python
 #   deps.sh --ci     also clang, clang-format, clang-tidy and ccache
+#   deps.sh --fuzz   also clang with its sanitizers and libFuzzer, and llvm-cov
 #   deps.sh --list   print the names and install nothing (with --ci before it: the longer list)
 set -eu
 
@@ -15,9 +16,11 @@ list=
 for argument; do
     case $argument in
     --ci) packages="$packages clang clang-format clang-tidy ccache" ;;
+    # clang's runtime (sanitizers, libFuzzer) is a package of clang's own version.
+    --fuzz) packages="$packages clang llvm libclang-rt-14-dev" ;;
     --list) list=1 ;;
     *)
-        echo "deps.sh: unknown argument '$argument'; usage: deps.sh [--ci] [--list]" >&2
+        echo "deps.sh: unknown argument '$argument'; usage: deps.sh [--ci] [--fuzz] [--list]" >&2
         exit 2
         ;;
     esac
