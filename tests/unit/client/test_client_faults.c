@@ -495,6 +495,7 @@ START_TEST(what_a_frozen_daemon_stores_later_is_what_was_there)
     struct kvc_blocks b = blocks_of(1);
     uint64_t offsets[1] = {0};
     uint8_t st[1];
+    revive();
     uint8_t *staging = kvc_staging(kvc, NULL);
     staging[0] = 0x11;
     kill(fake.pid, SIGSTOP);
