@@ -66,8 +66,8 @@ static struct kvc_op *begin_lookup(uintptr_t number)
 
 static void delayed(uint8_t op, uint32_t delay_ms, uint32_t times)
 {
-    fake.s->rule[0] = (struct fake_rule){
-        .op = op, .what = FAKE_ANSWER, .times = times, .delay_ms = delay_ms};
+    fake.s->rule[0] =
+        (struct fake_rule){.op = op, .what = FAKE_ANSWER, .times = times, .delay_ms = delay_ms};
 }
 
 /* ---- kinds ---- */
