@@ -216,7 +216,7 @@ int write__finish_reserve(struct kvc_op *op, uint64_t *ret_reservation, uint8_t 
 int kvc_reserve(struct kvc_ns *ns, const struct kvc_blocks *blocks, uint64_t *ret_reservation,
                 uint8_t *statuses)
 {
-    struct kvc_op *op;
+    struct kvc_op *op = NULL;
     int rc = begin_reserve(ns, blocks, BLOCKING, &op);
     if (rc < 0)
         return rc;
@@ -346,7 +346,7 @@ int write__finish_commit(struct kvc_op *op, uint8_t *ret_statuses)
 int kvc_commit(struct kvc_ns *ns, uint64_t reservation, uint32_t first, uint32_t n,
                const uint64_t *offsets, const uint32_t *tokens, size_t ntokens, uint8_t *statuses)
 {
-    struct kvc_op *op;
+    struct kvc_op *op = NULL;
     if (statuses == NULL)
         return kvc__fail(ns->kvc, -EINVAL, "statuses is NULL");
     int rc = begin_commit(ns, reservation, first, n, offsets, tokens, ntokens, BLOCKING, &op);
@@ -367,7 +367,7 @@ static int begin_drop(struct kvc *k, uint64_t reservation, enum half half, struc
     if (rc == -EPERM || r == NULL)
         return rc == -EPERM ? rc : kvc__fail(k, KVC_E_GONE, "no such reservation");
     bool current = rc == 0 && r->epoch == k->epoch;
-    struct kvc_op *op;
+    struct kvc_op *op = NULL;
     rc = op__new(k, KVC_OP_DROP, deadline, &op);
     if (rc < 0)
         return rc;
@@ -404,7 +404,7 @@ int write__finish_drop(struct kvc_op *op)
 
 int kvc_drop(struct kvc *kvc, uint64_t reservation)
 {
-    struct kvc_op *op;
+    struct kvc_op *op = NULL;
     int rc = begin_drop(kvc, reservation, BLOCKING, &op);
     if (rc < 0)
         return rc;
@@ -464,7 +464,7 @@ int write__finish_store(struct kvc_op *op, uint8_t *ret_statuses)
 int kvc_store(struct kvc_ns *ns, const struct kvc_blocks *blocks, const uint64_t *offsets,
               const uint32_t *tokens, size_t ntokens, uint8_t *statuses)
 {
-    struct kvc_op *op;
+    struct kvc_op *op = NULL;
     int rc = begin_store(ns, blocks, offsets, tokens, ntokens, BLOCKING, &op);
     return rc < 0 ? rc : kvc_wait(&op, NULL, NULL, statuses);
 }

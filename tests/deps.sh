@@ -3,7 +3,7 @@
 # Installs the Debian packages that building and testing need, those that are missing only.
 #
 #   deps.sh          compiler, build tools, libraries, Check, Python
-#   deps.sh --ci     also clang, clang-format, clang-tidy and ccache
+#   deps.sh --ci     also clang, clang-format, clang-tidy, ccache, g++ and abidiff
 #   deps.sh --list   print the names and install nothing (with --ci before it: the longer list)
 set -eu
 
@@ -14,7 +14,7 @@ list=
 
 for argument; do
     case $argument in
-    --ci) packages="$packages clang clang-format clang-tidy ccache" ;;
+    --ci) packages="$packages clang clang-format clang-tidy ccache g++ abigail-tools" ;;
     --list) list=1 ;;
     *)
         echo "deps.sh: unknown argument '$argument'; usage: deps.sh [--ci] [--list]" >&2
