@@ -149,8 +149,8 @@ struct kvc {
     int down_error;     /* what the link went down with */
     uint32_t reopening; /* namespaces unanswered in REOPENING */
     struct parted *parted;
-    struct parted *spare; /* for the next parting: it must not fail; NULL only while DOWN */
-    uint32_t *asked;      /* chunks asked for and not answered */
+    struct parted *parting; /* for the next parting: it must not fail; NULL only while DOWN */
+    uint32_t *asked;        /* chunks asked for and not answered */
     uint32_t asked_n, asked_cap;
     struct watch watch;
 
@@ -194,12 +194,6 @@ static inline uint32_t kvc__ms_until(uint64_t then_ns)
 {
     uint64_t now = kvc__now();
     return then_ns <= now ? 0 : (uint32_t)((then_ns - now + NS_PER_MS - 1) / NS_PER_MS);
-}
-
-static inline struct codec_bin kvc__str(const char *s)
-{
-    return (struct codec_bin){.p = (const uint8_t *)(s != NULL ? s : ""),
-                              .n = s != NULL ? (uint32_t)__builtin_strlen(s) : 0};
 }
 
 /* No daemon, or one that is going: a miss, or a dropped store. */

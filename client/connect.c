@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "channel.h"
+#include "sys.h"
 
 /* The daemon may read staging for a store that it never ended, also long after this: what is stored
  * must be what was there. So it keeps the file, and the caller gets other memory in its place. */
@@ -23,8 +24,8 @@ static void leave_staging(struct kvc *k)
     if (!is_read || k->staging == NULL || k->staging_epoch != k->epoch)
         return;
     /* Without memory for that the caller must do with memory that is void. */
-    (void)mmap(k->staging, k->staging_bytes, PROT_READ | PROT_WRITE,
-               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    (void)!sys_mmap(k->staging, k->staging_bytes, PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1);
 }
 
 static int end_link(struct kvc *k, int error)
@@ -209,7 +210,7 @@ int kvc__ask_chunk(struct kvc *k, uint32_t chunk)
         return 0;
     if (k->asked_n == k->asked_cap) {
         uint32_t cap = k->asked_cap == 0 ? 16 : 2 * k->asked_cap;
-        uint32_t *p = realloc(k->asked, cap * sizeof(*p));
+        uint32_t *p = sys_realloc(k->asked, cap * sizeof(*p));
         if (p == NULL)
             return kvc__fail(k, -ENOMEM, "out of memory");
         k->asked = p;
@@ -253,7 +254,7 @@ static int start_attach(struct kvc *k, uint64_t deadline_ns)
     uint8_t buf[KVC_ATTACH_MAX];
     struct att_hello hello = {.ver_min = KVC_PROTO_MIN,
                               .ver_max = KVC_PROTO_MAX,
-                              .client = kvc__str(k->name),
+                              .client = codec_text(k->name),
                               .staging_bytes = k->staging_wanted,
                               .shard = k->shard};
     int rc = tell(k, buf, codec_enc_att_hello(buf, sizeof(buf), &hello), deadline_ns);
@@ -270,8 +271,8 @@ static int map_staging(struct kvc *k, int fd, uint64_t bytes)
     if (fstat(fd, &st) != 0 || st.st_size < 0 || (uint64_t)st.st_size < bytes)
         return malformed(k, "WELCOME (its staging file is shorter than it says)");
     bool in_place = k->staging != NULL && k->staging_bytes == bytes;
-    void *at = mmap(in_place ? k->staging : NULL, bytes, PROT_READ | PROT_WRITE,
-                    MAP_SHARED | (in_place ? MAP_FIXED : 0), fd, 0);
+    void *at = sys_mmap(in_place ? k->staging : NULL, bytes, PROT_READ | PROT_WRITE,
+                        MAP_SHARED | (in_place ? MAP_FIXED : 0), fd);
     int rc = at == MAP_FAILED ? -errno : 0;
     if (k->staging != NULL && (!in_place || rc < 0))
         (void)munmap(k->staging, k->staging_bytes);

@@ -15,6 +15,7 @@
 
 #include "channel.h"
 #include "client.h"
+#include "sys.h"
 
 static bool is_read(const struct kvc *k, uint32_t epoch)
 {
@@ -27,16 +28,16 @@ static bool is_read(const struct kvc *k, uint32_t epoch)
 
 int parted__prepare(struct kvc *k)
 {
-    if (k->spare == NULL)
-        k->spare = malloc(sizeof(*k->spare));
-    return k->spare != NULL ? 0 : -ENOMEM;
+    if (k->parting == NULL)
+        k->parting = sys_malloc(sizeof(*k->parting));
+    return k->parting != NULL ? 0 : -ENOMEM;
 }
 
 static void say_end(const struct kvc *k)
 {
     uint8_t buf[KVC_ATTACH_MAX];
     struct att_hello m = {
-        .ver_min = KVC_PROTO_MIN, .ver_max = KVC_PROTO_MAX, .client = kvc__str(k->name)};
+        .ver_min = KVC_PROTO_MIN, .ver_max = KVC_PROTO_MAX, .client = codec_text(k->name)};
     int len = codec_enc_att_hello(buf, sizeof(buf), &m);
     /* Without room the daemon is not reading; it will end the session for that. */
     if (len > 0)
@@ -52,16 +53,16 @@ static bool is_hung_up(int fd)
 
 void parted__add(struct kvc *k, bool tell)
 {
-    if (k->state < LINK_REOPENING || k->spare == NULL || !is_read(k, k->epoch))
+    if (k->state < LINK_REOPENING || k->parting == NULL || !is_read(k, k->epoch))
         return;
     if (tell && is_hung_up(k->attach_fd))
         return;
     if (tell)
         say_end(k);
-    struct parted *p = k->spare;
+    struct parted *p = k->parting;
     fork__hold_off();
     *p = (struct parted){.next = k->parted, .fd = k->attach_fd, .epoch = k->epoch};
-    k->spare = NULL;
+    k->parting = NULL;
     k->parted = p;
     k->attach_fd = -1;
     fork__go_on();

@@ -24,6 +24,7 @@
 #include <unistd.h>
 
 #include "client.h"
+#include "sys.h"
 
 static bool is_on(const struct kvc *k)
 {
@@ -66,9 +67,9 @@ static int open_all(struct kvc *k)
 {
     struct watch *w = &k->watch;
     fork__hold_off();
-    w->epoll = epoll_create1(EPOLL_CLOEXEC);
-    w->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    w->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+    w->epoll = sys_epoll();
+    w->event = sys_eventfd(EFD_NONBLOCK);
+    w->timer = sys_timerfd(TFD_NONBLOCK);
     int rc = w->epoll < 0 || w->event < 0 || w->timer < 0 ? -errno : 0;
     fork__go_on();
     if (rc == 0) {

@@ -736,5 +736,5 @@ int main(void)
     add_tests_of_loops(t);
     add_tests_of_ends(t);
     suite_add_tcase(s, t);
-    return run_suite(s);
+    return check_run(s);
 }
