@@ -3,6 +3,7 @@
 #include <check.h>
 #include <stdlib.h>
 
+#include "check_run.h"
 #include "rig.h"
 
 static struct rig r;
@@ -412,9 +413,5 @@ int main(void)
     tcase_add_test(t, a_pending_block_that_cannot_help_is_not_waited_for);
     tcase_add_test(t, a_half_stored_block_is_worth_waiting_for);
     suite_add_tcase(s, t);
-    SRunner *sr = srunner_create(s);
-    srunner_run_all(sr, CK_NORMAL);
-    int bad = srunner_ntests_failed(sr);
-    srunner_free(sr);
-    return bad ? EXIT_FAILURE : EXIT_SUCCESS;
+    return check_run(s);
 }
