@@ -371,6 +371,7 @@ static void act(struct sim *s, struct sim_client *cl, enum sim_action what)
     case ACT_COMMIT:
     case ACT_STORE:
     case ACT_DROP:
+    case ACT_CONFUSED:
     case ACT_CANCEL:
         sim_act_write(s, cl, what);
         return;

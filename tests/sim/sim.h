@@ -45,6 +45,7 @@
     X(COMMIT, 24, true)    \
     X(STORE, 24, true)     \
     X(DROP, 6, true)       \
+    X(CONFUSED, 6, true)   \
     X(CANCEL, 8, true)     \
     X(EXPLAIN, 4, true)    \
     X(EVICT, 3, true)      \
@@ -106,6 +107,7 @@ struct sim_seq {
 struct sim_span {
     struct sim_space space;
     uint32_t chain, group, shard, first, n, last_tokens; /* 0 = full */
+    const uint8_t *parent;                               /* instead of its own; or NULL */
 };
 
 struct sim_ticket {
