@@ -23,6 +23,7 @@
 #include "secret.h"
 #include "staging.h"
 #include "svc.h"
+#include "sys.h"
 #include "topo.h"
 
 #define REQUESTS_PER_TURN 64u
@@ -255,9 +256,9 @@ static void dump_flight(struct node *n)
     char path[CONFIG_PATH_BYTES + 32];
     snprintf(path, sizeof path, "%s/flight.txt", n->cfg->runtime_dir);
     /* It names sessions, uids and keys: for the daemon's own uid alone, also if it was there. */
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    int fd = sys_open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, 0600);
     int err = fd < 0 || fchmod(fd, 0600) != 0 ? -errno : flight_dump(fd);
-    if (fd >= 0 && close(fd) != 0 && !err)
+    if (fd >= 0 && close(fd) != 0 && err >= 0)
         err = -errno;
     if (err < 0)
         LOG_ERROR("flight recorder: %s: %s", path, err_name(err));
@@ -371,7 +372,7 @@ static int start_signals(struct node *n)
         return -errno;
     if (sigprocmask(SIG_BLOCK, &set, NULL))
         return -errno; /* the other threads inherit it */
-    n->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    n->signals = sys_signalfd(&set, SFD_NONBLOCK);
     return n->signals < 0 ? -errno : 0;
 }
 
@@ -466,7 +467,7 @@ static int start_staging(struct node *n)
                                  .one_max_bytes = n->cfg->staging_session_max,
                                  .total_bytes = n->cfg->staging_total,
                                  .huge_pages = n->cfg->host_huge_pages != CONFIG_HUGE_OFF};
-    n->staging_waits = calloc(n->cfg->limits_sessions, sizeof *n->staging_waits);
+    n->staging_waits = sys_calloc(n->cfg->limits_sessions, sizeof *n->staging_waits);
     if (!n->staging_waits)
         return -ENOMEM;
     return staging_pool_create(&cfg, n->loop, &n->staging);
@@ -559,9 +560,11 @@ static const struct {
 
 int node_start(const struct config *cfg, struct node **ret_node)
 {
-    struct node *n = calloc(1, sizeof *n);
-    if (!n)
+    struct node *n = sys_calloc(1, sizeof *n);
+    if (!n) {
+        LOG_ERROR("cannot start: %s", err_name(-ENOMEM));
         return -ENOMEM;
+    }
     n->cfg = cfg;
     n->signals = -1;
     for (unsigned i = 0; i < ARRAY_LEN(setup); i++) {

@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 
 #include "core__.h"
+#include "sys.h"
 
 #define CORE_OPS_MAX     (4u * KVC_STORE_MAX)
 #define GHOST_PER_BUCKET 4u
@@ -56,11 +57,9 @@ double core_bytes_per_block(const struct core_config *cfg)
  * in them, so large pages are asked for; where they are refused, small ones do. */
 static void *pages_get(uint64_t bytes)
 {
-    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-                   -1, 0);
-    if (p == MAP_FAILED)
-        return NULL;
-    (void)madvise(p, bytes, MADV_HUGEPAGE);
+    void *p = sys_pages(bytes);
+    if (p)
+        (void)madvise(p, bytes, MADV_HUGEPAGE);
     return p;
 }
 

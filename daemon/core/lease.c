@@ -125,6 +125,7 @@ static bool wait_for(struct core *c, const struct core_acquire *in, struct find 
         return false;
     waiter->block = no;
     waiter->gen = c->blocks[no].gen;
+    waiter->ns = (uint32_t)(in->seq.ns - c->ns);
     waiter->keys = 0;
     for (uint32_t g = 0; g < in->seq.ngroups; g++)
         waiter->keys += in->seq.n[g];
@@ -169,14 +170,25 @@ void core_waiter_cancel(struct core *c, struct core_waiter *waiter)
     list_remove(&waiter->node);
 }
 
+static bool all_full(const struct core_ns *ns)
+{
+    for (uint32_t g = 0; g < ns->spec.ngroups; g++)
+        if (ns->spec.group[g].rule != KVC_RULE_FULL)
+            return false;
+    return true;
+}
+
 void core__wake(struct core *c, const struct block *b)
 {
-    if (!(b->flags & BLOCK_F_WAITED))
+    /* Where all groups are full, no longer prefix is complete before the block that is waited for.
+     * Elsewhere one may be that does not need it: made of blocks that were announced later. */
+    bool any = b->state == BLOCK_PRESENT && !all_full(block_ns(c, b));
+    if (!any && !(b->flags & BLOCK_F_WAITED))
         return;
     uint32_t no = block_no(c, b);
     LIST_FOR_EACH_SAFE (node, next, &c->waiting) {
         struct core_waiter *w = CONTAINER_OF(node, struct core_waiter, node);
-        if (w->block != no || w->gen != b->gen)
+        if (!(any && w->ns == b->ns) && (w->block != no || w->gen != b->gen))
             continue;
         list_remove(&w->node);
         list_push_back(&c->woken, &w->node);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reserve, commit, drop: how blocks come to be. */
 #include "core__.h"
+#include "cursor.h"
 
 #define STAGING_ALIGN 64u
 #define NO_OFFSET     UINT64_MAX
@@ -320,19 +321,11 @@ static void op_done(struct tier_op *t)
     core__client_settle(c, cl);
 }
 
-static uint64_t get_u64le(const uint8_t *p)
-{
-    uint64_t v = 0;
-    for (unsigned i = 8; i-- > 0;)
-        v = v << 8 | p[i];
-    return v;
-}
-
 /* Starts the copy of one entry; false with its status when there is none to start. */
 static bool commit_one(struct core *c, struct core_commit *m, struct reservation *r,
                        const struct run_entry *e, uint32_t i)
 {
-    uint64_t off = get_u64le(m->offsets + (size_t)i * 8);
+    uint64_t off = cursor_le64(m->offsets + (size_t)i * 8);
     if (off == NO_OFFSET || (m->store && m->statuses[i] != KVC_ST_OK))
         return false;
     struct block *b;
