@@ -56,7 +56,7 @@ static int unknown_option(const char *text, const struct option *options)
     for (const struct option *o = options; o->name; o++)
         near_offer(&near, o->name);
     if (near.best && strcmp(near.best, name) == 0)
-        return ctl_usage("--%s takes no value", name);
+        return ctl_usage("'%s' is not understood: --%s takes no value", text, name);
     if (near.best)
         return ctl_usage("'%s' is not understood; did you mean --%s?", text, near.best);
     return ctl_usage("'%s' is not understood", text);

@@ -291,10 +291,8 @@ static int check(struct size *s, int argc, char **argv)
         return ctl_usage("which model? Give its config.json with --config");
     if (!s->context)
         return ctl_usage("how many tokens? Give --context, for instance --context 8192");
-    if (kv_model_load(s->path, why, &s->model) < 0) {
-        ctl_error("%s", why);
-        return CTL_USAGE;
-    }
+    if (kv_model_load(s->path, why, &s->model) < 0)
+        return ctl_usage("%s", why);
     if (!s->type)
         s->type = kv_type_find(s->model.dtype[0] ? s->model.dtype : "bf16");
     return 0;
