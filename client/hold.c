@@ -193,7 +193,7 @@ int hold__fill(struct hold *h, const struct msg_acquire_reply *r)
         const struct msg_group_locs *from = &r->groups[g];
         h->pub.group[g].first = from->first;
         h->pub.group[g].n = from->locs.n / KVC_LOC_BYTES;
-        h->pub.group[g].block = h->block + h->blocks;
+        h->pub.group[g].block = h->block != NULL ? h->block + h->blocks : NULL;
         h->pub.prefix.group[g].blocks = from->first + h->pub.group[g].n;
         h->pub.prefix.group[g].reason = from->reason;
         h->pub.prefix.group[g].detail = from->detail;

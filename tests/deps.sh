@@ -5,7 +5,8 @@
 #   deps.sh             compiler, build tools, libraries, Check, Python
 #   deps.sh --ci        also clang, clang-format, clang-tidy, ccache, g++, abidiff
 #   deps.sh --coverage  also gcovr
-#   deps.sh --list      print the names and install nothing (after --ci or --coverage: the longer list)
+#   deps.sh --fuzz      also clang with its sanitizers and libFuzzer, and llvm-cov
+#   deps.sh --list      print the names and install nothing (after one of these: the longer list)
 set -eu
 
 packages="gcc libc6-dev cmake ninja-build pkg-config
@@ -17,9 +18,12 @@ for argument; do
     case $argument in
     --ci) packages="$packages clang clang-format clang-tidy ccache g++ abigail-tools" ;;
     --coverage) packages="$packages gcovr" ;;
+    # clang's runtime (sanitizers, libFuzzer) is a package of clang's own version.
+    --fuzz) packages="$packages clang llvm libclang-rt-14-dev" ;;
     --list) list=1 ;;
     *)
-        echo "deps.sh: unknown argument '$argument'; usage: deps.sh [--ci] [--coverage] [--list]" >&2
+        echo "deps.sh: unknown argument '$argument'; usage:" \
+            "deps.sh [--ci] [--coverage] [--fuzz] [--list]" >&2
         exit 2
         ;;
     esac

@@ -272,14 +272,14 @@ static void print_summary(uint64_t n, uint64_t failed, double seconds)
     print_row("DROPPED", totals->drops, KVC_ST_COUNT, codec_status_name);
     print_unseen();
     printf("sim: %llu seeds, %llu failed; %llu turns, %llu copies (%llu failed), %llu evictions, "
-           "%llu leases, %llu dying blocks under one, %llu deaths, %llu messages refused, %llu "
+           "%llu leases, %llu deaths, %llu messages refused, %llu "
            "locations checked, %.1f s, "
            "%.1f seeds/s\n",
            (unsigned long long)n, (unsigned long long)failed, (unsigned long long)totals->turns,
            (unsigned long long)totals->copies, (unsigned long long)totals->copy_failures,
            (unsigned long long)totals->evicted, (unsigned long long)totals->leases,
-           (unsigned long long)totals->dying, (unsigned long long)totals->deaths,
-           (unsigned long long)totals->refused, (unsigned long long)totals->locs_checked, seconds,
+           (unsigned long long)totals->deaths, (unsigned long long)totals->refused,
+           (unsigned long long)totals->locs_checked, seconds,
            seconds > 0 ? (double)n / seconds : 0.0);
 }
 

@@ -45,6 +45,7 @@
     X(COMMIT, 24, true)    \
     X(STORE, 24, true)     \
     X(DROP, 6, true)       \
+    X(CONFUSED, 6, true)   \
     X(CANCEL, 8, true)     \
     X(EXPLAIN, 4, true)    \
     X(EVICT, 3, true)      \
@@ -85,8 +86,7 @@ struct sim_totals {
     uint64_t keys[KVC_ST_COUNT];             /* statuses of single keys */
     uint64_t misses[KVC_MISS_COUNT];
     uint64_t welcomes[KVC_ST_COUNT], drops[KVC_ST_COUNT];
-    uint64_t bytes_checked, locs_checked, copies, copy_failures, deaths, refused, evicted, leases,
-        dying;
+    uint64_t bytes_checked, locs_checked, copies, copy_failures, deaths, refused, evicted, leases;
     bool told;
     char what[256];
 };
@@ -107,6 +107,7 @@ struct sim_seq {
 struct sim_span {
     struct sim_space space;
     uint32_t chain, group, shard, first, n, last_tokens; /* 0 = full */
+    const uint8_t *parent;                               /* instead of its own; or NULL */
 };
 
 struct sim_ticket {
@@ -139,7 +140,7 @@ struct sim_lease {
     uint64_t id;        /* 0 = free */
     uint64_t releasing; /* corr of the RELEASE on its way, or 0 */
     struct sim_seq seq;
-    uint32_t shard, n;
+    uint32_t hit, shard, n;
     uint64_t bytes;
     struct {
         struct tier_view view;
@@ -347,6 +348,8 @@ void sim_check_lease(struct sim *s, const struct sim_client *cl, const struct si
 /* This location has never been of another block. */
 void sim_check_seen(struct sim *s, const struct tier_view *v, const struct sim_space *space,
                     uint32_t group, const uint8_t *key, uint32_t shard);
+/* A client has been told of this reservation. */
+void sim_check_told(struct sim *s, uint64_t reservation);
 /* The namespace of a client's sequence as the core has it, NULL when it has gone. */
 struct core_ns *sim_core_ns(struct sim *s, const struct sim_client *cl,
                             const struct sim_space *space);

@@ -37,6 +37,12 @@ expect 2 "Usage:"
 expect 2 "no command 'frob'" frob
 expect 2 "'--frob' is not understood" --frob ping
 expect 2 "needs a unit" --timeout 5 ping
+expect 2 "'-xh' is not understood" -xh ping
+expect 2 "'-xh' is not understood" ping -xh
+expect 2 "'-xh' is not understood" ping --json -xh
+expect 2 "'-xa' is not understood" evict -xa -ax
+expect 2 "'-x' is not understood" evict -x -xa
+expect 2 "'--json=3' is not understood" ping --json=3
 expect 2 "must be from 1ms" --timeout 11min ping
 expect 2 "'now' is not understood" ping now
 expect 2 "which block" explain
