@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 
 #include "hash.h"
+#include "sys.h"
 
 #define KEY_BYTES 32u
 /* Ends of chains that are remembered, so that what is stored behind them is known as output. */
@@ -42,8 +43,8 @@ int ring_create(uint64_t bytes, uint64_t now_ns, struct ring **ret_ring)
     int err = hash_random(&seed, sizeof seed);
     if (err)
         return err;
-    struct ring *r = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (r == MAP_FAILED)
+    struct ring *r = sys_pages(bytes);
+    if (r == NULL)
         return -ENOMEM;
     uint64_t room = (bytes - sizeof *r) / sizeof(uint64_t);
     r->bytes = bytes;
