@@ -382,6 +382,75 @@ KVC_API KVC_MUST_USE int kvc_explain(struct kvc *kvc, uint32_t ns, const uint8_t
                                      int (*fn)(void *ctx, const struct kvc_explanation *),
                                      void *ctx);
 
+/* Walks through the blocks of a namespace: from a block to the first one of its sequence, or to all
+ * that build on it, or the first blocks of all sequences (enum kvc_walk_mode). */
+struct kvc_walk {
+    uint32_t ns, group;
+    enum kvc_walk_mode mode;
+    const uint8_t *key; /* where UP and DOWN begin; NULL for ROOTS */
+    uint32_t depth;     /* DOWN: levels below the key; 0 = all */
+};
+struct kvc_walked {
+    uint8_t key[KVC_KEY_BYTES], parent[KVC_KEY_BYTES];
+    bool has_parent;
+    uint8_t state, tier; /* enum kvc_block_state, enum kvc_tier_id */
+    uint32_t depth, tokens, shards, shards_present, leases, children, chunk;
+    uint64_t bytes, age_ms, off;
+};
+/* Calls fn for each; a non-zero return of fn ends the walk and is returned. Nothing when the key is
+ * not cached. KVC_E_GONE: blocks went while the walk was among them; what fn has got was true.
+ * KVC_E_NO_NAMESPACE. */
+KVC_API KVC_MUST_USE int kvc_walk_blocks(struct kvc *kvc, const struct kvc_walk *walk,
+                                         int (*fn)(void *ctx, const struct kvc_walked *),
+                                         void *ctx);
+
+/* One slice of a pass over what is stored: reads blocks again and compares checksums. Start with
+ * cursor 0, go on with ret_verified->cursor until that is 0; the pace is the caller's. */
+struct kvc_verify {
+    uint32_t ns;           /* 0 = any */
+    enum kvc_tier_id tier; /* KVC_TIER_NONE = all */
+    uint64_t cursor;
+    uint64_t bytes_max; /* payload to read, about; at least 1 */
+};
+/* A block that was not what had been stored; it is gone now. */
+struct kvc_corrupt {
+    uint8_t key[KVC_KEY_BYTES];
+    uint32_t ns, group, shard, chunk, below; /* below: blocks that built on it, gone too */
+    uint8_t tier;                            /* enum kvc_tier_id */
+    uint64_t off;
+};
+struct kvc_verified {
+    uint64_t cursor, bytes;           /* read */
+    uint32_t blocks, skipped, failed; /* skipped: being written; failed: could not be read */
+    uint32_t corrupt;
+    struct kvc_corrupt found[KVC_VERIFY_MAX]; /* the first `corrupt` of them */
+};
+/* KVC_E_BUSY: others verify too; try again. KVC_E_NO_NAMESPACE. */
+KVC_API KVC_MUST_USE int kvc_verify_slice(struct kvc *kvc, const struct kvc_verify *verify,
+                                          struct kvc_verified *ret_verified);
+
+/* The daemon's record of what was asked for, for replaying: needs admin rights. */
+struct kvc_trace_state {
+    bool on;
+    uint32_t ns; /* 0 = all */
+    uint64_t bytes, used_bytes, records, dropped, age_ms;
+};
+/* bytes: memory for ON, 0 = the daemon's default; ns: for ON, 0 = all. OFF forgets the trace, and
+ * tells what it was. KVC_E_EXISTS: one is on already. */
+KVC_API KVC_MUST_USE int kvc_trace(struct kvc *kvc, enum kvc_trace_action action, uint32_t ns,
+                                   uint64_t bytes, struct kvc_trace_state *ret_state);
+struct kvc_trace_record {
+    uint32_t ns, block_tokens, input_tokens, output_tokens;
+    uint64_t timestamp_ms; /* since the trace was turned on */
+    uint32_t n;
+    const uint8_t *ids; /* n x u64 little-endian, one per block asked for; borrowed by fn */
+};
+/* Calls fn for each record, oldest first; a non-zero return of fn ends the walk and is returned.
+ * *ret_lost: records that were dropped while this went on. KVC_E_GONE: no trace is on. */
+KVC_API KVC_MUST_USE int kvc_trace_dump(struct kvc *kvc, uint32_t ns,
+                                        int (*fn)(void *ctx, const struct kvc_trace_record *),
+                                        void *ctx, uint64_t *ret_lost);
+
 struct kvc_evict_filter {
     uint32_t ns;            /* 0 = any */
     const uint8_t *key;     /* NULL, or this block and its descendants */
