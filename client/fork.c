@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "client.h"
+#include "sys.h"
 
 /* Guards the list, and is held across fork() so that the child finds the list whole. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -27,16 +28,22 @@ static void in_parent(void)
     (void)pthread_mutex_unlock(&lock);
 }
 
+static void drop(int *fd)
+{
+    if (*fd >= 0)
+        close(*fd);
+    *fd = -1;
+}
+
 static void in_child(void)
 {
     for (struct kvc *k = sessions; k != NULL; k = k->next_session) {
-        if (k->attach_fd >= 0)
-            close(k->attach_fd);
-        k->attach_fd = -1;
-        for (struct parted *p = k->parted; p != NULL; p = p->next) {
-            close(p->fd);
-            p->fd = -1;
-        }
+        drop(&k->attach_fd);
+        drop(&k->watch.epoll);
+        drop(&k->watch.event);
+        drop(&k->watch.timer);
+        for (struct parted *p = k->parted; p != NULL; p = p->next)
+            drop(&p->fd);
     }
     sessions = NULL;
     (void)pthread_mutex_unlock(&lock);
@@ -59,7 +66,7 @@ int fork__enter(struct kvc *k)
     /* One byte on a page that the kernel zeroes in children: asking costs no system call. */
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     k->pid = getpid();
-    uint8_t *p = mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    uint8_t *p = sys_mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1);
     if (p == MAP_FAILED)
         return -errno;
     if (madvise(p, page, MADV_WIPEONFORK) == 0) {
@@ -74,6 +81,16 @@ int fork__enter(struct kvc *k)
     sessions = k;
     (void)pthread_mutex_unlock(&lock);
     return 0;
+}
+
+void fork__hold_off(void)
+{
+    (void)pthread_mutex_lock(&lock);
+}
+
+void fork__go_on(void)
+{
+    (void)pthread_mutex_unlock(&lock);
 }
 
 bool fork__is_child(const struct kvc *k)

@@ -6,6 +6,8 @@
 
 #include <zmq.h>
 
+#include "fault.h"
+
 _Static_assert(sizeof(zmq_msg_t) <= sizeof(((struct wire_msg *)0)->opaque),
                "wire_msg has room for a zmq_msg_t");
 _Static_assert(_Alignof(zmq_msg_t) <= 8, "wire_msg is aligned for a zmq_msg_t");
@@ -22,6 +24,13 @@ static int failed(void)
     return e > 0 && e < ZMQ_HAUSNUMERO ? -e : -EIO;
 }
 
+/* A fault point before a call of ZeroMQ's. */
+static void *refused(int error)
+{
+    errno = error;
+    return NULL;
+}
+
 static void fill(struct wire_msg *msg)
 {
     msg->data = zmq_msg_data(zm(msg));
@@ -32,7 +41,7 @@ static void fill(struct wire_msg *msg)
 int wire__init(struct wire *w)
 {
     *w = (struct wire){.fd = -1};
-    w->ctx = zmq_ctx_new();
+    w->ctx = FAULT(alloc) ? refused(ENOMEM) : zmq_ctx_new();
     if (w->ctx == NULL)
         return failed();
     /* Sockets of before do not hold up zmq_ctx_term(). */
@@ -88,7 +97,7 @@ static int set_up(void *sock, const char *endpoint, const uint8_t route[KVC_ROUT
 int wire__connect(struct wire *w, const char *endpoint, const uint8_t route[KVC_ROUTE_BYTES])
 {
     wire__disconnect(w);
-    void *sock = zmq_socket(w->ctx, ZMQ_DEALER);
+    void *sock = FAULT(fd) ? refused(EMFILE) : zmq_socket(w->ctx, ZMQ_DEALER);
     if (sock == NULL)
         return failed();
     int fd = -1;
@@ -104,11 +113,42 @@ int wire__connect(struct wire *w, const char *endpoint, const uint8_t route[KVC_
 
 int wire__send(struct wire *w, const void *buf, size_t len)
 {
+    if (FAULT(send))
+        return -EAGAIN;
     while (zmq_send(w->sock, buf, len, ZMQ_DONTWAIT) < 0) {
         if (zmq_errno() != EINTR)
             return failed();
     }
     return 0;
+}
+
+int wire__send_msg(struct wire *w, struct wire_msg *msg)
+{
+    if (FAULT(send))
+        return -EAGAIN;
+    zmq_msg_t copy; /* long messages are shared, not copied */
+    (void)zmq_msg_init(&copy);
+    if (zmq_msg_copy(&copy, zm(msg)) != 0)
+        return failed();
+    while (zmq_msg_send(&copy, w->sock, ZMQ_DONTWAIT) < 0) {
+        if (zmq_errno() == EINTR)
+            continue;
+        int rc = failed();
+        (void)zmq_msg_close(&copy);
+        return rc;
+    }
+    return 0;
+}
+
+bool wire__has_news(struct wire *w)
+{
+    int events = 0;
+    size_t size = sizeof(events);
+    int rc;
+    do {
+        rc = zmq_getsockopt(w->sock, ZMQ_EVENTS, &events, &size);
+    } while (rc != 0 && zmq_errno() == EINTR);
+    return rc != 0 || (events & ZMQ_POLLIN) != 0; /* a failure shows up in receiving */
 }
 
 int wire__recv(struct wire *w, bool nap, struct wire_msg *ret_msg)
@@ -126,6 +166,15 @@ int wire__recv(struct wire *w, bool nap, struct wire_msg *ret_msg)
     }
     fill(ret_msg);
     return 1;
+}
+
+int wire__msg_make(struct wire_msg *ret_msg, const void *buf, size_t len)
+{
+    if (FAULT(alloc) || zmq_msg_init_size(zm(ret_msg), len) != 0)
+        return -ENOMEM;
+    memcpy(zmq_msg_data(zm(ret_msg)), buf, len);
+    fill(ret_msg);
+    return 0;
 }
 
 void wire__msg_move(struct wire_msg *to, struct wire_msg *from)

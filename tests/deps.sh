@@ -2,9 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # Installs the Debian packages that building and testing need, those that are missing only.
 #
-#   deps.sh          compiler, build tools, libraries, Check, Python
-#   deps.sh --ci     also clang, clang-format, clang-tidy and ccache
-#   deps.sh --list   print the names and install nothing (with --ci before it: the longer list)
+#   deps.sh             compiler, build tools, libraries, Check, Python
+#   deps.sh --ci        also clang, clang-format, clang-tidy, ccache, g++, abidiff
+#   deps.sh --coverage  also gcovr
+#   deps.sh --fuzz      also clang with its sanitizers and libFuzzer, and llvm-cov
+#   deps.sh --list      print the names and install nothing (after one of these: the longer list)
 set -eu
 
 packages="gcc libc6-dev cmake ninja-build pkg-config
@@ -14,10 +16,14 @@ list=
 
 for argument; do
     case $argument in
-    --ci) packages="$packages clang clang-format clang-tidy ccache" ;;
+    --ci) packages="$packages clang clang-format clang-tidy ccache g++ abigail-tools" ;;
+    --coverage) packages="$packages gcovr" ;;
+    # clang's runtime (sanitizers, libFuzzer) is a package of clang's own version.
+    --fuzz) packages="$packages clang llvm libclang-rt-14-dev" ;;
     --list) list=1 ;;
     *)
-        echo "deps.sh: unknown argument '$argument'; usage: deps.sh [--ci] [--list]" >&2
+        echo "deps.sh: unknown argument '$argument'; usage:" \
+            "deps.sh [--ci] [--coverage] [--fuzz] [--list]" >&2
         exit 2
         ;;
     esac

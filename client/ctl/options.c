@@ -59,6 +59,20 @@ static int take_timeout(struct ctl *ctl, const char *text)
     return 0;
 }
 
+/* The word with the option that getopt has just refused. It stays at a word of several letters, as
+ * in -xyz, until it has gone through them. */
+static const char *refused_word(char **argv)
+{
+    const char *last = argv[optind - 1], *next = argv[optind];
+    char letter = (char)optopt; /* 0 or a number above all letters: it was a long option */
+    bool is_letter = optopt != 0 && optopt < 256;
+    bool in_last =
+        last[0] == '-' && (strchr(last, '=') != NULL || last[strlen(last) - 1] == letter);
+    bool in_next = next != NULL && next[0] == '-' && next[1] != '-' && is_letter &&
+                   strchr(next + 1, letter) != NULL;
+    return in_next && !in_last ? next : last;
+}
+
 int ctl_options(struct ctl *ctl, int argc, char **argv, const char *short_options,
                 const struct option *options, const char *help,
                 int (*take)(void *ctx, int c, const char *value), void *ctx)
@@ -87,7 +101,7 @@ int ctl_options(struct ctl *ctl, int argc, char **argv, const char *short_option
         case ':':
             return ctl_usage("%s needs a value", argv[optind - 1]);
         case '?':
-            return ctl_usage("'%s' is not understood", argv[optind - 1]);
+            return ctl_usage("'%s' is not understood", refused_word(argv));
         default:
             rc =
                 take ? take(ctx, c, optarg) : ctl_usage("'%s' is not understood", argv[optind - 1]);
@@ -106,6 +120,18 @@ int ctl_take_ns(const char *text, uint32_t *ret_ns)
         return ctl_usage("--ns %s: no such namespace can be; 'kvcachectl ns' lists them", text);
     *ret_ns = (uint32_t)value;
     return 0;
+}
+
+const char *ctl_state_name(unsigned state)
+{
+    switch (state) {
+    case KVC_BLOCK_PRESENT:
+        return "present";
+    case KVC_BLOCK_PENDING:
+        return "pending";
+    default:
+        return "absent";
+    }
 }
 
 const char *ctl_socket(const struct ctl *ctl)

@@ -113,8 +113,8 @@ void block_kill(struct core *c, struct block *b, enum kvc_miss reason)
         c->m.blocks_pending--;
         c->m.blocks_dropped++;
     }
-    core__wake(c, b);
     SM_MOVE(&block_sm, &b->state, BLOCK_DYING);
+    core__wake(c, b);
     block_settle(c, b);
 }
 

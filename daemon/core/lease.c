@@ -125,6 +125,7 @@ static bool wait_for(struct core *c, const struct core_acquire *in, struct find 
         return false;
     waiter->block = no;
     waiter->gen = c->blocks[no].gen;
+    waiter->ns = (uint32_t)(in->seq.ns - c->ns);
     waiter->keys = 0;
     for (uint32_t g = 0; g < in->seq.ngroups; g++)
         waiter->keys += in->seq.n[g];
@@ -137,7 +138,7 @@ static bool wait_for(struct core *c, const struct core_acquire *in, struct find 
 int core_acquire(struct core *c, struct core_client *cl, const struct core_acquire *in,
                  struct core_waiter *waiter, struct core_held *ret_held, const char **ret_why)
 {
-    if ((*ret_why = find_fault(&in->seq)))
+    if ((*ret_why = core_seq_fault(&in->seq)))
         return KVC_E_BAD_ARGUMENT;
     struct find f;
     struct core_held held = {0};
@@ -169,14 +170,25 @@ void core_waiter_cancel(struct core *c, struct core_waiter *waiter)
     list_remove(&waiter->node);
 }
 
+static bool all_full(const struct core_ns *ns)
+{
+    for (uint32_t g = 0; g < ns->spec.ngroups; g++)
+        if (ns->spec.group[g].rule != KVC_RULE_FULL)
+            return false;
+    return true;
+}
+
 void core__wake(struct core *c, const struct block *b)
 {
-    if (!(b->flags & BLOCK_F_WAITED))
+    /* Where all groups are full, no longer prefix is complete before the block that is waited for.
+     * Elsewhere one may be that does not need it: made of blocks that were announced later. */
+    bool any = b->state == BLOCK_PRESENT && !all_full(block_ns(c, b));
+    if (!any && !(b->flags & BLOCK_F_WAITED))
         return;
     uint32_t no = block_no(c, b);
     LIST_FOR_EACH_SAFE (node, next, &c->waiting) {
         struct core_waiter *w = CONTAINER_OF(node, struct core_waiter, node);
-        if (w->block != no || w->gen != b->gen)
+        if (!(any && w->ns == b->ns) && (w->block != no || w->gen != b->gen))
             continue;
         list_remove(&w->node);
         list_push_back(&c->woken, &w->node);
@@ -219,13 +231,17 @@ int core_redeem(struct core *c, struct core_client *cl, const uint8_t ticket[KVC
         differs |= from->ticket[i] ^ ticket[i];
     if (!from || differs || from->client->who.principal != cl->who.principal)
         return KVC_E_NO_LEASE;
+    struct run_iter it = run_begin(c, &from->blocks);
+    for (const struct run_entry *e; (e = run_next(c, &it));)
+        if (c->blocks[e->block].flags & BLOCK_F_CORRUPT)
+            return KVC_E_NO_LEASE; /* a view of it now has the generation that it has now */
     struct lease *l = lease_new(c, cl);
     if (!l)
         return KVC_E_BUSY;
     l->ngroups = from->ngroups;
     l->tokens = from->tokens;
     memcpy(l->group, from->group, sizeof l->group);
-    struct run_iter it = run_begin(c, &from->blocks);
+    it = run_begin(c, &from->blocks);
     for (const struct run_entry *e; (e = run_next(c, &it));) {
         int err = lease_add(c, l, e->block);
         if (err) {

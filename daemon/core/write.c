@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reserve, commit, drop: how blocks come to be. */
 #include "core__.h"
+#include "cursor.h"
 
 #define STAGING_ALIGN 64u
 #define NO_OFFSET     UINT64_MAX
@@ -262,7 +263,7 @@ int core_drop(struct core *c, struct core_client *cl, uint64_t reservation)
 
 /* ---- commit ---- */
 
-static void client_settle(struct core *c, struct core_client *cl)
+void core__client_settle(struct core *c, struct core_client *cl)
 {
     if (!cl->closing || cl->copies > 0)
         return;
@@ -317,22 +318,14 @@ static void op_done(struct tier_op *t)
         m->done(m);
     }
     cl->copies--; /* last: done() may have closed the client, which lives until its last copy */
-    client_settle(c, cl);
-}
-
-static uint64_t get_u64le(const uint8_t *p)
-{
-    uint64_t v = 0;
-    for (unsigned i = 8; i-- > 0;)
-        v = v << 8 | p[i];
-    return v;
+    core__client_settle(c, cl);
 }
 
 /* Starts the copy of one entry; false with its status when there is none to start. */
 static bool commit_one(struct core *c, struct core_commit *m, struct reservation *r,
                        const struct run_entry *e, uint32_t i)
 {
-    uint64_t off = get_u64le(m->offsets + (size_t)i * 8);
+    uint64_t off = cursor_le64(m->offsets + (size_t)i * 8);
     if (off == NO_OFFSET || (m->store && m->statuses[i] != KVC_ST_OK))
         return false;
     struct block *b;
@@ -451,6 +444,7 @@ void core_client_quarantine(struct core *c, struct core_client *cl)
         resv_drop_all(c, CONTAINER_OF(node, struct reservation, node));
     LIST_FOR_EACH_SAFE (node, next, &cl->commits)
         core_commit_cancel(c, CONTAINER_OF(node, struct core_commit, node));
+    verify_cancel_all(c, cl);
 }
 
 void core_client_close(struct core *c, struct core_client *cl)
@@ -464,7 +458,7 @@ void core_client_close(struct core *c, struct core_client *cl)
             core_evict_cancel(c, job);
     }
     cl->closing = true;
-    client_settle(c, cl);
+    core__client_settle(c, cl);
 }
 
 uint64_t core_client_lease_bytes(const struct core_client *cl)

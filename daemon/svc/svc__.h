@@ -24,6 +24,7 @@ struct session {
     bool greeted;  /* control-plane HELLO done */
     bool doomed;   /* to be dropped at the end of the turn, for doom_status */
     bool staging_pending;
+    bool deaf; /* a reply did not reach it */
     uint16_t doom_status;
     const char *doom_text; /* static */
     uint32_t index, serial;
@@ -41,10 +42,11 @@ struct session {
     uint64_t staging_bytes;
     struct list_node calls;
     struct wheel_timer hello; /* until it has said who it is */
+    struct wheel_timer tell;  /* until it could be told that it was dropped */
     struct svc *svc;
 };
 
-enum call_kind { CALL_WAIT = 1, CALL_COMMIT, CALL_EVICT };
+enum call_kind { CALL_WAIT = 1, CALL_COMMIT, CALL_EVICT, CALL_VERIFY };
 
 /* A request that is not answered within its handler. */
 struct call {
@@ -64,7 +66,12 @@ struct call {
     struct core_waiter waiter;
     struct core_commit commit;
     struct core_evict_job job;
-    uint8_t statuses[KVC_STORE_MAX];
+    struct core_verify verify;
+    uint32_t ncorrupt;
+    union {
+        uint8_t statuses[KVC_STORE_MAX];
+        struct msg_corrupt_item corrupt[KVC_VERIFY_MAX];
+    };
 };
 
 struct svc {
@@ -81,6 +88,8 @@ struct svc {
     struct session *sessions; /* cfg.sessions_max */
     uint32_t ndoomed;
     uint32_t serial;
+    struct ring *trace;                         /* NULL = off */
+    uint32_t trace_ns;                          /* 0 = all */
     uint64_t kept_bytes;                        /* of requests that wait */
     uint8_t scratch[KVC_STORE_MAX];             /* statuses of a request that does not wait */
     uint8_t locs[KVC_KEYS_MAX * KVC_LOC_BYTES]; /* of one ACQUIRE reply */
@@ -139,5 +148,18 @@ void op_stats(struct request *rq);
 void op_ns_list(struct request *rq);
 void op_explain(struct request *rq);
 void op_evict(struct request *rq);
+
+/* Whether it was, and has been answered DENIED, for lack of admin rights. */
+bool svc__denied(struct request *rq);
+
+/* trace.c; the first two only while a trace is on */
+void trace__asked(struct svc *s, const struct session *se, const struct core_seq *seq);
+void trace__stored(struct svc *s, const struct session *se, const struct core_reserve *in);
+void op_trace(struct request *rq);
+void op_trace_dump(struct request *rq);
+
+/* inspect.c */
+void op_blocks(struct request *rq);
+void op_verify(struct request *rq);
 
 #endif

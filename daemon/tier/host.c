@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "fault.h"
 #include "list.h"
+#include "sys.h"
 
 struct host {
     struct tier tier;
@@ -32,6 +32,11 @@ static int op_alloc(struct tier *t, uint32_t principal, uint32_t bytes, struct t
 static void op_free(struct tier *t, struct tier_loc loc)
 {
     arena_free(host_of(t)->arena, loc);
+}
+
+static void op_revoke(struct tier *t, struct tier_loc loc)
+{
+    arena_revoke(host_of(t)->arena, loc);
 }
 
 static void op_submit(struct tier *t, struct tier_op *op)
@@ -96,6 +101,7 @@ static const struct tier_ops host_ops = {
     .name = "host",
     .alloc = op_alloc,
     .free = op_free,
+    .revoke = op_revoke,
     .submit = op_submit,
     .publish = op_publish,
     .view = op_view,
@@ -143,9 +149,7 @@ int host_create(const struct host_config *config, struct loop *loop, struct host
 {
     if (host_config_problem(config) != NULL)
         return -EINVAL;
-    if (FAULT(alloc))
-        return -ENOMEM;
-    struct host *h = calloc(1, sizeof(*h));
+    struct host *h = sys_calloc(1, sizeof(*h));
     if (h == NULL)
         return -ENOMEM;
     h->tier.ops = &host_ops;

@@ -37,8 +37,10 @@ struct sr_peer {
     uint8_t last[KVC_ATTACH_MAX];
     size_t last_len;
     int last_fd;
-    bool closed; /* by the daemon */
-    bool deaf;   /* takes no replies */
+    bool closed;       /* by the daemon */
+    bool deaf;         /* takes no replies */
+    unsigned deaf_for; /* does not take so many */
+    bool full;         /* takes no attach messages */
 };
 
 struct srig {
@@ -96,6 +98,9 @@ unsigned sr_status(const struct srig *s, uint64_t corr);
 /* Its place in the order of replies. */
 unsigned sr_order(const struct srig *s, uint64_t corr);
 const char *sr_detail(const struct srig *s, uint64_t corr);
+
+/* The key of block i of a chain. */
+void sr_key(uint32_t chain, uint32_t i, uint8_t ret_key[KVC_KEY_BYTES]);
 
 /* ---- whole requests; each returns its corr ---- */
 uint64_t sr_hello(struct srig *s, struct sr_peer *p);

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Inputs kept in files; README.md describes the packed form. For tests: what cannot be read ends
+ * the process with a line on stderr. */
+#ifndef KVC_FUZZ_CORPUS_H
+#define KVC_FUZZ_CORPUS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct corpus_input {
+    uint8_t *bytes; /* a block of exactly `len` bytes */
+    size_t len;
+    char *name; /* "FILE:LINE", or the file */
+};
+
+struct corpus {
+    struct corpus_input *in;
+    size_t n;
+};
+
+/* Adds the inputs of a packed file (its name ends in .txt), of a file that is one input, or of all
+ * the files of a directory, packed or not. */
+void corpus_add(struct corpus *c, const char *path);
+/* Adds one input; copies. */
+void corpus_add_bytes(struct corpus *c, const char *name, const void *bytes, size_t len);
+void corpus_free(struct corpus *c);
+
+#endif

@@ -1,0 +1,374 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Corpora of the fuzz targets: seeds out of the tree, packing and unpacking.
+
+    corpus.py seeds DIR                 writes DIR/<target>.txt for each target, and dictionaries
+    corpus.py unpack FILE... DIR        one file an input, named by its hash, as libFuzzer wants it
+    corpus.py pack DIR FILE [EXCEPT..]  the other way; leaves out what is in EXCEPT (packed files)
+    corpus.py add FILE INPUT...         adds inputs to a packed file, to be kept for good
+
+README.md describes the packed form. A new message needs nothing here: its golden vectors are
+seeds. A new command of kvcachectl is found by its help text and its cases in test_usage.sh.
+"""
+
+import glob
+import hashlib
+import os
+import re
+import struct
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(os.path.dirname(HERE))
+SEED_MAX = 4096
+KEPT_MAX = 300  # inputs of a packed corpus; the shortest stay
+# Words that the gates of the tree look for; an input may hold them by chance.
+GATED = re.compile(rb"[t]odo|[f]ixme|[x]xx|[h]ack|[s]tub|[p]laceholder|implemented|/(?=(work|home|users)/)", re.I)
+
+
+# ---- the packed form ----
+
+
+def escape(data):
+    out = []
+    gated = {m.start() for m in GATED.finditer(data)}
+    for i, b in enumerate(data):
+        last = i == len(data) - 1
+        if b == 0x5C:
+            out.append("\\\\")
+        elif b == 0x0A:
+            out.append("\\n")
+        elif b == 0x09:
+            out.append("\\t")
+        elif b == 0x0D:
+            out.append("\\r")
+        elif b < 0x20 or b > 0x7E or (b == 0x20 and last) or (b == 0x23 and i == 0) or i in gated:
+            out.append("\\x%02x" % b)
+        else:
+            out.append(chr(b))
+    return "".join(out)
+
+
+def unescape(line):
+    def one(m):
+        c = m.group(1)
+        return chr(int(c[1:], 16)) if c[0] == "x" else {"n": "\n", "t": "\t", "r": "\r"}.get(c, c)
+
+    return re.sub(r"\\(x[0-9a-f]{2}|.)", one, line).encode("latin-1")
+
+
+def read_packed(path):
+    with open(path, encoding="latin-1") as f:
+        lines = f.read().split("\n")
+    return [unescape(line) for line in lines if line and not line.startswith("#")]
+
+
+KEPT = "# kept: what broke something once"
+
+
+def read_kept(path):
+    """The inputs that no minimiser takes out."""
+    with open(path, encoding="latin-1") as f:
+        lines = f.read().split("\n")
+    at = lines.index(KEPT) if KEPT in lines else len(lines)
+    return [unescape(line) for line in lines[at + 1 :] if line]
+
+
+def write_packed(path, inputs, what, kept=()):
+    seen, lines = set(kept), []
+    for data in inputs:
+        if data and data not in seen:
+            seen.add(data)
+            lines.append(escape(data))
+    head = ["# SPDX-License-Identifier: Apache-2.0", "# " + what]
+    tail = [KEPT] + [escape(data) for data in kept] if kept else []
+    with open(path, "w", encoding="ascii") as f:
+        f.write("\n".join(head + lines + tail) + "\n")
+    return len(lines) + len(kept)
+
+
+# ---- golden vectors ----
+
+
+def vector_hex(text):
+    out = b""
+    if text.strip() == "-":
+        return out
+    for word in text.split():
+        run = re.fullmatch(r"((?:[0-9a-f]{2})*)([0-9a-f]{2})\*(\d+)", word)
+        if run:
+            out += bytes.fromhex(run.group(1)) + bytes.fromhex(run.group(2)) * int(run.group(3))
+        else:
+            out += bytes.fromhex(word)
+    return out
+
+
+def vectors(name):
+    """(message, bytes) of a vector file."""
+    with open(os.path.join(ROOT, "tests", "golden", name), encoding="utf-8") as f:
+        text = f.read()
+    lines = [line for line in text.split("\n") if line and not line.startswith("#")]
+    out, message = [], None
+    for i, line in enumerate(lines):
+        if line.startswith("["):
+            message = line[1 : line.index("]")]
+        elif line.startswith("hex = "):
+            hexes = [line[6:]]
+            for more in lines[i + 1 :]:
+                if not more.startswith(" "):
+                    break
+                hexes.append(more)
+            out.append((message, vector_hex(" ".join(hexes))))
+    return [(m, b) for m, b in out if len(b) <= SEED_MAX]
+
+
+FILES = ("requests.txt", "replies.txt", "attach.txt", "example.txt", "rejects.txt")
+
+
+def golden():
+    return [v for name in FILES for v in vectors(name)]
+
+
+# ---- records ----
+
+
+def record(verb, arg=0, data=b""):
+    return struct.pack("<BBH", verb, arg, len(data)) + data
+
+
+CONNECT, ATTACH, LEAVE, REQUEST, FIT, TURN, COPIES, STAGING = range(8)
+DEAF, NO_ROOM, RETIRED, ODD, READY, BLOCKS, DRAIN, SAME = range(8, 16)
+DATAGRAM, WITH_FILE, WITH_TWO, MESSAGE, REPLY, HANG_UP, BROKEN, LATER, CALL = range(9)
+
+
+def svc_seeds():
+    out = []
+    two = record(READY, 8 + 48 * 2) + record(READY, 8 * 4 + 1 + 48 * 2)
+    opened = two + record(BLOCKS, 0, b"\0\1\0\0") + record(BLOCKS, 1, b"\0\1\0\0")
+    stored = opened + record(BLOCKS, 0, b"\0\1\5\5") + record(COPIES, 15)
+    for message, data in golden():
+        if message.startswith("att_"):
+            out.append(record(CONNECT, 8) + record(ATTACH, 0, data) + record(STAGING) + record(LEAVE))
+        elif not message.endswith("_reply") and message != "error":
+            out.append(stored + record(FIT, 0, b"\0" + data) + record(COPIES, 3))
+            out.append(two + record(REQUEST, 0, data))
+    for op in range(8):
+        for end in (record(COPIES, 15), record(TURN, 5), record(LEAVE, 0), record(COPIES, 200)):
+            step = record(BLOCKS, 0, bytes([0, 1, 7, op]))
+            out.append(opened + step + record(BLOCKS, 1, b"\0\1\7\2") + end)
+            out.append(stored + record(SAME, 3) + step + step + record(BLOCKS, 0, b"\0\1\0\6") + end)
+    for verb in (DEAF, NO_ROOM, RETIRED, DRAIN, LEAVE):
+        out.append(stored + record(verb, 1) + record(BLOCKS, 1, b"\0\1\7\5") + record(TURN, 6))
+    out.append(stored + record(ODD, 16, b"k" * 40))
+    return out
+
+
+def attach_seeds():
+    out = []
+    hello = [d for m, d in vectors("replies.txt") if m == "hello_reply"][0]
+    acquire = [d for m, d in vectors("replies.txt") if m == "acquire_reply"]
+    for message, data in vectors("attach.txt") + vectors("rejects.txt"):
+        if not message.startswith("att_"):
+            continue
+        for verb, arg in ((DATAGRAM, 0), (WITH_FILE, 0), (WITH_FILE, 5), (WITH_TWO, 3)):
+            out.append(record(verb, arg, data) + record(REPLY, 0, hello) + record(CALL, 0))
+        out.append(record(LATER) + record(LATER, 1) + record(DATAGRAM, 0, data) + record(CALL))
+    for data in acquire:
+        for message, chunk in vectors("attach.txt"):
+            out.append(record(CALL, 1) + record(REPLY, 0, data) + record(WITH_FILE, 5, chunk))
+    for end in (record(HANG_UP), record(BROKEN, 0), record(BROKEN, 2)):
+        out.append(record(CALL, 1) + end + record(CALL, 0) + record(LATER, 3) + record(CALL, 1))
+    return out
+
+
+CALL_OF = {
+    "ping": 0, "stats": 1, "ns_list": 2, "explain": 3, "evict": 4, "lookup": 5, "acquire": 6,
+    "redeem": 8, "reserve": 9, "commit": 10, "store": 11, "drop": 12,
+}  # fmt: skip
+
+
+def reply_seeds():
+    out = []
+    chunks = [d for m, d in vectors("attach.txt") if m == "att_chunk"]
+    for message, data in vectors("replies.txt") + vectors("rejects.txt"):
+        call = CALL_OF.get(message.replace("_reply", ""))
+        if call is None or not message.endswith("_reply"):
+            continue
+        done = record(CALL, call) + record(REPLY, 0, data)
+        out.append(done)
+        out.append(record(CALL, call) + record(MESSAGE, 0, data) + record(LATER, 3) + record(CALL, 14))
+        if call in (6, 8):
+            out += [done + record(WITH_FILE, 5, c) + record(CALL, 15) for c in chunks]
+    for message, data in vectors("replies.txt"):
+        if message == "error":
+            out += [record(CALL, c) + record(REPLY, 0, data) for c in range(14)]
+        if message in ("acquire_reply", "store_reply", "commit_reply", "cancel_reply"):
+            for arg in (13, 29, 45, 61):
+                out.append(record(CALL, arg) + record(REPLY, 0, data) + record(REPLY, 0, data))
+    for end in (record(HANG_UP), record(BROKEN, 0), record(BROKEN, 1), record(BROKEN, 2), record(LATER, 3)):
+        out += [record(CALL, c) + end for c in range(14)]
+    return out
+
+
+# ---- texts ----
+
+
+def source(path):
+    with open(os.path.join(ROOT, path), encoding="utf-8") as f:
+        return f.read()
+
+
+def c_strings(text):
+    """Adjacent string literals of C, joined."""
+    out = []
+    for run in re.findall(r'"(?:[^"\\\n]|\\.)*"(?:\s*"(?:[^"\\\n]|\\.)*")*', text):
+        joined = "".join(re.findall(r'"((?:[^"\\\n]|\\.)*)"', run))
+        try:
+            out.append(joined.encode("ascii").decode("unicode_escape").encode("latin-1"))
+        except (UnicodeDecodeError, UnicodeEncodeError):
+            continue
+    return out
+
+
+def config_seeds():
+    yaml = source("etc/daemon.yaml")
+    bare = re.sub(r"(?m)^\s*#.*\n?", "", yaml)
+    out = [bare.encode(), re.sub(r"(?m)^#(?=principals|  )", "", yaml).encode()]
+    out = [re.sub(rb"(?m)^\s*#.*\n?", b"", o) for o in out]
+    for path in sorted(glob.glob(os.path.join(ROOT, "tests", "unit", "config", "*.c"))):
+        for text in c_strings(source(os.path.relpath(path, ROOT))):
+            if b":" in text and b"expected" not in text and len(text) <= SEED_MAX:
+                out.append(text)
+            if re.fullmatch(rb"[a-z_.]+=[^ ]*", text):
+                out.append(b"\x01--set\n" + text)
+    section = ""
+    for line in bare.split("\n"):
+        m = re.match(r"( *)([a-z_]+): *(.*)", line)
+        if m and not m.group(1) and not m.group(3):
+            section = m.group(2) + "."
+        elif m:
+            key = (section if m.group(1) else "") + m.group(2)
+            out.append(b"\x01--set\n%s=%s" % (key.encode(), m.group(3).strip('"').encode()))
+    words = ("--check-config", "--print-config", "--config\nx", "--set", "--frob", "-h", "word")
+    out += [b"\x01" + w.encode() for w in words]
+    return out
+
+
+def trace_seeds():
+    lines = [s for s in c_strings(source("tests/unit/bench/test_trace.c")) if s[:1] in (b"{", b"[")]
+    sample = (
+        b'{"timestamp": 27482, "input_length": 6955, "output_length": 52, "hash_ids": [46, 47, 2353]}\n'
+        b'{"timestamp": 30535, "input_length": 6472, "output_length": 26, "hash_ids": [46, 47, 2366]}\n'
+    )
+    return lines + [sample, sample + b"\n" + sample, sample.replace(b" ", b"")]
+
+
+def ctl_seeds():
+    out = []
+    key = "c0ffee" + 58 * "0"
+    text = source("tests/unit/ctl/test_usage.sh")
+    for m in re.finditer(r'(?m)^ *expect \d "(?:[^"\\]|\\.)*"(.*)$', text):
+        line = m.group(1).replace("$key", key).replace("${key}", key).replace("${key%0}", key[:-1])
+        out.append(" ".join(line.replace('"', " ").split()))
+    sources = sorted(glob.glob(os.path.join(ROOT, "client", "ctl", "*.[c1]")))
+    options = set()
+    for path in sources:
+        text = source(os.path.relpath(path, ROOT)).replace("\\n", "\n").replace("\\-", "-")
+        for m in re.finditer(r"kvcachectl ([a-z-][^\n'\"|;]*)", text):
+            out.append(" ".join(m.group(1).split()))
+        options |= set(re.findall(r'\{"([a-z-]+)", (?:no|required|optional)_argument', text))
+    commands = sorted(set(re.findall(r'\{"([a-z]+)", cmd_', source("client/ctl/main.c"))))
+    values = ("3", "5s", "4GiB", key, "x", "")
+    for command in commands + [""]:
+        out.append(command)
+        for option in sorted(options):
+            out.append("%s --%s" % (command, option))
+            out += ["%s --%s %s" % (command, option, v) for v in values[:4]]
+            out.append("%s --%s=%s" % (command, option, values[0]))
+    return [b"\n".join(w.encode() for w in line.split()) for line in out]
+
+
+def text_seeds():
+    out = [c for c in c_strings(source("tests/unit/base/test_units.c")) if len(c) <= 64]
+    out += [c for c in c_strings(source("tests/unit/ctl/test_key.c")) if len(c) <= 80]
+    return out + [b"c0ffee" + 58 * b"0", b"A" * 64, b"18446744073709551615"]
+
+
+TARGETS = {
+    "wire": lambda: [data for _, data in golden()],
+    "svc": svc_seeds,
+    "attach": attach_seeds,
+    "reply": reply_seeds,
+    "config": config_seeds,
+    "trace": trace_seeds,
+    "ctl": ctl_seeds,
+    "text": text_seeds,
+}
+
+
+FOUND = "Found by fuzzing, minimised; one input a line (README.md). Written by corpus.py."
+
+
+def seeds(to):
+    os.makedirs(to, exist_ok=True)
+    for name, make in TARGETS.items():
+        n = write_packed(os.path.join(to, name + ".txt"), make(), "Made by corpus.py out of the tree.")
+        print("%s: %d seeds" % (name, n))
+    dictionaries(to)
+
+
+def dictionary(inputs):
+    """The words of texts, for libFuzzer's -dict."""
+    words = set()
+    for data in inputs:
+        words |= set(re.findall(rb"[A-Za-z_.-]{3,24}", data))
+    return "".join('"%s"\n' % w.decode() for w in sorted(words))
+
+
+def dictionaries(to):
+    for name in ("config", "trace", "ctl", "text"):
+        with open(os.path.join(to, name + ".dict"), "w", encoding="ascii") as f:
+            f.write(dictionary(TARGETS[name]()))
+
+
+def unpack(files, to):
+    os.makedirs(to, exist_ok=True)
+    for data in (d for f in files for d in read_packed(f)):
+        with open(os.path.join(to, hashlib.sha1(data).hexdigest()), "wb") as f:
+            f.write(data)
+
+
+def pack(source_dir, to, without):
+    known = {d for f in without for d in read_packed(f)}
+    inputs = []
+    for name in os.listdir(source_dir):
+        with open(os.path.join(source_dir, name), "rb") as f:
+            inputs.append(f.read())
+    inputs = sorted((d for d in inputs if d not in known), key=lambda d: (len(d), d))[:KEPT_MAX]
+    print("%s: %d inputs" % (to, write_packed(to, inputs, FOUND, read_kept(to))))
+
+
+def add(to, files):
+    kept = read_kept(to)
+    for path in files:
+        with open(path, "rb") as f:
+            kept.append(f.read())
+    kept = sorted(set(kept), key=lambda d: (len(d), d))
+    print("%s: %d inputs" % (to, write_packed(to, read_packed(to), FOUND, kept)))
+
+
+def main(argv):
+    if len(argv) == 3 and argv[1] == "seeds":
+        seeds(argv[2])
+    elif len(argv) >= 4 and argv[1] == "unpack":
+        unpack(argv[2:-1], argv[-1])
+    elif len(argv) >= 4 and argv[1] == "pack":
+        pack(argv[2], argv[3], argv[4:])
+    elif len(argv) >= 4 and argv[1] == "add":
+        add(argv[2], argv[3:])
+    else:
+        sys.exit(__doc__)
+
+
+if __name__ == "__main__":
+    main(sys.argv)

@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The library against a daemon that answers what it likes: a session is open, the input says which
+ * calls are made and what comes back (stage.h). Whatever comes, every call returns a value that its
+ * header names, blocks that were handed out can be read, and nothing is left behind.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fuzz.h"
+#include "stage.h"
+
+#define HOLDS  4u
+#define KEYS   4u
+#define TOKENS 16u
+
+static struct kvc *kvc;
+static struct kvc_ns *ns;
+static struct kvc_hold *holds[HOLDS];
+static uint64_t reservation;
+static uint8_t keys[KEYS * KVC_KEY_BYTES];
+static unsigned seen; /* items of lists */
+static volatile uint8_t sink;
+
+static void check(int rc)
+{
+    bool known = rc >= 0 || rc > -200 || (rc <= -1000 && rc > -1000 - (int)KVC_ST_COUNT) ||
+                 (rc <= KVC_STALE && rc >= KVC_E_NO_ROOM);
+    FUZZ_CHECK(known, "a call returned %d", rc);
+    FUZZ_CHECK(strlen(kvc_last_error(kvc)) < 512 && kvc_error_name(rc)[0] != '\0' &&
+                   kvc_error_text(rc)[0] != '\0',
+               "%d has no text", rc);
+    *(rc >= 0 ? &fuzz_tally.taken : &fuzz_tally.refused) += 1;
+}
+
+static struct kvc_seq sequence(void)
+{
+    return (struct kvc_seq){.tokens = KEYS * TOKENS, .group = {{.keys = keys, .n = KEYS}}};
+}
+
+static struct kvc_blocks some_blocks(void)
+{
+    return (struct kvc_blocks){.keys = keys, .n = KEYS};
+}
+
+/* The first and the last byte of each block, and the generations. */
+static void read_hold(const struct kvc_hold *h)
+{
+    for (unsigned g = 0; g < KVC_GROUPS_MAX; g++)
+        for (uint32_t i = 0; i < h->group[g].n; i++) {
+            const struct kvc_block *b = &h->group[g].block[i];
+            const uint8_t *data = b->data;
+            if (b->bytes > 0)
+                sink = (uint8_t)(data[0] + data[b->bytes - 1]);
+        }
+    int rc = kvc_hold_check(h);
+    FUZZ_CHECK(rc == 0 || rc == KVC_STALE, "kvc_hold_check returned %d", rc);
+}
+
+static void keep_hold(struct kvc_hold *h, uint8_t arg)
+{
+    struct kvc_hold **at = &holds[arg / 16 % HOLDS];
+    if (h == NULL)
+        return;
+    read_hold(h);
+    kvc_release(kvc, at);
+    *at = h;
+}
+
+static void call_acquire(uint8_t arg)
+{
+    struct kvc_seq seq = sequence();
+    struct kvc_acquire_options o = {.flags = arg / 16 % 2 ? KVC_F_WAIT : 0};
+    struct kvc_hold *h = NULL;
+    check(kvc_acquire(ns, &seq, &o, &h));
+    keep_hold(h, arg);
+}
+
+static void call_redeem(uint8_t arg)
+{
+    static const uint8_t ticket[KVC_TICKET_BYTES] = {1};
+    struct kvc_hold *h = NULL;
+    check(kvc_redeem(ns, ticket, &h));
+    keep_hold(h, arg);
+}
+
+static const uint64_t *staged(void)
+{
+    static const uint64_t offsets[KEYS] = {0, 4096, 8192, UINT64_MAX};
+    uint64_t bytes = 0;
+    uint8_t *at = kvc_staging(kvc, &bytes);
+    if (at != NULL && bytes > 0)
+        at[0] = at[bytes - 1] = 1;
+    return offsets;
+}
+
+static void call_write(uint8_t op, uint8_t arg)
+{
+    struct kvc_blocks b = some_blocks();
+    uint8_t statuses[KEYS];
+    const uint64_t *offsets = staged();
+    if (op == 0)
+        check(kvc_reserve(ns, &b, &reservation, statuses));
+    else if (op == 1)
+        check(kvc_commit(ns, reservation, arg / 64u, KEYS - arg / 64u, offsets, NULL, 0, statuses));
+    else if (op == 2)
+        check(kvc_store(ns, &b, offsets, NULL, 0, statuses));
+    else
+        check(kvc_drop(kvc, reservation));
+}
+
+static int on_stat(void *ctx, const struct kvc_stat *s)
+{
+    (void)ctx;
+    FUZZ_CHECK(memchr(s->name, 0, sizeof(s->name)) != NULL, "a name without an end");
+    return ++seen % 64 == 63;
+}
+
+static int on_ns(void *ctx, const struct kvc_ns_info *i)
+{
+    (void)ctx;
+    FUZZ_CHECK(memchr(i->model, 0, sizeof(i->model)) != NULL &&
+                   memchr(i->principal, 0, sizeof(i->principal)) != NULL,
+               "a name without an end");
+    /* A daemon may page for ever; a caller may stop. */
+    return ++seen % 64 == 63;
+}
+
+static int on_explained(void *ctx, const struct kvc_explanation *x)
+{
+    (void)ctx;
+    FUZZ_CHECK(x->key < KEYS, "an explanation of key %u", x->key);
+    return ++seen % 64 == 63;
+}
+
+static void call_look(uint8_t op, uint8_t arg)
+{
+    struct kvc_evict_filter filter = {.key = keys, .dry_run = arg / 16 % 2};
+    struct kvc_evicted evicted;
+    uint64_t uptime;
+    if (op == 0)
+        check(kvc_ping(kvc, &uptime));
+    else if (op == 1)
+        check(kvc_stats(kvc, on_stat, NULL));
+    else if (op == 2)
+        check(kvc_ns_list(kvc, on_ns, NULL));
+    else if (op == 3)
+        check(kvc_explain(kvc, 0, keys, KEYS, on_explained, NULL));
+    else
+        check(kvc_evict(kvc, &filter, &evicted));
+}
+
+/* In two halves, with the other kind in between, and cancelled or not. */
+static void call_halves(uint8_t arg)
+{
+    struct kvc_seq seq = sequence();
+    struct kvc_blocks b = some_blocks();
+    struct kvc_op *acquire = NULL, *store = NULL;
+    struct kvc_hold *h = NULL;
+    uint8_t statuses[KEYS];
+    check(kvc_acquire_begin(ns, &seq, NULL, &acquire));
+    check(kvc_store_begin(ns, &b, staged(), NULL, 0, &store));
+    if (arg / 16 % 2 && store != NULL)
+        check(kvc_cancel(store));
+    if (arg / 32 % 2 && acquire != NULL)
+        check(kvc_cancel(acquire));
+    if (store != NULL)
+        check(kvc_wait(&store, NULL, NULL, statuses));
+    if (acquire != NULL)
+        check(kvc_wait(&acquire, NULL, &h, NULL));
+    keep_hold(h, arg);
+}
+
+static void call(const struct record *r)
+{
+    struct kvc_seq seq = sequence();
+    struct kvc_prefix prefix;
+    uint8_t what = r->arg % 16u;
+    switch (what) {
+    case 0:
+    case 1:
+    case 2:
+    case 3:
+    case 4:
+        call_look(what, r->arg);
+        break;
+    case 5:
+        check(kvc_lookup(ns, &seq, 0, &prefix));
+        break;
+    case 6:
+    case 7:
+        call_acquire(r->arg);
+        break;
+    case 8:
+        call_redeem(r->arg);
+        break;
+    case 9:
+    case 10:
+    case 11:
+    case 12:
+        call_write((uint8_t)(what - 9), r->arg);
+        break;
+    case 13:
+        call_halves(r->arg);
+        break;
+    default:
+        if (holds[r->arg / 16 % HOLDS] != NULL)
+            read_hold(holds[r->arg / 16 % HOLDS]);
+        kvc_release(kvc, &holds[r->arg / 16 % HOLDS]);
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct kvc_options o = {.socket = "/nowhere", .name = "fuzz", .staging_bytes = 65536};
+    struct kvc_ns_spec spec = {.model = "m",
+                               .position = "rope",
+                               .attention = "causal",
+                               .groups = 1,
+                               .group = {{.block_tokens = TOKENS, .block_bytes = 4096}}};
+    struct record r;
+    for (size_t i = 0; i < sizeof(keys); i++)
+        keys[i] = (uint8_t)i;
+    reservation = 1;
+    stage_begin(data, size, true);
+    FUZZ_CHECK(kvc_open(&o, &kvc) == 0, "%s", kvc_last_error(NULL));
+    if (kvc_ns_open(kvc, &spec, &ns) == 0)
+        while (stage_next_call(&r))
+            call(&r);
+    for (unsigned i = 0; i < HOLDS; i++)
+        kvc_release(kvc, &holds[i]);
+    kvc_close(&kvc);
+    stage_end();
+    return 0;
+}
+
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsigned seed)
+{
+    return records_mutate(data, size, max_size, seed);
+}

@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The main of a target where libFuzzer does not drive it: every input of the files and directories
+ * given, and with --mutate N that many damaged ones, the same for the same --seed.
+ */
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "corpus.h"
+#include "fuzz.h"
+#include "mutate.h"
+
+#define INPUT_MAX 65536u
+
+static uint64_t damage = 88172645463325252u;
+
+/* For the mutators of the targets, which libFuzzer would serve. */
+size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t max_size)
+{
+    return mutate(&damage, data, size, max_size);
+}
+
+__attribute__((weak)) int LLVMFuzzerInitialize(int *argc, char ***argv)
+{
+    (void)argc;
+    (void)argv;
+    return 0;
+}
+
+/* A target without a mutator of its own: bytes are bytes. */
+__attribute__((weak)) size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size,
+                                                     unsigned seed)
+{
+    (void)seed;
+    return mutate(&damage, data, size, max_size);
+}
+
+static const char *current = "the empty input";
+
+static void run(const void *bytes, size_t len)
+{
+    uint8_t *copy = fuzz_copy(bytes, len);
+    (void)LLVMFuzzerTestOneInput(copy, len);
+    free(copy);
+}
+
+static void run_all(const struct corpus *c)
+{
+    run(NULL, 0);
+    for (size_t i = 0; i < c->n; i++) {
+        current = c->in[i].name;
+        run(c->in[i].bytes, c->in[i].len);
+    }
+}
+
+static void run_mutated(const struct corpus *c, uint64_t n)
+{
+    static uint8_t buf[INPUT_MAX];
+    char name[4608];
+    for (uint64_t i = 0; i < n && c->n > 0; i++) {
+        const struct corpus_input *a = &c->in[mutate_below(&damage, (uint32_t)c->n)];
+        const struct corpus_input *b = &c->in[mutate_below(&damage, (uint32_t)c->n)];
+        size_t len = a->len < INPUT_MAX ? a->len : INPUT_MAX;
+        if (len != 0)
+            memcpy(buf, a->bytes, len);
+        if (mutate_below(&damage, 8) == 0)
+            len = mutate_splice(&damage, buf, len, INPUT_MAX, b->bytes, b->len);
+        len = LLVMFuzzerCustomMutator(buf, len, INPUT_MAX, (unsigned)mutate_random(&damage));
+        snprintf(name, sizeof(name), "mutation %llu, of %s", (unsigned long long)i, a->name);
+        current = name;
+        run(buf, len);
+    }
+}
+
+/* Says which input it was, wherever the process ends. */
+static void say(void)
+{
+    if (current != NULL)
+        dprintf(2, "the input was: %s\n", current);
+}
+
+static void on_abort(int sig)
+{
+    say();
+    (void)signal(sig, SIG_DFL);
+    (void)raise(sig);
+}
+
+/* There in a sanitizer's build. */
+__attribute__((weak)) void __sanitizer_set_death_callback(void (*callback)(void));
+
+static void say_at_the_end(void)
+{
+    if (__sanitizer_set_death_callback != NULL)
+        __sanitizer_set_death_callback(say);
+    (void)signal(SIGABRT, on_abort);
+}
+
+static void usage(const char *program)
+{
+    fprintf(
+        stderr,
+        "usage: %s [--mutate N | --mutate-only N] [--seed S] FILE|DIRECTORY...\n"
+        "Runs each input: a file that ends in .txt is a packed corpus, another is one input.\n"
+        "--mutate N: also N damaged ones, the same for the same --seed; --mutate-only N: these\n"
+        "alone.\n",
+        program);
+}
+
+int main(int argc, char **argv)
+{
+    struct corpus c = {0};
+    uint64_t mutations = 0, seed = 1;
+    bool whole = true;
+    int i = 1;
+    for (; i + 1 < argc && strncmp(argv[i], "--", 2) == 0; i += 2) {
+        bool only = strcmp(argv[i], "--mutate-only") == 0;
+        if (only || strcmp(argv[i], "--mutate") == 0) {
+            mutations = strtoull(argv[i + 1], NULL, 10);
+            whole = !only;
+        } else if (strcmp(argv[i], "--seed") == 0) {
+            seed = strtoull(argv[i + 1], NULL, 10);
+        } else {
+            break;
+        }
+    }
+    if (i >= argc || strncmp(argv[i], "--", 2) == 0) {
+        usage(argv[0]);
+        return 2;
+    }
+    for (; i < argc; i++)
+        corpus_add(&c, argv[i]);
+    damage = seed * 6364136223846793005u + 1442695040888963407u;
+    (void)LLVMFuzzerInitialize(&argc, &argv);
+    say_at_the_end();
+    if (whole)
+        run_all(&c);
+    run_mutated(&c, mutations);
+    current = NULL;
+    printf("%zu inputs and %llu mutations (seed %llu): %lu taken, %lu refused\n",
+           whole ? c.n + 1 : 0, (unsigned long long)mutations, (unsigned long long)seed,
+           fuzz_tally.taken, fuzz_tally.refused);
+    corpus_free(&c);
+    return 0;
+}
