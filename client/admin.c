@@ -208,6 +208,186 @@ int kvc_explain(struct kvc *kvc, uint32_t ns, const uint8_t *keys, uint32_t n,
     return rc;
 }
 
+/* ---- blocks ---- */
+
+static int walk_piece(const struct msg_blocks_reply *piece,
+                      int (*fn)(void *ctx, const struct kvc_walked *), void *ctx)
+{
+    for (uint32_t i = 0; i < piece->nitems; i++) {
+        const struct msg_block_item *x = &piece->items[i];
+        struct kvc_walked out = {.has_parent = x->parent.n == KVC_KEY_BYTES,
+                                 .depth = x->depth,
+                                 .state = x->state,
+                                 .tier = x->tier,
+                                 .tokens = x->tokens,
+                                 .shards = x->shards,
+                                 .shards_present = x->shards_present,
+                                 .leases = x->leases,
+                                 .children = x->children,
+                                 .chunk = x->chunk,
+                                 .bytes = x->bytes,
+                                 .age_ms = x->age_ms,
+                                 .off = x->off};
+        memcpy(out.key, x->key, sizeof(out.key));
+        if (out.has_parent)
+            memcpy(out.parent, x->parent.p, sizeof(out.parent));
+        int ended = fn(ctx, &out);
+        if (ended != 0)
+            return ended;
+    }
+    return 0;
+}
+
+int kvc_walk_blocks(struct kvc *kvc, const struct kvc_walk *walk,
+                    int (*fn)(void *ctx, const struct kvc_walked *), void *ctx)
+{
+    struct msg_blocks m = {.ns = walk->ns,
+                           .group = walk->group,
+                           .mode = (uint8_t)walk->mode,
+                           .key = {.p = walk->key, .n = walk->key != NULL ? KVC_KEY_BYTES : 0},
+                           .depth = walk->depth,
+                           .limit = KVC_BLOCKS_MAX};
+    struct msg_blocks_reply piece = {0};
+    struct msg_reply_head head;
+    int rc;
+    do {
+        struct kvc_op *op;
+        rc = begin(kvc, KVC_OP_BLOCKS, &op);
+        if (rc < 0)
+            return rc;
+        rc = op__call(op, codec_enc_blocks(kvc->tx, KVC_MESSAGE_MAX, &op->head, &m));
+        if (rc == 0)
+            rc = op__checked(op, codec_dec_blocks_reply(op->msg.data, op->msg.len, &head, &piece));
+        if (rc == 0)
+            rc = walk_piece(&piece, fn, ctx);
+        op__free(op);
+        m.cursor = piece.cursor;
+    } while (rc == 0 && m.cursor != 0);
+    return rc;
+}
+
+/* ---- verify ---- */
+
+static void take_verified(const struct msg_verify_reply *r, struct kvc_verified *v)
+{
+    *v = (struct kvc_verified){.cursor = r->cursor,
+                               .bytes = r->bytes,
+                               .blocks = r->blocks,
+                               .skipped = r->skipped,
+                               .failed = r->failed,
+                               .corrupt = r->ncorrupt};
+    for (uint32_t i = 0; i < r->ncorrupt; i++) {
+        const struct msg_corrupt_item *x = &r->corrupt[i];
+        v->found[i] = (struct kvc_corrupt){.ns = x->ns,
+                                           .group = x->group,
+                                           .shard = x->shard,
+                                           .chunk = x->chunk,
+                                           .below = x->below,
+                                           .tier = x->tier,
+                                           .off = x->off};
+        memcpy(v->found[i].key, x->key, sizeof(x->key));
+    }
+}
+
+int kvc_verify_slice(struct kvc *kvc, const struct kvc_verify *verify,
+                     struct kvc_verified *ret_verified)
+{
+    struct kvc_op *op;
+    int rc = begin(kvc, KVC_OP_VERIFY, &op);
+    if (rc < 0)
+        return rc;
+    struct msg_verify m = {.ns = verify->ns,
+                           .tier = (uint8_t)verify->tier,
+                           .cursor = verify->cursor,
+                           .bytes_max = verify->bytes_max};
+    struct msg_reply_head head;
+    struct msg_verify_reply reply;
+    rc = op__call(op, codec_enc_verify(kvc->tx, KVC_MESSAGE_MAX, &op->head, &m));
+    if (rc == 0)
+        rc = op__checked(op, codec_dec_verify_reply(op->msg.data, op->msg.len, &head, &reply));
+    if (rc == 0)
+        take_verified(&reply, ret_verified);
+    op__free(op);
+    return rc;
+}
+
+/* ---- trace ---- */
+
+int kvc_trace(struct kvc *kvc, enum kvc_trace_action action, uint32_t ns, uint64_t bytes,
+              struct kvc_trace_state *ret_state)
+{
+    struct kvc_op *op;
+    int rc = begin(kvc, KVC_OP_TRACE, &op);
+    if (rc < 0)
+        return rc;
+    struct msg_trace m = {.action = (uint8_t)action, .ns = ns, .bytes = bytes};
+    struct msg_reply_head head;
+    struct msg_trace_reply r;
+    rc = op__call(op, codec_enc_trace(kvc->tx, KVC_MESSAGE_MAX, &op->head, &m));
+    if (rc == 0)
+        rc = op__checked(op, codec_dec_trace_reply(op->msg.data, op->msg.len, &head, &r));
+    if (rc == 0)
+        *ret_state = (struct kvc_trace_state){.on = r.on != 0,
+                                              .ns = r.ns,
+                                              .bytes = r.bytes,
+                                              .used_bytes = r.used_bytes,
+                                              .records = r.records,
+                                              .dropped = r.dropped,
+                                              .age_ms = r.age_ms};
+    op__free(op);
+    return rc;
+}
+
+static int dump_piece(const struct msg_trace_dump_reply *piece,
+                      int (*fn)(void *ctx, const struct kvc_trace_record *), void *ctx)
+{
+    for (uint32_t i = 0; i < piece->nitems; i++) {
+        const struct msg_trace_item *x = &piece->items[i];
+        struct kvc_trace_record out = {.ns = x->ns,
+                                       .block_tokens = x->block_tokens,
+                                       .input_tokens = x->input_tokens,
+                                       .output_tokens = x->output_tokens,
+                                       .timestamp_ms = x->timestamp_ms,
+                                       .n = x->ids.n / (uint32_t)sizeof(uint64_t),
+                                       .ids = x->ids.p};
+        int ended = fn(ctx, &out);
+        if (ended != 0)
+            return ended;
+    }
+    return 0;
+}
+
+int kvc_trace_dump(struct kvc *kvc, uint32_t ns,
+                   int (*fn)(void *ctx, const struct kvc_trace_record *), void *ctx,
+                   uint64_t *ret_lost)
+{
+    struct msg_trace_dump m = {.ns = ns};
+    struct msg_trace_dump_reply piece = {0};
+    struct msg_reply_head head;
+    uint64_t lost = 0;
+    int rc;
+    do {
+        struct kvc_op *op;
+        rc = begin(kvc, KVC_OP_TRACE_DUMP, &op);
+        if (rc < 0)
+            return rc;
+        rc = op__call(op, codec_enc_trace_dump(kvc->tx, KVC_MESSAGE_MAX, &op->head, &m));
+        if (rc == 0)
+            rc = op__checked(op,
+                             codec_dec_trace_dump_reply(op->msg.data, op->msg.len, &head, &piece));
+        if (rc == 0)
+            rc = dump_piece(&piece, fn, ctx);
+        if (rc == 0 && piece.cursor != 0 && piece.cursor <= m.cursor)
+            rc = op__checked(op, KVC_E_BAD_MESSAGE); /* else it might never end */
+        op__free(op);
+        m.cursor = piece.cursor;
+        lost += rc == 0 ? piece.lost : 0;
+    } while (rc == 0 && m.cursor != 0);
+    if (rc == 0)
+        *ret_lost = lost;
+    return rc;
+}
+
 /* ---- evict ---- */
 
 int kvc_evict(struct kvc *kvc, const struct kvc_evict_filter *filter,

@@ -3,7 +3,13 @@
  * The inside of a session, shared by the files of this directory.
  *
  * Life of the link: DOWN -> ATTACHING (attach channel connected, WELCOME awaited) -> GREETING
- * (control socket connected, HELLO unanswered) -> UP -> DOWN. Only kvc__down() leads back.
+ * (control socket connected, HELLO unanswered) -> REOPENING (an epoch begins; known namespaces are
+ * being opened) -> UP -> DOWN. Only kvc__down() leads back.
+ *
+ * Life of an op: NEW -> SENT -> DONE. Between them a request may be PARKED until its namespace is
+ * open, an acquire may wait for CHUNKS, and a store that has come too late is SETTLING until its
+ * CANCEL is answered. Arriving messages move ops on; nothing but op__await and its like waits.
+ *
  * Everything runs in the caller's thread inside some call; libzmq's I/O thread only moves bytes.
  */
 #ifndef KVC_CLIENT_H
@@ -40,7 +46,8 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
 
 #define NS_PER_MS UINT64_C(1000000)
 
-enum link_state { LINK_DOWN, LINK_ATTACHING, LINK_GREETING, LINK_UP };
+enum link_state { LINK_DOWN, LINK_ATTACHING, LINK_GREETING, LINK_REOPENING, LINK_UP };
+enum op_stage { OP_NEW, OP_SENT, OP_PARKED, OP_CHUNKS, OP_SETTLING, OP_DONE };
 
 /* An open namespace. `canon` is its NS_OPEN request with correlation id 0: what tells two
  * specifications apart, and what is sent again after a reconnect. */
@@ -48,8 +55,9 @@ struct kvc_ns {
     struct kvc *kvc;
     struct kvc_ns *next;
     uint32_t id;
-    uint32_t epoch; /* in which it was last opened */
-    int error;      /* why the daemon of that epoch refused it; 0 = open */
+    uint32_t epoch;         /* in which it was last opened */
+    int error;              /* why the daemon of that epoch refused it; 0 = open */
+    struct kvc_op *opening; /* NS_OPEN in flight, for which parked ops wait; else NULL */
     uint8_t seed[KVC_KEY_BYTES];
     uint32_t groups;
     uint32_t block_bytes[KVC_GROUPS_MAX];
@@ -57,19 +65,33 @@ struct kvc_ns {
     uint8_t canon[];
 };
 
-/* A request, from its sending until its outcome has been taken. */
+/* A request, from its making until its outcome has been taken. */
 struct kvc_op {
     struct kvc *kvc;
     struct kvc_op *prev, *next; /* live list; next alone: free list */
-    struct kvc_ns *ns;          /* where the outcome needs it, else NULL */
+    struct kvc_op *ready_prev, *ready_next;
+    struct kvc_ns *ns; /* where the outcome needs it, else NULL */
     struct msg_head head;
     uint64_t guard_ns; /* when the wait ends, whatever the daemon does */
     uint32_t epoch;
+    enum op_stage stage;
+    bool listed;         /* to be handed out by kvc_next when it is done */
+    bool ready;          /* in the ready list */
     bool writes_staging; /* the daemon may read staging until this is settled */
-    bool done;
-    int error; /* done: 0 = msg holds a reply with status OK */
-    struct wire_msg msg;
-    uint32_t group, blocks; /* STORE: what counts as dropped */
+    bool retried;        /* sent again because the daemon had let its namespace go */
+    bool owns_ns;        /* NS_OPEN: ns is not in the session's list */
+    int error;           /* DONE, SETTLING: 0 = msg holds a reply with status OK */
+    /* Set for the library's own requests: takes the op over when its reply came or is given up.
+     * When the link goes down they are freed without it. */
+    void (*then)(struct kvc_op *op);
+    struct kvc_op *partner; /* of a CANCEL its target, of a target its CANCEL, else NULL */
+    uint32_t ns_id;         /* that `sent` names */
+    struct wire_msg sent;   /* the request, of ops that may be sent again or need it later */
+    struct wire_msg msg;    /* the reply */
+    struct hold *hold;      /* ACQUIRE, REDEEM: filled, until it is taken */
+    uint64_t reservation;   /* COMMIT: handle */
+    uint32_t group, blocks; /* what counts as dropped */
+    void *user;
 };
 
 struct hold {
@@ -92,11 +114,19 @@ struct resv {
     uint32_t left; /* reserved, and not named in a commit yet */
 };
 
-/* The attach connection of an epoch that the daemon has ended; parted.c's. */
+/* The attach connection of an epoch that has ended; parted.c's. */
 struct parted {
     struct parted *next;
     int fd;
     uint32_t epoch;
+};
+
+/* What the caller's loop watches; watch.c's. All -1 until kvc_fd was called. */
+struct watch {
+    int epoll, event, timer;
+    bool raised;       /* event is readable */
+    bool blind;        /* a descriptor could not be added */
+    uint64_t armed_ns; /* when timer becomes readable; 0 = never */
 };
 
 struct kvc {
@@ -116,11 +146,13 @@ struct kvc {
     uint32_t epoch;
     uint64_t next_try_ns, attach_until_ns, news_ns;
     uint32_t backoff_ms;
+    int down_error;     /* what the link went down with */
+    uint32_t reopening; /* namespaces unanswered in REOPENING */
     struct parted *parted;
-    struct parted *parting;  /* room for one more, from attaching on */
-    struct kvc_op *greeting; /* the HELLO of GREETING */
-    uint32_t refused_chunk;  /* the last CHUNK that could not be had, */
-    int refused_error;       /* and why; 0 = none since it was asked for */
+    struct parted *parting; /* for the next parting: it must not fail; NULL only while DOWN */
+    uint32_t *asked;        /* chunks asked for and not answered */
+    uint32_t asked_n, asked_cap;
+    struct watch watch;
 
     uint8_t *staging; /* of the last epoch that had one; stays mapped while down */
     uint64_t staging_bytes;
@@ -132,6 +164,8 @@ struct kvc {
     uint64_t corr;
     struct kvc_op *slot[OPS_SLOTS]; /* in flight, by correlation id */
     struct kvc_op *live_ops, *free_ops;
+    struct kvc_op *ready_first, *ready_last;
+    uint32_t ready_n;
     struct hold *live_holds, *free_holds;
     struct resv *resv;
     uint32_t resv_cap;
@@ -139,6 +173,7 @@ struct kvc {
     struct kvc_ns *ns;
 
     struct kvc_counters counters;
+    uint8_t statuses[KVC_STORE_MAX]; /* of the last kvc_finish */
     char error[512];
 };
 
@@ -183,9 +218,11 @@ int kvc__fail(struct kvc *k, int error, const char *fmt, ...) __attribute__((for
 int kvc__fail_open(int error, const char *text);
 /* When a call with this timeout (0 = the session's) ends. */
 uint64_t kvc__deadline(const struct kvc *k, uint32_t timeout_ms);
-/* Starts every call that talks: fork rule, news of the attach channel, reconnecting when it is due.
- * 0 = up; KVC_E_DOWN; -EPERM in a child of fork(). */
+/* Starts every call that talks and may wait: fork rule, news of the attach channel, reconnecting
+ * when it is due. 0 = up; KVC_E_DOWN; -EPERM in a child of fork(). */
 __attribute__((warn_unused_result)) int kvc__enter(struct kvc *k, uint64_t deadline_ns);
+/* The same without waiting: a link that is not up yet goes as far as it can. */
+__attribute__((warn_unused_result)) int kvc__look(struct kvc *k);
 
 /* ---- fork.c ---- */
 
@@ -194,93 +231,152 @@ __attribute__((warn_unused_result)) int fork__enter(struct kvc *k);
 void fork__leave(struct kvc *k);
 /* Whether this process is a child of the one that opened the session. */
 bool fork__is_child(const struct kvc *k);
+/* Between them no other thread of this process forks: a child closes the descriptors that it finds
+ * in the sessions, so they must be there as soon as they are open. */
+void fork__hold_off(void);
+void fork__go_on(void);
 
 /* ---- parted.c ---- */
 
-/* Room for the connection that is about to be made: when it is lost there may be none. -ENOMEM. */
+/* Allocates what the next parting needs. -ENOMEM. */
 __attribute__((warn_unused_result)) int parted__prepare(struct kvc *k);
-/* Takes the attach connection over, if blocks of this epoch are held; else leaves it. */
-void parted__add(struct kvc *k);
+/* Takes the attach connection over, if blocks of this epoch are held; else leaves it. `tell`: the
+ * daemon does not know yet that the session ends. */
+void parted__add(struct kvc *k, bool tell);
 /* Whether the daemon still keeps what was held in that epoch. */
 bool parted__has(const struct kvc *k, uint32_t epoch);
 /* Closes the connections of which nothing is held any more. */
 void parted__sweep(struct kvc *k);
 
+/* ---- watch.c ---- */
+
+/* A descriptor of the link has come, or is about to be closed. */
+void watch__add(struct kvc *k, int fd);
+void watch__remove(struct kvc *k, int fd);
+/* Makes the caller's descriptor readable now or later, as the session's state asks for. Everything
+ * that receives, sends or completes ends with it. */
+void watch__update(struct kvc *k);
+void watch__close(struct kvc *k);
+
 /* ---- connect.c ---- */
 
 /* Goes on with connecting, waiting for a WELCOME until `welcome_ns` and for the rest until
- * `deadline_ns`. 0 = up, and namespaces are open again as far as there was time. Else the text says
- * why: KVC_E_DOWN (also: not yet), -EACCES, the daemon's refusal, KVC_E_BAD_MESSAGE. */
+ * `deadline_ns`; times that have passed mean not at all. 0 = up. Else the text says why: KVC_E_DOWN
+ * (also: not yet), -EACCES, the daemon's refusal, KVC_E_BAD_MESSAGE. */
 __attribute__((warn_unused_result)) int kvc__connect(struct kvc *k, uint64_t welcome_ns,
                                                      uint64_t deadline_ns);
-/* Ends the link: requests in flight get `error`, mappings and leases are given up. Keeps the text.
- * Returns `error`. */
+/* Ends the link: requests in flight get `error`, mappings and leases are given up; but holds last
+ * (parted.c), and staging becomes memory of the caller's own if the daemon might still read it.
+ * Keeps the text. Returns `error`. */
 int kvc__down(struct kvc *k, int error, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+/* The same when the daemon is no more: nothing lasts. */
+int kvc__lost(struct kvc *k, int error, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+/* One of the namespaces for which REOPENING waits has its answer. */
+void kvc__reopened_one(struct kvc *k);
 /* Takes in what the attach channel says now. 0, or an error with the link down. */
 __attribute__((warn_unused_result)) int kvc__news(struct kvc *k);
-/* The mapping of a chunk, asking the daemon when it is not known yet. Borrowed. KVC_E_TIMEOUT (link
- * still up), KVC_E_DOWN, the daemon's refusal, -ENOMEM. */
-__attribute__((warn_unused_result)) int kvc__chunk(struct kvc *k, uint32_t chunk, uint64_t until_ns,
-                                                   struct map **ret_map);
+/* Has the daemon asked for a chunk, once. 0, or an error with the link down. */
+__attribute__((warn_unused_result)) int kvc__ask_chunk(struct kvc *k, uint32_t chunk);
 
 /* ---- ops.c ---- */
 
 /* An op with head filled in, not sent. KVC_E_BUSY: too many in flight. -ENOMEM. */
 __attribute__((warn_unused_result)) int op__new(struct kvc *k, uint8_t code, uint64_t deadline_ns,
                                                 struct kvc_op **ret_op);
-/* Sends k->tx; `len` is what the encoder returned. */
+/* Sends k->tx, or parks it until its namespace is open; `len` is what the encoder returned. On
+ * failure the op is done. */
 __attribute__((warn_unused_result)) int op__send(struct kvc_op *op, int len);
-/* Waits for the reply. 0 = op->msg is a reply with status OK; else op->error. */
+/* Sends what was parked. On failure the op is done. */
+void op__resend(struct kvc_op *op);
+/* Ends the op with this outcome. */
+void op__complete(struct kvc_op *op, int error);
+/* Waits for the outcome. 0 = op->msg is a reply with status OK; else op->error, with its text. */
 __attribute__((warn_unused_result)) int op__await(struct kvc_op *op);
-/* Handles what arrives until it is done or the time has come. */
-void op__pump(struct kvc_op *op, uint64_t until_ns);
 /* op__send and op__await. */
 __attribute__((warn_unused_result)) int op__call(struct kvc_op *op, int len);
-/* Sends k->tx and awaits nothing: a reply is discarded. The head for its encoder comes from
- * op__post_head. A failure ends the link, and with it what the message was about. */
+/* Handles one message, waiting for it until then: 1. 0 = the time has come; an error has ended the
+ * link. `nap`: the reply is expected on the control socket soon. */
+__attribute__((warn_unused_result)) int op__pump(struct kvc *k, uint64_t until_ns, bool nap);
+/* Ends what waits beyond its guard. */
+void op__expire(struct kvc *k);
+/* Asks the daemon to end a request. Replies of both move it on. 0 also when that is under way. */
+__attribute__((warn_unused_result)) int op__cancel(struct kvc_op *op);
+/* The same for a store that may be reading staging; without an answer the link goes down. */
+void op__settle(struct kvc_op *op);
+/* The texts of an outcome, for kvc_last_error. */
+void op__explain(struct kvc_op *op);
+/* A reply that cannot be decoded ends the link: returns 0, or KVC_E_BAD_MESSAGE. */
+__attribute__((warn_unused_result)) int op__checked(struct kvc_op *op, int decoded);
+/* Accepts NULL. A request in flight is given up: its reply will be discarded. */
+void op__free(struct kvc_op *op);
+/* A request whose reply nobody awaits. */
 struct msg_head op__post_head(struct kvc *k, uint8_t code);
 void op__post(struct kvc *k, int len);
-/* Checks what a decoder said of an OK reply's body: malformed ends the link. */
-__attribute__((warn_unused_result)) int op__checked(struct kvc_op *op, int decoded);
-/* Forgets it; a reply that comes later is discarded. Accepts NULL. */
-void op__free(struct kvc_op *op);
-/* Ends every op in flight with `error`. */
+/* Ends all that are not done; the library's own are freed. */
 void op__fail_all(struct kvc *k, int error);
-/* Frees all memory of ops. */
 void op__destroy_all(struct kvc *k);
 
 /* ---- ns.c ---- */
 
-/* Opens or reopens; 0, the daemon's refusal, KVC_E_TIMEOUT, KVC_E_DOWN. */
-__attribute__((warn_unused_result)) int ns__open(struct kvc_ns *ns, uint64_t deadline_ns);
-/* kvc__enter, and the namespace open in this epoch. */
-__attribute__((warn_unused_result)) int ns__enter(struct kvc_ns *ns, uint64_t deadline_ns);
+/* Opens it again; ops parked for it go on when the answer comes. Nothing if that is under way. An
+ * error: it cannot be asked for. */
+__attribute__((warn_unused_result)) int ns__reopen(struct kvc_ns *ns);
+/* Whether a request may name it, now or after reopening. 0, or the daemon's refusal. */
+__attribute__((warn_unused_result)) int ns__check(struct kvc_ns *ns);
+/* The reply to a caller's NS_OPEN has come. Returns its outcome. */
+__attribute__((warn_unused_result)) int ns__on_reply(struct kvc_op *op);
+__attribute__((warn_unused_result)) int ns__finish(struct kvc_op *op, struct kvc_ns **ret_ns);
+/* Whether requests of this operation carry the namespace's id. */
+bool ns__names(uint8_t code);
+/* A request that was sent or parked, encoded into k->tx with the namespace's id of now. */
+__attribute__((warn_unused_result)) int ns__renumber(struct kvc_op *op);
 
-/* ---- read.c, write.c ---- */
+/* ---- read.c ---- */
 
-/* The outcome of an op of that kind; does not free it. */
+/* The outcome of an op of that kind, waiting for it; does not free the op. */
 __attribute__((warn_unused_result)) int read__finish_lookup(struct kvc_op *op,
                                                             struct kvc_prefix *ret_prefix);
 __attribute__((warn_unused_result)) int read__finish_acquire(struct kvc_op *op,
                                                              struct kvc_hold **ret_hold);
-__attribute__((warn_unused_result)) int write__finish_store(struct kvc_op *op,
-                                                            uint8_t *ret_statuses);
+/* An ACQUIRE or REDEEM that waits for chunks, or has its reply now: completes it if it can be.
+ * `refused` is 0, or why the daemon does not give `chunk`. */
+void read__go_on(struct kvc_op *op, uint32_t chunk, int refused);
 
 /* ---- hold.c ---- */
 
 /* An empty hold of this epoch, owned. */
 __attribute__((warn_unused_result)) int hold__new(struct kvc *k, struct hold **ret_hold);
-/* Fills a hold from a reply: maps chunks, checks every location. On failure its lease is ended. */
-__attribute__((warn_unused_result)) int
-hold__fill(struct hold *h, const struct msg_acquire_reply *r, uint64_t until_ns);
+/* Fills a hold from a reply: asks for chunks, checks every location. 0; 1 = chunks have been asked
+ * for, call it again when they came; an error. */
+__attribute__((warn_unused_result)) int hold__fill(struct hold *h,
+                                                   const struct msg_acquire_reply *r);
+/* Whether a block of the reply is in that chunk. */
+bool hold__needs(const struct msg_acquire_reply *r, uint32_t chunk);
+/* Whether the blocks' memory is sure to be there, and a generation in it that tells. */
+bool hold__is_kept(const struct kvc *k, uint32_t epoch);
 void hold__free(struct hold *h);
+/* Ends its lease, if that is of this epoch, and frees it. */
+void hold__discard(struct hold *h);
 void hold__destroy_all(struct kvc *k);
 /* Ends a lease of this epoch. Does nothing while down: it ended with the connection. */
 void hold__end_lease(struct kvc *k, uint64_t lease);
 
 /* ---- write.c ---- */
 
+/* As in read.c. */
+__attribute__((warn_unused_result)) int write__finish_store(struct kvc_op *op,
+                                                            uint8_t *ret_statuses);
+__attribute__((warn_unused_result)) int write__finish_commit(struct kvc_op *op,
+                                                             uint8_t *ret_statuses);
+__attribute__((warn_unused_result)) int
+write__finish_reserve(struct kvc_op *op, uint64_t *ret_reservation, uint8_t *ret_statuses);
+__attribute__((warn_unused_result)) int write__finish_drop(struct kvc_op *op);
 /* A reservation whose reply came too late for anybody. */
 void resv__abandon(struct kvc *k, uint64_t id);
+
+/* ---- session.c ---- */
+
+__attribute__((warn_unused_result)) int session__finish_ping(struct kvc_op *op,
+                                                             uint64_t *ret_uptime_ms);
 
 #endif

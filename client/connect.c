@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -13,21 +14,57 @@
 #include "channel.h"
 #include "sys.h"
 
+/* The daemon may read staging for a store that it never ended, also long after this: what is stored
+ * must be what was there. So it keeps the file, and the caller gets other memory in its place. */
+static void leave_staging(struct kvc *k)
+{
+    bool is_read = false;
+    for (const struct kvc_op *op = k->live_ops; op != NULL && !is_read; op = op->next)
+        is_read = op->writes_staging && (op->stage == OP_SENT || op->stage == OP_SETTLING);
+    if (!is_read || k->staging == NULL || k->staging_epoch != k->epoch)
+        return;
+    /* Without memory for that the caller must do with memory that is void. */
+    (void)!sys_mmap(k->staging, k->staging_bytes, PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1);
+}
+
+static int end_link(struct kvc *k, int error)
+{
+    watch__remove(k, k->wire.fd);
+    wire__disconnect(&k->wire);
+    fork__hold_off();
+    channel__close(&k->attach_fd);
+    fork__go_on();
+    k->state = LINK_DOWN;
+    k->down_error = error;
+    k->asked_n = 0;
+    k->reopening = 0;
+    op__fail_all(k, error);
+    map__retire_all(&k->maps);
+    watch__update(k);
+    return error;
+}
+
 int kvc__down(struct kvc *k, int error, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
     (void)vsnprintf(k->error, sizeof(k->error), fmt, ap);
     va_end(ap);
+    leave_staging(k);
+    watch__remove(k, k->attach_fd);
+    parted__add(k, true);
+    return end_link(k, error);
+}
 
-    k->state = LINK_DOWN;
-    wire__disconnect(&k->wire);
-    channel__close(&k->attach_fd);
-    op__fail_all(k, error);
-    op__free(k->greeting);
-    k->greeting = NULL;
-    map__retire_all(&k->maps);
-    return error;
+int kvc__lost(struct kvc *k, int error, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    (void)vsnprintf(k->error, sizeof(k->error), fmt, ap);
+    va_end(ap);
+    watch__remove(k, k->attach_fd);
+    return end_link(k, error);
 }
 
 /* ---- the attach channel ---- */
@@ -44,26 +81,41 @@ static int poll_ms(uint64_t until_ns)
     return ms > 60000 ? 60000 : (int)ms;
 }
 
+/* Requests that wait for this chunk go on. */
+static void chunk_came(struct kvc *k, uint32_t chunk, int refused)
+{
+    for (uint32_t i = 0; i < k->asked_n; i++) {
+        if (k->asked[i] == chunk)
+            k->asked[i--] = k->asked[--k->asked_n];
+    }
+    struct kvc_op *op = k->live_ops;
+    while (op != NULL && k->state != LINK_DOWN) {
+        struct kvc_op *next = op->next;
+        if (op->stage == OP_CHUNKS)
+            read__go_on(op, chunk, refused);
+        op = next;
+    }
+}
+
 static int take_chunk(struct kvc *k, const uint8_t *buf, size_t len, int passed)
 {
     struct att_chunk c;
     if (codec_dec_att_chunk(buf, len, &c) < 0)
         return malformed(k, "CHUNK");
+    int rc = 0;
     if (c.status != KVC_ST_OK) {
-        k->refused_chunk = c.chunk;
-        k->refused_error = kvc__fail(k, kvc__status_error(c.status), "chunk %u: %.*s", c.chunk,
-                                     (int)c.detail.n, (const char *)c.detail.p);
-        return 0;
+        rc = kvc__fail(k, kvc__status_error(c.status), "chunk %u: %.*s", c.chunk, (int)c.detail.n,
+                       (const char *)c.detail.p);
+    } else {
+        rc = passed < 0 ? -EINVAL : map__add(&k->maps, c.chunk, passed, c.bytes);
+        if (rc == -EINVAL)
+            return malformed(k, "CHUNK (no descriptor, or one of a shorter file)");
+        if (rc < 0)
+            rc = kvc__fail(k, rc, "cannot map chunk %u of %llu bytes: %s", c.chunk,
+                           (unsigned long long)c.bytes, strerrordesc_np(-rc));
     }
-    int rc = passed < 0 ? -EINVAL : map__add(&k->maps, c.chunk, passed, c.bytes);
-    if (rc == -EINVAL)
-        return malformed(k, "CHUNK (no descriptor, or one of a shorter file)");
-    if (rc < 0) {
-        k->refused_chunk = c.chunk;
-        k->refused_error = kvc__fail(k, rc, "cannot map chunk %u of %llu bytes: %s", c.chunk,
-                                     (unsigned long long)c.bytes, strerrordesc_np(-rc));
-    }
-    return 0;
+    chunk_came(k, c.chunk, rc);
+    return k->state == LINK_DOWN ? k->down_error : 0;
 }
 
 static int take_dropped(struct kvc *k, const uint8_t *buf, size_t len)
@@ -71,8 +123,9 @@ static int take_dropped(struct kvc *k, const uint8_t *buf, size_t len)
     struct att_dropped d;
     if (codec_dec_att_dropped(buf, len, &d) < 0)
         return malformed(k, "DROPPED");
-    parted__add(k);
-    return kvc__down(k, KVC_E_DOWN, "the daemon ended the session: %s: %.*s",
+    watch__remove(k, k->attach_fd);
+    parted__add(k, false);
+    return kvc__lost(k, KVC_E_DOWN, "the daemon ended the session: %s: %.*s",
                      codec_status_name(d.status), (int)d.detail.n, (const char *)d.detail.p);
 }
 
@@ -102,7 +155,7 @@ static int next_datagram(struct kvc *k, uint8_t buf[KVC_ATTACH_MAX], int *ret_pa
     if (n == -EPROTO)
         return malformed(k, "attach message");
     if (n < 0)
-        return kvc__down(k, KVC_E_DOWN, "the daemon at %s is gone (%s)", k->socket,
+        return kvc__lost(k, KVC_E_DOWN, "the daemon at %s is gone (%s)", k->socket,
                          n == -EPIPE ? "it closed the connection" : strerrordesc_np(-n));
     return n;
 }
@@ -134,7 +187,7 @@ static int tell(struct kvc *k, const void *buf, int len, uint64_t until_ns)
         if (rc == 0)
             return 0;
         if (rc != -EAGAIN)
-            return kvc__down(k, KVC_E_DOWN, "the daemon at %s is gone (%s)", k->socket,
+            return kvc__lost(k, KVC_E_DOWN, "the daemon at %s is gone (%s)", k->socket,
                              strerrordesc_np(-rc));
         struct pollfd p = {.fd = k->attach_fd, .events = POLLOUT};
         if (poll(&p, 1, poll_ms(until_ns)) == 0 && kvc__ms_until(until_ns) == 0)
@@ -142,31 +195,33 @@ static int tell(struct kvc *k, const void *buf, int len, uint64_t until_ns)
     }
 }
 
-int kvc__chunk(struct kvc *k, uint32_t chunk, uint64_t until_ns, struct map **ret_map)
+static bool is_asked(const struct kvc *k, uint32_t chunk)
 {
-    struct map *m = map__find(&k->maps, chunk);
-    if (m == NULL) {
-        uint8_t buf[KVC_ATTACH_MAX];
-        struct att_map ask = {.chunk = chunk};
-        k->refused_error = 0;
-        int rc = tell(k, buf, codec_enc_att_map(buf, sizeof(buf), &ask), until_ns);
-        if (rc < 0)
-            return rc;
+    for (uint32_t i = 0; i < k->asked_n; i++) {
+        if (k->asked[i] == chunk)
+            return true;
     }
-    while (m == NULL) {
-        struct pollfd p = {.fd = k->attach_fd, .events = POLLIN};
-        (void)poll(&p, 1, poll_ms(until_ns)); /* whatever it returns, looking is right */
-        int rc = kvc__news(k);
-        if (rc < 0)
-            return rc;
-        m = map__find(&k->maps, chunk);
-        if (m == NULL && k->refused_error != 0 && k->refused_chunk == chunk)
-            return k->refused_error;
-        if (m == NULL && kvc__ms_until(until_ns) == 0)
-            return kvc__fail(k, KVC_E_TIMEOUT, "the daemon did not send chunk %u", chunk);
+    return false;
+}
+
+int kvc__ask_chunk(struct kvc *k, uint32_t chunk)
+{
+    if (is_asked(k, chunk))
+        return 0;
+    if (k->asked_n == k->asked_cap) {
+        uint32_t cap = k->asked_cap == 0 ? 16 : 2 * k->asked_cap;
+        uint32_t *p = sys_realloc(k->asked, cap * sizeof(*p));
+        if (p == NULL)
+            return kvc__fail(k, -ENOMEM, "out of memory");
+        k->asked = p;
+        k->asked_cap = cap;
     }
-    *ret_map = m;
-    return 0;
+    uint8_t buf[KVC_ATTACH_MAX];
+    struct att_map ask = {.chunk = chunk};
+    int rc = tell(k, buf, codec_enc_att_map(buf, sizeof(buf), &ask), 0);
+    if (rc == 0)
+        k->asked[k->asked_n++] = chunk;
+    return rc;
 }
 
 /* ---- connecting ---- */
@@ -182,7 +237,10 @@ static int start_attach(struct kvc *k, uint64_t deadline_ns)
 
     if (parted__prepare(k) < 0)
         return kvc__fail(k, KVC_E_DOWN, "out of memory");
+    fork__hold_off();
     int fd = channel__connect(k->socket);
+    k->attach_fd = fd < 0 ? -1 : fd;
+    fork__go_on();
     if (fd == -EACCES)
         return kvc__fail(k, fd,
                          "user %u may not connect to %s: the daemon's socket_mode, or a directory "
@@ -190,7 +248,7 @@ static int start_attach(struct kvc *k, uint64_t deadline_ns)
                          (unsigned)geteuid(), k->socket);
     if (fd < 0)
         return kvc__fail(k, KVC_E_DOWN, "no daemon at %s (%s)", k->socket, strerrordesc_np(-fd));
-    k->attach_fd = fd;
+    watch__add(k, fd);
     k->state = LINK_ATTACHING;
 
     uint8_t buf[KVC_ATTACH_MAX];
@@ -227,6 +285,56 @@ static int map_staging(struct kvc *k, int fd, uint64_t bytes)
     return 0;
 }
 
+static void link_up(struct kvc *k)
+{
+    k->state = LINK_UP;
+    k->backoff_ms = RECONNECT_MIN_MS;
+    k->news_ns = kvc__now();
+}
+
+void kvc__reopened_one(struct kvc *k)
+{
+    if (k->state == LINK_REOPENING && --k->reopening == 0)
+        link_up(k);
+}
+
+/* An epoch begins. A namespace that cannot be asked for now is opened by the first call that needs
+ * it. */
+static void reopen_namespaces(struct kvc *k)
+{
+    k->state = LINK_REOPENING;
+    if (k->epoch++ > 0)
+        k->counters.reconnects++;
+    k->reopening = 1;
+    for (struct kvc_ns *ns = k->ns; ns != NULL && k->state == LINK_REOPENING; ns = ns->next)
+        k->reopening += ns__reopen(ns) == 0;
+    kvc__reopened_one(k);
+}
+
+/* HELLO is answered, or given up. */
+static void greeted(struct kvc_op *op)
+{
+    struct kvc *k = op->kvc;
+    struct msg_reply_head head;
+    struct msg_hello_reply reply;
+    int rc = op->error;
+    bool malformed = rc == 0 && codec_dec_hello_reply(op->msg.data, op->msg.len, &head, &reply) < 0;
+    bool answered = op->msg.full;
+    op__explain(op);
+    op__free(op);
+    char why[sizeof(k->error)];
+    (void)snprintf(why, sizeof(why), "%s", k->error);
+    if (malformed)
+        (void)kvc__down(k, KVC_E_BAD_MESSAGE,
+                        "the daemon sent a malformed reply to HELLO; disconnected");
+    else if (!answered)
+        (void)kvc__down(k, KVC_E_DOWN, "the daemon at %s accepts but does not answer", k->socket);
+    else if (rc < 0)
+        (void)kvc__down(k, rc, "the daemon refused HELLO: %s", why);
+    else
+        reopen_namespaces(k);
+}
+
 static int start_greeting(struct kvc *k, const struct att_welcome *w)
 {
     char endpoint[256];
@@ -238,13 +346,17 @@ static int start_greeting(struct kvc *k, const struct att_welcome *w)
     if (rc < 0)
         return kvc__down(k, KVC_E_DOWN, "cannot connect to %s (%s)", endpoint,
                          strerrordesc_np(-rc));
+    watch__add(k, k->wire.fd);
     k->state = LINK_GREETING;
     struct msg_hello hello = {.ver_min = KVC_PROTO_MIN, .ver_max = KVC_PROTO_MAX};
-
-    rc = op__new(k, KVC_OP_HELLO, k->attach_until_ns, &k->greeting);
-    if (rc == 0)
-        rc = op__send(k->greeting,
-                      codec_enc_hello(k->tx, KVC_MESSAGE_MAX, &k->greeting->head, &hello));
+    struct kvc_op *op = NULL;
+    rc = op__new(k, KVC_OP_HELLO, k->attach_until_ns, &op);
+    if (rc == 0) {
+        op->then = greeted;
+        rc = op__send(op, codec_enc_hello(k->tx, KVC_MESSAGE_MAX, &op->head, &hello));
+    }
+    if (rc < 0)
+        op__free(op);
     if (rc < 0 && k->state != LINK_DOWN)
         return kvc__down(k, KVC_E_DOWN, "cannot greet the daemon (%s)", kvc_error_name(rc));
     return rc;
@@ -298,40 +410,6 @@ static int await_welcome(struct kvc *k, uint64_t welcome_ns)
     }
 }
 
-static int await_greeting(struct kvc *k, uint64_t deadline_ns)
-{
-    struct kvc_op *op = k->greeting;
-    op__pump(op, deadline_ns);
-    if (k->state == LINK_DOWN)
-        return KVC_E_DOWN;
-    if (!op->done && kvc__now() >= k->attach_until_ns)
-        return kvc__down(k, KVC_E_DOWN, "the daemon at %s accepts but does not answer", k->socket);
-    if (!op->done)
-        return kvc__fail(k, KVC_E_DOWN, "the daemon at %s has not answered yet", k->socket);
-    struct msg_reply_head head;
-    struct msg_hello_reply reply;
-    int rc = op__await(op);
-    if (rc == 0)
-        rc = op__checked(op, codec_dec_hello_reply(op->msg.data, op->msg.len, &head, &reply));
-    if (rc < 0) {
-        char why[sizeof(k->error)];
-        (void)snprintf(why, sizeof(why), "%s", k->error);
-        return k->state == LINK_DOWN ? rc : kvc__down(k, rc, "the daemon refused HELLO: %s", why);
-    }
-    op__free(op);
-    k->greeting = NULL;
-    return 0;
-}
-
-/* What there is no time for is opened again by the first call that needs it. */
-static void reopen_namespaces(struct kvc *k, uint64_t deadline_ns)
-{
-    for (struct kvc_ns *ns = k->ns; ns != NULL && k->state == LINK_UP; ns = ns->next) {
-        if (kvc__ms_until(deadline_ns) > 0 && ns__open(ns, deadline_ns) < 0)
-            continue; /* kept in ns->error, or tried again */
-    }
-}
-
 int kvc__connect(struct kvc *k, uint64_t welcome_ns, uint64_t deadline_ns)
 {
     int rc = 0;
@@ -339,15 +417,16 @@ int kvc__connect(struct kvc *k, uint64_t welcome_ns, uint64_t deadline_ns)
         rc = start_attach(k, deadline_ns);
     if (rc == 0 && k->state == LINK_ATTACHING)
         rc = await_welcome(k, welcome_ns);
-    if (rc == 0 && k->state == LINK_GREETING)
-        rc = await_greeting(k, deadline_ns);
     if (rc < 0)
         return rc;
-    k->state = LINK_UP;
-    k->backoff_ms = RECONNECT_MIN_MS;
-    k->news_ns = kvc__now();
-    if (k->epoch++ > 0)
-        k->counters.reconnects++;
-    reopen_namespaces(k, deadline_ns);
-    return k->state == LINK_UP ? 0 : KVC_E_DOWN;
+    while (k->state == LINK_GREETING || k->state == LINK_REOPENING) {
+        if (op__pump(k, deadline_ns, kvc__ms_until(deadline_ns) > 0) != 0)
+            continue;
+        op__expire(k);
+        if (deadline_ns == 0 && k->state != LINK_DOWN && kvc__news(k) < 0)
+            break; /* the attach channel was not waited on */
+        if (k->state == LINK_GREETING || k->state == LINK_REOPENING)
+            return kvc__fail(k, KVC_E_DOWN, "the daemon at %s has not answered yet", k->socket);
+    }
+    return k->state == LINK_UP ? 0 : k->down_error;
 }

@@ -28,16 +28,22 @@ static void in_parent(void)
     (void)pthread_mutex_unlock(&lock);
 }
 
+static void drop(int *fd)
+{
+    if (*fd >= 0)
+        close(*fd);
+    *fd = -1;
+}
+
 static void in_child(void)
 {
     for (struct kvc *k = sessions; k != NULL; k = k->next_session) {
-        if (k->attach_fd >= 0)
-            close(k->attach_fd);
-        k->attach_fd = -1;
-        for (struct parted *p = k->parted; p != NULL; p = p->next) {
-            close(p->fd);
-            p->fd = -1;
-        }
+        drop(&k->attach_fd);
+        drop(&k->watch.epoll);
+        drop(&k->watch.event);
+        drop(&k->watch.timer);
+        for (struct parted *p = k->parted; p != NULL; p = p->next)
+            drop(&p->fd);
     }
     sessions = NULL;
     (void)pthread_mutex_unlock(&lock);
@@ -75,6 +81,16 @@ int fork__enter(struct kvc *k)
     sessions = k;
     (void)pthread_mutex_unlock(&lock);
     return 0;
+}
+
+void fork__hold_off(void)
+{
+    (void)pthread_mutex_lock(&lock);
+}
+
+void fork__go_on(void)
+{
+    (void)pthread_mutex_unlock(&lock);
 }
 
 bool fork__is_child(const struct kvc *k)

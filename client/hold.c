@@ -94,15 +94,50 @@ static int malformed(struct kvc *k, const char *what)
     return kvc__down(k, KVC_E_BAD_MESSAGE, "the daemon sent a lease with %s; disconnected", what);
 }
 
-/* The mapping of a run of blocks in one chunk, referenced for this hold. */
-static int use_chunk(struct hold *h, uint32_t chunk, uint64_t until_ns, struct map **ret_map)
+bool hold__needs(const struct msg_acquire_reply *r, uint32_t chunk)
 {
-    struct map *m;
-    int rc = kvc__chunk(h->kvc, chunk, until_ns, &m);
-    if (rc < 0)
-        return rc;
+    for (uint32_t g = 0; g < r->ngroups; g++) {
+        for (uint32_t i = 0; i + KVC_LOC_BYTES <= r->groups[g].locs.n; i += KVC_LOC_BYTES) {
+            struct msg_loc l;
+            codec_get_loc(r->groups[g].locs.p + i, &l);
+            if (l.chunk == chunk)
+                return true;
+        }
+    }
+    return false;
+}
+
+/* Asks for the chunks that are not known yet: 1 when there are any. */
+static int ask_chunks(struct kvc *k, const struct msg_acquire_reply *r)
+{
+    bool missing = false;
+    uint32_t last = 0;
+    bool any = false;
+    for (uint32_t g = 0; g < r->ngroups; g++) {
+        for (uint32_t i = 0; i < r->groups[g].locs.n; i += KVC_LOC_BYTES) {
+            struct msg_loc l;
+            codec_get_loc(r->groups[g].locs.p + i, &l);
+            if (any && l.chunk == last)
+                continue;
+            any = true;
+            last = l.chunk;
+            if (map__find(&k->maps, l.chunk) != NULL)
+                continue;
+            int rc = kvc__ask_chunk(k, l.chunk);
+            if (rc < 0)
+                return rc;
+            missing = true;
+        }
+    }
+    return missing;
+}
+
+/* The mapping of a run of blocks in one chunk, referenced for this hold. */
+static int use_chunk(struct hold *h, uint32_t chunk, struct map **ret_map)
+{
     if (grow((void **)&h->map, &h->map_cap, h->maps + 1, sizeof(*h->map)) < 0)
         return kvc__fail(h->kvc, -ENOMEM, "out of memory");
+    struct map *m = map__find(&h->kvc->maps, chunk);
     map__ref(m);
     h->map[h->maps++] = m;
     *ret_map = m;
@@ -115,14 +150,13 @@ static bool lies_inside(const struct msg_loc *l, const struct map *m)
            l->hdr <= m->bytes - 8 && l->hdr % 8 == 0;
 }
 
-static int fill_group(struct hold *h, const struct codec_bin *locs, uint64_t until_ns,
-                      struct map **last)
+static int fill_group(struct hold *h, const struct codec_bin *locs, struct map **last)
 {
     for (uint32_t i = 0; i < locs->n; i += KVC_LOC_BYTES) {
         struct msg_loc l;
         codec_get_loc(locs->p + i, &l);
         if (*last == NULL || (*last)->chunk != l.chunk) {
-            int rc = use_chunk(h, l.chunk, until_ns, last);
+            int rc = use_chunk(h, l.chunk, last);
             if (rc < 0)
                 return rc;
         }
@@ -137,7 +171,7 @@ static int fill_group(struct hold *h, const struct codec_bin *locs, uint64_t unt
     return 0;
 }
 
-static int fill(struct hold *h, const struct msg_acquire_reply *r, uint64_t until_ns)
+int hold__fill(struct hold *h, const struct msg_acquire_reply *r)
 {
     uint64_t total = 0;
     for (uint32_t g = 0; g < r->ngroups; g++) {
@@ -147,6 +181,9 @@ static int fill(struct hold *h, const struct msg_acquire_reply *r, uint64_t unti
     }
     if (total > KVC_KEYS_MAX || (r->lease == 0 && total > 0))
         return malformed(h->kvc, "more blocks than can be");
+    int missing = ask_chunks(h->kvc, r);
+    if (missing != 0)
+        return missing;
     if (grow((void **)&h->block, &h->block_cap, (uint32_t)total, sizeof(*h->block)) < 0)
         return kvc__fail(h->kvc, -ENOMEM, "out of memory");
 
@@ -160,21 +197,12 @@ static int fill(struct hold *h, const struct msg_acquire_reply *r, uint64_t unti
         h->pub.prefix.group[g].blocks = from->first + h->pub.group[g].n;
         h->pub.prefix.group[g].reason = from->reason;
         h->pub.prefix.group[g].detail = from->detail;
-        int rc = fill_group(h, &from->locs, until_ns, &last);
+        int rc = fill_group(h, &from->locs, &last);
         if (rc < 0)
             return rc;
     }
-    h->pub.lease = r->lease;
     memcpy(h->pub.ticket, r->ticket, sizeof(h->pub.ticket));
     return 0;
-}
-
-int hold__fill(struct hold *h, const struct msg_acquire_reply *r, uint64_t until_ns)
-{
-    int rc = fill(h, r, until_ns);
-    if (rc < 0 && r->lease != 0)
-        hold__end_lease(h->kvc, r->lease);
-    return rc;
 }
 
 /* ---- the public half ---- */
@@ -189,17 +217,16 @@ static void after_reading(void)
 #endif
 }
 
-/* Whether the blocks' memory is sure to be there, and a generation in it that tells. */
-static bool is_kept(const struct kvc *k, uint32_t epoch)
+bool hold__is_kept(const struct kvc *k, uint32_t epoch)
 {
-    return (k->state == LINK_UP && k->epoch == epoch) || parted__has(k, epoch);
+    return (k->state >= LINK_REOPENING && k->epoch == epoch) || parted__has(k, epoch);
 }
 
 int kvc_hold_check(const struct kvc_hold *hold)
 {
     const struct hold *h = (const struct hold *)(const void *)hold;
     struct kvc *k = h->kvc;
-    bool stale = h->blocks > 0 && !is_kept(k, hold->epoch);
+    bool stale = h->blocks > 0 && !hold__is_kept(k, hold->epoch);
     after_reading();
     for (uint32_t i = 0; i < h->blocks && !stale; i++)
         stale = __atomic_load_n(h->block[i].gen_at, __ATOMIC_RELAXED) != h->block[i].gen;
@@ -209,15 +236,20 @@ int kvc_hold_check(const struct kvc_hold *hold)
     return KVC_STALE;
 }
 
+void hold__discard(struct hold *h)
+{
+    struct kvc *k = h->kvc;
+    if (h->pub.lease != 0 && h->pub.epoch == k->epoch && !fork__is_child(k))
+        hold__end_lease(k, h->pub.lease);
+    hold__free(h);
+}
+
 void kvc_release(struct kvc *kvc, struct kvc_hold **hold)
 {
     if (hold == NULL || *hold == NULL)
         return;
     struct hold *h = (struct hold *)(void *)*hold;
     (void)kvc; /* the hold knows its session */
-    struct kvc *k = h->kvc;
     *hold = NULL;
-    if (h->pub.lease != 0 && h->pub.epoch == k->epoch && !fork__is_child(k))
-        hold__end_lease(k, h->pub.lease);
-    hold__free(h);
+    hold__discard(h);
 }

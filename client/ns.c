@@ -74,49 +74,142 @@ static bool is_verdict(int error)
            error == KVC_E_TOO_LARGE;
 }
 
-int ns__open(struct kvc_ns *ns, uint64_t deadline_ns)
+/* ---- opening ---- */
+
+/* The seed and id of a reply, or the refusal. */
+static int take_reply(struct kvc_op *op)
 {
-    struct kvc *k = ns->kvc;
-    struct msg_head head;
-    struct msg_ns_open m;
-    if (codec_dec_ns_open(ns->canon, ns->canon_len, &head, &m) < 0)
-        return kvc__fail(k, -EINVAL, "the namespace's specification is damaged");
-    struct kvc_op *op;
-    int rc = op__new(k, KVC_OP_NS_OPEN, deadline_ns, &op);
-    if (rc < 0)
-        return rc;
-    rc = op__call(op, codec_enc_ns_open(k->tx, KVC_MESSAGE_MAX, &op->head, &m));
+    struct kvc_ns *ns = op->ns;
+    int rc = op->error;
     if (rc == 0) {
-        struct msg_reply_head rhead;
+        struct msg_reply_head head;
         struct msg_ns_open_reply reply;
-        rc = op__checked(op, codec_dec_ns_open_reply(op->msg.data, op->msg.len, &rhead, &reply));
+        rc = op__checked(op, codec_dec_ns_open_reply(op->msg.data, op->msg.len, &head, &reply));
         if (rc == 0) {
             ns->id = reply.ns;
             memcpy(ns->seed, reply.seed, sizeof(ns->seed));
         }
     }
     if (rc == 0 || is_verdict(rc)) {
-        ns->epoch = k->epoch;
+        ns->epoch = op->epoch;
         ns->error = rc;
     }
-    op__free(op);
     return rc;
 }
 
-int ns__enter(struct kvc_ns *ns, uint64_t deadline_ns)
+static int send_open(struct kvc_ns *ns, struct kvc_op *op)
+{
+    struct msg_head head;
+    struct msg_ns_open m;
+    int len = codec_dec_ns_open(ns->canon, ns->canon_len, &head, &m);
+    if (len == 0)
+        len = codec_enc_ns_open(ns->kvc->tx, KVC_MESSAGE_MAX, &op->head, &m);
+    return op__send(op, len);
+}
+
+/* The requests that waited for it. */
+static void unpark(struct kvc_ns *ns, int error)
+{
+    struct kvc_op *next;
+    for (struct kvc_op *op = ns->kvc->live_ops; op != NULL; op = next) {
+        next = op->next;
+        if (ns->kvc->state == LINK_DOWN)
+            return; /* all have ended with the link */
+        if (op->stage != OP_PARKED || op->ns != ns)
+            continue;
+        if (error < 0)
+            op__complete(op, error);
+        else if (op->head.op == KVC_OP_NS_OPEN)
+            op__complete(op, 0);
+        else
+            op__resend(op);
+    }
+}
+
+static void reopened(struct kvc_op *op)
+{
+    struct kvc *k = op->kvc;
+    struct kvc_ns *ns = op->ns;
+    op__explain(op);
+    ns->opening = NULL;
+    int rc = take_reply(op);
+    if (k->state == LINK_DOWN)
+        return; /* the reply was malformed; op and what waited for it have ended with the link */
+    op__free(op);
+    unpark(ns, rc);
+    kvc__reopened_one(k);
+}
+
+int ns__reopen(struct kvc_ns *ns)
 {
     struct kvc *k = ns->kvc;
-    int rc = kvc__enter(k, deadline_ns);
+    if (ns->opening != NULL)
+        return 0;
+    struct kvc_op *op;
+    int rc = op__new(k, KVC_OP_NS_OPEN, kvc__deadline(k, 0), &op);
     if (rc < 0)
         return rc;
-    if (ns->epoch != k->epoch)
-        return ns__open(ns, deadline_ns);
-    if (ns->error < 0)
-        return kvc__fail(k, ns->error,
+    op->ns = ns;
+    op->then = reopened;
+    ns->opening = op;
+    rc = send_open(ns, op);
+    if (rc < 0)
+        op__free(op);
+    return rc;
+}
+
+int ns__check(struct kvc_ns *ns)
+{
+    if (ns->epoch == ns->kvc->epoch && ns->error < 0)
+        return kvc__fail(ns->kvc, ns->error,
                          "the daemon refused to open this namespace again after a reconnect: %s",
                          kvc_error_text(ns->error));
     return 0;
 }
+
+/* ---- requests that name it ---- */
+
+bool ns__names(uint8_t code)
+{
+    return code == KVC_OP_LOOKUP || code == KVC_OP_ACQUIRE || code == KVC_OP_RESERVE ||
+           code == KVC_OP_STORE;
+}
+
+int ns__renumber(struct kvc_op *op)
+{
+    union {
+        struct msg_lookup lookup;
+        struct msg_acquire acquire;
+        struct msg_reserve reserve;
+        struct msg_store store;
+    } m;
+    struct msg_head head;
+    const void *in = op->sent.data;
+    size_t len = op->sent.len;
+    void *out = op->kvc->tx;
+    uint32_t id = op->ns->id;
+    int rc;
+    switch (op->head.op) {
+    case KVC_OP_LOOKUP:
+        rc = codec_dec_lookup(in, len, &head, &m.lookup);
+        m.lookup.seq.ns = id;
+        return rc < 0 ? rc : codec_enc_lookup(out, KVC_MESSAGE_MAX, &op->head, &m.lookup);
+    case KVC_OP_ACQUIRE:
+        rc = codec_dec_acquire(in, len, &head, &m.acquire);
+        m.acquire.seq.ns = id;
+        return rc < 0 ? rc : codec_enc_acquire(out, KVC_MESSAGE_MAX, &op->head, &m.acquire);
+    case KVC_OP_RESERVE:
+        rc = codec_dec_reserve(in, len, &head, &m.reserve);
+        m.reserve.ns = id;
+        return rc < 0 ? rc : codec_enc_reserve(out, KVC_MESSAGE_MAX, &op->head, &m.reserve);
+    default:
+        rc = codec_dec_store(in, len, &head, &m.store);
+        m.store.reserve.ns = id;
+        return rc < 0 ? rc : codec_enc_store(out, KVC_MESSAGE_MAX, &op->head, &m.store);
+    }
+}
+
+/* ---- the public half ---- */
 
 static struct kvc_ns *create(struct kvc *k, const struct msg_ns_open *m, const uint8_t *canon,
                              size_t len)
@@ -133,40 +226,98 @@ static struct kvc_ns *create(struct kvc *k, const struct msg_ns_open *m, const u
     return ns;
 }
 
-int kvc_ns_open(struct kvc *kvc, const struct kvc_ns_spec *spec, struct kvc_ns **ret_ns)
+int ns__on_reply(struct kvc_op *op)
+{
+    struct kvc *k = op->kvc;
+    int rc = take_reply(op);
+    if (rc < 0)
+        return rc;
+    /* Another request for the same specification may have been answered before. */
+    struct kvc_ns *ns = op->ns, *same = find(k, ns->canon, ns->canon_len);
+    op->owns_ns = false;
+    if (same != NULL) {
+        free(ns);
+        op->ns = same;
+        return 0;
+    }
+    ns->next = k->ns;
+    k->ns = ns;
+    return 0;
+}
+
+/* A namespace that nobody has asked for yet. */
+static int begin_new(struct kvc_op *op, const struct msg_ns_open *m, const uint8_t *canon,
+                     size_t len)
+{
+    op->ns = create(op->kvc, m, canon, len);
+    if (op->ns == NULL)
+        return kvc__fail(op->kvc, -ENOMEM, "out of memory");
+    op->owns_ns = true;
+    return send_open(op->ns, op);
+}
+
+/* One that is open, or has to be opened again. */
+static int begin_known(struct kvc_op *op, struct kvc_ns *ns, bool up)
+{
+    op->ns = ns;
+    if (!up || ns->epoch == op->kvc->epoch) {
+        op__complete(op, up ? ns__check(ns) : 0);
+        return 0;
+    }
+    op->stage = OP_PARKED;
+    return ns__reopen(ns);
+}
+
+static int begin(struct kvc *k, const struct kvc_ns_spec *spec, int down, bool listed,
+                 struct kvc_op **ret_op)
 {
     uint8_t canon[8192];
     struct msg_ns_open m;
-    uint64_t deadline = kvc__deadline(kvc, 0);
-    int rc = kvc__enter(kvc, deadline);
-    if (rc == -EPERM)
-        return rc;
-    int len = canonical(kvc, spec, canon, sizeof(canon), &m);
+    struct kvc_op *op;
+    if (down == -EPERM)
+        return down;
+    int len = canonical(k, spec, canon, sizeof(canon), &m);
     if (len < 0)
         return len;
-    struct kvc_ns *ns = find(kvc, canon, (size_t)len);
-    if (ns != NULL && rc < 0) {
-        *ret_ns = ns;
-        return 0;
-    }
+    struct kvc_ns *known = find(k, canon, (size_t)len);
+    if (known == NULL && down < 0)
+        return down;
+    int rc = op__new(k, KVC_OP_NS_OPEN, kvc__deadline(k, 0), &op);
     if (rc < 0)
         return rc;
-    bool known = ns != NULL;
-    if (!known)
-        ns = create(kvc, &m, canon, (size_t)len);
-    if (ns == NULL)
-        return kvc__fail(kvc, -ENOMEM, "out of memory");
-    rc = known ? ns__enter(ns, deadline) : ns__open(ns, deadline);
-    if (rc < 0 && !known)
-        free(ns);
-    if (rc < 0)
+    op->listed = listed;
+    rc = known != NULL ? begin_known(op, known, down == 0) : begin_new(op, &m, canon, (size_t)len);
+    if (rc < 0) {
+        op__free(op);
         return rc;
-    if (!known) {
-        ns->next = kvc->ns;
-        kvc->ns = ns;
     }
-    *ret_ns = ns;
+    watch__update(k);
+    *ret_op = op;
     return 0;
+}
+
+int kvc_ns_open_begin(struct kvc *kvc, const struct kvc_ns_spec *spec, struct kvc_op **ret_op)
+{
+    return begin(kvc, spec, kvc__look(kvc), true, ret_op);
+}
+
+int ns__finish(struct kvc_op *op, struct kvc_ns **ret_ns)
+{
+    int rc = op__await(op);
+    if (rc == 0)
+        *ret_ns = op->ns;
+    return rc;
+}
+
+int kvc_ns_open(struct kvc *kvc, const struct kvc_ns_spec *spec, struct kvc_ns **ret_ns)
+{
+    struct kvc_op *op;
+    int rc = begin(kvc, spec, kvc__enter(kvc, kvc__deadline(kvc, 0)), false, &op);
+    if (rc < 0)
+        return rc;
+    rc = ns__finish(op, ret_ns);
+    op__free(op);
+    return rc;
 }
 
 const uint8_t *kvc_ns_seed(const struct kvc_ns *ns)

@@ -18,17 +18,11 @@ static struct kvc_op **slot_of(struct kvc *k, uint64_t corr)
     return &k->slot[corr % OPS_SLOTS];
 }
 
-static bool in_flight(const struct kvc_op *op)
+static void leave_slot(struct kvc_op *op)
 {
-    return *slot_of(op->kvc, op->head.corr) == op;
-}
-
-static void finish(struct kvc_op *op, int error)
-{
-    if (in_flight(op))
-        *slot_of(op->kvc, op->head.corr) = NULL;
-    op->done = true;
-    op->error = error;
+    struct kvc_op **slot = slot_of(op->kvc, op->head.corr);
+    if (*slot == op)
+        *slot = NULL;
 }
 
 /* ---- life of an op ---- */
@@ -64,13 +58,72 @@ int op__new(struct kvc *k, uint8_t code, uint64_t deadline_ns, struct kvc_op **r
     return 0;
 }
 
+static void leave_ready(struct kvc_op *op)
+{
+    struct kvc *k = op->kvc;
+    if (!op->ready)
+        return;
+    *(op->ready_prev != NULL ? &op->ready_prev->ready_next : &k->ready_first) = op->ready_next;
+    *(op->ready_next != NULL ? &op->ready_next->ready_prev : &k->ready_last) = op->ready_prev;
+    op->ready = false;
+    k->ready_n--;
+}
+
+void op__complete(struct kvc_op *op, int error)
+{
+    struct kvc *k = op->kvc;
+    leave_slot(op);
+    op->error = error;
+    if (op->stage == OP_DONE)
+        return;
+    op->stage = OP_DONE;
+    if (!op->listed)
+        return;
+    op->ready = true;
+    op->ready_next = NULL;
+    op->ready_prev = k->ready_last;
+    *(k->ready_last != NULL ? &k->ready_last->ready_next : &k->ready_first) = op;
+    k->ready_last = op;
+    k->ready_n++;
+}
+
+int kvc_next(struct kvc *kvc, struct kvc_op **ret_op)
+{
+    if (fork__is_child(kvc))
+        return kvc__fail(kvc, -EPERM, "this session belongs to the parent process");
+    struct kvc_op *op = kvc->ready_first;
+    if (op == NULL)
+        return 0;
+    leave_ready(op);
+    if (kvc->ready_n == 0)
+        watch__update(kvc);
+    *ret_op = op;
+    return 1;
+}
+
+/* What an op that is given up would have left behind. */
+static void let_go(struct kvc_op *op)
+{
+    if (op->partner != NULL)
+        op->partner->partner = NULL;
+    if (op->ns != NULL && op->ns->opening == op)
+        op->ns->opening = NULL;
+    if (op->owns_ns)
+        free(op->ns);
+    if (op->hold != NULL)
+        hold__discard(op->hold);
+}
+
 void op__free(struct kvc_op *op)
 {
     if (op == NULL)
         return;
     struct kvc *k = op->kvc;
-    finish(op, op->error);
+    leave_slot(op);
+    leave_ready(op);
+    let_go(op);
     wire__msg_free(&op->msg);
+    wire__msg_free(&op->sent);
     if (op->prev != NULL)
         op->prev->next = op->next;
     else
@@ -83,9 +136,15 @@ void op__free(struct kvc_op *op)
 
 void op__fail_all(struct kvc *k, int error)
 {
-    for (struct kvc_op *op = k->live_ops; op != NULL; op = op->next) {
-        if (!op->done)
-            finish(op, error);
+    struct kvc_op *next;
+    for (struct kvc_op *op = k->live_ops; op != NULL; op = next) {
+        next = op->next;
+        if (op->stage == OP_DONE || op->stage == OP_NEW) /* NEW: who is sending it sees to it */
+            continue;
+        if (op->then != NULL)
+            op__free(op);
+        else
+            op__complete(op, error);
     }
 }
 
@@ -102,40 +161,77 @@ void op__destroy_all(struct kvc *k)
 
 /* ---- sending ---- */
 
-/* The queue to the daemon takes no more. Its connection is gone, which the attach channel will tell
- * in a moment; or it has left thousands of requests unread, and is as good as gone. */
-static int no_room(struct kvc *k)
+/* What sending returned. A queue to the daemon that takes no more: its connection is gone, which
+ * the attach channel may know; or it has left thousands of requests unread, and is as good as gone.
+ */
+static int sent(struct kvc *k, int rc)
 {
-    struct pollfd p = {.fd = k->attach_fd, .events = POLLIN};
-    (void)poll(&p, 1, NEWS_INTERVAL_MS); /* whatever it returns, looking is right */
-    int rc = kvc__news(k);
-    return rc < 0 ? rc
-                  : kvc__down(k, KVC_E_DOWN, "the daemon takes no more requests; disconnected");
-}
-
-static int send_tx(struct kvc *k, int len)
-{
-    if (len < 0)
-        return kvc__fail(
-            k, KVC_E_TOO_LARGE,
-            "the request does not fit a message of %u bytes: send fewer blocks at once",
-            KVC_MESSAGE_MAX);
-    int rc = wire__send(&k->wire, k->tx, (size_t)len);
-    if (rc == -EAGAIN)
-        return no_room(k);
+    if (rc == -EAGAIN) {
+        rc = kvc__news(k);
+        return rc < 0 ? rc
+                      : kvc__down(k, KVC_E_DOWN, "the daemon takes no more requests; disconnected");
+    }
     if (rc < 0)
         return kvc__down(k, KVC_E_DOWN, "cannot send to the daemon (%s)", strerrordesc_np(-rc));
     return 0;
 }
 
+static int too_large(struct kvc *k)
+{
+    return kvc__fail(k, KVC_E_TOO_LARGE,
+                     "the request does not fit a message of %u bytes: send fewer blocks at once",
+                     KVC_MESSAGE_MAX);
+}
+
+/* Keeps the request for later, and sends it. */
+static int send_kept(struct kvc_op *op, int len)
+{
+    struct kvc *k = op->kvc;
+    int rc = wire__msg_make(&op->sent, k->tx, (size_t)len);
+    if (rc < 0)
+        return kvc__fail(k, rc, "out of memory");
+    op->ns_id = op->ns->id;
+    if (ns__names(op->head.op) && op->ns->epoch != k->epoch) {
+        op->stage = OP_PARKED;
+        return ns__reopen(op->ns);
+    }
+    return sent(k, wire__send_msg(&k->wire, &op->sent));
+}
+
 int op__send(struct kvc_op *op, int len)
 {
-    int rc = send_tx(op->kvc, len);
-    if (rc < 0)
-        finish(op, rc);
-    else
-        *slot_of(op->kvc, op->head.corr) = op;
+    struct kvc *k = op->kvc;
+    int rc = len < 0 ? too_large(k) : 0;
+    if (rc == 0 && (ns__names(op->head.op) || op->head.op == KVC_OP_COMMIT)) {
+        rc = send_kept(op, len);
+    } else if (rc == 0) {
+        rc = sent(k, wire__send(&k->wire, k->tx, (size_t)len));
+    }
+    if (rc < 0) {
+        op__complete(op, rc);
+    } else if (op->stage == OP_NEW) {
+        op->stage = OP_SENT;
+        *slot_of(k, op->head.corr) = op;
+    }
+    watch__update(k);
     return rc;
+}
+
+void op__resend(struct kvc_op *op)
+{
+    struct kvc *k = op->kvc;
+    op->head.deadline_ms = kvc__ms_until(op->guard_ns - GRACE_MS * NS_PER_MS);
+    if (op->head.deadline_ms == 0) /* which would mean the longest */
+        op->head.deadline_ms = 1;
+    int len = ns__renumber(op);
+    op->ns_id = op->ns->id;
+    int rc = len < 0 ? too_large(k) : sent(k, wire__send(&k->wire, k->tx, (size_t)len));
+    if (rc < 0) {
+        op__complete(op, rc);
+        return;
+    }
+    op->stage = OP_SENT;
+    *slot_of(k, op->head.corr) = op;
 }
 
 struct msg_head op__post_head(struct kvc *k, uint8_t code)
@@ -145,8 +241,10 @@ struct msg_head op__post_head(struct kvc *k, uint8_t code)
 
 void op__post(struct kvc *k, int len)
 {
-    if (send_tx(k, len) < 0 && k->state != LINK_DOWN)
-        (void)kvc__down(k, KVC_E_DOWN, "cannot encode a message of the library's own");
+    int rc = len < 0 ? kvc__down(k, KVC_E_DOWN, "cannot encode a message of the library's own")
+                     : sent(k, wire__send(&k->wire, k->tx, (size_t)len));
+    if (rc == 0)
+        watch__update(k);
 }
 
 /* ---- receiving ---- */
@@ -166,6 +264,50 @@ static void give_back(struct kvc *k, const struct msg_reply_head *h, const struc
         if (codec_dec_reserve_reply(msg->data, msg->len, &head, &reply) == 0 &&
             reply.reservation != 0)
             resv__abandon(k, reply.reservation);
+    }
+}
+
+/* The daemon has let an empty namespace go: it is opened once more, and the request sent again. */
+static void send_again(struct kvc_op *op)
+{
+    struct kvc_ns *ns = op->ns;
+    wire__msg_free(&op->msg);
+    op->retried = true;
+    if (op->ns_id != ns->id && ns->epoch == op->epoch) { /* another request saw to that */
+        op__resend(op);
+        return;
+    }
+    op->stage = OP_PARKED;
+    ns->epoch = 0;
+    int rc = ns__reopen(ns);
+    if (rc < 0)
+        op__complete(op, rc);
+}
+
+/* A store whose time is up may still read staging, and so may one that is being cancelled. */
+static bool must_settle(const struct kvc_op *op)
+{
+    return op->writes_staging && (op->partner != NULL || op->error == KVC_E_TIMEOUT);
+}
+
+/* op->msg is its reply. */
+static void on_reply(struct kvc_op *op, uint16_t status)
+{
+    leave_slot(op);
+    op->error = status == KVC_ST_OK ? 0 : kvc__status_error(status);
+    if (op->then != NULL) {
+        op->then(op);
+    } else if (op->error == KVC_E_NO_NAMESPACE && op->sent.full && !op->retried) {
+        send_again(op);
+    } else if (must_settle(op)) {
+        op->stage = OP_SETTLING;
+        op__settle(op);
+    } else if (op->error == 0 && (op->head.op == KVC_OP_ACQUIRE || op->head.op == KVC_OP_REDEEM)) {
+        read__go_on(op, 0, 0);
+    } else if (op->error == 0 && op->head.op == KVC_OP_NS_OPEN) {
+        op__complete(op, ns__on_reply(op));
+    } else {
+        op__complete(op, op->error);
     }
 }
 
@@ -189,16 +331,15 @@ static int dispatch(struct kvc *k, struct wire_msg *msg)
                          "the daemon answered operation %u as operation %u; disconnected",
                          op->head.op, h.op);
     }
-    finish(op, h.status == KVC_ST_OK ? 0 : kvc__status_error(h.status));
     wire__msg_move(&op->msg, msg);
-    return 1;
+    on_reply(op, h.status);
+    return k->state == LINK_DOWN ? k->down_error : 1;
 }
 
-/* Handles one message: 1. 0 = the time has come; an error has ended the link. */
-static int pump(struct kvc *k, uint64_t until_ns)
+int op__pump(struct kvc *k, uint64_t until_ns, bool nap)
 {
     struct wire_msg msg = {.full = false};
-    int rc = wire__recv(&k->wire, true, &msg);
+    int rc = wire__recv(&k->wire, nap, &msg);
     while (rc == 0) {
         uint32_t ms = kvc__ms_until(until_ns);
         if (ms == 0)
@@ -208,8 +349,7 @@ static int pump(struct kvc *k, uint64_t until_ns)
         (void)poll(p, 2, ms > 60000 ? 60000 : (int)ms); /* a failure shows up as no events */
         if (p[1].revents != 0) {
             rc = kvc__news(k);
-            if (rc < 0)
-                return rc;
+            return rc < 0 ? rc : 1;
         }
         rc = wire__recv(&k->wire, false, &msg);
     }
@@ -221,57 +361,15 @@ static int pump(struct kvc *k, uint64_t until_ns)
     return dispatch(k, &msg);
 }
 
-void op__pump(struct kvc_op *op, uint64_t until_ns)
-{
-    struct kvc *k = op->kvc;
-    while (!op->done) {
-        if (pump(k, until_ns) <= 0)
-            return; /* the op may be gone with the link */
-    }
-}
-
 /* ---- outcomes ---- */
 
-/* Has the daemon end `op`, and waits until it has answered both. After it nothing reads staging for
- * the op. 0, or an error: nothing is known then. */
-static int settle(struct kvc_op *op)
-{
-    struct kvc *k = op->kvc;
-    uint64_t until = kvc__now() + GRACE_MS * NS_PER_MS;
-    struct kvc_op *cancel;
-    int rc = op__new(k, KVC_OP_CANCEL, until, &cancel);
-    if (rc < 0)
-        return rc;
-    cancel->guard_ns = until;
-    struct msg_cancel m = {.target = op->head.corr};
-    struct msg_reply_head head;
-    struct msg_cancel_reply reply;
-    rc = op__call(cancel, codec_enc_cancel(k->tx, KVC_MESSAGE_MAX, &cancel->head, &m));
-    if (rc == 0)
-        rc = op__checked(cancel,
-                         codec_dec_cancel_reply(cancel->msg.data, cancel->msg.len, &head, &reply));
-    op__free(cancel);
-    if (rc == 0 && !op->done)
-        rc = kvc__down(k, KVC_E_BAD_MESSAGE,
-                       "the daemon answered CANCEL before the request; disconnected");
-    return rc;
-}
-
-/* Nothing may read staging for `op` any more: the daemon says so, or the connection is closed. */
-static void settle_or_disconnect(struct kvc_op *op)
-{
-    struct kvc *k = op->kvc;
-    if (settle(op) < 0 && k->state != LINK_DOWN)
-        (void)kvc__down(k, KVC_E_DOWN,
-                        "the daemon neither ends a store nor cancels it; "
-                        "disconnected, so that staging is the caller's again");
-}
-
-/* What the daemon says beside its status. */
-static void keep_detail(struct kvc_op *op)
+void op__explain(struct kvc_op *op)
 {
     struct msg_reply_head h;
-    if (codec_dec_reply_head(op->msg.data, op->msg.len, &h) < 0 || h.status == KVC_ST_OK)
+    if (op->error == KVC_E_TIMEOUT && !op->msg.full && !op->writes_staging)
+        (void)kvc__fail(op->kvc, op->error, "no reply within %u ms", op->head.deadline_ms);
+    if (op->error == 0 || !op->msg.full ||
+        codec_dec_reply_head(op->msg.data, op->msg.len, &h) < 0 || h.status == KVC_ST_OK)
         return;
     if (h.detail.n > 0)
         (void)kvc__fail(op->kvc, op->error, "%s: %.*s", codec_status_name(h.status),
@@ -284,22 +382,12 @@ static void keep_detail(struct kvc_op *op)
 int op__await(struct kvc_op *op)
 {
     struct kvc *k = op->kvc;
-    op__pump(op, op->guard_ns);
-    if (!op->done && op->writes_staging) {
-        settle_or_disconnect(op);
-        if (op->msg.full) { /* it came after all */
-            op->writes_staging = false;
-        } else {
-            op->error = KVC_E_TIMEOUT;
-        }
-    } else if (!op->done) {
-        finish(op, kvc__fail(k, KVC_E_TIMEOUT, "no reply within %u ms", op->head.deadline_ms));
-    } else if (op->writes_staging && op->error == KVC_E_TIMEOUT) {
-        settle_or_disconnect(op);
+    while (op->stage != OP_DONE) {
+        if (op__pump(k, op->guard_ns, op->stage == OP_SENT) == 0)
+            op__expire(k);
     }
-    op->writes_staging = false;
-    if (op->error < 0 && op->msg.full)
-        keep_detail(op);
+    watch__update(k);
+    op__explain(op);
     return op->error;
 }
 
@@ -313,45 +401,10 @@ int op__checked(struct kvc_op *op, int decoded)
 {
     if (decoded >= 0)
         return 0;
+    if (op->epoch != op->kvc->epoch) /* of a connection that has ended since */
+        return kvc__fail(op->kvc, KVC_E_BAD_MESSAGE,
+                         "the daemon sent a malformed reply to operation %u", op->head.op);
     return kvc__down(op->kvc, KVC_E_BAD_MESSAGE,
                      "the daemon sent a malformed reply to operation %u; disconnected",
                      op->head.op);
-}
-
-/* ---- the public half ---- */
-
-int kvc_wait(struct kvc_op **op, struct kvc_prefix *ret_prefix, struct kvc_hold **ret_hold,
-             uint8_t *ret_statuses)
-{
-    if (op == NULL || *op == NULL)
-        return -EINVAL;
-    struct kvc_op *o = *op;
-    struct kvc *k = o->kvc;
-    *op = NULL;
-    int rc;
-    if (fork__is_child(k))
-        rc = kvc__fail(k, -EPERM, "this request belongs to the parent process");
-    else if (o->head.op == KVC_OP_LOOKUP)
-        rc = read__finish_lookup(o, ret_prefix);
-    else if (o->head.op == KVC_OP_ACQUIRE)
-        rc = read__finish_acquire(o, ret_hold);
-    else
-        rc = write__finish_store(o, ret_statuses);
-    op__free(o);
-    return rc;
-}
-
-int kvc_cancel(struct kvc_op *op)
-{
-    struct kvc *k = op->kvc;
-    if (fork__is_child(k))
-        return kvc__fail(k, -EPERM, "this request belongs to the parent process");
-    if (op->done)
-        return 0;
-    int rc = settle(op);
-    if (rc < 0 && op->writes_staging && !op->done)
-        (void)kvc__down(k, KVC_E_DOWN,
-                        "the daemon does not answer CANCEL; disconnected, so that "
-                        "staging is the caller's again");
-    return op->done ? 0 : rc;
 }

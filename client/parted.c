@@ -1,11 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Connections that the daemon has ended (DROPPED) while the caller still reads what it holds. The
- * daemon keeps leased memory as it is until such a connection closes; after that a chunk may be
- * truncated, and reading it raises SIGBUS. So the connection is closed with the last hold.
+ * Connections of sessions that have ended while the caller still reads what it holds: the daemon
+ * said DROPPED, or the library gave the link up. The daemon keeps leased memory as it is until such
+ * a connection closes; after that a chunk may be truncated, and reading it raises SIGBUS. So the
+ * connection is closed with the last hold.
+ *
+ * A daemon that does not know of the end is made to say DROPPED, by a HELLO that does not belong
+ * there: it then frees all else of the session (reservations, requests, staging) at once.
  */
 #include <errno.h>
+#include <poll.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "channel.h"
 #include "client.h"
@@ -27,15 +33,39 @@ int parted__prepare(struct kvc *k)
     return k->parting != NULL ? 0 : -ENOMEM;
 }
 
-void parted__add(struct kvc *k)
+static void say_end(const struct kvc *k)
 {
+    uint8_t buf[KVC_ATTACH_MAX];
+    struct att_hello m = {
+        .ver_min = KVC_PROTO_MIN, .ver_max = KVC_PROTO_MAX, .client = codec_text(k->name)};
+    int len = codec_enc_att_hello(buf, sizeof(buf), &m);
+    /* Without room the daemon is not reading; it will end the session for that. */
+    if (len > 0)
+        (void)!channel__send(k->attach_fd, buf, (size_t)len);
+}
+
+/* The connection of a daemon that is no more keeps nothing. */
+static bool is_hung_up(int fd)
+{
+    struct pollfd p = {.fd = fd};
+    return poll(&p, 1, 0) > 0 && (p.revents & (POLLHUP | POLLERR)) != 0;
+}
+
+void parted__add(struct kvc *k, bool tell)
+{
+    if (k->state < LINK_REOPENING || k->parting == NULL || !is_read(k, k->epoch))
+        return;
+    if (tell && is_hung_up(k->attach_fd))
+        return;
+    if (tell)
+        say_end(k);
     struct parted *p = k->parting;
-    if (!is_read(k, k->epoch))
-        return; /* kvc__down closes it */
-    k->parting = NULL;
+    fork__hold_off();
     *p = (struct parted){.next = k->parted, .fd = k->attach_fd, .epoch = k->epoch};
+    k->parting = NULL;
     k->parted = p;
     k->attach_fd = -1;
+    fork__go_on();
 }
 
 bool parted__has(const struct kvc *k, uint32_t epoch)
@@ -46,6 +76,15 @@ bool parted__has(const struct kvc *k, uint32_t epoch)
     return p != NULL;
 }
 
+/* In a child of fork() only the copy is closed: the connection goes on. */
+static void close_connection(const struct kvc *k, struct parted *p)
+{
+    if (!fork__is_child(k))
+        channel__close(&p->fd);
+    else if (p->fd >= 0)
+        close(p->fd);
+}
+
 void parted__sweep(struct kvc *k)
 {
     for (struct parted **at = &k->parted; *at != NULL;) {
@@ -54,8 +93,10 @@ void parted__sweep(struct kvc *k)
             at = &p->next;
             continue;
         }
+        fork__hold_off();
         *at = p->next;
-        channel__close(&p->fd);
+        close_connection(k, p);
+        fork__go_on();
         free(p);
     }
 }

@@ -31,23 +31,30 @@ static void to_msg(const struct kvc_ns *ns, const struct kvc_seq *seq, struct ms
             (struct codec_bin){.p = seq->group[g].keys, .n = seq->group[g].n * KVC_KEY_BYTES};
 }
 
-/* An op that is done before it begins: no daemon. Its outcome is a miss. */
-static int new_op(struct kvc_ns *ns, uint8_t code, uint64_t deadline_ns, struct kvc_op **ret_op)
+/* Whether the call may wait for the link. */
+enum half { BLOCKING, BEGINNING };
+
+/* An op, or one that is done before it begins: no daemon. Its outcome is a miss. */
+static int new_op(struct kvc_ns *ns, uint8_t code, uint64_t deadline_ns, enum half half,
+                  struct kvc_op **ret_op)
 {
     struct kvc *k = ns->kvc;
-    int down = ns__enter(ns, deadline_ns);
+    int down = half == BLOCKING ? kvc__enter(k, deadline_ns) : kvc__look(k);
     if (down < 0 && !kvc__is_down(down))
         return down;
+    int rc = down < 0 ? 0 : ns__check(ns);
     /* A miss needs no time left. */
     uint64_t until = down < 0 ? kvc__now() + NS_PER_MS : deadline_ns;
     struct kvc_op *op;
-    int rc = op__new(k, code, until, &op);
+    if (rc == 0)
+        rc = op__new(k, code, until, &op);
     if (rc < 0)
         return rc;
     op->ns = ns;
+    op->listed = half == BEGINNING;
     if (down < 0) {
-        op->done = true;
-        op->error = down;
+        op__complete(op, down);
+        watch__update(k);
     }
     *ret_op = op;
     return 0;
@@ -67,23 +74,29 @@ static int begin(struct kvc_op *op, int len, struct kvc_op **ret_op)
 
 /* ---- lookup ---- */
 
-int kvc_lookup_begin(struct kvc_ns *ns, const struct kvc_seq *seq, unsigned flags,
-                     struct kvc_op **ret_op)
+static int begin_lookup(struct kvc_ns *ns, const struct kvc_seq *seq, unsigned flags,
+                        enum half half, struct kvc_op **ret_op)
 {
     struct kvc *k = ns->kvc;
     struct kvc_op *op = NULL;
     int rc = check_seq(ns, seq);
     if (rc == 0)
-        rc = new_op(ns, KVC_OP_LOOKUP, kvc__deadline(k, 0), &op);
+        rc = new_op(ns, KVC_OP_LOOKUP, kvc__deadline(k, 0), half, &op);
     if (rc < 0)
         return rc;
-    if (op->done) {
+    if (op->stage == OP_DONE) {
         *ret_op = op;
         return 0;
     }
     struct msg_lookup m = {.flags = flags};
     to_msg(ns, seq, &m.seq);
     return begin(op, codec_enc_lookup(k->tx, KVC_MESSAGE_MAX, &op->head, &m), ret_op);
+}
+
+int kvc_lookup_begin(struct kvc_ns *ns, const struct kvc_seq *seq, unsigned flags,
+                     struct kvc_op **ret_op)
+{
+    return begin_lookup(ns, seq, flags, BEGINNING, ret_op);
 }
 
 int read__finish_lookup(struct kvc_op *op, struct kvc_prefix *ret_prefix)
@@ -118,14 +131,15 @@ int kvc_lookup(struct kvc_ns *ns, const struct kvc_seq *seq, unsigned flags,
                struct kvc_prefix *ret_prefix)
 {
     struct kvc_op *op;
-    int rc = kvc_lookup_begin(ns, seq, flags, &op);
+    int rc = begin_lookup(ns, seq, flags, BLOCKING, &op);
     return rc < 0 ? rc : kvc_wait(&op, ret_prefix, NULL, NULL);
 }
 
 /* ---- acquire and redeem ---- */
 
-int kvc_acquire_begin(struct kvc_ns *ns, const struct kvc_seq *seq,
-                      const struct kvc_acquire_options *options, struct kvc_op **ret_op)
+static int begin_acquire(struct kvc_ns *ns, const struct kvc_seq *seq,
+                         const struct kvc_acquire_options *options, enum half half,
+                         struct kvc_op **ret_op)
 {
     static const struct kvc_acquire_options defaults;
     const struct kvc_acquire_options *o = options != NULL ? options : &defaults;
@@ -136,10 +150,10 @@ int kvc_acquire_begin(struct kvc_ns *ns, const struct kvc_seq *seq,
     struct kvc_op *op = NULL;
     int rc = check_seq(ns, seq);
     if (rc == 0)
-        rc = new_op(ns, KVC_OP_ACQUIRE, kvc__deadline(k, o->timeout_ms), &op);
+        rc = new_op(ns, KVC_OP_ACQUIRE, kvc__deadline(k, o->timeout_ms), half, &op);
     if (rc < 0)
         return rc;
-    if (op->done) {
+    if (op->stage == OP_DONE) {
         *ret_op = op;
         return 0;
     }
@@ -151,48 +165,73 @@ int kvc_acquire_begin(struct kvc_ns *ns, const struct kvc_seq *seq,
     return begin(op, codec_enc_acquire(k->tx, KVC_MESSAGE_MAX, &op->head, &m), ret_op);
 }
 
-/* A hold from an OK reply. */
-static int take_lease(struct kvc_op *op, struct hold *h)
+int kvc_acquire_begin(struct kvc_ns *ns, const struct kvc_seq *seq,
+                      const struct kvc_acquire_options *options, struct kvc_op **ret_op)
 {
+    return begin_acquire(ns, seq, options, BEGINNING, ret_op);
+}
+
+static void give_up(struct kvc_op *op)
+{
+    hold__discard(op->hold);
+    op->hold = NULL;
+}
+
+/* Begins to wait for chunks: the lease has come, and there is time until the guard at least. */
+static void await_chunks(struct kvc_op *op)
+{
+    uint64_t until = kvc__now() + GRACE_MS * NS_PER_MS;
+    if (op->guard_ns < until)
+        op->guard_ns = until;
+    op->stage = OP_CHUNKS;
+}
+
+void read__go_on(struct kvc_op *op, uint32_t chunk, int refused)
+{
+    struct kvc *k = op->kvc;
     struct msg_reply_head head;
     struct msg_acquire_reply r;
     int rc = codec_dec_acquire_reply(op->msg.data, op->msg.len, &head, &r);
     rc = op__checked(op, rc == 0 && r.ngroups != op->ns->groups ? KVC_E_BAD_MESSAGE : rc);
+    if (rc < 0) {
+        op__complete(op, rc);
+        return;
+    }
+    if (op->hold == NULL && hold__new(k, &op->hold) < 0) {
+        if (r.lease != 0)
+            hold__end_lease(k, r.lease);
+        op__complete(op, -ENOMEM);
+        return;
+    }
+    op->hold->pub.lease = r.lease;
+    rc = refused < 0 && hold__needs(&r, chunk) ? refused : hold__fill(op->hold, &r);
+    if (rc == 1) {
+        if (op->stage != OP_CHUNKS)
+            await_chunks(op);
+        return;
+    }
     if (rc < 0)
-        return rc;
-    /* The link may have gone since the reply came, and its leases with it. */
-    if (op->epoch != op->kvc->epoch || op->kvc->state != LINK_UP)
-        return KVC_E_DOWN;
-    uint64_t until = kvc__now() + GRACE_MS * NS_PER_MS;
-    return hold__fill(h, &r, until > op->guard_ns ? until : op->guard_ns);
+        give_up(op);
+    op__complete(op, rc);
 }
 
 int read__finish_acquire(struct kvc_op *op, struct kvc_hold **ret_hold)
 {
     struct kvc *k = op->kvc;
-    struct hold *h;
     int rc = op__await(op);
-    int made = hold__new(k, &h);
-    if (made < 0) {
-        struct msg_reply_head head;
-        struct msg_acquire_reply r;
-        if (rc == 0 && codec_dec_acquire_reply(op->msg.data, op->msg.len, &head, &r) == 0 &&
-            r.lease != 0 && op->epoch == k->epoch)
-            hold__end_lease(k, r.lease);
-        return made;
-    }
-    if (rc == 0)
-        rc = take_lease(op, h);
+    /* The link may have gone since the reply came, and its leases with it. */
+    if (rc == 0 && op->hold->blocks > 0 && !hold__is_kept(k, op->hold->pub.epoch))
+        rc = KVC_E_DOWN;
+    if (rc < 0 && op->hold != NULL)
+        give_up(op);
     if (kvc__is_miss(rc) || rc == KVC_E_GONE) { /* GONE: the chunk of a block */
         k->counters.lookups_down += kvc__is_miss(rc);
-        hold__free(h);
-        rc = hold__new(k, &h); /* an empty one; the memory is that of the last line */
+        rc = hold__new(k, &op->hold);
     }
-    if (rc < 0) {
-        hold__free(h);
+    if (rc < 0)
         return rc;
-    }
-    *ret_hold = &h->pub;
+    *ret_hold = &op->hold->pub;
+    op->hold = NULL;
     return 0;
 }
 
@@ -200,25 +239,37 @@ int kvc_acquire(struct kvc_ns *ns, const struct kvc_seq *seq,
                 const struct kvc_acquire_options *options, struct kvc_hold **ret_hold)
 {
     struct kvc_op *op;
-    int rc = kvc_acquire_begin(ns, seq, options, &op);
+    int rc = begin_acquire(ns, seq, options, BLOCKING, &op);
     return rc < 0 ? rc : kvc_wait(&op, NULL, ret_hold, NULL);
+}
+
+static int begin_redeem(struct kvc_ns *ns, const uint8_t ticket[KVC_TICKET_BYTES], enum half half,
+                        struct kvc_op **ret_op)
+{
+    struct kvc *k = ns->kvc;
+    struct kvc_op *op;
+    int rc = new_op(ns, KVC_OP_REDEEM, kvc__deadline(k, 0), half, &op);
+    if (rc < 0)
+        return rc;
+    if (op->stage == OP_DONE) {
+        *ret_op = op;
+        return 0;
+    }
+    struct msg_redeem m = {.shard = k->shard};
+    memcpy(m.ticket, ticket, sizeof(m.ticket));
+    return begin(op, codec_enc_redeem(k->tx, KVC_MESSAGE_MAX, &op->head, &m), ret_op);
+}
+
+int kvc_redeem_begin(struct kvc_ns *ns, const uint8_t ticket[KVC_TICKET_BYTES],
+                     struct kvc_op **ret_op)
+{
+    return begin_redeem(ns, ticket, BEGINNING, ret_op);
 }
 
 int kvc_redeem(struct kvc_ns *ns, const uint8_t ticket[KVC_TICKET_BYTES],
                struct kvc_hold **ret_hold)
 {
-    struct kvc *k = ns->kvc;
     struct kvc_op *op;
-    int rc = new_op(ns, KVC_OP_REDEEM, kvc__deadline(k, 0), &op);
-    if (rc < 0)
-        return rc;
-    if (!op->done) {
-        struct msg_redeem m = {.shard = k->shard};
-        memcpy(m.ticket, ticket, sizeof(m.ticket));
-        rc = op__send(op, codec_enc_redeem(k->tx, KVC_MESSAGE_MAX, &op->head, &m));
-    }
-    if (rc == 0 || kvc__is_down(rc))
-        rc = read__finish_acquire(op, ret_hold);
-    op__free(op);
-    return rc;
+    int rc = begin_redeem(ns, ticket, BLOCKING, &op);
+    return rc < 0 ? rc : kvc_wait(&op, NULL, ret_hold, NULL);
 }

@@ -57,10 +57,17 @@ int kvc__enter(struct kvc *k, uint64_t deadline_ns)
         return 0;
 
     /* The wait for a WELCOME is spent once; later calls of the same attach only look. */
-    uint64_t welcome_ns = kvc__now();
+    uint64_t welcome_ns = deadline_ns > 0 ? kvc__now() : 0;
     if (k->state == LINK_DOWN)
         welcome_ns = kvc__min(deadline_ns, welcome_ns + WELCOME_WAIT_MS * NS_PER_MS);
-    return kvc__connect(k, welcome_ns, deadline_ns) == 0 ? 0 : KVC_E_DOWN;
+    int rc = kvc__connect(k, welcome_ns, deadline_ns);
+    watch__update(k);
+    return rc == 0 ? 0 : KVC_E_DOWN;
+}
+
+int kvc__look(struct kvc *k)
+{
+    return kvc__enter(k, 0);
 }
 
 /* ---- open and close ---- */
@@ -71,6 +78,8 @@ static int check_options(const struct kvc_options *o)
         return kvc__fail_open(-EINVAL, "timeout_ms is above 600000, the longest deadline");
     if (o->shard >= KVC_SHARDS_MAX)
         return kvc__fail_open(-EINVAL, "shard must be below 64");
+    if (o->must_connect && o->no_wait)
+        return kvc__fail_open(-EINVAL, "must_connect and no_wait exclude each other");
     if (o->socket != NULL && o->socket[0] == '\0')
         return kvc__fail_open(-EINVAL, "socket is an empty string; NULL means the default");
     return 0;
@@ -90,9 +99,11 @@ static void release_memory(struct kvc *k)
         (void)munmap(k->staging, k->staging_bytes);
     if (k->tx != NULL)
         (void)munmap(k->tx, KVC_MESSAGE_MAX);
+    watch__close(k);
     fork__leave(k);
-    free(k->parting);
     free(k->resv);
+    free(k->asked);
+    free(k->parting);
     free(k->socket);
     free(k);
 }
@@ -110,6 +121,7 @@ static int create(const struct kvc_options *o, struct kvc **ret_kvc)
     k->shard = o->shard;
     k->timeout_ms = o->timeout_ms != 0 ? o->timeout_ms : KVC_DEADLINE_DEFAULT_MS;
     k->attach_fd = -1;
+    k->watch = (struct watch){.epoll = -1, .event = -1, .timer = -1};
     k->backoff_ms = RECONNECT_MIN_MS;
     k->tx = sys_pages(KVC_MESSAGE_MAX);
     if (k->socket != NULL && strlen(k->socket) >= SOCKET_PATH_MAX) {
@@ -140,7 +152,7 @@ int kvc_open(const struct kvc_options *options, struct kvc **ret_kvc)
     rc = create(o, &k);
     if (rc < 0)
         return rc;
-    uint64_t deadline = kvc__deadline(k, 0);
+    uint64_t deadline = o->no_wait ? 0 : kvc__deadline(k, 0);
     rc = kvc__connect(k, deadline, deadline);
     /* A refusal is for the operator to mend; absence mends itself. */
     if (rc == KVC_E_DENIED || rc == -EACCES || rc == KVC_E_VERSION || (rc < 0 && o->must_connect)) {
@@ -160,11 +172,14 @@ void kvc_close(struct kvc **kvc)
         return;
     struct kvc *k = *kvc;
     *kvc = NULL;
+    k->state = LINK_DOWN; /* what is freed here ends with the connection */
     /* In a child of fork() the ZeroMQ context has no thread and must not be touched, and nothing
      * may be said on the parent's connection; closing the copied descriptor does not end it. */
     if (!fork__is_child(k)) {
         wire__destroy(&k->wire);
+        fork__hold_off();
         channel__close(&k->attach_fd);
+        fork__go_on();
     } else if (k->attach_fd >= 0) {
         close(k->attach_fd);
     }
@@ -203,24 +218,45 @@ void *kvc_staging(struct kvc *kvc, uint64_t *ret_bytes)
     return kvc->staging;
 }
 
+static int begin_ping(struct kvc *k, int down, bool listed, struct kvc_op **ret_op)
+{
+    struct kvc_op *op;
+    int rc = down < 0 ? down : op__new(k, KVC_OP_PING, kvc__deadline(k, 0), &op);
+    if (rc < 0)
+        return rc;
+    op->listed = listed;
+    rc = op__send(op, codec_enc_bare(k->tx, KVC_MESSAGE_MAX, &op->head));
+    if (rc < 0)
+        op__free(op);
+    else
+        *ret_op = op;
+    return rc;
+}
+
+int kvc_ping_begin(struct kvc *kvc, struct kvc_op **ret_op)
+{
+    return begin_ping(kvc, kvc__look(kvc), true, ret_op);
+}
+
+int session__finish_ping(struct kvc_op *op, uint64_t *ret_uptime_ms)
+{
+    struct msg_reply_head head;
+    struct msg_ping_reply reply;
+    int rc = op__await(op);
+    if (rc == 0)
+        rc = op__checked(op, codec_dec_ping_reply(op->msg.data, op->msg.len, &head, &reply));
+    if (rc == 0 && ret_uptime_ms != NULL)
+        *ret_uptime_ms = reply.uptime_ms;
+    return rc;
+}
+
 int kvc_ping(struct kvc *kvc, uint64_t *ret_uptime_ms)
 {
-    uint64_t deadline = kvc__deadline(kvc, 0);
-    int rc = kvc__enter(kvc, deadline);
-    if (rc < 0)
-        return rc;
     struct kvc_op *op;
-    rc = op__new(kvc, KVC_OP_PING, deadline, &op);
+    int rc = begin_ping(kvc, kvc__enter(kvc, kvc__deadline(kvc, 0)), false, &op);
     if (rc < 0)
         return rc;
-    rc = op__call(op, codec_enc_bare(kvc->tx, KVC_MESSAGE_MAX, &op->head));
-    if (rc == 0) {
-        struct msg_reply_head head;
-        struct msg_ping_reply reply;
-        rc = op__checked(op, codec_dec_ping_reply(op->msg.data, op->msg.len, &head, &reply));
-        if (rc == 0 && ret_uptime_ms != NULL)
-            *ret_uptime_ms = reply.uptime_ms;
-    }
+    rc = session__finish_ping(op, ret_uptime_ms);
     op__free(op);
     return rc;
 }

@@ -122,6 +122,35 @@ int wire__send(struct wire *w, const void *buf, size_t len)
     return 0;
 }
 
+int wire__send_msg(struct wire *w, struct wire_msg *msg)
+{
+    if (FAULT(send))
+        return -EAGAIN;
+    zmq_msg_t copy; /* long messages are shared, not copied */
+    (void)zmq_msg_init(&copy);
+    if (zmq_msg_copy(&copy, zm(msg)) != 0)
+        return failed();
+    while (zmq_msg_send(&copy, w->sock, ZMQ_DONTWAIT) < 0) {
+        if (zmq_errno() == EINTR)
+            continue;
+        int rc = failed();
+        (void)zmq_msg_close(&copy);
+        return rc;
+    }
+    return 0;
+}
+
+bool wire__has_news(struct wire *w)
+{
+    int events = 0;
+    size_t size = sizeof(events);
+    int rc;
+    do {
+        rc = zmq_getsockopt(w->sock, ZMQ_EVENTS, &events, &size);
+    } while (rc != 0 && zmq_errno() == EINTR);
+    return rc != 0 || (events & ZMQ_POLLIN) != 0; /* a failure shows up in receiving */
+}
+
 int wire__recv(struct wire *w, bool nap, struct wire_msg *ret_msg)
 {
     zmq_msg_t *m = zm(ret_msg);
@@ -137,6 +166,15 @@ int wire__recv(struct wire *w, bool nap, struct wire_msg *ret_msg)
     }
     fill(ret_msg);
     return 1;
+}
+
+int wire__msg_make(struct wire_msg *ret_msg, const void *buf, size_t len)
+{
+    if (FAULT(alloc) || zmq_msg_init_size(zm(ret_msg), len) != 0)
+        return -ENOMEM;
+    memcpy(zmq_msg_data(zm(ret_msg)), buf, len);
+    fill(ret_msg);
+    return 0;
 }
 
 void wire__msg_move(struct wire_msg *to, struct wire_msg *from)

@@ -41,10 +41,17 @@ __attribute__((warn_unused_result)) int wire__connect(struct wire *w, const char
 void wire__disconnect(struct wire *w);
 /* Copies the bytes; never blocks. -EAGAIN: the queue is full, or the connection is gone. */
 __attribute__((warn_unused_result)) int wire__send(struct wire *w, const void *buf, size_t len);
+/* The same for a message, which stays as it is. */
+__attribute__((warn_unused_result)) int wire__send_msg(struct wire *w, struct wire_msg *msg);
+/* Whether a message is there. Whatever it says, `fd` becomes readable with the next one. */
+bool wire__has_news(struct wire *w);
 /* 1 = *ret_msg holds a message, 0 = none (yet), -EPROTO for one of several parts, other errno.
  * *ret_msg must be empty. */
 __attribute__((warn_unused_result)) int wire__recv(struct wire *w, bool nap,
                                                    struct wire_msg *ret_msg);
+/* Makes a message of a copy of the bytes. *ret_msg must be empty. -ENOMEM. */
+__attribute__((warn_unused_result)) int wire__msg_make(struct wire_msg *ret_msg, const void *buf,
+                                                       size_t len);
 /* Moves the message to an empty one. */
 void wire__msg_move(struct wire_msg *to, struct wire_msg *from);
 /* Frees the message, if there is one. */

@@ -120,20 +120,42 @@ static struct codec_bin bin_of(const void *p, size_t bytes)
     return (struct codec_bin){.p = p, .n = (uint32_t)bytes};
 }
 
+/* Whether the call may wait for the link. */
+enum half { BLOCKING, BEGINNING };
+
+/* An op for a call that stores `blocks` of `group`. */
+static int new_op(struct kvc_ns *ns, uint8_t code, enum half half, struct kvc_op **ret_op)
+{
+    struct kvc *k = ns->kvc;
+    uint64_t deadline = kvc__deadline(k, 0);
+    int rc = half == BLOCKING ? kvc__enter(k, deadline) : kvc__look(k);
+    if (rc == 0)
+        rc = ns__check(ns);
+    if (rc == 0 && code == KVC_OP_STORE)
+        rc = check_staging(k);
+    if (rc == 0)
+        rc = op__new(k, code, deadline, ret_op);
+    if (rc < 0)
+        return rc;
+    (*ret_op)->ns = ns;
+    (*ret_op)->listed = half == BEGINNING;
+    (*ret_op)->writes_staging = code == KVC_OP_STORE || code == KVC_OP_COMMIT;
+    return 0;
+}
+
 /* ---- reserve ---- */
 
-static int take_reservation(struct kvc_op *op, const struct kvc_blocks *b,
-                            uint64_t *ret_reservation, uint8_t *statuses)
+static int take_reservation(struct kvc_op *op, uint64_t *ret_reservation, uint8_t *statuses)
 {
     struct kvc *k = op->kvc;
     struct msg_reply_head head;
     struct msg_reserve_reply reply;
     int rc = codec_dec_reserve_reply(op->msg.data, op->msg.len, &head, &reply);
-    rc = op__checked(op, rc == 0 && reply.statuses.n != b->n ? KVC_E_BAD_MESSAGE : rc);
+    rc = op__checked(op, rc == 0 && reply.statuses.n != op->blocks ? KVC_E_BAD_MESSAGE : rc);
     if (rc < 0)
         return rc;
     uint32_t reserved = 0;
-    for (uint32_t i = 0; i < b->n; i++)
+    for (uint32_t i = 0; i < op->blocks; i++)
         reserved += reply.statuses.p[i] == KVC_ST_OK;
     if ((reserved > 0) != (reply.reservation != 0))
         return op__checked(op, KVC_E_BAD_MESSAGE);
@@ -142,39 +164,67 @@ static int take_reservation(struct kvc_op *op, const struct kvc_blocks *b,
         struct resv *r = NULL;
         rc = resv_new(k, &r);
         if (rc < 0) {
-            resv__abandon(k, reply.reservation);
+            if (op->epoch == k->epoch)
+                resv__abandon(k, reply.reservation);
             return rc;
         }
         r->id = reply.reservation;
-        r->group = b->group;
+        r->epoch = op->epoch; /* the link may have gone since the reply came */
+        r->group = op->group;
         r->left = reserved;
         handle = r->handle;
     }
-    memcpy(statuses, reply.statuses.p, b->n);
+    memcpy(statuses, reply.statuses.p, op->blocks);
     *ret_reservation = handle;
     return 0;
+}
+
+static int begin_reserve(struct kvc_ns *ns, const struct kvc_blocks *blocks, enum half half,
+                         struct kvc_op **ret_op)
+{
+    struct kvc *k = ns->kvc;
+    int rc = check_blocks(ns, blocks);
+    if (rc < 0)
+        return rc;
+    struct kvc_op *op = NULL;
+    rc = new_op(ns, KVC_OP_RESERVE, half, &op);
+    if (rc == 0) {
+        struct msg_reserve m = to_msg(ns, blocks);
+        op->group = blocks->group;
+        op->blocks = blocks->n;
+        rc = op__send(op, codec_enc_reserve(k->tx, KVC_MESSAGE_MAX, &op->head, &m));
+    }
+    if (rc < 0) {
+        op__free(op);
+        return dropped(k, blocks->n, ns->block_bytes[blocks->group], rc);
+    }
+    *ret_op = op;
+    return 0;
+}
+
+int kvc_reserve_begin(struct kvc_ns *ns, const struct kvc_blocks *blocks, struct kvc_op **ret_op)
+{
+    return begin_reserve(ns, blocks, BEGINNING, ret_op);
+}
+
+int write__finish_reserve(struct kvc_op *op, uint64_t *ret_reservation, uint8_t *ret_statuses)
+{
+    int rc = op__await(op);
+    if (rc == 0)
+        rc = take_reservation(op, ret_reservation, ret_statuses);
+    return dropped(op->kvc, op->blocks, op->ns->block_bytes[op->group], rc);
 }
 
 int kvc_reserve(struct kvc_ns *ns, const struct kvc_blocks *blocks, uint64_t *ret_reservation,
                 uint8_t *statuses)
 {
-    struct kvc *k = ns->kvc;
-    uint64_t deadline = kvc__deadline(k, 0);
-    int rc = check_blocks(ns, blocks);
+    struct kvc_op *op = NULL;
+    int rc = begin_reserve(ns, blocks, BLOCKING, &op);
     if (rc < 0)
         return rc;
-    struct kvc_op *op = NULL;
-    rc = ns__enter(ns, deadline);
-    if (rc == 0)
-        rc = op__new(k, KVC_OP_RESERVE, deadline, &op);
-    if (rc == 0) {
-        struct msg_reserve m = to_msg(ns, blocks);
-        rc = op__call(op, codec_enc_reserve(k->tx, KVC_MESSAGE_MAX, &op->head, &m));
-    }
-    if (rc == 0)
-        rc = take_reservation(op, blocks, ret_reservation, statuses);
+    rc = write__finish_reserve(op, ret_reservation, statuses);
     op__free(op);
-    return dropped(k, blocks->n, ns->block_bytes[blocks->group], rc);
+    return rc;
 }
 
 /* ---- commit ---- */
@@ -190,97 +240,188 @@ static int take_statuses(struct kvc_op *op, uint32_t n, uint8_t *statuses)
     return rc;
 }
 
-/* *ret_ended: how many of the blocks named are the reservation's no longer. */
-static int send_commit(struct kvc *k, const struct msg_commit *m, const uint64_t *offsets,
-                       uint64_t deadline_ns, uint8_t *statuses, uint32_t *ret_ended)
+static uint32_t count_named(const uint8_t *offsets, uint32_t n)
 {
-    uint32_t n = m->offsets.n / 8;
-    struct kvc_op *op;
-    int rc = op__new(k, KVC_OP_COMMIT, deadline_ns, &op);
+    uint32_t named = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        uint64_t offset;
+        memcpy(&offset, offsets + 8 * (size_t)i, 8);
+        named += offset != UINT64_MAX;
+    }
+    return named;
+}
+
+/* Of the blocks that a COMMIT named, those that are not the reservation's any more. */
+static uint32_t count_ended(const struct kvc_op *op, const uint8_t *statuses)
+{
+    struct msg_head head;
+    struct msg_commit m;
+    uint32_t ended = 0;
+    if (codec_dec_commit(op->sent.data, op->sent.len, &head, &m) < 0)
+        return 0;
+    for (uint32_t i = 0; i < m.offsets.n / 8; i++) {
+        if (statuses[i] == KVC_ST_OK || statuses[i] == KVC_ST_GONE)
+            ended += count_named(m.offsets.p + 8 * (size_t)i, 1);
+    }
+    return ended;
+}
+
+static int send_commit(struct kvc_op *op, const struct resv *r, uint32_t first,
+                       const uint64_t *offsets, uint32_t n, const uint32_t *tokens, size_t ntokens)
+{
+    struct kvc *k = op->kvc;
+    struct msg_commit m = {.reservation = r->id,
+                           .first = first,
+                           .offsets = bin_of(offsets, 8u * (size_t)n),
+                           .tokens = bin_of(tokens, 4 * ntokens)};
+    return op__send(op, codec_enc_commit(k->tx, KVC_MESSAGE_MAX, &op->head, &m));
+}
+
+static int begin_commit(struct kvc_ns *ns, uint64_t reservation, uint32_t first, uint32_t n,
+                        const uint64_t *offsets, const uint32_t *tokens, size_t ntokens,
+                        enum half half, struct kvc_op **ret_op)
+{
+    struct kvc *k = ns->kvc;
+    if (n < 1 || n > KVC_STORE_MAX || offsets == NULL)
+        return kvc__fail(k, -EINVAL, "%u blocks in one call; it must be 1 to %u, with offsets", n,
+                         KVC_STORE_MAX);
+    int rc = check_tokens(k, tokens, ntokens);
     if (rc < 0)
         return rc;
-    op->writes_staging = true;
-    rc = op__call(op, codec_enc_commit(k->tx, KVC_MESSAGE_MAX, &op->head, m));
+    struct kvc_op *op = NULL;
+    rc = new_op(ns, KVC_OP_COMMIT, half, &op);
+    if (rc == -EPERM)
+        return rc;
+    struct resv *r = resv_find(k, reservation);
+    uint32_t group = r != NULL && r->group < ns->groups ? r->group : 0;
+    uint32_t block_bytes = r != NULL ? ns->block_bytes[group] : 0;
+    uint32_t named = count_named((const uint8_t *)(const void *)offsets, n);
+    if (rc == 0 && r == NULL)
+        rc = kvc__fail(k, KVC_E_GONE, "no such reservation: committed whole, dropped or void");
+    if (rc == 0 && r->epoch != k->epoch)
+        rc = kvc__fail(k, KVC_E_DOWN, "the daemon is a new one; the reservation was of the old");
     if (rc == 0)
-        rc = take_statuses(op, n, statuses);
-    for (uint32_t i = 0; i < n && rc == 0; i++)
-        *ret_ended +=
-            offsets[i] != UINT64_MAX && (statuses[i] == KVC_ST_OK || statuses[i] == KVC_ST_GONE);
-    op__free(op);
-    return rc;
+        rc = check_staging(k);
+    if (rc == 0) {
+        op->reservation = reservation;
+        op->group = group;
+        op->blocks = n;
+        rc = send_commit(op, r, first, offsets, n, tokens, ntokens);
+    }
+    if (rc < 0) {
+        op__free(op);
+        if (r != NULL && kvc__is_down(rc))
+            resv_used(r, named);
+        return dropped(k, named, block_bytes, rc);
+    }
+    *ret_op = op;
+    return 0;
+}
+
+int kvc_commit_begin(struct kvc_ns *ns, uint64_t reservation, uint32_t first, uint32_t n,
+                     const uint64_t *offsets, const uint32_t *tokens, size_t ntokens,
+                     struct kvc_op **ret_op)
+{
+    return begin_commit(ns, reservation, first, n, offsets, tokens, ntokens, BEGINNING, ret_op);
+}
+
+int write__finish_commit(struct kvc_op *op, uint8_t *ret_statuses)
+{
+    struct kvc *k = op->kvc;
+    struct msg_head head;
+    struct msg_commit m;
+    int rc = op__await(op);
+    if (rc == 0)
+        rc = take_statuses(op, op->blocks, ret_statuses);
+    uint32_t named = 0;
+    if (codec_dec_commit(op->sent.data, op->sent.len, &head, &m) == 0)
+        named = count_named(m.offsets.p, m.offsets.n / 8);
+    struct resv *r = resv_find(k, op->reservation);
+    if (r != NULL)
+        resv_used(r, rc == KVC_E_GONE   ? r->left
+                     : kvc__is_down(rc) ? named
+                     : rc == 0          ? count_ended(op, ret_statuses)
+                                        : 0);
+    return dropped(k, named, op->ns->block_bytes[op->group], rc);
 }
 
 int kvc_commit(struct kvc_ns *ns, uint64_t reservation, uint32_t first, uint32_t n,
                const uint64_t *offsets, const uint32_t *tokens, size_t ntokens, uint8_t *statuses)
 {
-    struct kvc *k = ns->kvc;
-    uint64_t deadline = kvc__deadline(k, 0);
-    if (n < 1 || n > KVC_STORE_MAX || offsets == NULL || statuses == NULL)
-        return kvc__fail(k, -EINVAL,
-                         "%u blocks in one call; it must be 1 to %u, with offsets and statuses", n,
-                         KVC_STORE_MAX);
-    int rc = check_tokens(k, tokens, ntokens);
+    struct kvc_op *op = NULL;
+    if (statuses == NULL)
+        return kvc__fail(ns->kvc, -EINVAL, "statuses is NULL");
+    int rc = begin_commit(ns, reservation, first, n, offsets, tokens, ntokens, BLOCKING, &op);
     if (rc < 0)
         return rc;
-    uint32_t named = 0;
-    for (uint32_t i = 0; i < n; i++)
-        named += offsets[i] != UINT64_MAX;
+    rc = write__finish_commit(op, statuses);
+    op__free(op);
+    return rc;
+}
 
-    rc = ns__enter(ns, deadline);
-    struct resv *r = resv_find(k, reservation); /* reconnecting moves none */
-    if (r == NULL && rc == 0)
-        return kvc__fail(k, KVC_E_GONE, "no such reservation: committed whole, dropped or void");
-    uint32_t block_bytes = r != NULL && r->group < ns->groups ? ns->block_bytes[r->group] : 0;
-    if (rc == 0 && r->epoch != k->epoch)
-        rc = kvc__fail(k, KVC_E_DOWN, "the daemon is a new one; the reservation was of the old");
-    if (rc == 0)
-        rc = check_staging(k);
-    uint32_t ended = 0;
-    if (rc == 0) {
-        struct msg_commit m = {.reservation = r->id,
-                               .first = first,
-                               .offsets = bin_of(offsets, 8u * (size_t)n),
-                               .tokens = bin_of(tokens, 4 * ntokens)};
-        rc = send_commit(k, &m, offsets, deadline, statuses, &ended);
+/* ---- drop ---- */
+
+static int begin_drop(struct kvc *k, uint64_t reservation, enum half half, struct kvc_op **ret_op)
+{
+    uint64_t deadline = kvc__deadline(k, 0);
+    int rc = half == BLOCKING ? kvc__enter(k, deadline) : kvc__look(k);
+    struct resv *r = resv_find(k, reservation);
+    if (rc == -EPERM || r == NULL)
+        return rc == -EPERM ? rc : kvc__fail(k, KVC_E_GONE, "no such reservation");
+    bool current = rc == 0 && r->epoch == k->epoch;
+    struct kvc_op *op = NULL;
+    rc = op__new(k, KVC_OP_DROP, deadline, &op);
+    if (rc < 0)
+        return rc;
+    op->listed = half == BEGINNING;
+    struct msg_drop m = {.reservation = r->id};
+    r->handle = 0;
+    if (!current) { /* it ended with its connection */
+        op__complete(op, 0);
+        watch__update(k);
+    } else {
+        rc = op__send(op, codec_enc_drop(k->tx, KVC_MESSAGE_MAX, &op->head, &m));
     }
-    if (r != NULL)
-        resv_used(r, rc == KVC_E_GONE ? r->left : kvc__is_down(rc) ? named : ended);
-    return dropped(k, named, block_bytes, rc);
+    if (rc < 0 && !kvc__is_down(rc)) {
+        op__free(op);
+        return rc;
+    }
+    *ret_op = op;
+    return 0;
+}
+
+int kvc_drop_begin(struct kvc *kvc, uint64_t reservation, struct kvc_op **ret_op)
+{
+    return begin_drop(kvc, reservation, BEGINNING, ret_op);
+}
+
+int write__finish_drop(struct kvc_op *op)
+{
+    struct msg_reply_head head;
+    int rc = op__await(op);
+    if (rc == 0 && op->msg.full)
+        rc = op__checked(op, codec_dec_bare_reply(op->msg.data, op->msg.len, &head));
+    return rc == KVC_E_DOWN ? 0 : rc;
 }
 
 int kvc_drop(struct kvc *kvc, uint64_t reservation)
 {
-    uint64_t deadline = kvc__deadline(kvc, 0);
-    int rc = kvc__enter(kvc, deadline);
-    struct resv *r = resv_find(kvc, reservation);
-    if (rc == -EPERM || r == NULL)
-        return rc == -EPERM ? rc : kvc__fail(kvc, KVC_E_GONE, "no such reservation");
-    uint64_t id = r->id;
-    bool current = rc == 0 && r->epoch == kvc->epoch;
-    r->handle = 0;
-    if (!current)
-        return 0; /* it ended with its connection */
-    struct kvc_op *op;
-    rc = op__new(kvc, KVC_OP_DROP, deadline, &op);
+    struct kvc_op *op = NULL;
+    int rc = begin_drop(kvc, reservation, BLOCKING, &op);
     if (rc < 0)
         return rc;
-    struct msg_drop m = {.reservation = id};
-    rc = op__call(op, codec_enc_drop(kvc->tx, KVC_MESSAGE_MAX, &op->head, &m));
-    if (rc == 0) {
-        struct msg_reply_head head;
-        rc = op__checked(op, codec_dec_bare_reply(op->msg.data, op->msg.len, &head));
-    }
+    rc = write__finish_drop(op);
     op__free(op);
-    return rc == KVC_E_DOWN ? 0 : rc;
+    return rc;
 }
 
 /* ---- store ---- */
 
-int kvc_store_begin(struct kvc_ns *ns, const struct kvc_blocks *blocks, const uint64_t *offsets,
-                    const uint32_t *tokens, size_t ntokens, struct kvc_op **ret_op)
+static int begin_store(struct kvc_ns *ns, const struct kvc_blocks *blocks, const uint64_t *offsets,
+                       const uint32_t *tokens, size_t ntokens, enum half half,
+                       struct kvc_op **ret_op)
 {
     struct kvc *k = ns->kvc;
-    uint64_t deadline = kvc__deadline(k, 0);
     int rc = check_blocks(ns, blocks);
     if (rc == 0)
         rc = check_tokens(k, tokens, ntokens);
@@ -289,19 +430,13 @@ int kvc_store_begin(struct kvc_ns *ns, const struct kvc_blocks *blocks, const ui
     if (rc < 0)
         return rc;
     struct kvc_op *op = NULL;
-    rc = ns__enter(ns, deadline);
-    if (rc == 0)
-        rc = check_staging(k);
-    if (rc == 0)
-        rc = op__new(k, KVC_OP_STORE, deadline, &op);
+    rc = new_op(ns, KVC_OP_STORE, half, &op);
     if (rc == 0) {
         struct msg_store m = {.reserve = to_msg(ns, blocks),
                               .offsets = bin_of(offsets, 8u * (size_t)blocks->n),
                               .tokens = bin_of(tokens, 4 * ntokens)};
-        op->ns = ns;
         op->group = blocks->group;
         op->blocks = blocks->n;
-        op->writes_staging = true;
         rc = op__send(op, codec_enc_store(k->tx, KVC_MESSAGE_MAX, &op->head, &m));
     }
     if (rc < 0) {
@@ -310,6 +445,12 @@ int kvc_store_begin(struct kvc_ns *ns, const struct kvc_blocks *blocks, const ui
     }
     *ret_op = op;
     return 0;
+}
+
+int kvc_store_begin(struct kvc_ns *ns, const struct kvc_blocks *blocks, const uint64_t *offsets,
+                    const uint32_t *tokens, size_t ntokens, struct kvc_op **ret_op)
+{
+    return begin_store(ns, blocks, offsets, tokens, ntokens, BEGINNING, ret_op);
 }
 
 int write__finish_store(struct kvc_op *op, uint8_t *ret_statuses)
@@ -325,7 +466,7 @@ int write__finish_store(struct kvc_op *op, uint8_t *ret_statuses)
 int kvc_store(struct kvc_ns *ns, const struct kvc_blocks *blocks, const uint64_t *offsets,
               const uint32_t *tokens, size_t ntokens, uint8_t *statuses)
 {
-    struct kvc_op *op;
-    int rc = kvc_store_begin(ns, blocks, offsets, tokens, ntokens, &op);
+    struct kvc_op *op = NULL;
+    int rc = begin_store(ns, blocks, offsets, tokens, ntokens, BLOCKING, &op);
     return rc < 0 ? rc : kvc_wait(&op, NULL, NULL, statuses);
 }

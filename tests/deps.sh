@@ -3,7 +3,7 @@
 # Installs the Debian packages that building and testing need, those that are missing only.
 #
 #   deps.sh             compiler, build tools, libraries, Check, Python
-#   deps.sh --ci        also clang, clang-format, clang-tidy and ccache
+#   deps.sh --ci        also clang, clang-format, clang-tidy, ccache, g++, abidiff
 #   deps.sh --coverage  also gcovr
 #   deps.sh --fuzz      also clang with its sanitizers and libFuzzer, and llvm-cov
 #   deps.sh --list      print the names and install nothing (after one of these: the longer list)
@@ -16,7 +16,7 @@ list=
 
 for argument; do
     case $argument in
-    --ci) packages="$packages clang clang-format clang-tidy ccache" ;;
+    --ci) packages="$packages clang clang-format clang-tidy ccache g++ abigail-tools" ;;
     --coverage) packages="$packages gcovr" ;;
     # clang's runtime (sanitizers, libFuzzer) is a package of clang's own version.
     --fuzz) packages="$packages clang llvm libclang-rt-14-dev" ;;

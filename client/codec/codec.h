@@ -270,6 +270,85 @@ struct msg_evict_reply {
     uint64_t kept_blocks; /* matched, but leased or being written */
 };
 
+struct msg_blocks {
+    uint32_t ns, group;
+    uint8_t mode;         /* enum kvc_walk_mode */
+    struct codec_bin key; /* 32 bytes: where it begins; empty for ROOTS */
+    uint32_t depth;       /* DOWN: levels below the key; 0 = all */
+    uint32_t limit;       /* blocks in the reply, at most */
+    uint64_t cursor;      /* 0 = from the start, else that of the reply before */
+};
+struct msg_block_item {
+    uint8_t key[KVC_KEY_BYTES];
+    struct codec_bin parent; /* 32 bytes, or empty */
+    uint32_t depth;          /* blocks before it in its sequence */
+    uint8_t state;           /* enum kvc_block_state */
+    uint32_t tokens, shards, shards_present, leases, children;
+    uint64_t bytes, age_ms;
+    uint8_t tier; /* enum kvc_tier_id; of shard 0, as are chunk and off */
+    uint32_t chunk;
+    uint64_t off;
+};
+struct msg_blocks_reply {
+    uint64_t cursor; /* of the next request; 0 = that was all */
+    uint32_t nitems;
+    struct msg_block_item items[KVC_BLOCKS_MAX];
+};
+
+struct msg_verify {
+    uint32_t ns;        /* 0 = every namespace that the caller may see */
+    uint8_t tier;       /* enum kvc_tier_id; 0 = all */
+    uint64_t cursor;    /* 0 = from the start, else that of the reply before */
+    uint64_t bytes_max; /* payload to read; one block at least */
+};
+struct msg_corrupt_item {
+    uint8_t key[KVC_KEY_BYTES];
+    uint32_t ns;
+    uint8_t group, shard, tier;
+    uint32_t below; /* blocks that build on it, dropped with it */
+    uint32_t chunk;
+    uint64_t off;
+};
+struct msg_verify_reply {
+    uint64_t cursor; /* of the next request; 0 = that was all */
+    uint32_t blocks; /* read */
+    uint64_t bytes;
+    uint32_t skipped; /* being written, or the request ended early */
+    uint32_t failed;  /* could not be read */
+    uint32_t ncorrupt;
+    struct msg_corrupt_item corrupt[KVC_VERIFY_MAX];
+};
+
+struct msg_trace {
+    uint8_t action; /* enum kvc_trace_action */
+    uint32_t ns;    /* ON: of this namespace only; 0 = all */
+    uint64_t bytes; /* ON: memory; 0 = the daemon's choice */
+};
+struct msg_trace_reply {
+    uint8_t on;
+    uint32_t ns;
+    uint64_t bytes, used_bytes;
+    uint64_t records; /* that are there */
+    uint64_t dropped; /* older ones that are not any more */
+    uint64_t age_ms;  /* since it was turned on */
+};
+struct msg_trace_dump {
+    uint32_t ns;     /* records of this namespace only; 0 = all */
+    uint64_t cursor; /* 0 = from the oldest, else that of the reply before */
+};
+struct msg_trace_item {
+    uint32_t ns, block_tokens;
+    uint64_t timestamp_ms; /* since the trace was turned on */
+    uint32_t input_tokens, output_tokens;
+    struct codec_bin ids; /* n x u64 little-endian: equal keys have equal ids */
+};
+struct msg_trace_dump_reply {
+    uint64_t cursor; /* of the next request; 0 = that was all */
+    uint64_t lost;   /* records dropped between the reply before and this one */
+    uint32_t nitems;
+    struct msg_trace_item items[KVC_TRACE_MAX];
+};
+
 #define CODEC_REQUEST_LIST(X) \
     X(HELLO, hello)           \
     X(NS_OPEN, ns_open)       \
@@ -284,7 +363,11 @@ struct msg_evict_reply {
     X(CANCEL, cancel)         \
     X(NS_LIST, ns_list)       \
     X(EXPLAIN, explain)       \
-    X(EVICT, evict)
+    X(EVICT, evict)           \
+    X(BLOCKS, blocks)         \
+    X(VERIFY, verify)         \
+    X(TRACE, trace)           \
+    X(TRACE_DUMP, trace_dump)
 
 /* int codec_enc_lookup(void *buf, size_t cap, const struct msg_head *, const struct msg_lookup *);
  * int codec_dec_lookup(const void *buf, size_t len, struct msg_head *, struct msg_lookup *);     */
@@ -309,7 +392,11 @@ CODEC_MUST_USE int codec_dec_bare(const void *buf, size_t len, struct msg_head *
     X(reserve)                  \
     X(commit) /* STORE too */   \
     X(cancel)                   \
-    X(evict)
+    X(evict)                    \
+    X(blocks)                   \
+    X(verify)                   \
+    X(trace)                    \
+    X(trace_dump)
 
 /* Encoders write status OK; `head` is the request's. A decoder that meets another status returns
  * its KVC_E_* (KVC_E_INTERNAL for a status that this release does not know) and leaves the rest

@@ -4,7 +4,9 @@
 _Static_assert(KVC_STRING_MAX == 128 && KVC_PARAMS_MAX == 256 && CODEC_DETAIL_MAX == 512 &&
                    KVC_GROUPS_MAX == 16 && KVC_SHARDS_MAX == 64 && KVC_BLOCK_TOKENS_MAX == 1024 &&
                    KVC_BLOCK_BYTES_MAX == 1 << 30 && KVC_KEYS_MAX == 32768 &&
-                   KVC_STORE_MAX == 4096 && KVC_RELEASE_MAX == 1024 && KVC_EXPLAIN_MAX == 256,
+                   KVC_STORE_MAX == 4096 && KVC_RELEASE_MAX == 1024 && KVC_EXPLAIN_MAX == 256 &&
+                   KVC_BLOCKS_MAX == 256 && KVC_VERIFY_MAX == 64 && KVC_TRACE_MAX == 256 &&
+                   KVC_TRACE_BYTES_MIN == 1 << 20 && KVC_TRACE_BYTES_MAX == 1 << 30,
                "the texts below spell these limits out");
 
 #define MEMBER(T, m) .name = #m, .at = offsetof(T, m), .width = sizeof(((T *)0)->m)
@@ -57,6 +59,7 @@ _Static_assert(KVC_STRING_MAX == 128 && KVC_PARAMS_MAX == 256 && CODEC_DETAIL_MA
 #define NS_MUST     "ns must be an integer from 0 to 2^32 - 1"
 #define SUB_MUST    "sub must be UTF-8 text of at most 127 bytes without NUL"
 #define TICKET_MUST "ticket must be binary of 16 bytes"
+#define GROUP_MUST  "group must be an integer from 0 to 15"
 #define SHARD(T, m) UINT(T, m, 0, KVC_SHARDS_MAX - 1, "shard must be an integer from 0 to 63")
 #define OFFSETS(T, m) \
     BLOB(T, m, 8, 1, KVC_STORE_MAX, "offsets must be binary of 1 to 4096 x 8 bytes")
@@ -205,8 +208,7 @@ SCHEMA(codec__req_release, struct msg_release, release_fields, .ops = {KVC_OP_RE
 #define RESERVE_FIELDS(T, r)                                                                \
     UINT(T, r ns, 0, UINT32_MAX, NS_MUST), TEXT(T, r sub, 0, KVC_STRING_MAX - 1, SUB_MUST), \
         FLAGS(T, r flags, 0, "flags of RESERVE and STORE must be 0"),                       \
-        UINT(T, r group, 0, KVC_GROUPS_MAX - 1, "group must be an integer from 0 to 15"),   \
-        SHARD(T, r shard),                                                                  \
+        UINT(T, r group, 0, KVC_GROUPS_MAX - 1, GROUP_MUST), SHARD(T, r shard),             \
         BLOB(T, r parent, KVC_KEY_BYTES, 0, 1, "parent must be binary of 0 or 32 bytes"),   \
         UINT(T, r first_token, 0, UINT32_MAX,                                               \
              "first_token must be an integer from 0 to 2^32 - 1"),                          \
@@ -283,6 +285,62 @@ static const struct field evict_fields[] = {
     U64(struct msg_evict, bytes),
 };
 SCHEMA(codec__req_evict, struct msg_evict, evict_fields, .ops = {KVC_OP_EVICT});
+
+static const char *check_blocks(const void *p)
+{
+    const struct msg_blocks *msg = p;
+    if (msg->mode == KVC_WALK_ROOTS)
+        return msg->key.n == 0 ? NULL : "key must be empty for mode 2 (roots)";
+    return msg->key.n != 0 ? NULL : "key must be binary of 32 bytes for modes 0 (up) and 1 (down)";
+}
+
+static const struct field blocks_fields[] = {
+    U32(struct msg_blocks, ns),
+    UINT(struct msg_blocks, group, 0, KVC_GROUPS_MAX - 1, GROUP_MUST),
+    UINT(struct msg_blocks, mode, KVC_WALK_UP, KVC_WALK_ROOTS,
+         "mode must be 0 (up), 1 (down) or 2 (roots)"),
+    BLOB(struct msg_blocks, key, KVC_KEY_BYTES, 0, 1, "key must be binary of 0 or 32 bytes"),
+    U32(struct msg_blocks, depth),
+    UINT(struct msg_blocks, limit, 1, KVC_BLOCKS_MAX, "limit must be an integer from 1 to 256"),
+    U64(struct msg_blocks, cursor),
+};
+SCHEMA(codec__req_blocks, struct msg_blocks, blocks_fields, .ops = {KVC_OP_BLOCKS},
+       .check = check_blocks);
+
+static const struct field verify_fields[] = {
+    U32(struct msg_verify, ns),
+    UINT(struct msg_verify, tier, KVC_TIER_NONE, KVC_TIER_HOST, "tier must be 0 (all) or 1 (host)"),
+    U64(struct msg_verify, cursor),
+    UINT(struct msg_verify, bytes_max, 1, UINT64_MAX,
+         "bytes_max must be an integer from 1 to 2^64 - 1"),
+};
+SCHEMA(codec__req_verify, struct msg_verify, verify_fields, .ops = {KVC_OP_VERIFY});
+
+static const char *check_trace(const void *p)
+{
+    const struct msg_trace *msg = p;
+    if (msg->action != KVC_TRACE_ON && (msg->ns != 0 || msg->bytes != 0))
+        return "ns and bytes must be 0 unless action is 1 (on)";
+    return msg->bytes == 0 || msg->bytes >= KVC_TRACE_BYTES_MIN
+               ? NULL
+               : "bytes must be 0, or from 1048576 to 1073741824";
+}
+
+static const struct field trace_fields[] = {
+    UINT(struct msg_trace, action, KVC_TRACE_STATUS, KVC_TRACE_OFF,
+         "action must be 0 (status), 1 (on) or 2 (off)"),
+    U32(struct msg_trace, ns),
+    UINT(struct msg_trace, bytes, 0, KVC_TRACE_BYTES_MAX,
+         "bytes must be 0, or from 1048576 to 1073741824"),
+};
+SCHEMA(codec__req_trace, struct msg_trace, trace_fields, .ops = {KVC_OP_TRACE},
+       .check = check_trace);
+
+static const struct field trace_dump_fields[] = {
+    U32(struct msg_trace_dump, ns),
+    U64(struct msg_trace_dump, cursor),
+};
+SCHEMA(codec__req_trace_dump, struct msg_trace_dump, trace_dump_fields, .ops = {KVC_OP_TRACE_DUMP});
 
 /* ---- replies ---- */
 
@@ -385,6 +443,83 @@ static const struct field evict_reply_fields[] = {
     U64(struct msg_evict_reply, kept_blocks),
 };
 SCHEMA(codec__rep_evict, struct msg_evict_reply, evict_reply_fields, .ops = {KVC_OP_EVICT});
+
+static const struct field block_item_fields[] = {
+    FIXED(struct msg_block_item, key, "key must be binary of 32 bytes"),
+    BLOB(struct msg_block_item, parent, KVC_KEY_BYTES, 0, 1,
+         "parent must be binary of 0 or 32 bytes"),
+    U32(struct msg_block_item, depth),
+    U8(struct msg_block_item, state),
+    U32(struct msg_block_item, tokens),
+    U32(struct msg_block_item, shards),
+    U32(struct msg_block_item, shards_present),
+    U32(struct msg_block_item, leases),
+    U32(struct msg_block_item, children),
+    U64(struct msg_block_item, bytes),
+    U64(struct msg_block_item, age_ms),
+    U8(struct msg_block_item, tier),
+    U32(struct msg_block_item, chunk),
+    U64(struct msg_block_item, off),
+};
+static SCHEMA(block_item, struct msg_block_item, block_item_fields, .bare = false);
+
+static const struct field blocks_reply_fields[] = {
+    U64(struct msg_blocks_reply, cursor),
+    ARRAY(struct msg_blocks_reply, items, nitems, block_item, 0, KVC_BLOCKS_MAX,
+          "items must be an array of at most 256 arrays of 14"),
+};
+SCHEMA(codec__rep_blocks, struct msg_blocks_reply, blocks_reply_fields, .ops = {KVC_OP_BLOCKS});
+
+static const struct field corrupt_item_fields[] = {
+    FIXED(struct msg_corrupt_item, key, "key must be binary of 32 bytes"),
+    U32(struct msg_corrupt_item, ns),
+    U8(struct msg_corrupt_item, group),
+    U8(struct msg_corrupt_item, shard),
+    U8(struct msg_corrupt_item, tier),
+    U32(struct msg_corrupt_item, below),
+    U32(struct msg_corrupt_item, chunk),
+    U64(struct msg_corrupt_item, off),
+};
+static SCHEMA(corrupt_item, struct msg_corrupt_item, corrupt_item_fields, .bare = false);
+
+static const struct field verify_reply_fields[] = {
+    U64(struct msg_verify_reply, cursor),
+    U32(struct msg_verify_reply, blocks),
+    U64(struct msg_verify_reply, bytes),
+    U32(struct msg_verify_reply, skipped),
+    U32(struct msg_verify_reply, failed),
+    ARRAY(struct msg_verify_reply, corrupt, ncorrupt, corrupt_item, 0, KVC_VERIFY_MAX,
+          "corrupt must be an array of at most 64 arrays of 8"),
+};
+SCHEMA(codec__rep_verify, struct msg_verify_reply, verify_reply_fields, .ops = {KVC_OP_VERIFY});
+
+static const struct field trace_reply_fields[] = {
+    BOOL(struct msg_trace_reply, on),     U32(struct msg_trace_reply, ns),
+    U64(struct msg_trace_reply, bytes),   U64(struct msg_trace_reply, used_bytes),
+    U64(struct msg_trace_reply, records), U64(struct msg_trace_reply, dropped),
+    U64(struct msg_trace_reply, age_ms),
+};
+SCHEMA(codec__rep_trace, struct msg_trace_reply, trace_reply_fields, .ops = {KVC_OP_TRACE});
+
+static const struct field trace_item_fields[] = {
+    U32(struct msg_trace_item, ns),
+    U32(struct msg_trace_item, block_tokens),
+    U64(struct msg_trace_item, timestamp_ms),
+    U32(struct msg_trace_item, input_tokens),
+    U32(struct msg_trace_item, output_tokens),
+    BLOB(struct msg_trace_item, ids, 8, 0, KVC_KEYS_MAX,
+         "ids must be binary of at most 32768 x 8 bytes"),
+};
+static SCHEMA(trace_item, struct msg_trace_item, trace_item_fields, .bare = false);
+
+static const struct field trace_dump_reply_fields[] = {
+    U64(struct msg_trace_dump_reply, cursor),
+    U64(struct msg_trace_dump_reply, lost),
+    ARRAY(struct msg_trace_dump_reply, items, nitems, trace_item, 0, KVC_TRACE_MAX,
+          "items must be an array of at most 256 arrays of 6"),
+};
+SCHEMA(codec__rep_trace_dump, struct msg_trace_dump_reply, trace_dump_reply_fields,
+       .ops = {KVC_OP_TRACE_DUMP});
 
 /* ---- items of lists ---- */
 

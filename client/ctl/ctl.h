@@ -19,7 +19,8 @@ enum ctl_exit {
     CTL_USAGE = 2,
     CTL_DOWN = 3,   /* no daemon there, or it does not answer in time */
     CTL_DENIED = 4, /* the daemon gives this uid no rights to it */
-    CTL_FAILED = 5
+    CTL_FAILED = 5,
+    CTL_CORRUPT = 6 /* verify found blocks that were not what had been stored */
 };
 
 struct ctl {
@@ -39,6 +40,10 @@ int cmd_ping(struct ctl *ctl, int argc, char **argv);
 int cmd_stats(struct ctl *ctl, int argc, char **argv);
 int cmd_ns(struct ctl *ctl, int argc, char **argv);
 int cmd_explain(struct ctl *ctl, int argc, char **argv);
+int cmd_blocks(struct ctl *ctl, int argc, char **argv);
+int cmd_verify(struct ctl *ctl, int argc, char **argv);
+int cmd_trace(struct ctl *ctl, int argc, char **argv);
+int cmd_size(struct ctl *ctl, int argc, char **argv);
 int cmd_evict(struct ctl *ctl, int argc, char **argv);
 
 /* Rows of a getopt_long table that every command has; values from 256 on are theirs. */
@@ -70,6 +75,8 @@ __attribute__((format(printf, 1, 2))) int ctl_usage(const char *format, ...);
 void ctl_set_command(const char *name);
 const char *ctl_socket(const struct ctl *ctl);
 
+/* "present", ... of an enum kvc_block_state. */
+const char *ctl_state_name(unsigned state);
 /* Namespace ids are whole numbers from 1 on. 0, or CTL_USAGE after saying what is wrong. */
 int ctl_take_ns(const char *text, uint32_t *ret_ns);
 

@@ -36,18 +36,6 @@ struct explain {
     json_t *array;
 };
 
-static const char *state_name(unsigned state)
-{
-    switch (state) {
-    case KVC_BLOCK_PRESENT:
-        return "present";
-    case KVC_BLOCK_PENDING:
-        return "pending";
-    default:
-        return "absent";
-    }
-}
-
 /* "dtype, lora": the fields of the namespaces that differ. */
 static void field_names(uint32_t bits, char *text, size_t cap)
 {
@@ -79,7 +67,7 @@ static void add_json(struct explain *e, const char *key, const struct kvc_explan
     char fields[160];
     field_names(x->reason == KVC_MISS_NAMESPACE ? x->detail : 0, fields, sizeof(fields));
     json_t *item = json_pack("{s:s, s:I, s:I, s:s}", "key", key, "ns", (json_int_t)x->ns, "group",
-                             (json_int_t)x->group, "state", state_name(x->state));
+                             (json_int_t)x->group, "state", ctl_state_name(x->state));
     json_t *more =
         x->state == KVC_BLOCK_ABSENT
             ? json_pack("{s:s, s:s, s:s}", "reason", kvc_miss_name(x->reason), "text",
@@ -101,7 +89,7 @@ static void add_row(struct explain *e, const char *key, const struct kvc_explana
     table_cell(e->table, "%.16s", key);
     table_cell(e->table, x->ns ? "%u" : "-", x->ns);
     table_cell(e->table, "%u", x->group);
-    table_cell(e->table, "%s", state_name(x->state));
+    table_cell(e->table, "%s", ctl_state_name(x->state));
     if (x->state == KVC_BLOCK_ABSENT) {
         why_absent(x, text, sizeof(text));
         table_cell(e->table, "%s", text);

@@ -7,8 +7,9 @@
 #include "ctl.h"
 
 static const struct ctl_cmd commands[] = {
-    {"ping", cmd_ping},       {"stats", cmd_stats}, {"ns", cmd_ns},
-    {"explain", cmd_explain}, {"evict", cmd_evict},
+    {"ping", cmd_ping},       {"stats", cmd_stats},   {"ns", cmd_ns},
+    {"explain", cmd_explain}, {"blocks", cmd_blocks}, {"verify", cmd_verify},
+    {"trace", cmd_trace},     {"evict", cmd_evict},   {"size", cmd_size},
 };
 
 static const char help[] =
@@ -21,7 +22,11 @@ static const char help[] =
     "  stats    what it counts: blocks, bytes, hits, sessions\n"
     "  ns       namespaces: models, tenants, what each holds\n"
     "  explain  where a block is, or why it is not there\n"
+    "  blocks   what is cached, block by block: before a block, behind it, or all sequences\n"
+    "  verify   read every block again, compare checksums, drop what is corrupt\n"
+    "  trace    record what workers ask for, and write it down to be replayed\n"
     "  evict    throw blocks out by namespace, key, age or amount\n"
+    "  size     how large a model's KV cache is, and what fits where; needs no daemon\n"
     "\n"
     "Options of every command, before or after its name:\n"
     "  --socket PATH   the daemon's attach socket (default $KVCACHE_SOCKET, or else\n"
@@ -33,7 +38,7 @@ static const char help[] =
     "\n"
     "Exit codes:\n"
     "  0 good    1 nothing matched, or a key is not cached    2 usage    3 no daemon\n"
-    "  4 denied  5 any other error\n"
+    "  4 denied  5 any other error  6 verify found corrupt blocks\n"
     "\n"
     "Examples:\n"
     "  kvcachectl ping\n"
@@ -71,7 +76,9 @@ static int run(struct ctl *ctl, int argc, char **argv)
     }
     const struct ctl_cmd *cmd = find(name);
     if (!cmd)
-        return ctl_usage("no command '%s'; there are ping, stats, ns, explain and evict", name);
+        return ctl_usage("no command '%s'; there are ping, stats, ns, explain, blocks, verify, "
+                         "trace, evict and size",
+                         name);
     ctl_set_command(cmd->name);
     return cmd->run(ctl, argc, argv);
 }

@@ -27,6 +27,15 @@ static bool is_number(const struct table *t, size_t column)
     return t->heads && t->heads[column][0] == '>';
 }
 
+/* Columns that UTF-8 text takes on a terminal, where each character takes one. */
+static size_t width_of(const char *text)
+{
+    size_t n = 0;
+    for (; *text; text++)
+        n += ((unsigned char)*text & 0xc0) != 0x80;
+    return n;
+}
+
 static const char *head(const struct table *t, size_t column)
 {
     return t->heads[column] + is_number(t, column);
@@ -38,7 +47,7 @@ struct table *table_create(const char *const *heads)
     t->heads = heads;
     t->columns = heads ? 0 : 2;
     while (heads && heads[t->columns] && t->columns < TABLE_COLUMNS_MAX) {
-        t->width[t->columns] = strlen(head(t, t->columns));
+        t->width[t->columns] = width_of(head(t, t->columns));
         t->columns++;
     }
     return t;
@@ -72,8 +81,8 @@ void table_cell(struct table *t, const char *format, ...)
         t->cells = or_abort(realloc(t->cells, t->cap * sizeof(*t->cells)));
     }
     size_t column = t->n % t->columns;
-    if (strlen(text) > t->width[column])
-        t->width[column] = strlen(text);
+    if (width_of(text) > t->width[column])
+        t->width[column] = width_of(text);
     t->cells[t->n++] = or_abort(strdup(text));
 }
 
@@ -86,13 +95,11 @@ static void print_line(const struct table *t, FILE *to, char *const *cells)
 {
     for (size_t c = 0; c < t->columns; c++) {
         const char *text = cells ? cells[c] : head(t, c);
-        int width = (int)t->width[c];
-        if (is_number(t, c))
-            fprintf(to, "%*s", width, text);
-        else if (c + 1 < t->columns)
-            fprintf(to, "%-*s", width, text);
-        else
-            fputs(text, to);
+        int gap = (int)(t->width[c] - width_of(text));
+        bool number = is_number(t, c);
+        fprintf(to, "%*s%s", number ? gap : 0, "", text);
+        if (!number && c + 1 < t->columns)
+            fprintf(to, "%*s", gap, "");
         if (c + 1 < t->columns)
             fputs("  ", to);
     }

@@ -39,8 +39,10 @@ void core_budget(const struct core_config *cfg, struct core_budget *ret)
         .leases = pool_bytes_for(sizeof(struct lease), cfg->leases_max) +
                   pool_bytes_for(sizeof(struct run), runs_max(cfg)),
         .namespaces = (uint64_t)cfg->namespaces_max * sizeof(struct core_ns),
-        .commits = pool_bytes_for(sizeof(struct reservation), cfg->commits_max) +
-                   pool_bytes_for(sizeof(struct core_op), CORE_OPS_MAX),
+        .commits =
+            pool_bytes_for(sizeof(struct reservation), cfg->commits_max) +
+            pool_bytes_for(sizeof(struct core_op), CORE_OPS_MAX) +
+            pool_bytes_for(sizeof(struct verify_op), CORE_VERIFY_SLICES * CORE_VERIFY_BLOCKS),
     };
 }
 
@@ -98,6 +100,9 @@ static int create_pools(struct core *c)
     if (!err)
         err = pool_create(&c->ops, "copies", sizeof(struct core_op), CORE_OPS_MAX);
     if (!err)
+        err = pool_create(&c->verify_ops, "verifications", sizeof(struct verify_op),
+                          CORE_VERIFY_SLICES * CORE_VERIFY_BLOCKS);
+    if (!err)
         err = pool_create(&c->clients, "clients", sizeof(struct core_client), cfg->clients_max);
     return err;
 }
@@ -116,6 +121,8 @@ int core_create(const struct core_config *config, struct core **ret_core)
     list_init(&c->woken);
     list_init(&c->jobs);
     list_init(&c->copying);
+    list_init(&c->slices);
+    list_init(&c->verifying);
     int err = hash_random(c->hash_secret, sizeof c->hash_secret);
     if (!err)
         err = sha256_create(&c->sha);
@@ -143,6 +150,7 @@ void core_destroy(struct core **core)
     pool_destroy(&c->leases);
     pool_destroy(&c->reservations);
     pool_destroy(&c->ops);
+    pool_destroy(&c->verify_ops);
     pool_destroy(&c->clients);
     pages_put(c->blocks, b.blocks);
     pages_put(c->table, b.table);
@@ -180,7 +188,7 @@ static uint32_t count_children(const struct core *c, const struct block *b)
     return n;
 }
 
-static void explain_block(struct core *c, const struct block *b, struct core_explanation *x)
+void core__explain(struct core *c, const struct block *b, struct core_explanation *x)
 {
     const struct core_ns *ns = block_ns(c, b);
     const struct core_group *g = block_group(c, b);
@@ -214,7 +222,7 @@ void core_explain(struct core *c, struct core_client *cl, uint32_t ns_id, const 
         for (uint32_t g = 0; g < ns->spec.ngroups; g++) {
             const struct block *b = index_get(c, ns, g, key);
             if (b) {
-                explain_block(c, b, &x);
+                core__explain(c, b, &x);
                 fn(ctx, &x);
                 found = true;
                 continue;

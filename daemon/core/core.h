@@ -62,32 +62,36 @@ bool core_has_done(const struct core *c);
 /* One bounded step of background work; true while there is more. */
 bool core_placement_step(struct core *c);
 
-#define CORE_METRICS(X)                                                             \
-    X(COUNTER, lookups, "lookups")                                                  \
-    X(COUNTER, acquires, "acquires answered")                                       \
-    X(COUNTER, blocks_asked, "blocks asked for by acquires")                        \
-    X(COUNTER, blocks_hit, "of them, cached")                                       \
-    X(COUNTER, tokens_hit, "tokens in the prefixes that acquires found")            \
-    X(COUNTER, bytes_leased, "bytes of leased blocks")                              \
-    X(COUNTER, blocks_reserved, "blocks announced by writers")                      \
-    X(COUNTER, blocks_stored, "blocks that became present")                         \
-    X(COUNTER, bytes_stored, "payload bytes copied into tiers")                     \
-    X(COUNTER, blocks_dropped, "announced blocks that never became present")        \
-    X(COUNTER, blocks_touched, "stores of blocks that existed")                     \
-    X(COUNTER, blocks_evicted, "blocks evicted for room")                           \
-    X(COUNTER, blocks_evicted_admin, "blocks evicted on request")                   \
-    X(COUNTER, bytes_evicted, "payload bytes of evicted blocks")                    \
-    X(COUNTER, reserve_full, "blocks refused for lack of room")                     \
-    X(COUNTER, drains, "regions emptied to make room of another size or principal") \
-    X(COUNTER, waits, "acquires that waited for a pending block")                   \
-    X(COUNTER, copy_failures, "copies that failed")                                 \
-    X(GAUGE, blocks_present, "blocks present")                                      \
-    X(GAUGE, blocks_pending, "blocks being written")                                \
-    X(GAUGE, bytes_present, "payload bytes of present blocks, all shards")          \
-    X(GAUGE, leases, "leases")                                                      \
-    X(GAUGE, leased_bytes, "bytes under lease, counted per lease")                  \
-    X(GAUGE, reservations, "reservations")                                          \
-    X(GAUGE, commits_in_flight, "commits in flight")                                \
+#define CORE_METRICS(X)                                                                 \
+    X(COUNTER, lookups, "lookups")                                                      \
+    X(COUNTER, acquires, "acquires answered")                                           \
+    X(COUNTER, blocks_asked, "blocks asked for by acquires")                            \
+    X(COUNTER, blocks_hit, "of them, cached")                                           \
+    X(COUNTER, tokens_hit, "tokens in the prefixes that acquires found")                \
+    X(COUNTER, bytes_leased, "bytes of leased blocks")                                  \
+    X(COUNTER, blocks_reserved, "blocks announced by writers")                          \
+    X(COUNTER, blocks_stored, "blocks that became present")                             \
+    X(COUNTER, bytes_stored, "payload bytes copied into tiers")                         \
+    X(COUNTER, blocks_dropped, "announced blocks that never became present")            \
+    X(COUNTER, blocks_touched, "stores of blocks that existed")                         \
+    X(COUNTER, blocks_evicted, "blocks evicted for room")                               \
+    X(COUNTER, blocks_evicted_admin, "blocks evicted on request")                       \
+    X(COUNTER, bytes_evicted, "payload bytes of evicted blocks")                        \
+    X(COUNTER, reserve_full, "blocks refused for lack of room")                         \
+    X(COUNTER, drains, "regions emptied to make room of another size or principal")     \
+    X(COUNTER, waits, "acquires that waited for a pending block")                       \
+    X(COUNTER, copy_failures, "copies that failed")                                     \
+    X(COUNTER, blocks_verified, "blocks read again to see whether they are as stored")  \
+    X(COUNTER, bytes_verified, "payload bytes read for that")                           \
+    X(COUNTER, blocks_corrupt, "of them, not as stored: dropped")                       \
+    X(COUNTER, blocks_corrupt_below, "blocks dropped because they build on such a one") \
+    X(GAUGE, blocks_present, "blocks present")                                          \
+    X(GAUGE, blocks_pending, "blocks being written")                                    \
+    X(GAUGE, bytes_present, "payload bytes of present blocks, all shards")              \
+    X(GAUGE, leases, "leases")                                                          \
+    X(GAUGE, leased_bytes, "bytes under lease, counted per lease")                      \
+    X(GAUGE, reservations, "reservations")                                              \
+    X(GAUGE, commits_in_flight, "commits in flight")                                    \
     X(GAUGE, namespaces, "namespaces")
 METRIC_STRUCT(core, CORE_METRICS);
 struct metric_set core_metric_set(const struct core *c);
@@ -178,6 +182,8 @@ struct core_prefix {
         uint32_t detail;
     } group[KVC_GROUPS_MAX];
 };
+/* Why the sequence does not fit its namespace; NULL = it does. */
+const char *core_seq_fault(const struct core_seq *seq);
 /* KVC_E_BAD_ARGUMENT with *ret_why when the sequence does not fit the namespace. */
 KVC_WARN_UNUSED int core_lookup(struct core *c, const struct core_seq *seq, bool touch,
                                 struct core_prefix *ret_prefix, const char **ret_why);
@@ -276,6 +282,74 @@ struct core_explanation {
  * one explanation of its absence. */
 void core_explain(struct core *c, struct core_client *cl, uint32_t ns, const uint8_t *key,
                   void (*fn)(void *ctx, const struct core_explanation *), void *ctx);
+
+/* A piece of a walk through a chain, a tree of chains, or the roots of a group. */
+struct core_walk {
+    uint32_t ns, group;
+    uint8_t mode;       /* enum kvc_walk_mode */
+    const uint8_t *key; /* where UP and DOWN begin */
+    uint32_t depth;     /* DOWN: levels below the key; 0 = all */
+    uint32_t limit;     /* blocks, at most */
+    uint64_t cursor;    /* 0 = the start, else what the piece before returned */
+};
+struct core_walked {
+    const struct key256 *key, *parent; /* borrowed during the call; parent NULL = none */
+    uint32_t depth;
+    struct core_explanation x;
+};
+/* Calls fn for each block of the piece; bounded work whatever there is. *ret_cursor: where the
+ * next piece begins, 0 at the end. A key that is not cached is an empty walk. KVC_E_NO_NAMESPACE;
+ * KVC_E_BAD_ARGUMENT (group); KVC_E_GONE: where the walk stood there is something else by now, so
+ * it has to start again. */
+KVC_WARN_UNUSED int core_walk(struct core *c, const struct core_client *cl,
+                              const struct core_walk *in,
+                              void (*fn)(void *ctx, const struct core_walked *), void *ctx,
+                              uint64_t *ret_cursor);
+
+/* Blocks that one VERIFY may read, and slices that may be under way at a time. */
+#define CORE_VERIFY_BLOCKS 64u
+#define CORE_VERIFY_SLICES 4u
+
+/* A block whose bytes are not those that were stored. */
+struct core_corrupt {
+    const struct key256 *key; /* borrowed during the call */
+    uint32_t ns, group, shard;
+    uint32_t below; /* blocks that build on it, dropped with it */
+    struct tier_view view;
+};
+
+/* One slice of a walk by record number over what is present, that reads each block again and
+ * compares its checksum; embedded in its owner's memory until done() has run. What is corrupt is
+ * unserved at once, with what builds on it; a lease on it keeps its room, and readers see
+ * KVC_STALE. A block that is being read stays; at most an eighth of what is present is read at a
+ * time. */
+struct core_verify {
+    uint32_t ns;        /* 0 = all that the client may see */
+    uint64_t cursor;    /* 0 = the start, else ret_cursor of the slice before */
+    uint64_t bytes_max; /* no further block is begun once so much is being read */
+    uint64_t deadline_ns;
+    struct core_client *client;
+    void (*corrupt)(struct core_verify *v, const struct core_corrupt *x); /* before done() */
+    void (*done)(struct core_verify *v); /* once, never from inside core_verify_start() */
+
+    uint64_t ret_cursor;  /* 0 = the end */
+    uint64_t ret_bytes;   /* read */
+    uint32_t ret_blocks;  /* of which every shard was read */
+    uint32_t ret_skipped; /* being written, or the slice was cancelled or ran out of time */
+    uint32_t ret_failed;  /* could not be read */
+
+    struct list_node node; /* the core's from here on */
+    uint32_t left;         /* blocks */
+    struct {
+        uint16_t left;   /* shards */
+        uint8_t verdict; /* the worst so far */
+    } block[CORE_VERIFY_BLOCKS];
+};
+/* 1 = blocks are being read, done() follows; 0 = there were none in this slice, the results are
+ * final and done() does not run; KVC_E_BUSY: too many slices are under way. */
+KVC_WARN_UNUSED int core_verify_start(struct core *c, struct core_verify *v);
+/* Asks it to stop; done() still follows. */
+void core_verify_cancel(struct core *c, struct core_verify *v);
 
 struct core_evict_job {
     uint32_t ns; /* 0 = any that the client may evict from */

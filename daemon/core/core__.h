@@ -13,10 +13,11 @@
 enum block_state { BLOCK_FREE, BLOCK_PENDING, BLOCK_PRESENT, BLOCK_DYING };
 
 enum block_flag {
-    BLOCK_F_LINKED = 1, /* in the index, the forest and the policy */
-    BLOCK_F_WAITED = 2, /* some waiter names it */
-    BLOCK_F_PARTS = 8,  /* `where` is a list of parts, not a location */
-    BLOCK_F_KEEP = 4    /* an eviction job found something in use at or below it */
+    BLOCK_F_LINKED = 1,   /* in the index, the forest and the policy */
+    BLOCK_F_WAITED = 2,   /* some waiter names it */
+    BLOCK_F_PARTS = 8,    /* `where` is a list of parts, not a location */
+    BLOCK_F_CORRUPT = 16, /* DYING: its bytes are not those that were stored */
+    BLOCK_F_KEEP = 4      /* an eviction job found something in use at or below it */
 };
 
 /* One block: 80 bytes. The first cache line answers a lookup. */
@@ -81,7 +82,7 @@ struct core_client {
     void *ctx;
     struct list_node leases, reservations, commits;
     uint64_t lease_bytes;
-    uint32_t copies; /* in flight out of its staging */
+    uint32_t copies; /* in flight out of its staging, and slices that read for it */
     bool closing;
 };
 
@@ -120,6 +121,15 @@ struct core_op {
     uint32_t part;
 };
 
+struct verify_op {
+    struct tier_op op;
+    struct list_node node; /* core->verifying */
+    struct core *core;
+    struct core_verify *slice;
+    uint32_t block;
+    uint8_t index, shard; /* of slice->block; of the block */
+};
+
 struct core {
     struct core_config cfg;
     uint64_t now_ns, now_ms;
@@ -139,7 +149,7 @@ struct core {
     struct policy *policy;
     void *policy_mem;
 
-    struct pool *parts, *runs, *leases, *reservations, *ops, *clients;
+    struct pool *parts, *runs, *leases, *reservations, *ops, *verify_ops, *clients;
     uint64_t lease_serial, resv_serial;
 
     struct core_ns *ns; /* cfg.namespaces_max */
@@ -149,6 +159,9 @@ struct core {
     struct list_node waiting, woken; /* core_waiter */
     struct list_node jobs;           /* core_evict_job */
     struct list_node copying;        /* core_op */
+    struct list_node slices;         /* core_verify */
+    struct list_node verifying;      /* verify_op */
+    uint32_t nslices;
 
     uint8_t random[512];
     uint32_t random_at;
@@ -259,10 +272,20 @@ uint32_t ns_diff(const struct core_ns *a, const struct core_ns *b);
 enum kvc_miss miss_reason(struct core *c, const struct core_ns *ns, uint32_t group,
                           const uint8_t *key, uint32_t *ret_detail);
 
+/* verify.c */
+/* Asks the client's slices to stop. */
+void verify_cancel_all(struct core *c, const struct core_client *cl);
+
 /* write.c */
+/* What a client waits for before it is gone may have ended. */
+void core__client_settle(struct core *c, struct core_client *cl);
 /* One entry of a reservation is committed or dropped; the last one frees it. */
 void resv_close_entry(struct core *c, struct reservation *r);
 void resv_drop_all(struct core *c, struct reservation *r);
+
+/* core.c */
+/* Of a block that is linked. */
+void core__explain(struct core *c, const struct block *b, struct core_explanation *x);
 
 /* lease.c */
 void lease_free(struct core *c, struct lease *l);

@@ -169,7 +169,7 @@ static void explain_end(struct core *c, const struct find *f, uint32_t g,
     }
 }
 
-const char *find_fault(const struct core_seq *seq)
+const char *core_seq_fault(const struct core_seq *seq)
 {
     if (seq->ngroups != seq->ns->spec.ngroups)
         return "one list of keys per group of the namespace";
@@ -287,7 +287,7 @@ uint32_t find_blocker(struct core *c, struct find *f, uint32_t enough)
 int core_lookup(struct core *c, const struct core_seq *seq, bool touch,
                 struct core_prefix *ret_prefix, const char **ret_why)
 {
-    if ((*ret_why = find_fault(seq)))
+    if ((*ret_why = core_seq_fault(seq)))
         return KVC_E_BAD_ARGUMENT;
     struct find f;
     find_prefix(c, seq, &f, ret_prefix);

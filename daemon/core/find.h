@@ -17,7 +17,6 @@ struct find {
 };
 
 /* NULL, or what is wrong with the sequence. */
-const char *find_fault(const struct core_seq *seq);
 void find_prefix(struct core *c, const struct core_seq *seq, struct find *ret_find,
                  struct core_prefix *ret_prefix);
 void find_needs(const struct find *f, uint32_t g, uint32_t tokens, uint32_t *ret_first,

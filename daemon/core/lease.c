@@ -138,7 +138,7 @@ static bool wait_for(struct core *c, const struct core_acquire *in, struct find 
 int core_acquire(struct core *c, struct core_client *cl, const struct core_acquire *in,
                  struct core_waiter *waiter, struct core_held *ret_held, const char **ret_why)
 {
-    if ((*ret_why = find_fault(&in->seq)))
+    if ((*ret_why = core_seq_fault(&in->seq)))
         return KVC_E_BAD_ARGUMENT;
     struct find f;
     struct core_held held = {0};
@@ -231,13 +231,17 @@ int core_redeem(struct core *c, struct core_client *cl, const uint8_t ticket[KVC
         differs |= from->ticket[i] ^ ticket[i];
     if (!from || differs || from->client->who.principal != cl->who.principal)
         return KVC_E_NO_LEASE;
+    struct run_iter it = run_begin(c, &from->blocks);
+    for (const struct run_entry *e; (e = run_next(c, &it));)
+        if (c->blocks[e->block].flags & BLOCK_F_CORRUPT)
+            return KVC_E_NO_LEASE; /* a view of it now has the generation that it has now */
     struct lease *l = lease_new(c, cl);
     if (!l)
         return KVC_E_BUSY;
     l->ngroups = from->ngroups;
     l->tokens = from->tokens;
     memcpy(l->group, from->group, sizeof l->group);
-    struct run_iter it = run_begin(c, &from->blocks);
+    it = run_begin(c, &from->blocks);
     for (const struct run_entry *e; (e = run_next(c, &it));) {
         int err = lease_add(c, l, e->block);
         if (err) {

@@ -263,7 +263,7 @@ int core_drop(struct core *c, struct core_client *cl, uint64_t reservation)
 
 /* ---- commit ---- */
 
-static void client_settle(struct core *c, struct core_client *cl)
+void core__client_settle(struct core *c, struct core_client *cl)
 {
     if (!cl->closing || cl->copies > 0)
         return;
@@ -318,7 +318,7 @@ static void op_done(struct tier_op *t)
         m->done(m);
     }
     cl->copies--; /* last: done() may have closed the client, which lives until its last copy */
-    client_settle(c, cl);
+    core__client_settle(c, cl);
 }
 
 /* Starts the copy of one entry; false with its status when there is none to start. */
@@ -444,6 +444,7 @@ void core_client_quarantine(struct core *c, struct core_client *cl)
         resv_drop_all(c, CONTAINER_OF(node, struct reservation, node));
     LIST_FOR_EACH_SAFE (node, next, &cl->commits)
         core_commit_cancel(c, CONTAINER_OF(node, struct core_commit, node));
+    verify_cancel_all(c, cl);
 }
 
 void core_client_close(struct core *c, struct core_client *cl)
@@ -457,7 +458,7 @@ void core_client_close(struct core *c, struct core_client *cl)
             core_evict_cancel(c, job);
     }
     cl->closing = true;
-    client_settle(c, cl);
+    core__client_settle(c, cl);
 }
 
 uint64_t core_client_lease_bytes(const struct core_client *cl)

@@ -4,7 +4,7 @@
 
 #include "svc__.h"
 
-static bool denied(struct request *rq)
+bool svc__denied(struct request *rq)
 {
     if (rq->se->principal->admin)
         return false;
@@ -72,7 +72,7 @@ void op_stats(struct request *rq)
         reply_error(s, rq->se, &rq->head, err, rq->head.detail);
         return;
     }
-    if (denied(rq))
+    if (svc__denied(rq))
         return;
     s->ports.refresh(s->ports.ctx);
     struct codec_list l;

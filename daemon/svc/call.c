@@ -25,6 +25,13 @@ static void call_expire(void *ctx, uint64_t now_ns)
         reply_error(s, call->session, &call->head, KVC_E_TIMEOUT,
                     "the copies are still running; cancel before reusing the staging area");
         return;
+    case CALL_VERIFY: /* as a commit */
+        call->answered = true;
+        core_verify_cancel(s->core, &call->verify);
+        reply_error(s, call->session, &call->head, KVC_E_TIMEOUT,
+                    "the blocks were not read in time; ask again with a longer deadline, or for "
+                    "fewer bytes");
+        return;
     case CALL_EVICT:
         core_evict_cancel(s->core, &call->job);
         reply_error(s, call->session, &call->head, KVC_E_TIMEOUT,
@@ -84,12 +91,16 @@ static void call_stop(struct svc *s, struct call *call, bool answer)
     case CALL_EVICT:
         core_evict_cancel(s->core, &call->job);
         break;
+    case CALL_VERIFY:
     case CALL_COMMIT:
         call->cancelled = true;
-        core_commit_cancel(s->core, &call->commit);
+        if (call->kind == CALL_VERIFY)
+            core_verify_cancel(s->core, &call->verify);
+        else
+            core_commit_cancel(s->core, &call->commit);
         if (!answer) /* who cancelled is still owed a reply by the deadline */
             wheel_del(&s->wheel, &call->timer);
-        return; /* ends in the commit's done() */
+        return; /* ends in its done() */
     }
     if (answer)
         reply_error(s, call->session, &call->head, KVC_E_CANCELLED, NULL);

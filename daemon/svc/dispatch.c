@@ -40,12 +40,16 @@ static void op_ping(struct request *rq)
 typedef void(op_fn)(struct request *rq);
 
 static op_fn *const ops[] = {
-    [KVC_OP_HELLO] = op_hello,     [KVC_OP_PING] = op_ping,       [KVC_OP_NS_OPEN] = op_ns_open,
-    [KVC_OP_LOOKUP] = op_lookup,   [KVC_OP_ACQUIRE] = op_acquire, [KVC_OP_REDEEM] = op_redeem,
-    [KVC_OP_RELEASE] = op_release, [KVC_OP_RESERVE] = op_reserve, [KVC_OP_COMMIT] = op_commit,
-    [KVC_OP_STORE] = op_store,     [KVC_OP_DROP] = op_drop,       [KVC_OP_CANCEL] = op_cancel,
-    [KVC_OP_STATS] = op_stats,     [KVC_OP_NS_LIST] = op_ns_list, [KVC_OP_EXPLAIN] = op_explain,
-    [KVC_OP_EVICT] = op_evict,
+    [KVC_OP_HELLO] = op_hello,     [KVC_OP_PING] = op_ping,
+    [KVC_OP_NS_OPEN] = op_ns_open, [KVC_OP_LOOKUP] = op_lookup,
+    [KVC_OP_ACQUIRE] = op_acquire, [KVC_OP_REDEEM] = op_redeem,
+    [KVC_OP_RELEASE] = op_release, [KVC_OP_RESERVE] = op_reserve,
+    [KVC_OP_COMMIT] = op_commit,   [KVC_OP_STORE] = op_store,
+    [KVC_OP_DROP] = op_drop,       [KVC_OP_CANCEL] = op_cancel,
+    [KVC_OP_STATS] = op_stats,     [KVC_OP_NS_LIST] = op_ns_list,
+    [KVC_OP_EXPLAIN] = op_explain, [KVC_OP_EVICT] = op_evict,
+    [KVC_OP_BLOCKS] = op_blocks,   [KVC_OP_VERIFY] = op_verify,
+    [KVC_OP_TRACE] = op_trace,     [KVC_OP_TRACE_DUMP] = op_trace_dump,
 };
 
 /* What a session may still ask for when it is full or the daemon is leaving: to let go of things.

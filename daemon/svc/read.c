@@ -170,6 +170,8 @@ void op_acquire(struct request *rq)
     if (!err) {
         in.from_tokens = msg.from_tokens;
         in.wait_tokens = msg.wait_tokens;
+        if (s->trace && core_seq_fault(&in.seq) == NULL)
+            trace__asked(s, rq->se, &in.seq);
         if (msg.flags & KVC_F_WAIT) {
             in.wait = true;
             wait_begin(rq, &in, msg.shard);

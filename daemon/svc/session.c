@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <sys/mman.h>
 
+#include "ring.h"
 #include "svc__.h"
 #include "sys.h"
 
@@ -52,6 +53,7 @@ void svc_destroy(struct svc **svc)
     if (!s)
         return;
     pool_destroy(&s->calls);
+    ring_destroy(&s->trace);
     if (s->sessions)
         MUST(munmap(s->sessions, (uint64_t)s->cfg.sessions_max * sizeof *s->sessions) == 0);
     MUST(munmap(s, sizeof *s) == 0);

@@ -46,7 +46,7 @@ struct session {
     struct svc *svc;
 };
 
-enum call_kind { CALL_WAIT = 1, CALL_COMMIT, CALL_EVICT };
+enum call_kind { CALL_WAIT = 1, CALL_COMMIT, CALL_EVICT, CALL_VERIFY };
 
 /* A request that is not answered within its handler. */
 struct call {
@@ -66,7 +66,12 @@ struct call {
     struct core_waiter waiter;
     struct core_commit commit;
     struct core_evict_job job;
-    uint8_t statuses[KVC_STORE_MAX];
+    struct core_verify verify;
+    uint32_t ncorrupt;
+    union {
+        uint8_t statuses[KVC_STORE_MAX];
+        struct msg_corrupt_item corrupt[KVC_VERIFY_MAX];
+    };
 };
 
 struct svc {
@@ -83,6 +88,8 @@ struct svc {
     struct session *sessions; /* cfg.sessions_max */
     uint32_t ndoomed;
     uint32_t serial;
+    struct ring *trace;                         /* NULL = off */
+    uint32_t trace_ns;                          /* 0 = all */
     uint64_t kept_bytes;                        /* of requests that wait */
     uint8_t scratch[KVC_STORE_MAX];             /* statuses of a request that does not wait */
     uint8_t locs[KVC_KEYS_MAX * KVC_LOC_BYTES]; /* of one ACQUIRE reply */
@@ -141,5 +148,18 @@ void op_stats(struct request *rq);
 void op_ns_list(struct request *rq);
 void op_explain(struct request *rq);
 void op_evict(struct request *rq);
+
+/* Whether it was, and has been answered DENIED, for lack of admin rights. */
+bool svc__denied(struct request *rq);
+
+/* trace.c; the first two only while a trace is on */
+void trace__asked(struct svc *s, const struct session *se, const struct core_seq *seq);
+void trace__stored(struct svc *s, const struct session *se, const struct core_reserve *in);
+void op_trace(struct request *rq);
+void op_trace_dump(struct request *rq);
+
+/* inspect.c */
+void op_blocks(struct request *rq);
+void op_verify(struct request *rq);
 
 #endif

@@ -36,6 +36,8 @@ void op_reserve(struct request *rq)
         reply_error(s, rq->se, &rq->head, err, why);
         return;
     }
+    if (s->trace)
+        trace__stored(s, rq->se, &in);
     reply.statuses = (struct codec_bin){s->scratch, in.n};
     s->m.replies_ok++;
     reply_send(s, rq->se, codec_enc_reserve_reply(s->out, sizeof s->out, &rq->head, &reply));
@@ -156,6 +158,8 @@ void op_store(struct request *rq)
         return;
     uint64_t reservation;
     err = core_reserve(s->core, rq->se->client, &in, &reservation, call->statuses, &why);
+    if (!err && s->trace)
+        trace__stored(s, rq->se, &in);
     if (err || !reservation) {
         if (err)
             reply_error(s, rq->se, &rq->head, err, why);

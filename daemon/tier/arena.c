@@ -296,6 +296,14 @@ void arena_publish(struct arena *a, struct tier_loc loc, const struct tier_label
     atomic_store_explicit(&h->gen, next_gen(a), memory_order_release);
 }
 
+void arena_revoke(struct arena *a, struct tier_loc loc)
+{
+    uint32_t slot;
+    const struct arena_slab *s = arena__find(a, loc, &slot);
+    struct slot_header *h = arena__slot_header(a, s, slot);
+    atomic_store_explicit(&h->gen, next_gen(a), memory_order_release);
+}
+
 void arena_view(const struct arena *a, struct tier_loc loc, struct tier_view *ret_view)
 {
     uint32_t slot;

@@ -69,6 +69,7 @@ void arena_destroy(struct arena **arena);
 KVC_WARN_UNUSED int arena_alloc(struct arena *a, uint32_t principal, uint32_t bytes,
                                 struct tier_loc near, uint32_t owner, struct tier_loc *ret_loc);
 void arena_free(struct arena *a, struct tier_loc loc);
+void arena_revoke(struct arena *a, struct tier_loc loc);
 uint32_t arena_drain(struct arena *a, uint32_t principal, uint32_t bytes, tier_occupant_fn *each,
                      void *ctx);
 bool arena_helps(struct arena *a, struct tier_loc loc, uint32_t principal, uint32_t bytes);

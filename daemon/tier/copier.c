@@ -96,6 +96,8 @@ static void run(struct copy_thread *t, struct tier_op *op)
         op->status = -ETIMEDOUT;
     else if (FAULT(copy))
         op->status = -EIO;
+    else if (op->kind == TIER_VERIFY)
+        op->status = copier_sum(op->priv, op->bytes, &op->cancel, &op->sum);
     else
         op->status = copier_copy(op->priv, op->src, op->bytes, t->step, &op->cancel, &op->sum);
 }
@@ -261,7 +263,8 @@ static void on_results(struct loop_watch *watch, uint32_t events)
 
 void copier_submit(struct copier *c, struct tier_op *op, void *dst)
 {
-    MUST(!c->stop && op->done != NULL && op->kind == TIER_PUT);
+    MUST(!c->stop && op->done != NULL);
+    MUST(op->kind == TIER_VERIFY || (op->kind == TIER_PUT && op->src != NULL));
     op->priv = dst;
     c->stats.inflight_ops++;
     c->stats.inflight_bytes += op->bytes;

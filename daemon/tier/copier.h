@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Copy threads: bytes from a worker's staging to an arena slot, checksummed in the same pass.
+ * Copy threads: bytes from a worker's staging to an arena slot, checksummed in the same pass; and
+ * slots read again to see whether they still hold what was stored.
  *
  * The source may be written by its worker while it is being copied. Every byte is read from it
  * once, into a small private buffer that is hashed and then stored, so the sum is always that
@@ -44,11 +45,12 @@ KVC_WARN_UNUSED int copier_create(const struct copier_config *config, struct loo
  * from here; they must not submit. Before the loop's destruction. */
 void copier_destroy(struct copier **copier);
 
-/* Takes *op until its done(). Copies op->bytes from op->src to dst (64-byte aligned, and valid
- * until done()) and sets op->sum. Beyond the credit operations wait, in order of submission.
- * status: 0; -ECANCELED: op->cancel was seen (before it began, or between two steps);
- * -ETIMEDOUT: the deadline had passed before it began (0: no deadline); -EIO: injected fault.
- * After anything but 0 the slot holds parts of the bytes. */
+/* Takes *op until its done(). TIER_PUT copies op->bytes from op->src to dst (64-byte aligned, and
+ * valid until done()) and sets op->sum; TIER_VERIFY sets it to that of the bytes at dst. Beyond the
+ * credit operations wait, in order of submission. status: 0; -ECANCELED: op->cancel was seen
+ * (before it began, or between two steps); -ETIMEDOUT: the deadline had passed before it began (0:
+ * no deadline); -EIO: injected fault. After anything but 0 of a PUT the slot holds parts of the
+ * bytes. */
 void copier_submit(struct copier *c, struct tier_op *op, void *dst);
 
 struct copier_stats {
@@ -67,5 +69,8 @@ void copier_stats(const struct copier *c, struct copier_stats *ret_stats);
 #define COPIER_STEP_BYTES 16384u
 KVC_WARN_UNUSED int copier_copy(void *dst, const void *src, uint64_t bytes, void *step,
                                 const _Atomic bool *cancel, struct hash128 *ret_sum);
+/* The sum alone. Any thread. -ECANCELED as above. */
+KVC_WARN_UNUSED int copier_sum(const void *src, uint64_t bytes, const _Atomic bool *cancel,
+                               struct hash128 *ret_sum);
 
 #endif

@@ -12,6 +12,9 @@
 #include <stdatomic.h>
 #include <string.h>
 
+/* Between two looks at whether it was cancelled. */
+#define SUM_STEP_BYTES 262144u
+
 /* How the bytes of one step move; lines of 64 bytes, step and slot aligned to them. */
 struct copy_way {
     size_t step_bytes;
@@ -111,4 +114,18 @@ int copier_copy(void *dst, const void *src, uint64_t bytes, void *step, const _A
     if (err == 0)
         *ret_sum = hash_stream_final(&hash);
     return err;
+}
+
+int copier_sum(const void *src, uint64_t bytes, const _Atomic bool *cancel, struct hash128 *ret_sum)
+{
+    struct hash_stream hash;
+    hash_stream_init(&hash);
+    for (uint64_t at = 0; at < bytes; at += SUM_STEP_BYTES) {
+        if (atomic_load_explicit(cancel, memory_order_relaxed))
+            return -ECANCELED;
+        hash_stream_update(&hash, (const uint8_t *)src + at,
+                           (size_t)MIN(bytes - at, SUM_STEP_BYTES));
+    }
+    *ret_sum = hash_stream_final(&hash);
+    return 0;
 }

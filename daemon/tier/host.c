@@ -34,6 +34,11 @@ static void op_free(struct tier *t, struct tier_loc loc)
     arena_free(host_of(t)->arena, loc);
 }
 
+static void op_revoke(struct tier *t, struct tier_loc loc)
+{
+    arena_revoke(host_of(t)->arena, loc);
+}
+
 static void op_submit(struct tier *t, struct tier_op *op)
 {
     struct host *h = host_of(t);
@@ -96,6 +101,7 @@ static const struct tier_ops host_ops = {
     .name = "host",
     .alloc = op_alloc,
     .free = op_free,
+    .revoke = op_revoke,
     .submit = op_submit,
     .publish = op_publish,
     .view = op_view,

@@ -3,9 +3,7 @@
  * libkvcache: the client of kvcache-daemon.
  *
  * A `struct kvc` is one session with the daemon of this node: an attach connection (identity,
- * descriptors, life), a control socket, a staging area and read-only mappings of the arena. It is
- * used by one thread at a time; different sessions are independent. After fork() the child must not
- * use a session of its parent: calls return -EPERM, kvc_close and kvc_release only free memory.
+ * descriptors, life), a control socket, a staging area and read-only mappings of the arena.
  *
  * Return values: 0 or positive is good; negative is an errno or a KVC_E_* of <kvcache/proto.h>.
  * A miss is not an error. Outputs are last and untouched on failure.
@@ -13,11 +11,34 @@
  * The daemon may be absent at any time. Lookups and acquires then return 0 with no hit within their
  * deadline, stores return KVC_E_DOWN and are counted (kvc_counters), and the session reconnects by
  * itself at a later call. After a reconnect all holds, reservations and staging contents of before
- * are void: holds report KVC_STALE, stores return KVC_E_DOWN until kvc_staging was asked again.
+ * are void: holds report KVC_STALE (but see kvc_hold_check), stores return KVC_E_DOWN until
+ * kvc_staging was asked again.
  *
  * A daemon that is there and does not answer costs a call its deadline and up to 250 ms more; one
  * that stores as long again, to make sure that nothing reads staging. A lookup or acquire is then a
  * miss; a store is KVC_E_TIMEOUT, and counted like one that was dropped.
+ *
+ * Threads. A session is used by one thread at a time; it may be handed from one thread to another
+ * by anything that orders memory (a mutex, a queue). That holds for all that belongs to it:
+ * namespaces, requests, holds. The descriptor of kvc_fd may be waited on by any thread, and the
+ * bytes of a hold or of staging may be read and written by any thread, while another uses the
+ * session. Different sessions are independent. kvc_hash_chain and the functions that name errors
+ * may be called by any thread at any time.
+ *
+ * Fork. A child must not use a session of its parent: calls return -EPERM, and kvc_close,
+ * kvc_release and kvc_finish only free the child's memory; the parent's session goes on
+ * undisturbed. A child must not read the blocks of its parent's holds, and must not wait on kvc_fd:
+ * the child's copies of the descriptors are closed. Open a session of its own after fork(). All
+ * descriptors of the library are close-on-exec. After vfork() the rule of vfork() holds: exec or
+ * _exit only.
+ *
+ * Signals. No call returns early because of one, and none raises SIGPIPE. Nothing here may be
+ * called from a signal handler.
+ *
+ * Structs that callers allocate. Set them to zero (or use an initializer) before filling them in: a
+ * zero field means what it meant before the field was there. Their size and layout are part of the
+ * ABI of one soname: a field is added at the end, in a release with a new soname, so recompiling is
+ * enough. Before 1.0 each minor version has a soname of its own (libkvcache.so.0.1).
  */
 #ifndef KVCACHE_KVCACHE_H
 #define KVCACHE_KVCACHE_H
@@ -37,7 +58,7 @@ extern "C" {
 
 struct kvc;    /* a session */
 struct kvc_ns; /* a namespace opened in a session; lives as long as the session */
-struct kvc_op; /* a request in flight */
+struct kvc_op; /* a request that was begun */
 
 /* ---- session ---- */
 
@@ -48,13 +69,16 @@ struct kvc_options {
     uint32_t shard;         /* this rank's shard of every block, 0 on a single rank */
     uint32_t timeout_ms;    /* default deadline of every call; 0 = KVC_DEADLINE_DEFAULT_MS */
     bool must_connect;      /* kvc_open fails when no daemon answers, instead of starting down */
+    bool no_wait; /* kvc_open does not wait for the daemon: the session starts down, and later calls
+                     or kvc_progress bring it up; rights are then refused in kvc_last_error only */
 };
 
 /* Returns owned. options may be NULL. -EACCES / KVC_E_DENIED when this uid has no rights,
  * KVC_E_VERSION, KVC_E_DOWN (must_connect only), -ENOMEM, -EINVAL; kvc_last_error(NULL) says why.
  */
 KVC_API KVC_MUST_USE int kvc_open(const struct kvc_options *options, struct kvc **ret_kvc);
-/* Accepts NULL and a pointer to NULL. Releases every hold and reservation. */
+/* Accepts NULL and a pointer to NULL. Releases every hold and reservation; frees requests that were
+ * begun and not finished. */
 KVC_API void kvc_close(struct kvc **kvc);
 /* The text of the last error of this session; "" if none. Borrowed until the next call. NULL: of
  * the last kvc_open of this thread that failed. */
@@ -70,8 +94,9 @@ KVC_API bool kvc_is_up(const struct kvc *kvc);
 KVC_API KVC_MUST_USE int kvc_ping(struct kvc *kvc, uint64_t *ret_uptime_ms);
 /* Writable staging area, `*ret_bytes` long (what the daemon granted); NULL when down or 0. Its
  * contents are void after a reconnect, and are not stored before this has been called again: call
- * it before the area is filled, not between filling and storing. The memory stays mapped until
- * then. */
+ * it before the area is filled, not between filling and storing. The addresses stay mapped until
+ * then, but other memory may take their place when the session loses its daemon: what a device has
+ * registered must be registered again when kvc_epoch has changed. */
 KVC_API void *kvc_staging(struct kvc *kvc, uint64_t *ret_bytes);
 /* Grows by one at each (re)connect; 0 = never connected. */
 KVC_API uint32_t kvc_epoch(const struct kvc *kvc);
@@ -114,7 +139,8 @@ struct kvc_ns_spec {
 
 /* KVC_E_UNSOUND with the reason in kvc_last_error; KVC_E_DOWN when no daemon ever answered for this
  * specification. The handle is borrowed from the session, is the same for an equal specification,
- * and is reopened by itself after a reconnect. */
+ * and is reopened by itself after a reconnect, and once when the daemon has let it go because it
+ * was empty (requests are then sent again, unseen). */
 KVC_API KVC_MUST_USE int kvc_ns_open(struct kvc *kvc, const struct kvc_ns_spec *spec,
                                      struct kvc_ns **ret_ns);
 /* The parent of every first block, given by the daemon; may change at a reconnect (kvc_epoch). */
@@ -190,10 +216,11 @@ KVC_API KVC_MUST_USE int kvc_acquire(struct kvc_ns *ns, const struct kvc_seq *se
 /* The same blocks for this session's shard, from a ticket. KVC_E_NO_LEASE. */
 KVC_API KVC_MUST_USE int kvc_redeem(struct kvc_ns *ns, const uint8_t ticket[KVC_TICKET_BYTES],
                                     struct kvc_hold **ret_hold);
-/* After reading: 0 = what was read is what was stored; KVC_STALE = discard it. No traffic. Once the
- * session has lost its daemon every hold is stale, but of one that the daemon dropped
- * (kvc_last_error says so) holds last until they are released: release them soon, they keep its
- * memory. */
+/* After reading: 0 = what was read is what is stored; KVC_STALE = discard it. No traffic. Once the
+ * daemon is no more every hold is stale. When it is there and the session has ended nevertheless
+ * (it dropped it, or the library gave it up: kvc_last_error says why), holds last until they are
+ * released: release them soon, they keep its memory. The bytes of a hold can be read until it is
+ * released, whatever happens. */
 KVC_API KVC_MUST_USE int kvc_hold_check(const struct kvc_hold *hold);
 /* Releases hold and leases; sent without waiting for the reply. Accepts NULL. The hold knows its
  * session; kvc may be NULL. */
@@ -231,24 +258,99 @@ KVC_API KVC_MUST_USE int kvc_drop(struct kvc *kvc, uint64_t reservation);
 
 /* ---- requests in flight ----
  *
- * The same calls in two halves: *_begin sends, kvc_wait returns the outcome and frees the op. Up to
- * the daemon's limit (64 by default) may be in flight; the inputs may be reused once begin returns.
+ * The same calls in two halves. *_begin sends the request and returns an op; the op is done when
+ * its outcome is there; kvc_finish (or kvc_wait) hands the outcome out and frees the op. Up to the
+ * daemon's limit (64 by default) may be in flight; the inputs may be reused once begin returns,
+ * staging once the op is finished. Replies come in any order.
+ *
+ * Begin halves, kvc_progress, kvc_next, kvc_cancel_begin, kvc_release, and kvc_finish of an op that
+ * is done never wait, whatever the daemon does: absent, frozen, or dying. (They copy and make
+ * system calls; none of these sleeps.) A session that is down goes on with connecting in them, step
+ * by step. A request that is begun while the session is not up is done at once: a lookup, acquire
+ * or redeem as a miss, a namespace that is known as it was before; what stores fails in its begin
+ * half with KVC_E_DOWN, like a ping or a new namespace. The other functions wait as said above;
+ * kvc_open waits for the daemon up to the session's timeout (no_wait: not at all), kvc_close for
+ * libzmq's threads to end, which does not depend on the daemon.
+ *
+ * A loop:
+ *
+ *     poll for POLLIN on kvc_fd(kvc), with everything else
+ *     kvc_progress(kvc);
+ *     while (kvc_next(kvc, &op) > 0) {
+ *         struct kvc_result r;
+ *         int rc = kvc_finish(&op, &r);       r.kind, r.user say whose it is
+ *     }
  */
+
+/* An outcome. Of the fields after `user` those of the request's kind are set. */
+struct kvc_result {
+    uint8_t kind;             /* enum kvc_op_code: which begin half */
+    void *user;               /* kvc_op_set_user */
+    struct kvc_prefix prefix; /* LOOKUP */
+    struct kvc_hold *hold;    /* ACQUIRE, REDEEM: to be released, whatever it contains */
+    struct kvc_ns *ns;        /* NS_OPEN: borrowed from the session */
+    uint64_t reservation;     /* RESERVE: 0 = nothing was reserved */
+    uint64_t uptime_ms;       /* PING */
+    const uint8_t *statuses;  /* RESERVE, COMMIT, STORE: n of them, borrowed until the next
+                                 kvc_finish of this session */
+    uint32_t n;
+};
+
+KVC_API KVC_MUST_USE int kvc_ping_begin(struct kvc *kvc, struct kvc_op **ret_op);
+KVC_API KVC_MUST_USE int kvc_ns_open_begin(struct kvc *kvc, const struct kvc_ns_spec *spec,
+                                           struct kvc_op **ret_op);
 KVC_API KVC_MUST_USE int kvc_lookup_begin(struct kvc_ns *ns, const struct kvc_seq *seq,
                                           unsigned flags, struct kvc_op **ret_op);
 KVC_API KVC_MUST_USE int kvc_acquire_begin(struct kvc_ns *ns, const struct kvc_seq *seq,
                                            const struct kvc_acquire_options *options,
                                            struct kvc_op **ret_op);
+KVC_API KVC_MUST_USE int kvc_redeem_begin(struct kvc_ns *ns, const uint8_t ticket[KVC_TICKET_BYTES],
+                                          struct kvc_op **ret_op);
+KVC_API KVC_MUST_USE int kvc_reserve_begin(struct kvc_ns *ns, const struct kvc_blocks *blocks,
+                                           struct kvc_op **ret_op);
+KVC_API KVC_MUST_USE int kvc_commit_begin(struct kvc_ns *ns, uint64_t reservation, uint32_t first,
+                                          uint32_t n, const uint64_t *offsets,
+                                          const uint32_t *tokens, size_t ntokens,
+                                          struct kvc_op **ret_op);
 KVC_API KVC_MUST_USE int kvc_store_begin(struct kvc_ns *ns, const struct kvc_blocks *blocks,
                                          const uint64_t *offsets, const uint32_t *tokens,
                                          size_t ntokens, struct kvc_op **ret_op);
-/* Exactly one of the outputs is used, that of the op's kind; the others may be NULL. Waits at most
- * until the op's deadline. Frees *op and sets it to NULL whatever it returns. */
+KVC_API KVC_MUST_USE int kvc_drop_begin(struct kvc *kvc, uint64_t reservation,
+                                        struct kvc_op **ret_op);
+
+/* A word of the caller's that stays with the op; NULL at first. */
+KVC_API void kvc_op_set_user(struct kvc_op *op, void *user);
+KVC_API void *kvc_op_user(const struct kvc_op *op);
+/* Whether its outcome is there. No traffic: kvc_progress takes in what has come. */
+KVC_API bool kvc_done(const struct kvc_op *op);
+
+/* Hands out what the call that waits would: its return value, its outputs in *ret_result (of which
+ * kind and user are set on failure too; the call's outputs are zero then). Waits for the op if it
+ * is not done, at most as long as that call. Frees *op and sets it to NULL whatever it returns. */
+KVC_API KVC_MUST_USE int kvc_finish(struct kvc_op **op, struct kvc_result *ret_result);
+/* kvc_finish for a lookup, an acquire or redeem, a store or commit. Exactly one of the outputs is
+ * used, that of the op's kind; the others may be NULL. */
 KVC_API KVC_MUST_USE int kvc_wait(struct kvc_op **op, struct kvc_prefix *ret_prefix,
                                   struct kvc_hold **ret_hold, uint8_t *ret_statuses);
 /* Ends a request early. Returns when nothing will touch this session's staging for it any more; the
- * op is then waited for as usual and returns KVC_E_CANCELLED or its outcome. */
+ * op is then finished as usual and gives KVC_E_CANCELLED or its outcome. Waits for up to 250 ms. */
 KVC_API KVC_MUST_USE int kvc_cancel(struct kvc_op *op);
+/* The same without waiting: the op is done some time later, 250 ms at most. */
+KVC_API KVC_MUST_USE int kvc_cancel_begin(struct kvc_op *op);
+
+/* The descriptor that a poll, epoll, io_uring or asyncio loop watches for POLLIN; never read or
+ * written. Readable (level-triggered) while kvc_progress has something to do or kvc_next something
+ * to hand out: replies, the daemon's death, deadlines, connecting. The same one until kvc_close,
+ * which closes it; made by the first call. -EPERM, -EMFILE, -ENOMEM, ... */
+KVC_API KVC_MUST_USE int kvc_fd(struct kvc *kvc);
+/* Does what can be done now: receives replies, notices the daemon's end, ends what is beyond its
+ * deadline, goes on with connecting. Returns how many ops kvc_next has; -EPERM. Without kvc_fd it
+ * may be called now and then instead. */
+KVC_API int kvc_progress(struct kvc *kvc);
+/* 1 = *ret_op is done and has not been handed out before, in the order in which they became done;
+ * 0 = none; -EPERM. The op is the caller's to finish; one that is finished without having been
+ * handed out is not handed out any more. No traffic. */
+KVC_API KVC_MUST_USE int kvc_next(struct kvc *kvc, struct kvc_op **ret_op);
 
 /* ---- operation (needs admin rights for what belongs to others) ---- */
 
@@ -279,6 +381,75 @@ struct kvc_explanation {
 KVC_API KVC_MUST_USE int kvc_explain(struct kvc *kvc, uint32_t ns, const uint8_t *keys, uint32_t n,
                                      int (*fn)(void *ctx, const struct kvc_explanation *),
                                      void *ctx);
+
+/* Walks through the blocks of a namespace: from a block to the first one of its sequence, or to all
+ * that build on it, or the first blocks of all sequences (enum kvc_walk_mode). */
+struct kvc_walk {
+    uint32_t ns, group;
+    enum kvc_walk_mode mode;
+    const uint8_t *key; /* where UP and DOWN begin; NULL for ROOTS */
+    uint32_t depth;     /* DOWN: levels below the key; 0 = all */
+};
+struct kvc_walked {
+    uint8_t key[KVC_KEY_BYTES], parent[KVC_KEY_BYTES];
+    bool has_parent;
+    uint8_t state, tier; /* enum kvc_block_state, enum kvc_tier_id */
+    uint32_t depth, tokens, shards, shards_present, leases, children, chunk;
+    uint64_t bytes, age_ms, off;
+};
+/* Calls fn for each; a non-zero return of fn ends the walk and is returned. Nothing when the key is
+ * not cached. KVC_E_GONE: blocks went while the walk was among them; what fn has got was true.
+ * KVC_E_NO_NAMESPACE. */
+KVC_API KVC_MUST_USE int kvc_walk_blocks(struct kvc *kvc, const struct kvc_walk *walk,
+                                         int (*fn)(void *ctx, const struct kvc_walked *),
+                                         void *ctx);
+
+/* One slice of a pass over what is stored: reads blocks again and compares checksums. Start with
+ * cursor 0, go on with ret_verified->cursor until that is 0; the pace is the caller's. */
+struct kvc_verify {
+    uint32_t ns;           /* 0 = any */
+    enum kvc_tier_id tier; /* KVC_TIER_NONE = all */
+    uint64_t cursor;
+    uint64_t bytes_max; /* payload to read, about; at least 1 */
+};
+/* A block that was not what had been stored; it is gone now. */
+struct kvc_corrupt {
+    uint8_t key[KVC_KEY_BYTES];
+    uint32_t ns, group, shard, chunk, below; /* below: blocks that built on it, gone too */
+    uint8_t tier;                            /* enum kvc_tier_id */
+    uint64_t off;
+};
+struct kvc_verified {
+    uint64_t cursor, bytes;           /* read */
+    uint32_t blocks, skipped, failed; /* skipped: being written; failed: could not be read */
+    uint32_t corrupt;
+    struct kvc_corrupt found[KVC_VERIFY_MAX]; /* the first `corrupt` of them */
+};
+/* KVC_E_BUSY: others verify too; try again. KVC_E_NO_NAMESPACE. */
+KVC_API KVC_MUST_USE int kvc_verify_slice(struct kvc *kvc, const struct kvc_verify *verify,
+                                          struct kvc_verified *ret_verified);
+
+/* The daemon's record of what was asked for, for replaying: needs admin rights. */
+struct kvc_trace_state {
+    bool on;
+    uint32_t ns; /* 0 = all */
+    uint64_t bytes, used_bytes, records, dropped, age_ms;
+};
+/* bytes: memory for ON, 0 = the daemon's default; ns: for ON, 0 = all. OFF forgets the trace, and
+ * tells what it was. KVC_E_EXISTS: one is on already. */
+KVC_API KVC_MUST_USE int kvc_trace(struct kvc *kvc, enum kvc_trace_action action, uint32_t ns,
+                                   uint64_t bytes, struct kvc_trace_state *ret_state);
+struct kvc_trace_record {
+    uint32_t ns, block_tokens, input_tokens, output_tokens;
+    uint64_t timestamp_ms; /* since the trace was turned on */
+    uint32_t n;
+    const uint8_t *ids; /* n x u64 little-endian, one per block asked for; borrowed by fn */
+};
+/* Calls fn for each record, oldest first; a non-zero return of fn ends the walk and is returned.
+ * *ret_lost: records that were dropped while this went on. KVC_E_GONE: no trace is on. */
+KVC_API KVC_MUST_USE int kvc_trace_dump(struct kvc *kvc, uint32_t ns,
+                                        int (*fn)(void *ctx, const struct kvc_trace_record *),
+                                        void *ctx, uint64_t *ret_lost);
 
 struct kvc_evict_filter {
     uint32_t ns;            /* 0 = any */

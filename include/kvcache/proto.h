@@ -29,6 +29,14 @@
 #define KVC_STORE_MAX   4096u
 #define KVC_RELEASE_MAX 1024u
 #define KVC_EXPLAIN_MAX 256u
+/* Blocks of one BLOCKS reply. */
+#define KVC_BLOCKS_MAX 256u
+/* Blocks that one VERIFY reads, and so the most that it finds corrupt. */
+#define KVC_VERIFY_MAX 64u
+/* Records of one TRACE_DUMP reply; memory of a trace. */
+#define KVC_TRACE_MAX       256u
+#define KVC_TRACE_BYTES_MIN (1u << 20)
+#define KVC_TRACE_BYTES_MAX (1u << 30)
 /* One control-plane message; ZMQ_MAXMSGSIZE at both ends. */
 #define KVC_MESSAGE_MAX (4u << 20)
 /* One attach-channel message. */
@@ -57,6 +65,10 @@ enum kvc_op_code {
     KVC_OP_NS_LIST = 14,
     KVC_OP_EXPLAIN = 15,
     KVC_OP_EVICT = 16,
+    KVC_OP_BLOCKS = 17,
+    KVC_OP_VERIFY = 18,
+    KVC_OP_TRACE = 19,
+    KVC_OP_TRACE_DUMP = 20,
     KVC_OP_REPLY = 0x80
 };
 
@@ -117,15 +129,15 @@ enum kvc_error {
 };
 
 /* Why the cached prefix of a group ends where it ends: X(value, NAME, text). */
-#define KVC_MISS_MAP(X)                                                  \
-    X(0, NONE, "every block asked for is cached")                        \
-    X(1, NEVER, "never stored, or so long ago that no trace is left")    \
-    X(2, EVICTED, "evicted to make room or on request")                  \
-    X(3, PENDING, "being stored right now")                              \
-    X(4, CORRUPT, "its checksum did not match; dropped")                 \
-    X(5, NOT_WORTH, "loading would take longer than computing it again") \
-    X(6, NAMESPACE, "cached in a namespace that differs")                \
-    X(7, DROPPED, "its writer dropped it or died before the commit")     \
+#define KVC_MISS_MAP(X)                                                        \
+    X(0, NONE, "every block asked for is cached")                              \
+    X(1, NEVER, "never stored, or so long ago that no trace is left")          \
+    X(2, EVICTED, "evicted to make room or on request")                        \
+    X(3, PENDING, "being stored right now")                                    \
+    X(4, CORRUPT, "its checksum, or that of a block before it, did not match") \
+    X(5, NOT_WORTH, "loading would take longer than computing it again")       \
+    X(6, NAMESPACE, "cached in a namespace that differs")                      \
+    X(7, DROPPED, "its writer dropped it or died before the commit")           \
     X(8, OTHER_GROUP, "cached here, but another group of layers ends the prefix")
 
 enum kvc_miss {
@@ -179,5 +191,18 @@ enum kvc_flag {
 
 /* State of a block as EXPLAIN reports it. */
 enum kvc_block_state { KVC_BLOCK_ABSENT = 0, KVC_BLOCK_PENDING = 1, KVC_BLOCK_PRESENT = 2 };
+
+/* Where BLOCKS goes from a block, or what it begins with. */
+enum kvc_walk_mode {
+    KVC_WALK_UP = 0,   /* the block, then its parent, ... to the first of the sequence */
+    KVC_WALK_DOWN = 1, /* the block, then all that follow it, each before what follows itself */
+    KVC_WALK_ROOTS = 2 /* the blocks of a group that have no parent */
+};
+
+/* What TRACE does; each also answers the state. OFF answers what it was. */
+enum kvc_trace_action { KVC_TRACE_STATUS = 0, KVC_TRACE_ON = 1, KVC_TRACE_OFF = 2 };
+
+/* Where a block's bytes are. */
+enum kvc_tier_id { KVC_TIER_NONE = 0, KVC_TIER_HOST = 1 };
 
 #endif

@@ -161,6 +161,19 @@ def requests():
         request("evict", "a preview of a namespace", [4, 7, b"", 0, 0]),
         request("evict", "a block and its descendants", [0, 0, K[0], 0, 0]),
         request("evict", "largest numbers", [4, U32, K[0], U64, U64]),
+        request("blocks", "from a block to the first one", [1, 0, 0, K[2], 0, 256, 0]),
+        request("blocks", "two levels below, continued", [1, 0, 1, K[0], 2, 100, 0x100000007]),
+        request("blocks", "roots of a group", [7, 15, 2, b"", 0, 1, 0]),
+        request("blocks", "largest numbers", [U32, 15, 1, K[0], U32, 256, U64]),
+        request("verify", "a slice of everything", [0, 0, 0, 16777216]),
+        request("verify", "host memory of a namespace, continued", [7, 1, 4096, 1], deadline=60000),
+        request("verify", "largest numbers", [U32, 1, U64, U64]),
+        request("trace", "status", [0, 0, 0]),
+        request("trace", "on, as the daemon likes", [1, 0, 0]),
+        request("trace", "on, largest numbers", [1, U32, 1 << 30]),
+        request("trace", "off", [2, 0, 0]),
+        request("trace_dump", "from the oldest", [0, 0]),
+        request("trace_dump", "largest numbers", [U32, U64]),
     ]
     return out
 
@@ -224,6 +237,47 @@ def replies():
         reply("cancel", "answered before", [0]),
         reply("evict", "some", [12, 25165824, 3]),
         reply("evict", "largest", [U64, U64, U64]),
+        reply(
+            "blocks",
+            "a block and its parent",
+            [
+                0,
+                [
+                    [K[1], K[0], 1, 2, 16, 1, 1, 1, 0, 2097152, 1500, 1, 1, 2101248],
+                    [K[0], b"", 0, 2, 16, 1, 1, 1, 2, 2097152, 1500, 1, 1, 4096],
+                ],
+            ],
+        ),
+        reply(
+            "blocks", "one being stored, and more", [9, [[K[0], b"", 0, 1, 16, 2] + [0] * 8]]
+        ),
+        reply("blocks", "none", [0, []]),
+        reply("verify", "all good", [4096, 8, 16777216, 1, 0, []]),
+        reply("trace", "off", [0] * 7),
+        reply("trace", "on", [1, 0, 67108864, 4096, 12, 0, 90000]),
+        reply("trace", "largest", [1, U32] + [U64] * 5),
+        reply("trace_dump", "none", [0, 0, []]),
+        reply(
+            "trace_dump",
+            "two, and more",
+            [3, 0, [[1, 512, 0, 1024, 17, u64s(1, 2)], [1, 512, 40, 300, 0, u64s(1)]]],
+        ),
+        reply("trace_dump", "17, largest", [U64, U64, [[U32, U32, U64, U32, U32, b"\xff" * 64]] * 17]),
+        reply(
+            "verify",
+            "one is corrupt",
+            [0, 8, 16777216, 0, 0, [[K[1], 1, 0, 1, 1, 3, 1, 2101248]]],
+        ),
+        reply(
+            "verify",
+            "17, largest numbers",
+            [U64, U32, U64, U32, U32, [[K[0], U32, 255, 255, 255, U32, U32, U64]] * 17],
+        ),
+        reply(
+            "blocks",
+            "17, largest numbers",
+            [U64, [[K[0], K[1], U32, 255] + [U32] * 5 + [U64, U64, 255, U32, U64]] * 17],
+        ),
         error("lookup", "no namespace", 6, "ns 7 is not open in this session", corr=3),
         error("commit", "deadline passed", 8, "", corr=6),
         error("hello", "no version in common", 4, "this daemon speaks versions 1 to 1"),

@@ -124,10 +124,12 @@ const struct message_kind message_kinds[] = {
                         REPLY(RELEASE, "release", release) REPLY(RESERVE, "reserve", reserve)
                             REPLY(COMMIT, "commit", commit) REPLY(STORE, "store", commit)
                                 REPLY(DROP, "drop", bare) REPLY(CANCEL, "cancel", cancel)
-                                    REPLY(EVICT, "evict", evict)
+                                    REPLY(EVICT, "evict", evict) REPLY(BLOCKS, "blocks", blocks)
+                                        REPLY(VERIFY, "verify", verify) REPLY(TRACE, "trace", trace)
+                                            REPLY(TRACE_DUMP, "trace_dump", trace_dump)
 #undef REPLY
-                                        {"ping", MESSAGE_REQUEST, &codec__req_bare, KVC_OP_PING,
-                                         dec_bare, enc_bare},
+                                                {"ping", MESSAGE_REQUEST, &codec__req_bare,
+                                                 KVC_OP_PING, dec_bare, enc_bare},
     {"stats", MESSAGE_REQUEST, &codec__req_bare, KVC_OP_STATS, dec_bare, enc_bare},
     {"error", MESSAGE_HEAD, &empty, KVC_OP_REPLY, dec_reply_head, enc_error},
     {"reply_head", MESSAGE_HEAD, &empty, KVC_OP_REPLY, dec_reply_head, NULL},

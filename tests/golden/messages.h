@@ -13,7 +13,7 @@ enum message_family { MESSAGE_REQUEST, MESSAGE_REPLY, MESSAGE_ATTACH, MESSAGE_LI
 
 /* Room for any message struct. */
 union message_room {
-    _Alignas(16) uint8_t bytes[2048];
+    _Alignas(16) uint8_t bytes[65536];
 };
 
 struct message_kind {

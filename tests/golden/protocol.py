@@ -59,6 +59,12 @@ def fields(text):
 GROUP = fields("block_tokens block_bytes rule window flags")
 SEQ = fields("ns sub:t tokens") + [("keys", "*b")]
 RESERVE = fields("ns sub:t flags group shard parent:b first_token keys:b last_tokens")
+BLOCK = fields(
+    "key:b parent:b depth state tokens shards shards_present leases children bytes age_ms"
+    " tier chunk off"
+)
+CORRUPT = fields("key:b ns group shard tier below chunk off")
+RECORD = fields("ns block_tokens timestamp_ms input_tokens output_tokens ids:b")
 
 REQUESTS = {
     "hello": (1, fields("ver_min ver_max")),
@@ -85,6 +91,10 @@ REQUESTS = {
     "ns_list": (14, fields("after")),
     "explain": (15, fields("ns keys:b")),
     "evict": (16, fields("flags ns key:b older_than_ms bytes")),
+    "blocks": (17, fields("ns group mode key:b depth limit cursor")),
+    "verify": (18, fields("ns tier cursor bytes_max")),
+    "trace": (19, fields("action ns bytes")),
+    "trace_dump": (20, fields("ns cursor")),
 }
 ACQUIRE_REPLY = fields("hit_tokens lease ticket:b") + [
     ("groups", fields("first locs:b reason detail"))
@@ -103,6 +113,10 @@ REPLIES = {
     "drop": [],
     "cancel": fields("found"),
     "evict": fields("blocks bytes kept_blocks"),
+    "blocks": fields("cursor") + [("items", BLOCK)],
+    "verify": fields("cursor blocks bytes skipped failed") + [("corrupt", CORRUPT)],
+    "trace": fields("on ns bytes used_bytes records dropped age_ms"),
+    "trace_dump": fields("cursor lost") + [("items", RECORD)],
 }
 ITEMS = {
     "stats": fields("name:t kind value"),

@@ -114,6 +114,7 @@ def reject_requests():
     two = u64s(0, 64)
     name = "%s must be UTF-8 text of at most 127 bytes without NUL"
     lookup = "flags of LOOKUP must be 0 or 2"
+    keyed = "key must be binary of 32 bytes for modes 0 (up) and 1 (down)"
     cases = [
         ("hello", ARG, "ver_min must not be above ver_max", [2, 1]),
         ("hello", ARG, "ver_max must be an integer from 0 to 2^32 - 1", [1, U32 + 1]),
@@ -188,6 +189,22 @@ def reject_requests():
         ("evict", ARG, "ns must be an integer from 0 to 2^32 - 1", [0, U32 + 1, b"", 0, 0]),
         ("evict", ARG, "key must be binary of 0 or 32 bytes", [0, 0, bytes(64), 0, 0]),
         ("evict", ARG, "key must be binary of 0 or 32 bytes", [0, 0, bytes(16), 0, 0]),
+        ("blocks", ARG, "group must be an integer from 0 to 15", [1, 16, 0, K[0], 0, 1, 0]),
+        ("blocks", ARG, "mode must be 0 (up), 1 (down) or 2 (roots)", [1, 0, 3, K[0], 0, 1, 0]),
+        ("blocks", ARG, "key must be binary of 0 or 32 bytes", [1, 0, 0, bytes(31), 0, 1, 0]),
+        ("blocks", ARG, keyed, [1, 0, 0, b"", 0, 1, 0]),
+        ("blocks", ARG, keyed, [1, 0, 1, b"", 0, 1, 0]),
+        ("blocks", ARG, "key must be empty for mode 2 (roots)", [1, 0, 2, K[0], 0, 1, 0]),
+        ("blocks", ARG, "limit must be an integer from 1 to 256", [1, 0, 0, K[0], 0, 0, 0]),
+        ("blocks", ARG, "limit must be an integer from 1 to 256", [1, 0, 0, K[0], 0, 257, 0]),
+        ("trace", ARG, "action must be 0 (status), 1 (on) or 2 (off)", [3, 0, 0]),
+        ("trace", ARG, "ns and bytes must be 0 unless action is 1 (on)", [2, 1, 0]),
+        ("trace", ARG, "ns and bytes must be 0 unless action is 1 (on)", [0, 0, 1 << 20]),
+        ("trace", ARG, "bytes must be 0, or from 1048576 to 1073741824", [1, 0, (1 << 20) - 1]),
+        ("trace", ARG, "bytes must be 0, or from 1048576 to 1073741824", [1, 0, (1 << 30) + 1]),
+        ("trace_dump", ARG, "ns must be an integer from 0 to 2^32 - 1", [U32 + 1, 0]),
+        ("verify", ARG, "tier must be 0 (all) or 1 (host)", [0, 2, 0, 1]),
+        ("verify", ARG, "bytes_max must be an integer from 1 to 2^64 - 1", [0, 0, 0, 0]),
         ("commit", ARG, "first must be an integer from 0 to 4095", [1, 4096, two, b""]),
         ("commit", ARG, "offsets must be binary of 1 to 4096 x 8 bytes", [1, 0, b"", b""]),
         ("commit", ARG, "offsets must be binary of 1 to 4096 x 8 bytes", [1, 0, bytes(12), b""]),
@@ -386,6 +403,24 @@ def reject_replies():
         ("cancel", ARG, "found must be 0 or 1", [2]),
         ("ns_open", ARG, "seed must be binary of 32 bytes", [1, bytes(31), []]),
         ("ns_open", ARG, "near must be an array of at most 4 arrays of 2", [1, SEED, [[1, 1]] * 5]),
+        (
+            "trace_dump",
+            ARG,
+            "ids must be binary of at most 32768 x 8 bytes",
+            [0, 0, [[0] * 5 + [bytes(7)]]],
+        ),
+        (
+            "verify",
+            ARG,
+            "corrupt must be an array of at most 64 arrays of 8",
+            [0, 0, 0, 0, 0, [[K[0]] + [0] * 7] * 65],
+        ),
+        (
+            "blocks",
+            ARG,
+            "items must be an array of at most 256 arrays of 14",
+            [0, [[K[0], b""] + [0] * 12] * 257],
+        ),
         ("lookup", ARG, "groups must be an array of 1 to 16 arrays of 3", [0, []]),
         ("lookup", ARG, "groups must be an array of 1 to 16 arrays of 3", [0, [[0, 0, 0]] * 17]),
         ("lookup", ARG, "reason must be an integer from 0 to 255", [0, [[0, 256, 0]]]),

@@ -12,6 +12,7 @@ enum slot_state { SLOT_FREE, SLOT_TAKEN, SLOT_WRITING, SLOT_WRITTEN, SLOT_PUBLIS
 
 struct slot {
     uint8_t state;
+    unsigned readers; /* verifications in flight */
     uint32_t owner;
     uint64_t gen;
     struct tier_label label;
@@ -129,7 +130,7 @@ static void fake_free(struct tier *t, struct tier_loc loc)
 {
     struct region *g;
     struct slot *s = slot_at(of(t), loc, &g);
-    MUST(s->state != SLOT_FREE && s->state != SLOT_WRITING);
+    MUST(s->state != SLOT_FREE && s->state != SLOT_WRITING && s->readers == 0);
     s->state = SLOT_FREE;
     s->gen++;
     memset(mem_of(g, s), 0xdd, g->slot_bytes);
@@ -137,6 +138,14 @@ static void fake_free(struct tier *t, struct tier_loc loc)
         return;
     g->principal = 0;
     g->draining = false;
+}
+
+static void fake_revoke(struct tier *t, struct tier_loc loc)
+{
+    struct region *g;
+    struct slot *s = slot_at(of(t), loc, &g);
+    MUST(s->state == SLOT_PUBLISHED);
+    s->gen++;
 }
 
 static uint32_t fake_slot_bytes(const struct tier *t, uint32_t bytes)
@@ -204,10 +213,14 @@ static void fake_submit(struct tier *t, struct tier_op *op)
     struct fake_tier *f = of(t);
     struct region *g;
     struct slot *s = slot_at(f, op->loc, &g);
-    MUST(op->kind == TIER_PUT && op->done != NULL && op->src != NULL && op->bytes != 0);
-    MUST(s->state == SLOT_TAKEN && slot_bytes_of(f, op->bytes) == g->slot_bytes);
-    MUST(f->inflight < INFLIGHT_MAX);
-    s->state = SLOT_WRITING;
+    bool put = op->kind == TIER_PUT;
+    MUST(op->done != NULL && op->bytes != 0 && (put ? op->src != NULL : op->kind == TIER_VERIFY));
+    MUST(s->state == (put ? SLOT_TAKEN : SLOT_PUBLISHED));
+    MUST(slot_bytes_of(f, op->bytes) == g->slot_bytes && f->inflight < INFLIGHT_MAX);
+    if (put)
+        s->state = SLOT_WRITING;
+    else
+        s->readers++;
     f->op[f->inflight++] = op;
     if (f->on_submit != NULL)
         f->on_submit(f->submit_ctx, op);
@@ -234,9 +247,14 @@ void fake_tier_end(struct fake_tier *f, struct tier_op *op, int status)
     memmove(&f->op[i], &f->op[i + 1], (--f->inflight - i) * sizeof(f->op[0]));
     struct region *g;
     struct slot *s = slot_at(f, op->loc, &g);
-    MUST(s->state == SLOT_WRITING);
-    memcpy(mem_of(g, s), op->src, status == 0 ? op->bytes : op->bytes / 2);
-    s->state = status == 0 ? SLOT_WRITTEN : SLOT_TAKEN;
+    if (op->kind == TIER_PUT) {
+        MUST(s->state == SLOT_WRITING);
+        memcpy(mem_of(g, s), op->src, status == 0 ? op->bytes : op->bytes / 2);
+        s->state = status == 0 ? SLOT_WRITTEN : SLOT_TAKEN;
+    } else {
+        MUST(s->state == SLOT_PUBLISHED && s->readers > 0);
+        s->readers--;
+    }
     op->status = status;
     if (status == 0)
         op->sum = hash_sum(mem_of(g, s), op->bytes);
@@ -315,6 +333,14 @@ static const struct slot *seen(const struct fake_tier *f, const struct tier_view
     return NULL;
 }
 
+void fake_tier_flip(struct fake_tier *f, const struct tier_view *view, uint32_t at)
+{
+    const struct region *g;
+    const struct slot *s = seen(f, view, &g);
+    MUST(s != NULL && at < g->slot_bytes);
+    mem_of(g, s)[at] ^= 0x10;
+}
+
 const uint8_t *fake_tier_bytes(const struct fake_tier *f, const struct tier_view *view)
 {
     const struct region *g;
@@ -362,6 +388,7 @@ static const struct tier_ops fake_ops = {
     .name = "fake",
     .alloc = fake_alloc,
     .free = fake_free,
+    .revoke = fake_revoke,
     .submit = fake_submit,
     .publish = fake_publish,
     .view = fake_view,

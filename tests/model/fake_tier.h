@@ -47,6 +47,8 @@ void fake_tier_on_submit(struct fake_tier *f, fake_tier_ended_fn *fn, void *ctx)
 const uint8_t *fake_tier_bytes(const struct fake_tier *f, const struct tier_view *view);
 bool fake_tier_label(const struct fake_tier *f, const struct tier_view *view,
                      struct tier_label *ret_label);
+/* Memory that goes bad: one bit of byte `at` of a published slot. */
+void fake_tier_flip(struct fake_tier *f, const struct tier_view *view, uint32_t at);
 uint32_t fake_tier_drains(const struct fake_tier *f);
 
 /* How a payload of these tests looks: bytes that depend on all of key, shard and position. */

@@ -310,10 +310,24 @@ bool sim_some_seq(struct sim *s, const struct sim_client *cl, struct sim_seq *re
     return cl->ns[q.space.spec][0] != 0;
 }
 
+/* As an engine does: what follows a prefix that it holds. */
+static bool hold_on(struct sim *s, const struct sim_client *cl, struct sim_seq *q,
+                    uint32_t *ret_hit)
+{
+    const struct sim_lease *l = &cl->lease[sim_rnd(s, SIM_LEASES)];
+    if (!l->id || !cl->ns[l->seq.space.spec][0])
+        return false;
+    *q = l->seq;
+    q->tokens = sim_tokens_max(s, q->space.spec);
+    *ret_hit = l->hit;
+    return true;
+}
+
 bool sim_some_span(struct sim *s, const struct sim_client *cl, struct sim_span *ret)
 {
     struct sim_seq q;
-    if (!sim_some_seq(s, cl, &q))
+    uint32_t hit = 0;
+    if (!hold_on(s, cl, &q, &hit) && !sim_some_seq(s, cl, &q))
         return false;
     const struct msg_ns_open *spec = &s->spec[q.space.spec];
     struct sim_span p = {.space = q.space,
@@ -321,8 +335,11 @@ bool sim_some_span(struct sim *s, const struct sim_client *cl, struct sim_span *
                          .group = sim_rnd(s, spec->ngroups),
                          .shard = sim_rnd(s, spec->shards)};
     uint32_t bt = spec->groups[p.group].block_tokens;
-    uint32_t blocks = (q.tokens + bt - 1) / bt;
-    p.first = sim_rnd(s, 3) ? 0 : sim_rnd(s, blocks);
+    uint32_t blocks = MIN((q.tokens + bt - 1) / bt, SIM_BLOCKS);
+    if (hit / bt < blocks && sim_rnd(s, 4))
+        p.first = hit / bt;
+    else
+        p.first = sim_rnd(s, 3) ? 0 : sim_rnd(s, blocks);
     p.n = 1 + sim_rnd(s, blocks - p.first);
     if (sim_rnd(s, 2))
         p.n = blocks - p.first;
@@ -354,6 +371,7 @@ static void act(struct sim *s, struct sim_client *cl, enum sim_action what)
     case ACT_COMMIT:
     case ACT_STORE:
     case ACT_DROP:
+    case ACT_CONFUSED:
     case ACT_CANCEL:
         sim_act_write(s, cl, what);
         return;

@@ -127,6 +127,27 @@ static void wrong_read(struct sim *s, struct sim_client *cl)
     sim_send(s, cl, r, codec_enc_acquire(s->buf, sizeof s->buf, sim_head(s, r), &msg));
 }
 
+/* Another principal's namespace is as if it did not exist, for an administrator's reads too. */
+static void foreign_space(struct sim *s, struct sim_client *cl)
+{
+    struct sim_seq q;
+    const struct sim_client *other = &s->client[sim_rnd(s, s->swarm.clients)];
+    bool some = other->principal != cl->principal && sim_some_seq(s, other, &q);
+    bool write = sim_rnd(s, 2);
+    struct sim_req *r = some ? sim_req_new(s, cl, write ? KVC_OP_RESERVE : KVC_OP_ACQUIRE) : NULL;
+    if (!r)
+        return;
+    r->any = true;
+    r->allowed = BIT(NO_NAMESPACE) | BIT(BUSY);
+    struct msg_acquire get = {.seq = sim_msg_seq(s, other, &q)};
+    struct msg_reserve put = {.ns = get.seq.ns, .sub = get.seq.sub, .keys = get.seq.keys[0]};
+    if (write && !put.keys.n)
+        r->allowed |= BIT(BAD_ARGUMENT);
+    sim_send(s, cl, r,
+             write ? codec_enc_reserve(s->buf, sizeof s->buf, sim_head(s, r), &put)
+                   : codec_enc_acquire(s->buf, sizeof s->buf, sim_head(s, r), &get));
+}
+
 /* What another has reserved is nobody else's to commit or drop. */
 static void wrong_commit(struct sim *s, struct sim_client *cl)
 {
@@ -234,7 +255,7 @@ static void junk(struct sim *s, struct sim_client *cl)
 
 static void illegal(struct sim *s, struct sim_client *cl)
 {
-    switch (sim_rnd(s, 7)) {
+    switch (sim_rnd(s, 8)) {
     case 0:
         wrong_open(s, cl);
         return;
@@ -249,6 +270,9 @@ static void illegal(struct sim *s, struct sim_client *cl)
         return;
     case 4:
         unknown_op(s, cl);
+        return;
+    case 6:
+        foreign_space(s, cl);
         return;
     case 5:
         wrong_deadline(s, cl);

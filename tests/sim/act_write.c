@@ -136,6 +136,7 @@ static void store(struct sim *s, struct sim_client *cl, const struct sim_span *p
     if (!r)
         return;
     r->span = *p;
+    r->span.parent = NULL;
     r->wait_tokens = p->n;
     r->allowed = WRITE_STATUSES | COPY_STATUSES | 1u << KVC_ST_BAD_ARGUMENT;
     trace_span(s, cl, r);
@@ -145,6 +146,37 @@ static void store(struct sim *s, struct sim_client *cl, const struct sim_span *p
     msg.offsets = (struct codec_bin){s->offsets, p->n * 8};
     msg.tokens = tokens_of(s, p, p->n);
     sim_send(s, cl, r, codec_enc_store(s->buf, sizeof s->buf, sim_head(s, r), &msg));
+}
+
+/* Stores what follows a prefix that it holds, but below a block of its own that it has announced
+ * only: whether that one comes or not, who holds the longer prefix by then must not lose it. */
+static void confused(struct sim *s, struct sim_client *cl)
+{
+    const struct sim_lease *l = &cl->lease[sim_rnd(s, SIM_LEASES)];
+    const struct sim_resv *v = some_resv(s, cl);
+    for (uint32_t i = 0; i < SIM_LEASES && !l->id; i++)
+        l = &cl->lease[i];
+    if (!l->id || !cl->ns[l->seq.space.spec][0])
+        return;
+    const struct msg_ns_open *spec = &s->spec[l->seq.space.spec];
+    struct sim_span p = {.space = l->seq.space, .chain = l->seq.chain, .n = 1};
+    p.first = l->hit / spec->groups[0].block_tokens;
+    p.shard = sim_rnd(s, spec->shards);
+    if (spec->groups[0].rule != KVC_RULE_FULL || p.first >= SIM_BLOCKS)
+        return;
+    bool fits = v && v->span.group == 0 && memcmp(&v->span.space, &p.space, sizeof p.space) == 0;
+    for (uint32_t i = 0; fits && i < v->span.n; i++) {
+        uint8_t key[KVC_KEY_BYTES];
+        if (v->status[i] != KVC_ST_OK || (v->span.chain == p.chain && v->span.first + i >= p.first))
+            continue;
+        sim_span_key(s, &v->span, i, key);
+        p.parent = key;
+        store(s, cl, &p);
+        return;
+    }
+    p.chain = sim_rnd(s, SIM_CHAINS); /* also of those that nobody asks for */
+    p.first = 0;
+    reserve(s, cl, &p);
 }
 
 static void drop(struct sim *s, struct sim_client *cl)
@@ -181,6 +213,8 @@ void sim_act_write(struct sim *s, struct sim_client *cl, enum sim_action act)
     struct sim_span p;
     if (act == ACT_COMMIT) {
         commit(s, cl);
+    } else if (act == ACT_CONFUSED) {
+        confused(s, cl);
     } else if (act == ACT_DROP) {
         drop(s, cl);
     } else if (act == ACT_CANCEL) {

@@ -10,6 +10,7 @@
 #define CORE_EVERY 16u /* turns */
 
 struct sim_seen {
+    uint64_t told[SEEN_MAX]; /* reservations that a client has been told of */
     uint32_t n;
     struct {
         uint32_t chunk;
@@ -37,8 +38,10 @@ void sim_check_seen(struct sim *s, const struct tier_view *v, const struct sim_s
     uint64_t who = hash_u64(key, KVC_KEY_BYTES, hash_u64(w, sizeof w, 1));
     uint64_t at[3] = {v->chunk, v->off, v->gen};
     uint32_t i = (uint32_t)hash_u64(at, sizeof at, 2) % SEEN_MAX;
-    if (s->seen->n > SEEN_MAX / 2)
-        memset(s->seen, 0, sizeof *s->seen);
+    if (s->seen->n > SEEN_MAX / 2) {
+        memset(s->seen->at, 0, sizeof s->seen->at);
+        s->seen->n = 0;
+    }
     for (; s->seen->at[i].who; i = (i + 1) % SEEN_MAX) {
         if (s->seen->at[i].chunk != v->chunk || s->seen->at[i].off != v->off ||
             s->seen->at[i].gen != v->gen)
@@ -52,6 +55,26 @@ void sim_check_seen(struct sim *s, const struct tier_view *v, const struct sim_s
     s->seen->at[i].off = v->off;
     s->seen->at[i].gen = v->gen;
     s->seen->at[i].who = who;
+}
+
+/* Where two share a place the younger one stays, and the older passes: nothing is held against it.
+ */
+void sim_check_told(struct sim *s, uint64_t reservation)
+{
+    uint32_t i = (uint32_t)hash_u64(&reservation, sizeof reservation, 3) % SEEN_MAX;
+    s->seen->told[i] = MAX(s->seen->told[i], reservation);
+}
+
+/* Nothing stays reserved that no client knows of: what a STORE did not copy is given up. */
+static void check_reservations(struct sim *s, const struct core_client *cl)
+{
+    struct list_node *head = (struct list_node *)(uintptr_t)&cl->reservations;
+    LIST_FOR_EACH_SAFE (node, next, head) {
+        uint64_t id = CONTAINER_OF(node, struct reservation, node)->id;
+        uint32_t i = (uint32_t)hash_u64(&id, sizeof id, 3) % SEEN_MAX;
+        SIM_CHECK(s, s->seen->told[i] >= id, "reservation %llu is of nobody",
+                  (unsigned long long)id);
+    }
 }
 
 void sim_check_lease(struct sim *s, const struct sim_client *cl, const struct sim_lease *l)
@@ -212,6 +235,8 @@ static void check_session(struct sim *s, const struct session *se)
     uint64_t bytes = core_client_lease_bytes(se->client);
     SIM_CHECK(s, bytes <= s->core_cfg.lease_bytes_max, "%llu bytes under lease, %llu allowed",
               (unsigned long long)bytes, (unsigned long long)s->core_cfg.lease_bytes_max);
+    if (!cl->lost && cl->state == CL_READY)
+        check_reservations(s, se->client);
     SIM_CHECK(s, cl->lost || bytes == known_bytes(cl),
               "client %u: %llu bytes under lease, it knows %llu", sim_index(s, cl),
               (unsigned long long)bytes, (unsigned long long)known_bytes(cl));
@@ -264,8 +289,6 @@ static void check_room(struct sim *s)
         const struct block *b = &c->blocks[no];
         if (b->state == BLOCK_FREE)
             continue;
-        if (b->state == BLOCK_DYING && b->leases > 0)
-            s->totals->dying++;
         uint32_t n = !(b->flags & BLOCK_F_PARTS);
         for (uint32_t i = b->where; b->flags & BLOCK_F_PARTS && i != CORE_NONE;) {
             const struct part *p = pool_at(c->parts, i);

@@ -219,13 +219,23 @@ static uint64_t run_many(const struct options *o, uint64_t n)
 
 static const char *op_name(uint32_t op)
 {
-    static const char *const names[] = {
-        [KVC_OP_HELLO] = "HELLO",     [KVC_OP_PING] = "PING",       [KVC_OP_NS_OPEN] = "NS_OPEN",
-        [KVC_OP_LOOKUP] = "LOOKUP",   [KVC_OP_ACQUIRE] = "ACQUIRE", [KVC_OP_REDEEM] = "REDEEM",
-        [KVC_OP_RELEASE] = "RELEASE", [KVC_OP_RESERVE] = "RESERVE", [KVC_OP_COMMIT] = "COMMIT",
-        [KVC_OP_STORE] = "STORE",     [KVC_OP_DROP] = "DROP",       [KVC_OP_CANCEL] = "CANCEL",
-        [KVC_OP_STATS] = "STATS",     [KVC_OP_NS_LIST] = "NS_LIST", [KVC_OP_EXPLAIN] = "EXPLAIN",
-        [KVC_OP_EVICT] = "EVICT"};
+    static const char *const names[] = {[0] = "(none)",
+                                        [KVC_OP_HELLO] = "HELLO",
+                                        [KVC_OP_PING] = "PING",
+                                        [KVC_OP_NS_OPEN] = "NS_OPEN",
+                                        [KVC_OP_LOOKUP] = "LOOKUP",
+                                        [KVC_OP_ACQUIRE] = "ACQUIRE",
+                                        [KVC_OP_REDEEM] = "REDEEM",
+                                        [KVC_OP_RELEASE] = "RELEASE",
+                                        [KVC_OP_RESERVE] = "RESERVE",
+                                        [KVC_OP_COMMIT] = "COMMIT",
+                                        [KVC_OP_STORE] = "STORE",
+                                        [KVC_OP_DROP] = "DROP",
+                                        [KVC_OP_CANCEL] = "CANCEL",
+                                        [KVC_OP_STATS] = "STATS",
+                                        [KVC_OP_NS_LIST] = "NS_LIST",
+                                        [KVC_OP_EXPLAIN] = "EXPLAIN",
+                                        [KVC_OP_EVICT] = "EVICT"};
     return op < ARRAY_LEN(names) && names[op] ? names[op] : "?";
 }
 
@@ -272,14 +282,14 @@ static void print_summary(uint64_t n, uint64_t failed, double seconds)
     print_row("DROPPED", totals->drops, KVC_ST_COUNT, codec_status_name);
     print_unseen();
     printf("sim: %llu seeds, %llu failed; %llu turns, %llu copies (%llu failed), %llu evictions, "
-           "%llu leases, %llu dying blocks under one, %llu deaths, %llu messages refused, %llu "
+           "%llu leases, %llu deaths, %llu messages refused, %llu "
            "locations checked, %.1f s, "
            "%.1f seeds/s\n",
            (unsigned long long)n, (unsigned long long)failed, (unsigned long long)totals->turns,
            (unsigned long long)totals->copies, (unsigned long long)totals->copy_failures,
            (unsigned long long)totals->evicted, (unsigned long long)totals->leases,
-           (unsigned long long)totals->dying, (unsigned long long)totals->deaths,
-           (unsigned long long)totals->refused, (unsigned long long)totals->locs_checked, seconds,
+           (unsigned long long)totals->deaths, (unsigned long long)totals->refused,
+           (unsigned long long)totals->locs_checked, seconds,
            seconds > 0 ? (double)n / seconds : 0.0);
 }
 

@@ -94,7 +94,7 @@ void sim_reply_held(struct sim *s, struct sim_client *cl, struct sim_req *r,
         return;
     uint32_t spec = r->seq.space.spec;
     struct sim_lease *l = free_lease(s, cl);
-    *l = (struct sim_lease){.id = m->lease, .seq = r->seq, .shard = r->shard};
+    *l = (struct sim_lease){.id = m->lease, .seq = r->seq, .hit = m->hit_tokens, .shard = r->shard};
     SIM_CHECK(s, m->ngroups == s->spec[spec].ngroups, "groups in a reply");
     for (uint32_t g = 0; g < m->ngroups; g++) {
         uint32_t first, end, n = m->groups[g].locs.n / KVC_LOC_BYTES;
@@ -161,6 +161,7 @@ static void on_reserve(struct sim *s, struct sim_client *cl, struct sim_req *r,
     SIM_CHECK(s, (ok > 0) == (m.reservation != 0), "%u blocks reserved, reservation %llu", ok,
               (unsigned long long)m.reservation);
     v->id = m.reservation;
+    sim_check_told(s, v->id);
     v->asked = false;
     v->used = ok > 0;
 }
@@ -369,7 +370,7 @@ static void read_one(struct sim *s, struct sim_client *cl, const struct sim_answ
     SIM_CHECK(s, h.status < KVC_ST_COUNT && allowed >> h.status & 1,
               "operation %u: status %s: %.*s", h.op, codec_status_name(h.status), (int)h.detail.n,
               h.detail.n ? (const char *)h.detail.p : "");
-    s->totals->replies[h.op % SIM_OPS][h.status]++;
+    s->totals->replies[h.op < SIM_OPS ? h.op : 0][h.status]++;
     if (h.status != KVC_ST_OK)
         on_error(s, cl, r, h.status);
     else if (!r->any)

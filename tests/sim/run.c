@@ -58,7 +58,7 @@ static void choose_swarm(struct sim *s)
     w->attach_fail_pm = odd(s, 0, sim_rnd(s, 50));
     w->keep_fail_pct = odd(s, 0, sim_rnd(s, 50));
     w->delay_pct = odd(s, 0, sim_rnd(s, 100));
-    w->wrong_pct = odd(s, 1, sim_rnd(s, 80));
+    w->wrong_pct = odd(s, 1, 20 + sim_rnd(s, 80));
     w->short_pct = odd(s, 10, sim_rnd(s, 100));
 }
 

@@ -45,6 +45,7 @@
     X(COMMIT, 24, true)    \
     X(STORE, 24, true)     \
     X(DROP, 6, true)       \
+    X(CONFUSED, 6, true)   \
     X(CANCEL, 8, true)     \
     X(EXPLAIN, 4, true)    \
     X(EVICT, 3, true)      \
@@ -72,7 +73,7 @@ struct sim_swarm {
     uint32_t calm;                                /* one in so many of the fatal ones is done */
     uint32_t still_pct, step_ms, seconds_pm, hours_pm;
     uint32_t latency_ms, fail_pct, hang_pct, outage_pm, outage_ms;
-    uint32_t staging_ms, staging_fail_pct, attach_fail_pm, keep_fail_pct, deaf_pm;
+    uint32_t staging_ms, staging_fail_pct, attach_fail_pm, keep_fail_pct;
     uint32_t delay_pct; /* requests that take a while to arrive */
     uint32_t wrong_pct; /* parents of another chain */
     uint32_t short_pct; /* deadlines of a few milliseconds */
@@ -80,15 +81,16 @@ struct sim_swarm {
 
 /* Sums over all seeds of a run; in memory that the processes of a run share. */
 struct sim_totals {
-    uint64_t seed, turn, turns, seeds, digest, next;
+    uint64_t seed, turn; /* at work now */
+    uint64_t next;       /* its place among those to run */
+    uint64_t digest;     /* of its replies */
+    uint64_t seeds, turns;
     uint64_t replies[SIM_OPS][KVC_ST_COUNT]; /* by operation and status */
     uint64_t keys[KVC_ST_COUNT];             /* statuses of single keys */
     uint64_t misses[KVC_MISS_COUNT];
     uint64_t welcomes[KVC_ST_COUNT], drops[KVC_ST_COUNT];
-    uint64_t bytes_checked, locs_checked, copies, copy_failures, deaths, refused, evicted, leases,
-        dying;
-    bool told;
-    char what[256];
+    uint64_t bytes_checked, locs_checked, copies, copy_failures, deaths, refused, evicted, leases;
+    bool told; /* what the last failure was */
 };
 
 /* A namespace as the simulation knows it: whose, which, for which sub-tenant. */
@@ -107,6 +109,7 @@ struct sim_seq {
 struct sim_span {
     struct sim_space space;
     uint32_t chain, group, shard, first, n, last_tokens; /* 0 = full */
+    const uint8_t *parent;                               /* instead of its own; or NULL */
 };
 
 struct sim_ticket {
@@ -139,7 +142,7 @@ struct sim_lease {
     uint64_t id;        /* 0 = free */
     uint64_t releasing; /* corr of the RELEASE on its way, or 0 */
     struct sim_seq seq;
-    uint32_t shard, n;
+    uint32_t hit, shard, n;
     uint64_t bytes;
     struct {
         struct tier_view view;
@@ -347,6 +350,8 @@ void sim_check_lease(struct sim *s, const struct sim_client *cl, const struct si
 /* This location has never been of another block. */
 void sim_check_seen(struct sim *s, const struct tier_view *v, const struct sim_space *space,
                     uint32_t group, const uint8_t *key, uint32_t shard);
+/* A client has been told of this reservation. */
+void sim_check_told(struct sim *s, uint64_t reservation);
 /* The namespace of a client's sequence as the core has it, NULL when it has gone. */
 struct core_ns *sim_core_ns(struct sim *s, const struct sim_client *cl,
                             const struct sim_space *space);

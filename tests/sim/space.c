@@ -182,7 +182,9 @@ struct msg_reserve sim_msg_reserve(struct sim *s, const struct sim_client *cl,
         m.sub = text(sim_sub(p->space.sub));
     if (p->first && g->rule == KVC_RULE_FULL) {
         sim_key(s, p->chain, g->block_tokens, p->first * g->block_tokens, s->parent);
-        if (sim_pct(s, s->swarm.wrong_pct))
+        if (p->parent)
+            memcpy(s->parent, p->parent, sizeof s->parent);
+        else if (sim_pct(s, s->swarm.wrong_pct))
             wrong_parent(s, cl, p);
         m.parent = (struct codec_bin){s->parent, KVC_KEY_BYTES};
     }

@@ -11,6 +11,7 @@
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
 #include "fault.h"
@@ -133,6 +134,11 @@ int sys_epoll(void)
 int sys_signalfd(const sigset_t *signals, int flags)
 {
     return no_descriptor() ? -1 : signalfd(-1, signals, flags | SFD_CLOEXEC);
+}
+
+int sys_timerfd(int flags)
+{
+    return no_descriptor() ? -1 : timerfd_create(CLOCK_MONOTONIC, flags | TFD_CLOEXEC);
 }
 
 int sys_peer_pidfd(int fd, pid_t pid)

@@ -38,6 +38,7 @@ SYS__CHECKED int sys_accept(int fd, int flags);
 SYS__CHECKED int sys_open(const char *path, int flags, mode_t mode);
 SYS__CHECKED int sys_epoll(void);
 SYS__CHECKED int sys_signalfd(const sigset_t *signals, int flags);
+SYS__CHECKED int sys_timerfd(int flags); /* of the monotonic clock */
 /* Of the peer of a connected unix socket, whose pid was `pid` when it connected. Before Linux 6.5
  * by that number: the process may have gone, and the number be another's. */
 SYS__CHECKED int sys_peer_pidfd(int fd, pid_t pid);

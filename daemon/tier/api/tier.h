@@ -41,13 +41,14 @@ struct tier_label {
 };
 
 enum tier_op_kind {
-    TIER_PUT = 1 /* src -> loc, checksummed as it lands */
+    TIER_PUT = 1,   /* src -> loc, checksummed as it lands */
+    TIER_VERIFY = 2 /* the bytes at loc are read and checksummed; it must be published */
 };
 
 struct tier_op {
     enum tier_op_kind kind;
     struct tier_loc loc;
-    const void *src; /* borrowed until done() */
+    const void *src; /* of PUT: borrowed until done() */
     uint32_t bytes;
     struct tier_label label;
     uint64_t deadline_ns;
@@ -55,7 +56,7 @@ struct tier_op {
     void *owner;
 
     int status;             /* result: 0, -ECANCELED, -EIO, -ETIMEDOUT */
-    struct hash128 sum;     /* result of PUT: XXH3-128 of the copy */
+    struct hash128 sum;     /* result: XXH3-128 of what the slot holds */
     _Atomic bool cancel;    /* set by core; work not started is then skipped */
     struct tier_op *next;   /* the tier's */
     struct inbox_item item; /* the tier's: brings the result back to the control thread */
@@ -87,6 +88,9 @@ struct tier_ops {
     /* Room back. From this call on its generation differs, so a late reader sees KVC_STALE. No
      * operation may be in flight on it. */
     void (*free)(struct tier *t, struct tier_loc loc);
+    /* From this call on the generation of what is published at loc differs, so that who reads it
+     * sees KVC_STALE; the room stays taken. For bytes that turned out to be wrong. */
+    void (*revoke)(struct tier *t, struct tier_loc loc);
     void (*submit)(struct tier *t, struct tier_op *op);
     /* The slot now holds `op`'s bytes and label: stamps the header. Call after done() with status
      * 0. */

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,6 +30,8 @@
     } while (0)
 
 #define CONNS 8
+/* Longer than any load of the machine delays a fork. */
+#define ANSWER_MS 40000
 
 struct later {
     uint8_t buf[8192];
@@ -47,11 +50,12 @@ struct daemon {
     char endpoint[128];
     int listener;
     int conn[CONNS];
+    bool greeted[CONNS];
     int last_conn;
     uint8_t route[KVC_ROUTE_BYTES];
     uint8_t *staging;
     uint64_t staging_bytes;
-    struct later later[16];
+    struct later later[128];
     uint64_t lease, reservation;
     uint32_t ns;
     uint8_t tx[65536];
@@ -195,7 +199,11 @@ static void attach_readable(struct daemon *d, int *conn)
     }
     struct att_hello hello;
     struct att_map map;
-    if (codec_dec_att_hello(buf, (size_t)n, &hello) == 0) {
+    bool *greeted = &d->greeted[conn - d->conn];
+    if (codec_dec_att_hello(buf, (size_t)n, &hello) == 0 && *greeted) {
+        atomic_fetch_add(&d->s->ended, 1);
+    } else if (codec_dec_att_hello(buf, (size_t)n, &hello) == 0) {
+        *greeted = true;
         d->last_conn = *conn;
         welcome(d, *conn, &hello);
     } else if (codec_dec_att_map(buf, (size_t)n, &map) == 0) {
@@ -211,6 +219,7 @@ static void attach_accept(struct daemon *d)
     for (int i = 0; i < CONNS; i++) {
         if (d->conn[i] < 0) {
             d->conn[i] = fd;
+            d->greeted[i] = false;
             atomic_fetch_add(&d->s->attaches, 1);
             atomic_store(&d->s->attach_open, true);
             return;
@@ -247,6 +256,7 @@ static int answer_lookup(struct daemon *d, const uint8_t *in, size_t len, uint8_
     struct msg_lookup m;
     if (codec_dec_lookup(in, len, &h, &m) < 0)
         return codec_enc_error(out, cap, &h, KVC_ST_BAD_ARGUMENT, h.detail);
+    atomic_store(&d->s->last_ns, m.seq.ns);
     uint32_t hit = atomic_load(&d->s->hit_blocks);
     struct msg_lookup_reply r = {.hit_tokens = 16 * hit, .ngroups = m.seq.ngroups};
     for (uint32_t g = 0; g < r.ngroups; g++)
@@ -291,6 +301,7 @@ static int answer_acquire(struct daemon *d, const uint8_t *in, size_t len, uint8
     struct msg_acquire m;
     if (codec_dec_acquire(in, len, &h, &m) < 0)
         return codec_enc_error(out, cap, &h, KVC_ST_BAD_ARGUMENT, h.detail);
+    atomic_store(&d->s->last_ns, m.seq.ns);
     return lease(d, &h, m.seq.ngroups, out, cap);
 }
 
@@ -332,6 +343,7 @@ static int answer_reserve(struct daemon *d, const uint8_t *in, size_t len, uint8
     uint8_t st[KVC_STORE_MAX];
     if (codec_dec_reserve(in, len, &h, &m) < 0)
         return codec_enc_error(out, cap, &h, KVC_ST_BAD_ARGUMENT, h.detail);
+    atomic_store(&d->s->last_ns, m.ns);
     uint32_t n = m.keys.n / KVC_KEY_BYTES;
     statuses(d, st, n);
     struct msg_reserve_reply r = {.reservation = ++d->reservation, .statuses = {.p = st, .n = n}};
@@ -373,6 +385,7 @@ static int answer_store(struct daemon *d, const uint8_t *in, size_t len, uint8_t
     struct msg_store m;
     if (codec_dec_store(in, len, &h, &m) < 0)
         return codec_enc_error(out, cap, &h, KVC_ST_BAD_ARGUMENT, h.detail);
+    atomic_store(&d->s->last_ns, m.reserve.ns);
     return commit(d, &h, &m.offsets, &m.tokens, out, cap);
 }
 
@@ -534,10 +547,10 @@ static const struct fake_rule *rule_for(struct daemon *d, uint8_t op)
 static void keep(struct daemon *d, const struct msg_head *h, const void *buf, size_t len,
                  const struct fake_rule *r)
 {
-    struct later *l = d->later;
-    while (l->corr != 0)
+    struct later *l = d->later, *end = d->later + sizeof(d->later) / sizeof(d->later[0]);
+    while (l < end && l->corr != 0)
         l++;
-    NEED(l < d->later + sizeof(d->later) / sizeof(d->later[0]) && len <= sizeof(l->buf));
+    NEED(l < end && len <= sizeof(l->buf));
     *l = (struct later){.len = len,
                         .at_ms = fake_now_ms() + r->delay_ms,
                         .corr = h->corr,
@@ -684,10 +697,19 @@ static void set_up(struct daemon *d)
         d->conn[i] = -1;
 }
 
-_Noreturn static void run(struct fake *f, int ready)
+/* Dies with the process that made it, also if that has died already: nobody else would end it, and
+ * who runs the tests waits for its standard output to be closed. */
+static void die_with(pid_t parent)
+{
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent)
+        _exit(98);
+}
+
+_Noreturn static void run(struct fake *f, int ready, pid_t parent)
 {
     static struct daemon d;
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    die_with(parent);
     d.f = f;
     d.s = f->s;
     atomic_fetch_add(&d.s->instance, 1);
@@ -722,17 +744,17 @@ _Noreturn static void run(struct fake *f, int ready)
 /* Starts and reaps daemons for the test. It is forked before there is any thread, as a daemon made
  * of a process with threads could have none of its own under ThreadSanitizer; and its daemons have
  * no copy of the test's connections. */
-_Noreturn static void launch(struct fake *f, int commands, int pids)
+_Noreturn static void launch(struct fake *f, int commands, int pids, pid_t parent)
 {
     char c;
-    pid_t pid = 0;
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    pid_t pid = 0, self = getpid();
+    die_with(parent);
     while (read(commands, &c, 1) == 1) {
         if (c == 's') {
             pid = fork();
             NEED(pid >= 0);
             if (pid == 0)
-                run(f, pids);
+                run(f, pids, self);
         } else {
             kill(pid, SIGKILL);
             waitpid(pid, NULL, 0);
@@ -746,11 +768,12 @@ static void start_launcher(struct fake *f)
 {
     int commands[2], pids[2];
     NEED(pipe2(commands, O_CLOEXEC) == 0 && pipe2(pids, O_CLOEXEC) == 0);
+    pid_t self = getpid();
     f->launcher = fork();
     NEED(f->launcher >= 0);
     if (f->launcher == 0) {
         close(commands[1]);
-        launch(f, commands[0], pids[1]);
+        launch(f, commands[0], pids[1], self);
     }
     close(commands[0]);
     close(pids[1]);
@@ -782,19 +805,32 @@ void fake_create(struct fake *f)
     start_launcher(f);
 }
 
+/* What the launcher or a daemon says. One that has failed says nothing, while the launcher keeps
+ * the pipe open. */
+static pid_t hear(struct fake *f)
+{
+    pid_t pid;
+    struct pollfd p = {.fd = f->pids, .events = POLLIN};
+    int rc;
+    do {
+        rc = poll(&p, 1, ANSWER_MS);
+    } while (rc < 0 && errno == EINTR);
+    NEED(rc == 1 && read(f->pids, &pid, sizeof(pid)) == sizeof(pid));
+    return pid;
+}
+
 void fake_start(struct fake *f)
 {
     NEED(write(f->commands, "s", 1) == 1);
-    NEED(read(f->pids, &f->pid, sizeof(f->pid)) == sizeof(f->pid));
+    f->pid = hear(f);
 }
 
 void fake_kill(struct fake *f)
 {
-    pid_t pid;
     if (f->pid == 0)
         return;
     NEED(write(f->commands, "k", 1) == 1);
-    NEED(read(f->pids, &pid, sizeof(pid)) == sizeof(pid));
+    (void)hear(f);
     f->pid = 0;
 }
 

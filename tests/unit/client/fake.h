@@ -88,6 +88,8 @@ struct fake_shared {
     _Atomic uint32_t tokens_seen;
     _Atomic uint32_t attaches;
     _Atomic bool attach_open;
+    _Atomic uint32_t last_ns; /* named by a LOOKUP, ACQUIRE, RESERVE or STORE */
+    _Atomic uint32_t ended;   /* second HELLOs on an attach connection */
 };
 
 struct fake {

@@ -162,6 +162,15 @@ static void settle(const struct message_kind *kind, union message_room *room)
         struct msg_commit *msg = (struct msg_commit *)room->bytes;
         uint32_t n = msg->offsets.n / 8;
         msg->first = msg->first + n > KVC_STORE_MAX ? KVC_STORE_MAX - n : msg->first;
+    } else if (kind->schema == &codec__req_blocks) {
+        struct msg_blocks *msg = (struct msg_blocks *)room->bytes;
+        msg->key.p = noise;
+        msg->key.n = msg->mode == KVC_WALK_ROOTS ? 0 : KVC_KEY_BYTES;
+    } else if (kind->schema == &codec__req_trace) {
+        struct msg_trace *msg = (struct msg_trace *)room->bytes;
+        bool on = msg->action == KVC_TRACE_ON;
+        msg->ns = on ? msg->ns : 0;
+        msg->bytes = on && msg->bytes >= KVC_TRACE_BYTES_MIN ? msg->bytes : 0;
     } else if (kind->schema == &codec__req_hello || kind->schema == &codec__att_hello) {
         uint32_t *versions = (uint32_t *)(void *)room->bytes; /* ver_min, ver_max come first */
         if (versions[0] > versions[1])
@@ -200,7 +209,7 @@ static int make(uint8_t *out, size_t cap, const struct message_kind **ret_kind, 
     } while (kind->enc == NULL);
     union message_room room;
     union any_head head;
-    memset(&room, 0, sizeof(room));
+    memset(&room, 0, kind->schema->size);
     fill(kind->schema, room.bytes);
     settle(kind, &room);
     fill_head(kind, &head);

@@ -57,7 +57,21 @@ expect 2 "--bytes 12abc" evict --bytes 12abc
 expect 2 "--older-than 5" evict --older-than 5
 expect 2 "needs a value" evict --ns
 expect 2 "--watch 0" stats --watch=0
-for command in ping stats ns explain evict; do
+expect 2 "Say on, off, status or dump" trace
+expect 2 "say on, off, status or dump" trace frob
+expect 2 "must be from 1MiB" trace on --bytes 2GiB
+expect 2 "--bytes goes with" trace off --bytes 2MiB
+expect 2 "which? Give --key" blocks
+expect 2 "--down from which" blocks --ns 1 --down
+expect 2 "give that too" blocks --key "$key" --depth 3
+expect 2 "there is 'host'" verify --tier disk
+expect 2 "at least 1KiB a second" verify --rate 5
+expect 2 "which model?" size
+expect 2 "how many tokens?" size --config x
+expect 2 "No such file" size --config x --context 1
+expect 2 "there are fp32" size --kv-type fp7
+expect 2 "must be from 1 to" size --context 0
+for command in ping stats ns explain blocks verify trace evict size; do
     expect 0 "Example" "$command" --help
 done
 for command in ping stats ns "explain $key" "evict --all"; do

@@ -458,7 +458,7 @@ uint32_t sr_ns(struct srig *s, struct sr_peer *p, const char *model)
     return reply.ns;
 }
 
-static void key_of(uint32_t chain, uint32_t i, uint8_t *ret_key)
+void sr_key(uint32_t chain, uint32_t i, uint8_t ret_key[KVC_KEY_BYTES])
 {
     uint32_t v[2] = {chain, i};
     struct hash128 h = hash_sum(v, sizeof(v));
@@ -471,7 +471,7 @@ static struct codec_bin keys_of(const struct sr_blocks *b, uint32_t first)
     static uint8_t keys[KVC_STORE_MAX * KVC_KEY_BYTES];
     uint32_t n = b->first + b->n - first;
     for (uint32_t i = 0; i < n; i++)
-        key_of(b->chain, first + i, keys + (size_t)i * KVC_KEY_BYTES);
+        sr_key(b->chain, first + i, keys + (size_t)i * KVC_KEY_BYTES);
     return (struct codec_bin){keys, n * KVC_KEY_BYTES};
 }
 
@@ -483,7 +483,7 @@ static struct msg_reserve reserve_of(const struct sr_blocks *b)
                               .first_token = b->first * BLOCK_TOKENS,
                               .keys = keys_of(b, b->first)};
     if (b->first > 0) {
-        key_of(b->chain, b->first - 1, parent);
+        sr_key(b->chain, b->first - 1, parent);
         msg.parent = (struct codec_bin){parent, sizeof(parent)};
     }
     return msg;
@@ -503,7 +503,7 @@ static struct codec_bin stage(struct sr_peer *p, const struct sr_blocks *b)
     for (uint32_t i = 0; i < b->n; i++) {
         uint8_t key[KVC_KEY_BYTES];
         uint64_t off = (uint64_t)i * BLOCK_BYTES;
-        key_of(b->chain, b->first + i, key);
+        sr_key(b->chain, b->first + i, key);
         if (p->staging != NULL && off + BLOCK_BYTES <= p->staging_bytes)
             fake_fill(p->staging + off, BLOCK_BYTES, key, 0);
         for (unsigned k = 0; k < 8; k++)

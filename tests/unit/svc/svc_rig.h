@@ -99,6 +99,9 @@ unsigned sr_status(const struct srig *s, uint64_t corr);
 unsigned sr_order(const struct srig *s, uint64_t corr);
 const char *sr_detail(const struct srig *s, uint64_t corr);
 
+/* The key of block i of a chain. */
+void sr_key(uint32_t chain, uint32_t i, uint8_t ret_key[KVC_KEY_BYTES]);
+
 /* ---- whole requests; each returns its corr ---- */
 uint64_t sr_hello(struct srig *s, struct sr_peer *p);
 uint64_t sr_bare(struct srig *s, struct sr_peer *p, uint8_t op);

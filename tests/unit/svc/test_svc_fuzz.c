@@ -82,6 +82,42 @@ static uint64_t send_explain(struct sr_peer *p, const struct sr_blocks *b)
                    codec_enc_explain(s.buf, sizeof(s.buf), sr_head(&s, KVC_OP_EXPLAIN, 0), &msg));
 }
 
+static uint64_t send_blocks(struct sr_peer *p, const struct sr_blocks *b)
+{
+    uint8_t key[KVC_KEY_BYTES];
+    sr_key(b->chain, b->first, key);
+    struct msg_blocks msg = {.ns = b->ns,
+                             .group = dice(8) ? 0 : dice(16),
+                             .mode = (uint8_t)dice(3),
+                             .depth = dice(4),
+                             .limit = 1 + dice(256),
+                             .cursor = dice(2) ? 0 : (uint64_t)dice(4) << 32 | dice(64)};
+    msg.key = (struct codec_bin){key, msg.mode == KVC_WALK_ROOTS ? 0 : sizeof(key)};
+    return sr_send(&s, p,
+                   codec_enc_blocks(s.buf, sizeof(s.buf), sr_head(&s, KVC_OP_BLOCKS, 0), &msg));
+}
+
+static uint64_t send_verify(struct sr_peer *p, const struct sr_blocks *b)
+{
+    struct msg_verify msg = {.ns = dice(2) ? b->ns : 0,
+                             .tier = (uint8_t)dice(2),
+                             .cursor = dice(2) ? 0 : dice(100),
+                             .bytes_max = 1 + dice(1000)};
+    return sr_send(
+        &s, p,
+        codec_enc_verify(s.buf, sizeof(s.buf), sr_head(&s, KVC_OP_VERIFY, b->deadline_ms), &msg));
+}
+
+static uint64_t send_trace(struct sr_peer *p, uint8_t op)
+{
+    struct msg_trace msg = {.action = (uint8_t)dice(3)};
+    struct msg_trace_dump dump = {.cursor = dice(300)};
+    const struct msg_head *head = sr_head(&s, op, 0);
+    return sr_send(&s, p,
+                   op == KVC_OP_TRACE ? codec_enc_trace(s.buf, sizeof(s.buf), head, &msg)
+                                      : codec_enc_trace_dump(s.buf, sizeof(s.buf), head, &dump));
+}
+
 static uint64_t send_ns_list(struct sr_peer *p)
 {
     struct msg_ns_list msg = {.after = dice(2) ? 0 : dice(500000)};
@@ -121,6 +157,13 @@ static uint64_t send_random(unsigned i, uint8_t op)
         return send_explain(p, &b);
     case KVC_OP_EVICT:
         return send_evict(p, &b);
+    case KVC_OP_BLOCKS:
+        return send_blocks(p, &b);
+    case KVC_OP_VERIFY:
+        return send_verify(p, &b);
+    case KVC_OP_TRACE:
+    case KVC_OP_TRACE_DUMP:
+        return send_trace(p, op);
     default:
         return sr_bare(&s, p, op == KVC_OP_STATS ? KVC_OP_STATS : KVC_OP_PING);
     }
@@ -166,9 +209,10 @@ static void do_request(void)
     unsigned i = dice(5);
     if (!lives(i))
         return;
-    static const uint8_t often[] = {KVC_OP_STORE, KVC_OP_ACQUIRE, KVC_OP_RESERVE, KVC_OP_COMMIT,
-                                    KVC_OP_STORE, KVC_OP_ACQUIRE, KVC_OP_RELEASE, KVC_OP_CANCEL};
-    uint8_t op = dice(2) ? often[dice(8)] : (uint8_t)(1 + dice(KVC_OP_EVICT));
+    static const uint8_t often[] = {KVC_OP_STORE,   KVC_OP_ACQUIRE, KVC_OP_RESERVE,
+                                    KVC_OP_COMMIT,  KVC_OP_STORE,   KVC_OP_ACQUIRE,
+                                    KVC_OP_RELEASE, KVC_OP_CANCEL,  KVC_OP_NS_OPEN};
+    uint8_t op = dice(2) ? often[dice(9)] : (uint8_t)(1 + dice(KVC_OP_TRACE_DUMP));
     if (op == KVC_OP_CANCEL) {
         uint64_t target = nsent ? sent[nsent - 1 - dice(MIN(nsent, 10u))].corr : 1;
         note(i, op, sr_cancel(&s, &s.peer[i], target), 0, target);

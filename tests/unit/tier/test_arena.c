@@ -199,6 +199,8 @@ START_TEST(every_change_of_a_slot_changes_its_generation)
 
     arena_publish(a, loc, &label, &sum, 4000);
     const struct tier_view published = view_of(a, loc);
+    arena_revoke(a, loc);
+    const struct tier_view revoked = view_of(a, loc);
     arena_free(a, loc);
     uint64_t freed = 0;
     ck_assert_int_eq(pread(fd, &freed, sizeof(freed), (off_t)born.hdr), sizeof(freed));
@@ -209,7 +211,8 @@ START_TEST(every_change_of_a_slot_changes_its_generation)
     ck_assert_uint_eq(published.bytes, 4000);
     ck_assert_uint_ne(born.gen, 0);
     ck_assert_uint_gt(published.gen, born.gen);
-    ck_assert_uint_gt(freed, published.gen);
+    ck_assert_uint_gt(revoked.gen, published.gen);
+    ck_assert_uint_gt(freed, revoked.gen);
     ck_assert_uint_gt(reborn.gen, freed);
     arena_destroy(&a);
 }

@@ -61,6 +61,15 @@ static void submit(struct copier *c, struct job *j, const void *src, uint32_t by
     submitting = false;
 }
 
+static void submit_verify(struct copier *c, struct job *j, uint32_t bytes, void *slot)
+{
+    j->op.kind = TIER_VERIFY;
+    j->op.bytes = bytes;
+    j->op.done = on_done;
+    j->op.owner = j;
+    copier_submit(c, &j->op, slot);
+}
+
 static uint8_t *room(size_t bytes)
 {
     uint8_t *p = aligned_alloc(4096, ROUND_UP(bytes, 4096));
@@ -102,6 +111,34 @@ START_TEST(copies_and_sums_any_size)
         free(dst);
     }
     free(src);
+    copier_destroy(&c);
+    loop_destroy(&loop);
+}
+END_TEST
+
+START_TEST(verifying_sums_what_the_slot_holds_and_changes_nothing)
+{
+    static const uint32_t sizes[] = {1, 63, 4097, 262144, 262145, 2 * MIB + 17};
+    struct loop *loop = fixture_loop(LOOP_AUTO);
+    struct copier *c = make(loop, 2, MIB);
+    uint8_t *slot = noise(3 * MIB);
+    const struct hash128 before = hash_sum(slot, 3 * MIB);
+    for (unsigned i = 0; i < ARRAY_LEN(sizes); i++) {
+        struct job j = {0};
+        submit_verify(c, &j, sizes[i], slot);
+        TURN_UNTIL(loop, j.done);
+        ck_assert_int_eq(j.op.status, 0);
+        const struct hash128 sum = hash_sum(slot, sizes[i]);
+        ck_assert(hash128_equal(&sum, &j.op.sum));
+    }
+    const struct hash128 after = hash_sum(slot, 3 * MIB);
+    ck_assert(hash128_equal(&before, &after));
+    struct job stopped = {0};
+    atomic_store(&stopped.op.cancel, true);
+    submit_verify(c, &stopped, MIB, slot);
+    TURN_UNTIL(loop, stopped.done);
+    ck_assert_int_eq(stopped.op.status, -ECANCELED);
+    free(slot);
     copier_destroy(&c);
     loop_destroy(&loop);
 }
@@ -423,6 +460,7 @@ int main(void)
     Suite *s = suite_create("tier/copier");
     TCase *t = tcase_create("copier");
     tcase_add_loop_test(t, copies_and_sums_any_size, 0, 2);
+    tcase_add_test(t, verifying_sums_what_the_slot_holds_and_changes_nothing);
     tcase_add_test(t, every_operation_is_done_once_and_never_from_submit);
     tcase_add_test(t, beyond_the_credit_operations_wait_in_order);
     tcase_add_test(t, an_operation_larger_than_the_credit_runs_alone);

@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ctl.h"
+#include "json.h"
+#include "key.h"
+#include "table.h"
+#include "units.h"
+
+enum { PLACES_MAX = 64, INDENT_MAX = 24, SHORT_KEY = 16 };
+
+static const char help[] =
+    "Usage: kvcachectl blocks --key KEY [--ns ID] [--down] [--depth N] [--limit N] [--json]\n"
+    "       kvcachectl blocks --ns ID [--group N] [--limit N] [--json]\n"
+    "\n"
+    "What is cached, block by block: with --key that block and those before it, back to the first\n"
+    "of its sequence, or with --down that block and all that follow it. Without --key the first\n"
+    "blocks of all sequences in a namespace.\n"
+    "\n"
+    "  --key KEY   where to begin: 64 hexadecimal digits, as kvc_hash_chain() makes them. (From\n"
+    "              token ids alone no key can be made here: it depends on the namespace's seed,\n"
+    "              which only the workers get.)\n"
+    "  --ns ID     the namespace; 'kvcachectl ns' lists them. With --key it may be left away\n"
+    "  --group N   the group of layers, where a namespace has several (default: with --key the "
+    "one\n"
+    "              that has it, else 0)\n"
+    "  --down      what follows, instead of what comes before; two blocks with the same parent\n"
+    "              are two sequences that part there\n"
+    "  --depth N   with --down: so many blocks behind KEY at most\n"
+    "  --limit N   stop after N blocks (default 1000; 0 = never)\n"
+    "  --full      whole keys in the table, not just their first 16 digits\n"
+    "  --json      one object per line and block\n"
+    "\n"
+    "Exit code 1 when there is nothing: the block is not cached, or the namespace holds none.\n"
+    "\n"
+    "Examples:\n"
+    "  kvcachectl blocks --ns 1\n"
+    "  kvcachectl blocks --down --depth 4 --key "
+    "c0ffee0000000000000000000000000000000000000000000000000000000000\n";
+
+struct place {
+    uint32_t ns, group;
+};
+
+struct blocks {
+    struct ctl *ctl;
+    struct kvc_walk walk;
+    uint8_t key[KVC_KEY_BYTES];
+    bool down, full, has_group, has_depth;
+    uint64_t limit, shown;
+    struct place place[PLACES_MAX];
+    size_t n_places;
+    uint32_t first_depth; /* of the walk's first block */
+    bool cut;
+    char why[160]; /* for a key that is nowhere */
+    struct table *table;
+};
+
+/* ---- where the key is ---- */
+
+static int add_place(void *ctx, const struct kvc_explanation *x)
+{
+    struct blocks *b = ctx;
+    if (x->state == KVC_BLOCK_ABSENT) {
+        snprintf(b->why, sizeof(b->why), "%s", kvc_miss_text(x->reason));
+        return 0;
+    }
+    bool wanted = !b->has_group || x->group == b->walk.group;
+    if (wanted && b->n_places < PLACES_MAX)
+        b->place[b->n_places++] = (struct place){x->ns, x->group};
+    return 0;
+}
+
+static int find_places(struct blocks *b)
+{
+    if (!b->walk.key) {
+        b->place[b->n_places++] = (struct place){b->walk.ns, b->walk.group};
+        return 0;
+    }
+    int rc = kvc_explain(b->ctl->kvc, b->walk.ns, b->key, 1, add_place, b);
+    return rc < 0 ? ctl_fail(b->ctl, rc) : 0;
+}
+
+/* ---- one block ---- */
+
+static const char *tier_name(unsigned tier)
+{
+    return tier == KVC_TIER_HOST ? "host" : "-";
+}
+
+static void print_json(const struct place *at, const struct kvc_walked *w)
+{
+    char key[KEY_TEXT_BYTES], parent[KEY_TEXT_BYTES];
+    key_format(w->key, key);
+    key_format(w->parent, parent);
+    json_t *item =
+        json_pack("{s:s, s:s?, s:I, s:I, s:I, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "key", key,
+                  "parent", w->has_parent ? parent : NULL, "ns", (json_int_t)at->ns, "group",
+                  (json_int_t)at->group, "depth", (json_int_t)w->depth, "state",
+                  ctl_state_name(w->state), "tokens", (json_int_t)w->tokens, "shards",
+                  (json_int_t)w->shards, "shards_present", (json_int_t)w->shards_present, "bytes",
+                  (json_int_t)w->bytes, "age_ms", (json_int_t)w->age_ms, "leases",
+                  (json_int_t)w->leases, "children", (json_int_t)w->children);
+    if (w->tier != KVC_TIER_NONE) {
+        json_object_set_new(item, "tier", json_string(tier_name(w->tier)));
+        json_object_set_new(item, "chunk", json_integer((json_int_t)w->chunk));
+        json_object_set_new(item, "offset", json_integer((json_int_t)w->off));
+    }
+    json_print(item);
+}
+
+static void add_row(struct blocks *b, const struct place *at, const struct kvc_walked *w)
+{
+    char key[KEY_TEXT_BYTES], size[UNITS_TEXT_BYTES], age[UNITS_TEXT_BYTES];
+    uint32_t below = b->down ? w->depth - b->first_depth : 0;
+    int indent = 2 * (int)(below < INDENT_MAX / 2 ? below : INDENT_MAX / 2);
+    table_cell(b->table, "%*s%.*s", indent, "", b->full ? KEY_TEXT_BYTES : SHORT_KEY,
+               key_format(w->key, key));
+    table_cell(b->table, "%u", at->ns);
+    table_cell(b->table, "%u", at->group);
+    table_cell(b->table, "%u", w->depth);
+    table_cell(b->table, "%s", ctl_state_name(w->state));
+    table_cell(b->table, "%u", w->tokens);
+    table_cell(b->table, "%u/%u", w->shards_present, w->shards);
+    table_cell(b->table, "%s", units_format_bytes(w->bytes, size));
+    table_cell(b->table, "%s ago", units_format_duration_ns(w->age_ms * 1000000, age));
+    table_cell(b->table, "%u", w->leases);
+    table_cell(b->table, "%u", w->children);
+    if (w->tier == KVC_TIER_NONE)
+        table_cell(b->table, "-");
+    else
+        table_cell(b->table, "%s chunk %u at %llu", tier_name(w->tier), w->chunk,
+                   (unsigned long long)w->off);
+}
+
+static int add(void *ctx, const struct kvc_walked *w)
+{
+    struct blocks *b = ctx;
+    const struct place *at = &b->place[0];
+    if (b->limit && b->shown == b->limit) {
+        b->cut = true;
+        return 1;
+    }
+    if (b->shown == 0)
+        b->first_depth = w->depth;
+    b->shown++;
+    if (b->ctl->json)
+        print_json(at, w);
+    else
+        add_row(b, at, w);
+    return 0;
+}
+
+/* ---- the command ---- */
+
+/* A key can be in several namespaces (the same tokens of models that differ) and groups. */
+static int say_ambiguous(const struct blocks *b)
+{
+    char text[240] = "";
+    size_t n = 0;
+    for (size_t i = 0; i < b->n_places && n < sizeof(text); i++)
+        n += (size_t)snprintf(text + n, sizeof(text) - n, "%s--ns %u --group %u", i ? ", " : "",
+                              b->place[i].ns, b->place[i].group);
+    return ctl_usage("the key is cached in several places; say which: %s", text);
+}
+
+static int show(struct blocks *b)
+{
+    if (b->n_places > 1)
+        return say_ambiguous(b);
+    if (b->n_places == 0) {
+        ctl_error("that block is not cached: %s", b->why[0] ? b->why : "another group has it");
+        return CTL_NOTHING;
+    }
+    b->walk.ns = b->place[0].ns;
+    b->walk.group = b->place[0].group;
+    int rc = kvc_walk_blocks(b->ctl->kvc, &b->walk, add, b);
+    if (!b->ctl->json && b->shown > 0)
+        table_print(b->table, stdout, b->ctl->colour);
+    if (rc == KVC_E_GONE) {
+        ctl_error("blocks were evicted while they were being listed; run it again for the rest");
+        return CTL_FAILED;
+    }
+    if (rc < 0)
+        return ctl_fail(b->ctl, rc);
+    if (b->cut)
+        ctl_error("there are more than %llu; raise --limit to see them",
+                  (unsigned long long)b->limit);
+    if (b->shown == 0)
+        ctl_error(b->walk.key ? "that block is not cached any more"
+                              : "nothing is cached in that group of the namespace");
+    return b->shown > 0 ? CTL_OK : CTL_NOTHING;
+}
+
+static int take_count(const char *name, const char *text, uint64_t max, uint64_t *ret)
+{
+    const char *why = "";
+    uint64_t value;
+    if (units_parse_count(text, &value, &why) < 0)
+        return ctl_usage("--%s %s: %s", name, text, why);
+    if (value > max)
+        return ctl_usage("--%s %s: must be from 0 to %llu", name, text, (unsigned long long)max);
+    *ret = value;
+    return 0;
+}
+
+static int take_option(void *ctx, int c, const char *value)
+{
+    struct blocks *b = ctx;
+    const char *why = "";
+    uint64_t number = 0;
+    int rc = 0;
+    switch (c) {
+    case 'n':
+        return ctl_take_ns(value, &b->walk.ns);
+    case 'k':
+        if (key_parse(value, b->key, &why) < 0)
+            return ctl_usage("--key %s: %s", value, why);
+        b->walk.key = b->key;
+        return 0;
+    case 'g':
+        rc = take_count("group", value, KVC_GROUPS_MAX - 1, &number);
+        b->walk.group = (uint32_t)number;
+        b->has_group = true;
+        return rc;
+    case 'D':
+        rc = take_count("depth", value, UINT32_MAX, &number);
+        b->walk.depth = (uint32_t)number;
+        b->has_depth = true;
+        return rc;
+    case 'l':
+        return take_count("limit", value, UINT64_MAX, &b->limit);
+    case 'd':
+        b->down = true;
+        return 0;
+    case 'f':
+        b->full = true;
+        return 0;
+    default:
+        return ctl_usage("an option is not understood");
+    }
+}
+
+static int check(struct blocks *b, int argc, char **argv)
+{
+    if (optind < argc)
+        return ctl_usage("'%s' is not understood; a block is named with --key", argv[optind]);
+    if (!b->walk.key && !b->walk.ns)
+        return ctl_usage("which? Give --key for a block, or --ns for the sequences of a namespace");
+    if (!b->walk.key && b->down)
+        return ctl_usage("--down from which block? Give its --key");
+    if (b->has_depth && !b->down)
+        return ctl_usage("--depth is how far to go --down; give that too");
+    b->walk.mode = !b->walk.key ? KVC_WALK_ROOTS : b->down ? KVC_WALK_DOWN : KVC_WALK_UP;
+    return 0;
+}
+
+int cmd_blocks(struct ctl *ctl, int argc, char **argv)
+{
+    static const struct option options[] = {{"key", required_argument, NULL, 'k'},
+                                            {"ns", required_argument, NULL, 'n'},
+                                            {"group", required_argument, NULL, 'g'},
+                                            {"down", no_argument, NULL, 'd'},
+                                            {"depth", required_argument, NULL, 'D'},
+                                            {"limit", required_argument, NULL, 'l'},
+                                            {"full", no_argument, NULL, 'f'},
+                                            CTL_COMMON_OPTIONS,
+                                            {0}};
+    static const char *const heads[] = {"KEY",       ">NS",     ">GROUP", ">DEPTH", "STATE",
+                                        ">TOKENS",   ">SHARDS", ">SIZE",  ">USED",  ">LEASES",
+                                        ">CHILDREN", "WHERE",   NULL};
+    struct blocks b = {.ctl = ctl, .limit = 1000};
+    int rc = ctl_options(ctl, argc, argv, ":h", options, help, take_option, &b);
+    if (rc == 0)
+        rc = check(&b, argc, argv);
+    if (rc != 0)
+        return rc < 0 ? CTL_OK : rc;
+    rc = ctl_connect(ctl);
+    if (rc == 0)
+        rc = find_places(&b);
+    if (rc == 0) {
+        b.table = table_create(heads);
+        rc = show(&b);
+    }
+    table_destroy(&b.table);
+    return rc;
+}

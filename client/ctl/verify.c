@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "ctl.h"
+#include "json.h"
+#include "key.h"
+#include "units.h"
+
+enum { BAR_CELLS = 24 };
+
+/* Slices are short beside a second, so that the rate is even and writers wait little. */
+#define SLICES_PER_SECOND 50u
+#define SLICE_MIN         (UINT64_C(1) << 20)
+#define SLICE_MAX         (UINT64_C(16) << 20)
+#define BUSY_PAUSE_NS     20000000u
+#define SECOND_NS         1000000000u
+
+static const char help[] =
+    "Usage: kvcachectl verify [--ns ID] [--rate SIZE] [--tier host] [--json]\n"
+    "\n"
+    "Reads every stored block again and compares its checksum with that of the day it was stored.\n"
+    "A block that differs is dropped at once, with all that follow it: later lookups miss and say\n"
+    "CORRUPT, who is reading it is told to discard it, and the daemon logs it. Blocks that are\n"
+    "stored while this runs may be left out.\n"
+    "\n"
+    "  --ns ID      of this namespace only; 'kvcachectl ns' lists them\n"
+    "  --rate SIZE  read so much in a second, for instance 256MiB (default 1GiB; 0 = as fast as "
+    "it\n"
+    "               goes, which slows stores down)\n"
+    "  --tier NAME  blocks in this tier only; there is 'host' (default: all)\n"
+    "  --json       one object per line: {\"event\": \"progress\", ...} each second,\n"
+    "               {\"event\": \"corrupt\", ...} for each bad block, {\"event\": \"done\", ...}\n"
+    "\n"
+    "Exit code 6 when blocks were corrupt.\n"
+    "\n"
+    "Example, nightly and gently:\n"
+    "  kvcachectl verify --rate 200MiB --json >> /var/log/kvcache-verify.jsonl\n";
+
+struct verify {
+    struct ctl *ctl;
+    struct kvc_verify slice;
+    uint64_t rate; /* bytes per second; 0 = no limit */
+    uint64_t blocks_total, bytes_total;
+    uint64_t blocks, bytes, skipped, failed, corrupt, below;
+    uint64_t begun_ns, shown_ns;
+    bool terminal, drawn;
+};
+
+static uint64_t now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * SECOND_NS + (uint64_t)t.tv_nsec;
+}
+
+static void sleep_until(uint64_t then_ns)
+{
+    struct timespec t = {.tv_sec = (time_t)(then_ns / SECOND_NS),
+                         .tv_nsec = (long)(then_ns % SECOND_NS)};
+    clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL);
+}
+
+/* ---- telling ---- */
+
+static double seconds_of(const struct verify *v)
+{
+    double seconds = (double)(now_ns() - v->begun_ns) * 1e-9;
+    return seconds > 1e-6 ? seconds : 1e-6;
+}
+
+/* What is left at the rate so far; what came meanwhile makes it an estimate. */
+static double eta_seconds(const struct verify *v)
+{
+    uint64_t left = v->bytes_total > v->bytes ? v->bytes_total - v->bytes : 0;
+    return v->bytes ? (double)left * seconds_of(v) / (double)v->bytes : 0;
+}
+
+static json_t *counts_json(const struct verify *v, const char *event)
+{
+    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f}", "event", event, "blocks",
+                     (json_int_t)v->blocks, "bytes", (json_int_t)v->bytes, "bytes_total",
+                     (json_int_t)v->bytes_total, "corrupt", (json_int_t)v->corrupt, "corrupt_below",
+                     (json_int_t)v->below, "skipped", (json_int_t)v->skipped, "failed",
+                     (json_int_t)v->failed, "seconds", seconds_of(v));
+}
+
+static void clear(struct verify *v)
+{
+    if (v->drawn)
+        fputs("\r\033[K", stderr);
+    v->drawn = false;
+}
+
+static void draw(struct verify *v)
+{
+    char bar[BAR_CELLS + 1], done[UNITS_TEXT_BYTES], all[UNITS_TEXT_BYTES];
+    char rate[UNITS_TEXT_BYTES], blocks[UNITS_COUNT_BYTES];
+    double share = v->bytes_total ? (double)v->bytes / (double)v->bytes_total : 1;
+    share = share < 1 ? share : 1;
+    for (int i = 0; i < BAR_CELLS; i++)
+        bar[i] = i < (int)(share * BAR_CELLS + 0.5) ? '#' : '.';
+    bar[BAR_CELLS] = '\0';
+    fprintf(stderr, "\r\033[K[%s] %3.0f%%  %s of %s, %s blocks, %s, %.0f s to go%s", bar,
+            share * 100, units_format_bytes(v->bytes, done),
+            units_format_bytes(v->bytes_total, all), units_format_count(v->blocks, blocks),
+            units_format_rate((uint64_t)((double)v->bytes / seconds_of(v)), rate), eta_seconds(v),
+            v->corrupt ? ", CORRUPT BLOCKS" : "");
+    fflush(stderr);
+    v->drawn = true;
+}
+
+static void progress(struct verify *v)
+{
+    uint64_t now = now_ns();
+    uint64_t pause_ns = v->ctl->json ? SECOND_NS : SECOND_NS / 10;
+    if (now - v->shown_ns < pause_ns)
+        return;
+    v->shown_ns = now;
+    if (v->ctl->json) {
+        json_t *line = counts_json(v, "progress");
+        json_object_set_new(line, "eta_seconds", json_real(eta_seconds(v)));
+        json_print(line);
+    } else if (v->terminal) {
+        draw(v);
+    }
+}
+
+static void tell_corrupt(struct verify *v, const struct kvc_corrupt *x)
+{
+    char key[KEY_TEXT_BYTES];
+    key_format(x->key, key);
+    clear(v);
+    if (v->ctl->json)
+        json_print(json_pack("{s:s, s:s, s:I, s:I, s:I, s:s, s:I, s:I, s:I}", "event", "corrupt",
+                             "key", key, "ns", (json_int_t)x->ns, "group", (json_int_t)x->group,
+                             "shard", (json_int_t)x->shard, "tier", "host", "chunk",
+                             (json_int_t)x->chunk, "offset", (json_int_t)x->off, "below",
+                             (json_int_t)x->below));
+    else
+        printf("corrupt: %s (namespace %u, group %u, shard %u, host chunk %u at %llu); dropped, "
+               "with %u that follow it\n",
+               key, x->ns, x->group, x->shard, x->chunk, (unsigned long long)x->off, x->below);
+    fflush(stdout);
+}
+
+static void tell_end(const struct verify *v)
+{
+    char blocks[UNITS_COUNT_BYTES], size[UNITS_TEXT_BYTES], rate[UNITS_TEXT_BYTES];
+    char took[UNITS_TEXT_BYTES];
+    if (v->ctl->json) {
+        json_print(counts_json(v, "done"));
+        return;
+    }
+    printf("read %s block%s, %s in %s (%s): ", units_format_count(v->blocks, blocks),
+           v->blocks == 1 ? "" : "s", units_format_bytes(v->bytes, size),
+           units_format_duration_ns((uint64_t)(seconds_of(v) * 1e9), took),
+           units_format_rate((uint64_t)((double)v->bytes / seconds_of(v)), rate));
+    if (v->corrupt)
+        printf("%llu corrupt, dropped with %llu that follow", (unsigned long long)v->corrupt,
+               (unsigned long long)v->below);
+    else
+        printf("all %s as stored", v->blocks == 1 ? "is" : "are");
+    if (v->skipped)
+        printf("; %llu that %s being written left out", (unsigned long long)v->skipped,
+               v->skipped == 1 ? "is" : "are");
+    if (v->failed)
+        printf("; %llu could not be read", (unsigned long long)v->failed);
+    putchar('\n');
+}
+
+/* ---- the pass ---- */
+
+static int add_ns(void *ctx, const struct kvc_ns_info *ns)
+{
+    struct verify *v = ctx;
+    if (!v->slice.ns || ns->ns == v->slice.ns) {
+        v->blocks_total += ns->blocks;
+        v->bytes_total += ns->bytes;
+    }
+    return 0;
+}
+
+static void add_slice(struct verify *v, const struct kvc_verified *done)
+{
+    v->blocks += done->blocks;
+    v->bytes += done->bytes;
+    v->skipped += done->skipped;
+    v->failed += done->failed;
+    v->corrupt += done->corrupt;
+    for (uint32_t i = 0; i < done->corrupt; i++) {
+        v->below += done->found[i].below;
+        tell_corrupt(v, &done->found[i]);
+    }
+    v->slice.cursor = done->cursor;
+}
+
+static int pass(struct verify *v)
+{
+    v->begun_ns = v->shown_ns = now_ns();
+    do {
+        struct kvc_verified done;
+        int rc = kvc_verify_slice(v->ctl->kvc, &v->slice, &done);
+        if (rc == KVC_E_BUSY) {
+            sleep_until(now_ns() + BUSY_PAUSE_NS);
+            continue;
+        }
+        if (rc < 0) {
+            clear(v);
+            return ctl_fail(v->ctl, rc);
+        }
+        add_slice(v, &done);
+        progress(v);
+        if (v->rate && v->slice.cursor)
+            sleep_until(v->begun_ns + (uint64_t)((double)v->bytes / (double)v->rate * 1e9));
+    } while (v->slice.cursor);
+    clear(v);
+    tell_end(v);
+    return v->corrupt ? CTL_CORRUPT : v->failed ? CTL_FAILED : CTL_OK;
+}
+
+static int take_rate(struct verify *v, const char *value)
+{
+    const char *why = "";
+    if (strcmp(value, "0") != 0 && units_parse_bytes(value, &v->rate, &why) < 0)
+        return ctl_usage("--rate %s: %s", value, why);
+    if (strcmp(value, "0") == 0)
+        v->rate = 0;
+    else if (v->rate < 1024)
+        return ctl_usage("--rate %s: must be at least 1KiB a second, or 0 for no limit", value);
+    return 0;
+}
+
+static int take_option(void *ctx, int c, const char *value)
+{
+    struct verify *v = ctx;
+    switch (c) {
+    case 'n':
+        return ctl_take_ns(value, &v->slice.ns);
+    case 'r':
+        return take_rate(v, value);
+    case 't':
+        if (strcmp(value, "host") != 0)
+            return ctl_usage("--tier %s: no such tier; there is 'host'", value);
+        v->slice.tier = KVC_TIER_HOST;
+        return 0;
+    default:
+        return ctl_usage("an option is not understood");
+    }
+}
+
+int cmd_verify(struct ctl *ctl, int argc, char **argv)
+{
+    static const struct option options[] = {{"ns", required_argument, NULL, 'n'},
+                                            {"rate", required_argument, NULL, 'r'},
+                                            {"tier", required_argument, NULL, 't'},
+                                            CTL_COMMON_OPTIONS,
+                                            {0}};
+    struct verify v = {.ctl = ctl, .rate = UINT64_C(1) << 30, .terminal = isatty(STDERR_FILENO)};
+    int rc = ctl_options(ctl, argc, argv, ":h", options, help, take_option, &v);
+    if (rc == 0 && optind < argc)
+        rc = ctl_usage("'%s' is not understood; a namespace is named with --ns", argv[optind]);
+    if (rc != 0)
+        return rc < 0 ? CTL_OK : rc;
+    uint64_t slice = v.rate ? v.rate / SLICES_PER_SECOND : SLICE_MAX;
+    v.slice.bytes_max = slice < SLICE_MIN ? SLICE_MIN : slice > SLICE_MAX ? SLICE_MAX : slice;
+    rc = ctl_connect(ctl);
+    if (rc != 0)
+        return rc;
+    rc = kvc_ns_list(ctl->kvc, add_ns, &v);
+    return rc < 0 ? ctl_fail(ctl, rc) : pass(&v);
+}

@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * How requests end that are not simply answered: by CANCEL, or because their time is up.
+ *
+ * A store is not over when its time is: the daemon may still read staging for it, until it has
+ * answered a CANCEL. If it does not, the link ends, and staging is made the caller's own.
+ */
+#include "client.h"
+
+#include <errno.h>
+
+/* Nobody knows whether the daemon still reads staging for `op`. */
+static void unsettled(struct kvc_op *op)
+{
+    int error = op->msg.full ? op->error : KVC_E_TIMEOUT;
+    (void)kvc__down(op->kvc, KVC_E_DOWN,
+                    "the daemon neither ends a store nor cancels it; disconnected, so that staging "
+                    "is the caller's again");
+    op__complete(op, error);
+}
+
+/* CANCEL is answered, or given up. */
+static void cancelled(struct kvc_op *cancel)
+{
+    struct kvc *k = cancel->kvc;
+    struct kvc_op *target = cancel->partner;
+    struct msg_reply_head head;
+    struct msg_cancel_reply reply;
+    int rc = cancel->error;
+    bool malformed =
+        rc == 0 && codec_dec_cancel_reply(cancel->msg.data, cancel->msg.len, &head, &reply) < 0;
+    op__free(cancel);
+    if (malformed)
+        (void)kvc__down(k, KVC_E_BAD_MESSAGE,
+                        "the daemon sent a malformed reply to CANCEL; disconnected");
+    else if (target == NULL || target->stage == OP_DONE)
+        return;
+    else if (rc < 0 && target->writes_staging)
+        unsettled(target);
+    else if (rc == 0 && target->stage == OP_SENT)
+        (void)kvc__down(k, KVC_E_BAD_MESSAGE,
+                        "the daemon answered CANCEL before the request; disconnected");
+    else if (target->stage == OP_SETTLING)
+        op__complete(target, target->error);
+}
+
+int op__cancel(struct kvc_op *op)
+{
+    struct kvc *k = op->kvc;
+    if (op->partner != NULL)
+        return 0;
+    if (op->stage == OP_PARKED || op->stage == OP_CHUNKS) { /* not sent yet, or answered */
+        op__complete(op, KVC_E_CANCELLED);
+        return 0;
+    }
+    uint64_t until = kvc__now() + GRACE_MS * NS_PER_MS;
+    struct kvc_op *cancel;
+    int rc = op__new(k, KVC_OP_CANCEL, until, &cancel);
+    if (rc < 0)
+        return rc;
+    cancel->guard_ns = until;
+    cancel->then = cancelled;
+    cancel->partner = op;
+    op->partner = cancel;
+    if (op->writes_staging)
+        op->guard_ns = until;
+    struct msg_cancel m = {.target = op->head.corr};
+    rc = op__send(cancel, codec_enc_cancel(k->tx, KVC_MESSAGE_MAX, &cancel->head, &m));
+    if (rc < 0)
+        op__free(cancel);
+    return rc;
+}
+
+void op__settle(struct kvc_op *op)
+{
+    if (op__cancel(op) < 0 && op->kvc->state != LINK_DOWN)
+        unsettled(op);
+}
+
+/* `op` has waited beyond its guard. */
+static void expire(struct kvc_op *op)
+{
+    struct kvc *k = op->kvc;
+    bool is_known = op->stage == OP_SENT || op->stage == OP_SETTLING;
+    if (op->then != NULL) {
+        op->error = KVC_E_TIMEOUT;
+        op->then(op);
+    } else if (op->writes_staging && is_known) {
+        op__settle(op);
+    } else {
+        if (op->stage == OP_CHUNKS)
+            k->asked_n = 0; /* to be asked for again */
+        op__complete(op, KVC_E_TIMEOUT);
+    }
+}
+
+/* A store that is being cancelled waits for its CANCEL, which has a guard of its own. */
+static bool is_due(const struct kvc_op *op, uint64_t now)
+{
+    return op->stage != OP_DONE && op->stage != OP_NEW && op->guard_ns <= now &&
+           !(op->writes_staging && op->partner != NULL);
+}
+
+void op__expire(struct kvc *k)
+{
+    uint64_t now = kvc__now();
+    struct kvc_op *op = k->live_ops;
+    while (op != NULL) {
+        if (!is_due(op, now)) {
+            op = op->next;
+            continue;
+        }
+        expire(op);
+        op = k->live_ops; /* what else that has ended is not known */
+    }
+}
+
+int kvc_cancel_begin(struct kvc_op *op)
+{
+    struct kvc *k = op->kvc;
+    if (fork__is_child(k))
+        return kvc__fail(k, -EPERM, "this request belongs to the parent process");
+    if (op->stage == OP_DONE)
+        return 0;
+    int rc = op__cancel(op);
+    if (rc < 0 && op->stage != OP_DONE && op->writes_staging)
+        unsettled(op);
+    watch__update(k);
+    return op->stage == OP_DONE ? 0 : rc;
+}
+
+int kvc_cancel(struct kvc_op *op)
+{
+    struct kvc *k = op->kvc;
+    int rc = kvc_cancel_begin(op);
+    while (rc == 0 && op->partner != NULL) {
+        if (op__pump(k, op->partner->guard_ns, true) == 0)
+            op__expire(k);
+    }
+    watch__update(k);
+    if (rc < 0 || op->stage == OP_DONE)
+        return rc;
+    return kvc__fail(k, KVC_E_TIMEOUT, "the daemon does not answer CANCEL");
+}

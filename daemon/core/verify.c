@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reading blocks again, to see whether memory still holds what was stored. */
+#include "core__.h"
+
+/* Records looked at in one slice. */
+#define VERIFY_STEPS 8192u
+/* Of what is present, so much may be held in place by one slice. */
+#define VERIFY_SHARE 8u
+
+enum verdict { VERDICT_GOOD, VERDICT_SKIPPED, VERDICT_FAILED, VERDICT_CORRUPT };
+
+/* ---- what is wrong ---- */
+
+static uint32_t tree_size(const struct core *c, uint32_t root)
+{
+    uint32_t n = 0;
+    for (uint32_t no = block_walk_first(c, root); no != CORE_NONE;
+         no = block_walk_next(c, root, no))
+        n++;
+    return n;
+}
+
+/* Its readers are told by the generation, all ranks alike; who asks next finds nothing. */
+static void drop_corrupt(struct core *c, struct core_verify *v, struct block *b, uint32_t shard)
+{
+    const struct tier_ops *host = c->cfg.host->ops;
+    const struct core_ns *ns = block_ns(c, b);
+    uint32_t shards = group_shards(ns, block_group(c, b));
+    struct core_corrupt x = {.key = &b->key,
+                             .ns = ns->id,
+                             .group = b->group,
+                             .shard = shard,
+                             .below = tree_size(c, block_no(c, b)) - 1};
+    host->view(c->cfg.host, block_loc(c, b, shard), &x.view);
+    for (uint32_t i = 0; i < shards; i++)
+        host->revoke(c->cfg.host, block_loc(c, b, i));
+    c->m.blocks_corrupt++;
+    c->m.blocks_corrupt_below += x.below;
+    v->corrupt(v, &x);
+    b->flags |= BLOCK_F_CORRUPT;
+    block_kill_tree(c, b, KVC_MISS_CORRUPT);
+}
+
+static enum verdict judge(struct core *c, const struct verify_op *o, struct block *b)
+{
+    if (o->op.status == -ECANCELED || o->op.status == -ETIMEDOUT || b->state != BLOCK_PRESENT)
+        return VERDICT_SKIPPED;
+    if (o->op.status != 0)
+        return VERDICT_FAILED;
+    o->slice->ret_bytes += o->op.bytes;
+    c->m.bytes_verified += o->op.bytes;
+    struct hash128 want = c->cfg.host->ops->sum(c->cfg.host, o->op.loc);
+    if (hash128_equal(&want, &o->op.sum))
+        return VERDICT_GOOD;
+    drop_corrupt(c, o->slice, b, o->shard);
+    return VERDICT_CORRUPT;
+}
+
+/* ---- a slice ---- */
+
+static void count(struct core *c, struct core_verify *v, enum verdict verdict)
+{
+    switch (verdict) {
+    case VERDICT_GOOD:
+    case VERDICT_CORRUPT:
+        v->ret_blocks++;
+        c->m.blocks_verified++;
+        return;
+    case VERDICT_SKIPPED:
+        v->ret_skipped++;
+        return;
+    case VERDICT_FAILED:
+        v->ret_failed++;
+        return;
+    }
+}
+
+static void slice_end(struct core *c, struct core_verify *v)
+{
+    struct core_client *cl = v->client;
+    list_remove(&v->node);
+    c->nslices--;
+    v->done(v);
+    cl->copies--; /* last, as a commit does it */
+    core__client_settle(c, cl);
+}
+
+static void on_read(struct tier_op *t)
+{
+    struct verify_op *o = CONTAINER_OF(t, struct verify_op, op);
+    struct core *c = o->core;
+    struct core_verify *v = o->slice;
+    struct block *b = &c->blocks[o->block];
+    unsigned i = o->index;
+    enum verdict verdict = judge(c, o, b);
+    list_remove(&o->node);
+    pool_put(c->verify_ops, o);
+    b->copies--; /* not before: it holds the block in place */
+    block_settle(c, b);
+    v->block[i].verdict = (uint8_t)MAX(v->block[i].verdict, verdict);
+    if (--v->block[i].left > 0)
+        return;
+    count(c, v, v->block[i].verdict);
+    if (--v->left == 0)
+        slice_end(c, v);
+}
+
+static void read_shard(struct core *c, struct core_verify *v, struct block *b, uint8_t index,
+                       uint32_t shard)
+{
+    struct verify_op *o = pool_get(c->verify_ops);
+    MUST(o != NULL); /* as many as the slices under way may need */
+    *o = (struct verify_op){
+        .core = c, .slice = v, .block = block_no(c, b), .index = index, .shard = (uint8_t)shard};
+    o->op = (struct tier_op){.kind = TIER_VERIFY,
+                             .loc = block_loc(c, b, shard),
+                             .bytes = block_group(c, b)->block_bytes,
+                             .deadline_ns = v->deadline_ns,
+                             .done = on_read};
+    b->copies++;
+    list_push_back(&c->verifying, &o->node);
+    c->cfg.host->ops->submit(c->cfg.host, &o->op);
+}
+
+static bool wanted(struct core *c, const struct core_verify *v, const struct block *b)
+{
+    if (!(b->flags & BLOCK_F_LINKED))
+        return false;
+    const struct core_ns *ns = block_ns(c, b);
+    return (!v->ns || ns->id == v->ns) && ns_visible(v->client, ns);
+}
+
+/* Begins to read the blocks of a slice; returns how many. */
+static uint32_t slice_begin(struct core *c, struct core_verify *v)
+{
+    uint64_t bytes = 0, no = v->cursor;
+    uint32_t shards = 0, n = 0;
+    uint32_t most = (uint32_t)MIN(CORE_VERIFY_BLOCKS, c->m.blocks_present / VERIFY_SHARE + 1);
+    for (uint32_t steps = 0; no < c->blocks_high && steps < VERIFY_STEPS; no++, steps++) {
+        struct block *b = &c->blocks[no];
+        if (!wanted(c, v, b))
+            continue;
+        if (b->state != BLOCK_PRESENT) {
+            v->ret_skipped++;
+            continue;
+        }
+        uint32_t of_block = group_shards(block_ns(c, b), block_group(c, b));
+        if (n == most || (n > 0 && bytes >= v->bytes_max) || shards + of_block > CORE_VERIFY_BLOCKS)
+            break;
+        v->block[n].left = (uint16_t)of_block;
+        v->block[n].verdict = VERDICT_GOOD;
+        v->left++;
+        for (uint32_t i = 0; i < of_block; i++)
+            read_shard(c, v, b, (uint8_t)n, i);
+        shards += of_block;
+        bytes += block_bytes(c, b);
+        n++;
+    }
+    v->ret_cursor = no < c->blocks_high ? no : 0;
+    return n;
+}
+
+int core_verify_start(struct core *c, struct core_verify *v)
+{
+    _Static_assert(KVC_SHARDS_MAX <= CORE_VERIFY_BLOCKS, "a block fits a slice");
+    if (c->nslices >= CORE_VERIFY_SLICES)
+        return KVC_E_BUSY;
+    v->left = 0;
+    v->ret_bytes = 0;
+    v->ret_blocks = v->ret_skipped = v->ret_failed = 0;
+    if (slice_begin(c, v) == 0)
+        return 0;
+    v->client->copies++;
+    c->nslices++;
+    list_push_back(&c->slices, &v->node);
+    return 1;
+}
+
+void core_verify_cancel(struct core *c, struct core_verify *v)
+{
+    LIST_FOR_EACH_SAFE (node, next, &c->verifying) {
+        struct verify_op *o = CONTAINER_OF(node, struct verify_op, node);
+        if (o->slice == v)
+            atomic_store_explicit(&o->op.cancel, true, memory_order_relaxed);
+    }
+}
+
+void verify_cancel_all(struct core *c, const struct core_client *cl)
+{
+    LIST_FOR_EACH_SAFE (node, next, &c->slices) {
+        struct core_verify *v = CONTAINER_OF(node, struct core_verify, node);
+        if (v->client == cl)
+            core_verify_cancel(c, v);
+    }
+}

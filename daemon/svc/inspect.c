@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* BLOCKS: what is cached, block by block. VERIFY: whether it is what was stored. */
+#include <stdio.h>
+
+#include "svc__.h"
+
+static void put_walked(void *ctx, const struct core_walked *w)
+{
+    struct msg_blocks_reply *reply = ctx;
+    MUST(reply->nitems < KVC_BLOCKS_MAX);
+    struct msg_block_item *item = &reply->items[reply->nitems++];
+    *item = (struct msg_block_item){
+        .parent = {w->parent ? w->parent->b : NULL, w->parent ? KVC_KEY_BYTES : 0},
+        .depth = w->depth,
+        .state = w->x.state,
+        .tokens = w->x.tokens,
+        .shards = w->x.shards,
+        .shards_present = w->x.shards_present,
+        .leases = w->x.leases,
+        .children = w->x.children,
+        .bytes = w->x.bytes,
+        .age_ms = w->x.age_ms,
+        .tier = w->x.state == KVC_BLOCK_PRESENT ? KVC_TIER_HOST : KVC_TIER_NONE,
+        .chunk = w->x.view.chunk,
+        .off = w->x.view.off};
+    memcpy(item->key, w->key->b, sizeof item->key);
+}
+
+static const char *walk_detail(int err)
+{
+    switch (err) {
+    case KVC_E_NO_NAMESPACE:
+        return "there is no such namespace";
+    case KVC_E_BAD_ARGUMENT:
+        return "group: no such group in the namespace";
+    case KVC_E_GONE:
+        return "the block at which the walk stood is gone; start again";
+    default:
+        return NULL;
+    }
+}
+
+void op_blocks(struct request *rq)
+{
+    struct svc *s = rq->s;
+    struct msg_blocks msg;
+    struct msg_blocks_reply reply;
+    int err = codec_dec_blocks(rq->buf, rq->len, &rq->head, &msg);
+    const char *why = err ? rq->head.detail : NULL;
+    reply.nitems = 0;
+    if (!err) {
+        struct core_walk walk = {.ns = msg.ns,
+                                 .group = msg.group,
+                                 .mode = msg.mode,
+                                 .key = msg.key.p,
+                                 .depth = msg.depth,
+                                 .limit = msg.limit,
+                                 .cursor = msg.cursor};
+        err = core_walk(s->core, rq->se->client, &walk, put_walked, &reply, &reply.cursor);
+        why = walk_detail(err);
+    }
+    if (err) {
+        reply_error(s, rq->se, &rq->head, err, why);
+        return;
+    }
+    s->m.replies_ok++;
+    reply_send(s, rq->se, codec_enc_blocks_reply(s->out, sizeof s->out, &rq->head, &reply));
+}
+
+/* ---- VERIFY ---- */
+
+_Static_assert(KVC_VERIFY_MAX == CORE_VERIFY_BLOCKS, "a slice can find all its blocks corrupt");
+
+static void hex_of(const struct key256 *key, char text[2 * KVC_KEY_BYTES + 1])
+{
+    for (unsigned i = 0; i < KVC_KEY_BYTES; i++)
+        snprintf(text + 2 * (size_t)i, 3, "%02x", key->b[i]);
+}
+
+static void on_corrupt(struct core_verify *v, const struct core_corrupt *x)
+{
+    struct call *call = CONTAINER_OF(v, struct call, verify);
+    char key[2 * KVC_KEY_BYTES + 1];
+    hex_of(x->key, key);
+    LOG_ERROR_RATELIMITED(
+        10,
+        "block %s of namespace %u, group %u, shard %u (host memory, chunk %u at %llu) is not what "
+        "was stored: dropped, with %u that build on it. Memory or a process with access to it may "
+        "be faulty",
+        key, x->ns, x->group, x->shard, x->view.chunk, (unsigned long long)x->view.off, x->below);
+    MUST(call->ncorrupt < KVC_VERIFY_MAX);
+    struct msg_corrupt_item *item = &call->corrupt[call->ncorrupt++];
+    *item = (struct msg_corrupt_item){.ns = x->ns,
+                                      .group = (uint8_t)x->group,
+                                      .shard = (uint8_t)x->shard,
+                                      .tier = KVC_TIER_HOST,
+                                      .below = x->below,
+                                      .chunk = x->view.chunk,
+                                      .off = x->view.off};
+    memcpy(item->key, x->key->b, sizeof item->key);
+}
+
+static void reply_verify(struct svc *s, const struct call *call)
+{
+    const struct core_verify *v = &call->verify;
+    struct msg_verify_reply reply = {.cursor = v->ret_cursor,
+                                     .blocks = v->ret_blocks,
+                                     .bytes = v->ret_bytes,
+                                     .skipped = v->ret_skipped,
+                                     .failed = v->ret_failed,
+                                     .ncorrupt = call->ncorrupt};
+    memcpy(reply.corrupt, call->corrupt, call->ncorrupt * sizeof reply.corrupt[0]);
+    s->m.replies_ok++;
+    reply_send(s, call->session,
+               codec_enc_verify_reply(s->out, sizeof s->out, &call->head, &reply));
+}
+
+static void on_verified(struct core_verify *v)
+{
+    struct call *call = CONTAINER_OF(v, struct call, verify);
+    struct session *se = call->session;
+    struct svc *s = se->svc;
+    if (!call->answered && se->state == SESSION_READY) {
+        if (call->cancelled)
+            reply_error(s, se, &call->head, KVC_E_CANCELLED, NULL);
+        else
+            reply_verify(s, call);
+    }
+    call_end(s, call);
+}
+
+void op_verify(struct request *rq)
+{
+    struct svc *s = rq->s;
+    struct msg_verify msg;
+    int err = codec_dec_verify(rq->buf, rq->len, &rq->head, &msg);
+    const char *why = err ? rq->head.detail : NULL;
+    if (!err && msg.ns && !core_ns_exists(s->core, rq->se->client, msg.ns)) {
+        err = KVC_E_NO_NAMESPACE;
+        why = "there is no such namespace";
+    }
+    if (err) {
+        reply_error(s, rq->se, &rq->head, err, why);
+        return;
+    }
+    struct call *call = call_new(rq, CALL_VERIFY);
+    if (!call)
+        return;
+    call->ncorrupt = 0;
+    call->verify = (struct core_verify){.ns = msg.ns,
+                                        .cursor = msg.cursor,
+                                        .bytes_max = msg.bytes_max,
+                                        .deadline_ns = call->timer.due_ns,
+                                        .client = rq->se->client,
+                                        .corrupt = on_corrupt,
+                                        .done = on_verified};
+    err = core_verify_start(s->core, &call->verify);
+    if (err == 1)
+        return;
+    if (err)
+        reply_error(s, rq->se, &rq->head, err, "too many VERIFY are under way; try again");
+    else
+        reply_verify(s, call);
+    call_end(s, call);
+}

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <check.h>
+#include <stdlib.h>
+
+#include "renumber.h"
+
+START_TEST(numbers_come_in_the_order_in_which_they_are_met)
+{
+    struct renumber *r = renumber_create();
+    for (uint64_t i = 0; i < 100000; i++)
+        ck_assert_uint_eq(renumber_id(r, i * UINT64_C(0x100000001b3)), i);
+    for (uint64_t i = 0; i < 100000; i++)
+        ck_assert_uint_eq(renumber_id(r, i * UINT64_C(0x100000001b3)), i);
+    ck_assert_uint_eq(renumber_count(r), 100000);
+    renumber_destroy(&r);
+    ck_assert_ptr_null(r);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("renumber");
+    TCase *t = tcase_create("renumber");
+    tcase_add_test(t, numbers_come_in_the_order_in_which_they_are_met);
+    suite_add_tcase(s, t);
+    SRunner *r = srunner_create(s);
+    srunner_run_all(r, CK_NORMAL);
+    int failed = srunner_ntests_failed(r);
+    srunner_free(r);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
