@@ -139,6 +139,16 @@ static void session_free(struct session *se)
     s->m.sessions--;
 }
 
+/* Nothing it says is heard any more. When the daemon leaves, what was said to it still gets there.
+ */
+static void session_mute(struct session *se)
+{
+    struct svc *s = se->svc;
+    if (se->admitted && !s->draining && s->ports.dismiss)
+        s->ports.dismiss(s->ports.ctx, se->route);
+    se->admitted = false;
+}
+
 /* The core has let go of the last byte of this session's staging. */
 static void session_idle(void *ctx)
 {
@@ -154,6 +164,7 @@ static void session_close(struct session *se)
 {
     struct svc *s = se->svc;
     wheel_del(&s->wheel, &se->hello);
+    session_mute(se);
     FLIGHT(DETACH, (uint32_t)se->uid, se->index, (uint64_t)se->pid);
     if (se->state == SESSION_DROPPED)
         s->m.quarantined--;
@@ -195,6 +206,7 @@ static void session_drop(struct session *se)
     LOG_WARN("session %u (%s, uid %u, pid %d) dropped: %s", se->serial, se->name, (unsigned)se->uid,
              (int)se->pid, se->doom_text);
     s->m.sessions_dropped++;
+    session_mute(se);
     struct att_dropped msg = {
         .status = se->doom_status,
         .detail = {(const uint8_t *)se->doom_text, (uint32_t)strlen(se->doom_text)}};
@@ -335,6 +347,9 @@ static void welcome(struct session *se, int fd)
         return;
     }
     se->state = SESSION_READY;
+    se->admitted = true;
+    if (s->ports.admit)
+        s->ports.admit(s->ports.ctx, se->route, se->uid);
     s->m.attaches++;
     FLIGHT(ATTACH, (uint32_t)se->uid, se->index, (uint64_t)se->pid);
     LOG_INFO("session %u: %s, uid %u, pid %d, principal %s, staging %llu MiB", se->serial, se->name,

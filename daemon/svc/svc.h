@@ -27,6 +27,11 @@ struct svc_ports {
     void *ctx;
     /* 0; negative: the peer is gone or takes nothing any more (its session is then dropped). */
     int (*reply)(void *ctx, const uint8_t route[KVC_ROUTE_BYTES], const void *buf, size_t len);
+    /* Optional, both. From now on `route` may be heard, over a connection of `uid`; and no longer,
+     * and what waits for it is thrown away. Bytes 1 and 2 of a route (the lower first) are a number
+     * below sessions_max that no other admitted route has. */
+    void (*admit)(void *ctx, const uint8_t route[KVC_ROUTE_BYTES], uid_t uid);
+    void (*dismiss)(void *ctx, const uint8_t route[KVC_ROUTE_BYTES]);
     /* Sends on an attach connection, with descriptor fd unless -1 (borrowed). */
     int (*attach_send)(void *ctx, uint32_t conn, const void *buf, size_t len, int fd);
     /* Closes it; svc_attach_closed() does not follow. */

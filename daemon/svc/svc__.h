@@ -24,6 +24,7 @@ struct session {
     bool greeted;  /* control-plane HELLO done */
     bool doomed;   /* to be dropped at the end of the turn, for doom_status */
     bool staging_pending;
+    bool admitted; /* ports.admit() has its route */
     uint16_t doom_status;
     const char *doom_text; /* static */
     uint32_t index, serial;
