@@ -80,6 +80,9 @@ static struct core_config core_config_of(const struct config *cfg)
                                 .leases_max = cfg->limits_leases,
                                 .commits_max = cfg->limits_waiters,
                                 .lease_bytes_max = cfg->limits_lease_bytes,
+                                .claim_bytes_max = cfg->host_limit / 2,
+                                .fair = true,
+                                .principals_max = cfg->nprincipals,
                                 .policy = policy_by_name(cfg->policy_eviction)};
 }
 
@@ -89,6 +92,8 @@ static struct svc_config svc_config_of(const struct config *cfg)
                                .requests_max = cfg->limits_requests,
                                .calls_max = cfg->limits_waiters,
                                .staging_session_max = cfg->staging_session_max,
+                               .staging_total = cfg->staging_total,
+                               .fair = true,
                                .server = "kvcache-daemon " KVC_VERSION};
 }
 

@@ -46,6 +46,9 @@ static const char *reserve_fault(struct core *c, const struct core_reserve *in)
 static int take_part(struct reserving *x, struct block *b)
 {
     struct core *c = x->c;
+    const uint64_t claims = x->cl->claim_bytes + x->group->block_bytes;
+    if (c->cfg.claim_bytes_max && claims > c->cfg.claim_bytes_max)
+        return KVC_E_FULL;
     struct part *p = pool_get(c->parts);
     for (unsigned tries = 0; !p && tries < 64 && evict_one(c); tries++)
         p = pool_get(c->parts);
@@ -55,7 +58,7 @@ static int take_part(struct reserving *x, struct block *b)
     int err =
         room_take(c, x->cl->who.principal, x->group->block_bytes, x->near, block_no(c, b), &loc);
     if (!err) {
-        err = run_push(c, &x->r->blocks, block_no(c, b), b->gen);
+        err = run_push(c, x->cl, &x->r->blocks, block_no(c, b), b->gen);
         if (err)
             c->cfg.host->ops->free(c->cfg.host, loc);
     }
@@ -71,6 +74,7 @@ static int take_part(struct reserving *x, struct block *b)
     b->where = pool_index(c->parts, p);
     x->near = loc;
     x->r->open++;
+    x->cl->claim_bytes = claims;
     c->m.blocks_reserved++;
     return 0;
 }
@@ -160,9 +164,10 @@ int core_reserve(struct core *c, struct core_client *cl, const struct core_reser
 {
     if ((*ret_why = reserve_fault(c, in)))
         return KVC_E_BAD_ARGUMENT;
-    struct reservation *r = pool_get(c->reservations);
-    if (!r)
+    if (!share_take(&c->resv_share, client_no(c, cl), 1))
         return KVC_E_BUSY;
+    struct reservation *r = pool_get(c->reservations);
+    MUST(r != NULL); /* the share counts what the pool has */
     const struct core_group *g = &in->ns->spec.group[in->group];
     struct reserving x = {.c = c, .cl = cl, .in = in, .group = g, .r = r};
     x.shard = group_shards(in->ns, g) == 1 ? 0 : in->shard;
@@ -184,7 +189,7 @@ int core_reserve(struct core *c, struct core_client *cl, const struct core_reser
         statuses[i] = stopped ? KVC_ST_FULL : reserve_one(&x, i, &before);
         /* Entry i of the list is key i: keys without a claim get an entry that matches no record.
          */
-        if (r->blocks.n == pushed && run_push(c, &r->blocks, 0, 0) != 0) {
+        if (r->blocks.n == pushed && run_push(c, cl, &r->blocks, 0, 0) != 0) {
             memset(statuses + i, KVC_ST_BUSY, in->n - i);
             break;
         }
@@ -209,7 +214,8 @@ void resv_close_entry(struct core *c, struct reservation *r)
     MUST(r->open > 0);
     if (--r->open > 0)
         return;
-    run_free(c, &r->blocks);
+    run_free(c, r->client, &r->blocks);
+    share_give(&c->resv_share, client_no(c, r->client), 1);
     list_remove(&r->node);
     c->m.reservations--;
     pool_put(c->reservations, r);
@@ -309,8 +315,10 @@ static void op_done(struct tier_op *t)
     struct block *b = &c->blocks[o->block];
     b->copies--;
     m->statuses[o->index] = op_land(c, o, b);
+    block_freed(c, b, false);
     list_remove(&o->node);
     pool_put(c->ops, o);
+    share_give(&c->op_share, client_no(c, cl), 1);
     if (--m->left == 0) {
         list_remove(&m->node);
         c->m.commits_in_flight--;
@@ -346,11 +354,12 @@ static bool commit_one(struct core *c, struct core_commit *m, struct reservation
         m->statuses[i] = KVC_ST_BAD_ARGUMENT;
         return false;
     }
-    struct core_op *o = pool_get(c->ops);
-    if (!o) {
+    if (!share_take(&c->op_share, client_no(c, m->client), 1)) {
         m->statuses[i] = KVC_ST_BUSY;
         return false;
     }
+    struct core_op *o = pool_get(c->ops);
+    MUST(o != NULL); /* the share counts what the pool has */
     *o = (struct core_op){.core = c,
                           .client = m->client,
                           .commit = m,
@@ -367,6 +376,7 @@ static bool commit_one(struct core *c, struct core_commit *m, struct reservation
         .done = op_done};
     p->state = PART_COPYING;
     p->resv = CORE_NONE;
+    m->client->claim_bytes -= bytes;
     b->copies++;
     m->client->copies++;
     m->left++;
@@ -432,6 +442,7 @@ void core_commit_cancel(struct core *c, struct core_commit *m)
 int core_client_open(struct core *c, const struct core_identity *who, void (*idle)(void *ctx),
                      void *ctx, struct core_client **ret_client)
 {
+    MUST(!c->cfg.principals_max || who->principal <= c->cfg.principals_max);
     struct core_client *cl = pool_get(c->clients);
     if (!cl)
         return KVC_E_LIMIT;
@@ -441,6 +452,8 @@ int core_client_open(struct core *c, const struct core_identity *who, void (*idl
     list_init(&cl->leases);
     list_init(&cl->reservations);
     list_init(&cl->commits);
+    if (c->cfg.principals_max)
+        c->attached[who->principal]++;
     *ret_client = cl;
     return 0;
 }
@@ -464,6 +477,8 @@ void core_client_close(struct core *c, struct core_client *cl)
             core_evict_cancel(c, job);
     }
     cl->closing = true;
+    if (c->cfg.principals_max)
+        c->attached[cl->who.principal]--;
     client_settle(c, cl);
 }
 

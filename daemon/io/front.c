@@ -85,9 +85,8 @@ static int bind_endpoint(struct front *f, const struct front_config *cfg)
     MUST(strncmp(cfg->endpoint, "ipc://", 6) == 0);
     int fd = listen_at(path, cfg->mode);
     int err = fd < 0 ? fd : front_guard_create(&guard, fd, &f->guard);
-    if (!err &&
-        (set_int(f->socket, ZMQ_USE_FD, fd) || set_options(f->socket, cfg) ||
-         zmq_bind(f->socket, cfg->endpoint)))
+    if (!err && (set_int(f->socket, ZMQ_USE_FD, fd) || set_options(f->socket, cfg) ||
+                 zmq_bind(f->socket, cfg->endpoint)))
         err = -zmq_errno();
     if (!err)
         return 0;

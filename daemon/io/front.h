@@ -20,7 +20,7 @@ struct front_config {
     const char *endpoint; /* "ipc:///run/kvcache/control.sock" */
     unsigned mode;        /* of the socket file, 0660 */
     size_t message_max;
-    int hwm;           /* messages queued per peer and direction */
+    int hwm;              /* messages queued per peer and direction */
     uint32_t peers_max;   /* routes admitted at one time */
     const uint32_t *uids; /* who may connect */
     uint32_t nuids;

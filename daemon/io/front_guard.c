@@ -22,7 +22,8 @@
 /* Of all peers, and what each of them may have queued even then. */
 #define QUEUED_ALL_MAX (32u << 20)
 #define QUEUED_EACH    (64u << 10)
-/* Descriptors beyond this number belong to no connection of ours: they are handed out from below. */
+/* Descriptors beyond this number belong to no connection of ours: they are handed out from below.
+ */
 #define FDS_MAX (1u << 20)
 
 struct peer {
@@ -127,7 +128,7 @@ static void conn_gone(struct front_guard *g, struct conn *c)
     atomic_store_explicit(&g->by_fd[c->fd], 0, memory_order_release);
     if (p) {
         p->conn = NULL;
-        g->in -= p->in; /* p->in stays: ZeroMQ hands those out first */
+        g->in -= p->in;   /* p->in stays: ZeroMQ hands those out first */
         g->out -= p->out; /* replies that it did not read are gone with it */
         p->out = 0;
     } else if (!atomic_load(&c->dismissed)) {

@@ -2,10 +2,10 @@
 /*
  * front_guard: stands between ZeroMQ and the kernel on the control socket.
  *
- * libzmq calls accept4(), recv(), send() and close() through the dynamic linker, and a definition in
- * the program is found before libc's. front_guard.c defines them: for every descriptor that is not
- * one of the control socket's they are the bare system calls. README.md says why, and what each of
- * them does for the control socket's.
+ * libzmq calls accept4(), recv(), send() and close() through the dynamic linker, and a definition
+ * in the program is found before libc's. front_guard.c defines them: for every descriptor that is
+ * not one of the control socket's they are the bare system calls. README.md says why, and what each
+ * of them does for the control socket's.
  *
  * Threads: create, destroy, admit, dismiss and the accounts belong to the control thread; the
  * defined functions run on ZeroMQ's I/O thread. One mutex between them, never held across a call of
@@ -59,8 +59,8 @@ void front_guard_dismiss(struct front_guard *g, const uint8_t route[KVC_ROUTE_BY
 /* A request of this route was taken off ZeroMQ's queue. */
 void front_guard_taken(struct front_guard *g, const void *route, size_t route_len, uint64_t bytes);
 /* A reply goes to ZeroMQ. False: too many bytes wait for this peer to read them; send nothing. */
-KVC_WARN_UNUSED bool front_guard_sending(struct front_guard *g, const void *route,
-                                         size_t route_len, uint64_t bytes);
+KVC_WARN_UNUSED bool front_guard_sending(struct front_guard *g, const void *route, size_t route_len,
+                                         uint64_t bytes);
 
 void front_guard_stats(struct front_guard *g, struct front_guard_stats *ret_stats);
 

@@ -15,7 +15,8 @@ enum phase { PHASE_GREETING, PHASE_HEAD, PHASE_BODY };
  * see: the few functions that look at them are left out, and call nothing that it watches. */
 #define UNWATCHED __attribute__((no_sanitize("thread")))
 
-/* ff, eight bytes of any value, a byte with bit 0 set, the version: else it is an older protocol. */
+/* ff, eight bytes of any value, a byte with bit 0 set, the version: else it is an older protocol.
+ */
 static bool greeting_fits(unsigned at, uint8_t byte)
 {
     if (at == 0)
@@ -94,9 +95,9 @@ static int frame_begin(struct zmtp *z, const struct zmtp_rules *rules)
     z->phase = PHASE_BODY;
     z->kept = 0;
     if (z->flags & FLAG_COMMAND)
-        return z->flags & FLAG_MORE                                 ? -EPROTO
+        return z->flags & FLAG_MORE                                    ? -EPROTO
                : z->left > (z->ready ? ZMTP_PING_MAX : ZMTP_READY_MAX) ? -EMSGSIZE
-                                                                    : 0;
+                                                                       : 0;
     if (!z->ready || z->flags & ~(FLAG_MORE | FLAG_LONG))
         return -EPROTO;
     if (++z->frames > rules->frames_max || z->left > rules->message_max - z->bytes)
@@ -111,8 +112,8 @@ UNWATCHED static void keep(struct zmtp *z, const uint8_t *p, size_t n)
         z->command[z->kept++] = p[i];
 }
 
-UNWATCHED int zmtp_scan(struct zmtp *z, const struct zmtp_rules *rules, void *ctx,
-                        const uint8_t *p, size_t n, uint64_t *queued)
+UNWATCHED int zmtp_scan(struct zmtp *z, const struct zmtp_rules *rules, void *ctx, const uint8_t *p,
+                        size_t n, uint64_t *queued)
 {
     int err = 0;
     for (size_t take; n > 0 && err == 0; p += take, n -= take) {

@@ -3,8 +3,8 @@
  * zmtp: reads along with one incoming connection of the control socket, and says when its bytes are
  * nothing that a worker of ours would send. It keeps no payload; ZeroMQ decodes the same bytes.
  *
- * What passes (ZMTP 3, https://rfc.zeromq.org/spec/23/): a greeting of version 3 or later; one READY
- * command whose Identity is a route; then messages of at most message_max bytes in at most
+ * What passes (ZMTP 3, https://rfc.zeromq.org/spec/23/): a greeting of version 3 or later; one
+ * READY command whose Identity is a route; then messages of at most message_max bytes in at most
  * frames_max frames, with PING and PONG between them. Unversioned and version 1 and 2 greetings,
  * other commands, and frames without end do not.
  *

@@ -37,12 +37,13 @@ static void call_expire(void *ctx, uint64_t now_ns)
 struct call *call_new(struct request *rq, enum call_kind kind)
 {
     struct svc *s = rq->s;
-    struct call *call = pool_get(s->calls);
-    if (!call) {
+    if (!share_take(&s->call_share, rq->se->index, 1)) {
         reply_error(s, rq->se, &rq->head, KVC_E_BUSY,
                     "too many requests are waiting (limits.waiters)");
         return NULL;
     }
+    struct call *call = pool_get(s->calls);
+    MUST(call != NULL); /* the share counts what the pool has */
     call->session = rq->se;
     call->head = rq->head;
     call->kind = (uint8_t)kind;
@@ -63,7 +64,8 @@ void call_end(struct svc *s, struct call *call)
     list_remove(&call->node);
     if (call->kept)
         s->ports.unkeep(s->ports.ctx, call->kept);
-    s->kept_bytes -= call->kept_bytes;
+    share_give(&s->kept_share, se->index, call->kept_bytes);
+    share_give(&s->call_share, se->index, 1);
     se->inflight--; /* not at a timeout: a copy that still runs counts */
     if (call->has_cancel && se->state == SESSION_READY) {
         struct msg_cancel_reply msg = {.found = 1};
