@@ -13,8 +13,8 @@
 #include "log.h"
 #include "pool.h"
 
-/* A worker that is slow is waited for; ZeroMQ connects again by itself. */
-#define HANDSHAKE_MS 5000
+/* A worker that is slow is waited for: libkvcache does not connect again. */
+#define HANDSHAKE_MS 10000
 #define BACKLOG      128
 
 struct front {
