@@ -52,8 +52,8 @@ static void run_daemon(const struct rig *r, const char *const *sets)
         argv[n++] = base[i];
     }
     for (; sets && *sets; sets++) {
-        argv[n++] = "--set";
-        argv[n++] = *sets;
+        argv[n++] = **sets == '@' ? "--config" : "--set";
+        argv[n++] = **sets == '@' ? *sets + 1 : *sets;
     }
     snprintf(log, sizeof log, "%s/log", r->dir);
     if (!freopen(log, "a", stderr))

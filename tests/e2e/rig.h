@@ -18,7 +18,8 @@ struct rig {
     char socket[96];
 };
 
-/* Starts a daemon with a small host tier; `sets` is a NULL-terminated list of "key=value" on top.
+/* Starts a daemon with a small host tier; `sets` is a NULL-terminated list of "key=value" on top;
+ * "@file" is a configuration file below them.
  * The loop is the one named by $KVC_LOOP. Returns when it accepts connections. */
 void rig_start(struct rig *r, const char *const *sets);
 /* The same directory again, after rig_kill() or rig_stop(). */
