@@ -7,6 +7,9 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "fault.h"
+#include "sys.h"
+
 int channel__connect(const char *path)
 {
     struct sockaddr_un addr = {.sun_family = AF_UNIX};
@@ -15,7 +18,7 @@ int channel__connect(const char *path)
         return -ENAMETOOLONG;
     memcpy(addr.sun_path, path, len + 1);
 
-    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int fd = sys_unix_socket(SOCK_NONBLOCK);
     if (fd < 0)
         return -errno;
     /* A unix socket connects at once, or says EAGAIN when the listener's backlog is full. */
@@ -30,6 +33,8 @@ int channel__connect(const char *path)
 int channel__send(int fd, const void *buf, size_t len)
 {
     ssize_t n;
+    if (FAULT(send))
+        return -EPIPE;
     do {
         n = send(fd, buf, len, MSG_NOSIGNAL | MSG_DONTWAIT);
     } while (n < 0 && errno == EINTR);
@@ -73,8 +78,16 @@ int channel__recv(int fd, void *buf, size_t cap, int *ret_passed)
 
     int passed = -1;
     int count = take_descriptors(&mh, &passed);
+    if (count > 0 && FAULT(fd)) { /* the kernel would have left them out, and said so */
+        close(passed);
+        passed = -1;
+        count = 0;
+        mh.msg_flags |= MSG_CTRUNC;
+    }
     int rc = (int)n;
-    if ((mh.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0 || count > 1)
+    if ((mh.msg_flags & MSG_CTRUNC) != 0 && count == 0)
+        rc = -EMFILE;
+    else if ((mh.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0 || count > 1)
         rc = -EPROTO;
     else if (n == 0) /* end of file: no message of the protocol is empty */
         rc = -EPIPE;

@@ -117,6 +117,7 @@ struct kvc {
     uint64_t next_try_ns, attach_until_ns, news_ns;
     uint32_t backoff_ms;
     struct parted *parted;
+    struct parted *parting;  /* room for one more, from attaching on */
     struct kvc_op *greeting; /* the HELLO of GREETING */
     uint32_t refused_chunk;  /* the last CHUNK that could not be had, */
     int refused_error;       /* and why; 0 = none since it was asked for */
@@ -160,12 +161,6 @@ static inline uint32_t kvc__ms_until(uint64_t then_ns)
     return then_ns <= now ? 0 : (uint32_t)((then_ns - now + NS_PER_MS - 1) / NS_PER_MS);
 }
 
-static inline struct codec_bin kvc__str(const char *s)
-{
-    return (struct codec_bin){.p = (const uint8_t *)(s != NULL ? s : ""),
-                              .n = s != NULL ? (uint32_t)__builtin_strlen(s) : 0};
-}
-
 /* No daemon, or one that is going: a miss, or a dropped store. */
 static inline bool kvc__is_down(int error)
 {
@@ -202,6 +197,8 @@ bool fork__is_child(const struct kvc *k);
 
 /* ---- parted.c ---- */
 
+/* Room for the connection that is about to be made: when it is lost there may be none. -ENOMEM. */
+__attribute__((warn_unused_result)) int parted__prepare(struct kvc *k);
 /* Takes the attach connection over, if blocks of this epoch are held; else leaves it. */
 void parted__add(struct kvc *k);
 /* Whether the daemon still keeps what was held in that epoch. */

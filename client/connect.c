@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "channel.h"
+#include "sys.h"
 
 int kvc__down(struct kvc *k, int error, const char *fmt, ...)
 {
@@ -179,6 +180,8 @@ static int start_attach(struct kvc *k, uint64_t deadline_ns)
     k->backoff_ms = (uint32_t)kvc__min(2 * k->backoff_ms, RECONNECT_MAX_MS);
     k->attach_until_ns = now + WELCOME_MAX_MS * NS_PER_MS;
 
+    if (parted__prepare(k) < 0)
+        return kvc__fail(k, KVC_E_DOWN, "out of memory");
     int fd = channel__connect(k->socket);
     if (fd == -EACCES)
         return kvc__fail(k, fd,
@@ -193,7 +196,7 @@ static int start_attach(struct kvc *k, uint64_t deadline_ns)
     uint8_t buf[KVC_ATTACH_MAX];
     struct att_hello hello = {.ver_min = KVC_PROTO_MIN,
                               .ver_max = KVC_PROTO_MAX,
-                              .client = kvc__str(k->name),
+                              .client = codec_text(k->name),
                               .staging_bytes = k->staging_wanted,
                               .shard = k->shard};
     int rc = tell(k, buf, codec_enc_att_hello(buf, sizeof(buf), &hello), deadline_ns);
@@ -210,8 +213,8 @@ static int map_staging(struct kvc *k, int fd, uint64_t bytes)
     if (fstat(fd, &st) != 0 || st.st_size < 0 || (uint64_t)st.st_size < bytes)
         return malformed(k, "WELCOME (its staging file is shorter than it says)");
     bool in_place = k->staging != NULL && k->staging_bytes == bytes;
-    void *at = mmap(in_place ? k->staging : NULL, bytes, PROT_READ | PROT_WRITE,
-                    MAP_SHARED | (in_place ? MAP_FIXED : 0), fd, 0);
+    void *at = sys_mmap(in_place ? k->staging : NULL, bytes, PROT_READ | PROT_WRITE,
+                        MAP_SHARED | (in_place ? MAP_FIXED : 0), fd);
     int rc = at == MAP_FAILED ? -errno : 0;
     if (k->staging != NULL && (!in_place || rc < 0))
         (void)munmap(k->staging, k->staging_bytes);

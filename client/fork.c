@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "client.h"
+#include "sys.h"
 
 /* Guards the list, and is held across fork() so that the child finds the list whole. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -59,7 +60,7 @@ int fork__enter(struct kvc *k)
     /* One byte on a page that the kernel zeroes in children: asking costs no system call. */
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     k->pid = getpid();
-    uint8_t *p = mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    uint8_t *p = sys_mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1);
     if (p == MAP_FAILED)
         return -errno;
     if (madvise(p, page, MADV_WIPEONFORK) == 0) {

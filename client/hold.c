@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sys.h"
+
 /* ---- life ---- */
 
 int hold__new(struct kvc *k, struct hold **ret_hold)
@@ -13,7 +15,7 @@ int hold__new(struct kvc *k, struct hold **ret_hold)
     if (h != NULL)
         k->free_holds = h->next;
     else
-        h = calloc(1, sizeof(*h));
+        h = sys_calloc(1, sizeof(*h));
     if (h == NULL)
         return kvc__fail(k, -ENOMEM, "out of memory");
     memset(&h->pub, 0, sizeof(h->pub));
@@ -79,7 +81,7 @@ static int grow(void **array, uint32_t *cap, uint32_t need, size_t size)
     if (need <= *cap)
         return 0;
     uint32_t n = need < 64 ? 64 : need + need / 2;
-    void *p = realloc(*array, n * size);
+    void *p = sys_realloc(*array, n * size);
     if (p == NULL)
         return -ENOMEM;
     *array = p;

@@ -6,6 +6,8 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+#include "sys.h"
+
 static void destroy(struct map *m)
 {
     (void)munmap((void *)(uintptr_t)m->base, m->bytes);
@@ -41,10 +43,10 @@ int map__add(struct map_table *t, uint32_t chunk, int fd, uint64_t bytes)
     /* Reading past the end of a file raises SIGBUS. */
     if (bytes == 0 || st.st_size < 0 || (uint64_t)st.st_size < bytes)
         return -EINVAL;
-    struct map *m = calloc(1, sizeof(*m));
+    struct map *m = sys_calloc(1, sizeof(*m));
     if (m == NULL)
         return -ENOMEM;
-    void *base = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, 0);
+    void *base = sys_mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd);
     if (base == MAP_FAILED) {
         int rc = -errno;
         free(m);

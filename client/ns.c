@@ -5,19 +5,21 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sys.h"
+
 static void from_spec(const struct kvc_ns_spec *s, struct msg_ns_open *m)
 {
-    *m = (struct msg_ns_open){.model = kvc__str(s->model),
-                              .revision = kvc__str(s->revision),
-                              .dtype = kvc__str(s->dtype),
-                              .quant = kvc__str(s->quant),
-                              .layout = kvc__str(s->layout),
-                              .position = kvc__str(s->position),
-                              .position_params = kvc__str(s->position_params),
-                              .attention = kvc__str(s->attention),
-                              .lora = kvc__str(s->lora),
-                              .extra = kvc__str(s->extra),
-                              .sub = kvc__str(s->sub_tenant),
+    *m = (struct msg_ns_open){.model = codec_text(s->model),
+                              .revision = codec_text(s->revision),
+                              .dtype = codec_text(s->dtype),
+                              .quant = codec_text(s->quant),
+                              .layout = codec_text(s->layout),
+                              .position = codec_text(s->position),
+                              .position_params = codec_text(s->position_params),
+                              .attention = codec_text(s->attention),
+                              .lora = codec_text(s->lora),
+                              .extra = codec_text(s->extra),
+                              .sub = codec_text(s->sub_tenant),
                               .layers = s->layers,
                               .kv_heads = s->kv_heads,
                               .head_size = s->head_size,
@@ -119,7 +121,7 @@ int ns__enter(struct kvc_ns *ns, uint64_t deadline_ns)
 static struct kvc_ns *create(struct kvc *k, const struct msg_ns_open *m, const uint8_t *canon,
                              size_t len)
 {
-    struct kvc_ns *ns = calloc(1, sizeof(*ns) + len);
+    struct kvc_ns *ns = sys_calloc(1, sizeof(*ns) + len);
     if (ns == NULL)
         return NULL;
     ns->kvc = k;

@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sys.h"
+
 static struct kvc_op **slot_of(struct kvc *k, uint64_t corr)
 {
     return &k->slot[corr % OPS_SLOTS];
@@ -45,7 +47,7 @@ int op__new(struct kvc *k, uint8_t code, uint64_t deadline_ns, struct kvc_op **r
     if (op != NULL)
         k->free_ops = op->next;
     else
-        op = malloc(sizeof(*op));
+        op = sys_malloc(sizeof(*op));
     if (op == NULL)
         return kvc__fail(k, -ENOMEM, "out of memory");
 

@@ -4,10 +4,12 @@
  * daemon keeps leased memory as it is until such a connection closes; after that a chunk may be
  * truncated, and reading it raises SIGBUS. So the connection is closed with the last hold.
  */
+#include <errno.h>
 #include <stdlib.h>
 
 #include "channel.h"
 #include "client.h"
+#include "sys.h"
 
 static bool is_read(const struct kvc *k, uint32_t epoch)
 {
@@ -18,11 +20,19 @@ static bool is_read(const struct kvc *k, uint32_t epoch)
     return false;
 }
 
+int parted__prepare(struct kvc *k)
+{
+    if (k->parting == NULL)
+        k->parting = sys_malloc(sizeof(*k->parting));
+    return k->parting != NULL ? 0 : -ENOMEM;
+}
+
 void parted__add(struct kvc *k)
 {
-    struct parted *p = is_read(k, k->epoch) ? malloc(sizeof(*p)) : NULL;
-    if (p == NULL)
-        return; /* nothing held, or no memory: kvc__down closes it, and holds are stale */
+    struct parted *p = k->parting;
+    if (!is_read(k, k->epoch))
+        return; /* kvc__down closes it */
+    k->parting = NULL;
     *p = (struct parted){.next = k->parted, .fd = k->attach_fd, .epoch = k->epoch};
     k->parted = p;
     k->attach_fd = -1;

@@ -23,7 +23,7 @@ static int check_seq(struct kvc_ns *ns, const struct kvc_seq *seq)
 static void to_msg(const struct kvc_ns *ns, const struct kvc_seq *seq, struct msg_seq *m)
 {
     m->ns = ns->id;
-    m->sub = kvc__str(seq->sub_tenant);
+    m->sub = codec_text(seq->sub_tenant);
     m->tokens = seq->tokens;
     m->ngroups = ns->groups;
     for (uint32_t g = 0; g < ns->groups; g++)

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "channel.h"
+#include "sys.h"
 
 #define DEFAULT_SOCKET  "/run/kvcache/attach.sock"
 #define SOCKET_PATH_MAX sizeof(((struct sockaddr_un *)0)->sun_path)
@@ -90,6 +91,7 @@ static void release_memory(struct kvc *k)
     if (k->tx != NULL)
         (void)munmap(k->tx, KVC_MESSAGE_MAX);
     fork__leave(k);
+    free(k->parting);
     free(k->resv);
     free(k->socket);
     free(k);
@@ -97,11 +99,11 @@ static void release_memory(struct kvc *k)
 
 static int create(const struct kvc_options *o, struct kvc **ret_kvc)
 {
-    struct kvc *k = calloc(1, sizeof(*k));
+    struct kvc *k = sys_calloc(1, sizeof(*k));
     if (k == NULL)
         return kvc__fail_open(-ENOMEM, "out of memory");
     const char *path = o->socket != NULL ? o->socket : getenv("KVCACHE_SOCKET");
-    k->socket = strdup(path != NULL && path[0] != '\0' ? path : DEFAULT_SOCKET);
+    k->socket = sys_strdup(path != NULL && path[0] != '\0' ? path : DEFAULT_SOCKET);
     (void)snprintf(k->name, sizeof(k->name), "%s",
                    o->name != NULL ? o->name : program_invocation_short_name);
     k->staging_wanted = o->staging_bytes;
@@ -109,10 +111,7 @@ static int create(const struct kvc_options *o, struct kvc **ret_kvc)
     k->timeout_ms = o->timeout_ms != 0 ? o->timeout_ms : KVC_DEADLINE_DEFAULT_MS;
     k->attach_fd = -1;
     k->backoff_ms = RECONNECT_MIN_MS;
-    void *tx = mmap(NULL, KVC_MESSAGE_MAX, PROT_READ | PROT_WRITE,
-                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (tx != MAP_FAILED)
-        k->tx = tx;
+    k->tx = sys_pages(KVC_MESSAGE_MAX);
     if (k->socket != NULL && strlen(k->socket) >= SOCKET_PATH_MAX) {
         release_memory(k);
         return kvc__fail_open(-EINVAL, "the socket's path is longer than 107 bytes");

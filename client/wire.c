@@ -6,6 +6,8 @@
 
 #include <zmq.h>
 
+#include "fault.h"
+
 _Static_assert(sizeof(zmq_msg_t) <= sizeof(((struct wire_msg *)0)->opaque),
                "wire_msg has room for a zmq_msg_t");
 _Static_assert(_Alignof(zmq_msg_t) <= 8, "wire_msg is aligned for a zmq_msg_t");
@@ -22,6 +24,13 @@ static int failed(void)
     return e > 0 && e < ZMQ_HAUSNUMERO ? -e : -EIO;
 }
 
+/* A fault point before a call of ZeroMQ's. */
+static void *refused(int error)
+{
+    errno = error;
+    return NULL;
+}
+
 static void fill(struct wire_msg *msg)
 {
     msg->data = zmq_msg_data(zm(msg));
@@ -32,7 +41,7 @@ static void fill(struct wire_msg *msg)
 int wire__init(struct wire *w)
 {
     *w = (struct wire){.fd = -1};
-    w->ctx = zmq_ctx_new();
+    w->ctx = FAULT(alloc) ? refused(ENOMEM) : zmq_ctx_new();
     if (w->ctx == NULL)
         return failed();
     /* Sockets of before do not hold up zmq_ctx_term(). */
@@ -88,7 +97,7 @@ static int set_up(void *sock, const char *endpoint, const uint8_t route[KVC_ROUT
 int wire__connect(struct wire *w, const char *endpoint, const uint8_t route[KVC_ROUTE_BYTES])
 {
     wire__disconnect(w);
-    void *sock = zmq_socket(w->ctx, ZMQ_DEALER);
+    void *sock = FAULT(fd) ? refused(EMFILE) : zmq_socket(w->ctx, ZMQ_DEALER);
     if (sock == NULL)
         return failed();
     int fd = -1;
@@ -104,6 +113,8 @@ int wire__connect(struct wire *w, const char *endpoint, const uint8_t route[KVC_
 
 int wire__send(struct wire *w, const void *buf, size_t len)
 {
+    if (FAULT(send))
+        return -EAGAIN;
     while (zmq_send(w->sock, buf, len, ZMQ_DONTWAIT) < 0) {
         if (zmq_errno() != EINTR)
             return failed();

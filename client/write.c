@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sys.h"
+
 #define RESV_INDEX_BITS 20u
 
 /* ---- reservations ---- */
@@ -18,7 +20,7 @@ static int resv_new(struct kvc *k, struct resv **ret_resv)
         if (i >= 1u << RESV_INDEX_BITS)
             return kvc__fail(k, KVC_E_LIMIT, "too many reservations: commit or drop some");
         uint32_t cap = i == 0 ? 64 : 2 * i;
-        struct resv *r = realloc(k->resv, cap * sizeof(*r));
+        struct resv *r = sys_realloc(k->resv, cap * sizeof(*r));
         if (r == NULL)
             return kvc__fail(k, -ENOMEM, "out of memory");
         memset(r + i, 0, (cap - i) * sizeof(*r));
@@ -104,7 +106,7 @@ static struct msg_reserve to_msg(const struct kvc_ns *ns, const struct kvc_block
 {
     return (struct msg_reserve){
         .ns = ns->id,
-        .sub = kvc__str(b->sub_tenant),
+        .sub = codec_text(b->sub_tenant),
         .group = b->group,
         .shard = ns->kvc->shard,
         .parent = {.p = b->parent, .n = b->parent != NULL ? KVC_KEY_BYTES : 0},

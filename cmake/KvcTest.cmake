@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# ctest registration. Labels: unit golden model e2e kill gate gpu long.
+# ctest registration. Labels: unit golden model sim e2e kill gate gpu long.
 # tests/run.sh leaves out long and gpu.
 
 # What every test runs with. Check forks each test case, so that a crash is one failed case.
@@ -16,7 +16,7 @@ set(KVC_TEST_ENV
 #
 # A program bin/<n> linked with Check and a ctest test <n> that runs it in a directory of its own.
 # LABELS defaults to unit, TIMEOUT to 120. Exit code 77 means skipped; print the reason on a line
-# that begins with "SKIP:". SERIAL: never at the same time as another test.
+# that begins with "SKIP:". check_run.h ends main(). SERIAL: never at the same time as another test.
 function(kvc_unit_test)
   cmake_parse_arguments(PARSE_ARGV 0 ARG "SERIAL" "NAME;TIMEOUT" "SOURCES;LIBS;LABELS;ARGS;ENV")
   if(ARG_UNPARSED_ARGUMENTS OR NOT ARG_NAME OR NOT ARG_SOURCES)
@@ -24,7 +24,7 @@ function(kvc_unit_test)
                         "'${ARG_UNPARSED_ARGUMENTS}'")
   endif()
   add_executable(${ARG_NAME} ${ARG_SOURCES})
-  target_link_libraries(${ARG_NAME} PRIVATE ${ARG_LIBS} PkgConfig::CHECK Threads::Threads)
+  target_link_libraries(${ARG_NAME} PRIVATE ${ARG_LIBS} kvc_check Threads::Threads)
   kvc_add_test(NAME ${ARG_NAME} COMMAND $<TARGET_FILE:${ARG_NAME}> ${ARG_ARGS}
                LABELS ${ARG_LABELS} TIMEOUT ${ARG_TIMEOUT} ENV ${ARG_ENV} SERIAL ${ARG_SERIAL})
 endfunction()

@@ -25,7 +25,8 @@ struct budget_limit {
  * The lowest memory.max and memory.high of this process's cgroup and those above it (version 2),
  * else the lowest memory.limit_in_bytes (version 1); MemTotal where no limit is set, or where it is
  * lower. `root` is "" outside of tests: it goes before /proc and /sys/fs/cgroup. 0, or the errno
- * with which /proc/meminfo could not be read.
+ * with which /proc/meminfo could not be read, or want of descriptors or memory (-EMFILE, -ENFILE,
+ * -ENOMEM) for the others: a limit that cannot be seen is not taken for none.
  */
 KVC_WARN_UNUSED int budget_memory_limit(const char *root, struct budget_limit *ret);
 

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "sys.h"
 #include "units.h"
 
 #define CGROUP_DIR "/sys/fs/cgroup"
@@ -18,7 +19,7 @@
 /* The start of a small file, terminated. Its length, or -errno. */
 static int read_text(const char *path, char *buf, size_t cap)
 {
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    const int fd = sys_open(path, O_RDONLY, 0);
     size_t len = 0;
     ssize_t n;
 
@@ -34,21 +35,37 @@ static int read_text(const char *path, char *buf, size_t cap)
     return r;
 }
 
+/* Want of descriptors or memory says nothing about the file: to take it for one that is not there
+ * would be to run without the limit that it may hold. */
+struct finding {
+    struct budget_limit limit;
+    int want; /* the first error of that kind, or 0 */
+};
+
+static bool is_want(int err)
+{
+    return err == -EMFILE || err == -ENFILE || err == -ENOMEM;
+}
+
 /* The number in that file when it is a limit, and lower than the one so far. */
-static void lower_to(const char *root, const char *path, struct budget_limit *limit)
+static void lower_to(const char *root, const char *path, struct finding *f)
 {
     char full[PATH_MAX], text[64];
     uint64_t bytes;
+    int len = 0;
 
     if (snprintf(full, sizeof(full), "%s%s", root, path) >= (int)sizeof(full) ||
-        read_text(full, text, sizeof(text)) < 0)
+        (len = read_text(full, text, sizeof(text))) < 0) {
+        if (is_want(len) && f->want == 0)
+            f->want = len;
         return;
+    }
     text[strcspn(text, "\n")] = '\0';
-    if (units_parse_count(text, &bytes, NULL) < 0 || bytes >= V1_NONE || bytes >= limit->bytes)
+    if (units_parse_count(text, &bytes, NULL) < 0 || bytes >= V1_NONE || bytes >= f->limit.bytes)
         return;
-    limit->bytes = bytes;
-    (void)!snprintf(limit->source, sizeof(limit->source), "%.*s", (int)sizeof(limit->source) - 1,
-                    path);
+    f->limit.bytes = bytes;
+    (void)!snprintf(f->limit.source, sizeof(f->limit.source), "%.*s",
+                    (int)sizeof(f->limit.source) - 1, path);
 }
 
 /*
@@ -57,7 +74,7 @@ static void lower_to(const char *root, const char *path, struct budget_limit *li
  * cgroup.
  */
 static void lower_along(const char *root, const char *mount, const char *cgroup,
-                        const char *const *names, struct budget_limit *limit)
+                        const char *const *names, struct finding *f)
 {
     char path[PATH_MAX], file[PATH_MAX + NAME_MAX];
     const size_t mount_len = strlen(mount);
@@ -74,7 +91,7 @@ static void lower_along(const char *root, const char *mount, const char *cgroup,
         path[len] = '\0';
         for (const char *const *name = names; *name != NULL; name++) {
             (void)!snprintf(file, sizeof(file), "%s/%s", path, *name);
-            lower_to(root, file, limit);
+            lower_to(root, file, f);
         }
     }
 }
@@ -94,7 +111,7 @@ static bool has_memory(const char *controllers, size_t len)
 }
 
 /* One line of /proc/self/cgroup: "0::/a/b" is version 2, "9:cpu,memory:/a/b" version 1. */
-static void lower_by_line(const char *root, char *line, struct budget_limit *limit)
+static void lower_by_line(const char *root, char *line, struct finding *f)
 {
     static const char *const v2[] = {"memory.max", "memory.high", NULL};
     static const char *const v1[] = {"memory.limit_in_bytes", NULL};
@@ -106,9 +123,9 @@ static void lower_by_line(const char *root, char *line, struct budget_limit *lim
     /* "/.." leads out of what is mounted here; the mount point is the best we see. */
     const char *cgroup = strstr(path, "/..") != NULL ? "" : path + 1;
     if (len == 0)
-        lower_along(root, CGROUP_DIR, cgroup, v2, limit);
+        lower_along(root, CGROUP_DIR, cgroup, v2, f);
     else if (has_memory(controllers, len))
-        lower_along(root, CGROUP_DIR "/memory", cgroup, v1, limit);
+        lower_along(root, CGROUP_DIR "/memory", cgroup, v1, f);
 }
 
 static int mem_total(const char *root, uint64_t *ret)
@@ -133,16 +150,21 @@ static int mem_total(const char *root, uint64_t *ret)
 
 int budget_memory_limit(const char *root, struct budget_limit *ret)
 {
-    struct budget_limit limit = {.source = "MemTotal"};
+    struct finding f = {.limit.source = "MemTotal"};
     char full[PATH_MAX], text[16384], *rest = text, *line;
-    const int r = mem_total(root, &limit.bytes);
+    int r = mem_total(root, &f.limit.bytes);
 
     if (r < 0)
         return r;
-    if (snprintf(full, sizeof(full), "%s/proc/self/cgroup", root) < (int)sizeof(full) &&
-        read_text(full, text, sizeof(text)) >= 0)
-        while ((line = strsep(&rest, "\n")) != NULL)
-            lower_by_line(root, line, &limit);
-    *ret = limit;
+    if (snprintf(full, sizeof(full), "%s/proc/self/cgroup", root) < (int)sizeof(full)) {
+        r = read_text(full, text, sizeof(text));
+        if (is_want(r))
+            return r;
+        while (r >= 0 && (line = strsep(&rest, "\n")) != NULL)
+            lower_by_line(root, line, &f);
+    }
+    if (f.want != 0)
+        return f.want;
+    *ret = f.limit;
     return 0;
 }

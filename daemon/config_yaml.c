@@ -11,6 +11,8 @@
 #include <unistd.h>
 #include <yaml.h>
 
+#include "fault.h"
+#include "sys.h"
 #include "units.h"
 
 #define KEY_BYTES 128
@@ -540,7 +542,7 @@ static void read_document(struct yaml_in *in)
 static int read_file(const char *path, unsigned char **ret_text, size_t *ret_len)
 {
     const size_t cap = CONFIG_FILE_BYTES_MAX + 1;
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+    const int fd = sys_open(path, O_RDONLY | O_NOCTTY, 0);
     unsigned char *text;
     size_t len = 0;
     ssize_t n;
@@ -548,7 +550,7 @@ static int read_file(const char *path, unsigned char **ret_text, size_t *ret_len
 
     if (fd < 0)
         return -errno;
-    text = malloc(cap);
+    text = sys_malloc(cap);
     if (text == NULL) {
         r = -ENOMEM;
         goto out;
@@ -585,7 +587,7 @@ void config__yaml(struct config__load *l)
         ERROR(&in, 0, "", "expected a file that can be read, got: %s", strerror(-r));
         return;
     }
-    if (!yaml_parser_initialize(&in.parser)) {
+    if (FAULT(alloc) || !yaml_parser_initialize(&in.parser)) {
         ERROR(&in, 0, "", "no memory to read it");
         free(text);
         return;
@@ -628,7 +630,7 @@ int config__yaml_quote(const char *text, char *buf, size_t cap)
     int r = 0;
 
     MUST(cap > 0);
-    if (!yaml_emitter_initialize(&emitter))
+    if (FAULT(alloc) || !yaml_emitter_initialize(&emitter))
         return -ENOMEM;
     yaml_emitter_set_output_string(&emitter, (unsigned char *)buf, cap - 1, &len);
     yaml_emitter_set_width(&emitter, -1);

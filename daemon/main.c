@@ -24,7 +24,8 @@ static int resolve(struct config *cfg, bool quiet)
     char table[BUDGET_TABLE_BYTES];
     int err = budget_memory_limit("", &limit);
     if (err) {
-        fprintf(stderr, "kvcache-daemon: /proc/meminfo: %s\n", err_name(err));
+        fprintf(stderr, "kvcache-daemon: /proc/meminfo and the files of the cgroup: %s\n",
+                err_name(err));
         return CLI_EXIT_FAILED;
     }
     err = config_resolve_auto(cfg, &limit, node_budget_inputs, NULL, &budget, &errors);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "node.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,6 +23,7 @@
 #include "secret.h"
 #include "staging.h"
 #include "svc.h"
+#include "sys.h"
 #include "topo.h"
 
 #define REQUESTS_PER_TURN 64u
@@ -284,9 +286,9 @@ static void dump_flight(struct node *n)
 {
     char path[CONFIG_PATH_BYTES + 32];
     snprintf(path, sizeof path, "%s/flight.txt", n->cfg->runtime_dir);
-    FILE *f = fopen(path, "we");
-    int err = f ? flight_dump(fileno(f)) : -errno;
-    if (f && fclose(f))
+    int fd = sys_open(path, O_WRONLY | O_CREAT | O_TRUNC, 0666);
+    int err = fd >= 0 ? flight_dump(fd) : -errno;
+    if (fd >= 0 && close(fd) && err >= 0)
         err = -errno;
     if (err < 0)
         LOG_ERROR("flight recorder: %s: %s", path, err_name(err));
@@ -400,7 +402,7 @@ static int start_signals(struct node *n)
         return -errno;
     if (sigprocmask(SIG_BLOCK, &set, NULL))
         return -errno; /* the other threads inherit it */
-    n->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    n->signals = sys_signalfd(&set, SFD_NONBLOCK);
     return n->signals < 0 ? -errno : 0;
 }
 
@@ -496,7 +498,7 @@ static int start_staging(struct node *n)
                                  .one_max_bytes = n->cfg->staging_session_max,
                                  .total_bytes = n->cfg->staging_total,
                                  .huge_pages = n->cfg->host_huge_pages != CONFIG_HUGE_OFF};
-    n->staging_waits = calloc(n->cfg->limits_sessions, sizeof *n->staging_waits);
+    n->staging_waits = sys_calloc(n->cfg->limits_sessions, sizeof *n->staging_waits);
     if (!n->staging_waits)
         return -ENOMEM;
     return staging_pool_create(&cfg, n->loop, &n->staging);
@@ -595,9 +597,11 @@ static const struct {
 
 int node_start(const struct config *cfg, struct node **ret_node)
 {
-    struct node *n = calloc(1, sizeof *n);
-    if (!n)
+    struct node *n = sys_calloc(1, sizeof *n);
+    if (!n) {
+        LOG_ERROR("cannot start: %s", err_name(-ENOMEM));
         return -ENOMEM;
+    }
     n->cfg = cfg;
     n->signals = -1;
     for (unsigned i = 0; i < ARRAY_LEN(setup); i++) {

@@ -6,13 +6,14 @@
 #include <unistd.h>
 
 #include "log.h"
+#include "sys.h"
 
 static int secret_make(const char *path, struct key256 *secret)
 {
     int err = hash_random(secret->b, sizeof secret->b);
     if (err)
         return err;
-    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    int fd = sys_open(path, O_WRONLY | O_CREAT | O_EXCL, 0600);
     if (fd < 0)
         return -errno;
     ssize_t n = write(fd, secret->b, sizeof secret->b);
@@ -51,7 +52,7 @@ int secret_load(const char *path, struct key256 *ret_secret)
     if (!path[0]) {
         err = hash_random(secret.b, sizeof secret.b);
     } else {
-        int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+        int fd = sys_open(path, O_RDONLY | O_NOFOLLOW, 0);
         err = fd >= 0           ? secret_read(fd, path, &secret)
               : errno == ENOENT ? secret_make(path, &secret)
                                 : -errno;

@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # Installs the Debian packages that building and testing need, those that are missing only.
 #
-#   deps.sh          compiler, build tools, libraries, Check, Python
-#   deps.sh --ci     also clang, clang-format, clang-tidy and ccache
-#   deps.sh --list   print the names and install nothing (with --ci before it: the longer list)
+#   deps.sh             compiler, build tools, libraries, Check, Python
+#   deps.sh --ci        also clang, clang-format, clang-tidy and ccache
+#   deps.sh --coverage  also gcovr
+#   deps.sh --list      print the names and install nothing (after --ci or --coverage: the longer list)
 set -eu
 
 packages="gcc libc6-dev cmake ninja-build pkg-config
@@ -15,9 +16,10 @@ list=
 for argument; do
     case $argument in
     --ci) packages="$packages clang clang-format clang-tidy ccache" ;;
+    --coverage) packages="$packages gcovr" ;;
     --list) list=1 ;;
     *)
-        echo "deps.sh: unknown argument '$argument'; usage: deps.sh [--ci] [--list]" >&2
+        echo "deps.sh: unknown argument '$argument'; usage: deps.sh [--ci] [--coverage] [--list]" >&2
         exit 2
         ;;
     esac

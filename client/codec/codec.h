@@ -22,6 +22,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include <kvcache/proto.h>
 
@@ -34,6 +35,12 @@ struct codec_bin {
     const uint8_t *p; /* may be NULL when n is 0 */
     uint32_t n;       /* bytes */
 };
+
+/* A text without its zero byte; NULL is the empty text. Borrows it. */
+static inline struct codec_bin codec_text(const char *s)
+{
+    return (struct codec_bin){.p = (const uint8_t *)s, .n = s != NULL ? (uint32_t)strlen(s) : 0};
+}
 
 /* ---- heads: [op, corr, deadline_ms, ...] and [op | REPLY, corr, status, ...] ---- */
 

@@ -89,8 +89,7 @@ int codec_iter_begin(const void *buf, size_t len, struct msg_reply_head *ret_hea
     unpack_fields(&un, &codec__rep_list, &more);
     uint32_t left = unpack_array(&un, "items must be an array of arrays");
     if (un.err != 0) {
-        ret_head->detail =
-            (struct codec_bin){.p = (const uint8_t *)un.detail, .n = (uint32_t)strlen(un.detail)};
+        ret_head->detail = codec_text(un.detail);
         return un.err;
     }
     *ret_iter = (struct codec_iter){.p = un.c.p, .end = un.c.end, .left = left, .more = more == 1};

@@ -128,8 +128,7 @@ int codec_enc_error(void *buf, size_t cap, const struct msg_head *head, uint16_t
     struct pack pk;
     if (status == KVC_ST_OK)
         return -EINVAL;
-    struct codec_bin text = {.p = (const uint8_t *)detail,
-                             .n = detail != NULL ? (uint32_t)strlen(detail) : 0};
+    struct codec_bin text = codec_text(detail);
     pack_init(&pk, buf, cap);
     message_pack_reply_head(&pk, head, status, 1);
     message_pack_fields(&pk, &codec__rep_error, &text);
@@ -198,11 +197,6 @@ static int decode_request(const struct schema *schema, const void *buf, size_t l
     return un.err;
 }
 
-static struct codec_bin as_text(const char *s)
-{
-    return (struct codec_bin){.p = (const uint8_t *)s, .n = s != NULL ? (uint32_t)strlen(s) : 0};
-}
-
 uint32_t message_unpack_reply_head(struct unpack *un, struct msg_reply_head *ret_head)
 {
     struct msg_reply_head head = {0};
@@ -220,7 +214,7 @@ uint32_t message_unpack_reply_head(struct unpack *un, struct msg_reply_head *ret
     }
     if (un->err != 0) {
         un->err = KVC_E_BAD_MESSAGE;
-        head = (struct msg_reply_head){.detail = as_text(un->detail)};
+        head = (struct msg_reply_head){.detail = codec_text(un->detail)};
     }
     *ret_head = head;
     return n - HEAD_ITEMS;
@@ -249,7 +243,7 @@ static int decode_reply(const struct schema *schema, const void *buf, size_t len
     unpack_fields(&un, schema, msg);
     unpack_end(&un);
     if (un.err != 0)
-        ret_head->detail = as_text(un.detail);
+        ret_head->detail = codec_text(un.detail);
     return un.err;
 }
 

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "clock.h"
+#include "sys.h"
 
 #define NAME_BYTES 16
 #define REC_WORDS  (sizeof(struct flight_rec) / sizeof(uint64_t))
@@ -54,7 +55,7 @@ int flight_init(unsigned threads_max, unsigned records)
     const size_t rings = sizeof(struct ring) * threads_max;
     const size_t places = ROUND_UP(sizeof(struct place) * threads_max, 64);
     const size_t ring_words = sizeof(struct flight_rec) * records;
-    char *room = calloc(1, 64 + rings + places + ring_words * threads_max);
+    char *room = sys_calloc(1, 64 + rings + places + ring_words * threads_max);
     if (room == NULL)
         return -ENOMEM;
     char *at = room + (64 - (uintptr_t)room % 64) % 64;

@@ -16,10 +16,12 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "sys.h"
+
 int inbox_create(struct inbox *inbox)
 {
     atomic_init(&inbox->head, NULL);
-    inbox->fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    inbox->fd = sys_eventfd(EFD_NONBLOCK);
     return inbox->fd < 0 ? -errno : 0;
 }
 

@@ -5,6 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "fault.h"
+#include "sys.h"
+
 #if defined(__SANITIZE_ADDRESS__)
 #define POOL_ASAN 1
 #elif defined(__has_feature)
@@ -66,8 +69,8 @@ int pool_create(struct pool **ret_pool, const char *name, size_t obj_bytes, uint
     size_t stride, objs, all;
     if (!room_bytes(obj_bytes, count, &stride, &objs, &all))
         return -EOVERFLOW;
-    struct pool *pool = calloc(1, sizeof(*pool));
-    void *room = calloc(1, all);
+    struct pool *pool = sys_calloc(1, sizeof(*pool));
+    void *room = sys_calloc(1, all);
     if (pool == NULL || room == NULL) {
         free(pool);
         free(room);
@@ -124,6 +127,8 @@ void *pool_get(struct pool *pool)
     check_owner(pool);
     uint8_t *obj;
     uint32_t idx;
+    if (FAULT(alloc))
+        return NULL;
     if (pool->free_head != NO_INDEX) {
         idx = pool->free_head;
         obj = object(pool, idx);

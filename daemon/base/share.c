@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-#include "fault.h"
+#include "sys.h"
 
 uint64_t share_each(uint64_t total, uint32_t holders)
 {
@@ -14,7 +14,7 @@ uint64_t share_each(uint64_t total, uint32_t holders)
 int share_create(struct share *s, uint64_t total, uint64_t each, uint32_t holders)
 {
     MUST(holders > 0 && each <= total / holders);
-    uint64_t *held = FAULT(alloc) ? NULL : calloc(holders, sizeof *held);
+    uint64_t *held = sys_calloc(holders, sizeof *held);
     if (!held)
         return -ENOMEM;
     *s = (struct share){
@@ -56,4 +56,20 @@ void share_give(struct share *s, uint32_t holder, uint64_t n)
     s->owed = s->owed - lacks(s, held) + lacks(s, held - n);
     s->held[holder] -= n;
     s->used -= n;
+}
+
+void *share_get(struct share *s, uint32_t holder, struct pool *pool)
+{
+    if (!share_take(s, holder, 1))
+        return NULL;
+    void *obj = pool_get(pool);
+    if (!obj)
+        share_give(s, holder, 1);
+    return obj;
+}
+
+void share_put(struct share *s, uint32_t holder, struct pool *pool, void *obj)
+{
+    share_give(s, holder, 1);
+    pool_put(pool, obj);
 }

@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #include "err.h"
+#include "pool.h"
 
 struct share {
     uint64_t total, each;
@@ -31,5 +32,9 @@ KVC_WARN_UNUSED int share_create(struct share *s, uint64_t total, uint64_t each,
 void share_destroy(struct share *s);
 KVC_WARN_UNUSED bool share_take(struct share *s, uint32_t holder, uint64_t n);
 void share_give(struct share *s, uint32_t holder, uint64_t n);
+/* An object of the pool that the share counts; NULL when the holder has its share, or pool_get()
+ * gives none. */
+KVC_WARN_UNUSED void *share_get(struct share *s, uint32_t holder, struct pool *pool);
+void share_put(struct share *s, uint32_t holder, struct pool *pool, void *obj);
 
 #endif

@@ -116,8 +116,8 @@ void block_kill(struct core *c, struct block *b, enum kvc_miss reason)
         c->m.blocks_pending--;
         c->m.blocks_dropped++;
     }
-    core__wake(c, b);
     SM_MOVE(&block_sm, &b->state, BLOCK_DYING);
+    core__wake(c, b);
     block_settle(c, b);
 }
 
@@ -296,10 +296,9 @@ int run_push(struct core *c, const struct core_client *cl, struct run_list *l, u
 {
     struct run *r = l->tail == CORE_NONE ? NULL : pool_at(c->runs, l->tail);
     if (!r || r->n == CORE_RUN_ENTRIES) {
-        if (!share_take(&c->run_share, client_no(c, cl), 1))
+        struct run *more = share_get(&c->run_share, client_no(c, cl), c->runs);
+        if (!more)
             return KVC_E_BUSY;
-        struct run *more = pool_get(c->runs);
-        MUST(more != NULL); /* the share counts what the pool has */
         more->next = CORE_NONE;
         uint32_t no = pool_index(c->runs, more);
         if (r)
@@ -319,8 +318,7 @@ void run_free(struct core *c, const struct core_client *cl, struct run_list *l)
     for (uint32_t i = l->head; i != CORE_NONE;) {
         struct run *r = pool_at(c->runs, i);
         i = r->next;
-        pool_put(c->runs, r);
-        share_give(&c->run_share, client_no(c, cl), 1);
+        share_put(&c->run_share, client_no(c, cl), c->runs, r);
     }
     run_init(l);
 }

@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 
 #include "core__.h"
+#include "sys.h"
 
 #define CORE_OPS_MAX     (4u * KVC_STORE_MAX)
 #define GHOST_PER_BUCKET 4u
@@ -54,11 +55,9 @@ double core_bytes_per_block(const struct core_config *cfg)
  * in them, so large pages are asked for; where they are refused, small ones do. */
 static void *pages_get(uint64_t bytes)
 {
-    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-                   -1, 0);
-    if (p == MAP_FAILED)
-        return NULL;
-    (void)madvise(p, bytes, MADV_HUGEPAGE);
+    void *p = sys_pages(bytes);
+    if (p)
+        (void)madvise(p, bytes, MADV_HUGEPAGE);
     return p;
 }
 
@@ -103,7 +102,7 @@ static int create_shares(struct core *c)
         err = fair_share(c, &c->op_share, CORE_OPS_MAX, cfg->clients_max);
     if (!err)
         err = fair_share(c, &c->ns_share, cfg->namespaces_max, principals);
-    c->attached = err ? NULL : calloc(principals + 1, sizeof *c->attached);
+    c->attached = err ? NULL : sys_calloc(principals + 1, sizeof *c->attached);
     return err ? err : c->attached ? 0 : -ENOMEM;
 }
 

@@ -18,10 +18,9 @@ static void random_bytes(struct core *c, uint8_t *out, uint32_t n)
 
 static struct lease *lease_new(struct core *c, struct core_client *cl)
 {
-    if (!share_take(&c->lease_share, client_no(c, cl), 1))
+    struct lease *l = share_get(&c->lease_share, client_no(c, cl), c->leases);
+    if (!l)
         return NULL;
-    struct lease *l = pool_get(c->leases);
-    MUST(l != NULL); /* the share counts what the pool has */
     uint32_t no = pool_index(c->leases, l);
     l->id = ++c->lease_serial << 32 | (no + 1);
     l->client = cl;
@@ -40,12 +39,11 @@ void lease_free(struct core *c, struct lease *l)
     for (const struct run_entry *e; (e = run_next(c, &it));)
         block_unhold(c, &c->blocks[e->block]);
     run_free(c, l->client, &l->blocks);
-    share_give(&c->lease_share, client_no(c, l->client), 1);
     l->client->lease_bytes -= l->bytes;
     c->m.leased_bytes -= l->bytes;
     c->m.leases--;
     list_remove(&l->node);
-    pool_put(c->leases, l);
+    share_put(&c->lease_share, client_no(c, l->client), c->leases, l);
 }
 
 static struct lease *lease_by_id(struct core *c, const struct core_client *cl, uint64_t id)
@@ -127,6 +125,7 @@ static bool wait_for(struct core *c, const struct core_acquire *in, struct find 
         return false;
     waiter->block = no;
     waiter->gen = c->blocks[no].gen;
+    waiter->ns = (uint32_t)(in->seq.ns - c->ns);
     waiter->keys = 0;
     for (uint32_t g = 0; g < in->seq.ngroups; g++)
         waiter->keys += in->seq.n[g];
@@ -171,14 +170,25 @@ void core_waiter_cancel(struct core *c, struct core_waiter *waiter)
     list_remove(&waiter->node);
 }
 
+static bool all_full(const struct core_ns *ns)
+{
+    for (uint32_t g = 0; g < ns->spec.ngroups; g++)
+        if (ns->spec.group[g].rule != KVC_RULE_FULL)
+            return false;
+    return true;
+}
+
 void core__wake(struct core *c, const struct block *b)
 {
-    if (!(b->flags & BLOCK_F_WAITED))
+    /* Where all groups are full, no longer prefix is complete before the block that is waited for.
+     * Elsewhere one may be that does not need it: made of blocks that were announced later. */
+    bool any = b->state == BLOCK_PRESENT && !all_full(block_ns(c, b));
+    if (!any && !(b->flags & BLOCK_F_WAITED))
         return;
     uint32_t no = block_no(c, b);
     LIST_FOR_EACH_SAFE (node, next, &c->waiting) {
         struct core_waiter *w = CONTAINER_OF(node, struct core_waiter, node);
-        if (w->block != no || w->gen != b->gen)
+        if (!(any && w->ns == b->ns) && (w->block != no || w->gen != b->gen))
             continue;
         list_remove(&w->node);
         list_push_back(&c->woken, &w->node);

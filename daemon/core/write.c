@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reserve, commit, drop: how blocks come to be. */
 #include "core__.h"
+#include "cursor.h"
 
 #define STAGING_ALIGN 64u
 #define NO_OFFSET     UINT64_MAX
@@ -164,10 +165,9 @@ int core_reserve(struct core *c, struct core_client *cl, const struct core_reser
 {
     if ((*ret_why = reserve_fault(c, in)))
         return KVC_E_BAD_ARGUMENT;
-    if (!share_take(&c->resv_share, client_no(c, cl), 1))
+    struct reservation *r = share_get(&c->resv_share, client_no(c, cl), c->reservations);
+    if (!r)
         return KVC_E_BUSY;
-    struct reservation *r = pool_get(c->reservations);
-    MUST(r != NULL); /* the share counts what the pool has */
     const struct core_group *g = &in->ns->spec.group[in->group];
     struct reserving x = {.c = c, .cl = cl, .in = in, .group = g, .r = r};
     x.shard = group_shards(in->ns, g) == 1 ? 0 : in->shard;
@@ -215,10 +215,9 @@ void resv_close_entry(struct core *c, struct reservation *r)
     if (--r->open > 0)
         return;
     run_free(c, r->client, &r->blocks);
-    share_give(&c->resv_share, client_no(c, r->client), 1);
     list_remove(&r->node);
     c->m.reservations--;
-    pool_put(c->reservations, r);
+    share_put(&c->resv_share, client_no(c, r->client), c->reservations, r);
 }
 
 static struct reservation *resv_by_id(struct core *c, const struct core_client *cl, uint64_t id)
@@ -317,8 +316,7 @@ static void op_done(struct tier_op *t)
     m->statuses[o->index] = op_land(c, o, b);
     block_freed(c, b, false);
     list_remove(&o->node);
-    pool_put(c->ops, o);
-    share_give(&c->op_share, client_no(c, cl), 1);
+    share_put(&c->op_share, client_no(c, cl), c->ops, o);
     if (--m->left == 0) {
         list_remove(&m->node);
         c->m.commits_in_flight--;
@@ -328,19 +326,11 @@ static void op_done(struct tier_op *t)
     client_settle(c, cl);
 }
 
-static uint64_t get_u64le(const uint8_t *p)
-{
-    uint64_t v = 0;
-    for (unsigned i = 8; i-- > 0;)
-        v = v << 8 | p[i];
-    return v;
-}
-
 /* Starts the copy of one entry; false with its status when there is none to start. */
 static bool commit_one(struct core *c, struct core_commit *m, struct reservation *r,
                        const struct run_entry *e, uint32_t i)
 {
-    uint64_t off = get_u64le(m->offsets + (size_t)i * 8);
+    uint64_t off = cursor_le64(m->offsets + (size_t)i * 8);
     if (off == NO_OFFSET || (m->store && m->statuses[i] != KVC_ST_OK))
         return false;
     struct block *b;
@@ -354,12 +344,11 @@ static bool commit_one(struct core *c, struct core_commit *m, struct reservation
         m->statuses[i] = KVC_ST_BAD_ARGUMENT;
         return false;
     }
-    if (!share_take(&c->op_share, client_no(c, m->client), 1)) {
+    struct core_op *o = share_get(&c->op_share, client_no(c, m->client), c->ops);
+    if (!o) {
         m->statuses[i] = KVC_ST_BUSY;
         return false;
     }
-    struct core_op *o = pool_get(c->ops);
-    MUST(o != NULL); /* the share counts what the pool has */
     *o = (struct core_op){.core = c,
                           .client = m->client,
                           .commit = m,

@@ -6,7 +6,6 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -15,10 +14,8 @@
 #include "fault.h"
 #include "log.h"
 #include "spare.h"
+#include "sys.h"
 
-#ifndef SO_PEERPIDFD
-#define SO_PEERPIDFD 77
-#endif
 #define ACCEPTS_PER_TURN  16
 #define MESSAGES_PER_TURN 16
 #define FDS_MAX           16
@@ -122,17 +119,6 @@ static void on_exit_of_peer(struct loop_watch *w, uint32_t events)
     conn_gone(w->ctx);
 }
 
-static int peer_pidfd(int fd, pid_t pid)
-{
-    int pidfd = -1;
-    socklen_t n = sizeof pidfd;
-    if (getsockopt(fd, SOL_SOCKET, SO_PEERPIDFD, &pidfd, &n) == 0)
-        return pidfd;
-    /* Before Linux 6.5. The process may have gone and its number been given away in between; then
-     * closing the connection, which only the peer can do, still ends the session. */
-    return (int)syscall(SYS_pidfd_open, pid, 0);
-}
-
 static int conn_watch(struct conn *c)
 {
     c->watch = (struct loop_watch){.fn = on_conn, .ctx = c, .fd = c->fd, .events = EPOLLIN};
@@ -159,7 +145,9 @@ static void conn_accept(struct attach *a, int fd)
     }
     c->a = a;
     c->fd = fd;
-    c->pidfd = peer_pidfd(fd, who.pid);
+    /* Where it fails or is another's, closing the connection, which only the peer can do, still
+     * ends the session. */
+    c->pidfd = sys_peer_pidfd(fd, who.pid);
     int err = conn_watch(c);
     if (!err)
         err = a->on.opened(a->on.ctx, conn_no(c), who.uid, who.pid);
@@ -175,8 +163,7 @@ static void on_listen(struct loop_watch *w, uint32_t events)
     struct attach *a = w->ctx;
     (void)events;
     for (unsigned i = 0; i < ACCEPTS_PER_TURN; i++) {
-        int fd = FAULT(fd) ? (errno = EMFILE, -1)
-                           : accept4(a->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        int fd = sys_accept(a->fd, SOCK_NONBLOCK);
         const int err = fd < 0 ? errno : 0;
         if (spare_needed(err))
             spare_turn_away(&a->spare, a->fd);
@@ -202,7 +189,7 @@ static int unlink_socket(const char *path)
 /* A socket file that nobody listens on is left over from a daemon that was killed. */
 static int remove_stale(const struct sockaddr_un *addr)
 {
-    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    int fd = sys_unix_socket(0);
     if (fd < 0)
         return -errno;
     int err = 0;
@@ -225,7 +212,7 @@ static int listen_at(struct attach *a, const struct attach_config *cfg)
     int err = remove_stale(&addr);
     if (err)
         return err;
-    a->fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    a->fd = sys_unix_socket(SOCK_NONBLOCK);
     if (a->fd < 0)
         return -errno;
     if (bind(a->fd, (struct sockaddr *)&addr, sizeof addr))
@@ -240,7 +227,7 @@ static int listen_at(struct attach *a, const struct attach_config *cfg)
 int attach_create(const struct attach_config *config, struct loop *loop,
                   const struct attach_handlers *handlers, struct attach **ret_attach)
 {
-    struct attach *a = calloc(1, sizeof *a + config->conns_max * sizeof a->conns[0]);
+    struct attach *a = sys_calloc(1, sizeof *a + config->conns_max * sizeof a->conns[0]);
     if (!a)
         return -ENOMEM;
     a->loop = loop;
@@ -310,7 +297,9 @@ int attach_send(struct attach *a, uint32_t conn, const void *buf, size_t len, in
         h->cmsg_len = CMSG_LEN(sizeof fd);
         memcpy(CMSG_DATA(h), &fd, sizeof fd);
     }
-    return sendmsg(a->conns[conn].fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -errno : 0;
+    if (sendmsg(a->conns[conn].fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0)
+        return 0;
+    return errno == ECONNRESET ? -EPIPE : -errno; /* gone, with messages that it had not read */
 }
 
 void attach_close(struct attach *a, uint32_t conn)

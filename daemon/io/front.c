@@ -12,6 +12,7 @@
 #include "fault.h"
 #include "log.h"
 #include "pool.h"
+#include "sys.h"
 
 /* A worker that is slow is waited for: libkvcache does not connect again. */
 #define HANDSHAKE_MS 10000
@@ -96,15 +97,22 @@ static int bind_endpoint(struct front *f, const struct front_config *cfg)
     return err;
 }
 
+/* A fault point before a call of ZeroMQ's. */
+static void *refused(int err)
+{
+    errno = err;
+    return NULL;
+}
+
 int front_create(const struct front_config *config, struct front **ret_front)
 {
-    struct front *f = calloc(1, sizeof *f);
+    struct front *f = sys_calloc(1, sizeof *f);
     if (!f)
         return -ENOMEM;
     int err = pool_create(&f->kept, "kept messages", sizeof(zmq_msg_t), config->kept_max);
     if (!err) {
-        f->ctx = zmq_ctx_new();
-        f->socket = f->ctx ? zmq_socket(f->ctx, ZMQ_ROUTER) : NULL;
+        f->ctx = FAULT(alloc) ? refused(ENOMEM) : zmq_ctx_new();
+        f->socket = !f->ctx ? NULL : FAULT(fd) ? refused(EMFILE) : zmq_socket(f->ctx, ZMQ_ROUTER);
         if (!f->socket)
             err = -zmq_errno();
     }

@@ -13,6 +13,7 @@
 
 #include "fault.h"
 #include "spare.h"
+#include "sys.h"
 #include "zmtp.h"
 
 /* A request is one frame; a few more are read, so that who sends them is told. */
@@ -226,7 +227,7 @@ void front_guard_stats(struct front_guard *g, struct front_guard_stats *ret_stat
 
 /* ---- what ZeroMQ's I/O thread meets ---- */
 
-static int sys_accept(int fd, struct sockaddr *addr, socklen_t *len, int flags)
+static int bare_accept(int fd, struct sockaddr *addr, socklen_t *len, int flags)
 {
     return FAULT(fd) ? (errno = EMFILE, -1) : (int)syscall(SYS_accept4, fd, addr, len, flags);
 }
@@ -241,7 +242,7 @@ static int nobody(_Atomic uint64_t *counter)
 
 static int guard_accept(struct front_guard *g, int flags)
 {
-    int fd = sys_accept(g->listener, NULL, NULL, flags);
+    int fd = bare_accept(g->listener, NULL, NULL, flags);
     if (fd < 0) {
         if (!spare_needed(errno))
             return fd;
@@ -396,15 +397,12 @@ static int make_tables(struct front_guard *g, const struct front_guard_config *c
     if (conns > UINT16_MAX)
         return -EINVAL;
     g->fds = (uint32_t)MIN(limit.rlim_max, FDS_MAX);
-    void *map = FAULT(alloc) ? MAP_FAILED
-                             : mmap(NULL, g->fds * sizeof *g->by_fd, PROT_READ | PROT_WRITE,
-                                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (map == MAP_FAILED)
+    g->by_fd = sys_pages(g->fds * sizeof *g->by_fd);
+    if (!g->by_fd)
         return -ENOMEM;
-    g->by_fd = map;
-    g->peers = calloc(cfg->peers_max, sizeof *g->peers);
-    g->uids = calloc(MAX(cfg->nuids, 1u), sizeof *g->uids);
-    g->conns = calloc(conns, sizeof *g->conns);
+    g->peers = sys_calloc(cfg->peers_max, sizeof *g->peers);
+    g->uids = sys_calloc(MAX(cfg->nuids, 1u), sizeof *g->uids);
+    g->conns = sys_calloc(conns, sizeof *g->conns);
     if (!g->peers || !g->uids || !g->conns)
         return -ENOMEM;
     for (uint32_t i = 0; i < cfg->nuids; i++)
@@ -419,7 +417,7 @@ int front_guard_create(const struct front_guard_config *config, int listener,
 {
     if (atomic_load(&the_guard))
         return -EBUSY;
-    struct front_guard *g = calloc(1, sizeof *g);
+    struct front_guard *g = sys_calloc(1, sizeof *g);
     if (!g)
         return -ENOMEM;
     g->listener = listener;

@@ -3,6 +3,7 @@
 
 #include "err.h"
 #include "loop_impl.h"
+#include "sys.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -28,7 +29,7 @@ int loop__init(struct loop *loop, const struct loop_backend_ops *ops,
     loop->ops_max = config->ops_max;
     loop->woke = config->woke;
     loop->woke_ctx = config->ctx;
-    loop->slots = calloc(config->watches_max, sizeof(*loop->slots));
+    loop->slots = sys_calloc(config->watches_max, sizeof(*loop->slots));
     if (!loop->slots)
         return -ENOMEM;
     for (uint32_t i = 0; i < loop->watches_max; i++)

@@ -9,6 +9,8 @@
  */
 #include "err.h"
 #include "loop_impl.h"
+#include "sys.h"
+#include "thread.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -272,32 +274,25 @@ static const struct loop_backend_ops poller_ops = {
 
 static int pool_threads_start(struct poller *p, unsigned threads)
 {
-    /* Signals are the control thread's. */
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
     int r = 0;
-    for (; p->threads_started < threads; p->threads_started++) {
-        r = pthread_create(&p->threads[p->threads_started], NULL, pool_thread, p);
-        if (r != 0)
-            break;
-        char name[16];
+    while (r == 0 && p->threads_started < threads) {
+        char name[24];
         snprintf(name, sizeof(name), "kvc-file-%u", p->threads_started);
-        (void)pthread_setname_np(p->threads[p->threads_started], name); /* for top(1) only */
+        r = thread_start(name, pool_thread, p, &p->threads[p->threads_started]);
+        p->threads_started += r == 0;
     }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return -r;
+    return r;
 }
 
 static int pool_start(struct poller *p, unsigned threads)
 {
-    p->done_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    p->done_fd = sys_eventfd(EFD_NONBLOCK);
     if (p->done_fd < 0)
         return -errno;
     struct epoll_event event = {.events = EPOLLIN, .data.u64 = SLOT_POOL};
     if (epoll_ctl(p->epoll_fd, EPOLL_CTL_ADD, p->done_fd, &event) < 0)
         return -errno;
-    p->threads = calloc(threads, sizeof(*p->threads));
+    p->threads = sys_calloc(threads, sizeof(*p->threads));
     if (!p->threads)
         return -ENOMEM;
     int r = pthread_mutex_init(&p->mutex, NULL);
@@ -324,7 +319,7 @@ int loop__epoll_create(const struct loop_config *config, struct loop **ret_loop,
                        const char **ret_what)
 {
     *ret_what = "memory for the loop's tables";
-    struct poller *p = calloc(1, sizeof(*p));
+    struct poller *p = sys_calloc(1, sizeof(*p));
     if (!p)
         return -ENOMEM;
     p->epoll_fd = -1;
@@ -332,7 +327,7 @@ int loop__epoll_create(const struct loop_config *config, struct loop **ret_loop,
     int r = loop__init(&p->base, &poller_ops, config);
     if (r >= 0) {
         *ret_what = "epoll_create1";
-        p->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+        p->epoll_fd = sys_epoll();
         r = p->epoll_fd < 0 ? -errno : 0;
     }
     if (r >= 0) {

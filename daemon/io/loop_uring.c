@@ -11,7 +11,9 @@
  * takes nothing just now (EBUSY, EAGAIN), the rest waits in its list for the next turn.
  */
 #include "err.h"
+#include "fault.h"
 #include "loop_impl.h"
+#include "sys.h"
 
 #include <errno.h>
 #include <liburing.h>
@@ -346,13 +348,13 @@ static int tables_init(struct uring *u, const struct loop_config *config)
     int r = loop__init(&u->base, &uring_ops, config);
     if (r < 0)
         return r;
-    u->arms = calloc(config->watches_max, sizeof(*u->arms));
+    u->arms = sys_calloc(config->watches_max, sizeof(*u->arms));
     if (!u->arms)
         return -ENOMEM;
     if (config->ops_max == 0)
         return 0;
-    u->ops = calloc(config->ops_max, sizeof(struct loop_file_op *));
-    u->op_next_free = calloc(config->ops_max, sizeof(*u->op_next_free));
+    u->ops = sys_calloc(config->ops_max, sizeof(struct loop_file_op *));
+    u->op_next_free = sys_calloc(config->ops_max, sizeof(*u->op_next_free));
     if (!u->ops || !u->op_next_free)
         return -ENOMEM;
     for (uint32_t i = 0; i < config->ops_max; i++)
@@ -393,7 +395,7 @@ static int ring_init(struct uring *u, const struct loop_config *config)
             .flags = setups[i].flags | IORING_SETUP_CQSIZE | IORING_SETUP_CLAMP,
             .cq_entries = cq > config->entries ? cq : config->entries,
         };
-        r = io_uring_queue_init_params(config->entries, &u->ring, &params);
+        r = FAULT(fd) ? -EMFILE : io_uring_queue_init_params(config->entries, &u->ring, &params);
         u->base.setup = setups[i].words;
     }
     if (r < 0)
@@ -427,7 +429,7 @@ int loop__uring_create(const struct loop_config *config, struct loop **ret_loop,
                        const char **ret_what)
 {
     *ret_what = "memory for the loop's tables";
-    struct uring *u = calloc(1, sizeof(*u));
+    struct uring *u = sys_calloc(1, sizeof(*u));
     if (!u)
         return -ENOMEM;
     int r = tables_init(u, config);

@@ -7,9 +7,11 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "sys.h"
+
 int spare_open(struct spare *s)
 {
-    s->fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    s->fd = sys_open("/dev/null", O_RDONLY, 0);
     return s->fd < 0 ? -errno : 0;
 }
 

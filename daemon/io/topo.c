@@ -7,6 +7,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "fault.h"
+#include "sys.h"
+
 enum { PATTERN = 1024 }; /* chunks after which the assignment repeats */
 
 struct topo {
@@ -44,7 +47,7 @@ static int hw_configure(struct topo *topo, const char *synthetic)
  * threads that libraries have started. */
 static int hw_restrict_to_affinity(struct topo *topo)
 {
-    hwloc_bitmap_t allowed = hwloc_bitmap_alloc();
+    hwloc_bitmap_t allowed = FAULT(alloc) ? NULL : hwloc_bitmap_alloc();
     if (!allowed)
         return -ENOMEM;
     int r = 0;
@@ -57,7 +60,7 @@ static int hw_restrict_to_affinity(struct topo *topo)
 
 static int hw_load(struct topo *topo, const char *synthetic)
 {
-    if (hwloc_topology_init(&topo->hw) < 0)
+    if (FAULT(alloc) || hwloc_topology_init(&topo->hw) < 0)
         return -ENOMEM;
     int r = hw_configure(topo, synthetic);
     if (r < 0)
@@ -73,7 +76,7 @@ static int nodes_find(struct topo *topo)
     int all = hwloc_get_nbobjs_by_type(topo->hw, HWLOC_OBJ_NUMANODE);
     if (all < 1)
         return -ENODATA;
-    topo->node_obj = calloc((size_t)all, sizeof(hwloc_obj_t));
+    topo->node_obj = sys_calloc((size_t)all, sizeof(hwloc_obj_t));
     if (!topo->node_obj)
         return -ENOMEM;
     hwloc_obj_t obj = NULL;
@@ -91,7 +94,7 @@ static int nodes_find(struct topo *topo)
 /* Shares of 1.0; all equal where no node states its memory. */
 static int shares_make(const struct topo *topo, double **ret_shares)
 {
-    double *shares = calloc(topo->nodes, sizeof(*shares));
+    double *shares = sys_calloc(topo->nodes, sizeof(*shares));
     if (!shares)
         return -ENOMEM;
     double total = 0;
@@ -111,7 +114,7 @@ static int pattern_make(struct topo *topo)
     int r = shares_make(topo, &shares);
     if (r < 0)
         return r;
-    unsigned *given = calloc(topo->nodes, sizeof(*given));
+    unsigned *given = sys_calloc(topo->nodes, sizeof(*given));
     if (!given) {
         free(shares);
         return -ENOMEM;
@@ -136,7 +139,7 @@ static int pattern_make(struct topo *topo)
 
 int topo_create(const char *synthetic, struct topo **ret_topo)
 {
-    struct topo *topo = calloc(1, sizeof(*topo));
+    struct topo *topo = sys_calloc(1, sizeof(*topo));
     if (!topo)
         return -ENOMEM;
     topo->synthetic = synthetic != NULL;

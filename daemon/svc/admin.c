@@ -4,17 +4,24 @@
 
 #include "svc__.h"
 
-static struct codec_bin bin_of(const char *text)
-{
-    return (struct codec_bin){(const uint8_t *)text, (uint32_t)strlen(text)};
-}
-
 static bool denied(struct request *rq)
 {
     if (rq->se->principal->admin)
         return false;
     reply_error(rq->s, rq->se, &rq->head, KVC_E_DENIED,
                 "needs admin rights (principals: admin: true)");
+    return true;
+}
+
+/* The answer to a request that cannot be decoded, or that names a namespace (0: none) not there. */
+static bool refused(struct request *rq, int err, uint32_t ns)
+{
+    if (err)
+        reply_error(rq->s, rq->se, &rq->head, err, rq->head.detail);
+    else if (ns && !core_ns_exists(rq->s->core, rq->se->client, ns))
+        reply_error(rq->s, rq->se, &rq->head, KVC_E_NO_NAMESPACE, "there is no such namespace");
+    else
+        return false;
     return true;
 }
 
@@ -31,7 +38,7 @@ static void add_stat(struct codec_list *l, const char *prefix, const char *name,
 {
     char full[64];
     snprintf(full, sizeof full, "%s.%s%s", prefix, name, suffix);
-    struct msg_stat item = {.name = bin_of(full), .kind = gauge, .value = value};
+    struct msg_stat item = {.name = codec_text(full), .kind = gauge, .value = value};
     MUST(codec_list_add_stat(l, &item) == 0); /* all of them take a fraction of a message */
 }
 
@@ -101,11 +108,11 @@ void op_ns_list(struct request *rq)
         struct core_ns_view v;
         core_ns_view(page[i], &v);
         struct msg_ns_item item = {.ns = v.id,
-                                   .principal = bin_of(principal_name(s, v.principal)),
-                                   .tenant = bin_of(v.tenant),
-                                   .sub = bin_of(v.spec->sub),
-                                   .model = bin_of(v.spec->model),
-                                   .dtype = bin_of(v.spec->dtype),
+                                   .principal = codec_text(principal_name(s, v.principal)),
+                                   .tenant = codec_text(v.tenant),
+                                   .sub = codec_text(v.spec->sub),
+                                   .model = codec_text(v.spec->model),
+                                   .dtype = codec_text(v.spec->dtype),
                                    .shards = v.spec->shards,
                                    .ngroups = v.spec->ngroups,
                                    .block_tokens0 = v.spec->group[0].block_tokens,
@@ -155,14 +162,8 @@ void op_explain(struct request *rq)
     struct svc *s = rq->s;
     struct msg_explain msg;
     int err = codec_dec_explain(rq->buf, rq->len, &rq->head, &msg);
-    if (!err && msg.ns && !core_ns_exists(s->core, rq->se->client, msg.ns)) {
-        reply_error(s, rq->se, &rq->head, KVC_E_NO_NAMESPACE, "there is no such namespace");
+    if (refused(rq, err, msg.ns))
         return;
-    }
-    if (err) {
-        reply_error(s, rq->se, &rq->head, err, rq->head.detail);
-        return;
-    }
     struct explain_writer w = {0};
     MUST(codec_list_begin(&w.l, s->out, sizeof s->out, &rq->head) == 0);
     const uint32_t nkeys = msg.keys.n / KVC_KEY_BYTES;
@@ -194,14 +195,8 @@ void op_evict(struct request *rq)
     struct svc *s = rq->s;
     struct msg_evict msg;
     int err = codec_dec_evict(rq->buf, rq->len, &rq->head, &msg);
-    if (!err && msg.ns && !core_ns_exists(s->core, rq->se->client, msg.ns)) {
-        reply_error(s, rq->se, &rq->head, KVC_E_NO_NAMESPACE, "there is no such namespace");
+    if (refused(rq, err, msg.ns))
         return;
-    }
-    if (err) {
-        reply_error(s, rq->se, &rq->head, err, rq->head.detail);
-        return;
-    }
     struct call *call = call_new(rq, CALL_EVICT);
     if (!call)
         return;

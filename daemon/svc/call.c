@@ -37,13 +37,12 @@ static void call_expire(void *ctx, uint64_t now_ns)
 struct call *call_new(struct request *rq, enum call_kind kind)
 {
     struct svc *s = rq->s;
-    if (!share_take(&s->call_share, rq->se->index, 1)) {
+    struct call *call = share_get(&s->call_share, rq->se->index, s->calls);
+    if (!call) {
         reply_error(s, rq->se, &rq->head, KVC_E_BUSY,
                     "too many requests are waiting (limits.waiters)");
         return NULL;
     }
-    struct call *call = pool_get(s->calls);
-    MUST(call != NULL); /* the share counts what the pool has */
     call->session = rq->se;
     call->head = rq->head;
     call->kind = (uint8_t)kind;
@@ -65,14 +64,13 @@ void call_end(struct svc *s, struct call *call)
     if (call->kept)
         s->ports.unkeep(s->ports.ctx, call->kept);
     share_give(&s->kept_share, se->index, call->kept_bytes);
-    share_give(&s->call_share, se->index, 1);
     se->inflight--; /* not at a timeout: a copy that still runs counts */
     if (call->has_cancel && se->state == SESSION_READY) {
         struct msg_cancel_reply msg = {.found = 1};
         s->m.replies_ok++;
         reply_send(s, se, codec_enc_cancel_reply(s->out, sizeof s->out, &call->cancel, &msg));
     }
-    pool_put(s->calls, call);
+    share_put(&s->call_share, se->index, s->calls, call);
     s->m.calls--;
 }
 

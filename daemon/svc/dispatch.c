@@ -18,9 +18,8 @@ static void op_hello(struct request *rq)
         return;
     }
     rq->se->greeted = true;
-    struct msg_hello_reply reply = {
-        .version = rq->se->version,
-        .server = {(const uint8_t *)s->cfg.server, (uint32_t)strlen(s->cfg.server)}};
+    struct msg_hello_reply reply = {.version = rq->se->version,
+                                    .server = codec_text(s->cfg.server)};
     s->m.replies_ok++;
     reply_send(s, rq->se, codec_enc_hello_reply(s->out, sizeof s->out, &rq->head, &reply));
 }

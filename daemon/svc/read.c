@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* LOOKUP, ACQUIRE, REDEEM, RELEASE. */
+#include "cursor.h"
 #include "svc__.h"
 
 static int seq_of(struct request *rq, const struct msg_seq *msg, struct core_seq *ret_seq)
@@ -202,14 +203,6 @@ void op_redeem(struct request *rq)
         reply_held(s, rq->se, &rq->head, &held, msg.shard);
 }
 
-static uint64_t get_u64le(const uint8_t *p)
-{
-    uint64_t v = 0;
-    for (unsigned i = 8; i-- > 0;)
-        v = v << 8 | p[i];
-    return v;
-}
-
 void op_release(struct request *rq)
 {
     struct svc *s = rq->s;
@@ -221,7 +214,7 @@ void op_release(struct request *rq)
         return;
     }
     for (uint32_t at = 0; at + 8 <= msg.leases.n; at += 8)
-        if (core_release(s->core, rq->se->client, get_u64le(msg.leases.p + at)) == 0)
+        if (core_release(s->core, rq->se->client, cursor_le64(msg.leases.p + at)) == 0)
             reply.released++;
     s->m.replies_ok++;
     reply_send(s, rq->se, codec_enc_release_reply(s->out, sizeof s->out, &rq->head, &reply));

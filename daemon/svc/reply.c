@@ -40,9 +40,12 @@ const char *ns_detail(int err)
 void reply_send(struct svc *s, struct session *se, int len)
 {
     MUST(len > 0);
-    int err = s->ports.reply(s->ports.ctx, se->route, s->out, (size_t)len);
+    /* After one that was lost no other may arrive: who gets the answer to a CANCEL takes it that
+     * the request's own came before. */
+    int err = se->deaf ? -EPIPE : s->ports.reply(s->ports.ctx, se->route, s->out, (size_t)len);
     if (!err)
         return;
+    se->deaf = true;
     s->m.replies_lost++;
     session_doom(se, KVC_ST_LIMIT, "the session does not take its replies");
 }

@@ -4,9 +4,11 @@
 #include <sys/mman.h>
 
 #include "svc__.h"
+#include "sys.h"
 
 #define CONN_NONE         UINT32_MAX
 #define HELLO_DEADLINE_NS UINT64_C(5000000000)
+#define TELL_AGAIN_NS     UINT64_C(50000000)
 
 METRIC_DESC(svc, SVC_METRICS);
 
@@ -46,23 +48,16 @@ static int create_shares(struct svc *s)
     return err;
 }
 
-static void *pages_get(uint64_t bytes)
-{
-    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-                   -1, 0);
-    return p == MAP_FAILED ? NULL : p;
-}
-
 int svc_create(const struct svc_config *config, struct core *core, const struct svc_ports *ports,
                struct svc **ret_svc)
 {
-    struct svc *s = pages_get(sizeof *s);
+    struct svc *s = sys_pages(sizeof *s);
     if (!s)
         return -ENOMEM;
     s->cfg = *config;
     s->core = core;
     s->ports = *ports;
-    s->sessions = pages_get((uint64_t)config->sessions_max * sizeof *s->sessions);
+    s->sessions = sys_pages((uint64_t)config->sessions_max * sizeof *s->sessions);
     int err = s->sessions ? pool_create(&s->calls, "calls", sizeof(struct call), config->calls_max)
                           : -ENOMEM;
     if (!err)
@@ -221,6 +216,7 @@ static void session_close(struct session *se)
     struct svc *s = se->svc;
     wheel_del(&s->wheel, &se->hello);
     session_mute(se);
+    wheel_del(&s->wheel, &se->tell);
     FLIGHT(DETACH, (uint32_t)se->uid, se->index, (uint64_t)se->pid);
     if (se->state == SESSION_DROPPED)
         s->m.quarantined--;
@@ -251,6 +247,25 @@ void session_doom(struct session *se, uint16_t status, const char *text)
     se->svc->ndoomed++;
 }
 
+static int tell_dropped(struct session *se)
+{
+    struct svc *s = se->svc;
+    struct att_dropped msg = {.status = se->doom_status, .detail = codec_text(se->doom_text)};
+    uint8_t buf[KVC_ATTACH_MAX];
+    int len = codec_enc_att_dropped(buf, sizeof buf, &msg);
+    MUST(len > 0);
+    return s->ports.attach_send(s->ports.ctx, se->conn, buf, (size_t)len, -1);
+}
+
+/* Its attach connection was full, perhaps the very reason to drop it. Untold, it would keep its
+ * leases and wait for replies that never come. One that is gone is noticed as such. */
+static void tell_again(void *ctx, uint64_t now_ns)
+{
+    struct session *se = ctx;
+    if (tell_dropped(se) != 0)
+        wheel_add(&se->svc->wheel, &se->tell, now_ns + TELL_AGAIN_NS);
+}
+
 /* Tells the peer and stops serving it. One that holds nothing is closed at once; one that may still
  * be reading keeps its leases until it closes the connection or dies. */
 static void session_drop(struct session *se)
@@ -259,26 +274,25 @@ static void session_drop(struct session *se)
     s->ndoomed--;
     se->doomed = false;
     FLIGHT(DROP_SESSION, se->doom_status, se->index, 0);
-    LOG_WARN("session %u (%s, uid %u, pid %d) dropped: %s", se->serial, se->name, (unsigned)se->uid,
-             (int)se->pid, se->doom_text);
+    LOG_WARN_RATELIMITED(20, "session %u (%s, uid %u, pid %d) dropped: %s", se->serial, se->name,
+                         (unsigned)se->uid, (int)se->pid, se->doom_text);
     s->m.sessions_dropped++;
     session_mute(se);
-    struct att_dropped msg = {
-        .status = se->doom_status,
-        .detail = {(const uint8_t *)se->doom_text, (uint32_t)strlen(se->doom_text)}};
-    uint8_t buf[KVC_ATTACH_MAX];
-    int len = codec_enc_att_dropped(buf, sizeof buf, &msg);
-    MUST(len > 0);
-    int err = s->ports.attach_send(s->ports.ctx, se->conn, buf, (size_t)len, -1);
+    int err = tell_dropped(se);
     bool holds = se->client && core_client_lease_bytes(se->client) > 0;
     if (holds) {
         se->state = SESSION_DROPPED;
         s->m.quarantined++;
         call_cancel_all(s, se);
         core_client_quarantine(s->core, se->client);
+        if (err) {
+            se->tell.fn = tell_again;
+            se->tell.ctx = se;
+            wheel_add(&s->wheel, &se->tell, s->now_ns + TELL_AGAIN_NS);
+        }
         return;
     }
-    (void)err; /* told or not: closing says the same */
+    /* Told or not: closing says the same. */
     s->ports.attach_close(s->ports.ctx, se->conn);
     session_close(se);
 }
@@ -378,15 +392,10 @@ static void send_welcome(struct session *se, const struct att_welcome *msg, int 
         session_doom(se, KVC_ST_LIMIT, "the attach connection takes no messages");
 }
 
-static struct codec_bin bin_of(const char *text)
-{
-    return (struct codec_bin){(const uint8_t *)text, (uint32_t)strlen(text)};
-}
-
 static void refuse(struct session *se, uint16_t status, const char *text)
 {
     LOG_WARN_RATELIMITED(5, "attach refused: %s", text);
-    struct att_welcome msg = {.status = status, .detail = bin_of(text)};
+    struct att_welcome msg = {.status = status, .detail = codec_text(text)};
     send_welcome(se, &msg, -1);
     se->svc->ports.attach_close(se->svc->ports.ctx, se->conn);
     session_close(se);
@@ -416,10 +425,10 @@ static void welcome(struct session *se, int fd)
     struct att_welcome msg = {.status = KVC_ST_OK,
                               .version = se->version,
                               .session = se->serial,
-                              .endpoint = bin_of(s->cfg.endpoint),
+                              .endpoint = codec_text(s->cfg.endpoint),
                               .staging_bytes = se->staging_bytes,
-                              .principal = bin_of(se->principal->name),
-                              .tenant = bin_of(se->principal->tenant),
+                              .principal = codec_text(se->principal->name),
+                              .tenant = codec_text(se->principal->tenant),
                               .admin = se->principal->admin,
                               .gateway = se->principal->gateway};
     memcpy(msg.route, se->route, sizeof msg.route);
@@ -508,8 +517,8 @@ static void attach_map(struct session *se, const struct att_map *msg)
     struct att_chunk reply = {.status = KVC_ST_OK, .chunk = msg->chunk, .bytes = bytes};
     if (fd < 0) {
         reply.status = fd == -EACCES ? KVC_ST_DENIED : KVC_ST_GONE;
-        reply.detail = bin_of(fd == -EACCES ? "the chunk belongs to another principal"
-                                            : "there is no such chunk any more");
+        reply.detail = codec_text(fd == -EACCES ? "the chunk belongs to another principal"
+                                                : "there is no such chunk any more");
     }
     uint8_t buf[KVC_ATTACH_MAX];
     int len = codec_enc_att_chunk(buf, sizeof buf, &reply);

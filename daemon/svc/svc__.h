@@ -26,6 +26,7 @@ struct session {
     bool doomed;   /* to be dropped at the end of the turn, for doom_status */
     bool staging_pending;
     bool admitted; /* ports.admit() has its route */
+    bool deaf;     /* a reply did not reach it */
     uint16_t doom_status;
     const char *doom_text; /* static */
     uint32_t index, serial;
@@ -44,6 +45,7 @@ struct session {
     uint64_t staging_bytes;
     struct list_node calls;
     struct wheel_timer hello; /* until it has said who it is */
+    struct wheel_timer tell;  /* until it could be told that it was dropped */
     struct svc *svc;
 };
 

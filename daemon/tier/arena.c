@@ -5,7 +5,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "fault.h"
+#include "sys.h"
 
 /* --- create, destroy --- */
 
@@ -13,11 +13,8 @@ static int make_tables(struct arena *a)
 {
     struct arena_tables t;
     arena__tables(a->sizes.chunks, a->chunk_pages, &t);
-    if (FAULT(map))
-        return -ENOMEM;
-    void *p = mmap(NULL, t.bytes, PROT_READ | PROT_WRITE,
-                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (p == MAP_FAILED)
+    void *p = sys_pages(t.bytes);
+    if (p == NULL)
         return -errno;
     uint8_t *const base = p;
     a->tables = p;
@@ -73,9 +70,7 @@ int arena_create(const struct arena_config *config, struct arena **ret_arena)
 {
     if (arena_config_problem(config) != NULL)
         return -EINVAL;
-    if (FAULT(alloc))
-        return -ENOMEM;
-    struct arena *a = calloc(1, sizeof(*a));
+    struct arena *a = sys_calloc(1, sizeof(*a));
     if (a == NULL)
         return -ENOMEM;
     a->config = *config;

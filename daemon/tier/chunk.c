@@ -7,11 +7,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "fault.h"
+#include "sys.h"
 
-#ifndef MFD_NOEXEC_SEAL
-#define MFD_NOEXEC_SEAL 0x0008U
-#endif
 #ifndef MFD_HUGE_2MB
 #define MFD_HUGE_2MB (21U << 26) /* log2 of the page size, above the flags */
 #endif
@@ -21,30 +18,21 @@
 
 static int make_memfd(unsigned flags)
 {
-    if (FAULT(fd))
-        return -EMFILE;
-    flags |= MFD_CLOEXEC | MFD_ALLOW_SEALING;
-    int fd = memfd_create("kvcache-chunk", flags | MFD_NOEXEC_SEAL);
-    if (fd < 0 && errno == EINVAL) /* before Linux 6.3 */
-        fd = memfd_create("kvcache-chunk", flags);
+    const int fd = sys_memfd("kvcache-chunk", flags | MFD_ALLOW_SEALING);
     return fd < 0 ? -errno : fd;
 }
 
 static int open_read_only(int fd)
 {
-    if (FAULT(fd))
-        return -EMFILE;
     char path[32];
     (void)snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-    int ro = open(path, O_RDONLY | O_CLOEXEC);
+    int ro = sys_open(path, O_RDONLY, 0);
     return ro < 0 ? -errno : ro;
 }
 
 static int map_shared(int fd, uint64_t bytes, uint8_t **ret_base)
 {
-    if (FAULT(map))
-        return -ENOMEM;
-    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    void *p = sys_mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd);
     if (p == MAP_FAILED)
         return -errno;
     *ret_base = p;
@@ -64,7 +52,7 @@ static int make(uint64_t bytes, unsigned flags, struct chunk_mem *ret_mem)
     if (err < 0)
         return err;
     mem.fd = err;
-    if (fchmod(mem.fd, S_IRUSR | S_IWUSR) != 0 || ftruncate(mem.fd, (off_t)bytes) != 0)
+    if (fchmod(mem.fd, S_IRUSR | S_IWUSR) != 0 || sys_ftruncate(mem.fd, (off_t)bytes) != 0)
         err = -errno;
     else
         err = map_shared(mem.fd, bytes, &mem.base);

@@ -4,7 +4,6 @@
 #include <limits.h>
 #include <pthread.h>
 #include <semaphore.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +12,8 @@
 #include "clock.h"
 #include "fault.h"
 #include "list.h"
+#include "sys.h"
+#include "thread.h"
 
 /* Results are handed over at least this often, so that a block is visible soon after its copy,
  * and not much more often, for each may cost the control thread a wake-up. */
@@ -196,21 +197,9 @@ static int start_thread(struct copier *c, unsigned no)
     struct copy_thread *t = &c->threads[no];
     t->copier = c;
     t->no = no;
-    if (FAULT(thread))
-        return -EAGAIN;
-    /* Signals are the control thread's. */
-    sigset_t all;
-    sigset_t before;
-    (void)sigfillset(&all);
-    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
-    const int err = pthread_create(&t->thread, NULL, thread_main, t);
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (err != 0)
-        return -err;
-    char name[16];
+    char name[24];
     (void)snprintf(name, sizeof(name), "kvc-copy-%u", no);
-    (void)pthread_setname_np(t->thread, name);
-    return 0;
+    return thread_start(name, thread_main, t, &t->thread);
 }
 
 /* --- control thread --- */
@@ -299,9 +288,7 @@ unsigned copier_threads_auto(unsigned cpus)
 
 static void *alloc_zeroed(size_t bytes)
 {
-    if (FAULT(alloc))
-        return NULL;
-    void *p = aligned_alloc(64, ROUND_UP(bytes, 64));
+    void *p = sys_aligned_alloc(64, ROUND_UP(bytes, 64));
     if (p != NULL)
         memset(p, 0, bytes);
     return p;
@@ -314,8 +301,6 @@ static int start(struct copier *c)
         return -ENOMEM;
     for (unsigned i = 0; i < c->threads_max; i++)
         (void)sem_init(&c->threads[i].wake, 0, 0); /* 0 is in range: cannot fail */
-    if (FAULT(fd))
-        return -EMFILE;
     int err = inbox_create(&c->results);
     if (err < 0)
         return err;

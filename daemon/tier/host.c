@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "fault.h"
 #include "list.h"
+#include "sys.h"
 
 struct host {
     struct tier tier;
@@ -143,9 +143,7 @@ int host_create(const struct host_config *config, struct loop *loop, struct host
 {
     if (host_config_problem(config) != NULL)
         return -EINVAL;
-    if (FAULT(alloc))
-        return -ENOMEM;
-    struct host *h = calloc(1, sizeof(*h));
+    struct host *h = sys_calloc(1, sizeof(*h));
     if (h == NULL)
         return -ENOMEM;
     h->tier.ops = &host_ops;

@@ -2,13 +2,14 @@
 #include "keeper.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include "fault.h"
+#include "sys.h"
+#include "thread.h"
 
 /* About a millisecond of small pages: how long a stop, or a page fault that needs the lock of the
  * address space, may have to wait. */
@@ -117,35 +118,17 @@ static void *keeper_main(void *arg)
     return NULL;
 }
 
-/* Signals are the control thread's. */
-static int start_thread(struct keeper *k)
-{
-    if (FAULT(thread))
-        return -EAGAIN;
-    sigset_t all;
-    sigset_t before;
-    (void)sigfillset(&all);
-    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
-    const int err = pthread_create(&k->thread, NULL, keeper_main, k);
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (err == 0)
-        (void)pthread_setname_np(k->thread, "kvc-keeper");
-    return -err;
-}
-
 int keeper_create(uint32_t ranges_max, struct keeper **ret_keeper)
 {
     MUST(ranges_max >= 1);
-    if (FAULT(alloc))
-        return -ENOMEM;
-    struct keeper *k = calloc(1, sizeof(*k) + ranges_max * sizeof(k->ranges[0]));
+    struct keeper *k = sys_calloc(1, sizeof(*k) + ranges_max * sizeof(k->ranges[0]));
     if (k == NULL)
         return -ENOMEM;
     k->ranges_max = ranges_max;
     (void)pthread_mutex_init(&k->lock, NULL); /* default attributes: cannot fail with glibc */
     (void)pthread_cond_init(&k->work, NULL);
     (void)pthread_cond_init(&k->idle, NULL);
-    const int err = start_thread(k);
+    const int err = thread_start("kvc-keeper", keeper_main, k, &k->thread);
     if (err != 0) {
         free(k);
         return err;

@@ -3,21 +3,18 @@
 
 #include <fcntl.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "fault.h"
 #include "inbox.h"
 #include "list.h"
+#include "sys.h"
+#include "thread.h"
 
 #define PAGE UINT64_C(4096)
 
-#ifndef MFD_NOEXEC_SEAL
-#define MFD_NOEXEC_SEAL 0x0008U
-#endif
 #ifndef MADV_POPULATE_READ
 #define MADV_POPULATE_READ 22
 #endif
@@ -63,19 +60,12 @@ struct staging_pool {
 
 static int make_fd(uint64_t bytes)
 {
-    const unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
-    if (FAULT(fd))
-        return -EMFILE;
-    int fd = memfd_create("kvcache-staging", flags | MFD_NOEXEC_SEAL);
-    if (fd < 0 && errno == EINVAL) /* before Linux 6.3 */
-        fd = memfd_create("kvcache-staging", flags);
+    const int fd = sys_memfd("kvcache-staging", MFD_ALLOW_SEALING);
     if (fd < 0)
         return -errno;
-    int err = FAULT(map) ? -ENOSPC : 0;
-    if (err == 0 && (fchmod(fd, S_IRUSR | S_IWUSR) != 0 || ftruncate(fd, (off_t)bytes) != 0))
-        err = -errno;
-    if (err == 0)
+    if (fchmod(fd, S_IRUSR | S_IWUSR) == 0 && sys_ftruncate(fd, (off_t)bytes) == 0)
         return fd;
+    const int err = -errno;
     (void)close(fd);
     return err;
 }
@@ -97,9 +87,7 @@ static int touch(uint8_t *p, uint64_t bytes)
 
 static int fault_in(int fd, uint64_t bytes, bool huge_pages)
 {
-    if (FAULT(map))
-        return -ENOMEM;
-    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    void *p = sys_mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd);
     if (p == MAP_FAILED)
         return -errno;
     if (huge_pages)
@@ -111,11 +99,9 @@ static int fault_in(int fd, uint64_t bytes, bool huge_pages)
 
 static int finish(int fd, uint64_t bytes, const void **ret_base)
 {
-    if (FAULT(map))
-        return -ENOMEM;
     if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
         return -errno;
-    void *p = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, 0);
+    void *p = sys_mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd);
     if (p == MAP_FAILED)
         return -errno;
     (void)madvise(p, bytes, MADV_POPULATE_READ); /* else the first copy maps the pages */
@@ -274,27 +260,8 @@ void staging_stats(const struct staging_pool *pool, struct staging_stats *ret_st
 
 /* --- create, destroy --- */
 
-static int start_thread(struct staging_pool *pool)
-{
-    if (FAULT(thread))
-        return -EAGAIN;
-    /* Signals are the control thread's. */
-    sigset_t all;
-    sigset_t before;
-    (void)sigfillset(&all);
-    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
-    const int err = pthread_create(&pool->thread, NULL, builder_main, pool);
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (err == 0)
-        (void)pthread_setname_np(pool->thread, "kvc-staging");
-    pool->started = err == 0;
-    return -err;
-}
-
 static int start(struct staging_pool *pool)
 {
-    if (FAULT(fd))
-        return -EMFILE;
     int err = inbox_create(&pool->results);
     if (err < 0)
         return err;
@@ -302,7 +269,10 @@ static int start(struct staging_pool *pool)
     pool->watch = (struct loop_watch){
         .fn = on_results, .ctx = pool, .fd = inbox_fd(&pool->results), .events = EPOLLIN};
     err = loop_watch_add(pool->loop, &pool->watch);
-    return err < 0 ? err : start_thread(pool);
+    if (err == 0)
+        err = thread_start("kvc-staging", builder_main, pool, &pool->thread);
+    pool->started = err == 0;
+    return err;
 }
 
 int staging_pool_create(const struct staging_config *config, struct loop *loop,
@@ -311,11 +281,9 @@ int staging_pool_create(const struct staging_config *config, struct loop *loop,
     if (config->count_max == 0 || config->count_max > 65536 || config->one_max_bytes < PAGE ||
         config->total_bytes < config->one_max_bytes)
         return -EINVAL;
-    if (FAULT(alloc))
-        return -ENOMEM;
     /* Twice: an area that is being freed is not counted any more. */
     const uint32_t nareas = 2 * config->count_max;
-    struct staging_pool *pool = calloc(1, sizeof(*pool) + nareas * sizeof(pool->areas[0]));
+    struct staging_pool *pool = sys_calloc(1, sizeof(*pool) + nareas * sizeof(pool->areas[0]));
     if (pool == NULL)
         return -ENOMEM;
     pool->config = *config;

@@ -125,7 +125,8 @@ KVC_API uint32_t kvc_ns_id(const struct kvc_ns *ns);
 
 /* Keys of the consecutive blocks of `tokens` (PROTOCOL.md, "Keys"): SHA-256 over parent, tokens and
  * extra, each tagged and length-prefixed. `parent` is the seed or the key before the first token.
- * Writes ceil(ntokens / block_tokens) keys to `keys`; returns their number. -EINVAL. Pure. */
+ * Writes ceil(ntokens / block_tokens) keys to `keys`; returns their number. -EINVAL, -ENOMEM. Pure.
+ */
 KVC_API KVC_MUST_USE int kvc_hash_chain(const uint8_t parent[KVC_KEY_BYTES], const uint32_t *tokens,
                                         size_t ntokens, uint32_t block_tokens, const void *extra,
                                         size_t extra_bytes, uint8_t *keys);

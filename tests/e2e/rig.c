@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "rig.h"
+#include "check_run.h"
 
-#include <check.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -29,7 +29,7 @@ uint64_t rig_now_ms(void)
     return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
 }
 
-static void run_daemon(const struct rig *r, const char *const *sets)
+static void run_daemon(const struct rig *r, const char *const *sets, const char *fault)
 {
     static char dir[128], loop[64], path[512], log[128];
     const char *argv[RIG_ARGS] = {path};
@@ -51,6 +51,10 @@ static void run_daemon(const struct rig *r, const char *const *sets)
         argv[n++] = "--set";
         argv[n++] = base[i];
     }
+    if (r->config) {
+        argv[n++] = "--config";
+        argv[n++] = r->config;
+    }
     for (; sets && *sets; sets++) {
         argv[n++] = **sets == '@' ? "--config" : "--set";
         argv[n++] = **sets == '@' ? *sets + 1 : *sets;
@@ -59,12 +63,14 @@ static void run_daemon(const struct rig *r, const char *const *sets)
     if (!freopen(log, "a", stderr))
         _exit(126);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (fault ? setenv("KVC_FAULT", fault, 1) : unsetenv("KVC_FAULT"))
+        _exit(126);
     execv(path, (char *const *)(uintptr_t)argv);
     _exit(127);
 }
 
 /* The daemon's own words, when it did not start. */
-static void show_log(const struct rig *r)
+void rig_show_log(const struct rig *r)
 {
     char line[512];
     snprintf(line, sizeof line, "%s/log", r->dir);
@@ -75,36 +81,50 @@ static void show_log(const struct rig *r)
         fclose(f);
 }
 
-void rig_restart(struct rig *r, const char *const *sets)
+int rig_try(struct rig *r, const char *const *sets, const char *fault)
 {
     r->pid = fork();
     ck_assert_int_ge(r->pid, 0);
     if (r->pid == 0)
-        run_daemon(r, sets);
-    for (unsigned i = 0; i < 1000; i++) {
+        run_daemon(r, sets, fault);
+    for (unsigned i = 0; i < 4000; i++) {
         int status;
         if (waitpid(r->pid, &status, WNOHANG) == r->pid) {
-            show_log(r);
-            ck_abort_msg("the daemon did not start: status %x", (unsigned)status);
+            r->pid = 0;
+            ck_assert_int_ne(status, 0);
+            return status;
         }
         struct kvc_options o = {.socket = r->socket, .name = "rig", .must_connect = true};
         struct kvc *k;
         if (kvc_open(&o, &k) == 0) {
             kvc_close(&k);
-            return;
+            return 0;
         }
-        rig_sleep_ms(20);
+        rig_sleep_ms(5);
     }
-    show_log(r);
+    rig_show_log(r);
     ck_abort_msg("the daemon does not answer");
 }
 
-void rig_start(struct rig *r, const char *const *sets)
+void rig_restart(struct rig *r, const char *const *sets)
+{
+    int status = rig_try(r, sets, NULL);
+    if (status)
+        rig_show_log(r);
+    ck_assert_msg(status == 0, "the daemon did not start: status %x", (unsigned)status);
+}
+
+void rig_dir(struct rig *r)
 {
     strcpy(r->dir, "/tmp/kvc-test-XXXXXX");
     ck_assert_ptr_nonnull(mkdtemp(r->dir));
     ck_assert_int_eq(chmod(r->dir, 0755), 0);
     snprintf(r->socket, sizeof r->socket, "%s/attach.sock", r->dir);
+}
+
+void rig_start(struct rig *r, const char *const *sets)
+{
+    rig_dir(r);
     rig_restart(r, sets);
 }
 
@@ -114,7 +134,7 @@ void rig_stop(struct rig *r)
     ck_assert_int_eq(kill(r->pid, SIGTERM), 0);
     ck_assert_int_eq(waitpid(r->pid, &status, 0), r->pid);
     if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
-        show_log(r);
+        rig_show_log(r);
     ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0, "daemon ended with status %x",
                   (unsigned)status);
 }
@@ -195,6 +215,16 @@ int rig_child_main(int (*work)(const char *role, uint64_t arg), const char *role
     int failed = srunner_ntests_failed(r);
     srunner_free(r);
     return failed ? 125 : child.result;
+}
+
+int rig_main(int argc, char **argv, struct rig *ret_rig,
+             int (*work)(const char *role, uint64_t arg), Suite *(*suite)(void))
+{
+    const char *role;
+    uint64_t arg;
+    if (rig_is_child(argc, argv, ret_rig, &role, &arg))
+        return rig_child_main(work, role, arg);
+    return check_run(suite());
 }
 
 struct kvc *rig_open(const struct rig *r, uint64_t staging_bytes)

@@ -4,6 +4,7 @@
 #ifndef KVC_TEST_RIG_H
 #define KVC_TEST_RIG_H
 
+#include <check.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -16,18 +17,25 @@ struct rig {
     pid_t pid;
     char dir[64];
     char socket[96];
+    const char *config; /* --config, or NULL */
 };
 
 /* Starts a daemon with a small host tier; `sets` is a NULL-terminated list of "key=value" on top;
  * "@file" is a configuration file below them.
  * The loop is the one named by $KVC_LOOP. Returns when it accepts connections. */
 void rig_start(struct rig *r, const char *const *sets);
+/* A private directory, and no daemon in it yet. */
+void rig_dir(struct rig *r);
+/* Starts a daemon there with this KVC_FAULT (NULL: none). 0 once it accepts connections; when it
+ * ends instead, its wait status, which is not 0, and r->pid is 0. */
+int rig_try(struct rig *r, const char *const *sets, const char *fault);
 /* The same directory again, after rig_kill() or rig_stop(). */
 void rig_restart(struct rig *r, const char *const *sets);
 /* SIGTERM; the daemon must exit with 0. */
 void rig_stop(struct rig *r);
-void rig_kill(struct rig *r);  /* SIGKILL */
-void rig_clean(struct rig *r); /* removes the directory */
+void rig_kill(struct rig *r);           /* SIGKILL */
+void rig_clean(struct rig *r);          /* removes the directory */
+void rig_show_log(const struct rig *r); /* on stderr */
 
 /* This test program again, as a worker in a process of its own: starts with exec, because a fork of
  * a process with threads may not make threads of its own under ThreadSanitizer. Descriptors without
@@ -40,6 +48,11 @@ bool rig_is_child(int argc, char **argv, struct rig *ret_rig, const char **ret_r
 /* Runs `work` there so that assertions count; returns main()'s result: what work returns, or 125
  * when an assertion failed (it is printed). */
 int rig_child_main(int (*work)(const char *role, uint64_t arg), const char *role, uint64_t arg);
+
+/* All of main() for a test with such workers: `work` in a worker, which finds the daemon's socket
+ * in *ret_rig; otherwise the suite. */
+int rig_main(int argc, char **argv, struct rig *ret_rig,
+             int (*work)(const char *role, uint64_t arg), Suite *(*suite)(void));
 
 struct kvc *rig_open(const struct rig *r, uint64_t staging_bytes);
 /* block_tokens per block, block_bytes each, one full group. */

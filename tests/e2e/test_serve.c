@@ -3,7 +3,6 @@
 #include <check.h>
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -345,6 +344,29 @@ START_TEST(evict_by_namespace_keeps_what_is_leased)
 }
 END_TEST
 
+struct names {
+    unsigned n;
+    char name[512][sizeof(((struct kvc_stat *)0)->name)];
+};
+
+static int add_name(void *ctx, const struct kvc_stat *stat)
+{
+    struct names *all = ctx;
+    ck_assert_uint_lt(all->n, 512);
+    for (unsigned i = 0; i < all->n; i++)
+        ck_assert_str_ne(all->name[i], stat->name);
+    memcpy(all->name[all->n++], stat->name, sizeof stat->name);
+    return 0;
+}
+
+START_TEST(every_statistic_has_a_name_of_its_own)
+{
+    static struct names all;
+    ck_assert_int_eq(kvc_stats(k, add_name, &all), 0);
+    ck_assert_uint_gt(all.n, 50);
+}
+END_TEST
+
 START_TEST(our_objects_allocate_nothing_on_the_control_thread)
 {
     for (uint32_t chain = 0; chain < 60; chain++) {
@@ -378,6 +400,7 @@ static Suite *suite(void)
     tcase_add_test(t, a_store_without_its_parent_is_told_so);
     tcase_add_test(t, evict_by_key_takes_the_descendants_and_shows_them_first);
     tcase_add_test(t, evict_by_namespace_keeps_what_is_leased);
+    tcase_add_test(t, every_statistic_has_a_name_of_its_own);
     tcase_add_test(t, our_objects_allocate_nothing_on_the_control_thread);
     suite_add_tcase(s, t);
     return s;
@@ -406,13 +429,5 @@ static int child_main(const char *role, uint64_t arg)
 
 int main(int argc, char **argv)
 {
-    const char *role;
-    uint64_t arg;
-    if (rig_is_child(argc, argv, &rig, &role, &arg))
-        return rig_child_main(child_main, role, arg);
-    SRunner *r = srunner_create(suite());
-    srunner_run_all(r, CK_ENV);
-    int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed ? 1 : 0;
+    return rig_main(argc, argv, &rig, child_main, suite);
 }

@@ -32,7 +32,7 @@ list_files() {
     grep -E '\.(c|h|cu)$' "$work/all" >"$work/source" || :
     grep -E '\.h$' "$work/all" >"$work/headers" || :
     grep -E '\.md$' "$work/all" >"$work/docs" || :
-    grep -E '(\.(c|h|cu|sh|py|cmake)|(^|/)CMakeLists\.txt|^\.ci/run)$' "$work/all" \
+    grep -E '(\.(c|h|cu|sh|py|awk|cmake)|(^|/)CMakeLists\.txt|^\.ci/run)$' "$work/all" \
         >"$work/code" || :
     grep -E '^(daemon|client|policy|kernels|include|bench)/' "$work/source" >"$work/product" || :
     cat "$work/code" "$work/docs" >"$work/text"
@@ -105,6 +105,53 @@ rule_banned_call() {
         report banned-call
     grep -E '^(daemon|client)/' "$work/product" >"$work/served" || :
     search "$work/served" -E "$before(system|popen)[[:space:]]*\(" | report banned-call
+    # MUST() stays on in every build.
+    search "$work/product" -E "$before(assert|alloca)[[:space:]]*\(" | report banned-call
+}
+
+# A struct is called a struct; a typedef may name a function.
+rule_typedef() {
+    search "$work/product" -E '^[[:space:]]*typedef[[:space:]]+(struct|union|enum)([[:space:]]|\{)' |
+        grep -v '##' | report typedef
+}
+
+# foo__.h is for the files of its own directory; tests are free.
+rule_private_header() {
+    search "$work/product" -E '^#[[:space:]]*include[[:space:]]*"[^"]*__\.h"' |
+        while IFS= read -r line; do
+            name=${line#*\"}
+            from=${line%%:*}
+            if [ ! -f "${from%/*}/${name%\"*}" ]; then
+                printf '%s\n' "$line"
+            fi
+        done | report private-header
+}
+
+# What returns int and has an output can fail: its result must be used. Programs' own headers are
+# free, their functions return exit codes.
+rule_must_use() {
+    grep -E '^(daemon|client/codec|policy|include|kernels)/' "$work/headers" >"$work/declaring" || :
+    xargs -r awk '
+        FNR == 1 { text = "" }
+        /^(\/\*| \*|#|})/ { text = ""; next }
+        text == "" { line = FNR }
+        { text = text " " $0 }
+        /[;{}]/ {
+            if (text ~ /^ ([A-Z_]+ )*int [a-z0-9_]+\(.*[ *]ret_[a-z0-9_]+[,)[].*;/ &&
+                text !~ /WARN_UNUSED|MUST_USE|warn_unused_result/) {
+                sub(/\(.*/, "", text)
+                sub(/.* /, "", text)
+                print FILENAME ":" line ": " text "() can fail, but its result may be ignored"
+            }
+            text = ""
+        }' <"$work/declaring" | report must-use
+}
+
+# Magic numbers, codes of the protocol, rows of tables: codes.awk.
+rule_unique() {
+    xargs -r awk -f "$here/codes.awk" <"$work/product" >"$work/codes"
+    sed -n 's/^unique-magic //p' "$work/codes" | report unique-magic
+    sed -n 's/^unique-code //p' "$work/codes" | report unique-code
 }
 
 rule_forbidden_word() {
@@ -191,6 +238,57 @@ rule_document_path() {
     done | report document-path
 }
 
+# program   directory of its sources
+programs() {
+    cat <<'EOF'
+kvcachectl      client/ctl
+kvcachebench    bench
+kvcache-daemon  daemon
+EOF
+}
+
+# What there is, as commands.awk wants it. A program's commands stand in a table of rows
+# {"name", ..., cmd_name}, its options in tables of getopt_long(3).
+known_commands() {
+    echo "known" # awk tells an empty file from the next one by no line
+    option='\{[[:space:]\]*"[a-z][a-z0-9-]*", *(no|required|optional)_argument'
+    programs | while read -r program dir; do
+        if [ ! -d "$dir" ]; then
+            continue
+        fi
+        echo "program $program"
+        echo "target $program"
+        echo "command $program help"
+        { grep -E "^$dir/[^/]*\.[ch]\$" "$work/c" || :; } | xargs -r cat | tr '\n' ' ' \
+            >"$work/joined"
+        { grep -oE '\{"[a-z][a-z-]*",[^{}]*cmd_[a-z_]+' "$work/joined" || :; } |
+            sed "s/^{\"\([^\"]*\)\".*/command $program \1/"
+        { grep -oE "$option" "$work/joined" || :; } |
+            sed -e "s/^[^\"]*\"\([^\"]*\)\", *required.*/value $program \1/" \
+                -e "s/^[^\"]*\"\([^\"]*\)\",.*/flag $program \1/"
+    done
+    { xargs -r grep -oHE -e '--[a-z][a-z0-9-]+' -- <"$work/code" || :; } | awk -F: '
+        { sub(/^--/, "", $2); print "mention " $2 }
+        $1 ~ /\.(sh|py)$|^\.ci\/run$/ { print "script " $1 " " $2 }' | sort -u
+    { xargs -r grep -hoE "$option" -- <"$work/c" || :; } | sed 's/^[^"]*"\([^"]*\)".*/mention \1/'
+    { grep -E '(^|/)CMakeLists\.txt$' "$work/all" || :; } | xargs -r cat |
+        grep -oE '(add_executable\(|NAME |_(test|program|fuzz[a-z]*)\()[a-z][a-z0-9_-]*' |
+        sed 's/.*[( ]/target /'
+    sed -n 's|^tests/.*/\([a-z0-9_]*\)\.c$|target \1|p' "$work/c"
+    if [ -f CMakePresets.json ]; then
+        sed -n 's/.*"name": "\([a-z]*\)".*/preset \1/p' CMakePresets.json
+    fi
+}
+
+# Commands and options that documents, manual pages and help texts name exist.
+rule_document_command() {
+    known_commands >"$work/known"
+    grep -E '\.[18]$' "$work/all" >"$work/explaining" || :
+    grep -E '^(bench|client/ctl|daemon)/[^/]*\.c$' "$work/c" >>"$work/explaining" || :
+    cat "$work/docs" >>"$work/explaining"
+    xargs -r awk -f "$here/commands.awk" "$work/known" <"$work/explaining" | report document-command
+}
+
 # Every directory with sources says what it is for.
 rule_readme() {
     sed -n 's|/[^/]*$||p' "$work/source" | grep -E '^(daemon|client|policy|kernels|include|bench)' |
@@ -213,12 +311,17 @@ lint() {
         rule_policy_pure
         rule_silent_layer
         rule_banned_call
+        rule_typedef
+        rule_private_header
+        rule_must_use
+        rule_unique
         rule_forbidden_word
         rule_file_length
         rule_header_guard
         rule_licence
         rule_blank
         rule_document_path
+        rule_document_command
         rule_readme
         cat "$work/found"
         [ ! -s "$work/found" ]

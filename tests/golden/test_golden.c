@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "check_run.h"
 #include "messages.h"
 #include "vectors.h"
 
@@ -171,9 +172,5 @@ int main(void)
     tcase_add_test(tc, no_message_is_left_out);
     tcase_add_test(tc, protocol_md_shows_the_example_and_its_keys);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return check_run(suite);
 }

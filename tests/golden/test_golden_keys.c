@@ -5,35 +5,23 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "check_run.h"
 #include "cursor.h"
 #include "hash.h"
 #include "vectors.h"
 
-static uint8_t *value_bytes(const struct vector *v, const char *key, size_t *ret_len)
-{
-    char *hex = vector_value(v, key);
-    ck_assert_msg(hex != NULL, "%s: no %s", v->name, key);
-    uint8_t *bytes = vector_hex(hex, ret_len);
-    free(hex);
-    return bytes;
-}
-
-/* "3 items 1 2 3" as u32 little-endian. */
+/* As u32 little-endian. */
 static uint8_t *token_bytes(const struct vector *v, size_t *ret_n)
 {
-    char *text = vector_value(v, "tokens");
-    ck_assert_msg(text != NULL, "%s: no tokens", v->name);
-    char *p;
-    size_t n = strtoul(text, &p, 10);
-    ck_assert(strncmp(p, " items", 6) == 0);
-    p += 6;
+    size_t n;
+    uint32_t *ids = vector_tokens(v, &n);
     uint8_t *bytes = malloc(4 * n + 1);
     struct wcursor w;
     wcursor_init(&w, bytes, 4 * n);
     for (size_t i = 0; i < n; i++)
-        wcursor_put_u32le(&w, (uint32_t)strtoull(p, &p, 10));
-    ck_assert_msg(*p == '\0' && wcursor_ok(&w), "%s: other than %zu tokens", v->name, n);
-    free(text);
+        wcursor_put_u32le(&w, ids[i]);
+    ck_assert(wcursor_ok(&w));
+    free(ids);
     *ret_n = n;
     return bytes;
 }
@@ -41,8 +29,8 @@ static uint8_t *token_bytes(const struct vector *v, size_t *ret_n)
 static void check_chain(struct sha256 *sha, const struct vector *v)
 {
     size_t parent_len, extra_len, n;
-    uint8_t *parent = value_bytes(v, "parent", &parent_len);
-    uint8_t *extra = value_bytes(v, "extra", &extra_len);
+    uint8_t *parent = vector_bytes(v, "parent", &parent_len);
+    uint8_t *extra = vector_bytes(v, "extra", &extra_len);
     uint8_t *tokens = token_bytes(v, &n);
     char *per_block = vector_value(v, "block_tokens");
     size_t step = strtoul(per_block, NULL, 10);
@@ -60,7 +48,7 @@ static void check_chain(struct sha256 *sha, const struct vector *v)
         ck_assert_int_eq(sha256_end(sha, &key), 0);
         size_t len;
         snprintf(name, sizeof(name), "key[%zu]", k);
-        uint8_t *expected = value_bytes(v, name, &len);
+        uint8_t *expected = vector_bytes(v, name, &len);
         ck_assert_msg(len == sizeof(key.b) && memcmp(expected, key.b, len) == 0, "%s: %s differs",
                       v->name, name);
         free(expected);
@@ -91,9 +79,5 @@ int main(void)
     TCase *tc = tcase_create("keys");
     tcase_add_test(tc, chains_have_the_stated_keys);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return check_run(suite);
 }

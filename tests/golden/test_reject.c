@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "check_run.h"
 #include "messages.h"
 #include "vectors.h"
 
@@ -290,9 +291,5 @@ int main(void)
     tcase_add_loop_test(tc, a_byte_more, 0, FILES);
     tcase_add_loop_test(tc, a_value_of_another_type_or_width, 0, FILES);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return check_run(suite);
 }

@@ -56,6 +56,36 @@ uint8_t *vector_hex(const char *hex, size_t *ret_len)
     return must_have(realloc(out, len != 0 ? len : 1));
 }
 
+uint8_t *vector_bytes(const struct vector *v, const char *key, size_t *ret_len)
+{
+    char *hex = vector_value(v, key);
+    if (hex == NULL)
+        die("no such value", key);
+    uint8_t *bytes = vector_hex(hex, ret_len);
+    free(hex);
+    return bytes;
+}
+
+uint32_t *vector_tokens(const struct vector *v, size_t *ret_n)
+{
+    char *text = vector_value(v, "tokens");
+    if (text == NULL)
+        die("no tokens", v->name);
+    char *p;
+    size_t n = strtoul(text, &p, 10);
+    if (strncmp(p, " items", 6) != 0)
+        die("tokens are not \"N items ...\"", v->name);
+    p += 6;
+    uint32_t *ids = must_have(calloc(n + 1, sizeof(*ids)));
+    for (size_t i = 0; i < n; i++)
+        ids[i] = (uint32_t)strtoull(p, &p, 10);
+    if (*p != '\0')
+        die("other than that many tokens", v->name);
+    free(text);
+    *ret_n = n;
+    return ids;
+}
+
 static char *read_all(const char *file)
 {
     char path[4096];

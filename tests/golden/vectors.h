@@ -29,5 +29,9 @@ void vectors_free(struct vectors *set);
 char *vector_value(const struct vector *v, const char *key);
 /* Bytes of hex such as "00ff 61*64", "-" for none. Returns owned, never NULL. */
 uint8_t *vector_hex(const char *hex, size_t *ret_len);
+/* The value of `key`, which must be there, as such hex. Returns owned, never NULL. */
+uint8_t *vector_bytes(const struct vector *v, const char *key, size_t *ret_len);
+/* The value of "tokens": "3 items 1 2 3". Returns owned, never NULL. */
+uint32_t *vector_tokens(const struct vector *v, size_t *ret_n);
 
 #endif

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -348,6 +349,32 @@ START_TEST(connections_without_end_leave_room_for_others)
 }
 END_TEST
 
+/* Its limit is lowered behind its back: what it counted on at its start is not there. */
+START_TEST(when_no_descriptor_is_left_newcomers_are_turned_away)
+{
+    enum { MANY = 60 };
+    int fd[MANY];
+    struct rlimit before, few;
+    ck_assert_int_eq(prlimit(s.rig.pid, RLIMIT_NOFILE, NULL, &before), 0);
+    few = (struct rlimit){.rlim_cur = s.fds + 8, .rlim_max = before.rlim_max};
+    ck_assert_int_eq(prlimit(s.rig.pid, RLIMIT_NOFILE, &few, NULL), 0);
+    for (unsigned round = 0; round < 4; round++) {
+        for (unsigned i = 0; i < MANY; i++)
+            fd[i] = i % 2 ? peer_control_socket(&s.rig) : peer_attach_socket(&s.rig);
+        for (unsigned i = 0; i < 20; i++)
+            scene_serve_hit(&s);
+        for (unsigned i = 0; i < MANY; i++)
+            if (fd[i] >= 0)
+                close(fd[i]);
+    }
+    ck_assert_uint_ge(rig_stat(s.k, "daemon.control_shed"), 1);
+    ck_assert_int_eq(prlimit(s.rig.pid, RLIMIT_NOFILE, &before, NULL), 0);
+    struct peer p;
+    peer_open(&p, &s.rig, 4096);
+    peer_close(&p);
+}
+END_TEST
+
 static void send_descriptors(int attach, unsigned n, const void *bytes, size_t len)
 {
     union {
@@ -552,6 +579,7 @@ int main(void)
     tcase_add_test(t, big_messages_do_not_pile_up);
     tcase_add_test(t, a_stopped_client_holds_nobody_up);
     tcase_add_test(t, connections_without_end_leave_room_for_others);
+    tcase_add_test(t, when_no_descriptor_is_left_newcomers_are_turned_away);
     tcase_add_test(t, foreign_descriptors_are_closed);
     tcase_add_test(t, handshakes_that_stop_half_way_keep_nobody_out);
     tcase_add_test(t, other_versions_are_told_the_range);

@@ -248,13 +248,5 @@ static Suite *suite(void)
 
 int main(int argc, char **argv)
 {
-    const char *role;
-    uint64_t arg;
-    if (rig_is_child(argc, argv, &rig, &role, &arg))
-        return rig_child_main(child_main, role, arg);
-    SRunner *r = srunner_create(suite());
-    srunner_run_all(r, CK_ENV);
-    int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed ? 1 : 0;
+    return rig_main(argc, argv, &rig, child_main, suite);
 }

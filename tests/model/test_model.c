@@ -11,6 +11,7 @@
 #include <stdlib.h>
 
 #include "act.h"
+#include "check_run.h"
 
 #define SEEDS      40
 #define TURNS      4000
@@ -209,9 +210,5 @@ int main(void)
         tcase_add_loop_test(old, seeds_that_failed_once_pass, 0, nfailed);
         suite_add_tcase(s, old);
     }
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    int bad = srunner_ntests_failed(r);
-    srunner_free(r);
-    return bad ? EXIT_FAILURE : EXIT_SUCCESS;
+    return check_run(s);
 }

@@ -10,8 +10,8 @@
  */
 #include <check.h>
 #include <stdio.h>
-#include <stdlib.h>
 
+#include "check_run.h"
 #include "rig.h"
 
 #define NODES_MAX  200000u
@@ -217,9 +217,5 @@ int main(void)
     tcase_add_loop_test(t, every_hit_is_that_of_leaf_first_lru, 0, (int)ARRAY_LEN(runs));
     tcase_add_test(t, index_bytes_per_block);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    int bad = srunner_ntests_failed(r);
-    srunner_free(r);
-    return bad ? EXIT_FAILURE : EXIT_SUCCESS;
+    return check_run(s);
 }

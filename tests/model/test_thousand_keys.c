@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "check_run.h"
 #include "rig.h"
 
 #define GROUPS    3
@@ -157,9 +158,5 @@ int main(void)
     tcase_set_timeout(t, 300);
     tcase_add_test(t, a_thousand_keys_of_three_groups);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    int bad = srunner_ntests_failed(r);
-    srunner_free(r);
-    return bad ? EXIT_FAILURE : EXIT_SUCCESS;
+    return check_run(s);
 }

@@ -66,13 +66,25 @@ static inline uint64_t cursor__be(struct cursor *c, size_t n)
     return v;
 }
 
+/* `n` little-endian bytes, at most 8, that the caller knows to be there. */
+static inline uint64_t cursor__le_at(const uint8_t *p, size_t n)
+{
+    uint64_t v = 0;
+    for (size_t i = n; i > 0; i--)
+        v = v << 8 | p[i - 1];
+    return v;
+}
+
+/* One of an array of u64 little-endian whose length has been checked. */
+static inline uint64_t cursor_le64(const uint8_t p[8])
+{
+    return cursor__le_at(p, 8);
+}
+
 static inline uint64_t cursor__le(struct cursor *c, size_t n)
 {
     const uint8_t *at = cursor_take(c, n);
-    uint64_t v = 0;
-    for (size_t i = n; at != NULL && i > 0; i--)
-        v = v << 8 | at[i - 1];
-    return v;
+    return at != NULL ? cursor__le_at(at, n) : 0;
 }
 
 static inline uint8_t cursor_u8(struct cursor *c)

@@ -5,6 +5,9 @@
 #include <stdlib.h>
 #include <sys/random.h>
 
+#include "fault.h"
+#include "sys.h"
+
 #include <openssl/evp.h>
 
 /* The complete XXH3_state_t, for its size; the functions still come from the library. */
@@ -66,11 +69,11 @@ struct sha256 {
 
 int sha256_create(struct sha256 **ret_s)
 {
-    struct sha256 *s = calloc(1, sizeof(*s));
+    struct sha256 *s = sys_calloc(1, sizeof(*s));
     if (s == NULL)
         return -ENOMEM;
-    s->md = EVP_MD_fetch(NULL, "SHA2-256", NULL);
-    s->ctx = EVP_MD_CTX_new();
+    s->md = FAULT(alloc) ? NULL : EVP_MD_fetch(NULL, "SHA2-256", NULL);
+    s->ctx = FAULT(alloc) ? NULL : EVP_MD_CTX_new();
     if (s->md == NULL || s->ctx == NULL) {
         sha256_destroy(&s);
         return -ENOMEM;

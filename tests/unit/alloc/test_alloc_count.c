@@ -5,11 +5,11 @@
  * asserts.
  */
 #include "alloc_count.h"
+#include "check_run.h"
 #include "own.h"
 
 #include <check.h>
 #include <pthread.h>
-#include <stdlib.h>
 #include <zmq.h>
 
 START_TEST(counts_nothing_before_it_is_armed)
@@ -75,9 +75,5 @@ int main(void)
     tcase_add_test(tcase, does_not_count_other_threads);
     suite_add_tcase(suite, tcase);
 
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return check_run(suite);
 }

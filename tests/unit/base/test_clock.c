@@ -2,6 +2,7 @@
 #include <check.h>
 #include <time.h>
 
+#include "check_run.h"
 #include "clock.h"
 
 START_TEST(monotonic_time_does_not_go_back)
@@ -34,9 +35,5 @@ int main(void)
     tcase_add_test(tc, monotonic_time_does_not_go_back);
     tcase_add_test(tc, both_clocks_are_those_of_the_system);
     suite_add_tcase(s, tc);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return check_run(s);
 }

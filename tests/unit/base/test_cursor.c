@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <check.h>
 
+#include "check_run.h"
 #include "cursor.h"
 
 START_TEST(integers_are_read_in_both_orders)
@@ -140,9 +141,5 @@ int main(void)
     tcase_add_test(tc, what_is_written_is_read_back);
     tcase_add_test(tc, a_write_that_does_not_fit_writes_nothing_and_is_sticky);
     suite_add_tcase(s, tc);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return check_run(s);
 }

@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "check_run.h"
 #include "err.h"
 
 static void hook_says_so(void)
@@ -134,9 +135,5 @@ int main(void)
     tcase_add_test(tc, every_status_has_a_name_of_its_own);
     tcase_add_test(tc, small_macros);
     suite_add_tcase(s, tc);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return check_run(s);
 }

@@ -3,6 +3,8 @@
 #include <signal.h>
 #include <stdlib.h>
 
+#include "check_run.h"
+#include "err.h"
 #include "fault.h"
 
 static void teardown(void)
@@ -125,9 +127,5 @@ int main(void)
     tcase_add_test(tc, a_malformed_environment_arms_nothing);
     tcase_add_test_raise_signal(tc, counting_an_unknown_point_aborts, SIGABRT);
     suite_add_tcase(s, tc);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return check_run(s);
 }

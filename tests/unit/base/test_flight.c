@@ -4,12 +4,12 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "check_run.h"
 #include "flight.h"
 
 static char text[4 << 20];
@@ -217,9 +217,5 @@ int main(void)
     tcase_add_test(tc, a_dump_that_cannot_write_says_so);
     tcase_add_test(tc, a_failed_must_dumps);
     suite_add_tcase(s, tc);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return check_run(s);
 }

@@ -5,6 +5,7 @@
 #include <openssl/evp.h>
 #include <stdlib.h>
 
+#include "check_run.h"
 #include "hash.h"
 
 /* Pieces of memory that OpenSSL holds. */
@@ -222,9 +223,5 @@ int main(void)
     tcase_add_test(alone, hashing_again_and_again_holds_no_more_memory);
     suite_add_tcase(s, alone);
     suite_add_tcase(s, tc);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return check_run(s);
 }

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <sys/eventfd.h>
 
+#include "check_run.h"
 #include "inbox.h"
 #include "list.h"
 
@@ -157,9 +158,5 @@ int main(void)
     tcase_add_test(tc, the_eventfd_is_written_once_for_many_posts);
     tcase_add_loop_test(tc, four_senders_lose_no_item_and_no_wakeup, 0, 20);
     suite_add_tcase(s, tc);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return check_run(s);
 }

@@ -2,6 +2,7 @@
 #include <check.h>
 #include <stdlib.h>
 
+#include "check_run.h"
 #include "list.h"
 
 struct thing {
@@ -113,9 +114,5 @@ int main(void)
     tcase_add_test(tc, a_zeroed_node_counts_as_unlinked);
     tcase_add_test(tc, the_body_of_the_walk_may_free_its_node);
     suite_add_tcase(s, tc);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return check_run(s);
 }

@@ -11,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "check_run.h"
 #include "err.h"
 #include "log.h"
 
@@ -228,9 +229,5 @@ int main(void)
     tcase_add_test(tc, limited_lines_say_how_many_were_held_back);
     tcase_add_test(tc, lines_of_many_threads_are_not_mixed);
     suite_add_tcase(s, tc);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return check_run(s);
 }

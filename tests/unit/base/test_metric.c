@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <stdlib.h>
 
+#include "check_run.h"
 #include "metric.h"
 
 #define SHOP_METRICS(X)                    \
@@ -164,9 +165,5 @@ int main(void)
     tcase_add_test(tc, the_sum_stops_instead_of_wrapping);
     tcase_add_test_raise_signal(tc, a_quantile_above_one_aborts, SIGABRT);
     suite_add_tcase(s, tc);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return check_run(s);
 }

@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <string.h>
 
+#include "check_run.h"
 #include "option.h"
 
 enum level { LOW, MIDDLE, HIGH };
@@ -251,9 +252,5 @@ int main(void)
     tcase_add_test(tc, a_default_that_its_own_row_refuses_is_reported);
     tcase_add_test_raise_signal(tc, a_size_in_a_narrow_field_aborts, SIGABRT);
     suite_add_tcase(s, tc);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return check_run(s);
 }

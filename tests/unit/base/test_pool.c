@@ -3,10 +3,10 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "check_run.h"
 #include "pool.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -265,9 +265,5 @@ int main(void)
     tcase_add_test_raise_signal(tc, an_index_outside_aborts, SIGABRT);
     tcase_add_test_raise_signal(tc, another_thread_aborts, SIGABRT);
     suite_add_tcase(s, tc);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return check_run(s);
 }

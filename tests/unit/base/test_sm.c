@@ -2,6 +2,7 @@
 #include <check.h>
 #include <signal.h>
 
+#include "check_run.h"
 #include "sm.h"
 
 enum { FREE, PENDING, LIVE, STATES };
@@ -109,9 +110,5 @@ int main(void)
     tcase_add_test_raise_signal(tc, a_state_that_does_not_exist_aborts, SIGABRT);
     tcase_add_test_raise_signal(tc, a_target_that_only_fits_when_cut_aborts, SIGABRT);
     suite_add_tcase(s, tc);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return check_run(s);
 }

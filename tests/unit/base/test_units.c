@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "check_run.h"
 #include "units.h"
 
 #define KI UINT64_C(1024)
@@ -204,9 +205,5 @@ int main(void)
     tcase_add_test(tc, counts_have_separators);
     tcase_add_test(tc, exact_texts_are_read_back);
     suite_add_tcase(s, tc);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return check_run(s);
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <check.h>
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "capacity.h"
+#include "check_run.h"
 
 static struct capacity list[CAPACITY_LIST_MAX];
 static char why[CAPACITY_WHY_BYTES];
@@ -76,9 +76,5 @@ int main(void)
     tcase_add_test(tc, refuses_what_is_no_capacity);
     Suite *suite = suite_create("capacity");
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return check_run(suite);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <check.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "check_run.h"
 #include "lat.h"
 
 static struct lat lat, other;
@@ -76,9 +76,5 @@ int main(void)
     tcase_add_test(tc, the_largest_number_has_a_bucket);
     Suite *suite = suite_create("lat");
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return check_run(suite);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <check.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "check_run.h"
 #include "pattern.h"
 
 static uint8_t key[KVC_KEY_BYTES] = {1, 2, 3};
@@ -66,9 +66,5 @@ int main(void)
     tcase_add_test(tc, nothing_past_the_end_is_written);
     Suite *suite = suite_create("pattern");
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return check_run(suite);
 }

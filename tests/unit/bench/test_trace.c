@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "check_run.h"
 #include "trace.h"
 
 static struct trace trace;
@@ -215,9 +216,5 @@ int main(void)
     tcase_add_test(tc, generated_ids_have_one_parent_each);
     Suite *suite = suite_create("trace");
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return check_run(suite);
 }

@@ -11,6 +11,7 @@
 
 #include <kvcache/kvcache.h>
 
+#include "check_run.h"
 #include "fake.h"
 
 #define STAGING_BYTES 65536u
@@ -80,15 +81,6 @@ static inline void stop(void)
 {
     kvc_close(&kvc);
     fake_destroy(&fake);
-}
-
-static inline int run_suite(Suite *s)
-{
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed == 0 ? 0 : 1;
 }
 
 #endif

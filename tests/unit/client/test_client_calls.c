@@ -441,5 +441,5 @@ int main(void)
     tcase_add_test(tc, bad_arguments_name_themselves);
     tcase_add_test(tc, a_session_without_staging_cannot_store);
     suite_add_tcase(s, tc);
-    return run_suite(s);
+    return check_run(s);
 }

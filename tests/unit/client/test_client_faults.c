@@ -500,5 +500,5 @@ int main(void)
     tcase_add_test(impatient, a_reservation_that_comes_too_late_is_dropped);
     tcase_add_test(impatient, a_chunk_that_does_not_come_is_a_miss);
     suite_add_tcase(s, impatient);
-    return run_suite(s);
+    return check_run(s);
 }

@@ -8,42 +8,17 @@
 
 #include <kvcache/kvcache.h>
 
+#include "check_run.h"
 #include "vectors.h"
 
 static const uint8_t PARENT[KVC_KEY_BYTES] = {1, 2, 3};
 
-static uint8_t *value_bytes(const struct vector *v, const char *key, size_t *ret_len)
-{
-    char *hex = vector_value(v, key);
-    ck_assert_msg(hex != NULL, "%s: no %s", v->name, key);
-    uint8_t *bytes = vector_hex(hex, ret_len);
-    free(hex);
-    return bytes;
-}
-
-/* "3 items 1 2 3" */
-static uint32_t *token_ids(const struct vector *v, size_t *ret_n)
-{
-    char *text = vector_value(v, "tokens");
-    ck_assert_msg(text != NULL, "%s: no tokens", v->name);
-    char *p;
-    size_t n = strtoul(text, &p, 10);
-    ck_assert(strncmp(p, " items", 6) == 0);
-    p += 6;
-    uint32_t *ids = calloc(n + 1, sizeof(*ids));
-    for (size_t i = 0; i < n; i++)
-        ids[i] = (uint32_t)strtoul(p, &p, 10);
-    free(text);
-    *ret_n = n;
-    return ids;
-}
-
 static void check_vector(const struct vector *v)
 {
     size_t parent_len, extra_len, ntokens;
-    uint8_t *parent = value_bytes(v, "parent", &parent_len);
-    uint8_t *extra = value_bytes(v, "extra", &extra_len);
-    uint32_t *tokens = token_ids(v, &ntokens);
+    uint8_t *parent = vector_bytes(v, "parent", &parent_len);
+    uint8_t *extra = vector_bytes(v, "extra", &extra_len);
+    uint32_t *tokens = vector_tokens(v, &ntokens);
     char *per_block = vector_value(v, "block_tokens");
     uint32_t step = (uint32_t)strtoul(per_block, NULL, 10);
     size_t expected = (ntokens + step - 1) / step;
@@ -56,7 +31,7 @@ static void check_vector(const struct vector *v)
         char name[32];
         size_t len;
         snprintf(name, sizeof(name), "key[%zu]", i);
-        uint8_t *want = value_bytes(v, name, &len);
+        uint8_t *want = vector_bytes(v, name, &len);
         ck_assert_uint_eq(len, KVC_KEY_BYTES);
         ck_assert_msg(memcmp(want, keys + i * KVC_KEY_BYTES, len) == 0, "%s: %s differs", v->name,
                       name);
@@ -152,9 +127,5 @@ int main(void)
     tcase_add_test(tc, bad_arguments_are_refused);
     tcase_add_test(tc, every_error_and_reason_has_a_name);
     suite_add_tcase(s, tc);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed == 0 ? 0 : 1;
+    return check_run(s);
 }

@@ -508,5 +508,5 @@ int main(void)
     tcase_add_test(lost, a_child_may_not_use_its_parents_session);
     tcase_add_test(lost, a_child_can_drop_its_copy_of_a_hold);
     suite_add_tcase(s, lost);
-    return run_suite(s);
+    return check_run(s);
 }

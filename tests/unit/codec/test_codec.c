@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "check_run.h"
 #include "codec.h"
 
 static uint8_t buf[KVC_MESSAGE_MAX];
@@ -441,9 +442,5 @@ int main(void)
     tcase_add_test(tc, a_list_that_was_refused_gives_the_status);
     tcase_add_test(tc, every_number_has_a_name);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return check_run(suite);
 }

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "check_run.h"
 #include "field.h"
 #include "messages.h"
 #include "vectors.h"
@@ -355,9 +356,5 @@ int main(void)
     tcase_add_test(tc, random_damage_does_no_harm);
     tcase_add_test(tc, random_bytes_do_no_harm);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return check_run(suite);
 }

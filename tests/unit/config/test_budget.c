@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The memory limit from made-up kernel files, the sum, and every "auto". */
+#include "check_run.h"
 #include "scratch.h"
 
 #include "budget.h"
+#include "fault.h"
 
 #define MIB (UINT64_C(1) << 20)
 #define GIB (UINT64_C(1) << 30)
@@ -111,6 +113,24 @@ START_TEST(a_machine_without_meminfo_is_an_error)
     put("proc/meminfo", "MemFree: 1 kB\n");
     ck_assert_int_eq(budget_memory_limit(scratch_dir, &limit), -ENODATA);
     ck_assert_uint_eq(limit.bytes, 7);
+}
+END_TEST
+
+START_TEST(a_limit_that_cannot_be_seen_for_want_of_descriptors_is_not_taken_for_none)
+{
+    struct budget_limit limit = {.bytes = 7};
+    fake_machine("0::/a\n");
+    put("sys/fs/cgroup/a/memory.max", "8589934592\n");
+    uint64_t nth = 1;
+    for (bool reached = true; reached; nth++) {
+        ck_assert_int_eq(fault_arm("fd", nth), 0);
+        const int err = budget_memory_limit(scratch_dir, &limit);
+        reached = fault_count("fd") >= nth;
+        fault_reset();
+        ck_assert_int_eq(err, reached ? -EMFILE : 0);
+        ck_assert_uint_eq(limit.bytes, reached ? 7 : 8 * GIB);
+    }
+    ck_assert_uint_gt(nth, 4); /* meminfo, the cgroup's name, its files */
 }
 END_TEST
 
@@ -460,6 +480,7 @@ static void add_limit_tests(TCase *t)
     tcase_add_test(t, v2_lower_limit_of_a_cgroup_above);
     tcase_add_test(t, v2_memory_high_counts_too);
     tcase_add_loop_test(t, v2_in_a_container_the_mount_point_is_the_cgroup, 0, 3);
+    tcase_add_test(t, a_limit_that_cannot_be_seen_for_want_of_descriptors_is_not_taken_for_none);
     tcase_add_test(t, v1_limit);
     tcase_add_loop_test(t, without_a_limit_mem_total_counts, 0, 5);
     tcase_add_test(t, a_limit_above_the_machine_does_not_count);
@@ -490,9 +511,5 @@ int main(void)
     tcase_add_test(t, the_table_reads_like_this);
     tcase_add_test(t, a_table_that_does_not_fit_is_cut);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return check_run(s);
 }

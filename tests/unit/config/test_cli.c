@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The command line of the daemon. */
+#include "check_run.h"
 #include "scratch.h"
 
 #include "cli.h"
@@ -151,9 +152,5 @@ int main(void)
     tcase_add_test(t, help_explains_every_option_and_key_within_100_columns);
     tcase_add_test(t, version_names_the_protocol);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return check_run(s);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Values that are right: defaults, files, --set, principals, and printing them again. */
+#include "check_run.h"
 #include "scratch.h"
 
 static void assert_same_values(const struct config *a, const struct config *b)
@@ -297,9 +298,5 @@ int main(void)
     tcase_add_test(t, the_shipped_file_equals_the_defaults_and_names_every_key);
     tcase_add_test(t, the_example_principals_of_the_shipped_file_work);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return check_run(s);
 }

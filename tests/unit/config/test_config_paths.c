@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the configuration needs of the file system. */
+#include "check_run.h"
 #include "scratch.h"
 
 #include <grp.h>
@@ -276,9 +277,5 @@ int main(void)
     tcase_add_test(t, a_secret_that_the_daemon_may_not_read_is_refused);
     tcase_add_test(t, a_secret_must_be_a_regular_file);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return check_run(s);
 }

@@ -3,6 +3,7 @@
 #include <check.h>
 #include <stdlib.h>
 
+#include "check_run.h"
 #include "rig.h"
 
 static struct rig r;
@@ -369,9 +370,5 @@ int main(void)
     tcase_add_test(t, jobs_take_turns_and_end_with_their_client);
     tcase_add_test(t, explain_says_where_and_why_not);
     suite_add_tcase(s, t);
-    SRunner *sr = srunner_create(s);
-    srunner_run_all(sr, CK_NORMAL);
-    int bad = srunner_ntests_failed(sr);
-    srunner_free(sr);
-    return bad ? EXIT_FAILURE : EXIT_SUCCESS;
+    return check_run(s);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The table and the trace of the evicted, under the core. */
 #include <check.h>
-#include <stdlib.h>
 
+#include "check_run.h"
 #include "index.h"
 #include "rig.h"
 
@@ -159,9 +159,5 @@ int main(void)
     tcase_add_test(t, records_run_out_and_come_back);
     tcase_add_test(t, traces_are_the_newest_and_bounded);
     suite_add_tcase(s, t);
-    SRunner *sr = srunner_create(s);
-    srunner_run_all(sr, CK_NORMAL);
-    int bad = srunner_ntests_failed(sr);
-    srunner_free(sr);
-    return bad ? EXIT_FAILURE : EXIT_SUCCESS;
+    return check_run(s);
 }

@@ -2,6 +2,7 @@
 #include <check.h>
 #include <stdlib.h>
 
+#include "check_run.h"
 #include "rig.h"
 
 static struct rig r;
@@ -343,9 +344,5 @@ int main(void)
     tcase_add_test(t, a_slot_is_not_reused_below_a_lease_on_dropped_blocks);
     tcase_add_test(t, a_successor_in_a_slot_is_told_nothing_of_its_predecessor);
     suite_add_tcase(s, t);
-    SRunner *sr = srunner_create(s);
-    srunner_run_all(sr, CK_NORMAL);
-    int bad = srunner_ntests_failed(sr);
-    srunner_free(sr);
-    return bad ? EXIT_FAILURE : EXIT_SUCCESS;
+    return check_run(s);
 }

@@ -3,6 +3,7 @@
 #include <check.h>
 #include <stdlib.h>
 
+#include "check_run.h"
 #include "rig.h"
 
 static struct rig r;
@@ -340,6 +341,25 @@ START_TEST(a_wait_is_for_what_makes_enough)
 }
 END_TEST
 
+/* What makes enough may be announced when the wait has begun, and land before what is waited for.
+ */
+START_TEST(a_state_that_was_announced_later_ends_the_wait_too)
+{
+    struct core_ns *ns = three_groups();
+    struct waiter w = {.woken = 0};
+    struct core_held held;
+    rig_store(&r, 1, ns, 0, 1, 0, 6);
+    rig_store(&r, 1, ns, 1, 1001, 0, 6);
+    struct rig_put first = {.ns = ns, .group = 2, .chain = 2001, .first = 0, .n = 1};
+    ck_assert_int_eq(rig_reserve(&r, 1, &first), 0);
+    ck_assert_int_eq(wait_for(ns, 1, 96, 0, &w, &held), 1);
+    rig_store(&r, 1, ns, 2, 2001, 2, 1);
+    ck_assert_uint_eq(core_run_done(r.core), 1);
+    ck_assert_int_eq(wait_for(ns, 1, 96, 0, &w, &held), 0);
+    ck_assert_uint_eq(held.prefix.tokens, 96);
+}
+END_TEST
+
 START_TEST(a_pending_block_that_cannot_help_is_not_waited_for)
 {
     struct core_ns *ns = three_groups();
@@ -389,12 +409,9 @@ int main(void)
     tcase_add_test(t, nobody_waits_for_what_nobody_writes);
     tcase_add_test(t, a_wait_looks_beyond_states_that_nobody_writes);
     tcase_add_loop_test(t, a_wait_is_for_what_makes_enough, 0, 2);
+    tcase_add_test(t, a_state_that_was_announced_later_ends_the_wait_too);
     tcase_add_test(t, a_pending_block_that_cannot_help_is_not_waited_for);
     tcase_add_test(t, a_half_stored_block_is_worth_waiting_for);
     suite_add_tcase(s, t);
-    SRunner *sr = srunner_create(s);
-    srunner_run_all(sr, CK_NORMAL);
-    int bad = srunner_ntests_failed(sr);
-    srunner_free(sr);
-    return bad ? EXIT_FAILURE : EXIT_SUCCESS;
+    return check_run(s);
 }

@@ -3,6 +3,7 @@
 #include <check.h>
 #include <stdlib.h>
 
+#include "check_run.h"
 #include "rig.h"
 
 static struct rig r;
@@ -479,9 +480,5 @@ int main(void)
     tcase_add_test(t, a_drop_takes_what_others_built_on_it);
     tcase_add_test(t, room_is_not_reused_below_a_copy);
     suite_add_tcase(s, t);
-    SRunner *sr = srunner_create(s);
-    srunner_run_all(sr, CK_NORMAL);
-    int bad = srunner_ntests_failed(sr);
-    srunner_free(sr);
-    return bad ? EXIT_FAILURE : EXIT_SUCCESS;
+    return check_run(s);
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <check.h>
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "check_run.h"
 #include "key.h"
 
 static const char text[] = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1dfeff";
@@ -61,9 +61,5 @@ int main(void)
     tcase_add_test(tc, refuses_and_leaves_the_key_alone);
     Suite *suite = suite_create("key");
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return check_run(suite);
 }

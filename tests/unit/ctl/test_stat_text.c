@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <check.h>
-#include <stdlib.h>
 
+#include "check_run.h"
 #include "stat_text.h"
 
 static void assert_value(const char *name, uint64_t value, const char *expected)
@@ -71,9 +71,5 @@ int main(void)
     tcase_add_test(tc, rates);
     Suite *suite = suite_create("stat_text");
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return check_run(suite);
 }

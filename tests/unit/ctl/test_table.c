@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "check_run.h"
 #include "table.h"
 
 static const char *const heads[] = {"NAME", ">VALUE", "WHY", NULL};
@@ -79,9 +80,5 @@ int main(void)
     tcase_add_test(tc, takes_many_rows);
     Suite *suite = suite_create("table");
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return check_run(suite);
 }

@@ -4,6 +4,7 @@
 #ifndef TESTS_LOOP_FIXTURE_H
 #define TESTS_LOOP_FIXTURE_H
 
+#include "check_run.h"
 #include "loop.h"
 
 #include <check.h>
@@ -133,15 +134,6 @@ static inline int first_backend(void)
         return LOOP_URING;
     printf("SKIP: io_uring is refused here (%s): the epoll half runs alone\n", strerror(-r));
     return LOOP_EPOLL;
-}
-
-static inline int suite_run(Suite *suite)
-{
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }
 
 #endif

@@ -763,5 +763,5 @@ int main(void)
     Suite *suite = suite_create("loop");
     suite_add_tcase(suite, both_watch(first));
     suite_add_tcase(suite, refusal(first == LOOP_URING));
-    return suite_run(suite);
+    return check_run(suite);
 }

@@ -428,5 +428,5 @@ int main(void)
 {
     Suite *suite = suite_create("loop_file");
     suite_add_tcase(suite, both_file(first_backend()));
-    return suite_run(suite);
+    return check_run(suite);
 }

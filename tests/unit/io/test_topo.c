@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "check_run.h"
 #include "topo.h"
 
 #include <check.h>
@@ -300,9 +301,5 @@ int main(void)
     Suite *suite = suite_create("topo");
     suite_add_tcase(suite, plan);
     suite_add_tcase(suite, here);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
+    return check_run(suite);
 }

@@ -3,8 +3,9 @@
 #include <check.h>
 #include <errno.h>
 #include <kvcache/kernels.h>
-#include <stdlib.h>
 #include <string.h>
+
+#include "check_run.h"
 
 enum { PAGES = 13, LISTED = 7, MEMORY_BYTES = 64 * 1024, UNTOUCHED = 0xEE };
 
@@ -193,9 +194,5 @@ int main(void)
     tcase_add_test(tcase, overlap_is_refused_and_neighbours_are_not);
     suite_add_tcase(suite, tcase);
 
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return check_run(suite);
 }

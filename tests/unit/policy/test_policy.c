@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "check_run.h"
 #include "policy.h"
 
 #define BLOCKS 16u
@@ -295,9 +296,5 @@ int main(void)
     tcase_add_test(t, random_operations_agree_with_an_array);
     tcase_add_test(t, policies_are_found_by_name);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    int bad = srunner_ntests_failed(r);
-    srunner_free(r);
-    return bad ? EXIT_FAILURE : EXIT_SUCCESS;
+    return check_run(s);
 }

@@ -33,6 +33,10 @@ static int port_reply(void *ctx, const uint8_t route[KVC_ROUTE_BYTES], const voi
     struct srig *s = ctx;
     struct sr_peer *p = peer_by_route(s, route);
     ck_assert_ptr_nonnull(p);
+    if (p->deaf_for > 0) {
+        p->deaf_for--;
+        return -EAGAIN;
+    }
     if (p->deaf)
         return -EAGAIN;
     ck_assert_uint_lt(s->nreplies, SR_REPLIES);
@@ -60,6 +64,8 @@ static int port_attach_send(void *ctx, uint32_t conn, const void *buf, size_t le
 {
     struct sr_peer *p = peer_by_conn(ctx, conn);
     ck_assert(!p->closed && len <= sizeof(p->last));
+    if (p->full)
+        return -EAGAIN;
     memcpy(p->last, buf, len);
     p->last_len = len;
     p->last_fd = fd;

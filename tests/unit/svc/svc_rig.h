@@ -37,8 +37,10 @@ struct sr_peer {
     uint8_t last[KVC_ATTACH_MAX];
     size_t last_len;
     int last_fd;
-    bool closed; /* by the daemon */
-    bool deaf;   /* takes no replies */
+    bool closed;       /* by the daemon */
+    bool deaf;         /* takes no replies */
+    unsigned deaf_for; /* does not take so many */
+    bool full;         /* takes no attach messages */
 };
 
 struct srig {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Deadlines of copies, and CANCEL: its reply means that nothing touches staging any more. */
 #include <check.h>
-#include <stdlib.h>
 
+#include "check_run.h"
 #include "svc_rig.h"
 
 static struct srig s;
@@ -205,9 +205,5 @@ int main(void)
     tcase_add_test(t, a_session_that_ends_in_the_middle_of_a_cancel);
     tcase_add_test(t, late_copies_do_not_reach_a_successor);
     suite_add_tcase(su, t);
-    SRunner *sr = srunner_create(su);
-    srunner_run_all(sr, CK_NORMAL);
-    int bad = srunner_ntests_failed(sr);
-    srunner_free(sr);
-    return bad ? EXIT_FAILURE : EXIT_SUCCESS;
+    return check_run(su);
 }

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "check_run.h"
 #include "svc_rig.h"
 
 #define SEEDS        12
@@ -311,9 +312,5 @@ int main(void)
     tcase_set_timeout(t, 300);
     tcase_add_loop_test(t, every_request_gets_exactly_one_reply, 0, getenv("KVC_SEED") ? 1 : SEEDS);
     suite_add_tcase(su, t);
-    SRunner *sr = srunner_create(su);
-    srunner_run_all(sr, CK_NORMAL);
-    int bad = srunner_ntests_failed(sr);
-    srunner_free(sr);
-    return bad ? EXIT_FAILURE : EXIT_SUCCESS;
+    return check_run(su);
 }

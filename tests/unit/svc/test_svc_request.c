@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Each request, its limits, and who may ask for what. */
 #include <check.h>
-#include <stdlib.h>
 
+#include "check_run.h"
 #include "svc__.h"
 #include "svc_rig.h"
 
@@ -427,9 +427,5 @@ int main(void)
     tcase_add_test(t, explain_and_evict_reach_ones_own);
     tcase_add_test(t, every_error_has_a_status_and_none_is_ok);
     suite_add_tcase(su, t);
-    SRunner *sr = srunner_create(su);
-    srunner_run_all(sr, CK_NORMAL);
-    int bad = srunner_ntests_failed(sr);
-    srunner_free(sr);
-    return bad ? EXIT_FAILURE : EXIT_SUCCESS;
+    return check_run(su);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How sessions begin and end. */
 #include <check.h>
-#include <stdlib.h>
 
+#include "check_run.h"
 #include "svc_rig.h"
 
 static struct srig s;
@@ -333,6 +333,48 @@ START_TEST(a_session_that_is_dropped_keeps_its_leases_until_it_lets_go)
 }
 END_TEST
 
+START_TEST(who_could_not_be_told_that_it_was_dropped_is_told_once_it_reads)
+{
+    struct sr_peer *p = sr_peer(&s, 0, SR_UID_ONE, 4096);
+    struct sr_blocks b = {.ns = sr_ns(&s, p, "m"), .chain = 1, .n = 2};
+    (void)sr_store(&s, p, &b);
+    sr_copies(&s);
+    (void)sr_acquire(&s, p, &b, false);
+    p->full = true;
+    p->deaf = true;
+    (void)sr_bare(&s, p, KVC_OP_PING);
+    sr_turn(&s, 0);
+    sr_turn(&s, 3600000);
+    ck_assert(!p->closed); /* it may be reading what it holds */
+    ck_assert_int_ne(codec_att_code(p->last, p->last_len), KVC_ATTACH_DROPPED);
+    p->full = false;
+    sr_turn(&s, 1000);
+    ck_assert_uint_eq(sr_dropped_status(p), KVC_ST_LIMIT);
+    unsigned messages = p->messages;
+    sr_turn(&s, 3600000);
+    ck_assert_uint_eq(p->messages, messages); /* once */
+    sr_leave(&s, p);
+    ck_assert_uint_eq(core_metrics(s.core)->leases, 0);
+    ck_assert_uint_eq(sr_metric(&s, "sessions"), 0);
+}
+END_TEST
+
+START_TEST(after_a_lost_reply_none_follows)
+{
+    struct sr_peer *p = sr_peer(&s, 0, SR_UID_ONE, 4096);
+    struct sr_blocks b = {.ns = sr_ns(&s, p, "m"), .chain = 1, .n = 2};
+    (void)sr_reserve(&s, p, &b);
+    uint64_t wait = sr_acquire(&s, p, &b, true);
+    p->deaf_for = 1; /* the wait's own reply is lost; that of the CANCEL would get through */
+    uint64_t cancel = sr_cancel(&s, p, wait);
+    ck_assert_uint_eq(sr_replies(&s, wait), 0);
+    ck_assert_uint_eq(sr_replies(&s, cancel), 0);
+    sr_turn(&s, 0);
+    ck_assert_uint_eq(sr_dropped_status(p), KVC_ST_LIMIT);
+    ck_assert_uint_eq(sr_metric(&s, "replies_lost"), 2);
+}
+END_TEST
+
 START_TEST(who_takes_no_replies_is_dropped)
 {
     struct sr_peer *p = sr_peer(&s, 0, SR_UID_ONE, 0);
@@ -412,13 +454,11 @@ int main(void)
     tcase_add_test(t, a_writer_goes_while_it_reserves_waits_and_copies);
     tcase_add_test(t, leases_end_with_the_connection);
     tcase_add_test(t, a_session_that_is_dropped_keeps_its_leases_until_it_lets_go);
+    tcase_add_test(t, who_could_not_be_told_that_it_was_dropped_is_told_once_it_reads);
+    tcase_add_test(t, after_a_lost_reply_none_follows);
     tcase_add_test(t, who_takes_no_replies_is_dropped);
     tcase_add_test(t, a_leaving_daemon_says_so_and_lets_things_end);
     tcase_add_test(t, the_end_comes_in_every_state);
     suite_add_tcase(su, t);
-    SRunner *sr = srunner_create(su);
-    srunner_run_all(sr, CK_NORMAL);
-    int bad = srunner_ntests_failed(sr);
-    srunner_free(sr);
-    return bad ? EXIT_FAILURE : EXIT_SUCCESS;
+    return check_run(su);
 }

@@ -5,6 +5,7 @@
  * comes back. KVC_SEED=n repeats a run, KVC_MODEL_STEPS=n makes it longer.
  */
 #include "arena.h"
+#include "check_run.h"
 
 #include <check.h>
 #include <inttypes.h>
@@ -276,9 +277,5 @@ int main(void)
     TCase *t = tcase_create("model");
     tcase_add_loop_test(t, random_operations_agree_with_the_model, 0, 4);
     suite_add_tcase(s, t);
-    SRunner *sr = srunner_create(s);
-    srunner_run_all(sr, CK_ENV);
-    const int failed = srunner_ntests_failed(sr);
-    srunner_free(sr);
-    return failed == 0 ? 0 : 1;
+    return check_run(s);
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Who can do what with a chunk's memory: another uid, the worker that has it, the same uid. */
+#include "check_run.h"
 #include "chunk.h"
 
 #include <check.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -208,9 +208,5 @@ int main(void)
     tcase_add_test(t, not_even_the_same_uid_gets_a_second_writable_mapping);
     tcase_add_test(t, a_destroyed_chunk_gives_its_pages_back_though_a_worker_maps_it);
     suite_add_tcase(s, t);
-    SRunner *sr = srunner_create(s);
-    srunner_run_all(sr, CK_ENV);
-    const int failed = srunner_ntests_failed(sr);
-    srunner_free(sr);
-    return failed == 0 ? 0 : 1;
+    return check_run(s);
 }

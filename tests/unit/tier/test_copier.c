@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copier: bytes and sums, cancel, deadline, credit, exactly one done() on the control thread. */
+#include "check_run.h"
 #include "copier.h"
 
 #include <check.h>
@@ -435,9 +436,5 @@ int main(void)
     tcase_add_test(t, create_unwinds_whatever_fails);
     tcase_add_test(t, a_config_out_of_range_is_refused);
     suite_add_tcase(s, t);
-    SRunner *sr = srunner_create(s);
-    srunner_run_all(sr, CK_ENV);
-    const int failed = srunner_ntests_failed(sr);
-    srunner_free(sr);
-    return failed == 0 ? 0 : 1;
+    return check_run(s);
 }

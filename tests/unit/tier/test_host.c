@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The host tier through tier.h: store, publish, view, and a late reader. */
+#include "check_run.h"
 #include "host.h"
 
 #include <check.h>
@@ -218,9 +219,5 @@ int main(void)
     tcase_add_test(t, create_unwinds_whatever_fails);
     tcase_add_test(t, a_bad_config_is_refused_in_words);
     suite_add_tcase(s, t);
-    SRunner *sr = srunner_create(s);
-    srunner_run_all(sr, CK_ENV);
-    const int failed = srunner_ntests_failed(sr);
-    srunner_free(sr);
-    return failed == 0 ? 0 : 1;
+    return check_run(s);
 }

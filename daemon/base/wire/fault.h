@@ -6,18 +6,19 @@
  *   if (FAULT(alloc))
  *       return -ENOMEM;
  *
+ * What asks the system for something does so through sys.h, which has the points; FAULT() stands by
+ * itself only where a library of others does the asking, or where no call is behind it.
+ *
  * Always compiled in. Off, a point costs one relaxed load of a global and a branch. Any thread may
  * pass a point; arming and resetting are for the test's own thread while no other passes one, or
  * for start.
  */
-#ifndef KVC_BASE_FAULT_H
-#define KVC_BASE_FAULT_H
+#ifndef KVC_WIRE_FAULT_H
+#define KVC_WIRE_FAULT_H
 
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
-
-#include "err.h"
 
 #define FAULT_POINTS(X)                                 \
     X(alloc)  /* memory from the C library or a pool */ \
@@ -40,14 +41,16 @@ bool fault__hit(enum fault_point point);
 
 /* Lets the nth call from now (1 is the next) of the named point fail. -EINVAL: no such point, or
  * nth is 0. Other points keep what they were armed with. */
-KVC_WARN_UNUSED int fault_arm(const char *point, uint64_t nth);
+__attribute__((warn_unused_result)) int fault_arm(const char *point, uint64_t nth);
 /* Disarms and forgets every count. */
 void fault_reset(void);
-/* Calls of the point since it was armed or, when it was not, since any was. MUST be a known point.
- * Less than nth: the fault was not reached. */
+/* Calls of the point since it was armed or, when it was not, since any was. Less than nth: the
+ * fault was not reached. Aborts when there is no such point. */
 uint64_t fault_count(const char *point);
 /* Arms from the environment: KVC_FAULT="point:N", several with commas. 0 when unset; -EINVAL when
- * it is not of that form, and then nothing is armed. */
-KVC_WARN_UNUSED int fault_from_env(void);
+ * it is not of that form, and then nothing is armed. A fault armed so writes one line to stderr
+ * when it strikes, so that nobody takes it for a real one: "fault: send: call 3 fails (KVC_FAULT)".
+ */
+__attribute__((warn_unused_result)) int fault_from_env(void);
 
 #endif

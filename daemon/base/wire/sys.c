@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sys.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "fault.h"
+
+#ifndef SO_PEERPIDFD
+#define SO_PEERPIDFD 77
+#endif
+#ifndef MFD_NOEXEC_SEAL
+#define MFD_NOEXEC_SEAL 0x0008U
+#endif
+
+/* ---- alloc ---- */
+
+static bool no_memory(void)
+{
+    if (!FAULT(alloc))
+        return false;
+    errno = ENOMEM;
+    return true;
+}
+
+void *sys_malloc(size_t bytes)
+{
+    return no_memory() ? NULL : malloc(bytes);
+}
+
+void *sys_calloc(size_t count, size_t bytes)
+{
+    return no_memory() ? NULL : calloc(count, bytes);
+}
+
+void *sys_realloc(void *old, size_t bytes)
+{
+    return no_memory() ? NULL : realloc(old, bytes);
+}
+
+void *sys_aligned_alloc(size_t alignment, size_t bytes)
+{
+    return no_memory() ? NULL : aligned_alloc(alignment, bytes);
+}
+
+char *sys_strdup(const char *text)
+{
+    return no_memory() ? NULL : strdup(text);
+}
+
+/* ---- map ---- */
+
+void *sys_mmap(void *at, size_t bytes, int prot, int flags, int fd)
+{
+    if (FAULT(map)) {
+        errno = ENOMEM;
+        return MAP_FAILED;
+    }
+    return mmap(at, bytes, prot, flags, fd, 0);
+}
+
+void *sys_pages(size_t bytes)
+{
+    void *p = sys_mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1);
+    return p == MAP_FAILED ? NULL : p;
+}
+
+int sys_ftruncate(int fd, off_t bytes)
+{
+    if (FAULT(map)) {
+        errno = ENOSPC;
+        return -1;
+    }
+    return ftruncate(fd, bytes);
+}
+
+/* ---- fd ---- */
+
+static bool no_descriptor(void)
+{
+    if (!FAULT(fd))
+        return false;
+    errno = EMFILE;
+    return true;
+}
+
+int sys_memfd(const char *name, unsigned flags)
+{
+    if (no_descriptor())
+        return -1;
+    flags |= MFD_CLOEXEC;
+    const int fd = memfd_create(name, flags | MFD_NOEXEC_SEAL);
+    if (fd >= 0 || errno != EINVAL)
+        return fd;
+    return memfd_create(name, flags); /* before Linux 6.3 */
+}
+
+int sys_eventfd(int flags)
+{
+    return no_descriptor() ? -1 : eventfd(0, flags | EFD_CLOEXEC);
+}
+
+int sys_unix_socket(int flags)
+{
+    return no_descriptor() ? -1 : socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | flags, 0);
+}
+
+int sys_accept(int fd, int flags)
+{
+    return no_descriptor() ? -1 : accept4(fd, NULL, NULL, flags | SOCK_CLOEXEC);
+}
+
+int sys_open(const char *path, int flags, mode_t mode)
+{
+    return no_descriptor() ? -1 : open(path, flags | O_CLOEXEC, mode);
+}
+
+int sys_epoll(void)
+{
+    return no_descriptor() ? -1 : epoll_create1(EPOLL_CLOEXEC);
+}
+
+int sys_signalfd(const sigset_t *signals, int flags)
+{
+    return no_descriptor() ? -1 : signalfd(-1, signals, flags | SFD_CLOEXEC);
+}
+
+int sys_peer_pidfd(int fd, pid_t pid)
+{
+    int pidfd = -1;
+    socklen_t n = sizeof pidfd;
+    if (no_descriptor())
+        return -1;
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERPIDFD, &pidfd, &n) == 0)
+        return pidfd;
+    return (int)syscall(SYS_pidfd_open, pid, 0);
+}

@@ -1,0 +1,435 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "scene.h"
+
+#include <check.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define BT      16u
+#define N       8u
+#define STAGING (2u << 20)
+#define BIG     (512u << 10)
+#define BIG_N   3u
+#define CHAINS  8u /* of BIG_N large blocks: more than the tier has room for */
+
+const char *const scene_sets[] = {
+    "host.limit=8MiB",      "host.chunk=4MiB",          "host.huge_pages=off",
+    "staging.total=16MiB",  "staging.session_max=4MiB", "index.blocks=1024",
+    "limits.sessions=8",    "limits.leases=64",         "limits.waiters=64",
+    "limits.namespaces=16", "flight.records=64",        NULL};
+
+struct scene {
+    const struct rig *rig;
+    unsigned failed;
+    struct kvc *k;
+    struct kvc_ns *ns;
+};
+
+/* An error that a correct caller may see: want of something, or a daemon that is not there. The
+ * others say that the caller is wrong, or that a program is. */
+static bool may_be(int err)
+{
+    switch (err) {
+    case -ENOMEM:
+    case -EMFILE:
+    case -EAGAIN:
+    case KVC_E_DOWN:
+    case KVC_E_TIMEOUT:
+    case KVC_E_BUSY:
+    case KVC_E_LIMIT:
+    case KVC_E_FULL:
+    case KVC_E_GONE:
+    case KVC_E_TIER:
+    case KVC_E_CANCELLED:
+    case KVC_E_NO_LEASE:
+    case KVC_E_SHUTDOWN:
+        return true;
+    default:
+        return false;
+    }
+}
+
+static bool went(struct scene *s, const char *what, int err)
+{
+    if (err == 0)
+        return true;
+    ck_assert_msg(may_be(err), "%s: %s: %s", what, kvc_error_name(err), kvc_last_error(s->k));
+    s->failed++;
+    return false;
+}
+
+/* One fault strikes once: the second try must do. */
+static void enter(struct scene *s, uint64_t staging_bytes, const char *model, uint32_t block_bytes)
+{
+    struct kvc_options o = {.socket = s->rig->socket,
+                            .name = "scene",
+                            .staging_bytes = staging_bytes,
+                            .timeout_ms = 5000,
+                            .must_connect = true};
+    for (unsigned i = 0; !s->k; i++) {
+        int err = kvc_open(&o, &s->k);
+        ck_assert_msg(err == 0 || (i == 0 && may_be(err)), "kvc_open, try %u: %s: %s", i,
+                      kvc_error_name(err), kvc_last_error(NULL));
+        s->failed += err != 0;
+    }
+    struct kvc_ns_spec spec = rig_spec(model, BT, block_bytes);
+    for (unsigned i = 0; !s->ns; i++) {
+        int err = kvc_ns_open(s->k, &spec, &s->ns);
+        ck_assert_msg(err == 0 || (i < 40 && may_be(err)), "kvc_ns_open, try %u: %s: %s", i,
+                      kvc_error_name(err), kvc_last_error(s->k));
+        s->failed += err != 0;
+        if (err)
+            rig_sleep_ms(25); /* it may have to connect again, and does so with pauses */
+    }
+}
+
+/* As rig_keys(), where making a key may fail once. */
+static void make_keys(struct scene *s, uint32_t chain, uint32_t n, uint8_t *keys)
+{
+    uint32_t tokens[N * BT];
+    for (uint32_t i = 0; i < n * BT; i++)
+        tokens[i] = chain * 1000003u + i;
+    const uint8_t *seed = kvc_ns_seed(s->ns);
+    int made = kvc_hash_chain(seed, tokens, (size_t)n * BT, BT, NULL, 0, keys);
+    if (made == -ENOMEM) {
+        s->failed++;
+        made = kvc_hash_chain(seed, tokens, (size_t)n * BT, BT, NULL, 0, keys);
+    }
+    ck_assert_int_eq(made, (int)n);
+}
+
+static void check_statuses(struct scene *s, const uint8_t *statuses, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        switch (statuses[i]) {
+        case KVC_ST_OK:
+        case KVC_ST_EXISTS:
+            break;
+        case KVC_ST_PENDING:
+        case KVC_ST_FULL:
+        case KVC_ST_NO_PARENT:
+        case KVC_ST_BUSY:
+        case KVC_ST_TIER:
+        case KVC_ST_GONE:
+        case KVC_ST_CANCELLED:
+        case KVC_ST_TIMEOUT:
+            s->failed++;
+            break;
+        default:
+            ck_abort_msg("block %u: status %u", i, statuses[i]);
+        }
+    }
+}
+
+static bool fill(struct scene *s, const uint8_t *keys, uint32_t n, uint32_t bytes,
+                 uint64_t *offsets)
+{
+    uint64_t room;
+    uint8_t *staging = kvc_staging(s->k, &room);
+    for (uint32_t i = 0; i < n; i++)
+        offsets[i] = (uint64_t)i * bytes;
+    if (!staging) {
+        s->failed++;
+        return false; /* down just now */
+    }
+    ck_assert_uint_le((uint64_t)n * bytes, room);
+    for (uint32_t i = 0; i < n; i++)
+        rig_fill(keys + (size_t)i * KVC_KEY_BYTES, staging + offsets[i], bytes);
+    return true;
+}
+
+static void store(struct scene *s, const uint8_t *keys, uint32_t n, uint32_t bytes)
+{
+    uint64_t offsets[N];
+    uint8_t statuses[N];
+    struct kvc_blocks b = {.keys = keys, .n = n};
+    if (fill(s, keys, n, bytes, offsets) &&
+        went(s, "kvc_store", kvc_store(s->ns, &b, offsets, NULL, 0, statuses)))
+        check_statuses(s, statuses, n);
+}
+
+/* What a hold that is not stale shows must be what was stored. Returns its blocks. */
+static uint32_t check_hold(const struct kvc_hold *hold, const uint8_t *keys, uint32_t bytes)
+{
+    bool right = true;
+    uint32_t n = hold->group[0].n;
+    for (uint32_t i = 0; i < n; i++) {
+        const struct kvc_block *b = &hold->group[0].block[i];
+        const uint8_t *key = keys + (size_t)(hold->group[0].first + i) * KVC_KEY_BYTES;
+        ck_assert_uint_eq(b->bytes, bytes);
+        right = right && rig_check(key, b->data, b->bytes);
+    }
+    if (kvc_hold_check(hold) == KVC_STALE)
+        return 0;
+    ck_assert_msg(right, "wrong bytes");
+    return n;
+}
+
+static uint32_t load(struct scene *s, const uint8_t *keys, uint32_t n, uint32_t bytes)
+{
+    struct kvc_seq seq = rig_seq(keys, n, BT);
+    struct kvc_hold *hold = NULL;
+    uint32_t hit = 0;
+    if (went(s, "kvc_acquire", kvc_acquire(s->ns, &seq, NULL, &hold)))
+        hit = check_hold(hold, keys, bytes);
+    kvc_release(s->k, &hold);
+    return hit;
+}
+
+/* ---- the acts ---- */
+
+static void look_up(struct scene *s, const uint8_t *keys)
+{
+    struct kvc_seq seq = rig_seq(keys, N, BT);
+    struct kvc_prefix p;
+    if (!went(s, "kvc_lookup", kvc_lookup(s->ns, &seq, KVC_F_TOUCH, &p)))
+        return;
+    ck_assert_uint_le(p.tokens, N * BT);
+    ck_assert_uint_eq(p.tokens % BT, 0);
+}
+
+/* A second process of the same principal reads what the first one holds. */
+static void redeem(struct scene *s, struct scene *other, const uint8_t *keys)
+{
+    struct kvc_seq seq = rig_seq(keys, N, BT);
+    struct kvc_hold *hold = NULL, *second = NULL;
+    if (went(s, "kvc_acquire", kvc_acquire(s->ns, &seq, NULL, &hold)) && hold->lease &&
+        went(other, "kvc_redeem", kvc_redeem(other->ns, hold->ticket, &second)))
+        (void)check_hold(second, keys, RIG_BLOCK);
+    kvc_release(other->k, &second);
+    kvc_release(s->k, &hold);
+}
+
+/* One writes a chain in two steps while another waits for its half. */
+static void write_and_wait(struct scene *s, struct scene *other, const uint8_t *keys)
+{
+    uint64_t offsets[N], reservation = 0;
+    uint8_t statuses[N];
+    struct kvc_blocks b = {.keys = keys, .n = N};
+    struct kvc_seq seq = rig_seq(keys, N, BT);
+    struct kvc_acquire_options o = {.flags = KVC_F_WAIT, .wait_tokens = N / 2 * BT};
+    struct kvc_op *op = NULL;
+    struct kvc_hold *hold = NULL;
+    if (!fill(s, keys, N, RIG_BLOCK, offsets) ||
+        !went(s, "kvc_reserve", kvc_reserve(s->ns, &b, &reservation, statuses)))
+        return;
+    check_statuses(s, statuses, N);
+    bool began = went(other, "kvc_acquire_begin", kvc_acquire_begin(other->ns, &seq, &o, &op));
+    if (reservation &&
+        went(s, "kvc_commit", kvc_commit(s->ns, reservation, 0, N / 2, offsets, NULL, 0, statuses)))
+        check_statuses(s, statuses, N / 2);
+    if (reservation)
+        (void)went(s, "kvc_drop", kvc_drop(s->k, reservation));
+    if (began && went(other, "kvc_wait", kvc_wait(&op, NULL, &hold, NULL)))
+        (void)check_hold(hold, keys, RIG_BLOCK);
+    kvc_release(other->k, &hold);
+}
+
+/* A wait for what is being written, called off. */
+static void cancel(struct scene *s, struct scene *other, const uint8_t *keys)
+{
+    uint64_t reservation = 0;
+    uint8_t statuses[N];
+    struct kvc_blocks b = {.keys = keys, .n = N};
+    struct kvc_seq seq = rig_seq(keys, N, BT);
+    struct kvc_acquire_options o = {.flags = KVC_F_WAIT};
+    struct kvc_op *op = NULL;
+    struct kvc_hold *hold = NULL;
+    if (!went(s, "kvc_reserve", kvc_reserve(s->ns, &b, &reservation, statuses)))
+        return;
+    if (went(other, "kvc_acquire_begin", kvc_acquire_begin(other->ns, &seq, &o, &op))) {
+        (void)went(other, "kvc_cancel", kvc_cancel(op));
+        int err = kvc_wait(&op, NULL, &hold, NULL);
+        if (err != KVC_E_CANCELLED)
+            (void)went(other, "kvc_wait", err);
+        kvc_release(other->k, &hold);
+    }
+    if (reservation)
+        (void)went(s, "kvc_drop", kvc_drop(s->k, reservation));
+}
+
+static int count_one(unsigned *n)
+{
+    ++*n;
+    return 0;
+}
+
+static int on_stat(void *ctx, const struct kvc_stat *stat)
+{
+    (void)stat;
+    return count_one(ctx);
+}
+
+static int on_info(void *ctx, const struct kvc_ns_info *info)
+{
+    (void)info;
+    return count_one(ctx);
+}
+
+static int on_explanation(void *ctx, const struct kvc_explanation *x)
+{
+    (void)x;
+    return count_one(ctx);
+}
+
+static void administer(struct scene *s, const uint8_t *keys)
+{
+    struct kvc_evicted evicted;
+    struct kvc_evict_filter some = {.key = keys};
+    unsigned n = 0;
+    (void)went(s, "kvc_stats", kvc_stats(s->k, on_stat, &n));
+    (void)went(s, "kvc_ns_list", kvc_ns_list(s->k, on_info, &n));
+    (void)went(s, "kvc_explain", kvc_explain(s->k, kvc_ns_id(s->ns), keys, N, on_explanation, &n));
+    (void)went(s, "kvc_evict", kvc_evict(s->k, &some, &evicted));
+}
+
+/* More than fits, so that chunks are taken into use, and blocks and chunks are given up. */
+static void overfill(const struct rig *r, unsigned *failed)
+{
+    struct scene s = {.rig = r};
+    uint8_t keys[BIG_N * KVC_KEY_BYTES];
+    enter(&s, STAGING, "big", BIG);
+    for (uint32_t chain = 0; chain < CHAINS; chain++) {
+        make_keys(&s, 100 + chain, BIG_N, keys);
+        store(&s, keys, BIG_N, BIG);
+        (void)load(&s, keys, BIG_N, BIG);
+    }
+    *failed += s.failed;
+    kvc_close(&s.k);
+}
+
+unsigned scene_play(const struct rig *r)
+{
+    struct scene one = {.rig = r}, two = {.rig = r};
+    uint8_t keys[N * KVC_KEY_BYTES];
+    enter(&one, STAGING, "small", RIG_BLOCK);
+    make_keys(&one, 1, N, keys);
+    store(&one, keys, N, RIG_BLOCK);
+    look_up(&one, keys);
+    (void)load(&one, keys, N, RIG_BLOCK);
+    enter(&two, 0, "small", RIG_BLOCK);
+    redeem(&one, &two, keys);
+    make_keys(&one, 2, N, keys);
+    write_and_wait(&one, &two, keys);
+    make_keys(&one, 3, N, keys);
+    cancel(&one, &two, keys);
+    kvc_close(&two.k);
+    make_keys(&one, 1, N, keys);
+    administer(&one, keys);
+    unsigned failed = one.failed + two.failed;
+    overfill(r, &failed);
+    kvc_close(&one.k);
+    return failed;
+}
+
+/* ---- afterwards ---- */
+
+struct wanted {
+    const char *name;
+    uint64_t value;
+    bool seen;
+};
+
+struct wanted_set {
+    struct wanted *want;
+    unsigned n;
+    const char *differs;
+    uint64_t got;
+};
+
+static int on_wanted(void *ctx, const struct kvc_stat *stat)
+{
+    struct wanted_set *set = ctx;
+    for (unsigned i = 0; i < set->n; i++) {
+        if (strcmp(stat->name, set->want[i].name) != 0)
+            continue;
+        set->want[i].seen = true;
+        if (stat->value != set->want[i].value) {
+            set->differs = set->want[i].name;
+            set->got = stat->value;
+        }
+    }
+    return 0;
+}
+
+/* Sessions that have closed go in turns of the daemon: it may take a moment. */
+static bool settles(struct scene *s, struct wanted *want, unsigned n)
+{
+    struct wanted_set set = {.want = want, .n = n};
+    for (unsigned i = 0; i < 2000; i++) {
+        set.differs = NULL;
+        if (!went(s, "kvc_stats", kvc_stats(s->k, on_wanted, &set)))
+            return false;
+        for (unsigned w = 0; w < n; w++)
+            ck_assert_msg(want[w].seen, "no statistic %s", want[w].name);
+        if (!set.differs)
+            return true;
+        rig_sleep_ms(5);
+    }
+    ck_abort_msg("%s stays at %llu", set.differs, (unsigned long long)set.got);
+}
+
+static bool check(struct scene *s)
+{
+    uint8_t keys[N * KVC_KEY_BYTES];
+    struct kvc_evict_filter all = {0};
+    struct kvc_evicted evicted;
+    enter(s, STAGING, "after", RIG_BLOCK);
+    struct wanted left[] = {{.name = "svc.sessions", .value = 1},
+                            {.name = "svc.quarantined"},
+                            {.name = "svc.calls"},
+                            {.name = "core.leases"},
+                            {.name = "core.leased_bytes"},
+                            {.name = "core.reservations"},
+                            {.name = "core.commits_in_flight"},
+                            {.name = "core.blocks_pending"},
+                            {.name = "daemon.copies_in_flight"},
+                            {.name = "daemon.control_allocs"},
+                            {.name = "svc.staging_bytes", .value = STAGING}};
+    struct wanted gone[] = {{.name = "core.blocks_present"},
+                            {.name = "core.bytes_present"},
+                            {.name = "daemon.host_used_bytes"},
+                            {.name = "daemon.host_used_slots"}};
+    make_keys(s, 7, N, keys);
+    store(s, keys, N, RIG_BLOCK);
+    if (s->failed || load(s, keys, N, RIG_BLOCK) != N || s->failed)
+        return false;
+    return settles(s, left, sizeof left / sizeof left[0]) &&
+           went(s, "kvc_evict", kvc_evict(s->k, &all, &evicted)) &&
+           settles(s, gone, sizeof gone / sizeof gone[0]);
+}
+
+bool scene_try_check(const struct rig *r)
+{
+    struct scene s = {.rig = r};
+    bool done = check(&s);
+    kvc_close(&s.k);
+    return done;
+}
+
+void scene_check(const struct rig *r)
+{
+    struct scene s = {.rig = r};
+    bool done = check(&s);
+    ck_assert_msg(done && s.failed == 0, "a fresh client is not served: %s", kvc_last_error(s.k));
+    kvc_close(&s.k);
+}
+
+void scene_end(struct rig *r, void (*stop)(struct rig *r))
+{
+    struct scene s = {.rig = r};
+    struct kvc_hold *hold = NULL;
+    uint8_t keys[N * KVC_KEY_BYTES];
+    enter(&s, STAGING, "end", RIG_BLOCK);
+    make_keys(&s, 8, N, keys);
+    store(&s, keys, N, RIG_BLOCK);
+    struct kvc_seq seq = rig_seq(keys, N, BT);
+    bool held = went(&s, "kvc_acquire", kvc_acquire(s.ns, &seq, NULL, &hold));
+    stop(r);
+    if (held)
+        (void)check_hold(hold, keys, RIG_BLOCK);
+    kvc_release(s.k, &hold);
+    kvc_close(&s.k);
+}

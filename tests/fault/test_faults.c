@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The Nth allocation, send, copy, mapping, descriptor and thread start fails, for N = 1, 2, ...
+ * until the Nth is not reached any more: in a daemon of its own process (KVC_FAULT), and in the
+ * library in this one.
+ */
+#include <check.h>
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "fault.h"
+#include "scene.h"
+
+#define NTH_MAX 5000u /* a sweep that never ends is a bug of the test or of a point */
+
+static const char *const points[] = {"alloc", "send", "copy", "map", "fd", "thread"};
+
+static struct rig rig;
+
+static void setup(void)
+{
+    rig_dir(&rig);
+}
+
+static void teardown(void)
+{
+    fault_reset();
+    rig_clean(&rig);
+}
+
+/* ---- the daemon's log ---- */
+
+static char logged[1u << 20];
+
+static void read_log(void)
+{
+    char path[128];
+    snprintf(path, sizeof path, "%s/log", rig.dir);
+    FILE *f = fopen(path, "r");
+    ck_assert_ptr_nonnull(f);
+    size_t n = fread(logged, 1, sizeof logged - 1, f);
+    logged[n] = '\0';
+    fclose(f);
+}
+
+static void forget_log(void)
+{
+    char path[128];
+    snprintf(path, sizeof path, "%s/log", rig.dir);
+    unlink(path);
+}
+
+static bool struck(void)
+{
+    return strstr(logged, "fails (KVC_FAULT)") != NULL;
+}
+
+/* ---- one daemon, one fault ---- */
+
+/* What it says when it does not start: which part, and why. */
+static void check_refusal(const char *fault, int status)
+{
+    bool told = strstr(logged, "cannot start: ") != NULL ||
+                strstr(logged, "kvcache-daemon: ") != NULL || strstr(logged, "expected ") != NULL;
+    ck_assert_msg(WIFEXITED(status) && (WEXITSTATUS(status) == 1 || WEXITSTATUS(status) == 2),
+                  "%s: ended with status %x while it started:\n%s", fault, (unsigned)status,
+                  logged);
+    ck_assert_msg(told, "%s: refused to start without a word:\n%s", fault, logged);
+    ck_assert_msg(struck(), "%s: refused to start, but not for the fault:\n%s", fault, logged);
+}
+
+/* True when the fault was reached. */
+static bool run(const char *fault, const char *const *sets, unsigned *refusals, unsigned *failures)
+{
+    forget_log();
+    int status = rig_try(&rig, sets, fault);
+    if (status) {
+        read_log();
+        check_refusal(fault, status);
+        ++*refusals;
+        return true;
+    }
+    *failures += scene_play(&rig) > 0;
+    if (!scene_try_check(&rig))
+        scene_check(&rig);
+    read_log();
+    if (struck()) /* once: nothing can fail in the end any more */
+        rig_stop(&rig);
+    else
+        scene_end(&rig, rig_stop);
+    read_log();
+    ck_assert_msg(!strstr(logged, "Sanitizer") && !strstr(logged, "runtime error"), "%s:\n%s",
+                  fault, logged);
+    return struck();
+}
+
+static void sweep(const char *point, const char *const *sets)
+{
+    unsigned refusals = 0, failures = 0, nth = 0;
+    bool reached = true;
+    while (reached) {
+        char fault[32];
+        ck_assert_uint_lt(++nth, NTH_MAX);
+        snprintf(fault, sizeof fault, "%s:%u", point, nth);
+        if (getenv("KVC_FAULT_SHOW"))
+            fprintf(stderr, "%s\n", fault);
+        reached = run(fault, sets, &refusals, &failures);
+    }
+    ck_assert_uint_gt(nth, 1); /* the point stands somewhere */
+    printf("%s: %u calls failed one by one: %u refusals to start, %u runs with calls that failed, "
+           "%u without a trace\n",
+           point, nth - 1, refusals, failures, nth - 1 - refusals - failures);
+    fflush(stdout);
+}
+
+START_TEST(the_daemon_survives_or_refuses_to_start)
+{
+    sweep(points[_i], scene_sets);
+}
+END_TEST
+
+/* ---- the library ---- */
+
+static unsigned descriptors(void)
+{
+    unsigned n = 0;
+    DIR *d = opendir("/proc/self/fd");
+    ck_assert_ptr_nonnull(d);
+    while (readdir(d))
+        n++;
+    closedir(d);
+    return n;
+}
+
+START_TEST(the_library_survives)
+{
+    static const char *const library[] = {"alloc", "send", "map", "fd"};
+    const char *point = library[_i];
+    unsigned failures = 0, nth = 0;
+    bool reached = true;
+    ck_assert_int_eq(rig_try(&rig, scene_sets, NULL), 0);
+    unsigned before = descriptors();
+    while (reached) {
+        ck_assert_uint_lt(++nth, NTH_MAX);
+        if (getenv("KVC_FAULT_SHOW"))
+            fprintf(stderr, "library %s:%u\n", point, nth);
+        ck_assert_int_eq(fault_arm(point, nth), 0);
+        failures += scene_play(&rig) > 0;
+        reached = fault_count(point) >= nth;
+        fault_reset();
+        scene_check(&rig);
+        ck_assert_uint_eq(descriptors(), before);
+    }
+    ck_assert_uint_gt(nth, 1);
+    rig_stop(&rig);
+    printf("library, %s: %u calls failed one by one, %u of them with calls that failed\n", point,
+           nth - 1, failures);
+    fflush(stdout);
+}
+END_TEST
+
+static Suite *suite(void)
+{
+    Suite *s = suite_create("faults");
+    TCase *t = tcase_create("faults");
+    const char *only = getenv("KVC_FAULT_POINT");
+    tcase_add_checked_fixture(t, setup, teardown);
+    tcase_set_timeout(t, 580);
+    for (int i = 0; i < (int)(sizeof points / sizeof points[0]); i++)
+        if (!only || strcmp(only, points[i]) == 0)
+            tcase_add_loop_test(t, the_daemon_survives_or_refuses_to_start, i, i + 1);
+    if (!only || strcmp(only, "library") == 0)
+        tcase_add_loop_test(t, the_library_survives, 0, 4);
+    suite_add_tcase(s, t);
+    return s;
+}
+
+int main(void)
+{
+    SRunner *r = srunner_create(suite());
+    srunner_run_all(r, CK_ENV);
+    int failed = srunner_ntests_failed(r);
+    srunner_free(r);
+    return failed ? 1 : 0;
+}

@@ -1,0 +1,274 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Puts each defect of this directory into a copy of the tree and demands that a test fails.
+
+A defect is a file NAME.mut (README.md has the format). The copy is build/mutation/tree; it and its
+build stay between runs, so that a second run compiles only what changed. Without a defect the same
+tests must pass first. Exit status 0: every defect was caught; 1: one survived, does not apply or
+does not build, or a test fails without it.
+"""
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(os.path.dirname(HERE))
+TREE = os.path.join(ROOT, "build", "mutation", "tree")
+PRESET = "asan"
+BUILD = os.path.join(TREE, "build", PRESET)
+LEFT_OUT = "^(gate|gpu|long)$"
+
+
+class Failure(Exception):
+    """What is wrong with a defect or the run, in words for whoever started it."""
+
+
+class Defect:
+    """One NAME.mut: headers, then edits."""
+
+    def __init__(self, path):
+        self.name = os.path.basename(path)[: -len(".mut")]
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+        head, *edits = re.split(r"^<<<< (.*)\n", text, flags=re.M)
+        self.what = self.header(head, "what")
+        self.tests = self.header(head, "tests").split()
+        self.edits = []
+        for file_name, edit in zip(edits[::2], edits[1::2]):
+            match = re.fullmatch(r"(.*)^====\n(.*)^>>>>\n\s*", edit, flags=re.M | re.S)
+            if not match:
+                raise Failure(f"{path}: an edit is '<<<< FILE', old, '====', new, '>>>>'")
+            self.edits.append((file_name.strip(), match.group(1), match.group(2)))
+        if not self.edits:
+            raise Failure(f"{path}: no edit ('<<<< FILE', old, '====', new, '>>>>')")
+
+    def header(self, head, key):
+        match = re.search(rf"^{key}: *(.+)$", head, flags=re.M)
+        if not match:
+            raise Failure(f"{self.name}.mut: no line '{key}: ...'")
+        return match.group(1)
+
+    def files(self):
+        return sorted({file for file, _, _ in self.edits})
+
+    def apply(self, read):
+        """File -> its text with the defect; `read` gives the text without."""
+        texts = {file: read(file) for file in self.files()}
+        for file, old, new in self.edits:
+            found = texts[file].count(old)
+            if found != 1:
+                raise Failure(
+                    f"{self.name} does not apply: {found} places in {file} have\n{old.rstrip()}"
+                )
+            texts[file] = texts[file].replace(old, new)
+        return texts
+
+
+def read_tree(root):
+    def read(file):
+        try:
+            with open(os.path.join(root, file), encoding="utf-8") as opened:
+                return opened.read()
+        except OSError as error:
+            raise Failure(f"{file}: {error.strerror}") from error
+
+    return read
+
+
+def write_tree(file, text):
+    with open(os.path.join(TREE, file), "w", encoding="utf-8") as opened:
+        opened.write(text)
+
+
+def sync():
+    """Makes TREE the tree as it is now. What did not change keeps its time."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        check=False,
+    )
+    if listed.returncode != 0:
+        raise Failure("the tree is no git checkout, so its files are not known")
+    wanted = {name for name in listed.stdout.decode().split("\0") if name}
+    wanted = {name for name in wanted if os.path.isfile(os.path.join(ROOT, name))}
+    for directory, folders, names in os.walk(TREE):
+        if directory == TREE and "build" in folders:
+            folders.remove("build")
+        for name in names:
+            path = os.path.join(directory, name)
+            if os.path.relpath(path, TREE) not in wanted:
+                os.unlink(path)
+    for name in wanted:
+        source, copy = os.path.join(ROOT, name), os.path.join(TREE, name)
+        with open(source, "rb") as file:
+            content = file.read()
+        if os.path.isfile(copy):
+            with open(copy, "rb") as file:
+                if file.read() == content:
+                    continue
+        os.makedirs(os.path.dirname(copy), exist_ok=True)
+        shutil.copy2(source, copy)
+        os.utime(copy)
+
+
+def command(*arguments):
+    """Runs it in TREE -> (exit status, output)."""
+    environment = dict(os.environ, CCACHE_BASEDIR=TREE, CCACHE_NOHASHDIR="1")
+    if shutil.which("ccache"):
+        environment.setdefault("CMAKE_C_COMPILER_LAUNCHER", "ccache")
+    done = subprocess.run(
+        arguments,
+        cwd=TREE,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        check=False,
+    )
+    return done.returncode, done.stdout
+
+
+def build(jobs, targets):
+    status, said = command(
+        "cmake", "--build", BUILD, "-j", str(jobs), *(["--target", *targets] if targets else [])
+    )
+    if status != 0:
+        errors = [line for line in said.splitlines() if re.search(r"error|FAILED", line)]
+        raise Failure("does not build:\n" + "\n".join(errors[:10] or said.splitlines()[-10:]))
+
+
+def run_tests(names):
+    """Runs these tests, all of them for None -> what failed, as a list of words."""
+    chosen = ["-R", "^(" + "|".join(names) + ")$"] if names else ["-LE", LEFT_OUT]
+    status, said = command(
+        "ctest", "--test-dir", BUILD, "--output-on-failure", "--no-tests=error", *chosen
+    )
+    if "No tests were found" in said:
+        raise Failure(f"no such tests: {' '.join(names or [])}")
+    if names and len(re.findall(r"^ *\d+/\d+ Test ", said, flags=re.M)) != len(names):
+        raise Failure(f"not all of these are tests: {' '.join(names)}")
+    if status == 0:
+        return []
+    cases = re.findall(r"^\S+?:\d+:[FES]:[^:]*:([^:]*):", said, flags=re.M)
+    tests = re.findall(r"^\s*\d+ - (\S+) \(", said, flags=re.M)
+    return list(dict.fromkeys(cases)) or tests or ["(ctest says only that it failed)"]
+
+
+def targets_of(tests):
+    """A test of Check is a program of its name; one with another loop adds a suffix."""
+    return sorted({re.sub(r"_epoll$", "", test) for test in tests})
+
+
+def check(defect, arguments, read):
+    """Puts the defect in, tests, takes it out again -> what failed."""
+    texts = defect.apply(read)
+    try:
+        for file, text in texts.items():
+            write_tree(file, text)
+        build(arguments.jobs, [] if arguments.all else targets_of(defect.tests))
+        return run_tests(None if arguments.all else defect.tests)
+    finally:
+        for file in texts:
+            write_tree(file, read(file))
+
+
+def prepare(arguments, defects):
+    """A build without any defect in which the tests pass."""
+    os.makedirs(TREE, exist_ok=True)
+    sync()
+    status, said = command("cmake", "--preset", PRESET)
+    if status != 0:
+        raise Failure("the tree cannot be configured:\n" + said)
+    tests = sorted({test for defect in defects for test in defect.tests})
+    build(arguments.jobs, [] if arguments.all else targets_of(tests))
+    failed = run_tests(None if arguments.all else tests)
+    if failed:
+        raise Failure("without any defect these fail already: " + ", ".join(failed))
+
+
+def self_test():
+    """The edits fail loudly, and a defect that no test sees is told from one that is caught."""
+    texts = {"a.c": "one\ntwo\ntwo\n"}
+    defect = Defect.__new__(Defect)
+    defect.name = "self-test"
+    for old, applies in (("one\n", True), ("two\n", False), ("three\n", False)):
+        defect.edits = [("a.c", old, "x\n")]
+        try:
+            defect.apply(texts.__getitem__)
+            applied = True
+        except Failure:
+            applied = False
+        if applied != applies:
+            raise Failure(f"self-test: an edit of {old!r} {'does not apply' if applies else 'applies'}")
+    if verdict([]) == 0 or verdict(["a_test"]) != 0:
+        raise Failure("self-test: a defect that survives must count as one")
+    read = read_tree(ROOT)
+    every = all_defects()
+    for one in every:
+        one.apply(read)
+    print(f"mutation --self-test: {len(every)} defects apply to this tree")
+
+
+def verdict(failed):
+    return 0 if failed else 1
+
+
+def all_defects():
+    names = sorted(name for name in os.listdir(HERE) if name.endswith(".mut"))
+    return [Defect(os.path.join(HERE, name)) for name in names]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("names", nargs="*", metavar="NAME", help="defects (default: all)")
+    parser.add_argument("--all", action="store_true", help="the whole suite for each, not its tests")
+    parser.add_argument("--list", action="store_true", help="print the defects and end")
+    parser.add_argument("--self-test", action="store_true", help="do all edits apply? (no build)")
+    parser.add_argument("-j", "--jobs", type=int, default=os.cpu_count(), help="compilations at once")
+    arguments = parser.parse_args()
+    if arguments.self_test:
+        self_test()
+        return 0
+    defects = all_defects()
+    known = {defect.name for defect in defects}
+    unknown = [name for name in arguments.names if name not in known]
+    if unknown:
+        raise Failure(f"no defect {' '.join(unknown)}; there are {' '.join(sorted(known))}")
+    if arguments.names:
+        defects = [defect for defect in defects if defect.name in arguments.names]
+    if arguments.list:
+        for defect in defects:
+            print(f"{defect.name:<28} {', '.join(defect.files())}: {defect.what}")
+        return 0
+
+    prepare(arguments, defects)
+    read = read_tree(ROOT)
+    bad = 0
+    print(f"{'defect':<28} {'seconds':>7}  caught by")
+    for defect in defects:
+        began = time.monotonic()
+        try:
+            failed = check(defect, arguments, read)
+            told = ", ".join(failed[:3]) + (f" and {len(failed) - 3} more" if len(failed) > 3 else "")
+            told = told or "NOTHING: it survives " + ("every test" if arguments.all else " ".join(defect.tests))
+            bad += verdict(failed)
+        except Failure as failure:
+            told = f"FAILED: {failure}"
+            bad += 1
+        print(f"{defect.name:<28} {time.monotonic() - began:>7.1f}  {told}", flush=True)
+    print(f"{len(defects) - bad} of {len(defects)} defects caught")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except Failure as failure:
+        print(f"mutation: {failure}", file=sys.stderr)
+        sys.exit(1)

@@ -1,0 +1,406 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which seeds, what to tell, and what is kept of a failure. */
+#include <getopt.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "log.h"
+#include "sim.h"
+
+#define TURNS_DEFAULT 2000
+#define SEED_SECONDS  300 /* that long without an end: it hangs */
+#define LIST_MAX      4096
+
+static const char usage[] =
+    "usage: sim [--seed N | --seeds FROM..TO | --list FILE] [options]\n"
+    "\n"
+    "Runs services, core and policy in one process over a tier, a clock and clients\n"
+    "that a seed drives, and checks them after every turn.\n"
+    "\n"
+    "  --seed N          one seed (default 1)\n"
+    "  --seeds FROM..TO  all of these; those that fail do not stop the others\n"
+    "  --list FILE       the seeds in FILE, one a line; a # begins a comment\n"
+    "  --turns M         turns of each seed (default 2000)\n"
+    "  --first           stop at the first seed that fails\n"
+    "  --keep FILE       append each seed that fails to FILE\n"
+    "  --verbose         print each event, to read a failure; also --trace\n"
+    "  --twice           run each seed twice and compare: the same seed, the same run\n"
+    "  --help            this text\n"
+    "\n"
+    "exit status: 0 all seeds passed, 1 a seed failed, 2 wrong arguments\n";
+
+struct options {
+    uint64_t from, to, turns;
+    const char *list, *keep;
+    bool trace, twice, first;
+};
+
+static struct sim_totals *totals; /* shared with the processes that run seeds */
+static const char *program;
+static uint64_t list[LIST_MAX];
+
+/* ---- determinism: what would be random is drawn from the seed (see CMakeLists.txt) ---- */
+
+int __wrap_hash_random(void *p, size_t n);
+uint64_t __wrap_clock_now_ns(void);
+static uint64_t entropy = 1;
+
+int __wrap_hash_random(void *p, size_t n)
+{
+    uint8_t *at = p;
+    for (size_t i = 0; i < n; i++)
+        at[i] = (uint8_t)fake_random(&entropy);
+    return 0;
+}
+
+uint64_t __wrap_clock_now_ns(void)
+{
+    return 0;
+}
+
+/* ---- failures ---- */
+
+static void tell(const char *what)
+{
+    totals->told = true;
+    fprintf(stderr, "sim: seed %llu turn %llu: %s\n", (unsigned long long)totals->seed,
+            (unsigned long long)totals->turn, what);
+}
+
+void sim_fail(struct sim *s, const char *fmt, ...)
+{
+    char what[256];
+    va_list ap;
+    (void)s;
+    va_start(ap, fmt);
+    vsnprintf(what, sizeof what, fmt, ap);
+    va_end(ap);
+    fflush(stdout);
+    tell(what);
+    _exit(1);
+}
+
+/* MUST and sanitizers have said what; this says where. */
+static void on_death(void)
+{
+    fflush(stdout);
+    if (!totals->told)
+        tell("the process died; what for is above");
+}
+
+static void on_signal(int sig)
+{
+    if (!totals->told)
+        tell(sig == SIGALRM ? "it hangs" : "it crashed");
+    signal(sig, SIG_DFL);
+    raise(sig);
+}
+
+/* There in builds with a sanitizer only. */
+void __sanitizer_set_death_callback(void (*fn)(void)) __attribute__((weak));
+
+static void watch(void)
+{
+    err_set_must_hook(on_death);
+    if (__sanitizer_set_death_callback)
+        __sanitizer_set_death_callback(on_death);
+    else
+        signal(SIGSEGV, on_signal);
+    signal(SIGALRM, on_signal);
+}
+
+void sim_trace(const struct sim *s, const char *fmt, ...)
+{
+    va_list ap;
+    (void)s;
+    va_start(ap, fmt);
+    vprintf(fmt, ap);
+    va_end(ap);
+    putchar('\n');
+}
+
+static void keep_seed(const struct options *o)
+{
+    fprintf(stderr, "again: %s --seed %llu --turns %llu --trace\n", program,
+            (unsigned long long)totals->seed, (unsigned long long)o->turns);
+    FILE *f = o->keep ? fopen(o->keep, "ae") : NULL;
+    if (o->keep && !f)
+        perror(o->keep);
+    if (f) {
+        fprintf(f, "%llu\n", (unsigned long long)totals->seed);
+        if (fclose(f))
+            perror(o->keep);
+    }
+}
+
+/* ---- runs ---- */
+
+static uint64_t run_one(const struct options *o, uint64_t seed)
+{
+    entropy = (seed + 7) * UINT64_C(0x9e3779b97f4a7c15) | 1;
+    totals->digest = 0;
+    alarm(SEED_SECONDS);
+    sim_run(seed, o->turns, o->trace, totals);
+    alarm(0);
+    return totals->digest;
+}
+
+static void run_seed(const struct options *o, uint64_t seed)
+{
+    uint64_t digest = run_one(o, seed);
+    bool same = !o->twice || run_one(o, seed) == digest;
+    totals->seeds += same;
+    if (same)
+        return;
+    tell("two runs of it differ");
+    _exit(1);
+}
+
+static uint64_t seed_at(const struct options *o, uint64_t i)
+{
+    return o->list ? list[i] : o->from + i;
+}
+
+static void progress(uint64_t done, uint64_t all, uint64_t failed)
+{
+    static time_t last;
+    time_t now = time(NULL);
+    if (!isatty(STDERR_FILENO) || (now == last && done < all))
+        return;
+    last = now;
+    fprintf(stderr, "\r%llu of %llu seeds, %llu failed%s", (unsigned long long)done,
+            (unsigned long long)all, (unsigned long long)failed, done == all ? "\n" : "");
+}
+
+/* In a process of its own, so that a crash costs one seed; goes on behind it in the next. */
+static uint64_t run_many(const struct options *o, uint64_t n)
+{
+    uint64_t failed = 0;
+    for (uint64_t i = 0; i < n;) {
+        totals->told = false;
+        fflush(NULL);
+        pid_t pid = fork();
+        if (pid < 0) {
+            perror("fork");
+            exit(2);
+        }
+        if (pid == 0) {
+            watch();
+            for (uint64_t k = i; k < n; k++) {
+                progress(k, n, failed);
+                totals->next = k;
+                run_seed(o, seed_at(o, k));
+            }
+            exit(0);
+        }
+        int status = 0;
+        if (waitpid(pid, &status, 0) != pid || status == 0)
+            break;
+        if (!totals->told)
+            tell("the process ended");
+        failed++;
+        keep_seed(o);
+        if (o->first)
+            break;
+        i = totals->next + 1;
+    }
+    if (!o->first || !failed)
+        progress(n, n, failed);
+    return failed;
+}
+
+/* ---- the summary ---- */
+
+static const char *op_name(uint32_t op)
+{
+    static const char *const names[] = {
+        [KVC_OP_HELLO] = "HELLO",     [KVC_OP_PING] = "PING",       [KVC_OP_NS_OPEN] = "NS_OPEN",
+        [KVC_OP_LOOKUP] = "LOOKUP",   [KVC_OP_ACQUIRE] = "ACQUIRE", [KVC_OP_REDEEM] = "REDEEM",
+        [KVC_OP_RELEASE] = "RELEASE", [KVC_OP_RESERVE] = "RESERVE", [KVC_OP_COMMIT] = "COMMIT",
+        [KVC_OP_STORE] = "STORE",     [KVC_OP_DROP] = "DROP",       [KVC_OP_CANCEL] = "CANCEL",
+        [KVC_OP_STATS] = "STATS",     [KVC_OP_NS_LIST] = "NS_LIST", [KVC_OP_EXPLAIN] = "EXPLAIN",
+        [KVC_OP_EVICT] = "EVICT"};
+    return op < ARRAY_LEN(names) && names[op] ? names[op] : "?";
+}
+
+static void print_row(const char *what, const uint64_t *counts, uint32_t n,
+                      const char *(*name)(unsigned))
+{
+    bool any = false;
+    for (uint32_t i = 0; i < n; i++) {
+        if (counts[i])
+            printf("%s%s %llu", any ? ", " : "", any ? name(i) : (printf("  %-9s", what), name(i)),
+                   (unsigned long long)counts[i]);
+        any |= counts[i] != 0;
+    }
+    if (any)
+        putchar('\n');
+}
+
+/* INTERNAL must never be seen. No tier yet makes CORRUPT or NOT_WORTH. */
+static void print_unseen(void)
+{
+    uint64_t seen[KVC_ST_COUNT] = {0};
+    for (uint32_t i = 0; i < KVC_ST_COUNT; i++) {
+        seen[i] = totals->keys[i] + totals->welcomes[i] + totals->drops[i];
+        for (uint32_t op = 0; op < SIM_OPS; op++)
+            seen[i] += totals->replies[op][i];
+    }
+    for (uint32_t i = 0; i < KVC_ST_COUNT; i++)
+        if (!seen[i] && i != KVC_ST_INTERNAL)
+            printf("  never seen: status %s\n", codec_status_name(i));
+    for (uint32_t i = 0; i < KVC_MISS_COUNT; i++)
+        if (!totals->misses[i] && i != KVC_MISS_CORRUPT && i != KVC_MISS_NOT_WORTH)
+            printf("  never seen: miss %s\n", codec_miss_name(i));
+}
+
+static void print_summary(uint64_t n, uint64_t failed, double seconds)
+{
+    printf("replies by operation\n");
+    for (uint32_t op = 0; op < SIM_OPS; op++)
+        print_row(op_name(op), totals->replies[op], KVC_ST_COUNT, codec_status_name);
+    printf("others\n");
+    print_row("keys", totals->keys, KVC_ST_COUNT, codec_status_name);
+    print_row("misses", totals->misses, KVC_MISS_COUNT, codec_miss_name);
+    print_row("WELCOME", totals->welcomes, KVC_ST_COUNT, codec_status_name);
+    print_row("DROPPED", totals->drops, KVC_ST_COUNT, codec_status_name);
+    print_unseen();
+    printf("sim: %llu seeds, %llu failed; %llu turns, %llu copies (%llu failed), %llu evictions, "
+           "%llu leases, %llu dying blocks under one, %llu deaths, %llu messages refused, %llu "
+           "locations checked, %.1f s, "
+           "%.1f seeds/s\n",
+           (unsigned long long)n, (unsigned long long)failed, (unsigned long long)totals->turns,
+           (unsigned long long)totals->copies, (unsigned long long)totals->copy_failures,
+           (unsigned long long)totals->evicted, (unsigned long long)totals->leases,
+           (unsigned long long)totals->dying, (unsigned long long)totals->deaths,
+           (unsigned long long)totals->refused, (unsigned long long)totals->locs_checked, seconds,
+           seconds > 0 ? (double)n / seconds : 0.0);
+}
+
+/* ---- arguments ---- */
+
+static bool number(const char *text, char **ret_end, uint64_t *ret)
+{
+    errno = 0;
+    if (*text < '0' || *text > '9')
+        return false;
+    *ret = strtoull(text, ret_end, 10);
+    return errno == 0;
+}
+
+static _Noreturn void wrong(const char *what, const char *text)
+{
+    fprintf(stderr, "sim: %s: '%s'\n%s", what, text, usage);
+    exit(2);
+}
+
+static uint64_t whole_number(const char *name, const char *text)
+{
+    char *end;
+    uint64_t n;
+    if (!number(text, &end, &n) || *end)
+        wrong(name, text);
+    return n;
+}
+
+static uint64_t read_list(const char *path)
+{
+    char line[512];
+    uint64_t n = 0;
+    FILE *f = fopen(path, "re");
+    if (!f) {
+        perror(path);
+        exit(2);
+    }
+    while (n < LIST_MAX && fgets(line, sizeof line, f)) {
+        char *end;
+        if (number(line, &end, &list[n]))
+            n++;
+    }
+    fclose(f);
+    return n;
+}
+
+static void read_options(int argc, char **argv, struct options *o)
+{
+    static const struct option options[] = {{"seed", required_argument, NULL, 's'},
+                                            {"seeds", required_argument, NULL, 'r'},
+                                            {"list", required_argument, NULL, 'l'},
+                                            {"turns", required_argument, NULL, 't'},
+                                            {"keep", required_argument, NULL, 'k'},
+                                            {"verbose", no_argument, NULL, 'v'},
+                                            {"trace", no_argument, NULL, 'v'},
+                                            {"twice", no_argument, NULL, '2'},
+                                            {"first", no_argument, NULL, '1'},
+                                            {"help", no_argument, NULL, 'h'},
+                                            {0}};
+    char *end;
+    for (int c; (c = getopt_long(argc, argv, "h", options, NULL)) != -1;) {
+        switch (c) {
+        case 's':
+            o->from = o->to = whole_number("--seed takes a number", optarg);
+            break;
+        case 'r':
+            if (!number(optarg, &end, &o->from) || end[0] != '.' || end[1] != '.')
+                wrong("--seeds takes FROM..TO", optarg);
+            o->to = whole_number("--seeds takes FROM..TO", end + 2);
+            if (o->to < o->from)
+                wrong("--seeds: TO is below FROM", optarg);
+            break;
+        case 'l':
+            o->list = optarg;
+            break;
+        case 't':
+            o->turns = whole_number("--turns takes a number", optarg);
+            break;
+        case 'k':
+            o->keep = optarg;
+            break;
+        case 'v':
+            o->trace = true;
+            break;
+        case '1':
+            o->first = true;
+            break;
+        case '2':
+            o->twice = true;
+            break;
+        case 'h':
+            fputs(usage, stdout);
+            exit(0);
+        default:
+            fputs(usage, stderr);
+            exit(2);
+        }
+    }
+    if (optind < argc)
+        wrong("it takes no such argument", argv[optind]);
+}
+
+int main(int argc, char **argv)
+{
+    struct options o = {.from = 1, .to = 1, .turns = TURNS_DEFAULT};
+    struct timespec begun, ended;
+    program = argv[0];
+    read_options(argc, argv, &o);
+    log_init(LOG_ERROR_, STDERR_FILENO, false);
+    totals = mmap(NULL, sizeof *totals, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (totals == MAP_FAILED) {
+        perror("mmap");
+        return 2;
+    }
+    uint64_t n = o.list ? read_list(o.list) : o.to - o.from + 1;
+    clock_gettime(CLOCK_MONOTONIC, &begun);
+    uint64_t failed = run_many(&o, n);
+    clock_gettime(CLOCK_MONOTONIC, &ended);
+    print_summary(totals->seeds + failed, failed,
+                  (double)(ended.tv_sec - begun.tv_sec) +
+                      (double)(ended.tv_nsec - begun.tv_nsec) / 1e9);
+    return failed ? 1 : 0;
+}

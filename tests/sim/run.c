@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A seed's life: what it chooses, its turns, its end. */
+#include <stdlib.h>
+
+#include "sim.h"
+
+#define QUIET_TURNS 3000u /* of a second or less each: longer than any deadline */
+
+uint32_t sim_rnd(struct sim *s, uint32_t below)
+{
+    return (uint32_t)(fake_random(&s->random) % below);
+}
+
+bool sim_pct(struct sim *s, uint32_t pct)
+{
+    return pct && sim_rnd(s, 100) < pct;
+}
+
+/* ---- choices ---- */
+
+/* Mostly `usual`, else one of few. */
+static uint32_t odd(struct sim *s, uint32_t usual, uint32_t rare)
+{
+    return sim_rnd(s, 3) ? usual : rare;
+}
+
+static void choose_swarm(struct sim *s)
+{
+    static const struct {
+        uint32_t weight;
+        bool off;
+    } kinds[ACT_COUNT] = {
+#define X(name, most, may_be_off) [ACT_##name] = {most, may_be_off},
+        SIM_ACTIONS(X)
+#undef X
+    };
+    struct sim_swarm *w = &s->swarm;
+    for (uint32_t i = 0; i < ACT_COUNT; i++) {
+        w->weight[i] = kinds[i].off && !sim_rnd(s, 4) ? 0 : 1 + sim_rnd(s, kinds[i].weight);
+        w->weights += w->weight[i];
+    }
+    w->clients = odd(s, 3 + sim_rnd(s, 6), 1 + sim_rnd(s, SIM_CLIENTS));
+    w->specs = 1 + sim_rnd(s, odd(s, 2, SIM_SPECS));
+    w->chains = 1 + sim_rnd(s, odd(s, 3, SIM_CHAINS));
+    w->actions_max = 1 + sim_rnd(s, odd(s, 4, 12));
+    w->calm = 1 + sim_rnd(s, odd(s, 60, 5));
+    w->still_pct = sim_rnd(s, 100);
+    w->step_ms = 1 + sim_rnd(s, odd(s, 4, 60));
+    w->seconds_pm = odd(s, 0, sim_rnd(s, 20));
+    w->hours_pm = odd(s, 0, sim_rnd(s, 5));
+    w->latency_ms = sim_rnd(s, 1 + odd(s, 8, 300));
+    w->fail_pct = odd(s, 0, sim_rnd(s, 40));
+    w->hang_pct = odd(s, 0, sim_rnd(s, 10));
+    w->outage_pm = odd(s, 0, sim_rnd(s, 10));
+    w->outage_ms = 1 + sim_rnd(s, 200);
+    w->staging_ms = sim_rnd(s, odd(s, 3, 50));
+    w->staging_fail_pct = odd(s, 0, sim_rnd(s, 40));
+    w->attach_fail_pm = odd(s, 0, sim_rnd(s, 50));
+    w->keep_fail_pct = odd(s, 0, sim_rnd(s, 50));
+    w->delay_pct = odd(s, 0, sim_rnd(s, 100));
+    w->wrong_pct = odd(s, 1, sim_rnd(s, 80));
+    w->short_pct = odd(s, 10, sim_rnd(s, 100));
+}
+
+static void choose_limits(struct sim *s)
+{
+    static const uint32_t blocks[] = {16, 40, 120, 400, 1000};
+    static const uint32_t few[] = {2, 5, 16, 64};
+    uint32_t sessions = sim_rnd(s, 6) ? SIM_CLIENTS : 1 + sim_rnd(s, SIM_CLIENTS);
+    s->tier_cfg =
+        (struct fake_tier_config){.regions = odd(s, 24 + sim_rnd(s, 40), 1 + sim_rnd(s, 12)),
+                                  .region_bytes = 512u << sim_rnd(s, 5),
+                                  .slot_align = 64,
+                                  .seed = s->seed + 1};
+    s->core_cfg = (struct core_config){
+        .blocks_max = blocks[sim_rnd(s, ARRAY_LEN(blocks))],
+        .clients_max = (sim_rnd(s, 8) ? sessions : 1 + sim_rnd(s, sessions)) + SIM_PRINCIPALS,
+        .namespaces_max = odd(s, 32, 1 + sim_rnd(s, 8)),
+        .leases_max = odd(s, 128, few[sim_rnd(s, 4)]),
+        .commits_max = odd(s, 128, few[sim_rnd(s, 4)]),
+        .lease_bytes_max = odd(s, 1u << 20, 64u * (1 + sim_rnd(s, 60))),
+        .policy = &policy_lru};
+    s->svc_cfg = (struct svc_config){.sessions_max = sessions,
+                                     .requests_max = odd(s, 16, 1 + sim_rnd(s, 6)),
+                                     .calls_max = odd(s, 64, 1 + sim_rnd(s, 8)),
+                                     .staging_session_max = odd(s, SIM_SLOTS * SIM_SLOT, 1024),
+                                     .endpoint = "ipc:///nowhere",
+                                     .server = "simulation",
+                                     .principals = sim_principals,
+                                     .nprincipals = SIM_PRINCIPALS};
+}
+
+/* ---- begin ---- */
+
+static void on_idle(void *ctx)
+{
+    (void)ctx;
+}
+
+static void open_observers(struct sim *s)
+{
+    for (uint32_t i = 0; i < SIM_PRINCIPALS; i++) {
+        const struct svc_principal *p = &sim_principals[i];
+        struct core_identity who = {.principal = i + 1,
+                                    .name = p->name,
+                                    .tenant = p->tenant,
+                                    .gateway = p->gateway,
+                                    .admin = p->admin};
+        MUST(core_client_open(s->core, &who, on_idle, s, &s->observer[i]) == 0);
+    }
+}
+
+static void begin(struct sim *s)
+{
+    choose_swarm(s);
+    choose_limits(s);
+    sim_space_begin(s);
+    s->tier = fake_tier_create(&s->tier_cfg);
+    s->core_cfg.host = fake_tier_of(s->tier);
+    MUST(core_create(&s->core_cfg, &s->core) == 0);
+    struct svc_ports ports = sim_ports(s);
+    MUST(svc_create(&s->svc_cfg, s->core, &ports, &s->svc) == 0);
+    s->now_ns = 1000000000000;
+    s->speaking = SIM_NONE;
+    for (uint32_t i = 0; i < SIM_CLIENTS; i++)
+        sim_client_gone(s, &s->client[i]);
+    core_tick(s->core, s->now_ns);
+    svc_turn_begin(s->svc, s->now_ns);
+    open_observers(s);
+    sim_tier_begin(s);
+    sim_check_begin(s);
+}
+
+/* ---- a turn ---- */
+
+static void step_time(struct sim *s)
+{
+    const struct sim_swarm *w = &s->swarm;
+    if (s->draining) {
+        s->now_ns += sim_rnd(s, 1000) * SIM_MS;
+        return;
+    }
+    if (sim_pct(s, w->still_pct))
+        return;
+    s->now_ns += sim_rnd(s, w->step_ms * 1000) * UINT64_C(1000) + sim_rnd(s, 1000);
+    if (sim_rnd(s, 1000) < w->seconds_pm)
+        s->now_ns += sim_rnd(s, 20000) * SIM_MS;
+    if (sim_rnd(s, 1000) < w->hours_pm)
+        s->now_ns += sim_rnd(s, 20 * 3600) * 1000 * SIM_MS;
+}
+
+/* As the daemon's: time and timers, what the loop brings, requests, waiters, a step of work, ends.
+ */
+static void turn(struct sim *s)
+{
+    s->totals->turn = ++s->turn;
+    step_time(s);
+    SIM_TRACE(s, "-- turn %llu, %llu us", (unsigned long long)s->turn,
+              (unsigned long long)(s->now_ns / 1000));
+    for (uint32_t i = 0; i < SIM_CLIENTS; i++)
+        s->client[i].late =
+            s->client[i].state == CL_OPEN && s->now_ns >= s->client[i].opened_ns + 5000 * SIM_MS;
+    core_tick(s->core, s->now_ns);
+    svc_turn_begin(s->svc, s->now_ns);
+    sim_read_answers(s);
+    sim_act_choose(s);
+    bool early = sim_rnd(s, 2);
+    if (early)
+        sim_act_attach(s);
+    sim_tier_step(s, false);
+    sim_read_answers(s);
+    sim_staging_step(s, false);
+    if (!early)
+        sim_act_attach(s);
+    sim_mail(s, false);
+    sim_act_requests(s);
+    (void)core_run_done(s->core);
+    sim_read_answers(s);
+    s->more = core_placement_step(s->core);
+    sim_read_answers(s);
+    svc_turn_end(s->svc);
+    s->more = s->more || core_has_done(s->core);
+    sim_check_turn(s);
+}
+
+/* ---- end ---- */
+
+static void on_job(struct core_evict_job *job)
+{
+    job->client = NULL;
+}
+
+static void evict_all(struct sim *s)
+{
+    struct core_evict_job job = {.client = s->observer[3], .done = on_job};
+    core_evict_start(s->core, &job);
+    while (core_placement_step(s->core))
+        continue;
+    SIM_CHECK(s, !job.client, "an eviction job does not end");
+    SIM_CHECK(s, job.ret_kept == 0, "%llu blocks are held by nobody",
+              (unsigned long long)job.ret_kept);
+}
+
+static void wants_nothing_left(struct sim *s)
+{
+    const struct core_metrics *m = core_metrics(s->core);
+    struct tier_stats t;
+    s->core_cfg.host->ops->stats(s->core_cfg.host, &t);
+    SIM_CHECK(s, m->leases == 0 && m->leased_bytes == 0, "leases of nobody");
+    SIM_CHECK(s, m->reservations == 0 && m->commits_in_flight == 0, "reservations of nobody");
+    SIM_CHECK(s, m->blocks_present == 0 && m->blocks_pending == 0, "blocks that cannot be evicted");
+    SIM_CHECK(s, t.used_bytes == 0, "%llu bytes of the tier are lost",
+              (unsigned long long)t.used_bytes);
+    SIM_CHECK(s, s->kept == 0, "%u messages are kept for nobody", s->kept);
+    for (uint32_t i = 0; i < SIM_STAGINGS; i++)
+        SIM_CHECK(s, !s->staging[i].used, "a staging area is left");
+}
+
+static void end(struct sim *s)
+{
+    s->draining = true;
+    svc_drain(s->svc);
+    sim_read_answers(s);
+    uint32_t patience = sim_rnd(s, 8) ? QUIET_TURNS : sim_rnd(s, 20);
+    for (uint32_t i = 0; i < patience && !svc_is_quiet(s->svc); i++)
+        turn(s);
+    SIM_CHECK(s, patience < QUIET_TURNS || svc_is_quiet(s->svc), "it does not become quiet");
+    s->ending = true;
+    svc_end_all(s->svc);
+    for (uint32_t i = 0; i < SIM_CLIENTS; i++)
+        SIM_CHECK(s, s->client[i].state == CL_OFF, "client %u is not told of the end", i);
+    sim_mail(s, true);
+    sim_staging_step(s, true);
+    while (s->nflights)
+        sim_tier_step(s, true);
+    (void)core_run_done(s->core);
+    sim_read_answers(s);
+    SIM_CHECK(s, svc_is_quiet(s->svc) && svc_is_empty(s->svc), "it does not become empty");
+    core_check(s->core);
+    evict_all(s);
+    wants_nothing_left(s);
+    for (uint32_t i = 0; i < SIM_PRINCIPALS; i++)
+        core_client_close(s->core, s->observer[i]);
+    s->totals->evicted += core_metrics(s->core)->blocks_evicted;
+    sim_check_end(s);
+    svc_destroy(&s->svc);
+    core_destroy(&s->core);
+    fake_tier_destroy(&s->tier);
+}
+
+void sim_run(uint64_t seed, uint64_t turns, bool trace, struct sim_totals *totals)
+{
+    struct sim *s = calloc(1, sizeof *s);
+    MUST(s != NULL);
+    s->seed = seed;
+    s->turns = turns;
+    s->trace = trace;
+    s->totals = totals;
+    s->random = (seed + 1) * UINT64_C(0x9e3779b97f4a7c15);
+    totals->seed = seed;
+    totals->turn = 0;
+    begin(s);
+    while (s->turn < turns)
+        turn(s);
+    end(s);
+    totals->turns += s->turn;
+    free(s);
+}

@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The ROUTER socket, with DEALERs of this process as workers. */
+#include <check.h>
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zmq.h>
+
+#include "check_run.h"
+#include "front.h"
+
+#define WAIT_MS 20000 /* only a failure waits this long */
+#define TEXTS   8
+
+static char dir[] = "/tmp/kvc-front-XXXXXX";
+static char endpoint[64];
+static struct front *front;
+static void *ctx;
+
+/* What the callback was given. */
+static struct {
+    unsigned n;
+    size_t len[TEXTS];
+    char text[TEXTS][32];
+    char route[32];
+    bool keep;
+    void *kept[TEXTS];
+} got;
+
+static void on_message(void *arg, const void *route, size_t route_len, const void *buf, size_t len,
+                       void *msg)
+{
+    (void)arg;
+    ck_assert_uint_lt(got.n, TEXTS);
+    ck_assert_uint_lt(len, sizeof got.text[0]);
+    ck_assert_uint_lt(route_len, sizeof got.route);
+    memcpy(got.text[got.n], buf, len);
+    memcpy(got.route, route, route_len);
+    got.len[got.n] = len;
+    if (got.keep)
+        got.kept[got.n] = front_keep(front, msg);
+    got.n++;
+}
+
+static void setup(void)
+{
+    memset(&got, 0, sizeof got);
+    ck_assert_ptr_nonnull(mkdtemp(dir));
+    snprintf(endpoint, sizeof endpoint, "ipc://%s/control.sock", dir);
+    struct front_config config = {
+        .endpoint = endpoint, .mode = 0600, .message_max = 1000, .hwm = 4, .kept_max = 2};
+    ck_assert_int_eq(front_create(&config, &front), 0);
+    ctx = zmq_ctx_new();
+    ck_assert_ptr_nonnull(ctx);
+}
+
+static void teardown(void)
+{
+    zmq_ctx_term(ctx);
+    front_destroy(&front);
+    unlink(endpoint + strlen("ipc://"));
+    rmdir(dir);
+}
+
+static void *worker_new(const char *route)
+{
+    const int none = 0, wait_ms = WAIT_MS;
+    void *worker = zmq_socket(ctx, ZMQ_DEALER);
+    ck_assert_int_eq(zmq_setsockopt(worker, ZMQ_ROUTING_ID, route, strlen(route)), 0);
+    ck_assert_int_eq(zmq_setsockopt(worker, ZMQ_LINGER, &none, sizeof none), 0);
+    ck_assert_int_eq(zmq_setsockopt(worker, ZMQ_RCVTIMEO, &wait_ms, sizeof wait_ms), 0);
+    ck_assert_int_eq(zmq_connect(worker, endpoint), 0);
+    return worker;
+}
+
+static void say(void *worker, const char *text)
+{
+    ck_assert_int_eq(zmq_send(worker, text, strlen(text), 0), (int)strlen(text));
+}
+
+/* As the loop does: sleeps on the descriptor, but never while front_more() says that it may not. */
+static void drain_until(unsigned n)
+{
+    while (got.n < n) {
+        struct pollfd p = {.fd = front_fd(front), .events = POLLIN};
+        if (!front_more(front))
+            ck_assert_msg(poll(&p, 1, WAIT_MS) == 1, "%u of %u messages, then silence", got.n, n);
+        front_drain(front, 1, on_message, NULL);
+    }
+}
+
+START_TEST(messages_come_with_the_route_of_their_sender)
+{
+    void *worker = worker_new("worker 1");
+    say(worker, "hello");
+    drain_until(1);
+    ck_assert_str_eq(got.route, "worker 1");
+    ck_assert_str_eq(got.text[0], "hello");
+    zmq_close(worker);
+}
+END_TEST
+
+START_TEST(what_is_left_after_a_bounded_drain_is_more)
+{
+    void *worker = worker_new("worker 1");
+    for (unsigned i = 0; i < 3; i++)
+        say(worker, "one of three");
+    drain_until(1);
+    /* The other two are in the socket or on their way; no edge need come for either. */
+    drain_until(3);
+    ck_assert_uint_eq(got.n, 3);
+    front_drain(front, TEXTS, on_message, NULL);
+    ck_assert(!front_more(front));
+    zmq_close(worker);
+}
+END_TEST
+
+/* A send reads the socket's mailbox, and takes with it the edge of a message that came meanwhile.
+ */
+START_TEST(a_message_that_came_before_a_send_is_not_slept_over)
+{
+    void *worker = worker_new("worker 1");
+    say(worker, "first");
+    drain_until(1);
+    ck_assert_uint_eq(front_drain(front, TEXTS, on_message, NULL), 0);
+    say(worker, "second");
+    struct pollfd p = {.fd = front_fd(front), .events = POLLIN};
+    ck_assert_int_eq(poll(&p, 1, WAIT_MS), 1); /* it is there, and nobody has read it */
+    ck_assert_int_eq(front_send(front, "worker 1", 8, "answer", 6), 0);
+    ck_assert(front_more(front));
+    drain_until(2);
+    ck_assert_str_eq(got.text[1], "second");
+    zmq_close(worker);
+}
+END_TEST
+
+START_TEST(answers_go_to_their_route_and_to_no_other)
+{
+    void *first = worker_new("worker 1");
+    void *second = worker_new("worker 2");
+    say(first, "a");
+    say(second, "b");
+    drain_until(2);
+    ck_assert_int_eq(front_send(front, "worker 2", 8, "for two", 7), 0);
+    ck_assert_int_eq(front_send(front, "worker 1", 8, "for one", 7), 0);
+    char text[32] = "";
+    ck_assert_int_eq(zmq_recv(first, text, sizeof text, 0), 7);
+    ck_assert_mem_eq(text, "for one", 7);
+    ck_assert_int_eq(zmq_recv(second, text, sizeof text, 0), 7);
+    ck_assert_mem_eq(text, "for two", 7);
+    ck_assert_int_eq(front_send(front, "worker 3", 8, "x", 1), -EHOSTUNREACH);
+    zmq_close(first);
+    zmq_close(second);
+}
+END_TEST
+
+START_TEST(a_peer_that_does_not_read_is_again_and_not_waited_for)
+{
+    void *worker = worker_new("worker 1");
+    say(worker, "hello");
+    drain_until(1);
+    static char buf[1 << 16];
+    int err = 0;
+    unsigned sent = 0;
+    for (; err == 0 && sent < 10000; sent++)
+        err = front_send(front, "worker 1", 8, buf, sizeof buf);
+    ck_assert_int_eq(err, -EAGAIN);
+    zmq_close(worker);
+}
+END_TEST
+
+START_TEST(a_message_of_several_frames_is_one_without_bytes)
+{
+    void *worker = worker_new("worker 1");
+    ck_assert_int_eq(zmq_send(worker, "one", 3, ZMQ_SNDMORE), 3);
+    ck_assert_int_eq(zmq_send(worker, "two", 3, 0), 3);
+    say(worker, "after");
+    drain_until(2);
+    ck_assert_uint_eq(got.len[0], 0);
+    ck_assert_str_eq(got.text[1], "after");
+    zmq_close(worker);
+}
+END_TEST
+
+START_TEST(a_message_above_the_limit_is_not_delivered)
+{
+    void *large = worker_new("large");
+    void *small = worker_new("small");
+    static char buf[1001];
+    ck_assert_int_eq(zmq_send(large, buf, sizeof buf, 0), (int)sizeof buf);
+    say(small, "small");
+    drain_until(1);
+    ck_assert_str_eq(got.route, "small");
+    zmq_close(large);
+    zmq_close(small);
+}
+END_TEST
+
+START_TEST(kept_messages_outlive_the_callback_up_to_the_limit)
+{
+    void *worker = worker_new("worker 1");
+    got.keep = true;
+    for (unsigned i = 0; i < 3; i++)
+        say(worker, "keep me");
+    drain_until(3);
+    ck_assert_ptr_nonnull(got.kept[0]);
+    ck_assert_ptr_nonnull(got.kept[1]);
+    ck_assert_ptr_null(got.kept[2]);
+    front_unkeep(front, got.kept[0]);
+    say(worker, "keep me too");
+    drain_until(4);
+    ck_assert_ptr_nonnull(got.kept[3]);
+    front_unkeep(front, got.kept[1]);
+    front_unkeep(front, got.kept[3]);
+    zmq_close(worker);
+}
+END_TEST
+
+START_TEST(the_socket_has_the_mode_that_was_asked_for)
+{
+    struct stat st;
+    ck_assert_int_eq(stat(endpoint + strlen("ipc://"), &st), 0);
+    ck_assert_uint_eq(st.st_mode & 0777, 0600);
+}
+END_TEST
+
+START_TEST(an_endpoint_in_no_directory_is_refused)
+{
+    struct front_config config = {.endpoint = "ipc:///nowhere/at/all/control.sock",
+                                  .mode = 0600,
+                                  .message_max = 1000,
+                                  .hwm = 4,
+                                  .kept_max = 2};
+    struct front *other = NULL;
+    ck_assert_int_lt(front_create(&config, &other), 0);
+    ck_assert_ptr_null(other);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("front");
+    TCase *tc = tcase_create("front");
+    tcase_add_checked_fixture(tc, setup, teardown);
+    tcase_add_test(tc, messages_come_with_the_route_of_their_sender);
+    tcase_add_test(tc, what_is_left_after_a_bounded_drain_is_more);
+    tcase_add_test(tc, a_message_that_came_before_a_send_is_not_slept_over);
+    tcase_add_test(tc, answers_go_to_their_route_and_to_no_other);
+    tcase_add_test(tc, a_peer_that_does_not_read_is_again_and_not_waited_for);
+    tcase_add_test(tc, a_message_of_several_frames_is_one_without_bytes);
+    tcase_add_test(tc, a_message_above_the_limit_is_not_delivered);
+    tcase_add_test(tc, kept_messages_outlive_the_callback_up_to_the_limit);
+    tcase_add_test(tc, the_socket_has_the_mode_that_was_asked_for);
+    tcase_add_test(tc, an_endpoint_in_no_directory_is_refused);
+    suite_add_tcase(s, tc);
+    return check_run(s);
+}
