@@ -12,11 +12,11 @@
 #include <unistd.h>
 
 #include "hash.h"
-#include "scene.h"
+#include "hostile.h"
 
 #define KEYS 64u
 
-static struct scene s;
+static struct hostile s;
 static struct peer p;
 static uint32_t ns;
 static uint8_t seed[KVC_KEY_BYTES], keys[4096 * KVC_KEY_BYTES], statuses[KVC_STORE_MAX];
@@ -26,18 +26,18 @@ static void setup(void)
 {
     static const char *const sets[] = {"limits.sessions=8", "limits.leases=64", "limits.waiters=64",
                                        "limits.requests=1000", NULL};
-    scene_begin(&s, sets);
-    peer_open(&p, &s.rig, 1u << 20);
-    ck_assert_int_eq(peer_ns(&p, "hostile", SCENE_BT, SCENE_BLOCK, &ns, seed), KVC_ST_OK);
-    peer_keys(seed, 1, SCENE_BT, 4096, keys);
+    hostile_begin(&s, sets);
+    peer_open(&p, s.rig, 1u << 20);
+    ck_assert_int_eq(peer_ns(&p, "hostile", HOSTILE_BT, HOSTILE_BLOCK, &ns, seed), KVC_ST_OK);
+    peer_keys(seed, 1, HOSTILE_BT, 4096, keys);
     for (unsigned i = 0; i < KVC_STORE_MAX; i++)
-        offsets[i] = i % KEYS * SCENE_BLOCK;
+        offsets[i] = i % KEYS * HOSTILE_BLOCK;
 }
 
 static void teardown(void)
 {
     peer_close(&p);
-    scene_end(&s);
+    hostile_end(&s);
 }
 
 static struct codec_bin keys_bin(uint32_t first, uint32_t n)
@@ -59,7 +59,7 @@ static struct msg_store store_of(uint32_t n)
 static struct msg_acquire acquire_of(uint32_t n, uint32_t flags)
 {
     return (struct msg_acquire){
-        .seq = {.ns = ns, .tokens = n * SCENE_BT, .ngroups = 1, .keys[0] = keys_bin(0, n)},
+        .seq = {.ns = ns, .tokens = n * HOSTILE_BT, .ngroups = 1, .keys[0] = keys_bin(0, n)},
         .flags = flags};
 }
 
@@ -84,7 +84,7 @@ static void *scribble(void *arg)
 {
     (void)arg;
     for (uint64_t i = 0; !atomic_load(&stop); i++)
-        memset(p.staging + i % 128 * SCENE_BLOCK, (int)(i & 0xff), SCENE_BLOCK);
+        memset(p.staging + i % 128 * HOSTILE_BLOCK, (int)(i & 0xff), HOSTILE_BLOCK);
     return NULL;
 }
 
@@ -96,7 +96,7 @@ START_TEST(staging_that_changes_all_the_time)
     for (unsigned round = 0; round < 40; round++) {
         uint64_t lease;
         struct msg_loc loc;
-        peer_keys(seed, 100 + round, SCENE_BT, KEYS, keys);
+        peer_keys(seed, 100 + round, HOSTILE_BT, KEYS, keys);
         struct msg_store store = store_of(KEYS);
         ck_assert_int_eq(peer_store(&p, &store, statuses), KVC_ST_OK);
         for (unsigned i = 0; i < KEYS; i++)
@@ -109,17 +109,17 @@ START_TEST(staging_that_changes_all_the_time)
         ck_assert_int_eq(fstat(fd, &st), 0);
         const uint8_t *map = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, fd, 0);
         ck_assert_ptr_ne(map, MAP_FAILED);
-        struct hash128 before = hash_sum(map + loc.off, SCENE_BLOCK), sum;
+        struct hash128 before = hash_sum(map + loc.off, HOSTILE_BLOCK), sum;
         memcpy(&sum, map + loc.hdr + 16, sizeof sum); /* struct slot_header, daemon/tier/layout.h */
         ck_assert(hash128_equal(&before, &sum));
         rig_sleep_ms(2);
-        struct hash128 after = hash_sum(map + loc.off, SCENE_BLOCK);
+        struct hash128 after = hash_sum(map + loc.off, HOSTILE_BLOCK);
         ck_assert(hash128_equal(&before, &after));
         munmap((void *)(uintptr_t)map, (size_t)st.st_size);
         close(fd);
         ck_assert_uint_eq(release(&p, lease), 1);
         if (round % 8 == 0)
-            scene_serve(&s);
+            hostile_serve(&s);
     }
     atomic_store(&stop, true);
     pthread_join(thread, NULL);
@@ -147,7 +147,7 @@ START_TEST(offsets_outside_of_staging)
 {
     static const uint64_t bad[] = {1u << 20,
                                    (1u << 20) - 64,
-                                   (1u << 20) - SCENE_BLOCK + 64,
+                                   (1u << 20) - HOSTILE_BLOCK + 64,
                                    UINT64_MAX - 1,
                                    UINT64_MAX - 63,
                                    INT64_MAX,
@@ -156,13 +156,13 @@ START_TEST(offsets_outside_of_staging)
                                    UINT64_MAX / 64 * 64};
     const unsigned n = sizeof bad / sizeof bad[0];
     for (unsigned i = 0; i < n; i++) {
-        peer_keys(seed, 200 + i, SCENE_BT, 2, keys);
+        peer_keys(seed, 200 + i, HOSTILE_BT, 2, keys);
         offsets[0] = bad[i];
         struct msg_store store = store_of(1);
         ck_assert_int_eq(peer_store(&p, &store, statuses), KVC_ST_OK);
         ck_assert_uint_eq(statuses[0], KVC_ST_BAD_ARGUMENT);
     }
-    offsets[0] = offsets[1] = (1u << 20) - SCENE_BLOCK; /* the last block, twice: allowed */
+    offsets[0] = offsets[1] = (1u << 20) - HOSTILE_BLOCK; /* the last block, twice: allowed */
     struct msg_store store = store_of(2);
     ck_assert_int_eq(peer_store(&p, &store, statuses), KVC_ST_OK);
     ck_assert(statuses[0] == KVC_ST_OK && statuses[1] == KVC_ST_OK);
@@ -183,11 +183,11 @@ START_TEST(lies_about_shapes)
     bad[n++].reserve.group = UINT32_MAX;
     bad[n++].reserve.shard = 1;
     bad[n++].reserve.shard = UINT32_MAX;
-    bad[n++].reserve.last_tokens = SCENE_BT + 1;
+    bad[n++].reserve.last_tokens = HOSTILE_BT + 1;
     bad[n++].reserve.last_tokens = UINT32_MAX;
     bad[n++].reserve.first_token = 1;
-    bad[n++].reserve.first_token = SCENE_BT;  /* and no parent */
-    bad[n++].reserve.parent = keys_bin(5, 1); /* and first_token 0 */
+    bad[n++].reserve.first_token = HOSTILE_BT; /* and no parent */
+    bad[n++].reserve.parent = keys_bin(5, 1);  /* and first_token 0 */
     bad[n++].reserve.sub = (struct codec_bin){(const uint8_t *)"alice", 5};
     bad[n].offsets.n = 8, n++;
     bad[n].offsets.n = 0, n++;
@@ -210,7 +210,7 @@ START_TEST(lies_about_shapes)
     lie.from_tokens = UINT32_MAX;
     (void)peer_acquire(&p, &lie, &lease, NULL);
     ck_assert_int_eq(peer_ping(&p), KVC_ST_OK);
-    scene_serve_hit(&s);
+    hostile_serve_hit(&s);
 }
 END_TEST
 
@@ -228,13 +228,13 @@ START_TEST(a_key_stored_twice_changes_nothing)
     store.reserve.last_tokens = 3;
     ck_assert_int_eq(peer_store(&p, &store, statuses), KVC_ST_OK);
     ck_assert_uint_eq(statuses[3], KVC_ST_BAD_ARGUMENT);
-    struct kvc_ns *same = rig_ns(s.k, "hostile", SCENE_BT, SCENE_BLOCK);
-    struct kvc_seq seq = rig_seq(keys, 4, SCENE_BT);
+    struct kvc_ns *same = rig_ns(s.k, "hostile", HOSTILE_BT, HOSTILE_BLOCK);
+    struct kvc_seq seq = rig_seq(keys, 4, HOSTILE_BT);
     struct kvc_hold *hold;
     ck_assert_int_eq(kvc_acquire(same, &seq, NULL, &hold), 0);
     ck_assert_uint_eq(hold->group[0].n, 4);
     for (unsigned i = 0; i < 4; i++)
-        for (unsigned b = 0; b < SCENE_BLOCK; b++)
+        for (unsigned b = 0; b < HOSTILE_BLOCK; b++)
             ck_assert_uint_eq(((const uint8_t *)hold->group[0].block[i].data)[b], 1);
     kvc_release(s.k, &hold);
 }
@@ -265,13 +265,13 @@ START_TEST(ids_of_others_and_of_nobody)
     struct peer other;
     uint64_t reservation, lease;
     struct msg_loc loc;
-    peer_open(&other, &s.rig, 65536);
+    peer_open(&other, s.rig, 65536);
     struct msg_store store = store_of(4);
     ck_assert_int_eq(peer_store(&p, &store, statuses), KVC_ST_OK);
     struct msg_acquire acquire = acquire_of(4, 0);
     ck_assert_int_eq(peer_acquire(&p, &acquire, &lease, &loc), KVC_ST_OK);
     struct msg_reserve reserve = {
-        .ns = ns, .parent = keys_bin(3, 1), .first_token = 4 * SCENE_BT, .keys = keys_bin(4, 4)};
+        .ns = ns, .parent = keys_bin(3, 1), .first_token = 4 * HOSTILE_BT, .keys = keys_bin(4, 4)};
     ck_assert_int_eq(peer_reserve(&p, &reserve, &reservation, statuses), KVC_ST_OK);
     ck_assert_uint_ne(reservation, 0);
     ck_assert_int_eq(commit(&other, reservation), KVC_ST_GONE);
@@ -314,7 +314,7 @@ START_TEST(leases_held_to_the_limit_leave_others_theirs)
         ck_assert_uint_lt(++held, 64);
     ck_assert_int_eq(status, KVC_ST_BUSY);
     for (unsigned i = 0; i < 20; i++)
-        scene_serve_hit(&s);
+        hostile_serve_hit(&s);
 }
 END_TEST
 
@@ -324,14 +324,14 @@ START_TEST(reservations_never_committed_leave_others_theirs)
     unsigned made = 0;
     int status = KVC_ST_OK;
     for (uint32_t i = 0; status == KVC_ST_OK; i++) { /* one by one: empties the pool of them */
-        peer_keys(seed, 1000 + i, SCENE_BT, 1, keys);
+        peer_keys(seed, 1000 + i, HOSTILE_BT, 1, keys);
         struct msg_reserve reserve = {.ns = ns, .keys = keys_bin(0, 1)};
         status = peer_reserve(&p, &reserve, &reservation, statuses);
         made += status == KVC_ST_OK;
         ck_assert_uint_lt(made, 64);
     }
     ck_assert_int_eq(status, KVC_ST_BUSY);
-    scene_serve(&s);
+    hostile_serve(&s);
 }
 END_TEST
 
@@ -339,13 +339,13 @@ START_TEST(room_reserved_and_never_filled_leaves_others_half)
 {
     uint64_t reservation;
     uint32_t got = 0;
-    peer_keys(seed, 1, SCENE_BT, 4096, keys);
+    peer_keys(seed, 1, HOSTILE_BT, 4096, keys);
     struct msg_reserve reserve = {.ns = ns, .keys = keys_bin(0, 4096)}; /* 32 MiB of 16 */
     ck_assert_int_eq(peer_reserve(&p, &reserve, &reservation, statuses), KVC_ST_OK);
     for (unsigned i = 0; i < 4096; i++)
         got += statuses[i] == KVC_ST_OK;
-    ck_assert_uint_eq(got, (8u << 20) / SCENE_BLOCK);
-    scene_serve(&s);
+    ck_assert_uint_eq(got, (8u << 20) / HOSTILE_BLOCK);
+    hostile_serve(&s);
 }
 END_TEST
 
@@ -365,7 +365,7 @@ START_TEST(waiting_requests_leave_others_theirs)
     struct kvc_evicted gone;
     for (unsigned i = 0; i < 10; i++) { /* an eviction and a store are such requests as well */
         ck_assert_int_eq(kvc_evict(s.k, &all, &gone), 0);
-        scene_serve(&s);
+        hostile_serve(&s);
     }
 }
 END_TEST
@@ -383,7 +383,7 @@ START_TEST(a_thousand_requests_in_flight_are_answered_one_by_one)
         int len = codec_enc_lookup(buf, sizeof buf, &head, &lookup);
         ck_assert(peer_frame(p.control, 0, buf, (size_t)len));
         if (i % 200 == 0)
-            scene_serve_hit(&s);
+            hostile_serve_hit(&s);
     }
     while (answered < MANY) {
         struct msg_reply_head h;
@@ -403,9 +403,9 @@ START_TEST(many_namespaces_of_one_session)
     for (unsigned i = 0; i < 3000; i++) {
         char model[16];
         snprintf(model, sizeof model, "m%u", i);
-        ck_assert_int_eq(peer_ns(&p, model, SCENE_BT, SCENE_BLOCK, &id, other), KVC_ST_OK);
+        ck_assert_int_eq(peer_ns(&p, model, HOSTILE_BT, HOSTILE_BLOCK, &id, other), KVC_ST_OK);
     }
-    scene_serve_hit(&s); /* one that holds blocks is not recycled */
+    hostile_serve_hit(&s); /* one that holds blocks is not recycled */
     ck_assert_uint_le(rig_stat(s.k, "core.namespaces"), 1024);
 }
 END_TEST

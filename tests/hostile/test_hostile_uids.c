@@ -14,12 +14,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "scene.h"
+#include "hostile.h"
 
 #define UID_ONE      54321u
 #define UID_STRANGER 54322u
 
-static struct scene s;
+static struct hostile s;
 static char config[64];
 
 static void setup(void)
@@ -41,12 +41,12 @@ static void setup(void)
             UID_ONE);
     close(fd);
     snprintf(at, sizeof at, "@%s", config);
-    scene_begin(&s, sets);
+    hostile_begin(&s, sets);
 }
 
 static void teardown(void)
 {
-    scene_end(&s);
+    hostile_end(&s);
     unlink(config);
 }
 
@@ -107,13 +107,13 @@ static void as_stranger(int ready, int go)
     struct peer p;
     uint8_t route[KVC_ROUTE_BYTES] = "k";
     static int fd[200];
-    ck_assert_int_eq(peer_hello(&p, &s.rig, 1, 1, 4096), KVC_ST_DENIED);
+    ck_assert_int_eq(peer_hello(&p, s.rig, 1, 1, 4096), KVC_ST_DENIED);
     peer_close(&p);
-    p.control = peer_control_socket(&s.rig); /* closed before it says anything */
+    p.control = peer_control_socket(s.rig); /* closed before it says anything */
     ck_assert(p.control < 0 || peer_is_cut(p.control));
     peer_greet(p.control, route, sizeof route);
     for (unsigned i = 0; i < 200; i++)
-        fd[i] = i % 2 ? peer_attach_socket(&s.rig) : peer_control_socket(&s.rig);
+        fd[i] = i % 2 ? peer_attach_socket(s.rig) : peer_control_socket(s.rig);
     say(ready);
     hear(go);
     (void)fd;
@@ -122,7 +122,7 @@ static void as_stranger(int ready, int go)
 static void as_one_briefly(int ready, int go)
 {
     struct peer p;
-    peer_open(&p, &s.rig, 65536);
+    peer_open(&p, s.rig, 65536);
     ck_assert_int_eq(peer_ping(&p), KVC_ST_OK);
     peer_close(&p);
     say(ready);
@@ -133,7 +133,7 @@ START_TEST(who_has_no_rights_is_told_and_keeps_nobody_out)
 {
     struct other stranger, one;
     other_begin(&stranger, UID_STRANGER, as_stranger);
-    scene_serve_hit(&s);
+    hostile_serve_hit(&s);
     other_begin(&one, UID_ONE, as_one_briefly);
     other_end(&one);
     other_end(&stranger);
@@ -146,11 +146,11 @@ static void as_many_sessions(int ready, int go)
 {
     static struct peer p[64];
     unsigned n = 0;
-    while (n < 64 && peer_hello(&p[n], &s.rig, 1, 1, 2u << 20) == KVC_ST_OK)
+    while (n < 64 && peer_hello(&p[n], s.rig, 1, 1, 2u << 20) == KVC_ST_OK)
         n++;
     ck_assert_uint_gt(n, 3);
     ck_assert_uint_lt(n, 16);
-    while (n < 64 && peer_hello(&p[n], &s.rig, 1, 1, 0) == KVC_ST_OK)
+    while (n < 64 && peer_hello(&p[n], s.rig, 1, 1, 0) == KVC_ST_OK)
         n++;
     ck_assert_uint_lt(n, 16);
     say(ready);
@@ -162,11 +162,11 @@ START_TEST(sessions_and_staging_of_one_principal_leave_another_its)
     struct other one;
     struct peer mine[3];
     other_begin(&one, UID_ONE, as_many_sessions);
-    for (unsigned i = 0; i < 3; i++) {         /* with the client: 4 of 16 sessions are promised */
-        peer_open(&mine[i], &s.rig, 1u << 20); /* and 4 MiB of 16 */
+    for (unsigned i = 0; i < 3; i++) {        /* with the client: 4 of 16 sessions are promised */
+        peer_open(&mine[i], s.rig, 1u << 20); /* and 4 MiB of 16 */
         ck_assert_uint_eq(mine[i].staging_bytes, 1u << 20);
     }
-    scene_serve_hit(&s);
+    hostile_serve_hit(&s);
     for (unsigned i = 0; i < 3; i++)
         peer_close(&mine[i]);
     other_end(&one);
@@ -178,7 +178,7 @@ static void as_many_namespaces(int ready, int go)
     struct peer p;
     uint32_t id, keep = 0;
     uint8_t seed[KVC_KEY_BYTES];
-    peer_open(&p, &s.rig, 0);
+    peer_open(&p, s.rig, 0);
     for (unsigned i = 0; i < 100; i++) {
         char model[16];
         snprintf(model, sizeof model, "m%u", i);
@@ -199,7 +199,7 @@ START_TEST(namespaces_of_one_principal_leave_another_its)
     struct peer p;
     uint32_t first, id;
     uint8_t seed[KVC_KEY_BYTES];
-    peer_open(&p, &s.rig, 0);
+    peer_open(&p, s.rig, 0);
     ck_assert_int_eq(peer_ns(&p, "empty", 16, 4096, &first, seed), KVC_ST_OK);
     other_begin(&one, UID_ONE, as_many_namespaces);
     ck_assert_int_eq(peer_ns(&p, "empty", 16, 4096, &id, seed), KVC_ST_OK);
@@ -216,7 +216,7 @@ START_TEST(reading_of_a_sub_tenant_creates_nothing)
     uint32_t ns;
     uint64_t lease = 1;
     uint8_t seed[KVC_KEY_BYTES], keys[4 * KVC_KEY_BYTES], buf[1024];
-    peer_open(&p, &s.rig, 65536);
+    peer_open(&p, s.rig, 65536);
     ck_assert_int_eq(peer_ns(&p, "gate", 16, 4096, &ns, seed), KVC_ST_OK);
     peer_keys(seed, 1, 16, 4, keys);
     uint64_t before = rig_stat(s.k, "core.namespaces");
@@ -292,7 +292,7 @@ static void as_writer(int ready, int go)
     struct peer p;
     struct stat st;
     char path[64];
-    peer_open(&p, &s.rig, 1u << 20);
+    peer_open(&p, s.rig, 1u << 20);
     int fd = chunk_of_mine(&p, &st);
     void *map = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0);
     ck_assert_ptr_ne(map, MAP_FAILED);
@@ -320,7 +320,7 @@ START_TEST(no_way_to_write_leads_into_a_chunk)
     struct peer p;
     struct stat st;
     char path[64];
-    peer_open(&p, &s.rig, 1u << 20);
+    peer_open(&p, s.rig, 1u << 20);
     int ro = chunk_of_mine(&p, &st);
     snprintf(path, sizeof path, "/proc/self/fd/%d", ro);
     int fd = open(path, O_RDWR);
@@ -341,7 +341,7 @@ static void as_lurker(int ready, int go)
 {
     struct peer p;
     struct stat st;
-    peer_open(&p, &s.rig, 1u << 20);
+    peer_open(&p, s.rig, 1u << 20);
     int fd = chunk_of_mine(&p, &st);
     volatile const uint8_t *map = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, fd, 0);
     ck_assert_ptr_ne((void *)(uintptr_t)map, MAP_FAILED);
@@ -370,7 +370,7 @@ START_TEST(a_chunk_that_was_mapped_never_shows_another_principals_bytes)
     uint8_t seed[KVC_KEY_BYTES], key[KVC_KEY_BYTES];
     other_begin(&one, UID_ONE, as_lurker);
     uint64_t retired = rig_stat(s.k, "daemon.chunks_retired");
-    peer_open(&p, &s.rig, 2u << 20);
+    peer_open(&p, s.rig, 2u << 20);
     /* One to a chunk: there are not enough chunks before there is not enough room. */
     ck_assert_int_eq(peer_ns(&p, "flood", 16, 2u << 20, &ns, seed), KVC_ST_OK);
     memset(p.staging, 'B', p.staging_bytes);

@@ -13,21 +13,21 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "scene.h"
+#include "hostile.h"
 
-static struct scene s;
+static struct hostile s;
 static uint8_t big[KVC_MESSAGE_MAX];
 
 static void setup(void)
 {
     /* Exactly the descriptors that the daemon says it needs with these, and a few. */
     static const char *const sets[] = {"limits.sessions=16", NULL};
-    scene_begin(&s, sets);
+    hostile_begin(&s, sets);
 }
 
 static void teardown(void)
 {
-    scene_end(&s);
+    hostile_end(&s);
 }
 
 /* ---- who may speak ---- */
@@ -39,13 +39,13 @@ START_TEST(a_route_that_nobody_has_is_not_connected)
     for (unsigned i = 0; i < 64; i++) {
         route[15] = (uint8_t)i;
         route[1] = (uint8_t)i; /* every session's number, and some beyond */
-        p.control = peer_control_socket(&s.rig);
+        p.control = peer_control_socket(s.rig);
         peer_greet(p.control, route, sizeof route);
         ck_assert(peer_is_cut(p.control));
         close(p.control);
     }
     for (unsigned n = 0; n < 255; n += n < 20 ? 1 : 47) { /* and of other lengths */
-        p.control = peer_control_socket(&s.rig);
+        p.control = peer_control_socket(s.rig);
         memset(big, 'k', n);
         if (n == KVC_ROUTE_BYTES)
             big[0] = 'x';
@@ -53,16 +53,16 @@ START_TEST(a_route_that_nobody_has_is_not_connected)
         ck_assert(peer_is_cut(p.control));
         close(p.control);
     }
-    scene_serve_hit(&s);
+    hostile_serve_hit(&s);
 }
 END_TEST
 
 START_TEST(a_route_has_one_connection)
 {
     struct peer p;
-    peer_open(&p, &s.rig, 0);
+    peer_open(&p, s.rig, 0);
     for (unsigned i = 0; i < 8; i++) {
-        int second = peer_control_socket(&s.rig);
+        int second = peer_control_socket(s.rig);
         peer_greet(second, p.route, sizeof p.route);
         ck_assert(peer_is_cut(second));
         close(second);
@@ -71,7 +71,7 @@ START_TEST(a_route_has_one_connection)
     close(p.control); /* it may connect again once the first has gone */
     int status = PEER_CLOSED;
     for (unsigned i = 0; i < 1000 && status == PEER_CLOSED; i++) {
-        p.control = peer_control_socket(&s.rig);
+        p.control = peer_control_socket(s.rig);
         peer_greet(p.control, p.route, sizeof p.route);
         status = peer_ping(&p);
         if (status == PEER_CLOSED)
@@ -85,11 +85,11 @@ END_TEST
 START_TEST(with_its_session_goes_its_connection)
 {
     struct peer p;
-    peer_open(&p, &s.rig, 0);
+    peer_open(&p, s.rig, 0);
     close(p.attach);
     p.attach = -1;
     ck_assert(peer_is_cut(p.control));
-    int again = peer_control_socket(&s.rig);
+    int again = peer_control_socket(s.rig);
     peer_greet(again, p.route, sizeof p.route);
     ck_assert(peer_is_cut(again));
     close(again);
@@ -112,11 +112,11 @@ static const struct {
 
 START_TEST(garbage_on_the_control_socket_is_cut)
 {
-    int fd = peer_control_socket(&s.rig);
+    int fd = peer_control_socket(s.rig);
     (void)peer_write(fd, garbage[_i].bytes, garbage[_i].n);
     ck_assert_msg(peer_is_cut(fd), "%s", garbage[_i].what);
     close(fd);
-    scene_serve_hit(&s);
+    hostile_serve_hit(&s);
 }
 END_TEST
 
@@ -124,7 +124,7 @@ START_TEST(random_bytes_on_both_sockets)
 {
     uint64_t r = 88172645463325252u;
     for (unsigned i = 0; i < 200; i++) {
-        int control = peer_control_socket(&s.rig), attach = peer_attach_socket(&s.rig);
+        int control = peer_control_socket(s.rig), attach = peer_attach_socket(s.rig);
         uint8_t bytes[600] = {0};
         for (unsigned k = 0; k < sizeof bytes; k++)
             r ^= r << 13, r ^= r >> 7, r ^= r << 17, bytes[k] = (uint8_t)r;
@@ -137,7 +137,7 @@ START_TEST(random_bytes_on_both_sockets)
             close(attach);
         close(control);
         if (i % 50 == 0)
-            scene_serve_hit(&s);
+            hostile_serve_hit(&s);
     }
 }
 END_TEST
@@ -146,7 +146,7 @@ END_TEST
 START_TEST(a_message_of_endless_frames_is_cut)
 {
     struct peer p;
-    peer_open(&p, &s.rig, 0);
+    peer_open(&p, s.rig, 0);
     uint64_t sent = 0;
     while (sent < 256u << 20 && peer_frame(p.control, 1, big, 65536))
         sent += 65536;
@@ -160,7 +160,7 @@ END_TEST
 START_TEST(empty_frames_without_end_are_cut)
 {
     struct peer p;
-    peer_open(&p, &s.rig, 0);
+    peer_open(&p, s.rig, 0);
     unsigned sent = 0;
     while (sent < 1000000 && peer_frame(p.control, 1, "", 0))
         sent++;
@@ -175,7 +175,7 @@ START_TEST(several_frames_cost_the_session)
     uint8_t buf[KVC_ATTACH_MAX];
     struct att_dropped why;
     int fd;
-    peer_open(&p, &s.rig, 0);
+    peer_open(&p, s.rig, 0);
     ck_assert(peer_frame(p.control, 1, "a", 1) && peer_frame(p.control, 0, "b", 1));
     int len = peer_datagram(p.attach, buf, &fd);
     ck_assert_int_gt(len, 0);
@@ -194,7 +194,7 @@ START_TEST(commands_that_ours_do_not_send_are_cut)
     } command[] = {
         {"\5READY", 6}, {"\11SUBSCRIBEabc", 13}, {"\5ERROR\0", 7}, {"", 0}, {"\4PONY", 5}};
     struct peer p;
-    peer_open(&p, &s.rig, 0);
+    peer_open(&p, s.rig, 0);
     ck_assert(peer_frame(p.control, 4, "\4PING\0\0", 7)); /* this one may be sent */
     ck_assert_int_eq(peer_ping(&p), KVC_ST_OK);
     (void)peer_frame(p.control, 4, command[_i].bytes, command[_i].n);
@@ -211,7 +211,7 @@ START_TEST(a_frame_that_is_too_large_is_cut_at_its_head)
                                       {0, 0, 0, 1}};
     struct peer p;
     uint8_t head[9] = {2};
-    peer_open(&p, &s.rig, 0);
+    peer_open(&p, s.rig, 0);
     memcpy(head + 1, size[_i], 8);
     (void)peer_write(p.control, head, sizeof head);
     ck_assert(peer_is_cut(p.control));
@@ -223,14 +223,14 @@ START_TEST(half_messages_and_half_heads_wait_without_harm)
 {
     struct peer p[12];
     for (unsigned i = 0; i < 12; i++) {
-        peer_open(&p[i], &s.rig, 0);
+        peer_open(&p[i], s.rig, 0);
         uint8_t head[9] = {2, 0, 0, 0, 0, 0, 0x3f, 0xff, 0xff};
         ck_assert(peer_write(p[i].control, head, i % 3 ? sizeof head : i % 9));
         if (i % 3 == 2)
             ck_assert(peer_write(p[i].control, big, 100000));
     }
     for (unsigned i = 0; i < 20; i++)
-        scene_serve_hit(&s);
+        hostile_serve_hit(&s);
     for (unsigned i = 0; i < 12; i++)
         peer_close(&p[i]);
 }
@@ -242,13 +242,13 @@ START_TEST(requests_without_reading_replies_end_in_a_drop)
 {
     struct peer p;
     uint8_t buf[64];
-    peer_open(&p, &s.rig, 0);
+    peer_open(&p, s.rig, 0);
     struct msg_head head = peer_head(&p, KVC_OP_STATS); /* a small request with a large reply */
     int len = codec_enc_bare(buf, sizeof buf, &head);
     unsigned sent = 0;
     while (sent < 200000 && peer_frame(p.control, 0, buf, (size_t)len)) {
         if (++sent % 10000 == 0)
-            scene_serve_hit(&s);
+            hostile_serve_hit(&s);
     }
     ck_assert_uint_lt(sent, 200000);
     rig_wait_stat(s.k, "svc.sessions", 1);
@@ -274,7 +274,7 @@ START_TEST(big_messages_do_not_pile_up)
     ck_assert_int_gt(len, 0);
     memcpy(big, bare, (size_t)len);
     for (unsigned i = 0; i < 4; i++)
-        peer_open(&p[i], &s.rig, 0);
+        peer_open(&p[i], s.rig, 0);
     fflush(NULL);
     pid_t pid[4];
     for (unsigned i = 0; i < 4; i++) {
@@ -287,8 +287,8 @@ START_TEST(big_messages_do_not_pile_up)
     uint64_t most = 0;
     unsigned running = 4;
     while (running > 0) {
-        scene_serve_hit(&s);
-        uint64_t now = daemon_rss_bytes(&s.rig);
+        hostile_serve_hit(&s);
+        uint64_t now = daemon_rss_bytes(s.rig);
         most = now > most ? now : most;
         while (running > 0 && waitpid(-1, &status, WNOHANG) > 0)
             running--;
@@ -303,7 +303,7 @@ END_TEST
 START_TEST(a_stopped_client_holds_nobody_up)
 {
     struct peer p;
-    peer_open(&p, &s.rig, 4096);
+    peer_open(&p, s.rig, 4096);
     fflush(NULL);
     pid_t pid = fork();
     if (pid == 0) {
@@ -318,7 +318,7 @@ START_TEST(a_stopped_client_holds_nobody_up)
     int status;
     ck_assert_int_eq(waitpid(pid, &status, WUNTRACED), pid);
     for (unsigned i = 0; i < 50; i++)
-        scene_serve_hit(&s);
+        hostile_serve_hit(&s);
     ck_assert_int_eq(kill(pid, SIGKILL), 0);
     ck_assert_int_eq(waitpid(pid, &status, 0), pid);
     peer_close(&p);
@@ -333,18 +333,18 @@ START_TEST(connections_without_end_leave_room_for_others)
     enum { MANY = 3000 };
     static int fd[MANY];
     for (unsigned i = 0; i < MANY; i++) {
-        fd[i] = i % 2 ? peer_control_socket(&s.rig) : peer_attach_socket(&s.rig);
+        fd[i] = i % 2 ? peer_control_socket(s.rig) : peer_attach_socket(s.rig);
         if (i % 500 == 0)
-            scene_serve_hit(&s);
+            hostile_serve_hit(&s);
     }
-    ck_assert_uint_le(daemon_descriptors(&s.rig), s.fds + 200);
-    scene_serve_hit(&s);
+    ck_assert_uint_le(daemon_descriptors(s.rig), s.fds + 200);
+    hostile_serve_hit(&s);
     for (unsigned i = 0; i < MANY; i++)
         if (fd[i] >= 0)
             close(fd[i]);
     rig_wait_stat(s.k, "svc.sessions", 1);
     struct peer p; /* and a newcomer gets in */
-    peer_open(&p, &s.rig, 4096);
+    peer_open(&p, s.rig, 4096);
     peer_close(&p);
 }
 END_TEST
@@ -355,22 +355,22 @@ START_TEST(when_no_descriptor_is_left_newcomers_are_turned_away)
     enum { MANY = 60 };
     int fd[MANY];
     struct rlimit before, few;
-    ck_assert_int_eq(prlimit(s.rig.pid, RLIMIT_NOFILE, NULL, &before), 0);
+    ck_assert_int_eq(prlimit(s.rig->pid, RLIMIT_NOFILE, NULL, &before), 0);
     few = (struct rlimit){.rlim_cur = s.fds + 8, .rlim_max = before.rlim_max};
-    ck_assert_int_eq(prlimit(s.rig.pid, RLIMIT_NOFILE, &few, NULL), 0);
+    ck_assert_int_eq(prlimit(s.rig->pid, RLIMIT_NOFILE, &few, NULL), 0);
     for (unsigned round = 0; round < 4; round++) {
         for (unsigned i = 0; i < MANY; i++)
-            fd[i] = i % 2 ? peer_control_socket(&s.rig) : peer_attach_socket(&s.rig);
+            fd[i] = i % 2 ? peer_control_socket(s.rig) : peer_attach_socket(s.rig);
         for (unsigned i = 0; i < 20; i++)
-            scene_serve_hit(&s);
+            hostile_serve_hit(&s);
         for (unsigned i = 0; i < MANY; i++)
             if (fd[i] >= 0)
                 close(fd[i]);
     }
     ck_assert_uint_ge(rig_stat(s.k, "daemon.control_shed"), 1);
-    ck_assert_int_eq(prlimit(s.rig.pid, RLIMIT_NOFILE, &before, NULL), 0);
+    ck_assert_int_eq(prlimit(s.rig->pid, RLIMIT_NOFILE, &before, NULL), 0);
     struct peer p;
-    peer_open(&p, &s.rig, 4096);
+    peer_open(&p, s.rig, 4096);
     peer_close(&p);
 }
 END_TEST
@@ -405,7 +405,7 @@ START_TEST(foreign_descriptors_are_closed)
     for (unsigned i = 0; i < sizeof counts / sizeof counts[0]; i++) {
         struct peer p;
         int fd;
-        peer_open(&p, &s.rig, 0);
+        peer_open(&p, s.rig, 0);
         int len = codec_enc_att_map(buf, sizeof buf, &map);
         for (unsigned k = 0; k < 20; k++) {
             send_descriptors(p.attach, counts[i], buf, (size_t)len);
@@ -415,10 +415,10 @@ START_TEST(foreign_descriptors_are_closed)
                 close(fd);
             ck_assert_int_eq(codec_enc_att_map(buf, sizeof buf, &map), len);
         }
-        ck_assert_uint_le(daemon_descriptors(&s.rig), s.fds + 8);
+        ck_assert_uint_le(daemon_descriptors(s.rig), s.fds + 8);
         send_descriptors(p.attach, counts[i], "junk", 4);
         peer_close(&p);
-        int bare = peer_attach_socket(&s.rig); /* before HELLO, and left unread */
+        int bare = peer_attach_socket(s.rig); /* before HELLO, and left unread */
         send_descriptors(bare, counts[i], "x", 1);
         close(bare);
     }
@@ -432,9 +432,9 @@ START_TEST(handshakes_that_stop_half_way_keep_nobody_out)
     int fd[40];
     for (unsigned i = 0; i < 40; i++) {
         uint8_t greeting[64] = {0xff, 0, 0, 0, 0, 0, 0, 0, 1, 0x7f, 3, 0, 'N', 'U', 'L', 'L'};
-        fd[i] = peer_control_socket(&s.rig);
+        fd[i] = peer_control_socket(s.rig);
         (void)peer_write(fd[i], greeting, i * 2 < 64 ? i * 2 : 64);
-        scene_serve_hit(&s);
+        hostile_serve_hit(&s);
     }
     for (unsigned i = 0; i < 40; i++)
         close(fd[i]);
@@ -454,14 +454,14 @@ START_TEST(other_versions_are_told_the_range)
                  {9, 1, KVC_ST_VERSION}};
     for (unsigned i = 0; i < sizeof range / sizeof range[0]; i++) {
         struct peer p;
-        int status = peer_hello(&p, &s.rig, range[i].min, range[i].max, 0);
+        int status = peer_hello(&p, s.rig, range[i].min, range[i].max, 0);
         /* Bounds the wrong way round may also be no HELLO at all. */
         ck_assert(status == range[i].status || (range[i].min > range[i].max && status < 0));
         peer_close(&p);
     }
     struct peer p;
     uint8_t buf[256];
-    peer_open(&p, &s.rig, 0);
+    peer_open(&p, s.rig, 0);
     struct msg_hello newer = {.ver_min = KVC_PROTO_MAX + 1, .ver_max = KVC_PROTO_MAX + 1};
     struct msg_head head = peer_head(&p, KVC_OP_HELLO);
     int len = codec_enc_hello(buf, sizeof buf, &head, &newer);
@@ -479,15 +479,15 @@ static void take_steps(unsigned steps)
     uint64_t reservation = 0, lease = 0;
     int fd;
     if (steps == 1)
-        p.attach = peer_attach_socket(&s.rig);
+        p.attach = peer_attach_socket(s.rig);
     if (steps == 2) {
-        p.attach = peer_attach_socket(&s.rig);
+        p.attach = peer_attach_socket(s.rig);
         ck_assert_int_gt(send(p.attach, "k", 1, MSG_NOSIGNAL), 0);
     }
     if (steps >= 3)
-        ck_assert_int_eq(peer_hello(&p, &s.rig, 1, 1, 65536), KVC_ST_OK);
+        ck_assert_int_eq(peer_hello(&p, s.rig, 1, 1, 65536), KVC_ST_OK);
     if (steps >= 4)
-        p.control = peer_control_socket(&s.rig);
+        p.control = peer_control_socket(s.rig);
     if (steps == 5)
         ck_assert(peer_write(p.control, "\xff\0\0\0\0", 5));
     if (steps >= 6)
@@ -499,12 +499,12 @@ static void take_steps(unsigned steps)
         ck_assert(peer_frame(p.control, 0, bytes, (size_t)len));
     }
     if (steps >= 8)
-        ck_assert_int_eq(peer_ns(&p, "steps", SCENE_BT, SCENE_BLOCK, &ns, seed), KVC_ST_OK);
+        ck_assert_int_eq(peer_ns(&p, "steps", HOSTILE_BT, HOSTILE_BLOCK, &ns, seed), KVC_ST_OK);
     if (steps < 8) {
         peer_close(&p);
         return;
     }
-    peer_keys(seed, steps, SCENE_BT, 4, keys);
+    peer_keys(seed, steps, HOSTILE_BT, 4, keys);
     struct msg_reserve reserve = {.ns = ns, .keys = {keys, sizeof keys}};
     if (steps == 9)
         ck_assert_int_eq(peer_reserve(&p, &reserve, &reservation, NULL), KVC_ST_OK);
@@ -521,7 +521,7 @@ static void take_steps(unsigned steps)
     if (steps >= 12) {
         struct msg_acquire acquire = {
             .seq = {
-                .ns = ns, .tokens = 4 * SCENE_BT, .ngroups = 1, .keys[0] = {keys, sizeof keys}}};
+                .ns = ns, .tokens = 4 * HOSTILE_BT, .ngroups = 1, .keys[0] = {keys, sizeof keys}}};
         struct msg_loc loc;
         ck_assert_int_eq(peer_acquire(&p, &acquire, &lease, &loc), KVC_ST_OK);
         ck_assert_uint_ne(lease, 0);
@@ -530,12 +530,14 @@ static void take_steps(unsigned steps)
     }
     if (steps == 14) { /* waits for a block that nobody will store */
         uint8_t more[8 * KVC_KEY_BYTES];
-        peer_keys(seed, 99, SCENE_BT, 8, more);
+        peer_keys(seed, 99, HOSTILE_BT, 8, more);
         struct msg_reserve other = {.ns = ns, .keys = {more, sizeof more}};
         ck_assert_int_eq(peer_reserve(&p, &other, &reservation, NULL), KVC_ST_OK);
-        struct msg_acquire wait = {
-            .seq = {.ns = ns, .tokens = 8 * SCENE_BT, .ngroups = 1, .keys[0] = {more, sizeof more}},
-            .flags = KVC_F_WAIT};
+        struct msg_acquire wait = {.seq = {.ns = ns,
+                                           .tokens = 8 * HOSTILE_BT,
+                                           .ngroups = 1,
+                                           .keys[0] = {more, sizeof more}},
+                                   .flags = KVC_F_WAIT};
         struct msg_head head = peer_head(&p, KVC_OP_ACQUIRE);
         int len = codec_enc_acquire(bytes, sizeof bytes, &head, &wait);
         ck_assert(peer_frame(p.control, 0, bytes, (size_t)len));
@@ -552,7 +554,7 @@ START_TEST(a_worker_goes_at_every_step)
     for (unsigned steps = 1; steps <= 15; steps++) {
         for (unsigned times = 0; times < 4; times++)
             take_steps(steps);
-        scene_serve_hit(&s);
+        hostile_serve_hit(&s);
     }
 }
 END_TEST
