@@ -20,7 +20,7 @@ INK, FAINT = "#222222", "#dddddd"
 FILES = ("files on tmpfs", "files, page cache", "slots on tmpfs")
 
 LABEL_WIDTH, PANEL_WIDTH, GAP = 290, 270, 44
-WIDTH_MIN = 1000  # the title and the legend
+WIDTH_MIN = 1040  # the title and the legend
 BAR, STEP = 13, 20
 TOP, BOTTOM, PANEL_HEAD, ROW_GAP = 92, 64, 30, 70
 
