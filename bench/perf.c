@@ -12,7 +12,11 @@
 #include "perf.h"
 #include "progress.h"
 
-#define BALLAST_MAX (UINT64_C(8) << 30)
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23 /* Linux 5.14; headers may be older */
+#endif
+#define BALLAST_MAX  (UINT64_C(8) << 30)
+#define BALLAST_STEP (UINT64_C(128) << 20)
 
 static int take_option(struct perf_args *args, int c, char **argv, bool sizes_are_keys)
 {
@@ -137,11 +141,16 @@ void perf_level_memory(const struct perf_args *args)
     uint64_t bytes = (uint64_t)info.freeram * info.mem_unit / 3;
     if (bytes > BALLAST_MAX)
         bytes = BALLAST_MAX;
-    progress_show(true, "%s: taking scattered memory out of the way", args->bench);
-    void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE,
-                    -1, 0);
-    if (at != MAP_FAILED) /* without it the comparison is less even, not wrong */
-        madvise(at, bytes, MADV_DONTFORK);
+    bytes -= bytes % BALLAST_STEP;
+    uint8_t *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (at == MAP_FAILED || madvise(at, bytes, MADV_DONTFORK) != 0)
+        return; /* without it the comparison is less even, not wrong */
+    for (uint64_t done = 0; done < bytes; done += BALLAST_STEP) {
+        progress_show(false, "%s: taking scattered memory out of the way, %.1f of %.1f GiB",
+                      args->bench, (double)done / (1u << 30), (double)bytes / (1u << 30));
+        if (madvise(at + done, BALLAST_STEP, MADV_POPULATE_WRITE) != 0)
+            break;
+    }
     progress_clear();
 }
 
@@ -270,27 +279,6 @@ void *perf_private_memory(uint64_t bytes)
         return NULL;
     }
     return at;
-}
-
-/* Four sums, so that neither the additions' latency nor their order is what limits it. */
-__attribute__((noinline)) uint64_t perf_read(const void *from, uint64_t bytes)
-{
-    const uint64_t *words = from;
-    uint64_t sum[4] = {0};
-    uint64_t n = bytes / sizeof(*words);
-    uint64_t i = 0;
-    for (; i + 4 <= n; i += 4) {
-        sum[0] += words[i];
-        sum[1] += words[i + 1];
-        sum[2] += words[i + 2];
-        sum[3] += words[i + 3];
-    }
-    for (; i < n; i++)
-        sum[0] += words[i];
-    const uint8_t *rest = (const uint8_t *)(words + n);
-    for (uint64_t j = 0; j < bytes % sizeof(*words); j++)
-        sum[1] += rest[j];
-    return sum[0] + sum[1] + sum[2] + sum[3];
 }
 
 void perf_keep(uint64_t value)

@@ -13,6 +13,7 @@
 #include <kvcache/kvcache.h>
 
 #include "bench.h"
+#include "reader.h"
 #include "rig.h"
 
 #define PERF_SIZES_MAX 16
@@ -79,8 +80,6 @@ void perf_key(uint64_t stream, uint64_t index, uint8_t key[KVC_KEY_BYTES]);
 /* Pages touched. NULL after saying why. */
 void *perf_shared_memory(uint64_t bytes, int *ret_fd);
 void *perf_private_memory(uint64_t bytes);
-/* Reads every byte; the same function for everything that is compared. */
-uint64_t perf_read(const void *from, uint64_t bytes);
 /* Keeps a result of perf_read alive. */
 void perf_keep(uint64_t value);
 

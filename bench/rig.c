@@ -18,10 +18,12 @@
 
 #include "rig.h"
 
-enum { START_TIMEOUT_MS = 20000, STOP_TIMEOUT_MS = 10000, PATHS = 4 };
+enum { START_TIMEOUT_MS = 180000, STOP_TIMEOUT_MS = 10000, PATHS = 5 };
 
 struct rig {
-    pid_t pid; /* 0 = not ours */
+    pid_t pid;        /* 0 = not ours */
+    const char *name; /* for messages */
+    int socket_type;
     char dir[PATH_MAX / 8];
     char socket[PATH_MAX / 4];
     char path[PATHS][PATH_MAX / 4]; /* of the files that a daemon leaves there */
@@ -99,7 +101,7 @@ static int find_daemon(const char *given, char path[PATH_MAX])
     return BENCH_DOWN;
 }
 
-static int make_directory(struct rig *rig)
+static int make_directory(struct rig *rig, bool server)
 {
     const char *base = getenv("TMPDIR");
     if (!base || base[0] != '/' || strlen(base) > 60)
@@ -112,14 +114,36 @@ static int make_directory(struct rig *rig)
         return BENCH_FAILED;
     }
     static const char *const names[PATHS] = {"attach.sock", "control.sock", "daemon.log",
-                                             "daemon.lock"};
+                                             "daemon.lock", RIG_SERVER_SOCKET};
     for (unsigned i = 0; i < PATHS; i++)
         snprintf(rig->path[i], sizeof(rig->path[i]), "%s/%s", rig->dir, names[i]);
-    snprintf(rig->socket, sizeof(rig->socket), "%s", rig->path[0]);
+    snprintf(rig->socket, sizeof(rig->socket), "%s", rig->path[server ? PATHS - 1 : 0]);
     return 0;
 }
 
 /* In the child, between fork and exec. */
+static void redirect(const struct rig *rig)
+{
+    int log = open(rig->path[2], O_WRONLY | O_CREAT | O_APPEND, 0600);
+    int null = open("/dev/null", O_RDONLY);
+    if (log < 0 || null < 0)
+        _exit(127);
+    dup2(null, STDIN_FILENO);
+    dup2(log, STDOUT_FILENO);
+    dup2(log, STDERR_FILENO);
+    /* A benchmark that is killed takes its server along. */
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+}
+
+static void exec_server(const struct rig *rig, const char *const *command)
+{
+    redirect(rig);
+    if (chdir(rig->dir) == 0)
+        execvp(command[0], (char *const *)command);
+    fprintf(stderr, "%s: %s\n", command[0], strerror(errno));
+    _exit(127);
+}
+
 static void exec_daemon(const struct rig *rig, const struct rig_options *options, const char *path)
 {
     char dir[PATH_MAX / 4];
@@ -135,27 +159,19 @@ static void exec_daemon(const struct rig *rig, const struct rig_options *options
     }
     argv[n] = NULL;
 
-    int log = open(rig->path[2], O_WRONLY | O_CREAT | O_APPEND, 0600);
-    int null = open("/dev/null", O_RDONLY);
-    if (log < 0 || null < 0)
-        _exit(127);
-    dup2(null, STDIN_FILENO);
-    dup2(log, STDOUT_FILENO);
-    dup2(log, STDERR_FILENO);
-    /* A benchmark that is killed takes its daemon along. */
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    redirect(rig);
     execv(path, (char *const *)argv);
     fprintf(stderr, "%s: %s\n", path, strerror(errno));
     _exit(127);
 }
 
-static bool accepts_connections(const char *path)
+static bool accepts_connections(const char *path, int type)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     if ((size_t)snprintf(address.sun_path, sizeof(address.sun_path), "%s", path) >=
         sizeof(address.sun_path))
         return false;
-    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    int fd = socket(AF_UNIX, type | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return false;
     bool connected = connect(fd, (struct sockaddr *)&address, sizeof(address)) == 0;
@@ -184,10 +200,10 @@ int rig_check(struct rig *rig)
         return 0;
     rig->pid = 0;
     if (WIFSIGNALED(status))
-        say_error("the daemon was ended by signal %d (%s); it said last:", WTERMSIG(status),
+        say_error("%s was ended by signal %d (%s); it said last:", rig->name, WTERMSIG(status),
                   strsignal(WTERMSIG(status)));
     else
-        say_error("the daemon exited with code %d; it said last:", WEXITSTATUS(status));
+        say_error("%s exited with code %d; it said last:", rig->name, WEXITSTATUS(status));
     show_log_tail(rig);
     return -ECHILD;
 }
@@ -195,11 +211,11 @@ int rig_check(struct rig *rig)
 static int wait_until_ready(struct rig *rig)
 {
     uint64_t until = now_ns() + (uint64_t)START_TIMEOUT_MS * 1000000;
-    while (!accepts_connections(rig->socket)) {
+    while (!accepts_connections(rig->socket, rig->socket_type)) {
         if (rig_check(rig) < 0)
             return BENCH_DOWN;
         if (now_ns() > until) {
-            say_error("the daemon did not accept connections within %d s; it said last:",
+            say_error("%s did not accept connections within %d s; it said last:", rig->name,
                       START_TIMEOUT_MS / 1000);
             show_log_tail(rig);
             return BENCH_DOWN;
@@ -212,15 +228,17 @@ static int wait_until_ready(struct rig *rig)
 static int start_own(struct rig *rig, const struct rig_options *options)
 {
     char path[PATH_MAX];
-    int rc = find_daemon(options->daemon_path, path);
+    int rc = options->server ? 0 : find_daemon(options->daemon_path, path);
     if (rc == 0)
-        rc = make_directory(rig);
+        rc = make_directory(rig, options->server);
     if (rc != 0)
         return rc;
     current = rig;
     catch_signals();
     fflush(NULL);
     rig->pid = fork();
+    if (rig->pid == 0 && options->server)
+        exec_server(rig, options->server);
     if (rig->pid == 0)
         exec_daemon(rig, options, path);
     if (rig->pid < 0) {
@@ -234,7 +252,7 @@ static int start_own(struct rig *rig, const struct rig_options *options)
 static int use_running(struct rig *rig, const char *socket)
 {
     snprintf(rig->socket, sizeof(rig->socket), "%s", socket);
-    if (accepts_connections(socket))
+    if (accepts_connections(socket, rig->socket_type))
         return 0;
     say_error("no daemon at %s: is kvcache-daemon running? Start it, name its socket with "
               "--socket, or leave --socket away and a private one is started",
@@ -249,6 +267,8 @@ int rig_start(const struct rig_options *options, struct rig **ret_rig)
         say_error("out of memory");
         return BENCH_FAILED;
     }
+    rig->name = options->server ? options->server[0] : "the daemon";
+    rig->socket_type = options->server ? SOCK_STREAM : SOCK_SEQPACKET;
     int rc = options->socket ? use_running(rig, options->socket) : start_own(rig, options);
     if (rc != 0) {
         rig_stop(&rig);
@@ -287,7 +307,7 @@ static void end_daemon(struct rig *rig)
     uint64_t until = now_ns() + (uint64_t)STOP_TIMEOUT_MS * 1000000;
     while (waitpid(rig->pid, NULL, WNOHANG) == 0) {
         if (now_ns() > until) {
-            say_error("the daemon did not end within %d s of SIGTERM; killed",
+            say_error("%s did not end within %d s of SIGTERM; killed", rig->name,
                       STOP_TIMEOUT_MS / 1000);
             kill(rig->pid, SIGKILL);
             waitpid(rig->pid, NULL, 0);

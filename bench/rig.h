@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The daemon that a benchmark runs against: one that runs already, or one of its own, started in a
- * private temporary directory and gone with it. One rig per process; one thread.
+ * private temporary directory and gone with it. Or another server, which ours is compared with. One
+ * rig per process; one thread.
  */
 #ifndef BENCH_RIG_H
 #define BENCH_RIG_H
@@ -13,6 +14,8 @@
 
 #define RIG_SETS_MAX   32
 #define RIG_TEXT_BYTES 96
+/* Where another server than ours must listen, seen from its working directory. */
+#define RIG_SERVER_SOCKET "server.sock"
 
 struct rig;
 
@@ -21,6 +24,10 @@ struct rig_options {
     const char *daemon_path;                 /* NULL = kvcache-daemon beside this program */
     char sets[RIG_SETS_MAX][RIG_TEXT_BYTES]; /* "host.limit=2GiB", for the daemon's --set */
     size_t n_sets;
+    /* A server to compare with instead of kvcache-daemon: its command, found in PATH and run in the
+     * private directory, in which it must listen on the stream socket RIG_SERVER_SOCKET and may
+     * leave files. Ends with NULL. */
+    const char *const *server;
 };
 
 /* Adds a --set; `format` makes "key=value". */

@@ -24,7 +24,7 @@ void say_set_command(const char *name)
 __attribute__((format(printf, 1, 0))) static void say(const char *format, va_list args)
 {
     progress_clear();
-    fprintf(stderr, "kvcachebench%s%s: ", command[0] ? " " : "", command);
+    fprintf(stderr, "%s%s%s: ", program_invocation_short_name, command[0] ? " " : "", command);
     vfprintf(stderr, format, args);
     fputc('\n', stderr);
 }
@@ -43,7 +43,8 @@ int say_usage(const char *format, ...)
     va_start(args, format);
     say(format, args);
     va_end(args);
-    fprintf(stderr, "Try 'kvcachebench%s%s --help'.\n", command[0] ? " " : "", command);
+    fprintf(stderr, "Try '%s%s%s --help'.\n", program_invocation_short_name, command[0] ? " " : "",
+            command);
     return BENCH_USAGE;
 }
 

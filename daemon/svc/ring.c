@@ -44,7 +44,7 @@ int ring_create(uint64_t bytes, uint64_t now_ns, struct ring **ret_ring)
     if (err)
         return err;
     struct ring *r = sys_pages(bytes);
-    if (!r)
+    if (r == NULL)
         return -ENOMEM;
     uint64_t room = (bytes - sizeof *r) / sizeof(uint64_t);
     r->bytes = bytes;

@@ -187,8 +187,24 @@ CALL_OF = {
 }  # fmt: skip
 
 
+def acquired(*places):
+    """An ACQUIRE reply with one group of blocks of 4 KiB: (chunk, offset) each; all of it hit."""
+    locs = b"".join(struct.pack("<IIQQQ", chunk, 4096, at, 8, 0) for chunk, at in places)
+    head = b"\x97\xcc\x85\x01\x00\x40\x05\xc4\x10" + 16 * b"t"
+    return head + b"\x91\x94\x00\xc5" + struct.pack(">H", len(locs)) + locs + b"\x01\x00"
+
+
 def reply_seeds():
     out = []
+    held = record(CALL, 6) + record(REPLY, 0, acquired((1, 4096), (1, 8192), (2, 0)))
+    gone = record(DATAGRAM, 0, b"\x93\x06\x11\xa1x"), record(DATAGRAM, 0, b"\x92\x05\x01")
+    for end in gone + (record(HANG_UP), record(LATER, 1), record(CALL, 22), record(CALL, 6)):
+        out.append(held + end + record(CALL, 14) + record(CALL, 0) + record(CALL, 14))
+    for places in (((1, 4096),), ((3, (1 << 20) - 4096),), ((3, (1 << 20) - 4095),), ((9, 0), (1, 0))):
+        out.append(record(CALL, 6) + record(REPLY, 0, acquired(*places)) + record(CALL, 14))
+    short = record(WITH_FILE, 3, b"\x95\x04\x00\xa0\x01\xce\x00\x10\x00\x00")
+    out.append(short + record(CALL, 6) + record(REPLY, 0, acquired((1, 8192))) + record(CALL, 14))
+    out.append(record(CALL, 8) + record(REPLY, 0, acquired((1, 4096)).replace(b"\x85", b"\x86")))
     chunks = [d for m, d in vectors("attach.txt") if m == "att_chunk"]
     for message, data in vectors("replies.txt") + vectors("rejects.txt"):
         call = CALL_OF.get(message.replace("_reply", ""))

@@ -31,7 +31,8 @@ fuzz_fail(const char *file, int line, const char *cond, const char *fmt, ...);
 void *fuzz_copy(const void *p, size_t n);
 /* The same as C text: one byte more, for the terminator. */
 char *fuzz_text(const void *p, size_t n);
-/* The lowest free descriptor: the same before and after, when none was left open. */
-int fuzz_lowest_fd(void);
+/* Which descriptors below 64 are open, one bit each: the same before and after, when none was left
+ * open. */
+uint64_t fuzz_open_fds(void);
 
 #endif

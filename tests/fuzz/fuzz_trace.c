@@ -95,7 +95,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     char why[TRACE_WHY_BYTES] = "";
     struct trace *t = NULL, *cut = NULL;
     fill(data, size);
-    if (trace_load(path, 0, why, &t) < 0) {
+    uint64_t fds = fuzz_open_fds();
+    int rc = trace_load(path, 0, why, &t);
+    FUZZ_CHECK(fuzz_open_fds() == fds, "a descriptor is left open");
+    if (rc < 0) {
         FUZZ_CHECK(strncmp(why, path, strlen(path)) == 0 && strlen(why) > strlen(path) + 2,
                    "'%s' does not say what is wrong", why);
         FUZZ_CHECK(t == NULL, "a trace in spite of: %s", why);

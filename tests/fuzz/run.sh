@@ -85,11 +85,24 @@ python3 tests/fuzz/corpus.py seeds "$dir/seeds" >"$dir/log/seeds.log"
 
 # ---- coverage ----
 
-# objects, paths: one line for each file that llvm-cov reports below these paths
-report() {
-    # shellcheck disable=SC2086 # a list of paths
-    llvm-cov report -instr-profile="$dir/all.profdata" $1 -- $2 |
-        awk '/\.[ch] / || /^TOTAL/ { printf "%-34s %6d lines %8s\n", $1, $8, $10 }'
+# The parsers, and what is right behind them: a regular expression of paths, a name.
+groups() {
+    cat <<'EOF'
+client/codec/.* client/codec
+daemon/(config[a-z_]*|cli|base/option)\.[ch] configuration
+daemon/base/wire/(units\.c|cursor\.h) units, cursor
+bench/trace\.c bench/trace.c
+client/ctl/.* kvcachectl
+client/(connect|channel|map|hold|ops|read|write|ns|admin|parted)\.c libkvcache
+daemon/svc/.* daemon/svc
+EOF
+}
+
+# In: a report of llvm-cov. Out: each file of the group, then their sum.
+show_group() {
+    awk -v name="$1" -v paths="^$2\$" '
+        $1 ~ paths && $8 > 0 { printf "  %-32s %6d lines %8s\n", $1, $8, $10; n += $8; missed += $9 }
+        END { if (n > 0) printf "%-34s %6d lines %7.2f%%\n", name, n, 100 * (n - missed) / n }'
 }
 
 coverage() {
@@ -101,11 +114,10 @@ coverage() {
         objects="$objects ${objects:+-object }$dir/bin/fuzz_$what"
     done
     llvm-profdata merge -o "$dir/all.profdata" "$dir"/*.profraw
-    for paths in client/codec daemon/config*.c daemon/cli.c\ daemon/base/option.c \
-        daemon/base/wire bench/trace.c client/ctl daemon/svc \
-        client/connect.c\ client/channel.c\ client/map.c\ client/hold.c\ client/ops.c; do
-        echo "-- $paths"
-        report "$objects" "$paths"
+    # shellcheck disable=SC2086 # a list of programs
+    llvm-cov report -instr-profile="$dir/all.profdata" $objects >"$dir/log/coverage"
+    groups | while read -r paths name; do
+        show_group "$name" "$paths" <"$dir/log/coverage"
     done
 }
 

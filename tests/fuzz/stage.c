@@ -15,9 +15,11 @@
 #include "fuzz.h"
 #include "wire.h"
 
-#define NS_PER_MS  UINT64_C(1000000)
-#define QUEUED_MAX 8u
-#define FILE_BYTES 65536u
+#define NS_PER_MS   UINT64_C(1000000)
+#define QUEUED_MAX  8u
+#define FILE_BYTES  65536u
+#define GUARD       4096u
+#define GUARDED_MAX 64u
 
 static struct {
     struct records in;
@@ -26,7 +28,9 @@ static struct {
     uint64_t now_ns, corr;
     uint8_t op; /* of the last request */
     long mappings;
-    int fd_before;
+    void *guarded[GUARDED_MAX];
+    unsigned nguarded;
+    uint64_t fds_before;
     struct {
         uint8_t *bytes;
         size_t len;
@@ -51,18 +55,51 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *ret)
 
 void *__real_mmap(void *at, size_t len, int prot, int flags, int fd, off_t off);
 void *__wrap_mmap(void *at, size_t len, int prot, int flags, int fd, off_t off);
+int __real_munmap(void *at, size_t len);
+int __wrap_munmap(void *at, size_t len);
+
+static size_t with_guard(size_t len)
+{
+    return (len + GUARD - 1) / GUARD * GUARD + GUARD;
+}
+
+/* A file's mapping is followed by a page that faults: a read past its end does not go unseen. */
+static void *map_guarded(size_t len, int prot, int flags, int fd, off_t off)
+{
+    void *base = __real_mmap(NULL, with_guard(len), PROT_NONE,
+                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (base == MAP_FAILED)
+        return base;
+    void *p = __real_mmap(base, len, prot, flags | MAP_FIXED, fd, off);
+    if (p == MAP_FAILED) {
+        int error = errno;
+        FUZZ_CHECK(__real_munmap(base, with_guard(len)) == 0, "%d", errno);
+        errno = error;
+    } else {
+        st.guarded[st.nguarded++] = p;
+    }
+    return p;
+}
+
 void *__wrap_mmap(void *at, size_t len, int prot, int flags, int fd, off_t off)
 {
-    void *p = __real_mmap(at, len, prot, flags, fd, off);
+    bool guard = st.running && fd >= 0 && at == NULL && len > 0 && len < SIZE_MAX / 2 &&
+                 st.nguarded < GUARDED_MAX;
+    void *p =
+        guard ? map_guarded(len, prot, flags, fd, off) : __real_mmap(at, len, prot, flags, fd, off);
     st.mappings += p != MAP_FAILED && (flags & MAP_FIXED) == 0;
     return p;
 }
 
-int __real_munmap(void *at, size_t len);
-int __wrap_munmap(void *at, size_t len);
 int __wrap_munmap(void *at, size_t len)
 {
     st.mappings--;
+    for (unsigned i = 0; i < st.nguarded; i++) {
+        if (st.guarded[i] != at)
+            continue;
+        st.guarded[i] = st.guarded[--st.nguarded];
+        return __real_munmap(at, with_guard(len));
+    }
     return __real_munmap(at, len);
 }
 
@@ -199,13 +236,33 @@ static bool happen_next(void)
     return true;
 }
 
+/* A tame daemon gives the chunks that it is asked for. True when it was asked. */
+static bool give_chunk(void)
+{
+    uint8_t buf[KVC_ATTACH_MAX];
+    struct att_map ask;
+    struct record r = {.arg = 5};
+    ssize_t n =
+        st.tame && st.attach_fd >= 0 ? recv(st.attach_fd, buf, sizeof(buf), MSG_DONTWAIT) : 0;
+    if (n <= 0 || codec_att_code(buf, (size_t)n) != KVC_ATTACH_MAP)
+        return n > 0;
+    FUZZ_CHECK(codec_dec_att_map(buf, (size_t)n, &ask) == 0, "the library sent a broken MAP");
+    struct att_chunk chunk = {.chunk = ask.chunk, .bytes = 1 << 20};
+    int len = codec_enc_att_chunk(buf, sizeof(buf), &chunk);
+    FUZZ_CHECK(len > 0, "%d", len);
+    r.bytes = buf;
+    r.len = (size_t)len;
+    to_attach_with_files(&r, 1);
+    return true;
+}
+
 int __wrap_poll(struct pollfd *fds, nfds_t n, int ms);
 int __real_poll(struct pollfd *fds, nfds_t n, int ms);
 int __wrap_poll(struct pollfd *fds, nfds_t n, int ms)
 {
     if (!st.running)
         return __real_poll(fds, n, ms);
-    if (!happen_next())
+    if (!happen_next() && !give_chunk())
         st.now_ns += (uint64_t)(ms > 0 ? ms : 1) * NS_PER_MS;
     int ready = __real_poll(fds, n, 0);
     for (nfds_t i = 0; i < n; i++)
@@ -323,7 +380,7 @@ void stage_begin(const uint8_t *data, size_t size, bool tame)
     st.tame = tame;
     st.attach_fd = -1;
     st.now_ns = 1000 * NS_PER_MS;
-    st.fd_before = fuzz_lowest_fd();
+    st.fds_before = fuzz_open_fds();
     st.running = true;
 }
 
@@ -334,7 +391,7 @@ void stage_end(void)
         close(st.attach_fd);
     while (st.nqueued > 0)
         free(st.queued[--st.nqueued].bytes);
-    FUZZ_CHECK(fuzz_lowest_fd() == st.fd_before, "a descriptor is left open");
+    FUZZ_CHECK(fuzz_open_fds() == st.fds_before, "a descriptor is left open");
     FUZZ_CHECK(st.mappings == 0, "%ld mappings are left", st.mappings);
 }
 

@@ -28,7 +28,8 @@ enum stage_verb {
     STAGE_CALL
 };
 
-/* `tame`: HELLO and NS_OPEN get a good answer, and the WELCOME comes by itself. */
+/* `tame`: the WELCOME comes by itself, HELLO and NS_OPEN get a good answer, and each MAP a chunk of
+ * 1 MiB. */
 void stage_begin(const uint8_t *data, size_t size, bool tame);
 /* Every descriptor and mapping of the library must be gone. */
 void stage_end(void);

@@ -52,6 +52,8 @@ xxhash\.h              daemon/base/wire/hash\.c|bench/[a-z_]+\.c
 openssl/.*             daemon/base/wire/hash\.c|bench/[a-z_]+\.c
 yaml\.h                daemon/config[a-z_]*\.c
 jansson\.h             client/ctl/[a-z_]+\.c|bench/[a-z_]+\.c
+hiredis/hiredis\.h     bench/peers/hiredis\.c
+rocksdb/c\.h           bench/peers/rocks\.c
 check\.h               no file outside tests
 cuda.*                 kernels/[a-z_]+\.cu
 EOF

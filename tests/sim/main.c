@@ -219,13 +219,23 @@ static uint64_t run_many(const struct options *o, uint64_t n)
 
 static const char *op_name(uint32_t op)
 {
-    static const char *const names[] = {
-        [KVC_OP_HELLO] = "HELLO",     [KVC_OP_PING] = "PING",       [KVC_OP_NS_OPEN] = "NS_OPEN",
-        [KVC_OP_LOOKUP] = "LOOKUP",   [KVC_OP_ACQUIRE] = "ACQUIRE", [KVC_OP_REDEEM] = "REDEEM",
-        [KVC_OP_RELEASE] = "RELEASE", [KVC_OP_RESERVE] = "RESERVE", [KVC_OP_COMMIT] = "COMMIT",
-        [KVC_OP_STORE] = "STORE",     [KVC_OP_DROP] = "DROP",       [KVC_OP_CANCEL] = "CANCEL",
-        [KVC_OP_STATS] = "STATS",     [KVC_OP_NS_LIST] = "NS_LIST", [KVC_OP_EXPLAIN] = "EXPLAIN",
-        [KVC_OP_EVICT] = "EVICT"};
+    static const char *const names[] = {[0] = "(none)",
+                                        [KVC_OP_HELLO] = "HELLO",
+                                        [KVC_OP_PING] = "PING",
+                                        [KVC_OP_NS_OPEN] = "NS_OPEN",
+                                        [KVC_OP_LOOKUP] = "LOOKUP",
+                                        [KVC_OP_ACQUIRE] = "ACQUIRE",
+                                        [KVC_OP_REDEEM] = "REDEEM",
+                                        [KVC_OP_RELEASE] = "RELEASE",
+                                        [KVC_OP_RESERVE] = "RESERVE",
+                                        [KVC_OP_COMMIT] = "COMMIT",
+                                        [KVC_OP_STORE] = "STORE",
+                                        [KVC_OP_DROP] = "DROP",
+                                        [KVC_OP_CANCEL] = "CANCEL",
+                                        [KVC_OP_STATS] = "STATS",
+                                        [KVC_OP_NS_LIST] = "NS_LIST",
+                                        [KVC_OP_EXPLAIN] = "EXPLAIN",
+                                        [KVC_OP_EVICT] = "EVICT"};
     return op < ARRAY_LEN(names) && names[op] ? names[op] : "?";
 }
 

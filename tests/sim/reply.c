@@ -370,7 +370,7 @@ static void read_one(struct sim *s, struct sim_client *cl, const struct sim_answ
     SIM_CHECK(s, h.status < KVC_ST_COUNT && allowed >> h.status & 1,
               "operation %u: status %s: %.*s", h.op, codec_status_name(h.status), (int)h.detail.n,
               h.detail.n ? (const char *)h.detail.p : "");
-    s->totals->replies[h.op % SIM_OPS][h.status]++;
+    s->totals->replies[h.op < SIM_OPS ? h.op : 0][h.status]++;
     if (h.status != KVC_ST_OK)
         on_error(s, cl, r, h.status);
     else if (!r->any)

@@ -73,7 +73,7 @@ struct sim_swarm {
     uint32_t calm;                                /* one in so many of the fatal ones is done */
     uint32_t still_pct, step_ms, seconds_pm, hours_pm;
     uint32_t latency_ms, fail_pct, hang_pct, outage_pm, outage_ms;
-    uint32_t staging_ms, staging_fail_pct, attach_fail_pm, keep_fail_pct, deaf_pm;
+    uint32_t staging_ms, staging_fail_pct, attach_fail_pm, keep_fail_pct;
     uint32_t delay_pct; /* requests that take a while to arrive */
     uint32_t wrong_pct; /* parents of another chain */
     uint32_t short_pct; /* deadlines of a few milliseconds */
@@ -81,14 +81,16 @@ struct sim_swarm {
 
 /* Sums over all seeds of a run; in memory that the processes of a run share. */
 struct sim_totals {
-    uint64_t seed, turn, turns, seeds, digest, next;
+    uint64_t seed, turn; /* at work now */
+    uint64_t next;       /* its place among those to run */
+    uint64_t digest;     /* of its replies */
+    uint64_t seeds, turns;
     uint64_t replies[SIM_OPS][KVC_ST_COUNT]; /* by operation and status */
     uint64_t keys[KVC_ST_COUNT];             /* statuses of single keys */
     uint64_t misses[KVC_MISS_COUNT];
     uint64_t welcomes[KVC_ST_COUNT], drops[KVC_ST_COUNT];
     uint64_t bytes_checked, locs_checked, copies, copy_failures, deaths, refused, evicted, leases;
-    bool told;
-    char what[256];
+    bool told; /* what the last failure was */
 };
 
 /* A namespace as the simulation knows it: whose, which, for which sub-tenant. */

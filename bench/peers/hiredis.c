@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* redis through hiredis, its usual C client: what a caller pays who writes no client. The only file
+ * that includes its header. */
+#include <hiredis/hiredis.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "redis_server.h"
+#include "served.h"
+
+static int fail(redisContext *context, const char *what)
+{
+    say_error("hiredis: %s: %s", what, context ? context->errstr : "out of memory");
+    return BENCH_FAILED;
+}
+
+static void close_it(struct peer *peer)
+{
+    if (peer->state)
+        redisFree(peer->state);
+    peer->state = NULL;
+    rig_stop(&peer->rig);
+}
+
+static int open_it(struct peer *peer)
+{
+    struct rig_options options = {.server = redis_command};
+    int rc = rig_start(&options, &peer->rig);
+    if (rc != 0)
+        return rc;
+    redisContext *context = redisConnectUnix(rig_socket(peer->rig));
+    peer->state = context;
+    if (!context || context->err)
+        return fail(context, "connecting");
+    context->reader->maxbuf = 0; /* keep the buffer between replies: its advice for large values */
+    snprintf(peer->version, sizeof(peer->version), "hiredis %d.%d.%d", HIREDIS_MAJOR, HIREDIS_MINOR,
+             HIREDIS_PATCH);
+    return 0;
+}
+
+static int append(redisContext *context, int n, const char **argv, const size_t *lengths)
+{
+    return redisAppendCommandArgv(context, n, argv, lengths) == REDIS_OK
+               ? 0
+               : fail(context, "adding a command");
+}
+
+static int send_set(struct peer *peer, uint32_t index)
+{
+    char key[PEER_KEY_BYTES];
+    uint64_t bytes = peer->plan->block_bytes;
+    peer_text_key(index, key);
+    const char *argv[] = {"SET", key, (const char *)peer->source + index * bytes};
+    const size_t lengths[] = {3, strlen(key), bytes};
+    return append(peer->state, 3, argv, lengths);
+}
+
+static int send_get(struct peer *peer, uint32_t index)
+{
+    char key[PEER_KEY_BYTES];
+    peer_text_key(index, key);
+    const char *argv[] = {"GET", key};
+    const size_t lengths[] = {3, strlen(key)};
+    return append(peer->state, 2, argv, lengths);
+}
+
+static int take(struct peer *peer, int type, redisReply **ret_reply)
+{
+    redisReply *reply = NULL;
+    if (redisGetReply(peer->state, (void **)&reply) != REDIS_OK)
+        return fail(peer->state, "reading a reply");
+    if (reply->type != type) {
+        say_error("hiredis: a reply of type %d: %s", reply->type, reply->str ? reply->str : "nil");
+        freeReplyObject(reply);
+        return BENCH_FAILED;
+    }
+    *ret_reply = reply;
+    return 0;
+}
+
+static int take_stored(struct peer *peer, uint32_t index)
+{
+    (void)index;
+    redisReply *reply;
+    int rc = take(peer, REDIS_REPLY_STATUS, &reply);
+    if (rc == 0)
+        freeReplyObject(reply);
+    return rc;
+}
+
+static int take_value(struct peer *peer, uint32_t index)
+{
+    redisReply *reply;
+    int rc = take(peer, REDIS_REPLY_STRING, &reply);
+    if (rc != 0)
+        return rc;
+    if ((uint64_t)reply->len == peer->plan->block_bytes) {
+        peer_use_block(peer, index, reply->str);
+    } else {
+        say_error("hiredis: block %u has %zu bytes", index, (size_t)reply->len);
+        rc = BENCH_FAILED;
+    }
+    freeReplyObject(reply);
+    return rc;
+}
+
+static int store(struct peer *peer, uint32_t first, uint32_t n)
+{
+    return served_pipeline(peer, first, n, send_set, take_stored);
+}
+
+static int load(struct peer *peer, uint32_t first, uint32_t n)
+{
+    return served_pipeline(peer, first, n, send_get, take_value);
+}
+
+const struct peer_ops peer_hiredis = {
+    .name = "redis, hiredis",
+    .settings = "the same server; redisAppendCommandArgv and redisGetReply, 4 MiB in flight, "
+                "maxbuf 0; replies are used where hiredis puts them",
+    .missing = redis_missing,
+    .open = open_it,
+    .store = store,
+    .load = {{.how = "GET", .run = load}},
+    .close = close_it,
+};
