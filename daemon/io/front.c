@@ -221,8 +221,11 @@ bool front_more(struct front *f)
 int front_send(struct front *f, const void *route, size_t route_len, const void *buf, size_t len)
 {
     f->asked = false;
-    if (FAULT(send) || !front_guard_sending(f->guard, route, route_len, len))
+    if (FAULT(send))
         return -EAGAIN;
+    int err = front_guard_sending(f->guard, route, route_len, len);
+    if (err)
+        return err;
     if (zmq_send(f->socket, route, route_len, ZMQ_SNDMORE | ZMQ_DONTWAIT) < 0)
         return -zmq_errno();
     /* The peer was found and has room: the second frame of a message always follows its first. */

@@ -203,20 +203,21 @@ static bool is_full(const _Atomic uint64_t *one, const _Atomic uint64_t *all)
            (mine > QUEUED_EACH && atomic_load_explicit(all, memory_order_relaxed) > QUEUED_ALL_MAX);
 }
 
-bool front_guard_sending(struct front_guard *g, const void *route, size_t route_len, uint64_t bytes)
+int front_guard_sending(struct front_guard *g, const void *route, size_t route_len, uint64_t bytes)
 {
-    bool fits = false;
+    int err = -EHOSTUNREACH;
     if (route_len != KVC_ROUTE_BYTES)
-        return false;
+        return err;
     pthread_mutex_lock(&g->lock);
     struct peer *p = peer_of(g, route);
-    if (p && p->conn && !is_full(&p->out, &g->out)) {
-        fits = true;
+    if (p && p->conn)
+        err = is_full(&p->out, &g->out) ? -EAGAIN : 0;
+    if (!err) {
         p->out += bytes;
         g->out += bytes;
     }
     pthread_mutex_unlock(&g->lock);
-    return fits;
+    return err;
 }
 
 void front_guard_stats(struct front_guard *g, struct front_guard_stats *ret_stats)

@@ -58,9 +58,10 @@ void front_guard_dismiss(struct front_guard *g, const uint8_t route[KVC_ROUTE_BY
 
 /* A request of this route was taken off ZeroMQ's queue. */
 void front_guard_taken(struct front_guard *g, const void *route, size_t route_len, uint64_t bytes);
-/* A reply goes to ZeroMQ. False: too many bytes wait for this peer to read them; send nothing. */
-KVC_WARN_UNUSED bool front_guard_sending(struct front_guard *g, const void *route, size_t route_len,
-                                         uint64_t bytes);
+/* A reply goes to ZeroMQ. -EAGAIN: too many bytes wait for this peer to read them; -EHOSTUNREACH:
+ * it is not admitted, or not connected. Then nothing may be sent. */
+KVC_WARN_UNUSED int front_guard_sending(struct front_guard *g, const void *route, size_t route_len,
+                                        uint64_t bytes);
 
 void front_guard_stats(struct front_guard *g, struct front_guard_stats *ret_stats);
 

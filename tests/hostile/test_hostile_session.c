@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "check_run.h"
 #include "hash.h"
 #include "hostile.h"
 
@@ -429,9 +430,5 @@ int main(void)
     tcase_add_test(t, a_thousand_requests_in_flight_are_answered_one_by_one);
     tcase_add_test(t, many_namespaces_of_one_session);
     suite_add_tcase(suite, t);
-    SRunner *r = srunner_create(suite);
-    srunner_run_all(r, CK_ENV);
-    int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed ? 1 : 0;
+    return check_run(suite);
 }

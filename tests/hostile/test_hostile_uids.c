@@ -14,6 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "check_run.h"
 #include "hostile.h"
 
 #define UID_ONE      54321u
@@ -403,9 +404,5 @@ int main(void)
     tcase_add_test(t, no_way_to_write_leads_into_a_chunk);
     tcase_add_test(t, a_chunk_that_was_mapped_never_shows_another_principals_bytes);
     suite_add_tcase(suite, t);
-    SRunner *r = srunner_create(suite);
-    srunner_run_all(r, CK_ENV);
-    int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed ? 1 : 0;
+    return check_run(suite);
 }

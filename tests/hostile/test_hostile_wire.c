@@ -13,6 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "check_run.h"
 #include "hostile.h"
 
 static struct hostile s;
@@ -587,9 +588,5 @@ int main(void)
     tcase_add_test(t, other_versions_are_told_the_range);
     tcase_add_test(t, a_worker_goes_at_every_step);
     suite_add_tcase(suite, t);
-    SRunner *r = srunner_create(suite);
-    srunner_run_all(r, CK_ENV);
-    int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed ? 1 : 0;
+    return check_run(suite);
 }

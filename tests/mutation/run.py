@@ -210,8 +210,14 @@ def self_test():
         raise Failure("self-test: a defect that survives must count as one")
     read = read_tree(ROOT)
     every = all_defects()
+    wrong = []
     for one in every:
-        one.apply(read)
+        try:
+            one.apply(read)
+        except Failure as failure:
+            wrong.append(str(failure))
+    if wrong:
+        raise Failure("\n".join(wrong))
     print(f"mutation --self-test: {len(every)} defects apply to this tree")
 
 

@@ -213,7 +213,7 @@ static void arrive(struct sim *s, struct sim_client *cl, struct sim_req *r,
 static bool waits(const struct sim_req *r)
 {
     return r->op == KVC_OP_COMMIT || r->op == KVC_OP_STORE || r->op == KVC_OP_EVICT ||
-           r->op == KVC_OP_CANCEL || (r->op == KVC_OP_ACQUIRE && r->wait);
+           r->op == KVC_OP_CANCEL || r->op == KVC_OP_VERIFY || (r->op == KVC_OP_ACQUIRE && r->wait);
 }
 
 static void deliver(struct sim *s, struct sim_message *m)
@@ -229,7 +229,10 @@ static void deliver(struct sim *s, struct sim_message *m)
     if (heard && codec_dec_head(m->bytes, m->len, &head) != 0)
         cl->doomed = true;
     struct sim_message *box = m;
+    s->speaking = m->client;
+    s->asking = corr;
     svc_request(s->svc, m->route, sizeof m->route, m->bytes, m->len, &box);
+    s->speaking = SIM_NONE;
     free(box);
     sim_read_answers(s);
     r = heard && corr ? sim_req_by_corr(cl, corr) : NULL;

@@ -70,6 +70,39 @@ static void bare(struct sim *s, struct sim_client *cl, uint8_t op)
     sim_send(s, cl, r, codec_enc_bare(s->buf, sizeof s->buf, sim_head(s, r)));
 }
 
+static void blocks(struct sim *s, struct sim_client *cl)
+{
+    struct sim_seq q;
+    struct sim_req *r = sim_some_seq(s, cl, &q) ? sim_req_new(s, cl, KVC_OP_BLOCKS) : NULL;
+    if (!r)
+        return;
+    r->allowed |= BIT(NO_NAMESPACE) | BIT(GONE);
+    struct msg_seq seq = sim_msg_seq(s, cl, &q);
+    struct msg_blocks msg = {.ns = seq.ns,
+                             .mode = KVC_WALK_ROOTS,
+                             .depth = sim_rnd(s, 4),
+                             .limit = 1 + sim_rnd(s, 20),
+                             .cursor = sim_rnd(s, 3) ? 0 : cl->cursor};
+    uint32_t n = seq.keys[0].n / KVC_KEY_BYTES;
+    if (n && sim_rnd(s, 3)) {
+        msg.mode = sim_rnd(s, 2) ? KVC_WALK_UP : KVC_WALK_DOWN;
+        msg.key = (struct codec_bin){seq.keys[0].p + (size_t)sim_rnd(s, n) * KVC_KEY_BYTES,
+                                     KVC_KEY_BYTES};
+    }
+    sim_send(s, cl, r, codec_enc_blocks(s->buf, sizeof s->buf, sim_head(s, r), &msg));
+}
+
+static void verify(struct sim *s, struct sim_client *cl)
+{
+    struct sim_req *r = sim_req_new(s, cl, KVC_OP_VERIFY);
+    if (!r)
+        return;
+    r->allowed |= BIT(TIMEOUT) | BIT(CANCELLED);
+    struct msg_verify msg = {.cursor = sim_rnd(s, 2) ? 0 : sim_rnd(s, 200),
+                             .bytes_max = 1 + sim_rnd(s, 4000)};
+    sim_send(s, cl, r, codec_enc_verify(s->buf, sizeof s->buf, sim_head(s, r), &msg));
+}
+
 static void ns_list(struct sim *s, struct sim_client *cl)
 {
     struct sim_req *r = sim_req_new(s, cl, KVC_OP_NS_LIST);
@@ -294,6 +327,12 @@ void sim_act_odd(struct sim *s, struct sim_client *cl, enum sim_action act)
         return;
     case ACT_EVICT:
         evict(s, cl);
+        return;
+    case ACT_BLOCKS:
+        blocks(s, cl);
+        return;
+    case ACT_VERIFY:
+        verify(s, cl);
         return;
     case ACT_STATS:
         bare(s, cl, KVC_OP_STATS);

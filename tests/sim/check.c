@@ -187,9 +187,10 @@ static void check_request(struct sim *s, const struct sim_client *cl, const stru
     SIM_CHECK(s, svc_next_ns(s->svc) <= r->due_ns + WHEEL_TICK_NS,
               "nothing will wake the daemon at the deadline of request %llu",
               (unsigned long long)r->corr);
-    if (r->op == KVC_OP_COMMIT || r->op == KVC_OP_STORE)
+    if (r->op == KVC_OP_COMMIT || r->op == KVC_OP_STORE || r->op == KVC_OP_VERIFY)
         SIM_CHECK(s, sim_tier_of(s, cl, r->corr) > 0,
-                  "every copy of request %llu has ended, no reply", (unsigned long long)r->corr);
+                  "every operation of request %llu has ended, no reply",
+                  (unsigned long long)r->corr);
     else if (r->op == KVC_OP_EVICT)
         SIM_CHECK(s, s->more, "an eviction is not done and nothing wakes the daemon");
     else

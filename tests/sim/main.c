@@ -235,7 +235,9 @@ static const char *op_name(uint32_t op)
                                         [KVC_OP_STATS] = "STATS",
                                         [KVC_OP_NS_LIST] = "NS_LIST",
                                         [KVC_OP_EXPLAIN] = "EXPLAIN",
-                                        [KVC_OP_EVICT] = "EVICT"};
+                                        [KVC_OP_EVICT] = "EVICT",
+                                        [KVC_OP_BLOCKS] = "BLOCKS",
+                                        [KVC_OP_VERIFY] = "VERIFY"};
     return op < ARRAY_LEN(names) && names[op] ? names[op] : "?";
 }
 

@@ -272,6 +272,25 @@ static void on_ns_list(struct sim *s, struct sim_client *cl, const struct sim_an
     SIM_CHECK(s, rc == 0, "an unreadable list");
 }
 
+static void on_blocks(struct sim *s, struct sim_client *cl, const struct sim_answer *a)
+{
+    static struct msg_blocks_reply m;
+    struct msg_reply_head h;
+    SIM_CHECK(s, codec_dec_blocks_reply(a->bytes, a->len, &h, &m) == 0, "an unreadable reply");
+    cl->cursor = m.cursor;
+}
+
+/* Nothing spoils what is stored here. */
+static void on_verify(struct sim *s, const struct sim_req *r, const struct sim_answer *a,
+                      const struct sim_client *cl)
+{
+    static struct msg_verify_reply m;
+    struct msg_reply_head h;
+    SIM_CHECK(s, codec_dec_verify_reply(a->bytes, a->len, &h, &m) == 0, "an unreadable reply");
+    SIM_CHECK(s, m.ncorrupt == 0, "%u good blocks are called corrupt", m.ncorrupt);
+    SIM_CHECK(s, sim_tier_of(s, cl, r->corr) == 0, "VERIFY is over, and still reads");
+}
+
 static void on_ok(struct sim *s, struct sim_client *cl, struct sim_req *r,
                   const struct sim_answer *a)
 {
@@ -301,6 +320,12 @@ static void on_ok(struct sim *s, struct sim_client *cl, struct sim_req *r,
         return;
     case KVC_OP_NS_OPEN:
         on_ns_open(s, cl, r, a);
+        return;
+    case KVC_OP_BLOCKS:
+        on_blocks(s, cl, a);
+        return;
+    case KVC_OP_VERIFY:
+        on_verify(s, r, a, cl);
         return;
     case KVC_OP_EXPLAIN:
         on_explain(s, cl, a);
@@ -376,7 +401,7 @@ static void read_one(struct sim *s, struct sim_client *cl, const struct sim_answ
     else if (!r->any)
         on_ok(s, cl, r, a);
     bool copies = r->op == KVC_OP_COMMIT || r->op == KVC_OP_STORE;
-    if (copies && h.status == KVC_ST_TIMEOUT && !r->any) {
+    if ((copies || r->op == KVC_OP_VERIFY) && h.status == KVC_ST_TIMEOUT && !r->any) {
         r->timed_out = true;
         return;
     }

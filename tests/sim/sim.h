@@ -49,6 +49,8 @@
     X(CANCEL, 8, true)     \
     X(EXPLAIN, 4, true)    \
     X(EVICT, 3, true)      \
+    X(BLOCKS, 3, true)     \
+    X(VERIFY, 4, true)     \
     X(STATS, 1, true)      \
     X(NS_LIST, 2, true)    \
     X(PING, 2, true)       \
@@ -172,6 +174,7 @@ struct sim_client {
     uint8_t *staging;
     uint64_t staging_bytes;
     uint32_t slot_req[SIM_SLOTS]; /* request that it belongs to, SIM_NONE = free */
+    uint64_t cursor;              /* of its last BLOCKS */
     uint32_t ns[SIM_SPECS][SIM_SUBS];
     struct sim_req req[SIM_REQS];
     struct sim_lease lease[SIM_LEASES];
@@ -235,7 +238,8 @@ struct sim {
     bool seed_known[SIM_PRINCIPALS][SIM_SPECS][SIM_SUBS];
     uint8_t seed_of[SIM_PRINCIPALS][SIM_SPECS][SIM_SUBS][KVC_KEY_BYTES];
     struct sim_client client[SIM_CLIENTS];
-    uint32_t speaking; /* whose attach message is being handled */
+    uint32_t speaking; /* whose attach message or request is being handled */
+    uint64_t asking;   /* the number of that request */
     struct sim_flight flight[SIM_FLIGHTS];
     uint32_t nflights;
     struct sim_staging staging[SIM_STAGINGS];

@@ -48,7 +48,15 @@ static void on_submit(void *ctx, struct tier_op *op)
         f->end_ns = op->deadline_ns + sim_rnd(s, 2000) * SIM_MS;
     if (sim_pct(s, s->swarm.fail_pct))
         f->verdict = -EIO;
-    find_owner(s, f);
+    if (op->kind == TIER_PUT) {
+        find_owner(s, f);
+    } else { /* begun by the request that is being handled */
+        SIM_CHECK(s, s->speaking != SIM_NONE, "a verification that nobody asked for");
+        f->client = s->speaking;
+        f->life = s->client[f->client].life;
+        f->corr = s->asking;
+        f->entry = SIM_NONE;
+    }
     s->totals->copies++;
     SIM_TRACE(s, "copy %p of client %u ends in %llu us", (void *)op, f->client,
               (unsigned long long)(f->end_ns - s->now_ns) / 1000);
@@ -69,7 +77,7 @@ static void end_one(struct sim *s, uint32_t i)
     SIM_TRACE(s, "copy %p of client %u ends: %s", (void *)f.op, f.client, err_name(status));
     struct sim_client *cl = &s->client[f.client];
     struct sim_req *r = cl->life == f.life ? sim_req_by_corr(cl, f.corr) : NULL;
-    if (r)
+    if (r && f.entry != SIM_NONE)
         r->verdict[f.entry] = status;
     fake_tier_end(s->tier, f.op, status);
 }

@@ -308,6 +308,44 @@ START_TEST(a_slot_is_not_reused_below_a_lease_on_dropped_blocks)
 }
 END_TEST
 
+/* Principals that are told apart: each can count on its part, and recycles its own alone while the
+ * other is attached. */
+START_TEST(no_principal_takes_anothers_slots)
+{
+    rig_end(&r);
+    rig_defaults(&r);
+    r.cfg.namespaces_max = 8;
+    r.cfg.principals_max = 9; /* "ops" is number 9 */
+    r.cfg.fair = true;        /* 8 / 9: nothing to promise */
+    rig_begin(&r);
+    uint32_t theirs = id_of(numbered(3, 0));
+    struct core_ns *ns, *base;
+    for (unsigned i = 0; i < 50; i++)
+        (void)numbered(1, i);
+    ck_assert_int_eq(core_ns_find(r.core, r.cl[3], theirs, NULL, 0, &ns, &base), 0);
+    ck_assert_uint_eq(id_of(numbered(3, 1)), id_of(numbered(3, 1)));
+    ck_assert_int_eq(core_ns_find(r.core, r.cl[3], theirs, NULL, 0, &ns, &base),
+                     KVC_E_NO_NAMESPACE); /* its own oldest made room */
+}
+END_TEST
+
+START_TEST(readers_of_a_sub_tenant_create_none)
+{
+    const uint8_t name[] = {'a', 'l', 'i'};
+    struct core_ns_spec spec = rig_spec("m", 16, 64);
+    struct core_ns *own = rig_ns(&r, 0, &spec), *ns = own, *base = NULL;
+    uint64_t before = core_metrics(r.core)->namespaces;
+    ck_assert_int_eq(core_ns_find(r.core, r.cl[0], id_of(own), name, 3, &ns, &base), 0);
+    ck_assert_ptr_null(ns);
+    ck_assert_ptr_eq(base, own);
+    ck_assert_uint_eq(core_metrics(r.core)->namespaces, before);
+    ck_assert_int_eq(core_ns_get(r.core, r.cl[0], id_of(own), name, 3, &ns), 0);
+    ck_assert_ptr_ne(ns, own);
+    ck_assert_int_eq(core_ns_find(r.core, r.cl[0], id_of(own), name, 3, &base, &own), 0);
+    ck_assert_ptr_eq(base, ns);
+}
+END_TEST
+
 START_TEST(a_successor_in_a_slot_is_told_nothing_of_its_predecessor)
 {
     r.cfg.namespaces_max = 4;
@@ -342,6 +380,8 @@ int main(void)
     tcase_add_test(t, the_longest_opened_empty_namespace_makes_room);
     tcase_add_test(t, when_all_hold_blocks_there_is_no_slot);
     tcase_add_test(t, a_slot_is_not_reused_below_a_lease_on_dropped_blocks);
+    tcase_add_test(t, no_principal_takes_anothers_slots);
+    tcase_add_test(t, readers_of_a_sub_tenant_create_none);
     tcase_add_test(t, a_successor_in_a_slot_is_told_nothing_of_its_predecessor);
     suite_add_tcase(s, t);
     return check_run(s);

@@ -51,8 +51,15 @@ static void setup(void)
     memset(&got, 0, sizeof got);
     ck_assert_ptr_nonnull(mkdtemp(dir));
     snprintf(endpoint, sizeof endpoint, "ipc://%s/control.sock", dir);
-    struct front_config config = {
-        .endpoint = endpoint, .mode = 0600, .message_max = 1000, .hwm = 4, .kept_max = 2};
+    const uint32_t me = getuid();
+    struct front_config config = {.endpoint = endpoint,
+                                  .mode = 0600,
+                                  .message_max = 1000,
+                                  .hwm = 4,
+                                  .kept_max = 2,
+                                  .peers_max = 8,
+                                  .uids = &me,
+                                  .nuids = 1};
     ck_assert_int_eq(front_create(&config, &front), 0);
     ctx = zmq_ctx_new();
     ck_assert_ptr_nonnull(ctx);
@@ -66,11 +73,28 @@ static void teardown(void)
     rmdir(dir);
 }
 
-static void *worker_new(const char *route)
+/* A route with this name in it; its number is the last letter's. */
+static const uint8_t *route_of(const char *name)
+{
+    static uint8_t route[KVC_ROUTE_BYTES];
+    memset(route, '.', sizeof route);
+    route[1] = name[strlen(name) - 1] & 7;
+    route[2] = 0;
+    memcpy(route + 3, name, strlen(name));
+    return route;
+}
+
+static int answer(const char *name, const void *buf, size_t len)
+{
+    return front_send(front, route_of(name), KVC_ROUTE_BYTES, buf, len);
+}
+
+static void *worker_new(const char *name)
 {
     const int none = 0, wait_ms = WAIT_MS;
     void *worker = zmq_socket(ctx, ZMQ_DEALER);
-    ck_assert_int_eq(zmq_setsockopt(worker, ZMQ_ROUTING_ID, route, strlen(route)), 0);
+    ck_assert_int_eq(zmq_setsockopt(worker, ZMQ_ROUTING_ID, route_of(name), KVC_ROUTE_BYTES), 0);
+    front_admit(front, route_of(name), getuid());
     ck_assert_int_eq(zmq_setsockopt(worker, ZMQ_LINGER, &none, sizeof none), 0);
     ck_assert_int_eq(zmq_setsockopt(worker, ZMQ_RCVTIMEO, &wait_ms, sizeof wait_ms), 0);
     ck_assert_int_eq(zmq_connect(worker, endpoint), 0);
@@ -98,7 +122,7 @@ START_TEST(messages_come_with_the_route_of_their_sender)
     void *worker = worker_new("worker 1");
     say(worker, "hello");
     drain_until(1);
-    ck_assert_str_eq(got.route, "worker 1");
+    ck_assert_mem_eq(got.route, route_of("worker 1"), KVC_ROUTE_BYTES);
     ck_assert_str_eq(got.text[0], "hello");
     zmq_close(worker);
 }
@@ -130,7 +154,7 @@ START_TEST(a_message_that_came_before_a_send_is_not_slept_over)
     say(worker, "second");
     struct pollfd p = {.fd = front_fd(front), .events = POLLIN};
     ck_assert_int_eq(poll(&p, 1, WAIT_MS), 1); /* it is there, and nobody has read it */
-    ck_assert_int_eq(front_send(front, "worker 1", 8, "answer", 6), 0);
+    ck_assert_int_eq(answer("worker 1", "answer", 6), 0);
     ck_assert(front_more(front));
     drain_until(2);
     ck_assert_str_eq(got.text[1], "second");
@@ -145,14 +169,14 @@ START_TEST(answers_go_to_their_route_and_to_no_other)
     say(first, "a");
     say(second, "b");
     drain_until(2);
-    ck_assert_int_eq(front_send(front, "worker 2", 8, "for two", 7), 0);
-    ck_assert_int_eq(front_send(front, "worker 1", 8, "for one", 7), 0);
+    ck_assert_int_eq(answer("worker 2", "for two", 7), 0);
+    ck_assert_int_eq(answer("worker 1", "for one", 7), 0);
     char text[32] = "";
     ck_assert_int_eq(zmq_recv(first, text, sizeof text, 0), 7);
     ck_assert_mem_eq(text, "for one", 7);
     ck_assert_int_eq(zmq_recv(second, text, sizeof text, 0), 7);
     ck_assert_mem_eq(text, "for two", 7);
-    ck_assert_int_eq(front_send(front, "worker 3", 8, "x", 1), -EHOSTUNREACH);
+    ck_assert_int_eq(answer("worker 3", "x", 1), -EHOSTUNREACH);
     zmq_close(first);
     zmq_close(second);
 }
@@ -167,7 +191,7 @@ START_TEST(a_peer_that_does_not_read_is_again_and_not_waited_for)
     int err = 0;
     unsigned sent = 0;
     for (; err == 0 && sent < 10000; sent++)
-        err = front_send(front, "worker 1", 8, buf, sizeof buf);
+        err = answer("worker 1", buf, sizeof buf);
     ck_assert_int_eq(err, -EAGAIN);
     zmq_close(worker);
 }
@@ -194,7 +218,7 @@ START_TEST(a_message_above_the_limit_is_not_delivered)
     ck_assert_int_eq(zmq_send(large, buf, sizeof buf, 0), (int)sizeof buf);
     say(small, "small");
     drain_until(1);
-    ck_assert_str_eq(got.route, "small");
+    ck_assert_mem_eq(got.route, route_of("small"), KVC_ROUTE_BYTES);
     zmq_close(large);
     zmq_close(small);
 }
@@ -217,6 +241,26 @@ START_TEST(kept_messages_outlive_the_callback_up_to_the_limit)
     front_unkeep(front, got.kept[1]);
     front_unkeep(front, got.kept[3]);
     zmq_close(worker);
+}
+END_TEST
+
+START_TEST(who_is_not_admitted_is_not_heard)
+{
+    void *worker = worker_new("worker 1");
+    say(worker, "admitted");
+    drain_until(1);
+    front_dismiss(front, route_of("worker 1"));
+    ck_assert_int_eq(answer("worker 1", "x", 1), -EHOSTUNREACH);
+    void *other = worker_new("worker 2");
+    say(worker, "no more");
+    say(other, "but this one");
+    drain_until(2);
+    ck_assert_str_eq(got.text[1], "but this one");
+    struct front_guard_stats stats;
+    front_numbers(front, &stats);
+    ck_assert_uint_eq(stats.cut, 0);
+    zmq_close(worker);
+    zmq_close(other);
 }
 END_TEST
 
@@ -254,6 +298,7 @@ int main(void)
     tcase_add_test(tc, a_message_of_several_frames_is_one_without_bytes);
     tcase_add_test(tc, a_message_above_the_limit_is_not_delivered);
     tcase_add_test(tc, kept_messages_outlive_the_callback_up_to_the_limit);
+    tcase_add_test(tc, who_is_not_admitted_is_not_heard);
     tcase_add_test(tc, the_socket_has_the_mode_that_was_asked_for);
     tcase_add_test(tc, an_endpoint_in_no_directory_is_refused);
     suite_add_tcase(s, tc);

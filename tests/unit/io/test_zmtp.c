@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the guard lets through of ZMTP, whole and cut at every byte. */
+#include <check.h>
+#include <errno.h>
+#include <string.h>
+
+#include "check_run.h"
+#include "zmtp.h"
+
+#define GREETING_TEXT "\xff\0\0\0\0\0\0\0\1\x7f\3\0NULL"
+#define ROUTE_TEXT    "kkkkkkkkkkkkkkkk"
+#define READY_TEXT    "\5READY\13Socket-Type\0\0\0\6DEALER\10Identity\0\0\0\20" ROUTE_TEXT
+
+static struct zmtp z;
+static uint8_t stream[4096];
+static size_t n;
+static unsigned ready;
+static int verdict;
+
+static int on_ready(void *ctx, const uint8_t route[KVC_ROUTE_BYTES])
+{
+    ck_assert_ptr_eq(ctx, &ready);
+    ck_assert_mem_eq(route, ROUTE_TEXT, KVC_ROUTE_BYTES);
+    ready++;
+    return verdict;
+}
+
+static const struct zmtp_rules rules = {.message_max = 300, .frames_max = 3, .ready = on_ready};
+
+static void put(const void *p, size_t len)
+{
+    memcpy(stream + n, p, len);
+    n += len;
+}
+
+static void frame(uint8_t flags, const void *p, size_t len)
+{
+    uint8_t head[9] = {flags, (uint8_t)len};
+    if (flags & 2) {
+        memset(head + 1, 0, 8);
+        head[7] = (uint8_t)(len >> 8);
+        head[8] = (uint8_t)len;
+    }
+    put(head, flags & 2 ? 9 : 2);
+    put(p, len);
+}
+
+static void setup(void)
+{
+    memset(&z, 0, sizeof z);
+    memset(stream, 0, sizeof stream);
+    ready = 0;
+    verdict = 0;
+    memcpy(stream, GREETING_TEXT, sizeof GREETING_TEXT - 1);
+    n = 64;
+    frame(4, READY_TEXT, sizeof READY_TEXT - 1);
+}
+
+/* The stream in pieces of `step` bytes; what the last call returned. */
+static int scan(size_t step, uint64_t *queued)
+{
+    int err = 0;
+    memset(&z, 0, sizeof z);
+    *queued = 0;
+    ready = 0;
+    for (size_t at = 0; at < n && !err; at += step)
+        err = zmtp_scan(&z, &rules, &ready, stream + at, MIN(step, n - at), queued);
+    return err;
+}
+
+static void expect(int err, uint64_t queued)
+{
+    for (size_t step = 1; step <= n; step++) {
+        uint64_t q;
+        ck_assert_int_eq(scan(step, &q), err);
+        ck_assert_uint_eq(q, queued);
+    }
+}
+
+START_TEST(what_ours_sends_passes)
+{
+    static const uint8_t body[300] = {1};
+    frame(0, body, 17);
+    frame(0, "", 0);
+    frame(4, "\4PING\0\12", 7);
+    frame(2, body, 300);
+    frame(0, body, 255);
+    expect(0, 17 + 300 + 255);
+    ck_assert_uint_eq(ready, 1);
+}
+END_TEST
+
+START_TEST(several_frames_are_one_message)
+{
+    static const uint8_t body[300] = {1};
+    frame(1, body, 100);
+    frame(4, "\4PONG", 5); /* between frames: changes nothing */
+    frame(1, body, 100);
+    frame(0, body, 100);
+    frame(1, body, 9);
+    expect(0, 300);
+}
+END_TEST
+
+START_TEST(too_many_frames)
+{
+    for (unsigned i = 0; i < 4; i++) {
+        frame(1, "", 0);
+        frame(4, "\4PING", 5);
+    }
+    expect(-EMSGSIZE, 0);
+}
+END_TEST
+
+START_TEST(too_many_bytes_in_several_frames)
+{
+    static const uint8_t body[300] = {1};
+    frame(3, body, 300);
+    frame(0, body, 1);
+    expect(-EMSGSIZE, 0);
+}
+END_TEST
+
+START_TEST(too_many_bytes_in_one_frame)
+{
+    put("\2\0\0\0\0\0\0\1\x2d", 9);
+    expect(-EMSGSIZE, 0);
+    n -= 9;
+    put("\2\xff\xff\xff\xff\xff\xff\xff\xff", 9);
+    expect(-EMSGSIZE, 0);
+}
+END_TEST
+
+START_TEST(other_commands_and_flags)
+{
+    static const struct {
+        uint8_t flags;
+        const char *body;
+        size_t len;
+    } bad[] = {{4, "\5READY", 6}, {4, "\11SUBSCRIBEx", 11}, {4, "", 0},
+               {4, "\4PIN", 4},   {5, "\4PING", 5},         {8, "x", 1},
+               {0x80, "", 0},     {4, "\5PINGx", 6},        {6, READY_TEXT READY_TEXT, 100}};
+    for (unsigned i = 0; i < ARRAY_LEN(bad); i++) {
+        setup();
+        frame(bad[i].flags, bad[i].body, bad[i].len);
+        uint64_t q;
+        ck_assert_msg(scan(1, &q) < 0, "%u", i);
+        ck_assert_int_lt(scan(n, &q), 0);
+        ck_assert_uint_eq(ready, 1);
+    }
+}
+END_TEST
+
+START_TEST(a_handshake_that_is_none)
+{
+    static const struct {
+        const char *body;
+        size_t len;
+        uint8_t flags;
+    } bad[] = {{"x", 1, 0},
+               {"\5READY", 6, 4},
+               {"\5ERROR", 6, 4},
+               {READY_TEXT, sizeof READY_TEXT - 2, 4}, /* the value is cut */
+               {"\5READY\10Identity\0\0\0\17kkkkkkkkkkkkkkk", 34, 4},
+               {"\5READY\10Identity\xff\xff\xff\xffkkkkkkkkkkkkkkkk", 35, 4},
+               {"\5READY\xffIdentity", 15, 4},
+               {"\5READY\10Ident", 12, 4},
+               {READY_TEXT, sizeof READY_TEXT - 1, 5}};
+    for (unsigned i = 0; i < ARRAY_LEN(bad); i++) {
+        setup();
+        n = 64;
+        frame(bad[i].flags, bad[i].body, bad[i].len);
+        uint64_t q;
+        ck_assert_msg(scan(1, &q) < 0, "%u", i);
+        ck_assert_int_lt(scan(n, &q), 0);
+        ck_assert_uint_eq(ready, 0);
+    }
+}
+END_TEST
+
+START_TEST(an_older_greeting)
+{
+    static const struct {
+        unsigned at;
+        uint8_t byte;
+    } bad[] = {{0, 0}, {0, 0xfe}, {9, 0x7e}, {10, 0}, {10, 1}, {10, 2}};
+    for (unsigned i = 0; i < ARRAY_LEN(bad); i++) {
+        setup();
+        stream[bad[i].at] = bad[i].byte;
+        expect(-EPROTO, 0);
+    }
+}
+END_TEST
+
+START_TEST(whoever_the_guard_refuses)
+{
+    verdict = -EACCES;
+    expect(-EACCES, 0);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("zmtp");
+    TCase *t = tcase_create("zmtp");
+    tcase_add_checked_fixture(t, setup, NULL);
+    tcase_add_test(t, what_ours_sends_passes);
+    tcase_add_test(t, several_frames_are_one_message);
+    tcase_add_test(t, too_many_frames);
+    tcase_add_test(t, too_many_bytes_in_several_frames);
+    tcase_add_test(t, too_many_bytes_in_one_frame);
+    tcase_add_test(t, other_commands_and_flags);
+    tcase_add_test(t, a_handshake_that_is_none);
+    tcase_add_test(t, an_older_greeting);
+    tcase_add_test(t, whoever_the_guard_refuses);
+    suite_add_tcase(suite, t);
+    return check_run(suite);
+}
