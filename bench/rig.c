@@ -18,7 +18,7 @@
 
 #include "rig.h"
 
-enum { START_TIMEOUT_MS = 60000, STOP_TIMEOUT_MS = 10000, PATHS = 5 };
+enum { START_TIMEOUT_MS = 180000, STOP_TIMEOUT_MS = 10000, PATHS = 5 };
 
 struct rig {
     pid_t pid;        /* 0 = not ours */

@@ -54,6 +54,7 @@ struct node {
     uint64_t now_ns;
     struct node_metrics metrics;
     struct svc_principal principals[CONFIG_PRINCIPALS_MAX];
+    uint32_t uids[CONFIG_PRINCIPALS_MAX * SVC_UIDS_MAX], nuids; /* of all of them */
     char attach_path[CONFIG_PATH_BYTES + 32];
     char endpoint[CONFIG_PATH_BYTES + 32];
 };
@@ -81,6 +82,9 @@ static struct core_config core_config_of(const struct config *cfg)
                                 .leases_max = cfg->limits_leases,
                                 .commits_max = cfg->limits_waiters,
                                 .lease_bytes_max = cfg->limits_lease_bytes,
+                                .claim_bytes_max = cfg->host_limit / 2,
+                                .fair = true,
+                                .principals_max = cfg->nprincipals,
                                 .policy = policy_by_name(cfg->policy_eviction)};
 }
 
@@ -90,6 +94,8 @@ static struct svc_config svc_config_of(const struct config *cfg)
                                .requests_max = cfg->limits_requests,
                                .calls_max = cfg->limits_waiters,
                                .staging_session_max = cfg->staging_session_max,
+                               .staging_total = cfg->staging_total,
+                               .fair = true,
                                .server = "kvcache-daemon " KVC_VERSION};
 }
 
@@ -110,9 +116,16 @@ void node_budget_inputs(const struct config *cfg, void *ctx, struct budget_input
         .namespace_bytes = b.namespaces,
         .flight_bytes = (uint64_t)FLIGHT_THREADS * cfg->flight_records * 32,
         .copy_bytes = (uint64_t)MAX(cfg->copy_threads, 4u) << 20,
-        /* Per peer at most the high-water mark of small messages is queued; large ones are few. */
-        .front_bytes =
-            (uint64_t)cfg->limits_sessions * (256u << 10) + (32ull << 20) + SVC_KEPT_MAX};
+        .front_bytes = front_guard_bytes(cfg->limits_sessions) + SVC_KEPT_MAX};
+}
+
+static uint32_t uids_of(const struct config *cfg, uint32_t *out)
+{
+    uint32_t n = 0;
+    for (unsigned i = 0; i < cfg->nprincipals; i++)
+        for (unsigned k = 0; k < cfg->principals[i].nuids; k++)
+            out[n++] = cfg->principals[i].uids[k];
+    return n;
 }
 
 static void principals_of(const struct config *cfg, struct svc_principal *out)
@@ -135,6 +148,18 @@ static int port_reply(void *ctx, const uint8_t route[KVC_ROUTE_BYTES], const voi
 {
     struct node *n = ctx;
     return front_send(n->front, route, KVC_ROUTE_BYTES, buf, len);
+}
+
+static void port_admit(void *ctx, const uint8_t route[KVC_ROUTE_BYTES], uid_t uid)
+{
+    struct node *n = ctx;
+    front_admit(n->front, route, uid);
+}
+
+static void port_dismiss(void *ctx, const uint8_t route[KVC_ROUTE_BYTES])
+{
+    struct node *n = ctx;
+    front_dismiss(n->front, route);
 }
 
 static int port_attach_send(void *ctx, uint32_t conn, const void *buf, size_t len, int fd)
@@ -208,6 +233,12 @@ static void port_refresh(void *ctx)
     n->metrics.copy_bytes_in_flight = t.inflight_bytes;
     n->metrics.control_allocs = alloc_count_read();
     n->metrics.log_lines_lost = log_dropped();
+    struct front_guard_stats guard;
+    front_numbers(n->front, &guard);
+    n->metrics.control_refused = guard.refused;
+    n->metrics.control_cut = guard.cut;
+    n->metrics.control_shed = guard.shed;
+    n->metrics.control_paused = guard.paused;
 }
 
 /* ---- ways in ---- */
@@ -389,14 +420,15 @@ static int start_topo(struct node *n)
     return topo_create(NULL, &n->topo);
 }
 
-/* Descriptors of a session: attach connection, pidfd, control connection, staging, and one to
- * spare. A chunk has two. ZeroMQ ends the process when it finds none left, so none may be lacking.
- */
+/* Descriptors of a session: attach connection, pidfd, staging, and that of one before it that is
+ * being freed. A chunk has two. Connections to the control socket are bounded by its guard. */
 static int start_descriptors(struct node *n)
 {
     struct rlimit limit;
     const uint64_t chunks = n->cfg->host_limit / n->cfg->host_chunk * 17 / 16 + 4;
-    const uint64_t need = 5ull * n->cfg->limits_sessions + 2 * chunks + 128;
+    uint32_t nuids = uids_of(n->cfg, n->uids);
+    const uint64_t need = 4ull * n->cfg->limits_sessions + 2 * chunks +
+                          front_guard_descriptors(n->cfg->limits_sessions, nuids) + 128;
     if (getrlimit(RLIMIT_NOFILE, &limit))
         return -errno;
     limit.rlim_cur = limit.rlim_max;
@@ -490,12 +522,15 @@ static int start_core(struct node *n)
 static int start_svc(struct node *n)
 {
     principals_of(n->cfg, n->principals);
+    n->nuids = uids_of(n->cfg, n->uids);
     struct svc_config cfg = svc_config_of(n->cfg);
     cfg.endpoint = n->endpoint;
     cfg.principals = n->principals;
     cfg.nprincipals = n->cfg->nprincipals;
     struct svc_ports ports = {.ctx = n,
                               .reply = port_reply,
+                              .admit = port_admit,
+                              .dismiss = port_dismiss,
                               .attach_send = port_attach_send,
                               .attach_close = port_attach_close,
                               .keep = port_keep,
@@ -516,6 +551,9 @@ static int start_front(struct node *n)
                                .mode = n->cfg->socket_mode,
                                .message_max = KVC_MESSAGE_MAX,
                                .hwm = FRONT_HWM,
+                               .peers_max = n->cfg->limits_sessions,
+                               .uids = n->uids,
+                               .nuids = n->nuids,
                                .kept_max = n->cfg->limits_waiters};
     int err = front_create(&cfg, &n->front);
     if (err)

@@ -10,6 +10,10 @@
     X(COUNTER, control_allocs, "allocations by our objects on the control thread after start") \
     X(COUNTER, chunks_retired, "chunks that changed hands")                                    \
     X(COUNTER, log_lines_lost, "log lines that could not be written")                          \
+    X(COUNTER, control_refused, "control connections turned away: rights, number, no session") \
+    X(COUNTER, control_cut, "control connections ended for what they sent")                    \
+    X(COUNTER, control_shed, "control connections turned away for lack of descriptors")        \
+    X(COUNTER, control_paused, "reads put off because a peer's requests fill its share")       \
     X(GAUGE, host_limit_bytes, "host tier: limit of slots")                                    \
     X(GAUGE, host_used_bytes, "host tier: slots in use")                                       \
     X(GAUGE, host_used_slots, "host tier: slots in use, counted")                              \

@@ -3,7 +3,7 @@
  * Least recently used, leaf first. One list from young to old. A new child goes in directly behind
  * its parent (on the older side), which is where a touch of the whole chain, deepest block first,
  * would have put it; so a parent is younger than its children and the old end is a leaf. Blocks
- * that may not go when the old end reaches them are in use, and count as touched.
+ * that may not go when the old end reaches them are in use: they leave the list until release().
  */
 #include <string.h>
 
@@ -19,7 +19,8 @@ struct policy {
     struct lru_node node[];
 };
 
-/* A block outside the list points at itself, or was never in and holds whatever the memory held. */
+/* A block outside the list, put aside for instance, points at itself, or was never in and holds
+ * whatever the memory held. */
 static bool lru_is_in(const struct policy *p, uint32_t block)
 {
     uint32_t younger = p->node[block].younger;
@@ -56,6 +57,17 @@ static void lru_link_behind(struct policy *p, uint32_t block, uint32_t younger)
     p->count++;
 }
 
+static void lru_link_last(struct policy *p, uint32_t block)
+{
+    p->node[block] = (struct lru_node){.younger = p->old_end, .older = POLICY_NO_BLOCK};
+    if (p->old_end == POLICY_NO_BLOCK)
+        p->young_end = block;
+    else
+        p->node[p->old_end].older = block;
+    p->old_end = block;
+    p->count++;
+}
+
 static void lru_unlink(struct policy *p, uint32_t block)
 {
     struct lru_node n = p->node[block];
@@ -82,7 +94,7 @@ static void lru_insert(struct policy *p, uint32_t block, const struct policy_hin
 static void lru_touch(struct policy *p, uint32_t block, uint64_t now_ms)
 {
     (void)now_ms;
-    if (p->young_end == block)
+    if (p->young_end == block || !lru_is_in(p, block))
         return;
     lru_unlink(p, block);
     lru_link_behind(p, block, POLICY_NO_BLOCK);
@@ -90,18 +102,25 @@ static void lru_touch(struct policy *p, uint32_t block, uint64_t now_ms)
 
 static void lru_remove(struct policy *p, uint32_t block)
 {
-    lru_unlink(p, block);
+    if (lru_is_in(p, block))
+        lru_unlink(p, block);
+}
+
+static void lru_release(struct policy *p, uint32_t block, bool last)
+{
+    if (lru_is_in(p, block))
+        return;
+    if (last)
+        lru_link_last(p, block);
+    else
+        lru_link_behind(p, block, POLICY_NO_BLOCK);
 }
 
 static uint32_t lru_victim(struct policy *p, policy_can_evict_fn *can_evict, void *ctx)
 {
-    for (uint32_t left = p->count; left > 0; left--) {
-        uint32_t block = p->old_end;
-        if (can_evict(ctx, block))
-            return block;
-        lru_touch(p, block, 0);
-    }
-    return POLICY_NO_BLOCK;
+    while (p->old_end != POLICY_NO_BLOCK && !can_evict(ctx, p->old_end))
+        lru_unlink(p, p->old_end);
+    return p->old_end;
 }
 
 const struct policy_ops policy_lru = {
@@ -112,5 +131,6 @@ const struct policy_ops policy_lru = {
     .insert = lru_insert,
     .touch = lru_touch,
     .remove = lru_remove,
+    .release = lru_release,
     .victim = lru_victim,
 };

@@ -43,8 +43,12 @@ struct policy_ops {
                    uint64_t now_ms);
     void (*touch)(struct policy *p, uint32_t block, uint64_t now_ms);
     void (*remove)(struct policy *p, uint32_t block);
+    /* can_evict, which may have refused this block before, would now agree. `last`: because its
+     * last child went, and it is as old as that one; else because its last use ended now. */
+    void (*release)(struct policy *p, uint32_t block, bool last);
     /* The block to evict next, or POLICY_NO_BLOCK when can_evict refuses all. It stays until
-     * remove(). Blocks that can_evict refuses may be moved out of the way. */
+     * remove(). A block that can_evict refuses may be put aside and not be asked for again until
+     * release(), so that a cache full of blocks in use costs each of them one question. */
     uint32_t (*victim)(struct policy *p, policy_can_evict_fn *can_evict, void *ctx);
 };
 

@@ -133,6 +133,7 @@ const struct peer_ops peer_lmcache_cpu = {
     .name = "LMCache, local CPU",
     .settings = "StorageManager in the worker's own process: allocate, copy in, batched_put; "
                 "batched_get, values used where they lie",
+    .fills = 1, /* it is slow, and takes its memory when it starts */
     .missing = missing,
     .open = open_cpu,
     .store = store,
@@ -144,6 +145,7 @@ const struct peer_ops peer_lmcache_disk = {
     .name = "LMCache, local disk",
     .settings = "the same with local_disk and without local_cpu; a store ends when its files are "
                 "written, no O_DIRECT",
+    .fills = 1, /* it is slow, and takes its memory when it starts */
     .missing = missing,
     .open = open_disk,
     .store = store,
@@ -155,6 +157,7 @@ const struct peer_ops peer_lmcache_server = {
     .name = "LMCache, server",
     .settings = "the same with remote_url lm://127.0.0.1 (lmcache_server, TCP) and without "
                 "local_cpu; a store ends when its put tasks have",
+    .fills = 1, /* it is slow, and takes its memory when it starts */
     .missing = missing,
     .open = open_server,
     .store = store,

@@ -90,7 +90,7 @@ class Client:
         }
         if args.backend == "disk":
             settings["local_disk"] = args.disk
-            settings["max_local_disk_size"] = 2 * working_set / (1 << 30)
+            settings["max_local_disk_size"] = 1024  # GiB: never reached, it would count what is removed
         if args.backend == "server":
             settings["remote_url"] = start_server()
             settings["remote_serde"] = "naive"
@@ -139,9 +139,12 @@ class Client:
         self.manager.batched_put(self.keys[first : first + n], objects)
 
     def store(self, first, n):
-        # A local backend leaves a key that it has as it is; the server replaces it, and would keep
-        # blocks under old keys for ever.
-        self.generation += self.backend != "server"
+        # A local backend leaves a key that it has as it is, so its blocks come under new keys; those
+        # of before are taken away here, or it would scan all of its blocks for each that it evicts.
+        # The server replaces a block.
+        if self.backend != "server":
+            self.manager.batched_remove([key for key in self.keys[first : first + n] if key])
+            self.generation += 1
         for index in range(first, first + n):
             self.keys[index] = self.new_key(index)
         begun = time.monotonic_ns()

@@ -227,6 +227,6 @@ const struct peer_ops peer_ours_copied = {
     .settings = "the same, each value first copied into staging by the client",
     .open = open_copied,
     .store = store,
-    .load = {{.how = "in place", .run = load_in_place}},
+    .check = load_in_place,
     .close = close_it,
 };

@@ -67,6 +67,8 @@ struct peer_load {
 struct peer_ops {
     const char *name;
     const char *settings; /* what was chosen for it, for the report */
+    uint32_t fills;       /* times that all is stored before anything is timed; 0 = twice, so that
+                           * all its memory is there and a cache of limited size evicts */
     /* NULL, or why it cannot be measured here: static text. */
     const char *(*missing)(const struct peer_plan *plan);
     /* Starts its server, if any, and connects. It may set `source` to memory that it wants values
@@ -75,6 +77,8 @@ struct peer_ops {
     /* Stores blocks first .. first + n - 1 in place of those of before; n as in peer_load. */
     int (*store)(struct peer *peer, uint32_t first, uint32_t n);
     struct peer_load load[PEER_LOADS_MAX + 1];
+    /* Of a peer whose loads are those of another: only for comparing what was stored. */
+    int (*check)(struct peer *peer, uint32_t first, uint32_t n);
     /* Before the loads, outside what is timed: brings what was stored to where it stays. May be
      * NULL. */
     int (*settle)(struct peer *peer);

@@ -1,6 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Draws what peerbench --json wrote as an SVG: python3 plot.py FIGURES.json >peers.svg
+"""Draws what peerbench --json wrote as an SVG, or writes it as tables for a README:
+
+    python3 plot.py FIGURES.json >peers.svg
+    python3 plot.py --table FIGURES.json
 
 One column of bars per block size: stores above, loads below (every byte read by the same reader);
 bars are medians, whiskers the lowest and the highest round. Axes begin at zero and are the same
@@ -12,12 +15,12 @@ import sys
 from xml.sax.saxutils import escape
 
 # Okabe and Ito's colours, which colour-blind people can tell apart; ours is also outlined.
-OURS, OTHERS, LIMITS = "#0072B2", "#E69F00", "#999999"
+BLUE, ORANGE, GREY = "#0072B2", "#E69F00", "#999999"
 INK, FAINT = "#222222", "#dddddd"
 FILES = ("files on tmpfs", "files, page cache", "slots on tmpfs")
 
 LABEL_WIDTH, PANEL_WIDTH, GAP = 290, 270, 44
-WIDTH_MIN = 1000  # the title and the legend
+WIDTH_MIN = 1040  # the title and the legend
 BAR, STEP = 13, 20
 TOP, BOTTOM, PANEL_HEAD, ROW_GAP = 92, 64, 30, 70
 
@@ -74,8 +77,8 @@ def line(x1, y1, x2, y2, colour=INK, width=1.0):
 
 def colour_of(peer):
     if peer.startswith("kvcache-daemon"):
-        return OURS
-    return LIMITS if peer in FILES else OTHERS
+        return BLUE
+    return GREY if peer in FILES else ORANGE
 
 
 def bar(x, y, scale, median, low, high, peer):
@@ -131,9 +134,9 @@ def section(values, title, metric, rows, sizes, y):
 def legend(y):
     out, x = [], 16
     for colour, name in (
-        (OURS, "kvcache-daemon"),
-        (OTHERS, "other caches and stores"),
-        (LIMITS, "files: what copying and mapping alone reach"),
+        (BLUE, "kvcache-daemon"),
+        (ORANGE, "other caches and stores"),
+        (GREY, "files: what copying and mapping alone reach"),
     ):
         out.append(f'<rect x="{x}" y="{y - 10}" width="12" height="12" fill="{colour}"/>')
         out.append(text(x + 18, y, name))
@@ -164,13 +167,71 @@ def draw(values, order):
     return "\n".join(out)
 
 
+OURS_STORE = ("kvcache-daemon", None)
+OURS_LOAD = ("kvcache-daemon", "in place")
+
+
+def times(values, metric, block_bytes, row, ours):
+    """Our rate by theirs, or a dash in our own row."""
+    if row == ours or (metric, block_bytes, *ours) not in values:
+        return "-"
+    return f"{values[(metric, block_bytes, *ours)] / values[(metric, block_bytes, *row)]:.1f}"
+
+
+def cells(values, block_bytes, row, metrics):
+    """Rates in GB/s, latencies in microseconds, seconds per GB."""
+    out = []
+    for metric in metrics:
+        value = values[(metric, block_bytes, *row)]
+        if metric.endswith("_bytes_per_s"):
+            low, high = (values[(metric + end, block_bytes, *row)] for end in ("_low", "_high"))
+            shown = [f"{each / 1e9:.2f}" if each < 1e12 else ">1000" for each in (value, low, high)]
+            out.append(f"{shown[0]} ({shown[1]}-{shown[2]})")
+        elif metric.endswith("_cpu"):
+            out.append(f"{value:.2f}")
+        else:
+            out.append(f"{value * 1e6:,.0f}")
+    return out
+
+
+def table(values, order, block_bytes, what):
+    latencies = [f"{what}_p50", f"{what}_p99", f"{what}_cpu"]
+    tail = "p50 us | p99 us | CPU s/GB |"
+    if what == "store":
+        ours, metrics = OURS_STORE, ["store_bytes_per_s"]
+        print(f"| store, {size_name(block_bytes)} | GB/s | ours by it | {tail}")
+    else:
+        ours, metrics = OURS_LOAD, ["taken_bytes_per_s", "load_bytes_per_s"]
+        head = "in hand, GB/s | ours by it | read, GB/s | ours by it"
+        print(f"| load, {size_name(block_bytes)} | {head} | {tail}")
+    print("|" + "---|" * (4 + 2 * len(metrics)))
+    for peer, how, label in rows_of(values, order, metrics[-1]):
+        row = (peer, how)
+        if (metrics[0], block_bytes, *row) not in values:
+            continue
+        shown = []
+        for metric in metrics:
+            shown += cells(values, block_bytes, row, [metric])
+            shown.append(times(values, metric, block_bytes, row, ours))
+        shown += cells(values, block_bytes, row, latencies)
+        print(f"| {label} | " + " | ".join(shown) + " |")
+    print()
+
+
 def main():
-    if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
-        sys.exit("usage: python3 plot.py FIGURES.json >peers.svg")
-    values, order = read(sys.argv[1])
+    arguments = sys.argv[1:]
+    tables = arguments[:1] == ["--table"]
+    if len(arguments) != 1 + tables or arguments[-1].startswith("-"):
+        sys.exit("usage: python3 plot.py [--table] FIGURES.json")
+    values, order = read(arguments[-1])
     if not any(metric == "store_bytes_per_s" for metric, *_ in values):
-        sys.exit(f"plot.py: {sys.argv[1]}: nothing was measured")
-    print(draw(values, order))
+        sys.exit(f"plot.py: {arguments[-1]}: nothing was measured")
+    if not tables:
+        print(draw(values, order))
+        return
+    for block_bytes in sorted({block_bytes for _, block_bytes, _, _ in values}):
+        table(values, order, block_bytes, "store")
+        table(values, order, block_bytes, "load")
 
 
 if __name__ == "__main__":

@@ -69,6 +69,8 @@ static void block_unlink(struct core *c, struct block *b)
         c->blocks[b->prev].next = b->next;
     else if (b->parent != CORE_NONE)
         c->blocks[b->parent].child = b->next;
+    if (b->parent != CORE_NONE)
+        block_freed(c, &c->blocks[b->parent], true);
     b->parent = b->next = b->prev = CORE_NONE;
     index_del(c, b);
     c->cfg.policy->remove(c->policy, block_no(c, b));
@@ -90,6 +92,7 @@ static void close_claims(struct core *c, struct block *b)
             continue;
         struct reservation *r = pool_at(c->reservations, p->resv);
         p->resv = CORE_NONE;
+        r->client->claim_bytes -= block_group(c, b)->block_bytes;
         resv_close_entry(c, r);
     }
 }
@@ -194,7 +197,14 @@ void block_unhold(struct core *c, struct block *b)
 {
     MUST(b->leases > 0);
     b->leases--;
+    block_freed(c, b, false);
     block_settle(c, b);
+}
+
+void block_freed(struct core *c, struct block *b, bool last_child)
+{
+    if (b->flags & BLOCK_F_LINKED && block_can_evict(c, block_no(c, b)))
+        c->cfg.policy->release(c->policy, block_no(c, b), last_child);
 }
 
 void block_touch(struct core *c, struct block *b)
@@ -281,11 +291,12 @@ void run_init(struct run_list *l)
     *l = (struct run_list){.head = CORE_NONE, .tail = CORE_NONE};
 }
 
-int run_push(struct core *c, struct run_list *l, uint32_t block, uint32_t gen)
+int run_push(struct core *c, const struct core_client *cl, struct run_list *l, uint32_t block,
+             uint32_t gen)
 {
     struct run *r = l->tail == CORE_NONE ? NULL : pool_at(c->runs, l->tail);
     if (!r || r->n == CORE_RUN_ENTRIES) {
-        struct run *more = pool_get(c->runs);
+        struct run *more = share_get(&c->run_share, client_no(c, cl), c->runs);
         if (!more)
             return KVC_E_BUSY;
         more->next = CORE_NONE;
@@ -302,12 +313,12 @@ int run_push(struct core *c, struct run_list *l, uint32_t block, uint32_t gen)
     return 0;
 }
 
-void run_free(struct core *c, struct run_list *l)
+void run_free(struct core *c, const struct core_client *cl, struct run_list *l)
 {
     for (uint32_t i = l->head; i != CORE_NONE;) {
         struct run *r = pool_at(c->runs, i);
         i = r->next;
-        pool_put(c->runs, r);
+        share_put(&c->run_share, client_no(c, cl), c->runs, r);
     }
     run_init(l);
 }

@@ -31,8 +31,10 @@ static void check_parts(struct core *c, const struct block *b, struct tally *t)
         i = p->next;
     }
     MUST(done == b->shards_present);
-    /* Further operations are verifications, of what is or was present. */
-    MUST(b->state == BLOCK_PENDING ? copying == b->copies : copying <= b->copies);
+    /* Further operations are verifications, of what is or was present. A part of a dying block
+     * keeps its mark when its copy has ended. */
+    MUST(b->state != BLOCK_PENDING || copying == b->copies);
+    MUST(b->state != BLOCK_PRESENT || copying == 0);
 }
 
 static void check_forest(struct core *c, uint32_t no, struct tally *t)

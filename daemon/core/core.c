@@ -86,6 +86,28 @@ static int create_tables(struct core *c)
     return 0;
 }
 
+static int fair_share(const struct core *c, struct share *s, uint32_t total, uint32_t holders)
+{
+    return share_create(s, total, c->cfg.fair ? share_each(total, holders) : 0, holders);
+}
+
+static int create_shares(struct core *c)
+{
+    const struct core_config *cfg = &c->cfg;
+    const uint32_t principals = MAX(cfg->principals_max, 1u);
+    int err = fair_share(c, &c->run_share, runs_max(cfg), cfg->clients_max);
+    if (!err)
+        err = fair_share(c, &c->lease_share, cfg->leases_max, cfg->clients_max);
+    if (!err)
+        err = fair_share(c, &c->resv_share, cfg->commits_max, cfg->clients_max);
+    if (!err)
+        err = fair_share(c, &c->op_share, CORE_OPS_MAX, cfg->clients_max);
+    if (!err)
+        err = fair_share(c, &c->ns_share, cfg->namespaces_max, principals);
+    c->attached = err ? NULL : sys_calloc(principals + 1, sizeof *c->attached);
+    return err ? err : c->attached ? 0 : -ENOMEM;
+}
+
 static int create_pools(struct core *c)
 {
     const struct core_config *cfg = &c->cfg;
@@ -104,7 +126,7 @@ static int create_pools(struct core *c)
                           CORE_VERIFY_SLICES * CORE_VERIFY_BLOCKS);
     if (!err)
         err = pool_create(&c->clients, "clients", sizeof(struct core_client), cfg->clients_max);
-    return err;
+    return err ? err : create_shares(c);
 }
 
 int core_create(const struct core_config *config, struct core **ret_core)
@@ -152,6 +174,12 @@ void core_destroy(struct core **core)
     pool_destroy(&c->ops);
     pool_destroy(&c->verify_ops);
     pool_destroy(&c->clients);
+    share_destroy(&c->run_share);
+    share_destroy(&c->lease_share);
+    share_destroy(&c->resv_share);
+    share_destroy(&c->op_share);
+    share_destroy(&c->ns_share);
+    free(c->attached);
     pages_put(c->blocks, b.blocks);
     pages_put(c->table, b.table);
     pages_put(c->ghost, b.ghosts);
@@ -210,15 +238,17 @@ void core__explain(struct core *c, const struct block *b, struct core_explanatio
         host->ops->view(host, block_loc(c, b, 0), &x->view);
 }
 
-void core_explain(struct core *c, struct core_client *cl, uint32_t ns_id, const uint8_t *key,
-                  void (*fn)(void *ctx, const struct core_explanation *), void *ctx)
+uint32_t core_explain(struct core *c, struct core_client *cl, uint32_t ns_id, const uint8_t *key,
+                      void (*fn)(void *ctx, const struct core_explanation *), void *ctx)
 {
     struct core_explanation x, absent = {.ns = ns_id, .reason = KVC_MISS_NEVER};
     bool found = false;
+    uint32_t places = 1;
     for (uint32_t i = 0; i < c->cfg.namespaces_max; i++) {
         struct core_ns *ns = &c->ns[i];
         if (!ns_visible(cl, ns) || (ns_id && ns->id != ns_id))
             continue;
+        places += ns->spec.ngroups;
         for (uint32_t g = 0; g < ns->spec.ngroups; g++) {
             const struct block *b = index_get(c, ns, g, key);
             if (b) {
@@ -227,8 +257,10 @@ void core_explain(struct core *c, struct core_client *cl, uint32_t ns_id, const 
                 found = true;
                 continue;
             }
+            /* In which other namespace it is, this loop finds out by itself if it looks at all. */
             uint32_t detail = 0;
-            enum kvc_miss reason = miss_reason(c, ns, g, key, &detail);
+            enum kvc_miss reason =
+                ns_id ? miss_reason(c, ns, g, key, &detail) : miss_trace(c, ns, g, key);
             if (reason == KVC_MISS_NEVER || absent.reason != KVC_MISS_NEVER)
                 continue;
             absent.reason = (uint8_t)reason;
@@ -239,4 +271,5 @@ void core_explain(struct core *c, struct core_client *cl, uint32_t ns_id, const 
     }
     if (!found)
         fn(ctx, &absent);
+    return places;
 }

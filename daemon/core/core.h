@@ -36,6 +36,11 @@ struct core_config {
     uint32_t leases_max;      /* over all clients */
     uint32_t commits_max;     /* commits in flight */
     uint64_t lease_bytes_max; /* per client */
+    uint64_t claim_bytes_max; /* per client, reserved and not committed; 0: no limit */
+    /* Promise every client, and every principal its namespaces, an equal part of half of each pool
+     * (share.h). Off: first come, first served. principals_max: their highest number. */
+    bool fair;
+    uint32_t principals_max;
     const struct policy_ops *policy;
     struct tier *host;    /* borrowed */
     struct key256 secret; /* salts come from it */
@@ -128,20 +133,31 @@ struct core_near {
 };
 
 /* Finds or makes. KVC_E_UNSOUND / KVC_E_BAD_ARGUMENT / KVC_E_TOO_LARGE / KVC_E_DENIED with *ret_why
- * (static text); KVC_E_LIMIT when every namespace slot holds blocks. *ret_nnear: up to 4 namespaces
+ * (static text); KVC_E_LIMIT when the principal has its share of the slots and each holds blocks.
+ * Of its own empty ones the one that was used longest ago makes room, or one of a principal that is
+ * not attached; never one of a principal that is. *ret_nnear: up to 4 namespaces
  * of the same principal and model that differ. */
 KVC_WARN_UNUSED int core_ns_open(struct core *c, struct core_client *cl,
                                  const struct core_ns_spec *spec, struct core_ns **ret_ns,
                                  struct core_near *ret_near, uint32_t *ret_nnear,
                                  const char **ret_why);
-/* The namespace with this id for this client, its sub-tenant's where `sub` names one (created when
- * absent). KVC_E_NO_NAMESPACE, KVC_E_DENIED, KVC_E_LIMIT. */
+/* The namespace with this id for this client, its sub-tenant's where `sub` names one; NULL when
+ * that one has none, so that nothing of it is cached. For readers, who create nothing.
+ * *ret_base: the namespace with this id. KVC_E_NO_NAMESPACE, KVC_E_DENIED, KVC_E_BAD_ARGUMENT. */
+KVC_WARN_UNUSED int core_ns_find(struct core *c, struct core_client *cl, uint32_t id,
+                                 const uint8_t *sub, uint32_t sub_bytes, struct core_ns **ret_ns,
+                                 struct core_ns **ret_base);
+/* The same for writers: a sub-tenant's is created when absent, which may give KVC_E_LIMIT. */
 KVC_WARN_UNUSED int core_ns_get(struct core *c, struct core_client *cl, uint32_t id,
                                 const uint8_t *sub, uint32_t sub_bytes, struct core_ns **ret_ns);
 /* Whether there is a namespace of this id that the client may see. */
 bool core_ns_exists(struct core *c, const struct core_client *cl, uint32_t id);
 /* The next namespace by id above `after` that the client may see, NULL at the end. */
 struct core_ns *core_ns_next(struct core *c, struct core_client *cl, uint32_t after);
+/* The next CORE_NS_PAGE of them at most, in one pass over the table; returns how many. */
+#define CORE_NS_PAGE 64u
+uint32_t core_ns_page(struct core *c, struct core_client *cl, uint32_t after,
+                      struct core_ns *ret_ns[CORE_NS_PAGE]);
 struct core_ns_view {
     uint32_t id, principal;
     const char *tenant;
@@ -169,6 +185,7 @@ uint64_t core_client_lease_bytes(const struct core_client *cl);
 
 struct core_seq {
     struct core_ns *ns;
+    bool absent; /* the sub-tenant has no namespace: nothing is there; ns says how to read it */
     uint32_t tokens;
     uint32_t ngroups;
     const uint8_t *keys[KVC_GROUPS_MAX];
@@ -279,9 +296,9 @@ struct core_explanation {
     struct tier_view view; /* of shard 0, when present */
 };
 /* Every place that `key` has in the namespaces the client may see (ns 0 = all); when there is none,
- * one explanation of its absence. */
-void core_explain(struct core *c, struct core_client *cl, uint32_t ns, const uint8_t *key,
-                  void (*fn)(void *ctx, const struct core_explanation *), void *ctx);
+ * one explanation of its absence. Returns how many places it looked at. */
+uint32_t core_explain(struct core *c, struct core_client *cl, uint32_t ns, const uint8_t *key,
+                      void (*fn)(void *ctx, const struct core_explanation *), void *ctx);
 
 /* A piece of a walk through a chain, a tree of chains, or the roots of a group. */
 struct core_walk {
@@ -363,6 +380,8 @@ struct core_evict_job {
     uint64_t ret_blocks, ret_bytes, ret_kept; /* results */
     struct list_node node;                    /* the core's */
     uint32_t phase, cursor;
+    uint32_t next, next_gen; /* where the walk of the tree at the cursor goes on */
+    uint32_t place;          /* of a job by key: namespace and group at hand */
     uint64_t age_bytes[64];
     uint32_t age_floor;
 };

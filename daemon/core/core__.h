@@ -6,6 +6,7 @@
 #include "core.h"
 #include "flight.h"
 #include "pool.h"
+#include "share.h"
 
 #define CORE_RUN_ENTRIES 31
 #define CORE_AGE_SHIFT   4 /* a record's time of last use is kept in units of 16 ms */
@@ -73,7 +74,7 @@ struct core_ns {
     struct key256 seed;
     uint64_t records;       /* not free, dying ones too: keeps the slot */
     uint64_t blocks, bytes; /* present */
-    uint64_t opened_ms;
+    uint64_t used_ms;       /* when a session last named it */
 };
 
 struct core_client {
@@ -81,7 +82,7 @@ struct core_client {
     void (*idle)(void *ctx);
     void *ctx;
     struct list_node leases, reservations, commits;
-    uint64_t lease_bytes;
+    uint64_t lease_bytes, claim_bytes; /* claim: reserved and not committed */
     uint32_t copies; /* in flight out of its staging, and slices that read for it */
     bool closing;
 };
@@ -150,6 +151,9 @@ struct core {
     void *policy_mem;
 
     struct pool *parts, *runs, *leases, *reservations, *ops, *verify_ops, *clients;
+    /* Who has how much of these pools, by client; of `ns` by principal. */
+    struct share run_share, lease_share, resv_share, op_share, ns_share;
+    uint32_t *attached; /* clients by principal */
     uint64_t lease_serial, resv_serial;
 
     struct core_ns *ns; /* cfg.namespaces_max */
@@ -201,6 +205,12 @@ static inline uint64_t core__age_ms(const struct core *c, const struct block *b)
     return (uint64_t)(uint32_t)(core__stamp(c) - b->used) << CORE_AGE_SHIFT;
 }
 
+/* A client's number, for the shares. */
+static inline uint32_t client_no(const struct core *c, const struct core_client *cl)
+{
+    return pool_index(c->clients, cl);
+}
+
 /* index.c */
 struct block *index_get(struct core *c, const struct core_ns *ns, uint32_t group,
                         const uint8_t *key);
@@ -224,6 +234,8 @@ void block_kill_tree(struct core *c, struct block *b, enum kvc_miss reason);
 void block_settle(struct core *c, struct block *b);
 void block_hold(struct block *b);
 void block_unhold(struct core *c, struct block *b);
+/* What kept it from being evicted may have ended: the policy hears of it. */
+void block_freed(struct core *c, struct block *b, bool last_child);
 void block_touch(struct core *c, struct block *b);
 /* Touches b and its ancestors until one that was touched in this instant; keeps the order that
  * policies rely on. */
@@ -245,8 +257,10 @@ void core__wake(struct core *c, const struct block *b);
 
 /* runs: lists of blocks in fixed pieces */
 void run_init(struct run_list *l);
-int run_push(struct core *c, struct run_list *l, uint32_t block, uint32_t gen) KVC_WARN_UNUSED;
-void run_free(struct core *c, struct run_list *l);
+/* KVC_E_BUSY: the pool is empty, or the client has its share. */
+int run_push(struct core *c, const struct core_client *cl, struct run_list *l, uint32_t block,
+             uint32_t gen) KVC_WARN_UNUSED;
+void run_free(struct core *c, const struct core_client *cl, struct run_list *l);
 struct run_iter {
     const struct run *r;
     uint32_t i;
@@ -268,7 +282,10 @@ struct core_ns *ns_by_id(struct core *c, uint32_t id);
 uint32_t ns_diff(const struct core_ns *a, const struct core_ns *b);
 
 /* find.c */
-/* Why `key` is not there. */
+/* What is remembered of a key that is not there: KVC_MISS_NEVER when nothing is. */
+enum kvc_miss miss_trace(struct core *c, const struct core_ns *ns, uint32_t group,
+                         const uint8_t *key);
+/* Why `key` is not there; looks into sibling namespaces too. */
 enum kvc_miss miss_reason(struct core *c, const struct core_ns *ns, uint32_t group,
                           const uint8_t *key, uint32_t *ret_detail);
 

@@ -143,41 +143,62 @@ static void job_take(struct core *c, struct core_evict_job *job, uint32_t no)
     block_kill(c, b, KVC_MISS_EVICTED);
 }
 
-/* b and everything below it, children first: they were last used no later than b. */
-static void job_take_tree(struct core *c, struct core_evict_job *job, uint32_t root)
+/* The block at which the walk of the tree at `root` goes on: the one noted, unless it has gone
+ * since, and the tree is begun again. */
+static uint32_t job_resume(struct core *c, struct core_evict_job *job, uint32_t root)
 {
-    for (uint32_t no = block_walk_first(c, root); no != CORE_NONE && !job_full(job);) {
+    const uint32_t next = job->next;
+    job->next = CORE_NONE;
+    if (next != CORE_NONE && c->blocks[next].gen == job->next_gen &&
+        c->blocks[next].flags & BLOCK_F_LINKED)
+        return next;
+    return block_walk_first(c, root);
+}
+
+/* b and everything below it, children first: they were last used no later than b. True when the
+ * tree is done, false when *left blocks were looked at before. */
+static bool job_take_tree(struct core *c, struct core_evict_job *job, uint32_t root, uint32_t *left)
+{
+    uint32_t no = job_resume(c, job, root);
+    for (; no != CORE_NONE && !job_full(job); --*left) {
+        if (*left == 0) {
+            job->next = no;
+            job->next_gen = c->blocks[no].gen;
+            return false;
+        }
         uint32_t next = block_walk_next(c, root, no);
         job_take(c, job, no);
         no = next;
     }
+    return true;
 }
 
-static void job_visit(struct core *c, struct core_evict_job *job, uint32_t no)
+/* False: the block's tree is not through yet. */
+static bool job_visit(struct core *c, struct core_evict_job *job, uint32_t no, uint32_t *left)
 {
     struct block *b = &c->blocks[no];
     switch ((enum job_phase)job->phase) {
     case JOB_CLEAR:
         b->flags &= (uint8_t)~BLOCK_F_KEEP;
-        return;
+        return true;
     case JOB_MARK:
         if ((b->flags & BLOCK_F_LINKED) && block_in_use(c, b))
             mark_path(c, no);
-        return;
+        return true;
     case JOB_AGES:
         if (!(b->flags & BLOCK_F_KEEP) && job_matches(c, job, b))
             job->age_bytes[age_class(c, b)] += block_bytes(c, b);
-        return;
+        return true;
     case JOB_EVICT:
         if (job_full(job) || !job_matches(c, job, b) || age_class(c, b) < job->age_floor)
-            return;
+            return true;
         /* Below one that stays, each block is visited by itself, and counted once. */
-        if (job->dry_run || (b->flags & BLOCK_F_KEEP))
-            job_take(c, job, no);
-        else
-            job_take_tree(c, job, no);
-        return;
+        if (!job->dry_run && !(b->flags & BLOCK_F_KEEP))
+            return job_take_tree(c, job, no, left);
+        job_take(c, job, no);
+        return true;
     }
+    return true;
 }
 
 static void job_end(struct core_evict_job *job)
@@ -186,28 +207,35 @@ static void job_end(struct core_evict_job *job)
     job->done(job);
 }
 
-/* A key is few blocks: done in one go, in every namespace and group that may have it. */
-static void job_by_key(struct core *c, struct core_evict_job *job)
+/* In every namespace and group that may have the key; true when all of them are through. */
+static bool job_by_key(struct core *c, struct core_evict_job *job, uint32_t *left)
 {
-    for (uint32_t i = 0; i < c->cfg.namespaces_max; i++) {
-        struct core_ns *ns = &c->ns[i];
-        for (uint32_t g = 0; ns->id && g < ns->spec.ngroups; g++) {
-            struct block *b = index_get(c, ns, g, job->key.b);
-            if (b && job_matches(c, job, b))
-                job_take_tree(c, job, block_no(c, b));
-        }
+    for (; job->place < c->cfg.namespaces_max * KVC_GROUPS_MAX; job->place++) {
+        struct core_ns *ns = &c->ns[job->place / KVC_GROUPS_MAX];
+        const uint32_t group = job->place % KVC_GROUPS_MAX;
+        if (!ns->id || group >= ns->spec.ngroups)
+            continue;
+        struct block *b = index_get(c, ns, group, job->key.b);
+        if (b && job_matches(c, job, b) && !job_take_tree(c, job, block_no(c, b), left))
+            return false;
+        job->next = CORE_NONE;
     }
+    return true;
 }
 
+/* One slice: at most JOB_SLICE blocks. True when the job is done. */
 static bool job_step(struct core *c, struct core_evict_job *job)
 {
-    if (job->have_key && job->phase == JOB_EVICT) {
-        job_by_key(c, job);
-        return true;
+    uint32_t left = JOB_SLICE;
+    if (job->have_key && job->phase == JOB_EVICT)
+        return job_by_key(c, job, &left);
+    for (; left > 0 && job->cursor < c->blocks_high; job->cursor++, left--) {
+        if (!job_visit(c, job, job->cursor, &left))
+            return false;
+        job->next = CORE_NONE;
+        if (left == 0)
+            left = 1; /* this block itself */
     }
-    uint32_t end = MIN(c->blocks_high, job->cursor + JOB_SLICE);
-    for (; job->cursor < end; job->cursor++)
-        job_visit(c, job, job->cursor);
     if (job->cursor < c->blocks_high)
         return false;
     job->cursor = 0;
@@ -223,6 +251,8 @@ void core_evict_start(struct core *c, struct core_evict_job *job)
 {
     job->phase = JOB_CLEAR;
     job->cursor = 0;
+    job->next = CORE_NONE;
+    job->place = 0;
     job->ret_blocks = job->ret_bytes = job->ret_kept = 0;
     memset(job->age_bytes, 0, sizeof job->age_bytes);
     list_push_back(&c->jobs, &job->node);

@@ -115,6 +115,12 @@ static bool all_satisfied(const struct core *c, const struct find *f, uint32_t t
     return true;
 }
 
+enum kvc_miss miss_trace(struct core *c, const struct core_ns *ns, uint32_t group,
+                         const uint8_t *key)
+{
+    return ghost_find(c, index_hash(c, (uint32_t)(ns - c->ns), group, key));
+}
+
 enum kvc_miss miss_reason(struct core *c, const struct core_ns *ns, uint32_t group,
                           const uint8_t *key, uint32_t *ret_detail)
 {
@@ -186,10 +192,21 @@ const char *core_seq_fault(const struct core_seq *seq)
     return total > KVC_KEYS_MAX ? "too many keys in one request" : NULL;
 }
 
+static void find_nothing(const struct core_seq *seq, struct core_prefix *ret_prefix)
+{
+    *ret_prefix = (struct core_prefix){.tokens = 0};
+    for (uint32_t g = 0; g < seq->ngroups; g++)
+        ret_prefix->group[g].reason = seq->n[g] > 0 ? KVC_MISS_NEVER : KVC_MISS_NONE;
+}
+
 void find_prefix(struct core *c, const struct core_seq *seq, struct find *f,
                  struct core_prefix *ret_prefix)
 {
     *f = (struct find){.seq = seq, .limit = seq->tokens};
+    if (seq->absent) {
+        find_nothing(seq, ret_prefix);
+        return;
+    }
     uint32_t at = 0;
     f->coarsest = 1;
     for (uint32_t g = 0; g < seq->ngroups; g++) {

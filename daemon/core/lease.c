@@ -18,7 +18,7 @@ static void random_bytes(struct core *c, uint8_t *out, uint32_t n)
 
 static struct lease *lease_new(struct core *c, struct core_client *cl)
 {
-    struct lease *l = pool_get(c->leases);
+    struct lease *l = share_get(&c->lease_share, client_no(c, cl), c->leases);
     if (!l)
         return NULL;
     uint32_t no = pool_index(c->leases, l);
@@ -38,12 +38,12 @@ void lease_free(struct core *c, struct lease *l)
     struct run_iter it = run_begin(c, &l->blocks);
     for (const struct run_entry *e; (e = run_next(c, &it));)
         block_unhold(c, &c->blocks[e->block]);
-    run_free(c, &l->blocks);
+    run_free(c, l->client, &l->blocks);
     l->client->lease_bytes -= l->bytes;
     c->m.leased_bytes -= l->bytes;
     c->m.leases--;
     list_remove(&l->node);
-    pool_put(c->leases, l);
+    share_put(&c->lease_share, client_no(c, l->client), c->leases, l);
 }
 
 static struct lease *lease_by_id(struct core *c, const struct core_client *cl, uint64_t id)
@@ -61,7 +61,7 @@ static int lease_add(struct core *c, struct lease *l, uint32_t no)
     uint64_t bytes = block_bytes(c, b);
     if (l->client->lease_bytes + bytes > c->cfg.lease_bytes_max)
         return KVC_E_LIMIT;
-    int err = run_push(c, &l->blocks, no, b->gen);
+    int err = run_push(c, l->client, &l->blocks, no, b->gen);
     if (err)
         return err;
     block_hold(b);
@@ -118,7 +118,7 @@ static bool wait_for(struct core *c, const struct core_acquire *in, struct find 
                      struct core_waiter *waiter)
 {
     uint32_t enough = in->wait_tokens ? MIN(in->wait_tokens, in->seq.tokens) : in->seq.tokens;
-    if (!in->wait || f->tokens >= enough)
+    if (!in->wait || in->seq.absent || f->tokens >= enough)
         return false;
     uint32_t no = find_blocker(c, f, enough);
     if (no == CORE_NONE)

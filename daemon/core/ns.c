@@ -167,17 +167,59 @@ struct core_ns *ns_by_id(struct core *c, uint32_t id)
     return &c->ns[slot];
 }
 
-/* A free slot, or that of the namespace that was opened longest ago among those without blocks. */
-static struct core_ns *ns_slot(struct core *c)
+static bool is_attached(const struct core *c, uint32_t principal)
 {
+    MUST(principal >= 1 && principal <= c->cfg.principals_max);
+    return c->attached[principal] > 0;
+}
+
+/* Without principals_max all of them count as one. */
+static uint32_t owner_no(const struct core *c, uint32_t principal)
+{
+    return c->cfg.principals_max ? principal - 1 : 0;
+}
+
+/* Whether an empty namespace may make room for one of `principal`. One of somebody who is gone may
+ * too, unless that one would have to be given it again. */
+static bool may_go(const struct core *c, const struct core_ns *ns, uint32_t principal)
+{
+    if (ns->records > 0)
+        return false;
+    if (ns->principal == principal || !c->cfg.principals_max)
+        return true;
+    return !is_attached(c, ns->principal) &&
+           c->ns_share.held[owner_no(c, ns->principal)] > c->ns_share.each;
+}
+
+static struct core_ns *ns_free(struct core *c)
+{
+    for (uint32_t i = 0; i < c->cfg.namespaces_max; i++)
+        if (!c->ns[i].id)
+            return &c->ns[i];
+    return NULL;
+}
+
+/* A slot for `principal`, counted as its: a free one within its share, or that of the namespace
+ * that was used longest ago among those that may go. */
+static struct core_ns *ns_slot(struct core *c, uint32_t principal)
+{
+    const uint32_t who = owner_no(c, principal);
+    if (share_take(&c->ns_share, who, 1)) {
+        struct core_ns *ns = ns_free(c);
+        MUST(ns != NULL); /* the share counts them */
+        c->m.namespaces++;
+        return ns;
+    }
     struct core_ns *best = NULL;
     for (uint32_t i = 0; i < c->cfg.namespaces_max; i++) {
         struct core_ns *ns = &c->ns[i];
-        if (!ns->id)
-            return ns;
-        if (ns->records == 0 && (!best || ns->opened_ms < best->opened_ms))
+        if (ns->id && may_go(c, ns, principal) && (!best || ns->used_ms < best->used_ms))
             best = ns;
     }
+    if (!best)
+        return NULL;
+    share_give(&c->ns_share, owner_no(c, best->principal), 1);
+    MUST(share_take(&c->ns_share, who, 1));
     return best;
 }
 
@@ -192,7 +234,7 @@ static int ns_find_or_make(struct core *c, const struct core_client *cl,
         struct core_ns *ns = &c->ns[i];
         if (!ns->id || ns->principal != cl->who.principal || !key256_equal(&ns->print, &print))
             continue;
-        ns->opened_ms = c->now_ms;
+        ns->used_ms = c->now_ms;
         ns->spec.prefill_ns_per_token = spec->prefill_ns_per_token;
         ns->spec.prefill_ns_per_token_pair = spec->prefill_ns_per_token_pair;
         *ret_ns = ns;
@@ -200,11 +242,9 @@ static int ns_find_or_make(struct core *c, const struct core_client *cl,
     }
     if (ns_digest(c, "kvcache namespace seed 1", &cl->who, spec, &seed))
         return KVC_E_INTERNAL;
-    struct core_ns *ns = ns_slot(c);
+    struct core_ns *ns = ns_slot(c, cl->who.principal);
     if (!ns)
         return KVC_E_LIMIT;
-    if (!ns->id)
-        c->m.namespaces++;
     uint32_t slot = (uint32_t)(ns - c->ns);
     if ((++c->ns_serial << NS_ID_SLOT_BITS) == 0)
         c->ns_serial = 1;
@@ -214,7 +254,7 @@ static int ns_find_or_make(struct core *c, const struct core_client *cl,
                            .spec = *spec,
                            .print = print,
                            .seed = seed,
-                           .opened_ms = c->now_ms};
+                           .used_ms = c->now_ms};
     *ret_ns = ns;
     return 0;
 }
@@ -257,7 +297,8 @@ int core_ns_open(struct core *c, struct core_client *cl, const struct core_ns_sp
     int err = ns_find_or_make(c, cl, spec, &ns);
     if (err) {
         if (err == KVC_E_LIMIT)
-            *ret_why = "every namespace slot holds blocks (limits.namespaces); evict one first";
+            *ret_why = "every namespace that this principal may have holds blocks "
+                       "(limits.namespaces); evict one first";
         return err;
     }
     *ret_nnear = ns_near(c, ns, ret_near);
@@ -265,9 +306,9 @@ int core_ns_open(struct core *c, struct core_client *cl, const struct core_ns_sp
     return 0;
 }
 
-/* The namespace that differs from `base` in its sub-tenant alone; no digest in the common case. */
-static int ns_of_sub(struct core *c, const struct core_client *cl, const struct core_ns *base,
-                     const char *sub, struct core_ns **ret_ns)
+/* The namespace that differs from `base` in its sub-tenant alone; no digest. */
+static struct core_ns *ns_of_sub(struct core *c, const struct core_client *cl,
+                                 const struct core_ns *base, const char *sub)
 {
     for (uint32_t i = 0; i < c->cfg.namespaces_max; i++) {
         struct core_ns *ns = &c->ns[i];
@@ -277,35 +318,58 @@ static int ns_of_sub(struct core *c, const struct core_client *cl, const struct 
             continue;
         if (ns_diff(ns, base) & ~(1u << KVC_NS_FIELD_SUB_TENANT))
             continue;
-        *ret_ns = ns;
-        return 0;
+        return ns;
     }
-    struct core_ns_spec spec = base->spec;
-    memcpy(spec.sub, sub, sizeof spec.sub);
-    return ns_find_or_make(c, cl, &spec, ret_ns);
+    return NULL;
+}
+
+static int sub_name(const uint8_t *sub, uint32_t sub_bytes, char ret_name[KVC_STRING_MAX])
+{
+    if (sub_bytes >= KVC_STRING_MAX || (sub_bytes > 0 && memchr(sub, 0, sub_bytes)))
+        return KVC_E_BAD_ARGUMENT;
+    memset(ret_name, 0, KVC_STRING_MAX);
+    if (sub_bytes > 0)
+        memcpy(ret_name, sub, sub_bytes);
+    return 0;
+}
+
+int core_ns_find(struct core *c, struct core_client *cl, uint32_t id, const uint8_t *sub,
+                 uint32_t sub_bytes, struct core_ns **ret_ns, struct core_ns **ret_base)
+{
+    struct core_ns *base = ns_by_id(c, id), *ns = base;
+    char name[KVC_STRING_MAX];
+    if (!base || !same_owner(cl, base))
+        return KVC_E_NO_NAMESPACE;
+    if ((sub_bytes > 0 || base->spec.sub[0]) && !cl->who.gateway)
+        return KVC_E_DENIED;
+    if (sub_bytes > 0) {
+        int err = sub_name(sub, sub_bytes, name);
+        if (err)
+            return err;
+        ns = strcmp(base->spec.sub, name) == 0 ? base : ns_of_sub(c, cl, base, name);
+    }
+    base->used_ms = c->now_ms;
+    if (ns)
+        ns->used_ms = c->now_ms;
+    *ret_ns = ns;
+    *ret_base = base;
+    return 0;
 }
 
 int core_ns_get(struct core *c, struct core_client *cl, uint32_t id, const uint8_t *sub,
                 uint32_t sub_bytes, struct core_ns **ret_ns)
 {
-    struct core_ns *ns = ns_by_id(c, id);
-    if (!ns || !same_owner(cl, ns))
-        return KVC_E_NO_NAMESPACE;
-    if ((sub_bytes > 0 || ns->spec.sub[0]) && !cl->who.gateway)
-        return KVC_E_DENIED;
-    if (sub_bytes == 0) {
-        *ret_ns = ns;
-        return 0;
+    struct core_ns *ns, *base;
+    int err = core_ns_find(c, cl, id, sub, sub_bytes, &ns, &base);
+    if (!err && !ns) {
+        struct core_ns_spec spec = base->spec;
+        err = sub_name(sub, sub_bytes, spec.sub);
+        if (!err)
+            err = ns_find_or_make(c, cl, &spec, &ns);
     }
-    char name[KVC_STRING_MAX] = "";
-    if (sub_bytes >= sizeof name || memchr(sub, 0, sub_bytes))
-        return KVC_E_BAD_ARGUMENT;
-    memcpy(name, sub, sub_bytes);
-    if (strcmp(ns->spec.sub, name) == 0) {
+    if (!err)
         *ret_ns = ns;
-        return 0;
-    }
-    return ns_of_sub(c, cl, ns, name, ret_ns);
+    return err;
 }
 
 bool core_ns_exists(struct core *c, const struct core_client *cl, uint32_t id)
@@ -323,6 +387,25 @@ struct core_ns *core_ns_next(struct core *c, struct core_client *cl, uint32_t af
             best = ns;
     }
     return best;
+}
+
+/* Keeps the lowest ids seen so far in order. */
+uint32_t core_ns_page(struct core *c, struct core_client *cl, uint32_t after,
+                      struct core_ns *ret_ns[CORE_NS_PAGE])
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < c->cfg.namespaces_max; i++) {
+        struct core_ns *ns = &c->ns[i];
+        if (ns->id <= after || !ns_visible(cl, ns))
+            continue;
+        if (n == CORE_NS_PAGE && ns->id > ret_ns[n - 1]->id)
+            continue;
+        uint32_t at = n < CORE_NS_PAGE ? n++ : n - 1;
+        for (; at > 0 && ret_ns[at - 1]->id > ns->id; at--)
+            ret_ns[at] = ret_ns[at - 1];
+        ret_ns[at] = ns;
+    }
+    return n;
 }
 
 void core_ns_view(const struct core_ns *ns, struct core_ns_view *ret_view)

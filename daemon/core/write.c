@@ -47,6 +47,9 @@ static const char *reserve_fault(struct core *c, const struct core_reserve *in)
 static int take_part(struct reserving *x, struct block *b)
 {
     struct core *c = x->c;
+    const uint64_t claims = x->cl->claim_bytes + x->group->block_bytes;
+    if (c->cfg.claim_bytes_max && claims > c->cfg.claim_bytes_max)
+        return KVC_E_FULL;
     struct part *p = pool_get(c->parts);
     for (unsigned tries = 0; !p && tries < 64 && evict_one(c); tries++)
         p = pool_get(c->parts);
@@ -56,7 +59,7 @@ static int take_part(struct reserving *x, struct block *b)
     int err =
         room_take(c, x->cl->who.principal, x->group->block_bytes, x->near, block_no(c, b), &loc);
     if (!err) {
-        err = run_push(c, &x->r->blocks, block_no(c, b), b->gen);
+        err = run_push(c, x->cl, &x->r->blocks, block_no(c, b), b->gen);
         if (err)
             c->cfg.host->ops->free(c->cfg.host, loc);
     }
@@ -72,6 +75,7 @@ static int take_part(struct reserving *x, struct block *b)
     b->where = pool_index(c->parts, p);
     x->near = loc;
     x->r->open++;
+    x->cl->claim_bytes = claims;
     c->m.blocks_reserved++;
     return 0;
 }
@@ -161,7 +165,7 @@ int core_reserve(struct core *c, struct core_client *cl, const struct core_reser
 {
     if ((*ret_why = reserve_fault(c, in)))
         return KVC_E_BAD_ARGUMENT;
-    struct reservation *r = pool_get(c->reservations);
+    struct reservation *r = share_get(&c->resv_share, client_no(c, cl), c->reservations);
     if (!r)
         return KVC_E_BUSY;
     const struct core_group *g = &in->ns->spec.group[in->group];
@@ -185,7 +189,7 @@ int core_reserve(struct core *c, struct core_client *cl, const struct core_reser
         statuses[i] = stopped ? KVC_ST_FULL : reserve_one(&x, i, &before);
         /* Entry i of the list is key i: keys without a claim get an entry that matches no record.
          */
-        if (r->blocks.n == pushed && run_push(c, &r->blocks, 0, 0) != 0) {
+        if (r->blocks.n == pushed && run_push(c, cl, &r->blocks, 0, 0) != 0) {
             memset(statuses + i, KVC_ST_BUSY, in->n - i);
             break;
         }
@@ -210,10 +214,10 @@ void resv_close_entry(struct core *c, struct reservation *r)
     MUST(r->open > 0);
     if (--r->open > 0)
         return;
-    run_free(c, &r->blocks);
+    run_free(c, r->client, &r->blocks);
     list_remove(&r->node);
     c->m.reservations--;
-    pool_put(c->reservations, r);
+    share_put(&c->resv_share, client_no(c, r->client), c->reservations, r);
 }
 
 static struct reservation *resv_by_id(struct core *c, const struct core_client *cl, uint64_t id)
@@ -310,8 +314,9 @@ static void op_done(struct tier_op *t)
     struct block *b = &c->blocks[o->block];
     b->copies--;
     m->statuses[o->index] = op_land(c, o, b);
+    block_freed(c, b, false);
     list_remove(&o->node);
-    pool_put(c->ops, o);
+    share_put(&c->op_share, client_no(c, cl), c->ops, o);
     if (--m->left == 0) {
         list_remove(&m->node);
         c->m.commits_in_flight--;
@@ -339,7 +344,7 @@ static bool commit_one(struct core *c, struct core_commit *m, struct reservation
         m->statuses[i] = KVC_ST_BAD_ARGUMENT;
         return false;
     }
-    struct core_op *o = pool_get(c->ops);
+    struct core_op *o = share_get(&c->op_share, client_no(c, m->client), c->ops);
     if (!o) {
         m->statuses[i] = KVC_ST_BUSY;
         return false;
@@ -360,6 +365,7 @@ static bool commit_one(struct core *c, struct core_commit *m, struct reservation
         .done = op_done};
     p->state = PART_COPYING;
     p->resv = CORE_NONE;
+    m->client->claim_bytes -= bytes;
     b->copies++;
     m->client->copies++;
     m->left++;
@@ -425,6 +431,7 @@ void core_commit_cancel(struct core *c, struct core_commit *m)
 int core_client_open(struct core *c, const struct core_identity *who, void (*idle)(void *ctx),
                      void *ctx, struct core_client **ret_client)
 {
+    MUST(!c->cfg.principals_max || who->principal <= c->cfg.principals_max);
     struct core_client *cl = pool_get(c->clients);
     if (!cl)
         return KVC_E_LIMIT;
@@ -434,6 +441,8 @@ int core_client_open(struct core *c, const struct core_identity *who, void (*idl
     list_init(&cl->leases);
     list_init(&cl->reservations);
     list_init(&cl->commits);
+    if (c->cfg.principals_max)
+        c->attached[who->principal]++;
     *ret_client = cl;
     return 0;
 }
@@ -458,6 +467,8 @@ void core_client_close(struct core *c, struct core_client *cl)
             core_evict_cancel(c, job);
     }
     cl->closing = true;
+    if (c->cfg.principals_max)
+        c->attached[cl->who.principal]--;
     core__client_settle(c, cl);
 }
 

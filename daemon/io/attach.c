@@ -13,6 +13,7 @@
 
 #include "fault.h"
 #include "log.h"
+#include "spare.h"
 #include "sys.h"
 
 #define ACCEPTS_PER_TURN  16
@@ -30,6 +31,7 @@ struct attach {
     struct attach_handlers on;
     char path[sizeof(((struct sockaddr_un *)0)->sun_path)];
     int fd;
+    struct spare spare;
     struct loop_watch watch;
     uint32_t conns_max;
     struct conn conns[];
@@ -162,11 +164,13 @@ static void on_listen(struct loop_watch *w, uint32_t events)
     (void)events;
     for (unsigned i = 0; i < ACCEPTS_PER_TURN; i++) {
         int fd = sys_accept(a->fd, SOCK_NONBLOCK);
-        if (fd < 0) {
-            if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
-                LOG_ERROR_RATELIMITED(1, "attach: accept: %s", strerror(errno));
+        const int err = fd < 0 ? errno : 0;
+        if (spare_needed(err))
+            spare_turn_away(&a->spare, a->fd);
+        if (err && err != EAGAIN && err != EINTR && err != ECONNABORTED)
+            LOG_ERROR_RATELIMITED(1, "attach: accept: %s", strerror(err));
+        if (err)
             return;
-        }
         conn_accept(a, fd);
     }
 }
@@ -229,10 +233,13 @@ int attach_create(const struct attach_config *config, struct loop *loop,
     a->loop = loop;
     a->on = *handlers;
     a->fd = -1;
+    a->spare.fd = -1;
     a->conns_max = config->conns_max;
     for (uint32_t i = 0; i < a->conns_max; i++)
         a->conns[i] = (struct conn){.a = a, .fd = -1};
-    int err = listen_at(a, config);
+    int err = spare_open(&a->spare);
+    if (!err)
+        err = listen_at(a, config);
     if (err) {
         LOG_ERROR("attach socket %s: %s%s", config->path, strerror(-err),
                   err == -EADDRINUSE ? ": another kvcache-daemon serves here; stop it or give "
@@ -262,6 +269,7 @@ void attach_destroy(struct attach **attach)
     if (!a)
         return;
     attach_stop(a);
+    spare_close(&a->spare);
     for (uint32_t i = 0; i < a->conns_max; i++)
         if (a->conns[i].fd >= 0)
             conn_close(&a->conns[i]);

@@ -3,7 +3,10 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
 #include <zmq.h>
 
 #include "fault.h"
@@ -11,8 +14,13 @@
 #include "pool.h"
 #include "sys.h"
 
+/* A worker that is slow is waited for: libkvcache does not connect again. */
+#define HANDSHAKE_MS 10000
+#define BACKLOG      128
+
 struct front {
     void *ctx, *socket;
+    struct front_guard *guard;
     int fd;
     struct pool *kept; /* zmq_msg_t */
     bool asked;        /* the socket said that it has nothing, and nothing was sent since */
@@ -33,28 +41,60 @@ static int set_options(void *socket, const struct front_config *cfg)
         err = set_int(socket, ZMQ_SNDHWM, cfg->hwm);
     if (!err)
         err = set_int(socket, ZMQ_RCVHWM, cfg->hwm);
+    /* The guard lets one connection at a time have a route; what is left in ZeroMQ of one before
+     * it must not stand in its way. */
     if (!err)
-        err = set_int(socket, ZMQ_ROUTER_HANDOVER, 0);
+        err = set_int(socket, ZMQ_ROUTER_HANDOVER, 1);
+    if (!err)
+        err = set_int(socket, ZMQ_HANDSHAKE_IVL, HANDSHAKE_MS);
     if (!err)
         err = zmq_setsockopt(socket, ZMQ_MAXMSGSIZE, &message_max, sizeof message_max);
     return err;
 }
 
-/* ZeroMQ creates the file by the umask; its mode is set before anybody can know a route. */
+/* A socket of ours, so that the guard knows it and its file has its mode before anybody listens. */
+static int listen_at(const char *path, unsigned mode)
+{
+    struct sockaddr_un addr = {.sun_family = AF_UNIX};
+    if (strlen(path) >= sizeof addr.sun_path)
+        return -ENAMETOOLONG;
+    memcpy(addr.sun_path, path, strlen(path) + 1);
+    /* What is there was left by a daemon before this one: whoever serves here holds attach.sock. */
+    if (unlink(path) && errno != ENOENT)
+        return -errno;
+    int fd = FAULT(fd) ? (errno = EMFILE, -1)
+                       : socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return -errno;
+    int err = 0;
+    if (bind(fd, (const struct sockaddr *)&addr, sizeof addr) || chmod(path, mode) ||
+        listen(fd, BACKLOG))
+        err = -errno;
+    if (!err)
+        return fd;
+    close(fd);
+    return err;
+}
+
 static int bind_endpoint(struct front *f, const struct front_config *cfg)
 {
-    if (set_options(f->socket, cfg) || zmq_bind(f->socket, cfg->endpoint)) {
-        int err = zmq_errno();
-        LOG_ERROR("control socket %s: %s", cfg->endpoint, zmq_strerror(err));
-        return -err;
-    }
-    const char *path = strstr(cfg->endpoint, "ipc://") == cfg->endpoint ? cfg->endpoint + 6 : NULL;
-    if (path && chmod(path, cfg->mode)) {
-        int err = errno;
-        LOG_ERROR("control socket %s: chmod: %s", path, strerror(err));
-        return -err;
-    }
-    return 0;
+    const char *path = strchr(cfg->endpoint, '/') + 2;
+    const struct front_guard_config guard = {.peers_max = cfg->peers_max,
+                                             .uids = cfg->uids,
+                                             .nuids = cfg->nuids,
+                                             .message_max = cfg->message_max};
+    MUST(strncmp(cfg->endpoint, "ipc://", 6) == 0);
+    int fd = listen_at(path, cfg->mode);
+    int err = fd < 0 ? fd : front_guard_create(&guard, fd, &f->guard);
+    if (!err && (set_int(f->socket, ZMQ_USE_FD, fd) || set_options(f->socket, cfg) ||
+                 zmq_bind(f->socket, cfg->endpoint)))
+        err = -zmq_errno();
+    if (!err)
+        return 0;
+    LOG_ERROR("control socket %s: %s", cfg->endpoint, zmq_strerror(-err));
+    if (fd >= 0)
+        close(fd); /* ZeroMQ takes it with a bind that succeeds */
+    return err;
 }
 
 /* A fault point before a call of ZeroMQ's. */
@@ -98,6 +138,7 @@ void front_destroy(struct front **front)
         zmq_close(f->socket);
     if (f->ctx)
         zmq_ctx_term(f->ctx);
+    front_guard_destroy(&f->guard);
     pool_destroy(&f->kept);
     free(f);
     *front = NULL;
@@ -108,16 +149,29 @@ int front_fd(const struct front *f)
     return f->fd;
 }
 
-/* Reads what is left of a message that has too many frames; a DEALER of ours sends one. */
-static bool skip_rest(void *socket, zmq_msg_t *msg)
+/* Reads what is left of a message that has too many frames; a DEALER of ours sends one. Returns the
+ * bytes of it. */
+static uint64_t skip_rest(void *socket, zmq_msg_t *msg)
 {
-    bool extra = false;
+    uint64_t bytes = 0;
     while (zmq_msg_more(msg)) {
-        extra = true;
         if (zmq_msg_recv(msg, socket, ZMQ_DONTWAIT) < 0)
             break;
+        bytes += zmq_msg_size(msg);
     }
-    return extra;
+    return bytes;
+}
+
+static void hand_over(struct front *f, zmq_msg_t *route, zmq_msg_t *body, front_fn *fn, void *ctx)
+{
+    const bool several = zmq_msg_more(body);
+    uint64_t bytes = zmq_msg_size(body);
+    if (several)
+        bytes += skip_rest(f->socket, body);
+    front_guard_taken(f->guard, zmq_msg_data(route), zmq_msg_size(route), bytes);
+    /* Several frames are no request of this protocol: as one without bytes it fails to parse. */
+    fn(ctx, zmq_msg_data(route), zmq_msg_size(route), several ? "" : zmq_msg_data(body),
+       several ? 0 : zmq_msg_size(body), body);
 }
 
 /* 0: a message was handled; -EAGAIN: none. */
@@ -132,13 +186,8 @@ static int recv_one(struct front *f, front_fn *fn, void *ctx)
     } else if (zmq_msg_more(&route)) {
         if (zmq_msg_recv(&body, f->socket, ZMQ_DONTWAIT) < 0)
             err = -zmq_errno();
-        /* Several frames are no request of this protocol: as one without bytes it fails to parse.
-         */
-        else if (skip_rest(f->socket, &body))
-            fn(ctx, zmq_msg_data(&route), zmq_msg_size(&route), "", 0, &body);
         else
-            fn(ctx, zmq_msg_data(&route), zmq_msg_size(&route), zmq_msg_data(&body),
-               zmq_msg_size(&body), &body);
+            hand_over(f, &route, &body, fn, ctx);
     }
     zmq_msg_close(&route);
     zmq_msg_close(&body);
@@ -172,7 +221,7 @@ bool front_more(struct front *f)
 int front_send(struct front *f, const void *route, size_t route_len, const void *buf, size_t len)
 {
     f->asked = false;
-    if (FAULT(send))
+    if (FAULT(send) || !front_guard_sending(f->guard, route, route_len, len))
         return -EAGAIN;
     if (zmq_send(f->socket, route, route_len, ZMQ_SNDMORE | ZMQ_DONTWAIT) < 0)
         return -zmq_errno();
@@ -196,4 +245,19 @@ void front_unkeep(struct front *f, void *kept)
 {
     zmq_msg_close(kept);
     pool_put(f->kept, kept);
+}
+
+void front_admit(struct front *f, const uint8_t route[KVC_ROUTE_BYTES], uid_t uid)
+{
+    front_guard_admit(f->guard, route, uid);
+}
+
+void front_dismiss(struct front *f, const uint8_t route[KVC_ROUTE_BYTES])
+{
+    front_guard_dismiss(f->guard, route);
+}
+
+void front_numbers(struct front *f, struct front_guard_stats *ret_stats)
+{
+    front_guard_stats(f->guard, ret_stats);
 }

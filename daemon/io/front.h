@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "err.h"
+#include "front_guard.h"
 
 struct front;
 
@@ -19,7 +20,10 @@ struct front_config {
     const char *endpoint; /* "ipc:///run/kvcache/control.sock" */
     unsigned mode;        /* of the socket file, 0660 */
     size_t message_max;
-    int hwm;           /* messages queued per peer and direction */
+    int hwm;              /* messages queued per peer and direction */
+    uint32_t peers_max;   /* routes admitted at one time */
+    const uint32_t *uids; /* who may connect */
+    uint32_t nuids;
     uint32_t kept_max; /* messages that front_keep() can hold */
 };
 
@@ -30,6 +34,10 @@ typedef void(front_fn)(void *ctx, const void *route, size_t route_len, const voi
 /* Binds. -EADDRINUSE, -EACCES, -ENAMETOOLONG, ... logged here. */
 KVC_WARN_UNUSED int front_create(const struct front_config *config, struct front **ret_front);
 void front_destroy(struct front **front);
+/* See front_guard.h: nobody is heard but the routes admitted, each over one connection. */
+void front_admit(struct front *f, const uint8_t route[KVC_ROUTE_BYTES], uid_t uid);
+void front_dismiss(struct front *f, const uint8_t route[KVC_ROUTE_BYTES]);
+void front_numbers(struct front *f, struct front_guard_stats *ret_stats);
 /* What the loop watches for EPOLLIN. */
 int front_fd(const struct front *f);
 
@@ -38,7 +46,7 @@ unsigned front_drain(struct front *f, unsigned max, front_fn *fn, void *ctx);
 /* Whether the socket has, or may have, more. Must be asked after the last receive *and* send of a
  * turn, before waiting: either may have taken the edge that would have woken the loop. */
 bool front_more(struct front *f);
-/* Never blocks. 0; -EHOSTUNREACH: no such peer; -EAGAIN: it takes no more. */
+/* Never blocks. 0; -EHOSTUNREACH: no such peer; -EAGAIN: it does not read, or is not connected. */
 KVC_WARN_UNUSED int front_send(struct front *f, const void *route, size_t route_len,
                                const void *buf, size_t len);
 /* Takes over the message of the callback that is running; its bytes stay where they are. NULL when

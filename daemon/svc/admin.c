@@ -101,10 +101,12 @@ void op_ns_list(struct request *rq)
     }
     struct codec_list l;
     MUST(codec_list_begin(&l, s->out, sizeof s->out, &rq->head) == 0);
-    struct core_ns *ns = core_ns_next(s->core, rq->se->client, msg.after);
-    while (ns) {
+    struct core_ns *page[CORE_NS_PAGE];
+    const uint32_t n = core_ns_page(s->core, rq->se->client, msg.after, page);
+    uint32_t i = 0;
+    for (; i < n; i++) {
         struct core_ns_view v;
-        core_ns_view(ns, &v);
+        core_ns_view(page[i], &v);
         struct msg_ns_item item = {.ns = v.id,
                                    .principal = codec_text(principal_name(s, v.principal)),
                                    .tenant = codec_text(v.tenant),
@@ -119,12 +121,14 @@ void op_ns_list(struct request *rq)
                                    .bytes = v.bytes};
         if (codec_list_add_ns(&l, &item) != 0)
             break;
-        ns = core_ns_next(s->core, rq->se->client, v.id);
     }
-    list_reply(rq, &l, ns != NULL);
+    list_reply(rq, &l, i < n || n == CORE_NS_PAGE);
 }
 
 /* ---- EXPLAIN ---- */
+
+/* Places (namespace and group) that one request may look at: a few milliseconds. */
+#define EXPLAIN_PLACES 65536u
 
 struct explain_writer {
     struct codec_list l;
@@ -162,10 +166,12 @@ void op_explain(struct request *rq)
         return;
     struct explain_writer w = {0};
     MUST(codec_list_begin(&w.l, s->out, sizeof s->out, &rq->head) == 0);
-    for (; w.key < msg.keys.n / KVC_KEY_BYTES; w.key++)
-        core_explain(s->core, rq->se->client, msg.ns, msg.keys.p + (size_t)w.key * KVC_KEY_BYTES,
-                     put_explanation, &w);
-    list_reply(rq, &w.l, w.l.full);
+    const uint32_t nkeys = msg.keys.n / KVC_KEY_BYTES;
+    uint64_t places = 0;
+    for (; w.key < nkeys && places < EXPLAIN_PLACES; w.key++)
+        places += core_explain(s->core, rq->se->client, msg.ns,
+                               msg.keys.p + (size_t)w.key * KVC_KEY_BYTES, put_explanation, &w);
+    list_reply(rq, &w.l, w.l.full || w.key < nkeys);
 }
 
 /* ---- EVICT ---- */

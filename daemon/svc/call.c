@@ -44,7 +44,7 @@ static void call_expire(void *ctx, uint64_t now_ns)
 struct call *call_new(struct request *rq, enum call_kind kind)
 {
     struct svc *s = rq->s;
-    struct call *call = pool_get(s->calls);
+    struct call *call = share_get(&s->call_share, rq->se->index, s->calls);
     if (!call) {
         reply_error(s, rq->se, &rq->head, KVC_E_BUSY,
                     "too many requests are waiting (limits.waiters)");
@@ -70,14 +70,14 @@ void call_end(struct svc *s, struct call *call)
     list_remove(&call->node);
     if (call->kept)
         s->ports.unkeep(s->ports.ctx, call->kept);
-    s->kept_bytes -= call->kept_bytes;
+    share_give(&s->kept_share, se->index, call->kept_bytes);
     se->inflight--; /* not at a timeout: a copy that still runs counts */
     if (call->has_cancel && se->state == SESSION_READY) {
         struct msg_cancel_reply msg = {.found = 1};
         s->m.replies_ok++;
         reply_send(s, se, codec_enc_cancel_reply(s->out, sizeof s->out, &call->cancel, &msg));
     }
-    pool_put(s->calls, call);
+    share_put(&s->call_share, se->index, s->calls, call);
     s->m.calls--;
 }
 

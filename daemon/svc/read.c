@@ -6,9 +6,14 @@
 static int seq_of(struct request *rq, const struct msg_seq *msg, struct core_seq *ret_seq)
 {
     struct core_seq seq = {.tokens = msg->tokens, .ngroups = msg->ngroups};
-    int err = core_ns_get(rq->s->core, rq->se->client, msg->ns, msg->sub.p, msg->sub.n, &seq.ns);
+    struct core_ns *ns;
+    int err =
+        core_ns_find(rq->s->core, rq->se->client, msg->ns, msg->sub.p, msg->sub.n, &ns, &seq.ns);
     if (err)
         return err;
+    seq.absent = !ns;
+    if (ns)
+        seq.ns = ns;
     for (uint32_t g = 0; g < msg->ngroups; g++) {
         seq.keys[g] = msg->keys[g].p;
         seq.n[g] = msg->keys[g].n / KVC_KEY_BYTES;
@@ -136,8 +141,10 @@ static void wait_begin(struct request *rq, const struct core_acquire *in, uint32
     struct call *call = call_new(rq, CALL_WAIT);
     if (!call)
         return;
-    if (s->kept_bytes + rq->len <= SVC_KEPT_MAX)
+    if (share_take(&s->kept_share, rq->se->index, rq->len)) {
+        call->kept_bytes = rq->len;
         call->kept = s->ports.keep(s->ports.ctx, rq->msg);
+    }
     if (!call->kept) {
         reply_error(s, rq->se, &rq->head, KVC_E_BUSY,
                     "too many requests are waiting (limits.waiters)");
@@ -146,8 +153,6 @@ static void wait_begin(struct request *rq, const struct core_acquire *in, uint32
     }
     struct core_ns_view v;
     core_ns_view(in->seq.ns, &v);
-    call->kept_bytes = rq->len;
-    s->kept_bytes += rq->len;
     call->acquire = *in;
     call->ns = v.id;
     call->shard = shard;

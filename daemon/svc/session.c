@@ -21,6 +21,34 @@ uint64_t svc_bytes(const struct svc_config *cfg)
            pool_bytes_for(sizeof(struct call), cfg->calls_max);
 }
 
+/* In pages, so that the areas that staging makes are counted as they are made. */
+#define STAGING_UNIT 4096u
+
+static uint32_t strangers_max(const struct svc *s)
+{
+    return MAX(s->cfg.sessions_max / 16, 1u);
+}
+
+static int fair_share(const struct svc *s, struct share *share, uint64_t total, uint32_t holders)
+{
+    return share_create(share, total, s->cfg.fair ? share_each(total, holders) : 0, holders);
+}
+
+static int create_shares(struct svc *s)
+{
+    const struct svc_config *cfg = &s->cfg;
+    const uint32_t principals = MAX(cfg->nprincipals, 1u), sessions = cfg->sessions_max;
+    const uint64_t staging = cfg->staging_total ? cfg->staging_total / STAGING_UNIT : UINT32_MAX;
+    int err = fair_share(s, &s->session_share, sessions, principals);
+    if (!err)
+        err = fair_share(s, &s->staging_share, staging, principals);
+    if (!err)
+        err = fair_share(s, &s->call_share, cfg->calls_max, sessions);
+    if (!err)
+        err = fair_share(s, &s->kept_share, SVC_KEPT_MAX, sessions);
+    return err;
+}
+
 int svc_create(const struct svc_config *config, struct core *core, const struct svc_ports *ports,
                struct svc **ret_svc)
 {
@@ -33,6 +61,8 @@ int svc_create(const struct svc_config *config, struct core *core, const struct 
     s->sessions = sys_pages((uint64_t)config->sessions_max * sizeof *s->sessions);
     int err = s->sessions ? pool_create(&s->calls, "calls", sizeof(struct call), config->calls_max)
                           : -ENOMEM;
+    if (!err)
+        err = create_shares(s);
     if (err) {
         svc_destroy(&s);
         return err;
@@ -54,6 +84,10 @@ void svc_destroy(struct svc **svc)
         return;
     pool_destroy(&s->calls);
     ring_destroy(&s->trace);
+    share_destroy(&s->session_share);
+    share_destroy(&s->staging_share);
+    share_destroy(&s->call_share);
+    share_destroy(&s->kept_share);
     if (s->sessions)
         MUST(munmap(s->sessions, (uint64_t)s->cfg.sessions_max * sizeof *s->sessions) == 0);
     MUST(munmap(s, sizeof *s) == 0);
@@ -123,9 +157,31 @@ struct session *session_by_route(struct svc *s, const void *route, size_t len)
 
 /* ---- ends ---- */
 
+/* Counts a session with its principal, or among the few of those who have none. */
+static bool place_take(struct svc *s, const struct svc_principal *p)
+{
+    if (p)
+        return share_take(&s->session_share, principal_id(s, p) - 1, 1);
+    if (s->cfg.fair && s->strangers == strangers_max(s))
+        return false;
+    s->strangers++;
+    return true;
+}
+
+static void place_give(struct svc *s, const struct svc_principal *p)
+{
+    if (p)
+        share_give(&s->session_share, principal_id(s, p) - 1, 1);
+    else
+        s->strangers--;
+}
+
 static void session_free(struct session *se)
 {
     struct svc *s = se->svc;
+    place_give(s, se->principal);
+    if (se->staging_units)
+        share_give(&s->staging_share, principal_id(s, se->principal) - 1, se->staging_units);
     if (se->staging) {
         s->ports.staging_free(s->ports.ctx, se->staging);
         s->m.staging_bytes -= se->staging_bytes;
@@ -134,6 +190,16 @@ static void session_free(struct session *se)
     *se = (struct session){.index = index, .conn = CONN_NONE, .svc = s};
     list_init(&se->calls);
     s->m.sessions--;
+}
+
+/* Nothing it says is heard any more. When the daemon leaves, what was said to it still gets there.
+ */
+static void session_mute(struct session *se)
+{
+    struct svc *s = se->svc;
+    if (se->admitted && !s->draining && s->ports.dismiss)
+        s->ports.dismiss(s->ports.ctx, se->route);
+    se->admitted = false;
 }
 
 /* The core has let go of the last byte of this session's staging. */
@@ -151,6 +217,7 @@ static void session_close(struct session *se)
 {
     struct svc *s = se->svc;
     wheel_del(&s->wheel, &se->hello);
+    session_mute(se);
     wheel_del(&s->wheel, &se->tell);
     FLIGHT(DETACH, (uint32_t)se->uid, se->index, (uint64_t)se->pid);
     if (se->state == SESSION_DROPPED)
@@ -212,6 +279,7 @@ static void session_drop(struct session *se)
     LOG_WARN_RATELIMITED(20, "session %u (%s, uid %u, pid %d) dropped: %s", se->serial, se->name,
                          (unsigned)se->uid, (int)se->pid, se->doom_text);
     s->m.sessions_dropped++;
+    session_mute(se);
     int err = tell_dropped(se);
     bool holds = se->client && core_client_lease_bytes(se->client) > 0;
     if (holds) {
@@ -295,13 +363,15 @@ static void hello_expired(void *ctx, uint64_t now_ns)
 
 int svc_attach_open(struct svc *s, uint32_t conn, uid_t uid, pid_t pid)
 {
+    const struct svc_principal *principal = principal_of(s, uid);
     struct session *se = NULL;
     for (uint32_t i = 0; i < s->cfg.sessions_max && !se; i++)
         if (s->sessions[i].state == SESSION_FREE)
             se = &s->sessions[i];
-    if (!se)
+    if (!se || !place_take(s, principal))
         return -EMFILE;
     se->state = SESSION_CONNECTED;
+    se->principal = principal;
     se->hello.fn = hello_expired;
     se->hello.ctx = se;
     wheel_add(&s->wheel, &se->hello, s->now_ns + HELLO_DEADLINE_NS);
@@ -346,6 +416,9 @@ static void welcome(struct session *se, int fd)
         return;
     }
     se->state = SESSION_READY;
+    se->admitted = true;
+    if (s->ports.admit)
+        s->ports.admit(s->ports.ctx, se->route, se->uid);
     s->m.attaches++;
     FLIGHT(ATTACH, (uint32_t)se->uid, se->index, (uint64_t)se->pid);
     LOG_INFO("session %u: %s, uid %u, pid %d, principal %s, staging %llu MiB", se->serial, se->name,
@@ -376,7 +449,6 @@ static void attach_hello(struct session *se, const struct att_hello *msg)
     }
     se->name[name] = 0;
     se->shard = msg->shard;
-    se->principal = principal_of(s, se->uid);
     if (!se->principal) {
         s->m.attaches_denied++;
         snprintf(
@@ -401,7 +473,13 @@ static void attach_hello(struct session *se, const struct att_hello *msg)
     }
     uint64_t bytes = MIN(msg->staging_bytes, s->cfg.staging_session_max);
     uint64_t tag = (uint64_t)se->serial << 32 | se->index;
-    int err = s->ports.staging_make(s->ports.ctx, bytes, tag);
+    uint64_t units = (bytes + STAGING_UNIT - 1) / STAGING_UNIT;
+    int err =
+        share_take(&s->staging_share, principal_id(s, se->principal) - 1, units) ? 0 : -ENOSPC;
+    if (!err) {
+        se->staging_units = units; /* given back with the session */
+        err = s->ports.staging_make(s->ports.ctx, bytes, tag);
+    }
     if (err) {
         refuse(se, KVC_ST_LIMIT, "no room for its staging area (staging.total)");
         return;

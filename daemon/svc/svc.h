@@ -27,6 +27,11 @@ struct svc_ports {
     void *ctx;
     /* 0; negative: the peer is gone or takes nothing any more (its session is then dropped). */
     int (*reply)(void *ctx, const uint8_t route[KVC_ROUTE_BYTES], const void *buf, size_t len);
+    /* Optional, both. From now on `route` may be heard, over a connection of `uid`; and no longer,
+     * and what waits for it is thrown away. Bytes 1 and 2 of a route (the lower first) are a number
+     * below sessions_max that no other admitted route has. */
+    void (*admit)(void *ctx, const uint8_t route[KVC_ROUTE_BYTES], uid_t uid);
+    void (*dismiss)(void *ctx, const uint8_t route[KVC_ROUTE_BYTES]);
     /* Sends on an attach connection, with descriptor fd unless -1 (borrowed). */
     int (*attach_send)(void *ctx, uint32_t conn, const void *buf, size_t len, int fd);
     /* Closes it; svc_attach_closed() does not follow. */
@@ -56,10 +61,14 @@ struct svc_config {
     uint32_t requests_max; /* in flight, per session */
     uint32_t calls_max;    /* requests that wait or copy, over all sessions */
     uint64_t staging_session_max;
-    const char *endpoint;                   /* of the ROUTER, for WELCOME */
-    const char *server;                     /* name and release, for HELLO */
+    uint64_t staging_total; /* over all sessions; what each principal can count on comes from it */
+    const char *endpoint;   /* of the ROUTER, for WELCOME */
+    const char *server;     /* name and release, for HELLO */
     const struct svc_principal *principals; /* borrowed */
     uint32_t nprincipals;
+    /* Promise each principal a part of sessions and staging, and each session one of the calls
+     * (share.h). Off: first come, first served. */
+    bool fair;
 };
 
 #define SVC_METRICS(X)                                                                     \
@@ -100,7 +109,8 @@ uint64_t svc_next_ns(const struct svc *s);
 
 /* ---- attach channel ---- */
 
-/* -EMFILE: no session is free; the caller closes the connection. */
+/* -EMFILE: no session is free, or the uid's principal has its share of them; the caller closes the
+ * connection. */
 KVC_WARN_UNUSED int svc_attach_open(struct svc *s, uint32_t conn, uid_t uid, pid_t pid);
 void svc_attach_message(struct svc *s, uint32_t conn, const void *buf, size_t len);
 /* The peer closed it or its process is gone. The caller closes its end. */

@@ -7,6 +7,7 @@
 #include "flight.h"
 #include "log.h"
 #include "pool.h"
+#include "share.h"
 #include "svc.h"
 #include "wheel.h"
 
@@ -24,7 +25,8 @@ struct session {
     bool greeted;  /* control-plane HELLO done */
     bool doomed;   /* to be dropped at the end of the turn, for doom_status */
     bool staging_pending;
-    bool deaf; /* a reply did not reach it */
+    bool admitted; /* ports.admit() has its route */
+    bool deaf;     /* a reply did not reach it */
     uint16_t doom_status;
     const char *doom_text; /* static */
     uint32_t index, serial;
@@ -35,8 +37,9 @@ struct session {
     uint32_t inflight; /* calls not answered yet */
     uint8_t route[KVC_ROUTE_BYTES];
     char name[64];
-    const struct svc_principal *principal;
+    const struct svc_principal *principal; /* NULL: its uid has no rights */
     struct core_client *client;
+    uint64_t staging_units; /* counted in the share */
     void *staging;
     const uint8_t *staging_base;
     uint64_t staging_bytes;
@@ -85,12 +88,14 @@ struct svc {
     uint32_t nsets;
     struct wheel wheel;
     struct pool *calls;
+    /* Who has how much: sessions and staging by principal, calls and kept bytes by session. */
+    struct share session_share, staging_share, call_share, kept_share;
+    uint32_t strangers;       /* sessions of uids without rights, until they are told so */
     struct session *sessions; /* cfg.sessions_max */
     uint32_t ndoomed;
     uint32_t serial;
     struct ring *trace;                         /* NULL = off */
     uint32_t trace_ns;                          /* 0 = all */
-    uint64_t kept_bytes;                        /* of requests that wait */
     uint8_t scratch[KVC_STORE_MAX];             /* statuses of a request that does not wait */
     uint8_t locs[KVC_KEYS_MAX * KVC_LOC_BYTES]; /* of one ACQUIRE reply */
     uint8_t out[KVC_MESSAGE_MAX];

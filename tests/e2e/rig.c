@@ -56,8 +56,8 @@ static void run_daemon(const struct rig *r, const char *const *sets, const char 
         argv[n++] = r->config;
     }
     for (; sets && *sets; sets++) {
-        argv[n++] = "--set";
-        argv[n++] = *sets;
+        argv[n++] = **sets == '@' ? "--config" : "--set";
+        argv[n++] = **sets == '@' ? *sets + 1 : *sets;
     }
     snprintf(log, sizeof log, "%s/log", r->dir);
     if (!freopen(log, "a", stderr))

@@ -20,7 +20,8 @@ struct rig {
     const char *config; /* --config, or NULL */
 };
 
-/* Starts a daemon with a small host tier; `sets` is a NULL-terminated list of "key=value" on top.
+/* Starts a daemon with a small host tier; `sets` is a NULL-terminated list of "key=value" on top;
+ * "@file" is a configuration file below them.
  * The loop is the one named by $KVC_LOOP. Returns when it accepts connections. */
 void rig_start(struct rig *r, const char *const *sets);
 /* A private directory, and no daemon in it yet. */

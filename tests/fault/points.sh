@@ -7,8 +7,8 @@
 #
 # Outside of sys.c, thread.c and the allocation counter a call that is listed below is a finding,
 # unless FAULT( stands before it in the same function. Words in strings and comments do not count,
-# nor does the ftruncate() with which a chunk gives its pages back. client/ctl/ is a program that
-# ends when it is refused something.
+# nor do the definitions in front_guard.c, nor the ftruncate() with which a chunk gives its pages
+# back. client/ctl/ is a program that ends when it is refused something.
 set -eu
 
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)

@@ -3,6 +3,7 @@
 
 #include <check.h>
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -250,6 +251,41 @@ static void cancel(struct scene *s, struct scene *other, const uint8_t *keys)
         (void)went(s, "kvc_drop", kvc_drop(s->k, reservation));
 }
 
+/* The same from a loop: each op that was begun is handed out, whatever goes wrong. */
+static void drive(struct scene *s, const uint8_t *keys)
+{
+    uint64_t offsets[N];
+    struct kvc_blocks b = {.keys = keys, .n = N};
+    struct kvc_seq seq = rig_seq(keys, N, BT);
+    struct pollfd p = {.fd = kvc_fd(s->k), .events = POLLIN};
+    struct kvc_op *op;
+    unsigned begun = 0;
+    if (p.fd < 0) {
+        (void)went(s, "kvc_fd", p.fd);
+        return;
+    }
+    if (fill(s, keys, N, RIG_BLOCK, offsets))
+        begun += went(s, "kvc_store_begin", kvc_store_begin(s->ns, &b, offsets, NULL, 0, &op));
+    for (unsigned i = 0; i < 4; i++)
+        begun += went(s, "kvc_acquire_begin", kvc_acquire_begin(s->ns, &seq, NULL, &op));
+    begun += went(s, "kvc_ping_begin", kvc_ping_begin(s->k, &op));
+    while (begun > 0) {
+        struct kvc_result r;
+        if (kvc_next(s->k, &op) == 0) {
+            (void)!poll(&p, 1, -1);
+            (void)kvc_progress(s->k);
+            continue;
+        }
+        begun--;
+        if (!went(s, "kvc_finish", kvc_finish(&op, &r)))
+            continue;
+        if (r.hold)
+            (void)check_hold(r.hold, keys, RIG_BLOCK);
+        kvc_release(s->k, &r.hold);
+        check_statuses(s, r.statuses, r.n);
+    }
+}
+
 static int count_one(unsigned *n)
 {
     ++*n;
@@ -316,6 +352,8 @@ unsigned scene_play(const struct rig *r)
     make_keys(&one, 3, N, keys);
     cancel(&one, &two, keys);
     kvc_close(&two.k);
+    make_keys(&one, 4, N, keys);
+    drive(&one, keys);
     make_keys(&one, 1, N, keys);
     administer(&one, keys);
     unsigned failed = one.failed + two.failed;

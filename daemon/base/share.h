@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * How many of a pool's units each of several holders has, so that none can starve the others.
+ *
+ * The rule: every holder can always get `each` units. What is not promised to anybody goes to
+ * whoever comes first. So one more is given when the holder has fewer than `each`, or when what is
+ * left covers what the others may still ask for. With `each` = 0 it is the plain pool.
+ *
+ * Threads: one. Allocates in share_create() only.
+ */
+#ifndef KVC_BASE_SHARE_H
+#define KVC_BASE_SHARE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "err.h"
+#include "pool.h"
+
+struct share {
+    uint64_t total, each;
+    uint64_t used, owed; /* owed: over all holders, what they lack of `each` */
+    uint32_t holders;
+    uint64_t *held;
+};
+
+/* Half of the pool, in equal parts; a whole unit each where the pool has that many. */
+uint64_t share_each(uint64_t total, uint32_t holders);
+/* `each` is at most total / holders (MUST). -ENOMEM. */
+KVC_WARN_UNUSED int share_create(struct share *s, uint64_t total, uint64_t each, uint32_t holders);
+/* Zeroed memory too. */
+void share_destroy(struct share *s);
+KVC_WARN_UNUSED bool share_take(struct share *s, uint32_t holder, uint64_t n);
+void share_give(struct share *s, uint32_t holder, uint64_t n);
+/* An object of the pool that the share counts; NULL when the holder has its share, or pool_get()
+ * gives none. */
+KVC_WARN_UNUSED void *share_get(struct share *s, uint32_t holder, struct pool *pool);
+void share_put(struct share *s, uint32_t holder, struct pool *pool, void *obj);
+
+#endif

@@ -1,0 +1,459 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "front_guard.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "fault.h"
+#include "spare.h"
+#include "sys.h"
+#include "zmtp.h"
+
+/* A request is one frame; a few more are read, so that who sends them is told. */
+#define FRAMES_MAX 8u
+/* Of one peer, queued in each direction, beside the message in progress. */
+#define QUEUED_ONE_MAX (8u << 20)
+/* Of all peers, and what each of them may have queued even then. */
+#define QUEUED_ALL_MAX (32u << 20)
+#define QUEUED_EACH    (64u << 10)
+/* Descriptors beyond this number belong to no connection of ours: they are handed out from below.
+ */
+#define FDS_MAX (1u << 20)
+
+struct peer {
+    uint8_t route[KVC_ROUTE_BYTES];
+    uid_t uid;
+    bool live;
+    struct conn *conn; /* NULL: not connected */
+    /* Bytes queued, changed under the lock. What an earlier connection of the same peer left in
+     * ZeroMQ's queue counts on. */
+    _Atomic uint64_t in, out;
+};
+
+struct conn {
+    int fd;
+    uint32_t uid_no; /* while it has no peer: counted there */
+    _Atomic(struct peer *) peer;
+    atomic_bool dismissed;
+    struct conn *next_free;
+    struct zmtp zmtp; /* I/O thread */
+};
+
+struct uid_account {
+    uid_t uid;
+    uint32_t greeting; /* connections that have not named a route yet */
+};
+
+struct front_guard {
+    int listener;
+    struct spare spare; /* I/O thread */
+    struct zmtp_rules rules;
+    uint32_t peers_max, nuids, greeting_max, fds;
+    pthread_mutex_t lock;
+    struct peer *peers;
+    struct uid_account *uids;
+    struct conn *conns, *free;
+    _Atomic uint16_t *by_fd; /* 1 + number of the connection, 0: not one of ours */
+    _Atomic uint64_t in, out;
+    _Atomic uint64_t refused, cut, shed, paused;
+};
+
+static _Atomic(struct front_guard *) the_guard;
+
+static void count(_Atomic uint64_t *counter)
+{
+    atomic_fetch_add_explicit(counter, 1, memory_order_relaxed);
+}
+
+/* Bursts of workers that start together must get in; one uid must not keep out another. */
+static uint32_t greeting_max(uint32_t peers_max, uint32_t nuids)
+{
+    return MAX(8u, peers_max / MAX(nuids, 1u));
+}
+
+uint32_t front_guard_descriptors(uint32_t peers_max, uint32_t nuids)
+{
+    return peers_max + nuids * greeting_max(peers_max, nuids) + 1;
+}
+
+uint64_t front_guard_bytes(uint32_t peers_max)
+{
+    return 2 * (QUEUED_ALL_MAX + (uint64_t)peers_max * QUEUED_EACH);
+}
+
+/* ---- connections; the lock is held ---- */
+
+static struct conn *conn_of_fd(struct front_guard *g, int fd)
+{
+    if (!g || fd < 0 || (uint32_t)fd >= g->fds)
+        return NULL;
+    uint16_t no = atomic_load_explicit(&g->by_fd[fd], memory_order_acquire);
+    return no ? &g->conns[no - 1] : NULL;
+}
+
+static struct uid_account *account_of(struct front_guard *g, uid_t uid)
+{
+    for (uint32_t i = 0; i < g->nuids; i++)
+        if (g->uids[i].uid == uid)
+            return &g->uids[i];
+    return NULL;
+}
+
+static bool conn_open(struct front_guard *g, int fd, uid_t uid)
+{
+    struct uid_account *who = account_of(g, uid);
+    struct conn *c = g->free;
+    if (!who || !c || (uint32_t)fd >= g->fds || who->greeting == g->greeting_max)
+        return false;
+    who->greeting++;
+    g->free = c->next_free;
+    c->fd = fd;
+    c->uid_no = (uint32_t)(who - g->uids);
+    c->zmtp = (struct zmtp){0};
+    atomic_store(&c->peer, NULL);
+    atomic_store(&c->dismissed, false);
+    atomic_store_explicit(&g->by_fd[fd], (uint16_t)(c - g->conns + 1), memory_order_release);
+    return true;
+}
+
+static void conn_gone(struct front_guard *g, struct conn *c)
+{
+    struct peer *p = atomic_load(&c->peer);
+    atomic_store_explicit(&g->by_fd[c->fd], 0, memory_order_release);
+    if (p) {
+        p->conn = NULL;
+        g->in -= p->in;   /* p->in stays: ZeroMQ hands those out first */
+        g->out -= p->out; /* replies that it did not read are gone with it */
+        p->out = 0;
+    } else if (!atomic_load(&c->dismissed)) {
+        g->uids[c->uid_no].greeting--;
+    }
+    c->next_free = g->free;
+    g->free = c;
+}
+
+static struct peer *peer_of(struct front_guard *g, const uint8_t *route)
+{
+    uint32_t no = route[1] | (uint32_t)route[2] << 8;
+    struct peer *p = no < g->peers_max ? &g->peers[no] : NULL;
+    return p && p->live && memcmp(p->route, route, KVC_ROUTE_BYTES) == 0 ? p : NULL;
+}
+
+/* ---- what the control thread says ---- */
+
+void front_guard_admit(struct front_guard *g, const uint8_t route[KVC_ROUTE_BYTES], uid_t uid)
+{
+    uint32_t no = route[1] | (uint32_t)route[2] << 8;
+    MUST(no < g->peers_max);
+    struct peer *p = &g->peers[no];
+    pthread_mutex_lock(&g->lock);
+    MUST(!p->live && !p->conn);
+    memcpy(p->route, route, KVC_ROUTE_BYTES);
+    p->uid = uid;
+    p->live = true;
+    pthread_mutex_unlock(&g->lock);
+}
+
+void front_guard_dismiss(struct front_guard *g, const uint8_t route[KVC_ROUTE_BYTES])
+{
+    pthread_mutex_lock(&g->lock);
+    struct peer *p = peer_of(g, route);
+    if (p) {
+        p->live = false;
+        if (p->conn) {
+            g->in -= p->in;
+            g->out -= p->out;
+            atomic_store(&p->conn->dismissed, true);
+            atomic_store(&p->conn->peer, NULL);
+            (void)shutdown(p->conn->fd, SHUT_RDWR); /* still open: close() takes the lock */
+            p->conn = NULL;
+        }
+        p->in = p->out = 0;
+    }
+    pthread_mutex_unlock(&g->lock);
+}
+
+void front_guard_taken(struct front_guard *g, const void *route, size_t route_len, uint64_t bytes)
+{
+    if (route_len != KVC_ROUTE_BYTES)
+        return;
+    pthread_mutex_lock(&g->lock);
+    struct peer *p = peer_of(g, route);
+    if (p) {
+        MUST(p->in >= bytes);
+        p->in -= bytes;
+        if (p->conn)
+            g->in -= bytes;
+    }
+    pthread_mutex_unlock(&g->lock);
+}
+
+/* Whether a peer has its share already: of what all may have, or its own limit. */
+static bool is_full(const _Atomic uint64_t *one, const _Atomic uint64_t *all)
+{
+    uint64_t mine = atomic_load_explicit(one, memory_order_relaxed);
+    return mine > QUEUED_ONE_MAX ||
+           (mine > QUEUED_EACH && atomic_load_explicit(all, memory_order_relaxed) > QUEUED_ALL_MAX);
+}
+
+bool front_guard_sending(struct front_guard *g, const void *route, size_t route_len, uint64_t bytes)
+{
+    bool fits = false;
+    if (route_len != KVC_ROUTE_BYTES)
+        return false;
+    pthread_mutex_lock(&g->lock);
+    struct peer *p = peer_of(g, route);
+    if (p && p->conn && !is_full(&p->out, &g->out)) {
+        fits = true;
+        p->out += bytes;
+        g->out += bytes;
+    }
+    pthread_mutex_unlock(&g->lock);
+    return fits;
+}
+
+void front_guard_stats(struct front_guard *g, struct front_guard_stats *ret_stats)
+{
+    *ret_stats = (struct front_guard_stats){
+        .refused = g->refused, .cut = g->cut, .shed = g->shed, .paused = g->paused};
+}
+
+/* ---- what ZeroMQ's I/O thread meets ---- */
+
+static int bare_accept(int fd, struct sockaddr *addr, socklen_t *len, int flags)
+{
+    return FAULT(fd) ? (errno = EMFILE, -1) : (int)syscall(SYS_accept4, fd, addr, len, flags);
+}
+
+/* libzmq aborts the process at an error that it does not know; ECONNABORTED it knows. */
+static int nobody(_Atomic uint64_t *counter)
+{
+    count(counter);
+    errno = ECONNABORTED;
+    return -1;
+}
+
+static int guard_accept(struct front_guard *g, int flags)
+{
+    int fd = bare_accept(g->listener, NULL, NULL, flags);
+    if (fd < 0) {
+        if (!spare_needed(errno))
+            return fd;
+        spare_turn_away(&g->spare, g->listener);
+        return nobody(&g->shed);
+    }
+    struct ucred who;
+    socklen_t n = sizeof who;
+    bool fits = getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &n) == 0;
+    if (fits) {
+        pthread_mutex_lock(&g->lock);
+        fits = conn_open(g, fd, who.uid);
+        pthread_mutex_unlock(&g->lock);
+    }
+    if (fits)
+        return fd;
+    (void)syscall(SYS_close, fd);
+    return nobody(&g->refused);
+}
+
+struct reading {
+    struct front_guard *g;
+    struct conn *c;
+    bool refused;
+};
+
+/* The connection has named its route: it is that of a session of its uid, which has no other. What
+ * an earlier connection sent is handled first. */
+static int on_ready(void *ctx, const uint8_t route[KVC_ROUTE_BYTES])
+{
+    struct reading *r = ctx;
+    struct front_guard *g = r->g;
+    pthread_mutex_lock(&g->lock);
+    struct peer *p = peer_of(g, route);
+    if (p && !p->conn && p->in == 0 && p->uid == g->uids[r->c->uid_no].uid) {
+        g->uids[r->c->uid_no].greeting--;
+        p->conn = r->c;
+        atomic_store(&r->c->peer, p);
+    } else {
+        r->refused = true;
+    }
+    pthread_mutex_unlock(&g->lock);
+    return r->refused ? -EACCES : 0;
+}
+
+static void charge(struct front_guard *g, struct conn *c, uint64_t bytes)
+{
+    pthread_mutex_lock(&g->lock);
+    struct peer *p = atomic_load(&c->peer);
+    if (p) {
+        p->in += bytes;
+        g->in += bytes;
+    }
+    pthread_mutex_unlock(&g->lock);
+}
+
+/* ZeroMQ asks again at once, as the descriptor stays readable: it is left a moment for others. */
+static ssize_t pause_reading(struct front_guard *g)
+{
+    count(&g->paused);
+    (void)syscall(SYS_sched_yield);
+    errno = EAGAIN;
+    return -1;
+}
+
+static ssize_t guard_recv(struct front_guard *g, struct conn *c, void *buf, size_t cap, int flags)
+{
+    struct peer *p = atomic_load_explicit(&c->peer, memory_order_acquire);
+    struct reading r = {.g = g, .c = c};
+    uint64_t queued = 0;
+    if (p && is_full(&p->in, &g->in))
+        return pause_reading(g);
+    ssize_t n = syscall(SYS_recvfrom, c->fd, buf, cap, flags, NULL, NULL);
+    if (n <= 0)
+        return n;
+    if (zmtp_scan(&c->zmtp, &g->rules, &r, buf, (size_t)n, &queued) != 0) {
+        count(r.refused ? &g->refused : &g->cut);
+        errno = ECONNRESET;
+        return -1;
+    }
+    if (queued > 0)
+        charge(g, c, queued);
+    return n;
+}
+
+/* What was written includes a few bytes of framing per message, so a backlog is taken for slightly
+ * smaller than it is; an empty one is exact again. */
+static void sent(struct front_guard *g, struct conn *c, uint64_t bytes)
+{
+    pthread_mutex_lock(&g->lock);
+    struct peer *p = atomic_load(&c->peer);
+    if (p) {
+        uint64_t n = MIN(bytes, p->out);
+        p->out -= n;
+        g->out -= n;
+    }
+    pthread_mutex_unlock(&g->lock);
+}
+
+/* ---- in place of libc's, for every caller in the process ---- */
+
+#define IN_PLACE_OF_LIBC __attribute__((visibility("default")))
+
+IN_PLACE_OF_LIBC int accept4(int fd, struct sockaddr *addr, socklen_t *len, int flags)
+{
+    struct front_guard *g = atomic_load_explicit(&the_guard, memory_order_acquire);
+    if (!g || fd != g->listener)
+        return (int)syscall(SYS_accept4, fd, addr, len, flags);
+    return guard_accept(g, flags);
+}
+
+IN_PLACE_OF_LIBC ssize_t recv(int fd, void *buf, size_t n, int flags)
+{
+    struct front_guard *g = atomic_load_explicit(&the_guard, memory_order_acquire);
+    struct conn *c = conn_of_fd(g, fd);
+    return c ? guard_recv(g, c, buf, n, flags)
+             : syscall(SYS_recvfrom, fd, buf, n, flags, NULL, NULL);
+}
+
+IN_PLACE_OF_LIBC ssize_t send(int fd, const void *buf, size_t n, int flags)
+{
+    struct front_guard *g = atomic_load_explicit(&the_guard, memory_order_acquire);
+    struct conn *c = conn_of_fd(g, fd);
+    ssize_t done = syscall(SYS_sendto, fd, buf, n, flags, NULL, 0);
+    if (c && done > 0)
+        sent(g, c, (uint64_t)done);
+    return done;
+}
+
+IN_PLACE_OF_LIBC int close(int fd)
+{
+    struct front_guard *g = atomic_load_explicit(&the_guard, memory_order_acquire);
+    struct conn *c = conn_of_fd(g, fd);
+    if (!c)
+        return (int)syscall(SYS_close, fd);
+    pthread_mutex_lock(&g->lock);
+    conn_gone(g, c);
+    int rc = (int)syscall(SYS_close, fd); /* under the lock: nobody shuts down a stranger */
+    pthread_mutex_unlock(&g->lock);
+    return rc;
+}
+
+/* ---- create, destroy ---- */
+
+/* The table by descriptor is address space; pages come as descriptors are used. */
+static int make_tables(struct front_guard *g, const struct front_guard_config *cfg)
+{
+    struct rlimit limit;
+    const uint32_t conns = front_guard_descriptors(cfg->peers_max, cfg->nuids);
+    if (getrlimit(RLIMIT_NOFILE, &limit))
+        return -errno;
+    if (conns > UINT16_MAX)
+        return -EINVAL;
+    g->fds = (uint32_t)MIN(limit.rlim_max, FDS_MAX);
+    g->by_fd = sys_pages(g->fds * sizeof *g->by_fd);
+    if (!g->by_fd)
+        return -ENOMEM;
+    g->peers = sys_calloc(cfg->peers_max, sizeof *g->peers);
+    g->uids = sys_calloc(MAX(cfg->nuids, 1u), sizeof *g->uids);
+    g->conns = sys_calloc(conns, sizeof *g->conns);
+    if (!g->peers || !g->uids || !g->conns)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < cfg->nuids; i++)
+        g->uids[i].uid = cfg->uids[i];
+    for (uint32_t i = conns; i-- > 0; g->free = &g->conns[i])
+        g->conns[i].next_free = g->free;
+    return 0;
+}
+
+int front_guard_create(const struct front_guard_config *config, int listener,
+                       struct front_guard **ret_guard)
+{
+    if (atomic_load(&the_guard))
+        return -EBUSY;
+    struct front_guard *g = sys_calloc(1, sizeof *g);
+    if (!g)
+        return -ENOMEM;
+    g->listener = listener;
+    g->spare.fd = -1;
+    g->peers_max = config->peers_max;
+    g->nuids = config->nuids;
+    g->greeting_max = greeting_max(config->peers_max, config->nuids);
+    g->rules = (struct zmtp_rules){
+        .message_max = config->message_max, .frames_max = FRAMES_MAX, .ready = on_ready};
+    (void)pthread_mutex_init(&g->lock, NULL); /* default attributes: cannot fail with glibc */
+    int err = make_tables(g, config);
+    if (!err)
+        err = spare_open(&g->spare);
+    if (err) {
+        front_guard_destroy(&g);
+        return err;
+    }
+    atomic_store_explicit(&the_guard, g, memory_order_release);
+    *ret_guard = g;
+    return 0;
+}
+
+void front_guard_destroy(struct front_guard **guard)
+{
+    struct front_guard *g = *guard;
+    if (!g)
+        return;
+    if (atomic_load(&the_guard) == g)
+        atomic_store(&the_guard, NULL);
+    spare_close(&g->spare);
+    (void)pthread_mutex_destroy(&g->lock);
+    free(g->peers);
+    free(g->uids);
+    free(g->conns);
+    if (g->by_fd)
+        MUST(munmap((void *)(uintptr_t)g->by_fd, g->fds * sizeof *g->by_fd) == 0);
+    free(g);
+    *guard = NULL;
+}

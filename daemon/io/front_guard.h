@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * front_guard: stands between ZeroMQ and the kernel on the control socket.
+ *
+ * libzmq calls accept4(), recv(), send() and close() through the dynamic linker, and a definition
+ * in the program is found before libc's. front_guard.c defines them: for every descriptor that is
+ * not one of the control socket's they are the bare system calls. README.md says why, and what each
+ * of them does for the control socket's.
+ *
+ * Threads: create, destroy, admit, dismiss and the accounts belong to the control thread; the
+ * defined functions run on ZeroMQ's I/O thread. One mutex between them, never held across a call of
+ * the kernel that can wait. One guard per process. Nothing is allocated after create.
+ */
+#ifndef KVC_IO_FRONT_GUARD_H
+#define KVC_IO_FRONT_GUARD_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include <kvcache/proto.h>
+
+#include "err.h"
+
+struct front_guard;
+
+struct front_guard_config {
+    uint32_t peers_max;   /* sessions: routes that may speak at one time */
+    const uint32_t *uids; /* who may connect; copied */
+    uint32_t nuids;
+    uint64_t message_max;
+};
+
+/* Since start. */
+struct front_guard_stats {
+    uint64_t refused; /* connections turned away: rights, too many, no such session */
+    uint64_t cut;     /* connections ended because of what they sent */
+    uint64_t shed;    /* newcomers turned away because no descriptor was left */
+    uint64_t paused;  /* reads put off because the peer's requests wait to be handled */
+};
+
+/* Guards what is accepted from `listener` from now on. -ENOMEM, -EMFILE; -EBUSY: there is one. */
+KVC_WARN_UNUSED int front_guard_create(const struct front_guard_config *config, int listener,
+                                       struct front_guard **ret_guard);
+/* After ZeroMQ's context has ended. Accepts NULL. */
+void front_guard_destroy(struct front_guard **guard);
+/* Bytes that requests and replies can take while they are queued in ZeroMQ: for the memory budget.
+ */
+uint64_t front_guard_bytes(uint32_t peers_max);
+/* Descriptors that connections can take. */
+uint32_t front_guard_descriptors(uint32_t peers_max, uint32_t nuids);
+
+/* From now on a process of `uid` may connect with this route. Bytes 1 and 2 of a route (the lower
+ * first) are a number below peers_max that no other admitted route has (MUST). */
+void front_guard_admit(struct front_guard *g, const uint8_t route[KVC_ROUTE_BYTES], uid_t uid);
+/* No longer; its connection is ended. Nothing when it was not admitted. */
+void front_guard_dismiss(struct front_guard *g, const uint8_t route[KVC_ROUTE_BYTES]);
+
+/* A request of this route was taken off ZeroMQ's queue. */
+void front_guard_taken(struct front_guard *g, const void *route, size_t route_len, uint64_t bytes);
+/* A reply goes to ZeroMQ. False: too many bytes wait for this peer to read them; send nothing. */
+KVC_WARN_UNUSED bool front_guard_sending(struct front_guard *g, const void *route, size_t route_len,
+                                         uint64_t bytes);
+
+void front_guard_stats(struct front_guard *g, struct front_guard_stats *ret_stats);
+
+#endif
