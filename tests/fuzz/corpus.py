@@ -354,6 +354,28 @@ def model_seeds():
     return out + [huge.encode()] + [s for s in lines if s[:1] in (b"{", b"[")]
 
 
+def zmtp_seeds():
+    """A first byte, then what a DEALER sends: greeting, READY, messages; and what it does not."""
+    greeting = b"\xff" + 8 * b"\0" + b"\x7f\3\0NULL" + 48 * b"\0"
+    route = b"\x08Identity" + struct.pack(">I", 16) + b"k" + 15 * b"\1"
+    kind = b"\x0bSocket-Type" + struct.pack(">I", 6) + b"DEALER"
+
+    def ready(*properties):
+        body = b"\5READY" + b"".join(properties)
+        return struct.pack(">BB", 4, len(body)) + body
+
+    message, big = b"\0\4\x93\2\1\0", b"\2" + struct.pack(">Q", 300) + 300 * b"x"
+    ping, pong = b"\4\7\4PING\0\1", b"\4\5\4PONG"
+    long = b"\2" + struct.pack(">Q", 1 << 63) + b"x"
+    good = greeting + ready(kind, route)
+    out = [greeting, greeting[:30], good, good + message + message, good + ping + message + pong]
+    out += [good + big + message, good + b"\1\1a\1\1b\0\1c", good + 4 * b"\1\1a", good + long]
+    out += [greeting + ready(kind), greeting + ready(route, kind), greeting + message, message]
+    out += [greeting.replace(b"\x7f\3", b"\x7f\1"), b"\x01\0", good + ready(route), good + b"\4\3\2XY"]
+    out += [greeting + ready(route.replace(b"k", b"\0")), greeting + b"\6" + struct.pack(">Q", 600)]
+    return [bytes([i % 8]) + data for i, data in enumerate(out)]
+
+
 def text_seeds():
     out = [c for c in c_strings(source("tests/unit/base/test_units.c")) if len(c) <= 64]
     out += [c for c in c_strings(source("tests/unit/ctl/test_key.c")) if len(c) <= 80]
@@ -370,6 +392,7 @@ TARGETS = {
     "ctl": ctl_seeds,
     "text": text_seeds,
     "model": model_seeds,
+    "zmtp": zmtp_seeds,
 }
 
 

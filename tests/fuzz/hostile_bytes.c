@@ -155,6 +155,9 @@ static void attack(uint64_t n, bool shown)
     t = hostile_attach(&rig, n, seed);
     if (shown)
         finish("attach", &t);
+    t = hostile_stream(&rig, n, seed);
+    if (shown)
+        finish("zmtp", &t);
 }
 
 static void attack_files(void)
