@@ -75,7 +75,9 @@ static uint64_t walk_up(struct walk *w, uint32_t no)
 static uint64_t walk_down(struct walk *w, uint32_t root, uint32_t no, bool climbs)
 {
     struct core *c = w->c;
-    uint32_t deepest = w->in->depth ? c->blocks[root].depth + w->in->depth : UINT32_MAX;
+    const uint32_t top = c->blocks[root].depth;
+    const bool all = w->in->depth == 0 || w->in->depth > UINT32_MAX - top;
+    const uint32_t deepest = all ? UINT32_MAX : top + w->in->depth;
     for (; no != CORE_NONE; w->steps++) {
         if (piece_full(w))
             return cursor_of(c, no, climbs);
