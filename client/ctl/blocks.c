@@ -37,7 +37,7 @@ static const char help[] =
     "Exit code 1 when there is nothing: the block is not cached, or the namespace holds none.\n"
     "\n"
     "Examples:\n"
-    "  kvcachectl blocks --ns 1\n"
+    "  kvcachectl ns && kvcachectl blocks --ns 65538    (an ID that it showed)\n"
     "  kvcachectl blocks --down --depth 4 --key "
     "c0ffee0000000000000000000000000000000000000000000000000000000000\n";
 

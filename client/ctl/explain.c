@@ -22,7 +22,7 @@ static const char help[] =
     "Exit code 1 when at least one key is not cached.\n"
     "\n"
     "Example:\n"
-    "  kvcachectl explain --ns 1 "
+    "  kvcachectl explain --ns 65538 "
     "c0ffee0000000000000000000000000000000000000000000000000000000000\n";
 
 struct explain {

@@ -118,7 +118,6 @@ static void print_table(const struct stats *s)
     table_print(table, stdout, s->ctl->colour);
     if (s->watch && !isatty(STDOUT_FILENO))
         putchar('\n');
-    fflush(stdout);
     table_destroy(&table);
 }
 
@@ -130,7 +129,7 @@ static int show(struct stats *s)
             print_json(s);
         else
             print_table(s);
-        if (!s->watch)
+        if (ctl_flush() < 0 || !s->watch)
             return CTL_OK;
         struct timespec pause = {.tv_sec = (time_t)s->seconds};
         pause.tv_nsec = (long)((s->seconds - (double)pause.tv_sec) * 1e9);
