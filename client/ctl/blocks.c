@@ -13,8 +13,9 @@
 enum { PLACES_MAX = 64, INDENT_MAX = 24, SHORT_KEY = 16 };
 
 static const char help[] =
-    "Usage: kvcachectl blocks --key KEY [--ns ID] [--down] [--depth N] [--limit N] [--json]\n"
-    "       kvcachectl blocks --ns ID [--group N] [--limit N] [--json]\n"
+    "Usage: kvcachectl blocks --key KEY [--ns ID] [--down] [--depth N] [--limit N] [--full] "
+    "[--json]\n"
+    "       kvcachectl blocks --ns ID [--group N] [--limit N] [--full] [--json]\n"
     "\n"
     "What is cached, block by block: with --key that block and those before it, back to the first\n"
     "of its sequence, or with --down that block and all that follow it. Without --key the first\n"

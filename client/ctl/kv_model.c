@@ -32,6 +32,8 @@ const char *kv_form_name(enum kv_form form)
 
 const char *kv_form_missing(const struct kv_model *m, enum kv_form form)
 {
+    if (form != KV_FORM_HIDDEN && m->full + m->sliding == 0)
+        return "no layer attends, so none keeps KV";
     if (form == KV_FORM_LATENT && !m->latent)
         return "no MLA: there is no kv_lora_rank";
     if (form == KV_FORM_ABSORBED && !m->latent && (uint64_t)m->kv_heads * m->head_size < m->hidden)

@@ -19,6 +19,7 @@ struct kv_model {
     uint32_t full;    /* of them, those that attend to everything */
     uint32_t sliding; /* that attend to the last `window` tokens */
     uint32_t linear;  /* that keep a state of constant size instead of KV */
+    uint32_t plain;   /* that keep nothing of a token */
     uint32_t window;
     uint32_t kv_heads, head_size, hidden;
     uint32_t latent, rope; /* MLA: elements of a token's latent and of its rotary key; else 0 */

@@ -111,13 +111,13 @@ static void print_json(const struct size *s)
     json_t *forms = json_array();
     for (enum kv_form form = 0; form < KV_FORM_COUNT; form++)
         json_array_append_new(forms, form_json(s, form));
-    json_t *model =
-        json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "type", m->name,
-                  "layers", (json_int_t)m->layers, "full_layers", (json_int_t)m->full,
-                  "sliding_layers", (json_int_t)m->sliding, "linear_layers", (json_int_t)m->linear,
-                  "window", (json_int_t)m->window, "kv_heads", (json_int_t)m->kv_heads, "head_size",
-                  (json_int_t)m->head_size, "hidden_size", (json_int_t)m->hidden, "kv_lora_rank",
-                  (json_int_t)m->latent, "qk_rope_head_dim", (json_int_t)m->rope);
+    json_t *model = json_pack(
+        "{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "type", m->name, "layers",
+        (json_int_t)m->layers, "full_layers", (json_int_t)m->full, "sliding_layers",
+        (json_int_t)m->sliding, "linear_layers", (json_int_t)m->linear, "plain_layers",
+        (json_int_t)m->plain, "window", (json_int_t)m->window, "kv_heads", (json_int_t)m->kv_heads,
+        "head_size", (json_int_t)m->head_size, "hidden_size", (json_int_t)m->hidden, "kv_lora_rank",
+        (json_int_t)m->latent, "qk_rope_head_dim", (json_int_t)m->rope);
     json_print(json_pack("{s:o, s:s, s:I, s:I, s:I, s:I, s:o}", "model", model, "kv_type",
                          s->type->name, "scale_bytes", (json_int_t)s->type->scale_bytes, "context",
                          (json_int_t)s->context, "parallel", (json_int_t)s->parallel,
@@ -130,18 +130,20 @@ static void print_model(const struct size *s)
 {
     const struct kv_model *m = &s->model;
     printf("%s: %u layers", m->name, m->layers);
-    if (m->sliding || m->linear) {
+    if (m->sliding || m->linear || m->plain) {
         printf(" (%u full", m->full);
         if (m->sliding)
             printf(", %u with a window of %u tokens", m->sliding, m->window);
         if (m->linear)
             printf(", %u with a state of constant size, which is not counted here", m->linear);
+        if (m->plain)
+            printf(", %u that keep nothing", m->plain);
         putchar(')');
     }
     if (m->latent)
         printf(", latents of %u and rotary keys of %u elements", m->latent, m->rope);
     else
-        printf(", %u KV heads of %u", m->kv_heads, m->head_size);
+        printf(", %u KV head%s of %u", m->kv_heads, m->kv_heads == 1 ? "" : "s", m->head_size);
     printf(", hidden size %u\n\n", m->hidden);
 }
 
@@ -172,8 +174,8 @@ static void add_fits(const struct size *s, struct table *table, const struct fig
     char n[UNITS_COUNT_BYTES];
     for (int i = 0; i < TIERS; i++)
         if (s->tier[i])
-            table_cell(table, "%s%s", units_format_count(f->fits[i], n),
-                       f->fits[i] < s->parallel ? " (too few)" : "");
+            table_cell(table, "%s%s", f->fits[i] ? units_format_count(f->fits[i], n) : "none",
+                       f->fits[i] && f->fits[i] < s->parallel ? " (too few)" : "");
 }
 
 static void print_table(const struct size *s)
