@@ -16,10 +16,8 @@ static int resolve(const char *path, char target[PATH_MAX])
         return 0;
     if (errno != ENOENT || lstat(path, &link) == 0)
         return -errno; /* a symlink to nothing, too */
-    if (strlen(path) >= PATH_MAX)
-        return -ENAMETOOLONG;
-    strcpy(target, path);
-    return 0;
+    int n = snprintf(target, PATH_MAX, "%s", path);
+    return n < 0 || n >= PATH_MAX ? -ENAMETOOLONG : 0;
 }
 
 /* The rights and the owner that the target has, or that a new file of this process gets. */

@@ -28,7 +28,7 @@ static const char help[] =
     "\n"
     "  --config FILE     config.json: Llama, Qwen, Mistral, Gemma, DeepSeek (MLA) and others that\n"
     "                    use the same names; layers that slide or keep a state are told apart\n"
-    "  --context N       tokens in a context\n"
+    "  --context N       tokens in a context: 8192, or 8K (1K is 1024)\n"
     "  --parallel P      contexts at a time (default 1)\n"
     "  --kv-type T       fp32, bf16, fp16, fp8, int8 or int4 (default: the model's own, else "
     "bf16);\n"
@@ -163,6 +163,9 @@ static void print_letters(const struct size *s)
         printf("A context keeps the last %u tokens of the layers that slide, so it is smaller than "
                "its tokens times bytes.\n",
                m->window);
+    if (s->tokens_per_second > 0)
+        puts("Loading hidden states or absorbed K leaves something to compute, which the bandwidth "
+             "at which loading wins leaves out.");
     printf("Contexts take whole blocks of %" PRIu64 " tokens.\n", s->block_tokens);
     for (enum kv_form form = 0; form < KV_FORM_COUNT; form++)
         if (kv_form_missing(m, form))
@@ -220,12 +223,19 @@ static void print_table(const struct size *s)
 
 /* ---- the command ---- */
 
+/* A count, or one with K or M behind it, as contexts are named: times 1024, or its square. */
 static int take_count(const char *name, const char *text, uint64_t max, uint64_t *ret)
 {
     const char *why = "";
+    char digits[32];
     uint64_t value;
-    if (units_parse_count(text, &value, &why) < 0)
+    size_t n = strlen(text);
+    char unit = n > 1 ? text[n - 1] : '\0';
+    uint64_t times = unit == 'K' ? 1024 : unit == 'M' ? 1024 * 1024 : 1;
+    snprintf(digits, sizeof(digits), "%.*s", n < sizeof(digits) ? (int)(n - (times > 1)) : 0, text);
+    if (units_parse_count(digits, &value, &why) < 0)
         return ctl_usage("--%s %s: %s", name, text, why);
+    value = value > max ? value : value * times;
     if (value < 1 || value > max)
         return ctl_usage("--%s %s: must be from 1 to %" PRIu64, name, text, max);
     *ret = value;
