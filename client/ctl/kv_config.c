@@ -371,6 +371,20 @@ static int read_latent(const struct reader *r, struct kv_model *m)
     if (rc == 0)
         rc = number(r, "qk_rope_head_dim", 0,
                     "the elements of the rotary key beside the latent, like 64", &m->rope);
+    if (rc < 0 || !get(r, "num_attention_heads") || !get(r, "qk_nope_head_dim") ||
+        !get(r, "v_head_dim"))
+        return rc;
+    uint32_t heads = 1, plain = 1, value = 1;
+    rc = number(r, "num_attention_heads", 0, "the number of attention heads, like 128", &heads);
+    if (rc == 0)
+        rc = number(r, "qk_nope_head_dim", 0, "a key's elements without the rotary, like 128",
+                    &plain);
+    if (rc == 0)
+        rc = number(r, "v_head_dim", 0, "a value's elements, like 128", &value);
+    if (rc == 0 && heads > 65536)
+        return refuse(r, "num_attention_heads", "expected at most 65536");
+    m->expanded_heads = heads;
+    m->expanded = heads * ((uint64_t)plain + m->rope + value);
     return rc;
 }
 

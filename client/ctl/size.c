@@ -152,7 +152,8 @@ static void print_letters(const struct size *s)
     const struct kv_model *m = &s->model;
     printf("\nn tokens; L layers that keep KV; ");
     if (m->latent)
-        printf("r latent, q rotary elements; ");
+        printf("r latent, q rotary elements; H heads, k and v elements of a head's key and value, "
+               "if latents were expanded; absorbed K is the latents; ");
     else
         printf("H KV heads; d head size; ");
     printf("h hidden size; b bytes of an element in %s", s->type->name);

@@ -100,6 +100,8 @@ START_TEST(deepseek_keeps_latents)
     load("deepseek-v3");
     ck_assert_uint_eq(per_token(KV_FORM_LATENT, "bf16"), (512 + 64) * 61 * 2); /* 70,272 */
     ck_assert_uint_eq(per_token(KV_FORM_ABSORBED, "bf16"), 70272);
+    ck_assert_uint_eq(per_token(KV_FORM_EXPANDED, "bf16"), 128ull * (128 + 64 + 128) * 61 * 2);
+    ck_assert_uint_eq(per_token(KV_FORM_EXPANDED, "int8"), (128ull * 320 + 2 * 128 * 2) * 61);
     ck_assert_uint_eq(per_token(KV_FORM_LATENT, "int8"), 576 * 61 + 61 * 2);
     ck_assert_uint_eq(per_token(KV_FORM_HIDDEN, "bf16"), 7168 * 61 * 2);
     ck_assert_ptr_nonnull(kv_form_missing(&m, KV_FORM_KV));
