@@ -78,6 +78,10 @@ cat >huge.json <<'EOF'
 EOF
 expect 2 "more than 8 EiB" size --config huge.json --context 4096
 expect 0 "absorbed K" size --config huge.json --context 1 --block-tokens 1 --kv-type int4
+expect 0 "301989888" size --config "$KVC_SOURCE_DIR/tests/unit/ctl/configs/gpt2.json" --context 8K --json
+expect 2 "is a directory" size --config . --context 1
+expect 2 "must be from 1 to" size --context 99999M
+expect 2 "a count is" size --context 8Q
 expect 2 "there are fp32" size --kv-type fp7
 expect 2 "must be from 1 to" size --context 0
 for command in ping stats ns explain blocks verify trace evict size; do
