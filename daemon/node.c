@@ -26,6 +26,8 @@
 #include "sys.h"
 #include "topo.h"
 
+/* The control socket's guard looks at what has been in progress for long. */
+#define TICK_NS           (1000ull * 1000 * 1000)
 #define REQUESTS_PER_TURN 64u
 #define FRONT_HWM         1024
 #define LOOP_OPS_MAX      64u
@@ -318,6 +320,7 @@ static void on_woke(void *ctx)
     struct node *n = ctx;
     n->now_ns = clock_now_ns();
     core_tick(n->core, n->now_ns);
+    front_tick(n->front, n->now_ns);
     svc_turn_begin(n->svc, n->now_ns);
     n->metrics.turns++;
 }
@@ -326,9 +329,7 @@ static int64_t wait_ns(const struct node *n, bool more)
 {
     if (more)
         return 0;
-    uint64_t next = svc_next_ns(n->svc);
-    if (next == UINT64_MAX)
-        return -1;
+    uint64_t next = MIN(svc_next_ns(n->svc), n->now_ns + TICK_NS);
     return next > n->now_ns ? (int64_t)(next - n->now_ns) : 0;
 }
 
