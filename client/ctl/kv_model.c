@@ -34,7 +34,7 @@ const char *kv_form_missing(const struct kv_model *m, enum kv_form form)
 {
     if (form == KV_FORM_LATENT && !m->latent)
         return "no MLA: there is no kv_lora_rank";
-    if (form == KV_FORM_ABSORBED && !m->latent && m->kv_heads * m->head_size < m->hidden)
+    if (form == KV_FORM_ABSORBED && !m->latent && (uint64_t)m->kv_heads * m->head_size < m->hidden)
         return "V cannot be had from K: H·d is below hidden_size";
     if (form == KV_FORM_KV && m->latent)
         return "MLA: attention reads the latents";

@@ -281,6 +281,16 @@ static int take_option(void *ctx, int c, const char *value)
     }
 }
 
+/* Sums beyond what 63 bits hold are of no use to anybody, and would not be printed as they are. */
+static bool is_countable(const struct size *s)
+{
+    double tokens = ((double)s->context + (double)s->block_tokens) * (double)s->parallel;
+    for (enum kv_form form = 0; form < KV_FORM_COUNT; form++)
+        if ((double)kv_token_bytes(&s->model, form, s->type, s->model.layers) * tokens > 9e18)
+            return false;
+    return true;
+}
+
 static int check(struct size *s, int argc, char **argv)
 {
     char why[KV_WHY_BYTES];
@@ -295,6 +305,10 @@ static int check(struct size *s, int argc, char **argv)
         return ctl_usage("%s", why);
     if (!s->type)
         s->type = kv_type_find(s->model.dtype[0] ? s->model.dtype : "bf16");
+    if (!is_countable(s))
+        return ctl_usage("--config %s: %" PRIu64 " contexts of %" PRIu64
+                         " tokens of this model are more than 8 EiB",
+                         s->path, s->parallel, s->context);
     return 0;
 }
 

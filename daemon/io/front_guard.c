@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#undef _FORTIFY_SOURCE /* with it libc's headers define recv() themselves, as an inline function \
+                        */
 #include "front_guard.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -55,16 +55,19 @@ struct front_guard {
     int listener;
     struct spare spare; /* I/O thread */
     struct zmtp_rules rules;
-    uint32_t peers_max, nuids, greeting_max, fds;
+    uint32_t peers_max, nuids, greeting_max;
     pthread_mutex_t lock;
     struct peer *peers;
     struct uid_account *uids;
     struct conn *conns, *free;
-    _Atomic uint16_t *by_fd; /* 1 + number of the connection, 0: not one of ours */
     _Atomic uint64_t in, out;
     _Atomic uint64_t refused, cut, shed, paused;
 };
 
+/* Any thread looks here first, and goes no further when the descriptor is not one of ours: a thread
+ * that closes a file must not meet a guard that is being destroyed. */
+static _Atomic uint16_t by_fd[FDS_MAX]; /* 1 + number of the connection; pages come as used */
+static atomic_int listener_fd = -1;
 static _Atomic(struct front_guard *) the_guard;
 
 static void count(_Atomic uint64_t *counter)
@@ -90,12 +93,16 @@ uint64_t front_guard_bytes(uint32_t peers_max)
 
 /* ---- connections; the lock is held ---- */
 
-static struct conn *conn_of_fd(struct front_guard *g, int fd)
+/* NULL: not a connection of ours. Without the lock. */
+static struct conn *conn_of_fd(int fd, struct front_guard **ret_guard)
 {
-    if (!g || fd < 0 || (uint32_t)fd >= g->fds)
+    if (fd < 0 || (uint32_t)fd >= FDS_MAX)
         return NULL;
-    uint16_t no = atomic_load_explicit(&g->by_fd[fd], memory_order_acquire);
-    return no ? &g->conns[no - 1] : NULL;
+    uint16_t no = atomic_load_explicit(&by_fd[fd], memory_order_acquire);
+    if (!no)
+        return NULL;
+    *ret_guard = atomic_load_explicit(&the_guard, memory_order_acquire);
+    return &(*ret_guard)->conns[no - 1];
 }
 
 static struct uid_account *account_of(struct front_guard *g, uid_t uid)
@@ -110,7 +117,7 @@ static bool conn_open(struct front_guard *g, int fd, uid_t uid)
 {
     struct uid_account *who = account_of(g, uid);
     struct conn *c = g->free;
-    if (!who || !c || (uint32_t)fd >= g->fds || who->greeting == g->greeting_max)
+    if (!who || !c || (uint32_t)fd >= FDS_MAX || who->greeting == g->greeting_max)
         return false;
     who->greeting++;
     g->free = c->next_free;
@@ -119,14 +126,14 @@ static bool conn_open(struct front_guard *g, int fd, uid_t uid)
     c->zmtp = (struct zmtp){0};
     atomic_store(&c->peer, NULL);
     atomic_store(&c->dismissed, false);
-    atomic_store_explicit(&g->by_fd[fd], (uint16_t)(c - g->conns + 1), memory_order_release);
+    atomic_store_explicit(&by_fd[fd], (uint16_t)(c - g->conns + 1), memory_order_release);
     return true;
 }
 
 static void conn_gone(struct front_guard *g, struct conn *c)
 {
     struct peer *p = atomic_load(&c->peer);
-    atomic_store_explicit(&g->by_fd[c->fd], 0, memory_order_release);
+    atomic_store_explicit(&by_fd[c->fd], 0, memory_order_release);
     if (p) {
         p->conn = NULL;
         g->in -= p->in;   /* p->in stays: ZeroMQ hands those out first */
@@ -349,24 +356,23 @@ static void sent(struct front_guard *g, struct conn *c, uint64_t bytes)
 
 IN_PLACE_OF_LIBC int accept4(int fd, struct sockaddr *addr, socklen_t *len, int flags)
 {
-    struct front_guard *g = atomic_load_explicit(&the_guard, memory_order_acquire);
-    if (!g || fd != g->listener)
+    if (fd < 0 || fd != atomic_load_explicit(&listener_fd, memory_order_acquire))
         return (int)syscall(SYS_accept4, fd, addr, len, flags);
-    return guard_accept(g, flags);
+    return guard_accept(atomic_load_explicit(&the_guard, memory_order_acquire), flags);
 }
 
 IN_PLACE_OF_LIBC ssize_t recv(int fd, void *buf, size_t n, int flags)
 {
-    struct front_guard *g = atomic_load_explicit(&the_guard, memory_order_acquire);
-    struct conn *c = conn_of_fd(g, fd);
+    struct front_guard *g;
+    struct conn *c = conn_of_fd(fd, &g);
     return c ? guard_recv(g, c, buf, n, flags)
              : syscall(SYS_recvfrom, fd, buf, n, flags, NULL, NULL);
 }
 
 IN_PLACE_OF_LIBC ssize_t send(int fd, const void *buf, size_t n, int flags)
 {
-    struct front_guard *g = atomic_load_explicit(&the_guard, memory_order_acquire);
-    struct conn *c = conn_of_fd(g, fd);
+    struct front_guard *g;
+    struct conn *c = conn_of_fd(fd, &g);
     ssize_t done = syscall(SYS_sendto, fd, buf, n, flags, NULL, 0);
     if (c && done > 0)
         sent(g, c, (uint64_t)done);
@@ -375,8 +381,8 @@ IN_PLACE_OF_LIBC ssize_t send(int fd, const void *buf, size_t n, int flags)
 
 IN_PLACE_OF_LIBC int close(int fd)
 {
-    struct front_guard *g = atomic_load_explicit(&the_guard, memory_order_acquire);
-    struct conn *c = conn_of_fd(g, fd);
+    struct front_guard *g;
+    struct conn *c = conn_of_fd(fd, &g);
     if (!c)
         return (int)syscall(SYS_close, fd);
     pthread_mutex_lock(&g->lock);
@@ -388,19 +394,11 @@ IN_PLACE_OF_LIBC int close(int fd)
 
 /* ---- create, destroy ---- */
 
-/* The table by descriptor is address space; pages come as descriptors are used. */
 static int make_tables(struct front_guard *g, const struct front_guard_config *cfg)
 {
-    struct rlimit limit;
     const uint32_t conns = front_guard_descriptors(cfg->peers_max, cfg->nuids);
-    if (getrlimit(RLIMIT_NOFILE, &limit))
-        return -errno;
     if (conns > UINT16_MAX)
         return -EINVAL;
-    g->fds = (uint32_t)MIN(limit.rlim_max, FDS_MAX);
-    g->by_fd = sys_pages(g->fds * sizeof *g->by_fd);
-    if (!g->by_fd)
-        return -ENOMEM;
     g->peers = sys_calloc(cfg->peers_max, sizeof *g->peers);
     g->uids = sys_calloc(MAX(cfg->nuids, 1u), sizeof *g->uids);
     g->conns = sys_calloc(conns, sizeof *g->conns);
@@ -437,6 +435,7 @@ int front_guard_create(const struct front_guard_config *config, int listener,
         return err;
     }
     atomic_store_explicit(&the_guard, g, memory_order_release);
+    atomic_store_explicit(&listener_fd, listener, memory_order_release);
     *ret_guard = g;
     return 0;
 }
@@ -446,15 +445,15 @@ void front_guard_destroy(struct front_guard **guard)
     struct front_guard *g = *guard;
     if (!g)
         return;
-    if (atomic_load(&the_guard) == g)
+    if (atomic_load(&the_guard) == g) {
+        atomic_store(&listener_fd, -1);
         atomic_store(&the_guard, NULL);
+    }
     spare_close(&g->spare);
     (void)pthread_mutex_destroy(&g->lock);
     free(g->peers);
     free(g->uids);
     free(g->conns);
-    if (g->by_fd)
-        MUST(munmap((void *)(uintptr_t)g->by_fd, g->fds * sizeof *g->by_fd) == 0);
     free(g);
     *guard = NULL;
 }

@@ -15,6 +15,21 @@ static void keep(uint64_t *list, unsigned *n, uint64_t id)
         list[(*n)++ % ADAPT_KEPT] = id;
 }
 
+/* Of replies that come in pieces; all begin with it. */
+static void learn_cursor(struct adapt *a, uint8_t op, const void *reply, size_t len)
+{
+    static struct msg_blocks_reply blocks;
+    static struct msg_verify_reply verify;
+    static struct msg_trace_dump_reply dump;
+    struct msg_reply_head head;
+    if (op == KVC_OP_BLOCKS && codec_dec_blocks_reply(reply, len, &head, &blocks) == 0)
+        keep(a->cursor, &a->ncursor, blocks.cursor);
+    else if (op == KVC_OP_VERIFY && codec_dec_verify_reply(reply, len, &head, &verify) == 0)
+        keep(a->cursor, &a->ncursor, verify.cursor);
+    else if (op == KVC_OP_TRACE_DUMP && codec_dec_trace_dump_reply(reply, len, &head, &dump) == 0)
+        keep(a->cursor, &a->ncursor, dump.cursor);
+}
+
 void adapt_learn(struct adapt *a, const void *reply, size_t len)
 {
     struct msg_reply_head head;
@@ -32,6 +47,8 @@ void adapt_learn(struct adapt *a, const void *reply, size_t len)
                codec_dec_acquire_reply(reply, len, &head, &acquire) == 0) {
         keep(a->lease, &a->nlease, acquire.lease);
         memcpy(a->ticket[a->nticket++ % ADAPT_KEPT], acquire.ticket, KVC_TICKET_BYTES);
+    } else {
+        learn_cursor(a, head.op, reply, len);
     }
 }
 
@@ -52,6 +69,8 @@ static void replace_field(const struct adapt *a, uint8_t pick, const struct fiel
         field_put_uint(at, f->width, one_of(a->ns, a->nns, pick));
     else if (strcmp(name, "reservation") == 0 && a->nreservation > 0)
         field_put_uint(at, f->width, one_of(a->reservation, a->nreservation, pick));
+    else if (strcmp(name, "cursor") == 0 && a->ncursor > 0 && pick % 2 == 0)
+        field_put_uint(at, f->width, one_of(a->cursor, a->ncursor, pick));
     else if (strcmp(name, "target") == 0)
         field_put_uint(at, f->width, a->target);
     else if (strcmp(name, "ticket") == 0 && a->nticket > 0)
@@ -70,7 +89,7 @@ size_t adapt_request(const struct adapt *a, uint8_t pick, uint64_t corr, const v
                      void *out, size_t cap)
 {
     struct msg_head head;
-    union message_room msg;
+    static union message_room msg;
     if (codec_dec_head(in, len, &head) < 0)
         return 0;
     for (size_t i = 0; i < message_kinds_n; i++) {

@@ -15,10 +15,10 @@
 #define ADAPT_KEPT 8u
 
 struct adapt {
-    uint64_t ns[ADAPT_KEPT], reservation[ADAPT_KEPT], lease[ADAPT_KEPT];
+    uint64_t ns[ADAPT_KEPT], reservation[ADAPT_KEPT], lease[ADAPT_KEPT], cursor[ADAPT_KEPT];
     uint8_t ticket[ADAPT_KEPT][KVC_TICKET_BYTES];
     uint64_t target; /* of a CANCEL: the corr of some request */
-    unsigned nns, nreservation, nlease, nticket;
+    unsigned nns, nreservation, nlease, nticket, ncursor;
 };
 
 /* Keeps what a reply gives; other bytes are ignored. */

@@ -152,6 +152,14 @@ def svc_seeds():
         elif not message.endswith("_reply") and message != "error":
             out.append(stored + record(FIT, 0, b"\0" + data) + record(COPIES, 3))
             out.append(two + record(REQUEST, 0, data))
+    traced = record(READY, 2) + record(BLOCKS, 2, b"\0\1\0\0")
+    on, dump, off = (record(BLOCKS, 2, bytes([0, 1, 7, 8, w])) for w in (34, 3, 66))
+    asked = b"".join(record(BLOCKS, 0, bytes([n, n, 7, 2])) for n in range(6))
+    out.append(stored + traced + on + asked + dump + record(BLOCKS, 2, b"\0\1\7\x08\x13") + off)
+    out.append(stored + traced + on + on + asked + asked + dump + off + off + dump)
+    inside = [record(BLOCKS, 0, bytes([0, 1, 7, 8, what])) for what in range(0, 256, 5)]
+    out.append(stored + b"".join(inside) + record(COPIES, 15))
+    out += [stored + record(BLOCKS, 0, bytes([0, 1, 7, 8, 34])) + i + i + record(TURN, 5) for i in inside]
     for op in range(8):
         for end in (record(COPIES, 15), record(TURN, 5), record(LEAVE, 0), record(COPIES, 200)):
             step = record(BLOCKS, 0, bytes([0, 1, 7, op]))
@@ -181,8 +189,10 @@ def attach_seeds():
     return out
 
 
+# Operation: argument of a CALL record; from 256 on of an INSPECT record (fuzz_reply.c).
+INSPECT, HALVES = 9, 10
 CALL_OF = {
-    "ping": 0, "stats": 1, "ns_list": 2, "explain": 3, "evict": 4, "lookup": 5, "acquire": 6,
+    "blocks": 256, "verify": 256 + 3, "trace": 256 + 4, "trace_dump": 256 + 7, "ping": 0, "stats": 1, "ns_list": 2, "explain": 3, "evict": 4, "lookup": 5, "acquire": 6,
     "redeem": 8, "reserve": 9, "commit": 10, "store": 11, "drop": 12,
 }  # fmt: skip
 
@@ -194,12 +204,48 @@ def acquired(*places):
     return head + b"\x91\x94\x00\xc5" + struct.pack(">H", len(locs)) + locs + b"\x01\x00"
 
 
-def reply_seeds():
+def calling(call):
+    return record(INSPECT, call - 256) if call >= 256 else record(CALL, call)
+
+
+def halves_seeds():
+    """Each begin half; its reply, or what else may come; then what a loop does."""
     out = []
+    begun = ("ping", "lookup", "acquire", "redeem", "reserve", "commit", "store", "drop", "ns_open")
+    ends = (b"", record(HANG_UP), record(LATER, 3), record(HALVES, 11), record(HALVES, 12), record(BROKEN))
+    for what, name in enumerate(begun):
+        for message, data in vectors("replies.txt"):
+            if message in (name + "_reply", "error") and len(data) < 256:
+                both = record(HALVES, 9) + record(HALVES, what) + record(HALVES, what + 16)
+                out.append(both + record(REPLY, 0, data) + record(HALVES, 15) + record(HALVES, 10))
+        for end in ends:
+            out.append(record(HALVES, what) + end + record(HALVES, 15) + record(HALVES, what + 16))
+    return out
+
+
+def written():
+    """Replies with a status for each of four keys, as the target asks for."""
+    reserved = record(CALL, 9) + record(REPLY, 0, b"\x95\xcc\x88\x01\x00\x05\xc4\x04\0\0\0\0")
+    some = record(CALL, 9) + record(REPLY, 0, b"\x95\xcc\x88\x01\x00\x05\xc4\x04\0\x15\x14\x0c")
+    commit = record(CALL, 10) + record(REPLY, 0, b"\x94\xcc\x89\x01\x00\xc4\x04\0\0\x0d\0")
+    late = record(CALL, 10) + record(LATER, 3) + record(REPLY, 0, b"\x94\xcc\x89\x01\x08\xa1t")
+    store = record(CALL, 11) + record(REPLY, 0, b"\x94\xcc\x8a\x01\x00\xc4\x04\0\x15\0\0")
+    timeout = record(CALL, 11) + record(REPLY, 0, b"\x94\xcc\x8a\x01\x08\xa1t")
+    cancelled = record(REPLY, 0, b"\x94\xcc\x8c\x01\x00\x01")
+    drop = record(CALL, 12) + record(REPLY, 0, b"\x93\xcc\x8b\x01\x00")
+    pairs = (reserved + commit, reserved + drop + drop, some + commit + drop, store + store)
+    more = (timeout + cancelled, reserved + late + cancelled, timeout + timeout, reserved + reserved)
+    again = (record(HANG_UP) + record(LATER, 3) + commit + drop, drop + commit)
+    return list(pairs + more) + [reserved + a for a in again]
+
+
+def reply_seeds():
+    out = halves_seeds()
     held = record(CALL, 6) + record(REPLY, 0, acquired((1, 4096), (1, 8192), (2, 0)))
     gone = record(DATAGRAM, 0, b"\x93\x06\x11\xa1x"), record(DATAGRAM, 0, b"\x92\x05\x01")
     for end in gone + (record(HANG_UP), record(LATER, 1), record(CALL, 22), record(CALL, 6)):
-        out.append(held + end + record(CALL, 14) + record(CALL, 0) + record(CALL, 14))
+        out.append(held + end + record(LATER, 1) + record(CALL, 0) + record(CALL, 14) + record(CALL, 6))
+    out += written()
     for places in (((1, 4096),), ((3, (1 << 20) - 4096),), ((3, (1 << 20) - 4095),), ((9, 0), (1, 0))):
         out.append(record(CALL, 6) + record(REPLY, 0, acquired(*places)) + record(CALL, 14))
     short = record(WITH_FILE, 3, b"\x95\x04\x00\xa0\x01\xce\x00\x10\x00\x00")
@@ -210,17 +256,14 @@ def reply_seeds():
         call = CALL_OF.get(message.replace("_reply", ""))
         if call is None or not message.endswith("_reply"):
             continue
-        done = record(CALL, call) + record(REPLY, 0, data)
+        done = calling(call) + record(REPLY, 0, data)
         out.append(done)
-        out.append(record(CALL, call) + record(MESSAGE, 0, data) + record(LATER, 3) + record(CALL, 14))
+        out.append(calling(call) + record(MESSAGE, 0, data) + record(LATER, 3) + record(CALL, 14))
         if call in (6, 8):
             out += [done + record(WITH_FILE, 5, c) + record(CALL, 15) for c in chunks]
     for message, data in vectors("replies.txt"):
         if message == "error":
-            out += [record(CALL, c) + record(REPLY, 0, data) for c in range(14)]
-        if message in ("acquire_reply", "store_reply", "commit_reply", "cancel_reply"):
-            for arg in (13, 29, 45, 61):
-                out.append(record(CALL, arg) + record(REPLY, 0, data) + record(REPLY, 0, data))
+            out += [calling(c) + record(REPLY, 0, data) for c in CALL_OF.values()]
     for end in (record(HANG_UP), record(BROKEN, 0), record(BROKEN, 1), record(BROKEN, 2), record(LATER, 3)):
         out += [record(CALL, c) + end for c in range(14)]
     return out
@@ -286,22 +329,51 @@ def ctl_seeds():
     for m in re.finditer(r'(?m)^ *expect \d "(?:[^"\\]|\\.)*"(.*)$', text):
         line = m.group(1).replace("$key", key).replace("${key}", key).replace("${key%0}", key[:-1])
         out.append(" ".join(line.replace('"', " ").split()))
-    sources = sorted(glob.glob(os.path.join(ROOT, "client", "ctl", "*.[c1]")))
-    options = set()
-    for path in sources:
+    values = ("3", "5s", "4GiB", key, "x")
+    row = r'\{"([a-z-]+)", (?:no|required|optional)_argument'
+    common = re.findall(row, source("client/ctl/ctl.h"))
+    for path in sorted(glob.glob(os.path.join(ROOT, "client", "ctl", "*.[c1]"))):
         text = source(os.path.relpath(path, ROOT)).replace("\\n", "\n").replace("\\-", "-")
         for m in re.finditer(r"kvcachectl ([a-z-][^\n'\"|;]*)", text):
             out.append(" ".join(m.group(1).split()))
-        options |= set(re.findall(r'\{"([a-z-]+)", (?:no|required|optional)_argument', text))
-    commands = sorted(set(re.findall(r'\{"([a-z]+)", cmd_', source("client/ctl/main.c"))))
-    values = ("3", "5s", "4GiB", key, "x", "")
-    for command in commands + [""]:
-        out.append(command)
-        for option in sorted(options):
-            out.append("%s --%s" % (command, option))
-            out += ["%s --%s %s" % (command, option, v) for v in values[:4]]
-            out.append("%s --%s=%s" % (command, option, values[0]))
+        for command in re.findall(r"(?m)^int cmd_([a-z]+)\(", text):
+            out.append(command)
+            for option in sorted(set(re.findall(row, text) + common)):
+                out += ["%s --%s" % (command, option), "%s --%s=3" % (command, option)]
+                out += ["%s --%s %s" % (command, option, v) for v in values]
     return [b"\n".join(w.encode() for w in line.split()) for line in out]
+
+
+def model_seeds():
+    out = []
+    for path in sorted(glob.glob(os.path.join(ROOT, "tests", "unit", "ctl", "configs", "*.json"))):
+        out.append(" ".join(source(os.path.relpath(path, ROOT)).split()).encode())
+    lines = c_strings(source("tests/unit/ctl/test_size.c"))
+    huge = '"num_hidden_layers": 4096, "hidden_size": 16777216, "num_attention_heads": 16777216'
+    huge = "{%s, %s}" % (huge, '"head_dim": 16777216')
+    return out + [huge.encode()] + [s for s in lines if s[:1] in (b"{", b"[")]
+
+
+def zmtp_seeds():
+    """A first byte, then what a DEALER sends: greeting, READY, messages; and what it does not."""
+    greeting = b"\xff" + 8 * b"\0" + b"\x7f\3\0NULL" + 48 * b"\0"
+    route = b"\x08Identity" + struct.pack(">I", 16) + b"k" + 15 * b"\1"
+    kind = b"\x0bSocket-Type" + struct.pack(">I", 6) + b"DEALER"
+
+    def ready(*properties):
+        body = b"\5READY" + b"".join(properties)
+        return struct.pack(">BB", 4, len(body)) + body
+
+    message, big = b"\0\4\x93\2\1\0", b"\2" + struct.pack(">Q", 300) + 300 * b"x"
+    ping, pong = b"\4\7\4PING\0\1", b"\4\5\4PONG"
+    long = b"\2" + struct.pack(">Q", 1 << 63) + b"x"
+    good = greeting + ready(kind, route)
+    out = [greeting, greeting[:30], good, good + message + message, good + ping + message + pong]
+    out += [good + big + message, good + b"\1\1a\1\1b\0\1c", good + 4 * b"\1\1a", good + long]
+    out += [greeting + ready(kind), greeting + ready(route, kind), greeting + message, message]
+    out += [greeting.replace(b"\x7f\3", b"\x7f\1"), b"\x01\0", good + ready(route), good + b"\4\3\2XY"]
+    out += [greeting + ready(route.replace(b"k", b"\0")), greeting + b"\6" + struct.pack(">Q", 600)]
+    return [bytes([i % 8]) + data for i, data in enumerate(out)]
 
 
 def text_seeds():
@@ -319,6 +391,8 @@ TARGETS = {
     "trace": trace_seeds,
     "ctl": ctl_seeds,
     "text": text_seeds,
+    "model": model_seeds,
+    "zmtp": zmtp_seeds,
 }
 
 
@@ -342,7 +416,7 @@ def dictionary(inputs):
 
 
 def dictionaries(to):
-    for name in ("config", "trace", "ctl", "text"):
+    for name in ("config", "trace", "ctl", "text", "model"):
         with open(os.path.join(to, name + ".dict"), "w", encoding="ascii") as f:
             f.write(dictionary(TARGETS[name]()))
 

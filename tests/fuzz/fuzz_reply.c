@@ -12,6 +12,7 @@
 #include "stage.h"
 
 #define HOLDS  4u
+#define OPS    4u
 #define KEYS   4u
 #define TOKENS 16u
 
@@ -20,6 +21,7 @@ static struct kvc_ns *ns;
 static struct kvc_hold *holds[HOLDS];
 static uint64_t reservation;
 static uint8_t keys[KEYS * KVC_KEY_BYTES];
+static struct kvc_op *ops[OPS];
 static unsigned seen; /* items of lists */
 static volatile uint8_t sink;
 
@@ -32,6 +34,15 @@ static void check(int rc)
                    kvc_error_text(rc)[0] != '\0',
                "%d has no text", rc);
     *(rc >= 0 ? &fuzz_tally.taken : &fuzz_tally.refused) += 1;
+}
+
+static struct kvc_ns_spec specification(const char *model)
+{
+    return (struct kvc_ns_spec){.model = model,
+                                .position = "rope",
+                                .attention = "causal",
+                                .groups = 1,
+                                .group = {{.block_tokens = TOKENS, .block_bytes = 4096}}};
 }
 
 static struct kvc_seq sequence(void)
@@ -151,32 +162,149 @@ static void call_look(uint8_t op, uint8_t arg)
         check(kvc_evict(kvc, &filter, &evicted));
 }
 
-/* In two halves, with the other kind in between, and cancelled or not. */
-static void call_halves(uint8_t arg)
+/* ---- what operators ask for ---- */
+
+static int on_walked(void *ctx, const struct kvc_walked *w)
 {
+    (void)ctx;
+    (void)w;
+    return ++seen % 64 == 63;
+}
+
+static int on_traced(void *ctx, const struct kvc_trace_record *r)
+{
+    (void)ctx;
+    if (r->n > 0)
+        sink = r->ids[(size_t)r->n * 8 - 1];
+    return ++seen % 64 == 63;
+}
+
+static void call_inspect(uint8_t arg)
+{
+    static struct kvc_verified verified;
+    struct kvc_walk walk = {
+        .ns = 1, .mode = arg % 4u, .key = arg % 4 == KVC_WALK_ROOTS ? NULL : keys};
+    struct kvc_verify verify = {.bytes_max = 1, .cursor = arg / 16u};
+    struct kvc_trace_state state;
+    uint64_t lost;
+    switch (arg % 8u) {
+    case 3:
+        check(kvc_verify_slice(kvc, &verify, &verified));
+        FUZZ_CHECK(verified.corrupt <= KVC_VERIFY_MAX, "%u corrupt blocks", verified.corrupt);
+        break;
+    case 4:
+    case 5:
+    case 6:
+        check(kvc_trace(kvc, arg % 8u - 4, 0, 0, &state));
+        break;
+    case 7:
+        check(kvc_trace_dump(kvc, 0, on_traced, NULL, &lost));
+        break;
+    default:
+        check(kvc_walk_blocks(kvc, &walk, on_walked, NULL));
+    }
+}
+
+/* ---- in two halves ---- */
+
+static void finish(struct kvc_op **op, uint8_t arg)
+{
+    struct kvc_result r;
+    if (*op == NULL)
+        return;
+    check(kvc_finish(op, &r));
+    FUZZ_CHECK(*op == NULL, "an op is left");
+    for (uint32_t i = 0; i < r.n; i++)
+        sink = r.statuses[i];
+    keep_hold(r.hold, arg);
+}
+
+/* All that are done, as a loop takes them. */
+static void take_done(uint8_t arg)
+{
+    struct kvc_op *op = NULL;
+    int n = kvc_progress(kvc), taken = 0;
+    FUZZ_CHECK(n >= 0, "kvc_progress returned %d", n);
+    while (kvc_next(kvc, &op) > 0) {
+        FUZZ_CHECK(kvc_done(op), "an op is handed out that is not done");
+        for (unsigned i = 0; i < OPS; i++)
+            if (ops[i] == op)
+                ops[i] = NULL;
+        finish(&op, arg);
+        taken++;
+    }
+    FUZZ_CHECK(taken >= n, "%d of %d were handed out", taken, n);
+}
+
+static void begin(uint8_t what, struct kvc_op **at)
+{
+    static const uint8_t ticket[KVC_TICKET_BYTES] = {1};
     struct kvc_seq seq = sequence();
     struct kvc_blocks b = some_blocks();
-    struct kvc_op *acquire = NULL, *store = NULL;
-    struct kvc_hold *h = NULL;
-    uint8_t statuses[KEYS];
-    check(kvc_acquire_begin(ns, &seq, NULL, &acquire));
-    check(kvc_store_begin(ns, &b, staged(), NULL, 0, &store));
-    if (arg / 16 % 2 && store != NULL)
-        check(kvc_cancel(store));
-    if (arg / 32 % 2 && acquire != NULL)
-        check(kvc_cancel(acquire));
-    if (store != NULL)
-        check(kvc_wait(&store, NULL, NULL, statuses));
-    if (acquire != NULL)
-        check(kvc_wait(&acquire, NULL, &h, NULL));
-    keep_hold(h, arg);
+    struct kvc_ns_spec spec = specification("n");
+    const uint64_t *offsets = staged();
+    switch (what) {
+    case 0:
+        check(kvc_ping_begin(kvc, at));
+        break;
+    case 1:
+        check(kvc_lookup_begin(ns, &seq, 0, at));
+        break;
+    case 2:
+        check(kvc_acquire_begin(ns, &seq, NULL, at));
+        break;
+    case 3:
+        check(kvc_redeem_begin(ns, ticket, at));
+        break;
+    case 4:
+        check(kvc_reserve_begin(ns, &b, at));
+        break;
+    case 5:
+        check(kvc_commit_begin(ns, reservation, 0, KEYS, offsets, NULL, 0, at));
+        break;
+    case 6:
+        check(kvc_store_begin(ns, &b, offsets, NULL, 0, at));
+        break;
+    case 7:
+        check(kvc_drop_begin(kvc, reservation, at));
+        break;
+    default:
+        check(kvc_ns_open_begin(kvc, &spec, at));
+    }
+}
+
+static void call_halves(uint8_t arg)
+{
+    struct kvc_op **at = &ops[arg / 16 % OPS];
+    uint8_t what = arg % 16u;
+    if (what < 9) {
+        finish(at, arg);
+        begin(what, at);
+    } else if (what == 9) {
+        check(kvc_fd(kvc));
+    } else if (what == 10) {
+        finish(at, arg);
+    } else if (what == 11 && *at != NULL) {
+        check(kvc_cancel_begin(*at));
+    } else if (what == 12 && *at != NULL) {
+        check(kvc_cancel(*at));
+    } else {
+        take_done(arg);
+    }
 }
 
 static void call(const struct record *r)
 {
     struct kvc_seq seq = sequence();
     struct kvc_prefix prefix;
-    uint8_t what = r->arg % 16u;
+    uint8_t what = r->arg % 16u, verb = r->verb % 16u;
+    if (verb != STAGE_CALL) {
+        if (verb % 2 != 0)
+            call_inspect(r->arg);
+        else
+            call_halves(r->arg);
+        return;
+    }
     switch (what) {
     case 0:
     case 1:
@@ -201,9 +329,6 @@ static void call(const struct record *r)
     case 12:
         call_write((uint8_t)(what - 9), r->arg);
         break;
-    case 13:
-        call_halves(r->arg);
-        break;
     default:
         if (holds[r->arg / 16 % HOLDS] != NULL)
             read_hold(holds[r->arg / 16 % HOLDS]);
@@ -214,11 +339,7 @@ static void call(const struct record *r)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct kvc_options o = {.socket = "/nowhere", .name = "fuzz", .staging_bytes = 65536};
-    struct kvc_ns_spec spec = {.model = "m",
-                               .position = "rope",
-                               .attention = "causal",
-                               .groups = 1,
-                               .group = {{.block_tokens = TOKENS, .block_bytes = 4096}}};
+    struct kvc_ns_spec spec = specification("m");
     struct record r;
     for (size_t i = 0; i < sizeof(keys); i++)
         keys[i] = (uint8_t)i;
@@ -230,6 +351,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             call(&r);
     for (unsigned i = 0; i < HOLDS; i++)
         kvc_release(kvc, &holds[i]);
+    memset(ops, 0, sizeof(ops)); /* closing frees what was not finished */
     kvc_close(&kvc);
     stage_end();
     return 0;

@@ -29,7 +29,7 @@ enum verb {
     RETIRED,       /* arg: chunk, principal */
     ODD_ROUTE,     /* arg: its length; a request from nobody */
     READY,         /* arg: peer, uid: connected, welcomed and greeted */
-    BLOCKS,        /* arg: peer; one of the rig's own requests, by four bytes */
+    BLOCKS,        /* arg: peer; a request of the rig's own chains, by five bytes */
     DRAIN,
     SAME_TURN, /* arg: so many steps follow without a turn between them */
     VERBS
@@ -159,11 +159,35 @@ static void request_fit(unsigned i, const struct record *r)
         request(i, in, left);
 }
 
+static void look_inside(struct sr_peer *p, const struct sr_blocks *b, uint8_t what)
+{
+    uint8_t key[KVC_KEY_BYTES];
+    uint64_t cursor = what / 16 % 2 && ids.ncursor > 0 ? ids.cursor[b->n % ADAPT_KEPT] : 0;
+    struct msg_blocks walk = {.ns = b->ns, .mode = what / 32 % 3, .limit = b->n, .cursor = cursor};
+    struct msg_verify verify = {.ns = what / 64 ? b->ns : 0, .bytes_max = 64, .cursor = cursor};
+    struct msg_trace trace = {.action = what / 32 % 3, .ns = what / 128 ? b->ns : 0};
+    struct msg_trace_dump dump = {.ns = what / 128 ? b->ns : 0, .cursor = cursor};
+    uint8_t *to = s.buf;
+    size_t cap = sizeof(s.buf);
+    sr_key(b->chain, b->first + b->n - 1, key);
+    if (walk.mode != KVC_WALK_ROOTS)
+        walk.key = (struct codec_bin){key, sizeof(key)};
+    if (what % 4 == 0)
+        (void)sr_send(&s, p, codec_enc_blocks(to, cap, sr_head(&s, KVC_OP_BLOCKS, 0), &walk));
+    else if (what % 4 == 1)
+        (void)sr_send(&s, p, codec_enc_verify(to, cap, sr_head(&s, KVC_OP_VERIFY, 0), &verify));
+    else if (what % 4 == 2)
+        (void)sr_send(&s, p, codec_enc_trace(to, cap, sr_head(&s, KVC_OP_TRACE, 0), &trace));
+    else
+        (void)sr_send(&s, p,
+                      codec_enc_trace_dump(to, cap, sr_head(&s, KVC_OP_TRACE_DUMP, 0), &dump));
+}
+
 static void blocks(unsigned i, const struct record *r)
 {
-    uint8_t at[4] = {0};
+    uint8_t at[5] = {0};
     struct sr_peer *p = &s.peer[i];
-    memcpy(at, r->bytes, r->len < 4 ? r->len : 4);
+    memcpy(at, r->bytes, r->len < 5 ? r->len : 5);
     struct sr_blocks b = {.ns = ids.nns > 0 ? (uint32_t)ids.ns[at[0] % ADAPT_KEPT] : 1,
                           .chain = at[1] % 3,
                           .first = at[1] / 16u % 4,
@@ -173,7 +197,7 @@ static void blocks(unsigned i, const struct record *r)
     if (!life[i].lives)
         return;
     life[i].sent++;
-    switch (at[3] % 8) {
+    switch (at[3] % 9) {
     case 0:
         (void)sr_ns_open(&s, p, at[1] % 2 ? "a" : "b", NULL);
         break;
@@ -195,8 +219,11 @@ static void blocks(unsigned i, const struct record *r)
     case 6:
         (void)sr_cancel(&s, p, s.corr);
         break;
-    default:
+    case 7:
         (void)sr_release(&s, p, ids.lease[at[1] % ADAPT_KEPT]);
+        break;
+    default:
+        look_inside(p, &b, at[4]);
     }
 }
 

@@ -55,17 +55,18 @@ static void check_again(const struct message_kind *kind, const struct message_ou
 /* What a decoder refuses leaves the message alone and has a reason; a good head is given back. */
 static void check_refusal(const struct message_kind *kind, const uint8_t *data, size_t size)
 {
-    union message_room msg, before;
+    static union message_room msg, before;
+    const size_t bytes = kind->schema->size;
     struct msg_head head, only;
     if (kind->family != MESSAGE_REQUEST)
         return;
-    memset(&msg, 0x5a, sizeof(msg));
-    before = msg;
+    memset(&msg, 0x5a, bytes);
+    memset(&before, 0x5a, bytes);
     int rc = kind->dec(data, size, &head, &msg);
     int headed = codec_dec_head(data, size, &only);
     FUZZ_CHECK(rc == 0 || rc == KVC_E_BAD_MESSAGE || rc == KVC_E_BAD_ARGUMENT, "%s: %d", kind->name,
                rc);
-    FUZZ_CHECK(rc == 0 || memcmp(&msg, &before, sizeof(msg)) == 0, "%s wrote to it", kind->name);
+    FUZZ_CHECK(rc == 0 || memcmp(&msg, &before, bytes) == 0, "%s wrote to it", kind->name);
     FUZZ_CHECK(rc == 0 || (head.detail != NULL && head.detail[0] != '\0'), "%s: no reason",
                kind->name);
     FUZZ_CHECK(headed == 0 || rc != 0, "%s has no head", kind->name);

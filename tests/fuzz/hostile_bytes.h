@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "corpus.h"
 #include "rig.h"
 
 /* What became of the senders of n messages. */
@@ -21,9 +22,15 @@ struct tally {
 struct tally hostile_wire(const struct rig *r, uint64_t n, uint64_t seed);
 struct tally hostile_attach(const struct rig *r, uint64_t n, uint64_t seed);
 
+/* hostile_stream.c: bytes on the control socket, below ZeroMQ. OK: unfinished, and not wrong. */
+struct tally hostile_stream(const struct rig *r, uint64_t n, uint64_t seed);
+
 /* hostile_programs.c: files in the target's own process, command lines with kvcachectl. */
 struct tally hostile_in_process(const char *target, uint64_t n, uint64_t seed);
 struct tally hostile_command_lines(const struct rig *r, uint64_t n, uint64_t seed);
+
+/* The corpus of a target and its seeds; hostile_programs.c. */
+void hostile_corpus(struct corpus *c, const char *target);
 
 /* Where programs and corpora are, and what sanitizers do, unless the environment says so. First
  * thing in main(). */

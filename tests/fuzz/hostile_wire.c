@@ -3,7 +3,6 @@
  * is is never a question. */
 #include <check.h>
 #include <poll.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -295,24 +294,13 @@ static void drive(struct run *run, void (*send)(struct run *, struct sender *),
     }
 }
 
-static void load_corpus(struct run *run, const char *target)
-{
-    char path[4096];
-    snprintf(path, sizeof(path), "%s/%s.txt", KVC_FUZZ_CORPUS, target);
-    corpus_add(&run->corpus, path);
-    snprintf(path, sizeof(path), "%s/%s.txt", KVC_FUZZ_SEEDS, target);
-    if (access(path, R_OK) == 0)
-        corpus_add(&run->corpus, path);
-    ck_assert_uint_gt(run->corpus.n, 0);
-}
-
 static struct run *begin_run(const struct rig *r, uint64_t n, uint64_t seed)
 {
     struct run *run = calloc(1, sizeof(*run));
     ck_assert_ptr_nonnull(run);
     run->rig = r;
     run->left = n;
-    run->state = seed * 6364136223846793005u + 1442695040888963407u;
+    run->state = mutate_seed(seed);
     for (unsigned i = 0; i < SENDERS; i++) {
         run->sender[i].fd = -1;
         ck_assert_int_eq(wire__init(&run->sender[i].wire), 0);
@@ -360,7 +348,7 @@ static enum outcome look_for_reply(struct sender *s)
 struct tally hostile_wire(const struct rig *r, uint64_t n, uint64_t seed)
 {
     struct run *run = begin_run(r, n, seed);
-    load_corpus(run, "wire");
+    hostile_corpus(&run->corpus, "wire");
     choose_good(run, is_request);
     drive(run, send_request, look_for_reply);
     return end_run(run);
@@ -443,7 +431,7 @@ static enum outcome look_for_datagram(struct sender *s)
 struct tally hostile_attach(const struct rig *r, uint64_t n, uint64_t seed)
 {
     struct run *run = begin_run(r, n, seed);
-    load_corpus(run, "attach");
+    hostile_corpus(&run->corpus, "attach");
     take_datagrams(run);
     choose_good(run, is_of_a_worker);
     drive(run, send_datagram, look_for_datagram);

@@ -3,6 +3,12 @@
 
 #include <string.h>
 
+uint64_t mutate_seed(uint64_t seed)
+{
+    uint64_t state = seed * 6364136223846793005u + 1442695040888963407u;
+    return state != 0 ? state : 1;
+}
+
 uint64_t mutate_random(uint64_t *state)
 {
     *state ^= *state << 13;

@@ -9,6 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* A state for a seed. */
+uint64_t mutate_seed(uint64_t seed);
 /* xorshift; `*state` is not 0. */
 uint64_t mutate_random(uint64_t *state);
 uint32_t mutate_below(uint64_t *state, uint32_t n); /* n > 0 */

@@ -134,7 +134,7 @@ int main(int argc, char **argv)
     }
     for (; i < argc; i++)
         corpus_add(&c, argv[i]);
-    damage = seed * 6364136223846793005u + 1442695040888963407u;
+    damage = mutate_seed(seed);
     (void)LLVMFuzzerInitialize(&argc, &argv);
     say_at_the_end();
     if (whole)

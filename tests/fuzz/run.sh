@@ -3,7 +3,7 @@
 # Builds the fuzz preset, runs the targets one after the other, prints a table. See --help.
 set -eu
 
-all="wire svc attach reply config trace ctl text"
+all="wire svc attach reply config trace ctl text model zmtp"
 
 usage() {
     cat <<EOF
@@ -92,6 +92,7 @@ client/codec/.* client/codec
 daemon/(config[a-z_]*|cli|base/option)\.[ch] configuration
 daemon/base/wire/(units\.c|cursor\.h) units, cursor
 bench/trace\.c bench/trace.c
+daemon/io/zmtp\.c daemon/io/zmtp.c
 client/ctl/.* kvcachectl
 client/(connect|channel|map|hold|ops|read|write|ns|admin|parted)\.c libkvcache
 daemon/svc/.* daemon/svc

@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <time.h>
@@ -25,6 +26,7 @@ static struct {
     struct records in;
     bool running, tame, hung_up;
     int attach_fd; /* the daemon's end; -1 */
+    int wire_fd;   /* stands for the control socket; never readable by itself */
     uint64_t now_ns, corr;
     uint8_t op; /* of the last request */
     long mappings;
@@ -256,17 +258,26 @@ static bool give_chunk(void)
     return true;
 }
 
+/* Unless the input has a chunk of its own for who asks. */
+static bool chunk_first(void)
+{
+    struct record r;
+    bool has_file = records_peek(&st.in, &r) &&
+                    (r.verb % 16u == STAGE_DATAGRAM_FILE || r.verb % 16u == STAGE_DATAGRAM_TWO);
+    return !has_file && give_chunk();
+}
+
 int __wrap_poll(struct pollfd *fds, nfds_t n, int ms);
 int __real_poll(struct pollfd *fds, nfds_t n, int ms);
 int __wrap_poll(struct pollfd *fds, nfds_t n, int ms)
 {
     if (!st.running)
         return __real_poll(fds, n, ms);
-    if (!happen_next() && !give_chunk())
+    if (!chunk_first() && !happen_next() && !give_chunk())
         st.now_ns += (uint64_t)(ms > 0 ? ms : 1) * NS_PER_MS;
     int ready = __real_poll(fds, n, 0);
     for (nfds_t i = 0; i < n; i++)
-        if (fds[i].fd < 0 && st.nqueued > 0) {
+        if (fds[i].fd >= 0 && fds[i].fd == st.wire_fd && st.nqueued > 0) {
             fds[i].revents = POLLIN;
             ready++;
         }
@@ -286,6 +297,9 @@ void __wrap_wire__disconnect(struct wire *w);
 void __wrap_wire__disconnect(struct wire *w)
 {
     w->sock = NULL;
+    if (st.wire_fd >= 0)
+        close(st.wire_fd);
+    w->fd = st.wire_fd = -1;
     while (st.nqueued > 0)
         free(st.queued[--st.nqueued].bytes);
 }
@@ -304,6 +318,8 @@ int __wrap_wire__connect(struct wire *w, const char *endpoint, const uint8_t *ro
     if (strncmp(endpoint, "ipc://", 6) != 0)
         return -EINVAL; /* as ZeroMQ says of a transport that it does not have */
     w->sock = &st;
+    w->fd = st.wire_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    FUZZ_CHECK(w->fd >= 0, "no descriptor");
     return 0;
 }
 
@@ -334,6 +350,28 @@ int __wrap_wire__send(struct wire *w, const void *buf, size_t len)
     if (st.tame && (head.op == KVC_OP_HELLO || head.op == KVC_OP_NS_OPEN))
         answer(&head);
     return 0;
+}
+
+int __wrap_wire__msg_make(struct wire_msg *ret, const void *buf, size_t len);
+int __wrap_wire__msg_make(struct wire_msg *ret, const void *buf, size_t len)
+{
+    FUZZ_CHECK(!ret->full, "a message is lost");
+    *ret = (struct wire_msg){.data = fuzz_copy(buf, len), .len = len, .full = true};
+    return 0;
+}
+
+int __wrap_wire__send_msg(struct wire *w, struct wire_msg *msg);
+int __wrap_wire__send_msg(struct wire *w, struct wire_msg *msg)
+{
+    FUZZ_CHECK(msg->full, "no message is sent");
+    return __wrap_wire__send(w, msg->data, msg->len);
+}
+
+bool __wrap_wire__has_news(struct wire *w);
+bool __wrap_wire__has_news(struct wire *w)
+{
+    FUZZ_CHECK(w->sock != NULL, "asked without a socket");
+    return st.nqueued > 0;
 }
 
 int __wrap_wire__recv(struct wire *w, bool nap, struct wire_msg *ret);
@@ -378,7 +416,7 @@ void stage_begin(const uint8_t *data, size_t size, bool tame)
     memset(&st, 0, sizeof(st));
     st.in = records_of(data, size);
     st.tame = tame;
-    st.attach_fd = -1;
+    st.attach_fd = st.wire_fd = -1;
     st.now_ns = 1000 * NS_PER_MS;
     st.fds_before = fuzz_open_fds();
     st.running = true;

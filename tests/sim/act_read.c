@@ -28,7 +28,7 @@ static bool has_place(const struct sim_client *cl)
     return n < SIM_LEASES;
 }
 
-static void acquire(struct sim *s, struct sim_client *cl, const struct sim_seq *q, bool wait)
+void sim_acquire(struct sim *s, struct sim_client *cl, const struct sim_seq *q, bool wait)
 {
     struct sim_req *r = has_place(cl) ? sim_req_new(s, cl, KVC_OP_ACQUIRE) : NULL;
     if (!r)
@@ -124,6 +124,6 @@ void sim_act_read(struct sim *s, struct sim_client *cl, enum sim_action act)
     } else if (act == ACT_LOOKUP) {
         lookup(s, cl, &q);
     } else {
-        acquire(s, cl, &q, act == ACT_WAIT);
+        sim_acquire(s, cl, &q, act == ACT_WAIT);
     }
 }

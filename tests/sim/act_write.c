@@ -148,8 +148,21 @@ static void store(struct sim *s, struct sim_client *cl, const struct sim_span *p
     sim_send(s, cl, r, codec_enc_store(s->buf, sizeof s->buf, sim_head(s, r), &msg));
 }
 
+static void drop(struct sim *s, struct sim_client *cl)
+{
+    struct sim_resv *v = some_resv(s, cl);
+    struct sim_req *r = v ? sim_req_new(s, cl, KVC_OP_DROP) : NULL;
+    if (!r)
+        return;
+    r->allowed |= 1u << KVC_ST_GONE;
+    struct msg_drop msg = {.reservation = v->id};
+    v->used = !sim_rnd(s, 6);
+    sim_send(s, cl, r, codec_enc_drop(s->buf, sizeof s->buf, sim_head(s, r), &msg));
+}
+
 /* Stores what follows a prefix that it holds, but below a block of its own that it has announced
- * only: whether that one comes or not, who holds the longer prefix by then must not lose it. */
+ * only, asks for more of the prefix, and gives the announced block up: who holds the longer prefix
+ * by then must not lose it. */
 static void confused(struct sim *s, struct sim_client *cl)
 {
     const struct sim_lease *l = &cl->lease[sim_rnd(s, SIM_LEASES)];
@@ -158,8 +171,19 @@ static void confused(struct sim *s, struct sim_client *cl)
         l = &cl->lease[i];
     if (!l->id || !cl->ns[l->seq.space.spec][0])
         return;
-    const struct msg_ns_open *spec = &s->spec[l->seq.space.spec];
-    struct sim_span p = {.space = l->seq.space, .chain = l->seq.chain, .n = 1};
+    struct sim_seq q = l->seq;
+    uint32_t step = sim_rnd(s, 5);
+    q.tokens = sim_tokens_max(s, q.space.spec);
+    if (step < 2) {
+        sim_acquire(s, cl, &q, false);
+        return;
+    }
+    if (step == 2) {
+        drop(s, cl);
+        return;
+    }
+    const struct msg_ns_open *spec = &s->spec[q.space.spec];
+    struct sim_span p = {.space = q.space, .chain = q.chain, .n = 1};
     p.first = l->hit / spec->groups[0].block_tokens;
     p.shard = sim_rnd(s, spec->shards);
     if (spec->groups[0].rule != KVC_RULE_FULL || p.first >= SIM_BLOCKS)
@@ -177,18 +201,6 @@ static void confused(struct sim *s, struct sim_client *cl)
     p.chain = sim_rnd(s, SIM_CHAINS); /* also of those that nobody asks for */
     p.first = 0;
     reserve(s, cl, &p);
-}
-
-static void drop(struct sim *s, struct sim_client *cl)
-{
-    struct sim_resv *v = some_resv(s, cl);
-    struct sim_req *r = v ? sim_req_new(s, cl, KVC_OP_DROP) : NULL;
-    if (!r)
-        return;
-    r->allowed |= 1u << KVC_ST_GONE;
-    struct msg_drop msg = {.reservation = v->id};
-    v->used = !sim_rnd(s, 6);
-    sim_send(s, cl, r, codec_enc_drop(s->buf, sizeof s->buf, sim_head(s, r), &msg));
 }
 
 static void cancel(struct sim *s, struct sim_client *cl)

@@ -45,7 +45,7 @@
     X(COMMIT, 24, true)    \
     X(STORE, 24, true)     \
     X(DROP, 6, true)       \
-    X(CONFUSED, 6, true)   \
+    X(CONFUSED, 16, true)  \
     X(CANCEL, 8, true)     \
     X(EXPLAIN, 4, true)    \
     X(EVICT, 3, true)      \
@@ -245,7 +245,7 @@ struct sim {
     struct sim_staging staging[SIM_STAGINGS];
     struct sim_message *mail;
     struct sim_answer answer[4096];
-    uint32_t nanswers, kept;
+    uint32_t nanswers, kept, admitted;
     struct sim_ticket ticket[SIM_TICKETS];
     uint32_t nticket;
     struct sim_seen *seen;
@@ -334,6 +334,7 @@ void sim_act_read(struct sim *s, struct sim_client *cl, enum sim_action act);
 void sim_act_write(struct sim *s, struct sim_client *cl, enum sim_action act);
 void sim_act_odd(struct sim *s, struct sim_client *cl, enum sim_action act);
 void sim_ns_open(struct sim *s, struct sim_client *cl, uint32_t spec, uint32_t sub);
+void sim_acquire(struct sim *s, struct sim_client *cl, const struct sim_seq *q, bool wait);
 
 /* ---- reply.c ---- */
 

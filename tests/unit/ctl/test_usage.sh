@@ -72,6 +72,12 @@ expect 2 "at least 1KiB a second" verify --rate 5
 expect 2 "which model?" size
 expect 2 "how many tokens?" size --config x
 expect 2 "No such file" size --config x --context 1
+cat >huge.json <<'EOF'
+{"num_hidden_layers": 4096, "hidden_size": 16777216, "num_attention_heads": 16777216,
+ "head_dim": 16777216}
+EOF
+expect 2 "more than 8 EiB" size --config huge.json --context 4096
+expect 0 "absorbed K" size --config huge.json --context 1 --block-tokens 1 --kv-type int4
 expect 2 "there are fp32" size --kv-type fp7
 expect 2 "must be from 1 to" size --context 0
 for command in ping stats ns explain blocks verify trace evict size; do
