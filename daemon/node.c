@@ -121,6 +121,13 @@ void node_budget_inputs(const struct config *cfg, void *ctx, struct budget_input
         .front_bytes = front_guard_bytes(cfg->limits_sessions) + SVC_KEPT_MAX};
 }
 
+/* Of the attach socket. */
+static uint32_t conns_max(const struct config *cfg)
+{
+    const struct svc_config svc = svc_config_of(cfg);
+    return svc_conns_max(&svc);
+}
+
 static uint32_t uids_of(const struct config *cfg, uint32_t *out)
 {
     uint32_t n = 0;
@@ -429,7 +436,7 @@ static int start_descriptors(struct node *n)
     struct rlimit limit;
     const uint64_t chunks = n->cfg->host_limit / n->cfg->host_chunk * 17 / 16 + 4;
     uint32_t nuids = uids_of(n->cfg, n->uids);
-    const uint64_t need = 4ull * n->cfg->limits_sessions + 2 * chunks +
+    const uint64_t need = 4ull * conns_max(n->cfg) + 2 * chunks +
                           front_guard_descriptors(n->cfg->limits_sessions, nuids) + 128;
     if (getrlimit(RLIMIT_NOFILE, &limit))
         return -errno;
@@ -461,7 +468,7 @@ static int start_loop(struct node *n)
     /* Two watches per session (connection, process), and a handful of the daemon's own. */
     struct loop_config cfg = {.want = (enum loop_backend)n->cfg->loop_backend,
                               .io_threads = n->cfg->loop_io_threads,
-                              .watches_max = 2 * n->cfg->limits_sessions + 16,
+                              .watches_max = 2 * conns_max(n->cfg) + 16,
                               .ops_max = LOOP_OPS_MAX,
                               .woke = on_woke,
                               .ctx = n};
@@ -568,7 +575,7 @@ static int start_front(struct node *n)
 static int start_attach(struct node *n)
 {
     struct attach_config cfg = {
-        .path = n->attach_path, .mode = n->cfg->socket_mode, .conns_max = n->cfg->limits_sessions};
+        .path = n->attach_path, .mode = n->cfg->socket_mode, .conns_max = conns_max(n->cfg)};
     struct attach_handlers on = {.ctx = n,
                                  .opened = on_attach_open,
                                  .message = on_attach_message,

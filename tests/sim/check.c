@@ -248,7 +248,7 @@ static void check_sessions(struct sim *s)
     const struct svc *v = s->svc;
     uint64_t sessions = 0, quarantined = 0, calls = 0, leased = 0, staging = 0, kept = 0,
              commits = 0, ready = 0;
-    for (uint32_t i = 0; i < v->cfg.sessions_max; i++) {
+    for (uint32_t i = 0; i < svc_conns_max(&v->cfg); i++) {
         const struct session *se = &v->sessions[i];
         uint32_t inflight = 0;
         sessions += se->state != SESSION_FREE;
