@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "kv_model.h"
 
@@ -227,10 +228,15 @@ static int read_model(const char *path, const json_t *root, char *why, struct kv
 
 int kv_model_load(const char *path, char why[KV_WHY_BYTES], struct kv_model *ret_model)
 {
+    struct stat st;
     FILE *file = fopen(path, "re");
-    if (!file) {
-        int err = -errno;
-        snprintf(why, KV_WHY_BYTES, "%s: %s", path, strerror(-err));
+    int err = file ? 0 : -errno;
+    if (file && fstat(fileno(file), &st) == 0 && S_ISDIR(st.st_mode)) {
+        fclose(file); /* opens, but cannot be read */
+        err = -EISDIR;
+    }
+    if (err) {
+        snprintf(why, KV_WHY_BYTES, "%s: %s; give a model's config.json", path, strerror(-err));
         return err;
     }
     json_error_t error;

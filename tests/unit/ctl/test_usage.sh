@@ -71,6 +71,7 @@ expect 2 "there is 'host'" verify --tier disk
 expect 2 "at least 1KiB a second" verify --rate 5
 expect 2 "which model?" size
 expect 2 "how many tokens?" size --config x
+expect 2 ".: Is a directory" size --config . --context 1
 expect 2 "No such file" size --config x --context 1
 cat >huge.json <<'EOF'
 {"num_hidden_layers": 4096, "hidden_size": 16777216, "num_attention_heads": 16777216,
