@@ -69,6 +69,21 @@ int kvc_finish(struct kvc_op **op, struct kvc_result *ret_result)
     return rc;
 }
 
+static int finish_hold(struct kvc_op *op, struct kvc_hold **ret_hold)
+{
+    struct kvc *k = op->kvc;
+    struct kvc_hold *hold = NULL;
+    int rc = read__finish_acquire(op, &hold);
+    if (rc < 0)
+        return rc;
+    if (ret_hold == NULL) {
+        kvc_release(k, &hold);
+        return kvc__fail(k, -EINVAL, "no output for the hold; it is released");
+    }
+    *ret_hold = hold;
+    return 0;
+}
+
 int kvc_wait(struct kvc_op **op, struct kvc_prefix *ret_prefix, struct kvc_hold **ret_hold,
              uint8_t *ret_statuses)
 {
@@ -80,16 +95,16 @@ int kvc_wait(struct kvc_op **op, struct kvc_prefix *ret_prefix, struct kvc_hold 
     int rc;
     if (fork__is_child(k))
         rc = kvc__fail(k, -EPERM, "this request belongs to the parent process");
-    else if (o->head.op == KVC_OP_LOOKUP)
+    else if (o->head.op == KVC_OP_LOOKUP && ret_prefix != NULL)
         rc = read__finish_lookup(o, ret_prefix);
     else if (o->head.op == KVC_OP_ACQUIRE || o->head.op == KVC_OP_REDEEM)
-        rc = read__finish_acquire(o, ret_hold);
+        rc = finish_hold(o, ret_hold);
     else if (o->head.op == KVC_OP_STORE)
         rc = write__finish_store(o, ret_statuses);
     else if (o->head.op == KVC_OP_COMMIT && ret_statuses != NULL)
         rc = write__finish_commit(o, ret_statuses);
     else
-        rc = kvc__fail(k, -EINVAL, "the outcome of this request is for kvc_finish");
+        rc = kvc__fail(k, -EINVAL, "no output for what this request brings; it is given up");
     op__free(o);
     watch__update(k);
     return rc;

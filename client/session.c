@@ -108,6 +108,17 @@ static void release_memory(struct kvc *k)
     free(k);
 }
 
+/* The wire takes UTF-8 only: in a name of another encoding what is not ASCII becomes '?'. */
+static void set_name(struct kvc *k, const char *name)
+{
+    (void)snprintf(k->name, sizeof(k->name), "%s",
+                   name != NULL ? name : program_invocation_short_name);
+    if (codec_is_text(codec_text(k->name)))
+        return;
+    for (char *c = k->name; *c != '\0'; c++)
+        *c = (unsigned char)*c < 0x80 ? *c : '?';
+}
+
 static int create(const struct kvc_options *o, struct kvc **ret_kvc)
 {
     struct kvc *k = sys_calloc(1, sizeof(*k));
@@ -115,8 +126,7 @@ static int create(const struct kvc_options *o, struct kvc **ret_kvc)
         return kvc__fail_open(-ENOMEM, "out of memory");
     const char *path = o->socket != NULL ? o->socket : getenv("KVCACHE_SOCKET");
     k->socket = sys_strdup(path != NULL && path[0] != '\0' ? path : DEFAULT_SOCKET);
-    (void)snprintf(k->name, sizeof(k->name), "%s",
-                   o->name != NULL ? o->name : program_invocation_short_name);
+    set_name(k, o->name);
     k->staging_wanted = o->staging_bytes;
     k->shard = o->shard;
     k->timeout_ms = o->timeout_ms != 0 ? o->timeout_ms : KVC_DEADLINE_DEFAULT_MS;

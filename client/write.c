@@ -427,6 +427,10 @@ static int begin_store(struct kvc_ns *ns, const struct kvc_blocks *blocks, const
         rc = check_tokens(k, tokens, ntokens);
     if (rc == 0 && offsets == NULL)
         rc = kvc__fail(k, -EINVAL, "offsets is NULL");
+    if (rc == 0 && count_named((const uint8_t *)(const void *)offsets, blocks->n) < blocks->n)
+        rc = kvc__fail(k, -EINVAL,
+                       "UINT64_MAX is no offset: a store is of blocks that are in "
+                       "staging; leave blocks out with reserve and commit");
     if (rc < 0)
         return rc;
     struct kvc_op *op = NULL;

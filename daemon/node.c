@@ -26,6 +26,8 @@
 #include "sys.h"
 #include "topo.h"
 
+/* The control socket's guard looks at what has been in progress for long. */
+#define TICK_NS           (1000ull * 1000 * 1000)
 #define REQUESTS_PER_TURN 64u
 #define FRONT_HWM         1024
 #define LOOP_OPS_MAX      64u
@@ -117,6 +119,13 @@ void node_budget_inputs(const struct config *cfg, void *ctx, struct budget_input
         .flight_bytes = (uint64_t)FLIGHT_THREADS * cfg->flight_records * 32,
         .copy_bytes = (uint64_t)MAX(cfg->copy_threads, 4u) << 20,
         .front_bytes = front_guard_bytes(cfg->limits_sessions) + SVC_KEPT_MAX};
+}
+
+/* Of the attach socket. */
+static uint32_t conns_max(const struct config *cfg)
+{
+    const struct svc_config svc = svc_config_of(cfg);
+    return svc_conns_max(&svc);
 }
 
 static uint32_t uids_of(const struct config *cfg, uint32_t *out)
@@ -318,6 +327,7 @@ static void on_woke(void *ctx)
     struct node *n = ctx;
     n->now_ns = clock_now_ns();
     core_tick(n->core, n->now_ns);
+    front_tick(n->front, n->now_ns);
     svc_turn_begin(n->svc, n->now_ns);
     n->metrics.turns++;
 }
@@ -326,9 +336,7 @@ static int64_t wait_ns(const struct node *n, bool more)
 {
     if (more)
         return 0;
-    uint64_t next = svc_next_ns(n->svc);
-    if (next == UINT64_MAX)
-        return -1;
+    uint64_t next = MIN(svc_next_ns(n->svc), n->now_ns + TICK_NS);
     return next > n->now_ns ? (int64_t)(next - n->now_ns) : 0;
 }
 
@@ -428,7 +436,7 @@ static int start_descriptors(struct node *n)
     struct rlimit limit;
     const uint64_t chunks = n->cfg->host_limit / n->cfg->host_chunk * 17 / 16 + 4;
     uint32_t nuids = uids_of(n->cfg, n->uids);
-    const uint64_t need = 4ull * n->cfg->limits_sessions + 2 * chunks +
+    const uint64_t need = 4ull * conns_max(n->cfg) + 2 * chunks +
                           front_guard_descriptors(n->cfg->limits_sessions, nuids) + 128;
     if (getrlimit(RLIMIT_NOFILE, &limit))
         return -errno;
@@ -460,7 +468,7 @@ static int start_loop(struct node *n)
     /* Two watches per session (connection, process), and a handful of the daemon's own. */
     struct loop_config cfg = {.want = (enum loop_backend)n->cfg->loop_backend,
                               .io_threads = n->cfg->loop_io_threads,
-                              .watches_max = 2 * n->cfg->limits_sessions + 16,
+                              .watches_max = 2 * conns_max(n->cfg) + 16,
                               .ops_max = LOOP_OPS_MAX,
                               .woke = on_woke,
                               .ctx = n};
@@ -567,7 +575,7 @@ static int start_front(struct node *n)
 static int start_attach(struct node *n)
 {
     struct attach_config cfg = {
-        .path = n->attach_path, .mode = n->cfg->socket_mode, .conns_max = n->cfg->limits_sessions};
+        .path = n->attach_path, .mode = n->cfg->socket_mode, .conns_max = conns_max(n->cfg)};
     struct attach_handlers on = {.ctx = n,
                                  .opened = on_attach_open,
                                  .message = on_attach_message,

@@ -42,6 +42,9 @@ static inline struct codec_bin codec_text(const char *s)
     return (struct codec_bin){.p = (const uint8_t *)s, .n = s != NULL ? (uint32_t)strlen(s) : 0};
 }
 
+/* What a text field may hold: UTF-8 without a zero byte. */
+bool codec_is_text(struct codec_bin s);
+
 /* ---- heads: [op, corr, deadline_ms, ...] and [op | REPLY, corr, status, ...] ---- */
 
 struct msg_head {

@@ -160,7 +160,7 @@ static size_t utf8_step(const uint8_t *p, size_t left)
     return code < least[n] || code > 0x10ffff || is_surrogate ? 0 : n;
 }
 
-static bool is_text(struct codec_bin s)
+bool codec_is_text(struct codec_bin s)
 {
     for (size_t i = 0, step; i < s.n; i += step) {
         step = utf8_step(s.p + i, s.n - i);
@@ -174,7 +174,7 @@ static bool bytes_fit(const struct field *f, struct codec_bin s)
 {
     switch (f->kind) {
     case FIELD_TEXT:
-        return s.n >= f->min && s.n <= f->max && is_text(s);
+        return s.n >= f->min && s.n <= f->max && codec_is_text(s);
     case FIELD_DETAIL:
         return s.n <= f->max;
     case FIELD_BLOB:

@@ -13,8 +13,9 @@
 enum { PLACES_MAX = 64, INDENT_MAX = 24, SHORT_KEY = 16 };
 
 static const char help[] =
-    "Usage: kvcachectl blocks --key KEY [--ns ID] [--down] [--depth N] [--limit N] [--json]\n"
-    "       kvcachectl blocks --ns ID [--group N] [--limit N] [--json]\n"
+    "Usage: kvcachectl blocks --key KEY [--ns ID] [--down] [--depth N] [--limit N] [--full] "
+    "[--json]\n"
+    "       kvcachectl blocks --ns ID [--group N] [--limit N] [--full] [--json]\n"
     "\n"
     "What is cached, block by block: with --key that block and those before it, back to the first\n"
     "of its sequence, or with --down that block and all that follow it. Without --key the first\n"
@@ -37,7 +38,7 @@ static const char help[] =
     "Exit code 1 when there is nothing: the block is not cached, or the namespace holds none.\n"
     "\n"
     "Examples:\n"
-    "  kvcachectl blocks --ns 1\n"
+    "  kvcachectl ns && kvcachectl blocks --ns 65538    (an ID that it showed)\n"
     "  kvcachectl blocks --down --depth 4 --key "
     "c0ffee0000000000000000000000000000000000000000000000000000000000\n";
 

@@ -26,7 +26,7 @@ static const char help[] =
     "\n"
     "Examples:\n"
     "  kvcachectl evict --older-than 1h --dry-run\n"
-    "  kvcachectl evict --ns 3 --bytes 4GiB\n";
+    "  kvcachectl ns && kvcachectl evict --ns 65538 --bytes 4GiB    (an ID that it showed)\n";
 
 struct evict {
     struct kvc_evict_filter filter;

@@ -22,7 +22,7 @@ static const char help[] =
     "Exit code 1 when at least one key is not cached.\n"
     "\n"
     "Example:\n"
-    "  kvcachectl explain --ns 1 "
+    "  kvcachectl explain --ns 65538 "
     "c0ffee0000000000000000000000000000000000000000000000000000000000\n";
 
 struct explain {
@@ -72,8 +72,8 @@ static void add_json(struct explain *e, const char *key, const struct kvc_explan
         x->state == KVC_BLOCK_ABSENT
             ? json_pack("{s:s, s:s, s:s}", "reason", kvc_miss_name(x->reason), "text",
                         kvc_miss_text(x->reason), "fields", fields)
-            : json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "tokens",
-                        (json_int_t)x->tokens, "bytes", (json_int_t)x->bytes, "shards",
+            : json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "tier", "host",
+                        "tokens", (json_int_t)x->tokens, "bytes", (json_int_t)x->bytes, "shards",
                         (json_int_t)x->shards, "shards_present", (json_int_t)x->shards_present,
                         "leases", (json_int_t)x->leases, "children", (json_int_t)x->children,
                         "age_ms", (json_int_t)x->age_ms, "chunk", (json_int_t)x->chunk, "offset",

@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "ctl.h"
+
 void json_print(json_t *value)
 {
     if (!value) {
@@ -13,6 +15,6 @@ void json_print(json_t *value)
     }
     json_dumpf(value, stdout, JSON_COMPACT | JSON_REAL_PRECISION(9));
     putchar('\n');
-    fflush(stdout);
+    (void)ctl_flush(); /* main() tells, and exits with it */
     json_decref(value);
 }

@@ -18,8 +18,8 @@ struct reader {
     char *why;
 };
 
-__attribute__((format(printf, 3, 4))) static int refuse(const struct reader *r, const char *field,
-                                                        const char *format, ...)
+__attribute__((format(printf, 3, 4))) static void say(const struct reader *r, const char *field,
+                                                      const char *format, ...)
 {
     char text[KV_WHY_BYTES / 2];
     va_list args;
@@ -27,8 +27,10 @@ __attribute__((format(printf, 3, 4))) static int refuse(const struct reader *r, 
     vsnprintf(text, sizeof(text), format, args);
     va_end(args);
     snprintf(r->why, KV_WHY_BYTES, "%s: %s: %s", r->path, field, text);
-    return -EINVAL;
 }
+
+/* In sight of who calls, also of an analyser, that it fails. */
+#define refuse(...) (say(__VA_ARGS__), -EINVAL)
 
 static const json_t *get(const struct reader *r, const char *field)
 {
@@ -60,6 +62,13 @@ static const char *named(const struct reader *r, const char *const *names)
         if (get(r, names[i]))
             return names[i];
     return names[0];
+}
+
+/* Its files leave out what is usual in the family: one layer in 6 is full; 8 heads of 256, 4 of KV.
+ */
+static bool is_gemma3(const struct kv_model *m)
+{
+    return !strcmp(m->name, "gemma3") || !strcmp(m->name, "gemma3_text");
 }
 
 /* ---- which layers keep what ---- */
@@ -99,16 +108,137 @@ static int count_types(const struct reader *r, const char *field, const json_t *
     return window_of(r, get(r, "sliding_window") ? "sliding_window" : "attention_chunk_size", m);
 }
 
+/* A list of one number per layer: 0 is `zero`, 1 is `one`. */
+static int count_flags(const struct reader *r, const char *field, uint32_t *zero, uint32_t *one,
+                       const struct kv_model *m)
+{
+    const json_t *list = get(r, field);
+    if (!json_is_array(list) || json_array_size(list) != m->layers)
+        return refuse(r, field, "expected a list of %u numbers, one per layer", m->layers);
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *v = json_array_get(list, i);
+        if (!json_is_integer(v) || (json_integer_value(v) != 0 && json_integer_value(v) != 1))
+            return refuse(r, field, "entry %zu is neither 0 nor 1", i);
+        ++*(json_integer_value(v) ? one : zero);
+    }
+    return 0;
+}
+
+/* One letter per layer: '*' attends, 'M' keeps a state, the others keep nothing of a token. */
+static int count_letters(const struct reader *r, const char *field, struct kv_model *m)
+{
+    const char *text = json_string_value(get(r, field));
+    if (!text || strlen(text) != m->layers)
+        return refuse(r, field, "expected a text of %u letters, one per layer", m->layers);
+    for (const char *c = text; *c; c++) {
+        if (*c == '*')
+            m->full++;
+        else if (*c == 'M')
+            m->linear++;
+        else if (*c == '-' || *c == 'E')
+            m->plain++;
+        else
+            return refuse(r, field,
+                          "known are '*' (attention), 'M' (state), '-' and 'E' (neither)");
+    }
+    return 0;
+}
+
+/* A few kinds that are repeated until there are enough layers; attention looks at a window. */
+static int count_blocks(const struct reader *r, const char *field, struct kv_model *m)
+{
+    const json_t *list = get(r, field);
+    size_t n = json_array_size(list);
+    if (n == 0)
+        return refuse(r, field, "expected a list of names that is repeated over the layers");
+    for (uint32_t i = 0; i < m->layers; i++) {
+        const char *type = json_string_value(json_array_get(list, i % n));
+        if (type && !strcmp(type, "attention"))
+            m->sliding++;
+        else if (type && !strcmp(type, "recurrent"))
+            m->linear++;
+        else
+            return refuse(r, field, "entry %zu: known are attention and recurrent", i % n);
+    }
+    return m->sliding ? window_of(r, "attention_window_size", m) : 0;
+}
+
+/* The numbers of the layers that attend; the others keep a state. Layers count from 0 or from 1. */
+static int count_ids(const struct reader *r, const char *field, const json_t *list,
+                     struct kv_model *m)
+{
+    bool seen[LAYERS_MAX + 1] = {0};
+    if (!json_is_array(list))
+        return refuse(r, field, "expected a list of the layers that attend to everything");
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *v = json_array_get(list, i);
+        json_int_t id = json_integer_value(v);
+        if (!json_is_integer(v) || id < 0 || id > m->layers || seen[id])
+            return refuse(r, field, "entry %zu is no layer, or there twice; there are %u layers", i,
+                          m->layers);
+        seen[id] = true;
+    }
+    if (json_array_size(list) > m->layers)
+        return refuse(r, field, "names more than the %u layers", m->layers);
+    m->full = (uint32_t)json_array_size(list);
+    m->linear = m->layers - m->full;
+    return 0;
+}
+
 /* Every `period`-th layer attends to everything; the others slide, or keep a state. */
-static int count_period(const struct reader *r, const char *field, bool slide, struct kv_model *m)
+static int count_period(const struct reader *r, const char *field, uint32_t otherwise,
+                        const char *window, struct kv_model *m)
 {
     uint32_t period = 1;
-    int rc = number(r, field, 0, "every how many layers one is full", &period);
+    int rc = number(r, field, otherwise, "every how many layers one is full", &period);
     if (rc < 0)
         return rc;
     m->full = m->layers / period;
-    *(slide ? &m->sliding : &m->linear) = m->layers - m->full;
-    return slide ? window_of(r, "sliding_window", m) : 0;
+    *(window ? &m->sliding : &m->linear) = m->layers - m->full;
+    return window && m->sliding ? window_of(r, window, m) : 0;
+}
+
+/* Layer `attn_layer_offset` and every period-th one behind it attend; the others keep a state. */
+static int count_offset(const struct reader *r, struct kv_model *m)
+{
+    const json_t *v = get(r, "attn_layer_offset");
+    uint32_t period = 1;
+    if (!v)
+        return count_period(r, "attn_layer_period", 0, NULL, m);
+    int rc = number(r, "attn_layer_period", 0, "every how many layers one is full", &period);
+    if (rc < 0)
+        return rc;
+    json_int_t first = json_integer_value(v);
+    if (!json_is_integer(v) || first < 0 || first >= period)
+        return refuse(r, "attn_layer_offset", "expected a whole number below the period of %u",
+                      period);
+    m->full = first < m->layers ? (m->layers - (uint32_t)first + period - 1) / period : 0;
+    m->linear = m->layers - m->full;
+    return 0;
+}
+
+/* "LLLG", repeated: L slides, G is full. Or a number: every so many layers one is full. */
+static int count_pattern(const struct reader *r, const char *field, struct kv_model *m)
+{
+    const char *text = json_string_value(get(r, field));
+    size_t n = text ? strlen(text) : 0;
+    if (!text)
+        return count_period(r, field, 0, "sliding_window", m);
+    if (n == 0 || strspn(text, "LG") != n)
+        return refuse(r, field, "expected a number, or letters L (slides) and G (full) like LLLG");
+    for (uint32_t i = 0; i < m->layers; i++)
+        ++*(text[i % n] == 'G' ? &m->full : &m->sliding);
+    return m->sliding ? window_of(r, "sliding_window", m) : 0;
+}
+
+/* Chunks in the layers that turn their keys; those that do not see everything. */
+static int count_chunks(const struct reader *r, struct kv_model *m)
+{
+    int rc;
+    if (json_array_size(get(r, "no_rope_layers")) == 0)
+        return count_period(r, "no_rope_layer_interval", 4, "attention_chunk_size", m);
+    rc = count_flags(r, "no_rope_layers", &m->full, &m->sliding, m);
+    return rc == 0 && m->sliding ? window_of(r, "attention_chunk_size", m) : rc;
 }
 
 /* A window without a list of layers: all of them slide, or those that the family says. */
@@ -135,6 +265,91 @@ static int count_window(const struct reader *r, struct kv_model *m)
     return m->sliding ? window_of(r, "sliding_window", m) : 0;
 }
 
+/* Keys that say which layers keep what, or share it, and that nothing here reads. A wrong size is
+ * worse than none. */
+static int check_unread(const struct reader *r, const char *used)
+{
+    static const char *const names[] = {"attn_type_list",
+                                        "block_types",
+                                        "linear_attn_config",
+                                        "attention_types",
+                                        "multi_query_group_num",
+                                        "full_attn_idxs",
+                                        "cla_share_factor",
+                                        "attention_chunk_size",
+                                        "attention_window_size",
+                                        "attn_layer_list",
+                                        "use_cla",
+                                        NULL};
+    json_t *object = json_incref((json_t *)r->object);
+    const char *key, *bad = NULL;
+    json_t *v;
+    json_object_foreach(object, key, v)
+    {
+        size_t n = strlen(key);
+        bool odd = (n > 8 && !strcmp(key + n - 8, "_pattern")) || !strncmp(key, "hybrid_", 7);
+        for (unsigned i = 0; names[i]; i++)
+            odd |= !strcmp(key, names[i]);
+        if (odd && !json_is_null(v) && !json_is_false(v) && strcmp(key, used) != 0)
+            bad = key;
+    }
+    int rc = 0;
+    if (bad)
+        rc = refuse(r, bad,
+                    "this file has '%.60s', which this tool does not read: it says which layers "
+                    "keep what, so a size without it would be wrong",
+                    bad);
+    json_decref(object);
+    return rc;
+}
+
+/* Layers that take their KV from others keep none. */
+static int check_shared(const struct reader *r)
+{
+    const json_t *v = get(r, "num_kv_shared_layers");
+    if (v && !(json_is_integer(v) && json_integer_value(v) == 0))
+        return refuse(r, "num_kv_shared_layers",
+                      "this file has layers that share KV, which this tool does not read");
+    return 0;
+}
+
+/* Each family's own way to say it, where there is no list of names. */
+static int read_kinds(const struct reader *r, struct kv_model *m)
+{
+    static const char *const patterns[] = {"sliding_window_pattern", "_sliding_window_pattern",
+                                           NULL};
+    const char *pattern = named(r, patterns), *used = "";
+    const json_t *linear = get(r, "linear_attn_config");
+    int rc;
+    if (get(r, "hybrid_override_pattern")) /* one entry per layer: nothing else matters */
+        return count_letters(r, "hybrid_override_pattern", m);
+    if (get(r, "attn_type_list"))
+        return count_flags(r, "attn_type_list", &m->linear, &m->full, m);
+    if (get(r, "hybrid_layer_ids"))
+        return count_ids(r, "hybrid_layer_ids", get(r, "hybrid_layer_ids"), m);
+    if (json_object_get(linear, "full_attn_layers"))
+        return count_ids(r, "linear_attn_config.full_attn_layers",
+                         json_object_get(linear, "full_attn_layers"), m);
+    if (get(r, "block_types"))
+        return count_blocks(r, "block_types", m);
+    if (get(r, "attention_chunk_size") && !strncmp(m->name, "llama4", 6)) {
+        rc = count_chunks(r, m);
+        used = "attention_chunk_size";
+    } else if (get(r, "attn_layer_period")) {
+        rc = count_offset(r, m);
+    } else if (get(r, "full_attention_interval")) {
+        rc = count_period(r, "full_attention_interval", 0, NULL, m);
+    } else if (get(r, pattern)) {
+        rc = count_pattern(r, pattern, m);
+        used = pattern;
+    } else if (is_gemma3(m)) {
+        rc = count_period(r, pattern, 6, "sliding_window", m);
+    } else {
+        rc = count_window(r, m);
+    }
+    return rc < 0 ? rc : check_unread(r, used);
+}
+
 static int read_layers(const struct reader *r, struct kv_model *m)
 {
     static const char *const names[] = {"num_hidden_layers", "n_layer", "n_layers", NULL};
@@ -147,13 +362,7 @@ static int read_layers(const struct reader *r, struct kv_model *m)
         return refuse(r, field, "expected at most %u layers, got %u", LAYERS_MAX, m->layers);
     if (get(r, list))
         return count_types(r, list, get(r, list), m);
-    if (get(r, "attn_layer_period"))
-        return count_period(r, "attn_layer_period", false, m);
-    if (get(r, "full_attention_interval"))
-        return count_period(r, "full_attention_interval", false, m);
-    if (get(r, "sliding_window_pattern"))
-        return count_period(r, "sliding_window_pattern", true, m);
-    return count_window(r, m);
+    return read_kinds(r, m);
 }
 
 /* ---- heads ---- */
@@ -164,35 +373,75 @@ static int read_latent(const struct reader *r, struct kv_model *m)
     if (rc == 0)
         rc = number(r, "qk_rope_head_dim", 0,
                     "the elements of the rotary key beside the latent, like 64", &m->rope);
+    if (rc < 0 || !get(r, "num_attention_heads") || !get(r, "qk_nope_head_dim") ||
+        !get(r, "v_head_dim"))
+        return rc;
+    uint32_t heads = 1, plain = 1, value = 1;
+    rc = number(r, "num_attention_heads", 0, "the number of attention heads, like 128", &heads);
+    if (rc == 0)
+        rc = number(r, "qk_nope_head_dim", 0, "a key's elements without the rotary, like 128",
+                    &plain);
+    if (rc == 0)
+        rc = number(r, "v_head_dim", 0, "a value's elements, like 128", &value);
+    if (rc == 0 && heads > 65536)
+        return refuse(r, "num_attention_heads", "expected at most 65536");
+    m->expanded_heads = heads;
+    m->expanded = heads * ((uint64_t)plain + m->rope + value);
     return rc;
+}
+
+/* Falcon and its like: all heads share one K and V, unless the file says otherwise. */
+static int read_kv_heads(const struct reader *r, uint32_t all, struct kv_model *m)
+{
+    static const char *const names[] = {"num_key_value_heads", "num_kv_heads", "n_head_kv", NULL};
+    const char *field = named(r, names);
+    const json_t *multi = get(r, "multi_query"), *grouped = get(r, "new_decoder_architecture");
+    bool family = !strcmp(m->name, "falcon") || !strcmp(m->name, "gpt_bigcode");
+    if (multi && !json_is_boolean(multi))
+        return refuse(r, "multi_query", "expected true or false");
+    if (!json_is_true(grouped) && (multi ? json_is_true(multi) : family)) {
+        m->kv_heads = 1;
+        return 0;
+    }
+    if (family && !json_is_true(grouped)) {
+        m->kv_heads = all;
+        return 0;
+    }
+    int rc =
+        number(r, field, is_gemma3(m) ? 4 : all, "the number of KV heads, like 8", &m->kv_heads);
+    if (rc < 0)
+        return rc;
+    if (m->kv_heads > all || all % m->kv_heads)
+        return refuse(r, field, "%u does not divide the %u attention heads; expected 1, 2, ... %u",
+                      m->kv_heads, all, all);
+    return 0;
 }
 
 static int read_heads(const struct reader *r, struct kv_model *m)
 {
     static const char *const hidden[] = {"hidden_size", "n_embd", "d_model", NULL};
     static const char *const heads[] = {"num_attention_heads", "n_head", "n_heads", NULL};
+    static const char *const sizes[] = {"head_dim", "attention_head_dim", NULL};
+    const char *size = named(r, sizes);
     uint32_t all = 1;
     int rc = number(r, named(r, hidden), 0, "the width of the model, like 4096", &m->hidden);
     if (rc < 0)
         return rc;
     if (get(r, "kv_lora_rank"))
         return read_latent(r, m);
-    rc = number(r, named(r, heads), 0, "the number of attention heads, like 32", &all);
+    rc = number(r, named(r, heads), is_gemma3(m) ? 8 : 0, "the number of attention heads, like 32",
+                &all);
+    if (rc == 0)
+        rc = read_kv_heads(r, all, m);
     if (rc < 0)
         return rc;
-    rc = number(r, "num_key_value_heads", all, "the number of KV heads, like 8", &m->kv_heads);
-    if (rc < 0)
-        return rc;
-    if (m->kv_heads > all || all % m->kv_heads)
-        return refuse(r, "num_key_value_heads",
-                      "%u does not divide the %u attention heads; expected 1, 2, ... %u",
-                      m->kv_heads, all, all);
-    if (!get(r, "head_dim") && m->hidden % all)
+    if (!strncmp(m->name, "gemma", 5))
+        return number(r, size, 256, "the size of a head, like 256", &m->head_size);
+    if (!get(r, size) && m->hidden % all)
         return refuse(
-            r, "head_dim",
-            "missing, and it cannot be derived: hidden_size %u is no multiple of %u heads",
+            r, size, "missing, and it cannot be derived: hidden_size %u is no multiple of %u heads",
             m->hidden, all);
-    return number(r, "head_dim", m->hidden / all, "the size of a head, like 128", &m->head_size);
+    return number(r, size, m->hidden / all, "the size of a head, like 128", &m->head_size);
 }
 
 static void read_dtype(const struct reader *r, struct kv_model *m)
@@ -221,23 +470,28 @@ static int read_model(const char *path, const json_t *root, char *why, struct kv
         r.object = text;
     read_dtype(&r, m);
     const char *type = json_string_value(get(&r, "model_type"));
+    if (!type)
+        type = json_string_value(json_object_get(root, "model_type"));
     snprintf(m->name, sizeof(m->name), "%s", type ? type : "model");
     int rc = read_layers(&r, m);
+    if (rc == 0)
+        rc = check_shared(&r);
     return rc < 0 ? rc : read_heads(&r, m);
 }
 
 int kv_model_load(const char *path, char why[KV_WHY_BYTES], struct kv_model *ret_model)
 {
-    struct stat st;
     FILE *file = fopen(path, "re");
-    int err = file ? 0 : -errno;
-    if (file && fstat(fileno(file), &st) == 0 && S_ISDIR(st.st_mode)) {
-        fclose(file); /* opens, but cannot be read */
-        err = -EISDIR;
-    }
-    if (err) {
-        snprintf(why, KV_WHY_BYTES, "%s: %s; give a model's config.json", path, strerror(-err));
+    if (!file) {
+        int err = -errno;
+        snprintf(why, KV_WHY_BYTES, "%s: %s", path, strerror(-err));
         return err;
+    }
+    struct stat st;
+    if (fstat(fileno(file), &st) == 0 && S_ISDIR(st.st_mode)) {
+        snprintf(why, KV_WHY_BYTES, "%s: is a directory; name the config.json in it", path);
+        fclose(file);
+        return -EINVAL;
     }
     json_error_t error;
     json_t *root = json_loadf(file, JSON_REJECT_DUPLICATES, &error);

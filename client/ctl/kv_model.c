@@ -25,17 +25,23 @@ const struct kv_type *kv_type_find(const char *name)
 
 const char *kv_form_name(enum kv_form form)
 {
-    static const char *const names[KV_FORM_COUNT] = {"K+V", "MLA latents", "absorbed K",
-                                                     "hidden states"};
+    static const char *const names[KV_FORM_COUNT] = {"K+V", "expanded K+V", "MLA latents",
+                                                     "absorbed K", "hidden states"};
     return names[form];
 }
 
 const char *kv_form_missing(const struct kv_model *m, enum kv_form form)
 {
+    if (form != KV_FORM_HIDDEN && m->full + m->sliding == 0)
+        return "no layer attends, so none keeps KV";
     if (form == KV_FORM_LATENT && !m->latent)
         return "no MLA: there is no kv_lora_rank";
     if (form == KV_FORM_ABSORBED && !m->latent && (uint64_t)m->kv_heads * m->head_size < m->hidden)
         return "V cannot be had from K: H·d is below hidden_size";
+    if (form == KV_FORM_EXPANDED && !m->latent)
+        return "no MLA: K+V is what there is";
+    if (form == KV_FORM_EXPANDED && !m->expanded)
+        return "the file lacks num_attention_heads, qk_nope_head_dim or v_head_dim";
     if (form == KV_FORM_KV && m->latent)
         return "MLA: attention reads the latents";
     return NULL;
@@ -49,12 +55,16 @@ static void shape(const struct kv_model *m, enum kv_form form, uint64_t *ret_ele
     uint64_t heads = (uint64_t)m->kv_heads * m->head_size;
     if (form == KV_FORM_HIDDEN)
         *ret_elements = m->hidden;
+    else if (form == KV_FORM_EXPANDED)
+        *ret_elements = m->expanded;
     else if (latent)
         *ret_elements = (uint64_t)m->latent + m->rope;
     else
         *ret_elements = form == KV_FORM_KV ? 2 * heads : heads;
     if (form == KV_FORM_HIDDEN || latent)
         *ret_vectors = 1;
+    else if (form == KV_FORM_EXPANDED)
+        *ret_vectors = 2 * (uint64_t)m->expanded_heads;
     else
         *ret_vectors = form == KV_FORM_KV ? 2 * (uint64_t)m->kv_heads : m->kv_heads;
 }
@@ -100,7 +110,8 @@ void kv_form_formula(const struct kv_model *m, enum kv_form form, const struct k
     shape(m, form, &elements, &vectors);
     bytes_text(type, b);
     if (type->scale_bytes) {
-        snprintf(scales, sizeof(scales), " + %s%s·s", form == KV_FORM_KV ? "2·n·L·H" : "n·L",
+        snprintf(scales, sizeof(scales), " + %s%s·s",
+                 form == KV_FORM_KV || form == KV_FORM_EXPANDED ? "2·n·L·H" : "n·L",
                  form == KV_FORM_ABSORBED && !m->latent ? "·H" : "");
         snprintf(numbers, sizeof(numbers), " + %llu·%u·%u", (unsigned long long)vectors, layers,
                  type->scale_bytes);
@@ -108,6 +119,9 @@ void kv_form_formula(const struct kv_model *m, enum kv_form form, const struct k
     if (form == KV_FORM_KV)
         snprintf(text, cap, "2·n·d·L·H·b%s = 2·1·%u·%u·%u·%s%s", scales, m->head_size, layers,
                  m->kv_heads, b, numbers);
+    else if (form == KV_FORM_EXPANDED)
+        snprintf(text, cap, "n·H·(k+v)·L·b%s = 1·%u·%llu·%u·%s%s", scales, m->expanded_heads,
+                 (unsigned long long)(m->expanded / m->expanded_heads), layers, b, numbers);
     else if (form == KV_FORM_HIDDEN)
         snprintf(text, cap, "n·h·L·b%s = 1·%u·%u·%s%s", scales, m->hidden, layers, b, numbers);
     else if (m->latent)

@@ -19,9 +19,13 @@ struct kv_model {
     uint32_t full;    /* of them, those that attend to everything */
     uint32_t sliding; /* that attend to the last `window` tokens */
     uint32_t linear;  /* that keep a state of constant size instead of KV */
+    uint32_t plain;   /* that keep nothing of a token */
     uint32_t window;
     uint32_t kv_heads, head_size, hidden;
     uint32_t latent, rope; /* MLA: elements of a token's latent and of its rotary key; else 0 */
+    /* MLA: heads, and elements of all their K and V, were they kept; 0 = the file does not say */
+    uint32_t expanded_heads;
+    uint64_t expanded;
 };
 
 /* 0; -EINVAL or an errno of opening the file, with `why` naming the field and what would be right.
@@ -40,7 +44,14 @@ const struct kv_type *kv_type_at(unsigned i); /* NULL behind the last */
 const struct kv_type *kv_type_find(const char *name);
 
 /* What may be kept of a token to save computing it again. */
-enum kv_form { KV_FORM_KV, KV_FORM_LATENT, KV_FORM_ABSORBED, KV_FORM_HIDDEN, KV_FORM_COUNT };
+enum kv_form {
+    KV_FORM_KV,
+    KV_FORM_EXPANDED,
+    KV_FORM_LATENT,
+    KV_FORM_ABSORBED,
+    KV_FORM_HIDDEN,
+    KV_FORM_COUNT
+};
 const char *kv_form_name(enum kv_form form);
 /* NULL, or why this model has no such form. */
 const char *kv_form_missing(const struct kv_model *m, enum kv_form form);

@@ -102,9 +102,10 @@ int main(int argc, char **argv)
     else if (rc < 0)
         rc = CTL_OK;
     kvc_close(&ctl.kvc);
-    if (fflush(stdout) != 0 && rc == CTL_OK) {
-        ctl_error("cannot write to stdout");
-        rc = CTL_FAILED;
+    int failed = ctl_flush();
+    if (failed < 0) {
+        ctl_error("stdout: %s", strerror(-failed));
+        rc = rc == CTL_OK || rc == CTL_NOTHING ? CTL_FAILED : rc;
     }
     return rc;
 }

@@ -14,15 +14,27 @@
 #endif
 
 static const char *command = "";
+static uint32_t asked_ns; /* the last --ns; 0 = none */
 
 void ctl_set_command(const char *name)
 {
     command = name;
 }
 
+int ctl_flush(void)
+{
+    static int first;
+    int failed = fflush(stdout) != 0 ? errno : 0;
+    if (!failed && ferror(stdout))
+        failed = EIO;
+    if (first == 0)
+        first = failed;
+    return failed ? -first : 0;
+}
+
 __attribute__((format(printf, 1, 0))) static void say(const char *format, va_list args)
 {
-    fflush(stdout);
+    (void)ctl_flush();
     fprintf(stderr, "kvcachectl%s%s: ", command[0] ? " " : "", command);
     vfprintf(stderr, format, args);
     fputc('\n', stderr);
@@ -135,7 +147,7 @@ int ctl_take_ns(const char *text, uint32_t *ret_ns)
         return ctl_usage("--ns %s: %s; 'kvcachectl ns' lists them", text, why);
     if (value == 0 || value > UINT32_MAX)
         return ctl_usage("--ns %s: no such namespace can be; 'kvcachectl ns' lists them", text);
-    *ret_ns = (uint32_t)value;
+    *ret_ns = asked_ns = (uint32_t)value;
     return 0;
 }
 
@@ -180,6 +192,19 @@ int ctl_exit_code(int error)
     }
 }
 
+/* "BAD_ARGUMENT: text", unless the text says so itself. */
+static void say_named(int error, const char *text)
+{
+    const char *name = kvc_error_name(error);
+    size_t n = strlen(name);
+    bool has_name = strncmp(text, name, n) == 0 && text[n] == ':';
+    if (error == KVC_E_NO_NAMESPACE && asked_ns)
+        ctl_error("there is no namespace %u that you may see; 'kvcachectl ns' lists them",
+                  asked_ns);
+    else
+        ctl_error("%s%s%s", has_name ? "" : name, has_name ? "" : ": ", text);
+}
+
 int ctl_fail(const struct ctl *ctl, int error)
 {
     const char *text = kvc_last_error(ctl->kvc);
@@ -200,7 +225,7 @@ int ctl_fail(const struct ctl *ctl, int error)
     else if (code == CTL_DENIED)
         ctl_error("denied by the daemon at %s: %s", ctl_socket(ctl), text);
     else
-        ctl_error("%s: %s", kvc_error_name(error), text);
+        say_named(error, text);
     return code;
 }
 

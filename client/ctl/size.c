@@ -28,7 +28,7 @@ static const char help[] =
     "\n"
     "  --config FILE     config.json: Llama, Qwen, Mistral, Gemma, DeepSeek (MLA) and others that\n"
     "                    use the same names; layers that slide or keep a state are told apart\n"
-    "  --context N       tokens in a context\n"
+    "  --context N       tokens in a context: 8192, or 8K (1K is 1024)\n"
     "  --parallel P      contexts at a time (default 1)\n"
     "  --kv-type T       fp32, bf16, fp16, fp8, int8 or int4 (default: the model's own, else "
     "bf16);\n"
@@ -111,13 +111,13 @@ static void print_json(const struct size *s)
     json_t *forms = json_array();
     for (enum kv_form form = 0; form < KV_FORM_COUNT; form++)
         json_array_append_new(forms, form_json(s, form));
-    json_t *model =
-        json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "type", m->name,
-                  "layers", (json_int_t)m->layers, "full_layers", (json_int_t)m->full,
-                  "sliding_layers", (json_int_t)m->sliding, "linear_layers", (json_int_t)m->linear,
-                  "window", (json_int_t)m->window, "kv_heads", (json_int_t)m->kv_heads, "head_size",
-                  (json_int_t)m->head_size, "hidden_size", (json_int_t)m->hidden, "kv_lora_rank",
-                  (json_int_t)m->latent, "qk_rope_head_dim", (json_int_t)m->rope);
+    json_t *model = json_pack(
+        "{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "type", m->name, "layers",
+        (json_int_t)m->layers, "full_layers", (json_int_t)m->full, "sliding_layers",
+        (json_int_t)m->sliding, "linear_layers", (json_int_t)m->linear, "plain_layers",
+        (json_int_t)m->plain, "window", (json_int_t)m->window, "kv_heads", (json_int_t)m->kv_heads,
+        "head_size", (json_int_t)m->head_size, "hidden_size", (json_int_t)m->hidden, "kv_lora_rank",
+        (json_int_t)m->latent, "qk_rope_head_dim", (json_int_t)m->rope);
     json_print(json_pack("{s:o, s:s, s:I, s:I, s:I, s:I, s:o}", "model", model, "kv_type",
                          s->type->name, "scale_bytes", (json_int_t)s->type->scale_bytes, "context",
                          (json_int_t)s->context, "parallel", (json_int_t)s->parallel,
@@ -130,18 +130,20 @@ static void print_model(const struct size *s)
 {
     const struct kv_model *m = &s->model;
     printf("%s: %u layers", m->name, m->layers);
-    if (m->sliding || m->linear) {
+    if (m->sliding || m->linear || m->plain) {
         printf(" (%u full", m->full);
         if (m->sliding)
             printf(", %u with a window of %u tokens", m->sliding, m->window);
         if (m->linear)
             printf(", %u with a state of constant size, which is not counted here", m->linear);
+        if (m->plain)
+            printf(", %u that keep nothing", m->plain);
         putchar(')');
     }
     if (m->latent)
         printf(", latents of %u and rotary keys of %u elements", m->latent, m->rope);
     else
-        printf(", %u KV heads of %u", m->kv_heads, m->head_size);
+        printf(", %u KV head%s of %u", m->kv_heads, m->kv_heads == 1 ? "" : "s", m->head_size);
     printf(", hidden size %u\n\n", m->hidden);
 }
 
@@ -150,7 +152,8 @@ static void print_letters(const struct size *s)
     const struct kv_model *m = &s->model;
     printf("\nn tokens; L layers that keep KV; ");
     if (m->latent)
-        printf("r latent, q rotary elements; ");
+        printf("r latent, q rotary elements; H heads, k and v elements of a head's key and value, "
+               "if latents were expanded; absorbed K is the latents; ");
     else
         printf("H KV heads; d head size; ");
     printf("h hidden size; b bytes of an element in %s", s->type->name);
@@ -161,6 +164,9 @@ static void print_letters(const struct size *s)
         printf("A context keeps the last %u tokens of the layers that slide, so it is smaller than "
                "its tokens times bytes.\n",
                m->window);
+    if (s->tokens_per_second > 0)
+        puts("Loading hidden states or absorbed K leaves something to compute, which the bandwidth "
+             "at which loading wins leaves out.");
     printf("Contexts take whole blocks of %" PRIu64 " tokens.\n", s->block_tokens);
     for (enum kv_form form = 0; form < KV_FORM_COUNT; form++)
         if (kv_form_missing(m, form))
@@ -172,8 +178,8 @@ static void add_fits(const struct size *s, struct table *table, const struct fig
     char n[UNITS_COUNT_BYTES];
     for (int i = 0; i < TIERS; i++)
         if (s->tier[i])
-            table_cell(table, "%s%s", units_format_count(f->fits[i], n),
-                       f->fits[i] < s->parallel ? " (too few)" : "");
+            table_cell(table, "%s%s", f->fits[i] ? units_format_count(f->fits[i], n) : "none",
+                       f->fits[i] && f->fits[i] < s->parallel ? " (too few)" : "");
 }
 
 static void print_table(const struct size *s)
@@ -218,12 +224,19 @@ static void print_table(const struct size *s)
 
 /* ---- the command ---- */
 
+/* A count, or one with K or M behind it, as contexts are named: times 1024, or its square. */
 static int take_count(const char *name, const char *text, uint64_t max, uint64_t *ret)
 {
     const char *why = "";
+    char digits[32];
     uint64_t value;
-    if (units_parse_count(text, &value, &why) < 0)
+    size_t n = strlen(text);
+    char unit = n > 1 ? text[n - 1] : '\0';
+    uint64_t times = unit == 'K' ? 1024 : unit == 'M' ? 1024 * 1024 : 1;
+    snprintf(digits, sizeof(digits), "%.*s", n < sizeof(digits) ? (int)(n - (times > 1)) : 0, text);
+    if (units_parse_count(digits, &value, &why) < 0)
         return ctl_usage("--%s %s: %s", name, text, why);
+    value = value > max ? value : value * times;
     if (value < 1 || value > max)
         return ctl_usage("--%s %s: must be from 1 to %" PRIu64, name, text, max);
     *ret = value;

@@ -66,8 +66,13 @@ static int take(struct stats *s)
     s->now.taken_ns = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
     if (rc < 0)
         return ctl_fail(s->ctl, rc);
-    if (s->now.n == 0) {
-        ctl_error("no statistic has such a name; 'kvcachectl stats' shows them all");
+    if (s->now.n == 0 && s->n_prefixes > 0) {
+        if (s->watch)
+            ctl_error("'%s' is no number of seconds for --watch, and no statistic has such a name; "
+                      "'kvcachectl stats' shows them all",
+                      s->prefixes[0]);
+        else
+            ctl_error("no statistic has such a name; 'kvcachectl stats' shows them all");
         return CTL_NOTHING;
     }
     return 0;
@@ -118,7 +123,6 @@ static void print_table(const struct stats *s)
     table_print(table, stdout, s->ctl->colour);
     if (s->watch && !isatty(STDOUT_FILENO))
         putchar('\n');
-    fflush(stdout);
     table_destroy(&table);
 }
 
@@ -130,7 +134,7 @@ static int show(struct stats *s)
             print_json(s);
         else
             print_table(s);
-        if (!s->watch)
+        if (ctl_flush() < 0 || !s->watch)
             return CTL_OK;
         struct timespec pause = {.tv_sec = (time_t)s->seconds};
         pause.tv_nsec = (long)((s->seconds - (double)pause.tv_sec) * 1e9);

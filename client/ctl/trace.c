@@ -4,10 +4,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "ctl.h"
 #include "json.h"
+#include "outfile.h"
 #include "renumber.h"
 #include "units.h"
 
@@ -26,7 +26,8 @@ static const char help[] =
     "  on            begin; the daemon takes SIZE of memory beside its budget\n"
     "  status        whether it is on, and how much there is\n"
     "  dump [FILE]   write the records to FILE, or to stdout, one JSON object a line in\n"
-    "                Mooncake's form; recording goes on\n"
+    "                Mooncake's form; recording goes on. FILE is replaced when all of it is\n"
+    "                written, and left alone when anything fails\n"
     "  off           end it and forget what was recorded\n"
     "\n"
     "  --bytes SIZE  memory for records, 1MiB to 1GiB (default 64MiB); a record takes 32 bytes\n"
@@ -46,8 +47,10 @@ struct trace {
     uint32_t ns;
     uint64_t bytes; /* 0 = not given */
     /* of a dump */
-    FILE *to;
-    const char *path;
+    const char *path; /* NULL = stdout */
+    FILE *to;         /* NULL before the first record */
+    struct outfile out;
+    int error; /* negative errno of writing */
     struct renumber *ids;
     uint64_t records, blocks;
     uint32_t block_tokens, first_ns, other_ns, other_tokens;
@@ -110,10 +113,21 @@ static uint64_t id_at(const uint8_t *p)
     return v;
 }
 
+/* Only when there is something to write: a file that is there is not touched for nothing. */
+static bool begin_file(struct trace *t)
+{
+    t->error = t->path ? outfile_open(&t->out, t->path) : 0;
+    if (t->error == 0)
+        t->to = t->path ? t->out.file : stdout;
+    return t->error == 0;
+}
+
 /* Equal ids of two namespaces are not the same block; the daemon's ids differ by namespace. */
 static int write_record(void *ctx, const struct kvc_trace_record *r)
 {
     struct trace *t = ctx;
+    if (!t->to && !begin_file(t))
+        return 2;
     if (t->records == 0) {
         t->block_tokens = r->block_tokens;
         t->first_ns = r->ns;
@@ -131,9 +145,12 @@ static int write_record(void *ctx, const struct kvc_trace_record *r)
     fputs("]}\n", t->to);
     t->records++;
     t->blocks += r->n;
-    return ferror(t->to) ? 2 : 0;
+    if (ferror(t->to))
+        t->error = errno ? -errno : -EIO;
+    return t->error < 0 ? 2 : 0;
 }
 
+/* What became of it, before the file takes its place. */
 static int told(struct trace *t, int rc, uint64_t lost)
 {
     if (rc == KVC_E_GONE) {
@@ -153,37 +170,49 @@ static int told(struct trace *t, int rc, uint64_t lost)
         ctl_error("%llu records were dropped while this was being written; use a larger --bytes",
                   (unsigned long long)lost);
     if (t->records == 0) {
-        ctl_error("nothing has been recorded yet");
+        if (t->ns)
+            ctl_error("nothing of namespace %u has been recorded yet; 'kvcachectl ns' lists those "
+                      "that there are",
+                      t->ns);
+        else
+            ctl_error("nothing has been recorded yet");
         return CTL_NOTHING;
     }
+    return CTL_OK;
+}
+
+static void say_done(const struct trace *t)
+{
     fprintf(stderr,
             "%llu requests with %llu blocks, %llu of them distinct; replay them with: kvcachebench "
             "replay %s --block-tokens %u\n",
             (unsigned long long)t->records, (unsigned long long)t->blocks,
             (unsigned long long)renumber_count(t->ids), t->path ? t->path : "FILE",
             t->block_tokens);
-    return CTL_OK;
 }
 
 static int dump(struct trace *t)
 {
     uint64_t lost = 0;
-    t->to = t->path ? fopen(t->path, "we") : stdout;
-    if (!t->to) {
-        ctl_error("%s: %s", t->path, strerror(errno));
-        return CTL_FAILED;
-    }
     t->ids = renumber_create();
-    int rc = told(t, kvc_trace_dump(t->ctl->kvc, t->ns, write_record, t, &lost), lost);
-    renumber_destroy(&t->ids);
-    bool bad = ferror(t->to) || (t->path ? fclose(t->to) : fflush(t->to)) != 0;
-    if (bad) {
-        ctl_error("%s: %s", t->path ? t->path : "stdout", strerror(errno));
-        rc = CTL_FAILED;
+    errno = 0;
+    int rc = kvc_trace_dump(t->ctl->kvc, t->ns, write_record, t, &lost);
+    int code = rc == 2 ? CTL_FAILED : told(t, rc, lost);
+    if (code == CTL_OK && t->path)
+        t->error = outfile_keep(&t->out);
+    else if (code == CTL_OK)
+        t->error = ctl_flush();
+    else
+        outfile_drop(&t->out);
+    if (t->error < 0) {
+        if (t->path) /* main() tells of stdout */
+            ctl_error("%s: %s", t->path, strerror(-t->error));
+        code = CTL_FAILED;
     }
-    if (rc != CTL_OK && t->path)
-        unlink(t->path); /* half a trace, or none */
-    return rc;
+    if (code == CTL_OK)
+        say_done(t);
+    renumber_destroy(&t->ids);
+    return code;
 }
 
 /* ---- the command ---- */

@@ -144,7 +144,7 @@ static void tell_corrupt(struct verify *v, const struct kvc_corrupt *x)
         printf("corrupt: %s (namespace %u, group %u, shard %u, host chunk %u at %llu); dropped, "
                "with %u that follow it\n",
                key, x->ns, x->group, x->shard, x->chunk, (unsigned long long)x->off, x->below);
-    fflush(stdout);
+    (void)ctl_flush();
 }
 
 static void tell_end(const struct verify *v)

@@ -51,6 +51,7 @@ void block_link(struct core *c, struct block *b, struct block *parent)
         if (b->next != CORE_NONE)
             c->blocks[b->next].prev = no;
         parent->child = no;
+        parent->children++;
     }
     index_add(c, b);
     block_ns(c, b)->records++;
@@ -69,8 +70,10 @@ static void block_unlink(struct core *c, struct block *b)
         c->blocks[b->prev].next = b->next;
     else if (b->parent != CORE_NONE)
         c->blocks[b->parent].child = b->next;
-    if (b->parent != CORE_NONE)
+    if (b->parent != CORE_NONE) {
+        c->blocks[b->parent].children--;
         block_freed(c, &c->blocks[b->parent], true);
+    }
     b->parent = b->next = b->prev = CORE_NONE;
     index_del(c, b);
     c->cfg.policy->remove(c->policy, block_no(c, b));

@@ -40,14 +40,16 @@ static void check_parts(struct core *c, const struct block *b, struct tally *t)
 static void check_forest(struct core *c, uint32_t no, struct tally *t)
 {
     const struct block *b = &c->blocks[no];
-    uint32_t prev = CORE_NONE;
+    uint32_t prev = CORE_NONE, children = 0;
     for (uint32_t i = b->child; i != CORE_NONE; i = c->blocks[i].next) {
         const struct block *child = &c->blocks[i];
         MUST(child->parent == no && child->prev == prev && (child->flags & BLOCK_F_LINKED));
         MUST(child->depth == b->depth + 1 && child->ns == b->ns && child->group == b->group);
         prev = i;
-        t->children++;
+        children++;
     }
+    MUST(children == b->children);
+    t->children += children;
     if (b->parent != CORE_NONE) {
         MUST(c->blocks[b->parent].flags & BLOCK_F_LINKED);
         t->below++;

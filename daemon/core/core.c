@@ -10,16 +10,24 @@
 
 #define CORE_OPS_MAX     (4u * KVC_STORE_MAX)
 #define GHOST_PER_BUCKET 4u
-#define EXPLAIN_CHILDREN 1000u /* counted up to here: a request names many blocks */
 
 METRIC_DESC(core, CORE_METRICS);
 
 _Static_assert(sizeof(struct block) == 80, "the budget of the index counts on it");
+_Static_assert(KVC_BLOCK_TOKENS_MAX < 1u << 11 && KVC_SHARDS_MAX < 1u << 7 &&
+                   KVC_SHARDS_MAX <= BLOCK_COPIES_MAX,
+               "they fit their fields");
 _Static_assert(sizeof(struct part) == 16, "the budget of the index counts on it");
 
 static uint32_t runs_max(const struct core_config *cfg)
 {
     return cfg->blocks_max / 16 + 2 * cfg->leases_max + 1024;
+}
+
+/* With several principals one each, so that none has to wait for another. */
+uint32_t core__slices_max(const struct core_config *cfg)
+{
+    return MAX(CORE_VERIFY_SLICES, cfg->principals_max);
 }
 
 static uint32_t ghost_buckets(const struct core_config *cfg)
@@ -42,7 +50,7 @@ void core_budget(const struct core_config *cfg, struct core_budget *ret)
         .commits =
             pool_bytes_for(sizeof(struct reservation), cfg->commits_max) +
             pool_bytes_for(sizeof(struct core_op), CORE_OPS_MAX) +
-            pool_bytes_for(sizeof(struct verify_op), CORE_VERIFY_SLICES * CORE_VERIFY_BLOCKS),
+            pool_bytes_for(sizeof(struct verify_op), core__slices_max(cfg) * CORE_VERIFY_BLOCKS),
     };
 }
 
@@ -104,6 +112,8 @@ static int create_shares(struct core *c)
         err = fair_share(c, &c->op_share, CORE_OPS_MAX, cfg->clients_max);
     if (!err)
         err = fair_share(c, &c->ns_share, cfg->namespaces_max, principals);
+    if (!err)
+        err = fair_share(c, &c->slice_share, core__slices_max(cfg), principals);
     c->attached = err ? NULL : sys_calloc(principals + 1, sizeof *c->attached);
     return err ? err : c->attached ? 0 : -ENOMEM;
 }
@@ -123,7 +133,7 @@ static int create_pools(struct core *c)
         err = pool_create(&c->ops, "copies", sizeof(struct core_op), CORE_OPS_MAX);
     if (!err)
         err = pool_create(&c->verify_ops, "verifications", sizeof(struct verify_op),
-                          CORE_VERIFY_SLICES * CORE_VERIFY_BLOCKS);
+                          core__slices_max(cfg) * CORE_VERIFY_BLOCKS);
     if (!err)
         err = pool_create(&c->clients, "clients", sizeof(struct core_client), cfg->clients_max);
     return err ? err : create_shares(c);
@@ -179,6 +189,7 @@ void core_destroy(struct core **core)
     share_destroy(&c->resv_share);
     share_destroy(&c->op_share);
     share_destroy(&c->ns_share);
+    share_destroy(&c->slice_share);
     free(c->attached);
     pages_put(c->blocks, b.blocks);
     pages_put(c->table, b.table);
@@ -208,14 +219,6 @@ const struct core_metrics *core_metrics(const struct core *c)
 
 /* ---- explain ---- */
 
-static uint32_t count_children(const struct core *c, const struct block *b)
-{
-    uint32_t n = 0;
-    for (uint32_t i = b->child; i != CORE_NONE && n < EXPLAIN_CHILDREN; i = c->blocks[i].next)
-        n++;
-    return n;
-}
-
 void core__explain(struct core *c, const struct block *b, struct core_explanation *x)
 {
     const struct core_ns *ns = block_ns(c, b);
@@ -230,8 +233,8 @@ void core__explain(struct core *c, const struct block *b, struct core_explanatio
         .shards = group_shards(ns, g),
         .shards_present = b->shards_present,
         .leases = b->leases,
-        .children = count_children(c, b),
-        .bytes = block_bytes(c, b),
+        .children = b->children,
+        .bytes = block_bytes_present(c, b),
         .age_ms = core__age_ms(c, b),
     };
     if (b->state == BLOCK_PRESENT)

@@ -323,8 +323,11 @@ KVC_WARN_UNUSED int core_walk(struct core *c, const struct core_client *cl,
                               void (*fn)(void *ctx, const struct core_walked *), void *ctx,
                               uint64_t *ret_cursor);
 
-/* Blocks that one VERIFY may read, and slices that may be under way at a time. */
+/* What one slice may read: so many blocks, and none is begun once so many bytes are being read. */
 #define CORE_VERIFY_BLOCKS 64u
+#define CORE_VERIFY_BYTES  (UINT64_C(16) << 20)
+/* Slices under way at a time: one per client; in all these, or one per principal if those are
+ * more, shared fairly among principals. */
 #define CORE_VERIFY_SLICES 4u
 
 /* A block whose bytes are not those that were stored. */
@@ -338,12 +341,12 @@ struct core_corrupt {
 /* One slice of a walk by record number over what is present, that reads each block again and
  * compares its checksum; embedded in its owner's memory until done() has run. What is corrupt is
  * unserved at once, with what builds on it; a lease on it keeps its room, and readers see
- * KVC_STALE. A block that is being read stays; at most an eighth of what is present is read at a
- * time. */
+ * KVC_STALE. A block that is being read stays; at most an eighth of what is present is read by
+ * one, half by all. */
 struct core_verify {
     uint32_t ns;        /* 0 = all that the client may see */
     uint64_t cursor;    /* 0 = the start, else ret_cursor of the slice before */
-    uint64_t bytes_max; /* no further block is begun once so much is being read */
+    uint64_t bytes_max; /* no further block is begun once so much, or the limit, is being read */
     uint64_t deadline_ns;
     struct core_client *client;
     void (*corrupt)(struct core_verify *v, const struct core_corrupt *x); /* before done() */
@@ -352,7 +355,7 @@ struct core_verify {
     uint64_t ret_cursor;  /* 0 = the end */
     uint64_t ret_bytes;   /* read */
     uint32_t ret_blocks;  /* of which every shard was read */
-    uint32_t ret_skipped; /* being written, or the slice was cancelled or ran out of time */
+    uint32_t ret_skipped; /* being written, read by too many others, cancelled, or out of time */
     uint32_t ret_failed;  /* could not be read */
 
     struct list_node node; /* the core's from here on */
@@ -363,7 +366,8 @@ struct core_verify {
     } block[CORE_VERIFY_BLOCKS];
 };
 /* 1 = blocks are being read, done() follows; 0 = there were none in this slice, the results are
- * final and done() does not run; KVC_E_BUSY: too many slices are under way. */
+ * final and done() does not run; KVC_E_BUSY: the client has one under way, or its
+ * principal's share of them is. */
 KVC_WARN_UNUSED int core_verify_start(struct core *c, struct core_verify *v);
 /* Asks it to stop; done() still follows. */
 void core_verify_cancel(struct core *c, struct core_verify *v);

@@ -21,6 +21,8 @@ enum block_flag {
     BLOCK_F_KEEP = 4      /* an eviction job found something in use at or below it */
 };
 
+#define BLOCK_COPIES_MAX 511u
+
 /* One block: 80 bytes. The first cache line answers a lookup. */
 struct block {
     struct key256 key;
@@ -29,12 +31,13 @@ struct block {
     uint8_t state;   /* enum block_state */
     uint32_t leases; /* holders: leases, and a reservation that is linking children to it */
     uint32_t used;   /* last use, core->now_ms >> CORE_AGE_SHIFT */
-    uint16_t tokens;
-    uint8_t shards_present;
-    uint8_t flags;   /* enum block_flag */
-    uint32_t where;  /* head of its parts, or the tier_loc.id of a present block of one shard */
-    uint32_t gen;    /* grows when the record is given to another block */
-    uint32_t copies; /* tier operations in flight */
+    uint16_t tokens : 11;
+    uint16_t flags : 5;          /* enum block_flag */
+    uint16_t shards_present : 7; /* of at most KVC_SHARDS_MAX */
+    uint16_t copies : 9;         /* tier operations in flight, at most BLOCK_COPIES_MAX */
+    uint32_t where; /* head of its parts, or the tier_loc.id of a present block of one shard */
+    uint32_t gen;   /* grows when the record is given to another block */
+    uint32_t children;
     uint32_t parent, child, next, prev; /* forest: record numbers or CORE_NONE */
     uint32_t depth;
 };
@@ -83,7 +86,8 @@ struct core_client {
     void *ctx;
     struct list_node leases, reservations, commits;
     uint64_t lease_bytes, claim_bytes; /* claim: reserved and not committed */
-    uint32_t copies; /* in flight out of its staging, and slices that read for it */
+    uint32_t copies; /* in flight out of its staging, and the slice that reads for it */
+    bool verifying;  /* such a slice is under way */
     bool closing;
 };
 
@@ -153,7 +157,8 @@ struct core {
     struct pool *parts, *runs, *leases, *reservations, *ops, *verify_ops, *clients;
     /* Who has how much of these pools, by client; of `ns` by principal. */
     struct share run_share, lease_share, resv_share, op_share, ns_share;
-    uint32_t *attached; /* clients by principal */
+    struct share slice_share; /* of slices under way, by principal */
+    uint32_t *attached;       /* clients by principal */
     uint64_t lease_serial, resv_serial;
 
     struct core_ns *ns; /* cfg.namespaces_max */
@@ -165,7 +170,6 @@ struct core {
     struct list_node copying;        /* core_op */
     struct list_node slices;         /* core_verify */
     struct list_node verifying;      /* verify_op */
-    uint32_t nslices;
 
     uint8_t random[512];
     uint32_t random_at;
@@ -196,6 +200,11 @@ static inline uint64_t block_bytes(struct core *c, const struct block *b)
     const struct core_group *g = block_group(c, b);
     return (uint64_t)g->block_bytes * group_shards(block_ns(c, b), g);
 }
+/* Of the shards that are there. */
+static inline uint64_t block_bytes_present(struct core *c, const struct block *b)
+{
+    return (uint64_t)block_group(c, b)->block_bytes * b->shards_present;
+}
 static inline uint32_t core__stamp(const struct core *c)
 {
     return (uint32_t)(c->now_ms >> CORE_AGE_SHIFT);
@@ -209,6 +218,12 @@ static inline uint64_t core__age_ms(const struct core *c, const struct block *b)
 static inline uint32_t client_no(const struct core *c, const struct core_client *cl)
 {
     return pool_index(c->clients, cl);
+}
+
+/* Without principals_max all of them count as one. */
+static inline uint32_t owner_no(const struct core *c, uint32_t principal)
+{
+    return c->cfg.principals_max ? principal - 1 : 0;
 }
 
 /* index.c */
@@ -301,6 +316,7 @@ void resv_close_entry(struct core *c, struct reservation *r);
 void resv_drop_all(struct core *c, struct reservation *r);
 
 /* core.c */
+uint32_t core__slices_max(const struct core_config *cfg);
 /* Of a block that is linked. */
 void core__explain(struct core *c, const struct block *b, struct core_explanation *x);
 

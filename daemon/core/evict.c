@@ -136,7 +136,7 @@ static void job_take(struct core *c, struct core_evict_job *job, uint32_t no)
         return;
     }
     job->ret_blocks++;
-    job->ret_bytes += block_bytes(c, b);
+    job->ret_bytes += block_bytes_present(c, b);
     if (job->dry_run)
         return;
     c->m.blocks_evicted_admin++;
@@ -187,7 +187,7 @@ static bool job_visit(struct core *c, struct core_evict_job *job, uint32_t no, u
         return true;
     case JOB_AGES:
         if (!(b->flags & BLOCK_F_KEEP) && job_matches(c, job, b))
-            job->age_bytes[age_class(c, b)] += block_bytes(c, b);
+            job->age_bytes[age_class(c, b)] += block_bytes_present(c, b);
         return true;
     case JOB_EVICT:
         if (job_full(job) || !job_matches(c, job, b) || age_class(c, b) < job->age_floor)

@@ -48,7 +48,7 @@ static inline void index_prefetch_record(const struct core *c, uint64_t hash)
     if (!e)
         return;
     __builtin_prefetch(&c->blocks[(uint32_t)e - 1]);
-    __builtin_prefetch(&c->blocks[(uint32_t)e - 1].tokens);
+    __builtin_prefetch(&c->blocks[(uint32_t)e - 1].used);
 }
 
 static inline struct block *index_find(struct core *c, uint64_t hash, uint32_t ns_slot,

@@ -173,12 +173,6 @@ static bool is_attached(const struct core *c, uint32_t principal)
     return c->attached[principal] > 0;
 }
 
-/* Without principals_max all of them count as one. */
-static uint32_t owner_no(const struct core *c, uint32_t principal)
-{
-    return c->cfg.principals_max ? principal - 1 : 0;
-}
-
 /* Whether an empty namespace may make room for one of `principal`. One of somebody who is gone may
  * too, unless that one would have to be given it again. */
 static bool may_go(const struct core *c, const struct core_ns *ns, uint32_t principal)

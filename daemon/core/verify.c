@@ -4,7 +4,7 @@
 
 /* Records looked at in one slice. */
 #define VERIFY_STEPS 8192u
-/* Of what is present, so much may be held in place by one slice. */
+/* Of what is present, so much may be held in place by one slice; by all of them, half. */
 #define VERIFY_SHARE 8u
 
 enum verdict { VERDICT_GOOD, VERDICT_SKIPPED, VERDICT_FAILED, VERDICT_CORRUPT };
@@ -79,7 +79,8 @@ static void slice_end(struct core *c, struct core_verify *v)
 {
     struct core_client *cl = v->client;
     list_remove(&v->node);
-    c->nslices--;
+    cl->verifying = false;
+    share_give(&c->slice_share, owner_no(c, cl->who.principal), 1);
     v->done(v);
     cl->copies--; /* last, as a commit does it */
     core__client_settle(c, cl);
@@ -135,17 +136,20 @@ static uint32_t slice_begin(struct core *c, struct core_verify *v)
 {
     uint64_t bytes = 0, no = v->cursor;
     uint32_t shards = 0, n = 0;
-    uint32_t most = (uint32_t)MIN(CORE_VERIFY_BLOCKS, c->m.blocks_present / VERIFY_SHARE + 1);
+    const uint64_t bytes_max = MIN(v->bytes_max, CORE_VERIFY_BYTES);
+    const uint64_t most =
+        MIN(CORE_VERIFY_BLOCKS,
+            c->m.blocks_present / MAX(VERIFY_SHARE, 2 * core__slices_max(&c->cfg)) + 1);
     for (uint32_t steps = 0; no < c->blocks_high && steps < VERIFY_STEPS; no++, steps++) {
         struct block *b = &c->blocks[no];
         if (!wanted(c, v, b))
             continue;
-        if (b->state != BLOCK_PRESENT) {
+        const uint32_t of_block = group_shards(block_ns(c, b), block_group(c, b));
+        if (b->state != BLOCK_PRESENT || b->copies + of_block > BLOCK_COPIES_MAX) {
             v->ret_skipped++;
             continue;
         }
-        uint32_t of_block = group_shards(block_ns(c, b), block_group(c, b));
-        if (n == most || (n > 0 && bytes >= v->bytes_max) || shards + of_block > CORE_VERIFY_BLOCKS)
+        if (n == most || (n > 0 && bytes >= bytes_max) || shards + of_block > CORE_VERIFY_BLOCKS)
             break;
         v->block[n].left = (uint16_t)of_block;
         v->block[n].verdict = VERDICT_GOOD;
@@ -163,15 +167,18 @@ static uint32_t slice_begin(struct core *c, struct core_verify *v)
 int core_verify_start(struct core *c, struct core_verify *v)
 {
     _Static_assert(KVC_SHARDS_MAX <= CORE_VERIFY_BLOCKS, "a block fits a slice");
-    if (c->nslices >= CORE_VERIFY_SLICES)
+    const uint32_t who = owner_no(c, v->client->who.principal);
+    if (v->client->verifying || !share_take(&c->slice_share, who, 1))
         return KVC_E_BUSY;
     v->left = 0;
     v->ret_bytes = 0;
     v->ret_blocks = v->ret_skipped = v->ret_failed = 0;
-    if (slice_begin(c, v) == 0)
+    if (slice_begin(c, v) == 0) {
+        share_give(&c->slice_share, who, 1);
         return 0;
+    }
     v->client->copies++;
-    c->nslices++;
+    v->client->verifying = true;
     list_push_back(&c->slices, &v->node);
     return 1;
 }

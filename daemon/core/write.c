@@ -331,8 +331,13 @@ static bool commit_one(struct core *c, struct core_commit *m, struct reservation
                        const struct run_entry *e, uint32_t i)
 {
     uint64_t off = cursor_le64(m->offsets + (size_t)i * 8);
-    if (off == NO_OFFSET || (m->store && m->statuses[i] != KVC_ST_OK))
+    if (m->store && m->statuses[i] != KVC_ST_OK)
         return false;
+    if (off == NO_OFFSET) {
+        if (m->store)
+            m->statuses[i] = KVC_ST_BAD_ARGUMENT; /* what is reserved and left out is not stored */
+        return false;
+    }
     struct block *b;
     struct part *p = entry_part(c, r, e, &b);
     if (!p) {

@@ -168,7 +168,10 @@ static void hand_over(struct front *f, zmq_msg_t *route, zmq_msg_t *body, front_
     uint64_t bytes = zmq_msg_size(body);
     if (several)
         bytes += skip_rest(f->socket, body);
-    front_guard_taken(f->guard, zmq_msg_data(route), zmq_msg_size(route), bytes);
+    if (front_guard_taken(f->guard, zmq_msg_data(route), zmq_msg_size(route), bytes)) {
+        LOG_WARN_RATELIMITED(1, "control socket: a message of no session is not handled");
+        return;
+    }
     /* Several frames are no request of this protocol: as one without bytes it fails to parse. */
     fn(ctx, zmq_msg_data(route), zmq_msg_size(route), several ? "" : zmq_msg_data(body),
        several ? 0 : zmq_msg_size(body), body);
@@ -226,12 +229,14 @@ int front_send(struct front *f, const void *route, size_t route_len, const void 
     int err = front_guard_sending(f->guard, route, route_len, len);
     if (err)
         return err;
-    if (zmq_send(f->socket, route, route_len, ZMQ_SNDMORE | ZMQ_DONTWAIT) < 0)
-        return -zmq_errno();
-    /* The peer was found and has room: the second frame of a message always follows its first. */
-    if (zmq_send(f->socket, buf, len, ZMQ_DONTWAIT) < 0)
-        return -zmq_errno();
-    return 0;
+    /* A peer that was found and has room: the second frame of a message always follows its first.
+     */
+    if (zmq_send(f->socket, route, route_len, ZMQ_SNDMORE | ZMQ_DONTWAIT) < 0 ||
+        zmq_send(f->socket, buf, len, ZMQ_DONTWAIT) < 0) {
+        err = -zmq_errno();
+        front_guard_unsent(f->guard, route, route_len, len);
+    }
+    return err;
 }
 
 void *front_keep(struct front *f, void *msg)
@@ -263,4 +268,9 @@ void front_dismiss(struct front *f, const uint8_t route[KVC_ROUTE_BYTES])
 void front_numbers(struct front *f, struct front_guard_stats *ret_stats)
 {
     front_guard_stats(f->guard, ret_stats);
+}
+
+void front_tick(struct front *f, uint64_t now_ns)
+{
+    front_guard_tick(f->guard, now_ns);
 }

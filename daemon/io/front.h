@@ -37,6 +37,8 @@ void front_destroy(struct front **front);
 /* See front_guard.h: nobody is heard but the routes admitted, each over one connection. */
 void front_admit(struct front *f, const uint8_t route[KVC_ROUTE_BYTES], uid_t uid);
 void front_dismiss(struct front *f, const uint8_t route[KVC_ROUTE_BYTES]);
+/* See front_guard_tick(). */
+void front_tick(struct front *f, uint64_t now_ns);
 void front_numbers(struct front *f, struct front_guard_stats *ret_stats);
 /* What the loop watches for EPOLLIN. */
 int front_fd(const struct front *f);

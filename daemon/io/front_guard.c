@@ -3,14 +3,18 @@
                         */
 #include "front_guard.h"
 
+#include <malloc.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "clock.h"
 #include "fault.h"
 #include "spare.h"
 #include "sys.h"
@@ -23,6 +27,11 @@
 /* Of all peers, and what each of them may have queued even then. */
 #define QUEUED_ALL_MAX (32u << 20)
 #define QUEUED_EACH    (64u << 10)
+/* A larger message needs room among those of all peers before more than its head's batch is read;
+ * while somebody waits for room, one must be complete after this time. */
+#define UNFINISHED_NS (2ull * 1000 * 1000 * 1000)
+/* What is larger is always mapped anew, so what ZeroMQ reserves at a head takes no memory yet. */
+#define MAPPED_FROM (128 << 10)
 /* Descriptors beyond this number belong to no connection of ours: they are handed out from below.
  */
 #define FDS_MAX (1u << 20)
@@ -44,6 +53,13 @@ struct conn {
     atomic_bool dismissed;
     struct conn *next_free;
     struct zmtp zmtp; /* I/O thread */
+    /* Under the lock, but `wanted`, which only the I/O thread changes. */
+    uint64_t large;          /* of a large message in progress: what it has of the common room */
+    _Atomic uint64_t wanted; /* and what it waits for */
+    uint64_t since_ns;       /* large: got its room, or was let go on */
+    int epoll_fd;            /* ZeroMQ's; -1: not in it */
+    struct epoll_event event;
+    bool held; /* taken out of EPOLLIN: not read from */
 };
 
 struct uid_account {
@@ -61,6 +77,8 @@ struct front_guard {
     struct uid_account *uids;
     struct conn *conns, *free;
     _Atomic uint64_t in, out;
+    uint64_t large; /* under the lock */
+    uint32_t nheld, turn_of;
     _Atomic uint64_t refused, cut, shed, paused;
 };
 
@@ -88,7 +106,9 @@ uint32_t front_guard_descriptors(uint32_t peers_max, uint32_t nuids)
 
 uint64_t front_guard_bytes(uint32_t peers_max)
 {
-    return 2 * (QUEUED_ALL_MAX + (uint64_t)peers_max * QUEUED_EACH);
+    /* Requests: queued and large ones in progress share the room; what each peer may have beside it
+     * is queued, in progress, and read before the guard could stop it. Replies: queued. */
+    return 2ull * QUEUED_ALL_MAX + (uint64_t)peers_max * 4 * QUEUED_EACH;
 }
 
 /* ---- connections; the lock is held ---- */
@@ -124,10 +144,70 @@ static bool conn_open(struct front_guard *g, int fd, uid_t uid)
     c->fd = fd;
     c->uid_no = (uint32_t)(who - g->uids);
     c->zmtp = (struct zmtp){0};
+    c->large = c->since_ns = 0;
+    c->epoll_fd = -1;
+    c->held = false;
+    atomic_store(&c->wanted, 0);
     atomic_store(&c->peer, NULL);
     atomic_store(&c->dismissed, false);
     atomic_store_explicit(&by_fd[fd], (uint16_t)(c - g->conns + 1), memory_order_release);
     return true;
+}
+
+/* Whether a peer has its share already: of what all may have, or its own limit. */
+static bool is_full(const _Atomic uint64_t *one, const _Atomic uint64_t *all)
+{
+    uint64_t mine = atomic_load_explicit(one, memory_order_relaxed);
+    return mine > QUEUED_ONE_MAX ||
+           (mine > QUEUED_EACH && atomic_load_explicit(all, memory_order_relaxed) > QUEUED_ALL_MAX);
+}
+
+static bool may_read(const struct front_guard *g, const struct conn *c, const struct peer *p)
+{
+    return !is_full(&p->in, &g->in) &&
+           (c->wanted == 0 || g->in + g->large + c->wanted <= (uint64_t)QUEUED_ALL_MAX);
+}
+
+/* Its turn has come: the large message that waited has its room. */
+static void go_on(struct front_guard *g, struct conn *c)
+{
+    g->large += c->wanted;
+    c->large += c->wanted;
+    atomic_store(&c->wanted, 0);
+    c->since_ns = clock_now_ns();
+}
+
+static void listen_to(const struct conn *c, bool input)
+{
+    struct epoll_event e = c->event;
+    if (!input)
+        e.events &= ~(uint32_t)EPOLLIN;
+    if (c->epoll_fd >= 0) /* in it, so this can only change a mask */
+        MUST(syscall(SYS_epoll_ctl, c->epoll_fd, EPOLL_CTL_MOD, c->fd, &e) == 0);
+}
+
+/* Room may have become free. They take turns at it. */
+static void let_read(struct front_guard *g)
+{
+    const uint32_t first = g->nheld > 0 ? g->turn_of++ : 0;
+    for (uint32_t i = 0; g->nheld > 0 && i < g->peers_max; i++) {
+        struct peer *p = &g->peers[(first + i) % g->peers_max];
+        struct conn *c = p->conn;
+        if (!c || !c->held || !may_read(g, c, p))
+            continue;
+        go_on(g, c);
+        c->held = false;
+        g->nheld--;
+        listen_to(c, true);
+    }
+}
+
+static void forget_waiting(struct front_guard *g, struct conn *c)
+{
+    g->large -= c->large;
+    g->nheld -= c->held;
+    c->large = 0;
+    c->held = false;
 }
 
 static void conn_gone(struct front_guard *g, struct conn *c)
@@ -144,6 +224,8 @@ static void conn_gone(struct front_guard *g, struct conn *c)
     }
     c->next_free = g->free;
     g->free = c;
+    forget_waiting(g, c);
+    let_read(g);
 }
 
 static struct peer *peer_of(struct front_guard *g, const uint8_t *route)
@@ -179,35 +261,34 @@ void front_guard_dismiss(struct front_guard *g, const uint8_t route[KVC_ROUTE_BY
             g->out -= p->out;
             atomic_store(&p->conn->dismissed, true);
             atomic_store(&p->conn->peer, NULL);
+            forget_waiting(g, p->conn);
+            listen_to(p->conn, true);
             (void)shutdown(p->conn->fd, SHUT_RDWR); /* still open: close() takes the lock */
             p->conn = NULL;
         }
         p->in = p->out = 0;
+        let_read(g);
     }
     pthread_mutex_unlock(&g->lock);
 }
 
-void front_guard_taken(struct front_guard *g, const void *route, size_t route_len, uint64_t bytes)
+int front_guard_taken(struct front_guard *g, const void *route, size_t route_len, uint64_t bytes)
 {
+    int err = 0; /* what is left of a session that has gone finds no session */
     if (route_len != KVC_ROUTE_BYTES)
-        return;
+        return -EPROTO;
     pthread_mutex_lock(&g->lock);
     struct peer *p = peer_of(g, route);
-    if (p) {
-        MUST(p->in >= bytes);
+    if (p && p->in >= bytes) {
         p->in -= bytes;
         if (p->conn)
             g->in -= bytes;
+        let_read(g);
+    } else if (p) {
+        err = -EPROTO;
     }
     pthread_mutex_unlock(&g->lock);
-}
-
-/* Whether a peer has its share already: of what all may have, or its own limit. */
-static bool is_full(const _Atomic uint64_t *one, const _Atomic uint64_t *all)
-{
-    uint64_t mine = atomic_load_explicit(one, memory_order_relaxed);
-    return mine > QUEUED_ONE_MAX ||
-           (mine > QUEUED_EACH && atomic_load_explicit(all, memory_order_relaxed) > QUEUED_ALL_MAX);
+    return err;
 }
 
 int front_guard_sending(struct front_guard *g, const void *route, size_t route_len, uint64_t bytes)
@@ -225,6 +306,34 @@ int front_guard_sending(struct front_guard *g, const void *route, size_t route_l
     }
     pthread_mutex_unlock(&g->lock);
     return err;
+}
+
+void front_guard_unsent(struct front_guard *g, const void *route, size_t route_len, uint64_t bytes)
+{
+    if (route_len != KVC_ROUTE_BYTES)
+        return;
+    pthread_mutex_lock(&g->lock);
+    struct peer *p = peer_of(g, route);
+    if (p && p->conn) {
+        bytes = MIN(bytes, p->out);
+        p->out -= bytes;
+        g->out -= bytes;
+    }
+    pthread_mutex_unlock(&g->lock);
+}
+
+void front_guard_tick(struct front_guard *g, uint64_t now_ns)
+{
+    pthread_mutex_lock(&g->lock);
+    for (uint32_t i = 0; g->nheld > 0 && i < g->peers_max; i++) {
+        struct conn *c = g->peers[i].conn;
+        if (!c || c->large == 0 || c->held || now_ns < c->since_ns + UNFINISHED_NS)
+            continue;
+        count(&g->cut);
+        c->since_ns = now_ns; /* once is enough; close() gives back its room */
+        (void)shutdown(c->fd, SHUT_RDWR);
+    }
+    pthread_mutex_unlock(&g->lock);
 }
 
 void front_guard_stats(struct front_guard *g, struct front_guard_stats *ret_stats)
@@ -296,24 +405,46 @@ static int on_ready(void *ctx, const uint8_t route[KVC_ROUTE_BYTES])
     return r->refused ? -EACCES : 0;
 }
 
-static void charge(struct front_guard *g, struct conn *c, uint64_t bytes)
+/* `queued` bytes of messages are complete; of a large one that is not, the bytes announced need
+ * room. */
+static void charge(struct front_guard *g, struct conn *c, uint64_t queued)
 {
     pthread_mutex_lock(&g->lock);
     struct peer *p = atomic_load(&c->peer);
     if (p) {
-        p->in += bytes;
-        g->in += bytes;
+        const uint64_t begun = c->zmtp.bytes > QUEUED_EACH ? c->zmtp.bytes : 0;
+        p->in += queued;
+        g->in += queued;
+        if (queued > 0) { /* what was in progress before is among them */
+            g->large -= c->large;
+            c->large = 0;
+        }
+        if (begun > c->large)
+            atomic_store(&c->wanted, begun - c->large);
     }
     pthread_mutex_unlock(&g->lock);
 }
 
-/* ZeroMQ asks again at once, as the descriptor stays readable: it is left a moment for others. */
-static ssize_t pause_reading(struct front_guard *g)
+/* With level-triggered events ZeroMQ would ask again at once: it is not told that there is
+ * anything to read until let_read(). The end of a connection it is told in any case. */
+static bool hold(struct front_guard *g, struct conn *c)
 {
-    count(&g->paused);
-    (void)syscall(SYS_sched_yield);
-    errno = EAGAIN;
-    return -1;
+    struct pollfd end = {.fd = c->fd};
+    bool held = false;
+    pthread_mutex_lock(&g->lock);
+    struct peer *p = atomic_load(&c->peer);
+    if (p && may_read(g, c, p)) {
+        if (c->wanted > 0)
+            go_on(g, c);
+    } else if (p && poll(&end, 1, 0) == 0) {
+        held = true;
+        g->nheld += !c->held;
+        c->held = true;
+        listen_to(c, false);
+        count(&g->paused);
+    }
+    pthread_mutex_unlock(&g->lock);
+    return held;
 }
 
 static ssize_t guard_recv(struct front_guard *g, struct conn *c, void *buf, size_t cap, int flags)
@@ -321,8 +452,10 @@ static ssize_t guard_recv(struct front_guard *g, struct conn *c, void *buf, size
     struct peer *p = atomic_load_explicit(&c->peer, memory_order_acquire);
     struct reading r = {.g = g, .c = c};
     uint64_t queued = 0;
-    if (p && is_full(&p->in, &g->in))
-        return pause_reading(g);
+    if (p && (c->wanted > 0 || is_full(&p->in, &g->in)) && hold(g, c)) {
+        errno = EAGAIN;
+        return -1;
+    }
     ssize_t n = syscall(SYS_recvfrom, c->fd, buf, cap, flags, NULL, NULL);
     if (n <= 0)
         return n;
@@ -331,9 +464,27 @@ static ssize_t guard_recv(struct front_guard *g, struct conn *c, void *buf, size
         errno = ECONNRESET;
         return -1;
     }
-    if (queued > 0)
+    if (queued > 0 || c->zmtp.bytes > QUEUED_EACH)
         charge(g, c, queued);
     return n;
+}
+
+/* ZeroMQ's wishes are remembered; while a connection is held, it is not listened to. */
+static int guard_epoll_ctl(struct front_guard *g, struct conn *c, int epoll_fd, int op,
+                           struct epoll_event *event)
+{
+    pthread_mutex_lock(&g->lock);
+    struct epoll_event e = event ? *event : (struct epoll_event){0};
+    if (c->held)
+        e.events &= ~(uint32_t)EPOLLIN;
+    int rc = (int)syscall(SYS_epoll_ctl, epoll_fd, op, c->fd, event ? &e : NULL);
+    if (rc == 0) {
+        c->epoll_fd = op == EPOLL_CTL_DEL ? -1 : epoll_fd;
+        if (event)
+            c->event = *event;
+    }
+    pthread_mutex_unlock(&g->lock);
+    return rc;
 }
 
 /* What was written includes a few bytes of framing per message, so a backlog is taken for slightly
@@ -367,6 +518,14 @@ IN_PLACE_OF_LIBC ssize_t recv(int fd, void *buf, size_t n, int flags)
     struct conn *c = conn_of_fd(fd, &g);
     return c ? guard_recv(g, c, buf, n, flags)
              : syscall(SYS_recvfrom, fd, buf, n, flags, NULL, NULL);
+}
+
+IN_PLACE_OF_LIBC int epoll_ctl(int epoll_fd, int op, int fd, struct epoll_event *event)
+{
+    struct front_guard *g;
+    struct conn *c = conn_of_fd(fd, &g);
+    return c ? guard_epoll_ctl(g, c, epoll_fd, op, event)
+             : (int)syscall(SYS_epoll_ctl, epoll_fd, op, fd, event);
 }
 
 IN_PLACE_OF_LIBC ssize_t send(int fd, const void *buf, size_t n, int flags)
@@ -419,6 +578,7 @@ int front_guard_create(const struct front_guard_config *config, int listener,
     struct front_guard *g = sys_calloc(1, sizeof *g);
     if (!g)
         return -ENOMEM;
+    (void)mallopt(M_MMAP_THRESHOLD, MAPPED_FROM); /* a sanitizer's allocator knows no such thing */
     g->listener = listener;
     g->spare.fd = -1;
     g->peers_max = config->peers_max;

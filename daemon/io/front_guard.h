@@ -2,10 +2,10 @@
 /*
  * front_guard: stands between ZeroMQ and the kernel on the control socket.
  *
- * libzmq calls accept4(), recv(), send() and close() through the dynamic linker, and a definition
- * in the program is found before libc's. front_guard.c defines them: for every descriptor that is
- * not one of the control socket's they are the bare system calls. README.md says why, and what each
- * of them does for the control socket's.
+ * libzmq calls accept4(), recv(), send(), epoll_ctl() and close() through the dynamic linker, and a
+ * definition in the program is found before libc's. front_guard.c defines them: for every
+ * descriptor that is not one of the control socket's they are the bare system calls. README.md says
+ * why, and what each of them does for the control socket's.
  *
  * Threads: create, destroy, admit, dismiss and the accounts belong to the control thread; the
  * defined functions run on ZeroMQ's I/O thread. One mutex between them, never held across a call of
@@ -56,12 +56,20 @@ void front_guard_admit(struct front_guard *g, const uint8_t route[KVC_ROUTE_BYTE
 /* No longer; its connection is ended. Nothing when it was not admitted. */
 void front_guard_dismiss(struct front_guard *g, const uint8_t route[KVC_ROUTE_BYTES]);
 
-/* A request of this route was taken off ZeroMQ's queue. */
-void front_guard_taken(struct front_guard *g, const void *route, size_t route_len, uint64_t bytes);
+/* A request of this route was taken off ZeroMQ's queue. -EPROTO: no connection that named this
+ * route has sent so much; the request is not its session's, and nobody may be told of it. */
+KVC_WARN_UNUSED int front_guard_taken(struct front_guard *g, const void *route, size_t route_len,
+                                      uint64_t bytes);
 /* A reply goes to ZeroMQ. -EAGAIN: too many bytes wait for this peer to read them; -EHOSTUNREACH:
  * it is not admitted, or not connected. Then nothing may be sent. */
 KVC_WARN_UNUSED int front_guard_sending(struct front_guard *g, const void *route, size_t route_len,
                                         uint64_t bytes);
+
+/* What was announced with front_guard_sending() was not sent after all. */
+void front_guard_unsent(struct front_guard *g, const void *route, size_t route_len, uint64_t bytes);
+/* At least once a second: while others wait for room, ends connections whose large message has been
+ * in progress for too long. */
+void front_guard_tick(struct front_guard *g, uint64_t now_ns);
 
 void front_guard_stats(struct front_guard *g, struct front_guard_stats *ret_stats);
 

@@ -34,26 +34,38 @@ static uint64_t get_u64be(const uint8_t *p)
     return v;
 }
 
-/* Name and value of properties: a length of one byte, the name, one of four (big-endian), the
- * value. The route is the value of Identity. */
-static const uint8_t *route_of(const uint8_t *p, size_t n)
+/* The properties of a READY: a length of one byte, the name, one of four (big-endian), the value.
+ * The route is the value of Identity. libzmq takes the last one of exactly that name, others may
+ * take the first in any spelling: one that could be read in two ways is none. */
+static int parse_properties(const uint8_t *p, size_t n, const uint8_t **ret_route)
 {
-    static const char name[] = "Identity";
+    static const char identity[] = "Identity", type[] = "Socket-Type";
+    const uint8_t *route = NULL;
+    unsigned identities = 0, types = 0;
     while (n > 0) {
         const size_t len = p[0];
         if (n < 1 + len + 4)
-            return NULL;
+            return -EPROTO;
+        const char *name = (const char *)p + 1;
         const uint8_t *at = p + 1 + len;
         const size_t value =
             (size_t)at[0] << 24 | (size_t)at[1] << 16 | (size_t)at[2] << 8 | (size_t)at[3];
         if (n - 1 - len - 4 < value)
-            return NULL;
-        if (len == sizeof name - 1 && strncasecmp((const char *)p + 1, name, len) == 0)
-            return value == KVC_ROUTE_BYTES ? at + 4 : NULL;
+            return -EPROTO;
+        if (len == sizeof identity - 1 && strncasecmp(name, identity, len) == 0) {
+            if (memcmp(name, identity, len) != 0 || value != KVC_ROUTE_BYTES)
+                return -EPROTO;
+            identities++;
+            route = at + 4;
+        }
+        types += len == sizeof type - 1 && strncasecmp(name, type, len) == 0;
         n -= 1 + len + 4 + value;
         p = at + 4 + value;
     }
-    return NULL;
+    if (identities != 1 || types != 1)
+        return -EPROTO;
+    *ret_route = route;
+    return 0;
 }
 
 static bool is_named(const struct zmtp *z, const char *name, size_t len)
@@ -63,13 +75,14 @@ static bool is_named(const struct zmtp *z, const char *name, size_t len)
 
 static int command_end(struct zmtp *z, const struct zmtp_rules *rules, void *ctx)
 {
-    if (z->ready)
-        return is_named(z, "PING", 4) || is_named(z, "PONG", 4) ? 0 : -EPROTO;
+    if (z->ready) /* libzmq reads the two bytes of a PING's lifetime without looking */
+        return (is_named(z, "PING", 4) && z->kept >= 7) || is_named(z, "PONG", 4) ? 0 : -EPROTO;
     if (!is_named(z, "READY", 5))
         return -EPROTO;
-    const uint8_t *route = route_of(z->command + 6, z->kept - 6);
-    if (!route)
-        return -EPROTO;
+    const uint8_t *route;
+    int err = parse_properties(z->command + 6, z->kept - 6, &route);
+    if (err)
+        return err;
     z->ready = true;
     return rules->ready(ctx, route);
 }

@@ -3,10 +3,11 @@
  * zmtp: reads along with one incoming connection of the control socket, and says when its bytes are
  * nothing that a worker of ours would send. It keeps no payload; ZeroMQ decodes the same bytes.
  *
- * What passes (ZMTP 3, https://rfc.zeromq.org/spec/23/): a greeting of version 3 or later; one
- * READY command whose Identity is a route; then messages of at most message_max bytes in at most
- * frames_max frames, with PING and PONG between them. Unversioned and version 1 and 2 greetings,
- * other commands, and frames without end do not.
+ * What passes (ZMTP 3, https://rfc.zeromq.org/spec/23/): a greeting of version 3 or later; as
+ * first command one READY, with one Socket-Type and one Identity, spelled so, which is a route
+ * (properties of other names may stand beside them); then messages of at most message_max bytes in
+ * at most frames_max frames, with PING and PONG between them. Unversioned and version 1 and 2
+ * greetings, other commands, a second READY, and frames without end do not.
  *
  * Threads: none of its own; a struct zmtp belongs to one thread. Allocates nothing.
  */
@@ -30,10 +31,10 @@ struct zmtp_rules {
     int (*ready)(void *ctx, const uint8_t route[KVC_ROUTE_BYTES]);
 };
 
-/* All zero at first; private to zmtp.c. */
+/* All zero at first; private to zmtp.c, but for `bytes`. */
 struct zmtp {
     uint64_t left;  /* bytes of the frame's body that are still to come */
-    uint64_t bytes; /* of the message so far */
+    uint64_t bytes; /* of the message in progress, as its frames' heads have announced */
     uint32_t frames;
     uint32_t kept; /* bytes in `command` */
     uint8_t phase;

@@ -15,19 +15,24 @@ METRIC_DESC(svc, SVC_METRICS);
 
 /* ---- svc itself ---- */
 
+static uint32_t strangers_max(const struct svc_config *cfg)
+{
+    return cfg->fair ? MAX(cfg->sessions_max / 16, 1u) : 0;
+}
+
+uint32_t svc_conns_max(const struct svc_config *cfg)
+{
+    return cfg->sessions_max + strangers_max(cfg);
+}
+
 uint64_t svc_bytes(const struct svc_config *cfg)
 {
-    return sizeof(struct svc) + (uint64_t)cfg->sessions_max * sizeof(struct session) +
+    return sizeof(struct svc) + (uint64_t)svc_conns_max(cfg) * sizeof(struct session) +
            pool_bytes_for(sizeof(struct call), cfg->calls_max);
 }
 
 /* In pages, so that the areas that staging makes are counted as they are made. */
 #define STAGING_UNIT 4096u
-
-static uint32_t strangers_max(const struct svc *s)
-{
-    return MAX(s->cfg.sessions_max / 16, 1u);
-}
 
 static int fair_share(const struct svc *s, struct share *share, uint64_t total, uint32_t holders)
 {
@@ -58,7 +63,7 @@ int svc_create(const struct svc_config *config, struct core *core, const struct 
     s->cfg = *config;
     s->core = core;
     s->ports = *ports;
-    s->sessions = sys_pages((uint64_t)config->sessions_max * sizeof *s->sessions);
+    s->sessions = sys_pages((uint64_t)svc_conns_max(config) * sizeof *s->sessions);
     int err = s->sessions ? pool_create(&s->calls, "calls", sizeof(struct call), config->calls_max)
                           : -ENOMEM;
     if (!err)
@@ -67,7 +72,7 @@ int svc_create(const struct svc_config *config, struct core *core, const struct 
         svc_destroy(&s);
         return err;
     }
-    for (uint32_t i = 0; i < config->sessions_max; i++) {
+    for (uint32_t i = 0; i < svc_conns_max(config); i++) {
         s->sessions[i] = (struct session){.index = i, .conn = CONN_NONE, .svc = s};
         list_init(&s->sessions[i].calls);
     }
@@ -89,7 +94,7 @@ void svc_destroy(struct svc **svc)
     share_destroy(&s->call_share);
     share_destroy(&s->kept_share);
     if (s->sessions)
-        MUST(munmap(s->sessions, (uint64_t)s->cfg.sessions_max * sizeof *s->sessions) == 0);
+        MUST(munmap(s->sessions, (uint64_t)svc_conns_max(&s->cfg) * sizeof *s->sessions) == 0);
     MUST(munmap(s, sizeof *s) == 0);
     *svc = NULL;
 }
@@ -157,23 +162,26 @@ struct session *session_by_route(struct svc *s, const void *route, size_t len)
 
 /* ---- ends ---- */
 
-/* Counts a session with its principal, or among the few of those who have none. */
-static bool place_take(struct svc *s, const struct svc_principal *p)
+/* Those who have no principal have a few places of their own, behind all others: what is promised
+ * to a principal is there, and a session that is admitted has a number below sessions_max. */
+static struct session *place_take(struct svc *s, const struct svc_principal *p)
 {
-    if (p)
-        return share_take(&s->session_share, principal_id(s, p) - 1, 1);
-    if (s->cfg.fair && s->strangers == strangers_max(s))
-        return false;
-    s->strangers++;
-    return true;
+    const bool apart = !p && s->cfg.fair;
+    const uint32_t end = apart ? svc_conns_max(&s->cfg) : s->cfg.sessions_max;
+    for (uint32_t i = apart ? s->cfg.sessions_max : 0; i < end; i++) {
+        if (s->sessions[i].state != SESSION_FREE)
+            continue;
+        if (p && !share_take(&s->session_share, principal_id(s, p) - 1, 1))
+            return NULL;
+        return &s->sessions[i];
+    }
+    return NULL;
 }
 
 static void place_give(struct svc *s, const struct svc_principal *p)
 {
     if (p)
         share_give(&s->session_share, principal_id(s, p) - 1, 1);
-    else
-        s->strangers--;
 }
 
 static void session_free(struct session *se)
@@ -301,7 +309,7 @@ static void session_drop(struct session *se)
 
 void svc_turn_end(struct svc *s)
 {
-    for (uint32_t i = 0; s->ndoomed > 0 && i < s->cfg.sessions_max; i++)
+    for (uint32_t i = 0; s->ndoomed > 0 && i < svc_conns_max(&s->cfg); i++)
         if (s->sessions[i].doomed)
             session_drop(&s->sessions[i]);
 }
@@ -309,7 +317,7 @@ void svc_turn_end(struct svc *s)
 void svc_drain(struct svc *s)
 {
     s->draining = true;
-    for (uint32_t i = 0; i < s->cfg.sessions_max; i++) {
+    for (uint32_t i = 0; i < svc_conns_max(&s->cfg); i++) {
         LIST_FOR_EACH_SAFE (node, next, &s->sessions[i].calls) {
             struct call *call = CONTAINER_OF(node, struct call, node);
             if (call->kind == CALL_WAIT)
@@ -329,7 +337,7 @@ bool svc_is_empty(const struct svc *s)
 
 void svc_end_all(struct svc *s)
 {
-    for (uint32_t i = 0; i < s->cfg.sessions_max; i++) {
+    for (uint32_t i = 0; i < svc_conns_max(&s->cfg); i++) {
         struct session *se = &s->sessions[i];
         if (se->state == SESSION_FREE || se->state == SESSION_CLOSING)
             continue;
@@ -348,7 +356,7 @@ void svc_end_all(struct svc *s)
 
 static struct session *session_by_conn(struct svc *s, uint32_t conn)
 {
-    for (uint32_t i = 0; i < s->cfg.sessions_max; i++)
+    for (uint32_t i = 0; i < svc_conns_max(&s->cfg); i++)
         if (s->sessions[i].conn == conn)
             return &s->sessions[i];
     return NULL;
@@ -364,11 +372,8 @@ static void hello_expired(void *ctx, uint64_t now_ns)
 int svc_attach_open(struct svc *s, uint32_t conn, uid_t uid, pid_t pid)
 {
     const struct svc_principal *principal = principal_of(s, uid);
-    struct session *se = NULL;
-    for (uint32_t i = 0; i < s->cfg.sessions_max && !se; i++)
-        if (s->sessions[i].state == SESSION_FREE)
-            se = &s->sessions[i];
-    if (!se || !place_take(s, principal))
+    struct session *se = place_take(s, principal);
+    if (!se)
         return -EMFILE;
     se->state = SESSION_CONNECTED;
     se->principal = principal;
@@ -564,7 +569,7 @@ void svc_chunk_retired(struct svc *s, uint32_t chunk, uint32_t principal)
     uint8_t buf[64];
     int len = codec_enc_att_retired(buf, sizeof buf, &msg);
     MUST(len > 0);
-    for (uint32_t i = 0; i < s->cfg.sessions_max; i++) {
+    for (uint32_t i = 0; i < svc_conns_max(&s->cfg); i++) {
         struct session *se = &s->sessions[i];
         if (se->state != SESSION_READY || principal_id(s, se->principal) != principal)
             continue;

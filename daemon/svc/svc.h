@@ -57,7 +57,7 @@ struct svc_principal {
 };
 
 struct svc_config {
-    uint32_t sessions_max;
+    uint32_t sessions_max; /* of principals */
     uint32_t requests_max; /* in flight, per session */
     uint32_t calls_max;    /* requests that wait or copy, over all sessions */
     uint64_t staging_session_max;
@@ -92,6 +92,8 @@ struct svc_config {
     X(HISTO, wait_ns, "acquires that waited: from receipt to reply")
 METRIC_STRUCT(svc, SVC_METRICS);
 
+/* Attach connections at a time: sessions, and uids without rights until they are told so. */
+uint32_t svc_conns_max(const struct svc_config *config);
 uint64_t svc_bytes(const struct svc_config *config); /* what svc_create() will allocate */
 KVC_WARN_UNUSED int svc_create(const struct svc_config *config, struct core *core,
                                const struct svc_ports *ports, struct svc **ret_svc);

@@ -90,8 +90,7 @@ struct svc {
     struct pool *calls;
     /* Who has how much: sessions and staging by principal, calls and kept bytes by session. */
     struct share session_share, staging_share, call_share, kept_share;
-    uint32_t strangers;       /* sessions of uids without rights, until they are told so */
-    struct session *sessions; /* cfg.sessions_max */
+    struct session *sessions; /* svc_conns_max() */
     uint32_t ndoomed;
     uint32_t serial;
     struct ring *trace;                         /* NULL = off */

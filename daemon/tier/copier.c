@@ -19,6 +19,10 @@
  * and not much more often, for each may cost the control thread a wake-up. */
 #define COPIER_BATCH_BYTES  (UINT64_C(1) << 20)
 #define COPIER_THREADS_AUTO 4u
+/* Checks with the threads: little, for who submits copies later goes before those that are not. */
+#define COPIER_CHECK_CREDIT (UINT64_C(1) << 20)
+/* While copies wait, this many bytes are copied for one that is checked. */
+#define COPIER_COPY_WEIGHT 16u
 
 struct op_queue {
     struct tier_op *head;
@@ -37,10 +41,17 @@ struct copy_thread {
     _Alignas(64) uint8_t step[COPIER_STEP_BYTES];
 };
 
+/* Operations that wait for credit, and how much of it is with the threads. */
+struct gate {
+    struct op_queue waiting;
+    uint64_t credit_bytes, granted_bytes;
+};
+
 struct copier {
     /* shared, under `lock` */
     pthread_mutex_t lock;
-    struct op_queue queue;
+    struct op_queue copies, checks;
+    uint64_t copied_bytes;    /* begun to be copied since the last check began */
     struct copy_thread *idle; /* the last to fall asleep first: its cache is the warmest */
     bool stop;
     int bind_err;
@@ -51,9 +62,7 @@ struct copier {
     /* control thread */
     _Alignas(64) struct loop *loop;
     struct loop_watch watch;
-    struct op_queue waiting; /* for credit */
-    uint64_t credit_bytes;
-    uint64_t granted_bytes;
+    struct gate copy_gate, check_gate;
     struct copier_stats stats;
     const struct topo *topo;
     unsigned threads_max;
@@ -108,10 +117,34 @@ static void hand_over(struct copier *c, struct op_queue *done)
         inbox_post(&c->results, &op->item);
 }
 
+/* It will not be run, so that it costs the copies nothing to be rid of it. */
+static bool is_over(const struct tier_op *op)
+{
+    return atomic_load_explicit(&op->cancel, memory_order_relaxed) ||
+           (op->deadline_ns != 0 && clock_now_ns() >= op->deadline_ns);
+}
+
+/* Under the lock. */
+static struct tier_op *pop_next(struct copier *c)
+{
+    const struct tier_op *check = c->checks.head;
+    if (c->stop)
+        return NULL;
+    if (check != NULL && (c->copies.head == NULL ||
+                          c->copied_bytes / COPIER_COPY_WEIGHT >= check->bytes || is_over(check))) {
+        c->copied_bytes = 0;
+        return queue_pop(&c->checks);
+    }
+    struct tier_op *op = queue_pop(&c->copies);
+    if (op != NULL && check != NULL)
+        c->copied_bytes += op->bytes;
+    return op;
+}
+
 static struct tier_op *try_next(struct copier *c)
 {
     (void)pthread_mutex_lock(&c->lock);
-    struct tier_op *op = c->stop ? NULL : queue_pop(&c->queue);
+    struct tier_op *op = pop_next(c);
     (void)pthread_mutex_unlock(&c->lock);
     return op;
 }
@@ -123,7 +156,7 @@ static struct tier_op *wait_next(struct copy_thread *t)
     for (;;) {
         (void)pthread_mutex_lock(&c->lock);
         const bool stop = c->stop;
-        struct tier_op *op = stop ? NULL : queue_pop(&c->queue);
+        struct tier_op *op = pop_next(c);
         if (op == NULL && !stop) {
             t->next = c->idle;
             c->idle = t;
@@ -181,6 +214,9 @@ static void *thread_main(void *arg)
     for (struct tier_op *op; (op = wait_next(t)) != NULL;) {
         uint64_t bytes = 0;
         do {
+            /* No copy waits any longer for its reply because something is checked after it. */
+            if (op->kind == TIER_VERIFY)
+                hand_over(c, &done);
             run(t, op);
             bytes += op->bytes;
             queue_push(&done, op);
@@ -206,25 +242,52 @@ static int start_thread(struct copier *c, unsigned no)
 
 /* --- control thread --- */
 
-static void feed(struct copier *c)
+static void gate_init(struct gate *g, uint64_t credit_bytes)
 {
-    struct op_queue next;
+    queue_init(&g->waiting);
+    g->credit_bytes = credit_bytes;
+}
+
+static struct gate *gate_of(struct copier *c, const struct tier_op *op)
+{
+    return op->kind == TIER_VERIFY ? &c->check_gate : &c->copy_gate;
+}
+
+/* Moves what there is credit for; returns how many. */
+static unsigned gate_open(struct gate *g, struct op_queue *ret_next)
+{
     unsigned n = 0;
-    queue_init(&next);
-    while (c->waiting.head != NULL &&
-           (c->granted_bytes == 0 ||
-            c->waiting.head->bytes <= c->credit_bytes - MIN(c->credit_bytes, c->granted_bytes))) {
-        struct tier_op *op = queue_pop(&c->waiting);
-        c->granted_bytes += op->bytes;
-        c->stats.waiting_ops--;
-        queue_push(&next, op);
+    queue_init(ret_next);
+    while (g->waiting.head != NULL &&
+           (g->granted_bytes == 0 ||
+            g->waiting.head->bytes <= g->credit_bytes - MIN(g->credit_bytes, g->granted_bytes))) {
+        struct tier_op *op = queue_pop(&g->waiting);
+        g->granted_bytes += op->bytes;
+        queue_push(ret_next, op);
         n++;
     }
+    return n;
+}
+
+/* `next` is not to be used again. */
+static void queue_append(struct op_queue *q, struct op_queue *next)
+{
+    if (next->head == NULL)
+        return;
+    *q->tail = next->head;
+    q->tail = next->tail;
+}
+
+static void feed(struct copier *c)
+{
+    struct op_queue copies, checks;
+    const unsigned n = gate_open(&c->copy_gate, &copies) + gate_open(&c->check_gate, &checks);
     if (n == 0)
         return;
+    c->stats.waiting_ops -= n;
     (void)pthread_mutex_lock(&c->lock);
-    *c->queue.tail = next.head;
-    c->queue.tail = next.tail;
+    queue_append(&c->copies, &copies);
+    queue_append(&c->checks, &checks);
     struct copy_thread *const threads = take_idle(c, n);
     (void)pthread_mutex_unlock(&c->lock);
     wake(threads);
@@ -244,8 +307,10 @@ static void reap(struct copier *c)
 {
     struct inbox_item *first = inbox_drain(&c->results);
     /* Credit first, so that the threads have work while done() runs. */
-    for (struct inbox_item *i = first; i != NULL; i = inbox_next(i))
-        c->granted_bytes -= CONTAINER_OF(i, struct tier_op, item)->bytes;
+    for (struct inbox_item *i = first; i != NULL; i = inbox_next(i)) {
+        const struct tier_op *op = CONTAINER_OF(i, struct tier_op, item);
+        gate_of(c, op)->granted_bytes -= op->bytes;
+    }
     if (c->stats.waiting_ops > 0)
         feed(c);
     for (struct inbox_item *i = first; i != NULL;) {
@@ -269,7 +334,7 @@ void copier_submit(struct copier *c, struct tier_op *op, void *dst)
     c->stats.inflight_ops++;
     c->stats.inflight_bytes += op->bytes;
     c->stats.waiting_ops++;
-    queue_push(&c->waiting, op);
+    queue_push(&gate_of(c, op)->waiting, op);
     feed(c);
 }
 
@@ -325,15 +390,16 @@ int copier_create(const struct copier_config *config, struct loop *loop, struct 
         return -ENOMEM;
     c->loop = loop;
     c->topo = config->topo;
-    c->credit_bytes = config->inflight_bytes;
     c->threads_max = config->threads;
     if (c->threads_max == 0) {
         const long cpus = sysconf(_SC_NPROCESSORS_ONLN);
         c->threads_max = copier_threads_auto(cpus > 0 ? (unsigned)cpus : 1);
     }
     c->stats.threads = c->threads_max;
-    queue_init(&c->queue);
-    queue_init(&c->waiting);
+    queue_init(&c->copies);
+    queue_init(&c->checks);
+    gate_init(&c->copy_gate, config->inflight_bytes);
+    gate_init(&c->check_gate, COPIER_CHECK_CREDIT);
     (void)pthread_mutex_init(&c->lock, NULL); /* default attributes: cannot fail with glibc */
     const int err = start(c);
     if (err < 0) {
@@ -362,7 +428,9 @@ void copier_destroy(struct copier **copier)
         struct tier_op *op;
         loop_watch_del(c->loop, &c->watch);
         reap(c); /* may feed what waited for credit */
-        while ((op = queue_pop(&c->queue)) != NULL || (op = queue_pop(&c->waiting)) != NULL) {
+        while ((op = queue_pop(&c->copies)) != NULL || (op = queue_pop(&c->checks)) != NULL ||
+               (op = queue_pop(&c->copy_gate.waiting)) != NULL ||
+               (op = queue_pop(&c->check_gate.waiting)) != NULL) {
             op->status = -ECANCELED;
             finish(c, op);
         }

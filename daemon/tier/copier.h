@@ -25,8 +25,9 @@
 #define COPIER_INFLIGHT_MIN (UINT64_C(1) << 20)
 
 struct copier_config {
-    unsigned threads;        /* 0: copier_threads_auto() */
-    uint64_t inflight_bytes; /* credit: bytes with the threads; at least COPIER_INFLIGHT_MIN */
+    unsigned threads; /* 0: copier_threads_auto() */
+    uint64_t
+        inflight_bytes; /* credit of copies: bytes with the threads; at least COPIER_INFLIGHT_MIN */
     const struct topo *topo; /* borrowed until copier_destroy(); NULL: threads are not bound */
 };
 
@@ -47,7 +48,9 @@ void copier_destroy(struct copier **copier);
 
 /* Takes *op until its done(). TIER_PUT copies op->bytes from op->src to dst (64-byte aligned, and
  * valid until done()) and sets op->sum; TIER_VERIFY sets it to that of the bytes at dst. Beyond the
- * credit operations wait, in order of submission. status: 0; -ECANCELED: op->cancel was seen
+ * credit operations wait, in order of submission; copies and checks have one each. Threads take a
+ * check when no copy waits there, when 16 times its bytes were copied meanwhile, or when its end is
+ * come already: cancelled, or too late. status: 0; -ECANCELED: op->cancel was seen
  * (before it began, or between two steps); -ETIMEDOUT: the deadline had passed before it began (0:
  * no deadline); -EIO: injected fault. After anything but 0 of a PUT the slot holds parts of the
  * bytes. */

@@ -29,6 +29,11 @@ _kvcache() {
         ;;
     --kv-type) words="fp32 bf16 fp16 fp8 int8 int4" ;;
     --tier) words="host" ;;
+    --ns | --key | --group | --depth | --limit | --rate | --bytes | --older-than | --timeout | \
+        --context | --parallel | --block-tokens | --hbm | --host | --nvme | \
+        --prefill-tokens-per-second)
+        return # a value that only the user knows
+        ;;
     *) words="" ;;
     esac
     if [[ -n $words ]]; then
@@ -48,6 +53,12 @@ _kvcache() {
     [[ ${program##*/} = kvcache-daemon ]] && command=""
     # shellcheck disable=SC2086 # no command is no argument
     words=$(_kvcache_words "$program" $command)
+    if [[ $command = trace && $before = dump && $word != -* ]]; then
+        mapfile -t COMPREPLY < <(compgen -f -- "$word")
+        return
+    fi
+    [[ $command = trace && " ${COMP_WORDS[*]} " =~ \ (dump|off|status)\  ]] &&
+        words=$(grep -vx -- --bytes <<<"$words")
     [[ $command = trace && $before = trace ]] && words+=" on off status dump"
     mapfile -t COMPREPLY < <(compgen -W "$words" -- "$word" | sort -u)
     [[ ${#COMPREPLY[@]} -gt 0 ]] || mapfile -t COMPREPLY < <(compgen -f -- "$word")

@@ -64,7 +64,9 @@ struct kvc_op; /* a request that was begun */
 
 struct kvc_options {
     const char *socket; /* attach socket; NULL = $KVCACHE_SOCKET, else /run/kvcache/attach.sock */
-    const char *name;   /* shown in stats and logs; NULL = the program's name */
+    /* Shown in stats and logs, cut to 63 bytes; NULL = the program's name. In a name that is not
+     * UTF-8 every byte beyond ASCII is shown as '?'. */
+    const char *name;
     uint64_t staging_bytes; /* room for blocks on their way into the cache; 0 = none (a reader) */
     uint32_t shard;         /* this rank's shard of every block, 0 on a single rank */
     uint32_t timeout_ms;    /* default deadline of every call; 0 = KVC_DEADLINE_DEFAULT_MS */
@@ -243,13 +245,16 @@ struct kvc_blocks {
  * nothing was reserved. The handle is this session's; it ends with its last block or kvc_drop. */
 KVC_API KVC_MUST_USE int kvc_reserve(struct kvc_ns *ns, const struct kvc_blocks *blocks,
                                      uint64_t *ret_reservation, uint8_t *statuses);
-/* Commits blocks first .. first + n - 1 of a reservation: offsets[i] in staging, UINT64_MAX = not
- * this one. Visible to others when it returns; staging may then be reused. tokens: the ids in the
- * committed blocks for a namespace with_tokens, else NULL. */
+/* Commits blocks first .. first + n - 1 of a reservation: offsets[i] in staging, multiples of 64;
+ * UINT64_MAX = not this one. An offset that is no multiple, or whose block would end outside of
+ * staging, is a BAD_ARGUMENT in statuses, and the block stays reserved. Visible to others when it
+ * returns; staging may then be reused. tokens: the ids in the committed blocks for a namespace
+ * with_tokens, else NULL. */
 KVC_API KVC_MUST_USE int kvc_commit(struct kvc_ns *ns, uint64_t reservation, uint32_t first,
                                     uint32_t n, const uint64_t *offsets, const uint32_t *tokens,
                                     size_t ntokens, uint8_t *statuses);
-/* Reserve and commit in one round trip, for blocks that are in staging already. */
+/* Reserve and commit in one round trip, for blocks that are all in staging already: UINT64_MAX is
+ * -EINVAL here. */
 KVC_API KVC_MUST_USE int kvc_store(struct kvc_ns *ns, const struct kvc_blocks *blocks,
                                    const uint64_t *offsets, const uint32_t *tokens, size_t ntokens,
                                    uint8_t *statuses);
@@ -260,7 +265,8 @@ KVC_API KVC_MUST_USE int kvc_drop(struct kvc *kvc, uint64_t reservation);
  *
  * The same calls in two halves. *_begin sends the request and returns an op; the op is done when
  * its outcome is there; kvc_finish (or kvc_wait) hands the outcome out and frees the op. Up to the
- * daemon's limit (64 by default) may be in flight; the inputs may be reused once begin returns,
+ * daemon's limits.requests (256 by default) may be in flight, what is begun beyond ends with
+ * KVC_E_BUSY; the inputs may be reused once begin returns,
  * staging once the op is finished. Replies come in any order.
  *
  * Begin halves, kvc_progress, kvc_next, kvc_cancel_begin, kvc_release, and kvc_finish of an op that
@@ -352,7 +358,10 @@ KVC_API int kvc_progress(struct kvc *kvc);
  * handed out is not handed out any more. No traffic. */
 KVC_API KVC_MUST_USE int kvc_next(struct kvc *kvc, struct kvc_op **ret_op);
 
-/* ---- operation (needs admin rights for what belongs to others) ---- */
+/* ---- operation (needs admin rights for what belongs to others) ----
+ *
+ * A function that is called for each item may call other functions of its session, but kvc_close.
+ */
 
 struct kvc_stat {
     char name[64];

@@ -58,15 +58,64 @@ until "$bin/kvcachectl" ping >/dev/null 2>&1; do
     sleep 0.1
 done
 
+# kept WHAT: the file that a dump was to go to is what it was, and nothing lies beside it
+kept() {
+    [ "$(cat "$dir/keep/old")" = precious ] || fail "$1: the file is gone or changed"
+    [ "$(find "$dir/keep" | wc -l)" = 2 ] || fail "$1: left $(ls -a "$dir/keep")"
+}
+
+expect 1 blocks --ns 5
+grep -q "blocks: there is no namespace 5" "$dir/said" || fail "blocks --ns 5: $(cat "$dir/said")"
+mkdir "$dir/keep"
+echo precious >"$dir/keep/old"
+expect 3 --socket "$dir/nobody" trace dump "$dir/keep/old"
+kept "no daemon"
 expect 1 trace status
 expect 1 trace dump
+expect 1 trace dump "$dir/keep/old"
+kept "no trace"
 expect 0 trace on --bytes 4MiB
+expect 1 trace dump "$dir/keep/old"
+kept "an empty trace"
+expect 1 trace dump --ns 5
+grep -q "namespace 5" "$dir/said" || fail "--ns 5: $(cat "$dir/said")"
 expect 5 trace on
 "$bin/kvcachebench" gen --requests 400 --seed 5 >"$dir/first.jsonl"
 "$bin/kvcachebench" replay "$dir/first.jsonl" --socket "$KVCACHE_SOCKET" --workers 1 \
     --block-bytes 4KiB --json >"$dir/first.out"
 expect 0 trace status
 expect 0 trace dump "$dir/dump.jsonl"
+(
+    trap '' XFSZ # a write beyond the limit fails instead
+    ulimit -f 1
+    expect 5 trace dump "$dir/keep/old"
+)
+kept "a write that fails"
+grep -q "File too large" "$dir/said" || fail "a write that fails: $(cat "$dir/said")"
+expect 5 trace dump "$dir/keep"
+mkfifo "$dir/fifo"
+cat "$dir/fifo" >"$dir/from-fifo" &
+expect 0 trace dump "$dir/fifo"
+wait $!
+[ -p "$dir/fifo" ] || fail "the FIFO is gone"
+cmp "$dir/dump.jsonl" "$dir/from-fifo" || fail "through a FIFO it differs"
+chmod 640 "$dir/keep/old"
+ln -s keep/old "$dir/link"
+expect 0 trace dump "$dir/link"
+[ -L "$dir/link" ] || fail "the symlink is gone"
+cmp "$dir/dump.jsonl" "$dir/keep/old" || fail "through a symlink it differs"
+[ "$(stat -c %a "$dir/keep/old")" = 640 ] || fail "the file has other rights now"
+ln -s nothing "$dir/astray"
+expect 5 trace dump "$dir/astray"
+[ -L "$dir/astray" ] || fail "the symlink to nothing is gone"
+for command in "trace dump" "stats --json" "stats" "ns --json" "--help"; do
+    got=0
+    # shellcheck disable=SC2086 # a command and its arguments
+    "$bin/kvcachectl" $command >/dev/full 2>"$dir/said" || got=$?
+    [ "$got" = 5 ] || fail "$command into a full device exited with $got"
+    grep -q "stdout: No space left" "$dir/said" || fail "$command: $(cat "$dir/said")"
+    ! grep -q "replay" "$dir/said" || fail "$command into a full device claims success"
+done
 blocks "$dir/first.jsonl" >"$dir/first.ids"
 blocks "$dir/dump.jsonl" >"$dir/dump.ids"
 [ "$(wc -l <"$dir/dump.ids")" -gt 100 ] || fail "only $(wc -l <"$dir/dump.ids") requests in the dump"

@@ -74,8 +74,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         fuzz_tally.refused++;
         return 0;
     }
-    FUZZ_CHECK(m.layers > 0 && m.full + m.sliding + m.linear == m.layers, "%u, not %u layers",
-               m.full + m.sliding + m.linear, m.layers);
+    FUZZ_CHECK(m.layers > 0 && m.full + m.sliding + m.linear + m.plain == m.layers,
+               "%u, not %u layers", m.full + m.sliding + m.linear + m.plain, m.layers);
     FUZZ_CHECK(m.sliding == 0 || m.window > 0, "layers slide without a window");
     check_forms(&m);
     fuzz_tally.taken++;

@@ -108,6 +108,10 @@ complete_bash kvcachectl trace
 for word in on off dump status --bytes; do offers bash "$word"; done
 complete_bash kvcachectl size --kv-type
 offers bash fp8
+complete_bash kvcachectl evict --ns
+! grep -q -- '^--' "$work/offered" || wrong "bash offers options as the value of --ns"
+complete_bash kvcachectl trace dump
+offers bash README.md
 complete_bash kvcachebench replay
 offers bash --capacity
 complete_bash kvcache-daemon

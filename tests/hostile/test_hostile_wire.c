@@ -192,8 +192,8 @@ START_TEST(commands_that_ours_do_not_send_are_cut)
     static const struct {
         const char *bytes;
         size_t n;
-    } command[] = {
-        {"\5READY", 6}, {"\11SUBSCRIBEabc", 13}, {"\5ERROR\0", 7}, {"", 0}, {"\4PONY", 5}};
+    } command[] = {{"\5READY", 6}, {"\11SUBSCRIBEabc", 13}, {"\5ERROR\0", 7},
+                   {"", 0},        {"\4PONY", 5},           {"\4PING", 5}};
     struct peer p;
     peer_open(&p, s.rig, 0);
     ck_assert(peer_frame(p.control, 4, "\4PING\0\0", 7)); /* this one may be sent */
@@ -233,6 +233,56 @@ START_TEST(half_messages_and_half_heads_wait_without_harm)
     for (unsigned i = 0; i < 20; i++)
         hostile_serve_hit(&s);
     for (unsigned i = 0; i < 12; i++)
+        peer_close(&p[i]);
+}
+END_TEST
+
+/* One name for the guard and another for ZeroMQ would let a worker speak for another session. */
+START_TEST(a_handshake_with_two_meanings_is_cut)
+{
+    static const char *const names[][2] = {
+        {"Identity", "Identity"}, {"identity", "Identity"}, {"Identity", "IDENTITY"}, {"identity"}};
+    struct peer victim, p;
+    peer_open(&victim, s.rig, 0);
+    ck_assert_int_eq(peer_hello(&p, s.rig, KVC_PROTO_MIN, KVC_PROTO_MAX, 0), KVC_ST_OK);
+    uint8_t greeting[64] = {0xff, 0, 0, 0, 0, 0, 0, 0, 1, 0x7f, 3, 0, 'N', 'U', 'L', 'L'};
+    uint8_t ready[128] = "\5READY\13Socket-Type\0\0\0\6DEALER", buf[64];
+    size_t n = 6 + 12 + 4 + 6;
+    for (unsigned i = 0; i < 2 && names[_i][i]; i++) {
+        ready[n] = 8;
+        memcpy(ready + n + 1, names[_i][i], 8);
+        memcpy(ready + n + 9, "\0\0\0\20", 4);
+        memcpy(ready + n + 13, i ? victim.route : p.route, KVC_ROUTE_BYTES);
+        n += 13 + KVC_ROUTE_BYTES;
+    }
+    struct msg_head head = {.op = KVC_OP_PING, .corr = 1};
+    int len = codec_enc_bare(buf, sizeof buf, &head);
+    p.control = peer_control_socket(s.rig);
+    if (peer_write(p.control, greeting, sizeof greeting) && peer_frame(p.control, 4, ready, n))
+        (void)peer_frame(p.control, 0, buf, (size_t)len);
+    ck_assert(peer_is_cut(p.control));
+    ck_assert_int_eq(peer_ping(&victim), KVC_ST_OK);
+    peer_close(&p);
+    peer_close(&victim);
+}
+END_TEST
+
+/* Nine do not fit at once: the ninth waits, and those that do not end theirs lose their place. */
+START_TEST(large_messages_that_do_not_end_make_room_for_others)
+{
+    enum { MANY = 9 };
+    struct peer p[MANY];
+    static const uint8_t head[9] = {2, 0, 0, 0, 0, 0, 0x40, 0, 0};
+    for (unsigned i = 0; i < MANY; i++) {
+        peer_open(&p[i], s.rig, 0);
+        ck_assert(peer_write(p[i].control, head, sizeof head));
+        ck_assert_msg(peer_write(p[i].control, big, sizeof big - 1), "%u", i);
+    }
+    ck_assert_uint_ge(rig_stat(s.k, "daemon.control_cut"), 1);
+    ck_assert_uint_ge(rig_stat(s.k, "daemon.control_paused"), 1);
+    ck_assert_uint_le(rig_stat(s.k, "daemon.control_paused"), 1000); /* waiting is not asking */
+    hostile_serve_hit(&s);
+    for (unsigned i = 0; i < MANY; i++)
         peer_close(&p[i]);
 }
 END_TEST
@@ -575,9 +625,11 @@ int main(void)
     tcase_add_test(t, a_message_of_endless_frames_is_cut);
     tcase_add_test(t, empty_frames_without_end_are_cut);
     tcase_add_test(t, several_frames_cost_the_session);
-    tcase_add_loop_test(t, commands_that_ours_do_not_send_are_cut, 0, 5);
+    tcase_add_loop_test(t, commands_that_ours_do_not_send_are_cut, 0, 6);
     tcase_add_loop_test(t, a_frame_that_is_too_large_is_cut_at_its_head, 0, 4);
     tcase_add_test(t, half_messages_and_half_heads_wait_without_harm);
+    tcase_add_loop_test(t, a_handshake_with_two_meanings_is_cut, 0, 4);
+    tcase_add_test(t, large_messages_that_do_not_end_make_room_for_others);
     tcase_add_test(t, requests_without_reading_replies_end_in_a_drop);
     tcase_add_test(t, big_messages_do_not_pile_up);
     tcase_add_test(t, a_stopped_client_holds_nobody_up);

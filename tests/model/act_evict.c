@@ -55,7 +55,7 @@ static void foresee_tree(struct model *m, int i, struct foreseen *f)
         return;
     }
     f->blocks++;
-    f->bytes += m_bytes(m, &m->block[i]);
+    f->bytes += m_bytes_present(m, &m->block[i]);
 }
 
 static void foresee(struct model *m, const struct core_evict_job *job,
@@ -63,7 +63,7 @@ static void foresee(struct model *m, const struct core_evict_job *job,
 {
     for (int i = m->first_live; i < m->nblocks; i++) {
         if (m->block[i].state != M_DEAD)
-            f->largest = MAX(f->largest, m_bytes(m, &m->block[i]));
+            f->largest = MAX(f->largest, m_bytes_present(m, &m->block[i]));
         if (!job_matches(m, job, who, i))
             continue;
         if (job->have_key) {
@@ -73,7 +73,7 @@ static void foresee(struct model *m, const struct core_evict_job *job,
             f->kept++;
         } else if (job->dry_run) {
             f->blocks++;
-            f->bytes += m_bytes(m, &m->block[i]);
+            f->bytes += m_bytes_present(m, &m->block[i]);
         } else {
             foresee_tree(m, i, f);
         }

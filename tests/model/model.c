@@ -131,6 +131,19 @@ uint64_t m_bytes(const struct model *m, const struct m_block *b)
     return (uint64_t)m->ns[b->ns].spec.group[b->group].block_bytes * m_shards(m, b);
 }
 
+uint32_t m_shards_done(const struct m_block *b)
+{
+    uint32_t done = 0;
+    for (uint32_t s = 0; s < M_SHARDS_MAX; s++)
+        done += b->shard[s].state == M_DONE;
+    return done;
+}
+
+uint64_t m_bytes_present(const struct model *m, const struct m_block *b)
+{
+    return (uint64_t)m->ns[b->ns].spec.group[b->group].block_bytes * m_shards_done(b);
+}
+
 /* Leased, or somebody is to write or is writing a shard of it. */
 static bool in_use(const struct m_block *b)
 {
@@ -359,14 +372,14 @@ static void on_explanation(void *ctx, const struct core_explanation *x)
 static void check_explained(struct model *m, int no, const struct core_explanation *x)
 {
     const struct m_block *b = &m->block[no];
-    uint32_t done = 0, children = 0;
-    for (uint32_t s = 0; s < M_SHARDS_MAX; s++)
-        done += b->shard[s].state == M_DONE;
+    uint32_t children = 0;
     for (int i = m->first_live; i < m->nblocks; i++)
         children += m->block[i].parent == no && m->block[i].state != M_DEAD;
     HOLDS(m, x->state == (b->state == M_PRESENT ? KVC_BLOCK_PRESENT : KVC_BLOCK_PENDING));
-    HOLDS(m, x->tokens == b->tokens && x->shards == m_shards(m, b) && x->shards_present == done);
-    HOLDS(m, x->leases == b->leases && x->children == children && x->bytes == m_bytes(m, b));
+    HOLDS(m, x->tokens == b->tokens && x->shards == m_shards(m, b) &&
+                 x->shards_present == m_shards_done(b));
+    HOLDS(m,
+          x->leases == b->leases && x->children == children && x->bytes == m_bytes_present(m, b));
 }
 
 bool m_was_replaced(const struct model *m, int block)

@@ -148,6 +148,9 @@ bool m_in_use(const struct model *m, int block);
 bool m_may_evict(const struct model *m, int block);
 uint32_t m_shards(const struct model *m, const struct m_block *b);
 uint64_t m_bytes(const struct model *m, const struct m_block *b);
+/* Of the shards that are stored. */
+uint32_t m_shards_done(const struct m_block *b);
+uint64_t m_bytes_present(const struct model *m, const struct m_block *b);
 /* In use at or below. */
 bool m_is_kept(const struct model *m, int block);
 bool m_resv_alive(const struct model *m, int resv);

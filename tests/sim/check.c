@@ -119,13 +119,13 @@ struct core_ns *sim_core_ns(struct sim *s, const struct sim_client *cl,
                             const struct sim_space *space)
 {
     struct core_client *observer = s->observer[cl->principal];
-    struct core_ns *ns;
     uint32_t id = cl->ns[space->spec][space->sub];
+    struct core_ns *ns = ns_by_id(s->core, id);
     if (id)
-        return core_ns_get(s->core, observer, id, NULL, 0, &ns) == 0 ? ns : NULL;
-    struct core_ns *base;
+        return ns;
+    struct core_ns *base = ns_by_id(s->core, cl->ns[space->spec][0]);
     struct core_ns_view b, v;
-    if (core_ns_get(s->core, observer, cl->ns[space->spec][0], NULL, 0, &base) != 0)
+    if (!base)
         return NULL;
     core_ns_view(base, &b);
     for (ns = core_ns_next(s->core, observer, 0); ns; ns = core_ns_next(s->core, observer, v.id)) {
@@ -247,11 +247,12 @@ static void check_sessions(struct sim *s)
 {
     const struct svc *v = s->svc;
     uint64_t sessions = 0, quarantined = 0, calls = 0, leased = 0, staging = 0, kept = 0,
-             commits = 0;
-    for (uint32_t i = 0; i < v->cfg.sessions_max; i++) {
+             commits = 0, ready = 0;
+    for (uint32_t i = 0; i < svc_conns_max(&v->cfg); i++) {
         const struct session *se = &v->sessions[i];
         uint32_t inflight = 0;
         sessions += se->state != SESSION_FREE;
+        ready += se->state == SESSION_READY;
         quarantined += se->state == SESSION_DROPPED;
         leased += se->client ? core_client_lease_bytes(se->client) : 0;
         staging += se->staging ? se->staging_bytes : 0;
@@ -266,6 +267,8 @@ static void check_sessions(struct sim *s)
         calls += inflight;
         check_session(s, se);
     }
+    SIM_CHECK(s, s->draining || ready == s->admitted, "%u routes are let in, %llu sessions ready",
+              s->admitted, (unsigned long long)ready);
     uint64_t made = 0;
     for (uint32_t i = 0; i < SIM_STAGINGS; i++)
         made += s->staging[i].made ? s->staging[i].bytes : 0;

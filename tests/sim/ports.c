@@ -143,6 +143,23 @@ static int port_chunk_fd(void *ctx, uint32_t chunk, uint32_t principal, uint64_t
     return s->chunk_answer;
 }
 
+/* Who is let in is heard until it is shut out; when the daemon leaves, nobody is shut out. */
+static void port_admit(void *ctx, const uint8_t route[KVC_ROUTE_BYTES], uid_t uid)
+{
+    struct sim *s = ctx;
+    (void)route;
+    (void)uid;
+    s->admitted++;
+}
+
+static void port_dismiss(void *ctx, const uint8_t route[KVC_ROUTE_BYTES])
+{
+    struct sim *s = ctx;
+    (void)route;
+    SIM_CHECK(s, s->admitted > 0, "more routes shut out than let in");
+    s->admitted--;
+}
+
 static void port_refresh(void *ctx)
 {
     (void)ctx;
@@ -238,5 +255,7 @@ struct svc_ports sim_ports(struct sim *s)
                               .staging_make = port_staging_make,
                               .staging_free = port_staging_free,
                               .refresh = port_refresh,
+                              .admit = port_admit,
+                              .dismiss = port_dismiss,
                               .chunk_fd = port_chunk_fd};
 }

@@ -218,7 +218,7 @@ static void on_cancel(struct sim *s, struct sim_client *cl, struct sim_req *r,
     SIM_CHECK(s, codec_dec_cancel_reply(a->bytes, a->len, &h, &m) == 0, "an unreadable reply");
     struct sim_req *t = sim_req_by_corr(cl, r->target);
     SIM_CHECK(s, sim_tier_of(s, cl, r->target) == 0, "cancelled, and a copy still reads staging");
-    if (!t)
+    if (!t || !t->delivered) /* by chance the number of one that is on its way behind it */
         return;
     SIM_CHECK(s, t->timed_out, "CANCEL is answered before its target");
     sim_slots_back(s, cl, t);

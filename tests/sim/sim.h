@@ -245,7 +245,7 @@ struct sim {
     struct sim_staging staging[SIM_STAGINGS];
     struct sim_message *mail;
     struct sim_answer answer[4096];
-    uint32_t nanswers, kept;
+    uint32_t nanswers, kept, admitted;
     struct sim_ticket ticket[SIM_TICKETS];
     uint32_t nticket;
     struct sim_seen *seen;

@@ -370,6 +370,19 @@ START_TEST(a_status_comes_back_with_its_text)
 }
 END_TEST
 
+START_TEST(an_outcome_without_an_output_is_given_up)
+{
+    struct kvc_seq seq = seq_of(4);
+    struct kvc_op *op;
+    atomic_store(&fake.s->hit_blocks, 3);
+    ck_assert_int_eq(kvc_acquire_begin(ns, &seq, NULL, &op), 0);
+    ck_assert_int_eq(kvc_wait(&op, NULL, NULL, NULL), -EINVAL);
+    ck_assert_ptr_null(op);
+    ck_assert_int_eq(kvc_lookup_begin(ns, &seq, 0, &op), 0);
+    ck_assert_int_eq(kvc_wait(&op, NULL, NULL, NULL), -EINVAL);
+}
+END_TEST
+
 START_TEST(bad_arguments_name_themselves)
 {
     struct kvc_seq seq = seq_of(1);
@@ -384,6 +397,10 @@ START_TEST(bad_arguments_name_themselves)
     b.group = 1;
     ck_assert_int_eq(kvc_store(ns, &b, offsets, NULL, 0, st), -EINVAL);
     ck_assert_ptr_nonnull(strstr(kvc_last_error(kvc), "group is 1"));
+    b.group = 0;
+    offsets[0] = UINT64_MAX;
+    ck_assert_int_eq(kvc_store(ns, &b, offsets, NULL, 0, st), -EINVAL);
+    offsets[0] = 0;
     ck_assert_int_eq(kvc_acquire(ns, &seq, &o, &h), -EINVAL);
     seq.group[0].keys = NULL;
     ck_assert_int_eq(kvc_lookup(ns, &seq, 0, &p), -EINVAL);
@@ -438,6 +455,7 @@ int main(void)
     tcase_add_test(tc, every_key_is_explained_whole_though_replies_are_cut);
     tcase_add_test(tc, evict_passes_its_filter);
     tcase_add_test(tc, a_status_comes_back_with_its_text);
+    tcase_add_test(tc, an_outcome_without_an_output_is_given_up);
     tcase_add_test(tc, bad_arguments_name_themselves);
     tcase_add_test(tc, a_session_without_staging_cannot_store);
     suite_add_tcase(s, tc);

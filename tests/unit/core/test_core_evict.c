@@ -204,6 +204,26 @@ START_TEST(half_a_block_stays_while_its_other_rank_makes_room_for_it)
 }
 END_TEST
 
+START_TEST(of_half_a_block_half_its_bytes_count)
+{
+    begin(1, 64 * 64);
+    struct core_ns_spec spec = rig_spec("two ranks", 8, 64);
+    spec.shards = 2;
+    struct core_ns *two = rig_ns(&r, 1, &spec);
+    rig_store(&r, 1, two, 0, 1, 0, 8);
+    ck_assert_uint_eq(rig_explain(&r, 1, 0, 1, 0).bytes, 64);
+    for (unsigned i = 0; i < 9; i++)
+        rig_step(&r);
+    struct core_evict_job job = {.client = r.cl[1], .dry_run = true};
+    rig_evict(&r, &job);
+    ck_assert(job.ret_blocks == 8 && job.ret_bytes == 8 * 64);
+    job = (struct core_evict_job){.client = r.cl[1], .bytes = 4 * 64};
+    rig_evict(&r, &job);
+    ck_assert(job.ret_blocks == 4 && job.ret_bytes == 4 * 64);
+    rig_end(&r);
+}
+END_TEST
+
 /* ---- on request ---- */
 
 START_TEST(a_key_goes_with_what_builds_on_it)
@@ -329,6 +349,34 @@ START_TEST(jobs_take_turns_and_end_with_their_client)
 }
 END_TEST
 
+START_TEST(children_are_counted_however_many)
+{
+    enum { CHILDREN = 1200 };
+    static uint8_t statuses[1];
+    static struct key256 key[CHILDREN];
+    rig_defaults(&r);
+    r.cfg.commits_max = 2 * CHILDREN;
+    rig_begin(&r);
+    struct core_ns *ns = open_ns(1, 64);
+    rig_store(&r, 1, ns, 0, 1, 0, 1);
+    const struct key256 parent = rig_key(1, 0);
+    uint64_t reservation = 0;
+    for (uint32_t i = 0; i < CHILDREN; i++) {
+        key[i] = rig_key(100, i);
+        struct core_reserve in = {
+            .ns = ns, .parent = parent.b, .first_token = 8, .keys = key[i].b, .n = 1};
+        ck_assert_int_eq(core_reserve(r.core, r.cl[1], &in, &reservation, statuses, &r.why), 0);
+        ck_assert_uint_eq(statuses[0], KVC_ST_OK);
+    }
+    core_check(r.core);
+    ck_assert_uint_eq(rig_explain(&r, 1, 0, 1, 0).children, CHILDREN);
+    ck_assert_int_eq(core_drop(r.core, r.cl[1], reservation), 0);
+    core_check(r.core);
+    ck_assert_uint_eq(rig_explain(&r, 1, 0, 1, 0).children, CHILDREN - 1);
+    rig_end(&r);
+}
+END_TEST
+
 START_TEST(explain_says_where_and_why_not)
 {
     begin(4, 4096);
@@ -363,11 +411,13 @@ int main(void)
     tcase_add_test(t, a_region_is_emptied_when_eviction_alone_is_in_vain);
     tcase_add_test(t, half_a_block_whose_other_rank_never_came_goes_like_any_other);
     tcase_add_test(t, half_a_block_stays_while_its_other_rank_makes_room_for_it);
+    tcase_add_test(t, of_half_a_block_half_its_bytes_count);
     tcase_add_test(t, a_key_goes_with_what_builds_on_it);
     tcase_add_test(t, what_stays_is_counted_once);
     tcase_add_test(t, by_age_and_bytes_the_oldest_go_and_leased_ones_do_not_count);
     tcase_add_test(t, everybody_evicts_their_own_and_administrators_all);
     tcase_add_test(t, jobs_take_turns_and_end_with_their_client);
+    tcase_add_test(t, children_are_counted_however_many);
     tcase_add_test(t, explain_says_where_and_why_not);
     suite_add_tcase(s, t);
     return check_run(s);

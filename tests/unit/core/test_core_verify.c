@@ -234,6 +234,11 @@ START_TEST(no_slice_holds_more_than_a_share_of_what_is_there)
 }
 END_TEST
 
+static void count_idle(void *ctx)
+{
+    ++*(unsigned *)ctx;
+}
+
 static unsigned others_done, others_corrupt;
 
 static void other_corrupt(struct core_verify *v, const struct core_corrupt *what)
@@ -249,25 +254,80 @@ static void other_done(struct core_verify *v)
     others_done++;
 }
 
-START_TEST(slices_under_way_are_limited_and_end_with_their_client)
+static int start_other(struct core_verify *v, struct core_client *cl)
 {
-    static struct core_verify v[CORE_VERIFY_SLICES + 1];
+    *v = (struct core_verify){
+        .bytes_max = 1, .client = cl, .corrupt = other_corrupt, .done = other_done};
+    return core_verify_start(r.core, v);
+}
+
+START_TEST(a_client_has_one_slice_and_it_ends_with_the_client)
+{
+    static struct core_verify v[3];
     begin();
     rig_store(&r, 1, ns, 0, 1, 0, 4);
-    for (unsigned i = 0; i <= CORE_VERIFY_SLICES; i++) {
-        v[i] = (struct core_verify){
-            .bytes_max = 1, .client = r.cl[1], .corrupt = other_corrupt, .done = other_done};
-        int want = i < CORE_VERIFY_SLICES ? 1 : KVC_E_BUSY;
-        ck_assert_int_eq(core_verify_start(r.core, &v[i]), want);
-    }
+    ck_assert_int_eq(start_other(&v[0], r.cl[1]), 1);
+    ck_assert_int_eq(start_other(&v[1], r.cl[1]), KVC_E_BUSY);
+    ck_assert_int_eq(start_other(&v[1], r.cl[2]), 1);
+    fake_tier_run(r.tier, 10, 0);
+    ck_assert_uint_eq(others_done, 2);
+    ck_assert_int_eq(start_other(&v[2], r.cl[1]), 1);
     core_check(r.core);
     rig_close(&r, 1);
     ck_assert_uint_eq(r.idle[1], 0);
-    for (unsigned i = 0; i < CORE_VERIFY_SLICES; i++)
-        ck_assert(atomic_load(&fake_tier_op(r.tier, i)->cancel));
+    ck_assert(atomic_load(&fake_tier_op(r.tier, 0)->cancel));
     fake_tier_run(r.tier, 10, 0);
-    ck_assert_uint_eq(others_done, CORE_VERIFY_SLICES);
+    ck_assert_uint_eq(others_done, 3);
     ck_assert_uint_eq(r.idle[1], 1);
+    core_check(r.core);
+    rig_end(&r);
+}
+END_TEST
+
+START_TEST(no_principal_can_take_the_slices_of_another)
+{
+    enum { CLIENTS = 8 };
+    static struct core_verify v[CLIENTS + 1];
+    struct core_client *cl[CLIENTS];
+    const struct core_identity who = {.principal = 1, .name = "one", .tenant = "t1"};
+    unsigned idle = 0, started = 0;
+    rig_defaults(&r);
+    r.cfg.principals_max = 9;
+    r.cfg.fair = true;
+    rig_begin(&r);
+    struct core_ns_spec spec = rig_spec("m", 8, 64);
+    ns = rig_ns(&r, 1, &spec);
+    rig_store(&r, 1, ns, 0, 1, 0, 4);
+    rig_store(&r, 3, rig_ns(&r, 3, &spec), 0, 1, 0, 4);
+    for (unsigned i = 0; i < CLIENTS; i++) {
+        ck_assert_int_eq(core_client_open(r.core, &who, count_idle, &idle, &cl[i]), 0);
+        started += start_other(&v[i], cl[i]) == 1;
+    }
+    ck_assert_uint_eq(started, 1); /* nine principals, nine slices: all of them are promised */
+    ck_assert_int_eq(start_other(&v[CLIENTS], r.cl[3]), 1);
+    core_check(r.core);
+    fake_tier_run(r.tier, 10, 0);
+    for (unsigned i = 0; i < CLIENTS; i++)
+        core_client_close(r.core, cl[i]);
+    ck_assert_uint_eq(idle, CLIENTS);
+    rig_end(&r);
+}
+END_TEST
+
+START_TEST(a_slice_reads_sixteen_mebibytes_whatever_is_asked_for)
+{
+    const uint32_t block = 1u << 20;
+    rig_defaults(&r);
+    r.tier_cfg.region_bytes = 4 * block;
+    rig_begin(&r);
+    struct core_ns_spec spec = rig_spec("m", 8, block);
+    ns = rig_ns(&r, 1, &spec);
+    for (uint32_t i = 0; i < 160; i += 8)
+        rig_store(&r, 1, ns, 0, 1, i, 8);
+    ck_assert_int_eq(start(1, 0, UINT64_C(1) << 62), 1);
+    ck_assert_uint_eq(fake_tier_inflight(r.tier), 16);
+    ck_assert_uint_eq(x.v.ret_cursor, 16);
+    fake_tier_run(r.tier, 100, 0);
     core_check(r.core);
     rig_end(&r);
 }
@@ -330,7 +390,7 @@ START_TEST(two_slices_that_read_the_same_report_it_once)
     flip(1, 1, 0);
     ck_assert_int_eq(start(1, 0, 1), 1);
     other = (struct core_verify){
-        .bytes_max = 1, .client = r.cl[1], .corrupt = other_corrupt, .done = other_done};
+        .bytes_max = 1, .client = r.cl[2], .corrupt = other_corrupt, .done = other_done};
     ck_assert_int_eq(core_verify_start(r.core, &other), 1);
     fake_tier_end(r.tier, fake_tier_op(r.tier, 0), 0);
     core_check(r.core);
@@ -356,7 +416,9 @@ int main(void)
     tcase_add_test(t, every_shard_counts);
     tcase_add_test(t, a_block_that_is_being_read_is_not_evicted);
     tcase_add_test(t, no_slice_holds_more_than_a_share_of_what_is_there);
-    tcase_add_test(t, slices_under_way_are_limited_and_end_with_their_client);
+    tcase_add_test(t, a_client_has_one_slice_and_it_ends_with_the_client);
+    tcase_add_test(t, no_principal_can_take_the_slices_of_another);
+    tcase_add_test(t, a_slice_reads_sixteen_mebibytes_whatever_is_asked_for);
     tcase_add_test(t, failures_are_counted_and_harm_nothing);
     tcase_add_test(t, everybody_verifies_their_own_and_administrators_all);
     tcase_add_test(t, what_is_being_written_is_skipped);

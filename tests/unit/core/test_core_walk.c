@@ -128,6 +128,9 @@ START_TEST(down_ends_at_the_depth_asked_for)
     struct key256 root = rig_key(1, 2);
     ck_assert_int_eq(walk(1, KVC_WALK_DOWN, &root, 2, 3), 0);
     ck_assert_uint_eq(seen.n, 4); /* 2, 3, and both blocks 4 */
+    seen.n = 0;
+    ck_assert_int_eq(walk(1, KVC_WALK_DOWN, &root, UINT32_MAX, 256), 0);
+    ck_assert_uint_eq(seen.n, 8); /* 2 to 6 of chain 1, 4 to 6 of chain 2 */
     rig_end(&r);
 }
 END_TEST
@@ -188,6 +191,35 @@ START_TEST(cursors_that_nobody_gave_are_refused_or_harmless)
 }
 END_TEST
 
+/* Client 3 is of another principal; client 1 has a cursor of it, as if it had guessed one. */
+START_TEST(a_cursor_into_another_namespace_leads_nowhere)
+{
+    begin();
+    struct core_ns_spec spec = rig_spec("m", 8, 64);
+    struct core_ns *other = rig_ns(&r, 3, &spec);
+    struct core_ns_view v;
+    core_ns_view(other, &v);
+    rig_store(&r, 3, other, 0, 1, 0, 4);
+    rig_store(&r, 1, ns, 0, 1, 0, 4);
+    struct key256 first = rig_key(1, 0), last = rig_key(1, 3);
+    for (unsigned mode = KVC_WALK_UP; mode <= KVC_WALK_DOWN; mode++) {
+        struct core_walk in = {.ns = v.id,
+                               .mode = (uint8_t)mode,
+                               .key = mode == KVC_WALK_UP ? last.b : first.b,
+                               .limit = 1};
+        uint64_t cursor = 0;
+        ck_assert_int_eq(core_walk(r.core, r.cl[3], &in, see, NULL, &cursor), 0);
+        ck_assert_uint_ne(cursor, 0);
+        seen.n = 0;
+        in.ns = ns_id;
+        in.cursor = cursor;
+        ck_assert_int_eq(core_walk(r.core, r.cl[1], &in, see, NULL, &cursor), KVC_E_GONE);
+        ck_assert_uint_eq(seen.n, 0);
+    }
+    rig_end(&r);
+}
+END_TEST
+
 START_TEST(others_see_no_namespace_and_an_unknown_key_nothing)
 {
     begin();
@@ -215,6 +247,7 @@ int main(void)
     tcase_add_test(t, roots_are_the_first_blocks_of_sequences);
     tcase_add_test(t, a_walk_whose_place_is_gone_says_so_and_never_goes_on_elsewhere);
     tcase_add_test(t, cursors_that_nobody_gave_are_refused_or_harmless);
+    tcase_add_test(t, a_cursor_into_another_namespace_leads_nowhere);
     tcase_add_test(t, others_see_no_namespace_and_an_unknown_key_nothing);
     suite_add_tcase(s, t);
     SRunner *runner = srunner_create(s);

@@ -100,6 +100,8 @@ START_TEST(deepseek_keeps_latents)
     load("deepseek-v3");
     ck_assert_uint_eq(per_token(KV_FORM_LATENT, "bf16"), (512 + 64) * 61 * 2); /* 70,272 */
     ck_assert_uint_eq(per_token(KV_FORM_ABSORBED, "bf16"), 70272);
+    ck_assert_uint_eq(per_token(KV_FORM_EXPANDED, "bf16"), 128ull * (128 + 64 + 128) * 61 * 2);
+    ck_assert_uint_eq(per_token(KV_FORM_EXPANDED, "int8"), (128ull * 320 + 2 * 128 * 2) * 61);
     ck_assert_uint_eq(per_token(KV_FORM_LATENT, "int8"), 576 * 61 + 61 * 2);
     ck_assert_uint_eq(per_token(KV_FORM_HIDDEN, "bf16"), 7168 * 61 * 2);
     ck_assert_ptr_nonnull(kv_form_missing(&m, KV_FORM_KV));
@@ -134,6 +136,43 @@ START_TEST(layers_with_a_state_keep_no_kv)
     ck_assert_uint_eq(m.full, 12);
     ck_assert_uint_eq(m.linear, 36);
     ck_assert_uint_eq(per_token(KV_FORM_KV, "bf16"), 2 * 256 * 12 * 2 * 2); /* 24,576 */
+}
+END_TEST
+
+START_TEST(families_that_name_their_layers_in_their_own_way)
+{
+    static const struct {
+        const char *file;
+        uint32_t full, sliding, linear, plain, window, kv_heads, head_size;
+        uint64_t token; /* 2 x head size x KV heads x layers that attend x 2 bytes */
+    } want[] = {
+        {"gemma-3-27b", 62 / 6, 52, 0, 0, 1024, 16, 128, 2ull * 128 * 16 * 62 * 2},
+        {"gemma-3-4b", 34 / 6, 29, 0, 0, 1024, 4, 256, 2ull * 256 * 4 * 34 * 2},
+        {"nemotron-h", 2, 0, 5, 5, 0, 8, 128, 2ull * 128 * 8 * 2 * 2},
+        {"falcon-7b", 32, 0, 0, 0, 0, 1, 4544 / 71, 2ull * 64 * 1 * 32 * 2}, /* 8,192 */
+        {"falcon-40b", 60, 0, 0, 0, 0, 8, 8192 / 128, 2ull * 64 * 8 * 60 * 2},
+        {"minimax", 1, 0, 7, 0, 0, 8, 128, 2ull * 128 * 8 * 1 * 2},
+        {"kimi-linear", 7, 0, 20, 0, 0, 0, 0, 0}, /* latents, below */
+        {"recurrent-gemma-2b", 0, 8, 18, 0, 2048, 1, 256, 2ull * 256 * 1 * 8 * 2},
+        {"zamba2", 9, 0, 45, 0, 0, 32, 160, 2ull * 160 * 32 * 9 * 2},
+        {"llama-4-scout", 48 / 4, 36, 0, 0, 8192, 8, 128, 2ull * 128 * 8 * 48 * 2},
+        {"exaone-4-32b", 64 / 4, 48, 0, 0, 4096, 8, 128, 2ull * 128 * 8 * 64 * 2},
+    };
+    for (size_t i = 0; i < sizeof(want) / sizeof(want[0]); i++) {
+        load(want[i].file);
+        ck_assert_msg(m.full == want[i].full && m.sliding == want[i].sliding &&
+                          m.linear == want[i].linear && m.plain == want[i].plain,
+                      "%s: %u full, %u sliding, %u linear, %u plain", want[i].file, m.full,
+                      m.sliding, m.linear, m.plain);
+        ck_assert_msg(m.window == want[i].window && m.kv_heads == want[i].kv_heads &&
+                          m.head_size == want[i].head_size,
+                      "%s: window %u, %u heads of %u", want[i].file, m.window, m.kv_heads,
+                      m.head_size);
+        if (!m.latent)
+            ck_assert_uint_eq(per_token(KV_FORM_KV, "bf16"), want[i].token);
+    }
+    load("kimi-linear");
+    ck_assert_uint_eq(per_token(KV_FORM_LATENT, "bf16"), (512 + 64) * 7 * 2);
 }
 END_TEST
 
@@ -172,6 +211,24 @@ START_TEST(errors_name_the_field_and_what_would_be_right)
     refused("{\"num_hidden_layers\": 1, \"layer_types\": [\"odd\"]}", "layer_types", "known are");
     refused("{\"num_hidden_layers\": 1, \"layer_types\": [\"sliding_attention\"]}",
             "attention_chunk_size", "missing");
+    refused("{\"num_hidden_layers\": 2, \"odd_pattern\": 3}", "odd_pattern", "does not read");
+    refused("{\"num_hidden_layers\": 2, \"hybrid_odd\": [1]}", "hybrid_odd", "does not read");
+    refused("{\"num_hidden_layers\": 2, \"linear_attn_config\": {\"x\": 1}}", "linear_attn_config",
+            "does not read");
+    refused("{\"num_hidden_layers\": 2, \"attention_chunk_size\": 8}", "attention_chunk_size",
+            "does not read");
+    refused("{\"num_hidden_layers\": 2, \"num_kv_shared_layers\": 1}", "num_kv_shared_layers",
+            "share KV");
+    refused("{\"num_hidden_layers\": 2, \"hybrid_override_pattern\": \"M\"}",
+            "hybrid_override_pattern", "2 letters");
+    refused("{\"num_hidden_layers\": 2, \"hybrid_override_pattern\": \"Mx\"}",
+            "hybrid_override_pattern", "known are");
+    refused("{\"num_hidden_layers\": 2, \"attn_type_list\": [0, 2]}", "attn_type_list", "nor 1");
+    refused("{\"num_hidden_layers\": 2, \"hybrid_layer_ids\": [1, 1]}", "hybrid_layer_ids",
+            "twice");
+    refused("{\"num_hidden_layers\": 2, \"block_types\": []}", "block_types", "repeated");
+    refused("{\"num_hidden_layers\": 2, \"sliding_window_pattern\": \"LX\"}",
+            "sliding_window_pattern", "LLLG");
     refused("{\"num_hidden_layers\": 1, \"use_sliding_window\": 1}", "use_sliding_window",
             "true or false");
 }
@@ -197,6 +254,7 @@ int main(void)
     tcase_add_test(t, a_nested_file_with_windows_in_some_layers);
     tcase_add_test(t, gpt2_has_names_of_its_own_and_as_many_kv_heads_as_heads);
     tcase_add_test(t, layers_with_a_state_keep_no_kv);
+    tcase_add_test(t, families_that_name_their_layers_in_their_own_way);
     tcase_add_test(t, errors_name_the_field_and_what_would_be_right);
     tcase_add_test(t, a_file_that_is_not_there_is_named);
     suite_add_tcase(s, t);

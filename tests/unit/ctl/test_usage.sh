@@ -71,7 +71,6 @@ expect 2 "there is 'host'" verify --tier disk
 expect 2 "at least 1KiB a second" verify --rate 5
 expect 2 "which model?" size
 expect 2 "how many tokens?" size --config x
-expect 2 ".: Is a directory" size --config . --context 1
 expect 2 "No such file" size --config x --context 1
 cat >huge.json <<'EOF'
 {"num_hidden_layers": 4096, "hidden_size": 16777216, "num_attention_heads": 16777216,
@@ -79,6 +78,10 @@ cat >huge.json <<'EOF'
 EOF
 expect 2 "more than 8 EiB" size --config huge.json --context 4096
 expect 0 "absorbed K" size --config huge.json --context 1 --block-tokens 1 --kv-type int4
+expect 0 "301989888" size --config "$KVC_SOURCE_DIR/tests/unit/ctl/configs/gpt2.json" --context 8K --json
+expect 2 "is a directory" size --config . --context 1
+expect 2 "must be from 1 to" size --context 99999M
+expect 2 "a count is" size --context 8Q
 expect 2 "there are fp32" size --kv-type fp7
 expect 2 "must be from 1 to" size --context 0
 for command in ping stats ns explain blocks verify trace evict size; do

@@ -9,7 +9,10 @@
 
 #define GREETING_TEXT "\xff\0\0\0\0\0\0\0\1\x7f\3\0NULL"
 #define ROUTE_TEXT    "kkkkkkkkkkkkkkkk"
-#define READY_TEXT    "\5READY\13Socket-Type\0\0\0\6DEALER\10Identity\0\0\0\20" ROUTE_TEXT
+#define TYPE_TEXT     "\13Socket-Type\0\0\0\6DEALER"
+/* 29 bytes; the name has eight */
+#define IDENTITY_TEXT(name) "\10" name "\0\0\0\20" ROUTE_TEXT
+#define READY_TEXT          "\5READY" TYPE_TEXT IDENTITY_TEXT("Identity")
 
 static struct zmtp z;
 static uint8_t stream[4096];
@@ -106,7 +109,7 @@ START_TEST(too_many_frames)
 {
     for (unsigned i = 0; i < 4; i++) {
         frame(1, "", 0);
-        frame(4, "\4PING", 5);
+        frame(4, "\4PONG", 5);
     }
     expect(-EMSGSIZE, 0);
 }
@@ -137,9 +140,19 @@ START_TEST(other_commands_and_flags)
         uint8_t flags;
         const char *body;
         size_t len;
-    } bad[] = {{4, "\5READY", 6}, {4, "\11SUBSCRIBEx", 11}, {4, "", 0},
-               {4, "\4PIN", 4},   {5, "\4PING", 5},         {8, "x", 1},
-               {0x80, "", 0},     {4, "\5PINGx", 6},        {6, READY_TEXT READY_TEXT, 100}};
+    } bad[] = {{4, "\5READY", 6},
+               {4, "\11SUBSCRIBEx", 11},
+               {4, "", 0},
+               {4, "\4PIN", 4},
+               {5, "\4PONG", 5},
+               {8, "x", 1},
+               {0x80, "", 0},
+               {4, "\4PING", 5},
+               {4, "\4PING\0", 6},
+               {4, READY_TEXT, sizeof READY_TEXT - 1},
+               {4, "\4PON", 4},
+               {4, "\5PINGx", 6},
+               {6, READY_TEXT READY_TEXT, 100}};
     for (unsigned i = 0; i < ARRAY_LEN(bad); i++) {
         setup();
         frame(bad[i].flags, bad[i].body, bad[i].len);
@@ -165,7 +178,18 @@ START_TEST(a_handshake_that_is_none)
                {"\5READY\10Identity\xff\xff\xff\xffkkkkkkkkkkkkkkkk", 35, 4},
                {"\5READY\xffIdentity", 15, 4},
                {"\5READY\10Ident", 12, 4},
-               {READY_TEXT, sizeof READY_TEXT - 1, 5}};
+               {READY_TEXT, sizeof READY_TEXT - 1, 5},
+               {READY_TEXT IDENTITY_TEXT("Identity"), sizeof READY_TEXT - 1 + 29, 4},
+               {READY_TEXT IDENTITY_TEXT("identity"), sizeof READY_TEXT - 1 + 29, 4},
+               {"\5READY" TYPE_TEXT IDENTITY_TEXT("identity"), 6 + 22 + 29, 4},
+               {"\5READY" TYPE_TEXT IDENTITY_TEXT("IDENTITY"), 6 + 22 + 29, 4},
+               {"\5READY" IDENTITY_TEXT("identity") TYPE_TEXT IDENTITY_TEXT("Identity"),
+                6 + 29 + 22 + 29, 4},
+               {"\5READY" IDENTITY_TEXT("Identity"), 6 + 29, 4}, /* no Socket-Type */
+               {READY_TEXT TYPE_TEXT, sizeof READY_TEXT - 1 + 22, 4},
+               {READY_TEXT "\0", sizeof READY_TEXT, 4},
+               {READY_TEXT "\1X", sizeof READY_TEXT + 1, 4},
+               {"\4PING\0\0", 7, 4}};
     for (unsigned i = 0; i < ARRAY_LEN(bad); i++) {
         setup();
         n = 64;
@@ -175,6 +199,17 @@ START_TEST(a_handshake_that_is_none)
         ck_assert_int_lt(scan(n, &q), 0);
         ck_assert_uint_eq(ready, 0);
     }
+}
+END_TEST
+
+START_TEST(properties_of_other_names_do_no_harm)
+{
+    static const char more[] = READY_TEXT "\13Resource-ID\0\0\0\1r\6X-kvca\0\0\0\0\0\0\0\0\0";
+    n = 64;
+    frame(4, more, sizeof more - 1);
+    frame(0, "x", 1);
+    expect(0, 1);
+    ck_assert_uint_eq(ready, 1);
 }
 END_TEST
 
@@ -211,6 +246,7 @@ int main(void)
     tcase_add_test(t, too_many_bytes_in_one_frame);
     tcase_add_test(t, other_commands_and_flags);
     tcase_add_test(t, a_handshake_that_is_none);
+    tcase_add_test(t, properties_of_other_names_do_no_harm);
     tcase_add_test(t, an_older_greeting);
     tcase_add_test(t, whoever_the_guard_refuses);
     suite_add_tcase(suite, t);

@@ -151,10 +151,12 @@ START_TEST(a_verify_that_comes_too_late_or_is_cancelled_says_so_once)
 {
     struct sr_peer *p = sr_peer(&s, 0, SR_UID_ONE, 4096);
     uint32_t ns = store_chain(p, 5);
-    uint64_t late = send_verify(p, ns, 50), stopped = send_verify(p, ns, 0);
+    struct sr_peer *also = sr_peer(&s, 1, SR_UID_ONE, 0);
+    uint64_t late = send_verify(p, ns, 50), stopped = send_verify(also, ns, 0);
+    ck_assert_uint_eq(sr_status(&s, send_verify(p, ns, 0)), KVC_ST_BUSY);
     sr_turn(&s, 100);
     ck_assert_uint_eq(sr_status(&s, late), KVC_ST_TIMEOUT);
-    uint64_t cancel = sr_cancel(&s, p, stopped);
+    uint64_t cancel = sr_cancel(&s, also, stopped);
     ck_assert_uint_eq(sr_replies(&s, stopped), 0);
     sr_copies(&s);
     ck_assert_uint_eq(sr_status(&s, stopped), KVC_ST_CANCELLED);

@@ -82,6 +82,23 @@ START_TEST(sessions_run_out)
 }
 END_TEST
 
+START_TEST(strangers_take_no_place_of_a_principal)
+{
+    sr_end(&s);
+    sr_defaults(&s);
+    s.cfg.fair = true;
+    sr_begin(&s);
+    struct sr_peer *stranger = sr_connect(&s, 0, 4711);
+    ck_assert_int_eq(svc_attach_open(s.svc, 99, 4711, 1), -EMFILE);
+    static const uid_t uids[] = {SR_UID_ONE, SR_UID_TWO, SR_UID_OPS, SR_UID_GW, 1001, 1001};
+    for (unsigned i = 0; i < s.cfg.sessions_max; i++)
+        (void)sr_connect(&s, 1 + i, uids[i]);
+    ck_assert_int_eq(svc_attach_open(s.svc, 99, SR_UID_TWO, 1), -EMFILE);
+    sr_leave(&s, stranger);
+    (void)sr_connect(&s, 0, 4711);
+}
+END_TEST
+
 START_TEST(no_staging_is_a_clear_refusal)
 {
     s.staging_verdict = -ENOMEM;
@@ -442,6 +459,7 @@ int main(void)
     tcase_add_test(t, a_uid_without_rights_is_told_which_and_where);
     tcase_add_test(t, no_version_in_common_is_told_by_number);
     tcase_add_test(t, sessions_run_out);
+    tcase_add_test(t, strangers_take_no_place_of_a_principal);
     tcase_add_test(t, no_staging_is_a_clear_refusal);
     tcase_add_test(t, only_a_known_route_is_answered);
     tcase_add_test(t, hello_comes_first);

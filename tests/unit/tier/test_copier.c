@@ -303,6 +303,129 @@ START_TEST(a_running_copy_sees_the_flag_after_the_step)
 }
 END_TEST
 
+enum { QUEUED = 40, LONG_PIECES = 512 };
+static struct {
+    struct loop *loop;
+    struct copier *copier;
+    uint8_t *src, *dst, *from, *to;
+    struct job first, copy[QUEUED], check[QUEUED];
+} q;
+
+/* 2 GiB to write to, of 4 MiB of memory. */
+static uint8_t *much_room(void)
+{
+    const int fd = memfd_create("room", MFD_CLOEXEC);
+    const size_t bytes = (size_t)LONG_PIECES * 4 * MIB;
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_eq(ftruncate(fd, 4 * MIB), 0);
+    uint8_t *p = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    ck_assert_ptr_ne(p, MAP_FAILED);
+    for (size_t at = 0; at < bytes; at += 4 * MIB)
+        ck_assert_ptr_ne(
+            mmap(p + at, 4 * MIB, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0),
+            MAP_FAILED);
+    close(fd);
+    return p;
+}
+
+/* One thread, which is busy with `first` until queue_run(). */
+static void queue_begin(void)
+{
+    const size_t bytes = (size_t)LONG_PIECES * 4 * MIB;
+    memset(&q, 0, sizeof(q));
+    q.loop = fixture_loop(LOOP_AUTO);
+    q.copier = make(q.loop, 1, UINT64_C(4) << 30);
+    q.src = noise(4096);
+    q.dst = room(4096);
+    q.from = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    ck_assert_ptr_ne(q.from, MAP_FAILED);
+    q.to = much_room();
+    q.to[0] = 0xee;
+    submit(q.copier, &q.first, q.from, (uint32_t)bytes, q.to);
+    while (__atomic_load_n(&q.to[0], __ATOMIC_RELAXED) == 0xee)
+        (void)usleep(100); /* until it has begun */
+}
+
+/* False: the first ended by itself, before what was to wait for it was there. */
+static bool queue_run(unsigned n)
+{
+    atomic_store(&q.first.op.cancel, true);
+    TURN_UNTIL(q.loop, done_count == n + 1);
+    copier_destroy(&q.copier);
+    munmap(q.from, (size_t)LONG_PIECES * 4 * MIB);
+    munmap(q.to, (size_t)LONG_PIECES * 4 * MIB);
+    free(q.src);
+    free(q.dst);
+    loop_destroy(&q.loop);
+    return q.first.op.status == -ECANCELED;
+}
+
+START_TEST(copies_go_before_checks_that_were_there_first)
+{
+    do {
+        queue_begin();
+        for (unsigned i = 0; i < 4; i++)
+            submit_verify(q.copier, &q.check[i], 4096, q.src);
+        for (unsigned i = 0; i < 4; i++)
+            submit(q.copier, &q.copy[i], q.src, 4096, q.dst);
+    } while (!queue_run(8));
+    for (unsigned i = 0; i < 4; i++) {
+        ck_assert_uint_eq(q.copy[i].order, 1 + i);
+        ck_assert_uint_eq(q.check[i].order, 5 + i);
+        ck_assert_int_eq(q.check[i].op.status, 0);
+    }
+}
+END_TEST
+
+START_TEST(checks_get_their_turn_however_many_copies_wait)
+{
+    do {
+        queue_begin();
+        submit_verify(q.copier, &q.check[0], 4096, q.src);
+        for (unsigned i = 0; i < QUEUED; i++)
+            submit(q.copier, &q.copy[i], q.src, 4096, q.dst);
+    } while (!queue_run(QUEUED + 1));
+    ck_assert_uint_eq(q.check[0].order, 17);
+}
+END_TEST
+
+START_TEST(checks_that_are_over_do_not_wait_for_copies)
+{
+    do {
+        queue_begin();
+        q.check[0].op.deadline_ns = 1;
+        atomic_store(&q.check[1].op.cancel, true);
+        for (unsigned i = 0; i < 4; i++)
+            submit(q.copier, &q.copy[i], q.src, 4096, q.dst);
+        for (unsigned i = 0; i < 2; i++)
+            submit_verify(q.copier, &q.check[i], 4096, q.src);
+    } while (!queue_run(6));
+    ck_assert_int_eq(q.check[0].op.status, -ETIMEDOUT);
+    ck_assert_int_eq(q.check[1].op.status, -ECANCELED);
+    ck_assert_uint_eq(q.check[0].order, 1);
+    ck_assert_uint_eq(q.check[1].order, 2);
+}
+END_TEST
+
+START_TEST(checks_take_no_credit_from_copies)
+{
+    struct copier_stats stats;
+    uint8_t *slot = room(4 * MIB);
+    do {
+        queue_begin();
+        for (unsigned i = 0; i < 4; i++)
+            submit_verify(q.copier, &q.check[i], MIB, slot);
+        copier_stats(q.copier, &stats);
+        ck_assert_uint_eq(stats.waiting_ops, 3);
+        submit(q.copier, &q.copy[0], q.src, 4096, q.dst);
+        copier_stats(q.copier, &stats);
+        ck_assert_uint_eq(stats.waiting_ops, 3);
+    } while (!queue_run(5));
+    ck_assert_uint_eq(q.copy[0].order, 1);
+    free(slot);
+}
+END_TEST
+
 START_TEST(what_begins_after_its_deadline_times_out)
 {
     struct loop *loop = fixture_loop(LOOP_AUTO);
@@ -467,6 +590,10 @@ int main(void)
     tcase_add_test(t, what_was_cancelled_before_it_began_is_not_copied);
     tcase_add_test(t, a_copy_that_was_cancelled_leaves_the_sum_alone);
     tcase_add_test(t, a_running_copy_sees_the_flag_after_the_step);
+    tcase_add_test(t, copies_go_before_checks_that_were_there_first);
+    tcase_add_test(t, checks_get_their_turn_however_many_copies_wait);
+    tcase_add_test(t, checks_that_are_over_do_not_wait_for_copies);
+    tcase_add_test(t, checks_take_no_credit_from_copies);
     tcase_add_test(t, what_begins_after_its_deadline_times_out);
     tcase_add_test(t, an_injected_fault_is_an_io_error_of_that_operation_alone);
     tcase_add_test(t, destroy_finishes_every_operation);
