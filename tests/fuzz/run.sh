@@ -138,8 +138,9 @@ edges_of() {
     sed -n 's/.* cov: \([0-9]*\) .*/\1/p' "$1" | tail -n 1
 }
 
+# The time limit of one input is for what hangs, not for what a busy machine holds up.
 options_of() {
-    printf '%s\n' "-max_len=4096" "-timeout=60" "-rss_limit_mb=4096" "-print_final_stats=1" \
+    printf '%s\n' "-max_len=4096" "-timeout=1200" "-rss_limit_mb=4096" "-print_final_stats=1" \
         "-artifact_prefix=$dir/crashes/$1-"
     if [ -f "$dir/seeds/$1.dict" ]; then
         echo "-dict=$dir/seeds/$1.dict"
