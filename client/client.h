@@ -243,7 +243,7 @@ __attribute__((warn_unused_result)) int parted__prepare(struct kvc *k);
 /* Takes the attach connection over, if blocks of this epoch are held; else leaves it. `tell`: the
  * daemon does not know yet that the session ends. */
 void parted__add(struct kvc *k, bool tell);
-/* Whether the daemon still keeps what was held in that epoch. */
+/* Whether the daemon still keeps what was held in that epoch: not when it has died since. */
 bool parted__has(const struct kvc *k, uint32_t epoch);
 /* Closes the connections of which nothing is held any more. */
 void parted__sweep(struct kvc *k);

@@ -73,7 +73,7 @@ bool parted__has(const struct kvc *k, uint32_t epoch)
     const struct parted *p = k->parted;
     while (p != NULL && p->epoch != epoch)
         p = p->next;
-    return p != NULL;
+    return p != NULL && !is_hung_up(p->fd);
 }
 
 /* In a child of fork() only the copy is closed: the connection goes on. */

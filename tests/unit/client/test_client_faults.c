@@ -469,6 +469,23 @@ START_TEST(a_session_that_ends_with_nonsense_keeps_what_is_read)
 }
 END_TEST
 
+/* A dying daemon loses the control socket and the attach connection one after the other. */
+START_TEST(what_was_kept_is_stale_once_the_daemon_is_dead)
+{
+    struct kvc_seq seq = seq_of(1);
+    struct kvc_hold *h;
+    uint64_t ms;
+    atomic_store(&fake.s->hit_blocks, 1);
+    ck_assert_int_eq(kvc_acquire(ns, &seq, NULL, &h), 0);
+    fake_rule(&fake, KVC_OP_PING, FAKE_GARBAGE, 0, 1);
+    ck_assert_int_eq(kvc_ping(kvc, &ms), KVC_E_BAD_MESSAGE);
+    ck_assert_int_eq(kvc_hold_check(h), 0);
+    fake_kill(&fake);
+    ck_assert_int_eq(kvc_hold_check(h), KVC_STALE);
+    kvc_release(kvc, &h);
+}
+END_TEST
+
 START_TEST(a_session_that_ends_with_a_store_keeps_what_is_read)
 {
     struct kvc_seq seq = seq_of(1);
@@ -550,6 +567,7 @@ int main(void)
     tcase_add_test(patient, a_chunk_that_is_gone_is_a_miss);
     tcase_add_test(patient, a_dropped_session_is_confirmed_when_nothing_is_read_any_more);
     tcase_add_test(patient, a_session_that_ends_with_nonsense_keeps_what_is_read);
+    tcase_add_test(patient, what_was_kept_is_stale_once_the_daemon_is_dead);
     tcase_add_test(patient, a_retired_chunk_stays_readable_while_held);
     suite_add_tcase(s, patient);
     TCase *impatient = tcase_create("silence");
