@@ -127,9 +127,6 @@ void op_ns_list(struct request *rq)
 
 /* ---- EXPLAIN ---- */
 
-/* Places (namespace and group) that one request may look at: a few milliseconds. */
-#define EXPLAIN_PLACES 65536u
-
 struct explain_writer {
     struct codec_list l;
     uint32_t key;
@@ -167,10 +164,12 @@ void op_explain(struct request *rq)
     struct explain_writer w = {0};
     MUST(codec_list_begin(&w.l, s->out, sizeof s->out, &rq->head) == 0);
     const uint32_t nkeys = msg.keys.n / KVC_KEY_BYTES;
-    uint64_t places = 0;
-    for (; w.key < nkeys && places < EXPLAIN_PLACES; w.key++)
-        places += core_explain(s->core, rq->se->client, msg.ns,
-                               msg.keys.p + (size_t)w.key * KVC_KEY_BYTES, put_explanation, &w);
+    do {
+        const uint32_t places =
+            core_explain(s->core, rq->se->client, msg.ns,
+                         msg.keys.p + (size_t)w.key * KVC_KEY_BYTES, put_explanation, &w);
+        s->explain_left -= MIN(places, s->explain_left);
+    } while (++w.key < nkeys && s->explain_left > 0);
     list_reply(rq, &w.l, w.l.full || w.key < nkeys);
 }
 

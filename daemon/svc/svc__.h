@@ -77,6 +77,10 @@ struct call {
     };
 };
 
+/* Places (namespace and group) that the EXPLAINs of one turn look at: a millisecond or so. When
+ * none are left, each still has its first key explained. */
+#define SVC_EXPLAIN_PLACES 16384u
+
 struct svc {
     struct svc_config cfg;
     struct core *core;
@@ -93,6 +97,7 @@ struct svc {
     struct session *sessions; /* svc_conns_max() */
     uint32_t ndoomed;
     uint32_t serial;
+    uint32_t explain_left;                      /* places that EXPLAINs may look at in this turn */
     struct ring *trace;                         /* NULL = off */
     uint32_t trace_ns;                          /* 0 = all */
     uint8_t scratch[KVC_STORE_MAX];             /* statuses of a request that does not wait */

@@ -379,6 +379,48 @@ START_TEST(explain_and_evict_reach_ones_own)
 }
 END_TEST
 
+#define FLOOD 40u
+
+/* Keys explained by the reply to `corr`, and whether it was cut. */
+static uint32_t explained(uint64_t corr, bool *ret_more)
+{
+    const struct sr_reply *r = sr_reply(&s, corr);
+    struct msg_reply_head head;
+    struct codec_iter it;
+    struct msg_explain_item item;
+    uint32_t n = 0;
+    ck_assert_int_eq(codec_iter_begin(r->bytes, r->len, &head, &it), 0);
+    while (codec_iter_explain(&it, &item) == 1)
+        n = item.key + 1;
+    *ret_more = it.more;
+    return n;
+}
+
+/* Work that one turn does for all of them together is bounded; each gets on all the same. */
+START_TEST(many_explains_in_one_turn_are_cut)
+{
+    struct sr_peer *p = sr_peer(&s, 0, SR_UID_ONE, 0);
+    (void)sr_ns(&s, p, "a");
+    (void)sr_ns(&s, p, "b");
+    uint8_t keys[KVC_EXPLAIN_MAX * KVC_KEY_BYTES] = {0};
+    struct msg_explain msg = {.keys = {keys, sizeof keys}};
+    uint64_t corr[FLOOD];
+    for (unsigned i = 0; i < FLOOD; i++)
+        corr[i] = sr_send(
+            &s, p, codec_enc_explain(s.buf, sizeof(s.buf), sr_head(&s, KVC_OP_EXPLAIN, 0), &msg));
+    bool more;
+    ck_assert_uint_eq(explained(corr[0], &more), KVC_EXPLAIN_MAX);
+    ck_assert(!more);
+    ck_assert_uint_eq(explained(corr[FLOOD - 1], &more), 1);
+    ck_assert(more);
+    sr_turn(&s, 1);
+    corr[0] = sr_send(
+        &s, p, codec_enc_explain(s.buf, sizeof(s.buf), sr_head(&s, KVC_OP_EXPLAIN, 0), &msg));
+    ck_assert_uint_eq(explained(corr[0], &more), KVC_EXPLAIN_MAX);
+    ck_assert(!more);
+}
+END_TEST
+
 /* ---- the mapping ---- */
 
 START_TEST(every_error_has_a_status_and_none_is_ok)
@@ -425,6 +467,7 @@ int main(void)
     tcase_add_test(t, statistics_are_for_administrators);
     tcase_add_test(t, lists_show_what_is_ones_own);
     tcase_add_test(t, explain_and_evict_reach_ones_own);
+    tcase_add_test(t, many_explains_in_one_turn_are_cut);
     tcase_add_test(t, every_error_has_a_status_and_none_is_ok);
     suite_add_tcase(su, t);
     return check_run(su);
