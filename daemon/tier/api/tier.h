@@ -32,31 +32,49 @@ struct tier_view {
     uint64_t gen;
 };
 
-/* What a slot's header keeps beside the payload, so that it can be trusted without the index. */
+/* What a tier keeps beside the payload, so that the block can be found and trusted again without
+ * the index, after a restart too. */
 struct tier_label {
     struct key256 key;
-    uint32_t ns;
+    struct key256 parent; /* all zero: has_parent is false */
+    uint64_t print;       /* of the namespace, the same after a restart; never 0 */
+    uint32_t ns;          /* its id, of this run alone */
     uint32_t group;
     uint32_t shard;
+    uint16_t tokens;
+    bool has_parent;
+    bool durable; /* stored with a promise: reclaim never drops it */
 };
 
 enum tier_op_kind {
-    TIER_PUT = 1,   /* src -> loc, checksummed as it lands */
-    TIER_VERIFY = 2 /* the bytes at loc are read and checksummed; it must be published */
+    TIER_PUT = 1,    /* src -> loc, checksummed as it lands */
+    TIER_VERIFY = 2, /* the bytes at loc are read and checksummed; it must be published */
+    TIER_GET = 3,    /* loc -> dst, whole pages; nobody has looked at them when done() runs */
+    TIER_ADOPT = 4   /* the bytes are at loc already (GET of another tier put them there): they are
+                      * checksummed, with the precedence of a PUT; then publish() */
+};
+
+/* `tier_op.flags` */
+enum tier_op_flag {
+    TIER_F_DURABLE = 1 /* PUT: done() not before bytes and journal are on stable storage */
 };
 
 struct tier_op {
     enum tier_op_kind kind;
+    uint32_t flags;
     struct tier_loc loc;
     const void *src; /* of PUT: borrowed until done() */
-    uint32_t bytes;
+    void *dst;       /* of GET: room for whole pages, page-aligned; the tier's until done() */
+    uint32_t bytes;  /* of payload; the room behind it is whole pages */
     struct tier_label label;
     uint64_t deadline_ns;
     void (*done)(struct tier_op *op);
     void *owner;
 
-    int status;             /* result: 0, -ECANCELED, -EIO, -ETIMEDOUT */
-    struct hash128 sum;     /* result: XXH3-128 of what the slot holds */
+    int status; /* result: 0, -ECANCELED, -EIO, -ETIMEDOUT, -ENOSPC */
+    /* XXH3-128 of what loc holds: result of PUT, VERIFY, ADOPT. Of PUT into a storage tier (one
+     * with kick()) it is given: that tier does not look at payload. */
+    struct hash128 sum;
     _Atomic bool cancel;    /* set by core; work not started is then skipped */
     struct tier_op *next;   /* the tier's */
     struct inbox_item item; /* the tier's: brings the result back to the control thread */
@@ -114,10 +132,53 @@ struct tier_ops {
      * region that is being drained for this principal. */
     bool (*helps)(const struct tier *t, struct tier_loc loc, uint32_t principal, uint32_t bytes);
     void (*stats)(const struct tier *t, struct tier_stats *ret_stats);
+
+    /* ---- memory that other tiers read and write (NULL where a tier has none) ---- */
+
+    /* The payload of room that was handed out: page-aligned, whole pages. */
+    void *(*payload)(const struct tier *t, struct tier_loc loc);
+
+    /* ---- storage (NULL where a tier is memory) ---- */
+
+    /* Operations submitted so far are what there is for now: neighbours become one I/O, and it
+     * starts. Called once a turn, last. */
+    void (*kick)(struct tier *t);
+    /* Whether what is at loc can be read now: false while its path is taken out. */
+    bool (*readable)(const struct tier *t, struct tier_loc loc);
+    /* Room must be made ahead of need: reports the occupants of the region that is to go next, each
+     * once, at most `max` a call; goes on with the same region until it is empty. For each, core
+     * calls keep() or free(), now or later. Returns how many were reported; 0: no region is needed
+     * now, or all that can be told has been told. */
+    uint32_t (*reclaim)(struct tier *t, uint32_t max, tier_occupant_fn *each, void *ctx);
+    /* The occupant moves to new room (read, checked and written again within the write budget):
+     * core is told by events.moved or events.lost. Until then loc can be read as ever, and core may
+     * free() it, which ends the move untold. false: it cannot be (no budget, no room, path taken
+     * out); core then frees it. */
+    bool (*keep)(struct tier *t, struct tier_loc loc, uint32_t owner);
+    /* Whether the write budget and the room allow `bytes` more, for a block that was last used
+     * age_ms ago. When the budget is short, younger ones come first. Counts nothing. */
+    bool (*admits)(const struct tier *t, uint32_t bytes, uint64_t age_ms);
+    /* Room is short now, and being made: events.room follows. Who can wait does better than to let
+     * go of what has no other place. */
+    bool (*room_soon)(const struct tier *t);
+};
+
+/* What a storage tier tells core by itself, on the control thread, from its callbacks or kick(). */
+struct tier_events {
+    void *ctx;
+    /* keep() ended well: the block is at `to` now, `from` is free. */
+    void (*moved)(void *ctx, uint32_t owner, struct tier_loc from, struct tier_loc to);
+    /* What was at loc is no more (a failed fsync, a path that lost its data, a failed keep()): the
+     * room is free, nothing is to be called for it. No operation of core's is in flight on it:
+     * those end first, with -EIO. */
+    void (*lost)(void *ctx, uint32_t owner, struct tier_loc loc);
+    /* Room or budget, or a path, has come back. */
+    void (*room)(void *ctx);
 };
 
 struct tier {
     const struct tier_ops *ops;
+    struct tier_events events; /* set by core before the first operation; may be empty */
 };
 
 #endif
