@@ -35,20 +35,29 @@ int loop__init(struct loop *loop, const struct loop_backend_ops *ops,
     for (uint32_t i = 0; i < loop->watches_max; i++)
         loop->slots[i].next_free = i + 1 < loop->watches_max ? i + 1 : LOOP__NONE;
     loop->slot_free = 0;
-    return 0;
+    if (config->buffers_max == 0)
+        return 0;
+    loop->buffers_max = config->buffers_max;
+    loop->buffers = sys_calloc(config->buffers_max, sizeof(*loop->buffers));
+    loop->buffer_order = sys_calloc(config->buffers_max, sizeof(*loop->buffer_order));
+    return loop->buffers && loop->buffer_order ? 0 : -ENOMEM;
 }
 
 void loop__fini(struct loop *loop)
 {
     free(loop->slots);
     loop->slots = NULL;
+    free(loop->buffers);
+    loop->buffers = NULL;
+    free(loop->buffer_order);
+    loop->buffer_order = NULL;
 }
 
 static int config_check(const struct loop_config *in, struct loop_config *ret_config)
 {
     if (in->watches_max < 1 || in->watches_max > LOOP__TABLE_MAX || in->ops_max > LOOP__TABLE_MAX)
         return -EINVAL;
-    if (in->io_threads > IO_THREADS_MAX)
+    if (in->io_threads > IO_THREADS_MAX || in->buffers_max > LOOP_BUFFERS_MAX)
         return -EINVAL;
     if (in->want != LOOP_AUTO && in->want != LOOP_URING && in->want != LOOP_EPOLL)
         return -EINVAL;
@@ -208,13 +217,42 @@ int loop__deliver(struct loop *loop, uint32_t slot, uint32_t gen, uint32_t event
     return 1;
 }
 
+static bool is_vectored(const struct loop_file_op *op)
+{
+    return op->kind == LOOP_READV || op->kind == LOOP_WRITEV;
+}
+
+static void prepare(struct loop_file_op *op)
+{
+    switch (op->kind) {
+    case LOOP_READ:
+    case LOOP_WRITE:
+        MUST(op->buf || op->len == 0);
+        break;
+    case LOOP_READV:
+    case LOOP_WRITEV:
+        MUST(op->iov && op->iovs >= 1 && op->iovs <= LOOP_IOV_MAX);
+        op->len = 0;
+        for (unsigned i = 0; i < op->iovs; i++)
+            op->len += op->iov[i].iov_len;
+        break;
+    case LOOP_PAUSE:
+        op->loop_ts[0] = (int64_t)(op->off / 1000000000);
+        op->loop_ts[1] = (int64_t)(op->off % 1000000000);
+        break;
+    case LOOP_FDATASYNC:
+        break;
+    default:
+        MUST(!"a kind of file operation");
+    }
+}
+
 void loop_file_submit(struct loop *loop, struct loop_file_op *op)
 {
     must_be_owner(loop);
     MUST(loop->ops_inflight < loop->ops_max);
     MUST(op->done);
-    MUST(op->kind == LOOP_READ || op->kind == LOOP_WRITE || op->kind == LOOP_FDATASYNC);
-    MUST(op->kind == LOOP_FDATASYNC || op->buf || op->len == 0);
+    prepare(op);
     loop->ops_inflight++;
     op->result = 0;
     op->loop_next = NULL;
@@ -222,24 +260,45 @@ void loop_file_submit(struct loop *loop, struct loop_file_op *op)
     loop->ops->file_submit(loop, op);
 }
 
-unsigned loop__file_piece(const struct loop_file_op *op)
+static unsigned at_most(uint64_t bytes)
 {
-    uint64_t left = op->len - op->loop_moved;
-    return left < PIECE_MAX ? (unsigned)left : PIECE_MAX;
+    return bytes < PIECE_MAX ? (unsigned)bytes : PIECE_MAX;
+}
+
+struct loop_piece loop__file_piece(const struct loop_file_op *op)
+{
+    struct loop_piece piece = {.off = op->off + op->loop_moved};
+    if (!is_vectored(op)) {
+        piece.len = at_most(op->len - op->loop_moved);
+        piece.at = piece.len > 0 ? (char *)op->buf + op->loop_moved : op->buf;
+        return piece;
+    }
+    uint64_t skip = op->loop_moved;
+    unsigned i = 0;
+    for (; i < op->iovs - 1 && skip >= op->iov[i].iov_len; i++)
+        skip -= op->iov[i].iov_len;
+    if (skip > 0) { /* the rest of one element by itself, so that the vector need not change */
+        piece.len = at_most(op->iov[i].iov_len - skip);
+        piece.at = (char *)op->iov[i].iov_base + skip;
+    } else {
+        piece.iov = &op->iov[i];
+        piece.iovs = op->iovs - i;
+    }
+    return piece;
 }
 
 bool loop__file_step(struct loop_file_op *op, int64_t res)
 {
     if (res == -EINTR)
         return false;
-    if (res < 0 || op->kind == LOOP_FDATASYNC) {
+    if (res < 0 || op->kind == LOOP_FDATASYNC || op->kind == LOOP_PAUSE) {
         op->result = res;
         return true;
     }
     op->loop_moved += (uint64_t)res;
     if (res > 0 && op->loop_moved < op->len)
         return false;
-    bool stuck = op->kind == LOOP_WRITE && op->loop_moved < op->len;
+    bool stuck = loop__file_writes(op) && op->loop_moved < op->len;
     op->result = stuck ? -EIO : (int64_t)op->loop_moved;
     return true;
 }
@@ -249,6 +308,83 @@ void loop__file_done(struct loop *loop, struct loop_file_op *op)
     MUST(loop->ops_inflight > 0);
     loop->ops_inflight--;
     op->done(op);
+}
+
+/* How many buffers begin at `at` or before it. */
+static uint32_t buffers_up_to(const struct loop *loop, const char *at)
+{
+    uint32_t low = 0, high = loop->buffers_set;
+    while (low < high) {
+        const uint32_t mid = low + (high - low) / 2;
+        if ((const char *)loop->buffers[loop->buffer_order[mid]].base <= at)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low;
+}
+
+static void order_remove(struct loop *loop, uint32_t no)
+{
+    uint32_t at = 0;
+    while (at < loop->buffers_set && loop->buffer_order[at] != no)
+        at++;
+    if (at == loop->buffers_set)
+        return;
+    loop->buffers_set--;
+    memmove(&loop->buffer_order[at], &loop->buffer_order[at + 1],
+            (loop->buffers_set - at) * sizeof(loop->buffer_order[0]));
+}
+
+static void order_insert(struct loop *loop, uint32_t no)
+{
+    const uint32_t at = buffers_up_to(loop, loop->buffers[no].base);
+    memmove(&loop->buffer_order[at + 1], &loop->buffer_order[at],
+            (loop->buffers_set - at) * sizeof(loop->buffer_order[0]));
+    loop->buffer_order[at] = no;
+    loop->buffers_set++;
+}
+
+int loop_buffer_set(struct loop *loop, unsigned no, void *base, size_t bytes)
+{
+    must_be_owner(loop);
+    MUST(no < loop->buffers_max && (base == NULL) == (bytes == 0));
+    if (bytes > LOOP_BUFFER_BYTES_MAX)
+        return -EINVAL;
+    if (!loop->ops->buffer_set)
+        return -EOPNOTSUPP;
+    order_remove(loop, no);
+    loop->buffers[no] = (struct loop_buffer){0};
+    const int r = loop->ops->buffer_set(loop, no, base, bytes);
+    if (r != 0 || base == NULL)
+        return r;
+    loop->buffers[no] = (struct loop_buffer){base, bytes};
+    order_insert(loop, no);
+    return r;
+}
+
+uint32_t loop__buffer_of(const struct loop *loop, const struct loop_piece *piece, char **ret_at,
+                         unsigned *ret_len)
+{
+    char *at = piece->iovs > 0 ? piece->iov[0].iov_base : piece->at;
+    size_t len = piece->iovs > 0 ? 0 : piece->len;
+    for (unsigned i = 0; i < piece->iovs; i++) {
+        if ((char *)piece->iov[i].iov_base != at + len)
+            return LOOP__NONE;
+        len += piece->iov[i].iov_len;
+    }
+    if (len == 0 || len > PIECE_MAX)
+        return LOOP__NONE;
+    const uint32_t before = buffers_up_to(loop, at);
+    if (before == 0)
+        return LOOP__NONE;
+    const uint32_t no = loop->buffer_order[before - 1];
+    const struct loop_buffer *b = &loop->buffers[no];
+    if (len > b->bytes || (size_t)(at - b->base) > b->bytes - len)
+        return LOOP__NONE;
+    *ret_at = at;
+    *ret_len = (unsigned)len;
+    return no;
 }
 
 int loop_turn(struct loop *loop, int64_t timeout_ns)

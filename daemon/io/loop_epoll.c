@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
+#include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -78,21 +79,29 @@ static struct loop_file_op *list_pop(struct op_list *list)
 
 static int64_t transfer(const struct loop_file_op *op)
 {
-    off_t off = (off_t)(op->off + op->loop_moved);
-    int64_t n = -1;
-    errno = EINVAL;
-    switch (op->kind) {
-    case LOOP_READ:
-        n = pread(op->fd, (char *)op->buf + op->loop_moved, loop__file_piece(op), off);
-        break;
-    case LOOP_WRITE:
-        n = pwrite(op->fd, (const char *)op->buf + op->loop_moved, loop__file_piece(op), off);
-        break;
-    case LOOP_FDATASYNC:
-        n = fdatasync(op->fd);
-        break;
+    struct loop_piece piece = loop__file_piece(op);
+    const struct iovec one = {piece.at, piece.len};
+    if (piece.iovs == 0) {
+        piece.iov = &one;
+        piece.iovs = 1;
     }
+    const ssize_t n = loop__file_writes(op)
+                          ? pwritev(op->fd, piece.iov, (int)piece.iovs, (off_t)piece.off)
+                          : preadv(op->fd, piece.iov, (int)piece.iovs, (off_t)piece.off);
     return n < 0 ? -errno : n;
+}
+
+static int64_t run(const struct loop_file_op *op)
+{
+    if (op->kind == LOOP_FDATASYNC)
+        return fdatasync(op->fd) < 0 ? -errno : 0;
+    if (op->kind == LOOP_PAUSE) {
+        struct timespec left = {.tv_sec = op->loop_ts[0], .tv_nsec = op->loop_ts[1]};
+        while (nanosleep(&left, &left) != 0 && errno == EINTR) {
+        }
+        return 0;
+    }
+    return transfer(op);
 }
 
 static void signal_fd(int fd)
@@ -117,7 +126,7 @@ static void *pool_thread(void *arg)
             break;
         struct loop_file_op *op = list_pop(&p->queued);
         pthread_mutex_unlock(&p->mutex);
-        while (!loop__file_step(op, transfer(op))) {
+        while (!loop__file_step(op, run(op))) {
         }
         pthread_mutex_lock(&p->mutex);
         bool was_empty = !p->finished.head;

@@ -35,9 +35,15 @@ struct loop_backend_ops {
     /* loop.c raises the generation and frees the slot afterwards. */
     void (*watch_del)(struct loop *loop, uint32_t slot);
     void (*file_submit)(struct loop *loop, struct loop_file_op *op);
+    int (*buffer_set)(struct loop *loop, unsigned no, void *base, size_t bytes); /* may be NULL */
     int (*turn)(struct loop *loop, int64_t timeout_ns);
     /* Frees the backend, the loop included; works on a half-made one. */
     void (*destroy)(struct loop *loop);
+};
+
+struct loop_buffer {
+    char *base; /* NULL: none */
+    size_t bytes;
 };
 
 /* First member of each backend's struct. Control thread only. */
@@ -52,6 +58,10 @@ struct loop {
     uint32_t slot_free; /* head of the free list */
     uint32_t ops_max;
     uint32_t ops_inflight;
+    uint32_t buffers_max;
+    struct loop_buffer *buffers; /* as the kernel has them */
+    uint32_t *buffer_order;      /* those that are set, by address */
+    uint32_t buffers_set;
     const char *setup; /* how the backend runs, in words; static string */
     char reason[160];
 };
@@ -76,8 +86,26 @@ KVC_WARN_UNUSED int loop__epoll_create(const struct loop_config *config, struct 
  */
 int loop__deliver(struct loop *loop, uint32_t slot, uint32_t gen, uint32_t events);
 
-/* Bytes to ask for in the next transfer of op, so that the answer fits in 31 bits. */
-unsigned loop__file_piece(const struct loop_file_op *op);
+/* The next transfer of an operation that moves bytes: `iovs` elements at `iov` or, when that is 0,
+ * `len` bytes at `at`. The answer fits in 31 bits. */
+struct loop_piece {
+    const struct iovec *iov;
+    unsigned iovs;
+    unsigned len;
+    void *at;
+    uint64_t off;
+};
+struct loop_piece loop__file_piece(const struct loop_file_op *op);
+
+/* The buffer that all of a piece lies in, as one run of memory: its number, and *ret_len the length
+ * of the run from *ret_at on; or LOOP__NONE. */
+uint32_t loop__buffer_of(const struct loop *loop, const struct loop_piece *piece, char **ret_at,
+                         unsigned *ret_len);
+
+static inline bool loop__file_writes(const struct loop_file_op *op)
+{
+    return op->kind == LOOP_WRITE || op->kind == LOOP_WRITEV;
+}
 
 /*
  * Takes what one transfer returned (bytes or -errno). True: op->result is final. False: go on at

@@ -37,7 +37,8 @@ struct uring {
     struct loop base;
     struct io_uring ring;
     bool ring_open;
-    struct arm *arms; /* parallel to base.slots */
+    bool buffers_open; /* the kernel has a table for them */
+    struct arm *arms;  /* parallel to base.slots */
     uint32_t dirty_head;
 
     struct loop_file_op **ops; /* by index, NULL: free */
@@ -166,24 +167,52 @@ static bool put_poll(struct uring *u, uint32_t slot)
     return true;
 }
 
-static bool put_file(struct uring *u, const struct loop_file_op *op)
+static bool prep_fixed(const struct uring *u, struct io_uring_sqe *sqe,
+                       const struct loop_file_op *op, const struct loop_piece *piece)
+{
+    char *at;
+    unsigned len;
+    const uint32_t buffer = loop__buffer_of(&u->base, piece, &at, &len);
+    if (buffer == LOOP__NONE)
+        return false;
+    if (loop__file_writes(op))
+        io_uring_prep_write_fixed(sqe, op->fd, at, len, piece->off, (int)buffer);
+    else
+        io_uring_prep_read_fixed(sqe, op->fd, at, len, piece->off, (int)buffer);
+    return true;
+}
+
+static void prep_transfer(const struct uring *u, struct io_uring_sqe *sqe,
+                          const struct loop_file_op *op)
+{
+    const struct loop_piece piece = loop__file_piece(op);
+    const bool writes = loop__file_writes(op);
+    if (u->buffers_open && prep_fixed(u, sqe, op, &piece))
+        return;
+    if (piece.iovs > 0 && writes)
+        io_uring_prep_writev(sqe, op->fd, piece.iov, piece.iovs, piece.off);
+    else if (piece.iovs > 0)
+        io_uring_prep_readv(sqe, op->fd, piece.iov, piece.iovs, piece.off);
+    else if (writes)
+        io_uring_prep_write(sqe, op->fd, piece.at, piece.len, piece.off);
+    else
+        io_uring_prep_read(sqe, op->fd, piece.at, piece.len, piece.off);
+}
+
+_Static_assert(sizeof(((struct loop_file_op *)0)->loop_ts) == sizeof(struct __kernel_timespec),
+               "loop_ts is what the kernel reads as a time");
+
+static bool put_file(struct uring *u, struct loop_file_op *op)
 {
     struct io_uring_sqe *sqe = next_sqe(u);
     if (!sqe)
         return false;
-    char *at = op->kind == LOOP_FDATASYNC ? NULL : (char *)op->buf + op->loop_moved;
-    uint64_t off = op->off + op->loop_moved;
-    switch (op->kind) {
-    case LOOP_READ:
-        io_uring_prep_read(sqe, op->fd, at, loop__file_piece(op), off);
-        break;
-    case LOOP_WRITE:
-        io_uring_prep_write(sqe, op->fd, at, loop__file_piece(op), off);
-        break;
-    case LOOP_FDATASYNC:
+    if (op->kind == LOOP_FDATASYNC)
         io_uring_prep_fsync(sqe, op->fd, IORING_FSYNC_DATASYNC);
-        break;
-    }
+    else if (op->kind == LOOP_PAUSE)
+        io_uring_prep_timeout(sqe, (struct __kernel_timespec *)(void *)op->loop_ts, 0, 0);
+    else
+        prep_transfer(u, sqe, op);
     io_uring_sqe_set_data64(sqe, token(TOKEN_FILE, op->loop_slot, 0));
     u->ops_in_kernel++;
     return true;
@@ -231,6 +260,19 @@ static int submit_and_wait(struct uring *u, int64_t timeout_ns)
     return r < 0 ? r : 0;
 }
 
+static int uring_buffer_set(struct loop *loop, unsigned no, void *base, size_t bytes)
+{
+    struct uring *u = uring_of(loop);
+    const struct iovec iov = {base, bytes};
+    const __u64 tag = 0;
+    if (!u->buffers_open)
+        return -EOPNOTSUPP;
+    if (FAULT(map))
+        return -ENOMEM;
+    const int r = io_uring_register_buffers_update_tag(&u->ring, no, &iov, &tag, 1);
+    return r < 0 ? r : 0;
+}
+
 /* --- from the kernel ------------------------------------------------------------------------ */
 
 static int on_poll(struct uring *u, uint32_t slot, uint32_t gen, int32_t res)
@@ -248,6 +290,8 @@ static int on_file(struct uring *u, uint32_t index, int32_t res)
     struct loop_file_op *op = u->ops[index];
     MUST(op);
     u->ops_in_kernel--;
+    if (op->kind == LOOP_PAUSE && res == -ETIME)
+        res = 0;
     if (!loop__file_step(op, res)) {
         queue_push(u, op);
         return 0;
@@ -337,6 +381,7 @@ static const struct loop_backend_ops uring_ops = {
     .watch_mod = uring_watch_mod,
     .watch_del = uring_watch_del,
     .file_submit = uring_file_submit,
+    .buffer_set = uring_buffer_set,
     .turn = uring_turn,
     .destroy = uring_destroy,
 };
@@ -441,6 +486,8 @@ int loop__uring_create(const struct loop_config *config, struct loop **ret_loop,
         *ret_what = "io_uring_enter";
         r = ring_probe(u);
     }
+    if (r >= 0 && config->buffers_max > 0)
+        u->buffers_open = io_uring_register_buffers_sparse(&u->ring, config->buffers_max) == 0;
     if (r < 0) {
         uring_destroy(&u->base);
         return r;

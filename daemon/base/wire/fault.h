@@ -26,18 +26,32 @@
     X(copy)   /* a copy worker's copy */                \
     X(map)    /* mmap, ftruncate, fallocate */          \
     X(fd)     /* whatever makes a descriptor */         \
-    X(thread) /* starting a thread */
+    X(thread) /* starting a thread or process */        \
+    X(read)   /* a read of the NVMe tier */             \
+    X(write)  /* a write of it */                       \
+    X(sync)   /* an fdatasync of it, or an fsync */     \
+    X(meta)   /* a call into LMDB */                    \
+    X(walk)   /* one of the child that walks first */
 
 #define FAULT__ENUM(name) FAULT_POINT_##name,
 enum fault_point { FAULT_POINTS(FAULT__ENUM) FAULT_POINT_COUNT };
 
 extern _Atomic bool fault__on;
 bool fault__hit(enum fault_point point);
+__attribute__((warn_unused_result)) int fault__io(enum fault_point point, uint32_t *ret_delay_ms);
 
 /* True when this call is the one that must fail. Once per arming. */
 #define FAULT(name)                                                                 \
     (__builtin_expect(atomic_load_explicit(&fault__on, memory_order_relaxed), 0) && \
      fault__hit(FAULT_POINT_##name))
+
+/* For points of I/O, where calls can fail in more ways than one, or be late: 0, or the negative
+ * errno with which this call must fail; *ret_delay_ms: how much later than now it is to begin, or
+ * to fail (0: at once). */
+#define FAULT_IO(name, ret_delay_ms)                                             \
+    (__builtin_expect(atomic_load_explicit(&fault__on, memory_order_relaxed), 0) \
+         ? fault__io(FAULT_POINT_##name, (ret_delay_ms))                         \
+         : (*(ret_delay_ms) = 0, 0))
 
 /* Lets the nth call from now (1 is the next) of the named point fail. -EINVAL: no such point, or
  * nth is 0. Other points keep what they were armed with. */
@@ -47,10 +61,14 @@ void fault_reset(void);
 /* Calls of the point since it was armed or, when it was not, since any was. Less than nth: the
  * fault was not reached. Aborts when there is no such point. */
 uint64_t fault_count(const char *point);
-/* Arms from the environment: KVC_FAULT="point:N", several with commas. 0 when unset; -EINVAL when
- * it is not of that form, and then nothing is armed. A fault armed so writes one line to stderr
- * when it strikes, so that nobody takes it for a real one: "fault: send: call 3 fails (KVC_FAULT)".
- */
+/* Arms what a text says, several with commas: "point:N" the Nth call, "point:N-M" the calls from N
+ * to M, "point:N-" all from N on; behind it, for points of I/O, "=ENOSPC" (or EIO, which it is
+ * without; EROFS, ENODEV, ETIMEDOUT) or "=2000ms": they are so late, and do not fail. -EINVAL when
+ * it is not of that form, and then nothing is armed. */
+__attribute__((warn_unused_result)) int fault_arm_text(const char *text);
+/* The same from the environment, KVC_FAULT; 0 when that is unset. A fault armed so writes one line
+ * to stderr when it first strikes, so that nobody takes it for a real one: "fault: send: call 3
+ * fails (KVC_FAULT)". */
 __attribute__((warn_unused_result)) int fault_from_env(void);
 
 #endif

@@ -39,7 +39,8 @@ void hash_stream_init(struct hash_stream *s);
 void hash_stream_update(struct hash_stream *s, const void *p, size_t n);
 struct hash128 hash_stream_final(const struct hash_stream *s);
 
-/* XXH3-64 with a seed, for hash tables in memory; the value is not for disk or wire. */
+/* XXH3-64 with a seed, for hash tables in memory; the value is in native
+ * byte order: for this machine alone. */
 uint64_t hash_u64(const void *p, size_t n, uint64_t seed);
 
 /* SHA-256 over tagged, length-prefixed parts, so that no two lists of parts give the same bytes. */

@@ -85,6 +85,15 @@ int sys_ftruncate(int fd, off_t bytes)
     return ftruncate(fd, bytes);
 }
 
+int sys_fallocate(int fd, int mode, off_t bytes)
+{
+    if (FAULT(map)) {
+        errno = ENOSPC;
+        return -1;
+    }
+    return fallocate(fd, mode, 0, bytes);
+}
+
 /* ---- fd ---- */
 
 static bool no_descriptor(void)
@@ -126,6 +135,11 @@ int sys_open(const char *path, int flags, mode_t mode)
     return no_descriptor() ? -1 : open(path, flags | O_CLOEXEC, mode);
 }
 
+int sys_pipe(int ret_fds[2])
+{
+    return no_descriptor() ? -1 : pipe2(ret_fds, O_CLOEXEC);
+}
+
 int sys_epoll(void)
 {
     return no_descriptor() ? -1 : epoll_create1(EPOLL_CLOEXEC);
@@ -150,4 +164,15 @@ int sys_peer_pidfd(int fd, pid_t pid)
     if (getsockopt(fd, SOL_SOCKET, SO_PEERPIDFD, &pidfd, &n) == 0)
         return pidfd;
     return (int)syscall(SYS_pidfd_open, pid, 0);
+}
+
+/* ---- thread ---- */
+
+pid_t sys_fork(void)
+{
+    if (FAULT(thread)) {
+        errno = EAGAIN;
+        return -1;
+    }
+    return fork();
 }

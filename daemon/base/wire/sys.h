@@ -27,6 +27,8 @@ SYS__CHECKED char *sys_strdup(const char *text);
 /* point map: ENOMEM, ENOSPC; the offset in the file is 0 */
 SYS__CHECKED void *sys_mmap(void *at, size_t bytes, int prot, int flags, int fd);
 SYS__CHECKED int sys_ftruncate(int fd, off_t bytes);
+/* mode: FALLOC_FL_*; from the start of the file. */
+SYS__CHECKED int sys_fallocate(int fd, int mode, off_t bytes);
 /* Anonymous zeroed pages that cost nothing until they are touched; NULL when refused. */
 SYS__CHECKED void *sys_pages(size_t bytes);
 
@@ -36,11 +38,16 @@ SYS__CHECKED int sys_eventfd(int flags);
 SYS__CHECKED int sys_unix_socket(int flags); /* SOCK_SEQPACKET */
 SYS__CHECKED int sys_accept(int fd, int flags);
 SYS__CHECKED int sys_open(const char *path, int flags, mode_t mode);
+/* fds: the end to read, the end to write. */
+__attribute__((warn_unused_result)) int sys_pipe(int ret_fds[2]);
 SYS__CHECKED int sys_epoll(void);
 SYS__CHECKED int sys_signalfd(const sigset_t *signals, int flags);
 SYS__CHECKED int sys_timerfd(int flags); /* of the monotonic clock */
 /* Of the peer of a connected unix socket, whose pid was `pid` when it connected. Before Linux 6.5
  * by that number: the process may have gone, and the number be another's. */
 SYS__CHECKED int sys_peer_pidfd(int fd, pid_t pid);
+
+/* point thread: EAGAIN */
+SYS__CHECKED pid_t sys_fork(void);
 
 #endif

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What disk_file.c (operations) and disk_file_open.c (opening a path) share. Loop's thread. */
+#ifndef KVC_IO_DISK_FILE_PRIVATE_H
+#define KVC_IO_DISK_FILE_PRIVATE_H
+
+#include <sys/types.h>
+
+#include "disk_file.h"
+#include "list.h"
+
+/* One I/O with the loop. */
+struct disk_io {
+    struct loop_file_op file;
+    struct disk_file *disk;
+    struct disk_op *op;
+    int fault; /* negative errno that a test gives it */
+    struct disk_io *next;
+};
+
+struct disk_path {
+    int fd;
+    bool is_direct;
+    uint64_t bytes;
+    dev_t dev; /* which file it is: no other path may be the same */
+    ino_t ino;
+    uint32_t inflight;
+    struct disk_io *free; /* inflight_max less inflight */
+    struct disk_op *queue_head;
+    struct disk_op *queue_tail;
+    char name[DISK_FILE_PATH_BYTES];
+};
+
+struct disk_file {
+    struct disk disk; /* disk.paths: how many are open */
+    struct loop *loop;
+    bool readonly;
+    uint32_t inflight_max;
+    struct disk_io *ios;
+    struct disk_path paths[DISK_PATHS_MAX];
+    char note[256];
+};
+
+/* Opens, locks and sizes path no. i, which then is closed by disk_file_close() if disk.paths counts
+ * it. On failure nothing is left of it, and ret_why (DISK_FILE_WHY_BYTES) says why. */
+KVC_WARN_UNUSED int disk_file__open_path(struct disk_file *d, const struct disk_file_config *config,
+                                         uint32_t i, char *ret_why);
+
+#endif

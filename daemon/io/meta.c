@@ -1,0 +1,449 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "disk_lock.h"
+#include "meta__.h"
+#include "sys.h"
+#include "thread.h"
+
+#define MAP_DEFAULT     (UINT64_C(64) << 20)
+#define WALK_MS_DEFAULT 60000u
+/* Of one transaction: far below what LMDB can hold in one, and soon on disk. */
+#define CHANGES_MAX 4096u
+#define PATH_BYTES  4096u
+
+struct commit_list {
+    struct journal_commit *head;
+    struct journal_commit **tail;
+};
+
+struct meta {
+    struct journal journal;
+
+    /* control thread */
+    struct loop *loop;
+    struct loop_watch watch;
+    int lock_fd;
+    int bell; /* eventfd: `ended` has stopped being empty */
+    pthread_t thread;
+    bool started;
+    bool begun;         /* a commit was: no walk and no clear any more */
+    struct meta_db *db; /* the thread's from the first commit on */
+
+    pthread_mutex_t lock;
+    pthread_cond_t work;
+    /* under `lock` */
+    struct commit_list queued;
+    struct commit_list ended;
+    struct meta_stats stats;
+    bool readonly;
+    bool stop;
+};
+
+static void list_init(struct commit_list *l)
+{
+    l->head = NULL;
+    l->tail = &l->head;
+}
+
+static void list_push(struct commit_list *l, struct journal_commit *c)
+{
+    c->next = NULL;
+    *l->tail = c;
+    l->tail = &c->next;
+}
+
+/* --- the thread --- */
+
+/* What goes into one transaction: at least one commit. */
+static struct commit_list take_some(struct meta *m)
+{
+    struct commit_list some;
+    uint32_t changes = 0;
+    list_init(&some);
+    while (m->queued.head && (!some.head || changes + m->queued.head->n <= CHANGES_MAX)) {
+        struct journal_commit *c = m->queued.head;
+        m->queued.head = c->next;
+        if (!c->next)
+            m->queued.tail = &m->queued.head;
+        changes += c->n;
+        list_push(&some, c);
+    }
+    return some;
+}
+
+static void ring(const struct meta *m)
+{
+    const uint64_t one = 1;
+    ssize_t n;
+    do {
+        n = write(m->bell, &one, sizeof one);
+    } while (n < 0 && errno == EINTR);
+    MUST(n == (ssize_t)sizeof one || errno == EAGAIN); /* full: it is readable as it should be */
+}
+
+/* Under the lock. */
+static void hand_back(struct meta *m, struct journal_commit *first, int result)
+{
+    const bool was_empty = m->ended.head == NULL;
+    while (first) {
+        struct journal_commit *const next = first->next;
+        first->result = result;
+        list_push(&m->ended, first);
+        first = next;
+    }
+    if (was_empty)
+        ring(m);
+}
+
+static void count(struct meta *m, const struct journal_commit *first, int result)
+{
+    if (result < 0) {
+        m->stats.error = m->stats.error ? m->stats.error : result;
+        return;
+    }
+    m->stats.transactions++;
+    m->stats.map_bytes = meta__db_map_bytes(m->db);
+    for (; first; first = first->next) {
+        m->stats.commits++;
+        m->stats.changes += first->n;
+    }
+}
+
+static void *meta_main(void *arg)
+{
+    struct meta *m = arg;
+    (void)pthread_mutex_lock(&m->lock);
+    for (;;) {
+        while (!m->stop && !m->queued.head)
+            (void)pthread_cond_wait(&m->work, &m->lock);
+        if (!m->queued.head)
+            break;
+        const struct commit_list some = take_some(m);
+        const bool is_broken = m->stats.error != 0;
+        (void)pthread_mutex_unlock(&m->lock);
+        const int result = is_broken ? -EROFS : meta__db_commit(m->db, some.head);
+        (void)pthread_mutex_lock(&m->lock);
+        if (!is_broken)
+            count(m, some.head, result);
+        hand_back(m, some.head, result);
+    }
+    (void)pthread_mutex_unlock(&m->lock);
+    return NULL;
+}
+
+/* --- the journal --- */
+
+static struct meta *meta_of(struct journal *j)
+{
+    return (struct meta *)j; /* its first member */
+}
+
+static void commit(struct journal *j, struct journal_commit *c)
+{
+    struct meta *m = meta_of(j);
+    MUST(c->done && (c->change || c->n == 0));
+    for (uint32_t i = 0; i < c->n; i++)
+        MUST(c->change[i].bytes <= JOURNAL_VALUE_MAX);
+    (void)pthread_mutex_lock(&m->lock);
+    m->begun = true;
+    if (m->readonly) {
+        c->next = NULL;
+        hand_back(m, c, -EROFS);
+    } else {
+        list_push(&m->queued, c);
+        (void)pthread_cond_signal(&m->work);
+    }
+    (void)pthread_mutex_unlock(&m->lock);
+}
+
+static void take_back(struct meta *m)
+{
+    (void)pthread_mutex_lock(&m->lock);
+    struct journal_commit *c = m->ended.head;
+    list_init(&m->ended);
+    (void)pthread_mutex_unlock(&m->lock);
+    while (c) {
+        struct journal_commit *const next = c->next;
+        c->done(c);
+        c = next;
+    }
+}
+
+static void on_bell(struct loop_watch *watch, uint32_t events)
+{
+    struct meta *m = watch->ctx;
+    uint64_t n;
+    (void)events;
+    /* First the counter, then the list: the other way round loses a wake-up in between. */
+    const ssize_t got = read(m->bell, &n, sizeof n);
+    MUST(got == (ssize_t)sizeof n || errno == EAGAIN || errno == EINTR);
+    take_back(m);
+}
+
+static int walk(struct journal *j, journal_each_fn *each, void *ctx)
+{
+    struct meta *m = meta_of(j);
+    MUST(!m->begun);
+    return meta__db_walk(m->db, each, ctx);
+}
+
+static int clear(struct journal *j)
+{
+    struct meta *m = meta_of(j);
+    MUST(!m->begun);
+    return m->readonly ? -EROFS : meta__db_clear(m->db);
+}
+
+static const struct journal_ops meta_ops = {.commit = commit, .walk = walk, .clear = clear};
+
+struct journal *meta_journal(struct meta *meta)
+{
+    return &meta->journal;
+}
+
+void meta_stats(const struct meta *meta, struct meta_stats *ret_stats)
+{
+    struct meta *m = (struct meta *)(uintptr_t)meta; /* for the lock alone */
+    (void)pthread_mutex_lock(&m->lock);
+    *ret_stats = m->stats;
+    (void)pthread_mutex_unlock(&m->lock);
+}
+
+/* --- the directory --- */
+
+struct place {
+    const struct meta_config *config;
+    uint64_t map_bytes;
+    struct meta_report *report;
+    char env[PATH_BYTES];
+    char fresh[PATH_BYTES];
+    char bad[PATH_BYTES];
+    char lock[PATH_BYTES];
+};
+
+static int refuse(const struct place *p, int err, const char *what)
+{
+    if (err < 0)
+        snprintf(p->report->why, META_WHY_BYTES, "%.150s: %s: %s", p->config->dir, what,
+                 strerror(-err));
+    return err;
+}
+
+static int join(char ret_path[PATH_BYTES], const char *dir, const char *name)
+{
+    const int n = snprintf(ret_path, PATH_BYTES, "%s/%s", dir, name);
+    return n < 0 || (size_t)n >= PATH_BYTES ? -ENAMETOOLONG : 0;
+}
+
+static int place_init(struct place *p)
+{
+    const char *dir = p->config->dir;
+    const int r = join(p->env, dir, "env") | join(p->fresh, dir, "env.new") |
+                  join(p->bad, dir, "env.bad") | join(p->lock, dir, "lock");
+    return refuse(p, r ? -ENAMETOOLONG : 0, "its path");
+}
+
+/* An environment that is not needed any more. */
+static int remove_env(const char *env)
+{
+    static const char *const files[] = {"data.mdb", "lock.mdb"};
+    char path[PATH_BYTES];
+    for (size_t i = 0; i < ARRAY_LEN(files); i++) {
+        int r = join(path, env, files[i]);
+        if (r == 0 && unlink(path) < 0 && errno != ENOENT && errno != ENOTDIR)
+            r = -errno;
+        if (r < 0)
+            return r;
+    }
+    return rmdir(env) < 0 && errno != ENOENT ? -errno : 0;
+}
+
+static int make_dir(const struct place *p)
+{
+    if (p->config->readonly)
+        return 0;
+    if (mkdir(p->config->dir, 0700) < 0)
+        return errno == EEXIST ? 0 : refuse(p, -errno, "cannot be made");
+    return refuse(p, disk_sync_parent(p->config->dir), "fsync of the directory above");
+}
+
+static int take_lock(const struct place *p, int *ret_fd)
+{
+    const bool ro = p->config->readonly;
+    const int fd = sys_open(p->lock, ro ? O_RDONLY : O_RDWR | O_CREAT, 0600);
+    if (fd < 0)
+        return refuse(p, -errno, "lock");
+    const int r = disk_lock(fd, ro, p->config->lock_wait_ms);
+    if (r == 0) {
+        *ret_fd = fd;
+        return 0;
+    }
+    (void)close(fd);
+    if (r == -EBUSY)
+        snprintf(p->report->why, META_WHY_BYTES, "%.150s: is in use by another kvcache-daemon",
+                 p->config->dir);
+    return r == -EBUSY ? r : refuse(p, r, "lock");
+}
+
+static int make_env(const struct place *p)
+{
+    char why[META_WHY_BYTES] = "";
+    if (mkdir(p->fresh, 0700) < 0)
+        return refuse(p, -errno, "env.new cannot be made");
+    const int r = meta__db_make(p->fresh, p->map_bytes, why);
+    if (r < 0) {
+        snprintf(p->report->why, META_WHY_BYTES, "%.120s: cannot be made: %.100s", p->config->dir,
+                 why);
+        (void)remove_env(p->fresh); /* or at the next start */
+        return r;
+    }
+    if (rename(p->fresh, p->env) < 0)
+        return refuse(p, -errno, "env.new cannot become env");
+    return refuse(p, disk_sync_dir(p->config->dir), "fsync");
+}
+
+static int move_aside(const struct place *p, const char *why)
+{
+    if (p->config->readonly) {
+        snprintf(p->report->why, META_WHY_BYTES, "%.120s: is damaged: %.110s", p->config->dir, why);
+        return -EUCLEAN;
+    }
+    p->report->damaged = true;
+    snprintf(p->report->why, META_WHY_BYTES, "%s", why);
+    int r = remove_env(p->bad);
+    if (r == 0 && rename(p->env, p->bad) < 0)
+        r = -errno;
+    return refuse(p, r, "the damaged env cannot be moved aside");
+}
+
+static int walk_first(const struct place *p)
+{
+    struct meta__found found;
+    const uint32_t limit_ms = p->config->walk_ms ? p->config->walk_ms : WALK_MS_DEFAULT;
+    int r = meta__walk(p->env, p->map_bytes, p->config->readonly, limit_ms, &found);
+    if (r == -EUCLEAN || r == -EIO || r == -ENOENT) {
+        r = move_aside(p, found.why);
+        return r < 0 ? r : make_env(p);
+    }
+    if (r < 0)
+        snprintf(p->report->why, META_WHY_BYTES, "%.120s: %.120s", p->config->dir, found.why);
+    p->report->entries = found.entries;
+    return r;
+}
+
+/* After this `env` is there and sound. */
+static int prepare(const struct place *p)
+{
+    struct stat st;
+    if (!p->config->readonly) {
+        const int r = refuse(p, remove_env(p->fresh), "env.new cannot be removed");
+        if (r < 0)
+            return r;
+    }
+    if (lstat(p->env, &st) == 0)
+        return walk_first(p);
+    if (errno != ENOENT || p->config->readonly)
+        return refuse(p, -errno, "env");
+    p->report->fresh = true;
+    return make_env(p);
+}
+
+/* --- birth and death --- */
+
+static int start(struct meta *m)
+{
+    m->bell = sys_eventfd(EFD_NONBLOCK);
+    if (m->bell < 0)
+        return -errno;
+    m->watch = (struct loop_watch){.fn = on_bell, .ctx = m, .fd = m->bell, .events = EPOLLIN};
+    int r = loop_watch_add(m->loop, &m->watch);
+    if (r == 0 && !m->readonly) {
+        r = thread_start("kvc-meta", meta_main, m, &m->thread);
+        m->started = r == 0;
+    }
+    return r;
+}
+
+static int open_in(struct meta *m, const struct place *p)
+{
+    char why[META_WHY_BYTES] = "";
+    int r = make_dir(p);
+    if (r == 0)
+        r = take_lock(p, &m->lock_fd);
+    if (r == 0)
+        r = prepare(p);
+    if (r < 0)
+        return r;
+    r = meta__db_open(p->env, p->map_bytes, m->readonly, &m->db, why);
+    if (r < 0) {
+        snprintf(p->report->why, META_WHY_BYTES, "%.120s: %.120s", p->config->dir, why);
+        return r;
+    }
+    m->stats.map_bytes = meta__db_map_bytes(m->db);
+    return refuse(p, start(m), "its thread");
+}
+
+int meta_open(const struct meta_config *config, struct loop *loop, struct meta **ret_meta,
+              struct meta_report *ret_report)
+{
+    struct place p = {.config = config,
+                      .map_bytes = config->map_bytes ? config->map_bytes : MAP_DEFAULT,
+                      .report = ret_report};
+    memset(ret_report, 0, sizeof *ret_report);
+    int r = place_init(&p);
+    if (r < 0)
+        return r;
+    struct meta *m = sys_calloc(1, sizeof *m);
+    if (!m)
+        return refuse(&p, -ENOMEM, "memory");
+    m->journal.ops = &meta_ops;
+    m->loop = loop;
+    m->lock_fd = -1;
+    m->bell = -1;
+    m->readonly = config->readonly;
+    list_init(&m->queued);
+    list_init(&m->ended);
+    (void)pthread_mutex_init(&m->lock, NULL); /* default attributes: cannot fail with glibc */
+    (void)pthread_cond_init(&m->work, NULL);
+    r = open_in(m, &p);
+    if (r < 0) {
+        meta_close(&m);
+        return r;
+    }
+    *ret_meta = m;
+    return 0;
+}
+
+void meta_close(struct meta **meta)
+{
+    if (!meta || !*meta)
+        return;
+    struct meta *m = *meta;
+    if (m->started) {
+        (void)pthread_mutex_lock(&m->lock);
+        m->stop = true;
+        (void)pthread_cond_signal(&m->work);
+        (void)pthread_mutex_unlock(&m->lock);
+        (void)pthread_join(m->thread, NULL);
+    }
+    if (m->loop && m->watch.loop_slot)
+        loop_watch_del(m->loop, &m->watch);
+    take_back(m);
+    meta__db_close(&m->db);
+    if (m->bell >= 0)
+        (void)close(m->bell);
+    if (m->lock_fd >= 0)
+        (void)close(m->lock_fd);
+    (void)pthread_cond_destroy(&m->work);
+    (void)pthread_mutex_destroy(&m->lock);
+    free(m);
+    *meta = NULL;
+}

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * meta: journal.h on LMDB, in a directory of its own.
+ *
+ * LMDB trusts its file: a flipped bit can make it read wild or loop. So a child process walks
+ * the file before this one touches it, and whatever becomes of the child, the daemon lives: a file
+ * that does not pass is moved aside (`env.bad`), and the journal begins empty, to be made again
+ * from the extents' own tables.
+ *
+ * In the directory: `lock` (flock'ed while it is open), `env` (LMDB's), `env.new` (made aside,
+ * synced, then renamed), `env.bad` (the last one that was damaged). Every commit is synchronous.
+ *
+ * Threads: all functions on the loop's thread. meta_open() forks: call it before the process is
+ * large or has threads that hold locks of libraries other than libc's malloc. A thread `kvc-meta`
+ * makes the commits. Memory: as much as was made in meta_open(), and LMDB's own per transaction.
+ */
+#ifndef KVC_IO_META_H
+#define KVC_IO_META_H
+
+#include "journal.h"
+#include "loop.h"
+
+#define META_FORMAT_VERSION 1u
+#define META_WHY_BYTES      256u
+
+struct meta_config {
+    const char *dir;       /* made (0700) when it is not there; what it stands in must be */
+    uint64_t map_bytes;    /* of address space and of disk to begin with, grows; 0: 64 MiB */
+    uint32_t walk_ms;      /* what the child may take; 0: 60 s */
+    uint32_t lock_wait_ms; /* for a predecessor to be gone */
+    bool readonly;         /* nothing is made, moved or written; commits: -EROFS */
+};
+
+struct meta_report {
+    bool fresh;               /* it was not there */
+    bool damaged;             /* it was, and is aside now: what is here is empty */
+    uint64_t entries;         /* that the child counted */
+    char why[META_WHY_BYTES]; /* what was damaged, or why meta_open() failed; "" */
+};
+
+struct meta;
+
+/*
+ * Borrows the loop until meta_close(). Blocks. -EBUSY (another process has it), -EPROTO (a format
+ * that is newer than this program), -EUCLEAN (damaged, and readonly), -ENOENT (readonly and not
+ * there), -ENOSPC, -EAGAIN (no process or thread), -ENOMEM, and what the system answered, each with
+ * report->why. Needs one watch of the loop.
+ */
+KVC_WARN_UNUSED int meta_open(const struct meta_config *config, struct loop *loop,
+                              struct meta **ret_meta, struct meta_report *ret_report);
+/* Waits for the commits that were begun; then their done() runs, from here. Accepts NULL. */
+void meta_close(struct meta **meta);
+
+struct journal *meta_journal(struct meta *meta);
+
+struct meta_stats {
+    uint64_t commits;      /* begun, and done well */
+    uint64_t transactions; /* synchronous ones that they took: several commits may share one */
+    uint64_t changes;
+    uint64_t map_bytes;
+    int error; /* why it takes no more commits; 0 */
+};
+void meta_stats(const struct meta *meta, struct meta_stats *ret_stats);
+
+#endif

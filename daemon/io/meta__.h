@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What meta.c (directory, thread) is made of: meta_db.c, the adapter of LMDB, and meta_walk.c, the
+ * child that looks first. A database is used by one thread at a time.
+ */
+#ifndef KVC_IO_META_PRIVATE_H
+#define KVC_IO_META_PRIVATE_H
+
+#include "meta.h"
+
+struct meta_db;
+
+struct meta__found {
+    uint64_t entries;
+    char why[META_WHY_BYTES]; /* of a failure */
+};
+
+/* Opens the environment in `dir`, which must hold one. -EUCLEAN: LMDB or we find it damaged;
+ * -EPROTO: of a newer format; -errno. `ret_why` (META_WHY_BYTES) says what failed. */
+KVC_WARN_UNUSED int meta__db_open(const char *dir, uint64_t map_bytes, bool readonly,
+                                  struct meta_db **ret_db, char *ret_why);
+void meta__db_close(struct meta_db **db);
+
+/* Makes one in the directory, which must exist and be empty, with room for map_bytes reserved where
+ * the file system can; all of it is on stable storage afterwards, but for `dir`'s own name. */
+KVC_WARN_UNUSED int meta__db_make(const char *dir, uint64_t map_bytes, char *ret_why);
+
+/* All changes of a list of commits in one synchronous transaction; grows the map when it must. */
+KVC_WARN_UNUSED int meta__db_commit(struct meta_db *db, const struct journal_commit *first);
+/* As journal.h's. */
+KVC_WARN_UNUSED int meta__db_walk(struct meta_db *db, journal_each_fn *each, void *ctx);
+KVC_WARN_UNUSED int meta__db_clear(struct meta_db *db);
+uint64_t meta__db_map_bytes(const struct meta_db *db);
+
+/* For the child alone, since it may not come back: opens the environment and looks at all of it:
+ * order and sums of the entries, that each is found, that no page is in use and free at once; then
+ * a transaction that is given up. Writes nothing. */
+KVC_WARN_UNUSED int meta__db_check(const char *dir, uint64_t map_bytes, bool readonly,
+                                   struct meta__found *ret_found);
+
+/* meta__db_check() in a child process; -EUCLEAN also when the child dies or takes longer than
+ * limit_ms. */
+KVC_WARN_UNUSED int meta__walk(const char *dir, uint64_t map_bytes, bool readonly,
+                               uint32_t limit_ms, struct meta__found *ret_found);
+
+#endif

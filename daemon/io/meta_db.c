@@ -1,0 +1,687 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The adapter of LMDB; the only file that includes lmdb.h.
+ *
+ * A record of the journal: key 8 bytes big-endian, so that LMDB's order is that of the numbers;
+ * value XXH3-128 of key and value, then the value. One more record, with a longer key, has the
+ * format's version. MDB_NOLOCK: meta.c's flock keeps other processes out, and in this one readers
+ * and the writer are never at work together. Neither MDB_NOSYNC nor MDB_NOMETASYNC.
+ */
+#include "meta__.h"
+
+#include <fcntl.h>
+#include <lmdb.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "disk_lock.h"
+#include "fault.h"
+#include "hash.h"
+#include "log.h"
+#include "sys.h"
+
+#define KEY_BYTES   8u
+#define SUM_BYTES   ((uint32_t)sizeof(struct hash128))
+#define HEADER_KEY  "kvcache-journal"
+#define MAP_MAX     (UINT64_C(1) << 42)
+#define RECORD_MAX  (SUM_BYTES + JOURNAL_VALUE_MAX)
+#define NO_METAPAGE 2u /* the first page that is not one */
+
+struct meta_db {
+    MDB_env *env;
+    MDB_dbi dbi;
+    uint64_t map_bytes;
+    bool readonly;
+    char dir[4096];
+};
+
+/* --- errors --- */
+
+static bool in_child;
+
+static bool struck(void)
+{
+    return in_child ? FAULT(walk) : FAULT(meta);
+}
+
+#define CALL(call) (struck() ? EIO : (call))
+
+static int to_errno(int rc)
+{
+    if (rc >= 0)
+        return -rc;
+    switch (rc) {
+    case MDB_MAP_FULL:
+        return -ENOSPC;
+    case MDB_TXN_FULL:
+        return -E2BIG;
+    case MDB_PANIC:
+        return -EIO;
+    case MDB_NOTFOUND:
+        return -ENOENT;
+    default:
+        return -EUCLEAN;
+    }
+}
+
+/* In words, for who asked for them; else one line of log. */
+static int failed(const struct meta_db *db, char *ret_why, const char *what, int rc)
+{
+    if (ret_why)
+        snprintf(ret_why, META_WHY_BYTES, "%s: %s", what, mdb_strerror(rc));
+    else
+        LOG_ERROR_RATELIMITED(5, "journal %s: %s: %s", db->dir, what, mdb_strerror(rc));
+    return to_errno(rc);
+}
+
+static int damaged(char *ret_why, const char *what)
+{
+    if (ret_why)
+        snprintf(ret_why, META_WHY_BYTES, "%s", what);
+    return -EUCLEAN;
+}
+
+/* --- records --- */
+
+static void key_put(uint64_t key, uint8_t ret_bytes[KEY_BYTES])
+{
+    for (unsigned i = 0; i < KEY_BYTES; i++)
+        ret_bytes[i] = (uint8_t)(key >> (56 - 8 * i));
+}
+
+static uint64_t key_get(const void *bytes)
+{
+    const uint8_t *b = bytes;
+    uint64_t key = 0;
+    for (unsigned i = 0; i < KEY_BYTES; i++)
+        key = key << 8 | b[i];
+    return key;
+}
+
+static struct hash128 sum_of(const MDB_val *key, const void *value, size_t bytes)
+{
+    uint8_t all[sizeof HEADER_KEY + JOURNAL_VALUE_MAX];
+    MUST(key->mv_size + bytes <= sizeof all);
+    memcpy(all, key->mv_data, key->mv_size);
+    if (bytes > 0)
+        memcpy(all + key->mv_size, value, bytes);
+    return hash_sum(all, key->mv_size + bytes);
+}
+
+static int put(const struct meta_db *db, MDB_txn *txn, MDB_val *key, const void *value,
+               size_t bytes)
+{
+    MDB_val v = {.mv_size = SUM_BYTES + bytes};
+    const struct hash128 sum = sum_of(key, value, bytes);
+    const int rc = CALL(mdb_put(txn, db->dbi, key, &v, MDB_RESERVE));
+    if (rc != 0)
+        return rc;
+    memcpy(v.mv_data, &sum, SUM_BYTES);
+    if (bytes > 0)
+        memcpy((uint8_t *)v.mv_data + SUM_BYTES, value, bytes);
+    return 0;
+}
+
+static bool is_whole(const MDB_val *key, const MDB_val *v)
+{
+    if (v->mv_size < SUM_BYTES || v->mv_size > RECORD_MAX)
+        return false;
+    const uint8_t *value = (const uint8_t *)v->mv_data + SUM_BYTES;
+    const struct hash128 sum = sum_of(key, value, v->mv_size - SUM_BYTES);
+    return memcmp(&sum, v->mv_data, SUM_BYTES) == 0;
+}
+
+static bool is_header(const MDB_val *key)
+{
+    return key->mv_size == sizeof HEADER_KEY - 1 &&
+           memcmp(key->mv_data, HEADER_KEY, key->mv_size) == 0;
+}
+
+static MDB_val header_key(void)
+{
+    return (MDB_val){.mv_size = sizeof HEADER_KEY - 1, .mv_data = (void *)(uintptr_t)HEADER_KEY};
+}
+
+static int put_header(const struct meta_db *db, MDB_txn *txn)
+{
+    const uint8_t version[4] = {META_FORMAT_VERSION & 0xff, META_FORMAT_VERSION >> 8 & 0xff,
+                                META_FORMAT_VERSION >> 16 & 0xff, META_FORMAT_VERSION >> 24};
+    MDB_val key = header_key();
+    return put(db, txn, &key, version, sizeof version);
+}
+
+static int check_header(const struct meta_db *db, MDB_txn *txn, char *ret_why)
+{
+    MDB_val key = header_key();
+    MDB_val v;
+    const int rc = CALL(mdb_get(txn, db->dbi, &key, &v));
+    if (rc == MDB_NOTFOUND)
+        return damaged(ret_why, "it has no header");
+    if (rc != 0)
+        return failed(db, ret_why, "mdb_get", rc);
+    if (!is_whole(&key, &v) || v.mv_size != SUM_BYTES + 4)
+        return damaged(ret_why, "its header is damaged");
+    const uint8_t *b = (const uint8_t *)v.mv_data + SUM_BYTES;
+    const uint32_t version =
+        b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24;
+    if (version == META_FORMAT_VERSION)
+        return 0;
+    snprintf(ret_why, META_WHY_BYTES, "it is of format %u; this program knows %u", version,
+             META_FORMAT_VERSION);
+    return version > META_FORMAT_VERSION ? -EPROTO : -EUCLEAN;
+}
+
+/* --- opening --- */
+
+static int begin(const struct meta_db *db, bool readonly, MDB_txn **ret_txn)
+{
+    return CALL(mdb_txn_begin(db->env, NULL, readonly ? MDB_RDONLY : 0, ret_txn));
+}
+
+/* A transaction is over after this, however it went. */
+static int end(MDB_txn *txn)
+{
+    if (struck()) {
+        mdb_txn_abort(txn);
+        return EIO;
+    }
+    return mdb_txn_commit(txn);
+}
+
+static int open_env(struct meta_db *db, char *ret_why)
+{
+    int rc = CALL(mdb_env_create(&db->env));
+    if (rc != 0) {
+        db->env = NULL;
+        return failed(db, ret_why, "mdb_env_create", rc);
+    }
+    rc = CALL(mdb_env_set_mapsize(db->env, db->map_bytes));
+    if (rc != 0)
+        return failed(db, ret_why, "mdb_env_set_mapsize", rc);
+    const unsigned flags = MDB_NOLOCK | MDB_NOTLS | (db->readonly ? MDB_RDONLY : 0u);
+    rc = CALL(mdb_env_open(db->env, db->dir, flags, 0600));
+    if (rc != 0)
+        return failed(db, ret_why, "mdb_env_open", rc);
+    MDB_envinfo info;
+    rc = CALL(mdb_env_info(db->env, &info));
+    if (rc != 0)
+        return failed(db, ret_why, "mdb_env_info", rc);
+    db->map_bytes = info.me_mapsize;
+    return 0;
+}
+
+static int open_dbi(struct meta_db *db, char *ret_why)
+{
+    MDB_txn *txn;
+    int rc = begin(db, true, &txn);
+    if (rc != 0)
+        return failed(db, ret_why, "mdb_txn_begin", rc);
+    rc = CALL(mdb_dbi_open(txn, NULL, 0, &db->dbi));
+    if (rc != 0) {
+        mdb_txn_abort(txn);
+        return failed(db, ret_why, "mdb_dbi_open", rc);
+    }
+    rc = end(txn);
+    return rc != 0 ? failed(db, ret_why, "mdb_txn_commit", rc) : 0;
+}
+
+static int db_new(const char *dir, uint64_t map_bytes, bool readonly, struct meta_db **ret_db,
+                  char *ret_why)
+{
+    struct meta_db *db = sys_calloc(1, sizeof *db);
+    if (!db) {
+        snprintf(ret_why, META_WHY_BYTES, "no memory");
+        return -ENOMEM;
+    }
+    snprintf(db->dir, sizeof db->dir, "%s", dir);
+    db->map_bytes = map_bytes;
+    db->readonly = readonly;
+    int r = open_env(db, ret_why);
+    if (r == 0)
+        r = open_dbi(db, ret_why);
+    if (r < 0) {
+        meta__db_close(&db);
+        return r;
+    }
+    *ret_db = db;
+    return 0;
+}
+
+int meta__db_open(const char *dir, uint64_t map_bytes, bool readonly, struct meta_db **ret_db,
+                  char *ret_why)
+{
+    struct meta_db *db = NULL;
+    MDB_txn *txn;
+    int r = db_new(dir, map_bytes, readonly, &db, ret_why);
+    if (r < 0)
+        return r;
+    const int rc = begin(db, true, &txn);
+    if (rc != 0) {
+        r = failed(db, ret_why, "mdb_txn_begin", rc);
+    } else {
+        r = check_header(db, txn, ret_why);
+        mdb_txn_abort(txn);
+    }
+    if (r < 0) {
+        meta__db_close(&db);
+        return r;
+    }
+    *ret_db = db;
+    return 0;
+}
+
+void meta__db_close(struct meta_db **db)
+{
+    if (!db || !*db)
+        return;
+    if ((*db)->env)
+        mdb_env_close((*db)->env);
+    free(*db);
+    *db = NULL;
+}
+
+uint64_t meta__db_map_bytes(const struct meta_db *db)
+{
+    return db->map_bytes;
+}
+
+/* --- making --- */
+
+/* Room behind the file's end, so that no transaction meets a full disk; where the file system
+ * cannot promise it, or has none, they may. */
+static int reserve(const struct meta_db *db)
+{
+    mdb_filehandle_t fd;
+    int rc = CALL(mdb_env_get_fd(db->env, &fd));
+    if (rc != 0)
+        return rc;
+    if (sys_fallocate(fd, FALLOC_FL_KEEP_SIZE, (off_t)db->map_bytes) < 0 && errno != EOPNOTSUPP)
+        return errno;
+    return 0;
+}
+
+static int fill_new(struct meta_db *db, char *ret_why)
+{
+    MDB_txn *txn;
+    int rc = reserve(db);
+    if (rc != 0)
+        return failed(db, ret_why, "room for it", rc);
+    rc = begin(db, false, &txn);
+    if (rc != 0)
+        return failed(db, ret_why, "mdb_txn_begin", rc);
+    rc = put_header(db, txn);
+    if (rc != 0)
+        mdb_txn_abort(txn);
+    else
+        rc = end(txn);
+    if (rc == 0)
+        rc = CALL(mdb_env_sync(db->env, 1));
+    if (rc != 0)
+        return failed(db, ret_why, "its first transaction", rc);
+    mdb_filehandle_t fd;
+    rc = CALL(mdb_env_get_fd(db->env, &fd));
+    if (rc == 0)
+        rc = -disk_sync_fd(fd); /* size and room too, which LMDB's fdatasync may leave out */
+    return rc != 0 ? failed(db, ret_why, "fsync", rc) : 0;
+}
+
+int meta__db_make(const char *dir, uint64_t map_bytes, char *ret_why)
+{
+    struct meta_db *db = NULL;
+    int r = db_new(dir, map_bytes, false, &db, ret_why);
+    if (r < 0)
+        return r;
+    r = fill_new(db, ret_why);
+    meta__db_close(&db);
+    if (r < 0)
+        return r;
+    r = disk_sync_dir(dir);
+    if (r < 0)
+        snprintf(ret_why, META_WHY_BYTES, "fsync: %s", strerror(-r));
+    return r;
+}
+
+/* --- commits --- */
+
+static int apply(const struct meta_db *db, MDB_txn *txn, const struct journal_change *change)
+{
+    uint8_t bytes[KEY_BYTES];
+    key_put(change->key, bytes);
+    MDB_val key = {.mv_size = sizeof bytes, .mv_data = bytes};
+    if (change->value)
+        return put(db, txn, &key, change->value, change->bytes);
+    const int rc = CALL(mdb_del(txn, db->dbi, &key, NULL));
+    return rc == MDB_NOTFOUND ? 0 : rc;
+}
+
+static int try_commit(const struct meta_db *db, const struct journal_commit *first,
+                      const char **ret_what)
+{
+    MDB_txn *txn;
+    *ret_what = "mdb_txn_begin";
+    int rc = begin(db, false, &txn);
+    if (rc != 0)
+        return rc;
+    *ret_what = "a change";
+    for (const struct journal_commit *c = first; rc == 0 && c; c = c->next)
+        for (uint32_t i = 0; rc == 0 && i < c->n; i++)
+            rc = apply(db, txn, &c->change[i]);
+    if (rc != 0) {
+        mdb_txn_abort(txn);
+        return rc;
+    }
+    *ret_what = "mdb_txn_commit";
+    return end(txn);
+}
+
+/* Between transactions. That the room cannot be reserved is for the transaction to find out. */
+static int grow(struct meta_db *db)
+{
+    if (db->map_bytes >= MAP_MAX)
+        return MDB_MAP_FULL;
+    const int rc = CALL(mdb_env_set_mapsize(db->env, 2 * db->map_bytes));
+    if (rc != 0)
+        return rc;
+    db->map_bytes *= 2;
+    (void)reserve(db);
+    return 0;
+}
+
+int meta__db_commit(struct meta_db *db, const struct journal_commit *first)
+{
+    const char *what = "";
+    int rc;
+    while ((rc = try_commit(db, first, &what)) == MDB_MAP_FULL) {
+        what = "mdb_env_set_mapsize";
+        rc = grow(db);
+        if (rc != 0)
+            break;
+    }
+    return rc != 0 ? failed(db, NULL, what, rc) : 0;
+}
+
+int meta__db_clear(struct meta_db *db)
+{
+    MDB_txn *txn;
+    int rc = begin(db, false, &txn);
+    if (rc != 0)
+        return failed(db, NULL, "mdb_txn_begin", rc);
+    rc = CALL(mdb_drop(txn, db->dbi, 0));
+    if (rc == 0)
+        rc = put_header(db, txn);
+    if (rc != 0)
+        mdb_txn_abort(txn);
+    else
+        rc = end(txn);
+    return rc != 0 ? failed(db, NULL, "mdb_drop", rc) : 0;
+}
+
+/* --- walks --- */
+
+/* Calls `each` for every record, the header too. It returns 0 to go on. */
+static int for_all(const struct meta_db *db, MDB_txn *txn, MDB_dbi dbi, char *ret_why,
+                   int (*each)(void *ctx, const MDB_val *key, const MDB_val *v), void *ctx)
+{
+    MDB_cursor *cursor;
+    MDB_val key;
+    MDB_val v;
+    int rc = CALL(mdb_cursor_open(txn, dbi, &cursor));
+    if (rc != 0)
+        return failed(db, ret_why, "mdb_cursor_open", rc);
+    int r = 0;
+    rc = CALL(mdb_cursor_get(cursor, &key, &v, MDB_FIRST));
+    while (r == 0 && rc == 0) {
+        r = each(ctx, &key, &v);
+        if (r == 0)
+            rc = CALL(mdb_cursor_get(cursor, &key, &v, MDB_NEXT));
+    }
+    mdb_cursor_close(cursor);
+    if (r == 0 && rc != 0 && rc != MDB_NOTFOUND)
+        return failed(db, ret_why, "mdb_cursor_get", rc);
+    return r;
+}
+
+struct handing {
+    journal_each_fn *each;
+    void *ctx;
+};
+
+static int hand_out(void *ctx, const MDB_val *key, const MDB_val *v)
+{
+    const struct handing *h = ctx;
+    _Alignas(16) uint8_t value[JOURNAL_VALUE_MAX]; /* LMDB's is aligned to nothing */
+    if (is_header(key))
+        return 0;
+    if (key->mv_size != KEY_BYTES || !is_whole(key, v))
+        return -EUCLEAN;
+    const size_t bytes = v->mv_size - SUM_BYTES;
+    memcpy(value, (const uint8_t *)v->mv_data + SUM_BYTES, bytes);
+    return h->each(h->ctx, key_get(key->mv_data), value, (uint32_t)bytes);
+}
+
+int meta__db_walk(struct meta_db *db, journal_each_fn *each, void *ctx)
+{
+    MDB_txn *txn;
+    const int rc = begin(db, true, &txn);
+    if (rc != 0)
+        return failed(db, NULL, "mdb_txn_begin", rc);
+    struct handing h = {.each = each, .ctx = ctx};
+    const int r = for_all(db, txn, db->dbi, NULL, hand_out, &h);
+    mdb_txn_abort(txn);
+    return r;
+}
+
+/* --- the child's look at everything --- */
+
+/*
+ * A damaged free list is the worst: LMDB would write over pages in use, long after the start. So
+ * the pages that hold records, and those that are listed as free, are marked in a bitmap: none may
+ * be both, and with the branch pages, which are only counted, they must be all there are. A page
+ * begins with its number (8 bytes), 2 bytes of padding, flags (2), and for one with overflow pages
+ * behind it how many it is (4): format version 1 of LMDB's file, which mdb_env_open() checks.
+ */
+#define PAGE_LEAF     0x02u
+#define PAGE_OVERFLOW 0x04u
+#define SPARE_PAGES   65536u
+
+struct pages {
+    uint64_t *used; /* bitmap */
+    uint64_t last;  /* number of the last one */
+    uint64_t marked;
+    uint64_t page_bytes;
+    const uint8_t *base; /* of page 0; NULL until the first is seen */
+    const void *seen;    /* the last that was marked: records come page by page */
+};
+
+struct look {
+    const struct meta_db *db;
+    MDB_txn *txn;
+    struct pages pages;
+    MDB_val before;
+    uint64_t entries;
+    char *why;
+};
+
+static bool mark(struct pages *p, uint64_t page)
+{
+    if (page < NO_METAPAGE || page > p->last || (p->used[page / 64] >> (page % 64) & 1) != 0)
+        return false;
+    p->used[page / 64] |= UINT64_C(1) << (page % 64);
+    p->marked++;
+    return true;
+}
+
+static bool mark_page_of(struct pages *p, const void *record)
+{
+    const uint8_t *at = (const uint8_t *)((uintptr_t)record & ~(uintptr_t)(p->page_bytes - 1));
+    uint64_t no;
+    uint16_t flags;
+    uint32_t count = 1;
+    if (at == p->seen)
+        return true;
+    memcpy(&no, at, sizeof no);
+    memcpy(&flags, at + 10, sizeof flags);
+    if (no > p->last || (flags & (PAGE_LEAF | PAGE_OVERFLOW)) == 0)
+        return false;
+    if (flags & PAGE_OVERFLOW)
+        memcpy(&count, at + 12, sizeof count);
+    if (!p->base)
+        p->base = at - no * p->page_bytes;
+    if (at != p->base + no * p->page_bytes || count > p->last)
+        return false;
+    for (uint64_t i = 0; i < count; i++)
+        if (!mark(p, no + i))
+            return false;
+    p->seen = at;
+    return true;
+}
+
+static int look_at_entry(void *ctx, const MDB_val *key, const MDB_val *v)
+{
+    struct look *l = ctx;
+    MDB_val k = *key;
+    MDB_val found;
+    if (l->before.mv_data && mdb_cmp(l->txn, l->db->dbi, &l->before, key) >= 0)
+        return damaged(l->why, "its entries are out of order");
+    if ((!is_header(key) && key->mv_size != KEY_BYTES) || !is_whole(key, v))
+        return damaged(l->why, "an entry is damaged");
+    if (mdb_get(l->txn, l->db->dbi, &k, &found) != 0 || found.mv_data != v->mv_data)
+        return damaged(l->why, "an entry cannot be found by its key");
+    if (!mark_page_of(&l->pages, v->mv_data))
+        return damaged(l->why, "a page is not what it should be");
+    l->before = *key;
+    l->entries++;
+    return 0;
+}
+
+static int look_at_free_page(void *ctx, const MDB_val *key, const MDB_val *v)
+{
+    struct look *l = ctx;
+    /* Of a list on overflow pages the record's key stands on a leaf page. */
+    if (!mark_page_of(&l->pages, key->mv_data))
+        return damaged(l->why, "a page of the free list is not what it should be");
+    const void *list_page =
+        (const void *)((uintptr_t)v->mv_data & ~(uintptr_t)(l->pages.page_bytes - 1));
+    const void *leaf_page = l->pages.seen;
+    if (list_page != leaf_page && !mark_page_of(&l->pages, v->mv_data))
+        return damaged(l->why, "a page of the free list is not what it should be");
+    l->pages.seen = leaf_page;
+    return 0;
+}
+
+static int look_at_free_list(void *ctx, const MDB_val *key, const MDB_val *v)
+{
+    struct look *l = ctx;
+    uint64_t n = 0;
+    (void)key;
+    if (v->mv_size >= sizeof n)
+        memcpy(&n, v->mv_data, sizeof n);
+    if (v->mv_size < sizeof n || n > (v->mv_size - sizeof n) / sizeof n)
+        return damaged(l->why, "a free list is damaged");
+    for (uint64_t i = 1; i <= n; i++) {
+        uint64_t page;
+        memcpy(&page, (const uint8_t *)v->mv_data + i * sizeof page, sizeof page);
+        if (!mark(&l->pages, page))
+            return damaged(l->why, "a page is listed as free and in use");
+    }
+    return 0;
+}
+
+/* LMDB's own books against what was seen. */
+static int look_at_books(const struct look *l)
+{
+    MDB_stat records;
+    MDB_stat frees;
+    int rc = CALL(mdb_stat(l->txn, l->db->dbi, &records));
+    if (rc == 0)
+        rc = CALL(mdb_stat(l->txn, 0, &frees));
+    if (rc != 0)
+        return failed(l->db, l->why, "mdb_stat", rc);
+    if (records.ms_entries != l->entries)
+        return damaged(l->why, "entries are missing");
+    const uint64_t seen =
+        NO_METAPAGE + l->pages.marked + records.ms_branch_pages + frees.ms_branch_pages;
+    if (seen != l->pages.last + 1)
+        return damaged(l->why, "pages are missing");
+    return 0;
+}
+
+/* Pages that a transaction took and gave back need not be in the file; there are few of them. */
+static bool is_last_plausible(const struct meta_db *db, uint64_t last, uint64_t page_bytes)
+{
+    struct stat st;
+    mdb_filehandle_t fd;
+    return mdb_env_get_fd(db->env, &fd) == 0 && fstat(fd, &st) == 0 &&
+           last <= (uint64_t)st.st_size / page_bytes + SPARE_PAGES;
+}
+
+static int look_at_pages(struct look *l)
+{
+    MDB_envinfo info;
+    MDB_stat stat;
+    int rc = CALL(mdb_env_info(l->db->env, &info));
+    if (rc == 0)
+        rc = CALL(mdb_stat(l->txn, l->db->dbi, &stat));
+    if (rc != 0)
+        return failed(l->db, l->why, "mdb_env_info", rc);
+    if (stat.ms_psize == 0 || !IS_POW2(stat.ms_psize))
+        return damaged(l->why, "its page size is damaged");
+    if (!is_last_plausible(l->db, info.me_last_pgno, stat.ms_psize))
+        return damaged(l->why, "it says that it is larger than its file");
+    l->pages.page_bytes = stat.ms_psize;
+    l->pages.last = info.me_last_pgno;
+    l->pages.used = sys_calloc(info.me_last_pgno / 64 + 1, sizeof(uint64_t));
+    if (!l->pages.used) {
+        snprintf(l->why, META_WHY_BYTES, "no memory to look at %zu pages", info.me_last_pgno);
+        return -ENOMEM;
+    }
+    int r = for_all(l->db, l->txn, l->db->dbi, l->why, look_at_entry, l);
+    if (r == 0)
+        r = for_all(l->db, l->txn, 0, l->why, look_at_free_page, l);
+    if (r == 0)
+        r = for_all(l->db, l->txn, 0, l->why, look_at_free_list, l);
+    if (r == 0)
+        r = look_at_books(l);
+    free(l->pages.used);
+    return r;
+}
+
+/* What the first commit will do, given up at its end. */
+static int rehearse(const struct meta_db *db, char *ret_why)
+{
+    MDB_txn *txn;
+    int rc = begin(db, false, &txn);
+    if (rc != 0)
+        return failed(db, ret_why, "mdb_txn_begin", rc);
+    rc = put_header(db, txn);
+    mdb_txn_abort(txn);
+    return rc != 0 && rc != MDB_MAP_FULL ? failed(db, ret_why, "mdb_put", rc) : 0;
+}
+
+int meta__db_check(const char *dir, uint64_t map_bytes, bool readonly,
+                   struct meta__found *ret_found)
+{
+    struct meta_db *db = NULL;
+    struct look l = {.why = ret_found->why};
+    in_child = true;
+    int r = meta__db_open(dir, map_bytes, readonly, &db, l.why);
+    if (r < 0)
+        return r;
+    l.db = db;
+    const int rc = begin(db, true, &l.txn);
+    if (rc != 0) {
+        r = failed(db, l.why, "mdb_txn_begin", rc);
+    } else {
+        r = look_at_pages(&l);
+        mdb_txn_abort(l.txn);
+    }
+    if (r == 0 && !readonly)
+        r = rehearse(db, l.why);
+    meta__db_close(&db);
+    if (r == 0)
+        ret_found->entries = l.entries - 1; /* without the header */
+    return r;
+}
