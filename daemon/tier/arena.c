@@ -39,6 +39,29 @@ static int make_tables(struct arena *a)
     return 0;
 }
 
+/* What is kept has a store's number; what is not, one that nobody meets again. */
+static int open_home(struct arena *a)
+{
+    uint64_t total, left;
+    int err = home_open(&a->config.home, &a->home);
+    if (err < 0)
+        return err;
+    a->report.home = home_text(a->home);
+    a->next_chunk_id = 1;
+    if (!home_keeps(a->home))
+        return hash_random(a->store, sizeof(a->store));
+    home_space(a->home, &total, &left);
+    if (total < a->sizes.chunks * a->sizes.chunk_bytes)
+        return -ENOSPC;
+    err = names_open(a->home, a->config.names_max, &a->names);
+    if (err < 0)
+        return err;
+    memcpy(a->store, names_store(a->names), sizeof(a->store));
+    a->next_chunk_id = MAX(names_next_chunk(a->names), 1u);
+    a->recovering = true;
+    return 0;
+}
+
 static int fill(struct arena *a)
 {
     int err = make_tables(a);
@@ -48,19 +71,20 @@ static int fill(struct arena *a)
     if (err < 0)
         return err;
     a->gen |= 1; /* not 0 */
-    err = hash_random(a->store, sizeof(a->store));
+    err = keeper_create(a->sizes.chunks, &a->keeper);
     if (err < 0)
         return err;
-    err = keeper_create(a->sizes.chunks, &a->keeper);
+    err = open_home(a);
     if (err < 0)
         return err;
     a->report.sealed = true;
     a->report.sizes = a->sizes;
-    for (uint32_t i = 0; i < a->sizes.chunks; i++) {
-        err = arena__chunk_make(a, i);
-        if (err < 0)
-            return err;
-    }
+    err = arena__take_over(a);
+    for (uint32_t i = 0; i < a->sizes.chunks && err == 0; i++)
+        if (a->chunks[i].mem.base == NULL)
+            err = arena__chunk_make(a, i);
+    if (err < 0)
+        return err;
     /* Only now: faulting in would hold the lock that mapping needs. */
     keeper_aim(a->keeper, a->sizes.prefault_bytes);
     return 0;
@@ -77,6 +101,7 @@ int arena_create(const struct arena_config *config, struct arena **ret_arena)
     arena_sizes(config, &a->sizes);
     a->chunk_pages = (uint32_t)(a->sizes.chunk_bytes >> LAYOUT_PAGE_SHIFT);
     a->words = a->chunk_pages / 64;
+    a->first_page = layout_chunk_header_pages(a->chunk_pages);
     a->epoch = 1; /* the memo's 0 is then never current */
     const int err = fill(a);
     if (err < 0) {
@@ -98,6 +123,8 @@ void arena_destroy(struct arena **arena)
             chunk_leave(&a->chunks[i].mem);
         (void)munmap(a->tables, a->tables_bytes);
     }
+    names_close(&a->names);
+    home_close(&a->home); /* last: only now may another daemon take them */
     free(a);
     *arena = NULL;
 }
@@ -149,7 +176,7 @@ struct slot_header *arena__slot_header(const struct arena *a, const struct arena
     return first + slot;
 }
 
-static uint64_t next_gen(struct arena *a)
+uint64_t arena__next_gen(struct arena *a)
 {
     if (++a->gen == 0)
         a->gen = 1;
@@ -215,15 +242,15 @@ static struct tier_loc take(struct arena *a, struct arena_slab *s, uint32_t slot
     a->used_slots++;
     a->pages[loc.id] = (struct arena_page){.slab = arena__no(a, s), .owner = owner};
     struct slot_header *h = arena__slot_header(a, s, slot);
-    h->pad = (uint16_t)(slot_bytes - bytes);
-    atomic_store_explicit(&h->gen, next_gen(a), memory_order_release);
+    h->bytes = bytes; /* of a slot whose checksum is 0 */
+    atomic_store_explicit(&h->gen, arena__next_gen(a), memory_order_release);
     return loc;
 }
 
 int arena_alloc(struct arena *a, uint32_t principal, uint32_t bytes, struct tier_loc near,
                 uint32_t owner, struct tier_loc *ret_loc)
 {
-    MUST(bytes > 0);
+    MUST(bytes > 0 && !a->recovering);
     a->allocs++;
     const uint32_t slot_pages = arena__slot_pages(bytes);
     const uint64_t slot_bytes = (uint64_t)slot_pages << LAYOUT_PAGE_SHIFT;
@@ -251,8 +278,9 @@ void arena_free(struct arena *a, struct tier_loc loc)
     uint32_t slot;
     struct arena_slab *s = arena__find(a, loc, &slot);
     struct slot_header *h = arena__slot_header(a, s, slot);
-    h->ns = 0;
-    atomic_store_explicit(&h->gen, next_gen(a), memory_order_relaxed);
+    /* First of all: from here on the next run knows nothing of it. */
+    atomic_store_explicit(&h->check, 0, memory_order_relaxed);
+    atomic_store_explicit(&h->gen, arena__next_gen(a), memory_order_relaxed);
     /* Whoever sees anything that is written to the slot from here on sees the new generation. */
     atomic_thread_fence(memory_order_release);
     s->free[slot / 64] |= UINT64_C(1) << (slot % 64);
@@ -287,13 +315,24 @@ void arena_publish(struct arena *a, struct tier_loc loc, const struct tier_label
     MUST(bytes <= slot_bytes && slot_bytes - bytes < LAYOUT_PAGE_BYTES);
     MUST(label->group <= UINT8_MAX && label->shard <= UINT8_MAX);
     struct slot_header *h = arena__slot_header(a, s, slot);
-    h->pad = (uint16_t)(slot_bytes - bytes);
-    h->group = (uint8_t)label->group;
-    h->shard = (uint8_t)label->shard;
-    h->ns = label->ns;
+    const struct arena_chunk *c = &a->chunks[s->chunk];
+    /* 0 before the first store, the checksum after the last. */
+    atomic_store_explicit(&h->check, 0, memory_order_relaxed);
+    atomic_thread_fence(memory_order_release);
     h->sum = *sum;
     h->key = label->key;
-    atomic_store_explicit(&h->gen, next_gen(a), memory_order_release);
+    h->parent = label->has_parent ? label->parent : (struct key256){{0}};
+    h->print = label->print;
+    h->bytes = bytes;
+    h->tokens = label->tokens;
+    h->group = (uint8_t)label->group;
+    h->shard = (uint8_t)label->shard;
+    h->flags =
+        (uint8_t)((label->has_parent ? SLOT_HAS_PARENT : 0) | (label->durable ? SLOT_DURABLE : 0));
+    memset(h->unused, 0, sizeof(h->unused));
+    const uint64_t check = layout_slot_check(h, arena__where(a, c->id, c->mem.base, h));
+    atomic_store_explicit(&h->check, check, memory_order_release);
+    atomic_store_explicit(&h->gen, arena__next_gen(a), memory_order_release);
 }
 
 void arena_revoke(struct arena *a, struct tier_loc loc)
@@ -301,7 +340,8 @@ void arena_revoke(struct arena *a, struct tier_loc loc)
     uint32_t slot;
     const struct arena_slab *s = arena__find(a, loc, &slot);
     struct slot_header *h = arena__slot_header(a, s, slot);
-    atomic_store_explicit(&h->gen, next_gen(a), memory_order_release);
+    atomic_store_explicit(&h->check, 0, memory_order_relaxed);
+    atomic_store_explicit(&h->gen, arena__next_gen(a), memory_order_release);
 }
 
 void arena_view(const struct arena *a, struct tier_loc loc, struct tier_view *ret_view)
@@ -312,7 +352,7 @@ void arena_view(const struct arena *a, struct tier_loc loc, struct tier_view *re
     const uint8_t *const base = a->chunks[s->chunk].mem.base;
     *ret_view = (struct tier_view){
         .chunk = a->chunks[s->chunk].id,
-        .bytes = (s->slot_pages << LAYOUT_PAGE_SHIFT) - h->pad,
+        .bytes = h->bytes,
         .off = (uint64_t)(s->first + slot * s->slot_pages) << LAYOUT_PAGE_SHIFT,
         .hdr = (uint64_t)((const uint8_t *)&h->gen - base),
         .gen = atomic_load_explicit(&h->gen, memory_order_relaxed),
@@ -346,6 +386,22 @@ void arena_set_retired(struct arena *a, arena_retired_fn *fn, void *ctx)
 {
     a->retired = fn;
     a->retired_ctx = ctx;
+}
+
+void arena_set_pins(struct arena *a, struct pins *pins)
+{
+    a->pins = pins;
+}
+
+uint8_t *arena_settled(const struct arena *a, uint32_t no)
+{
+    const struct arena_chunk *c = &a->chunks[no];
+    return c->owned && keeper_is_done(a->keeper, no) ? c->mem.base : NULL;
+}
+
+struct names *arena_names(const struct arena *a)
+{
+    return a->names;
 }
 
 void arena_stats(const struct arena *a, struct arena_stats *ret_stats)

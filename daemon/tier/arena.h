@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The host tier's memory: memfd chunks, slabs carved from them, slots handed out.
+ * The host tier's memory: chunks (memfds or files), slabs carved from them, slots handed out.
  *
  * A chunk belongs to one principal from its first slab on. To pass its room to another principal it
- * is replaced when it is empty: a new memfd with a new id takes its place, the old one is truncated
- * and closed. A slab serves one slot size and goes back to its chunk when its last slot is freed.
+ * is replaced when it is empty: a new one with a new id takes its place, the old one is truncated
+ * and closed. Where chunks are kept (home.h), those of the run before are taken over at start. A
+ * slab serves one slot size and goes back to its chunk when its last slot is freed.
  *
  * Limits are exact: the bytes of slots handed out never pass limit_bytes, and slots of one size of
  * at most chunk_bytes / 16 reach it (arena_sizes() says how many chunks that takes).
@@ -21,6 +22,7 @@
 
 #include "chunk.h"
 #include "err.h"
+#include "home.h"
 #include "tier.h"
 
 #define ARENA_CHUNK_MIN (UINT64_C(2) << 20)
@@ -37,6 +39,14 @@ struct arena_config {
     enum arena_huge huge;
     bool prefault;
     const struct topo *topo; /* borrowed until arena_destroy(); NULL: no NUMA placement */
+    /* Where chunks are, and wait for the next run; with ARENA_PERSIST_OFF the rest is not looked
+     * at. What it points to is borrowed until arena_destroy(). */
+    struct home_config home;
+    uint32_t names_max; /* namespaces whose records are kept; 1 and up */
+    /* prints[p] names principal p in every run, for all processes that may read what belongs to it
+     * now; 0, or p >= nprints: nothing of p is kept. Borrowed until arena_destroy(). */
+    const uint64_t *prints;
+    uint32_t nprints;
 };
 
 struct arena_sizes {
@@ -61,9 +71,46 @@ void arena_sizes(const struct arena_config *config, struct arena_sizes *ret_size
 uint64_t arena_reach_bytes(const struct arena_config *config, uint32_t bytes);
 
 /* -EINVAL (see arena_config_problem), -ENOMEM, -EMFILE, -EAGAIN, and with ARENA_HUGE_REQUIRE what
- * refused huge pages. Returns owned; no page of a chunk is touched. */
+ * refused huge pages; those of home_open(), and -ENOSPC when the directory's file system is smaller
+ * than the chunks. Returns owned; no page of a chunk is touched but for the headers of those that
+ * were there. With those, arena_recover() comes before anything else. */
 KVC_WARN_UNUSED int arena_create(const struct arena_config *config, struct arena **ret_arena);
+/* Chunks that are kept stay, with what was published in them. */
 void arena_destroy(struct arena **arena);
+
+/* What is still there from the run before: a slot that was published and not freed since. */
+struct arena_found {
+    struct tier_label label; /* ns is 0 */
+    uint32_t principal;
+    uint32_t bytes;
+    struct hash128 sum; /* that the payload had; nobody has looked at it since */
+    struct tier_loc loc;
+    uint64_t order; /* grows with the time at which it was published, within one run */
+};
+/* The slot's owner from now on, or UINT32_MAX: not wanted, its room is free again. Must not call
+ * the arena but for arena_view(), arena_sum() and arena_payload(). */
+typedef uint32_t(arena_found_fn)(void *ctx, const struct arena_found *found);
+
+struct arena_recovery {
+    uint32_t chunks; /* taken over, those without an owner included */
+    /* Not taken over; their memory is freed. */
+    uint32_t damaged;   /* header, or a file that is not one of ours */
+    uint32_t foreign;   /* of another store or version */
+    uint32_t misfits;   /* of another host.chunk, or more than host.limit has now */
+    uint32_t ownerless; /* of a principal that there is no more */
+    uint32_t slabs, slabs_damaged;
+    uint64_t slots, bytes; /* taken over; bytes of slots */
+    uint64_t slots_damaged;
+    uint64_t slots_unwanted; /* by arena_found_fn, or by the limit */
+};
+/* Once, after arena_create(). Reads headers alone. Each slot that is kept gets a generation of this
+ * run. */
+void arena_recover(struct arena *a, arena_found_fn *each, void *ctx,
+                   struct arena_recovery *ret_recovery);
+
+struct names;
+/* The records beside the chunks; NULL where nothing is kept. Borrowed. */
+struct names *arena_names(const struct arena *a);
 
 /* See tier.h for the contract of these. owner is any number but UINT32_MAX. */
 KVC_WARN_UNUSED int arena_alloc(struct arena *a, uint32_t principal, uint32_t bytes,
@@ -95,6 +142,13 @@ KVC_WARN_UNUSED int arena_chunk_fd(const struct arena *a, uint32_t chunk, uint32
 typedef void(arena_retired_fn)(void *ctx, uint32_t chunk, uint32_t principal);
 void arena_set_retired(struct arena *a, arena_retired_fn *fn, void *ctx);
 
+/* Borrowed from now on: forgets chunks that go. */
+struct pins;
+void arena_set_pins(struct arena *a, struct pins *pins);
+/* The base of chunk `no` (of arena_sizes.chunks) once it has an owner and has been faulted in;
+ * otherwise NULL. */
+uint8_t *arena_settled(const struct arena *a, uint32_t no);
+
 struct arena_stats {
     uint64_t limit_bytes;
     uint64_t used_bytes;
@@ -114,9 +168,11 @@ void arena_stats(const struct arena *a, struct arena_stats *ret_stats);
 struct arena_report {
     struct arena_sizes sizes;
     uint32_t hugetlb_chunks;
-    int huge_err; /* the last reason for a chunk without huge pages; 0 */
-    int numa_err; /* the last reason for a chunk not bound; 0 */
-    bool sealed;  /* all chunks are sealed against new writable mappings */
+    int huge_err;     /* the last reason for a chunk without huge pages; 0 */
+    int numa_err;     /* the last reason for a chunk not bound; 0 */
+    bool sealed;      /* all chunks are sealed against new writable mappings */
+    int keep_err;     /* the last reason for a chunk that the keeper did not take; 0 */
+    const char *home; /* where chunks are kept, in words; borrowed */
 };
 void arena_report(const struct arena *a, struct arena_report *ret_report);
 

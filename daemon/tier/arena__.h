@@ -12,6 +12,7 @@
 #include "keeper.h"
 #include "layout.h"
 #include "list.h"
+#include "names.h"
 
 /* Shorter runs are not worth a slab; bounds the number of slabs. */
 #define ARENA_RUN_MIN 16u
@@ -25,9 +26,8 @@ struct arena_page {
     uint32_t owner;
 };
 
-/* 128 bytes. */
 struct arena_slab {
-    uint64_t free[8];      /* bit set: slot is free */
+    uint64_t free[4];      /* bit set: slot is free */
     struct list_node link; /* in its class, while it has a free slot and is not draining */
     uint32_t chunk;        /* slot in the chunk table; ARENA_NONE: this record is free */
     uint32_t page, pages;  /* in the chunk, headers included */
@@ -38,6 +38,7 @@ struct arena_slab {
     uint8_t region; /* 1 + index of the drain it is part of; 0: none */
 };
 _Static_assert(sizeof(struct arena_slab) <= 128, "two cache lines");
+_Static_assert(LAYOUT_SLAB_SLOTS <= 4 * 64, "a bit for each slot");
 
 /* (principal, slot size) that has slabs. */
 struct arena_class {
@@ -76,9 +77,15 @@ struct arena {
     struct arena_config config;
     struct arena_sizes sizes;
     uint32_t chunk_pages;
-    uint32_t words; /* of a chunk's bitmap */
+    uint32_t first_page; /* of a chunk, behind its header */
+    uint32_t words;      /* of a chunk's bitmap */
     uint8_t store[16];
     uint64_t gen; /* the last one given */
+
+    struct home *home;
+    struct names *names;            /* NULL where nothing is kept */
+    bool recovering;                /* until arena_recover() */
+    struct arena_recovery recovery; /* of what arena_create() found */
 
     struct arena_chunk *chunks;
     struct arena_page *pages;
@@ -106,6 +113,7 @@ struct arena {
 
     struct arena_report report;
     struct keeper *keeper;
+    struct pins *pins; /* NULL: none */
     arena_retired_fn *retired;
     void *retired_ctx;
 
@@ -138,6 +146,13 @@ uint32_t arena__run_min(uint32_t slot_pages);
 static inline uint32_t arena__slot_pages(uint32_t bytes)
 {
     return (uint32_t)(((uint64_t)bytes + LAYOUT_PAGE_BYTES - 1) >> LAYOUT_PAGE_SHIFT);
+}
+
+static inline uint64_t arena__where(const struct arena *a, uint32_t chunk_id, const void *base,
+                                    const void *header)
+{
+    return layout_where(a->store, chunk_id,
+                        (uint32_t)((const uint8_t *)header - (const uint8_t *)base));
 }
 
 /* Locations are global page numbers; page 0 is a chunk header, so 0 is no slot. */
@@ -173,6 +188,13 @@ struct arena_slab *arena__find(const struct arena *a, struct tier_loc loc, uint3
 struct slot_header *arena__slot_header(const struct arena *a, const struct arena_slab *s,
                                        uint32_t slot);
 
+uint64_t arena__next_gen(struct arena *a);
+
+/* --- arena_warm.c: what was there before --- */
+
+/* Chunks of the run before take their places; arena_recover() does the rest. */
+KVC_WARN_UNUSED int arena__take_over(struct arena *a);
+
 /* --- arena_room.c: chunks, runs, classes --- */
 
 /* A bit per page; pages up to `pages` only. */
@@ -193,6 +215,19 @@ bool arena__has_room(struct arena *a, uint32_t principal, uint32_t slot_pages);
 KVC_WARN_UNUSED int arena__replace(struct arena *a, uint32_t chunk);
 /* The chunk's first memory. */
 KVC_WARN_UNUSED int arena__chunk_make(struct arena *a, uint32_t chunk);
+/* The same with memory that is there: takes *mem. */
+void arena__chunk_set(struct arena *a, uint32_t chunk, uint32_t id, struct chunk_mem *mem);
+struct chunk_want arena__chunk_want(const struct arena *a, uint32_t chunk, uint32_t id);
+static inline struct chunk_header *arena__chunk_header(const struct arena_chunk *c)
+{
+    return (struct chunk_header *)(void *)c->mem.base;
+}
+/* The slab that lies at `page`, all its slots free and on no list; NULL: no class record. */
+struct arena_slab *arena__slab_make(struct arena *a, uint32_t principal, uint32_t chunk,
+                                    uint32_t page, uint32_t pages, uint32_t slots,
+                                    uint32_t slot_pages);
+/* Whether the next run of the daemon looks for a slab at this page. */
+void arena__slab_announce(struct arena_chunk *c, uint32_t page, bool there);
 
 /* --- arena_drain.c --- */
 

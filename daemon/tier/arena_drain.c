@@ -37,7 +37,7 @@ static bool segment(const struct arena *a, uint32_t chunk, uint32_t page, uint32
  * segments and drops on the left what it does not need. */
 static void pick_window(const struct arena *a, uint32_t chunk, uint32_t need, struct pick *best)
 {
-    uint32_t left = LAYOUT_CHUNK_PAGES_0;
+    uint32_t left = a->first_page;
     uint64_t cost = 0;
     uint32_t pages;
     for (uint32_t page = left; page < a->chunk_pages; page += pages) {
@@ -75,8 +75,8 @@ static void pick_chunk(const struct arena *a, uint32_t chunk, struct pick *best)
         return;
     if (c->used_bytes == best->cost && c->last_alloc >= best->last_alloc)
         return;
-    *best = (struct pick){chunk, LAYOUT_CHUNK_PAGES_0, a->chunk_pages - LAYOUT_CHUNK_PAGES_0,
-                          c->used_bytes, c->last_alloc};
+    *best = (struct pick){chunk, a->first_page, a->chunk_pages - a->first_page, c->used_bytes,
+                          c->last_alloc};
 }
 
 static bool pick_region(const struct arena *a, uint32_t principal, uint32_t slot_pages,
@@ -243,7 +243,7 @@ bool arena_helps(struct arena *a, struct tier_loc loc, uint32_t principal, uint3
     if (c->principal != principal)
         return c->slabs == 1;
     uint32_t from = s->page;
-    while (from > LAYOUT_CHUNK_PAGES_0 && s->page - from < arena__run_min(slot_pages) &&
+    while (from > a->first_page && s->page - from < arena__run_min(slot_pages) &&
            !arena__bit(c, from - 1))
         from--;
     return arena__run_end(a, c, s->page + s->pages) - from >= arena__run_min(slot_pages);
@@ -265,6 +265,12 @@ static void check_slab(const struct arena *a, const struct arena_slab *s, uint64
     *bytes += (uint64_t)used * s->slot_pages << LAYOUT_PAGE_SHIFT;
 }
 
+static bool is_announced(const struct arena_chunk *c, uint32_t page)
+{
+    const struct chunk_header *h = arena__chunk_header(c);
+    return (atomic_load_explicit(&h->slabs[page / 64], memory_order_relaxed) >> (page % 64)) & 1;
+}
+
 void arena_check(struct arena *a)
 {
     uint64_t total = 0, slabs_total = 0, held = 0;
@@ -272,16 +278,18 @@ void arena_check(struct arena *a)
         struct arena_chunk *c = &a->chunks[i];
         uint64_t bytes = 0;
         uint32_t slabs = 0;
-        MUST(arena__bit(c, 0));
-        for (uint32_t page = LAYOUT_CHUNK_PAGES_0; page < a->chunk_pages;) {
+        MUST(arena__bit(c, 0) && arena__bit(c, a->first_page - 1));
+        for (uint32_t page = a->first_page; page < a->chunk_pages;) {
             const struct arena_slab *s = arena__slab_at(a, i, page);
             if (s == NULL) {
+                MUST(!c->owned || !is_announced(c, page));
                 held += arena__bit(c, page);
                 page++;
                 continue;
             }
             for (uint32_t p = 0; p < s->pages; p++)
                 MUST(arena__bit(c, page + p));
+            MUST(is_announced(c, page));
             check_slab(a, s, &bytes);
             slabs++;
             page += s->pages;

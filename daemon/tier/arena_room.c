@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+#include "pins.h"
+
 /* Calls of arena_alloc() between two attempts to replace a chunk when the system refuses. */
 #define REPLACE_PATIENCE 256u
 
@@ -85,33 +87,50 @@ uint32_t arena__longest(struct arena *a, struct arena_chunk *c)
 
 /* --- chunks --- */
 
-int arena__chunk_make(struct arena *a, uint32_t chunk)
+struct chunk_want arena__chunk_want(const struct arena *a, uint32_t chunk, uint32_t id)
 {
-    struct arena_chunk *c = &a->chunks[chunk];
     const struct topo *topo = a->config.topo;
-    const struct chunk_want want = {
+    return (struct chunk_want){
+        .home = a->home,
+        .id = id,
         .bytes = a->sizes.chunk_bytes,
         .huge = a->config.huge,
         .topo = topo,
         .node = topo != NULL ? topo_chunk_node(topo, chunk, a->sizes.chunks) : 0,
     };
-    struct chunk_mem mem;
-    const int err = chunk_create(&want, &mem);
-    if (err < 0)
-        return err;
-    c->mem = mem;
-    c->id = ++a->next_chunk_id;
+}
+
+void arena__chunk_set(struct arena *a, uint32_t chunk, uint32_t id, struct chunk_mem *mem)
+{
+    struct arena_chunk *c = &a->chunks[chunk];
+    c->mem = *mem;
+    c->id = id;
     c->owned = false;
     c->used_bytes = 0;
     memset(c->used, 0, a->words * sizeof(c->used[0]));
-    arena__mark(a, c, 0, LAYOUT_CHUNK_PAGES_0, true);
-    keeper_set(a->keeper, chunk, mem.base, mem.bytes);
-    a->report.hugetlb_chunks += mem.hugetlb;
-    a->report.sealed = a->report.sealed && mem.sealed;
-    if (mem.huge_err != 0)
-        a->report.huge_err = mem.huge_err;
-    if (mem.numa_err != 0)
-        a->report.numa_err = mem.numa_err;
+    arena__mark(a, c, 0, a->first_page, true);
+    keeper_set(a->keeper, chunk, mem->base, mem->bytes);
+    a->report.hugetlb_chunks += mem->hugetlb;
+    a->report.sealed = a->report.sealed && mem->sealed;
+    if (mem->huge_err != 0)
+        a->report.huge_err = mem->huge_err;
+    if (mem->numa_err != 0)
+        a->report.numa_err = mem->numa_err;
+}
+
+int arena__chunk_make(struct arena *a, uint32_t chunk)
+{
+    const uint32_t id = a->next_chunk_id;
+    const struct chunk_want want = arena__chunk_want(a, chunk, id);
+    struct chunk_mem mem;
+    /* The number is spent first: whatever becomes of us, nobody gets it again. */
+    a->next_chunk_id++;
+    if (a->names != NULL)
+        names_set_next_chunk(a->names, a->next_chunk_id);
+    const int err = chunk_create(&want, &mem);
+    if (err < 0)
+        return err;
+    arena__chunk_set(a, chunk, id, &mem);
     return 0;
 }
 
@@ -129,8 +148,11 @@ int arena__replace(struct arena *a, uint32_t chunk)
     }
     a->chunks_retired++;
     a->report.hugetlb_chunks -= old.hugetlb;
+    home_forget(a->home, id);
     if (a->retired != NULL)
         a->retired(a->retired_ctx, id, c->principal);
+    if (a->pins != NULL)
+        pins_forget(a->pins, chunk);
     keeper_retire(a->keeper, &old);
     return 0;
 }
@@ -140,19 +162,31 @@ static bool may_replace(const struct arena *a, const struct arena_chunk *c)
     return c->owned && c->slabs == 0 && a->allocs >= a->replace_at;
 }
 
-static void claim(struct arena *a, struct arena_chunk *c, uint32_t principal)
+static int claim(struct arena *a, uint32_t chunk, uint32_t principal)
 {
+    struct arena_chunk *c = &a->chunks[chunk];
+    struct chunk_header *h = arena__chunk_header(c);
+    const int err =
+        home_reserve(a->home, c->mem.fd, 0, (uint64_t)a->first_page * LAYOUT_PAGE_BYTES);
+    if (err < 0)
+        return err;
+    h->magic = LAYOUT_CHUNK_MAGIC;
+    h->version = LAYOUT_VERSION;
+    h->chunk = c->id;
+    h->bytes = c->mem.bytes;
+    memcpy(h->store, a->store, sizeof(h->store));
+    h->principal = principal < a->config.nprints ? a->config.prints[principal] : 0;
+    h->place = chunk;
+    atomic_thread_fence(memory_order_release);
+    h->check = layout_chunk_check(h, arena__where(a, c->id, h, h));
     c->owned = true;
     c->principal = principal;
-    struct chunk_header *h = arena__at(c, 0);
-    *h = (struct chunk_header){
-        .magic = LAYOUT_CHUNK_MAGIC,
-        .version = LAYOUT_VERSION,
-        .chunk = c->id,
-        .bytes = c->mem.bytes,
-    };
-    memcpy(h->store, a->store, sizeof(h->store));
+    if (h->principal != 0) {
+        const int kept = home_keep(a->home, c->id, c->mem.fd);
+        a->report.keep_err = kept < 0 ? kept : a->report.keep_err;
+    }
     a->epoch++;
+    return 0;
 }
 
 /* --- classes --- */
@@ -210,8 +244,7 @@ static uint32_t choose_run(struct arena *a, uint32_t principal, uint32_t slot_pa
                            uint32_t *ret_page, uint32_t *ret_run)
 {
     uint32_t nominal = 0;
-    const uint32_t slots =
-        arena__slab_fit(a->chunk_pages - LAYOUT_CHUNK_PAGES_0, slot_pages, &nominal);
+    const uint32_t slots = arena__slab_fit(a->chunk_pages - a->first_page, slot_pages, &nominal);
     MUST(slots > 0);
     uint32_t best = ARENA_NONE, best_run = 0, fresh = ARENA_NONE, empty = ARENA_NONE;
     for (uint32_t i = 0; i < a->sizes.chunks; i++) {
@@ -231,7 +264,8 @@ static uint32_t choose_run(struct arena *a, uint32_t principal, uint32_t slot_pa
             best = empty;
         if (best == ARENA_NONE)
             return ARENA_NONE;
-        claim(a, &a->chunks[best], principal);
+        if (claim(a, best, principal) < 0)
+            return ARENA_NONE;
         best_run = nominal;
     }
     *ret_page = find_run(a, &a->chunks[best], MIN(best_run, nominal), ret_run);
@@ -250,36 +284,47 @@ static struct arena_slab *record_take(struct arena *a)
     return &a->slabs[no];
 }
 
+void arena__slab_announce(struct arena_chunk *c, uint32_t page, bool there)
+{
+    _Atomic uint64_t *const word = &arena__chunk_header(c)->slabs[page / 64];
+    const uint64_t bit = UINT64_C(1) << (page % 64);
+    const uint64_t was = atomic_load_explicit(word, memory_order_relaxed);
+    atomic_store_explicit(word, there ? was | bit : was & ~bit, memory_order_release);
+    atomic_thread_fence(memory_order_release);
+}
+
+/* Headers first, the bit that leads to them last. */
 static void stamp(struct arena *a, const struct arena_slab *s)
 {
-    struct slab_header *h = arena__at(&a->chunks[s->chunk], s->page);
+    struct arena_chunk *c = &a->chunks[s->chunk];
+    struct slab_header *h = arena__at(c, s->page);
     *h = (struct slab_header){
         .magic = LAYOUT_SLAB_MAGIC,
         .slot_bytes = s->slot_pages << LAYOUT_PAGE_SHIFT,
         .slots = s->slots,
         .first = s->first,
+        .pages = s->pages,
     };
+    h->check = layout_slab_check(h, arena__where(a, c->id, c->mem.base, h));
     for (uint32_t i = 0; i < s->slots; i++) {
         struct slot_header *slot = arena__slot_header(a, s, i);
-        slot->ns = 0;
+        atomic_store_explicit(&slot->check, 0, memory_order_relaxed);
         /* Slots get theirs when they are handed out; one that never was has this. */
         atomic_store_explicit(&slot->gen, a->gen, memory_order_relaxed);
     }
+    arena__slab_announce(c, s->page, true);
 }
 
-struct arena_slab *arena__carve(struct arena *a, uint32_t principal, uint32_t slot_pages)
+struct arena_slab *arena__slab_make(struct arena *a, uint32_t principal, uint32_t chunk,
+                                    uint32_t page, uint32_t pages, uint32_t slots,
+                                    uint32_t slot_pages)
 {
     struct arena_class *class = arena__class(a, principal, slot_pages);
-    if (class == NULL && a->class_free == ARENA_NONE)
-        return NULL;
-    uint32_t page, run, pages;
-    const uint32_t chunk = choose_run(a, principal, slot_pages, &page, &run);
-    if (chunk == ARENA_NONE)
-        return NULL;
     if (class == NULL)
         class = class_make(a, principal, slot_pages);
+    if (class == NULL)
+        return NULL;
     struct arena_slab *s = record_take(a);
-    const uint32_t slots = arena__slab_fit(run, slot_pages, &pages);
     *s = (struct arena_slab){
         .chunk = chunk,
         .page = page,
@@ -291,12 +336,30 @@ struct arena_slab *arena__carve(struct arena *a, uint32_t principal, uint32_t sl
     };
     for (uint32_t i = 0; i < slots; i++)
         s->free[i / 64] |= UINT64_C(1) << (i % 64);
-    arena__mark(a, &a->chunks[chunk], page, s->pages, true);
+    arena__mark(a, &a->chunks[chunk], page, pages, true);
     a->chunks[chunk].slabs++;
     arena__page(a, chunk, page)->slab = arena__no(a, s);
-    list_push_front(&class->partial, &s->link);
     class->slabs++;
     a->slabs_used++;
+    return s;
+}
+
+struct arena_slab *arena__carve(struct arena *a, uint32_t principal, uint32_t slot_pages)
+{
+    if (arena__class(a, principal, slot_pages) == NULL && a->class_free == ARENA_NONE)
+        return NULL;
+    uint32_t page, run, pages;
+    const uint32_t chunk = choose_run(a, principal, slot_pages, &page, &run);
+    if (chunk == ARENA_NONE)
+        return NULL;
+    const uint32_t slots = arena__slab_fit(run, slot_pages, &pages);
+    if (!keeper_is_done(a->keeper, chunk) &&
+        home_reserve(a->home, a->chunks[chunk].mem.fd, (uint64_t)page << LAYOUT_PAGE_SHIFT,
+                     (uint64_t)pages << LAYOUT_PAGE_SHIFT) < 0)
+        return NULL; /* the file system is full */
+    struct arena_slab *s = arena__slab_make(a, principal, chunk, page, pages, slots, slot_pages);
+    MUST(s != NULL);
+    list_push_front(&a->classes[s->class].partial, &s->link);
     stamp(a, s);
     return s;
 }
@@ -306,9 +369,8 @@ void arena__give_back(struct arena *a, struct arena_slab *s)
     MUST(s->used == 0);
     struct arena_chunk *c = &a->chunks[s->chunk];
     struct arena_class *class = &a->classes[s->class];
-    struct slab_header *h = arena__at(c, s->page);
     const uint32_t region = s->region;
-    h->magic = 0;
+    arena__slab_announce(c, s->page, false);
     list_remove(&s->link);
     if (--class->slabs == 0)
         class_drop(a, class);

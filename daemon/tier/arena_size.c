@@ -2,12 +2,12 @@
 /*
  * How many chunks make a limit exact.
  *
- * A chunk loses one page to its header, a page or more per slab to slot headers, and at its end the
- * rest that no slot fits in. The loss is largest, relatively, for slots just above a sixteenth of
- * a chunk: a little more than 1/16 of the chunk. So the count is found by asking the allocator's
- * own rule how many pages of slots a chunk holds, for every slot size up to that, and dividing the
- * limit by the least of these: about limit + limit / 16 (up to 1/12 where chunks are small). Two
- * more let a second principal begin, and a chunk change hands, at full load.
+ * A chunk loses a page or more to its header, a page or more per slab to slot headers, and at its
+ * end the rest that no slot fits in. The loss is largest, relatively, for slots just above a
+ * sixteenth of a chunk: a little more than 1/16 of the chunk. So the count is found by asking the
+ * allocator's own rule how many pages of slots a chunk holds, for every slot size up to that, and
+ * dividing the limit by the least of these: about limit + limit / 16 (up to 1/12 where chunks are
+ * small). Two more let a second principal begin, and a chunk change hands, at full load.
  */
 #include "arena__.h"
 
@@ -35,7 +35,7 @@ uint32_t arena__slab_fit(uint32_t run, uint32_t slot_pages, uint32_t *ret_pages)
 
 static uint32_t slots_per_chunk(uint32_t chunk_pages, uint32_t slot_pages)
 {
-    uint32_t run = chunk_pages - LAYOUT_CHUNK_PAGES_0;
+    uint32_t run = chunk_pages - layout_chunk_header_pages(chunk_pages);
     uint32_t pages;
     uint32_t slots = arena__slab_fit(run, slot_pages, &pages);
     if (slots == 0)
@@ -57,6 +57,8 @@ static uint64_t chunk_bytes_of(const struct arena_config *config)
 
 const char *arena_config_problem(const struct arena_config *config)
 {
+    if (config->home.persist != ARENA_PERSIST_OFF && config->names_max == 0)
+        return "limits.namespaces must be at least 1 where host.persist keeps blocks";
     if (config->limit_bytes < ARENA_LIMIT_MIN || config->limit_bytes > ARENA_LIMIT_MAX)
         return "host.limit must be 4MiB to 8TiB";
     if (config->chunk_bytes == 0)
@@ -114,13 +116,16 @@ void arena_sizes(const struct arena_config *config, struct arena_sizes *ret_size
     struct arena_tables tables;
     arena__tables(chunks, chunk_pages, &tables);
     /* Headers of slots of 4 KiB; larger ones need less, so this covers what will be used first. */
-    const uint64_t likely = config->limit_bytes + config->limit_bytes / 64 + chunk_bytes;
+    const uint64_t likely = config->limit_bytes + config->limit_bytes / 32 + chunk_bytes;
     *ret_sizes = (struct arena_sizes){
         .chunk_bytes = chunk_bytes,
         .chunks = chunks,
-        .largest_bytes = chunk_bytes - (LAYOUT_CHUNK_PAGES_0 + 1) * (uint64_t)LAYOUT_PAGE_BYTES,
+        .largest_bytes = chunk_bytes -
+                         (layout_chunk_header_pages(chunk_pages) + 1) * (uint64_t)LAYOUT_PAGE_BYTES,
         .chunk_total_bytes = total + chunk_bytes,
-        .table_bytes = tables.bytes,
+        .table_bytes =
+            tables.bytes +
+            (config->home.persist != ARENA_PERSIST_OFF ? names_bytes(config->names_max) : 0),
         .prefault_bytes = config->prefault ? MIN(total, likely) : 0,
     };
 }

@@ -4,23 +4,15 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
+#include <sys/statfs.h>
 #include <unistd.h>
 
 #include "sys.h"
 
-#ifndef MFD_HUGE_2MB
-#define MFD_HUGE_2MB (21U << 26) /* log2 of the page size, above the flags */
-#endif
 #ifndef F_SEAL_FUTURE_WRITE
 #define F_SEAL_FUTURE_WRITE 0x0010
 #endif
-
-static int make_memfd(unsigned flags)
-{
-    const int fd = sys_memfd("kvcache-chunk", flags | MFD_ALLOW_SEALING);
-    return fd < 0 ? -errno : fd;
-}
+#define FS_HUGETLBFS 0x958458f6u
 
 static int open_read_only(int fd)
 {
@@ -39,58 +31,90 @@ static int map_shared(int fd, uint64_t bytes, uint8_t **ret_base)
     return 0;
 }
 
-/* No seal against shrinking: the daemon truncates the chunk when its room goes to another. */
-static bool seal(int fd)
+/* No seal against shrinking: the daemon truncates the chunk when its room goes to another. Files
+ * take no seals. */
+static bool seal(int fd, bool kept)
 {
-    return fcntl(fd, F_ADD_SEALS, F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) == 0;
+    const int seals = F_SEAL_GROW | F_SEAL_SEAL | (kept ? 0 : F_SEAL_FUTURE_WRITE);
+    return fcntl(fd, F_ADD_SEALS, seals) == 0 && !kept;
 }
 
-static int make(uint64_t bytes, unsigned flags, struct chunk_mem *ret_mem)
+/* Takes fd. */
+static int map(const struct chunk_want *want, int fd, struct chunk_mem *ret_mem)
 {
-    struct chunk_mem mem = {.fd = -1, .ro_fd = -1, .bytes = bytes};
-    int err = make_memfd(flags);
-    if (err < 0)
-        return err;
-    mem.fd = err;
-    if (fchmod(mem.fd, S_IRUSR | S_IWUSR) != 0 || sys_ftruncate(mem.fd, (off_t)bytes) != 0)
-        err = -errno;
-    else
-        err = map_shared(mem.fd, bytes, &mem.base);
+    struct chunk_mem mem = {.fd = fd, .ro_fd = -1, .bytes = want->bytes};
+    int err = map_shared(fd, want->bytes, &mem.base);
     if (err >= 0)
-        err = open_read_only(mem.fd);
+        err = open_read_only(fd);
     if (err < 0) {
-        chunk_destroy(&mem);
+        chunk_leave(&mem);
         return err;
     }
     mem.ro_fd = err;
-    mem.sealed = seal(mem.fd);
     *ret_mem = mem;
     return 0;
+}
+
+static int make(const struct chunk_want *want, bool huge, struct chunk_mem *ret_mem)
+{
+    int fd;
+    int err = home_make(want->home, want->id, want->bytes, huge, &fd);
+    if (err < 0)
+        return err;
+    err = map(want, fd, ret_mem);
+    if (err < 0) {
+        home_forget(want->home, want->id);
+        return err;
+    }
+    ret_mem->sealed = seal(fd, home_keeps(want->home));
+    return 0;
+}
+
+static void place(const struct chunk_want *want, struct chunk_mem *mem)
+{
+    if (want->huge == ARENA_HUGE_TRY && !mem->hugetlb)
+        (void)madvise(mem->base, mem->bytes, MADV_HUGEPAGE); /* a hint; huge_err says enough */
+    if (want->topo != NULL)
+        mem->numa_err = topo_bind_memory(want->topo, mem->base, mem->bytes, want->node);
 }
 
 int chunk_create(const struct chunk_want *want, struct chunk_mem *ret_mem)
 {
     struct chunk_mem mem;
+    /* A directory of hugetlbfs has nothing else to give. */
+    const bool only_huge = want->huge == ARENA_HUGE_REQUIRE || home_is_huge(want->home);
     int huge_err = 0;
     bool have = false;
-    if (want->huge != ARENA_HUGE_OFF) {
+    if (want->huge != ARENA_HUGE_OFF || only_huge) {
         /* With too few pages the memfd is made and only mmap() refuses. */
-        huge_err = make(want->bytes, MFD_HUGETLB | MFD_HUGE_2MB, &mem);
-        if (huge_err < 0 && want->huge == ARENA_HUGE_REQUIRE)
+        huge_err = make(want, true, &mem);
+        if (huge_err < 0 && only_huge)
             return huge_err;
         have = huge_err == 0;
     }
     if (!have) {
-        const int err = make(want->bytes, 0, &mem);
+        const int err = make(want, false, &mem);
         if (err < 0)
             return err;
-        if (want->huge == ARENA_HUGE_TRY)
-            (void)madvise(mem.base, mem.bytes, MADV_HUGEPAGE); /* a hint; huge_err says enough */
     }
     mem.hugetlb = have;
     mem.huge_err = huge_err;
-    if (want->topo != NULL)
-        mem.numa_err = topo_bind_memory(want->topo, mem.base, mem.bytes, want->node);
+    place(want, &mem);
+    *ret_mem = mem;
+    return 0;
+}
+
+int chunk_attach(const struct chunk_want *want, int fd, struct chunk_mem *ret_mem)
+{
+    struct chunk_mem mem;
+    struct statfs fs;
+    const bool huge = fstatfs(fd, &fs) == 0 && (uint32_t)fs.f_type == FS_HUGETLBFS;
+    const int err = map(want, fd, &mem);
+    if (err < 0)
+        return err;
+    mem.hugetlb = huge;
+    mem.huge_err = huge ? 0 : -ENOTSUP;
+    place(want, &mem);
     *ret_mem = mem;
     return 0;
 }

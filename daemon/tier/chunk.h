@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One memfd of the arena: how it is born, so that nobody but the daemon can ever write to it.
+ * One memfd or file of the arena: how it is born, so that nobody but the daemon can ever write to
+ * it, and how it is mapped again by the next run.
  *
  * A memfd is born with mode 0666 and can be opened again through /proc, so it is made 0600 before
- * it has a size. Where the kernel can, it is also sealed against new writable mappings, so that not
- * even another process of the daemon's own uid gets one. Workers receive `ro_fd`.
+ * it has a size. One that goes with the daemon is also sealed against new writable mappings where
+ * the kernel can, so that not even another process of the daemon's own uid gets one; one that is
+ * kept cannot be, for the next run needs such a mapping. Workers receive `ro_fd`.
  *
  * Threads: no shared state; a struct chunk_mem belongs to one thread at a time.
  */
@@ -15,6 +17,7 @@
 #include <stdint.h>
 
 #include "err.h"
+#include "home.h"
 #include "topo.h"
 
 enum arena_huge {
@@ -24,6 +27,8 @@ enum arena_huge {
 };
 
 struct chunk_want {
+    struct home *home; /* borrowed for the call */
+    uint32_t id;
     uint64_t bytes; /* a multiple of 2 MiB */
     enum arena_huge huge;
     const struct topo *topo; /* NULL: not bound to a node; borrowed for the call */
@@ -45,6 +50,8 @@ struct chunk_mem {
 /* Untouched memory: no page is faulted. On failure nothing is left open and *ret_mem is as it was:
  * -EMFILE, -ENFILE, -ENOMEM, or with ARENA_HUGE_REQUIRE what refused huge pages. */
 KVC_WARN_UNUSED int chunk_create(const struct chunk_want *want, struct chunk_mem *ret_mem);
+/* The same for memory of the run before, of which fd is a descriptor: takes it, on failure too. */
+KVC_WARN_UNUSED int chunk_attach(const struct chunk_want *want, int fd, struct chunk_mem *ret_mem);
 
 /* Truncates first, so that the pages are free even while a worker has them mapped (its access is
  * then a SIGBUS), then unmaps and closes. The cost is that of freeing the pages (tens of

@@ -63,6 +63,8 @@ struct copier {
     _Alignas(64) struct loop *loop;
     struct loop_watch watch;
     struct gate copy_gate, check_gate;
+    struct op_queue here; /* for copier_turn() */
+    uint64_t here_bytes, turn_bytes;
     struct copier_stats stats;
     const struct topo *topo;
     unsigned threads_max;
@@ -97,7 +99,8 @@ static struct tier_op *queue_pop(struct op_queue *q)
 
 /* --- copy threads --- */
 
-static void run(struct copy_thread *t, struct tier_op *op)
+/* step: of a PUT. */
+static void run(uint8_t *step, struct tier_op *op)
 {
     if (atomic_load_explicit(&op->cancel, memory_order_relaxed))
         op->status = -ECANCELED;
@@ -105,10 +108,10 @@ static void run(struct copy_thread *t, struct tier_op *op)
         op->status = -ETIMEDOUT;
     else if (FAULT(copy))
         op->status = -EIO;
-    else if (op->kind == TIER_VERIFY)
+    else if (op->kind != TIER_PUT)
         op->status = copier_sum(op->priv, op->bytes, &op->cancel, &op->sum);
     else
-        op->status = copier_copy(op->priv, op->src, op->bytes, t->step, &op->cancel, &op->sum);
+        op->status = copier_copy(op->priv, op->src, op->bytes, step, &op->cancel, &op->sum);
 }
 
 static void hand_over(struct copier *c, struct op_queue *done)
@@ -217,7 +220,7 @@ static void *thread_main(void *arg)
             /* No copy waits any longer for its reply because something is checked after it. */
             if (op->kind == TIER_VERIFY)
                 hand_over(c, &done);
-            run(t, op);
+            run(t->step, op);
             bytes += op->bytes;
             queue_push(&done, op);
             if (bytes >= COPIER_BATCH_BYTES) {
@@ -329,13 +332,37 @@ static void on_results(struct loop_watch *watch, uint32_t events)
 void copier_submit(struct copier *c, struct tier_op *op, void *dst)
 {
     MUST(!c->stop && op->done != NULL);
-    MUST(op->kind == TIER_VERIFY || (op->kind == TIER_PUT && op->src != NULL));
+    MUST(op->kind == TIER_VERIFY || op->kind == TIER_ADOPT ||
+         (op->kind == TIER_PUT && op->src != NULL));
     op->priv = dst;
     c->stats.inflight_ops++;
     c->stats.inflight_bytes += op->bytes;
+    if (op->kind == TIER_ADOPT && op->bytes <= c->turn_bytes - MIN(c->turn_bytes, c->here_bytes)) {
+        c->here_bytes += op->bytes;
+        queue_push(&c->here, op);
+        return;
+    }
     c->stats.waiting_ops++;
     queue_push(&gate_of(c, op)->waiting, op);
     feed(c);
+}
+
+void copier_turn(struct copier *c)
+{
+    struct op_queue now = c->here;
+    if (now.head == NULL)
+        return;
+    queue_init(&c->here);
+    c->here_bytes = 0;
+    for (struct tier_op *op; (op = queue_pop(&now)) != NULL;) {
+        run(NULL, op);
+        finish(c, op);
+    }
+}
+
+bool copier_is_due(const struct copier *c)
+{
+    return c->here.head != NULL;
 }
 
 void copier_stats(const struct copier *c, struct copier_stats *ret_stats)
@@ -398,6 +425,8 @@ int copier_create(const struct copier_config *config, struct loop *loop, struct 
     c->stats.threads = c->threads_max;
     queue_init(&c->copies);
     queue_init(&c->checks);
+    queue_init(&c->here);
+    c->turn_bytes = config->turn_bytes;
     gate_init(&c->copy_gate, config->inflight_bytes);
     gate_init(&c->check_gate, COPIER_CHECK_CREDIT);
     (void)pthread_mutex_init(&c->lock, NULL); /* default attributes: cannot fail with glibc */
@@ -428,7 +457,8 @@ void copier_destroy(struct copier **copier)
         struct tier_op *op;
         loop_watch_del(c->loop, &c->watch);
         reap(c); /* may feed what waited for credit */
-        while ((op = queue_pop(&c->copies)) != NULL || (op = queue_pop(&c->checks)) != NULL ||
+        while ((op = queue_pop(&c->here)) != NULL || (op = queue_pop(&c->copies)) != NULL ||
+               (op = queue_pop(&c->checks)) != NULL ||
                (op = queue_pop(&c->copy_gate.waiting)) != NULL ||
                (op = queue_pop(&c->check_gate.waiting)) != NULL) {
             op->status = -ECANCELED;

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Copy threads: bytes from a worker's staging to an arena slot, checksummed in the same pass; and
- * slots read again to see whether they still hold what was stored.
+ * slots read again to see whether they still hold what was stored. What another tier has read into
+ * a slot (TIER_ADOPT) is summed there, in the order of copies.
  *
  * The source may be written by its worker while it is being copied. Every byte is read from it
  * once, into a small private buffer that is hashed and then stored, so the sum is always that
  * of what the slot holds.
  *
  * Threads: all functions on the control thread (the loop's); done() of operations runs there too,
- * from loop_turn() or copier_destroy(), never from copier_submit().
+ * from loop_turn(), copier_turn() or copier_destroy(), never from copier_submit().
  * Memory: all of it is allocated in copier_create().
  */
 #ifndef KVC_TIER_COPIER_H
@@ -29,6 +30,8 @@ struct copier_config {
     uint64_t
         inflight_bytes; /* credit of copies: bytes with the threads; at least COPIER_INFLIGHT_MIN */
     const struct topo *topo; /* borrowed until copier_destroy(); NULL: threads are not bound */
+    /* Of TIER_ADOPT: so many bytes a turn are summed by copier_turn() rather than by a thread. */
+    uint32_t turn_bytes;
 };
 
 struct copier;
@@ -55,6 +58,12 @@ void copier_destroy(struct copier **copier);
  * no deadline); -EIO: injected fault. After anything but 0 of a PUT the slot holds parts of the
  * bytes. */
 void copier_submit(struct copier *c, struct tier_op *op, void *dst);
+
+/* Once a turn, after loop_turn(): sums what turn_bytes left to this thread, and calls its done().
+ * For a small block waking a thread, and being woken by it, costs several times the sum. What is
+ * submitted after it is for the next turn, which must not wait then: copier_is_due(). */
+void copier_turn(struct copier *c);
+bool copier_is_due(const struct copier *c);
 
 struct copier_stats {
     unsigned threads;

@@ -8,12 +8,21 @@
 #include "list.h"
 #include "sys.h"
 
+/* Between two pieces of memory that are registered, and chunks looked at for one. */
+#define PIN_TURNS 8u
+#define PIN_LOOK  16u
+/* After a round. */
+#define PIN_PAUSE 256u
+
 struct host {
     struct tier tier;
     struct host_config config;
     struct arena *arena;
     struct copier *copier;
-    char note[256];
+    struct pins *pins; /* NULL: none */
+    uint32_t chunks, pin_at, pin_pause;
+    struct arena_recovery recovery;
+    char note[512];
 };
 
 static struct host *host_of(const struct tier *t)
@@ -64,6 +73,11 @@ static struct hash128 op_sum(const struct tier *t, struct tier_loc loc)
     return arena_sum(host_of(t)->arena, loc);
 }
 
+static void *op_payload(const struct tier *t, struct tier_loc loc)
+{
+    return arena_payload(host_of(t)->arena, loc);
+}
+
 static uint32_t op_slot_bytes(const struct tier *t, uint32_t bytes)
 {
     return arena_can_hold(host_of(t)->arena, bytes) ? arena_slot_bytes(bytes) : 0;
@@ -110,6 +124,7 @@ static const struct tier_ops host_ops = {
     .drain = op_drain,
     .helps = op_helps,
     .stats = op_stats,
+    .payload = op_payload,
 };
 
 /* --- configuration --- */
@@ -143,7 +158,27 @@ uint64_t host_footprint(const struct host_config *config)
     return b.slots_bytes + b.overhead_bytes + b.spare_bytes + b.table_bytes;
 }
 
+unsigned host_buffers(const struct host_config *config)
+{
+    struct arena_sizes sizes;
+    arena_sizes(&config->arena, &sizes);
+    return pins_buffers(sizes.chunks, sizes.chunk_bytes);
+}
+
 /* --- create, destroy --- */
+
+static int pins_start(struct host *h, struct loop *loop)
+{
+    struct arena_sizes sizes;
+    if (h->config.buffers == 0)
+        return 0;
+    arena_sizes(&h->config.arena, &sizes);
+    h->chunks = sizes.chunks;
+    const int err = pins_create(loop, h->config.buffers, sizes.chunks, sizes.chunk_bytes, &h->pins);
+    if (err == 0)
+        arena_set_pins(h->arena, h->pins);
+    return err;
+}
 
 int host_create(const struct host_config *config, struct loop *loop, struct host **ret_host)
 {
@@ -157,6 +192,8 @@ int host_create(const struct host_config *config, struct loop *loop, struct host
     int err = arena_create(&config->arena, &h->arena);
     if (err == 0)
         err = copier_create(&config->copier, loop, &h->copier);
+    if (err == 0)
+        err = pins_start(h, loop);
     if (err < 0) {
         host_destroy(&h);
         return err;
@@ -172,6 +209,7 @@ void host_destroy(struct host **host)
     struct host *h = *host;
     copier_destroy(&h->copier); /* first: it writes into the arena */
     arena_destroy(&h->arena);
+    pins_destroy(&h->pins);
     free(h);
     *host = NULL;
 }
@@ -199,6 +237,80 @@ void host_arena_stats(const struct host *host, struct arena_stats *ret_stats)
 void host_copier_stats(const struct host *host, struct copier_stats *ret_stats)
 {
     copier_stats(host->copier, ret_stats);
+}
+
+/* Chunks in turn; one whose owner or pages are still to come is looked at again a round later. */
+static void pin_some(struct host *h)
+{
+    if (h->pin_pause > 0) {
+        h->pin_pause--;
+        return;
+    }
+    for (unsigned i = 0; i < PIN_LOOK; i++) {
+        const uint32_t no = h->pin_at;
+        uint8_t *base = pins_is_done(h->pins, no) ? NULL : arena_settled(h->arena, no);
+        if (base != NULL && pins_step(h->pins, no, base)) {
+            h->pin_pause = PIN_TURNS;
+            return;
+        }
+        if (++h->pin_at == h->chunks) {
+            h->pin_at = 0;
+            h->pin_pause = PIN_PAUSE;
+            return;
+        }
+        if (base != NULL)
+            return;
+    }
+}
+
+void host_turn(struct host *h)
+{
+    copier_turn(h->copier);
+    if (h->pins != NULL)
+        pin_some(h);
+}
+
+void host_pins_stats(const struct host *h, struct pins_stats *ret_stats)
+{
+    *ret_stats = (struct pins_stats){0};
+    if (h->pins != NULL)
+        pins_stats(h->pins, ret_stats);
+}
+
+bool host_is_due(const struct host *h)
+{
+    return copier_is_due(h->copier);
+}
+
+/* --- what outlives a run --- */
+
+void host_recover(struct host *h, const struct host_recovery *r,
+                  struct arena_recovery *ret_recovery)
+{
+    struct names *names = arena_names(h->arena);
+    if (names != NULL)
+        (void)names_each(names, r->ns, r->ctx);
+    arena_recover(h->arena, r->block, r->ctx, &h->recovery);
+    *ret_recovery = h->recovery;
+}
+
+int host_names_put(struct host *h, uint64_t print, const void *record, uint32_t bytes)
+{
+    struct names *names = arena_names(h->arena);
+    return names != NULL ? names_put(names, print, record, bytes) : 0;
+}
+
+bool host_names_has(struct host *h, uint64_t print)
+{
+    struct names *names = arena_names(h->arena);
+    return names == NULL || names_has(names, print);
+}
+
+void host_names_sweep(struct host *h)
+{
+    struct names *names = arena_names(h->arena);
+    if (names != NULL)
+        names_sweep(names);
 }
 
 /* --- notes --- */
@@ -246,10 +358,22 @@ static void note_numa(struct host *h, const struct arena_report *r)
 
 static void note_sealed(struct host *h, const struct arena_report *r)
 {
-    (void)snprintf(h->note, sizeof(h->note), "chunks: mode 0600, %s",
-                   r->sealed ? "sealed against new writable mappings"
-                             : "not sealed against writable mappings by this kernel: processes of "
-                               "the daemon's own uid could make one");
+    const char *why = h->config.arena.home.persist != ARENA_PERSIST_OFF
+                          ? "because the next run has to map them"
+                          : "by this kernel";
+    if (r->sealed)
+        (void)snprintf(h->note, sizeof(h->note),
+                       "chunks: mode 0600, sealed against new writable mappings");
+    else
+        (void)snprintf(h->note, sizeof(h->note),
+                       "chunks: mode 0600, not sealed against writable mappings %s: processes of "
+                       "the daemon's own uid could make one",
+                       why);
+}
+
+static void note_home(struct host *h, const struct arena_report *r)
+{
+    (void)snprintf(h->note, sizeof(h->note), "warm restart: %s", r->home);
 }
 
 static void note_copier(struct host *h)
@@ -282,10 +406,55 @@ const char *host_note(struct host *host, unsigned i)
         note_sealed(host, &r);
         break;
     case 4:
+        note_home(host, &r);
+        break;
+    case 5:
         note_copier(host);
         break;
     default:
         return NULL;
     }
     return host->note;
+}
+
+/* Lines about what was found; only those that say something. */
+static bool note_recovery(struct host *h, unsigned line)
+{
+    const struct arena_recovery *r = &h->recovery;
+    const uint32_t discarded = r->damaged + r->foreign + r->misfits + r->ownerless;
+    switch (line) {
+    case 0:
+        (void)snprintf(h->note, sizeof(h->note),
+                       "warm restart: %llu blocks, %llu MiB, in %u slabs of %u chunks of the run "
+                       "before; each is checked at its first use",
+                       (unsigned long long)r->slots, (unsigned long long)(r->bytes / MIB), r->slabs,
+                       r->chunks);
+        return true;
+    case 1:
+        (void)snprintf(h->note, sizeof(h->note),
+                       "warm restart: %u chunks discarded: %u damaged, %u of another store or "
+                       "version, %u of another host.chunk or more than host.limit has room for, %u "
+                       "of principals that are not configured as they were",
+                       discarded, r->damaged, r->foreign, r->misfits, r->ownerless);
+        return discarded > 0;
+    case 2:
+        (void)snprintf(h->note, sizeof(h->note),
+                       "warm restart: %u slabs and %llu blocks with damaged headers, and %llu that "
+                       "nobody needs, are free room now",
+                       r->slabs_damaged, (unsigned long long)r->slots_damaged,
+                       (unsigned long long)r->slots_unwanted);
+        return r->slabs_damaged + r->slots_damaged + r->slots_unwanted > 0;
+    default:
+        return false;
+    }
+}
+
+const char *host_recovery_note(struct host *host, unsigned i)
+{
+    if (arena_names(host->arena) == NULL)
+        return NULL;
+    for (unsigned line = 0; line < 3; line++)
+        if (note_recovery(host, line) && i-- == 0)
+            return host->note;
+    return NULL;
 }

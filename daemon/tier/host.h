@@ -15,11 +15,14 @@
 #include "copier.h"
 #include "err.h"
 #include "loop.h"
+#include "names.h"
+#include "pins.h"
 #include "tier.h"
 
 struct host_config {
     struct arena_config arena;
     struct copier_config copier;
+    unsigned buffers; /* of the loop, numbers 0 and up: host_buffers(), or 0: none is registered */
 };
 
 /* One line of the memory budget. */
@@ -37,6 +40,9 @@ const char *host_config_problem(const struct host_config *config);
 void host_budget(const struct host_config *config, struct host_budget *ret_budget);
 /* Their sum: the most that the tier ever takes, staging excluded. */
 uint64_t host_footprint(const struct host_config *config);
+
+/* How many of the loop's buffers (loop_config.buffers_max) chunks can be registered as. */
+unsigned host_buffers(const struct host_config *config);
 
 /* Errors of arena_create() and copier_create(). Returns owned. Quick at any size. */
 KVC_WARN_UNUSED int host_create(const struct host_config *config, struct loop *loop,
@@ -57,12 +63,42 @@ KVC_WARN_UNUSED int host_chunk_fd(const struct host *host, uint32_t chunk, uint3
  * tier. The workers of `principal` are to unmap it; its pages are freed right after. */
 void host_set_retired_cb(struct host *host, arena_retired_fn *fn, void *ctx);
 
+/* ---- what outlives a run (host_config.arena.home) ---- */
+
+struct host_recovery {
+    void *ctx;
+    /* Before the blocks: the record of a namespace. False: it cannot be used, and is removed. */
+    names_fn *ns;
+    /* See arena_recover(). What it takes is to be checked (TIER_VERIFY) before it is served. */
+    arena_found_fn *block;
+};
+/* Once, before the first operation of the tier, and before any namespace's record is put; where
+ * nothing is kept it does nothing. A daemon that also reads from storage into host memory has to
+ * hold its locks on that storage by then: I/O of a killed one may still write into its chunks. */
+void host_recover(struct host *host, const struct host_recovery *r,
+                  struct arena_recovery *ret_recovery);
+/* What came of it, for the log: the i-th line, NULL past the last. Borrowed until the next call. */
+const char *host_recovery_note(struct host *host, unsigned i);
+
+/* Namespaces' records beside the chunks; see names.h for the contract. Where nothing is kept, put
+ * does nothing and has() is true. */
+KVC_WARN_UNUSED int host_names_put(struct host *host, uint64_t print, const void *record,
+                                   uint32_t bytes);
+bool host_names_has(struct host *host, uint64_t print);
+void host_names_sweep(struct host *host);
+
 /* The i-th line for the startup log ("" never; NULL past the last): chunks, huge pages or why not,
- * NUMA, sealing, copy threads. Borrowed; valid until the next call. */
-#define HOST_NOTES 5
+ * NUMA, sealing, where chunks are kept, copy threads. Borrowed; valid until the next call. */
+#define HOST_NOTES 6
 const char *host_note(struct host *host, unsigned i);
 
+/* Once a turn, after loop_turn(): see copier_turn(); now and then a piece of a chunk is registered
+ * with the loop (pins.h). And whether the next turn must not wait. */
+void host_turn(struct host *host);
+bool host_is_due(const struct host *host);
+
 void host_arena_stats(const struct host *host, struct arena_stats *ret_stats);
+void host_pins_stats(const struct host *host, struct pins_stats *ret_stats);
 void host_copier_stats(const struct host *host, struct copier_stats *ret_stats);
 
 #endif

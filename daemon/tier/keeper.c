@@ -174,6 +174,15 @@ void keeper_set(struct keeper *k, uint32_t no, void *base, uint64_t bytes)
     (void)pthread_mutex_unlock(&k->lock);
 }
 
+bool keeper_is_done(struct keeper *k, uint32_t no)
+{
+    MUST(no < k->ranges_max);
+    (void)pthread_mutex_lock(&k->lock);
+    const bool done = k->ranges[no].done == k->ranges[no].bytes;
+    (void)pthread_mutex_unlock(&k->lock);
+    return done;
+}
+
 void keeper_retire(struct keeper *k, struct chunk_mem *mem)
 {
     (void)pthread_mutex_lock(&k->lock);

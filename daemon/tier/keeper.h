@@ -11,6 +11,7 @@
 #ifndef KVC_TIER_KEEPER_H
 #define KVC_TIER_KEEPER_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "chunk.h"
@@ -35,6 +36,9 @@ void keeper_aim(struct keeper *keeper, uint64_t target_bytes);
  * touched so far. What it was before is not touched again after this call, except by a step that
  * is running; keeper_retire() waits for that one. */
 void keeper_set(struct keeper *keeper, uint32_t no, void *base, uint64_t bytes);
+
+/* Whether all of range `no` has been faulted in. */
+bool keeper_is_done(struct keeper *keeper, uint32_t no);
 
 /* Takes *mem and destroys it in the background. One at a time: waits while the one before is still
  * being destroyed, so that never more than one chunk exists beyond the arena's number. */

@@ -1,65 +1,128 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What stands in arena memory beside the payload: one page at the start of each chunk, and the
+ * What stands in arena memory beside the payload: some pages at the start of each chunk, and the
  * header pages of each slab. Native byte order; it is for this machine's restarts, not for others.
  *
- *   chunk: | chunk header page | slab | slab | free pages | slab | ...
+ *   chunk: | chunk_header, a bit per page, padding to a page | slab | free pages | slab | ...
  *   slab:  | slab_header, slot_header[slots], padding to a page | payload slot 0 | slot 1 | ...
  *
  * Everything is counted in pages of 4 KiB, so that a payload is always aligned for direct I/O.
  * Workers map chunks read-only; the one field they read here is slot_header.gen.
+ *
+ * A chunk may be taken over by the next run of the daemon, so each header has a checksum over the
+ * rest of it. The store and the place of the header are in the checksum too: a copy of a header
+ * that lies elsewhere is not one. A slab begins where its chunk's bit is set and nowhere else, for
+ * any other page may hold what a worker wrote. Stores are in an order that leaves something true
+ * after each of them (daemon/tier/README.md, "Warm restart").
  */
 #ifndef KVC_TIER_LAYOUT_H
 #define KVC_TIER_LAYOUT_H
 
 #include <stdatomic.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "hash.h"
 
 #define LAYOUT_PAGE_BYTES  4096u
 #define LAYOUT_PAGE_SHIFT  12u
-#define LAYOUT_VERSION     1u
+#define LAYOUT_VERSION     2u
 #define LAYOUT_CHUNK_MAGIC UINT64_C(0x6b6e756863637663) /* "cvcchunk" */
 #define LAYOUT_SLAB_MAGIC  UINT32_C(0x62616c73)         /* "slab" */
-/* 64-byte headers of slab and slots then fill 8 pages exactly. */
-#define LAYOUT_SLAB_SLOTS    511u
-#define LAYOUT_CHUNK_PAGES_0 1u /* pages before the first slab */
+/* 128-byte headers of slab and slots then fill 8 pages exactly. */
+#define LAYOUT_SLAB_SLOTS 255u
 
+/* All zero: the chunk has never had an owner, and nothing was ever written to it. */
 struct chunk_header {
     uint64_t magic;
     uint32_t version;
     uint32_t chunk; /* its id */
     uint64_t bytes;
-    uint8_t store[16]; /* random, one per start of the daemon */
+    uint8_t store[16];  /* of the memory that outlives a run; random else */
+    uint64_t principal; /* what names it in every run; 0: the chunk is of this run alone */
+    uint32_t place;     /* in the table of chunks, which decides the NUMA node */
+    uint32_t unused[17];
+    uint64_t check;
+    _Atomic uint64_t slabs[]; /* bit per page: a slab begins here */
 };
+_Static_assert(sizeof(struct chunk_header) == 128, "two cache lines");
 
 struct slab_header {
-    uint32_t magic; /* 0 when the slab has been given back */
+    uint32_t magic;
     uint32_t slot_bytes;
     uint32_t slots;
     uint32_t first; /* page in the chunk of slot 0's payload */
-    uint8_t unused[48];
+    uint32_t pages; /* headers included */
+    uint32_t unused[25];
+    uint64_t check;
 };
-_Static_assert(sizeof(struct slab_header) == 64, "one cache line");
+_Static_assert(sizeof(struct slab_header) == 128, "two cache lines");
+
+enum slot_flag { SLOT_HAS_PARENT = 1, SLOT_DURABLE = 2 };
 
 struct slot_header {
     _Atomic uint64_t gen; /* never 0, never the same twice; differs as soon as the slot is freed */
-    uint16_t pad;         /* payload bytes = slot bytes - pad */
+    /* Over all that follows. 0: the payload is nobody's, or not whole. Not over gen, which changes
+     * by itself when a block is revoked or the daemon starts again. */
+    _Atomic uint64_t check;
+    struct hash128 sum; /* of the payload */
+    struct key256 key;
+    struct key256 parent;
+    uint64_t print; /* of the namespace */
+    uint32_t bytes; /* of payload */
+    uint16_t tokens;
     uint8_t group;
     uint8_t shard;
-    uint32_t ns; /* 0: nothing has been published here */
-    struct hash128 sum;
-    struct key256 key;
+    uint8_t flags;
+    uint8_t unused[15];
 };
-_Static_assert(sizeof(struct slot_header) == 64, "one cache line");
+_Static_assert(sizeof(struct slot_header) == 128, "two cache lines");
 _Static_assert(sizeof(_Atomic uint64_t) == 8, "what a worker reads as a plain 64-bit word");
+
+static inline uint32_t layout_pages(uint64_t bytes)
+{
+    return (uint32_t)((bytes + LAYOUT_PAGE_BYTES - 1) >> LAYOUT_PAGE_SHIFT);
+}
+
+/* Pages before the first slab of a chunk. */
+static inline uint32_t layout_chunk_header_pages(uint32_t chunk_pages)
+{
+    return layout_pages(sizeof(struct chunk_header) + chunk_pages / 8);
+}
 
 static inline uint32_t layout_header_pages(uint32_t slots)
 {
-    return (uint32_t)((sizeof(struct slab_header) + slots * sizeof(struct slot_header) +
-                       LAYOUT_PAGE_BYTES - 1) >>
-                      LAYOUT_PAGE_SHIFT);
+    return layout_pages(sizeof(struct slab_header) + slots * sizeof(struct slot_header));
+}
+
+/* ---- checksums; never 0. `where` says store, chunk and the header's place in it ---- */
+
+static inline uint64_t layout_where(const uint8_t store[16], uint32_t chunk, uint32_t byte)
+{
+    uint64_t words[2];
+    memcpy(words, store, sizeof(words));
+    return (words[0] ^ words[1]) + ((uint64_t)chunk << 32 | byte);
+}
+
+static inline uint64_t layout_check(const void *p, size_t bytes, uint64_t where)
+{
+    const uint64_t check = hash_u64(p, bytes, where);
+    return check != 0 ? check : 1;
+}
+
+static inline uint64_t layout_chunk_check(const struct chunk_header *h, uint64_t where)
+{
+    return layout_check(h, offsetof(struct chunk_header, check), where);
+}
+
+static inline uint64_t layout_slab_check(const struct slab_header *h, uint64_t where)
+{
+    return layout_check(h, offsetof(struct slab_header, check), where);
+}
+
+static inline uint64_t layout_slot_check(const struct slot_header *h, uint64_t where)
+{
+    return layout_check(&h->sum, sizeof(*h) - offsetof(struct slot_header, sum), where);
 }
 
 #endif

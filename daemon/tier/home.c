@@ -1,0 +1,459 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "home.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "fault.h"
+#include "sys.h"
+
+#ifndef MFD_HUGE_2MB
+#define MFD_HUGE_2MB (21U << 26) /* log2 of the page size, above the flags */
+#endif
+
+#define FS_TMPFS     0x01021994u
+#define FS_HUGETLBFS 0x958458f6u
+#define LOCK_STEP_MS 20u
+
+struct home {
+    struct home_config config;
+    int dir; /* locked */
+    DIR *list;
+    uint32_t fs, next_fd, refused;
+    uint64_t page_bytes; /* of the directory's file system */
+    char text[HOME_PATH_BYTES + 64];
+};
+
+/* --- what a directory is on --- */
+
+static const char *fs_name(uint32_t magic, char text[16])
+{
+    static const struct {
+        uint32_t magic;
+        const char *name;
+    } known[] = {{FS_TMPFS, "tmpfs"},   {FS_HUGETLBFS, "hugetlbfs"},
+                 {0xef53, "ext4"},      {0x58465342, "xfs"},
+                 {0x9123683e, "btrfs"}, {0x794c7630, "overlayfs"},
+                 {0x858458f6, "ramfs"}, {0x6969, "nfs"},
+                 {0x9fa0, "proc"},      {0x2fc12fc1, "zfs"},
+                 {0x65735546, "fuse"},  {0x62656572, "sysfs"},
+                 {0x01021997, "v9fs"},  {0xf2f52010, "f2fs"}};
+    for (unsigned i = 0; i < ARRAY_LEN(known); i++)
+        if (known[i].magic == magic)
+            return known[i].name;
+    (void)snprintf(text, 16, "type %#x", magic);
+    return text;
+}
+
+/* The directory, or the one in which it would be made. */
+static int look_at(const char *dir, struct statfs *ret_fs, struct stat *ret_st, bool *ret_there)
+{
+    char parent[HOME_PATH_BYTES];
+    *ret_there = stat(dir, ret_st) == 0;
+    if (*ret_there)
+        return statfs(dir, ret_fs) == 0 ? 0 : -errno;
+    if (errno != ENOENT)
+        return -errno;
+    (void)snprintf(parent, sizeof(parent), "%s", dir);
+    char *slash = strrchr(parent, '/');
+    if (slash == NULL)
+        return -EINVAL;
+    slash[slash == parent] = '\0';
+    return stat(parent, ret_st) == 0 && statfs(parent, ret_fs) == 0 ? 0 : -errno;
+}
+
+const char *home_dir_problem(const char *dir, char *text, uint32_t cap)
+{
+    struct statfs fs;
+    struct stat st;
+    bool there;
+    char name[16];
+    if (dir[0] != '/' || strlen(dir) > HOME_PATH_BYTES - HOME_NAME_BYTES) {
+        (void)snprintf(text, cap, "expected the absolute path of a directory, got '%s'", dir);
+        return text;
+    }
+    const int err = look_at(dir, &fs, &st, &there);
+    if (err < 0)
+        (void)snprintf(text, cap, "%s: %s", dir, strerror(-err));
+    else if (!S_ISDIR(st.st_mode))
+        (void)snprintf(text, cap, "%s is not a directory", dir);
+    else if ((uint32_t)fs.f_type != FS_TMPFS && (uint32_t)fs.f_type != FS_HUGETLBFS)
+        (void)snprintf(text, cap,
+                       "%s is on %s; chunks are memory, so it must be on tmpfs or hugetlbfs: for "
+                       "example /dev/shm/kvcache, or a mount of its own (mount -t tmpfs -o "
+                       "size=64G,mode=0700 kvcache %s)",
+                       dir, fs_name((uint32_t)fs.f_type, name), dir);
+    else if (there && (st.st_uid != geteuid() || (st.st_mode & 022) != 0))
+        (void)snprintf(text, cap,
+                       "%s belongs to uid %u and has mode %04o; it must belong to the daemon's uid "
+                       "%u and be writable for nobody else",
+                       dir, (unsigned)st.st_uid, (unsigned)(st.st_mode & 07777),
+                       (unsigned)geteuid());
+    else
+        return NULL;
+    return text;
+}
+
+/* --- open, close --- */
+
+static void sleep_ms(unsigned ms)
+{
+    const struct timespec ts = {.tv_nsec = (long)ms * 1000000};
+    (void)nanosleep(&ts, NULL);
+}
+
+static int lock(int dir, uint64_t wait_ms)
+{
+    for (uint64_t waited = 0; flock(dir, LOCK_EX | LOCK_NB) != 0; waited += LOCK_STEP_MS) {
+        if (errno != EWOULDBLOCK && errno != EINTR)
+            return -errno;
+        if (waited >= wait_ms)
+            return -EBUSY;
+        sleep_ms(LOCK_STEP_MS);
+    }
+    return 0;
+}
+
+static int open_dir(struct home *h)
+{
+    const char *dir = h->config.dir;
+    char text[512], name[16];
+    struct statfs fs;
+    if (home_dir_problem(dir, text, sizeof(text)) != NULL)
+        return -EINVAL;
+    if (mkdir(dir, 0700) != 0 && errno != EEXIST)
+        return -errno;
+    h->dir = sys_open(dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0);
+    if (h->dir < 0 || fstatfs(h->dir, &fs) != 0)
+        return -errno;
+    h->fs = (uint32_t)fs.f_type;
+    h->page_bytes = (uint64_t)fs.f_bsize;
+    (void)snprintf(h->text, sizeof(h->text), "files in %s (%s)", dir, fs_name(h->fs, name));
+    const int err = lock(h->dir, h->config.wait_ms);
+    if (err < 0)
+        return err;
+    h->list = FAULT(alloc) ? NULL : opendir(dir);
+    return h->list != NULL ? 0 : -ENOMEM;
+}
+
+int home_open(const struct home_config *config, struct home **ret_home)
+{
+    struct home *h = sys_calloc(1, sizeof(*h));
+    if (h == NULL)
+        return -ENOMEM;
+    h->config = *config;
+    h->dir = -1;
+    h->page_bytes = 4096;
+    int err = 0;
+    if (config->persist == ARENA_PERSIST_DIR)
+        err = open_dir(h);
+    else
+        (void)snprintf(h->text, sizeof(h->text), "%s",
+                       config->persist == ARENA_PERSIST_FDS
+                           ? "descriptors kept by the service manager"
+                           : "off (host.persist)");
+    if (err < 0) {
+        home_close(&h);
+        return err;
+    }
+    *ret_home = h;
+    return 0;
+}
+
+void home_close(struct home **home)
+{
+    if (home == NULL || *home == NULL)
+        return;
+    struct home *h = *home;
+    if (h->list != NULL)
+        (void)closedir(h->list);
+    if (h->dir >= 0)
+        (void)close(h->dir);
+    free(h);
+    *home = NULL;
+}
+
+bool home_keeps(const struct home *h)
+{
+    return h->config.persist != ARENA_PERSIST_OFF;
+}
+
+bool home_is_huge(const struct home *h)
+{
+    return h->dir >= 0 && h->fs == FS_HUGETLBFS;
+}
+
+const char *home_text(const struct home *h)
+{
+    return h->text;
+}
+
+void home_space(const struct home *h, uint64_t *ret_total, uint64_t *ret_free)
+{
+    struct statfs fs;
+    *ret_total = *ret_free = UINT64_MAX;
+    if (h->dir < 0 || h->fs != FS_TMPFS || fstatfs(h->dir, &fs) != 0 || fs.f_blocks == 0)
+        return; /* a tmpfs without a limit has no blocks; hugetlbfs reserves when it is mapped */
+    *ret_total = (uint64_t)fs.f_blocks * (uint64_t)fs.f_bsize;
+    *ret_free = (uint64_t)fs.f_bavail * (uint64_t)fs.f_bsize;
+}
+
+/* --- names --- */
+
+static void name_of(const struct home *h, uint32_t id, char name[HOME_NAME_BYTES])
+{
+    (void)snprintf(name, HOME_NAME_BYTES, "%schunk-%u", h->dir >= 0 ? "" : "kvc-", id);
+}
+
+static void path_of(const struct home *h, const char *name, char path[HOME_PATH_BYTES])
+{
+    (void)snprintf(path, HOME_PATH_BYTES, "%.*s/%s", (int)(HOME_PATH_BYTES - HOME_NAME_BYTES - 2),
+                   h->config.dir, name);
+}
+
+/* Whether it is a name that name_of() gives. */
+static bool id_of(const struct home *h, const char *name, uint32_t *ret_id)
+{
+    const char *prefix = h->dir >= 0 ? "chunk-" : "kvc-chunk-";
+    const size_t n = strlen(prefix);
+    char back[HOME_NAME_BYTES], *end;
+    if (strncmp(name, prefix, n) != 0)
+        return false;
+    const unsigned long id = strtoul(name + n, &end, 10);
+    if (id == 0 || id > UINT32_MAX)
+        return false;
+    name_of(h, (uint32_t)id, back);
+    if (strcmp(back, name) != 0)
+        return false;
+    *ret_id = (uint32_t)id;
+    return true;
+}
+
+static void forget(struct home *h, const char *name)
+{
+    char path[HOME_PATH_BYTES];
+    if (h->config.persist == ARENA_PERSIST_FDS) {
+        if (h->config.remove != NULL)
+            h->config.remove(h->config.ctx, name);
+    } else if (h->config.persist == ARENA_PERSIST_DIR) {
+        path_of(h, name, path);
+        (void)unlink(path); /* of what is still there the next start takes care */
+    }
+}
+
+void home_forget(struct home *h, uint32_t id)
+{
+    char name[HOME_NAME_BYTES];
+    name_of(h, id, name);
+    forget(h, name);
+}
+
+static int give(struct home *h, const char *name, int fd)
+{
+    return h->config.store != NULL ? h->config.store(h->config.ctx, name, fd) : -ENOTCONN;
+}
+
+/* --- making --- */
+
+static int make_memfd(const struct home *h, const char *name, uint64_t bytes, bool huge)
+{
+    const unsigned flags = huge ? MFD_HUGETLB | MFD_HUGE_2MB : 0;
+    (void)h;
+    const int fd = sys_memfd(name, flags | MFD_ALLOW_SEALING);
+    if (fd < 0)
+        return -errno;
+    if (fchmod(fd, S_IRUSR | S_IWUSR) == 0 && sys_ftruncate(fd, (off_t)bytes) == 0)
+        return fd;
+    const int err = -errno;
+    (void)close(fd);
+    return err;
+}
+
+static int make_file(struct home *h, const char *name, uint64_t bytes)
+{
+    char path[HOME_PATH_BYTES];
+    path_of(h, name, path);
+    const int fd = sys_open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
+    if (fd < 0)
+        return -errno;
+    if (fchmod(fd, S_IRUSR | S_IWUSR) == 0 && sys_ftruncate(fd, (off_t)bytes) == 0)
+        return fd;
+    const int err = -errno;
+    (void)close(fd);
+    (void)unlink(path);
+    return err;
+}
+
+int home_make(struct home *h, uint32_t id, uint64_t bytes, bool huge, int *ret_fd)
+{
+    char name[HOME_NAME_BYTES];
+    name_of(h, id, name);
+    if (h->dir >= 0 && huge != (h->fs == FS_HUGETLBFS))
+        return -ENOTSUP;
+    const int fd = h->dir >= 0 ? make_file(h, name, bytes) : make_memfd(h, name, bytes, huge);
+    if (fd < 0)
+        return fd;
+    *ret_fd = fd;
+    return 0;
+}
+
+int home_keep(struct home *h, uint32_t id, int fd)
+{
+    char name[HOME_NAME_BYTES];
+    if (h->config.persist != ARENA_PERSIST_FDS)
+        return 0;
+    name_of(h, id, name);
+    return give(h, name, fd);
+}
+
+int home_reserve(const struct home *h, int fd, uint64_t at, uint64_t bytes)
+{
+    if (h->dir < 0 || h->fs != FS_TMPFS)
+        return 0;
+    if (FAULT(map))
+        return -ENOSPC;
+    for (;;) {
+        if (fallocate(fd, FALLOC_FL_KEEP_SIZE, (off_t)at, (off_t)bytes) == 0)
+            return 0;
+        if (errno != EINTR)
+            return -errno;
+    }
+}
+
+/* --- what is there --- */
+
+/* Whether nobody else can have had it in hand. */
+static bool is_ours(int fd)
+{
+    struct stat st;
+    return fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == geteuid() &&
+           (st.st_mode & 07777) == 0600 && st.st_nlink <= 1;
+}
+
+static int open_file(struct home *h, const char *name)
+{
+    char path[HOME_PATH_BYTES];
+    path_of(h, name, path);
+    const int fd = sys_open(path, O_RDWR | O_NOFOLLOW | O_NONBLOCK, 0);
+    return fd < 0 ? -errno : fd;
+}
+
+/* A descriptor of ours with *ret_name, -ENOENT at the end, or another error that is the system's.
+ */
+static int next_file(struct home *h, const char **ret_name)
+{
+    const struct dirent *e = readdir(h->list);
+    if (e == NULL)
+        return -ENOENT;
+    uint32_t id;
+    *ret_name = e->d_name;
+    return id_of(h, e->d_name, &id) ? open_file(h, e->d_name) : -EAGAIN;
+}
+
+static int next_stored(struct home *h, const char **ret_name)
+{
+    if (h->next_fd == h->config.nfds)
+        return -ENOENT;
+    struct home_fd *f = &h->config.fds[h->next_fd++];
+    uint32_t id;
+    if (f->fd < 0 || !id_of(h, f->name, &id))
+        return -EAGAIN;
+    const int fd = f->fd;
+    f->fd = -1;
+    *ret_name = f->name;
+    return fd;
+}
+
+int home_next(struct home *h, uint32_t *ret_id, int *ret_fd)
+{
+    const char *name = NULL;
+    for (;;) {
+        int fd = -ENOENT;
+        if (h->config.persist == ARENA_PERSIST_DIR)
+            fd = next_file(h, &name);
+        else if (h->config.persist == ARENA_PERSIST_FDS)
+            fd = next_stored(h, &name);
+        if (fd == -EAGAIN)
+            continue; /* not one of ours */
+        if (fd == -ENOENT)
+            return 0;
+        if (fd == -EMFILE || fd == -ENFILE || fd == -ENOMEM)
+            return fd;
+        if (fd < 0 || !is_ours(fd)) {
+            if (fd >= 0)
+                (void)close(fd);
+            forget(h, name);
+            h->refused++;
+            continue;
+        }
+        const bool mine = id_of(h, name, ret_id);
+        MUST(mine);
+        *ret_fd = fd;
+        return 1;
+    }
+}
+
+uint32_t home_refused(const struct home *h)
+{
+    return h->refused;
+}
+
+/* --- names --- */
+
+static int find_names(struct home *h, const char *name)
+{
+    if (h->dir >= 0)
+        return open_file(h, name);
+    for (uint32_t i = 0; i < h->config.nfds; i++) {
+        struct home_fd *f = &h->config.fds[i];
+        if (f->fd < 0 || strcmp(f->name, name) != 0)
+            continue;
+        const int fd = f->fd;
+        f->fd = -1;
+        return fd;
+    }
+    return -ENOENT;
+}
+
+int home_names(struct home *h, uint64_t bytes, int *ret_fd, uint64_t *ret_bytes)
+{
+    const char *name = h->dir >= 0 ? "names" : "kvc-names";
+    struct stat st;
+    int fd = find_names(h, name);
+    if (fd == -EMFILE || fd == -ENFILE || fd == -ENOMEM)
+        return fd;
+    if (fd >= 0 && !is_ours(fd)) {
+        (void)close(fd);
+        fd = -EPERM;
+    }
+    bytes = ROUND_UP(bytes, h->page_bytes);
+    if (fd < 0) {
+        if (fd != -ENOENT)
+            forget(h, name);
+        fd = h->dir >= 0 ? make_file(h, name, bytes) : make_memfd(h, name, bytes, false);
+        if (fd < 0)
+            return fd;
+        /* Refused: then nothing is found at the next start, and chunks are discarded. */
+        if (h->config.persist == ARENA_PERSIST_FDS)
+            (void)!give(h, name, fd);
+    }
+    if (fstat(fd, &st) != 0 ||
+        ((uint64_t)st.st_size < bytes && sys_ftruncate(fd, (off_t)bytes) != 0)) {
+        const int err = -errno;
+        (void)close(fd);
+        return err;
+    }
+    *ret_fd = fd;
+    *ret_bytes = MAX((uint64_t)st.st_size, bytes);
+    return 0;
+}

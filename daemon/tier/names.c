@@ -1,0 +1,349 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "names.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "hash.h"
+#include "layout.h"
+#include "sys.h"
+
+#define NAMES_MAGIC   UINT64_C(0x73656d616e63766b) /* "kvcnames" */
+#define NAMES_VERSION 1u
+#define RECORDS_MAX   (1u << 20)
+#define NO_RECORD     UINT32_MAX
+
+struct names_header {
+    uint64_t magic;
+    uint32_t version;
+    uint32_t unused;
+    uint8_t store[16];
+    uint64_t check;
+    _Atomic uint64_t next_chunk; /* the number in the upper half, its complement in the lower */
+};
+
+struct names_page {
+    _Atomic uint64_t check; /* over what follows, as far as it is used; 0: the page is free */
+    uint64_t print;
+    uint32_t bytes;
+    uint32_t unused;
+    uint8_t record[NAMES_RECORD_MAX];
+};
+_Static_assert(sizeof(struct names_page) <= LAYOUT_PAGE_BYTES, "a page each");
+
+struct names {
+    struct home *home;
+    int fd;
+    uint8_t *base;
+    uint64_t bytes;
+    uint32_t records, count;
+    bool old;
+    uint64_t *prints; /* by record; 0: free */
+    bool *seen;       /* by record */
+    uint32_t *index;  /* print -> record, open addressing */
+    uint32_t mask;
+    uint32_t free_from; /* no record below it is free */
+};
+
+/* --- pages --- */
+
+static struct names_header *header(const struct names *n)
+{
+    return (struct names_header *)(void *)n->base;
+}
+
+static uint64_t page_at(uint32_t record)
+{
+    return ((uint64_t)record + 1) << LAYOUT_PAGE_SHIFT;
+}
+
+static struct names_page *page(const struct names *n, uint32_t record)
+{
+    return (struct names_page *)(void *)(n->base + page_at(record));
+}
+
+static uint64_t check_of(const struct names *n, const struct names_page *p, uint32_t record)
+{
+    const size_t head = offsetof(struct names_page, record) - offsetof(struct names_page, print);
+    return layout_check(&p->print, head + p->bytes, layout_where(names_store(n), 0, record));
+}
+
+static uint64_t header_check(const struct names_header *h)
+{
+    return layout_check(h, offsetof(struct names_header, check), NAMES_MAGIC);
+}
+
+/* --- index --- */
+
+static uint32_t bucket(const struct names *n, uint64_t print)
+{
+    return (uint32_t)hash_u64(&print, sizeof(print), 0) & n->mask;
+}
+
+static uint32_t find(const struct names *n, uint64_t print)
+{
+    for (uint32_t i = bucket(n, print); n->index[i] != NO_RECORD; i = (i + 1) & n->mask)
+        if (n->prints[n->index[i]] == print)
+            return n->index[i];
+    return NO_RECORD;
+}
+
+static void index_add(struct names *n, uint32_t record)
+{
+    uint32_t i = bucket(n, n->prints[record]);
+    while (n->index[i] != NO_RECORD)
+        i = (i + 1) & n->mask;
+    n->index[i] = record;
+}
+
+static void index_build(struct names *n)
+{
+    memset(n->index, 0xff, ((size_t)n->mask + 1) * sizeof(n->index[0]));
+    for (uint32_t i = 0; i < n->records; i++)
+        if (n->prints[i] != 0)
+            index_add(n, i);
+    n->free_from = 0;
+}
+
+/* The index is built anew by the caller. */
+static void drop(struct names *n, uint32_t record)
+{
+    atomic_store_explicit(&page(n, record)->check, 0, memory_order_release);
+    n->prints[record] = 0;
+    n->count--;
+}
+
+/* --- open, close --- */
+
+static int begin(struct names *n)
+{
+    uint8_t store[16];
+    struct names_header *h = header(n);
+    int err = hash_random(store, sizeof(store));
+    /* All of it is zeroes again; what was mapped stays so. */
+    if (err == 0 && (sys_ftruncate(n->fd, 0) != 0 || sys_ftruncate(n->fd, (off_t)n->bytes) != 0))
+        err = -errno;
+    if (err == 0)
+        err = home_reserve(n->home, n->fd, 0, LAYOUT_PAGE_BYTES);
+    if (err < 0)
+        return err;
+    memcpy(h->store, store, sizeof(store));
+    h->version = NAMES_VERSION;
+    h->unused = 0;
+    atomic_store_explicit(&h->next_chunk, 0, memory_order_relaxed);
+    struct names_header whole = {.magic = NAMES_MAGIC, .version = NAMES_VERSION};
+    memcpy(whole.store, store, sizeof(store));
+    h->check = header_check(&whole);
+    atomic_thread_fence(memory_order_release);
+    *(volatile uint64_t *)&h->magic = NAMES_MAGIC;
+    return 0;
+}
+
+static bool is_valid(const struct names *n)
+{
+    const struct names_header *h = header(n);
+    return h->magic == NAMES_MAGIC && h->version == NAMES_VERSION && h->check == header_check(h);
+}
+
+/* Looking at a page through the mapping would make it: read(2) tells first whether it is one. */
+static void read_pages(struct names *n)
+{
+    for (uint32_t i = 0; i < n->records; i++) {
+        struct names_page *p = page(n, i);
+        uint64_t check = 0;
+        if (pread(n->fd, &check, sizeof(check), (off_t)page_at(i)) != sizeof(check) || check == 0)
+            continue;
+        if (p->print == 0 || p->bytes > NAMES_RECORD_MAX || check != check_of(n, p, i)) {
+            atomic_store_explicit(&p->check, 0, memory_order_relaxed);
+            continue;
+        }
+        n->prints[i] = p->print;
+        n->count++;
+    }
+    index_build(n);
+}
+
+static int fill(struct names *n, uint32_t records_max)
+{
+    int err = home_names(n->home, page_at(records_max), &n->fd, &n->bytes);
+    if (err < 0)
+        return err;
+    n->records = (uint32_t)MIN((n->bytes >> LAYOUT_PAGE_SHIFT) - 1, RECORDS_MAX);
+    for (n->mask = 64; n->mask < 2 * n->records;)
+        n->mask *= 2;
+    n->prints = sys_calloc(n->records, sizeof(n->prints[0]));
+    n->seen = sys_calloc(n->records, sizeof(n->seen[0]));
+    n->index = sys_calloc(n->mask, sizeof(n->index[0]));
+    n->mask--;
+    if (n->prints == NULL || n->seen == NULL || n->index == NULL)
+        return -ENOMEM;
+    void *p = sys_mmap(NULL, n->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, n->fd);
+    if (p == MAP_FAILED)
+        return -errno;
+    n->base = p;
+    err = home_reserve(n->home, n->fd, 0, LAYOUT_PAGE_BYTES);
+    n->old = err == 0 && is_valid(n);
+    if (err == 0 && !n->old)
+        err = begin(n);
+    if (err == 0)
+        read_pages(n);
+    return err;
+}
+
+uint64_t names_bytes(uint32_t records_max)
+{
+    return page_at(records_max) + (uint64_t)records_max * 40;
+}
+
+int names_open(struct home *home, uint32_t records_max, struct names **ret_names)
+{
+    MUST(records_max >= 1 && records_max <= RECORDS_MAX);
+    struct names *n = sys_calloc(1, sizeof(*n));
+    if (n == NULL)
+        return -ENOMEM;
+    n->home = home;
+    n->fd = -1;
+    const int err = fill(n, records_max);
+    if (err < 0) {
+        names_close(&n);
+        return err;
+    }
+    *ret_names = n;
+    return 0;
+}
+
+void names_close(struct names **names)
+{
+    if (names == NULL || *names == NULL)
+        return;
+    struct names *n = *names;
+    if (n->base != NULL)
+        (void)munmap(n->base, n->bytes);
+    if (n->fd >= 0)
+        (void)close(n->fd);
+    free(n->prints);
+    free(n->seen);
+    free(n->index);
+    free(n);
+    *names = NULL;
+}
+
+/* --- use --- */
+
+const uint8_t *names_store(const struct names *n)
+{
+    return header(n)->store;
+}
+
+bool names_is_old(const struct names *n)
+{
+    return n->old;
+}
+
+uint32_t names_next_chunk(const struct names *n)
+{
+    const uint64_t v = atomic_load_explicit(&header(n)->next_chunk, memory_order_relaxed);
+    return (uint32_t)(v >> 32) == (uint32_t)~v ? (uint32_t)(v >> 32) : 0;
+}
+
+void names_set_next_chunk(struct names *n, uint32_t next)
+{
+    const uint64_t v = (uint64_t)next << 32 | (uint32_t)~next;
+    atomic_store_explicit(&header(n)->next_chunk, v, memory_order_release);
+}
+
+static uint32_t free_record(struct names *n)
+{
+    for (uint32_t i = n->free_from; i < n->records; i++) {
+        if (n->prints[i] != 0)
+            continue;
+        n->free_from = i + 1;
+        return i;
+    }
+    n->free_from = n->records;
+    return NO_RECORD;
+}
+
+int names_put(struct names *n, uint64_t print, const void *record, uint32_t bytes)
+{
+    if (print == 0 || bytes > NAMES_RECORD_MAX)
+        return -EINVAL;
+    uint32_t at = find(n, print);
+    const bool there = at != NO_RECORD;
+    if (!there) {
+        at = free_record(n);
+        if (at == NO_RECORD)
+            return -ENOSPC;
+        const int err = home_reserve(n->home, n->fd, page_at(at), LAYOUT_PAGE_BYTES);
+        if (err < 0) {
+            n->free_from = at;
+            return err;
+        }
+    }
+    n->seen[at] = true;
+    struct names_page *p = page(n, at);
+    if (there && p->bytes == bytes && memcmp(p->record, record, bytes) == 0)
+        return 0;
+    /* Half a record is none: 0 before the first store, the checksum after the last. */
+    atomic_store_explicit(&p->check, 0, memory_order_relaxed);
+    atomic_thread_fence(memory_order_release);
+    p->print = print;
+    p->bytes = bytes;
+    p->unused = 0;
+    memcpy(p->record, record, bytes);
+    atomic_store_explicit(&p->check, check_of(n, p, at), memory_order_release);
+    if (!there) {
+        n->prints[at] = print;
+        n->count++;
+        index_add(n, at);
+    }
+    return 0;
+}
+
+bool names_has(struct names *n, uint64_t print)
+{
+    const uint32_t at = print != 0 ? find(n, print) : NO_RECORD;
+    if (at == NO_RECORD)
+        return false;
+    n->seen[at] = true;
+    return true;
+}
+
+void names_sweep(struct names *n)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < n->records; i++) {
+        if (n->prints[i] != 0 && !n->seen[i]) {
+            drop(n, i);
+            any = true;
+        }
+        n->seen[i] = false;
+    }
+    if (any)
+        index_build(n);
+}
+
+uint32_t names_count(const struct names *n)
+{
+    return n->count;
+}
+
+uint32_t names_each(struct names *n, names_fn *fn, void *ctx)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < n->records; i++) {
+        if (n->prints[i] == 0)
+            continue;
+        const struct names_page *p = page(n, i);
+        if (fn(ctx, p->print, p->record, p->bytes))
+            continue;
+        drop(n, i);
+        any = true;
+    }
+    if (any)
+        index_build(n);
+    return n->count;
+}

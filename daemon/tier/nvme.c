@@ -1,0 +1,472 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The NVMe tier: made, turned, asked. */
+#include "nvme.h"
+
+#include <stdlib.h>
+
+#include "nvme__.h"
+
+METRIC_DESC(nvme, NVME_METRICS);
+
+#define MIB           (UINT64_C(1) << 20)
+#define SECOND_NS     UINT64_C(1000000000)
+#define LATE_NS       (SECOND_NS / 10) /* how late a deadline may be noticed */
+#define SEG_PAGES_MIN 16u
+#define WRITES        32u
+#define READS         128u
+
+static uint64_t or_else(uint64_t value, uint64_t otherwise)
+{
+    return value != 0 ? value : otherwise;
+}
+
+static struct nvme_config complete(const struct nvme_config *config)
+{
+    struct nvme_config c = *config;
+    c.extent_bytes = or_else(c.extent_bytes, 2 * MIB);
+    c.queue_bytes = or_else(c.queue_bytes, 64 * MIB);
+    c.write_burst = or_else(c.write_burst, c.write_per_day / 8 + 1);
+    c.io_timeout_ns = or_else(c.io_timeout_ns, 5 * SECOND_NS);
+    c.retry_ns = or_else(c.retry_ns, SECOND_NS);
+    c.sync_ns = or_else(c.sync_ns, SECOND_NS);
+    return c;
+}
+
+/* Config, disk and geometry alone. NULL: no memory. */
+static struct nvme *outline(const struct nvme_config *config)
+{
+    struct nvme *n = aligned_alloc(64, ROUND_UP(sizeof(*n), 64));
+    if (n == NULL)
+        return NULL;
+    memset(n, 0, sizeof(*n));
+    n->c = complete(config);
+    n->disk = config->disk;
+    n->journal = config->journal;
+    n->paths = config->disk->paths;
+    nvme__geometry(n, NULL);
+    return n;
+}
+
+const char *nvme_config_problem(const struct nvme_config *config)
+{
+    if (config->disk == NULL || config->journal == NULL)
+        return "it needs a disk and a journal";
+    if (config->disk->paths == 0 || config->disk->paths > DISK_PATHS_MAX)
+        return "it needs 1 to 16 paths";
+    if (config->segment_bytes % NVME_PAGE != 0 || config->extent_bytes % NVME_PAGE != 0)
+        return "segments and extents are multiples of 4 KiB";
+    if (config->segment_bytes != 0 && config->segment_bytes < SEG_PAGES_MIN * NVME_PAGE)
+        return "a segment is 64 KiB at least";
+    if (config->segment_bytes / NVME_PAGE > UINT32_MAX / 2)
+        return "a segment is less than 8 TiB";
+    if (config->extent_bytes / NVME_PAGE > NVME_EXTENT_MAX - NVME_HEAD_PAGES)
+        return "an extent is at most 255 MiB";
+    if (config->blocks_max == 0 || config->blocks_max > UINT32_MAX - 8)
+        return "it needs room for at least one block";
+    struct nvme *n = outline(config);
+    if (n == NULL)
+        return "there is no memory";
+    bool small = n->seg_pages < SEG_PAGES_MIN;
+    for (uint32_t i = 0; i < n->paths; i++)
+        small = small || n->path[i].segs < 4;
+    free(n);
+    return small ? "the limit gives a path less than four segments" : NULL;
+}
+
+static uint32_t extents_for(const struct nvme *n)
+{
+    return n->c.blocks_max + 2 * n->segs + 64;
+}
+
+uint64_t nvme_footprint(const struct nvme_config *config)
+{
+    struct nvme *n = outline(config);
+    if (n == NULL)
+        return 0;
+    const uint64_t movers = NVME_MOVERS * (n->c.extent_bytes + NVME_TABLE_PAGES * NVME_PAGE);
+    const uint64_t bytes =
+        sizeof(*n) + ((uint64_t)n->c.blocks_max + 1) * sizeof(struct nvme_entry) +
+        (uint64_t)extents_for(n) * sizeof(struct nvme_extent) +
+        (uint64_t)n->segs * sizeof(struct nvme_seg) +
+        WRITES * (sizeof(struct nvme_write) + NVME_HEAD_PAGES * (uint64_t)NVME_PAGE) +
+        READS * sizeof(struct nvme_read) + NVME_VERIFIES * NVME_VERIFY_BYTES + movers +
+        NVME_KEEPS_MAX * sizeof(struct nvme_keep) + NVME_ZERO_BYTES +
+        n->paths * 2 * (uint64_t)NVME_PAGE;
+    free(n);
+    return bytes;
+}
+
+/* ---- life ---- */
+
+void *nvme__buffer(uint64_t pages)
+{
+    void *at;
+    if (posix_memalign(&at, NVME_PAGE, pages * NVME_PAGE) != 0)
+        return NULL;
+    memset(at, 0, pages * NVME_PAGE);
+    return at;
+}
+
+static bool alloc_io(struct nvme *n)
+{
+    bool good = true;
+    n->writes_n = WRITES;
+    n->reads_n = READS;
+    n->write = calloc(WRITES, sizeof(n->write[0]));
+    n->read = calloc(READS, sizeof(n->read[0]));
+    if (n->write == NULL || n->read == NULL)
+        return false;
+    for (uint32_t i = 0; i < WRITES; i++) {
+        n->write[i].head = nvme__buffer(NVME_HEAD_PAGES);
+        good = good && n->write[i].head != NULL;
+        n->write[i].next = n->write_free;
+        n->write_free = &n->write[i];
+    }
+    for (uint32_t i = 0; i < READS; i++) {
+        n->read[i].next = n->read_free;
+        n->read_free = &n->read[i];
+    }
+    for (unsigned i = 0; i < NVME_VERIFIES; i++) {
+        n->verify[i].buf = nvme__buffer(NVME_VERIFY_BYTES / NVME_PAGE);
+        good = good && n->verify[i].buf != NULL;
+    }
+    for (unsigned i = 0; i < NVME_MOVERS; i++) {
+        n->mover[i].n = n;
+        n->mover[i].head = nvme__buffer(NVME_TABLE_PAGES);
+        n->mover[i].buf = nvme__buffer(n->c.extent_bytes / NVME_PAGE);
+        good = good && n->mover[i].head != NULL && n->mover[i].buf != NULL;
+    }
+    return good;
+}
+
+static bool alloc_tables(struct nvme *n)
+{
+    bool good = true;
+    n->entries_max = n->c.blocks_max;
+    n->entries_fresh = 1;
+    n->entry_free = n->extent_free = n->delete_head = NVME_NONE;
+    n->extents_max = extents_for(n);
+    /* Touched as they are used. */
+    n->entry = calloc((size_t)n->entries_max + 1, sizeof(n->entry[0]));
+    n->extent = calloc(n->extents_max, sizeof(n->extent[0]));
+    n->keep = calloc(NVME_KEEPS_MAX, sizeof(n->keep[0]));
+    n->zero = nvme__buffer(NVME_ZERO_BYTES / NVME_PAGE);
+    for (uint32_t i = 0; i < n->paths; i++) {
+        struct nvme_path *p = &n->path[i];
+        p->number = i;
+        p->free_seg = NVME_NONE;
+        p->sync_due_ns = UINT64_MAX;
+        p->open[NVME_NORMAL].seg = p->open[NVME_DURABLE].seg = NVME_NONE;
+        list_init(&p->inflight);
+        p->super_page = nvme__buffer(2);
+        good = good && p->super_page != NULL;
+    }
+    return good && n->entry != NULL && n->extent != NULL && n->keep != NULL && n->zero != NULL &&
+           nvme__segs_alloc(n) == 0;
+}
+
+void nvme_destroy(struct nvme **nvme)
+{
+    struct nvme *n = nvme != NULL ? *nvme : NULL;
+    if (n == NULL)
+        return;
+    MUST(n->ios == 0 && !n->commit.busy);
+    for (uint32_t i = 0; n->write != NULL && i < n->writes_n; i++)
+        free(n->write[i].head);
+    for (unsigned i = 0; i < NVME_VERIFIES; i++)
+        free(n->verify[i].buf);
+    for (unsigned i = 0; i < NVME_MOVERS; i++) {
+        free(n->mover[i].head);
+        free(n->mover[i].buf);
+    }
+    for (uint32_t i = 0; i < n->paths; i++)
+        free(n->path[i].super_page);
+    free(n->write);
+    free(n->read);
+    free(n->entry);
+    free(n->extent);
+    free(n->seg);
+    free(n->keep);
+    free(n->zero);
+    free(n);
+    *nvme = NULL;
+}
+
+/* ---- tier.h ---- */
+
+static int nvme_alloc(struct tier *t, uint32_t principal, uint32_t bytes, struct tier_loc near,
+                      uint32_t owner, struct tier_loc *ret_loc)
+{
+    struct nvme *n = nvme__of(t);
+    const uint64_t pages = nvme__pages(bytes);
+    (void)principal;
+    (void)near; /* neighbours are what is put together */
+    if (bytes == 0 || t->ops->slot_bytes(t, bytes) == 0)
+        return KVC_E_TOO_LARGE;
+    if (n->promised_pages + pages > nvme__put_pages(n))
+        return KVC_E_NO_ROOM;
+    return nvme__entry_new(n, bytes, owner, ret_loc);
+}
+
+static void nvme_free(struct tier *t, struct tier_loc loc)
+{
+    struct nvme *n = nvme__of(t);
+    if ((nvme__entry(n, loc)->flags & NVME_E_MOVING) != 0)
+        nvme__keep_abandon(n, loc);
+    nvme__entry_free(n, loc);
+}
+
+/* Nobody maps what is here; who reads it compares the sum. */
+static void nvme_revoke(struct tier *t, struct tier_loc loc)
+{
+    MUST(nvme__entry(nvme__of(t), loc)->state == NVME_E_LIVE);
+}
+
+static void nvme_submit(struct tier *t, struct tier_op *op)
+{
+    struct nvme *n = nvme__of(t);
+    MUST(n->running && op->done != NULL);
+    if (op->kind == TIER_PUT) {
+        nvme__write_submit(n, op);
+        return;
+    }
+    MUST(op->kind == TIER_GET || op->kind == TIER_VERIFY);
+    nvme__read_submit(n, op);
+}
+
+static void nvme_publish(struct tier *t, const struct tier_op *op)
+{
+    struct nvme_entry *e = nvme__entry(nvme__of(t), op->loc);
+    MUST(e->state == NVME_E_WRITTEN && op->status == 0);
+    e->state = NVME_E_LIVE;
+}
+
+static void nvme_view(const struct tier *t, struct tier_loc loc, struct tier_view *ret_view)
+{
+    const struct nvme_entry *e = nvme__entry(nvme__of(t), loc);
+    *ret_view = (struct tier_view){.bytes = e->bytes};
+}
+
+static struct hash128 nvme_sum(const struct tier *t, struct tier_loc loc)
+{
+    return nvme__entry(nvme__of(t), loc)->sum;
+}
+
+static uint32_t nvme_slot_bytes(const struct tier *t, uint32_t bytes)
+{
+    const uint32_t pages = nvme__pages(bytes);
+    const uint32_t most = MIN(nvme__of(t)->seg_pages, NVME_EXTENT_MAX) - 2;
+    return bytes != 0 && pages <= most ? pages * NVME_PAGE : 0;
+}
+
+static uint32_t nvme_drain(struct tier *t, uint32_t principal, uint32_t bytes,
+                           tier_occupant_fn *each, void *ctx)
+{
+    (void)t;
+    (void)principal;
+    (void)bytes;
+    (void)each;
+    (void)ctx;
+    return 0; /* reclaim() is what makes room */
+}
+
+static bool nvme_helps(const struct tier *t, struct tier_loc loc, uint32_t principal,
+                       uint32_t bytes)
+{
+    const struct nvme *n = nvme__of(t);
+    const struct nvme_entry *e = nvme__entry(n, loc);
+    (void)principal;
+    (void)bytes;
+    if (n->entries_used == n->entries_max)
+        return true;
+    return e->extent != NVME_NONE && n->seg[n->extent[e->extent].seg].state == NVME_S_VICTIM;
+}
+
+static void nvme_stats(const struct tier *t, struct tier_stats *ret)
+{
+    const struct nvme *n = nvme__of(t);
+    const uint64_t seg_bytes = (uint64_t)n->seg_pages * NVME_PAGE;
+    *ret = (struct tier_stats){.limit_bytes = n->segs * seg_bytes,
+                               .used_bytes = (n->live_pages + n->promised_pages) * NVME_PAGE,
+                               .used_slots = n->entries_used,
+                               .inflight_ops = n->ios,
+                               .inflight_bytes = n->write_inflight + n->read_inflight};
+    for (uint32_t i = 0; i < n->paths; i++)
+        ret->faulted_bytes += n->path[i].formatted * seg_bytes;
+    ret->mapped_bytes = ret->faulted_bytes;
+}
+
+static void run(struct nvme *n)
+{
+    n->work = false;
+    nvme__keep_run(n);
+    nvme__write_run(n);
+    nvme__read_run(n);
+    nvme__sync_run(n);
+    nvme__format_run(n);
+}
+
+/* What ended at once is told in the next turn: the caller is in the middle of its own. */
+static void nvme_kick(struct tier *t)
+{
+    struct nvme *n = nvme__of(t);
+    nvme__read_sort(n);
+    run(n);
+}
+
+static bool nvme_readable(const struct tier *t, struct tier_loc loc)
+{
+    struct nvme *n = nvme__of(t);
+    const struct nvme_entry *e = nvme__entry(n, loc);
+    return e->extent != NVME_NONE && n->extent[e->extent].state != NVME_X_LOST &&
+           nvme__path_up(nvme__entry_path(n, e));
+}
+
+static const struct tier_ops nvme_ops = {
+    .name = "nvme",
+    .alloc = nvme_alloc,
+    .free = nvme_free,
+    .revoke = nvme_revoke,
+    .submit = nvme_submit,
+    .publish = nvme_publish,
+    .view = nvme_view,
+    .sum = nvme_sum,
+    .slot_bytes = nvme_slot_bytes,
+    .drain = nvme_drain,
+    .helps = nvme_helps,
+    .stats = nvme_stats,
+    .kick = nvme_kick,
+    .readable = nvme_readable,
+    .reclaim = nvme__reclaim,
+    .keep = nvme__keep,
+    .admits = nvme__admits,
+    .room_soon = nvme__room_soon,
+};
+
+int nvme_create(const struct nvme_config *config, struct nvme **ret_nvme)
+{
+    if (nvme_config_problem(config) != NULL)
+        return -EINVAL;
+    struct nvme *n = outline(config);
+    if (n == NULL)
+        return -ENOMEM;
+    n->now_ns = config->now_ns;
+    n->wall_ns = config->wall_ns;
+    n->commit_due_ns = UINT64_MAX;
+    n->tier.ops = &nvme_ops;
+    if (!alloc_tables(n) || !alloc_io(n)) {
+        nvme_destroy(&n);
+        return -ENOMEM;
+    }
+    *ret_nvme = n;
+    return 0;
+}
+
+struct tier *nvme_tier(struct nvme *nvme)
+{
+    return &nvme->tier;
+}
+
+/* ---- turns ---- */
+
+void nvme_tick(struct nvme *n, uint64_t now_ns, uint64_t wall_ns)
+{
+    n->now_ns = MAX(n->now_ns, now_ns);
+    n->wall_ns = wall_ns;
+    if (!n->running)
+        return;
+    nvme__health_tick(n);
+    nvme__budget_tick(n);
+    nvme__read_sweep(n);
+    run(n);
+    nvme__drain(n);
+}
+
+static bool waiting(const struct nvme *n)
+{
+    bool any = n->get_new.n != 0 || n->get_ready.n != 0 || n->verify_wait.n != 0 || n->keeps != 0;
+    for (unsigned which = 0; which < NVME_CLASSES; which++)
+        any = any || n->put[which].n != 0;
+    return any;
+}
+
+uint64_t nvme_next_ns(const struct nvme *n)
+{
+    uint64_t at = UINT64_MAX;
+    if (!n->running)
+        return at;
+    if (n->finish.n != 0 || n->lost.n != 0 || n->work)
+        return n->now_ns;
+    for (uint32_t i = 0; i < n->paths; i++)
+        if (n->path[i].durable.n != 0)
+            at = nvme__sooner(at, n->now_ns + LATE_NS);
+    if (waiting(n))
+        at = nvme__sooner(at, n->now_ns + LATE_NS);
+    at = nvme__sooner(at, nvme__sync_next(n));
+    at = nvme__sooner(at, nvme__health_next(n));
+    return nvme__sooner(at, nvme__budget_next(n));
+}
+
+void nvme_flush(struct nvme *n)
+{
+    n->flushing = true;
+    nvme__sync_run(n);
+}
+
+void nvme_stop(struct nvme *n)
+{
+    n->stopping = true;
+    n->flushing = true;
+}
+
+bool nvme_is_quiet(const struct nvme *n)
+{
+    return n->ios == 0 && n->finish.n == 0 && n->lost.n == 0 && !waiting(n) && nvme__keep_idle(n) &&
+           nvme__sync_idle(n);
+}
+
+/* ---- figures ---- */
+
+void nvme_path_stats(const struct nvme *n, uint32_t path, struct nvme_path_stats *ret)
+{
+    MUST(path < n->paths);
+    const struct nvme_path *p = &n->path[path];
+    const uint64_t seg_bytes = (uint64_t)n->seg_pages * NVME_PAGE;
+    uint64_t live = 0;
+    for (uint32_t i = 0; i < p->segs; i++)
+        live += n->seg[p->first_seg + i].live_pages;
+    *ret = (struct nvme_path_stats){.state = p->state,
+                                    .error = p->error,
+                                    .bytes = p->segs * seg_bytes,
+                                    .used_bytes = live * NVME_PAGE,
+                                    .formatted_bytes = p->formatted * seg_bytes,
+                                    .reads = p->reads,
+                                    .writes = p->writes_done,
+                                    .syncs = p->syncs,
+                                    .read_bytes = p->read_bytes,
+                                    .write_bytes = p->write_bytes,
+                                    .errors = p->errors,
+                                    .outs = p->outs,
+                                    .queued = p->queued,
+                                    .queued_bytes = p->queued_bytes,
+                                    .read_ns = &p->read_ns,
+                                    .write_ns = &p->write_ns};
+}
+
+struct metric_set nvme_metric_set(const struct nvme *nvme)
+{
+    struct nvme *n = (struct nvme *)(uintptr_t)nvme;
+    struct nvme_metrics *m = &n->m;
+    m->budget_spent_bytes = n->budget.spent;
+    m->budget_left_bytes = n->budget.tokens > 0 ? (uint64_t)n->budget.tokens : 0;
+    m->blocks = n->entries_used;
+    m->used_bytes = n->live_pages * NVME_PAGE;
+    m->durable_bytes = n->durable_pages * NVME_PAGE;
+    m->limit_bytes = (uint64_t)n->segs * n->seg_pages * NVME_PAGE;
+    m->segments_free = n->segs_free;
+    m->journal_error = (uint64_t)-n->journal_error;
+    m->paths_up = m->paths_out = 0;
+    for (uint32_t i = 0; i < n->paths; i++)
+        ++*(nvme__path_up(&n->path[i]) ? &m->paths_up : &m->paths_out);
+    return METRIC_SET(nvme, "nvme", m);
+}

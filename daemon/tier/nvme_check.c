@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A store read from one end to the other, with the daemon away: journal against tables, tables
+ * against payload. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "nvme__.h"
+
+#define PIECE_PAGES 64u
+
+struct extent {
+    uint64_t page;
+    uint32_t path;
+    struct nvme_value value;
+};
+struct check {
+    struct disk *disk;
+    int (*pump)(void *ctx);
+    void *ctx;
+    void (*say)(void *ctx, const char *line);
+    struct nvme_report *report;
+    struct nvme_super super[DISK_PATHS_MAX];
+    bool have[DISK_PATHS_MAX];
+    struct extent *extent;
+    uint32_t n, cap;
+    int problems, error;
+    uint8_t *head, *piece;
+};
+
+__attribute__((format(printf, 2, 3))) static void problem(struct check *k, const char *fmt, ...)
+{
+    char line[256];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(line, sizeof(line), fmt, ap);
+    va_end(ap);
+    k->problems++;
+    k->say(k->ctx, line);
+}
+
+static void on_read(struct disk_op *op)
+{
+    *(bool *)op->owner = true;
+}
+
+static int read_pages(struct check *k, uint32_t path, uint64_t page, uint32_t pages, void *buf)
+{
+    bool done = false;
+    struct iovec iov = {buf, (size_t)pages * NVME_PAGE};
+    struct disk_op op = {.kind = DISK_READ,
+                         .path = path,
+                         .iov = &iov,
+                         .iovs = 1,
+                         .off = page * NVME_PAGE,
+                         .bytes = iov.iov_len,
+                         .done = on_read,
+                         .owner = &done};
+    k->disk->ops->submit(k->disk, &op);
+    while (!done) {
+        const int r = k->pump(k->ctx);
+        k->error = k->error != 0 ? k->error : r < 0 ? r : 0;
+    }
+    return op.result < 0 ? (int)op.result : 0;
+}
+
+static void check_super(struct check *k, uint32_t path)
+{
+    struct nvme_super s;
+    const int r = read_pages(k, path, 0, 2, k->head);
+    if (r < 0) {
+        problem(k, "path %u: the superblocks cannot be read: %s", path, err_name(r));
+        return;
+    }
+    for (unsigned i = 0; i < 2; i++) {
+        const int why = nvme__super_decode(k->head + (size_t)i * NVME_PAGE, &s);
+        if (why == 0 && (!k->have[path] || s.seq > k->super[path].seq)) {
+            k->super[path] = s;
+            k->have[path] = true;
+        } else if (why != 0 && why != -ENOENT) {
+            problem(k, "path %u: superblock %u: %s", path, i,
+                    why == -EPROTONOSUPPORT ? "of a later version" : "damaged");
+        }
+    }
+    if (!k->have[path])
+        problem(k, "path %u: no superblock", path);
+    else if (k->super[path].path != path)
+        problem(k, "path %u: it was path %u of its store", path, k->super[path].path);
+}
+
+static int each_entry(void *ctx, uint64_t key, const void *value, uint32_t bytes)
+{
+    struct check *k = ctx;
+    struct extent x = {.path = (uint32_t)(key >> 56), .page = key & ((UINT64_C(1) << 56) - 1)};
+    if ((key & NVME_KEY_META) != 0)
+        return 0;
+    if (nvme__value_decode(value, bytes, &x.value) < 0) {
+        problem(k, "journal: the entry of path %u page %llu is damaged", x.path,
+                (unsigned long long)x.page);
+        return 0;
+    }
+    if (k->n == k->cap) {
+        const uint32_t cap = k->cap != 0 ? k->cap * 2 : 256;
+        struct extent *at = realloc(k->extent, (size_t)cap * sizeof(at[0]));
+        if (at == NULL)
+            return -ENOMEM;
+        k->extent = at;
+        k->cap = cap;
+    }
+    k->extent[k->n++] = x;
+    return 0;
+}
+
+static void check_payload(struct check *k, const struct extent *x, uint32_t slot,
+                          const struct nvme_item *it)
+{
+    struct hash_stream s;
+    hash_stream_init(&s);
+    for (uint64_t at = 0; at < it->bytes;) {
+        const uint64_t left = it->bytes - at;
+        const uint32_t pages = MIN(PIECE_PAGES, nvme__pages((uint32_t)left));
+        const int r = read_pages(k, x->path, x->page + it->page + at / NVME_PAGE, pages, k->piece);
+        if (r < 0) {
+            problem(k, "path %u page %llu: block %u cannot be read: %s", x->path,
+                    (unsigned long long)x->page, slot, err_name(r));
+            return;
+        }
+        const uint64_t got = MIN(left, (uint64_t)pages * NVME_PAGE);
+        hash_stream_update(&s, k->piece, got);
+        at += got;
+    }
+    const struct hash128 sum = hash_stream_final(&s);
+    if (!hash128_equal(&sum, &it->sum))
+        problem(k, "path %u page %llu: the payload of block %u is not what was stored", x->path,
+                (unsigned long long)x->page, slot);
+}
+
+static bool is_table_of(const struct check *k, const struct extent *x, const struct nvme_head *h)
+{
+    const struct nvme_super *s = &k->super[x->path];
+    const uint64_t page = x->page - NVME_HEADER_PAGES;
+    return memcmp(h->uuid, s->uuid, sizeof(h->uuid)) == 0 && h->path == x->path &&
+           h->seg == page / s->seg_pages && h->page == page % s->seg_pages &&
+           h->gen == x->value.gen && h->seq == x->value.seq && h->items == x->value.items &&
+           h->pages == x->value.pages && hash128_equal(&h->sum, &x->value.sum);
+}
+
+static void check_extent(struct check *k, const struct extent *x, bool payload)
+{
+    struct nvme_head h;
+    struct nvme_item it;
+    int r = read_pages(k, x->path, x->page, x->value.head_pages, k->head);
+    if (r == 0)
+        r = nvme__head_decode(k->head, (uint64_t)x->value.head_pages * NVME_PAGE, &h);
+    if (r < 0 || !is_table_of(k, x, &h)) {
+        uint32_t alive = 0;
+        for (uint32_t i = x->value.records; i < x->value.items; i++)
+            alive += (x->value.dead[i / 8] >> i % 8 & 1) == 0;
+        k->report->tables_damaged++;
+        k->report->blocks_dropped += alive;
+        if (alive != 0)
+            problem(k, "path %u page %llu: the table of %u blocks is %s", x->path,
+                    (unsigned long long)x->page, alive,
+                    r == 0      ? "another's"
+                    : r == -EIO ? "unreadable"
+                                : "damaged");
+        return;
+    }
+    for (uint32_t i = 0; i < h.items; i++) {
+        nvme__item_decode(k->head, i, &it);
+        if (!nvme__item_ok(&h, &it)) {
+            problem(k, "path %u page %llu: item %u lies outside of its extent", x->path,
+                    (unsigned long long)x->page, i);
+            continue;
+        }
+        if ((it.flags & NVME_I_RECORD) != 0 || (x->value.dead[i / 8] >> i % 8 & 1) != 0)
+            continue;
+        k->report->blocks++;
+        k->report->bytes += it.bytes;
+        if (payload)
+            check_payload(k, x, i, &it);
+    }
+}
+
+/* Extents come in order of their places. */
+static void check_place(struct check *k, const struct extent *x, const struct extent *before)
+{
+    const struct nvme_super *s = &k->super[x->path];
+    const uint64_t page = x->page - NVME_HEADER_PAGES;
+    if (x->page < NVME_HEADER_PAGES || page / s->seg_pages >= s->segments ||
+        page % s->seg_pages + x->value.pages > s->seg_pages)
+        problem(k, "path %u page %llu: an extent outside of the segments", x->path,
+                (unsigned long long)x->page);
+    if (before == NULL || before->path != x->path)
+        return;
+    const uint64_t other = before->page - NVME_HEADER_PAGES;
+    if (before->page + before->value.pages > x->page)
+        problem(k, "path %u page %llu: it overlaps the extent before it", x->path,
+                (unsigned long long)x->page);
+    if (other / s->seg_pages == page / s->seg_pages && before->value.gen != x->value.gen)
+        problem(k, "path %u page %llu: two generations in one segment", x->path,
+                (unsigned long long)x->page);
+}
+
+static void check_all(struct check *k, struct journal *journal, bool payload)
+{
+    for (uint32_t i = 0; i < k->disk->paths; i++)
+        check_super(k, i);
+    const int r = journal->ops->walk(journal, each_entry, k);
+    if (r == -ENOMEM) {
+        k->error = r;
+        return;
+    }
+    if (r < 0)
+        problem(k, "journal: damaged: the next start finds the blocks by their tables");
+    for (uint32_t i = 0; i < k->n && k->error == 0; i++) {
+        const struct extent *x = &k->extent[i];
+        if (x->path >= k->disk->paths) {
+            problem(k, "journal: an extent of path %u, of which there is none", x->path);
+            continue;
+        }
+        if (!k->have[x->path])
+            continue;
+        k->report->extents++;
+        check_place(k, x, i != 0 ? x - 1 : NULL);
+        check_extent(k, x, payload);
+    }
+}
+
+int nvme_check(struct disk *disk, struct journal *journal, bool payload, int (*pump)(void *ctx),
+               void *ctx, void (*say)(void *ctx, const char *line), struct nvme_report *ret_report)
+{
+    struct check k = {.disk = disk, .pump = pump, .ctx = ctx, .say = say, .report = ret_report};
+    *ret_report = (struct nvme_report){0};
+    k.head = nvme__buffer(NVME_HEAD_PAGES);
+    k.piece = nvme__buffer(PIECE_PAGES);
+    if (k.head == NULL || k.piece == NULL)
+        k.error = -ENOMEM;
+    else
+        check_all(&k, journal, payload);
+    free(k.head);
+    free(k.piece);
+    free(k.extent);
+    return k.error != 0 ? k.error : k.problems;
+}

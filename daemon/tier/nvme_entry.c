@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The tables of locations and extents, and the lists they are on. */
+#include "nvme__.h"
+
+struct nvme_entry *nvme__entry(const struct nvme *n, struct tier_loc loc)
+{
+    MUST(loc.id != 0 && loc.id < n->entries_fresh);
+    struct nvme_entry *e = &n->entry[loc.id];
+    MUST(e->state != NVME_E_FREE);
+    return e;
+}
+
+int nvme__entry_new(struct nvme *n, uint32_t bytes, uint32_t owner, struct tier_loc *ret_loc)
+{
+    uint32_t id = n->entry_free;
+    if (id != NVME_NONE)
+        n->entry_free = n->entry[id].next;
+    else if (n->entries_fresh <= n->entries_max)
+        id = n->entries_fresh++;
+    else
+        return KVC_E_NO_ROOM;
+    n->entry[id] = (struct nvme_entry){.extent = NVME_NONE,
+                                       .prev = NVME_NONE,
+                                       .next = NVME_NONE,
+                                       .owner = owner,
+                                       .bytes = bytes,
+                                       .state = NVME_E_NEW};
+    n->entries_used++;
+    n->promised_pages += nvme__pages(bytes);
+    *ret_loc = (struct tier_loc){id};
+    return 0;
+}
+
+void nvme__entry_free(struct nvme *n, struct tier_loc loc)
+{
+    struct nvme_entry *e = nvme__entry(n, loc);
+    MUST(e->readers == 0 && e->state != NVME_E_QUEUED && e->state != NVME_E_WRITING);
+    if (e->extent != NVME_NONE)
+        nvme__entry_unlink(n, e);
+    n->promised_pages -= nvme__pages(e->bytes);
+    e->state = NVME_E_FREE;
+    e->next = n->entry_free;
+    n->entry_free = loc.id;
+    n->entries_used--;
+}
+
+void nvme__entry_link(struct nvme *n, struct nvme_entry *e, uint32_t extent)
+{
+    struct nvme_extent *x = &n->extent[extent];
+    struct nvme_seg *s = &n->seg[x->seg];
+    const uint32_t id = (uint32_t)(e - n->entry), pages = nvme__pages(e->bytes);
+    e->extent = extent;
+    e->prev = NVME_NONE;
+    e->next = x->first;
+    if (x->first != NVME_NONE)
+        n->entry[x->first].prev = id;
+    x->first = id;
+    x->live++;
+    s->live++;
+    s->live_pages += pages;
+    n->promised_pages -= pages;
+    n->live_pages += pages;
+    if ((e->flags & NVME_E_DURABLE) != 0)
+        n->durable_pages += pages;
+}
+
+/* The journal says that it is alive: the next commit says otherwise. */
+static void mark_dirty(struct nvme *n, uint32_t extent)
+{
+    struct nvme_extent *x = &n->extent[extent];
+    x->flags |= NVME_X_DIRTY;
+    if (x->state != NVME_X_COMMITTED || (x->flags & NVME_X_LISTED) != 0)
+        return;
+    x->flags |= NVME_X_LISTED;
+    nvme__extents_push(n, &n->dirty, extent);
+    nvme__commit_soon(n);
+}
+
+void nvme__entry_unlink(struct nvme *n, struct nvme_entry *e)
+{
+    const uint32_t extent = e->extent, pages = nvme__pages(e->bytes);
+    struct nvme_extent *x = &n->extent[extent];
+    struct nvme_seg *s = &n->seg[x->seg];
+    if (e->prev != NVME_NONE)
+        n->entry[e->prev].next = e->next;
+    else
+        x->first = e->next;
+    if (e->next != NVME_NONE)
+        n->entry[e->next].prev = e->prev;
+    e->extent = e->prev = e->next = NVME_NONE;
+    MUST(x->live > 0 && s->live > 0);
+    x->live--;
+    s->live--;
+    s->live_pages -= pages;
+    n->live_pages -= pages;
+    n->promised_pages += pages;
+    if ((e->flags & NVME_E_DURABLE) != 0)
+        n->durable_pages -= pages;
+    if (x->state == NVME_X_COMMITTING || x->state == NVME_X_COMMITTED)
+        mark_dirty(n, extent);
+    nvme__seg_look(n, x->seg);
+}
+
+uint32_t nvme__extent_new(struct nvme *n)
+{
+    uint32_t id = n->extent_free;
+    if (id != NVME_NONE)
+        n->extent_free = n->extent[id].next;
+    else if (n->extents_fresh < n->extents_max)
+        id = n->extents_fresh++;
+    else
+        return NVME_NONE;
+    n->extent[id] =
+        (struct nvme_extent){.first = NVME_NONE, .next = NVME_NONE, .seg_next = NVME_NONE};
+    n->extents_used++;
+    return id;
+}
+
+void nvme__extent_free(struct nvme *n, uint32_t extent)
+{
+    struct nvme_extent *x = &n->extent[extent];
+    MUST(x->live == 0 && x->state != NVME_X_FREE && (x->flags & NVME_X_LISTED) == 0);
+    x->state = NVME_X_FREE;
+    x->next = n->extent_free;
+    n->extent_free = extent;
+    n->extents_used--;
+}
+
+void nvme__extents_push(struct nvme *n, struct nvme_extents *list, uint32_t extent)
+{
+    n->extent[extent].next = NVME_NONE;
+    if (list->n++ == 0)
+        list->head = extent;
+    else
+        n->extent[list->tail].next = extent;
+    list->tail = extent;
+}
+
+uint32_t nvme__extents_pop(struct nvme *n, struct nvme_extents *list)
+{
+    if (list->n == 0)
+        return NVME_NONE;
+    const uint32_t extent = list->head;
+    list->head = n->extent[extent].next;
+    list->n--;
+    n->extent[extent].next = NVME_NONE;
+    return extent;
+}
+
+void nvme__ops_push(struct nvme_ops *list, struct tier_op *op)
+{
+    op->next = NULL;
+    if (list->n++ == 0)
+        list->head = op;
+    else
+        list->tail->next = op;
+    list->tail = op;
+    list->bytes += op->bytes;
+}
+
+struct tier_op *nvme__ops_cut(struct nvme_ops *list, struct tier_op *prev)
+{
+    struct tier_op *op = prev == NULL ? list->head : prev->next;
+    if (list->n == 0 || op == NULL)
+        return NULL;
+    if (prev == NULL)
+        list->head = op->next;
+    else
+        prev->next = op->next;
+    if (list->tail == op)
+        list->tail = prev;
+    list->n--;
+    list->bytes -= op->bytes;
+    op->next = NULL;
+    return op;
+}
+
+struct tier_op *nvme__ops_pop(struct nvme_ops *list)
+{
+    return list->n != 0 ? nvme__ops_cut(list, NULL) : NULL;
+}

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Paths that fail. A write or a sync that fails takes its path out, and so do two reads in a row (a
+ * single one may be a bad sector) and an I/O that takes too long. A path that is out is tried
+ * again: its superblock is written, read back and synced, and when that is well it is back.
+ */
+#include "nvme__.h"
+
+#define PAUSE_MAX_NS (UINT64_C(60) * 1000000000)
+#define STEADY       10u /* pauses without a failure, and the next pause is the shortest again */
+
+void nvme__path_out(struct nvme *n, struct nvme_path *p, int error)
+{
+    if (p->state == NVME_PATH_OUT)
+        return;
+    const uint64_t first = n->c.retry_ns;
+    if (p->pause_ns == 0 || n->now_ns - p->since_ns > STEADY * p->pause_ns)
+        p->pause_ns = first;
+    p->state = NVME_PATH_OUT;
+    p->error = error;
+    p->outs++;
+    p->probe_ns = n->now_ns + p->pause_ns;
+    nvme__durable_settle(n, p, -EIO);
+}
+
+void nvme__health_io(struct nvme *n, struct nvme_path *p, const struct nvme_io *io)
+{
+    if (io->op.result >= 0) {
+        p->errors_row = 0;
+        return;
+    }
+    p->errors++;
+    if (io->op.kind == DISK_SYNC)
+        nvme__sync_failed(n, p);
+    if (io->op.kind != DISK_READ || ++p->errors_row >= 2)
+        nvme__path_out(n, p, (int)io->op.result);
+}
+
+static bool stuck(const struct nvme *n, const struct nvme_path *p)
+{
+    const struct list_node *first = list_first(&p->inflight);
+    if (first == NULL)
+        return false;
+    const struct nvme_io *io =
+        CONTAINER_OF((struct list_node *)(uintptr_t)first, struct nvme_io, node);
+    return n->now_ns - io->start_ns >= n->c.io_timeout_ns;
+}
+
+/* ---- superblock ---- */
+
+static void super_end(struct nvme *n, struct nvme_path *p, int result)
+{
+    p->super_phase = NVME_SB_IDLE;
+    if (result == 0 && p->super_probe) {
+        p->state = p->super_formatted < p->segs ? NVME_PATH_FORMATTING : NVME_PATH_UP;
+        p->error = 0;
+        p->since_ns = n->now_ns;
+        p->sync_due_ns = p->written.n != 0 ? n->now_ns : UINT64_MAX;
+        n->tell_room = true;
+    } else if (p->super_probe) {
+        p->error = result;
+        p->pause_ns = MIN(p->pause_ns * 2, PAUSE_MAX_NS);
+        p->probe_ns = n->now_ns + p->pause_ns;
+    }
+    if (result == 0)
+        nvme__format_saved(n, p);
+}
+
+static void on_super(struct nvme_io *io)
+{
+    struct nvme *n = io->n;
+    struct nvme_path *p = &n->path[io->op.path];
+    int result = io->op.result < 0 ? (int)io->op.result : 0;
+    if (result == 0 && n->now_ns - io->start_ns > n->c.io_timeout_ns)
+        result = -ETIMEDOUT;
+    if (result == 0 && p->super_phase == NVME_SB_READ &&
+        memcmp(p->super_page, p->super_page + NVME_PAGE, NVME_PAGE) != 0)
+        result = -EIO;
+    if (result != 0 || p->super_phase == NVME_SB_SYNC) {
+        super_end(n, p, result);
+        return;
+    }
+    if (p->super_phase == NVME_SB_WRITE && p->super_probe) {
+        p->super_phase = NVME_SB_READ;
+        p->super_iov.iov_base = p->super_page + NVME_PAGE;
+        nvme__issue(n, io, DISK_READ, p, &p->super_iov, 1, p->super_seq & 1, NVME_PAGE, on_super);
+        return;
+    }
+    p->super_phase = NVME_SB_SYNC;
+    nvme__issue(n, io, DISK_SYNC, p, NULL, 0, 0, 0, on_super);
+}
+
+void nvme__super_start(struct nvme *n, struct nvme_path *p, uint32_t formatted, bool probe)
+{
+    struct nvme_super s = {.seq = ++p->super_seq,
+                           .path = p->number,
+                           .paths = n->paths,
+                           .seg_pages = n->seg_pages,
+                           .segments = p->segs,
+                           .formatted = formatted,
+                           .epoch = n->epoch};
+    MUST(p->super_phase == NVME_SB_IDLE);
+    memcpy(s.uuid, n->uuid, sizeof(s.uuid));
+    nvme__super_encode(&s, p->super_page);
+    p->super_phase = NVME_SB_WRITE;
+    p->super_probe = probe;
+    p->super_formatted = formatted;
+    p->super_iov = (struct iovec){p->super_page, NVME_PAGE};
+    n->m.bytes_written += NVME_PAGE;
+    nvme__issue(n, &p->super_io, DISK_WRITE, p, &p->super_iov, 1, p->super_seq & 1, NVME_PAGE,
+                on_super);
+}
+
+/* ---- time ---- */
+
+void nvme__health_tick(struct nvme *n)
+{
+    for (uint32_t i = 0; i < n->paths; i++) {
+        struct nvme_path *p = &n->path[i];
+        if (nvme__path_up(p)) {
+            if (stuck(n, p))
+                nvme__path_out(n, p, -ETIMEDOUT);
+        } else if (!p->absent && p->super_phase == NVME_SB_IDLE && p->probe_ns <= n->now_ns &&
+                   !stuck(n, p) && !n->stopping) {
+            nvme__super_start(n, p, p->formatted, true);
+        }
+    }
+}
+
+uint64_t nvme__health_next(const struct nvme *n)
+{
+    uint64_t at = UINT64_MAX;
+    for (uint32_t i = 0; i < n->paths; i++) {
+        const struct nvme_path *p = &n->path[i];
+        const struct list_node *first = list_first(&p->inflight);
+        if (nvme__path_up(p) && first != NULL) {
+            const struct nvme_io *io =
+                CONTAINER_OF((struct list_node *)(uintptr_t)first, struct nvme_io, node);
+            at = nvme__sooner(at, io->start_ns + n->c.io_timeout_ns);
+        } else if (!nvme__path_up(p) && !p->absent && p->super_phase == NVME_SB_IDLE &&
+                   !stuck(n, p)) {
+            at = nvme__sooner(at, p->probe_ns);
+        }
+    }
+    return at;
+}

@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What reclaim keeps: the blocks of one extent at a time are read, checked against the table and
+ * their sums, and put again like any other. The old place counts until the new one is as safe.
+ */
+#include <stdlib.h>
+
+#include "nvme__.h"
+
+bool nvme__keep_owns(const struct nvme *n, const struct tier_op *op)
+{
+    for (unsigned i = 0; i < NVME_MOVERS; i++) {
+        const struct nvme_move *first = n->mover[i].item;
+        if (op >= &first[0].op && op <= &first[NVME_MOVE_ITEMS - 1].op)
+            return true;
+    }
+    return false;
+}
+
+bool nvme__keep(struct tier *t, struct tier_loc loc, uint32_t owner)
+{
+    struct nvme *n = nvme__of(t);
+    struct nvme_entry *e = nvme__entry(n, loc);
+    const uint64_t pages = nvme__pages(e->bytes);
+    struct tier_loc to;
+    MUST(e->state == NVME_E_LIVE && e->owner == owner);
+    if ((e->flags & NVME_E_MOVING) != 0)
+        return true;
+    if (n->stopping || n->journal_error != 0 || n->keeps == NVME_KEEPS_MAX ||
+        pages * NVME_PAGE > n->c.extent_bytes || !nvme__path_up(nvme__entry_path(n, e)) ||
+        n->promised_pages + pages > nvme__room_pages(n))
+        return false;
+    if (n->c.write_per_day != 0 && n->budget.tokens <= 0 && (e->flags & NVME_E_DURABLE) == 0)
+        return false;
+    if (nvme__entry_new(n, e->bytes, owner, &to) < 0)
+        return false;
+    e->flags |= NVME_E_MOVING;
+    n->keep[(n->keep_head + n->keeps++) % NVME_KEEPS_MAX] = (struct nvme_keep){loc, to};
+    return true;
+}
+
+void nvme__keep_abandon(struct nvme *n, struct tier_loc from)
+{
+    nvme__entry(n, from)->flags &= (uint8_t)~NVME_E_MOVING;
+    for (uint32_t i = 0; i < n->keeps; i++) {
+        struct nvme_keep *k = &n->keep[(n->keep_head + i) % NVME_KEEPS_MAX];
+        if (k->from.id != from.id)
+            continue;
+        nvme__entry_free(n, k->to);
+        k->from.id = 0;
+        return;
+    }
+    for (unsigned m = 0; m < NVME_MOVERS; m++) {
+        struct nvme_mover *mv = &n->mover[m];
+        for (uint32_t i = 0; mv->phase != NVME_M_IDLE && i < mv->items; i++)
+            if (mv->item[i].from.id == from.id && !mv->item[i].ended && !mv->item[i].abandoned) {
+                mv->item[i].abandoned = true;
+                return;
+            }
+    }
+    MUST(false); /* whoever moves is in one of them */
+}
+
+/* The move has failed. A promise stays where it is and is told again, unless its bytes are wrong;
+ * the rest is lost, for its segment has to go. */
+static void stay(struct nvme *n, struct nvme_move *it, bool corrupt)
+{
+    struct nvme_entry *e = nvme__entry(n, it->from);
+    const uint32_t owner = e->owner, seg = n->extent[e->extent].seg;
+    e->flags &= (uint8_t)~NVME_E_MOVING;
+    if (((e->flags & NVME_E_DURABLE) != 0 || n->stopping) && !corrupt) {
+        e->flags &= (uint8_t)~NVME_E_TOLD;
+        if (n->seg[seg].state == NVME_S_VICTIM)
+            n->seg[seg].told = n->seg[seg].extents;
+        return;
+    }
+    nvme__entry_free(n, it->from);
+    n->m.blocks_lost++;
+    if (n->tier.events.lost != NULL)
+        n->tier.events.lost(n->tier.events.ctx, owner, it->from);
+}
+
+/* Ends one move; false: somebody still reads the old place. */
+static bool settle(struct nvme *n, struct nvme_move *it, int status, bool corrupt)
+{
+    struct nvme_entry *from = it->abandoned ? NULL : nvme__entry(n, it->from);
+    if (from != NULL && from->readers != 0)
+        return false;
+    it->ended = true;
+    if (status != 0 || from == NULL) {
+        nvme__entry_free(n, it->op.loc);
+        if (from != NULL)
+            stay(n, it, corrupt);
+        return true;
+    }
+    struct nvme_entry *to = nvme__entry(n, it->op.loc);
+    const uint32_t owner = from->owner;
+    to->state = NVME_E_LIVE;
+    to->owner = owner;
+    from->flags &= (uint8_t)~NVME_E_MOVING;
+    nvme__entry_free(n, it->from);
+    n->m.blocks_kept++;
+    if (n->tier.events.moved != NULL)
+        n->tier.events.moved(n->tier.events.ctx, owner, it->from, it->op.loc);
+    return true;
+}
+
+static void settle_all(struct nvme *n, struct nvme_mover *mv)
+{
+    for (uint32_t i = 0; i < mv->items; i++) {
+        struct nvme_move *it = &mv->item[i];
+        if (it->op.done != NULL || it->ended || it->op.status == -EINPROGRESS)
+            continue;
+        if (settle(n, it, it->op.status == -EUCLEAN ? -EIO : it->op.status,
+                   it->op.status == -EUCLEAN))
+            mv->left--;
+    }
+    if (mv->left == 0)
+        mv->phase = NVME_M_IDLE;
+}
+
+static void on_put(struct tier_op *op)
+{
+    struct nvme_mover *mv = op->owner;
+    op->done = NULL; /* ended; what is left is to tell */
+    settle_all(mv->n, mv);
+}
+
+/* Whether what was read is the block that the table names. */
+static bool is_block(const struct nvme_mover *mv, const struct nvme_move *it,
+                     struct nvme_item *ret_item)
+{
+    const struct nvme_entry *e = nvme__entry(mv->n, it->from);
+    const uint8_t *at = mv->buf + (size_t)(it->page - mv->from_page) * NVME_PAGE;
+    nvme__item_decode(mv->head, it->slot, ret_item);
+    const struct hash128 sum = hash_sum(at, e->bytes);
+    return ret_item->page == it->page && ret_item->bytes == e->bytes &&
+           hash128_equal(&ret_item->sum, &e->sum) && hash128_equal(&sum, &e->sum);
+}
+
+static void put_again(struct nvme *n, struct nvme_mover *mv, struct nvme_move *it)
+{
+    struct nvme_item item;
+    const struct tier_loc to = it->op.loc;
+    it->op = (struct tier_op){.kind = TIER_PUT, .loc = to, .status = -EUCLEAN, .owner = mv};
+    if (it->abandoned || !is_block(mv, it, &item))
+        return;
+    const bool durable = (item.flags & NVME_I_DURABLE) != 0;
+    it->op.flags = durable ? TIER_F_DURABLE : 0;
+    it->op.src = mv->buf + (size_t)(it->page - mv->from_page) * NVME_PAGE;
+    it->op.bytes = item.bytes;
+    it->op.sum = item.sum;
+    it->op.done = on_put;
+    it->op.label = (struct tier_label){.key = item.key,
+                                       .parent = item.parent,
+                                       .print = item.print,
+                                       .group = item.group,
+                                       .shard = item.shard,
+                                       .tokens = item.tokens,
+                                       .has_parent = (item.flags & NVME_I_PARENT) != 0,
+                                       .durable = durable};
+    nvme__write_submit(n, &it->op);
+}
+
+static void let_go(struct nvme *n, struct nvme_mover *mv)
+{
+    if (--n->seg[mv->seg].readers == 0)
+        nvme__seg_look(n, mv->seg);
+}
+
+static void fail(struct nvme *n, struct nvme_mover *mv, int status)
+{
+    mv->phase = NVME_M_WRITE;
+    for (uint32_t i = 0; i < mv->items; i++) {
+        mv->item[i].op.done = NULL;
+        mv->item[i].op.status = status;
+    }
+    let_go(n, mv);
+    settle_all(n, mv);
+}
+
+static void on_read(struct nvme_io *io)
+{
+    struct nvme_mover *mv = CONTAINER_OF(io, struct nvme_mover, io);
+    struct nvme *n = io->n;
+    struct nvme_head head;
+    if (io->op.result < 0) {
+        fail(n, mv, -EIO);
+        return;
+    }
+    if (mv->phase == NVME_M_HEAD) {
+        if (nvme__head_decode(mv->head, io->op.bytes, &head) < 0 ||
+            !hash128_equal(&head.sum, &mv->sum)) {
+            fail(n, mv, -EUCLEAN);
+            return;
+        }
+        uint32_t end = 0;
+        for (uint32_t i = 0; i < mv->items; i++)
+            end = MAX(end, mv->item[i].page + nvme__pages(mv->item[i].op.bytes));
+        mv->phase = NVME_M_PAYLOAD;
+        mv->iov = (struct iovec){mv->buf, (size_t)(end - mv->from_page) * NVME_PAGE};
+        nvme__issue(n, io, DISK_READ, &n->path[io->op.path], &mv->iov, 1,
+                    mv->first_page + mv->from_page, mv->iov.iov_len, on_read);
+        return;
+    }
+    mv->phase = NVME_M_WRITE;
+    for (uint32_t i = 0; i < mv->items; i++)
+        put_again(n, mv, &mv->item[i]);
+    let_go(n, mv);
+    settle_all(n, mv);
+}
+
+/* The blocks at the head of the queue that are in one extent. */
+static void take(struct nvme *n, struct nvme_mover *mv)
+{
+    uint32_t extent = NVME_NONE, end = 0;
+    mv->items = 0;
+    while (n->keeps != 0 && mv->items < NVME_MOVE_ITEMS) {
+        const struct nvme_keep k = n->keep[n->keep_head];
+        if (k.from.id != 0) {
+            const struct nvme_entry *e = nvme__entry(n, k.from);
+            const uint32_t from = mv->items != 0 ? MIN(mv->from_page, e->page) : e->page;
+            const uint32_t to = MAX(end, e->page + nvme__pages(e->bytes));
+            if (extent != NVME_NONE &&
+                (e->extent != extent || (uint64_t)(to - from) * NVME_PAGE > n->c.extent_bytes))
+                break;
+            extent = e->extent;
+            mv->from_page = from;
+            end = to;
+            mv->item[mv->items++] =
+                (struct nvme_move){.op = {.loc = k.to, .bytes = e->bytes, .status = -EINPROGRESS},
+                                   .from = k.from,
+                                   .page = e->page,
+                                   .slot = e->slot};
+        }
+        n->keep_head = (n->keep_head + 1) % NVME_KEEPS_MAX;
+        n->keeps--;
+    }
+    if (mv->items == 0)
+        return;
+    const struct nvme_extent *x = &n->extent[extent];
+    struct nvme_path *p = &n->path[n->seg[x->seg].path];
+    mv->left = mv->items;
+    mv->seg = x->seg;
+    mv->sum = x->sum;
+    mv->first_page = nvme__extent_page(n, x);
+    mv->phase = NVME_M_HEAD;
+    n->seg[x->seg].readers++;
+    if (!nvme__path_up(p)) {
+        fail(n, mv, -EIO);
+        return;
+    }
+    mv->iov = (struct iovec){mv->head, (size_t)nvme__table_pages(x->items) * NVME_PAGE};
+    nvme__issue(n, &mv->io, DISK_READ, p, &mv->iov, 1, mv->first_page, mv->iov.iov_len, on_read);
+}
+
+void nvme__keep_run(struct nvme *n)
+{
+    for (unsigned i = 0; i < NVME_MOVERS; i++) {
+        struct nvme_mover *mv = &n->mover[i];
+        if (mv->phase == NVME_M_WRITE)
+            settle_all(n, mv);
+        while (mv->phase == NVME_M_IDLE && n->keeps != 0 && !n->stopping)
+            take(n, mv);
+    }
+    if (!n->stopping)
+        return;
+    for (; n->keeps != 0; n->keeps--, n->keep_head = (n->keep_head + 1) % NVME_KEEPS_MAX) {
+        const struct nvme_keep *k = &n->keep[n->keep_head];
+        if (k->from.id == 0)
+            continue;
+        nvme__entry(n, k->from)->flags &= (uint8_t)~NVME_E_MOVING;
+        nvme__entry_free(n, k->to);
+    }
+}
+
+bool nvme__keep_idle(const struct nvme *n)
+{
+    bool idle = n->keeps == 0;
+    for (unsigned i = 0; i < NVME_MOVERS; i++)
+        idle = idle && n->mover[i].phase == NVME_M_IDLE;
+    return idle;
+}

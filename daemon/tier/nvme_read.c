@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * GETs of a turn are sorted by where they are; neighbours on disk become one read into the slots
+ * they are for. Reads of one turn go before those of the next.
+ */
+#include "nvme__.h"
+
+void nvme__read_submit(struct nvme *n, struct tier_op *op)
+{
+    struct nvme_entry *e = nvme__entry(n, op->loc);
+    MUST(e->state == NVME_E_LIVE && op->bytes == e->bytes && e->readers < UINT16_MAX);
+    MUST(op->kind == TIER_VERIFY || op->dst != NULL);
+    e->readers++;
+    n->seg[n->extent[e->extent].seg].readers++;
+    if (n->stopping)
+        nvme__finish(n, op, -ECANCELED);
+    else
+        nvme__ops_push(op->kind == TIER_GET ? &n->get_new : &n->verify_wait, op);
+}
+
+void nvme__read_ended(struct nvme *n, struct nvme_entry *e)
+{
+    const uint32_t seg = n->extent[e->extent].seg;
+    MUST(e->readers > 0 && n->seg[seg].readers > 0);
+    e->readers--;
+    if (--n->seg[seg].readers == 0)
+        nvme__seg_look(n, seg);
+}
+
+/* ---- order ---- */
+
+static bool comes_before(const struct nvme *n, const struct tier_op *a, const struct tier_op *b)
+{
+    const struct nvme_entry *x = &n->entry[a->loc.id], *y = &n->entry[b->loc.id];
+    const struct nvme_extent *xx = &n->extent[x->extent], *yx = &n->extent[y->extent];
+    if (xx->seg != yx->seg)
+        return xx->seg < yx->seg;
+    return xx->page + x->page < yx->page + y->page;
+}
+
+static struct tier_op *merge(const struct nvme *n, struct tier_op *a, struct tier_op *b)
+{
+    struct tier_op *head = NULL, **tail = &head;
+    while (a != NULL && b != NULL) {
+        struct tier_op **least = comes_before(n, b, a) ? &b : &a;
+        *tail = *least;
+        tail = &(*least)->next;
+        *least = *tail;
+    }
+    *tail = a != NULL ? a : b;
+    return head;
+}
+
+/* Bottom up: bin i holds a sorted list of 2^i. */
+static struct tier_op *sorted(const struct nvme *n, struct tier_op *list)
+{
+    struct tier_op *bin[32] = {NULL};
+    while (list != NULL) {
+        struct tier_op *one = list;
+        list = list->next;
+        one->next = NULL;
+        unsigned i = 0;
+        for (; bin[i] != NULL; i++) {
+            one = merge(n, bin[i], one);
+            bin[i] = NULL;
+        }
+        bin[i] = one;
+    }
+    struct tier_op *all = NULL;
+    for (unsigned i = 0; i < ARRAY_LEN(bin); i++)
+        if (bin[i] != NULL)
+            all = all == NULL ? bin[i] : merge(n, bin[i], all);
+    return all;
+}
+
+void nvme__read_sort(struct nvme *n)
+{
+    if (n->get_new.n == 0)
+        return;
+    struct tier_op *op = sorted(n, n->get_new.head);
+    n->get_new = (struct nvme_ops){0};
+    for (struct tier_op *next; op != NULL; op = next) {
+        next = op->next;
+        nvme__ops_push(&n->get_ready, op);
+    }
+}
+
+/* ---- reads ---- */
+
+static void on_read(struct nvme_io *io)
+{
+    struct nvme_read *r = CONTAINER_OF(io, struct nvme_read, io);
+    struct nvme *n = io->n;
+    n->read_inflight -= io->op.bytes;
+    for (struct tier_op *op = r->ops, *next; op != NULL; op = next) {
+        next = op->next;
+        nvme__finish(n, op, io->op.result < 0 ? -EIO : 0);
+    }
+    r->next = n->read_free;
+    n->read_free = r;
+}
+
+/* What ends an operation before it has begun; 0: nothing. */
+static int refusal(struct nvme *n, struct tier_op *op)
+{
+    const struct nvme_entry *e = nvme__entry(n, op->loc);
+    if (atomic_load_explicit(&op->cancel, memory_order_relaxed))
+        return -ECANCELED;
+    if (op->deadline_ns != 0 && op->deadline_ns <= n->now_ns)
+        return -ETIMEDOUT;
+    if (!nvme__path_up(nvme__entry_path(n, e)) || n->extent[e->extent].state == NVME_X_LOST)
+        return -EIO;
+    return 0;
+}
+
+static void sweep(struct nvme *n, struct nvme_ops *list)
+{
+    struct tier_op *prev = NULL;
+    for (struct tier_op *op = list->n != 0 ? list->head : NULL, *next; op != NULL; op = next) {
+        const int why = refusal(n, op);
+        next = op->next;
+        if (why != 0)
+            nvme__finish(n, nvme__ops_cut(list, prev), why);
+        else
+            prev = op;
+    }
+}
+
+void nvme__read_sweep(struct nvme *n)
+{
+    sweep(n, &n->get_new);
+    sweep(n, &n->get_ready);
+    sweep(n, &n->verify_wait);
+}
+
+static struct tier_op *next_get(struct nvme *n)
+{
+    struct tier_op *op;
+    while ((op = n->get_ready.n != 0 ? n->get_ready.head : NULL) != NULL) {
+        const int why = refusal(n, op);
+        if (why == 0)
+            return op;
+        nvme__finish(n, nvme__ops_pop(&n->get_ready), why);
+    }
+    return NULL;
+}
+
+static void add(struct nvme_read *r, uint32_t *iovs, void *to, uint64_t bytes)
+{
+    struct iovec *last = *iovs != 0 ? &r->iov[*iovs - 1] : NULL;
+    if (last != NULL && (uint8_t *)last->iov_base + last->iov_len == to)
+        last->iov_len += bytes;
+    else
+        r->iov[(*iovs)++] = (struct iovec){to, bytes};
+}
+
+static bool read_one(struct nvme *n)
+{
+    struct tier_op *op = next_get(n);
+    if (op == NULL || n->read_free == NULL ||
+        (n->read_inflight != 0 && n->read_inflight + op->bytes > n->c.queue_bytes))
+        return false;
+    struct nvme_read *r = n->read_free;
+    struct nvme_path *p = nvme__entry_path(n, nvme__entry(n, op->loc));
+    const uint64_t from = nvme__entry_page(n, nvme__entry(n, op->loc));
+    uint64_t page = from;
+    uint32_t iovs = 0;
+    struct tier_op **tail = &r->ops;
+    n->read_free = r->next;
+    do {
+        const uint32_t pages = nvme__pages(op->bytes);
+        (void)nvme__ops_pop(&n->get_ready);
+        add(r, &iovs, op->dst, (uint64_t)pages * NVME_PAGE);
+        page += pages;
+        *tail = op;
+        tail = &op->next;
+        n->m.gets++;
+        op = next_get(n);
+    } while (op != NULL && iovs < NVME_READ_IOVS &&
+             nvme__entry_path(n, nvme__entry(n, op->loc)) == p &&
+             nvme__entry_page(n, nvme__entry(n, op->loc)) == page &&
+             (page - from + nvme__pages(op->bytes)) * NVME_PAGE <= n->c.extent_bytes);
+    *tail = NULL;
+    n->m.reads++;
+    n->read_inflight += (page - from) * NVME_PAGE;
+    nvme__issue(n, &r->io, DISK_READ, p, r->iov, iovs, from, (page - from) * NVME_PAGE, on_read);
+    return true;
+}
+
+/* ---- checking what is there ---- */
+
+static void verify_next(struct nvme *n, struct nvme_verify *v);
+
+static void on_verify(struct nvme_io *io)
+{
+    struct nvme_verify *v = CONTAINER_OF(io, struct nvme_verify, io);
+    struct nvme *n = io->n;
+    struct tier_op *op = v->op;
+    int why = io->op.result < 0 ? -EIO : refusal(n, op);
+    if (why == 0) {
+        const uint64_t left = op->bytes - v->at;
+        const uint64_t got = io->op.bytes < left ? io->op.bytes : left;
+        hash_stream_update(&v->sum, v->buf, got);
+        v->at += got;
+        if (v->at < op->bytes) {
+            verify_next(n, v);
+            return;
+        }
+        op->sum = hash_stream_final(&v->sum);
+    }
+    v->op = NULL;
+    nvme__finish(n, op, why);
+}
+
+static void verify_next(struct nvme *n, struct nvme_verify *v)
+{
+    const struct nvme_entry *e = nvme__entry(n, v->op->loc);
+    const uint64_t left = (uint64_t)nvme__pages(e->bytes) * NVME_PAGE - v->at;
+    const uint64_t bytes = left < NVME_VERIFY_BYTES ? left : NVME_VERIFY_BYTES;
+    v->iov = (struct iovec){v->buf, bytes};
+    nvme__issue(n, &v->io, DISK_READ, nvme__entry_path(n, e), &v->iov, 1,
+                nvme__entry_page(n, e) + v->at / NVME_PAGE, bytes, on_verify);
+}
+
+void nvme__read_run(struct nvme *n)
+{
+    while (read_one(n))
+        ;
+    for (unsigned i = 0; i < NVME_VERIFIES && n->verify_wait.n != 0; i++) {
+        struct nvme_verify *v = &n->verify[i];
+        while (v->op == NULL && n->verify_wait.n != 0) {
+            struct tier_op *op = nvme__ops_pop(&n->verify_wait);
+            const int why = refusal(n, op);
+            if (why != 0) {
+                nvme__finish(n, op, why);
+                continue;
+            }
+            v->op = op;
+            v->at = 0;
+            hash_stream_init(&v->sum);
+            verify_next(n, v);
+        }
+    }
+}

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Without a journal: all segments are walked, many at a time. An extent's table says where the next
+ * one begins; behind a hole (an extent that was lost while a later one was not) every page is
+ * looked at. Which of the generations that turn up in a segment counts, the caller decides.
+ */
+#include <stdlib.h>
+
+#include "nvme__.h"
+
+#define WALKERS 32u
+#define CHUNK   64u /* pages read at a time; more than any table has */
+
+struct walk {
+    struct nvme *n;
+    struct nvme_candidates *list;
+    struct nvme_report *report;
+    const bool *whole;
+    uint32_t next_seg, active;
+    int error;
+};
+struct walker {
+    struct nvme_io io;
+    struct walk *w;
+    struct iovec iov;
+    uint8_t *buf;
+    uint64_t gen; /* the newest that was found in the segment */
+    uint32_t seg, page, pages, tries;
+};
+
+static void walk_on(struct walker *k);
+
+static int accept(struct walker *k, uint32_t at, const struct nvme_head *h)
+{
+    struct nvme *n = k->w->n;
+    const struct nvme_path *p = &n->path[n->seg[k->seg].path];
+    if (memcmp(h->uuid, n->uuid, sizeof(h->uuid)) != 0 || h->path != p->number || h->gen < k->gen ||
+        h->seg != k->seg - p->first_seg || h->page != k->page + at ||
+        h->pages > n->seg_pages - h->page)
+        return -ESTALE;
+    k->gen = h->gen;
+    struct nvme_value v = {.flags = h->flags,
+                           .pages = h->pages,
+                           .items = h->items,
+                           .head_pages = h->head_pages,
+                           .records = h->head_pages - nvme__table_pages(h->items),
+                           .gen = h->gen,
+                           .seq = h->seq,
+                           .sum = h->sum};
+    return nvme__candidate(n, k->w->list, k->seg, h->page, &v);
+}
+
+/* Returns how far the walker may go on. */
+static uint32_t parse(struct walker *k)
+{
+    uint32_t at = 0;
+    while (at < k->pages) {
+        struct nvme_head h;
+        const uint64_t left = (uint64_t)(k->pages - at) * NVME_PAGE;
+        const int r = nvme__head_decode(k->buf + (size_t)at * NVME_PAGE, left, &h);
+        if (r == -ENOBUFS && at != 0)
+            return at;
+        const int taken = r == 0 ? accept(k, at, &h) : r;
+        if (taken == -ENOMEM || taken == -ENOSPC)
+            k->w->error = taken;
+        at += taken == 0 ? h.pages : 1;
+    }
+    return at;
+}
+
+static void on_chunk(struct nvme_io *io)
+{
+    struct walker *k = CONTAINER_OF(io, struct walker, io);
+    if (io->op.result >= 0) {
+        k->tries = 0;
+        k->page += parse(k);
+    } else if (++k->tries == NVME_RETRY) {
+        k->tries = 0;
+        k->w->report->tables_damaged++;
+        k->page += k->pages;
+    }
+    walk_on(k);
+}
+
+static bool next_segment(struct walker *k)
+{
+    struct nvme *n = k->w->n;
+    while (k->w->next_seg < n->segs) {
+        const uint32_t seg = k->w->next_seg++;
+        const struct nvme_path *p = &n->path[n->seg[seg].path];
+        if (p->absent || (seg - p->first_seg >= p->formatted && !k->w->whole[p->number]))
+            continue;
+        k->seg = seg;
+        k->page = 0;
+        k->gen = 0;
+        return true;
+    }
+    return false;
+}
+
+static void walk_on(struct walker *k)
+{
+    struct nvme *n = k->w->n;
+    if (k->w->error != 0 || (k->page >= n->seg_pages && !next_segment(k))) {
+        k->w->active--;
+        return;
+    }
+    k->pages = MIN(CHUNK, n->seg_pages - k->page);
+    k->iov = (struct iovec){k->buf, (size_t)k->pages * NVME_PAGE};
+    nvme__issue(n, &k->io, DISK_READ, &n->path[n->seg[k->seg].path], &k->iov, 1,
+                nvme__seg_page(n, k->seg) + k->page, k->iov.iov_len, on_chunk);
+}
+
+int nvme__rebuild(struct nvme *n, const struct nvme_recovery *r, const bool whole[DISK_PATHS_MAX],
+                  struct nvme_candidates *list, struct nvme_report *report)
+{
+    struct walk w = {.n = n, .list = list, .report = report, .whole = whole};
+    struct walker *walker = calloc(WALKERS, sizeof(walker[0]));
+    uint8_t *buf = nvme__buffer((uint64_t)WALKERS * CHUNK);
+    int pumped = 0;
+    if (walker == NULL || buf == NULL)
+        w.error = -ENOMEM;
+    for (uint32_t i = 0; w.error == 0 && i < WALKERS; i++) {
+        walker[i] = (struct walker){
+            .w = &w, .buf = buf + (size_t)i * CHUNK * NVME_PAGE, .page = n->seg_pages};
+        w.active++;
+        walk_on(&walker[i]);
+    }
+    while (w.active != 0 || n->ios != 0) {
+        const int one = r->pump(r->ctx);
+        pumped = pumped != 0 ? pumped : one < 0 ? one : 0;
+        if (pumped != 0)
+            w.error = pumped;
+    }
+    free(walker);
+    free(buf);
+    return w.error;
+}

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Room ahead of need: the segment that was opened longest ago goes next. What is in it is told to
+ * core, which keeps it or lets it go; when it is empty it is deleted from the journal, and is room.
+ */
+#include "nvme__.h"
+
+#define BATCH    64u
+#define STUCK_NS (UINT64_C(300) * 1000000)
+
+static bool scarce(const struct nvme *n)
+{
+    return n->entries_max - n->entries_used < n->entries_max / 64 + 1 ||
+           n->extents_max - n->extents_used < n->extents_max / 64 + 1;
+}
+
+static uint64_t room_left(const struct nvme *n)
+{
+    const uint64_t room = nvme__room_pages(n);
+    return room > n->promised_pages ? room - n->promised_pages : 0;
+}
+
+/* Room comes by itself. */
+static bool formatting(const struct nvme *n)
+{
+    for (uint32_t i = 0; i < n->paths; i++)
+        if (n->path[i].state == NVME_PATH_FORMATTING)
+            return true;
+    return false;
+}
+
+/* Nothing was told for so long: what moves may wait for a sync and a commit, but no longer. */
+static bool at_rest(const struct nvme *n)
+{
+    return n->now_ns - n->told_ns > STUCK_NS;
+}
+
+static bool wanted(const struct nvme *n)
+{
+    const uint32_t coming = n->segs_free + n->segs_deleting;
+    if (n->journal_error != 0 || n->stopping || formatting(n))
+        return false;
+    /* One after the other, unless there is room for all of another one. */
+    if (n->segs_victim > 0 && room_left(n) < n->seg_pages && !at_rest(n))
+        return false;
+    if (coming + n->segs_victim < nvme__reserve(n) || (coming == 0 && n->segs_victim < n->segs / 2))
+        return true;
+    return scarce(n) && n->segs_victim == 0;
+}
+
+/* Promises stay, so their segments are worth emptying only when mostly empty, and can be emptied
+ * only when there is room for what is in them. */
+static bool may_go(const struct nvme *n, const struct nvme_seg *s)
+{
+    if (s->state != NVME_S_FULL || !nvme__path_up(&n->path[s->path]))
+        return false;
+    return !s->durable ||
+           (!s->unread && s->live_pages < n->seg_pages / 2 && s->live_pages <= room_left(n));
+}
+
+static uint32_t pick(const struct nvme *n)
+{
+    uint32_t best = NVME_NONE;
+    for (uint32_t i = 0; i < n->segs; i++) {
+        const struct nvme_seg *s = &n->seg[i], *b = best != NVME_NONE ? &n->seg[best] : NULL;
+        if (!may_go(n, s))
+            continue;
+        const bool idle = s->readers == 0, best_idle = b != NULL && b->readers == 0;
+        if (b == NULL || (idle && !best_idle) || (idle == best_idle && s->gen < b->gen))
+            best = i;
+    }
+    return best;
+}
+
+static void begin(struct nvme *n, uint32_t seg)
+{
+    struct nvme_seg *s = &n->seg[seg];
+    s->state = NVME_S_VICTIM;
+    s->told = s->extents;
+    s->unread = false;
+    n->segs_victim++;
+    nvme__seg_look(n, seg);
+}
+
+struct told {
+    struct tier_loc loc;
+    uint32_t extent, owner;
+};
+
+/* Occupants that were not told yet, of the extents from s->told on. */
+static uint32_t collect(struct nvme *n, struct nvme_seg *s, uint32_t max, struct told *ret)
+{
+    uint32_t found = 0;
+    for (; s->told != NVME_NONE; s->told = n->extent[s->told].seg_next) {
+        for (uint32_t id = n->extent[s->told].first; id != NVME_NONE; id = n->entry[id].next) {
+            struct nvme_entry *e = &n->entry[id];
+            if (e->state != NVME_E_LIVE || (e->flags & NVME_E_TOLD) != 0)
+                continue;
+            if (found == max)
+                return found;
+            ret[found++] = (struct told){{id}, e->extent, e->owner};
+            e->flags |= NVME_E_TOLD;
+        }
+    }
+    return found;
+}
+
+/* `each` may free any of them. */
+static uint32_t tell(struct nvme *n, struct nvme_seg *s, uint32_t max, tier_occupant_fn *each,
+                     void *ctx)
+{
+    struct told list[BATCH];
+    uint32_t told = 0;
+    const uint32_t found = collect(n, s, MIN(max, BATCH), list);
+    for (uint32_t i = 0; i < found; i++) {
+        const struct nvme_entry *e = &n->entry[list[i].loc.id];
+        if (e->state != NVME_E_LIVE || e->extent != list[i].extent)
+            continue;
+        told++;
+        each(ctx, list[i].loc, list[i].owner);
+    }
+    return told;
+}
+
+/* How many may be told: as many as could be kept now, so that what deserves to stay is not let go
+ * for want of a moment's patience. When that has not helped, all. */
+static uint32_t tellable(const struct nvme *n, uint32_t max)
+{
+    const uint64_t pages = n->live_pages / MAX(n->entries_used, 1u) + 1,
+                   some = room_left(n) / pages;
+    if (some == 0 && at_rest(n))
+        return max;
+    return (uint32_t)MIN((uint64_t)max, some);
+}
+
+uint32_t nvme__reclaim(struct tier *t, uint32_t most, tier_occupant_fn *each, void *ctx)
+{
+    struct nvme *n = nvme__of(t);
+    const uint32_t max = tellable(n, most);
+    uint32_t told = 0;
+    for (uint32_t i = 0; i < n->segs && told < max && n->segs_victim != 0; i++)
+        while (n->seg[i].state == NVME_S_VICTIM && n->seg[i].told != NVME_NONE && told < max) {
+            const uint32_t more = tell(n, &n->seg[i], max - told, each, ctx);
+            if (more == 0)
+                break;
+            told += more;
+        }
+    while (told < max && wanted(n)) {
+        const uint32_t seg = pick(n);
+        if (seg == NVME_NONE)
+            break;
+        begin(n, seg);
+        while (n->seg[seg].state == NVME_S_VICTIM && told < max) {
+            const uint32_t more = tell(n, &n->seg[seg], max - told, each, ctx);
+            if (more == 0)
+                break;
+            told += more;
+        }
+    }
+    if (told > 0)
+        n->told_ns = n->now_ns;
+    return told;
+}
+
+bool nvme__room_soon(const struct tier *t)
+{
+    const struct nvme *n = nvme__of(t);
+    const uint64_t extent = MIN(n->c.extent_bytes / NVME_PAGE, (uint64_t)n->seg_pages);
+    if (n->journal_error != 0 || n->stopping || formatting(n) ||
+        n->promised_pages + extent <= nvme__put_pages(n))
+        return false;
+    return n->segs_victim > 0 || n->segs_deleting > 0 || pick(n) != NVME_NONE;
+}

@@ -1,0 +1,765 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What is there at start. Superblocks say whose the paths are, the journal says which extents
+ * count, their tables say what is in them; nothing of this is believed that does not agree with the
+ * rest. README.md has what this finds after each crash.
+ */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "cursor.h"
+#include "nvme__.h"
+
+#define WINDOW      64u   /* tables being read */
+#define PRINT_CACHE 1024u /* namespaces that were told last */
+
+enum kind { KIND_BLANK, KIND_OURS, KIND_DAMAGED, KIND_FOREIGN, KIND_NEWER, KIND_FAILED };
+
+struct recover {
+    struct nvme *n;
+    const struct nvme_recovery *r;
+    struct nvme_report *report;
+    enum kind kind[DISK_PATHS_MAX];
+    struct nvme_super super[DISK_PATHS_MAX];
+    bool whole[DISK_PATHS_MAX]; /* how far it was formatted is not certain */
+    struct nvme_candidates list;
+    uint64_t *stale; /* keys that have to go */
+    uint32_t stales, stales_cap;
+    uint64_t told[PRINT_CACHE];
+    bool mine, have_key; /* the journal is this store's */
+    uint32_t epoch;
+    int error;
+};
+
+/* The first thing that an operator should know is told. */
+__attribute__((format(printf, 2, 3))) static void note(struct recover *v, const char *fmt, ...)
+{
+    va_list ap;
+    if (v->report->note[0] != '\0')
+        return;
+    va_start(ap, fmt);
+    vsnprintf(v->report->note, sizeof(v->report->note), fmt, ap);
+    va_end(ap);
+}
+
+/* ---- one I/O at a time ---- */
+
+static void on_once(struct nvme_io *io)
+{
+    (void)io;
+}
+
+static int io_once(struct recover *v, enum disk_kind kind, struct nvme_path *p, void *buf,
+                   uint64_t page, uint64_t bytes)
+{
+    struct nvme *n = v->n;
+    struct iovec iov = {buf, bytes};
+    struct nvme_io *io = &p->super_io;
+    nvme__issue(n, io, kind, p, bytes != 0 ? &iov : NULL, bytes != 0, page, bytes, on_once);
+    while (n->ios != 0) {
+        const int r = v->r->pump(v->r->ctx);
+        v->error = v->error != 0 ? v->error : r < 0 ? r : 0;
+    }
+    return v->error != 0 ? v->error : io->op.result < 0 ? (int)io->op.result : 0;
+}
+
+/* ---- superblocks ---- */
+
+static enum kind kind_of(const int why[2])
+{
+    if (why[0] == 0 || why[1] == 0)
+        return KIND_OURS;
+    if (why[0] == -EINVAL || why[1] == -EINVAL)
+        return KIND_FOREIGN;
+    if (why[0] == -EUCLEAN || why[1] == -EUCLEAN)
+        return KIND_DAMAGED;
+    return KIND_BLANK;
+}
+
+static void read_super(struct recover *v, uint32_t path)
+{
+    struct nvme_path *p = &v->n->path[path];
+    struct nvme_super s[2];
+    int why[2] = {0, 0}, r = -EIO;
+    for (unsigned i = 0; r < 0 && v->error == 0 && i < NVME_RETRY; i++)
+        r = io_once(v, DISK_READ, p, p->super_page, 0, UINT64_C(2) * NVME_PAGE);
+    if (r < 0) {
+        v->kind[path] = KIND_FAILED;
+        p->error = r;
+        return;
+    }
+    for (unsigned i = 0; i < 2; i++)
+        why[i] = nvme__super_decode(p->super_page + (size_t)i * NVME_PAGE, &s[i]);
+    v->kind[path] =
+        why[0] == -EPROTONOSUPPORT || why[1] == -EPROTONOSUPPORT ? KIND_NEWER : kind_of(why);
+    v->whole[path] =
+        why[0] == -EUCLEAN || why[1] == -EUCLEAN || why[0] == -EINVAL || why[1] == -EINVAL;
+    if (v->kind[path] != KIND_OURS)
+        return;
+    const unsigned best = why[0] != 0 || (why[1] == 0 && s[1].seq > s[0].seq);
+    v->super[path] = s[best];
+    p->super_seq = s[best].seq;
+}
+
+/* Whether the paths are one store's; sets *ret_first to one that is (NONE: there is none). */
+static int agree(struct recover *v, uint32_t *ret_first)
+{
+    uint32_t first = NVME_NONE, damaged = NVME_NONE, failed = NVME_NONE;
+    for (uint32_t i = 0; i < v->n->paths; i++) {
+        const struct nvme_super *s = &v->super[i];
+        if (v->kind[i] == KIND_NEWER) {
+            note(v, "path %u was written by a later version: its format is newer", i);
+            return -EPROTONOSUPPORT;
+        }
+        if (v->kind[i] == KIND_FOREIGN) {
+            note(v,
+                 "path %u holds something that is not a store: clear its first 16 KiB if it may "
+                 "be overwritten",
+                 i);
+            return -EINVAL;
+        }
+        damaged = v->kind[i] == KIND_DAMAGED ? i : damaged;
+        failed = v->kind[i] == KIND_FAILED ? i : failed;
+        if (v->kind[i] != KIND_OURS)
+            continue;
+        if (s->path != i) {
+            note(v, "path %u stood at another place of nvme.paths: keep their order", i);
+            return -EINVAL;
+        }
+        if (first == NVME_NONE)
+            first = i;
+        if (memcmp(s->uuid, v->super[first].uuid, sizeof(s->uuid)) != 0 ||
+            s->seg_pages != v->super[first].seg_pages) {
+            note(v, "path %u belongs to another store than the paths before it", i);
+            return -EINVAL;
+        }
+    }
+    *ret_first = first;
+    if (first != NVME_NONE)
+        return 0;
+    if (failed != NVME_NONE) {
+        note(v, "path %u cannot be read", failed);
+        return v->n->path[failed].error;
+    }
+    if (damaged != NVME_NONE) {
+        note(v, "both superblocks of path %u are damaged: remove the store to begin a new one",
+             damaged);
+        return -EUCLEAN;
+    }
+    return 0;
+}
+
+/* What the superblocks say becomes the store's geometry. */
+static int adopt_supers(struct recover *v, uint32_t first)
+{
+    struct nvme *n = v->n;
+    nvme__geometry(n, &v->super[first]);
+    memcpy(n->uuid, v->super[first].uuid, sizeof(n->uuid));
+    const int r = nvme__segs_alloc(n);
+    for (uint32_t i = 0; i < n->paths; i++) {
+        struct nvme_path *p = &n->path[i];
+        if (v->kind[i] == KIND_OURS) {
+            p->formatted = MIN(v->super[i].formatted, p->segs);
+            v->epoch = MAX(v->epoch, v->super[i].epoch);
+        } else if (v->kind[i] == KIND_DAMAGED) {
+            note(v, "both superblocks of path %u were damaged and are written anew", i);
+            p->formatted = p->segs;
+        } else if (v->kind[i] == KIND_FAILED) {
+            note(v, "path %u cannot be read: it stays out until the next start", i);
+            p->absent = true;
+            p->state = NVME_PATH_OUT;
+            p->outs++;
+        }
+    }
+    return r;
+}
+
+/* ---- candidates ---- */
+
+int nvme__candidate(struct nvme *n, struct nvme_candidates *list, uint32_t seg, uint32_t page,
+                    const struct nvme_value *v)
+{
+    if (list->n == list->cap) {
+        const uint32_t cap = list->cap != 0 ? list->cap * 2 : 256;
+        struct nvme_candidate *at = realloc(list->at, (size_t)cap * sizeof(at[0]));
+        if (at == NULL)
+            return -ENOMEM;
+        list->at = at;
+        list->cap = cap;
+    }
+    const uint32_t extent = nvme__extent_new(n);
+    if (extent == NVME_NONE)
+        return -ENOSPC;
+    struct nvme_extent *x = &n->extent[extent];
+    x->seg = seg;
+    x->page = page;
+    x->pages = v->pages;
+    x->items = (uint16_t)v->items;
+    x->head_pages = (uint8_t)v->head_pages;
+    x->records = (uint8_t)v->records;
+    x->flags = (v->flags & NVME_T_DURABLE) != 0 ? NVME_X_DURABLE : 0;
+    x->sum = v->sum;
+    x->seq = v->seq;
+    x->state = NVME_X_COMMITTED;
+    struct nvme_candidate *c = &list->at[list->n++];
+    c->seq = v->seq;
+    c->gen = v->gen;
+    c->extent = extent;
+    memcpy(c->dead, v->dead, sizeof(c->dead));
+    return 0;
+}
+
+static int newest_first(const void *a, const void *b)
+{
+    const struct nvme_candidate *x = a, *y = b;
+    return (x->seq < y->seq) - (x->seq > y->seq);
+}
+
+static int stale_key(struct recover *v, uint64_t key)
+{
+    if (v->stales == v->stales_cap) {
+        const uint32_t cap = v->stales_cap != 0 ? v->stales_cap * 2 : 64;
+        uint64_t *at = realloc(v->stale, (size_t)cap * sizeof(at[0]));
+        if (at == NULL)
+            return -ENOMEM;
+        v->stale = at;
+        v->stales_cap = cap;
+    }
+    v->stale[v->stales++] = key;
+    return 0;
+}
+
+/* In each segment the newest generation counts; of extents that overlap, the later one. */
+static int settle(struct recover *v)
+{
+    struct nvme *n = v->n;
+    struct nvme_candidates *l = &v->list;
+    uint32_t kept = 0;
+    int r = 0;
+    for (uint32_t i = 0; i < l->n; i++) {
+        struct nvme_seg *s = &n->seg[n->extent[l->at[i].extent].seg];
+        s->gen = MAX(s->gen, l->at[i].gen);
+    }
+    if (l->n != 0)
+        qsort(l->at, l->n, sizeof(l->at[0]), newest_first);
+    for (uint32_t i = 0; i < l->n && r == 0; i++) {
+        const uint32_t extent = l->at[i].extent;
+        struct nvme_extent *x = &n->extent[extent];
+        struct nvme_seg *s = &n->seg[x->seg];
+        v->epoch = MAX(v->epoch, (uint32_t)(l->at[i].gen >> 32));
+        /* Within a segment time goes upward, so what overlaps begins below what was seen last. */
+        if (l->at[i].gen != s->gen || (s->used_pages != 0 && x->page + x->pages > s->told)) {
+            r = stale_key(v, nvme__key(s->path, nvme__extent_page(n, x)));
+            nvme__extent_free(n, extent);
+            continue;
+        }
+        s->used_pages = MAX(s->used_pages, x->page + x->pages);
+        s->told = x->page; /* the lowest so far */
+        l->at[kept++] = l->at[i];
+    }
+    l->n = kept;
+    return r;
+}
+
+/* ---- journal ---- */
+
+static int each_extent(struct recover *v, uint64_t key, const void *value, uint32_t bytes)
+{
+    struct nvme *n = v->n;
+    struct nvme_value x;
+    const uint32_t path = (uint32_t)(key >> 56);
+    const uint64_t page = key & ((UINT64_C(1) << 56) - 1);
+    if (nvme__value_decode(value, bytes, &x) < 0)
+        return -EUCLEAN;
+    if (path >= n->paths || v->kind[path] == KIND_BLANK || page < NVME_HEADER_PAGES)
+        return stale_key(v, key);
+    if (n->path[path].absent)
+        return 0; /* its extents may be there at the next start */
+    const struct nvme_path *p = &n->path[path];
+    const uint64_t seg = (page - NVME_HEADER_PAGES) / n->seg_pages;
+    const uint32_t at = (uint32_t)((page - NVME_HEADER_PAGES) % n->seg_pages);
+    if (seg >= p->segs || x.pages > n->seg_pages - at)
+        return stale_key(v, key);
+    const int r = nvme__candidate(n, &v->list, p->first_seg + (uint32_t)seg, at, &x);
+    if (r != -ENOSPC)
+        return r;
+    v->report->blocks_dropped += x.items;
+    note(v, "there are more extents than blocks_max allows; from path %u on some are dropped",
+         path);
+    return stale_key(v, key);
+}
+
+static int each_entry(void *ctx, uint64_t key, const void *value, uint32_t bytes)
+{
+    struct recover *v = ctx;
+    struct cursor c;
+    if (key == NVME_KEY_BUDGET)
+        return nvme__budget_load(v->n, value, bytes);
+    if (key == NVME_KEY_STORE) {
+        cursor_init(&c, value, bytes);
+        const uint8_t *uuid = cursor_take(&c, sizeof(v->n->uuid));
+        const uint32_t epoch = cursor_u32le(&c);
+        v->epoch = MAX(v->epoch, epoch);
+        v->have_key = cursor_ok(&c);
+        v->mine = v->have_key && memcmp(uuid, v->n->uuid, sizeof(v->n->uuid)) == 0;
+        return v->mine ? 0 : -EUCLEAN;
+    }
+    if ((key & NVME_KEY_META) != 0)
+        return 0;
+    return each_extent(v, key, value, bytes);
+}
+
+static void forget_candidates(struct recover *v)
+{
+    for (uint32_t i = 0; i < v->list.n; i++)
+        nvme__extent_free(v->n, v->list.at[i].extent);
+    v->list.n = 0;
+    v->stales = 0;
+}
+
+/* Which extents there are: by the journal, or, when it cannot tell, by the tables. */
+static int find_extents(struct recover *v)
+{
+    struct nvme *n = v->n;
+    int r = n->journal->ops->walk(n->journal, each_entry, v);
+    if (r == -ENOMEM)
+        return r;
+    if (r == 0 && v->mine)
+        return settle(v);
+    v->report->rebuilt = true;
+    forget_candidates(v);
+    nvme__budget_start(n, false);
+    r = n->journal->ops->clear(n->journal);
+    if (r < 0) {
+        note(v, "the journal is damaged and cannot be cleared");
+        return r;
+    }
+    r = nvme__rebuild(n, v->r, v->whole, &v->list, v->report);
+    if (r == 0)
+        r = settle(v);
+    v->stales = 0; /* the journal is empty */
+    return r;
+}
+
+/* ---- tables ---- */
+
+struct slot {
+    struct nvme_io io;
+    struct iovec iov;
+    uint8_t *buf;
+    uint32_t tries;
+    bool ready;
+};
+/* Told of each table in turn; head NULL: it cannot be trusted, failed: it could not be read. */
+typedef void table_fn(struct recover *v, const struct nvme_candidate *c, const uint8_t *table,
+                      const struct nvme_head *head, bool failed);
+
+static void read_slot(struct nvme *n, struct slot *s, uint32_t extent);
+
+static void on_table(struct nvme_io *io)
+{
+    struct slot *s = CONTAINER_OF(io, struct slot, io);
+    s->ready = true;
+}
+
+static void read_slot(struct nvme *n, struct slot *s, uint32_t extent)
+{
+    const struct nvme_extent *x = &n->extent[extent];
+    s->ready = false;
+    s->iov = (struct iovec){s->buf, (size_t)x->head_pages * NVME_PAGE};
+    nvme__issue(n, &s->io, DISK_READ, &n->path[n->seg[x->seg].path], &s->iov, 1,
+                nvme__extent_page(n, x), s->iov.iov_len, on_table);
+}
+
+static bool is_table_of(const struct nvme *n, const struct nvme_candidate *c,
+                        const struct nvme_head *h)
+{
+    const struct nvme_extent *x = &n->extent[c->extent];
+    const struct nvme_path *p = &n->path[n->seg[x->seg].path];
+    return memcmp(h->uuid, n->uuid, sizeof(h->uuid)) == 0 && h->path == p->number &&
+           h->seg == x->seg - p->first_seg && h->page == x->page && h->pages == x->pages &&
+           h->items == x->items && h->head_pages == x->head_pages && h->gen == c->gen &&
+           h->seq == c->seq && hash128_equal(&h->sum, &x->sum);
+}
+
+static void look(struct recover *v, struct slot *s, const struct nvme_candidate *c, table_fn *fn)
+{
+    struct nvme_head h;
+    const bool failed = s->io.op.result < 0;
+    const bool good =
+        !failed && nvme__head_decode(s->buf, s->iov.iov_len, &h) == 0 && is_table_of(v->n, c, &h);
+    fn(v, c, s->buf, good ? &h : NULL, failed);
+}
+
+static bool any_alive(const struct recover *v, const struct nvme_candidate *c)
+{
+    const struct nvme_extent *x = &v->n->extent[c->extent];
+    for (uint32_t i = x->records; i < x->items; i++)
+        if ((c->dead[i / 8] >> i % 8 & 1) == 0)
+            return true;
+    return false;
+}
+
+static bool is_durable(const struct recover *v, const struct nvme_candidate *c)
+{
+    return (v->n->extent[c->extent].flags & NVME_X_DURABLE) != 0;
+}
+
+/* Promises first: when the dead have come back with the tables there may not be room for all. */
+static bool promised(const struct recover *v, const struct nvme_candidate *c)
+{
+    return is_durable(v, c) && any_alive(v, c);
+}
+
+static bool unpromised(const struct recover *v, const struct nvme_candidate *c)
+{
+    return !is_durable(v, c) && any_alive(v, c);
+}
+
+static bool has_records(const struct recover *v, const struct nvme_candidate *c)
+{
+    return v->n->extent[c->extent].records != 0;
+}
+
+/* Reads a window ahead and looks at the tables in the order of the list. */
+static int each_table(struct recover *v, struct slot *slot,
+                      bool (*want)(const struct recover *, const struct nvme_candidate *),
+                      table_fn *fn)
+{
+    struct nvme *n = v->n;
+    uint32_t ahead = 0, at = 0, issued = 0, seen = 0;
+    while (at < v->list.n || n->ios != 0) {
+        for (; ahead < v->list.n && issued - seen < WINDOW && v->error == 0; ahead++)
+            if (want(v, &v->list.at[ahead])) {
+                slot[issued % WINDOW].tries = 0;
+                read_slot(n, &slot[issued++ % WINDOW], v->list.at[ahead].extent);
+            }
+        for (; at < ahead && v->error == 0; at++) {
+            struct slot *s = &slot[seen % WINDOW];
+            if (!want(v, &v->list.at[at]))
+                continue;
+            if (s->ready && s->io.op.result < 0 && ++s->tries < NVME_RETRY)
+                read_slot(n, s, v->list.at[at].extent);
+            if (!s->ready)
+                break;
+            look(v, s, &v->list.at[at], fn);
+            seen++;
+        }
+        if (v->error != 0 && n->ios == 0)
+            return v->error;
+        if (n->ios == 0)
+            continue;
+        const int r = v->r->pump(v->r->ctx);
+        v->error = v->error != 0 ? v->error : r < 0 ? r : 0;
+    }
+    return v->error;
+}
+
+static void tell_records(struct recover *v, const struct nvme_candidate *c, const uint8_t *table,
+                         const struct nvme_head *head, bool failed)
+{
+    struct nvme_item it;
+    (void)c;
+    (void)failed;
+    for (uint32_t i = 0; head != NULL && i < head->items; i++) {
+        nvme__item_decode(table, i, &it);
+        if ((it.flags & NVME_I_RECORD) == 0 || !nvme__item_ok(head, &it))
+            continue;
+        const uint8_t *record = table + (size_t)it.page * NVME_PAGE;
+        const struct hash128 sum = hash_sum(record, it.bytes);
+        uint64_t *told = &v->told[it.print % PRINT_CACHE];
+        if (*told == it.print || !hash128_equal(&sum, &it.sum))
+            continue;
+        *told = it.print;
+        if (v->r->ns != NULL)
+            v->r->ns(v->r->ctx, record, it.bytes);
+    }
+}
+
+static void tell_block(struct recover *v, const struct nvme_candidate *c, uint32_t slot,
+                       const struct nvme_item *it)
+{
+    struct nvme *n = v->n;
+    struct nvme_found found = {.bytes = it->bytes, .sum = it->sum, .order = c->seq};
+    if (nvme__entry_new(n, it->bytes, 0, &found.loc) < 0) {
+        v->report->blocks_dropped++;
+        return;
+    }
+    struct nvme_entry *e = nvme__entry(n, found.loc);
+    found.label = (struct tier_label){.key = it->key,
+                                      .parent = it->parent,
+                                      .print = it->print,
+                                      .group = it->group,
+                                      .shard = it->shard,
+                                      .tokens = it->tokens,
+                                      .has_parent = (it->flags & NVME_I_PARENT) != 0,
+                                      .durable = (it->flags & NVME_I_DURABLE) != 0};
+    e->sum = it->sum;
+    e->slot = (uint16_t)slot;
+    e->page = (uint16_t)it->page;
+    e->flags = found.label.durable ? NVME_E_DURABLE : 0;
+    e->state = NVME_E_LIVE;
+    nvme__entry_link(n, e, c->extent);
+    e->owner = v->r->block(v->r->ctx, &found);
+    if (e->owner == UINT32_MAX) {
+        nvme__entry_free(n, found.loc);
+        return;
+    }
+    v->report->blocks++;
+    v->report->bytes += it->bytes;
+}
+
+static void tell_blocks(struct recover *v, const struct nvme_candidate *c, const uint8_t *table,
+                        const struct nvme_head *head, bool failed)
+{
+    struct nvme_extent *x = &v->n->extent[c->extent];
+    struct nvme_item it;
+    if (head == NULL) {
+        v->report->tables_damaged++;
+        for (uint32_t i = x->records; i < x->items; i++)
+            v->report->blocks_dropped += (c->dead[i / 8] >> i % 8 & 1) == 0;
+        if (failed) {
+            v->n->seg[x->seg].unread = true;
+            x->flags |= NVME_X_UNREAD;
+        } else {
+            x->flags |= NVME_X_DIRTY;
+        }
+        return;
+    }
+    for (uint32_t i = 0; i < head->items; i++) {
+        nvme__item_decode(table, i, &it);
+        if ((it.flags & NVME_I_RECORD) != 0 || (c->dead[i / 8] >> i % 8 & 1) != 0)
+            continue;
+        if (nvme__item_ok(head, &it))
+            tell_block(v, c, i, &it);
+        else
+            v->report->blocks_dropped++;
+    }
+}
+
+static int read_tables(struct recover *v)
+{
+    struct slot *slot = calloc(WINDOW, sizeof(slot[0]));
+    uint8_t *buf = nvme__buffer((uint64_t)WINDOW * NVME_HEAD_PAGES);
+    int r = slot != NULL && buf != NULL ? 0 : -ENOMEM;
+    for (uint32_t i = 0; r == 0 && i < WINDOW; i++)
+        slot[i].buf = buf + (size_t)i * NVME_HEAD_PAGES * NVME_PAGE;
+    if (r == 0)
+        r = each_table(v, slot, has_records, tell_records);
+    if (r == 0)
+        r = each_table(v, slot, promised, tell_blocks);
+    if (r == 0)
+        r = each_table(v, slot, unpromised, tell_blocks);
+    free(buf);
+    free(slot);
+    return r;
+}
+
+/* ---- the store as it is from now on ---- */
+
+static void place_extents(struct recover *v)
+{
+    struct nvme *n = v->n;
+    for (uint32_t i = 0; i < n->segs; i++)
+        n->seg[i].told = NVME_NONE;
+    for (uint32_t i = v->list.n; i > 0; i--) {
+        const uint32_t extent = v->list.at[i - 1].extent;
+        struct nvme_extent *x = &n->extent[extent];
+        struct nvme_seg *s = &n->seg[x->seg];
+        struct nvme_path *p = &n->path[s->path];
+        nvme__seg_attach(n, x->seg, extent);
+        if (v->report->rebuilt)
+            x->state = NVME_X_WRITTEN;
+        if ((x->flags & NVME_X_DURABLE) != 0 && !s->durable) {
+            s->durable = true;
+            n->segs_durable++;
+        }
+        p->formatted = MAX(p->formatted, x->seg - p->first_seg + 1);
+        v->report->extents++;
+    }
+}
+
+/* Segments become what they are; those that hold nothing go. Extents that the journal does not know
+ * take the way of those that were just written. */
+static void start_segments(struct recover *v)
+{
+    struct nvme *n = v->n;
+    for (uint32_t i = 0; i < v->list.n; i++) {
+        const uint32_t extent = v->list.at[i].extent;
+        struct nvme_extent *x = &n->extent[extent];
+        struct nvme_path *p = &n->path[n->seg[x->seg].path];
+        if (v->report->rebuilt) {
+            n->seg[x->seg].pending++;
+            nvme__extents_push(n, &p->written, extent);
+            p->sync_due_ns = n->now_ns;
+        } else if ((x->flags & NVME_X_DIRTY) != 0 && (x->flags & NVME_X_LISTED) == 0) {
+            x->flags |= NVME_X_LISTED;
+            nvme__extents_push(n, &n->dirty, extent);
+        }
+    }
+    for (uint32_t i = 0; i < n->paths; i++) {
+        struct nvme_path *p = &n->path[i];
+        p->zeroing = p->formatted;
+        for (uint32_t s = 0; s < p->segs; s++) {
+            const uint32_t seg = p->first_seg + s;
+            if (n->seg[seg].extents != NVME_NONE) {
+                n->seg[seg].state = NVME_S_FULL;
+                nvme__seg_look(n, seg);
+            } else if (s < p->formatted && !p->absent) {
+                nvme__seg_free(n, seg);
+            }
+        }
+    }
+}
+
+/* From here on generations are greater than any that was ever written. */
+static int write_supers(struct recover *v)
+{
+    struct nvme *n = v->n;
+    uint32_t good = 0;
+    int last = 0;
+    n->epoch = v->epoch + 1;
+    n->seq_count = (uint64_t)n->epoch << 40;
+    for (uint32_t i = 0; i < n->paths; i++) {
+        struct nvme_path *p = &n->path[i];
+        if (p->absent)
+            continue;
+        struct nvme_super s = {.seq = ++p->super_seq,
+                               .path = i,
+                               .paths = n->paths,
+                               .seg_pages = n->seg_pages,
+                               .segments = p->segs,
+                               .formatted = p->formatted,
+                               .epoch = n->epoch};
+        memcpy(s.uuid, n->uuid, sizeof(s.uuid));
+        nvme__super_encode(&s, p->super_page);
+        int r = io_once(v, DISK_WRITE, p, p->super_page, p->super_seq & 1, NVME_PAGE);
+        if (r == 0)
+            r = io_once(v, DISK_SYNC, p, NULL, 0, 0);
+        n->m.bytes_written += NVME_PAGE;
+        p->state = p->formatted < p->segs ? NVME_PATH_FORMATTING : NVME_PATH_UP;
+        good += r == 0;
+        if (v->error != 0)
+            return v->error;
+        if (r == 0)
+            continue;
+        last = r;
+        note(v, "path %u cannot be written", i);
+        nvme__path_out(n, p, r);
+    }
+    return good != 0 ? 0 : last != 0 ? last : -EIO;
+}
+
+/* ---- journal, blocking ---- */
+
+static void on_commit(struct journal_commit *commit)
+{
+    *(bool *)commit->owner = true;
+}
+
+static int commit_now(struct recover *v, const struct journal_change *change, uint32_t changes)
+{
+    bool done = false;
+    struct journal_commit commit = {
+        .change = change, .n = changes, .done = on_commit, .owner = &done};
+    v->n->journal->ops->commit(v->n->journal, &commit);
+    while (!done) {
+        const int r = v->r->pump(v->r->ctx);
+        v->error = v->error != 0 ? v->error : r < 0 ? r : 0;
+    }
+    return v->error != 0 ? v->error : commit.result;
+}
+
+/* Stale keys go before their segments can be used again. What was rebuilt is in the journal before
+ * the key that makes it count. */
+static int settle_journal(struct recover *v)
+{
+    struct nvme *n = v->n;
+    struct journal_change change[128];
+    uint8_t value[sizeof(n->uuid) + 4];
+    struct wcursor w;
+    int r = 0;
+    for (uint32_t i = 0; i < v->stales && r == 0;) {
+        uint32_t k = 0;
+        for (; k < ARRAY_LEN(change) && i < v->stales; k++, i++)
+            change[k] = (struct journal_change){.key = v->stale[i]};
+        r = commit_now(v, change, k);
+    }
+    n->running = true;
+    if (r == 0 && v->report->rebuilt) {
+        nvme_flush(n);
+        while (!nvme__sync_idle(n) && r == 0)
+            r = v->r->pump(v->r->ctx);
+        r = r < 0 ? r : n->journal_error;
+    }
+    wcursor_init(&w, value, sizeof(value));
+    wcursor_put(&w, n->uuid, sizeof(n->uuid));
+    wcursor_put_u32le(&w, n->epoch);
+    change[0] = (struct journal_change){NVME_KEY_STORE, value, sizeof(value)};
+    if (r == 0)
+        r = commit_now(v, change, 1);
+    if (r < 0)
+        note(v, "the journal cannot be written");
+    return r;
+}
+
+static int begin_fresh(struct recover *v)
+{
+    struct nvme *n = v->n;
+    v->report->fresh = true;
+    int r = hash_random(n->uuid, sizeof(n->uuid));
+    if (r == 0)
+        r = n->journal->ops->clear(n->journal);
+    if (r < 0)
+        note(v, "the journal cannot be cleared");
+    return r;
+}
+
+static int recover(struct recover *v)
+{
+    struct nvme *n = v->n;
+    uint32_t first = NVME_NONE;
+    nvme__budget_start(n, true);
+    for (uint32_t i = 0; i < n->paths; i++)
+        read_super(v, i);
+    int r = v->error != 0 ? v->error : agree(v, &first);
+    if (r < 0)
+        return r;
+    if (first == NVME_NONE) {
+        r = begin_fresh(v);
+    } else {
+        r = adopt_supers(v, first);
+        if (r == 0)
+            r = find_extents(v);
+        if (r == 0) {
+            place_extents(v);
+            r = read_tables(v);
+        }
+    }
+    if (r == 0)
+        r = write_supers(v);
+    if (r == 0) {
+        start_segments(v);
+        r = settle_journal(v);
+    }
+    return r < 0 ? r : 0;
+}
+
+int nvme_recover(struct nvme *n, const struct nvme_recovery *r, struct nvme_report *ret_report)
+{
+    MUST(!n->running && n->ios == 0);
+    struct recover *v = calloc(1, sizeof(*v));
+    *ret_report = (struct nvme_report){0};
+    if (v == NULL)
+        return -ENOMEM;
+    v->n = n;
+    v->r = r;
+    v->report = ret_report;
+    const int result = recover(v);
+    free(v->list.at);
+    free(v->stale);
+    free(v);
+    n->running = result == 0;
+    return result;
+}

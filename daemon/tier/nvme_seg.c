@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Segments: how many there are, which is free, where the next extent goes, when one is empty. */
+#include <stdlib.h>
+
+#include "nvme__.h"
+
+#define SEG_UNIT     (UINT64_C(64) << 10)
+#define SEG_AUTO_MAX (UINT64_C(256) << 20)
+#define SEG_AUTO_FINE                                                           \
+    (UINT64_C(8) << 20) /* not smaller than this where a path has eight of them \
+                         */
+
+/* The limit in equal shares, except that a path gets no more than it can hold. */
+static void shares(struct nvme *n)
+{
+    uint64_t left = n->c.limit_bytes;
+    uint32_t open = n->paths;
+    bool full[DISK_PATHS_MAX] = {false};
+    for (bool again = true; again;) {
+        again = false;
+        for (uint32_t i = 0; i < n->paths; i++) {
+            const uint64_t bytes = n->disk->ops->bytes(n->disk, i);
+            if (full[i] || bytes > left / open)
+                continue;
+            full[i] = again = true;
+            n->share_bytes[i] = bytes;
+            left -= bytes;
+            open--;
+            if (open == 0)
+                return;
+        }
+    }
+    for (uint32_t i = 0; i < n->paths; i++)
+        if (!full[i])
+            n->share_bytes[i] = left / open;
+}
+
+static uint64_t auto_segment(uint64_t share)
+{
+    const uint64_t fine = SEG_AUTO_FINE < share / 8 ? SEG_AUTO_FINE : share / 8;
+    uint64_t bytes = share / 64 < SEG_AUTO_MAX ? share / 64 : SEG_AUTO_MAX;
+    bytes = bytes < fine ? fine : bytes;
+    return bytes / SEG_UNIT * SEG_UNIT > 0 ? bytes / SEG_UNIT * SEG_UNIT : SEG_UNIT;
+}
+
+/* Segments of the size that the store has, or, when there is none yet, that was asked for. */
+void nvme__geometry(struct nvme *n, const struct nvme_super *super)
+{
+    uint64_t least = UINT64_MAX;
+    shares(n);
+    for (uint32_t i = 0; i < n->paths; i++)
+        least = n->share_bytes[i] < least ? n->share_bytes[i] : least;
+    if (super != NULL)
+        n->seg_pages = super->seg_pages;
+    else if (n->c.segment_bytes != 0)
+        n->seg_pages = (uint32_t)(n->c.segment_bytes / NVME_PAGE);
+    else
+        n->seg_pages = (uint32_t)(auto_segment(least) / NVME_PAGE);
+    n->segs = 0;
+    for (uint32_t i = 0; i < n->paths; i++) {
+        struct nvme_path *p = &n->path[i];
+        const uint64_t pages = n->share_bytes[i] / NVME_PAGE;
+        p->first_seg = n->segs;
+        p->segs =
+            pages > NVME_HEADER_PAGES ? (uint32_t)((pages - NVME_HEADER_PAGES) / n->seg_pages) : 0;
+        n->segs += p->segs;
+    }
+}
+
+int nvme__segs_alloc(struct nvme *n)
+{
+    free(n->seg);
+    n->seg = calloc(n->segs != 0 ? n->segs : 1, sizeof(n->seg[0]));
+    if (n->seg == NULL)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < n->paths; i++)
+        for (uint32_t s = 0; s < n->path[i].segs; s++)
+            n->seg[n->path[i].first_seg + s] = (struct nvme_seg){
+                .path = (uint8_t)i, .extents = NVME_NONE, .next = NVME_NONE, .told = NVME_NONE};
+    return 0;
+}
+
+void nvme__seg_attach(struct nvme *n, uint32_t seg, uint32_t extent)
+{
+    struct nvme_extent *x = &n->extent[extent];
+    x->seg = seg;
+    x->seg_next = n->seg[seg].extents;
+    n->seg[seg].extents = extent;
+}
+
+/* The next extent names again the namespaces that this one was to name. */
+static void forget_prints(struct nvme *n, const struct nvme_seg *s, uint32_t extent)
+{
+    struct nvme_path *p = &n->path[s->path];
+    for (unsigned which = 0; which < NVME_CLASSES; which++) {
+        struct nvme_open *o = &p->open[which];
+        for (uint32_t i = o->prints; i > 0; i--)
+            if (o->print[i - 1].extent == extent)
+                o->print[i - 1] = o->print[--o->prints];
+    }
+}
+
+void nvme__seg_detach(struct nvme *n, uint32_t extent)
+{
+    struct nvme_extent *x = &n->extent[extent];
+    struct nvme_seg *s = &n->seg[x->seg];
+    uint32_t *at = &s->extents;
+    while (*at != extent)
+        at = &n->extent[*at].seg_next;
+    *at = x->seg_next;
+    if (s->told == extent)
+        s->told = x->seg_next;
+    MUST(s->pending > 0);
+    s->pending--;
+    const uint32_t seg = x->seg;
+    forget_prints(n, s, extent);
+    nvme__extent_free(n, extent);
+    nvme__seg_look(n, seg);
+}
+
+/* The list is in order of place: the first comes first, so that a disk that rewards it is read and
+ * written in order. Segments come back one at a time. */
+void nvme__seg_free(struct nvme *n, uint32_t seg)
+{
+    struct nvme_seg *s = &n->seg[seg];
+    struct nvme_path *p = &n->path[s->path];
+    MUST(s->extents == NVME_NONE && s->live == 0 && s->pending == 0 && s->readers == 0);
+    if (s->durable) {
+        s->durable = false;
+        n->segs_durable--;
+    }
+    s->state = NVME_S_FREE;
+    s->used_pages = 0;
+    s->gen = 0;
+    uint32_t *at = &p->free_seg;
+    while (*at != NVME_NONE && *at < seg)
+        at = &n->seg[*at].next;
+    s->next = *at;
+    *at = seg;
+    p->free_segs++;
+    n->segs_free++;
+    n->tell_room = true;
+}
+
+void nvme__seg_look(struct nvme *n, uint32_t seg)
+{
+    struct nvme_seg *s = &n->seg[seg];
+    if ((s->state != NVME_S_FULL && s->state != NVME_S_VICTIM) || s->live != 0 || s->pending != 0 ||
+        s->readers != 0 || s->unread)
+        return;
+    if (s->state == NVME_S_VICTIM)
+        n->segs_victim--;
+    s->told = NVME_NONE;
+    if (s->extents == NVME_NONE) { /* none came as far as the journal */
+        nvme__seg_free(n, seg);
+        return;
+    }
+    s->state = NVME_S_DELETING;
+    s->next = n->delete_head;
+    n->delete_head = seg;
+    n->segs_deleting++;
+    nvme__commit_soon(n);
+}
+
+void nvme__seg_seal(struct nvme *n, uint32_t seg)
+{
+    struct nvme_path *p = &n->path[n->seg[seg].path];
+    for (unsigned which = 0; which < NVME_CLASSES; which++)
+        if (p->open[which].seg == seg) {
+            p->open[which].seg = NVME_NONE;
+            n->seg[seg].state = NVME_S_FULL;
+            nvme__seg_look(n, seg);
+        }
+}
+
+static uint32_t open_left(const struct nvme *n, const struct nvme_path *p, enum nvme_class which)
+{
+    const uint32_t seg = p->open[which].seg;
+    return seg == NVME_NONE                         ? 0
+           : n->seg[seg].used_pages >= n->seg_pages ? 0
+                                                    : n->seg_pages - n->seg[seg].used_pages;
+}
+
+/* New promises have their half; one that moves gives back as much as it takes, and a segment that
+ * was open when the store was left is never filled: a limit here would end all moves for good. */
+static bool may_open(const struct nvme *n, const struct nvme_path *p, enum nvme_class which,
+                     bool moves)
+{
+    if (p->free_seg == NVME_NONE)
+        return false;
+    return which == NVME_NORMAL || moves || n->segs_durable < n->segs / 2;
+}
+
+static void open_next(struct nvme *n, struct nvme_path *p, enum nvme_class which)
+{
+    struct nvme_open *o = &p->open[which];
+    if (o->seg != NVME_NONE)
+        nvme__seg_seal(n, o->seg);
+    const uint32_t seg = p->free_seg;
+    struct nvme_seg *s = &n->seg[seg];
+    p->free_seg = s->next;
+    p->free_segs--;
+    n->segs_free--;
+    s->next = NVME_NONE;
+    s->state = NVME_S_OPEN;
+    s->gen = (uint64_t)n->epoch << 32 | ++n->gen_count;
+    s->done_pages = 0;
+    s->broken = false;
+    s->durable = which == NVME_DURABLE;
+    n->segs_durable += s->durable;
+    o->seg = seg;
+    o->prints = 0;
+}
+
+struct nvme_path *nvme__seg_room(struct nvme *n, enum nvme_class which, bool moves, uint32_t pages)
+{
+    struct nvme_path *best = NULL;
+    for (uint32_t i = 0; i < n->paths; i++) {
+        struct nvme_path *p = &n->path[(n->turn_path + i) % n->paths];
+        if (!nvme__path_up(p) || (open_left(n, p, which) < pages && !may_open(n, p, which, moves)))
+            continue;
+        if (best == NULL || p->queued_bytes < best->queued_bytes)
+            best = p;
+    }
+    if (best == NULL)
+        return NULL;
+    if (open_left(n, best, which) < pages)
+        open_next(n, best, which);
+    n->turn_path = best->number + 1;
+    return best;
+}
+
+uint64_t nvme__room_pages(const struct nvme *n)
+{
+    uint64_t pages = 0;
+    for (uint32_t i = 0; i < n->paths; i++) {
+        const struct nvme_path *p = &n->path[i];
+        if (nvme__path_up(p))
+            pages += (uint64_t)p->free_segs * (n->seg_pages - 2) + open_left(n, p, NVME_NORMAL);
+    }
+    return pages;
+}
+
+uint64_t nvme__put_pages(const struct nvme *n)
+{
+    const uint64_t pages = nvme__room_pages(n);
+    const uint64_t held = (uint64_t)((nvme__reserve(n) + 1) / 2) * (n->seg_pages - 2);
+    return pages > held ? pages - held : 0;
+}
+
+uint32_t nvme__reserve(const struct nvme *n)
+{
+    const uint32_t want = MAX(2 * n->paths, n->segs / 32);
+    return MIN(want, n->segs / 4);
+}

@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * From written to safe: what a path has written is synced, then the journal learns of its extents,
+ * then promises are kept. Each path syncs by itself; the journal takes one commit at a time, and
+ * with the new extents go the deaths in old ones, the deletions of segments that are to be reused,
+ * and the write budget.
+ */
+#include "nvme__.h"
+
+/* ---- sync ---- */
+
+void nvme__durable_settle(struct nvme *n, struct nvme_path *p, int status)
+{
+    struct tier_op *prev = NULL;
+    for (struct tier_op *op = p->durable.n != 0 ? p->durable.head : NULL, *next; op != NULL;
+         op = next) {
+        struct nvme_entry *e = nvme__entry(n, op->loc);
+        const bool late = op->deadline_ns != 0 && op->deadline_ns <= n->now_ns;
+        next = op->next;
+        if (n->extent[e->extent].state == NVME_X_COMMITTED) {
+            e->state = NVME_E_WRITTEN;
+            nvme__finish(n, nvme__ops_cut(&p->durable, prev), 0);
+        } else if (status != 0 || late) {
+            nvme__put_failed(n, nvme__ops_cut(&p->durable, prev),
+                             status != 0 ? status : -ETIMEDOUT);
+        } else {
+            prev = op;
+        }
+    }
+}
+
+static void lose(struct nvme *n, struct nvme_extents *list)
+{
+    uint32_t extent;
+    while ((extent = nvme__extents_pop(n, list)) != NVME_NONE) {
+        n->extent[extent].state = NVME_X_LOST;
+        nvme__extents_push(n, &n->lost, extent);
+    }
+}
+
+void nvme__sync_failed(struct nvme *n, struct nvme_path *p)
+{
+    nvme__durable_settle(n, p, -EIO);
+    p->era++;
+    p->sync_due_ns = UINT64_MAX;
+    lose(n, &p->syncing);
+    lose(n, &p->written);
+    for (unsigned which = 0; which < NVME_CLASSES; which++) {
+        const uint32_t seg = p->open[which].seg;
+        if (seg == NVME_NONE)
+            continue;
+        n->seg[seg].broken = true;
+        nvme__seg_seal(n, seg);
+    }
+}
+
+static void on_synced(struct nvme_io *io)
+{
+    struct nvme *n = io->n;
+    struct nvme_path *p = &n->path[io->op.path];
+    uint32_t extent;
+    p->sync_busy = false;
+    if (io->op.result < 0)
+        return; /* health has seen to it */
+    while ((extent = nvme__extents_pop(n, &p->syncing)) != NVME_NONE) {
+        n->extent[extent].state = NVME_X_SYNCED;
+        nvme__extents_push(n, &n->synced, extent);
+    }
+}
+
+static void sync_path(struct nvme *n, struct nvme_path *p)
+{
+    uint32_t extent;
+    if (p->sync_busy || !nvme__path_up(p) || p->written.n == 0)
+        return;
+    if (p->durable.n == 0 && p->sync_due_ns > n->now_ns && !n->flushing)
+        return;
+    p->sync_busy = true;
+    p->sync_due_ns = UINT64_MAX;
+    while ((extent = nvme__extents_pop(n, &p->written)) != NVME_NONE) {
+        n->extent[extent].state = NVME_X_SYNCING;
+        nvme__extents_push(n, &p->syncing, extent);
+    }
+    nvme__issue(n, &p->sync, DISK_SYNC, p, NULL, 0, 0, 0, on_synced);
+}
+
+/* ---- commit ---- */
+
+void nvme__commit_soon(struct nvme *n)
+{
+    n->commit_due_ns = nvme__sooner(n->commit_due_ns, n->now_ns + n->c.sync_ns);
+}
+
+static uint64_t key_of(const struct nvme *n, const struct nvme_extent *x)
+{
+    return nvme__key(n->seg[x->seg].path, nvme__extent_page(n, x));
+}
+
+/* Dead is what nobody holds; namespaces are not, as long as the segment lives. */
+static void value_of(const struct nvme *n, uint32_t extent, struct nvme_value *ret)
+{
+    const struct nvme_extent *x = &n->extent[extent];
+    *ret = (struct nvme_value){.flags = (x->flags & NVME_X_DURABLE) != 0 ? NVME_T_DURABLE : 0,
+                               .pages = x->pages,
+                               .items = x->items,
+                               .head_pages = x->head_pages,
+                               .records = x->records,
+                               .gen = n->seg[x->seg].gen,
+                               .seq = x->seq,
+                               .sum = x->sum};
+    for (uint32_t i = x->records; i < x->items; i++)
+        ret->dead[i / 8] |= (uint8_t)(1u << i % 8);
+    for (uint32_t id = x->first; id != NVME_NONE; id = n->entry[id].next) {
+        const uint32_t slot = n->entry[id].slot;
+        ret->dead[slot / 8] &= (uint8_t) ~(1u << slot % 8);
+    }
+}
+
+static void change_put(struct nvme *n, uint32_t extent)
+{
+    struct nvme_commit *k = &n->commit;
+    struct nvme_extent *x = &n->extent[extent];
+    struct nvme_value v;
+    const uint32_t i = k->commit.n++;
+    value_of(n, extent, &v);
+    x->flags &= (uint8_t)~NVME_X_DIRTY;
+    k->change[i] = (struct journal_change){
+        .key = key_of(n, x), .value = k->value[i], .bytes = nvme__value_encode(&v, k->value[i])};
+    n->m.bytes_journal += k->change[i].bytes;
+}
+
+static void gather_new(struct nvme *n)
+{
+    uint32_t extent;
+    while (n->commit.commit.n < NVME_COMMIT_MAX - 1 &&
+           (extent = nvme__extents_pop(n, &n->synced)) != NVME_NONE) {
+        n->extent[extent].state = NVME_X_COMMITTING;
+        change_put(n, extent);
+        nvme__extents_push(n, &n->commit.extents, extent);
+    }
+}
+
+static void gather_dirty(struct nvme *n)
+{
+    uint32_t extent;
+    while (n->commit.commit.n < NVME_COMMIT_MAX - 1 &&
+           (extent = nvme__extents_pop(n, &n->dirty)) != NVME_NONE) {
+        struct nvme_extent *x = &n->extent[extent];
+        x->flags &= (uint8_t)~NVME_X_LISTED;
+        if ((x->flags & NVME_X_DIRTY) != 0 && n->seg[x->seg].state != NVME_S_DELETING)
+            change_put(n, extent);
+    }
+}
+
+/* A segment is free when the last of its extents has left the journal, which may take several
+ * commits. Extents on the list of the dirty must be off it first. */
+static void gather_deleted(struct nvme *n)
+{
+    struct nvme_commit *k = &n->commit;
+    if (n->dirty.n != 0)
+        return;
+    for (uint32_t seg = n->delete_head; seg != NVME_NONE; seg = n->seg[seg].next) {
+        struct nvme_seg *s = &n->seg[seg];
+        while (s->extents != NVME_NONE && k->commit.n < NVME_COMMIT_MAX - 1) {
+            const uint32_t extent = s->extents;
+            s->extents = n->extent[extent].seg_next;
+            k->change[k->commit.n++] =
+                (struct journal_change){.key = key_of(n, &n->extent[extent])};
+            n->extent[extent].next = k->deleted;
+            k->deleted = extent;
+            s->pending++; /* until the commit is done */
+        }
+    }
+}
+
+static void gather_budget(struct nvme *n)
+{
+    struct nvme_commit *k = &n->commit;
+    const uint32_t i = k->commit.n;
+    if (!n->budget.changed)
+        return;
+    n->budget.changed = false;
+    k->change[i] = (struct journal_change){
+        .key = NVME_KEY_BUDGET, .value = k->value[i], .bytes = nvme__budget_save(n, k->value[i])};
+    k->commit.n++;
+}
+
+static void finish_deleted(struct nvme *n)
+{
+    while (n->commit.deleted != NVME_NONE) {
+        const uint32_t extent = n->commit.deleted;
+        n->commit.deleted = n->extent[extent].next;
+        n->seg[n->extent[extent].seg].pending--;
+        nvme__extent_free(n, extent);
+    }
+    for (uint32_t *at = &n->delete_head; *at != NVME_NONE;) {
+        const uint32_t seg = *at;
+        struct nvme_seg *s = &n->seg[seg];
+        if (s->extents != NVME_NONE || s->pending != 0) {
+            at = &s->next;
+            continue;
+        }
+        *at = s->next;
+        n->segs_deleting--;
+        n->m.segments_reclaimed++;
+        nvme__seg_free(n, seg);
+    }
+}
+
+static void finish_new(struct nvme *n)
+{
+    uint32_t extent;
+    while ((extent = nvme__extents_pop(n, &n->commit.extents)) != NVME_NONE) {
+        struct nvme_extent *x = &n->extent[extent];
+        x->state = NVME_X_COMMITTED;
+        n->seg[x->seg].pending--;
+        if ((x->flags & NVME_X_DIRTY) != 0) {
+            x->flags |= NVME_X_LISTED;
+            nvme__extents_push(n, &n->dirty, extent);
+            nvme__commit_soon(n);
+        }
+        nvme__seg_look(n, x->seg);
+    }
+}
+
+/* Extents that were changed while their change was on its way are dirty again. */
+static void on_committed(struct journal_commit *commit)
+{
+    struct nvme *n = commit->owner;
+    n->commit.busy = false;
+    if (commit->result != 0) {
+        n->journal_error = commit->result;
+        n->commit_due_ns = UINT64_MAX;
+    } else {
+        n->m.commits++;
+        finish_new(n);
+        finish_deleted(n);
+    }
+    for (uint32_t i = 0; i < n->paths; i++)
+        nvme__durable_settle(n, &n->path[i], n->journal_error != 0 ? -EIO : 0);
+    nvme__sync_run(n);
+    nvme__drain(n);
+}
+
+static bool commit_wanted(const struct nvme *n)
+{
+    if (n->commit.busy || n->journal_error != 0)
+        return false;
+    if (n->synced.n != 0)
+        return true;
+    const bool due =
+        n->commit_due_ns <= n->now_ns || n->flushing || n->segs_free < nvme__reserve(n) / 2 + 1;
+    return due && (n->dirty.n != 0 || n->delete_head != NVME_NONE || n->budget.changed);
+}
+
+static void commit_start(struct nvme *n)
+{
+    struct nvme_commit *k = &n->commit;
+    k->commit = (struct journal_commit){.change = k->change, .done = on_committed, .owner = n};
+    k->deleted = NVME_NONE;
+    n->commit_due_ns = UINT64_MAX;
+    gather_new(n);
+    gather_dirty(n);
+    gather_deleted(n);
+    gather_budget(n);
+    if (n->dirty.n != 0 || n->delete_head != NVME_NONE)
+        nvme__commit_soon(n);
+    if (k->commit.n == 0)
+        return;
+    k->busy = true;
+    n->journal->ops->commit(n->journal, &k->commit);
+}
+
+void nvme__sync_run(struct nvme *n)
+{
+    for (uint32_t i = 0; i < n->paths; i++) {
+        if (n->path[i].durable.n != 0)
+            nvme__durable_settle(n, &n->path[i], n->journal_error != 0 ? -EIO : 0);
+        sync_path(n, &n->path[i]);
+    }
+    if (commit_wanted(n))
+        commit_start(n);
+    else if (!n->commit.busy && n->dirty.n == 0 && n->delete_head == NVME_NONE)
+        n->commit_due_ns = n->budget.changed ? n->commit_due_ns : UINT64_MAX;
+    if (n->flushing && nvme__sync_idle(n))
+        n->flushing = false;
+}
+
+uint64_t nvme__sync_next(const struct nvme *n)
+{
+    uint64_t at = n->commit.busy || n->journal_error != 0 ? UINT64_MAX : n->commit_due_ns;
+    for (uint32_t i = 0; i < n->paths; i++)
+        if (!n->path[i].sync_busy && nvme__path_up(&n->path[i]))
+            at = nvme__sooner(at, n->path[i].sync_due_ns);
+    return at;
+}
+
+/* Whether there is nothing that a commit would say. What a path that is out has not synced waits
+ * for it to come back. */
+bool nvme__sync_idle(const struct nvme *n)
+{
+    for (uint32_t i = 0; i < n->paths; i++) {
+        const struct nvme_path *p = &n->path[i];
+        if (p->sync_busy || p->syncing.n != 0 || p->writes != 0 ||
+            (p->written.n != 0 && nvme__path_up(p)))
+            return false;
+    }
+    if (n->commit.busy)
+        return false;
+    return n->journal_error != 0 ||
+           (n->synced.n == 0 && n->dirty.n == 0 && n->delete_head == NVME_NONE);
+}

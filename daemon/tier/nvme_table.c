@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What stands on disk and in the journal, byte by byte. */
+#include "cursor.h"
+#include "nvme__.h"
+
+#define SUPER_MAGIC UINT64_C(0x6b76637375706231)
+#define TABLE_MAGIC UINT64_C(0x6b76637461626c31)
+#define VALUE_KIND  1u
+#define VALUE_HEAD  48u
+
+/* ---- superblock ---- */
+
+void nvme__super_encode(const struct nvme_super *s, uint8_t page[NVME_PAGE])
+{
+    struct wcursor w;
+    memset(page, 0, NVME_PAGE);
+    wcursor_init(&w, page, NVME_SUPER_BYTES - sizeof(struct hash128));
+    wcursor_put_u64le(&w, SUPER_MAGIC);
+    wcursor_put_u32le(&w, NVME_FORMAT_VERSION);
+    wcursor_put_u32le(&w, NVME_PAGE);
+    wcursor_put(&w, s->uuid, sizeof(s->uuid));
+    wcursor_put_u64le(&w, s->seq);
+    wcursor_put_u32le(&w, s->path);
+    wcursor_put_u32le(&w, s->paths);
+    wcursor_put_u32le(&w, s->seg_pages);
+    wcursor_put_u32le(&w, s->segments);
+    wcursor_put_u32le(&w, s->formatted);
+    wcursor_put_u32le(&w, s->epoch);
+    MUST(wcursor_ok(&w));
+    const size_t summed = NVME_SUPER_BYTES - sizeof(struct hash128);
+    const struct hash128 sum = hash_sum(page, summed);
+    memcpy(page + summed, &sum, sizeof(sum));
+}
+
+static bool is_zero(const uint8_t *p, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (p[i] != 0)
+            return false;
+    return true;
+}
+
+int nvme__super_decode(const uint8_t *page, struct nvme_super *ret)
+{
+    struct cursor c;
+    struct nvme_super s;
+    const size_t summed = NVME_SUPER_BYTES - sizeof(struct hash128);
+    const struct hash128 sum = hash_sum(page, summed);
+    cursor_init(&c, page, summed);
+    if (is_zero(page, NVME_SUPER_BYTES))
+        return -ENOENT;
+    const bool whole = memcmp(page + summed, &sum, sizeof(sum)) == 0;
+    if (cursor_u64le(&c) != SUPER_MAGIC)
+        return -EINVAL;
+    if (!whole)
+        return -EUCLEAN;
+    if (cursor_u32le(&c) > NVME_FORMAT_VERSION)
+        return -EPROTONOSUPPORT;
+    const uint32_t page_bytes = cursor_u32le(&c);
+    memcpy(s.uuid, cursor_take(&c, sizeof(s.uuid)), sizeof(s.uuid));
+    s.seq = cursor_u64le(&c);
+    s.path = cursor_u32le(&c);
+    s.paths = cursor_u32le(&c);
+    s.seg_pages = cursor_u32le(&c);
+    s.segments = cursor_u32le(&c);
+    s.formatted = cursor_u32le(&c);
+    s.epoch = cursor_u32le(&c);
+    if (page_bytes != NVME_PAGE || s.seg_pages == 0 || s.formatted > s.segments)
+        return -EUCLEAN;
+    *ret = s;
+    return 0;
+}
+
+/* ---- table ---- */
+
+static struct hash128 table_sum(const uint8_t *table, uint32_t items)
+{
+    struct hash_stream s;
+    hash_stream_init(&s);
+    hash_stream_update(&s, table, NVME_HEAD_BYTES - sizeof(struct hash128));
+    hash_stream_update(&s, table + NVME_HEAD_BYTES, (size_t)items * NVME_ITEM_BYTES);
+    return hash_stream_final(&s);
+}
+
+void nvme__table_seal(uint8_t *table, struct nvme_head *h)
+{
+    struct wcursor w;
+    const size_t bytes = NVME_HEAD_BYTES + (size_t)h->items * NVME_ITEM_BYTES;
+    memset(table, 0, NVME_HEAD_BYTES);
+    memset(table + bytes, 0, (size_t)nvme__table_pages(h->items) * NVME_PAGE - bytes);
+    wcursor_init(&w, table, NVME_HEAD_BYTES - sizeof(h->sum));
+    wcursor_put_u64le(&w, TABLE_MAGIC);
+    wcursor_put_u32le(&w, NVME_FORMAT_VERSION);
+    wcursor_put_u32le(&w, h->flags);
+    wcursor_put(&w, h->uuid, sizeof(h->uuid));
+    wcursor_put_u32le(&w, h->path);
+    wcursor_put_u32le(&w, h->seg);
+    wcursor_put_u32le(&w, h->page);
+    wcursor_put_u32le(&w, h->pages);
+    wcursor_put_u32le(&w, h->items);
+    wcursor_put_u32le(&w, h->head_pages);
+    wcursor_put_u64le(&w, h->gen);
+    wcursor_put_u64le(&w, h->seq);
+    MUST(wcursor_ok(&w));
+    h->sum = table_sum(table, h->items);
+    memcpy(table + NVME_HEAD_BYTES - sizeof(h->sum), &h->sum, sizeof(h->sum));
+}
+
+int nvme__head_decode(const uint8_t *table, uint64_t bytes, struct nvme_head *ret)
+{
+    struct cursor c;
+    struct nvme_head h;
+    MUST(bytes >= NVME_PAGE);
+    cursor_init(&c, table, NVME_HEAD_BYTES);
+    if (cursor_u64le(&c) != TABLE_MAGIC || cursor_u32le(&c) != NVME_FORMAT_VERSION)
+        return -ENOENT;
+    h.flags = cursor_u32le(&c);
+    memcpy(h.uuid, cursor_take(&c, sizeof(h.uuid)), sizeof(h.uuid));
+    h.path = cursor_u32le(&c);
+    h.seg = cursor_u32le(&c);
+    h.page = cursor_u32le(&c);
+    h.pages = cursor_u32le(&c);
+    h.items = cursor_u32le(&c);
+    h.head_pages = cursor_u32le(&c);
+    h.gen = cursor_u64le(&c);
+    h.seq = cursor_u64le(&c);
+    memcpy(&h.sum, table + NVME_HEAD_BYTES - sizeof(h.sum), sizeof(h.sum));
+    if (h.items == 0 || h.items > NVME_ITEMS_MAX || h.pages > NVME_EXTENT_MAX ||
+        h.head_pages < nvme__table_pages(h.items) || h.head_pages > NVME_HEAD_PAGES ||
+        h.head_pages > h.pages)
+        return -EUCLEAN;
+    if ((uint64_t)nvme__table_pages(h.items) * NVME_PAGE > bytes)
+        return -ENOBUFS;
+    const struct hash128 sum = table_sum(table, h.items);
+    if (!hash128_equal(&sum, &h.sum))
+        return -EUCLEAN;
+    *ret = h;
+    return 0;
+}
+
+void nvme__item_encode(uint8_t *table, uint32_t i, const struct nvme_item *it)
+{
+    struct wcursor w;
+    uint8_t *at = table + NVME_HEAD_BYTES + (size_t)i * NVME_ITEM_BYTES;
+    memset(at, 0, NVME_ITEM_BYTES);
+    wcursor_init(&w, at, NVME_ITEM_BYTES);
+    wcursor_put(&w, it->key.b, sizeof(it->key.b));
+    wcursor_put(&w, it->parent.b, sizeof(it->parent.b));
+    wcursor_put(&w, it->sum.b, sizeof(it->sum.b));
+    wcursor_put_u64le(&w, it->print);
+    wcursor_put_u32le(&w, it->page);
+    wcursor_put_u32le(&w, it->bytes);
+    wcursor_put_u16le(&w, it->tokens);
+    wcursor_put_u16le(&w, it->shard);
+    wcursor_put_u8(&w, it->group);
+    wcursor_put_u8(&w, it->flags);
+    MUST(wcursor_ok(&w));
+}
+
+void nvme__item_decode(const uint8_t *table, uint32_t i, struct nvme_item *ret)
+{
+    struct cursor c;
+    cursor_init(&c, table + NVME_HEAD_BYTES + (size_t)i * NVME_ITEM_BYTES, NVME_ITEM_BYTES);
+    memcpy(ret->key.b, cursor_take(&c, sizeof(ret->key.b)), sizeof(ret->key.b));
+    memcpy(ret->parent.b, cursor_take(&c, sizeof(ret->parent.b)), sizeof(ret->parent.b));
+    memcpy(ret->sum.b, cursor_take(&c, sizeof(ret->sum.b)), sizeof(ret->sum.b));
+    ret->print = cursor_u64le(&c);
+    ret->page = cursor_u32le(&c);
+    ret->bytes = cursor_u32le(&c);
+    ret->tokens = cursor_u16le(&c);
+    ret->shard = cursor_u16le(&c);
+    ret->group = cursor_u8(&c);
+    ret->flags = cursor_u8(&c);
+    MUST(cursor_ok(&c));
+}
+
+bool nvme__item_ok(const struct nvme_head *h, const struct nvme_item *it)
+{
+    const uint32_t tables = nvme__table_pages(h->items);
+    if ((it->flags & NVME_I_RECORD) != 0)
+        return it->bytes != 0 && it->bytes <= NVME_RECORD_MAX && it->page >= tables &&
+               it->page < h->head_pages;
+    const uint64_t end = (uint64_t)it->page + nvme__pages(it->bytes);
+    return it->bytes != 0 && it->page >= h->head_pages && end <= h->pages;
+}
+
+/* ---- the journal's value ---- */
+
+uint32_t nvme__value_encode(const struct nvme_value *v, uint8_t ret[NVME_VALUE_BYTES])
+{
+    struct wcursor w;
+    wcursor_init(&w, ret, NVME_VALUE_BYTES);
+    wcursor_put_u8(&w, VALUE_KIND);
+    wcursor_put_u8(&w, (uint8_t)v->flags);
+    wcursor_put_u16le(&w, (uint16_t)v->items);
+    wcursor_put_u8(&w, (uint8_t)v->head_pages);
+    wcursor_put_u8(&w, (uint8_t)v->records);
+    wcursor_put_u16le(&w, (uint16_t)v->pages);
+    wcursor_put_u64le(&w, v->gen);
+    wcursor_put_u64le(&w, v->seq);
+    wcursor_put(&w, v->sum.b, sizeof(v->sum.b));
+    wcursor_put_u64le(&w, 0);
+    MUST(wcursor_len(&w) == VALUE_HEAD);
+    wcursor_put(&w, v->dead, (v->items + 7) / 8);
+    MUST(wcursor_ok(&w));
+    return (uint32_t)wcursor_len(&w);
+}
+
+int nvme__value_decode(const void *value, uint32_t bytes, struct nvme_value *ret)
+{
+    struct cursor c;
+    struct nvme_value v = {0};
+    cursor_init(&c, value, bytes);
+    const uint8_t kind = cursor_u8(&c);
+    v.flags = cursor_u8(&c);
+    v.items = cursor_u16le(&c);
+    v.head_pages = cursor_u8(&c);
+    v.records = cursor_u8(&c);
+    v.pages = cursor_u16le(&c);
+    v.gen = cursor_u64le(&c);
+    v.seq = cursor_u64le(&c);
+    const uint8_t *sum = cursor_take(&c, sizeof(v.sum.b));
+    cursor_skip(&c, 8);
+    const uint8_t *dead = cursor_take(&c, (v.items + 7u) / 8);
+    if (!cursor_ok(&c) || cursor_left(&c) != 0 || kind != VALUE_KIND)
+        return -EUCLEAN;
+    if (v.items == 0 || v.items > NVME_ITEMS_MAX || v.head_pages > NVME_HEAD_PAGES ||
+        v.head_pages < nvme__table_pages(v.items) || v.head_pages > v.pages)
+        return -EUCLEAN;
+    memcpy(v.sum.b, sum, sizeof(v.sum.b));
+    memcpy(v.dead, dead, (v.items + 7u) / 8);
+    *ret = v;
+    return 0;
+}

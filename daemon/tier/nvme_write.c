@@ -1,0 +1,369 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * PUTs become extents. Whatever waits is gathered into one write from where the payloads lie; while
+ * a path writes, less than a whole extent waits for more to come, which is how small blocks make
+ * large writes.
+ */
+#include "nvme__.h"
+
+#define DEPTH 8u /* extents in flight on a path */
+
+/* What is known of an extent before there is one. */
+struct plan {
+    uint32_t items, payload_pages;
+    uint32_t prints;
+    uint64_t print[NVME_RECORDS_MAX];
+    uint32_t record_bytes[NVME_RECORDS_MAX];
+};
+
+static uint64_t credit(const struct nvme *n)
+{
+    return n->c.queue_bytes / 2;
+}
+
+void nvme__write_submit(struct nvme *n, struct tier_op *op)
+{
+    struct nvme_entry *e = nvme__entry(n, op->loc);
+    const bool durable = op->label.durable || (op->flags & TIER_F_DURABLE) != 0;
+    MUST(e->state == NVME_E_NEW && op->bytes == e->bytes && op->src != NULL);
+    if (n->stopping || n->journal_error != 0) {
+        nvme__finish(n, op, n->stopping ? -ECANCELED : -EIO);
+        return;
+    }
+    e->state = NVME_E_QUEUED;
+    e->sum = op->sum;
+    e->flags = op->label.durable ? NVME_E_DURABLE : 0;
+    nvme__ops_push(&n->put[durable ? NVME_DURABLE : NVME_NORMAL], op);
+}
+
+void nvme__put_failed(struct nvme *n, struct tier_op *op, int status)
+{
+    struct nvme_entry *e = nvme__entry(n, op->loc);
+    if (e->extent != NVME_NONE)
+        nvme__entry_unlink(n, e);
+    e->state = NVME_E_NEW;
+    nvme__finish(n, op, status);
+}
+
+/* Takes off what is cancelled or late. */
+static void sweep(struct nvme *n, struct nvme_ops *list)
+{
+    struct tier_op *prev = NULL;
+    for (struct tier_op *op = list->n != 0 ? list->head : NULL; op != NULL;) {
+        const bool cancelled = atomic_load_explicit(&op->cancel, memory_order_relaxed);
+        const bool late = op->deadline_ns != 0 && op->deadline_ns <= n->now_ns;
+        struct tier_op *next = op->next;
+        if (cancelled || late)
+            nvme__put_failed(n, nvme__ops_cut(list, prev), cancelled ? -ECANCELED : -ETIMEDOUT);
+        else
+            prev = op;
+        op = next;
+    }
+}
+
+/* What comes before an extent in its segment is as safe as it is: that goes for namespaces too. */
+static bool print_known(const struct nvme *n, const struct nvme_open *o, uint64_t print)
+{
+    for (uint32_t i = 0; i < o->prints; i++)
+        if (o->print[i].print == print)
+            return n->extent[o->print[i].extent].state != NVME_X_LOST;
+    return false;
+}
+
+/* Whether the table can name the namespace of `print`, with a record of it if that is needed. */
+static bool plan_print(struct nvme *n, const struct nvme_open *o, uint64_t print,
+                       struct nvme_write *w, struct plan *pl)
+{
+    for (uint32_t i = 0; i < pl->prints; i++)
+        if (pl->print[i] == print)
+            return true;
+    if (print_known(n, o, print))
+        return true;
+    if (pl->prints == NVME_RECORDS_MAX)
+        return false;
+    uint8_t *page = w->head + (size_t)(NVME_TABLE_PAGES + pl->prints) * NVME_PAGE;
+    const uint32_t bytes = n->c.record != NULL ? n->c.record(n->c.ctx, print, page) : 0;
+    if (bytes == 0)
+        return true;
+    MUST(bytes <= NVME_RECORD_MAX);
+    memset(page + bytes, 0, NVME_PAGE - bytes);
+    pl->print[pl->prints] = print;
+    pl->record_bytes[pl->prints++] = bytes;
+    return true;
+}
+
+/* How many of the PUTs that wait fit the segment and one write. */
+static void plan(struct nvme *n, const struct nvme_open *o, enum nvme_class which,
+                 struct nvme_write *w, struct plan *pl)
+{
+    const uint32_t room = MIN(n->seg_pages - n->seg[o->seg].used_pages, NVME_EXTENT_MAX);
+    const uint32_t most = (uint32_t)(n->c.extent_bytes / NVME_PAGE);
+    *pl = (struct plan){0};
+    for (const struct tier_op *op = n->put[which].head; op != NULL; op = op->next) {
+        const uint32_t pages = nvme__pages(op->bytes), before = pl->prints;
+        if (pl->items != 0 && pl->payload_pages + pages > most)
+            break;
+        if (pl->items + NVME_RECORDS_MAX + 1 > NVME_ITEMS_MAX || pl->items + 3 > DISK_IOV_MAX)
+            break;
+        if (!plan_print(n, o, op->label.print, w, pl))
+            break;
+        const uint32_t head = nvme__table_pages(pl->items + 1 + pl->prints) + pl->prints;
+        if (head + pl->payload_pages + pages > room) {
+            pl->prints = before;
+            break;
+        }
+        pl->items++;
+        pl->payload_pages += pages;
+    }
+}
+
+static void item_of(const struct tier_op *op, uint32_t page, struct nvme_item *ret)
+{
+    const struct tier_label *l = &op->label;
+    *ret = (struct nvme_item){.key = l->key,
+                              .parent = l->parent,
+                              .sum = op->sum,
+                              .print = l->print,
+                              .page = page,
+                              .bytes = op->bytes,
+                              .tokens = l->tokens,
+                              .shard = (uint16_t)l->shard,
+                              .group = (uint8_t)l->group,
+                              .flags = (uint8_t)((l->durable ? NVME_I_DURABLE : 0) |
+                                                 (l->has_parent ? NVME_I_PARENT : 0))};
+}
+
+/* The namespaces' items and where the open segment remembers them. */
+static void put_records(struct nvme *n, struct nvme_open *o, uint32_t extent, struct nvme_write *w,
+                        const struct plan *pl, uint32_t tables)
+{
+    for (uint32_t i = 0; i < pl->prints; i++) {
+        const uint8_t *page = w->head + (size_t)(NVME_TABLE_PAGES + i) * NVME_PAGE;
+        const struct nvme_item it = {.print = pl->print[i],
+                                     .page = tables + i,
+                                     .bytes = pl->record_bytes[i],
+                                     .sum = hash_sum(page, pl->record_bytes[i]),
+                                     .flags = NVME_I_RECORD};
+        nvme__item_encode(w->head, i, &it);
+        uint32_t at = 0;
+        while (at < o->prints && o->print[at].print != pl->print[i])
+            at++;
+        if (at == NVME_OPEN_PRINTS)
+            continue; /* it will be written again: that costs a page */
+        if (at == o->prints)
+            o->prints++;
+        else if (n->extent[o->print[at].extent].state != NVME_X_LOST)
+            continue;
+        o->print[at].print = pl->print[i];
+        o->print[at].extent = extent;
+    }
+}
+
+static void add_iov(struct nvme_write *w, uint32_t *iovs, const void *from, uint64_t bytes)
+{
+    struct iovec *last = *iovs != 0 ? &w->iov[*iovs - 1] : NULL;
+    if (last != NULL && (uint8_t *)last->iov_base + last->iov_len == from)
+        last->iov_len += bytes;
+    else
+        w->iov[(*iovs)++] = (struct iovec){(void *)(uintptr_t)from, bytes};
+}
+
+/* Payloads follow each other in the order in which they came. Returns the number of vectors. */
+static uint32_t put_payloads(struct nvme *n, struct nvme_write *w, enum nvme_class which,
+                             const struct plan *pl, uint32_t head_pages)
+{
+    uint32_t iovs = 0, page = head_pages;
+    const uint32_t tables = head_pages - pl->prints;
+    add_iov(w, &iovs, w->head, (uint64_t)tables * NVME_PAGE);
+    if (pl->prints != 0)
+        add_iov(w, &iovs, w->head + (size_t)NVME_TABLE_PAGES * NVME_PAGE,
+                (uint64_t)pl->prints * NVME_PAGE);
+    struct tier_op **tail = &w->ops;
+    for (uint32_t i = 0; i < pl->items; i++) {
+        struct tier_op *op = nvme__ops_pop(&n->put[which]);
+        struct nvme_entry *e = nvme__entry(n, op->loc);
+        struct nvme_item it;
+        item_of(op, page, &it);
+        nvme__item_encode(w->head, pl->prints + i, &it);
+        e->state = NVME_E_WRITING;
+        e->slot = (uint16_t)(pl->prints + i);
+        e->page = (uint16_t)page;
+        nvme__entry_link(n, e, w->extent);
+        add_iov(w, &iovs, op->src, (uint64_t)nvme__pages(op->bytes) * NVME_PAGE);
+        page += nvme__pages(op->bytes);
+        *tail = op;
+        tail = &op->next;
+    }
+    *tail = NULL;
+    return iovs;
+}
+
+/* The extent counts, or it is lost; its PUTs learn of it. */
+static void end_write(struct nvme *n, struct nvme_write *w)
+{
+    struct nvme_path *p = &n->path[w->path];
+    struct nvme_extent *x = &n->extent[w->extent];
+    struct nvme_seg *s = &n->seg[x->seg];
+    const bool good = w->good && !s->broken && w->era == p->era;
+    if (good) {
+        s->done_pages += x->pages;
+        x->state = NVME_X_WRITTEN;
+        nvme__extents_push(n, &p->written, w->extent);
+        p->sync_due_ns = nvme__sooner(p->sync_due_ns, n->now_ns + n->c.sync_ns);
+    } else {
+        s->broken = true;
+        nvme__seg_seal(n, x->seg);
+        x->state = NVME_X_LOST;
+        nvme__extents_push(n, &n->lost, w->extent);
+    }
+    for (struct tier_op *op = w->ops, *next; op != NULL; op = next) {
+        next = op->next;
+        if (!good || ((op->flags & TIER_F_DURABLE) != 0 && !nvme__path_up(p))) {
+            nvme__put_failed(n, op, -EIO);
+        } else if ((op->flags & TIER_F_DURABLE) != 0) {
+            nvme__ops_push(&p->durable, op);
+        } else {
+            nvme__entry(n, op->loc)->state = NVME_E_WRITTEN;
+            nvme__finish(n, op, 0);
+        }
+    }
+    w->ended = false;
+    w->next = n->write_free;
+    n->write_free = w;
+}
+
+/* Extents of a segment count in the order of their places: who walks the segment without a journal
+ * finds whatever counts, for there is no gap before it. */
+static void end_in_order(struct nvme *n, uint32_t seg)
+{
+    const struct nvme_seg *s = &n->seg[seg];
+    for (uint32_t i = 0; i < n->writes_n;) {
+        struct nvme_write *w = &n->write[i++];
+        if (!w->ended || n->extent[w->extent].seg != seg)
+            continue;
+        if (!s->broken && w->good && n->extent[w->extent].page != s->done_pages)
+            continue;
+        end_write(n, w);
+        i = 0;
+    }
+}
+
+static void on_written(struct nvme_io *io)
+{
+    struct nvme_write *w = CONTAINER_OF(io, struct nvme_write, io);
+    struct nvme *n = io->n;
+    n->path[w->path].writes--;
+    n->write_inflight -= io->op.bytes;
+    w->ended = true;
+    w->good = io->op.result >= 0;
+    end_in_order(n, n->extent[w->extent].seg);
+}
+
+static void account(struct nvme *n, const struct nvme_write *w, uint64_t bytes)
+{
+    n->m.bytes_written += bytes;
+    n->m.writes++;
+    nvme__budget_spend(n, bytes);
+    for (const struct tier_op *op = w->ops; op != NULL; op = op->next) {
+        if (nvme__keep_owns(n, op)) {
+            n->m.bytes_kept += (uint64_t)nvme__pages(op->bytes) * NVME_PAGE;
+            continue;
+        }
+        n->m.bytes_accepted += op->bytes;
+        n->m.puts++;
+    }
+}
+
+static void write_extent(struct nvme *n, struct nvme_path *p, enum nvme_class which,
+                         struct nvme_write *w, const struct plan *pl)
+{
+    struct nvme_open *o = &p->open[which];
+    struct nvme_seg *s = &n->seg[o->seg];
+    struct nvme_extent *x = &n->extent[w->extent];
+    const uint32_t tables = nvme__table_pages(pl->items + pl->prints);
+    const uint32_t head = tables + pl->prints, pages = head + pl->payload_pages;
+    x->state = NVME_X_WRITING;
+    x->page = s->used_pages;
+    x->pages = pages;
+    x->items = (uint16_t)(pl->items + pl->prints);
+    x->head_pages = (uint8_t)head;
+    x->records = (uint8_t)pl->prints;
+    x->flags = which == NVME_DURABLE ? NVME_X_DURABLE : 0;
+    x->seq = ++n->seq_count;
+    nvme__seg_attach(n, o->seg, w->extent);
+    s->pending++;
+    s->used_pages += pages;
+    put_records(n, o, w->extent, w, pl, tables);
+    const uint32_t iovs = put_payloads(n, w, which, pl, head);
+    struct nvme_head h = {.flags = which == NVME_DURABLE ? NVME_T_DURABLE : 0,
+                          .path = p->number,
+                          .seg = o->seg - p->first_seg,
+                          .page = x->page,
+                          .pages = pages,
+                          .items = x->items,
+                          .head_pages = head,
+                          .gen = s->gen,
+                          .seq = x->seq};
+    memcpy(h.uuid, n->uuid, sizeof(h.uuid));
+    nvme__table_seal(w->head, &h);
+    x->sum = h.sum;
+    w->path = p->number;
+    w->era = p->era;
+    p->writes++;
+    n->write_inflight += (uint64_t)pages * NVME_PAGE;
+    account(n, w, (uint64_t)pages * NVME_PAGE);
+    nvme__issue(n, &w->io, DISK_WRITE, p, w->iov, iovs, nvme__extent_page(n, x),
+                (uint64_t)pages * NVME_PAGE, on_written);
+}
+
+static void fail_all(struct nvme *n, enum nvme_class which, int status)
+{
+    struct tier_op *op;
+    while ((op = nvme__ops_pop(&n->put[which])) != NULL)
+        nvme__put_failed(n, op, status);
+}
+
+/* One extent; false when nothing more can be started now. */
+static bool write_one(struct nvme *n, enum nvme_class which)
+{
+    struct nvme_ops *list = &n->put[which];
+    struct plan pl;
+    if (list->n == 0 || n->write_free == NULL ||
+        (n->write_inflight != 0 && n->write_inflight + n->c.extent_bytes > credit(n)))
+        return false;
+    /* A table page and perhaps a namespace's come before it. */
+    const bool moves = nvme__keep_owns(n, list->head);
+    struct nvme_path *p = nvme__seg_room(n, which, moves, nvme__pages(list->head->bytes) + 2);
+    if (p == NULL && n->segs_deleting != 0)
+        return false;
+    if (p == NULL) { /* a move behind it may still have room */
+        nvme__put_failed(n, nvme__ops_pop(list), -ENOSPC);
+        return true;
+    }
+    if (p->writes >= DEPTH || (p->writes != 0 && list->bytes < n->c.extent_bytes))
+        return false;
+    const uint32_t extent = nvme__extent_new(n);
+    if (extent == NVME_NONE) {
+        fail_all(n, which, -ENOSPC);
+        return false;
+    }
+    struct nvme_write *w = n->write_free;
+    plan(n, &p->open[which], which, w, &pl);
+    MUST(pl.items != 0);
+    n->write_free = w->next;
+    w->extent = extent;
+    write_extent(n, p, which, w, &pl);
+    return true;
+}
+
+void nvme__write_run(struct nvme *n)
+{
+    static const enum nvme_class order[] = {NVME_DURABLE, NVME_NORMAL};
+    for (unsigned i = 0; i < ARRAY_LEN(order); i++) {
+        sweep(n, &n->put[order[i]]);
+        if (n->journal_error != 0)
+            fail_all(n, order[i], -EIO);
+        while (write_one(n, order[i]))
+            ;
+    }
+}
