@@ -26,8 +26,9 @@ struct block *block_new(struct core *c)
     }
     struct block *b = &c->blocks[no];
     uint32_t gen = b->gen + 1;
+    uint32_t ring = b->flags & BLOCK_F_RING;
     *b = (struct block){.gen = gen,
-                        .flags = BLOCK_F_PARTS,
+                        .flags = BLOCK_F_PARTS | ring,
                         .where = CORE_NONE,
                         .parent = CORE_NONE,
                         .child = CORE_NONE,
@@ -55,10 +56,16 @@ void block_link(struct core *c, struct block *b, struct block *parent)
     }
     index_add(c, b);
     block_ns(c, b)->records++;
-    struct policy_hint hint = {.parent = parent ? b->parent : POLICY_NO_BLOCK,
+    block_enter(c, b);
+}
+
+void block_enter(struct core *c, struct block *b)
+{
+    bool below = b->parent != CORE_NONE && block_in_policy(&c->blocks[b->parent]);
+    struct policy_hint hint = {.parent = below ? b->parent : POLICY_NO_BLOCK,
                                .depth = b->depth,
                                .bytes = block_group(c, b)->block_bytes};
-    c->cfg.policy->insert(c->policy, no, &hint, c->now_ms);
+    c->cfg.policy->insert(c->policy, block_no(c, b), &hint, c->now_ms);
 }
 
 static void block_unlink(struct core *c, struct block *b)
@@ -76,8 +83,11 @@ static void block_unlink(struct core *c, struct block *b)
     }
     b->parent = b->next = b->prev = CORE_NONE;
     index_del(c, b);
-    c->cfg.policy->remove(c->policy, block_no(c, b));
-    b->flags &= (uint8_t)~BLOCK_F_LINKED;
+    if (block_in_policy(b))
+        c->cfg.policy->remove(c->policy, block_no(c, b));
+    if (b->flags & BLOCK_F_CLEAN)
+        c->m.clean_bytes -= block_bytes(c, b);
+    block_clear(b, BLOCK_F_LINKED | BLOCK_F_CLEAN);
 }
 
 static bool has_parts(const struct block *b)
@@ -91,7 +101,7 @@ static void close_claims(struct core *c, struct block *b)
     for (uint32_t i = b->where; i != CORE_NONE;) {
         struct part *p = pool_at(c->parts, i);
         i = p->next;
-        if (p->resv == CORE_NONE)
+        if (!part_claimed(p))
             continue;
         struct reservation *r = pool_at(c->reservations, p->resv);
         p->resv = CORE_NONE;
@@ -108,6 +118,7 @@ void block_kill(struct core *c, struct block *b, enum kvc_miss reason)
     block_unlink(c, b);
     if (b->state == BLOCK_PRESENT) {
         struct core_ns *ns = block_ns(c, b);
+        block_place(c, b, 0, BLOCK_F_HOST | BLOCK_F_DISK | BLOCK_F_UNCHECKED);
         ns->blocks--;
         ns->bytes -= bytes;
         c->m.blocks_present--;
@@ -121,6 +132,10 @@ void block_kill(struct core *c, struct block *b, enum kvc_miss reason)
     }
     SM_MOVE(&block_sm, &b->state, BLOCK_DYING);
     core__wake(c, b);
+    load_wake(c, b);
+    promise_event(c, b, KVC_E_GONE);
+    if (b->copies == 0 && b->moving == 0)
+        disk_drop(c, b); /* leases are on what is in memory */
     block_settle(c, b);
 }
 
@@ -134,11 +149,13 @@ static void record_free(struct core *c, struct block *b)
 
 void block_settle(struct core *c, struct block *b)
 {
-    if (b->state != BLOCK_DYING || b->leases > 0 || b->copies > 0)
+    if (b->state != BLOCK_DYING || b->leases > 0 || b->copies > 0 || b->moving > 0)
         return;
     const struct tier_ops *host = c->cfg.host->ops;
+    disk_drop(c, b);
     if (!has_parts(b)) {
-        host->free(c->cfg.host, (struct tier_loc){b->where});
+        if (b->where)
+            host->free(c->cfg.host, (struct tier_loc){b->where});
     } else {
         for (uint32_t i = b->where; i != CORE_NONE;) {
             struct part *p = pool_at(c->parts, i);
@@ -181,6 +198,15 @@ uint32_t block_walk_next(const struct core *c, uint32_t root, uint32_t no)
     return b->next != CORE_NONE ? deepest(c, b->next) : b->parent;
 }
 
+uint32_t block_tree_size(const struct core *c, uint32_t root)
+{
+    uint32_t n = 0;
+    for (uint32_t no = block_walk_first(c, root); no != CORE_NONE;
+         no = block_walk_next(c, root, no))
+        n++;
+    return n;
+}
+
 void block_kill_tree(struct core *c, struct block *b, enum kvc_miss reason)
 {
     uint32_t root = block_no(c, b);
@@ -206,14 +232,17 @@ void block_unhold(struct core *c, struct block *b)
 
 void block_freed(struct core *c, struct block *b, bool last_child)
 {
-    if (b->flags & BLOCK_F_LINKED && block_can_evict(c, block_no(c, b)))
+    if (block_in_policy(b) && block_can_leave(c, block_no(c, b)))
         c->cfg.policy->release(c->policy, block_no(c, b), last_child);
 }
 
 void block_touch(struct core *c, struct block *b)
 {
     b->used = core__stamp(c);
-    c->cfg.policy->touch(c->policy, block_no(c, b), c->now_ms);
+    if (b->flags & BLOCK_F_CLEAN)
+        clean_recall(c, b);
+    if (block_in_policy(b))
+        c->cfg.policy->touch(c->policy, block_no(c, b), c->now_ms);
 }
 
 void block_touch_path(struct core *c, struct block *b)
@@ -247,6 +276,72 @@ struct tier_loc block_loc(struct core *c, const struct block *b, uint32_t shard)
     return p->loc;
 }
 
+void block_set_loc(struct core *c, struct block *b, uint32_t shard, struct tier_loc loc)
+{
+    if (!has_parts(b)) {
+        b->where = loc.id;
+        return;
+    }
+    struct part *p = block_part(c, b, shard);
+    MUST(p != NULL);
+    p->loc = loc;
+}
+
+struct tier_loc block_disk(struct core *c, const struct block *b, uint32_t shard)
+{
+    if (!has_parts(b))
+        return (struct tier_loc){b->disk};
+    const struct part *p = block_part(c, b, shard);
+    return p && p->state == PART_DONE ? p->disk : (struct tier_loc){0};
+}
+
+void block_set_disk(struct core *c, struct block *b, uint32_t shard, struct tier_loc loc)
+{
+    if (!has_parts(b)) {
+        b->disk = loc.id;
+        return;
+    }
+    struct part *p = block_part(c, b, shard);
+    MUST(p != NULL && p->state == PART_DONE);
+    p->disk = loc;
+}
+
+struct tier_label block_label(struct core *c, const struct block *b, uint32_t shard)
+{
+    const struct core_ns *ns = block_ns(c, b);
+    struct tier_label label = {.key = b->key,
+                               .print = ns->short_print,
+                               .ns = ns->id,
+                               .group = b->group,
+                               .shard = shard,
+                               .tokens = (uint16_t)b->tokens,
+                               .has_parent = b->parent != CORE_NONE};
+    if (label.has_parent)
+        label.parent = c->blocks[b->parent].key;
+    return label;
+}
+
+/* What is counted of the copies of a PRESENT block, by its flags. */
+static void count_places(struct core *c, const struct block *b, bool more)
+{
+    const uint64_t bytes = block_bytes(c, b), by = more ? bytes : -bytes, one = more ? 1 : -1ull;
+    const bool host = b->flags & BLOCK_F_HOST, disk = b->flags & BLOCK_F_DISK;
+    c->m.bytes_in_memory += host ? by : 0;
+    c->m.bytes_on_disk += disk ? by : 0;
+    c->m.blocks_in_memory += host ? one : 0;
+    c->m.blocks_on_disk += disk ? one : 0;
+    c->m.bytes_unsaved += host && !disk ? by : 0;
+    c->unchecked += b->flags & BLOCK_F_UNCHECKED ? one : 0;
+}
+
+void block_place(struct core *c, struct block *b, uint32_t set, uint32_t clear)
+{
+    count_places(c, b, false);
+    block_clear(b, clear);
+    b->flags |= set & BLOCK_F_ALL;
+    count_places(c, b, true);
+}
+
 void block_publish(struct core *c, struct block *b)
 {
     struct core_ns *ns = block_ns(c, b);
@@ -254,10 +349,12 @@ void block_publish(struct core *c, struct block *b)
     if (group_shards(ns, block_group(c, b)) == 1) {
         struct part *p = pool_at(c->parts, b->where);
         b->where = p->loc.id;
-        b->flags &= (uint8_t)~BLOCK_F_PARTS;
+        block_clear(b, BLOCK_F_PARTS);
         pool_put(c->parts, p);
     }
     SM_MOVE(&block_sm, &b->state, BLOCK_PRESENT);
+    block_place(c, b, BLOCK_F_HOST, 0);
+    c->largest = MAX(c->largest, bytes);
     ns->blocks++;
     ns->bytes += bytes;
     c->m.blocks_pending--;
@@ -265,26 +362,52 @@ void block_publish(struct core *c, struct block *b)
     c->m.blocks_stored++;
     c->m.bytes_present += bytes;
     core__wake(c, b);
+    promise_event(c, b, 0);
+}
+
+void block_found(struct core *c, struct block *b, uint64_t bytes)
+{
+    struct core_ns *ns = block_ns(c, b);
+    SM_MOVE(&block_sm, &b->state, BLOCK_PRESENT);
+    ns->blocks++;
+    ns->bytes += bytes;
+    c->m.blocks_pending--;
+    c->m.blocks_present++;
+    c->m.bytes_present += bytes;
+    c->largest = MAX(c->largest, bytes);
 }
 
 bool block_in_use(struct core *c, const struct block *b)
+{
+    return b->moving > 0 || block_held(c, b);
+}
+
+bool block_held(struct core *c, const struct block *b)
 {
     if (b->leases > 0 || b->copies > 0)
         return true;
     for (uint32_t i = b->where; b->state == BLOCK_PENDING && i != CORE_NONE;) {
         const struct part *p = pool_at(c->parts, i);
-        if (p->resv != CORE_NONE)
+        if (part_claimed(p))
             return true;
         i = p->next;
     }
     return false;
 }
 
-bool block_can_evict(void *ctx, uint32_t no)
+bool block_can_evict(struct core *c, uint32_t no)
+{
+    const struct block *b = &c->blocks[no];
+    return b->child == CORE_NONE && !block_in_use(c, b);
+}
+
+bool block_can_leave(void *ctx, uint32_t no)
 {
     struct core *c = ctx;
     const struct block *b = &c->blocks[no];
-    return b->child == CORE_NONE && !block_in_use(c, b);
+    if (b->child != CORE_NONE && !(c->cfg.disk && b->state == BLOCK_PRESENT))
+        return false;
+    return !block_in_use(c, b);
 }
 
 /* ---- lists of blocks ---- */

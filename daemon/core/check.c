@@ -6,25 +6,35 @@ struct tally {
     uint64_t records, linked, present, pending, present_bytes;
     uint64_t holds, copies, parts, claims; /* counted at the blocks */
     uint64_t below, children;              /* blocks that name a parent; that a parent names */
+    uint64_t moving, ring;
+    uint64_t in_memory, on_disk, memory_bytes, disk_bytes, unsaved, clean_bytes, unchecked;
 };
 
 static void check_parts(struct core *c, const struct block *b, struct tally *t)
 {
     if (!(b->flags & BLOCK_F_PARTS)) {
-        MUST(b->where != 0);
+        const bool host = b->flags & BLOCK_F_HOST, disk = b->flags & BLOCK_F_DISK;
+        MUST(b->state == BLOCK_DYING || host == (b->where != 0) || b->flags & BLOCK_F_LOADING);
+        MUST(b->state == BLOCK_DYING || disk == (b->disk != 0));
         return;
     }
     uint32_t done = 0, copying = 0;
     uint64_t shards = 0;
     for (uint32_t i = b->where; i != CORE_NONE;) {
         const struct part *p = pool_at(c->parts, i);
-        MUST(p != NULL && p->loc.id != 0 && p->shard < KVC_SHARDS_MAX);
+        MUST(p != NULL && p->shard < KVC_SHARDS_MAX);
+        if (b->state == BLOCK_PRESENT) {
+            MUST(!(b->flags & BLOCK_F_HOST) == (p->loc.id == 0) || b->flags & BLOCK_F_LOADING);
+            MUST(!(b->flags & BLOCK_F_DISK) == (p->disk.id == 0) || b->flags & BLOCK_F_TORN);
+        } else if (b->state == BLOCK_PENDING) {
+            MUST(p->loc.id != 0);
+        }
         MUST(!(shards & UINT64_C(1) << p->shard));
         shards |= UINT64_C(1) << p->shard;
         done += p->state == PART_DONE;
         copying += p->state == PART_COPYING;
-        bool claimed = p->resv != CORE_NONE;
-        MUST(!claimed || (p->state == PART_RESERVED && b->state == BLOCK_PENDING));
+        bool claimed = part_claimed(p);
+        MUST(!claimed || b->state == BLOCK_PENDING);
         MUST(claimed || p->state != PART_RESERVED || b->state == BLOCK_DYING);
         t->claims += claimed;
         t->parts++;
@@ -56,21 +66,46 @@ static void check_forest(struct core *c, uint32_t no, struct tally *t)
     }
 }
 
+/* Where a PRESENT block is, and on which way. */
+static void check_places(struct core *c, const struct block *b, struct tally *t)
+{
+    const uint32_t f = b->flags;
+    const bool host = f & BLOCK_F_HOST, disk = f & BLOCK_F_DISK;
+    const uint64_t bytes = block_bytes(c, b);
+    MUST(host || disk || f & BLOCK_F_TORN);
+    MUST(host || !(f & (BLOCK_F_UNCHECKED | BLOCK_F_CLEAN | BLOCK_F_SAVING)));
+    MUST(disk || !(f & (BLOCK_F_CLEAN | BLOCK_F_DURABLE | BLOCK_F_SAFE)));
+    MUST(f & BLOCK_F_RING || !(f & BLOCK_F_CLEAN));
+    MUST(f & BLOCK_F_SAVING || !(f & BLOCK_F_LEAVING));
+    MUST(!(f & BLOCK_F_CLEAN) || !(f & BLOCK_F_LEAVING));
+    MUST(!(f & BLOCK_F_SAVING) || !(f & BLOCK_F_LOADING));
+    MUST((b->moving > 0) == !!(f & (BLOCK_F_SAVING | BLOCK_F_LOADING)));
+    t->in_memory += host;
+    t->on_disk += disk;
+    t->memory_bytes += host ? bytes : 0;
+    t->disk_bytes += disk ? bytes : 0;
+    t->unsaved += host && !disk ? bytes : 0;
+    t->clean_bytes += f & BLOCK_F_CLEAN ? bytes : 0;
+    t->unchecked += f & BLOCK_F_UNCHECKED ? 1 : 0;
+}
+
 static void check_block(struct core *c, uint32_t no, struct tally *t)
 {
     struct block *b = &c->blocks[no];
+    t->ring += b->flags & BLOCK_F_RING ? 1 : 0;
     if (b->state == BLOCK_FREE) {
-        MUST(b->leases == 0 && b->copies == 0 && !(b->flags & BLOCK_F_LINKED));
+        MUST(b->leases == 0 && b->copies == 0 && b->moving == 0 && !(b->flags & BLOCK_F_LINKED));
         return;
     }
     t->records++;
+    t->moving += b->moving;
     t->holds += b->leases;
     t->copies += b->copies;
     check_parts(c, b, t);
     const struct core_ns *ns = block_ns(c, b);
     MUST(ns->id != 0 && b->group < ns->spec.ngroups);
     if (b->state == BLOCK_DYING) {
-        MUST((b->leases > 0 || b->copies > 0) && !(b->flags & BLOCK_F_LINKED));
+        MUST((b->leases > 0 || b->copies > 0 || b->moving > 0) && !(b->flags & BLOCK_F_LINKED));
         return;
     }
     MUST(b->flags & BLOCK_F_LINKED);
@@ -81,6 +116,7 @@ static void check_block(struct core *c, uint32_t no, struct tally *t)
     if (b->state == BLOCK_PRESENT) {
         MUST(b->shards_present == shards);
         t->present++;
+        check_places(c, b, t);
         t->present_bytes += (uint64_t)block_group(c, b)->block_bytes * shards;
     } else {
         MUST(b->shards_present < shards && b->leases == 0);
@@ -112,6 +148,10 @@ static void check_holders(struct core *c, const struct tally *t)
             bytes += l->bytes;
         }
     }
+    for (uint32_t i = 0; i < pool_count(c->loads_pool); i++) {
+        const struct core_load *l = pool_at(c->loads_pool, i);
+        holds += l ? l->blocks.n : 0;
+    }
     for (uint32_t i = 0; i < pool_count(c->reservations); i++) {
         const struct reservation *r = pool_at(c->reservations, i);
         MUST(!r || r->open > 0);
@@ -119,8 +159,33 @@ static void check_holders(struct core *c, const struct tally *t)
     }
     MUST(holds == t->holds && bytes == c->m.leased_bytes && open == t->claims);
     MUST(pool_used(c->leases) == c->m.leases && pool_used(c->reservations) == c->m.reservations);
-    MUST(pool_used(c->ops) + pool_used(c->verify_ops) == t->copies);
+    uint64_t promised = 0;
+    LIST_FOR_EACH_SAFE (node, next, &c->promised)
+        promised++;
+    MUST(pool_used(c->ops) - promised + pool_used(c->verify_ops) == t->copies);
     MUST(pool_used(c->parts) == t->parts);
+}
+
+static void check_tiers(struct core *c, const struct tally *t)
+{
+    uint64_t left = 0, bytes[2] = {0}, leaving = 0;
+    for (uint32_t i = 0; i < pool_count(c->moves); i++) {
+        const struct move *m = pool_at(c->moves, i);
+        if (!m)
+            continue;
+        MUST(m->left > 0 && c->blocks[m->block].moving == m->left);
+        left += m->left;
+        bytes[m->kind != MOVE_SAVE] += m->bytes;
+        leaving += m->leaving ? m->bytes : 0;
+    }
+    MUST(left == t->moving && bytes[0] == c->m.saving_bytes && bytes[1] == c->loading_bytes);
+    MUST(leaving == c->leaving_bytes && t->ring == c->clean_n);
+    MUST(t->in_memory == c->m.blocks_in_memory && t->memory_bytes == c->m.bytes_in_memory);
+    MUST(t->on_disk == c->m.blocks_on_disk && t->disk_bytes == c->m.bytes_on_disk);
+    MUST(t->unsaved == c->m.bytes_unsaved && t->clean_bytes == c->m.clean_bytes);
+    MUST(t->unchecked == c->unchecked);
+    for (uint32_t i = 0; i < c->clean_n; i++)
+        MUST(c->blocks[c->clean[(c->clean_at + i) % c->clean_max]].flags & BLOCK_F_RING);
 }
 
 void core_check(struct core *c)
@@ -133,4 +198,5 @@ void core_check(struct core *c)
     MUST(t.present_bytes == c->m.bytes_present);
     check_namespaces(c, &t);
     check_holders(c, &t);
+    check_tiers(c, &t);
 }

@@ -13,7 +13,7 @@
 
 METRIC_DESC(core, CORE_METRICS);
 
-_Static_assert(sizeof(struct block) == 80, "the budget of the index counts on it");
+_Static_assert(sizeof(struct block) == 88, "the budget of the index counts on it");
 _Static_assert(KVC_BLOCK_TOKENS_MAX < 1u << 11 && KVC_SHARDS_MAX < 1u << 7 &&
                    KVC_SHARDS_MAX <= BLOCK_COPIES_MAX,
                "they fit their fields");
@@ -50,7 +50,11 @@ void core_budget(const struct core_config *cfg, struct core_budget *ret)
         .commits =
             pool_bytes_for(sizeof(struct reservation), cfg->commits_max) +
             pool_bytes_for(sizeof(struct core_op), CORE_OPS_MAX) +
-            pool_bytes_for(sizeof(struct verify_op), core__slices_max(cfg) * CORE_VERIFY_BLOCKS),
+            pool_bytes_for(sizeof(struct verify_op), core__slices_max(cfg) * CORE_VERIFY_BLOCKS) +
+            pool_bytes_for(sizeof(struct move), MOVES_MAX) +
+            pool_bytes_for(sizeof(struct move_op), MOVE_OPS_MAX) +
+            pool_bytes_for(sizeof(struct core_load), cfg->leases_max),
+        .clean = clean_max(cfg) * sizeof(uint32_t),
     };
 }
 
@@ -58,12 +62,12 @@ double core_bytes_per_block(const struct core_config *cfg)
 {
     struct core_budget b;
     core_budget(cfg, &b);
-    return (double)(b.blocks + b.table + b.ghosts + b.parts + b.policy) / cfg->blocks_max;
+    return (double)(b.blocks + b.table + b.ghosts + b.parts + b.policy + b.clean) / cfg->blocks_max;
 }
 
 /* Zeroed pages that cost nothing until they are used; no libc heap involved. A lookup jumps about
  * in them, so large pages are asked for; where they are refused, small ones do. */
-static void *pages_get(uint64_t bytes)
+void *core__pages(uint64_t bytes)
 {
     void *p = sys_pages(bytes);
     if (p)
@@ -71,7 +75,7 @@ static void *pages_get(uint64_t bytes)
     return p;
 }
 
-static void pages_put(void *p, uint64_t bytes)
+void core__pages_put(void *p, uint64_t bytes)
 {
     if (p)
         MUST(munmap(p, bytes) == 0);
@@ -83,12 +87,14 @@ static int create_tables(struct core *c)
     core_budget(&c->cfg, &b);
     c->table_size = index_table_size(c->cfg.blocks_max);
     c->ghost_buckets = ghost_buckets(&c->cfg);
-    c->blocks = pages_get(b.blocks);
-    c->table = pages_get(b.table);
-    c->ghost = pages_get(b.ghosts);
-    c->policy_mem = pages_get(b.policy);
-    c->ns = pages_get(b.namespaces);
-    if (!c->blocks || !c->table || !c->ghost || !c->policy_mem || !c->ns)
+    c->blocks = core__pages(b.blocks);
+    c->table = core__pages(b.table);
+    c->ghost = core__pages(b.ghosts);
+    c->policy_mem = core__pages(b.policy);
+    c->ns = core__pages(b.namespaces);
+    c->clean = core__pages(b.clean);
+    c->clean_max = clean_max(&c->cfg);
+    if (!c->blocks || !c->table || !c->ghost || !c->policy_mem || !c->ns || !c->clean)
         return -ENOMEM;
     c->policy = c->cfg.policy->init(c->policy_mem, c->cfg.blocks_max);
     return 0;
@@ -106,6 +112,8 @@ static int create_shares(struct core *c)
     int err = fair_share(c, &c->run_share, runs_max(cfg), cfg->clients_max);
     if (!err)
         err = fair_share(c, &c->lease_share, cfg->leases_max, cfg->clients_max);
+    if (!err)
+        err = fair_share(c, &c->load_share, cfg->leases_max, cfg->clients_max);
     if (!err)
         err = fair_share(c, &c->resv_share, cfg->commits_max, cfg->clients_max);
     if (!err)
@@ -135,6 +143,12 @@ static int create_pools(struct core *c)
         err = pool_create(&c->verify_ops, "verifications", sizeof(struct verify_op),
                           core__slices_max(cfg) * CORE_VERIFY_BLOCKS);
     if (!err)
+        err = pool_create(&c->moves, "moves", sizeof(struct move), MOVES_MAX);
+    if (!err)
+        err = pool_create(&c->move_ops, "moves of shards", sizeof(struct move_op), MOVE_OPS_MAX);
+    if (!err)
+        err = pool_create(&c->loads_pool, "loads", sizeof(struct core_load), cfg->leases_max);
+    if (!err)
         err = pool_create(&c->clients, "clients", sizeof(struct core_client), cfg->clients_max);
     return err ? err : create_shares(c);
 }
@@ -143,7 +157,7 @@ int core_create(const struct core_config *config, struct core **ret_core)
 {
     if (config->blocks_max < 16 || config->namespaces_max < 1 || config->namespaces_max > 65535)
         return -EINVAL;
-    struct core *c = pages_get(sizeof *c);
+    struct core *c = core__pages(sizeof *c);
     if (!c)
         return -ENOMEM;
     c->cfg = *config;
@@ -155,6 +169,10 @@ int core_create(const struct core_config *config, struct core **ret_core)
     list_init(&c->copying);
     list_init(&c->slices);
     list_init(&c->verifying);
+    list_init(&c->promised);
+    list_init(&c->loads);
+    list_init(&c->loaders);
+    list_init(&c->short_of_room);
     int err = hash_random(c->hash_secret, sizeof c->hash_secret);
     if (!err)
         err = sha256_create(&c->sha);
@@ -166,6 +184,8 @@ int core_create(const struct core_config *config, struct core **ret_core)
         core_destroy(&c);
         return err;
     }
+    if (c->cfg.disk)
+        reclaim_listen(c);
     *ret_core = c;
     return 0;
 }
@@ -183,21 +203,27 @@ void core_destroy(struct core **core)
     pool_destroy(&c->reservations);
     pool_destroy(&c->ops);
     pool_destroy(&c->verify_ops);
+    pool_destroy(&c->moves);
+    pool_destroy(&c->move_ops);
+    pool_destroy(&c->loads_pool);
     pool_destroy(&c->clients);
     share_destroy(&c->run_share);
     share_destroy(&c->lease_share);
+    share_destroy(&c->load_share);
     share_destroy(&c->resv_share);
     share_destroy(&c->op_share);
     share_destroy(&c->ns_share);
     share_destroy(&c->slice_share);
     free(c->attached);
-    pages_put(c->blocks, b.blocks);
-    pages_put(c->table, b.table);
-    pages_put(c->ghost, b.ghosts);
-    pages_put(c->policy_mem, b.policy);
-    pages_put(c->ns, b.namespaces);
+    core__pages_put(c->blocks, b.blocks);
+    core__pages_put(c->table, b.table);
+    core__pages_put(c->ghost, b.ghosts);
+    core__pages_put(c->policy_mem, b.policy);
+    core__pages_put(c->ns, b.namespaces);
+    core__pages_put(c->clean, b.clean);
+    core__pages_put(c->found_parent, (uint64_t)c->cfg.blocks_max * sizeof(struct key256));
     sha256_destroy(&c->sha);
-    pages_put(c, sizeof *c);
+    core__pages_put(c, sizeof *c);
     *core = NULL;
 }
 
@@ -237,7 +263,12 @@ void core__explain(struct core *c, const struct block *b, struct core_explanatio
         .bytes = block_bytes_present(c, b),
         .age_ms = core__age_ms(c, b),
     };
-    if (b->state == BLOCK_PRESENT)
+    if (b->state != BLOCK_PRESENT)
+        return;
+    x->tiers = (b->flags & BLOCK_F_HOST ? CORE_IN_HOST : 0u) |
+               (b->flags & BLOCK_F_DISK ? CORE_ON_DISK : 0u);
+    x->durable = b->flags & BLOCK_F_DURABLE;
+    if (b->flags & BLOCK_F_HOST)
         host->ops->view(host, block_loc(c, b, 0), &x->view);
 }
 

@@ -43,12 +43,13 @@ struct core_config {
     uint32_t principals_max;
     const struct policy_ops *policy;
     struct tier *host;    /* borrowed */
+    struct tier *disk;    /* borrowed; NULL: there is no storage tier */
     struct key256 secret; /* salts come from it */
 };
 
 /* What core_create() will allocate, for the printed budget. */
 struct core_budget {
-    uint64_t blocks, table, ghosts, parts, policy, leases, namespaces, commits;
+    uint64_t blocks, table, ghosts, parts, policy, leases, namespaces, commits, clean;
 };
 void core_budget(const struct core_config *config, struct core_budget *ret_budget);
 /* Bytes of index per block: record, table, trace of the evicted, shard parts, policy. */
@@ -57,6 +58,42 @@ double core_bytes_per_block(const struct core_config *config);
 KVC_WARN_UNUSED int core_create(const struct core_config *config, struct core **ret_core);
 /* No client may be left. Accepts NULL. */
 void core_destroy(struct core **core);
+/* ---- at start: what is still there from the run before ---- */
+
+/* A namespace in the form in which it outlives a run: bytes with a checksum. */
+#define CORE_NS_RECORD_MAX 4000u
+/* The record of the namespace with this print (tier_label.print). Bytes; 0: there is none. */
+uint32_t core_ns_record(const struct core *c, uint64_t print,
+                        uint8_t ret_record[CORE_NS_RECORD_MAX]);
+/* Makes it be there again. `who` maps a principal's name to who that is now, NULL: nobody.
+ * KVC_E_GONE: damaged, of nobody, or its print is another with this secret and tenant: what it
+ * holds cannot be used. Told twice is no error. */
+typedef const struct core_identity *(core_who_fn)(void *ctx, const char *principal);
+KVC_WARN_UNUSED int core_ns_restore(struct core *c, const uint8_t *record, uint32_t bytes,
+                                    core_who_fn *who, void *ctx);
+/* The prints of all namespaces, in pieces: from `*cursor` (0 at first), up to n; returns how many.
+ */
+uint32_t core_ns_prints(const struct core *c, uint32_t *cursor, uint64_t *ret_print, uint32_t n);
+/* Grows whenever a namespace comes or goes. */
+uint64_t core_ns_changes(const struct core *c);
+
+struct core_found {
+    struct tier_label label; /* ns is ignored: the print says which */
+    uint32_t bytes;          /* of payload */
+    struct tier_loc loc;
+    bool in_host;    /* else on disk */
+    uint32_t age_ms; /* since its last use, as far as is known */
+};
+/* Takes a block over from before the restart. Order does not matter; the same block may come from
+ * host and disk, and with each of its shards. 0 and its record's number in *ret_owner: the tier is
+ * to name it from now on. Else what is at loc is not needed, and the tier frees it: KVC_E_GONE (no
+ * such namespace, or group, or other bytes than its blocks have), KVC_E_FULL (index),
+ * KVC_E_TOO_LARGE. What comes from the host is checked at its first use. */
+KVC_WARN_UNUSED int core_adopt(struct core *c, const struct core_found *found, uint32_t *ret_owner);
+/* All has been told: chains are linked; blocks without their ancestors, or without all their
+ * shards, go. Returns the number of blocks that are there. */
+uint32_t core_adopt_end(struct core *c);
+
 /* Once a turn, before anything else. now_ns never goes back. */
 void core_tick(struct core *c, uint64_t now_ns);
 /* Runs the done queue: waiters whose block changed, as many as look at a bounded number of keys;
@@ -90,6 +127,33 @@ bool core_placement_step(struct core *c);
     X(COUNTER, bytes_verified, "payload bytes read for that")                           \
     X(COUNTER, blocks_corrupt, "of them, not as stored: dropped")                       \
     X(COUNTER, blocks_corrupt_below, "blocks dropped because they build on such a one") \
+    X(COUNTER, blocks_demoted, "blocks written to disk")                                \
+    X(COUNTER, bytes_demoted, "payload bytes of them")                                  \
+    X(COUNTER, demotion_failures, "blocks that could not be written to disk")           \
+    X(COUNTER, blocks_left, "blocks that went from memory and stay on disk")            \
+    X(COUNTER, blocks_lost_unsaved, "blocks evicted for room that were not on disk")    \
+    X(COUNTER, store_waits, "stores that waited for blocks to be written to disk")      \
+    X(COUNTER, loads, "acquires that had blocks loaded")                                \
+    X(COUNTER, prefetches, "blocks loaded that nobody waited for")                      \
+    X(COUNTER, blocks_loaded, "blocks brought from disk into memory")                   \
+    X(COUNTER, bytes_loaded, "payload bytes of them")                                   \
+    X(COUNTER, load_failures, "blocks that could not be loaded")                        \
+    X(COUNTER, blocks_hit_loaded, "of the blocks hit, had to be loaded")                \
+    X(COUNTER, blocks_checked, "blocks found in memory at start and since checked")     \
+    X(COUNTER, blocks_adopted, "blocks found at start")                                 \
+    X(COUNTER, blocks_reclaimed, "blocks dropped so that storage can be written anew")  \
+    X(COUNTER, blocks_kept, "blocks that storage was asked to keep and write again")    \
+    X(COUNTER, keeps_refused, "times that storage could not keep what was to stay")     \
+    X(COUNTER, blocks_lost_disk, "copies on disk that were lost")                       \
+    X(COUNTER, blocks_promised, "blocks made durable for a commit")                     \
+    X(GAUGE, blocks_in_memory, "blocks in host memory")                                 \
+    X(GAUGE, bytes_in_memory, "payload bytes of them")                                  \
+    X(GAUGE, blocks_on_disk, "blocks on disk")                                          \
+    X(GAUGE, bytes_on_disk, "payload bytes of them")                                    \
+    X(GAUGE, bytes_unsaved, "payload bytes that only host memory has")                  \
+    X(GAUGE, clean_bytes, "payload bytes in memory that go next, and are on disk")      \
+    X(GAUGE, saving_bytes, "payload bytes on their way to disk")                        \
+    X(GAUGE, loads_in_flight, "blocks on their way into memory, or being checked")      \
     X(GAUGE, blocks_present, "blocks present")                                          \
     X(GAUGE, blocks_pending, "blocks being written")                                    \
     X(GAUGE, bytes_present, "payload bytes of present blocks, all shards")              \
@@ -163,6 +227,7 @@ struct core_ns_view {
     const char *tenant;
     const struct core_ns_spec *spec;
     const struct key256 *seed;
+    uint64_t print;         /* as tier labels name it */
     uint64_t blocks, bytes; /* present */
 };
 void core_ns_view(const struct core_ns *ns, struct core_ns_view *ret_view);
@@ -205,10 +270,14 @@ const char *core_seq_fault(const struct core_seq *seq);
 KVC_WARN_UNUSED int core_lookup(struct core *c, const struct core_seq *seq, bool touch,
                                 struct core_prefix *ret_prefix, const char **ret_why);
 
+/* Zeroed before its first use. Between its call and the next use of it, or core_waiter_cancel(), it
+ * may hold blocks in memory. */
 struct core_waiter {
     struct list_node node;
     void (*fn)(struct core_waiter *w); /* from core_run_done(); ask again then */
     uint32_t block, gen, keys, ns;     /* the core's */
+    uint64_t bytes;
+    struct core_load *load; /* what is held for it */
 };
 
 struct core_held {
@@ -224,13 +293,22 @@ struct core_acquire {
     struct core_seq seq;
     uint32_t from_tokens, wait_tokens;
     bool wait;
+    bool load; /* blocks that are not in memory are loaded, and waited for */
 };
-/* With `wait` and a prefix that may still grow: returns 1, `waiter` is queued and nothing leased.
+/* With `load` and a prefix that is not all in memory: without a waiter 1 is returned, nothing is
+ * done, and the caller asks again with one. With it the loads are started, 1 is returned and the
+ * waiter is queued; it is called when all of it has come or nothing more will. Ask again then with
+ * load off: what is there by then is the answer. The same at the deadline, after
+ * core_waiter_cancel(), which lets go of what was held; loads that run go on by themselves.
+ * With `wait` and a prefix that may still grow: returns 1, `waiter` is queued and nothing leased.
  * Else 0, or KVC_E_BAD_ARGUMENT, KVC_E_LIMIT (lease bytes), KVC_E_BUSY (pools). */
 KVC_WARN_UNUSED int core_acquire(struct core *c, struct core_client *cl,
                                  const struct core_acquire *in, struct core_waiter *waiter,
                                  struct core_held *ret_held, const char **ret_why);
-/* Takes a queued waiter off; nothing when it is not queued. */
+/* Starts loading what a lookup of seq finds that is not in memory: at most bytes_max, as far as
+ * there is room and loads in flight are few; nobody waits for it. Returns blocks under way. */
+uint32_t core_prefetch(struct core *c, const struct core_seq *seq, uint64_t bytes_max);
+/* Takes a queued waiter off, and lets go of what it holds; nothing when it is and has neither. */
 void core_waiter_cancel(struct core *c, struct core_waiter *waiter);
 /* A second lease on a lease's blocks, for another session of its principal. */
 KVC_WARN_UNUSED int core_redeem(struct core *c, struct core_client *cl,
@@ -252,11 +330,21 @@ struct core_reserve {
     const uint8_t *keys;
     uint32_t n;
     uint32_t last_tokens;
+    bool durable; /* commits of it are done when the blocks, and all before them in their chains,
+                   * are on stable storage; such blocks go by request only */
 };
 /* statuses[n]. 0, or KVC_E_BAD_ARGUMENT with *ret_why, KVC_E_BUSY. *ret_reservation 0: none. */
 KVC_WARN_UNUSED int core_reserve(struct core *c, struct core_client *cl,
                                  const struct core_reserve *in, uint64_t *ret_reservation,
                                  uint8_t *statuses, const char **ret_why);
+
+/* Before core_reserve(), with the payload bytes that it is about: whether it should wait, because
+ * room is short and what would have to go is on its way to disk. True: `waiter` is queued, and its
+ * fn called from core_run_done() when there is room or none will come that way; then reserve,
+ * without asking again. The caller bounds the wait, and calls core_waiter_cancel() when it ends it.
+ * false: go ahead. Always false without a storage tier. Without a waiter (NULL) it only says. */
+KVC_WARN_UNUSED bool core_store_must_wait(struct core *c, uint64_t bytes,
+                                          struct core_waiter *waiter);
 
 /* One commit in flight; embedded in its owner's memory until done() has run. */
 struct core_commit {
@@ -288,12 +376,16 @@ KVC_WARN_UNUSED int core_drop(struct core *c, struct core_client *cl, uint64_t r
 
 /* ---- operation ---- */
 
+#define CORE_IN_HOST 1u
+#define CORE_ON_DISK 2u
 struct core_explanation {
     uint32_t ns, group;
     uint8_t state, reason;
     uint32_t detail, tokens, shards, shards_present, leases, children;
     uint64_t bytes, age_ms;
-    struct tier_view view; /* of shard 0, when present */
+    uint32_t tiers;        /* when present: where its bytes are, CORE_IN_HOST | CORE_ON_DISK */
+    bool durable;          /* on disk with a promise */
+    struct tier_view view; /* of shard 0, when it is in host memory; else zero */
 };
 /* Every place that `key` has in the namespaces the client may see (ns 0 = all); when there is none,
  * one explanation of its absence. Returns how many places it looked at. */
@@ -334,8 +426,9 @@ KVC_WARN_UNUSED int core_walk(struct core *c, const struct core_client *cl,
 struct core_corrupt {
     const struct key256 *key; /* borrowed during the call */
     uint32_t ns, group, shard;
-    uint32_t below; /* blocks that build on it, dropped with it */
-    struct tier_view view;
+    uint32_t below;        /* blocks that build on it, dropped with it */
+    bool kept;             /* another copy of it stays, and what builds on it */
+    struct tier_view view; /* of what was read; zero of a copy on disk */
 };
 
 /* One slice of a walk by record number over what is present, that reads each block again and
@@ -345,6 +438,7 @@ struct core_corrupt {
  * one, half by all. */
 struct core_verify {
     uint32_t ns;        /* 0 = all that the client may see */
+    uint8_t tier;       /* 0: what is in host memory, 1: what is on disk */
     uint64_t cursor;    /* 0 = the start, else ret_cursor of the slice before */
     uint64_t bytes_max; /* no further block is begun once so much, or the limit, is being read */
     uint64_t deadline_ns;
@@ -393,6 +487,11 @@ struct core_evict_job {
 void core_evict_start(struct core *c, struct core_evict_job *job);
 /* Forgets a job that has not ended; done() will not run. */
 void core_evict_cancel(struct core *c, struct core_evict_job *job);
+
+/* Begins to write what only host memory has to disk, so much of it at most that bytes_max are on
+ * their way; returns the payload bytes that are not there yet. Called again until that is 0, or
+ * does not shrink any more. 0 without a storage tier. */
+uint64_t core_drain_disk(struct core *c, uint64_t bytes_max);
 
 /* Checks the rules named at the top over everything; MUSTs. For tests; slow. */
 void core_check(struct core *c);

@@ -14,28 +14,49 @@
 enum block_state { BLOCK_FREE, BLOCK_PENDING, BLOCK_PRESENT, BLOCK_DYING };
 
 enum block_flag {
-    BLOCK_F_LINKED = 1,   /* in the index, the forest and the policy */
-    BLOCK_F_WAITED = 2,   /* some waiter names it */
-    BLOCK_F_PARTS = 8,    /* `where` is a list of parts, not a location */
-    BLOCK_F_CORRUPT = 16, /* DYING: its bytes are not those that were stored */
-    BLOCK_F_KEEP = 4      /* an eviction job found something in use at or below it */
+    BLOCK_F_LINKED = 1,        /* in the index and the forest */
+    BLOCK_F_WAITED = 2,        /* some waiter names it */
+    BLOCK_F_KEEP = 4,          /* an eviction job found something in use at or below it */
+    BLOCK_F_PARTS = 8,         /* `where` is a list of parts, not a location */
+    BLOCK_F_CORRUPT = 0x10,    /* DYING: its bytes are not those that were stored */
+    BLOCK_F_HOST = 0x20,       /* PRESENT: all its shards are in host memory */
+    BLOCK_F_DISK = 0x40,       /* PRESENT: all its shards are on disk */
+    BLOCK_F_UNCHECKED = 0x80,  /* HOST: found there at start and not looked at yet */
+    BLOCK_F_LOADING = 0x100,   /* being loaded or checked */
+    BLOCK_F_SAVING = 0x200,    /* being written to disk */
+    BLOCK_F_LEAVING = 0x400,   /* SAVING so that its host copy can go: out of the policy */
+    BLOCK_F_CLEAN = 0x800,     /* HOST and DISK, its host copy goes next: out of the policy */
+    BLOCK_F_RING = 0x1000,     /* its number is in the ring of clean blocks; outlives the block */
+    BLOCK_F_AWAITED = 0x2000,  /* some load waits for it to come */
+    BLOCK_F_PROMISED = 0x4000, /* some commit waits for it to be durable */
+    BLOCK_F_DURABLE = 0x8000,  /* DISK: written with a promise */
+    BLOCK_F_SAFE = 0x10000,    /* DURABLE, and so is everything before it in its chain */
+    BLOCK_F_FOUND = 0x20000,   /* being taken over at start */
+    BLOCK_F_REACHED = 0x40000, /* the same, and so is what is before it */
+    BLOCK_F_TORN = 0x80000,    /* a shard on disk was lost; the others there go when it is idle */
+    BLOCK_F_ALL = 0x1fffff
 };
+
+/* A store that waited for room in vain spares others the wait for so long. */
+#define ROOM_VAIN_MS 5000u
 
 #define BLOCK_COPIES_MAX 511u
 
-/* One block: 80 bytes. The first cache line answers a lookup. */
+/* One block: 88 bytes. The first cache line answers a lookup. */
 struct block {
     struct key256 key;
     uint16_t ns; /* slot in core->ns */
     uint8_t group;
     uint8_t state;   /* enum block_state */
-    uint32_t leases; /* holders: leases, and a reservation that is linking children to it */
+    uint32_t leases; /* holders: leases, loads, and a reservation that is linking children to it */
     uint32_t used;   /* last use, core->now_ms >> CORE_AGE_SHIFT */
-    uint16_t tokens : 11;
-    uint16_t flags : 5;          /* enum block_flag */
-    uint16_t shards_present : 7; /* of at most KVC_SHARDS_MAX */
-    uint16_t copies : 9;         /* tier operations in flight, at most BLOCK_COPIES_MAX */
-    uint32_t where; /* head of its parts, or the tier_loc.id of a present block of one shard */
+    uint32_t tokens : 11;
+    uint32_t flags : 21;         /* enum block_flag */
+    uint32_t shards_present : 7; /* of at most KVC_SHARDS_MAX; wherever they are */
+    uint32_t copies : 9;  /* of writers and verifications, in flight, at most BLOCK_COPIES_MAX */
+    uint32_t moving : 16; /* shards on their way between tiers */
+    uint32_t where; /* head of its parts, or the host location of a block of one shard, or 0 */
+    uint32_t disk;  /* location on disk of a block of one shard, or 0 */
     uint32_t gen;   /* grows when the record is given to another block */
     uint32_t children;
     uint32_t parent, child, next, prev; /* forest: record numbers or CORE_NONE */
@@ -46,9 +67,12 @@ enum part_state { PART_RESERVED = 1, PART_COPYING, PART_DONE };
 
 /* One shard of a block that is being written, or of a block with several shards. */
 struct part {
-    struct tier_loc loc;
+    struct tier_loc loc; /* in host memory; 0: not there */
     uint32_t next;
-    uint32_t resv; /* pool index of the reservation, CORE_NONE once committed */
+    union {
+        uint32_t resv; /* not DONE: pool index of the reservation, CORE_NONE once committed */
+        struct tier_loc disk; /* DONE: on disk; 0: not there */
+    };
     uint8_t shard;
     uint8_t state; /* enum part_state */
 };
@@ -63,6 +87,11 @@ struct run {
     struct run_entry e[CORE_RUN_ENTRIES];
 };
 
+struct run_iter {
+    const struct run *r;
+    uint32_t i;
+};
+
 struct run_list {
     uint32_t head, tail; /* pool indices or CORE_NONE */
     uint32_t n;
@@ -71,9 +100,10 @@ struct run_list {
 struct core_ns {
     uint32_t id; /* slot in the low 16 bits, generation above; 0 = free slot */
     uint32_t principal;
-    const char *tenant;
+    const char *owner, *tenant; /* the principal's name */
     struct core_ns_spec spec;
-    struct key256 print; /* of identity and spec: equal prints are one namespace */
+    struct key256 print;  /* of identity and spec: equal prints are one namespace */
+    uint64_t short_print; /* of it, as tiers keep it; never 0, no two have the same */
     struct key256 seed;
     uint64_t records;       /* not free, dying ones too: keeps the slot */
     uint64_t blocks, bytes; /* present */
@@ -89,6 +119,8 @@ struct core_client {
     uint32_t copies; /* in flight out of its staging, and the slice that reads for it */
     bool verifying;  /* such a slice is under way */
     bool closing;
+    struct list_node loads;  /* core_load of which blocks are to be begun */
+    struct list_node loader; /* core->loaders, while there are such */
 };
 
 struct lease {
@@ -112,6 +144,7 @@ struct reservation {
     uint32_t group;
     uint32_t n, open; /* keys; keys not committed or dropped yet */
     uint8_t shard;
+    bool durable;
     struct run_list blocks;
 };
 
@@ -124,6 +157,45 @@ struct core_op {
     uint32_t index; /* into commit->statuses */
     uint32_t block;
     uint32_t part;
+    /* Once landed, of a durable commit: the block that has to be durable first. */
+    uint32_t gen, await; /* CORE_NONE: to be looked at */
+    bool durable;
+    uint8_t verdict; /* if not OK, it has failed */
+};
+
+/* A block on its way between tiers; its operations are a shard each. */
+enum move_kind { MOVE_SAVE, MOVE_LOAD, MOVE_CHECK };
+struct move {
+    struct move_op *ops;
+    uint32_t block;
+    uint8_t kind; /* enum move_kind */
+    bool durable, leaving;
+    bool unread;  /* storage could not read it */
+    bool corrupt; /* these are not the bytes that were written */
+    uint16_t left;
+    int err;       /* the first */
+    uint32_t used; /* the block's, when it began */
+    uint64_t bytes;
+};
+struct move_op {
+    struct tier_op op;
+    struct core *core;
+    struct move *move;
+    struct move_op *next;
+    uint32_t shard;
+    struct hash128 want;
+};
+
+/* What an acquire waits for to be in memory. */
+struct core_load {
+    struct list_node node; /* client->loads, while blocks are to be begun */
+    struct list_node all;  /* core->loads, until it has ended */
+    struct core_client *client;
+    struct core_waiter *waiter;
+    struct run_list blocks; /* held */
+    struct run_iter begin, pass;
+    uint32_t begun, passed; /* entries; what has been passed is in memory, or will not come */
+    uint32_t block, gen;    /* the first that has not been passed, and is being loaded */
 };
 
 struct verify_op {
@@ -133,7 +205,10 @@ struct verify_op {
     struct core_verify *slice;
     uint32_t block;
     uint8_t index, shard; /* of slice->block; of the block */
+    struct hash128 want;
 };
+
+#define STUCK_MAX 64u
 
 struct core {
     struct core_config cfg;
@@ -155,8 +230,9 @@ struct core {
     void *policy_mem;
 
     struct pool *parts, *runs, *leases, *reservations, *ops, *verify_ops, *clients;
+    struct pool *moves, *move_ops, *loads_pool;
     /* Who has how much of these pools, by client; of `ns` by principal. */
-    struct share run_share, lease_share, resv_share, op_share, ns_share;
+    struct share run_share, lease_share, resv_share, op_share, ns_share, load_share;
     struct share slice_share; /* of slices under way, by principal */
     uint32_t *attached;       /* clients by principal */
     uint64_t lease_serial, resv_serial;
@@ -170,6 +246,37 @@ struct core {
     struct list_node copying;        /* core_op */
     struct list_node slices;         /* core_verify */
     struct list_node verifying;      /* verify_op */
+    struct list_node promised;       /* core_op that has landed and is to be durable */
+    struct list_node loads;          /* core_load that has not ended */
+    struct list_node loaders;        /* core_client with blocks to load */
+    struct list_node short_of_room;  /* core_waiter of stores */
+
+    /* Clean blocks in the order in which their host copies go: a ring of record numbers. */
+    uint32_t *clean;
+    uint32_t clean_max, clean_at, clean_n;
+    uint64_t leaving_bytes; /* of what is being saved, to make room */
+    uint64_t loading_bytes;
+    uint64_t room_wanted;   /* by the stores that wait */
+    uint64_t largest;       /* payload of the largest block so far, all shards */
+    uint64_t unchecked;     /* blocks */
+    uint64_t pause_ms;      /* nothing is saved before, for storage refused */
+    uint64_t room_vain_ms;  /* until then nobody waits for room that storage is to make */
+    bool pressed;           /* host memory was full */
+    uint64_t pressed_bytes; /* with this much below its limit, which could not be handed out */
+    bool promise_due;       /* some promise is to be looked at */
+    bool promise_short;     /* something that is promised could not be begun */
+    uint32_t drain_at, hand;
+    uint32_t keep_age; /* reclaim: what was used later than this is kept; 16 ms units */
+    uint32_t keep_seed;
+    struct {
+        uint32_t block, gen;
+        struct tier_loc loc;
+    } stuck[STUCK_MAX]; /* occupants that could neither be kept nor dropped */
+    uint32_t nstuck;
+    uint64_t ns_changes;
+    struct key256 *found_parent; /* at start: of each block that was found, its parent's key */
+    uint64_t found_print;        /* the namespace of the last one */
+    uint32_t found_ns;
 
     uint8_t random[512];
     uint32_t random_at;
@@ -212,6 +319,30 @@ static inline uint32_t core__stamp(const struct core *c)
 static inline uint64_t core__age_ms(const struct core *c, const struct block *b)
 {
     return (uint64_t)(uint32_t)(core__stamp(c) - b->used) << CORE_AGE_SHIFT;
+}
+
+static inline void block_clear(struct block *b, uint32_t flags)
+{
+    b->flags = b->flags & ~flags & BLOCK_F_ALL;
+}
+static inline uint32_t block_shards(struct core *c, const struct block *b)
+{
+    return group_shards(block_ns(c, b), block_group(c, b));
+}
+/* Its order of eviction is the policy's. */
+static inline bool block_in_policy(const struct block *b)
+{
+    return (b->flags & BLOCK_F_LINKED) && !(b->flags & (BLOCK_F_CLEAN | BLOCK_F_LEAVING)) &&
+           (b->state == BLOCK_PENDING || (b->flags & BLOCK_F_HOST));
+}
+/* A lease may have it as it is. */
+static inline bool block_ready(const struct block *b)
+{
+    return (b->flags & (BLOCK_F_HOST | BLOCK_F_UNCHECKED)) == BLOCK_F_HOST;
+}
+static inline bool part_claimed(const struct part *p)
+{
+    return p->state == PART_RESERVED && p->resv != CORE_NONE;
 }
 
 /* A client's number, for the shares. */
@@ -257,17 +388,35 @@ void block_touch(struct core *c, struct block *b);
 void block_touch_path(struct core *c, struct block *b);
 struct part *block_part(struct core *c, const struct block *b, uint32_t shard);
 struct tier_loc block_loc(struct core *c, const struct block *b, uint32_t shard);
+void block_set_loc(struct core *c, struct block *b, uint32_t shard, struct tier_loc loc);
+struct tier_loc block_disk(struct core *c, const struct block *b, uint32_t shard);
+void block_set_disk(struct core *c, struct block *b, uint32_t shard, struct tier_loc loc);
+/* What tiers keep of one of its shards. */
+struct tier_label block_label(struct core *c, const struct block *b, uint32_t shard);
+/* Of a PRESENT block: flags that say where it is, with all that is counted by them. */
+void block_place(struct core *c, struct block *b, uint32_t set, uint32_t clear);
+/* The policy has it (again). */
+void block_enter(struct core *c, struct block *b);
 /* All shards are there. */
 void block_publish(struct core *c, struct block *b);
+/* A record that was found at start becomes PRESENT; where it is, block_place() says. */
+void block_found(struct core *c, struct block *b, uint64_t bytes);
 /* Walks a subtree, children before parents: first, then next until CORE_NONE. Ask for the next
  * before the block at hand is killed. */
 uint32_t block_walk_first(const struct core *c, uint32_t root);
 uint32_t block_walk_next(const struct core *c, uint32_t root, uint32_t no);
+/* Blocks of a subtree, its root too. */
+uint32_t block_tree_size(const struct core *c, uint32_t root);
 /* Somebody reads it, or has announced to write a part of it. A block of which some shards are
  * stored and nobody has announced the others is not in use: the other ranks may never come. */
 bool block_in_use(struct core *c, const struct block *b);
-/* Of a block that is linked. */
-bool block_can_evict(void *ctx, uint32_t block_no);
+/* The same, but for being on its way between tiers: for those who may take it away even so. */
+bool block_held(struct core *c, const struct block *b);
+/* Of a block that is linked: nothing is below it, and it is not in use, so that it may go for good.
+ */
+bool block_can_evict(struct core *c, uint32_t block_no);
+/* The same, or it can go from host memory to disk. The policy is asked with this. */
+bool block_can_leave(void *ctx, uint32_t block_no);
 void core__wake(struct core *c, const struct block *b);
 
 /* runs: lists of blocks in fixed pieces */
@@ -276,21 +425,31 @@ void run_init(struct run_list *l);
 int run_push(struct core *c, const struct core_client *cl, struct run_list *l, uint32_t block,
              uint32_t gen) KVC_WARN_UNUSED;
 void run_free(struct core *c, const struct core_client *cl, struct run_list *l);
-struct run_iter {
-    const struct run *r;
-    uint32_t i;
-};
 struct run_iter run_begin(struct core *c, const struct run_list *l);
 const struct run_entry *run_next(struct core *c, struct run_iter *it);
 
 /* evict.c */
-/* Room in the host tier, evicting on demand. 0, KVC_E_FULL, KVC_E_TOO_LARGE. */
+/* Room in the host tier, evicting on demand. 0, KVC_E_FULL, KVC_E_TOO_LARGE. `patient`: KVC_E_BUSY
+ * instead of losing what is on its way to disk, or could be. */
 int room_take(struct core *c, uint32_t principal, uint32_t bytes, struct tier_loc near,
-              uint32_t owner, struct tier_loc *ret_loc) KVC_WARN_UNUSED;
+              uint32_t owner, bool patient, struct tier_loc *ret_loc) KVC_WARN_UNUSED;
+/* b and everything below it goes for good, unless some of it is in use or durable, or it is a lot.
+ */
+bool evict_subtree(struct core *c, struct block *b);
 /* One victim of the policy goes; false when there is none. */
 bool evict_one(struct core *c);
 
 /* ns.c */
+/* What is wrong with a specification, or NULL. */
+const char *core__ns_fault(const struct core_ns_spec *s);
+const char *core__ns_unsound(const struct core_ns_spec *s);
+int core__ns_digest(struct core *c, const char *what, const struct core_identity *who,
+                    const struct core_ns_spec *spec, struct key256 *ret) KVC_WARN_UNUSED;
+int core__ns_find_or_make(struct core *c, const struct core_identity *who,
+                          const struct core_ns_spec *spec, struct core_ns **ret_ns) KVC_WARN_UNUSED;
+/* The first 8 bytes of a print, as a number that is not 0. */
+uint64_t core__short_print(const struct key256 *print);
+struct core_ns *ns_by_print(struct core *c, uint64_t short_print);
 bool ns_visible(const struct core_client *cl, const struct core_ns *ns);
 struct core_ns *ns_by_id(struct core *c, uint32_t id);
 /* Bit set of fields in which two namespaces differ. */
@@ -308,7 +467,73 @@ enum kvc_miss miss_reason(struct core *c, const struct core_ns *ns, uint32_t gro
 /* Asks the client's slices to stop. */
 void verify_cancel_all(struct core *c, const struct core_client *cl);
 
+/* move.c */
+/* Begins to write a block to disk that is in host memory and not moving. KVC_E_BUSY (later),
+ * KVC_E_FULL. */
+int save_begin(struct core *c, struct block *b, bool durable, bool leaving) KVC_WARN_UNUSED;
+/* Begins to bring a block into host memory, or to check one that was found there. KVC_E_BUSY,
+ * KVC_E_FULL, KVC_E_GONE (cannot be read now). */
+int load_begin(struct core *c, struct block *b) KVC_WARN_UNUSED;
+/* Its disk copies can be read now. */
+bool block_readable(struct core *c, const struct block *b);
+/* Of a block that is also on disk and not in use. */
+void host_drop(struct core *c, struct block *b);
+/* When a shard on disk was lost while something was in flight: what is left of it there goes. */
+void block_untear(struct core *c, struct block *b);
+/* Gives all its room on disk back; nothing may be in flight there. */
+void disk_drop(struct core *c, struct block *b);
+#define MOVE_OPS_MAX 2048u
+#define MOVES_MAX    1024u
+
+/* place.c */
+uint32_t clean_max(const struct core_config *cfg);
+/* What memory cannot let go of yet, it can soon: it is being written, or room for it is made. */
+bool leaving_soon(const struct core *c);
+/* The oldest clean block that is not in use, no longer in the ring; NULL: none. */
+struct block *clean_pop(struct core *c);
+/* Out of the ring, into the policy. */
+void clean_recall(struct core *c, struct block *b);
+/* A block that the policy has not: into the ring, or back to the policy. */
+void clean_push(struct core *c, struct block *b);
+/* Begins to save what goes next, until enough is clean or on its way. True: there is more to do. */
+bool place_fill(struct core *c);
+/* Host memory had no room, whatever its limit says: what is below the limit then is in rooms of
+ * other sizes, or of nobody, and counts as none. */
+void place_pressed(struct core *c);
+/* Stores that wait for room, as far as there is some, or none will come. */
+void room_wake(struct core *c);
+
+/* load.c */
+struct find;
+/* Starts the loads of what f's prefix beyond `from` tokens lacks in memory, for the waiter: 1. 0:
+ * it lacks nothing, or nothing can be loaded now. KVC_E_LIMIT. */
+int load_start(struct core *c, struct core_client *cl, const struct find *f, uint32_t from,
+               struct core_waiter *waiter) KVC_WARN_UNUSED;
+/* All of it is in memory. */
+bool load_is_ready(const struct core *c, const struct find *f, uint32_t from);
+void load_pump(struct core *c);
+/* b has come, or will not. */
+void load_wake(struct core *c, struct block *b);
+void load_free(struct core *c, struct core_load *l);
+void load_cancel_all(struct core *c, const struct core_client *cl);
+
+/* promise.c */
+/* A copy of a durable commit has landed, and its block is PRESENT: op_finish() follows. */
+void promise_add(struct core *c, struct core_op *o);
+/* Something about b has ended; err: it will not be durable. Calls nobody. */
+void promise_event(struct core *c, struct block *b, int err);
+/* Ends what can be ended; calls out. */
+void promise_step(struct core *c);
+/* A block that exists is to be durable, as far as can be begun now; nobody waits for it. */
+void promise_begin(struct core *c, struct block *b);
+
+/* reclaim.c */
+void reclaim_listen(struct core *c);
+bool reclaim_step(struct core *c);
+
 /* write.c */
+/* The commit of an entry is over. */
+void op_finish(struct core *c, struct core_op *o, uint8_t status);
 /* What a client waits for before it is gone may have ended. */
 void core__client_settle(struct core *c, struct core_client *cl);
 /* One entry of a reservation is committed or dropped; the last one frees it. */
@@ -316,6 +541,8 @@ void resv_close_entry(struct core *c, struct reservation *r);
 void resv_drop_all(struct core *c, struct reservation *r);
 
 /* core.c */
+void *core__pages(uint64_t bytes);
+void core__pages_put(void *p, uint64_t bytes);
 uint32_t core__slices_max(const struct core_config *cfg);
 /* Of a block that is linked. */
 void core__explain(struct core *c, const struct block *b, struct core_explanation *x);

@@ -6,14 +6,82 @@
 #define ROOM_PATIENCE 64u
 #define JOB_SLICE     8192u
 
+/* So large a tree is not evicted for the sake of its root. */
+#define SUBTREE_MAX 256u
+/* Records looked at for one that may go, when there are none left. */
+#define HAND_STEPS 64u
+
+static void evict_for_room(struct core *c, struct block *b)
+{
+    c->m.blocks_evicted++;
+    if (c->cfg.disk && !(b->flags & BLOCK_F_DISK))
+        c->m.blocks_lost_unsaved++;
+    block_kill(c, b, KVC_MISS_EVICTED);
+}
+
+bool evict_subtree(struct core *c, struct block *b)
+{
+    const uint32_t root = block_no(c, b);
+    uint32_t n = 0;
+    for (uint32_t no = block_walk_first(c, root); no != CORE_NONE;
+         no = block_walk_next(c, root, no)) {
+        const struct block *x = &c->blocks[no];
+        if (++n > SUBTREE_MAX || block_in_use(c, x) || (x->flags & BLOCK_F_DURABLE))
+            return false;
+    }
+    for (uint32_t no = block_walk_first(c, root); no != CORE_NONE;) {
+        const uint32_t next = block_walk_next(c, root, no);
+        evict_for_room(c, &c->blocks[no]);
+        no = next;
+    }
+    return true;
+}
+
+/* Of some blocks that are on disk alone, the leaf that was used longest ago. */
+static struct block *disk_leaf(struct core *c)
+{
+    struct block *best = NULL;
+    const uint32_t steps = MIN(HAND_STEPS, c->blocks_high);
+    for (uint32_t n = 0; n < steps; n++) {
+        if (++c->hand >= c->blocks_high)
+            c->hand = 0;
+        struct block *b = &c->blocks[c->hand];
+        if (!(b->flags & BLOCK_F_LINKED) || b->state != BLOCK_PRESENT ||
+            (b->flags & (BLOCK_F_HOST | BLOCK_F_DURABLE)) || !block_can_evict(c, c->hand))
+            continue;
+        if (!best || core__age_ms(c, b) > core__age_ms(c, best))
+            best = b;
+    }
+    return best;
+}
+
+/* A block that has descendants, on disk, or is durable: as good as used. */
+static void spare(struct core *c, uint32_t no)
+{
+    c->cfg.policy->touch(c->policy, no, c->now_ms);
+}
+
 bool evict_one(struct core *c)
 {
-    uint32_t no = c->cfg.policy->victim(c->policy, block_can_evict, c);
-    if (no == POLICY_NO_BLOCK)
-        return false;
-    c->m.blocks_evicted++;
-    block_kill(c, &c->blocks[no], KVC_MISS_EVICTED);
-    return true;
+    struct block *b = c->cfg.disk ? disk_leaf(c) : NULL;
+    if (b) {
+        evict_for_room(c, b);
+        return true;
+    }
+    for (uint32_t n = 0; n < SUBTREE_MAX; n++) {
+        uint32_t no = c->cfg.policy->victim(c->policy, block_can_leave, c);
+        if (no == POLICY_NO_BLOCK) {
+            b = clean_pop(c);
+            if (!b)
+                return false;
+            clean_recall(c, b);
+            continue;
+        }
+        if (evict_subtree(c, &c->blocks[no]))
+            return true;
+        spare(c, no);
+    }
+    return false;
 }
 
 /* Evicts what may go of the subtree at `root`, children first; returns how many went. */
@@ -22,7 +90,7 @@ static uint32_t evict_tree(struct core *c, uint32_t root, uint64_t *counter)
     uint32_t n = 0;
     for (uint32_t no = block_walk_first(c, root); no != CORE_NONE;) {
         uint32_t next = block_walk_next(c, root, no);
-        if (block_can_evict(c, no)) {
+        if (block_can_evict(c, no) && !(c->blocks[no].flags & BLOCK_F_DURABLE)) {
             block_kill(c, &c->blocks[no], KVC_MISS_EVICTED);
             ++*counter;
             n++;
@@ -36,8 +104,17 @@ static void drain_occupant(void *ctx, struct tier_loc loc, uint32_t owner)
 {
     struct core *c = ctx;
     (void)loc;
-    if (c->blocks[owner].flags & BLOCK_F_LINKED)
-        evict_tree(c, owner, &c->m.blocks_evicted);
+    struct block *b = &c->blocks[owner];
+    if (!(b->flags & BLOCK_F_LINKED))
+        return;
+    if ((b->flags & BLOCK_F_HOST) && (b->flags & BLOCK_F_DISK)) {
+        if (!block_in_use(c, b)) {
+            c->m.blocks_left++;
+            host_drop(c, b);
+        }
+        return;
+    }
+    evict_tree(c, owner, &c->m.blocks_evicted);
 }
 
 static struct tier_loc some_loc(struct core *c, const struct block *b)
@@ -48,8 +125,55 @@ static struct tier_loc some_loc(struct core *c, const struct block *b)
     return p->loc;
 }
 
+/* The next block whose host copy goes without loss, NULL when there is none. */
+static struct block *next_clean(struct core *c)
+{
+    struct block *b = c->cfg.disk ? clean_pop(c) : NULL;
+    if (b || !c->cfg.disk)
+        return b;
+    uint32_t no = c->cfg.policy->victim(c->policy, block_can_leave, c);
+    if (no == POLICY_NO_BLOCK)
+        return NULL;
+    b = &c->blocks[no];
+    return b->state == BLOCK_PRESENT && (b->flags & BLOCK_F_DISK) ? b : NULL;
+}
+
+/* One block makes room: 0, KVC_E_FULL when none can, KVC_E_BUSY when one will soon. */
+static int room_make(struct core *c, uint32_t principal, uint32_t bytes, bool patient,
+                     uint32_t *in_vain)
+{
+    const struct tier *host = c->cfg.host;
+    struct block *b = next_clean(c);
+    if (b) {
+        *in_vain += !host->ops->helps(host, some_loc(c, b), principal, bytes);
+        c->m.blocks_left++;
+        host_drop(c, b);
+        return 0;
+    }
+    if (patient && c->cfg.disk) {
+        (void)place_fill(c);
+        if (c->m.clean_bytes > 0)
+            return 0;
+        if (leaving_soon(c))
+            return KVC_E_BUSY;
+    }
+    for (uint32_t n = 0; n < ROOM_PATIENCE; n++) {
+        uint32_t no = c->cfg.policy->victim(c->policy, block_can_leave, c);
+        if (no == POLICY_NO_BLOCK)
+            return KVC_E_FULL;
+        b = &c->blocks[no];
+        const bool helps = host->ops->helps(host, some_loc(c, b), principal, bytes);
+        if (evict_subtree(c, b)) {
+            *in_vain += !helps;
+            return 0;
+        }
+        spare(c, no);
+    }
+    return KVC_E_FULL;
+}
+
 int room_take(struct core *c, uint32_t principal, uint32_t bytes, struct tier_loc near,
-              uint32_t owner, struct tier_loc *ret_loc)
+              uint32_t owner, bool patient, struct tier_loc *ret_loc)
 {
     struct tier *host = c->cfg.host;
     uint32_t in_vain = 0;
@@ -58,22 +182,18 @@ int room_take(struct core *c, uint32_t principal, uint32_t bytes, struct tier_lo
         int err = host->ops->alloc(host, principal, bytes, near, owner, ret_loc);
         if (err != KVC_E_NO_ROOM)
             return err;
+        place_pressed(c);
         if (in_vain >= ROOM_PATIENCE && !drained) {
             drained = true;
             c->m.drains++;
             if (host->ops->drain(host, principal, bytes, drain_occupant, c) > 0)
                 continue;
         }
-        uint32_t no = c->cfg.policy->victim(c->policy, block_can_evict, c);
-        if (no == POLICY_NO_BLOCK)
-            return KVC_E_FULL;
-        struct block *b = &c->blocks[no];
-        if (!host->ops->helps(host, some_loc(c, b), principal, bytes))
-            in_vain++;
+        err = room_make(c, principal, bytes, patient, &in_vain);
+        if (err)
+            return err;
         if (in_vain > 2 * ROOM_PATIENCE)
             in_vain = 0, drained = false;
-        c->m.blocks_evicted++;
-        block_kill(c, b, KVC_MISS_EVICTED);
     }
 }
 
@@ -130,8 +250,8 @@ static bool job_full(const struct core_evict_job *job)
 static void job_take(struct core *c, struct core_evict_job *job, uint32_t no)
 {
     struct block *b = &c->blocks[no];
-    bool keep = (b->flags & BLOCK_F_KEEP) || block_in_use(c, b);
-    if (keep || (!job->dry_run && !block_can_evict(c, no))) {
+    bool keep = (b->flags & BLOCK_F_KEEP) || block_held(c, b);
+    if (keep || (!job->dry_run && b->child != CORE_NONE)) {
         job->ret_kept++;
         return;
     }
@@ -179,10 +299,10 @@ static bool job_visit(struct core *c, struct core_evict_job *job, uint32_t no, u
     struct block *b = &c->blocks[no];
     switch ((enum job_phase)job->phase) {
     case JOB_CLEAR:
-        b->flags &= (uint8_t)~BLOCK_F_KEEP;
+        block_clear(b, BLOCK_F_KEEP);
         return true;
     case JOB_MARK:
-        if ((b->flags & BLOCK_F_LINKED) && block_in_use(c, b))
+        if ((b->flags & BLOCK_F_LINKED) && block_held(c, b))
             mark_path(c, no);
         return true;
     case JOB_AGES:
@@ -266,11 +386,18 @@ void core_evict_cancel(struct core *c, struct core_evict_job *job)
 
 bool core_placement_step(struct core *c)
 {
+    bool more = reclaim_step(c);
+    if (c->cfg.disk) {
+        promise_step(c);
+        more |= place_fill(c);
+        load_pump(c);
+        room_wake(c);
+    }
     struct list_node *node = list_first(&c->jobs);
     if (!node)
-        return false;
+        return more;
     struct core_evict_job *job = CONTAINER_OF(node, struct core_evict_job, node);
     if (job_step(c, job))
         job_end(job);
-    return !list_empty(&c->jobs);
+    return more || !list_empty(&c->jobs);
 }

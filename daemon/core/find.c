@@ -24,6 +24,18 @@ static uint32_t tokens_of_block(const struct find *f, uint32_t g, uint32_t i)
     return MIN(bt, f->seq->tokens - i * bt);
 }
 
+/* Whether b counts as there, or as being written. */
+static bool is_usable(struct core *c, const struct find *f, uint32_t g, uint32_t i,
+                      const struct block *b)
+{
+    if (b->state != BLOCK_PRESENT || block_ready(b))
+        return true;
+    const uint64_t end = (uint64_t)(i + 1) * f->seq->ns->spec.group[g].block_tokens;
+    if (f->where == FIND_HOST && end > f->from)
+        return false;
+    return (b->flags & BLOCK_F_HOST) || block_readable(c, b);
+}
+
 /* Records of blocks 0 .. n-1 of group g; stops at the first that is not present if `chain`.
  * Returns how many were looked at. */
 static uint32_t probe(struct core *c, struct find *f, uint32_t g, uint32_t n, bool chain)
@@ -43,7 +55,7 @@ static uint32_t probe(struct core *c, struct find *f, uint32_t g, uint32_t n, bo
             index_prefetch_record(c, hash[(i + FIND_AHEAD) % (2 * FIND_AHEAD)]);
         const uint8_t *key = seq->keys[g] + (size_t)i * KVC_KEY_BYTES;
         const struct block *b = index_find(c, hash[i % (2 * FIND_AHEAD)], slot, g, key);
-        bool here = b && b->tokens == tokens_of_block(f, g, i);
+        bool here = b && b->tokens == tokens_of_block(f, g, i) && is_usable(c, f, g, i, b);
         found[i] = here ? block_no(c, b) : CORE_NONE;
         if (chain && (!here || b->state != BLOCK_PRESENT))
             return i + 1;
@@ -129,6 +141,8 @@ enum kvc_miss miss_reason(struct core *c, const struct core_ns *ns, uint32_t gro
     const struct block *b = index_find(c, hash, slot, group, key);
     if (b && b->state == BLOCK_PENDING)
         return KVC_MISS_PENDING;
+    if (b && !block_ready(b))
+        return KVC_MISS_NOT_LOADED;
     enum kvc_miss reason = ghost_find(c, hash);
     if (reason != KVC_MISS_NEVER)
         return reason;
@@ -199,10 +213,10 @@ static void find_nothing(const struct core_seq *seq, struct core_prefix *ret_pre
         ret_prefix->group[g].reason = seq->n[g] > 0 ? KVC_MISS_NEVER : KVC_MISS_NONE;
 }
 
-void find_prefix(struct core *c, const struct core_seq *seq, struct find *f,
-                 struct core_prefix *ret_prefix)
+void find_prefix(struct core *c, const struct core_seq *seq, enum find_where where, uint32_t from,
+                 struct find *f, struct core_prefix *ret_prefix)
 {
-    *f = (struct find){.seq = seq, .limit = seq->tokens};
+    *f = (struct find){.seq = seq, .where = where, .from = from, .limit = seq->tokens};
     if (seq->absent) {
         find_nothing(seq, ret_prefix);
         return;
@@ -242,7 +256,7 @@ static uint64_t reach_full(struct core *c, struct find *f, uint32_t g)
         if (i >= f->probed[g]) {
             const uint8_t *key = seq->keys[g] + (size_t)i * KVC_KEY_BYTES;
             const struct block *b = index_get(c, seq->ns, g, key);
-            bool here = b && b->tokens == tokens_of_block(f, g, i);
+            bool here = b && b->tokens == tokens_of_block(f, g, i) && is_usable(c, f, g, i, b);
             found[i] = here ? block_no(c, b) : CORE_NONE;
         }
         if (found[i] == CORE_NONE)
@@ -307,11 +321,20 @@ int core_lookup(struct core *c, const struct core_seq *seq, bool touch,
     if ((*ret_why = core_seq_fault(seq)))
         return KVC_E_BAD_ARGUMENT;
     struct find f;
-    find_prefix(c, seq, &f, ret_prefix);
+    find_prefix(c, seq, FIND_ANY, 0, &f, ret_prefix);
     c->m.lookups++;
     if (touch)
         find_touch(c, &f);
     return 0;
+}
+
+void find_lease(const struct find *f, uint32_t g, uint32_t from, uint32_t *ret_first,
+                uint32_t *ret_end)
+{
+    uint32_t first, end;
+    find_needs(f, g, f->tokens, &first, &end);
+    *ret_first = MIN(end, MAX(first, from / f->seq->ns->spec.group[g].block_tokens));
+    *ret_end = end;
 }
 
 /* What the prefix uses counts as used now, deepest block first. */

@@ -6,8 +6,14 @@
 
 #include "core__.h"
 
+/* HOST: what is not in memory, and checked, is not there; but for blocks that end at `from` or
+ * before, which the asker has. */
+enum find_where { FIND_ANY, FIND_HOST };
+
 struct find {
     const struct core_seq *seq;
+    enum find_where where;
+    uint32_t from;
     uint32_t at[KVC_GROUPS_MAX];     /* of group g in core->found */
     uint32_t probed[KVC_GROUPS_MAX]; /* blocks looked at */
     uint32_t lead[KVC_GROUPS_MAX];   /* leading blocks present */
@@ -17,13 +23,16 @@ struct find {
 };
 
 /* NULL, or what is wrong with the sequence. */
-void find_prefix(struct core *c, const struct core_seq *seq, struct find *ret_find,
-                 struct core_prefix *ret_prefix);
+void find_prefix(struct core *c, const struct core_seq *seq, enum find_where where, uint32_t from,
+                 struct find *ret_find, struct core_prefix *ret_prefix);
 void find_needs(const struct find *f, uint32_t g, uint32_t tokens, uint32_t *ret_first,
                 uint32_t *ret_end);
 /* The block whose arrival or end a wait for `enough` tokens waits for; CORE_NONE when the prefix
  * cannot grow by waiting. Takes find_prefix()'s run lengths: find_touch() may follow, no other. */
 uint32_t find_blocker(struct core *c, struct find *f, uint32_t enough);
 void find_touch(struct core *c, const struct find *f);
+/* The first and end of what a lease of f's prefix beyond `from` tokens takes of group g. */
+void find_lease(const struct find *f, uint32_t g, uint32_t from, uint32_t *ret_first,
+                uint32_t *ret_end);
 
 #endif

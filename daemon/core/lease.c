@@ -89,8 +89,7 @@ static int lease_found(struct core *c, struct lease *l, const struct find *f, ui
     l->tokens = f->tokens;
     for (uint32_t g = 0; g < l->ngroups; g++) {
         uint32_t first, end;
-        find_needs(f, g, f->tokens, &first, &end);
-        first = MIN(end, MAX(first, from / f->seq->ns->spec.group[g].block_tokens));
+        find_lease(f, g, from, &first, &end);
         l->group[g].first = first;
         l->group[g].n = end - first;
         for (uint32_t i = first; i < end; i++) {
@@ -135,6 +134,22 @@ static bool wait_for(struct core *c, const struct core_acquire *in, struct find 
     return true;
 }
 
+/* The prefix in memory. 1: waits for it, or for more of it. */
+static int find_in_memory(struct core *c, struct core_client *cl, const struct core_acquire *in,
+                          struct core_waiter *waiter, struct find *f, struct core_prefix *prefix)
+{
+    if (in->load && (c->cfg.disk || c->unchecked > 0)) {
+        find_prefix(c, &in->seq, FIND_ANY, in->from_tokens, f, prefix);
+        if (load_is_ready(c, f, in->from_tokens))
+            return wait_for(c, in, f, waiter);
+        int got = waiter ? load_start(c, cl, f, in->from_tokens, waiter) : 1;
+        if (got != 0)
+            return got;
+    }
+    find_prefix(c, &in->seq, FIND_HOST, in->from_tokens, f, prefix);
+    return wait_for(c, in, f, waiter);
+}
+
 int core_acquire(struct core *c, struct core_client *cl, const struct core_acquire *in,
                  struct core_waiter *waiter, struct core_held *ret_held, const char **ret_why)
 {
@@ -142,32 +157,37 @@ int core_acquire(struct core *c, struct core_client *cl, const struct core_acqui
         return KVC_E_BAD_ARGUMENT;
     struct find f;
     struct core_held held = {0};
-    find_prefix(c, &in->seq, &f, &held.prefix);
-    if (wait_for(c, in, &f, waiter))
-        return 1;
+    int err = find_in_memory(c, cl, in, waiter, &f, &held.prefix);
+    if (err)
+        return err;
     count_acquire(c, &f);
     held.ngroups = in->seq.ngroups;
     if (f.tokens > in->from_tokens) {
         struct lease *l = lease_new(c, cl);
-        if (!l)
-            return KVC_E_BUSY;
-        int err = lease_found(c, l, &f, in->from_tokens);
-        if (err) {
+        err = l ? lease_found(c, l, &f, in->from_tokens) : KVC_E_BUSY;
+        if (!err) {
+            c->m.bytes_leased += l->bytes;
+            held_of(l, &held);
+        } else if (l) {
             lease_free(c, l);
-            return err;
         }
-        c->m.bytes_leased += l->bytes;
-        held_of(l, &held);
     }
-    find_touch(c, &f);
-    *ret_held = held;
-    return 0;
+    if (!err) {
+        find_touch(c, &f);
+        *ret_held = held;
+    }
+    if (waiter && waiter->load)
+        load_free(c, waiter->load);
+    return err;
 }
 
 void core_waiter_cancel(struct core *c, struct core_waiter *waiter)
 {
-    (void)c;
+    if (waiter->bytes > 0 && list_is_linked(&waiter->node))
+        c->room_vain_ms = c->now_ms + ROOM_VAIN_MS;
     list_remove(&waiter->node);
+    if (waiter->load)
+        load_free(c, waiter->load);
 }
 
 static bool all_full(const struct core_ns *ns)
@@ -193,12 +213,13 @@ void core__wake(struct core *c, const struct block *b)
         list_remove(&w->node);
         list_push_back(&c->woken, &w->node);
     }
-    c->blocks[no].flags &= (uint8_t)~BLOCK_F_WAITED;
+    block_clear(&c->blocks[no], BLOCK_F_WAITED);
 }
 
 unsigned core_run_done(struct core *c)
 {
     unsigned n = 0;
+    promise_step(c);
     uint64_t keys = 0;
     struct list_node batch; /* who waits again is not run again in this turn */
     list_init(&batch);

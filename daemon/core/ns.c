@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "core__.h"
+#include "cursor.h"
 
 #define NS_ID_SLOT_BITS 16
 
@@ -11,7 +12,7 @@ static const char *const sound_positions[] = {"rope",       "rope-linear", "yarn
                                               "longrope",   "mrope",       "alibi", "learned",
                                               "sinusoidal", "relative",    "none"};
 
-static const char *ns_unsound(const struct core_ns_spec *s)
+const char *core__ns_unsound(const struct core_ns_spec *s)
 {
     if (strcmp(s->attention, "causal") != 0)
         return "attention must be 'causal': elsewhere later tokens change the KV of earlier ones, "
@@ -48,7 +49,7 @@ static const char *group_fault(const struct core_group *g)
     return NULL;
 }
 
-static const char *ns_fault(const struct core_ns_spec *s)
+const char *core__ns_fault(const struct core_ns_spec *s)
 {
     if (!s->model[0])
         return "model must not be empty";
@@ -96,8 +97,8 @@ static int add_spec(struct sha256 *sha, const struct core_ns_spec *s)
     return err;
 }
 
-static int ns_digest(struct core *c, const char *what, const struct core_identity *who,
-                     const struct core_ns_spec *spec, struct key256 *ret)
+int core__ns_digest(struct core *c, const char *what, const struct core_identity *who,
+                    const struct core_ns_spec *spec, struct key256 *ret)
 {
     int err = sha256_begin(c->sha);
     if (!err)
@@ -217,16 +218,31 @@ static struct core_ns *ns_slot(struct core *c, uint32_t principal)
     return best;
 }
 
-static int ns_find_or_make(struct core *c, const struct core_client *cl,
-                           const struct core_ns_spec *spec, struct core_ns **ret_ns)
+/* The first 8 bytes of a print, as a number that is not 0. */
+uint64_t core__short_print(const struct key256 *print)
+{
+    const uint64_t v = cursor_le64(print->b);
+    return v ? v : 1;
+}
+
+struct core_ns *ns_by_print(struct core *c, uint64_t short_print)
+{
+    for (uint32_t i = 0; i < c->cfg.namespaces_max; i++)
+        if (c->ns[i].id && c->ns[i].short_print == short_print)
+            return &c->ns[i];
+    return NULL;
+}
+
+int core__ns_find_or_make(struct core *c, const struct core_identity *who,
+                          const struct core_ns_spec *spec, struct core_ns **ret_ns)
 {
     struct key256 print, seed;
-    int err = ns_digest(c, "kvcache namespace print 1", &cl->who, spec, &print);
+    int err = core__ns_digest(c, "kvcache namespace print 1", who, spec, &print);
     if (err)
         return KVC_E_INTERNAL;
     for (uint32_t i = 0; i < c->cfg.namespaces_max; i++) {
         struct core_ns *ns = &c->ns[i];
-        if (!ns->id || ns->principal != cl->who.principal || !key256_equal(&ns->print, &print))
+        if (!ns->id || ns->principal != who->principal || !key256_equal(&ns->print, &print))
             continue;
         ns->used_ms = c->now_ms;
         ns->spec.prefill_ns_per_token = spec->prefill_ns_per_token;
@@ -234,19 +250,24 @@ static int ns_find_or_make(struct core *c, const struct core_client *cl,
         *ret_ns = ns;
         return 0;
     }
-    if (ns_digest(c, "kvcache namespace seed 1", &cl->who, spec, &seed))
+    if (ns_by_print(c, core__short_print(&print)))
+        return KVC_E_LIMIT; /* tiers could not tell the two apart */
+    if (core__ns_digest(c, "kvcache namespace seed 1", who, spec, &seed))
         return KVC_E_INTERNAL;
-    struct core_ns *ns = ns_slot(c, cl->who.principal);
+    struct core_ns *ns = ns_slot(c, who->principal);
     if (!ns)
         return KVC_E_LIMIT;
+    c->ns_changes++;
     uint32_t slot = (uint32_t)(ns - c->ns);
     if ((++c->ns_serial << NS_ID_SLOT_BITS) == 0)
         c->ns_serial = 1;
     *ns = (struct core_ns){.id = c->ns_serial << NS_ID_SLOT_BITS | slot,
-                           .principal = cl->who.principal,
-                           .tenant = cl->who.tenant,
+                           .principal = who->principal,
+                           .owner = who->name,
+                           .tenant = who->tenant,
                            .spec = *spec,
                            .print = print,
+                           .short_print = core__short_print(&print),
                            .seed = seed,
                            .used_ms = c->now_ms};
     *ret_ns = ns;
@@ -272,9 +293,9 @@ int core_ns_open(struct core *c, struct core_client *cl, const struct core_ns_sp
                  struct core_ns **ret_ns, struct core_near *ret_near, uint32_t *ret_nnear,
                  const char **ret_why)
 {
-    if ((*ret_why = ns_fault(spec)))
+    if ((*ret_why = core__ns_fault(spec)))
         return KVC_E_BAD_ARGUMENT;
-    if ((*ret_why = ns_unsound(spec)))
+    if ((*ret_why = core__ns_unsound(spec)))
         return KVC_E_UNSOUND;
     if (spec->sub[0] && !cl->who.gateway) {
         *ret_why = "only a gateway session may name a sub-tenant (principals: gateway: true)";
@@ -288,7 +309,7 @@ int core_ns_open(struct core *c, struct core_client *cl, const struct core_ns_sp
         return KVC_E_TOO_LARGE;
     }
     struct core_ns *ns;
-    int err = ns_find_or_make(c, cl, spec, &ns);
+    int err = core__ns_find_or_make(c, &cl->who, spec, &ns);
     if (err) {
         if (err == KVC_E_LIMIT)
             *ret_why = "every namespace that this principal may have holds blocks "
@@ -359,7 +380,7 @@ int core_ns_get(struct core *c, struct core_client *cl, uint32_t id, const uint8
         struct core_ns_spec spec = base->spec;
         err = sub_name(sub, sub_bytes, spec.sub);
         if (!err)
-            err = ns_find_or_make(c, cl, &spec, &ns);
+            err = core__ns_find_or_make(c, &cl->who, &spec, &ns);
     }
     if (!err)
         *ret_ns = ns;
@@ -409,6 +430,7 @@ void core_ns_view(const struct core_ns *ns, struct core_ns_view *ret_view)
                                       .tenant = ns->tenant,
                                       .spec = &ns->spec,
                                       .seed = &ns->seed,
+                                      .print = ns->short_print,
                                       .blocks = ns->blocks,
                                       .bytes = ns->bytes};
 }

@@ -11,13 +11,37 @@ enum verdict { VERDICT_GOOD, VERDICT_SKIPPED, VERDICT_FAILED, VERDICT_CORRUPT };
 
 /* ---- what is wrong ---- */
 
-static uint32_t tree_size(const struct core *c, uint32_t root)
+static struct tier *tier_of(struct core *c, const struct core_verify *v)
 {
-    uint32_t n = 0;
-    for (uint32_t no = block_walk_first(c, root); no != CORE_NONE;
-         no = block_walk_next(c, root, no))
-        n++;
-    return n;
+    return v->tier ? c->cfg.disk : c->cfg.host;
+}
+
+static bool is_there(const struct core_verify *v, const struct block *b)
+{
+    return b->state == BLOCK_PRESENT && (b->flags & (v->tier ? BLOCK_F_DISK : BLOCK_F_HOST));
+}
+
+/* The copy that was read goes, if nobody uses it and the other one can stand for it. */
+static bool drop_copy(struct core *c, const struct core_verify *v, struct block *b)
+{
+    if (b->copies > 1 || b->moving > 0)
+        return false;
+    if (v->tier) {
+        if (!block_ready(b))
+            return false;
+        if (b->flags & BLOCK_F_CLEAN)
+            clean_recall(c, b);
+        b->copies--; /* ours: nothing is in flight there any more */
+        disk_drop(c, b);
+        b->copies++;
+        return true;
+    }
+    if (!(b->flags & BLOCK_F_DISK) || b->leases > 0)
+        return false;
+    b->copies--;
+    host_drop(c, b);
+    b->copies++;
+    return true;
 }
 
 /* Its readers are told by the generation, all ranks alike; who asks next finds nothing. */
@@ -25,16 +49,19 @@ static void drop_corrupt(struct core *c, struct core_verify *v, struct block *b,
 {
     const struct tier_ops *host = c->cfg.host->ops;
     const struct core_ns *ns = block_ns(c, b);
-    uint32_t shards = group_shards(ns, block_group(c, b));
-    struct core_corrupt x = {.key = &b->key,
-                             .ns = ns->id,
-                             .group = b->group,
-                             .shard = shard,
-                             .below = tree_size(c, block_no(c, b)) - 1};
-    host->view(c->cfg.host, block_loc(c, b, shard), &x.view);
-    for (uint32_t i = 0; i < shards; i++)
-        host->revoke(c->cfg.host, block_loc(c, b, i));
+    const uint32_t shards = block_shards(c, b);
+    struct core_corrupt x = {.key = &b->key, .ns = ns->id, .group = b->group, .shard = shard};
+    if (!v->tier)
+        host->view(c->cfg.host, block_loc(c, b, shard), &x.view);
     c->m.blocks_corrupt++;
+    x.kept = drop_copy(c, v, b);
+    if (x.kept) {
+        v->corrupt(v, &x);
+        return;
+    }
+    for (uint32_t i = 0; i < shards && (b->flags & BLOCK_F_HOST); i++)
+        host->revoke(c->cfg.host, block_loc(c, b, i));
+    x.below = block_tree_size(c, block_no(c, b)) - 1;
     c->m.blocks_corrupt_below += x.below;
     v->corrupt(v, &x);
     b->flags |= BLOCK_F_CORRUPT;
@@ -43,14 +70,13 @@ static void drop_corrupt(struct core *c, struct core_verify *v, struct block *b,
 
 static enum verdict judge(struct core *c, const struct verify_op *o, struct block *b)
 {
-    if (o->op.status == -ECANCELED || o->op.status == -ETIMEDOUT || b->state != BLOCK_PRESENT)
+    if (o->op.status == -ECANCELED || o->op.status == -ETIMEDOUT || !is_there(o->slice, b))
         return VERDICT_SKIPPED;
     if (o->op.status != 0)
         return VERDICT_FAILED;
     o->slice->ret_bytes += o->op.bytes;
     c->m.bytes_verified += o->op.bytes;
-    struct hash128 want = c->cfg.host->ops->sum(c->cfg.host, o->op.loc);
-    if (hash128_equal(&want, &o->op.sum))
+    if (hash128_equal(&o->want, &o->op.sum))
         return VERDICT_GOOD;
     drop_corrupt(c, o->slice, b, o->shard);
     return VERDICT_CORRUPT;
@@ -97,6 +123,8 @@ static void on_read(struct tier_op *t)
     list_remove(&o->node);
     pool_put(c->verify_ops, o);
     b->copies--; /* not before: it holds the block in place */
+    block_untear(c, b);
+    block_freed(c, b, false);
     block_settle(c, b);
     v->block[i].verdict = (uint8_t)MAX(v->block[i].verdict, verdict);
     if (--v->block[i].left > 0)
@@ -113,20 +141,25 @@ static void read_shard(struct core *c, struct core_verify *v, struct block *b, u
     MUST(o != NULL); /* as many as the slices under way may need */
     *o = (struct verify_op){
         .core = c, .slice = v, .block = block_no(c, b), .index = index, .shard = (uint8_t)shard};
+    struct tier *tier = tier_of(c, v);
+    const struct tier_loc loc = v->tier ? block_disk(c, b, shard) : block_loc(c, b, shard);
+    o->want = tier->ops->sum(tier, loc);
     o->op = (struct tier_op){.kind = TIER_VERIFY,
-                             .loc = block_loc(c, b, shard),
+                             .loc = loc,
                              .bytes = block_group(c, b)->block_bytes,
                              .deadline_ns = v->deadline_ns,
                              .done = on_read};
     b->copies++;
     list_push_back(&c->verifying, &o->node);
-    c->cfg.host->ops->submit(c->cfg.host, &o->op);
+    tier->ops->submit(tier, &o->op);
 }
 
 static bool wanted(struct core *c, const struct core_verify *v, const struct block *b)
 {
     if (!(b->flags & BLOCK_F_LINKED))
         return false;
+    if (b->state == BLOCK_PRESENT && !is_there(v, b))
+        return false; /* in the other tier */
     const struct core_ns *ns = block_ns(c, b);
     return (!v->ns || ns->id == v->ns) && ns_visible(v->client, ns);
 }
@@ -145,7 +178,8 @@ static uint32_t slice_begin(struct core *c, struct core_verify *v)
         if (!wanted(c, v, b))
             continue;
         const uint32_t of_block = group_shards(block_ns(c, b), block_group(c, b));
-        if (b->state != BLOCK_PRESENT || b->copies + of_block > BLOCK_COPIES_MAX) {
+        if (b->state != BLOCK_PRESENT || b->moving > 0 || b->copies + of_block > BLOCK_COPIES_MAX ||
+            (v->tier && !block_readable(c, b))) {
             v->ret_skipped++;
             continue;
         }
@@ -168,6 +202,11 @@ int core_verify_start(struct core *c, struct core_verify *v)
 {
     _Static_assert(KVC_SHARDS_MAX <= CORE_VERIFY_BLOCKS, "a block fits a slice");
     const uint32_t who = owner_no(c, v->client->who.principal);
+    if (v->tier && !c->cfg.disk) {
+        v->ret_cursor = v->ret_bytes = 0;
+        v->ret_blocks = v->ret_skipped = v->ret_failed = 0;
+        return 0;
+    }
     if (v->client->verifying || !share_take(&c->slice_share, who, 1))
         return KVC_E_BUSY;
     v->left = 0;

@@ -32,6 +32,8 @@ static const char *reserve_fault(struct core *c, const struct core_reserve *in)
         return "last_tokens: more than block_tokens";
     if (in->first_token % g->block_tokens)
         return "first_token: not a multiple of block_tokens";
+    if (in->durable && !c->cfg.disk)
+        return "durable: there is no storage tier (nvme.paths)";
     if (g->rule != KVC_RULE_FULL)
         return NULL;
     if ((in->parent == NULL) != (in->first_token == 0))
@@ -56,8 +58,8 @@ static int take_part(struct reserving *x, struct block *b)
     if (!p)
         return KVC_E_FULL;
     struct tier_loc loc;
-    int err =
-        room_take(c, x->cl->who.principal, x->group->block_bytes, x->near, block_no(c, b), &loc);
+    int err = room_take(c, x->cl->who.principal, x->group->block_bytes, x->near, block_no(c, b),
+                        false, &loc);
     if (!err) {
         err = run_push(c, x->cl, &x->r->blocks, block_no(c, b), b->gen);
         if (err)
@@ -136,6 +138,8 @@ static uint8_t reserve_one(struct reserving *x, uint32_t i, struct block **block
         *block = b;
         if (b->state == BLOCK_PRESENT) {
             c->m.blocks_touched++;
+            if (in->durable && !(b->flags & BLOCK_F_DURABLE))
+                promise_begin(c, b);
             if (x->group->rule != KVC_RULE_FULL) /* of a chain, the path of its last block */
                 block_touch(c, b);
             return KVC_ST_EXISTS;
@@ -176,6 +180,7 @@ int core_reserve(struct core *c, struct core_client *cl, const struct core_reser
     r->ns = in->ns;
     r->group = in->group;
     r->shard = (uint8_t)x.shard;
+    r->durable = in->durable;
     r->open = 1; /* until the loop is through */
     run_init(&r->blocks);
     list_push_back(&cl->reservations, &r->node);
@@ -299,6 +304,7 @@ static uint8_t op_land(struct core *c, const struct core_op *o, struct block *b)
     struct part *p = pool_at(c->parts, o->part);
     c->cfg.host->ops->publish(c->cfg.host, &o->op);
     p->state = PART_DONE;
+    p->disk = (struct tier_loc){0};
     c->m.bytes_stored += o->op.bytes;
     if (++b->shards_present == group_shards(block_ns(c, b), block_group(c, b)))
         block_publish(c, b);
@@ -309,12 +315,23 @@ static void op_done(struct tier_op *t)
 {
     struct core_op *o = CONTAINER_OF(t, struct core_op, op);
     struct core *c = o->core;
-    struct core_client *cl = o->client;
-    struct core_commit *m = o->commit;
     struct block *b = &c->blocks[o->block];
     b->copies--;
-    m->statuses[o->index] = op_land(c, o, b);
+    list_remove(&o->node);
+    const uint8_t status = op_land(c, o, b);
     block_freed(c, b, false);
+    if (status == KVC_ST_OK && o->durable && b->state == BLOCK_PRESENT)
+        promise_add(c, o);
+    else
+        op_finish(c, o, status);
+    promise_step(c);
+}
+
+void op_finish(struct core *c, struct core_op *o, uint8_t status)
+{
+    struct core_client *cl = o->client;
+    struct core_commit *m = o->commit;
+    m->statuses[o->index] = status;
     list_remove(&o->node);
     share_put(&c->op_share, client_no(c, cl), c->ops, o);
     if (--m->left == 0) {
@@ -358,16 +375,16 @@ static bool commit_one(struct core *c, struct core_commit *m, struct reservation
                           .client = m->client,
                           .commit = m,
                           .index = i,
+                          .durable = r->durable,
                           .block = block_no(c, b),
                           .part = pool_index(c->parts, p)};
-    o->op = (struct tier_op){
-        .kind = TIER_PUT,
-        .loc = p->loc,
-        .src = m->staging + off,
-        .bytes = bytes,
-        .label = {.key = b->key, .ns = block_ns(c, b)->id, .group = b->group, .shard = p->shard},
-        .deadline_ns = m->deadline_ns,
-        .done = op_done};
+    o->op = (struct tier_op){.kind = TIER_PUT,
+                             .loc = p->loc,
+                             .src = m->staging + off,
+                             .bytes = bytes,
+                             .label = block_label(c, b, p->shard),
+                             .deadline_ns = m->deadline_ns,
+                             .done = op_done};
     p->state = PART_COPYING;
     p->resv = CORE_NONE;
     m->client->claim_bytes -= bytes;
@@ -429,6 +446,13 @@ void core_commit_cancel(struct core *c, struct core_commit *m)
         if (o->commit == m)
             atomic_store_explicit(&o->op.cancel, true, memory_order_relaxed);
     }
+    LIST_FOR_EACH_SAFE (node, next, &c->promised) {
+        struct core_op *o = CONTAINER_OF(node, struct core_op, node);
+        if (o->commit != m)
+            continue;
+        atomic_store_explicit(&o->op.cancel, true, memory_order_relaxed);
+        c->promise_due = true;
+    }
 }
 
 /* ---- clients ---- */
@@ -446,6 +470,7 @@ int core_client_open(struct core *c, const struct core_identity *who, void (*idl
     list_init(&cl->leases);
     list_init(&cl->reservations);
     list_init(&cl->commits);
+    list_init(&cl->loads);
     if (c->cfg.principals_max)
         c->attached[who->principal]++;
     *ret_client = cl;
@@ -464,6 +489,7 @@ void core_client_quarantine(struct core *c, struct core_client *cl)
 void core_client_close(struct core *c, struct core_client *cl)
 {
     core_client_quarantine(c, cl);
+    load_cancel_all(c, cl);
     for (struct list_node *node; (node = list_first(&cl->leases));)
         lease_free(c, CONTAINER_OF(node, struct lease, node));
     LIST_FOR_EACH_SAFE (node, next, &c->jobs) {

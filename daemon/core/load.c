@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Loads: what an acquire lacks in memory is brought there, while all that it needs is held. Blocks
+ * are loaded once, whoever asks; clients take turns at beginning them.
+ */
+#include "find.h"
+
+/* A client begins so much before another has its turn. */
+#define LOAD_TURN_BYTES (UINT64_C(1) << 20)
+
+bool load_is_ready(const struct core *c, const struct find *f, uint32_t from)
+{
+    if (f->seq->absent)
+        return true;
+    for (uint32_t g = 0; g < f->seq->ngroups; g++) {
+        uint32_t first, end;
+        find_lease(f, g, from, &first, &end);
+        for (uint32_t i = first; i < end; i++)
+            if (!block_ready(&c->blocks[c->found[f->at[g] + i]]))
+                return false;
+    }
+    return true;
+}
+
+void load_free(struct core *c, struct core_load *l)
+{
+    struct run_iter it = run_begin(c, &l->blocks);
+    for (const struct run_entry *e; (e = run_next(c, &it));)
+        block_unhold(c, &c->blocks[e->block]);
+    run_free(c, l->client, &l->blocks);
+    list_remove(&l->node);
+    list_remove(&l->all);
+    if (list_empty(&l->client->loads))
+        list_remove(&l->client->loader);
+    if (l->waiter)
+        l->waiter->load = NULL;
+    share_put(&c->load_share, client_no(c, l->client), c->loads_pool, l);
+}
+
+void load_cancel_all(struct core *c, const struct core_client *cl)
+{
+    for (uint32_t i = 0; i < pool_count(c->loads_pool); i++) {
+        struct core_load *l = pool_at(c->loads_pool, i);
+        if (l && l->client == cl)
+            load_free(c, l);
+    }
+}
+
+/* Holds what the prefix needs; counts bytes, and blocks that are not in memory. */
+static int load_hold(struct core *c, struct core_load *l, const struct find *f, uint32_t from,
+                     uint64_t *ret_bytes, uint32_t *ret_lacks)
+{
+    uint64_t bytes = 0;
+    uint32_t lacks = 0;
+    for (uint32_t g = 0; g < f->seq->ngroups; g++) {
+        uint32_t first, end;
+        find_lease(f, g, from, &first, &end);
+        for (uint32_t i = first; i < end; i++) {
+            struct block *b = &c->blocks[c->found[f->at[g] + i]];
+            int err = run_push(c, l->client, &l->blocks, block_no(c, b), b->gen);
+            if (err)
+                return err;
+            block_hold(b);
+            bytes += block_bytes(c, b);
+            lacks += !block_ready(b);
+        }
+    }
+    *ret_bytes = bytes;
+    *ret_lacks = lacks;
+    return 0;
+}
+
+int load_start(struct core *c, struct core_client *cl, const struct find *f, uint32_t from,
+               struct core_waiter *waiter)
+{
+    if (waiter->load || f->tokens <= from)
+        return 0;
+    struct core_load *l = share_get(&c->load_share, client_no(c, cl), c->loads_pool);
+    if (!l)
+        return 0;
+    l->client = cl;
+    run_init(&l->blocks);
+    uint64_t bytes = 0;
+    uint32_t lacks = 0;
+    int err = load_hold(c, l, f, from, &bytes, &lacks);
+    if (!err && cl->lease_bytes + bytes > c->cfg.lease_bytes_max)
+        err = KVC_E_LIMIT;
+    if (err) {
+        load_free(c, l);
+        return err == KVC_E_LIMIT ? err : 0;
+    }
+    l->begin = run_begin(c, &l->blocks);
+    l->pass = l->begin;
+    l->block = CORE_NONE;
+    l->waiter = waiter;
+    waiter->load = l;
+    waiter->keys = l->blocks.n;
+    if (list_empty(&cl->loads))
+        list_push_back(&c->loaders, &cl->loader);
+    list_push_back(&cl->loads, &l->node);
+    list_push_back(&c->loads, &l->all);
+    c->m.loads++;
+    c->m.blocks_hit_loaded += lacks;
+    load_pump(c);
+    return 1;
+}
+
+/* ---- progress ---- */
+
+static struct block *entry_block(struct core *c, const struct run_entry *e)
+{
+    struct block *b = &c->blocks[e->block];
+    return b->gen == e->gen && b->state == BLOCK_PRESENT ? b : NULL;
+}
+
+static void load_end(struct core *c, struct core_load *l)
+{
+    list_remove(&l->all);
+    list_push_back(&c->woken, &l->waiter->node);
+}
+
+/* Passes what has been begun and has ended; at the end of it all the waiter is called. */
+static void load_advance(struct core *c, struct core_load *l)
+{
+    if (!list_is_linked(&l->all))
+        return;
+    l->block = CORE_NONE;
+    while (l->passed < l->begun) {
+        struct run_iter at = l->pass;
+        const struct run_entry *e = run_next(c, &at);
+        struct block *b = entry_block(c, e);
+        if (b && b->flags & BLOCK_F_LOADING) {
+            l->block = e->block;
+            l->gen = e->gen;
+            b->flags |= BLOCK_F_AWAITED;
+            return;
+        }
+        l->pass = at;
+        l->passed++;
+    }
+    if (l->begun == l->blocks.n)
+        load_end(c, l);
+}
+
+void load_wake(struct core *c, struct block *b)
+{
+    if (!(b->flags & BLOCK_F_AWAITED))
+        return;
+    block_clear(b, BLOCK_F_AWAITED);
+    const uint32_t no = block_no(c, b);
+    LIST_FOR_EACH_SAFE (node, next, &c->loads) {
+        struct core_load *l = CONTAINER_OF(node, struct core_load, all);
+        if (l->block == no)
+            load_advance(c, l);
+    }
+}
+
+/* ---- beginning ---- */
+
+/* False: nothing more can be begun now, of anybody's. */
+static bool load_some(struct core *c, struct core_load *l)
+{
+    uint64_t bytes = 0;
+    while (l->begun < l->blocks.n && bytes < LOAD_TURN_BYTES) {
+        struct run_iter at = l->begin;
+        struct block *b = entry_block(c, run_next(c, &at));
+        if (b && !block_ready(b) && !(b->flags & BLOCK_F_LOADING)) {
+            int err = b->moving > 0 ? KVC_E_BUSY : load_begin(c, b);
+            if (err == KVC_E_BUSY)
+                return false;
+            if (err) { /* no room, or not readable: what is behind it is of no use */
+                l->begun = l->blocks.n;
+                l->passed = MIN(l->passed, l->begun);
+                c->m.load_failures++;
+                return true;
+            }
+            bytes += block_bytes(c, b);
+        }
+        l->begin = at;
+        l->begun++;
+    }
+    return true;
+}
+
+void load_pump(struct core *c)
+{
+    for (struct list_node *node; (node = list_first(&c->loaders));) {
+        struct core_client *cl = CONTAINER_OF(node, struct core_client, loader);
+        struct core_load *l = CONTAINER_OF(list_first(&cl->loads), struct core_load, node);
+        const bool more = load_some(c, l);
+        list_remove(&cl->loader);
+        if (l->begun == l->blocks.n)
+            list_remove(&l->node);
+        if (!list_empty(&cl->loads))
+            list_push_back(&c->loaders, &cl->loader);
+        load_advance(c, l);
+        if (!more)
+            return;
+    }
+}
+
+uint32_t core_prefetch(struct core *c, const struct core_seq *seq, uint64_t bytes_max)
+{
+    struct find f;
+    struct core_prefix prefix;
+    uint32_t n = 0;
+    uint64_t bytes = 0;
+    if (core_seq_fault(seq) || seq->absent || (!c->cfg.disk && c->unchecked == 0))
+        return 0;
+    find_prefix(c, seq, FIND_ANY, 0, &f, &prefix);
+    for (uint32_t g = 0; g < seq->ngroups; g++) {
+        uint32_t first, end;
+        find_needs(&f, g, f.tokens, &first, &end);
+        for (uint32_t i = first; i < end; i++) {
+            struct block *b = &c->blocks[c->found[f.at[g] + i]];
+            if (b->state != BLOCK_PRESENT || block_ready(b))
+                continue;
+            if (!(b->flags & BLOCK_F_LOADING)) {
+                bytes += block_bytes(c, b);
+                if (bytes > bytes_max || b->moving > 0 || load_begin(c, b) != 0)
+                    return n;
+                c->m.prefetches++;
+            }
+            n++;
+        }
+    }
+    return n;
+}

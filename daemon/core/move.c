@@ -1,0 +1,483 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Blocks on their way between host memory and disk, all their shards together. A copy counts when
+ * all shards have landed; until then its room belongs to the move (on disk) or stands in the record
+ * without BLOCK_F_HOST (in memory). A block is in one move at a time, and in use meanwhile.
+ */
+#include "core__.h"
+
+/* Storage has its own timeouts; this bounds what none of them does. */
+#define MOVE_DEADLINE_NS (UINT64_C(120) * 1000000000)
+/* Payload on its way from disk into memory, at most. */
+#define LOADING_BYTES_MAX (UINT64_C(64) << 20)
+/* Nothing is begun for so long after storage refused. */
+#define MOVE_PAUSE_MS 50u
+
+bool block_readable(struct core *c, const struct block *b)
+{
+    const struct tier *disk = c->cfg.disk;
+    const uint32_t shards = block_shards(c, b);
+    if (!(b->flags & BLOCK_F_DISK))
+        return false;
+    for (uint32_t i = 0; i < shards; i++)
+        if (!disk->ops->readable(disk, block_disk(c, b, i)))
+            return false;
+    return true;
+}
+
+void host_drop(struct core *c, struct block *b)
+{
+    const struct tier_ops *host = c->cfg.host->ops;
+    const uint32_t shards = block_shards(c, b);
+    MUST(b->state == BLOCK_PRESENT && (b->flags & BLOCK_F_HOST) && !block_in_use(c, b));
+    if (block_in_policy(b))
+        c->cfg.policy->remove(c->policy, block_no(c, b));
+    if (b->flags & BLOCK_F_CLEAN)
+        c->m.clean_bytes -= block_bytes(c, b);
+    block_clear(b, BLOCK_F_CLEAN);
+    block_place(c, b, 0, BLOCK_F_HOST | BLOCK_F_UNCHECKED);
+    for (uint32_t i = 0; i < shards; i++) {
+        host->free(c->cfg.host, block_loc(c, b, i));
+        block_set_loc(c, b, i, (struct tier_loc){0});
+    }
+}
+
+void disk_drop(struct core *c, struct block *b)
+{
+    if (!c->cfg.disk)
+        return;
+    const uint32_t shards = block_shards(c, b);
+    for (uint32_t i = 0; i < shards; i++) {
+        struct tier_loc loc = block_disk(c, b, i);
+        if (!loc.id)
+            continue;
+        c->cfg.disk->ops->free(c->cfg.disk, loc);
+        block_set_disk(c, b, i, (struct tier_loc){0});
+    }
+    if (b->state == BLOCK_PRESENT)
+        block_place(c, b, 0, BLOCK_F_DISK | BLOCK_F_DURABLE | BLOCK_F_SAFE);
+}
+
+void block_untear(struct core *c, struct block *b)
+{
+    if (!(b->flags & BLOCK_F_TORN) || b->copies > 0 || b->moving > 0)
+        return;
+    block_clear(b, BLOCK_F_TORN);
+    if (b->state != BLOCK_PRESENT || b->flags & BLOCK_F_DISK)
+        return;
+    disk_drop(c, b);
+    if (!(b->flags & BLOCK_F_HOST))
+        block_kill_tree(c, b, KVC_MISS_DROPPED);
+}
+
+/* ---- moves ---- */
+
+static bool moves_left(const struct core *c, uint32_t shards, bool load)
+{
+    /* Neither direction takes the last of them from the other. */
+    const uint64_t reserve = load ? 0 : MOVE_OPS_MAX / 4;
+    return pool_used(c->moves) + (load ? 0 : MOVES_MAX / 4) < MOVES_MAX &&
+           pool_used(c->move_ops) + shards + reserve <= MOVE_OPS_MAX;
+}
+
+static struct move *move_new(struct core *c, struct block *b, enum move_kind kind)
+{
+    struct move *m = pool_get(c->moves);
+    MUST(m != NULL);
+    m->block = block_no(c, b);
+    m->kind = (uint8_t)kind;
+    m->used = b->used;
+    m->bytes = block_bytes(c, b);
+    return m;
+}
+
+static struct move_op *op_new(struct core *c, struct move *m, uint32_t shard)
+{
+    struct move_op *o = pool_get(c->move_ops);
+    MUST(o != NULL);
+    o->core = c;
+    o->move = m;
+    o->shard = shard;
+    o->next = m->ops;
+    m->ops = o;
+    return o;
+}
+
+static void op_submit(struct core *c, struct move_op *o, struct tier *tier)
+{
+    struct block *b = &c->blocks[o->move->block];
+    o->op.bytes = block_group(c, b)->block_bytes;
+    o->op.label = block_label(c, b, o->shard);
+    o->op.label.durable = (o->op.flags & TIER_F_DURABLE) != 0;
+    o->op.deadline_ns = c->now_ns + MOVE_DEADLINE_NS;
+    o->op.status = 0;
+    tier->ops->submit(tier, &o->op);
+}
+
+static void ops_start(struct core *c, struct move *m, struct tier *tier)
+{
+    struct block *b = &c->blocks[m->block];
+    for (struct move_op *o = m->ops; o; o = o->next)
+        m->left++;
+    b->moving = m->left;
+    for (struct move_op *o = m->ops; o; o = o->next)
+        op_submit(c, o, tier);
+}
+
+static void move_free(struct core *c, struct move *m)
+{
+    for (struct move_op *o = m->ops, *next; o; o = next) {
+        next = o->next;
+        pool_put(c->move_ops, o);
+    }
+    pool_put(c->moves, m);
+}
+
+/* Everything that may have waited for it. The block may be gone after this. */
+static void move_ended(struct core *c, struct block *b, int err)
+{
+    if (b->flags & BLOCK_F_TORN && b->state == BLOCK_PRESENT && b->moving == 0)
+        block_untear(c, b);
+    promise_event(c, b, err);
+    block_freed(c, b, false);
+    load_wake(c, b);
+    block_settle(c, b);
+    load_pump(c);
+    room_wake(c);
+    promise_step(c);
+}
+
+/* True when it was the last of its move. */
+static bool op_ended(struct core *c, struct move_op *o, int err)
+{
+    struct move *m = o->move;
+    if (!m->err)
+        m->err = err;
+    MUST(m->left > 0);
+    c->blocks[m->block].moving--;
+    return --m->left == 0;
+}
+
+/* ---- to disk ---- */
+
+static void save_end(struct core *c, struct move *m)
+{
+    struct tier *disk = c->cfg.disk;
+    struct block *b = &c->blocks[m->block];
+    const bool live = b->state == BLOCK_PRESENT, ok = m->err == 0 && live;
+    for (struct move_op *o = m->ops; o; o = o->next) {
+        if (!ok) {
+            disk->ops->free(disk, o->op.loc);
+            continue;
+        }
+        struct tier_loc old = block_disk(c, b, o->shard);
+        disk->ops->publish(disk, &o->op);
+        block_set_disk(c, b, o->shard, o->op.loc);
+        if (old.id)
+            disk->ops->free(disk, old);
+    }
+    c->m.saving_bytes -= m->bytes;
+    if (m->leaving)
+        c->leaving_bytes -= m->bytes;
+    block_clear(b, BLOCK_F_SAVING | BLOCK_F_LEAVING);
+    if (ok) {
+        block_place(c, b, BLOCK_F_DISK | (m->durable ? BLOCK_F_DURABLE : 0), 0);
+        c->m.blocks_demoted++;
+        c->m.bytes_demoted += m->bytes;
+    } else if (m->err) {
+        c->m.demotion_failures++;
+        c->pause_ms = c->now_ms + MOVE_PAUSE_MS;
+    }
+    if (m->leaving && live) {
+        if (ok && b->used == m->used && b->leases == 0)
+            clean_push(c, b);
+        else
+            block_enter(c, b);
+    }
+    const int err = m->durable ? m->err : 0;
+    move_free(c, m);
+    move_ended(c, b, err);
+}
+
+static void on_saved(struct tier_op *t)
+{
+    struct move_op *o = CONTAINER_OF(t, struct move_op, op);
+    if (op_ended(o->core, o, t->status))
+        save_end(o->core, o->move);
+}
+
+/* Room on disk for each shard, next to its parent's. */
+static int save_room(struct core *c, struct block *b, uint32_t shards,
+                     struct tier_loc loc[KVC_SHARDS_MAX])
+{
+    struct tier *disk = c->cfg.disk;
+    struct tier_loc near = {0};
+    if (b->parent != CORE_NONE)
+        near = block_disk(c, &c->blocks[b->parent], 0);
+    for (uint32_t i = 0; i < shards; i++) {
+        int err = disk->ops->alloc(disk, block_ns(c, b)->principal, block_group(c, b)->block_bytes,
+                                   near, block_no(c, b), &loc[i]);
+        if (err) {
+            while (i > 0)
+                disk->ops->free(disk, loc[--i]);
+            return err == KVC_E_NO_ROOM ? KVC_E_FULL : err;
+        }
+        near = loc[i];
+    }
+    return 0;
+}
+
+int save_begin(struct core *c, struct block *b, bool durable, bool leaving)
+{
+    const struct tier *host = c->cfg.host;
+    const uint32_t shards = block_shards(c, b);
+    struct tier_loc loc[KVC_SHARDS_MAX];
+    MUST(b->state == BLOCK_PRESENT && (b->flags & BLOCK_F_HOST) && b->moving == 0);
+    if (b->copies > 0 || !moves_left(c, shards, false))
+        return KVC_E_BUSY;
+    int err = save_room(c, b, shards, loc);
+    if (err) {
+        c->pause_ms = c->now_ms + MOVE_PAUSE_MS;
+        return err;
+    }
+    struct move *m = move_new(c, b, MOVE_SAVE);
+    m->durable = durable;
+    m->leaving = leaving;
+    if (leaving && block_in_policy(b))
+        c->cfg.policy->remove(c->policy, m->block);
+    b->flags |= BLOCK_F_SAVING | (leaving ? BLOCK_F_LEAVING : 0u);
+    c->m.saving_bytes += m->bytes;
+    c->leaving_bytes += leaving ? m->bytes : 0;
+    for (uint32_t i = shards; i-- > 0;) {
+        struct move_op *o = op_new(c, m, i);
+        struct tier_loc at = block_loc(c, b, i);
+        o->op = (struct tier_op){.kind = TIER_PUT,
+                                 .flags = durable ? TIER_F_DURABLE : 0,
+                                 .loc = loc[i],
+                                 .src = host->ops->payload(host, at),
+                                 .sum = host->ops->sum(host, at),
+                                 .done = on_saved};
+    }
+    ops_start(c, m, c->cfg.disk);
+    return 0;
+}
+
+/* ---- into memory ---- */
+
+static void host_give_back(struct core *c, struct block *b, uint32_t shards)
+{
+    for (uint32_t i = 0; i < shards; i++) {
+        struct tier_loc loc = block_loc(c, b, i);
+        if (loc.id)
+            c->cfg.host->ops->free(c->cfg.host, loc);
+        block_set_loc(c, b, i, (struct tier_loc){0});
+    }
+}
+
+static void landed_in_host(struct core *c, struct move *m, struct block *b)
+{
+    struct tier *host = c->cfg.host;
+    for (struct move_op *o = m->ops; o; o = o->next)
+        host->ops->publish(host, &o->op);
+    block_place(c, b, BLOCK_F_HOST, 0);
+    block_enter(c, b);
+    c->m.blocks_loaded++;
+    c->m.bytes_loaded += m->bytes;
+}
+
+static void count_corrupt(struct core *c, const struct block *b)
+{
+    c->m.blocks_corrupt++;
+    c->m.blocks_corrupt_below += block_tree_size(c, block_no(c, b)) - 1;
+}
+
+/* A block that has no copy any more, and what is below it. */
+static void load_lost(struct core *c, struct block *b, enum kvc_miss reason)
+{
+    if (reason == KVC_MISS_CORRUPT)
+        count_corrupt(c, b);
+    block_kill_tree(c, b, reason);
+}
+
+static void load_end(struct core *c, struct move *m)
+{
+    struct block *b = &c->blocks[m->block];
+    const bool live = b->state == BLOCK_PRESENT, unread = m->unread, corrupt = m->corrupt;
+    const bool ok = m->err == 0 && !corrupt && live;
+    c->loading_bytes -= m->bytes;
+    c->m.loads_in_flight--;
+    block_clear(b, BLOCK_F_LOADING);
+    block_hold(b); /* until all has been looked at */
+    if (ok)
+        landed_in_host(c, m, b);
+    else
+        host_give_back(c, b, block_shards(c, b));
+    c->m.load_failures += !ok;
+    move_free(c, m);
+    if (!ok && live) {
+        if (corrupt)
+            load_lost(c, b, KVC_MISS_CORRUPT);
+        else if (!(b->flags & BLOCK_F_DISK) ||
+                 (unread && block_readable(c, b) && !(b->flags & BLOCK_F_DURABLE)))
+            load_lost(c, b, KVC_MISS_DROPPED);
+    }
+    b->leases--;
+    move_ended(c, b, ok ? 0 : -EIO);
+}
+
+static void on_adopted(struct tier_op *t)
+{
+    struct move_op *o = CONTAINER_OF(t, struct move_op, op);
+    if (t->status == 0 && !hash128_equal(&t->sum, &o->want))
+        o->move->corrupt = true;
+    if (op_ended(o->core, o, t->status))
+        load_end(o->core, o->move);
+}
+
+static void on_read(struct tier_op *t)
+{
+    struct move_op *o = CONTAINER_OF(t, struct move_op, op);
+    struct core *c = o->core;
+    const struct block *b = &c->blocks[o->move->block];
+    if (t->status != 0 || b->state != BLOCK_PRESENT) {
+        o->move->unread |= t->status == -EIO;
+        if (op_ended(c, o, t->status ? t->status : -ECANCELED))
+            load_end(c, o->move);
+        return;
+    }
+    o->op =
+        (struct tier_op){.kind = TIER_ADOPT, .loc = block_loc(c, b, o->shard), .done = on_adopted};
+    op_submit(c, o, c->cfg.host);
+}
+
+/* Room in memory for each shard, next to its parent's. */
+static int load_room(struct core *c, struct block *b, uint32_t shards)
+{
+    for (uint32_t i = 0; i < shards; i++) {
+        struct tier_loc near = {0}, loc;
+        const struct block *p = b->parent != CORE_NONE ? &c->blocks[b->parent] : NULL;
+        if (p && p->state == BLOCK_PRESENT)
+            near = block_loc(c, p, i);
+        int err = room_take(c, block_ns(c, b)->principal, block_group(c, b)->block_bytes, near,
+                            block_no(c, b), true, &loc);
+        if (err) {
+            host_give_back(c, b, shards);
+            return err;
+        }
+        block_set_loc(c, b, i, loc);
+    }
+    return 0;
+}
+
+static void on_checked(struct tier_op *t);
+
+/* What was found in memory at start is read where it is. */
+static void check_begin(struct core *c, struct block *b, uint32_t shards)
+{
+    const struct tier *host = c->cfg.host;
+    struct move *m = move_new(c, b, MOVE_CHECK);
+    for (uint32_t i = shards; i-- > 0;) {
+        struct move_op *o = op_new(c, m, i);
+        struct tier_loc at = block_loc(c, b, i);
+        o->want = host->ops->sum(host, at);
+        o->op = (struct tier_op){.kind = TIER_VERIFY, .loc = at, .done = on_checked};
+    }
+    b->flags |= BLOCK_F_LOADING;
+    c->loading_bytes += m->bytes;
+    c->m.loads_in_flight++;
+    ops_start(c, m, c->cfg.host);
+}
+
+int load_begin(struct core *c, struct block *b)
+{
+    const struct tier *disk = c->cfg.disk;
+    const struct tier *host = c->cfg.host;
+    const uint32_t shards = block_shards(c, b);
+    MUST(b->state == BLOCK_PRESENT && !block_ready(b) && b->moving == 0);
+    if (b->copies > 0 || !moves_left(c, shards, true))
+        return KVC_E_BUSY;
+    if (c->loading_bytes > 0 && c->loading_bytes + block_bytes(c, b) > LOADING_BYTES_MAX)
+        return KVC_E_BUSY;
+    if (b->flags & BLOCK_F_HOST) {
+        check_begin(c, b, shards);
+        return 0;
+    }
+    if (!block_readable(c, b))
+        return KVC_E_GONE;
+    struct block *p = b->parent != CORE_NONE ? &c->blocks[b->parent] : NULL;
+    block_hold(b); /* making room must take neither */
+    if (p)
+        block_hold(p);
+    int err = load_room(c, b, shards);
+    if (p)
+        block_unhold(c, p);
+    b->leases--;
+    if (err)
+        return err;
+    struct move *m = move_new(c, b, MOVE_LOAD);
+    for (uint32_t i = shards; i-- > 0;) {
+        struct move_op *o = op_new(c, m, i);
+        struct tier_loc from = block_disk(c, b, i);
+        o->want = disk->ops->sum(disk, from);
+        o->op = (struct tier_op){.kind = TIER_GET,
+                                 .loc = from,
+                                 .dst = host->ops->payload(host, block_loc(c, b, i)),
+                                 .done = on_read};
+    }
+    b->flags |= BLOCK_F_LOADING;
+    c->loading_bytes += m->bytes;
+    c->m.loads_in_flight++;
+    ops_start(c, m, c->cfg.disk);
+    return 0;
+}
+
+/* ---- what was found in memory ---- */
+
+/* Its bytes are wrong there. If they are on disk too, it is as if it had been there alone. */
+static void check_failed(struct core *c, struct block *b)
+{
+    const uint32_t shards = block_shards(c, b);
+    if (!(b->flags & BLOCK_F_DISK)) {
+        load_lost(c, b, KVC_MISS_CORRUPT);
+        return;
+    }
+    c->m.blocks_corrupt++;
+    if (block_in_policy(b))
+        c->cfg.policy->remove(c->policy, block_no(c, b));
+    if (b->flags & BLOCK_F_CLEAN)
+        c->m.clean_bytes -= block_bytes(c, b);
+    block_clear(b, BLOCK_F_CLEAN);
+    block_place(c, b, 0, BLOCK_F_HOST | BLOCK_F_UNCHECKED);
+    host_give_back(c, b, shards);
+    if (b->leases > 1 && load_begin(c, b) != 0)
+        c->m.load_failures++;
+}
+
+static void check_end(struct core *c, struct move *m)
+{
+    struct block *b = &c->blocks[m->block];
+    const bool live = b->state == BLOCK_PRESENT, corrupt = m->corrupt;
+    const bool ok = m->err == 0 && !corrupt;
+    c->loading_bytes -= m->bytes;
+    c->m.loads_in_flight--;
+    block_clear(b, BLOCK_F_LOADING);
+    block_hold(b);
+    if (ok && live) {
+        block_place(c, b, 0, BLOCK_F_UNCHECKED);
+        c->m.blocks_checked++;
+    }
+    move_free(c, m);
+    if (corrupt && live)
+        check_failed(c, b);
+    b->leases--;
+    move_ended(c, b, 0);
+}
+
+static void on_checked(struct tier_op *t)
+{
+    struct move_op *o = CONTAINER_OF(t, struct move_op, op);
+    if (t->status == 0 && !hash128_equal(&t->sum, &o->want))
+        o->move->corrupt = true;
+    if (op_ended(o->core, o, t->status))
+        check_end(o->core, o->move);
+}

@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Keeping a bounded amount of host memory clean. What the policy would let go next is written to
+ * disk ahead of need; when it has landed it leaves the policy and stands in a ring, oldest first,
+ * until its host copy makes room for something, or a use brings it back to the policy.
+ */
+#include "core__.h"
+
+#define PLACE_STEP   64u /* blocks looked at in one step */
+#define DRAIN_STEP   65536u
+#define CLEAN_SHARE  16u /* of host memory */
+#define CLEAN_MAX    (UINT64_C(256) << 20)
+#define CLEAN_BLOCKS 4u /* at least so many of the largest */
+
+uint32_t clean_max(const struct core_config *cfg)
+{
+    return cfg->disk ? cfg->blocks_max / 8 + 64 : 1;
+}
+
+/* ---- the ring ---- */
+
+static uint32_t ring_at(const struct core *c, uint32_t i)
+{
+    return (c->clean_at + i) % c->clean_max;
+}
+
+/* Entries of what is not clean any more go. */
+static void ring_compact(struct core *c)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < c->clean_n; i++) {
+        const uint32_t no = c->clean[ring_at(c, i)];
+        if (c->blocks[no].flags & BLOCK_F_CLEAN)
+            c->clean[ring_at(c, n++)] = no;
+        else
+            block_clear(&c->blocks[no], BLOCK_F_RING);
+    }
+    c->clean_n = n;
+}
+
+void clean_push(struct core *c, struct block *b)
+{
+    if (!(b->flags & BLOCK_F_RING)) {
+        if (c->clean_n == c->clean_max)
+            ring_compact(c);
+        if (c->clean_n == c->clean_max) {
+            block_enter(c, b);
+            return;
+        }
+        c->clean[ring_at(c, c->clean_n++)] = block_no(c, b);
+    }
+    b->flags |= BLOCK_F_RING | BLOCK_F_CLEAN;
+    c->m.clean_bytes += block_bytes(c, b);
+}
+
+void clean_recall(struct core *c, struct block *b)
+{
+    MUST(b->flags & BLOCK_F_CLEAN);
+    block_clear(b, BLOCK_F_CLEAN);
+    c->m.clean_bytes -= block_bytes(c, b);
+    block_enter(c, b);
+}
+
+struct block *clean_pop(struct core *c)
+{
+    while (c->clean_n > 0) {
+        struct block *b = &c->blocks[c->clean[c->clean_at]];
+        c->clean_at = ring_at(c, 1);
+        c->clean_n--;
+        block_clear(b, BLOCK_F_RING);
+        if (!(b->flags & BLOCK_F_CLEAN))
+            continue;
+        if (!block_in_use(c, b))
+            return b;
+        clean_recall(c, b);
+    }
+    return NULL;
+}
+
+/* ---- how much ---- */
+
+/* Room that can be had without evicting; none once it has been found short, until a good part is
+ * free again: what is free may be of other sizes or principals. */
+static uint64_t room_free(struct core *c)
+{
+    struct tier_stats st;
+    c->cfg.host->ops->stats(c->cfg.host, &st);
+    const uint64_t left = st.limit_bytes - MIN(st.limit_bytes, st.used_bytes);
+    if (c->pressed && left > c->pressed_bytes && left - c->pressed_bytes > st.limit_bytes / 8)
+        c->pressed = false;
+    return c->pressed ? 0 : left;
+}
+
+void place_pressed(struct core *c)
+{
+    struct tier_stats st;
+    c->cfg.host->ops->stats(c->cfg.host, &st);
+    c->pressed = true;
+    c->pressed_bytes = st.limit_bytes - MIN(st.limit_bytes, st.used_bytes);
+}
+
+static uint64_t clean_target(const struct core *c)
+{
+    struct tier_stats st;
+    c->cfg.host->ops->stats(c->cfg.host, &st);
+    uint64_t target = MIN(st.limit_bytes / CLEAN_SHARE, CLEAN_MAX);
+    target = MAX(target, CLEAN_BLOCKS * c->largest);
+    target = MAX(target, c->room_wanted);
+    return MIN(target, st.limit_bytes / 2);
+}
+
+/* ---- making it so ---- */
+
+/* True: go on. */
+static bool place_one(struct core *c)
+{
+    const uint32_t no = c->cfg.policy->victim(c->policy, block_can_leave, c);
+    if (no == POLICY_NO_BLOCK)
+        return false;
+    struct block *b = &c->blocks[no];
+    if (b->state != BLOCK_PRESENT) { /* half a block that nobody completes, and the next to go */
+        c->m.blocks_evicted++;
+        block_kill(c, b, KVC_MISS_EVICTED);
+        return true;
+    }
+    if (b->flags & BLOCK_F_DISK) {
+        const uint64_t before = c->m.clean_bytes;
+        c->cfg.policy->remove(c->policy, no);
+        clean_push(c, b);
+        return c->m.clean_bytes > before;
+    }
+    const struct tier *disk = c->cfg.disk;
+    const uint64_t bytes = block_bytes(c, b);
+    if (c->now_ms < c->pause_ms ||
+        !disk->ops->admits(disk, (uint32_t)MIN(bytes, UINT32_MAX), core__age_ms(c, b)))
+        return false;
+    return save_begin(c, b, false, true) == 0;
+}
+
+bool place_fill(struct core *c)
+{
+    if (!c->cfg.disk)
+        return false;
+    const uint64_t target = clean_target(c);
+    for (uint32_t n = 0; n < PLACE_STEP; n++) {
+        if (room_free(c) + c->m.clean_bytes + c->leaving_bytes >= target || !place_one(c))
+            return false;
+    }
+    return true;
+}
+
+bool leaving_soon(const struct core *c)
+{
+    const struct tier *disk = c->cfg.disk;
+    return c->leaving_bytes > 0 || (disk && c->now_ms >= c->room_vain_ms && disk->ops->room_soon &&
+                                    disk->ops->room_soon(disk));
+}
+
+/* ---- stores that wait ---- */
+
+static uint64_t room_near(struct core *c)
+{
+    return room_free(c) + c->m.clean_bytes;
+}
+
+/* What a store of so many bytes can be made to wait for. */
+static uint64_t room_worth(const struct core *c, uint64_t bytes)
+{
+    struct tier_stats st;
+    c->cfg.host->ops->stats(c->cfg.host, &st);
+    return MIN(bytes, st.limit_bytes / 4);
+}
+
+bool core_store_must_wait(struct core *c, uint64_t bytes, struct core_waiter *waiter)
+{
+    if (!c->cfg.disk)
+        return false;
+    const uint64_t need = room_worth(c, bytes);
+    if (list_empty(&c->short_of_room) && room_near(c) >= need)
+        return false;
+    c->room_wanted = MAX(c->room_wanted, need);
+    (void)place_fill(c);
+    const bool waits = leaving_soon(c) && room_near(c) < need;
+    if (!waits) {
+        if (list_empty(&c->short_of_room))
+            c->room_wanted = 0;
+        return false;
+    }
+    if (!waiter)
+        return true;
+    waiter->bytes = need;
+    waiter->keys = 0;
+    list_push_back(&c->short_of_room, &waiter->node);
+    c->m.store_waits++;
+    return true;
+}
+
+void room_wake(struct core *c)
+{
+    if (list_empty(&c->short_of_room)) {
+        c->room_wanted = 0;
+        return;
+    }
+    (void)place_fill(c);
+    uint64_t given = 0;
+    const uint64_t there = room_near(c);
+    LIST_FOR_EACH_SAFE (node, next, &c->short_of_room) {
+        struct core_waiter *w = CONTAINER_OF(node, struct core_waiter, node);
+        if (given + w->bytes > there && leaving_soon(c))
+            return;
+        given += w->bytes;
+        list_remove(&w->node);
+        list_push_back(&c->woken, &w->node);
+    }
+}
+
+/* ---- on request ---- */
+
+uint64_t core_drain_disk(struct core *c, uint64_t bytes_max)
+{
+    if (!c->cfg.disk)
+        return 0;
+    const uint32_t steps = MIN(c->blocks_high, DRAIN_STEP);
+    for (uint32_t n = 0; n < steps && c->m.saving_bytes < bytes_max; n++) {
+        if (c->drain_at >= c->blocks_high)
+            c->drain_at = 0;
+        struct block *b = &c->blocks[c->drain_at];
+        const bool wanted = b->state == BLOCK_PRESENT && b->moving == 0 &&
+                            (b->flags & (BLOCK_F_HOST | BLOCK_F_DISK)) == BLOCK_F_HOST;
+        if (wanted && save_begin(c, b, false, false) != 0)
+            break;
+        c->drain_at++;
+    }
+    return c->m.bytes_unsaved;
+}
