@@ -12,12 +12,17 @@ static int begin(struct kvc *k, uint8_t code, struct kvc_op **ret_op)
     return rc < 0 ? rc : op__new(k, code, deadline, ret_op);
 }
 
-static void copy(char to[KVC_STRING_MAX], const struct codec_bin *from)
+static void copy_to(char *to, size_t cap, const struct codec_bin *from)
 {
-    uint32_t n = from->n < KVC_STRING_MAX ? from->n : KVC_STRING_MAX - 1;
+    size_t n = from->n < cap ? from->n : cap - 1;
     if (n > 0)
         memcpy(to, from->p, n);
     to[n] = '\0';
+}
+
+static void copy(char to[KVC_STRING_MAX], const struct codec_bin *from)
+{
+    copy_to(to, KVC_STRING_MAX, from);
 }
 
 /* ---- stats ---- */
@@ -175,7 +180,8 @@ static int walk_explain(struct kvc_op *op, const struct explain *e, uint32_t *re
                                       .chunk = x.chunk,
                                       .bytes = x.bytes,
                                       .age_ms = x.age_ms,
-                                      .off = x.off};
+                                      .off = x.off,
+                                      .tiers = x.tiers};
         int ended = e->fn(e->ctx, &out);
         if (ended != 0)
             return ended;
@@ -218,7 +224,7 @@ static int walk_piece(const struct msg_blocks_reply *piece,
         struct kvc_walked out = {.has_parent = x->parent.n == KVC_KEY_BYTES,
                                  .depth = x->depth,
                                  .state = x->state,
-                                 .tier = x->tier,
+                                 .tiers = x->tiers,
                                  .tokens = x->tokens,
                                  .shards = x->shards,
                                  .shards_present = x->shards_present,
@@ -385,6 +391,85 @@ int kvc_trace_dump(struct kvc *kvc, uint32_t ns,
     } while (rc == 0 && m.cursor != 0);
     if (rc == 0)
         *ret_lost = lost;
+    return rc;
+}
+
+/* ---- storage ---- */
+
+int kvc_drain(struct kvc *kvc, uint64_t bytes_max, struct kvc_drained *ret_drained)
+{
+    struct kvc_op *op;
+    int rc = begin(kvc, KVC_OP_DRAIN, &op);
+    if (rc < 0)
+        return rc;
+    struct msg_drain m = {.bytes_max = bytes_max};
+    struct msg_reply_head head;
+    struct msg_drain_reply r;
+    rc = op__call(op, codec_enc_drain(kvc->tx, KVC_MESSAGE_MAX, &op->head, &m));
+    if (rc == 0)
+        rc = op__checked(op, codec_dec_drain_reply(op->msg.data, op->msg.len, &head, &r));
+    if (rc == 0)
+        *ret_drained = (struct kvc_drained){.left = r.left, .stop = r.stop};
+    op__free(op);
+    return rc;
+}
+
+static int walk_paths(const struct msg_paths_reply *r,
+                      int (*fn)(void *ctx, const struct kvc_path *), void *ctx)
+{
+    for (uint32_t i = 0; i < r->npaths; i++) {
+        const struct msg_path_item *x = &r->paths[i];
+        struct kvc_path out = {.state = x->state,
+                               .bytes = x->bytes,
+                               .used_bytes = x->used_bytes,
+                               .formatted_bytes = x->formatted_bytes,
+                               .reads = x->reads,
+                               .writes = x->writes,
+                               .syncs = x->syncs,
+                               .read_bytes = x->read_bytes,
+                               .write_bytes = x->write_bytes,
+                               .errors = x->errors,
+                               .outs = x->outs,
+                               .queued = x->queued,
+                               .queued_bytes = x->queued_bytes,
+                               .read_p50_us = x->read_p50_us,
+                               .read_p99_us = x->read_p99_us,
+                               .read_max_us = x->read_max_us,
+                               .write_p50_us = x->write_p50_us,
+                               .write_p99_us = x->write_p99_us,
+                               .write_max_us = x->write_max_us};
+        copy_to(out.name, sizeof(out.name), &x->name);
+        copy_to(out.error, sizeof(out.error), &x->error);
+        int ended = fn(ctx, &out);
+        if (ended != 0)
+            return ended;
+    }
+    return 0;
+}
+
+int kvc_paths(struct kvc *kvc, int (*fn)(void *ctx, const struct kvc_path *), void *ctx,
+              struct kvc_writes *ret_writes)
+{
+    struct kvc_op *op;
+    int rc = begin(kvc, KVC_OP_PATHS, &op);
+    if (rc < 0)
+        return rc;
+    struct msg_reply_head head;
+    struct msg_paths_reply r;
+    rc = op__call(op, codec_enc_bare(kvc->tx, KVC_MESSAGE_MAX, &op->head));
+    if (rc == 0)
+        rc = op__checked(op, codec_dec_paths_reply(op->msg.data, op->msg.len, &head, &r));
+    if (rc == 0)
+        *ret_writes = (struct kvc_writes){.per_day = r.writes_per_day,
+                                          .spent = r.spent_bytes,
+                                          .left = r.left_bytes,
+                                          .accepted = r.accepted_bytes,
+                                          .written = r.written_bytes,
+                                          .kept = r.kept_bytes,
+                                          .journal = r.journal_bytes};
+    if (rc == 0)
+        rc = walk_paths(&r, fn, ctx);
+    op__free(op);
     return rc;
 }
 

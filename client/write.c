@@ -107,6 +107,7 @@ static struct msg_reserve to_msg(const struct kvc_ns *ns, const struct kvc_block
     return (struct msg_reserve){
         .ns = ns->id,
         .sub = codec_text(b->sub_tenant),
+        .flags = b->flags,
         .group = b->group,
         .shard = ns->kvc->shard,
         .parent = {.p = b->parent, .n = b->parent != NULL ? KVC_KEY_BYTES : 0},

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "config_impl.h"
+#include "nvme_paths.h"
 #include "units.h"
 
 #define KIB UINT64_C(1024)
@@ -86,6 +87,12 @@ static void add_control(const struct config *cfg, const struct budget_inputs *in
         "flight.records: %s of 32 bytes per thread", units_format_count(cfg->flight_records, n));
     add(b, "copy threads", "copy.threads", in->copy_bytes, "copy.threads: %u, stacks and queues",
         cfg->copy_threads);
+    if (cfg->nvme_paths[0] != '\0') {
+        add(b, "nvme", "index.blocks", in->nvme_bytes,
+            "index.blocks: where each block is on storage, and queues");
+        add(b, "journal", "nvme.limit", in->journal_bytes,
+            "nvme.limit: pages of the journal that are in use");
+    }
     add(b, "control plane", NULL, in->front_bytes, "event loop, ZeroMQ queues, message buffers");
 }
 
@@ -143,11 +150,52 @@ static uint64_t chunk_for(uint64_t host_limit)
     return MIN(wanted, power_of_two_below(host_limit));
 }
 
+/* What lies on storage can be read by the next run with the secret of this one alone. */
+static void decide_secret(struct config *cfg, const char *file, const char *where)
+{
+    struct config_origin *origin = &cfg->origin[config_key("secret_file")];
+
+    if (cfg->secret_file[0] != '\0' || strlen(file) >= sizeof(cfg->secret_file))
+        return;
+    memcpy(cfg->secret_file, file, strlen(file) + 1);
+    (void)!snprintf(origin->auto_text, sizeof(origin->auto_text), "%s", where);
+}
+
+static void decide_persist(struct config *cfg)
+{
+    char file[CONFIG_PATH_BYTES + 32];
+
+    if (strcmp(cfg->host_persist, "off") == 0)
+        return;
+    (void)!snprintf(file, sizeof(file), "%s/secret",
+                    cfg->host_persist[0] == '/' ? cfg->host_persist : cfg->runtime_dir);
+    decide_secret(cfg, file,
+                  cfg->host_persist[0] == '/' ? "in host.persist" : "in runtime_dir, for systemd");
+}
+
+static void decide_nvme(struct config *cfg)
+{
+    struct nvme_paths paths;
+    char why[CONFIG_ERROR_TEXT_MAX], file[NVME_PATH_FILE_BYTES];
+
+    if (cfg->nvme_paths[0] == '\0' ||
+        nvme_paths_read(cfg->nvme_paths, cfg->nvme_journal, &paths, why, sizeof(why)) < 0)
+        return;
+    DECIDE(cfg, nvme_limit, "nvme.limit",
+           clamp(nvme_paths_room(&paths) / 10 * 9 / MIB * MIB,
+                 config_table[config_key("nvme.limit")].min, CONFIG_BYTES_MAX),
+           "90 %% of what is free on nvme.paths");
+    nvme_paths_secret(&paths, file);
+    decide_secret(cfg, file, "beside the journal");
+}
+
 /* What does not depend on host.limit. */
 static void decide_first(struct config *cfg, uint64_t budget)
 {
     const unsigned ncpus = cpus();
 
+    decide_nvme(cfg);
+    decide_persist(cfg);
     DECIDE(cfg, staging_total, "staging.total", clamp(budget / 8 / GRAIN * GRAIN, GRAIN, 4 * GIB),
            "memory.budget / 8, at most 4GiB");
     DECIDE(cfg, staging_session_max, "staging.session_max", MIN(256 * MIB, cfg->staging_total),
@@ -162,8 +210,10 @@ static void decide_for_limit(struct config *cfg, uint64_t host_limit)
     DECIDE(cfg, host_limit, "host.limit", host_limit, "what memory.budget leaves");
     DECIDE(cfg, host_chunk, "host.chunk", chunk_for(cfg->host_limit), "about host.limit / 32");
     DECIDE(cfg, index_blocks, "index.blocks",
-           (uint32_t)clamp(cfg->host_limit / (32 * KIB), 65536, UINT64_C(64) << 20),
-           "host.limit / 32KiB, 65,536 to 67,108,864");
+           (uint32_t)clamp(cfg->host_limit / (32 * KIB) + cfg->nvme_limit / (256 * KIB), 65536,
+                           UINT64_C(64) << 20),
+           "host.limit / 32KiB%s, 65,536 to 67,108,864",
+           cfg->nvme_limit != 0 ? " + nvme.limit / 256KiB" : "");
     DECIDE(cfg, limits_lease_bytes, "limits.lease_bytes", cfg->host_limit / 2, "host.limit / 2");
 }
 

@@ -43,6 +43,8 @@ struct budget_inputs {
     uint64_t flight_bytes;    /* of flight.records */
     uint64_t copy_bytes;      /* of copy.threads: stacks and queues */
     uint64_t front_bytes;     /* loop, ZeroMQ queues and message buffers */
+    uint64_t nvme_bytes;      /* of the storage tier: its index, queues, tables being written */
+    uint64_t journal_bytes;   /* of its journal: pages of the file that are in use */
 };
 
 /* Must not fail, nor fall when host.limit rises. */

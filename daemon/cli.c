@@ -9,13 +9,28 @@
 
 #define PROGRAM "kvcache-daemon"
 
-enum { OPT_CONFIG = 256, OPT_SET, OPT_CHECK, OPT_PRINT, OPT_HELP, OPT_VERSION };
+enum {
+    OPT_CONFIG = 256,
+    OPT_SET,
+    OPT_CHECK,
+    OPT_PRINT,
+    OPT_HELP,
+    OPT_VERSION,
+    OPT_STORE,
+    OPT_JOURNAL,
+    OPT_QUICK,
+    OPT_JSON
+};
 
 static const struct option long_options[] = {
     {"config", required_argument, NULL, OPT_CONFIG},
     {"set", required_argument, NULL, OPT_SET},
     {"check-config", no_argument, NULL, OPT_CHECK},
     {"print-config", no_argument, NULL, OPT_PRINT},
+    {"check-store", required_argument, NULL, OPT_STORE},
+    {"journal", required_argument, NULL, OPT_JOURNAL},
+    {"quick", no_argument, NULL, OPT_QUICK},
+    {"json", no_argument, NULL, OPT_JSON},
     {"help", no_argument, NULL, OPT_HELP},
     {"version", no_argument, NULL, OPT_VERSION},
     {NULL, 0, NULL, 0},
@@ -26,6 +41,7 @@ static const char *action_name(enum cli_action action)
     static const char *const names[] = {[CLI_RUN] = "",
                                         [CLI_CHECK_CONFIG] = "--check-config",
                                         [CLI_PRINT_CONFIG] = "--print-config",
+                                        [CLI_CHECK_STORE] = "--check-store",
                                         [CLI_HELP] = "--help",
                                         [CLI_VERSION] = "--version"};
     return names[action];
@@ -54,6 +70,18 @@ static int take(struct cli *cli, int opt, char *why, size_t why_cap)
         return set_action(cli, CLI_CHECK_CONFIG, why, why_cap);
     case OPT_PRINT:
         return set_action(cli, CLI_PRINT_CONFIG, why, why_cap);
+    case OPT_STORE:
+        cli->store = optarg;
+        return set_action(cli, CLI_CHECK_STORE, why, why_cap);
+    case OPT_JOURNAL:
+        cli->journal = optarg;
+        return 0;
+    case OPT_QUICK:
+        cli->quick = true;
+        return 0;
+    case OPT_JSON:
+        cli->json = true;
+        return 0;
     case OPT_CONFIG:
         if (cli->config != NULL) {
             (void)!snprintf(why, why_cap, "expected one --config, got '%s' and '%s'", cli->config,
@@ -119,6 +147,13 @@ int cli_parse(int argc, char **argv, struct cli *ret, char *why, size_t why_cap)
                         argv[optind]);
         return -EINVAL;
     }
+    if (cli.action != CLI_CHECK_STORE && (cli.journal != NULL || cli.quick || cli.json)) {
+        (void)!snprintf(why, why_cap, "%s goes with --check-store",
+                        cli.journal != NULL ? "--journal"
+                        : cli.quick         ? "--quick"
+                                            : "--json");
+        return -EINVAL;
+    }
     *ret = cli;
     return 0;
 }
@@ -132,6 +167,7 @@ void cli_print_version(FILE *out)
 static const char usage[] =
     "Usage: " PROGRAM " [--config FILE] [--set KEY=VALUE]...\n"
     "       " PROGRAM " --check-config | --print-config [--config FILE] [--set KEY=VALUE]...\n"
+    "       " PROGRAM " --check-store PATH[,PATH]... [--journal DIR] [--quick] [--json]\n"
     "\n"
     "Keeps the KV cache of the LLM inference workers on this node: they store blocks, look up the\n"
     "longest cached prefix of a prompt, and read it in place instead of computing it again.\n"
@@ -143,6 +179,12 @@ static const char usage[] =
     "  --set KEY=VALUE    after the file, in order; may be repeated\n"
     "  --check-config     say whether the configuration is right, then exit\n"
     "  --print-config     print the configuration in effect, and where each value came from\n"
+    "  --check-store PATH[,PATH]  read a store (nvme.paths) that no daemon has open, change "
+    "nothing,\n"
+    "                     and say what in it is damaged\n"
+    "  --journal DIR      of --check-store: where its journal is (nvme.journal)\n"
+    "  --quick            of --check-store: tables alone, not the payload\n"
+    "  --json             of --check-store: one JSON object\n"
     "  --version          print the version and the protocol versions it speaks\n"
     "  -h, --help         this text\n"
     "\n"
@@ -150,14 +192,16 @@ static const char usage[] =
     "  SIGTERM, SIGINT    take no new work, finish what runs (drain.timeout at most), exit\n"
     "  SIGQUIT            write the flight recorder to RUNTIME_DIR/flight.txt and go on\n"
     "\n"
-    "Exit status: 0 done; 1 could not start, or stopped by an error; 2 wrong command line or\n"
-    "configuration, nothing was started.\n"
+    "Exit status: 0 done; 1 could not start, or stopped by an error, or --check-store found "
+    "damage;\n"
+    "2 wrong command line or configuration, nothing was started.\n"
     "\n"
     "Examples\n"
     "  " PROGRAM " --config /etc/kvcache/daemon.yaml\n"
     "  " PROGRAM " --set runtime_dir=$XDG_RUNTIME_DIR/kvcache --set host.limit=4GiB\n"
     "  " PROGRAM " --check-config --config /etc/kvcache/daemon.yaml\n"
     "  " PROGRAM " --print-config --set memory.budget=32GiB > daemon.yaml\n"
+    "  " PROGRAM " --check-store /mnt/nvme0,/mnt/nvme1\n"
     "\n"
     "Sizes are like 64GiB, 512MiB or 10GB, durations like 250ms or 10s. Who may attach is the "
     "list\n"

@@ -49,6 +49,32 @@ const struct option_desc config_table[] = {
      .help = "touch host memory in the background after start, not at first use"},
     {"host.numa", OPT_ENUM, FIELD(host_numa), .def = "auto",
      .help = "place chunks on NUMA nodes by topology, or leave it to the kernel", .choices = numa},
+    {"host.persist", OPT_STRING, FIELD(host_persist), .def = "off",
+     .help = "keep host memory over restarts: off, systemd, or a directory on tmpfs or hugetlbfs"},
+
+    {"nvme.paths", OPT_STRING, FIELD(nvme_paths), .def = "",
+     .help = "storage for blocks: directories, files or devices, separated by commas; empty: none"},
+    {"nvme.limit", OPT_BYTES, FIELD(nvme_limit), .def = "auto",
+     .help = "all that is written there, over all paths; auto: 90 % of what is free",
+     .min = 8 * MIB, .max = CONFIG_BYTES_MAX, .flags = OPTF_AUTO},
+    {"nvme.segment", OPT_BYTES, FIELD(nvme_segment), .def = "auto",
+     .help = "room is reused in pieces of this size; auto: 256MiB, or a path / 64 if that is less",
+     .min = MIB, .max = 4 * GIB, .flags = OPTF_AUTO},
+    {"nvme.journal", OPT_PATH, FIELD(nvme_journal), .def = "",
+     .help = "directory of the journal; empty: 'journal' beside the first path's file"},
+    {"nvme.writes_per_day", OPT_BYTES, FIELD(nvme_writes_per_day), .def = "0",
+     .help = "bytes written a day, at most, to spare the drives; 0: no limit",
+     .max = CONFIG_BYTES_MAX},
+    {"nvme.endurance", OPT_STRING, FIELD(nvme_endurance_text), .def = "0",
+     .help = "the same as drive writes per day: a number times nvme.limit, like 0.8; 0: no limit"},
+    {"nvme.io_timeout", OPT_DURATION, FIELD(nvme_io_timeout), .def = "5s",
+     .help = "a path whose I/O takes longer is taken out for a while", .min = SECOND_NS / 100,
+     .max = 600 * SECOND_NS},
+    {"nvme.sync", OPT_DURATION, FIELD(nvme_sync), .def = "1s",
+     .help = "what was written without a promise is made durable this often",
+     .min = SECOND_NS / 100, .max = 600 * SECOND_NS},
+    {"nvme.queue", OPT_BYTES, FIELD(nvme_queue), .def = "64MiB",
+     .help = "bytes of I/O in flight; more wait", .min = MIB, .max = CONFIG_BYTES_MAX},
 
     {"copy.threads", OPT_UINT, FIELD(copy_threads), .def = "auto",
      .help = "threads that copy and checksum; auto: half the CPUs, 2 to 8", .min = 1, .max = 64,
@@ -64,7 +90,7 @@ const struct option_desc config_table[] = {
      .max = CONFIG_BYTES_MAX, .flags = OPTF_AUTO},
 
     {"index.blocks", OPT_UINT, FIELD(index_blocks), .def = "auto",
-     .help = "blocks the index has room for; auto: host.limit / 32KiB, 65,536 to 67,108,864",
+     .help = "blocks the index has room for; auto: host.limit / 32KiB + nvme.limit / 256KiB",
      .min = 1024, .max = UINT64_C(1) << 30, .flags = OPTF_AUTO},
 
     {"policy.eviction", OPT_STRING, FIELD(policy_eviction), .def = "lru",
@@ -268,6 +294,23 @@ static void derive_mode(struct config *cfg, struct config_errors *errors)
                          config__shown(text, shown));
 }
 
+/* Drive writes per day have a fraction, which no type of the table has. */
+static void derive_endurance(struct config *cfg, struct config_errors *errors)
+{
+    char *end, shown[CONFIG__SHOWN_BYTES];
+    const char *text = cfg->nvme_endurance_text;
+    const double number = strtod(text, &end);
+
+    if (text[0] < '0' || text[0] > '9' || *end != '\0' || !(number <= 1000) ||
+        strpbrk(text, "xXeE") != NULL)
+        config__error_at(cfg, errors, "nvme.endurance",
+                         "expected a number of drive writes per day from 0 to 1000, got %s; for "
+                         "example '0.8'",
+                         config__shown(text, shown));
+    else
+        cfg->nvme_endurance = (uint64_t)(number * 1000 + 0.5);
+}
+
 static void load_all(struct config__load *l, const char *path, const char *const *sets,
                      unsigned nsets)
 {
@@ -281,6 +324,8 @@ static void load_all(struct config__load *l, const char *path, const char *const
         apply_set(l, sets[i]);
     if (l->errors->count == 0)
         derive_mode(l->cfg, l->errors);
+    if (l->errors->count == 0)
+        derive_endurance(l->cfg, l->errors);
     if (l->errors->count > 0)
         return;
     if (l->cfg->nprincipals == 0)

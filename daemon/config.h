@@ -24,6 +24,7 @@
 #define CONFIG_UIDS_MAX        16u
 #define CONFIG_KEYS_MAX        48u
 #define CONFIG_PATH_BYTES      256u
+#define CONFIG_LIST_BYTES      1024u
 #define CONFIG_NAME_BYTES      64u
 #define CONFIG_ERRORS_MAX      10u
 #define CONFIG_FILE_BYTES_MAX  (1u << 20)
@@ -71,7 +72,8 @@ struct config {
     uint64_t host_chunk;
     unsigned host_huge_pages; /* enum config_huge_pages */
     bool host_prefault;
-    unsigned host_numa; /* enum config_numa */
+    unsigned host_numa;                   /* enum config_numa */
+    char host_persist[CONFIG_PATH_BYTES]; /* "off", "systemd" or a directory */
 
     uint32_t copy_threads;
     uint64_t copy_inflight; /* bytes */
@@ -80,6 +82,16 @@ struct config {
     uint64_t staging_total;
 
     uint32_t index_blocks;
+
+    char nvme_paths[CONFIG_LIST_BYTES]; /* separated by commas; empty: no storage tier */
+    uint64_t nvme_limit;                /* over all paths */
+    uint64_t nvme_segment;              /* 0: the tier's choice */
+    char nvme_journal[CONFIG_PATH_BYTES];
+    uint64_t nvme_writes_per_day;        /* bytes; 0: no limit */
+    char nvme_endurance_text[16];        /* a number of nvme_limit a day, as written */
+    uint64_t nvme_endurance;             /* the same in thousandths */
+    uint64_t nvme_io_timeout, nvme_sync; /* ns */
+    uint64_t nvme_queue;                 /* bytes of I/O in flight */
 
     char policy_eviction[32]; /* a name that policy_by_name() knows */
 

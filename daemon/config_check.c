@@ -9,6 +9,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "nvme_paths.h"
 #include "policy.h"
 
 /* Text of the value of a key, exact, as one would write it. */
@@ -66,6 +67,26 @@ static void check_mode(const struct config *cfg, struct config_errors *errors)
     }
 }
 
+/* Fewer segments than these leave no room to move anything. */
+#define SEGMENTS_MIN 8u
+
+static void check_nvme_values(const struct config *cfg, struct config_errors *errors)
+{
+    char got[CONFIG__SHOWN_BYTES], segment[CONFIG__SHOWN_BYTES];
+
+    if (cfg->nvme_limit != 0 && cfg->nvme_segment != 0 &&
+        cfg->nvme_limit / cfg->nvme_segment < SEGMENTS_MIN)
+        config__error_at(cfg, errors, "nvme.limit",
+                         "expected at least %u segments of nvme.segment, which is %s, got %s; "
+                         "lower the one or raise the other",
+                         SEGMENTS_MIN, value_of(cfg, "nvme.segment", segment),
+                         value_of(cfg, "nvme.limit", got));
+    if (cfg->nvme_writes_per_day != 0 && cfg->nvme_endurance != 0)
+        config__error_at(cfg, errors, "nvme.endurance",
+                         "expected one of nvme.writes_per_day and nvme.endurance, got both; leave "
+                         "one of them 0");
+}
+
 void config__check_values(const struct config *cfg, struct config_errors *errors)
 {
     const uint64_t huge_page = UINT64_C(2) << 20;
@@ -93,6 +114,7 @@ void config__check_values(const struct config *cfg, struct config_errors *errors
                   cfg->memory_budget);
     check_at_most(cfg, errors, "staging.session_max", cfg->staging_session_max, "staging.total",
                   cfg->staging_total);
+    check_nvme_values(cfg, errors);
     check_policy(cfg, errors);
     check_mode(cfg, errors);
 }
@@ -212,8 +234,108 @@ static void check_secret_file(const struct config *cfg, struct config_errors *er
     }
 }
 
+static void check_nvme_path(const struct config *cfg, const struct nvme_path *p,
+                            struct config_errors *errors)
+{
+    const char *key = "nvme.paths";
+
+    if (p->place == NVME_PLACE_NONE && p->err == ENOENT)
+        config__error_at(cfg, errors, key,
+                         "expected a directory, a file or a block device, got %s: %s; for example, "
+                         "as root: install -d -o %u %s",
+                         p->given, strerror(p->err), (unsigned)geteuid(), p->given);
+    else if (p->place == NVME_PLACE_NONE)
+        config__error_at(cfg, errors, key,
+                         "expected a directory, a file or a block device, got %s: %s", p->given,
+                         p->err != 0 ? strerror(p->err) : "it is none of these");
+    else if (p->place == NVME_PLACE_DIR && !may_write(p->given))
+        config__error_at(cfg, errors, key,
+                         "expected a directory that uid %u may write, got %s: %s; try: chown %u %s",
+                         (unsigned)geteuid(), p->given, strerror(errno), (unsigned)geteuid(),
+                         p->given);
+    else if (p->place != NVME_PLACE_DIR &&
+             faccessat(AT_FDCWD, p->given, R_OK | W_OK, AT_EACCESS) < 0)
+        config__error_at(
+            cfg, errors, key,
+            "expected a %s that uid %u may read and write, got %s: %s; try: chown %u %s",
+            p->place == NVME_PLACE_FILE ? "file" : "device", (unsigned)geteuid(), p->given,
+            strerror(errno), (unsigned)geteuid(), p->given);
+}
+
+static void check_journal(const struct config *cfg, const struct nvme_paths *p,
+                          struct config_errors *errors)
+{
+    const char *key = "nvme.journal";
+    char parent[CONFIG_PATH_BYTES];
+    int err;
+
+    parent_of(p->journal, parent);
+    if (cfg->nvme_journal[0] == '\0' && p->path[0].place == NVME_PLACE_DEVICE)
+        config__error_at(cfg, errors, key,
+                         "expected a directory, for the first of nvme.paths is a block device and "
+                         "has none beside it; for example '/var/lib/kvcache/journal'");
+    else if (is_dir(p->journal, &err)) {
+        if (!may_write(p->journal))
+            config__error_at(
+                cfg, errors, key,
+                "expected a directory that uid %u may write, got %s: %s; try: chown %u "
+                "%s",
+                (unsigned)geteuid(), p->journal, strerror(errno), (unsigned)geteuid(), p->journal);
+    } else if (err != ENOENT)
+        config__error_at(cfg, errors, key, "expected a directory, got %s: %s", p->journal,
+                         strerror(err));
+    else if (!is_dir(parent, &err) || !may_write(parent))
+        config__error_at(cfg, errors, key,
+                         "expected a directory that exists or can be made, got %s: uid %u cannot "
+                         "make it in %s; make it, or name another",
+                         p->journal, (unsigned)geteuid(), parent);
+}
+
+static void check_nvme_paths(const struct config *cfg, struct config_errors *errors)
+{
+    struct nvme_paths p;
+    char why[CONFIG_ERROR_TEXT_MAX];
+
+    if (cfg->nvme_paths[0] == '\0')
+        return;
+    if (nvme_paths_read(cfg->nvme_paths, cfg->nvme_journal, &p, why, sizeof(why)) < 0) {
+        config__error_at(cfg, errors, "nvme.paths", "%s", why);
+        return;
+    }
+    for (uint32_t i = 0; i < p.n; i++)
+        check_nvme_path(cfg, &p.path[i], errors);
+    if (errors->count == 0)
+        check_journal(cfg, &p, errors);
+}
+
+static void check_persist(const struct config *cfg, struct config_errors *errors)
+{
+    const char *path = cfg->host_persist, *key = "host.persist";
+    char shown[CONFIG__SHOWN_BYTES];
+    int err;
+
+    if (strcmp(path, "off") == 0 || strcmp(path, "systemd") == 0)
+        return;
+    if (path[0] != '/')
+        config__error_at(cfg, errors, key,
+                         "expected 'off', 'systemd' or a directory, got %s; for example "
+                         "'/dev/shm/kvcache'",
+                         config__shown(path, shown));
+    else if (!is_dir(path, &err))
+        config__error_at(cfg, errors, key,
+                         "expected a directory on tmpfs or hugetlbfs, got %s: %s; for example: "
+                         "install -d -m 0700 -o %u %s",
+                         path, strerror(err), (unsigned)geteuid(), path);
+    else if (!may_write(path))
+        config__error_at(cfg, errors, key,
+                         "expected a directory that uid %u may write, got %s: %s; try: chown %u %s",
+                         (unsigned)geteuid(), path, strerror(errno), (unsigned)geteuid(), path);
+}
+
 void config__check_paths(const struct config *cfg, struct config_errors *errors)
 {
     check_runtime_dir(cfg, errors);
     check_secret_file(cfg, errors);
+    check_nvme_paths(cfg, errors);
+    check_persist(cfg, errors);
 }

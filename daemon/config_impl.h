@@ -27,7 +27,7 @@ void config__yaml(struct config__load *l);
 
 /* `text` as a YAML scalar in double quotes, ASCII alone. -EINVAL when it is not UTF-8, -ENOSPC,
  * -ENOMEM. */
-#define CONFIG__QUOTED_BYTES (6 * CONFIG_PATH_BYTES + 8) /* room for any text of the table */
+#define CONFIG__QUOTED_BYTES (6 * CONFIG_LIST_BYTES + 8) /* room for any text of the table */
 KVC_WARN_UNUSED int config__yaml_quote(const char *text, char *buf, size_t cap);
 
 /* One value of the table. where NULL is the file. */

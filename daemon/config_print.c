@@ -9,7 +9,7 @@
 /* 0, or -ENOMEM from libyaml: text that YAML cannot hold is refused when it is set. */
 static int value_text(const struct option_desc *d, const struct config *cfg, char *buf, size_t cap)
 {
-    char plain[CONFIG_PATH_BYTES + 1];
+    char plain[CONFIG_LIST_BYTES + 1];
     const int r = option_format(d, cfg, plain, sizeof(plain));
 
     if (r < 0)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdlib.h>
 
+#include "check_store.h"
 #include "cli.h"
 #include "fault.h"
 #include "flight.h"
@@ -87,8 +88,9 @@ int main(int argc, char **argv)
         return CLI_EXIT_OK;
     }
     if (fault_from_env()) {
-        fprintf(stderr, "kvcache-daemon: KVC_FAULT: expected \"point:N\", for example \"map:3\"\n");
+        fprintf(stderr, "kvcache-daemon: KVC_FAULT: expected \"point:N\", for example \"map:3\" or "
+                        "\"read:5-9=ENOSPC\"\n");
         return CLI_EXIT_USAGE;
     }
-    return with_config(&cli);
+    return cli.action == CLI_CHECK_STORE ? check_store(&cli) : with_config(&cli);
 }

@@ -20,6 +20,9 @@
 #include "log.h"
 #include "loop.h"
 #include "node_metrics.h"
+#include "node_nvme.h"
+#include "node_warm.h"
+#include "notify.h"
 #include "secret.h"
 #include "staging.h"
 #include "svc.h"
@@ -31,6 +34,7 @@
 #define REQUESTS_PER_TURN 64u
 #define FRONT_HWM         1024
 #define LOOP_OPS_MAX      64u
+#define SUM_PER_TURN      (256u << 10) /* of what was read: some 25 us */
 #define FLIGHT_THREADS    64u
 #define END_TIMEOUT_NS    2000000000ull /* for copies in flight to end once sessions are gone */
 
@@ -44,6 +48,8 @@ struct node {
     struct topo *topo;
     struct loop *loop;
     struct host *host;
+    struct node_nvme *nvme; /* NULL: no storage tier */
+    struct node_warm warm;
     struct staging_pool *staging;
     struct staging_wait *staging_waits; /* by number of session */
     struct core *core;
@@ -53,9 +59,13 @@ struct node {
     struct loop_watch front_watch, signal_watch;
     int signals;
     bool terminate;
+    bool started;                   /* all parts are there */
+    uint64_t watchdog_ns, alive_ns; /* how often a sign of life is due; the last one */
+    bool abandoned;                 /* I/O that does not end may still touch memory */
     uint64_t now_ns;
     struct node_metrics metrics;
     struct svc_principal principals[CONFIG_PRINCIPALS_MAX];
+    struct core_identity identities[CONFIG_PRINCIPALS_MAX];     /* the same for core */
     uint32_t uids[CONFIG_PRINCIPALS_MAX * SVC_UIDS_MAX], nuids; /* of all of them */
     char attach_path[CONFIG_PATH_BYTES + 32];
     char endpoint[CONFIG_PATH_BYTES + 32];
@@ -73,7 +83,15 @@ static struct host_config host_config_of(const struct config *cfg, const struct 
                                           .topo = placed},
                                 .copier = {.threads = cfg->copy_threads,
                                            .inflight_bytes = cfg->copy_inflight,
-                                           .topo = placed}};
+                                           .topo = placed,
+                                           .turn_bytes = SUM_PER_TURN}};
+}
+
+/* I/O on storage alone gains by them. */
+static unsigned buffers_of(const struct config *cfg)
+{
+    const struct host_config host = host_config_of(cfg, NULL);
+    return cfg->nvme_paths[0] != '\0' ? host_buffers(&host) : 0;
 }
 
 static struct core_config core_config_of(const struct config *cfg)
@@ -107,17 +125,21 @@ void node_budget_inputs(const struct config *cfg, void *ctx, struct budget_input
     struct core_config core = core_config_of(cfg);
     struct svc_config svc = svc_config_of(cfg);
     struct host_config host = host_config_of(cfg, NULL);
+    struct node_warm warm = {0};
     struct core_budget b;
+    node_warm_config(&warm, cfg, &host);
     core_budget(&core, &b);
     *ret = (struct budget_inputs){
         .host_footprint_bytes = host_footprint(&host),
-        .index_bytes = b.blocks + b.table + b.ghosts + b.parts,
+        .index_bytes = b.blocks + b.table + b.ghosts + b.parts + b.clean,
         .policy_bytes = b.policy,
         .lease_bytes = b.leases + b.commits,
         .session_bytes = svc_bytes(&svc),
         .namespace_bytes = b.namespaces,
         .flight_bytes = (uint64_t)FLIGHT_THREADS * cfg->flight_records * 32,
         .copy_bytes = (uint64_t)MAX(cfg->copy_threads, 4u) << 20,
+        .nvme_bytes = node_nvme_bytes(cfg),
+        .journal_bytes = node_nvme_journal_bytes(cfg),
         .front_bytes = front_guard_bytes(cfg->limits_sessions) + SVC_KEPT_MAX};
 }
 
@@ -227,11 +249,19 @@ static int port_chunk_fd(void *ctx, uint32_t chunk, uint32_t principal, uint64_t
     return host_chunk_fd(n->host, chunk, principal, ret_bytes);
 }
 
+static void port_paths(void *ctx, struct msg_paths_reply *ret_reply)
+{
+    struct node *n = ctx;
+    node_nvme_paths(n->nvme, ret_reply);
+}
+
 static void port_refresh(void *ctx)
 {
     struct node *n = ctx;
     struct tier_stats t;
     const struct tier *host = host_tier(n->host);
+    if (n->nvme != NULL) /* asking is what brings them up to date */
+        (void)node_nvme_metric_set(n->nvme);
     host->ops->stats(host, &t);
     n->metrics.host_limit_bytes = t.limit_bytes;
     n->metrics.host_used_bytes = t.used_bytes;
@@ -240,6 +270,9 @@ static void port_refresh(void *ctx)
     n->metrics.host_faulted_bytes = t.faulted_bytes;
     n->metrics.copies_in_flight = t.inflight_ops;
     n->metrics.copy_bytes_in_flight = t.inflight_bytes;
+    struct pins_stats pins;
+    host_pins_stats(n->host, &pins);
+    n->metrics.host_registered_bytes = pins.bytes;
     n->metrics.control_allocs = alloc_count_read();
     n->metrics.log_lines_lost = log_dropped();
     struct front_guard_stats guard;
@@ -321,15 +354,34 @@ static void on_signal(struct loop_watch *w, uint32_t events)
 
 /* ---- the turn ---- */
 
+static void tell_manager(int rc)
+{
+    if (rc < 0)
+        LOG_WARN_RATELIMITED(10, "service manager: %s", err_name(rc));
+}
+
+/* The manager restarts a daemon whose turn hangs. */
+static void sign_of_life(struct node *n)
+{
+    if (n->watchdog_ns == 0 || n->now_ns - n->alive_ns < n->watchdog_ns)
+        return;
+    n->alive_ns = n->now_ns;
+    tell_manager(notify_watchdog());
+}
+
 /* Between waiting and the first callback: what time it is. */
 static void on_woke(void *ctx)
 {
     struct node *n = ctx;
     n->now_ns = clock_now_ns();
+    if (!n->started) /* at start the loop turns for what is read from storage */
+        return;
     core_tick(n->core, n->now_ns);
+    node_nvme_tick(n->nvme, n->now_ns);
     front_tick(n->front, n->now_ns);
     svc_turn_begin(n->svc, n->now_ns);
     n->metrics.turns++;
+    sign_of_life(n);
 }
 
 static int64_t wait_ns(const struct node *n, bool more)
@@ -337,6 +389,9 @@ static int64_t wait_ns(const struct node *n, bool more)
     if (more)
         return 0;
     uint64_t next = MIN(svc_next_ns(n->svc), n->now_ns + TICK_NS);
+    next = MIN(next, node_nvme_next_ns(n->nvme));
+    if (n->watchdog_ns != 0)
+        next = MIN(next, n->alive_ns + n->watchdog_ns);
     return next > n->now_ns ? (int64_t)(next - n->now_ns) : 0;
 }
 
@@ -351,23 +406,54 @@ static int node_turn(struct node *n, uint64_t until_ns, bool *more)
     int rc = loop_turn(n->loop, wait);
     if (rc < 0)
         return rc;
+    host_turn(n->host);
     front_drain(n->front, REQUESTS_PER_TURN, on_request, n);
     core_run_done(n->core);
     *more = core_placement_step(n->core);
     svc_turn_end(n->svc);
+    node_warm_turn(&n->warm);
+    node_nvme_kick(n->nvme);
     /* Not optional, and last: receives and sends above may have taken the socket's wake-up. */
-    if (front_more(n->front) || core_has_done(n->core))
+    if (front_more(n->front) || core_has_done(n->core) || host_is_due(n->host))
         *more = true;
     return 0;
 }
 
-static int run_until(struct node *n, uint64_t until_ns, bool (*done)(const struct svc *))
+static bool is_quiet(const struct node *n)
+{
+    return svc_is_quiet(n->svc);
+}
+
+static bool is_empty(const struct node *n)
+{
+    return svc_is_empty(n->svc);
+}
+
+static bool is_stored(const struct node *n)
+{
+    return node_nvme_is_quiet(n->nvme);
+}
+
+static int run_until(struct node *n, uint64_t until_ns, bool (*done)(const struct node *))
 {
     bool more = true;
     int rc = 0;
-    while (!rc && !done(n->svc) && n->now_ns < until_ns)
+    while (!rc && !done(n) && n->now_ns < until_ns)
         rc = node_turn(n, until_ns, &more);
     return rc;
+}
+
+/* What was put so far becomes durable. I/O that a drive does not answer cannot be called back: the
+ * kernel ends it with the process, whose memory and locks last until then. */
+static int stop_storage(struct node *n)
+{
+    node_nvme_stop(n->nvme);
+    int rc = run_until(n, n->now_ns + MAX(n->cfg->drain_timeout, END_TIMEOUT_NS), is_stored);
+    if (rc || is_stored(n))
+        return rc;
+    LOG_ERROR("I/O on nvme.paths did not end; leaving all the same");
+    n->abandoned = true;
+    return -EBUSY;
 }
 
 int node_run(struct node *n)
@@ -382,19 +468,23 @@ int node_run(struct node *n)
     }
     LOG_INFO("stopping: finishing what is in flight, at most %llu ms",
              (unsigned long long)(n->cfg->drain_timeout / 1000000));
+    tell_manager(notify_stopping());
     attach_stop(n->attach);
     svc_drain(n->svc);
-    rc = run_until(n, n->now_ns + n->cfg->drain_timeout, svc_is_quiet);
+    rc = run_until(n, n->now_ns + n->cfg->drain_timeout, is_quiet);
     if (!rc && !svc_is_quiet(n->svc))
         LOG_WARN("requests were still in flight after drain.timeout");
     svc_end_all(n->svc);
     if (!rc)
-        rc = run_until(n, n->now_ns + END_TIMEOUT_NS, svc_is_empty);
+        rc = run_until(n, n->now_ns + END_TIMEOUT_NS, is_empty);
     if (!rc && !svc_is_empty(n->svc)) {
         LOG_ERROR("copies did not end; leaving all the same");
         return -EBUSY;
     }
-    LOG_INFO("stopped");
+    if (!rc)
+        rc = stop_storage(n);
+    if (!rc)
+        LOG_INFO("stopped");
     return rc;
 }
 
@@ -413,6 +503,12 @@ static int start_signals(struct node *n)
         return -errno; /* the other threads inherit it */
     n->signals = sys_signalfd(&set, SFD_NONBLOCK);
     return n->signals < 0 ? -errno : 0;
+}
+
+static int start_manager(struct node *n)
+{
+    n->watchdog_ns = notify_watchdog_interval_ns() / 2;
+    return node_warm_take(&n->warm);
 }
 
 static int start_flight(struct node *n)
@@ -468,8 +564,10 @@ static int start_loop(struct node *n)
     /* Two watches per session (connection, process), and a handful of the daemon's own. */
     struct loop_config cfg = {.want = (enum loop_backend)n->cfg->loop_backend,
                               .io_threads = n->cfg->loop_io_threads,
-                              .watches_max = 2 * conns_max(n->cfg) + 16,
-                              .ops_max = LOOP_OPS_MAX,
+                              .watches_max =
+                                  2 * conns_max(n->cfg) + 16 + node_nvme_loop_watches(n->cfg),
+                              .ops_max = LOOP_OPS_MAX + node_nvme_loop_ops(n->cfg),
+                              .buffers_max = buffers_of(n->cfg),
                               .woke = on_woke,
                               .ctx = n};
     int err = loop_create(&cfg, &n->loop);
@@ -486,6 +584,8 @@ static int start_loop(struct node *n)
 static int start_host(struct node *n)
 {
     struct host_config cfg = host_config_of(n->cfg, n->topo);
+    cfg.buffers = buffers_of(n->cfg);
+    node_warm_config(&n->warm, n->cfg, &cfg);
     int err = host_create(&cfg, n->loop, &n->host);
     if (err) {
         LOG_ERROR("host tier: %s%s", err_name(err),
@@ -495,6 +595,7 @@ static int start_host(struct node *n)
                       : "");
         return err;
     }
+    node_warm_taken(&n->warm);
     host_set_retired_cb(n->host, on_retired, n);
     for (unsigned i = 0; host_note(n->host, i); i++)
         LOG_INFO("%s", host_note(n->host, i));
@@ -513,10 +614,54 @@ static int start_staging(struct node *n)
     return staging_pool_create(&cfg, n->loop, &n->staging);
 }
 
+/* After the host tier: its locks are held before anything of the run before is looked at. */
+static int start_nvme(struct node *n)
+{
+    if (n->cfg->nvme_paths[0] == '\0')
+        return 0;
+    return node_nvme_open(n->cfg, n->loop, clock_now_ns(), &n->nvme);
+}
+
+static int start_principals(struct node *n)
+{
+    principals_of(n->cfg, n->principals);
+    n->nuids = uids_of(n->cfg, n->uids);
+    for (uint32_t i = 0; i < n->cfg->nprincipals; i++)
+        n->identities[i] = (struct core_identity){.principal = i + 1,
+                                                  .name = n->principals[i].name,
+                                                  .tenant = n->principals[i].tenant,
+                                                  .gateway = n->principals[i].gateway,
+                                                  .admin = n->principals[i].admin};
+    return 0;
+}
+
+static const struct core_identity *who(void *ctx, const char *principal)
+{
+    const struct node *n = ctx;
+    for (uint32_t i = 0; i < n->cfg->nprincipals; i++)
+        if (strcmp(n->identities[i].name, principal) == 0)
+            return &n->identities[i];
+    return NULL;
+}
+
+/* What the run before has left. */
+static int start_recovery(struct node *n)
+{
+    int err = 0;
+    node_warm_recover(&n->warm, n->host, n->core, who, n);
+    node_nvme_set_core(n->nvme, n->core);
+    if (n->nvme != NULL)
+        err = node_nvme_recover(n->nvme, who, n);
+    if (!err && (n->nvme != NULL || n->warm.on))
+        LOG_INFO("%u blocks are there from before", core_adopt_end(n->core));
+    return err;
+}
+
 static int start_core(struct node *n)
 {
     struct core_config cfg = core_config_of(n->cfg);
     cfg.host = host_tier(n->host);
+    cfg.disk = node_nvme_tier(n->nvme);
     int err = secret_load(n->cfg->secret_file, &cfg.secret);
     if (err)
         return err;
@@ -530,8 +675,6 @@ static int start_core(struct node *n)
 
 static int start_svc(struct node *n)
 {
-    principals_of(n->cfg, n->principals);
-    n->nuids = uids_of(n->cfg, n->uids);
     struct svc_config cfg = svc_config_of(n->cfg);
     cfg.endpoint = n->endpoint;
     cfg.principals = n->principals;
@@ -547,10 +690,13 @@ static int start_svc(struct node *n)
                               .staging_make = port_staging_make,
                               .staging_free = port_staging_free,
                               .refresh = port_refresh,
-                              .chunk_fd = port_chunk_fd};
+                              .chunk_fd = port_chunk_fd,
+                              .paths = n->nvme != NULL ? port_paths : NULL};
     int err = svc_create(&cfg, n->core, &ports, &n->svc);
     if (!err)
         svc_add_metrics(n->svc, node_metric_set(&n->metrics));
+    if (!err && n->nvme != NULL)
+        svc_add_metrics(n->svc, node_nvme_metric_set(n->nvme));
     return err;
 }
 
@@ -591,6 +737,7 @@ static const struct {
     int (*start)(struct node *n);
 } setup[] = {
     {"signals", start_signals},
+    {"service manager", start_manager},
     {"flight recorder", start_flight},
     {"topology", start_topo},
     {"descriptors", start_descriptors},
@@ -598,7 +745,10 @@ static const struct {
     {"loop", start_loop},
     {"host tier", start_host},
     {"staging", start_staging},
+    {"storage tier", start_nvme},
+    {"principals", start_principals},
     {"core", start_core},
+    {"recovery", start_recovery},
     {"services", start_svc},
     {"attach socket", start_attach},
     {"control socket", start_front},
@@ -621,8 +771,10 @@ int node_start(const struct config *cfg, struct node **ret_node)
         node_stop(&n);
         return err;
     }
+    n->started = true;
     on_woke(n);
     LOG_INFO("ready: pid %d, attach socket %s", (int)getpid(), n->attach_path);
+    tell_manager(notify_ready());
     alloc_count_arm();
     *ret_node = n;
     return 0;
@@ -640,13 +792,19 @@ void node_stop(struct node **node)
     front_destroy(&n->front);
     attach_destroy(&n->attach);
     svc_destroy(&n->svc);
+    if (n->abandoned) { /* the process ends; nothing that I/O may touch is freed */
+        *node = NULL;
+        return;
+    }
     core_destroy(&n->core);
+    node_nvme_close(&n->nvme);
     staging_pool_destroy(&n->staging);
     host_destroy(&n->host);
     if (n->loop)
         loop_watch_del(n->loop, &n->signal_watch);
     loop_destroy(&n->loop);
     topo_destroy(&n->topo);
+    node_warm_close(&n->warm);
     if (n->signals >= 0)
         close(n->signals);
     free(n->staging_waits);

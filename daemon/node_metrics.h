@@ -19,6 +19,7 @@
     X(GAUGE, host_used_slots, "host tier: slots in use, counted")                              \
     X(GAUGE, host_mapped_bytes, "host tier: chunks")                                           \
     X(GAUGE, host_faulted_bytes, "host tier: of them, touched in advance so far")              \
+    X(GAUGE, host_registered_bytes, "host tier: registered with io_uring for storage I/O")     \
     X(GAUGE, copies_in_flight, "host tier: copies in flight")                                  \
     X(GAUGE, copy_bytes_in_flight, "host tier: their bytes")
 METRIC_STRUCT(node, NODE_METRICS);

@@ -2,20 +2,38 @@
 #include "secret.h"
 
 #include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "log.h"
 #include "sys.h"
 
-static int secret_make(const char *path, struct key256 *secret)
+static int sync_directory_of(const char *path)
 {
-    int err = hash_random(secret->b, sizeof secret->b);
-    if (err)
-        return err;
-    int fd = sys_open(path, O_WRONLY | O_CREAT | O_EXCL, 0600);
+    char dir[PATH_MAX];
+    const char *slash = strrchr(path, '/');
+    const size_t len = slash ? (size_t)(slash - path) : 1;
+    if (len >= sizeof dir)
+        return -ENAMETOOLONG;
+    memcpy(dir, slash ? path : ".", len);
+    dir[len] = '\0';
+    int fd = sys_open(len ? dir : "/", O_RDONLY | O_DIRECTORY, 0);
     if (fd < 0)
         return -errno;
+    int err = fsync(fd) ? -errno : 0;
+    close(fd);
+    return err;
+}
+
+static int secret_write(const char *path, const struct key256 *secret)
+{
+    int fd = sys_open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, 0600);
+    if (fd < 0)
+        return -errno;
+    int err = 0;
     ssize_t n = write(fd, secret->b, sizeof secret->b);
     if (n < 0 || fsync(fd))
         err = -errno;
@@ -23,9 +41,25 @@ static int secret_make(const char *path, struct key256 *secret)
         err = -EIO;
     if (close(fd) && !err)
         err = -errno;
-    if (err)
-        unlink(path); /* half a secret would be refused at the next start */
     return err;
+}
+
+/* Written aside and renamed: a start that is killed half way leaves no half secret, which the next
+ * one would refuse. */
+static int secret_make(const char *path, struct key256 *secret)
+{
+    char aside[PATH_MAX];
+    int n = snprintf(aside, sizeof aside, "%s.new", path);
+    if (n < 0 || (size_t)n >= sizeof aside)
+        return -ENAMETOOLONG;
+    int err = hash_random(secret->b, sizeof secret->b);
+    if (!err)
+        err = secret_write(aside, secret);
+    if (!err && rename(aside, path))
+        err = -errno;
+    if (err)
+        unlink(aside);
+    return err ? err : sync_directory_of(path);
 }
 
 static int secret_read(int fd, const char *path, struct key256 *secret)

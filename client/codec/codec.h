@@ -130,7 +130,7 @@ struct msg_seq {
 
 struct msg_lookup {
     struct msg_seq seq;
-    uint32_t flags; /* KVC_F_TOUCH */
+    uint32_t flags; /* KVC_F_TOUCH, KVC_F_PREFETCH */
 };
 struct msg_group_hit {
     uint32_t blocks; /* leading blocks of this group that are cached */
@@ -145,7 +145,7 @@ struct msg_lookup_reply {
 
 struct msg_acquire {
     struct msg_seq seq;
-    uint32_t flags; /* KVC_F_WAIT */
+    uint32_t flags; /* KVC_F_WAIT, KVC_F_NO_LOAD */
     uint32_t shard;
     uint32_t from_tokens; /* lease only blocks that end after this token */
     uint32_t wait_tokens; /* WAIT: enough; 0 = all of seq.tokens */
@@ -187,7 +187,7 @@ struct msg_release_reply {
 struct msg_reserve {
     uint32_t ns;
     struct codec_bin sub;
-    uint32_t flags;
+    uint32_t flags; /* KVC_F_DURABLE */
     uint32_t group;
     uint32_t shard;
     struct codec_bin parent; /* 0 or 32 bytes: the block before the first key */
@@ -257,6 +257,7 @@ struct msg_explain_item {
     uint32_t detail;
     uint32_t tokens, shards, shards_present, leases, children;
     uint64_t bytes, age_ms;
+    uint8_t tiers; /* set of enum kvc_tier_id: where shard 0 is */
     uint32_t chunk;
     uint64_t off;
 };
@@ -288,7 +289,7 @@ struct msg_block_item {
     uint8_t state;           /* enum kvc_block_state */
     uint32_t tokens, shards, shards_present, leases, children;
     uint64_t bytes, age_ms;
-    uint8_t tier; /* enum kvc_tier_id; of shard 0, as are chunk and off */
+    uint8_t tiers; /* set of enum kvc_tier_id; of shard 0, as are chunk and off */
     uint32_t chunk;
     uint64_t off;
 };
@@ -352,6 +353,36 @@ struct msg_trace_dump_reply {
     struct msg_trace_item items[KVC_TRACE_MAX];
 };
 
+struct msg_drain {
+    uint64_t bytes_max; /* of writes to start with this request */
+};
+struct msg_drain_reply {
+    uint64_t left; /* payload that only host memory has */
+    uint8_t stop;  /* enum kvc_drain_stop */
+};
+
+struct msg_path_item {
+    struct codec_bin name;
+    uint8_t state;          /* enum kvc_path_state */
+    struct codec_bin error; /* why it is out; else empty */
+    uint64_t bytes, used_bytes, formatted_bytes;
+    uint64_t reads, writes, syncs, read_bytes, write_bytes;
+    uint64_t errors, outs; /* I/Os that failed; times that it was taken out */
+    uint64_t queued, queued_bytes;
+    uint64_t read_p50_us, read_p99_us, read_max_us, write_p50_us, write_p99_us, write_max_us;
+};
+struct msg_paths_reply {     /* PATHS carries nothing but the head */
+    uint64_t writes_per_day; /* bytes; 0 = no limit */
+    uint64_t spent_bytes;    /* since the budget's day began */
+    uint64_t left_bytes;     /* that may be written now */
+    uint64_t accepted_bytes; /* payload put */
+    uint64_t written_bytes;  /* payload, tables, superblocks */
+    uint64_t kept_bytes;     /* of them, payload written again by reclaim */
+    uint64_t journal_bytes;
+    uint32_t npaths;
+    struct msg_path_item paths[KVC_PATHS_MAX];
+};
+
 #define CODEC_REQUEST_LIST(X) \
     X(HELLO, hello)           \
     X(NS_OPEN, ns_open)       \
@@ -370,7 +401,8 @@ struct msg_trace_dump_reply {
     X(BLOCKS, blocks)         \
     X(VERIFY, verify)         \
     X(TRACE, trace)           \
-    X(TRACE_DUMP, trace_dump)
+    X(TRACE_DUMP, trace_dump) \
+    X(DRAIN, drain)
 
 /* int codec_enc_lookup(void *buf, size_t cap, const struct msg_head *, const struct msg_lookup *);
  * int codec_dec_lookup(const void *buf, size_t len, struct msg_head *, struct msg_lookup *);     */
@@ -381,7 +413,7 @@ struct msg_trace_dump_reply {
                                         struct msg_##name *ret_msg);
 CODEC_REQUEST_LIST(X)
 #undef X
-/* PING and STATS carry nothing but the head. */
+/* PING, STATS and PATHS carry nothing but the head. */
 CODEC_MUST_USE int codec_enc_bare(void *buf, size_t cap, const struct msg_head *head);
 CODEC_MUST_USE int codec_dec_bare(const void *buf, size_t len, struct msg_head *ret_head);
 
@@ -399,7 +431,9 @@ CODEC_MUST_USE int codec_dec_bare(const void *buf, size_t len, struct msg_head *
     X(blocks)                   \
     X(verify)                   \
     X(trace)                    \
-    X(trace_dump)
+    X(trace_dump)               \
+    X(drain)                    \
+    X(paths)
 
 /* Encoders write status OK; `head` is the request's. A decoder that meets another status returns
  * its KVC_E_* (KVC_E_INTERNAL for a status that this release does not know) and leaves the rest

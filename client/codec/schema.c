@@ -6,7 +6,8 @@ _Static_assert(KVC_STRING_MAX == 128 && KVC_PARAMS_MAX == 256 && CODEC_DETAIL_MA
                    KVC_BLOCK_BYTES_MAX == 1 << 30 && KVC_KEYS_MAX == 32768 &&
                    KVC_STORE_MAX == 4096 && KVC_RELEASE_MAX == 1024 && KVC_EXPLAIN_MAX == 256 &&
                    KVC_BLOCKS_MAX == 256 && KVC_VERIFY_MAX == 64 && KVC_TRACE_MAX == 256 &&
-                   KVC_TRACE_BYTES_MIN == 1 << 20 && KVC_TRACE_BYTES_MAX == 1 << 30,
+                   KVC_PATHS_MAX == 16 && KVC_TRACE_BYTES_MIN == 1 << 20 &&
+                   KVC_TRACE_BYTES_MAX == 1 << 30,
                "the texts below spell these limits out");
 
 #define MEMBER(T, m) .name = #m, .at = offsetof(T, m), .width = sizeof(((T *)0)->m)
@@ -87,7 +88,7 @@ SCHEMA(codec__req_hello, struct msg_hello, hello_fields, .ops = {KVC_OP_HELLO},
        .check = check_hello);
 
 const struct schema codec__req_bare = {.name = "codec__req_bare",
-                                       .ops = {KVC_OP_PING, KVC_OP_STATS}};
+                                       .ops = {KVC_OP_PING, KVC_OP_STATS, KVC_OP_PATHS}};
 
 static const struct field group_fields[] = {
     UINT(struct msg_group, block_tokens, 1, KVC_BLOCK_TOKENS_MAX,
@@ -178,14 +179,16 @@ static const char *check_acquire(const void *p)
 
 static const struct field lookup_fields[] = {
     SEQ_FIELDS(struct msg_lookup),
-    FLAGS(struct msg_lookup, flags, KVC_F_TOUCH, "flags of LOOKUP must be 0 or 2"),
+    FLAGS(struct msg_lookup, flags, KVC_F_TOUCH | KVC_F_PREFETCH,
+          "flags of LOOKUP must be 0, 2, 64 or 66"),
 };
 SCHEMA(codec__req_lookup, struct msg_lookup, lookup_fields, .ops = {KVC_OP_LOOKUP},
        .check = check_lookup);
 
 static const struct field acquire_fields[] = {
     SEQ_FIELDS(struct msg_acquire),
-    FLAGS(struct msg_acquire, flags, KVC_F_WAIT, "flags of ACQUIRE must be 0 or 1"),
+    FLAGS(struct msg_acquire, flags, KVC_F_WAIT | KVC_F_NO_LOAD,
+          "flags of ACQUIRE must be 0, 1, 128 or 129"),
     SHARD(struct msg_acquire, shard),
     U32(struct msg_acquire, from_tokens),
     U32(struct msg_acquire, wait_tokens),
@@ -207,7 +210,7 @@ SCHEMA(codec__req_release, struct msg_release, release_fields, .ops = {KVC_OP_RE
 
 #define RESERVE_FIELDS(T, r)                                                                \
     UINT(T, r ns, 0, UINT32_MAX, NS_MUST), TEXT(T, r sub, 0, KVC_STRING_MAX - 1, SUB_MUST), \
-        FLAGS(T, r flags, 0, "flags of RESERVE and STORE must be 0"),                       \
+        FLAGS(T, r flags, KVC_F_DURABLE, "flags of RESERVE and STORE must be 0 or 32"),     \
         UINT(T, r group, 0, KVC_GROUPS_MAX - 1, GROUP_MUST), SHARD(T, r shard),             \
         BLOB(T, r parent, KVC_KEY_BYTES, 0, 1, "parent must be binary of 0 or 32 bytes"),   \
         UINT(T, r first_token, 0, UINT32_MAX,                                               \
@@ -309,7 +312,8 @@ SCHEMA(codec__req_blocks, struct msg_blocks, blocks_fields, .ops = {KVC_OP_BLOCK
 
 static const struct field verify_fields[] = {
     U32(struct msg_verify, ns),
-    UINT(struct msg_verify, tier, KVC_TIER_NONE, KVC_TIER_HOST, "tier must be 0 (all) or 1 (host)"),
+    UINT(struct msg_verify, tier, KVC_TIER_NONE, KVC_TIER_NVME,
+         "tier must be 0 (all), 1 (host) or 2 (nvme)"),
     U64(struct msg_verify, cursor),
     UINT(struct msg_verify, bytes_max, 1, UINT64_MAX,
          "bytes_max must be an integer from 1 to 2^64 - 1"),
@@ -341,6 +345,12 @@ static const struct field trace_dump_fields[] = {
     U64(struct msg_trace_dump, cursor),
 };
 SCHEMA(codec__req_trace_dump, struct msg_trace_dump, trace_dump_fields, .ops = {KVC_OP_TRACE_DUMP});
+
+static const struct field drain_fields[] = {
+    UINT(struct msg_drain, bytes_max, 1, UINT64_MAX,
+         "bytes_max must be an integer from 1 to 2^64 - 1"),
+};
+SCHEMA(codec__req_drain, struct msg_drain, drain_fields, .ops = {KVC_OP_DRAIN});
 
 /* ---- replies ---- */
 
@@ -457,7 +467,7 @@ static const struct field block_item_fields[] = {
     U32(struct msg_block_item, children),
     U64(struct msg_block_item, bytes),
     U64(struct msg_block_item, age_ms),
-    U8(struct msg_block_item, tier),
+    U8(struct msg_block_item, tiers),
     U32(struct msg_block_item, chunk),
     U64(struct msg_block_item, off),
 };
@@ -521,6 +531,40 @@ static const struct field trace_dump_reply_fields[] = {
 SCHEMA(codec__rep_trace_dump, struct msg_trace_dump_reply, trace_dump_reply_fields,
        .ops = {KVC_OP_TRACE_DUMP});
 
+static const struct field drain_reply_fields[] = {
+    U64(struct msg_drain_reply, left),
+    U8(struct msg_drain_reply, stop),
+};
+SCHEMA(codec__rep_drain, struct msg_drain_reply, drain_reply_fields, .ops = {KVC_OP_DRAIN});
+
+static const struct field path_item_fields[] = {
+    PARAMS(struct msg_path_item, name),      U8(struct msg_path_item, state),
+    NAME(struct msg_path_item, error),       U64(struct msg_path_item, bytes),
+    U64(struct msg_path_item, used_bytes),   U64(struct msg_path_item, formatted_bytes),
+    U64(struct msg_path_item, reads),        U64(struct msg_path_item, writes),
+    U64(struct msg_path_item, syncs),        U64(struct msg_path_item, read_bytes),
+    U64(struct msg_path_item, write_bytes),  U64(struct msg_path_item, errors),
+    U64(struct msg_path_item, outs),         U64(struct msg_path_item, queued),
+    U64(struct msg_path_item, queued_bytes), U64(struct msg_path_item, read_p50_us),
+    U64(struct msg_path_item, read_p99_us),  U64(struct msg_path_item, read_max_us),
+    U64(struct msg_path_item, write_p50_us), U64(struct msg_path_item, write_p99_us),
+    U64(struct msg_path_item, write_max_us),
+};
+static SCHEMA(path_item, struct msg_path_item, path_item_fields, .bare = false);
+
+static const struct field paths_reply_fields[] = {
+    U64(struct msg_paths_reply, writes_per_day),
+    U64(struct msg_paths_reply, spent_bytes),
+    U64(struct msg_paths_reply, left_bytes),
+    U64(struct msg_paths_reply, accepted_bytes),
+    U64(struct msg_paths_reply, written_bytes),
+    U64(struct msg_paths_reply, kept_bytes),
+    U64(struct msg_paths_reply, journal_bytes),
+    ARRAY(struct msg_paths_reply, paths, npaths, path_item, 0, KVC_PATHS_MAX,
+          "paths must be an array of at most 16 arrays of 21"),
+};
+SCHEMA(codec__rep_paths, struct msg_paths_reply, paths_reply_fields, .ops = {KVC_OP_PATHS});
+
 /* ---- items of lists ---- */
 
 struct list_reply {
@@ -569,6 +613,7 @@ static const struct field explain_item_fields[] = {
     U32(struct msg_explain_item, children),
     U64(struct msg_explain_item, bytes),
     U64(struct msg_explain_item, age_ms),
+    U8(struct msg_explain_item, tiers),
     U32(struct msg_explain_item, chunk),
     U64(struct msg_explain_item, off),
 };

@@ -87,11 +87,6 @@ static int find_places(struct blocks *b)
 
 /* ---- one block ---- */
 
-static const char *tier_name(unsigned tier)
-{
-    return tier == KVC_TIER_HOST ? "host" : "-";
-}
-
 static void print_json(const struct place *at, const struct kvc_walked *w)
 {
     char key[KEY_TEXT_BYTES], parent[KEY_TEXT_BYTES];
@@ -105,8 +100,9 @@ static void print_json(const struct place *at, const struct kvc_walked *w)
                   (json_int_t)w->shards, "shards_present", (json_int_t)w->shards_present, "bytes",
                   (json_int_t)w->bytes, "age_ms", (json_int_t)w->age_ms, "leases",
                   (json_int_t)w->leases, "children", (json_int_t)w->children);
-    if (w->tier != KVC_TIER_NONE) {
-        json_object_set_new(item, "tier", json_string(tier_name(w->tier)));
+    if (w->tiers != KVC_TIER_NONE)
+        json_object_set_new(item, "tier", json_string(ctl_tier_names(w->tiers)));
+    if (w->tiers & KVC_TIER_HOST) {
         json_object_set_new(item, "chunk", json_integer((json_int_t)w->chunk));
         json_object_set_new(item, "offset", json_integer((json_int_t)w->off));
     }
@@ -130,11 +126,11 @@ static void add_row(struct blocks *b, const struct place *at, const struct kvc_w
     table_cell(b->table, "%s ago", units_format_duration_ns(w->age_ms * 1000000, age));
     table_cell(b->table, "%u", w->leases);
     table_cell(b->table, "%u", w->children);
-    if (w->tier == KVC_TIER_NONE)
-        table_cell(b->table, "-");
-    else
-        table_cell(b->table, "%s chunk %u at %llu", tier_name(w->tier), w->chunk,
+    if (w->tiers & KVC_TIER_HOST)
+        table_cell(b->table, "%s chunk %u at %llu", ctl_tier_names(w->tiers), w->chunk,
                    (unsigned long long)w->off);
+    else
+        table_cell(b->table, "%s", ctl_tier_names(w->tiers));
 }
 
 static int add(void *ctx, const struct kvc_walked *w)

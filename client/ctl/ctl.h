@@ -42,6 +42,7 @@ int cmd_ns(struct ctl *ctl, int argc, char **argv);
 int cmd_explain(struct ctl *ctl, int argc, char **argv);
 int cmd_blocks(struct ctl *ctl, int argc, char **argv);
 int cmd_verify(struct ctl *ctl, int argc, char **argv);
+int cmd_drain(struct ctl *ctl, int argc, char **argv);
 int cmd_trace(struct ctl *ctl, int argc, char **argv);
 int cmd_size(struct ctl *ctl, int argc, char **argv);
 int cmd_evict(struct ctl *ctl, int argc, char **argv);
@@ -80,6 +81,8 @@ const char *ctl_socket(const struct ctl *ctl);
 
 /* "present", ... of an enum kvc_block_state. */
 const char *ctl_state_name(unsigned state);
+/* "host", "nvme", "host+nvme", "-" of a set of enum kvc_tier_id. */
+const char *ctl_tier_names(unsigned tiers);
 /* Namespace ids are whole numbers from 1 on. 0, or CTL_USAGE after saying what is wrong. */
 int ctl_take_ns(const char *text, uint32_t *ret_ns);
 

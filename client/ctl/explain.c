@@ -72,12 +72,12 @@ static void add_json(struct explain *e, const char *key, const struct kvc_explan
         x->state == KVC_BLOCK_ABSENT
             ? json_pack("{s:s, s:s, s:s}", "reason", kvc_miss_name(x->reason), "text",
                         kvc_miss_text(x->reason), "fields", fields)
-            : json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "tier", "host",
-                        "tokens", (json_int_t)x->tokens, "bytes", (json_int_t)x->bytes, "shards",
-                        (json_int_t)x->shards, "shards_present", (json_int_t)x->shards_present,
-                        "leases", (json_int_t)x->leases, "children", (json_int_t)x->children,
-                        "age_ms", (json_int_t)x->age_ms, "chunk", (json_int_t)x->chunk, "offset",
-                        (json_int_t)x->off);
+            : json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "tier",
+                        ctl_tier_names(x->tiers), "tokens", (json_int_t)x->tokens, "bytes",
+                        (json_int_t)x->bytes, "shards", (json_int_t)x->shards, "shards_present",
+                        (json_int_t)x->shards_present, "leases", (json_int_t)x->leases, "children",
+                        (json_int_t)x->children, "age_ms", (json_int_t)x->age_ms, "chunk",
+                        (json_int_t)x->chunk, "offset", (json_int_t)x->off);
     json_object_update(item, more);
     json_decref(more);
     json_array_append_new(e->array, item);
@@ -95,13 +95,15 @@ static void add_row(struct explain *e, const char *key, const struct kvc_explana
         table_cell(e->table, "%s", text);
         return;
     }
-    char size[UNITS_TEXT_BYTES], age[UNITS_TEXT_BYTES];
+    char where[80], size[UNITS_TEXT_BYTES], age[UNITS_TEXT_BYTES];
+    snprintf(where, sizeof(where), "%s", ctl_tier_names(x->tiers));
+    if (x->tiers & KVC_TIER_HOST)
+        snprintf(where, sizeof(where), "%s chunk %u at %llu", ctl_tier_names(x->tiers), x->chunk,
+                 (unsigned long long)x->off);
     table_cell(e->table,
-               "host chunk %u at %llu; %s, %u tokens, %u of %u shards, leases %u, children %u, "
-               "last used %s ago",
-               x->chunk, (unsigned long long)x->off, units_format_bytes(x->bytes, size), x->tokens,
-               x->shards_present, x->shards, x->leases, x->children,
-               units_format_duration_ns(x->age_ms * 1000000, age));
+               "%s; %s, %u tokens, %u of %u shards, leases %u, children %u, last used %s ago",
+               where, units_format_bytes(x->bytes, size), x->tokens, x->shards_present, x->shards,
+               x->leases, x->children, units_format_duration_ns(x->age_ms * 1000000, age));
 }
 
 static int add(void *ctx, const struct kvc_explanation *x)

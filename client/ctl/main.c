@@ -8,9 +8,9 @@
 #include "near.h"
 
 static const struct ctl_cmd commands[] = {
-    {"ping", cmd_ping},       {"stats", cmd_stats},   {"ns", cmd_ns},
-    {"explain", cmd_explain}, {"blocks", cmd_blocks}, {"verify", cmd_verify},
-    {"trace", cmd_trace},     {"evict", cmd_evict},   {"size", cmd_size},
+    {"ping", cmd_ping},     {"stats", cmd_stats},   {"ns", cmd_ns},       {"explain", cmd_explain},
+    {"blocks", cmd_blocks}, {"verify", cmd_verify}, {"drain", cmd_drain}, {"trace", cmd_trace},
+    {"evict", cmd_evict},   {"size", cmd_size},
 };
 
 static const char help[] =
@@ -25,6 +25,7 @@ static const char help[] =
     "  explain  where a block is, or why it is not there\n"
     "  blocks   what is cached, block by block: before a block, behind it, or all sequences\n"
     "  verify   read every block again, compare checksums, drop what is corrupt\n"
+    "  drain    write all that only memory holds to storage, before a stop\n"
     "  trace    record what workers ask for, and write it down to be replayed\n"
     "  evict    throw blocks out by namespace, key, age or amount\n"
     "  size     how large a model's KV cache is, and what fits where; needs no daemon\n"
@@ -38,7 +39,8 @@ static const char help[] =
     "  --version\n"
     "\n"
     "Exit codes:\n"
-    "  0 good    1 nothing matched, or a key is not cached    2 usage    3 no daemon\n"
+    "  0 good    1 nothing matched, a key is not cached, or drain left something\n"
+    "  2 usage   3 no daemon\n"
     "  4 denied  5 any other error  6 verify found corrupt blocks\n"
     "\n"
     "Examples:\n"

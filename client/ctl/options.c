@@ -10,7 +10,7 @@
 #include "units.h"
 
 #ifndef KVC_VERSION
-#define KVC_VERSION "0.1.0"
+#define KVC_VERSION "0.2.0"
 #endif
 
 static const char *command = "";
@@ -169,6 +169,20 @@ const char *ctl_socket(const struct ctl *ctl)
         return ctl->socket;
     const char *set = getenv("KVCACHE_SOCKET");
     return set && set[0] ? set : "/run/kvcache/attach.sock";
+}
+
+const char *ctl_tier_names(unsigned tiers)
+{
+    switch (tiers) {
+    case KVC_TIER_HOST:
+        return "host";
+    case KVC_TIER_NVME:
+        return "nvme";
+    case KVC_TIER_HOST | KVC_TIER_NVME:
+        return "host+nvme";
+    default:
+        return "-";
+    }
 }
 
 int ctl_exit_code(int error)

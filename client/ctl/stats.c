@@ -10,6 +10,7 @@
 
 #include "ctl.h"
 #include "json.h"
+#include "paths.h"
 #include "stat_text.h"
 #include "table.h"
 #include "units.h"
@@ -19,15 +20,18 @@ enum { STATS_MAX = 1024 };
 static const char help[] =
     "Usage: kvcachectl stats [--watch [SECONDS]] [--json] [PREFIX...]\n"
     "\n"
-    "What the daemon counts. With a PREFIX only names that begin with it.\n"
+    "What the daemon counts, and behind it what the paths of the storage tier do. With a PREFIX\n"
+    "only names that begin with it; 'paths' is the section about the paths.\n"
     "\n"
     "  --watch [SECONDS]  again every SECONDS (default 2), with what counters gained a second;\n"
     "                     Ctrl-C ends it\n"
-    "  --json             one object per line: {\"name\": value, ...}\n"
+    "  --json             one object per line: {\"name\": value, ...}; with a storage tier also\n"
+    "                     \"paths\": [...] and \"writes\": {...}\n"
     "\n"
     "Examples:\n"
     "  kvcachectl stats core. daemon.host\n"
     "  kvcachectl stats --watch 5\n"
+    "  kvcachectl stats paths\n"
     "  kvcachectl stats --json | jq '.[\"core.blocks_hit\"] / .[\"core.blocks_asked\"]'\n";
 
 struct snapshot {
@@ -43,6 +47,7 @@ struct stats {
     bool watch;
     double seconds;
     struct snapshot now, before;
+    struct paths paths;
 };
 
 static int collect(void *ctx, const struct kvc_stat *stat)
@@ -56,6 +61,34 @@ static int collect(void *ctx, const struct kvc_stat *stat)
     return 0;
 }
 
+/* Whether the section about paths was asked for; `alone`: by name, and nothing else was. */
+static bool wants_paths(const struct stats *s, bool *ret_alone)
+{
+    bool named = false, other = false;
+    for (int i = 0; i < s->n_prefixes; i++) {
+        bool is = strncmp("paths", s->prefixes[i], strlen(s->prefixes[i])) == 0;
+        named |= is;
+        other |= !is;
+    }
+    *ret_alone = named && !other;
+    return named || s->n_prefixes == 0;
+}
+
+static int take_paths(struct stats *s)
+{
+    bool alone;
+    if (!wants_paths(s, &alone))
+        return 0;
+    int rc = paths_take(s->ctl, &s->paths);
+    if (rc < 0)
+        return ctl_fail(s->ctl, rc);
+    if (alone && s->paths.n == 0 && s->now.n == 0) {
+        ctl_error("the daemon has no storage tier (nvme.paths), so there are no paths");
+        return CTL_NOTHING;
+    }
+    return 0;
+}
+
 static int take(struct stats *s)
 {
     struct timespec t;
@@ -66,7 +99,10 @@ static int take(struct stats *s)
     s->now.taken_ns = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
     if (rc < 0)
         return ctl_fail(s->ctl, rc);
-    if (s->now.n == 0 && s->n_prefixes > 0) {
+    rc = take_paths(s);
+    if (rc != 0)
+        return rc;
+    if (s->now.n == 0 && s->paths.n == 0 && s->n_prefixes > 0) {
         if (s->watch)
             ctl_error("'%s' is no number of seconds for --watch, and no statistic has such a name; "
                       "'kvcachectl stats' shows them all",
@@ -99,6 +135,11 @@ static void print_json(const struct stats *s)
     for (size_t i = 0; i < s->now.n; i++)
         json_object_set_new(object, s->now.stat[i].name,
                             json_integer((json_int_t)s->now.stat[i].value));
+    if (s->paths.n > 0) {
+        json_t *paths = paths_json(&s->paths);
+        json_object_update(object, paths);
+        json_decref(paths);
+    }
     json_print(object);
 }
 
@@ -120,7 +161,11 @@ static void print_table(const struct stats *s)
     }
     if (s->watch && isatty(STDOUT_FILENO))
         fputs("\033[H\033[2J", stdout);
-    table_print(table, stdout, s->ctl->colour);
+    if (s->now.n > 0)
+        table_print(table, stdout, s->ctl->colour);
+    if (s->now.n > 0 && s->paths.n > 0)
+        putchar('\n');
+    paths_print(&s->paths, s->ctl->colour);
     if (s->watch && !isatty(STDOUT_FILENO))
         putchar('\n');
     table_destroy(&table);

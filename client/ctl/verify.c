@@ -20,7 +20,7 @@ enum { BAR_CELLS = 24 };
 #define SECOND_NS         1000000000u
 
 static const char help[] =
-    "Usage: kvcachectl verify [--ns ID] [--rate SIZE] [--tier host] [--json]\n"
+    "Usage: kvcachectl verify [--ns ID] [--rate SIZE] [--tier host|nvme] [--json]\n"
     "\n"
     "Reads every stored block again and compares its checksum with that of the day it was stored.\n"
     "A block that differs is dropped at once, with all that follow it: later lookups miss and say\n"
@@ -31,7 +31,7 @@ static const char help[] =
     "  --rate SIZE  read so much in a second, for instance 256MiB (default 1GiB; 0 = as fast as "
     "it\n"
     "               goes, which slows stores down)\n"
-    "  --tier NAME  blocks in this tier only; there is 'host' (default: all)\n"
+    "  --tier NAME  copies in this tier only: 'host' (memory) or 'nvme' (default: all)\n"
     "  --json       one object per line: {\"event\": \"progress\", ...} each second,\n"
     "               {\"event\": \"corrupt\", ...} for each bad block, {\"event\": \"done\", ...}\n"
     "\n"
@@ -137,13 +137,14 @@ static void tell_corrupt(struct verify *v, const struct kvc_corrupt *x)
     if (v->ctl->json)
         json_print(json_pack("{s:s, s:s, s:I, s:I, s:I, s:s, s:I, s:I, s:I}", "event", "corrupt",
                              "key", key, "ns", (json_int_t)x->ns, "group", (json_int_t)x->group,
-                             "shard", (json_int_t)x->shard, "tier", "host", "chunk",
-                             (json_int_t)x->chunk, "offset", (json_int_t)x->off, "below",
+                             "shard", (json_int_t)x->shard, "tier", ctl_tier_names(x->tier),
+                             "chunk", (json_int_t)x->chunk, "offset", (json_int_t)x->off, "below",
                              (json_int_t)x->below));
     else
-        printf("corrupt: %s (namespace %u, group %u, shard %u, host chunk %u at %llu); dropped, "
+        printf("corrupt: %s (namespace %u, group %u, shard %u, %s chunk %u at %llu); dropped, "
                "with %u that follow it\n",
-               key, x->ns, x->group, x->shard, x->chunk, (unsigned long long)x->off, x->below);
+               key, x->ns, x->group, x->shard, ctl_tier_names(x->tier), x->chunk,
+               (unsigned long long)x->off, x->below);
     (void)ctl_flush();
 }
 
@@ -234,6 +235,14 @@ static int take_rate(struct verify *v, const char *value)
     return 0;
 }
 
+static int take_tier(struct verify *v, const char *value)
+{
+    if (strcmp(value, "host") != 0 && strcmp(value, "nvme") != 0)
+        return ctl_usage("--tier %s: no such tier; there are 'host' and 'nvme'", value);
+    v->slice.tier = value[0] == 'h' ? KVC_TIER_HOST : KVC_TIER_NVME;
+    return 0;
+}
+
 static int take_option(void *ctx, int c, const char *value)
 {
     struct verify *v = ctx;
@@ -243,10 +252,7 @@ static int take_option(void *ctx, int c, const char *value)
     case 'r':
         return take_rate(v, value);
     case 't':
-        if (strcmp(value, "host") != 0)
-            return ctl_usage("--tier %s: no such tier; there is 'host'", value);
-        v->slice.tier = KVC_TIER_HOST;
-        return 0;
+        return take_tier(v, value);
     default:
         return ctl_usage("an option is not understood");
     }

@@ -148,6 +148,7 @@ static void put_explanation(void *ctx, const struct core_explanation *x)
                                     .children = x->children,
                                     .bytes = x->bytes,
                                     .age_ms = x->age_ms,
+                                    .tiers = (uint8_t)x->tiers,
                                     .chunk = x->view.chunk,
                                     .off = x->view.off};
     if (codec_list_add_explain(&w->l, &item) != 0)

@@ -18,6 +18,9 @@ static void call_expire(void *ctx, uint64_t now_ns)
     case CALL_WAIT:
         wait_finish(call);
         return;
+    case CALL_ROOM:
+        room_finish(call);
+        return;
     case CALL_COMMIT:
         /* The copies still run: told now, freed when they have ended. */
         call->answered = true;
@@ -57,7 +60,7 @@ struct call *call_new(struct request *rq, enum call_kind kind)
     call->timer.fn = call_expire;
     call->timer.ctx = call;
     list_push_back(&rq->se->calls, &call->node);
-    wheel_add(&s->wheel, &call->timer, deadline_of(s, &rq->head));
+    wheel_add(&s->wheel, &call->timer, rq->due_ns ? rq->due_ns : deadline_of(s, &rq->head));
     rq->se->inflight++;
     s->m.calls++;
     return call;
@@ -86,6 +89,7 @@ static void call_stop(struct svc *s, struct call *call, bool answer)
 {
     switch ((enum call_kind)call->kind) {
     case CALL_WAIT:
+    case CALL_ROOM:
         core_waiter_cancel(s->core, &call->waiter);
         break;
     case CALL_EVICT:

@@ -50,6 +50,7 @@ static op_fn *const ops[] = {
     [KVC_OP_EXPLAIN] = op_explain, [KVC_OP_EVICT] = op_evict,
     [KVC_OP_BLOCKS] = op_blocks,   [KVC_OP_VERIFY] = op_verify,
     [KVC_OP_TRACE] = op_trace,     [KVC_OP_TRACE_DUMP] = op_trace_dump,
+    [KVC_OP_DRAIN] = op_drain,     [KVC_OP_PATHS] = op_paths,
 };
 
 /* What a session may still ask for when it is full or the daemon is leaving: to let go of things.

@@ -20,7 +20,7 @@ static void put_walked(void *ctx, const struct core_walked *w)
         .children = w->x.children,
         .bytes = w->x.bytes,
         .age_ms = w->x.age_ms,
-        .tier = w->x.state == KVC_BLOCK_PRESENT ? KVC_TIER_HOST : KVC_TIER_NONE,
+        .tiers = (uint8_t)w->x.tiers,
         .chunk = w->x.view.chunk,
         .off = w->x.view.off};
     memcpy(item->key, w->key->b, sizeof item->key);
@@ -80,30 +80,46 @@ static void hex_of(const struct key256 *key, char text[2 * KVC_KEY_BYTES + 1])
 static void on_corrupt(struct core_verify *v, const struct core_corrupt *x)
 {
     struct call *call = CONTAINER_OF(v, struct call, verify);
+    const bool on_disk = v->tier != 0;
     char key[2 * KVC_KEY_BYTES + 1];
     hex_of(x->key, key);
     LOG_ERROR_RATELIMITED(
         10,
-        "block %s of namespace %u, group %u, shard %u (host memory, chunk %u at %llu) is not what "
-        "was stored: dropped, with %u that build on it. Memory or a process with access to it may "
-        "be faulty",
-        key, x->ns, x->group, x->shard, x->view.chunk, (unsigned long long)x->view.off, x->below);
+        "block %s of namespace %u, group %u, shard %u (%s, chunk %u at %llu) is not what was "
+        "stored: dropped, with %u that build on it. %s may be faulty",
+        key, x->ns, x->group, x->shard, on_disk ? "storage" : "host memory", x->view.chunk,
+        (unsigned long long)x->view.off, x->below,
+        on_disk ? "The drive" : "Memory or a process with access to it");
     MUST(call->ncorrupt < KVC_VERIFY_MAX);
     struct msg_corrupt_item *item = &call->corrupt[call->ncorrupt++];
     *item = (struct msg_corrupt_item){.ns = x->ns,
                                       .group = (uint8_t)x->group,
                                       .shard = (uint8_t)x->shard,
-                                      .tier = KVC_TIER_HOST,
+                                      .tier = on_disk ? KVC_TIER_NVME : KVC_TIER_HOST,
                                       .below = x->below,
                                       .chunk = x->view.chunk,
                                       .off = x->view.off};
     memcpy(item->key, x->key->b, sizeof item->key);
 }
 
+/* Of a pass through all tiers: that it is at storage now. */
+#define CURSOR_STORAGE (UINT64_C(1) << 63)
+
+/* Where the next slice begins. */
+static uint64_t next_cursor(const struct svc *s, const struct call *call)
+{
+    const struct core_verify *v = &call->verify;
+    if (!call->all_tiers)
+        return v->ret_cursor;
+    if (v->tier != 0)
+        return v->ret_cursor != 0 ? v->ret_cursor | CURSOR_STORAGE : 0;
+    return v->ret_cursor == 0 && s->ports.paths ? CURSOR_STORAGE : v->ret_cursor;
+}
+
 static void reply_verify(struct svc *s, const struct call *call)
 {
     const struct core_verify *v = &call->verify;
-    struct msg_verify_reply reply = {.cursor = v->ret_cursor,
+    struct msg_verify_reply reply = {.cursor = next_cursor(s, call),
                                      .blocks = v->ret_blocks,
                                      .bytes = v->ret_bytes,
                                      .skipped = v->ret_skipped,
@@ -139,6 +155,10 @@ void op_verify(struct request *rq)
         err = KVC_E_NO_NAMESPACE;
         why = "there is no such namespace";
     }
+    if (!err && msg.tier == KVC_TIER_NVME && !s->ports.paths) {
+        err = KVC_E_BAD_ARGUMENT;
+        why = "tier: there is no storage tier (nvme.paths)";
+    }
     if (err) {
         reply_error(s, rq->se, &rq->head, err, why);
         return;
@@ -147,8 +167,12 @@ void op_verify(struct request *rq)
     if (!call)
         return;
     call->ncorrupt = 0;
+    call->all_tiers = msg.tier == KVC_TIER_NONE;
+    const bool storage = call->all_tiers ? (msg.cursor & CURSOR_STORAGE) && s->ports.paths
+                                         : msg.tier == KVC_TIER_NVME;
     call->verify = (struct core_verify){.ns = msg.ns,
-                                        .cursor = msg.cursor,
+                                        .tier = storage,
+                                        .cursor = msg.cursor & ~CURSOR_STORAGE,
                                         .bytes_max = msg.bytes_max,
                                         .deadline_ns = call->timer.due_ns,
                                         .client = rq->se->client,

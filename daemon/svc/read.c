@@ -3,6 +3,9 @@
 #include "cursor.h"
 #include "svc__.h"
 
+/* What one request may have loaded that it does not wait for. */
+#define PREFETCH_BYTES (UINT64_C(256) << 20)
+
 static int seq_of(struct request *rq, const struct msg_seq *msg, struct core_seq *ret_seq)
 {
     struct core_seq seq = {.tokens = msg->tokens, .ngroups = msg->ngroups};
@@ -40,6 +43,8 @@ void op_lookup(struct request *rq)
         reply_error(s, rq->se, &rq->head, err, why);
         return;
     }
+    if (msg.flags & KVC_F_PREFETCH)
+        (void)core_prefetch(s->core, &seq, PREFETCH_BYTES);
     struct msg_lookup_reply reply = {.hit_tokens = prefix.tokens, .ngroups = seq.ngroups};
     for (uint32_t g = 0; g < seq.ngroups; g++)
         reply.groups[g] = (struct msg_group_hit){.blocks = prefix.group[g].blocks,
@@ -124,13 +129,15 @@ static void wait_again(struct call *call)
 
 static void on_wake(struct core_waiter *w)
 {
-    wait_again(CONTAINER_OF(w, struct call, waiter));
+    struct call *call = CONTAINER_OF(w, struct call, waiter);
+    call->acquire.load = false; /* what was to be loaded has been, as far as it goes */
+    wait_again(call);
 }
 
 void wait_finish(struct call *call)
 {
     core_waiter_cancel(call->session->svc->core, &call->waiter);
-    call->acquire.wait = false;
+    call->acquire.wait = call->acquire.load = false;
     wait_again(call);
 }
 
@@ -177,12 +184,19 @@ void op_acquire(struct request *rq)
         in.wait_tokens = msg.wait_tokens;
         if (s->trace && core_seq_fault(&in.seq) == NULL)
             trace__asked(s, rq->se, &in.seq);
-        if (msg.flags & KVC_F_WAIT) {
-            in.wait = true;
+        in.load = !(msg.flags & KVC_F_NO_LOAD);
+        in.wait = msg.flags & KVC_F_WAIT;
+        if (in.wait) {
             wait_begin(rq, &in, msg.shard);
             return;
         }
         err = core_acquire(s->core, rq->se->client, &in, NULL, &held, &why);
+        if (err == 1) {
+            wait_begin(rq, &in, msg.shard);
+            return;
+        }
+        if (!err && !in.load)
+            (void)core_prefetch(s->core, &in.seq, PREFETCH_BYTES);
     }
     if (err)
         reply_error(s, rq->se, &rq->head, err, acquire_detail(err, why));

@@ -21,6 +21,7 @@
 #define SVC_KEPT_MAX (64u << 20)
 
 struct svc;
+struct msg_paths_reply;
 
 /* The ways out. All are called on the control thread and do not call back inline. */
 struct svc_ports {
@@ -46,6 +47,9 @@ struct svc_ports {
     void (*refresh)(void *ctx);
     /* The chunk's read-only descriptor, borrowed; -ENOENT, -EACCES. */
     int (*chunk_fd)(void *ctx, uint32_t chunk, uint32_t principal, uint64_t *ret_bytes);
+    /* What the storage tier's paths count; texts are borrowed until the next call. NULL: there is
+     * no storage tier, and what needs one is refused. */
+    void (*paths)(void *ctx, struct msg_paths_reply *ret_reply);
 };
 
 struct svc_principal {

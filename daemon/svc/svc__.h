@@ -49,7 +49,7 @@ struct session {
     struct svc *svc;
 };
 
-enum call_kind { CALL_WAIT = 1, CALL_COMMIT, CALL_EVICT, CALL_VERIFY };
+enum call_kind { CALL_WAIT = 1, CALL_COMMIT, CALL_EVICT, CALL_VERIFY, CALL_ROOM };
 
 /* A request that is not answered within its handler. */
 struct call {
@@ -62,8 +62,11 @@ struct call {
     struct msg_head cancel;
     uint64_t begun_ns;
     struct wheel_timer timer;
-    void *kept; /* the request's bytes, for CALL_WAIT */
+    void *kept; /* the request's bytes, for CALL_WAIT and CALL_ROOM */
     size_t kept_bytes;
+    const void *buf; /* CALL_ROOM: the request */
+    size_t len;
+    uint64_t due_ns; /* its deadline; the timer is earlier */
     struct core_acquire acquire;
     uint32_t ns, shard;
     struct core_waiter waiter;
@@ -71,6 +74,7 @@ struct call {
     struct core_evict_job job;
     struct core_verify verify;
     uint32_t ncorrupt;
+    bool all_tiers; /* CALL_VERIFY: host memory, then storage */
     union {
         uint8_t statuses[KVC_STORE_MAX];
         struct msg_corrupt_item corrupt[KVC_VERIFY_MAX];
@@ -113,6 +117,7 @@ struct request {
     const void *buf;
     size_t len;
     void *msg;
+    uint64_t due_ns; /* of one that has waited for room: its deadline; else 0 */
 };
 
 /* reply.c: exactly one of these per request */
@@ -145,6 +150,8 @@ void op_reserve(struct request *rq);
 void op_commit(struct request *rq);
 void op_store(struct request *rq);
 void op_drop(struct request *rq);
+/* A RESERVE or STORE that was put aside for lack of room goes on. */
+void room_finish(struct call *call);
 
 /* What to say when core_ns_get() fails. */
 const char *ns_detail(int err);
@@ -166,6 +173,12 @@ void trace__asked(struct svc *s, const struct session *se, const struct core_seq
 void trace__stored(struct svc *s, const struct session *se, const struct core_reserve *in);
 void op_trace(struct request *rq);
 void op_trace_dump(struct request *rq);
+
+/* storage.c */
+void op_drain(struct request *rq);
+void op_paths(struct request *rq);
+/* NULL, or why a request with these flags cannot be served: it is durable, and nothing is. */
+const char *svc__durable_fault(const struct svc *s, uint32_t flags);
 
 /* inspect.c */
 void op_blocks(struct request *rq);

@@ -11,12 +11,82 @@ static int reserve_in(struct request *rq, const struct msg_reserve *msg,
                               .first_token = msg->first_token,
                               .keys = msg->keys.p,
                               .n = msg->keys.n / KVC_KEY_BYTES,
-                              .last_tokens = msg->last_tokens};
+                              .last_tokens = msg->last_tokens,
+                              .durable = msg->flags & KVC_F_DURABLE};
     int err = core_ns_get(rq->s->core, rq->se->client, msg->ns, msg->sub.p, msg->sub.n, &in.ns);
     if (!err)
         *ret_in = in;
     return err;
 }
+
+/* ---- waiting for room ---- */
+
+/* So long at most: then it takes what room there is. */
+#define ROOM_WAIT_NS (UINT64_C(1000) * 1000000)
+
+void room_finish(struct call *call)
+{
+    struct svc *s = call->session->svc;
+    struct request rq = {.s = s,
+                         .se = call->session,
+                         .head = call->head,
+                         .buf = call->buf,
+                         .len = call->len,
+                         .due_ns = call->due_ns};
+    void *kept = call->kept;
+    core_waiter_cancel(s->core, &call->waiter);
+    call->kept = NULL;
+    call_end(s, call);
+    if (s->now_ns >= rq.due_ns)
+        reply_error(s, rq.se, &rq.head, KVC_E_TIMEOUT, "no room was made in time");
+    else if (rq.head.op == KVC_OP_RESERVE)
+        op_reserve(&rq);
+    else
+        op_store(&rq);
+    s->ports.unkeep(s->ports.ctx, kept);
+}
+
+static void on_room(struct core_waiter *w)
+{
+    room_finish(CONTAINER_OF(w, struct call, waiter));
+}
+
+/* Puts the request aside when what would have to go for it is on its way to disk. False: it goes
+ * on; so it does when there is no place to wait in. */
+static bool wait_for_room(struct request *rq, const struct core_reserve *in)
+{
+    struct svc *s = rq->s;
+    struct core_ns_view v;
+    core_ns_view(in->ns, &v);
+    if (rq->due_ns || in->group >= v.spec->ngroups)
+        return false;
+    const uint64_t bytes = (uint64_t)in->n * v.spec->group[in->group].block_bytes;
+    if (!core_store_must_wait(s->core, bytes, NULL))
+        return false;
+    struct call *call = call_new(rq, CALL_ROOM);
+    if (!call)
+        return true; /* answered */
+    if (share_take(&s->kept_share, rq->se->index, rq->len)) {
+        call->kept_bytes = rq->len;
+        call->kept = s->ports.keep(s->ports.ctx, rq->msg);
+    }
+    call->buf = rq->buf;
+    call->len = rq->len;
+    call->due_ns = call->timer.due_ns;
+    call->waiter.fn = on_room;
+    if (!call->kept || !core_store_must_wait(s->core, bytes, &call->waiter)) {
+        call_end(s, call);
+        return false;
+    }
+    /* Half of its time at most: its copies need some too. */
+    const uint64_t left_ns = (call->timer.due_ns - s->now_ns) / 2;
+    const uint64_t due_ns = s->now_ns + MIN(left_ns, ROOM_WAIT_NS);
+    wheel_del(&s->wheel, &call->timer);
+    wheel_add(&s->wheel, &call->timer, due_ns);
+    return true;
+}
+
+/* ---- requests ---- */
 
 void op_reserve(struct request *rq)
 {
@@ -28,8 +98,12 @@ void op_reserve(struct request *rq)
     int err = codec_dec_reserve(rq->buf, rq->len, &rq->head, &msg);
     if (err)
         why = rq->head.detail;
+    if (!err && (why = svc__durable_fault(s, msg.flags)))
+        err = KVC_E_BAD_ARGUMENT;
     if (!err && (err = reserve_in(rq, &msg, &in)))
         why = ns_detail(err);
+    if (!err && wait_for_room(rq, &in))
+        return;
     if (!err)
         err = core_reserve(s->core, rq->se->client, &in, &reply.reservation, s->scratch, &why);
     if (err) {
@@ -140,6 +214,8 @@ void op_store(struct request *rq)
     int err = codec_dec_store(rq->buf, rq->len, &rq->head, &msg);
     if (err)
         why = rq->head.detail;
+    if (!err && (why = svc__durable_fault(s, msg.reserve.flags)))
+        err = KVC_E_BAD_ARGUMENT;
     if (!err && (err = reserve_in(rq, &msg.reserve, &in)))
         why = ns_detail(err);
     if (!err && msg.offsets.n / 8 != in.n) {
@@ -153,6 +229,8 @@ void op_store(struct request *rq)
         reply_error(s, rq->se, &rq->head, err, why);
         return;
     }
+    if (wait_for_room(rq, &in))
+        return;
     struct call *call = call_new(rq, CALL_COMMIT);
     if (!call)
         return;

@@ -28,7 +28,7 @@ _kvcache() {
         return
         ;;
     --kv-type) words="fp32 bf16 fp16 fp8 int8 int4" ;;
-    --tier) words="host" ;;
+    --tier) words="host nvme" ;;
     --ns | --key | --group | --depth | --limit | --rate | --bytes | --older-than | --timeout | \
         --context | --parallel | --block-tokens | --hbm | --host | --nvme | \
         --prefill-tokens-per-second)

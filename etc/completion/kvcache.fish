@@ -29,5 +29,5 @@ for program in kvcachectl kvcache-daemon kvcachebench
 end
 complete -c kvcachectl -l config -r -F
 complete -c kvcachectl -l kv-type -x -a 'fp32 bf16 fp16 fp8 int8 int4'
-complete -c kvcachectl -l tier -x -a host
+complete -c kvcachectl -l tier -x -a 'host nvme'
 complete -c kvcache-daemon -l config -r -F

@@ -38,7 +38,7 @@
  * Structs that callers allocate. Set them to zero (or use an initializer) before filling them in: a
  * zero field means what it meant before the field was there. Their size and layout are part of the
  * ABI of one soname: a field is added at the end, in a release with a new soname, so recompiling is
- * enough. Before 1.0 each minor version has a soname of its own (libkvcache.so.0.1).
+ * enough. Before 1.0 each minor version has a soname of its own (libkvcache.so.0.2).
  */
 #ifndef KVCACHE_KVCACHE_H
 #define KVCACHE_KVCACHE_H
@@ -180,7 +180,8 @@ struct kvc_prefix {
     } group[KVC_GROUPS_MAX];
 };
 
-/* flags: 0 = no side effect, KVC_F_TOUCH = counts as a use. */
+/* flags: 0 = no side effect, KVC_F_TOUCH = counts as a use, KVC_F_PREFETCH = what it finds on disk
+ * is being loaded into memory when it returns, as far as there is room; nothing waits for that. */
 KVC_API KVC_MUST_USE int kvc_lookup(struct kvc_ns *ns, const struct kvc_seq *seq, unsigned flags,
                                     struct kvc_prefix *ret_prefix);
 
@@ -204,14 +205,16 @@ struct kvc_hold {
 };
 
 struct kvc_acquire_options {
-    unsigned flags;       /* KVC_F_WAIT: wait for blocks that are being stored */
+    unsigned flags; /* KVC_F_WAIT: wait for blocks that are being stored; KVC_F_NO_LOAD: do not
+                       wait for blocks that are on disk */
     uint32_t from_tokens; /* hold only blocks that end after this token */
     uint32_t wait_tokens; /* enough to return at once; 0 = all */
     uint32_t timeout_ms;  /* 0 = the session's */
 };
 
-/* Holds the blocks that the longest cached prefix needs. No hit: 0, with ret_hold->lease 0. The
- * hold must be released whatever it contains. options may be NULL. */
+/* Holds the blocks that the longest cached prefix needs. Those that are on disk are loaded and
+ * waited for, until the timeout; what has come by then is held. No hit: 0, with ret_hold->lease 0.
+ * The hold must be released whatever it contains. options may be NULL. */
 KVC_API KVC_MUST_USE int kvc_acquire(struct kvc_ns *ns, const struct kvc_seq *seq,
                                      const struct kvc_acquire_options *options,
                                      struct kvc_hold **ret_hold);
@@ -238,6 +241,9 @@ struct kvc_blocks {
     uint32_t first_token;  /* position of the first key's first token */
     uint32_t last_tokens;  /* tokens in the last block; 0 = full */
     const char *sub_tenant;
+    unsigned flags; /* KVC_F_DURABLE: what commits them returns when they, and all before them in
+                       their chains, are on stable storage; KVC_E_BAD_ARGUMENT where the daemon has
+                       no storage tier */
 };
 
 /* Announces blocks (others can wait for them) and takes room. statuses[i]: KVC_ST_OK = write it and
@@ -386,6 +392,7 @@ struct kvc_explanation {
     uint8_t state, reason; /* enum kvc_block_state, enum kvc_miss */
     uint32_t detail, tokens, shards, shards_present, leases, children, chunk;
     uint64_t bytes, age_ms, off;
+    uint8_t tiers; /* set of enum kvc_tier_id: where shard 0 is; chunk and off are in host memory */
 };
 KVC_API KVC_MUST_USE int kvc_explain(struct kvc *kvc, uint32_t ns, const uint8_t *keys, uint32_t n,
                                      int (*fn)(void *ctx, const struct kvc_explanation *),
@@ -402,7 +409,7 @@ struct kvc_walk {
 struct kvc_walked {
     uint8_t key[KVC_KEY_BYTES], parent[KVC_KEY_BYTES];
     bool has_parent;
-    uint8_t state, tier; /* enum kvc_block_state, enum kvc_tier_id */
+    uint8_t state, tiers; /* enum kvc_block_state, set of enum kvc_tier_id */
     uint32_t depth, tokens, shards, shards_present, leases, children, chunk;
     uint64_t bytes, age_ms, off;
 };
@@ -459,6 +466,41 @@ struct kvc_trace_record {
 KVC_API KVC_MUST_USE int kvc_trace_dump(struct kvc *kvc, uint32_t ns,
                                         int (*fn)(void *ctx, const struct kvc_trace_record *),
                                         void *ctx, uint64_t *ret_lost);
+
+/* One step of writing to storage all that only host memory holds: starts up to bytes_max (at least
+ * 1) of writes. Call it again until ret_drained->left is 0 or does not fall any more. Needs admin
+ * rights. KVC_E_BAD_ARGUMENT: there is no storage tier. */
+struct kvc_drained {
+    uint64_t left; /* payload bytes that only host memory holds */
+    uint8_t stop;  /* enum kvc_drain_stop: why it will not get to 0 by itself */
+};
+KVC_API KVC_MUST_USE int kvc_drain(struct kvc *kvc, uint64_t bytes_max,
+                                   struct kvc_drained *ret_drained);
+
+/* A path of the storage tier: needs admin rights. */
+struct kvc_path {
+    char name[KVC_PARAMS_MAX], error[KVC_STRING_MAX]; /* error: why it is out, else "" */
+    uint8_t state;                                    /* enum kvc_path_state */
+    uint64_t bytes, used_bytes, formatted_bytes;
+    uint64_t reads, writes, syncs, read_bytes, write_bytes;
+    uint64_t errors, outs; /* I/Os that failed; times that it was taken out */
+    uint64_t queued, queued_bytes;
+    uint64_t read_p50_us, read_p99_us, read_max_us, write_p50_us, write_p99_us, write_max_us;
+};
+/* What is written to all of them, and what may be. */
+struct kvc_writes {
+    uint64_t per_day;  /* bytes; 0 = no limit */
+    uint64_t spent;    /* since the budget's day began */
+    uint64_t left;     /* that may be written now */
+    uint64_t accepted; /* payload put */
+    uint64_t written;  /* payload, tables, superblocks */
+    uint64_t kept;     /* of them, payload written again when room was reclaimed */
+    uint64_t journal;
+};
+/* Calls fn for each path (for none where there is no storage tier); a non-zero return of fn ends
+ * the walk and is returned. */
+KVC_API KVC_MUST_USE int kvc_paths(struct kvc *kvc, int (*fn)(void *ctx, const struct kvc_path *),
+                                   void *ctx, struct kvc_writes *ret_writes);
 
 struct kvc_evict_filter {
     uint32_t ns;            /* 0 = any */

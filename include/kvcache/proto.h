@@ -33,6 +33,8 @@
 #define KVC_BLOCKS_MAX 256u
 /* Blocks that one VERIFY reads, and so the most that it finds corrupt. */
 #define KVC_VERIFY_MAX 64u
+/* Paths of the storage tier, and so of one PATHS reply. */
+#define KVC_PATHS_MAX 16u
 /* Records of one TRACE_DUMP reply; memory of a trace. */
 #define KVC_TRACE_MAX       256u
 #define KVC_TRACE_BYTES_MIN (1u << 20)
@@ -69,6 +71,8 @@ enum kvc_op_code {
     KVC_OP_VERIFY = 18,
     KVC_OP_TRACE = 19,
     KVC_OP_TRACE_DUMP = 20,
+    KVC_OP_DRAIN = 21,
+    KVC_OP_PATHS = 22,
     KVC_OP_REPLY = 0x80
 };
 
@@ -129,16 +133,17 @@ enum kvc_error {
 };
 
 /* Why the cached prefix of a group ends where it ends: X(value, NAME, text). */
-#define KVC_MISS_MAP(X)                                                        \
-    X(0, NONE, "every block asked for is cached")                              \
-    X(1, NEVER, "never stored, or so long ago that no trace is left")          \
-    X(2, EVICTED, "evicted to make room or on request")                        \
-    X(3, PENDING, "being stored right now")                                    \
-    X(4, CORRUPT, "its checksum, or that of a block before it, did not match") \
-    X(5, NOT_WORTH, "loading would take longer than computing it again")       \
-    X(6, NAMESPACE, "cached in a namespace that differs")                      \
-    X(7, DROPPED, "its writer dropped it or died before the commit")           \
-    X(8, OTHER_GROUP, "cached here, but another group of layers ends the prefix")
+#define KVC_MISS_MAP(X)                                                           \
+    X(0, NONE, "every block asked for is cached")                                 \
+    X(1, NEVER, "never stored, or so long ago that no trace is left")             \
+    X(2, EVICTED, "evicted to make room or on request")                           \
+    X(3, PENDING, "being stored right now")                                       \
+    X(4, CORRUPT, "its checksum, or that of a block before it, did not match")    \
+    X(5, NOT_WORTH, "loading would take longer than computing it again")          \
+    X(6, NAMESPACE, "cached in a namespace that differs")                         \
+    X(7, DROPPED, "its writer dropped it or died before the commit")              \
+    X(8, OTHER_GROUP, "cached here, but another group of layers ends the prefix") \
+    X(9, NOT_LOADED, "on disk, and not loaded into memory, or not readable now")
 
 enum kvc_miss {
 #define X(value, name, text) KVC_MISS_##name = value,
@@ -184,9 +189,14 @@ enum kvc_ns_field {
 enum kvc_flag {
     KVC_F_WAIT = 1u << 0,  /* ACQUIRE: wait for pending blocks */
     KVC_F_TOUCH = 1u << 1, /* LOOKUP: also count as a use; without it a lookup has no side effect */
-    KVC_F_DRY_RUN = 1u << 2,   /* EVICT: count, change nothing */
-    KVC_F_TOKENS = 1u << 3,    /* NS_OPEN: commits carry the token ids */
-    KVC_F_REPLICATED = 1u << 4 /* group: all ranks hold the same bytes; stored once */
+    KVC_F_DRY_RUN = 1u << 2,    /* EVICT: count, change nothing */
+    KVC_F_TOKENS = 1u << 3,     /* NS_OPEN: commits carry the token ids */
+    KVC_F_REPLICATED = 1u << 4, /* group: all ranks hold the same bytes; stored once */
+    KVC_F_DURABLE = 1u << 5,    /* RESERVE, STORE: commits are answered when the blocks, and all
+                                   before them in their chains, are on stable storage */
+    KVC_F_PREFETCH = 1u << 6,   /* LOOKUP: also start to load into memory what is on disk */
+    KVC_F_NO_LOAD = 1u << 7 /* ACQUIRE: only what is in memory; what is on disk is not waited for,
+                               but its loading starts */
 };
 
 /* State of a block as EXPLAIN reports it. */
@@ -202,7 +212,21 @@ enum kvc_walk_mode {
 /* What TRACE does; each also answers the state. OFF answers what it was. */
 enum kvc_trace_action { KVC_TRACE_STATUS = 0, KVC_TRACE_ON = 1, KVC_TRACE_OFF = 2 };
 
-/* Where a block's bytes are. */
-enum kvc_tier_id { KVC_TIER_NONE = 0, KVC_TIER_HOST = 1 };
+/* Where a block's bytes are. Values are bits: a set of tiers is their sum. */
+enum kvc_tier_id { KVC_TIER_NONE = 0, KVC_TIER_HOST = 1, KVC_TIER_NVME = 2 };
+
+/* State of a path of the storage tier. */
+enum kvc_path_state {
+    KVC_PATH_FORMATTING = 0, /* in service, and being written over once in the background */
+    KVC_PATH_UP = 1,
+    KVC_PATH_OUT = 2 /* taken out after an error; tried again by itself */
+};
+
+/* Why a DRAIN does not get to its end by itself. */
+enum kvc_drain_stop {
+    KVC_DRAIN_GOES_ON = 0,
+    KVC_DRAIN_BUDGET = 1, /* the write budget allows less than is left */
+    KVC_DRAIN_OUT = 2     /* no path is in service */
+};
 
 #endif

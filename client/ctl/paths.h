@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The section of `stats` about the paths of the storage tier. One thread. */
+#ifndef CTL_PATHS_H
+#define CTL_PATHS_H
+
+#include "ctl.h"
+
+struct json_t;
+
+struct paths {
+    struct kvc_path path[KVC_PATHS_MAX];
+    uint32_t n; /* 0: there is no storage tier */
+    struct kvc_writes writes;
+};
+
+/* 0, or an error of the library. */
+__attribute__((warn_unused_result)) int paths_take(struct ctl *ctl, struct paths *ret_paths);
+/* Nothing for none. */
+void paths_print(const struct paths *p, bool colour);
+/* {"paths": [...], "writes": {...}}, owned by the caller. */
+struct json_t *paths_json(const struct paths *p);
+
+#endif

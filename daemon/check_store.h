@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* --check-store: reads a store that no daemon has open, and changes nothing. Main thread. */
+#ifndef KVC_CHECK_STORE_H
+#define KVC_CHECK_STORE_H
+
+#include "cli.h"
+
+/* Prints what it finds; CLI_EXIT_OK: clean; CLI_EXIT_FAILED: damaged; CLI_EXIT_USAGE: could not be
+ * looked at, stderr says why. */
+int check_store(const struct cli *cli);
+
+#endif

@@ -1,0 +1,440 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "node_nvme.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "clock.h"
+#include "codec.h"
+#include "disk_file.h"
+#include "log.h"
+#include "meta.h"
+#include "nvme.h"
+#include "nvme_paths.h"
+#include "sys.h"
+#include "units.h"
+
+_Static_assert(NVME_PATHS_MAX == DISK_PATHS_MAX && NVME_PATHS_MAX == KVC_PATHS_MAX,
+               "paths of the configuration, of the disk and of the protocol");
+_Static_assert(CORE_NS_RECORD_MAX == NVME_RECORD_MAX, "core makes them, nvme keeps them");
+
+/* How long the I/O of a daemon that was killed may take to end: its lock lasts so long. */
+#define LOCK_WAIT_MS 10000u
+#define PUMP_NS      100000000ll
+/* An entry of the journal with LMDB's own, and pages that are half full. */
+#define JOURNAL_ENTRY_BYTES 512u
+#define JOURNAL_BASE_BYTES  (UINT64_C(8) << 20)
+#define EXTENT_BYTES        (UINT64_C(2) << 20)
+
+struct node_nvme {
+    const struct config *cfg;
+    struct loop *loop;
+    struct nvme_paths paths;
+    struct disk_file_path disk_path[NVME_PATHS_MAX];
+    struct disk_file *disk;
+    struct meta *meta;
+    struct nvme *nvme;
+    struct core *core;
+    core_who_fn *who; /* during recovery */
+    void *who_ctx;
+    uint32_t ns_kept, ns_gone, blocks;
+    char error[NVME_PATHS_MAX][KVC_STRING_MAX];
+};
+
+static uint64_t wall_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static bool is_on(const struct config *cfg)
+{
+    return cfg->nvme_paths[0] != '\0';
+}
+
+/* ---- from configuration to parts ---- */
+
+/* Equal parts of the limit; a device that is smaller gives all it has, and the others the rest. */
+static void share_limit(const struct config *cfg, struct node_nvme *n)
+{
+    bool fixed[NVME_PATHS_MAX] = {false};
+    uint64_t left = cfg->nvme_limit;
+    uint32_t open = n->paths.n;
+    for (bool again = true; again && open > 0;) {
+        again = false;
+        for (uint32_t i = 0; i < n->paths.n; i++) {
+            struct disk_file_room room;
+            char why[DISK_FILE_WHY_BYTES];
+            const uint64_t share = open > 0 ? left / open : 0;
+            if (fixed[i] || disk_file_probe(n->paths.path[i].given, &room, why) < 0 ||
+                !room.is_device || room.bytes >= share)
+                continue;
+            n->disk_path[i].bytes = room.bytes / DISK_PAGE_BYTES * DISK_PAGE_BYTES;
+            left -= n->disk_path[i].bytes;
+            fixed[i] = again = true;
+            open--;
+        }
+    }
+    for (uint32_t i = 0; i < n->paths.n; i++) {
+        n->disk_path[i].name = n->paths.path[i].given;
+        if (!fixed[i])
+            n->disk_path[i].bytes = left / open / DISK_PAGE_BYTES * DISK_PAGE_BYTES;
+    }
+}
+
+static struct disk_file_config disk_config_of(const struct node_nvme *n)
+{
+    return (struct disk_file_config){.paths = n->disk_path,
+                                     .count = n->paths.n,
+                                     .lock_wait_ms = LOCK_WAIT_MS,
+                                     .create = true,
+                                     .direct = true};
+}
+
+static struct nvme_config nvme_config_of(const struct config *cfg)
+{
+    const uint64_t by_endurance = cfg->nvme_limit / 1000 * cfg->nvme_endurance;
+    return (struct nvme_config){
+        .limit_bytes = cfg->nvme_limit,
+        .segment_bytes = cfg->nvme_segment,
+        .queue_bytes = cfg->nvme_queue,
+        .blocks_max = cfg->index_blocks,
+        .write_per_day = cfg->nvme_writes_per_day != 0 ? cfg->nvme_writes_per_day : by_endurance,
+        .io_timeout_ns = cfg->nvme_io_timeout,
+        .sync_ns = cfg->nvme_sync};
+}
+
+static int read_paths(const struct config *cfg, struct node_nvme *n)
+{
+    char why[CONFIG_ERROR_TEXT_MAX];
+    int err = nvme_paths_read(cfg->nvme_paths, cfg->nvme_journal, &n->paths, why, sizeof(why));
+    if (err < 0)
+        LOG_ERROR("nvme.paths: %s", why);
+    return err;
+}
+
+static uint32_t paths_of(const struct config *cfg)
+{
+    uint32_t n = 1;
+    for (const char *at = cfg->nvme_paths; *at != '\0'; at++)
+        n += *at == ',';
+    return is_on(cfg) ? n : 0;
+}
+
+uint32_t node_nvme_loop_ops(const struct config *cfg)
+{
+    struct node_nvme n = {.paths = {.n = paths_of(cfg)}};
+    const struct disk_file_config disk = disk_config_of(&n);
+    return is_on(cfg) ? disk_file_ops(&disk) : 0;
+}
+
+uint32_t node_nvme_loop_watches(const struct config *cfg)
+{
+    return is_on(cfg) ? 2 : 0;
+}
+
+/* Paths as large as the configuration says, before they are opened. */
+struct planned {
+    struct disk disk;
+    uint64_t bytes; /* of each */
+};
+
+static uint64_t planned_bytes(const struct disk *disk, uint32_t path)
+{
+    (void)path;
+    return CONTAINER_OF(disk, const struct planned, disk)->bytes;
+}
+
+uint64_t node_nvme_bytes(const struct config *cfg)
+{
+    static const struct disk_ops ops = {.bytes = planned_bytes};
+    struct nvme_config nvme = nvme_config_of(cfg);
+    struct planned plan = {.disk = {.ops = &ops, .paths = paths_of(cfg)}};
+    if (!is_on(cfg))
+        return 0;
+    plan.bytes = cfg->nvme_limit / plan.disk.paths;
+    nvme.disk = &plan.disk;
+    return nvme_footprint(&nvme);
+}
+
+uint64_t node_nvme_journal_bytes(const struct config *cfg)
+{
+    return is_on(cfg) ? JOURNAL_BASE_BYTES + cfg->nvme_limit / EXTENT_BYTES * JOURNAL_ENTRY_BYTES
+                      : 0;
+}
+
+/* ---- opening ---- */
+
+static int open_disk(struct node_nvme *n)
+{
+    char why[DISK_FILE_WHY_BYTES];
+    share_limit(n->cfg, n);
+    const struct disk_file_config cfg = disk_config_of(n);
+    int err = disk_file_open(&cfg, n->loop, &n->disk, why);
+    if (err == -EBUSY)
+        LOG_ERROR("nvme.paths: %s. Is another kvcache-daemon using this store? Stop it, or give "
+                  "this one paths of its own",
+                  why);
+    else if (err)
+        LOG_ERROR("nvme.paths: %s", why);
+    if (err)
+        return err;
+    for (uint32_t i = 0; i < n->paths.n; i++) {
+        char bytes[UNITS_TEXT_BYTES];
+        LOG_INFO("nvme: %s, %s%s", disk_file_name(n->disk, i),
+                 units_format_bytes(n->disk_path[i].bytes, bytes),
+                 disk_file_is_direct(n->disk, i) ? "" : ", through the page cache");
+    }
+    if (disk_file_note(n->disk)[0] != '\0')
+        LOG_WARN("nvme: %s", disk_file_note(n->disk));
+    return 0;
+}
+
+static int open_journal(struct node_nvme *n)
+{
+    const struct meta_config cfg = {.dir = n->paths.journal, .lock_wait_ms = LOCK_WAIT_MS};
+    struct meta_report report = {0};
+    int err = meta_open(&cfg, n->loop, &n->meta, &report);
+    if (err)
+        LOG_ERROR("nvme.journal: %s: %s", n->paths.journal,
+                  report.why[0] != '\0' ? report.why : err_name(err));
+    else if (report.damaged)
+        LOG_WARN("nvme.journal: %s was damaged (%s); it is kept as env.bad and made again from the "
+                 "tables on storage",
+                 n->paths.journal, report.why);
+    return err;
+}
+
+static uint32_t on_record(void *ctx, uint64_t print, uint8_t ret_record[NVME_RECORD_MAX])
+{
+    const struct node_nvme *n = ctx;
+    return n->core != NULL ? core_ns_record(n->core, print, ret_record) : 0;
+}
+
+static int create_tier(struct node_nvme *n, uint64_t now_ns)
+{
+    struct nvme_config cfg = nvme_config_of(n->cfg);
+    cfg.disk = disk_file_disk(n->disk);
+    cfg.journal = meta_journal(n->meta);
+    cfg.now_ns = now_ns;
+    cfg.wall_ns = wall_ns();
+    cfg.record = on_record;
+    cfg.ctx = n;
+    const char *problem = nvme_config_problem(&cfg);
+    if (problem != NULL) {
+        LOG_ERROR("nvme: %s", problem);
+        return -EINVAL;
+    }
+    return nvme_create(&cfg, &n->nvme);
+}
+
+int node_nvme_open(const struct config *cfg, struct loop *loop, uint64_t now_ns,
+                   struct node_nvme **ret_nvme)
+{
+    struct node_nvme *n = sys_calloc(1, sizeof *n);
+    if (!n)
+        return -ENOMEM;
+    n->cfg = cfg;
+    n->loop = loop;
+    int err = read_paths(cfg, n);
+    if (!err)
+        err = open_disk(n);
+    if (!err)
+        err = open_journal(n);
+    if (!err)
+        err = create_tier(n, now_ns);
+    if (err)
+        node_nvme_close(&n);
+    else
+        *ret_nvme = n;
+    return err;
+}
+
+void node_nvme_close(struct node_nvme **nvme)
+{
+    if (!nvme || !*nvme)
+        return;
+    nvme_destroy(&(*nvme)->nvme);
+    meta_close(&(*nvme)->meta);
+    disk_file_close(&(*nvme)->disk);
+    free(*nvme);
+    *nvme = NULL;
+}
+
+struct tier *node_nvme_tier(struct node_nvme *nvme)
+{
+    return nvme != NULL ? nvme_tier(nvme->nvme) : NULL;
+}
+
+void node_nvme_set_core(struct node_nvme *nvme, struct core *core)
+{
+    if (nvme != NULL)
+        nvme->core = core;
+}
+
+/* ---- what is there from the run before ---- */
+
+static int on_pump(void *ctx)
+{
+    struct node_nvme *n = ctx;
+    const int rc = loop_turn(n->loop, PUMP_NS);
+    return rc < 0 ? rc : 0;
+}
+
+static void on_ns(void *ctx, const uint8_t *record, uint32_t bytes)
+{
+    struct node_nvme *n = ctx;
+    if (core_ns_restore(n->core, record, bytes, n->who, n->who_ctx) == 0)
+        n->ns_kept++;
+    else
+        n->ns_gone++;
+}
+
+static uint32_t on_block(void *ctx, const struct nvme_found *found)
+{
+    struct node_nvme *n = ctx;
+    /* The newest come first. How old they are nobody knows, so their order has to do. */
+    const struct core_found block = {
+        .label = found->label, .bytes = found->bytes, .loc = found->loc, .age_ms = n->blocks++};
+    uint32_t owner;
+    return core_adopt(n->core, &block, &owner) == 0 ? owner : UINT32_MAX;
+}
+
+static void tell(const struct node_nvme *n, const struct nvme_report *r, uint64_t took_ns)
+{
+    char bytes[UNITS_TEXT_BYTES], took[UNITS_TEXT_BYTES];
+    if (r->fresh)
+        LOG_INFO("nvme: a new store");
+    else
+        LOG_INFO("nvme: %u blocks, %s, in %u extents%s; %s", r->blocks,
+                 units_format_bytes(r->bytes, bytes), r->extents,
+                 r->rebuilt ? ", found again from the tables" : "",
+                 units_format_duration_ns(took_ns, took));
+    if (r->blocks_dropped || r->tables_damaged)
+        LOG_WARN("nvme: %u blocks dropped, %u damaged tables passed over", r->blocks_dropped,
+                 r->tables_damaged);
+    if (n->ns_gone)
+        LOG_WARN("nvme: what %u namespaces hold cannot be used: their principals are not in the "
+                 "configuration, or secret_file is another",
+                 n->ns_gone);
+    if (r->note[0] != '\0')
+        LOG_WARN("nvme: %s", r->note);
+}
+
+int node_nvme_recover(struct node_nvme *n, core_who_fn *who, void *ctx)
+{
+    const struct nvme_recovery how = {.ctx = n, .pump = on_pump, .ns = on_ns, .block = on_block};
+    struct nvme_report report = {0};
+    const uint64_t begun = clock_now_ns();
+    n->who = who;
+    n->who_ctx = ctx;
+    int err = nvme_recover(n->nvme, &how, &report);
+    if (err)
+        LOG_ERROR("nvme: %s%s%s", err_name(err), report.note[0] != '\0' ? ": " : "", report.note);
+    else
+        tell(n, &report, clock_now_ns() - begun);
+    return err;
+}
+
+/* ---- in the turn ---- */
+
+void node_nvme_tick(struct node_nvme *n, uint64_t now_ns)
+{
+    if (n != NULL)
+        nvme_tick(n->nvme, now_ns, wall_ns());
+}
+
+uint64_t node_nvme_next_ns(const struct node_nvme *n)
+{
+    return n != NULL ? nvme_next_ns(n->nvme) : UINT64_MAX;
+}
+
+void node_nvme_kick(struct node_nvme *n)
+{
+    struct tier *t = node_nvme_tier(n);
+    if (t != NULL)
+        t->ops->kick(t);
+}
+
+void node_nvme_stop(struct node_nvme *n)
+{
+    if (n != NULL)
+        nvme_stop(n->nvme);
+}
+
+bool node_nvme_is_quiet(const struct node_nvme *n)
+{
+    return n == NULL || nvme_is_quiet(n->nvme);
+}
+
+/* ---- what it counts ---- */
+
+static uint8_t state_of(enum nvme_path_state state)
+{
+    return state == NVME_PATH_FORMATTING ? KVC_PATH_FORMATTING
+           : state == NVME_PATH_UP       ? KVC_PATH_UP
+                                         : KVC_PATH_OUT;
+}
+
+static void fill_path(struct node_nvme *n, uint32_t i, struct msg_path_item *item)
+{
+    struct nvme_path_stats s;
+    nvme_path_stats(n->nvme, i, &s);
+    n->error[i][0] = '\0';
+    if (s.state == NVME_PATH_OUT)
+        (void)!snprintf(n->error[i], sizeof n->error[i], "%s", err_name(s.error));
+    *item = (struct msg_path_item){.name = codec_text(disk_file_name(n->disk, i)),
+                                   .state = state_of(s.state),
+                                   .error = codec_text(n->error[i]),
+                                   .bytes = s.bytes,
+                                   .used_bytes = s.used_bytes,
+                                   .formatted_bytes = s.formatted_bytes,
+                                   .reads = s.reads,
+                                   .writes = s.writes,
+                                   .syncs = s.syncs,
+                                   .read_bytes = s.read_bytes,
+                                   .write_bytes = s.write_bytes,
+                                   .errors = s.errors,
+                                   .outs = s.outs,
+                                   .queued = s.queued,
+                                   .queued_bytes = s.queued_bytes,
+                                   .read_p50_us = histo_quantile(s.read_ns, 0.5) / 1000,
+                                   .read_p99_us = histo_quantile(s.read_ns, 0.99) / 1000,
+                                   .read_max_us = s.read_ns->max / 1000,
+                                   .write_p50_us = histo_quantile(s.write_ns, 0.5) / 1000,
+                                   .write_p99_us = histo_quantile(s.write_ns, 0.99) / 1000,
+                                   .write_max_us = s.write_ns->max / 1000};
+    item->name.n = MIN(item->name.n, KVC_PARAMS_MAX - 1);
+}
+
+static uint64_t metric_of(const struct metric_set *set, const char *name)
+{
+    const int i = metric_find(set, name);
+    MUST(i >= 0);
+    return metric_value(set, (unsigned)i);
+}
+
+void node_nvme_paths(struct node_nvme *n, struct msg_paths_reply *ret_reply)
+{
+    const struct metric_set set = nvme_metric_set(n->nvme);
+    *ret_reply = (struct msg_paths_reply){.writes_per_day = nvme_config_of(n->cfg).write_per_day,
+                                          .spent_bytes = metric_of(&set, "budget_spent_bytes"),
+                                          .left_bytes = metric_of(&set, "budget_left_bytes"),
+                                          .accepted_bytes = metric_of(&set, "bytes_accepted"),
+                                          .written_bytes = metric_of(&set, "bytes_written"),
+                                          .kept_bytes = metric_of(&set, "bytes_kept"),
+                                          .journal_bytes = metric_of(&set, "bytes_journal"),
+                                          .npaths = n->paths.n};
+    if (ret_reply->writes_per_day == 0)
+        ret_reply->left_bytes = 0;
+    for (uint32_t i = 0; i < n->paths.n; i++)
+        fill_path(n, i, &ret_reply->paths[i]);
+}
+
+struct metric_set node_nvme_metric_set(const struct node_nvme *n)
+{
+    return nvme_metric_set(n->nvme);
+}

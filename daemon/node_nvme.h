@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The storage tier put together: disk_file and meta of io under nvme, from the configuration.
+ *
+ * Thread: control thread. What fails is logged here.
+ */
+#ifndef KVC_NODE_NVME_H
+#define KVC_NODE_NVME_H
+
+#include "config.h"
+#include "core.h"
+#include "loop.h"
+#include "metric.h"
+
+struct node_nvme;
+struct msg_paths_reply;
+
+/* What it adds to the loop: file operations and watches. 0 without nvme.paths, as all here. */
+uint32_t node_nvme_loop_ops(const struct config *cfg);
+uint32_t node_nvme_loop_watches(const struct config *cfg);
+/* Memory: of the tier, and of the journal's pages. cfg has no "auto" left. */
+uint64_t node_nvme_bytes(const struct config *cfg);
+uint64_t node_nvme_journal_bytes(const struct config *cfg);
+
+/* Locks and opens paths and journal; waits for the I/O of a predecessor. Borrows cfg and loop. */
+KVC_WARN_UNUSED int node_nvme_open(const struct config *cfg, struct loop *loop, uint64_t now_ns,
+                                   struct node_nvme **ret_nvme);
+/* Nothing may be in flight. Accepts NULL and a pointer to NULL. */
+void node_nvme_close(struct node_nvme **nvme);
+/* NULL gives NULL. */
+struct tier *node_nvme_tier(struct node_nvme *nvme);
+/* Namespaces' records come from this core from now on. */
+void node_nvme_set_core(struct node_nvme *nvme, struct core *core);
+/* Reads what is there and gives it to the core; core_adopt_end() is the caller's. `who` as in
+ * core_ns_restore(). Blocks, turning the loop. */
+KVC_WARN_UNUSED int node_nvme_recover(struct node_nvme *nvme, core_who_fn *who, void *ctx);
+
+/* ---- in the turn; all accept NULL ---- */
+void node_nvme_tick(struct node_nvme *nvme, uint64_t now_ns);
+uint64_t node_nvme_next_ns(const struct node_nvme *nvme); /* UINT64_MAX: no timer */
+void node_nvme_kick(struct node_nvme *nvme);
+/* Takes no more operations and flushes; turns until node_nvme_is_quiet(). */
+void node_nvme_stop(struct node_nvme *nvme);
+bool node_nvme_is_quiet(const struct node_nvme *nvme);
+
+/* Texts are borrowed until the next call. */
+void node_nvme_paths(struct node_nvme *nvme, struct msg_paths_reply *ret_reply);
+struct metric_set node_nvme_metric_set(const struct node_nvme *nvme);
+
+#endif

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "nvme_paths.h"
+
+#include <string.h>
+#include <sys/stat.h>
+
+/* The directory of `path`, without its last slash; "/" stays. */
+static void dir_of(const char *path, char ret[NVME_PATH_FILE_BYTES])
+{
+    const char *slash = strrchr(path, '/');
+    const size_t n = slash == NULL || slash == path ? 1 : (size_t)(slash - path);
+    (void)!snprintf(ret, NVME_PATH_FILE_BYTES, "%.*s", (int)n, path);
+}
+
+static void look(struct nvme_path *p)
+{
+    struct stat st;
+    p->place = NVME_PLACE_NONE;
+    p->err = stat(p->given, &st) < 0 ? errno : 0;
+    if (p->err == 0)
+        p->place = S_ISDIR(st.st_mode)   ? NVME_PLACE_DIR
+                   : S_ISREG(st.st_mode) ? NVME_PLACE_FILE
+                   : S_ISBLK(st.st_mode) ? NVME_PLACE_DEVICE
+                                         : NVME_PLACE_NONE;
+    (void)!snprintf(p->file, sizeof(p->file), p->place == NVME_PLACE_DIR ? "%s/%s" : "%s", p->given,
+                    DISK_FILE_NAME);
+}
+
+/* The same file by another name counts as given twice. */
+static bool is_same(const struct nvme_path *a, const struct nvme_path *b)
+{
+    struct stat x, y;
+    if (strcmp(a->file, b->file) == 0)
+        return true;
+    if (stat(a->given, &x) < 0 || stat(b->given, &y) < 0)
+        return false;
+    if (S_ISBLK(x.st_mode) && S_ISBLK(y.st_mode))
+        return x.st_rdev == y.st_rdev;
+    return x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+static int take_one(struct nvme_paths *p, const char *text, size_t len, char *why, size_t cap)
+{
+    while (len > 0 && *text == ' ') {
+        text++;
+        len--;
+    }
+    while (len > 0 && text[len - 1] == ' ')
+        len--;
+    while (len > 1 && text[len - 1] == '/')
+        len--;
+    struct nvme_path *path = &p->path[p->n];
+    const int shown = (int)MIN(len, (size_t)80);
+    if (len == 0)
+        (void)!snprintf(why, cap, "expected a path before and behind each comma, got an empty one");
+    else if (text[0] != '/')
+        (void)!snprintf(why, cap, "expected absolute paths, got '%.*s'; for example '/mnt/nvme0'",
+                        shown, text);
+    else if (len >= CONFIG_PATH_BYTES)
+        (void)!snprintf(why, cap, "expected paths of at most %u bytes, got %zu: '%.*s...'",
+                        CONFIG_PATH_BYTES - 1, len, shown, text);
+    else if (p->n == NVME_PATHS_MAX)
+        (void)!snprintf(why, cap, "expected at most %u paths, got more", NVME_PATHS_MAX);
+    else {
+        (void)!snprintf(path->given, sizeof(path->given), "%.*s", (int)len, text);
+        look(path);
+        for (uint32_t i = 0; i < p->n; i++) {
+            if (!is_same(&p->path[i], path))
+                continue;
+            (void)!snprintf(why, cap,
+                            "expected each path once, got '%.*s' and '%.*s', which is "
+                            "the same",
+                            80, p->path[i].given, shown, text);
+            return -EINVAL;
+        }
+        p->n++;
+        return 0;
+    }
+    return -EINVAL;
+}
+
+int nvme_paths_read(const char *list, const char *journal, struct nvme_paths *ret_paths, char *why,
+                    size_t why_cap)
+{
+    struct nvme_paths p = {0};
+    char dir[NVME_PATH_FILE_BYTES];
+    int err = 0;
+    for (const char *at = list; err == 0; at++) {
+        const size_t len = strcspn(at, ",");
+        err = take_one(&p, at, len, why, why_cap);
+        at += len;
+        if (*at == '\0')
+            break;
+    }
+    if (err)
+        return err;
+    dir_of(p.path[0].file, dir);
+    if (journal[0] != '\0')
+        (void)!snprintf(p.journal, sizeof(p.journal), "%s", journal);
+    else
+        (void)!snprintf(p.journal, sizeof(p.journal), "%.*s/journal", (int)CONFIG_PATH_BYTES,
+                        strcmp(dir, "/") == 0 ? "" : dir);
+    *ret_paths = p;
+    return 0;
+}
+
+/* Paths of one file system share what is free there. */
+static bool is_first_on(const struct nvme_paths *p, uint32_t i)
+{
+    struct stat st, other;
+    if (stat(p->path[i].given, &st) < 0)
+        return false;
+    for (uint32_t k = 0; k < i; k++)
+        if (p->path[k].place != NVME_PLACE_DEVICE && stat(p->path[k].given, &other) == 0 &&
+            other.st_dev == st.st_dev)
+            return false;
+    return true;
+}
+
+uint64_t nvme_paths_room(const struct nvme_paths *paths)
+{
+    uint64_t room = 0;
+    for (uint32_t i = 0; i < paths->n; i++) {
+        static struct disk_file_room at;
+        char why[DISK_FILE_WHY_BYTES];
+        if (disk_file_probe(paths->path[i].given, &at, why) < 0)
+            continue;
+        room += at.exists ? at.bytes : 0;
+        if (!at.is_device && is_first_on(paths, i))
+            room += at.free;
+    }
+    return room;
+}
+
+void nvme_paths_secret(const struct nvme_paths *paths, char ret_file[NVME_PATH_FILE_BYTES])
+{
+    char dir[NVME_PATH_FILE_BYTES];
+    dir_of(paths->journal, dir);
+    (void)!snprintf(ret_file, NVME_PATH_FILE_BYTES, "%.*s/secret", (int)CONFIG_PATH_BYTES,
+                    strcmp(dir, "/") == 0 ? "" : dir);
+}

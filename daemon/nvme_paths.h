@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What `nvme.paths` names: the files and devices of the storage tier, and what lies beside the
+ * first one. Looks at the file system and changes nothing. Before any other thread, or on the
+ * control thread.
+ */
+#ifndef KVC_NVME_PATHS_H
+#define KVC_NVME_PATHS_H
+
+#include "config.h"
+#include "disk_file.h"
+
+#define NVME_PATHS_MAX       16u
+#define NVME_PATH_FILE_BYTES (CONFIG_PATH_BYTES + 32)
+
+enum nvme_place { NVME_PLACE_NONE, NVME_PLACE_DIR, NVME_PLACE_FILE, NVME_PLACE_DEVICE };
+
+struct nvme_path {
+    char given[CONFIG_PATH_BYTES];
+    char file[NVME_PATH_FILE_BYTES]; /* the store: `given`, or the file in that directory */
+    enum nvme_place place;
+    int err; /* NONE: the positive errno of looking at it, or 0 for what is none of the three */
+};
+
+struct nvme_paths {
+    struct nvme_path path[NVME_PATHS_MAX];
+    uint32_t n;
+    char journal[NVME_PATH_FILE_BYTES]; /* directory */
+};
+
+/* Takes "/a,/b" apart and looks at each; spaces beside commas are passed over. journal "": beside
+ * the first path's file. -EINVAL with `why` naming the entry: not absolute, empty, too long, given
+ * twice, too many. */
+KVC_WARN_UNUSED int nvme_paths_read(const char *list, const char *journal,
+                                    struct nvme_paths *ret_paths, char *why, size_t why_cap);
+/* Bytes that the stores can grow to: what is free on their file systems and what they have already,
+ * sizes of devices. */
+uint64_t nvme_paths_room(const struct nvme_paths *paths);
+/* The secret that outlives a run: beside the journal. */
+void nvme_paths_secret(const struct nvme_paths *paths, char ret_file[NVME_PATH_FILE_BYTES]);
+
+#endif
