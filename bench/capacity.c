@@ -36,36 +36,80 @@ static int parse_blocks(const char *text, uint64_t *ret_blocks)
     return rc == 0 && *ret_blocks == 0 ? -ERANGE : rc;
 }
 
-static int parse_one(const char *text, char *why, struct capacity *ret)
+static int parse_room(const char *text, char *why, struct capacity_room *ret_room)
 {
+    struct capacity_room room = {0};
+    const char *unit_why = "";
+    int rc = parse_percent(text, &room.percent);
+    if (rc == -EINVAL)
+        rc = parse_blocks(text, &room.blocks);
+    if (rc == -ERANGE) {
+        snprintf(why, CAPACITY_WHY_BYTES,
+                 "%.64s: must be above 0%% and at most 100%% of the trace's unique blocks, "
+                 "or at least one block",
+                 text);
+        return -EINVAL;
+    }
+    if (rc < 0 && (units_parse_bytes(text, &room.bytes, &unit_why) < 0 || !room.bytes)) {
+        snprintf(why, CAPACITY_WHY_BYTES,
+                 "'%.64s' is no capacity: give a share of the trace's unique blocks (5%%), a size "
+                 "(4GiB), or a number of blocks (2000 blocks)",
+                 text);
+        return -EINVAL;
+    }
+    *ret_room = room;
+    return 0;
+}
+
+/* "host=1%" or "1%". */
+static int parse_host(const char *text, char *why, struct capacity *ret)
+{
+    struct capacity capacity = {0};
     if (strncmp(text, "host=", 5) == 0)
         text += 5;
     else if (strchr(text, '=')) {
-        snprintf(why, CAPACITY_WHY_BYTES, "%.64s: the only tier is host, as in host=5%%", text);
+        snprintf(why, CAPACITY_WHY_BYTES,
+                 "%.64s: the tiers are host and nvme, as in host=1%%,nvme=10%%", text);
         return -EINVAL;
     }
-    struct capacity capacity = {0};
-    const char *unit_why = "";
     if ((size_t)snprintf(capacity.text, sizeof(capacity.text), "%s", text) >=
         sizeof(capacity.text)) {
         snprintf(why, CAPACITY_WHY_BYTES, "%.64s...: too long for a capacity", text);
         return -EINVAL;
     }
-    int rc = parse_percent(text, &capacity.percent);
-    if (rc == -EINVAL)
-        rc = parse_blocks(text, &capacity.blocks);
-    if (rc == -ERANGE) {
-        snprintf(why, CAPACITY_WHY_BYTES,
-                 "%s: must be above 0%% and at most 100%% of the trace's unique blocks, "
-                 "or at least one block",
-                 text);
+    int rc = parse_room(text, why, &capacity.host);
+    if (rc == 0)
+        *ret = capacity;
+    return rc;
+}
+
+/* One daemon with two tiers: each is named, and named once. */
+static int parse_tiers(const char *text, char *items, char *why, struct capacity *ret)
+{
+    struct capacity capacity = {0};
+    bool has_host = false;
+    if ((size_t)snprintf(capacity.text, sizeof(capacity.text), "%s", text) >=
+        sizeof(capacity.text)) {
+        snprintf(why, CAPACITY_WHY_BYTES, "%.64s...: too long for a capacity", text);
         return -EINVAL;
     }
-    if (rc < 0 && (units_parse_bytes(text, &capacity.bytes, &unit_why) < 0 || !capacity.bytes)) {
+    for (char *item = strsep(&items, ","); item; item = strsep(&items, ",")) {
+        bool nvme = strncmp(item, "nvme=", 5) == 0;
+        if ((!nvme && strncmp(item, "host=", 5) != 0) || (nvme ? capacity.has_nvme : has_host)) {
+            snprintf(why, CAPACITY_WHY_BYTES,
+                     "%.64s: with nvme= in it the list says what one daemon gets, host and nvme "
+                     "once each, as in host=1%%,nvme=10%%",
+                     item);
+            return -EINVAL;
+        }
+        int rc = parse_room(item + 5, why, nvme ? &capacity.nvme : &capacity.host);
+        if (rc < 0)
+            return rc;
+        *(nvme ? &capacity.has_nvme : &has_host) = true;
+    }
+    if (!has_host) {
         snprintf(why, CAPACITY_WHY_BYTES,
-                 "'%s' is no capacity: give a share of the trace's unique blocks (5%%), a size "
-                 "(4GiB), or a number of blocks (2000 blocks)",
-                 text);
+                 "%.64s: say how much host memory too, as in host=1%%,nvme=10%%", text);
         return -EINVAL;
     }
     *ret = capacity;
@@ -82,12 +126,18 @@ int capacity_parse_list(const char *text, char why[CAPACITY_WHY_BYTES],
     }
     size_t n = 0;
     char *rest = copy;
+    if (strstr(text, "nvme=")) {
+        int rc = parse_tiers(text, copy, why, &list[0]);
+        if (rc == 0)
+            *ret_n = 1;
+        return rc;
+    }
     for (char *item = strsep(&rest, ","); item; item = strsep(&rest, ",")) {
         if (n == CAPACITY_LIST_MAX) {
             snprintf(why, CAPACITY_WHY_BYTES, "at most %d capacities", CAPACITY_LIST_MAX);
             return -EINVAL;
         }
-        int rc = parse_one(item, why, &list[n]);
+        int rc = parse_host(item, why, &list[n]);
         if (rc < 0)
             return rc;
         n++;
@@ -101,13 +151,13 @@ uint64_t capacity_slot_bytes(uint64_t block_bytes)
     return (block_bytes + CAPACITY_SLOT_BYTES - 1) / CAPACITY_SLOT_BYTES * CAPACITY_SLOT_BYTES;
 }
 
-uint64_t capacity_blocks(const struct capacity *capacity, uint64_t unique_blocks,
+uint64_t capacity_blocks(const struct capacity_room *room, uint64_t unique_blocks,
                          uint64_t block_bytes)
 {
-    uint64_t blocks = capacity->blocks;
-    if (capacity->percent > 0)
-        blocks = (uint64_t)llround(capacity->percent / 100 * (double)unique_blocks);
-    else if (capacity->bytes)
-        blocks = capacity->bytes / capacity_slot_bytes(block_bytes);
+    uint64_t blocks = room->blocks;
+    if (room->percent > 0)
+        blocks = (uint64_t)llround(room->percent / 100 * (double)unique_blocks);
+    else if (room->bytes)
+        blocks = room->bytes / capacity_slot_bytes(block_bytes);
     return blocks ? blocks : 1;
 }

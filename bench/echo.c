@@ -10,8 +10,8 @@
 
 #include <zmq.h>
 
+#include "bench_rig.h"
 #include "echo.h"
-#include "rig.h"
 
 #define MESSAGE_MAX (256u << 10)
 

@@ -10,6 +10,7 @@ static const struct bench_cmd commands[] = {
     {"gen", "write a trace of generated conversations", cmd_gen},
     {"store", "bytes per second from staging into the cache", cmd_store},
     {"load", "bytes per second read in place from the cache", cmd_load},
+    {"nvme", "bytes per second from and to storage, beside fio", cmd_nvme},
     {"lookup", "round trips and rate of lookups", cmd_lookup},
     {"reuse", "how soon a waiting worker has a block that another commits", cmd_reuse},
     {"idle", "processor time of a daemon that is asked for nothing", cmd_idle},

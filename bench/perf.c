@@ -15,7 +15,13 @@
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23 /* Linux 5.14; headers may be older */
 #endif
-#define BALLAST_MAX  (UINT64_C(8) << 30)
+#define BALLAST_MAX (UINT64_C(8) << 30)
+#define QUIET_MS    1200
+#define QUIET_MAX_S 600
+/* What is written while nothing is asked for: now and then a page of the journal. */
+#define QUIET_BYTES  (UINT64_C(1) << 20)
+#define DRAIN_SLICE  (UINT64_C(256) << 20)
+#define DRAIN_TRIES  2000 /* of a millisecond, without anything getting less */
 #define BALLAST_STEP (UINT64_C(128) << 20)
 
 static int take_option(struct perf_args *args, int c, char **argv, bool sizes_are_keys)
@@ -154,11 +160,87 @@ void perf_level_memory(const struct perf_args *args)
     progress_clear();
 }
 
-static int take_faulted(void *ctx, const struct kvc_stat *stat)
+struct wanted {
+    const char *name;
+    uint64_t value;
+};
+
+static int take_stat(void *ctx, const struct kvc_stat *stat)
 {
-    if (strcmp(stat->name, "daemon.host_faulted_bytes") == 0)
-        *(uint64_t *)ctx = stat->value;
+    struct wanted *wanted = ctx;
+    if (strcmp(stat->name, wanted->name) == 0)
+        wanted->value = stat->value;
     return 0;
+}
+
+int perf_stat(struct kvc *kvc, const char *name, uint64_t *ret_value)
+{
+    struct wanted wanted = {.name = name};
+    int rc = kvc_stats(kvc, take_stat, &wanted);
+    if (rc >= 0)
+        *ret_value = wanted.value;
+    return rc < 0 ? rc : 0;
+}
+
+int perf_drain(struct kvc *kvc)
+{
+    struct timespec pause = {.tv_nsec = 1000000};
+    uint64_t least = UINT64_MAX;
+    struct kvc_drained drained = {.left = UINT64_MAX};
+    for (int same = 0; drained.left > 0 && same < DRAIN_TRIES; same++) {
+        int rc = kvc_drain(kvc, DRAIN_SLICE, &drained);
+        if (rc < 0)
+            return rc;
+        if (drained.left < least) {
+            least = drained.left;
+            same = 0;
+        }
+        nanosleep(&pause, NULL);
+    }
+    return 0;
+}
+
+static int written_bytes(int pid, uint64_t *ret_bytes)
+{
+    char path[64], line[128];
+    unsigned long long bytes;
+    bool found = false;
+    snprintf(path, sizeof(path), "/proc/%d/io", pid);
+    FILE *f = fopen(path, "re");
+    while (f && !found && fgets(line, sizeof(line), f))
+        found = sscanf(line, "write_bytes: %llu", &bytes) == 1;
+    if (f)
+        fclose(f);
+    if (!found) {
+        say_error("%s cannot be read", path);
+        return BENCH_FAILED;
+    }
+    *ret_bytes = bytes;
+    return 0;
+}
+
+int perf_quiet(struct rig *rig, const char *what)
+{
+    struct timespec pause = {.tv_sec = QUIET_MS / 1000, .tv_nsec = QUIET_MS % 1000 * 1000000};
+    uint64_t before, after, until = now_ns() + QUIET_MAX_S * UINT64_C(1000000000);
+    int rc = written_bytes(rig_pid(rig), &before);
+    while (rc == 0) {
+        nanosleep(&pause, NULL);
+        if (rig_check(rig) < 0)
+            return BENCH_DOWN;
+        rc = written_bytes(rig_pid(rig), &after);
+        if (rc == 0 && after - before < QUIET_BYTES)
+            break;
+        progress_show(true, "waiting until the daemon %s, %.1f GB so far", what,
+                      (double)after / 1e9);
+        if (now_ns() > until) {
+            say_error("the daemon still writes after %d s", QUIET_MAX_S);
+            return BENCH_FAILED;
+        }
+        before = after;
+    }
+    progress_clear();
+    return rc;
 }
 
 int perf_settle(struct perf_session *session)
@@ -168,7 +250,7 @@ int perf_settle(struct perf_session *session)
     for (int i = 0; i < 300 && before != faulted; i++) {
         before = faulted;
         progress_show(false, "waiting for the daemon to touch its memory");
-        int rc = kvc_stats(session->kvc, take_faulted, &faulted);
+        int rc = perf_stat(session->kvc, "daemon.host_faulted_bytes", &faulted);
         if (rc == KVC_E_DENIED)
             return 0; /* no admin rights: a daemon of somebody else, which has run for a while */
         if (rc < 0)
@@ -209,25 +291,30 @@ int perf_open(const struct rig_options *options, uint64_t staging_bytes,
     return 0;
 }
 
-int perf_namespace(struct perf_session *session, uint64_t block_bytes)
+int perf_ns_open(struct kvc *kvc, uint64_t block_bytes, const char *name, struct kvc_ns **ret_ns)
 {
-    char extra[64];
-    snprintf(extra, sizeof(extra), "run %llx.%u", (unsigned long long)now_ns(),
-             session->namespaces++);
     struct kvc_ns_spec spec = {
         .model = "kvcachebench",
         .dtype = "bf16",
         .layout = "opaque",
         .position = "rope",
         .attention = "causal",
-        .extra = extra,
+        .extra = name,
         .layers = 1,
         .kv_heads = 1,
         .head_size = 64,
         .groups = 1,
         .group = {
             {.block_tokens = 16, .block_bytes = (uint32_t)block_bytes, .rule = KVC_RULE_FULL}}};
-    int rc = kvc_ns_open(session->kvc, &spec, &session->ns);
+    return kvc_ns_open(kvc, &spec, ret_ns);
+}
+
+int perf_namespace(struct perf_session *session, uint64_t block_bytes)
+{
+    char name[64];
+    snprintf(name, sizeof(name), "run %llx.%u", (unsigned long long)now_ns(),
+             session->namespaces++);
+    int rc = perf_ns_open(session->kvc, block_bytes, name, &session->ns);
     return rc < 0 ? perf_fail(session, rc, "opening a namespace") : 0;
 }
 

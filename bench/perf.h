@@ -13,8 +13,8 @@
 #include <kvcache/kvcache.h>
 
 #include "bench.h"
+#include "bench_rig.h"
 #include "reader.h"
-#include "rig.h"
 
 #define PERF_SIZES_MAX 16
 #define PERF_SIDES_MAX 4
@@ -64,10 +64,22 @@ struct perf_session {
 };
 BENCH_MUST_USE int perf_open(const struct rig_options *options, uint64_t staging_bytes,
                              struct perf_session *ret_session);
+/* The namespace of that name, the same for every session of this uid: 0 or an error of the library.
+ */
+BENCH_MUST_USE int perf_ns_open(struct kvc *kvc, uint64_t block_bytes, const char *name,
+                                struct kvc_ns **ret_ns);
+/* One that nobody has used. */
 BENCH_MUST_USE int perf_namespace(struct perf_session *session, uint64_t block_bytes);
 /* A daemon touches its memory in the background after its start. What is measured is the state in
  * which it spends its life: waits until that is done, at most a minute. */
 BENCH_MUST_USE int perf_settle(struct perf_session *session);
+/* Until the daemon writes nothing any more: its store is formatted, what was put is on disk. */
+BENCH_MUST_USE int perf_quiet(struct rig *rig, const char *what);
+/* Until all that only memory holds is on storage, or as much of it as will be. 0 or an error of the
+ * library. */
+BENCH_MUST_USE int perf_drain(struct kvc *kvc);
+/* One statistic; 0 when there is none of that name. */
+BENCH_MUST_USE int perf_stat(struct kvc *kvc, const char *name, uint64_t *ret_value);
 void perf_close(struct perf_session *session);
 /* Says what a call of the library failed with; returns the fitting enum bench_exit. */
 int perf_fail(const struct perf_session *session, int error, const char *call);

@@ -8,10 +8,10 @@
 
 #include <kvcache/kvcache.h>
 
+#include "bench_rig.h"
 #include "capacity.h"
 #include "replay.h"
 #include "replay_report.h"
-#include "rig.h"
 #include "units.h"
 
 enum { BATCH_BYTES = 16 << 20, BATCH_BLOCKS_MAX = 256, SLOTS_PER_CHUNK = 16, INDEX_SPARE = 65536 };
@@ -32,7 +32,10 @@ static const char help[] =
     "                      (default 1)\n"
     "  --policy P          eviction policy: lru, or the daemon's default (default)\n"
     "  --capacity LIST     host memory: a share of the trace's unique blocks (5%), a size (4GiB)\n"
-    "                      or '2000 blocks'; a list is a sweep (default 10%)\n"
+    "                      or '2000 blocks'; a list is a sweep (default 10%); host=1%,nvme=10%\n"
+    "                      gives one daemon both tiers: its nvme.limit, exactly, all overhead in "
+    "it\n"
+    "  --dir DIR           where the store of an nvme tier lies (default: the working directory)\n"
     "  --block-bytes SIZE  payload of a block (default 4KiB)\n"
     "  --model NAME        take the size from a model's KV shape instead; see below\n"
     "  --block-tokens N    tokens that one hash id of the trace stands for (default 512)\n"
@@ -48,6 +51,7 @@ static const char help[] =
     "\n"
     "Examples:\n"
     "  kvcachebench replay conversation_trace.jsonl --capacity 1%,5%,10%\n"
+    "  kvcachebench replay conversation_trace.jsonl --capacity host=1%,nvme=10%\n"
     "  kvcachebench replay talks.jsonl --capacity 10% --block-bytes 64KiB\n"
     "  kvcachebench replay talks.jsonl --workers 2 --model qwen2.5-7b --capacity 8GiB\n";
 
@@ -56,6 +60,7 @@ struct args {
     const char *policy;
     const char *socket;
     const char *daemon_path;
+    const char *dir; /* NULL = not given */
     const struct model *model;
     struct capacity capacity[CAPACITY_LIST_MAX];
     size_t n_capacities; /* 0 = --capacity was not given */
@@ -119,6 +124,9 @@ static int take_option(struct args *args, int c, char **argv)
     case 'd':
         args->daemon_path = optarg;
         return 0;
+    case 'D':
+        args->dir = optarg;
+        return 0;
     case 'j':
         args->json = true;
         return 0;
@@ -148,6 +156,9 @@ static int check_args(struct args *args)
     if (!args->socket && args->n_capacities == 0 &&
         capacity_parse_list("10%", why, args->capacity, &args->n_capacities) < 0)
         return say_usage("%s", why);
+    if (args->dir && !(args->n_capacities && args->capacity[0].has_nvme))
+        return say_usage("--dir is for a daemon with an nvme tier, as in "
+                         "--capacity host=1%%,nvme=10%%");
     return 0;
 }
 
@@ -165,6 +176,7 @@ static int parse_args(int argc, char **argv, struct args *ret_args)
                                             {"prefill-us-per-token", required_argument, NULL, 'u'},
                                             {"socket", required_argument, NULL, 's'},
                                             {"daemon", required_argument, NULL, 'd'},
+                                            {"dir", required_argument, NULL, 'D'},
                                             {"json", no_argument, NULL, 'j'},
                                             {"help", no_argument, NULL, 'h'},
                                             {0}};
@@ -211,19 +223,20 @@ static int refuse_small(const struct args *args, const struct capacity *capacity
     uint64_t slot = capacity_slot_bytes(args->block_bytes);
     uint64_t need = (limit_min(slot) + slot - 1) / slot;
     uint64_t percent_100 = (need * 10000 + unique - 1) / unique; /* hundredths, rounded up */
-    char share[32] = "", larger[64] = "";
+    const char *tier = capacity->has_nvme ? "host=" : "";
+    char share[48] = "", larger[64] = "";
     char slots[UNITS_COUNT_BYTES], least[UNITS_COUNT_BYTES], enough[UNITS_COUNT_BYTES];
     char block[UNITS_COUNT_BYTES];
     if (percent_100 <= 10000)
-        snprintf(share, sizeof(share), "%g%% or ", (double)percent_100 / 100);
+        snprintf(share, sizeof(share), "%s%g%% or ", tier, (double)percent_100 / 100);
     /* With fewer blocks the chunk grows with them and stays too large. */
-    if (!capacity->bytes && !args->model && blocks >= SLOTS_PER_CHUNK)
+    if (!capacity->host.bytes && !args->model && blocks >= SLOTS_PER_CHUNK)
         snprintf(larger, sizeof(larger), ", or --block-bytes %s",
                  units_exact_bytes(capacity_slot_bytes((LIMIT_MIN + blocks - 1) / blocks), block));
-    return say_usage("--capacity %s is %" PRIu64 " blocks of %s; a daemon has at least %s, which "
-                     "takes --capacity %s%s%s",
+    return say_usage("--capacity %s is %" PRIu64 " blocks of %s in memory; a daemon has at least "
+                     "%s, which takes --capacity %s%s%s%s",
                      capacity->text, blocks, units_exact_bytes(slot, slots),
-                     units_exact_bytes(limit_min(slot), least), share,
+                     units_exact_bytes(limit_min(slot), least), share, tier,
                      units_exact_bytes(need * slot, enough), larger);
 }
 
@@ -238,8 +251,25 @@ static uint32_t batch_blocks(uint64_t block_bytes, uint64_t capacity)
     return n ? (uint32_t)n : 1;
 }
 
-static void configure(const struct args *args, uint64_t blocks, const struct replay_plan *plan,
-                      struct rig_options *ret_options)
+/* A 64th of the store, as a large one has by itself: what is reclaimed at once is small beside it.
+ */
+static uint64_t segment_bytes(uint64_t slot, uint64_t limit)
+{
+    const uint64_t unit = 64 * 1024, least = 4 * (slot > unit ? slot : unit);
+    return (limit / 64 > least ? limit / 64 : least) / unit * unit;
+}
+
+/* A capacity is in blocks, on storage as in memory: what a store needs besides comes on top of it,
+ * so that it can hold so many. That is a label of 128 bytes for each block, in whole pages; the
+ * segments that are open, being emptied or kept free, 4 of 64; superblocks. */
+static uint64_t store_bytes(uint64_t slot, uint64_t blocks)
+{
+    const uint64_t payload = blocks * slot, tables = blocks * 128;
+    return (payload + tables) / 60 * 64 + 1024 * 1024;
+}
+
+static void configure(const struct args *args, uint64_t blocks, uint64_t nvme_blocks,
+                      const struct replay_plan *plan, struct rig_options *ret_options)
 {
     uint64_t slot = capacity_slot_bytes(args->block_bytes);
     uint64_t limit = blocks * slot;
@@ -250,7 +280,14 @@ static void configure(const struct args *args, uint64_t blocks, const struct rep
     rig_set(ret_options, "staging.session_max=%" PRIu64, staging);
     rig_set(ret_options, "staging.total=%" PRIu64, staging * plan->workers);
     /* Neither the index nor what one session may lease is what the capacity is about. */
-    rig_set(ret_options, "index.blocks=%" PRIu64, blocks + blocks / 4 + INDEX_SPARE);
+    uint64_t all = blocks + nvme_blocks;
+    rig_set(ret_options, "index.blocks=%" PRIu64, all + all / 4 + INDEX_SPARE);
+    if (nvme_blocks) {
+        ret_options->store_in = args->dir ? args->dir : ".";
+        const uint64_t bytes = store_bytes(slot, nvme_blocks);
+        rig_set(ret_options, "nvme.limit=%" PRIu64, bytes);
+        rig_set(ret_options, "nvme.segment=%" PRIu64, segment_bytes(slot, bytes));
+    }
     rig_set(ret_options, "limits.lease_bytes=%" PRIu64, limit);
     rig_set(ret_options, "log.level=warn");
     if (strcmp(args->policy, "default") != 0)
@@ -260,7 +297,10 @@ static void configure(const struct args *args, uint64_t blocks, const struct rep
 static int run_case(const struct args *args, const struct trace *trace,
                     const struct capacity *capacity, uint64_t unique, struct replay_result *ret)
 {
-    uint64_t blocks = capacity ? capacity_blocks(capacity, unique, args->block_bytes) : 0;
+    uint64_t blocks = capacity ? capacity_blocks(&capacity->host, unique, args->block_bytes) : 0;
+    uint64_t nvme_blocks = capacity && capacity->has_nvme
+                               ? capacity_blocks(&capacity->nvme, unique, args->block_bytes)
+                               : 0;
     struct replay_plan plan = {.trace = trace,
                                .model = args->model,
                                .workers = (uint32_t)args->workers,
@@ -268,16 +308,19 @@ static int run_case(const struct args *args, const struct trace *trace,
                                .block_bytes = (uint32_t)args->block_bytes,
                                .batch_blocks = batch_blocks(args->block_bytes, blocks),
                                .run = now_ns(),
-                               .wait = args->wait};
+                               .wait = args->wait,
+                               .storage = nvme_blocks > 0};
     struct rig_options options = {.socket = args->socket};
     uint64_t slot = capacity_slot_bytes(args->block_bytes);
     if (capacity && blocks * slot < limit_min(slot))
         return refuse_small(args, capacity, blocks, unique);
     if (capacity)
-        configure(args, blocks, &plan, &options);
+        configure(args, blocks, nvme_blocks, &plan, &options);
     *ret = (struct replay_result){.capacity = capacity ? capacity->text : "daemon",
                                   .policy = args->policy,
                                   .capacity_blocks = blocks,
+                                  .nvme_blocks = nvme_blocks,
+                                  .nvme_limit = nvme_blocks ? store_bytes(slot, nvme_blocks) : 0,
                                   .workers = plan.workers,
                                   .block_bytes = plan.block_bytes,
                                   .prefill_us_per_token = args->prefill_us_per_token};
@@ -296,10 +339,19 @@ static int verdict(const struct replay_result *results, size_t n)
     uint64_t wrong = 0;
     for (size_t i = 0; i < n; i++)
         wrong += results[i].tally.counts.wrong_bytes;
-    if (wrong == 0)
-        return BENCH_OK;
-    say_error("%" PRIu64 " bytes were not what had been stored", wrong);
-    return BENCH_WRONG;
+    if (wrong) {
+        say_error("%" PRIu64 " bytes were not what had been stored", wrong);
+        return BENCH_WRONG;
+    }
+    for (size_t i = 0; i < n; i++) {
+        uint64_t most = results[i].tally.storage.disk_bytes_max;
+        if (most > results[i].nvme_limit) {
+            say_error("the store took %" PRIu64 " bytes on disk and its limit is %" PRIu64, most,
+                      results[i].nvme_limit);
+            return BENCH_FAILED;
+        }
+    }
+    return BENCH_OK;
 }
 
 static int sweep(const struct args *args, const struct trace *trace, uint64_t unique)

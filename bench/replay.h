@@ -29,6 +29,7 @@ struct replay_plan {
     uint32_t batch_blocks; /* stored with one request */
     uint64_t run;          /* makes the namespace a new one: the cache starts cold */
     bool wait;             /* wait for blocks that another worker is storing */
+    bool storage;          /* the rig has a store: it is watched */
 };
 
 struct replay_counts {
@@ -49,8 +50,17 @@ struct replay_counts {
     uint64_t lookup_differs; /* lookup and acquire found different prefixes */
 };
 
+/* What the daemon and its files say, where it keeps blocks on storage. */
+struct replay_storage {
+    uint64_t samples;         /* of the files' sizes, during the run */
+    uint64_t disk_bytes_max;  /* that the store took on the file system */
+    uint64_t other_bytes_max; /* the journal */
+    uint64_t loaded_blocks, written_bytes, accepted_bytes, journal_bytes, kept_bytes;
+};
+
 struct replay_tally {
     struct replay_counts counts;
+    struct replay_storage storage;
     struct lat lookup, acquire, store;
 };
 
@@ -72,6 +82,9 @@ struct replay_shared {
 /* Runs one worker to its end in the calling process. 0 or a negative error, also in its slot. */
 BENCH_MUST_USE int replay_work(const struct replay_plan *plan, uint32_t worker,
                                struct replay_shared *shared);
+
+/* Of a daemon with a store, after a run. In a process of its own, which has a session. */
+BENCH_MUST_USE int replay_storage(const char *socket, struct replay_storage *storage);
 
 /* Forks the workers, waits for them, adds up what they did. An enum bench_exit; trouble is said. */
 struct rig;

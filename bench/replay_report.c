@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "out.h"
 #include "replay_report.h"
@@ -11,6 +12,21 @@ double replay_hit_ratio(const struct replay_result *result)
 {
     const struct replay_counts *counts = &result->tally.counts;
     return counts->accesses ? (double)counts->hits / (double)counts->accesses : 0;
+}
+
+uint64_t replay_nvme_hits(const struct replay_result *result)
+{
+    uint64_t loaded = result->tally.storage.loaded_blocks, hits = result->tally.counts.hits;
+    return loaded < hits ? loaded : hits;
+}
+
+/* Bytes written for each byte of payload that went to storage, what reclaim moved left out. */
+static double write_amplification(const struct replay_result *result)
+{
+    const struct replay_storage *storage = &result->tally.storage;
+    double written =
+        (double)(storage->written_bytes + storage->journal_bytes) - (double)storage->kept_bytes;
+    return storage->accepted_bytes ? written / (double)storage->accepted_bytes : 0;
 }
 
 static double prefill_saved_s(const struct replay_result *result)
@@ -34,11 +50,32 @@ static void metric(const struct replay_result *result, const char *name, double 
                  {.key = "policy", .text = result->policy},
                  {.key = "workers", .number = result->workers},
                  {.key = "block_bytes", .number = result->block_bytes},
-                 {.key = "capacity_blocks", .number = result->capacity_blocks}},
+                 {.key = "capacity_blocks", .number = result->capacity_blocks},
+                 {.key = result->nvme_blocks ? "nvme_blocks" : NULL,
+                  .number = result->nvme_blocks}},
         .metric = name,
         .value = value,
         .unit = unit};
+    if (strcmp(name, "disk_bytes_max") == 0) {
+        line.limit_what = "nvme.limit";
+        line.limit = (double)result->nvme_limit;
+        line.ratio = value / line.limit;
+    }
     out_json(&line);
+}
+
+static void storage_metrics(const struct replay_result *result)
+{
+    const struct replay_storage *storage = &result->tally.storage;
+    uint64_t hits = replay_nvme_hits(result);
+    metric(result, "host_hits", (double)(result->tally.counts.hits - hits), "1");
+    metric(result, "nvme_hits", (double)hits, "1");
+    metric(result, "disk_bytes_max", (double)storage->disk_bytes_max, "B");
+    metric(result, "disk_samples", (double)storage->samples, "1");
+    metric(result, "journal_bytes_max", (double)storage->other_bytes_max, "B");
+    metric(result, "nvme_accepted_bytes", (double)storage->accepted_bytes, "B");
+    metric(result, "nvme_kept_bytes", (double)storage->kept_bytes, "B");
+    metric(result, "write_amplification", write_amplification(result), "1");
 }
 
 static void latency_metrics(const struct replay_result *result, const char *name,
@@ -73,6 +110,8 @@ void replay_report_json(const struct replay_result *result)
     metric(result, "refused_full_blocks", (double)counts->refused_full, "1");
     metric(result, "refused_other_blocks", (double)counts->refused_other, "1");
     metric(result, "lookup_differs", (double)counts->lookup_differs, "1");
+    if (result->nvme_blocks)
+        storage_metrics(result);
 }
 
 __attribute__((format(printf, 2, 3))) static void row(const char *name, const char *format, ...)
@@ -107,6 +146,23 @@ static void rows_of_trouble(const struct replay_counts *counts)
         row("reads discarded as stale", "%s", units_format_count(counts->stale, n));
 }
 
+static void rows_of_storage(const struct replay_result *result)
+{
+    const struct replay_storage *storage = &result->tally.storage;
+    char a[UNITS_COUNT_BYTES], b[UNITS_COUNT_BYTES], most[UNITS_TEXT_BYTES];
+    char limit[UNITS_TEXT_BYTES], other[UNITS_TEXT_BYTES], kept[UNITS_TEXT_BYTES];
+    uint64_t hits = replay_nvme_hits(result);
+    row("hits by tier", "%s blocks in memory, %s read from storage",
+        units_format_count(result->tally.counts.hits - hits, a), units_format_count(hits, b));
+    row("store on disk", "%s at most in %s samples, limit %s; journal %s",
+        units_format_bytes(storage->disk_bytes_max, most), units_format_count(storage->samples, a),
+        units_format_bytes(result->nvme_limit, limit),
+        units_format_bytes(storage->other_bytes_max, other));
+    row("written to it", "%s of payload, %.3f bytes for each; %s again by reclaim",
+        units_format_bytes(storage->accepted_bytes, most), write_amplification(result),
+        units_format_bytes(storage->kept_bytes, kept));
+}
+
 static void report_full(const struct replay_result *result)
 {
     const struct replay_counts *counts = &result->tally.counts;
@@ -121,9 +177,15 @@ static void report_full(const struct replay_result *result)
         row("capacity", "%s: %s blocks, %s", result->capacity,
             units_format_count(result->capacity_blocks, a), units_format_bytes(bytes, size));
     }
+    if (result->nvme_blocks)
+        row("of storage", "%s blocks, %s with all that the store needs",
+            units_format_count(result->nvme_blocks, a),
+            units_format_bytes(result->nvme_limit, size));
     row("requests", "%s in %.1f s", units_format_count(counts->requests, a), result->seconds);
     row("hit ratio", "%.4f (%s of %s blocks)", replay_hit_ratio(result),
         units_format_count(counts->hits, a), units_format_count(counts->accesses, b));
+    if (result->nvme_blocks)
+        rows_of_storage(result);
     row("stored", "%s", units_format_bytes(counts->stored_bytes, size));
     row("loaded", "%s, every byte checked", units_format_bytes(counts->loaded_bytes, size));
     row("throughput", "%s stored and loaded, making and checking the contents included",

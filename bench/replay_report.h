@@ -10,7 +10,8 @@
 struct replay_result {
     const char *capacity; /* as given, or "daemon" */
     const char *policy;
-    uint64_t capacity_blocks; /* 0 = not known */
+    uint64_t capacity_blocks;         /* of host memory; 0 = not known */
+    uint64_t nvme_blocks, nvme_limit; /* 0 = no such tier */
     uint32_t workers;
     uint32_t block_bytes;
     double prefill_us_per_token;
@@ -19,6 +20,8 @@ struct replay_result {
 };
 
 double replay_hit_ratio(const struct replay_result *result);
+/* Blocks hit that had to be read from storage; the others were in memory. */
+uint64_t replay_nvme_hits(const struct replay_result *result);
 void replay_report_json(const struct replay_result *result);
 /* One result in full, several as rows. */
 void replay_report_table(const struct replay_result *results, size_t n);

@@ -9,10 +9,13 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "bench_rig.h"
 #include "progress.h"
 #include "replay.h"
-#include "rig.h"
 #include "units.h"
+
+/* Between looks at the files of a store. */
+#define SAMPLE_NS UINT64_C(50000000)
 
 struct crew {
     const struct replay_plan *plan;
@@ -23,6 +26,8 @@ struct crew {
     uint32_t running;
     uint64_t begun_ns;
     int exit; /* enum bench_exit of the first trouble */
+    struct replay_storage storage;
+    uint64_t sample_ns; /* when the files are looked at next */
 };
 
 static void end_crew(struct crew *crew)
@@ -105,6 +110,20 @@ static void show_progress(const struct crew *crew)
                   seconds, left);
 }
 
+static void sample_storage(struct crew *crew)
+{
+    uint64_t store, other, now = now_ns();
+    if (!crew->plan->storage || now < crew->sample_ns)
+        return;
+    crew->sample_ns = now + SAMPLE_NS;
+    rig_store_bytes(crew->rig, &store, &other);
+    crew->storage.samples++;
+    if (store > crew->storage.disk_bytes_max)
+        crew->storage.disk_bytes_max = store;
+    if (other > crew->storage.other_bytes_max)
+        crew->storage.other_bytes_max = other;
+}
+
 static void watch(struct crew *crew)
 {
     struct timespec pause = {.tv_nsec = 2000000};
@@ -118,8 +137,10 @@ static void watch(struct crew *crew)
     while (crew->running > 0 && crew->exit == 0) {
         nanosleep(&pause, NULL);
         show_progress(crew);
+        sample_storage(crew);
         reap(crew);
     }
+    sample_storage(crew);
     progress_clear();
 }
 
@@ -159,8 +180,12 @@ int replay_run(const struct replay_plan *plan, struct rig *rig, const char *labe
         rc = crew.exit;
     }
     end_crew(&crew);
+    double seconds = (double)(now_ns() - crew.begun_ns) * 1e-9;
+    if (rc == 0 && plan->storage)
+        rc = replay_storage(plan->socket, &crew.storage);
     if (rc == 0) {
         memset(ret_tally, 0, sizeof(*ret_tally));
+        ret_tally->storage = crew.storage;
         for (uint32_t i = 0; i < plan->workers; i++) {
             const struct replay_tally *tally = &shared->slot[i].tally;
             add_counts(&ret_tally->counts, &tally->counts);
@@ -168,7 +193,7 @@ int replay_run(const struct replay_plan *plan, struct rig *rig, const char *labe
             lat_merge(&ret_tally->acquire, &tally->acquire);
             lat_merge(&ret_tally->store, &tally->store);
         }
-        *ret_seconds = (double)(now_ns() - crew.begun_ns) * 1e-9;
+        *ret_seconds = seconds;
     }
     munmap(shared, bytes);
     return rc;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 
+#include "cpu.h"
 #include "measure.h"
 #include "pattern.h"
 #include "perf.h"
@@ -13,50 +13,13 @@
 
 typedef int work_fn(struct peer *peer, uint32_t first, uint32_t n);
 
-/* Processor time of one process that runs, all its threads, in nanoseconds; 0 when unknown. */
-static uint64_t process_cpu_ns(int pid)
-{
-    char path[300];
-    uint64_t sum = 0;
-    snprintf(path, sizeof(path), "/proc/%d/task", pid);
-    DIR *dir = opendir(path);
-    if (!dir)
-        return 0;
-    for (struct dirent *entry = readdir(dir); entry; entry = readdir(dir)) {
-        snprintf(path, sizeof(path), "/proc/%d/task/%.20s/schedstat", pid, entry->d_name);
-        FILE *f = entry->d_name[0] == '.' ? NULL : fopen(path, "re");
-        unsigned long long ns;
-        if (f && fscanf(f, "%llu", &ns) == 1)
-            sum += ns;
-        if (f)
-            fclose(f);
-    }
-    closedir(dir);
-    return sum;
-}
-
-/* A server and what it has started itself, one level deep. */
-static uint64_t server_cpu_ns(int pid)
-{
-    char path[64];
-    uint64_t sum = process_cpu_ns(pid);
-    snprintf(path, sizeof(path), "/proc/%d/task/%d/children", pid, pid);
-    FILE *f = fopen(path, "re");
-    int child;
-    while (f && fscanf(f, "%d", &child) == 1)
-        sum += process_cpu_ns(child);
-    if (f)
-        fclose(f);
-    return sum;
-}
-
 static uint64_t cpu_ns(const struct peer *peer)
 {
     struct rusage usage;
     getrusage(RUSAGE_SELF, &usage);
     uint64_t us = (uint64_t)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * 1000000u +
                   (uint64_t)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
-    return us * 1000 + (peer->rig ? server_cpu_ns(rig_pid(peer->rig)) : 0);
+    return us * 1000 + (peer->rig ? cpu_family_ns(rig_pid(peer->rig)) : 0);
 }
 
 static int timed(struct peer *peer, work_fn *work, uint32_t first, uint32_t n, uint64_t *ret_ns)

@@ -15,7 +15,7 @@
 #include <stdint.h>
 
 #include "bench.h"
-#include "rig.h"
+#include "bench_rig.h"
 
 #define PEER_LOADS_MAX  2
 #define PEER_TEXT_BYTES 128

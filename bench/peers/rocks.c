@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* RocksDB inside the client's process, values in blob files. The only file that includes its
- * header.
- */
+/* RocksDB inside the client's process, values in blob files. */
 #include <rocksdb/c.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "peer.h"
+#include "rocks_fail.h"
 
 struct rocks {
     rocksdb_t *db;
@@ -15,14 +14,6 @@ struct rocks {
     rocksdb_writeoptions_t *write;
     rocksdb_readoptions_t *read;
 };
-
-/* Takes `error`. */
-static int fail(const char *what, char *error)
-{
-    say_error("RocksDB: %s: %s", what, error ? error : "no such key");
-    rocksdb_free(error);
-    return BENCH_FAILED;
-}
 
 static void close_it(struct peer *peer)
 {
@@ -69,7 +60,7 @@ static int open_it(struct peer *peer)
     rocksdb_readoptions_set_verify_checksums(rocks->read, 0);
     char *error = NULL;
     rocks->db = rocksdb_open(rocks->options, peer->plan->disk, &error);
-    return error ? fail("opening", error) : 0;
+    return error ? rocks_fail("opening", error) : 0;
 }
 
 static int store(struct peer *peer, uint32_t first, uint32_t n)
@@ -83,7 +74,7 @@ static int store(struct peer *peer, uint32_t first, uint32_t n)
         rocksdb_put(rocks->db, rocks->write, key, strlen(key),
                     (const char *)peer->source + i * bytes, bytes, &error);
         if (error)
-            return fail("put", error);
+            return rocks_fail("put", error);
     }
     return 0;
 }
@@ -96,7 +87,7 @@ static int settle(struct peer *peer)
     rocksdb_flushoptions_set_wait(options, 1);
     rocksdb_flush(rocks->db, options, &error);
     rocksdb_flushoptions_destroy(options);
-    return error ? fail("flush", error) : 0;
+    return error ? rocks_fail("flush", error) : 0;
 }
 
 static int load(struct peer *peer, uint32_t first, uint32_t n)
@@ -110,7 +101,7 @@ static int load(struct peer *peer, uint32_t first, uint32_t n)
         rocksdb_pinnableslice_t *slice =
             rocksdb_get_pinned(rocks->db, rocks->read, key, strlen(key), &error);
         if (error || !slice)
-            return fail("get", error);
+            return rocks_fail("get", error);
         const char *value = rocksdb_pinnableslice_value(slice, &bytes);
         if (bytes != peer->plan->block_bytes) {
             say_error("RocksDB: block %u has %zu bytes", i, bytes);

@@ -24,6 +24,9 @@ struct rig_options {
     const char *daemon_path;                 /* NULL = kvcache-daemon beside this program */
     char sets[RIG_SETS_MAX][RIG_TEXT_BYTES]; /* "host.limit=2GiB", for the daemon's --set */
     size_t n_sets;
+    /* Where the daemon shall keep blocks on storage: a directory of its own is made in this one,
+     * given to it as nvme.paths, and removed with all that is in it. NULL = none. */
+    const char *store_in;
     /* A server to compare with instead of kvcache-daemon: its command, found in PATH and run in the
      * private directory, in which it must listen on the stream socket RIG_SERVER_SOCKET and may
      * leave files. Ends with NULL. */
@@ -38,6 +41,9 @@ BENCH_MUST_USE int rig_start(const struct rig_options *options, struct rig **ret
 const char *rig_socket(const struct rig *rig);
 /* Its process, 0 when the daemon was running before. */
 int rig_pid(const struct rig *rig);
+/* What the files of its store take on the file system now: those that the blocks are in, and all
+ * others (the journal). 0 without store_in. */
+void rig_store_bytes(const struct rig *rig, uint64_t *ret_store, uint64_t *ret_other);
 /* 0 = runs, or a negative errno after saying how the daemon ended and what it said last. */
 BENCH_MUST_USE int rig_check(struct rig *rig);
 /* Ends the daemon and removes its directory. Accepts NULL and a pointer to NULL. */

@@ -2,6 +2,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <ftw.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -16,9 +17,12 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "rig.h"
+#include "bench_rig.h"
 
 enum { START_TIMEOUT_MS = 180000, STOP_TIMEOUT_MS = 10000, PATHS = 5 };
+
+/* The file that a daemon makes in a directory that it is given for blocks. */
+#define STORE_FILE "kvcache.store"
 
 struct rig {
     pid_t pid;        /* 0 = not ours */
@@ -27,6 +31,7 @@ struct rig {
     char dir[PATH_MAX / 8];
     char socket[PATH_MAX / 4];
     char path[PATHS][PATH_MAX / 4]; /* of the files that a daemon leaves there */
+    char store[PATH_MAX / 4];       /* its directory for blocks; "" = none */
 };
 
 /* What the signal handler needs: everything in it is ready before the handler is installed. */
@@ -48,7 +53,22 @@ static void sleep_ms(unsigned ms)
     nanosleep(&pause, NULL);
 }
 
-/* Nothing here may allocate or lock: unlink, rmdir, kill, waitpid and _exit only. */
+/* A store is a tree: another program removes it. _Fork and execl may be called by a signal handler.
+ */
+static void remove_store(const struct rig *rig)
+{
+    if (!rig->store[0])
+        return;
+    pid_t pid = _Fork();
+    if (pid == 0) {
+        execl("/bin/rm", "rm", "-rf", "--", rig->store, (char *)NULL);
+        _exit(127);
+    }
+    if (pid > 0)
+        waitpid(pid, NULL, 0);
+}
+
+/* Nothing here may allocate or lock: unlink, rmdir, kill, waitpid, _exit and remove_store only. */
 static void on_signal(int number)
 {
     struct rig *rig = current;
@@ -58,6 +78,7 @@ static void on_signal(int number)
         for (unsigned i = 0; i < PATHS; i++)
             unlink(rig->path[i]);
         rmdir(rig->dir);
+        remove_store(rig);
     }
     _exit(128 + number);
 }
@@ -121,6 +142,50 @@ static int make_directory(struct rig *rig, bool server)
     return 0;
 }
 
+static int make_store(struct rig *rig, const char *base)
+{
+    char here[PATH_MAX];
+    if (!base)
+        return 0;
+    if (!realpath(base, here) || strlen(here) > sizeof(rig->store) - 32) {
+        say_error("%s: %s", base, errno ? strerror(errno) : "the path is too long");
+        return BENCH_USAGE;
+    }
+    snprintf(rig->store, sizeof(rig->store), "%.960s/kvcachebench-store-XXXXXX", here);
+    if (mkdtemp(rig->store))
+        return 0;
+    say_error("cannot make a directory in %s: %s", base, strerror(errno));
+    rig->store[0] = '\0';
+    return BENCH_FAILED;
+}
+
+/* For nftw, which hands no context on. */
+static struct {
+    uint64_t store, other;
+} counted;
+
+static int count_file(const char *path, const struct stat *st, int type, struct FTW *at)
+{
+    /* What the file system needs to find the blocks of a file is in st_blocks too, and no part of
+     * what the file was limited to. */
+    uint64_t allocated = (uint64_t)st->st_blocks * 512, size = (uint64_t)st->st_size;
+    uint64_t bytes = allocated < size ? allocated : size;
+    if (type == FTW_F && strcmp(path + at->base, STORE_FILE) == 0)
+        counted.store += bytes;
+    else if (type == FTW_F)
+        counted.other += bytes;
+    return 0;
+}
+
+void rig_store_bytes(const struct rig *rig, uint64_t *ret_store, uint64_t *ret_other)
+{
+    counted.store = counted.other = 0;
+    if (rig->store[0])
+        nftw(rig->store, count_file, 8, FTW_PHYS);
+    *ret_store = counted.store;
+    *ret_other = counted.other;
+}
+
 /* In the child, between fork and exec. */
 static void redirect(const struct rig *rig)
 {
@@ -146,13 +211,18 @@ static void exec_server(const struct rig *rig, const char *const *command)
 
 static void exec_daemon(const struct rig *rig, const struct rig_options *options, const char *path)
 {
-    char dir[PATH_MAX / 4];
+    char dir[PATH_MAX / 4], store[PATH_MAX / 2];
     snprintf(dir, sizeof(dir), "runtime_dir=%s", rig->dir);
+    snprintf(store, sizeof(store), "nvme.paths=%s", rig->store);
     const char *argv[2 * RIG_SETS_MAX + 8];
     size_t n = 0;
     argv[n++] = path;
     argv[n++] = "--set";
     argv[n++] = dir;
+    if (rig->store[0]) {
+        argv[n++] = "--set";
+        argv[n++] = store;
+    }
     for (size_t i = 0; i < options->n_sets; i++) {
         argv[n++] = "--set";
         argv[n++] = options->sets[i];
@@ -231,6 +301,8 @@ static int start_own(struct rig *rig, const struct rig_options *options)
     int rc = options->server ? 0 : find_daemon(options->daemon_path, path);
     if (rc == 0)
         rc = make_directory(rig, options->server);
+    if (rc == 0)
+        rc = make_store(rig, options->store_in);
     if (rc != 0)
         return rc;
     current = rig;
@@ -326,6 +398,7 @@ void rig_stop(struct rig **rig)
     current = NULL;
     if ((*rig)->dir[0])
         remove_directory((*rig)->dir);
+    remove_store(*rig);
     free(*rig);
     *rig = NULL;
 }

@@ -1,0 +1,346 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <ftw.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/statvfs.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "disk_peer.h"
+#include "disk_report.h"
+#include "progress.h"
+#include "units.h"
+
+static const char help[] =
+    "Usage: peerdisk [OPTIONS]\n"
+    "\n"
+    "Puts and gets the same blocks in kvcache-daemon with a store on disk, in RocksDB with blob\n"
+    "files, and in a file per block. The set of blocks that is kept is larger than the memory "
+    "that\n"
+    "each is given; every put beyond it evicts the oldest. As many threads, each with one request\n"
+    "at a time, for all. Two settings: a put ends when the block is on stable storage (synced), "
+    "or\n"
+    "earlier (not synced). All blocks that are kept are compared once a round.\n"
+    "\n"
+    "  --peers LIST         of kvcache, rocksdb, files (default all)\n"
+    "  --settings LIST      of synced, unsynced (default both)\n"
+    "  --memory SIZE        of each (default 1GiB): host memory, write buffers, caches; the page\n"
+    "                       cache too where this runs in a cgroup of that size (--buffered)\n"
+    "  --buffered           files and RocksDB go through the page cache; without it they use\n"
+    "                       O_DIRECT, and no memory beyond that\n"
+    "  --data-set SIZE      that is kept (default 4GiB); as much is put and timed after it\n"
+    "  --block-bytes SIZE   (default 1MiB)\n"
+    "  --threads N          (default 8)\n"
+    "  --rounds N           medians over these are reported (default 3)\n"
+    "  --disk DIR           on the file system to measure (default: the working directory)\n"
+    "  --daemon PATH        the daemon to start (default: beside this program)\n"
+    "  --quick              a smoke run: 48MiB in 16MiB of memory, one round\n"
+    "  --json               one JSON object per line on stdout\n"
+    "  --table              with --json: the table too, on stderr\n"
+    "\n"
+    "Exit codes: 0 good, 1 wrong bytes were read, 2 usage, 5 a peer that is here failed.\n"
+    "\n"
+    "bench/peers/disk.sh puts it into a memory cgroup where one can be made.\n";
+
+#ifndef PEER_ROCKSDB
+static const char *no_rocksdb(void)
+{
+    return "built without RocksDB (Debian: librocksdb-dev)";
+}
+
+const struct disk_ops disk_rocksdb = {.name = "RocksDB", .missing = no_rocksdb};
+#endif
+
+static const struct {
+    const char *option;
+    const struct disk_ops *ops;
+} peers[DISK_PEERS] = {{"kvcache", &disk_ours}, {"rocksdb", &disk_rocksdb}, {"files", &disk_files}};
+static const char *const settings[DISK_SETTINGS] = {"synced", "unsynced"};
+
+struct run {
+    struct disk_plan plan;
+    bool peer[DISK_PEERS], setting[DISK_SETTINGS];
+    bool json, table;
+    uint64_t data_set, rounds;
+    const char *disk;
+    char dir[PATH_MAX];
+    struct disk_table *results; /* shared with the processes that measure */
+};
+
+static volatile pid_t measuring;
+static volatile sig_atomic_t stopped_by;
+
+static int pick(const char *option, const char *text, const char *const *names, size_t n,
+                bool *chosen)
+{
+    char copy[128];
+    snprintf(copy, sizeof(copy), "%s", text);
+    char *rest = copy;
+    memset(chosen, 0, n * sizeof(*chosen));
+    for (char *item = strsep(&rest, ","); item; item = strsep(&rest, ",")) {
+        size_t i = 0;
+        while (i < n && strcmp(names[i], item) != 0)
+            i++;
+        if (i == n)
+            return say_usage("--%s: there is no '%s'; --help names them", option, item);
+        chosen[i] = true;
+    }
+    return 0;
+}
+
+static int opt_peers(struct run *run, const char *text)
+{
+    const char *names[DISK_PEERS];
+    for (size_t i = 0; i < DISK_PEERS; i++)
+        names[i] = peers[i].option;
+    return pick("peers", text, names, DISK_PEERS, run->peer);
+}
+
+static int take_count(const char *name, uint64_t max, uint32_t *ret)
+{
+    uint64_t count = 0;
+    int rc = opt_count(name, optarg, 1, max, &count);
+    if (rc == 0)
+        *ret = (uint32_t)count;
+    return rc;
+}
+
+static int take_option(struct run *run, int c, char **argv)
+{
+    switch (c) {
+    case 'p':
+        return opt_peers(run, optarg);
+    case 's':
+        return pick("settings", optarg, settings, DISK_SETTINGS, run->setting);
+    case 'm':
+        return opt_bytes("memory", optarg, UINT64_C(16) << 20, UINT64_C(1) << 40,
+                         &run->plan.memory);
+    case 'B':
+        run->plan.direct = false;
+        return 0;
+    case 'w':
+        return opt_bytes("data-set", optarg, UINT64_C(32) << 20, UINT64_C(1) << 42, &run->data_set);
+    case 'b':
+        return opt_bytes("block-bytes", optarg, 4096, KVC_BLOCK_BYTES_MAX, &run->plan.block_bytes);
+    case 't':
+        return take_count("threads", DISK_THREADS_MAX, &run->plan.threads);
+    case 'r':
+        return opt_count("rounds", optarg, 1, DISK_ROUNDS_MAX, &run->rounds);
+    case 'D':
+        run->disk = optarg;
+        return 0;
+    case 'd':
+        run->plan.daemon_path = optarg;
+        return 0;
+    case 'q':
+        run->plan.memory = UINT64_C(16) << 20;
+        run->data_set = UINT64_C(48) << 20;
+        run->rounds = 1;
+        return 0;
+    case 'j':
+        run->json = true;
+        return 0;
+    case 'T':
+        run->table = true;
+        return 0;
+    default:
+        return opt_unknown(c, argv);
+    }
+}
+
+static int check_args(struct run *run)
+{
+    struct disk_plan *plan = &run->plan;
+    struct statvfs fs;
+    if (plan->block_bytes % 4096)
+        return say_usage("--block-bytes: %" PRIu64 " is not a multiple of 4096", plan->block_bytes);
+    if (run->data_set < 2 * plan->memory || run->data_set / plan->block_bytes < plan->threads)
+        return say_usage("--data-set: must be at least twice --memory, and a block per thread");
+    plan->blocks = plan->puts = (uint32_t)(run->data_set / plan->block_bytes);
+    if (statvfs(run->disk, &fs) != 0)
+        return say_usage("--disk %s: %s", run->disk, strerror(errno));
+    if ((uint64_t)fs.f_bavail * fs.f_frsize < 4 * run->data_set)
+        return say_usage("--disk %s: four times the data set must be free there", run->disk);
+    return 0;
+}
+
+static int parse(struct run *run, int argc, char **argv)
+{
+    static const struct option options[] = {{"peers", required_argument, NULL, 'p'},
+                                            {"settings", required_argument, NULL, 's'},
+                                            {"memory", required_argument, NULL, 'm'},
+                                            {"buffered", no_argument, NULL, 'B'},
+                                            {"data-set", required_argument, NULL, 'w'},
+                                            {"block-bytes", required_argument, NULL, 'b'},
+                                            {"threads", required_argument, NULL, 't'},
+                                            {"rounds", required_argument, NULL, 'r'},
+                                            {"disk", required_argument, NULL, 'D'},
+                                            {"daemon", required_argument, NULL, 'd'},
+                                            {"quick", no_argument, NULL, 'q'},
+                                            {"json", no_argument, NULL, 'j'},
+                                            {"table", no_argument, NULL, 'T'},
+                                            {"help", no_argument, NULL, 'h'},
+                                            {0}};
+    int c;
+    opterr = 0;
+    while ((c = getopt_long(argc, argv, ":h", options, NULL)) != -1) {
+        if (c == 'h') {
+            fputs(help, stdout);
+            return -1;
+        }
+        int rc = take_option(run, c, argv);
+        if (rc != 0)
+            return rc;
+    }
+    return optind < argc ? say_usage("'%s' is not understood", argv[optind]) : check_args(run);
+}
+
+static int remove_one(const char *path, const struct stat *st, int type, struct FTW *at)
+{
+    (void)st;
+    (void)type;
+    return at->level == 0 ? 0 : remove(path);
+}
+
+static void on_signal(int number)
+{
+    stopped_by = number;
+    if (measuring > 0)
+        kill(measuring, SIGTERM);
+}
+
+static int in_child(struct run *run, const struct disk_ops *ops, struct disk_result *result)
+{
+    fflush(NULL);
+    pid_t pid = fork();
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGTERM);
+        signal(SIGINT, SIG_DFL);
+        signal(SIGTERM, SIG_DFL);
+        int rc = disk_measure(ops, &run->plan, result);
+        progress_clear();
+        fflush(NULL);
+        _exit(rc);
+    }
+    measuring = pid;
+    int status = 0;
+    while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)
+        continue;
+    measuring = 0;
+    nftw(run->dir, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+    if (pid < 0)
+        return BENCH_FAILED;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : BENCH_FAILED;
+}
+
+static int one_turn(struct run *run, size_t peer, size_t setting)
+{
+    struct disk_result *result = &run->results->cell[peer][setting];
+    const struct disk_ops *ops = peers[peer].ops;
+    const char *missing = ops->missing ? ops->missing() : NULL;
+    if (missing) {
+        snprintf(result->reason, sizeof(result->reason), "%s", missing);
+        return 0;
+    }
+    run->plan.sync = setting == 0;
+    int rc = in_child(run, ops, result);
+    if (rc == 0) {
+        result->measured = true;
+        return 0;
+    }
+    snprintf(result->reason, sizeof(result->reason), "it failed (exit code %d), see stderr", rc);
+    if (!stopped_by)
+        say_error("%s, %s: failed", ops->name, settings[setting]);
+    return rc == BENCH_WRONG ? rc : BENCH_FAILED;
+}
+
+static int all_rounds(struct run *run)
+{
+    int code = BENCH_OK;
+    for (uint64_t round = 0; round < run->rounds; round++) {
+        for (size_t i = 0; i < DISK_PEERS * DISK_SETTINGS && !stopped_by; i++) {
+            size_t peer = (i + round) % DISK_PEERS, setting = i / DISK_PEERS;
+            bool failed = run->results->cell[peer][setting].reason[0];
+            if (!run->peer[peer] || !run->setting[setting] || failed)
+                continue;
+            int rc = one_turn(run, peer, setting);
+            if (rc != 0 && code != BENCH_WRONG)
+                code = rc;
+        }
+    }
+    return stopped_by ? 128 + stopped_by : code;
+}
+
+static void report(const struct run *run)
+{
+    struct disk_report report = {.plan = &run->plan, .results = run->results};
+    for (size_t i = 0; i < DISK_PEERS; i++) {
+        report.ops[i] = peers[i].ops;
+        report.wanted[i] = run->peer[i];
+    }
+    for (size_t i = 0; i < DISK_SETTINGS; i++) {
+        report.setting[i] = settings[i];
+        report.wanted_setting[i] = run->setting[i];
+    }
+    if (run->json)
+        disk_report_json(&report);
+    if (run->table || !run->json)
+        disk_report_table(run->json ? stderr : stdout, &report);
+}
+
+static int make_directory(struct run *run)
+{
+    char here[PATH_MAX];
+    if (!realpath(run->disk, here)) {
+        say_error("--disk %s: %s", run->disk, strerror(errno));
+        return BENCH_USAGE;
+    }
+    snprintf(run->dir, sizeof(run->dir), "%.4000s/peerdisk-XXXXXX", here);
+    if (mkdtemp(run->dir))
+        return 0;
+    say_error("cannot make a directory in %s: %s", here, strerror(errno));
+    return BENCH_FAILED;
+}
+
+int main(int argc, char **argv)
+{
+    struct run run = {
+        .plan = {.block_bytes = 1 << 20, .memory = UINT64_C(1) << 30, .threads = 8, .direct = true},
+        .peer = {true, true, true},
+        .setting = {true, true},
+        .data_set = UINT64_C(4) << 30,
+        .rounds = 3,
+        .disk = "."};
+    int rc = parse(&run, argc, argv);
+    if (rc == 0)
+        rc = make_directory(&run);
+    if (rc != 0)
+        return rc < 0 ? BENCH_OK : rc;
+    run.plan.dir = run.dir;
+    run.results =
+        mmap(NULL, sizeof(*run.results), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (run.results == MAP_FAILED) {
+        say_error("memory for the results: %s", strerror(errno));
+        rmdir(run.dir);
+        return BENCH_FAILED;
+    }
+    struct sigaction action = {.sa_handler = on_signal};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGHUP, &action, NULL);
+    rc = all_rounds(&run);
+    if (!stopped_by)
+        report(&run);
+    rmdir(run.dir);
+    munmap(run.results, sizeof(*run.results));
+    return rc;
+}
