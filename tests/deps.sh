@@ -5,26 +5,28 @@
 #   deps.sh             compiler, build tools, libraries, Check, Python
 #   deps.sh --ci        also clang, clang-format, clang-tidy, ccache, g++, abidiff, zsh, fish
 #   deps.sh --coverage  also gcovr
+#   deps.sh --bench     also fio and RocksDB, which storage is compared with
 #   deps.sh --fuzz      also clang with its sanitizers and libFuzzer, and llvm-cov
 #   deps.sh --list      print the names and install nothing (after one of these: the longer list)
 set -eu
 
 packages="gcc libc6-dev cmake ninja-build pkg-config
-    liburing-dev libzmq3-dev libmsgpack-dev libhwloc-dev libxxhash-dev libssl-dev libyaml-dev
-    libjansson-dev check python3"
+    liburing-dev libzmq3-dev libmsgpack-dev libhwloc-dev liblmdb-dev libsystemd-dev
+    libxxhash-dev libssl-dev libyaml-dev libjansson-dev check python3"
 list=
 
 for argument; do
     case $argument in
     --ci) packages="$packages clang clang-format clang-tidy ccache g++ abigail-tools
         zsh fish" ;;
+    --bench) packages="$packages fio librocksdb-dev" ;;
     --coverage) packages="$packages gcovr" ;;
     # clang's runtime (sanitizers, libFuzzer) is a package of clang's own version.
     --fuzz) packages="$packages clang llvm libclang-rt-14-dev" ;;
     --list) list=1 ;;
     *)
         echo "deps.sh: unknown argument '$argument'; usage:" \
-            "deps.sh [--ci] [--coverage] [--fuzz] [--list]" >&2
+            "deps.sh [--bench] [--ci] [--coverage] [--fuzz] [--list]" >&2
         exit 2
         ;;
     esac

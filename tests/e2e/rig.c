@@ -3,6 +3,7 @@
 #include "check_run.h"
 
 #include <errno.h>
+#include <ftw.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -81,12 +82,23 @@ void rig_show_log(const struct rig *r)
         fclose(f);
 }
 
+void rig_begin(struct rig *r, const char *const *sets, const char *fault)
+{
+    fflush(NULL);
+    r->pid = fork();
+    if (r->pid == 0) /* and no word to Check: its descriptor may be another's by now */
+        run_daemon(r, sets, fault);
+    ck_assert_int_ge(r->pid, 0);
+}
+
 int rig_try(struct rig *r, const char *const *sets, const char *fault)
 {
-    r->pid = fork();
-    ck_assert_int_ge(r->pid, 0);
-    if (r->pid == 0)
-        run_daemon(r, sets, fault);
+    rig_begin(r, sets, fault);
+    return rig_await(r);
+}
+
+int rig_await(struct rig *r)
+{
     for (unsigned i = 0; i < 4000; i++) {
         int status;
         if (waitpid(r->pid, &status, WNOHANG) == r->pid) {
@@ -146,15 +158,15 @@ void rig_kill(struct rig *r)
     ck_assert_int_eq(waitpid(r->pid, &status, 0), r->pid);
 }
 
+static int remove_one(const char *path, const struct stat *st, int kind, struct FTW *at)
+{
+    (void)st, (void)kind, (void)at;
+    return remove(path);
+}
+
 void rig_clean(struct rig *r)
 {
-    const char *names[] = {"log", "flight.txt", "attach.sock", "control.sock", "secret"};
-    char path[128];
-    for (unsigned i = 0; i < sizeof names / sizeof names[0]; i++) {
-        snprintf(path, sizeof path, "%s/%s", r->dir, names[i]);
-        unlink(path);
-    }
-    rmdir(r->dir);
+    (void)!nftw(r->dir, remove_one, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
 }
 
 pid_t rig_spawn(const struct rig *r, const char *role, uint64_t arg)

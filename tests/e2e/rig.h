@@ -29,12 +29,15 @@ void rig_dir(struct rig *r);
 /* Starts a daemon there with this KVC_FAULT (NULL: none). 0 once it accepts connections; when it
  * ends instead, its wait status, which is not 0, and r->pid is 0. */
 int rig_try(struct rig *r, const char *const *sets, const char *fault);
+/* Its two halves: the daemon's process is made; it is waited for. */
+void rig_begin(struct rig *r, const char *const *sets, const char *fault);
+int rig_await(struct rig *r);
 /* The same directory again, after rig_kill() or rig_stop(). */
 void rig_restart(struct rig *r, const char *const *sets);
 /* SIGTERM; the daemon must exit with 0. */
 void rig_stop(struct rig *r);
 void rig_kill(struct rig *r);           /* SIGKILL */
-void rig_clean(struct rig *r);          /* removes the directory */
+void rig_clean(struct rig *r);          /* removes the directory and all in it */
 void rig_show_log(const struct rig *r); /* on stderr */
 
 /* This test program again, as a worker in a process of its own: starts with exec, because a fork of

@@ -192,7 +192,7 @@ static int see(void *ctx, const struct kvc_walked *w)
     ck_assert_uint_lt(s->n, 256);
     memcpy(s->key + (size_t)s->n++ * KVC_KEY_BYTES, w->key, KVC_KEY_BYTES);
     s->leases += w->leases;
-    ck_assert_uint_eq(w->tier, KVC_TIER_HOST);
+    ck_assert_uint_eq(w->tiers, KVC_TIER_HOST);
     return s->n == s->stop_at ? 7 : 0;
 }
 

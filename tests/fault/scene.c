@@ -21,6 +21,27 @@ const char *const scene_sets[] = {
     "limits.sessions=8",    "limits.leases=64",         "limits.waiters=64",
     "limits.namespaces=16", "flight.records=64",        NULL};
 
+#define SETS (sizeof scene_sets / sizeof scene_sets[0])
+
+static bool storage;
+
+const char *const *scene_sets_storage(const char *store)
+{
+    static char paths[160];
+    static const char *sets[SETS + 4];
+    size_t n = 0;
+    snprintf(paths, sizeof paths, "nvme.paths=%s", store);
+    for (; scene_sets[n]; n++)
+        sets[n] = scene_sets[n];
+    sets[n++] = paths;
+    sets[n++] = "nvme.limit=24MiB";
+    sets[n++] = "nvme.segment=1MiB";
+    sets[n++] = "nvme.sync=50ms";
+    sets[n] = NULL;
+    storage = true;
+    return sets;
+}
+
 struct scene {
     const struct rig *rig;
     unsigned failed;
@@ -141,14 +162,26 @@ static bool fill(struct scene *s, const uint8_t *keys, uint32_t n, uint32_t byte
     return true;
 }
 
-static void store(struct scene *s, const uint8_t *keys, uint32_t n, uint32_t bytes)
+/* Whether every block is there now, stored by this call: with `flags` DURABLE, on disk. */
+static bool store_as(struct scene *s, const uint8_t *keys, uint32_t n, uint32_t bytes,
+                     unsigned flags)
 {
     uint64_t offsets[N];
     uint8_t statuses[N];
-    struct kvc_blocks b = {.keys = keys, .n = n};
-    if (fill(s, keys, n, bytes, offsets) &&
-        went(s, "kvc_store", kvc_store(s->ns, &b, offsets, NULL, 0, statuses)))
-        check_statuses(s, statuses, n);
+    struct kvc_blocks b = {.keys = keys, .n = n, .flags = flags};
+    if (!fill(s, keys, n, bytes, offsets) ||
+        !went(s, "kvc_store", kvc_store(s->ns, &b, offsets, NULL, 0, statuses)))
+        return false;
+    check_statuses(s, statuses, n);
+    for (uint32_t i = 0; i < n; i++)
+        if (statuses[i] != KVC_ST_OK)
+            return false;
+    return true;
+}
+
+static void store(struct scene *s, const uint8_t *keys, uint32_t n, uint32_t bytes)
+{
+    (void)store_as(s, keys, n, bytes, 0);
 }
 
 /* What a hold that is not stale shows must be what was stored. Returns its blocks. */
@@ -332,6 +365,10 @@ static void overfill(const struct rig *r, unsigned *failed)
         store(&s, keys, BIG_N, BIG);
         (void)load(&s, keys, BIG_N, BIG);
     }
+    for (uint32_t chain = 0; storage && chain < CHAINS; chain++) { /* back from disk */
+        make_keys(&s, 100 + chain, BIG_N, keys);
+        (void)load(&s, keys, BIG_N, BIG);
+    }
     *failed += s.failed;
     kvc_close(&s.k);
 }
@@ -354,6 +391,9 @@ unsigned scene_play(const struct rig *r)
     kvc_close(&two.k);
     make_keys(&one, 4, N, keys);
     drive(&one, keys);
+    make_keys(&one, 5, N, keys);
+    if (storage)
+        (void)store_as(&one, keys, N, RIG_BLOCK, KVC_F_DURABLE);
     make_keys(&one, 1, N, keys);
     administer(&one, keys);
     unsigned failed = one.failed + two.failed;
@@ -429,14 +469,16 @@ static bool check(struct scene *s)
     struct wanted gone[] = {{.name = "core.blocks_present"},
                             {.name = "core.bytes_present"},
                             {.name = "daemon.host_used_bytes"},
-                            {.name = "daemon.host_used_slots"}};
+                            {.name = "daemon.host_used_slots"},
+                            {.name = "nvme.blocks"},
+                            {.name = "nvme.used_bytes"}};
+    const unsigned ngone = sizeof gone / sizeof gone[0] - (storage ? 0 : 2);
     make_keys(s, 7, N, keys);
     store(s, keys, N, RIG_BLOCK);
     if (s->failed || load(s, keys, N, RIG_BLOCK) != N || s->failed)
         return false;
     return settles(s, left, sizeof left / sizeof left[0]) &&
-           went(s, "kvc_evict", kvc_evict(s->k, &all, &evicted)) &&
-           settles(s, gone, sizeof gone / sizeof gone[0]);
+           went(s, "kvc_evict", kvc_evict(s->k, &all, &evicted)) && settles(s, gone, ngone);
 }
 
 bool scene_try_check(const struct rig *r)
@@ -469,5 +511,32 @@ void scene_end(struct rig *r, void (*stop)(struct rig *r))
     if (held)
         (void)check_hold(hold, keys, RIG_BLOCK);
     kvc_release(s.k, &hold);
+    kvc_close(&s.k);
+}
+
+/* ---- over a restart ---- */
+
+#define PROMISED 9u
+
+bool scene_promise(const struct rig *r)
+{
+    struct scene s = {.rig = r};
+    uint8_t keys[N * KVC_KEY_BYTES];
+    enter(&s, STAGING, "promise", RIG_BLOCK);
+    make_keys(&s, PROMISED, N, keys);
+    bool given = store_as(&s, keys, N, RIG_BLOCK, KVC_F_DURABLE);
+    kvc_close(&s.k);
+    return given;
+}
+
+void scene_check_promise(const struct rig *r, bool promised)
+{
+    struct scene s = {.rig = r};
+    uint8_t keys[N * KVC_KEY_BYTES];
+    enter(&s, 0, "promise", RIG_BLOCK);
+    make_keys(&s, PROMISED, N, keys);
+    uint32_t hit = load(&s, keys, N, RIG_BLOCK);
+    ck_assert_msg(s.failed == 0, "a call failed where nothing is wrong: %s", kvc_last_error(s.k));
+    ck_assert_msg(!promised || hit == N, "%u of %u promised blocks are there", hit, N);
     kvc_close(&s.k);
 }

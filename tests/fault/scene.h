@@ -7,6 +7,10 @@
 
 /* What the daemon must be started with. */
 extern const char *const scene_sets[];
+/* The same with a storage tier in the directory `store`, so that what memory has no room for goes
+ * to disk and comes back. NULL-terminated; static, of the last call. scene_play() then also stores
+ * with a promise. */
+const char *const *scene_sets_storage(const char *store);
 
 /* Connects, stores, reads, waits, cancels, evicts, fills the tier beyond its limit with large
  * blocks, and leaves. A call may fail with an error that kvcache.h documents, and hit less than was
@@ -20,5 +24,11 @@ void scene_end(struct rig *r, void (*stop)(struct rig *r));
 void scene_check(const struct rig *r);
 /* scene_check() where a call may still fail; false: one did, and nothing is known. */
 bool scene_try_check(const struct rig *r);
+
+/* With storage, last: stores a chain with a promise. Whether it was given. A call may fail. */
+bool scene_promise(const struct rig *r);
+/* In a later run of the daemon, where no call may fail: the chain has the right bytes as far as it
+ * is there, and it is all there when it was promised. */
+void scene_check_promise(const struct rig *r, bool promised);
 
 #endif

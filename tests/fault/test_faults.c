@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -18,6 +19,9 @@
 #define NTH_MAX 5000u /* a sweep that never ends is a bug of the test or of a point */
 
 static const char *const points[] = {"alloc", "send", "copy", "map", "fd", "thread"};
+/* With a storage tier: what it asks for, and what it does to its disk and journal. */
+static const char *const storage_points[] = {"alloc", "copy",  "map",  "fd",   "thread",
+                                             "read",  "write", "sync", "meta", "walk"};
 
 static struct rig rig;
 
@@ -73,6 +77,13 @@ static void check_refusal(const char *fault, int status)
     ck_assert_msg(struck(), "%s: refused to start, but not for the fault:\n%s", fault, logged);
 }
 
+static void check_quiet(const char *fault)
+{
+    read_log();
+    ck_assert_msg(!strstr(logged, "Sanitizer") && !strstr(logged, "runtime error"), "%s:\n%s",
+                  fault, logged);
+}
+
 /* True when the fault was reached. */
 static bool run(const char *fault, const char *const *sets, unsigned *refusals, unsigned *failures)
 {
@@ -92,13 +103,47 @@ static bool run(const char *fault, const char *const *sets, unsigned *refusals, 
         rig_stop(&rig);
     else
         scene_end(&rig, rig_stop);
-    read_log();
-    ck_assert_msg(!strstr(logged, "Sanitizer") && !strstr(logged, "runtime error"), "%s:\n%s",
-                  fault, logged);
+    check_quiet(fault);
     return struck();
 }
 
-static void sweep(const char *point, const char *const *sets)
+/* The same with storage: what the run before left is found first, and what is promised in this one
+ * is looked for in the next, which has no fault. */
+static bool run_storage(const char *fault, const char *const *sets, unsigned *refusals,
+                        unsigned *failures)
+{
+    static bool promised; /* by the run before */
+    forget_log();
+    int status = rig_try(&rig, sets, fault);
+    bool reached = status != 0, given = false;
+    if (status) {
+        read_log();
+        check_refusal(fault, status);
+        ++*refusals;
+    } else {
+        *failures += scene_play(&rig) > 0;
+        if (!scene_try_check(&rig)) /* all is evicted by it, the promise of before as well */
+            scene_check(&rig);
+        given = scene_promise(&rig);
+        rig_stop(&rig);
+        check_quiet(fault);
+        reached = struck();
+    }
+    promised = status ? promised : given;
+    forget_log();
+    ck_assert_msg(rig_try(&rig, sets, NULL) == 0, "%s: the next start fails", fault);
+    scene_check_promise(&rig, promised);
+    if (!promised)
+        promised = scene_promise(&rig);
+    rig_stop(&rig);
+    check_quiet(fault);
+    return reached;
+}
+
+typedef bool run_fn(const char *fault, const char *const *sets, unsigned *refusals,
+                    unsigned *failures);
+
+static void sweep(const char *point, const char *const *sets, run_fn *one)
 {
     unsigned refusals = 0, failures = 0, nth = 0;
     bool reached = true;
@@ -108,7 +153,7 @@ static void sweep(const char *point, const char *const *sets)
         snprintf(fault, sizeof fault, "%s:%u", point, nth);
         if (getenv("KVC_FAULT_SHOW"))
             fprintf(stderr, "%s\n", fault);
-        reached = run(fault, sets, &refusals, &failures);
+        reached = one(fault, sets, &refusals, &failures);
     }
     ck_assert_uint_gt(nth, 1); /* the point stands somewhere */
     printf("%s: %u calls failed one by one: %u refusals to start, %u runs with calls that failed, "
@@ -119,7 +164,16 @@ static void sweep(const char *point, const char *const *sets)
 
 START_TEST(the_daemon_survives_or_refuses_to_start)
 {
-    sweep(points[_i], scene_sets);
+    sweep(points[_i], scene_sets, run);
+}
+END_TEST
+
+START_TEST(the_daemon_with_storage_survives_or_refuses_to_start)
+{
+    char store[128];
+    snprintf(store, sizeof store, "%s/store", rig.dir);
+    ck_assert_int_eq(mkdir(store, 0700), 0);
+    sweep(storage_points[_i], scene_sets_storage(store), run_storage);
 }
 END_TEST
 
@@ -169,10 +223,14 @@ static Suite *suite(void)
     TCase *t = tcase_create("faults");
     const char *only = getenv("KVC_FAULT_POINT");
     tcase_add_checked_fixture(t, setup, teardown);
-    tcase_set_timeout(t, 580);
+    tcase_set_timeout(t, 1780);
     for (int i = 0; i < (int)(sizeof points / sizeof points[0]); i++)
         if (!only || strcmp(only, points[i]) == 0)
             tcase_add_loop_test(t, the_daemon_survives_or_refuses_to_start, i, i + 1);
+    for (int i = 0; i < (int)(sizeof storage_points / sizeof storage_points[0]); i++)
+        if (!only ||
+            (strncmp(only, "storage-", 8) == 0 && strcmp(only + 8, storage_points[i]) == 0))
+            tcase_add_loop_test(t, the_daemon_with_storage_survives_or_refuses_to_start, i, i + 1);
     if (!only || strcmp(only, "library") == 0)
         tcase_add_loop_test(t, the_library_survives, 0, 4);
     suite_add_tcase(s, t);

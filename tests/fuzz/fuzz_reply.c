@@ -15,6 +15,8 @@
 #define OPS    4u
 #define KEYS   4u
 #define TOKENS 16u
+/* Arguments of INSPECT from here on: kvc_drain, and behind it kvc_paths. */
+#define INSPECT_DRAIN 254u
 
 static struct kvc *kvc;
 static struct kvc_ns *ns;
@@ -179,8 +181,30 @@ static int on_traced(void *ctx, const struct kvc_trace_record *r)
     return ++seen % 64 == 63;
 }
 
+static int on_path(void *ctx, const struct kvc_path *x)
+{
+    (void)ctx;
+    FUZZ_CHECK(memchr(x->name, 0, sizeof(x->name)) && memchr(x->error, 0, sizeof(x->error)),
+               "a text without an end");
+    return ++seen % 64 == 63;
+}
+
+static void call_storage(uint8_t arg)
+{
+    struct kvc_drained drained;
+    struct kvc_writes writes;
+    if (arg == INSPECT_DRAIN)
+        check(kvc_drain(kvc, 1, &drained));
+    else
+        check(kvc_paths(kvc, on_path, NULL, &writes));
+}
+
 static void call_inspect(uint8_t arg)
 {
+    if (arg >= INSPECT_DRAIN) {
+        call_storage(arg);
+        return;
+    }
     static struct kvc_verified verified;
     struct kvc_walk walk = {
         .ns = 1, .mode = arg % 4u, .key = arg % 4 == KVC_WALK_ROOTS ? NULL : keys};

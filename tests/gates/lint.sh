@@ -47,13 +47,15 @@ adapters() {
 zmq\.h                 daemon/io/front\.c|client/[a-z_]+\.c|bench/[a-z_]+\.c
 liburing(\.h|/.*)      daemon/io/loop_uring\.c
 hwloc(\.h|/.*)         daemon/io/topo\.c
+lmdb\.h                daemon/io/meta_db\.c
+systemd/.*             daemon/io/notify\.c
 msgpack(\.h|/.*)       client/codec/[a-z_]+\.c
 xxhash\.h              daemon/base/wire/hash\.c|bench/[a-z_]+\.c
 openssl/.*             daemon/base/wire/hash\.c|bench/[a-z_]+\.c
 yaml\.h                daemon/config[a-z_]*\.c
 jansson\.h             client/ctl/[a-z_]+\.c|bench/[a-z_]+\.c
 hiredis/hiredis\.h     bench/peers/hiredis\.c
-rocksdb/c\.h           bench/peers/rocks\.c
+rocksdb/c\.h           bench/peers/(disk_)?rocks(_fail)?\.c
 check\.h               no file outside tests
 cuda.*                 kernels/[a-z_]+\.cu
 EOF
@@ -214,7 +216,7 @@ path_exists() {
 # What documents name in backticks or link to exists: paths under the top directories, and bare
 # names of sources and scripts anywhere in the tree.
 rule_document_path() {
-    foreign='zmq|liburing|hwloc|msgpack|xxhash|yaml|jansson|check|string|stdint|cuda_runtime'
+    foreign='zmq|liburing|hwloc|lmdb|msgpack|xxhash|yaml|jansson|check|string|stdint|cuda_runtime'
     tick='`'
     search "$work/docs" -oE "${tick}[^$tick]+$tick" | tr -d "$tick" |
         awk -F: '{ file = $1; line = $2; sub(/^[^:]*:[^:]*:/, "")

@@ -50,7 +50,7 @@ check() {
     done
 }
 
-for command in ping stats ns explain blocks verify trace evict size; do
+for command in ping stats ns explain blocks verify drain trace evict size; do
     check kvcachectl "$command" "client/ctl/$command.c" client/ctl/kvcachectl.1
 done
 grep -o '{"[a-z]*", cmd_' client/ctl/main.c | tr -d '{"' | cut -d, -f1 >"$work/commands"
@@ -62,7 +62,7 @@ while read -r command; do
 done <"$work/commands"
 
 # Options that a source takes from a shared table are checked through its help only.
-for command in replay gen store load lookup reuse idle; do
+for command in replay gen store load nvme lookup reuse idle; do
     "$bin/kvcachebench" "$command" --help >"$work/help" 2>&1 || wrong "kvcachebench $command --help"
     section bench/kvcachebench.1 "$command" >"$work/section"
     sed -n 's/^ *\(--[a-z][a-z-]*\).*/\1/p' "$work/help" | sort -u >"$work/options"

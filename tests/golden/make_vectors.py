@@ -174,6 +174,17 @@ def requests():
         request("trace", "off", [2, 0, 0]),
         request("trace_dump", "from the oldest", [0, 0]),
         request("trace_dump", "largest numbers", [U32, U64]),
+        request("lookup", "prefetch", [1, "", 40, [b"".join(K)], 64]),
+        request("lookup", "touch and prefetch", [1, "", 40, [b"".join(K)], 66]),
+        request("acquire", "only what is in memory", [1, "", 40, [b"".join(K)], 128, 0, 0, 0]),
+        request("acquire", "wait, without loading", [1, "", 40, [b"".join(K)], 129, 0, 0, 0]),
+        request("reserve", "durable", [1, "", 32, 0, 0, b"", 0, K[0], 0]),
+        request("store", "durable", [1, "", 32, 0, 0, b"", 0, K[0], 0, u64s(0), b""]),
+        request("verify", "the storage tier", [0, 2, 0, 16777216]),
+        request("drain", "a slice", [67108864], deadline=1000),
+        request("drain", "least", [1]),
+        request("drain", "largest", [U64]),
+        request("paths", "as it is", []),
     ]
     return out
 
@@ -278,6 +289,36 @@ def replies():
             "17, largest numbers",
             [U64, [[K[0], K[1], U32, 255] + [U32] * 5 + [U64, U64, 255, U32, U64]] * 17],
         ),
+        reply("drain", "going on", [1073741824, 0]),
+        reply("drain", "done", [0, 0]),
+        reply("drain", "largest", [U64, 255]),
+        reply("paths", "no storage tier", [0] * 7 + [[]]),
+        reply(
+            "paths",
+            "two, one of them out",
+            [
+                1099511627776,
+                4194304,
+                137434759168,
+                4177920,
+                4194304,
+                0,
+                512,
+                [
+                    ["/mnt/nvme0/kvcache.store", 1, "", 1 << 40, 4194304, 1 << 40, 12, 3, 2]
+                    + [24576, 4194304, 0, 0, 1, 4096, 90, 250, 1200, 800, 2100, 2100],
+                    ["/mnt/nvme1/kvcache.store", 2, "EIO: Input/output error", 1 << 40]
+                    + [0] * 7
+                    + [3, 1]
+                    + [0] * 8,
+                ],
+            ],
+        ),
+        reply(
+            "paths",
+            "16, largest numbers",
+            [U64] * 7 + [[["n" * 255, 255, "e" * 127] + [U64] * 18] * 16],
+        ),
         error("lookup", "no namespace", 6, "ns 7 is not open in this session", corr=3),
         error("commit", "deadline passed", 8, "", corr=6),
         error("hello", "no version in common", 4, "this daemon speaks versions 1 to 1"),
@@ -300,12 +341,12 @@ def replies():
             "present and absent",
             0,
             [
-                [0, 1, 0, 2, 0, 0, 16, 1, 1, 0, 1, 2097152, 1500, 1, 4096],
-                [1, 1, 0, 0, 2, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0],
+                [0, 1, 0, 2, 0, 0, 16, 1, 1, 0, 1, 2097152, 1500, 3, 1, 4096],
+                [1, 1, 0, 0, 2, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0],
             ],
         ),
         listing(
-            "explain", "largest", 1, [[255, U32, U32, 255, 255] + [U32] * 6 + [U64, U64, U32, U64]]
+            "explain", "largest", 1, [[255, U32, U32, 255, 255] + [U32] * 6 + [U64, U64, 255, U32, U64]]
         ),
     ]
     return out

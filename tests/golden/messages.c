@@ -127,10 +127,13 @@ const struct message_kind message_kinds[] = {
                                     REPLY(EVICT, "evict", evict) REPLY(BLOCKS, "blocks", blocks)
                                         REPLY(VERIFY, "verify", verify) REPLY(TRACE, "trace", trace)
                                             REPLY(TRACE_DUMP, "trace_dump", trace_dump)
+                                                REPLY(DRAIN, "drain", drain)
+                                                    REPLY(PATHS, "paths", paths)
 #undef REPLY
-                                                {"ping", MESSAGE_REQUEST, &codec__req_bare,
-                                                 KVC_OP_PING, dec_bare, enc_bare},
+                                                        {"ping", MESSAGE_REQUEST, &codec__req_bare,
+                                                         KVC_OP_PING, dec_bare, enc_bare},
     {"stats", MESSAGE_REQUEST, &codec__req_bare, KVC_OP_STATS, dec_bare, enc_bare},
+    {"paths", MESSAGE_REQUEST, &codec__req_bare, KVC_OP_PATHS, dec_bare, enc_bare},
     {"error", MESSAGE_HEAD, &empty, KVC_OP_REPLY, dec_reply_head, enc_error},
     {"reply_head", MESSAGE_HEAD, &empty, KVC_OP_REPLY, dec_reply_head, NULL},
     {"head", MESSAGE_HEAD, &empty, 0, dec_head, NULL},

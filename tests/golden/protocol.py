@@ -61,10 +61,15 @@ SEQ = fields("ns sub:t tokens") + [("keys", "*b")]
 RESERVE = fields("ns sub:t flags group shard parent:b first_token keys:b last_tokens")
 BLOCK = fields(
     "key:b parent:b depth state tokens shards shards_present leases children bytes age_ms"
-    " tier chunk off"
+    " tiers chunk off"
 )
 CORRUPT = fields("key:b ns group shard tier below chunk off")
 RECORD = fields("ns block_tokens timestamp_ms input_tokens output_tokens ids:b")
+PATH = fields(
+    "name:t state error:t bytes used_bytes formatted_bytes reads writes syncs read_bytes"
+    " write_bytes errors outs queued queued_bytes read_p50_us read_p99_us read_max_us"
+    " write_p50_us write_p99_us write_max_us"
+)
 
 REQUESTS = {
     "hello": (1, fields("ver_min ver_max")),
@@ -95,6 +100,8 @@ REQUESTS = {
     "verify": (18, fields("ns tier cursor bytes_max")),
     "trace": (19, fields("action ns bytes")),
     "trace_dump": (20, fields("ns cursor")),
+    "drain": (21, fields("bytes_max")),
+    "paths": (22, []),
 }
 ACQUIRE_REPLY = fields("hit_tokens lease ticket:b") + [
     ("groups", fields("first locs:b reason detail"))
@@ -117,6 +124,12 @@ REPLIES = {
     "verify": fields("cursor blocks bytes skipped failed") + [("corrupt", CORRUPT)],
     "trace": fields("on ns bytes used_bytes records dropped age_ms"),
     "trace_dump": fields("cursor lost") + [("items", RECORD)],
+    "drain": fields("left stop"),
+    "paths": fields(
+        "writes_per_day spent_bytes left_bytes accepted_bytes written_bytes kept_bytes"
+        " journal_bytes"
+    )
+    + [("paths", PATH)],
 }
 ITEMS = {
     "stats": fields("name:t kind value"),
@@ -126,7 +139,7 @@ ITEMS = {
     ),
     "explain": fields(
         "key ns group state reason detail tokens shards shards_present leases children"
-        " bytes age_ms chunk off"
+        " bytes age_ms tiers chunk off"
     ),
 }
 ATTACH = {

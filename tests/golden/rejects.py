@@ -113,7 +113,8 @@ def reject_requests():
     reserve = [1, "", 0, 0, 0, b"", 0, K[0] + K[1], 0]
     two = u64s(0, 64)
     name = "%s must be UTF-8 text of at most 127 bytes without NUL"
-    lookup = "flags of LOOKUP must be 0 or 2"
+    lookup = "flags of LOOKUP must be 0, 2, 64 or 66"
+    acquire = "flags of ACQUIRE must be 0, 1, 128 or 129"
     keyed = "key must be binary of 32 bytes for modes 0 (up) and 1 (down)"
     cases = [
         ("hello", ARG, "ver_min must not be above ver_max", [2, 1]),
@@ -154,7 +155,9 @@ def reject_requests():
         ("lookup", ARG, lookup, [1, "", 0, [b""], 1]),
         ("lookup", ARG, lookup, [1, "", 0, [b""], 3]),
         ("lookup", ARG, lookup, [1, "", 0, [b""], U64]),
-        ("acquire", ARG, "flags of ACQUIRE must be 0 or 1", [1, "", 0, [b""], 2, 0, 0, 0]),
+        ("acquire", ARG, acquire, [1, "", 0, [b""], 2, 0, 0, 0]),
+        ("acquire", ARG, acquire, [1, "", 0, [b""], 64, 0, 0, 0]),
+        ("lookup", ARG, lookup, [1, "", 0, [b""], 128]),
         ("acquire", ARG, "shard must be an integer from 0 to 63", [1, "", 0, [b""], 0, 64, 0, 0]),
         (
             "acquire",
@@ -203,7 +206,8 @@ def reject_requests():
         ("trace", ARG, "bytes must be 0, or from 1048576 to 1073741824", [1, 0, (1 << 20) - 1]),
         ("trace", ARG, "bytes must be 0, or from 1048576 to 1073741824", [1, 0, (1 << 30) + 1]),
         ("trace_dump", ARG, "ns must be an integer from 0 to 2^32 - 1", [U32 + 1, 0]),
-        ("verify", ARG, "tier must be 0 (all) or 1 (host)", [0, 2, 0, 1]),
+        ("verify", ARG, "tier must be 0 (all), 1 (host) or 2 (nvme)", [0, 3, 0, 1]),
+        ("drain", ARG, "bytes_max must be an integer from 1 to 2^64 - 1", [0]),
         ("verify", ARG, "bytes_max must be an integer from 1 to 2^64 - 1", [0, 0, 0, 0]),
         ("commit", ARG, "first must be an integer from 0 to 4095", [1, 4096, two, b""]),
         ("commit", ARG, "offsets must be binary of 1 to 4096 x 8 bytes", [1, 0, b"", b""]),
@@ -233,7 +237,8 @@ def reject_requests():
     ]
     for i, detail, bad in (
         (1, name % "sub", "s" * 128),
-        (2, "flags of RESERVE and STORE must be 0", 1),
+        (2, "flags of RESERVE and STORE must be 0 or 32", 1),
+        (2, "flags of RESERVE and STORE must be 0 or 32", 33),
         (3, "group must be an integer from 0 to 15", 16),
         (4, "shard must be an integer from 0 to 63", 64),
         (5, "parent must be binary of 0 or 32 bytes", bytes(31)),
@@ -356,7 +361,7 @@ def reject_shapes():
         (
             "flags a float",
             MSG,
-            "flags of LOOKUP must be 0 or 2",
+            "flags of LOOKUP must be 0, 2, 64 or 66",
             good[:-1] + bytes.fromhex("ca40000000"),
         ),
         (
@@ -421,6 +426,19 @@ def reject_replies():
             "items must be an array of at most 256 arrays of 14",
             [0, [[K[0], b""] + [0] * 12] * 257],
         ),
+        (
+            "paths",
+            ARG,
+            "paths must be an array of at most 16 arrays of 21",
+            [0] * 7 + [[["", 0, ""] + [0] * 18] * 17],
+        ),
+        (
+            "paths",
+            ARG,
+            "error must be UTF-8 text of at most 127 bytes without NUL",
+            [0] * 7 + [[["", 0, "e" * 128] + [0] * 18]],
+        ),
+        ("drain", ARG, "stop must be an integer from 0 to 255", [0, 256]),
         ("lookup", ARG, "groups must be an array of 1 to 16 arrays of 3", [0, []]),
         ("lookup", ARG, "groups must be an array of 1 to 16 arrays of 3", [0, [[0, 0, 0]] * 17]),
         ("lookup", ARG, "reason must be an integer from 0 to 255", [0, [[0, 256, 0]]]),

@@ -46,12 +46,16 @@ soname=$(readelf -d "$library" | sed -n 's/.*SONAME.*\[\(.*\)\]/\1/p')
 for file in bin/kvcache-daemon bin/kvcachectl bin/kvcachebench \
     include/kvcache/kvcache.h include/kvcache/proto.h \
     share/doc/kvcache/PROTOCOL.md share/doc/kvcache/LICENSE share/doc/kvcache/README.md \
-    share/man/man1/kvcachectl.1 share/man/man1/kvcachebench.1 etc/kvcache/daemon.yaml; do
+    share/man/man1/kvcachectl.1 share/man/man1/kvcachebench.1 etc/kvcache/daemon.yaml \
+    lib/systemd/system/kvcache.service lib/sysusers.d/kvcache.conf lib/tmpfiles.d/kvcache.conf; do
     [ -f "$prefix/$file" ] || fail "$file is not installed"
 done
 others=$(find "$prefix/include" "$libdir" -type f ! -name 'libkvcache.so.*' ! -name kvcache.pc \
-    ! -name 'kvcache-*.cmake' ! -name kvcache.h ! -name proto.h)
+    ! -name 'kvcache-*.cmake' ! -name kvcache.h ! -name proto.h \
+    ! -path "$libdir/systemd/*" ! -path "$libdir/sysusers.d/*" ! -path "$libdir/tmpfiles.d/*")
 [ -z "$others" ] || fail "installed, but nobody's business: $others"
+grep -q '^ExecStart=/opt/kvcache/bin/kvcache-daemon --config /opt/kvcache/etc/' \
+    "$prefix/lib/systemd/system/kvcache.service" || fail "the unit starts something else"
 if grep -rlF -e "$build" -e "$source" -e /opt/kvcache "$libdir/cmake" "$libdir/pkgconfig"; then
     fail "these files name a directory of the build, or the prefix before it was moved"
 fi

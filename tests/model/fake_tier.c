@@ -213,8 +213,9 @@ static void fake_submit(struct tier *t, struct tier_op *op)
     struct fake_tier *f = of(t);
     struct region *g;
     struct slot *s = slot_at(f, op->loc, &g);
-    bool put = op->kind == TIER_PUT;
-    MUST(op->done != NULL && op->bytes != 0 && (put ? op->src != NULL : op->kind == TIER_VERIFY));
+    bool put = op->kind == TIER_PUT || op->kind == TIER_ADOPT;
+    MUST(op->done != NULL && op->bytes != 0 && (put || op->kind == TIER_VERIFY));
+    MUST(op->kind != TIER_PUT || op->src != NULL);
     MUST(s->state == (put ? SLOT_TAKEN : SLOT_PUBLISHED));
     MUST(slot_bytes_of(f, op->bytes) == g->slot_bytes && f->inflight < INFLIGHT_MAX);
     if (put)
@@ -247,9 +248,10 @@ void fake_tier_end(struct fake_tier *f, struct tier_op *op, int status)
     memmove(&f->op[i], &f->op[i + 1], (--f->inflight - i) * sizeof(f->op[0]));
     struct region *g;
     struct slot *s = slot_at(f, op->loc, &g);
-    if (op->kind == TIER_PUT) {
+    if (op->kind == TIER_PUT || op->kind == TIER_ADOPT) {
         MUST(s->state == SLOT_WRITING);
-        memcpy(mem_of(g, s), op->src, status == 0 ? op->bytes : op->bytes / 2);
+        if (op->kind == TIER_PUT)
+            memcpy(mem_of(g, s), op->src, status == 0 ? op->bytes : op->bytes / 2);
         s->state = status == 0 ? SLOT_WRITTEN : SLOT_TAKEN;
     } else {
         MUST(s->state == SLOT_PUBLISHED && s->readers > 0);
@@ -319,6 +321,14 @@ static struct hash128 fake_sum(const struct tier *t, struct tier_loc loc)
     return s->sum;
 }
 
+static void *fake_payload(const struct tier *t, struct tier_loc loc)
+{
+    struct region *g;
+    struct slot *s = slot_at(of(t), loc, &g);
+    MUST(s->state == SLOT_TAKEN || s->state == SLOT_PUBLISHED);
+    return mem_of(g, s);
+}
+
 static const struct slot *seen(const struct fake_tier *f, const struct tier_view *v,
                                const struct region **ret)
 {
@@ -356,6 +366,29 @@ bool fake_tier_label(const struct fake_tier *f, const struct tier_view *view,
     if (s != NULL)
         *ret_label = s->label;
     return s != NULL;
+}
+
+void fake_tier_each(struct fake_tier *f, fake_found_fn *fn, void *ctx)
+{
+    for (uint32_t i = 0; i < f->cfg.regions; i++) {
+        struct region *g = &f->region[i];
+        for (uint32_t n = 0; g->principal != 0 && n < g->slots; n++) {
+            struct slot *s = &g->slot[n];
+            struct tier_loc loc = {i * SLOTS_MAX + n + 1};
+            if (s->state == SLOT_PUBLISHED)
+                s->owner = fn(ctx, &s->label, loc);
+            else if (s->state != SLOT_FREE)
+                s->state = SLOT_TAKEN, s->owner = UINT32_MAX;
+            s->readers = 0;
+            if (s->state != SLOT_FREE && s->owner == UINT32_MAX)
+                fake_free(&f->tier, loc);
+        }
+    }
+}
+
+void fake_tier_crash(struct fake_tier *f)
+{
+    f->inflight = 0;
 }
 
 uint32_t fake_tier_drains(const struct fake_tier *f)
@@ -397,6 +430,7 @@ static const struct tier_ops fake_ops = {
     .drain = fake_drain,
     .helps = fake_helps,
     .stats = fake_stats,
+    .payload = fake_payload,
 };
 
 struct fake_tier *fake_tier_create(const struct fake_tier_config *config)

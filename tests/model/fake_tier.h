@@ -49,6 +49,11 @@ bool fake_tier_label(const struct fake_tier *f, const struct tier_view *view,
                      struct tier_label *ret_label);
 /* Memory that goes bad: one bit of byte `at` of a published slot. */
 void fake_tier_flip(struct fake_tier *f, const struct tier_view *view, uint32_t at);
+/* The process died: what was under way never happened. */
+void fake_tier_crash(struct fake_tier *f);
+/* After that: each thing that is there. The owner it has from now on; UINT32_MAX: it goes. */
+typedef uint32_t fake_found_fn(void *ctx, const struct tier_label *label, struct tier_loc loc);
+void fake_tier_each(struct fake_tier *f, fake_found_fn *fn, void *ctx);
 uint32_t fake_tier_drains(const struct fake_tier *f);
 
 /* How a payload of these tests looks: bytes that depend on all of key, shard and position. */

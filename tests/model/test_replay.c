@@ -12,7 +12,7 @@
 #include <stdio.h>
 
 #include "check_run.h"
-#include "rig.h"
+#include "core_rig.h"
 
 #define NODES_MAX  200000u
 #define DEPTH_MAX  96u

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 
 #include "check_run.h"
-#include "rig.h"
+#include "core_rig.h"
 
 #define GROUPS    3
 #define KEYS      1000u

@@ -213,7 +213,9 @@ static void arrive(struct sim *s, struct sim_client *cl, struct sim_req *r,
 static bool waits(const struct sim_req *r)
 {
     return r->op == KVC_OP_COMMIT || r->op == KVC_OP_STORE || r->op == KVC_OP_EVICT ||
-           r->op == KVC_OP_CANCEL || r->op == KVC_OP_VERIFY || (r->op == KVC_OP_ACQUIRE && r->wait);
+           r->op == KVC_OP_CANCEL || r->op == KVC_OP_VERIFY ||
+           (r->op == KVC_OP_ACQUIRE && (r->wait || sim_with_disk)) ||
+           (r->op == KVC_OP_RESERVE && sim_with_disk);
 }
 
 static void deliver(struct sim *s, struct sim_message *m)

@@ -38,7 +38,7 @@ void sim_acquire(struct sim *s, struct sim_client *cl, const struct sim_seq *q, 
     r->shard = sim_rnd(s, s->spec[q->space.spec].shards);
     r->from = sim_rnd(s, 3) ? 0 : sim_rnd(s, q->tokens + 4);
     r->wait_tokens = wait && sim_rnd(s, 2) ? sim_rnd(s, q->tokens + 10) : 0;
-    r->allowed = READ_STATUSES | (wait ? 1u << KVC_ST_CANCELLED : 0);
+    r->allowed = READ_STATUSES | (wait || sim_with_disk ? 1u << KVC_ST_CANCELLED : 0);
     SIM_TRACE(s,
               "client %u asks for %u tokens of chain %u in namespace %u%s%s, shard %u, from %u, "
               "enough %u",

@@ -35,6 +35,8 @@ static void reserve(struct sim *s, struct sim_client *cl, const struct sim_span 
     r->resv = i;
     r->span = *p;
     r->allowed = WRITE_STATUSES | 1u << KVC_ST_BAD_ARGUMENT;
+    if (sim_with_disk) /* it may have waited for room */
+        r->allowed |= 1u << KVC_ST_TIMEOUT | 1u << KVC_ST_CANCELLED;
     trace_span(s, cl, r);
     struct msg_reserve msg = sim_msg_reserve(s, cl, p);
     sim_send(s, cl, r, codec_enc_reserve(s->buf, sizeof s->buf, sim_head(s, r), &msg));

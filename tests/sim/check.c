@@ -154,8 +154,8 @@ struct core_seq sim_core_seq(struct sim *s, struct core_ns *ns, const struct sim
 /* Nobody waits for what is there, nor for what nobody writes. */
 static void check_waiter(struct sim *s, const struct sim_client *cl, const struct sim_req *r)
 {
-    if (core_has_done(s->core))
-        return; /* it may be about to be woken */
+    if (core_has_done(s->core) || s->disk)
+        return; /* it may be about to be woken; or waits for what is loaded, or for room */
     SIM_CHECK(s, core_metrics(s->core)->blocks_pending > 0,
               "client %u waits (request %llu) and nothing is being written", sim_index(s, cl),
               (unsigned long long)r->corr);
@@ -187,7 +187,7 @@ static void check_request(struct sim *s, const struct sim_client *cl, const stru
     SIM_CHECK(s, svc_next_ns(s->svc) <= r->due_ns + WHEEL_TICK_NS,
               "nothing will wake the daemon at the deadline of request %llu",
               (unsigned long long)r->corr);
-    if (r->op == KVC_OP_COMMIT || r->op == KVC_OP_STORE || r->op == KVC_OP_VERIFY)
+    if (r->op == KVC_OP_COMMIT || (r->op == KVC_OP_STORE && !s->disk) || r->op == KVC_OP_VERIFY)
         SIM_CHECK(s, sim_tier_of(s, cl, r->corr) > 0,
                   "every operation of request %llu has ended, no reply",
                   (unsigned long long)r->corr);
@@ -293,10 +293,10 @@ static void check_room(struct sim *s)
         const struct block *b = &c->blocks[no];
         if (b->state == BLOCK_FREE)
             continue;
-        uint32_t n = !(b->flags & BLOCK_F_PARTS);
+        uint32_t n = !(b->flags & BLOCK_F_PARTS) && b->where;
         for (uint32_t i = b->where; b->flags & BLOCK_F_PARTS && i != CORE_NONE;) {
             const struct part *p = pool_at(c->parts, i);
-            n++;
+            n += p->loc.id != 0;
             i = p->next;
         }
         slots += n;

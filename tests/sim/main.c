@@ -30,6 +30,7 @@ static const char usage[] =
     "  --first           stop at the first seed that fails\n"
     "  --keep FILE       append each seed that fails to FILE\n"
     "  --verbose         print each event, to read a failure; also --trace\n"
+    "  --disk            with a storage tier below host memory\n"
     "  --twice           run each seed twice and compare: the same seed, the same run\n"
     "  --help            this text\n"
     "\n"
@@ -41,6 +42,7 @@ struct options {
     bool trace, twice, first;
 };
 
+bool sim_with_disk;
 static struct sim_totals *totals; /* shared with the processes that run seeds */
 static const char *program;
 static uint64_t list[LIST_MAX];
@@ -127,8 +129,9 @@ void sim_trace(const struct sim *s, const char *fmt, ...)
 
 static void keep_seed(const struct options *o)
 {
-    fprintf(stderr, "again: %s --seed %llu --turns %llu --trace\n", program,
-            (unsigned long long)totals->seed, (unsigned long long)o->turns);
+    fprintf(stderr, "again: %s%s --seed %llu --turns %llu --trace\n", program,
+            sim_with_disk ? " --disk" : "", (unsigned long long)totals->seed,
+            (unsigned long long)o->turns);
     FILE *f = o->keep ? fopen(o->keep, "ae") : NULL;
     if (o->keep && !f)
         perror(o->keep);
@@ -341,17 +344,13 @@ static uint64_t read_list(const char *path)
 
 static void read_options(int argc, char **argv, struct options *o)
 {
-    static const struct option options[] = {{"seed", required_argument, NULL, 's'},
-                                            {"seeds", required_argument, NULL, 'r'},
-                                            {"list", required_argument, NULL, 'l'},
-                                            {"turns", required_argument, NULL, 't'},
-                                            {"keep", required_argument, NULL, 'k'},
-                                            {"verbose", no_argument, NULL, 'v'},
-                                            {"trace", no_argument, NULL, 'v'},
-                                            {"twice", no_argument, NULL, '2'},
-                                            {"first", no_argument, NULL, '1'},
-                                            {"help", no_argument, NULL, 'h'},
-                                            {0}};
+    static const struct option options[] = {
+        {"seed", required_argument, NULL, 's'}, {"seeds", required_argument, NULL, 'r'},
+        {"list", required_argument, NULL, 'l'}, {"turns", required_argument, NULL, 't'},
+        {"keep", required_argument, NULL, 'k'}, {"verbose", no_argument, NULL, 'v'},
+        {"trace", no_argument, NULL, 'v'},      {"twice", no_argument, NULL, '2'},
+        {"first", no_argument, NULL, '1'},      {"disk", no_argument, NULL, 'd'},
+        {"help", no_argument, NULL, 'h'},       {0}};
     char *end;
     for (int c; (c = getopt_long(argc, argv, "h", options, NULL)) != -1;) {
         switch (c) {
@@ -376,6 +375,9 @@ static void read_options(int argc, char **argv, struct options *o)
             break;
         case 'v':
             o->trace = true;
+            break;
+        case 'd':
+            sim_with_disk = true;
             break;
         case '1':
             o->first = true;

@@ -122,6 +122,13 @@ static void begin(struct sim *s)
     sim_space_begin(s);
     s->tier = fake_tier_create(&s->tier_cfg);
     s->core_cfg.host = fake_tier_of(s->tier);
+    if (sim_with_disk) {
+        const struct fake_disk_config disk = {
+            .slots = 8 + sim_rnd(s, 600), .region_slots = 4 + sim_rnd(s, 20), .seed = s->seed + 2};
+        s->disk = fake_disk_create(&disk);
+        s->disk_regions = (disk.slots + disk.region_slots - 1) / disk.region_slots;
+        s->core_cfg.disk = fake_disk_of(s->disk);
+    }
     MUST(core_create(&s->core_cfg, &s->core) == 0);
     struct svc_ports ports = sim_ports(s);
     MUST(svc_create(&s->svc_cfg, s->core, &ports, &s->svc) == 0);
@@ -184,6 +191,7 @@ static void turn(struct sim *s)
     s->more = core_placement_step(s->core);
     sim_read_answers(s);
     svc_turn_end(s->svc);
+    sim_disk_step(s, s->draining);
     s->more = s->more || core_has_done(s->core);
     sim_check_turn(s);
 }
@@ -199,9 +207,14 @@ static void evict_all(struct sim *s)
 {
     struct core_evict_job job = {.client = s->observer[3], .done = on_job};
     core_evict_start(s->core, &job);
-    while (core_placement_step(s->core))
-        continue;
+    for (uint32_t i = 0; i < QUIET_TURNS && job.client; i++)
+        (void)core_placement_step(s->core);
     SIM_CHECK(s, !job.client, "an eviction job does not end");
+    for (uint32_t i = 0; i < 10 && s->disk; i++) {
+        sim_disk_step(s, true);
+        while (s->nflights)
+            sim_tier_step(s, true);
+    }
     SIM_CHECK(s, job.ret_kept == 0, "%llu blocks are held by nobody",
               (unsigned long long)job.ret_kept);
 }
@@ -236,6 +249,7 @@ static void end(struct sim *s)
         SIM_CHECK(s, s->client[i].state == CL_OFF, "client %u is not told of the end", i);
     sim_mail(s, true);
     sim_staging_step(s, true);
+    sim_disk_step(s, true);
     while (s->nflights)
         sim_tier_step(s, true);
     (void)core_run_done(s->core);
@@ -251,6 +265,8 @@ static void end(struct sim *s)
     svc_destroy(&s->svc);
     core_destroy(&s->core);
     fake_tier_destroy(&s->tier);
+    if (s->disk)
+        fake_disk_destroy(&s->disk);
 }
 
 void sim_run(uint64_t seed, uint64_t turns, bool trace, struct sim_totals *totals)

@@ -10,6 +10,7 @@
 #define KVC_TEST_SIM_H
 
 #include "codec.h"
+#include "fake_disk.h"
 #include "fake_tier.h"
 #include "svc.h"
 
@@ -231,6 +232,9 @@ struct sim {
     struct svc_config svc_cfg;
     struct fake_tier *tier;
     struct fake_tier_config tier_cfg;
+    struct fake_disk *disk; /* NULL: without storage */
+    uint32_t disk_regions;
+    bool disk_out;
     struct core_client *observer[SIM_PRINCIPALS];
     uint64_t outage_until_ns;
     struct msg_ns_open spec[SIM_SPECS];
@@ -268,6 +272,7 @@ void sim_trace(const struct sim *s, const char *fmt, ...) __attribute__((format(
 
 /* ---- run.c: a seed's life ---- */
 
+extern bool sim_with_disk;
 void sim_run(uint64_t seed, uint64_t turns, bool trace, struct sim_totals *totals);
 uint32_t sim_rnd(struct sim *s, uint32_t below);
 bool sim_pct(struct sim *s, uint32_t pct);
@@ -285,6 +290,8 @@ void sim_client_gone(struct sim *s, struct sim_client *cl);
 /* ---- tier.c: when and how copies end ---- */
 
 void sim_tier_begin(struct sim *s);
+/* A turn of the storage tier: what it has done, and what befalls it. calm: nothing does. */
+void sim_disk_step(struct sim *s, bool calm);
 /* Copies that are due, in random order; or all of them. */
 void sim_tier_step(struct sim *s, bool all);
 /* Copies under way of this request. */

@@ -50,6 +50,8 @@ static void on_submit(void *ctx, struct tier_op *op)
         f->verdict = -EIO;
     if (op->kind == TIER_PUT) {
         find_owner(s, f);
+    } else if (op->kind == TIER_ADOPT) { /* nobody's: whoever asks shares it */
+        f->client = f->entry = SIM_NONE;
     } else { /* begun by the request that is being handled */
         SIM_CHECK(s, s->speaking != SIM_NONE, "a verification that nobody asked for");
         f->client = s->speaking;
@@ -75,8 +77,8 @@ static void end_one(struct sim *s, uint32_t i)
         status = -ECANCELED;
     s->totals->copy_failures += status != 0;
     SIM_TRACE(s, "copy %p of client %u ends: %s", (void *)f.op, f.client, err_name(status));
-    struct sim_client *cl = &s->client[f.client];
-    struct sim_req *r = cl->life == f.life ? sim_req_by_corr(cl, f.corr) : NULL;
+    struct sim_client *cl = f.client == SIM_NONE ? NULL : &s->client[f.client];
+    struct sim_req *r = cl && cl->life == f.life ? sim_req_by_corr(cl, f.corr) : NULL;
     if (r && f.entry != SIM_NONE)
         r->verdict[f.entry] = status;
     fake_tier_end(s->tier, f.op, status);
@@ -117,4 +119,30 @@ uint32_t sim_tier_of(const struct sim *s, const struct sim_client *cl, uint64_t 
 void sim_tier_begin(struct sim *s)
 {
     fake_tier_on_submit(s->tier, on_submit, s);
+}
+
+void sim_disk_step(struct sim *s, bool calm)
+{
+    struct tier *disk = s->core_cfg.disk;
+    if (!disk)
+        return;
+    if (calm) {
+        s->disk_out = false;
+        fake_disk_out(s->disk, false);
+    } else {
+        if (sim_rnd(s, 1000) < 5 + s->swarm.outage_pm)
+            s->disk_out = !s->disk_out;
+        fake_disk_out(s->disk, s->disk_out);
+        if (sim_rnd(s, 20) == 0)
+            fake_disk_want(s->disk, sim_rnd(s, s->disk_regions));
+        if (sim_rnd(s, 400) == 0)
+            (void)fake_disk_lose(s->disk);
+        fake_disk_admit(s->disk, sim_rnd(s, 10) != 0);
+        fake_disk_keeps(s->disk, sim_rnd(s, 4) != 0);
+    }
+    if (calm || sim_rnd(s, 2)) {
+        disk->ops->kick(disk);
+        (void)fake_disk_run(s->disk, calm ? 10000 : sim_rnd(s, 30),
+                            calm ? 0 : s->swarm.fail_pct / 2);
+    }
 }

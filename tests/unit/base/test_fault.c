@@ -92,12 +92,48 @@ START_TEST(the_environment_arms)
 }
 END_TEST
 
+START_TEST(a_range_of_calls_fails_with_the_errno_or_is_late)
+{
+    uint32_t ms = 7;
+    ck_assert_int_eq(FAULT_IO(read, &ms), 0);
+    ck_assert_uint_eq(ms, 0);
+    ck_assert_int_eq(fault_arm_text("read:2-3=ENOSPC,write:2-,sync:1=1500ms,copy:1-2"), 0);
+    static const int expected[] = {0, -ENOSPC, -ENOSPC, 0, 0};
+    for (unsigned i = 0; i < ARRAY_LEN(expected); i++) {
+        ck_assert_int_eq(FAULT_IO(read, &ms), expected[i]);
+        ck_assert_int_eq(FAULT_IO(write, &ms), i == 0 ? 0 : -EIO);
+        ck_assert_int_eq(FAULT(copy), i < 2);
+        ck_assert_int_eq(FAULT_IO(sync, &ms), 0);
+        ck_assert_uint_eq(ms, i == 0 ? 1500 : 0);
+    }
+}
+END_TEST
+
 START_TEST(a_malformed_environment_arms_nothing)
 {
-    static const char *const wrong[] = {
-        "",        "copy",    "copy:",          "copy:0",   "copy:x",
-        "copy:1x", "copy:-1", "copy: 1",        "none:1",   "copy:1,",
-        ",copy:1", ":1",      "copy:1thread:2", "copy:1,x", "copy:99999999999999999999"};
+    static const char *const wrong[] = {"",
+                                        "copy",
+                                        "copy:",
+                                        "copy:0",
+                                        "copy:x",
+                                        "copy:1x",
+                                        "copy:-1",
+                                        "copy:3-2",
+                                        "copy:1-0",
+                                        "copy:1=",
+                                        "copy:1=EWHAT",
+                                        "copy:1=5",
+                                        "copy:1=0ms",
+                                        "copy:1=5msx",
+                                        "copy:1=EIO,",
+                                        "copy: 1",
+                                        "none:1",
+                                        "copy:1,",
+                                        ",copy:1",
+                                        ":1",
+                                        "copy:1thread:2",
+                                        "copy:1,x",
+                                        "copy:99999999999999999999"};
     for (unsigned i = 0; i < ARRAY_LEN(wrong); i++) {
         ck_assert_int_eq(setenv("KVC_FAULT", wrong[i], 1), 0);
         ck_assert_msg(fault_from_env() == -EINVAL, "'%s' was taken", wrong[i]);
@@ -124,6 +160,7 @@ int main(void)
     tcase_add_test(tc, reset_turns_all_off);
     tcase_add_test(tc, unknown_points_are_refused);
     tcase_add_test(tc, the_environment_arms);
+    tcase_add_test(tc, a_range_of_calls_fails_with_the_errno_or_is_late);
     tcase_add_test(tc, a_malformed_environment_arms_nothing);
     tcase_add_test_raise_signal(tc, counting_an_unknown_point_aborts, SIGABRT);
     suite_add_tcase(s, tc);

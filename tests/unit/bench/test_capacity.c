@@ -14,7 +14,7 @@ static uint64_t blocks_of(const char *text, uint64_t block_bytes)
 {
     ck_assert_msg(capacity_parse_list(text, why, list, &n) == 0, "%s: %s", text, why);
     ck_assert_uint_eq(n, 1);
-    return capacity_blocks(&list[0], 182790, block_bytes);
+    return capacity_blocks(&list[0].host, 182790, block_bytes);
 }
 
 START_TEST(a_share_is_of_the_unique_blocks)
@@ -52,11 +52,41 @@ START_TEST(a_list_is_a_sweep_and_keeps_the_texts)
 }
 END_TEST
 
+START_TEST(two_tiers_are_one_capacity)
+{
+    ck_assert_msg(capacity_parse_list("nvme=10%,host=1%", why, list, &n) == 0, "%s", why);
+    ck_assert_uint_eq(n, 1);
+    ck_assert(list[0].has_nvme);
+    ck_assert_str_eq(list[0].text, "nvme=10%,host=1%");
+    ck_assert_uint_eq(capacity_blocks(&list[0].host, 182790, 4096), 1828);
+    ck_assert_uint_eq(capacity_blocks(&list[0].nvme, 182790, 4096), 18279);
+    ck_assert_int_eq(capacity_parse_list("host=10%", why, list, &n), 0);
+    ck_assert(!list[0].has_nvme);
+}
+END_TEST
+
 START_TEST(refuses_what_is_no_capacity)
 {
-    static const char *const wrong[] = {"",      "0%",      "101%",  "-1%",      "nan%",
-                                        "5 %%",  "1%,,5%",  "0",     "0 blocks", "many",
-                                        "12abc", "nvme=5%", "1e400%"};
+    static const char *const wrong[] = {"",
+                                        "0%",
+                                        "101%",
+                                        "-1%",
+                                        "nan%",
+                                        "5 %%",
+                                        "1%,,5%",
+                                        "0",
+                                        "0 blocks",
+                                        "many",
+                                        "12abc",
+                                        "nvme=5%",
+                                        "1e400%",
+                                        "disk=5%",
+                                        "1%,nvme=5%",
+                                        "host=1%,nvme=5%,nvme=6%",
+                                        "host=1%,host=2%,nvme=5%",
+                                        "host=1%,nvme=0%",
+                                        "host=1%,nvme=",
+                                        "host=1%,5%,nvme=5%"};
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
         why[0] = '\0';
         ck_assert_msg(capacity_parse_list(wrong[i], why, list, &n) == -EINVAL, "'%s' was taken",
@@ -73,6 +103,7 @@ int main(void)
     tcase_add_test(tc, a_size_holds_whole_slots);
     tcase_add_test(tc, a_number_of_blocks_is_that);
     tcase_add_test(tc, a_list_is_a_sweep_and_keeps_the_texts);
+    tcase_add_test(tc, two_tiers_are_one_capacity);
     tcase_add_test(tc, refuses_what_is_no_capacity);
     Suite *suite = suite_create("capacity");
     suite_add_tcase(suite, tc);

@@ -56,6 +56,7 @@ START_TEST(every_action_has_its_option)
         enum cli_action action;
     } actions[] = {{"--check-config", CLI_CHECK_CONFIG},
                    {"--print-config", CLI_PRINT_CONFIG},
+                   {"--check-store=/x", CLI_CHECK_STORE},
                    {"--help", CLI_HELP},
                    {"-h", CLI_HELP},
                    {"--version", CLI_VERSION}};
@@ -74,6 +75,11 @@ static const struct {
     {{"--config"}, "expected a value after '--config'; see kvcache-daemon --help"},
     {{"--set"}, "expected a value after '--set'; see kvcache-daemon --help"},
     {{"--help=yes"}, "--help takes no value"},
+    {{"--json"}, "--json goes with --check-store"},
+    {{"--quick", "--check-config"}, "--quick goes with --check-store"},
+    {{"--check-store"}, "expected a value after '--check-store'; see kvcache-daemon --help"},
+    {{"--check-store=/a", "--print-config"},
+     "expected one of --check-store and --print-config, got both"},
     {{"x.yaml"}, "expected options alone, got 'x.yaml'; a file goes after --config"},
     {{"--config=a", "--config=b"}, "expected one --config, got 'a' and 'b'"},
     {{"--check-config", "--print-config"},
@@ -108,8 +114,9 @@ END_TEST
 
 START_TEST(help_explains_every_option_and_key_within_100_columns)
 {
-    static const char *const options[] = {"--config",  "--set",  "--check-config", "--print-config",
-                                          "--version", "--help", "SIGTERM",        "Exit status"};
+    static const char *const options[] = {"--config",       "--set",       "--check-config",
+                                          "--print-config", "--version",   "--help",
+                                          "SIGTERM",        "Exit status", "--check-store"};
     static char text[32768];
     FILE *f = fmemopen(text, sizeof(text), "w");
 

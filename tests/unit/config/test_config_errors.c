@@ -91,6 +91,32 @@ static const struct bad {
     {"socket_mode: \"0600\"\nprincipals: [{name: a, uids: [12345678]}]\n",
      "x.yaml:1: socket_mode: 0600 lets nobody but the daemon's uid connect, but principal 'a' has "
      "uid 12345678; for example '0660' and that uid in the daemon's group\n"},
+    {"nvme: {limit: 64MiB,\n  segment: 16MiB}\n",
+     "x.yaml:1: nvme.limit: expected at least 8 segments of nvme.segment, which is 16MiB, got "
+     "64MiB; lower the one or raise the other\n"},
+    {"nvme:\n  writes_per_day: 1TiB\n  endurance: 0.8\n",
+     "x.yaml:3: nvme.endurance: expected one of nvme.writes_per_day and nvme.endurance, got both; "
+     "leave one of them 0\n"},
+    {"nvme:\n  endurance: half\n",
+     "x.yaml:2: nvme.endurance: expected a number of drive writes per day from 0 to 1000, got "
+     "'half'; for example '0.8'\n"},
+    {"nvme:\n  endurance: 1e2\n",
+     "x.yaml:2: nvme.endurance: expected a number of drive writes per day from 0 to 1000, got "
+     "'1e2'; for example '0.8'\n"},
+    {"nvme:\n  paths: data\n", "x.yaml:2: nvme.paths: expected absolute paths, got 'data'; for "
+                               "example '/mnt/nvme0'\n"},
+    {"nvme:\n  paths: /tmp,\n", "x.yaml:2: nvme.paths: expected a path before and behind each "
+                                "comma, got an empty one\n"},
+    {"nvme:\n  paths: /tmp, /tmp/\n", "x.yaml:2: nvme.paths: expected each path once, got '/tmp' "
+                                      "and '/tmp', which is the same\n"},
+    {"nvme:\n  paths: /tmp,/usr/../tmp\n",
+     "x.yaml:2: nvme.paths: expected each path once, got '/tmp' and '/usr/../tmp', which is the "
+     "same\n"},
+    {"nvme:\n  paths: /dev/null\n", "x.yaml:2: nvme.paths: expected a directory, a file or a block "
+                                    "device, got /dev/null: it is none of these\n"},
+    {"host:\n  persist: maybe\n",
+     "x.yaml:2: host.persist: expected 'off', 'systemd' or a directory, got 'maybe'; for example "
+     "'/dev/shm/kvcache'\n"},
     /* YAML */
     {"host:\n\tlimit: 4GiB\n",
      "x.yaml:2: expected YAML, got an error: found character that cannot start any token (while "

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the configuration needs of the file system. */
 #include "check_run.h"
+#include "nvme_paths.h"
 #include "scratch.h"
 
 #include <grp.h>
@@ -255,6 +256,83 @@ START_TEST(a_secret_must_be_a_regular_file)
 }
 END_TEST
 
+START_TEST(a_storage_path_that_is_not_there_is_refused_with_what_makes_it)
+{
+    char expected[1024];
+
+    (void)!snprintf(expected, sizeof(expected),
+                    "--set: nvme.paths: expected a directory, a file or a block device, got "
+                    "%s/none: No such file or directory; for example, as root: install -d -o %u "
+                    "%s/none",
+                    scratch_dir, (unsigned)geteuid(), scratch_dir);
+    ck_assert_str_eq(load_error(NULL, set_path("nvme.paths", "none")), expected);
+}
+END_TEST
+
+START_TEST(a_storage_path_may_be_a_directory_or_a_file)
+{
+    ck_assert_int_eq(mkdir("d", 0700), 0);
+    scratch_write("f", "", 0);
+
+    ck_assert_str_eq(load_error(NULL, set_path("nvme.paths", "d")), "");
+    ck_assert_str_eq(load_error(NULL, set_path("nvme.paths", "f")), "");
+    ck_assert_str_eq(load_error(NULL, in_dir("nvme.paths=DIR/d, DIR/f")), "");
+}
+END_TEST
+
+START_TEST(a_store_and_its_directory_are_one_path)
+{
+    ck_assert_int_eq(mkdir("d", 0700), 0);
+    scratch_write("d/kvcache.store", "", 0);
+
+    const char *error = load_error(NULL, in_dir("nvme.paths=DIR/d,DIR/d/kvcache.store"));
+    ck_assert_ptr_nonnull(strstr(error, "expected each path once"));
+}
+END_TEST
+
+START_TEST(a_storage_path_must_be_writable)
+{
+    char expected[1024];
+
+    ck_assert_int_eq(mkdir("d", 0500), 0);
+    ck_assert_int_eq(mkdir("run", 0777), 0);
+    ck_assert_int_eq(chmod("run", 0777), 0);
+    become_nobody();
+    (void)!snprintf(expected, sizeof(expected),
+                    "--set: nvme.paths: expected a directory that uid %u may write, got %s/d: "
+                    "Permission denied; try: chown %u %s/d",
+                    (unsigned)geteuid(), scratch_dir, (unsigned)geteuid(), scratch_dir);
+    ck_assert_str_eq(load_error(NULL, set_path("nvme.paths", "d")), expected);
+}
+END_TEST
+
+START_TEST(journal_and_secret_lie_beside_the_first_store)
+{
+    struct nvme_paths p;
+    char why[256], secret[NVME_PATH_FILE_BYTES];
+
+    ck_assert_int_eq(mkdir("d", 0700), 0);
+    ck_assert_int_eq(nvme_paths_read(strchr(in_dir("=DIR/d"), '=') + 1, "", &p, why, sizeof(why)),
+                     0);
+    nvme_paths_secret(&p, secret);
+    ck_assert_str_eq(p.path[0].file, in_dir("DIR/d/kvcache.store"));
+    ck_assert_str_eq(p.journal, in_dir("DIR/d/journal"));
+    ck_assert_str_eq(secret, in_dir("DIR/d/secret"));
+    ck_assert_uint_gt(nvme_paths_room(&p), 0);
+}
+END_TEST
+
+START_TEST(host_memory_may_outlive_the_daemon_in_a_directory)
+{
+    ck_assert_int_eq(mkdir("d", 0700), 0);
+
+    ck_assert_str_eq(load_error(NULL, set_path("host.persist", "d")), "");
+    ck_assert_str_eq(load_error(NULL, "host.persist=systemd"), "");
+    ck_assert_ptr_nonnull(strstr(load_error(NULL, set_path("host.persist", "none")),
+                                 "expected a directory on tmpfs or hugetlbfs"));
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("config_paths");
@@ -277,6 +355,12 @@ int main(void)
     tcase_add_test(t, a_secret_that_others_may_read_is_refused);
     tcase_add_test(t, a_secret_that_the_daemon_may_not_read_is_refused);
     tcase_add_test(t, a_secret_must_be_a_regular_file);
+    tcase_add_test(t, a_storage_path_that_is_not_there_is_refused_with_what_makes_it);
+    tcase_add_test(t, a_storage_path_may_be_a_directory_or_a_file);
+    tcase_add_test(t, a_store_and_its_directory_are_one_path);
+    tcase_add_test(t, a_storage_path_must_be_writable);
+    tcase_add_test(t, journal_and_secret_lie_beside_the_first_store);
+    tcase_add_test(t, host_memory_may_outlive_the_daemon_in_a_directory);
     suite_add_tcase(s, t);
     return check_run(s);
 }

@@ -50,6 +50,22 @@ START_TEST(it_is_made_once_and_stays_the_same)
 }
 END_TEST
 
+START_TEST(what_a_killed_start_left_is_no_hindrance)
+{
+    struct key256 first, second;
+    char aside[80];
+    snprintf(aside, sizeof aside, "%s.new", path);
+    int fd = open(aside, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_eq(write(fd, "half", 4), 4);
+    close(fd);
+    ck_assert_int_eq(secret_load(path, &first), 0);
+    ck_assert_int_eq(secret_load(path, &second), 0);
+    ck_assert_mem_eq(first.b, second.b, sizeof first.b);
+    ck_assert_int_eq(access(aside, F_OK), -1);
+}
+END_TEST
+
 START_TEST(without_a_file_each_start_has_its_own)
 {
     struct key256 first, second;
@@ -103,6 +119,7 @@ int main(void)
     TCase *tc = tcase_create("secret");
     tcase_add_checked_fixture(tc, setup, teardown);
     tcase_add_test(tc, it_is_made_once_and_stays_the_same);
+    tcase_add_test(tc, what_a_killed_start_left_is_no_hindrance);
     tcase_add_test(tc, without_a_file_each_start_has_its_own);
     tcase_add_test(tc, one_that_others_can_read_is_refused);
     tcase_add_loop_test(tc, one_of_another_length_is_refused, 0, 2);

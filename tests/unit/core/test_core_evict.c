@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "check_run.h"
-#include "rig.h"
+#include "core_rig.h"
 
 static struct rig r;
 

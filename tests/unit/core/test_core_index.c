@@ -3,8 +3,8 @@
 #include <check.h>
 
 #include "check_run.h"
+#include "core_rig.h"
 #include "index.h"
-#include "rig.h"
 
 #define BLOCKS 96u
 #define NAMES  400u

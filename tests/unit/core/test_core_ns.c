@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "check_run.h"
-#include "rig.h"
+#include "core_rig.h"
 
 static struct rig r;
 

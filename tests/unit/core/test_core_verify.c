@@ -3,7 +3,7 @@
 #include <check.h>
 #include <stdlib.h>
 
-#include "rig.h"
+#include "core_rig.h"
 
 static struct rig r;
 static struct core_ns *ns;

@@ -2,7 +2,7 @@
 /* Looking through chains, piece by piece. */
 #include <check.h>
 
-#include "rig.h"
+#include "core_rig.h"
 
 static struct rig r;
 static struct core_ns *ns;

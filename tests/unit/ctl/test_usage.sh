@@ -67,7 +67,8 @@ expect 2 "--bytes goes with" trace off --bytes 2MiB
 expect 2 "which? Give --key" blocks
 expect 2 "--down from which" blocks --ns 1 --down
 expect 2 "give that too" blocks --key "$key" --depth 3
-expect 2 "there is 'host'" verify --tier disk
+expect 2 "there are 'host' and 'nvme'" verify --tier disk
+expect 2 "drain takes no argument" drain now
 expect 2 "at least 1KiB a second" verify --rate 5
 expect 2 "which model?" size
 expect 2 "how many tokens?" size --config x
@@ -84,10 +85,10 @@ expect 2 "must be from 1 to" size --context 99999M
 expect 2 "a count is" size --context 8Q
 expect 2 "there are fp32" size --kv-type fp7
 expect 2 "must be from 1 to" size --context 0
-for command in ping stats ns explain blocks verify trace evict size; do
+for command in ping stats ns explain blocks verify drain trace evict size; do
     expect 0 "Example" "$command" --help
 done
-for command in ping stats ns "explain $key" "evict --all"; do
+for command in ping stats ns drain "explain $key" "evict --all"; do
     # shellcheck disable=SC2086 # a command and its arguments
     expect 3 "is kvcache-daemon running?" $command
     # shellcheck disable=SC2086

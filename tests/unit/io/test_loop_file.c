@@ -185,6 +185,149 @@ START_TEST(a_write_that_ends_halfway_is_an_error)
 }
 END_TEST
 
+static int64_t vector_run(struct loop *loop, enum loop_file_kind kind, int fd,
+                          const struct iovec *iov, unsigned iovs, uint64_t off)
+{
+    struct file_seen f = {
+        .op = {.kind = kind, .fd = fd, .iov = iov, .iovs = iovs, .off = off, .done = note_file}};
+    f.op.ctx = &f;
+    loop_file_submit(loop, &f.op);
+    ck_assert_uint_eq(f.calls, 0);
+    while (f.calls == 0)
+        ck_assert_int_ge(loop_turn(loop, GIVE_UP_NS), 0);
+    ck_assert_uint_eq(f.calls, 1);
+    return f.op.result;
+}
+
+START_TEST(a_vector_is_written_and_read_another_way)
+{
+    enum { N = LOOP_IOV_MAX, LEN = 700 };
+    struct loop *loop = make(_i);
+    int fd = temp_file();
+    unsigned char *out = malloc(N * LEN);
+    unsigned char *in = calloc(N, LEN);
+    struct iovec *iov = calloc(N, sizeof(*iov));
+    ck_assert(out && in && iov);
+    fill_random(out, N * LEN, 11);
+    for (size_t i = 0; i < N; i++)
+        iov[i] = (struct iovec){out + i * LEN, LEN};
+    ck_assert_int_eq(vector_run(loop, LOOP_WRITEV, fd, iov, N, 100), N * LEN);
+    const struct iovec three[] = {{in, 1}, {in + 1, 0}, {in + 1, N * LEN}};
+    ck_assert_int_eq(vector_run(loop, LOOP_READV, fd, three, 3, 100), N * LEN);
+    ck_assert_mem_eq(in, out, N * LEN);
+    ck_assert_int_eq(vector_run(loop, LOOP_READV, 9999, three, 3, 0), -EBADF);
+    free(out);
+    free(in);
+    free(iov);
+    close(fd);
+    loop_destroy(&loop);
+}
+END_TEST
+
+/* As a_short_transfer_is_continued(): each transfer ends somewhere in an element. */
+START_TEST(a_short_transfer_is_continued_across_a_vector)
+{
+    enum { LEN = 65536 };
+    static const size_t cuts[] = {0, 100, 100, 5000, 4096, 20000, 1, 30000};
+    struct loop *loop = make(_i);
+    int fd = open("/proc/kallsyms", O_RDONLY | O_CLOEXEC);
+    char *in = calloc(2, LEN);
+    ck_assert_ptr_nonnull(in);
+    ssize_t first = fd < 0 ? -1 : pread(fd, in, LEN, 0);
+    if (first <= 0 || first >= LEN || pread(fd, in, LEN, LEN) <= 0) {
+        printf("SKIP: /proc/kallsyms gives no short reads here\n");
+    } else {
+        struct iovec iov[9];
+        struct iovec before[9];
+        size_t at = 0;
+        for (size_t i = 0; i < 9; i++) {
+            iov[i] = (struct iovec){in + at, i < 8 ? cuts[i] : LEN - at};
+            at += iov[i].iov_len;
+        }
+        memcpy(before, iov, sizeof(iov));
+        ck_assert_int_eq(vector_run(loop, LOOP_READV, fd, iov, 9, 0), LEN);
+        ck_assert_mem_eq(iov, before, sizeof(iov));
+        FILE *plain = fopen("/proc/kallsyms", "r");
+        ck_assert_ptr_nonnull(plain);
+        ck_assert_uint_eq(fread(in + LEN, 1, LEN, plain), LEN);
+        fclose(plain);
+        ck_assert_mem_eq(in, in + LEN, LEN);
+    }
+    free(in);
+    if (fd >= 0)
+        close(fd);
+    loop_destroy(&loop);
+}
+END_TEST
+
+START_TEST(a_vector_that_ends_halfway_is_an_error)
+{
+    struct loop *loop = make(_i);
+    int fd = memfd_create("small", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    ck_assert_int_eq(ftruncate(fd, 8192), 0);
+    ck_assert_int_eq(fcntl(fd, F_ADD_SEALS, F_SEAL_GROW), 0);
+    char *buf = calloc(1, 65536);
+    ck_assert_ptr_nonnull(buf);
+    const struct iovec iov[] = {{buf, 6000}, {buf, 6000}, {buf, 6000}};
+    ck_assert_int_eq(vector_run(loop, LOOP_WRITEV, fd, iov, 3, 0), -EPERM);
+    ck_assert_int_eq(vector_run(loop, LOOP_WRITEV, fd, iov, 1, 0), 6000);
+    ck_assert_int_eq(vector_run(loop, LOOP_READV, fd, iov, 3, 0), 8192);
+    free(buf);
+    close(fd);
+    loop_destroy(&loop);
+}
+END_TEST
+
+/* With buffers or without, with one that covers a vector or does not: the same bytes arrive. */
+START_TEST(registered_buffers_change_nothing_but_the_cost)
+{
+    enum { LEN = 1 << 20 };
+    struct loop_config config = {
+        .want = (enum loop_backend)_i, .watches_max = 1, .ops_max = 4, .buffers_max = 3};
+    struct loop *loop = NULL;
+    ck_assert_int_eq(loop_create(&config, &loop), 0);
+    int fd = temp_file();
+    unsigned char *mem = aligned_alloc(4096, 3 * LEN);
+    ck_assert_ptr_nonnull(mem);
+    fill_random(mem, 3 * LEN, 5);
+    int r = loop_buffer_set(loop, 2, mem, 2 * LEN);
+    ck_assert_msg(r == 0 || r == -EOPNOTSUPP || r == -ENOMEM, "%d", r);
+    ck_assert(r != 0 || _i == LOOP_URING);
+    if (r != 0 && _i == LOOP_URING)
+        printf("SKIP: no registered buffers here (%s)\n", strerror(-r));
+    const struct iovec joined[] = {{mem, 4096}, {mem + 4096, LEN - 4096}};
+    const struct iovec apart[] = {{mem + LEN, 4096}, {mem + 2 * LEN, LEN - 4096}};
+    const struct iovec across[] = {{mem + LEN + 4096, LEN}, {mem + 2 * LEN + 4096, 4096}};
+    ck_assert_int_eq(vector_run(loop, LOOP_WRITEV, fd, joined, 2, 0), LEN);
+    ck_assert_int_eq(vector_run(loop, LOOP_READV, fd, apart, 2, 0), LEN);
+    ck_assert_mem_eq(mem + LEN, mem, 4096);
+    ck_assert_mem_eq(mem + 2 * LEN, mem + 4096, LEN - 4096);
+    ck_assert_int_eq(vector_run(loop, LOOP_READV, fd, across, 2, 0), LEN);
+    ck_assert_mem_eq(mem + LEN + 4096, mem, LEN);
+    ck_assert_int_eq(file_run(loop, LOOP_READ, fd, mem + LEN, LEN, 0), LEN);
+    ck_assert_mem_eq(mem + LEN, mem, LEN);
+    if (r == 0) {
+        ck_assert_int_eq(loop_buffer_set(loop, 2, NULL, 0), 0);
+        ck_assert_int_eq(file_run(loop, LOOP_READ, fd, mem + LEN, LEN, 0), LEN);
+        ck_assert_int_eq(loop_buffer_set(loop, 0, (void *)(uintptr_t)4096, 4096), -EFAULT);
+    }
+    free(mem);
+    close(fd);
+    loop_destroy(&loop);
+}
+END_TEST
+
+START_TEST(a_pause_lasts_as_long_as_it_says)
+{
+    struct loop *loop = make(_i);
+    const int64_t begun = now_ns();
+    ck_assert_int_eq(file_run(loop, LOOP_PAUSE, -1, NULL, 0, 50 * MS), 0);
+    ck_assert_int_ge(now_ns() - begun, 50 * MS);
+    ck_assert_int_eq(file_run(loop, LOOP_PAUSE, -1, NULL, 0, 0), 0);
+    loop_destroy(&loop);
+}
+END_TEST
+
 START_TEST(many_operations_at_once)
 {
     enum { N = 600, LEN = 1000 };
@@ -413,6 +556,11 @@ static TCase *both_file(int first)
     tcase_add_loop_test(tc, a_direct_read_across_an_unaligned_end_is_short, first, end);
     tcase_add_loop_test(tc, errors_are_results, first, end);
     tcase_add_loop_test(tc, a_write_that_ends_halfway_is_an_error, first, end);
+    tcase_add_loop_test(tc, a_vector_is_written_and_read_another_way, first, end);
+    tcase_add_loop_test(tc, a_short_transfer_is_continued_across_a_vector, first, end);
+    tcase_add_loop_test(tc, a_vector_that_ends_halfway_is_an_error, first, end);
+    tcase_add_loop_test(tc, registered_buffers_change_nothing_but_the_cost, first, end);
+    tcase_add_loop_test(tc, a_pause_lasts_as_long_as_it_says, first, end);
     tcase_add_loop_test(tc, many_operations_at_once, first, end);
     tcase_add_loop_test(tc, more_completions_than_the_completion_queue_holds, first, end);
     tcase_add_loop_test(tc, done_may_submit_the_same_operation, first, end);

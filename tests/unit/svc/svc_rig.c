@@ -52,6 +52,12 @@ static int port_reply(void *ctx, const uint8_t route[KVC_ROUTE_BYTES], const voi
     return 0;
 }
 
+static void port_paths(void *ctx, struct msg_paths_reply *ret_reply)
+{
+    const struct srig *s = ctx;
+    *ret_reply = *s->paths;
+}
+
 static struct sr_peer *peer_by_conn(struct srig *s, uint32_t conn)
 {
     for (unsigned i = 0; i < SR_PEERS; i++)
@@ -175,6 +181,9 @@ void sr_begin(struct srig *s)
         .regions = 16, .region_bytes = 64 * BLOCK_BYTES, .slot_align = 64, .seed = 5};
     s->tier = fake_tier_create(&tier);
     s->core_cfg.host = fake_tier_of(s->tier);
+    const struct fake_disk_config disk = {.slots = 4096, .region_slots = 64, .seed = 5};
+    s->disk = s->paths ? fake_disk_create(&disk) : NULL;
+    s->core_cfg.disk = s->disk ? fake_disk_of(s->disk) : NULL;
     ck_assert_int_eq(core_create(&s->core_cfg, &s->core), 0);
     struct svc_ports ports = {.ctx = s,
                               .reply = port_reply,
@@ -186,6 +195,8 @@ void sr_begin(struct srig *s)
                               .staging_free = port_staging_free,
                               .chunk_fd = port_chunk_fd,
                               .refresh = port_refresh};
+    if (s->paths)
+        ports.paths = port_paths;
     ck_assert_int_eq(svc_create(&s->cfg, s->core, &ports, &s->svc), 0);
     s->now_ns = 5000000000;
     sr_turn(s, 0);
@@ -220,7 +231,7 @@ void sr_end(struct srig *s)
     for (unsigned i = 0; i < s->nstaging; i++)
         if (!s->staging[i].ready)
             sr_staging_ready(s, -ENOMEM);
-    while (fake_tier_inflight(s->tier) > 0)
+    while (fake_tier_inflight(s->tier) > 0 || (s->disk && fake_disk_inflight(s->disk) > 0))
         sr_copies(s);
     ck_assert(svc_is_empty(s->svc) && svc_is_quiet(s->svc));
     for (unsigned i = 0; i < s->nstaging; i++)
@@ -233,6 +244,8 @@ void sr_end(struct srig *s)
     svc_destroy(&s->svc);
     core_destroy(&s->core);
     fake_tier_destroy(&s->tier);
+    if (s->disk)
+        fake_disk_destroy(&s->disk);
     for (unsigned i = 0; i < s->nreplies; i++)
         free(s->reply[i].bytes);
 }
@@ -245,6 +258,8 @@ void sr_turn(struct srig *s, uint64_t ms)
     (void)core_run_done(s->core);
     (void)core_placement_step(s->core);
     svc_turn_end(s->svc);
+    if (s->disk)
+        s->core_cfg.disk->ops->kick(s->core_cfg.disk);
     core_check(s->core);
 }
 
@@ -259,6 +274,8 @@ void sr_settle(struct srig *s)
 void sr_copies(struct srig *s)
 {
     (void)fake_tier_run(s->tier, UINT32_MAX, 0);
+    if (s->disk)
+        (void)fake_disk_run(s->disk, UINT32_MAX, 0);
     sr_turn(s, 0);
 }
 

@@ -4,6 +4,7 @@
 #define KVC_TEST_SVC_RIG_H
 
 #include "codec.h"
+#include "fake_disk.h"
 #include "fake_tier.h"
 #include "svc.h"
 
@@ -47,6 +48,7 @@ struct srig {
     struct core *core;
     struct core_config core_cfg;
     struct fake_tier *tier;
+    struct fake_disk *disk; /* the storage tier, when `paths` is set before sr_begin() */
     struct svc *svc;
     struct svc_config cfg;
     uint64_t now_ns, corr;
@@ -57,7 +59,8 @@ struct srig {
     struct sr_reply reply[SR_REPLIES];
     unsigned nreplies, kept, refreshed;
     bool keep_fails;
-    uint8_t buf[1u << 20]; /* of the request being made */
+    const struct msg_paths_reply *paths; /* what the storage tier counts; NULL: there is none */
+    uint8_t buf[1u << 20];               /* of the request being made */
 };
 
 void sr_defaults(struct srig *s);

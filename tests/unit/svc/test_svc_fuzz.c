@@ -100,7 +100,7 @@ static uint64_t send_blocks(struct sr_peer *p, const struct sr_blocks *b)
 static uint64_t send_verify(struct sr_peer *p, const struct sr_blocks *b)
 {
     struct msg_verify msg = {.ns = dice(2) ? b->ns : 0,
-                             .tier = (uint8_t)dice(2),
+                             .tier = (uint8_t)dice(3),
                              .cursor = dice(2) ? 0 : dice(100),
                              .bytes_max = 1 + dice(1000)};
     return sr_send(
@@ -116,6 +116,13 @@ static uint64_t send_trace(struct sr_peer *p, uint8_t op)
     return sr_send(&s, p,
                    op == KVC_OP_TRACE ? codec_enc_trace(s.buf, sizeof(s.buf), head, &msg)
                                       : codec_enc_trace_dump(s.buf, sizeof(s.buf), head, &dump));
+}
+
+static uint64_t send_drain(struct sr_peer *p)
+{
+    struct msg_drain msg = {.bytes_max = dice(1000)};
+    return sr_send(&s, p,
+                   codec_enc_drain(s.buf, sizeof(s.buf), sr_head(&s, KVC_OP_DRAIN, 0), &msg));
 }
 
 static uint64_t send_ns_list(struct sr_peer *p)
@@ -164,8 +171,13 @@ static uint64_t send_random(unsigned i, uint8_t op)
     case KVC_OP_TRACE:
     case KVC_OP_TRACE_DUMP:
         return send_trace(p, op);
+    case KVC_OP_DRAIN:
+        return send_drain(p);
+    case KVC_OP_STATS:
+    case KVC_OP_PATHS:
+        return sr_bare(&s, p, op);
     default:
-        return sr_bare(&s, p, op == KVC_OP_STATS ? KVC_OP_STATS : KVC_OP_PING);
+        return sr_bare(&s, p, KVC_OP_PING);
     }
 }
 
@@ -212,7 +224,7 @@ static void do_request(void)
     static const uint8_t often[] = {KVC_OP_STORE,   KVC_OP_ACQUIRE, KVC_OP_RESERVE,
                                     KVC_OP_COMMIT,  KVC_OP_STORE,   KVC_OP_ACQUIRE,
                                     KVC_OP_RELEASE, KVC_OP_CANCEL,  KVC_OP_NS_OPEN};
-    uint8_t op = dice(2) ? often[dice(9)] : (uint8_t)(1 + dice(KVC_OP_TRACE_DUMP));
+    uint8_t op = dice(2) ? often[dice(9)] : (uint8_t)(1 + dice(KVC_OP_PATHS));
     if (op == KVC_OP_CANCEL) {
         uint64_t target = nsent ? sent[nsent - 1 - dice(MIN(nsent, 10u))].corr : 1;
         note(i, op, sr_cancel(&s, &s.peer[i], target), 0, target);

@@ -59,7 +59,7 @@ START_TEST(a_chain_is_listed_in_pieces)
     ck_assert_mem_eq(r.items[0].parent.p, parent, sizeof(parent));
     ck_assert_uint_eq(r.items[0].depth, 4);
     ck_assert_uint_eq(r.items[0].state, KVC_BLOCK_PRESENT);
-    ck_assert_uint_eq(r.items[0].tier, KVC_TIER_HOST);
+    ck_assert_uint_eq(r.items[0].tiers, KVC_TIER_HOST);
     ck_assert_uint_eq(r.items[0].bytes, 64);
     ck_assert_uint_eq(r.items[1].children, 1);
     msg.cursor = r.cursor;

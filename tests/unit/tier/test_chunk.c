@@ -18,9 +18,13 @@
 
 static struct chunk_mem make(void)
 {
-    const struct chunk_want want = {.bytes = BYTES};
+    const struct home_config config = {.persist = ARENA_PERSIST_OFF};
+    struct home *home = NULL;
     struct chunk_mem mem;
+    ck_assert_int_eq(home_open(&config, &home), 0);
+    const struct chunk_want want = {.home = home, .id = 1, .bytes = BYTES};
     ck_assert_int_eq(chunk_create(&want, &mem), 0);
+    home_close(&home);
     return mem;
 }
 

@@ -144,6 +144,66 @@ START_TEST(verifying_sums_what_the_slot_holds_and_changes_nothing)
 }
 END_TEST
 
+START_TEST(adopting_sums_what_another_tier_has_put_there)
+{
+    struct loop *loop = fixture_loop(LOOP_AUTO);
+    struct copier *c = make(loop, 2, MIB);
+    uint8_t *slot = noise(MIB);
+    struct job j = {.op = {.kind = TIER_ADOPT, .bytes = 300001, .done = on_done, .owner = &j}};
+    copier_submit(c, &j.op, slot);
+    TURN_UNTIL(loop, j.done);
+    ck_assert_int_eq(j.op.status, 0);
+    const struct hash128 sum = hash_sum(slot, 300001);
+    ck_assert(hash128_equal(&sum, &j.op.sum));
+    free(slot);
+    copier_destroy(&c);
+    loop_destroy(&loop);
+}
+END_TEST
+
+/* What a turn leaves to the control thread ends in copier_turn() alone, the rest on the threads. */
+START_TEST(a_share_of_what_is_adopted_is_summed_by_the_turn)
+{
+    enum { N = 5, BYTES = 65536 };
+    struct loop *loop = fixture_loop(LOOP_AUTO);
+    const struct copier_config config = {
+        .threads = 2, .inflight_bytes = MIB, .turn_bytes = 2 * BYTES};
+    struct copier *c = NULL;
+    ck_assert_int_eq(copier_create(&config, loop, &c), 0);
+    control = pthread_self();
+    uint8_t *slot = noise(N * BYTES);
+    struct job *jobs = calloc(N, sizeof(*jobs));
+    for (unsigned i = 0; i < N; i++) {
+        jobs[i].op = (struct tier_op){
+            .kind = TIER_ADOPT, .bytes = BYTES, .done = on_done, .owner = &jobs[i]};
+        submitting = true;
+        copier_submit(c, &jobs[i].op, slot + BYTES * i);
+        submitting = false;
+    }
+    TURN_UNTIL(loop, jobs[2].done && jobs[3].done && jobs[4].done);
+    ck_assert(!jobs[0].done && !jobs[1].done && copier_is_due(c));
+    jobs[1].op.cancel = true;
+    copier_turn(c);
+    ck_assert(!copier_is_due(c));
+    for (unsigned i = 0; i < N; i++) {
+        const struct hash128 sum = hash_sum(slot + BYTES * i, BYTES);
+        ck_assert_uint_eq(jobs[i].done, 1);
+        ck_assert(!jobs[i].in_submit);
+        ck_assert_int_eq(jobs[i].op.status, i == 1 ? -ECANCELED : 0);
+        ck_assert(i == 1 || hash128_equal(&sum, &jobs[i].op.sum));
+    }
+    jobs[0].done = 0;
+    copier_submit(c, &jobs[0].op, slot); /* the next turn has its share again */
+    ck_assert(copier_is_due(c));
+    copier_destroy(&c);
+    ck_assert_uint_eq(jobs[0].done, 1);
+    ck_assert_int_eq(jobs[0].op.status, -ECANCELED);
+    free(jobs);
+    free(slot);
+    loop_destroy(&loop);
+}
+END_TEST
+
 START_TEST(every_operation_is_done_once_and_never_from_submit)
 {
     enum { N = 500 };
@@ -584,6 +644,8 @@ int main(void)
     TCase *t = tcase_create("copier");
     tcase_add_loop_test(t, copies_and_sums_any_size, 0, 2);
     tcase_add_test(t, verifying_sums_what_the_slot_holds_and_changes_nothing);
+    tcase_add_test(t, adopting_sums_what_another_tier_has_put_there);
+    tcase_add_test(t, a_share_of_what_is_adopted_is_summed_by_the_turn);
     tcase_add_test(t, every_operation_is_done_once_and_never_from_submit);
     tcase_add_test(t, beyond_the_credit_operations_wait_in_order);
     tcase_add_test(t, an_operation_larger_than_the_credit_runs_alone);

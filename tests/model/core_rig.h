@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A core on a fake tier, and short words for what tests do with it. Failures fail the test. */
-#ifndef KVC_TEST_RIG_H
-#define KVC_TEST_RIG_H
+#ifndef KVC_TEST_CORE_RIG_H
+#define KVC_TEST_CORE_RIG_H
 
 #include "core.h"
+#include "fake_disk.h"
 #include "fake_tier.h"
 
 #define RIG_CLIENTS 4
@@ -14,6 +15,8 @@ struct rig {
     struct core_config cfg;
     struct fake_tier *tier;
     struct fake_tier_config tier_cfg;
+    struct fake_disk *disk; /* with disk_cfg.slots > 0 */
+    struct fake_disk_config disk_cfg;
     uint64_t now_ns;
     struct core_client *cl[RIG_CLIENTS];
     unsigned idle[RIG_CLIENTS]; /* times that the core called it */
@@ -27,6 +30,10 @@ void rig_begin(struct rig *r);
 /* Closes what is open, evicts all, and wants nothing left. */
 void rig_end(struct rig *r);
 void rig_step(struct rig *r); /* time */
+/* Turns until nothing is under way any more. */
+void rig_settle(struct rig *r);
+/* The daemon dies and comes back, with what its tiers hold. Its clients are new. */
+void rig_restart(struct rig *r, bool host_survives);
 void rig_close(struct rig *r, unsigned client);
 
 /* One FULL group of these sizes; change it before rig_ns(). */
@@ -41,6 +48,7 @@ const uint8_t *rig_keys(unsigned slot, uint32_t chain, uint32_t first, uint32_t 
 struct rig_put {
     struct core_ns *ns;
     uint32_t group, shard, chain, first, n, last_tokens;
+    bool durable;
     uint8_t statuses[KVC_STORE_MAX]; /* of reserve */
     uint64_t reservation;
 };
@@ -71,6 +79,9 @@ struct core_prefix rig_lookup(struct rig *r, struct core_ns *ns, uint32_t chain,
 /* A lease on as much as there is. */
 struct core_held rig_acquire(struct rig *r, unsigned client, struct core_ns *ns, uint32_t chain,
                              uint32_t tokens);
+/* The same, with what is on disk loaded for it. */
+struct core_held rig_load(struct rig *r, unsigned client, struct core_ns *ns, uint32_t chain,
+                          uint32_t tokens);
 /* What is in the leased blocks is what was put there. */
 void rig_check_lease(struct rig *r, unsigned client, uint64_t lease, uint32_t shard);
 /* Leads a job to its end. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "rig.h"
+#include "core_rig.h"
 
 #include <check.h>
 #include <stdlib.h>
@@ -25,16 +25,21 @@ static void on_idle(void *ctx)
     ++*count;
 }
 
+static const struct core_identity who[RIG_CLIENTS] = {
+    {.principal = 9, .name = "ops", .tenant = "t9", .admin = true, .gateway = true},
+    {.principal = 1, .name = "one", .tenant = "t1"},
+    {.principal = 1, .name = "one", .tenant = "t1"},
+    {.principal = 2, .name = "two", .tenant = "t2"},
+};
+
 void rig_begin(struct rig *r)
 {
-    static const struct core_identity who[RIG_CLIENTS] = {
-        {.principal = 9, .name = "ops", .tenant = "t9", .admin = true, .gateway = true},
-        {.principal = 1, .name = "one", .tenant = "t1"},
-        {.principal = 1, .name = "one", .tenant = "t1"},
-        {.principal = 2, .name = "two", .tenant = "t2"},
-    };
     r->tier = fake_tier_create(&r->tier_cfg);
     r->cfg.host = fake_tier_of(r->tier);
+    if (r->disk_cfg.slots > 0) {
+        r->disk = fake_disk_create(&r->disk_cfg);
+        r->cfg.disk = fake_disk_of(r->disk);
+    }
     ck_assert_int_eq(core_create(&r->cfg, &r->core), 0);
     r->now_ns = 1000000000;
     core_tick(r->core, r->now_ns);
@@ -54,6 +59,106 @@ void rig_close(struct rig *r, unsigned client)
     r->cl[client] = NULL;
 }
 
+/* ---- two tiers ---- */
+
+static unsigned rig_turn(struct rig *r)
+{
+    (void)core_run_done(r->core);
+    (void)core_placement_step(r->core);
+    unsigned n = fake_tier_run(r->tier, 1000, 0);
+    if (r->disk) {
+        r->cfg.disk->ops->kick(r->cfg.disk);
+        n += fake_disk_run(r->disk, 1000, 0);
+    }
+    core_check(r->core);
+    return n;
+}
+
+void rig_settle(struct rig *r)
+{
+    unsigned quiet = 0;
+    while (quiet < 3)
+        quiet = rig_turn(r) ? 0 : quiet + 1;
+}
+
+static const struct core_identity *who_is(void *ctx, const char *principal)
+{
+    (void)ctx;
+    for (unsigned i = 0; i < RIG_CLIENTS; i++)
+        if (strcmp(who[i].name, principal) == 0)
+            return &who[i];
+    return NULL;
+}
+
+static void carry_namespaces(struct rig *r, struct core *old)
+{
+    uint8_t record[CORE_NS_RECORD_MAX];
+    uint64_t print[4];
+    uint32_t cursor = 0, n;
+    while ((n = core_ns_prints(old, &cursor, print, 4)) > 0)
+        for (uint32_t i = 0; i < n; i++) {
+            uint32_t bytes = core_ns_record(old, print[i], record);
+            ck_assert_uint_gt(bytes, 0);
+            ck_assert_int_eq(core_ns_restore(r->core, record, bytes, who_is, NULL), 0);
+        }
+}
+
+/* The group's bytes per block are not in a host label: the namespace knows. */
+static uint32_t bytes_of(struct rig *r, const struct tier_label *label)
+{
+    struct core_ns_view v = {.id = 0};
+    for (struct core_ns *ns; (ns = core_ns_next(r->core, r->cl[0], v.id)) != NULL;) {
+        core_ns_view(ns, &v);
+        if (v.print == label->print)
+            return v.spec->group[label->group].block_bytes;
+    }
+    return 0;
+}
+
+static uint32_t on_found(void *ctx, const struct tier_label *label, struct tier_loc loc)
+{
+    struct rig *r = ctx;
+    struct core_found f = {.label = *label, .bytes = bytes_of(r, label), .loc = loc};
+    uint32_t owner = UINT32_MAX;
+    f.in_host = true;
+    return core_adopt(r->core, &f, &owner) == 0 ? owner : UINT32_MAX;
+}
+
+static uint32_t on_kept(void *ctx, const struct fake_kept *kept)
+{
+    struct rig *r = ctx;
+    struct core_found f = {.label = kept->label, .bytes = kept->bytes, .loc = kept->loc};
+    uint32_t owner = UINT32_MAX;
+    return core_adopt(r->core, &f, &owner) == 0 ? owner : UINT32_MAX;
+}
+
+static uint32_t on_gone(void *ctx, const struct tier_label *label, struct tier_loc loc)
+{
+    (void)ctx;
+    (void)label;
+    (void)loc;
+    return UINT32_MAX;
+}
+
+void rig_restart(struct rig *r, bool host_survives)
+{
+    struct core *old = r->core;
+    fake_tier_crash(r->tier);
+    if (r->disk)
+        fake_disk_crash(r->disk);
+    ck_assert_int_eq(core_create(&r->cfg, &r->core), 0);
+    core_tick(r->core, r->now_ns);
+    for (unsigned i = 0; i < RIG_CLIENTS; i++)
+        ck_assert_int_eq(core_client_open(r->core, &who[i], on_idle, &r->idle[i], &r->cl[i]), 0);
+    carry_namespaces(r, old);
+    core_destroy(&old);
+    fake_tier_each(r->tier, host_survives ? on_found : on_gone, r);
+    if (r->disk)
+        fake_disk_each(r->disk, on_kept, r);
+    (void)core_adopt_end(r->core);
+    core_check(r->core);
+}
+
 static void on_job(struct core_evict_job *job)
 {
     job->cursor = UINT32_MAX;
@@ -63,8 +168,8 @@ void rig_evict(struct rig *r, struct core_evict_job *job)
 {
     job->done = on_job;
     core_evict_start(r->core, job);
-    while (core_placement_step(r->core))
-        continue;
+    while (job->cursor != UINT32_MAX)
+        (void)core_placement_step(r->core);
     ck_assert_uint_eq(job->cursor, UINT32_MAX);
     core_check(r->core);
 }
@@ -74,11 +179,11 @@ void rig_end(struct rig *r)
     for (unsigned i = 1; i < RIG_CLIENTS; i++)
         if (r->cl[i] != NULL)
             rig_close(r, i);
-    while (fake_tier_inflight(r->tier) > 0)
-        (void)fake_tier_run(r->tier, 1000, 0);
+    rig_settle(r);
     core_check(r->core);
     struct core_evict_job job = {.client = r->cl[0]};
     rig_evict(r, &job);
+    rig_settle(r);
     if (r->cl[0] != NULL)
         rig_close(r, 0);
     for (unsigned i = 0; i < RIG_CLIENTS; i++)
@@ -86,6 +191,8 @@ void rig_end(struct rig *r)
     ck_assert_uint_eq(rig_slots(r), 0);
     core_destroy(&r->core);
     fake_tier_destroy(&r->tier);
+    if (r->disk)
+        fake_disk_destroy(&r->disk);
 }
 
 struct core_ns_spec rig_spec(const char *model, uint32_t block_tokens, uint32_t block_bytes)
@@ -145,7 +252,8 @@ int rig_reserve(struct rig *r, unsigned client, struct rig_put *p)
                               .first_token = p->first * g->block_tokens,
                               .keys = rig_keys(7, p->chain, p->first, p->n),
                               .n = p->n,
-                              .last_tokens = p->last_tokens};
+                              .last_tokens = p->last_tokens,
+                              .durable = p->durable};
     return core_reserve(r->core, r->cl[client], &in, &p->reservation, p->statuses, &r->why);
 }
 
@@ -254,6 +362,30 @@ struct core_held rig_acquire(struct rig *r, unsigned client, struct core_ns *ns,
     struct core_acquire in = {.seq = rig_seq(ns, chain, tokens)};
     struct core_held held;
     ck_assert_int_eq(core_acquire(r->core, r->cl[client], &in, NULL, &held, &r->why), 0);
+    return held;
+}
+
+static void on_loaded(struct core_waiter *w)
+{
+    w->keys = UINT32_MAX;
+}
+
+struct core_held rig_load(struct rig *r, unsigned client, struct core_ns *ns, uint32_t chain,
+                          uint32_t tokens)
+{
+    struct core_acquire in = {.seq = rig_seq(ns, chain, tokens), .load = true};
+    struct core_waiter w = {.fn = on_loaded};
+    struct core_held held;
+    int err = core_acquire(r->core, r->cl[client], &in, &w, &held, &r->why);
+    if (err == 1) {
+        while (w.keys != UINT32_MAX) {
+            in.seq = rig_seq(ns, chain, tokens);
+            (void)rig_turn(r);
+        }
+        in.load = false;
+        err = core_acquire(r->core, r->cl[client], &in, &w, &held, &r->why);
+    }
+    ck_assert_int_eq(err, 0);
     return held;
 }
 

@@ -1,0 +1,341 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * flips: random bits of what is on disk and in host memory that outlives the daemon are flipped,
+ * some before each start. What comes of it must be a miss, a rebuild or a refused start with a
+ * clear message: never other bytes, never a daemon that dies.
+ *
+ *   flips [--flips N] [--per-start K] [--seed S] [--class NAME] [--json]
+ */
+#include <errno.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "files.h"
+#include "judge.h"
+#include "place.h"
+
+#define CHAINS 36u /* of WORLD_CHAINS: what fits */
+
+static struct {
+    unsigned flips, per_start;
+    uint64_t seed;
+    int only; /* class, -1: all in turn */
+    bool json, spoil;
+} options = {.flips = 1000, .per_start = 10, .only = -1};
+
+static struct place place;
+static struct world world;
+static struct files files;
+static const char *dirs[PLACE_PATHS_MAX + 1];
+static unsigned ndirs;
+static uint64_t seed;
+static char where[64][320];
+static unsigned nwhere;
+
+static struct {
+    uint64_t flips, starts, refused, all_there, some_missed, missed, hit, wrong, died;
+    uint64_t of_class[FILES_CLASSES];
+} total;
+
+/* ---- what is damaged ---- */
+
+static void prepare(void)
+{
+    place_make(&place, 1, true);
+    place_set(&place, "host.limit=8MiB");
+    place_set(&place, "host.chunk=2MiB");
+    place_set(&place, "host.huge_pages=off");
+    place_set(&place, "nvme.limit=40MiB");
+    place_set(&place, "nvme.segment=1MiB");
+    place_set(&place, "nvme.sync=50ms");
+    world = (struct world){.rig = &place.rig, .durable_works = true};
+    dirs[ndirs++] = place.store[0];
+    dirs[ndirs++] = place.persist;
+}
+
+static void fill(void)
+{
+    struct world_session s;
+    int status = place_try(&place, NULL);
+    if (status)
+        rig_show_log(&place.rig);
+    ck_assert_int_eq(status, 0);
+    ck_assert_int_eq(world_open(&world, WORLD_STAGING, &s), 0);
+    for (uint32_t c = 0; c < CHAINS; c++)
+        ck_assert_int_eq(world_store(&s, &world.chain[c], 0, WORLD_LEN, c % 2 == 0), WORLD_LEN);
+    world_close(&s);
+    rig_stop(&place.rig);
+}
+
+/* The first word of each page of each block. */
+static void sort_files(void)
+{
+    static uint8_t bytes[65536];
+    static uint64_t words[CHAINS * WORLD_LEN * 16];
+    uint32_t n = 0;
+    for (uint32_t c = 0; c < CHAINS; c++)
+        for (uint32_t b = 0; b < WORLD_LEN; b++) {
+            world_fill(&world.chain[c], b, 1, bytes);
+            for (uint32_t at = 0; at < world_block_bytes[world.chain[c].size]; at += FILES_PAGE)
+                memcpy(&words[n++], bytes + at, 8);
+        }
+    for (unsigned i = 0; i < ndirs; i++)
+        files_keep(&files, dirs[i], i == ndirs - 1);
+    files_sort(&files, words, n);
+    for (unsigned i = 0; i < FILES_CLASSES; i++)
+        fprintf(stderr, "%s: %u pages\n", files_class_name[i], files.pages[i]);
+}
+
+static void flip(void)
+{
+    nwhere = 0;
+    for (unsigned i = 0; i < options.per_start && total.flips < options.flips; i++) {
+        enum files_class which = options.only >= 0
+                                     ? (enum files_class)options.only
+                                     : (enum files_class)(total.starts % FILES_CLASSES);
+        ck_assert_msg(files_flip(&files, which, &seed, where[nwhere]), "there is no page of %s",
+                      files_class_name[which]);
+        nwhere++;
+        total.flips++;
+        total.of_class[which]++;
+    }
+}
+
+static void tell(const char *what)
+{
+    fprintf(stderr, "start %" PRIu64 ": %s after\n", total.starts, what);
+    for (unsigned i = 0; i < nwhere; i++)
+        fprintf(stderr, "  %s\n", where[i]);
+}
+
+/* ---- what comes of it ---- */
+
+static bool log_says(const char *text)
+{
+    static char log[1u << 18];
+    char path[96];
+    snprintf(path, sizeof path, "%s/log", place.rig.dir);
+    FILE *f = fopen(path, "re");
+    if (!f)
+        return false;
+    log[fread(log, 1, sizeof log - 1, f)] = '\0';
+    fclose(f);
+    return strstr(log, text) != NULL;
+}
+
+static void refused(int status)
+{
+    total.refused++;
+    const bool by_itself = WIFEXITED(status) && WEXITSTATUS(status) <= 2;
+    const bool told = log_says("cannot start") || log_says("expected ");
+    if (by_itself && told)
+        return;
+    total.died++;
+    tell(by_itself ? "refused to start without a word" : "the daemon died while it started");
+    rig_show_log(&place.rig);
+}
+
+/* The dead are told from the busy. */
+static void call_failed(int err)
+{
+    int status;
+    if (waitpid(place.rig.pid, &status, WNOHANG) == place.rig.pid) {
+        total.died++;
+        place.rig.pid = 0;
+        tell("the daemon died");
+    } else {
+        total.died++;
+        tell("the daemon does not answer");
+        fprintf(stderr, "  %s\n", kvc_error_name(err));
+    }
+    rig_show_log(&place.rig);
+}
+
+static uint32_t count(const struct world_read *read)
+{
+    uint32_t wrong = 0;
+    for (uint32_t b = 0; b < read->hit; b++)
+        wrong += read->version[b] != 1;
+    return wrong;
+}
+
+static int read_all(struct world_session *s, uint64_t *missed, uint64_t *wrong)
+{
+    for (uint32_t c = 0; c < CHAINS; c++) {
+        struct world_read read = {0};
+        int err = world_read(s, &world.chain[c], 60000, &read);
+        if (err && err != KVC_STALE) /* found to be wrong while it was held: told so */
+            return err;
+        *missed += WORLD_LEN - read.hit;
+        total.hit += read.hit;
+        *wrong += count(&read);
+    }
+    return 0;
+}
+
+static void look(void)
+{
+    struct world_session s;
+    struct judged j = {0};
+    uint64_t missed = 0, wrong = 0;
+    int err = world_open(&world, WORLD_STAGING, &s);
+    if (err == -ESTALE) { /* a new secret: nothing of before can be found */
+        total.some_missed++;
+        total.missed += CHAINS * WORLD_LEN;
+        return;
+    }
+    if (err == 0)
+        err = read_all(&s, &missed, &wrong);
+    if (err == 0)
+        err = judge_accounts(&s, false, &j);
+    if (err == 0 && !kvc_is_up(s.k))
+        err = KVC_E_DOWN;
+    if (err) {
+        call_failed(err);
+        return;
+    }
+    world_close(&s);
+    total.missed += missed;
+    total.wrong += wrong;
+    total.some_missed += missed > 0;
+    total.all_there += missed == 0;
+    if (wrong > 0)
+        tell("wrong bytes");
+    if (j.accounting_errors > 0) {
+        total.wrong++;
+        tell(j.first);
+    }
+}
+
+static void one_start(void)
+{
+    files_put_back(&files, dirs, ndirs);
+    place_forget_log(&place);
+    flip();
+    total.starts++;
+    int status = place_try(&place, NULL);
+    if (status) {
+        refused(status);
+        return;
+    }
+    look();
+    if (place.rig.pid)
+        rig_stop(&place.rig);
+}
+
+/* ---- the run ---- */
+
+static void metric(const char *name, uint64_t value)
+{
+    if (options.json)
+        printf("{\"bench\":\"flips\",\"case\":{\"seed\":%" PRIu64
+               "},\"metric\":\"%s\",\"value\":%" PRIu64 ",\"unit\":\"1\"}\n",
+               options.seed, name, value);
+    else
+        printf("%-18s %" PRIu64 "\n", name, value);
+}
+
+static int verdict(void)
+{
+    metric("flips", total.flips);
+    for (unsigned i = 0; i < FILES_CLASSES; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "flips_%s", files_class_name[i]);
+        metric(name, total.of_class[i]);
+    }
+    metric("starts", total.starts);
+    metric("starts_refused", total.refused);
+    metric("starts_whole", total.all_there);
+    metric("starts_less", total.some_missed);
+    metric("blocks_hit", total.hit);
+    metric("blocks_missed", total.missed);
+    metric("wrong_bytes", total.wrong);
+    metric("daemon_died", total.died);
+    if (total.hit == 0 || total.missed + total.refused == 0) {
+        fprintf(stderr, "nothing was hit, or no flip did any harm: nothing was tested\n");
+        return 1;
+    }
+    return total.wrong + total.died > 0;
+}
+
+static int run(const char *role, uint64_t arg)
+{
+    (void)role, (void)arg;
+    prepare();
+    fill();
+    sort_files();
+    if (options.spoil)
+        world.spoil = SPOIL_BYTES;
+    while (total.flips < options.flips) {
+        one_start();
+        if (total.starts % 20 == 0)
+            fprintf(stderr,
+                    "%" PRIu64 " flips, %" PRIu64 " starts, %" PRIu64 " refused, %" PRIu64
+                    " hit, %" PRIu64 " missed, %" PRIu64 " wrong, %" PRIu64 " died\n",
+                    total.flips, total.starts, total.refused, total.hit, total.missed, total.wrong,
+                    total.died);
+    }
+    files_free(&files);
+    int rc = verdict();
+    place_remove(&place);
+    return rc;
+}
+
+static const struct option long_options[] = {{"flips", required_argument, NULL, 'f'},
+                                             {"per-start", required_argument, NULL, 'p'},
+                                             {"seed", required_argument, NULL, 's'},
+                                             {"class", required_argument, NULL, 'c'},
+                                             {"json", no_argument, NULL, 'j'},
+                                             {"spoil", no_argument, NULL, 'S'},
+                                             {NULL, 0, NULL, 0}};
+
+static bool take(int c)
+{
+    switch (c) {
+    case 'f':
+        options.flips = (unsigned)strtoul(optarg, NULL, 10);
+        return options.flips > 0;
+    case 'p':
+        options.per_start = (unsigned)strtoul(optarg, NULL, 10);
+        return options.per_start > 0 && options.per_start <= sizeof where / sizeof where[0];
+    case 's':
+        options.seed = strtoull(optarg, NULL, 10);
+        return options.seed > 0;
+    case 'c':
+        for (int i = 0; i < FILES_CLASSES; i++)
+            if (strcmp(optarg, files_class_name[i]) == 0)
+                options.only = i;
+        return options.only >= 0;
+    case 'j':
+        options.json = true;
+        return true;
+    case 'S':
+        options.spoil = true;
+        return true;
+    default:
+        return false;
+    }
+}
+
+int main(int argc, char **argv)
+{
+    int c;
+    while ((c = getopt_long(argc, argv, "", long_options, NULL)) != -1)
+        if (!take(c)) {
+            fprintf(stderr, "usage: flips [--flips N] [--per-start 1..64] [--seed S]\n"
+                            "             [--class payload|meta|journal|slots|headers|any] "
+                            "[--json] [--spoil]\n");
+            return 2;
+        }
+    if (options.seed == 0)
+        options.seed = (uint64_t)time(NULL);
+    fprintf(stderr, "seed %" PRIu64 " (--seed repeats it)\n", options.seed);
+    seed = options.seed * 2654435761u + 1;
+    return rig_child_main(run, "flips", 0);
+}

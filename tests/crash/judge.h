@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What must hold of a daemon that has just started, and serves nobody else. */
+#ifndef KVC_TEST_CRASH_JUDGE_H
+#define KVC_TEST_CRASH_JUDGE_H
+
+#include "world.h"
+
+struct judged {
+    uint64_t blocks, bytes; /* read, as they should be */
+    uint64_t promised;      /* blocks that were acknowledged as durable */
+    uint64_t wrong_bytes;   /* of no version there was, or older than what was promised */
+    uint64_t durable_lost;  /* promised, and not there */
+    uint64_t returned;      /* evicted before an orderly stop, and there again */
+    uint64_t accounting_errors;
+    char first[320]; /* what was found first; "" */
+};
+
+/* Reads every chain and adds what it finds. Returns 0, or an error of a call, which is no verdict:
+ * the daemon did not do what it was asked. */
+int judge_chains(struct world_session *s, struct judged *io_judged);
+
+/* Figures against a walk over all blocks and, with `nvme`, a reading of all of them on disk. What
+ * goes on in the background may change both: they must agree at some moment. */
+int judge_accounts(struct world_session *s, bool nvme, struct judged *io_judged);
+
+#endif

@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A storage tier whose disk errs, is full, or is slow: fewer hits, answers within deadlines, no
+ * stop, and by itself back in service when the disk is. What was acknowledged as durable is there
+ * at the end.
+ */
+#include <check.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "check_run.h"
+#include "judge.h"
+#include "place.h"
+
+#define CHAINS   30u /* 13 MiB, more than memory has room for */
+#define BACK_MS  120000u
+#define SHORT_MS 500u
+
+static struct place place;
+static struct world world;
+static unsigned acknowledged, refused, hits, misses;
+
+static void setup(void)
+{
+    place_make(&place, 1, false);
+    place_set(&place, "host.limit=4MiB");
+    place_set(&place, "host.chunk=2MiB");
+    place_set(&place, "host.huge_pages=off");
+    place_set(&place, "nvme.limit=64MiB");
+    place_set(&place, "nvme.segment=1MiB");
+    place_set(&place, "nvme.sync=100ms");
+    world = (struct world){.rig = &place.rig, .durable_works = true};
+    acknowledged = refused = hits = misses = 0;
+}
+
+static void teardown(void)
+{
+    place_remove(&place);
+}
+
+static void start(const char *fault)
+{
+    int status = place_try(&place, fault);
+    if (status)
+        rig_show_log(&place.rig);
+    ck_assert_msg(status == 0, "%s: the daemon does not start: %x", fault ? fault : "no fault",
+                  (unsigned)status);
+}
+
+/* What a correct caller may be told while a disk is ill. */
+static bool may_be(int err)
+{
+    return err >= 0 || err == KVC_E_TIMEOUT || err == KVC_E_TIER || err == KVC_E_BUSY ||
+           err == KVC_E_FULL || err == KVC_E_GONE || err == KVC_STALE;
+}
+
+static void read_one(struct world_session *s, uint32_t c)
+{
+    const struct world_chain *chain = &world.chain[c];
+    struct world_read read;
+    int err = world_read(s, chain, SHORT_MS, &read);
+    ck_assert_msg(may_be(err), "read: %s: %s", kvc_error_name(err), kvc_last_error(s->k));
+    if (err)
+        return;
+    for (uint32_t b = 0; b < read.hit; b++)
+        ck_assert_msg(read.version[b] == 1, "chain %u block %u has wrong bytes", c, b);
+    hits += read.hit;
+    misses += WORLD_LEN - read.hit;
+}
+
+/* Stores and reads everything once, every third chain with a promise. */
+static void exercise(struct world_session *s)
+{
+    for (uint32_t c = 0; c < CHAINS; c++) {
+        const bool durable = c % 3 == 0;
+        int ok = world_store(s, &world.chain[c], 0, WORLD_LEN, durable);
+        ck_assert_msg(may_be(ok), "store: %s: %s", kvc_error_name(ok), kvc_last_error(s->k));
+        if (durable)
+            *(ok == (int)WORLD_LEN ? &acknowledged : &refused) += 1;
+        read_one(s, c);
+        read_one(s, c / 2);
+    }
+    for (uint32_t c = 0; c < CHAINS; c++)
+        read_one(s, c);
+}
+
+/* The path is in service and a promise is given again. */
+static void wait_until_back(struct world_session *s)
+{
+    const uint64_t until = rig_now_ms() + BACK_MS;
+    while (rig_stat(s->k, "nvme.paths_out") > 0) {
+        ck_assert_msg(rig_now_ms() < until, "the path does not come back");
+        rig_sleep_ms(50);
+    }
+    const uint32_t c = CHAINS; /* one that was not stored before */
+    for (unsigned i = 0; i < 100; i++) {
+        int ok = world_store(s, &world.chain[c + i % 3], 0, WORLD_LEN, true);
+        ck_assert_msg(may_be(ok), "store: %s: %s", kvc_error_name(ok), kvc_last_error(s->k));
+        if (ok == (int)WORLD_LEN)
+            return;
+        struct kvc_evict_filter f = {.key = world.chain[c + i % 3].keys};
+        struct kvc_evicted evicted;
+        ck_assert_int_eq(kvc_evict(s->k, &f, &evicted), 0);
+        rig_sleep_ms(100);
+    }
+    ck_abort_msg("no durable store after the path came back");
+}
+
+static void look(const char *when)
+{
+    struct world_session s;
+    struct judged j = {0};
+    ck_assert_int_eq(world_open(&world, WORLD_STAGING, &s), 0);
+    ck_assert_int_eq(judge_chains(&s, &j), 0);
+    ck_assert_int_eq(judge_accounts(&s, true, &j), 0);
+    ck_assert_msg(j.wrong_bytes + j.durable_lost + j.accounting_errors == 0, "%s: %s", when,
+                  j.first);
+    world_close(&s);
+}
+
+/* One daemon that has this fault for some calls; then it is killed, and its successor has none. */
+static void live_through(const char *fault)
+{
+    struct world_session s;
+    start(fault);
+    ck_assert_int_eq(world_open(&world, WORLD_STAGING, &s), 0);
+    exercise(&s);
+    ck_assert_int_eq(kvc_ping(s.k, &(uint64_t){0}), 0);
+    wait_until_back(&s);
+    world_close(&s);
+    look("in service again");
+    rig_kill(&place.rig);
+    world_crashed(&world);
+    start(NULL);
+    look("after a restart");
+    rig_stop(&place.rig);
+    printf("%s: %u durable chains acknowledged, %u not; %u blocks hit, %u missed\n", fault,
+           acknowledged, refused, hits, misses);
+    fflush(stdout);
+}
+
+static const char *const faults[] = {
+    "write:30-31=EIO",
+    "write:30-31=ENOSPC",
+    "write:30-31=EROFS",
+    "read:8-9=EIO",
+    "sync:20-21=EIO",
+    "sync:20-20=ENOSPC",
+    "write:40-42=EIO,read:9-10=EIO",
+};
+
+START_TEST(a_disk_that_errs_for_a_while)
+{
+    live_through(faults[_i]);
+}
+END_TEST
+
+/* I/Os take two seconds each, for some of them. */
+static const char *const stalls[] = {"read:8-11=2000ms", "write:30-33=2000ms", "sync:20-21=2000ms"};
+
+START_TEST(a_disk_that_is_slow_for_a_while)
+{
+    place_set(&place, "nvme.io_timeout=1s");
+    live_through(stalls[_i]);
+}
+END_TEST
+
+/* ---- a file system that is full ---- */
+
+static bool mount_small(void)
+{
+    if (unshare(CLONE_NEWNS) < 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
+        return false;
+    return mount("tmpfs", place.store[0], "tmpfs", 0, "size=200m,mode=0700") == 0;
+}
+
+static void write_filler(const char *path, size_t bytes)
+{
+    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_eq(posix_fallocate(fd, 0, (off_t)bytes), 0);
+    close(fd);
+}
+
+START_TEST(a_file_system_that_is_full_for_a_while)
+{
+    char filler[128];
+    struct world_session s;
+    if (!mount_small()) {
+        printf("SKIP: a full file system; only root can mount one\n");
+        return;
+    }
+    snprintf(filler, sizeof filler, "%s/filler", place.store[0]);
+    write_filler(filler, 190u << 20);
+    int status = place_try(&place, NULL);
+    if (status) { /* refused at once: then with a word, and without harm once there is room */
+        ck_assert(WIFEXITED(status) && WEXITSTATUS(status) <= 2);
+        ck_assert_int_eq(unlink(filler), 0);
+        start(NULL);
+        printf("a full file system: refused to start\n");
+    }
+    ck_assert_int_eq(world_open(&world, WORLD_STAGING, &s), 0);
+    exercise(&s);
+    (void)!unlink(filler);
+    wait_until_back(&s);
+    world_close(&s);
+    look("with room again");
+    rig_stop(&place.rig);
+    start(NULL);
+    look("after a restart");
+    rig_stop(&place.rig);
+    ck_assert_int_eq(umount2(place.store[0], MNT_DETACH), 0);
+}
+END_TEST
+
+/* The store's file is cut off below the daemon. */
+START_TEST(a_store_that_loses_its_end)
+{
+    char path[160];
+    struct world_session s;
+    start(NULL);
+    ck_assert_int_eq(world_open(&world, WORLD_STAGING, &s), 0);
+    exercise(&s);
+    snprintf(path, sizeof path, "%s/kvcache.store", place.store[0]);
+    ck_assert_int_eq(truncate(path, 4 << 20), 0);
+    exercise(&s);
+    wait_until_back(&s);
+    world_close(&s);
+    rig_stop(&place.rig);
+    int status = place_try(&place, NULL);
+    if (status)
+        ck_assert(WIFEXITED(status) && WEXITSTATUS(status) <= 2);
+    else
+        rig_stop(&place.rig);
+}
+END_TEST
+
+/* Two paths of which one errs: the other serves. */
+START_TEST(a_second_path_serves_on)
+{
+    struct world_session s;
+    place_remove(&place);
+    place_make(&place, 2, false);
+    place_set(&place, "host.limit=4MiB");
+    place_set(&place, "host.chunk=2MiB");
+    place_set(&place, "nvme.limit=64MiB");
+    place_set(&place, "nvme.segment=1MiB");
+    start("write:60-64=EIO");
+    ck_assert_int_eq(world_open(&world, WORLD_STAGING, &s), 0);
+    exercise(&s);
+    ck_assert_uint_gt(acknowledged, 0);
+    wait_until_back(&s);
+    world_close(&s);
+    look("in service again");
+    rig_stop(&place.rig);
+}
+END_TEST
+
+static Suite *suite(void)
+{
+    Suite *s = suite_create("degrade");
+    TCase *t = tcase_create("degrade");
+    tcase_add_checked_fixture(t, setup, teardown);
+    tcase_set_timeout(t, 580);
+    tcase_add_loop_test(t, a_disk_that_errs_for_a_while, 0, sizeof faults / sizeof faults[0]);
+    tcase_add_loop_test(t, a_disk_that_is_slow_for_a_while, 0, sizeof stalls / sizeof stalls[0]);
+    tcase_add_test(t, a_file_system_that_is_full_for_a_while);
+    tcase_add_test(t, a_store_that_loses_its_end);
+    tcase_add_test(t, a_second_path_serves_on);
+    suite_add_tcase(s, t);
+    return s;
+}
+
+int main(void)
+{
+    return check_run(suite());
+}

@@ -1,0 +1,362 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "world.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TIMEOUT_MS 20000u
+
+const uint32_t world_block_bytes[WORLD_SIZES] = {4096, 20000, 65536};
+
+uint64_t world_random(uint64_t *state)
+{
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    return *state;
+}
+
+/* ---- bytes ---- */
+
+static void key_of(const struct world_chain *chain, uint32_t block, uint32_t version, uint8_t *key)
+{
+    const uint64_t mix = version * 0x9e3779b97f4a7c15ull;
+    memcpy(key, chain->keys + (size_t)block * KVC_KEY_BYTES, KVC_KEY_BYTES);
+    for (unsigned i = 0; i < 8; i++)
+        key[i] ^= (uint8_t)(mix >> (8 * i));
+}
+
+void world_fill(const struct world_chain *chain, uint32_t block, uint32_t version, void *p)
+{
+    uint8_t key[KVC_KEY_BYTES];
+    key_of(chain, block, version, key);
+    rig_fill(key, p, world_block_bytes[chain->size]);
+}
+
+/* The version that these are the bytes of, 0: none. */
+static uint32_t version_of(const struct world_chain *chain, uint32_t block, uint32_t newest,
+                           const void *p, uint32_t bytes)
+{
+    uint8_t key[KVC_KEY_BYTES];
+    for (uint32_t v = newest; v > 0; v--) {
+        key_of(chain, block, v, key);
+        if (rig_check(key, p, bytes))
+            return v;
+    }
+    return 0;
+}
+
+/* ---- sessions ---- */
+
+static void make_chain(struct world_session *s, uint32_t c)
+{
+    struct world_chain *chain = &s->w->chain[c];
+    chain->size = c % WORLD_SIZES;
+    rig_keys(s->ns[chain->size], c + 1, WORLD_BT, WORLD_LEN, chain->keys);
+    chain->newest = 1;
+    for (uint32_t b = 0; b < WORLD_LEN; b++)
+        chain->block[b].floor = 1;
+}
+
+int world_open(struct world *w, uint64_t staging_bytes, struct world_session *ret_session)
+{
+    static const char *const models[WORLD_SIZES] = {"small", "ragged", "large"};
+    struct kvc_options o = {.socket = w->rig->socket,
+                            .name = "crash",
+                            .staging_bytes = staging_bytes,
+                            .timeout_ms = TIMEOUT_MS,
+                            .must_connect = true};
+    struct world_session s = {.w = w};
+    int err = kvc_open(&o, &s.k);
+    for (uint32_t i = 0; err == 0 && i < WORLD_SIZES; i++) {
+        struct kvc_ns_spec spec = rig_spec(models[i], WORLD_BT, world_block_bytes[i]);
+        err = kvc_ns_open(s.k, &spec, &s.ns[i]);
+        if (err == 0 && w->have_keys &&
+            memcmp(w->seed[i], kvc_ns_seed(s.ns[i]), KVC_KEY_BYTES) != 0)
+            err = -ESTALE;
+    }
+    if (err) {
+        world_close(&s);
+        return err;
+    }
+    if (!w->have_keys) {
+        for (uint32_t i = 0; i < WORLD_SIZES; i++)
+            memcpy(w->seed[i], kvc_ns_seed(s.ns[i]), KVC_KEY_BYTES);
+        for (uint32_t c = 0; c < WORLD_CHAINS; c++)
+            make_chain(&s, c);
+        w->have_keys = true;
+    }
+    *ret_session = s;
+    return 0;
+}
+
+void world_close(struct world_session *s)
+{
+    kvc_close(&s->k);
+}
+
+/* ---- reading ---- */
+
+static void versions_of(const struct world_chain *chain, const struct kvc_hold *hold, bool spoil,
+                        struct world_read *read)
+{
+    static _Thread_local uint8_t copy[65536];
+    const uint32_t bytes = world_block_bytes[chain->size], newest = chain->newest;
+    read->hit = hold->group[0].n;
+    for (uint32_t i = 0; i < read->hit; i++) {
+        const void *p = hold->group[0].block[i].data;
+        if (spoil && i == 0) {
+            memcpy(copy, p, bytes);
+            copy[bytes / 2] ^= 1;
+            p = copy;
+        }
+        read->version[i] = version_of(chain, i, newest, p, bytes);
+    }
+}
+
+int world_read(struct world_session *s, const struct world_chain *chain, unsigned timeout_ms,
+               struct world_read *ret_read)
+{
+    struct kvc_seq seq = rig_seq(chain->keys, WORLD_LEN, WORLD_BT);
+    struct kvc_acquire_options o = {.timeout_ms = timeout_ms};
+    struct world_read read = {0};
+    struct kvc_prefix p;
+    struct kvc_hold *hold = NULL;
+    struct kvc_ns *ns = s->ns[chain->size];
+    int err = kvc_lookup(ns, &seq, 0, &p);
+    if (err == 0)
+        err = kvc_acquire(ns, &seq, &o, &hold);
+    if (err == 0) {
+        read.present = p.tokens / WORLD_BT;
+        versions_of(chain, hold, s->w->spoil == SPOIL_BYTES, &read);
+        err = kvc_hold_check(hold);
+    }
+    kvc_release(s->k, &hold);
+    if (err)
+        return err;
+    *ret_read = read;
+    return 0;
+}
+
+/* ---- the workers ---- */
+
+struct worker {
+    struct world *w;
+    uint32_t number;
+    uint64_t seed;
+};
+
+/* Errors that a correct caller of a daemon that works, dies or is overloaded never sees. */
+static void note(struct world_session *s, const char *what, int err)
+{
+    struct world *w = s->w;
+    w->counts.calls++;
+    if (err == 0)
+        return;
+    w->counts.failed++;
+    switch (err) {
+    case KVC_E_BAD_MESSAGE:
+    case KVC_E_BAD_ARGUMENT:
+    case KVC_E_UNKNOWN_OP:
+    case KVC_E_DENIED:
+    case KVC_E_NO_NAMESPACE:
+    case KVC_E_TOO_LARGE:
+    case KVC_E_INTERNAL:
+    case -EINVAL:
+    case -EPERM:
+        if (w->counts.faults++ == 0)
+            snprintf(w->first_fault, sizeof w->first_fault, "%s: %s: %s", what, kvc_error_name(err),
+                     kvc_last_error(s->k));
+        break;
+    default:
+        break;
+    }
+}
+
+static void read_chain(struct world_session *s, uint32_t c)
+{
+    struct world_chain *chain = &s->w->chain[c];
+    struct world_read read;
+    uint32_t floor[WORLD_LEN];
+    for (uint32_t b = 0; b < WORLD_LEN; b++)
+        floor[b] = chain->block[b].floor;
+    int err = world_read(s, chain, 0, &read);
+    note(s, "read", err == KVC_STALE ? 0 : err);
+    if (err)
+        return;
+    s->w->counts.hits += read.hit;
+    for (uint32_t b = 0; b < read.hit; b++)
+        if (read.version[b] < floor[b])
+            s->w->counts.wrong_bytes++;
+}
+
+/* The owner's view of its chain: nobody else takes anything away on request, and what was promised
+ * goes for no other reason. A library that has lost its daemon tells nothing: no verdict then. */
+static void demand_promised(struct world_session *s, const struct world_chain *chain, uint32_t have)
+{
+    struct world *w = s->w;
+    if (w->stop || !kvc_is_up(s->k))
+        return;
+    for (uint32_t b = have; b < WORLD_LEN; b++) {
+        if (chain->block[b].durable == 0)
+            continue;
+        if (w->counts.durable_lost++ == 0)
+            snprintf(w->first_fault, sizeof w->first_fault,
+                     "chain %u block %u was promised and is not there in the same run: %u are",
+                     (unsigned)(chain - w->chain), b, have);
+        return;
+    }
+}
+
+/* All before a durable block in its chain is durable with it, at the version that it has. */
+static void promise(struct world *w, struct world_chain *chain, uint32_t upto)
+{
+    for (uint32_t b = 0; b < upto; b++)
+        if (chain->block[b].durable < chain->block[b].floor)
+            chain->block[b].durable = (uint32_t)chain->block[b].floor;
+    w->counts.durable++;
+}
+
+int world_store(struct world_session *s, struct world_chain *chain, uint32_t first, uint32_t n,
+                bool durable)
+{
+    uint64_t room, offsets[WORLD_LEN];
+    uint8_t statuses[WORLD_LEN];
+    const uint32_t bytes = world_block_bytes[chain->size], version = chain->newest;
+    const uint64_t stride = (bytes + 63ull) / 64 * 64;
+    uint8_t *staging = kvc_staging(s->k, &room);
+    if (!staging || room < (n - first) * stride)
+        return KVC_E_DOWN;
+    for (uint32_t i = first; i < n; i++) {
+        offsets[i - first] = (i - first) * stride;
+        world_fill(chain, i, version, staging + offsets[i - first]);
+    }
+    struct kvc_blocks b = {.parent =
+                               first ? chain->keys + (size_t)(first - 1) * KVC_KEY_BYTES : NULL,
+                           .keys = chain->keys + (size_t)first * KVC_KEY_BYTES,
+                           .n = n - first,
+                           .first_token = first * WORLD_BT,
+                           .flags = durable ? KVC_F_DURABLE : 0};
+    int err = kvc_store(s->ns[chain->size], &b, offsets, NULL, 0, statuses);
+    if (err)
+        return err;
+    int ok = 0;
+    for (uint32_t i = 0; i < n - first; i++) {
+        if (statuses[i] != KVC_ST_OK)
+            continue;
+        ok++;
+        chain->block[first + i].floor = version;
+        if (durable)
+            promise(s->w, chain, first + i + 1);
+    }
+    s->w->counts.stored += (uint64_t)ok;
+    return ok;
+}
+
+/* How much of it lookup says is there, or an error. */
+static int present(struct world_session *s, const struct world_chain *chain)
+{
+    struct kvc_seq seq = rig_seq(chain->keys, WORLD_LEN, WORLD_BT);
+    struct kvc_prefix p;
+    int err = kvc_lookup(s->ns[chain->size], &seq, 0, &p);
+    return err ? err : (int)(p.tokens / WORLD_BT);
+}
+
+/* What is below `from` goes, and what was promised of it is void once the request is sent. When all
+ * of the chain is known to be gone, the next to be stored is another version. */
+static void evict(struct world_session *s, struct world_chain *chain, uint32_t from)
+{
+    struct kvc_evict_filter f = {.ns = kvc_ns_id(s->ns[chain->size]),
+                                 .key = chain->keys + (size_t)from * KVC_KEY_BYTES};
+    struct kvc_evicted evicted;
+    for (uint32_t b = from; b < WORLD_LEN; b++)
+        chain->block[b].durable = 0;
+    int err = kvc_evict(s->k, &f, &evicted);
+    note(s, "evict", err);
+    if (err)
+        return;
+    s->w->counts.evicted += evicted.blocks;
+    if (from > 0 || evicted.kept_blocks > 0)
+        return;
+    const uint32_t next = chain->newest + 1;
+    chain->newest = next;
+    for (uint32_t b = 0; b < WORLD_LEN; b++)
+        chain->block[b].floor = next;
+}
+
+static void write_chain(struct world_session *s, struct world_chain *chain, uint64_t dice,
+                        bool durable)
+{
+    int have = present(s, chain);
+    note(s, "lookup", have < 0 ? have : 0);
+    if (have < 0)
+        return;
+    demand_promised(s, chain, (uint32_t)have);
+    if (have == WORLD_LEN) {
+        if (dice % 4 == 0)
+            evict(s, chain, dice / 4 % 3 ? 0 : (uint32_t)(dice / 12 % WORLD_LEN));
+        return;
+    }
+    const uint32_t first = (uint32_t)have, most = WORLD_LEN - first;
+    const int ok = world_store(s, chain, first, first + 1 + (uint32_t)(dice / 4 % most), durable);
+    note(s, "store", ok < 0 ? ok : 0);
+}
+
+static void step(struct worker *me, struct world_session *s)
+{
+    struct world *w = me->w;
+    const uint64_t kind = world_random(&me->seed) % 100, dice = world_random(&me->seed) >> 8;
+    const uint32_t any = (uint32_t)(world_random(&me->seed) % WORLD_CHAINS);
+    const uint32_t own = any / WORLD_WORKERS * WORLD_WORKERS + me->number;
+    const bool durable =
+        w->durable_works && (double)(world_random(&me->seed) % 1000) < w->durable_share * 1000;
+    if (kind < 40)
+        read_chain(s, any);
+    else if (kind < 96)
+        write_chain(s, &w->chain[own], dice, durable);
+    else
+        evict(s, &w->chain[own], kind < 98 ? 0 : (uint32_t)(dice % WORLD_LEN));
+}
+
+static void *work(void *arg)
+{
+    struct worker *me = arg;
+    struct world_session s;
+    if (world_open(me->w, WORLD_STAGING, &s) == 0) {
+        while (!me->w->stop && kvc_is_up(s.k))
+            step(me, &s);
+        world_close(&s);
+    }
+    free(me);
+    return NULL;
+}
+
+void world_start(struct world *w, uint64_t seed, pthread_t ret_threads[WORLD_WORKERS])
+{
+    w->stop = false;
+    for (uint32_t i = 0; i < WORLD_WORKERS; i++) {
+        struct worker *me = malloc(sizeof *me);
+        ck_assert_ptr_nonnull(me);
+        *me = (struct worker){.w = w, .number = i, .seed = seed ^ (i + 1) * 0x9e3779b97f4a7c15ull};
+        me->seed += me->seed == 0;
+        ck_assert_int_eq(pthread_create(&ret_threads[i], NULL, work, me), 0);
+    }
+}
+
+void world_join(struct world *w, pthread_t threads[WORLD_WORKERS])
+{
+    w->stop = true;
+    for (uint32_t i = 0; i < WORLD_WORKERS; i++)
+        ck_assert_int_eq(pthread_join(threads[i], NULL), 0);
+}
+
+void world_crashed(struct world *w)
+{
+    for (uint32_t c = 0; c < WORLD_CHAINS; c++)
+        for (uint32_t b = 0; b < WORLD_LEN; b++) {
+            struct world_block *block = &w->chain[c].block[b];
+            block->floor = block->durable > 0 ? (uint32_t)block->durable : 1;
+        }
+}

@@ -1,0 +1,353 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Blocks leave memory for storage, come back, and outlive the daemon. */
+#include <check.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "rig.h"
+
+#define BT     16u
+#define BYTES  65536u
+#define MIB    (1u << 20)
+#define LIMIT  (96u * MIB) /* of storage; host memory has 16 MiB */
+#define CHAIN  32u         /* blocks: 2 MiB */
+#define CHAINS 16u         /* twice what memory holds */
+
+static struct rig rig;
+static struct kvc *k;
+static struct kvc_ns *ns;
+static char paths[128];
+static const char *const sets[] = {paths, "nvme.limit=96MiB", "nvme.segment=4MiB", NULL};
+static uint8_t keys[CHAIN * KVC_KEY_BYTES], statuses[CHAIN];
+
+static int on_path(void *ctx, const struct kvc_path *p)
+{
+    *(struct kvc_path *)ctx = *p;
+    return 0;
+}
+
+static struct kvc_path path_of(struct kvc *session)
+{
+    struct kvc_path path = {0};
+    struct kvc_writes w;
+    ck_assert_int_eq(kvc_paths(session, on_path, &path, &w), 0);
+    return path;
+}
+
+static void open_session(void)
+{
+    k = rig_open(&rig, 4 * MIB);
+    ns = rig_ns(k, "m", BT, BYTES);
+}
+
+static void setup(void)
+{
+    char dir[80];
+    rig_dir(&rig);
+    snprintf(dir, sizeof dir, "%s/store", rig.dir);
+    ck_assert_int_eq(mkdir(dir, 0700), 0);
+    snprintf(paths, sizeof paths, "nvme.paths=%s", dir);
+    rig_restart(&rig, sets);
+    open_session();
+    for (unsigned i = 0; i < 6000 && path_of(k).state == KVC_PATH_FORMATTING; i++)
+        rig_sleep_ms(10);
+    ck_assert_uint_eq(path_of(k).state, KVC_PATH_UP);
+}
+
+static void teardown(void)
+{
+    kvc_close(&k);
+    rig_stop(&rig);
+    rig_clean(&rig);
+}
+
+/* ---- what tests do ---- */
+
+static void store_chain(uint32_t chain)
+{
+    rig_keys(ns, chain, BT, CHAIN, keys);
+    ck_assert_uint_eq(rig_store(k, ns, keys, 0, CHAIN, BT, BYTES, statuses), CHAIN);
+}
+
+static uint32_t load_chain(uint32_t chain)
+{
+    rig_keys(ns, chain, BT, CHAIN, keys);
+    return rig_load(k, ns, keys, CHAIN, BT, BYTES);
+}
+
+static uint32_t found(uint32_t chain, unsigned flags)
+{
+    struct kvc_prefix p;
+    rig_keys(ns, chain, BT, CHAIN, keys);
+    struct kvc_seq seq = rig_seq(keys, CHAIN, BT);
+    ck_assert_int_eq(kvc_lookup(ns, &seq, flags, &p), 0);
+    return p.group[0].blocks;
+}
+
+/* Blocks of the chain that are in memory. */
+static uint32_t in_memory(uint32_t chain)
+{
+    struct kvc_acquire_options o = {.flags = KVC_F_NO_LOAD};
+    struct kvc_hold *hold;
+    rig_keys(ns, chain, BT, CHAIN, keys);
+    struct kvc_seq seq = rig_seq(keys, CHAIN, BT);
+    ck_assert_int_eq(kvc_acquire(ns, &seq, &o, &hold), 0);
+    const uint32_t n = hold->group[0].n;
+    kvc_release(k, &hold);
+    return n;
+}
+
+static void store_durably(uint32_t chain)
+{
+    uint64_t bytes, offsets[CHAIN];
+    uint8_t *staging = kvc_staging(k, &bytes);
+    rig_keys(ns, chain, BT, CHAIN, keys);
+    ck_assert_uint_ge(bytes, CHAIN * BYTES);
+    for (uint32_t i = 0; i < CHAIN; i++) {
+        offsets[i] = (uint64_t)i * BYTES;
+        rig_fill(keys + i * KVC_KEY_BYTES, staging + offsets[i], BYTES);
+    }
+    struct kvc_blocks b = {.keys = keys, .n = CHAIN, .flags = KVC_F_DURABLE};
+    int err = kvc_store(ns, &b, offsets, NULL, 0, statuses);
+    ck_assert_msg(err == 0, "kvc_store: %s: %s", kvc_error_name(err), kvc_last_error(k));
+    for (uint32_t i = 0; i < CHAIN; i++)
+        ck_assert_uint_eq(statuses[i], KVC_ST_OK);
+}
+
+static void drain(void)
+{
+    struct kvc_drained d = {.left = 1};
+    const uint64_t until = rig_now_ms() + 60000;
+    while (d.left > 0 && rig_now_ms() < until) {
+        ck_assert_int_eq(kvc_drain(k, 8 * MIB, &d), 0);
+        rig_sleep_ms(10);
+    }
+    ck_assert_uint_eq(d.left, 0);
+}
+
+static void restart(void)
+{
+    kvc_close(&k);
+    rig_stop(&rig);
+    rig_restart(&rig, sets);
+    open_session();
+}
+
+static void check_limit(void)
+{
+    char file[128];
+    struct stat st;
+    snprintf(file, sizeof file, "%s/store/kvcache.store", rig.dir);
+    ck_assert_int_eq(stat(file, &st), 0);
+    ck_assert_uint_le((uint64_t)st.st_size, LIMIT);
+    ck_assert_uint_le((uint64_t)st.st_blocks * 512, LIMIT + 64 * 1024);
+    ck_assert_uint_le(rig_stat(k, "nvme.used_bytes"), LIMIT);
+}
+
+/* ---- tests ---- */
+
+START_TEST(blocks_that_leave_memory_come_back_with_their_bytes)
+{
+    for (uint32_t c = 0; c < CHAINS; c++) {
+        store_chain(c);
+        check_limit();
+    }
+    for (uint32_t round = 0; round < 2; round++)
+        for (uint32_t c = 0; c < CHAINS; c++)
+            ck_assert_uint_eq(load_chain(c), CHAIN);
+    ck_assert_uint_gt(rig_stat(k, "core.blocks_loaded"), 0);
+    ck_assert_uint_gt(rig_stat(k, "nvme.bytes_written"), 0);
+}
+END_TEST
+
+START_TEST(more_than_storage_holds_makes_room_and_keeps_the_limit)
+{
+    const uint32_t chains = 2 * LIMIT / (CHAIN * BYTES);
+    uint32_t there = 0;
+    for (uint32_t c = 0; c < chains; c++) {
+        store_chain(c);
+        check_limit();
+    }
+    for (uint32_t c = 0; c < chains; c++)
+        there += found(c, 0);
+    ck_assert_uint_le(there, (LIMIT + 16 * MIB) / BYTES);
+    ck_assert_uint_ge(there, LIMIT / 2 / BYTES);
+    ck_assert_uint_eq(load_chain(chains - 1), CHAIN);
+}
+END_TEST
+
+START_TEST(what_was_stored_durably_survives_a_kill)
+{
+    store_durably(1);
+    store_durably(2);
+    kvc_close(&k);
+    rig_kill(&rig);
+    rig_restart(&rig, sets);
+    open_session();
+    ck_assert_uint_eq(load_chain(1), CHAIN);
+    ck_assert_uint_eq(load_chain(2), CHAIN);
+}
+END_TEST
+
+START_TEST(a_drained_daemon_restarts_warm)
+{
+    for (uint32_t c = 0; c < CHAINS; c++)
+        store_chain(c);
+    drain();
+    restart();
+    for (uint32_t c = 0; c < CHAINS; c++)
+        ck_assert_uint_eq(found(c, 0), CHAIN);
+    for (uint32_t c = 0; c < CHAINS; c++)
+        ck_assert_uint_eq(load_chain(c), CHAIN);
+}
+END_TEST
+
+START_TEST(an_acquire_without_loading_waits_for_nothing)
+{
+    store_durably(1);
+    restart();
+    ck_assert_uint_eq(found(1, 0), CHAIN);
+    ck_assert_uint_eq(in_memory(1), 0);
+    for (unsigned i = 0; i < 3000 && in_memory(1) < CHAIN; i++) /* it has begun to load */
+        rig_sleep_ms(10);
+    ck_assert_uint_eq(in_memory(1), CHAIN);
+}
+END_TEST
+
+START_TEST(a_lookup_can_begin_to_load)
+{
+    store_durably(1);
+    restart();
+    ck_assert_uint_eq(found(1, KVC_F_PREFETCH), CHAIN);
+    for (unsigned i = 0; i < 3000 && rig_stat(k, "core.blocks_loaded") < CHAIN; i++)
+        rig_sleep_ms(10);
+    ck_assert_uint_eq(rig_stat(k, "core.blocks_loaded"), CHAIN);
+    ck_assert_uint_eq(in_memory(1), CHAIN);
+}
+END_TEST
+
+START_TEST(loading_does_not_hold_up_others)
+{
+    struct kvc_op *op;
+    struct kvc_hold *hold;
+    struct kvc *other;
+    uint8_t mine[CHAIN * KVC_KEY_BYTES];
+    uint64_t uptime;
+    store_durably(1);
+    restart();
+    store_chain(2);
+    other = rig_open(&rig, 0);
+    rig_keys(ns, 1, BT, CHAIN, mine);
+    struct kvc_seq seq = rig_seq(mine, CHAIN, BT);
+    ck_assert_int_eq(kvc_acquire_begin(ns, &seq, NULL, &op), 0);
+    ck_assert_int_eq(kvc_ping(other, &uptime), 0);
+    struct kvc_ns *same = rig_ns(other, "m", BT, BYTES);
+    rig_keys(same, 2, BT, CHAIN, keys);
+    ck_assert_uint_eq(rig_load(other, same, keys, CHAIN, BT, BYTES), CHAIN);
+    ck_assert_int_eq(kvc_wait(&op, NULL, &hold, NULL), 0);
+    ck_assert_uint_eq(hold->group[0].n, CHAIN);
+    kvc_release(k, &hold);
+    kvc_close(&other);
+}
+END_TEST
+
+START_TEST(storage_can_be_verified)
+{
+    struct kvc_verify v = {.tier = KVC_TIER_NVME, .bytes_max = MIB};
+    struct kvc_verified done;
+    uint64_t blocks = 0;
+    store_durably(1);
+    do {
+        int err = kvc_verify_slice(k, &v, &done);
+        ck_assert_msg(err == 0, "kvc_verify_slice: %s: %s", kvc_error_name(err), kvc_last_error(k));
+        ck_assert_uint_eq(done.corrupt, 0);
+        ck_assert_uint_eq(done.failed, 0);
+        blocks += done.blocks;
+        v.cursor = done.cursor;
+    } while (v.cursor != 0);
+    ck_assert_uint_eq(blocks, CHAIN);
+}
+END_TEST
+
+static int on_explained(void *ctx, const struct kvc_explanation *x)
+{
+    *(uint8_t *)ctx = x->tiers;
+    return 0;
+}
+
+START_TEST(a_block_says_in_which_tiers_it_is)
+{
+    uint8_t tiers = 0;
+    store_durably(1);
+    ck_assert_int_eq(kvc_explain(k, 0, keys, 1, on_explained, &tiers), 0);
+    ck_assert_uint_eq(tiers, KVC_TIER_HOST | KVC_TIER_NVME);
+    restart();
+    ck_assert_int_eq(kvc_explain(k, 0, keys, 1, on_explained, &tiers), 0);
+    ck_assert_uint_eq(tiers, KVC_TIER_NVME);
+}
+END_TEST
+
+START_TEST(paths_tell_what_was_written)
+{
+    struct kvc_path path = {0};
+    struct kvc_writes w;
+    store_durably(1);
+    ck_assert_int_eq(kvc_paths(k, on_path, &path, &w), 0);
+    ck_assert_ptr_nonnull(strstr(path.name, "kvcache.store"));
+    ck_assert_uint_ne(path.state, KVC_PATH_OUT);
+    ck_assert_uint_ge(path.write_bytes, CHAIN * BYTES);
+    ck_assert_uint_ge(w.accepted, CHAIN * BYTES);
+    ck_assert_uint_ge(w.written, w.accepted);
+    ck_assert_uint_eq(w.per_day, 0);
+}
+END_TEST
+
+START_TEST(a_second_daemon_on_the_same_store_is_refused_by_name)
+{
+    struct rig second;
+    char log[128], line[512];
+    bool named = false;
+    rig_dir(&second);
+    int status = rig_try(&second, sets, NULL);
+    ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 1);
+    snprintf(log, sizeof log, "%s/log", second.dir);
+    FILE *f = fopen(log, "r");
+    ck_assert_ptr_nonnull(f);
+    while (fgets(line, sizeof line, f))
+        named |=
+            strstr(line, "/store") != NULL && strstr(line, "Is another kvcache-daemon") != NULL;
+    fclose(f);
+    ck_assert(named);
+    rig_clean(&second);
+    store_chain(1);
+    ck_assert_uint_eq(load_chain(1), CHAIN);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("storage");
+    TCase *t = tcase_create("storage");
+    tcase_set_timeout(t, 240);
+    tcase_add_checked_fixture(t, setup, teardown);
+    tcase_add_test(t, blocks_that_leave_memory_come_back_with_their_bytes);
+    tcase_add_test(t, more_than_storage_holds_makes_room_and_keeps_the_limit);
+    tcase_add_test(t, what_was_stored_durably_survives_a_kill);
+    tcase_add_test(t, a_drained_daemon_restarts_warm);
+    tcase_add_test(t, an_acquire_without_loading_waits_for_nothing);
+    tcase_add_test(t, a_lookup_can_begin_to_load);
+    tcase_add_test(t, loading_does_not_hold_up_others);
+    tcase_add_test(t, storage_can_be_verified);
+    tcase_add_test(t, a_block_says_in_which_tiers_it_is);
+    tcase_add_test(t, paths_tell_what_was_written);
+    tcase_add_test(t, a_second_daemon_on_the_same_store_is_refused_by_name);
+    suite_add_tcase(s, t);
+    SRunner *r = srunner_create(s);
+    srunner_run_all(r, CK_NORMAL);
+    int failed = srunner_ntests_failed(r);
+    srunner_free(r);
+    return failed ? 1 : 0;
+}

@@ -1,0 +1,366 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Random programs over two tiers: little host memory, more disk, copies that end late or fail, room
+ * that is wanted back, losses, outages, crashes. core_check() after each turn; every lease holds
+ * what was put; nothing is left at the end. KVC_SEED=n runs that seed alone.
+ */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "check_run.h"
+#include "core_rig.h"
+
+#define SEEDS   60
+#define TURNS   3000
+#define CHAINS  14
+#define BLOCKS  6
+#define COMMITS 16
+#define WAITERS 8
+#define LEASES  12
+
+struct waiter {
+    struct core_waiter w; /* first */
+    bool used, fired;
+    unsigned client, ns;
+    uint32_t chain, tokens;
+};
+
+static struct rig r;
+static uint64_t state;
+static struct core_ns *ns[2];
+static struct rig_commit *commit[COMMITS];
+static struct waiter waiter[WAITERS];
+static struct {
+    unsigned client;
+    uint64_t id;
+} lease[LEASES];
+static struct core_verify slice;
+static bool slicing, out;
+static unsigned store_fired;
+static struct core_waiter store_waiter;
+static uint64_t hits, loaded, restarts, lost;
+
+static uint32_t rnd(uint32_t below)
+{
+    return (uint32_t)(fake_random(&state) % below);
+}
+
+static void open_namespaces(void)
+{
+    struct core_ns_spec one = rig_spec("one", 8, 64), two = rig_spec("two", 8, 96);
+    two.shards = 2;
+    two.ngroups = 2;
+    two.group[1] = (struct core_group){
+        .block_tokens = 8, .block_bytes = 64, .rule = KVC_RULE_WINDOW, .window = 16};
+    ns[0] = rig_ns(&r, 1, &one);
+    ns[1] = rig_ns(&r, 1, &two);
+}
+
+/* ---- what is done ---- */
+
+static void do_store(void)
+{
+    static struct rig_put p;
+    const unsigned slot = rnd(COMMITS), n = rnd(2);
+    if (commit[slot])
+        return;
+    p = (struct rig_put){.ns = ns[n],
+                         .group = n ? rnd(2) : 0,
+                         .shard = n ? rnd(2) : 0,
+                         .chain = rnd(CHAINS),
+                         .n = 1 + rnd(BLOCKS),
+                         .durable = rnd(12) == 0};
+    p.chain += p.group * 1000;
+    const unsigned client = 1 + rnd(2);
+    ck_assert_int_eq(rig_reserve(&r, client, &p), 0);
+    if (!p.reservation)
+        return;
+    struct rig_commit *m = calloc(1, sizeof *m);
+    ck_assert_ptr_nonnull(m);
+    if (rig_commit(&r, client, &p, m) == 1) {
+        commit[slot] = m;
+        return;
+    }
+    rig_commit_free(m);
+    free(m);
+}
+
+static void keep_lease(unsigned client, const struct core_held *held, unsigned n)
+{
+    if (!held->lease)
+        return;
+    hits++;
+    for (uint32_t shard = 0; shard <= n; shard++)
+        rig_check_lease(&r, client, held->lease, shard);
+    const unsigned slot = rnd(LEASES);
+    if (lease[slot].id)
+        ck_assert_int_eq(core_release(r.core, r.cl[lease[slot].client], lease[slot].id), 0);
+    lease[slot].client = client;
+    lease[slot].id = held->lease;
+}
+
+static void answer(struct waiter *w)
+{
+    struct core_acquire in = {.seq = rig_seq(ns[w->ns], w->chain, w->tokens)};
+    struct core_held held;
+    int err = core_acquire(r.core, r.cl[w->client], &in, &w->w, &held, &r.why);
+    w->used = false;
+    if (err == 0)
+        keep_lease(w->client, &held, w->ns);
+    else
+        ck_assert(err == KVC_E_BUSY || err == KVC_E_LIMIT);
+    core_waiter_cancel(r.core, &w->w);
+}
+
+static void on_wake(struct core_waiter *cw)
+{
+    struct waiter *w = (struct waiter *)(void *)cw;
+    ck_assert(w->used);
+    loaded++;
+    answer(w);
+}
+
+static void do_acquire(void)
+{
+    struct waiter *w = &waiter[rnd(WAITERS)];
+    if (w->used)
+        return;
+    *w = (struct waiter){.w.fn = on_wake,
+                         .client = 1 + rnd(2),
+                         .ns = rnd(2),
+                         .chain = rnd(CHAINS),
+                         .tokens = 8 * (1 + rnd(BLOCKS))};
+    struct core_acquire in = {
+        .seq = rig_seq(ns[w->ns], w->chain, w->tokens), .load = rnd(8) != 0, .wait = rnd(4) == 0};
+    in.from_tokens = rnd(4) ? 0 : 8 * rnd(3);
+    struct core_held held;
+    int err = core_acquire(r.core, r.cl[w->client], &in, &w->w, &held, &r.why);
+    w->used = err == 1;
+    if (err == 0)
+        keep_lease(w->client, &held, w->ns);
+    else
+        ck_assert(err == 1 || err == KVC_E_BUSY || err == KVC_E_LIMIT);
+}
+
+static void do_deadline(void)
+{
+    struct waiter *w = &waiter[rnd(WAITERS)];
+    if (!w->used)
+        return;
+    core_waiter_cancel(r.core, &w->w);
+    answer(w);
+}
+
+static void do_release(void)
+{
+    const unsigned slot = rnd(LEASES);
+    if (!lease[slot].id)
+        return;
+    ck_assert_int_eq(core_release(r.core, r.cl[lease[slot].client], lease[slot].id), 0);
+    lease[slot].id = 0;
+}
+
+static void do_lookup(void)
+{
+    struct core_seq seq = rig_seq(ns[rnd(2)], rnd(CHAINS), 8 * BLOCKS);
+    struct core_prefix p;
+    ck_assert_int_eq(core_lookup(r.core, &seq, rnd(2), &p, &r.why), 0);
+    if (rnd(2))
+        (void)core_prefetch(r.core, &seq, rnd(2000));
+}
+
+static void on_job(struct core_evict_job *job)
+{
+    job->client = NULL;
+}
+
+static void do_evict(void)
+{
+    struct core_evict_job job = {.client = r.cl[0], .done = on_job, .bytes = rnd(2) * 500};
+    job.older_than_ms = rnd(400);
+    core_evict_start(r.core, &job);
+    while (job.client)
+        (void)core_placement_step(r.core);
+}
+
+static void on_slice(struct core_verify *v)
+{
+    (void)v;
+    slicing = false;
+}
+
+static void on_corrupt(struct core_verify *v, const struct core_corrupt *x)
+{
+    (void)v;
+    (void)x;
+    ck_abort_msg("nothing goes bad here");
+}
+
+static void do_verify(void)
+{
+    if (slicing)
+        return;
+    slice = (struct core_verify){.tier = (uint8_t)rnd(2),
+                                 .bytes_max = 4096,
+                                 .deadline_ns = r.now_ns + 1000000000,
+                                 .client = r.cl[0],
+                                 .corrupt = on_corrupt,
+                                 .done = on_slice};
+    slicing = core_verify_start(r.core, &slice) == 1;
+}
+
+static void on_store_room(struct core_waiter *w)
+{
+    (void)w;
+    store_fired++;
+}
+
+static void do_store_wait(void)
+{
+    core_waiter_cancel(r.core, &store_waiter);
+    store_waiter = (struct core_waiter){.fn = on_store_room};
+    if (core_store_must_wait(r.core, 64 * (1 + rnd(8)), &store_waiter) && rnd(2))
+        core_waiter_cancel(r.core, &store_waiter);
+}
+
+static void do_disk(void)
+{
+    switch (rnd(10)) {
+    case 0:
+        out = !out && rnd(3) == 0;
+        fake_disk_out(r.disk, out);
+        return;
+    case 1:
+        fake_disk_admit(r.disk, rnd(3));
+        return;
+    case 2:
+        fake_disk_keeps(r.disk, rnd(3));
+        return;
+    case 3:
+        lost += rnd(4) == 0 && fake_disk_lose(r.disk);
+        return;
+    case 4:
+        (void)core_drain_disk(r.core, rnd(2000));
+        return;
+    default:
+        fake_disk_want(r.disk, rnd(r.disk_cfg.slots / r.disk_cfg.region_slots));
+        return;
+    }
+}
+
+static void forget_all(void)
+{
+    for (unsigned i = 0; i < COMMITS; i++) {
+        if (!commit[i])
+            continue;
+        rig_commit_free(commit[i]);
+        free(commit[i]);
+        commit[i] = NULL;
+    }
+    memset(waiter, 0, sizeof waiter);
+    memset(lease, 0, sizeof lease);
+    memset(&store_waiter, 0, sizeof store_waiter);
+    slicing = false;
+}
+
+static void do_restart(void)
+{
+    restarts++;
+    out = false;
+    rig_restart(&r, rnd(2));
+    forget_all();
+    open_namespaces();
+}
+
+static void copies_end(void)
+{
+    const unsigned fails = rnd(8) ? 0 : 20;
+    if (rnd(2))
+        (void)fake_tier_run(r.tier, 1 + rnd(20), fails);
+    if (rnd(2)) {
+        r.cfg.disk->ops->kick(r.cfg.disk);
+        (void)fake_disk_run(r.disk, 1 + rnd(20), fails);
+    }
+    for (unsigned i = 0; i < COMMITS; i++) {
+        if (!commit[i] || !commit[i]->done)
+            continue;
+        rig_commit_free(commit[i]);
+        free(commit[i]);
+        commit[i] = NULL;
+    }
+}
+
+static const struct {
+    void (*fn)(void);
+    uint32_t weight;
+} operations[] = {{do_store, 30}, {do_acquire, 30}, {do_deadline, 4}, {do_release, 12},
+                  {do_lookup, 6}, {do_evict, 1},    {do_verify, 3},   {do_store_wait, 4},
+                  {do_disk, 6},   {copies_end, 40}, {do_restart, 1}};
+
+static void one_turn(void)
+{
+    uint32_t total = 0, i;
+    for (i = 0; i < ARRAY_LEN(operations); i++)
+        total += operations[i].weight;
+    uint32_t dice = rnd(total);
+    for (i = 0; dice >= operations[i].weight; i++)
+        dice -= operations[i].weight;
+    if (operations[i].fn != do_restart || rnd(6) == 0)
+        operations[i].fn();
+    core_check(r.core);
+    (void)core_run_done(r.core);
+    (void)core_placement_step(r.core);
+    core_check(r.core);
+    if (rnd(3) == 0)
+        rig_step(&r);
+}
+
+static void run_seed(uint64_t seed)
+{
+    state = seed * 2654435761u + 1;
+    hits = loaded = restarts = lost = 0;
+    out = false;
+    rig_defaults(&r);
+    r.tier_cfg.regions = 1 + rnd(8);
+    r.tier_cfg.region_bytes = 512u << rnd(3);
+    r.tier_cfg.seed = seed + 1;
+    r.disk_cfg = (struct fake_disk_config){
+        .slots = 16 + rnd(200), .region_slots = 4 + rnd(12), .seed = seed + 2};
+    r.cfg.blocks_max = rnd(3) ? 512 : 24 + rnd(60);
+    r.cfg.lease_bytes_max = rnd(3) ? UINT64_MAX / 2 : 1000;
+    r.cfg.leases_max = rnd(3) ? 64 : 14;
+    rig_begin(&r);
+    memset(&store_waiter, 0, sizeof store_waiter);
+    open_namespaces();
+    for (uint32_t turn = 0; turn < TURNS; turn++)
+        one_turn();
+    fake_disk_out(r.disk, false);
+    for (unsigned i = 0; i < WAITERS; i++)
+        core_waiter_cancel(r.core, &waiter[i].w);
+    core_waiter_cancel(r.core, &store_waiter);
+    printf("seed %llu: %llu hits, %llu after loading, %llu restarts, %llu lost\n",
+           (unsigned long long)seed, (unsigned long long)hits, (unsigned long long)loaded,
+           (unsigned long long)restarts, (unsigned long long)lost);
+    rig_end(&r);
+    for (unsigned i = 0; i < COMMITS; i++)
+        ck_assert(!commit[i] || commit[i]->done == 1);
+    forget_all();
+}
+
+START_TEST(random_programs_over_two_tiers)
+{
+    const char *seed = getenv("KVC_SEED");
+    run_seed(seed ? strtoull(seed, NULL, 10) : (uint64_t)_i + 1);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("tiers");
+    TCase *t = tcase_create("seeds");
+    tcase_set_timeout(t, 600);
+    tcase_add_loop_test(t, random_programs_over_two_tiers, 0, getenv("KVC_SEED") ? 1 : SEEDS);
+    suite_add_tcase(s, t);
+    return check_run(s);
+}

@@ -1,0 +1,454 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Lives of a store: random work, faults, a crash, and what is there afterwards. */
+#include "nvmesim.h"
+
+#include <getopt.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static const char usage[] =
+    "usage: nvmesim [--seed N | --seeds FROM..TO] [--trace]\n"
+    "\n"
+    "Runs the NVMe tier over a disk and a journal that a seed drives: operations end in any "
+    "order,\n"
+    "fail, and are lost, torn or misdirected by crashes. Each seed is several lives of one store.\n"
+    "\n"
+    "exit status: 0 all seeds passed, 1 one failed, 2 wrong arguments\n";
+
+/* Determinism: what would be random is drawn from the seed (see CMakeLists.txt). */
+int __wrap_hash_random(void *p, size_t n);
+static uint64_t entropy = 1;
+
+int __wrap_hash_random(void *p, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        ((uint8_t *)p)[i] = (uint8_t)fake_rand(&entropy);
+    return 0;
+}
+
+_Noreturn void sim_fail(struct sim *s, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    fprintf(stderr, "nvmesim: seed %llu step %llu: ", (unsigned long long)s->seed,
+            (unsigned long long)s->step);
+    vfprintf(stderr, fmt, ap);
+    fputc('\n', stderr);
+    va_end(ap);
+    exit(1);
+}
+
+static uint32_t below(struct sim *s, uint32_t n)
+{
+    return (uint32_t)(fake_rand(&s->random) % n);
+}
+
+/* ---- operations ---- */
+
+struct sim_op {
+    struct tier_op op;
+    struct sim *s;
+    uint32_t id, version;
+    uint8_t *buf;
+};
+
+static struct sim_op *pending[1024]; /* of the one world; to cancel one */
+
+static struct sim_op *new_op(struct sim *s, uint32_t id, uint32_t bytes, uint64_t deadline)
+{
+    struct sim_op *o = aligned_alloc(64, ROUND_UP(sizeof(*o), 64));
+    MUST(o != NULL && s->ops < ARRAY_LEN(pending));
+    memset(o, 0, sizeof(*o));
+    o->s = s;
+    o->id = id;
+    const uint32_t room = ROUND_UP(bytes, DISK_PAGE_BYTES);
+    MUST(posix_memalign((void **)&o->buf, DISK_PAGE_BYTES, room) == 0);
+    memset(o->buf, 0, room);
+    o->op.bytes = bytes;
+    o->op.deadline_ns = deadline;
+    pending[s->ops++] = o;
+    return o;
+}
+
+static void end_op(struct sim_op *o)
+{
+    struct sim *s = o->s;
+    uint32_t i = 0;
+    while (pending[i] != o)
+        i++;
+    pending[i] = pending[--s->ops];
+    free(o->buf);
+    free(o);
+}
+
+static void on_put(struct tier_op *op)
+{
+    struct sim_op *o = (struct sim_op *)op;
+    struct sim *s = o->s;
+    struct sim_thing *t = &s->thing[o->id];
+    if (!s->dying) {
+        t->ops--;
+        if (op->status == 0) {
+            s->rig.tier->ops->publish(s->rig.tier, op);
+            t->state = SIM_LIVE;
+            t->durable = (op->flags & TIER_F_DURABLE) != 0;
+            s->totals->durables += t->durable;
+            s->totals->puts++;
+        } else {
+            s->rig.tier->ops->free(s->rig.tier, op->loc);
+            t->state = SIM_ABSENT;
+        }
+    }
+    end_op(o);
+}
+
+static void put(struct sim *s)
+{
+    const uint32_t id = 1 + below(s, SIM_IDS - 1);
+    struct sim_thing *t = &s->thing[id];
+    const uint32_t bytes = 1 + (below(s, 8) == 0 ? below(s, 40000) : below(s, 12000));
+    struct tier_loc loc;
+    if (t->state != SIM_ABSENT || t->versions + 1 >= SIM_VERSIONS || s->ops > 900)
+        return;
+    if (s->rig.tier->ops->alloc(s->rig.tier, 1, bytes, (struct tier_loc){0}, id, &loc) < 0)
+        return;
+    const uint64_t deadline = below(s, 10) == 0 ? s->rig.now_ns + 1 + below(s, 1000000000) : 0;
+    struct sim_op *o = new_op(s, id, bytes, deadline);
+    t->state = SIM_PUTTING;
+    t->loc = loc;
+    t->bytes = bytes;
+    t->version = ++t->versions;
+    t->durable = false;
+    t->ops++;
+    rig_fill(o->buf, bytes, id, t->version);
+    o->op.kind = TIER_PUT;
+    o->op.loc = loc;
+    o->op.src = o->buf;
+    o->op.sum = hash_sum(o->buf, bytes);
+    o->op.label = rig_label(id);
+    o->op.label.durable = below(s, 4) == 0;
+    o->op.flags = o->op.label.durable ? TIER_F_DURABLE : 0;
+    o->op.done = on_put;
+    t->put[t->version % SIM_VERSIONS].sum = o->op.sum;
+    t->put[t->version % SIM_VERSIONS].bytes = bytes;
+    s->rig.tier->ops->submit(s->rig.tier, &o->op);
+}
+
+static void on_get(struct tier_op *op)
+{
+    struct sim_op *o = (struct sim_op *)op;
+    struct sim *s = o->s;
+    struct sim_thing *t = &s->thing[o->id];
+    if (!s->dying) {
+        t->ops--;
+        s->totals->gets += op->status == 0;
+        const struct hash128 want = t->put[o->version % SIM_VERSIONS].sum;
+        const struct hash128 is = op->kind == TIER_GET ? hash_sum(o->buf, op->bytes) : op->sum;
+        const bool same = hash128_equal(&want, &is);
+        if (op->status == 0 && !same && !s->misdirects && (!s->rebuilt || t->durable))
+            sim_fail(s, "block %u was read with other bytes", o->id);
+        if (op->status != 0 && !s->faults && op->status != -ECANCELED && op->status != -ETIMEDOUT)
+            sim_fail(s, "block %u could not be read: %s", o->id, err_name(op->status));
+    }
+    end_op(o);
+}
+
+static void get(struct sim *s)
+{
+    const uint32_t id = 1 + below(s, SIM_IDS - 1);
+    struct sim_thing *t = &s->thing[id];
+    if (t->state != SIM_LIVE || s->ops > 900)
+        return;
+    struct sim_op *o = new_op(s, id, t->bytes, 0);
+    o->op.kind = below(s, 6) == 0 ? TIER_VERIFY : TIER_GET;
+    o->op.loc = t->loc;
+    o->op.dst = o->buf;
+    o->op.done = on_get;
+    o->version = t->version;
+    t->ops++;
+    const struct hash128 sum = s->rig.tier->ops->sum(s->rig.tier, t->loc);
+    if (!hash128_equal(&sum, &t->put[t->version % SIM_VERSIONS].sum))
+        sim_fail(s, "the tier has another sum of block %u", id);
+    s->rig.tier->ops->submit(s->rig.tier, &o->op);
+}
+
+static void drop(struct sim *s, uint32_t id)
+{
+    struct sim_thing *t = &s->thing[id];
+    if (t->state != SIM_LIVE || t->ops != 0)
+        return;
+    s->rig.tier->ops->free(s->rig.tier, t->loc);
+    t->state = SIM_ABSENT;
+    t->durable = t->moving = false;
+}
+
+static void occupant(void *ctx, struct tier_loc loc, uint32_t owner)
+{
+    struct sim *s = ctx;
+    struct sim_thing *t = &s->thing[owner];
+    if (t->state != SIM_LIVE || t->loc.id != loc.id)
+        sim_fail(s, "reclaim names block %u, which is not there", owner);
+    if (t->durable || below(s, 2) == 0) {
+        t->moving = s->rig.tier->ops->keep(s->rig.tier, loc, owner);
+        if (t->moving || t->durable)
+            return;
+    }
+    drop(s, owner);
+    if (below(s, 4) == 0)
+        drop(s, 1 + below(s, SIM_IDS - 1)); /* what builds on it */
+}
+
+static void on_moved(void *ctx, uint32_t owner, struct tier_loc from, struct tier_loc to)
+{
+    struct sim *s = ctx;
+    struct sim_thing *t = &s->thing[owner];
+    if (s->dying)
+        return;
+    if (t->state != SIM_LIVE || t->loc.id != from.id || !t->moving || t->ops != 0)
+        sim_fail(s, "block %u was moved, which was not to be", owner);
+    t->loc = to;
+    t->moving = false;
+    s->totals->kept++;
+}
+
+static void on_lost(void *ctx, uint32_t owner, struct tier_loc loc)
+{
+    struct sim *s = ctx;
+    struct sim_thing *t = &s->thing[owner];
+    if (s->dying)
+        return;
+    if (t->state != SIM_LIVE || t->loc.id != loc.id || t->ops != 0)
+        sim_fail(s, "block %u was lost that is not there, or in use", owner);
+    if (t->durable && !s->misdirects)
+        sim_fail(s, "block %u was promised and is lost", owner);
+    t->state = SIM_ABSENT;
+    t->durable = t->moving = false;
+    s->totals->lost++;
+}
+
+/* ---- lives ---- */
+
+/* Owners are ids; the rig gave numbers of its own. */
+static bool open_store(struct sim *s, bool clean)
+{
+    if (rig_open_as(&s->rig, true) < 0) {
+        if (!s->misdirects || s->rig.report.note[0] == '\0')
+            sim_fail(s, "the store cannot be opened: %s", s->rig.report.note);
+        return false; /* writes went astray over the superblocks: it says so and refuses */
+    }
+    s->rig.tier->events = (struct tier_events){.ctx = s, .moved = on_moved, .lost = on_lost};
+    sim_check_found(s, clean);
+    s->totals->lives++;
+    return true;
+}
+
+static void start_faults(struct sim *s)
+{
+    const uint32_t kind = below(s, 100);
+    const uint32_t path = below(s, s->rig.config.disk->paths);
+    if (kind < 50)
+        return;
+    s->faults = true;
+    if (kind < 70)
+        fake_disk_fail(s->rig.disk, 1 + below(s, 30));
+    else if (kind < 78)
+        fake_disk_break(s->rig.disk, path, below(s, 2) == 0 ? -EIO : -EROFS);
+    else if (kind < 86)
+        fake_disk_stall(s->rig.disk, path, true);
+    else if (kind < 92)
+        fake_journal_fail_nth(s->rig.journal, 1 + below(s, 10), -EIO);
+    else if (kind < 95 && s->seed % 4 == 0) {
+        s->misdirects = true;
+        fake_disk_misdirect(s->rig.disk, 1 + below(s, 50));
+    }
+}
+
+static void end_faults(struct sim *s)
+{
+    for (uint32_t i = 0; i < s->rig.config.disk->paths; i++) {
+        fake_disk_break(s->rig.disk, i, 0);
+        fake_disk_stall(s->rig.disk, i, false);
+    }
+    fake_disk_fail(s->rig.disk, 0);
+}
+
+static void step(struct sim *s)
+{
+    struct rig *g = &s->rig;
+    s->step++;
+    g->now_ns += below(s, 10) == 0 ? below(s, 2000000000) : below(s, 1000000);
+    g->wall_ns += 1000000;
+    nvme_tick(g->nvme, g->now_ns, g->wall_ns);
+    for (uint32_t n = below(s, 6); n > 0; n--) {
+        const uint32_t what = below(s, 20);
+        if (what < 9)
+            put(s);
+        else if (what < 15)
+            get(s);
+        else if (what < 17)
+            drop(s, 1 + below(s, SIM_IDS - 1));
+        else if (what < 19)
+            s->totals->reclaimed += g->tier->ops->reclaim(g->tier, 1 + below(s, 40), occupant, s);
+        else if (s->ops != 0)
+            atomic_store(&pending[below(s, s->ops)]->op.cancel, true);
+    }
+    if (below(s, 60) == 0)
+        nvme_flush(g->nvme);
+    if (below(s, 5) != 0)
+        g->tier->ops->kick(g->tier);
+    fake_disk_run(g->disk, below(s, 12));
+    fake_journal_run(g->journal, below(s, 3));
+}
+
+/* All comes to rest, and disk and tier agree. */
+static void rest(struct sim *s)
+{
+    end_faults(s);
+    for (unsigned i = 0; i < 200; i++)
+        rig_turn(&s->rig, 1000000000);
+    nvme_flush(s->rig.nvme);
+    rig_settle(&s->rig);
+    if (s->ops != 0)
+        sim_fail(s, "%u operations have not ended", s->ops);
+    const struct metric_set m = nvme_metric_set(s->rig.nvme);
+    const int out = metric_find(&m, "paths_out"), journal = metric_find(&m, "journal_error");
+    if (metric_value(&m, (unsigned)journal) != 0)
+        return;
+    if (metric_value(&m, (unsigned)out) != 0)
+        sim_fail(s, "a path that is well again did not come back");
+    sim_check_store(s);
+}
+
+/* The operator begins a new store where the old one was: nothing of that may be found again. */
+static void begin_anew(struct sim *s)
+{
+    for (uint32_t i = 0; i < s->rig.config.disk->paths; i++)
+        fake_disk_wipe(s->rig.disk, i, UINT64_C(16) << 10);
+    for (uint32_t id = 1; id < SIM_IDS; id++) {
+        struct sim_thing *t = &s->thing[id];
+        t->state = SIM_ABSENT;
+        t->durable = false;
+        t->dead = t->gone = t->versions;
+    }
+}
+
+/* false: the store is beyond help, and said so. */
+static bool life(struct sim *s, bool last)
+{
+    if (!open_store(s, s->step != 0 && !s->dying))
+        return false;
+    s->dying = s->faults = false;
+    if (below(s, 3) == 0)
+        rest(s);
+    start_faults(s);
+    const uint32_t steps = 20 + below(s, 200), calm = below(s, steps);
+    for (uint32_t i = 0; i < steps; i++) {
+        if (i == calm && below(s, 2) == 0)
+            end_faults(s);
+        step(s);
+    }
+    if (below(s, 3) == 0 || last)
+        rest(s);
+    if (last || below(s, 4) == 0) {
+        end_faults(s);
+        rig_close(&s->rig);
+        MUST(s->ops == 0);
+        return true;
+    }
+    s->dying = true;
+    rig_crash(&s->rig, below(s, 4) != 0);
+    if (below(s, 8) == 0)
+        fake_journal_damage(s->rig.journal);
+    else if (below(s, 12) == 0)
+        begin_anew(s);
+    return true;
+}
+
+void sim_run(uint64_t seed, bool trace, struct sim_totals *totals)
+{
+    struct sim *s = aligned_alloc(64, ROUND_UP(sizeof(*s), 64));
+    MUST(s != NULL);
+    memset(s, 0, sizeof(*s));
+    s->seed = seed;
+    s->random = entropy = seed * 2654435761u + 1;
+    s->totals = totals;
+    s->trace = trace;
+    const uint32_t paths = 1 + below(s, 3);
+    const uint32_t seg_pages = 16 + 8 * below(s, 5);
+    const uint32_t segs = 4 + below(s, 12);
+    rig_init(&s->rig, paths, (4 + (uint64_t)seg_pages * segs + below(s, 4)) * 4096, seed);
+    s->rig.config.segment_bytes = (uint64_t)seg_pages * 4096;
+    s->rig.config.extent_bytes = (1 + (uint64_t)below(s, 12)) * 4096;
+    s->rig.config.blocks_max = 20 + below(s, 200);
+    s->rig.config.queue_bytes = (1 + (uint64_t)below(s, 64)) * 4096;
+    /* Time jumps; only what is stalled takes so long. */
+    s->rig.config.io_timeout_ns = UINT64_C(20) * 1000000000;
+    s->rig.config.write_per_day = below(s, 4) == 0 ? UINT64_C(1) << (24 + below(s, 12)) : 0;
+    sim_watch(s);
+    const uint32_t lives = 2 + below(s, 6);
+    for (uint32_t i = 0; i < lives; i++)
+        if (!life(s, i + 1 == lives))
+            break;
+    rig_destroy(&s->rig);
+    totals->seeds++;
+    free(s);
+}
+
+int main(int argc, char **argv)
+{
+    static const struct option options[] = {{"seed", required_argument, NULL, 's'},
+                                            {"seeds", required_argument, NULL, 'S'},
+                                            {"trace", no_argument, NULL, 't'},
+                                            {"help", no_argument, NULL, 'h'},
+                                            {NULL, 0, NULL, 0}};
+    unsigned long long from = 1, to = 1;
+    bool trace = false;
+    for (int c; (c = getopt_long(argc, argv, "", options, NULL)) != -1;) {
+        if (c == 's' && sscanf(optarg, "%llu", &from) == 1) {
+            to = from;
+        } else if (c == 't') {
+            trace = true;
+        } else if (c == 'h') {
+            fputs(usage, stdout);
+            return 0;
+        } else if (c != 'S' || sscanf(optarg, "%llu..%llu", &from, &to) != 2) {
+            fputs(usage, stderr);
+            return 2;
+        }
+    }
+    struct sim_totals t = {0};
+    int failed = 0;
+    for (unsigned long long seed = from; seed <= to; seed++) {
+        int fd[2], status = 0;
+        struct sim_totals one = {0};
+        if (pipe(fd) != 0)
+            return 2;
+        const pid_t pid = fork();
+        if (pid == 0) {
+            sim_run(seed, trace, &one);
+            exit(write(fd[1], &one, sizeof(one)) == (ssize_t)sizeof(one) ? 0 : 1);
+        }
+        close(fd[1]);
+        if (pid < 0 || read(fd[0], &one, sizeof(one)) != (ssize_t)sizeof(one))
+            one = (struct sim_totals){0};
+        close(fd[0]);
+        if (pid < 0 || waitpid(pid, &status, 0) != pid || status != 0) {
+            failed++;
+            fprintf(stderr, "again: nvmesim --seed %llu --trace\n", seed);
+        }
+        for (size_t i = 0; i < sizeof(t) / sizeof(uint64_t); i++)
+            ((uint64_t *)&t)[i] += ((const uint64_t *)&one)[i];
+    }
+    printf("%llu seeds, %d failed; %llu lives, %llu puts (%llu durable), %llu reads, %llu found "
+           "again, %llu told by reclaim, %llu kept, %llu lost, %llu rebuilds, %llu whole checks\n",
+           (unsigned long long)t.seeds, failed, (unsigned long long)t.lives,
+           (unsigned long long)t.puts, (unsigned long long)t.durables, (unsigned long long)t.gets,
+           (unsigned long long)t.found, (unsigned long long)t.reclaimed, (unsigned long long)t.kept,
+           (unsigned long long)t.lost, (unsigned long long)t.rebuilt,
+           (unsigned long long)t.checked);
+    return failed != 0;
+}

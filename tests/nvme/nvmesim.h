@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One seed's world: an NVMe tier over several lives, and what must be true of it. */
+#ifndef KVC_TEST_NVMESIM_H
+#define KVC_TEST_NVMESIM_H
+
+#include "nvme_rig.h"
+
+#define SIM_IDS      96u
+#define SIM_VERSIONS 512u
+
+enum sim_state { SIM_ABSENT, SIM_PUTTING, SIM_LIVE };
+struct sim_thing {
+    enum sim_state state;
+    struct tier_loc loc;
+    uint32_t version, bytes, ops;
+    bool durable; /* promised, and the promise was confirmed */
+    bool moving;
+    uint32_t versions; /* ever put */
+    uint32_t dead;     /* versions up to this one are dead for certain */
+    uint32_t gone;     /* of them, those of another store */
+    struct {
+        struct hash128 sum;
+        uint32_t bytes;
+    } put[SIM_VERSIONS];
+};
+
+struct sim_totals {
+    uint64_t seeds, lives, puts, durables, gets, found, reclaimed, kept, lost, rebuilt, checked;
+};
+
+struct sim {
+    uint64_t seed, random, step;
+    struct rig rig;
+    struct sim_thing thing[SIM_IDS];
+    bool misdirects; /* writes have gone astray in this world: wrong bytes may lie anywhere */
+    bool rebuilt;    /* extents were found by their tables: payload behind them may be torn */
+    bool faults;     /* something failed in this life */
+    bool dying;
+    uint32_t ops;
+    struct sim_totals *totals;
+    bool trace;
+};
+
+_Noreturn void sim_fail(struct sim *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void sim_run(uint64_t seed, bool trace, struct sim_totals *totals);
+
+/* nvmesim_check.c: what the disk and the journal are asked to do. */
+void sim_watch(struct sim *s);
+/* After recovery: what was found is what may be there. */
+void sim_check_found(struct sim *s, bool clean);
+/* At rest: the store read whole agrees with the tier. */
+void sim_check_store(struct sim *s);
+
+#endif

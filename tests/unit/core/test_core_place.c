@@ -1,0 +1,350 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Two tiers: what goes to disk, what comes back, what is promised, what storage wants back. */
+#include <check.h>
+#include <stdlib.h>
+
+#include "check_run.h"
+#include "core_rig.h"
+
+static struct rig r;
+static struct core_ns *ns;
+
+/* Host memory of `host` blocks of 64 bytes, a disk of `disk`, in regions of 8. */
+static void begin(uint32_t host, uint32_t disk)
+{
+    rig_defaults(&r);
+    r.tier_cfg.regions = 1;
+    r.tier_cfg.region_bytes = host * 64;
+    r.disk_cfg = (struct fake_disk_config){.slots = disk, .region_slots = 8, .seed = 3};
+    rig_begin(&r);
+    struct core_ns_spec spec = rig_spec("m", 8, 64);
+    ns = rig_ns(&r, 1, &spec);
+}
+
+/* Chains first .. first + n - 1 of two blocks each. */
+static void store_chains(uint32_t first, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        rig_store(&r, 1, ns, 0, first + i, 0, 2);
+        rig_settle(&r);
+        rig_step(&r);
+    }
+}
+
+static uint32_t load(uint32_t chain, uint32_t tokens)
+{
+    struct core_held held = rig_load(&r, 1, ns, chain, tokens);
+    if (held.lease) {
+        rig_check_lease(&r, 1, held.lease, 0);
+        ck_assert_int_eq(core_release(r.core, r.cl[1], held.lease), 0);
+    }
+    return held.prefix.tokens;
+}
+
+START_TEST(what_leaves_memory_is_on_disk_and_comes_back)
+{
+    begin(16, 64);
+    store_chains(1, 16);
+    const struct core_metrics *m = core_metrics(r.core);
+    ck_assert_uint_eq(m->blocks_present, 32);
+    ck_assert_uint_eq(m->blocks_lost_unsaved, 0);
+    ck_assert_uint_gt(m->blocks_demoted, 0);
+    for (uint32_t i = 1; i <= 16; i++)
+        ck_assert_uint_eq(rig_lookup(&r, ns, i, 16).tokens, 16);
+    struct core_held held = rig_acquire(&r, 1, ns, 1, 16); /* nothing of it is in memory */
+    ck_assert_uint_eq(held.prefix.tokens, 0);
+    ck_assert_uint_eq(held.prefix.group[0].reason, KVC_MISS_NOT_LOADED);
+    for (uint32_t i = 1; i <= 16; i++)
+        ck_assert_uint_eq(load(i, 16), 16);
+    ck_assert_uint_gt(m->blocks_loaded, 16);
+    rig_end(&r);
+}
+END_TEST
+
+START_TEST(memory_is_not_written_while_there_is_room)
+{
+    begin(64, 64);
+    store_chains(1, 4);
+    ck_assert_uint_eq(fake_disk_used(r.disk), 0);
+    rig_end(&r);
+}
+END_TEST
+
+START_TEST(a_block_is_loaded_once_for_all_who_ask)
+{
+    begin(16, 64);
+    store_chains(1, 16);
+    const uint64_t before = core_metrics(r.core)->blocks_loaded;
+    struct core_waiter w[2] = {{.keys = 0}};
+    struct core_held held;
+    for (unsigned i = 0; i < 2; i++) {
+        struct core_acquire in = {.seq = rig_seq(ns, 1, 16), .load = true};
+        ck_assert_int_eq(core_acquire(r.core, r.cl[1 + i], &in, &w[i], &held, &r.why), 1);
+    }
+    ck_assert_uint_eq(core_metrics(r.core)->loads_in_flight, 2);
+    core_waiter_cancel(r.core, &w[0]);
+    core_waiter_cancel(r.core, &w[1]);
+    rig_settle(&r);
+    ck_assert_uint_eq(core_metrics(r.core)->blocks_loaded, before + 2);
+    rig_end(&r);
+}
+END_TEST
+
+START_TEST(wrong_bytes_from_disk_are_a_miss)
+{
+    begin(16, 64);
+    store_chains(1, 16);
+    struct key256 key = rig_key(1, 0);
+    ck_assert(fake_disk_flip(r.disk, key.b, 0));
+    ck_assert_uint_eq(load(1, 16), 0);
+    struct core_prefix p = rig_lookup(&r, ns, 1, 16);
+    ck_assert_uint_eq(p.tokens, 0);
+    ck_assert_uint_eq(p.group[0].reason, KVC_MISS_CORRUPT);
+    ck_assert_uint_eq(core_metrics(r.core)->blocks_corrupt, 1);
+    ck_assert_uint_eq(load(2, 16), 16);
+    rig_end(&r);
+}
+END_TEST
+
+START_TEST(what_is_out_of_service_is_absent_and_comes_back)
+{
+    begin(16, 64);
+    store_chains(1, 16);
+    fake_disk_out(r.disk, true);
+    ck_assert_uint_eq(rig_lookup(&r, ns, 1, 16).tokens, 0);
+    ck_assert_uint_eq(load(1, 16), 0);
+    fake_disk_out(r.disk, false);
+    ck_assert_uint_eq(load(1, 16), 16);
+    rig_end(&r);
+}
+END_TEST
+
+START_TEST(without_admission_memory_evicts_as_ever)
+{
+    begin(16, 64);
+    fake_disk_admit(r.disk, false);
+    store_chains(1, 16);
+    ck_assert_uint_eq(fake_disk_used(r.disk), 0);
+    ck_assert_uint_eq(core_metrics(r.core)->blocks_present, 16);
+    ck_assert_uint_eq(core_metrics(r.core)->blocks_lost_unsaved, 16);
+    rig_end(&r);
+}
+END_TEST
+
+static unsigned fired;
+static void on_fired(struct core_waiter *w)
+{
+    (void)w;
+    fired++;
+}
+
+START_TEST(a_store_waits_for_what_is_on_its_way)
+{
+    begin(16, 64);
+    fired = 0;
+    for (uint32_t i = 1; i <= 8; i++)
+        rig_store(&r, 1, ns, 0, i, 0, 2);
+    struct core_waiter w = {.fn = on_fired};
+    ck_assert(core_store_must_wait(r.core, 128, &w));
+    (void)core_run_done(r.core);
+    ck_assert_uint_eq(fired, 0);
+    rig_settle(&r);
+    ck_assert_uint_eq(fired, 1);
+    struct core_waiter again = {.fn = on_fired};
+    ck_assert(!core_store_must_wait(r.core, 128, &again));
+    rig_store(&r, 1, ns, 0, 9, 0, 2);
+    ck_assert_uint_eq(core_metrics(r.core)->blocks_lost_unsaved, 0);
+    rig_end(&r);
+}
+END_TEST
+
+START_TEST(a_touch_keeps_a_clean_block_in_memory)
+{
+    begin(16, 64);
+    store_chains(1, 8);
+    ck_assert_uint_gt(core_metrics(r.core)->clean_bytes, 0);
+    struct core_held held = rig_acquire(&r, 1, ns, 1, 16); /* the oldest: clean */
+    ck_assert_uint_eq(held.prefix.tokens, 16);
+    ck_assert_int_eq(core_release(r.core, r.cl[1], held.lease), 0);
+    store_chains(9, 2);
+    held = rig_acquire(&r, 1, ns, 1, 16);
+    ck_assert_uint_eq(held.prefix.tokens, 16);
+    ck_assert_int_eq(core_release(r.core, r.cl[1], held.lease), 0);
+    rig_end(&r);
+}
+END_TEST
+
+/* ---- promises ---- */
+
+static void store_durable(uint32_t chain, uint32_t first, uint32_t n, uint8_t want)
+{
+    struct rig_put *p = calloc(1, sizeof *p);
+    struct rig_commit *m = calloc(1, sizeof *m);
+    ck_assert(p && m);
+    *p = (struct rig_put){.ns = ns, .chain = chain, .first = first, .n = n, .durable = true};
+    ck_assert_int_eq(rig_reserve(&r, 1, p), 0);
+    ck_assert_int_eq(rig_commit(&r, 1, p, m), 1);
+    rig_settle(&r);
+    ck_assert_uint_eq(m->done, 1);
+    for (uint32_t i = 0; i < n; i++)
+        ck_assert_uint_eq(m->statuses[i], want);
+    rig_commit_free(m);
+    free(p);
+    free(m);
+}
+
+START_TEST(a_promise_takes_the_whole_chain_to_disk)
+{
+    begin(64, 64);
+    rig_store(&r, 1, ns, 0, 1, 0, 3); /* not promised */
+    store_durable(1, 3, 2, KVC_ST_OK);
+    ck_assert_uint_eq(fake_disk_puts(r.disk, true), 5);
+    for (uint32_t i = 0; i < 5; i++)
+        ck_assert(rig_explain(&r, 1, 0, 1, i).durable);
+    fake_disk_out(r.disk, true);
+    store_durable(2, 0, 2, KVC_ST_FULL);
+    fake_disk_out(r.disk, false);
+    ck_assert_uint_eq(rig_lookup(&r, ns, 2, 16).tokens, 16);
+    ck_assert(!rig_explain(&r, 1, 0, 2, 0).durable);
+    rig_end(&r);
+}
+END_TEST
+
+START_TEST(what_is_promised_does_not_go_for_room)
+{
+    begin(16, 24);
+    store_durable(1, 0, 2, KVC_ST_OK);
+    store_chains(2, 30); /* more than both tiers hold */
+    fake_disk_keeps(r.disk, false);
+    for (uint32_t region = 0; region < 3; region++) {
+        fake_disk_want(r.disk, region);
+        rig_settle(&r);
+    }
+    ck_assert_uint_eq(load(1, 16), 16);
+    rig_end(&r);
+}
+END_TEST
+
+/* ---- reclaim, and what storage tells ---- */
+
+START_TEST(reclaim_keeps_what_was_used_and_drops_the_rest)
+{
+    begin(16, 64);
+    store_chains(1, 16);
+    rig_step(&r);
+    for (unsigned i = 0; i < 400; i++)
+        (void)core_placement_step(r.core); /* learns how old things are */
+    fake_disk_want(r.disk, 0);
+    rig_settle(&r);
+    const struct core_metrics *m = core_metrics(r.core);
+    ck_assert_uint_gt(m->blocks_reclaimed + m->blocks_kept, 0);
+    for (uint32_t i = 1; i <= 16; i++) {
+        uint32_t there = rig_lookup(&r, ns, i, 16).tokens;
+        ck_assert_uint_eq(load(i, 16), there);
+    }
+    rig_end(&r);
+}
+END_TEST
+
+START_TEST(what_is_lost_on_disk_is_lost_unless_memory_has_it)
+{
+    begin(16, 64);
+    store_chains(1, 16);
+    while (fake_disk_lose(r.disk))
+        core_check(r.core);
+    const struct core_metrics *m = core_metrics(r.core);
+    ck_assert_uint_eq(m->blocks_on_disk, 0);
+    ck_assert_uint_eq(m->blocks_present, m->blocks_in_memory);
+    for (uint32_t i = 1; i <= 16; i++) {
+        uint32_t there = rig_lookup(&r, ns, i, 16).tokens;
+        ck_assert_uint_eq(load(i, 16), there);
+    }
+    rig_end(&r);
+}
+END_TEST
+
+START_TEST(a_drain_leaves_nothing_in_memory_alone)
+{
+    begin(64, 64);
+    store_chains(1, 10);
+    ck_assert_uint_eq(core_drain_disk(r.core, 1u << 20), 20 * 64);
+    rig_settle(&r);
+    ck_assert_uint_eq(core_drain_disk(r.core, 1u << 20), 0);
+    ck_assert_uint_eq(core_metrics(r.core)->blocks_on_disk, 20);
+    rig_end(&r);
+}
+END_TEST
+
+/* ---- over a restart ---- */
+
+START_TEST(a_restart_finds_what_both_tiers_have)
+{
+    for (unsigned host = 0; host < 2; host++) {
+        begin(16, 64);
+        store_chains(1, 16);
+        (void)core_drain_disk(r.core, 1u << 20);
+        rig_settle(&r);
+        rig_restart(&r, host);
+        ck_assert_uint_eq(core_metrics(r.core)->blocks_present, 32);
+        struct core_ns_spec spec = rig_spec("m", 8, 64);
+        ns = rig_ns(&r, 1, &spec);
+        for (uint32_t i = 16; i > 0; i--) /* what memory has, first */
+            ck_assert_uint_eq(load(i, 16), 16);
+        ck_assert_int_eq(core_metrics(r.core)->blocks_checked > 0, host);
+        rig_end(&r);
+    }
+}
+END_TEST
+
+START_TEST(a_chain_without_its_beginning_does_not_come_back)
+{
+    begin(16, 64);
+    rig_store(&r, 1, ns, 0, 1, 0, 4);
+    rig_restart(&r, true); /* all of it was in memory, nothing on disk */
+    ck_assert_uint_eq(core_metrics(r.core)->blocks_present, 4);
+    rig_restart(&r, false);
+    ck_assert_uint_eq(core_metrics(r.core)->blocks_present, 0);
+    rig_end(&r);
+}
+END_TEST
+
+START_TEST(wrong_bytes_in_memory_after_a_restart_are_a_miss)
+{
+    begin(16, 64);
+    rig_store(&r, 1, ns, 0, 1, 0, 2);
+    struct core_explanation x = rig_explain(&r, 1, 0, 1, 1);
+    fake_tier_flip(r.tier, &x.view, 5);
+    rig_restart(&r, true);
+    struct core_ns_spec spec = rig_spec("m", 8, 64);
+    ns = rig_ns(&r, 1, &spec);
+    ck_assert_uint_eq(rig_acquire(&r, 1, ns, 1, 16).prefix.tokens, 0); /* nothing unchecked */
+    ck_assert_uint_eq(load(1, 16), 8);
+    ck_assert_uint_eq(rig_lookup(&r, ns, 1, 16).group[0].reason, KVC_MISS_CORRUPT);
+    rig_end(&r);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("place");
+    TCase *t = tcase_create("all");
+    tcase_set_timeout(t, 120);
+    tcase_add_test(t, what_leaves_memory_is_on_disk_and_comes_back);
+    tcase_add_test(t, memory_is_not_written_while_there_is_room);
+    tcase_add_test(t, a_block_is_loaded_once_for_all_who_ask);
+    tcase_add_test(t, wrong_bytes_from_disk_are_a_miss);
+    tcase_add_test(t, what_is_out_of_service_is_absent_and_comes_back);
+    tcase_add_test(t, without_admission_memory_evicts_as_ever);
+    tcase_add_test(t, a_store_waits_for_what_is_on_its_way);
+    tcase_add_test(t, a_touch_keeps_a_clean_block_in_memory);
+    tcase_add_test(t, a_promise_takes_the_whole_chain_to_disk);
+    tcase_add_test(t, what_is_promised_does_not_go_for_room);
+    tcase_add_test(t, reclaim_keeps_what_was_used_and_drops_the_rest);
+    tcase_add_test(t, what_is_lost_on_disk_is_lost_unless_memory_has_it);
+    tcase_add_test(t, a_drain_leaves_nothing_in_memory_alone);
+    tcase_add_test(t, a_restart_finds_what_both_tiers_have);
+    tcase_add_test(t, a_chain_without_its_beginning_does_not_come_back);
+    tcase_add_test(t, wrong_bytes_in_memory_after_a_restart_are_a_miss);
+    suite_add_tcase(s, t);
+    return check_run(s);
+}

@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What needs a storage tier: DRAIN, PATHS, durable stores, VERIFY of it. */
+#include <check.h>
+#include <stdlib.h>
+
+#include "svc_rig.h"
+
+static struct srig s;
+static struct msg_paths_reply counts;
+
+static void without(void)
+{
+    sr_defaults(&s);
+    sr_begin(&s);
+}
+
+static void with(void)
+{
+    sr_defaults(&s);
+    counts = (struct msg_paths_reply){.npaths = 2};
+    for (unsigned i = 0; i < 2; i++)
+        counts.paths[i] = (struct msg_path_item){
+            .name = codec_text(i ? "/b" : "/a"), .state = KVC_PATH_UP, .write_bytes = 7 + i};
+    s.paths = &counts;
+    sr_begin(&s);
+}
+
+static void teardown(void)
+{
+    sr_end(&s);
+    s.paths = NULL;
+}
+
+static uint64_t send_drain(struct sr_peer *p)
+{
+    struct msg_drain msg = {.bytes_max = 1};
+    return sr_send(&s, p,
+                   codec_enc_drain(s.buf, sizeof(s.buf), sr_head(&s, KVC_OP_DRAIN, 0), &msg));
+}
+
+static struct msg_drain_reply drained(uint64_t corr)
+{
+    struct msg_reply_head head;
+    struct msg_drain_reply reply;
+    const struct sr_reply *r = sr_reply(&s, corr);
+    ck_assert_int_eq(codec_dec_drain_reply(r->bytes, r->len, &head, &reply), 0);
+    return reply;
+}
+
+static struct msg_paths_reply paths(uint64_t corr)
+{
+    struct msg_reply_head head;
+    struct msg_paths_reply reply;
+    const struct sr_reply *r = sr_reply(&s, corr);
+    ck_assert_int_eq(codec_dec_paths_reply(r->bytes, r->len, &head, &reply), 0);
+    return reply;
+}
+
+static uint64_t send_verify(struct sr_peer *p, uint8_t tier)
+{
+    struct msg_verify msg = {.tier = tier, .bytes_max = 1};
+    return sr_send(&s, p,
+                   codec_enc_verify(s.buf, sizeof(s.buf), sr_head(&s, KVC_OP_VERIFY, 0), &msg));
+}
+
+/* One block, to be durable. */
+static uint64_t send_store(struct sr_peer *p, uint32_t ns)
+{
+    static const uint8_t offset[8];
+    uint8_t key[KVC_KEY_BYTES];
+    sr_key(1, 0, key);
+    struct msg_store msg = {
+        .reserve = {.ns = ns, .flags = KVC_F_DURABLE, .keys = {key, sizeof(key)}},
+        .offsets = {offset, sizeof(offset)}};
+    return sr_send(&s, p,
+                   codec_enc_store(s.buf, sizeof(s.buf), sr_head(&s, KVC_OP_STORE, 0), &msg));
+}
+
+static uint64_t send_reserve(struct sr_peer *p, uint32_t ns)
+{
+    uint8_t key[KVC_KEY_BYTES];
+    sr_key(1, 0, key);
+    struct msg_reserve msg = {.ns = ns, .flags = KVC_F_DURABLE, .keys = {key, sizeof(key)}};
+    return sr_send(&s, p,
+                   codec_enc_reserve(s.buf, sizeof(s.buf), sr_head(&s, KVC_OP_RESERVE, 0), &msg));
+}
+
+START_TEST(without_a_tier_what_needs_it_is_refused_by_name)
+{
+    struct sr_peer *p = sr_peer(&s, 0, SR_UID_OPS, 4096);
+    const uint32_t ns = sr_ns(&s, p, "m");
+    const uint64_t refused[] = {send_drain(p), send_verify(p, KVC_TIER_NVME), send_store(p, ns),
+                                send_reserve(p, ns)};
+    for (unsigned i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {
+        ck_assert_uint_eq(sr_status(&s, refused[i]), KVC_ST_BAD_ARGUMENT);
+        ck_assert_ptr_nonnull(strstr(sr_detail(&s, refused[i]), "nvme.paths"));
+    }
+}
+END_TEST
+
+START_TEST(without_a_tier_there_are_no_paths)
+{
+    struct sr_peer *p = sr_peer(&s, 0, SR_UID_OPS, 0);
+    ck_assert_uint_eq(paths(sr_bare(&s, p, KVC_OP_PATHS)).npaths, 0);
+}
+END_TEST
+
+START_TEST(paths_are_what_the_tier_counts)
+{
+    struct sr_peer *p = sr_peer(&s, 0, SR_UID_OPS, 0);
+    counts.kept_bytes = 5;
+    struct msg_paths_reply r = paths(sr_bare(&s, p, KVC_OP_PATHS));
+    ck_assert_uint_eq(r.npaths, 2);
+    ck_assert_uint_eq(r.kept_bytes, 5);
+    ck_assert_uint_eq(r.paths[1].write_bytes, 8);
+    ck_assert_mem_eq(r.paths[1].name.p, "/b", 2);
+}
+END_TEST
+
+START_TEST(they_are_for_administrators)
+{
+    struct sr_peer *p = sr_peer(&s, 0, SR_UID_ONE, 0);
+    ck_assert_uint_eq(sr_status(&s, send_drain(p)), KVC_ST_DENIED);
+    ck_assert_uint_eq(sr_status(&s, sr_bare(&s, p, KVC_OP_PATHS)), KVC_ST_DENIED);
+}
+END_TEST
+
+START_TEST(a_drain_with_nothing_left_is_done)
+{
+    struct sr_peer *p = sr_peer(&s, 0, SR_UID_OPS, 0);
+    struct msg_drain_reply r = drained(send_drain(p));
+    ck_assert_uint_eq(r.left, 0);
+    ck_assert_uint_eq(r.stop, KVC_DRAIN_GOES_ON);
+}
+END_TEST
+
+START_TEST(a_drain_says_what_stops_it)
+{
+    struct sr_peer *p = sr_peer(&s, 0, SR_UID_OPS, 4096);
+    struct sr_blocks b = {.ns = sr_ns(&s, p, "m"), .chain = 1, .n = 3};
+    (void)sr_store(&s, p, &b);
+    sr_copies(&s);
+    ck_assert_uint_eq(drained(send_drain(p)).stop, KVC_DRAIN_GOES_ON);
+    counts.writes_per_day = 1000;
+    counts.left_bytes = 3 * 64 - 1;
+    struct msg_drain_reply r = drained(send_drain(p));
+    ck_assert_uint_eq(r.left, 3 * 64);
+    ck_assert_uint_eq(r.stop, KVC_DRAIN_BUDGET);
+    counts.paths[0].state = counts.paths[1].state = KVC_PATH_OUT;
+    ck_assert_uint_eq(drained(send_drain(p)).stop, KVC_DRAIN_OUT);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *su = suite_create("storage");
+    TCase *t = tcase_create("without");
+    tcase_add_checked_fixture(t, without, teardown);
+    tcase_add_test(t, without_a_tier_what_needs_it_is_refused_by_name);
+    tcase_add_test(t, without_a_tier_there_are_no_paths);
+    suite_add_tcase(su, t);
+    t = tcase_create("with");
+    tcase_add_checked_fixture(t, with, teardown);
+    tcase_add_test(t, paths_are_what_the_tier_counts);
+    tcase_add_test(t, they_are_for_administrators);
+    tcase_add_test(t, a_drain_with_nothing_left_is_done);
+    tcase_add_test(t, a_drain_says_what_stops_it);
+    suite_add_tcase(su, t);
+    SRunner *sr = srunner_create(su);
+    srunner_run_all(sr, CK_NORMAL);
+    int bad = srunner_ntests_failed(sr);
+    srunner_free(sr);
+    return bad ? EXIT_FAILURE : EXIT_SUCCESS;
+}

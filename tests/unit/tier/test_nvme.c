@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The NVMe tier through tier.h on a disk that forgets: put, get, sync, recover. */
+#include "check_run.h"
+#include "nvme_rig.h"
+
+#include <check.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PATH_BYTES (UINT64_C(4) * 4096 + UINT64_C(16) * 65536)
+
+static struct rig g;
+
+static void setup(void)
+{
+    rig_init(&g, 1, PATH_BYTES, 7);
+    ck_assert_int_eq(rig_open(&g), 0);
+    rig_settle(&g);
+}
+
+static void teardown(void)
+{
+    rig_destroy(&g);
+}
+
+START_TEST(a_block_is_read_back)
+{
+    struct tier_loc loc;
+    ck_assert(g.report.fresh);
+    ck_assert_int_eq(rig_put(&g, 5, 10000, false, &loc), 0);
+    ck_assert_int_eq(rig_get(&g, loc, 5, 10000), 0);
+    g.tier->ops->free(g.tier, loc);
+}
+END_TEST
+
+START_TEST(a_durable_block_outlives_power)
+{
+    struct tier_loc loc;
+    for (uint32_t id = 1; id <= 20; id++)
+        ck_assert_int_eq(rig_put(&g, id, 4096 + id * 100, true, &loc), 0);
+    rig_crash(&g, true);
+    ck_assert_int_eq(rig_open(&g), 0);
+    ck_assert(!g.report.fresh && !g.report.rebuilt);
+    ck_assert_uint_eq(g.founds, 20);
+    ck_assert_uint_ge(g.records, 3);
+    for (uint32_t id = 1; id <= 20; id++)
+        ck_assert_int_eq(rig_get(&g, rig_where(&g, id), id, 4096 + id * 100), 0);
+}
+END_TEST
+
+START_TEST(labels_are_as_they_were)
+{
+    struct tier_loc loc;
+    ck_assert_int_eq(rig_put(&g, 6, 4096, true, &loc), 0);
+    rig_close(&g);
+    ck_assert_int_eq(rig_open(&g), 0);
+    ck_assert_uint_eq(g.founds, 1);
+    const struct tier_label want = rig_label(6), *is = &g.found[0].label;
+    ck_assert(key256_equal(&is->key, &want.key) && key256_equal(&is->parent, &want.parent));
+    ck_assert_uint_eq(is->print, want.print);
+    ck_assert_uint_eq(is->group, want.group);
+    ck_assert_uint_eq(is->shard, want.shard);
+    ck_assert_uint_eq(is->tokens, want.tokens);
+    ck_assert(is->has_parent == want.has_parent && is->durable);
+}
+END_TEST
+
+START_TEST(what_was_freed_stays_away)
+{
+    struct tier_loc loc;
+    for (uint32_t id = 1; id <= 4; id++) {
+        ck_assert_int_eq(rig_put(&g, id, 4096, true, &loc), 0);
+        if (id % 2 == 0)
+            g.tier->ops->free(g.tier, loc);
+    }
+    nvme_flush(g.nvme);
+    rig_settle(&g);
+    rig_crash(&g, true);
+    ck_assert_int_eq(rig_open(&g), 0);
+    ck_assert_uint_eq(g.founds, 2);
+    ck_assert_uint_eq(rig_where(&g, 2).id, 0);
+}
+END_TEST
+
+START_TEST(without_a_journal_the_tables_tell)
+{
+    struct tier_loc loc;
+    for (uint32_t id = 1; id <= 20; id++)
+        ck_assert_int_eq(rig_put(&g, id, 4096 + id * 100, true, &loc), 0);
+    rig_crash(&g, true);
+    fake_journal_damage(g.journal);
+    ck_assert_int_eq(rig_open(&g), 0);
+    ck_assert(g.report.rebuilt);
+    ck_assert_uint_eq(g.founds, 20);
+    /* And the journal is whole again. */
+    rig_crash(&g, true);
+    ck_assert_int_eq(rig_open(&g), 0);
+    ck_assert(!g.report.rebuilt);
+    ck_assert_uint_eq(g.founds, 20);
+    for (uint32_t id = 1; id <= 20; id++)
+        ck_assert_int_eq(rig_get(&g, rig_where(&g, id), id, 4096 + id * 100), 0);
+}
+END_TEST
+
+static unsigned ended;
+
+static void on_batch(struct tier_op *op)
+{
+    ck_assert_int_eq(op->status, 0);
+    if (op->kind == TIER_PUT)
+        g.tier->ops->publish(g.tier, op);
+    ended++;
+}
+
+/* Puts n blocks in one turn, then reads them in one, all into the same memory. */
+static void batch(uint32_t n, uint32_t bytes)
+{
+    struct tier_op *op = calloc(n, sizeof(*op));
+    uint8_t *mem;
+    ck_assert_int_eq(posix_memalign((void **)&mem, 4096, (size_t)n * bytes), 0);
+    memset(mem, 0x31, (size_t)n * bytes);
+    for (unsigned pass = 0; pass < 2; pass++) {
+        ended = 0;
+        for (uint32_t i = 0; i < n; i++) {
+            const struct tier_loc loc = op[i].loc;
+            op[i] = (struct tier_op){.kind = pass == 0 ? TIER_PUT : TIER_GET,
+                                     .loc = loc,
+                                     .src = mem + (size_t)i * bytes,
+                                     .dst = mem + (size_t)i * bytes,
+                                     .bytes = bytes,
+                                     .label = rig_label(i),
+                                     .done = on_batch};
+            if (pass == 0)
+                ck_assert_int_eq(g.tier->ops->alloc(g.tier, 1, bytes, loc, i, &op[i].loc), 0);
+            g.tier->ops->submit(g.tier, &op[i]);
+        }
+        for (unsigned i = 0; i < 1000 && ended < n; i++)
+            rig_turn(&g, 1000000);
+        ck_assert_uint_eq(ended, n);
+    }
+    free(mem);
+    free(op);
+}
+
+static uint64_t metric(const char *name)
+{
+    const struct metric_set m = nvme_metric_set(g.nvme);
+    const int at = metric_find(&m, name);
+    ck_assert_int_ge(at, 0);
+    return metric_value(&m, (unsigned)at);
+}
+
+/* 64 KiB, 256 KiB, 1 MiB: what is written beside payload is a twentieth at most, and neighbours are
+ * read as one. */
+START_TEST(blocks_of_a_turn_are_one_write_and_one_read)
+{
+    const uint32_t bytes = 65536u << 2 * _i, n = (16u << 20) / bytes;
+    rig_destroy(&g);
+    rig_init(&g, 1, UINT64_C(64) << 20, 9);
+    g.config.segment_bytes = UINT64_C(8) << 20;
+    g.config.extent_bytes = UINT64_C(2) << 20;
+    ck_assert_int_eq(rig_open(&g), 0);
+    rig_settle(&g);
+    const uint64_t before = metric("bytes_written");
+    batch(n, bytes);
+    const uint64_t written = metric("bytes_written") - before + metric("bytes_journal");
+    ck_assert_uint_eq(metric("bytes_accepted"), (uint64_t)n * bytes);
+    ck_assert_uint_le(written, metric("bytes_accepted") / 100 * 105);
+    ck_assert_uint_le(metric("writes"), 11);
+    ck_assert_uint_le(metric("reads"), 11);
+}
+END_TEST
+
+START_TEST(the_write_budget_outlives_a_restart)
+{
+    struct tier_loc loc;
+    rig_destroy(&g);
+    rig_init(&g, 1, PATH_BYTES, 9);
+    g.config.write_per_day = 86400 * 1000;
+    g.config.write_burst = 100000;
+    ck_assert_int_eq(rig_open(&g), 0);
+    rig_settle(&g);
+    ck_assert(g.tier->ops->admits(g.tier, 4096, UINT64_C(1) << 40));
+    for (uint32_t id = 1; id <= 6; id++)
+        ck_assert_int_eq(rig_put(&g, id, 4096, true, &loc), 0);
+    const uint64_t left = metric("budget_left_bytes");
+    ck_assert_uint_lt(left, 60000);
+    ck_assert(!g.tier->ops->admits(g.tier, 4096, UINT64_C(1) << 40)); /* too old for what is left */
+    ck_assert(g.tier->ops->admits(g.tier, 4096, 10));
+    rig_close(&g);
+    ck_assert_int_eq(rig_open(&g), 0);
+    ck_assert_uint_le(metric("budget_left_bytes"), left + 5000);
+    for (unsigned i = 0; i < 200; i++)
+        rig_turn(&g, 1000000000);
+    ck_assert_uint_eq(metric("budget_left_bytes"), 100000);
+}
+END_TEST
+
+/* Ids below are promised; the rest fills the store. */
+#define PROMISED 100u
+
+static void on_told(void *ctx, struct tier_loc loc, uint32_t owner)
+{
+    (void)ctx;
+    if (owner >= PROMISED)
+        g.tier->ops->free(g.tier, loc);
+    else
+        (void)g.tier->ops->keep(g.tier, loc, owner); /* refused: it is told again */
+}
+
+/* Each life leaves one more segment of promises that is not full: those that reclaim writes may go
+ * beyond the half that promises have, or nothing would ever be moved again. */
+START_TEST(promises_move_when_they_have_more_than_their_half)
+{
+    struct tier_loc loc;
+    int r = 0;
+    g.by_id = true;
+    for (uint32_t id = 1; r == 0; id += 2) {
+        rig_crash(&g, false);
+        ck_assert_int_eq(rig_open(&g), 0);
+        r = rig_put(&g, id, 4096, true, &loc);
+        r = r == 0 ? rig_put(&g, id + 1, 4096, true, &loc) : r;
+    }
+    ck_assert_int_eq(r, -ENOSPC);
+    for (uint32_t life = 1; life <= 8; life++) {
+        for (uint32_t i = 0; i < 400 && metric("blocks_kept") == 0; i++) {
+            r = rig_put(&g, life * 1000 + i, 10 * 4096, false, &loc);
+            ck_assert(r == 0 || r == -ENOSPC || r == KVC_E_NO_ROOM);
+            g.tier->ops->reclaim(g.tier, 1, on_told, NULL);
+            rig_turn(&g, 1000000);
+        }
+        ck_assert_msg(metric("blocks_kept") > 0, "life %u", life);
+        rig_crash(&g, false);
+        ck_assert_int_eq(rig_open(&g), 0);
+    }
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("nvme");
+    TCase *t = tcase_create("nvme");
+    tcase_add_checked_fixture(t, setup, teardown);
+    tcase_add_test(t, a_block_is_read_back);
+    tcase_add_test(t, a_durable_block_outlives_power);
+    tcase_add_test(t, labels_are_as_they_were);
+    tcase_add_test(t, what_was_freed_stays_away);
+    tcase_add_test(t, without_a_journal_the_tables_tell);
+    tcase_add_loop_test(t, blocks_of_a_turn_are_one_write_and_one_read, 0, 3);
+    tcase_add_test(t, the_write_budget_outlives_a_restart);
+    tcase_add_test(t, promises_move_when_they_have_more_than_their_half);
+    suite_add_tcase(s, t);
+    return check_run(s);
+}

@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Every I/O, sync and journal commit of a short story fails once: nothing promised is lost. */
+#include "check_run.h"
+#include "nvme_rig.h"
+
+#include <check.h>
+#include <stdlib.h>
+
+#define PATH_BYTES (UINT64_C(4) * 4096 + UINT64_C(8) * 65536)
+#define BLOCKS     80u
+
+static struct rig g;
+static struct tier_loc where[BLOCKS + 1];
+static bool promised[BLOCKS + 1];
+
+static void on_lost(void *ctx, uint32_t owner, struct tier_loc loc)
+{
+    (void)ctx;
+    ck_assert(!promised[owner]);
+    ck_assert_uint_eq(where[owner].id, loc.id);
+    where[owner].id = 0;
+}
+
+static void on_moved(void *ctx, uint32_t owner, struct tier_loc from, struct tier_loc to)
+{
+    (void)ctx;
+    ck_assert_uint_eq(where[owner].id, from.id);
+    where[owner] = to;
+}
+
+static void occupant(void *ctx, struct tier_loc loc, uint32_t owner)
+{
+    (void)ctx;
+    ck_assert_uint_eq(where[owner].id, loc.id);
+    if (g.tier->ops->keep(g.tier, loc, owner) || promised[owner])
+        return;
+    g.tier->ops->free(g.tier, loc);
+    where[owner].id = 0;
+}
+
+/* Stores, reads, frees and reclaims; everything may fail. */
+static void story(void)
+{
+    g.tier->events = (struct tier_events){.moved = on_moved, .lost = on_lost};
+    for (uint32_t id = 1; id <= BLOCKS; id++) {
+        const bool durable = id % 3 == 0;
+        if (rig_put(&g, id, 6000 + id, durable, &where[id]) != 0)
+            where[id].id = 0;
+        else
+            promised[id] = durable;
+        rig_turn(&g, UINT64_C(300) * 1000000);
+        (void)g.tier->ops->reclaim(g.tier, 8, occupant, NULL);
+        if (id % 5 == 0 && where[id - 1].id != 0 && !promised[id - 1]) {
+            g.tier->ops->free(g.tier, where[id - 1]);
+            where[id - 1].id = 0;
+        }
+    }
+    for (uint32_t id = 1; id <= BLOCKS; id++)
+        if (where[id].id != 0) {
+            const int r = rig_get(&g, where[id], id, 6000 + id);
+            ck_assert(r == 0 || r == -EIO);
+        }
+    for (unsigned i = 0; i < 100; i++)
+        rig_turn(&g, 1000000000);
+}
+
+static void check_promises(bool power)
+{
+    rig_crash(&g, power);
+    ck_assert_int_eq(rig_open(&g), 0);
+    for (uint32_t id = 1; id <= BLOCKS; id++)
+        if (promised[id]) {
+            ck_assert_uint_ne(rig_where(&g, id).id, 0);
+            ck_assert_int_eq(rig_get(&g, rig_where(&g, id), id, 6000 + id), 0);
+        }
+}
+
+/* Whether the n-th operation of the disk, or commit, was reached. */
+static bool once(uint64_t nth, bool journal, int error)
+{
+    rig_init(&g, 1 + nth % 2, PATH_BYTES, 3);
+    for (uint32_t id = 0; id <= BLOCKS; id++) {
+        where[id].id = 0;
+        promised[id] = false;
+    }
+    g.config.retry_ns = 1000000000;
+    g.by_id = true;
+    const uint64_t ops = fake_disk_ops(g.disk), commits = fake_journal_commits(g.journal);
+    if (journal)
+        fake_journal_fail_nth(g.journal, nth, error);
+    else
+        fake_disk_fail_nth(g.disk, nth, error);
+    const int opened = rig_open(&g);
+    if (opened == 0) {
+        for (unsigned i = 0; i < 50; i++)
+            rig_turn(&g, 1000000000);
+        story();
+    } else {
+        ck_assert(g.report.note[0] != '\0');
+        fake_on(g.disk, g.journal, true);
+        ck_assert_int_eq(rig_open(&g), 0);
+    }
+    const bool reached = journal ? fake_journal_commits(g.journal) - commits >= nth
+                                 : fake_disk_ops(g.disk) - ops >= nth;
+    check_promises(nth % 3 != 0);
+    rig_destroy(&g);
+    return reached;
+}
+
+START_TEST(every_operation_of_the_disk)
+{
+    static const int errors[] = {-EIO, -ENOSPC, -EROFS};
+    uint64_t n = 1;
+    while (once(n, false, errors[n % 3]))
+        n++;
+    ck_assert_uint_gt(n, 100);
+}
+END_TEST
+
+START_TEST(every_commit)
+{
+    uint64_t n = 1;
+    while (once(n, true, -EIO))
+        n++;
+    ck_assert_uint_gt(n, 8);
+}
+END_TEST
+
+/* The same when the store is opened again: each read of superblocks and tables. */
+START_TEST(every_operation_of_a_recovery)
+{
+    for (uint64_t n = 1, reached = 1; reached; n++) {
+        rig_init(&g, 1, PATH_BYTES, 5);
+        g.by_id = true;
+        ck_assert_int_eq(rig_open(&g), 0);
+        rig_settle(&g);
+        for (uint32_t id = 1; id <= 9; id++)
+            ck_assert_int_eq(rig_put(&g, id, 5000, true, &where[id]), 0);
+        rig_crash(&g, true);
+        const uint64_t before = fake_disk_ops(g.disk);
+        fake_disk_fail_nth(g.disk, n, -EIO);
+        const int r = rig_open(&g);
+        reached = fake_disk_ops(g.disk) - before >= n;
+        if (r == 0)
+            rig_crash(&g, true);
+        else
+            fake_on(g.disk, g.journal, true);
+        ck_assert_int_eq(rig_open(&g), 0);
+        ck_assert_uint_eq(g.founds, 9);
+        rig_destroy(&g);
+    }
+}
+END_TEST
+
+static void on_done(struct tier_op *op)
+{
+    *(bool *)op->owner = true;
+}
+
+START_TEST(a_slow_path_is_taken_out_and_comes_back)
+{
+    struct nvme_path_stats st;
+    static uint8_t dst[8192] __attribute__((aligned(4096)));
+    bool done = false;
+    rig_init(&g, 1, PATH_BYTES, 5);
+    ck_assert_int_eq(rig_open(&g), 0);
+    rig_settle(&g);
+    ck_assert_int_eq(rig_put(&g, 1, 5000, true, &where[1]), 0);
+    struct tier_op op = {.kind = TIER_GET,
+                         .loc = where[1],
+                         .dst = dst,
+                         .bytes = 5000,
+                         .done = on_done,
+                         .owner = &done};
+
+    fake_disk_stall(g.disk, 0, true);
+    g.tier->ops->submit(g.tier, &op);
+    for (unsigned i = 0; i < 10; i++)
+        rig_turn(&g, 1000000000);
+    nvme_path_stats(g.nvme, 0, &st);
+    ck_assert_int_eq(st.state, NVME_PATH_OUT);
+    ck_assert_int_eq(st.error, -ETIMEDOUT);
+    ck_assert(!done && !g.tier->ops->readable(g.tier, where[1]));
+
+    fake_disk_stall(g.disk, 0, false);
+    for (unsigned i = 0; i < 10; i++)
+        rig_turn(&g, 1000000000);
+    ck_assert(done && g.tier->ops->readable(g.tier, where[1]));
+    ck_assert_int_eq(rig_get(&g, where[1], 1, 5000), 0);
+    rig_destroy(&g);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("nvme_fail");
+    TCase *t = tcase_create("nvme_fail");
+    tcase_set_timeout(t, 300);
+    tcase_add_test(t, every_operation_of_the_disk);
+    tcase_add_test(t, every_commit);
+    tcase_add_test(t, every_operation_of_a_recovery);
+    tcase_add_test(t, a_slow_path_is_taken_out_and_comes_back);
+    suite_add_tcase(s, t);
+    return check_run(s);
+}
