@@ -257,6 +257,7 @@ struct core {
     uint64_t leaving_bytes; /* of what is being saved, to make room */
     uint64_t loading_bytes;
     uint64_t room_wanted;   /* by the stores that wait */
+    uint64_t room_given;    /* to those that were woken and have not run yet */
     uint64_t largest;       /* payload of the largest block so far, all shards */
     uint64_t unchecked;     /* blocks */
     uint64_t pause_ms;      /* nothing is saved before, for storage refused */

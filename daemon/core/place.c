@@ -106,6 +106,8 @@ static uint64_t clean_target(const struct core *c)
     uint64_t target = MIN(st.limit_bytes / CLEAN_SHARE, CLEAN_MAX);
     target = MAX(target, CLEAN_BLOCKS * c->largest);
     target = MAX(target, c->room_wanted);
+    if (!list_empty(&c->short_of_room)) /* as much is written at a time as keeps drives busy */
+        target = MAX(target, MIN(st.limit_bytes / 4, CLEAN_MAX));
     return MIN(target, st.limit_bytes / 2);
 }
 
@@ -202,13 +204,16 @@ void room_wake(struct core *c)
         return;
     }
     (void)place_fill(c);
-    uint64_t given = 0;
+    /* Who was woken and has not run yet has taken nothing so far. */
+    if (list_empty(&c->woken))
+        c->room_given = 0;
     const uint64_t there = room_near(c);
     LIST_FOR_EACH_SAFE (node, next, &c->short_of_room) {
         struct core_waiter *w = CONTAINER_OF(node, struct core_waiter, node);
-        if (given + w->bytes > there && leaving_soon(c))
+        /* More comes when they have run, or when what is leaving has left. */
+        if (c->room_given + w->bytes > there && (c->room_given > 0 || leaving_soon(c)))
             return;
-        given += w->bytes;
+        c->room_given += there > 0 ? w->bytes : 0;
         list_remove(&w->node);
         list_push_back(&c->woken, &w->node);
     }

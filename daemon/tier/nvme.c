@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "nvme__.h"
+#include "sys.h"
 
 METRIC_DESC(nvme, NVME_METRICS);
 
@@ -35,7 +36,7 @@ static struct nvme_config complete(const struct nvme_config *config)
 /* Config, disk and geometry alone. NULL: no memory. */
 static struct nvme *outline(const struct nvme_config *config)
 {
-    struct nvme *n = aligned_alloc(64, ROUND_UP(sizeof(*n), 64));
+    struct nvme *n = sys_aligned_alloc(64, ROUND_UP(sizeof(*n), 64));
     if (n == NULL)
         return NULL;
     memset(n, 0, sizeof(*n));
@@ -100,8 +101,8 @@ uint64_t nvme_footprint(const struct nvme_config *config)
 
 void *nvme__buffer(uint64_t pages)
 {
-    void *at;
-    if (posix_memalign(&at, NVME_PAGE, pages * NVME_PAGE) != 0)
+    void *at = sys_aligned_alloc(NVME_PAGE, pages * NVME_PAGE);
+    if (at == NULL)
         return NULL;
     memset(at, 0, pages * NVME_PAGE);
     return at;
@@ -112,8 +113,8 @@ static bool alloc_io(struct nvme *n)
     bool good = true;
     n->writes_n = WRITES;
     n->reads_n = READS;
-    n->write = calloc(WRITES, sizeof(n->write[0]));
-    n->read = calloc(READS, sizeof(n->read[0]));
+    n->write = sys_calloc(WRITES, sizeof(n->write[0]));
+    n->read = sys_calloc(READS, sizeof(n->read[0]));
     if (n->write == NULL || n->read == NULL)
         return false;
     for (uint32_t i = 0; i < WRITES; i++) {
@@ -147,9 +148,9 @@ static bool alloc_tables(struct nvme *n)
     n->entry_free = n->extent_free = n->delete_head = NVME_NONE;
     n->extents_max = extents_for(n);
     /* Touched as they are used. */
-    n->entry = calloc((size_t)n->entries_max + 1, sizeof(n->entry[0]));
-    n->extent = calloc(n->extents_max, sizeof(n->extent[0]));
-    n->keep = calloc(NVME_KEEPS_MAX, sizeof(n->keep[0]));
+    n->entry = sys_calloc((size_t)n->entries_max + 1, sizeof(n->entry[0]));
+    n->extent = sys_calloc(n->extents_max, sizeof(n->extent[0]));
+    n->keep = sys_calloc(NVME_KEEPS_MAX, sizeof(n->keep[0]));
     n->zero = nvme__buffer(NVME_ZERO_BYTES / NVME_PAGE);
     for (uint32_t i = 0; i < n->paths; i++) {
         struct nvme_path *p = &n->path[i];

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "nvme__.h"
+#include "sys.h"
 
 #define PIECE_PAGES 64u
 
@@ -101,7 +102,7 @@ static int each_entry(void *ctx, uint64_t key, const void *value, uint32_t bytes
     }
     if (k->n == k->cap) {
         const uint32_t cap = k->cap != 0 ? k->cap * 2 : 256;
-        struct extent *at = realloc(k->extent, (size_t)cap * sizeof(at[0]));
+        struct extent *at = sys_realloc(k->extent, (size_t)cap * sizeof(at[0]));
         if (at == NULL)
             return -ENOMEM;
         k->extent = at;

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "nvme__.h"
+#include "sys.h"
 
 #define WALKERS 32u
 #define CHUNK   64u /* pages read at a time; more than any table has */
@@ -30,7 +31,7 @@ struct walker {
 
 static void walk_on(struct walker *k);
 
-static int accept(struct walker *k, uint32_t at, const struct nvme_head *h)
+static int take_in(struct walker *k, uint32_t at, const struct nvme_head *h)
 {
     struct nvme *n = k->w->n;
     const struct nvme_path *p = &n->path[n->seg[k->seg].path];
@@ -60,7 +61,7 @@ static uint32_t parse(struct walker *k)
         const int r = nvme__head_decode(k->buf + (size_t)at * NVME_PAGE, left, &h);
         if (r == -ENOBUFS && at != 0)
             return at;
-        const int taken = r == 0 ? accept(k, at, &h) : r;
+        const int taken = r == 0 ? take_in(k, at, &h) : r;
         if (taken == -ENOMEM || taken == -ENOSPC)
             k->w->error = taken;
         at += taken == 0 ? h.pages : 1;
@@ -115,7 +116,7 @@ int nvme__rebuild(struct nvme *n, const struct nvme_recovery *r, const bool whol
                   struct nvme_candidates *list, struct nvme_report *report)
 {
     struct walk w = {.n = n, .list = list, .report = report, .whole = whole};
-    struct walker *walker = calloc(WALKERS, sizeof(walker[0]));
+    struct walker *walker = sys_calloc(WALKERS, sizeof(walker[0]));
     uint8_t *buf = nvme__buffer((uint64_t)WALKERS * CHUNK);
     int pumped = 0;
     if (walker == NULL || buf == NULL)

@@ -10,6 +10,7 @@
 
 #include "cursor.h"
 #include "nvme__.h"
+#include "sys.h"
 
 #define WINDOW      64u   /* tables being read */
 #define PRINT_CACHE 1024u /* namespaces that were told last */
@@ -182,7 +183,7 @@ int nvme__candidate(struct nvme *n, struct nvme_candidates *list, uint32_t seg, 
 {
     if (list->n == list->cap) {
         const uint32_t cap = list->cap != 0 ? list->cap * 2 : 256;
-        struct nvme_candidate *at = realloc(list->at, (size_t)cap * sizeof(at[0]));
+        struct nvme_candidate *at = sys_realloc(list->at, (size_t)cap * sizeof(at[0]));
         if (at == NULL)
             return -ENOMEM;
         list->at = at;
@@ -220,7 +221,7 @@ static int stale_key(struct recover *v, uint64_t key)
 {
     if (v->stales == v->stales_cap) {
         const uint32_t cap = v->stales_cap != 0 ? v->stales_cap * 2 : 64;
-        uint64_t *at = realloc(v->stale, (size_t)cap * sizeof(at[0]));
+        uint64_t *at = sys_realloc(v->stale, (size_t)cap * sizeof(at[0]));
         if (at == NULL)
             return -ENOMEM;
         v->stale = at;
@@ -540,7 +541,7 @@ static void tell_blocks(struct recover *v, const struct nvme_candidate *c, const
 
 static int read_tables(struct recover *v)
 {
-    struct slot *slot = calloc(WINDOW, sizeof(slot[0]));
+    struct slot *slot = sys_calloc(WINDOW, sizeof(slot[0]));
     uint8_t *buf = nvme__buffer((uint64_t)WINDOW * NVME_HEAD_PAGES);
     int r = slot != NULL && buf != NULL ? 0 : -ENOMEM;
     for (uint32_t i = 0; r == 0 && i < WINDOW; i++)
@@ -749,7 +750,7 @@ static int recover(struct recover *v)
 int nvme_recover(struct nvme *n, const struct nvme_recovery *r, struct nvme_report *ret_report)
 {
     MUST(!n->running && n->ios == 0);
-    struct recover *v = calloc(1, sizeof(*v));
+    struct recover *v = sys_calloc(1, sizeof(*v));
     *ret_report = (struct nvme_report){0};
     if (v == NULL)
         return -ENOMEM;

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "nvme__.h"
+#include "sys.h"
 
 #define SEG_UNIT     (UINT64_C(64) << 10)
 #define SEG_AUTO_MAX (UINT64_C(256) << 20)
@@ -70,7 +71,7 @@ void nvme__geometry(struct nvme *n, const struct nvme_super *super)
 int nvme__segs_alloc(struct nvme *n)
 {
     free(n->seg);
-    n->seg = calloc(n->segs != 0 ? n->segs : 1, sizeof(n->seg[0]));
+    n->seg = sys_calloc(n->segs != 0 ? n->segs : 1, sizeof(n->seg[0]));
     if (n->seg == NULL)
         return -ENOMEM;
     for (uint32_t i = 0; i < n->paths; i++)

@@ -158,6 +158,32 @@ START_TEST(a_store_waits_for_what_is_on_its_way)
 }
 END_TEST
 
+static void on_store(struct core_waiter *w)
+{
+    (void)w;
+    rig_store(&r, 1, ns, 0, 20 + fired++, 0, 2);
+}
+
+/* What lands wakes those that it has room for; the others wait for what they make leave. */
+START_TEST(stores_that_wait_get_no_more_than_there_is)
+{
+    enum { N = 6 };
+    begin(16, 64);
+    fired = 0;
+    for (uint32_t i = 1; i <= 8; i++)
+        rig_store(&r, 1, ns, 0, i, 0, 2);
+    struct core_waiter w[N] = {0};
+    for (unsigned i = 0; i < N; i++) {
+        w[i].fn = on_store;
+        ck_assert(core_store_must_wait(r.core, 128, &w[i]));
+    }
+    rig_settle(&r);
+    ck_assert_uint_eq(fired, N);
+    ck_assert_uint_eq(core_metrics(r.core)->blocks_lost_unsaved, 0);
+    rig_end(&r);
+}
+END_TEST
+
 START_TEST(a_touch_keeps_a_clean_block_in_memory)
 {
     begin(16, 64);
@@ -336,6 +362,7 @@ int main(void)
     tcase_add_test(t, what_is_out_of_service_is_absent_and_comes_back);
     tcase_add_test(t, without_admission_memory_evicts_as_ever);
     tcase_add_test(t, a_store_waits_for_what_is_on_its_way);
+    tcase_add_test(t, stores_that_wait_get_no_more_than_there_is);
     tcase_add_test(t, a_touch_keeps_a_clean_block_in_memory);
     tcase_add_test(t, a_promise_takes_the_whole_chain_to_disk);
     tcase_add_test(t, what_is_promised_does_not_go_for_room);
