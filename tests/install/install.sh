@@ -84,7 +84,8 @@ configure() { # wanted version, build directory
     sed "s/@WANTED@/$1/" "$here/project.cmake" >CMakeLists.txt
     cmake -S . -B "$2" -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_C_COMPILER="$cc" >"$2.log" 2>&1
 }
-configure 0.1 by-cmake || fail "find_package(kvcache 0.1): $(cat by-cmake.log)"
+minor=${soname#libkvcache.so.}
+configure "$minor" by-cmake || fail "find_package(kvcache $minor): $(cat by-cmake.log)"
 cmake --build by-cmake >by-cmake.log 2>&1 || fail "the CMake project: $(cat by-cmake.log)"
 programs="$programs by-cmake/program"
 if configure 99.0 too-new; then
