@@ -282,7 +282,7 @@ void arena_free(struct arena *a, struct tier_loc loc)
     atomic_store_explicit(&h->check, 0, memory_order_relaxed);
     atomic_store_explicit(&h->gen, arena__next_gen(a), memory_order_relaxed);
     /* Whoever sees anything that is written to the slot from here on sees the new generation. */
-    atomic_thread_fence(memory_order_release);
+    layout_order();
     s->free[slot / 64] |= UINT64_C(1) << (slot % 64);
     const uint32_t slot_bytes = s->slot_pages << LAYOUT_PAGE_SHIFT;
     a->chunks[s->chunk].used_bytes -= slot_bytes;
@@ -318,7 +318,7 @@ void arena_publish(struct arena *a, struct tier_loc loc, const struct tier_label
     const struct arena_chunk *c = &a->chunks[s->chunk];
     /* 0 before the first store, the checksum after the last. */
     atomic_store_explicit(&h->check, 0, memory_order_relaxed);
-    atomic_thread_fence(memory_order_release);
+    layout_order();
     h->sum = *sum;
     h->key = label->key;
     h->parent = label->has_parent ? label->parent : (struct key256){{0}};

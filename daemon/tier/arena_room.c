@@ -177,7 +177,7 @@ static int claim(struct arena *a, uint32_t chunk, uint32_t principal)
     memcpy(h->store, a->store, sizeof(h->store));
     h->principal = principal < a->config.nprints ? a->config.prints[principal] : 0;
     h->place = chunk;
-    atomic_thread_fence(memory_order_release);
+    layout_order();
     h->check = layout_chunk_check(h, arena__where(a, c->id, h, h));
     c->owned = true;
     c->principal = principal;
@@ -290,7 +290,7 @@ void arena__slab_announce(struct arena_chunk *c, uint32_t page, bool there)
     const uint64_t bit = UINT64_C(1) << (page % 64);
     const uint64_t was = atomic_load_explicit(word, memory_order_relaxed);
     atomic_store_explicit(word, there ? was | bit : was & ~bit, memory_order_release);
-    atomic_thread_fence(memory_order_release);
+    layout_order();
 }
 
 /* Headers first, the bit that leads to them last. */

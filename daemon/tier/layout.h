@@ -125,4 +125,15 @@ static inline uint64_t layout_slot_check(const struct slot_header *h, uint64_t w
     return layout_check(&h->sum, sizeof(*h) - offsetof(struct slot_header, sum), where);
 }
 
+/* What was stored before is there before what is stored after, for whoever maps this memory when
+ * the process was killed in between. */
+static inline void layout_order(void)
+{
+#if defined(__SANITIZE_THREAD__)
+    __sync_synchronize(); /* ThreadSanitizer has no fences */
+#else
+    atomic_thread_fence(memory_order_release);
+#endif
+}
+
 #endif

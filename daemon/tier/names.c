@@ -137,7 +137,7 @@ static int begin(struct names *n)
     struct names_header whole = {.magic = NAMES_MAGIC, .version = NAMES_VERSION};
     memcpy(whole.store, store, sizeof(store));
     h->check = header_check(&whole);
-    atomic_thread_fence(memory_order_release);
+    layout_order();
     *(volatile uint64_t *)&h->magic = NAMES_MAGIC;
     return 0;
 }
@@ -289,7 +289,7 @@ int names_put(struct names *n, uint64_t print, const void *record, uint32_t byte
         return 0;
     /* Half a record is none: 0 before the first store, the checksum after the last. */
     atomic_store_explicit(&p->check, 0, memory_order_relaxed);
-    atomic_thread_fence(memory_order_release);
+    layout_order();
     p->print = print;
     p->bytes = bytes;
     p->unused = 0;
