@@ -307,7 +307,7 @@ END_TEST
 
 START_TEST(a_second_daemon_on_the_same_store_is_refused_by_name)
 {
-    struct rig second;
+    struct rig second = {0};
     char log[128], line[512];
     bool named = false;
     rig_dir(&second);
