@@ -100,9 +100,8 @@ int place_try(struct place *p, const char *fault)
 
 static void run_check(const struct place *p)
 {
-    const char *bin = getenv("KVC_BIN_DIR");
     char path[512], log[96];
-    snprintf(path, sizeof path, "%s/kvcache-daemon", bin ? bin : ".");
+    snprintf(path, sizeof path, "%s/kvcache-daemon", rig_bin());
     snprintf(log, sizeof log, "%s/log", p->rig.dir);
     const char *argv[] = {path, "--check-store", p->list, NULL};
     int fd = open(log, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);

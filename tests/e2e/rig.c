@@ -30,13 +30,27 @@ uint64_t rig_now_ms(void)
     return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
 }
 
+const char *rig_bin(void)
+{
+    static char dir[512];
+    const char *bin = getenv("KVC_BIN_DIR");
+    if (bin != NULL)
+        return bin;
+    ssize_t n = readlink("/proc/self/exe", dir, sizeof dir - 1);
+    if (n <= 0)
+        return ".";
+    dir[n] = '\0';
+    *strrchr(dir, '/') = '\0';
+    return dir;
+}
+
 static void run_daemon(const struct rig *r, const char *const *sets, const char *fault)
 {
     static char dir[128], loop[64], path[512], log[128];
     const char *argv[RIG_ARGS] = {path};
-    const char *bin = getenv("KVC_BIN_DIR"), *backend = getenv("KVC_LOOP");
+    const char *backend = getenv("KVC_LOOP");
     unsigned n = 1;
-    snprintf(path, sizeof path, "%s/kvcache-daemon", bin ? bin : ".");
+    snprintf(path, sizeof path, "%s/kvcache-daemon", rig_bin());
     snprintf(dir, sizeof dir, "runtime_dir=%s", r->dir);
     snprintf(loop, sizeof loop, "loop.backend=%s", backend ? backend : "auto");
     const char *base[] = {dir,

@@ -39,6 +39,8 @@ void rig_stop(struct rig *r);
 void rig_kill(struct rig *r);           /* SIGKILL */
 void rig_clean(struct rig *r);          /* removes the directory and all in it */
 void rig_show_log(const struct rig *r); /* on stderr */
+/* Where the programs of this build are: $KVC_BIN_DIR, or where this one lies. */
+const char *rig_bin(void);
 
 /* This test program again, as a worker in a process of its own: starts with exec, because a fork of
  * a process with threads may not make threads of its own under ThreadSanitizer. Descriptors without
