@@ -428,6 +428,8 @@ struct nvme_path *nvme__seg_room(struct nvme *n, enum nvme_class which, bool mov
 uint64_t nvme__room_pages(const struct nvme *n);
 /* Of it, what is not held back for what reclaim keeps. */
 uint64_t nvme__put_pages(const struct nvme *n);
+/* Some path is still being written for the first time. */
+bool nvme__formatting(const struct nvme *n);
 uint32_t nvme__reserve(const struct nvme *n);
 
 /* nvme_io.c */

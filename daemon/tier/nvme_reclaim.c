@@ -20,15 +20,6 @@ static uint64_t room_left(const struct nvme *n)
     return room > n->promised_pages ? room - n->promised_pages : 0;
 }
 
-/* Room comes by itself. */
-static bool formatting(const struct nvme *n)
-{
-    for (uint32_t i = 0; i < n->paths; i++)
-        if (n->path[i].state == NVME_PATH_FORMATTING)
-            return true;
-    return false;
-}
-
 /* Nothing was told for so long: what moves may wait for a sync and a commit, but no longer. */
 static bool at_rest(const struct nvme *n)
 {
@@ -38,7 +29,7 @@ static bool at_rest(const struct nvme *n)
 static bool wanted(const struct nvme *n)
 {
     const uint32_t coming = n->segs_free + n->segs_deleting;
-    if (n->journal_error != 0 || n->stopping || formatting(n))
+    if (n->journal_error != 0 || n->stopping || nvme__formatting(n))
         return false;
     /* One after the other, unless there is room for all of another one. */
     if (n->segs_victim > 0 && room_left(n) < n->seg_pages && !at_rest(n))
@@ -166,7 +157,7 @@ bool nvme__room_soon(const struct tier *t)
 {
     const struct nvme *n = nvme__of(t);
     const uint64_t extent = MIN(n->c.extent_bytes / NVME_PAGE, (uint64_t)n->seg_pages);
-    if (n->journal_error != 0 || n->stopping || formatting(n) ||
+    if (n->journal_error != 0 || n->stopping || nvme__formatting(n) ||
         n->promised_pages + extent <= nvme__put_pages(n))
         return false;
     return n->segs_victim > 0 || n->segs_deleting > 0 || pick(n) != NVME_NONE;

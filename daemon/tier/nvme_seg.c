@@ -242,9 +242,19 @@ uint64_t nvme__room_pages(const struct nvme *n)
     return pages;
 }
 
+bool nvme__formatting(const struct nvme *n)
+{
+    for (uint32_t i = 0; i < n->paths; i++)
+        if (n->path[i].state == NVME_PATH_FORMATTING)
+            return true;
+    return false;
+}
+
 uint64_t nvme__put_pages(const struct nvme *n)
 {
     const uint64_t pages = nvme__room_pages(n);
+    if (nvme__formatting(n)) /* nothing is reclaimed: room comes by itself */
+        return pages;
     const uint64_t held = (uint64_t)((nvme__reserve(n) + 1) / 2) * (n->seg_pages - 2);
     return pages > held ? pages - held : 0;
 }

@@ -59,6 +59,24 @@ static void prepare(void)
     dirs[ndirs++] = place.persist;
 }
 
+static int on_path(void *ctx, const struct kvc_path *p)
+{
+    *(uint8_t *)ctx = p->state;
+    return 0;
+}
+
+/* A new store takes promises when it has been written once. */
+static void await_formatted(struct kvc *k)
+{
+    uint8_t state = KVC_PATH_FORMATTING;
+    struct kvc_writes w;
+    for (unsigned i = 0; i < 6000 && state == KVC_PATH_FORMATTING; i++) {
+        ck_assert_int_eq(kvc_paths(k, on_path, &state, &w), 0);
+        rig_sleep_ms(5);
+    }
+    ck_assert_uint_eq(state, KVC_PATH_UP);
+}
+
 static void fill(void)
 {
     struct world_session s;
@@ -67,6 +85,7 @@ static void fill(void)
         rig_show_log(&place.rig);
     ck_assert_int_eq(status, 0);
     ck_assert_int_eq(world_open(&world, WORLD_STAGING, &s), 0);
+    await_formatted(s.k);
     for (uint32_t c = 0; c < CHAINS; c++)
         ck_assert_int_eq(world_store(&s, &world.chain[c], 0, WORLD_LEN, c % 2 == 0), WORLD_LEN);
     world_close(&s);
