@@ -652,9 +652,11 @@ static int start_recovery(struct node *n)
     node_nvme_set_core(n->nvme, n->core);
     if (n->nvme != NULL)
         err = node_nvme_recover(n->nvme, who, n);
-    if (!err && (n->nvme != NULL || n->warm.on))
-        LOG_INFO("%u blocks are there from before", core_adopt_end(n->core));
-    return err;
+    if (err || (n->nvme == NULL && !n->warm.on))
+        return err;
+    const uint32_t blocks = core_adopt_end(n->core);
+    LOG_INFO("%u blocks are there from before", blocks);
+    return 0;
 }
 
 static int start_core(struct node *n)

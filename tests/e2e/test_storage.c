@@ -192,6 +192,18 @@ START_TEST(what_was_stored_durably_survives_a_kill)
 }
 END_TEST
 
+START_TEST(a_daemon_that_says_nothing_finds_as_much)
+{
+    const char *const quiet[] = {sets[0], sets[1], sets[2], "log.level=error", NULL};
+    store_durably(1);
+    kvc_close(&k);
+    rig_kill(&rig);
+    rig_restart(&rig, quiet);
+    open_session();
+    ck_assert_uint_eq(load_chain(1), CHAIN);
+}
+END_TEST
+
 START_TEST(a_drained_daemon_restarts_warm)
 {
     for (uint32_t c = 0; c < CHAINS; c++)
@@ -336,6 +348,7 @@ int main(void)
     tcase_add_test(t, blocks_that_leave_memory_come_back_with_their_bytes);
     tcase_add_test(t, more_than_storage_holds_makes_room_and_keeps_the_limit);
     tcase_add_test(t, what_was_stored_durably_survives_a_kill);
+    tcase_add_test(t, a_daemon_that_says_nothing_finds_as_much);
     tcase_add_test(t, a_drained_daemon_restarts_warm);
     tcase_add_test(t, an_acquire_without_loading_waits_for_nothing);
     tcase_add_test(t, a_lookup_can_begin_to_load);
