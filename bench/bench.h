@@ -6,6 +6,7 @@
 #ifndef BENCH_H
 #define BENCH_H
 
+#include <getopt.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -47,6 +48,13 @@ int say_exit_code(int error);
 
 /* For what getopt_long answers with '?' or ':' (its table has `opterr` 0 and a leading ':'). */
 int opt_unknown(int c, char **argv);
+
+/* What to do about one option. 0, or an enum bench_exit. */
+typedef int opt_take_fn(void *ctx, int c, char **argv);
+/* Takes all options in turn: 0 with `optind` at the first word behind them, what take() returned
+ * when it was not 0, or -1 at 'h', with `help` printed; and print_more() called, unless NULL. */
+BENCH_MUST_USE int opt_each(int argc, char **argv, const struct option *options, const char *help,
+                            void (*print_more)(void), opt_take_fn *take, void *ctx);
 
 /* Option values. All return 0, or BENCH_USAGE after saying what is wrong with --NAME. */
 BENCH_MUST_USE int opt_bytes(const char *name, const char *text, uint64_t min, uint64_t max,

@@ -392,8 +392,9 @@ static int all(struct nvme_bench *b)
 
 /* ---- options ---- */
 
-static int take_option(struct nvme_bench *b, int c, char **argv)
+static int take_option(void *ctx, int c, char **argv)
 {
+    struct nvme_bench *b = ctx;
     struct perf_args *args = &b->args;
     switch (c) {
     case 'j':
@@ -476,17 +477,9 @@ static int parse(struct nvme_bench *b, int argc, char **argv)
                                             {"daemon", required_argument, NULL, 'd'},
                                             {"help", no_argument, NULL, 'h'},
                                             {0}};
-    int c;
-    opterr = 0;
-    while ((c = getopt_long(argc, argv, ":h", options, NULL)) != -1) {
-        if (c == 'h') {
-            fputs(help, stdout);
-            return -1;
-        }
-        int rc = take_option(b, c, argv);
-        if (rc != 0)
-            return rc;
-    }
+    const int rc = opt_each(argc, argv, options, help, NULL, take_option, b);
+    if (rc != 0)
+        return rc;
     return optind < argc ? say_usage("'%s' is not understood", argv[optind]) : check_args(b);
 }
 

@@ -24,8 +24,10 @@
 #define DRAIN_TRIES  2000 /* of a millisecond, without anything getting less */
 #define BALLAST_STEP (UINT64_C(128) << 20)
 
-static int take_option(struct perf_args *args, int c, char **argv, bool sizes_are_keys)
+static int take_option(void *ctx, int c, char **argv)
 {
+    struct perf_args *args = ctx;
+    const bool sizes_are_keys = strcmp(args->bench, "lookup") == 0;
     switch (c) {
     case 'j':
         args->json = true;
@@ -75,18 +77,9 @@ int perf_parse(int argc, char **argv, const char *help, struct perf_args *args)
                                             {"daemon", required_argument, NULL, 'd'},
                                             {"help", no_argument, NULL, 'h'},
                                             {0}};
-    bool sizes_are_keys = strcmp(args->bench, "lookup") == 0;
-    int c;
-    opterr = 0;
-    while ((c = getopt_long(argc, argv, ":h", options, NULL)) != -1) {
-        if (c == 'h') {
-            fputs(help, stdout);
-            return -1;
-        }
-        int rc = take_option(args, c, argv, sizes_are_keys);
-        if (rc != 0)
-            return rc;
-    }
+    const int rc = opt_each(argc, argv, options, help, NULL, take_option, args);
+    if (rc != 0)
+        return rc;
     return optind < argc ? say_usage("'%s' is not understood", argv[optind]) : 0;
 }
 

@@ -69,9 +69,8 @@ struct args {
     bool wait, json, has_block_bytes;
 };
 
-static void print_help(void)
+static void print_models(void)
 {
-    fputs(help, stdout);
     puts("\nModels (bytes of KV per token, 16 bits):");
     for (unsigned i = 0; model_at(i); i++) {
         char size[UNITS_TEXT_BYTES];
@@ -94,8 +93,9 @@ static int take_model(struct args *args, const char *name)
     return args->model ? 0 : say_usage("--model %s: not known; --help lists the models", name);
 }
 
-static int take_option(struct args *args, int c, char **argv)
+static int take_option(void *ctx, int c, char **argv)
 {
+    struct args *args = ctx;
     switch (c) {
     case 'w':
         return opt_count("workers", optarg, 1, REPLAY_WORKERS_MAX, &args->workers);
@@ -180,17 +180,9 @@ static int parse_args(int argc, char **argv, struct args *ret_args)
                                             {"json", no_argument, NULL, 'j'},
                                             {"help", no_argument, NULL, 'h'},
                                             {0}};
-    int c;
-    opterr = 0;
-    while ((c = getopt_long(argc, argv, ":h", options, NULL)) != -1) {
-        if (c == 'h') {
-            print_help();
-            return -1;
-        }
-        int rc = take_option(ret_args, c, argv);
-        if (rc != 0)
-            return rc;
-    }
+    const int rc = opt_each(argc, argv, options, help, print_models, take_option, ret_args);
+    if (rc != 0)
+        return rc;
     if (optind == argc)
         return say_usage("which trace? Give a file, or make one with 'kvcachebench gen'");
     if (optind + 1 < argc)

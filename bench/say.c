@@ -72,6 +72,25 @@ int opt_unknown(int c, char **argv)
     return say_usage(c == ':' ? "%s needs a value" : "'%s' is not understood", argv[optind - 1]);
 }
 
+int opt_each(int argc, char **argv, const struct option *options, const char *help,
+             void (*print_more)(void), opt_take_fn *take, void *ctx)
+{
+    int c;
+    opterr = 0;
+    while ((c = getopt_long(argc, argv, ":h", options, NULL)) != -1) {
+        if (c == 'h') {
+            fputs(help, stdout);
+            if (print_more != NULL)
+                print_more();
+            return -1;
+        }
+        const int rc = take(ctx, c, argv);
+        if (rc != 0)
+            return rc;
+    }
+    return 0;
+}
+
 int opt_bytes(const char *name, const char *text, uint64_t min, uint64_t max, uint64_t *ret)
 {
     const char *why = "";

@@ -113,8 +113,9 @@ static int take_count(const char *name, uint64_t max, uint32_t *ret)
     return rc;
 }
 
-static int take_option(struct run *run, int c, char **argv)
+static int take_option(void *ctx, int c, char **argv)
 {
+    struct run *run = ctx;
     switch (c) {
     case 'p':
         return opt_peers(run, optarg);
@@ -189,17 +190,9 @@ static int parse(struct run *run, int argc, char **argv)
                                             {"table", no_argument, NULL, 'T'},
                                             {"help", no_argument, NULL, 'h'},
                                             {0}};
-    int c;
-    opterr = 0;
-    while ((c = getopt_long(argc, argv, ":h", options, NULL)) != -1) {
-        if (c == 'h') {
-            fputs(help, stdout);
-            return -1;
-        }
-        int rc = take_option(run, c, argv);
-        if (rc != 0)
-            return rc;
-    }
+    const int rc = opt_each(argc, argv, options, help, NULL, take_option, run);
+    if (rc != 0)
+        return rc;
     return optind < argc ? say_usage("'%s' is not understood", argv[optind]) : check_args(run);
 }
 

@@ -116,8 +116,9 @@ static void set_quick(struct run *run)
     run->plan.singles = 8;
 }
 
-static int take_option(struct run *run, int c, char **argv)
+static int take_option(void *ctx, int c, char **argv)
 {
+    struct run *run = ctx;
     uint64_t count;
     int rc = 0;
     switch (c) {
@@ -184,17 +185,9 @@ static int parse(struct run *run, int argc, char **argv)
                                             {"table", no_argument, NULL, 'T'},
                                             {"help", no_argument, NULL, 'h'},
                                             {0}};
-    int c;
-    opterr = 0;
-    while ((c = getopt_long(argc, argv, ":h", options, NULL)) != -1) {
-        if (c == 'h') {
-            fputs(help, stdout);
-            return -1;
-        }
-        int rc = take_option(run, c, argv);
-        if (rc != 0)
-            return rc;
-    }
+    const int rc = opt_each(argc, argv, options, help, NULL, take_option, run);
+    if (rc != 0)
+        return rc;
     for (size_t i = 0; i < run->n_sizes; i++) {
         if (run->sizes[i] % 64 || run->sizes[i] > run->working_set)
             return say_usage("--block-bytes: %" PRIu64 " is not a multiple of 64, or more than "
