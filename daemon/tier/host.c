@@ -234,11 +234,6 @@ void host_arena_stats(const struct host *host, struct arena_stats *ret_stats)
     arena_stats(host->arena, ret_stats);
 }
 
-void host_copier_stats(const struct host *host, struct copier_stats *ret_stats)
-{
-    copier_stats(host->copier, ret_stats);
-}
-
 /* Chunks in turn; one whose owner or pages are still to come is looked at again a round later. */
 static void pin_some(struct host *h)
 {

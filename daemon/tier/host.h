@@ -99,6 +99,5 @@ bool host_is_due(const struct host *host);
 
 void host_arena_stats(const struct host *host, struct arena_stats *ret_stats);
 void host_pins_stats(const struct host *host, struct pins_stats *ret_stats);
-void host_copier_stats(const struct host *host, struct copier_stats *ret_stats);
 
 #endif

@@ -7,9 +7,8 @@
 
 #define SEG_UNIT     (UINT64_C(64) << 10)
 #define SEG_AUTO_MAX (UINT64_C(256) << 20)
-#define SEG_AUTO_FINE                                                           \
-    (UINT64_C(8) << 20) /* not smaller than this where a path has eight of them \
-                         */
+/* Not smaller than this where a path has eight of them. */
+#define SEG_AUTO_FINE (UINT64_C(8) << 20)
 
 /* The limit in equal shares, except that a path gets no more than it can hold. */
 static void shares(struct nvme *n)

@@ -36,7 +36,7 @@ struct disk_op {
 
     /* the disk's */
     struct disk_op *next;
-    uint64_t priv[24];
+    uint64_t priv[3];
 };
 
 struct disk;

@@ -32,7 +32,6 @@ struct journal_commit {
     void *owner;
 
     struct journal_commit *next; /* the journal's */
-    uint64_t priv[8];
 };
 
 struct journal;
