@@ -21,14 +21,18 @@
 
 enum { CHAIN_SMALL = 64 << 10, CHAIN_LARGE = 2 << 20 };
 
+/* What one request for scattered blocks asks for at most, unless it is one block. */
+#define SCATTER_BYTES (UINT64_C(1) << 20)
+
 static const char help[] =
     "Usage: kvcachebench nvme [OPTIONS]\n"
     "\n"
     "How fast blocks come from and go to storage, through the whole path: a daemon with little\n"
     "memory and a store in --dir, blocks that lie on storage alone, a worker that acquires and\n"
     "releases them with several requests in flight (sequential: chains of 2 MiB in the order in\n"
-    "which they were stored; random: single blocks), or stores new ones. Every byte is compared\n"
-    "once before anything is measured.\n"
+    "which they were stored; random: chains of a few blocks that lie far from each other, with as\n"
+    "many blocks in flight), or stores new ones. Every byte is compared once before anything is\n"
+    "measured.\n"
     "\n"
     "  --compare           take turns with fio (io_uring, O_DIRECT) on the same file system, with\n"
     "                      the I/O size that the daemon issues and the same depth\n"
@@ -39,7 +43,9 @@ static const char help[] =
     "  --block-bytes LIST  (default 64KiB,256KiB,1MiB,2MiB)\n"
     "  --rounds N          of all sides, taking turns; medians are reported (default 5)\n"
     "  --seconds S         of one measurement (default 2)\n"
-    "  --depth N           requests in flight (default 16)\n"
+    "  --depth N           requests in flight; random: blocks (default 16)\n"
+    "  --scatter N         blocks that one random request asks for, up to 1 MiB of them (default\n"
+    "                      4); 1 gives each block a round trip of its own\n"
     "  --daemon PATH       the daemon to start (default: beside this program)\n"
     "  --json              one JSON object per line on stdout\n"
     "\n"
@@ -58,14 +64,14 @@ static const struct {
 struct nvme_bench {
     struct perf_args args;
     const char *dir;
-    uint64_t bytes;
+    uint64_t bytes, scatter;
     struct perf_session session;
     struct fio_file file;
     struct nvme_data data[2];
     /* of what is measured now */
     enum pattern pattern;
     uint64_t block_bytes;
-    uint32_t chain;
+    uint32_t chain, request_blocks;
     struct nvme_data *reading, *against;
     uint64_t io_bytes, fio_depth; /* the daemon's, for fio */
     double cpu[2][PERF_PAIRS_MAX];
@@ -81,21 +87,25 @@ static void note_cpu(struct nvme_bench *b, int side, double seconds_per_gb)
 
 /* The size that fio is to use is the mean of what the daemon issued; and as many of them as a
  * request of ours is made of. */
-static void note_io(struct nvme_bench *b, uint64_t bytes, uint64_t ios, uint64_t unit_bytes)
+static void note_io(struct nvme_bench *b, uint64_t bytes, uint64_t ios, uint64_t requests,
+                    uint64_t request_bytes)
 {
     if (ios == 0)
         return;
     uint64_t io = (bytes / ios + PAGE_BYTES / 2) / PAGE_BYTES * PAGE_BYTES;
     b->io_bytes = io ? io : PAGE_BYTES;
-    uint64_t parts = (unit_bytes + b->io_bytes / 2) / b->io_bytes;
-    b->fio_depth = b->args.depth * (parts ? parts : 1);
+    uint64_t parts = (request_bytes + b->io_bytes / 2) / b->io_bytes;
+    b->fio_depth = requests * (parts ? parts : 1);
 }
 
 static int read_data(struct nvme_bench *b, struct nvme_data *data, double seconds,
                      double *ret_value)
 {
     struct nvme_run run;
-    int rc = nvme_read(&b->session, data, (uint32_t)b->args.depth, seconds, &run);
+    uint32_t requests = (uint32_t)b->args.depth;
+    if (data->scattered)
+        requests = requests / data->chain ? requests / data->chain : 1;
+    int rc = nvme_read(&b->session, data, requests, seconds, &run);
     if (rc != 0)
         return rc;
     uint64_t loaded = (run.after.gets - run.before.gets) * data->block_bytes;
@@ -106,7 +116,8 @@ static int read_data(struct nvme_bench *b, struct nvme_data *data, double second
         loaded = run.bytes;
     if (data == b->reading) {
         note_io(b, run.after.read_bytes - run.before.read_bytes, run.after.reads - run.before.reads,
-                data->chain * data->block_bytes);
+                requests, data->chain * data->block_bytes);
+        b->request_blocks = data->chain;
         if (loaded)
             note_cpu(b, 0, (double)(run.after.cpu_ns - run.before.cpu_ns) / (double)loaded);
     }
@@ -136,7 +147,8 @@ static int run_write(void *ctx, double seconds, double *ret_value)
         return rc;
     uint64_t accepted = run.after.accepted_bytes - run.before.accepted_bytes;
     note_io(b, run.after.written_bytes - run.before.written_bytes,
-            run.after.writes - run.before.writes, b->chain * b->block_bytes);
+            run.after.writes - run.before.writes, b->args.depth, b->chain * b->block_bytes);
+    b->request_blocks = b->chain;
     if (accepted)
         note_cpu(b, 0, (double)(run.after.cpu_ns - run.before.cpu_ns) / (double)accepted);
     b->got_bytes += run.bytes;
@@ -175,6 +187,7 @@ static struct out_metric line_of(const struct nvme_bench *b, const char *metric,
                                .keys = {{.key = "block_bytes", .number = b->block_bytes},
                                         {.key = "pattern", .text = patterns[b->pattern].name},
                                         {.key = "depth", .number = b->args.depth},
+                                        {.key = "request_blocks", .number = b->request_blocks},
                                         {.key = "io_bytes", .number = b->io_bytes},
                                         {.key = "fio_depth", .number = b->fio_depth}},
                                .metric = metric,
@@ -299,9 +312,9 @@ static int start(struct nvme_bench *b)
 }
 
 static int make_data(struct nvme_bench *b, int which, uint64_t block_bytes, uint32_t chain,
-                     bool shuffled)
+                     bool scattered)
 {
-    return nvme_data_make(&b->session, block_bytes, chain, b->bytes, shuffled,
+    return nvme_data_make(&b->session, block_bytes, chain, b->bytes, scattered,
                           (uint32_t)b->args.depth, host_bytes(b) / 4, &b->data[which]);
 }
 
@@ -328,6 +341,13 @@ static uint32_t chain_of(uint64_t block_bytes)
     return block_bytes < NVME_UNIT_BYTES ? (uint32_t)(NVME_UNIT_BYTES / block_bytes) : 1;
 }
 
+static uint32_t scatter_of(const struct nvme_bench *b, uint64_t block_bytes)
+{
+    uint64_t most = SCATTER_BYTES / block_bytes;
+    uint64_t n = b->scatter < most ? b->scatter : most;
+    return n ? (uint32_t)n : 1;
+}
+
 static int one_size(struct nvme_bench *b, uint64_t block_bytes)
 {
     b->block_bytes = block_bytes;
@@ -336,7 +356,7 @@ static int one_size(struct nvme_bench *b, uint64_t block_bytes)
     if (rc == 0)
         rc = make_data(b, 0, block_bytes, b->chain, false);
     if (rc == 0)
-        rc = make_data(b, 1, block_bytes, 1, true);
+        rc = make_data(b, 1, block_bytes, scatter_of(b, block_bytes), true);
     if (rc == 0)
         rc = settle_data(b);
     if (rc == 0)
@@ -416,6 +436,8 @@ static int take_option(void *ctx, int c, char **argv)
         return opt_seconds("seconds", optarg, &args->seconds);
     case 'q':
         return opt_count("depth", optarg, 1, NVME_DEPTH_MAX, &args->depth);
+    case 's':
+        return opt_count("scatter", optarg, 1, 16, &b->scatter);
     case 'd':
         args->daemon_path = optarg;
         return 0;
@@ -474,6 +496,7 @@ static int parse(struct nvme_bench *b, int argc, char **argv)
                                             {"rounds", required_argument, NULL, 'r'},
                                             {"seconds", required_argument, NULL, 'S'},
                                             {"depth", required_argument, NULL, 'q'},
+                                            {"scatter", required_argument, NULL, 's'},
                                             {"daemon", required_argument, NULL, 'd'},
                                             {"help", no_argument, NULL, 'h'},
                                             {0}};
@@ -498,6 +521,7 @@ int cmd_nvme(int argc, char **argv)
                                  .depth = 16};
     b->dir = ".";
     b->bytes = UINT64_C(2) << 30;
+    b->scatter = 4;
     b->file.fd = -1;
     int rc = parse(b, argc, argv);
     if (rc == 0)

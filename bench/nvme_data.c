@@ -111,9 +111,9 @@ static int fly(struct crew *crew)
 
 struct storing {
     struct kvc_ns *ns;
-    uint64_t block_bytes, stream, first, units, done; /* done: units begun */
+    const struct nvme_data *data;              /* with contents by key; NULL: what lies there */
+    uint64_t block_bytes, stream, units, done; /* done: units begun */
     uint32_t chain;
-    bool fill;               /* contents by key; otherwise what lies there */
     uint64_t until_ns;       /* 0 = all units */
     uint64_t refused_blocks; /* no room just then */
     uint32_t tries;
@@ -121,6 +121,31 @@ struct storing {
     bool again[NVME_DEPTH_MAX];
     uint64_t stored_blocks;
 };
+
+static const uint8_t *keys_of(const struct nvme_data *data, uint64_t unit)
+{
+    return data->keys + unit * data->chain * KVC_KEY_BYTES;
+}
+
+/* What the n-th request stores: a unit, or of scattered ones a block of each in turn. */
+static struct kvc_blocks data_blocks(const struct nvme_data *data, uint64_t n)
+{
+    if (!data->scattered)
+        return (struct kvc_blocks){.keys = keys_of(data, n), .n = data->chain};
+    uint32_t at = (uint32_t)(n / data->units);
+    const uint8_t *key = keys_of(data, n % data->units) + (size_t)at * KVC_KEY_BYTES;
+    return (struct kvc_blocks){.keys = key,
+                               .n = 1,
+                               .parent = at ? key - KVC_KEY_BYTES : NULL,
+                               .first_token = at * BLOCK_TOKENS};
+}
+
+static struct kvc_blocks new_blocks(const struct storing *s, uint64_t n, uint8_t *keys)
+{
+    for (uint32_t i = 0; i < s->chain; i++)
+        perf_key(s->stream, n * s->chain + i, keys + (size_t)i * KVC_KEY_BYTES);
+    return (struct kvc_blocks){.keys = keys, .n = s->chain};
+}
 
 static int store_begin(struct crew *crew, struct flight *flight)
 {
@@ -133,14 +158,14 @@ static int store_begin(struct crew *crew, struct flight *flight)
             return 0;
         flight->unit = s->done++;
     }
-    for (uint32_t i = 0; i < s->chain; i++) {
-        uint8_t *key = keys + (size_t)i * KVC_KEY_BYTES;
-        perf_key(s->stream, s->first + flight->unit * s->chain + i, key);
+    const struct kvc_blocks blocks =
+        s->data ? data_blocks(s->data, flight->unit) : new_blocks(s, flight->unit, keys);
+    for (uint32_t i = 0; i < blocks.n; i++) {
         offsets[i] = flight->at * share + i * s->block_bytes;
-        if (s->fill)
-            pattern_fill(key, crew->session->staging + offsets[i], s->block_bytes);
+        if (s->data)
+            pattern_fill(blocks.keys + (size_t)i * KVC_KEY_BYTES,
+                         crew->session->staging + offsets[i], s->block_bytes);
     }
-    struct kvc_blocks blocks = {.keys = keys, .n = s->chain};
     int rc = kvc_store_begin(s->ns, &blocks, offsets, NULL, 0, &flight->op);
     return rc < 0 ? perf_fail(crew->session, rc, "store") : 0;
 }
@@ -170,7 +195,7 @@ static int store_end(struct crew *crew, struct flight *flight, int rc, struct kv
                   s->done * s->chain);
         return BENCH_FAILED;
     }
-    if (s->fill)
+    if (s->data)
         progress_show(false, "nvme: storing, %" PRIu64 " units", s->done);
     return 0;
 }
@@ -203,14 +228,16 @@ static void shuffle(uint32_t *order, uint32_t n)
 }
 
 int nvme_data_make(struct perf_session *session, uint64_t block_bytes, uint32_t chain,
-                   uint64_t bytes, bool shuffled, uint32_t depth, uint64_t step_bytes,
+                   uint64_t bytes, bool scattered, uint32_t depth, uint64_t step_bytes,
                    struct nvme_data *ret_data)
 {
     struct nvme_data data = {.block_bytes = block_bytes,
                              .chain = chain,
-                             .units = (uint32_t)(bytes / (chain * block_bytes))};
+                             .units = (uint32_t)(bytes / (chain * block_bytes)),
+                             .scattered = scattered};
     struct storing storing = {
-        .block_bytes = block_bytes, .chain = chain, .stream = new_stream(), .fill = true};
+        .block_bytes = block_bytes, .chain = scattered ? 1 : chain, .stream = new_stream()};
+    uint64_t stores = (uint64_t)data.units * (scattered ? chain : 1);
     uint64_t blocks = (uint64_t)data.units * chain;
     data.keys = malloc(blocks * KVC_KEY_BYTES);
     data.order = malloc(data.units * sizeof(*data.order));
@@ -223,13 +250,14 @@ int nvme_data_make(struct perf_session *session, uint64_t block_bytes, uint32_t 
         perf_key(storing.stream, i, data.keys + i * KVC_KEY_BYTES);
     for (uint32_t i = 0; i < data.units; i++)
         data.order[i] = i;
-    if (shuffled)
+    if (scattered)
         shuffle(data.order, data.units);
     int rc = perf_namespace(session, block_bytes);
     ret_data->ns = storing.ns = session->ns;
+    storing.data = ret_data;
     /* A worker that stores faster than a disk writes loses blocks: they are let go unwritten. */
-    for (storing.units = 0; rc == 0 && storing.units < data.units;) {
-        uint64_t left = data.units - storing.units, step = step_bytes / (chain * block_bytes);
+    while (rc == 0 && storing.units < stores) {
+        uint64_t left = stores - storing.units, step = step_bytes / (storing.chain * block_bytes);
         storing.units += step == 0 ? 1 : step < left ? step : left;
         rc = store_all(session, &storing, depth);
         int drained = rc == 0 ? perf_drain(session->kvc) : 0;
@@ -256,11 +284,6 @@ struct reading {
     uint8_t reason; /* enum kvc_miss, of the first that was missing */
     bool check;
 };
-
-static const uint8_t *keys_of(const struct nvme_data *data, uint64_t unit)
-{
-    return data->keys + unit * data->chain * KVC_KEY_BYTES;
-}
 
 static int acquire_begin(struct crew *crew, struct flight *flight)
 {

@@ -19,6 +19,7 @@ struct nvme_data {
     struct kvc_ns *ns;
     uint64_t block_bytes;
     uint32_t chain, units;
+    bool scattered;  /* the blocks of a unit are no neighbours, nor are units read after another */
     uint8_t *keys;   /* unit by unit */
     uint32_t *order; /* in which units are read, round and round */
     uint64_t next;
@@ -33,10 +34,12 @@ struct nvme_counts {
 BENCH_MUST_USE int nvme_counts(struct perf_session *session, struct nvme_counts *ret_counts);
 
 /* About `bytes` of blocks in a namespace of their own, all on disk; waits for that after each
- * step_bytes, which must be a small part of the daemon's memory. shuffled: units are read in a
- * fixed order without neighbours. *ret_data goes with nvme_data_drop(), also after a failure. */
+ * step_bytes, which must be a small part of the daemon's memory. scattered: first the first block
+ * of each unit is stored, then the second of each, and so on, as turns of many conversations would
+ * be; and units are read in a fixed order without neighbours. *ret_data goes with nvme_data_drop(),
+ * also after a failure. */
 BENCH_MUST_USE int nvme_data_make(struct perf_session *session, uint64_t block_bytes,
-                                  uint32_t chain, uint64_t bytes, bool shuffled, uint32_t depth,
+                                  uint32_t chain, uint64_t bytes, bool scattered, uint32_t depth,
                                   uint64_t step_bytes, struct nvme_data *ret_data);
 void nvme_data_drop(struct nvme_data *data);
 /* Reads all units and compares every byte. BENCH_WRONG; BENCH_FAILED when one is not there. */

@@ -108,11 +108,13 @@ int wire__connect(struct wire *w, const char *endpoint, const uint8_t route[KVC_
     }
     w->sock = sock;
     w->fd = fd;
+    w->quiet = false;
     return 0;
 }
 
 int wire__send(struct wire *w, const void *buf, size_t len)
 {
+    w->quiet = false;
     if (FAULT(send))
         return -EAGAIN;
     while (zmq_send(w->sock, buf, len, ZMQ_DONTWAIT) < 0) {
@@ -124,6 +126,7 @@ int wire__send(struct wire *w, const void *buf, size_t len)
 
 int wire__send_msg(struct wire *w, struct wire_msg *msg)
 {
+    w->quiet = false;
     if (FAULT(send))
         return -EAGAIN;
     zmq_msg_t copy; /* long messages are shared, not copied */
@@ -145,19 +148,24 @@ bool wire__has_news(struct wire *w)
     int events = 0;
     size_t size = sizeof(events);
     int rc;
+    if (w->quiet)
+        return false;
     do {
         rc = zmq_getsockopt(w->sock, ZMQ_EVENTS, &events, &size);
     } while (rc != 0 && zmq_errno() == EINTR);
-    return rc != 0 || (events & ZMQ_POLLIN) != 0; /* a failure shows up in receiving */
+    w->quiet = rc == 0 && (events & ZMQ_POLLIN) == 0;
+    return !w->quiet; /* a failure shows up in receiving */
 }
 
 int wire__recv(struct wire *w, bool nap, struct wire_msg *ret_msg)
 {
     zmq_msg_t *m = zm(ret_msg);
     (void)zmq_msg_init(m);
+    w->quiet = false;
     if (zmq_msg_recv(m, w->sock, nap ? 0 : ZMQ_DONTWAIT) < 0) {
         int rc = failed();
         (void)zmq_msg_close(m);
+        w->quiet = rc == -EAGAIN;
         return rc == -EAGAIN || rc == -EINTR ? 0 : rc;
     }
     if (zmq_msg_more(m)) {

@@ -22,6 +22,8 @@ struct wire {
     void *ctx;
     void *sock; /* NULL while disconnected */
     int fd;     /* readable on news; edge-triggered: poll it only after wire__recv returned 0 */
+    bool
+        quiet; /* ZeroMQ said that there is nothing, and was not called since: `fd` tells of more */
 };
 
 /* A received message. Zeroed = none. Not movable by assignment: the bytes may be inside. */

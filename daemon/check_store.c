@@ -58,19 +58,17 @@ static int open_disk(struct check *c)
     return err ? refuse("%s", why) : 0;
 }
 
-static int open_journal(struct check *c, bool *ret_damaged)
+/* *ret_why: what is wrong with it when it cannot be used; then c->meta stays NULL. */
+static int open_journal(struct check *c, char ret_why[META_WHY_BYTES])
 {
     const struct meta_config cfg = {.dir = c->paths.journal, .readonly = true};
     struct meta_report report = {0};
     const int err = meta_open(&cfg, c->loop, &c->meta, &report);
     if (err == -EUCLEAN) {
-        printf("journal: %s\n", report.why);
-        *ret_damaged = true;
+        (void)!snprintf(ret_why, META_WHY_BYTES, "%s", report.why);
         return 0;
     }
-    return err ? refuse("journal %s: %s; --journal names another directory", c->paths.journal,
-                        report.why[0] != '\0' ? report.why : err_name(err))
-               : 0;
+    return err ? refuse("journal: %s; --journal names another directory", report.why) : 0;
 }
 
 /* ---- checking ---- */
@@ -155,20 +153,24 @@ static void end(const struct check *c, int found, const struct nvme_report *repo
 
 static int run(struct check *c)
 {
-    bool damaged = false;
+    char damaged[META_WHY_BYTES] = "";
+    char line[META_WHY_BYTES + 16];
     int rc = open_disk(c);
     if (!rc)
-        rc = open_journal(c, &damaged);
+        rc = open_journal(c, damaged);
     if (rc)
         return rc;
     begin(c);
     c->begun_ns = clock_now_ns();
+    if (damaged[0] != '\0') {
+        (void)!snprintf(line, sizeof(line), "journal: %s", damaged);
+        on_line(c, line);
+    }
     struct nvme_report report = {0};
     int found = nvme_check(disk_file_disk(c->disk), c->meta != NULL ? meta_journal(c->meta) : NULL,
                            !c->cli->quick, on_pump, c, on_line, &report);
     if (found < 0)
         return refuse("%s", err_name(found));
-    found += damaged;
     end(c, found, &report);
     return found > 0 ? CLI_EXIT_FAILED : CLI_EXIT_OK;
 }

@@ -16,6 +16,7 @@
 #include "clock.h"
 #include "flight.h"
 #include "front.h"
+#include "home.h"
 #include "host.h"
 #include "log.h"
 #include "loop.h"
@@ -34,7 +35,7 @@
 #define REQUESTS_PER_TURN 64u
 #define FRONT_HWM         1024
 #define LOOP_OPS_MAX      64u
-#define SUM_PER_TURN      (256u << 10) /* of what was read: some 25 us */
+#define SUM_PER_TURN      (1u << 20) /* of what was read: some 100 us */
 #define FLIGHT_THREADS    64u
 #define END_TIMEOUT_NS    2000000000ull /* for copies in flight to end once sessions are gone */
 
@@ -497,7 +498,8 @@ static int start_signals(struct node *n)
     sigaddset(&set, SIGTERM);
     sigaddset(&set, SIGINT);
     sigaddset(&set, SIGQUIT);
-    if (signal(SIGPIPE, SIG_IGN) == SIG_ERR)
+    /* A peer that has gone, and a file that may not grow (RLIMIT_FSIZE), are errors of calls. */
+    if (signal(SIGPIPE, SIG_IGN) == SIG_ERR || signal(SIGXFSZ, SIG_IGN) == SIG_ERR)
         return -errno;
     if (sigprocmask(SIG_BLOCK, &set, NULL))
         return -errno; /* the other threads inherit it */
@@ -581,21 +583,45 @@ static int start_loop(struct node *n)
     return loop_watch_add(n->loop, &n->signal_watch);
 }
 
+/* What an operator can do about it. */
+static const char *host_hint(const struct config *cfg, int err, char *text, uint32_t cap)
+{
+    if (err == -ENOMEM && cfg->host_huge_pages == CONFIG_HUGE_REQUIRE)
+        return "not enough huge pages; raise vm.nr_hugepages, or set host.huge_pages to try";
+    if (cfg->host_persist[0] != '/')
+        return NULL;
+    switch (err) {
+    case -EBUSY:
+        return "another kvcache-daemon keeps its memory in host.persist; stop it, or give this one "
+               "a directory of its own";
+    case -EINVAL:
+        return home_dir_problem(cfg->host_persist, text, cap);
+    case -ENOSPC:
+        return "the file system of host.persist must have room for host.limit and about a tenth "
+               "more";
+    case -EEXIST:
+        return home_stranger(cfg->host_persist, text, cap);
+    default:
+        return NULL;
+    }
+}
+
 static int start_host(struct node *n)
 {
+    char text[512];
     struct host_config cfg = host_config_of(n->cfg, n->topo);
     cfg.buffers = buffers_of(n->cfg);
     node_warm_config(&n->warm, n->cfg, &cfg);
     int err = host_create(&cfg, n->loop, &n->host);
     if (err) {
-        LOG_ERROR("host tier: %s%s", err_name(err),
-                  cfg.arena.huge == ARENA_HUGE_REQUIRE && err == -ENOMEM
-                      ? ": not enough huge pages; raise vm.nr_hugepages, or set "
-                        "host.huge_pages to try"
-                      : "");
+        const char *hint = host_hint(n->cfg, err, text, sizeof text);
+        LOG_ERROR("host tier: %s%s%s", err_name(err), hint ? ": " : "", hint ? hint : "");
         return err;
     }
     node_warm_taken(&n->warm);
+    if (strcmp(n->cfg->host_persist, "systemd") == 0 && !notify_is_managed())
+        LOG_WARN("host.persist: systemd: there is no service manager here (NOTIFY_SOCKET is not "
+                 "set): memory ends with this run");
     host_set_retired_cb(n->host, on_retired, n);
     for (unsigned i = 0; host_note(n->host, i); i++)
         LOG_INFO("%s", host_note(n->host, i));

@@ -19,6 +19,7 @@
 _Static_assert(NVME_PATHS_MAX == DISK_PATHS_MAX && NVME_PATHS_MAX == KVC_PATHS_MAX,
                "paths of the configuration, of the disk and of the protocol");
 _Static_assert(CORE_NS_RECORD_MAX == NVME_RECORD_MAX, "core makes them, nvme keeps them");
+_Static_assert(DISK_FILE_HEAD_BYTES == NVME_LOOK_BYTES, "what is looked at before it is written");
 
 /* How long the I/O of a daemon that was killed may take to end: its lock lasts so long. */
 #define LOCK_WAIT_MS 10000u
@@ -39,8 +40,10 @@ struct node_nvme {
     struct core *core;
     core_who_fn *who; /* during recovery */
     void *who_ctx;
-    uint32_t ns_kept, ns_gone, blocks;
+    uint32_t ns_kept, ns_gone, ns_foreign, blocks;
+    char foreign[2 * KVC_PARAMS_MAX + 32]; /* whose the first of the foreign ones is */
     char error[NVME_PATHS_MAX][KVC_STRING_MAX];
+    int told[NVME_PATHS_MAX], told_journal; /* errors that the log has */
 };
 
 static uint64_t wall_ns(void)
@@ -91,7 +94,8 @@ static struct disk_file_config disk_config_of(const struct node_nvme *n)
                                      .count = n->paths.n,
                                      .lock_wait_ms = LOCK_WAIT_MS,
                                      .create = true,
-                                     .direct = true};
+                                     .direct = true,
+                                     .problem = nvme_head_problem};
 }
 
 static struct nvme_config nvme_config_of(const struct config *cfg)
@@ -199,8 +203,7 @@ static int open_journal(struct node_nvme *n)
     struct meta_report report = {0};
     int err = meta_open(&cfg, n->loop, &n->meta, &report);
     if (err)
-        LOG_ERROR("nvme.journal: %s: %s", n->paths.journal,
-                  report.why[0] != '\0' ? report.why : err_name(err));
+        LOG_ERROR("nvme.journal: %s", report.why);
     else if (report.damaged)
         LOG_WARN("nvme.journal: %s was damaged (%s); it is kept as env.bad and made again from the "
                  "tables on storage",
@@ -287,10 +290,29 @@ static int on_pump(void *ctx)
 static void on_ns(void *ctx, const uint8_t *record, uint32_t bytes)
 {
     struct node_nvme *n = ctx;
-    if (core_ns_restore(n->core, record, bytes, n->who, n->who_ctx) == 0)
-        n->ns_kept++;
-    else
-        n->ns_gone++;
+    char principal[KVC_PARAMS_MAX], tenant[KVC_PARAMS_MAX];
+    const int err = core_ns_restore(n->core, record, bytes, n->who, n->who_ctx);
+    n->ns_kept += err == 0;
+    n->ns_gone += err != 0;
+    if (err == KVC_E_DENIED && n->ns_foreign++ == 0 &&
+        core_ns_record_owner(record, bytes, principal, tenant) == 0)
+        (void)!snprintf(n->foreign, sizeof n->foreign, "principal '%s', tenant '%s'", principal,
+                        tenant);
+}
+
+/* One start with a wrong name or secret is not to cost all that is stored. */
+static int on_approve(void *ctx)
+{
+    struct node_nvme *n = ctx;
+    if (n->ns_kept > 0 || n->ns_foreign == 0 || n->blocks == 0)
+        return 0;
+    LOG_ERROR(
+        "nvme: all that is in this store belongs to others than 'principals' names, the first "
+        "of it to %s, or was stored with another secret_file. Nothing was changed on "
+        "storage: set name, tenant and secret_file as they were, or, to begin anew, remove "
+        "the stores of nvme.paths (of a device: its first 128 KiB) and the journal in %s",
+        n->foreign, n->paths.journal);
+    return -EACCES;
 }
 
 static uint32_t on_block(void *ctx, const struct nvme_found *found)
@@ -316,17 +338,27 @@ static void tell(const struct node_nvme *n, const struct nvme_report *r, uint64_
     if (r->blocks_dropped || r->tables_damaged)
         LOG_WARN("nvme: %u blocks dropped, %u damaged tables passed over", r->blocks_dropped,
                  r->tables_damaged);
+    if (r->blocks_gone)
+        LOG_WARN(
+            "nvme: %u blocks, %u of them stored durably, are gone: they were on a path that is "
+            "not there any more, or behind what nvme.limit leaves of it",
+            r->blocks_gone, r->promises_gone);
     if (n->ns_gone)
         LOG_WARN("nvme: what %u namespaces hold cannot be used: their principals are not in the "
                  "configuration, or secret_file is another",
                  n->ns_gone);
     if (r->note[0] != '\0')
         LOG_WARN("nvme: %s", r->note);
+    if (n->cfg->nvme_segment != 0 && r->segment_bytes != n->cfg->nvme_segment)
+        LOG_INFO("nvme.segment: the store was made with segments of %s and keeps them; another "
+                 "size needs a new store",
+                 units_format_bytes(r->segment_bytes, bytes));
 }
 
 int node_nvme_recover(struct node_nvme *n, core_who_fn *who, void *ctx)
 {
-    const struct nvme_recovery how = {.ctx = n, .pump = on_pump, .ns = on_ns, .block = on_block};
+    const struct nvme_recovery how = {
+        .ctx = n, .pump = on_pump, .ns = on_ns, .block = on_block, .approve = on_approve};
     struct nvme_report report = {0};
     const uint64_t begun = clock_now_ns();
     n->who = who;
@@ -341,10 +373,35 @@ int node_nvme_recover(struct node_nvme *n, core_who_fn *who, void *ctx)
 
 /* ---- in the turn ---- */
 
+static const char *meaning(int err)
+{
+    return err == -ENOENT ? ": it is not there any more, or its name leads to another file" : "";
+}
+
+static void tell_health(struct node_nvme *n)
+{
+    for (uint32_t i = 0; i < n->paths.n; i++) {
+        const int err = nvme_path_error(n->nvme, i), told = n->told[i];
+        n->told[i] = err;
+        if (err != 0 && told == 0)
+            LOG_WARN_RATELIMITED(1, "nvme: %s is out of service: %s%s", disk_file_name(n->disk, i),
+                                 err_name(err), meaning(err));
+        else if (err == 0 && told != 0)
+            LOG_INFO_RATELIMITED(1, "nvme: %s is in service again", disk_file_name(n->disk, i));
+    }
+    const int err = nvme_journal_error(n->nvme);
+    if (err != 0 && n->told_journal == 0)
+        LOG_ERROR("nvme: the journal in %s fails: %s%s; until a restart nothing is written",
+                  n->paths.journal, err_name(err), meaning(err));
+    n->told_journal = err;
+}
+
 void node_nvme_tick(struct node_nvme *n, uint64_t now_ns)
 {
-    if (n != NULL)
-        nvme_tick(n->nvme, now_ns, wall_ns());
+    if (n == NULL)
+        return;
+    nvme_tick(n->nvme, now_ns, wall_ns());
+    tell_health(n);
 }
 
 uint64_t node_nvme_next_ns(const struct node_nvme *n)
@@ -428,8 +485,6 @@ void node_nvme_paths(struct node_nvme *n, struct msg_paths_reply *ret_reply)
                                           .kept_bytes = metric_of(&set, "bytes_kept"),
                                           .journal_bytes = metric_of(&set, "bytes_journal"),
                                           .npaths = n->paths.n};
-    if (ret_reply->writes_per_day == 0)
-        ret_reply->left_bytes = 0;
     for (uint32_t i = 0; i < n->paths.n; i++)
         fill_path(n, i, &ret_reply->paths[i]);
 }

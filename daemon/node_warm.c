@@ -40,9 +40,15 @@ static void on_fd(void *ctx, const char *name, int fd)
 int node_warm_take(struct node_warm *w)
 {
     const int n = notify_take_fds(on_fd, w);
-    if (n < 0)
+    if (n == -ENOMEM) {
         LOG_ERROR("descriptors of the service manager: %s", err_name(n));
-    return n < 0 ? n : 0;
+        return n;
+    }
+    if (n < 0) /* what stands in LISTEN_FDS and LISTEN_PID is not as sd_listen_fds(3) wants it */
+        LOG_WARN("descriptors of the service manager: %s: LISTEN_FDS, LISTEN_PID or LISTEN_FDNAMES "
+                 "is not right; none is taken, and host memory begins empty",
+                 err_name(n));
+    return 0;
 }
 
 void node_warm_taken(struct node_warm *w)
@@ -80,7 +86,14 @@ static void on_remove(void *ctx, const char *name)
     (void)ctx;
     const int rc = notify_remove_fd(name);
     if (rc < 0)
-        LOG_WARN("the service manager keeps %s: %s", name, err_name(rc));
+        LOG_WARN("the service manager cannot be told to let go of %s: %s", name, err_name(rc));
+}
+
+static void on_wait(void *ctx)
+{
+    (void)ctx;
+    LOG_INFO("host.persist: another process has the directory; waiting up to %u s for it to let go",
+             (unsigned)(WAIT_NS / 1000000000));
 }
 
 /* ---- configuration ---- */
@@ -116,6 +129,7 @@ void node_warm_config(struct node_warm *w, const struct config *cfg, struct host
     ret->arena.home.persist = cfg->host_persist[0] == '/' ? ARENA_PERSIST_DIR : ARENA_PERSIST_FDS;
     ret->arena.home.dir = cfg->host_persist;
     ret->arena.home.wait_ms = WAIT_NS / 1000000;
+    ret->arena.home.waits = on_wait;
     ret->arena.home.fds = w->fds;
     ret->arena.home.nfds = w->nfds;
     ret->arena.home.store = on_store;

@@ -4,6 +4,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "meta.h"
+
 /* The directory of `path`, without its last slash; "/" stays. */
 static void dir_of(const char *path, char ret[NVME_PATH_FILE_BYTES])
 {
@@ -117,6 +119,17 @@ static bool is_first_on(const struct nvme_paths *p, uint32_t i)
     return true;
 }
 
+/* What a journal that is to be made there takes of that file system. */
+static uint64_t journal_on(const struct nvme_paths *p, uint32_t i)
+{
+    char dir[NVME_PATH_FILE_BYTES];
+    struct stat st, on;
+    dir_of(p->journal, dir);
+    const bool is_new = stat(p->journal, &st) < 0 && stat(dir, &st) == 0;
+    return is_new && stat(p->path[i].given, &on) == 0 && on.st_dev == st.st_dev ? META_MAP_BYTES
+                                                                                : 0;
+}
+
 uint64_t nvme_paths_room(const struct nvme_paths *paths)
 {
     uint64_t room = 0;
@@ -127,7 +140,7 @@ uint64_t nvme_paths_room(const struct nvme_paths *paths)
             continue;
         room += at.exists ? at.bytes : 0;
         if (!at.is_device && is_first_on(paths, i))
-            room += at.free;
+            room += at.free - MIN(at.free, journal_on(paths, i));
     }
     return room;
 }

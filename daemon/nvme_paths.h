@@ -33,8 +33,8 @@ struct nvme_paths {
  * twice, too many. */
 KVC_WARN_UNUSED int nvme_paths_read(const char *list, const char *journal,
                                     struct nvme_paths *ret_paths, char *why, size_t why_cap);
-/* Bytes that the stores can grow to: what is free on their file systems and what they have already,
- * sizes of devices. */
+/* Bytes that the stores can grow to: what is free on their file systems, less what a journal that
+ * is to be made there takes, and what they have already; sizes of devices. */
 uint64_t nvme_paths_room(const struct nvme_paths *paths);
 /* The secret that outlives a run: beside the journal. */
 void nvme_paths_secret(const struct nvme_paths *paths, char ret_file[NVME_PATH_FILE_BYTES]);

@@ -11,8 +11,8 @@
 #
 # $KVC_CGROUP names a directory of cgroups in which one may be made (version 2 with the memory
 # controller handed on, or version 1's memory hierarchy): the page cache then belongs to what is
-# measured and is bounded with it. Without one, RocksDB and files read and write past the page cache,
-# and their own caches are bounded by --memory.
+# measured and is bounded with it. Without one, RocksDB reads and writes past the page cache, with
+# caches of its own that --memory bounds, and a file per block keeps to that much page cache itself.
 # $KVC_BIN_DIR names programs that are built already. Exit codes are peerdisk's.
 set -eu
 
@@ -94,7 +94,7 @@ if [ -n "${KVC_CGROUP:-}" ] && make_group; then
     set -- --buffered "$@"
     echo "memory: $limit bytes in $group, page cache included"
 else
-    echo "SKIP: memory cgroup: $why; O_DIRECT instead, caches of $memory bytes"
+    echo "SKIP: memory cgroup: $why; each peer keeps to $memory bytes by itself"
 fi
 [ -z "$quick" ] || set -- --quick "$@"
 

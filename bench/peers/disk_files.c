@@ -1,8 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A file per block: created under a name of its own, written, renamed; unlinked when evicted. */
+/*
+ * A file per block: created under a name of its own, written, renamed; unlinked when evicted. Once
+ * through the page cache, once past it.
+ *
+ * Where no cgroup bounds the page cache, this does: blocks that were put or got stand in a ring as
+ * large as the memory that is given. Writing back is begun at once, and who pushes a block off the
+ * ring waits until that one is written and drops its pages. So pages in the cache and pages that
+ * are still to be written are what a cgroup would allow, and no other process is touched.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,9 +20,15 @@
 #include "disk_peer.h"
 #include "perf.h"
 
+#define NOBODY UINT64_MAX
+
 struct files {
     int dir;
     uint8_t *target[DISK_THREADS_MAX]; /* where gets put the block */
+    int direct;                        /* O_DIRECT or 0 */
+    pthread_mutex_t lock;              /* of the ring */
+    uint64_t *ring;                    /* NULL: nothing to bound */
+    uint64_t ring_blocks, ring_at;
 };
 
 static int fail(const char *what)
@@ -25,10 +40,27 @@ static int fail(const char *what)
 static void close_it(struct disk_peer *peer)
 {
     struct files *files = peer->state;
-    if (files && files->dir >= 0)
-        close(files->dir);
+    if (files) {
+        if (files->dir >= 0)
+            close(files->dir);
+        pthread_mutex_destroy(&files->lock);
+        free(files->ring);
+    }
     free(files);
     peer->state = NULL;
+}
+
+static int make_ring(struct files *files, const struct disk_plan *plan)
+{
+    files->ring_blocks = plan->memory / plan->block_bytes;
+    files->ring = malloc(files->ring_blocks * sizeof(*files->ring));
+    if (!files->ring) {
+        say_error("out of memory");
+        return BENCH_FAILED;
+    }
+    for (uint64_t i = 0; i < files->ring_blocks; i++)
+        files->ring[i] = NOBODY;
+    return 0;
 }
 
 static int open_it(struct disk_peer *peer)
@@ -39,6 +71,10 @@ static int open_it(struct disk_peer *peer)
         return BENCH_FAILED;
     }
     peer->state = files;
+    pthread_mutex_init(&files->lock, NULL);
+    files->direct = peer->ops == &disk_files_direct ? O_DIRECT : 0;
+    if (!files->direct && !peer->plan->cgroup && make_ring(files, peer->plan) != 0)
+        return BENCH_FAILED;
     files->dir = open(peer->plan->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (files->dir < 0)
         return fail(peer->plan->dir);
@@ -55,25 +91,62 @@ static void name_of(uint64_t index, char name[32])
     snprintf(name, 32, "block-%016" PRIx64, index);
 }
 
+/* What was used so long ago that memory has no room for it any more: written, and out of it. It may
+ * have been unlinked meanwhile, and its pages are gone then. */
+static int drop_pages(const struct files *files, uint64_t index)
+{
+    char name[32];
+    name_of(index, name);
+    int fd = openat(files->dir, name, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return errno == ENOENT ? 0 : fail("opening a block to write it back");
+    int rc = 0;
+    if (sync_file_range(fd, 0, 0,
+                        SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE |
+                            SYNC_FILE_RANGE_WAIT_AFTER) != 0)
+        rc = fail("sync_file_range");
+    errno = posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+    if (errno != 0)
+        rc = fail("posix_fadvise");
+    close(fd);
+    return rc;
+}
+
+static int into_cache(struct files *files, uint64_t index)
+{
+    if (!files->ring)
+        return 0;
+    pthread_mutex_lock(&files->lock);
+    uint64_t *at = &files->ring[files->ring_at++ % files->ring_blocks];
+    const uint64_t oldest = *at;
+    *at = index;
+    pthread_mutex_unlock(&files->lock);
+    return oldest != NOBODY ? drop_pages(files, oldest) : 0;
+}
+
 static int write_file(const struct disk_peer *peer, int fd, const uint8_t *from)
 {
+    const struct files *files = peer->state;
     for (uint64_t done = 0; done < peer->plan->block_bytes;) {
         ssize_t n = write(fd, from + done, peer->plan->block_bytes - done);
         if (n < 0)
             return fail("writing");
         done += (uint64_t)n;
     }
-    return peer->plan->sync && fdatasync(fd) != 0 ? fail("fdatasync") : 0;
+    if (peer->plan->sync)
+        return fdatasync(fd) != 0 ? fail("fdatasync") : 0;
+    if (files->ring && sync_file_range(fd, 0, 0, SYNC_FILE_RANGE_WRITE) != 0)
+        return fail("sync_file_range");
+    return 0;
 }
 
 static int put(struct disk_peer *peer, uint32_t thread, uint64_t index)
 {
-    const struct files *files = peer->state;
-    int direct = peer->plan->direct ? O_DIRECT : 0;
+    struct files *files = peer->state;
     char new[32], name[32];
     snprintf(new, sizeof(new), "new-%u", thread);
     name_of(index, name);
-    int fd = openat(files->dir, new, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | direct, 0600);
+    int fd = openat(files->dir, new, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | files->direct, 0600);
     if (fd < 0)
         return fail("creating");
     int rc = write_file(peer, fd, peer->buffer[thread]);
@@ -82,7 +155,7 @@ static int put(struct disk_peer *peer, uint32_t thread, uint64_t index)
         rc = fail("renaming");
     if (rc == 0 && peer->plan->sync && fsync(files->dir) != 0)
         rc = fail("fsync of the directory");
-    return rc;
+    return rc == 0 ? into_cache(files, index) : rc;
 }
 
 static int evict(struct disk_peer *peer, uint32_t thread, uint64_t index)
@@ -96,14 +169,15 @@ static int evict(struct disk_peer *peer, uint32_t thread, uint64_t index)
 
 static int get(struct disk_peer *peer, uint32_t thread, uint64_t index, const uint8_t **ret_data)
 {
-    const struct files *files = peer->state;
-    int direct = peer->plan->direct ? O_DIRECT : 0;
+    struct files *files = peer->state;
     uint64_t done = 0;
     char name[32];
     name_of(index, name);
-    int fd = openat(files->dir, name, O_RDONLY | O_CLOEXEC | direct);
+    int fd = openat(files->dir, name, O_RDONLY | O_CLOEXEC | files->direct);
     if (fd < 0)
         return fail("opening a block");
+    if (!files->direct) /* all of it at once, not as much as read-ahead dares */
+        posix_fadvise(fd, 0, 0, POSIX_FADV_WILLNEED);
     while (done < peer->plan->block_bytes) {
         ssize_t n = read(fd, files->target[thread] + done, peer->plan->block_bytes - done);
         if (n <= 0)
@@ -114,7 +188,7 @@ static int get(struct disk_peer *peer, uint32_t thread, uint64_t index, const ui
     if (done < peer->plan->block_bytes)
         return fail("reading a block");
     *ret_data = files->target[thread];
-    return 0;
+    return into_cache(files, index);
 }
 
 static int settle(struct disk_peer *peer)
@@ -123,14 +197,14 @@ static int settle(struct disk_peer *peer)
     return syncfs(files->dir) != 0 ? fail("syncfs") : 0;
 }
 
+#define OPERATIONS \
+    .open = open_it, .put = put, .evict = evict, .get = get, .settle = settle, .close = close_it
+
 const struct disk_ops disk_files = {
     .name = "file per block",
     .settings = "created, written, (fdatasync,) renamed, (fsync of the directory,) unlinked when "
-                "evicted; read into a buffer",
-    .open = open_it,
-    .put = put,
-    .evict = evict,
-    .get = get,
-    .settle = settle,
-    .close = close_it,
-};
+                "evicted; read into a buffer; through the page cache, which is bounded",
+    OPERATIONS};
+
+const struct disk_ops disk_files_direct = {
+    .name = "files, O_DIRECT", .settings = "the same past the page cache", OPERATIONS};

@@ -23,19 +23,20 @@ static const char help[] =
     "Usage: peerdisk [OPTIONS]\n"
     "\n"
     "Puts and gets the same blocks in kvcache-daemon with a store on disk, in RocksDB with blob\n"
-    "files, and in a file per block. The set of blocks that is kept is larger than the memory "
-    "that\n"
-    "each is given; every put beyond it evicts the oldest. As many threads, each with one request\n"
+    "files, and in a file per block, through the page cache and past it. The set of blocks that "
+    "is\n"
+    "kept is larger than the memory that each is given; every put beyond it evicts the oldest. As "
+    "many threads, each with one request\n"
     "at a time, for all. Two settings: a put ends when the block is on stable storage (synced), "
     "or\n"
     "earlier (not synced). All blocks that are kept are compared once a round.\n"
     "\n"
-    "  --peers LIST         of kvcache, rocksdb, files (default all)\n"
+    "  --peers LIST         of kvcache, rocksdb, files, direct (default all)\n"
     "  --settings LIST      of synced, unsynced (default both)\n"
     "  --memory SIZE        of each (default 1GiB): host memory, write buffers, caches; the page\n"
     "                       cache too where this runs in a cgroup of that size (--buffered)\n"
-    "  --buffered           files and RocksDB go through the page cache; without it they use\n"
-    "                       O_DIRECT, and no memory beyond that\n"
+    "  --buffered           a cgroup bounds the page cache: RocksDB goes through it too; without\n"
+    "                       it RocksDB uses O_DIRECT, and files drop what is beyond --memory\n"
     "  --data-set SIZE      that is kept (default 4GiB); as much is put and timed after it\n"
     "  --block-bytes SIZE   (default 1MiB)\n"
     "  --threads N          (default 8)\n"
@@ -62,7 +63,10 @@ const struct disk_ops disk_rocksdb = {.name = "RocksDB", .missing = no_rocksdb};
 static const struct {
     const char *option;
     const struct disk_ops *ops;
-} peers[DISK_PEERS] = {{"kvcache", &disk_ours}, {"rocksdb", &disk_rocksdb}, {"files", &disk_files}};
+} peers[DISK_PEERS] = {{"kvcache", &disk_ours},
+                       {"rocksdb", &disk_rocksdb},
+                       {"files", &disk_files},
+                       {"direct", &disk_files_direct}};
 static const char *const settings[DISK_SETTINGS] = {"synced", "unsynced"};
 
 struct run {
@@ -125,7 +129,7 @@ static int take_option(void *ctx, int c, char **argv)
         return opt_bytes("memory", optarg, UINT64_C(16) << 20, UINT64_C(1) << 40,
                          &run->plan.memory);
     case 'B':
-        run->plan.direct = false;
+        run->plan.cgroup = true;
         return 0;
     case 'w':
         return opt_bytes("data-set", optarg, UINT64_C(32) << 20, UINT64_C(1) << 42, &run->data_set);
@@ -305,13 +309,12 @@ static int make_directory(struct run *run)
 
 int main(int argc, char **argv)
 {
-    struct run run = {
-        .plan = {.block_bytes = 1 << 20, .memory = UINT64_C(1) << 30, .threads = 8, .direct = true},
-        .peer = {true, true, true},
-        .setting = {true, true},
-        .data_set = UINT64_C(4) << 30,
-        .rounds = 3,
-        .disk = "."};
+    struct run run = {.plan = {.block_bytes = 1 << 20, .memory = UINT64_C(1) << 30, .threads = 8},
+                      .peer = {true, true, true, true},
+                      .setting = {true, true},
+                      .data_set = UINT64_C(4) << 30,
+                      .rounds = 3,
+                      .disk = "."};
     int rc = parse(&run, argc, argv);
     if (rc == 0)
         rc = make_directory(&run);

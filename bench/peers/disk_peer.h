@@ -30,7 +30,7 @@ struct disk_plan {
     uint32_t puts;        /* that are timed, after as many as are kept */
     uint32_t threads;
     bool sync;       /* a put ends when the block is on stable storage */
-    bool direct;     /* past the page cache, where the peer can; otherwise a cgroup bounds that */
+    bool cgroup;     /* bounds the page cache to `memory`; otherwise who uses it does so */
     const char *dir; /* empty, emptied by the caller */
     const char *daemon_path;
 };
@@ -63,7 +63,7 @@ struct disk_ops {
     void (*close)(struct disk_peer *peer);
 };
 
-extern const struct disk_ops disk_ours, disk_rocksdb, disk_files;
+extern const struct disk_ops disk_ours, disk_rocksdb, disk_files, disk_files_direct;
 
 /* One turn of one peer; rates in bytes per second, CPU in seconds for 1e9 bytes. */
 enum disk_metric { D_PUT, D_PUT_CPU, D_AMPLIFICATION, D_GET, D_GET_CPU, D_MISSED, D_METRICS };

@@ -41,7 +41,7 @@ static struct out_metric line_of(const struct cell *cell, const char *metric, co
                  {.key = "setting", .text = report->setting[cell->setting]},
                  {.key = "block_bytes", .number = plan->block_bytes},
                  {.key = "threads", .number = plan->threads},
-                 {.key = "page_cache", .text = plan->direct ? "none" : "cgroup"}},
+                 {.key = "page_cache", .text = plan->cgroup ? "cgroup" : "window"}},
         .metric = metric,
         .unit = unit};
 }
@@ -149,8 +149,8 @@ void disk_report_table(FILE *to, const struct disk_report *report)
     fprintf(to, "\nBlocks of %s, %s of them kept, %s of memory for each (%s), %u threads\n",
             units_format_bytes(plan->block_bytes, size),
             units_format_bytes(plan->blocks * plan->block_bytes, all),
-            units_format_bytes(plan->memory, memory),
-            plan->direct ? "no page cache" : "page cache in it", plan->threads);
+            units_format_bytes(plan->memory, memory), plan->cgroup ? "a cgroup" : "no cgroup",
+            plan->threads);
     fprintf(to, "  %-25s %14s %8s %7s %6s  %14s %8s %7s\n", "", "put GB/s  ours", "p99 ms", "s/GB",
             "ampl.", "get GB/s  ours", "p99 ms", "s/GB");
     each(report, to, table_one);

@@ -6,7 +6,7 @@
 
 #include "disk_peer.h"
 
-#define DISK_PEERS    3
+#define DISK_PEERS    4
 #define DISK_SETTINGS 2
 
 struct disk_table {

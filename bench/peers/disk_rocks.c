@@ -56,7 +56,7 @@ static void set_options(struct rocks *rocks, const struct disk_plan *plan)
     rocksdb_options_set_blob_file_size(o, UINT64_C(256) << 20);
     rocksdb_options_set_enable_blob_gc(o, 1);
     rocksdb_options_set_enable_pipelined_write(o, 1);
-    if (plan->direct) {
+    if (!plan->cgroup) {
         rocksdb_options_set_use_direct_reads(o, 1);
         rocksdb_options_set_use_direct_io_for_flush_and_compaction(o, 1);
     }

@@ -66,11 +66,15 @@ void core_destroy(struct core **core);
 uint32_t core_ns_record(const struct core *c, uint64_t print,
                         uint8_t ret_record[CORE_NS_RECORD_MAX]);
 /* Makes it be there again. `who` maps a principal's name to who that is now, NULL: nobody.
- * KVC_E_GONE: damaged, of nobody, or its print is another with this secret and tenant: what it
- * holds cannot be used. Told twice is no error. */
+ * What it holds cannot be used: KVC_E_GONE: damaged; KVC_E_DENIED: of nobody, or its print is
+ * another with this secret and tenant. Told twice is no error. */
 typedef const struct core_identity *(core_who_fn)(void *ctx, const char *principal);
 KVC_WARN_UNUSED int core_ns_restore(struct core *c, const uint8_t *record, uint32_t bytes,
                                     core_who_fn *who, void *ctx);
+/* Whose it is, by what it says. KVC_E_GONE: damaged. */
+KVC_WARN_UNUSED int core_ns_record_owner(const uint8_t *record, uint32_t bytes,
+                                         char ret_principal[KVC_PARAMS_MAX],
+                                         char ret_tenant[KVC_PARAMS_MAX]);
 /* The prints of all namespaces, in pieces: from `*cursor` (0 at first), up to n; returns how many.
  */
 uint32_t core_ns_prints(const struct core *c, uint32_t *cursor, uint64_t *ret_print, uint32_t n);
@@ -480,6 +484,7 @@ struct core_evict_job {
     uint32_t phase, cursor;
     uint32_t next, next_gen; /* where the walk of the tree at the cursor goes on */
     uint32_t place;          /* of a job by key: namespace and group at hand */
+    bool marked;             /* what holds blocks is marked before any goes */
     uint64_t age_bytes[64];
     uint32_t age_floor;
 };
@@ -489,8 +494,8 @@ void core_evict_start(struct core *c, struct core_evict_job *job);
 void core_evict_cancel(struct core *c, struct core_evict_job *job);
 
 /* Begins to write what only host memory has to disk, so much of it at most that bytes_max are on
- * their way; returns the payload bytes that are not there yet. Called again until that is 0, or
- * does not shrink any more. 0 without a storage tier. */
+ * their way, and as the write budget allows; returns the payload bytes that are not there yet.
+ * Called again until that is 0, or does not shrink any more. 0 without a storage tier. */
 uint64_t core_drain_disk(struct core *c, uint64_t bytes_max);
 
 /* Checks the rules named at the top over everything; MUSTs. For tests; slow. */

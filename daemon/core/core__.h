@@ -267,7 +267,7 @@ struct core {
     bool promise_due;       /* some promise is to be looked at */
     bool promise_short;     /* something that is promised could not be begun */
     uint32_t drain_at, hand;
-    uint32_t keep_age; /* reclaim: what was used later than this is kept; 16 ms units */
+    uint64_t keep_us; /* reclaim: what was used later than this long ago is kept */
     uint32_t keep_seed;
     struct {
         uint32_t block, gen;

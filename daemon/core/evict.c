@@ -250,7 +250,8 @@ static bool job_full(const struct core_evict_job *job)
 static void job_take(struct core *c, struct core_evict_job *job, uint32_t no)
 {
     struct block *b = &c->blocks[no];
-    bool keep = (b->flags & BLOCK_F_KEEP) || block_held(c, b);
+    const bool marked = job->marked && (b->flags & BLOCK_F_KEEP);
+    const bool keep = marked || block_held(c, b);
     if (keep || (!job->dry_run && b->child != CORE_NONE)) {
         job->ret_kept++;
         return;
@@ -369,7 +370,11 @@ static bool job_step(struct core *c, struct core_evict_job *job)
 
 void core_evict_start(struct core *c, struct core_evict_job *job)
 {
-    job->phase = JOB_CLEAR;
+    /* What holds one block of a tree holds those above it too, for they have a child then. Marks,
+     * and so a walk of all there is, are for those that go without being asked for by name, and for
+     * who wants to know before. */
+    job->marked = !job->have_key || job->dry_run || job->bytes;
+    job->phase = job->marked ? JOB_CLEAR : JOB_EVICT;
     job->cursor = 0;
     job->next = CORE_NONE;
     job->place = 0;

@@ -165,6 +165,13 @@ static uint64_t room_near(struct core *c)
     return room_free(c) + c->m.clean_bytes;
 }
 
+/* What of it nobody was woken for. */
+static uint64_t room_spare(struct core *c)
+{
+    const uint64_t near = room_near(c);
+    return list_empty(&c->woken) ? near : near - MIN(near, c->room_given);
+}
+
 /* What a store of so many bytes can be made to wait for. */
 static uint64_t room_worth(const struct core *c, uint64_t bytes)
 {
@@ -178,11 +185,11 @@ bool core_store_must_wait(struct core *c, uint64_t bytes, struct core_waiter *wa
     if (!c->cfg.disk)
         return false;
     const uint64_t need = room_worth(c, bytes);
-    if (list_empty(&c->short_of_room) && room_near(c) >= need)
+    if (list_empty(&c->short_of_room) && room_spare(c) >= need)
         return false;
     c->room_wanted = MAX(c->room_wanted, need);
     (void)place_fill(c);
-    const bool waits = leaving_soon(c) && room_near(c) < need;
+    const bool waits = leaving_soon(c) && room_spare(c) < need;
     if (!waits) {
         if (list_empty(&c->short_of_room))
             c->room_wanted = 0;
@@ -223,7 +230,8 @@ void room_wake(struct core *c)
 
 uint64_t core_drain_disk(struct core *c, uint64_t bytes_max)
 {
-    if (!c->cfg.disk)
+    const struct tier *disk = c->cfg.disk;
+    if (!disk)
         return 0;
     const uint32_t steps = MIN(c->blocks_high, DRAIN_STEP);
     for (uint32_t n = 0; n < steps && c->m.saving_bytes < bytes_max; n++) {
@@ -232,6 +240,8 @@ uint64_t core_drain_disk(struct core *c, uint64_t bytes_max)
         struct block *b = &c->blocks[c->drain_at];
         const bool wanted = b->state == BLOCK_PRESENT && b->moving == 0 &&
                             (b->flags & (BLOCK_F_HOST | BLOCK_F_DISK)) == BLOCK_F_HOST;
+        if (wanted && !disk->ops->admits(disk, (uint32_t)MIN(block_bytes(c, b), UINT32_MAX), 0))
+            break; /* as if it had just been used: who asks wants them all */
         if (wanted && save_begin(c, b, false, false) != 0)
             break;
         c->drain_at++;

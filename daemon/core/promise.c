@@ -116,15 +116,14 @@ void promise_step(struct core *c)
     uint32_t left = 0;
     LIST_FOR_EACH_SAFE (node, next, &c->promised)
         left++;
-    bool first = true; /* what could not be begun is tried for one of them at a time */
+    /* What could not be begun is tried again, up to the first that cannot be begun still. */
     for (struct list_node *node; left > 0 && (node = list_first(&c->promised)); left--) {
         struct core_op *o = CONTAINER_OF(node, struct core_op, node);
         list_remove(node);
         list_push_back(&c->promised, node);
         const bool cancelled = atomic_load_explicit(&o->op.cancel, memory_order_relaxed);
-        if (o->await != CORE_NONE && !cancelled && !(again && first))
+        if (o->await != CORE_NONE && !cancelled && !(again && !c->promise_short))
             continue;
-        first = false;
         uint8_t status;
         if (promise_check(c, o, &status))
             op_finish(c, o, status);

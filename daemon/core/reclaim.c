@@ -10,11 +10,18 @@
 #define RECLAIM_TREE 256u
 /* Of the ages of blocks on disk, the share below the threshold of what is kept, in percent, and how
  * far one sample moves it (as a share of it). */
-#define KEEP_PERCENT 60u
+#define KEEP_PERCENT 70u
 #define KEEP_SHIFT   6u
 #define KEEP_SAMPLES 8u
+/* Microseconds: small enough for a store that is written whole within a second. */
+#define KEEP_STEP_MIN 250u
 
 /* ---- what deserves to be kept ---- */
+
+static bool deserves(const struct core *c, const struct block *b)
+{
+    return core__age_ms(c, b) * 1000 < c->keep_us;
+}
 
 /* Moves the threshold towards the age that KEEP_PERCENT of what is on disk stays below. */
 static void keep_learn(struct core *c)
@@ -25,18 +32,12 @@ static void keep_learn(struct core *c)
             &c->blocks[(uint32_t)(((uint64_t)c->keep_seed * c->blocks_high) >> 32)];
         if (b->state != BLOCK_PRESENT || !(b->flags & BLOCK_F_DISK))
             continue;
-        const uint64_t age = core__age_ms(c, b) >> CORE_AGE_SHIFT;
-        const uint32_t step = (c->keep_age >> KEEP_SHIFT) + 1;
-        if (age < c->keep_age)
-            c->keep_age -= MIN(c->keep_age, (uint32_t)((uint64_t)step * (100 - KEEP_PERCENT) / 50));
-        else if (c->keep_age < UINT32_MAX / 2)
-            c->keep_age += (uint32_t)((uint64_t)step * KEEP_PERCENT / 50);
+        const uint64_t step = (c->keep_us >> KEEP_SHIFT) + KEEP_STEP_MIN;
+        if (deserves(c, b))
+            c->keep_us -= MIN(c->keep_us, step * (100 - KEEP_PERCENT) / 50);
+        else
+            c->keep_us += step * KEEP_PERCENT / 50;
     }
-}
-
-static bool deserves(struct core *c, const struct block *b)
-{
-    return core__age_ms(c, b) >> CORE_AGE_SHIFT < c->keep_age;
 }
 
 /* A large tree counts as in use. */

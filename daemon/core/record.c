@@ -112,36 +112,62 @@ static void take_spec(struct cursor *r, struct core_ns_spec *s)
     }
 }
 
-int core_ns_restore(struct core *c, const uint8_t *record, uint32_t bytes, core_who_fn *who,
-                    void *ctx)
+/* What a record begins with; the cursor then stands before the specification. */
+struct record_head {
+    uint64_t print;
+    char owner[KVC_PARAMS_MAX], tenant[KVC_PARAMS_MAX];
+};
+
+static bool take_head(const uint8_t *record, uint32_t bytes, struct cursor *ret_cursor,
+                      struct record_head *ret)
 {
     struct hash128 sum;
     if (bytes < sizeof sum.b || bytes > CORE_NS_RECORD_MAX)
-        return KVC_E_GONE;
+        return false;
     const uint32_t n = bytes - (uint32_t)sizeof sum.b;
     sum = hash_sum(record, n);
     if (memcmp(sum.b, record + n, sizeof sum.b) != 0)
-        return KVC_E_GONE;
+        return false;
+    cursor_init(ret_cursor, record, n);
+    if (cursor_u32le(ret_cursor) != RECORD_MAGIC || cursor_u32le(ret_cursor) != RECORD_VERSION)
+        return false;
+    ret->print = cursor_u64le(ret_cursor);
+    take_text(ret_cursor, ret->owner, sizeof ret->owner);
+    take_text(ret_cursor, ret->tenant, sizeof ret->tenant);
+    return cursor_ok(ret_cursor);
+}
+
+int core_ns_record_owner(const uint8_t *record, uint32_t bytes, char ret_principal[KVC_PARAMS_MAX],
+                         char ret_tenant[KVC_PARAMS_MAX])
+{
     struct cursor r;
-    struct core_ns_spec spec = {0};
-    char owner[KVC_PARAMS_MAX], tenant[KVC_PARAMS_MAX];
-    cursor_init(&r, record, n);
-    if (cursor_u32le(&r) != RECORD_MAGIC || cursor_u32le(&r) != RECORD_VERSION)
+    struct record_head h = {0};
+    if (!take_head(record, bytes, &r, &h))
         return KVC_E_GONE;
-    const uint64_t print = cursor_u64le(&r);
-    take_text(&r, owner, sizeof owner);
-    take_text(&r, tenant, sizeof tenant);
+    memcpy(ret_principal, h.owner, sizeof h.owner);
+    memcpy(ret_tenant, h.tenant, sizeof h.tenant);
+    return 0;
+}
+
+int core_ns_restore(struct core *c, const uint8_t *record, uint32_t bytes, core_who_fn *who,
+                    void *ctx)
+{
+    struct cursor r;
+    struct record_head h;
+    struct core_ns_spec spec = {0};
+    if (!take_head(record, bytes, &r, &h))
+        return KVC_E_GONE;
     take_spec(&r, &spec);
     if (!cursor_ok(&r) || cursor_left(&r) > 0 || core__ns_fault(&spec) || core__ns_unsound(&spec))
         return KVC_E_GONE;
-    const struct core_identity *id = who(ctx, owner);
-    if (!id || strcmp(id->tenant, tenant) != 0 || strcmp(id->name, owner) != 0)
-        return KVC_E_GONE;
+    const struct core_identity *id = who(ctx, h.owner);
+    if (!id || strcmp(id->tenant, h.tenant) != 0 || strcmp(id->name, h.owner) != 0)
+        return KVC_E_DENIED;
     struct key256 now;
     if (core__ns_digest(c, "kvcache namespace print 1", id, &spec, &now))
         return KVC_E_INTERNAL;
-    if (core__short_print(&now) != print)
-        return KVC_E_GONE;
+    if (core__short_print(&now) != h.print)
+        return KVC_E_DENIED;
     struct core_ns *ns;
     return core__ns_find_or_make(c, id, &spec, &ns);
 }

@@ -146,7 +146,14 @@ static uint64_t bytes_of(const struct disk *disk, uint32_t path)
     return d->paths[path].bytes;
 }
 
-static const struct disk_ops file_ops = {.submit = submit, .bytes = bytes_of};
+static int stands(const struct disk *disk, uint32_t path)
+{
+    const struct disk_file *d = (const struct disk_file *)disk; /* its first member */
+    MUST(path < disk->paths);
+    return disk_id_at(d->paths[path].name, d->paths[path].id);
+}
+
+static const struct disk_ops file_ops = {.submit = submit, .bytes = bytes_of, .stands = stands};
 
 /* --- birth and death --- */
 
@@ -185,6 +192,11 @@ static int open_all(struct disk_file *d, const struct disk_file_config *config, 
         r = disk_file__open_path(d, config, i, ret_why);
         d->disk.paths += r == 0;
     }
+    for (uint32_t i = 0; r == 0 && i < config->count; i++)
+        r = disk_file__size_path(d, config, i, ret_why);
+    for (uint32_t i = 0; r < 0 && i < d->disk.paths; i++)
+        if (d->paths[i].made)
+            (void)unlink(d->paths[i].name);
     return r;
 }
 

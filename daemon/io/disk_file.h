@@ -20,6 +20,7 @@
 #define DISK_FILE_WHY_BYTES  384
 #define DISK_FILE_INFLIGHT   64u
 #define DISK_FILE_PATH_BYTES 4096u
+#define DISK_FILE_HEAD_BYTES 131072u
 
 struct disk_file_path {
     const char *name; /* borrowed until disk_file_close() */
@@ -38,6 +39,11 @@ struct disk_file_config {
     bool create;           /* makes files (0600) that are not there */
     bool readonly;         /* nothing is made, sized or written; a shared lock; writes: -EROFS */
     bool direct;           /* O_DIRECT where the file system takes it */
+    /* Whether a file or device that exists may be sized and written, by what it begins with
+     * (DISK_FILE_HEAD_BYTES, zeroes behind its end): NULL, or what it is not, in words; a path
+     * whose beginning cannot be read is not asked about. Asked of all paths before any is sized.
+     * NULL: whatever it is may be written over. */
+    const char *(*problem)(const uint8_t *head, uint64_t bytes);
 };
 
 struct disk_file;
@@ -47,10 +53,11 @@ uint32_t disk_file_ops(const struct disk_file_config *config);
 
 /*
  * Borrows the loop until disk_file_close(). Blocks for up to lock_wait_ms, and while a file gets
- * its room. On failure `ret_why` names path and reason: -EINVAL (configuration, or no such kind of
- * file), -EBUSY (another process has it, or it is mounted), -ENOSPC (no room, or the device is too
- * small), -ENOENT, -ENOMEM, -EMFILE and what the system answered; a file that was made for nothing
- * is gone again, one that exists keeps the size it had.
+ * its room. On failure `ret_why` names path and reason: -EINVAL (configuration, no such kind of
+ * file, or something that may not be written over), -EBUSY (another process has it, or it is
+ * mounted), -ENOSPC (no room, or the device is too small), -ENOENT, -ENOMEM, -EMFILE and what the
+ * system answered; a file that was made for nothing is gone again, one that exists keeps the size
+ * it had.
  */
 KVC_WARN_UNUSED int disk_file_open(const struct disk_file_config *config, struct loop *loop,
                                    struct disk_file **ret_disk, char ret_why[DISK_FILE_WHY_BYTES]);
@@ -63,7 +70,8 @@ struct disk *disk_file_disk(struct disk_file *disk);
  * cache. */
 const char *disk_file_name(const struct disk_file *disk, uint32_t path);
 bool disk_file_is_direct(const struct disk_file *disk, uint32_t path);
-/* What an operator should know: no O_DIRECT here, no reserved room there. "" when all is well. */
+/* What an operator should know: no O_DIRECT here, no reserved room there, a file that others may
+ * read. "" when all is well. */
 const char *disk_file_note(const struct disk_file *disk);
 
 /* What a path is, before it is opened: for a default of the limit. */

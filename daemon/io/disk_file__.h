@@ -3,9 +3,8 @@
 #ifndef KVC_IO_DISK_FILE_PRIVATE_H
 #define KVC_IO_DISK_FILE_PRIVATE_H
 
-#include <sys/types.h>
-
 #include "disk_file.h"
+#include "disk_lock.h"
 #include "list.h"
 
 /* One I/O with the loop. */
@@ -19,10 +18,10 @@ struct disk_io {
 
 struct disk_path {
     int fd;
-    bool is_direct;
+    bool is_direct, is_device;
+    bool made; /* by disk_file_open(): gone again when that fails */
     uint64_t bytes;
-    dev_t dev; /* which file it is: no other path may be the same */
-    ino_t ino;
+    struct disk_id id; /* no other path may be the same */
     uint32_t inflight;
     struct disk_io *free; /* inflight_max less inflight */
     struct disk_op *queue_head;
@@ -40,9 +39,13 @@ struct disk_file {
     char note[256];
 };
 
-/* Opens, locks and sizes path no. i, which then is closed by disk_file_close() if disk.paths counts
- * it. On failure nothing is left of it, and ret_why (DISK_FILE_WHY_BYTES) says why. */
+/* Opens and locks path no. i and looks at what is there; it then is closed by disk_file_close() if
+ * disk.paths counts it. On failure nothing is left of it, and ret_why (DISK_FILE_WHY_BYTES) says
+ * why. */
 KVC_WARN_UNUSED int disk_file__open_path(struct disk_file *d, const struct disk_file_config *config,
+                                         uint32_t i, char *ret_why);
+/* Then gives it its size. */
+KVC_WARN_UNUSED int disk_file__size_path(struct disk_file *d, const struct disk_file_config *config,
                                          uint32_t i, char *ret_why);
 
 #endif

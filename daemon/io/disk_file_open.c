@@ -3,6 +3,7 @@
 #include <linux/fs.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
@@ -22,8 +23,6 @@ struct opening {
     const struct disk_file_path *want;
     struct disk_file *disk;
     struct disk_path *path;
-    bool is_device;
-    bool made;
     char *why;
 };
 
@@ -145,37 +144,38 @@ static int open_device(const struct opening *o, int flags)
     int fd;
     do {
         fd = sys_open(o->path->name, flags | O_EXCL, 0);
-    } while (fd < 0 && errno == EBUSY && disk_lock_pause(o->config->lock_wait_ms, &waited_ms));
+    } while (fd < 0 && errno == EBUSY &&
+             disk_lock_pause(o->path->name, o->config->lock_wait_ms, &waited_ms));
     return fd < 0 ? -errno : fd;
 }
 
-static int open_file(struct opening *o, int flags, bool exists)
+static int open_file(const struct opening *o, int flags, bool exists)
 {
     if (exists || !o->config->create) {
         const int fd = sys_open(o->path->name, flags, 0);
         return fd < 0 ? -errno : fd;
     }
     const int fd = sys_open(o->path->name, flags | O_CREAT | O_EXCL, 0600);
-    o->made = fd >= 0;
+    o->path->made = fd >= 0;
     return fd < 0 ? -errno : fd;
 }
 
-static int open_fd(struct opening *o, bool exists)
+static int open_fd(const struct opening *o, bool exists)
 {
     const int flags = o->config->readonly ? O_RDONLY : O_RDWR;
-    int fd = o->is_device ? open_device(o, flags) : open_file(o, flags, exists);
+    int fd = o->path->is_device ? open_device(o, flags) : open_file(o, flags, exists);
     if (fd == -EBUSY)
         return refuse(o->why, fd, "%s: is mounted, or in use by another program", o->path->name);
     if (fd == -ENOENT && !o->config->create)
         return refuse(o->why, fd, "%s: there is no store", o->path->name);
     if (fd < 0)
-        return refuse_sys(o, fd, o->made || !exists ? "cannot be made" : "cannot be opened");
+        return refuse_sys(o, fd, o->path->made || !exists ? "cannot be made" : "cannot be opened");
     o->path->fd = fd;
     return 0;
 }
 
 /* On the descriptor that is open already, so that the lock and the I/O have one file. */
-static void make_direct(struct opening *o)
+static void make_direct(const struct opening *o)
 {
     const int flags = fcntl(o->path->fd, F_GETFL);
     o->path->is_direct = flags >= 0 && fcntl(o->path->fd, F_SETFL, flags | O_DIRECT) == 0;
@@ -189,15 +189,15 @@ static int lock(const struct opening *o)
     struct stat st;
     if (fstat(o->path->fd, &st) < 0)
         return refuse_sys(o, -errno, "fstat");
-    o->path->dev = S_ISBLK(st.st_mode) ? st.st_rdev : st.st_dev;
-    o->path->ino = S_ISBLK(st.st_mode) ? 0 : st.st_ino;
+    o->path->id = disk_id_of(&st);
     for (uint32_t i = 0; i < o->disk->disk.paths; i++) {
         const struct disk_path *other = &o->disk->paths[i];
-        if (other->dev == o->path->dev && other->ino == o->path->ino)
+        if (other->id.dev == o->path->id.dev && other->id.ino == o->path->id.ino)
             return refuse(o->why, -EINVAL, "%s: is the same file as %s", o->path->name,
                           other->name);
     }
-    const int r = disk_lock(o->path->fd, o->config->readonly, o->config->lock_wait_ms);
+    const int r =
+        disk_lock(o->path->fd, o->path->name, o->config->readonly, o->config->lock_wait_ms);
     if (r == -EBUSY)
         return refuse(o->why, r, "%s: is in use by another kvcache-daemon", o->path->name);
     return r < 0 ? refuse_sys(o, r, "flock") : 0;
@@ -244,8 +244,13 @@ static int size_file(const struct opening *o)
         return refuse_sys(o, -errno, "fstat");
     const uint64_t before = (uint64_t)st.st_size;
     const uint64_t bytes = PAGE_DOWN(o->want->bytes ? o->want->bytes : before);
+    if (bytes == 0 && o->config->readonly)
+        return refuse(o->why, -EINVAL, "%s: there is no store: it is empty", o->path->name);
     if (bytes == 0)
         return refuse(o->why, -EINVAL, "%s: how large it shall be is not given", o->path->name);
+    if ((st.st_mode & 077) != 0 && !o->config->readonly)
+        note(o->disk, "%s%s: others than its owner have rights to it (mode %04o; it wants 0600)",
+             o->disk->note[0] ? "; " : "", o->path->name, (unsigned)(st.st_mode & 07777));
     if (o->config->readonly) {
         o->path->bytes = MIN(bytes, PAGE_DOWN(before));
         return 0;
@@ -258,38 +263,66 @@ static int size_file(const struct opening *o)
         return refuse_sys(o, r, "cannot get its room");
     o->path->bytes = bytes;
     r = disk_sync_fd(o->path->fd);
-    if (r == 0 && o->made)
+    if (r == 0 && o->path->made)
         r = disk_sync_parent(o->path->name);
     return r < 0 ? refuse_sys(o, r, "fsync") : 0;
+}
+
+/* Nothing of what somebody else has there may be lost to a path that was mistyped. */
+static int look_inside(const struct opening *o)
+{
+    uint8_t *head = sys_calloc(1, DISK_FILE_HEAD_BYTES);
+    uint64_t got = 0;
+    ssize_t n = 0;
+    if (!head)
+        return refuse_sys(o, -ENOMEM, "its beginning");
+    do {
+        n = pread(o->path->fd, head + got, DISK_FILE_HEAD_BYTES - got, (off_t)got);
+        got += n > 0 ? (uint64_t)n : 0;
+    } while ((n > 0 && got < DISK_FILE_HEAD_BYTES) || (n < 0 && errno == EINTR));
+    const char *problem = n < 0 ? NULL : o->config->problem(head, DISK_FILE_HEAD_BYTES);
+    free(head);
+    return problem ? refuse(o->why, -EINVAL, "%s: %s", o->path->name, problem) : 0;
 }
 
 int disk_file__open_path(struct disk_file *d, const struct disk_file_config *config, uint32_t i,
                          char *ret_why)
 {
-    struct opening o = {.config = config,
-                        .want = &config->paths[i],
-                        .disk = d,
-                        .path = &d->paths[i],
-                        .why = ret_why};
+    const struct opening o = {.config = config,
+                              .want = &config->paths[i],
+                              .disk = d,
+                              .path = &d->paths[i],
+                              .why = ret_why};
     struct stat st;
     int r = look(o.want->name, o.path->name, &st, ret_why);
     if (r < 0)
         return r;
-    o.is_device = S_ISBLK(st.st_mode);
+    o.path->is_device = S_ISBLK(st.st_mode);
     r = open_fd(&o, st.st_mode != 0);
     if (r < 0)
         return r;
     r = lock(&o);
-    if (r == 0)
-        r = o.is_device ? size_device(&o) : size_file(&o);
+    if (r == 0 && config->problem && !config->readonly && !o.path->made)
+        r = look_inside(&o);
     if (r < 0) {
-        if (o.made)
+        if (o.path->made)
             (void)unlink(o.path->name);
         (void)close(o.path->fd);
         o.path->fd = -1;
-        return r;
     }
-    if (config->direct)
+    return r;
+}
+
+int disk_file__size_path(struct disk_file *d, const struct disk_file_config *config, uint32_t i,
+                         char *ret_why)
+{
+    const struct opening o = {.config = config,
+                              .want = &config->paths[i],
+                              .disk = d,
+                              .path = &d->paths[i],
+                              .why = ret_why};
+    const int r = o.path->is_device ? size_device(&o) : size_file(&o);
+    if (r == 0 && config->direct)
         make_direct(&o);
-    return 0;
+    return r;
 }

@@ -13,7 +13,6 @@
 #include "sys.h"
 #include "thread.h"
 
-#define MAP_DEFAULT     (UINT64_C(64) << 20)
 #define WALK_MS_DEFAULT 60000u
 /* Of one transaction: far below what LMDB can hold in one, and soon on disk. */
 #define CHANGES_MAX 4096u
@@ -36,6 +35,8 @@ struct meta {
     bool started;
     bool begun;         /* a commit was: no walk and no clear any more */
     struct meta_db *db; /* the thread's from the first commit on */
+    struct disk_id id;  /* of LMDB's file */
+    char file[PATH_BYTES];
 
     pthread_mutex_t lock;
     pthread_cond_t work;
@@ -202,7 +203,14 @@ static int clear(struct journal *j)
     return m->readonly ? -EROFS : meta__db_clear(m->db);
 }
 
-static const struct journal_ops meta_ops = {.commit = commit, .walk = walk, .clear = clear};
+static int stands(const struct journal *j)
+{
+    const struct meta *m = (const struct meta *)j; /* its first member */
+    return disk_id_at(m->file, m->id);
+}
+
+static const struct journal_ops meta_ops = {
+    .commit = commit, .walk = walk, .clear = clear, .stands = stands};
 
 struct journal *meta_journal(struct meta *meta)
 {
@@ -281,7 +289,7 @@ static int take_lock(const struct place *p, int *ret_fd)
     const int fd = sys_open(p->lock, ro ? O_RDONLY : O_RDWR | O_CREAT, 0600);
     if (fd < 0)
         return refuse(p, -errno, "lock");
-    const int r = disk_lock(fd, ro, p->config->lock_wait_ms);
+    const int r = disk_lock(fd, p->lock, ro, p->config->lock_wait_ms);
     if (r == 0) {
         *ret_fd = fd;
         return 0;
@@ -372,6 +380,17 @@ static int start(struct meta *m)
     return r;
 }
 
+static int identify(struct meta *m, const struct place *p)
+{
+    struct stat st;
+    int r = join(m->file, p->env, "data.mdb");
+    if (r == 0 && stat(m->file, &st) < 0)
+        r = -errno;
+    if (r == 0)
+        m->id = disk_id_of(&st);
+    return refuse(p, r, "data.mdb");
+}
+
 static int open_in(struct meta *m, const struct place *p)
 {
     char why[META_WHY_BYTES] = "";
@@ -388,6 +407,9 @@ static int open_in(struct meta *m, const struct place *p)
         return r;
     }
     m->stats.map_bytes = meta__db_map_bytes(m->db);
+    r = identify(m, p);
+    if (r < 0)
+        return r;
     return refuse(p, start(m), "its thread");
 }
 
@@ -395,7 +417,7 @@ int meta_open(const struct meta_config *config, struct loop *loop, struct meta *
               struct meta_report *ret_report)
 {
     struct place p = {.config = config,
-                      .map_bytes = config->map_bytes ? config->map_bytes : MAP_DEFAULT,
+                      .map_bytes = config->map_bytes ? config->map_bytes : META_MAP_BYTES,
                       .report = ret_report};
     memset(ret_report, 0, sizeof *ret_report);
     int r = place_init(&p);

@@ -22,11 +22,12 @@
 
 #define META_FORMAT_VERSION 1u
 #define META_WHY_BYTES      256u
+#define META_MAP_BYTES      (UINT64_C(64) << 20)
 
 struct meta_config {
-    const char *dir;       /* made (0700) when it is not there; what it stands in must be */
-    uint64_t map_bytes;    /* of address space and of disk to begin with, grows; 0: 64 MiB */
-    uint32_t walk_ms;      /* what the child may take; 0: 60 s */
+    const char *dir;    /* made (0700) when it is not there; what it stands in must be */
+    uint64_t map_bytes; /* of address space and of disk to begin with, grows; 0: META_MAP_BYTES */
+    uint32_t walk_ms;   /* what the child may take; 0: 60 s */
     uint32_t lock_wait_ms; /* for a predecessor to be gone */
     bool readonly;         /* nothing is made, moved or written; commits: -EROFS */
 };

@@ -203,6 +203,8 @@ static int open_env(struct meta_db *db, char *ret_why)
         return failed(db, ret_why, "mdb_env_set_mapsize", rc);
     const unsigned flags = MDB_NOLOCK | MDB_NOTLS | (db->readonly ? MDB_RDONLY : 0u);
     rc = CALL(mdb_env_open(db->env, db->dir, flags, 0600));
+    if (rc == EBADF && db->readonly) /* it began to make one */
+        return damaged(ret_why, "its file is empty");
     if (rc != 0)
         return failed(db, ret_why, "mdb_env_open", rc);
     MDB_envinfo info;

@@ -126,6 +126,7 @@ void op_cancel(struct request *rq)
         reply_error(s, rq->se, &rq->head, err, rq->head.detail);
         return;
     }
+    reply_owed(s, rq->se); /* the target's own answer comes before that to the CANCEL */
     LIST_FOR_EACH_SAFE (node, next, &rq->se->calls) {
         struct call *call = CONTAINER_OF(node, struct call, node);
         if (call->head.corr != msg.target)

@@ -223,7 +223,7 @@ void op_release(struct request *rq)
 {
     struct svc *s = rq->s;
     struct msg_release msg;
-    struct msg_release_reply reply = {0};
+    uint32_t released = 0;
     int err = codec_dec_release(rq->buf, rq->len, &rq->head, &msg);
     if (err) {
         reply_error(s, rq->se, &rq->head, err, rq->head.detail);
@@ -231,7 +231,6 @@ void op_release(struct request *rq)
     }
     for (uint32_t at = 0; at + 8 <= msg.leases.n; at += 8)
         if (core_release(s->core, rq->se->client, cursor_le64(msg.leases.p + at)) == 0)
-            reply.released++;
-    s->m.replies_ok++;
-    reply_send(s, rq->se, codec_enc_release_reply(s->out, sizeof s->out, &rq->head, &reply));
+            released++;
+    reply_released(s, rq->se, &rq->head, released);
 }

@@ -37,7 +37,7 @@ const char *ns_detail(int err)
                : NULL;
 }
 
-void reply_send(struct svc *s, struct session *se, int len)
+static void send_out(struct svc *s, struct session *se, int len)
 {
     MUST(len > 0);
     /* After one that was lost no other may arrive: who gets the answer to a CANCEL takes it that
@@ -48,6 +48,53 @@ void reply_send(struct svc *s, struct session *se, int len)
     se->deaf = true;
     s->m.replies_lost++;
     session_doom(se, KVC_ST_LIMIT, "the session does not take its replies");
+}
+
+void reply_send(struct svc *s, struct session *se, int len)
+{
+    send_out(s, se, len);
+    reply_owed(s, se);
+}
+
+void reply_owed(struct svc *s, struct session *se)
+{
+    wheel_del(&s->wheel, &se->pay);
+    for (uint32_t i = 0; i < se->nowed; i++) {
+        const struct msg_head head = {.op = KVC_OP_RELEASE, .corr = se->owed[i].corr};
+        const struct msg_release_reply reply = {.released = se->owed[i].released};
+        send_out(s, se, codec_enc_release_reply(s->out, sizeof s->out, &head, &reply));
+    }
+    se->nowed = 0;
+}
+
+void reply_forget(struct svc *s, struct session *se)
+{
+    wheel_del(&s->wheel, &se->pay);
+    se->nowed = 0;
+}
+
+static void pay(void *ctx, uint64_t now_ns)
+{
+    struct session *se = ctx;
+    (void)now_ns;
+    reply_owed(se->svc, se);
+}
+
+/* A message alone wakes threads of both sides, and libkvcache awaits no answer to a RELEASE. While
+ * another request of the session is on its way, the answer travels with that one's. */
+void reply_released(struct svc *s, struct session *se, const struct msg_head *head,
+                    uint32_t released)
+{
+    s->m.replies_ok++;
+    se->owed[se->nowed++] = (struct owed){.corr = head->corr, .released = released};
+    if (s->draining || se->inflight == 0 || se->nowed == SVC_OWED_MAX ||
+        (head->deadline_ms != 0 && head->deadline_ms * UINT64_C(1000000) <= 2 * SVC_RELEASE_NS)) {
+        reply_owed(s, se);
+    } else if (!wheel_armed(&se->pay)) {
+        se->pay.fn = pay;
+        se->pay.ctx = se;
+        wheel_add(&s->wheel, &se->pay, s->now_ns + SVC_RELEASE_NS);
+    }
 }
 
 void reply_error(struct svc *s, struct session *se, const struct msg_head *head, int err,

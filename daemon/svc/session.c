@@ -206,6 +206,7 @@ static void session_free(struct session *se)
 static void session_mute(struct session *se)
 {
     struct svc *s = se->svc;
+    reply_forget(s, se);
     if (se->admitted && !s->draining && s->ports.dismiss)
         s->ports.dismiss(s->ports.ctx, se->route);
     se->admitted = false;
@@ -319,6 +320,7 @@ void svc_drain(struct svc *s)
 {
     s->draining = true;
     for (uint32_t i = 0; i < svc_conns_max(&s->cfg); i++) {
+        reply_owed(s, &s->sessions[i]);
         LIST_FOR_EACH_SAFE (node, next, &s->sessions[i].calls) {
             struct call *call = CONTAINER_OF(node, struct call, node);
             if (call->kind == CALL_WAIT)

@@ -17,6 +17,8 @@
 
 #define SVC_UIDS_MAX    16
 #define SVC_METRIC_SETS 8
+/* How long the answer to a RELEASE waits at most for another reply of the session. */
+#define SVC_RELEASE_NS UINT64_C(2000000)
 /* Bytes of requests that wait, over all sessions; one more is answered BUSY. */
 #define SVC_KEPT_MAX (64u << 20)
 

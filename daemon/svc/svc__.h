@@ -11,6 +11,15 @@
 #include "svc.h"
 #include "wheel.h"
 
+/* Answers to RELEASE that a session may be owed at a time. */
+#define SVC_OWED_MAX 16u
+
+/* The answer to a RELEASE, which nobody is in a hurry for. */
+struct owed {
+    uint64_t corr;
+    uint32_t released;
+};
+
 enum session_state {
     SESSION_FREE,
     SESSION_CONNECTED, /* has not said who it is */
@@ -46,6 +55,9 @@ struct session {
     struct list_node calls;
     struct wheel_timer hello; /* until it has said who it is */
     struct wheel_timer tell;  /* until it could be told that it was dropped */
+    struct wheel_timer pay;   /* until it is sent what it is owed */
+    struct owed owed[SVC_OWED_MAX];
+    uint32_t nowed;
     struct svc *svc;
 };
 
@@ -124,6 +136,12 @@ struct request {
 void reply_send(struct svc *s, struct session *se, int len); /* of what was encoded into s->out */
 void reply_error(struct svc *s, struct session *se, const struct msg_head *head, int err,
                  const char *detail);
+/* RELEASE is answered with the session's next reply, or a little later. */
+void reply_released(struct svc *s, struct session *se, const struct msg_head *head,
+                    uint32_t released);
+/* Sends what is owed now; what of it a session has lost by its end is forgotten. */
+void reply_owed(struct svc *s, struct session *se);
+void reply_forget(struct svc *s, struct session *se);
 uint16_t status_of(int err); /* wire status of a negative return value; total */
 
 /* session.c */

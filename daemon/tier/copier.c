@@ -21,6 +21,9 @@
 #define COPIER_THREADS_AUTO 4u
 /* Checks with the threads: little, for who submits copies later goes before those that are not. */
 #define COPIER_CHECK_CREDIT (UINT64_C(1) << 20)
+/* Of what copier_turn() sums in a turn a block is this part at most: large ones are worth a thread.
+ */
+#define COPIER_HERE_SHARE 4u
 /* While copies wait, this many bytes are copied for one that is checked. */
 #define COPIER_COPY_WEIGHT 16u
 
@@ -337,7 +340,8 @@ void copier_submit(struct copier *c, struct tier_op *op, void *dst)
     op->priv = dst;
     c->stats.inflight_ops++;
     c->stats.inflight_bytes += op->bytes;
-    if (op->kind == TIER_ADOPT && op->bytes <= c->turn_bytes - MIN(c->turn_bytes, c->here_bytes)) {
+    if (op->kind == TIER_ADOPT && op->bytes <= c->turn_bytes / COPIER_HERE_SHARE &&
+        op->bytes <= c->turn_bytes - c->here_bytes) {
         c->here_bytes += op->bytes;
         queue_push(&c->here, op);
         return;

@@ -30,7 +30,8 @@ struct copier_config {
     uint64_t
         inflight_bytes; /* credit of copies: bytes with the threads; at least COPIER_INFLIGHT_MIN */
     const struct topo *topo; /* borrowed until copier_destroy(); NULL: threads are not bound */
-    /* Of TIER_ADOPT: so many bytes a turn are summed by copier_turn() rather than by a thread. */
+    /* Of TIER_ADOPT: so many bytes a turn are summed by copier_turn() rather than by a thread, of
+     * blocks of a quarter of it at most. */
     uint32_t turn_bytes;
 };
 

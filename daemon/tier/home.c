@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "fault.h"
+#include "layout.h"
 #include "sys.h"
 
 #ifndef MFD_HUGE_2MB
@@ -24,6 +25,7 @@
 #define FS_TMPFS     0x01021994u
 #define FS_HUGETLBFS 0x958458f6u
 #define LOCK_STEP_MS 20u
+#define LOCK_LOUD_MS 1000u
 
 struct home {
     struct home_config config;
@@ -104,6 +106,81 @@ const char *home_dir_problem(const char *dir, char *text, uint32_t cap)
     return text;
 }
 
+/* --- what is in it --- */
+
+static const char names_file[] = "names", chunk_prefix[] = "chunk-", fd_prefix[] = "kvc-";
+
+/* Whether it is the name of a chunk; `prefix` is what stands before its number. */
+static bool is_chunk(const char *name, const char *prefix, uint32_t *ret_id)
+{
+    const size_t n = strlen(prefix);
+    char back[HOME_NAME_BYTES], *end;
+    if (strncmp(name, prefix, n) != 0)
+        return false;
+    const unsigned long id = strtoul(name + n, &end, 10);
+    (void)snprintf(back, sizeof(back), "%s%lu", prefix, id);
+    if (id == 0 || id > UINT32_MAX || strcmp(back, name) != 0)
+        return false;
+    *ret_id = (uint32_t)id;
+    return true;
+}
+
+/* Whether nobody else can have had it in hand. */
+static bool is_ours(int fd)
+{
+    struct stat st;
+    return fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == geteuid() &&
+           (st.st_mode & 07777) == 0600 && st.st_nlink <= 1;
+}
+
+/* What a daemon made begins with its magic, or is zero there still. */
+static bool is_made_here(int fd, uint64_t magic)
+{
+    uint64_t first = 0;
+    const ssize_t n = pread(fd, &first, sizeof(first), 0);
+    return n == 0 || (n == sizeof(first) && first == 0) ? is_ours(fd)
+                                                        : n == sizeof(first) && first == magic;
+}
+
+static bool is_stranger(int dir, const char *name)
+{
+    struct stat st;
+    uint32_t id;
+    const bool chunk = is_chunk(name, chunk_prefix, &id);
+    if (!chunk && strcmp(name, names_file) != 0)
+        return false;
+    if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(st.st_mode))
+        return true;
+    const int fd = FAULT(fd) ? -1 : openat(dir, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    const bool made = fd >= 0 && is_made_here(fd, chunk ? LAYOUT_CHUNK_MAGIC : LAYOUT_NAMES_MAGIC);
+    if (fd >= 0)
+        (void)close(fd);
+    return !made;
+}
+
+const char *home_stranger(const char *dir, char *text, uint32_t cap)
+{
+    const char *found = NULL;
+    DIR *list = FAULT(alloc) ? NULL : opendir(dir);
+    const struct dirent *e;
+    if (list == NULL) {
+        (void)snprintf(text, cap, "%s cannot be read", dir);
+        return text;
+    }
+    while (found == NULL && (e = readdir(list)) != NULL) {
+        if (!is_stranger(dirfd(list), e->d_name))
+            continue;
+        (void)snprintf(text, cap,
+                       "%s/%s has a name that kvcache-daemon gives its memory, and is not of its "
+                       "making, or damaged; nothing was changed: move it away, or set host.persist "
+                       "to a directory of the daemon's own",
+                       dir, e->d_name);
+        found = text;
+    }
+    (void)closedir(list);
+    return found;
+}
+
 /* --- open, close --- */
 
 static void sleep_ms(unsigned ms)
@@ -112,13 +189,15 @@ static void sleep_ms(unsigned ms)
     (void)nanosleep(&ts, NULL);
 }
 
-static int lock(int dir, uint64_t wait_ms)
+static int lock(int dir, const struct home_config *config)
 {
     for (uint64_t waited = 0; flock(dir, LOCK_EX | LOCK_NB) != 0; waited += LOCK_STEP_MS) {
         if (errno != EWOULDBLOCK && errno != EINTR)
             return -errno;
-        if (waited >= wait_ms)
+        if (waited >= config->wait_ms)
             return -EBUSY;
+        if (waited == LOCK_LOUD_MS && config->waits != NULL)
+            config->waits(config->ctx);
         sleep_ms(LOCK_STEP_MS);
     }
     return 0;
@@ -139,9 +218,11 @@ static int open_dir(struct home *h)
     h->fs = (uint32_t)fs.f_type;
     h->page_bytes = (uint64_t)fs.f_bsize;
     (void)snprintf(h->text, sizeof(h->text), "files in %s (%s)", dir, fs_name(h->fs, name));
-    const int err = lock(h->dir, h->config.wait_ms);
+    const int err = lock(h->dir, &h->config);
     if (err < 0)
         return err;
+    if (home_stranger(dir, text, sizeof(text)) != NULL)
+        return -EEXIST;
     h->list = FAULT(alloc) ? NULL : opendir(dir);
     return h->list != NULL ? 0 : -ENOMEM;
 }
@@ -212,7 +293,7 @@ void home_space(const struct home *h, uint64_t *ret_total, uint64_t *ret_free)
 
 static void name_of(const struct home *h, uint32_t id, char name[HOME_NAME_BYTES])
 {
-    (void)snprintf(name, HOME_NAME_BYTES, "%schunk-%u", h->dir >= 0 ? "" : "kvc-", id);
+    (void)snprintf(name, HOME_NAME_BYTES, "%s%s%u", h->dir >= 0 ? "" : fd_prefix, chunk_prefix, id);
 }
 
 static void path_of(const struct home *h, const char *name, char path[HOME_PATH_BYTES])
@@ -224,19 +305,8 @@ static void path_of(const struct home *h, const char *name, char path[HOME_PATH_
 /* Whether it is a name that name_of() gives. */
 static bool id_of(const struct home *h, const char *name, uint32_t *ret_id)
 {
-    const char *prefix = h->dir >= 0 ? "chunk-" : "kvc-chunk-";
-    const size_t n = strlen(prefix);
-    char back[HOME_NAME_BYTES], *end;
-    if (strncmp(name, prefix, n) != 0)
-        return false;
-    const unsigned long id = strtoul(name + n, &end, 10);
-    if (id == 0 || id > UINT32_MAX)
-        return false;
-    name_of(h, (uint32_t)id, back);
-    if (strcmp(back, name) != 0)
-        return false;
-    *ret_id = (uint32_t)id;
-    return true;
+    const size_t n = h->dir >= 0 ? 0 : strlen(fd_prefix);
+    return strncmp(name, fd_prefix, n) == 0 && is_chunk(name + n, chunk_prefix, ret_id);
 }
 
 static void forget(struct home *h, const char *name)
@@ -332,14 +402,6 @@ int home_reserve(const struct home *h, int fd, uint64_t at, uint64_t bytes)
 
 /* --- what is there --- */
 
-/* Whether nobody else can have had it in hand. */
-static bool is_ours(int fd)
-{
-    struct stat st;
-    return fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == geteuid() &&
-           (st.st_mode & 07777) == 0600 && st.st_nlink <= 1;
-}
-
 static int open_file(struct home *h, const char *name)
 {
     char path[HOME_PATH_BYTES];
@@ -427,12 +489,13 @@ static int find_names(struct home *h, const char *name)
 
 int home_names(struct home *h, uint64_t bytes, int *ret_fd, uint64_t *ret_bytes)
 {
-    const char *name = h->dir >= 0 ? "names" : "kvc-names";
+    char name[HOME_NAME_BYTES];
+    (void)snprintf(name, sizeof(name), "%s%s", h->dir >= 0 ? "" : fd_prefix, names_file);
     struct stat st;
     int fd = find_names(h, name);
     if (fd == -EMFILE || fd == -ENFILE || fd == -ENOMEM)
         return fd;
-    if (fd >= 0 && !is_ours(fd)) {
+    if (fd >= 0 && (!is_ours(fd) || !is_made_here(fd, LAYOUT_NAMES_MAGIC))) {
         (void)close(fd);
         fd = -EPERM;
     }

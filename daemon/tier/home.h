@@ -40,6 +40,7 @@ struct home_config {
     /* dir: how long a lock that is held is waited for: a killed daemon keeps it until its memory is
      * unmapped. 0: not at all. */
     uint64_t wait_ms;
+    void (*waits)(void *ctx); /* called once when that has taken a second; NULL: nobody is told */
     /* fds; borrowed until home_close() */
     struct home_fd *fds;
     uint32_t nfds;
@@ -56,8 +57,12 @@ struct home;
  * In `text`. Changes nothing; a directory that is not there yet is fine. */
 const char *home_dir_problem(const char *dir, char *text, uint32_t cap);
 
-/* -EBUSY: another daemon has the directory. -EINVAL: home_dir_problem() says why. What the system
- * answered. Returns owned. */
+/* NULL, or what in the directory bears a name of ours and is not of our making, and what would do.
+ * In `text`. Changes nothing. */
+const char *home_stranger(const char *dir, char *text, uint32_t cap);
+
+/* -EBUSY: another daemon has the directory. -EINVAL: home_dir_problem() says why. -EEXIST:
+ * home_stranger() does. What the system answered. Returns owned. */
 KVC_WARN_UNUSED int home_open(const struct home_config *config, struct home **ret_home);
 /* Leaves everything where it is. Accepts NULL. */
 void home_close(struct home **home);
@@ -85,8 +90,8 @@ void home_forget(struct home *home, uint32_t id);
 KVC_WARN_UNUSED int home_reserve(const struct home *home, int fd, uint64_t at, uint64_t bytes);
 
 /* A chunk of the run before, each once: 1 with its id and descriptor (returns owned), 0 at the end,
- * or negative errno. What bears such a name and cannot be one of ours is removed, and counted by
- * home_refused(). */
+ * or negative errno. One that others may have in hand (its mode, its links) is removed, and
+ * counted by home_refused(). */
 KVC_WARN_UNUSED int home_next(struct home *home, uint32_t *ret_id, int *ret_fd);
 uint32_t home_refused(const struct home *home);
 

@@ -28,6 +28,7 @@
 #define LAYOUT_PAGE_SHIFT  12u
 #define LAYOUT_VERSION     2u
 #define LAYOUT_CHUNK_MAGIC UINT64_C(0x6b6e756863637663) /* "cvcchunk" */
+#define LAYOUT_NAMES_MAGIC UINT64_C(0x73656d616e63766b) /* "kvcnames" */
 #define LAYOUT_SLAB_MAGIC  UINT32_C(0x62616c73)         /* "slab" */
 /* 128-byte headers of slab and slots then fill 8 pages exactly. */
 #define LAYOUT_SLAB_SLOTS 255u

@@ -11,7 +11,6 @@
 #include "layout.h"
 #include "sys.h"
 
-#define NAMES_MAGIC   UINT64_C(0x73656d616e63766b) /* "kvcnames" */
 #define NAMES_VERSION 1u
 #define RECORDS_MAX   (1u << 20)
 #define NO_RECORD     UINT32_MAX
@@ -73,7 +72,7 @@ static uint64_t check_of(const struct names *n, const struct names_page *p, uint
 
 static uint64_t header_check(const struct names_header *h)
 {
-    return layout_check(h, offsetof(struct names_header, check), NAMES_MAGIC);
+    return layout_check(h, offsetof(struct names_header, check), LAYOUT_NAMES_MAGIC);
 }
 
 /* --- index --- */
@@ -134,18 +133,19 @@ static int begin(struct names *n)
     h->version = NAMES_VERSION;
     h->unused = 0;
     atomic_store_explicit(&h->next_chunk, 0, memory_order_relaxed);
-    struct names_header whole = {.magic = NAMES_MAGIC, .version = NAMES_VERSION};
+    struct names_header whole = {.magic = LAYOUT_NAMES_MAGIC, .version = NAMES_VERSION};
     memcpy(whole.store, store, sizeof(store));
     h->check = header_check(&whole);
     layout_order();
-    *(volatile uint64_t *)&h->magic = NAMES_MAGIC;
+    *(volatile uint64_t *)&h->magic = LAYOUT_NAMES_MAGIC;
     return 0;
 }
 
 static bool is_valid(const struct names *n)
 {
     const struct names_header *h = header(n);
-    return h->magic == NAMES_MAGIC && h->version == NAMES_VERSION && h->check == header_check(h);
+    return h->magic == LAYOUT_NAMES_MAGIC && h->version == NAMES_VERSION &&
+           h->check == header_check(h);
 }
 
 /* Looking at a page through the mapping would make it: read(2) tells first whether it is one. */

@@ -205,7 +205,7 @@ static int nvme_alloc(struct tier *t, uint32_t principal, uint32_t bytes, struct
     if (bytes == 0 || t->ops->slot_bytes(t, bytes) == 0)
         return KVC_E_TOO_LARGE;
     if (n->promised_pages + pages > nvme__put_pages(n))
-        return KVC_E_NO_ROOM;
+        return nvme__room_grows(n) ? KVC_E_BUSY : KVC_E_NO_ROOM;
     return nvme__entry_new(n, bytes, owner, ret_loc);
 }
 
@@ -428,6 +428,17 @@ bool nvme_is_quiet(const struct nvme *n)
 
 /* ---- figures ---- */
 
+int nvme_path_error(const struct nvme *n, uint32_t path)
+{
+    MUST(path < n->paths);
+    return nvme__path_up(&n->path[path]) ? 0 : n->path[path].error;
+}
+
+int nvme_journal_error(const struct nvme *n)
+{
+    return n->journal_error;
+}
+
 void nvme_path_stats(const struct nvme *n, uint32_t path, struct nvme_path_stats *ret)
 {
     MUST(path < n->paths);
@@ -459,7 +470,8 @@ struct metric_set nvme_metric_set(const struct nvme *nvme)
     struct nvme *n = (struct nvme *)(uintptr_t)nvme;
     struct nvme_metrics *m = &n->m;
     m->budget_spent_bytes = n->budget.spent;
-    m->budget_left_bytes = n->budget.tokens > 0 ? (uint64_t)n->budget.tokens : 0;
+    const bool limited = n->c.write_per_day != 0 && n->budget.tokens > 0;
+    m->budget_left_bytes = limited ? (uint64_t)n->budget.tokens : 0;
     m->blocks = n->entries_used;
     m->used_bytes = n->live_pages * NVME_PAGE;
     m->durable_bytes = n->durable_pages * NVME_PAGE;

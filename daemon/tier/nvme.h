@@ -46,6 +46,12 @@ struct nvme_config {
     void *ctx;
 };
 
+/* Whether a path may be written, by what it begins with: NULL when that is a store of any version,
+ * or zeroes; else what an operator should know. NVME_LOOK_BYTES go beyond where file systems,
+ * volumes and swap have their signatures. */
+#define NVME_LOOK_BYTES 131072u
+const char *nvme_head_problem(const uint8_t *head, uint64_t bytes);
+
 /* NULL, or what is wrong with the configuration, in words. */
 const char *nvme_config_problem(const struct nvme_config *config);
 /* Memory it will take. */
@@ -74,13 +80,18 @@ struct nvme_recovery {
      * Promises come first, then the rest, in both the newest first: of two copies of a block the
      * second is not needed. */
     uint32_t (*block)(void *ctx, const struct nvme_found *found);
+    /* All has been told and nothing was written: a negative answer ends the recovery with that, and
+     * the store stays as it was. NULL: go on. */
+    int (*approve)(void *ctx);
 };
 struct nvme_report {
     bool fresh;   /* there was nothing, or of an older format: formatted anew */
     bool rebuilt; /* the journal was missing or damaged: found again from the tables */
     uint32_t extents, blocks, blocks_dropped, tables_damaged;
+    uint32_t blocks_gone, promises_gone; /* where no path is any more, or it ends earlier */
     uint64_t bytes;
-    char note[256]; /* "" or what an operator should know */
+    uint64_t segment_bytes; /* that it has: those of its first start */
+    char note[256];         /* "" or what an operator should know */
 };
 /* At start, once, before anything else: opens or formats the store. Blocking. -EBUSY..: negative
  * errno with report->note: a format that is newer than this program, paths of different stores, I/O
@@ -107,6 +118,9 @@ struct nvme_path_stats {
     uint64_t queued, queued_bytes;
     const struct histo *read_ns, *write_ns; /* of I/Os; borrowed */
 };
+/* 0: in service; else as nvme_path_stats.error. And that of the journal. */
+int nvme_path_error(const struct nvme *nvme, uint32_t path);
+int nvme_journal_error(const struct nvme *nvme);
 void nvme_path_stats(const struct nvme *nvme, uint32_t path, struct nvme_path_stats *ret_stats);
 
 #define NVME_METRICS(X)                                                      \
@@ -139,8 +153,8 @@ METRIC_STRUCT(nvme, NVME_METRICS);
 struct metric_set nvme_metric_set(const struct nvme *nvme);
 
 /* Walks a store without changing it; lines of what is wrong go to `say`. Returns how many, or
- * -errno. payload: also reads and checks all payloads. *ret_report: what is there, by the journal.
- */
+ * -errno. payload: also reads and checks all payloads. *ret_report: what is there, by the journal,
+ * or by the tables where that is NULL, damaged or another store's. */
 KVC_WARN_UNUSED int nvme_check(struct disk *disk, struct journal *journal, bool payload,
                                int (*pump)(void *ctx), void *ctx,
                                void (*say)(void *ctx, const char *line),

@@ -212,7 +212,8 @@ struct nvme_path {
     struct nvme_ops durable; /* PUTs that wait for sync and journal */
     struct nvme_io sync;
     bool sync_busy;
-    uint64_t sync_due_ns; /* UINT64_MAX: nothing to sync */
+    uint64_t sync_due_ns;   /* UINT64_MAX: nothing to sync */
+    uint64_t written_pages; /* since a sync was last begun */
     /* superblock */
     uint64_t super_seq;
     enum nvme_super_phase super_phase;
@@ -321,6 +322,7 @@ struct nvme {
     uint64_t seq_count;
     bool running, stopping, flushing;
     int journal_error;
+    uint64_t look_ns; /* then it is looked whether paths and journal are there still */
     uint64_t share_bytes[DISK_PATHS_MAX];
     uint32_t paths, seg_pages, segs;
 
@@ -430,6 +432,8 @@ uint64_t nvme__room_pages(const struct nvme *n);
 uint64_t nvme__put_pages(const struct nvme *n);
 /* Some path is still being written for the first time. */
 bool nvme__formatting(const struct nvme *n);
+/* The same, and it goes on: who finds no room waits for it. */
+bool nvme__room_grows(const struct nvme *n);
 uint32_t nvme__reserve(const struct nvme *n);
 
 /* nvme_io.c */
@@ -458,6 +462,8 @@ void nvme__durable_settle(struct nvme *n, struct nvme_path *p, int status);
 /* All that was written to the path since its last good sync is lost. */
 void nvme__sync_failed(struct nvme *n, struct nvme_path *p);
 void nvme__commit_soon(struct nvme *n);
+/* No commit follows: what is not in the journal will not be. */
+void nvme__journal_failed(struct nvme *n, int error);
 uint64_t nvme__sync_next(const struct nvme *n);
 bool nvme__sync_idle(const struct nvme *n);
 /* nvme_reclaim.c */

@@ -5,10 +5,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "cursor.h"
 #include "nvme__.h"
 #include "sys.h"
 
-#define PIECE_PAGES 64u
+#define PIECE_PAGES 64u /* more than any table has */
 
 struct extent {
     uint64_t page;
@@ -25,6 +26,7 @@ struct check {
     bool have[DISK_PATHS_MAX];
     struct extent *extent;
     uint32_t n, cap;
+    bool mine; /* the journal is this store's */
     int problems, error;
     uint8_t *head, *piece;
 };
@@ -57,6 +59,9 @@ static int read_pages(struct check *k, uint32_t path, uint64_t page, uint32_t pa
                          .bytes = iov.iov_len,
                          .done = on_read,
                          .owner = &done};
+    const uint64_t there = k->disk->ops->bytes(k->disk, path) / NVME_PAGE;
+    if (page > there || pages > there - page)
+        return -ENXIO;
     k->disk->ops->submit(k->disk, &op);
     while (!done) {
         const int r = k->pump(k->ctx);
@@ -83,23 +88,24 @@ static void check_super(struct check *k, uint32_t path)
                     why == -EPROTONOSUPPORT ? "of a later version" : "damaged");
         }
     }
-    if (!k->have[path])
+    if (!k->have[path]) {
         problem(k, "path %u: no superblock", path);
-    else if (k->super[path].path != path)
-        problem(k, "path %u: it was path %u of its store", path, k->super[path].path);
+        return;
+    }
+    const struct nvme_super *ours = &k->super[path];
+    const uint64_t pages = NVME_HEADER_PAGES + (uint64_t)ours->segments * ours->seg_pages;
+    const uint64_t there = k->disk->ops->bytes(k->disk, path) / NVME_PAGE;
+    if (ours->path != path)
+        problem(k, "path %u: it was path %u of its store", path, ours->path);
+    if (pages > there)
+        problem(k, "path %u: it was cut: %llu bytes of %llu are there", path,
+                (unsigned long long)(there * NVME_PAGE), (unsigned long long)(pages * NVME_PAGE));
 }
 
-static int each_entry(void *ctx, uint64_t key, const void *value, uint32_t bytes)
+/* ---- which extents there are ---- */
+
+static int take_extent(struct check *k, const struct extent *x)
 {
-    struct check *k = ctx;
-    struct extent x = {.path = (uint32_t)(key >> 56), .page = key & ((UINT64_C(1) << 56) - 1)};
-    if ((key & NVME_KEY_META) != 0)
-        return 0;
-    if (nvme__value_decode(value, bytes, &x.value) < 0) {
-        problem(k, "journal: the entry of path %u page %llu is damaged", x.path,
-                (unsigned long long)x.page);
-        return 0;
-    }
     if (k->n == k->cap) {
         const uint32_t cap = k->cap != 0 ? k->cap * 2 : 256;
         struct extent *at = sys_realloc(k->extent, (size_t)cap * sizeof(at[0]));
@@ -108,9 +114,104 @@ static int each_entry(void *ctx, uint64_t key, const void *value, uint32_t bytes
         k->extent = at;
         k->cap = cap;
     }
-    k->extent[k->n++] = x;
+    k->extent[k->n++] = *x;
     return 0;
 }
+
+static bool is_uuid_of(const struct check *k, const uint8_t *uuid)
+{
+    for (uint32_t i = 0; i < k->disk->paths; i++)
+        if (k->have[i])
+            return uuid != NULL && memcmp(uuid, k->super[i].uuid, sizeof(k->super[i].uuid)) == 0;
+    return false;
+}
+
+static int each_entry(void *ctx, uint64_t key, const void *value, uint32_t bytes)
+{
+    struct check *k = ctx;
+    struct extent x = {.path = (uint32_t)(key >> 56), .page = key & ((UINT64_C(1) << 56) - 1)};
+    if (key == NVME_KEY_STORE) {
+        struct cursor c;
+        cursor_init(&c, value, bytes);
+        k->mine = is_uuid_of(k, cursor_take(&c, sizeof(k->super[0].uuid)));
+    }
+    if ((key & NVME_KEY_META) != 0)
+        return 0;
+    if (nvme__value_decode(value, bytes, &x.value) < 0) {
+        problem(k, "journal: the entry of path %u page %llu is damaged", x.path,
+                (unsigned long long)x.page);
+        return 0;
+    }
+    return take_extent(k, &x);
+}
+
+/* ---- the same without a journal: by the tables, as the next start finds them ---- */
+
+struct walk {
+    uint32_t path, seg;
+    uint32_t before; /* extents of the segments before it */
+    uint64_t gen;    /* the newest in it so far; what is older is no more */
+};
+
+static bool take_table(struct check *k, struct walk *w, uint32_t page, const struct nvme_head *h)
+{
+    const struct nvme_super *s = &k->super[w->path];
+    if (memcmp(h->uuid, s->uuid, sizeof(h->uuid)) != 0 || h->path != w->path || h->seg != w->seg ||
+        h->page != page || h->gen < w->gen || h->pages > s->seg_pages - page)
+        return false;
+    if (h->gen != w->gen)
+        k->n = w->before;
+    w->gen = h->gen;
+    const struct extent x = {.path = w->path,
+                             .page = NVME_HEADER_PAGES + (uint64_t)w->seg * s->seg_pages + page,
+                             .value = {.flags = h->flags,
+                                       .pages = h->pages,
+                                       .items = h->items,
+                                       .head_pages = h->head_pages,
+                                       .records = h->head_pages - nvme__table_pages(h->items),
+                                       .gen = h->gen,
+                                       .seq = h->seq,
+                                       .sum = h->sum}};
+    const int r = take_extent(k, &x);
+    k->error = r < 0 ? r : k->error;
+    return true;
+}
+
+/* Of the pages in `piece`: how far to go on. */
+static uint32_t take_tables(struct check *k, struct walk *w, uint32_t page, uint32_t pages)
+{
+    uint32_t at = 0;
+    while (at < pages) {
+        struct nvme_head h;
+        const int r = nvme__head_decode(k->piece + (size_t)at * NVME_PAGE,
+                                        (uint64_t)(pages - at) * NVME_PAGE, &h);
+        if (r == -ENOBUFS && at != 0)
+            return at;
+        at += r == 0 && take_table(k, w, page + at, &h) ? h.pages : 1;
+    }
+    return at;
+}
+
+static void walk_tables(struct check *k)
+{
+    k->n = 0;
+    for (uint32_t path = 0; path < k->disk->paths; path++) {
+        const struct nvme_super *s = &k->super[path];
+        const uint32_t segments = k->have[path] && s->path == path ? s->segments : 0;
+        for (uint32_t seg = 0; seg < segments; seg++) {
+            struct walk w = {.path = path, .seg = seg, .before = k->n};
+            const uint64_t first = NVME_HEADER_PAGES + (uint64_t)seg * s->seg_pages;
+            for (uint32_t page = 0; page < s->seg_pages && k->error == 0;) {
+                const uint32_t pages = MIN(PIECE_PAGES, s->seg_pages - page);
+                page += read_pages(k, path, first + page, pages, k->piece) < 0
+                            ? pages
+                            : take_tables(k, &w, page, pages);
+            }
+        }
+    }
+}
+
+/* ---- what is in them ---- */
 
 static void check_payload(struct check *k, const struct extent *x, uint32_t slot,
                           const struct nvme_item *it)
@@ -207,13 +308,16 @@ static void check_all(struct check *k, struct journal *journal, bool payload)
 {
     for (uint32_t i = 0; i < k->disk->paths; i++)
         check_super(k, i);
-    const int r = journal->ops->walk(journal, each_entry, k);
+    const int r = journal != NULL ? journal->ops->walk(journal, each_entry, k) : -EUCLEAN;
     if (r == -ENOMEM) {
         k->error = r;
         return;
     }
-    if (r < 0)
-        problem(k, "journal: damaged: the next start finds the blocks by their tables");
+    if (r < 0 || !k->mine) {
+        problem(k, "journal: %s: blocks are found by their tables, those that were let go of too",
+                r < 0 ? "damaged" : "of another store, or never finished");
+        walk_tables(k);
+    }
     for (uint32_t i = 0; i < k->n && k->error == 0; i++) {
         const struct extent *x = &k->extent[i];
         if (x->path >= k->disk->paths) {

@@ -2,11 +2,13 @@
 /*
  * Paths that fail. A write or a sync that fails takes its path out, and so do two reads in a row (a
  * single one may be a bad sector) and an I/O that takes too long. A path that is out is tried
- * again: its superblock is written, read back and synced, and when that is well it is back.
+ * again: its superblock is written, read back and synced, and when that is well it is back. So is
+ * one whose file lost its name, for a restart would not find it; it is back when the file is.
  */
 #include "nvme__.h"
 
 #define PAUSE_MAX_NS (UINT64_C(60) * 1000000000)
+#define LOOK_NS      (UINT64_C(2) * 1000000000)
 #define STEADY       10u /* pauses without a failure, and the next pause is the shortest again */
 
 void nvme__path_out(struct nvme *n, struct nvme_path *p, int error)
@@ -113,8 +115,43 @@ void nvme__super_start(struct nvme *n, struct nvme_path *p, uint32_t formatted, 
 
 /* ---- time ---- */
 
+static int standing(const struct nvme *n, uint32_t path)
+{
+    return n->disk->ops->stands != NULL ? n->disk->ops->stands(n->disk, path) : 0;
+}
+
+static void look(struct nvme *n)
+{
+    if (n->look_ns > n->now_ns)
+        return;
+    n->look_ns = n->now_ns + LOOK_NS;
+    for (uint32_t i = 0; i < n->paths; i++) {
+        const int gone = nvme__path_up(&n->path[i]) ? standing(n, i) : 0;
+        if (gone < 0)
+            nvme__path_out(n, &n->path[i], gone);
+    }
+    if (n->journal_error != 0 || n->journal->ops->stands == NULL)
+        return;
+    const int gone = n->journal->ops->stands(n->journal);
+    if (gone < 0)
+        nvme__journal_failed(n, gone);
+}
+
+/* A path is written again only where its file still is. */
+static void retry(struct nvme *n, struct nvme_path *p)
+{
+    const int gone = standing(n, p->number);
+    if (gone == 0) {
+        nvme__super_start(n, p, p->formatted, true);
+        return;
+    }
+    p->error = gone;
+    p->probe_ns = n->now_ns + LOOK_NS;
+}
+
 void nvme__health_tick(struct nvme *n)
 {
+    look(n);
     for (uint32_t i = 0; i < n->paths; i++) {
         struct nvme_path *p = &n->path[i];
         if (nvme__path_up(p)) {
@@ -122,14 +159,14 @@ void nvme__health_tick(struct nvme *n)
                 nvme__path_out(n, p, -ETIMEDOUT);
         } else if (!p->absent && p->super_phase == NVME_SB_IDLE && p->probe_ns <= n->now_ns &&
                    !stuck(n, p) && !n->stopping) {
-            nvme__super_start(n, p, p->formatted, true);
+            retry(n, p);
         }
     }
 }
 
 uint64_t nvme__health_next(const struct nvme *n)
 {
-    uint64_t at = UINT64_MAX;
+    uint64_t at = n->disk->ops->stands != NULL ? n->look_ns : UINT64_MAX;
     for (uint32_t i = 0; i < n->paths; i++) {
         const struct nvme_path *p = &n->path[i];
         const struct list_node *first = list_first(&p->inflight);

@@ -115,7 +115,7 @@ static int agree(struct recover *v, uint32_t *ret_first)
         }
         if (v->kind[i] == KIND_FOREIGN) {
             note(v,
-                 "path %u holds something that is not a store: clear its first 16 KiB if it may "
+                 "path %u holds something that is not a store: clear its first 128 KiB if it may "
                  "be overwritten",
                  i);
             return -EINVAL;
@@ -265,6 +265,18 @@ static int settle(struct recover *v)
 
 /* ---- journal ---- */
 
+/* A path was taken out of the configuration, or is another, or the limit is smaller. */
+static int gone(struct recover *v, uint64_t key, const struct nvme_value *x)
+{
+    for (uint32_t i = x->records; i < x->items; i++) {
+        if ((x->dead[i / 8] >> i % 8 & 1) != 0)
+            continue;
+        v->report->blocks_gone++;
+        v->report->promises_gone += (x->flags & NVME_T_DURABLE) != 0;
+    }
+    return stale_key(v, key);
+}
+
 static int each_extent(struct recover *v, uint64_t key, const void *value, uint32_t bytes)
 {
     struct nvme *n = v->n;
@@ -274,14 +286,14 @@ static int each_extent(struct recover *v, uint64_t key, const void *value, uint3
     if (nvme__value_decode(value, bytes, &x) < 0)
         return -EUCLEAN;
     if (path >= n->paths || v->kind[path] == KIND_BLANK || page < NVME_HEADER_PAGES)
-        return stale_key(v, key);
+        return gone(v, key, &x);
     if (n->path[path].absent)
         return 0; /* its extents may be there at the next start */
     const struct nvme_path *p = &n->path[path];
     const uint64_t seg = (page - NVME_HEADER_PAGES) / n->seg_pages;
     const uint32_t at = (uint32_t)((page - NVME_HEADER_PAGES) % n->seg_pages);
     if (seg >= p->segs || x.pages > n->seg_pages - at)
-        return stale_key(v, key);
+        return gone(v, key, &x);
     const int r = nvme__candidate(n, &v->list, p->first_seg + (uint32_t)seg, at, &x);
     if (r != -ENOSPC)
         return r;
@@ -317,6 +329,7 @@ static void forget_candidates(struct recover *v)
         nvme__extent_free(v->n, v->list.at[i].extent);
     v->list.n = 0;
     v->stales = 0;
+    v->report->blocks_gone = v->report->promises_gone = 0;
 }
 
 /* Which extents there are: by the journal, or, when it cannot tell, by the tables. */
@@ -737,6 +750,8 @@ static int recover(struct recover *v)
             place_extents(v);
             r = read_tables(v);
         }
+        if (r == 0 && v->r->approve != NULL)
+            r = v->r->approve(v->r->ctx);
     }
     if (r == 0)
         r = write_supers(v);
@@ -762,5 +777,6 @@ int nvme_recover(struct nvme *n, const struct nvme_recovery *r, struct nvme_repo
     free(v->stale);
     free(v);
     n->running = result == 0;
+    ret_report->segment_bytes = (uint64_t)n->seg_pages * NVME_PAGE;
     return result;
 }

@@ -249,6 +249,11 @@ bool nvme__formatting(const struct nvme *n)
     return false;
 }
 
+bool nvme__room_grows(const struct nvme *n)
+{
+    return nvme__formatting(n) && !n->stopping && n->journal_error == 0;
+}
+
 uint64_t nvme__put_pages(const struct nvme *n)
 {
     const uint64_t pages = nvme__room_pages(n);
@@ -261,5 +266,6 @@ uint64_t nvme__put_pages(const struct nvme *n)
 uint32_t nvme__reserve(const struct nvme *n)
 {
     const uint32_t want = MAX(2 * n->paths, n->segs / 32);
-    return MIN(want, n->segs / 4);
+    return MIN(want, MAX(n->segs / 4,
+                         2u)); /* more than is held for moves, or nothing would be reclaimed */
 }

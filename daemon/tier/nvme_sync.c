@@ -43,6 +43,7 @@ void nvme__sync_failed(struct nvme *n, struct nvme_path *p)
     nvme__durable_settle(n, p, -EIO);
     p->era++;
     p->sync_due_ns = UINT64_MAX;
+    p->written_pages = 0;
     lose(n, &p->syncing);
     lose(n, &p->written);
     for (unsigned which = 0; which < NVME_CLASSES; which++) {
@@ -77,6 +78,7 @@ static void sync_path(struct nvme *n, struct nvme_path *p)
         return;
     p->sync_busy = true;
     p->sync_due_ns = UINT64_MAX;
+    p->written_pages = 0;
     while ((extent = nvme__extents_pop(n, &p->written)) != NVME_NONE) {
         n->extent[extent].state = NVME_X_SYNCING;
         nvme__extents_push(n, &p->syncing, extent);
@@ -223,21 +225,28 @@ static void finish_new(struct nvme *n)
     }
 }
 
+void nvme__journal_failed(struct nvme *n, int error)
+{
+    n->journal_error = error;
+    n->commit_due_ns = UINT64_MAX;
+    for (uint32_t i = 0; i < n->paths; i++)
+        nvme__durable_settle(n, &n->path[i], -EIO);
+}
+
 /* Extents that were changed while their change was on its way are dirty again. */
 static void on_committed(struct journal_commit *commit)
 {
     struct nvme *n = commit->owner;
     n->commit.busy = false;
-    if (commit->result != 0) {
-        n->journal_error = commit->result;
-        n->commit_due_ns = UINT64_MAX;
-    } else {
+    if (n->journal_error == 0 && commit->result == 0) {
         n->m.commits++;
         finish_new(n);
         finish_deleted(n);
+        for (uint32_t i = 0; i < n->paths; i++)
+            nvme__durable_settle(n, &n->path[i], 0);
+    } else if (n->journal_error == 0) {
+        nvme__journal_failed(n, commit->result);
     }
-    for (uint32_t i = 0; i < n->paths; i++)
-        nvme__durable_settle(n, &n->path[i], n->journal_error != 0 ? -EIO : 0);
     nvme__sync_run(n);
     nvme__drain(n);
 }

@@ -71,6 +71,20 @@ int nvme__super_decode(const uint8_t *page, struct nvme_super *ret)
     return 0;
 }
 
+const char *nvme_head_problem(const uint8_t *head, uint64_t bytes)
+{
+    MUST(bytes >= 2 * NVME_PAGE);
+    for (unsigned i = 0; i < 2; i++) {
+        struct cursor c;
+        cursor_init(&c, head + (size_t)i * NVME_PAGE, sizeof(uint64_t));
+        if (cursor_u64le(&c) == SUPER_MAGIC)
+            return NULL;
+    }
+    return is_zero(head, bytes) ? NULL
+                                : "holds something that is not a store: clear its first 128 KiB if "
+                                  "it may be overwritten";
+}
+
 /* ---- table ---- */
 
 static struct hash128 table_sum(const uint8_t *table, uint32_t items)

@@ -6,7 +6,8 @@
  */
 #include "nvme__.h"
 
-#define DEPTH 8u /* extents in flight on a path */
+#define DEPTH          8u /* extents in flight on a path */
+#define UNSYNCED_SHARE 8u /* of a path, at most, before it is synced ahead of time */
 
 /* What is known of an extent before there is one. */
 struct plan {
@@ -198,6 +199,14 @@ static uint32_t put_payloads(struct nvme *n, struct nvme_write *w, enum nvme_cla
     return iovs;
 }
 
+/* What is not synced cannot be reused: where all of a path is written within `sync_ns`, who wants
+ * room would wait for the sync. */
+static uint64_t sync_due(const struct nvme *n, const struct nvme_path *p)
+{
+    const bool much = p->written_pages >= (uint64_t)p->segs * n->seg_pages / UNSYNCED_SHARE;
+    return n->now_ns + (much ? 0 : n->c.sync_ns);
+}
+
 /* The extent counts, or it is lost; its PUTs learn of it. */
 static void end_write(struct nvme *n, struct nvme_write *w)
 {
@@ -209,7 +218,8 @@ static void end_write(struct nvme *n, struct nvme_write *w)
         s->done_pages += x->pages;
         x->state = NVME_X_WRITTEN;
         nvme__extents_push(n, &p->written, w->extent);
-        p->sync_due_ns = nvme__sooner(p->sync_due_ns, n->now_ns + n->c.sync_ns);
+        p->written_pages += x->pages;
+        p->sync_due_ns = nvme__sooner(p->sync_due_ns, sync_due(n, p));
     } else {
         s->broken = true;
         nvme__seg_seal(n, x->seg);
@@ -334,7 +344,7 @@ static bool write_one(struct nvme *n, enum nvme_class which)
     /* A table page and perhaps a namespace's come before it. */
     const bool moves = nvme__keep_owns(n, list->head);
     struct nvme_path *p = nvme__seg_room(n, which, moves, nvme__pages(list->head->bytes) + 2);
-    if (p == NULL && n->segs_deleting != 0)
+    if (p == NULL && (n->segs_deleting != 0 || nvme__room_grows(n)))
         return false;
     if (p == NULL) { /* a move behind it may still have room */
         nvme__put_failed(n, nvme__ops_pop(list), -ENOSPC);

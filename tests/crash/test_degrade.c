@@ -107,6 +107,8 @@ static void wait_until_back(struct world_session *s)
         if (ok == (int)WORLD_LEN)
             return;
         struct kvc_evict_filter f = {.key = world.chain[c + i % 3].keys};
+        for (uint32_t b = 0; b < WORLD_LEN; b++) /* part of it may have been promised */
+            world.chain[c + i % 3].block[b].durable = 0;
         struct kvc_evicted evicted;
         ck_assert_int_eq(kvc_evict(s->k, &f, &evicted), 0);
         rig_sleep_ms(100);
@@ -114,13 +116,36 @@ static void wait_until_back(struct world_session *s)
     ck_abort_msg("no durable store after the path came back");
 }
 
+static int add_outs(void *ctx, const struct kvc_path *path)
+{
+    *(uint64_t *)ctx += path->outs;
+    return 0;
+}
+
+static uint64_t outs(struct world_session *s)
+{
+    uint64_t n = 0;
+    struct kvc_writes w;
+    ck_assert_int_eq(kvc_paths(s->k, add_outs, &n, &w), 0);
+    return n;
+}
+
+/* What is left of the fault may take the path out only now, for it is these reads that it counts:
+ * then all is looked at again when the path is back. */
 static void look(const char *when)
 {
     struct world_session s;
-    struct judged j = {0};
+    struct judged j;
+    uint64_t before;
     ck_assert_int_eq(world_open(&world, WORLD_STAGING, &s), 0);
-    ck_assert_int_eq(judge_chains(&s, &j), 0);
-    ck_assert_int_eq(judge_accounts(&s, true, &j), 0);
+    do {
+        before = outs(&s);
+        j = (struct judged){0};
+        ck_assert_int_eq(judge_chains(&s, &j), 0);
+        ck_assert_int_eq(judge_accounts(&s, true, &j), 0);
+        if (outs(&s) != before)
+            wait_until_back(&s);
+    } while (outs(&s) != before);
     ck_assert_msg(j.wrong_bytes + j.durable_lost + j.accounting_errors == 0, "%s: %s", when,
                   j.first);
     world_close(&s);

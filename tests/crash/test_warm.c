@@ -133,6 +133,21 @@ START_TEST(another_secret_finds_nothing_of_before)
 }
 END_TEST
 
+/* It was refused, again and again: a manager starts it with the same each time. */
+START_TEST(descriptors_that_are_not_said_right_begin_with_empty_memory)
+{
+    char log[128];
+    static const char *const sets[] = {"host.limit=64MiB", "host.chunk=4MiB",
+                                       "host.persist=systemd", NULL};
+    ck_assert_int_eq(setenv("LISTEN_PID", "that one", 1), 0);
+    ck_assert_int_eq(setenv("LISTEN_FDS", "many", 1), 0);
+    ck_assert_int_eq(rig_try(&place.rig, sets, NULL), 0);
+    snprintf(log, sizeof log, "grep -q 'LISTEN_FDS' %s/log", place.rig.dir);
+    ck_assert_int_eq(system(log), 0);
+    rig_stop(&place.rig);
+}
+END_TEST
+
 static Suite *suite(void)
 {
     Suite *s = suite_create("warm");
@@ -144,6 +159,7 @@ static Suite *suite(void)
     tcase_add_test(t, what_was_evicted_stays_away);
     tcase_add_test(t, less_memory_than_before_is_fewer_blocks);
     tcase_add_test(t, another_secret_finds_nothing_of_before);
+    tcase_add_test(t, descriptors_that_are_not_said_right_begin_with_empty_memory);
     suite_add_tcase(s, t);
     return s;
 }

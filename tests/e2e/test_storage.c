@@ -2,6 +2,7 @@
 /* Blocks leave memory for storage, come back, and outlive the daemon. */
 #include <check.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -192,6 +193,32 @@ START_TEST(what_was_stored_durably_survives_a_kill)
 }
 END_TEST
 
+/* A name mistyped in the configuration was the end of all that the store held. */
+START_TEST(a_start_with_another_principal_is_refused_and_costs_nothing)
+{
+    char config[80], command[256];
+    store_durably(1);
+    kvc_close(&k);
+    rig_stop(&rig);
+    snprintf(config, sizeof config, "@%s/other.yaml", rig.dir);
+    FILE *f = fopen(config + 1, "w");
+    ck_assert_ptr_nonnull(f);
+    fprintf(f, "principals:\n  - name: mistyped\n    uids: [%u]\n", (unsigned)getuid());
+    fclose(f);
+    const char *other[16] = {config};
+    for (unsigned i = 0; sets[i] != NULL; i++)
+        other[i + 1] = sets[i];
+    const int status = rig_try(&rig, other, NULL);
+    ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 1);
+    snprintf(command, sizeof command, "grep -q 'belongs to others.*principal .*Nothing was' %s/log",
+             rig.dir);
+    ck_assert_int_eq(system(command), 0);
+    rig_restart(&rig, sets);
+    open_session();
+    ck_assert_uint_eq(load_chain(1), CHAIN);
+}
+END_TEST
+
 START_TEST(a_daemon_that_says_nothing_finds_as_much)
 {
     const char *const quiet[] = {sets[0], sets[1], sets[2], "log.level=error", NULL};
@@ -348,6 +375,7 @@ int main(void)
     tcase_add_test(t, blocks_that_leave_memory_come_back_with_their_bytes);
     tcase_add_test(t, more_than_storage_holds_makes_room_and_keeps_the_limit);
     tcase_add_test(t, what_was_stored_durably_survives_a_kill);
+    tcase_add_test(t, a_start_with_another_principal_is_refused_and_costs_nothing);
     tcase_add_test(t, a_daemon_that_says_nothing_finds_as_much);
     tcase_add_test(t, a_drained_daemon_restarts_warm);
     tcase_add_test(t, an_acquire_without_loading_waits_for_nothing);

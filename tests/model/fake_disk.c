@@ -24,7 +24,7 @@ struct fake_disk {
     struct tier tier;
     struct fake_disk_config cfg;
     uint64_t random;
-    bool out, admit, keep;
+    bool out, grows, admit, keep;
     struct slot *slot;
     uint32_t next; /* where alloc looks first, as a log does */
     uint32_t puts[2];
@@ -48,6 +48,8 @@ static int disk_alloc(struct tier *t, uint32_t principal, uint32_t bytes, struct
 {
     struct fake_disk *f = of(t);
     MUST(principal != 0 && bytes != 0 && near.id <= f->cfg.slots);
+    if (f->grows)
+        return KVC_E_BUSY;
     for (uint32_t i = 0; i < f->cfg.slots && !f->out; i++) {
         const uint32_t at = (f->next + i) % f->cfg.slots;
         struct slot *s = &f->slot[at];
@@ -301,6 +303,14 @@ void fake_disk_out(struct fake_disk *f, bool out)
     const bool back = f->out && !out;
     f->out = out;
     if (back)
+        f->tier.events.room(f->tier.events.ctx);
+}
+
+void fake_disk_grows(struct fake_disk *f, bool grows)
+{
+    const bool done = f->grows && !grows;
+    f->grows = grows;
+    if (done)
         f->tier.events.room(f->tier.events.ctx);
 }
 

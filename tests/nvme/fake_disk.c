@@ -23,7 +23,7 @@ struct fake_disk {
         uint8_t *now, *stable;
         uint64_t written;
         int broken;
-        bool stalled;
+        bool stalled, gone;
         struct written *log, **tail; /* not synced, in order of completion */
     } path[DISK_PATHS_MAX];
     struct disk_op *op[OPS_MAX];
@@ -74,7 +74,13 @@ static uint64_t disk_bytes(const struct disk *disk, uint32_t path)
     return of(disk)->bytes;
 }
 
-static const struct disk_ops disk_ops = {.submit = disk_submit, .bytes = disk_bytes};
+static int disk_stands(const struct disk *disk, uint32_t path)
+{
+    return of(disk)->path[path].gone ? -ENOENT : 0;
+}
+
+static const struct disk_ops disk_ops = {
+    .submit = disk_submit, .bytes = disk_bytes, .stands = disk_stands};
 
 struct fake_disk *fake_disk_create(uint32_t paths, uint64_t bytes, uint64_t seed)
 {
@@ -244,6 +250,11 @@ void fake_disk_stall(struct fake_disk *d, uint32_t path, bool stalled)
     d->path[path].stalled = stalled;
 }
 
+void fake_disk_unlink(struct fake_disk *d, uint32_t path, bool gone)
+{
+    d->path[path].gone = gone;
+}
+
 void fake_disk_wipe(struct fake_disk *d, uint32_t path, uint64_t bytes)
 {
     drop_log(d, path);
@@ -292,7 +303,7 @@ struct fake_journal {
     struct journal journal;
     uint64_t random, commits, fail_in;
     int fail_error, dead;
-    bool off, damaged;
+    bool off, damaged, gone;
     struct entry *entry; /* in order of keys */
     struct pending *first, **tail;
     struct pending *left; /* what had not been reported when the machine went off */
@@ -402,8 +413,15 @@ static int journal_clear(struct journal *journal)
     return 0;
 }
 
-static const struct journal_ops journal_ops = {
-    .commit = journal_commit, .walk = journal_walk, .clear = journal_clear};
+static int journal_stands(const struct journal *journal)
+{
+    return ((const struct fake_journal *)journal)->gone ? -ENOENT : 0; /* its first member */
+}
+
+static const struct journal_ops journal_ops = {.commit = journal_commit,
+                                               .walk = journal_walk,
+                                               .clear = journal_clear,
+                                               .stands = journal_stands};
 
 struct fake_journal *fake_journal_create(uint64_t seed)
 {
@@ -444,6 +462,11 @@ void fake_journal_fail_nth(struct fake_journal *j, uint64_t n, int error)
 {
     j->fail_in = n;
     j->fail_error = error;
+}
+
+void fake_journal_unlink(struct fake_journal *j)
+{
+    j->gone = true;
 }
 
 void fake_journal_damage(struct fake_journal *j)

@@ -32,6 +32,8 @@ void fake_disk_fail(struct fake_disk *d, unsigned per_mille);
 void fake_disk_misdirect(struct fake_disk *d, unsigned per_mille);
 /* Every operation on the path fails with that error (0: no more), or does not end. */
 void fake_disk_break(struct fake_disk *d, uint32_t path, int error);
+/* The path's name leads to another file. */
+void fake_disk_unlink(struct fake_disk *d, uint32_t path, bool gone);
 void fake_disk_stall(struct fake_disk *d, uint32_t path, bool stalled);
 
 /* The first bytes of a path become zero, for good. */
@@ -52,6 +54,7 @@ unsigned fake_journal_run(struct fake_journal *j, unsigned n);
 unsigned fake_journal_inflight(const struct fake_journal *j);
 uint64_t fake_journal_commits(const struct fake_journal *j);
 void fake_journal_fail_nth(struct fake_journal *j, uint64_t n, int error);
+void fake_journal_unlink(struct fake_journal *j);
 /* walk() says -EUCLEAN until clear(). */
 void fake_journal_damage(struct fake_journal *j);
 void fake_journal_on_commit(struct fake_journal *j,

@@ -197,6 +197,8 @@ static void arrive(struct sim *s, struct sim_client *cl, struct sim_req *r,
     uint32_t ms = m->deadline_ms ? m->deadline_ms : KVC_DEADLINE_DEFAULT_MS;
     r->delivered = true;
     r->due_ns = s->now_ns + MIN(ms, KVC_DEADLINE_MAX_MS) * SIM_MS;
+    if (r->op == KVC_OP_RELEASE)
+        r->due_ns = MIN(r->due_ns, s->now_ns + SVC_RELEASE_NS);
     for (uint32_t i = 0; r->op == KVC_OP_RELEASE && i < SIM_LEASES; i++)
         if (cl->lease[i].id && cl->lease[i].releasing == r->corr)
             cl->lease[i].id = 0;
@@ -213,7 +215,7 @@ static void arrive(struct sim *s, struct sim_client *cl, struct sim_req *r,
 static bool waits(const struct sim_req *r)
 {
     return r->op == KVC_OP_COMMIT || r->op == KVC_OP_STORE || r->op == KVC_OP_EVICT ||
-           r->op == KVC_OP_CANCEL || r->op == KVC_OP_VERIFY ||
+           r->op == KVC_OP_CANCEL || r->op == KVC_OP_VERIFY || r->op == KVC_OP_RELEASE ||
            (r->op == KVC_OP_ACQUIRE && (r->wait || sim_with_disk)) ||
            (r->op == KVC_OP_RESERVE && sim_with_disk);
 }

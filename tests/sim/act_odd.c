@@ -209,6 +209,8 @@ static void wrong_reserve(struct sim *s, struct sim_client *cl)
         return;
     r->any = true;
     r->allowed = BIT(BAD_ARGUMENT) | BIT(NO_NAMESPACE) | BIT(BUSY) | BIT(LIMIT);
+    if (sim_with_disk) /* it waits for room first, and is looked at then */
+        r->allowed |= BIT(TIMEOUT) | BIT(CANCELLED);
     struct msg_reserve msg = sim_msg_reserve(s, cl, &p);
     switch (sim_rnd(s, 4)) {
     case 0:

@@ -2,6 +2,8 @@
 /* When and how the fake tier's copies end: latencies, failures, hangs, cancelling, outages. */
 #include "sim.h"
 
+#define GROWS_TURNS 40u /* so long storage is new, and has no room yet */
+
 static bool is_out(const struct sim *s)
 {
     return s->now_ns < s->outage_until_ns;
@@ -129,7 +131,9 @@ void sim_disk_step(struct sim *s, bool calm)
     if (calm) {
         s->disk_out = false;
         fake_disk_out(s->disk, false);
+        fake_disk_grows(s->disk, false);
     } else {
+        fake_disk_grows(s->disk, s->turn < GROWS_TURNS);
         if (sim_rnd(s, 1000) < 5 + s->swarm.outage_pm)
             s->disk_out = !s->disk_out;
         fake_disk_out(s->disk, s->disk_out);

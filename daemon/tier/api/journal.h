@@ -46,6 +46,8 @@ struct journal_ops {
     int (*walk)(struct journal *j, journal_each_fn *each, void *ctx) KVC_WARN_UNUSED;
     /* Forgets everything, on stable storage when it returns; before the first commit. */
     int (*clear)(struct journal *j) KVC_WARN_UNUSED;
+    /* As disk.h's. */
+    int (*stands)(const struct journal *j);
 };
 
 struct journal {

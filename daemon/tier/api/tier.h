@@ -100,7 +100,8 @@ struct tier_ops {
     const char *name;
     /* Room of `bytes` for `principal`, next to `near` where that can be (near.id 0 = anywhere);
      * `owner` is core's block index, given back by drain. 0; KVC_E_NO_ROOM (evict something of the
-     * tier and try again); KVC_E_TOO_LARGE (never). */
+     * tier and try again); KVC_E_TOO_LARGE (never); of storage, KVC_E_BUSY (room is coming into
+     * being by itself: events.room tells). */
     int (*alloc)(struct tier *t, uint32_t principal, uint32_t bytes, struct tier_loc near,
                  uint32_t owner, struct tier_loc *ret_loc) KVC_WARN_UNUSED;
     /* Room back. From this call on its generation differs, so a late reader sees KVC_STALE. No
@@ -156,7 +157,8 @@ struct tier_ops {
      * out); core then frees it. */
     bool (*keep)(struct tier *t, struct tier_loc loc, uint32_t owner);
     /* Whether the write budget and the room allow `bytes` more, for a block that was last used
-     * age_ms ago. When the budget is short, younger ones come first. Counts nothing. */
+     * age_ms ago. When the budget is short, younger ones come first. Takes neither budget nor
+     * room; what the budget alone refuses is counted in the tier's figures. */
     bool (*admits)(const struct tier *t, uint32_t bytes, uint64_t age_ms);
     /* Room is short now, and being made: events.room follows. Who can wait does better than to let
      * go of what has no other place. */

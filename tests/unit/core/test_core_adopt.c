@@ -53,11 +53,16 @@ START_TEST(a_namespace_comes_back_as_it_was_or_not_at_all)
     ck_assert_int_eq(core_create(&r.cfg, &next), 0);
     core_tick(next, r.now_ns);
     known = NULL;
-    ck_assert_int_eq(core_ns_restore(next, record, n, who_is, NULL), KVC_E_GONE);
+    ck_assert_int_eq(core_ns_restore(next, record, n, who_is, NULL), KVC_E_DENIED);
+    char principal[KVC_PARAMS_MAX], tenant[KVC_PARAMS_MAX];
+    ck_assert_int_eq(core_ns_record_owner(record, n, principal, tenant), 0);
+    ck_assert_str_eq(principal, one.name);
+    ck_assert_str_eq(tenant, one.tenant);
+    ck_assert_int_eq(core_ns_record_owner(record, n - 1, principal, tenant), KVC_E_GONE);
     struct core_identity other = one;
     other.tenant = "another";
     known = &other;
-    ck_assert_int_eq(core_ns_restore(next, record, n, who_is, NULL), KVC_E_GONE);
+    ck_assert_int_eq(core_ns_restore(next, record, n, who_is, NULL), KVC_E_DENIED);
     known = &one;
     for (uint32_t i = 0; i < n; i++) {
         record[i] ^= 0x40;
@@ -89,7 +94,7 @@ START_TEST(another_secret_is_another_namespace)
     struct core *next;
     ck_assert_int_eq(core_create(&cfg, &next), 0);
     known = &one;
-    ck_assert_int_eq(core_ns_restore(next, record, n, who_is, NULL), KVC_E_GONE);
+    ck_assert_int_eq(core_ns_restore(next, record, n, who_is, NULL), KVC_E_DENIED);
     core_destroy(&next);
     rig_end(&r);
 }

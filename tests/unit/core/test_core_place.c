@@ -184,6 +184,29 @@ START_TEST(stores_that_wait_get_no_more_than_there_is)
 }
 END_TEST
 
+/* Who comes later takes no room that others were woken for and have not run to take. */
+START_TEST(a_store_that_comes_leaves_room_to_those_that_were_woken)
+{
+    begin(16, 64);
+    fired = 0;
+    for (uint32_t i = 1; i <= 8; i++)
+        rig_store(&r, 1, ns, 0, i, 0, 2);
+    struct core_waiter w = {.fn = on_store}, late = {.fn = on_store};
+    ck_assert(core_store_must_wait(r.core, 128, &w));
+    (void)core_placement_step(r.core);
+    r.cfg.disk->ops->kick(r.cfg.disk);
+    for (unsigned i = 0; i < 100 && !core_has_done(r.core); i++)
+        (void)fake_disk_run(r.disk, 1, 0);
+    ck_assert(core_has_done(r.core));
+    ck_assert_uint_eq(core_metrics(r.core)->clean_bytes, 128);
+    ck_assert(core_store_must_wait(r.core, 128, &late));
+    rig_settle(&r);
+    ck_assert_uint_eq(fired, 2);
+    ck_assert_uint_eq(core_metrics(r.core)->blocks_lost_unsaved, 0);
+    rig_end(&r);
+}
+END_TEST
+
 START_TEST(a_touch_keeps_a_clean_block_in_memory)
 {
     begin(16, 64);
@@ -236,6 +259,41 @@ START_TEST(a_promise_takes_the_whole_chain_to_disk)
 }
 END_TEST
 
+static struct rig_commit *commit_durable(uint32_t chain)
+{
+    struct rig_commit *m = calloc(1, sizeof *m);
+    struct rig_put p = {.ns = ns, .chain = chain, .n = 2, .durable = true};
+    ck_assert_ptr_nonnull(m);
+    ck_assert_int_eq(rig_reserve(&r, 1, &p), 0);
+    ck_assert_int_eq(rig_commit(&r, 1, &p, m), 1);
+    rig_settle(&r);
+    return m;
+}
+
+/* A new store gives its first room after seconds: promises were refused with FULL until then. */
+START_TEST(promises_wait_for_a_store_that_is_being_formatted)
+{
+    struct rig_commit *m[4];
+    begin(64, 64);
+    fake_disk_grows(r.disk, true);
+    for (uint32_t i = 0; i < ARRAY_LEN(m); i++) {
+        m[i] = commit_durable(1 + i);
+        ck_assert_uint_eq(m[i]->done, 0);
+    }
+    fake_disk_grows(r.disk, false);
+    rig_step(&r);
+    rig_settle(&r);
+    for (uint32_t i = 0; i < ARRAY_LEN(m); i++) {
+        ck_assert_uint_eq(m[i]->done, 1);
+        ck_assert_uint_eq(m[i]->statuses[0], KVC_ST_OK);
+        ck_assert_uint_eq(m[i]->statuses[1], KVC_ST_OK);
+        rig_commit_free(m[i]);
+        free(m[i]);
+    }
+    rig_end(&r);
+}
+END_TEST
+
 START_TEST(what_is_promised_does_not_go_for_room)
 {
     begin(16, 24);
@@ -272,6 +330,27 @@ START_TEST(reclaim_keeps_what_was_used_and_drops_the_rest)
 }
 END_TEST
 
+/* What is written and never used again goes, oldest first, without being written again: in a store
+ * that is full after a tenth of a second too. */
+START_TEST(reclaim_keeps_nothing_of_a_plain_stream)
+{
+    begin(16, 96);
+    for (uint32_t i = 1; i <= 40; i++) {
+        rig_store(&r, 1, ns, 0, i, 0, 2);
+        rig_settle(&r);
+        r.now_ns += 2500000;
+        core_tick(r.core, r.now_ns);
+        for (unsigned n = 0; n < 50; n++)
+            (void)core_placement_step(r.core); /* learns how old things are */
+    }
+    fake_disk_want(r.disk, 0);
+    rig_settle(&r);
+    ck_assert_uint_eq(core_metrics(r.core)->blocks_kept, 0);
+    ck_assert_uint_gt(core_metrics(r.core)->blocks_reclaimed, 0);
+    rig_end(&r);
+}
+END_TEST
+
 START_TEST(what_is_lost_on_disk_is_lost_unless_memory_has_it)
 {
     begin(16, 64);
@@ -296,6 +375,22 @@ START_TEST(a_drain_leaves_nothing_in_memory_alone)
     ck_assert_uint_eq(core_drain_disk(r.core, 1u << 20), 20 * 64);
     rig_settle(&r);
     ck_assert_uint_eq(core_drain_disk(r.core, 1u << 20), 0);
+    ck_assert_uint_eq(core_metrics(r.core)->blocks_on_disk, 20);
+    rig_end(&r);
+}
+END_TEST
+
+START_TEST(a_drain_ends_with_the_write_budget)
+{
+    begin(64, 64);
+    store_chains(1, 10);
+    fake_disk_admit(r.disk, false);
+    ck_assert_uint_eq(core_drain_disk(r.core, 1u << 20), 20 * 64);
+    rig_settle(&r);
+    ck_assert_uint_eq(core_metrics(r.core)->blocks_on_disk, 0);
+    fake_disk_admit(r.disk, true);
+    ck_assert_uint_eq(core_drain_disk(r.core, 1u << 20), 20 * 64);
+    rig_settle(&r);
     ck_assert_uint_eq(core_metrics(r.core)->blocks_on_disk, 20);
     rig_end(&r);
 }
@@ -363,12 +458,16 @@ int main(void)
     tcase_add_test(t, without_admission_memory_evicts_as_ever);
     tcase_add_test(t, a_store_waits_for_what_is_on_its_way);
     tcase_add_test(t, stores_that_wait_get_no_more_than_there_is);
+    tcase_add_test(t, a_store_that_comes_leaves_room_to_those_that_were_woken);
     tcase_add_test(t, a_touch_keeps_a_clean_block_in_memory);
     tcase_add_test(t, a_promise_takes_the_whole_chain_to_disk);
+    tcase_add_test(t, promises_wait_for_a_store_that_is_being_formatted);
     tcase_add_test(t, what_is_promised_does_not_go_for_room);
     tcase_add_test(t, reclaim_keeps_what_was_used_and_drops_the_rest);
+    tcase_add_test(t, reclaim_keeps_nothing_of_a_plain_stream);
     tcase_add_test(t, what_is_lost_on_disk_is_lost_unless_memory_has_it);
     tcase_add_test(t, a_drain_leaves_nothing_in_memory_alone);
+    tcase_add_test(t, a_drain_ends_with_the_write_budget);
     tcase_add_test(t, a_restart_finds_what_both_tiers_have);
     tcase_add_test(t, a_chain_without_its_beginning_does_not_come_back);
     tcase_add_test(t, wrong_bytes_in_memory_after_a_restart_are_a_miss);

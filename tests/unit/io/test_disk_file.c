@@ -219,6 +219,21 @@ START_TEST(a_stalled_io_is_late_and_good)
 }
 END_TEST
 
+START_TEST(a_file_stands_as_long_as_its_name_leads_to_it)
+{
+    const char *name = in_scratch(DISK_FILE_NAME), *aside = in_scratch("aside");
+    must_open(scratch, MIB);
+    const struct disk *d = disk_file_disk(disk);
+    ck_assert_int_eq(d->ops->stands(d, 0), 0);
+    ck_assert_int_eq(rename(name, aside), 0);
+    ck_assert_int_eq(d->ops->stands(d, 0), -ENOENT);
+    close(open(name, O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+    ck_assert_int_eq(d->ops->stands(d, 0), -ENOENT);
+    ck_assert_int_eq(rename(aside, name), 0);
+    ck_assert_int_eq(d->ops->stands(d, 0), 0);
+}
+END_TEST
+
 /* --- opening --- */
 
 START_TEST(a_directory_gets_a_file_of_exactly_the_size)
@@ -254,6 +269,36 @@ START_TEST(a_file_is_brought_to_the_size_and_keeps_what_it_has)
     ck_assert_int_eq(run(DISK_READ, 0, p, PAGE), PAGE);
     ck_assert_int_eq(p[PAGE - 1], 'k');
     free(p);
+}
+END_TEST
+
+static const char *only_zeroes(const uint8_t *head, uint64_t bytes)
+{
+    for (uint64_t i = 0; i < bytes; i++)
+        if (head[i] != 0)
+            return "is precious";
+    return NULL;
+}
+
+/* A file of somebody else's was cut to the limit before it was refused. */
+START_TEST(what_may_not_be_written_over_keeps_its_size_and_so_do_the_others)
+{
+    const char *ours = in_scratch("a"), *made = in_scratch("b"), *precious = in_scratch("c");
+    const struct disk_file_path paths[] = {{ours, MIB}, {made, MIB}, {precious, MIB}};
+    const struct disk_file_config config = {
+        .paths = paths, .count = 3, .create = true, .problem = only_zeroes};
+    must_open(ours, 2 * MIB);
+    disk_file_close(&disk);
+    must_open(precious, 3 * MIB);
+    disk_file_close(&disk);
+    const int fd = open(precious, O_WRONLY);
+    ck_assert_int_eq(pwrite(fd, "x", 1, 65600), 1);
+    close(fd);
+    ck_assert_int_eq(disk_file_open(&config, loop, &disk, why), -EINVAL);
+    ck_assert_ptr_nonnull(strstr(why, "/c: is precious"));
+    ck_assert_int_eq(size_of(ours), (off_t)(2 * MIB));
+    ck_assert_int_eq(size_of(made), -1);
+    ck_assert_int_eq(size_of(precious), (off_t)(3 * MIB));
 }
 END_TEST
 
@@ -495,11 +540,13 @@ int main(void)
     tcase_add_loop_test(tc, a_vector_is_written_and_read_another_way, first, end);
     tcase_add_loop_test(tc, more_than_the_limit_in_flight_waits_and_is_done, first, end);
     tcase_add_test(tc, a_file_that_was_cut_behind_our_back_is_an_error);
+    tcase_add_test(tc, a_file_stands_as_long_as_its_name_leads_to_it);
     tcase_add_test_raise_signal(tc, an_operation_beyond_the_end_is_a_bug, SIGABRT);
     tcase_add_test(tc, faults_fail_what_they_name_and_then_pass);
     tcase_add_loop_test(tc, a_stalled_io_is_late_and_good, first, end);
     tcase_add_test(tc, a_directory_gets_a_file_of_exactly_the_size);
     tcase_add_test(tc, a_file_is_brought_to_the_size_and_keeps_what_it_has);
+    tcase_add_test(tc, what_may_not_be_written_over_keeps_its_size_and_so_do_the_others);
     tcase_add_test(tc, no_room_is_an_error_and_leaves_nothing);
     tcase_add_test(tc, what_is_no_file_is_refused_by_name);
     tcase_add_test(tc, one_file_twice_is_refused);

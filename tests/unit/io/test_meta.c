@@ -128,6 +128,20 @@ START_TEST(what_was_committed_is_there_after_a_restart_in_order_of_keys)
 }
 END_TEST
 
+START_TEST(it_stands_as_long_as_its_name_leads_to_it)
+{
+    char moved[96];
+    must_open();
+    const struct journal *j = meta_journal(meta);
+    ck_assert_int_eq(j->ops->stands(j), 0);
+    snprintf(moved, sizeof moved, "%s.moved", in_scratch("journal"));
+    ck_assert_int_eq(rename(in_scratch("journal"), moved), 0);
+    ck_assert_int_eq(j->ops->stands(j), -ENOENT);
+    ck_assert_int_eq(rename(moved, in_scratch("journal")), 0);
+    ck_assert_int_eq(j->ops->stands(j), 0);
+}
+END_TEST
+
 START_TEST(commits_end_in_the_order_in_which_they_were_begun)
 {
     enum { N = 300 };
@@ -534,6 +548,7 @@ int main(void)
     tcase_add_checked_fixture(tc, setup, teardown);
     tcase_set_timeout(tc, 280);
     tcase_add_test(tc, what_was_committed_is_there_after_a_restart_in_order_of_keys);
+    tcase_add_test(tc, it_stands_as_long_as_its_name_leads_to_it);
     tcase_add_test(tc, commits_end_in_the_order_in_which_they_were_begun);
     tcase_add_test(tc, close_waits_for_what_was_begun_and_says_so);
     tcase_add_test(tc, the_map_grows_when_it_is_full);

@@ -211,14 +211,44 @@ START_TEST(requests_in_flight_are_limited_but_letting_go_is_not)
     ck_assert_uint_eq(sr_status(&s, refused), KVC_ST_BUSY);
     ck_assert_ptr_nonnull(strstr(sr_detail(&s, refused), "limits.requests"));
     ck_assert_uint_eq(sr_status(&s, sr_bare(&s, q, KVC_OP_PING)), KVC_ST_OK);
-    ck_assert_uint_eq(sr_status(&s, sr_release(&s, q, 5)), KVC_ST_OK);
+    uint64_t release = sr_release(&s, q, 5);
     ck_assert_uint_eq(sr_status(&s, sr_cancel(&s, q, wait[3])), KVC_ST_OK);
+    ck_assert_uint_eq(sr_status(&s, release), KVC_ST_OK);
     ck_assert_uint_eq(sr_status(&s, wait[3]), KVC_ST_CANCELLED);
     ck_assert_uint_eq(sr_status(&s, sr_lookup(&s, q, &b)), KVC_ST_OK);
     ck_assert_uint_eq(sr_status(&s, sr_drop(&s, p, resv)), KVC_ST_OK);
     sr_turn(&s, 0);
     for (unsigned i = 0; i < 8; i++)
         ck_assert_uint_eq(sr_replies(&s, wait[i]), 1);
+}
+END_TEST
+
+START_TEST(a_release_is_answered_with_another_reply_or_soon)
+{
+    struct sr_peer *p = sr_peer(&s, 0, SR_UID_ONE, 4096), *q = sr_peer(&s, 1, SR_UID_ONE, 0);
+    struct sr_blocks b = {.ns = sr_ns(&s, p, "m"), .chain = 1, .n = 1};
+    uint64_t resv = sr_reservation(&s, sr_reserve(&s, p, &b));
+    ck_assert_uint_eq(sr_status(&s, sr_release(&s, q, 5)), KVC_ST_OK); /* nothing else to come */
+    uint64_t wait = sr_acquire(&s, q, &b, true);
+    uint64_t with = sr_release(&s, q, 5);
+    ck_assert_uint_eq(sr_replies(&s, with), 0);
+    ck_assert_uint_eq(sr_status(&s, sr_bare(&s, q, KVC_OP_PING)), KVC_ST_OK);
+    ck_assert_uint_eq(sr_status(&s, with), KVC_ST_OK);
+    uint64_t alone = sr_release(&s, q, 5);
+    sr_turn(&s, 1 + SVC_RELEASE_NS / 1000000);
+    ck_assert_uint_eq(sr_status(&s, alone), KVC_ST_OK);
+    uint64_t many[20];
+    for (unsigned i = 0; i < 20; i++)
+        many[i] = sr_release(&s, q, 5);
+    ck_assert_uint_eq(sr_replies(&s, many[0]), 1);
+    ck_assert_uint_eq(sr_replies(&s, many[19]), 0);
+    uint64_t cancel = sr_cancel(&s, q, many[19]);
+    ck_assert_uint_lt(sr_order(&s, many[19]), sr_order(&s, cancel));
+    ck_assert_uint_eq(sr_replies(&s, wait), 0);
+    ck_assert_uint_eq(sr_status(&s, sr_drop(&s, p, resv)), KVC_ST_OK);
+    (void)sr_release(&s, q, 5);
+    sr_leave(&s, q);
+    sr_turn(&s, 1 + SVC_RELEASE_NS / 1000000);
 }
 END_TEST
 
@@ -460,6 +490,7 @@ int main(void)
     tcase_add_test(t, a_wait_that_cannot_help_is_answered_at_once);
     tcase_add_test(t, a_wait_survives_the_end_of_its_namespace);
     tcase_add_test(t, requests_in_flight_are_limited_but_letting_go_is_not);
+    tcase_add_test(t, a_release_is_answered_with_another_reply_or_soon);
     tcase_add_test(t, waiting_requests_of_all_are_limited);
     tcase_add_test(t, lease_bytes_are_limited);
     tcase_add_test(t, anothers_namespace_and_tickets_are_not_there);

@@ -602,20 +602,49 @@ START_TEST(what_lies_in_the_directory_and_is_not_ours_harms_nobody)
     if (!first_run(&k, ARENA_PERSIST_DIR, sh))
         return;
     const struct arena_config config = config_of(&k, ARENA_PERSIST_DIR);
-    plant(&k, "chunk-900", 0600, rubbish, sizeof(rubbish));
-    plant(&k, "chunk-901", 0644, rubbish, sizeof(rubbish)); /* others may have it open */
     plant(&k, "chunk-0902", 0600, rubbish, sizeof(rubbish));
     plant(&k, "secret", 0600, rubbish, sizeof(rubbish));
-    snprintf(path, sizeof(path), "%s/chunk-903", k.dir);
-    ck_assert_int_eq(symlink("/etc/passwd", path), 0);
+    const uint64_t magic = LAYOUT_CHUNK_MAGIC;
+    plant(&k, "chunk-901", 0644, &magic, sizeof(magic)); /* others may have it open */
+    plant(&k, "chunk-900", 0600, &magic, sizeof(magic));
 
     second_run(&k, &config, sh, &c, &r);
 
     nothing_is_missing(&c);
-    ck_assert_uint_eq(r.damaged, 3);
-    ck_assert_int_ne(lstat(path, &st), 0);
+    ck_assert_uint_eq(r.damaged + r.foreign, 2);
     snprintf(path, sizeof(path), "%s/secret", k.dir);
     ck_assert_int_eq(lstat(path, &st), 0); /* not a name of ours */
+    kept_end(&k);
+}
+END_TEST
+
+/* They were overwritten or removed: somebody's notes in a file `names`, for one. */
+START_TEST(files_of_others_that_bear_our_names_refuse_the_start_and_stay)
+{
+    static const char *const names[] = {"names", "chunk-903", "chunk-904"};
+    struct kept k;
+    char path[128], text[512];
+    struct stat st;
+    if (!kept_begin(&k))
+        return;
+    const struct arena_config config = config_of(&k, ARENA_PERSIST_DIR);
+    for (unsigned i = 0; i < ARRAY_LEN(names); i++) {
+        struct arena *a = NULL;
+        snprintf(path, sizeof(path), "%s/%s", k.dir, names[i]);
+        if (i == 2)
+            ck_assert_int_eq(symlink("/etc/passwd", path), 0);
+        else
+            plant(&k, names[i], 0600, "my own notes", 12);
+        ck_assert_int_eq(arena_create(&config, &a), -EEXIST);
+        ck_assert_ptr_nonnull(home_stranger(k.dir, text, sizeof(text)));
+        ck_assert_ptr_nonnull(strstr(text, path));
+        ck_assert_int_eq(lstat(path, &st), 0);
+        ck_assert(i == 2 || st.st_size == 2 * MIB);
+        ck_assert_int_eq(unlink(path), 0);
+    }
+    struct arena *a = NULL;
+    ck_assert_int_eq(arena_create(&config, &a), 0);
+    arena_destroy(&a);
     kept_end(&k);
 }
 END_TEST
@@ -857,6 +886,7 @@ int main(void)
     tcase_add_test(t, many_small_blocks_are_found_by_their_headers_alone);
     tcase_add_test(t, two_daemons_do_not_share_a_directory);
     tcase_add_test(t, what_lies_in_the_directory_and_is_not_ours_harms_nobody);
+    tcase_add_test(t, files_of_others_that_bear_our_names_refuse_the_start_and_stay);
     tcase_add_test(t, a_flipped_bit_in_a_header_costs_blocks_and_is_never_believed);
     tcase_add_test(t, payload_that_looks_like_headers_is_not_taken_for_them);
     tcase_add_test(t, start_unwinds_whatever_fails_and_loses_nothing);

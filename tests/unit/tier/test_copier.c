@@ -164,10 +164,10 @@ END_TEST
 /* What a turn leaves to the control thread ends in copier_turn() alone, the rest on the threads. */
 START_TEST(a_share_of_what_is_adopted_is_summed_by_the_turn)
 {
-    enum { N = 5, BYTES = 65536 };
+    enum { N = 7, BYTES = 65536 };
     struct loop *loop = fixture_loop(LOOP_AUTO);
     const struct copier_config config = {
-        .threads = 2, .inflight_bytes = MIB, .turn_bytes = 2 * BYTES};
+        .threads = 2, .inflight_bytes = MIB, .turn_bytes = 4 * BYTES};
     struct copier *c = NULL;
     ck_assert_int_eq(copier_create(&config, loop, &c), 0);
     control = pthread_self();
@@ -180,8 +180,10 @@ START_TEST(a_share_of_what_is_adopted_is_summed_by_the_turn)
         copier_submit(c, &jobs[i].op, slot + BYTES * i);
         submitting = false;
     }
-    TURN_UNTIL(loop, jobs[2].done && jobs[3].done && jobs[4].done);
-    ck_assert(!jobs[0].done && !jobs[1].done && copier_is_due(c));
+    TURN_UNTIL(loop, jobs[4].done && jobs[5].done && jobs[6].done);
+    for (unsigned i = 0; i < 4; i++)
+        ck_assert(!jobs[i].done);
+    ck_assert(copier_is_due(c));
     jobs[1].op.cancel = true;
     copier_turn(c);
     ck_assert(!copier_is_due(c));
@@ -200,6 +202,27 @@ START_TEST(a_share_of_what_is_adopted_is_summed_by_the_turn)
     ck_assert_int_eq(jobs[0].op.status, -ECANCELED);
     free(jobs);
     free(slot);
+    loop_destroy(&loop);
+}
+END_TEST
+
+START_TEST(what_is_large_is_summed_by_a_thread)
+{
+    struct loop *loop = fixture_loop(LOOP_AUTO);
+    const struct copier_config config = {
+        .threads = 1, .inflight_bytes = MIB, .turn_bytes = 256 * 1024};
+    struct copier *c = NULL;
+    ck_assert_int_eq(copier_create(&config, loop, &c), 0);
+    control = pthread_self();
+    uint8_t *slot = noise(128 * 1024);
+    struct job j = {.op = {.kind = TIER_ADOPT, .bytes = 65537, .done = on_done, .owner = &j}};
+    copier_submit(c, &j.op, slot);
+    ck_assert(!copier_is_due(c));
+    TURN_UNTIL(loop, j.done);
+    const struct hash128 sum = hash_sum(slot, 65537);
+    ck_assert(hash128_equal(&sum, &j.op.sum));
+    free(slot);
+    copier_destroy(&c);
     loop_destroy(&loop);
 }
 END_TEST
@@ -646,6 +669,7 @@ int main(void)
     tcase_add_test(t, verifying_sums_what_the_slot_holds_and_changes_nothing);
     tcase_add_test(t, adopting_sums_what_another_tier_has_put_there);
     tcase_add_test(t, a_share_of_what_is_adopted_is_summed_by_the_turn);
+    tcase_add_test(t, what_is_large_is_summed_by_a_thread);
     tcase_add_test(t, every_operation_is_done_once_and_never_from_submit);
     tcase_add_test(t, beyond_the_credit_operations_wait_in_order);
     tcase_add_test(t, an_operation_larger_than_the_credit_runs_alone);

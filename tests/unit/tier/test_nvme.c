@@ -34,6 +34,26 @@ START_TEST(a_block_is_read_back)
 }
 END_TEST
 
+START_TEST(a_new_store_says_that_room_is_coming)
+{
+    struct tier_loc loc;
+    rig_destroy(&g);
+    rig_init(&g, 1, PATH_BYTES, 7);
+    ck_assert_int_eq(rig_open(&g), 0);
+    ck_assert_int_eq(rig_put(&g, 1, 4096, true, &loc), KVC_E_BUSY);
+    int err = KVC_E_BUSY;
+    for (uint32_t turns = 0; err == KVC_E_BUSY && turns < 1000; turns++) {
+        rig_turn(&g, 1000000);
+        err = rig_put(&g, 1, 4096, true, &loc);
+    }
+    ck_assert_int_eq(err, 0);
+    rig_settle(&g);
+    while ((err = rig_put(&g, 2, 4096, false, &loc)) == 0)
+        ;
+    ck_assert_int_eq(err, KVC_E_NO_ROOM);
+}
+END_TEST
+
 START_TEST(a_durable_block_outlives_power)
 {
     struct tier_loc loc;
@@ -151,6 +171,26 @@ static uint64_t metric(const char *name)
     return metric_value(&m, (unsigned)at);
 }
 
+/* A store that is written whole before the timer of the sync fires can be written on: an eighth of
+ * a path is the most that waits for it. */
+START_TEST(a_sync_does_not_wait_for_its_time_when_much_is_written)
+{
+    struct tier_loc loc;
+    rig_destroy(&g);
+    rig_init(&g, 1, PATH_BYTES, 9);
+    g.config.sync_ns = UINT64_C(1000) * 1000000000;
+    ck_assert_int_eq(rig_open(&g), 0);
+    rig_settle(&g);
+    const uint64_t syncs = metric("syncs"), commits = metric("commits");
+    ck_assert_int_eq(rig_put(&g, 1, 65536 - 8 * 4096, false, &loc), 0);
+    ck_assert_uint_eq(metric("syncs"), syncs);
+    for (uint32_t id = 2; id <= 6; id++)
+        ck_assert_int_eq(rig_put(&g, id, 65536 - 8 * 4096, false, &loc), 0);
+    ck_assert_uint_gt(metric("syncs"), syncs);
+    ck_assert_uint_gt(metric("commits"), commits);
+}
+END_TEST
+
 /* 64 KiB, 256 KiB, 1 MiB: what is written beside payload is a twentieth at most, and neighbours are
  * read as one. */
 START_TEST(blocks_of_a_turn_are_one_write_and_one_read)
@@ -237,19 +277,48 @@ START_TEST(promises_move_when_they_have_more_than_their_half)
 }
 END_TEST
 
+static void on_gone(void *ctx, struct tier_loc loc, uint32_t owner)
+{
+    (void)ctx;
+    (void)owner;
+    g.tier->ops->free(g.tier, loc);
+}
+
+/* What is held back for moves is never all that reclaim keeps free, or it would stop. */
+START_TEST(a_store_of_few_segments_is_written_on)
+{
+    struct tier_loc loc;
+    rig_destroy(&g);
+    rig_init(&g, 1, UINT64_C(4) * 4096 + (UINT64_C(4) + _i) * 65536, 9);
+    g.config.segment_bytes = 65536;
+    ck_assert_int_eq(rig_open(&g), 0);
+    rig_settle(&g);
+    unsigned good = 0;
+    for (uint32_t i = 0; i < 400; i++) {
+        good += rig_put(&g, PROMISED + i, 10 * 4096, false, &loc) == 0;
+        g.tier->ops->reclaim(g.tier, 64, on_gone, NULL);
+        rig_turn(&g, 1000000);
+    }
+    ck_assert_uint_ge(good, 200);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("nvme");
     TCase *t = tcase_create("nvme");
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_add_test(t, a_block_is_read_back);
+    tcase_add_test(t, a_new_store_says_that_room_is_coming);
     tcase_add_test(t, a_durable_block_outlives_power);
     tcase_add_test(t, labels_are_as_they_were);
     tcase_add_test(t, what_was_freed_stays_away);
     tcase_add_test(t, without_a_journal_the_tables_tell);
     tcase_add_loop_test(t, blocks_of_a_turn_are_one_write_and_one_read, 0, 3);
+    tcase_add_test(t, a_sync_does_not_wait_for_its_time_when_much_is_written);
     tcase_add_test(t, the_write_budget_outlives_a_restart);
     tcase_add_test(t, promises_move_when_they_have_more_than_their_half);
+    tcase_add_loop_test(t, a_store_of_few_segments_is_written_on, 0, 8);
     suite_add_tcase(s, t);
     return check_run(s);
 }
