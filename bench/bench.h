@@ -35,7 +35,9 @@ int cmd_load(int argc, char **argv);
 int cmd_lookup(int argc, char **argv);
 int cmd_reuse(int argc, char **argv);
 int cmd_idle(int argc, char **argv);
+int cmd_surge(int argc, char **argv);
 int cmd_nvme(int argc, char **argv);
+int cmd_simulate(int argc, char **argv);
 
 /* The subcommand's name, for messages. */
 void say_set_command(const char *name);

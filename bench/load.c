@@ -27,6 +27,8 @@ static const char help[] =
     "\n"
     "  --compare           take turns with the same reader over private memory, and over a buffer\n"
     "                      into which pread brings the blocks from a tmpfs file\n"
+    "  --against SIZE      take turns with blocks of this size, in leases of as many bytes: what\n"
+    "                      smaller blocks cost\n"
     "  --block-bytes LIST  (default 64KiB,2MiB)\n"
     "  --batch N           blocks in a lease (default: 32 MiB of them)\n"
     "  --depth N           leases asked for ahead (default 4)\n"
@@ -286,15 +288,13 @@ static uint32_t batch_of(const struct perf_args *args, uint64_t block_bytes)
     return n == 0 ? 1 : n > KVC_STORE_MAX ? KVC_STORE_MAX : (uint32_t)n;
 }
 
-static int one_size(struct load *l, uint64_t block_bytes)
+/* Blocks of this size in the daemon, every byte of them compared. */
+static int prepare(struct load *l, uint64_t block_bytes, uint64_t working_set)
 {
-    struct perf_side sides[3] = {{.run = run_ours},
-                                 {.what = "plain read", .run = run_plain_read},
-                                 {.what = "tmpfs_pread", .run = run_pread}};
     l->block_bytes = block_bytes;
     l->batch = batch_of(l->args, block_bytes);
     uint64_t batch_bytes = l->batch * block_bytes;
-    l->batches = (PERF_WORKING_SET + batch_bytes - 1) / batch_bytes;
+    l->batches = (working_set + batch_bytes - 1) / batch_bytes;
     l->stream++;
     if (batch_bytes > STAGING_BYTES || block_bytes % 64)
         return say_usage("a batch of %u blocks of %" PRIu64
@@ -302,8 +302,54 @@ static int one_size(struct load *l, uint64_t block_bytes)
                          "bytes and a batch at most 128 MiB; use another --batch",
                          l->batch, block_bytes);
     int rc = fill(l);
+    return rc == 0 ? check_all(l) : rc;
+}
+
+/* ---- one size against another ---- */
+
+static int run_small(void *ctx, double seconds, double *ret_value)
+{
+    return run_ours(&((struct load *)ctx)[0], seconds, ret_value);
+}
+
+static int run_large(void *ctx, double seconds, double *ret_value)
+{
+    return run_ours(&((struct load *)ctx)[1], seconds, ret_value);
+}
+
+static int one_against(struct load *l, uint64_t block_bytes)
+{
+    char size[UNITS_TEXT_BYTES], large[UNITS_TEXT_BYTES], rate[2][UNITS_TEXT_BYTES];
+    char what[UNITS_TEXT_BYTES + 8];
+    snprintf(what, sizeof(what), "%s blocks", units_format_bytes(l->args->against, large));
+    struct perf_side sides[2] = {{.run = run_small}, {.what = what, .run = run_large}};
+    struct load pair[2] = {*l, *l};
+    l->stream += 2;
+    pair[1].stream++;
+    int rc = prepare(&pair[0], block_bytes, PERF_WORKING_SET / 2);
     if (rc == 0)
-        rc = check_all(l);
+        rc = prepare(&pair[1], l->args->against, PERF_WORKING_SET / 2);
+    if (rc == 0)
+        rc = perf_rounds(l->args, pair, sides, 2);
+    if (rc == 0 && l->args->json)
+        report_json(&pair[0], &sides[0], &sides[1], what);
+    else if (rc == 0)
+        printf("  load %10s x %-4u %14s   %s %14s   ratio %.2f\n",
+               units_format_bytes(block_bytes, size), pair[0].batch,
+               units_format_rate((uint64_t)sides[0].value, rate[0]), what,
+               units_format_rate((uint64_t)sides[1].value, rate[1]),
+               sides[0].value / sides[1].value);
+    free(pair[0].keys);
+    free(pair[1].keys);
+    return rc;
+}
+
+static int one_size(struct load *l, uint64_t block_bytes)
+{
+    struct perf_side sides[3] = {{.run = run_ours},
+                                 {.what = "plain read", .run = run_plain_read},
+                                 {.what = "tmpfs_pread", .run = run_pread}};
+    int rc = prepare(l, block_bytes, PERF_WORKING_SET);
     if (rc == 0 && l->args->compare)
         rc = make_rivals(l);
     if (rc == 0)
@@ -339,7 +385,7 @@ int cmd_load(int argc, char **argv)
         return rc;
     rc = perf_settle(&l.session);
     for (size_t i = 0; rc == 0 && i < args.n_sizes; i++)
-        rc = one_size(&l, args.sizes[i]);
+        rc = args.against ? one_against(&l, args.sizes[i]) : one_size(&l, args.sizes[i]);
     perf_close(&l.session);
     return rc;
 }

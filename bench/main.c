@@ -7,12 +7,14 @@
 
 static const struct bench_cmd commands[] = {
     {"replay", "replay a request trace, check every byte of every hit", cmd_replay},
+    {"simulate", "hit ratios of eviction policies on a trace, without a daemon", cmd_simulate},
     {"gen", "write a trace of generated conversations", cmd_gen},
     {"store", "bytes per second from staging into the cache", cmd_store},
     {"load", "bytes per second read in place from the cache", cmd_load},
     {"nvme", "bytes per second from and to storage, beside fio", cmd_nvme},
     {"lookup", "round trips and rate of lookups", cmd_lookup},
     {"reuse", "how soon a waiting worker has a block that another commits", cmd_reuse},
+    {"surge", "what many workers compute of one prefix that all ask for", cmd_surge},
     {"idle", "processor time of a daemon that is asked for nothing", cmd_idle},
 };
 

@@ -21,6 +21,8 @@
 
 enum { CHAIN_SMALL = 64 << 10, CHAIN_LARGE = 2 << 20 };
 
+/* What a prompt's prefix weighs: a chain when sizes of blocks are compared. */
+#define PREFIX_BYTES (UINT64_C(16) << 20)
 /* What one request for scattered blocks asks for at most, unless it is one block. */
 #define SCATTER_BYTES (UINT64_C(1) << 20)
 
@@ -41,6 +43,9 @@ static const char help[] =
     "                      memory is an eighth of it, but four times what is in flight at least,\n"
     "                      its store three times, fio's file once\n"
     "  --block-bytes LIST  (default 64KiB,256KiB,1MiB,2MiB)\n"
+    "  --against SIZE      only this: chains of 16 MiB of each size, against chains of as many "
+    "bytes\n"
+    "                      in blocks of SIZE, taking turns: what smaller blocks cost\n"
     "  --rounds N          of all sides, taking turns; medians are reported (default 5)\n"
     "  --seconds S         of one measurement (default 2)\n"
     "  --depth N           requests in flight; random: blocks (default 16)\n"
@@ -277,7 +282,7 @@ static int measure_writes(struct nvme_bench *b)
 
 static uint64_t unit_bytes(const struct nvme_bench *b)
 {
-    uint64_t largest = NVME_UNIT_BYTES;
+    uint64_t largest = b->args.against ? PREFIX_BYTES : NVME_UNIT_BYTES;
     for (size_t i = 0; i < b->args.n_sizes; i++)
         largest = b->args.sizes[i] > largest ? b->args.sizes[i] : largest;
     return largest;
@@ -297,6 +302,8 @@ static int start(struct nvme_bench *b)
     uint64_t staging = b->args.depth * unit_bytes(b);
     rig_set(&options, "host.limit=%" PRIu64, host_bytes(b));
     rig_set(&options, "nvme.limit=%" PRIu64, 3 * b->bytes);
+    /* Going round a set that is larger than memory, it finds nothing of it there; others would. */
+    rig_set(&options, "policy.eviction=lru");
     rig_set(&options, "index.blocks=%" PRIu64,
             (3 * b->bytes + host_bytes(b)) / b->block_bytes * 5 / 4 + 4096);
     rig_set(&options, "staging.session_max=%" PRIu64, staging);
@@ -369,17 +376,19 @@ static int one_size(struct nvme_bench *b, uint64_t block_bytes)
     return rc;
 }
 
-/* Chains of small blocks against single large ones, in one daemon, taking turns. */
-static int chains(struct nvme_bench *b)
+/* Chains of small blocks against as many bytes in large ones, in one daemon, taking turns. */
+static int chains(struct nvme_bench *b, uint64_t small, uint64_t large, uint64_t chain_bytes)
 {
-    struct perf_side sides[2] = {{.run = run_read}, {.what = "2MiB blocks", .run = run_against}};
-    b->block_bytes = CHAIN_SMALL;
-    b->chain = chain_of(CHAIN_SMALL);
+    char size[UNITS_TEXT_BYTES], what[UNITS_TEXT_BYTES + 8];
+    snprintf(what, sizeof(what), "%s blocks", units_format_bytes(large, size));
+    struct perf_side sides[2] = {{.run = run_read}, {.what = what, .run = run_against}};
+    b->block_bytes = small;
+    b->chain = (uint32_t)(chain_bytes / small);
     int rc = start(b);
     if (rc == 0)
-        rc = make_data(b, 0, CHAIN_SMALL, b->chain, false);
+        rc = make_data(b, 0, small, b->chain, false);
     if (rc == 0)
-        rc = make_data(b, 1, CHAIN_LARGE, 1, false);
+        rc = make_data(b, 1, large, (uint32_t)(chain_bytes / large), false);
     if (rc == 0)
         rc = settle_data(b);
     b->reading = &b->data[0];
@@ -402,10 +411,14 @@ static bool has_size(const struct nvme_bench *b, uint64_t bytes)
 static int all(struct nvme_bench *b)
 {
     int rc = b->args.compare ? fio_lay(b->dir, b->bytes, &b->file) : 0;
+    for (size_t i = 0; rc == 0 && b->args.against && i < b->args.n_sizes; i++)
+        rc = chains(b, b->args.sizes[i], b->args.against, PREFIX_BYTES);
+    if (b->args.against)
+        return rc;
     for (size_t i = 0; rc == 0 && i < b->args.n_sizes; i++)
         rc = one_size(b, b->args.sizes[i]);
     if (rc == 0 && has_size(b, CHAIN_SMALL) && has_size(b, CHAIN_LARGE))
-        rc = chains(b);
+        rc = chains(b, CHAIN_SMALL, CHAIN_LARGE, NVME_UNIT_BYTES);
     fio_drop(&b->file);
     return rc;
 }
@@ -430,6 +443,8 @@ static int take_option(void *ctx, int c, char **argv)
         return opt_bytes("bytes", optarg, UINT64_C(64) << 20, UINT64_C(1) << 40, &b->bytes);
     case 'b':
         return opt_bytes_list("block-bytes", optarg, args->sizes, PERF_SIZES_MAX, &args->n_sizes);
+    case 'a':
+        return opt_bytes("against", optarg, PAGE_BYTES, PREFIX_BYTES, &args->against);
     case 'r':
         return opt_count("rounds", optarg, 1, PERF_PAIRS_MAX, &args->pairs);
     case 'S':
@@ -471,6 +486,10 @@ static int check_args(const struct nvme_bench *b)
                              ": must be a multiple of 64 between 4KiB and 16MiB",
                              bytes);
     }
+    if (b->args.against && b->args.compare)
+        return say_usage("--against and --compare are two things");
+    if (b->args.against % 64)
+        return say_usage("--against: must be a multiple of 64");
     /* A store has 64 segments; of which each is to hold some blocks. */
     if (b->bytes < BYTES_PER_BLOCK * unit_bytes(b)) {
         char least[UNITS_COUNT_BYTES], block[UNITS_COUNT_BYTES];
@@ -493,6 +512,7 @@ static int parse(struct nvme_bench *b, int argc, char **argv)
                                             {"dir", required_argument, NULL, 'D'},
                                             {"bytes", required_argument, NULL, 'n'},
                                             {"block-bytes", required_argument, NULL, 'b'},
+                                            {"against", required_argument, NULL, 'a'},
                                             {"rounds", required_argument, NULL, 'r'},
                                             {"seconds", required_argument, NULL, 'S'},
                                             {"depth", required_argument, NULL, 'q'},

@@ -50,6 +50,10 @@ static int take_option(void *ctx, int c, char **argv)
         return opt_count("keys", optarg, 1, 4096, &args->sizes[0]);
     case 'B':
         return opt_count("batch", optarg, 1, KVC_STORE_MAX, &args->batch);
+    case 'a':
+        if (strcmp(args->bench, "load") != 0)
+            return say_usage("--against is not for this command");
+        return opt_bytes("against", optarg, 64, KVC_BLOCK_BYTES_MAX, &args->against);
     case 'q':
         return opt_count("depth", optarg, 1, 64, &args->depth);
     case 's':
@@ -73,6 +77,7 @@ int perf_parse(int argc, char **argv, const char *help, struct perf_args *args)
                                             {"keys", required_argument, NULL, 'k'},
                                             {"batch", required_argument, NULL, 'B'},
                                             {"depth", required_argument, NULL, 'q'},
+                                            {"against", required_argument, NULL, 'a'},
                                             {"socket", required_argument, NULL, 's'},
                                             {"daemon", required_argument, NULL, 'd'},
                                             {"help", no_argument, NULL, 'h'},

@@ -31,8 +31,9 @@ struct perf_args {
     uint64_t pairs;
     uint64_t sizes[PERF_SIZES_MAX]; /* block bytes, or keys of a lookup */
     size_t n_sizes;
-    uint64_t batch; /* blocks; 0 = the default for the size */
-    uint64_t depth; /* requests in flight */
+    uint64_t batch;   /* blocks; 0 = the default for the size */
+    uint64_t depth;   /* requests in flight */
+    uint64_t against; /* block bytes to compare with; 0 = none */
 };
 
 /* Presets hold the defaults. 0, an enum bench_exit, or -1 when the help was printed. */

@@ -4,15 +4,16 @@
 #include <errno.h>
 #include <string.h>
 
-/* An op for a call of its own, after kvc__enter. */
-static int begin(struct kvc *k, uint8_t code, struct kvc_op **ret_op)
+#include "sys.h"
+
+int op__begin(struct kvc *k, uint8_t code, struct kvc_op **ret_op)
 {
     uint64_t deadline = kvc__deadline(k, 0);
     int rc = kvc__enter(k, deadline);
     return rc < 0 ? rc : op__new(k, code, deadline, ret_op);
 }
 
-static void copy_to(char *to, size_t cap, const struct codec_bin *from)
+void kvc__copy_text(char *to, size_t cap, const struct codec_bin *from)
 {
     size_t n = from->n < cap ? from->n : cap - 1;
     if (n > 0)
@@ -22,7 +23,7 @@ static void copy_to(char *to, size_t cap, const struct codec_bin *from)
 
 static void copy(char to[KVC_STRING_MAX], const struct codec_bin *from)
 {
-    copy_to(to, KVC_STRING_MAX, from);
+    kvc__copy_text(to, KVC_STRING_MAX, from);
 }
 
 /* ---- stats ---- */
@@ -54,7 +55,7 @@ static int walk_stats(struct kvc_op *op, int (*fn)(void *ctx, const struct kvc_s
 int kvc_stats(struct kvc *kvc, int (*fn)(void *ctx, const struct kvc_stat *), void *ctx)
 {
     struct kvc_op *op;
-    int rc = begin(kvc, KVC_OP_STATS, &op);
+    int rc = op__begin(kvc, KVC_OP_STATS, &op);
     if (rc < 0)
         return rc;
     rc = op__call(op, codec_enc_bare(kvc->tx, KVC_MESSAGE_MAX, &op->head));
@@ -112,7 +113,7 @@ int kvc_ns_list(struct kvc *kvc, int (*fn)(void *ctx, const struct kvc_ns_info *
     while (rc == 0 && more) {
         struct kvc_op *op;
         more = false;
-        rc = begin(kvc, KVC_OP_NS_LIST, &op);
+        rc = op__begin(kvc, KVC_OP_NS_LIST, &op);
         if (rc < 0)
             return rc;
         struct msg_ns_list m = {.after = last};
@@ -121,6 +122,79 @@ int kvc_ns_list(struct kvc *kvc, int (*fn)(void *ctx, const struct kvc_ns_info *
             rc = walk_ns(op, fn, ctx, &last, &more);
         op__free(op);
     }
+    return rc;
+}
+
+/* ---- one namespace ---- */
+
+static const char *keep_text(char **at, const struct codec_bin *from)
+{
+    char *text = *at;
+    kvc__copy_text(text, from->n + 1, from);
+    *at += from->n + 1;
+    return text;
+}
+
+/* One piece of memory: the struct, and its texts behind it. */
+static struct kvc_ns_spec *to_spec(const struct msg_ns_open *m)
+{
+    const size_t texts = m->model.n + m->revision.n + m->dtype.n + m->quant.n + m->layout.n +
+                         m->position.n + m->position_params.n + m->attention.n + m->lora.n +
+                         m->extra.n + m->sub.n + 11;
+    struct kvc_ns_spec *s = sys_calloc(1, sizeof(*s) + texts);
+    if (s == NULL)
+        return NULL;
+    char *at = (char *)(s + 1);
+    *s = (struct kvc_ns_spec){.model = keep_text(&at, &m->model),
+                              .revision = keep_text(&at, &m->revision),
+                              .dtype = keep_text(&at, &m->dtype),
+                              .quant = keep_text(&at, &m->quant),
+                              .layout = keep_text(&at, &m->layout),
+                              .position = keep_text(&at, &m->position),
+                              .position_params = keep_text(&at, &m->position_params),
+                              .attention = keep_text(&at, &m->attention),
+                              .lora = keep_text(&at, &m->lora),
+                              .extra = keep_text(&at, &m->extra),
+                              .sub_tenant = keep_text(&at, &m->sub),
+                              .layers = m->layers,
+                              .kv_heads = m->kv_heads,
+                              .head_size = m->head_size,
+                              .shards = m->shards,
+                              .with_tokens = (m->flags & KVC_F_TOKENS) != 0,
+                              .prefill_ns_per_token = m->prefill_ns_per_token,
+                              .prefill_ns_per_token_pair = m->prefill_ns_per_token_pair,
+                              .groups = m->ngroups};
+    for (uint32_t i = 0; i < m->ngroups; i++)
+        s->group[i] =
+            (struct kvc_group_spec){.block_tokens = m->groups[i].block_tokens,
+                                    .block_bytes = m->groups[i].block_bytes,
+                                    .rule = (enum kvc_rule)m->groups[i].rule,
+                                    .window = m->groups[i].window,
+                                    .replicated = (m->groups[i].flags & KVC_F_REPLICATED) != 0};
+    return s;
+}
+
+int kvc_ns_spec_of(struct kvc *kvc, uint32_t ns, struct kvc_ns_spec **ret_spec, bool *ret_own)
+{
+    struct kvc_op *op;
+    int rc = op__begin(kvc, KVC_OP_NS_SPEC, &op);
+    if (rc < 0)
+        return rc;
+    const struct msg_ns_spec m = {.ns = ns};
+    struct msg_reply_head head;
+    struct msg_ns_spec_reply reply;
+    rc = op__call(op, codec_enc_ns_spec(kvc->tx, KVC_MESSAGE_MAX, &op->head, &m));
+    if (rc == 0)
+        rc = op__checked(op, codec_dec_ns_spec_reply(op->msg.data, op->msg.len, &head, &reply));
+    struct kvc_ns_spec *spec = rc == 0 ? to_spec(&reply.spec) : NULL;
+    if (rc == 0 && spec == NULL)
+        rc = kvc__fail(kvc, -ENOMEM, "out of memory");
+    if (rc == 0) {
+        *ret_spec = spec;
+        if (ret_own != NULL)
+            *ret_own = reply.own != 0;
+    }
+    op__free(op);
     return rc;
 }
 
@@ -198,7 +272,7 @@ int kvc_explain(struct kvc *kvc, uint32_t ns, const uint8_t *keys, uint32_t n,
     while (rc == 0 && e.first < n) {
         struct kvc_op *op;
         uint32_t done = 0;
-        rc = begin(kvc, KVC_OP_EXPLAIN, &op);
+        rc = op__begin(kvc, KVC_OP_EXPLAIN, &op);
         if (rc < 0)
             return rc;
         e.n = n - e.first < KVC_EXPLAIN_MAX ? n - e.first : KVC_EXPLAIN_MAX;
@@ -258,7 +332,7 @@ int kvc_walk_blocks(struct kvc *kvc, const struct kvc_walk *walk,
     int rc;
     do {
         struct kvc_op *op;
-        rc = begin(kvc, KVC_OP_BLOCKS, &op);
+        rc = op__begin(kvc, KVC_OP_BLOCKS, &op);
         if (rc < 0)
             return rc;
         rc = op__call(op, codec_enc_blocks(kvc->tx, KVC_MESSAGE_MAX, &op->head, &m));
@@ -299,7 +373,7 @@ int kvc_verify_slice(struct kvc *kvc, const struct kvc_verify *verify,
                      struct kvc_verified *ret_verified)
 {
     struct kvc_op *op;
-    int rc = begin(kvc, KVC_OP_VERIFY, &op);
+    int rc = op__begin(kvc, KVC_OP_VERIFY, &op);
     if (rc < 0)
         return rc;
     struct msg_verify m = {.ns = verify->ns,
@@ -323,7 +397,7 @@ int kvc_trace(struct kvc *kvc, enum kvc_trace_action action, uint32_t ns, uint64
               struct kvc_trace_state *ret_state)
 {
     struct kvc_op *op;
-    int rc = begin(kvc, KVC_OP_TRACE, &op);
+    int rc = op__begin(kvc, KVC_OP_TRACE, &op);
     if (rc < 0)
         return rc;
     struct msg_trace m = {.action = (uint8_t)action, .ns = ns, .bytes = bytes};
@@ -374,7 +448,7 @@ int kvc_trace_dump(struct kvc *kvc, uint32_t ns,
     int rc;
     do {
         struct kvc_op *op;
-        rc = begin(kvc, KVC_OP_TRACE_DUMP, &op);
+        rc = op__begin(kvc, KVC_OP_TRACE_DUMP, &op);
         if (rc < 0)
             return rc;
         rc = op__call(op, codec_enc_trace_dump(kvc->tx, KVC_MESSAGE_MAX, &op->head, &m));
@@ -399,7 +473,7 @@ int kvc_trace_dump(struct kvc *kvc, uint32_t ns,
 int kvc_drain(struct kvc *kvc, uint64_t bytes_max, struct kvc_drained *ret_drained)
 {
     struct kvc_op *op;
-    int rc = begin(kvc, KVC_OP_DRAIN, &op);
+    int rc = op__begin(kvc, KVC_OP_DRAIN, &op);
     if (rc < 0)
         return rc;
     struct msg_drain m = {.bytes_max = bytes_max};
@@ -438,8 +512,8 @@ static int walk_paths(const struct msg_paths_reply *r,
                                .write_p50_us = x->write_p50_us,
                                .write_p99_us = x->write_p99_us,
                                .write_max_us = x->write_max_us};
-        copy_to(out.name, sizeof(out.name), &x->name);
-        copy_to(out.error, sizeof(out.error), &x->error);
+        kvc__copy_text(out.name, sizeof(out.name), &x->name);
+        kvc__copy_text(out.error, sizeof(out.error), &x->error);
         int ended = fn(ctx, &out);
         if (ended != 0)
             return ended;
@@ -451,7 +525,7 @@ int kvc_paths(struct kvc *kvc, int (*fn)(void *ctx, const struct kvc_path *), vo
               struct kvc_writes *ret_writes)
 {
     struct kvc_op *op;
-    int rc = begin(kvc, KVC_OP_PATHS, &op);
+    int rc = op__begin(kvc, KVC_OP_PATHS, &op);
     if (rc < 0)
         return rc;
     struct msg_reply_head head;
@@ -479,14 +553,18 @@ int kvc_evict(struct kvc *kvc, const struct kvc_evict_filter *filter,
               struct kvc_evicted *ret_evicted)
 {
     struct kvc_op *op;
-    int rc = begin(kvc, KVC_OP_EVICT, &op);
+    int rc = op__begin(kvc, KVC_OP_EVICT, &op);
     if (rc < 0)
         return rc;
-    struct msg_evict m = {.flags = filter->dry_run ? KVC_F_DRY_RUN : 0,
+    struct msg_evict m = {.flags = (filter->dry_run ? KVC_F_DRY_RUN : 0u) |
+                                   (filter->force ? KVC_F_FORCE : 0u),
                           .ns = filter->ns,
                           .key = {.p = filter->key, .n = filter->key != NULL ? KVC_KEY_BYTES : 0},
                           .older_than_ms = filter->older_than_ms,
-                          .bytes = filter->bytes};
+                          .bytes = filter->bytes,
+                          .tenant = codec_text(filter->tenant),
+                          .model = codec_text(filter->model),
+                          .priority_below = filter->priority_below};
     struct msg_reply_head head;
     struct msg_evict_reply reply;
     rc = op__call(op, codec_enc_evict(kvc->tx, KVC_MESSAGE_MAX, &op->head, &m));

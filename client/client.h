@@ -80,6 +80,7 @@ struct kvc_op {
     bool writes_staging; /* the daemon may read staging until this is settled */
     bool retried;        /* sent again because the daemon had let its namespace go */
     bool owns_ns;        /* NS_OPEN: ns is not in the session's list */
+    bool declined;       /* RESERVE, STORE: KVC_F_NO_STORE; nothing was sent */
     int error;           /* DONE, SETTLING: 0 = msg holds a reply with status OK */
     /* Set for the library's own requests: takes the op over when its reply came or is given up.
      * When the link goes down they are freed without it. */
@@ -288,10 +289,17 @@ __attribute__((warn_unused_result)) int op__new(struct kvc *k, uint8_t code, uin
 __attribute__((warn_unused_result)) int op__send(struct kvc_op *op, int len);
 /* Sends what was parked. On failure the op is done. */
 void op__resend(struct kvc_op *op);
+/* Ends the op with this outcome; one of the library's own is taken over (then). */
+void op__end(struct kvc_op *op, int error);
 /* Ends the op with this outcome. */
 void op__complete(struct kvc_op *op, int error);
 /* Waits for the outcome. 0 = op->msg is a reply with status OK; else op->error, with its text. */
 __attribute__((warn_unused_result)) int op__await(struct kvc_op *op);
+/* An op for a call of its own, after kvc__enter. */
+__attribute__((warn_unused_result)) int op__begin(struct kvc *k, uint8_t code,
+                                                  struct kvc_op **ret_op);
+/* A text with a zero behind it, cut to cap - 1 bytes. */
+void kvc__copy_text(char *to, size_t cap, const struct codec_bin *from);
 /* op__send and op__await. */
 __attribute__((warn_unused_result)) int op__call(struct kvc_op *op, int len);
 /* Handles one message, waiting for it until then: 1. 0 = the time has come; an error has ended the
@@ -332,6 +340,11 @@ bool ns__names(uint8_t code);
 __attribute__((warn_unused_result)) int ns__renumber(struct kvc_op *op);
 
 /* ---- read.c ---- */
+
+/* Keys are there, and not too many: 0, or -EINVAL with its text. */
+__attribute__((warn_unused_result)) int read__check_seq(struct kvc_ns *ns,
+                                                        const struct kvc_seq *seq);
+void read__to_msg(const struct kvc_ns *ns, const struct kvc_seq *seq, struct msg_seq *m);
 
 /* The outcome of an op of that kind, waiting for it; does not free the op. */
 __attribute__((warn_unused_result)) int read__finish_lookup(struct kvc_op *op,

@@ -189,6 +189,7 @@ int hold__fill(struct hold *h, const struct msg_acquire_reply *r)
 
     struct map *last = NULL;
     h->pub.prefix.tokens = r->hit_tokens;
+    h->pub.prefix.cached_tokens = r->cached_tokens;
     for (uint32_t g = 0; g < r->ngroups; g++) {
         const struct msg_group_locs *from = &r->groups[g];
         h->pub.group[g].first = from->first;

@@ -118,7 +118,7 @@ static void unpark(struct kvc_ns *ns, int error)
         if (op->stage != OP_PARKED || op->ns != ns)
             continue;
         if (error < 0)
-            op__complete(op, error);
+            op__end(op, error);
         else if (op->head.op == KVC_OP_NS_OPEN)
             op__complete(op, 0);
         else
@@ -172,7 +172,8 @@ int ns__check(struct kvc_ns *ns)
 bool ns__names(uint8_t code)
 {
     return code == KVC_OP_LOOKUP || code == KVC_OP_ACQUIRE || code == KVC_OP_RESERVE ||
-           code == KVC_OP_STORE;
+           code == KVC_OP_STORE || code == KVC_OP_NAME_PUT || code == KVC_OP_HINT ||
+           code == KVC_OP_PIN;
 }
 
 int ns__renumber(struct kvc_op *op)
@@ -182,6 +183,9 @@ int ns__renumber(struct kvc_op *op)
         struct msg_acquire acquire;
         struct msg_reserve reserve;
         struct msg_store store;
+        struct msg_name_put name_put;
+        struct msg_hint hint;
+        struct msg_pin pin;
     } m;
     struct msg_head head;
     const void *in = op->sent.data;
@@ -198,6 +202,18 @@ int ns__renumber(struct kvc_op *op)
         rc = codec_dec_acquire(in, len, &head, &m.acquire);
         m.acquire.seq.ns = id;
         return rc < 0 ? rc : codec_enc_acquire(out, KVC_MESSAGE_MAX, &op->head, &m.acquire);
+    case KVC_OP_NAME_PUT:
+        rc = codec_dec_name_put(in, len, &head, &m.name_put);
+        m.name_put.seq.ns = id;
+        return rc < 0 ? rc : codec_enc_name_put(out, KVC_MESSAGE_MAX, &op->head, &m.name_put);
+    case KVC_OP_PIN:
+        rc = codec_dec_pin(in, len, &head, &m.pin);
+        m.pin.seq.ns = id;
+        return rc < 0 ? rc : codec_enc_pin(out, KVC_MESSAGE_MAX, &op->head, &m.pin);
+    case KVC_OP_HINT:
+        rc = codec_dec_hint(in, len, &head, &m.hint);
+        m.hint.seq.ns = id;
+        return rc < 0 ? rc : codec_enc_hint(out, KVC_MESSAGE_MAX, &op->head, &m.hint);
     case KVC_OP_RESERVE:
         rc = codec_dec_reserve(in, len, &head, &m.reserve);
         m.reserve.ns = id;

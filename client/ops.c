@@ -87,6 +87,16 @@ void op__complete(struct kvc_op *op, int error)
     k->ready_n++;
 }
 
+void op__end(struct kvc_op *op, int error)
+{
+    if (op->then == NULL) {
+        op__complete(op, error);
+        return;
+    }
+    op->error = error;
+    op->then(op);
+}
+
 int kvc_next(struct kvc *kvc, struct kvc_op **ret_op)
 {
     if (fork__is_child(kvc))
@@ -225,9 +235,10 @@ void op__resend(struct kvc_op *op)
         op->head.deadline_ms = 1;
     int len = ns__renumber(op);
     op->ns_id = op->ns->id;
+    op->stage = OP_NEW; /* if the link goes down in here, its end is seen to here */
     int rc = len < 0 ? too_large(k) : sent(k, wire__send(&k->wire, k->tx, (size_t)len));
     if (rc < 0) {
-        op__complete(op, rc);
+        op__end(op, rc);
         return;
     }
     op->stage = OP_SENT;

@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
-static int check_seq(struct kvc_ns *ns, const struct kvc_seq *seq)
+int read__check_seq(struct kvc_ns *ns, const struct kvc_seq *seq)
 {
     struct kvc *k = ns->kvc;
     uint64_t total = 0;
@@ -20,7 +20,7 @@ static int check_seq(struct kvc_ns *ns, const struct kvc_seq *seq)
     return 0;
 }
 
-static void to_msg(const struct kvc_ns *ns, const struct kvc_seq *seq, struct msg_seq *m)
+void read__to_msg(const struct kvc_ns *ns, const struct kvc_seq *seq, struct msg_seq *m)
 {
     m->ns = ns->id;
     m->sub = codec_text(seq->sub_tenant);
@@ -79,7 +79,7 @@ static int begin_lookup(struct kvc_ns *ns, const struct kvc_seq *seq, unsigned f
 {
     struct kvc *k = ns->kvc;
     struct kvc_op *op = NULL;
-    int rc = check_seq(ns, seq);
+    int rc = read__check_seq(ns, seq);
     if (rc == 0)
         rc = new_op(ns, KVC_OP_LOOKUP, kvc__deadline(k, 0), half, &op);
     if (rc < 0)
@@ -89,7 +89,7 @@ static int begin_lookup(struct kvc_ns *ns, const struct kvc_seq *seq, unsigned f
         return 0;
     }
     struct msg_lookup m = {.flags = flags};
-    to_msg(ns, seq, &m.seq);
+    read__to_msg(ns, seq, &m.seq);
     return begin(op, codec_enc_lookup(k->tx, KVC_MESSAGE_MAX, &op->head, &m), ret_op);
 }
 
@@ -119,6 +119,8 @@ int read__finish_lookup(struct kvc_op *op, struct kvc_prefix *ret_prefix)
         return rc;
     memset(ret_prefix, 0, sizeof(*ret_prefix));
     ret_prefix->tokens = r.hit_tokens;
+    ret_prefix->cached_tokens = r.cached_tokens;
+    ret_prefix->load_us = r.load_us;
     for (uint32_t g = 0; g < r.ngroups; g++) {
         ret_prefix->group[g].blocks = r.groups[g].blocks;
         ret_prefix->group[g].reason = r.groups[g].reason;
@@ -148,7 +150,7 @@ static int begin_acquire(struct kvc_ns *ns, const struct kvc_seq *seq,
         return kvc__fail(k, -EINVAL, "timeout_ms is %u; at most %u", o->timeout_ms,
                          KVC_DEADLINE_MAX_MS);
     struct kvc_op *op = NULL;
-    int rc = check_seq(ns, seq);
+    int rc = read__check_seq(ns, seq);
     if (rc == 0)
         rc = new_op(ns, KVC_OP_ACQUIRE, kvc__deadline(k, o->timeout_ms), half, &op);
     if (rc < 0)
@@ -161,7 +163,7 @@ static int begin_acquire(struct kvc_ns *ns, const struct kvc_seq *seq,
                             .shard = k->shard,
                             .from_tokens = o->from_tokens,
                             .wait_tokens = o->wait_tokens};
-    to_msg(ns, seq, &m.seq);
+    read__to_msg(ns, seq, &m.seq);
     return begin(op, codec_enc_acquire(k->tx, KVC_MESSAGE_MAX, &op->head, &m), ret_op);
 }
 
@@ -272,4 +274,41 @@ int kvc_redeem(struct kvc_ns *ns, const uint8_t ticket[KVC_TICKET_BYTES],
     struct kvc_op *op;
     int rc = begin_redeem(ns, ticket, BLOCKING, &op);
     return rc < 0 ? rc : kvc_wait(&op, NULL, ret_hold, NULL);
+}
+
+/* ---- hint ---- */
+
+/* What it was answered is of no use: a hint may be lost. */
+static void hinted(struct kvc_op *op)
+{
+    op__free(op);
+}
+
+int kvc_hint(struct kvc_ns *ns, const struct kvc_seq *seq, enum kvc_hint_kind kind,
+             uint32_t within_ms)
+{
+    struct kvc *k = ns->kvc;
+    if (kind < KVC_HINT_ENDED || kind > KVC_HINT_SCAN)
+        return kvc__fail(k, -EINVAL, "kind is %d; it must be 1 to 4", (int)kind);
+    int rc = read__check_seq(ns, seq);
+    if (rc < 0)
+        return rc;
+    rc = kvc__look(k);
+    if (rc < 0)
+        return kvc__is_down(rc) ? 0 : rc;
+    struct kvc_op *op;
+    rc = ns__check(ns);
+    if (rc == 0)
+        rc = op__new(k, KVC_OP_HINT, kvc__deadline(k, 0), &op);
+    if (rc < 0)
+        return rc;
+    op->ns = ns;
+    struct msg_hint m = {.kind = (uint8_t)kind, .within_ms = kind == KVC_HINT_SOON ? within_ms : 0};
+    read__to_msg(ns, seq, &m.seq);
+    rc = op__send(op, codec_enc_hint(k->tx, KVC_MESSAGE_MAX, &op->head, &m));
+    if (rc < 0)
+        op__free(op);
+    else
+        op->then = hinted;
+    return kvc__is_down(rc) ? 0 : rc;
 }

@@ -82,15 +82,12 @@ static void expire(struct kvc_op *op)
 {
     struct kvc *k = op->kvc;
     bool is_known = op->stage == OP_SENT || op->stage == OP_SETTLING;
-    if (op->then != NULL) {
-        op->error = KVC_E_TIMEOUT;
-        op->then(op);
-    } else if (op->writes_staging && is_known) {
+    if (op->writes_staging && is_known) {
         op__settle(op);
     } else {
         if (op->stage == OP_CHUNKS)
             k->asked_n = 0; /* to be asked for again */
-        op__complete(op, KVC_E_TIMEOUT);
+        op__end(op, KVC_E_TIMEOUT);
     }
 }
 

@@ -77,6 +77,9 @@ static int check_blocks(struct kvc_ns *ns, const struct kvc_blocks *b)
     if (b->n < 1 || b->n > KVC_STORE_MAX || b->keys == NULL)
         return kvc__fail(k, -EINVAL, "%u blocks in one call; it must be 1 to %u, with keys", b->n,
                          KVC_STORE_MAX);
+    if (b->nretain > KVC_RETAIN_MAX || (b->nretain > 0 && b->retain == NULL))
+        return kvc__fail(k, -EINVAL, "nretain is %u: a pointer, and at most %u, were expected",
+                         b->nretain, KVC_RETAIN_MAX);
     return 0;
 }
 
@@ -102,8 +105,21 @@ static int check_staging(struct kvc *k)
     return 0;
 }
 
-static struct msg_reserve to_msg(const struct kvc_ns *ns, const struct kvc_blocks *b)
+/* The wishes of one request, as they travel. */
+struct wishes {
+    uint8_t bytes[KVC_RETAIN_MAX * KVC_RETAIN_BYTES];
+};
+
+static struct msg_reserve to_msg(const struct kvc_ns *ns, const struct kvc_blocks *b,
+                                 struct wishes *room)
 {
+    for (uint32_t i = 0; i < b->nretain; i++) {
+        struct msg_retain wish = {.first_token = b->retain[i].first_token,
+                                  .end_token = b->retain[i].end_token,
+                                  .priority = b->retain[i].priority,
+                                  .duration_ms = b->retain[i].duration_ms};
+        codec_put_retain(room->bytes + (size_t)i * KVC_RETAIN_BYTES, &wish);
+    }
     return (struct msg_reserve){
         .ns = ns->id,
         .sub = codec_text(b->sub_tenant),
@@ -113,7 +129,8 @@ static struct msg_reserve to_msg(const struct kvc_ns *ns, const struct kvc_block
         .parent = {.p = b->parent, .n = b->parent != NULL ? KVC_KEY_BYTES : 0},
         .first_token = b->first_token,
         .keys = {.p = b->keys, .n = b->n * KVC_KEY_BYTES},
-        .last_tokens = b->last_tokens};
+        .last_tokens = b->last_tokens,
+        .retain = {.p = room->bytes, .n = b->nretain * KVC_RETAIN_BYTES}};
 }
 
 static struct codec_bin bin_of(const void *p, size_t bytes)
@@ -141,6 +158,33 @@ static int new_op(struct kvc_ns *ns, uint8_t code, enum half half, struct kvc_op
     (*ret_op)->ns = ns;
     (*ret_op)->listed = half == BEGINNING;
     (*ret_op)->writes_staging = code == KVC_OP_STORE || code == KVC_OP_COMMIT;
+    return 0;
+}
+
+/* What wishes not to be stored is answered here, whether there is a daemon or not. */
+static int decline(struct kvc_ns *ns, uint8_t code, uint32_t blocks, enum half half,
+                   struct kvc_op **ret_op)
+{
+    struct kvc *k = ns->kvc;
+    if (fork__is_child(k))
+        return kvc__fail(k, -EPERM, "this session belongs to the parent process");
+    struct kvc_op *op = NULL;
+    int rc = op__new(k, code, kvc__deadline(k, 0), &op);
+    if (rc < 0)
+        return rc;
+    op->ns = ns;
+    op->listed = half == BEGINNING;
+    op->blocks = blocks;
+    op->declined = true;
+    op__complete(op, 0);
+    watch__update(k);
+    *ret_op = op;
+    return 0;
+}
+
+static int all_declined(const struct kvc_op *op, uint8_t *statuses)
+{
+    memset(statuses, KVC_ST_NO_STORE, op->blocks);
     return 0;
 }
 
@@ -187,10 +231,13 @@ static int begin_reserve(struct kvc_ns *ns, const struct kvc_blocks *blocks, enu
     int rc = check_blocks(ns, blocks);
     if (rc < 0)
         return rc;
+    if (blocks->flags & KVC_F_NO_STORE)
+        return decline(ns, KVC_OP_RESERVE, blocks->n, half, ret_op);
     struct kvc_op *op = NULL;
     rc = new_op(ns, KVC_OP_RESERVE, half, &op);
     if (rc == 0) {
-        struct msg_reserve m = to_msg(ns, blocks);
+        struct wishes wishes;
+        struct msg_reserve m = to_msg(ns, blocks, &wishes);
         op->group = blocks->group;
         op->blocks = blocks->n;
         rc = op__send(op, codec_enc_reserve(k->tx, KVC_MESSAGE_MAX, &op->head, &m));
@@ -210,6 +257,10 @@ int kvc_reserve_begin(struct kvc_ns *ns, const struct kvc_blocks *blocks, struct
 
 int write__finish_reserve(struct kvc_op *op, uint64_t *ret_reservation, uint8_t *ret_statuses)
 {
+    if (op->declined) {
+        *ret_reservation = 0;
+        return all_declined(op, ret_statuses);
+    }
     int rc = op__await(op);
     if (rc == 0)
         rc = take_reservation(op, ret_reservation, ret_statuses);
@@ -434,10 +485,13 @@ static int begin_store(struct kvc_ns *ns, const struct kvc_blocks *blocks, const
                        "staging; leave blocks out with reserve and commit");
     if (rc < 0)
         return rc;
+    if (blocks->flags & KVC_F_NO_STORE)
+        return decline(ns, KVC_OP_STORE, blocks->n, half, ret_op);
     struct kvc_op *op = NULL;
     rc = new_op(ns, KVC_OP_STORE, half, &op);
     if (rc == 0) {
-        struct msg_store m = {.reserve = to_msg(ns, blocks),
+        struct wishes wishes;
+        struct msg_store m = {.reserve = to_msg(ns, blocks, &wishes),
                               .offsets = bin_of(offsets, 8u * (size_t)blocks->n),
                               .tokens = bin_of(tokens, 4 * ntokens)};
         op->group = blocks->group;
@@ -464,7 +518,8 @@ int write__finish_store(struct kvc_op *op, uint8_t *ret_statuses)
     if (rc == 0 && ret_statuses == NULL)
         rc = kvc__fail(op->kvc, -EINVAL, "a store's outcome needs room for its statuses");
     if (rc == 0)
-        rc = take_statuses(op, op->blocks, ret_statuses);
+        rc = op->declined ? all_declined(op, ret_statuses)
+                          : take_statuses(op, op->blocks, ret_statuses);
     return dropped(op->kvc, op->blocks, op->ns->block_bytes[op->group], rc);
 }
 

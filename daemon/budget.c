@@ -83,6 +83,10 @@ static void add_control(const struct config *cfg, const struct budget_inputs *in
         cfg->limits_requests);
     add(b, "namespaces", "limits.namespaces", in->namespace_bytes, "limits.namespaces: %s",
         units_format_count(cfg->limits_namespaces, n));
+    if (cfg->limits_names != 0)
+        add(b, "names", "limits.names", in->names_bytes,
+            "limits.names: %s, limits.name_tokens, marks of their blocks",
+            units_format_count(cfg->limits_names, n));
     add(b, "flight recorder", "flight.records", in->flight_bytes,
         "flight.records: %s of 32 bytes per thread", units_format_count(cfg->flight_records, n));
     add(b, "copy threads", "copy.threads", in->copy_bytes, "copy.threads: %u, stacks and queues",

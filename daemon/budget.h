@@ -40,6 +40,7 @@ struct budget_inputs {
     uint64_t lease_bytes;     /* of limits.leases, their lists of blocks and waiters */
     uint64_t session_bytes;   /* of limits.sessions and limits.requests, without staging */
     uint64_t namespace_bytes; /* of limits.namespaces */
+    uint64_t names_bytes;     /* of limits.names and limits.name_tokens */
     uint64_t flight_bytes;    /* of flight.records */
     uint64_t copy_bytes;      /* of copy.threads: stacks and queues */
     uint64_t front_bytes;     /* loop, ZeroMQ queues and message buffers */

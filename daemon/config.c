@@ -93,8 +93,17 @@ const struct option_desc config_table[] = {
      .help = "blocks the index has room for; auto: host.limit / 32KiB + nvme.limit / 256KiB",
      .min = 1024, .max = UINT64_C(1) << 30, .flags = OPTF_AUTO},
 
-    {"policy.eviction", OPT_STRING, FIELD(policy_eviction), .def = "lru",
+    {"names.dir", OPT_PATH, FIELD(names_dir), .def = "",
+     .help = "directory of names; empty: 'names.db' beside nvme's journal, or in "
+             "host.persist"},
+
+    {"policy.eviction", OPT_STRING, FIELD(policy_eviction), .def = "default",
      .help = "which block goes first when room is needed"},
+    {"policy.pin_limit", OPT_UINT, FIELD(policy_pin_limit), .def = "25",
+     .help = "percent of host.limit and nvme.limit that one tenant may pin; 0: nothing", .min = 0,
+     .max = 100},
+    {"policy.load_or_recompute", OPT_BOOL, FIELD(policy_load_or_recompute), .def = "true",
+     .help = "hits end where loading takes longer than the prefill cost that workers state"},
 
     {"loop.backend", OPT_ENUM, FIELD(loop_backend), .def = "auto",
      .help = "auto: io_uring, or epoll where io_uring is refused", .choices = loop_backends},
@@ -115,6 +124,10 @@ const struct option_desc config_table[] = {
     {"limits.waiters", OPT_UINT, FIELD(limits_waiters), .def = "1024",
      .help = "requests of all sessions that copy, or wait for blocks being stored", .min = 1,
      .max = UINT64_C(1) << 20},
+    {"limits.names", OPT_UINT, FIELD(limits_names), .def = "65536",
+     .help = "conversations and documents of all principals; 0: none", .max = UINT64_C(1) << 20},
+    {"limits.name_tokens", OPT_BYTES, FIELD(limits_name_tokens), .def = "16MiB",
+     .help = "memory for the token ids of documents, 4 bytes each", .max = CONFIG_BYTES_MAX},
 
     {"drain.timeout", OPT_DURATION, FIELD(drain_timeout), .def = "10s",
      .help = "how long SIGTERM lets copies and requests finish", .max = 600 * SECOND_NS},

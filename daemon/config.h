@@ -22,6 +22,7 @@
 
 #define CONFIG_PRINCIPALS_MAX  16u
 #define CONFIG_UIDS_MAX        16u
+#define CONFIG_QUOTAS_MAX      64u
 #define CONFIG_KEYS_MAX        48u
 #define CONFIG_PATH_BYTES      256u
 #define CONFIG_LIST_BYTES      1024u
@@ -48,6 +49,15 @@ struct config_principal {
     bool gateway;  /* may name a sub-tenant per request */
     bool admin;    /* may use stats, explain and evict beyond its own blocks */
     unsigned line; /* in the file; 0: the default principal */
+};
+
+/* What a tenant, or one of its sub-tenants, may hold and is guaranteed. Bytes. */
+struct config_quota {
+    char tenant[CONFIG_NAME_BYTES];
+    char sub[CONFIG_NAME_BYTES]; /* empty: all of the tenant */
+    uint64_t host, nvme;         /* limits; UINT64_MAX: none */
+    uint64_t host_share, nvme_share;
+    unsigned line;
 };
 
 /* Where the value of a key came from. */
@@ -93,7 +103,11 @@ struct config {
     uint64_t nvme_io_timeout, nvme_sync; /* ns */
     uint64_t nvme_queue;                 /* bytes of I/O in flight */
 
-    char policy_eviction[32]; /* a name that policy_by_name() knows */
+    char names_dir[CONFIG_PATH_BYTES]; /* empty: node_names.h says where */
+
+    char policy_eviction[32];  /* a name that policy_by_name() knows */
+    uint32_t policy_pin_limit; /* percent of host.limit and nvme.limit that a tenant may pin */
+    bool policy_load_or_recompute;
 
     unsigned loop_backend; /* enum loop_backend */
     uint32_t loop_io_threads;
@@ -104,12 +118,16 @@ struct config {
     uint64_t limits_lease_bytes; /* per session */
     uint32_t limits_leases;      /* of all sessions */
     uint32_t limits_waiters;     /* requests that wait or copy, of all sessions */
+    uint32_t limits_names;       /* conversations and documents; 0: none */
+    uint64_t limits_name_tokens; /* bytes of token ids of documents */
 
     uint64_t drain_timeout; /* ns */
     uint32_t flight_records;
 
     struct config_principal principals[CONFIG_PRINCIPALS_MAX];
     unsigned nprincipals;
+    struct config_quota quotas[CONFIG_QUOTAS_MAX];
+    unsigned nquotas;
 
     char file[CONFIG_PATH_BYTES]; /* as given, cut to this length; empty: defaults */
     struct config_origin origin[CONFIG_KEYS_MAX]; /* in the order of config_table */

@@ -36,16 +36,31 @@ static void check_at_most(const struct config *cfg, struct config_errors *errors
 
 static void check_policy(const struct config *cfg, struct config_errors *errors)
 {
-    char names[256] = "", shown[CONFIG__SHOWN_BYTES];
-    size_t n = 0;
+    char names[256] = " 'default'", shown[CONFIG__SHOWN_BYTES];
+    size_t n = strlen(names);
 
     if (policy_by_name(cfg->policy_eviction) != NULL)
         return;
     for (unsigned i = 0; policy_at(i) != NULL && n < sizeof(names); i++)
-        n += (size_t)snprintf(names + n, sizeof(names) - n, "%s '%s'", i == 0 ? "" : ",",
-                              policy_at(i)->name);
+        n += (size_t)snprintf(names + n, sizeof(names) - n, ", '%s'", policy_at(i)->name);
     config__error_at(cfg, errors, "policy.eviction", "expected one of%s, got %s", names,
                      config__shown(cfg->policy_eviction, shown));
+}
+
+static void check_quotas(const struct config *cfg, struct config_errors *errors)
+{
+    for (unsigned i = 0; i < cfg->nquotas; i++) {
+        const struct config_quota *q = &cfg->quotas[i];
+        if (q->host_share > q->host || q->nvme_share > q->nvme)
+            config__error(errors, cfg->file, q->line, "quotas",
+                          "expected a share of at most its limit for tenant '%s'", q->tenant);
+        for (unsigned k = 0; k < i; k++)
+            if (strcmp(cfg->quotas[k].tenant, q->tenant) == 0 &&
+                strcmp(cfg->quotas[k].sub, q->sub) == 0)
+                config__error(errors, cfg->file, q->line, "quotas",
+                              "tenant '%s'%s%s has two quotas, the first in line %u", q->tenant,
+                              q->sub[0] ? ", sub-tenant " : "", q->sub, cfg->quotas[k].line);
+    }
 }
 
 /* A principal that the mode of the sockets shuts out would see a bare "permission denied". */
@@ -116,6 +131,7 @@ void config__check_values(const struct config *cfg, struct config_errors *errors
                   cfg->staging_total);
     check_nvme_values(cfg, errors);
     check_policy(cfg, errors);
+    check_quotas(cfg, errors);
     check_mode(cfg, errors);
 }
 

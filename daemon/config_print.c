@@ -2,6 +2,7 @@
 /* --print-config: the effective configuration as YAML. */
 #include "config_impl.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 #define COMMENT_COLUMN 36
@@ -75,6 +76,30 @@ static void print_principals(const struct config *cfg, FILE *out)
     }
 }
 
+static void print_bytes(const char *name, uint64_t bytes, uint64_t none, FILE *out)
+{
+    if (bytes != none)
+        (void)!fprintf(out, "    %s: %" PRIu64 "\n", name, bytes);
+}
+
+static void print_quotas(const struct config *cfg, FILE *out)
+{
+    if (cfg->nquotas > 0)
+        (void)!fprintf(out, "quotas:\n");
+    for (unsigned i = 0; i < cfg->nquotas; i++) {
+        const struct config_quota *q = &cfg->quotas[i];
+        char place[CONFIG_PATH_BYTES + 16];
+        place_text(cfg, q->line, place, sizeof(place));
+        (void)!fprintf(out, "  - tenant: \"%s\" # %s\n", q->tenant, place);
+        if (q->sub[0])
+            (void)!fprintf(out, "    sub: \"%s\"\n", q->sub);
+        print_bytes("host", q->host, UINT64_MAX, out);
+        print_bytes("nvme", q->nvme, UINT64_MAX, out);
+        print_bytes("host_share", q->host_share, 0, out);
+        print_bytes("nvme_share", q->nvme_share, 0, out);
+    }
+}
+
 /* The key of one row, below the line that opens its section where that is a new one. */
 static int print_row(const struct config *cfg, unsigned row, FILE *out)
 {
@@ -96,5 +121,6 @@ int config_print(const struct config *cfg, FILE *out)
             return r;
     }
     print_principals(cfg, out);
+    print_quotas(cfg, out);
     return fflush(out) != 0 || ferror(out) ? -EIO : 0;
 }

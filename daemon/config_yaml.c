@@ -382,6 +382,82 @@ static void read_principals(struct yaml_in *in)
               "leave the key out to serve the daemon's own uid");
 }
 
+/* ---- quotas ---- */
+
+#define QFIELD(member) OPTION_FIELD(struct config_quota, member)
+static const struct option_desc quota_table[] = {
+    {"tenant", OPT_STRING, QFIELD(tenant), .def = "", .help = "whose"},
+    {"sub", OPT_STRING, QFIELD(sub), .def = "", .help = "one of its sub-tenants"},
+    {"host", OPT_BYTES, QFIELD(host), .def = "0", .help = "limit in memory",
+     .max = CONFIG_BYTES_MAX},
+    {"nvme", OPT_BYTES, QFIELD(nvme), .def = "0", .help = "limit on storage",
+     .max = CONFIG_BYTES_MAX},
+    {"host_share", OPT_BYTES, QFIELD(host_share), .def = "0", .help = "guaranteed in memory",
+     .max = CONFIG_BYTES_MAX},
+    {"nvme_share", OPT_BYTES, QFIELD(nvme_share), .def = "0", .help = "guaranteed on storage",
+     .max = CONFIG_BYTES_MAX},
+};
+#define QUOTA_ROWS ARRAY_LEN(quota_table)
+
+static void read_quota_row(struct yaml_in *in, struct config_quota *q, bool seen[QUOTA_ROWS])
+{
+    char name[KEY_BYTES], key[2 * KEY_BYTES], why[CONFIG_ERROR_TEXT_MAX];
+    unsigned line;
+
+    if (!read_key(in, name, &line))
+        return;
+    (void)!snprintf(key, sizeof(key), "quotas.%s", name);
+    const struct option_desc *row = option_find(quota_table, QUOTA_ROWS, name);
+    const char *text = scalar(in);
+    if (row != NULL && text == NULL) {
+        refuse(in, key, "a single value");
+        return;
+    }
+    if (row != NULL && seen[row - quota_table])
+        ERROR(in, line, key, "given twice");
+    else if (option_set(quota_table, QUOTA_ROWS, row != NULL ? q : NULL, name,
+                        text != NULL ? text : "", why, sizeof(why)) < 0)
+        ERROR(in, line, row != NULL ? key : "quotas", "%s", why);
+    if (row != NULL)
+        seen[row - quota_table] = true;
+    else
+        skip_value(in);
+}
+
+static void read_quota(struct yaml_in *in)
+{
+    struct config *cfg = in->l->cfg;
+    bool seen[QUOTA_ROWS] = {false};
+
+    if (in->ev.type != YAML_MAPPING_START_EVENT || tag_of(in) != NULL) {
+        refuse(in, "quotas", "a quota such as {tenant: chat, host: 4GiB}");
+        return;
+    }
+    if (cfg->nquotas == CONFIG_QUOTAS_MAX) {
+        ERROR(in, line_of(in), "quotas", "expected at most %u quotas", CONFIG_QUOTAS_MAX);
+        skip_value(in);
+        return;
+    }
+    struct config_quota *q = &cfg->quotas[cfg->nquotas++];
+    *q = (struct config_quota){.host = UINT64_MAX, .nvme = UINT64_MAX, .line = line_of(in)};
+    while (next(in) != YAML_MAPPING_END_EVENT && !in->broken)
+        read_quota_row(in, q, seen);
+    if (!in->broken && q->tenant[0] == '\0')
+        ERROR(in, q->line, "quotas", "expected a tenant in every quota");
+}
+
+static void read_quotas(struct yaml_in *in)
+{
+    if (is_nothing(in))
+        return;
+    if (in->ev.type != YAML_SEQUENCE_START_EVENT || tag_of(in) != NULL) {
+        refuse(in, "quotas", "a list with one '- tenant: ...' per quota");
+        return;
+    }
+    while (next(in) != YAML_SEQUENCE_END_EVENT && !in->broken)
+        read_quota(in);
+}
+
 /* ---- options ---- */
 
 /* The section that a key of the table stands in; false: it stands at the top. */
@@ -409,14 +485,14 @@ static bool is_section(const char *name)
 static void unknown_at_top(struct yaml_in *in, const char *key, unsigned line)
 {
     char names[CONFIG_KEYS_MAX][KEY_BYTES];
-    struct option_desc top[CONFIG_KEYS_MAX + 1] = {{.key = "principals"}};
+    struct option_desc top[CONFIG_KEYS_MAX + 2] = {{.key = "principals"}, {.key = "quotas"}};
     char why[CONFIG_ERROR_TEXT_MAX];
-    unsigned n = 1;
+    unsigned n = 2;
 
     OPTION_FOR_EACH (d, config_table, config_table_len) {
-        if (!section_of(d, names[n - 1]))
-            (void)!snprintf(names[n - 1], KEY_BYTES, "%s", d->key);
-        top[n].key = names[n - 1];
+        if (!section_of(d, names[n - 2]))
+            (void)!snprintf(names[n - 2], KEY_BYTES, "%s", d->key);
+        top[n].key = names[n - 2];
         if (option_find(top, n, top[n].key) == NULL)
             n++;
     }
@@ -426,7 +502,7 @@ static void unknown_at_top(struct yaml_in *in, const char *key, unsigned line)
 
 /* What was given already, to tell a second time from the first. */
 struct seen {
-    unsigned principals;
+    unsigned principals, quotas;
     struct {
         char name[KEY_BYTES];
         unsigned line;
@@ -526,6 +602,14 @@ static void read_top(struct yaml_in *in)
             }
             seen.principals = line;
             read_principals(in);
+        } else if (strcmp(key, "quotas") == 0) {
+            if (seen.quotas > 0) {
+                ERROR(in, line, key, "given twice, first in line %u", seen.quotas);
+                skip_value(in);
+                continue;
+            }
+            seen.quotas = line;
+            read_quotas(in);
         } else if (is_section(key)) {
             read_section(in, key, line, &seen);
         } else if (option_find(config_table, config_table_len, key) != NULL) {

@@ -14,6 +14,7 @@
 #include "alloc_count.h"
 #include "attach.h"
 #include "clock.h"
+#include "core_names.h"
 #include "flight.h"
 #include "front.h"
 #include "home.h"
@@ -21,6 +22,7 @@
 #include "log.h"
 #include "loop.h"
 #include "node_metrics.h"
+#include "node_names.h"
 #include "node_nvme.h"
 #include "node_warm.h"
 #include "notify.h"
@@ -35,6 +37,7 @@
 #define REQUESTS_PER_TURN 64u
 #define FRONT_HWM         1024
 #define LOOP_OPS_MAX      64u
+#define PINS_MAX          4096u      /* names that are pinned, and pins by hand */
 #define SUM_PER_TURN      (1u << 20) /* of what was read: some 100 us */
 #define FLIGHT_THREADS    64u
 #define END_TIMEOUT_NS    2000000000ull /* for copies in flight to end once sessions are gone */
@@ -49,7 +52,8 @@ struct node {
     struct topo *topo;
     struct loop *loop;
     struct host *host;
-    struct node_nvme *nvme; /* NULL: no storage tier */
+    struct node_nvme *nvme;   /* NULL: no storage tier */
+    struct node_names *names; /* NULL: they end with the daemon */
     struct node_warm warm;
     struct staging_pool *staging;
     struct staging_wait *staging_waits; /* by number of session */
@@ -95,6 +99,13 @@ static unsigned buffers_of(const struct config *cfg)
     return cfg->nvme_paths[0] != '\0' ? host_buffers(&host) : 0;
 }
 
+/* What one tenant may pin. */
+static uint64_t pin_bytes(const struct config *cfg)
+{
+    const uint64_t nvme = cfg->nvme_paths[0] != '\0' ? cfg->nvme_limit : 0;
+    return (cfg->host_limit + nvme) / 100 * cfg->policy_pin_limit;
+}
+
 static struct core_config core_config_of(const struct config *cfg)
 {
     return (struct core_config){.blocks_max = cfg->index_blocks,
@@ -102,11 +113,16 @@ static struct core_config core_config_of(const struct config *cfg)
                                 .namespaces_max = cfg->limits_namespaces,
                                 .leases_max = cfg->limits_leases,
                                 .commits_max = cfg->limits_waiters,
+                                .names_max = cfg->limits_names,
+                                .name_ids_bytes = cfg->limits_name_tokens,
                                 .lease_bytes_max = cfg->limits_lease_bytes,
                                 .claim_bytes_max = cfg->host_limit / 2,
                                 .fair = true,
                                 .principals_max = cfg->nprincipals,
-                                .policy = policy_by_name(cfg->policy_eviction)};
+                                .policy = policy_by_name(cfg->policy_eviction),
+                                .pins_max = cfg->policy_pin_limit ? PINS_MAX : 0,
+                                .pin_bytes_max = pin_bytes(cfg),
+                                .load_or_recompute = cfg->policy_load_or_recompute};
 }
 
 static struct svc_config svc_config_of(const struct config *cfg)
@@ -133,10 +149,11 @@ void node_budget_inputs(const struct config *cfg, void *ctx, struct budget_input
     *ret = (struct budget_inputs){
         .host_footprint_bytes = host_footprint(&host),
         .index_bytes = b.blocks + b.table + b.ghosts + b.parts + b.clean,
-        .policy_bytes = b.policy,
-        .lease_bytes = b.leases + b.commits,
+        .policy_bytes = b.policy + b.retain,
+        .lease_bytes = b.leases + b.commits + b.pins,
         .session_bytes = svc_bytes(&svc),
         .namespace_bytes = b.namespaces,
+        .names_bytes = node_names_bytes(cfg, &core),
         .flight_bytes = (uint64_t)FLIGHT_THREADS * cfg->flight_records * 32,
         .copy_bytes = (uint64_t)MAX(cfg->copy_threads, 4u) << 20,
         .nvme_bytes = node_nvme_bytes(cfg),
@@ -413,6 +430,7 @@ static int node_turn(struct node *n, uint64_t until_ns, bool *more)
     *more = core_placement_step(n->core);
     svc_turn_end(n->svc);
     node_warm_turn(&n->warm);
+    node_names_turn(n->names, n->core);
     node_nvme_kick(n->nvme);
     /* Not optional, and last: receives and sends above may have taken the socket's wake-up. */
     if (front_more(n->front) || core_has_done(n->core) || host_is_due(n->host))
@@ -432,7 +450,7 @@ static bool is_empty(const struct node *n)
 
 static bool is_stored(const struct node *n)
 {
-    return node_nvme_is_quiet(n->nvme);
+    return core_names_is_quiet(n->core) && node_nvme_is_quiet(n->nvme);
 }
 
 static int run_until(struct node *n, uint64_t until_ns, bool (*done)(const struct node *))
@@ -566,8 +584,9 @@ static int start_loop(struct node *n)
     /* Two watches per session (connection, process), and a handful of the daemon's own. */
     struct loop_config cfg = {.want = (enum loop_backend)n->cfg->loop_backend,
                               .io_threads = n->cfg->loop_io_threads,
-                              .watches_max =
-                                  2 * conns_max(n->cfg) + 16 + node_nvme_loop_watches(n->cfg),
+                              .watches_max = 2 * conns_max(n->cfg) + 16 +
+                                             node_nvme_loop_watches(n->cfg) +
+                                             node_names_loop_watches(n->cfg),
                               .ops_max = LOOP_OPS_MAX + node_nvme_loop_ops(n->cfg),
                               .buffers_max = buffers_of(n->cfg),
                               .woke = on_woke,
@@ -648,6 +667,11 @@ static int start_nvme(struct node *n)
     return node_nvme_open(n->cfg, n->loop, clock_now_ns(), &n->nvme);
 }
 
+static int start_names(struct node *n)
+{
+    return node_names_open(n->cfg, n->loop, &n->names);
+}
+
 static int start_principals(struct node *n)
 {
     principals_of(n->cfg, n->principals);
@@ -674,14 +698,35 @@ static const struct core_identity *who(void *ctx, const char *principal)
 static int start_recovery(struct node *n)
 {
     int err = 0;
+    core_tick(n->core, clock_now_ns()); /* ages count from now */
     node_warm_recover(&n->warm, n->host, n->core, who, n);
     node_nvme_set_core(n->nvme, n->core);
     if (n->nvme != NULL)
         err = node_nvme_recover(n->nvme, who, n);
-    if (err || (n->nvme == NULL && !n->warm.on))
+    if (err)
         return err;
-    const uint32_t blocks = core_adopt_end(n->core);
-    LOG_INFO("%u blocks are there from before", blocks);
+    if (n->nvme != NULL || n->warm.on) {
+        const uint32_t blocks = core_adopt_end(n->core);
+        LOG_INFO("%u blocks are there from before", blocks);
+    }
+    return node_names_recover(n->names, n->core, who, n);
+}
+
+static int start_quotas(struct node *n)
+{
+    for (unsigned i = 0; i < n->cfg->nquotas; i++) {
+        const struct config_quota *q = &n->cfg->quotas[i];
+        const struct core_quota quota = {
+            .scope = q->sub[0] ? KVC_SCOPE_SUB : KVC_SCOPE_TENANT,
+            .tenant = q->tenant,
+            .sub = q->sub,
+            .bytes = {.limit = {q->host, q->nvme}, .share = {q->host_share, q->nvme_share}}};
+        int err = core_quota_set(n->core, &quota);
+        if (err) {
+            LOG_ERROR("quota of tenant %s: %s", q->tenant, err_name(err));
+            return err;
+        }
+    }
     return 0;
 }
 
@@ -698,7 +743,7 @@ static int start_core(struct node *n)
         return err;
     LOG_INFO("index: %u blocks, %.1f bytes each, eviction %s", cfg.blocks_max,
              core_bytes_per_block(&cfg), cfg.policy->name);
-    return 0;
+    return start_quotas(n);
 }
 
 static int start_svc(struct node *n)
@@ -774,6 +819,7 @@ static const struct {
     {"host tier", start_host},
     {"staging", start_staging},
     {"storage tier", start_nvme},
+    {"names", start_names},
     {"principals", start_principals},
     {"core", start_core},
     {"recovery", start_recovery},
@@ -824,6 +870,9 @@ void node_stop(struct node **node)
         *node = NULL;
         return;
     }
+    if (n->core)
+        core_names_stop(n->core);
+    node_names_close(&n->names);
     core_destroy(&n->core);
     node_nvme_close(&n->nvme);
     staging_pool_destroy(&n->staging);

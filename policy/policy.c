@@ -3,7 +3,8 @@
 
 #include <string.h>
 
-static const struct policy_ops *const policies[] = {&policy_lru};
+static const struct policy_ops *const policies[] = {&policy_density, &policy_lru, &policy_s3fifo,
+                                                    &policy_arc, &policy_lru2};
 
 const struct policy_ops *policy_at(unsigned i)
 {
@@ -12,6 +13,8 @@ const struct policy_ops *policy_at(unsigned i)
 
 const struct policy_ops *policy_by_name(const char *name)
 {
+    if (strcmp(name, "default") == 0)
+        name = POLICY_DEFAULT;
     for (unsigned i = 0; policy_at(i); i++)
         if (strcmp(policy_at(i)->name, name) == 0)
             return policy_at(i);

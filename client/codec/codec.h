@@ -130,7 +130,7 @@ struct msg_seq {
 
 struct msg_lookup {
     struct msg_seq seq;
-    uint32_t flags; /* KVC_F_TOUCH, KVC_F_PREFETCH */
+    uint32_t flags; /* KVC_F_TOUCH, KVC_F_PREFETCH, KVC_F_READ_ONLY, KVC_F_ALL */
 };
 struct msg_group_hit {
     uint32_t blocks; /* leading blocks of this group that are cached */
@@ -138,14 +138,16 @@ struct msg_group_hit {
     uint32_t detail; /* NAMESPACE: bit set of fields */
 };
 struct msg_lookup_reply {
-    uint32_t hit_tokens; /* longest prefix that satisfies every group */
+    uint32_t hit_tokens;    /* longest prefix that satisfies every group, and is worth loading */
+    uint32_t cached_tokens; /* the same, whether worth it or not */
+    uint64_t load_us;       /* about what loading the hit would take */
     uint32_t ngroups;
     struct msg_group_hit groups[KVC_GROUPS_MAX];
 };
 
 struct msg_acquire {
     struct msg_seq seq;
-    uint32_t flags; /* KVC_F_WAIT, KVC_F_NO_LOAD */
+    uint32_t flags; /* KVC_F_WAIT, KVC_F_NO_LOAD, KVC_F_READ_ONLY, KVC_F_ALL */
     uint32_t shard;
     uint32_t from_tokens; /* lease only blocks that end after this token */
     uint32_t wait_tokens; /* WAIT: enough; 0 = all of seq.tokens */
@@ -166,7 +168,8 @@ struct msg_group_locs {
 };
 struct msg_acquire_reply {
     uint32_t hit_tokens;
-    uint64_t lease; /* 0 = nothing leased */
+    uint32_t cached_tokens; /* as in LOOKUP */
+    uint64_t lease;         /* 0 = nothing leased */
     uint8_t ticket[KVC_TICKET_BYTES];
     uint32_t ngroups;
     struct msg_group_locs groups[KVC_GROUPS_MAX];
@@ -187,13 +190,14 @@ struct msg_release_reply {
 struct msg_reserve {
     uint32_t ns;
     struct codec_bin sub;
-    uint32_t flags; /* KVC_F_DURABLE */
+    uint32_t flags; /* KVC_F_DURABLE, KVC_F_DECODED */
     uint32_t group;
     uint32_t shard;
     struct codec_bin parent; /* 0 or 32 bytes: the block before the first key */
     uint32_t first_token;    /* position of the first key's first token */
     struct codec_bin keys;   /* n x 32: consecutive blocks */
     uint32_t last_tokens;    /* tokens in the last block; 0 = full */
+    struct codec_bin retain; /* n x KVC_RETAIN_BYTES: codec_get_retain */
 };
 struct msg_reserve_reply {
     uint64_t reservation;      /* 0 = nothing reserved */
@@ -226,6 +230,71 @@ struct msg_cancel_reply {
     uint8_t found; /* 0: it had been answered before */
 };
 
+/* ---- names ---- */
+
+struct msg_name_put {
+    uint8_t kind;          /* enum kvc_name_kind */
+    struct codec_bin name; /* 1 to 127 bytes */
+    struct msg_seq seq;    /* its sub is the name's too */
+    uint32_t flags;        /* KVC_F_PINNED, KVC_F_DURABLE */
+    uint32_t priority;     /* 0 = KVC_PRIORITY_DEFAULT */
+    uint64_t ttl_ms;       /* idle; 0 = never */
+    struct codec_bin ids;  /* empty, or a u32 little-endian for each of seq.tokens */
+};
+struct msg_name_put_reply {
+    uint32_t tokens; /* covered */
+    uint64_t bytes;
+};
+struct msg_name_list {
+    uint8_t kind;
+    struct codec_bin name; /* a prefix, or (exact) the name */
+    uint8_t exact;
+    struct codec_bin sub;    /* empty: exact: none; else of all sub-tenants */
+    struct codec_bin cursor; /* empty = from the start, else that of the reply before */
+};
+#define MSG_NAME_CURSOR_MAX 320u
+struct msg_name_item {
+    uint8_t kind;
+    struct codec_bin name, principal, tenant, sub, model;
+    uint32_t ns, tokens, blocks; /* ns: 0 = not open */
+    uint32_t tokens_cached;
+    uint64_t bytes, bytes_in_memory, bytes_on_disk;
+    uint64_t age_ms, idle_ms, ttl_ms;
+    uint32_t priority;
+    uint8_t pinned, has_tokens;
+    uint8_t tip[KVC_KEY_BYTES];
+};
+struct msg_name_list_reply {
+    struct codec_bin cursor; /* of the next request; empty = that was all */
+    uint32_t nitems;
+    struct msg_name_item items[KVC_NAMES_MAX];
+};
+struct msg_name_forget { /* its reply has no fields */
+    uint8_t kind;
+    struct codec_bin name, sub;
+    uint8_t evict;
+};
+struct msg_name_load {
+    uint8_t kind;
+    struct codec_bin name, sub;
+    uint64_t ttl_ms; /* 2^64 - 1 = as it was */
+    uint32_t flags;  /* KVC_F_WAIT */
+};
+struct msg_name_load_reply {
+    uint64_t bytes; /* in memory now */
+};
+struct msg_name_tokens {
+    uint8_t kind;
+    struct codec_bin name, sub;
+    uint32_t first;
+};
+/* Ids of one reply. */
+#define MSG_NAME_IDS_MAX 262144u
+struct msg_name_tokens_reply {
+    uint32_t tokens;      /* that there are */
+    struct codec_bin ids; /* n x u32 little-endian, from `first` on */
+};
+
 struct msg_stat {
     struct codec_bin name; /* 1 to 63 bytes */
     uint8_t kind;          /* 0 counter, 1 gauge */
@@ -242,6 +311,14 @@ struct msg_ns_item {
     uint32_t shards, ngroups;
     uint32_t block_tokens0, block_bytes0; /* of group 0 */
     uint64_t blocks, bytes;
+};
+
+struct msg_ns_spec {
+    uint32_t ns;
+};
+struct msg_ns_spec_reply {
+    uint8_t own; /* the session's NS_OPEN with this specification gives this namespace */
+    struct msg_ns_open spec;
 };
 
 struct msg_explain {
@@ -263,11 +340,13 @@ struct msg_explain_item {
 };
 
 struct msg_evict {
-    uint32_t flags;         /* KVC_F_DRY_RUN */
-    uint32_t ns;            /* 0 = any */
-    struct codec_bin key;   /* empty, or 32 bytes: this block and its descendants */
-    uint64_t older_than_ms; /* last use longer ago than this; 0 = any age */
-    uint64_t bytes;         /* stop when this much is gone; 0 = no limit */
+    uint32_t flags;                 /* KVC_F_DRY_RUN, KVC_F_FORCE */
+    uint32_t ns;                    /* 0 = any */
+    struct codec_bin key;           /* empty, or 32 bytes: this block and its descendants */
+    uint64_t older_than_ms;         /* last use longer ago than this; 0 = any age */
+    uint64_t bytes;                 /* stop when this much is gone; 0 = no limit */
+    struct codec_bin tenant, model; /* empty = any */
+    uint32_t priority_below;        /* only blocks of a lower priority; 0 = any */
 };
 struct msg_evict_reply {
     uint64_t blocks, bytes;
@@ -383,26 +462,120 @@ struct msg_paths_reply {     /* PATHS carries nothing but the head */
     struct msg_path_item paths[KVC_PATHS_MAX];
 };
 
-#define CODEC_REQUEST_LIST(X) \
-    X(HELLO, hello)           \
-    X(NS_OPEN, ns_open)       \
-    X(LOOKUP, lookup)         \
-    X(ACQUIRE, acquire)       \
-    X(REDEEM, redeem)         \
-    X(RELEASE, release)       \
-    X(RESERVE, reserve)       \
-    X(COMMIT, commit)         \
-    X(STORE, store)           \
-    X(DROP, drop)             \
-    X(CANCEL, cancel)         \
-    X(NS_LIST, ns_list)       \
-    X(EXPLAIN, explain)       \
-    X(EVICT, evict)           \
-    X(BLOCKS, blocks)         \
-    X(VERIFY, verify)         \
-    X(TRACE, trace)           \
-    X(TRACE_DUMP, trace_dump) \
-    X(DRAIN, drain)
+/* What is said of a chain. Its reply carries nothing but the head. */
+struct msg_hint {
+    struct msg_seq seq;
+    uint8_t kind;       /* enum kvc_hint_kind */
+    uint32_t within_ms; /* SOON; else 0 */
+};
+
+/* ---- pins, quotas, usage, policy ---- */
+
+struct msg_pin {
+    struct msg_seq seq;
+    uint8_t tier; /* KVC_TIER_NONE: in whatever tier; KVC_TIER_HOST: in memory */
+    uint64_t ttl_ms;
+};
+struct msg_pin_reply {
+    uint64_t pin, bytes;
+};
+struct msg_unpin { /* its reply has no fields */
+    uint64_t pin;
+};
+struct msg_pin_list {
+    uint64_t after; /* pins above this one */
+};
+struct msg_pin_item {
+    uint64_t id, bytes, left_ms;
+    uint32_t ns, tokens;
+    struct codec_bin principal, tenant;
+    uint8_t in_memory;
+    uint8_t tip[KVC_KEY_BYTES];
+};
+struct msg_pin_list_reply {
+    uint8_t more;
+    uint32_t nitems;
+    struct msg_pin_item items[KVC_PINS_MAX];
+};
+
+struct msg_quota_set { /* its reply has no fields */
+    uint8_t scope;     /* enum kvc_scope, not ALL */
+    struct codec_bin tenant, sub;
+    uint32_t ns;
+    uint64_t host_limit, nvme_limit, host_share, nvme_share;
+};
+struct msg_quota_item {
+    uint8_t scope;
+    struct codec_bin tenant, sub;
+    uint32_t ns;
+    uint64_t host_limit, nvme_limit, host_share, nvme_share, host_bytes, nvme_bytes;
+};
+struct msg_quota_list_reply { /* QUOTA_LIST carries nothing but the head */
+    uint32_t nitems;
+    struct msg_quota_item items[KVC_QUOTAS_MAX];
+};
+
+struct msg_usage {
+    uint32_t after; /* namespaces above this one */
+};
+struct msg_usage_item {
+    uint32_t ns;
+    struct codec_bin principal, tenant, sub, model;
+    uint64_t blocks, host_bytes, nvme_bytes, pinned_bytes, named_bytes, leased_bytes;
+};
+struct msg_usage_reply {
+    uint8_t more;
+    uint32_t nitems;
+    struct msg_usage_item items[KVC_USAGE_MAX];
+};
+
+struct msg_policy { /* with SHOW all but the action is 0 */
+    uint8_t action; /* enum kvc_policy_action */
+    struct codec_bin name;
+    uint32_t keep_percent;
+    uint8_t load_or_recompute;
+    uint64_t pin_bytes_max;
+};
+struct msg_policy_reply {
+    struct codec_bin name, text;
+    uint32_t keep_percent;
+    uint8_t load_or_recompute;
+    uint64_t pin_bytes_max;
+};
+
+#define CODEC_REQUEST_LIST(X)   \
+    X(HELLO, hello)             \
+    X(NS_OPEN, ns_open)         \
+    X(LOOKUP, lookup)           \
+    X(ACQUIRE, acquire)         \
+    X(REDEEM, redeem)           \
+    X(RELEASE, release)         \
+    X(RESERVE, reserve)         \
+    X(COMMIT, commit)           \
+    X(STORE, store)             \
+    X(DROP, drop)               \
+    X(CANCEL, cancel)           \
+    X(NS_LIST, ns_list)         \
+    X(NS_SPEC, ns_spec)         \
+    X(EXPLAIN, explain)         \
+    X(EVICT, evict)             \
+    X(BLOCKS, blocks)           \
+    X(VERIFY, verify)           \
+    X(TRACE, trace)             \
+    X(TRACE_DUMP, trace_dump)   \
+    X(DRAIN, drain)             \
+    X(HINT, hint)               \
+    X(NAME_PUT, name_put)       \
+    X(NAME_LIST, name_list)     \
+    X(NAME_FORGET, name_forget) \
+    X(NAME_LOAD, name_load)     \
+    X(NAME_TOKENS, name_tokens) \
+    X(PIN, pin)                 \
+    X(UNPIN, unpin)             \
+    X(PIN_LIST, pin_list)       \
+    X(QUOTA_SET, quota_set)     \
+    X(USAGE, usage)             \
+    X(POLICY, policy)
 
 /* int codec_enc_lookup(void *buf, size_t cap, const struct msg_head *, const struct msg_lookup *);
  * int codec_dec_lookup(const void *buf, size_t len, struct msg_head *, struct msg_lookup *);     */
@@ -413,7 +586,7 @@ struct msg_paths_reply {     /* PATHS carries nothing but the head */
                                         struct msg_##name *ret_msg);
 CODEC_REQUEST_LIST(X)
 #undef X
-/* PING, STATS and PATHS carry nothing but the head. */
+/* PING, STATS, PATHS and QUOTA_LIST carry nothing but the head. */
 CODEC_MUST_USE int codec_enc_bare(void *buf, size_t cap, const struct msg_head *head);
 CODEC_MUST_USE int codec_dec_bare(const void *buf, size_t len, struct msg_head *ret_head);
 
@@ -421,19 +594,29 @@ CODEC_MUST_USE int codec_dec_bare(const void *buf, size_t len, struct msg_head *
     X(hello)                    \
     X(ping)                     \
     X(ns_open)                  \
+    X(ns_spec)                  \
     X(lookup)                   \
     X(acquire) /* REDEEM too */ \
     X(release)                  \
     X(reserve)                  \
     X(commit) /* STORE too */   \
     X(cancel)                   \
+    X(name_put)                 \
+    X(name_list)                \
+    X(name_load)                \
+    X(name_tokens)              \
     X(evict)                    \
     X(blocks)                   \
     X(verify)                   \
     X(trace)                    \
     X(trace_dump)               \
     X(drain)                    \
-    X(paths)
+    X(paths)                    \
+    X(pin)                      \
+    X(pin_list)                 \
+    X(quota_list)               \
+    X(usage)                    \
+    X(policy)
 
 /* Encoders write status OK; `head` is the request's. A decoder that meets another status returns
  * its KVC_E_* (KVC_E_INTERNAL for a status that this release does not know) and leaves the rest
@@ -447,7 +630,7 @@ CODEC_MUST_USE int codec_dec_bare(const void *buf, size_t len, struct msg_head *
                                                 struct msg_##name##_reply *ret_msg);
 CODEC_REPLY_LIST(X)
 #undef X
-/* DROP's reply. */
+/* The reply of DROP, HINT, NAME_FORGET, UNPIN and QUOTA_SET. */
 CODEC_MUST_USE int codec_enc_bare_reply(void *buf, size_t cap, const struct msg_head *head);
 CODEC_MUST_USE int codec_dec_bare_reply(const void *buf, size_t len,
                                         struct msg_reply_head *ret_head);
@@ -489,6 +672,15 @@ CODEC_MUST_USE int codec_iter_explain(struct codec_iter *, struct msg_explain_it
 
 void codec_put_loc(uint8_t out[KVC_LOC_BYTES], const struct msg_loc *);
 void codec_get_loc(const uint8_t in[KVC_LOC_BYTES], struct msg_loc *ret_loc);
+
+/* A wish of RESERVE and STORE: KVC_RETAIN_BYTES on the wire, little-endian. */
+struct msg_retain {
+    uint32_t first_token, end_token; /* end 0 = to the sequence's end */
+    uint32_t priority;
+    uint64_t duration_ms; /* 0 = without end */
+};
+void codec_put_retain(uint8_t out[KVC_RETAIN_BYTES], const struct msg_retain *);
+void codec_get_retain(const uint8_t in[KVC_RETAIN_BYTES], struct msg_retain *ret_retain);
 
 /* ---- attach channel: [code, ...] datagrams ---- */
 

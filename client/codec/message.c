@@ -139,7 +139,7 @@ int codec_enc_error(void *buf, size_t cap, const struct msg_head *head, uint16_t
 
 bool message_has_op(const struct schema *schema, uint8_t op)
 {
-    return op != 0 && (op == schema->ops[0] || op == schema->ops[1] || op == schema->ops[2]);
+    return op != 0 && memchr(schema->ops, op, sizeof schema->ops) != NULL;
 }
 
 int message_error(uint16_t status)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Names and texts of the protocol's numbers, and the blob of a location. */
+/* Names and texts of the protocol's numbers, and the blobs of locations and wishes. */
 #include "codec.h"
 #include "cursor.h"
 
@@ -63,4 +63,24 @@ void codec_get_loc(const uint8_t in[KVC_LOC_BYTES], struct msg_loc *ret_loc)
     ret_loc->off = cursor_u64le(&c);
     ret_loc->hdr = cursor_u64le(&c);
     ret_loc->gen = cursor_u64le(&c);
+}
+
+void codec_put_retain(uint8_t out[KVC_RETAIN_BYTES], const struct msg_retain *retain)
+{
+    struct wcursor w;
+    wcursor_init(&w, out, KVC_RETAIN_BYTES);
+    wcursor_put_u32le(&w, retain->first_token);
+    wcursor_put_u32le(&w, retain->end_token);
+    wcursor_put_u32le(&w, retain->priority);
+    wcursor_put_u64le(&w, retain->duration_ms);
+}
+
+void codec_get_retain(const uint8_t in[KVC_RETAIN_BYTES], struct msg_retain *ret_retain)
+{
+    struct cursor c;
+    cursor_init(&c, in, KVC_RETAIN_BYTES);
+    ret_retain->first_token = cursor_u32le(&c);
+    ret_retain->end_token = cursor_u32le(&c);
+    ret_retain->priority = cursor_u32le(&c);
+    ret_retain->duration_ms = cursor_u64le(&c);
 }

@@ -1,78 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "schema.h"
+#include "schema_fields.h"
 
 _Static_assert(KVC_STRING_MAX == 128 && KVC_PARAMS_MAX == 256 && CODEC_DETAIL_MAX == 512 &&
                    KVC_GROUPS_MAX == 16 && KVC_SHARDS_MAX == 64 && KVC_BLOCK_TOKENS_MAX == 1024 &&
                    KVC_BLOCK_BYTES_MAX == 1 << 30 && KVC_KEYS_MAX == 32768 &&
                    KVC_STORE_MAX == 4096 && KVC_RELEASE_MAX == 1024 && KVC_EXPLAIN_MAX == 256 &&
                    KVC_BLOCKS_MAX == 256 && KVC_VERIFY_MAX == 64 && KVC_TRACE_MAX == 256 &&
-                   KVC_PATHS_MAX == 16 && KVC_TRACE_BYTES_MIN == 1 << 20 &&
-                   KVC_TRACE_BYTES_MAX == 1 << 30,
+                   KVC_PATHS_MAX == 16 && KVC_NAMES_MAX == 128 && KVC_PINS_MAX == 256 &&
+                   KVC_QUOTAS_MAX == 128 && KVC_USAGE_MAX == 64 && KVC_TRACE_BYTES_MIN == 1 << 20 &&
+                   KVC_TRACE_BYTES_MAX == 1 << 30 && KVC_RETAIN_MAX == 16 &&
+                   KVC_RETAIN_BYTES == 20 && KVC_PRIORITY_MAX == 100,
                "the texts below spell these limits out");
 
-#define MEMBER(T, m) .name = #m, .at = offsetof(T, m), .width = sizeof(((T *)0)->m)
-#define UINT(T, m, lo, hi, text)                                                 \
-    {                                                                            \
-        MEMBER(T, m), .kind = FIELD_UINT, .min = (lo), .max = (hi), .must = text \
-    }
-#define U8(T, m)   UINT(T, m, 0, UINT8_MAX, #m " must be an integer from 0 to 255")
-#define U32(T, m)  UINT(T, m, 0, UINT32_MAX, #m " must be an integer from 0 to 2^32 - 1")
-#define U64(T, m)  UINT(T, m, 0, UINT64_MAX, #m " must be an integer from 0 to 2^64 - 1")
-#define BOOL(T, m) UINT(T, m, 0, 1, #m " must be 0 or 1")
-#define FLAGS(T, m, mask, text)                                        \
-    {                                                                  \
-        MEMBER(T, m), .kind = FIELD_FLAGS, .max = (mask), .must = text \
-    }
-#define TEXT(T, m, lo, hi, text)                                                 \
-    {                                                                            \
-        MEMBER(T, m), .kind = FIELD_TEXT, .min = (lo), .max = (hi), .must = text \
-    }
-/* One byte less than the constant, which counts the zero of a C string. */
-#define NAME(T, m) \
-    TEXT(T, m, 0, KVC_STRING_MAX - 1, #m " must be UTF-8 text of at most 127 bytes without NUL")
-#define PARAMS(T, m) \
-    TEXT(T, m, 0, KVC_PARAMS_MAX - 1, #m " must be UTF-8 text of at most 255 bytes without NUL")
-#define DETAIL(T, m)                                                  \
-    {                                                                 \
-        MEMBER(T, m), .kind = FIELD_DETAIL, .max = CODEC_DETAIL_MAX,  \
-                      .must = #m " must be text of at most 512 bytes" \
-    }
-#define BLOB(T, m, bytes, lo, hi, text)                                                           \
-    {                                                                                             \
-        MEMBER(T, m), .kind = FIELD_BLOB, .unit = (bytes), .min = (lo), .max = (hi), .must = text \
-    }
-#define FIXED(T, m, text)                               \
-    {                                                   \
-        MEMBER(T, m), .kind = FIELD_FIXED, .must = text \
-    }
-#define ARRAY(T, m, n, of, lo, hi, text)                                               \
-    {                                                                                  \
-        MEMBER(T, m), .kind = FIELD_ARRAY, .count_at = offsetof(T, n), .items = &(of), \
-                      .min = (lo), .max = (hi), .must = text                           \
-    }
-#define SCHEMA(id, T, list, ...)                                           \
-    const struct schema id = {.name = #id,                                 \
-                              .fields = (list),                            \
-                              .nfields = sizeof(list) / sizeof((list)[0]), \
-                              .size = sizeof(T),                           \
-                              __VA_ARGS__}
-
-#define NS_MUST     "ns must be an integer from 0 to 2^32 - 1"
-#define SUB_MUST    "sub must be UTF-8 text of at most 127 bytes without NUL"
-#define TICKET_MUST "ticket must be binary of 16 bytes"
-#define GROUP_MUST  "group must be an integer from 0 to 15"
-#define SHARD(T, m) UINT(T, m, 0, KVC_SHARDS_MAX - 1, "shard must be an integer from 0 to 63")
-#define OFFSETS(T, m) \
-    BLOB(T, m, 8, 1, KVC_STORE_MAX, "offsets must be binary of 1 to 4096 x 8 bytes")
-#define TOKENS(T, m) \
-    BLOB(T, m, 4, 0, KVC_MESSAGE_MAX / 4, "tokens must be binary of n x 4 bytes in one message")
-
 /* ---- requests ---- */
-
-static const char *check_versions(uint32_t ver_min, uint32_t ver_max)
-{
-    return ver_min <= ver_max ? NULL : "ver_min must not be above ver_max";
-}
 
 static const char *check_hello(const void *p)
 {
@@ -87,8 +27,8 @@ static const struct field hello_fields[] = {
 SCHEMA(codec__req_hello, struct msg_hello, hello_fields, .ops = {KVC_OP_HELLO},
        .check = check_hello);
 
-const struct schema codec__req_bare = {.name = "codec__req_bare",
-                                       .ops = {KVC_OP_PING, KVC_OP_STATS, KVC_OP_PATHS}};
+const struct schema codec__req_bare = {
+    .name = "codec__req_bare", .ops = {KVC_OP_PING, KVC_OP_STATS, KVC_OP_PATHS, KVC_OP_QUOTA_LIST}};
 
 static const struct field group_fields[] = {
     UINT(struct msg_group, block_tokens, 1, KVC_BLOCK_TOKENS_MAX,
@@ -100,7 +40,7 @@ static const struct field group_fields[] = {
     U32(struct msg_group, window),
     FLAGS(struct msg_group, flags, KVC_F_REPLICATED, "flags of a group must be 0 or 16"),
 };
-static SCHEMA(group, struct msg_group, group_fields, .bare = false);
+SCHEMA(codec__group, struct msg_group, group_fields, .bare = false);
 
 static const char *check_ns_open(const void *p)
 {
@@ -115,29 +55,7 @@ static const char *check_ns_open(const void *p)
     return NULL;
 }
 
-static const struct field ns_open_fields[] = {
-    TEXT(struct msg_ns_open, model, 1, KVC_STRING_MAX - 1,
-         "model must be UTF-8 text of 1 to 127 bytes without NUL"),
-    NAME(struct msg_ns_open, revision),
-    NAME(struct msg_ns_open, dtype),
-    NAME(struct msg_ns_open, quant),
-    NAME(struct msg_ns_open, layout),
-    NAME(struct msg_ns_open, position),
-    PARAMS(struct msg_ns_open, position_params),
-    NAME(struct msg_ns_open, attention),
-    NAME(struct msg_ns_open, lora),
-    PARAMS(struct msg_ns_open, extra),
-    NAME(struct msg_ns_open, sub),
-    U32(struct msg_ns_open, layers),
-    U32(struct msg_ns_open, kv_heads),
-    U32(struct msg_ns_open, head_size),
-    UINT(struct msg_ns_open, shards, 1, KVC_SHARDS_MAX, "shards must be an integer from 1 to 64"),
-    FLAGS(struct msg_ns_open, flags, KVC_F_TOKENS, "flags of NS_OPEN must be 0 or 8"),
-    U64(struct msg_ns_open, prefill_ns_per_token),
-    U64(struct msg_ns_open, prefill_ns_per_token_pair),
-    ARRAY(struct msg_ns_open, groups, ngroups, group, 1, KVC_GROUPS_MAX,
-          "groups must be an array of 1 to 16 arrays of 5"),
-};
+static const struct field ns_open_fields[] = {SPEC_FIELDS(struct msg_ns_open, )};
 SCHEMA(codec__req_ns_open, struct msg_ns_open, ns_open_fields, .ops = {KVC_OP_NS_OPEN},
        .check = check_ns_open);
 
@@ -169,7 +87,10 @@ static const char *check_seq(const struct msg_seq *seq)
 
 static const char *check_lookup(const void *p)
 {
-    return check_seq(&((const struct msg_lookup *)p)->seq);
+    const struct msg_lookup *msg = p;
+    if (msg->flags & KVC_F_READ_ONLY && msg->flags & (KVC_F_TOUCH | KVC_F_PREFETCH))
+        return "flags of LOOKUP: 256 (READ_ONLY) excludes 2 (TOUCH) and 64 (PREFETCH)";
+    return check_seq(&msg->seq);
 }
 
 static const char *check_acquire(const void *p)
@@ -179,16 +100,16 @@ static const char *check_acquire(const void *p)
 
 static const struct field lookup_fields[] = {
     SEQ_FIELDS(struct msg_lookup),
-    FLAGS(struct msg_lookup, flags, KVC_F_TOUCH | KVC_F_PREFETCH,
-          "flags of LOOKUP must be 0, 2, 64 or 66"),
+    FLAGS(struct msg_lookup, flags, KVC_F_TOUCH | KVC_F_PREFETCH | KVC_F_READ_ONLY | KVC_F_ALL,
+          "flags of LOOKUP must be a sum of 2, 64, 256 and 512"),
 };
 SCHEMA(codec__req_lookup, struct msg_lookup, lookup_fields, .ops = {KVC_OP_LOOKUP},
        .check = check_lookup);
 
 static const struct field acquire_fields[] = {
     SEQ_FIELDS(struct msg_acquire),
-    FLAGS(struct msg_acquire, flags, KVC_F_WAIT | KVC_F_NO_LOAD,
-          "flags of ACQUIRE must be 0, 1, 128 or 129"),
+    FLAGS(struct msg_acquire, flags, KVC_F_WAIT | KVC_F_NO_LOAD | KVC_F_READ_ONLY | KVC_F_ALL,
+          "flags of ACQUIRE must be a sum of 1, 128, 256 and 512"),
     SHARD(struct msg_acquire, shard),
     U32(struct msg_acquire, from_tokens),
     U32(struct msg_acquire, wait_tokens),
@@ -210,7 +131,8 @@ SCHEMA(codec__req_release, struct msg_release, release_fields, .ops = {KVC_OP_RE
 
 #define RESERVE_FIELDS(T, r)                                                                \
     UINT(T, r ns, 0, UINT32_MAX, NS_MUST), TEXT(T, r sub, 0, KVC_STRING_MAX - 1, SUB_MUST), \
-        FLAGS(T, r flags, KVC_F_DURABLE, "flags of RESERVE and STORE must be 0 or 32"),     \
+        FLAGS(T, r flags, KVC_F_DURABLE | KVC_F_DECODED,                                    \
+              "flags of RESERVE and STORE must be a sum of 32 and 1024"),                   \
         UINT(T, r group, 0, KVC_GROUPS_MAX - 1, GROUP_MUST), SHARD(T, r shard),             \
         BLOB(T, r parent, KVC_KEY_BYTES, 0, 1, "parent must be binary of 0 or 32 bytes"),   \
         UINT(T, r first_token, 0, UINT32_MAX,                                               \
@@ -218,12 +140,29 @@ SCHEMA(codec__req_release, struct msg_release, release_fields, .ops = {KVC_OP_RE
         BLOB(T, r keys, KVC_KEY_BYTES, 1, KVC_STORE_MAX,                                    \
              "keys must be binary of 1 to 4096 x 32 bytes"),                                \
         UINT(T, r last_tokens, 0, KVC_BLOCK_TOKENS_MAX,                                     \
-             "last_tokens must be an integer from 0 to 1024")
+             "last_tokens must be an integer from 0 to 1024"),                              \
+        BLOB(T, r retain, KVC_RETAIN_BYTES, 0, KVC_RETAIN_MAX,                              \
+             "retain must be binary of at most 16 x 20 bytes")
+
+static const char *check_reserve(const void *p)
+{
+    const struct msg_reserve *msg = p;
+    for (uint32_t at = 0; at < msg->retain.n; at += KVC_RETAIN_BYTES) {
+        struct msg_retain wish;
+        codec_get_retain(msg->retain.p + at, &wish);
+        if (wish.end_token != 0 && wish.end_token <= wish.first_token)
+            return "retain: end_token must be 0 or above first_token";
+        if (wish.priority > KVC_PRIORITY_MAX)
+            return "retain: priority must be an integer from 0 to 100";
+    }
+    return NULL;
+}
 
 static const struct field reserve_fields[] = {
     RESERVE_FIELDS(struct msg_reserve, ),
 };
-SCHEMA(codec__req_reserve, struct msg_reserve, reserve_fields, .ops = {KVC_OP_RESERVE});
+SCHEMA(codec__req_reserve, struct msg_reserve, reserve_fields, .ops = {KVC_OP_RESERVE},
+       .check = check_reserve);
 
 static const char *check_commit(const void *p)
 {
@@ -246,7 +185,7 @@ static const char *check_store(const void *p)
 {
     const struct msg_store *msg = p;
     return msg->offsets.n / 8 == msg->reserve.keys.n / KVC_KEY_BYTES
-               ? NULL
+               ? check_reserve(&msg->reserve)
                : "offsets must be as many as keys";
 }
 
@@ -258,20 +197,85 @@ static const struct field store_fields[] = {
 SCHEMA(codec__req_store, struct msg_store, store_fields, .ops = {KVC_OP_STORE},
        .check = check_store);
 
-static const struct field drop_fields[] = {
-    U64(struct msg_drop, reservation),
-};
+static const struct field drop_fields[] = {U64(struct msg_drop, reservation)};
 SCHEMA(codec__req_drop, struct msg_drop, drop_fields, .ops = {KVC_OP_DROP});
 
-static const struct field cancel_fields[] = {
-    U64(struct msg_cancel, target),
-};
+static const struct field cancel_fields[] = {U64(struct msg_cancel, target)};
 SCHEMA(codec__req_cancel, struct msg_cancel, cancel_fields, .ops = {KVC_OP_CANCEL});
 
-static const struct field ns_list_fields[] = {
-    U32(struct msg_ns_list, after),
+/* ---- names ---- */
+
+static const char *check_name_put(const void *p)
+{
+    const struct msg_name_put *msg = p;
+    if (msg->ids.n != 0 && msg->ids.n / 4 != msg->seq.tokens)
+        return "ids must be empty, or as many as tokens";
+    return check_seq(&msg->seq);
+}
+
+static const struct field name_put_fields[] = {
+    NAME_KIND(struct msg_name_put),
+    NAME_NAME(struct msg_name_put),
+    SEQ_FIELDS(struct msg_name_put),
+    FLAGS(struct msg_name_put, flags, KVC_F_PINNED | KVC_F_DURABLE,
+          "flags of NAME_PUT must be 0, 32, 4096 or 4128"),
+    UINT(struct msg_name_put, priority, 0, KVC_PRIORITY_MAX,
+         "priority must be an integer from 0 to 100"),
+    U64(struct msg_name_put, ttl_ms),
+    BLOB(struct msg_name_put, ids, 4, 0, KVC_MESSAGE_MAX / 4,
+         "ids must be binary of n x 4 bytes in one message"),
 };
+SCHEMA(codec__req_name_put, struct msg_name_put, name_put_fields, .ops = {KVC_OP_NAME_PUT},
+       .check = check_name_put);
+
+static const char *check_name_list(const void *p)
+{
+    const struct msg_name_list *msg = p;
+    if (msg->exact && msg->name.n == 0)
+        return "name must not be empty with exact 1";
+    return msg->exact && msg->cursor.n != 0 ? "cursor must be empty with exact 1" : NULL;
+}
+
+static const struct field name_list_fields[] = {
+    NAME_KIND(struct msg_name_list),   NAME(struct msg_name_list, name),
+    BOOL(struct msg_name_list, exact), NAME(struct msg_name_list, sub),
+    NAME_CURSOR(struct msg_name_list),
+};
+SCHEMA(codec__req_name_list, struct msg_name_list, name_list_fields, .ops = {KVC_OP_NAME_LIST},
+       .check = check_name_list);
+
+static const struct field name_forget_fields[] = {
+    NAME_KIND(struct msg_name_forget),
+    NAME_NAME(struct msg_name_forget),
+    NAME(struct msg_name_forget, sub),
+    BOOL(struct msg_name_forget, evict),
+};
+SCHEMA(codec__req_name_forget, struct msg_name_forget, name_forget_fields,
+       .ops = {KVC_OP_NAME_FORGET});
+
+static const struct field name_load_fields[] = {
+    NAME_KIND(struct msg_name_load),
+    NAME_NAME(struct msg_name_load),
+    NAME(struct msg_name_load, sub),
+    U64(struct msg_name_load, ttl_ms),
+    FLAGS(struct msg_name_load, flags, KVC_F_WAIT, "flags of NAME_LOAD must be 0 or 1"),
+};
+SCHEMA(codec__req_name_load, struct msg_name_load, name_load_fields, .ops = {KVC_OP_NAME_LOAD});
+
+static const struct field name_tokens_fields[] = {
+    NAME_KIND(struct msg_name_tokens),
+    NAME_NAME(struct msg_name_tokens),
+    NAME(struct msg_name_tokens, sub),
+    U32(struct msg_name_tokens, first),
+};
+SCHEMA(codec__req_name_tokens, struct msg_name_tokens, name_tokens_fields,
+       .ops = {KVC_OP_NAME_TOKENS});
+
+static const struct field ns_list_fields[] = {U32(struct msg_ns_list, after)};
 SCHEMA(codec__req_ns_list, struct msg_ns_list, ns_list_fields, .ops = {KVC_OP_NS_LIST});
+
+static const struct field ns_spec_fields[] = {U32(struct msg_ns_spec, ns)};
+SCHEMA(codec__req_ns_spec, struct msg_ns_spec, ns_spec_fields, .ops = {KVC_OP_NS_SPEC});
 
 static const struct field explain_fields[] = {
     U32(struct msg_explain, ns),
@@ -281,11 +285,16 @@ static const struct field explain_fields[] = {
 SCHEMA(codec__req_explain, struct msg_explain, explain_fields, .ops = {KVC_OP_EXPLAIN});
 
 static const struct field evict_fields[] = {
-    FLAGS(struct msg_evict, flags, KVC_F_DRY_RUN, "flags of EVICT must be 0 or 4"),
+    FLAGS(struct msg_evict, flags, KVC_F_DRY_RUN | KVC_F_FORCE,
+          "flags of EVICT must be 0, 4, 8192 or 8196"),
     U32(struct msg_evict, ns),
     BLOB(struct msg_evict, key, KVC_KEY_BYTES, 0, 1, "key must be binary of 0 or 32 bytes"),
     U64(struct msg_evict, older_than_ms),
     U64(struct msg_evict, bytes),
+    NAME(struct msg_evict, tenant),
+    NAME(struct msg_evict, model),
+    UINT(struct msg_evict, priority_below, 0, KVC_PRIORITY_MAX + 1,
+         "priority_below must be an integer from 0 to 101"),
 };
 SCHEMA(codec__req_evict, struct msg_evict, evict_fields, .ops = {KVC_OP_EVICT});
 
@@ -352,337 +361,83 @@ static const struct field drain_fields[] = {
 };
 SCHEMA(codec__req_drain, struct msg_drain, drain_fields, .ops = {KVC_OP_DRAIN});
 
-/* ---- replies ---- */
-
-struct error_reply {
-    struct codec_bin detail;
-};
-static const struct field error_fields[] = {
-    DETAIL(struct error_reply, detail),
-};
-SCHEMA(codec__rep_error, struct error_reply, error_fields, .bare = false);
-
-const struct schema codec__rep_bare = {.name = "codec__rep_bare", .ops = {KVC_OP_DROP}};
-
-static const struct field hello_reply_fields[] = {
-    U32(struct msg_hello_reply, version),
-    NAME(struct msg_hello_reply, server),
-};
-SCHEMA(codec__rep_hello, struct msg_hello_reply, hello_reply_fields, .ops = {KVC_OP_HELLO});
-
-static const struct field ping_reply_fields[] = {
-    U64(struct msg_ping_reply, uptime_ms),
-};
-SCHEMA(codec__rep_ping, struct msg_ping_reply, ping_reply_fields, .ops = {KVC_OP_PING});
-
-static const struct field near_fields[] = {
-    U32(struct msg_near, ns),
-    U32(struct msg_near, fields),
-};
-static SCHEMA(near, struct msg_near, near_fields, .bare = false);
-
-static const struct field ns_open_reply_fields[] = {
-    U32(struct msg_ns_open_reply, ns),
-    FIXED(struct msg_ns_open_reply, seed, "seed must be binary of 32 bytes"),
-    ARRAY(struct msg_ns_open_reply, near, nnear, near, 0, 4,
-          "near must be an array of at most 4 arrays of 2"),
-};
-SCHEMA(codec__rep_ns_open, struct msg_ns_open_reply, ns_open_reply_fields, .ops = {KVC_OP_NS_OPEN});
-
-static const struct field group_hit_fields[] = {
-    U32(struct msg_group_hit, blocks),
-    U8(struct msg_group_hit, reason),
-    U32(struct msg_group_hit, detail),
-};
-static SCHEMA(group_hit, struct msg_group_hit, group_hit_fields, .bare = false);
-
-static const struct field lookup_reply_fields[] = {
-    U32(struct msg_lookup_reply, hit_tokens),
-    ARRAY(struct msg_lookup_reply, groups, ngroups, group_hit, 1, KVC_GROUPS_MAX,
-          "groups must be an array of 1 to 16 arrays of 3"),
-};
-SCHEMA(codec__rep_lookup, struct msg_lookup_reply, lookup_reply_fields, .ops = {KVC_OP_LOOKUP});
-
-static const struct field group_locs_fields[] = {
-    U32(struct msg_group_locs, first),
-    BLOB(struct msg_group_locs, locs, KVC_LOC_BYTES, 0, KVC_KEYS_MAX,
-         "locs must be binary of at most 32768 x 32 bytes"),
-    U8(struct msg_group_locs, reason),
-    U32(struct msg_group_locs, detail),
-};
-static SCHEMA(group_locs, struct msg_group_locs, group_locs_fields, .bare = false);
-
-static const struct field acquire_reply_fields[] = {
-    U32(struct msg_acquire_reply, hit_tokens),
-    U64(struct msg_acquire_reply, lease),
-    FIXED(struct msg_acquire_reply, ticket, TICKET_MUST),
-    ARRAY(struct msg_acquire_reply, groups, ngroups, group_locs, 1, KVC_GROUPS_MAX,
-          "groups must be an array of 1 to 16 arrays of 4"),
-};
-SCHEMA(codec__rep_acquire, struct msg_acquire_reply, acquire_reply_fields,
-       .ops = {KVC_OP_ACQUIRE, KVC_OP_REDEEM});
-
-static const struct field release_reply_fields[] = {
-    U32(struct msg_release_reply, released),
-};
-SCHEMA(codec__rep_release, struct msg_release_reply, release_reply_fields, .ops = {KVC_OP_RELEASE});
-
-#define STATUSES(T) \
-    BLOB(T, statuses, 1, 1, KVC_STORE_MAX, "statuses must be binary of 1 to 4096 bytes")
-
-static const struct field reserve_reply_fields[] = {
-    U64(struct msg_reserve_reply, reservation),
-    STATUSES(struct msg_reserve_reply),
-};
-SCHEMA(codec__rep_reserve, struct msg_reserve_reply, reserve_reply_fields, .ops = {KVC_OP_RESERVE});
-
-static const struct field commit_reply_fields[] = {
-    STATUSES(struct msg_commit_reply),
-};
-SCHEMA(codec__rep_commit, struct msg_commit_reply, commit_reply_fields,
-       .ops = {KVC_OP_COMMIT, KVC_OP_STORE});
-
-static const struct field cancel_reply_fields[] = {
-    BOOL(struct msg_cancel_reply, found),
-};
-SCHEMA(codec__rep_cancel, struct msg_cancel_reply, cancel_reply_fields, .ops = {KVC_OP_CANCEL});
-
-static const struct field evict_reply_fields[] = {
-    U64(struct msg_evict_reply, blocks),
-    U64(struct msg_evict_reply, bytes),
-    U64(struct msg_evict_reply, kept_blocks),
-};
-SCHEMA(codec__rep_evict, struct msg_evict_reply, evict_reply_fields, .ops = {KVC_OP_EVICT});
-
-static const struct field block_item_fields[] = {
-    FIXED(struct msg_block_item, key, "key must be binary of 32 bytes"),
-    BLOB(struct msg_block_item, parent, KVC_KEY_BYTES, 0, 1,
-         "parent must be binary of 0 or 32 bytes"),
-    U32(struct msg_block_item, depth),
-    U8(struct msg_block_item, state),
-    U32(struct msg_block_item, tokens),
-    U32(struct msg_block_item, shards),
-    U32(struct msg_block_item, shards_present),
-    U32(struct msg_block_item, leases),
-    U32(struct msg_block_item, children),
-    U64(struct msg_block_item, bytes),
-    U64(struct msg_block_item, age_ms),
-    U8(struct msg_block_item, tiers),
-    U32(struct msg_block_item, chunk),
-    U64(struct msg_block_item, off),
-};
-static SCHEMA(block_item, struct msg_block_item, block_item_fields, .bare = false);
-
-static const struct field blocks_reply_fields[] = {
-    U64(struct msg_blocks_reply, cursor),
-    ARRAY(struct msg_blocks_reply, items, nitems, block_item, 0, KVC_BLOCKS_MAX,
-          "items must be an array of at most 256 arrays of 14"),
-};
-SCHEMA(codec__rep_blocks, struct msg_blocks_reply, blocks_reply_fields, .ops = {KVC_OP_BLOCKS});
-
-static const struct field corrupt_item_fields[] = {
-    FIXED(struct msg_corrupt_item, key, "key must be binary of 32 bytes"),
-    U32(struct msg_corrupt_item, ns),
-    U8(struct msg_corrupt_item, group),
-    U8(struct msg_corrupt_item, shard),
-    U8(struct msg_corrupt_item, tier),
-    U32(struct msg_corrupt_item, below),
-    U32(struct msg_corrupt_item, chunk),
-    U64(struct msg_corrupt_item, off),
-};
-static SCHEMA(corrupt_item, struct msg_corrupt_item, corrupt_item_fields, .bare = false);
-
-static const struct field verify_reply_fields[] = {
-    U64(struct msg_verify_reply, cursor),
-    U32(struct msg_verify_reply, blocks),
-    U64(struct msg_verify_reply, bytes),
-    U32(struct msg_verify_reply, skipped),
-    U32(struct msg_verify_reply, failed),
-    ARRAY(struct msg_verify_reply, corrupt, ncorrupt, corrupt_item, 0, KVC_VERIFY_MAX,
-          "corrupt must be an array of at most 64 arrays of 8"),
-};
-SCHEMA(codec__rep_verify, struct msg_verify_reply, verify_reply_fields, .ops = {KVC_OP_VERIFY});
-
-static const struct field trace_reply_fields[] = {
-    BOOL(struct msg_trace_reply, on),     U32(struct msg_trace_reply, ns),
-    U64(struct msg_trace_reply, bytes),   U64(struct msg_trace_reply, used_bytes),
-    U64(struct msg_trace_reply, records), U64(struct msg_trace_reply, dropped),
-    U64(struct msg_trace_reply, age_ms),
-};
-SCHEMA(codec__rep_trace, struct msg_trace_reply, trace_reply_fields, .ops = {KVC_OP_TRACE});
-
-static const struct field trace_item_fields[] = {
-    U32(struct msg_trace_item, ns),
-    U32(struct msg_trace_item, block_tokens),
-    U64(struct msg_trace_item, timestamp_ms),
-    U32(struct msg_trace_item, input_tokens),
-    U32(struct msg_trace_item, output_tokens),
-    BLOB(struct msg_trace_item, ids, 8, 0, KVC_KEYS_MAX,
-         "ids must be binary of at most 32768 x 8 bytes"),
-};
-static SCHEMA(trace_item, struct msg_trace_item, trace_item_fields, .bare = false);
-
-static const struct field trace_dump_reply_fields[] = {
-    U64(struct msg_trace_dump_reply, cursor),
-    U64(struct msg_trace_dump_reply, lost),
-    ARRAY(struct msg_trace_dump_reply, items, nitems, trace_item, 0, KVC_TRACE_MAX,
-          "items must be an array of at most 256 arrays of 6"),
-};
-SCHEMA(codec__rep_trace_dump, struct msg_trace_dump_reply, trace_dump_reply_fields,
-       .ops = {KVC_OP_TRACE_DUMP});
-
-static const struct field drain_reply_fields[] = {
-    U64(struct msg_drain_reply, left),
-    U8(struct msg_drain_reply, stop),
-};
-SCHEMA(codec__rep_drain, struct msg_drain_reply, drain_reply_fields, .ops = {KVC_OP_DRAIN});
-
-static const struct field path_item_fields[] = {
-    PARAMS(struct msg_path_item, name),      U8(struct msg_path_item, state),
-    NAME(struct msg_path_item, error),       U64(struct msg_path_item, bytes),
-    U64(struct msg_path_item, used_bytes),   U64(struct msg_path_item, formatted_bytes),
-    U64(struct msg_path_item, reads),        U64(struct msg_path_item, writes),
-    U64(struct msg_path_item, syncs),        U64(struct msg_path_item, read_bytes),
-    U64(struct msg_path_item, write_bytes),  U64(struct msg_path_item, errors),
-    U64(struct msg_path_item, outs),         U64(struct msg_path_item, queued),
-    U64(struct msg_path_item, queued_bytes), U64(struct msg_path_item, read_p50_us),
-    U64(struct msg_path_item, read_p99_us),  U64(struct msg_path_item, read_max_us),
-    U64(struct msg_path_item, write_p50_us), U64(struct msg_path_item, write_p99_us),
-    U64(struct msg_path_item, write_max_us),
-};
-static SCHEMA(path_item, struct msg_path_item, path_item_fields, .bare = false);
-
-static const struct field paths_reply_fields[] = {
-    U64(struct msg_paths_reply, writes_per_day),
-    U64(struct msg_paths_reply, spent_bytes),
-    U64(struct msg_paths_reply, left_bytes),
-    U64(struct msg_paths_reply, accepted_bytes),
-    U64(struct msg_paths_reply, written_bytes),
-    U64(struct msg_paths_reply, kept_bytes),
-    U64(struct msg_paths_reply, journal_bytes),
-    ARRAY(struct msg_paths_reply, paths, npaths, path_item, 0, KVC_PATHS_MAX,
-          "paths must be an array of at most 16 arrays of 21"),
-};
-SCHEMA(codec__rep_paths, struct msg_paths_reply, paths_reply_fields, .ops = {KVC_OP_PATHS});
-
-/* ---- items of lists ---- */
-
-struct list_reply {
-    uint8_t more;
-};
-static const struct field list_fields[] = {
-    BOOL(struct list_reply, more),
-};
-SCHEMA(codec__rep_list, struct list_reply, list_fields, .bare = false);
-
-static const struct field stat_fields[] = {
-    TEXT(struct msg_stat, name, 1, 63, "name must be UTF-8 text of 1 to 63 bytes without NUL"),
-    UINT(struct msg_stat, kind, 0, 1, "kind must be 0 (counter) or 1 (gauge)"),
-    U64(struct msg_stat, value),
-};
-SCHEMA(codec__item_stat, struct msg_stat, stat_fields, .ops = {KVC_OP_STATS});
-
-static const struct field ns_fields[] = {
-    U32(struct msg_ns_item, ns),
-    NAME(struct msg_ns_item, principal),
-    NAME(struct msg_ns_item, tenant),
-    NAME(struct msg_ns_item, sub),
-    NAME(struct msg_ns_item, model),
-    NAME(struct msg_ns_item, dtype),
-    U32(struct msg_ns_item, shards),
-    U32(struct msg_ns_item, ngroups),
-    U32(struct msg_ns_item, block_tokens0),
-    U32(struct msg_ns_item, block_bytes0),
-    U64(struct msg_ns_item, blocks),
-    U64(struct msg_ns_item, bytes),
-};
-SCHEMA(codec__item_ns, struct msg_ns_item, ns_fields, .ops = {KVC_OP_NS_LIST});
-
-static const struct field explain_item_fields[] = {
-    UINT(struct msg_explain_item, key, 0, KVC_EXPLAIN_MAX - 1,
-         "key must be an integer from 0 to 255"),
-    U32(struct msg_explain_item, ns),
-    U32(struct msg_explain_item, group),
-    U8(struct msg_explain_item, state),
-    U8(struct msg_explain_item, reason),
-    U32(struct msg_explain_item, detail),
-    U32(struct msg_explain_item, tokens),
-    U32(struct msg_explain_item, shards),
-    U32(struct msg_explain_item, shards_present),
-    U32(struct msg_explain_item, leases),
-    U32(struct msg_explain_item, children),
-    U64(struct msg_explain_item, bytes),
-    U64(struct msg_explain_item, age_ms),
-    U8(struct msg_explain_item, tiers),
-    U32(struct msg_explain_item, chunk),
-    U64(struct msg_explain_item, off),
-};
-SCHEMA(codec__item_explain, struct msg_explain_item, explain_item_fields, .ops = {KVC_OP_EXPLAIN});
-
-/* ---- attach channel ---- */
-
-static const char *check_att_hello(const void *p)
+static const char *check_pin(const void *p)
 {
-    const struct att_hello *msg = p;
-    return check_versions(msg->ver_min, msg->ver_max);
+    const struct msg_pin *msg = p;
+    if (msg->tier != KVC_TIER_NONE && msg->tier != KVC_TIER_HOST)
+        return "tier of a pin must be 0 (any) or 1 (host memory)";
+    return check_seq(&msg->seq);
 }
 
-static const struct field att_hello_fields[] = {
-    {.name = "magic", .kind = FIELD_MAGIC, .must = "magic must be the text \"kvca\""},
-    U32(struct att_hello, ver_min),
-    U32(struct att_hello, ver_max),
-    NAME(struct att_hello, client),
-    U64(struct att_hello, staging_bytes),
-    SHARD(struct att_hello, shard),
+static const struct field pin_fields[] = {
+    SEQ_FIELDS(struct msg_pin),
+    U8(struct msg_pin, tier),
+    U64(struct msg_pin, ttl_ms),
 };
-SCHEMA(codec__att_hello, struct att_hello, att_hello_fields, .ops = {KVC_ATTACH_HELLO},
-       .check = check_att_hello);
+SCHEMA(codec__req_pin, struct msg_pin, pin_fields, .ops = {KVC_OP_PIN}, .check = check_pin);
 
-static const char *check_att_welcome(const void *p)
+static const struct field unpin_fields[] = {U64(struct msg_unpin, pin)};
+SCHEMA(codec__req_unpin, struct msg_unpin, unpin_fields, .ops = {KVC_OP_UNPIN});
+
+static const struct field pin_list_fields[] = {U64(struct msg_pin_list, after)};
+SCHEMA(codec__req_pin_list, struct msg_pin_list, pin_list_fields, .ops = {KVC_OP_PIN_LIST});
+
+static const char *check_quota_set(const void *p)
 {
-    const struct att_welcome *msg = p;
-    return msg->status != KVC_ST_OK || msg->route[0] != 0 ? NULL
-                                                          : "route must not begin with a zero byte";
+    const struct msg_quota_set *msg = p;
+    if ((msg->scope == KVC_SCOPE_NS) != (msg->ns != 0))
+        return "ns of a quota must be given with scope 3 (namespace), else 0";
+    if ((msg->scope == KVC_SCOPE_NS) != (msg->tenant.n == 0))
+        return "tenant of a quota must be given with scopes 1 and 2, else empty";
+    if ((msg->scope == KVC_SCOPE_SUB) != (msg->sub.n != 0))
+        return "sub of a quota must be given with scope 2 (sub-tenant), else empty";
+    return msg->host_share > msg->host_limit || msg->nvme_share > msg->nvme_limit
+               ? "the share of a quota must not be above its limit"
+               : NULL;
 }
 
-#define STATUS(T) UINT(T, status, 0, UINT16_MAX, "status must be an integer from 0 to 65535")
-
-static const struct field att_welcome_fields[] = {
-    STATUS(struct att_welcome),
-    DETAIL(struct att_welcome, detail),
-    U32(struct att_welcome, version),
-    U32(struct att_welcome, session),
-    FIXED(struct att_welcome, route, "route must be binary of 16 bytes"),
-    PARAMS(struct att_welcome, endpoint),
-    U64(struct att_welcome, staging_bytes),
-    NAME(struct att_welcome, principal),
-    NAME(struct att_welcome, tenant),
-    BOOL(struct att_welcome, admin),
-    BOOL(struct att_welcome, gateway),
+static const struct field quota_set_fields[] = {
+    QUOTA_FIELDS(struct msg_quota_set),
 };
-SCHEMA(codec__att_welcome, struct att_welcome, att_welcome_fields, .ops = {KVC_ATTACH_WELCOME},
-       .check = check_att_welcome);
+SCHEMA(codec__req_quota_set, struct msg_quota_set, quota_set_fields, .ops = {KVC_OP_QUOTA_SET},
+       .check = check_quota_set);
 
-static const struct field att_map_fields[] = {
-    U32(struct att_map, chunk),
-};
-SCHEMA(codec__att_map, struct att_map, att_map_fields, .ops = {KVC_ATTACH_MAP});
+static const struct field usage_fields[] = {U32(struct msg_usage, after)};
+SCHEMA(codec__req_usage, struct msg_usage, usage_fields, .ops = {KVC_OP_USAGE});
 
-static const struct field att_chunk_fields[] = {
-    STATUS(struct att_chunk),
-    DETAIL(struct att_chunk, detail),
-    U32(struct att_chunk, chunk),
-    U64(struct att_chunk, bytes),
-};
-SCHEMA(codec__att_chunk, struct att_chunk, att_chunk_fields, .ops = {KVC_ATTACH_CHUNK});
+static const char *check_policy(const void *p)
+{
+    const struct msg_policy *msg = p;
+    const bool empty =
+        msg->name.n == 0 && !msg->keep_percent && !msg->load_or_recompute && !msg->pin_bytes_max;
+    return msg->action == KVC_POLICY_SHOW && !empty
+               ? "with action 0 (show) the other fields must be 0 or empty"
+               : NULL;
+}
 
-static const struct field att_retired_fields[] = {
-    U32(struct att_retired, chunk),
+static const struct field policy_fields[] = {
+    UINT(struct msg_policy, action, KVC_POLICY_SHOW, KVC_POLICY_SET,
+         "action must be 0 (show) or 1 (set)"),
+    NAME(struct msg_policy, name),
+    UINT(struct msg_policy, keep_percent, 0, 100, "keep_percent must be an integer from 0 to 100"),
+    BOOL(struct msg_policy, load_or_recompute),
+    U64(struct msg_policy, pin_bytes_max),
 };
-SCHEMA(codec__att_retired, struct att_retired, att_retired_fields, .ops = {KVC_ATTACH_RETIRED});
+SCHEMA(codec__req_policy, struct msg_policy, policy_fields, .ops = {KVC_OP_POLICY},
+       .check = check_policy);
 
-static const struct field att_dropped_fields[] = {
-    STATUS(struct att_dropped),
-    DETAIL(struct att_dropped, detail),
+static const char *check_hint(const void *p)
+{
+    const struct msg_hint *msg = p;
+    return msg->within_ms != 0 && msg->kind != KVC_HINT_SOON
+               ? "within_ms must be 0 unless kind is 3 (soon)"
+               : check_seq(&msg->seq);
+}
+
+static const struct field hint_fields[] = {
+    SEQ_FIELDS(struct msg_hint),
+    UINT(struct msg_hint, kind, KVC_HINT_ENDED, KVC_HINT_SCAN,
+         "kind must be 1 (ended), 2 (continue), 3 (soon) or 4 (scan)"),
+    U32(struct msg_hint, within_ms),
 };
-SCHEMA(codec__att_dropped, struct att_dropped, att_dropped_fields, .ops = {KVC_ATTACH_DROPPED});
+SCHEMA(codec__req_hint, struct msg_hint, hint_fields, .ops = {KVC_OP_HINT}, .check = check_hint);

@@ -37,7 +37,7 @@ struct schema {
     const struct field *fields;
     uint16_t nfields;
     uint16_t size;  /* bytes of the struct */
-    uint8_t ops[3]; /* the operations (or the attach code) that carry it; 0 = none */
+    uint8_t ops[6]; /* the operations (or the attach code) that carry it; 0 = none */
     bool bare;      /* an array's item that is one field without an array of its own */
     /* Limits that span fields: NULL, or what is wrong. */
     const char *(*check)(const void *msg);

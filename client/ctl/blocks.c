@@ -192,18 +192,6 @@ static int show(struct blocks *b)
     return b->shown > 0 ? CTL_OK : CTL_NOTHING;
 }
 
-static int take_count(const char *name, const char *text, uint64_t max, uint64_t *ret)
-{
-    const char *why = "";
-    uint64_t value;
-    if (units_parse_count(text, &value, &why) < 0)
-        return ctl_usage("--%s %s: %s", name, text, why);
-    if (value > max)
-        return ctl_usage("--%s %s: must be from 0 to %llu", name, text, (unsigned long long)max);
-    *ret = value;
-    return 0;
-}
-
 static int take_option(void *ctx, int c, const char *value)
 {
     struct blocks *b = ctx;
@@ -219,17 +207,17 @@ static int take_option(void *ctx, int c, const char *value)
         b->walk.key = b->key;
         return 0;
     case 'g':
-        rc = take_count("group", value, KVC_GROUPS_MAX - 1, &number);
+        rc = ctl_take_count("group", value, KVC_GROUPS_MAX - 1, &number);
         b->walk.group = (uint32_t)number;
         b->has_group = true;
         return rc;
     case 'D':
-        rc = take_count("depth", value, UINT32_MAX, &number);
+        rc = ctl_take_count("depth", value, UINT32_MAX, &number);
         b->walk.depth = (uint32_t)number;
         b->has_depth = true;
         return rc;
     case 'l':
-        return take_count("limit", value, UINT64_MAX, &b->limit);
+        return ctl_take_count("limit", value, UINT64_MAX, &b->limit);
     case 'd':
         b->down = true;
         return 0;

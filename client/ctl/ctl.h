@@ -46,6 +46,12 @@ int cmd_drain(struct ctl *ctl, int argc, char **argv);
 int cmd_trace(struct ctl *ctl, int argc, char **argv);
 int cmd_size(struct ctl *ctl, int argc, char **argv);
 int cmd_evict(struct ctl *ctl, int argc, char **argv);
+int cmd_doc(struct ctl *ctl, int argc, char **argv);
+int cmd_conv(struct ctl *ctl, int argc, char **argv);
+int cmd_pin(struct ctl *ctl, int argc, char **argv);
+int cmd_quota(struct ctl *ctl, int argc, char **argv);
+int cmd_policy(struct ctl *ctl, int argc, char **argv);
+int cmd_usage(struct ctl *ctl, int argc, char **argv);
 
 /* Rows of a getopt_long table that every command has; values from 256 on are theirs. */
 #define CTL_COMMON_OPTIONS                                                               \
@@ -61,6 +67,14 @@ int cmd_evict(struct ctl *ctl, int argc, char **argv);
 int ctl_options(struct ctl *ctl, int argc, char **argv, const char *short_options,
                 const struct option *options, const char *help,
                 int (*take)(void *ctx, int c, const char *value), void *ctx);
+
+/* A command of several verbs: runs the one that argv names. `verbs` ends with a NULL name. */
+int ctl_verbs(struct ctl *ctl, int argc, char **argv, const char *help,
+              const struct ctl_cmd *verbs);
+/* Values of options, with --NAME and what would work in the message: 0, or CTL_USAGE. */
+int ctl_take_bytes(const char *name, const char *text, uint64_t *ret_bytes);
+int ctl_take_ms(const char *name, const char *text, uint64_t *ret_ms); /* at least 1 */
+int ctl_take_count(const char *name, const char *text, uint64_t max, uint64_t *ret);
 
 /* 0, or an enum ctl_exit after saying what is wrong and what to do. */
 int ctl_connect(struct ctl *ctl);

@@ -2,55 +2,79 @@
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
+#include <string.h>
 
-#include "ctl.h"
+#include "chain.h"
 #include "json.h"
 #include "key.h"
 #include "units.h"
 
 static const char help[] =
-    "Usage: kvcachectl evict FILTER... [--dry-run] [--json]\n"
+    "Usage: kvcachectl evict FILTER... [--force] [--dry-run] [--json]\n"
+    "       kvcachectl evict --doc NAME | --conv NAME [--sub NAME] [--dry-run] [--json]\n"
     "\n"
     "Throws out the blocks that match every FILTER, least recently used first. Blocks that are "
     "being\n"
-    "read or written stay, and so does what they need; they are counted as kept.\n"
+    "read or written stay, and so do pinned ones, what documents and conversations reach, and "
+    "what\n"
+    "all of these need; they are counted as kept.\n"
     "\n"
-    "  --ns ID            of this namespace; 'kvcachectl ns' lists them\n"
-    "  --key KEY          this block (64 hexadecimal digits) and all that follow it\n"
-    "  --older-than TIME  not used for so long: 90s, 10min, 2h, 1d\n"
-    "  --bytes SIZE       stop when this much is gone: 512MiB, 4GiB\n"
-    "  --all              everything that you may evict\n"
-    "  --dry-run          say what would go, and change nothing\n"
+    "  --ns ID             of this namespace; 'kvcachectl ns' lists them\n"
+    "  --prefix KEY        this block (64 hexadecimal digits) and all that follow it; --key is "
+    "the same\n"
+    "  --tenant NAME       of this tenant\n"
+    "  --model NAME        of this model\n"
+    "  --older-than TIME   not used for so long: 90s, 10min, 2h, 1d\n"
+    "  --priority-below N  of a lower priority than N (1 to 101); those without a wish have 35\n"
+    "  --bytes SIZE        stop when this much is gone: 512MiB, 4GiB\n"
+    "  --all               everything that you may evict\n"
+    "  --force             pinned and named blocks too; what is being read or written still stays\n"
+    "  --dry-run           say what would go, and change nothing\n"
+    "\n"
+    "  --doc NAME          this document: its name goes, and its blocks but for what others share\n"
+    "  --conv NAME         the same of a conversation\n"
+    "  --sub NAME          of gateways: the sub-tenant whose it is\n"
     "\n"
     "Exit code 1 when nothing matched.\n"
     "\n"
     "Examples:\n"
     "  kvcachectl evict --older-than 1h --dry-run\n"
+    "  kvcachectl evict --tenant research --priority-below 35\n"
     "  kvcachectl ns && kvcachectl evict --ns 65538 --bytes 4GiB    (an ID that it showed)\n";
 
 struct evict {
     struct kvc_evict_filter filter;
     uint8_t key[KVC_KEY_BYTES];
     bool all;
+    const char *name, *sub; /* of a document or conversation */
+    enum kvc_name_kind kind;
+    bool twice;
 };
 
-static int take_age(struct evict *e, const char *value)
+static int take_text(const char *option, const char *value, const char **ret_text)
 {
-    const char *why = "";
-    uint64_t ns;
-    if (units_parse_duration(value, &ns, &why) < 0)
-        return ctl_usage("--older-than %s: %s", value, why);
-    if (ns < 1000000)
-        return ctl_usage("--older-than %s: must be at least 1ms; --all is for any age", value);
-    e->filter.older_than_ms = ns / 1000000;
+    if (strlen(value) == 0 || strlen(value) >= KVC_STRING_MAX)
+        return ctl_usage("--%s '%s': must be a name of 1 to %u bytes", option, value,
+                         KVC_STRING_MAX - 1);
+    *ret_text = value;
+    return 0;
+}
+
+static int take_priority(struct evict *e, const char *value)
+{
+    uint64_t n = 0;
+    if (ctl_take_count("priority-below", value, KVC_PRIORITY_MAX + 1, &n) != 0)
+        return CTL_USAGE;
+    if (n == 0)
+        return ctl_usage("--priority-below %s: there is nothing below it", value);
+    e->filter.priority_below = (uint32_t)n;
     return 0;
 }
 
 static int take_bytes(struct evict *e, const char *value)
 {
-    const char *why = "";
-    if (units_parse_bytes(value, &e->filter.bytes, &why) < 0)
-        return ctl_usage("--bytes %s: %s", value, why);
+    if (ctl_take_bytes("bytes", value, &e->filter.bytes) != 0)
+        return CTL_USAGE;
     if (e->filter.bytes == 0)
         return ctl_usage("--bytes %s: must be more than nothing", value);
     return 0;
@@ -74,9 +98,25 @@ static int take_option(void *ctx, int c, const char *value)
     case 'k':
         return take_key(e, value);
     case 'o':
-        return take_age(e, value);
+        return ctl_take_ms("older-than", value, &e->filter.older_than_ms);
     case 'b':
         return take_bytes(e, value);
+    case 't':
+        return take_text("tenant", value, &e->filter.tenant);
+    case 'm':
+        return take_text("model", value, &e->filter.model);
+    case 'p':
+        return take_priority(e, value);
+    case 'f':
+        e->filter.force = true;
+        return 0;
+    case 'D':
+    case 'c':
+        e->twice = e->name != NULL;
+        e->kind = c == 'D' ? KVC_NAME_DOCUMENT : KVC_NAME_CONVERSATION;
+        return take_text(c == 'D' ? "doc" : "conv", value, &e->name);
+    case 's':
+        return take_text("sub", value, &e->sub);
     case 'a':
         e->all = true;
         return 0;
@@ -91,14 +131,48 @@ static int take_option(void *ctx, int c, const char *value)
 static int check(const struct evict *e)
 {
     const struct kvc_evict_filter *f = &e->filter;
-    bool filtered = f->ns || f->key || f->older_than_ms || f->bytes;
-    if (!filtered && !e->all)
-        return ctl_usage(
-            "what? Give --ns, --key, --older-than or --bytes, or --all for everything");
+    const bool filtered = f->ns || f->key || f->older_than_ms || f->bytes || f->tenant ||
+                          f->model || f->priority_below;
+    if (e->twice || (e->name && (filtered || e->all || f->force)))
+        return ctl_usage("which of them? --doc or --conv goes with --sub and --dry-run alone");
+    if (e->sub && !e->name)
+        return ctl_usage("--sub %s: of which --doc or --conv?", e->sub);
+    if (!filtered && !e->all && !e->name)
+        return ctl_usage("what? Give --ns, --prefix, --tenant, --model, --older-than, "
+                         "--priority-below, --bytes, --doc or --conv, or --all for everything");
     if (filtered && e->all)
         return ctl_usage("--all means everything; leave it away, or the other filters");
     return 0;
 }
+
+/* ---- by name ---- */
+
+/* What others share of it is not known beforehand: so it is "at most". */
+static int evict_name(const struct evict *e, struct ctl *ctl)
+{
+    struct kvc_name_info info;
+    char blocks[UNITS_COUNT_BYTES], size[UNITS_TEXT_BYTES];
+    int rc = chain_show_name(ctl, e->kind, e->name, e->sub, &info);
+    if (rc != 0)
+        return rc;
+    if (!e->filter.dry_run) {
+        rc = kvc_name_forget(ctl->kvc, e->kind, e->name, e->sub, true);
+        if (rc < 0)
+            return ctl_fail(ctl, rc);
+    }
+    if (ctl->json)
+        json_print(json_pack("{s:b, s:s, s:s, s:I, s:I}", "dry_run", e->filter.dry_run, "kind",
+                             chain_kind_name(e->kind), "name", e->name, "blocks_max",
+                             (json_int_t)info.blocks, "bytes_max", (json_int_t)info.bytes));
+    else
+        printf("%s %s '%s': at most %s block%s, %s; what others share stays\n",
+               e->filter.dry_run ? "would evict" : "evicted", chain_kind_name(e->kind), e->name,
+               units_format_count(info.blocks, blocks), info.blocks == 1 ? "" : "s",
+               units_format_bytes(info.bytes, size));
+    return CTL_OK;
+}
+
+/* ---- by filter ---- */
 
 static void print_table(const struct evict *e, const struct kvc_evicted *done)
 {
@@ -107,25 +181,48 @@ static void print_table(const struct evict *e, const struct kvc_evicted *done)
            units_format_count(done->blocks, blocks), done->blocks == 1 ? "" : "s",
            units_format_bytes(done->bytes, size));
     if (done->kept_blocks)
-        printf("; kept %s that %s in use", units_format_count(done->kept_blocks, kept),
-               done->kept_blocks == 1 ? "is" : "are");
+        printf("; kept %s that %s in use, pinned or named",
+               units_format_count(done->kept_blocks, kept), done->kept_blocks == 1 ? "is" : "are");
     putchar('\n');
+}
+
+static int evict_matching(const struct evict *e, struct ctl *ctl)
+{
+    struct kvc_evicted done;
+    const int rc = kvc_evict(ctl->kvc, &e->filter, &done);
+    if (rc < 0)
+        return ctl_fail(ctl, rc);
+    if (ctl->json)
+        json_print(json_pack("{s:b, s:I, s:I, s:I}", "dry_run", e->filter.dry_run, "blocks",
+                             (json_int_t)done.blocks, "bytes", (json_int_t)done.bytes,
+                             "kept_blocks", (json_int_t)done.kept_blocks));
+    else
+        print_table(e, &done);
+    return done.blocks + done.kept_blocks > 0 ? CTL_OK : CTL_NOTHING;
 }
 
 int cmd_evict(struct ctl *ctl, int argc, char **argv)
 {
     static const struct option options[] = {{"ns", required_argument, NULL, 'n'},
                                             {"key", required_argument, NULL, 'k'},
+                                            {"prefix", required_argument, NULL, 'k'},
+                                            {"tenant", required_argument, NULL, 't'},
+                                            {"model", required_argument, NULL, 'm'},
                                             {"older-than", required_argument, NULL, 'o'},
+                                            {"priority-below", required_argument, NULL, 'p'},
                                             {"bytes", required_argument, NULL, 'b'},
+                                            {"doc", required_argument, NULL, 'D'},
+                                            {"conv", required_argument, NULL, 'c'},
+                                            {"sub", required_argument, NULL, 's'},
                                             {"all", no_argument, NULL, 'a'},
+                                            {"force", no_argument, NULL, 'f'},
                                             {"dry-run", no_argument, NULL, 'd'},
                                             CTL_COMMON_OPTIONS,
                                             {0}};
     struct evict e = {0};
     int rc = ctl_options(ctl, argc, argv, ":h", options, help, take_option, &e);
     if (rc == 0 && optind < argc)
-        rc = ctl_usage("'%s' is not understood; a block is named with --key", argv[optind]);
+        rc = ctl_usage("'%s' is not understood; a block is named with --prefix", argv[optind]);
     if (rc == 0)
         rc = check(&e);
     if (rc != 0)
@@ -133,16 +230,5 @@ int cmd_evict(struct ctl *ctl, int argc, char **argv)
     rc = ctl_connect(ctl);
     if (rc != 0)
         return rc;
-
-    struct kvc_evicted done;
-    rc = kvc_evict(ctl->kvc, &e.filter, &done);
-    if (rc < 0)
-        return ctl_fail(ctl, rc);
-    if (ctl->json)
-        json_print(json_pack("{s:b, s:I, s:I, s:I}", "dry_run", e.filter.dry_run, "blocks",
-                             (json_int_t)done.blocks, "bytes", (json_int_t)done.bytes,
-                             "kept_blocks", (json_int_t)done.kept_blocks));
-    else
-        print_table(&e, &done);
-    return done.blocks + done.kept_blocks > 0 ? CTL_OK : CTL_NOTHING;
+    return e.name ? evict_name(&e, ctl) : evict_matching(&e, ctl);
 }

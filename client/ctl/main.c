@@ -10,13 +10,14 @@
 static const struct ctl_cmd commands[] = {
     {"ping", cmd_ping},     {"stats", cmd_stats},   {"ns", cmd_ns},       {"explain", cmd_explain},
     {"blocks", cmd_blocks}, {"verify", cmd_verify}, {"drain", cmd_drain}, {"trace", cmd_trace},
-    {"evict", cmd_evict},   {"size", cmd_size},
+    {"doc", cmd_doc},       {"conv", cmd_conv},     {"pin", cmd_pin},     {"quota", cmd_quota},
+    {"policy", cmd_policy}, {"usage", cmd_usage},   {"evict", cmd_evict}, {"size", cmd_size},
 };
 
 static const char help[] =
     "Usage: kvcachectl [OPTIONS] COMMAND [ARGS]\n"
     "\n"
-    "Looks into a running kvcache-daemon, and evicts on request.\n"
+    "Looks into a running kvcache-daemon, and says what it keeps.\n"
     "\n"
     "Commands:\n"
     "  ping     is the daemon there, and since when\n"
@@ -27,7 +28,13 @@ static const char help[] =
     "  verify   read every block again, compare checksums, drop what is corrupt\n"
     "  drain    write all that only memory holds to storage, before a stop\n"
     "  trace    record what workers ask for, and write it down to be replayed\n"
-    "  evict    throw blocks out by namespace, key, age or amount\n"
+    "  doc      documents: KV under a name, kept, loaded ahead, taken to another daemon\n"
+    "  conv     conversations: what was said so far, under a name\n"
+    "  pin      blocks that nothing evicts, for a while or until told\n"
+    "  quota    how much tenants and namespaces may hold, and are promised\n"
+    "  policy   how it is decided what stays; part of it can be changed while it runs\n"
+    "  usage    who holds the room, by tier\n"
+    "  evict    throw blocks out by namespace, key, tenant, model, age, priority or amount\n"
     "  size     how large a model's KV cache is, and what fits where; needs no daemon\n"
     "\n"
     "Options of every command, before or after its name:\n"
@@ -39,9 +46,9 @@ static const char help[] =
     "  --version\n"
     "\n"
     "Exit codes:\n"
-    "  0 good    1 nothing matched, a key is not cached, or drain left something\n"
+    "  0 good    1 nothing matched, not cached, no such name, or drain left something\n"
     "  2 usage   3 no daemon\n"
-    "  4 denied  5 any other error  6 verify found corrupt blocks\n"
+    "  4 denied  5 any other error  6 corrupt blocks found\n"
     "\n"
     "Examples:\n"
     "  kvcachectl ping\n"

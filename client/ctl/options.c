@@ -10,7 +10,7 @@
 #include "units.h"
 
 #ifndef KVC_VERSION
-#define KVC_VERSION "0.2.0"
+#define KVC_VERSION "0.3.0"
 #endif
 
 static const char *command = "";
@@ -137,6 +137,67 @@ int ctl_options(struct ctl *ctl, int argc, char **argv, const char *short_option
         }
     }
     return rc;
+}
+
+int ctl_verbs(struct ctl *ctl, int argc, char **argv, const char *help, const struct ctl_cmd *verbs)
+{
+    static const struct option options[] = {CTL_COMMON_OPTIONS, {0}};
+    static char full[64];
+    int rc = ctl_options(ctl, argc, argv, "+:h", options, help, NULL, NULL);
+    if (rc != 0)
+        return rc < 0 ? CTL_OK : rc;
+    if (optind == argc) {
+        char all[160] = "";
+        size_t n = 0;
+        for (const struct ctl_cmd *v = verbs; v->name && n < sizeof(all); v++)
+            n += (size_t)snprintf(all + n, sizeof(all) - n, "%s%s", n ? ", " : "", v->name);
+        return ctl_usage("what? Say one of %s", all);
+    }
+    const char *name = argv[optind];
+    struct near near = near_to(name);
+    for (const struct ctl_cmd *v = verbs; v->name; v++) {
+        near_offer(&near, v->name);
+        if (strcmp(v->name, name) != 0)
+            continue;
+        snprintf(full, sizeof(full), "%s %s", command, name);
+        ctl_set_command(full);
+        return v->run(ctl, argc - optind, argv + optind);
+    }
+    if (near.best)
+        return ctl_usage("'%s' is not understood; did you mean '%s'?", name, near.best);
+    return ctl_usage("'%s' is not understood", name);
+}
+
+int ctl_take_bytes(const char *name, const char *text, uint64_t *ret_bytes)
+{
+    const char *why = "";
+    if (units_parse_bytes(text, ret_bytes, &why) < 0)
+        return ctl_usage("--%s %s: %s", name, text, why);
+    return 0;
+}
+
+int ctl_take_ms(const char *name, const char *text, uint64_t *ret_ms)
+{
+    const char *why = "";
+    uint64_t ns;
+    if (units_parse_duration(text, &ns, &why) < 0)
+        return ctl_usage("--%s %s: %s", name, text, why);
+    if (ns < 1000000)
+        return ctl_usage("--%s %s: must be at least 1ms", name, text);
+    *ret_ms = ns / 1000000;
+    return 0;
+}
+
+int ctl_take_count(const char *name, const char *text, uint64_t max, uint64_t *ret)
+{
+    const char *why = "";
+    uint64_t value;
+    if (units_parse_count(text, &value, &why) < 0)
+        return ctl_usage("--%s %s: %s", name, text, why);
+    if (value > max)
+        return ctl_usage("--%s %s: must be from 0 to %llu", name, text, (unsigned long long)max);
+    *ret = value;
+    return 0;
 }
 
 int ctl_take_ns(const char *text, uint32_t *ret_ns)

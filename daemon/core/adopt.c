@@ -99,9 +99,14 @@ int core_adopt(struct core *c, const struct core_found *f, uint32_t *ret_owner)
         block_set_loc(c, b, f->label.shard, f->loc);
     } else {
         block_set_disk(c, b, f->label.shard, f->loc);
-        if (f->label.durable)
+        if (f->label.durable) {
             b->flags |= BLOCK_F_DURABLE;
+        }
+        if (f->label.by_pin)
+            b->flags |= BLOCK_F_BY_PIN;
     }
+    b->copies = MAX(b->copies, MIN(f->label.level, RETAIN_MAX + 1)); /* until it is known */
+    room_count(c, block_ns(c, b), f->in_host ? 0 : 1, f->bytes);
     const uint32_t used = core__stamp(c) - (f->age_ms >> CORE_AGE_SHIFT);
     if ((int32_t)(used - b->used) > 0)
         b->used = used;
@@ -115,7 +120,6 @@ int core_adopt(struct core *c, const struct core_found *f, uint32_t *ret_owner)
 static bool found_whole(struct core *c, struct block *b, bool host)
 {
     const uint32_t shards = block_shards(c, b);
-    struct tier *t = host ? c->cfg.host : c->cfg.disk;
     uint32_t n = 0;
     for (uint32_t i = 0; i < shards; i++) {
         if (b->flags & BLOCK_F_PARTS && !block_part(c, b, i))
@@ -130,11 +134,13 @@ static bool found_whole(struct core *c, struct block *b, bool host)
         const struct tier_loc loc = host ? block_loc(c, b, i) : block_disk(c, b, i);
         if (!loc.id)
             continue;
-        t->ops->free(t, loc);
-        if (host)
+        if (host) {
+            host_give(c, b, loc);
             block_set_loc(c, b, i, (struct tier_loc){0});
-        else
+        } else {
+            disk_give(c, b, loc);
             block_set_disk(c, b, i, (struct tier_loc){0});
+        }
     }
     return false;
 }
@@ -144,10 +150,14 @@ static void found_places(struct core *c, struct block *b)
 {
     if (found_whole(c, b, true))
         b->flags |= BLOCK_F_HOST | BLOCK_F_UNCHECKED;
-    if (c->cfg.disk && found_whole(c, b, false))
+    if (c->cfg.disk && found_whole(c, b, false)) {
         b->flags |= BLOCK_F_DISK;
-    else
-        block_clear(b, BLOCK_F_DURABLE);
+    } else {
+        block_clear(b, BLOCK_F_DURABLE | BLOCK_F_BY_PIN);
+    }
+    if (!(b->flags & BLOCK_F_DURABLE))
+        block_clear(b, BLOCK_F_BY_PIN);
+    c->pins_found |= (b->flags & BLOCK_F_BY_PIN) != 0;
 }
 
 static bool is_found(const struct block *b)
@@ -212,7 +222,7 @@ static uint32_t reach_tree(struct core *c, uint32_t root)
         const struct block *p = b->parent == CORE_NONE ? NULL : &c->blocks[b->parent];
         b->flags |= BLOCK_F_REACHED;
         b->depth = p ? p->depth + 1 : 0;
-        if (b->flags & BLOCK_F_DURABLE && (!p || p->flags & BLOCK_F_SAFE))
+        if (block_promised(b) && (!p || p->flags & BLOCK_F_SAFE))
             b->flags |= BLOCK_F_SAFE;
         n++;
         if (b->child != CORE_NONE) {
@@ -233,8 +243,8 @@ static uint32_t reach_tree(struct core *c, uint32_t root)
 static void found_present(struct core *c, struct block *b)
 {
     const uint64_t bytes = block_bytes(c, b);
-    const uint32_t places =
-        b->flags & (BLOCK_F_HOST | BLOCK_F_DISK | BLOCK_F_UNCHECKED | BLOCK_F_DURABLE);
+    const uint32_t places = b->flags & (BLOCK_F_HOST | BLOCK_F_DISK | BLOCK_F_UNCHECKED |
+                                        BLOCK_F_DURABLE | BLOCK_F_BY_PIN);
     block_clear(b,
                 BLOCK_F_FOUND | BLOCK_F_REACHED | BLOCK_F_HOST | BLOCK_F_DISK | BLOCK_F_UNCHECKED);
     b->flags |= BLOCK_F_LINKED;
@@ -252,9 +262,9 @@ static void found_drop(struct core *c, struct block *b)
             continue;
         const struct tier_loc loc = block_loc(c, b, i), disk = block_disk(c, b, i);
         if (loc.id)
-            c->cfg.host->ops->free(c->cfg.host, loc);
+            host_give(c, b, loc);
         if (disk.id)
-            c->cfg.disk->ops->free(c->cfg.disk, disk);
+            disk_give(c, b, disk);
     }
     if (b->flags & BLOCK_F_PARTS) {
         for (uint32_t i = b->where; i != CORE_NONE;) {
@@ -265,10 +275,12 @@ static void found_drop(struct core *c, struct block *b)
     }
     index_del(c, b);
     block_ns(c, b)->records--;
+    names_bare(c, b);
     b->flags |= BLOCK_F_PARTS;
     block_clear(b, BLOCK_F_ALL & ~(uint32_t)BLOCK_F_PARTS);
     b->where = CORE_NONE;
     b->disk = 0;
+    b->copies = 0;
     block_abandon(c, b);
 }
 
@@ -299,6 +311,18 @@ static void sort_pass(const struct core *c, const uint32_t *from, uint32_t *to, 
         to[count[sort_key(c, from[i], by, oldest)]++] = from[i];
 }
 
+static void found_known(struct core *c, struct block *b)
+{
+    const struct core_wish wish = {.level = b->copies - 1u, .duration_ms = RETAIN_FOR_EVER};
+    const bool wished = b->copies > 0;
+    b->copies = 0;
+    block_known(c, b, POLICY_NO_BLOCK);
+    if (!block_in_policy(b))
+        block_park(c, b);
+    if (wished)
+        wish_add(c, b, &wish, false);
+}
+
 /* Oldest first, of equal age children before parents: each becomes the youngest. */
 static void enter_all(struct core *c, uint32_t *a, uint32_t *b, uint32_t n, uint32_t *count)
 {
@@ -310,26 +334,25 @@ static void enter_all(struct core *c, uint32_t *a, uint32_t *b, uint32_t n, uint
     sort_pass(c, b, a, n, BY_AGE_LOW, oldest, count);
     sort_pass(c, a, b, n, BY_AGE_HIGH, oldest, count);
     for (uint32_t i = 0; i < n; i++) {
-        const struct block *x = &c->blocks[b[i]];
-        struct policy_hint hint = {.parent = POLICY_NO_BLOCK, .depth = x->depth};
-        hint.bytes = block_group(c, x)->block_bytes;
-        c->cfg.policy->insert(c->policy, b[i], &hint, c->now_ms);
+        struct block *x = &c->blocks[b[i]];
+        found_known(c, x);
     }
 }
 
 static void order_all(struct core *c)
 {
-    const uint32_t n = (uint32_t)c->m.blocks_in_memory;
+    const uint32_t n = (uint32_t)c->m.blocks_present;
     const uint64_t bytes = (2ull * n + (1u << 16)) * sizeof(uint32_t);
     uint32_t *mem = n ? core__pages(bytes) : NULL, k = 0;
     for (uint32_t no = 0; no < c->blocks_high && n > 0; no++) {
         struct block *b = &c->blocks[no];
-        if (!(b->flags & BLOCK_F_HOST))
+        if (!(b->flags & BLOCK_F_LINKED))
             continue;
-        if (mem)
+        if (mem) {
             mem[(1u << 16) + k++] = no;
-        else
-            block_enter(c, b); /* in any order, then */
+            continue;
+        }
+        found_known(c, b); /* in any order, then */
     }
     if (!mem)
         return;
@@ -362,6 +385,7 @@ uint32_t core_adopt_end(struct core *c)
     core__pages_put(c->found_parent, (uint64_t)c->cfg.blocks_max * sizeof(struct key256));
     c->found_parent = NULL;
     c->found_print = 0;
+    c->found_ms = c->now_ms;
     c->m.blocks_adopted += n;
     return n;
 }

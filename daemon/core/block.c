@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Block records: life cycle, forest, shards, and lists of blocks. */
 #include "core__.h"
+#include "index.h"
 #include "sm.h"
 
 static const char *const block_state_names[] = {"free", "pending", "present", "dying"};
@@ -56,16 +57,41 @@ void block_link(struct core *c, struct block *b, struct block *parent)
     }
     index_add(c, b);
     block_ns(c, b)->records++;
-    block_enter(c, b);
+    block_known(c, b, b->parent != CORE_NONE ? b->parent : POLICY_NO_BLOCK);
+}
+
+/* What the namespace says that its tokens cost to compute, in microseconds. */
+static uint32_t saves(struct core *c, const struct block *b)
+{
+    const struct core_ns_spec *s = &block_ns(c, b)->spec;
+    const double first = (double)b->depth * block_group(c, b)->block_tokens;
+    const double ns = (double)b->tokens *
+                      ((double)s->prefill_ns_per_token +
+                       (double)s->prefill_ns_per_token_pair * (first + (double)b->tokens / 2));
+    return ns <= 0 ? 0 : ns >= 4e12 ? UINT32_MAX : (uint32_t)(ns / 1000) + 1;
+}
+
+void block_known(struct core *c, struct block *b, uint32_t parent)
+{
+    const uint32_t payer = block_ns(c, b)->payer;
+    const struct policy_hint hint = {.hash = index_hash(c, b->ns, b->group, b->key.b),
+                                     .parent = parent,
+                                     .depth = b->depth,
+                                     .bytes = (uint32_t)MIN(block_bytes(c, b), UINT32_MAX),
+                                     .saves = saves(c, b),
+                                     .list = retain_enter(c->retain, block_no(c, b), payer),
+                                     .used_ms = c->now_ms - MIN(c->now_ms, core__age_ms(c, b))};
+    c->cfg.policy->insert(c->policy, block_no(c, b), &hint, c->now_ms);
 }
 
 void block_enter(struct core *c, struct block *b)
 {
-    bool below = b->parent != CORE_NONE && block_in_policy(&c->blocks[b->parent]);
-    struct policy_hint hint = {.parent = below ? b->parent : POLICY_NO_BLOCK,
-                               .depth = b->depth,
-                               .bytes = block_group(c, b)->block_bytes};
-    c->cfg.policy->insert(c->policy, block_no(c, b), &hint, c->now_ms);
+    c->cfg.policy->unpark(c->policy, block_no(c, b), c->now_ms);
+}
+
+void block_park(struct core *c, struct block *b)
+{
+    c->cfg.policy->park(c->policy, block_no(c, b));
 }
 
 static void block_unlink(struct core *c, struct block *b)
@@ -83,8 +109,8 @@ static void block_unlink(struct core *c, struct block *b)
     }
     b->parent = b->next = b->prev = CORE_NONE;
     index_del(c, b);
-    if (block_in_policy(b))
-        c->cfg.policy->remove(c->policy, block_no(c, b));
+    c->cfg.policy->remove(c->policy, block_no(c, b));
+    retain_leave(c->retain, block_no(c, b));
     if (b->flags & BLOCK_F_CLEAN)
         c->m.clean_bytes -= block_bytes(c, b);
     block_clear(b, BLOCK_F_LINKED | BLOCK_F_CLEAN);
@@ -115,7 +141,10 @@ void block_kill(struct core *c, struct block *b, enum kvc_miss reason)
     MUST(b->state == BLOCK_PENDING || b->state == BLOCK_PRESENT);
     uint64_t bytes = block_bytes(c, b);
     ghost_note(c, b, reason);
+    names_lost(c, b);
     block_unlink(c, b);
+    if (b->pins > 0)
+        pin_lost(c, b, reason);
     if (b->state == BLOCK_PRESENT) {
         struct core_ns *ns = block_ns(c, b);
         block_place(c, b, 0, BLOCK_F_HOST | BLOCK_F_DISK | BLOCK_F_UNCHECKED);
@@ -151,17 +180,16 @@ void block_settle(struct core *c, struct block *b)
 {
     if (b->state != BLOCK_DYING || b->leases > 0 || b->copies > 0 || b->moving > 0)
         return;
-    const struct tier_ops *host = c->cfg.host->ops;
     disk_drop(c, b);
     if (!has_parts(b)) {
         if (b->where)
-            host->free(c->cfg.host, (struct tier_loc){b->where});
+            host_give(c, b, (struct tier_loc){b->where});
     } else {
         for (uint32_t i = b->where; i != CORE_NONE;) {
             struct part *p = pool_at(c->parts, i);
             i = p->next;
             if (p->loc.id)
-                host->free(c->cfg.host, p->loc);
+                host_give(c, b, p->loc);
             pool_put(c->parts, p);
         }
     }
@@ -219,6 +247,7 @@ void block_kill_tree(struct core *c, struct block *b, enum kvc_miss reason)
 
 void block_hold(struct block *b)
 {
+    MUST(b->leases < BLOCK_HOLDS_MAX);
     b->leases++;
 }
 
@@ -241,7 +270,7 @@ void block_touch(struct core *c, struct block *b)
     b->used = core__stamp(c);
     if (b->flags & BLOCK_F_CLEAN)
         clean_recall(c, b);
-    if (block_in_policy(b))
+    if (b->flags & BLOCK_F_LINKED)
         c->cfg.policy->touch(c->policy, block_no(c, b), c->now_ms);
 }
 
@@ -315,6 +344,7 @@ struct tier_label block_label(struct core *c, const struct block *b, uint32_t sh
                                .group = b->group,
                                .shard = shard,
                                .tokens = (uint16_t)b->tokens,
+                               .level = wish_label(c, b),
                                .has_parent = b->parent != CORE_NONE};
     if (label.has_parent)
         label.parent = c->blocks[b->parent].key;
@@ -353,6 +383,7 @@ void block_publish(struct core *c, struct block *b)
         pool_put(c->parts, p);
     }
     SM_MOVE(&block_sm, &b->state, BLOCK_PRESENT);
+    wish_begin(c, b);
     block_place(c, b, BLOCK_F_HOST, 0);
     c->largest = MAX(c->largest, bytes);
     ns->blocks++;
@@ -398,14 +429,15 @@ bool block_held(struct core *c, const struct block *b)
 bool block_can_evict(struct core *c, uint32_t no)
 {
     const struct block *b = &c->blocks[no];
-    return b->child == CORE_NONE && !block_in_use(c, b);
+    return b->child == CORE_NONE && !block_pinned(b) && !block_in_use(c, b);
 }
 
 bool block_can_leave(void *ctx, uint32_t no)
 {
     struct core *c = ctx;
     const struct block *b = &c->blocks[no];
-    if (b->child != CORE_NONE && !(c->cfg.disk && b->state == BLOCK_PRESENT))
+    const bool stays = b->child != CORE_NONE || block_pinned(b);
+    if (b->host_pins > 0 || (stays && !(c->cfg.disk && b->state == BLOCK_PRESENT)))
         return false;
     return !block_in_use(c, b);
 }
@@ -417,12 +449,11 @@ void run_init(struct run_list *l)
     *l = (struct run_list){.head = CORE_NONE, .tail = CORE_NONE};
 }
 
-int run_push(struct core *c, const struct core_client *cl, struct run_list *l, uint32_t block,
-             uint32_t gen)
+int run_push(struct core *c, uint32_t holder, struct run_list *l, uint32_t block, uint32_t gen)
 {
     struct run *r = l->tail == CORE_NONE ? NULL : pool_at(c->runs, l->tail);
     if (!r || r->n == CORE_RUN_ENTRIES) {
-        struct run *more = share_get(&c->run_share, client_no(c, cl), c->runs);
+        struct run *more = share_get(&c->run_share, holder, c->runs);
         if (!more)
             return KVC_E_BUSY;
         more->next = CORE_NONE;
@@ -439,12 +470,12 @@ int run_push(struct core *c, const struct core_client *cl, struct run_list *l, u
     return 0;
 }
 
-void run_free(struct core *c, const struct core_client *cl, struct run_list *l)
+void run_free(struct core *c, uint32_t holder, struct run_list *l)
 {
     for (uint32_t i = l->head; i != CORE_NONE;) {
         struct run *r = pool_at(c->runs, i);
         i = r->next;
-        share_put(&c->run_share, client_no(c, cl), c->runs, r);
+        share_put(&c->run_share, holder, c->runs, r);
     }
     run_init(l);
 }

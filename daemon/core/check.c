@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The rules of core.h over every record; for tests. */
+#include <stdlib.h>
+
 #include "core__.h"
+#include "sys.h"
 
 struct tally {
     uint64_t records, linked, present, pending, present_bytes;
@@ -9,6 +12,96 @@ struct tally {
     uint64_t moving, ring;
     uint64_t in_memory, on_disk, memory_bytes, disk_bytes, unsaved, clean_bytes, unchecked;
 };
+
+/* Room that blocks name, by namespace and tier; behind it: bytes that are pinned. */
+static void check_room(struct core *c, uint64_t (*held)[RETAIN_TIERS + 1])
+{
+    for (uint32_t no = 0; no < c->blocks_high; no++) {
+        const struct block *b = &c->blocks[no];
+        if (b->state == BLOCK_FREE)
+            continue;
+        const uint64_t bytes = block_group(c, b)->block_bytes;
+        if (!(b->flags & BLOCK_F_PARTS)) {
+            held[b->ns][0] += b->where ? bytes : 0;
+            held[b->ns][1] += b->disk ? bytes : 0;
+        }
+        for (uint32_t i = b->where; b->flags & BLOCK_F_PARTS && i != CORE_NONE;) {
+            const struct part *p = pool_at(c->parts, i);
+            held[b->ns][0] += p->loc.id ? bytes : 0;
+            held[b->ns][1] += p->state == PART_DONE && p->disk.id ? bytes : 0;
+            i = p->next;
+        }
+        held[b->ns][RETAIN_TIERS] += b->pins > 0 ? block_bytes(c, b) : 0;
+    }
+    for (uint32_t i = 0; i < pool_count(c->moves); i++) {
+        const struct move *m = pool_at(c->moves, i);
+        if (m && m->kind == MOVE_SAVE)
+            held[c->blocks[m->block].ns][1] += m->bytes;
+    }
+}
+
+/* Bytes of owners are those of their namespaces, and nobody has grown beyond a limit. */
+static void check_quotas(struct core *c)
+{
+    uint64_t(*held)[RETAIN_TIERS + 1] = sys_calloc(c->cfg.namespaces_max, sizeof *held);
+    uint64_t owner[RETAIN_OWNERS][RETAIN_TIERS] = {{0}}, quotas = 0, leaving = 0, pinned = 0;
+    MUST(held != NULL);
+    check_room(c, held);
+    for (uint32_t i = 0; i < c->cfg.namespaces_max; i++) {
+        const struct core_ns *ns = &c->ns[i];
+        MUST(!ns->id || ns->payer == quota_payer(c, ns));
+        MUST(held[i][RETAIN_TIERS] == ns->pinned);
+        leaving += ns->leaving;
+        pinned += ns->pinned;
+        for (uint32_t o = 0; o < RETAIN_OWNERS; o++)
+            for (unsigned t = 0; t < RETAIN_TIERS; t++)
+                if ((o == 0 || retain_owner_is(c->retain, o)) &&
+                    retain_is_within(c->retain, ns->payer, o))
+                    owner[o][t] += held[i][t];
+        for (unsigned t = 0; t < RETAIN_TIERS; t++)
+            MUST(held[i][t] == ns->held[t]);
+    }
+    for (uint32_t o = 0; o < RETAIN_OWNERS; o++)
+        for (unsigned t = 0; t < RETAIN_TIERS; t++)
+            MUST((o && !retain_owner_is(c->retain, o)) ||
+                 owner[o][t] == retain_held(c->retain, o, t));
+    for (uint32_t i = 0; i < ARRAY_LEN(c->quota); i++)
+        quotas += c->quota[i].payer != 0;
+    MUST(quotas == c->m.quotas && leaving == c->leaving_bytes && pinned == c->m.pinned_bytes);
+    MUST(retain_is_sound(c->retain)); /* held is not above its bound, lists are what is in them */
+    free(held);
+}
+
+/* A block is in so many pins as it says, of which so many want it in memory. */
+static void check_pins(struct core *c)
+{
+    uint8_t *count = sys_calloc(c->blocks_high + 1ull, 2);
+    uint64_t pins = 0, blocks = 0;
+    MUST(count != NULL);
+    for (uint32_t i = 0; c->cfg.pins_max && i < pool_count(c->pins); i++) {
+        const struct pin *p = pool_at(c->pins, i);
+        if (!p)
+            continue;
+        pins++;
+        struct run_iter it = run_begin(c, &p->blocks);
+        for (const struct run_entry *e; (e = run_next(c, &it));) {
+            const struct block *b = &c->blocks[e->block];
+            if (b->gen != e->gen || !(b->flags & BLOCK_F_LINKED))
+                continue;
+            count[2 * e->block]++;
+            count[2 * e->block + 1] += p->in_memory;
+        }
+    }
+    for (uint32_t no = 0; no < c->blocks_high; no++) {
+        const struct block *b = &c->blocks[no];
+        MUST(b->pins == count[2 * no] && b->host_pins == count[2 * no + 1]);
+        MUST(b->pins == 0 || b->state == BLOCK_PRESENT);
+        MUST(b->host_pins == 0 || !(b->flags & BLOCK_F_CLEAN));
+        blocks += b->pins > 0;
+    }
+    MUST(pins == c->m.pins && blocks == c->m.pinned_blocks);
+    free(count);
+}
 
 static void check_parts(struct core *c, const struct block *b, struct tally *t)
 {
@@ -74,7 +167,8 @@ static void check_places(struct core *c, const struct block *b, struct tally *t)
     const uint64_t bytes = block_bytes(c, b);
     MUST(host || disk || f & BLOCK_F_TORN);
     MUST(host || !(f & (BLOCK_F_UNCHECKED | BLOCK_F_CLEAN | BLOCK_F_SAVING)));
-    MUST(disk || !(f & (BLOCK_F_CLEAN | BLOCK_F_DURABLE | BLOCK_F_SAFE)));
+    MUST(disk || !(f & (BLOCK_F_CLEAN | BLOCK_F_DURABLE | BLOCK_F_SAFE | BLOCK_F_BY_PIN)));
+    MUST(!(f & BLOCK_F_BY_PIN) || (f & BLOCK_F_DURABLE && !(f & BLOCK_F_SAFE)));
     MUST(f & BLOCK_F_RING || !(f & BLOCK_F_CLEAN));
     MUST(f & BLOCK_F_SAVING || !(f & BLOCK_F_LEAVING));
     MUST(!(f & BLOCK_F_CLEAN) || !(f & BLOCK_F_LEAVING));
@@ -95,6 +189,7 @@ static void check_block(struct core *c, uint32_t no, struct tally *t)
     t->ring += b->flags & BLOCK_F_RING ? 1 : 0;
     if (b->state == BLOCK_FREE) {
         MUST(b->leases == 0 && b->copies == 0 && b->moving == 0 && !(b->flags & BLOCK_F_LINKED));
+        MUST(!retain_is_in(c->retain, no));
         return;
     }
     t->records++;
@@ -106,9 +201,11 @@ static void check_block(struct core *c, uint32_t no, struct tally *t)
     MUST(ns->id != 0 && b->group < ns->spec.ngroups);
     if (b->state == BLOCK_DYING) {
         MUST((b->leases > 0 || b->copies > 0 || b->moving > 0) && !(b->flags & BLOCK_F_LINKED));
+        MUST(!retain_is_in(c->retain, no) && b->pins == 0);
         return;
     }
-    MUST(b->flags & BLOCK_F_LINKED);
+    MUST(b->flags & BLOCK_F_LINKED && retain_is_in(c->retain, no));
+    MUST(c->give_due || retain_owner(c->retain, no) == ns->payer);
     uint32_t shards = group_shards(ns, block_group(c, b));
     MUST(index_get(c, ns, b->group, b->key.b) == b);
     check_forest(c, no, t);
@@ -161,14 +258,14 @@ static void check_holders(struct core *c, const struct tally *t)
     MUST(pool_used(c->leases) == c->m.leases && pool_used(c->reservations) == c->m.reservations);
     uint64_t promised = 0;
     LIST_FOR_EACH_SAFE (node, next, &c->promised)
-        promised++;
+        promised += !CONTAINER_OF(node, struct promise, node)->name;
     MUST(pool_used(c->ops) - promised + pool_used(c->verify_ops) == t->copies);
     MUST(pool_used(c->parts) == t->parts);
 }
 
 static void check_tiers(struct core *c, const struct tally *t)
 {
-    uint64_t left = 0, bytes[2] = {0}, leaving = 0;
+    uint64_t left = 0, bytes[2] = {0}, leaving = 0, reading = 0, wanted = 0;
     for (uint32_t i = 0; i < pool_count(c->moves); i++) {
         const struct move *m = pool_at(c->moves, i);
         if (!m)
@@ -177,7 +274,13 @@ static void check_tiers(struct core *c, const struct tally *t)
         left += m->left;
         bytes[m->kind != MOVE_SAVE] += m->bytes;
         leaving += m->leaving ? m->bytes : 0;
+        reading += m->kind == MOVE_LOAD ? m->bytes : 0;
     }
+    for (uint32_t i = 0; i < pool_count(c->loads_pool); i++) {
+        const struct core_load *l = pool_at(c->loads_pool, i);
+        wanted += l ? l->wanted : 0;
+    }
+    MUST(reading == c->reading_bytes && wanted == c->wanted_bytes);
     MUST(left == t->moving && bytes[0] == c->m.saving_bytes && bytes[1] == c->loading_bytes);
     MUST(leaving == c->leaving_bytes && t->ring == c->clean_n);
     MUST(t->in_memory == c->m.blocks_in_memory && t->memory_bytes == c->m.bytes_in_memory);
@@ -199,4 +302,7 @@ void core_check(struct core *c)
     check_namespaces(c, &t);
     check_holders(c, &t);
     check_tiers(c, &t);
+    names_check(c);
+    check_quotas(c);
+    check_pins(c);
 }

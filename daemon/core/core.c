@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 
 #include "core__.h"
+#include "core_names.h"
 #include "sys.h"
 
 #define CORE_OPS_MAX     (4u * KVC_STORE_MAX)
@@ -21,7 +22,7 @@ _Static_assert(sizeof(struct part) == 16, "the budget of the index counts on it"
 
 static uint32_t runs_max(const struct core_config *cfg)
 {
-    return cfg->blocks_max / 16 + 2 * cfg->leases_max + 1024;
+    return cfg->blocks_max / 16 + 2 * cfg->leases_max + 1024 + pins_of_runs(cfg);
 }
 
 /* With several principals one each, so that none has to wait for another. */
@@ -35,6 +36,18 @@ static uint32_t ghost_buckets(const struct core_config *cfg)
     return cfg->blocks_max / GHOST_PER_BUCKET + 1;
 }
 
+static uint64_t policy_bytes(const struct core_config *cfg)
+{
+    const struct policy_config policy = {.blocks_max = cfg->blocks_max,
+                                         .lists_max = POLICY_LISTS_MAX};
+    return cfg->policy->mem_bytes(&policy);
+}
+
+const struct policy_ops *core_policy(const struct core *c)
+{
+    return c->cfg.policy;
+}
+
 void core_budget(const struct core_config *cfg, struct core_budget *ret)
 {
     uint64_t n = cfg->blocks_max;
@@ -43,7 +56,8 @@ void core_budget(const struct core_config *cfg, struct core_budget *ret)
         .table = (uint64_t)index_table_size(cfg->blocks_max) * sizeof(uint64_t),
         .ghosts = (uint64_t)ghost_buckets(cfg) * GHOST_PER_BUCKET * sizeof(uint32_t),
         .parts = pool_bytes_for(sizeof(struct part), cfg->blocks_max),
-        .policy = cfg->policy->mem_bytes(cfg->blocks_max),
+        .policy = policy_bytes(cfg),
+        .retain = retain_mem_bytes(cfg->blocks_max),
         .leases = pool_bytes_for(sizeof(struct lease), cfg->leases_max) +
                   pool_bytes_for(sizeof(struct run), runs_max(cfg)),
         .namespaces = (uint64_t)cfg->namespaces_max * sizeof(struct core_ns),
@@ -55,6 +69,8 @@ void core_budget(const struct core_config *cfg, struct core_budget *ret)
             pool_bytes_for(sizeof(struct move_op), MOVE_OPS_MAX) +
             pool_bytes_for(sizeof(struct core_load), cfg->leases_max),
         .clean = clean_max(cfg) * sizeof(uint32_t),
+        .names = core_names_bytes(cfg),
+        .pins = cfg->pins_max ? pool_bytes_for(sizeof(struct pin), cfg->pins_max) : 0,
     };
 }
 
@@ -62,7 +78,10 @@ double core_bytes_per_block(const struct core_config *cfg)
 {
     struct core_budget b;
     core_budget(cfg, &b);
-    return (double)(b.blocks + b.table + b.ghosts + b.parts + b.policy + b.clean) / cfg->blocks_max;
+    const uint64_t pins = (uint64_t)pins_of_runs(cfg) * sizeof(struct run);
+    return (double)(b.blocks + b.table + b.ghosts + b.parts + b.policy + b.retain + b.clean +
+                    pins) /
+           cfg->blocks_max;
 }
 
 /* Zeroed pages that cost nothing until they are used; no libc heap involved. A lookup jumps about
@@ -91,12 +110,18 @@ static int create_tables(struct core *c)
     c->table = core__pages(b.table);
     c->ghost = core__pages(b.ghosts);
     c->policy_mem = core__pages(b.policy);
+    c->retain_mem = core__pages(b.retain);
     c->ns = core__pages(b.namespaces);
     c->clean = core__pages(b.clean);
     c->clean_max = clean_max(&c->cfg);
-    if (!c->blocks || !c->table || !c->ghost || !c->policy_mem || !c->ns || !c->clean)
+    if (!c->blocks || !c->table || !c->ghost || !c->policy_mem || !c->retain_mem || !c->ns ||
+        !c->clean)
         return -ENOMEM;
-    c->policy = c->cfg.policy->init(c->policy_mem, c->cfg.blocks_max);
+    const struct policy_config policy = {
+        .blocks_max = c->cfg.blocks_max, .lists_max = POLICY_LISTS_MAX, .seed = c->cfg.policy_seed};
+    c->policy = c->cfg.policy->init(c->policy_mem, &policy);
+    c->load_or_recompute = c->cfg.load_or_recompute;
+    c->retain = retain_init(c->retain_mem, c->cfg.blocks_max, c->cfg.policy, c->policy);
     return 0;
 }
 
@@ -109,7 +134,7 @@ static int create_shares(struct core *c)
 {
     const struct core_config *cfg = &c->cfg;
     const uint32_t principals = MAX(cfg->principals_max, 1u);
-    int err = fair_share(c, &c->run_share, runs_max(cfg), cfg->clients_max);
+    int err = fair_share(c, &c->run_share, runs_max(cfg), cfg->clients_max + principals);
     if (!err)
         err = fair_share(c, &c->lease_share, cfg->leases_max, cfg->clients_max);
     if (!err)
@@ -122,6 +147,8 @@ static int create_shares(struct core *c)
         err = fair_share(c, &c->ns_share, cfg->namespaces_max, principals);
     if (!err)
         err = fair_share(c, &c->slice_share, core__slices_max(cfg), principals);
+    if (!err && cfg->pins_max)
+        err = fair_share(c, &c->pin_share, cfg->pins_max, principals);
     c->attached = err ? NULL : sys_calloc(principals + 1, sizeof *c->attached);
     return err ? err : c->attached ? 0 : -ENOMEM;
 }
@@ -149,8 +176,12 @@ static int create_pools(struct core *c)
     if (!err)
         err = pool_create(&c->loads_pool, "loads", sizeof(struct core_load), cfg->leases_max);
     if (!err)
+        err = cfg->pins_max ? pool_create(&c->pins, "pins", sizeof(struct pin), cfg->pins_max) : 0;
+    if (!err)
         err = pool_create(&c->clients, "clients", sizeof(struct core_client), cfg->clients_max);
-    return err ? err : create_shares(c);
+    if (!err)
+        err = create_shares(c);
+    return err ? err : names_create(c);
 }
 
 int core_create(const struct core_config *config, struct core **ret_core)
@@ -163,6 +194,9 @@ int core_create(const struct core_config *config, struct core **ret_core)
     c->cfg = *config;
     c->free_head = CORE_NONE;
     c->random_at = sizeof c->random;
+    c->pin_bytes_max = config->pin_bytes_max;
+    c->pin_epoch = 1;
+    c->refused = c->offered = CORE_NONE;
     list_init(&c->waiting);
     list_init(&c->woken);
     list_init(&c->jobs);
@@ -197,6 +231,7 @@ void core_destroy(struct core **core)
         return;
     struct core_budget b;
     core_budget(&c->cfg, &b);
+    names_destroy(c);
     pool_destroy(&c->parts);
     pool_destroy(&c->runs);
     pool_destroy(&c->leases);
@@ -207,6 +242,8 @@ void core_destroy(struct core **core)
     pool_destroy(&c->move_ops);
     pool_destroy(&c->loads_pool);
     pool_destroy(&c->clients);
+    pool_destroy(&c->pins);
+    share_destroy(&c->pin_share);
     share_destroy(&c->run_share);
     share_destroy(&c->lease_share);
     share_destroy(&c->load_share);
@@ -219,6 +256,7 @@ void core_destroy(struct core **core)
     core__pages_put(c->table, b.table);
     core__pages_put(c->ghost, b.ghosts);
     core__pages_put(c->policy_mem, b.policy);
+    core__pages_put(c->retain_mem, b.retain);
     core__pages_put(c->ns, b.namespaces);
     core__pages_put(c->clean, b.clean);
     core__pages_put(c->found_parent, (uint64_t)c->cfg.blocks_max * sizeof(struct key256));
@@ -262,7 +300,12 @@ void core__explain(struct core *c, const struct block *b, struct core_explanatio
         .children = b->children,
         .bytes = block_bytes_present(c, b),
         .age_ms = core__age_ms(c, b),
+        .level = retain_level(c->retain, block_no(c, b)),
+        .pins = b->pins,
+        .pinned_in_memory = b->host_pins > 0,
     };
+    const uint64_t until = retain_until(c->retain, block_no(c, b));
+    x->level_left_ms = until ? MAX(until, c->now_ms + 1) - c->now_ms : 0;
     if (b->state != BLOCK_PRESENT)
         return;
     x->tiers = (b->flags & BLOCK_F_HOST ? CORE_IN_HOST : 0u) |

@@ -11,7 +11,11 @@
  * checksummed;
  *   - a leased block, a block being written and every ancestor of either stays;
  *   - room is taken from the tier before a block is announced, and given back when its last holder
- *     (lease, copy in flight) lets go, never before.
+ *     (lease, copy in flight) lets go, never before;
+ *   - a pinned block is never evicted for room: it goes when an operator forces it, when its bytes
+ *     are bad or lost, and with a block above it that its writer drops;
+ *   - nobody holds more than a hard limit; of who was above it when it was set, what is held does
+ *     not grow.
  */
 #ifndef KVC_CORE_H
 #define KVC_CORE_H
@@ -21,6 +25,7 @@
 #include "list.h"
 #include "metric.h"
 #include "policy.h"
+#include "retain.h"
 #include "tier.h"
 
 #define CORE_NONE UINT32_MAX
@@ -35,6 +40,8 @@ struct core_config {
     uint32_t namespaces_max;
     uint32_t leases_max;      /* over all clients */
     uint32_t commits_max;     /* commits in flight */
+    uint32_t names_max;       /* conversations and documents; 0: there are none */
+    uint64_t name_ids_bytes;  /* memory for token ids of documents */
     uint64_t lease_bytes_max; /* per client */
     uint64_t claim_bytes_max; /* per client, reserved and not committed; 0: no limit */
     /* Promise every client, and every principal its namespaces, an equal part of half of each pool
@@ -42,17 +49,23 @@ struct core_config {
     bool fair;
     uint32_t principals_max;
     const struct policy_ops *policy;
-    struct tier *host;    /* borrowed */
-    struct tier *disk;    /* borrowed; NULL: there is no storage tier */
-    struct key256 secret; /* salts come from it */
+    uint64_t policy_seed;   /* of what it draws at random */
+    bool load_or_recompute; /* weighs them; core_load_or_recompute() changes it */
+    uint32_t pins_max;      /* pins at a time; 0: none are taken */
+    uint64_t pin_bytes_max; /* pinned bytes of one tenant; 0: no limit */
+    struct tier *host;      /* borrowed */
+    struct tier *disk;      /* borrowed; NULL: there is no storage tier */
+    struct key256 secret;   /* salts come from it */
 };
 
 /* What core_create() will allocate, for the printed budget. */
 struct core_budget {
-    uint64_t blocks, table, ghosts, parts, policy, leases, namespaces, commits, clean;
+    uint64_t blocks, table, ghosts, parts, policy, retain, leases, namespaces, commits, clean, pins,
+        names;
 };
 void core_budget(const struct core_config *config, struct core_budget *ret_budget);
-/* Bytes of index per block: record, table, trace of the evicted, shard parts, policy. */
+/* Bytes of index per block: record, table, trace of the evicted, shard parts, policy, retention,
+ * lists of what is pinned. */
 double core_bytes_per_block(const struct core_config *config);
 
 KVC_WARN_UNUSED int core_create(const struct core_config *config, struct core **ret_core);
@@ -114,6 +127,9 @@ bool core_placement_step(struct core *c);
     X(COUNTER, blocks_asked, "blocks asked for by acquires")                            \
     X(COUNTER, blocks_hit, "of them, cached")                                           \
     X(COUNTER, tokens_hit, "tokens in the prefixes that acquires found")                \
+    X(COUNTER, tokens_loaded, "of them, loaded from disk for who asked")                \
+    X(COUNTER, tokens_recomputed_by_decision, "tokens cached, and quicker computed")    \
+    X(COUNTER, tokens_recomputed_by_miss, "other tokens that were asked for in vain")   \
     X(COUNTER, bytes_leased, "bytes of leased blocks")                                  \
     X(COUNTER, blocks_reserved, "blocks announced by writers")                          \
     X(COUNTER, blocks_stored, "blocks that became present")                             \
@@ -150,6 +166,17 @@ bool core_placement_step(struct core *c);
     X(COUNTER, keeps_refused, "times that storage could not keep what was to stay")     \
     X(COUNTER, blocks_lost_disk, "copies on disk that were lost")                       \
     X(COUNTER, blocks_promised, "blocks made durable for a commit")                     \
+    X(COUNTER, blocks_not_worth, "blocks that left memory and were not worth a write")  \
+    X(COUNTER, wishes, "blocks for which a retention was wished")                       \
+    X(COUNTER, wishes_ended, "blocks whose retention ended")                            \
+    X(COUNTER, advice, "hints that were given to the policy")                           \
+    X(COUNTER, quota_refused, "blocks refused because a quota was exhausted")           \
+    X(COUNTER, quota_evicted, "blocks evicted to stay within their own quota")          \
+    X(COUNTER, quota_unsaved, "blocks not written to disk, for their quota there")      \
+    X(COUNTER, pins_taken, "pins taken")                                                \
+    X(COUNTER, pins_refused, "pins refused, for the budget")                            \
+    X(COUNTER, pins_ended, "pins that ended by their TTL")                              \
+    X(COUNTER, blocks_unpinned, "pinned blocks that were lost, corrupt or forced out")  \
     X(GAUGE, blocks_in_memory, "blocks in host memory")                                 \
     X(GAUGE, bytes_in_memory, "payload bytes of them")                                  \
     X(GAUGE, blocks_on_disk, "blocks on disk")                                          \
@@ -165,6 +192,17 @@ bool core_placement_step(struct core *c);
     X(GAUGE, leased_bytes, "bytes under lease, counted per lease")                      \
     X(GAUGE, reservations, "reservations")                                              \
     X(GAUGE, commits_in_flight, "commits in flight")                                    \
+    X(GAUGE, pins, "pins")                                                              \
+    X(GAUGE, pinned_blocks, "blocks pinned")                                            \
+    X(GAUGE, pinned_bytes, "payload bytes of them, each counted once")                  \
+    X(GAUGE, quotas, "quotas")                                                          \
+    X(COUNTER, names_put, "names made or moved")                                        \
+    X(COUNTER, names_expired, "names that ended by their TTL")                          \
+    X(COUNTER, name_save_failures, "times that what a name reaches could not be saved") \
+    X(COUNTER, names_written, "names written to their journal")                         \
+    X(GAUGE, names, "names")                                                            \
+    X(GAUGE, named_blocks, "blocks that names reach")                                   \
+    X(GAUGE, named_bytes, "payload bytes of them")                                      \
     X(GAUGE, namespaces, "namespaces")
 METRIC_STRUCT(core, CORE_METRICS);
 struct metric_set core_metric_set(const struct core *c);
@@ -231,8 +269,12 @@ struct core_ns_view {
     const char *tenant;
     const struct core_ns_spec *spec;
     const struct key256 *seed;
-    uint64_t print;         /* as tier labels name it */
-    uint64_t blocks, bytes; /* present */
+    uint64_t print;              /* as tier labels name it */
+    uint64_t blocks, bytes;      /* present */
+    uint64_t held[RETAIN_TIERS]; /* bytes of room taken in host memory, on disk; as quotas count */
+    uint64_t pinned_bytes;       /* each block once */
+    uint64_t leased_bytes;       /* per lease */
+    uint64_t named_bytes;        /* of what names reach, each block once */
 };
 void core_ns_view(const struct core_ns *ns, struct core_ns_view *ret_view);
 
@@ -259,9 +301,12 @@ struct core_seq {
     uint32_t ngroups;
     const uint8_t *keys[KVC_GROUPS_MAX];
     uint32_t n[KVC_GROUPS_MAX];
+    bool worth; /* only as much of it as is quicker loaded than computed again */
 };
 struct core_prefix {
     uint32_t tokens;
+    uint32_t cached_tokens; /* the same without regard to `worth`, and in whatever tier */
+    uint64_t load_ns;       /* about how long loading `tokens` takes now */
     struct {
         uint32_t blocks;
         uint8_t reason;
@@ -270,7 +315,8 @@ struct core_prefix {
 };
 /* Why the sequence does not fit its namespace; NULL = it does. */
 const char *core_seq_fault(const struct core_seq *seq);
-/* KVC_E_BAD_ARGUMENT with *ret_why when the sequence does not fit the namespace. */
+/* KVC_E_BAD_ARGUMENT with *ret_why when the sequence does not fit the namespace. With `touch` the
+ * policy hears of it as of an acquire; without, a lookup leaves no trace. */
 KVC_WARN_UNUSED int core_lookup(struct core *c, const struct core_seq *seq, bool touch,
                                 struct core_prefix *ret_prefix, const char **ret_why);
 
@@ -282,6 +328,9 @@ struct core_waiter {
     uint32_t block, gen, keys, ns;     /* the core's */
     uint64_t bytes;
     struct core_load *load; /* what is held for it */
+    /* When its loads began: tokens that were in memory, that were worth it, and that were cached.
+     */
+    uint32_t in_memory, worth, cached;
 };
 
 struct core_held {
@@ -297,9 +346,12 @@ struct core_acquire {
     struct core_seq seq;
     uint32_t from_tokens, wait_tokens;
     bool wait;
-    bool load; /* blocks that are not in memory are loaded, and waited for */
+    bool load;      /* blocks that are not in memory are loaded, and waited for */
+    bool read_only; /* leaves no trace: nothing is touched, and the policy does not hear of it; not
+                     * together with `load` (KVC_E_BAD_ARGUMENT) */
 };
-/* With `load` and a prefix that is not all in memory: without a waiter 1 is returned, nothing is
+/* The policy hears of an acquire when it is answered with 0.
+ * With `load` and a prefix that is not all in memory: without a waiter 1 is returned, nothing is
  * done, and the caller asks again with one. With it the loads are started, 1 is returned and the
  * waiter is queued; it is called when all of it has come or nothing more will. Ask again then with
  * load off: what is there by then is the answer. The same at the deadline, after
@@ -312,6 +364,9 @@ KVC_WARN_UNUSED int core_acquire(struct core *c, struct core_client *cl,
 /* Starts loading what a lookup of seq finds that is not in memory: at most bytes_max, as far as
  * there is room and loads in flight are few; nobody waits for it. Returns blocks under way. */
 uint32_t core_prefetch(struct core *c, const struct core_seq *seq, uint64_t bytes_max);
+/* Whether load and recomputation are weighed, from now on. */
+void core_load_or_recompute(struct core *c, bool on);
+bool core_load_or_recompute_now(const struct core *c);
 /* Takes a queued waiter off, and lets go of what it holds; nothing when it is and has neither. */
 void core_waiter_cancel(struct core *c, struct core_waiter *waiter);
 /* A second lease on a lease's blocks, for another session of its principal. */
@@ -326,6 +381,36 @@ KVC_WARN_UNUSED int core_release(struct core *c, struct core_client *cl, uint64_
 
 /* ---- writing ---- */
 
+/* A wish for how long blocks stay. Levels are 0 to RETAIN_MAX (kvc: priorities); lower ones go
+ * first, everywhere: from memory, from disk when room there is wanted back. */
+struct core_wish {
+    uint32_t level;
+    uint64_t duration_ms; /* RETAIN_FOR_EVER: without end */
+};
+struct core_range {
+    uint32_t first_token, end_token; /* of the sequence; end 0: open */
+    struct core_wish wish;
+};
+/* A block has the wish of the first range that holds one of its tokens, so that ranges are rounded
+ * outward to blocks; or none. What is decided where documents of others differ:
+ *   - The time runs from the block's commit (all its shards are there); of a block that is there
+ *     already, from the request. Nothing but another wish renews it: no use, no release.
+ *   - A wish without end is the block's base, the highest of them if there are several. One with an
+ *     end counts while it is above the base. Of two with an end the higher level counts, with its
+ *     own end; of the same level the later end. What is below is not remembered.
+ *   - At its end the block goes back to its base, or to RETAIN_DEFAULT if it has none, and is the
+ *     youngest of that level.
+ *   - A wish for RETAIN_DEFAULT without end is a base too.
+ *   - Ends are kept to 64 ms, rounded up, and to at most eight years from the daemon's start.
+ *   - Levels and ends go with the block from tier to tier. Over a restart bases are kept, as they
+ *     were when the copy that is found was written; wishes with an end are not. */
+struct core_retention {
+    const struct core_range *range; /* borrowed during the call */
+    uint32_t n;                     /* at most KVC_RETAIN_MAX */
+    bool has_decode; /* `decode` is for blocks of decoded tokens, instead of ranges */
+    struct core_wish decode;
+};
+
 struct core_reserve {
     struct core_ns *ns;
     uint32_t group, shard;
@@ -336,8 +421,12 @@ struct core_reserve {
     uint32_t last_tokens;
     bool durable; /* commits of it are done when the blocks, and all before them in their chains,
                    * are on stable storage; such blocks go by request only */
+    bool decoded; /* blocks of decoded tokens */
+    const struct core_retention *retention; /* borrowed; NULL: nothing is wished. It counts for
+                                             * blocks that exist or are being stored, too */
 };
-/* statuses[n]. 0, or KVC_E_BAD_ARGUMENT with *ret_why, KVC_E_BUSY. *ret_reservation 0: none. */
+/* statuses[n]. 0, or KVC_E_BAD_ARGUMENT with *ret_why, KVC_E_BUSY. *ret_reservation 0: none.
+ * KVC_ST_QUOTA: a hard limit of the namespace's owners is reached, and nothing under it may go. */
 KVC_WARN_UNUSED int core_reserve(struct core *c, struct core_client *cl,
                                  const struct core_reserve *in, uint64_t *ret_reservation,
                                  uint8_t *statuses, const char **ret_why);
@@ -378,6 +467,91 @@ void core_commit_cancel(struct core *c, struct core_commit *commit);
 /* Gives up what is not committed. KVC_E_GONE. */
 KVC_WARN_UNUSED int core_drop(struct core *c, struct core_client *cl, uint64_t reservation);
 
+/* ---- wishes for what is there, advice ---- */
+
+/* A wish for the blocks that the prefix of seq needs and that end after from_tokens; as far as they
+ * are there, in whatever tier. `set`: what was wished of them before is forgotten, and
+ * {RETAIN_DEFAULT, RETAIN_FOR_EVER} then is no wish at all. No use is counted. Returns how many
+ * blocks; KVC_E_BAD_ARGUMENT with *ret_why. */
+KVC_WARN_UNUSED int core_wish(struct core *c, const struct core_seq *seq, uint32_t from_tokens,
+                              const struct core_wish *wish, bool set, const char **ret_why);
+/* What is said of a chain goes to the policy: of the blocks of seq that are there, those that no
+ * other chain shares. Wrong advice costs hits, nothing else. SOON also begins to load what is on
+ * disk. Returns how many blocks it was for; KVC_E_BAD_ARGUMENT with *ret_why. */
+KVC_WARN_UNUSED int core_advise(struct core *c, const struct core_seq *seq,
+                                enum policy_advice advice, uint32_t within_ms,
+                                const char **ret_why);
+
+/* ---- pins ----
+ *
+ * A pin holds blocks by wish: they are not evicted, and not reclaimed by storage, whoever wants
+ * room, until the pin ends: by its TTL, or on request. It belongs to its namespace's principal and
+ * tenant, outlives sessions, and ends with the daemon. With storage, what is pinned is written
+ * there as for a durable commit; that too lasts as long as some pin. */
+
+struct core_pin {
+    struct core_seq seq;
+    bool in_memory;  /* its copy in memory stays too; what is not there is loaded, now or when there
+                      * is room. Else its last copy stays, wherever it is */
+    uint64_t ttl_ms; /* 0: without end */
+};
+struct core_pinned {
+    uint64_t id;     /* never 0, never used again */
+    uint32_t tokens; /* the prefix that was there, and is pinned */
+    uint32_t blocks; /* of all groups */
+    uint64_t bytes;
+};
+/* Pins the prefix of seq that is there now, in whatever tier. KVC_E_GONE: nothing is.
+ * KVC_E_PIN_LIMIT: over the tenant's budget, in which each block counts once per tenant;
+ * KVC_E_LIMIT: pins_max, the pool of their lists, or a block that has 255 already. All at once or
+ * not at all. */
+KVC_WARN_UNUSED int core_pin(struct core *c, const struct core_pin *in,
+                             struct core_pinned *ret_pinned, const char **ret_why);
+/* The pin ends. cl: who asks (its own principal's, or any for an administrator); NULL: the daemon.
+ * KVC_E_NO_NAME: there is no such pin, or no right to it. */
+KVC_WARN_UNUSED int core_unpin(struct core *c, const struct core_client *cl, uint64_t id);
+struct core_pin_view {
+    uint64_t id, bytes, left_ms; /* left_ms 0: without end */
+    uint32_t ns, tokens, blocks;
+    const char *principal, *tenant;
+    bool in_memory;
+    struct key256 tip; /* the last block of group 0 that is pinned, zero if none */
+};
+/* The next pin behind *cursor (0 at first) that the client may see (NULL: all); false: no more.
+ * Pins that come and go meanwhile may be missed; each is told once. */
+bool core_pin_next(const struct core *c, const struct core_client *cl, uint64_t *cursor,
+                   struct core_pin_view *ret_view);
+/* The budget of each tenant from now on; 0: no limit. What is pinned stays. */
+void core_pin_budget(struct core *c, uint64_t bytes_max);
+uint64_t core_pin_budget_now(const struct core *c);
+
+/* ---- quotas ---- */
+
+/* For all that a tenant, one of its sub-tenants in all namespaces, or one namespace holds. Bytes
+ * are payload bytes for which room is taken: announced, being copied, or there. */
+struct core_quota {
+    uint8_t scope;               /* enum kvc_scope: TENANT, SUB, NS */
+    const char *tenant, *sub;    /* borrowed; of TENANT and SUB */
+    uint32_t ns;                 /* of NS; the quota ends with the namespace */
+    struct retain_quota bytes;   /* tier 0: host memory, 1: disk */
+    uint64_t held[RETAIN_TIERS]; /* of the answer only */
+};
+/* Sets, changes, or (no limits, no shares) removes one. It may name a tenant of which nothing is
+ * there yet. A limit below what is held refuses what is new at once, and is reached by evicting in
+ * the background; a share above the limit is KVC_E_BAD_ARGUMENT. KVC_E_NO_NAMESPACE; KVC_E_LIMIT
+ * (RETAIN_OWNERS - 1 quotas); KVC_E_BUSY (one that was removed is not empty yet; again later). */
+KVC_WARN_UNUSED int core_quota_set(struct core *c, const struct core_quota *quota);
+/* The next quota behind *cursor (0 at first); its texts are borrowed until the next call of
+ * core_quota_set(). false: no more. */
+bool core_quota_next(const struct core *c, uint32_t *cursor, struct core_quota *ret_quota);
+
+/* The policy that runs. */
+const struct policy_ops *core_policy(const struct core *c);
+
+/* Of what is on disk, the percentage that is not worth writing again when its room is wanted. */
+void core_keep_percent(struct core *c, uint32_t percent);
+uint32_t core_keep_percent_now(const struct core *c);
+
 /* ---- operation ---- */
 
 #define CORE_IN_HOST 1u
@@ -387,8 +561,12 @@ struct core_explanation {
     uint8_t state, reason;
     uint32_t detail, tokens, shards, shards_present, leases, children;
     uint64_t bytes, age_ms;
-    uint32_t tiers;        /* when present: where its bytes are, CORE_IN_HOST | CORE_ON_DISK */
-    bool durable;          /* on disk with a promise */
+    uint32_t tiers;         /* when present: where its bytes are, CORE_IN_HOST | CORE_ON_DISK */
+    bool durable;           /* on disk with a promise */
+    uint32_t level;         /* of retention; RETAIN_DEFAULT if nothing is wished */
+    uint64_t level_left_ms; /* until its wish ends; 0: it has no end */
+    uint32_t pins;          /* pins that hold it */
+    bool pinned_in_memory;
     struct tier_view view; /* of shard 0, when it is in host memory; else zero */
 };
 /* Every place that `key` has in the namespaces the client may see (ns 0 = all); when there is none,
@@ -475,7 +653,10 @@ struct core_evict_job {
     bool have_key;
     struct key256 key;
     uint64_t older_than_ms, bytes;
+    const char *tenant, *sub, *model; /* NULL: any; live as long as the job */
+    uint32_t level_below;             /* only blocks of a lower level; 0: any */
     bool dry_run;
+    bool force; /* what is pinned or named too; never what is leased or being written */
     struct core_client *client; /* whose rights; a closed client ends the job */
     void (*done)(struct core_evict_job *job);
 

@@ -3,10 +3,12 @@
 #ifndef KVC_CORE_INTERNAL_H
 #define KVC_CORE_INTERNAL_H
 
+#include "admit.h"
 #include "core.h"
 #include "flight.h"
 #include "pool.h"
 #include "share.h"
+#include "worth.h"
 
 #define CORE_RUN_ENTRIES 31
 #define CORE_AGE_SHIFT   4 /* a record's time of last use is kept in units of 16 ms */
@@ -34,6 +36,7 @@ enum block_flag {
     BLOCK_F_FOUND = 0x20000,   /* being taken over at start */
     BLOCK_F_REACHED = 0x40000, /* the same, and so is what is before it */
     BLOCK_F_TORN = 0x80000,    /* a shard on disk was lost; the others there go when it is idle */
+    BLOCK_F_BY_PIN = 0x100000, /* DURABLE for pins and names alone */
     BLOCK_F_ALL = 0x1fffff
 };
 
@@ -41,23 +44,31 @@ enum block_flag {
 #define ROOM_VAIN_MS 5000u
 
 #define BLOCK_COPIES_MAX 511u
+#define BLOCK_HOLDS_MAX  ((1u << 24) - 1)
+#define BLOCK_PINS_MAX   255u
 
 /* One block: 88 bytes. The first cache line answers a lookup. */
 struct block {
     struct key256 key;
     uint16_t ns; /* slot in core->ns */
     uint8_t group;
-    uint8_t state;   /* enum block_state */
-    uint32_t leases; /* holders: leases, loads, and a reservation that is linking children to it */
-    uint32_t used;   /* last use, core->now_ms >> CORE_AGE_SHIFT */
+    uint8_t state; /* enum block_state */
+    /* holders: leases, loads, and a reservation that is linking children to it */
+    uint32_t leases : 24;
+    uint32_t pins : 8;
+    uint32_t used; /* last use, core->now_ms >> CORE_AGE_SHIFT */
     uint32_t tokens : 11;
     uint32_t flags : 21;         /* enum block_flag */
     uint32_t shards_present : 7; /* of at most KVC_SHARDS_MAX; wherever they are */
-    uint32_t copies : 9;  /* of writers and verifications, in flight, at most BLOCK_COPIES_MAX */
-    uint32_t moving : 16; /* shards on their way between tiers */
+    uint32_t copies : 9;    /* of writers and verifications, in flight, at most BLOCK_COPIES_MAX */
+    uint32_t moving : 8;    /* shards on their way between tiers */
+    uint32_t host_pins : 8; /* of `pins`, those that keep its copy in memory too */
     uint32_t where; /* head of its parts, or the host location of a block of one shard, or 0 */
-    uint32_t disk;  /* location on disk of a block of one shard, or 0 */
-    uint32_t gen;   /* grows when the record is given to another block */
+    union {
+        uint32_t disk; /* location on disk of a block of one shard, or 0 */
+        uint32_t wish; /* while PENDING: what was wished of it (retention.c), 0: nothing */
+    };
+    uint32_t gen; /* grows when the record is given to another block */
     uint32_t children;
     uint32_t parent, child, next, prev; /* forest: record numbers or CORE_NONE */
     uint32_t depth;
@@ -77,6 +88,7 @@ struct part {
     uint8_t state; /* enum part_state */
 };
 
+struct find;
 struct run_entry {
     uint32_t block, gen;
 };
@@ -105,9 +117,14 @@ struct core_ns {
     struct key256 print;  /* of identity and spec: equal prints are one namespace */
     uint64_t short_print; /* of it, as tiers keep it; never 0, no two have the same */
     struct key256 seed;
-    uint64_t records;       /* not free, dying ones too: keeps the slot */
-    uint64_t blocks, bytes; /* present */
-    uint64_t used_ms;       /* when a session last named it */
+    uint64_t records;            /* not free, dying ones too: keeps the slot */
+    uint64_t blocks, bytes;      /* present */
+    uint64_t used_ms;            /* when a session last named it */
+    uint64_t held[RETAIN_TIERS]; /* payload bytes for which room is taken */
+    uint64_t pinned, leased;     /* bytes */
+    uint64_t leaving;            /* of core->leaving_bytes */
+    uint32_t payer;              /* its owner in core->retain */
+    uint64_t named_bytes;        /* of blocks that names reach */
 };
 
 struct core_client {
@@ -148,6 +165,18 @@ struct reservation {
     struct run_list blocks;
 };
 
+/* Something that is to be durable: a block of a commit with all before it, or what a name reaches.
+ */
+struct promise {
+    struct list_node node;  /* core->promised */
+    uint32_t block, gen;    /* of a commit */
+    struct core_name *name; /* or whose; the promise is then lent */
+    uint32_t await;         /* the block that has to be durable first; CORE_NONE: to be looked at */
+    uint8_t verdict;        /* if not OK, it has failed */
+    const _Atomic bool *cancel; /* NULL: it cannot be */
+    void (*done)(struct core *c, struct promise *p, uint8_t status);
+};
+
 struct core_op {
     struct tier_op op;
     struct list_node node; /* core->copying */
@@ -157,10 +186,8 @@ struct core_op {
     uint32_t index; /* into commit->statuses */
     uint32_t block;
     uint32_t part;
-    /* Once landed, of a durable commit: the block that has to be durable first. */
-    uint32_t gen, await; /* CORE_NONE: to be looked at */
     bool durable;
-    uint8_t verdict; /* if not OK, it has failed */
+    struct promise promise; /* once landed, of a durable commit */
 };
 
 /* A block on its way between tiers; its operations are a shard each. */
@@ -170,6 +197,7 @@ struct move {
     uint32_t block;
     uint8_t kind; /* enum move_kind */
     bool durable, leaving;
+    bool by_pin;  /* durable for pins and names alone */
     bool unread;  /* storage could not read it */
     bool corrupt; /* these are not the bytes that were written */
     uint16_t left;
@@ -194,6 +222,7 @@ struct core_load {
     struct core_waiter *waiter;
     struct run_list blocks; /* held */
     struct run_iter begin, pass;
+    uint64_t wanted;        /* bytes that were on disk alone and have not been begun */
     uint32_t begun, passed; /* entries; what has been passed is in memory, or will not come */
     uint32_t block, gen;    /* the first that has not been passed, and is being loaded */
 };
@@ -206,6 +235,27 @@ struct verify_op {
     uint32_t block;
     uint8_t index, shard; /* of slice->block; of the block */
     struct hash128 want;
+};
+
+/* Somebody's wish that blocks stay. */
+struct pin {
+    uint64_t id;     /* serial above, pool index + 1 below */
+    uint64_t end_ms; /* 0: none */
+    uint64_t bytes;
+    uint32_t ns, principal, tokens; /* ns: id */
+    const char *owner, *tenant;
+    bool in_memory;
+    uint64_t settled; /* core->pin_epoch when all was in memory that should be, and on disk */
+    struct run_list blocks;
+    struct key256 tip;
+};
+
+/* A quota: what retain.h calls an owner, by name. */
+struct quota {
+    uint32_t payer; /* in core->retain; 0: this is not in use */
+    uint8_t scope;  /* enum kvc_scope */
+    uint32_t ns;    /* id */
+    char tenant[KVC_STRING_MAX], sub[KVC_STRING_MAX];
 };
 
 #define STUCK_MAX 64u
@@ -228,6 +278,24 @@ struct core {
 
     struct policy *policy;
     void *policy_mem;
+    struct retain *retain;
+    void *retain_mem;
+    struct quota quota[RETAIN_OWNERS];
+    bool give_due; /* some blocks are in the lists of another owner */
+    uint32_t give_at, quota_hand, quota_at;
+    uint32_t refused, refused_gen; /* goes next, and is not to be saved */
+
+    struct pool *pins;
+    struct share pin_share; /* by principal */
+    uint64_t pin_serial, pin_bytes_max;
+    uint64_t pin_next_ms;  /* no pin ends before; 0: none ends */
+    uint64_t pin_again_ms; /* what pins lack is tried again then */
+    bool pins_settled;
+    bool forced;        /* a job takes what is pinned too */
+    uint64_t pin_epoch; /* grows when some pinned block lacks a copy again; from 1 */
+    bool pins_found;    /* what was pinned before the start and is not by then goes back */
+    uint64_t found_ms;
+    uint32_t found_at;
 
     struct pool *parts, *runs, *leases, *reservations, *ops, *verify_ops, *clients;
     struct pool *moves, *move_ops, *loads_pool;
@@ -246,7 +314,7 @@ struct core {
     struct list_node copying;        /* core_op */
     struct list_node slices;         /* core_verify */
     struct list_node verifying;      /* verify_op */
-    struct list_node promised;       /* core_op that has landed and is to be durable */
+    struct list_node promised;       /* promise */
     struct list_node loads;          /* core_load that has not ended */
     struct list_node loaders;        /* core_client with blocks to load */
     struct list_node short_of_room;  /* core_waiter of stores */
@@ -256,24 +324,34 @@ struct core {
     uint32_t clean_max, clean_at, clean_n;
     uint64_t leaving_bytes; /* of what is being saved, to make room */
     uint64_t loading_bytes;
-    uint64_t room_wanted;   /* by the stores that wait */
-    uint64_t room_given;    /* to those that were woken and have not run yet */
-    uint64_t largest;       /* payload of the largest block so far, all shards */
-    uint64_t unchecked;     /* blocks */
-    uint64_t pause_ms;      /* nothing is saved before, for storage refused */
-    uint64_t room_vain_ms;  /* until then nobody waits for room that storage is to make */
-    bool pressed;           /* host memory was full */
-    uint64_t pressed_bytes; /* with this much below its limit, which could not be handed out */
-    bool promise_due;       /* some promise is to be looked at */
-    bool promise_short;     /* something that is promised could not be begun */
+    uint64_t reading_bytes;   /* of them, from disk */
+    uint64_t wanted_bytes;    /* by loads, and not begun */
+    struct worth_meter meter; /* of reads from disk */
+    uint64_t probe_ms;        /* no probe before */
+    bool load_or_recompute;   /* weighs them */
+    uint64_t room_wanted;     /* by the stores that wait */
+    uint64_t room_given;      /* to those that were woken and have not run yet */
+    uint64_t largest;         /* payload of the largest block so far, all shards */
+    uint64_t unchecked;       /* blocks */
+    uint64_t pause_ms;        /* nothing is saved before, for storage refused */
+    uint64_t room_vain_ms;    /* until then nobody waits for room that storage is to make */
+    bool pressed;             /* host memory was full */
+    uint64_t pressed_bytes;   /* with this much below its limit, which could not be handed out */
+    bool promise_due;         /* some promise is to be looked at */
+    bool promise_short;       /* something that is promised could not be begun */
     uint32_t drain_at, hand;
-    uint64_t keep_us; /* reclaim: what was used later than this long ago is kept */
+    struct admit admit;            /* what is written to disk, and what is written there again */
+    uint32_t offered, offered_gen; /* what it was asked last, and its answer */
+    bool admitted;
     uint32_t keep_seed;
+    uint32_t keep_percent;
+    uint32_t keep_seen[RETAIN_MAX + 1], keep_total; /* of what is on disk, sampled, by level */
     struct {
         uint32_t block, gen;
         struct tier_loc loc;
     } stuck[STUCK_MAX]; /* occupants that could neither be kept nor dropped */
     uint32_t nstuck;
+    struct names *names; /* NULL: there are none */
     uint64_t ns_changes;
     struct key256 *found_parent; /* at start: of each block that was found, its parent's key */
     uint64_t found_print;        /* the namespace of the last one */
@@ -284,6 +362,7 @@ struct core {
 
     uint32_t found[KVC_KEYS_MAX]; /* scratch of one lookup: record numbers by group and block */
     uint32_t runlen[KVC_KEYS_MAX];
+    uint64_t hash[KVC_KEYS_MAX];
 };
 
 static inline struct core_ns *block_ns(struct core *c, const struct block *b)
@@ -341,6 +420,20 @@ static inline bool block_ready(const struct block *b)
 {
     return (b->flags & (BLOCK_F_HOST | BLOCK_F_UNCHECKED)) == BLOCK_F_HOST;
 }
+static inline bool block_pinned(const struct block *b)
+{
+    return b->pins > 0;
+}
+/* On disk for good: by a promise that somebody was given, not for a pin. */
+static inline bool block_promised(const struct block *b)
+{
+    return (b->flags & (BLOCK_F_DURABLE | BLOCK_F_BY_PIN)) == BLOCK_F_DURABLE;
+}
+/* Not to be let go of for room, though nobody uses it. */
+static inline bool block_stays(const struct block *b)
+{
+    return block_pinned(b) || (b->flags & BLOCK_F_DURABLE);
+}
 static inline bool part_claimed(const struct part *p)
 {
     return p->state == PART_RESERVED && p->resv != CORE_NONE;
@@ -364,7 +457,7 @@ struct block *index_get(struct core *c, const struct core_ns *ns, uint32_t group
 void index_add(struct core *c, struct block *b);
 void index_del(struct core *c, const struct block *b);
 void ghost_note(struct core *c, const struct block *b, enum kvc_miss reason);
-enum kvc_miss ghost_find(const struct core *c, uint64_t hash);
+enum kvc_miss ghost_reason(const struct core *c, uint64_t hash);
 uint32_t index_table_size(uint32_t blocks_max);
 
 /* block.c */
@@ -396,8 +489,11 @@ void block_set_disk(struct core *c, struct block *b, uint32_t shard, struct tier
 struct tier_label block_label(struct core *c, const struct block *b, uint32_t shard);
 /* Of a PRESENT block: flags that say where it is, with all that is counted by them. */
 void block_place(struct core *c, struct block *b, uint32_t set, uint32_t clear);
-/* The policy has it (again). */
+/* The policy hears of it, and has it in its order. parent: or POLICY_NO_BLOCK. */
+void block_known(struct core *c, struct block *b, uint32_t parent);
+/* Back into the policy's order, and out of it. */
 void block_enter(struct core *c, struct block *b);
+void block_park(struct core *c, struct block *b);
 /* All shards are there. */
 void block_publish(struct core *c, struct block *b);
 /* A record that was found at start becomes PRESENT; where it is, block_place() says. */
@@ -420,25 +516,87 @@ bool block_can_evict(struct core *c, uint32_t block_no);
 bool block_can_leave(void *ctx, uint32_t block_no);
 void core__wake(struct core *c, const struct block *b);
 
-/* runs: lists of blocks in fixed pieces */
+/* runs: lists of blocks in fixed pieces. holder: client_no(), or run_principal() */
 void run_init(struct run_list *l);
-/* KVC_E_BUSY: the pool is empty, or the client has its share. */
-int run_push(struct core *c, const struct core_client *cl, struct run_list *l, uint32_t block,
+/* KVC_E_BUSY: the pool is empty, or the holder has its share. */
+int run_push(struct core *c, uint32_t holder, struct run_list *l, uint32_t block,
              uint32_t gen) KVC_WARN_UNUSED;
-void run_free(struct core *c, const struct core_client *cl, struct run_list *l);
+void run_free(struct core *c, uint32_t holder, struct run_list *l);
+static inline uint32_t run_principal(const struct core *c, uint32_t principal)
+{
+    return c->cfg.clients_max + owner_no(c, principal);
+}
 struct run_iter run_begin(struct core *c, const struct run_list *l);
 const struct run_entry *run_next(struct core *c, struct run_iter *it);
 
-/* evict.c */
-/* Room in the host tier, evicting on demand. 0, KVC_E_FULL, KVC_E_TOO_LARGE. `patient`: KVC_E_BUSY
- * instead of losing what is on its way to disk, or could be. */
-int room_take(struct core *c, uint32_t principal, uint32_t bytes, struct tier_loc near,
-              uint32_t owner, bool patient, struct tier_loc *ret_loc) KVC_WARN_UNUSED;
-/* b and everything below it goes for good, unless some of it is in use or durable, or it is a lot.
+/* room.c: all room that blocks have is taken and given back here, and counted for its namespace */
+/* Room for one shard of b in the host tier, evicting on demand. 0, KVC_E_FULL, KVC_E_QUOTA,
+ * KVC_E_TOO_LARGE. `patient`: KVC_E_BUSY instead of losing what is on its way to disk, or could be.
  */
-bool evict_subtree(struct core *c, struct block *b);
-/* One victim of the policy goes; false when there is none. */
-bool evict_one(struct core *c);
+int host_take(struct core *c, const struct block *b, struct tier_loc near, bool patient,
+              struct tier_loc *ret_loc) KVC_WARN_UNUSED;
+void host_give(struct core *c, const struct block *b, struct tier_loc loc);
+/* The same on disk, where room is made by storage itself: KVC_E_NO_ROOM, KVC_E_QUOTA. */
+int disk_take(struct core *c, const struct block *b, struct tier_loc near,
+              struct tier_loc *ret_loc) KVC_WARN_UNUSED;
+void disk_give(struct core *c, const struct block *b, struct tier_loc loc);
+/* Payload bytes of room that b's namespace has in a tier from now on, or no more. */
+void room_count(struct core *c, struct core_ns *ns, unsigned tier, int64_t bytes);
+
+/* evict.c */
+/* What goes next of what may leave memory so that `payer` has room: only of `within` and those
+ * below it, 0: of everybody. POLICY_NO_BLOCK. */
+uint32_t evict_next(struct core *c, uint32_t payer, uint32_t within);
+/* A block that goes next in vain: as good as used. */
+void evict_spare(struct core *c, uint32_t no);
+/* b and everything below it goes for good, unless some of it is in use, pinned or durable, or it is
+ * a lot; patient: or of a higher level than b. */
+bool evict_subtree(struct core *c, struct block *b, bool patient);
+/* The same of what may go of it; returns how many blocks went, also added to *counter. */
+uint32_t evict_tree(struct core *c, uint32_t root, uint64_t *counter);
+/* One block goes, so that `payer` has a record or a part; false when there is none. */
+bool evict_one(struct core *c, uint32_t payer);
+
+/* job.c */
+/* A step of the eviction job at hand; true: there is more to do. */
+bool job_run(struct core *c);
+
+/* retention.c */
+/* The wish for a block of a reservation, as far as there is one. */
+bool wish_of(const struct core_reserve *in, uint32_t block_tokens, uint32_t i,
+             struct core_wish *ret_wish);
+const char *wish_fault(const struct core_retention *r);
+void wish_add(struct core *c, struct block *b, const struct core_wish *wish, bool set);
+/* What was wished while it was PENDING counts from now. */
+void wish_begin(struct core *c, struct block *b);
+/* What labels keep of it. */
+uint8_t wish_label(const struct core *c, const struct block *b);
+bool wish_step(struct core *c);
+/* The policy hears that somebody asks for what f found. */
+void tell_request(struct core *c, const struct find *f);
+
+/* quota.c */
+/* The owner that a namespace belongs to. */
+uint32_t quota_payer(const struct core *c, const struct core_ns *ns);
+void quota_ns_gone(struct core *c, const struct core_ns *ns);
+/* Room within hard limits for `bytes` more of ns in host memory: 0, KVC_E_QUOTA, or KVC_E_BUSY if
+ * patient. */
+int quota_room(struct core *c, const struct core_ns *ns, uint32_t bytes,
+               bool patient) KVC_WARN_UNUSED;
+/* The same on disk: what is on disk of who is over its limit goes. KVC_E_QUOTA. */
+int quota_disk(struct core *c, const struct core_ns *ns, uint64_t bytes) KVC_WARN_UNUSED;
+/* Some of its owners has more in memory than leaves it a margin below its limit. */
+bool quota_tight(const struct core *c, const struct core_ns *ns);
+bool quota_step(struct core *c);
+
+/* pin.c */
+bool pin_step(struct core *c);
+/* A pinned block goes, whatever was wished: its bytes are bad or lost, what it was stored below is
+ * dropped by its writer, or it is forced out. Never for room. */
+void pin_lost(struct core *c, struct block *b, enum kvc_miss reason);
+/* Some pinned block lacks a copy again. */
+void pin_look(struct core *c);
+uint32_t pins_of_runs(const struct core_config *cfg);
 
 /* ns.c */
 /* What is wrong with a specification, or NULL. */
@@ -469,9 +627,15 @@ enum kvc_miss miss_reason(struct core *c, const struct core_ns *ns, uint32_t gro
 void verify_cancel_all(struct core *c, const struct core_client *cl);
 
 /* move.c */
+enum save_why {
+    SAVE_COPY,    /* so that there is one */
+    SAVE_LEAVING, /* so that its copy in memory can go */
+    SAVE_PROMISE, /* durable, for somebody who was promised that */
+    SAVE_PIN      /* durable while it is pinned or named */
+};
 /* Begins to write a block to disk that is in host memory and not moving. KVC_E_BUSY (later),
- * KVC_E_FULL. */
-int save_begin(struct core *c, struct block *b, bool durable, bool leaving) KVC_WARN_UNUSED;
+ * KVC_E_FULL, KVC_E_QUOTA. */
+int save_begin(struct core *c, struct block *b, enum save_why why) KVC_WARN_UNUSED;
 /* Begins to bring a block into host memory, or to check one that was found there. KVC_E_BUSY,
  * KVC_E_FULL, KVC_E_GONE (cannot be read now). */
 int load_begin(struct core *c, struct block *b) KVC_WARN_UNUSED;
@@ -490,8 +654,11 @@ void disk_drop(struct core *c, struct block *b);
 uint32_t clean_max(const struct core_config *cfg);
 /* What memory cannot let go of yet, it can soon: it is being written, or room for it is made. */
 bool leaving_soon(const struct core *c);
-/* The oldest clean block that is not in use, no longer in the ring; NULL: none. */
-struct block *clean_pop(struct core *c);
+/* The oldest clean block that is not in use, and not guaranteed to another than `payer`; no longer
+ * in the ring; NULL: none. */
+struct block *clean_pop(struct core *c, uint32_t payer);
+/* An old clean block of `within`, which stays where it is; NULL: none is near. */
+struct block *clean_of(struct core *c, uint32_t within);
 /* Out of the ring, into the policy. */
 void clean_recall(struct core *c, struct block *b);
 /* A block that the policy has not: into the ring, or back to the policy. */
@@ -505,7 +672,6 @@ void place_pressed(struct core *c);
 void room_wake(struct core *c);
 
 /* load.c */
-struct find;
 /* Starts the loads of what f's prefix beyond `from` tokens lacks in memory, for the waiter: 1. 0:
  * it lacks nothing, or nothing can be loaded now. KVC_E_LIMIT. */
 int load_start(struct core *c, struct core_client *cl, const struct find *f, uint32_t from,
@@ -519,17 +685,49 @@ void load_free(struct core *c, struct core_load *l);
 void load_cancel_all(struct core *c, const struct core_client *cl);
 
 /* promise.c */
-/* A copy of a durable commit has landed, and its block is PRESENT: op_finish() follows. */
-void promise_add(struct core *c, struct core_op *o);
+/* To be looked at: its block, or its name, `done`, and `cancel` are set. */
+void promise_add(struct core *c, struct promise *p);
+/* Nobody waits for it any more. */
+void promise_remove(struct promise *p);
 /* Something about b has ended; err: it will not be durable. Calls nobody. */
 void promise_event(struct core *c, struct block *b, int err);
 /* Ends what can be ended; calls out. */
 void promise_step(struct core *c);
 /* A block that exists is to be durable, as far as can be begun now; nobody waits for it. */
 void promise_begin(struct core *c, struct block *b);
+/* Begins what one block needs to be durable: 0, or what save_begin() and load_begin() return. */
+int promise_make(struct core *c, struct block *b, enum save_why why) KVC_WARN_UNUSED;
+/* The promise of what is on disk of it ends: an ordinary copy. */
+void promise_end(struct core *c, struct block *b);
+
+/* names.c, names_hold.c; all do nothing where there are no names */
+int names_create(struct core *c) KVC_WARN_UNUSED;
+void names_destroy(struct core *c);
+/* True while there is more to do. */
+bool names_step(struct core *c);
+/* Some name reaches it. */
+bool block_named(const struct core *c, const struct block *b);
+/* What must not go for good to make room: it is durable, or on its way to that for a name. */
+bool block_kept(const struct core *c, const struct block *b);
+/* It is about to go, and nothing is below it: names that hold it fall back on its parent. */
+void names_lost(struct core *c, const struct block *b);
+/* It has no such copy any more. */
+void names_bare(struct core *c, const struct block *b);
+/* The blocks that a name holds itself: calls fn for each; a non-zero return ends it and is
+ * returned.
+ */
+int name_each_block(struct core *c, const struct core_name *nm,
+                    int (*fn)(void *ctx, struct block *b), void *ctx);
+/* Storage has room again. */
+void names_room(struct core *c);
+bool block_names_safe(const struct core *c, const struct block *b);
+void block_names_mark_safe(struct core *c, struct block *b);
+void names_check(struct core *c);
 
 /* reclaim.c */
 void reclaim_listen(struct core *c);
+/* The copy on disk of a block that is in memory too goes; nothing may be in flight. */
+void disk_forget(struct core *c, struct block *b);
 bool reclaim_step(struct core *c);
 
 /* write.c */

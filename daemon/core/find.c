@@ -43,18 +43,19 @@ static uint32_t probe(struct core *c, struct find *f, uint32_t g, uint32_t n, bo
     const struct core_seq *seq = f->seq;
     uint32_t slot = (uint32_t)(seq->ns - c->ns);
     uint32_t *found = &c->found[f->at[g]];
-    uint64_t hash[2 * FIND_AHEAD];
+    uint64_t *hash = &c->hash[f->at[g]];
     uint32_t hashed = 0;
     for (uint32_t i = 0; i < n; i++) {
         for (; hashed < n && hashed < i + 2 * FIND_AHEAD; hashed++) {
             uint64_t h = index_hash(c, slot, g, seq->keys[g] + (size_t)hashed * KVC_KEY_BYTES);
-            hash[hashed % (2 * FIND_AHEAD)] = h;
+            hash[hashed] = h;
             index_prefetch(c, h);
         }
+        f->hashed[g] = hashed;
         if (i + FIND_AHEAD < n)
-            index_prefetch_record(c, hash[(i + FIND_AHEAD) % (2 * FIND_AHEAD)]);
+            index_prefetch_record(c, hash[i + FIND_AHEAD]);
         const uint8_t *key = seq->keys[g] + (size_t)i * KVC_KEY_BYTES;
-        const struct block *b = index_find(c, hash[i % (2 * FIND_AHEAD)], slot, g, key);
+        const struct block *b = index_find(c, hash[i], slot, g, key);
         bool here = b && b->tokens == tokens_of_block(f, g, i) && is_usable(c, f, g, i, b);
         found[i] = here ? block_no(c, b) : CORE_NONE;
         if (chain && (!here || b->state != BLOCK_PRESENT))
@@ -119,7 +120,7 @@ static bool group_satisfied(const struct core *c, const struct find *f, uint32_t
     return c->runlen[f->at[g] + end - 1] >= end - first;
 }
 
-static bool all_satisfied(const struct core *c, const struct find *f, uint32_t tokens)
+bool find_satisfies(const struct core *c, const struct find *f, uint32_t tokens)
 {
     for (uint32_t g = 0; g < f->seq->ngroups; g++)
         if (!group_satisfied(c, f, g, tokens))
@@ -130,7 +131,7 @@ static bool all_satisfied(const struct core *c, const struct find *f, uint32_t t
 enum kvc_miss miss_trace(struct core *c, const struct core_ns *ns, uint32_t group,
                          const uint8_t *key)
 {
-    return ghost_find(c, index_hash(c, (uint32_t)(ns - c->ns), group, key));
+    return ghost_reason(c, index_hash(c, (uint32_t)(ns - c->ns), group, key));
 }
 
 enum kvc_miss miss_reason(struct core *c, const struct core_ns *ns, uint32_t group,
@@ -143,7 +144,7 @@ enum kvc_miss miss_reason(struct core *c, const struct core_ns *ns, uint32_t gro
         return KVC_MISS_PENDING;
     if (b && !block_ready(b))
         return KVC_MISS_NOT_LOADED;
-    enum kvc_miss reason = ghost_find(c, hash);
+    enum kvc_miss reason = ghost_reason(c, hash);
     if (reason != KVC_MISS_NEVER)
         return reason;
     uint32_t tried = 0;
@@ -178,7 +179,9 @@ static void explain_end(struct core *c, const struct find *f, uint32_t g,
     uint32_t gap = first_gap(c, f, g, p->rule == KVC_RULE_FULL ? 0 : f->tokens / p->block_tokens);
     prefix->group[g].blocks = f->lead[g];
     prefix->group[g].detail = 0;
-    if (f->tokens == f->seq->tokens) {
+    if (f->cut) {
+        prefix->group[g].reason = KVC_MISS_NOT_WORTH;
+    } else if (f->tokens == f->seq->tokens) {
         prefix->group[g].reason = KVC_MISS_NONE;
     } else if (gap == CORE_NONE) {
         prefix->group[g].reason = f->seq->ngroups > 1 ? KVC_MISS_OTHER_GROUP : KVC_MISS_NONE;
@@ -235,10 +238,13 @@ void find_prefix(struct core *c, const struct core_seq *seq, enum find_where whe
             probe_other(c, f, g);
 
     uint32_t tokens = f->limit;
-    while (!all_satisfied(c, f, tokens))
+    while (!find_satisfies(c, f, tokens))
         tokens = (tokens - 1) / f->coarsest * f->coarsest;
     f->tokens = tokens;
-    ret_prefix->tokens = tokens;
+    ret_prefix->cached_tokens = tokens;
+    f->tokens = ret_prefix->tokens = worth_cut(c, f);
+    f->cut = f->tokens < tokens;
+    ret_prefix->load_ns = 0;
     for (uint32_t g = 0; g < seq->ngroups; g++)
         explain_end(c, f, g, ret_prefix);
 }
@@ -309,7 +315,7 @@ uint32_t find_blocker(struct core *c, struct find *f, uint32_t enough)
          tokens = (tokens - 1) / f->coarsest * f->coarsest) {
         if (best != CORE_NONE && tokens < enough)
             break;
-        if (all_satisfied(c, f, tokens))
+        if (find_satisfies(c, f, tokens))
             best = tokens;
     }
     return best == CORE_NONE ? CORE_NONE : first_pending(c, f, best);
@@ -322,9 +328,12 @@ int core_lookup(struct core *c, const struct core_seq *seq, bool touch,
         return KVC_E_BAD_ARGUMENT;
     struct find f;
     find_prefix(c, seq, FIND_ANY, 0, &f, ret_prefix);
+    ret_prefix->load_ns = worth_load_now(c, &f);
     c->m.lookups++;
-    if (touch)
+    if (touch) {
+        tell_request(c, &f);
         find_touch(c, &f);
+    }
     return 0;
 }
 

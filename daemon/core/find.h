@@ -16,10 +16,12 @@ struct find {
     uint32_t from;
     uint32_t at[KVC_GROUPS_MAX];     /* of group g in core->found */
     uint32_t probed[KVC_GROUPS_MAX]; /* blocks looked at */
+    uint32_t hashed[KVC_GROUPS_MAX]; /* keys whose hash is in core->hash, at the same place */
     uint32_t lead[KVC_GROUPS_MAX];   /* leading blocks present */
     uint32_t limit;                  /* tokens, by the full groups alone */
     uint32_t coarsest;               /* block_tokens, the largest of all groups */
     uint32_t tokens;                 /* the result */
+    bool cut;                        /* more is there, and not worth loading */
 };
 
 /* NULL, or what is wrong with the sequence. */
@@ -27,6 +29,8 @@ void find_prefix(struct core *c, const struct core_seq *seq, enum find_where whe
                  struct find *ret_find, struct core_prefix *ret_prefix);
 void find_needs(const struct find *f, uint32_t g, uint32_t tokens, uint32_t *ret_first,
                 uint32_t *ret_end);
+/* Whether a prefix of so many tokens, at most those found, satisfies every group. */
+bool find_satisfies(const struct core *c, const struct find *f, uint32_t tokens);
 /* The block whose arrival or end a wait for `enough` tokens waits for; CORE_NONE when the prefix
  * cannot grow by waiting. Takes find_prefix()'s run lengths: find_touch() may follow, no other. */
 uint32_t find_blocker(struct core *c, struct find *f, uint32_t enough);
@@ -34,5 +38,13 @@ void find_touch(struct core *c, const struct find *f);
 /* The first and end of what a lease of f's prefix beyond `from` tokens takes of group g. */
 void find_lease(const struct find *f, uint32_t g, uint32_t from, uint32_t *ret_first,
                 uint32_t *ret_end);
+
+/* worth.c: how many of the tokens found are worth loading; all, unless the sequence asks for that
+ * and its namespace states a cost. */
+uint32_t worth_cut(struct core *c, const struct find *f);
+/* What loading what is not in memory takes now, in ns. */
+uint64_t worth_load_now(struct core *c, const struct find *f);
+/* After a cut: sees now and then whether the disk has become faster. */
+void worth_probe(struct core *c, const struct find *f);
 
 #endif

@@ -78,7 +78,7 @@ void ghost_note(struct core *c, const struct block *b, enum kvc_miss reason)
     way[0] = value;
 }
 
-enum kvc_miss ghost_find(const struct core *c, uint64_t hash)
+enum kvc_miss ghost_reason(const struct core *c, uint64_t hash)
 {
     const uint32_t *way = ghost_bucket(c, hash);
     for (unsigned i = 0; i < GHOST_WAYS; i++)

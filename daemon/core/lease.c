@@ -36,9 +36,12 @@ static struct lease *lease_new(struct core *c, struct core_client *cl)
 void lease_free(struct core *c, struct lease *l)
 {
     struct run_iter it = run_begin(c, &l->blocks);
-    for (const struct run_entry *e; (e = run_next(c, &it));)
-        block_unhold(c, &c->blocks[e->block]);
-    run_free(c, l->client, &l->blocks);
+    for (const struct run_entry *e; (e = run_next(c, &it));) {
+        struct block *b = &c->blocks[e->block];
+        block_ns(c, b)->leased -= block_bytes(c, b);
+        block_unhold(c, b);
+    }
+    run_free(c, client_no(c, l->client), &l->blocks);
     l->client->lease_bytes -= l->bytes;
     c->m.leased_bytes -= l->bytes;
     c->m.leases--;
@@ -61,12 +64,13 @@ static int lease_add(struct core *c, struct lease *l, uint32_t no)
     uint64_t bytes = block_bytes(c, b);
     if (l->client->lease_bytes + bytes > c->cfg.lease_bytes_max)
         return KVC_E_LIMIT;
-    int err = run_push(c, l->client, &l->blocks, no, b->gen);
+    int err = run_push(c, client_no(c, l->client), &l->blocks, no, b->gen);
     if (err)
         return err;
     block_hold(b);
     l->bytes += bytes;
     l->client->lease_bytes += bytes;
+    block_ns(c, b)->leased += bytes;
     c->m.leased_bytes += bytes;
     return 0;
 }
@@ -101,10 +105,37 @@ static int lease_found(struct core *c, struct lease *l, const struct find *f, ui
     return 0;
 }
 
-static void count_acquire(struct core *c, const struct find *f)
+/* Of what was cached when loads began, or is now, that was not worth it. */
+static uint32_t not_worth(const struct find *f, const struct core_waiter *waiter,
+                          const struct core_prefix *prefix)
 {
+    if (f->cut)
+        return prefix->cached_tokens - f->tokens;
+    const bool cut = waiter && waiter->worth < waiter->cached && f->tokens >= waiter->worth;
+    return cut && f->tokens < waiter->cached ? waiter->cached - f->tokens : 0;
+}
+
+/* What was known when its loads began counts in the answer. */
+static void add_asked(const struct find *f, const struct core_waiter *waiter,
+                      struct core_prefix *prefix)
+{
+    if (!waiter)
+        return;
+    prefix->cached_tokens = MAX(prefix->cached_tokens, waiter->cached);
+    for (uint32_t g = 0; g < f->seq->ngroups && not_worth(f, waiter, prefix) > 0; g++)
+        prefix->group[g].reason = KVC_MISS_NOT_WORTH;
+}
+
+static void count_acquire(struct core *c, const struct find *f, const struct core_waiter *waiter,
+                          const struct core_prefix *prefix)
+{
+    const uint32_t decided = not_worth(f, waiter, prefix);
     c->m.acquires++;
     c->m.tokens_hit += f->tokens;
+    if (waiter && waiter->cached > 0)
+        c->m.tokens_loaded += f->tokens - MIN(f->tokens, waiter->in_memory);
+    c->m.tokens_recomputed_by_decision += decided;
+    c->m.tokens_recomputed_by_miss += f->seq->tokens - f->tokens - decided;
     for (uint32_t g = 0; g < f->seq->ngroups; g++) {
         uint32_t first, end;
         find_needs(f, g, f->tokens, &first, &end);
@@ -117,7 +148,7 @@ static bool wait_for(struct core *c, const struct core_acquire *in, struct find 
                      struct core_waiter *waiter)
 {
     uint32_t enough = in->wait_tokens ? MIN(in->wait_tokens, in->seq.tokens) : in->seq.tokens;
-    if (!in->wait || in->seq.absent || f->tokens >= enough)
+    if (!in->wait || in->seq.absent || f->tokens >= enough || f->cut)
         return false;
     uint32_t no = find_blocker(c, f, enough);
     if (no == CORE_NONE)
@@ -134,33 +165,59 @@ static bool wait_for(struct core *c, const struct core_acquire *in, struct find 
     return true;
 }
 
+/* Begins to load what f found, and notes what there was. 1: it has begun. */
+static int load_all(struct core *c, struct core_client *cl, const struct core_acquire *in,
+                    struct core_waiter *waiter, const struct find *f,
+                    const struct core_prefix *prefix)
+{
+    int got = load_start(c, cl, f, in->from_tokens, waiter);
+    if (got != 1)
+        return got;
+    struct find memory;
+    struct core_prefix there;
+    waiter->worth = f->tokens;
+    waiter->cached = prefix->cached_tokens;
+    find_prefix(c, &in->seq, FIND_HOST, in->from_tokens, &memory, &there);
+    waiter->in_memory = memory.tokens;
+    return 1;
+}
+
 /* The prefix in memory. 1: waits for it, or for more of it. */
 static int find_in_memory(struct core *c, struct core_client *cl, const struct core_acquire *in,
                           struct core_waiter *waiter, struct find *f, struct core_prefix *prefix)
 {
-    if (in->load && (c->cfg.disk || c->unchecked > 0)) {
+    uint32_t cached = 0;
+    if (c->cfg.disk || c->unchecked > 0) {
         find_prefix(c, &in->seq, FIND_ANY, in->from_tokens, f, prefix);
         if (load_is_ready(c, f, in->from_tokens))
             return wait_for(c, in, f, waiter);
-        int got = waiter ? load_start(c, cl, f, in->from_tokens, waiter) : 1;
+        int got = in->load ? 1 : 0;
+        if (in->load && waiter)
+            got = load_all(c, cl, in, waiter, f, prefix);
         if (got != 0)
             return got;
+        cached = prefix->cached_tokens;
     }
     find_prefix(c, &in->seq, FIND_HOST, in->from_tokens, f, prefix);
+    prefix->cached_tokens = MAX(prefix->cached_tokens, cached);
     return wait_for(c, in, f, waiter);
 }
 
 int core_acquire(struct core *c, struct core_client *cl, const struct core_acquire *in,
                  struct core_waiter *waiter, struct core_held *ret_held, const char **ret_why)
 {
-    if ((*ret_why = core_seq_fault(&in->seq)))
+    *ret_why = core_seq_fault(&in->seq);
+    if (!*ret_why && in->read_only && in->load)
+        *ret_why = "read_only: nothing is loaded for it";
+    if (*ret_why)
         return KVC_E_BAD_ARGUMENT;
     struct find f;
     struct core_held held = {0};
     int err = find_in_memory(c, cl, in, waiter, &f, &held.prefix);
     if (err)
         return err;
-    count_acquire(c, &f);
+    add_asked(&f, waiter, &held.prefix);
+    count_acquire(c, &f, waiter, &held.prefix);
     held.ngroups = in->seq.ngroups;
     if (f.tokens > in->from_tokens) {
         struct lease *l = lease_new(c, cl);
@@ -172,12 +229,18 @@ int core_acquire(struct core *c, struct core_client *cl, const struct core_acqui
             lease_free(c, l);
         }
     }
-    if (!err) {
+    if (!err && !in->read_only) {
+        tell_request(c, &f);
         find_touch(c, &f);
-        *ret_held = held;
     }
+    if (!err)
+        *ret_held = held;
+    if (!err && f.cut && !in->read_only)
+        worth_probe(c, &f);
     if (waiter && waiter->load)
         load_free(c, waiter->load);
+    if (waiter)
+        waiter->in_memory = waiter->worth = waiter->cached = 0;
     return err;
 }
 
@@ -270,7 +333,7 @@ int core_redeem(struct core *c, struct core_client *cl, const uint8_t ticket[KVC
             return err;
         }
     }
-    struct core_held held = {.prefix.tokens = l->tokens};
+    struct core_held held = {.prefix = {.tokens = l->tokens, .cached_tokens = l->tokens}};
     held_of(l, &held);
     *ret_held = held;
     return 0;

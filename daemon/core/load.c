@@ -22,12 +22,21 @@ bool load_is_ready(const struct core *c, const struct find *f, uint32_t from)
     return true;
 }
 
+/* So much less is still to be begun. */
+static void want_less(struct core *c, struct core_load *l, uint64_t bytes)
+{
+    bytes = MIN(bytes, l->wanted);
+    l->wanted -= bytes;
+    c->wanted_bytes -= bytes;
+}
+
 void load_free(struct core *c, struct core_load *l)
 {
+    want_less(c, l, UINT64_MAX);
     struct run_iter it = run_begin(c, &l->blocks);
     for (const struct run_entry *e; (e = run_next(c, &it));)
         block_unhold(c, &c->blocks[e->block]);
-    run_free(c, l->client, &l->blocks);
+    run_free(c, client_no(c, l->client), &l->blocks);
     list_remove(&l->node);
     list_remove(&l->all);
     if (list_empty(&l->client->loads))
@@ -57,12 +66,14 @@ static int load_hold(struct core *c, struct core_load *l, const struct find *f, 
         find_lease(f, g, from, &first, &end);
         for (uint32_t i = first; i < end; i++) {
             struct block *b = &c->blocks[c->found[f->at[g] + i]];
-            int err = run_push(c, l->client, &l->blocks, block_no(c, b), b->gen);
+            int err = run_push(c, client_no(c, l->client), &l->blocks, block_no(c, b), b->gen);
             if (err)
                 return err;
             block_hold(b);
             bytes += block_bytes(c, b);
             lacks += !block_ready(b);
+            if (!(b->flags & (BLOCK_F_HOST | BLOCK_F_LOADING)) && b->leases == 1)
+                l->wanted += block_bytes(c, b);
         }
     }
     *ret_bytes = bytes;
@@ -83,6 +94,7 @@ int load_start(struct core *c, struct core_client *cl, const struct find *f, uin
     uint64_t bytes = 0;
     uint32_t lacks = 0;
     int err = load_hold(c, l, f, from, &bytes, &lacks);
+    c->wanted_bytes += l->wanted;
     if (!err && cl->lease_bytes + bytes > c->cfg.lease_bytes_max)
         err = KVC_E_LIMIT;
     if (err) {
@@ -175,6 +187,7 @@ static bool load_some(struct core *c, struct core_load *l)
                 return true;
             }
             bytes += block_bytes(c, b);
+            want_less(c, l, block_bytes(c, b));
         }
         l->begin = at;
         l->begun++;
@@ -189,8 +202,10 @@ void load_pump(struct core *c)
         struct core_load *l = CONTAINER_OF(list_first(&cl->loads), struct core_load, node);
         const bool more = load_some(c, l);
         list_remove(&cl->loader);
-        if (l->begun == l->blocks.n)
+        if (l->begun == l->blocks.n) {
+            want_less(c, l, UINT64_MAX);
             list_remove(&l->node);
+        }
         if (!list_empty(&cl->loads))
             list_push_back(&c->loaders, &cl->loader);
         load_advance(c, l);

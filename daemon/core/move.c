@@ -27,17 +27,17 @@ bool block_readable(struct core *c, const struct block *b)
 
 void host_drop(struct core *c, struct block *b)
 {
-    const struct tier_ops *host = c->cfg.host->ops;
     const uint32_t shards = block_shards(c, b);
-    MUST(b->state == BLOCK_PRESENT && (b->flags & BLOCK_F_HOST) && !block_in_use(c, b));
+    MUST(b->state == BLOCK_PRESENT && (b->flags & BLOCK_F_HOST) && !block_in_use(c, b) &&
+         b->host_pins == 0);
     if (block_in_policy(b))
-        c->cfg.policy->remove(c->policy, block_no(c, b));
+        block_park(c, b);
     if (b->flags & BLOCK_F_CLEAN)
         c->m.clean_bytes -= block_bytes(c, b);
     block_clear(b, BLOCK_F_CLEAN);
     block_place(c, b, 0, BLOCK_F_HOST | BLOCK_F_UNCHECKED);
     for (uint32_t i = 0; i < shards; i++) {
-        host->free(c->cfg.host, block_loc(c, b, i));
+        host_give(c, b, block_loc(c, b, i));
         block_set_loc(c, b, i, (struct tier_loc){0});
     }
 }
@@ -51,11 +51,13 @@ void disk_drop(struct core *c, struct block *b)
         struct tier_loc loc = block_disk(c, b, i);
         if (!loc.id)
             continue;
-        c->cfg.disk->ops->free(c->cfg.disk, loc);
+        disk_give(c, b, loc);
         block_set_disk(c, b, i, (struct tier_loc){0});
     }
-    if (b->state == BLOCK_PRESENT)
-        block_place(c, b, 0, BLOCK_F_DISK | BLOCK_F_DURABLE | BLOCK_F_SAFE);
+    if (b->state == BLOCK_PRESENT) {
+        names_bare(c, b);
+        block_place(c, b, 0, BLOCK_F_DISK | BLOCK_F_DURABLE | BLOCK_F_SAFE | BLOCK_F_BY_PIN);
+    }
 }
 
 void block_untear(struct core *c, struct block *b)
@@ -109,6 +111,7 @@ static void op_submit(struct core *c, struct move_op *o, struct tier *tier)
     o->op.bytes = block_group(c, b)->block_bytes;
     o->op.label = block_label(c, b, o->shard);
     o->op.label.durable = (o->op.flags & TIER_F_DURABLE) != 0;
+    o->op.label.by_pin = o->move->by_pin;
     o->op.deadline_ns = c->now_ns + MOVE_DEADLINE_NS;
     o->op.status = 0;
     tier->ops->submit(tier, &o->op);
@@ -160,6 +163,27 @@ static bool op_ended(struct core *c, struct move_op *o, int err)
 
 /* ---- to disk ---- */
 
+static void count_leaving(struct core *c, const struct block *b, uint64_t bytes)
+{
+    c->leaving_bytes += bytes;
+    block_ns(c, b)->leaving += bytes;
+}
+
+/* Written so that its copy in memory can go. */
+static void save_left(struct core *c, const struct move *m, struct block *b, bool ok)
+{
+    if (!ok || b->used != m->used || b->leases > 0 || b->host_pins > 0) {
+        block_enter(c, b);
+        return;
+    }
+    if (!quota_tight(c, block_ns(c, b)) || b->copies > 0) {
+        clean_push(c, b);
+        return;
+    }
+    c->m.blocks_left++;
+    host_drop(c, b);
+}
+
 static void save_end(struct core *c, struct move *m)
 {
     struct tier *disk = c->cfg.disk;
@@ -167,33 +191,35 @@ static void save_end(struct core *c, struct move *m)
     const bool live = b->state == BLOCK_PRESENT, ok = m->err == 0 && live;
     for (struct move_op *o = m->ops; o; o = o->next) {
         if (!ok) {
-            disk->ops->free(disk, o->op.loc);
+            disk_give(c, b, o->op.loc);
             continue;
         }
         struct tier_loc old = block_disk(c, b, o->shard);
         disk->ops->publish(disk, &o->op);
         block_set_disk(c, b, o->shard, o->op.loc);
         if (old.id)
-            disk->ops->free(disk, old);
+            disk_give(c, b, old);
     }
     c->m.saving_bytes -= m->bytes;
     if (m->leaving)
-        c->leaving_bytes -= m->bytes;
+        count_leaving(c, b, -m->bytes);
     block_clear(b, BLOCK_F_SAVING | BLOCK_F_LEAVING);
     if (ok) {
-        block_place(c, b, BLOCK_F_DISK | (m->durable ? BLOCK_F_DURABLE : 0), 0);
+        block_place(c, b, 0, BLOCK_F_DURABLE | BLOCK_F_SAFE | BLOCK_F_BY_PIN);
+        block_place(c, b,
+                    BLOCK_F_DISK | (m->durable ? BLOCK_F_DURABLE : 0u) |
+                        (m->by_pin ? BLOCK_F_BY_PIN : 0u),
+                    0);
         c->m.blocks_demoted++;
         c->m.bytes_demoted += m->bytes;
     } else if (m->err) {
         c->m.demotion_failures++;
         c->pause_ms = c->now_ms + MOVE_PAUSE_MS;
     }
-    if (m->leaving && live) {
-        if (ok && b->used == m->used && b->leases == 0)
-            clean_push(c, b);
-        else
-            block_enter(c, b);
-    }
+    if (m->leaving && live)
+        save_left(c, m, b, ok);
+    if (ok && m->by_pin && !block_pinned(b) && !block_named(c, b))
+        promise_end(c, b); /* let go meanwhile */
     const int err = m->durable ? m->err : 0;
     move_free(c, m);
     move_ended(c, b, err);
@@ -210,16 +236,14 @@ static void on_saved(struct tier_op *t)
 static int save_room(struct core *c, struct block *b, uint32_t shards,
                      struct tier_loc loc[KVC_SHARDS_MAX])
 {
-    struct tier *disk = c->cfg.disk;
     struct tier_loc near = {0};
     if (b->parent != CORE_NONE)
         near = block_disk(c, &c->blocks[b->parent], 0);
     for (uint32_t i = 0; i < shards; i++) {
-        int err = disk->ops->alloc(disk, block_ns(c, b)->principal, block_group(c, b)->block_bytes,
-                                   near, block_no(c, b), &loc[i]);
+        int err = disk_take(c, b, near, &loc[i]);
         if (err) {
             while (i > 0)
-                disk->ops->free(disk, loc[--i]);
+                disk_give(c, b, loc[--i]);
             return err == KVC_E_NO_ROOM ? KVC_E_FULL : err;
         }
         near = loc[i];
@@ -227,8 +251,9 @@ static int save_room(struct core *c, struct block *b, uint32_t shards,
     return 0;
 }
 
-int save_begin(struct core *c, struct block *b, bool durable, bool leaving)
+int save_begin(struct core *c, struct block *b, enum save_why why)
 {
+    const bool durable = why >= SAVE_PROMISE, leaving = why == SAVE_LEAVING;
     const struct tier *host = c->cfg.host;
     const uint32_t shards = block_shards(c, b);
     struct tier_loc loc[KVC_SHARDS_MAX];
@@ -237,17 +262,21 @@ int save_begin(struct core *c, struct block *b, bool durable, bool leaving)
         return KVC_E_BUSY;
     int err = save_room(c, b, shards, loc);
     if (err) {
-        c->pause_ms = c->now_ms + MOVE_PAUSE_MS;
+        c->m.quota_unsaved += err == KVC_E_QUOTA;
+        if (err != KVC_E_QUOTA)
+            c->pause_ms = c->now_ms + MOVE_PAUSE_MS;
         return err;
     }
     struct move *m = move_new(c, b, MOVE_SAVE);
     m->durable = durable;
     m->leaving = leaving;
+    m->by_pin = why == SAVE_PIN;
     if (leaving && block_in_policy(b))
-        c->cfg.policy->remove(c->policy, m->block);
+        block_park(c, b);
     b->flags |= BLOCK_F_SAVING | (leaving ? BLOCK_F_LEAVING : 0u);
     c->m.saving_bytes += m->bytes;
-    c->leaving_bytes += leaving ? m->bytes : 0;
+    if (leaving)
+        count_leaving(c, b, m->bytes);
     for (uint32_t i = shards; i-- > 0;) {
         struct move_op *o = op_new(c, m, i);
         struct tier_loc at = block_loc(c, b, i);
@@ -269,7 +298,7 @@ static void host_give_back(struct core *c, struct block *b, uint32_t shards)
     for (uint32_t i = 0; i < shards; i++) {
         struct tier_loc loc = block_loc(c, b, i);
         if (loc.id)
-            c->cfg.host->ops->free(c->cfg.host, loc);
+            host_give(c, b, loc);
         block_set_loc(c, b, i, (struct tier_loc){0});
     }
 }
@@ -305,6 +334,8 @@ static void load_end(struct core *c, struct move *m)
     const bool live = b->state == BLOCK_PRESENT, unread = m->unread, corrupt = m->corrupt;
     const bool ok = m->err == 0 && !corrupt && live;
     c->loading_bytes -= m->bytes;
+    c->reading_bytes -= m->bytes;
+    worth_meter_end(&c->meter, m->bytes, m->err == 0, c->reading_bytes, c->now_ns);
     c->m.loads_in_flight--;
     block_clear(b, BLOCK_F_LOADING);
     block_hold(b); /* until all has been looked at */
@@ -358,8 +389,7 @@ static int load_room(struct core *c, struct block *b, uint32_t shards)
         const struct block *p = b->parent != CORE_NONE ? &c->blocks[b->parent] : NULL;
         if (p && p->state == BLOCK_PRESENT)
             near = block_loc(c, p, i);
-        int err = room_take(c, block_ns(c, b)->principal, block_group(c, b)->block_bytes, near,
-                            block_no(c, b), true, &loc);
+        int err = host_take(c, b, near, true, &loc);
         if (err) {
             host_give_back(c, b, shards);
             return err;
@@ -425,6 +455,8 @@ int load_begin(struct core *c, struct block *b)
                                  .done = on_read};
     }
     b->flags |= BLOCK_F_LOADING;
+    worth_meter_begin(&c->meter, m->bytes, c->reading_bytes, c->now_ns);
+    c->reading_bytes += m->bytes;
     c->loading_bytes += m->bytes;
     c->m.loads_in_flight++;
     ops_start(c, m, c->cfg.disk);
@@ -443,12 +475,14 @@ static void check_failed(struct core *c, struct block *b)
     }
     c->m.blocks_corrupt++;
     if (block_in_policy(b))
-        c->cfg.policy->remove(c->policy, block_no(c, b));
+        block_park(c, b);
     if (b->flags & BLOCK_F_CLEAN)
         c->m.clean_bytes -= block_bytes(c, b);
     block_clear(b, BLOCK_F_CLEAN);
     block_place(c, b, 0, BLOCK_F_HOST | BLOCK_F_UNCHECKED);
     host_give_back(c, b, shards);
+    if (b->host_pins > 0)
+        pin_look(c);
     if (b->leases > 1 && load_begin(c, b) != 0)
         c->m.load_failures++;
 }

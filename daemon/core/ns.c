@@ -258,6 +258,8 @@ int core__ns_find_or_make(struct core *c, const struct core_identity *who,
     if (!ns)
         return KVC_E_LIMIT;
     c->ns_changes++;
+    if (ns->id)
+        quota_ns_gone(c, ns);
     uint32_t slot = (uint32_t)(ns - c->ns);
     if ((++c->ns_serial << NS_ID_SLOT_BITS) == 0)
         c->ns_serial = 1;
@@ -270,6 +272,7 @@ int core__ns_find_or_make(struct core *c, const struct core_identity *who,
                            .short_print = core__short_print(&print),
                            .seed = seed,
                            .used_ms = c->now_ms};
+    ns->payer = quota_payer(c, ns);
     *ret_ns = ns;
     return 0;
 }
@@ -432,5 +435,9 @@ void core_ns_view(const struct core_ns *ns, struct core_ns_view *ret_view)
                                       .seed = &ns->seed,
                                       .print = ns->short_print,
                                       .blocks = ns->blocks,
-                                      .bytes = ns->bytes};
+                                      .bytes = ns->bytes,
+                                      .held = {ns->held[0], ns->held[1]},
+                                      .pinned_bytes = ns->pinned,
+                                      .leased_bytes = ns->leased,
+                                      .named_bytes = ns->named_bytes};
 }

@@ -10,7 +10,8 @@
 #define DRAIN_STEP   65536u
 #define CLEAN_SHARE  16u /* of host memory */
 #define CLEAN_MAX    (UINT64_C(256) << 20)
-#define CLEAN_BLOCKS 4u /* at least so many of the largest */
+#define CLEAN_BLOCKS 4u   /* at least so many of the largest */
+#define CLEAN_LOOK   256u /* of the ring, for one of a certain owner */
 
 uint32_t clean_max(const struct core_config *cfg)
 {
@@ -61,7 +62,7 @@ void clean_recall(struct core *c, struct block *b)
     block_enter(c, b);
 }
 
-struct block *clean_pop(struct core *c)
+struct block *clean_pop(struct core *c, uint32_t payer)
 {
     while (c->clean_n > 0) {
         struct block *b = &c->blocks[c->clean[c->clean_at]];
@@ -70,9 +71,22 @@ struct block *clean_pop(struct core *c)
         block_clear(b, BLOCK_F_RING);
         if (!(b->flags & BLOCK_F_CLEAN))
             continue;
-        if (!block_in_use(c, b))
+        if (!block_in_use(c, b) && b->host_pins == 0 &&
+            !retain_guards(c->retain, block_ns(c, b)->payer, payer, 0, c->largest))
             return b;
         clean_recall(c, b);
+    }
+    return NULL;
+}
+
+struct block *clean_of(struct core *c, uint32_t within)
+{
+    const uint32_t n = MIN(c->clean_n, CLEAN_LOOK);
+    for (uint32_t i = 0; i < n; i++) {
+        struct block *b = &c->blocks[c->clean[ring_at(c, i)]];
+        if (b->flags & BLOCK_F_CLEAN && !block_in_use(c, b) && b->host_pins == 0 &&
+            retain_is_within(c->retain, block_ns(c, b)->payer, within))
+            return b;
     }
     return NULL;
 }
@@ -113,13 +127,37 @@ static uint64_t clean_target(const struct core *c)
 
 /* ---- making it so ---- */
 
+static void refuse(struct core *c, const struct block *b)
+{
+    c->refused = block_no(c, b);
+    c->refused_gen = b->gen;
+}
+
+/* Asked once of each block that goes next, however often it is tried. What somebody wished to keep,
+ * and what others on disk build on, is written whatever it is worth. */
+static bool is_worth_writing(struct core *c, const struct block *b, uint32_t bytes)
+{
+    const uint32_t no = block_no(c, b);
+    if (c->offered == no && c->offered_gen == b->gen)
+        return c->admitted;
+    const bool must =
+        b->child != CORE_NONE || block_pinned(b) || retain_level(c->retain, no) > RETAIN_DEFAULT;
+    c->offered = no;
+    c->offered_gen = b->gen;
+    c->admitted =
+        admit_write(&c->admit, c->cfg.policy->worth(c->policy, no, c->now_ms), bytes, must);
+    return c->admitted;
+}
+
 /* True: go on. */
 static bool place_one(struct core *c)
 {
-    const uint32_t no = c->cfg.policy->victim(c->policy, block_can_leave, c);
+    const uint32_t no = evict_next(c, 0, 0);
     if (no == POLICY_NO_BLOCK)
         return false;
     struct block *b = &c->blocks[no];
+    if (c->refused == no && c->refused_gen == b->gen)
+        return false;                /* it goes when there is need */
     if (b->state != BLOCK_PRESENT) { /* half a block that nobody completes, and the next to go */
         c->m.blocks_evicted++;
         block_kill(c, b, KVC_MISS_EVICTED);
@@ -127,16 +165,23 @@ static bool place_one(struct core *c)
     }
     if (b->flags & BLOCK_F_DISK) {
         const uint64_t before = c->m.clean_bytes;
-        c->cfg.policy->remove(c->policy, no);
+        block_park(c, b);
         clean_push(c, b);
         return c->m.clean_bytes > before;
     }
     const struct tier *disk = c->cfg.disk;
-    const uint64_t bytes = block_bytes(c, b);
-    if (c->now_ms < c->pause_ms ||
-        !disk->ops->admits(disk, (uint32_t)MIN(bytes, UINT32_MAX), core__age_ms(c, b)))
+    const uint32_t bytes = (uint32_t)MIN(block_bytes(c, b), UINT32_MAX);
+    if (c->now_ms < c->pause_ms || !disk->ops->admits(disk, bytes, 0))
         return false;
-    return save_begin(c, b, false, true) == 0;
+    if (!is_worth_writing(c, b, bytes)) {
+        refuse(c, b);
+        c->m.blocks_not_worth++;
+        return false;
+    }
+    int err = save_begin(c, b, SAVE_LEAVING);
+    if (err == KVC_E_QUOTA)
+        refuse(c, b);
+    return err == 0;
 }
 
 bool place_fill(struct core *c)
@@ -144,6 +189,10 @@ bool place_fill(struct core *c)
     if (!c->cfg.disk)
         return false;
     const uint64_t target = clean_target(c);
+    struct tier *disk = c->cfg.disk;
+    const uint64_t granted = disk->ops->granted ? disk->ops->granted(disk) : UINT64_MAX;
+    if (granted != UINT64_MAX)
+        admit_grant(&c->admit, (float)granted);
     for (uint32_t n = 0; n < PLACE_STEP; n++) {
         if (room_free(c) + c->m.clean_bytes + c->leaving_bytes >= target || !place_one(c))
             return false;
@@ -242,7 +291,8 @@ uint64_t core_drain_disk(struct core *c, uint64_t bytes_max)
                             (b->flags & (BLOCK_F_HOST | BLOCK_F_DISK)) == BLOCK_F_HOST;
         if (wanted && !disk->ops->admits(disk, (uint32_t)MIN(block_bytes(c, b), UINT32_MAX), 0))
             break; /* as if it had just been used: who asks wants them all */
-        if (wanted && save_begin(c, b, false, false) != 0)
+        int err = wanted ? save_begin(c, b, SAVE_COPY) : 0;
+        if (err && err != KVC_E_QUOTA)
             break;
         c->drain_at++;
     }

@@ -1,33 +1,45 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Durable commits. A block that has landed in memory for one is written to disk with a promise, and
- * so is everything before it in its chain that is not there with one yet; then its commit is told.
- * An entry waits for the nearest block, upwards, that is not durable.
+ * What is to be durable: a block that has landed in memory for a durable commit, or what a name
+ * reaches. It is written to disk with a promise, and so is everything before it in its chain that
+ * is not there with one yet; then whoever waits is told. A promise waits for the nearest block,
+ * upwards, that is not durable. What is promised for names is lent: for a commit it counts for
+ * nothing, and is written again.
  */
 #include "core__.h"
 
-/* Begins what p needs. 0: it is under way, or cannot be begun before something else ends. */
-static int promise_make(struct core *c, struct block *p)
+/* 0 also when it is under way, or cannot be begun before something else ends. */
+int promise_make(struct core *c, struct block *b, enum save_why why)
 {
-    if (p->state != BLOCK_PRESENT || p->moving > 0)
+    if (b->state != BLOCK_PRESENT || b->moving > 0)
         return 0;
-    return p->flags & BLOCK_F_HOST ? save_begin(c, p, true, false) : load_begin(c, p);
+    return b->flags & BLOCK_F_HOST ? save_begin(c, b, why) : load_begin(c, b);
+}
+
+void promise_end(struct core *c, struct block *b)
+{
+    struct tier *disk = c->cfg.disk;
+    const uint32_t shards = block_shards(c, b);
+    MUST(b->state == BLOCK_PRESENT && b->flags & BLOCK_F_BY_PIN);
+    block_place(c, b, 0, BLOCK_F_DURABLE | BLOCK_F_BY_PIN);
+    for (uint32_t i = 0; i < shards && disk->ops->unpromise; i++)
+        disk->ops->unpromise(disk, block_disk(c, b, i));
 }
 
 /* From b upwards: begins what can be; *ret_await: the nearest block that is not durable. */
-static int promise_push(struct core *c, struct block *b, uint32_t *ret_await)
+static int promise_push(struct core *c, struct block *b, enum save_why why, uint32_t *ret_await)
 {
     uint32_t nearest = CORE_NONE;
     for (uint32_t no = block_no(c, b); no != CORE_NONE; no = c->blocks[no].parent) {
         struct block *p = &c->blocks[no];
-        if (p->flags & BLOCK_F_SAFE)
+        if (p->flags & BLOCK_F_SAFE || (why == SAVE_PIN && block_names_safe(c, p)))
             break;
-        if (p->flags & BLOCK_F_DURABLE)
+        if (block_promised(p) || (why == SAVE_PIN && p->flags & BLOCK_F_DURABLE))
             continue;
         if (nearest == CORE_NONE)
             nearest = no;
         const bool under_way = p->flags & BLOCK_F_SAVING;
-        int err = promise_make(c, p);
+        int err = promise_make(c, p, why);
         if (err == KVC_E_BUSY) {
             c->promise_short = true;
             break;
@@ -51,44 +63,89 @@ static void mark_safe(struct core *c, struct block *b)
     }
 }
 
-/* True: the status of the entry is final. */
-static bool promise_check(struct core *c, struct core_op *o, uint8_t *ret_status)
+struct push_name {
+    struct core *c;
+    uint32_t await;
+};
+
+static int push_one(void *ctx, struct block *b)
 {
-    struct block *b = &c->blocks[o->block];
-    if (o->verdict != KVC_ST_OK) {
-        *ret_status = o->verdict;
+    struct push_name *push = ctx;
+    uint32_t await;
+    int err = promise_push(push->c, b, SAVE_PIN, &await);
+    if (err)
+        return err;
+    if (await == CORE_NONE)
+        block_names_mark_safe(push->c, b);
+    else if (push->await == CORE_NONE)
+        push->await = await;
+    return 0;
+}
+
+/* Begins what can be of all that it is about. */
+static int push_all(struct core *c, const struct promise *p, uint32_t *ret_await)
+{
+    struct push_name push = {.c = c, .await = CORE_NONE};
+    if (!p->name)
+        return promise_push(c, &c->blocks[p->block], SAVE_PROMISE, ret_await);
+    int err = name_each_block(c, p->name, push_one, &push);
+    if (!err)
+        *ret_await = push.await;
+    return err;
+}
+
+static bool is_cancelled(const struct promise *p)
+{
+    return p->cancel && atomic_load_explicit(p->cancel, memory_order_relaxed);
+}
+
+/* True: its status is final. */
+static bool promise_check(struct core *c, struct promise *p, uint8_t *ret_status)
+{
+    if (p->verdict != KVC_ST_OK) {
+        *ret_status = p->verdict;
         return true;
     }
-    if (atomic_load_explicit(&o->op.cancel, memory_order_relaxed)) {
+    if (is_cancelled(p)) {
         *ret_status = KVC_ST_CANCELLED;
         return true;
     }
-    if (b->gen != o->gen || b->state != BLOCK_PRESENT) {
+    if (!p->name &&
+        (c->blocks[p->block].gen != p->gen || c->blocks[p->block].state != BLOCK_PRESENT)) {
         *ret_status = KVC_ST_GONE;
         return true;
     }
     uint32_t await = CORE_NONE;
-    int err = promise_push(c, b, &await);
+    int err = push_all(c, p, &await);
     if (err || await == CORE_NONE) {
-        *ret_status = err == KVC_E_FULL ? KVC_ST_FULL : err ? KVC_ST_TIER : KVC_ST_OK;
-        if (!err) {
-            mark_safe(c, b);
+        *ret_status = err == KVC_E_FULL    ? KVC_ST_FULL
+                      : err == KVC_E_QUOTA ? KVC_ST_QUOTA
+                      : err                ? KVC_ST_TIER
+                                           : KVC_ST_OK;
+        if (err == KVC_E_FULL && p->name)
+            *ret_status = KVC_ST_BUSY; /* it is not told before room is not made, either */
+        if (!err && !p->name) {
+            mark_safe(c, &c->blocks[p->block]);
             c->m.blocks_promised++;
         }
         return true;
     }
-    o->await = await;
+    p->await = await;
     c->blocks[await].flags |= BLOCK_F_PROMISED;
     return false;
 }
 
-void promise_add(struct core *c, struct core_op *o)
+void promise_add(struct core *c, struct promise *p)
 {
-    o->gen = c->blocks[o->block].gen;
-    o->await = CORE_NONE;
-    o->verdict = KVC_ST_OK;
-    list_push_back(&c->promised, &o->node);
+    p->await = CORE_NONE;
+    p->verdict = KVC_ST_OK;
+    list_push_back(&c->promised, &p->node);
     c->promise_due = true;
+}
+
+void promise_remove(struct promise *p)
+{
+    list_remove(&p->node);
 }
 
 void promise_event(struct core *c, struct block *b, int err)
@@ -98,11 +155,14 @@ void promise_event(struct core *c, struct block *b, int err)
     const uint32_t no = block_no(c, b);
     block_clear(b, BLOCK_F_PROMISED);
     LIST_FOR_EACH_SAFE (node, next, &c->promised) {
-        struct core_op *o = CONTAINER_OF(node, struct core_op, node);
-        if (o->await != no)
+        struct promise *p = CONTAINER_OF(node, struct promise, node);
+        if (p->await != no)
             continue;
-        o->await = CORE_NONE;
-        o->verdict = err ? KVC_ST_TIER : KVC_ST_OK;
+        p->await = CORE_NONE;
+        /* A name falls back on what is before a block that has gone. */
+        if (p->name && err == KVC_E_GONE)
+            continue;
+        p->verdict = err == -ENOSPC ? KVC_ST_FULL : err ? KVC_ST_TIER : KVC_ST_OK;
     }
     c->promise_due = true;
 }
@@ -116,23 +176,24 @@ void promise_step(struct core *c)
     uint32_t left = 0;
     LIST_FOR_EACH_SAFE (node, next, &c->promised)
         left++;
-    /* What could not be begun is tried again, up to the first that cannot be begun still. */
     for (struct list_node *node; left > 0 && (node = list_first(&c->promised)); left--) {
-        struct core_op *o = CONTAINER_OF(node, struct core_op, node);
+        struct promise *p = CONTAINER_OF(node, struct promise, node);
         list_remove(node);
         list_push_back(&c->promised, node);
-        const bool cancelled = atomic_load_explicit(&o->op.cancel, memory_order_relaxed);
-        if (o->await != CORE_NONE && !cancelled && !(again && !c->promise_short))
+        /* What could not be begun is tried again until one of them falls short again. */
+        if (p->await != CORE_NONE && !is_cancelled(p) && (!again || c->promise_short))
             continue;
         uint8_t status;
-        if (promise_check(c, o, &status))
-            op_finish(c, o, status);
+        if (!promise_check(c, p, &status))
+            continue;
+        list_remove(&p->node);
+        p->done(c, p, status);
     }
 }
 
 void promise_begin(struct core *c, struct block *b)
 {
     uint32_t await;
-    if (c->cfg.disk && b->state == BLOCK_PRESENT && promise_push(c, b, &await) != 0)
+    if (c->cfg.disk && b->state == BLOCK_PRESENT && promise_push(c, b, SAVE_PROMISE, &await) != 0)
         c->m.demotion_failures++;
 }

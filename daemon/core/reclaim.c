@@ -1,43 +1,84 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What storage wants room from, and what it tells by itself. A block whose place is to be written
- * anew is kept (storage writes it again) when it is durable, in use, or was used more lately than
- * most of what is on disk; forgotten when memory has it too; else it goes, with what is below it.
+ * anew is kept (storage writes it again) when it is durable, pinned, in use, or of a higher level
+ * or worth more than most of what is on disk; forgotten when memory has it too; else it goes, with
+ * what is below it.
  */
 #include "core__.h"
 
 #define RECLAIM_STEP 64u
 #define RECLAIM_TREE 256u
-/* Of the ages of blocks on disk, the share below the threshold of what is kept, in percent, and how
- * far one sample moves it (as a share of it). */
-#define KEEP_PERCENT 70u
-#define KEEP_SHIFT   6u
+/* Of blocks on disk, the share that is not worth being written again, in percent. */
+#define KEEP_PERCENT 40u
 #define KEEP_SAMPLES 8u
-/* Microseconds: small enough for a store that is written whole within a second. */
-#define KEEP_STEP_MIN 250u
+#define KEEP_WINDOW  4096u /* samples of levels, then all count half */
 
 /* ---- what deserves to be kept ---- */
 
-static bool deserves(const struct core *c, const struct block *b)
+/* Samples whose level is lower. */
+static uint32_t seen_below(const struct core *c, unsigned level)
 {
-    return core__age_ms(c, b) * 1000 < c->keep_us;
+    uint32_t n = 0;
+    for (unsigned l = 0; l < level; l++)
+        n += c->keep_seen[l];
+    return n;
 }
 
-/* Moves the threshold towards the age that KEEP_PERCENT of what is on disk stays below. */
+static void level_learn(struct core *c, unsigned level)
+{
+    c->keep_seen[level]++;
+    if (++c->keep_total < KEEP_WINDOW)
+        return;
+    c->keep_total = 0;
+    for (unsigned l = 0; l <= RETAIN_MAX; l++)
+        c->keep_total += c->keep_seen[l] /= 2;
+}
+
+/* Of what is on disk at this level, the percentage that is not worth keeping: 0 for levels above
+ * the one at which the wanted part of all is reached, 100 below it. */
+static uint32_t level_percent(const struct core *c, unsigned level)
+{
+    const uint64_t want = (uint64_t)c->keep_percent * c->keep_total, at = c->keep_seen[level];
+    const uint64_t below = 100ull * seen_below(c, level);
+    if (c->keep_total == 0)
+        return c->keep_percent;
+    if (want <= below)
+        return 0;
+    return at == 0 ? 100 : (uint32_t)MIN((want - below) / at, 100);
+}
+
+/* Of blocks drawn at random: how many there are of each level, and of those at which the wanted
+ * part of all is reached what they are worth. */
 static void keep_learn(struct core *c)
 {
     for (uint32_t n = 0; n < KEEP_SAMPLES && c->blocks_high > 0; n++) {
         c->keep_seed = c->keep_seed * 1664525u + 1013904223u;
-        const struct block *b =
-            &c->blocks[(uint32_t)(((uint64_t)c->keep_seed * c->blocks_high) >> 32)];
+        const uint32_t no = (uint32_t)(((uint64_t)c->keep_seed * c->blocks_high) >> 32);
+        const struct block *b = &c->blocks[no];
         if (b->state != BLOCK_PRESENT || !(b->flags & BLOCK_F_DISK))
             continue;
-        const uint64_t step = (c->keep_us >> KEEP_SHIFT) + KEEP_STEP_MIN;
-        if (deserves(c, b))
-            c->keep_us -= MIN(c->keep_us, step * (100 - KEEP_PERCENT) / 50);
-        else
-            c->keep_us += step * KEEP_PERCENT / 50;
+        const unsigned level = retain_level(c->retain, no);
+        level_learn(c, level);
+        const uint32_t percent = level_percent(c, level);
+        if (percent == 0 || percent >= 100)
+            continue;
+        c->admit.keep.share = (float)percent / 100;
+        admit_sample(&c->admit, c->cfg.policy->worth(c->policy, no, c->now_ms));
     }
+}
+
+/* By level, then by what the policy says. What is guaranteed to its owner stays. */
+static bool deserves(struct core *c, const struct block *b, bool must)
+{
+    const uint32_t no = block_no(c, b);
+    const uint64_t bytes = block_bytes(c, b);
+    const uint32_t percent = level_percent(c, retain_level(c->retain, no));
+    must |= percent == 0 || retain_guards(c->retain, block_ns(c, b)->payer, 0, 1, bytes);
+    if (!must && percent >= 100)
+        return false;
+    const float worth = c->cfg.policy->worth(c->policy, no, c->now_ms);
+    return admit_keep(&c->admit, worth, (uint32_t)MIN(bytes, UINT32_MAX), must);
 }
 
 /* A large tree counts as in use. */
@@ -48,7 +89,7 @@ static bool tree_in_use(struct core *c, struct block *b)
     for (uint32_t no = block_walk_first(c, root); no != CORE_NONE;
          no = block_walk_next(c, root, no)) {
         const struct block *x = &c->blocks[no];
-        if (++n > RECLAIM_TREE || block_in_use(c, x) || (x->flags & BLOCK_F_DURABLE))
+        if (++n > RECLAIM_TREE || block_in_use(c, x) || block_kept(c, x))
             return true;
     }
     return false;
@@ -87,7 +128,7 @@ static bool keep(struct core *c, struct tier_loc loc, uint32_t no)
     return true;
 }
 
-static void disk_forget(struct core *c, struct block *b)
+void disk_forget(struct core *c, struct block *b)
 {
     if (b->flags & BLOCK_F_CLEAN)
         clean_recall(c, b);
@@ -103,7 +144,7 @@ static void reclaim_one(struct core *c, struct tier_loc loc, uint32_t no)
     if (b->state != BLOCK_PRESENT)
         return; /* dying: given back with it */
     const bool moving = b->copies > 0 || b->moving > 0;
-    if (b->flags & BLOCK_F_DURABLE || moving) {
+    if (b->flags & BLOCK_F_DURABLE || moving || (block_pinned(b) && !(b->flags & BLOCK_F_HOST))) {
         if (!keep(c, loc, no))
             stick(c, no, loc);
         return;
@@ -112,15 +153,14 @@ static void reclaim_one(struct core *c, struct tier_loc loc, uint32_t no)
         disk_forget(c, b);
         return;
     }
-    const bool worth = deserves(c, b);
-    if ((worth || tree_in_use(c, b)) && keep(c, loc, no))
+    if (deserves(c, b, tree_in_use(c, b)) && keep(c, loc, no))
         return;
     /* What is in use below loses its beginning, and goes when it is let go; what is promised stays,
      * and so does this. */
     const uint32_t root = block_no(c, b);
     for (uint32_t at = block_walk_first(c, root); at != CORE_NONE;
          at = block_walk_next(c, root, at)) {
-        if (!(c->blocks[at].flags & BLOCK_F_DURABLE))
+        if (!block_kept(c, &c->blocks[at]))
             continue;
         stick(c, no, loc);
         return;
@@ -173,12 +213,16 @@ static void on_lost(void *ctx, uint32_t owner, struct tier_loc loc)
     uint32_t shard;
     MUST(b->state != BLOCK_FREE && has_loc(c, b, loc, &shard));
     block_set_disk(c, b, shard, (struct tier_loc){0});
+    room_count(c, block_ns(c, b), 1, -(int64_t)block_group(c, b)->block_bytes);
     c->m.blocks_lost_disk++;
     if (b->state != BLOCK_PRESENT)
         return;
     if (b->flags & BLOCK_F_CLEAN)
         clean_recall(c, b);
-    block_place(c, b, 0, BLOCK_F_DISK | BLOCK_F_DURABLE | BLOCK_F_SAFE);
+    names_bare(c, b);
+    block_place(c, b, 0, BLOCK_F_DISK | BLOCK_F_DURABLE | BLOCK_F_SAFE | BLOCK_F_BY_PIN);
+    if (block_pinned(b))
+        pin_look(c);
     if (b->copies > 0 || b->moving > 0) {
         b->flags |= BLOCK_F_TORN; /* its other shards there go when nothing is in flight */
         return;
@@ -192,10 +236,23 @@ static void on_room(void *ctx)
 {
     struct core *c = ctx;
     c->pause_ms = c->room_vain_ms = 0;
+    names_room(c);
+}
+
+void core_keep_percent(struct core *c, uint32_t percent)
+{
+    c->keep_percent = MIN(percent, 100);
+}
+
+uint32_t core_keep_percent_now(const struct core *c)
+{
+    return c->keep_percent;
 }
 
 void reclaim_listen(struct core *c)
 {
+    c->keep_percent = KEEP_PERCENT;
+    admit_init(&c->admit, KEEP_PERCENT);
     c->cfg.disk->events =
         (struct tier_events){.ctx = c, .moved = on_moved, .lost = on_lost, .room = on_room};
 }

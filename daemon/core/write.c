@@ -34,6 +34,9 @@ static const char *reserve_fault(struct core *c, const struct core_reserve *in)
         return "first_token: not a multiple of block_tokens";
     if (in->durable && !c->cfg.disk)
         return "durable: there is no storage tier (nvme.paths)";
+    const char *why = in->retention ? wish_fault(in->retention) : NULL;
+    if (why)
+        return why;
     if (g->rule != KVC_RULE_FULL)
         return NULL;
     if ((in->parent == NULL) != (in->first_token == 0))
@@ -53,17 +56,16 @@ static int take_part(struct reserving *x, struct block *b)
     if (c->cfg.claim_bytes_max && claims > c->cfg.claim_bytes_max)
         return KVC_E_FULL;
     struct part *p = pool_get(c->parts);
-    for (unsigned tries = 0; !p && tries < 64 && evict_one(c); tries++)
+    for (unsigned tries = 0; !p && tries < 64 && evict_one(c, x->in->ns->payer); tries++)
         p = pool_get(c->parts);
     if (!p)
         return KVC_E_FULL;
     struct tier_loc loc;
-    int err = room_take(c, x->cl->who.principal, x->group->block_bytes, x->near, block_no(c, b),
-                        false, &loc);
+    int err = host_take(c, b, x->near, false, &loc);
     if (!err) {
-        err = run_push(c, x->cl, &x->r->blocks, block_no(c, b), b->gen);
+        err = run_push(c, client_no(c, x->cl), &x->r->blocks, block_no(c, b), b->gen);
         if (err)
-            c->cfg.host->ops->free(c->cfg.host, loc);
+            host_give(c, b, loc);
     }
     if (err) {
         pool_put(c->parts, p);
@@ -82,10 +84,10 @@ static int take_part(struct reserving *x, struct block *b)
     return 0;
 }
 
-static struct block *new_record(struct core *c)
+static struct block *new_record(struct core *c, uint32_t payer)
 {
     struct block *b = block_new(c);
-    while (!b && evict_one(c))
+    while (!b && evict_one(c, payer))
         b = block_new(c);
     return b;
 }
@@ -99,7 +101,7 @@ static int announce(struct reserving *x, const uint8_t *key, uint32_t tokens, st
         block_touch_path(c, parent);
         block_hold(parent); /* making room must not evict it */
     }
-    struct block *b = new_record(c);
+    struct block *b = new_record(c, x->in->ns->payer);
     int err = b ? 0 : KVC_E_FULL;
     if (b) {
         memcpy(b->key.b, key, KVC_KEY_BYTES);
@@ -120,6 +122,23 @@ static int announce(struct reserving *x, const uint8_t *key, uint32_t tokens, st
     return 0;
 }
 
+/* What a block is told that got no room. */
+static uint8_t refusal(struct core *c, int err)
+{
+    c->m.reserve_full += err != KVC_E_QUOTA;
+    c->m.quota_refused += err == KVC_E_QUOTA;
+    switch (err) {
+    case KVC_E_TOO_LARGE:
+        return KVC_ST_TOO_LARGE;
+    case KVC_E_BUSY:
+        return KVC_ST_BUSY;
+    case KVC_E_QUOTA:
+        return KVC_ST_QUOTA;
+    default:
+        return KVC_ST_FULL;
+    }
+}
+
 /* What to do about one key; `*block` is the one before it and becomes this one. */
 static uint8_t reserve_one(struct reserving *x, uint32_t i, struct block **block)
 {
@@ -138,7 +157,7 @@ static uint8_t reserve_one(struct reserving *x, uint32_t i, struct block **block
         *block = b;
         if (b->state == BLOCK_PRESENT) {
             c->m.blocks_touched++;
-            if (in->durable && !(b->flags & BLOCK_F_DURABLE))
+            if (in->durable && !block_promised(b))
                 promise_begin(c, b);
             if (x->group->rule != KVC_RULE_FULL) /* of a chain, the path of its last block */
                 block_touch(c, b);
@@ -149,7 +168,7 @@ static uint8_t reserve_one(struct reserving *x, uint32_t i, struct block **block
         block_hold(b); /* as above: its other shards may be all that keeps it */
         int err = take_part(x, b);
         block_unhold(c, b);
-        return err ? KVC_ST_FULL : KVC_ST_OK;
+        return !err ? KVC_ST_OK : err == KVC_E_QUOTA ? refusal(c, err) : KVC_ST_FULL;
     }
     bool full = x->group->rule == KVC_RULE_FULL;
     if (full && !parent && (i > 0 || in->parent))
@@ -158,10 +177,14 @@ static uint8_t reserve_one(struct reserving *x, uint32_t i, struct block **block
     if (!err)
         return KVC_ST_OK;
     *block = NULL;
-    c->m.reserve_full++;
-    return err == KVC_E_TOO_LARGE ? KVC_ST_TOO_LARGE
-           : err == KVC_E_BUSY    ? KVC_ST_BUSY
-                                  : KVC_ST_FULL;
+    return refusal(c, err);
+}
+
+static void reserve_wish(struct reserving *x, uint32_t i, struct block *b)
+{
+    struct core_wish wish;
+    if (wish_of(x->in, x->group->block_tokens, i, &wish))
+        wish_add(x->c, b, &wish, false);
 }
 
 int core_reserve(struct core *c, struct core_client *cl, const struct core_reserve *in,
@@ -188,18 +211,22 @@ int core_reserve(struct core *c, struct core_client *cl, const struct core_reser
 
     struct block *before = in->parent ? index_get(c, in->ns, in->group, in->parent) : NULL;
     struct block *last = before;
-    bool stopped = false;
+    uint8_t stopped = 0; /* what is told of all keys from there on */
     for (uint32_t i = 0; i < in->n; i++) {
         uint32_t pushed = r->blocks.n;
-        statuses[i] = stopped ? KVC_ST_FULL : reserve_one(&x, i, &before);
+        statuses[i] = stopped ? stopped : reserve_one(&x, i, &before);
+        if (before && !stopped)
+            reserve_wish(&x, i, before);
         /* Entry i of the list is key i: keys without a claim get an entry that matches no record.
          */
-        if (r->blocks.n == pushed && run_push(c, cl, &r->blocks, 0, 0) != 0) {
+        if (r->blocks.n == pushed && run_push(c, client_no(c, cl), &r->blocks, 0, 0) != 0) {
             memset(statuses + i, KVC_ST_BUSY, in->n - i);
             break;
         }
-        if (statuses[i] == KVC_ST_FULL || statuses[i] == KVC_ST_BUSY)
-            stopped = true;
+        if (statuses[i] == KVC_ST_FULL || statuses[i] == KVC_ST_QUOTA)
+            stopped = statuses[i];
+        if (statuses[i] == KVC_ST_BUSY)
+            stopped = KVC_ST_FULL;
         if (before)
             last = before;
     }
@@ -219,7 +246,7 @@ void resv_close_entry(struct core *c, struct reservation *r)
     MUST(r->open > 0);
     if (--r->open > 0)
         return;
-    run_free(c, r->client, &r->blocks);
+    run_free(c, client_no(c, r->client), &r->blocks);
     list_remove(&r->node);
     c->m.reservations--;
     share_put(&c->resv_share, client_no(c, r->client), c->reservations, r);
@@ -311,6 +338,20 @@ static uint8_t op_land(struct core *c, const struct core_op *o, struct block *b)
     return KVC_ST_OK;
 }
 
+static void on_promised(struct core *c, struct promise *p, uint8_t status)
+{
+    op_finish(c, CONTAINER_OF(p, struct core_op, promise), status);
+}
+
+static void promise_commit(struct core *c, struct core_op *o)
+{
+    o->promise = (struct promise){.block = o->block,
+                                  .gen = c->blocks[o->block].gen,
+                                  .cancel = &o->op.cancel,
+                                  .done = on_promised};
+    promise_add(c, &o->promise);
+}
+
 static void op_done(struct tier_op *t)
 {
     struct core_op *o = CONTAINER_OF(t, struct core_op, op);
@@ -321,7 +362,7 @@ static void op_done(struct tier_op *t)
     const uint8_t status = op_land(c, o, b);
     block_freed(c, b, false);
     if (status == KVC_ST_OK && o->durable && b->state == BLOCK_PRESENT)
-        promise_add(c, o);
+        promise_commit(c, o);
     else
         op_finish(c, o, status);
     promise_step(c);
@@ -447,8 +488,9 @@ void core_commit_cancel(struct core *c, struct core_commit *m)
             atomic_store_explicit(&o->op.cancel, true, memory_order_relaxed);
     }
     LIST_FOR_EACH_SAFE (node, next, &c->promised) {
-        struct core_op *o = CONTAINER_OF(node, struct core_op, node);
-        if (o->commit != m)
+        struct promise *p = CONTAINER_OF(node, struct promise, node);
+        struct core_op *o = CONTAINER_OF(p, struct core_op, promise);
+        if (p->name || o->commit != m)
             continue;
         atomic_store_explicit(&o->op.cancel, true, memory_order_relaxed);
         c->promise_due = true;

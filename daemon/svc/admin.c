@@ -190,6 +190,15 @@ static void on_evicted(struct core_evict_job *job)
     call_end(s, call);
 }
 
+const char *svc__text(char to[KVC_STRING_MAX], struct codec_bin from)
+{
+    MUST(from.n < KVC_STRING_MAX);
+    if (from.n > 0)
+        memcpy(to, from.p, from.n);
+    to[from.n] = '\0';
+    return from.n > 0 ? to : NULL;
+}
+
 void op_evict(struct request *rq)
 {
     struct svc *s = rq->s;
@@ -204,10 +213,14 @@ void op_evict(struct request *rq)
                                         .have_key = msg.key.n > 0,
                                         .older_than_ms = msg.older_than_ms,
                                         .bytes = msg.bytes,
+                                        .level_below = msg.priority_below,
                                         .dry_run = msg.flags & KVC_F_DRY_RUN,
+                                        .force = msg.flags & KVC_F_FORCE,
                                         .client = rq->se->client,
                                         .done = on_evicted};
     if (msg.key.n)
         memcpy(call->job.key.b, msg.key.p, sizeof call->job.key.b);
+    call->job.tenant = svc__text(call->tenant, msg.tenant);
+    call->job.model = svc__text(call->model, msg.model);
     core_evict_start(s->core, &call->job);
 }

@@ -21,6 +21,15 @@ static void call_expire(void *ctx, uint64_t now_ns)
     case CALL_ROOM:
         room_finish(call);
         return;
+    case CALL_LOAD:
+        load_finish(call);
+        return;
+    case CALL_NAME:
+        core_name_cancel(&call->name_waiter);
+        reply_error(s, call->session, &call->head, KVC_E_TIMEOUT,
+                    "it is done, but not on stable storage yet");
+        call_end(s, call);
+        return;
     case CALL_COMMIT:
         /* The copies still run: told now, freed when they have ended. */
         call->answered = true;
@@ -88,7 +97,11 @@ void call_end(struct svc *s, struct call *call)
 static void call_stop(struct svc *s, struct call *call, bool answer)
 {
     switch ((enum call_kind)call->kind) {
+    case CALL_NAME:
+        core_name_cancel(&call->name_waiter);
+        break;
     case CALL_WAIT:
+    case CALL_LOAD:
     case CALL_ROOM:
         core_waiter_cancel(s->core, &call->waiter);
         break;

@@ -1,14 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* LOOKUP, ACQUIRE, REDEEM, RELEASE. */
+/* LOOKUP, ACQUIRE, REDEEM, RELEASE, HINT. */
 #include "cursor.h"
 #include "svc__.h"
 
-/* What one request may have loaded that it does not wait for. */
-#define PREFETCH_BYTES (UINT64_C(256) << 20)
-
-static int seq_of(struct request *rq, const struct msg_seq *msg, struct core_seq *ret_seq)
+int svc__seq(struct request *rq, const struct msg_seq *msg, bool all, struct core_seq *ret_seq)
 {
-    struct core_seq seq = {.tokens = msg->tokens, .ngroups = msg->ngroups};
+    struct core_seq seq = {.tokens = msg->tokens, .ngroups = msg->ngroups, .worth = !all};
     struct core_ns *ns;
     int err =
         core_ns_find(rq->s->core, rq->se->client, msg->ns, msg->sub.p, msg->sub.n, &ns, &seq.ns);
@@ -35,7 +32,7 @@ void op_lookup(struct request *rq)
     int err = codec_dec_lookup(rq->buf, rq->len, &rq->head, &msg);
     if (err)
         why = rq->head.detail;
-    if (!err && (err = seq_of(rq, &msg.seq, &seq)))
+    if (!err && (err = svc__seq(rq, &msg.seq, msg.flags & KVC_F_ALL, &seq)))
         why = ns_detail(err);
     if (!err)
         err = core_lookup(s->core, &seq, msg.flags & KVC_F_TOUCH, &prefix, &why);
@@ -44,8 +41,11 @@ void op_lookup(struct request *rq)
         return;
     }
     if (msg.flags & KVC_F_PREFETCH)
-        (void)core_prefetch(s->core, &seq, PREFETCH_BYTES);
-    struct msg_lookup_reply reply = {.hit_tokens = prefix.tokens, .ngroups = seq.ngroups};
+        (void)core_prefetch(s->core, &seq, SVC_PREFETCH_BYTES);
+    struct msg_lookup_reply reply = {.hit_tokens = prefix.tokens,
+                                     .cached_tokens = prefix.cached_tokens,
+                                     .load_us = (prefix.load_ns + 999) / 1000,
+                                     .ngroups = seq.ngroups};
     for (uint32_t g = 0; g < seq.ngroups; g++)
         reply.groups[g] = (struct msg_group_hit){.blocks = prefix.group[g].blocks,
                                                  .reason = prefix.group[g].reason,
@@ -80,8 +80,10 @@ static void reply_held(struct svc *s, struct session *se, const struct msg_head 
             return;
         }
     }
-    struct msg_acquire_reply reply = {
-        .hit_tokens = held->prefix.tokens, .lease = held->lease, .ngroups = held->ngroups};
+    struct msg_acquire_reply reply = {.hit_tokens = held->prefix.tokens,
+                                      .cached_tokens = held->prefix.cached_tokens,
+                                      .lease = held->lease,
+                                      .ngroups = held->ngroups};
     memcpy(reply.ticket, held->ticket, sizeof reply.ticket);
     const uint8_t *at = s->locs;
     for (uint32_t g = 0; g < held->ngroups; g++) {
@@ -177,14 +179,15 @@ void op_acquire(struct request *rq)
     int err = codec_dec_acquire(rq->buf, rq->len, &rq->head, &msg);
     if (err)
         why = rq->head.detail;
-    if (!err && (err = seq_of(rq, &msg.seq, &in.seq)))
+    if (!err && (err = svc__seq(rq, &msg.seq, msg.flags & KVC_F_ALL, &in.seq)))
         why = ns_detail(err);
     if (!err) {
         in.from_tokens = msg.from_tokens;
         in.wait_tokens = msg.wait_tokens;
-        if (s->trace && core_seq_fault(&in.seq) == NULL)
+        in.read_only = msg.flags & KVC_F_READ_ONLY;
+        if (s->trace && !in.read_only && core_seq_fault(&in.seq) == NULL)
             trace__asked(s, rq->se, &in.seq);
-        in.load = !(msg.flags & KVC_F_NO_LOAD);
+        in.load = !(msg.flags & (KVC_F_NO_LOAD | KVC_F_READ_ONLY));
         in.wait = msg.flags & KVC_F_WAIT;
         if (in.wait) {
             wait_begin(rq, &in, msg.shard);
@@ -195,8 +198,8 @@ void op_acquire(struct request *rq)
             wait_begin(rq, &in, msg.shard);
             return;
         }
-        if (!err && !in.load)
-            (void)core_prefetch(s->core, &in.seq, PREFETCH_BYTES);
+        if (!err && !in.load && !in.read_only)
+            (void)core_prefetch(s->core, &in.seq, SVC_PREFETCH_BYTES);
     }
     if (err)
         reply_error(s, rq->se, &rq->head, err, acquire_detail(err, why));
@@ -233,4 +236,40 @@ void op_release(struct request *rq)
         if (core_release(s->core, rq->se->client, cursor_le64(msg.leases.p + at)) == 0)
             released++;
     reply_released(s, rq->se, &rq->head, released);
+}
+
+static enum policy_advice advice_of(uint8_t kind)
+{
+    switch ((enum kvc_hint_kind)kind) {
+    case KVC_HINT_ENDED:
+        return POLICY_ADVICE_ENDED;
+    case KVC_HINT_CONTINUE:
+        return POLICY_ADVICE_CONTINUE;
+    case KVC_HINT_SOON:
+        return POLICY_ADVICE_SOON;
+    case KVC_HINT_SCAN:
+        return POLICY_ADVICE_SCAN;
+    }
+    return POLICY_ADVICE_NONE;
+}
+
+void op_hint(struct request *rq)
+{
+    struct svc *s = rq->s;
+    struct msg_hint msg;
+    struct core_seq seq;
+    const char *why = NULL;
+    int err = codec_dec_hint(rq->buf, rq->len, &rq->head, &msg);
+    if (err)
+        why = rq->head.detail;
+    if (!err && (err = svc__seq(rq, &msg.seq, true, &seq)))
+        why = ns_detail(err);
+    if (!err)
+        err = core_advise(s->core, &seq, advice_of(msg.kind), msg.within_ms, &why);
+    if (err < 0) {
+        reply_error(s, rq->se, &rq->head, err, why);
+        return;
+    }
+    s->m.replies_ok++;
+    reply_send(s, rq->se, codec_enc_bare_reply(s->out, sizeof s->out, &rq->head));
 }

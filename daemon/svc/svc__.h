@@ -4,6 +4,7 @@
 #define KVC_SVC_INTERNAL_H
 
 #include "codec.h"
+#include "core_names.h"
 #include "flight.h"
 #include "log.h"
 #include "pool.h"
@@ -61,7 +62,15 @@ struct session {
     struct svc *svc;
 };
 
-enum call_kind { CALL_WAIT = 1, CALL_COMMIT, CALL_EVICT, CALL_VERIFY, CALL_ROOM };
+enum call_kind {
+    CALL_WAIT = 1,
+    CALL_COMMIT,
+    CALL_EVICT,
+    CALL_VERIFY,
+    CALL_ROOM,
+    CALL_NAME, /* a name that is put or forgotten, until that is kept */
+    CALL_LOAD  /* what a name reaches, until it is in memory */
+};
 
 /* A request that is not answered within its handler. */
 struct call {
@@ -84,12 +93,19 @@ struct call {
     struct core_waiter waiter;
     struct core_commit commit;
     struct core_evict_job job;
+    char tenant[KVC_STRING_MAX], model[KVC_STRING_MAX]; /* of the job */
     struct core_verify verify;
+    struct core_name_waiter name_waiter;
     uint32_t ncorrupt;
     bool all_tiers; /* CALL_VERIFY: host memory, then storage */
     union {
         uint8_t statuses[KVC_STORE_MAX];
         struct msg_corrupt_item corrupt[KVC_VERIFY_MAX];
+        struct {
+            uint8_t kind;
+            char name[KVC_STRING_MAX], sub[KVC_STRING_MAX];
+        } load; /* CALL_LOAD */
+        struct msg_name_put_reply named;
     };
 };
 
@@ -118,6 +134,11 @@ struct svc {
     uint32_t trace_ns;                          /* 0 = all */
     uint8_t scratch[KVC_STORE_MAX];             /* statuses of a request that does not wait */
     uint8_t locs[KVC_KEYS_MAX * KVC_LOC_BYTES]; /* of one ACQUIRE reply */
+    union {                                     /* a list on its way out */
+        struct msg_pin_list_reply pins;
+        struct msg_quota_list_reply quotas;
+        struct msg_usage_reply usage;
+    } list;
     uint8_t out[KVC_MESSAGE_MAX];
 };
 
@@ -156,12 +177,29 @@ void call_cancel_all(struct svc *s, struct session *se);
 void op_cancel(struct request *rq);
 
 /* read.c */
+/* The sequence that a request names (`all`: also what is not worth loading); ns_detail() says what
+ * is wrong with it. */
+int svc__seq(struct request *rq, const struct msg_seq *msg, bool all,
+             struct core_seq *ret_seq) KVC_WARN_UNUSED;
 void op_lookup(struct request *rq);
 void op_acquire(struct request *rq);
 void op_redeem(struct request *rq);
 void op_release(struct request *rq);
+void op_hint(struct request *rq);
 /* Answers a waiting acquire with what is there. */
 void wait_finish(struct call *call);
+
+/* What one request may have loaded that it does not wait for. */
+#define SVC_PREFETCH_BYTES (UINT64_C(256) << 20)
+
+/* names.c */
+void op_name_put(struct request *rq);
+void op_name_list(struct request *rq);
+void op_name_forget(struct request *rq);
+void op_name_load(struct request *rq);
+void op_name_tokens(struct request *rq);
+/* Answers a load with what is there. */
+void load_finish(struct call *call);
 
 /* write.c */
 void op_reserve(struct request *rq);
@@ -176,6 +214,7 @@ const char *ns_detail(int err);
 
 /* ns.c */
 void op_ns_open(struct request *rq);
+void op_ns_spec(struct request *rq);
 
 /* admin.c */
 void op_stats(struct request *rq);
@@ -183,6 +222,8 @@ void op_ns_list(struct request *rq);
 void op_explain(struct request *rq);
 void op_evict(struct request *rq);
 
+/* The text of a message with a zero behind it; NULL when it is empty. */
+const char *svc__text(char to[KVC_STRING_MAX], struct codec_bin from);
 /* Whether it was, and has been answered DENIED, for lack of admin rights. */
 bool svc__denied(struct request *rq);
 
@@ -197,6 +238,15 @@ void op_drain(struct request *rq);
 void op_paths(struct request *rq);
 /* NULL, or why a request with these flags cannot be served: it is durable, and nothing is. */
 const char *svc__durable_fault(const struct svc *s, uint32_t flags);
+
+/* keep.c */
+void op_pin(struct request *rq);
+void op_unpin(struct request *rq);
+void op_pin_list(struct request *rq);
+void op_quota_set(struct request *rq);
+void op_quota_list(struct request *rq);
+void op_usage(struct request *rq);
+void op_policy(struct request *rq);
 
 /* inspect.c */
 void op_blocks(struct request *rq);

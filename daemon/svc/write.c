@@ -2,7 +2,31 @@
 /* RESERVE, COMMIT, STORE, DROP. */
 #include "svc__.h"
 
-static int reserve_in(struct request *rq, const struct msg_reserve *msg,
+/* What core_reserve() borrows. */
+struct wishes {
+    struct core_range range[KVC_RETAIN_MAX];
+    struct core_retention retention;
+};
+
+static const struct core_retention *wishes_of(const struct msg_reserve *msg, struct wishes *room)
+{
+    const uint32_t n = msg->retain.n / KVC_RETAIN_BYTES;
+    if (n == 0)
+        return NULL;
+    for (uint32_t i = 0; i < n; i++) {
+        struct msg_retain m;
+        codec_get_retain(msg->retain.p + (size_t)i * KVC_RETAIN_BYTES, &m);
+        room->range[i] = (struct core_range){
+            .first_token = m.first_token,
+            .end_token = m.end_token,
+            .wish = {.level = m.priority, .duration_ms = m.duration_ms},
+        };
+    }
+    room->retention = (struct core_retention){.range = room->range, .n = n};
+    return &room->retention;
+}
+
+static int reserve_in(struct request *rq, const struct msg_reserve *msg, struct wishes *wishes,
                       struct core_reserve *ret_in)
 {
     struct core_reserve in = {.group = msg->group,
@@ -12,7 +36,9 @@ static int reserve_in(struct request *rq, const struct msg_reserve *msg,
                               .keys = msg->keys.p,
                               .n = msg->keys.n / KVC_KEY_BYTES,
                               .last_tokens = msg->last_tokens,
-                              .durable = msg->flags & KVC_F_DURABLE};
+                              .durable = msg->flags & KVC_F_DURABLE,
+                              .decoded = msg->flags & KVC_F_DECODED,
+                              .retention = wishes_of(msg, wishes)};
     int err = core_ns_get(rq->s->core, rq->se->client, msg->ns, msg->sub.p, msg->sub.n, &in.ns);
     if (!err)
         *ret_in = in;
@@ -93,6 +119,7 @@ void op_reserve(struct request *rq)
     struct svc *s = rq->s;
     struct msg_reserve msg;
     struct core_reserve in;
+    struct wishes wishes;
     struct msg_reserve_reply reply = {0};
     const char *why = NULL;
     int err = codec_dec_reserve(rq->buf, rq->len, &rq->head, &msg);
@@ -100,7 +127,7 @@ void op_reserve(struct request *rq)
         why = rq->head.detail;
     if (!err && (why = svc__durable_fault(s, msg.flags)))
         err = KVC_E_BAD_ARGUMENT;
-    if (!err && (err = reserve_in(rq, &msg, &in)))
+    if (!err && (err = reserve_in(rq, &msg, &wishes, &in)))
         why = ns_detail(err);
     if (!err && wait_for_room(rq, &in))
         return;
@@ -210,13 +237,14 @@ void op_store(struct request *rq)
     struct svc *s = rq->s;
     struct msg_store msg;
     struct core_reserve in;
+    struct wishes wishes;
     const char *why = NULL;
     int err = codec_dec_store(rq->buf, rq->len, &rq->head, &msg);
     if (err)
         why = rq->head.detail;
     if (!err && (why = svc__durable_fault(s, msg.reserve.flags)))
         err = KVC_E_BAD_ARGUMENT;
-    if (!err && (err = reserve_in(rq, &msg.reserve, &in)))
+    if (!err && (err = reserve_in(rq, &msg.reserve, &wishes, &in)))
         why = ns_detail(err);
     if (!err && msg.offsets.n / 8 != in.n) {
         err = KVC_E_BAD_ARGUMENT;

@@ -329,6 +329,7 @@ void arena_publish(struct arena *a, struct tier_loc loc, const struct tier_label
     h->shard = (uint8_t)label->shard;
     h->flags =
         (uint8_t)((label->has_parent ? SLOT_HAS_PARENT : 0) | (label->durable ? SLOT_DURABLE : 0));
+    h->level = label->level;
     memset(h->unused, 0, sizeof(h->unused));
     const uint64_t check = layout_slot_check(h, arena__where(a, c->id, c->mem.base, h));
     atomic_store_explicit(&h->check, check, memory_order_release);

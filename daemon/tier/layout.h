@@ -75,7 +75,8 @@ struct slot_header {
     uint8_t group;
     uint8_t shard;
     uint8_t flags;
-    uint8_t unused[15];
+    uint8_t level; /* tier_label.level */
+    uint8_t unused[14];
 };
 _Static_assert(sizeof(struct slot_header) == 128, "two cache lines");
 _Static_assert(sizeof(_Atomic uint64_t) == 8, "what a worker reads as a plain 64-bit word");

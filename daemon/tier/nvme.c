@@ -340,6 +340,8 @@ static const struct tier_ops nvme_ops = {
     .readable = nvme_readable,
     .reclaim = nvme__reclaim,
     .keep = nvme__keep,
+    .unpromise = nvme__unpromise,
+    .granted = nvme__granted,
     .admits = nvme__admits,
     .room_soon = nvme__room_soon,
 };

@@ -54,7 +54,7 @@ struct nvme_head {
     uint64_t seq;        /* of the extent: grows with time */
     struct hash128 sum;
 };
-enum { NVME_I_RECORD = 1, NVME_I_DURABLE = 2, NVME_I_PARENT = 4 };
+enum { NVME_I_RECORD = 1, NVME_I_DURABLE = 2, NVME_I_PARENT = 4, NVME_I_BY_PIN = 8 };
 struct nvme_item {
     struct key256 key, parent;
     struct hash128 sum;
@@ -62,6 +62,7 @@ struct nvme_item {
     uint32_t page, bytes; /* page: of the extent */
     uint16_t tokens, shard;
     uint8_t group, flags;
+    uint8_t level; /* core's: tier_label.level; 0 in tables from before there was one */
 };
 static inline uint32_t nvme__table_pages(uint32_t items)
 {
@@ -154,7 +155,7 @@ struct nvme_seg {
     uint64_t gen;
     uint32_t extents; /* the newest; chained by seg_next */
     uint32_t next;    /* in a list of segments */
-    uint32_t used_pages, live_pages, live;
+    uint32_t used_pages, live_pages, live, durable_pages;
     uint32_t pending;    /* extents that are not in the journal yet */
     uint32_t done_pages; /* written without a gap, from the first on */
     uint32_t readers;
@@ -302,6 +303,7 @@ struct nvme_commit {
 };
 
 struct nvme_budget {
+    uint64_t granted; /* what came, since core last asked */
     int64_t tokens;
     uint64_t wall_ns, day_ns, spent;
     uint64_t age_max_ms;
@@ -470,6 +472,8 @@ bool nvme__sync_idle(const struct nvme *n);
 uint32_t nvme__reclaim(struct tier *t, uint32_t max, tier_occupant_fn *each, void *ctx);
 bool nvme__room_soon(const struct tier *t);
 /* nvme_keep.c */
+void nvme__unpromise(struct tier *t, struct tier_loc loc);
+uint64_t nvme__granted(struct tier *t);
 bool nvme__keep(struct tier *t, struct tier_loc loc, uint32_t owner);
 void nvme__keep_run(struct nvme *n);
 void nvme__keep_abandon(struct nvme *n, struct tier_loc from);

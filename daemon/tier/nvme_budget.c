@@ -31,9 +31,11 @@ static void refill(struct nvme *n)
     const uint64_t counted = s < AWAY_MAX_S ? s : AWAY_MAX_S, rate = n->c.write_per_day;
     const uint64_t more = rate / DAY_S * counted + rate % DAY_S * counted / DAY_S;
     b->wall_ns += s * SECOND_NS;
+    const int64_t before = b->tokens;
     b->tokens = more > (uint64_t)burst(n) || b->tokens + (int64_t)more > burst(n)
                     ? burst(n)
                     : b->tokens + (int64_t)more;
+    b->granted += (uint64_t)(b->tokens - before);
     if (n->wall_ns < b->day_ns || n->wall_ns - b->day_ns >= DAY_S * SECOND_NS) {
         b->day_ns = n->wall_ns;
         b->spent = 0;
@@ -43,6 +45,7 @@ static void refill(struct nvme *n)
 void nvme__budget_start(struct nvme *n, bool fresh)
 {
     n->budget = (struct nvme_budget){.tokens = fresh ? burst(n) : 0,
+                                     .granted = fresh ? (uint64_t)burst(n) : 0,
                                      .wall_ns = n->wall_ns,
                                      .day_ns = n->wall_ns,
                                      .age_max_ms = DAY_S * 1000,
@@ -61,6 +64,7 @@ int nvme__budget_load(struct nvme *n, const void *value, uint32_t bytes)
     if (!cursor_ok(&c) || cursor_left(&c) != 0)
         return -EUCLEAN;
     b.tokens = MIN(b.tokens, burst(n));
+    b.granted = b.tokens > 0 ? (uint64_t)b.tokens : 0;
     n->budget = b;
     if (n->c.write_per_day != 0)
         refill(n);
@@ -112,6 +116,16 @@ uint64_t nvme__budget_next(const struct nvme *n)
     if (n->c.write_per_day == 0 || n->budget.tokens >= burst(n))
         return UINT64_MAX;
     return n->budget.step_ns + SECOND_NS;
+}
+
+uint64_t nvme__granted(struct tier *t)
+{
+    struct nvme *n = nvme__of(t);
+    if (n->c.write_per_day == 0)
+        return UINT64_MAX;
+    const uint64_t granted = n->budget.granted;
+    n->budget.granted = 0;
+    return granted;
 }
 
 bool nvme__admits(const struct tier *t, uint32_t bytes, uint64_t age_ms)

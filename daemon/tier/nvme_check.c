@@ -99,7 +99,7 @@ static void check_super(struct check *k, uint32_t path)
         problem(k, "path %u: it was path %u of its store", path, ours->path);
     if (pages > there)
         problem(k, "path %u: it was cut: %llu bytes of %llu are there", path,
-                (unsigned long long)(there * NVME_PAGE), (unsigned long long)(pages * NVME_PAGE));
+                (unsigned long long)there * NVME_PAGE, (unsigned long long)pages * NVME_PAGE);
 }
 
 /* ---- which extents there are ---- */

@@ -60,8 +60,10 @@ void nvme__entry_link(struct nvme *n, struct nvme_entry *e, uint32_t extent)
     s->live_pages += pages;
     n->promised_pages -= pages;
     n->live_pages += pages;
-    if ((e->flags & NVME_E_DURABLE) != 0)
+    if ((e->flags & NVME_E_DURABLE) != 0) {
         n->durable_pages += pages;
+        s->durable_pages += pages;
+    }
 }
 
 /* The journal says that it is alive: the next commit says otherwise. */
@@ -94,11 +96,33 @@ void nvme__entry_unlink(struct nvme *n, struct nvme_entry *e)
     s->live_pages -= pages;
     n->live_pages -= pages;
     n->promised_pages += pages;
-    if ((e->flags & NVME_E_DURABLE) != 0)
+    if ((e->flags & NVME_E_DURABLE) != 0) {
         n->durable_pages -= pages;
+        s->durable_pages -= pages;
+    }
     if (x->state == NVME_X_COMMITTING || x->state == NVME_X_COMMITTED)
         mark_dirty(n, extent);
     nvme__seg_look(n, x->seg);
+}
+
+/* A full segment in which nothing is promised any more is one like others. After a restart it is
+ * durable again until core has said so again. */
+void nvme__unpromise(struct tier *t, struct tier_loc loc)
+{
+    struct nvme *n = nvme__of(t);
+    struct nvme_entry *e = nvme__entry(n, loc);
+    MUST(e->state == NVME_E_LIVE);
+    if ((e->flags & NVME_E_DURABLE) == 0)
+        return;
+    struct nvme_seg *s = &n->seg[n->extent[e->extent].seg];
+    const uint32_t pages = nvme__pages(e->bytes);
+    e->flags &= (uint8_t)~NVME_E_DURABLE;
+    n->durable_pages -= pages;
+    s->durable_pages -= pages;
+    if (s->durable_pages != 0 || !s->durable || s->unread || s->state == NVME_S_OPEN)
+        return;
+    s->durable = false;
+    n->segs_durable--;
 }
 
 uint32_t nvme__extent_new(struct nvme *n)

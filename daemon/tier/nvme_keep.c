@@ -97,6 +97,8 @@ static bool settle(struct nvme *n, struct nvme_move *it, int status, bool corrup
     const uint32_t owner = from->owner;
     to->state = NVME_E_LIVE;
     to->owner = owner;
+    if ((from->flags & NVME_E_DURABLE) == 0)
+        nvme__unpromise(&n->tier, it->op.loc); /* what was taken back on the way */
     from->flags &= (uint8_t)~NVME_E_MOVING;
     nvme__entry_free(n, it->from);
     n->m.blocks_kept++;
@@ -145,7 +147,7 @@ static void put_again(struct nvme *n, struct nvme_mover *mv, struct nvme_move *i
     it->op = (struct tier_op){.kind = TIER_PUT, .loc = to, .status = -EUCLEAN, .owner = mv};
     if (it->abandoned || !is_block(mv, it, &item))
         return;
-    const bool durable = (item.flags & NVME_I_DURABLE) != 0;
+    const bool durable = (nvme__entry(n, it->from)->flags & NVME_E_DURABLE) != 0;
     it->op.flags = durable ? TIER_F_DURABLE : 0;
     it->op.src = mv->buf + (size_t)(it->page - mv->from_page) * NVME_PAGE;
     it->op.bytes = item.bytes;
@@ -158,7 +160,9 @@ static void put_again(struct nvme *n, struct nvme_mover *mv, struct nvme_move *i
                                        .shard = item.shard,
                                        .tokens = item.tokens,
                                        .has_parent = (item.flags & NVME_I_PARENT) != 0,
-                                       .durable = durable};
+                                       .durable = durable,
+                                       .by_pin = durable && (item.flags & NVME_I_BY_PIN) != 0,
+                                       .level = item.level};
     nvme__write_submit(n, &it->op);
 }
 

@@ -46,7 +46,7 @@ static bool may_go(const struct nvme *n, const struct nvme_seg *s)
     if (s->state != NVME_S_FULL || !nvme__path_up(&n->path[s->path]))
         return false;
     return !s->durable ||
-           (!s->unread && s->live_pages < n->seg_pages / 2 && s->live_pages <= room_left(n));
+           (!s->unread && s->durable_pages < n->seg_pages / 2 && s->durable_pages <= room_left(n));
 }
 
 static uint32_t pick(const struct nvme *n)

@@ -508,7 +508,9 @@ static void tell_block(struct recover *v, const struct nvme_candidate *c, uint32
                                       .shard = it->shard,
                                       .tokens = it->tokens,
                                       .has_parent = (it->flags & NVME_I_PARENT) != 0,
-                                      .durable = (it->flags & NVME_I_DURABLE) != 0};
+                                      .durable = (it->flags & NVME_I_DURABLE) != 0,
+                                      .by_pin = (it->flags & NVME_I_BY_PIN) != 0,
+                                      .level = it->level};
     e->sum = it->sum;
     e->slot = (uint16_t)slot;
     e->page = (uint16_t)it->page;

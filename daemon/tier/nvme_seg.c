@@ -181,6 +181,22 @@ static uint32_t open_left(const struct nvme *n, const struct nvme_path *p, enum 
                                                     : n->seg_pages - n->seg[seg].used_pages;
 }
 
+/* Promises have all the segments that they may keep from being emptied: half. Those that are less
+ * than half full of them do not count, for they are emptied when room is short, but a third of all
+ * has none. */
+static bool half_is_held(const struct nvme *n)
+{
+    uint32_t held = 0;
+    if (n->segs_durable < n->segs / 2)
+        return false;
+    if (n->segs_durable >= n->segs - n->segs / 3) /* what moves them needs segments without any */
+        return true;
+    for (uint32_t i = 0; i < n->segs; i++)
+        held += n->seg[i].durable &&
+                (n->seg[i].state == NVME_S_OPEN || n->seg[i].durable_pages >= n->seg_pages / 2);
+    return held >= n->segs / 2;
+}
+
 /* New promises have their half; one that moves gives back as much as it takes, and a segment that
  * was open when the store was left is never filled: a limit here would end all moves for good. */
 static bool may_open(const struct nvme *n, const struct nvme_path *p, enum nvme_class which,
@@ -188,7 +204,7 @@ static bool may_open(const struct nvme *n, const struct nvme_path *p, enum nvme_
 {
     if (p->free_seg == NVME_NONE)
         return false;
-    return which == NVME_NORMAL || moves || n->segs_durable < n->segs / 2;
+    return which == NVME_NORMAL || moves || !half_is_held(n);
 }
 
 static void open_next(struct nvme *n, struct nvme_path *p, enum nvme_class which)

@@ -168,6 +168,7 @@ void nvme__item_encode(uint8_t *table, uint32_t i, const struct nvme_item *it)
     wcursor_put_u16le(&w, it->shard);
     wcursor_put_u8(&w, it->group);
     wcursor_put_u8(&w, it->flags);
+    wcursor_put_u8(&w, it->level);
     MUST(wcursor_ok(&w));
 }
 
@@ -185,6 +186,7 @@ void nvme__item_decode(const uint8_t *table, uint32_t i, struct nvme_item *ret)
     ret->shard = cursor_u16le(&c);
     ret->group = cursor_u8(&c);
     ret->flags = cursor_u8(&c);
+    ret->level = cursor_u8(&c);
     MUST(cursor_ok(&c));
 }
 

@@ -130,7 +130,9 @@ static void item_of(const struct tier_op *op, uint32_t page, struct nvme_item *r
                               .tokens = l->tokens,
                               .shard = (uint16_t)l->shard,
                               .group = (uint8_t)l->group,
+                              .level = l->level,
                               .flags = (uint8_t)((l->durable ? NVME_I_DURABLE : 0) |
+                                                 (l->by_pin ? NVME_I_BY_PIN : 0) |
                                                  (l->has_parent ? NVME_I_PARENT : 0))};
 }
 

@@ -38,7 +38,7 @@
  * Structs that callers allocate. Set them to zero (or use an initializer) before filling them in: a
  * zero field means what it meant before the field was there. Their size and layout are part of the
  * ABI of one soname: a field is added at the end, in a release with a new soname, so recompiling is
- * enough. Before 1.0 each minor version has a soname of its own (libkvcache.so.0.2).
+ * enough. Before 1.0 each minor version has a soname of its own (libkvcache.so.0.3).
  */
 #ifndef KVCACHE_KVCACHE_H
 #define KVCACHE_KVCACHE_H
@@ -172,15 +172,19 @@ struct kvc_seq {
 };
 
 struct kvc_prefix {
-    uint32_t tokens; /* longest cached prefix that satisfies every group */
+    uint32_t tokens; /* longest cached prefix that satisfies every group, and is worth loading */
     struct {
         uint32_t blocks; /* leading cached blocks of this group */
         uint8_t reason;  /* enum kvc_miss: why no more */
         uint32_t detail;
     } group[KVC_GROUPS_MAX];
+    uint32_t cached_tokens; /* the same without regard to whether it is worth loading */
+    uint64_t load_us;       /* about how long loading what is not in memory takes; LOOKUP only */
 };
 
-/* flags: 0 = no side effect, KVC_F_TOUCH = counts as a use, KVC_F_PREFETCH = what it finds on disk
+/* A namespace that states its prefill cost gets as much of the prefix as is quicker loaded than
+ * computed again, by the measured bandwidth and queue of the tiers (KVC_F_ALL: all of it).
+ * flags: 0 = no side effect, KVC_F_TOUCH = counts as a use, KVC_F_PREFETCH = what it finds on disk
  * is being loaded into memory when it returns, as far as there is room; nothing waits for that. */
 KVC_API KVC_MUST_USE int kvc_lookup(struct kvc_ns *ns, const struct kvc_seq *seq, unsigned flags,
                                     struct kvc_prefix *ret_prefix);
@@ -206,7 +210,7 @@ struct kvc_hold {
 
 struct kvc_acquire_options {
     unsigned flags; /* KVC_F_WAIT: wait for blocks that are being stored; KVC_F_NO_LOAD: do not
-                       wait for blocks that are on disk */
+                       wait for blocks that are on disk; KVC_F_READ_ONLY; KVC_F_ALL */
     uint32_t from_tokens; /* hold only blocks that end after this token */
     uint32_t wait_tokens; /* enough to return at once; 0 = all */
     uint32_t timeout_ms;  /* 0 = the session's */
@@ -233,6 +237,17 @@ KVC_API void kvc_release(struct kvc *kvc, struct kvc_hold **hold);
 
 /* ---- writing ---- */
 
+/* A wish for the blocks that hold a token of [first_token, end_token): how long they stay. Lower
+ * priorities go first, 0 before all and KVC_PRIORITY_MAX last; blocks without a wish have
+ * KVC_PRIORITY_DEFAULT, and go back to that when the wish ends, as if just used. The time runs from
+ * the blocks' commit. Where ranges overlap the earlier in the list counts. A later wish for a block
+ * that has one: the higher priority counts while it lasts. */
+struct kvc_retain {
+    uint32_t first_token, end_token; /* of the sequence; end 0 = to its end, however long */
+    uint32_t priority;               /* 0 to KVC_PRIORITY_MAX */
+    uint64_t duration_ms;            /* 0 = without end */
+};
+
 struct kvc_blocks {
     uint32_t group;
     const uint8_t *parent; /* key before the first, NULL = the sequence starts here */
@@ -243,7 +258,10 @@ struct kvc_blocks {
     const char *sub_tenant;
     unsigned flags; /* KVC_F_DURABLE: what commits them returns when they, and all before them in
                        their chains, are on stable storage; KVC_E_BAD_ARGUMENT where the daemon has
-                       no storage tier */
+                       no storage tier. KVC_F_DECODED: of decoded tokens. KVC_F_NO_STORE: answered
+                       with KVC_ST_NO_STORE for each block, and nothing is sent */
+    const struct kvc_retain *retain; /* nretain wishes, at most KVC_RETAIN_MAX */
+    uint32_t nretain;
 };
 
 /* Announces blocks (others can wait for them) and takes room. statuses[i]: KVC_ST_OK = write it and
@@ -266,6 +284,77 @@ KVC_API KVC_MUST_USE int kvc_store(struct kvc_ns *ns, const struct kvc_blocks *b
                                    uint8_t *statuses);
 /* Gives up what is not committed yet. 0 also when it ended with its connection; KVC_E_GONE. */
 KVC_API KVC_MUST_USE int kvc_drop(struct kvc *kvc, uint64_t reservation);
+
+/* ---- hints, conversations, documents ----
+ *
+ * A name stands for a chain: a conversation for what was said so far, a document for KV that was
+ * computed once to be used often (CAG). Names belong to the principal, tenant and sub-tenant; the
+ * two kinds are apart. What a name reaches is kept as long as the name lasts: with priority
+ * `priority`, written to storage at once where there is any, and found again after a restart. A
+ * name can be moved to another chain (the conversation goes on; an answer is regenerated); what no
+ * name reaches any more loses its protection at once.
+ *
+ * These calls wait for the reply; they are not for the path of each token. */
+
+/* Says what will become of a chain: enum kvc_hint_kind. within_ms: for SOON. Sent without waiting
+ * for the reply, and nothing when the session is down. -EINVAL. */
+KVC_API KVC_MUST_USE int kvc_hint(struct kvc_ns *ns, const struct kvc_seq *seq,
+                                  enum kvc_hint_kind kind, uint32_t within_ms);
+
+struct kvc_name_options {
+    unsigned flags; /* KVC_F_PINNED: nothing of it goes while the name lasts, within the budget of
+                       pinned bytes; KVC_F_DURABLE: returns when it is on stable storage */
+    uint32_t priority; /* 0 = KVC_PRIORITY_DEFAULT */
+    uint64_t ttl_ms;   /* the name goes when it was not used for so long; 0 = never */
+    const uint32_t
+        *tokens; /* documents: the ids of all seq->tokens tokens, kept for export; NULL */
+};
+struct kvc_named {
+    uint32_t tokens; /* covered: what was cached of the chain. A partly filled last block is */
+    uint64_t bytes;
+};
+/* Makes a name or moves it to seq. What is covered is the longest prefix of seq that is cached now;
+ * that is what the name stands for. options may be NULL. KVC_E_GONE: nothing of it is cached;
+ * KVC_E_PIN_LIMIT, KVC_E_LIMIT (names). */
+KVC_API KVC_MUST_USE int kvc_name_put(struct kvc_ns *ns, enum kvc_name_kind kind, const char *name,
+                                      const struct kvc_seq *seq,
+                                      const struct kvc_name_options *options,
+                                      struct kvc_named *ret_named);
+struct kvc_name_info {
+    uint8_t kind;
+    char name[KVC_STRING_MAX], principal[KVC_STRING_MAX], tenant[KVC_STRING_MAX],
+        sub[KVC_STRING_MAX], model[KVC_STRING_MAX];
+    uint32_t ns, tokens, blocks; /* ns: 0 when it is not open */
+    uint32_t tokens_cached;      /* of them: the prefix that is there now, in whatever tier */
+    uint64_t bytes, bytes_in_memory, bytes_on_disk;
+    uint64_t age_ms, idle_ms, ttl_ms;
+    uint32_t priority;
+    bool pinned, has_tokens;
+    uint8_t tip[KVC_KEY_BYTES]; /* key of group 0's last block */
+};
+/* Calls fn for each name of a kind (0: of both) whose name begins with `prefix` (NULL: all), in
+ * order; a non-zero return of fn ends the walk and is returned. sub: gateway sessions only. */
+KVC_API KVC_MUST_USE int kvc_name_list(struct kvc *kvc, unsigned kind, const char *prefix,
+                                       const char *sub,
+                                       int (*fn)(void *ctx, const struct kvc_name_info *),
+                                       void *ctx);
+/* One of them. KVC_E_NO_NAME. */
+KVC_API KVC_MUST_USE int kvc_name_show(struct kvc *kvc, enum kvc_name_kind kind, const char *name,
+                                       const char *sub, struct kvc_name_info *ret_info);
+/* The name goes, its blocks become ordinary ones; evict: they go too, but for what others share.
+ * KVC_E_NO_NAME. */
+KVC_API KVC_MUST_USE int kvc_name_forget(struct kvc *kvc, enum kvc_name_kind kind, const char *name,
+                                         const char *sub, bool evict);
+/* Counts as a use of the name, renews its TTL (ttl_ms: another one; UINT64_MAX = as it was), and
+ * begins to load into memory what is on storage of it; wait: until all is there, or no more will
+ * come, or the deadline. *ret_bytes: that are in memory now. KVC_E_NO_NAME. */
+KVC_API KVC_MUST_USE int kvc_name_load(struct kvc *kvc, enum kvc_name_kind kind, const char *name,
+                                       const char *sub, uint64_t ttl_ms, bool wait,
+                                       uint32_t timeout_ms, uint64_t *ret_bytes);
+/* The token ids that came with kvc_name_put: up to `max` from `first`; returns how many. */
+KVC_API KVC_MUST_USE int kvc_name_tokens(struct kvc *kvc, enum kvc_name_kind kind, const char *name,
+                                         const char *sub, uint32_t first, uint32_t *tokens,
+                                         uint32_t max);
 
 /* ---- requests in flight ----
  *
@@ -387,6 +476,12 @@ struct kvc_ns_info {
 KVC_API KVC_MUST_USE int kvc_ns_list(struct kvc *kvc,
                                      int (*fn)(void *ctx, const struct kvc_ns_info *), void *ctx);
 
+/* All that a namespace was opened with. Returns owned: free() gives back the struct with its texts.
+ * *ret_own (may be NULL): kvc_ns_open with it gives this session that namespace; not so for what
+ * belongs to another principal. KVC_E_NO_NAMESPACE. */
+KVC_API KVC_MUST_USE int kvc_ns_spec_of(struct kvc *kvc, uint32_t ns, struct kvc_ns_spec **ret_spec,
+                                        bool *ret_own);
+
 struct kvc_explanation {
     uint32_t key, ns, group;
     uint8_t state, reason; /* enum kvc_block_state, enum kvc_miss */
@@ -502,12 +597,73 @@ struct kvc_writes {
 KVC_API KVC_MUST_USE int kvc_paths(struct kvc *kvc, int (*fn)(void *ctx, const struct kvc_path *),
                                    void *ctx, struct kvc_writes *ret_writes);
 
+/* A pin: nothing of a chain goes while it lasts, whoever wants room; it counts against its tenant's
+ * budget of pinned bytes. */
+struct kvc_pin_info {
+    uint64_t id, bytes, left_ms; /* left_ms: 0 = without end */
+    uint32_t ns, tokens;
+    char principal[KVC_STRING_MAX], tenant[KVC_STRING_MAX];
+    bool in_memory; /* its copy in memory stays too */
+    uint8_t tip[KVC_KEY_BYTES];
+};
+/* Pins what is cached of seq. ttl_ms 0: until kvc_unpin. The pin outlives the session and not the
+ * daemon: names last. KVC_E_PIN_LIMIT: over the budget; KVC_E_GONE: nothing is cached. */
+KVC_API KVC_MUST_USE int kvc_pin(struct kvc_ns *ns, const struct kvc_seq *seq, bool in_memory,
+                                 uint64_t ttl_ms, uint64_t *ret_pin);
+/* KVC_E_NO_NAME: there is no such pin of this principal's. */
+KVC_API KVC_MUST_USE int kvc_unpin(struct kvc *kvc, uint64_t pin);
+KVC_API KVC_MUST_USE int kvc_pin_list(struct kvc *kvc,
+                                      int (*fn)(void *ctx, const struct kvc_pin_info *), void *ctx);
+
+/* A quota, for all that a tenant, one of its sub-tenants, or a namespace holds. Admin rights. */
+struct kvc_quota {
+    uint8_t scope; /* enum kvc_scope, not ALL */
+    char tenant[KVC_STRING_MAX],
+        sub[KVC_STRING_MAX];         /* of TENANT and SUB; an answer also has an NS's */
+    uint32_t ns;                     /* of NS */
+    uint64_t host_limit, nvme_limit; /* bytes, never exceeded; UINT64_MAX = none */
+    uint64_t host_share, nvme_share; /* guaranteed: what others borrow of it while it lies idle is
+                                        taken back first */
+    uint64_t host_bytes, nvme_bytes; /* held now; of the answer only */
+};
+/* Sets or changes one; all limits UINT64_MAX and all shares 0: removes it. Lasts until the daemon
+ * ends; those of the configuration come back. KVC_E_NO_NAMESPACE, KVC_E_LIMIT (quotas). */
+KVC_API KVC_MUST_USE int kvc_quota_set(struct kvc *kvc, const struct kvc_quota *quota);
+KVC_API KVC_MUST_USE int kvc_quota_list(struct kvc *kvc,
+                                        int (*fn)(void *ctx, const struct kvc_quota *), void *ctx);
+
+/* Who holds the room. */
+struct kvc_usage {
+    char principal[KVC_STRING_MAX], tenant[KVC_STRING_MAX], sub[KVC_STRING_MAX],
+        model[KVC_STRING_MAX];
+    uint32_t ns;
+    uint64_t blocks, host_bytes, nvme_bytes, pinned_bytes, named_bytes, leased_bytes;
+};
+/* Calls fn for each namespace that the session may see. */
+KVC_API KVC_MUST_USE int kvc_usage(struct kvc *kvc, int (*fn)(void *ctx, const struct kvc_usage *),
+                                   void *ctx);
+
+/* The eviction policy: which it is, and what may be set while it runs. Admin rights to set. */
+struct kvc_policy_info {
+    char name[64], text[512]; /* text: what it has learned, for people */
+    uint32_t keep_percent;    /* of what is on disk, the part that is not worth writing again */
+    bool load_or_recompute;   /* whether it is weighed */
+    uint64_t pin_bytes_max;   /* per tenant */
+};
+/* set: NULL, or the new values of keep_percent, load_or_recompute and pin_bytes_max; its name is
+ * compared: KVC_E_BAD_ARGUMENT when it is another one, for that takes a restart. */
+KVC_API KVC_MUST_USE int kvc_policy(struct kvc *kvc, const struct kvc_policy_info *set,
+                                    struct kvc_policy_info *ret_info);
+
 struct kvc_evict_filter {
     uint32_t ns;            /* 0 = any */
     const uint8_t *key;     /* NULL, or this block and its descendants */
     uint64_t older_than_ms; /* 0 = any age */
     uint64_t bytes;         /* stop after this much; 0 = no limit */
     bool dry_run;
+    const char *tenant, *model; /* NULL = any */
+    uint32_t priority_below;    /* only blocks of a lower priority; 0 = any */
+    bool force;                 /* what is pinned or named too, but not what is leased */
 };
 struct kvc_evicted {
     uint64_t blocks, bytes, kept_blocks;

@@ -33,6 +33,16 @@
 #define KVC_BLOCKS_MAX 256u
 /* Blocks that one VERIFY reads, and so the most that it finds corrupt. */
 #define KVC_VERIFY_MAX 64u
+/* Retention of one RESERVE or STORE: ranges of tokens. One is 20 bytes on the wire. */
+#define KVC_RETAIN_MAX       16u
+#define KVC_RETAIN_BYTES     20u
+#define KVC_PRIORITY_DEFAULT 35u
+#define KVC_PRIORITY_MAX     100u
+/* Names, pins, quotas or users of one reply. */
+#define KVC_NAMES_MAX  128u
+#define KVC_PINS_MAX   256u
+#define KVC_QUOTAS_MAX 128u
+#define KVC_USAGE_MAX  64u
 /* Paths of the storage tier, and so of one PATHS reply. */
 #define KVC_PATHS_MAX 16u
 /* Records of one TRACE_DUMP reply; memory of a trace. */
@@ -73,6 +83,20 @@ enum kvc_op_code {
     KVC_OP_TRACE_DUMP = 20,
     KVC_OP_DRAIN = 21,
     KVC_OP_PATHS = 22,
+    KVC_OP_HINT = 23,
+    KVC_OP_NAME_PUT = 24,
+    KVC_OP_NAME_LIST = 25,
+    KVC_OP_NAME_FORGET = 26,
+    KVC_OP_NAME_LOAD = 27,
+    KVC_OP_NAME_TOKENS = 28,
+    KVC_OP_PIN = 29,
+    KVC_OP_UNPIN = 30,
+    KVC_OP_PIN_LIST = 31,
+    KVC_OP_QUOTA_SET = 32,
+    KVC_OP_QUOTA_LIST = 33,
+    KVC_OP_USAGE = 34,
+    KVC_OP_POLICY = 35,
+    KVC_OP_NS_SPEC = 36,
     KVC_OP_REPLY = 0x80
 };
 
@@ -112,7 +136,11 @@ enum kvc_attach_code {
     X(18, TIER, "the tier failed or is taken out")                                   \
     X(19, INTERNAL, "an error inside the daemon; its log says which")                \
     X(20, PENDING, "another writer is storing this block")                           \
-    X(21, EXISTS, "the block is cached already")
+    X(21, EXISTS, "the block is cached already")                                     \
+    X(22, QUOTA, "a quota is exhausted and nothing under it may go")                 \
+    X(23, PIN_LIMIT, "the budget of pinned bytes is exhausted")                      \
+    X(24, NO_NAME, "no such conversation, document or pin")                          \
+    X(25, NO_STORE, "not stored, as the request wished")
 
 enum kvc_status {
 #define X(value, name, text) KVC_ST_##name = value,
@@ -195,8 +223,17 @@ enum kvc_flag {
     KVC_F_DURABLE = 1u << 5,    /* RESERVE, STORE: commits are answered when the blocks, and all
                                    before them in their chains, are on stable storage */
     KVC_F_PREFETCH = 1u << 6,   /* LOOKUP: also start to load into memory what is on disk */
-    KVC_F_NO_LOAD = 1u << 7 /* ACQUIRE: only what is in memory; what is on disk is not waited for,
+    KVC_F_NO_LOAD = 1u << 7, /* ACQUIRE: only what is in memory; what is on disk is not waited for,
                                but its loading starts */
+    KVC_F_READ_ONLY = 1u << 8, /* LOOKUP, ACQUIRE: leaves no trace: no use is counted,
+                                  nothing is learned from it, and nothing is loaded */
+    KVC_F_ALL = 1u << 9,       /* LOOKUP, ACQUIRE: also what is quicker computed than loaded */
+    KVC_F_DECODED =
+        1u << 10, /* RESERVE, STORE: blocks of decoded tokens, with a wish of their own */
+    KVC_F_NO_STORE = 1u << 11, /* of the library: RESERVE and STORE answer NO_STORE for each block,
+                                  without traffic */
+    KVC_F_PINNED = 1u << 12,   /* NAME_PUT: and pinned while the name lasts */
+    KVC_F_FORCE = 1u << 13     /* EVICT: what is pinned or named too */
 };
 
 /* State of a block as EXPLAIN reports it. */
@@ -221,6 +258,23 @@ enum kvc_path_state {
     KVC_PATH_UP = 1,
     KVC_PATH_OUT = 2 /* taken out after an error; tried again by itself */
 };
+
+/* What a name stands for. */
+enum kvc_name_kind { KVC_NAME_CONVERSATION = 1, KVC_NAME_DOCUMENT = 2 };
+
+/* What is said of a chain; it may be wrong: the daemon learns how far it can be believed. */
+enum kvc_hint_kind {
+    KVC_HINT_ENDED = 1,    /* nobody will continue it */
+    KVC_HINT_CONTINUE = 2, /* somebody will */
+    KVC_HINT_SOON = 3,     /* somebody will within the time said; it is brought into memory */
+    KVC_HINT_SCAN = 4      /* read once, in passing */
+};
+
+/* Whose room a quota bounds, and USAGE sums up: from the widest to the narrowest. */
+enum kvc_scope { KVC_SCOPE_ALL = 0, KVC_SCOPE_TENANT = 1, KVC_SCOPE_SUB = 2, KVC_SCOPE_NS = 3 };
+
+/* What POLICY does. */
+enum kvc_policy_action { KVC_POLICY_SHOW = 0, KVC_POLICY_SET = 1 };
 
 /* Why a DRAIN does not get to its end by itself. */
 enum kvc_drain_stop {

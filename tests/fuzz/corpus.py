@@ -12,6 +12,7 @@ seeds. A new command of kvcachectl is found by its help text and its cases in te
 """
 
 import glob
+import json
 import hashlib
 import os
 import re
@@ -192,7 +193,7 @@ def attach_seeds():
 # Operation: argument of a CALL record; from 256 on of an INSPECT record (fuzz_reply.c).
 INSPECT, HALVES = 9, 10
 CALL_OF = {
-    "blocks": 256, "verify": 256 + 3, "trace": 256 + 4, "trace_dump": 256 + 7, "drain": 256 + 254, "paths": 256 + 255, "ping": 0, "stats": 1, "ns_list": 2, "explain": 3, "evict": 4, "lookup": 5, "acquire": 6,
+    "blocks": 256, "verify": 256 + 3, "trace": 256 + 4, "trace_dump": 256 + 7, "ns_spec": 256 + 249, "pin_list": 256 + 250, "quota_list": 256 + 251, "usage": 256 + 252, "policy": 256 + 253, "drain": 256 + 254, "paths": 256 + 255, "ping": 0, "stats": 1, "ns_list": 2, "explain": 3, "evict": 4, "lookup": 5, "acquire": 6,
     "redeem": 8, "reserve": 9, "commit": 10, "store": 11, "drop": 12,
 }  # fmt: skip
 
@@ -200,7 +201,7 @@ CALL_OF = {
 def acquired(*places):
     """An ACQUIRE reply with one group of blocks of 4 KiB: (chunk, offset) each; all of it hit."""
     locs = b"".join(struct.pack("<IIQQQ", chunk, 4096, at, 8, 0) for chunk, at in places)
-    head = b"\x97\xcc\x85\x01\x00\x40\x05\xc4\x10" + 16 * b"t"
+    head = b"\x98\xcc\x85\x01\x00\x40\x40\x05\xc4\x10" + 16 * b"t"
     return head + b"\x91\x94\x00\xc5" + struct.pack(">H", len(locs)) + locs + b"\x01\x00"
 
 
@@ -337,6 +338,9 @@ def ctl_seeds():
         for m in re.finditer(r"kvcachectl ([a-z-][^\n'\"|;]*)", text):
             out.append(" ".join(m.group(1).split()))
         for command in re.findall(r"(?m)^int cmd_([a-z]+)\(", text):
+            verbs = re.findall(r'\{"([a-z]+)", [a-z_]+\}', text)
+            out += ["%s %s" % (command, verb) for verb in verbs]
+            out += ["%s %s --help" % (command, verb) for verb in verbs]
             out.append(command)
             for option in sorted(set(re.findall(row, text) + common)):
                 out += ["%s --%s" % (command, option), "%s --%s=3" % (command, option)]
@@ -352,6 +356,59 @@ def model_seeds():
     huge = '"num_hidden_layers": 4096, "hidden_size": 16777216, "num_attention_heads": 16777216'
     huge = "{%s, %s}" % (huge, '"head_dim": 16777216')
     return out + [huge.encode()] + [s for s in lines if s[:1] in (b"{", b"[")]
+
+
+def safetensors(header, data=b"", length=None):
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    return struct.pack("<Q", len(text) if length is None else length) + text + data
+
+
+def document(shards=1, window=False, ids=True, **change):
+    """A document of 5 tokens in blocks of 2, as 'kvcachectl doc export' writes it."""
+    groups = [("full", 0, False, 4)] + ([("window", 3, True, 2)] if window else [])
+    spec = {k: k[:3] for k in "model revision dtype quant layout position position_params".split()}
+    spec.update({"attention": "causal", "lora": "", "extra": "", "sub_tenant": ""})
+    spec.update({"layers": 2, "kv_heads": 1, "head_size": 8, "shards": shards, "with_tokens": False})
+    spec.update({"prefill_ns_per_token": 5, "prefill_ns_per_token_pair": 0})
+    rows = ("block_tokens", "block_bytes", "rule", "window", "replicated")
+    spec["groups"] = [dict(zip(rows, (2, b, rule, w, same))) for rule, w, same, b in groups]
+    meta = {"format": "kvcache-document", "format_version": "1", "name": "book", "tokens": "5"}
+    meta.update({"namespace": json.dumps(spec), "block_tokens": json.dumps([2] * len(groups))})
+    meta.update({"keys_from": "token_ids" if ids else "engine", "seed_print": "ab" * 16})
+    if ids:
+        meta["token_ids"] = "[1,2,3,4,5]"
+    head, at = {"__metadata__": meta}, 0
+    for g, (rule, _, same, size) in enumerate(groups):
+        n = 2 if rule == "window" else 3
+        meta["keys.%d" % g] = "01" * 96
+        meta["first.%d" % g] = str(3 - n)
+        for s in range(1 if same else shards):
+            meta["sums.%d.%d" % (g, s)] = "02" * 16 * n
+            end = at + n * size
+            head["group%d.shard%d" % (g, s)] = {
+                "dtype": "U8",
+                "shape": [n, size],
+                "data_offsets": [at, end],
+            }
+            at = end
+    meta.update(change)
+    return safetensors(head, bytes(at))
+
+
+def document_seeds():
+    tensor = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
+    out = [document(), document(2), document(2, True), document(ids=False)]
+    out += [document(tokens="6"), document(token_ids="[1]"), document(name=""), document(format="x")]
+    out += [document(namespace="{}"), document(seed_print="x"), document(**{"first.0": "1"})]
+    out += [safetensors({"a": tensor}, bytes(8)), safetensors({}), safetensors(b"[]")]
+    out += [safetensors({"a": tensor}, bytes(7)), safetensors({"a": tensor}, bytes(9))]
+    out += [safetensors({"a": dict(tensor, shape=[1 << 62, 4])}, bytes(8))]
+    out += [safetensors({"a": dict(tensor, data_offsets=[8, 0])}, bytes(8))]
+    out += [safetensors({"a": tensor, "b": dict(tensor, data_offsets=[4, 12])}, bytes(12))]
+    out += [safetensors({"__metadata__": {"a": 1}}), safetensors({}, length=1 << 63), b"", b"{}"]
+    out += [safetensors(b'{"a":1,"a":1}'), safetensors({"a": dict(tensor, dtype="X")}, bytes(8))]
+    return out
 
 
 def zmtp_seeds():
@@ -392,6 +449,7 @@ TARGETS = {
     "ctl": ctl_seeds,
     "text": text_seeds,
     "model": model_seeds,
+    "document": document_seeds,
     "zmtp": zmtp_seeds,
 }
 

@@ -15,7 +15,9 @@
 #define OPS    4u
 #define KEYS   4u
 #define TOKENS 16u
-/* Arguments of INSPECT from here on: kvc_drain, and behind it kvc_paths. */
+/* Arguments of INSPECT from here on: kvc_ns_spec_of, what stays (4), kvc_drain, and behind it
+ * kvc_paths. */
+#define INSPECT_SPEC  249u
 #define INSPECT_DRAIN 254u
 
 static struct kvc *kvc;
@@ -189,6 +191,50 @@ static int on_path(void *ctx, const struct kvc_path *x)
     return ++seen % 64 == 63;
 }
 
+static int on_pin(void *ctx, const struct kvc_pin_info *x)
+{
+    (void)ctx;
+    FUZZ_CHECK(memchr(x->principal, 0, sizeof(x->principal)), "a text without an end");
+    return ++seen % 64 == 63;
+}
+
+static int on_quota(void *ctx, const struct kvc_quota *x)
+{
+    (void)ctx;
+    FUZZ_CHECK(memchr(x->tenant, 0, sizeof(x->tenant)), "a text without an end");
+    return ++seen % 64 == 63;
+}
+
+static int on_usage(void *ctx, const struct kvc_usage *x)
+{
+    (void)ctx;
+    FUZZ_CHECK(memchr(x->model, 0, sizeof(x->model)), "a text without an end");
+    return ++seen % 64 == 63;
+}
+
+static void call_keep(uint8_t arg)
+{
+    struct kvc_ns_spec *spec = NULL;
+    struct kvc_policy_info policy;
+    bool own;
+    if (arg == INSPECT_SPEC) {
+        const int rc = kvc_ns_spec_of(kvc, 1, &spec, &own);
+        check(rc);
+        FUZZ_CHECK((rc == 0) == (spec != NULL), "a specification and %d", rc);
+        if (spec != NULL)
+            sink = (uint8_t)(strlen(spec->model) + strlen(spec->sub_tenant) + spec->groups);
+        free(spec);
+    } else if (arg == INSPECT_SPEC + 1) {
+        check(kvc_pin_list(kvc, on_pin, NULL));
+    } else if (arg == INSPECT_SPEC + 2) {
+        check(kvc_quota_list(kvc, on_quota, NULL));
+    } else if (arg == INSPECT_SPEC + 3) {
+        check(kvc_usage(kvc, on_usage, NULL));
+    } else {
+        check(kvc_policy(kvc, NULL, &policy));
+    }
+}
+
 static void call_storage(uint8_t arg)
 {
     struct kvc_drained drained;
@@ -201,8 +247,8 @@ static void call_storage(uint8_t arg)
 
 static void call_inspect(uint8_t arg)
 {
-    if (arg >= INSPECT_DRAIN) {
-        call_storage(arg);
+    if (arg >= INSPECT_SPEC) {
+        (arg >= INSPECT_DRAIN ? call_storage : call_keep)(arg);
         return;
     }
     static struct kvc_verified verified;

@@ -115,25 +115,49 @@ const struct message_kind message_kinds[] = {
 #define X(id) {"att_" #id, MESSAGE_ATTACH, &codec__att_##id, 0, dec_att_##id, enc_att_##id},
         CODEC_ATTACH_LIST(X)
 #undef X
-#define REPLY(OP, name, id)                             \
-    {name "_reply", MESSAGE_REPLY,    &codec__rep_##id, \
-     KVC_OP_##OP,   dec_##id##_reply, enc_##id##_reply},
-            REPLY(HELLO, "hello", hello) REPLY(PING, "ping", ping)
-                REPLY(NS_OPEN, "ns_open", ns_open) REPLY(LOOKUP, "lookup", lookup)
-                    REPLY(ACQUIRE, "acquire", acquire) REPLY(REDEEM, "redeem", acquire)
-                        REPLY(RELEASE, "release", release) REPLY(RESERVE, "reserve", reserve)
-                            REPLY(COMMIT, "commit", commit) REPLY(STORE, "store", commit)
-                                REPLY(DROP, "drop", bare) REPLY(CANCEL, "cancel", cancel)
-                                    REPLY(EVICT, "evict", evict) REPLY(BLOCKS, "blocks", blocks)
-                                        REPLY(VERIFY, "verify", verify) REPLY(TRACE, "trace", trace)
-                                            REPLY(TRACE_DUMP, "trace_dump", trace_dump)
-                                                REPLY(DRAIN, "drain", drain)
-                                                    REPLY(PATHS, "paths", paths)
+#define REPLY(OP, name, id)                                                            \
+    {                                                                                  \
+        name "_reply", MESSAGE_REPLY, &codec__rep_##id, KVC_OP_##OP, dec_##id##_reply, \
+            enc_##id##_reply                                                           \
+    }
+            REPLY(HELLO, "hello", hello),
+    REPLY(PING, "ping", ping),
+    REPLY(NS_OPEN, "ns_open", ns_open),
+    REPLY(NS_SPEC, "ns_spec", ns_spec),
+    REPLY(LOOKUP, "lookup", lookup),
+    REPLY(ACQUIRE, "acquire", acquire),
+    REPLY(REDEEM, "redeem", acquire),
+    REPLY(RELEASE, "release", release),
+    REPLY(RESERVE, "reserve", reserve),
+    REPLY(COMMIT, "commit", commit),
+    REPLY(STORE, "store", commit),
+    REPLY(DROP, "drop", bare),
+    REPLY(CANCEL, "cancel", cancel),
+    REPLY(HINT, "hint", bare),
+    REPLY(NAME_PUT, "name_put", name_put),
+    REPLY(NAME_LIST, "name_list", name_list),
+    REPLY(NAME_FORGET, "name_forget", bare),
+    REPLY(NAME_LOAD, "name_load", name_load),
+    REPLY(NAME_TOKENS, "name_tokens", name_tokens),
+    REPLY(EVICT, "evict", evict),
+    REPLY(BLOCKS, "blocks", blocks),
+    REPLY(VERIFY, "verify", verify),
+    REPLY(TRACE, "trace", trace),
+    REPLY(TRACE_DUMP, "trace_dump", trace_dump),
+    REPLY(DRAIN, "drain", drain),
+    REPLY(PATHS, "paths", paths),
+    REPLY(PIN, "pin", pin),
+    REPLY(UNPIN, "unpin", bare),
+    REPLY(PIN_LIST, "pin_list", pin_list),
+    REPLY(QUOTA_SET, "quota_set", bare),
+    REPLY(QUOTA_LIST, "quota_list", quota_list),
+    REPLY(USAGE, "usage", usage),
+    REPLY(POLICY, "policy", policy),
 #undef REPLY
-                                                        {"ping", MESSAGE_REQUEST, &codec__req_bare,
-                                                         KVC_OP_PING, dec_bare, enc_bare},
+    {"ping", MESSAGE_REQUEST, &codec__req_bare, KVC_OP_PING, dec_bare, enc_bare},
     {"stats", MESSAGE_REQUEST, &codec__req_bare, KVC_OP_STATS, dec_bare, enc_bare},
     {"paths", MESSAGE_REQUEST, &codec__req_bare, KVC_OP_PATHS, dec_bare, enc_bare},
+    {"quota_list", MESSAGE_REQUEST, &codec__req_bare, KVC_OP_QUOTA_LIST, dec_bare, enc_bare},
     {"error", MESSAGE_HEAD, &empty, KVC_OP_REPLY, dec_reply_head, enc_error},
     {"reply_head", MESSAGE_HEAD, &empty, KVC_OP_REPLY, dec_reply_head, NULL},
     {"head", MESSAGE_HEAD, &empty, 0, dec_head, NULL},

@@ -58,12 +58,16 @@ def fields(text):
 
 GROUP = fields("block_tokens block_bytes rule window flags")
 SEQ = fields("ns sub:t tokens") + [("keys", "*b")]
-RESERVE = fields("ns sub:t flags group shard parent:b first_token keys:b last_tokens")
+RESERVE = fields("ns sub:t flags group shard parent:b first_token keys:b last_tokens retain:b")
 BLOCK = fields(
     "key:b parent:b depth state tokens shards shards_present leases children bytes age_ms"
     " tiers chunk off"
 )
 CORRUPT = fields("key:b ns group shard tier below chunk off")
+NAME = fields(
+    "kind name:t principal:t tenant:t sub:t model:t ns tokens blocks tokens_cached bytes"
+    " bytes_in_memory bytes_on_disk age_ms idle_ms ttl_ms priority pinned has_tokens tip:b"
+)
 RECORD = fields("ns block_tokens timestamp_ms input_tokens output_tokens ids:b")
 PATH = fields(
     "name:t state error:t bytes used_bytes formatted_bytes reads writes syncs read_bytes"
@@ -71,18 +75,23 @@ PATH = fields(
     " write_p50_us write_p99_us write_max_us"
 )
 
+PIN = fields("id bytes left_ms ns tokens principal:t tenant:t in_memory tip:b")
+QUOTA = fields("scope tenant:t sub:t ns host_limit nvme_limit host_share nvme_share")
+USAGE = fields(
+    "ns principal:t tenant:t sub:t model:t blocks host_bytes nvme_bytes pinned_bytes named_bytes"
+    " leased_bytes"
+)
+
+SPEC = fields(
+    "model:t revision:t dtype:t quant:t layout:t position:t position_params:t"
+    " attention:t lora:t extra:t sub:t layers kv_heads head_size shards flags"
+    " prefill_ns_per_token prefill_ns_per_token_pair"
+) + [("groups", GROUP)]
+
 REQUESTS = {
     "hello": (1, fields("ver_min ver_max")),
     "ping": (2, []),
-    "ns_open": (
-        3,
-        fields(
-            "model:t revision:t dtype:t quant:t layout:t position:t position_params:t"
-            " attention:t lora:t extra:t sub:t layers kv_heads head_size shards flags"
-            " prefill_ns_per_token prefill_ns_per_token_pair"
-        )
-        + [("groups", GROUP)],
-    ),
+    "ns_open": (3, SPEC),
     "lookup": (4, SEQ + fields("flags")),
     "acquire": (5, SEQ + fields("flags shard from_tokens wait_tokens")),
     "redeem": (6, fields("ticket:b shard")),
@@ -95,22 +104,37 @@ REQUESTS = {
     "stats": (13, []),
     "ns_list": (14, fields("after")),
     "explain": (15, fields("ns keys:b")),
-    "evict": (16, fields("flags ns key:b older_than_ms bytes")),
+    "evict": (16, fields("flags ns key:b older_than_ms bytes tenant:t model:t priority_below")),
     "blocks": (17, fields("ns group mode key:b depth limit cursor")),
     "verify": (18, fields("ns tier cursor bytes_max")),
     "trace": (19, fields("action ns bytes")),
     "trace_dump": (20, fields("ns cursor")),
     "drain": (21, fields("bytes_max")),
     "paths": (22, []),
+    "name_put": (24, fields("kind name:t") + SEQ + fields("flags priority ttl_ms ids:b")),
+    "name_list": (25, fields("kind name:t exact sub:t cursor:b")),
+    "name_forget": (26, fields("kind name:t sub:t evict")),
+    "name_load": (27, fields("kind name:t sub:t ttl_ms flags")),
+    "name_tokens": (28, fields("kind name:t sub:t first")),
+    "pin": (29, SEQ + fields("tier ttl_ms")),
+    "unpin": (30, fields("pin")),
+    "pin_list": (31, fields("after")),
+    "quota_set": (32, QUOTA),
+    "quota_list": (33, []),
+    "usage": (34, fields("after")),
+    "policy": (35, fields("action name:t keep_percent load_or_recompute pin_bytes_max")),
+    "ns_spec": (36, fields("ns")),
+    "hint": (23, SEQ + fields("kind within_ms")),
 }
-ACQUIRE_REPLY = fields("hit_tokens lease ticket:b") + [
+ACQUIRE_REPLY = fields("hit_tokens cached_tokens lease ticket:b") + [
     ("groups", fields("first locs:b reason detail"))
 ]
 REPLIES = {
     "hello": fields("version server:t"),
     "ping": fields("uptime_ms"),
     "ns_open": fields("ns seed:b") + [("near", fields("ns fields"))],
-    "lookup": fields("hit_tokens") + [("groups", fields("blocks reason detail"))],
+    "ns_spec": fields("own") + SPEC,
+    "lookup": fields("hit_tokens cached_tokens load_us") + [("groups", fields("blocks reason detail"))],
     "acquire": ACQUIRE_REPLY,
     "redeem": ACQUIRE_REPLY,
     "release": fields("released"),
@@ -118,6 +142,7 @@ REPLIES = {
     "commit": fields("statuses:b"),
     "store": fields("statuses:b"),
     "drop": [],
+    "hint": [],
     "cancel": fields("found"),
     "evict": fields("blocks bytes kept_blocks"),
     "blocks": fields("cursor") + [("items", BLOCK)],
@@ -125,11 +150,23 @@ REPLIES = {
     "trace": fields("on ns bytes used_bytes records dropped age_ms"),
     "trace_dump": fields("cursor lost") + [("items", RECORD)],
     "drain": fields("left stop"),
+    "name_put": fields("tokens bytes"),
+    "name_list": fields("cursor:b") + [("items", NAME)],
+    "name_forget": [],
+    "name_load": fields("bytes"),
+    "name_tokens": fields("tokens ids:b"),
     "paths": fields(
         "writes_per_day spent_bytes left_bytes accepted_bytes written_bytes kept_bytes"
         " journal_bytes"
     )
     + [("paths", PATH)],
+    "pin": fields("pin bytes"),
+    "unpin": [],
+    "pin_list": fields("more") + [("items", PIN)],
+    "quota_set": [],
+    "quota_list": [("items", QUOTA + fields("host_bytes nvme_bytes"))],
+    "usage": fields("more") + [("items", USAGE)],
+    "policy": fields("name:t text:t keep_percent load_or_recompute pin_bytes_max"),
 }
 ITEMS = {
     "stats": fields("name:t kind value"),
@@ -334,6 +371,10 @@ def u64s(*v):
 
 def u32s(*v):
     return struct.pack("<%dI" % len(v), *v)
+
+
+def retain(first, end, priority, duration):
+    return struct.pack("<IIIQ", first, end, priority, duration)
 
 
 def loc(chunk, nbytes, off, hdr, gen):

@@ -15,6 +15,7 @@ from protocol import (
     pack_int,
     pack_text,
     reply_head,
+    retain,
     section,
     u64s,
 )
@@ -110,11 +111,15 @@ def reject_heads():
 
 def reject_requests():
     ns, group = LLAMA, [16, 2097152, 0, 0, 0]
-    reserve = [1, "", 0, 0, 0, b"", 0, K[0] + K[1], 0]
+    reserve = [1, "", 0, 0, 0, b"", 0, K[0] + K[1], 0, b""]
     two = u64s(0, 64)
     name = "%s must be UTF-8 text of at most 127 bytes without NUL"
-    lookup = "flags of LOOKUP must be 0, 2, 64 or 66"
-    acquire = "flags of ACQUIRE must be 0, 1, 128 or 129"
+    lookup = "flags of LOOKUP must be a sum of 2, 64, 256 and 512"
+    read_only = "flags of LOOKUP: 256 (READ_ONLY) excludes 2 (TOUCH) and 64 (PREFETCH)"
+    acquire = "flags of ACQUIRE must be a sum of 1, 128, 256 and 512"
+    hint = "kind must be 1 (ended), 2 (continue), 3 (soon) or 4 (scan)"
+    kind = "kind must be 1 (conversation) or 2 (document)"
+    named = "name must be UTF-8 text of 1 to 127 bytes without NUL"
     keyed = "key must be binary of 32 bytes for modes 0 (up) and 1 (down)"
     cases = [
         ("hello", ARG, "ver_min must not be above ver_max", [2, 1]),
@@ -158,6 +163,20 @@ def reject_requests():
         ("acquire", ARG, acquire, [1, "", 0, [b""], 2, 0, 0, 0]),
         ("acquire", ARG, acquire, [1, "", 0, [b""], 64, 0, 0, 0]),
         ("lookup", ARG, lookup, [1, "", 0, [b""], 128]),
+        ("lookup", ARG, lookup, [1, "", 0, [b""], 1024]),
+        ("lookup", ARG, read_only, [1, "", 0, [b""], 258]),
+        ("lookup", ARG, read_only, [1, "", 0, [b""], 320]),
+        ("acquire", ARG, acquire, [1, "", 0, [b""], 1024, 0, 0, 0]),
+        ("hint", ARG, hint, [1, "", 0, [b""], 0, 0]),
+        ("hint", ARG, hint, [1, "", 0, [b""], 5, 0]),
+        ("hint", ARG, "within_ms must be 0 unless kind is 3 (soon)", [1, "", 0, [b""], 1, 1]),
+        ("hint", ARG, "within_ms must be an integer from 0 to 2^32 - 1", [1, "", 0, [b""], 3, U64]),
+        (
+            "hint",
+            ARG,
+            "keys must be at most 32768, summed over the groups",
+            [1, "", 0, [b"\x00" * (32768 * 32), K[0]], 3, 0],
+        ),
         ("acquire", ARG, "shard must be an integer from 0 to 63", [1, "", 0, [b""], 0, 64, 0, 0]),
         (
             "acquire",
@@ -185,13 +204,64 @@ def reject_requests():
         ("drop", ARG, "reservation must be an integer from 0 to 2^64 - 1", [-1]),
         ("cancel", ARG, "target must be an integer from 0 to 2^64 - 1", [-(2**63)]),
         ("ns_list", ARG, "after must be an integer from 0 to 2^32 - 1", [U32 + 1]),
+        ("ns_spec", ARG, "ns must be an integer from 0 to 2^32 - 1", [U32 + 1]),
         ("explain", ARG, "keys must be binary of 1 to 256 x 32 bytes", [0, b""]),
         ("explain", ARG, "keys must be binary of 1 to 256 x 32 bytes", [0, bytes(257 * 32)]),
         ("explain", ARG, "ns must be an integer from 0 to 2^32 - 1", [U64, K[0]]),
-        ("evict", ARG, "flags of EVICT must be 0 or 4", [1, 0, b"", 0, 0]),
-        ("evict", ARG, "ns must be an integer from 0 to 2^32 - 1", [0, U32 + 1, b"", 0, 0]),
-        ("evict", ARG, "key must be binary of 0 or 32 bytes", [0, 0, bytes(64), 0, 0]),
-        ("evict", ARG, "key must be binary of 0 or 32 bytes", [0, 0, bytes(16), 0, 0]),
+        ("evict", ARG, "flags of EVICT must be 0, 4, 8192 or 8196", [1, 0, b"", 0, 0, "", "", 0]),
+        ("evict", ARG, "ns must be an integer from 0 to 2^32 - 1", [0, U32 + 1, b"", 0, 0, "", "", 0]),
+        ("evict", ARG, "key must be binary of 0 or 32 bytes", [0, 0, bytes(64), 0, 0, "", "", 0]),
+        ("evict", ARG, "key must be binary of 0 or 32 bytes", [0, 0, bytes(16), 0, 0, "", "", 0]),
+        (
+            "evict",
+            ARG,
+            "priority_below must be an integer from 0 to 101",
+            [0, 0, b"", 0, 0, "", "", 102],
+        ),
+        ("pin", ARG, "tier of a pin must be 0 (any) or 1 (host memory)", [1, "", 16, [bytes(32)], 2, 0]),
+        (
+            "quota_set",
+            ARG,
+            "scope must be 1 (tenant), 2 (sub-tenant) or 3 (namespace)",
+            [0, "t", "", 0, 0, 0, 0, 0],
+        ),
+        (
+            "quota_set",
+            ARG,
+            "ns of a quota must be given with scope 3 (namespace), else 0",
+            [1, "t", "", 7, 0, 0, 0, 0],
+        ),
+        (
+            "quota_set",
+            ARG,
+            "tenant of a quota must be given with scopes 1 and 2, else empty",
+            [1, "", "", 0, 0, 0, 0, 0],
+        ),
+        (
+            "quota_set",
+            ARG,
+            "sub of a quota must be given with scope 2 (sub-tenant), else empty",
+            [1, "t", "s", 0, 0, 0, 0, 0],
+        ),
+        (
+            "quota_set",
+            ARG,
+            "the share of a quota must not be above its limit",
+            [1, "t", "", 0, 1, 1, 2, 0],
+        ),
+        ("policy", ARG, "action must be 0 (show) or 1 (set)", [2, "", 0, 0, 0]),
+        (
+            "policy",
+            ARG,
+            "with action 0 (show) the other fields must be 0 or empty",
+            [0, "lru", 0, 0, 0],
+        ),
+        (
+            "policy",
+            ARG,
+            "keep_percent must be an integer from 0 to 100",
+            [1, "lru", 101, 0, 0],
+        ),
         ("blocks", ARG, "group must be an integer from 0 to 15", [1, 16, 0, K[0], 0, 1, 0]),
         ("blocks", ARG, "mode must be 0 (up), 1 (down) or 2 (roots)", [1, 0, 3, K[0], 0, 1, 0]),
         ("blocks", ARG, "key must be binary of 0 or 32 bytes", [1, 0, 0, bytes(31), 0, 1, 0]),
@@ -208,6 +278,40 @@ def reject_requests():
         ("trace_dump", ARG, "ns must be an integer from 0 to 2^32 - 1", [U32 + 1, 0]),
         ("verify", ARG, "tier must be 0 (all), 1 (host) or 2 (nvme)", [0, 3, 0, 1]),
         ("drain", ARG, "bytes_max must be an integer from 1 to 2^64 - 1", [0]),
+        ("name_put", ARG, kind, [0, "a", 1, "", 16, [K[0]], 0, 0, 0, b""]),
+        ("name_put", ARG, kind, [3, "a", 1, "", 16, [K[0]], 0, 0, 0, b""]),
+        ("name_put", ARG, named, [1, "", 1, "", 16, [K[0]], 0, 0, 0, b""]),
+        (
+            "name_put",
+            ARG,
+            "flags of NAME_PUT must be 0, 32, 4096 or 4128",
+            [1, "a", 1, "", 16, [K[0]], 1, 0, 0, b""],
+        ),
+        (
+            "name_put",
+            ARG,
+            "priority must be an integer from 0 to 100",
+            [1, "a", 1, "", 16, [K[0]], 0, 101, 0, b""],
+        ),
+        (
+            "name_put",
+            ARG,
+            "ids must be empty, or as many as tokens",
+            [1, "a", 1, "", 16, [K[0]], 0, 0, 0, bytes(60)],
+        ),
+        ("name_list", ARG, kind, [0, "", 0, "", b""]),
+        ("name_list", ARG, "name must not be empty with exact 1", [1, "", 1, "", b""]),
+        ("name_list", ARG, "cursor must be empty with exact 1", [1, "a", 1, "", b"a"]),
+        (
+            "name_list",
+            ARG,
+            "cursor must be binary of at most 320 bytes",
+            [1, "", 0, "", bytes(321)],
+        ),
+        ("name_forget", ARG, named, [1, "n" * 128, "", 0]),
+        ("name_forget", ARG, "evict must be 0 or 1", [1, "a", "", 2]),
+        ("name_load", ARG, "flags of NAME_LOAD must be 0 or 1", [1, "a", "", 0, 2]),
+        ("name_tokens", ARG, "first must be an integer from 0 to 2^32 - 1", [1, "a", "", U32 + 1]),
         ("verify", ARG, "bytes_max must be an integer from 1 to 2^64 - 1", [0, 0, 0, 0]),
         ("commit", ARG, "first must be an integer from 0 to 4095", [1, 4096, two, b""]),
         ("commit", ARG, "offsets must be binary of 1 to 4096 x 8 bytes", [1, 0, b"", b""]),
@@ -237,8 +341,8 @@ def reject_requests():
     ]
     for i, detail, bad in (
         (1, name % "sub", "s" * 128),
-        (2, "flags of RESERVE and STORE must be 0 or 32", 1),
-        (2, "flags of RESERVE and STORE must be 0 or 32", 33),
+        (2, "flags of RESERVE and STORE must be a sum of 32 and 1024", 1),
+        (2, "flags of RESERVE and STORE must be a sum of 32 and 1024", 2080),
         (3, "group must be an integer from 0 to 15", 16),
         (4, "shard must be an integer from 0 to 63", 64),
         (5, "parent must be binary of 0 or 32 bytes", bytes(31)),
@@ -248,6 +352,11 @@ def reject_requests():
         (7, "keys must be binary of 1 to 4096 x 32 bytes", bytes(33)),
         (7, "keys must be binary of 1 to 4096 x 32 bytes", bytes(4097 * 32)),
         (8, "last_tokens must be an integer from 0 to 1024", 1025),
+        (9, "retain must be binary of at most 16 x 20 bytes", bytes(19)),
+        (9, "retain must be binary of at most 16 x 20 bytes", bytes(17 * 20)),
+        (9, "retain: end_token must be 0 or above first_token", retain(16, 16, 0, 0)),
+        (9, "retain: end_token must be 0 or above first_token", retain(0, 0, 1, 1) + retain(9, 8, 0, 0)),
+        (9, "retain: priority must be an integer from 0 to 100", retain(0, 0, 101, 0)),
     ):
         changed = reserve[:i] + [bad] + reserve[i + 1 :]
         cases.append(("reserve", ARG, detail, changed))
@@ -361,7 +470,7 @@ def reject_shapes():
         (
             "flags a float",
             MSG,
-            "flags of LOOKUP must be 0, 2, 64 or 66",
+            "flags of LOOKUP must be a sum of 2, 64, 256 and 512",
             good[:-1] + bytes.fromhex("ca40000000"),
         ),
         (
@@ -406,6 +515,13 @@ def reject_shapes():
 def reject_replies():
     cases = [
         ("cancel", ARG, "found must be 0 or 1", [2]),
+        ("ns_spec", ARG, "own must be 0 or 1", [2] + LLAMA + [1, 0, 0, 0, [[16, 64, 0, 0, 0]]]),
+        (
+            "ns_spec",
+            ARG,
+            "block_tokens must be an integer from 1 to 1024",
+            [1] + LLAMA + [1, 0, 0, 0, [[0, 64, 0, 0, 0]]],
+        ),
         ("ns_open", ARG, "seed must be binary of 32 bytes", [1, bytes(31), []]),
         ("ns_open", ARG, "near must be an array of at most 4 arrays of 2", [1, SEED, [[1, 1]] * 5]),
         (
@@ -439,16 +555,23 @@ def reject_replies():
             [0] * 7 + [[["", 0, "e" * 128] + [0] * 18]],
         ),
         ("drain", ARG, "stop must be an integer from 0 to 255", [0, 256]),
-        ("lookup", ARG, "groups must be an array of 1 to 16 arrays of 3", [0, []]),
-        ("lookup", ARG, "groups must be an array of 1 to 16 arrays of 3", [0, [[0, 0, 0]] * 17]),
-        ("lookup", ARG, "reason must be an integer from 0 to 255", [0, [[0, 256, 0]]]),
+        ("name_list", ARG, "cursor must be binary of at most 320 bytes", [bytes(321), []]),
+        (
+            "name_tokens",
+            ARG,
+            "ids must be binary of at most 262144 x 4 bytes",
+            [1, bytes(3)],
+        ),
+        ("lookup", ARG, "groups must be an array of 1 to 16 arrays of 3", [0, 0, 0, []]),
+        ("lookup", ARG, "groups must be an array of 1 to 16 arrays of 3", [0, 0, 0, [[0, 0, 0]] * 17]),
+        ("lookup", ARG, "reason must be an integer from 0 to 255", [0, 0, 0, [[0, 256, 0]]]),
         (
             "acquire",
             ARG,
             "locs must be binary of at most 32768 x 32 bytes",
-            [0, 0, bytes(16), [[0, bytes(31), 0, 0]]],
+            [0, 0, 0, bytes(16), [[0, bytes(31), 0, 0]]],
         ),
-        ("acquire", ARG, "ticket must be binary of 16 bytes", [0, 0, b"", [[0, b"", 0, 0]]]),
+        ("acquire", ARG, "ticket must be binary of 16 bytes", [0, 0, 0, b"", [[0, b"", 0, 0]]]),
         ("reserve", ARG, "statuses must be binary of 1 to 4096 bytes", [1, b""]),
         ("commit", ARG, "statuses must be binary of 1 to 4096 bytes", [b"\x00" * 4097]),
         (

@@ -27,6 +27,7 @@ static void setup(void)
 {
     static char at[80];
     static const char *const sets[] = {at,
+                                       "policy.eviction=lru", /* who floods takes what is old */
                                        "limits.sessions=16",
                                        "limits.namespaces=16",
                                        "staging.total=16MiB",

@@ -20,6 +20,11 @@ void do_release(struct model *m);
 void do_redeem(struct model *m);
 void do_evict(struct model *m);
 
+void do_pin(struct model *m);
+void do_unpin(struct model *m);
+void do_wish(struct model *m);
+void unpin_all(struct model *m);
+
 /* When nothing is in use any more: all of it goes. */
 void evict_all(struct model *m);
 void close_client(struct model *m, int i);

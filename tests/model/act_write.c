@@ -17,7 +17,7 @@ struct reserving {
 /* Found out in the middle of a call: what built on it must turn out to be gone too (m_sync). */
 static void evicted(struct model *m, int b)
 {
-    HOLDS(m, !m_in_use(m, b));
+    HOLDS(m, !m_in_use(m, b) && m->block[b].pins == 0);
     m->block[b].state = M_DEAD;
     m->block[b].reason = KVC_MISS_EVICTED;
 }
@@ -141,6 +141,21 @@ static void run_reserve(struct model *m, int client, struct core_ns *ns, uint32_
     HOLDS(m, (id != 0) == m_resv_alive(m, x.resv));
 }
 
+/* What is wished changes what goes first, and nothing that the model foresees. */
+static const struct core_retention *some_wishes(struct model *m)
+{
+    static struct core_range range[2];
+    static struct core_retention wishes;
+    for (unsigned i = 0; i < 2; i++)
+        range[i] = (struct core_range){.first_token = rnd(m, 60),
+                                       .wish = {rnd(m, RETAIN_MAX + 1), rnd(m, 2) * rnd(m, 900)}};
+    wishes = (struct core_retention){.range = range,
+                                     .n = rnd(m, 3),
+                                     .has_decode = rnd(m, 2),
+                                     .decode = {rnd(m, RETAIN_MAX + 1), 0}};
+    return rnd(m, 2) ? &wishes : NULL;
+}
+
 void do_reserve(struct model *m)
 {
     static struct m_seq s, lie;
@@ -165,7 +180,9 @@ void do_reserve(struct model *m)
                               .first_token = first * bt,
                               .keys = s.keys[group][first],
                               .n = n,
-                              .last_tokens = partly ? s.tokens % bt : 0};
+                              .last_tokens = partly ? s.tokens % bt : 0,
+                              .decoded = rnd(m, 4) == 0,
+                              .retention = some_wishes(m)};
     if (rnd(m, 20) == 0) { /* a worker that is wrong about the parent */
         random_seq(m, (uint32_t)ns_no, &lie);
         if (lie.n[group] > 0)

@@ -14,7 +14,10 @@ void rig_defaults(struct rig *r)
                 .namespaces_max = 16,
                 .leases_max = 64,
                 .commits_max = 64,
+                .names_max = 64,
+                .name_ids_bytes = 64 << 10,
                 .lease_bytes_max = UINT64_MAX / 2,
+                .pins_max = 64,
                 .policy = &policy_lru},
         .tier_cfg = {.regions = 64, .region_bytes = 16384, .slot_align = 64, .seed = 7}};
 }
@@ -32,6 +35,21 @@ static const struct core_identity who[RIG_CLIENTS] = {
     {.principal = 2, .name = "two", .tenant = "t2"},
 };
 
+static const struct core_identity *who_is(void *ctx, const char *principal)
+{
+    (void)ctx;
+    for (unsigned i = 0; i < RIG_CLIENTS; i++)
+        if (strcmp(who[i].name, principal) == 0)
+            return &who[i];
+    return NULL;
+}
+
+static void rig_names(struct rig *r)
+{
+    struct journal *j = r->journal ? fake_journal_of(r->journal) : NULL;
+    ck_assert_int_eq(core_names_open(r->core, j, r->wall_ms, who_is, NULL, &r->names_found), 0);
+}
+
 void rig_begin(struct rig *r)
 {
     r->tier = fake_tier_create(&r->tier_cfg);
@@ -45,6 +63,10 @@ void rig_begin(struct rig *r)
     core_tick(r->core, r->now_ns);
     for (unsigned i = 0; i < RIG_CLIENTS; i++)
         ck_assert_int_eq(core_client_open(r->core, &who[i], on_idle, &r->idle[i], &r->cl[i]), 0);
+    if (r->with_journal)
+        r->journal = fake_journal_create();
+    r->wall_ms = 1700000000000;
+    rig_names(r);
 }
 
 void rig_step(struct rig *r)
@@ -66,6 +88,8 @@ static unsigned rig_turn(struct rig *r)
     (void)core_run_done(r->core);
     (void)core_placement_step(r->core);
     unsigned n = fake_tier_run(r->tier, 1000, 0);
+    if (r->journal)
+        n += fake_journal_run(r->journal, r->journal_err);
     if (r->disk) {
         r->cfg.disk->ops->kick(r->cfg.disk);
         n += fake_disk_run(r->disk, 1000, 0);
@@ -79,15 +103,6 @@ void rig_settle(struct rig *r)
     unsigned quiet = 0;
     while (quiet < 3)
         quiet = rig_turn(r) ? 0 : quiet + 1;
-}
-
-static const struct core_identity *who_is(void *ctx, const char *principal)
-{
-    (void)ctx;
-    for (unsigned i = 0; i < RIG_CLIENTS; i++)
-        if (strcmp(who[i].name, principal) == 0)
-            return &who[i];
-    return NULL;
 }
 
 static void carry_namespaces(struct rig *r, struct core *old)
@@ -156,6 +171,9 @@ void rig_restart(struct rig *r, bool host_survives)
     if (r->disk)
         fake_disk_each(r->disk, on_kept, r);
     (void)core_adopt_end(r->core);
+    if (r->journal)
+        fake_journal_crash(r->journal);
+    rig_names(r);
     core_check(r->core);
 }
 
@@ -181,7 +199,7 @@ void rig_end(struct rig *r)
             rig_close(r, i);
     rig_settle(r);
     core_check(r->core);
-    struct core_evict_job job = {.client = r->cl[0]};
+    struct core_evict_job job = {.client = r->cl[0], .force = true};
     rig_evict(r, &job);
     rig_settle(r);
     if (r->cl[0] != NULL)
@@ -193,6 +211,7 @@ void rig_end(struct rig *r)
     fake_tier_destroy(&r->tier);
     if (r->disk)
         fake_disk_destroy(&r->disk);
+    fake_journal_destroy(&r->journal);
 }
 
 struct core_ns_spec rig_spec(const char *model, uint32_t block_tokens, uint32_t block_bytes)
@@ -253,7 +272,9 @@ int rig_reserve(struct rig *r, unsigned client, struct rig_put *p)
                               .keys = rig_keys(7, p->chain, p->first, p->n),
                               .n = p->n,
                               .last_tokens = p->last_tokens,
-                              .durable = p->durable};
+                              .durable = p->durable,
+                              .decoded = p->decoded,
+                              .retention = p->retention};
     return core_reserve(r->core, r->cl[client], &in, &p->reservation, p->statuses, &r->why);
 }
 

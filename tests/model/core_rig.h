@@ -4,7 +4,9 @@
 #define KVC_TEST_CORE_RIG_H
 
 #include "core.h"
+#include "core_names.h"
 #include "fake_disk.h"
+#include "fake_journal.h"
 #include "fake_tier.h"
 
 #define RIG_CLIENTS 4
@@ -17,6 +19,11 @@ struct rig {
     struct fake_tier_config tier_cfg;
     struct fake_disk *disk; /* with disk_cfg.slots > 0 */
     struct fake_disk_config disk_cfg;
+    struct fake_journal *journal; /* of names; NULL: there is none */
+    bool with_journal;            /* before rig_begin() */
+    int journal_err;              /* what its commits end with */
+    struct core_names_found names_found;
+    uint64_t wall_ms; /* at the next restart */
     uint64_t now_ns;
     struct core_client *cl[RIG_CLIENTS];
     unsigned idle[RIG_CLIENTS]; /* times that the core called it */
@@ -48,7 +55,8 @@ const uint8_t *rig_keys(unsigned slot, uint32_t chain, uint32_t first, uint32_t 
 struct rig_put {
     struct core_ns *ns;
     uint32_t group, shard, chain, first, n, last_tokens;
-    bool durable;
+    bool durable, decoded;
+    const struct core_retention *retention;
     uint8_t statuses[KVC_STORE_MAX]; /* of reserve */
     uint64_t reservation;
 };

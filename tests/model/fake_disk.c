@@ -28,6 +28,7 @@ struct fake_disk {
     struct slot *slot;
     uint32_t next; /* where alloc looks first, as a log does */
     uint32_t puts[2];
+    uint32_t unpromised;
     unsigned inflight, kicked;
     struct tier_op *op[INFLIGHT_MAX];
 };
@@ -219,6 +220,13 @@ static bool disk_admits(const struct tier *t, uint32_t bytes, uint64_t age_ms)
     return of(t)->admit && !of(t)->out;
 }
 
+static void disk_unpromise(struct tier *t, struct tier_loc loc)
+{
+    struct slot *s = slot_at(of(t), loc);
+    MUST(s->state == SLOT_PUBLISHED && s->label.durable && s->label.by_pin);
+    of(t)->unpromised++;
+}
+
 static const struct tier_ops disk_ops = {
     .name = "fake disk",
     .alloc = disk_alloc,
@@ -234,6 +242,7 @@ static const struct tier_ops disk_ops = {
     .readable = disk_readable,
     .reclaim = disk_reclaim,
     .keep = disk_keep,
+    .unpromise = disk_unpromise,
     .admits = disk_admits,
 };
 
@@ -291,6 +300,11 @@ uint32_t fake_disk_used(const struct fake_disk *f)
     for (uint32_t i = 0; i < f->cfg.slots; i++)
         n += f->slot[i].state != SLOT_FREE;
     return n;
+}
+
+uint32_t fake_disk_unpromised(const struct fake_disk *f)
+{
+    return f->unpromised;
 }
 
 uint32_t fake_disk_puts(const struct fake_disk *f, bool durable)

@@ -161,13 +161,13 @@ bool m_in_use(const struct model *m, int block)
 bool m_may_evict(const struct model *m, int block)
 {
     const struct m_block *b = &m->block[block];
-    return b->state != M_DEAD && !in_use(b) && !m_has_children(m, block);
+    return b->state != M_DEAD && !in_use(b) && b->pins == 0 && !m_has_children(m, block);
 }
 
 bool m_is_kept(const struct model *m, int block)
 {
     const struct m_block *b = &m->block[block];
-    if (in_use(b))
+    if (in_use(b) || b->pins > 0)
         return true;
     for (int i = m->first_live; i < m->nblocks; i++)
         if (m->block[i].parent == block && m->block[i].state != M_DEAD && m_is_kept(m, i))
@@ -406,7 +406,7 @@ void m_sync(struct model *m, bool may_evict)
         core_explain(m->core, m->admin, seen.ns, b->key, on_explanation, &seen);
         HOLDS(m, seen.n <= 1);
         if (seen.n == 0) {
-            HOLDS(m, may_evict && !in_use(b));
+            HOLDS(m, may_evict && !in_use(b) && b->pins == 0);
             gone[ngone++] = i;
         }
     }

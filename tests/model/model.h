@@ -15,6 +15,7 @@
 #define M_KEYS_MAX    160 /* of one group of one sequence */
 #define M_CLIENTS_MAX 8
 #define M_SEQS        12
+#define M_PINS_MAX    6
 #define M_NONE        (-1)
 
 /* Fails the run, and says which. */
@@ -41,6 +42,7 @@ struct m_block {
         int resv;
     } shard[M_SHARDS_MAX];
     uint32_t leases, copies;
+    uint32_t pins;
     enum kvc_miss reason; /* once dead */
     int older;            /* the block before it in its bucket */
 };
@@ -61,6 +63,11 @@ struct m_lease {
     uint32_t ns;
     uint64_t bytes;
     int block[M_KEYS_MAX * M_GROUPS_MAX];
+};
+
+struct m_pin {
+    uint64_t id; /* 0: free */
+    int n, block[M_KEYS_MAX * M_GROUPS_MAX];
 };
 
 struct m_commit {
@@ -123,6 +130,7 @@ struct model {
     int ncommits, cap_commits;
     struct m_copy *copy;
     int ncopies, cap_copies;
+    struct m_pin pin[M_PINS_MAX];
     struct m_waiter *waiter[16];
     struct m_client client[M_CLIENTS_MAX];
     int share_of[M_SEQS];        /* the sequence that it shares a beginning with */

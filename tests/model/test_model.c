@@ -45,7 +45,7 @@ static const struct {
     {do_reserve, 26},    {do_commit, 30},      {do_drop, 1},       {do_commit_cancel, 1},
     {do_acquire, 24},    {do_lookup, 8},       {do_release, 14},   {do_redeem, 5},
     {do_evict, 2},       {do_time, 8},         {do_copies, 34},    {do_waiter_deadline, 3},
-    {do_look_again, 2},
+    {do_look_again, 2},  {do_pin, 3},          {do_unpin, 2},      {do_wish, 4},
 };
 
 static void one_turn(struct model *m)
@@ -86,6 +86,9 @@ static void model_begin(struct model *m, uint64_t seed)
     }
     static const uint32_t blocks_max[] = {16, 60, 200, 500};
     static const uint32_t few[] = {4, 12, 60};
+    unsigned policies = 0;
+    while (policy_at(policies))
+        policies++;
     struct fake_tier_config tier = {.regions = rnd(m, 3) ? 2 + rnd(m, 24) : 80,
                                     .region_bytes = rnd(m, 2) ? 4096 : 16384,
                                     .slot_align = 64,
@@ -97,7 +100,8 @@ static void model_begin(struct model *m, uint64_t seed)
                                   .leases_max = few[rnd(m, 3)],
                                   .commits_max = few[rnd(m, 3)],
                                   .lease_bytes_max = rnd(m, 3) ? 1u << 20 : 3000,
-                                  .policy = &policy_lru,
+                                  .pins_max = M_PINS_MAX,
+                                  .policy = policy_at((unsigned)(seed % policies)),
                                   .host = fake_tier_of(m->tier)};
     MUST(core_create(&m->cfg, &m->core) == 0);
     m->now_ns = 1000000000;
@@ -121,6 +125,7 @@ static void model_end(struct model *m)
     while (fake_tier_inflight(m->tier) > 0)
         (void)fake_tier_run(m->tier, 100, 10);
     (void)core_run_done(m->core);
+    unpin_all(m);
     core_check(m->core);
     m_check_totals(m);
     for (int i = 0; i < M_CLIENTS_MAX; i++)

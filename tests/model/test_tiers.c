@@ -62,6 +62,8 @@ static void open_namespaces(void)
 static void do_store(void)
 {
     static struct rig_put p;
+    static struct core_range range[2];
+    static struct core_retention wishes;
     const unsigned slot = rnd(COMMITS), n = rnd(2);
     if (commit[slot])
         return;
@@ -72,6 +74,13 @@ static void do_store(void)
                          .n = 1 + rnd(BLOCKS),
                          .durable = rnd(12) == 0};
     p.chain += p.group * 1000;
+    for (unsigned i = 0; i < 2; i++)
+        range[i] = (struct core_range){.first_token = rnd(40),
+                                       .wish = {rnd(RETAIN_MAX + 1), rnd(2) * rnd(3000)}};
+    wishes = (struct core_retention){
+        .range = range, .n = rnd(3), .has_decode = rnd(2), .decode = {rnd(RETAIN_MAX + 1), 0}};
+    p.retention = rnd(2) ? &wishes : NULL;
+    p.decoded = rnd(4) == 0;
     const unsigned client = 1 + rnd(2);
     ck_assert_int_eq(rig_reserve(&r, client, &p), 0);
     if (!p.reservation)
@@ -249,6 +258,75 @@ static void do_disk(void)
     }
 }
 
+/* ---- what is to stay ---- */
+
+static void do_quota(void)
+{
+    static const char *const tenants[] = {"t1", "t2", "t9"};
+    struct core_quota q = {.scope = KVC_SCOPE_TENANT,
+                           .tenant = tenants[rnd(3)],
+                           .bytes = {{RETAIN_NO_LIMIT, RETAIN_NO_LIMIT}, {0, 0}}};
+    if (rnd(2)) {
+        struct core_ns_view v;
+        core_ns_view(ns[rnd(2)], &v);
+        q.scope = KVC_SCOPE_NS;
+        q.ns = v.id;
+    }
+    const bool remove = rnd(3) == 0;
+    for (unsigned t = 0; t < RETAIN_TIERS && !remove; t++) {
+        if (rnd(2))
+            q.bytes.limit[t] = 96 * rnd(40);
+        const uint64_t share = 96 * rnd(12);
+        q.bytes.share[t] = MIN(share, q.bytes.limit[t]) * rnd(2);
+    }
+    const int err = core_quota_set(r.core, &q);
+    ck_assert(err == 0 || err == KVC_E_BUSY);
+}
+
+static void do_pin(void)
+{
+    struct core_pin_view v;
+    uint64_t cursor = rnd(8);
+    if (rnd(3) == 0) {
+        if (core_pin_next(r.core, NULL, &cursor, &v))
+            ck_assert_int_eq(core_unpin(r.core, NULL, v.id), 0);
+        return;
+    }
+    const struct core_pin in = {.seq = rig_seq(ns[rnd(2)], rnd(CHAINS), 8 * (1 + rnd(BLOCKS))),
+                                .in_memory = rnd(3) == 0,
+                                .ttl_ms = rnd(3) ? 1 + rnd(2000) : 0};
+    struct core_pinned got;
+    const int err = core_pin(r.core, &in, &got, &r.why);
+    ck_assert(err == 0 || err == KVC_E_GONE || err == KVC_E_PIN_LIMIT || err == KVC_E_LIMIT);
+}
+
+static void do_wish(void)
+{
+    const struct core_seq seq = rig_seq(ns[rnd(2)], rnd(CHAINS), 8 * (1 + rnd(BLOCKS)));
+    const struct core_wish wish = {rnd(RETAIN_MAX + 1), rnd(2) * rnd(2000)};
+    ck_assert_int_ge(core_wish(r.core, &seq, 0, &wish, rnd(2), &r.why), 0);
+    ck_assert_int_ge(core_advise(r.core, &seq, POLICY_ADVICE_ENDED + rnd(4), 1000, &r.why), 0);
+}
+
+static void do_keep(void)
+{
+    switch (rnd(4)) {
+    case 0:
+        do_quota();
+        return;
+    case 1:
+        core_keep_percent(r.core, rnd(101));
+        core_pin_budget(r.core, rnd(3) * 1000);
+        return;
+    case 2:
+        do_pin();
+        return;
+    default:
+        do_wish();
+        return;
+    }
+}
+
 static void forget_all(void)
 {
     for (unsigned i = 0; i < COMMITS; i++) {
@@ -296,7 +374,7 @@ static const struct {
     uint32_t weight;
 } operations[] = {{do_store, 30}, {do_acquire, 30}, {do_deadline, 4}, {do_release, 12},
                   {do_lookup, 6}, {do_evict, 1},    {do_verify, 3},   {do_store_wait, 4},
-                  {do_disk, 6},   {copies_end, 40}, {do_restart, 1}};
+                  {do_disk, 6},   {copies_end, 40}, {do_restart, 1},  {do_keep, 12}};
 
 static void one_turn(void)
 {
@@ -330,6 +408,12 @@ static void run_seed(uint64_t seed)
     r.cfg.blocks_max = rnd(3) ? 512 : 24 + rnd(60);
     r.cfg.lease_bytes_max = rnd(3) ? UINT64_MAX / 2 : 1000;
     r.cfg.leases_max = rnd(3) ? 64 : 14;
+    r.cfg.pins_max = rnd(3) ? 16 : rnd(3);
+    r.cfg.pin_bytes_max = rnd(2) * 2000;
+    unsigned policies = 0;
+    while (policy_at(policies))
+        policies++;
+    r.cfg.policy = policy_at((unsigned)(seed % policies));
     rig_begin(&r);
     memset(&store_waiter, 0, sizeof store_waiter);
     open_namespaces();

@@ -31,6 +31,7 @@ static const char usage[] =
     "  --keep FILE       append each seed that fails to FILE\n"
     "  --verbose         print each event, to read a failure; also --trace\n"
     "  --disk            with a storage tier below host memory\n"
+    "  --policy NAME     of eviction (default: all in turn, by seed)\n"
     "  --twice           run each seed twice and compare: the same seed, the same run\n"
     "  --help            this text\n"
     "\n"
@@ -43,6 +44,7 @@ struct options {
 };
 
 bool sim_with_disk;
+const struct policy_ops *sim_policy;
 static struct sim_totals *totals; /* shared with the processes that run seeds */
 static const char *program;
 static uint64_t list[LIST_MAX];
@@ -129,8 +131,9 @@ void sim_trace(const struct sim *s, const char *fmt, ...)
 
 static void keep_seed(const struct options *o)
 {
-    fprintf(stderr, "again: %s%s --seed %llu --turns %llu --trace\n", program,
-            sim_with_disk ? " --disk" : "", (unsigned long long)totals->seed,
+    fprintf(stderr, "again: %s%s%s%s --seed %llu --turns %llu --trace\n", program,
+            sim_with_disk ? " --disk" : "", sim_policy ? " --policy " : "",
+            sim_policy ? sim_policy->name : "", (unsigned long long)totals->seed,
             (unsigned long long)o->turns);
     FILE *f = o->keep ? fopen(o->keep, "ae") : NULL;
     if (o->keep && !f)
@@ -344,13 +347,19 @@ static uint64_t read_list(const char *path)
 
 static void read_options(int argc, char **argv, struct options *o)
 {
-    static const struct option options[] = {
-        {"seed", required_argument, NULL, 's'}, {"seeds", required_argument, NULL, 'r'},
-        {"list", required_argument, NULL, 'l'}, {"turns", required_argument, NULL, 't'},
-        {"keep", required_argument, NULL, 'k'}, {"verbose", no_argument, NULL, 'v'},
-        {"trace", no_argument, NULL, 'v'},      {"twice", no_argument, NULL, '2'},
-        {"first", no_argument, NULL, '1'},      {"disk", no_argument, NULL, 'd'},
-        {"help", no_argument, NULL, 'h'},       {0}};
+    static const struct option options[] = {{"seed", required_argument, NULL, 's'},
+                                            {"seeds", required_argument, NULL, 'r'},
+                                            {"list", required_argument, NULL, 'l'},
+                                            {"turns", required_argument, NULL, 't'},
+                                            {"keep", required_argument, NULL, 'k'},
+                                            {"verbose", no_argument, NULL, 'v'},
+                                            {"trace", no_argument, NULL, 'v'},
+                                            {"twice", no_argument, NULL, '2'},
+                                            {"first", no_argument, NULL, '1'},
+                                            {"disk", no_argument, NULL, 'd'},
+                                            {"policy", required_argument, NULL, 'p'},
+                                            {"help", no_argument, NULL, 'h'},
+                                            {0}};
     char *end;
     for (int c; (c = getopt_long(argc, argv, "h", options, NULL)) != -1;) {
         switch (c) {
@@ -378,6 +387,11 @@ static void read_options(int argc, char **argv, struct options *o)
             break;
         case 'd':
             sim_with_disk = true;
+            break;
+        case 'p':
+            sim_policy = policy_by_name(optarg);
+            if (!sim_policy)
+                wrong("--policy: no such policy", optarg);
             break;
         case '1':
             o->first = true;

@@ -171,7 +171,7 @@ static bool status_fits(const struct sim_req *r, uint32_t i, uint8_t status)
     bool store = r->op == KVC_OP_STORE;
     bool refused = status == KVC_ST_EXISTS || status == KVC_ST_PENDING || status == KVC_ST_FULL ||
                    status == KVC_ST_NO_PARENT || status == KVC_ST_TOO_LARGE ||
-                   status == KVC_ST_BAD_ARGUMENT || status == KVC_ST_BUSY;
+                   status == KVC_ST_QUOTA || status == KVC_ST_BAD_ARGUMENT || status == KVC_ST_BUSY;
     if (r->offset[i] == OFFSET_SKIP)
         return status == KVC_ST_OK || (store && refused);
     if (r->offset[i] == OFFSET_BAD)
@@ -218,7 +218,8 @@ static void on_cancel(struct sim *s, struct sim_client *cl, struct sim_req *r,
     SIM_CHECK(s, codec_dec_cancel_reply(a->bytes, a->len, &h, &m) == 0, "an unreadable reply");
     struct sim_req *t = sim_req_by_corr(cl, r->target);
     SIM_CHECK(s, sim_tier_of(s, cl, r->target) == 0, "cancelled, and a copy still reads staging");
-    if (!t || !t->delivered) /* by chance the number of one that is on its way behind it */
+    if (!t || t == r ||
+        !t->delivered) /* by chance its own number, or of one on its way behind it */
         return;
     SIM_CHECK(s, t->timed_out, "CANCEL is answered before its target");
     sim_slots_back(s, cl, t);

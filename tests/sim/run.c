@@ -60,6 +60,15 @@ static void choose_swarm(struct sim *s)
     w->delay_pct = odd(s, 0, sim_rnd(s, 100));
     w->wrong_pct = odd(s, 1, 20 + sim_rnd(s, 80));
     w->short_pct = odd(s, 10, sim_rnd(s, 100));
+    w->keep_pct = sim_rnd(s, 4) ? sim_rnd(s, 60) : 0;
+}
+
+static const struct policy_ops *policy_of(uint64_t seed)
+{
+    unsigned n = 0;
+    while (policy_at(n))
+        n++;
+    return sim_policy ? sim_policy : policy_at((unsigned)(seed % n));
 }
 
 static void choose_limits(struct sim *s)
@@ -82,7 +91,9 @@ static void choose_limits(struct sim *s)
         .claim_bytes_max = odd(s, 0, 256u * (1 + sim_rnd(s, 60))),
         .fair = sim_rnd(s, 2),
         .principals_max = SIM_PRINCIPALS,
-        .policy = &policy_lru};
+        .pins_max = odd(s, 32, sim_rnd(s, 4)),
+        .pin_bytes_max = odd(s, 0, 256u * sim_rnd(s, 60)),
+        .policy = policy_of(s->seed)};
     s->svc_cfg = (struct svc_config){.sessions_max = sessions,
                                      .requests_max = odd(s, 16, 1 + sim_rnd(s, 6)),
                                      .calls_max = odd(s, 64, 1 + sim_rnd(s, 8)),
@@ -186,6 +197,7 @@ static void turn(struct sim *s)
         sim_act_attach(s);
     sim_mail(s, false);
     sim_act_requests(s);
+    sim_act_keep(s);
     (void)core_run_done(s->core);
     sim_read_answers(s);
     s->more = core_placement_step(s->core);
@@ -194,6 +206,7 @@ static void turn(struct sim *s)
     sim_disk_step(s, s->draining);
     s->more = s->more || core_has_done(s->core);
     sim_check_turn(s);
+    sim_check_keep(s);
 }
 
 /* ---- end ---- */
@@ -205,7 +218,7 @@ static void on_job(struct core_evict_job *job)
 
 static void evict_all(struct sim *s)
 {
-    struct core_evict_job job = {.client = s->observer[3], .done = on_job};
+    struct core_evict_job job = {.client = s->observer[3], .done = on_job, .force = true};
     core_evict_start(s->core, &job);
     for (uint32_t i = 0; i < QUIET_TURNS && job.client; i++)
         (void)core_placement_step(s->core);

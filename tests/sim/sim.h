@@ -80,6 +80,7 @@ struct sim_swarm {
     uint32_t delay_pct; /* requests that take a while to arrive */
     uint32_t wrong_pct; /* parents of another chain */
     uint32_t short_pct; /* deadlines of a few milliseconds */
+    uint32_t keep_pct;  /* quotas, pins, wishes */
 };
 
 /* Sums over all seeds of a run; in memory that the processes of a run share. */
@@ -273,6 +274,7 @@ void sim_trace(const struct sim *s, const char *fmt, ...) __attribute__((format(
 /* ---- run.c: a seed's life ---- */
 
 extern bool sim_with_disk;
+extern const struct policy_ops *sim_policy; /* NULL: in turn, by seed */
 void sim_run(uint64_t seed, uint64_t turns, bool trace, struct sim_totals *totals);
 uint32_t sim_rnd(struct sim *s, uint32_t below);
 bool sim_pct(struct sim *s, uint32_t pct);
@@ -368,5 +370,9 @@ void sim_check_told(struct sim *s, uint64_t reservation);
 struct core_ns *sim_core_ns(struct sim *s, const struct sim_client *cl,
                             const struct sim_space *space);
 struct core_seq sim_core_seq(struct sim *s, struct core_ns *ns, const struct sim_seq *q);
+
+/* act_keep.c */
+void sim_act_keep(struct sim *s);
+void sim_check_keep(struct sim *s);
 
 #endif

@@ -43,7 +43,9 @@ struct tier_label {
     uint32_t shard;
     uint16_t tokens;
     bool has_parent;
-    bool durable; /* stored with a promise: reclaim never drops it */
+    bool durable;  /* stored with a promise: reclaim never drops it */
+    bool by_pin;   /* durable for pins and names, which may end */
+    uint8_t level; /* core's: what outlives a restart of how long it is to be kept; 0: nothing */
 };
 
 enum tier_op_kind {
@@ -156,6 +158,12 @@ struct tier_ops {
      * free() it, which ends the move untold. false: it cannot be (no budget, no room, path taken
      * out); core then frees it. */
     bool (*keep)(struct tier *t, struct tier_loc loc, uint32_t owner);
+    /* What is at loc was published as durable, and is no promise any more: it is reclaimed like any
+     * other from now on. May be NULL. */
+    void (*unpromise)(struct tier *t, struct tier_loc loc);
+    /* Bytes by which the write budget has grown since the last call; UINT64_MAX: there is none. May
+     * be NULL: none. */
+    uint64_t (*granted)(struct tier *t);
     /* Whether the write budget and the room allow `bytes` more, for a block that was last used
      * age_ms ago. When the budget is short, younger ones come first. Takes neither budget nor
      * room; what the budget alone refuses is counted in the tier's figures. */

@@ -258,7 +258,10 @@ static int answer_lookup(struct daemon *d, const uint8_t *in, size_t len, uint8_
         return codec_enc_error(out, cap, &h, KVC_ST_BAD_ARGUMENT, h.detail);
     atomic_store(&d->s->last_ns, m.seq.ns);
     uint32_t hit = atomic_load(&d->s->hit_blocks);
-    struct msg_lookup_reply r = {.hit_tokens = 16 * hit, .ngroups = m.seq.ngroups};
+    struct msg_lookup_reply r = {.hit_tokens = 16 * hit,
+                                 .cached_tokens = 16 * hit + 8,
+                                 .load_us = 1000 * hit,
+                                 .ngroups = m.seq.ngroups};
     for (uint32_t g = 0; g < r.ngroups; g++)
         r.groups[g] = (struct msg_group_hit){.blocks = hit, .reason = KVC_MISS_EVICTED};
     return codec_enc_lookup_reply(out, cap, &h, &r);
@@ -285,6 +288,7 @@ static int lease(struct daemon *d, const struct msg_head *h, uint32_t ngroups, u
     }
     struct msg_acquire_reply r = {
         .hit_tokens = 16 * hit,
+        .cached_tokens = 16 * hit + 8,
         .lease = hit == 0 || atomic_load(&d->s->lease_without) ? 0 : ++d->lease,
         .ngroups = ngroups};
     memset(r.ticket, 0x5a, sizeof(r.ticket));
@@ -336,6 +340,16 @@ static void statuses(struct daemon *d, uint8_t *out, uint32_t n)
         out[i] = from != 0 && i >= from ? KVC_ST_EXISTS : KVC_ST_OK;
 }
 
+static void note_wishes(struct daemon *d, const struct msg_reserve *m)
+{
+    struct msg_retain wish = {0};
+    if (m->retain.n > 0)
+        codec_get_retain(m->retain.p + m->retain.n - KVC_RETAIN_BYTES, &wish);
+    atomic_store(&d->s->wish_n, m->retain.n / KVC_RETAIN_BYTES);
+    atomic_store(&d->s->wish_flags, m->flags);
+    atomic_store(&d->s->wish_last, (uint64_t)wish.priority << 32 | (uint32_t)wish.duration_ms);
+}
+
 static int answer_reserve(struct daemon *d, const uint8_t *in, size_t len, uint8_t *out, size_t cap)
 {
     struct msg_head h;
@@ -344,6 +358,7 @@ static int answer_reserve(struct daemon *d, const uint8_t *in, size_t len, uint8
     if (codec_dec_reserve(in, len, &h, &m) < 0)
         return codec_enc_error(out, cap, &h, KVC_ST_BAD_ARGUMENT, h.detail);
     atomic_store(&d->s->last_ns, m.ns);
+    note_wishes(d, &m);
     uint32_t n = m.keys.n / KVC_KEY_BYTES;
     statuses(d, st, n);
     struct msg_reserve_reply r = {.reservation = ++d->reservation, .statuses = {.p = st, .n = n}};
@@ -386,6 +401,7 @@ static int answer_store(struct daemon *d, const uint8_t *in, size_t len, uint8_t
     if (codec_dec_store(in, len, &h, &m) < 0)
         return codec_enc_error(out, cap, &h, KVC_ST_BAD_ARGUMENT, h.detail);
     atomic_store(&d->s->last_ns, m.reserve.ns);
+    note_wishes(d, &m.reserve);
     return commit(d, &h, &m.offsets, &m.tokens, out, cap);
 }
 
@@ -435,6 +451,32 @@ static int answer_ns_list(struct daemon *d, const uint8_t *in, size_t len, uint8
     return (int)codec_list_end(&l, m.after + 2 < 2 * atomic_load(&d->s->list_pages));
 }
 
+static int answer_ns_spec(const uint8_t *in, size_t len, uint8_t *out, size_t cap)
+{
+    struct msg_head h;
+    struct msg_ns_spec m;
+    NEED(codec_dec_ns_spec(in, len, &h, &m) == 0);
+    if (m.ns == 404)
+        return codec_enc_error(out, cap, &h, KVC_ST_NO_NAMESPACE, "there is no such namespace");
+    const struct msg_ns_spec_reply r = {
+        .own = 1,
+        .spec = {.model = text("llama"),
+                 .position_params = text("theta=10000"),
+                 .sub = text("alice"),
+                 .head_size = 128,
+                 .shards = 4,
+                 .flags = KVC_F_TOKENS,
+                 .prefill_ns_per_token = 55,
+                 .ngroups = 2,
+                 .groups = {{.block_tokens = 16, .block_bytes = FAKE_BLOCK_BYTES},
+                            {.block_tokens = 64,
+                             .block_bytes = 3,
+                             .rule = KVC_RULE_WINDOW,
+                             .window = 4096,
+                             .flags = KVC_F_REPLICATED}}}};
+    return codec_enc_ns_spec_reply(out, cap, &h, &r);
+}
+
 static int answer_explain(struct daemon *d, const uint8_t *in, size_t len, uint8_t *out, size_t cap)
 {
     struct msg_head h;
@@ -474,6 +516,7 @@ static int answer_rest(struct daemon *d, const struct msg_head *h, const uint8_t
     struct msg_head head;
     struct msg_drop drop;
     struct msg_evict evict;
+    struct msg_hint hint;
     struct msg_hello_reply hello = {.version = 1, .server = text("fake")};
     struct msg_ping_reply ping = {.uptime_ms = 4242};
     switch (h->op) {
@@ -484,6 +527,11 @@ static int answer_rest(struct daemon *d, const struct msg_head *h, const uint8_t
     case KVC_OP_DROP:
         NEED(codec_dec_drop(in, len, &head, &drop) == 0);
         atomic_store(&d->s->dropped_reservation, drop.reservation);
+        return codec_enc_bare_reply(out, cap, h);
+    case KVC_OP_HINT:
+        NEED(codec_dec_hint(in, len, &head, &hint) == 0);
+        atomic_store(&d->s->last_ns, hint.seq.ns);
+        atomic_store(&d->s->hint, (uint32_t)hint.kind << 24 | hint.within_ms);
         return codec_enc_bare_reply(out, cap, h);
     case KVC_OP_STATS:
         return answer_stats(out, cap, h);
@@ -523,6 +571,8 @@ static int answer(struct daemon *d, const struct msg_head *h, const uint8_t *in,
         return answer_cancel(d, in, len, out, cap);
     case KVC_OP_NS_LIST:
         return answer_ns_list(d, in, len, out, cap);
+    case KVC_OP_NS_SPEC:
+        return answer_ns_spec(in, len, out, cap);
     case KVC_OP_EXPLAIN:
         return answer_explain(d, in, len, out, cap);
     default:

@@ -88,8 +88,11 @@ struct fake_shared {
     _Atomic uint32_t tokens_seen;
     _Atomic uint32_t attaches;
     _Atomic bool attach_open;
-    _Atomic uint32_t last_ns; /* named by a LOOKUP, ACQUIRE, RESERVE or STORE */
-    _Atomic uint32_t ended;   /* second HELLOs on an attach connection */
+    _Atomic uint32_t last_ns;            /* named by a LOOKUP, ACQUIRE, RESERVE or STORE */
+    _Atomic uint32_t wish_n, wish_flags; /* of the last RESERVE or STORE */
+    _Atomic uint64_t wish_last; /* priority << 32 | low bits of duration_ms of its last wish */
+    _Atomic uint32_t hint;      /* kind << 24 | within_ms of the last HINT */
+    _Atomic uint32_t ended;     /* second HELLOs on an attach connection */
 };
 
 struct fake {

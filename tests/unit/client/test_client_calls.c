@@ -73,6 +73,8 @@ START_TEST(lookup_returns_the_prefix_and_the_reason)
     atomic_store(&fake.s->hit_blocks, 5);
     ck_assert_int_eq(kvc_lookup(ns, &seq, 0, &p), 0);
     ck_assert_uint_eq(p.tokens, 80);
+    ck_assert_uint_eq(p.cached_tokens, 88);
+    ck_assert_uint_eq(p.load_us, 5000);
     ck_assert_uint_eq(p.group[0].blocks, 5);
     ck_assert_uint_eq(p.group[0].reason, KVC_MISS_EVICTED);
 }
@@ -193,6 +195,106 @@ START_TEST(store_reads_staging)
 }
 END_TEST
 
+START_TEST(wishes_travel_with_what_is_stored)
+{
+    const struct kvc_retain wishes[] = {{0, 16, 80, 0}, {16, 0, 10, 600000}};
+    struct kvc_blocks b = blocks_of(2);
+    uint64_t r, offsets[2] = {0, 4096};
+    uint8_t st[2];
+    (void)kvc_staging(kvc, NULL);
+    b.retain = wishes;
+    b.nretain = 2;
+    b.flags = KVC_F_DECODED;
+    ck_assert_int_eq(kvc_store(ns, &b, offsets, NULL, 0, st), 0);
+    ck_assert_uint_eq(atomic_load(&fake.s->wish_n), 2);
+    ck_assert_uint_eq(atomic_load(&fake.s->wish_flags), KVC_F_DECODED);
+    ck_assert_uint_eq(atomic_load(&fake.s->wish_last), (uint64_t)10 << 32 | 600000);
+    b.nretain = 1;
+    ck_assert_int_eq(kvc_reserve(ns, &b, &r, st), 0);
+    ck_assert_uint_eq(atomic_load(&fake.s->wish_n), 1);
+    ck_assert_uint_eq(atomic_load(&fake.s->wish_last), (uint64_t)80 << 32);
+    b.nretain = KVC_RETAIN_MAX + 1;
+    ck_assert_int_eq(kvc_reserve(ns, &b, &r, st), -EINVAL);
+}
+END_TEST
+
+static void expect_declined(const uint8_t *st, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        ck_assert_uint_eq(st[i], KVC_ST_NO_STORE);
+}
+
+/* Also when there is no daemon. */
+START_TEST(what_shall_not_be_stored_is_answered_without_traffic)
+{
+    struct kvc_blocks b = blocks_of(3);
+    uint64_t r = 7, offsets[3] = {0, 4096, 8192};
+    uint8_t st[3] = {0};
+    struct kvc_counters c;
+    b.flags = KVC_F_NO_STORE;
+    if (_i)
+        fake_kill(&fake);
+    ck_assert_int_eq(kvc_store(ns, &b, offsets, NULL, 0, st), 0);
+    expect_declined(st, 3);
+    memset(st, 0, sizeof st);
+    ck_assert_int_eq(kvc_reserve(ns, &b, &r, st), 0);
+    expect_declined(st, 3);
+    ck_assert_uint_eq(r, 0);
+    ck_assert_uint_eq(atomic_load(&fake.s->requests[KVC_OP_STORE]), 0);
+    ck_assert_uint_eq(atomic_load(&fake.s->requests[KVC_OP_RESERVE]), 0);
+    kvc_get_counters(kvc, &c);
+    ck_assert_uint_eq(c.stores_dropped_blocks, 0);
+}
+END_TEST
+
+START_TEST(what_shall_not_be_stored_is_done_at_once)
+{
+    struct kvc_blocks b = blocks_of(3);
+    uint64_t offsets[3] = {0, 4096, 8192};
+    struct kvc_op *op;
+    struct kvc_result r;
+    b.flags = KVC_F_NO_STORE;
+    ck_assert_int_eq(kvc_store_begin(ns, &b, offsets, NULL, 0, &op), 0);
+    ck_assert(kvc_done(op));
+    ck_assert_int_eq(kvc_finish(&op, &r), 0);
+    ck_assert_uint_eq(r.n, 3);
+    expect_declined(r.statuses, 3);
+    ck_assert_int_eq(kvc_reserve_begin(ns, &b, &op), 0);
+    ck_assert(kvc_done(op));
+    ck_assert_int_eq(kvc_finish(&op, &r), 0);
+    ck_assert_uint_eq(r.reservation, 0);
+    expect_declined(r.statuses, 3);
+}
+END_TEST
+
+static bool hint_came(void *arg)
+{
+    return atomic_load(&fake.s->hint) == *(uint32_t *)arg;
+}
+
+START_TEST(a_hint_is_sent_and_not_waited_for)
+{
+    struct kvc_seq seq = seq_of(3);
+    uint32_t soon = KVC_HINT_SOON << 24 | 30000, ended = KVC_HINT_ENDED << 24;
+    ck_assert_int_eq(kvc_hint(ns, &seq, KVC_HINT_SOON, 30000), 0);
+    ck_assert(fake_wait_for(hint_came, &soon));
+    ck_assert_int_eq(kvc_hint(ns, &seq, KVC_HINT_ENDED, 30000), 0);
+    ck_assert(fake_wait_for(hint_came, &ended));
+    ck_assert_int_eq(kvc_hint(ns, &seq, (enum kvc_hint_kind)5, 0), -EINVAL);
+    ck_assert_int_eq(kvc_ping(kvc, NULL), 0); /* takes their replies in */
+}
+END_TEST
+
+START_TEST(a_hint_to_nobody_is_lost)
+{
+    struct kvc_seq seq = seq_of(3);
+    fake_kill(&fake);
+    for (unsigned i = 0; i < 3; i++)
+        ck_assert_int_eq(kvc_hint(ns, &seq, KVC_HINT_ENDED, 0), 0);
+    ck_assert_uint_eq(atomic_load(&fake.s->requests[KVC_OP_HINT]), 0);
+}
+END_TEST
+
 START_TEST(reserve_then_commit_in_two_steps)
 {
     struct kvc_blocks b = blocks_of(3);
@@ -208,6 +310,32 @@ START_TEST(reserve_then_commit_in_two_steps)
     ck_assert_uint_eq(atomic_load(&fake.s->tokens_seen), 32);
     ck_assert_int_eq(kvc_commit(ns, r, 2, 1, offsets, NULL, 0, st), 0);
     ck_assert_int_eq(kvc_commit(ns, r, 2, 1, offsets, NULL, 0, st), KVC_E_GONE);
+}
+END_TEST
+
+START_TEST(a_namespace_is_told_whole)
+{
+    struct kvc_ns_spec *spec = NULL;
+    bool own = false;
+    ck_assert_int_eq(kvc_ns_spec_of(kvc, 7, &spec, &own), 0);
+    ck_assert(own);
+    ck_assert_str_eq(spec->model, "llama");
+    ck_assert_str_eq(spec->revision, "");
+    ck_assert_str_eq(spec->position_params, "theta=10000");
+    ck_assert_str_eq(spec->sub_tenant, "alice");
+    ck_assert_uint_eq(spec->head_size, 128);
+    ck_assert_uint_eq(spec->shards, 4);
+    ck_assert(spec->with_tokens);
+    ck_assert_uint_eq(spec->prefill_ns_per_token, 55);
+    ck_assert_uint_eq(spec->groups, 2);
+    ck_assert_uint_eq(spec->group[1].block_tokens, 64);
+    ck_assert_int_eq(spec->group[1].rule, KVC_RULE_WINDOW);
+    ck_assert_uint_eq(spec->group[1].window, 4096);
+    ck_assert(spec->group[1].replicated && !spec->group[0].replicated);
+    free(spec);
+    spec = NULL;
+    ck_assert_int_eq(kvc_ns_spec_of(kvc, 404, &spec, NULL), KVC_E_NO_NAMESPACE);
+    ck_assert_ptr_null(spec);
 }
 END_TEST
 
@@ -432,6 +560,7 @@ int main(void)
     tcase_add_test(tc, ping_tells_the_uptime);
     tcase_add_test(tc, a_request_carries_the_sessions_deadline);
     tcase_add_test(tc, a_namespace_has_the_daemons_seed);
+    tcase_add_test(tc, a_namespace_is_told_whole);
     tcase_add_test(tc, the_same_namespace_is_opened_once);
     tcase_add_test(tc, an_unsound_namespace_is_refused_with_the_reason);
     tcase_add_test(tc, a_bad_namespace_is_refused_before_it_is_sent);
@@ -453,6 +582,11 @@ int main(void)
     tcase_add_test(tc, namespaces_are_walked_over_several_replies);
     tcase_add_test(tc, a_walk_ends_when_the_callback_says_so);
     tcase_add_test(tc, every_key_is_explained_whole_though_replies_are_cut);
+    tcase_add_test(tc, wishes_travel_with_what_is_stored);
+    tcase_add_loop_test(tc, what_shall_not_be_stored_is_answered_without_traffic, 0, 2);
+    tcase_add_test(tc, what_shall_not_be_stored_is_done_at_once);
+    tcase_add_test(tc, a_hint_is_sent_and_not_waited_for);
+    tcase_add_test(tc, a_hint_to_nobody_is_lost);
     tcase_add_test(tc, evict_passes_its_filter);
     tcase_add_test(tc, a_status_comes_back_with_its_text);
     tcase_add_test(tc, an_outcome_without_an_output_is_given_up);

@@ -60,7 +60,7 @@ START_TEST(members_are_where_the_protocol_has_them)
                buf, codec_enc_commit(buf, sizeof(buf), &head, &commit));
 
     struct msg_evict evict = {.flags = KVC_F_DRY_RUN, .ns = 1, .older_than_ms = 2, .bytes = 3};
-    expect_hex("981009070401c4000203", buf, codec_enc_evict(buf, sizeof(buf), &head, &evict));
+    expect_hex("9b1009070401c4000203a0a000", buf, codec_enc_evict(buf, sizeof(buf), &head, &evict));
 }
 END_TEST
 

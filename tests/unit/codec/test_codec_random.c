@@ -143,6 +143,56 @@ static void fill(const struct schema *schema, uint8_t *msg)
     }
 }
 
+/* Wishes at random, and of values that are let in. */
+static void settle_retain(struct codec_bin *retain)
+{
+    static uint8_t bytes[KVC_RETAIN_MAX * KVC_RETAIN_BYTES];
+    for (uint32_t at = 0; at < retain->n; at += KVC_RETAIN_BYTES) {
+        struct msg_retain wish = {.first_token = (uint32_t)pick(0, UINT32_MAX - 1),
+                                  .priority = (uint32_t)pick(0, KVC_PRIORITY_MAX),
+                                  .duration_ms = pick(0, UINT64_MAX)};
+        wish.end_token = below(2) ? 0 : (uint32_t)pick(wish.first_token + 1u, UINT32_MAX);
+        codec_put_retain(bytes + at, &wish);
+    }
+    retain->p = bytes;
+}
+
+static void settle_quota(struct msg_quota_set *msg)
+{
+    const struct codec_bin one = codec_text("a"), none = codec_text("");
+    const bool ns = msg->scope == KVC_SCOPE_NS;
+    msg->ns = ns ? msg->ns | 1 : 0;
+    msg->tenant = ns ? none : msg->tenant.n ? msg->tenant : one;
+    msg->sub = msg->scope != KVC_SCOPE_SUB ? none : msg->sub.n ? msg->sub : one;
+    if (msg->host_share > msg->host_limit)
+        msg->host_share = msg->host_limit;
+    if (msg->nvme_share > msg->nvme_limit)
+        msg->nvme_share = msg->nvme_limit;
+}
+
+/* Of what is kept: names, pins, quotas, the policy. */
+static void settle_kept(const struct message_kind *kind, union message_room *room)
+{
+    if (kind->schema == &codec__req_name_put) {
+        struct msg_name_put *msg = (struct msg_name_put *)room->bytes;
+        if (msg->ids.n != 0)
+            msg->seq.tokens = msg->ids.n / 4;
+    } else if (kind->schema == &codec__req_name_list) {
+        struct msg_name_list *msg = (struct msg_name_list *)room->bytes;
+        msg->exact = msg->exact && msg->name.n != 0;
+        msg->cursor.n = msg->exact ? 0 : msg->cursor.n;
+    } else if (kind->schema == &codec__req_pin) {
+        struct msg_pin *msg = (struct msg_pin *)room->bytes;
+        msg->tier = msg->tier % 2 ? KVC_TIER_HOST : KVC_TIER_NONE;
+    } else if (kind->schema == &codec__req_quota_set) {
+        settle_quota((struct msg_quota_set *)room->bytes);
+    } else if (kind->schema == &codec__req_policy) {
+        struct msg_policy *msg = (struct msg_policy *)room->bytes;
+        if (msg->action == KVC_POLICY_SHOW)
+            *msg = (struct msg_policy){.action = KVC_POLICY_SHOW};
+    }
+}
+
 /* What spans fields is put right. */
 static void settle(const struct message_kind *kind, union message_room *room)
 {
@@ -158,6 +208,16 @@ static void settle(const struct message_kind *kind, union message_room *room)
         msg->offsets.n = msg->reserve.keys.n / 4;
         msg->offsets.p = noise;
         msg->reserve.keys.p = noise;
+        settle_retain(&msg->reserve.retain);
+    } else if (kind->schema == &codec__req_reserve) {
+        settle_retain(&((struct msg_reserve *)room->bytes)->retain);
+    } else if (kind->schema == &codec__req_lookup) {
+        struct msg_lookup *msg = (struct msg_lookup *)room->bytes;
+        if (msg->flags & KVC_F_READ_ONLY)
+            msg->flags &= KVC_F_READ_ONLY | KVC_F_ALL;
+    } else if (kind->schema == &codec__req_hint) {
+        struct msg_hint *msg = (struct msg_hint *)room->bytes;
+        msg->within_ms = msg->kind == KVC_HINT_SOON ? msg->within_ms : 0;
     } else if (kind->schema == &codec__req_commit) {
         struct msg_commit *msg = (struct msg_commit *)room->bytes;
         uint32_t n = msg->offsets.n / 8;
@@ -166,6 +226,13 @@ static void settle(const struct message_kind *kind, union message_room *room)
         struct msg_blocks *msg = (struct msg_blocks *)room->bytes;
         msg->key.p = noise;
         msg->key.n = msg->mode == KVC_WALK_ROOTS ? 0 : KVC_KEY_BYTES;
+    } else if (kind->schema == &codec__req_name_put) {
+        struct msg_name_put *msg = (struct msg_name_put *)room->bytes;
+        msg->seq.tokens = msg->ids.n / 4;
+    } else if (kind->schema == &codec__req_name_list) {
+        struct msg_name_list *msg = (struct msg_name_list *)room->bytes;
+        msg->exact = msg->exact && msg->name.n > 0;
+        msg->cursor.n = msg->exact ? 0 : msg->cursor.n;
     } else if (kind->schema == &codec__req_trace) {
         struct msg_trace *msg = (struct msg_trace *)room->bytes;
         bool on = msg->action == KVC_TRACE_ON;
@@ -175,6 +242,8 @@ static void settle(const struct message_kind *kind, union message_room *room)
         uint32_t *versions = (uint32_t *)(void *)room->bytes; /* ver_min, ver_max come first */
         if (versions[0] > versions[1])
             versions[0] = versions[1];
+    } else {
+        settle_kept(kind, room);
     }
 }
 

@@ -160,6 +160,32 @@ START_TEST(principals_are_read)
 }
 END_TEST
 
+START_TEST(quotas_are_read_and_printed_again)
+{
+    static char printed[16384];
+    struct config cfg = scratch_config("quotas:\n"
+                                       "  - tenant: chat\n"
+                                       "    host: 4GiB\n"
+                                       "    nvme_share: 1MiB\n"
+                                       "  - {tenant: chat, sub: s, nvme: 0}\n");
+    print(&cfg, printed, sizeof(printed));
+    scratch_write("again.yaml", printed, strlen(printed));
+    const struct config copy = load_with("again.yaml", NULL, 0), *both[] = {&cfg, &copy};
+    for (unsigned i = 0; i < 2; i++) {
+        const struct config_quota *q = both[i]->quotas;
+        ck_assert_uint_eq(both[i]->nquotas, 2);
+        ck_assert_str_eq(q[0].tenant, "chat");
+        ck_assert_str_eq(q[0].sub, "");
+        ck_assert_uint_eq(q[0].host, UINT64_C(4) << 30);
+        ck_assert_uint_eq(q[0].nvme, UINT64_MAX);
+        ck_assert_uint_eq(q[0].nvme_share, 1u << 20);
+        ck_assert_str_eq(q[1].sub, "s");
+        ck_assert_uint_eq(q[1].nvme, 0);
+        ck_assert_uint_eq(q[1].host_share, 0);
+    }
+}
+END_TEST
+
 START_TEST(sixteen_principals_of_sixteen_uids_fit)
 {
     char text[8192] = "principals:\n";
@@ -291,6 +317,7 @@ int main(void)
     tcase_add_test(t, set_overrides_the_file_and_the_last_set_wins);
     tcase_add_test(t, without_principals_the_own_uid_is_served);
     tcase_add_test(t, principals_are_read);
+    tcase_add_test(t, quotas_are_read_and_printed_again);
     tcase_add_test(t, sixteen_principals_of_sixteen_uids_fit);
     tcase_add_loop_test(t, print_config_is_accepted_again, 0, 5);
     tcase_add_test(t, print_config_says_where_values_came_from);

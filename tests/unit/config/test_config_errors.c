@@ -46,7 +46,15 @@ static const struct bad {
      "x.yaml:1: socket_mode: expected an octal mode that gives the owner read and write and nobody "
      "execute, got '0460'; for example '0660'\n"},
     {"policy:\n  eviction: magic\n",
-     "x.yaml:2: policy.eviction: expected one of 'lru', got 'magic'\n"},
+     "x.yaml:2: policy.eviction: expected one of 'default', 'density', 'lru', "
+     "'s3fifo', 'arc', 'lru2', got 'magic'\n"},
+    {"quotas:\n  - host: 1GiB\n", "x.yaml:2: quotas: expected a tenant in every quota\n"},
+    {"quotas:\n  - {tenant: a, host: 1GiB, host_share: 2GiB}\n",
+     "x.yaml:2: quotas: expected a share of at most its limit for tenant 'a'\n"},
+    {"quotas:\n  - {tenant: a, host: 1GiB}\n  - {tenant: a, nvme: 1GiB}\n",
+     "x.yaml:3: quotas: tenant 'a' has two quotas, the first in line 2\n"},
+    {"quotas: 7\n",
+     "x.yaml:1: quotas: expected a list with one '- tenant: ...' per quota, got a single value\n"},
     {"flight:\n  records: 100\n",
      "x.yaml:2: flight.records: expected a power of two, got 100; for example '4096'\n"},
     {"secret_file: \"/tmp/a\\nb\"\n",

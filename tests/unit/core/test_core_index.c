@@ -128,13 +128,13 @@ START_TEST(traces_are_the_newest_and_bounded)
     struct block b = {.ns = 0};
     name_of(0, &b);
     uint64_t hash = index_hash(c, 0, b.group, b.key.b);
-    ck_assert_int_eq(ghost_find(c, hash), KVC_MISS_NEVER);
+    ck_assert_int_eq(ghost_reason(c, hash), KVC_MISS_NEVER);
     ghost_note(c, &b, KVC_MISS_EVICTED);
-    ck_assert_int_eq(ghost_find(c, hash), KVC_MISS_EVICTED);
+    ck_assert_int_eq(ghost_reason(c, hash), KVC_MISS_EVICTED);
     ghost_note(c, &b, KVC_MISS_DROPPED);
-    ck_assert_int_eq(ghost_find(c, hash), KVC_MISS_DROPPED);
+    ck_assert_int_eq(ghost_reason(c, hash), KVC_MISS_DROPPED);
     b.group = 1;
-    ck_assert_int_eq(ghost_find(c, index_hash(c, 0, 1, b.key.b)), KVC_MISS_NEVER);
+    ck_assert_int_eq(ghost_reason(c, index_hash(c, 0, 1, b.key.b)), KVC_MISS_NEVER);
     unsigned known = 0;
     for (uint32_t i = 0; i < 100 * NAMES; i++) {
         name_of(i, &b);
@@ -142,7 +142,7 @@ START_TEST(traces_are_the_newest_and_bounded)
     }
     for (uint32_t i = 0; i < 100 * NAMES; i++) {
         name_of(i, &b);
-        known += ghost_find(c, index_hash(c, 0, b.group, b.key.b)) == KVC_MISS_EVICTED;
+        known += ghost_reason(c, index_hash(c, 0, b.group, b.key.b)) == KVC_MISS_EVICTED;
     }
     ck_assert_uint_gt(known, 0);
     ck_assert_uint_le(known, BLOCKS + 4);

@@ -70,6 +70,42 @@ expect 2 "give that too" blocks --key "$key" --depth 3
 expect 2 "there are 'host' and 'nvme'" verify --tier disk
 expect 2 "drain takes no argument" drain now
 expect 2 "at least 1KiB a second" verify --rate 5
+expect 2 "Say one of put, list" doc
+expect 0 "--tokens FILE" doc put --help
+expect 0 "safetensors" doc export --help
+expect 2 "did you mean 'export'?" doc exprt x y
+expect 2 "'frob' is not understood" conv frob
+expect 2 "which one? Give its name" doc show
+expect 2 "one name at a time" doc show a b
+expect 2 "in which namespace?" doc put book
+expect 2 "which blocks?" doc put book --ns 3
+expect 2 "has fewer" doc put book --ns 3 --tip abc
+expect 2 "must be from 1 to 100" doc put book --ns 3 --tip "$key" --priority 0
+expect 2 "must be from 0 to 100" conv save talk --ns 3 --tip "$key" --priority 101
+expect 2 "needs a unit" conv save talk --ns 3 --tip "$key" --ttl 5
+expect 2 "how? Give --ttl" conv extend talk
+expect 2 "where to?" doc export book
+expect 2 "which file?" doc import
+expect 2 "No such file" doc import nothing.safetensors
+expect 2 "did you mean --evict?" doc forget book --evct
+echo '[1, 2, "x"]' >bad.json
+expect 2 "element 2 is no token id" doc put book --ns 3 --tokens bad.json
+expect 3 "is kvcache-daemon running?" doc list
+expect 2 "what? Give --doc" pin add
+expect 2 "which of them?" pin add --doc a --conv b
+expect 2 "which pin?" pin rm
+expect 2 "is no pin" pin rm x
+expect 2 "whose? Give --tenant" quota set --host 1GiB
+expect 2 "how much?" quota set --ns 3
+expect 2 "of which --tenant" quota set --sub s --host 1GiB
+expect 2 "12abc" quota set --ns 3 --host 12abc
+expect 2 "what? Give --keep-percent" policy set
+expect 2 "say on or off" policy set --load-or-recompute maybe
+expect 2 "must be from 0 to 100" policy set --keep-percent 101
+expect 2 "there are ns, tenant, principal and model" usage --by size
+expect 2 "which of them?" evict --doc a --ns 3
+expect 2 "of which --doc" evict --sub s
+expect 2 "there is nothing below it" evict --priority-below 0
 expect 2 "which model?" size
 expect 2 "how many tokens?" size --config x
 expect 2 "No such file" size --config x --context 1

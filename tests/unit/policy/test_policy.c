@@ -9,6 +9,7 @@
 #define BLOCKS 16u
 
 static struct policy *p;
+static const struct policy_config config = {.blocks_max = BLOCKS, .lists_max = 1};
 static void *mem;
 static bool refused[BLOCKS];
 static unsigned asked;
@@ -22,11 +23,11 @@ static bool can_evict(void *ctx, uint32_t block)
 
 static void setup(void)
 {
-    size_t bytes = (policy_lru.mem_bytes(BLOCKS) + 63) / 64 * 64;
+    size_t bytes = (policy_lru.mem_bytes(&config) + 63) / 64 * 64;
     mem = aligned_alloc(64, bytes);
     ck_assert_ptr_nonnull(mem);
     memset(mem, 0, bytes);
-    p = policy_lru.init(mem, BLOCKS);
+    p = policy_lru.init(mem, &config);
     memset(refused, 0, sizeof(refused));
     asked = 0;
 }
@@ -44,7 +45,7 @@ static void insert(uint32_t block, uint32_t parent)
 
 static uint32_t victim(void)
 {
-    return policy_lru.victim(p, can_evict, NULL);
+    return policy_lru.victim(p, 0, 0, can_evict, NULL);
 }
 
 /* Takes victims until there is none; they must be these. */
@@ -263,6 +264,31 @@ START_TEST(random_operations_agree_with_an_array)
 }
 END_TEST
 
+START_TEST(what_has_ended_goes_first_and_a_touch_undoes_that)
+{
+    static const uint32_t ended[] = {3, 2};
+    insert(1, POLICY_NO_BLOCK);
+    insert(2, POLICY_NO_BLOCK);
+    insert(3, 2);
+    insert(4, POLICY_NO_BLOCK);
+    policy_lru.advise(p, POLICY_ADVICE_ENDED, 0, ended, 2, 0);
+    ck_assert_uint_eq(victim(), 3);
+    policy_lru.touch(p, 3, 0);
+    policy_lru.touch(p, 2, 0);
+    expect_victims(4, (uint32_t[]){1, 4, 3, 2});
+}
+END_TEST
+
+START_TEST(that_somebody_will_continue_changes_nothing)
+{
+    static const uint32_t soon[] = {1};
+    insert(1, POLICY_NO_BLOCK);
+    insert(2, POLICY_NO_BLOCK);
+    policy_lru.advise(p, POLICY_ADVICE_SOON, 1000, soon, 1, 0);
+    expect_victims(2, (uint32_t[]){1, 2});
+}
+END_TEST
+
 START_TEST(policies_are_found_by_name)
 {
     ck_assert_ptr_eq(policy_by_name("lru"), &policy_lru);
@@ -294,6 +320,8 @@ int main(void)
     tcase_add_test(t, blocks_are_removed_from_anywhere_and_come_back);
     tcase_add_test(t, a_parent_that_is_not_there_is_no_parent);
     tcase_add_test(t, random_operations_agree_with_an_array);
+    tcase_add_test(t, what_has_ended_goes_first_and_a_touch_undoes_that);
+    tcase_add_test(t, that_somebody_will_continue_changes_nothing);
     tcase_add_test(t, policies_are_found_by_name);
     suite_add_tcase(s, t);
     return check_run(s);

@@ -217,7 +217,7 @@ static void evict_all(struct srig *s)
     struct core_identity ops = {.principal = 1, .name = "ops", .tenant = "t0", .admin = true};
     struct core_client *cl;
     ck_assert_int_eq(core_client_open(s->core, &ops, on_idle, NULL, &cl), 0);
-    struct core_evict_job job = {.client = cl, .done = on_job};
+    struct core_evict_job job = {.client = cl, .force = true, .done = on_job};
     core_evict_start(s->core, &job);
     while (core_placement_step(s->core))
         continue;

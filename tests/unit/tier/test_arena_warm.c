@@ -61,7 +61,8 @@ static struct tier_label label_of(uint32_t no, uint32_t stamp)
                            .shard = stamp % 64,
                            .tokens = (uint16_t)(1 + stamp % 1000),
                            .has_parent = no % 2 == 1,
-                           .durable = no % 5 == 0};
+                           .durable = no % 5 == 0,
+                           .level = (uint8_t)(stamp % 102)};
     memcpy(l.key.b, &no, sizeof(no));
     memcpy(l.key.b + 4, &stamp, sizeof(stamp));
     if (l.has_parent)
@@ -162,6 +163,7 @@ static uint32_t on_found(void *ctx, const struct arena_found *f)
     ck_assert_uint_eq(f->label.tokens, want.tokens);
     ck_assert_uint_eq(f->label.has_parent, want.has_parent);
     ck_assert_uint_eq(f->label.durable, want.durable);
+    ck_assert_uint_eq(f->label.level, want.level);
     const struct hash128 sum = hash_sum(arena_payload(c->a, f->loc), f->bytes);
     ck_assert(hash128_equal(&sum, &f->sum));
     if (c->refuse_every != 0 && no % c->refuse_every == 0) {

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A trace run through an eviction policy without a daemon: the policy's own .c, and around it what
+ * the core does, a block at a time. Which blocks hit is what the daemon would find with one worker;
+ * time is the trace's. One thread; nothing here prints.
+ */
+#ifndef BENCH_SIMULATE_H
+#define BENCH_SIMULATE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "bench.h"
+#include "lat.h"
+#include "policy.h"
+#include "trace.h"
+
+#define SIM_NEVER UINT32_MAX
+
+/* A trace as a prefix forest. An id names a block together with all before it: where a trace has
+ * one id behind two others, it is two nodes here. Accesses are numbered through the whole trace, in
+ * order; those of request r begin at trace->requests[r].first. */
+struct sim_forest {
+    const struct trace *trace; /* borrowed */
+    uint32_t n_nodes;
+    uint32_t *node;  /* of each access */
+    uint64_t *hash;  /* of each access: of the chain to here */
+    uint32_t *next;  /* of each access: the next request that has this node, or SIM_NEVER */
+    uint64_t *at_ms; /* of each request; never goes back. A trace without times: one a second */
+};
+
+/* Borrows `trace`. 0, -ENOMEM, or -E2BIG: more than 2^31 accesses. */
+BENCH_MUST_USE int sim_forest_create(const struct trace *trace, struct sim_forest **ret_forest);
+/* Accepts NULL and a pointer to NULL. */
+void sim_forest_destroy(struct sim_forest **forest);
+
+/* What workers say when a request has ended; made from the trace's future, wrong with probability
+ * 1 - right. A chain ends when its last block but one, which is its last full one, is never asked
+ * for again. */
+struct sim_hints {
+    enum policy_advice kind; /* POLICY_ADVICE_NONE: none are given; ENDED or CONTINUE */
+    double right;
+};
+
+/* Processor time that it took to choose blocks and to let them go, each. */
+struct sim_decisions {
+    struct lat lat;
+    uint64_t ns;
+    uint64_t clock_ns; /* of reading the clock: taken off */
+};
+
+struct sim_config {
+    const struct policy_ops *ops;
+    uint32_t host_blocks, nvme_blocks; /* nvme_blocks 0: no such tier */
+    uint32_t block_bytes;
+    uint64_t seed;
+    struct sim_hints hints;
+    double write_budget;   /* blocks written for each block accessed; 0: no limit */
+    unsigned keep_percent; /* of what is on NVMe, the part that is not worth writing again */
+    struct sim_decisions *decisions; /* added to, unless NULL: reading the clock takes time */
+};
+
+/* Hits of one request, by where they lay. */
+struct sim_hit {
+    uint32_t host, nvme;
+};
+
+struct sim_counts {
+    uint64_t accesses, host_hits, nvme_hits;
+    uint64_t evicted;        /* victims that left host memory */
+    uint64_t nvme_written;   /* blocks written when they left host memory */
+    uint64_t nvme_rewritten; /* written again when their room was reclaimed */
+    uint64_t no_room;        /* blocks that did not come in: all others were in use */
+};
+
+/* Runs the whole trace: hits[r] of each request, and their sums. 0 or -ENOMEM. */
+BENCH_MUST_USE int sim_run(const struct sim_forest *forest, const struct sim_config *config,
+                           struct sim_hit *hits, struct sim_counts *ret_counts);
+
+/* The bound: what is asked for again last goes first, and what is never asked for again does not
+ * stay. The same for `blocks` of room in whatever tiers. */
+BENCH_MUST_USE int sim_belady(const struct sim_forest *forest, uint32_t blocks,
+                              struct sim_hit *hits, struct sim_counts *ret_counts);
+
+/* A trace of conversations in which room for so many blocks is needed half as often again. Returns
+ * owned; 0 or -ENOMEM. */
+BENCH_MUST_USE int sim_conversations(uint64_t blocks, struct trace **ret_trace);
+
+#endif

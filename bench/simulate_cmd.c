@@ -1,0 +1,404 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <kvcache/proto.h>
+
+#include "capacity.h"
+#include "model.h"
+#include "simulate.h"
+#include "simulate_cost.h"
+#include "simulate_report.h"
+
+#define POLICIES_MAX 16
+#define BELADY       "belady"
+
+static const char help[] =
+    "Usage: kvcachebench simulate TRACE [OPTIONS]\n"
+    "       kvcachebench simulate --decisions N [--policy LIST] [--json]\n"
+    "\n"
+    "Runs a request trace (Mooncake's JSONL form, or what 'kvcachectl trace dump' wrote) through "
+    "the\n"
+    "daemon's own eviction policies, without a daemon, and says how much would have hit. It "
+    "answers\n"
+    "questions like \"what would twice the host memory give me?\"; see the last example.\n"
+    "\n"
+    "  --policy LIST       policies, and belady, the bound that knows the future (default: "
+    "default)\n"
+    "  --capacity LIST     a share of the trace's unique blocks (5%), a size (64GiB, with\n"
+    "                      --block-bytes or --model) or '2000 blocks'; a list is a sweep (default\n"
+    "                      1%,2%,5%,10%,20%,50%); host=1%,nvme=10% simulates both tiers\n"
+    "  --hints KIND:Q      workers say when a chain has 'ended', or that it will 'continue', and "
+    "are\n"
+    "                      right with probability Q; made from the trace's future, as in "
+    "ended:0.9\n"
+    "  --write-budget X    with nvme: blocks written for each block accessed (default: no limit)\n"
+    "  --keep-percent N    with nvme: of what is there, the part that is not worth writing again\n"
+    "                      when its room is reclaimed (default 60)\n"
+    "  --block-tokens N    tokens that one hash id of the trace stands for (default 512)\n"
+    "  --block-bytes SIZE  payload of a block\n"
+    "  --model NAME        take the size from a model's KV shape instead (default llama-3.1-8b;\n"
+    "                      'kvcachebench replay --help' lists them)\n"
+    "  --cost NS[,NS_PER_PAIR[,HOST_GBS[,NVME_GBS]]]   what computing a token costs, and each pair "
+    "of\n"
+    "                      it with a token before it, in ns; reading from memory and from "
+    "storage,\n"
+    "                      in 1e9 bytes/s (default 40000,1.3,20,5: assumptions; give yours). TTFT "
+    "is\n"
+    "                      the sum for one request; there is no queue\n"
+    "  --seed S            of what is drawn at random (default 1)\n"
+    "  --requests N        only the first N requests\n"
+    "  --svg FILE          plot the hit ratio over capacity, a line for each policy\n"
+    "  --decisions N       no trace: how much processor time a policy takes to evict a block when "
+    "N\n"
+    "                      are cached (of made-up conversations), its bookkeeping in it\n"
+    "  --json              one JSON object per line on stdout, nothing else there\n"
+    "\n"
+    "Exit codes: 0 good, 2 usage, 5 other.\n"
+    "\n"
+    "Examples:\n"
+    "  kvcachebench simulate conversation_trace.jsonl --policy default,lru,belady --svg hits.svg\n"
+    "  kvcachebench simulate conversation_trace.jsonl --capacity host=1%,nvme=10% --write-budget "
+    "0.4\n"
+    "  kvcachebench simulate monday.jsonl --block-tokens 16 --block-bytes 2MiB --capacity "
+    "64GiB,128GiB\n";
+
+struct args {
+    const char *path, *svg, *hints_text;
+    const struct model *model;
+    char policies[256]; /* split at its commas */
+    const char *policy[POLICIES_MAX];
+    size_t n_policies;
+    struct capacity capacity[CAPACITY_LIST_MAX];
+    size_t n_capacities;
+    struct sim_hints hints;
+    struct sim_cost cost;
+    uint64_t block_bytes, block_tokens, requests, seed, keep_percent, decisions;
+    double write_budget;
+    bool json;
+};
+
+/* ---- options ---- */
+
+static int take_policies(struct args *args, const char *text)
+{
+    if ((size_t)snprintf(args->policies, sizeof(args->policies), "%s", text) >=
+        sizeof(args->policies))
+        return say_usage("--policy: the list is too long");
+    char *rest = args->policies;
+    args->n_policies = 0;
+    for (char *name = strsep(&rest, ","); name; name = strsep(&rest, ",")) {
+        if (args->n_policies == POLICIES_MAX)
+            return say_usage("--policy: at most %d of them", POLICIES_MAX);
+        if (strcmp(name, BELADY) != 0 && !policy_by_name(name)) {
+            char all[256] = "default";
+            for (unsigned i = 0; policy_at(i); i++)
+                snprintf(all + strlen(all), sizeof(all) - strlen(all), ", %s", policy_at(i)->name);
+            return say_usage("--policy: '%s' is none of %s, " BELADY, name, all);
+        }
+        args->policy[args->n_policies++] = name;
+    }
+    return 0;
+}
+
+static int take_capacity(struct args *args, const char *text)
+{
+    char why[CAPACITY_WHY_BYTES];
+    if (capacity_parse_list(text, why, args->capacity, &args->n_capacities) < 0)
+        return say_usage("--capacity: %s", why);
+    return 0;
+}
+
+static int take_hints(struct args *args, const char *text)
+{
+    const char *right = strchr(text, ':');
+    const size_t n = right ? (size_t)(right - text) : 0;
+    if (n == 5 && memcmp(text, "ended", n) == 0)
+        args->hints.kind = POLICY_ADVICE_ENDED;
+    else if (n == 8 && memcmp(text, "continue", n) == 0)
+        args->hints.kind = POLICY_ADVICE_CONTINUE;
+    else
+        return say_usage("--hints %s: must be ended:Q or continue:Q, as in ended:0.9", text);
+    args->hints_text = text;
+    return opt_number("hints", right + 1, 0, 1, &args->hints.right);
+}
+
+static int take_model(struct args *args, const char *name)
+{
+    args->model = model_by_name(name);
+    return args->model ? 0
+                       : say_usage("--model %s: not known; 'kvcachebench replay --help' lists the "
+                                   "models",
+                                   name);
+}
+
+static int take_cost(struct args *args, const char *text)
+{
+    if (sim_cost_parse(text, &args->cost) < 0)
+        return say_usage("--cost %s: must be ns per token, ns per pair of tokens, GB/s of memory "
+                         "and of storage, as in 40000,1.3,20,5; the last may be left away",
+                         text);
+    return 0;
+}
+
+static int take_option(void *ctx, int c, char **argv)
+{
+    struct args *args = ctx;
+    switch (c) {
+    case 'p':
+        return take_policies(args, optarg);
+    case 'c':
+        return take_capacity(args, optarg);
+    case 'H':
+        return take_hints(args, optarg);
+    case 'w':
+        return opt_number("write-budget", optarg, 0.001, 1000, &args->write_budget);
+    case 'k':
+        return opt_count("keep-percent", optarg, 0, 100, &args->keep_percent);
+    case 't':
+        return opt_count("block-tokens", optarg, 1, KVC_BLOCK_TOKENS_MAX, &args->block_tokens);
+    case 'b':
+        return opt_bytes("block-bytes", optarg, 1, KVC_BLOCK_BYTES_MAX, &args->block_bytes);
+    case 'm':
+        return take_model(args, optarg);
+    case 'C':
+        return take_cost(args, optarg);
+    case 's':
+        return opt_count("seed", optarg, 0, UINT64_MAX, &args->seed);
+    case 'n':
+        return opt_count("requests", optarg, 1, UINT32_MAX, &args->requests);
+    case 'd':
+        return opt_count("decisions", optarg, 1, 1 << 24, &args->decisions);
+    case 'S':
+        args->svg = optarg;
+        return 0;
+    case 'j':
+        args->json = true;
+        return 0;
+    default:
+        return opt_unknown(c, argv);
+    }
+}
+
+/* What no single option can say. */
+static int check_args(struct args *args)
+{
+    if (args->model && args->block_bytes)
+        return say_usage("--model and --block-bytes both say how large a block is; give one");
+    if (!args->block_bytes) {
+        const struct model *model = args->model ? args->model : model_by_name("llama-3.1-8b");
+        args->block_bytes = model_bytes_per_token(model) * args->block_tokens;
+    }
+    if (args->block_bytes > KVC_BLOCK_BYTES_MAX)
+        return say_usage("a block of %" PRIu64 " bytes is above the limit of %u; use fewer "
+                         "--block-tokens",
+                         args->block_bytes, KVC_BLOCK_BYTES_MAX);
+    if (args->n_policies == 0)
+        args->policy[args->n_policies++] = "default";
+    return args->n_capacities ? 0 : take_capacity(args, "1%,2%,5%,10%,20%,50%");
+}
+
+/* 0, an enum bench_exit, or -1 when --help was printed. */
+static int parse_args(int argc, char **argv, struct args *args)
+{
+    static const struct option options[] = {{"policy", required_argument, NULL, 'p'},
+                                            {"capacity", required_argument, NULL, 'c'},
+                                            {"hints", required_argument, NULL, 'H'},
+                                            {"write-budget", required_argument, NULL, 'w'},
+                                            {"keep-percent", required_argument, NULL, 'k'},
+                                            {"block-tokens", required_argument, NULL, 't'},
+                                            {"block-bytes", required_argument, NULL, 'b'},
+                                            {"model", required_argument, NULL, 'm'},
+                                            {"cost", required_argument, NULL, 'C'},
+                                            {"seed", required_argument, NULL, 's'},
+                                            {"requests", required_argument, NULL, 'n'},
+                                            {"decisions", required_argument, NULL, 'd'},
+                                            {"svg", required_argument, NULL, 'S'},
+                                            {"json", no_argument, NULL, 'j'},
+                                            {"help", no_argument, NULL, 'h'},
+                                            {0}};
+    const int rc = opt_each(argc, argv, options, help, NULL, take_option, args);
+    if (rc != 0)
+        return rc;
+    if (args->decisions && optind < argc)
+        return say_usage("--decisions makes up what it runs; leave '%s' away", argv[optind]);
+    if (!args->decisions && optind == argc)
+        return say_usage("which trace? Give a file, or make one with 'kvcachebench gen'");
+    if (!args->decisions && optind + 1 < argc)
+        return say_usage("one trace at a time; '%s' is too much", argv[optind + 1]);
+    args->path = args->decisions ? "--decisions" : argv[optind];
+    return check_args(args);
+}
+
+/* ---- the sweep ---- */
+
+static double cpu_seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* At most what the whole trace fills; more is the same. */
+static uint32_t blocks_in(const struct args *args, const struct capacity_room *room,
+                          uint32_t unique)
+{
+    const uint64_t blocks = capacity_blocks(room, unique, args->block_bytes);
+    return blocks < unique ? (uint32_t)blocks : unique;
+}
+
+static int run_case(const struct args *args, const struct sim_forest *forest,
+                    const struct capacity *capacity, const char *policy, struct sim_hit *hits,
+                    struct sim_result *ret)
+{
+    const struct sim_config config = {
+        .ops = policy_by_name(policy),
+        .host_blocks = blocks_in(args, &capacity->host, forest->n_nodes),
+        .nvme_blocks = capacity->has_nvme ? blocks_in(args, &capacity->nvme, forest->n_nodes) : 0,
+        .block_bytes = (uint32_t)args->block_bytes,
+        .seed = args->seed,
+        .hints = args->hints,
+        .write_budget = args->write_budget,
+        .keep_percent = (unsigned)args->keep_percent};
+    struct sim_result result = {.policy = policy,
+                                .capacity = capacity->text,
+                                .hints = args->hints_text,
+                                .host_blocks = config.host_blocks,
+                                .nvme_blocks = config.nvme_blocks,
+                                .unique_blocks = forest->n_nodes};
+    const double begin = cpu_seconds();
+    int rc = config.ops ? sim_run(forest, &config, hits, &result.counts)
+                        : sim_belady(forest, config.host_blocks + config.nvme_blocks, hits,
+                                     &result.counts);
+    result.cpu_s = cpu_seconds() - begin;
+    if (rc == 0)
+        rc = sim_times(forest->trace, hits, &args->cost, (uint32_t)args->block_tokens,
+                       config.block_bytes, &result.times);
+    if (rc == 0)
+        *ret = result;
+    return rc;
+}
+
+static int sweep(const struct args *args, const struct sim_forest *forest, struct sim_hit *hits,
+                 struct sim_result *results, size_t *ret_n)
+{
+    size_t n = 0;
+    for (size_t p = 0; p < args->n_policies; p++) {
+        for (size_t i = 0; i < args->n_capacities; i++, n++) {
+            const int rc =
+                run_case(args, forest, &args->capacity[i], args->policy[p], hits, &results[n]);
+            if (rc < 0)
+                return rc;
+            if (args->json)
+                sim_report_json(&results[n]);
+        }
+    }
+    *ret_n = n;
+    return 0;
+}
+
+static int report(const struct args *args, const struct sim_forest *forest,
+                  const struct sim_result *results, size_t n)
+{
+    if (!args->json) {
+        printf("%s: %zu requests, %zu blocks asked for, %" PRIu32
+               " unique: with room for all %.4f would hit\n\n",
+               args->path, forest->trace->n_requests, forest->trace->n_ids, forest->n_nodes,
+               1 - (double)forest->n_nodes / (double)forest->trace->n_ids);
+        sim_report_table(results, n);
+    }
+    const char *slash = strrchr(args->path, '/');
+    const int rc = args->svg ? sim_plot(args->svg, slash ? slash + 1 : args->path, results, n) : 0;
+    if (rc < 0)
+        say_error("%s: %s", args->svg, strerror(-rc));
+    return rc < 0 ? BENCH_FAILED : BENCH_OK;
+}
+
+static int simulate(const struct args *args, const struct trace *trace)
+{
+    struct sim_forest *forest = NULL;
+    struct sim_hit *hits = calloc(trace->n_requests, sizeof(*hits));
+    struct sim_result *results = calloc(args->n_policies * args->n_capacities, sizeof(*results));
+    size_t n = 0;
+    int rc = hits && results ? sim_forest_create(trace, &forest) : -ENOMEM;
+    if (rc == 0)
+        rc = sweep(args, forest, hits, results, &n);
+    if (rc < 0)
+        say_error("%s: %s", args->path, strerror(-rc));
+    const int code = rc < 0 ? BENCH_FAILED : report(args, forest, results, n);
+    sim_forest_destroy(&forest);
+    free(results);
+    free(hits);
+    return code;
+}
+
+/* ---- decisions ---- */
+
+static int time_policy(const struct args *args, const struct sim_forest *forest,
+                       struct sim_hit *hits, const char *policy)
+{
+    struct sim_decisions *decisions = calloc(1, sizeof(*decisions));
+    if (!decisions)
+        return -ENOMEM;
+    const struct sim_config config = {.ops = policy_by_name(policy),
+                                      .host_blocks = (uint32_t)args->decisions,
+                                      .block_bytes = (uint32_t)args->block_bytes,
+                                      .seed = args->seed,
+                                      .decisions = decisions};
+    struct sim_counts counts;
+    const int rc = sim_run(forest, &config, hits, &counts);
+    if (rc == 0)
+        sim_report_decisions(policy, args->decisions, decisions, args->json);
+    free(decisions);
+    return rc;
+}
+
+static int time_decisions(const struct args *args)
+{
+    struct trace *trace = NULL;
+    struct sim_forest *forest = NULL;
+    struct sim_hit *hits = NULL;
+    int rc = sim_conversations(args->decisions, &trace);
+    if (rc == 0)
+        rc = sim_forest_create(trace, &forest);
+    if (rc == 0) {
+        hits = calloc(trace->n_requests, sizeof(*hits));
+        rc = hits ? 0 : -ENOMEM;
+    }
+    for (size_t i = 0; rc == 0 && i < args->n_policies; i++)
+        if (policy_by_name(args->policy[i])) /* the bound decides nothing in time */
+            rc = time_policy(args, forest, hits, args->policy[i]);
+    if (rc < 0)
+        say_error("%s", strerror(-rc));
+    free(hits);
+    sim_forest_destroy(&forest);
+    trace_destroy(&trace);
+    return rc < 0 ? BENCH_FAILED : BENCH_OK;
+}
+
+int cmd_simulate(int argc, char **argv)
+{
+    struct args args = {
+        .cost = {.ns_per_token = 40000, .ns_per_pair = 1.3, .host_gbs = 20, .nvme_gbs = 5},
+        .block_tokens = 512,
+        .seed = 1,
+        .keep_percent = 60};
+    const int rc = parse_args(argc, argv, &args);
+    if (rc != 0)
+        return rc < 0 ? BENCH_OK : rc;
+    if (args.decisions)
+        return time_decisions(&args);
+    char why[TRACE_WHY_BYTES];
+    struct trace *trace;
+    if (trace_load(args.path, args.requests, why, &trace) < 0) {
+        say_error("%s", why);
+        return BENCH_USAGE;
+    }
+    const int code = simulate(&args, trace);
+    trace_destroy(&trace);
+    return code;
+}

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "simulate.h"
+
+/* (parent, id) -> node; open addressing. */
+struct edges {
+    struct edge {
+        uint64_t id;
+        uint32_t parent, node; /* node is one more than it is; 0: empty */
+    } * at;
+    size_t mask;
+};
+
+static uint64_t mix(uint64_t x)
+{
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    return x ^ (x >> 31);
+}
+
+static uint32_t edge_node(struct edges *edges, uint32_t parent, uint64_t id, uint32_t *n_nodes)
+{
+    size_t i = mix(id * 0x9e3779b97f4a7c15u + parent) & edges->mask;
+    while (edges->at[i].node && (edges->at[i].id != id || edges->at[i].parent != parent))
+        i = (i + 1) & edges->mask;
+    if (!edges->at[i].node)
+        edges->at[i] = (struct edge){.id = id, .parent = parent, .node = ++*n_nodes};
+    return edges->at[i].node - 1;
+}
+
+static int number_nodes(struct sim_forest *forest)
+{
+    const struct trace *trace = forest->trace;
+    struct edges edges = {.mask = 1024};
+    while (edges.mask < 2 * trace->n_ids)
+        edges.mask *= 2;
+    edges.at = calloc(edges.mask--, sizeof(*edges.at));
+    if (!edges.at)
+        return -ENOMEM;
+    for (size_t r = 0; r < trace->n_requests; r++) {
+        const struct trace_request *request = &trace->requests[r];
+        uint32_t parent = UINT32_MAX;
+        uint64_t hash = 0;
+        for (size_t i = request->first; i < request->first + request->blocks; i++) {
+            parent = edge_node(&edges, parent, trace->ids[i], &forest->n_nodes);
+            hash = mix(hash + mix(trace->ids[i] + 0x9e3779b97f4a7c15u));
+            forest->node[i] = parent;
+            forest->hash[i] = hash;
+        }
+    }
+    free(edges.at);
+    return 0;
+}
+
+static int find_next(struct sim_forest *forest)
+{
+    const struct trace *trace = forest->trace;
+    uint32_t *next = malloc(forest->n_nodes * sizeof(*next));
+    if (!next)
+        return -ENOMEM;
+    memset(next, 0xff, forest->n_nodes * sizeof(*next)); /* SIM_NEVER */
+    for (size_t r = trace->n_requests; r-- > 0;) {
+        const struct trace_request *request = &trace->requests[r];
+        for (size_t i = request->first; i < request->first + request->blocks; i++) {
+            forest->next[i] = next[forest->node[i]];
+            next[forest->node[i]] = (uint32_t)r;
+        }
+    }
+    free(next);
+    return 0;
+}
+
+static void read_times(struct sim_forest *forest)
+{
+    const struct trace *trace = forest->trace;
+    uint64_t now = 0;
+    for (size_t r = 0; r < trace->n_requests; r++) {
+        if (trace->requests[r].timestamp_ms > now)
+            now = trace->requests[r].timestamp_ms;
+        forest->at_ms[r] = now;
+    }
+    for (size_t r = 0; now == 0 && r < trace->n_requests; r++)
+        forest->at_ms[r] = r * 1000;
+}
+
+int sim_forest_create(const struct trace *trace, struct sim_forest **ret_forest)
+{
+    if (trace->n_ids > INT32_MAX)
+        return -E2BIG;
+    struct sim_forest *forest = calloc(1, sizeof(*forest));
+    if (!forest)
+        return -ENOMEM;
+    forest->trace = trace;
+    forest->node = malloc(trace->n_ids * sizeof(*forest->node));
+    forest->hash = malloc(trace->n_ids * sizeof(*forest->hash));
+    forest->next = malloc(trace->n_ids * sizeof(*forest->next));
+    forest->at_ms = malloc(trace->n_requests * sizeof(*forest->at_ms));
+    const bool have = forest->node && forest->hash && forest->next && forest->at_ms;
+    if (!have || number_nodes(forest) < 0 || find_next(forest) < 0) {
+        sim_forest_destroy(&forest);
+        return -ENOMEM;
+    }
+    read_times(forest);
+    *ret_forest = forest;
+    return 0;
+}
+
+void sim_forest_destroy(struct sim_forest **forest)
+{
+    if (!forest || !*forest)
+        return;
+    free((*forest)->node);
+    free((*forest)->hash);
+    free((*forest)->next);
+    free((*forest)->at_ms);
+    free(*forest);
+    *forest = NULL;
+}

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "simulate_report.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "out.h"
+#include "units.h"
+
+static double per_access(const struct sim_result *result, uint64_t n)
+{
+    return (double)n / (double)result->counts.accesses;
+}
+
+double sim_hit_ratio(const struct sim_result *result)
+{
+    return per_access(result, result->counts.host_hits + result->counts.nvme_hits);
+}
+
+static double writes_per_access(const struct sim_result *result)
+{
+    return per_access(result, result->counts.nvme_written + result->counts.nvme_rewritten);
+}
+
+static double accesses_per_s(const struct sim_result *result)
+{
+    return result->cpu_s > 0 ? (double)result->counts.accesses / result->cpu_s : 0;
+}
+
+static void metric(const struct sim_result *result, const char *name, double value,
+                   const char *unit)
+{
+    struct out_metric line = {.bench = "simulate",
+                              .keys = {{.key = "policy", .text = result->policy},
+                                       {.key = "capacity", .text = result->capacity},
+                                       {.key = "capacity_blocks", .number = result->host_blocks}},
+                              .metric = name,
+                              .value = value,
+                              .unit = unit};
+    size_t n = 3;
+    if (result->nvme_blocks)
+        line.keys[n++] = (struct out_key){.key = "nvme_blocks", .number = result->nvme_blocks};
+    if (result->hints)
+        line.keys[n++] = (struct out_key){.key = "hints", .text = result->hints};
+    out_json(&line);
+}
+
+void sim_report_json(const struct sim_result *result)
+{
+    const struct sim_counts *counts = &result->counts;
+    metric(result, "hit_ratio", sim_hit_ratio(result), "1");
+    if (result->nvme_blocks) {
+        metric(result, "host_hit_ratio", per_access(result, counts->host_hits), "1");
+        metric(result, "nvme_hit_ratio", per_access(result, counts->nvme_hits), "1");
+        metric(result, "nvme_writes_per_access", writes_per_access(result), "1");
+        metric(result, "nvme_first_writes_per_access", per_access(result, counts->nvme_written),
+               "1");
+        metric(result, "nvme_rewrites_per_access", per_access(result, counts->nvme_rewritten), "1");
+    }
+    metric(result, "token_hit_ratio", result->times.token_hit_ratio, "1");
+    metric(result, "time_hit_ratio", result->times.time_hit_ratio, "1");
+    metric(result, "ttft_mean", result->times.mean_s, "s");
+    metric(result, "ttft_p50", result->times.p50_s, "s");
+    metric(result, "ttft_p95", result->times.p95_s, "s");
+    metric(result, "ttft_p99", result->times.p99_s, "s");
+    metric(result, "refused_blocks", (double)counts->no_room, "1");
+    metric(result, "accesses_per_s", accesses_per_s(result), "1/s");
+}
+
+void sim_report_table(const struct sim_result *results, size_t n)
+{
+    const bool nvme = n > 0 && results[0].nvme_blocks;
+    printf("%-9s %-18s %9s  %6s %6s %6s  %8s %8s %8s %8s  %7s%s\n", "policy", "capacity", "blocks",
+           "hits", "tokens", "time", "TTFT", "p50 s", "p95 s", "p99 s", "M/s",
+           nvme ? "   host   nvme  writes  again" : "");
+    for (size_t i = 0; i < n; i++) {
+        const struct sim_result *r = &results[i];
+        printf("%-9s %-18s %9" PRIu64 "  %6.4f %6.4f %6.4f  %8.3f %8.3f %8.3f %8.3f  %7.2f",
+               r->policy, r->capacity, r->host_blocks + r->nvme_blocks, sim_hit_ratio(r),
+               r->times.token_hit_ratio, r->times.time_hit_ratio, r->times.mean_s, r->times.p50_s,
+               r->times.p95_s, r->times.p99_s, accesses_per_s(r) * 1e-6);
+        if (nvme)
+            printf("  %5.3f  %5.3f   %5.3f  %5.3f", per_access(r, r->counts.host_hits),
+                   per_access(r, r->counts.nvme_hits), writes_per_access(r),
+                   per_access(r, r->counts.nvme_rewritten));
+        putchar('\n');
+    }
+    puts("\nhits, tokens, time: the part of blocks, of prompt tokens, of the time without a cache "
+         "that is saved\nTTFT: simulated mean, in seconds; --help says how");
+    if (nvme)
+        puts(
+            "writes, again: blocks written to NVMe for each block accessed, and those of them that "
+            "reclaim wrote");
+}
+
+static void decision_metric(const char *policy, uint64_t blocks, const char *name, double ns)
+{
+    const struct out_metric line = {
+        .bench = "simulate",
+        .keys = {{.key = "policy", .text = policy}, {.key = "capacity_blocks", .number = blocks}},
+        .metric = name,
+        .value = ns * 1e-9,
+        .unit = "s"};
+    out_json(&line);
+}
+
+void sim_report_decisions(const char *policy, uint64_t blocks,
+                          const struct sim_decisions *decisions, bool json)
+{
+    const struct lat *lat = &decisions->lat;
+    const double mean = lat->count ? (double)decisions->ns / (double)lat->count : 0;
+    const double p50 = (double)lat_quantile_ns(lat, 0.5), p99 = (double)lat_quantile_ns(lat, 0.99);
+    if (json) {
+        decision_metric(policy, blocks, "decision_mean", mean);
+        decision_metric(policy, blocks, "decision_p50", p50);
+        decision_metric(policy, blocks, "decision_p99", p99);
+        return;
+    }
+    printf("%-9s %9" PRIu64 " blocks, %9" PRIu64 " evicted: %6.0f ns each (p50 %.0f, p99 %.0f)\n",
+           policy, blocks, lat->count, mean, p50, p99);
+}

@@ -1,0 +1,451 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Replies, items of lists, the attach channel. */
+#include "schema_fields.h"
+
+/* ---- replies ---- */
+
+struct error_reply {
+    struct codec_bin detail;
+};
+static const struct field error_fields[] = {DETAIL(struct error_reply, detail)};
+SCHEMA(codec__rep_error, struct error_reply, error_fields, .bare = false);
+
+const struct schema codec__rep_bare = {
+    .name = "codec__rep_bare",
+    .ops = {KVC_OP_DROP, KVC_OP_HINT, KVC_OP_NAME_FORGET, KVC_OP_UNPIN, KVC_OP_QUOTA_SET}};
+
+static const struct field hello_reply_fields[] = {
+    U32(struct msg_hello_reply, version),
+    NAME(struct msg_hello_reply, server),
+};
+SCHEMA(codec__rep_hello, struct msg_hello_reply, hello_reply_fields, .ops = {KVC_OP_HELLO});
+
+static const struct field ping_reply_fields[] = {U64(struct msg_ping_reply, uptime_ms)};
+SCHEMA(codec__rep_ping, struct msg_ping_reply, ping_reply_fields, .ops = {KVC_OP_PING});
+
+static const struct field near_fields[] = {
+    U32(struct msg_near, ns),
+    U32(struct msg_near, fields),
+};
+static SCHEMA(near, struct msg_near, near_fields, .bare = false);
+
+static const struct field ns_open_reply_fields[] = {
+    U32(struct msg_ns_open_reply, ns),
+    FIXED(struct msg_ns_open_reply, seed, "seed must be binary of 32 bytes"),
+    ARRAY(struct msg_ns_open_reply, near, nnear, near, 0, 4,
+          "near must be an array of at most 4 arrays of 2"),
+};
+SCHEMA(codec__rep_ns_open, struct msg_ns_open_reply, ns_open_reply_fields, .ops = {KVC_OP_NS_OPEN});
+
+static const struct field ns_spec_reply_fields[] = {
+    BOOL(struct msg_ns_spec_reply, own),
+    SPEC_FIELDS(struct msg_ns_spec_reply, spec.),
+};
+SCHEMA(codec__rep_ns_spec, struct msg_ns_spec_reply, ns_spec_reply_fields, .ops = {KVC_OP_NS_SPEC});
+
+static const struct field group_hit_fields[] = {
+    U32(struct msg_group_hit, blocks),
+    U8(struct msg_group_hit, reason),
+    U32(struct msg_group_hit, detail),
+};
+static SCHEMA(group_hit, struct msg_group_hit, group_hit_fields, .bare = false);
+
+static const struct field lookup_reply_fields[] = {
+    U32(struct msg_lookup_reply, hit_tokens),
+    U32(struct msg_lookup_reply, cached_tokens),
+    U64(struct msg_lookup_reply, load_us),
+    ARRAY(struct msg_lookup_reply, groups, ngroups, group_hit, 1, KVC_GROUPS_MAX,
+          "groups must be an array of 1 to 16 arrays of 3"),
+};
+SCHEMA(codec__rep_lookup, struct msg_lookup_reply, lookup_reply_fields, .ops = {KVC_OP_LOOKUP});
+
+static const struct field group_locs_fields[] = {
+    U32(struct msg_group_locs, first),
+    BLOB(struct msg_group_locs, locs, KVC_LOC_BYTES, 0, KVC_KEYS_MAX,
+         "locs must be binary of at most 32768 x 32 bytes"),
+    U8(struct msg_group_locs, reason),
+    U32(struct msg_group_locs, detail),
+};
+static SCHEMA(group_locs, struct msg_group_locs, group_locs_fields, .bare = false);
+
+static const struct field acquire_reply_fields[] = {
+    U32(struct msg_acquire_reply, hit_tokens),
+    U32(struct msg_acquire_reply, cached_tokens),
+    U64(struct msg_acquire_reply, lease),
+    FIXED(struct msg_acquire_reply, ticket, TICKET_MUST),
+    ARRAY(struct msg_acquire_reply, groups, ngroups, group_locs, 1, KVC_GROUPS_MAX,
+          "groups must be an array of 1 to 16 arrays of 4"),
+};
+SCHEMA(codec__rep_acquire, struct msg_acquire_reply, acquire_reply_fields,
+       .ops = {KVC_OP_ACQUIRE, KVC_OP_REDEEM});
+
+static const struct field release_reply_fields[] = {U32(struct msg_release_reply, released)};
+SCHEMA(codec__rep_release, struct msg_release_reply, release_reply_fields, .ops = {KVC_OP_RELEASE});
+
+#define STATUSES(T) \
+    BLOB(T, statuses, 1, 1, KVC_STORE_MAX, "statuses must be binary of 1 to 4096 bytes")
+
+static const struct field reserve_reply_fields[] = {
+    U64(struct msg_reserve_reply, reservation),
+    STATUSES(struct msg_reserve_reply),
+};
+SCHEMA(codec__rep_reserve, struct msg_reserve_reply, reserve_reply_fields, .ops = {KVC_OP_RESERVE});
+
+static const struct field commit_reply_fields[] = {
+    STATUSES(struct msg_commit_reply),
+};
+SCHEMA(codec__rep_commit, struct msg_commit_reply, commit_reply_fields,
+       .ops = {KVC_OP_COMMIT, KVC_OP_STORE});
+
+static const struct field cancel_reply_fields[] = {BOOL(struct msg_cancel_reply, found)};
+SCHEMA(codec__rep_cancel, struct msg_cancel_reply, cancel_reply_fields, .ops = {KVC_OP_CANCEL});
+
+static const struct field name_put_reply_fields[] = {
+    U32(struct msg_name_put_reply, tokens),
+    U64(struct msg_name_put_reply, bytes),
+};
+SCHEMA(codec__rep_name_put, struct msg_name_put_reply, name_put_reply_fields,
+       .ops = {KVC_OP_NAME_PUT});
+
+static const struct field name_item_fields[] = {
+    NAME_KIND(struct msg_name_item),
+    NAME_NAME(struct msg_name_item),
+    NAME(struct msg_name_item, principal),
+    NAME(struct msg_name_item, tenant),
+    NAME(struct msg_name_item, sub),
+    NAME(struct msg_name_item, model),
+    U32(struct msg_name_item, ns),
+    U32(struct msg_name_item, tokens),
+    U32(struct msg_name_item, blocks),
+    U32(struct msg_name_item, tokens_cached),
+    U64(struct msg_name_item, bytes),
+    U64(struct msg_name_item, bytes_in_memory),
+    U64(struct msg_name_item, bytes_on_disk),
+    U64(struct msg_name_item, age_ms),
+    U64(struct msg_name_item, idle_ms),
+    U64(struct msg_name_item, ttl_ms),
+    U32(struct msg_name_item, priority),
+    BOOL(struct msg_name_item, pinned),
+    BOOL(struct msg_name_item, has_tokens),
+    FIXED(struct msg_name_item, tip, "tip must be binary of 32 bytes"),
+};
+static SCHEMA(name_item, struct msg_name_item, name_item_fields, .bare = false);
+
+static const struct field name_list_reply_fields[] = {
+    NAME_CURSOR(struct msg_name_list_reply),
+    ARRAY(struct msg_name_list_reply, items, nitems, name_item, 0, KVC_NAMES_MAX,
+          "items must be an array of at most 128 arrays of 20"),
+};
+SCHEMA(codec__rep_name_list, struct msg_name_list_reply, name_list_reply_fields,
+       .ops = {KVC_OP_NAME_LIST});
+
+static const struct field name_load_reply_fields[] = {U64(struct msg_name_load_reply, bytes)};
+SCHEMA(codec__rep_name_load, struct msg_name_load_reply, name_load_reply_fields,
+       .ops = {KVC_OP_NAME_LOAD});
+
+static const struct field name_tokens_reply_fields[] = {
+    U32(struct msg_name_tokens_reply, tokens),
+    BLOB(struct msg_name_tokens_reply, ids, 4, 0, MSG_NAME_IDS_MAX,
+         "ids must be binary of at most 262144 x 4 bytes"),
+};
+SCHEMA(codec__rep_name_tokens, struct msg_name_tokens_reply, name_tokens_reply_fields,
+       .ops = {KVC_OP_NAME_TOKENS});
+
+static const struct field evict_reply_fields[] = {
+    U64(struct msg_evict_reply, blocks),
+    U64(struct msg_evict_reply, bytes),
+    U64(struct msg_evict_reply, kept_blocks),
+};
+SCHEMA(codec__rep_evict, struct msg_evict_reply, evict_reply_fields, .ops = {KVC_OP_EVICT});
+
+static const struct field block_item_fields[] = {
+    FIXED(struct msg_block_item, key, "key must be binary of 32 bytes"),
+    BLOB(struct msg_block_item, parent, KVC_KEY_BYTES, 0, 1,
+         "parent must be binary of 0 or 32 bytes"),
+    U32(struct msg_block_item, depth),
+    U8(struct msg_block_item, state),
+    U32(struct msg_block_item, tokens),
+    U32(struct msg_block_item, shards),
+    U32(struct msg_block_item, shards_present),
+    U32(struct msg_block_item, leases),
+    U32(struct msg_block_item, children),
+    U64(struct msg_block_item, bytes),
+    U64(struct msg_block_item, age_ms),
+    U8(struct msg_block_item, tiers),
+    U32(struct msg_block_item, chunk),
+    U64(struct msg_block_item, off),
+};
+static SCHEMA(block_item, struct msg_block_item, block_item_fields, .bare = false);
+
+static const struct field blocks_reply_fields[] = {
+    U64(struct msg_blocks_reply, cursor),
+    ARRAY(struct msg_blocks_reply, items, nitems, block_item, 0, KVC_BLOCKS_MAX,
+          "items must be an array of at most 256 arrays of 14"),
+};
+SCHEMA(codec__rep_blocks, struct msg_blocks_reply, blocks_reply_fields, .ops = {KVC_OP_BLOCKS});
+
+static const struct field corrupt_item_fields[] = {
+    FIXED(struct msg_corrupt_item, key, "key must be binary of 32 bytes"),
+    U32(struct msg_corrupt_item, ns),
+    U8(struct msg_corrupt_item, group),
+    U8(struct msg_corrupt_item, shard),
+    U8(struct msg_corrupt_item, tier),
+    U32(struct msg_corrupt_item, below),
+    U32(struct msg_corrupt_item, chunk),
+    U64(struct msg_corrupt_item, off),
+};
+static SCHEMA(corrupt_item, struct msg_corrupt_item, corrupt_item_fields, .bare = false);
+
+static const struct field verify_reply_fields[] = {
+    U64(struct msg_verify_reply, cursor),
+    U32(struct msg_verify_reply, blocks),
+    U64(struct msg_verify_reply, bytes),
+    U32(struct msg_verify_reply, skipped),
+    U32(struct msg_verify_reply, failed),
+    ARRAY(struct msg_verify_reply, corrupt, ncorrupt, corrupt_item, 0, KVC_VERIFY_MAX,
+          "corrupt must be an array of at most 64 arrays of 8"),
+};
+SCHEMA(codec__rep_verify, struct msg_verify_reply, verify_reply_fields, .ops = {KVC_OP_VERIFY});
+
+static const struct field trace_reply_fields[] = {
+    BOOL(struct msg_trace_reply, on),     U32(struct msg_trace_reply, ns),
+    U64(struct msg_trace_reply, bytes),   U64(struct msg_trace_reply, used_bytes),
+    U64(struct msg_trace_reply, records), U64(struct msg_trace_reply, dropped),
+    U64(struct msg_trace_reply, age_ms),
+};
+SCHEMA(codec__rep_trace, struct msg_trace_reply, trace_reply_fields, .ops = {KVC_OP_TRACE});
+
+static const struct field trace_item_fields[] = {
+    U32(struct msg_trace_item, ns),
+    U32(struct msg_trace_item, block_tokens),
+    U64(struct msg_trace_item, timestamp_ms),
+    U32(struct msg_trace_item, input_tokens),
+    U32(struct msg_trace_item, output_tokens),
+    BLOB(struct msg_trace_item, ids, 8, 0, KVC_KEYS_MAX,
+         "ids must be binary of at most 32768 x 8 bytes"),
+};
+static SCHEMA(trace_item, struct msg_trace_item, trace_item_fields, .bare = false);
+
+static const struct field trace_dump_reply_fields[] = {
+    U64(struct msg_trace_dump_reply, cursor),
+    U64(struct msg_trace_dump_reply, lost),
+    ARRAY(struct msg_trace_dump_reply, items, nitems, trace_item, 0, KVC_TRACE_MAX,
+          "items must be an array of at most 256 arrays of 6"),
+};
+SCHEMA(codec__rep_trace_dump, struct msg_trace_dump_reply, trace_dump_reply_fields,
+       .ops = {KVC_OP_TRACE_DUMP});
+
+static const struct field drain_reply_fields[] = {
+    U64(struct msg_drain_reply, left),
+    U8(struct msg_drain_reply, stop),
+};
+SCHEMA(codec__rep_drain, struct msg_drain_reply, drain_reply_fields, .ops = {KVC_OP_DRAIN});
+
+static const struct field path_item_fields[] = {
+    PARAMS_AT(struct msg_path_item, , name), U8(struct msg_path_item, state),
+    NAME(struct msg_path_item, error),       U64(struct msg_path_item, bytes),
+    U64(struct msg_path_item, used_bytes),   U64(struct msg_path_item, formatted_bytes),
+    U64(struct msg_path_item, reads),        U64(struct msg_path_item, writes),
+    U64(struct msg_path_item, syncs),        U64(struct msg_path_item, read_bytes),
+    U64(struct msg_path_item, write_bytes),  U64(struct msg_path_item, errors),
+    U64(struct msg_path_item, outs),         U64(struct msg_path_item, queued),
+    U64(struct msg_path_item, queued_bytes), U64(struct msg_path_item, read_p50_us),
+    U64(struct msg_path_item, read_p99_us),  U64(struct msg_path_item, read_max_us),
+    U64(struct msg_path_item, write_p50_us), U64(struct msg_path_item, write_p99_us),
+    U64(struct msg_path_item, write_max_us),
+};
+static SCHEMA(path_item, struct msg_path_item, path_item_fields, .bare = false);
+
+static const struct field paths_reply_fields[] = {
+    U64(struct msg_paths_reply, writes_per_day),
+    U64(struct msg_paths_reply, spent_bytes),
+    U64(struct msg_paths_reply, left_bytes),
+    U64(struct msg_paths_reply, accepted_bytes),
+    U64(struct msg_paths_reply, written_bytes),
+    U64(struct msg_paths_reply, kept_bytes),
+    U64(struct msg_paths_reply, journal_bytes),
+    ARRAY(struct msg_paths_reply, paths, npaths, path_item, 0, KVC_PATHS_MAX,
+          "paths must be an array of at most 16 arrays of 21"),
+};
+SCHEMA(codec__rep_paths, struct msg_paths_reply, paths_reply_fields, .ops = {KVC_OP_PATHS});
+
+static const struct field pin_reply_fields[] = {
+    U64(struct msg_pin_reply, pin),
+    U64(struct msg_pin_reply, bytes),
+};
+SCHEMA(codec__rep_pin, struct msg_pin_reply, pin_reply_fields, .ops = {KVC_OP_PIN});
+
+static const struct field pin_item_fields[] = {
+    U64(struct msg_pin_item, id),
+    U64(struct msg_pin_item, bytes),
+    U64(struct msg_pin_item, left_ms),
+    U32(struct msg_pin_item, ns),
+    U32(struct msg_pin_item, tokens),
+    NAME(struct msg_pin_item, principal),
+    NAME(struct msg_pin_item, tenant),
+    BOOL(struct msg_pin_item, in_memory),
+    FIXED(struct msg_pin_item, tip, "tip must be binary of 32 bytes"),
+};
+static SCHEMA(pin_item, struct msg_pin_item, pin_item_fields, .bare = false);
+
+static const struct field pin_list_reply_fields[] = {
+    BOOL(struct msg_pin_list_reply, more),
+    ARRAY(struct msg_pin_list_reply, items, nitems, pin_item, 0, KVC_PINS_MAX,
+          "items must be an array of at most 256 arrays of 9"),
+};
+SCHEMA(codec__rep_pin_list, struct msg_pin_list_reply, pin_list_reply_fields,
+       .ops = {KVC_OP_PIN_LIST});
+
+static const struct field quota_item_fields[] = {
+    QUOTA_FIELDS(struct msg_quota_item),
+    U64(struct msg_quota_item, host_bytes),
+    U64(struct msg_quota_item, nvme_bytes),
+};
+static SCHEMA(quota_item, struct msg_quota_item, quota_item_fields, .bare = false);
+
+static const struct field quota_list_reply_fields[] = {
+    ARRAY(struct msg_quota_list_reply, items, nitems, quota_item, 0, KVC_QUOTAS_MAX,
+          "items must be an array of at most 128 arrays of 10"),
+};
+SCHEMA(codec__rep_quota_list, struct msg_quota_list_reply, quota_list_reply_fields,
+       .ops = {KVC_OP_QUOTA_LIST});
+
+static const struct field usage_item_fields[] = {
+    U32(struct msg_usage_item, ns),           NAME(struct msg_usage_item, principal),
+    NAME(struct msg_usage_item, tenant),      NAME(struct msg_usage_item, sub),
+    NAME(struct msg_usage_item, model),       U64(struct msg_usage_item, blocks),
+    U64(struct msg_usage_item, host_bytes),   U64(struct msg_usage_item, nvme_bytes),
+    U64(struct msg_usage_item, pinned_bytes), U64(struct msg_usage_item, named_bytes),
+    U64(struct msg_usage_item, leased_bytes),
+};
+static SCHEMA(usage_item, struct msg_usage_item, usage_item_fields, .bare = false);
+
+static const struct field usage_reply_fields[] = {
+    BOOL(struct msg_usage_reply, more),
+    ARRAY(struct msg_usage_reply, items, nitems, usage_item, 0, KVC_USAGE_MAX,
+          "items must be an array of at most 64 arrays of 11"),
+};
+SCHEMA(codec__rep_usage, struct msg_usage_reply, usage_reply_fields, .ops = {KVC_OP_USAGE});
+
+static const struct field policy_reply_fields[] = {
+    NAME(struct msg_policy_reply, name),         DETAIL(struct msg_policy_reply, text),
+    U32(struct msg_policy_reply, keep_percent),  BOOL(struct msg_policy_reply, load_or_recompute),
+    U64(struct msg_policy_reply, pin_bytes_max),
+};
+SCHEMA(codec__rep_policy, struct msg_policy_reply, policy_reply_fields, .ops = {KVC_OP_POLICY});
+
+/* ---- items of lists ---- */
+
+struct list_reply {
+    uint8_t more;
+};
+static const struct field list_fields[] = {BOOL(struct list_reply, more)};
+SCHEMA(codec__rep_list, struct list_reply, list_fields, .bare = false);
+
+static const struct field stat_fields[] = {
+    TEXT(struct msg_stat, name, 1, 63, "name must be UTF-8 text of 1 to 63 bytes without NUL"),
+    UINT(struct msg_stat, kind, 0, 1, "kind must be 0 (counter) or 1 (gauge)"),
+    U64(struct msg_stat, value),
+};
+SCHEMA(codec__item_stat, struct msg_stat, stat_fields, .ops = {KVC_OP_STATS});
+
+static const struct field ns_fields[] = {
+    U32(struct msg_ns_item, ns),
+    NAME(struct msg_ns_item, principal),
+    NAME(struct msg_ns_item, tenant),
+    NAME(struct msg_ns_item, sub),
+    NAME(struct msg_ns_item, model),
+    NAME(struct msg_ns_item, dtype),
+    U32(struct msg_ns_item, shards),
+    U32(struct msg_ns_item, ngroups),
+    U32(struct msg_ns_item, block_tokens0),
+    U32(struct msg_ns_item, block_bytes0),
+    U64(struct msg_ns_item, blocks),
+    U64(struct msg_ns_item, bytes),
+};
+SCHEMA(codec__item_ns, struct msg_ns_item, ns_fields, .ops = {KVC_OP_NS_LIST});
+
+static const struct field explain_item_fields[] = {
+    UINT(struct msg_explain_item, key, 0, KVC_EXPLAIN_MAX - 1,
+         "key must be an integer from 0 to 255"),
+    U32(struct msg_explain_item, ns),
+    U32(struct msg_explain_item, group),
+    U8(struct msg_explain_item, state),
+    U8(struct msg_explain_item, reason),
+    U32(struct msg_explain_item, detail),
+    U32(struct msg_explain_item, tokens),
+    U32(struct msg_explain_item, shards),
+    U32(struct msg_explain_item, shards_present),
+    U32(struct msg_explain_item, leases),
+    U32(struct msg_explain_item, children),
+    U64(struct msg_explain_item, bytes),
+    U64(struct msg_explain_item, age_ms),
+    U8(struct msg_explain_item, tiers),
+    U32(struct msg_explain_item, chunk),
+    U64(struct msg_explain_item, off),
+};
+SCHEMA(codec__item_explain, struct msg_explain_item, explain_item_fields, .ops = {KVC_OP_EXPLAIN});
+
+/* ---- attach channel ---- */
+
+static const char *check_att_hello(const void *p)
+{
+    const struct att_hello *msg = p;
+    return check_versions(msg->ver_min, msg->ver_max);
+}
+
+static const struct field att_hello_fields[] = {
+    {.name = "magic", .kind = FIELD_MAGIC, .must = "magic must be the text \"kvca\""},
+    U32(struct att_hello, ver_min),
+    U32(struct att_hello, ver_max),
+    NAME(struct att_hello, client),
+    U64(struct att_hello, staging_bytes),
+    SHARD(struct att_hello, shard),
+};
+SCHEMA(codec__att_hello, struct att_hello, att_hello_fields, .ops = {KVC_ATTACH_HELLO},
+       .check = check_att_hello);
+
+static const char *check_att_welcome(const void *p)
+{
+    const struct att_welcome *msg = p;
+    return msg->status != KVC_ST_OK || msg->route[0] != 0 ? NULL
+                                                          : "route must not begin with a zero byte";
+}
+
+#define STATUS(T) UINT(T, status, 0, UINT16_MAX, "status must be an integer from 0 to 65535")
+
+static const struct field att_welcome_fields[] = {
+    STATUS(struct att_welcome),
+    DETAIL(struct att_welcome, detail),
+    U32(struct att_welcome, version),
+    U32(struct att_welcome, session),
+    FIXED(struct att_welcome, route, "route must be binary of 16 bytes"),
+    PARAMS_AT(struct att_welcome, , endpoint),
+    U64(struct att_welcome, staging_bytes),
+    NAME(struct att_welcome, principal),
+    NAME(struct att_welcome, tenant),
+    BOOL(struct att_welcome, admin),
+    BOOL(struct att_welcome, gateway),
+};
+SCHEMA(codec__att_welcome, struct att_welcome, att_welcome_fields, .ops = {KVC_ATTACH_WELCOME},
+       .check = check_att_welcome);
+
+static const struct field att_map_fields[] = {U32(struct att_map, chunk)};
+SCHEMA(codec__att_map, struct att_map, att_map_fields, .ops = {KVC_ATTACH_MAP});
+
+static const struct field att_chunk_fields[] = {
+    STATUS(struct att_chunk),
+    DETAIL(struct att_chunk, detail),
+    U32(struct att_chunk, chunk),
+    U64(struct att_chunk, bytes),
+};
+SCHEMA(codec__att_chunk, struct att_chunk, att_chunk_fields, .ops = {KVC_ATTACH_CHUNK});
+
+static const struct field att_retired_fields[] = {U32(struct att_retired, chunk)};
+SCHEMA(codec__att_retired, struct att_retired, att_retired_fields, .ops = {KVC_ATTACH_RETIRED});
+
+static const struct field att_dropped_fields[] = {
+    STATUS(struct att_dropped),
+    DETAIL(struct att_dropped, detail),
+};
+SCHEMA(codec__att_dropped, struct att_dropped, att_dropped_fields, .ops = {KVC_ATTACH_DROPPED});

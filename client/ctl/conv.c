@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "json.h"
+#include "named.h"
+#include "units.h"
+
+static const char help[] =
+    "Usage: kvcachectl conv list|show|save|extend|preload|forget ...\n"
+    "\n"
+    "Conversations: a name for what was said so far. What it reaches is kept as long as the name\n"
+    "lasts, is written to storage at once where there is any, and is found again after a restart.\n"
+    "Workers make and move them by the library; this is to look at them, and to step in.\n"
+    "\n"
+    "  list [PREFIX]  those that you may see\n"
+    "  show NAME      one of them: tokens, bytes by tier, age, last block\n"
+    "  save NAME      give this name to a sequence that is cached, or move it there\n"
+    "  extend NAME    longer time to live, or on to a later block\n"
+    "  preload NAME   bring it into memory before somebody resumes it\n"
+    "  forget NAME    the name goes; with --evict its blocks too\n"
+    "\n"
+    "'kvcachectl conv VERB --help' says more.\n"
+    "\n"
+    "Exit code 1 when there is no such conversation, or nothing of it is cached.\n";
+
+static const char list_help[] =
+    "Usage: kvcachectl conv list [PREFIX] [--sub NAME] [--json]\n"
+    "\n"
+    "Conversations that you may see, or those whose names begin with PREFIX: tokens, how many of "
+    "them\n"
+    "are cached now, bytes by tier, priority, last use, time to live.\n"
+    "\n"
+    "  --sub NAME  of gateways: of this sub-tenant only\n";
+
+static const char show_help[] =
+    "Usage: kvcachectl conv show NAME [--sub NAME] [--json]\n"
+    "\n"
+    "One conversation: what it reaches, where that is, and its last block (tip).\n";
+
+static const char save_help[] =
+    "Usage: kvcachectl conv save NAME --ns ID (--tip KEY | --tokens FILE) [OPTIONS]\n"
+    "\n"
+    "Gives a conversation's name to a sequence that is cached, or moves it there; what it reached\n"
+    "before and no other name reaches loses its protection.\n"
+    "\n"
+    "  --ns ID        the namespace; 'kvcachectl ns' lists them. It must be your principal's\n"
+    "  --tip KEY      the sequence's last block; 'kvcachectl blocks' shows what is there\n"
+    "  --tokens FILE  its token ids, u32 little-endian (a JSON array if FILE ends in .json)\n"
+    "  --ttl TIME     the name goes when it was not used for so long (default: never)\n"
+    "  --priority N   1 to 100; higher ones stay longer (default 35)\n"
+    "  --pin          nothing of it goes, within the budget of pinned bytes\n"
+    "  --durable      return when it is on stable storage\n"
+    "\n"
+    "Example:\n"
+    "  kvcachectl conv save alice-17 --ns 65538 --ttl 2h --tip "
+    "c0ffee0000000000000000000000000000000000000000000000000000000000\n";
+
+static const char extend_help[] =
+    "Usage: kvcachectl conv extend NAME [--ttl TIME|none] [--tip KEY [--tokens FILE]] [--sub "
+    "NAME]\n"
+    "\n"
+    "Counts as a use. With --ttl the name gets another time to live; with --tip it moves on to "
+    "that\n"
+    "block of its namespace, and keeps priority, pin and time to live.\n"
+    "\n"
+    "Examples:\n"
+    "  kvcachectl conv extend alice-17 --ttl 1d\n";
+
+static const char preload_help[] =
+    "Usage: kvcachectl conv preload NAME [--no-wait] [--ttl TIME|none] [--sub NAME]\n"
+    "\n"
+    "Begins to load into host memory what is on storage of it, and waits until all is there or no\n"
+    "more comes. Counts as a use.\n"
+    "\n"
+    "  --no-wait   only begin\n"
+    "  --ttl TIME  another time to live\n"
+    "\n"
+    "Exit code 1 when not all of it could be loaded.\n";
+
+static const char forget_help[] = "Usage: kvcachectl conv forget NAME [--evict] [--sub NAME]\n"
+                                  "\n"
+                                  "The name goes, and its blocks become ordinary ones.\n"
+                                  "\n"
+                                  "  --evict  they go too, but for what others share\n";
+
+#define CONV                                      \
+    {                                             \
+        .ctl = ctl, .kind = KVC_NAME_CONVERSATION \
+    }
+
+static int list(struct ctl *ctl, int argc, char **argv)
+{
+    struct named n = CONV;
+    return named_list(&n, argc, argv, list_help);
+}
+
+static int show(struct ctl *ctl, int argc, char **argv)
+{
+    struct named n = CONV;
+    return named_show(&n, argc, argv, show_help);
+}
+
+static int save(struct ctl *ctl, int argc, char **argv)
+{
+    struct named n = CONV;
+    return named_save(&n, argc, argv, save_help);
+}
+
+static int preload(struct ctl *ctl, int argc, char **argv)
+{
+    struct named n = CONV;
+    return named_preload(&n, argc, argv, preload_help);
+}
+
+static int forget(struct ctl *ctl, int argc, char **argv)
+{
+    struct named n = CONV;
+    return named_forget(&n, argc, argv, forget_help);
+}
+
+/* ---- extend ---- */
+
+static int renew(const struct named *n)
+{
+    char ttl[UNITS_TEXT_BYTES];
+    uint64_t bytes = 0;
+    const int rc =
+        kvc_name_load(n->ctl->kvc, n->kind, n->name, n->sub, n->ttl_ms, false, 0, &bytes);
+    if (rc < 0)
+        return named_fail(n, rc);
+    if (n->ctl->json)
+        json_print(json_pack("{s:s, s:I, s:I}", "name", n->name, "ttl_ms", (json_int_t)n->ttl_ms,
+                             "bytes_in_memory", (json_int_t)bytes));
+    else
+        printf("conversation '%s': goes after %s without use\n", n->name,
+               n->ttl_ms ? units_format_duration_ns(n->ttl_ms * 1000000, ttl) : "no time");
+    return CTL_OK;
+}
+
+static int extend(struct ctl *ctl, int argc, char **argv)
+{
+    static const struct option options[] = {{"tip", required_argument, NULL, 't'},
+                                            {"tokens", required_argument, NULL, 'T'},
+                                            NAMED_TTL,
+                                            NAMED_SUB,
+                                            CTL_COMMON_OPTIONS,
+                                            {0}};
+    struct named n = CONV;
+    struct kvc_name_info info;
+    struct chain chain = {.ids = NULL};
+    int rc = named_options(&n, argc, argv, options, extend_help, true);
+    if (rc == 0 && n.ttl_ms == UINT64_MAX && !n.ask.has_tip)
+        rc = ctl_usage("how? Give --ttl TIME, or --tip KEY of a later block");
+    if (rc != 0)
+        return rc < 0 ? CTL_OK : rc;
+    rc = chain_read(&n.ask);
+    if (rc == 0)
+        rc = ctl_connect(ctl);
+    if (rc == 0)
+        rc = chain_show_name(ctl, n.kind, n.name, n.sub, &info);
+    if (rc == 0 && !n.ask.has_tip) {
+        rc = renew(&n);
+    } else if (rc == 0) {
+        n.ask.ns = info.ns;
+        rc = chain_find(ctl, &n.ask, &chain);
+        if (rc == 0)
+            rc = named_put(&n, &chain, &info);
+    }
+    chain_free(&chain);
+    chain_ask_free(&n.ask);
+    return rc;
+}
+
+int cmd_conv(struct ctl *ctl, int argc, char **argv)
+{
+    static const struct ctl_cmd verbs[] = {
+        {"list", list},       {"show", show},     {"save", save}, {"extend", extend},
+        {"preload", preload}, {"forget", forget}, {NULL, NULL}};
+    return ctl_verbs(ctl, argc, argv, help, verbs);
+}

@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+
+#include "named.h"
+
+static const char help[] =
+    "Usage: kvcachectl doc put|list|show|pin|preload|forget|export|import ...\n"
+    "\n"
+    "Documents: KV that was computed once, to be used often, under a name. What it reaches is kept "
+    "as\n"
+    "long as the name lasts, is written to storage at once where there is any, and is found again\n"
+    "after a restart. Documents behind one system prefix share its blocks.\n"
+    "\n"
+    "  put NAME      give this name to a sequence that is cached, or move it there\n"
+    "  list [PREFIX] those that you may see\n"
+    "  show NAME     one of them: tokens, bytes by tier, age, last block\n"
+    "  pin NAME      nothing of it goes, whoever wants room; --off ends that\n"
+    "  preload NAME  bring it into memory before it is asked for\n"
+    "  forget NAME   the name goes; with --evict its blocks too\n"
+    "  export NAME   write it to a safetensors file\n"
+    "  import FILE   store what such a file has, and give it its name\n"
+    "\n"
+    "'kvcachectl doc VERB --help' says more.\n"
+    "\n"
+    "Exit code 1 when there is no such document, or nothing of it is cached.\n";
+
+static const char put_help[] =
+    "Usage: kvcachectl doc put NAME --ns ID (--tip KEY | --tokens FILE) [OPTIONS]\n"
+    "\n"
+    "Gives a document's name to a sequence whose blocks are cached (a worker computed and stored\n"
+    "them), or moves it there.\n"
+    "\n"
+    "  --ns ID        the namespace; 'kvcachectl ns' lists them. It must be your principal's\n"
+    "  --tip KEY      the sequence's last block; 'kvcachectl blocks' shows what is there\n"
+    "  --tokens FILE  its token ids, u32 little-endian (a JSON array if FILE ends in .json). They\n"
+    "                 are kept for 'export'; without --tip the keys are made of them\n"
+    "  --ttl TIME     the name goes when it was not used for so long (default: never)\n"
+    "  --priority N   1 to 100; higher ones stay longer (default 35)\n"
+    "  --pin          nothing of it goes, within the budget of pinned bytes\n"
+    "  --durable      return when it is on stable storage\n"
+    "\n"
+    "Where several groups of layers have blocks of different sizes, --tip needs --tokens too.\n"
+    "\n"
+    "Example:\n"
+    "  kvcachectl doc put handbook --ns 65538 --tokens handbook.json --pin\n";
+
+static const char list_help[] =
+    "Usage: kvcachectl doc list [PREFIX] [--sub NAME] [--json]\n"
+    "\n"
+    "Documents that you may see, or those whose names begin with PREFIX: tokens, how many of them "
+    "are\n"
+    "cached now, bytes by tier, priority, last use, time to live.\n"
+    "\n"
+    "  --sub NAME  of gateways: of this sub-tenant only\n";
+
+static const char show_help[] =
+    "Usage: kvcachectl doc show NAME [--sub NAME] [--json]\n"
+    "\n"
+    "One document: what it reaches, where that is, and its last block (tip).\n";
+
+static const char pin_help[] =
+    "Usage: kvcachectl doc pin NAME [--off] [--sub NAME]\n"
+    "\n"
+    "Nothing of the document goes while its name lasts, whoever wants room. It counts against its\n"
+    "tenant's budget of pinned bytes.\n"
+    "\n"
+    "  --off  it is not pinned any more\n";
+
+static const char preload_help[] =
+    "Usage: kvcachectl doc preload NAME [--no-wait] [--ttl TIME|none] [--sub NAME]\n"
+    "\n"
+    "Begins to load into host memory what is on storage of it, and waits until all is there or no\n"
+    "more comes. Counts as a use.\n"
+    "\n"
+    "  --no-wait   only begin\n"
+    "  --ttl TIME  another time to live\n"
+    "\n"
+    "Exit code 1 when not all of it could be loaded.\n";
+
+static const char forget_help[] = "Usage: kvcachectl doc forget NAME [--evict] [--sub NAME]\n"
+                                  "\n"
+                                  "The name goes, and its blocks become ordinary ones.\n"
+                                  "\n"
+                                  "  --evict  they go too, but for what others share\n";
+
+#define DOC                                   \
+    {                                         \
+        .ctl = ctl, .kind = KVC_NAME_DOCUMENT \
+    }
+
+static int put(struct ctl *ctl, int argc, char **argv)
+{
+    struct named n = DOC;
+    return named_save(&n, argc, argv, put_help);
+}
+
+static int list(struct ctl *ctl, int argc, char **argv)
+{
+    struct named n = DOC;
+    return named_list(&n, argc, argv, list_help);
+}
+
+static int show(struct ctl *ctl, int argc, char **argv)
+{
+    struct named n = DOC;
+    return named_show(&n, argc, argv, show_help);
+}
+
+/* The same name once more, with or without the pin. */
+static int pin(struct ctl *ctl, int argc, char **argv)
+{
+    static const struct option options[] = {
+        NAMED_SUB, {"off", no_argument, NULL, 'o'}, CTL_COMMON_OPTIONS, {0}};
+    struct named n = DOC;
+    struct kvc_name_info info;
+    struct chain chain = {.ids = NULL};
+    int rc = named_options(&n, argc, argv, options, pin_help, true);
+    if (rc != 0)
+        return rc < 0 ? CTL_OK : rc;
+    n.pin = !n.off;
+    rc = ctl_connect(ctl);
+    if (rc == 0)
+        rc = chain_show_name(ctl, n.kind, n.name, n.sub, &info);
+    if (rc == 0)
+        rc = chain_of_name(ctl, &info, n.sub, &chain);
+    if (rc == 0)
+        rc = named_put(&n, &chain, &info);
+    chain_free(&chain);
+    return rc;
+}
+
+static int preload(struct ctl *ctl, int argc, char **argv)
+{
+    struct named n = DOC;
+    return named_preload(&n, argc, argv, preload_help);
+}
+
+static int forget(struct ctl *ctl, int argc, char **argv)
+{
+    struct named n = DOC;
+    return named_forget(&n, argc, argv, forget_help);
+}
+
+int cmd_doc(struct ctl *ctl, int argc, char **argv)
+{
+    static const struct ctl_cmd verbs[] = {
+        {"put", put},           {"list", list},         {"show", show},
+        {"pin", pin},           {"preload", preload},   {"forget", forget},
+        {"export", doc_export}, {"import", doc_import}, {NULL, NULL}};
+    return ctl_verbs(ctl, argc, argv, help, verbs);
+}

@@ -1,0 +1,351 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* doc export: what a document reaches, as a file. */
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "docfile.h"
+#include "hash.h"
+#include "json.h"
+#include "named.h"
+#include "outfile.h"
+#include "progress.h"
+#include "ranks.h"
+#include "units.h"
+
+/* Held at a time, about: leases are limited, and so is memory into which storage is loaded. */
+#define PIECE_BYTES (UINT64_C(64) << 20)
+#define TRIES       3
+
+static const char help[] =
+    "Usage: kvcachectl doc export NAME FILE [--sub NAME] [--json]\n"
+    "\n"
+    "Writes a document's KV to FILE, in safetensors: a tensor for each group of layers and shard,\n"
+    "blocks x bytes, and as metadata the whole namespace, the keys, checksums of the blocks, and "
+    "the\n"
+    "token ids where they are known. FILE is replaced when all of it is written, and left alone "
+    "when\n"
+    "anything fails.\n"
+    "\n"
+    "With token ids it can be imported anywhere, else only where the namespace's seed is the "
+    "same:\n"
+    "the same daemon (or one with the same secret), principal and tenant.\n"
+    "\n"
+    "Needs a session for each shard, of the document's principal.\n"
+    "\n"
+    "Example:\n"
+    "  kvcachectl doc export handbook handbook.safetensors\n"
+    "  python3 -c 'import safetensors.numpy as s; print(s.load_file(\"handbook.safetensors\"))'\n";
+
+struct export
+{
+    struct named n;
+    const char *path;
+    struct chain chain;
+    struct ranks ranks;
+    struct docfile doc;
+    struct st_tensor *tensor;
+    struct outfile out;
+    uint64_t data_at, done, total;
+    struct progress bar;
+};
+
+/* ---- before the blocks ---- */
+
+/* Whether libkvcache makes these keys of the ids. */
+static bool are_hashed(const struct chain *chain)
+{
+    bool same = chain->ids != NULL;
+    for (uint32_t g = 0; same && g < chain->spec->groups; g++) {
+        const size_t n = chain->seq.group[g].n;
+        uint8_t *keys = calloc(n + 1, KVC_KEY_BYTES);
+        same = keys &&
+               kvc_hash_chain(kvc_ns_seed(chain->ns), chain->ids, chain->seq.tokens,
+                              chain->spec->group[g].block_tokens, NULL, 0, keys) == (int)n &&
+               memcmp(keys, chain->seq.group[g].keys, n * KVC_KEY_BYTES) == 0;
+        free(keys);
+    }
+    return same;
+}
+
+/* Blocks that a hit of the whole sequence needs. */
+static void needed(const struct kvc_group_spec *g, uint32_t tokens, uint32_t blocks,
+                   uint32_t *ret_first, uint32_t *ret_n)
+{
+    uint32_t first = 0;
+    if (g->rule == KVC_RULE_STATE)
+        first = blocks - 1;
+    if (g->rule == KVC_RULE_WINDOW && g->window < tokens)
+        first = (tokens - g->window) / g->block_tokens;
+    *ret_first = first;
+    *ret_n = blocks - first;
+}
+
+static int fill_doc(struct export *e)
+{
+    struct docfile *doc = &e->doc;
+    const struct chain *chain = &e->chain;
+    snprintf(doc->name, sizeof(doc->name), "%s", e->n.name);
+    int rc = docfile_set_spec(doc, chain->spec);
+    doc->tokens = chain->seq.tokens;
+    for (uint32_t g = 0; rc == 0 && g < doc->spec.groups; g++)
+        needed(&doc->spec.group[g], doc->tokens, chain->seq.group[g].n, &doc->group[g].first,
+               &doc->group[g].n);
+    if (rc == 0)
+        rc = docfile_make_room(doc);
+    for (uint32_t g = 0; rc == 0 && g < doc->spec.groups; g++)
+        memcpy(doc->group[g].key, chain->seq.group[g].keys,
+               (size_t)chain->seq.group[g].n * KVC_KEY_BYTES);
+    if (rc == 0)
+        rc = docfile_seed_print(kvc_ns_seed(chain->ns), doc->seed_print);
+    doc->keys_of_ids = rc == 0 && are_hashed(chain);
+    doc->ids = e->chain.ids;
+    e->chain.ids = NULL;
+    const uint32_t tensors = docfile_tensors(doc, NULL);
+    e->tensor = rc == 0 ? calloc(tensors, sizeof(*e->tensor)) : NULL;
+    if (rc == 0 && !e->tensor)
+        rc = -ENOMEM;
+    if (rc == 0)
+        (void)docfile_tensors(doc, e->tensor);
+    for (uint32_t i = 0; rc == 0 && i < tensors; i++)
+        e->total += e->tensor[i].bytes;
+    if (rc < 0)
+        ctl_error("%s", rc == -EINVAL ? "the namespace has a text that is not UTF-8, so that it "
+                                        "cannot be written down"
+                                      : strerror(-rc));
+    return rc < 0 ? CTL_FAILED : 0;
+}
+
+/* Written a second time when the sums are known: it is as long then. */
+static int write_header(struct export *e)
+{
+    json_t *metadata = docfile_metadata(&e->doc);
+    int rc = metadata ? st_write_header(e->out.file, metadata, e->tensor,
+                                        docfile_tensors(&e->doc, NULL), &e->data_at)
+                      : -ENOMEM;
+    json_decref(metadata);
+    return rc;
+}
+
+/* ---- blocks ---- */
+
+/* The index of a group's and shard's tensor. */
+static uint32_t tensor_of(const struct docfile *doc, uint32_t group, uint32_t shard)
+{
+    uint32_t i = shard;
+    for (uint32_t g = 0; g < group; g++)
+        i += docfile_shards(&doc->spec, g);
+    return i;
+}
+
+static int write_blocks(struct export *e, const struct kvc_hold *hold, uint32_t g, uint32_t shard)
+{
+    struct docfile *doc = &e->doc;
+    const uint32_t bytes = doc->spec.group[g].block_bytes;
+    const uint32_t first = doc->group[g].first;
+    for (uint32_t i = 0; i < hold->group[g].n; i++) {
+        const uint32_t at = hold->group[g].first + i;
+        if (at < first || at - first >= doc->group[g].n || hold->group[g].block[i].bytes != bytes)
+            return -EPROTO;
+        const struct hash128 sum = hash_sum(hold->group[g].block[i].data, bytes);
+        const uint64_t to =
+            e->data_at + e->tensor[tensor_of(doc, g, shard)].begin + (uint64_t)(at - first) * bytes;
+        memcpy(doc->group[g].sum[shard] + (size_t)(at - first) * DOC_SUM_BYTES, sum.b,
+               DOC_SUM_BYTES);
+        if (fseeko(e->out.file, (off_t)to, SEEK_SET) != 0 ||
+            fwrite(hold->group[g].block[i].data, 1, bytes, e->out.file) != bytes)
+            return errno ? -errno : -EIO;
+        e->done += bytes;
+        progress_show(&e->bar, e->done);
+    }
+    return 0;
+}
+
+/* All groups of what one rank holds. 0, KVC_STALE, or -errno of writing. */
+static int write_rank(struct export *e, const struct kvc_hold *hold, uint32_t rank)
+{
+    int rc = 0;
+    for (uint32_t g = 0; rc == 0 && g < e->doc.spec.groups; g++)
+        if (rank < docfile_shards(&e->doc.spec, g))
+            rc = write_blocks(e, hold, g, rank);
+    return rc == 0 ? kvc_hold_check(hold) : rc;
+}
+
+/* -errno of the file, or an enum ctl_exit. */
+static int write_fail(const struct export *e, int error)
+{
+    ctl_error("%s: %s", e->path, strerror(-error));
+    return CTL_FAILED;
+}
+
+static int missing(const struct export *e, const struct kvc_prefix *prefix, uint32_t want)
+{
+    const char *why = "";
+    for (uint32_t g = 0; g < e->doc.spec.groups; g++)
+        if (prefix->group[g].reason != KVC_MISS_NONE && !why[0])
+            why = kvc_miss_text(prefix->group[g].reason);
+    ctl_error("of %u tokens only %u are there to be read: %s; 'kvcachectl doc preload' brings it "
+              "into memory, --timeout allows more time",
+              want, prefix->tokens, why);
+    return CTL_NOTHING;
+}
+
+/* What is held by the first rank, in every rank. */
+static int write_hold(struct export *e, const struct kvc_hold *hold)
+{
+    int rc = write_rank(e, hold, 0);
+    for (uint32_t r = 1; rc == 0 && r < e->ranks.n; r++) {
+        struct kvc_hold *same = NULL;
+        rc = kvc_redeem(e->ranks.rank[r].ns, hold->ticket, &same);
+        if (rc < 0)
+            return ranks_fail(e->n.ctl, &e->ranks, r, rc);
+        rc = write_rank(e, same, r);
+        kvc_release(e->ranks.rank[r].kvc, &same);
+    }
+    if (rc == KVC_STALE || rc == -EPROTO) {
+        ctl_error("the session ended, or blocks changed, while they were being read; run it again");
+        return CTL_FAILED;
+    }
+    return rc < 0 ? write_fail(e, rc) : rc;
+}
+
+/* Blocks that end in (from, to]. */
+static int write_piece(struct export *e, uint32_t from, uint32_t to)
+{
+    const struct ctl *ctl = e->n.ctl;
+    struct kvc_seq seq = e->chain.seq;
+    struct kvc_hold *hold = NULL;
+    const struct kvc_acquire_options options = {.flags = KVC_F_ALL, .from_tokens = from};
+    seq.tokens = to;
+    for (uint32_t g = 0; g < e->doc.spec.groups; g++)
+        seq.group[g].n = chain_blocks(e->chain.spec, g, to);
+    for (int i = 0; i < TRIES; i++) {
+        kvc_release(e->ranks.rank[0].kvc, &hold);
+        const int rc = kvc_acquire(e->ranks.rank[0].ns, &seq, &options, &hold);
+        if (rc < 0)
+            return ranks_fail(ctl, &e->ranks, 0, rc);
+        if (hold->prefix.tokens == to)
+            break;
+    }
+    const int rc = hold->prefix.tokens == to ? write_hold(e, hold) : missing(e, &hold->prefix, to);
+    kvc_release(e->ranks.rank[0].kvc, &hold);
+    return rc;
+}
+
+static uint64_t common(uint64_t a, uint64_t b)
+{
+    uint64_t x = a, y = b;
+    while (y) {
+        const uint64_t rest = x % y;
+        x = y;
+        y = rest;
+    }
+    return a / x * b;
+}
+
+/* Tokens to be read at a time. A prefix of a sequence needs other blocks than the whole where
+ * attention is not full: then all at once. */
+static uint32_t piece_tokens(const struct export *e)
+{
+    const struct kvc_ns_spec *s = &e->doc.spec;
+    uint64_t step = 1, bytes = 0;
+    for (uint32_t g = 0; g < s->groups; g++) {
+        if (s->group[g].rule != KVC_RULE_FULL)
+            return e->doc.tokens;
+        step = common(step, s->group[g].block_tokens);
+    }
+    for (uint32_t g = 0; g < s->groups; g++)
+        bytes += step / s->group[g].block_tokens * s->group[g].block_bytes;
+    const uint64_t n = PIECE_BYTES / bytes;
+    step *= n > 0 ? n : 1;
+    return step < e->doc.tokens ? (uint32_t)step : e->doc.tokens;
+}
+
+static int write_file(struct export *e)
+{
+    int rc = outfile_open(&e->out, e->path);
+    if (rc < 0)
+        return write_fail(e, rc);
+    rc = write_header(e);
+    if (rc < 0) {
+        outfile_drop(&e->out);
+        return rc == -ESPIPE
+                   ? (ctl_error("%s: must be a file; it is written in places", e->path), CTL_FAILED)
+                   : write_fail(e, rc);
+    }
+    const uint32_t step = piece_tokens(e), tokens = e->doc.tokens;
+    progress_begin(&e->bar, "exporting", e->total);
+    for (uint32_t at = 0; rc == 0 && at<tokens; at = tokens - at> step ? at + step : tokens)
+        rc = write_piece(e, at, tokens - at > step ? at + step : tokens);
+    progress_end(&e->bar);
+    if (rc == 0) {
+        const int error = write_header(e);
+        rc = error < 0 ? write_fail(e, error) : 0;
+    }
+    if (rc != 0) {
+        outfile_drop(&e->out);
+        return rc;
+    }
+    rc = outfile_keep(&e->out);
+    return rc < 0 ? write_fail(e, rc) : 0;
+}
+
+/* ---- the verb ---- */
+
+static void say_done(const struct export *e)
+{
+    char size[UNITS_TEXT_BYTES];
+    if (e->n.ctl->json) {
+        json_print(json_pack("{s:s, s:s, s:I, s:I, s:b}", "name", e->doc.name, "file", e->path,
+                             "tokens", (json_int_t)e->doc.tokens, "bytes", (json_int_t)e->total,
+                             "portable", e->doc.keys_of_ids));
+        return;
+    }
+    printf("%s: %u tokens, %s in %u tensors\n", e->path, e->doc.tokens,
+           units_format_bytes(e->total, size), docfile_tensors(&e->doc, NULL));
+    if (!e->doc.keys_of_ids)
+        puts(e->doc.ids ? "the engine makes keys in its own way: it can be imported where the "
+                          "namespace's seed is the same"
+                        : "without token ids: it can be imported where the namespace's seed is "
+                          "the same ('doc put --tokens' keeps them)");
+}
+
+static int run(struct export *e)
+{
+    struct kvc_name_info info;
+    int rc = ctl_connect(e->n.ctl);
+    if (rc == 0)
+        rc = chain_show_name(e->n.ctl, e->n.kind, e->n.name, e->n.sub, &info);
+    if (rc == 0)
+        rc = chain_of_name(e->n.ctl, &info, e->n.sub, &e->chain);
+    if (rc == 0)
+        rc = fill_doc(e);
+    if (rc == 0)
+        rc = ranks_open(e->n.ctl, e->chain.spec, 0, &e->ranks);
+    if (rc == 0)
+        rc = write_file(e);
+    if (rc == 0)
+        say_done(e);
+    return rc;
+}
+
+int doc_export(struct ctl *ctl, int argc, char **argv)
+{
+    static const struct option options[] = {NAMED_SUB, CTL_COMMON_OPTIONS, {0}};
+    struct export e = {.n = {.ctl = ctl, .kind = KVC_NAME_DOCUMENT}};
+    int rc = named_options2(&e.n, argc, argv, options, help, &e.path);
+    if (rc == 0 && !e.path)
+        rc =
+            ctl_usage("where to? Give a FILE behind the name, as in 'doc export %s %s.safetensors'",
+                      e.n.name, e.n.name);
+    if (rc != 0)
+        return rc < 0 ? CTL_OK : rc;
+    rc = run(&e);
+    ranks_close(&e.ranks);
+    docfile_free(&e.doc);
+    chain_free(&e.chain);
+    free(e.tensor);
+    return rc;
+}

@@ -1,0 +1,377 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* doc import: a document from a file. */
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "docfile.h"
+#include "hash.h"
+#include "json.h"
+#include "named.h"
+#include "progress.h"
+#include "ranks.h"
+#include "units.h"
+
+#define STAGING_BYTES (UINT64_C(64) << 20)
+#define STAGING_ALIGN UINT64_C(64)
+/* While it is being stored nothing of it shall go: the name comes last. */
+#define WISH_MS UINT64_C(600000)
+
+static const char help[] =
+    "Usage: kvcachectl doc import FILE [--name NAME] [--ns ID] [OPTIONS]\n"
+    "\n"
+    "Stores what 'kvcachectl doc export' wrote, and gives it its name; a document that has the "
+    "name\n"
+    "is replaced. The namespace is that of the file, or with --ns one that is there: if it differs "
+    "in\n"
+    "anything that matters to KV, the import is refused and each difference named. The checksum "
+    "of\n"
+    "each block is compared. Returns when the blocks are on stable storage, where the daemon has "
+    "any.\n"
+    "\n"
+    "A file with token ids can be imported by anybody, anywhere. One without has keys that are "
+    "good\n"
+    "only with the seed that they were made with; another seed is refused.\n"
+    "\n"
+    "  --name NAME    another name than the file's\n"
+    "  --ns ID        into this namespace; 'kvcachectl ns' lists them\n"
+    "  --sub NAME     of gateways: for this sub-tenant\n"
+    "  --ttl TIME     the name goes when it was not used for so long (default: never)\n"
+    "  --priority N   1 to 100; higher ones stay longer (default 35)\n"
+    "  --pin          nothing of it goes, within the budget of pinned bytes\n"
+    "\n"
+    "Example:\n"
+    "  kvcachectl doc import handbook.safetensors --pin\n";
+
+struct import {
+    struct named n;
+    const char *path;
+    FILE *file;
+    struct st_header header;
+    struct docfile doc;
+    struct chain chain; /* of the target */
+    struct ranks ranks;
+    uint8_t *block;
+    uint64_t done, stored;
+    struct progress bar;
+};
+
+/* ---- the file ---- */
+
+static int open_file(struct import *m)
+{
+    char why[ST_WHY_BYTES] = "";
+    m->file = fopen(m->path, "rbe");
+    if (!m->file)
+        return ctl_usage("%s: %s", m->path, strerror(errno));
+    int rc = st_read(m->file, why, &m->header);
+    if (rc == 0)
+        rc = docfile_load(&m->header, why, &m->doc);
+    if (rc < 0) {
+        ctl_error("%s: %s", m->path, why);
+        return CTL_USAGE;
+    }
+    if (!m->n.name)
+        m->n.name = m->doc.name;
+    return 0;
+}
+
+static int read_block(struct import *m, const struct st_tensor *t, uint32_t group, uint32_t shard,
+                      uint32_t i)
+{
+    const uint32_t bytes = m->doc.spec.group[group].block_bytes;
+    const uint64_t at = m->header.data_at + t->begin + (uint64_t)i * bytes;
+    if (fseeko(m->file, (off_t)at, SEEK_SET) != 0 || fread(m->block, 1, bytes, m->file) != bytes) {
+        ctl_error("%s: %s", m->path, ferror(m->file) ? strerror(errno) : "it is shorter now");
+        return CTL_FAILED;
+    }
+    const struct hash128 sum = hash_sum(m->block, bytes);
+    if (memcmp(sum.b, m->doc.group[group].sum[shard] + (size_t)i * DOC_SUM_BYTES, sizeof(sum.b)) !=
+        0) {
+        ctl_error("%s: block %u of group %u, shard %u is not what was exported: its checksum "
+                  "differs. Copy or export the file again; nothing has been given its name",
+                  m->path, m->doc.group[group].first + i, group, shard);
+        return CTL_CORRUPT;
+    }
+    return 0;
+}
+
+/* ---- the namespace ---- */
+
+static void say_difference(void *ctx, const char *field, const char *of_file, const char *of_ns)
+{
+    const struct import *m = ctx;
+    ctl_error("  %s: '%s' in %s, '%s' in namespace %u", field, of_file, m->path, of_ns,
+              m->n.ask.ns);
+}
+
+static int into_given(struct import *m)
+{
+    int rc = chain_open_ns(m->n.ctl, m->n.ask.ns, &m->chain);
+    if (rc != 0)
+        return rc;
+    const unsigned n = docfile_differences(&m->doc.spec, m->chain.spec, say_difference, m);
+    if (n == 0)
+        return 0;
+    ctl_error("refused: namespace %u is not the one that this KV was computed for (%u difference%s "
+              "above); leave --ns away to have the right one opened",
+              m->n.ask.ns, n, n == 1 ? "" : "s");
+    return CTL_FAILED;
+}
+
+static int into_own(struct import *m)
+{
+    struct kvc_ns_spec spec = m->doc.spec;
+    spec.sub_tenant = m->n.sub;
+    int rc = kvc_ns_open(m->n.ctl->kvc, &spec, &m->chain.ns);
+    if (rc == 0)
+        rc = kvc_ns_spec_of(m->n.ctl->kvc, kvc_ns_id(m->chain.ns), &m->chain.spec, NULL);
+    return rc < 0 ? ctl_fail(m->n.ctl, rc) : 0;
+}
+
+/* The keys under which the target's users will ask for it. */
+static int find_keys(struct import *m)
+{
+    uint8_t print[DOC_PRINT_BYTES];
+    const int error = docfile_seed_print(kvc_ns_seed(m->chain.ns), print);
+    if (error < 0)
+        return ctl_fail(m->n.ctl, error);
+    if (m->doc.keys_of_ids) {
+        m->chain.ids = m->doc.ids;
+        const int rc = chain_hash(&m->chain, m->doc.tokens);
+        m->chain.ids = NULL;
+        return rc;
+    }
+    if (memcmp(print, m->doc.seed_print, sizeof(print)) != 0) {
+        ctl_error("refused: the keys in %s were made with another seed than this namespace's (of "
+                  "another daemon, principal or tenant), and %s, so nobody here would find the "
+                  "blocks. Give it token ids where it comes from: 'kvcachectl doc put %s "
+                  "--tokens FILE ...', then export it again",
+                  m->path,
+                  m->doc.ids ? "the engine makes keys in a way of its own"
+                             : "there are no token ids to make others of",
+                  m->n.name);
+        return CTL_FAILED;
+    }
+    m->chain.seq.tokens = m->doc.tokens;
+    for (uint32_t g = 0; g < m->doc.spec.groups; g++) {
+        const size_t bytes = (size_t)m->doc.group[g].keys * KVC_KEY_BYTES;
+        uint8_t *keys = malloc(bytes);
+        if (!keys) {
+            ctl_error("out of memory");
+            return CTL_FAILED;
+        }
+        memcpy(keys, m->doc.group[g].key, bytes);
+        m->chain.seq.group[g].keys = keys;
+        m->chain.seq.group[g].n = m->doc.group[g].keys;
+    }
+    return 0;
+}
+
+/* ---- storing ---- */
+
+static int check_statuses(const struct import *m, const uint8_t *statuses, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        const uint8_t s = statuses[i];
+        if (s == KVC_ST_OK || s == KVC_ST_EXISTS || s == KVC_ST_PENDING)
+            continue;
+        ctl_error("a block could not be stored: %s. Nothing has been given its name; make room "
+                  "('kvcachectl usage', 'kvcachectl quota show'), then import it again: what is "
+                  "there already is not copied twice",
+                  kvc_error_text(-1000 - (int)s));
+        return CTL_FAILED;
+    }
+    (void)m;
+    return 0;
+}
+
+/* Blocks first .. first + n - 1 of a group's tensor, for one shard. */
+static int store(struct import *m, uint32_t g, uint32_t shard, uint32_t first, uint32_t n)
+{
+    static uint64_t offsets[KVC_STORE_MAX];
+    static uint8_t statuses[KVC_STORE_MAX];
+    const struct kvc_group_spec *spec = &m->doc.spec.group[g];
+    const uint32_t at = m->doc.group[g].first + first; /* in the sequence */
+    const uint64_t slot = (spec->block_bytes + STAGING_ALIGN - 1) / STAGING_ALIGN * STAGING_ALIGN;
+    const struct kvc_seq *seq = &m->chain.seq;
+    char name[ST_NAME_BYTES];
+    snprintf(name, sizeof(name), "group%u.shard%u", g, shard);
+    const struct st_tensor *t = st_find(&m->header, name);
+    for (uint32_t i = 0; i < n; i++) {
+        const int rc = read_block(m, t, g, shard, first + i);
+        if (rc != 0)
+            return rc;
+        offsets[i] = i * slot;
+        memcpy(m->ranks.rank[shard].staging + offsets[i], m->block, spec->block_bytes);
+        m->done += spec->block_bytes;
+        progress_show(&m->bar, m->done);
+    }
+    const struct kvc_retain wish = {.priority = KVC_PRIORITY_MAX, .duration_ms = WISH_MS};
+    const bool last = at + n == m->doc.group[g].keys;
+    const struct kvc_blocks blocks = {
+        .group = g,
+        .parent = at > 0 ? seq->group[g].keys + (size_t)(at - 1) * KVC_KEY_BYTES : NULL,
+        .keys = seq->group[g].keys + (size_t)at * KVC_KEY_BYTES,
+        .n = n,
+        .first_token = at * spec->block_tokens,
+        .last_tokens = last ? m->doc.tokens - (at + n - 1) * spec->block_tokens : 0,
+        .retain = &wish,
+        .nretain = 1};
+    const int rc = kvc_store(m->ranks.rank[shard].ns, &blocks, offsets, NULL, 0, statuses);
+    return rc < 0 ? ranks_fail(m->n.ctl, &m->ranks, shard, rc) : check_statuses(m, statuses, n);
+}
+
+/* As many blocks of a group as one staging area takes. */
+static uint32_t at_a_time(const struct import *m, uint32_t g)
+{
+    const uint64_t bytes = m->doc.spec.group[g].block_bytes;
+    uint64_t n = KVC_STORE_MAX;
+    for (uint32_t r = 0; r < docfile_shards(&m->doc.spec, g); r++) {
+        const uint64_t fit = m->ranks.rank[r].staging_bytes /
+                             ((bytes + STAGING_ALIGN - 1) / STAGING_ALIGN * STAGING_ALIGN);
+        n = fit < n ? fit : n;
+    }
+    return (uint32_t)n;
+}
+
+static int store_group(struct import *m, uint32_t g)
+{
+    const uint32_t step = at_a_time(m, g), all = m->doc.group[g].n;
+    if (step == 0) {
+        char size[UNITS_TEXT_BYTES];
+        ctl_error("the daemon grants less staging than one block takes (%s); see staging.total and "
+                  "staging.session_max in its configuration",
+                  units_format_bytes(m->doc.spec.group[g].block_bytes, size));
+        return CTL_FAILED;
+    }
+    int rc = 0;
+    for (uint32_t at = 0; rc == 0 && at < all; at += step) {
+        const uint32_t n = all - at < step ? all - at : step;
+        for (uint32_t s = 0; rc == 0 && s < docfile_shards(&m->doc.spec, g); s++)
+            rc = store(m, g, s, at, n);
+    }
+    return rc;
+}
+
+static int store_all(struct import *m)
+{
+    uint64_t total = 0, largest = 1;
+    for (uint32_t i = 0; i < m->header.tensors; i++)
+        total += m->header.tensor[i].bytes;
+    for (uint32_t g = 0; g < m->doc.spec.groups; g++)
+        largest =
+            m->doc.spec.group[g].block_bytes > largest ? m->doc.spec.group[g].block_bytes : largest;
+    m->block = malloc(largest);
+    if (!m->block) {
+        ctl_error("out of memory");
+        return CTL_FAILED;
+    }
+    largest = (largest + STAGING_ALIGN - 1) / STAGING_ALIGN * STAGING_ALIGN;
+    int rc = ranks_open(m->n.ctl, m->chain.spec, largest > STAGING_BYTES ? largest : STAGING_BYTES,
+                        &m->ranks);
+    progress_begin(&m->bar, "importing", total);
+    for (uint32_t g = 0; rc == 0 && g < m->doc.spec.groups; g++)
+        rc = store_group(m, g);
+    progress_end(&m->bar);
+    m->stored = total;
+    return rc;
+}
+
+/* ---- the name ---- */
+
+static int put_name(struct import *m)
+{
+    struct kvc_name_options options = {
+        .flags = (m->n.pin ? KVC_F_PINNED : 0u) | KVC_F_DURABLE,
+        .priority = m->n.priority != UINT64_MAX ? (uint32_t)m->n.priority : 0,
+        .ttl_ms = m->n.ttl_ms != UINT64_MAX ? m->n.ttl_ms : 0,
+        .tokens = m->doc.ids};
+    struct kvc_named done;
+    char size[UNITS_TEXT_BYTES];
+    bool durable = true;
+    int rc = kvc_name_put(m->chain.ns, m->n.kind, m->n.name, &m->chain.seq, &options, &done);
+    if (rc == KVC_E_BAD_ARGUMENT) { /* without a storage tier nothing can be durable */
+        durable = false;
+        options.flags &= ~(unsigned)KVC_F_DURABLE;
+        rc = kvc_name_put(m->chain.ns, m->n.kind, m->n.name, &m->chain.seq, &options, &done);
+    }
+    if (rc < 0)
+        return named_fail(&m->n, rc);
+    if (m->n.ctl->json)
+        json_print(json_pack("{s:s, s:I, s:I, s:I, s:b}", "name", m->n.name, "ns",
+                             (json_int_t)kvc_ns_id(m->chain.ns), "tokens", (json_int_t)done.tokens,
+                             "bytes", (json_int_t)done.bytes, "durable", durable));
+    else
+        printf("document '%s': %u tokens, %s in namespace %u%s\n", m->n.name, done.tokens,
+               units_format_bytes(done.bytes, size), kvc_ns_id(m->chain.ns),
+               durable ? ", on stable storage" : "");
+    if (done.tokens == m->doc.tokens)
+        return CTL_OK;
+    ctl_error(
+        "only %u of its %u tokens stayed: there is no room for all of it ('kvcachectl usage', "
+        "'kvcachectl quota show'). Make some, and import it again",
+        done.tokens, m->doc.tokens);
+    return CTL_FAILED;
+}
+
+/* ---- the verb ---- */
+
+static int run(struct import *m)
+{
+    int rc = open_file(m);
+    if (rc == 0)
+        rc = ctl_connect(m->n.ctl);
+    if (rc == 0)
+        rc = m->n.ask.ns ? into_given(m) : into_own(m);
+    if (rc == 0)
+        rc = find_keys(m);
+    if (rc == 0)
+        rc = store_all(m);
+    return rc == 0 ? put_name(m) : rc;
+}
+
+static int take_option(void *ctx, int c, const char *value)
+{
+    struct import *m = ctx;
+    if (c != 'N')
+        return named_take(&m->n, c, value);
+    if (!value[0] || strlen(value) >= KVC_STRING_MAX)
+        return ctl_usage("--name '%s': a name has 1 to %u bytes", value, KVC_STRING_MAX - 1);
+    m->n.name = value;
+    return 0;
+}
+
+int doc_import(struct ctl *ctl, int argc, char **argv)
+{
+    static const struct option options[] = {{"name", required_argument, NULL, 'N'},
+                                            {"ns", required_argument, NULL, 'n'},
+                                            NAMED_SUB,
+                                            NAMED_TTL,
+                                            NAMED_PRIORITY,
+                                            NAMED_PIN,
+                                            CTL_COMMON_OPTIONS,
+                                            {0}};
+    struct import m = {
+        .n = {.ctl = ctl, .kind = KVC_NAME_DOCUMENT, .priority = UINT64_MAX, .ttl_ms = UINT64_MAX}};
+    int rc = ctl_options(ctl, argc, argv, ":h", options, help, take_option, &m);
+    if (rc == 0 && optind < argc)
+        m.path = argv[optind++];
+    if (rc == 0 && !m.path)
+        rc = ctl_usage("which file? Give the FILE that 'doc export' wrote");
+    if (rc == 0 && optind < argc)
+        rc = ctl_usage("'%s' is not understood: one file at a time", argv[optind]);
+    if (rc != 0)
+        return rc < 0 ? CTL_OK : rc;
+    rc = run(&m);
+    ranks_close(&m.ranks);
+    chain_free(&m.chain);
+    docfile_free(&m.doc);
+    st_free(&m.header);
+    free(m.block);
+    if (m.file)
+        fclose(m.file);
+    return rc;
+}

@@ -1,0 +1,412 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Verbs that documents and conversations have in common. */
+#include "named.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "json.h"
+#include "key.h"
+#include "progress.h"
+#include "table.h"
+#include "units.h"
+
+#define PRELOAD_STEP_MS 1000u
+
+/* ---- the command line ---- */
+
+int named_take(void *ctx, int c, const char *value)
+{
+    struct named *n = ctx;
+    const int took = chain_take(&n->ask, c, value);
+    if (took != 0)
+        return took - 1;
+    switch (c) {
+    case 's':
+        n->sub = value;
+        return 0;
+    case 'p':
+        if (ctl_take_count("priority", value, KVC_PRIORITY_MAX, &n->priority) != 0)
+            return CTL_USAGE;
+        return n->priority
+                   ? 0
+                   : ctl_usage("--priority %s: must be from 1 to %u", value, KVC_PRIORITY_MAX);
+    case 'l':
+        if (strcmp(value, "none") == 0) {
+            n->ttl_ms = 0;
+            return 0;
+        }
+        return ctl_take_ms("ttl", value, &n->ttl_ms);
+    case 'P':
+        n->pin = true;
+        return 0;
+    case 'o':
+        n->off = true;
+        return 0;
+    case 'D':
+        n->durable = true;
+        return 0;
+    case 'e':
+        n->evict = true;
+        return 0;
+    case 'w':
+        n->no_wait = true;
+        return 0;
+    default:
+        return ctl_usage("an option is not understood");
+    }
+}
+
+static int check_name(const struct named *n, bool must)
+{
+    if (must && !n->name)
+        return ctl_usage("which one? Give its name; 'kvcachectl %s list' shows them",
+                         n->kind == KVC_NAME_DOCUMENT ? "doc" : "conv");
+    if (n->name && (strlen(n->name) >= KVC_STRING_MAX || (must && !n->name[0])))
+        return ctl_usage("'%s': a name has 1 to %u bytes", n->name, KVC_STRING_MAX - 1);
+    return 0;
+}
+
+int named_options2(struct named *n, int argc, char **argv, const struct option *options,
+                   const char *help, const char **ret_file)
+{
+    n->priority = n->ttl_ms = UINT64_MAX;
+    const int rc = ctl_options(n->ctl, argc, argv, ":h", options, help, named_take, n);
+    if (rc != 0)
+        return rc;
+    if (optind < argc)
+        n->name = argv[optind++];
+    if (ret_file && optind < argc)
+        *ret_file = argv[optind++];
+    if (optind < argc)
+        return ctl_usage("'%s' is not understood: one name at a time", argv[optind]);
+    return check_name(n, ret_file != NULL);
+}
+
+int named_options(struct named *n, int argc, char **argv, const struct option *options,
+                  const char *help, bool must)
+{
+    const int rc = named_options2(n, argc, argv, options, help, NULL);
+    return rc == 0 ? check_name(n, must) : rc;
+}
+
+/* ---- list ---- */
+
+struct listing {
+    struct table *table;
+    json_t *array;
+};
+
+static json_t *info_json(const struct kvc_name_info *x)
+{
+    char tip[KEY_TEXT_BYTES];
+    key_format(x->tip, tip);
+    return json_pack(
+        "{s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, "
+        "s:b, s:b, s:s}",
+        "kind", chain_kind_name(x->kind), "name", x->name, "principal", x->principal, "tenant",
+        x->tenant, "sub_tenant", x->sub, "model", x->model, "ns", (json_int_t)x->ns, "tokens",
+        (json_int_t)x->tokens, "tokens_cached", (json_int_t)x->tokens_cached, "blocks",
+        (json_int_t)x->blocks, "bytes", (json_int_t)x->bytes, "bytes_in_memory",
+        (json_int_t)x->bytes_in_memory, "bytes_on_disk", (json_int_t)x->bytes_on_disk, "age_ms",
+        (json_int_t)x->age_ms, "idle_ms", (json_int_t)x->idle_ms, "ttl_ms", (json_int_t)x->ttl_ms,
+        "priority", (json_int_t)x->priority, "pinned", x->pinned, "has_tokens", x->has_tokens,
+        "tip", tip);
+}
+
+static const char *bytes_or_none(uint64_t bytes, char buf[UNITS_TEXT_BYTES])
+{
+    return bytes ? units_format_bytes(bytes, buf) : "-";
+}
+
+static int add(void *ctx, const struct kvc_name_info *x)
+{
+    struct listing *l = ctx;
+    char text[UNITS_TEXT_BYTES];
+    if (l->array) {
+        json_t *item = info_json(x);
+        if (item)
+            json_array_append_new(l->array, item);
+        else
+            ctl_error("a name in namespace %u is not UTF-8; left out", x->ns);
+        return 0;
+    }
+    table_cell(l->table, "%s", x->name);
+    table_cell(l->table, "%s%s%s", x->tenant[0] ? x->tenant : "-", x->sub[0] ? "/" : "", x->sub);
+    table_cell(l->table, "%s", x->model[0] ? x->model : "-");
+    table_cell(l->table, "%u", x->ns);
+    table_cell(l->table, "%u", x->tokens);
+    table_cell(l->table, "%u", x->tokens_cached);
+    table_cell(l->table, "%s", bytes_or_none(x->bytes, text));
+    table_cell(l->table, "%s", bytes_or_none(x->bytes_in_memory, text));
+    table_cell(l->table, "%s", bytes_or_none(x->bytes_on_disk, text));
+    table_cell(l->table, "%u", x->priority);
+    table_cell(l->table, "%s", x->pinned ? "yes" : "-");
+    table_cell(l->table, "%s ago", units_format_duration_ns(x->idle_ms * 1000000, text));
+    table_cell(l->table, "%s",
+               x->ttl_ms ? units_format_duration_ns(x->ttl_ms * 1000000, text) : "-");
+    return 0;
+}
+
+static void print_list(const struct named *n, const struct listing *l)
+{
+    if (l->array)
+        json_print(json_pack("{s:O}", n->kind == KVC_NAME_DOCUMENT ? "documents" : "conversations",
+                             l->array));
+    else if (table_rows(l->table) > 0)
+        table_print(l->table, stdout, n->ctl->colour);
+    else if (n->name)
+        printf("no %s begins with that\n", chain_kind_name(n->kind));
+    else
+        printf("no %ss\n", chain_kind_name(n->kind));
+}
+
+int named_list(struct named *n, int argc, char **argv, const char *help)
+{
+    static const struct option options[] = {NAMED_SUB, CTL_COMMON_OPTIONS, {0}};
+    static const char *const heads[] = {"NAME",    "TENANT", "MODEL",   ">NS",   ">TOKENS",
+                                        ">CACHED", ">SIZE",  ">MEMORY", ">DISK", ">PRIORITY",
+                                        "PINNED",  ">USED",  ">TTL",    NULL};
+    int rc = named_options(n, argc, argv, options, help, false);
+    if (rc != 0)
+        return rc < 0 ? CTL_OK : rc;
+    rc = ctl_connect(n->ctl);
+    if (rc != 0)
+        return rc;
+    struct listing l = {.table = table_create(heads), .array = n->ctl->json ? json_array() : NULL};
+    rc = kvc_name_list(n->ctl->kvc, n->kind, n->name, n->sub, add, &l);
+    const bool some = table_rows(l.table) > 0 || json_array_size(l.array) > 0;
+    if (rc < 0)
+        rc = ctl_fail(n->ctl, rc);
+    else
+        print_list(n, &l);
+    json_decref(l.array);
+    table_destroy(&l.table);
+    return rc != 0 ? rc : some ? CTL_OK : CTL_NOTHING;
+}
+
+/* ---- show ---- */
+
+static void print_info(const struct ctl *ctl, const struct kvc_name_info *x)
+{
+    char a[UNITS_TEXT_BYTES], b[UNITS_TEXT_BYTES], c[UNITS_TEXT_BYTES], count[UNITS_COUNT_BYTES];
+    char tip[KEY_TEXT_BYTES];
+    struct table *t = table_create(NULL);
+#define ROW(name, ...)           \
+    table_cell(t, "%s", (name)); \
+    table_cell(t, __VA_ARGS__)
+    ROW(chain_kind_name(x->kind), "%s", x->name);
+    ROW("principal", "%s", x->principal);
+    ROW("tenant", "%s%s%s", x->tenant[0] ? x->tenant : "-", x->sub[0] ? "/" : "", x->sub);
+    ROW("model", "%s", x->model);
+    if (x->ns) {
+        ROW("namespace", "%u", x->ns);
+    } else {
+        ROW("namespace", "not there; it comes back when a worker opens it");
+    }
+    ROW("tokens", "%s", units_format_count(x->tokens, count));
+    ROW("cached", "%s of them", units_format_count(x->tokens_cached, count));
+    ROW("blocks", "%s", units_format_count(x->blocks, count));
+    ROW("size", "%s: %s in memory, %s on disk", units_format_bytes(x->bytes, a),
+        units_format_bytes(x->bytes_in_memory, b), units_format_bytes(x->bytes_on_disk, c));
+    ROW("made", "%s ago", units_format_duration_ns(x->age_ms * 1000000, a));
+    ROW("used", "%s ago", units_format_duration_ns(x->idle_ms * 1000000, a));
+    ROW("ttl", "%s", x->ttl_ms ? units_format_duration_ns(x->ttl_ms * 1000000, a) : "none");
+    ROW("priority", "%u", x->priority);
+    ROW("pinned", "%s", x->pinned ? "yes" : "no");
+    ROW("token ids", "%s", x->has_tokens ? "kept" : "not kept");
+    ROW("tip", "%s", key_format(x->tip, tip));
+#undef ROW
+    table_print(t, stdout, ctl->colour);
+    table_destroy(&t);
+}
+
+int named_show(struct named *n, int argc, char **argv, const char *help)
+{
+    static const struct option options[] = {NAMED_SUB, CTL_COMMON_OPTIONS, {0}};
+    struct kvc_name_info info;
+    int rc = named_options(n, argc, argv, options, help, true);
+    if (rc != 0)
+        return rc < 0 ? CTL_OK : rc;
+    rc = ctl_connect(n->ctl);
+    if (rc == 0)
+        rc = chain_show_name(n->ctl, n->kind, n->name, n->sub, &info);
+    if (rc != 0)
+        return rc;
+    if (n->ctl->json)
+        json_print(info_json(&info));
+    else
+        print_info(n->ctl, &info);
+    return CTL_OK;
+}
+
+/* ---- put, save ---- */
+
+int named_fail(const struct named *n, int error)
+{
+    const char *text = kvc_last_error(n->ctl->kvc);
+    switch (error) {
+    case KVC_E_PIN_LIMIT:
+        ctl_error("%s; 'kvcachectl pin list' and 'kvcachectl doc list' show what is pinned, "
+                  "'kvcachectl policy set --pin-limit SIZE' allows more",
+                  text);
+        return CTL_FAILED;
+    case KVC_E_GONE:
+        ctl_error("nothing of it is cached; workers have to compute and store it first");
+        return CTL_NOTHING;
+    case KVC_E_LIMIT:
+        ctl_error("%s; forget some: 'kvcachectl doc list', 'kvcachectl conv list'", text);
+        return CTL_FAILED;
+    default:
+        return ctl_fail(n->ctl, error);
+    }
+}
+
+static void print_put(const struct named *n, const struct kvc_named *done, uint32_t asked)
+{
+    char size[UNITS_TEXT_BYTES];
+    if (n->ctl->json)
+        json_print(json_pack("{s:s, s:I, s:I, s:I}", "name", n->name, "tokens",
+                             (json_int_t)done->tokens, "bytes", (json_int_t)done->bytes,
+                             "tokens_asked", (json_int_t)asked));
+    else
+        printf("%s '%s': %u tokens, %s\n", chain_kind_name(n->kind), n->name, done->tokens,
+               units_format_bytes(done->bytes, size));
+    if (done->tokens < asked)
+        ctl_error("only %u of %u tokens are cached, and the name stands for those", done->tokens,
+                  asked);
+}
+
+int named_put(const struct named *n, const struct chain *chain, const struct kvc_name_info *old)
+{
+    const bool pinned = n->pin || (old && old->pinned && !n->off);
+    const struct kvc_name_options options = {
+        .flags = (pinned ? KVC_F_PINNED : 0u) | (n->durable ? KVC_F_DURABLE : 0u),
+        .priority = n->priority != UINT64_MAX ? (uint32_t)n->priority
+                    : old                     ? old->priority
+                                              : 0,
+        .ttl_ms = n->ttl_ms != UINT64_MAX ? n->ttl_ms
+                  : old                   ? old->ttl_ms
+                                          : 0,
+        .tokens = chain->ids};
+    struct kvc_named done;
+    const int rc = kvc_name_put(chain->ns, n->kind, n->name, &chain->seq, &options, &done);
+    if (rc < 0)
+        return named_fail(n, rc);
+    print_put(n, &done, chain->seq.tokens);
+    return CTL_OK;
+}
+
+int named_save(struct named *n, int argc, char **argv, const char *help)
+{
+    static const struct option options[] = {
+        NAMED_PRIORITY, NAMED_TTL,          NAMED_PIN, NAMED_DURABLE,
+        CHAIN_OPTIONS,  CTL_COMMON_OPTIONS, {0}};
+    struct chain chain = {.ids = NULL};
+    int rc = named_options(n, argc, argv, options, help, true);
+    if (rc == 0)
+        rc = chain_check(&n->ask);
+    if (rc == 0)
+        rc = chain_read(&n->ask);
+    if (rc != 0)
+        return rc < 0 ? CTL_OK : rc;
+    rc = ctl_connect(n->ctl);
+    if (rc == 0)
+        rc = chain_find(n->ctl, &n->ask, &chain);
+    if (rc == 0)
+        rc = named_put(n, &chain, NULL);
+    chain_free(&chain);
+    chain_ask_free(&n->ask);
+    return rc;
+}
+
+/* ---- forget ---- */
+
+int named_forget(struct named *n, int argc, char **argv, const char *help)
+{
+    static const struct option options[] = {
+        NAMED_SUB, {"evict", no_argument, NULL, 'e'}, CTL_COMMON_OPTIONS, {0}};
+    struct kvc_name_info info;
+    int rc = named_options(n, argc, argv, options, help, true);
+    if (rc != 0)
+        return rc < 0 ? CTL_OK : rc;
+    rc = ctl_connect(n->ctl);
+    if (rc == 0)
+        rc = chain_show_name(n->ctl, n->kind, n->name, n->sub, &info);
+    if (rc != 0)
+        return rc;
+    rc = kvc_name_forget(n->ctl->kvc, n->kind, n->name, n->sub, n->evict);
+    if (rc < 0)
+        return named_fail(n, rc);
+    if (n->ctl->json)
+        json_print(json_pack("{s:s, s:b, s:I}", "name", n->name, "evicted", n->evict, "bytes",
+                             (json_int_t)info.bytes));
+    else if (n->evict)
+        printf("forgotten, and its blocks are gone but for what others share\n");
+    else
+        printf("forgotten; its blocks are ordinary ones now\n");
+    return CTL_OK;
+}
+
+/* ---- preload ---- */
+
+static int load_step(const struct named *n, bool wait, uint64_t *ret_bytes)
+{
+    const int rc = kvc_name_load(n->ctl->kvc, n->kind, n->name, n->sub, n->ttl_ms, wait,
+                                 wait ? PRELOAD_STEP_MS : 0, ret_bytes);
+    return rc < 0 ? named_fail(n, rc) : 0;
+}
+
+/* Until all is there, or nothing has come for as long as an answer may take. */
+static int load(const struct named *n, const struct kvc_name_info *info, uint64_t *ret_bytes)
+{
+    struct progress bar;
+    uint64_t bytes = 0, before = 0;
+    uint32_t idle_ms = 0;
+    progress_begin(&bar, "loading", info->bytes);
+    int rc = load_step(n, false, &bytes);
+    while (rc == 0 && !n->no_wait && bytes < info->bytes && idle_ms < n->ctl->timeout_ms) {
+        before = bytes;
+        rc = load_step(n, true, &bytes);
+        progress_show(&bar, bytes);
+        /* A step that ends early has found that no more will come. */
+        idle_ms = bytes > before ? 0 : idle_ms + PRELOAD_STEP_MS;
+    }
+    progress_end(&bar);
+    *ret_bytes = bytes;
+    return rc;
+}
+
+int named_preload(struct named *n, int argc, char **argv, const char *help)
+{
+    static const struct option options[] = {
+        NAMED_SUB, NAMED_TTL, {"no-wait", no_argument, NULL, 'w'}, CTL_COMMON_OPTIONS, {0}};
+    char a[UNITS_TEXT_BYTES], b[UNITS_TEXT_BYTES];
+    struct kvc_name_info info;
+    uint64_t bytes = 0;
+    int rc = named_options(n, argc, argv, options, help, true);
+    if (rc != 0)
+        return rc < 0 ? CTL_OK : rc;
+    rc = ctl_connect(n->ctl);
+    if (rc == 0)
+        rc = chain_show_name(n->ctl, n->kind, n->name, n->sub, &info);
+    if (rc == 0)
+        rc = load(n, &info, &bytes);
+    if (rc != 0)
+        return rc;
+    if (n->ctl->json)
+        json_print(json_pack("{s:s, s:I, s:I}", "name", n->name, "bytes", (json_int_t)info.bytes,
+                             "bytes_in_memory", (json_int_t)bytes));
+    else
+        printf("%s of %s in memory%s\n", units_format_bytes(bytes, a),
+               units_format_bytes(info.bytes, b),
+               bytes < info.bytes && n->no_wait ? "; the rest is on its way" : "");
+    if (bytes >= info.bytes || n->no_wait)
+        return CTL_OK;
+    ctl_error("the rest does not come: host memory has no room for it, or it is not cached any "
+              "more ('kvcachectl usage', 'kvcachectl %s show')",
+              n->kind == KVC_NAME_DOCUMENT ? "doc" : "conv");
+    return CTL_NOTHING;
+}

@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+
+#include "chain.h"
+#include "json.h"
+#include "key.h"
+#include "table.h"
+#include "units.h"
+
+static const char help[] =
+    "Usage: kvcachectl pin add WHAT [--ttl TIME] [--memory] [--json]\n"
+    "       kvcachectl pin list [--json]\n"
+    "       kvcachectl pin rm PIN...\n"
+    "\n"
+    "Holds what is cached of a sequence: nothing of it is evicted, whoever wants room. It counts\n"
+    "against its tenant's budget of pinned bytes (policy.pin_limit). A pin ends with its TTL, by "
+    "rm, or\n"
+    "with the daemon; 'kvcachectl doc pin' lasts longer.\n"
+    "\n"
+    "WHAT is one of\n"
+    "  --doc NAME, --conv NAME    what a document or conversation reaches now\n"
+    "  --ns ID --tip KEY          the block KEY and all before it\n"
+    "  --ns ID --tokens FILE      the sequence of these token ids: u32 little-endian, or a JSON\n"
+    "                             array in a file whose name ends in .json\n"
+    "\n"
+    "  --ttl TIME     it ends after this: 90s, 10min, 2h (default: never)\n"
+    "  --memory       its copy in host memory stays too; else its last copy, wherever it is\n"
+    "  --sub NAME     of gateways: the sub-tenant whose document or conversation it is\n"
+    "\n"
+    "Exit code 1 when nothing is cached of it, there is no such pin, or 'list' has none.\n"
+    "\n"
+    "Examples:\n"
+    "  kvcachectl pin add --doc handbook --ttl 2h --memory\n"
+    "  kvcachectl pin list && kvcachectl pin rm 17    (a PIN that it showed)\n";
+
+struct pin {
+    struct ctl *ctl;
+    struct chain_ask ask;
+    const char *name, *sub;
+    enum kvc_name_kind kind;
+    uint64_t ttl_ms;
+    bool memory, twice;
+};
+
+/* ---- add ---- */
+
+static int take_option(void *ctx, int c, const char *value)
+{
+    struct pin *p = ctx;
+    const int took = chain_take(&p->ask, c, value);
+    if (took != 0)
+        return took - 1;
+    switch (c) {
+    case 'd':
+    case 'c':
+        p->twice = p->name != NULL;
+        p->name = value;
+        p->kind = c == 'd' ? KVC_NAME_DOCUMENT : KVC_NAME_CONVERSATION;
+        return 0;
+    case 's':
+        p->sub = value;
+        return 0;
+    case 'l':
+        return ctl_take_ms("ttl", value, &p->ttl_ms);
+    case 'm':
+        p->memory = true;
+        return 0;
+    default:
+        return ctl_usage("an option is not understood");
+    }
+}
+
+static int check(const struct pin *p, int argc, char **argv)
+{
+    const bool block = p->ask.ns || p->ask.has_tip || p->ask.tokens;
+    if (optind < argc)
+        return ctl_usage("'%s' is not understood; a document is named with --doc", argv[optind]);
+    if (p->twice || (p->name && block))
+        return ctl_usage("which of them? One at a time: --doc, --conv, or --ns with --tip");
+    if (!p->name && !block)
+        return ctl_usage("what? Give --doc NAME, --conv NAME, or --ns ID with --tip KEY");
+    return p->name ? 0 : chain_check(&p->ask);
+}
+
+static int find(struct pin *p, struct chain *chain)
+{
+    struct kvc_name_info info;
+    if (!p->name)
+        return chain_find(p->ctl, &p->ask, chain);
+    const int rc = chain_show_name(p->ctl, p->kind, p->name, p->sub, &info);
+    return rc != 0 ? rc : chain_of_name(p->ctl, &info, p->sub, chain);
+}
+
+static int fail(const struct ctl *ctl, int error)
+{
+    if (error == KVC_E_PIN_LIMIT)
+        ctl_error("%s; 'kvcachectl pin list' shows what is pinned, 'kvcachectl policy set "
+                  "--pin-limit SIZE' allows more",
+                  kvc_last_error(ctl->kvc));
+    else if (error == KVC_E_GONE)
+        ctl_error("nothing of it is cached");
+    else
+        return ctl_fail(ctl, error);
+    return error == KVC_E_GONE ? CTL_NOTHING : CTL_FAILED;
+}
+
+struct seek {
+    uint64_t id, bytes;
+    uint32_t tokens;
+};
+
+static int take_size(void *ctx, const struct kvc_pin_info *x)
+{
+    struct seek *s = ctx;
+    if (x->id == s->id) {
+        s->bytes = x->bytes;
+        s->tokens = x->tokens;
+    }
+    return x->id == s->id;
+}
+
+static int take_pin(const struct pin *p, const struct chain *chain)
+{
+    char size[UNITS_TEXT_BYTES];
+    struct seek s = {.id = 0};
+    int rc = kvc_pin(chain->ns, &chain->seq, p->memory, p->ttl_ms, &s.id);
+    if (rc < 0)
+        return fail(p->ctl, rc);
+    rc = kvc_pin_list(p->ctl->kvc, take_size, &s);
+    if (rc < 0)
+        return ctl_fail(p->ctl, rc);
+    if (p->ctl->json)
+        json_print(json_pack("{s:I, s:I, s:I}", "pin", (json_int_t)s.id, "tokens",
+                             (json_int_t)s.tokens, "bytes", (json_int_t)s.bytes));
+    else
+        printf("pin %llu: %u tokens, %s\n", (unsigned long long)s.id, s.tokens,
+               units_format_bytes(s.bytes, size));
+    return CTL_OK;
+}
+
+static int add(struct ctl *ctl, int argc, char **argv)
+{
+    static const struct option options[] = {{"doc", required_argument, NULL, 'd'},
+                                            {"conv", required_argument, NULL, 'c'},
+                                            {"sub", required_argument, NULL, 's'},
+                                            {"ttl", required_argument, NULL, 'l'},
+                                            {"memory", no_argument, NULL, 'm'},
+                                            CHAIN_OPTIONS,
+                                            CTL_COMMON_OPTIONS,
+                                            {0}};
+    struct pin p = {.ctl = ctl};
+    struct chain chain = {.ids = NULL};
+    int rc = ctl_options(ctl, argc, argv, ":h", options, help, take_option, &p);
+    if (rc == 0)
+        rc = check(&p, argc, argv);
+    if (rc == 0)
+        rc = chain_read(&p.ask);
+    if (rc != 0)
+        return rc < 0 ? CTL_OK : rc;
+    rc = ctl_connect(ctl);
+    if (rc == 0)
+        rc = find(&p, &chain);
+    if (rc == 0)
+        rc = take_pin(&p, &chain);
+    chain_free(&chain);
+    chain_ask_free(&p.ask);
+    return rc;
+}
+
+/* ---- list ---- */
+
+struct listing {
+    struct table *table;
+    json_t *array;
+};
+
+static int add_row(void *ctx, const struct kvc_pin_info *x)
+{
+    struct listing *l = ctx;
+    char tip[KEY_TEXT_BYTES], size[UNITS_TEXT_BYTES], left[UNITS_TEXT_BYTES];
+    key_format(x->tip, tip);
+    if (l->array) {
+        json_array_append_new(
+            l->array,
+            json_pack("{s:I, s:s, s:s, s:I, s:I, s:I, s:b, s:I, s:s}", "pin", (json_int_t)x->id,
+                      "principal", x->principal, "tenant", x->tenant, "ns", (json_int_t)x->ns,
+                      "tokens", (json_int_t)x->tokens, "bytes", (json_int_t)x->bytes, "in_memory",
+                      x->in_memory, "left_ms", (json_int_t)x->left_ms, "tip", tip));
+        return 0;
+    }
+    table_cell(l->table, "%llu", (unsigned long long)x->id);
+    table_cell(l->table, "%s", x->principal);
+    table_cell(l->table, "%s", x->tenant[0] ? x->tenant : "-");
+    table_cell(l->table, "%u", x->ns);
+    table_cell(l->table, "%u", x->tokens);
+    table_cell(l->table, "%s", units_format_bytes(x->bytes, size));
+    table_cell(l->table, "%s", x->in_memory ? "memory" : "any tier");
+    table_cell(l->table, "%s",
+               x->left_ms ? units_format_duration_ns(x->left_ms * 1000000, left) : "-");
+    table_cell(l->table, "%.16s", tip);
+    return 0;
+}
+
+static int list(struct ctl *ctl, int argc, char **argv)
+{
+    static const struct option options[] = {CTL_COMMON_OPTIONS, {0}};
+    static const char *const heads[] = {">PIN",  "PRINCIPAL", "TENANT", ">NS", ">TOKENS",
+                                        ">SIZE", "WHERE",     ">LEFT",  "TIP", NULL};
+    int rc = ctl_options(ctl, argc, argv, ":h", options, help, NULL, NULL);
+    if (rc == 0 && optind < argc)
+        rc = ctl_usage("'%s' is not understood", argv[optind]);
+    if (rc != 0)
+        return rc < 0 ? CTL_OK : rc;
+    rc = ctl_connect(ctl);
+    if (rc != 0)
+        return rc;
+    struct listing l = {.table = table_create(heads), .array = ctl->json ? json_array() : NULL};
+    rc = kvc_pin_list(ctl->kvc, add_row, &l);
+    const bool some = table_rows(l.table) > 0 || json_array_size(l.array) > 0;
+    if (rc < 0)
+        rc = ctl_fail(ctl, rc);
+    else if (l.array)
+        json_print(json_pack("{s:O}", "pins", l.array));
+    else if (!some)
+        puts("nothing is pinned by hand; documents that are, 'kvcachectl doc list' shows");
+    else
+        table_print(l.table, stdout, ctl->colour);
+    json_decref(l.array);
+    table_destroy(&l.table);
+    return rc != 0 ? rc : some ? CTL_OK : CTL_NOTHING;
+}
+
+/* ---- rm ---- */
+
+static int rm(struct ctl *ctl, int argc, char **argv)
+{
+    static const struct option options[] = {CTL_COMMON_OPTIONS, {0}};
+    uint64_t id = 0;
+    int rc = ctl_options(ctl, argc, argv, ":h", options, help, NULL, NULL);
+    const int first = optind;
+    const char *why = "";
+    if (rc == 0 && first == argc)
+        rc = ctl_usage("which pin? 'kvcachectl pin list' shows them");
+    for (int i = first; rc == 0 && i < argc; i++)
+        if (units_parse_count(argv[i], &id, &why) < 0)
+            rc = ctl_usage("'%s' is no pin: %s; 'kvcachectl pin list' shows them", argv[i], why);
+    if (rc != 0)
+        return rc < 0 ? CTL_OK : rc;
+    rc = ctl_connect(ctl);
+    if (rc != 0)
+        return rc;
+    for (int i = first; i < argc; i++) {
+        const int error =
+            units_parse_count(argv[i], &id, &why) < 0 ? -EINVAL : kvc_unpin(ctl->kvc, id);
+        if (error == KVC_E_NO_NAME)
+            ctl_error("there is no pin %s of yours; it may have ended", argv[i]);
+        const int code = error == 0               ? 0
+                         : error == KVC_E_NO_NAME ? CTL_NOTHING
+                                                  : ctl_fail(ctl, error);
+        rc = code > rc ? code : rc;
+    }
+    return rc;
+}
+
+int cmd_pin(struct ctl *ctl, int argc, char **argv)
+{
+    static const struct ctl_cmd verbs[] = {{"add", add}, {"list", list}, {"rm", rm}, {NULL, NULL}};
+    return ctl_verbs(ctl, argc, argv, help, verbs);
+}

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How far long work is: a line on stderr that is written over, on a terminal only. One thread. */
+#ifndef CTL_PROGRESS_H
+#define CTL_PROGRESS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct progress {
+    const char *what;
+    uint64_t total, begun_ns, shown_ns;
+    bool shown;
+};
+
+void progress_begin(struct progress *p, const char *what, uint64_t total_bytes);
+void progress_show(struct progress *p, uint64_t bytes);
+/* Takes the line away. */
+void progress_end(struct progress *p);
+
+#endif

@@ -1,0 +1,315 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "ctl.h"
+#include "json.h"
+#include "table.h"
+#include "units.h"
+
+static const char help[] =
+    "Usage: kvcachectl quota show [--json]\n"
+    "       kvcachectl quota set WHOSE [--host SIZE|none] [--nvme SIZE|none]\n"
+    "                                  [--host-share SIZE] [--nvme-share SIZE]\n"
+    "       kvcachectl quota clear WHOSE\n"
+    "\n"
+    "How much a tenant, one of its sub-tenants, or a namespace may hold, and is promised. Needs "
+    "admin\n"
+    "rights. Lasts until the daemon ends; those of its configuration come back then.\n"
+    "\n"
+    "WHOSE is one of\n"
+    "  --tenant NAME               all that is this tenant's\n"
+    "  --tenant NAME --sub NAME    all that is this sub-tenant's\n"
+    "  --ns ID                     one namespace; 'kvcachectl ns' lists them\n"
+    "\n"
+    "  --host SIZE|none    never more than this in host memory; what is above it is evicted\n"
+    "  --nvme SIZE|none    the same on storage\n"
+    "  --host-share SIZE   guaranteed room: others may borrow it while it lies idle, and lose it\n"
+    "                      first\n"
+    "  --nvme-share SIZE   the same on storage\n"
+    "\n"
+    "What 'set' is not told stays as it is. 'clear' takes all of it away.\n"
+    "\n"
+    "Exit code 1: 'show' when there is none, 'clear' when there was none.\n"
+    "\n"
+    "Examples:\n"
+    "  kvcachectl quota set --tenant research --host 64GiB --host-share 16GiB\n"
+    "  kvcachectl quota show\n";
+
+#define NONE UINT64_MAX
+enum part { HOST, NVME, HOST_SHARE, NVME_SHARE, PARTS };
+static const char *const part_names[PARTS] = {"host", "nvme", "host-share", "nvme-share"};
+
+struct ask {
+    struct ctl *ctl;
+    struct kvc_quota quota;
+    bool given[PARTS];
+    bool found; /* in the list, and `quota` filled in from there */
+};
+
+static uint64_t *part_of(struct kvc_quota *q, enum part part)
+{
+    uint64_t *const parts[PARTS] = {&q->host_limit, &q->nvme_limit, &q->host_share, &q->nvme_share};
+    return parts[part];
+}
+
+/* ---- showing ---- */
+
+static json_t *limit_json(uint64_t bytes)
+{
+    return bytes == NONE ? json_null() : json_integer((json_int_t)bytes);
+}
+
+static json_t *quota_json(const struct kvc_quota *q)
+{
+    static const char *const scopes[] = {"all", "tenant", "sub_tenant", "ns"};
+    return json_pack("{s:s, s:s, s:s, s:I, s:o, s:o, s:I, s:I, s:I, s:I}", "scope",
+                     q->scope <= KVC_SCOPE_NS ? scopes[q->scope] : "?", "tenant", q->tenant,
+                     "sub_tenant", q->sub, "ns", (json_int_t)q->ns, "host_limit",
+                     limit_json(q->host_limit), "nvme_limit", limit_json(q->nvme_limit),
+                     "host_share", (json_int_t)q->host_share, "nvme_share",
+                     (json_int_t)q->nvme_share, "host_bytes", (json_int_t)q->host_bytes,
+                     "nvme_bytes", (json_int_t)q->nvme_bytes);
+}
+
+static const char *amount(uint64_t bytes, char buf[UNITS_TEXT_BYTES])
+{
+    return bytes == NONE || bytes == 0 ? "-" : units_format_bytes(bytes, buf);
+}
+
+static void add_row(struct table *t, const struct kvc_quota *q)
+{
+    char a[UNITS_TEXT_BYTES];
+    const uint64_t limit[] = {q->host_limit, q->nvme_limit},
+                   share[] = {q->host_share, q->nvme_share};
+    const uint64_t now[] = {q->host_bytes, q->nvme_bytes};
+    if (q->scope == KVC_SCOPE_NS)
+        table_cell(t, "ns %u", q->ns);
+    else
+        table_cell(t, "%s%s%s", q->tenant, q->sub[0] ? "/" : "", q->sub);
+    for (int i = 0; i < 2; i++) {
+        table_cell(t, "%s", units_format_bytes(now[i], a));
+        table_cell(t, "%s", limit[i] == 0 ? "0 B" : amount(limit[i], a));
+        table_cell(t, "%s", amount(share[i], a));
+    }
+}
+
+struct listing {
+    struct table *table;
+    json_t *array;
+};
+
+static int add(void *ctx, const struct kvc_quota *q)
+{
+    struct listing *l = ctx;
+    if (l->array)
+        json_array_append_new(l->array, quota_json(q));
+    else
+        add_row(l->table, q);
+    return 0;
+}
+
+static int show(struct ctl *ctl, int argc, char **argv)
+{
+    static const struct option options[] = {CTL_COMMON_OPTIONS, {0}};
+    static const char *const heads[] = {"WHOSE", ">HOST",  ">LIMIT", ">SHARE",
+                                        ">NVME", ">LIMIT", ">SHARE", NULL};
+    int rc = ctl_options(ctl, argc, argv, ":h", options, help, NULL, NULL);
+    if (rc == 0 && optind < argc)
+        rc = ctl_usage("'%s' is not understood", argv[optind]);
+    if (rc != 0)
+        return rc < 0 ? CTL_OK : rc;
+    rc = ctl_connect(ctl);
+    if (rc != 0)
+        return rc;
+    struct listing l = {.table = table_create(heads), .array = ctl->json ? json_array() : NULL};
+    rc = kvc_quota_list(ctl->kvc, add, &l);
+    const bool some = table_rows(l.table) > 0 || json_array_size(l.array) > 0;
+    if (rc < 0)
+        rc = ctl_fail(ctl, rc);
+    else if (l.array)
+        json_print(json_pack("{s:O}", "quotas", l.array));
+    else if (!some)
+        puts("no quotas: everyone may hold what there is; 'kvcachectl quota set' makes one");
+    else
+        table_print(l.table, stdout, ctl->colour);
+    json_decref(l.array);
+    table_destroy(&l.table);
+    return rc != 0 ? rc : some ? CTL_OK : CTL_NOTHING;
+}
+
+/* ---- changing ---- */
+
+static int take_text(const char *name, const char *value, char to[KVC_STRING_MAX])
+{
+    if (strlen(value) == 0 || strlen(value) >= KVC_STRING_MAX)
+        return ctl_usage("--%s '%s': must be a name of 1 to %u bytes", name, value,
+                         KVC_STRING_MAX - 1);
+    snprintf(to, KVC_STRING_MAX, "%s", value);
+    return 0;
+}
+
+static int take_part(struct ask *a, enum part part, const char *value)
+{
+    uint64_t *to = part_of(&a->quota, part);
+    a->given[part] = true;
+    if (strcmp(value, "none") == 0) {
+        *to = part >= HOST_SHARE ? 0 : NONE;
+        return 0;
+    }
+    return ctl_take_bytes(part_names[part], value, to);
+}
+
+static int take_option(void *ctx, int c, const char *value)
+{
+    struct ask *a = ctx;
+    switch (c) {
+    case 't':
+        return take_text("tenant", value, a->quota.tenant);
+    case 's':
+        return take_text("sub", value, a->quota.sub);
+    case 'n':
+        return ctl_take_ns(value, &a->quota.ns);
+    case 300 + HOST:
+    case 300 + NVME:
+    case 300 + HOST_SHARE:
+    case 300 + NVME_SHARE:
+        return take_part(a, (enum part)(c - 300), value);
+    default:
+        return ctl_usage("an option is not understood");
+    }
+}
+
+static int take_scope(struct kvc_quota *q)
+{
+    if (q->sub[0] && !q->tenant[0])
+        return ctl_usage("whose? --sub %s is of which --tenant", q->sub);
+    if (!q->tenant[0] && !q->ns)
+        return ctl_usage("whose? Give --tenant NAME, with or without --sub NAME, or --ns ID");
+    if (q->tenant[0] && q->ns)
+        return ctl_usage("whose? --tenant and --ns are one too many");
+    q->scope = q->ns ? KVC_SCOPE_NS : q->sub[0] ? KVC_SCOPE_SUB : KVC_SCOPE_TENANT;
+    return 0;
+}
+
+/* What is not given is what it was. */
+static int merge(void *ctx, const struct kvc_quota *old)
+{
+    struct ask *a = ctx;
+    struct kvc_quota *q = &a->quota, from = *old;
+    const bool named = q->scope != KVC_SCOPE_NS; /* the list may say whose a namespace is, too */
+    if (old->scope != q->scope || old->ns != q->ns ||
+        (named && (strcmp(old->tenant, q->tenant) != 0 || strcmp(old->sub, q->sub) != 0)))
+        return 0;
+    q->host_bytes = old->host_bytes;
+    q->nvme_bytes = old->nvme_bytes;
+    for (unsigned i = 0; i < PARTS; i++)
+        if (!a->given[i])
+            *part_of(q, (enum part)i) = *part_of(&from, (enum part)i);
+    a->found = true;
+    return 0;
+}
+
+static int print_result(const struct ask *a, bool cleared)
+{
+    struct listing l = {.array = NULL};
+    static const char *const heads[] = {"WHOSE", ">HOST",  ">LIMIT", ">SHARE",
+                                        ">NVME", ">LIMIT", ">SHARE", NULL};
+    struct ask now = *a;
+    memset(now.given, 0, sizeof(now.given));
+    now.found = false;
+    const int rc = kvc_quota_list(a->ctl->kvc, merge, &now);
+    if (rc < 0)
+        return ctl_fail(a->ctl, rc);
+    if (a->ctl->json) {
+        json_print(quota_json(&now.quota));
+    } else if (cleared) {
+        puts("cleared");
+    } else {
+        l.table = table_create(heads);
+        add_row(l.table, &now.quota);
+        table_print(l.table, stdout, a->ctl->colour);
+        table_destroy(&l.table);
+    }
+    return CTL_OK;
+}
+
+/* Before anything is changed: the quota as it is, and what is to change of it. */
+static int prepare(struct ask *a)
+{
+    int rc = take_scope(&a->quota);
+    if (rc == 0)
+        rc = ctl_connect(a->ctl);
+    if (rc != 0)
+        return rc;
+    rc = kvc_quota_list(a->ctl->kvc, merge, a);
+    return rc < 0 ? ctl_fail(a->ctl, rc) : 0;
+}
+
+#define WHOSE_OPTIONS                                                                \
+    {"tenant", required_argument, NULL, 't'}, {"sub", required_argument, NULL, 's'}, \
+    {                                                                                \
+        "ns", required_argument, NULL, 'n'                                           \
+    }
+
+static int set(struct ctl *ctl, int argc, char **argv)
+{
+    static const struct option options[] = {
+        WHOSE_OPTIONS,
+        {"host", required_argument, NULL, 300 + HOST},
+        {"nvme", required_argument, NULL, 300 + NVME},
+        {"host-share", required_argument, NULL, 300 + HOST_SHARE},
+        {"nvme-share", required_argument, NULL, 300 + NVME_SHARE},
+        CTL_COMMON_OPTIONS,
+        {0}};
+    struct ask a = {.ctl = ctl, .quota = {.host_limit = NONE, .nvme_limit = NONE}};
+    int rc = ctl_options(ctl, argc, argv, ":h", options, help, take_option, &a);
+    bool given = false;
+    for (unsigned i = 0; i < PARTS; i++)
+        given = given || a.given[i];
+    if (rc == 0 && optind < argc)
+        rc = ctl_usage("'%s' is not understood", argv[optind]);
+    if (rc == 0 && !given)
+        rc = ctl_usage("how much? Give --host, --nvme, --host-share or --nvme-share");
+    if (rc != 0)
+        return rc < 0 ? CTL_OK : rc;
+    rc = prepare(&a);
+    if (rc != 0)
+        return rc;
+    const struct kvc_quota *q = &a.quota;
+    if (q->host_share > q->host_limit || q->nvme_share > q->nvme_limit)
+        return ctl_usage("the share on %s would be above the limit there: give both, or less",
+                         q->host_share > q->host_limit ? "host" : "nvme");
+    rc = kvc_quota_set(ctl->kvc, q);
+    return rc < 0 ? ctl_fail(ctl, rc) : print_result(&a, false);
+}
+
+static int clear(struct ctl *ctl, int argc, char **argv)
+{
+    static const struct option options[] = {WHOSE_OPTIONS, CTL_COMMON_OPTIONS, {0}};
+    struct ask a = {.ctl = ctl};
+    int rc = ctl_options(ctl, argc, argv, ":h", options, help, take_option, &a);
+    if (rc == 0 && optind < argc)
+        rc = ctl_usage("'%s' is not understood", argv[optind]);
+    if (rc != 0)
+        return rc < 0 ? CTL_OK : rc;
+    rc = prepare(&a);
+    if (rc != 0)
+        return rc;
+    if (!a.found) {
+        ctl_error("there is no such quota; 'kvcachectl quota show' lists them");
+        return CTL_NOTHING;
+    }
+    a.quota.host_limit = a.quota.nvme_limit = NONE;
+    a.quota.host_share = a.quota.nvme_share = 0;
+    rc = kvc_quota_set(ctl->kvc, &a.quota);
+    return rc < 0 ? ctl_fail(ctl, rc) : print_result(&a, true);
+}
+
+int cmd_quota(struct ctl *ctl, int argc, char **argv)
+{
+    static const struct ctl_cmd verbs[] = {
+        {"show", show}, {"set", set}, {"clear", clear}, {NULL, NULL}};
+    return ctl_verbs(ctl, argc, argv, help, verbs);
+}

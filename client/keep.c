@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What stays: pins, quotas, usage, the policy. */
+#include "client.h"
+
+#include <string.h>
+
+static void copy(char to[KVC_STRING_MAX], const struct codec_bin *from)
+{
+    kvc__copy_text(to, KVC_STRING_MAX, from);
+}
+
+/* ---- pins ---- */
+
+int kvc_pin(struct kvc_ns *ns, const struct kvc_seq *seq, bool in_memory, uint64_t ttl_ms,
+            uint64_t *ret_pin)
+{
+    struct kvc *kvc = ns->kvc;
+    struct kvc_op *op;
+    int rc = read__check_seq(ns, seq);
+    rc = rc < 0 ? rc : op__begin(kvc, KVC_OP_PIN, &op);
+    if (rc < 0)
+        return rc;
+    struct msg_pin m = {.tier = in_memory ? KVC_TIER_HOST : KVC_TIER_NONE, .ttl_ms = ttl_ms};
+    struct msg_reply_head head;
+    struct msg_pin_reply r;
+    op->ns = ns;
+    rc = ns__check(ns);
+    read__to_msg(ns, seq, &m.seq);
+    if (rc == 0)
+        rc = op__call(op, codec_enc_pin(kvc->tx, KVC_MESSAGE_MAX, &op->head, &m));
+    if (rc == 0)
+        rc = op__checked(op, codec_dec_pin_reply(op->msg.data, op->msg.len, &head, &r));
+    if (rc == 0)
+        *ret_pin = r.pin;
+    op__free(op);
+    return rc;
+}
+
+int kvc_unpin(struct kvc *kvc, uint64_t pin)
+{
+    struct kvc_op *op;
+    int rc = op__begin(kvc, KVC_OP_UNPIN, &op);
+    if (rc < 0)
+        return rc;
+    const struct msg_unpin m = {.pin = pin};
+    struct msg_reply_head head;
+    rc = op__call(op, codec_enc_unpin(kvc->tx, KVC_MESSAGE_MAX, &op->head, &m));
+    if (rc == 0)
+        rc = op__checked(op, codec_dec_bare_reply(op->msg.data, op->msg.len, &head));
+    op__free(op);
+    return rc;
+}
+
+static int walk_pins(const struct msg_pin_list_reply *r,
+                     int (*fn)(void *ctx, const struct kvc_pin_info *), void *ctx)
+{
+    for (uint32_t i = 0; i < r->nitems; i++) {
+        const struct msg_pin_item *x = &r->items[i];
+        struct kvc_pin_info out = {.id = x->id,
+                                   .bytes = x->bytes,
+                                   .left_ms = x->left_ms,
+                                   .ns = x->ns,
+                                   .tokens = x->tokens,
+                                   .in_memory = x->in_memory};
+        copy(out.principal, &x->principal);
+        copy(out.tenant, &x->tenant);
+        memcpy(out.tip, x->tip, sizeof(out.tip));
+        const int ended = fn(ctx, &out);
+        if (ended != 0)
+            return ended;
+    }
+    return 0;
+}
+
+int kvc_pin_list(struct kvc *kvc, int (*fn)(void *ctx, const struct kvc_pin_info *), void *ctx)
+{
+    struct msg_pin_list m = {0};
+    struct msg_pin_list_reply r;
+    int rc;
+    do {
+        struct kvc_op *op;
+        rc = op__begin(kvc, KVC_OP_PIN_LIST, &op);
+        if (rc < 0)
+            return rc;
+        struct msg_reply_head head;
+        rc = op__call(op, codec_enc_pin_list(kvc->tx, KVC_MESSAGE_MAX, &op->head, &m));
+        if (rc == 0)
+            rc = op__checked(op, codec_dec_pin_list_reply(op->msg.data, op->msg.len, &head, &r));
+        if (rc == 0)
+            rc = walk_pins(&r, fn, ctx);
+        const uint64_t last = rc == 0 && r.nitems > 0 ? r.items[r.nitems - 1].id : 0;
+        if (rc == 0 && r.more && last <= m.after)
+            rc = op__checked(op, KVC_E_BAD_MESSAGE); /* else it might never end */
+        op__free(op);
+        m.after = last;
+    } while (rc == 0 && r.more);
+    return rc;
+}
+
+/* ---- quotas ---- */
+
+int kvc_quota_set(struct kvc *kvc, const struct kvc_quota *quota)
+{
+    struct kvc_op *op;
+    int rc = op__begin(kvc, KVC_OP_QUOTA_SET, &op);
+    if (rc < 0)
+        return rc;
+    const struct msg_quota_set m = {.scope = quota->scope,
+                                    .tenant = codec_text(quota->tenant),
+                                    .sub = codec_text(quota->sub),
+                                    .ns = quota->ns,
+                                    .host_limit = quota->host_limit,
+                                    .nvme_limit = quota->nvme_limit,
+                                    .host_share = quota->host_share,
+                                    .nvme_share = quota->nvme_share};
+    struct msg_reply_head head;
+    rc = op__call(op, codec_enc_quota_set(kvc->tx, KVC_MESSAGE_MAX, &op->head, &m));
+    if (rc == 0)
+        rc = op__checked(op, codec_dec_bare_reply(op->msg.data, op->msg.len, &head));
+    op__free(op);
+    return rc;
+}
+
+static int walk_quotas(const struct msg_quota_list_reply *r,
+                       int (*fn)(void *ctx, const struct kvc_quota *), void *ctx)
+{
+    for (uint32_t i = 0; i < r->nitems; i++) {
+        const struct msg_quota_item *x = &r->items[i];
+        struct kvc_quota out = {.scope = x->scope,
+                                .ns = x->ns,
+                                .host_limit = x->host_limit,
+                                .nvme_limit = x->nvme_limit,
+                                .host_share = x->host_share,
+                                .nvme_share = x->nvme_share,
+                                .host_bytes = x->host_bytes,
+                                .nvme_bytes = x->nvme_bytes};
+        copy(out.tenant, &x->tenant);
+        copy(out.sub, &x->sub);
+        const int ended = fn(ctx, &out);
+        if (ended != 0)
+            return ended;
+    }
+    return 0;
+}
+
+int kvc_quota_list(struct kvc *kvc, int (*fn)(void *ctx, const struct kvc_quota *), void *ctx)
+{
+    struct kvc_op *op;
+    int rc = op__begin(kvc, KVC_OP_QUOTA_LIST, &op);
+    if (rc < 0)
+        return rc;
+    struct msg_reply_head head;
+    struct msg_quota_list_reply r;
+    rc = op__call(op, codec_enc_bare(kvc->tx, KVC_MESSAGE_MAX, &op->head));
+    if (rc == 0)
+        rc = op__checked(op, codec_dec_quota_list_reply(op->msg.data, op->msg.len, &head, &r));
+    if (rc == 0)
+        rc = walk_quotas(&r, fn, ctx);
+    op__free(op);
+    return rc;
+}
+
+/* ---- usage ---- */
+
+static int walk_usage(const struct msg_usage_reply *r,
+                      int (*fn)(void *ctx, const struct kvc_usage *), void *ctx)
+{
+    for (uint32_t i = 0; i < r->nitems; i++) {
+        const struct msg_usage_item *x = &r->items[i];
+        struct kvc_usage out = {.ns = x->ns,
+                                .blocks = x->blocks,
+                                .host_bytes = x->host_bytes,
+                                .nvme_bytes = x->nvme_bytes,
+                                .pinned_bytes = x->pinned_bytes,
+                                .named_bytes = x->named_bytes,
+                                .leased_bytes = x->leased_bytes};
+        copy(out.principal, &x->principal);
+        copy(out.tenant, &x->tenant);
+        copy(out.sub, &x->sub);
+        copy(out.model, &x->model);
+        const int ended = fn(ctx, &out);
+        if (ended != 0)
+            return ended;
+    }
+    return 0;
+}
+
+int kvc_usage(struct kvc *kvc, int (*fn)(void *ctx, const struct kvc_usage *), void *ctx)
+{
+    struct msg_usage m = {0};
+    struct msg_usage_reply r;
+    int rc;
+    do {
+        struct kvc_op *op;
+        rc = op__begin(kvc, KVC_OP_USAGE, &op);
+        if (rc < 0)
+            return rc;
+        struct msg_reply_head head;
+        rc = op__call(op, codec_enc_usage(kvc->tx, KVC_MESSAGE_MAX, &op->head, &m));
+        if (rc == 0)
+            rc = op__checked(op, codec_dec_usage_reply(op->msg.data, op->msg.len, &head, &r));
+        if (rc == 0)
+            rc = walk_usage(&r, fn, ctx);
+        const uint32_t last = rc == 0 && r.nitems > 0 ? r.items[r.nitems - 1].ns : 0;
+        if (rc == 0 && r.more && last <= m.after)
+            rc = op__checked(op, KVC_E_BAD_MESSAGE); /* else it might never end */
+        op__free(op);
+        m.after = last;
+    } while (rc == 0 && r.more);
+    return rc;
+}
+
+/* ---- policy ---- */
+
+int kvc_policy(struct kvc *kvc, const struct kvc_policy_info *set, struct kvc_policy_info *ret_info)
+{
+    struct kvc_op *op;
+    int rc = op__begin(kvc, KVC_OP_POLICY, &op);
+    if (rc < 0)
+        return rc;
+    struct msg_policy m = {.action = set ? KVC_POLICY_SET : KVC_POLICY_SHOW};
+    if (set) {
+        m.name = codec_text(set->name);
+        m.keep_percent = set->keep_percent;
+        m.load_or_recompute = set->load_or_recompute;
+        m.pin_bytes_max = set->pin_bytes_max;
+    }
+    struct msg_reply_head head;
+    struct msg_policy_reply r;
+    rc = op__call(op, codec_enc_policy(kvc->tx, KVC_MESSAGE_MAX, &op->head, &m));
+    if (rc == 0)
+        rc = op__checked(op, codec_dec_policy_reply(op->msg.data, op->msg.len, &head, &r));
+    if (rc == 0) {
+        *ret_info = (struct kvc_policy_info){.keep_percent = r.keep_percent,
+                                             .load_or_recompute = r.load_or_recompute,
+                                             .pin_bytes_max = r.pin_bytes_max};
+        kvc__copy_text(ret_info->name, sizeof(ret_info->name), &r.name);
+        kvc__copy_text(ret_info->text, sizeof(ret_info->text), &r.text);
+    }
+    op__free(op);
+    return rc;
+}

@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Conversations and documents by name. These calls wait. */
+#include "client.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* An op for a call of its own, after kvc__enter. */
+static int begin(struct kvc *k, uint8_t code, uint32_t timeout_ms, struct kvc_op **ret_op)
+{
+    if (timeout_ms > KVC_DEADLINE_MAX_MS) {
+        kvc__fail(k, -EINVAL, "timeout_ms is %u; at most %u", timeout_ms, KVC_DEADLINE_MAX_MS);
+        return -EINVAL;
+    }
+    const uint64_t deadline = kvc__deadline(k, timeout_ms);
+    int rc = kvc__enter(k, deadline);
+    return rc < 0 ? rc : op__new(k, code, deadline, ret_op);
+}
+
+static void copy(char to[KVC_STRING_MAX], const struct codec_bin *from)
+{
+    kvc__copy_text(to, KVC_STRING_MAX, from);
+}
+
+/* ---- put ---- */
+
+int kvc_name_put(struct kvc_ns *ns, enum kvc_name_kind kind, const char *name,
+                 const struct kvc_seq *seq, const struct kvc_name_options *options,
+                 struct kvc_named *ret_named)
+{
+    static const struct kvc_name_options defaults;
+    const struct kvc_name_options *o = options != NULL ? options : &defaults;
+    struct kvc *k = ns->kvc;
+    struct kvc_op *op;
+    int rc = read__check_seq(ns, seq);
+    rc = rc < 0 ? rc : begin(k, KVC_OP_NAME_PUT, 0, &op);
+    if (rc < 0)
+        return rc;
+    struct msg_name_put m = {.kind = (uint8_t)kind,
+                             .name = codec_text(name),
+                             .flags = o->flags,
+                             .priority = o->priority,
+                             .ttl_ms = o->ttl_ms};
+    if (o->tokens != NULL) {
+        if (seq->tokens > KVC_MESSAGE_MAX / sizeof(*o->tokens)) {
+            op__free(op);
+            return kvc__fail(k, KVC_E_TOO_LARGE, "%u token ids do not fit one message",
+                             seq->tokens);
+        }
+        m.ids = (struct codec_bin){.p = (const uint8_t *)o->tokens,
+                                   .n = seq->tokens * (uint32_t)sizeof(*o->tokens)};
+    }
+    op->ns = ns;
+    read__to_msg(ns, seq, &m.seq);
+    struct msg_reply_head head;
+    struct msg_name_put_reply r;
+    rc = ns__check(ns);
+    if (rc == 0)
+        rc = op__call(op, codec_enc_name_put(k->tx, KVC_MESSAGE_MAX, &op->head, &m));
+    if (rc == 0)
+        rc = op__checked(op, codec_dec_name_put_reply(op->msg.data, op->msg.len, &head, &r));
+    if (rc == 0 && ret_named != NULL)
+        *ret_named = (struct kvc_named){.tokens = r.tokens, .bytes = r.bytes};
+    op__free(op);
+    return rc;
+}
+
+/* ---- list, show ---- */
+
+static void to_info(const struct msg_name_item *x, struct kvc_name_info *ret_info)
+{
+    *ret_info = (struct kvc_name_info){.kind = x->kind,
+                                       .ns = x->ns,
+                                       .tokens = x->tokens,
+                                       .blocks = x->blocks,
+                                       .tokens_cached = x->tokens_cached,
+                                       .bytes = x->bytes,
+                                       .bytes_in_memory = x->bytes_in_memory,
+                                       .bytes_on_disk = x->bytes_on_disk,
+                                       .age_ms = x->age_ms,
+                                       .idle_ms = x->idle_ms,
+                                       .ttl_ms = x->ttl_ms,
+                                       .priority = x->priority,
+                                       .pinned = x->pinned != 0,
+                                       .has_tokens = x->has_tokens != 0};
+    copy(ret_info->name, &x->name);
+    copy(ret_info->principal, &x->principal);
+    copy(ret_info->tenant, &x->tenant);
+    copy(ret_info->sub, &x->sub);
+    copy(ret_info->model, &x->model);
+    memcpy(ret_info->tip, x->tip, sizeof(ret_info->tip));
+}
+
+/* One piece of a list. The cursor's bytes are kept, for the op's message goes. */
+struct piece {
+    uint8_t cursor[MSG_NAME_CURSOR_MAX];
+    uint32_t cursor_bytes;
+};
+
+static int list_piece(struct kvc *k, struct msg_name_list *m, struct piece *piece,
+                      int (*fn)(void *ctx, const struct kvc_name_info *), void *ctx)
+{
+    struct kvc_op *op;
+    struct msg_reply_head head;
+    struct msg_name_list_reply r;
+    int rc = begin(k, KVC_OP_NAME_LIST, 0, &op);
+    if (rc < 0)
+        return rc;
+    rc = op__call(op, codec_enc_name_list(k->tx, KVC_MESSAGE_MAX, &op->head, m));
+    if (rc == 0)
+        rc = op__checked(op, codec_dec_name_list_reply(op->msg.data, op->msg.len, &head, &r));
+    /* A piece that has nothing and names another one might never end. */
+    if (rc == 0 && r.cursor.n != 0 && r.nitems == 0)
+        rc = op__checked(op, KVC_E_BAD_MESSAGE);
+    if (rc == 0 && r.cursor.n != 0)
+        memcpy(piece->cursor, r.cursor.p, r.cursor.n);
+    piece->cursor_bytes = rc == 0 ? r.cursor.n : 0;
+    for (uint32_t i = 0; rc == 0 && i < r.nitems; i++) {
+        struct kvc_name_info info;
+        to_info(&r.items[i], &info);
+        rc = fn(ctx, &info);
+    }
+    op__free(op);
+    return rc;
+}
+
+static int list_kind(struct kvc *k, uint8_t kind, const char *prefix, const char *sub,
+                     int (*fn)(void *ctx, const struct kvc_name_info *), void *ctx)
+{
+    struct piece piece = {.cursor_bytes = 0};
+    struct msg_name_list m = {.kind = kind, .name = codec_text(prefix), .sub = codec_text(sub)};
+    int rc;
+    do {
+        m.cursor = (struct codec_bin){.p = piece.cursor, .n = piece.cursor_bytes};
+        rc = list_piece(k, &m, &piece, fn, ctx);
+    } while (rc == 0 && piece.cursor_bytes != 0);
+    return rc;
+}
+
+int kvc_name_list(struct kvc *kvc, unsigned kind, const char *prefix, const char *sub,
+                  int (*fn)(void *ctx, const struct kvc_name_info *), void *ctx)
+{
+    if (kind > KVC_NAME_DOCUMENT)
+        return kvc__fail(kvc, -EINVAL, "kind is %u; 0 (both), 1 or 2", kind);
+    int rc = 0;
+    for (uint8_t k = KVC_NAME_CONVERSATION; rc == 0 && k <= KVC_NAME_DOCUMENT; k++)
+        if (kind == 0 || kind == k)
+            rc = list_kind(kvc, k, prefix, sub, fn, ctx);
+    return rc;
+}
+
+static int take_one(void *ctx, const struct kvc_name_info *info)
+{
+    struct kvc_name_info *ret_info = ctx;
+    *ret_info = *info;
+    return 0;
+}
+
+int kvc_name_show(struct kvc *kvc, enum kvc_name_kind kind, const char *name, const char *sub,
+                  struct kvc_name_info *ret_info)
+{
+    struct piece piece;
+    struct kvc_name_info info = {.kind = 0};
+    struct msg_name_list m = {
+        .kind = (uint8_t)kind, .name = codec_text(name), .exact = 1, .sub = codec_text(sub)};
+    int rc = list_piece(kvc, &m, &piece, take_one, &info);
+    if (rc == 0 && info.kind == 0)
+        rc = kvc__fail(kvc, KVC_E_NO_NAME, "%s", kvc_error_text(KVC_E_NO_NAME));
+    if (rc == 0)
+        *ret_info = info;
+    return rc;
+}
+
+/* ---- forget, load, tokens ---- */
+
+int kvc_name_forget(struct kvc *kvc, enum kvc_name_kind kind, const char *name, const char *sub,
+                    bool evict)
+{
+    struct kvc_op *op;
+    struct msg_reply_head head;
+    int rc = begin(kvc, KVC_OP_NAME_FORGET, 0, &op);
+    if (rc < 0)
+        return rc;
+    struct msg_name_forget m = {
+        .kind = (uint8_t)kind, .name = codec_text(name), .sub = codec_text(sub), .evict = evict};
+    rc = op__call(op, codec_enc_name_forget(kvc->tx, KVC_MESSAGE_MAX, &op->head, &m));
+    if (rc == 0)
+        rc = op__checked(op, codec_dec_bare_reply(op->msg.data, op->msg.len, &head));
+    op__free(op);
+    return rc;
+}
+
+int kvc_name_load(struct kvc *kvc, enum kvc_name_kind kind, const char *name, const char *sub,
+                  uint64_t ttl_ms, bool wait, uint32_t timeout_ms, uint64_t *ret_bytes)
+{
+    struct kvc_op *op;
+    struct msg_reply_head head;
+    struct msg_name_load_reply r;
+    int rc = begin(kvc, KVC_OP_NAME_LOAD, timeout_ms, &op);
+    if (rc < 0)
+        return rc;
+    struct msg_name_load m = {.kind = (uint8_t)kind,
+                              .name = codec_text(name),
+                              .sub = codec_text(sub),
+                              .ttl_ms = ttl_ms,
+                              .flags = wait ? KVC_F_WAIT : 0};
+    rc = op__call(op, codec_enc_name_load(kvc->tx, KVC_MESSAGE_MAX, &op->head, &m));
+    if (rc == 0)
+        rc = op__checked(op, codec_dec_name_load_reply(op->msg.data, op->msg.len, &head, &r));
+    if (rc == 0 && ret_bytes != NULL)
+        *ret_bytes = r.bytes;
+    op__free(op);
+    return rc;
+}
+
+/* Ids from m->first on, as many as one reply has. Returns how many; 0 at the end. */
+static int tokens_piece(struct kvc *k, const struct msg_name_tokens *m, uint32_t *tokens,
+                        uint32_t max)
+{
+    struct kvc_op *op;
+    struct msg_reply_head head;
+    struct msg_name_tokens_reply r;
+    int rc = begin(k, KVC_OP_NAME_TOKENS, 0, &op);
+    if (rc < 0)
+        return rc;
+    rc = op__call(op, codec_enc_name_tokens(k->tx, KVC_MESSAGE_MAX, &op->head, m));
+    if (rc == 0)
+        rc = op__checked(op, codec_dec_name_tokens_reply(op->msg.data, op->msg.len, &head, &r));
+    if (rc == 0) {
+        const uint32_t n = r.ids.n / (uint32_t)sizeof(*tokens);
+        rc = (int)(n < max ? n : max);
+        if (rc > 0)
+            memcpy(tokens, r.ids.p, (size_t)rc * sizeof(*tokens));
+    }
+    op__free(op);
+    return rc;
+}
+
+int kvc_name_tokens(struct kvc *kvc, enum kvc_name_kind kind, const char *name, const char *sub,
+                    uint32_t first, uint32_t *tokens, uint32_t max)
+{
+    struct msg_name_tokens m = {
+        .kind = (uint8_t)kind, .name = codec_text(name), .sub = codec_text(sub), .first = first};
+    uint32_t n = 0;
+    max = max < INT32_MAX ? max : INT32_MAX;
+    for (int rc = 1; rc > 0 && n < max; n += (uint32_t)rc) {
+        m.first = first + n;
+        rc = tokens_piece(kvc, &m, tokens + n, max - n);
+        if (rc < 0)
+            return rc;
+    }
+    return (int)n;
+}

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Names: conversations and documents. A name stands for a chain that is cached; what it reaches is
+ * protected as long as some name reaches it.
+ *
+ * What a name reaches: the blocks that a hit of its tokens needs, and in FULL groups so all that
+ * come before its tip. Such a block has the name's priority in memory (the highest that a name gave
+ * it). With storage it is written there with a promise as soon as can be; the promise is lent: when
+ * its last name goes, or moves off it, the block is an ordinary one everywhere, unless a durable
+ * commit has promised it for good. Eviction on request passes it over, unless forced.
+ *
+ * Names belong to a principal and a sub-tenant, and the two kinds are apart. They live on across
+ * runs when there is a journal: each put, use and end is written to it, in the order in which they
+ * came. At start they are read back when all blocks have been; a name then reaches what is left.
+ *
+ * Threads, errors, memory: as core.h says.
+ */
+#ifndef KVC_CORE_NAMES_H
+#define KVC_CORE_NAMES_H
+
+#include "core.h"
+#include "journal.h"
+
+struct core_name; /* one of them; valid until the next call that is not const */
+
+/* Who is meant. For a client: its own principal's; for one with admin rights another's too, if its
+ * own has none of this name and of all others one has. */
+struct core_name_id {
+    uint8_t kind; /* enum kvc_name_kind */
+    const uint8_t *name;
+    uint32_t name_bytes; /* 1 to KVC_STRING_MAX - 1 */
+    const uint8_t *sub;
+    uint32_t sub_bytes;
+};
+
+/* Zeroed before its first use. Queued until fn is called or core_name_cancel(). */
+struct core_name_waiter {
+    struct list_node node;
+    void (*fn)(struct core_name_waiter *w, int err); /* from core_placement_step() */
+    uint64_t content;                                /* the core's */
+    bool saved;                                      /* the core's: waits for the blocks, too */
+};
+
+struct core_name_put {
+    struct core_name_id id;
+    const struct core_seq *seq; /* id.sub is its namespace's */
+    bool pinned, durable;
+    uint32_t priority;  /* 0 = KVC_PRIORITY_DEFAULT */
+    uint64_t ttl_ms;    /* 0 = for ever */
+    const uint8_t *ids; /* u32 little-endian x seq->tokens, or NULL */
+};
+struct core_named {
+    uint32_t tokens;
+    uint64_t bytes; /* of what a hit of them needs */
+};
+/* Makes a name, or moves it to what is cached of the sequence. 0. 1: made, and the waiter is queued
+ * until it is in the journal and, if durable, its blocks are on stable storage; fn's err then is 0,
+ * or why that cannot be (KVC_E_FULL: no room for promises; KVC_E_TIER): the name is there and its
+ * blocks are protected in memory alone. Without `durable` and without a waiter nothing is waited
+ * for. KVC_E_GONE: nothing of it is cached; KVC_E_LIMIT with *ret_why; KVC_E_BAD_ARGUMENT. */
+KVC_WARN_UNUSED int core_name_put(struct core *c, struct core_client *cl,
+                                  const struct core_name_put *in, struct core_name_waiter *waiter,
+                                  struct core_named *ret_named, const char **ret_why);
+void core_name_cancel(struct core_name_waiter *waiter);
+
+/* KVC_E_NO_NAME; KVC_E_DENIED: a sub-tenant, and the client is no gateway. */
+KVC_WARN_UNUSED int core_name_find(struct core *c, const struct core_client *cl,
+                                   const struct core_name_id *id, struct core_name **ret_name);
+/* The name goes. evict: so do those of its blocks that nothing else holds or builds on. 1: waits as
+ * core_name_put(), for the journal; 0. */
+KVC_WARN_UNUSED int core_name_forget(struct core *c, struct core_name *name, bool evict,
+                                     struct core_name_waiter *waiter);
+/* Counts as a use of the name and of its blocks. ttl_ms: UINT64_MAX = as it was. */
+void core_name_use(struct core *c, struct core_name *name, uint64_t ttl_ms);
+/* The sequence that it covers now, for lookups. Its keys are in the core, until the next call of
+ * this. False: nothing is left of it. */
+bool core_name_seq(struct core *c, const struct core_name *name, struct core_seq *ret_seq);
+/* Ids from `first` on: copies up to `max` to out, little-endian; returns how many.
+ * *ret_tokens: that there are. */
+uint32_t core_name_ids(const struct core *c, const struct core_name *name, uint32_t first,
+                       uint8_t *out, uint32_t max, uint32_t *ret_tokens);
+
+struct core_name_view {
+    uint8_t kind;
+    const char *name, *principal, *tenant, *sub, *model; /* borrowed from the name */
+    uint32_t ns;                                         /* 0: not open */
+    uint32_t tokens, tokens_cached;
+    uint32_t blocks;
+    uint64_t bytes, bytes_in_memory, bytes_on_disk; /* bytes: as it was put */
+    uint64_t age_ms, idle_ms, ttl_ms;
+    uint32_t priority;
+    bool pinned, has_ids;
+    struct key256 tip;
+};
+/* Looks at each block; returns how many. */
+uint32_t core_name_view(struct core *c, const struct core_name *name,
+                        struct core_name_view *ret_view);
+/* A list of names in their order. */
+struct core_name_list {
+    uint8_t kind;
+    const uint8_t *prefix;
+    uint32_t prefix_bytes;
+    const uint8_t *sub; /* of this sub-tenant alone, unless it is empty */
+    uint32_t sub_bytes;
+    const uint8_t *cursor; /* where it goes on; 0 bytes: at the start */
+    uint32_t cursor_bytes;
+};
+/* Where a list stands when it has come to this name: bytes that mean something to this core alone.
+ * Returns how many. */
+#define CORE_NAME_CURSOR_MAX 320u
+uint32_t core_name_cursor(const struct core_name *name, uint8_t ret_cursor[CORE_NAME_CURSOR_MAX]);
+/* The first name behind the cursor that the client may see; *ret_name NULL: there are no more.
+ * KVC_E_BAD_ARGUMENT: the cursor is none. */
+KVC_WARN_UNUSED int core_name_next(struct core *c, const struct core_client *cl,
+                                   const struct core_name_list *in, struct core_name **ret_name);
+
+/* ---- over a restart ---- */
+
+struct core_names_found {
+    uint32_t names;  /* read back */
+    uint32_t partly; /* of them, reach less than they did, or nothing */
+    uint32_t nobody; /* left alone: of principals that are not there now, or for want of room */
+    uint32_t pieces; /* that belong to nothing, and go */
+    bool damaged;    /* the journal was, and has been begun anew */
+};
+/* After core_adopt_end(), before the first request, once. Names of the run before come back; from
+ * now on the journal (borrowed; NULL: there is none) has all that is done. `who` as in
+ * core_ns_restore(). wall_ms: what time it is, for ages that go on. Blocks on which promises were
+ * lent to names that are no more become ordinary ones. An error is the journal's. */
+KVC_WARN_UNUSED int core_names_open(struct core *c, struct journal *journal, uint64_t wall_ms,
+                                    core_who_fn *who, void *ctx,
+                                    struct core_names_found *ret_found);
+/* Begins no more commits; the one that is under way ends as usual. Before the journal is closed. */
+void core_names_stop(struct core *c);
+/* Why the journal takes nothing more; 0: it does. Names go on without it. */
+int core_names_error(const struct core *c);
+/* Nothing is on its way to the journal. */
+bool core_names_is_quiet(const struct core *c);
+/* What names take, for the printed budget. */
+uint64_t core_names_bytes(const struct core_config *config);
+
+#endif

@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Shared among the core's files of names. */
+#ifndef KVC_CORE_NAMES_INTERNAL_H
+#define KVC_CORE_NAMES_INTERNAL_H
+
+#include "core__.h"
+#include "core_names.h"
+#include "wheel.h"
+
+/* Blocks that names hold themselves: tips, and what windows need. */
+#define NAMES_REFS_EACH 8u
+/* A piece of a name as the journal has it. */
+#define NAMES_IDS      250u /* token ids of one */
+#define NAMES_KEYS     27u  /* keys of one, with group and place */
+#define NAMES_KEY_ROOM 37u
+#define NAMES_W_KEYS   (KVC_KEYS_MAX + 1024u)
+/* Changes of one commit, and names whose blocks are being saved at a time. */
+#define NAMES_BATCH  256u
+#define NAMES_SAVING 32u
+/* Pieces to be deleted in passing: ranges. What does not fit goes at the next start. */
+#define NAMES_STALE 4096u
+/* Blocks that could not be saved are tried again so much later. */
+#define NAMES_RETRY_NS UINT64_C(1000000000)
+/* Storage that makes room is asked again so much later, unless it says so before. */
+#define NAMES_PAUSE_MS 50u
+
+enum name_state { NAME_FREE, NAME_LIVE, NAME_GOING };
+
+struct core_name {
+    uint8_t state; /* enum name_state; GOING: the journal has it still */
+    uint8_t kind;
+    uint8_t priority;
+    bool pinned;
+    bool cut;       /* something of what it reached is gone */
+    bool saved;     /* its blocks are on disk with a promise */
+    bool active;    /* its promise is in core->promised */
+    bool in_flight; /* its head is in the commit that is under way */
+    uint32_t next;  /* FREE: the next one */
+    uint32_t principal;
+    const char *owner, *tenant; /* borrowed from the identity */
+    char name[KVC_STRING_MAX], sub[KVC_STRING_MAX];
+    uint64_t print; /* of its namespace */
+    uint32_t tokens, blocks;
+    uint64_t bytes;
+    uint32_t refs;                         /* head of its list, CORE_NONE */
+    uint32_t ids, nids;                    /* head of its pieces of token ids, CORE_NONE */
+    uint64_t pin;                          /* of one that is pinned, 0: none */
+    uint64_t ttl_ms, made_ms, used_ms;     /* the last two: names_now() */
+    uint64_t content;                      /* grows with each put: number of what it is */
+    uint64_t written;                      /* the content that the journal has, 0: none */
+    uint32_t written_keys, written_pieces; /* of it: pieces of keys; all but the head */
+    struct list_node write;                /* names->writing */
+    struct list_node save;                 /* names->saving */
+    struct list_node waiters;              /* core_name_waiter */
+    struct promise promise;
+    struct wheel_timer ttl, retry;
+    struct core *core;
+};
+
+/* A block that a name holds itself: the tip of a FULL group, each block that another group needs.
+ */
+struct name_ref {
+    uint32_t block, name;
+    uint32_t next_of_name, prev_of_name, next_of_block, prev_of_block; /* CORE_NONE */
+    uint32_t group, place; /* place: which block of its group, counted from the first */
+};
+
+/* Of each block. n counts the refs on it and the children that are named: it is protected while
+ * that is not 0. */
+struct block_name {
+    uint32_t n : 22;
+    uint32_t level : 7; /* the highest priority that a name gave it */
+    uint32_t safe : 1;  /* DURABLE, and so is everything before it, if only for names */
+    uint32_t spare : 2;
+    uint32_t refs; /* number of the first + 1; 0: none */
+};
+
+struct name_ids {
+    uint32_t next, n;
+    uint32_t id[NAMES_IDS];
+};
+
+/* Pieces in the journal that belong to nothing any more. */
+struct name_stale {
+    uint64_t content;
+    uint32_t first, n;
+};
+
+struct name_commit {
+    struct journal_commit commit;
+    struct journal_change change[NAMES_BATCH];
+    uint8_t value[NAMES_BATCH][JOURNAL_VALUE_MAX];
+    uint32_t n;
+    struct {
+        uint32_t name, keys, pieces;
+        uint64_t content; /* 0: it is gone from there */
+    } head[NAMES_BATCH];  /* names that are through when it is done */
+    uint32_t nheads;
+    bool in_flight;
+};
+
+struct names {
+    struct core_name *name;
+    uint32_t max, high, free;
+    uint32_t *order; /* those that are LIVE, by kind, name, principal, sub-tenant */
+    uint32_t count;
+    struct share share;
+    struct name_ref *ref;
+    uint32_t refs_max, refs_high, refs_free, refs_used;
+    struct block_name *of;
+    struct name_ids *ids;
+    uint32_t ids_max, ids_high, ids_free, ids_used;
+    uint8_t *keys; /* scratch of core_name_seq() */
+    struct wheel wheel;
+    bool wheel_on;
+    uint64_t serial;  /* of contents */
+    uint64_t wall_ms; /* at core time 0 */
+
+    struct journal *journal;
+    int error;
+    struct list_node writing, saving;
+    uint32_t active;
+    uint64_t pause_ms; /* nothing is begun before: storage makes room */
+    struct name_commit commit;
+    /* What is being written, piece by piece: of the first in `writing`. */
+    uint64_t w_content; /* 0: none */
+    uint32_t w_name, w_pieces, w_key_pieces, w_keys, w_next, w_ids;
+    uint8_t *w_key; /* w_keys x NAMES_KEY_ROOM */
+    struct name_stale stale[NAMES_STALE];
+    uint32_t stale_at, stale_n;
+};
+
+static inline uint64_t names_now(const struct core *c)
+{
+    return c->names->wall_ms + c->now_ms;
+}
+static inline uint32_t name_no(const struct core *c, const struct core_name *nm)
+{
+    return (uint32_t)(nm - c->names->name);
+}
+
+/* ---- names.c ---- */
+
+/* A name that is not there: LIVE and in order. NULL: the table is full, or its principal's share
+ * is. */
+struct core_name *name_new(struct core *c, uint8_t kind, const char *name,
+                           const struct core_identity *who, const char *sub);
+struct core_name *name_get(struct core *c, uint8_t kind, const char *name, uint32_t principal,
+                           const char *sub);
+/* It goes; its slot when the journal does not have it any more. */
+void name_end(struct core *c, struct core_name *nm);
+/* Its slot goes. */
+void name_free(struct core *c, struct core_name *nm);
+void name_arm(struct core *c, struct core_name *nm);
+/* Timers can be set from now on. */
+void names_wheel(struct core *c);
+/* Pins what is cached of seq for it, in place of what it had pinned. KVC_E_PIN_LIMIT, ... */
+int name_pin(struct core *c, struct core_name *nm, const struct core_seq *seq) KVC_WARN_UNUSED;
+/* Room for n token ids. false: there is none. */
+bool name_ids_room(const struct names *n, uint32_t nids);
+uint32_t name_ids_new(struct names *n);
+void name_ids_free(struct names *n, uint32_t head);
+/* Those that wait for what has come, or (err) will not. */
+void name_wake(struct core *c, struct core_name *nm, int err);
+
+/* ---- names_hold.c ---- */
+
+/* One more block that the name holds; the pool has room (names_refs_left()). */
+void name_hold(struct core *c, struct core_name *nm, uint32_t group, uint32_t place,
+               uint32_t block);
+uint32_t names_refs_left(const struct names *n);
+/* Lets go of the refs from `head` on. */
+void name_let_go(struct core *c, uint32_t head);
+/* Its blocks are to be saved. */
+void name_save(struct core *c, struct core_name *nm);
+void name_save_cancel(struct core *c, struct core_name *nm);
+/* True while there is more. */
+bool names_save_step(struct core *c);
+/* Tokens that a hit needs no more than what the name holds for. */
+uint32_t name_cached(struct core *c, const struct core_name *nm);
+
+/* ---- names_write.c ---- */
+
+/* What it is, or that it goes, is to be in the journal. */
+void name_write(struct core *c, struct core_name *nm);
+void names_write_step(struct core *c);
+/* These pieces are to go from the journal. */
+void name_stale(struct names *n, uint64_t content, uint32_t first, uint32_t pieces);
+#define NAMES_PIECE_BITS  20u
+#define NAME_HEAD_MAGIC   0x4d4e564bu /* "KVNM" */
+#define NAME_HEAD_VERSION 1u
+
+#endif

@@ -1,0 +1,375 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What names reach. A block counts the names that hold it themselves and its children that are
+ * reached, so that a name that goes on costs no more than the blocks that are new, and one that
+ * moves off lets go of no more than what it alone reached.
+ */
+#include "names__.h"
+
+/* ---- one block ---- */
+
+/* The level that it has without end, in every tier. set: whatever it was. */
+static void want(struct core *c, struct block *b, uint32_t level, bool set)
+{
+    const struct core_wish wish = {.level = level, .duration_ms = RETAIN_FOR_EVER};
+    wish_add(c, b, &wish, set);
+}
+
+/* The first name reaches it. */
+static void name_protect(struct core *c, struct block *b, uint32_t priority)
+{
+    struct block_name *of = &c->names->of[block_no(c, b)];
+    const uint64_t bytes = block_bytes(c, b);
+    want(c, b, priority, false);
+    of->level = priority & 0x7fu;
+    block_ns(c, b)->named_bytes += bytes;
+    c->m.named_blocks++;
+    c->m.named_bytes += bytes;
+}
+
+/* No name reaches it any more. dying: it is about to go. */
+static void name_release(struct core *c, struct block *b, bool dying)
+{
+    struct block_name *of = &c->names->of[block_no(c, b)];
+    const uint64_t bytes = block_bytes(c, b);
+    of->level = 0;
+    of->safe = 0;
+    block_ns(c, b)->named_bytes -= bytes;
+    c->m.named_blocks--;
+    c->m.named_bytes -= bytes;
+    if (dying)
+        return;
+    want(c, b, RETAIN_DEFAULT, true);
+    if (b->flags & BLOCK_F_BY_PIN && !block_pinned(b))
+        promise_end(c, b);
+    block_freed(c, b, false);
+}
+
+/* Counts one more from b upwards, as far as nothing reached it, and raises what is lower. */
+static void reach(struct core *c, uint32_t no, uint32_t priority)
+{
+    bool fresh = true;
+    for (; no != CORE_NONE; no = c->blocks[no].parent) {
+        struct block_name *of = &c->names->of[no];
+        if (fresh) {
+            fresh = of->n++ == 0;
+            if (fresh)
+                name_protect(c, &c->blocks[no], priority);
+        }
+        if (of->level >= priority) {
+            if (!fresh)
+                return;
+            continue;
+        }
+        want(c, &c->blocks[no], priority, false);
+        of->level = priority & 0x7fu;
+    }
+}
+
+static void unreach(struct core *c, uint32_t no)
+{
+    while (no != CORE_NONE) {
+        struct block_name *of = &c->names->of[no];
+        const uint32_t parent = c->blocks[no].parent;
+        MUST(of->n > 0);
+        if (--of->n > 0)
+            return;
+        name_release(c, &c->blocks[no], false);
+        no = parent;
+    }
+}
+
+/* ---- refs ---- */
+
+uint32_t names_refs_left(const struct names *n)
+{
+    return n->refs_max - n->refs_used;
+}
+
+static void ref_link(struct names *n, uint32_t no, uint32_t block)
+{
+    struct name_ref *r = &n->ref[no];
+    r->block = block;
+    r->prev_of_block = CORE_NONE;
+    r->next_of_block = n->of[block].refs - 1;
+    if (r->next_of_block != CORE_NONE)
+        n->ref[r->next_of_block].prev_of_block = no;
+    n->of[block].refs = no + 1;
+}
+
+void name_hold(struct core *c, struct core_name *nm, uint32_t group, uint32_t place, uint32_t block)
+{
+    struct names *n = c->names;
+    uint32_t no = n->refs_free;
+    if (no != CORE_NONE)
+        n->refs_free = n->ref[no].next_of_name;
+    else
+        no = n->refs_high++;
+    MUST(no < n->refs_max);
+    n->refs_used++;
+    n->ref[no] = (struct name_ref){.block = block,
+                                   .name = name_no(c, nm),
+                                   .group = group,
+                                   .place = place,
+                                   .next_of_name = nm->refs,
+                                   .prev_of_name = CORE_NONE};
+    if (nm->refs != CORE_NONE)
+        n->ref[nm->refs].prev_of_name = no;
+    nm->refs = no;
+    ref_link(n, no, block);
+    reach(c, block, nm->priority);
+}
+
+static void ref_unlink(struct names *n, uint32_t no)
+{
+    const struct name_ref *r = &n->ref[no];
+    if (r->next_of_block != CORE_NONE)
+        n->ref[r->next_of_block].prev_of_block = r->prev_of_block;
+    if (r->prev_of_block != CORE_NONE)
+        n->ref[r->prev_of_block].next_of_block = r->next_of_block;
+    else
+        n->of[r->block].refs = r->next_of_block + 1;
+}
+
+static void ref_free(struct names *n, uint32_t no)
+{
+    n->ref[no].next_of_name = n->refs_free;
+    n->refs_free = no;
+    n->refs_used--;
+}
+
+void name_let_go(struct core *c, uint32_t head)
+{
+    struct names *n = c->names;
+    for (uint32_t no = head; no != CORE_NONE;) {
+        const uint32_t next = n->ref[no].next_of_name, block = n->ref[no].block;
+        ref_unlink(n, no);
+        ref_free(n, no);
+        unreach(c, block);
+        no = next;
+    }
+}
+
+/* The name has lost what it held by this. */
+static void ref_forget(struct names *n, struct core_name *nm, uint32_t no)
+{
+    const struct name_ref *r = &n->ref[no];
+    if (r->next_of_name != CORE_NONE)
+        n->ref[r->next_of_name].prev_of_name = r->prev_of_name;
+    if (r->prev_of_name != CORE_NONE)
+        n->ref[r->prev_of_name].next_of_name = r->next_of_name;
+    else
+        nm->refs = r->next_of_name;
+    ref_free(n, no);
+}
+
+/* ---- what blocks ask and tell ---- */
+
+void names_lost(struct core *c, const struct block *b)
+{
+    struct names *n = c->names;
+    const uint32_t no = block_no(c, b);
+    if (!n)
+        return;
+    struct block_name *of = &n->of[no];
+    if (of->n == 0) {
+        *of = (struct block_name){0};
+        return;
+    }
+    for (; of->refs; of->n--) {
+        const uint32_t ref = of->refs - 1;
+        struct core_name *nm = &n->name[n->ref[ref].name];
+        nm->cut = true;
+        ref_unlink(n, ref);
+        if (b->parent == CORE_NONE) {
+            ref_forget(n, nm, ref);
+            continue;
+        }
+        ref_link(n, ref, b->parent);
+        n->of[b->parent].n++; /* for which this block still counts, too */
+    }
+    MUST(of->n == 0); /* what was below has gone before */
+    name_release(c, &c->blocks[no], true);
+    *of = (struct block_name){0};
+    unreach(c, b->parent);
+}
+
+bool block_named(const struct core *c, const struct block *b)
+{
+    return c->names && c->names->of[block_no(c, b)].n > 0;
+}
+
+bool block_kept(const struct core *c, const struct block *b)
+{
+    return block_stays(b) ||
+           (c->names && c->cfg.disk && (c->names->active > 0 || !list_empty(&c->names->saving)) &&
+            block_named(c, b));
+}
+
+bool block_names_safe(const struct core *c, const struct block *b)
+{
+    return c->names->of[block_no(c, b)].safe;
+}
+
+void block_names_mark_safe(struct core *c, struct block *b)
+{
+    for (uint32_t no = block_no(c, b); no != CORE_NONE && !c->names->of[no].safe;
+         no = c->blocks[no].parent)
+        c->names->of[no].safe = 1;
+}
+
+void names_bare(struct core *c, const struct block *b)
+{
+    if (c->names)
+        c->names->of[block_no(c, b)].safe = 0;
+}
+
+int name_each_block(struct core *c, const struct core_name *nm,
+                    int (*fn)(void *ctx, struct block *b), void *ctx)
+{
+    int rc = 0;
+    for (uint32_t no = nm->refs; rc == 0 && no != CORE_NONE; no = c->names->ref[no].next_of_name)
+        rc = fn(ctx, &c->blocks[c->names->ref[no].block]);
+    return rc;
+}
+
+uint32_t name_cached(struct core *c, const struct core_name *nm)
+{
+    uint64_t tokens = nm->tokens;
+    for (uint32_t no = nm->refs; no != CORE_NONE; no = c->names->ref[no].next_of_name) {
+        const struct block *b = &c->blocks[c->names->ref[no].block];
+        const struct core_group *g = block_group(c, b);
+        if (g->rule == KVC_RULE_FULL)
+            tokens = MIN(tokens, (uint64_t)b->depth * g->block_tokens + b->tokens);
+    }
+    if (!nm->cut)
+        return (uint32_t)tokens;
+    /* What is left of windows and states is for the tokens that the name had, and no others. */
+    const struct core_ns *ns = ns_by_print(c, nm->print);
+    uint32_t groups = 0;
+    for (uint32_t g = 0; ns && g < ns->spec.ngroups; g++) {
+        if (ns->spec.group[g].rule != KVC_RULE_FULL)
+            return 0;
+        for (uint32_t no = nm->refs; no != CORE_NONE; no = c->names->ref[no].next_of_name)
+            groups += c->names->ref[no].group == g;
+    }
+    return ns && groups == ns->spec.ngroups ? (uint32_t)tokens : 0;
+}
+
+/* ---- saving ---- */
+
+static void on_saved(struct core *c, struct promise *p, uint8_t status)
+{
+    struct core_name *nm = p->name;
+    struct tier *disk = c->cfg.disk;
+    nm->active = false;
+    c->names->active--;
+    nm->saved = status == KVC_ST_OK;
+    if (status == KVC_ST_BUSY && disk->ops->room_soon && disk->ops->room_soon(disk)) {
+        c->names->pause_ms = c->now_ms + NAMES_PAUSE_MS;
+        list_push_back(&c->names->saving, &nm->save);
+        return;
+    }
+    if (status == KVC_ST_BUSY)
+        status = KVC_ST_FULL;
+    if (!nm->saved) {
+        c->m.name_save_failures++;
+        wheel_add(&c->names->wheel, &nm->retry, c->now_ns + NAMES_RETRY_NS);
+    }
+    name_wake(c, nm, nm->saved ? 0 : -(1000 + (int)status));
+}
+
+void name_save(struct core *c, struct core_name *nm)
+{
+    nm->saved = false;
+    if (!c->cfg.disk)
+        return;
+    if (nm->active) {
+        nm->promise.await = CORE_NONE; /* what it is about is another chain now */
+        nm->promise.verdict = KVC_ST_OK;
+        c->promise_due = true;
+    } else if (!list_is_linked(&nm->save)) {
+        list_push_back(&c->names->saving, &nm->save);
+        (void)names_save_step(c);
+    }
+}
+
+void name_save_cancel(struct core *c, struct core_name *nm)
+{
+    wheel_del(&c->names->wheel, &nm->retry);
+    list_remove(&nm->save);
+    if (!nm->active)
+        return;
+    promise_remove(&nm->promise);
+    nm->active = false;
+    c->names->active--;
+}
+
+void names_room(struct core *c)
+{
+    if (c->names)
+        c->names->pause_ms = 0;
+}
+
+bool names_save_step(struct core *c)
+{
+    struct names *n = c->names;
+    if (c->now_ms < n->pause_ms)
+        return false;
+    for (struct list_node *node; n->active < NAMES_SAVING && (node = list_first(&n->saving));) {
+        struct core_name *nm = CONTAINER_OF(node, struct core_name, save);
+        list_remove(node);
+        nm->promise = (struct promise){.name = nm, .done = on_saved};
+        nm->active = true;
+        n->active++;
+        promise_add(c, &nm->promise);
+    }
+    return !list_empty(&n->saving);
+}
+
+/* ---- the rules ---- */
+
+static void check_block(struct core *c, uint32_t no, const uint32_t *held, uint64_t *named)
+{
+    const struct block *b = &c->blocks[no];
+    const struct block_name *of = &c->names->of[no];
+    const bool there = b->state == BLOCK_PRESENT || b->state == BLOCK_PENDING;
+    uint32_t want = held[no], listed = 0;
+    for (uint32_t k = there ? b->child : CORE_NONE; k != CORE_NONE; k = c->blocks[k].next)
+        want += c->names->of[k].n > 0;
+    for (uint32_t ref = of->refs; ref; ref = c->names->ref[ref - 1].next_of_block + 1)
+        listed++;
+    MUST(of->n == want && listed == held[no]);
+    MUST(of->n == 0 || (there && b->flags & BLOCK_F_LINKED));
+    MUST(!of->safe || of->n > 0);
+    *named += of->n > 0;
+}
+
+void names_check(struct core *c)
+{
+    struct names *n = c->names;
+    if (!n)
+        return;
+    const uint64_t bytes = (uint64_t)c->cfg.blocks_max * sizeof(uint32_t);
+    uint32_t *held = core__pages(bytes), refs = 0, live = 0, active = 0;
+    uint64_t named = 0, sum = 0;
+    MUST(held != NULL);
+    for (uint32_t i = 0; i < n->high; i++) {
+        const struct core_name *nm = &n->name[i];
+        live += nm->state == NAME_LIVE;
+        active += nm->active;
+        MUST(nm->state == NAME_LIVE || nm->refs == CORE_NONE);
+        for (uint32_t no = nm->refs; no != CORE_NONE; no = n->ref[no].next_of_name) {
+            MUST(n->ref[no].name == i && c->blocks[n->ref[no].block].state == BLOCK_PRESENT);
+            held[n->ref[no].block]++;
+            refs++;
+        }
+    }
+    for (uint32_t no = 0; no < c->blocks_high; no++)
+        check_block(c, no, held, &named);
+    for (uint32_t i = 0; i < c->cfg.namespaces_max; i++)
+        sum += c->ns[i].id ? c->ns[i].named_bytes : 0;
+    MUST(refs == n->refs_used && live == n->count && live == c->m.names && active == n->active);
+    MUST(named == c->m.named_blocks && sum == c->m.named_bytes);
+    core__pages_put(held, bytes);
+}

@@ -1,0 +1,330 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Pins: lists of blocks that stay by wish, and how often each block is in one. What a pin lacks (a
+ * copy in memory, a durable one on disk) is begun in steps, and tried again while it lacks.
+ */
+#include "find.h"
+
+#define PIN_AGAIN_MS 100u
+#define PIN_STEP     256u /* entries looked at in one step */
+/* What was pinned when the last run ended is given back after this, unless it is pinned again. */
+#define PIN_FOUND_MS 60000u
+#define FOUND_STEP   4096u
+
+/* Blocks that pins can hold, over all of them: a quarter of the index, and a piece for each pin. */
+uint32_t pins_of_runs(const struct core_config *cfg)
+{
+    return cfg->pins_max ? cfg->blocks_max / 4 / CORE_RUN_ENTRIES + cfg->pins_max : 0;
+}
+
+/* ---- counts ---- */
+
+static void count_pinned(struct core *c, const struct block *b, bool more)
+{
+    const uint64_t bytes = block_bytes(c, b), by = more ? bytes : -bytes;
+    c->m.pinned_blocks += more ? 1 : -1ull;
+    c->m.pinned_bytes += by;
+    block_ns(c, b)->pinned += by;
+}
+
+void pin_look(struct core *c)
+{
+    c->pins_settled = false;
+    c->pin_epoch++;
+}
+
+void pin_lost(struct core *c, struct block *b, enum kvc_miss reason)
+{
+    MUST(reason != KVC_MISS_EVICTED || c->forced);
+    count_pinned(c, b, false);
+    b->pins = b->host_pins = 0;
+    c->m.blocks_unpinned++;
+}
+
+static void hold(struct core *c, struct block *b, bool in_memory)
+{
+    if (b->pins++ == 0)
+        count_pinned(c, b, true);
+    b->host_pins += in_memory;
+    if (in_memory && b->flags & BLOCK_F_CLEAN)
+        clean_recall(c, b);
+}
+
+static void let_go(struct core *c, struct block *b, bool in_memory)
+{
+    MUST(b->pins > 0);
+    b->host_pins -= in_memory;
+    if (--b->pins == 0) {
+        count_pinned(c, b, false);
+        if (b->flags & BLOCK_F_BY_PIN && !block_named(c, b))
+            promise_end(c, b);
+    }
+    block_freed(c, b, false);
+}
+
+/* The block of an entry while it is pinned by it. */
+static struct block *pinned_block(struct core *c, const struct run_entry *e)
+{
+    struct block *b = &c->blocks[e->block];
+    return b->gen == e->gen && b->flags & BLOCK_F_LINKED ? b : NULL;
+}
+
+/* ---- the budget ---- */
+
+static uint64_t tenant_pinned(const struct core *c, const char *tenant)
+{
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < c->cfg.namespaces_max; i++)
+        if (c->ns[i].id && strcmp(c->ns[i].tenant, tenant) == 0)
+            sum += c->ns[i].pinned;
+    return sum;
+}
+
+void core_pin_budget(struct core *c, uint64_t bytes_max)
+{
+    c->pin_bytes_max = bytes_max;
+}
+
+uint64_t core_pin_budget_now(const struct core *c)
+{
+    return c->pin_bytes_max;
+}
+
+/* ---- pins ---- */
+
+/* Puts f's blocks into the list; holds nothing yet. *ret_new: bytes that no pin has so far. */
+static int collect(struct core *c, struct pin *p, const struct find *f, uint64_t *ret_new)
+{
+    uint64_t fresh = 0;
+    for (uint32_t g = 0; g < f->seq->ngroups; g++) {
+        uint32_t first, end;
+        find_needs(f, g, f->tokens, &first, &end);
+        for (uint32_t i = first; i < end; i++) {
+            const struct block *b = &c->blocks[c->found[f->at[g] + i]];
+            if (b->pins == BLOCK_PINS_MAX || run_push(c, run_principal(c, p->principal), &p->blocks,
+                                                      block_no(c, b), b->gen) != 0)
+                return KVC_E_LIMIT;
+            p->bytes += block_bytes(c, b);
+            fresh += b->pins ? 0 : block_bytes(c, b);
+            if (g == 0)
+                p->tip = b->key;
+        }
+    }
+    *ret_new = fresh;
+    return 0;
+}
+
+static void pin_free(struct core *c, struct pin *p)
+{
+    run_free(c, run_principal(c, p->principal), &p->blocks);
+    share_put(&c->pin_share, owner_no(c, p->principal), c->pins, p);
+}
+
+static struct pin *pin_new(struct core *c, const struct core_pin *in, const struct find *f)
+{
+    const struct core_ns *ns = in->seq.ns;
+    struct pin *p = share_get(&c->pin_share, owner_no(c, ns->principal), c->pins);
+    if (!p)
+        return NULL;
+    *p = (struct pin){.id = ++c->pin_serial << 32 | (pool_index(c->pins, p) + 1),
+                      .ns = ns->id,
+                      .principal = ns->principal,
+                      .owner = ns->owner,
+                      .tenant = ns->tenant,
+                      .tokens = f->tokens,
+                      .in_memory = in->in_memory};
+    if (in->ttl_ms)
+        p->end_ms = c->now_ms + MIN(in->ttl_ms, UINT64_MAX / 2);
+    run_init(&p->blocks);
+    return p;
+}
+
+static void pin_begin(struct core *c, struct pin *p)
+{
+    struct run_iter it = run_begin(c, &p->blocks);
+    for (const struct run_entry *e; (e = run_next(c, &it));)
+        hold(c, &c->blocks[e->block], p->in_memory);
+    if (p->end_ms && (!c->pin_next_ms || p->end_ms < c->pin_next_ms))
+        c->pin_next_ms = p->end_ms;
+    c->m.pins++;
+    c->m.pins_taken++;
+    c->pin_again_ms = c->now_ms;
+    c->pins_settled = false;
+}
+
+int core_pin(struct core *c, const struct core_pin *in, struct core_pinned *ret_pinned,
+             const char **ret_why)
+{
+    if ((*ret_why = core_seq_fault(&in->seq)))
+        return KVC_E_BAD_ARGUMENT;
+    struct find f;
+    struct core_prefix prefix;
+    find_prefix(c, &in->seq, FIND_ANY, 0, &f, &prefix);
+    if (in->seq.absent || f.tokens == 0)
+        return KVC_E_GONE;
+    struct pin *p = c->cfg.pins_max ? pin_new(c, in, &f) : NULL;
+    if (!p)
+        return KVC_E_LIMIT;
+    uint64_t fresh = 0;
+    int err = collect(c, p, &f, &fresh);
+    const uint64_t max = c->pin_bytes_max;
+    if (!err && max && fresh > 0 && tenant_pinned(c, in->seq.ns->tenant) + fresh > max) {
+        c->m.pins_refused++;
+        err = KVC_E_PIN_LIMIT;
+    }
+    if (err) {
+        pin_free(c, p);
+        return err;
+    }
+    pin_begin(c, p);
+    *ret_pinned = (struct core_pinned){
+        .id = p->id, .tokens = p->tokens, .blocks = p->blocks.n, .bytes = p->bytes};
+    return 0;
+}
+
+static void pin_end(struct core *c, struct pin *p)
+{
+    struct run_iter it = run_begin(c, &p->blocks);
+    for (const struct run_entry *e; (e = run_next(c, &it));) {
+        struct block *b = pinned_block(c, e);
+        if (b)
+            let_go(c, b, p->in_memory);
+    }
+    c->m.pins--;
+    pin_free(c, p);
+}
+
+static bool may_see(const struct core_client *cl, const struct pin *p)
+{
+    return !cl || cl->who.admin || cl->who.principal == p->principal;
+}
+
+int core_unpin(struct core *c, const struct core_client *cl, uint64_t id)
+{
+    const uint32_t no = (uint32_t)id - 1;
+    struct pin *p = c->cfg.pins_max && no < pool_count(c->pins) ? pool_at(c->pins, no) : NULL;
+    if (!p || p->id != id || !may_see(cl, p))
+        return KVC_E_NO_NAME;
+    pin_end(c, p);
+    return 0;
+}
+
+bool core_pin_next(const struct core *c, const struct core_client *cl, uint64_t *cursor,
+                   struct core_pin_view *ret_view)
+{
+    const uint32_t n = c->cfg.pins_max ? pool_count(c->pins) : 0;
+    for (uint32_t i = (uint32_t)*cursor; i < n; i++) {
+        const struct pin *p = pool_at(c->pins, i);
+        if (!p || !may_see(cl, p))
+            continue;
+        *ret_view = (struct core_pin_view){
+            .id = p->id,
+            .bytes = p->bytes,
+            .left_ms = p->end_ms ? MAX(p->end_ms, c->now_ms + 1) - c->now_ms : 0,
+            .ns = p->ns,
+            .tokens = p->tokens,
+            .blocks = p->blocks.n,
+            .principal = p->owner,
+            .tenant = p->tenant,
+            .in_memory = p->in_memory,
+            .tip = p->tip};
+        *cursor = i + 1;
+        return true;
+    }
+    return false;
+}
+
+/* ---- steps ---- */
+
+static void end_due(struct core *c)
+{
+    uint64_t next = 0;
+    if (!c->pin_next_ms || c->now_ms < c->pin_next_ms)
+        return;
+    for (uint32_t i = 0; i < pool_count(c->pins); i++) {
+        struct pin *p = pool_at(c->pins, i);
+        if (!p || !p->end_ms)
+            continue;
+        if (p->end_ms <= c->now_ms) {
+            c->m.pins_ended++;
+            pin_end(c, p);
+        } else if (!next || p->end_ms < next) {
+            next = p->end_ms;
+        }
+    }
+    c->pin_next_ms = next;
+}
+
+static int ok_is_under_way(int err)
+{
+    return err ? err : 1;
+}
+
+/* Begins what one block lacks. 1: it is under way; 0: it lacks nothing; else why it cannot be. */
+static int mend(struct core *c, const struct pin *p, struct block *b)
+{
+    if (p->in_memory && !block_ready(b))
+        return b->moving > 0 ? 1 : ok_is_under_way(load_begin(c, b));
+    if (!c->cfg.disk || b->flags & BLOCK_F_DURABLE)
+        return 0;
+    return ok_is_under_way(promise_make(c, b, SAVE_PIN));
+}
+
+/* True when it lacks nothing any more. */
+static bool settle(struct core *c, struct pin *p, uint32_t *left, bool *ret_stop)
+{
+    bool settled = true;
+    struct run_iter it = run_begin(c, &p->blocks);
+    for (const struct run_entry *e; (e = run_next(c, &it));) {
+        struct block *b = pinned_block(c, e);
+        const int got = b ? mend(c, p, b) : 0;
+        settled &= got == 0;
+        if (got == KVC_E_BUSY || got == KVC_E_FULL || (got != 0 && --*left == 0)) {
+            *ret_stop = true;
+            return false;
+        }
+    }
+    return settled;
+}
+
+static void mend_all(struct core *c)
+{
+    bool all = true, stop = false;
+    uint32_t left = PIN_STEP;
+    c->pin_again_ms = c->now_ms + PIN_AGAIN_MS;
+    for (uint32_t i = 0; i < pool_count(c->pins) && !stop; i++) {
+        struct pin *p = pool_at(c->pins, i);
+        if (!p || p->settled == c->pin_epoch)
+            continue;
+        if (settle(c, p, &left, &stop))
+            p->settled = c->pin_epoch;
+        else
+            all = false;
+    }
+    c->pins_settled = all && !stop;
+}
+
+/* What the last run had pinned, and nobody pins now. */
+static bool give_back_found(struct core *c)
+{
+    if (!c->pins_found || c->now_ms < c->found_ms + PIN_FOUND_MS)
+        return false;
+    for (uint32_t n = 0; n < FOUND_STEP && c->found_at < c->blocks_high; n++, c->found_at++) {
+        struct block *b = &c->blocks[c->found_at];
+        if (b->state == BLOCK_PRESENT && b->flags & BLOCK_F_BY_PIN && !block_pinned(b) &&
+            !block_named(c, b))
+            promise_end(c, b);
+    }
+    c->pins_found = c->found_at < c->blocks_high;
+    return c->pins_found;
+}
+
+bool pin_step(struct core *c)
+{
+    if (!c->cfg.pins_max)
+        return give_back_found(c);
+    end_due(c);
+    if (!c->pins_settled && c->now_ms >= c->pin_again_ms)
+        mend_all(c);
+    return give_back_found(c);
+}

@@ -1,0 +1,388 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Quotas by name, and what hard limits do. A namespace belongs to its narrowest quota, whose owners
+ * in policy/retain.h are the wider ones. Bytes follow a namespace to another owner at once, its
+ * blocks' places in the lists of the policy in steps.
+ */
+#include "core__.h"
+
+#define QUOTA_PATIENCE 64u
+#define QUOTA_STEP     64u
+#define GIVE_STEP      8192u
+#define HAND_STEPS     512u
+/* What is left free below a limit in memory, so that stores need not wait for it: a part of it. */
+#define MARGIN_SHARE 16u
+
+/* ---- by name ---- */
+
+static bool same_name(const struct quota *q, uint32_t scope, const char *tenant, const char *sub,
+                      uint32_t ns)
+{
+    if (!q->payer || q->scope != scope)
+        return false;
+    if (scope == KVC_SCOPE_NS)
+        return q->ns == ns;
+    return strcmp(q->tenant, tenant) == 0 && (scope == KVC_SCOPE_TENANT || !strcmp(q->sub, sub));
+}
+
+static struct quota *find_quota(struct core *c, uint32_t scope, const char *tenant, const char *sub,
+                                uint32_t ns)
+{
+    for (uint32_t i = 0; i < ARRAY_LEN(c->quota); i++)
+        if (same_name(&c->quota[i], scope, tenant, sub, ns))
+            return &c->quota[i];
+    return NULL;
+}
+
+/* The narrowest quota that is wider than `scope` and covers these names: its owner. */
+static uint32_t payer_above(const struct core *c, uint32_t scope, const char *tenant,
+                            const char *sub, uint32_t ns)
+{
+    const struct quota *best = NULL;
+    for (uint32_t i = 0; i < ARRAY_LEN(c->quota); i++) {
+        const struct quota *q = &c->quota[i];
+        if (q->scope < scope && same_name(q, q->scope, tenant, sub, ns) &&
+            (!best || q->scope > best->scope))
+            best = q;
+    }
+    return best ? best->payer : 0;
+}
+
+uint32_t quota_payer(const struct core *c, const struct core_ns *ns)
+{
+    return payer_above(c, KVC_SCOPE_NS + 1, ns->tenant, ns->spec.sub, ns->id);
+}
+
+/* ---- who belongs where ---- */
+
+static void place_owners(struct core *c)
+{
+    for (uint32_t i = 0; i < ARRAY_LEN(c->quota); i++) {
+        const struct quota *q = &c->quota[i];
+        if (!q->payer)
+            continue;
+        const uint32_t above = payer_above(c, q->scope, q->tenant, q->sub, q->ns);
+        MUST(retain_owner_place(c->retain, q->payer, above)); /* three scopes: never too deep */
+    }
+}
+
+static void place_namespaces(struct core *c)
+{
+    for (uint32_t i = 0; i < c->cfg.namespaces_max; i++) {
+        struct core_ns *ns = &c->ns[i];
+        const uint32_t payer = ns->id ? quota_payer(c, ns) : 0;
+        if (!ns->id || payer == ns->payer)
+            continue;
+        for (unsigned t = 0; t < RETAIN_TIERS; t++) {
+            retain_count(c->retain, payer, t, (int64_t)ns->held[t]);
+            retain_count(c->retain, ns->payer, t, -(int64_t)ns->held[t]);
+        }
+        ns->payer = payer;
+        c->give_due = true;
+        c->give_at = 0;
+    }
+}
+
+/* What is held above a limit by now may stay, and not grow. */
+static void accept_held(struct core *c)
+{
+    for (uint32_t i = 0; i < ARRAY_LEN(c->quota); i++) {
+        const uint32_t payer = c->quota[i].payer;
+        if (!payer)
+            continue;
+        const struct retain_quota bytes = *retain_quota_of(c->retain, payer);
+        retain_owner_set(c->retain, payer, &bytes);
+    }
+}
+
+/* ---- changes ---- */
+
+static bool is_none(const struct retain_quota *q)
+{
+    for (unsigned t = 0; t < RETAIN_TIERS; t++)
+        if (q->limit[t] != RETAIN_NO_LIMIT || q->share[t] != 0)
+            return false;
+    return true;
+}
+
+static void quota_end(struct core *c, struct quota *q)
+{
+    const uint32_t payer = q->payer;
+    q->payer = 0;
+    c->m.quotas--;
+    place_owners(c);
+    place_namespaces(c);
+    retain_owner_end(c->retain, payer);
+    accept_held(c);
+}
+
+void quota_ns_gone(struct core *c, const struct core_ns *ns)
+{
+    struct quota *q = find_quota(c, KVC_SCOPE_NS, "", "", ns->id);
+    if (q)
+        quota_end(c, q);
+}
+
+static int quota_new(struct core *c, const struct core_quota *in, const char *tenant,
+                     const char *sub, struct quota **ret_quota)
+{
+    struct quota *q = NULL;
+    for (uint32_t i = 0; i < ARRAY_LEN(c->quota) && !q; i++)
+        q = c->quota[i].payer ? NULL : &c->quota[i];
+    if (!q || c->m.quotas == RETAIN_OWNERS - 1)
+        return KVC_E_LIMIT;
+    const uint32_t payer =
+        retain_owner_add(c->retain, payer_above(c, in->scope, tenant, sub, in->ns));
+    if (payer == RETAIN_NO_OWNER)
+        return KVC_E_BUSY;
+    *q = (struct quota){.payer = payer, .scope = in->scope, .ns = in->ns};
+    memcpy(q->tenant, tenant, strlen(tenant));
+    memcpy(q->sub, sub, strlen(sub));
+    c->m.quotas++;
+    place_owners(c);
+    place_namespaces(c);
+    *ret_quota = q;
+    return 0;
+}
+
+static bool quota_fits(const struct core_quota *in, const char *tenant, const char *sub)
+{
+    for (unsigned t = 0; t < RETAIN_TIERS; t++)
+        if (in->bytes.share[t] > in->bytes.limit[t])
+            return false;
+    if (in->scope != KVC_SCOPE_TENANT && in->scope != KVC_SCOPE_SUB && in->scope != KVC_SCOPE_NS)
+        return false;
+    return tenant[0] && strlen(tenant) < KVC_STRING_MAX && strlen(sub) < KVC_STRING_MAX &&
+           (in->scope != KVC_SCOPE_SUB || sub[0]);
+}
+
+int core_quota_set(struct core *c, const struct core_quota *in)
+{
+    const char *tenant = in->tenant ? in->tenant : "", *sub = in->sub ? in->sub : "";
+    if (in->scope == KVC_SCOPE_NS) {
+        const struct core_ns *ns = ns_by_id(c, in->ns);
+        if (!ns)
+            return KVC_E_NO_NAMESPACE;
+        tenant = ns->tenant;
+        sub = ns->spec.sub;
+    }
+    if (!quota_fits(in, tenant, sub))
+        return KVC_E_BAD_ARGUMENT;
+    struct quota *q = find_quota(c, in->scope, tenant, sub, in->ns);
+    if (is_none(&in->bytes)) {
+        if (q)
+            quota_end(c, q);
+        return 0;
+    }
+    int err = q ? 0 : quota_new(c, in, tenant, sub, &q);
+    if (err)
+        return err;
+    retain_owner_set(c->retain, q->payer, &in->bytes);
+    accept_held(c);
+    return 0;
+}
+
+bool core_quota_next(const struct core *c, uint32_t *cursor, struct core_quota *ret_quota)
+{
+    for (uint32_t i = *cursor; i < ARRAY_LEN(c->quota); i++) {
+        const struct quota *q = &c->quota[i];
+        if (!q->payer)
+            continue;
+        const bool ns = q->scope == KVC_SCOPE_NS;
+        *ret_quota = (struct core_quota){.scope = q->scope,
+                                         .tenant = q->tenant,
+                                         .sub = q->sub,
+                                         .ns = ns ? q->ns : 0,
+                                         .bytes = *retain_quota_of(c->retain, q->payer)};
+        for (unsigned t = 0; t < RETAIN_TIERS; t++)
+            ret_quota->held[t] = retain_held(c->retain, q->payer, t);
+        *cursor = i + 1;
+        return true;
+    }
+    return false;
+}
+
+/* ---- limits in memory ---- */
+
+static bool is_on_disk(const struct block *b)
+{
+    return b->state == BLOCK_PRESENT && b->flags & BLOCK_F_DISK;
+}
+
+/* One block of `over` leaves memory: 0, KVC_E_QUOTA when none can. */
+static int quota_make(struct core *c, uint32_t payer, uint32_t over)
+{
+    struct block *b = c->cfg.disk ? clean_of(c, over) : NULL;
+    for (uint32_t n = 0; !b && n < QUOTA_PATIENCE; n++) {
+        const uint32_t no = evict_next(c, payer, over);
+        if (no == POLICY_NO_BLOCK)
+            return KVC_E_QUOTA;
+        b = &c->blocks[no];
+        if (is_on_disk(b))
+            break;
+        if (evict_subtree(c, b, n < QUOTA_PATIENCE / 2)) {
+            c->m.quota_evicted++;
+            return 0;
+        }
+        evict_spare(c, no);
+        b = NULL;
+    }
+    if (!b)
+        return KVC_E_QUOTA;
+    c->m.blocks_left++;
+    host_drop(c, b);
+    return 0;
+}
+
+int quota_room(struct core *c, const struct core_ns *ns, uint32_t bytes, bool patient)
+{
+    for (;;) {
+        const uint32_t over = retain_over(c->retain, ns->payer, 0, bytes);
+        if (over == RETAIN_NO_OWNER)
+            return 0;
+        if (bytes > retain_quota_of(c->retain, over)->limit[0])
+            return KVC_E_QUOTA;
+        if (patient && ns->leaving > 0 && !clean_of(c, over))
+            return KVC_E_BUSY;
+        int err = quota_make(c, ns->payer, over);
+        if (err)
+            return err;
+    }
+}
+
+bool quota_tight(const struct core *c, const struct core_ns *ns)
+{
+    for (uint32_t i = 0; i < ARRAY_LEN(c->quota) && c->m.quotas > 0; i++) {
+        const uint32_t q = c->quota[i].payer;
+        if (!q || !retain_is_within(c->retain, ns->payer, q))
+            continue;
+        const uint64_t limit = retain_quota_of(c->retain, q)->limit[0];
+        if (limit != RETAIN_NO_LIMIT && retain_held(c->retain, q, 0) > limit - limit / MARGIN_SHARE)
+            return true;
+    }
+    return false;
+}
+
+static uint64_t leaving_within(const struct core *c, uint32_t payer)
+{
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < c->cfg.namespaces_max; i++)
+        if (c->ns[i].id && c->ns[i].leaving && retain_is_within(c->retain, c->ns[i].payer, payer))
+            sum += c->ns[i].leaving;
+    return sum;
+}
+
+/* One owner's way back to its margin: what is on disk leaves memory, else it is written there.
+ * Above the limit itself (it was lowered) what cannot be written goes too. */
+static bool relieve(struct core *c, uint32_t payer, uint32_t *left)
+{
+    const uint64_t limit = retain_quota_of(c->retain, payer)->limit[0];
+    uint64_t leaving = c->leaving_bytes ? leaving_within(c, payer) : 0;
+    while (limit != RETAIN_NO_LIMIT && *left > 0) {
+        const uint64_t held = retain_held(c->retain, payer, 0);
+        const uint64_t stays = held - MIN(held, leaving);
+        if (stays <= limit - (c->cfg.disk ? limit / MARGIN_SHARE : 0))
+            return false;
+        --*left;
+        struct block *b = c->cfg.disk ? clean_of(c, payer) : NULL;
+        const uint32_t no = b ? block_no(c, b) : evict_next(c, payer, payer);
+        if (no == POLICY_NO_BLOCK)
+            return false;
+        b = &c->blocks[no];
+        if (is_on_disk(b)) {
+            c->m.blocks_left++;
+            host_drop(c, b);
+        } else if (c->cfg.disk && b->state == BLOCK_PRESENT && c->now_ms >= c->pause_ms &&
+                   save_begin(c, b, SAVE_LEAVING) == 0) {
+            leaving += block_bytes(c, b);
+        } else if (stays <= limit || !evict_subtree(c, b, true)) {
+            return false;
+        } else {
+            c->m.quota_evicted++;
+        }
+    }
+    return *left == 0;
+}
+
+/* ---- limits on disk ---- */
+
+static bool leaves_disk(struct core *c, const struct block *b, uint32_t within)
+{
+    return (b->flags & BLOCK_F_LINKED) && is_on_disk(b) && !block_stays(b) && !block_in_use(c, b) &&
+           !(b->flags & BLOCK_F_TORN) && ((b->flags & BLOCK_F_HOST) || b->child == CORE_NONE) &&
+           retain_is_within(c->retain, block_ns(c, b)->payer, within);
+}
+
+static bool goes_first(struct core *c, const struct block *a, const struct block *b)
+{
+    const unsigned la = retain_level(c->retain, block_no(c, a)),
+                   lb = retain_level(c->retain, block_no(c, b));
+    return la != lb ? la < lb : core__age_ms(c, a) > core__age_ms(c, b);
+}
+
+/* Of some records, the owner's block on disk of the lowest level that was used longest ago: its
+ * copy there goes. False: none of them. */
+static bool disk_make(struct core *c, uint32_t within)
+{
+    struct block *best = NULL;
+    const uint32_t steps = MIN(HAND_STEPS, c->blocks_high);
+    for (uint32_t n = 0; n < steps; n++) {
+        if (++c->quota_hand >= c->blocks_high)
+            c->quota_hand = 0;
+        struct block *b = &c->blocks[c->quota_hand];
+        if (leaves_disk(c, b, within) && (!best || goes_first(c, b, best)))
+            best = b;
+    }
+    if (!best)
+        return false;
+    if (best->flags & BLOCK_F_HOST) {
+        disk_forget(c, best);
+        return true;
+    }
+    c->m.quota_evicted++;
+    block_kill(c, best, KVC_MISS_EVICTED);
+    return true;
+}
+
+int quota_disk(struct core *c, const struct core_ns *ns, uint64_t bytes)
+{
+    for (uint32_t n = 0;; n++) {
+        const uint32_t over = retain_over(c->retain, ns->payer, 1, bytes);
+        if (over == RETAIN_NO_OWNER)
+            return 0;
+        if (n == QUOTA_PATIENCE || bytes > retain_quota_of(c->retain, over)->limit[1] ||
+            !disk_make(c, over))
+            return KVC_E_QUOTA;
+    }
+}
+
+/* ---- a step ---- */
+
+static bool give_step(struct core *c)
+{
+    for (uint32_t n = 0; n < GIVE_STEP && c->give_at < c->blocks_high; n++, c->give_at++) {
+        const struct block *b = &c->blocks[c->give_at];
+        if (b->flags & BLOCK_F_LINKED && retain_is_in(c->retain, c->give_at))
+            retain_give(c->retain, c->give_at, block_ns(c, b)->payer, c->now_ms);
+    }
+    c->give_due = c->give_at < c->blocks_high;
+    return c->give_due;
+}
+
+bool quota_step(struct core *c)
+{
+    bool more = c->give_due && give_step(c);
+    uint32_t left = QUOTA_STEP;
+    for (uint32_t i = 0; i < ARRAY_LEN(c->quota) && c->m.quotas > 0 && left > 0; i++) {
+        if (++c->quota_at >= ARRAY_LEN(c->quota))
+            c->quota_at = 0;
+        const uint32_t payer = c->quota[c->quota_at].payer;
+        if (!payer)
+            continue;
+        more |= relieve(c, payer, &left);
+        for (uint32_t n = 0; retain_over(c->retain, payer, 1, 0) == payer && n < 8; n++)
+            if (!disk_make(c, payer))
+                break;
+    }
+    return more;
+}

@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Room of blocks in both tiers: taken and given back here, and counted for who pays for it. */
+#include "core__.h"
+
+/* Blocks of other sizes or principals that may go in vain before a region is emptied on purpose. */
+#define ROOM_PATIENCE 64u
+
+void room_count(struct core *c, struct core_ns *ns, unsigned tier, int64_t bytes)
+{
+    ns->held[tier] += (uint64_t)bytes;
+    retain_count(c->retain, ns->payer, tier, bytes);
+}
+
+/* ---- memory ---- */
+
+struct drained {
+    struct core *core;
+    uint32_t payer;
+};
+
+static void drain_occupant(void *ctx, struct tier_loc loc, uint32_t owner)
+{
+    const struct drained *d = ctx;
+    struct core *c = d->core;
+    struct block *b = &c->blocks[owner];
+    (void)loc;
+    if (!(b->flags & BLOCK_F_LINKED) || b->host_pins > 0 ||
+        retain_guards(c->retain, block_ns(c, b)->payer, d->payer, 0, block_bytes(c, b)))
+        return;
+    if ((b->flags & BLOCK_F_HOST) && (b->flags & BLOCK_F_DISK)) {
+        if (!block_in_use(c, b)) {
+            c->m.blocks_left++;
+            host_drop(c, b);
+        }
+        return;
+    }
+    evict_tree(c, owner, &c->m.blocks_evicted);
+}
+
+static struct tier_loc some_loc(struct core *c, const struct block *b)
+{
+    if (!(b->flags & BLOCK_F_PARTS))
+        return (struct tier_loc){b->where};
+    const struct part *p = pool_at(c->parts, b->where);
+    return p->loc;
+}
+
+/* The next block whose host copy goes without loss, NULL when there is none. */
+static struct block *next_clean(struct core *c, uint32_t payer)
+{
+    struct block *b = c->cfg.disk ? clean_pop(c, payer) : NULL;
+    if (b || !c->cfg.disk)
+        return b;
+    const uint32_t no = evict_next(c, payer, 0);
+    if (no == POLICY_NO_BLOCK)
+        return NULL;
+    b = &c->blocks[no];
+    return b->state == BLOCK_PRESENT && (b->flags & BLOCK_F_DISK) ? b : NULL;
+}
+
+/* One block makes room: 0, KVC_E_FULL when none can, KVC_E_BUSY when one will soon. */
+static int room_make(struct core *c, const struct core_ns *ns, uint32_t bytes, bool patient,
+                     uint32_t *in_vain)
+{
+    const struct tier *host = c->cfg.host;
+    struct block *b = next_clean(c, ns->payer);
+    if (b) {
+        *in_vain += !host->ops->helps(host, some_loc(c, b), ns->principal, bytes);
+        c->m.blocks_left++;
+        host_drop(c, b);
+        return 0;
+    }
+    if (patient && c->cfg.disk) {
+        (void)place_fill(c);
+        if (c->m.clean_bytes > 0)
+            return 0;
+        if (leaving_soon(c))
+            return KVC_E_BUSY;
+    }
+    for (uint32_t n = 0; n < ROOM_PATIENCE; n++) {
+        const uint32_t no = evict_next(c, ns->payer, 0);
+        if (no == POLICY_NO_BLOCK)
+            return KVC_E_FULL;
+        b = &c->blocks[no];
+        const bool helps = host->ops->helps(host, some_loc(c, b), ns->principal, bytes);
+        if (evict_subtree(c, b, n < ROOM_PATIENCE / 2)) {
+            *in_vain += !helps;
+            return 0;
+        }
+        evict_spare(c, no);
+    }
+    return KVC_E_FULL;
+}
+
+int host_take(struct core *c, const struct block *b, struct tier_loc near, bool patient,
+              struct tier_loc *ret_loc)
+{
+    struct tier *host = c->cfg.host;
+    struct core_ns *ns = block_ns(c, b);
+    const uint32_t bytes = block_group(c, b)->block_bytes;
+    struct drained drained = {c, ns->payer};
+    uint32_t in_vain = 0;
+    bool has_drained = false;
+    for (;;) {
+        int err = quota_room(c, ns, bytes, patient);
+        if (err)
+            return err;
+        err = host->ops->alloc(host, ns->principal, bytes, near, block_no(c, b), ret_loc);
+        if (!err)
+            room_count(c, ns, 0, bytes);
+        if (err != KVC_E_NO_ROOM)
+            return err;
+        place_pressed(c);
+        if (in_vain >= ROOM_PATIENCE && !has_drained) {
+            has_drained = true;
+            c->m.drains++;
+            if (host->ops->drain(host, ns->principal, bytes, drain_occupant, &drained) > 0)
+                continue;
+        }
+        err = room_make(c, ns, bytes, patient, &in_vain);
+        if (err)
+            return err;
+        if (in_vain > 2 * ROOM_PATIENCE)
+            in_vain = 0, has_drained = false;
+    }
+}
+
+void host_give(struct core *c, const struct block *b, struct tier_loc loc)
+{
+    c->cfg.host->ops->free(c->cfg.host, loc);
+    room_count(c, block_ns(c, b), 0, -(int64_t)block_group(c, b)->block_bytes);
+}
+
+/* ---- disk ---- */
+
+int disk_take(struct core *c, const struct block *b, struct tier_loc near, struct tier_loc *ret_loc)
+{
+    struct tier *disk = c->cfg.disk;
+    struct core_ns *ns = block_ns(c, b);
+    const uint32_t bytes = block_group(c, b)->block_bytes;
+    int err = quota_disk(c, ns, bytes);
+    if (!err)
+        err = disk->ops->alloc(disk, ns->principal, bytes, near, block_no(c, b), ret_loc);
+    if (!err)
+        room_count(c, ns, 1, bytes);
+    return err;
+}
+
+void disk_give(struct core *c, const struct block *b, struct tier_loc loc)
+{
+    c->cfg.disk->ops->free(c->cfg.disk, loc);
+    room_count(c, block_ns(c, b), 1, -(int64_t)block_group(c, b)->block_bytes);
+}

@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "node_names.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/vfs.h>
+#include <time.h>
+
+#include "core_names.h"
+#include "log.h"
+#include "meta.h"
+#include "nvme_paths.h"
+#include "sys.h"
+
+/* How long a daemon that was killed may keep its lock. */
+#define LOCK_WAIT_MS    10000u
+#define JOURNAL_BYTES   (UINT64_C(8) << 20)
+#define DIR_NAME        "names.db"
+#define HUGETLBFS_MAGIC 0x958458f6
+
+struct node_names {
+    struct meta *meta;
+    char dir[NVME_PATH_FILE_BYTES + 16];
+    bool told;
+};
+
+static bool takes_files(const char *dir)
+{
+    struct statfs fs;
+    return statfs(dir, &fs) == 0 && fs.f_type != HUGETLBFS_MAGIC;
+}
+
+/* "": there is none. */
+static int dir_of(const struct config *cfg, char *ret_dir, size_t cap)
+{
+    struct nvme_paths paths;
+    char why[CONFIG_ERROR_TEXT_MAX];
+    ret_dir[0] = '\0';
+    if (cfg->limits_names == 0)
+        return 0;
+    if (cfg->names_dir[0] != '\0') {
+        (void)!snprintf(ret_dir, cap, "%s", cfg->names_dir);
+    } else if (cfg->nvme_paths[0] != '\0') {
+        int err = nvme_paths_read(cfg->nvme_paths, cfg->nvme_journal, &paths, why, sizeof(why));
+        if (err < 0) {
+            LOG_ERROR("nvme.paths: %s", why);
+            return err;
+        }
+        const char *slash = strrchr(paths.journal, '/');
+        (void)!snprintf(ret_dir, cap, "%.*s/" DIR_NAME, (int)(slash - paths.journal),
+                        paths.journal);
+    } else if (cfg->host_persist[0] == '/' && takes_files(cfg->host_persist)) {
+        (void)!snprintf(ret_dir, cap, "%s/" DIR_NAME, cfg->host_persist);
+    }
+    return 0;
+}
+
+uint32_t node_names_loop_watches(const struct config *cfg)
+{
+    return cfg->limits_names != 0 ? 1 : 0;
+}
+
+uint64_t node_names_bytes(const struct config *cfg, const struct core_config *core)
+{
+    return cfg->limits_names != 0 ? core_names_bytes(core) + JOURNAL_BYTES : 0;
+}
+
+static int open_meta(struct node_names *n, struct loop *loop)
+{
+    const struct meta_config cfg = {.dir = n->dir, .lock_wait_ms = LOCK_WAIT_MS};
+    struct meta_report report = {0};
+    int err = meta_open(&cfg, loop, &n->meta, &report);
+    if (err)
+        LOG_ERROR("names.dir: %s: %s", n->dir, report.why[0] != '\0' ? report.why : err_name(err));
+    else if (report.damaged)
+        LOG_WARN("names.dir: %s was damaged (%s); it is kept as env.bad, and conversations and "
+                 "documents begin anew: their blocks are ordinary ones now",
+                 n->dir, report.why);
+    return err;
+}
+
+int node_names_open(const struct config *cfg, struct loop *loop, struct node_names **ret_names)
+{
+    struct node_names *n = sys_calloc(1, sizeof *n);
+    if (!n)
+        return -ENOMEM;
+    int err = dir_of(cfg, n->dir, sizeof(n->dir));
+    if (!err && n->dir[0] != '\0')
+        err = open_meta(n, loop);
+    if (err || n->dir[0] == '\0')
+        node_names_close(&n);
+    *ret_names = n;
+    return err;
+}
+
+void node_names_close(struct node_names **names)
+{
+    if (!names || !*names)
+        return;
+    meta_close(&(*names)->meta);
+    free(*names);
+    *names = NULL;
+}
+
+static uint64_t wall_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+int node_names_recover(struct node_names *n, struct core *core, core_who_fn *who, void *ctx)
+{
+    struct core_names_found found;
+    int err = core_names_open(core, n ? meta_journal(n->meta) : NULL, wall_ms(), who, ctx, &found);
+    if (!n)
+        return err;
+    if (err) {
+        LOG_ERROR("names.dir: %s: %s", n->dir, err_name(err));
+        return err;
+    }
+    LOG_INFO("names: %u conversations and documents, in %s", found.names, n->dir);
+    if (found.damaged)
+        LOG_WARN("names.dir: %s was damaged: conversations and documents that could be read are "
+                 "noted anew, others are gone",
+                 n->dir);
+    if (found.partly)
+        LOG_WARN("names: of %u of them some blocks are gone", found.partly);
+    if (found.nobody)
+        LOG_WARN("names: %u are left alone: their principals are not in the configuration, or "
+                 "there are more than limits.names",
+                 found.nobody);
+    return 0;
+}
+
+void node_names_turn(struct node_names *n, const struct core *core)
+{
+    if (!n || n->told || !core_names_error(core))
+        return;
+    n->told = true;
+    LOG_ERROR("names.dir: %s: %s; conversations and documents are not noted any more until the "
+              "daemon is started again",
+              n->dir, err_name(core_names_error(core)));
+}

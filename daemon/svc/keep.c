@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What stays, and who holds the room: pins, quotas, usage, the policy. */
+#include "svc__.h"
+
+static void fail(struct request *rq, int err, const char *why)
+{
+    reply_error(rq->s, rq->se, &rq->head, err, why);
+}
+
+static void answer(struct request *rq, int len)
+{
+    rq->s->m.replies_ok++;
+    reply_send(rq->s, rq->se, len);
+}
+
+/* ---- pins ---- */
+
+static const char *pin_detail(int err, const char *why)
+{
+    switch (err) {
+    case KVC_E_GONE:
+        return "nothing of the sequence is cached";
+    case KVC_E_PIN_LIMIT:
+        return "the tenant's budget of pinned bytes (policy.pin_limit) would be exceeded";
+    case KVC_E_LIMIT:
+        return "too many pins, or too many on one block";
+    default:
+        return why;
+    }
+}
+
+void op_pin(struct request *rq)
+{
+    struct svc *s = rq->s;
+    struct msg_pin msg;
+    struct core_pinned pinned;
+    struct core_pin pin = {0};
+    const char *why = NULL;
+    int err = codec_dec_pin(rq->buf, rq->len, &rq->head, &msg);
+    if (err)
+        why = rq->head.detail;
+    if (!err && (err = svc__seq(rq, &msg.seq, true, &pin.seq)))
+        why = ns_detail(err);
+    if (!err) {
+        pin.in_memory = msg.tier == KVC_TIER_HOST;
+        pin.ttl_ms = msg.ttl_ms;
+        err = core_pin(s->core, &pin, &pinned, &why);
+        why = err ? pin_detail(err, why) : NULL;
+    }
+    if (err) {
+        fail(rq, err, why);
+        return;
+    }
+    const struct msg_pin_reply reply = {.pin = pinned.id, .bytes = pinned.bytes};
+    answer(rq, codec_enc_pin_reply(s->out, sizeof s->out, &rq->head, &reply));
+}
+
+void op_unpin(struct request *rq)
+{
+    struct svc *s = rq->s;
+    struct msg_unpin msg;
+    int err = codec_dec_unpin(rq->buf, rq->len, &rq->head, &msg);
+    const char *why = rq->head.detail;
+    if (!err && (err = core_unpin(s->core, rq->se->client, msg.pin)))
+        why = "there is no such pin, or it belongs to another principal";
+    if (err) {
+        fail(rq, err, why);
+        return;
+    }
+    answer(rq, codec_enc_bare_reply(s->out, sizeof s->out, &rq->head));
+}
+
+void op_pin_list(struct request *rq)
+{
+    struct svc *s = rq->s;
+    struct msg_pin_list msg;
+    struct core_pin_view v;
+    int err = codec_dec_pin_list(rq->buf, rq->len, &rq->head, &msg);
+    if (err) {
+        fail(rq, err, rq->head.detail);
+        return;
+    }
+    struct msg_pin_list_reply *reply = &s->list.pins;
+    *reply = (struct msg_pin_list_reply){0};
+    uint64_t cursor = msg.after;
+    while (core_pin_next(s->core, rq->se->client, &cursor, &v)) {
+        if (reply->nitems == KVC_PINS_MAX) {
+            reply->more = 1;
+            break;
+        }
+        struct msg_pin_item *x = &reply->items[reply->nitems++];
+        *x = (struct msg_pin_item){.id = v.id,
+                                   .bytes = v.bytes,
+                                   .left_ms = v.left_ms,
+                                   .ns = v.ns,
+                                   .tokens = v.tokens,
+                                   .principal = codec_text(v.principal),
+                                   .tenant = codec_text(v.tenant),
+                                   .in_memory = v.in_memory};
+        memcpy(x->tip, v.tip.b, sizeof x->tip);
+    }
+    answer(rq, codec_enc_pin_list_reply(s->out, sizeof s->out, &rq->head, reply));
+}
+
+/* ---- quotas ---- */
+
+static const char *quota_detail(int err)
+{
+    switch (err) {
+    case KVC_E_LIMIT:
+        return "too many quotas";
+    case KVC_E_NO_NAMESPACE:
+        return "ns: there is no such namespace";
+    case KVC_E_BUSY:
+        return "a quota that was removed is not empty yet; try again";
+    default:
+        return NULL;
+    }
+}
+
+void op_quota_set(struct request *rq)
+{
+    struct svc *s = rq->s;
+    struct msg_quota_set msg;
+    int err = codec_dec_quota_set(rq->buf, rq->len, &rq->head, &msg);
+    if (err) {
+        fail(rq, err, rq->head.detail);
+        return;
+    }
+    if (svc__denied(rq))
+        return;
+    char tenant[KVC_STRING_MAX], sub[KVC_STRING_MAX];
+    const struct core_quota quota = {
+        .scope = msg.scope,
+        .tenant = svc__text(tenant, msg.tenant),
+        .sub = svc__text(sub, msg.sub),
+        .ns = msg.ns,
+        .bytes = {.limit = {msg.host_limit, msg.nvme_limit},
+                  .share = {msg.host_share, msg.nvme_share}},
+    };
+    err = core_quota_set(s->core, &quota);
+    if (err) {
+        fail(rq, err, quota_detail(err));
+        return;
+    }
+    answer(rq, codec_enc_bare_reply(s->out, sizeof s->out, &rq->head));
+}
+
+void op_quota_list(struct request *rq)
+{
+    struct svc *s = rq->s;
+    struct core_quota q;
+    int err = codec_dec_bare(rq->buf, rq->len, &rq->head);
+    if (err) {
+        fail(rq, err, rq->head.detail);
+        return;
+    }
+    if (svc__denied(rq))
+        return;
+    struct msg_quota_list_reply *reply = &s->list.quotas;
+    reply->nitems = 0;
+    uint32_t cursor = 0;
+    while (reply->nitems < KVC_QUOTAS_MAX && core_quota_next(s->core, &cursor, &q))
+        reply->items[reply->nitems++] = (struct msg_quota_item){
+            .scope = q.scope,
+            .tenant = codec_text(q.tenant),
+            .sub = codec_text(q.sub),
+            .ns = q.ns,
+            .host_limit = q.bytes.limit[0],
+            .nvme_limit = q.bytes.limit[1],
+            .host_share = q.bytes.share[0],
+            .nvme_share = q.bytes.share[1],
+            .host_bytes = q.held[0],
+            .nvme_bytes = q.held[1],
+        };
+    answer(rq, codec_enc_quota_list_reply(s->out, sizeof s->out, &rq->head, reply));
+}
+
+/* ---- usage ---- */
+
+void op_usage(struct request *rq)
+{
+    struct svc *s = rq->s;
+    struct msg_usage msg;
+    struct core_ns *ns[CORE_NS_PAGE];
+    int err = codec_dec_usage(rq->buf, rq->len, &rq->head, &msg);
+    if (err) {
+        fail(rq, err, rq->head.detail);
+        return;
+    }
+    _Static_assert(KVC_USAGE_MAX == CORE_NS_PAGE, "a page is a reply");
+    struct msg_usage_reply *reply = &s->list.usage;
+    reply->nitems = core_ns_page(s->core, rq->se->client, msg.after, ns);
+    reply->more = reply->nitems == KVC_USAGE_MAX;
+    for (uint32_t i = 0; i < reply->nitems; i++) {
+        struct core_ns_view v;
+        core_ns_view(ns[i], &v);
+        reply->items[i] = (struct msg_usage_item){
+            .ns = v.id,
+            .principal = codec_text(s->cfg.principals[v.principal - 1].name),
+            .tenant = codec_text(v.tenant),
+            .sub = codec_text(v.spec->sub),
+            .model = codec_text(v.spec->model),
+            .blocks = v.blocks,
+            .host_bytes = v.held[0],
+            .nvme_bytes = v.held[1],
+            .pinned_bytes = v.pinned_bytes,
+            .named_bytes = v.named_bytes,
+            .leased_bytes = v.leased_bytes,
+        };
+    }
+    answer(rq, codec_enc_usage_reply(s->out, sizeof s->out, &rq->head, reply));
+}
+
+/* ---- policy ---- */
+
+/* What is asked for is another policy than the one that runs. */
+static bool other_policy(const struct svc *s, const struct msg_policy *msg)
+{
+    const char *name = core_policy(s->core)->name;
+    return msg->name.n > 0 &&
+           (msg->name.n != strlen(name) || memcmp(msg->name.p, name, msg->name.n) != 0);
+}
+
+void op_policy(struct request *rq)
+{
+    struct svc *s = rq->s;
+    struct msg_policy msg;
+    int err = codec_dec_policy(rq->buf, rq->len, &rq->head, &msg);
+    if (err) {
+        fail(rq, err, rq->head.detail);
+        return;
+    }
+    if (msg.action == KVC_POLICY_SET && svc__denied(rq))
+        return;
+    if (msg.action == KVC_POLICY_SET && other_policy(s, &msg)) {
+        fail(rq, KVC_E_BAD_ARGUMENT,
+             "name: another policy takes a restart (policy.eviction in the configuration)");
+        return;
+    }
+    if (msg.action == KVC_POLICY_SET) {
+        core_keep_percent(s->core, msg.keep_percent);
+        core_load_or_recompute(s->core, msg.load_or_recompute);
+        core_pin_budget(s->core, msg.pin_bytes_max);
+    }
+    const struct policy_ops *ops = core_policy(s->core);
+    const struct msg_policy_reply reply = {
+        .name = codec_text(ops->name),
+        .text = codec_text(ops->help),
+        .keep_percent = core_keep_percent_now(s->core),
+        .load_or_recompute = core_load_or_recompute_now(s->core),
+        .pin_bytes_max = core_pin_budget_now(s->core),
+    };
+    answer(rq, codec_enc_policy_reply(s->out, sizeof s->out, &rq->head, &reply));
+}

@@ -1,0 +1,327 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* NAME_PUT, NAME_LIST, NAME_FORGET, NAME_LOAD, NAME_TOKENS. */
+#include "svc__.h"
+
+/* Blocks that one NAME_LIST looks at: a millisecond or so. When none are left it has one item. */
+#define LIST_BLOCKS 16384u
+
+static struct core_name_id id_of(uint8_t kind, const struct codec_bin *name,
+                                 const struct codec_bin *sub)
+{
+    return (struct core_name_id){
+        .kind = kind, .name = name->p, .name_bytes = name->n, .sub = sub->p, .sub_bytes = sub->n};
+}
+
+/* The name of a request that was decoded with `err`; NULL: it has been answered. */
+static struct core_name *find(struct request *rq, int err, uint8_t kind,
+                              const struct codec_bin *name, const struct codec_bin *sub)
+{
+    struct core_name *nm = NULL;
+    const char *why = err ? rq->head.detail : NULL;
+    if (!err) {
+        const struct core_name_id id = id_of(kind, name, sub);
+        err = core_name_find(rq->s->core, rq->se->client, &id, &nm);
+        why = ns_detail(err);
+    }
+    if (err)
+        reply_error(rq->s, rq->se, &rq->head, err, why);
+    return err ? NULL : nm;
+}
+
+/* ---- NAME_PUT, NAME_FORGET: until it is kept ---- */
+
+static void reply_named(struct svc *s, struct session *se, const struct msg_head *head,
+                        const struct msg_name_put_reply *reply)
+{
+    s->m.replies_ok++;
+    reply_send(s, se,
+               head->op == KVC_OP_NAME_PUT
+                   ? codec_enc_name_put_reply(s->out, sizeof s->out, head, reply)
+                   : codec_enc_bare_reply(s->out, sizeof s->out, head));
+}
+
+static void on_kept(struct core_name_waiter *w, int err)
+{
+    struct call *call = CONTAINER_OF(w, struct call, name_waiter);
+    struct svc *s = call->session->svc;
+    if (err)
+        reply_error(s, call->session, &call->head, err,
+                    call->head.op == KVC_OP_NAME_PUT
+                        ? "the name is there, but what it reaches is not all on stable storage"
+                        : NULL);
+    else
+        reply_named(s, call->session, &call->head, &call->named);
+    call_end(s, call);
+}
+
+/* The answer to what core said: now, or when it has come (1). */
+static void kept(struct request *rq, struct call *call, int rc, const char *why,
+                 const struct msg_name_put_reply *reply)
+{
+    if (rc == 1) {
+        call->named = *reply;
+        return;
+    }
+    if (rc)
+        reply_error(rq->s, rq->se, &rq->head, rc, why);
+    else
+        reply_named(rq->s, rq->se, &rq->head, reply);
+    if (call)
+        call_end(rq->s, call);
+}
+
+void op_name_put(struct request *rq)
+{
+    struct svc *s = rq->s;
+    struct msg_name_put msg;
+    struct core_seq seq;
+    int err = codec_dec_name_put(rq->buf, rq->len, &rq->head, &msg);
+    const char *why = err ? rq->head.detail : svc__durable_fault(s, msg.flags);
+    if (!err && why)
+        err = KVC_E_BAD_ARGUMENT;
+    if (!err && (err = svc__seq(rq, &msg.seq, true, &seq)))
+        why = ns_detail(err);
+    if (!err && seq.absent)
+        err = KVC_E_GONE;
+    if (err) {
+        reply_error(s, rq->se, &rq->head, err, why);
+        return;
+    }
+    const bool durable = msg.flags & KVC_F_DURABLE;
+    struct call *call = durable ? call_new(rq, CALL_NAME) : NULL;
+    if (durable && !call)
+        return;
+    if (call)
+        call->name_waiter.fn = on_kept;
+    const struct core_name_put in = {.id = id_of(msg.kind, &msg.name, &msg.seq.sub),
+                                     .seq = &seq,
+                                     .pinned = msg.flags & KVC_F_PINNED,
+                                     .durable = durable,
+                                     .priority = msg.priority,
+                                     .ttl_ms = msg.ttl_ms,
+                                     .ids = msg.ids.n > 0 ? msg.ids.p : NULL};
+    struct core_named named = {0};
+    const int rc =
+        core_name_put(s->core, rq->se->client, &in, call ? &call->name_waiter : NULL, &named, &why);
+    const struct msg_name_put_reply reply = {.tokens = named.tokens, .bytes = named.bytes};
+    kept(rq, call, rc, why, &reply);
+}
+
+void op_name_forget(struct request *rq)
+{
+    struct msg_name_forget msg;
+    const int err = codec_dec_name_forget(rq->buf, rq->len, &rq->head, &msg);
+    struct core_name *nm = find(rq, err, msg.kind, &msg.name, &msg.sub);
+    if (!nm)
+        return;
+    struct call *call = call_new(rq, CALL_NAME);
+    if (!call)
+        return;
+    call->name_waiter.fn = on_kept;
+    const struct msg_name_put_reply none = {0};
+    const int rc = core_name_forget(rq->s->core, nm, msg.evict, &call->name_waiter);
+    kept(rq, call, rc, NULL, &none);
+}
+
+/* ---- NAME_LIST ---- */
+
+static uint32_t item_of(struct svc *s, const struct core_name *nm, struct msg_name_item *ret_item)
+{
+    struct core_name_view v;
+    const uint32_t looked = core_name_view(s->core, nm, &v);
+    *ret_item = (struct msg_name_item){.kind = v.kind,
+                                       .name = codec_text(v.name),
+                                       .principal = codec_text(v.principal),
+                                       .tenant = codec_text(v.tenant),
+                                       .sub = codec_text(v.sub),
+                                       .model = codec_text(v.model),
+                                       .ns = v.ns,
+                                       .tokens = v.tokens,
+                                       .blocks = v.blocks,
+                                       .tokens_cached = v.tokens_cached,
+                                       .bytes = v.bytes,
+                                       .bytes_in_memory = v.bytes_in_memory,
+                                       .bytes_on_disk = v.bytes_on_disk,
+                                       .age_ms = v.age_ms,
+                                       .idle_ms = v.idle_ms,
+                                       .ttl_ms = v.ttl_ms,
+                                       .priority = v.priority,
+                                       .pinned = v.pinned,
+                                       .has_tokens = v.has_ids};
+    memcpy(ret_item->tip, v.tip.b, sizeof ret_item->tip);
+    return looked;
+}
+
+static void send_list(struct request *rq, const struct msg_name_list_reply *reply)
+{
+    struct svc *s = rq->s;
+    s->m.replies_ok++;
+    reply_send(s, rq->se, codec_enc_name_list_reply(s->out, sizeof s->out, &rq->head, reply));
+}
+
+/* The names behind in->cursor, as many as one reply has. */
+static int list(struct request *rq, struct core_name_list *in, struct msg_name_list_reply *reply,
+                uint8_t cursor[CORE_NAME_CURSOR_MAX])
+{
+    struct svc *s = rq->s;
+    uint32_t looked = 0;
+    for (;;) {
+        struct core_name *nm;
+        int err = core_name_next(s->core, rq->se->client, in, &nm);
+        if (err || !nm) {
+            reply->cursor.n = 0;
+            return err;
+        }
+        if (reply->nitems == KVC_NAMES_MAX || looked >= LIST_BLOCKS) {
+            reply->cursor = (struct codec_bin){.p = cursor, .n = in->cursor_bytes};
+            return 0;
+        }
+        looked += item_of(s, nm, &reply->items[reply->nitems++]);
+        in->cursor_bytes = core_name_cursor(nm, cursor);
+        in->cursor = cursor;
+    }
+}
+
+void op_name_list(struct request *rq)
+{
+    struct msg_name_list msg;
+    struct msg_name_list_reply reply = {.nitems = 0};
+    uint8_t cursor[CORE_NAME_CURSOR_MAX];
+    int err = codec_dec_name_list(rq->buf, rq->len, &rq->head, &msg);
+    if (!err && msg.exact) {
+        struct core_name *nm = find(rq, 0, msg.kind, &msg.name, &msg.sub);
+        if (!nm)
+            return;
+        (void)item_of(rq->s, nm, &reply.items[reply.nitems++]);
+        send_list(rq, &reply);
+        return;
+    }
+    const char *why = rq->head.detail;
+    if (!err) {
+        struct core_name_list in = {.kind = msg.kind,
+                                    .prefix = msg.name.p,
+                                    .prefix_bytes = msg.name.n,
+                                    .sub = msg.sub.p,
+                                    .sub_bytes = msg.sub.n,
+                                    .cursor = msg.cursor.p,
+                                    .cursor_bytes = msg.cursor.n};
+        err = list(rq, &in, &reply, cursor);
+        why = err ? "cursor: not one that a reply had" : NULL;
+    }
+    if (err)
+        reply_error(rq->s, rq->se, &rq->head, err, why);
+    else
+        send_list(rq, &reply);
+}
+
+/* ---- NAME_LOAD ---- */
+
+static void reply_loaded(struct svc *s, struct session *se, const struct msg_head *head,
+                         const struct core_name *nm)
+{
+    struct core_name_view v;
+    (void)core_name_view(s->core, nm, &v);
+    const struct msg_name_load_reply reply = {.bytes = v.bytes_in_memory};
+    s->m.replies_ok++;
+    reply_send(s, se, codec_enc_name_load_reply(s->out, sizeof s->out, head, &reply));
+}
+
+/* Answers, or goes on waiting. */
+static void load_again(struct call *call)
+{
+    struct svc *s = call->session->svc;
+    struct core_client *cl = call->session->client;
+    const struct core_name_id id = {.kind = call->load.kind,
+                                    .name = (const uint8_t *)call->load.name,
+                                    .name_bytes = (uint32_t)strlen(call->load.name),
+                                    .sub = (const uint8_t *)call->load.sub,
+                                    .sub_bytes = (uint32_t)strlen(call->load.sub)};
+    struct core_name *nm; /* it may have gone meanwhile, or be another */
+    struct core_held held = {0};
+    const char *why = NULL;
+    int err = core_name_find(s->core, cl, &id, &nm);
+    if (!err && core_name_seq(s->core, nm, &call->acquire.seq)) {
+        const int rc = core_acquire(s->core, cl, &call->acquire, &call->waiter, &held, &why);
+        if (rc == 1)
+            return;
+        if (rc == 0 && held.lease)
+            MUST(core_release(s->core, cl, held.lease) == 0);
+        /* More than a session may hold at a time is loaded as far as there is room. */
+        if (rc == KVC_E_LIMIT && call->acquire.load)
+            (void)core_prefetch(s->core, &call->acquire.seq, SVC_PREFETCH_BYTES);
+    }
+    core_waiter_cancel(s->core, &call->waiter);
+    if (err)
+        reply_error(s, call->session, &call->head, err, NULL);
+    else
+        reply_loaded(s, call->session, &call->head, nm);
+    call_end(s, call);
+}
+
+static void on_loaded(struct core_waiter *w)
+{
+    struct call *call = CONTAINER_OF(w, struct call, waiter);
+    call->acquire.load = false;
+    load_again(call);
+}
+
+void load_finish(struct call *call)
+{
+    core_waiter_cancel(call->session->svc->core, &call->waiter);
+    call->acquire.load = false;
+    load_again(call);
+}
+
+static void keep_text(char to[KVC_STRING_MAX], const struct codec_bin *from)
+{
+    memset(to, 0, KVC_STRING_MAX);
+    if (from->n > 0)
+        memcpy(to, from->p, from->n);
+}
+
+void op_name_load(struct request *rq)
+{
+    struct svc *s = rq->s;
+    struct msg_name_load msg;
+    struct core_seq seq;
+    const int err = codec_dec_name_load(rq->buf, rq->len, &rq->head, &msg);
+    struct core_name *nm = find(rq, err, msg.kind, &msg.name, &msg.sub);
+    if (!nm)
+        return;
+    core_name_use(s->core, nm, msg.ttl_ms);
+    if (!(msg.flags & KVC_F_WAIT)) {
+        if (core_name_seq(s->core, nm, &seq))
+            (void)core_prefetch(s->core, &seq, SVC_PREFETCH_BYTES);
+        reply_loaded(s, rq->se, &rq->head, nm);
+        return;
+    }
+    struct call *call = call_new(rq, CALL_LOAD);
+    if (!call)
+        return;
+    call->load.kind = msg.kind;
+    keep_text(call->load.name, &msg.name);
+    keep_text(call->load.sub, &msg.sub);
+    call->acquire = (struct core_acquire){.load = true};
+    call->waiter.fn = on_loaded;
+    load_again(call);
+}
+
+/* ---- NAME_TOKENS ---- */
+
+void op_name_tokens(struct request *rq)
+{
+    struct svc *s = rq->s;
+    struct msg_name_tokens msg;
+    struct msg_name_tokens_reply reply = {0};
+    const int err = codec_dec_name_tokens(rq->buf, rq->len, &rq->head, &msg);
+    const struct core_name *nm = find(rq, err, msg.kind, &msg.name, &msg.sub);
+    if (!nm)
+        return;
+    uint8_t *ids = s->locs; /* of another reply */
+    _Static_assert(sizeof s->locs >= MSG_NAME_IDS_MAX * 4u, "they have room there");
+    reply.ids = (struct codec_bin){
+        .p = ids,
+        .n = 4 * core_name_ids(s->core, nm, msg.first, ids, MSG_NAME_IDS_MAX, &reply.tokens)};
+    s->m.replies_ok++;
+    reply_send(s, rq->se, codec_enc_name_tokens_reply(s->out, sizeof s->out, &rq->head, &reply));
+}

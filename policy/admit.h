@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What storage is written for: which blocks are worth writing when they leave memory, and which are
+ * worth writing again when their room is reclaimed. Pure; no allocation.
+ *
+ * Both are thresholds on policy_ops.worth, moved so that a wanted part of what is offered is above
+ * them: of blocks that leave memory the part that the write budget pays for; of what is on disk the
+ * part that is worth keeping over its age there. Only the order of worths counts, not their size.
+ */
+#ifndef KVC_ADMIT_H
+#define KVC_ADMIT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define QUANTILE_WINDOW 2048u
+
+/* A quantile of the last values: exact, and looked up anew every few of them. */
+struct quantile {
+    float value[QUANTILE_WINDOW];
+    uint32_t seen;
+    float share; /* of the values are to be below it, 0 to 1 */
+    float at;
+    float equal, credit; /* the part of the values equal to `at` that is above; what it has saved */
+};
+void quantile_init(struct quantile *q, float share);
+void quantile_add(struct quantile *q, float value);
+/* Whether this value is among the upper 1 - share. Of equal values the right part is: one answer is
+ * for one question. True while nothing is known. */
+bool quantile_above(struct quantile *q, float value);
+
+struct admit {
+    struct quantile write, keep;
+    bool limited;
+    uint32_t offers;               /* since the balance was last struck */
+    float granted, offered, again; /* bytes, the older the less they count */
+    float saved;                   /* granted and not spent; below 0: the other way round */
+};
+
+/* keep_percent: of what is on disk, the part that is not worth writing again. Until admit_grant is
+ * called for the first time there is no budget: everything is written. */
+void admit_init(struct admit *a, unsigned keep_percent);
+/* The budget grows; what a write takes is taken off by admit_write and admit_keep. Saved up at most
+ * what it was granted lately. */
+void admit_grant(struct admit *a, float bytes);
+/* A block that leaves memory: whether it is to be written. Learns from it. must: it will be,
+ * whatever this says (its descendants are on disk, and go with it). */
+bool admit_write(struct admit *a, float worth, uint32_t bytes, bool must);
+/* A block on disk, drawn at random: learns from it. */
+void admit_sample(struct admit *a, float worth);
+/* Whether a block on disk is to be written again. must: as above. */
+bool admit_keep(struct admit *a, float worth, uint32_t bytes, bool must);
+
+#endif

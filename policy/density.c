@@ -1,0 +1,337 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Expected hits per byte-second. Every use of a block belongs to a class (classes.h); how uses of a
+ * class go on is learned (survival.h), for blocks in the cache and, as far as they are remembered
+ * (ghost.h), for those that have left it. A block is worth the hits per second that its class
+ * promises at its age, over the best time to keep it, times what a hit saves per byte. The block
+ * that is least worth goes (order.h).
+ */
+#include <string.h>
+
+#include "classes.h"
+#include "ghost.h"
+#include "order.h"
+#include "policy.h"
+#include "survival.h"
+
+#define LEARN_EACH  32u
+#define GAP_USES    12u
+#define SHARED_LOG2 2u
+#define VALUES_MEAN 1024.0f /* blocks that the mean value is taken over */
+
+struct policy {
+    uint32_t now; /* GHOST_MS */
+    uint64_t now_ms;
+    float common; /* mean of saves per byte; 0 until the first is known */
+    float values; /* it is the mean of so many */
+    struct survival *survival;
+    struct ghost_table *ghost;
+    struct order *order;
+    struct survival_class tree[CLASS_COUNT];
+};
+
+static size_t round64(size_t bytes)
+{
+    return (bytes + 63) / 64 * 64;
+}
+
+static size_t density_mem_bytes(const struct policy_config *config)
+{
+    return round64(sizeof(struct policy)) + round64(survival_mem_bytes(CLASS_COUNT)) +
+           round64(ghost_mem_bytes(config->blocks_max)) +
+           order_mem_bytes(config->blocks_max, CLASS_BLOCKS, config->lists_max);
+}
+
+static struct policy *density_init(void *mem, const struct policy_config *config)
+{
+    struct policy *p = mem;
+    char *at = (char *)mem + round64(sizeof(*p));
+    classes_init(p->tree);
+    p->survival = survival_init(at, CLASS_COUNT, p->tree);
+    at += round64(survival_mem_bytes(CLASS_COUNT));
+    p->ghost = ghost_init(at, config->blocks_max);
+    at += round64(ghost_mem_bytes(config->blocks_max));
+    p->order = order_init(at, config->blocks_max, CLASS_BLOCKS, config->lists_max);
+    p->common = 1;
+    return p;
+}
+
+static void set_now(struct policy *p, uint64_t now_ms)
+{
+    p->now_ms = now_ms;
+    p->now = (uint32_t)(now_ms / GHOST_MS);
+}
+
+static uint64_t ms_of(uint32_t ticks)
+{
+    return (uint64_t)ticks * GHOST_MS;
+}
+
+/* ---- uses ---- */
+
+/* The blocks of one request go the same way: together they count as about one. */
+static float weight_of(const struct ghost *g)
+{
+    return 1.0f / (float)(1u << g->size);
+}
+
+static void use_ends(struct policy *p, const struct ghost *g, bool hit)
+{
+    survival_end(p->survival, g->class, weight_of(g), ms_of(g->used), p->now_ms, hit);
+}
+
+static void use_begins(struct policy *p, struct ghost *g, unsigned class)
+{
+    g->class = (uint16_t) class;
+    g->used = p->now;
+    survival_begin(p->survival, class, weight_of(g));
+}
+
+static struct ghost *remember(struct policy *p, uint64_t hash)
+{
+    struct ghost gone;
+    struct ghost *g = ghost_add(p->ghost, hash, &gone);
+    if (gone.tag)
+        use_ends(p, &gone, false);
+    return g;
+}
+
+/* ---- requests ---- */
+
+struct chain {
+    unsigned class, tip; /* of its blocks, of its last */
+    unsigned turn;
+    unsigned size; /* log2 */
+};
+
+/* A request continues a chain when all that it knows is the chain of one earlier request, but for
+ * that one's last block, and nobody else has used it. */
+static struct chain chain_of(struct policy *p, const struct policy_request *r)
+{
+    const struct ghost *deepest = NULL;
+    unsigned known = 0;
+    for (uint32_t i = 0; i < r->n; i++) {
+        const struct ghost *g = ghost_find(p->ghost, r->hash[i]);
+        if (g) {
+            deepest = g;
+            known++;
+        }
+    }
+    unsigned news = r->n - known;
+    struct chain c = {.turn = 1, .size = 31u - (unsigned)__builtin_clz(r->n)};
+    bool continued = known > 1 && deepest->left <= 1 && deepest->uses <= deepest->turn;
+    if (continued) {
+        c.turn = deepest->turn < UINT8_MAX ? deepest->turn + 1u : UINT8_MAX;
+        c.class = class_next(news, c.turn, ms_of(ghost_gap(deepest, p->now, GAP_USES)));
+    } else {
+        c.class = class_first(known > 1, news);
+    }
+    c.tip = class_tip(continued, news);
+    return c;
+}
+
+static void density_request(struct policy *p, const struct policy_request *r, uint64_t now_ms)
+{
+    set_now(p, now_ms);
+    survival_tick(p->survival, now_ms);
+    for (unsigned i = 0; i < LEARN_EACH; i++)
+        survival_learn(p->survival);
+    if (r->n == 0)
+        return;
+    struct chain c = chain_of(p, r);
+    for (uint32_t i = 0; i < r->n; i++) {
+        struct ghost *g = ghost_find(p->ghost, r->hash[i]);
+        if (g) {
+            use_ends(p, g, true);
+            ghost_set_gap(g, ghost_gap(g, p->now, GAP_USES));
+        } else {
+            g = remember(p, r->hash[i]);
+        }
+        uint32_t left = r->n - 1 - i;
+        g->uses += g->uses < UINT8_MAX;
+        g->turn = (uint8_t)c.turn;
+        g->left = (uint8_t)(left < UINT8_MAX ? left : UINT8_MAX);
+        g->size = (uint8_t)(left == 0 ? 0 : g->uses > c.turn ? SHARED_LOG2 : c.size);
+        if (left == 0)
+            use_begins(p, g, c.tip);
+        else if (g->uses > c.turn)
+            use_begins(p, g, class_shared(g->uses, ms_of(ghost_get_gap(g))));
+        else
+            use_begins(p, g, c.class);
+    }
+}
+
+static void density_advise(struct policy *p, enum policy_advice advice, uint32_t within_ms,
+                           const uint32_t *block, uint32_t n, uint64_t now_ms)
+{
+    (void)within_ms;
+    set_now(p, now_ms);
+    survival_tick(p->survival, now_ms);
+    for (uint32_t i = 0; i < n; i++) {
+        struct order_node *node = order_node(p->order, block[i]);
+        unsigned class = class_said(node->class, advice);
+        struct ghost *g = ghost_find(p->ghost, node->hash);
+        if (g) {
+            survival_move(p->survival, g->class, class, weight_of(g), ms_of(g->used));
+            g->class = (uint16_t) class;
+        }
+        order_out(p->order, block[i]);
+        node->class = (uint16_t) class;
+        if (node->state == ORDER_IN)
+            order_young(p->order, block[i], p->now, p->common);
+    }
+}
+
+/* ---- blocks ---- */
+
+static float value_of(struct policy *p, const struct policy_hint *hint)
+{
+    if (hint->saves == 0 || hint->bytes == 0)
+        return p->common;
+    float value = (float)hint->saves / (float)hint->bytes;
+    if (p->values < VALUES_MEAN)
+        p->values++;
+    p->common += (value - p->common) / p->values;
+    return value;
+}
+
+/* A block that nobody asked for, a decoded one for instance: it is what its parent is. */
+static unsigned class_unasked(struct policy *p, const struct policy_hint *hint)
+{
+    struct ghost *g = ghost_find(p->ghost, hint->hash);
+    if (g)
+        return g->class;
+    const struct order_node *up =
+        hint->parent == POLICY_NO_BLOCK ? NULL : order_node(p->order, hint->parent);
+    g = remember(p, hint->hash);
+    g->uses = g->turn = 1;
+    use_begins(p, g, up && up->state != ORDER_UNKNOWN ? up->class : class_first(false, 1));
+    return g->class;
+}
+
+static void density_insert(struct policy *p, uint32_t block, const struct policy_hint *hint,
+                           uint64_t now_ms)
+{
+    set_now(p, now_ms);
+    survival_tick(p->survival, now_ms);
+    struct order_node *n = order_node(p->order, block);
+    *n = (struct order_node){.hash = hint->hash,
+                             .class = (uint16_t)class_unasked(p, hint),
+                             .list = hint->list,
+                             .used = (uint32_t)(hint->used_ms / GHOST_MS),
+                             .value = value_of(p, hint)};
+    if (hint->parent != POLICY_NO_BLOCK) {
+        const struct order_node *up = order_node(p->order, hint->parent);
+        if (up->state != ORDER_UNKNOWN && up->used < n->used)
+            n->used = up->used;
+        if (order_behind(p->order, block, hint->parent))
+            return;
+    }
+    order_young(p->order, block, p->now, p->common);
+}
+
+static void density_touch(struct policy *p, uint32_t block, uint64_t now_ms)
+{
+    set_now(p, now_ms);
+    struct order_node *n = order_node(p->order, block);
+    if (n->state == ORDER_UNKNOWN)
+        return;
+    const struct ghost *g = ghost_find(p->ghost, n->hash);
+    order_out(p->order, block);
+    if (g)
+        n->class = g->class;
+    n->used = p->now;
+    if (n->state == ORDER_IN)
+        order_young(p->order, block, p->now, p->common);
+}
+
+static void density_remove(struct policy *p, uint32_t block)
+{
+    order_out(p->order, block);
+    order_node(p->order, block)->state = ORDER_UNKNOWN;
+}
+
+static void density_park(struct policy *p, uint32_t block)
+{
+    struct order_node *n = order_node(p->order, block);
+    order_out(p->order, block);
+    if (n->state != ORDER_UNKNOWN)
+        n->state = ORDER_PARKED;
+}
+
+static void density_unpark(struct policy *p, uint32_t block, uint64_t now_ms)
+{
+    set_now(p, now_ms);
+    if (order_node(p->order, block)->state == ORDER_PARKED)
+        order_young(p->order, block, p->now, p->common);
+}
+
+static void density_assign(struct policy *p, uint32_t block, uint8_t list, uint64_t now_ms)
+{
+    set_now(p, now_ms);
+    struct order_node *n = order_node(p->order, block);
+    if (n->state == ORDER_UNKNOWN)
+        return;
+    order_out(p->order, block);
+    n->list = list;
+    n->used = p->now;
+    if (n->state == ORDER_IN)
+        order_young(p->order, block, p->now, p->common);
+}
+
+/* What was put aside had reached the old end, so all that stayed was younger. */
+static void density_release(struct policy *p, uint32_t block, bool last)
+{
+    struct order_node *n = order_node(p->order, block);
+    if (n->state != ORDER_ASIDE)
+        return;
+    if (last) {
+        order_old(p->order, block, p->now, p->common);
+        return;
+    }
+    n->used = p->now;
+    order_young(p->order, block, p->now, p->common);
+}
+
+static float worth_at(const void *ctx, const struct order_node *n, uint32_t now)
+{
+    const struct policy *p = ctx;
+    uint32_t age = now > n->used ? now - n->used : 0;
+    return survival_score(p->survival, n->class, ms_of(age)) * n->value;
+}
+
+static uint32_t density_victim(struct policy *p, uint8_t list, uint64_t now_ms,
+                               policy_can_evict_fn *can_evict, void *ctx)
+{
+    set_now(p, now_ms);
+    for (;;) {
+        uint32_t block = order_least(p->order, list, p->now, worth_at, p);
+        if (block == POLICY_NO_BLOCK || can_evict(ctx, block))
+            return block;
+        order_out(p->order, block);
+        order_node(p->order, block)->state = ORDER_ASIDE;
+    }
+}
+
+static float density_worth(const struct policy *p, uint32_t block, uint64_t now_ms)
+{
+    return worth_at(p, order_node(p->order, block), (uint32_t)(now_ms / GHOST_MS));
+}
+
+const struct policy_ops policy_density = {
+    .name = "density",
+    .help = "expected hits per byte-second, learned",
+    .mem_bytes = density_mem_bytes,
+    .init = density_init,
+    .insert = density_insert,
+    .touch = density_touch,
+    .remove = density_remove,
+    .park = density_park,
+    .unpark = density_unpark,
+    .assign = density_assign,
+    .release = density_release,
+    .victim = density_victim,
+    .worth = density_worth,
+    .request = density_request,
+    .advise = density_advise,
+};

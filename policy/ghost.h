@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What is remembered of blocks by the hash of their name, whether they are in the cache or not: a
+ * table of fixed size, eight entries to a set, in which the entry that was used longest ago makes
+ * room. Pure.
+ */
+#ifndef KVC_GHOST_H
+#define KVC_GHOST_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct ghost {
+    uint32_t tag;   /* of the hash; 0: free */
+    uint32_t used;  /* GHOST_MS; when the use that is under way began */
+    uint16_t class; /* of that use */
+    uint16_t gap;   /* mean time between uses; ghost_get_gap */
+    uint8_t uses;   /* saturates */
+    uint8_t turn;   /* of the conversation that used it last; saturates */
+    uint8_t left;   /* blocks of the chain that were behind it in that use; saturates */
+    uint8_t size;   /* log2 of the blocks that the use is counted together with */
+};
+
+#define GHOST_MS 16u /* unit of time: 2^32 are two years */
+
+struct ghost_table;
+
+size_t ghost_mem_bytes(uint32_t blocks_max);
+struct ghost_table *ghost_init(void *mem, uint32_t blocks_max);
+struct ghost *ghost_find(struct ghost_table *t, uint64_t hash);
+/* One for a hash that ghost_find did not find. `ret_gone` is what made room; its tag is 0 if
+ * nothing did. */
+struct ghost *ghost_add(struct ghost_table *t, uint64_t hash, struct ghost *ret_gone);
+
+/* GHOST_MS. The mean time between its uses, of the last `uses_max` about, if it is used now. */
+uint32_t ghost_gap(const struct ghost *g, uint32_t now, unsigned uses_max);
+uint32_t ghost_get_gap(const struct ghost *g);
+void ghost_set_gap(struct ghost *g, uint32_t gap);
+
+#endif

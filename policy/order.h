@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The orders of blocks that policy `density` looks for the least worth in. Pure.
+ *
+ * A block is in one queue of its list: that of its class, of the band of its age (each four times
+ * as long as the one before) and of its value (what it saves per byte, in three steps). In a queue
+ * blocks stand from young to old, so all of them are worth about the same, the old end is asked for
+ * all of them, and the worth of a class may rise or fall with age. Blocks pass to the next band
+ * when they are met at the old end.
+ *
+ * There are thousands of queues and some hundreds with blocks in them. The least of all is looked
+ * for once in ORDER_LOOKS decisions; in between among the few that were least then and those that
+ * got their first block since.
+ */
+#ifndef KVC_ORDER_H
+#define KVC_ORDER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define ORDER_BANDS  10u
+#define ORDER_VALUES 3u
+#define ORDER_LOOKS  32u
+#define ORDER_FEW    24u
+
+enum order_state { ORDER_UNKNOWN, ORDER_IN, ORDER_ASIDE, ORDER_PARKED };
+
+struct order_node {
+    uint64_t hash;
+    uint32_t younger, older;
+    uint32_t used; /* ticks */
+    float value;   /* what a hit saves per byte */
+    uint16_t class;
+    uint8_t list;
+    uint8_t state;
+    uint8_t band, step; /* its queue, beside its class */
+};
+
+struct order;
+
+/* Less is less worth keeping. */
+typedef float(order_worth_fn)(const void *ctx, const struct order_node *node, uint32_t now);
+
+size_t order_mem_bytes(uint32_t blocks_max, unsigned classes, unsigned lists);
+struct order *order_init(void *mem, uint32_t blocks_max, unsigned classes, unsigned lists);
+struct order_node *order_node(struct order *o, uint32_t block);
+
+/* In as the youngest of its queue, which class, list, used and value of the node say (`common`: the
+ * value of most blocks), as the oldest, or directly behind a block of the same queue. */
+void order_young(struct order *o, uint32_t block, uint32_t now, float common);
+void order_old(struct order *o, uint32_t block, uint32_t now, float common);
+bool order_behind(struct order *o, uint32_t block, uint32_t younger);
+/* Out, if it is in; its state is to be set by the caller. */
+void order_out(struct order *o, uint32_t block);
+/* The block of a list that is least worth, POLICY_NO_BLOCK when there is none. */
+uint32_t order_least(struct order *o, unsigned list, uint32_t now, order_worth_fn *worth,
+                     const void *ctx);
+
+#endif

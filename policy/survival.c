@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "survival.h"
+
+#include <string.h>
+
+#define FIRST_LOG2_MS 8u /* the first bucket ends at 256 ms; two buckets for each doubling */
+/* Buckets from three minutes on have few hits: what is known of the class above counts for more. */
+#define LATE     21u
+#define SLOT_MS  1000u
+#define SKIP_MAX 64u      /* classes without uses, at a time */
+#define WINDOW   20000.0f /* uses after which a class forgets half of what it knows */
+#define BASE                                                                                    \
+    0.04f /* chance of a hit in each bucket that nothing is known of: buckets grow with age, so \
+             worth falls */
+
+struct table {
+    float hit[SURVIVAL_BUCKETS];  /* uses that ended with a hit at that age */
+    float past[SURVIVAL_BUCKETS]; /* uses that outlived that age */
+    float chance[SURVIVAL_BUCKETS];
+    float score[SURVIVAL_BUCKETS + 1]; /* at the bucket's begin */
+    float uses;
+};
+
+struct slot {
+    uint64_t begin_ms;
+    uint32_t bucket; /* that its uses are in */
+    uint32_t row;    /* of alive */
+};
+
+struct survival {
+    unsigned classes, next;
+    unsigned slots;
+    uint64_t now_ms;
+    struct slot slot[SURVIVAL_SLOTS]; /* oldest first */
+    struct table *table;
+    float *alive; /* [SURVIVAL_SLOTS][classes] */
+    const struct survival_class *tree;
+    double width[SURVIVAL_BUCKETS];      /* of the buckets, in seconds */
+    float edge_ms[SURVIVAL_BUCKETS + 1]; /* where they begin */
+};
+
+static uint64_t edge_ms(unsigned bucket)
+{
+    if (bucket == 0)
+        return 0;
+    uint64_t base = 1ull << (FIRST_LOG2_MS + (bucket - 1) / 2);
+    return bucket % 2 ? base : base + base * 27 / 65;
+}
+
+static unsigned bucket_of(uint64_t age_ms)
+{
+    if (age_ms < 1u << FIRST_LOG2_MS)
+        return 0;
+    unsigned log2 = 63u - (unsigned)__builtin_clzll(age_ms);
+    unsigned bucket = 2 * (log2 - FIRST_LOG2_MS) + 1;
+    if (age_ms >= edge_ms(bucket + 1))
+        bucket++;
+    return bucket < SURVIVAL_BUCKETS ? bucket : SURVIVAL_BUCKETS - 1;
+}
+
+static size_t round64(size_t bytes)
+{
+    return (bytes + 63) / 64 * 64;
+}
+
+size_t survival_mem_bytes(unsigned classes)
+{
+    return round64(sizeof(struct survival)) + round64(classes * sizeof(struct table)) +
+           SURVIVAL_SLOTS * classes * sizeof(float);
+}
+
+static void work_out(struct survival *s, unsigned class);
+
+struct survival *survival_init(void *mem, unsigned classes, const struct survival_class *tree)
+{
+    struct survival *s = mem;
+    char *at = (char *)mem + round64(sizeof(*s));
+    s->classes = classes;
+    s->tree = tree;
+    s->table = (struct table *)at;
+    s->alive = (float *)(at + round64(classes * sizeof(struct table)));
+    for (unsigned i = 0; i <= SURVIVAL_BUCKETS; i++)
+        s->edge_ms[i] = (float)edge_ms(i);
+    for (unsigned i = 0; i < SURVIVAL_BUCKETS; i++)
+        s->width[i] = (double)(edge_ms(i + 1) - edge_ms(i)) * 1e-3;
+    for (unsigned c = classes; c-- > 0;)
+        work_out(s, c);
+    s->next = classes - 1;
+    return s;
+}
+
+static unsigned slot_at(const struct survival *s, uint64_t then_ms)
+{
+    unsigned low = 0, high = s->slots;
+    while (high - low > 1) {
+        unsigned mid = (low + high) / 2;
+        if (s->slot[mid].begin_ms <= then_ms)
+            low = mid;
+        else
+            high = mid;
+    }
+    return low;
+}
+
+/* Walks from a class over all those that it is part of. */
+static unsigned next_up(const struct survival *s, unsigned from, unsigned at)
+{
+    if (at == from && s->tree[from].beside != SURVIVAL_NONE)
+        return s->tree[from].beside;
+    if (at == s->tree[from].beside)
+        return s->tree[from].above;
+    return s->tree[at].above;
+}
+
+static void slot_pass(struct survival *s, struct slot *slot)
+{
+    const float *alive = s->alive + (size_t)slot->row * s->classes;
+    for (unsigned c = 0; c < s->classes; c++)
+        if (alive[c] > 0)
+            for (unsigned n = c; n != SURVIVAL_NONE; n = next_up(s, c, n))
+                s->table[n].past[slot->bucket] += alive[c];
+    slot->bucket++;
+}
+
+/* Makes one slot of the two neighbours that are narrowest for their age. */
+static void slots_merge(struct survival *s)
+{
+    unsigned best = 0;
+    float least = 3e38f;
+    for (unsigned i = 0; i + 2 < s->slots; i++) {
+        float width = (float)(s->slot[i + 2].begin_ms - s->slot[i].begin_ms);
+        float rel = width / (float)(s->now_ms - s->slot[i].begin_ms + 1);
+        if (rel < least)
+            least = rel, best = i;
+    }
+    struct slot *a = &s->slot[best], *b = a + 1;
+    float *to = s->alive + (size_t)a->row * s->classes;
+    float *from = s->alive + (size_t)b->row * s->classes;
+    while (b->bucket < a->bucket)
+        slot_pass(s, b);
+    for (unsigned c = 0; c < s->classes; c++)
+        to[c] += from[c], from[c] = 0;
+    uint32_t row = b->row;
+    memmove(b, b + 1, (s->slots - best - 2) * sizeof(*b));
+    s->slots--;
+    s->slot[s->slots].row = row;
+}
+
+void survival_tick(struct survival *s, uint64_t now_ms)
+{
+    s->now_ms = now_ms;
+    if (s->slots && now_ms - s->slot[s->slots - 1].begin_ms < SLOT_MS)
+        return;
+    for (unsigned i = 0; i < s->slots; i++) {
+        struct slot *slot = &s->slot[i];
+        uint64_t end = i + 1 < s->slots ? s->slot[i + 1].begin_ms : slot->begin_ms + SLOT_MS;
+        uint64_t age = now_ms - (slot->begin_ms + (end - slot->begin_ms) / 2);
+        while (slot->bucket + 1 < SURVIVAL_BUCKETS && age >= edge_ms(slot->bucket + 1))
+            slot_pass(s, slot);
+    }
+    if (s->slots == SURVIVAL_SLOTS)
+        slots_merge(s);
+    struct slot *slot = &s->slot[s->slots];
+    *slot = (struct slot){.begin_ms = now_ms,
+                          .row = s->slots < SURVIVAL_SLOTS - 1 && !slot->begin_ms ? s->slots
+                                                                                  : slot->row};
+    s->slots++;
+}
+
+static void forget_half(struct table *t)
+{
+    for (unsigned i = 0; i < SURVIVAL_BUCKETS; i++)
+        t->hit[i] *= 0.5f, t->past[i] *= 0.5f;
+    t->uses *= 0.5f;
+}
+
+void survival_begin(struct survival *s, unsigned class, float weight)
+{
+    s->alive[(size_t)s->slot[s->slots - 1].row * s->classes + class] += weight;
+    for (unsigned n = class; n != SURVIVAL_NONE; n = next_up(s, class, n)) {
+        struct table *t = &s->table[n];
+        t->uses += weight;
+        if (t->uses > WINDOW)
+            forget_half(t);
+    }
+}
+
+static void leave(struct survival *s, unsigned class, float weight, uint64_t then_ms)
+{
+    float *alive = &s->alive[(size_t)s->slot[slot_at(s, then_ms)].row * s->classes + class];
+    *alive = *alive > weight ? *alive - weight : 0;
+}
+
+void survival_end(struct survival *s, unsigned class, float weight, uint64_t then_ms,
+                  uint64_t now_ms, bool hit)
+{
+    leave(s, class, weight, then_ms);
+    unsigned bucket = bucket_of(now_ms - then_ms);
+    for (unsigned n = class; n != SURVIVAL_NONE; n = next_up(s, class, n)) {
+        struct table *t = &s->table[n];
+        if (hit)
+            t->hit[bucket] += weight;
+    }
+}
+
+void survival_move(struct survival *s, unsigned from, unsigned to, float weight, uint64_t then_ms)
+{
+    leave(s, from, weight, then_ms);
+    s->alive[(size_t)s->slot[slot_at(s, then_ms)].row * s->classes + to] += weight;
+}
+
+/* Of those who enter the first bucket, `hits` have been hit and `time` seconds been kept when a
+ * bucket begins. What a bucket promises is the steepest way from its point to any later one, so the
+ * first edge of the upper hull of those from it on. */
+static void score(const struct survival *s, struct table *t)
+{
+    double hits[SURVIVAL_BUCKETS + 1], time[SURVIVAL_BUCKETS + 1], alive = 1;
+    hits[0] = time[0] = 0;
+    for (unsigned i = 0; i < SURVIVAL_BUCKETS; i++) {
+        double hit = alive * (double)t->chance[i];
+        hits[i + 1] = hits[i] + hit;
+        time[i + 1] = time[i] + (alive - hit * 0.5) * s->width[i];
+        alive -= hit;
+    }
+    unsigned hull[SURVIVAL_BUCKETS + 1], n = 0;
+    hull[n++] = SURVIVAL_BUCKETS;
+    for (unsigned i = SURVIVAL_BUCKETS; i-- > 0;) {
+        double slope = (hits[hull[n - 1]] - hits[i]) / (time[hull[n - 1]] - time[i]);
+        while (n > 1) {
+            double next = (hits[hull[n - 2]] - hits[i]) / (time[hull[n - 2]] - time[i]);
+            if (next < slope)
+                break;
+            slope = next;
+            n--;
+        }
+        hull[n++] = i;
+        t->score[i] = (float)slope;
+    }
+    t->score[SURVIVAL_BUCKETS] = t->score[SURVIVAL_BUCKETS - 1] * 0.5f;
+}
+
+static void work_out(struct survival *s, unsigned class)
+{
+    struct table *t = &s->table[class];
+    const struct survival_class *at = &s->tree[class];
+    const struct table *up = at->above == SURVIVAL_NONE ? NULL : &s->table[at->above];
+    const struct table *beside = at->beside == SURVIVAL_NONE ? NULL : &s->table[at->beside];
+    const struct table *both = beside ? &s->table[s->tree[at->beside].above] : NULL;
+    for (unsigned i = 0; i < SURVIVAL_BUCKETS; i++) {
+        float prior = (up ? up->chance[i] : BASE) * at->factor;
+        if (beside)
+            prior *= beside->chance[i] / both->chance[i];
+        if (prior > 0.9f)
+            prior = 0.9f;
+        float strength = at->strength * (i < LATE ? 0.6f : 2.0f);
+        t->chance[i] = (t->hit[i] + strength * prior) / (t->hit[i] + t->past[i] + strength);
+    }
+    score(s, t);
+}
+
+void survival_learn(struct survival *s)
+{
+    work_out(s, s->next);
+    s->next = s->next ? s->next - 1 : s->classes - 1;
+}
+
+float survival_score(const struct survival *s, unsigned class, uint64_t age_ms)
+{
+    unsigned i = bucket_of(age_ms);
+    const struct table *t = &s->table[class];
+    const float from = s->edge_ms[i], to = s->edge_ms[i + 1];
+    float part = ((float)age_ms - from) / (to - from);
+    return t->score[i] + (t->score[i + 1] - t->score[i]) * (part < 1 ? part : 1);
+}

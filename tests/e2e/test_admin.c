@@ -1,0 +1,502 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What operators do with kvcachectl: documents, conversations, pins, quotas, the policy, usage;
+ * documents that go from one daemon to another as a file. */
+#include <check.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "rig.h"
+
+#define BT     16u
+#define MIB    (1u << 20)
+#define BLOCKS 48u
+#define TOKENS (BLOCKS * BT)
+
+static struct rig rig;
+static struct kvc *k;
+static struct kvc_ns *ns;
+static char paths[128];
+static uint8_t keys[BLOCKS * KVC_KEY_BYTES], statuses[BLOCKS];
+static char said[65536];
+
+static void start(struct rig *r)
+{
+    char dir[80];
+    const char *const sets[] = {paths, "nvme.limit=96MiB", "nvme.segment=4MiB", NULL};
+    rig_dir(r);
+    snprintf(dir, sizeof dir, "%s/store", r->dir);
+    ck_assert_int_eq(mkdir(dir, 0700), 0);
+    snprintf(paths, sizeof paths, "nvme.paths=%s", dir);
+    rig_restart(r, sets);
+}
+
+static void store(uint32_t chain, uint32_t first)
+{
+    rig_keys(ns, chain, BT, BLOCKS, keys);
+    ck_assert_uint_eq(rig_store(k, ns, keys, first, BLOCKS, BT, RIG_BLOCK, statuses),
+                      BLOCKS - first);
+}
+
+static void setup(void)
+{
+    start(&rig);
+    k = rig_open(&rig, 4 * MIB);
+    ns = rig_ns(k, "m", BT, RIG_BLOCK);
+    store(1, 0);
+}
+
+static void teardown(void)
+{
+    kvc_close(&k);
+    rig_stop(&rig);
+    rig_clean(&rig);
+}
+
+/* Runs kvcachectl against r's daemon, in its directory: what it says is in `said`. */
+__attribute__((format(printf, 3, 4))) static void ctl(const struct rig *r, int code,
+                                                      const char *format, ...)
+{
+    char words[1024], line[2048];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(words, sizeof words, format, args);
+    va_end(args);
+    snprintf(line, sizeof line, "cd %s && KVCACHE_SOCKET=%s %s/kvcachectl %s 2>&1", r->dir,
+             r->socket, rig_bin(), words);
+    FILE *out = popen(line, "r"); /* NOLINT(cert-env33-c): our own words */
+    ck_assert_ptr_nonnull(out);
+    const size_t n = fread(said, 1, sizeof said - 1, out);
+    said[n] = '\0';
+    const int status = pclose(out);
+    printf("$ kvcachectl %s\n%s", words, said);
+    fflush(stdout);
+    ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == code,
+                  "kvcachectl %s: exit code %d, not %d: %s", words, WEXITSTATUS(status), code,
+                  said);
+}
+
+#define SAYS(text)     ck_assert_msg(strstr(said, text) != NULL, "no '%s' in: %s", text, said)
+#define SAYS_NOT(text) ck_assert_msg(strstr(said, text) == NULL, "'%s' in: %s", text, said)
+
+/* The ids of a chain of the rig's, as a file in r's directory. */
+static void write_ids(const struct rig *r, const char *name, uint32_t chain, uint32_t n)
+{
+    char path[160];
+    snprintf(path, sizeof path, "%s/%s", r->dir, name);
+    FILE *f = fopen(path, "we");
+    ck_assert_ptr_nonnull(f);
+    fputc('[', f);
+    for (uint32_t i = 0; i < n; i++)
+        fprintf(f, "%s%u", i ? "," : "", chain * 1000003u + i);
+    fputs("]\n", f);
+    fclose(f);
+}
+
+static const char *hex(uint32_t block)
+{
+    static char text[2 * KVC_KEY_BYTES + 1];
+    for (uint32_t i = 0; i < KVC_KEY_BYTES; i++)
+        snprintf(text + 2 * (size_t)i, 3, "%02x", keys[(size_t)block * KVC_KEY_BYTES + i]);
+    return text;
+}
+
+/* ---- names ---- */
+
+START_TEST(a_document_from_put_to_forget)
+{
+    const uint32_t id = kvc_ns_id(ns);
+    ctl(&rig, 1, "doc list");
+    write_ids(&rig, "book.json", 1, TOKENS);
+    ctl(&rig, 0, "doc put book --ns %u --tokens book.json --priority 60 --ttl 2h --durable", id);
+    SAYS("document 'book': 768 tokens, 384.00 KiB");
+    ctl(&rig, 0, "doc list");
+    SAYS("book");
+    ctl(&rig, 0, "doc show book");
+    SAYS("768 of them");
+    SAYS("kept");
+    SAYS(hex(BLOCKS - 1));
+    ctl(&rig, 0, "doc pin book");
+    ctl(&rig, 0, "doc show book --json");
+    SAYS("\"pinned\":true");
+    SAYS("\"priority\":60");
+    SAYS("\"ttl_ms\":7200000");
+    SAYS("\"has_tokens\":true");
+    ctl(&rig, 0, "evict --all");
+    SAYS("evicted 0 blocks, 0 B; kept 48");
+    ctl(&rig, 0, "doc pin book --off");
+    ctl(&rig, 0, "doc show book --json");
+    SAYS("\"pinned\":false");
+    ctl(&rig, 0, "doc preload book");
+    SAYS("384.00 KiB of 384.00 KiB in memory");
+    ctl(&rig, 0, "doc list bo --json");
+    SAYS("\"tokens_cached\":768");
+    ctl(&rig, 1, "doc list boz");
+    ctl(&rig, 0, "doc forget book");
+    ctl(&rig, 1, "doc show book");
+    SAYS("there is no document 'book'");
+    ck_assert_uint_eq(rig_load(k, ns, keys, BLOCKS, BT, RIG_BLOCK), BLOCKS);
+    ctl(&rig, 0, "evict --all");
+    SAYS("evicted 48 blocks");
+}
+END_TEST
+
+START_TEST(a_conversation_moves_and_goes)
+{
+    const uint32_t id = kvc_ns_id(ns);
+    ctl(&rig, 0, "conv save talk --ns %u --tip %s", id, hex(9));
+    SAYS("160 tokens");
+    ctl(&rig, 0, "conv extend talk --ttl 1h");
+    ctl(&rig, 0, "conv extend talk --tip %s", hex(20));
+    SAYS("336 tokens");
+    ctl(&rig, 0, "conv show talk");
+    SAYS("1 h 0 min");
+    ctl(&rig, 0, "conv list");
+    ctl(&rig, 0, "conv preload talk --no-wait");
+    ctl(&rig, 2, "conv extend talk");
+    ctl(&rig, 1, "conv save talk --ns %u --tip %064d", id, 7);
+    SAYS("the last block is not cached");
+    ctl(&rig, 0, "evict --conv talk --dry-run");
+    SAYS("would evict conversation 'talk': at most 21 blocks");
+    ctl(&rig, 0, "conv forget talk --evict");
+    ctl(&rig, 1, "evict --conv talk");
+    ctl(&rig, 1, "conv list");
+}
+END_TEST
+
+START_TEST(evicting_a_document_spares_what_another_shares)
+{
+    const uint32_t id = kvc_ns_id(ns);
+    ctl(&rig, 0, "doc put part --ns %u --tip %s", id, hex(15));
+    ctl(&rig, 0, "doc put whole --ns %u --tip %s", id, hex(BLOCKS - 1));
+    ctl(&rig, 0, "evict --doc whole");
+    ck_assert_uint_eq(rig_load(k, ns, keys, BLOCKS, BT, RIG_BLOCK), 16);
+    ctl(&rig, 0, "doc show part");
+    SAYS("256 of them");
+}
+END_TEST
+
+/* ---- what stays ---- */
+
+START_TEST(pins_hold_until_they_are_removed)
+{
+    const uint32_t id = kvc_ns_id(ns);
+    ctl(&rig, 1, "pin list");
+    ctl(&rig, 0, "pin add --ns %u --tip %s --ttl 1h --memory --json", id, hex(BLOCKS - 1));
+    SAYS("\"tokens\":768");
+    ctl(&rig, 0, "pin list");
+    SAYS("memory");
+    ctl(&rig, 0, "evict --all --dry-run");
+    SAYS("kept 48");
+    ctl(&rig, 0, "usage");
+    SAYS("384.00 KiB");
+    ctl(&rig, 1, "pin rm 4711");
+    ctl(&rig, 0, "pin list --json");
+    char *at = strstr(said, "\"pin\":");
+    ck_assert_ptr_nonnull(at);
+    ctl(&rig, 0, "pin rm %llu", strtoull(at + 6, NULL, 10));
+    ctl(&rig, 0, "evict --all");
+    SAYS("evicted 48 blocks");
+    ctl(&rig, 1, "pin add --ns %u --tip %s", id, hex(BLOCKS - 1));
+}
+END_TEST
+
+START_TEST(quotas_are_shown_set_and_cleared)
+{
+    const uint32_t id = kvc_ns_id(ns);
+    ctl(&rig, 1, "quota show");
+    ctl(&rig, 0, "quota set --ns %u --host 1MiB --host-share 256KiB", id);
+    SAYS("1.00 MiB");
+    ctl(&rig, 0, "quota set --ns %u --nvme 8MiB --json", id);
+    SAYS("\"host_limit\":1048576");
+    SAYS("\"nvme_limit\":8388608");
+    SAYS("\"host_share\":262144");
+    ctl(&rig, 0, "quota set --tenant research --sub alice --nvme 1GiB");
+    ctl(&rig, 0, "quota show");
+    SAYS("research/alice");
+    for (uint32_t chain = 2; chain < 8; chain++)
+        store(chain, 0);
+    ctl(&rig, 0, "usage --json");
+    char *at = strstr(said, "\"host_bytes\":");
+    ck_assert_ptr_nonnull(at);
+    ck_assert_uint_le(strtoull(at + 13, NULL, 10), MIB);
+    ctl(&rig, 2, "quota set --ns %u --host 64KiB", id);
+    SAYS("share on host");
+    ctl(&rig, 0, "quota clear --ns %u", id);
+    ctl(&rig, 1, "quota clear --ns %u", id);
+    SAYS("no such quota");
+}
+END_TEST
+
+START_TEST(the_policy_is_shown_and_set)
+{
+    ctl(&rig, 0, "policy show");
+    SAYS("load-or-recompute");
+    ctl(&rig, 0, "policy set --load-or-recompute off --keep-percent 10 --pin-limit 128KiB --json");
+    SAYS("\"load_or_recompute\":false");
+    SAYS("\"keep_percent\":10");
+    ctl(&rig, 5, "pin add --ns %u --tip %s", kvc_ns_id(ns), hex(BLOCKS - 1));
+    SAYS("--pin-limit");
+    ctl(&rig, 0, "policy set --pin-limit none");
+    ctl(&rig, 0, "pin add --ns %u --tip %s", kvc_ns_id(ns), hex(BLOCKS - 1));
+    ctl(&rig, 2, "policy set");
+}
+END_TEST
+
+START_TEST(evicting_by_tenant_model_and_priority)
+{
+    ctl(&rig, 1, "evict --tenant nobody");
+    ctl(&rig, 1, "evict --model nothing");
+    ctl(&rig, 1, "evict --priority-below 35");
+    ctl(&rig, 0, "doc put book --ns %u --tip %s --priority 80", kvc_ns_id(ns), hex(9));
+    ctl(&rig, 0, "evict --model m --priority-below 80");
+    SAYS("evicted 38 blocks");
+    ctl(&rig, 0, "evict --prefix %s", hex(5));
+    SAYS("kept 5");
+    ctl(&rig, 0, "evict --prefix %s --force", hex(5));
+    SAYS("evicted 5 blocks");
+    ctl(&rig, 0, "usage --by model");
+    ctl(&rig, 0, "usage --by tenant");
+}
+END_TEST
+
+/* ---- files ---- */
+
+/* Two ranks; full attention, a sliding window, and a group that all ranks have equal. */
+static struct kvc_ns_spec wide(void)
+{
+    struct kvc_ns_spec s = rig_spec("wide", BT, RIG_BLOCK);
+    s.shards = 2;
+    s.groups = 3;
+    s.group[1] = (struct kvc_group_spec){
+        .block_tokens = 32, .block_bytes = 4096, .rule = KVC_RULE_WINDOW, .window = 100};
+    s.group[2] = (struct kvc_group_spec){
+        .block_tokens = BT, .block_bytes = 1000, .rule = KVC_RULE_FULL, .replicated = true};
+    return s;
+}
+
+/* What shard `shard` of a block holds, whatever key it has. */
+static void fill(uint8_t *p, uint32_t group, uint32_t shard, uint32_t block, uint32_t bytes)
+{
+    for (uint32_t i = 0; i < bytes; i++)
+        p[i] = (uint8_t)(i * 7 + block * 13 + shard * 101 + group * 57 + (i >> 8));
+}
+
+#define WIDE_TOKENS (TOKENS - 5) /* the last blocks are partly filled */
+
+struct wide_chain {
+    struct kvc *rank[2];
+    struct kvc_ns *ns[2];
+    uint32_t ids[WIDE_TOKENS];
+    uint8_t key[3][BLOCKS * KVC_KEY_BYTES];
+    struct kvc_seq seq;
+};
+
+static void wide_open(const struct rig *r, struct wide_chain *w)
+{
+    const struct kvc_ns_spec spec = wide();
+    *w = (struct wide_chain){.seq = {.tokens = WIDE_TOKENS}};
+    for (uint32_t s = 0; s < 2; s++) {
+        const struct kvc_options o = {
+            .socket = r->socket, .staging_bytes = 4 * MIB, .shard = s, .must_connect = true};
+        ck_assert_int_eq(kvc_open(&o, &w->rank[s]), 0);
+        ck_assert_int_eq(kvc_ns_open(w->rank[s], &spec, &w->ns[s]), 0);
+    }
+    for (uint32_t i = 0; i < WIDE_TOKENS; i++)
+        w->ids[i] = 5u * 1000003u + i;
+    for (uint32_t g = 0; g < 3; g++) {
+        const int n = kvc_hash_chain(kvc_ns_seed(w->ns[0]), w->ids, WIDE_TOKENS,
+                                     spec.group[g].block_tokens, NULL, 0, w->key[g]);
+        ck_assert_int_gt(n, 0);
+        w->seq.group[g].keys = w->key[g];
+        w->seq.group[g].n = (uint32_t)n;
+    }
+}
+
+static void wide_close(struct wide_chain *w)
+{
+    kvc_close(&w->rank[0]);
+    kvc_close(&w->rank[1]);
+}
+
+static void wide_store(struct wide_chain *w)
+{
+    const struct kvc_ns_spec spec = wide();
+    uint64_t bytes, offsets[BLOCKS];
+    for (uint32_t s = 0; s < 2; s++) {
+        for (uint32_t g = 0; g < (s == 0 ? 3u : 2u); g++) {
+            uint8_t *staging = kvc_staging(w->rank[s], &bytes);
+            const uint32_t n = w->seq.group[g].n, size = spec.group[g].block_bytes;
+            for (uint32_t i = 0; i < n; i++) {
+                offsets[i] = i * UINT64_C(8192);
+                fill(staging + offsets[i], g, s, i, size);
+            }
+            const struct kvc_blocks b = {.group = g,
+                                         .keys = w->key[g],
+                                         .n = n,
+                                         .last_tokens =
+                                             WIDE_TOKENS - (n - 1) * spec.group[g].block_tokens};
+            ck_assert_int_eq(kvc_store(w->ns[s], &b, offsets, NULL, 0, statuses), 0);
+            for (uint32_t i = 0; i < n; i++)
+                ck_assert_uint_eq(statuses[i], KVC_ST_OK);
+        }
+    }
+}
+
+/* The whole of it is there, and each byte is what was stored. */
+static void wide_check(struct wide_chain *w)
+{
+    const struct kvc_ns_spec spec = wide();
+    static uint8_t want[RIG_BLOCK];
+    struct kvc_hold *hold[2] = {NULL, NULL};
+    ck_assert_int_eq(kvc_acquire(w->ns[0], &w->seq, NULL, &hold[0]), 0);
+    ck_assert_uint_eq(hold[0]->prefix.tokens, WIDE_TOKENS);
+    ck_assert_int_eq(kvc_redeem(w->ns[1], hold[0]->ticket, &hold[1]), 0);
+    for (uint32_t s = 0; s < 2; s++) {
+        for (uint32_t g = 0; g < 3; g++) {
+            for (uint32_t i = 0; i < hold[s]->group[g].n; i++) {
+                fill(want, g, g == 2 ? 0 : s, hold[s]->group[g].first + i,
+                     spec.group[g].block_bytes);
+                ck_assert_mem_eq(hold[s]->group[g].block[i].data, want, spec.group[g].block_bytes);
+            }
+        }
+        kvc_release(w->rank[s], &hold[s]);
+    }
+}
+
+START_TEST(a_document_goes_to_a_daemon_with_another_seed)
+{
+    struct rig other = {.pid = 0};
+    struct wide_chain a, b;
+    wide_open(&rig, &a);
+    wide_store(&a);
+    write_ids(&rig, "ids.json", 5, WIDE_TOKENS);
+    ctl(&rig, 0, "doc put wide --ns %u --tokens ids.json", kvc_ns_id(a.ns[0]));
+    ctl(&rig, 0, "doc export wide wide.safetensors");
+    SAYS("763 tokens");
+    start(&other);
+    ctl(&other, 0, "doc import %s/wide.safetensors --name there --pin", rig.dir);
+    SAYS("document 'there': 763 tokens");
+    SAYS("on stable storage");
+    wide_open(&other, &b);
+    ck_assert_mem_ne(a.key[0], b.key[0], KVC_KEY_BYTES);
+    wide_check(&b);
+    ctl(&other, 0, "doc show there --json");
+    SAYS("\"has_tokens\":true");
+    SAYS("\"tokens_cached\":763");
+    wide_close(&a);
+    wide_close(&b);
+    rig_stop(&other);
+    rig_clean(&other);
+}
+END_TEST
+
+START_TEST(a_document_without_token_ids_comes_back_to_its_own_seed_only)
+{
+    struct rig other = {.pid = 0};
+    ctl(&rig, 0, "doc put book --ns %u --tip %s", kvc_ns_id(ns), hex(BLOCKS - 1));
+    ctl(&rig, 0, "doc export book book.safetensors");
+    SAYS("without token ids");
+    ctl(&rig, 0, "doc forget book --evict");
+    ck_assert_uint_eq(rig_load(k, ns, keys, BLOCKS, BT, RIG_BLOCK), 0);
+    ctl(&rig, 0, "doc import book.safetensors");
+    ck_assert_uint_eq(rig_load(k, ns, keys, BLOCKS, BT, RIG_BLOCK), BLOCKS);
+    start(&other);
+    ctl(&other, 5, "doc import %s/book.safetensors", rig.dir);
+    SAYS("another seed");
+    ctl(&other, 1, "doc list");
+    rig_stop(&other);
+    rig_clean(&other);
+}
+END_TEST
+
+START_TEST(another_namespace_is_refused_and_each_difference_named)
+{
+    struct kvc_ns_spec spec = rig_spec("m", BT, 2 * RIG_BLOCK);
+    struct kvc_ns *wrong;
+    spec.dtype = "fp8";
+    ck_assert_int_eq(kvc_ns_open(k, &spec, &wrong), 0);
+    ctl(&rig, 0, "doc put book --ns %u --tip %s", kvc_ns_id(ns), hex(BLOCKS - 1));
+    ctl(&rig, 0, "doc export book book.safetensors");
+    ctl(&rig, 5, "doc import book.safetensors --ns %u --name twin", kvc_ns_id(wrong));
+    SAYS("dtype: 'bf16'");
+    SAYS("groups[0].block_bytes: '8192'");
+    SAYS("2 differences");
+    SAYS_NOT("layers");
+    ctl(&rig, 0, "doc import book.safetensors --ns %u --name twin", kvc_ns_id(ns));
+    ctl(&rig, 1, "doc import book.safetensors --ns 4711 --name twin");
+}
+END_TEST
+
+START_TEST(a_flipped_bit_is_found_and_nothing_named)
+{
+    char path[160];
+    ctl(&rig, 0, "doc put book --ns %u --tip %s", kvc_ns_id(ns), hex(BLOCKS - 1));
+    ctl(&rig, 0, "doc export book book.safetensors");
+    ctl(&rig, 0, "doc forget book --evict");
+    snprintf(path, sizeof path, "%s/book.safetensors", rig.dir);
+    FILE *f = fopen(path, "r+e");
+    ck_assert_ptr_nonnull(f);
+    ck_assert_int_eq(fseek(f, -(long)(7 * RIG_BLOCK + 100), SEEK_END), 0);
+    const int byte = fgetc(f);
+    ck_assert_int_eq(fseek(f, -1, SEEK_CUR), 0);
+    fputc(byte ^ 4, f);
+    fclose(f);
+    ctl(&rig, 6, "doc import book.safetensors");
+    SAYS("block 40 of group 0, shard 0");
+    ctl(&rig, 1, "doc list");
+    ck_assert_int_eq(truncate(path, 5000), 0);
+    ctl(&rig, 2, "doc import book.safetensors");
+}
+END_TEST
+
+START_TEST(an_export_that_fails_leaves_the_file_alone)
+{
+    char path[160], text[16] = "";
+    snprintf(path, sizeof path, "%s/precious", rig.dir);
+    FILE *f = fopen(path, "we");
+    ck_assert_ptr_nonnull(f);
+    fputs("precious", f);
+    fclose(f);
+    ctl(&rig, 1, "doc export nothing precious");
+    ctl(&rig, 0, "doc put book --ns %u --tip %s", kvc_ns_id(ns), hex(BLOCKS - 1));
+    ctl(&rig, 0, "evict --prefix %s --force", hex(30));
+    ctl(&rig, 1, "doc export book precious");
+    SAYS("of the 768 tokens of 'book' 480 are cached");
+    f = fopen(path, "re");
+    ck_assert_ptr_nonnull(f);
+    ck_assert_ptr_nonnull(fgets(text, sizeof text, f));
+    ck_assert_str_eq(text, "precious");
+    fclose(f);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("admin");
+    TCase *t = tcase_create("admin");
+    tcase_add_checked_fixture(t, setup, teardown);
+    tcase_set_timeout(t, 120);
+    tcase_add_test(t, a_document_from_put_to_forget);
+    tcase_add_test(t, a_conversation_moves_and_goes);
+    tcase_add_test(t, evicting_a_document_spares_what_another_shares);
+    tcase_add_test(t, pins_hold_until_they_are_removed);
+    tcase_add_test(t, quotas_are_shown_set_and_cleared);
+    tcase_add_test(t, the_policy_is_shown_and_set);
+    tcase_add_test(t, evicting_by_tenant_model_and_priority);
+    tcase_add_test(t, a_document_goes_to_a_daemon_with_another_seed);
+    tcase_add_test(t, a_document_without_token_ids_comes_back_to_its_own_seed_only);
+    tcase_add_test(t, another_namespace_is_refused_and_each_difference_named);
+    tcase_add_test(t, a_flipped_bit_is_found_and_nothing_named);
+    tcase_add_test(t, an_export_that_fails_leaves_the_file_alone);
+    suite_add_tcase(s, t);
+    SRunner *r = srunner_create(s);
+    srunner_run_all(r, CK_NORMAL);
+    int failed = srunner_ntests_failed(r);
+    srunner_free(r);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What nobody's session does: quotas, pins, wishes and advice, given to the core as an operator's
+ * request or a name gives them. */
+#include "core__.h"
+#include "sim.h"
+
+static uint64_t some_bytes(struct sim *s)
+{
+    return sim_rnd(s, 3) ? sim_rnd(s, 40) * 256u : sim_rnd(s, 4) * UINT64_C(16384);
+}
+
+static void set_quota(struct sim *s, bool remove)
+{
+    struct core_quota q = {.scope = (uint8_t)(KVC_SCOPE_TENANT + sim_rnd(s, 3)),
+                           .tenant = sim_principals[sim_rnd(s, SIM_PRINCIPALS)].tenant,
+                           .sub = sim_sub(1 + sim_rnd(s, SIM_SUBS - 1)),
+                           .bytes = {{RETAIN_NO_LIMIT, RETAIN_NO_LIMIT}, {0, 0}}};
+    struct core_ns *ns = core_ns_next(s->core, s->observer[3], 0);
+    for (uint32_t n = sim_rnd(s, 8); ns && n > 0; n--) {
+        struct core_ns *next = core_ns_next(s->core, s->observer[3], ns->id);
+        ns = next ? next : ns;
+    }
+    q.ns = ns ? ns->id : 12345;
+    for (unsigned t = 0; t < RETAIN_TIERS && !remove; t++) {
+        if (sim_rnd(s, 2))
+            q.bytes.limit[t] = some_bytes(s);
+        const uint64_t share = some_bytes(s);
+        if (sim_rnd(s, 3) == 0)
+            q.bytes.share[t] = MIN(q.bytes.limit[t], share);
+    }
+    int err = core_quota_set(s->core, &q);
+    SIM_TRACE(s, "quota of scope %u, host %llu: %s", q.scope, (unsigned long long)q.bytes.limit[0],
+              err_name(err));
+    SIM_CHECK(s, err == 0 || err == KVC_E_LIMIT || err == KVC_E_BUSY || err == KVC_E_NO_NAMESPACE,
+              "core_quota_set: %s", err_name(err));
+}
+
+/* A sequence that some client could ask for. */
+static bool some_chain(struct sim *s, struct core_seq *ret)
+{
+    const struct sim_client *cl = &s->client[sim_rnd(s, SIM_CLIENTS)];
+    struct sim_seq q;
+    if (cl->state != CL_READY || !sim_some_seq(s, cl, &q))
+        return false;
+    struct core_ns *ns = sim_core_ns(s, cl, &q.space);
+    if (!ns)
+        return false;
+    *ret = sim_core_seq(s, ns, &q);
+    return true;
+}
+
+static void take_pin(struct sim *s)
+{
+    struct core_pin in = {.in_memory = sim_rnd(s, 2)};
+    struct core_pinned got;
+    const char *why;
+    if (!some_chain(s, &in.seq))
+        return;
+    in.ttl_ms = sim_rnd(s, 2) ? 1 + sim_rnd(s, 20000) : 0;
+    int err = core_pin(s->core, &in, &got, &why);
+    SIM_TRACE(s, "pin: %s", err_name(err));
+    SIM_CHECK(s, err == 0 || err == KVC_E_GONE || err == KVC_E_PIN_LIMIT || err == KVC_E_LIMIT,
+              "core_pin: %s", err_name(err));
+    SIM_CHECK(s, err || (got.id && got.blocks > 0), "a pin of nothing");
+}
+
+static void end_pin(struct sim *s)
+{
+    struct core_pin_view v;
+    uint64_t cursor = sim_rnd(s, 8);
+    if (core_pin_next(s->core, NULL, &cursor, &v))
+        SIM_CHECK(s, core_unpin(s->core, NULL, v.id) == 0, "a pin that is listed is not there");
+}
+
+static void wish(struct sim *s)
+{
+    struct core_seq seq;
+    const char *why;
+    const struct core_wish w = {sim_rnd(s, 3) ? sim_rnd(s, RETAIN_MAX + 1) : RETAIN_DEFAULT,
+                                sim_rnd(s, 2) ? sim_rnd(s, 20000) : 0};
+    if (some_chain(s, &seq))
+        SIM_CHECK(s, core_wish(s->core, &seq, sim_rnd(s, 8), &w, sim_rnd(s, 2), &why) >= 0,
+                  "core_wish: %s", why);
+}
+
+static void advise(struct sim *s)
+{
+    struct core_seq seq;
+    const char *why;
+    const uint32_t advice = 1 + sim_rnd(s, POLICY_ADVICE_COUNT - 1);
+    if (some_chain(s, &seq))
+        SIM_CHECK(
+            s, core_advise(s->core, &seq, (enum policy_advice)advice, sim_rnd(s, 10000), &why) >= 0,
+            "core_advise: %s", why);
+}
+
+void sim_act_keep(struct sim *s)
+{
+    if (s->draining || !sim_pct(s, s->swarm.keep_pct))
+        return;
+    switch (sim_rnd(s, 12)) {
+    case 0:
+        set_quota(s, false);
+        return;
+    case 1:
+        set_quota(s, true);
+        return;
+    case 2:
+    case 3:
+        take_pin(s);
+        return;
+    case 4:
+    case 5:
+        end_pin(s);
+        return;
+    case 6:
+        core_pin_budget(s->core, sim_rnd(s, 4) ? some_bytes(s) : 0);
+        return;
+    case 7:
+        core_keep_percent(s->core, sim_rnd(s, 101));
+        return;
+    case 8:
+        advise(s);
+        return;
+    default:
+        wish(s);
+        return;
+    }
+}
+
+/* Limits hold after every turn. (That nothing pinned is evicted the core checks itself.) */
+void sim_check_keep(struct sim *s)
+{
+    SIM_CHECK(s, retain_is_sound(s->core->retain), "a quota is exceeded, or a list is wrong");
+}

@@ -1,0 +1,526 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The simulator on traces so small that every hit can be told by hand. */
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "check_run.h"
+#include "simulate.h"
+#include "simulate_cost.h"
+
+#define REQUESTS_MAX 4096
+
+static struct trace trace;
+static struct sim_forest *forest;
+static struct sim_hit hits[REQUESTS_MAX];
+static struct sim_counts counts;
+
+static void setup(void)
+{
+    trace = (struct trace){0};
+    forest = NULL;
+}
+
+static void teardown(void)
+{
+    sim_forest_destroy(&forest);
+    free(trace.requests);
+    free(trace.ids);
+}
+
+static void ask(const char *line)
+{
+    char why[TRACE_WHY_BYTES];
+    ck_assert_msg(trace__parse_line(&trace, line, why) == 0, "%s", line);
+}
+
+/* "1 2 3, 1 2 4": requests, a second apart. */
+static void make(const char *requests)
+{
+    char copy[1024], line[512];
+    snprintf(copy, sizeof(copy), "%s", requests);
+    char *rest = copy;
+    for (char *one = strsep(&rest, ","); one; one = strsep(&rest, ",")) {
+        char ids[256] = "";
+        for (char *id = strtok(one, " "); id; id = strtok(NULL, " "))
+            snprintf(ids + strlen(ids), sizeof(ids) - strlen(ids), "%s%s", ids[0] ? "," : "", id);
+        snprintf(line, sizeof(line), "{\"timestamp\": %zu, \"hash_ids\": [%s]}",
+                 1000 * (trace.n_requests + 1), ids);
+        ask(line);
+    }
+    ck_assert_int_eq(sim_forest_create(&trace, &forest), 0);
+}
+
+static struct sim_config config(const struct policy_ops *ops, uint32_t host, uint32_t nvme)
+{
+    return (struct sim_config){.ops = ops,
+                               .host_blocks = host,
+                               .nvme_blocks = nvme,
+                               .block_bytes = 4096,
+                               .seed = 1,
+                               .keep_percent = 100};
+}
+
+static void run(struct sim_config c)
+{
+    ck_assert_int_eq(sim_run(forest, &c, hits, &counts), 0);
+}
+
+static void expect_hits(const char *want)
+{
+    char got[256] = "";
+    for (size_t r = 0; r < trace.n_requests; r++)
+        snprintf(got + strlen(got), sizeof(got) - strlen(got), "%s%u", r ? " " : "",
+                 hits[r].host + hits[r].nvme);
+    ck_assert_str_eq(got, want);
+}
+
+/* ---- the forest ---- */
+
+START_TEST(equal_ids_are_one_node_below_one_parent)
+{
+    make("1 2 3, 1 2 4, 2 4");
+    ck_assert_uint_eq(forest->n_nodes, 6); /* 1 2 3 4, and another 2 4 that begins a chain */
+    ck_assert_uint_eq(forest->node[0], forest->node[3]);
+    ck_assert_uint_ne(forest->node[1], forest->node[6]);
+    ck_assert_uint_eq(forest->hash[1], forest->hash[4]);
+    ck_assert_uint_ne(forest->hash[5], forest->hash[7]);
+    ck_assert_uint_eq(forest->next[0], 1);
+    ck_assert_uint_eq(forest->next[2], SIM_NEVER);
+    ck_assert_uint_eq(forest->next[4], SIM_NEVER);
+}
+END_TEST
+
+START_TEST(time_does_not_go_back_and_a_trace_without_it_gets_one)
+{
+    ask("{\"timestamp\": 500, \"hash_ids\": [1]}");
+    ask("{\"timestamp\": 400, \"hash_ids\": [1]}");
+    ck_assert_int_eq(sim_forest_create(&trace, &forest), 0);
+    ck_assert_uint_eq(forest->at_ms[1], 500);
+    teardown();
+    setup();
+    ask("{\"hash_ids\": [1]}");
+    ask("{\"hash_ids\": [1]}");
+    ck_assert_int_eq(sim_forest_create(&trace, &forest), 0);
+    ck_assert_uint_eq(forest->at_ms[1], 1000);
+}
+END_TEST
+
+/* ---- one tier ---- */
+
+START_TEST(lru_goes_leaf_first)
+{
+    make("1 2 3, 1 2 4, 1 2 3, 5 6, 1 2 3, 1 2 4");
+    run(config(&policy_lru, 4, 0));
+    expect_hits("0 2 3 0 2 2");
+    ck_assert_uint_eq(counts.host_hits, 9);
+    ck_assert_uint_eq(counts.accesses, 17);
+    /* 4 and 3 for 5 6; 6 for 3; 5 for 4 */
+    ck_assert_uint_eq(counts.evicted, 4);
+}
+END_TEST
+
+START_TEST(each_policy_hits_as_told_by_hand)
+{
+    static const struct {
+        const char *requests;
+        const struct policy_ops *ops;
+        const char *hits;
+    } cases[] = {
+        /* 1 was used three times, and is the longest unused when 5 comes */
+        {"1, 1, 1, 2, 3, 4, 5, 6, 1", &policy_lru, "0 1 1 0 0 0 0 0 0"},
+        {"1, 1, 1, 2, 3, 4, 5, 6, 1", &policy_s3fifo, "0 1 1 0 0 0 0 0 1"},
+        {"1, 1, 1, 2, 3, 4, 5, 6, 1", &policy_arc, "0 1 1 0 0 0 0 0 1"},
+        {"1, 1, 1, 2, 3, 4, 5, 6, 1", &policy_lru2, "0 1 1 0 0 0 0 0 1"},
+        /* used twice is not enough for S3-FIFO */
+        {"1, 1, 2, 3, 4, 5, 6, 1", &policy_s3fifo, "0 1 0 0 0 0 0 0"},
+        {"1, 1, 2, 3, 4, 5, 6, 1", &policy_arc, "0 1 0 0 0 0 0 1"},
+        /* 1 goes, comes again, and is remembered */
+        {"1, 2, 3, 4, 5, 1, 6, 7, 8, 9, 1", &policy_lru, "0 0 0 0 0 0 0 0 0 0 0"},
+        {"1, 2, 3, 4, 5, 1, 6, 7, 8, 9, 1", &policy_s3fifo, "0 0 0 0 0 0 0 0 0 0 1"},
+        {"1, 2, 3, 4, 5, 1, 6, 7, 8, 9, 1", &policy_arc, "0 0 0 0 0 0 0 0 0 0 1"},
+        {"1, 2, 3, 4, 5, 1, 6, 7, 8, 9, 1", &policy_lru2, "0 0 0 0 0 0 0 0 0 0 1"},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        make(cases[i].requests);
+        run(config(cases[i].ops, 4, 0));
+        expect_hits(cases[i].hits);
+        teardown();
+        setup();
+    }
+}
+END_TEST
+
+START_TEST(a_request_that_is_larger_than_the_cache_keeps_its_beginning)
+{
+    make("1 2 3 4 5, 1 2 3 4 5, 6, 1 2 3");
+    run(config(&policy_lru, 3, 0));
+    expect_hits("0 3 0 2");
+    ck_assert_uint_eq(counts.no_room, 4);
+}
+END_TEST
+
+/* ---- what a policy is told ---- */
+
+static char story[4096];
+
+static void tell(const char *what, uint64_t number)
+{
+    snprintf(story + strlen(story), sizeof(story) - strlen(story), "%s%u ", what, (unsigned)number);
+}
+
+static void spy_insert(struct policy *p, uint32_t block, const struct policy_hint *hint,
+                       uint64_t now_ms)
+{
+    tell("i", hint->depth);
+    policy_lru.insert(p, block, hint, now_ms);
+}
+
+static void spy_touch(struct policy *p, uint32_t block, uint64_t now_ms)
+{
+    tell("t", block);
+    policy_lru.touch(p, block, now_ms);
+}
+
+static void spy_request(struct policy *p, const struct policy_request *request, uint64_t now_ms)
+{
+    (void)p;
+    (void)now_ms;
+    tell("r", request->hits);
+    ck_assert_uint_eq(request->n, 3);
+}
+
+static void spy_advise(struct policy *p, enum policy_advice advice, uint32_t within_ms,
+                       const uint32_t *block, uint32_t n, uint64_t now_ms)
+{
+    (void)p;
+    (void)within_ms;
+    (void)now_ms;
+    tell(advice == POLICY_ADVICE_ENDED ? "ended" : "continue", n);
+    for (uint32_t i = 0; i < n; i++)
+        tell("b", block[i]);
+}
+
+static struct policy_ops spy(void)
+{
+    struct policy_ops ops = policy_lru;
+    ops.insert = spy_insert;
+    ops.touch = spy_touch;
+    ops.request = spy_request;
+    ops.advise = spy_advise;
+    story[0] = '\0';
+    return ops;
+}
+
+START_TEST(requests_come_before_touches_and_these_before_inserts)
+{
+    const struct policy_ops ops = spy();
+    make("1 2 3, 1 2 4");
+    run(config(&ops, 10, 0));
+    ck_assert_str_eq(story, "r0 i0 i1 i2 r2 t1 t0 i2 ");
+}
+END_TEST
+
+/* Blocks 0 to 5 are 1 2 3, 4 5 and 6. */
+START_TEST(hints_name_the_blocks_that_no_other_chain_shares)
+{
+    const struct policy_ops ops = spy();
+    make("1 2 3, 1 4 5, 1 2 6");
+    struct sim_config c = config(&ops, 10, 0);
+    c.hints = (struct sim_hints){POLICY_ADVICE_ENDED, 1};
+    run(c);
+    ck_assert_str_eq(story, "r0 i0 i1 i2 r1 t0 i1 i2 ended2 b4 b3 r2 t1 t0 i2 ended1 b5 ");
+    story[0] = '\0';
+    c.hints = (struct sim_hints){POLICY_ADVICE_CONTINUE, 1};
+    run(c);
+    ck_assert_str_eq(story, "r0 i0 i1 i2 continue2 b2 b1 r1 t0 i1 i2 r2 t1 t0 i2 ");
+    story[0] = '\0';
+    c.hints = (struct sim_hints){POLICY_ADVICE_ENDED, 0}; /* always wrong */
+    run(c);
+    ck_assert_str_eq(story, "r0 i0 i1 i2 ended2 b2 b1 r1 t0 i1 i2 r2 t1 t0 i2 ");
+}
+END_TEST
+
+/* ---- two tiers ---- */
+
+START_TEST(what_leaves_memory_is_written_once_and_comes_back)
+{
+    make("1, 2, 3, 1, 4, 5, 1");
+    run(config(&policy_lru, 2, 4));
+    expect_hits("0 0 0 1 0 0 1");
+    ck_assert_uint_eq(counts.nvme_hits, 2);
+    /* 1, 2, 3 and 4; 1 leaves memory a second time and is there still */
+    ck_assert_uint_eq(counts.nvme_written, 4);
+    ck_assert_uint_eq(counts.nvme_rewritten, 0);
+    ck_assert_uint_eq(counts.evicted, 5);
+}
+END_TEST
+
+START_TEST(the_oldest_writing_is_reclaimed_first)
+{
+    make("1, 2, 3, 4, 5, 6, 1, 2");
+    run(config(&policy_lru, 1, 4));
+    /* 5 takes the place of 1, 6 that of 2 */
+    expect_hits("0 0 0 0 0 0 0 0");
+    ck_assert_uint_eq(counts.nvme_written, 7);
+    ck_assert_uint_eq(counts.nvme_rewritten, 0);
+}
+END_TEST
+
+START_TEST(what_is_in_use_is_written_again)
+{
+    make("1, 2, 3, 4, 5, 6, 1, 3");
+    run(config(&policy_lru, 1, 4));
+    expect_hits("0 0 0 0 0 0 0 1");
+    ck_assert_uint_eq(counts.nvme_rewritten, 1);
+}
+END_TEST
+
+START_TEST(what_has_a_copy_in_memory_loses_its_place_and_is_written_again_later)
+{
+    make("1, 2, 3, 1, 1 7, 4, 5, 6, 1");
+    run(config(&policy_lru, 2, 3));
+    expect_hits("0 0 0 1 1 0 0 0 1");
+    ck_assert_uint_eq(counts.nvme_written, 7); /* 1 2 3 7 1 4 5 */
+}
+END_TEST
+
+START_TEST(a_chain_comes_back_whole)
+{
+    make("1 2, 3, 4, 5, 1 2");
+    run(config(&policy_lru, 2, 4));
+    expect_hits("0 0 0 0 2");
+    ck_assert_uint_eq(counts.nvme_hits, 2);
+}
+END_TEST
+
+START_TEST(a_subtree_goes_with_its_root)
+{
+    make("1, 3, 4, 1 2, 5 6, 7 8, 1 2, 1 2");
+    run(config(&policy_lru, 2, 5));
+    /* 1 was written first, and 2 later: when 5 takes the place of 1, 2 goes too */
+    expect_hits("0 0 0 1 0 0 0 2");
+}
+END_TEST
+
+/* Chains of 4 blocks, each continued now and then; more of them than both tiers hold. */
+static void make_random(unsigned requests)
+{
+    uint64_t r = 88172645463325252u;
+    for (unsigned i = 0; i < requests; i++) {
+        r ^= r << 13, r ^= r >> 7, r ^= r << 17;
+        const unsigned chain = (unsigned)(r >> 20) % 400, length = 2 + (unsigned)(r >> 40) % 5;
+        char ids[128] = "";
+        for (unsigned d = 0; d < length; d++)
+            snprintf(ids + strlen(ids), sizeof(ids) - strlen(ids), "%s%u", d ? "," : "",
+                     10 * chain + d);
+        char line[256];
+        snprintf(line, sizeof(line), "{\"timestamp\": %u, \"hash_ids\": [%s]}", 1000 + 50 * i, ids);
+        ask(line);
+    }
+    ck_assert_int_eq(sim_forest_create(&trace, &forest), 0);
+}
+
+START_TEST(the_write_budget_is_kept)
+{
+    make_random(REQUESTS_MAX);
+    struct sim_config c = config(&policy_lru, 50, 400);
+    c.keep_percent = 50;
+    run(c);
+    const double all = (double)(counts.nvme_written + counts.nvme_rewritten);
+    ck_assert_msg(all > 0.6 * (double)counts.accesses, "%f", all / (double)counts.accesses);
+    ck_assert_uint_gt(counts.nvme_rewritten, 0);
+    c.write_budget = 0.3;
+    run(c);
+    const double part =
+        (double)(counts.nvme_written + counts.nvme_rewritten) / (double)counts.accesses;
+    ck_assert_msg(part > 0.25 && part < 0.3, "%f", part);
+}
+END_TEST
+
+START_TEST(a_run_is_the_same_every_time)
+{
+    make_random(2000);
+    for (unsigned i = 0; policy_at(i); i++) {
+        struct sim_config c = config(policy_at(i), 50, 200);
+        c.hints = (struct sim_hints){POLICY_ADVICE_ENDED, 0.7};
+        c.write_budget = 0.3;
+        c.keep_percent = 50;
+        run(c);
+        const struct sim_counts first = counts;
+        run(c);
+        ck_assert_msg(memcmp(&first, &counts, sizeof(first)) == 0, "%s", c.ops->name);
+        ck_assert_uint_gt(counts.nvme_hits, 0);
+    }
+}
+END_TEST
+
+START_TEST(each_decision_is_timed)
+{
+    struct trace *made;
+    ck_assert_int_eq(sim_conversations(3000, &made), 0);
+    trace = *made;
+    free(made);
+    ck_assert_uint_le(trace.n_requests, REQUESTS_MAX);
+    ck_assert_int_eq(sim_forest_create(&trace, &forest), 0);
+    ck_assert_uint_gt(forest->n_nodes, 4000);
+    struct sim_decisions decisions = {.ns = 0};
+    struct sim_config c = config(&policy_lru, 3000, 0);
+    c.decisions = &decisions;
+    run(c);
+    ck_assert_uint_gt(counts.evicted, 1000);
+    ck_assert_uint_eq(decisions.lat.count, counts.evicted);
+    ck_assert_uint_gt(decisions.clock_ns, 0);
+}
+END_TEST
+
+/* ---- the bound ---- */
+
+#define SMALL_NODES    8u
+#define SMALL_REQUESTS 7u
+
+/* Nodes 0 and 1 are roots; the parent of the others is node / 2 - 1. */
+static unsigned path_of(unsigned node, unsigned path[4])
+{
+    unsigned up[4], n = 0;
+    for (up[n++] = node; node >= 2; up[n++] = node)
+        node = node / 2 - 1;
+    for (unsigned i = 0; i < n; i++)
+        path[i] = up[n - 1 - i];
+    return n;
+}
+
+/* The most hits from request r on with these nodes cached; any of what is there may be kept. */
+static unsigned best_from(const unsigned *tips, unsigned r, unsigned cached, unsigned room,
+                          int (*memo)[1 << SMALL_NODES])
+{
+    if (r == SMALL_REQUESTS)
+        return 0;
+    if (memo[r][cached] >= 0)
+        return (unsigned)memo[r][cached];
+    unsigned path[4], here = 0, all = cached, best = 0;
+    const unsigned n = path_of(tips[r], path);
+    while (here < n && cached >> path[here] & 1)
+        here++;
+    for (unsigned i = 0; i < n; i++)
+        all |= 1u << path[i];
+    for (unsigned keep = all;; keep = (keep - 1) & all) {
+        if ((unsigned)__builtin_popcount(keep) <= room) {
+            const unsigned later = best_from(tips, r + 1, keep, room, memo);
+            best = later > best ? later : best;
+        }
+        if (keep == 0)
+            break;
+    }
+    memo[r][cached] = (int)(here + best);
+    return here + best;
+}
+
+START_TEST(belady_is_what_trying_everything_finds)
+{
+    static int memo[SMALL_REQUESTS][1 << SMALL_NODES];
+    uint64_t r = 88172645463325252u;
+    for (unsigned round = 0; round < 200; round++) {
+        unsigned tips[SMALL_REQUESTS], path[4];
+        char text[256] = "";
+        for (unsigned i = 0; i < SMALL_REQUESTS; i++) {
+            r ^= r << 13, r ^= r >> 7, r ^= r << 17;
+            tips[i] = (unsigned)(r >> 30) % SMALL_NODES;
+            snprintf(text + strlen(text), sizeof(text) - strlen(text), "%s", i ? "," : "");
+            for (unsigned k = 0, n = path_of(tips[i], path); k < n; k++)
+                snprintf(text + strlen(text), sizeof(text) - strlen(text), " %u", path[k]);
+        }
+        const unsigned room = 1 + round % 4;
+        memset(memo, 0xff, sizeof(memo));
+        const unsigned best = best_from(tips, 0, 0, room, memo);
+        make(text);
+        ck_assert_int_eq(sim_belady(forest, room, hits, &counts), 0);
+        ck_assert_msg(counts.host_hits == best, "%s in %u: %u, not %u", text, room,
+                      (unsigned)counts.host_hits, best);
+        teardown();
+        setup();
+    }
+}
+END_TEST
+
+START_TEST(no_policy_is_better_than_belady)
+{
+    make_random(3000);
+    ck_assert_int_eq(sim_belady(forest, 200, hits, &counts), 0);
+    const uint64_t bound = counts.host_hits;
+    for (unsigned i = 0; policy_at(i); i++) {
+        run(config(policy_at(i), 200, 0));
+        ck_assert_uint_gt(counts.host_hits, bound / 4);
+        ck_assert_uint_le(counts.host_hits, bound);
+    }
+}
+END_TEST
+
+/* ---- time ---- */
+
+static bool near(double value, double want)
+{
+    return value > want - 1e-9 && value < want + 1e-9;
+}
+
+START_TEST(time_to_first_token_as_computed_by_hand)
+{
+    /* blocks of 10 tokens, 1 kB each: 100 bytes a token */
+    ask("{\"timestamp\": 0, \"input_length\": 25, \"hash_ids\": [1, 2, 3]}");
+    ask("{\"timestamp\": 0, \"hash_ids\": [1, 2]}");
+    const struct sim_hit one_each[] = {{.host = 1, .nvme = 2}, {.host = 0, .nvme = 0}};
+    struct sim_cost cost = {0};
+    ck_assert_int_eq(sim_cost_parse("1000000,20000,0.001,0.0001", &cost), 0);
+    struct sim_times t;
+    ck_assert_int_eq(sim_times(&trace, one_each, &cost, 10, 1000, &t), 0);
+    /* All 25 are reused: the last block is not full. 5 tokens from memory at 1e6 bytes/s and 20
+     * from storage at 1e5: .0005 s and .02 s. The other computes 20 tokens, and 200 pairs. */
+    ck_assert(near(t.token_hit_ratio, 25.0 / 45));
+    ck_assert(near(t.mean_s, (0.0205 + 0.024) / 2));
+    ck_assert(near(t.p50_s, 0.0205));
+    ck_assert(near(t.p95_s, 0.024));
+    /* without a cache: 25 tokens and 312.5 pairs, and the other */
+    ck_assert(near(t.time_hit_ratio, 1 - (0.0205 + 0.024) / (0.025 + 0.00625 + 0.024)));
+}
+END_TEST
+
+START_TEST(a_cost_may_be_given_in_part_and_must_be_one)
+{
+    struct sim_cost cost = {1, 2, 3, 4};
+    ck_assert_int_eq(sim_cost_parse("7", &cost), 0);
+    ck_assert(near(cost.ns_per_token, 7) && near(cost.ns_per_pair, 2));
+    static const char *const wrong[] = {"", "x", "1,", "-1", "1,1,0", "1,1,1,1,1", "1,1,1,inf"};
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
+        ck_assert_msg(sim_cost_parse(wrong[i], &cost) < 0, "'%s'", wrong[i]);
+    ck_assert(near(cost.ns_per_token, 7) && near(cost.nvme_gbs, 4));
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("simulate");
+    TCase *t = tcase_create("simulate");
+    tcase_add_checked_fixture(t, setup, teardown);
+    tcase_add_test(t, equal_ids_are_one_node_below_one_parent);
+    tcase_add_test(t, time_does_not_go_back_and_a_trace_without_it_gets_one);
+    tcase_add_test(t, lru_goes_leaf_first);
+    tcase_add_test(t, each_policy_hits_as_told_by_hand);
+    tcase_add_test(t, a_request_that_is_larger_than_the_cache_keeps_its_beginning);
+    tcase_add_test(t, requests_come_before_touches_and_these_before_inserts);
+    tcase_add_test(t, hints_name_the_blocks_that_no_other_chain_shares);
+    tcase_add_test(t, what_leaves_memory_is_written_once_and_comes_back);
+    tcase_add_test(t, the_oldest_writing_is_reclaimed_first);
+    tcase_add_test(t, what_has_a_copy_in_memory_loses_its_place_and_is_written_again_later);
+    tcase_add_test(t, what_is_in_use_is_written_again);
+    tcase_add_test(t, a_chain_comes_back_whole);
+    tcase_add_test(t, a_subtree_goes_with_its_root);
+    tcase_add_test(t, the_write_budget_is_kept);
+    tcase_add_test(t, a_run_is_the_same_every_time);
+    tcase_add_test(t, each_decision_is_timed);
+    tcase_add_test(t, belady_is_what_trying_everything_finds);
+    tcase_add_test(t, no_policy_is_better_than_belady);
+    tcase_add_test(t, time_to_first_token_as_computed_by_hand);
+    tcase_add_test(t, a_cost_may_be_given_in_part_and_must_be_one);
+    suite_add_tcase(s, t);
+    return check_run(s);
+}

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Names on a core rig, in few words. Included by test programs; failures fail the test. */
+#ifndef KVC_TEST_NAMES_RIG_H
+#define KVC_TEST_NAMES_RIG_H
+
+#include <check.h>
+#include <string.h>
+
+#include "core_rig.h"
+
+static struct rig r;
+static struct core_ns *ns;
+
+/* Of one who waits. */
+struct waited {
+    struct core_name_waiter w; /* first */
+    unsigned calls;
+    int err;
+};
+
+static inline void on_waited(struct core_name_waiter *w, int err)
+{
+    struct waited *x = (struct waited *)(void *)w;
+    x->calls++;
+    x->err = err;
+}
+
+static inline struct core_name_id id_of(uint8_t kind, const char *name, const char *sub)
+{
+    return (struct core_name_id){.kind = kind,
+                                 .name = (const uint8_t *)name,
+                                 .name_bytes = (uint32_t)strlen(name),
+                                 .sub = (const uint8_t *)sub,
+                                 .sub_bytes = (uint32_t)strlen(sub)};
+}
+
+/* A conversation of client 1 on the first `tokens` of a chain. */
+static inline int put(const char *name, uint32_t chain, uint32_t tokens, struct core_name_put in,
+                      struct waited *w, struct core_named *ret_named)
+{
+    struct core_seq seq = rig_seq(ns, chain, tokens);
+    if (!in.id.name)
+        in.id = id_of(KVC_NAME_CONVERSATION, name, "");
+    in.seq = &seq;
+    if (w)
+        *w = (struct waited){.w = {.fn = on_waited}};
+    int rc = core_name_put(r.core, r.cl[1], &in, w ? &w->w : NULL, ret_named, &r.why);
+    core_check(r.core);
+    return rc;
+}
+
+static inline struct core_named named(const char *name, uint32_t chain, uint32_t tokens)
+{
+    struct core_named n = {0};
+    ck_assert_int_eq(put(name, chain, tokens, (struct core_name_put){0}, NULL, &n), 0);
+    return n;
+}
+
+static inline struct core_name *find(const char *name)
+{
+    struct core_name *nm = NULL;
+    const struct core_name_id id = id_of(KVC_NAME_CONVERSATION, name, "");
+    int rc = core_name_find(r.core, r.cl[1], &id, &nm);
+    ck_assert(rc == 0 || (rc == KVC_E_NO_NAME && !nm));
+    return nm;
+}
+
+static inline struct core_name_view view(const char *name)
+{
+    struct core_name_view v;
+    struct core_name *nm = find(name);
+    ck_assert_ptr_nonnull(nm);
+    (void)core_name_view(r.core, nm, &v);
+    return v;
+}
+
+static inline void forget(const char *name, bool evict)
+{
+    struct core_name *nm = find(name);
+    ck_assert_ptr_nonnull(nm);
+    ck_assert_int_eq(core_name_forget(r.core, nm, evict, NULL), 0);
+    core_check(r.core);
+    ck_assert_ptr_null(find(name));
+}
+
+static inline const struct core_metrics *m(void)
+{
+    return core_metrics(r.core);
+}
+
+#endif

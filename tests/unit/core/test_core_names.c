@@ -1,0 +1,499 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What names reach, and what becomes of it: counts, moves, room, promises, time, order. */
+#include "check_run.h"
+#include "names_rig.h"
+
+#define BT 8u
+
+/* Host memory of `host` blocks of 64 bytes, a disk of `disk` (0: none). */
+static void begin(uint32_t host, uint32_t disk)
+{
+    rig_defaults(&r);
+    r.tier_cfg.regions = 1;
+    r.tier_cfg.region_bytes = host * 64;
+    r.disk_cfg = (struct fake_disk_config){.slots = disk, .region_slots = 8, .seed = 3};
+    rig_begin(&r);
+    struct core_ns_spec spec = rig_spec("m", BT, 64);
+    ns = rig_ns(&r, 1, &spec);
+}
+
+static void store(uint32_t chain, uint32_t first, uint32_t n)
+{
+    rig_store(&r, 1, ns, 0, chain, first, n);
+    rig_settle(&r);
+    rig_step(&r);
+}
+
+/* Chains of two blocks each, so many that what may go has gone. */
+static void flood(uint32_t chains)
+{
+    for (uint32_t i = 0; i < chains; i++)
+        store(5000 + i, 0, 2);
+}
+
+START_TEST(a_name_covers_what_is_cached_of_its_chain)
+{
+    begin(64, 0);
+    struct core_named n = {0};
+    ck_assert_int_eq(put("a", 1, 32, (struct core_name_put){0}, NULL, &n), KVC_E_GONE);
+    store(1, 0, 3);
+    n = named("a", 1, 32);
+    ck_assert_uint_eq(n.tokens, 24);
+    ck_assert_uint_eq(n.bytes, 3 * 64);
+    ck_assert_uint_eq(m()->named_blocks, 3);
+    ck_assert_uint_eq(m()->named_bytes, 3 * 64);
+    struct core_name_view v = view("a");
+    ck_assert_uint_eq(v.tokens_cached, 24);
+    ck_assert_uint_eq(v.bytes_in_memory, 3 * 64);
+    ck_assert_uint_eq(v.priority, KVC_PRIORITY_DEFAULT);
+    struct key256 tip = rig_key(1, 2);
+    ck_assert_mem_eq(v.tip.b, tip.b, sizeof tip.b);
+    forget("a", false);
+    ck_assert_uint_eq(m()->named_blocks, 0);
+    rig_end(&r);
+}
+END_TEST
+
+START_TEST(names_share_blocks_and_each_lets_go_of_its_own)
+{
+    begin(64, 0);
+    store(1, 0, 4);
+    named("short", 1, 16);
+    named("long", 1, 32);
+    named("same", 1, 32);
+    ck_assert_uint_eq(m()->named_blocks, 4);
+    forget("long", false);
+    ck_assert_uint_eq(m()->named_blocks, 4);
+    forget("same", false);
+    ck_assert_uint_eq(m()->named_blocks, 2);
+    forget("short", false);
+    ck_assert_uint_eq(m()->named_blocks, 0);
+    rig_end(&r);
+}
+END_TEST
+
+START_TEST(a_tip_that_moves_lets_go_of_what_it_left_at_once)
+{
+    begin(64, 0);
+    store(1, 0, 4);
+    store(2, 0, 2);
+    named("c", 1, 16);
+    named("c", 1, 32); /* it goes on */
+    ck_assert_uint_eq(m()->named_blocks, 4);
+    ck_assert_uint_eq(m()->names, 1);
+    named("c", 1, 24); /* the last answer is taken back */
+    ck_assert_uint_eq(m()->named_blocks, 3);
+    named("c", 2, 16); /* a summary takes the place of it all */
+    ck_assert_uint_eq(m()->named_blocks, 2);
+    ck_assert_uint_eq(view("c").tokens, 16);
+    rig_end(&r);
+}
+END_TEST
+
+START_TEST(without_storage_what_a_name_reaches_goes_last)
+{
+    begin(24, 0);
+    store(1, 0, 4);
+    struct core_named n;
+    ck_assert_int_eq(put("c", 1, 32, (struct core_name_put){.priority = 90}, NULL, &n), 0);
+    ck_assert_uint_eq(rig_explain(&r, 1, 0, 1, 0).level, 90);
+    flood(32);
+    ck_assert_uint_eq(rig_lookup(&r, ns, 1, 32).tokens, 32);
+    forget("c", false);
+    ck_assert_uint_eq(rig_explain(&r, 1, 0, 1, 0).level, KVC_PRIORITY_DEFAULT);
+    flood(32);
+    ck_assert_uint_eq(rig_lookup(&r, ns, 1, 32).tokens, 0);
+    rig_end(&r);
+}
+END_TEST
+
+START_TEST(a_pinned_name_counts_against_the_budget_of_pins)
+{
+    rig_defaults(&r);
+    r.cfg.pins_max = 8;
+    r.cfg.pin_bytes_max = 3 * 64;
+    rig_begin(&r);
+    struct core_ns_spec spec = rig_spec("m", BT, 64);
+    ns = rig_ns(&r, 1, &spec);
+    store(1, 0, 4);
+    const struct core_name_put pinned = {.pinned = true};
+    struct core_named n;
+    ck_assert_int_eq(put("c", 1, 32, pinned, NULL, &n), KVC_E_PIN_LIMIT);
+    ck_assert_ptr_null(find("c"));
+    ck_assert_int_eq(put("c", 1, 24, pinned, NULL, &n), 0);
+    ck_assert_uint_eq(m()->pinned_blocks, 3);
+    ck_assert_int_eq(put("c", 1, 32, pinned, NULL, &n), KVC_E_PIN_LIMIT);
+    ck_assert_uint_eq(view("c").tokens, 24); /* as it was */
+    named("c", 1, 32);                       /* no longer pinned */
+    ck_assert_uint_eq(m()->pinned_blocks, 0);
+    rig_end(&r);
+}
+END_TEST
+
+START_TEST(what_a_name_reaches_is_promised_and_stays_on_disk)
+{
+    begin(16, 64);
+    store(1, 0, 4);
+    named("c", 1, 32);
+    rig_settle(&r);
+    ck_assert_uint_eq(fake_disk_puts(r.disk, true), 4);
+    for (uint32_t i = 0; i < 4; i++)
+        ck_assert(rig_explain(&r, 1, 0, 1, i).durable);
+    flood(64); /* three times what memory has, and twice the disk */
+    ck_assert_uint_eq(rig_lookup(&r, ns, 1, 32).tokens, 32);
+    struct core_held held = rig_load(&r, 1, ns, 1, 32);
+    ck_assert_uint_eq(held.prefix.tokens, 32);
+    rig_check_lease(&r, 1, held.lease, 0);
+    ck_assert_int_eq(core_release(r.core, r.cl[1], held.lease), 0);
+    rig_end(&r);
+}
+END_TEST
+
+START_TEST(what_no_name_reaches_any_more_goes_like_any_other)
+{
+    begin(16, 64);
+    store(1, 0, 4);
+    named("c", 1, 32);
+    rig_settle(&r);
+    named("c", 1, 16);
+    ck_assert(rig_explain(&r, 1, 0, 1, 1).durable);
+    ck_assert(!rig_explain(&r, 1, 0, 1, 2).durable);
+    flood(64);
+    for (uint32_t k = 0; k < 8; k++) {
+        struct core_evict_job job = {.client = r.cl[1], .bytes = 16 * 64}; /* room to move to */
+        rig_evict(&r, &job);
+        fake_disk_want(r.disk, k);
+        rig_settle(&r);
+        flood(8);
+    }
+    ck_assert_uint_eq(rig_lookup(&r, ns, 1, 32).tokens, 16);
+    rig_end(&r);
+}
+END_TEST
+
+START_TEST(a_promise_to_a_commit_outlasts_names)
+{
+    begin(16, 64);
+    struct rig_put p = {.ns = ns, .chain = 1, .n = 2, .durable = true};
+    struct rig_commit commit;
+    ck_assert_int_eq(rig_reserve(&r, 1, &p), 0);
+    ck_assert_int_eq(rig_commit(&r, 1, &p, &commit), 1);
+    rig_settle(&r);
+    ck_assert_uint_eq(commit.done, 1);
+    rig_commit_free(&commit);
+    named("c", 1, 16);
+    rig_settle(&r);
+    forget("c", false);
+    ck_assert(rig_explain(&r, 1, 0, 1, 1).durable);
+    rig_end(&r);
+}
+END_TEST
+
+START_TEST(what_was_lent_to_names_is_promised_anew_for_a_commit)
+{
+    begin(16, 64);
+    store(1, 0, 2);
+    named("c", 1, 16);
+    rig_settle(&r);
+    const uint32_t before = fake_disk_puts(r.disk, true);
+    struct rig_put p = {.ns = ns, .chain = 1, .first = 2, .n = 1, .durable = true};
+    struct rig_commit commit;
+    ck_assert_int_eq(rig_reserve(&r, 1, &p), 0);
+    ck_assert_int_eq(rig_commit(&r, 1, &p, &commit), 1);
+    rig_settle(&r);
+    ck_assert_uint_eq(commit.done, 1);
+    ck_assert_uint_eq(commit.statuses[0], KVC_ST_OK);
+    rig_commit_free(&commit);
+    ck_assert_uint_eq(fake_disk_puts(r.disk, true) - before, 3);
+    forget("c", false);
+    for (uint32_t i = 0; i < 3; i++)
+        ck_assert(rig_explain(&r, 1, 0, 1, i).durable);
+    rig_end(&r);
+}
+END_TEST
+
+START_TEST(eviction_on_request_passes_over_names_unless_forced)
+{
+    begin(64, 0);
+    store(1, 0, 4);
+    store(2, 0, 2);
+    named("c", 1, 16);
+    struct core_evict_job job = {.client = r.cl[1]};
+    rig_evict(&r, &job);
+    ck_assert_uint_eq(job.ret_blocks, 4);
+    ck_assert_uint_eq(job.ret_kept, 2);
+    ck_assert_uint_eq(rig_lookup(&r, ns, 1, 32).tokens, 16);
+    struct core_evict_job forced = {.client = r.cl[1], .force = true};
+    rig_evict(&r, &forced);
+    ck_assert_uint_eq(forced.ret_blocks, 2);
+    struct core_name_view v = view("c");
+    ck_assert_uint_eq(v.tokens, 16);
+    ck_assert_uint_eq(v.tokens_cached, 0);
+    ck_assert_uint_eq(m()->named_blocks, 0);
+    store(1, 0, 2);
+    named("c", 1, 16); /* it can be put again */
+    ck_assert_uint_eq(view("c").tokens_cached, 16);
+    rig_end(&r);
+}
+END_TEST
+
+START_TEST(a_name_falls_back_on_what_is_left)
+{
+    begin(64, 0);
+    store(1, 0, 4);
+    named("c", 1, 32);
+    struct core_explanation x = rig_explain(&r, 1, 0, 1, 2);
+    fake_tier_flip(r.tier, &x.view, 3);
+    struct core_evict_job job = {.client = r.cl[1], .force = true, .have_key = true};
+    job.key = rig_key(1, 2);
+    rig_evict(&r, &job);
+    ck_assert_uint_eq(view("c").tokens, 32);
+    ck_assert_uint_eq(view("c").tokens_cached, 16);
+    ck_assert_uint_eq(m()->named_blocks, 2);
+    forget("c", false);
+    rig_end(&r);
+}
+END_TEST
+
+START_TEST(forgotten_with_its_blocks_all_goes_but_what_others_share)
+{
+    begin(64, 64);
+    store(1, 0, 6);
+    named("other", 1, 16);
+    named("c", 1, 48);
+    rig_settle(&r);
+    forget("c", true);
+    ck_assert_uint_eq(rig_lookup(&r, ns, 1, 48).tokens, 16);
+    forget("other", true);
+    ck_assert_uint_eq(m()->blocks_present, 0);
+    rig_end(&r);
+}
+END_TEST
+
+START_TEST(a_name_ends_when_it_was_not_used_for_so_long)
+{
+    begin(64, 0);
+    store(1, 0, 2);
+    struct core_named n;
+    ck_assert_int_eq(put("c", 1, 16, (struct core_name_put){.ttl_ms = 1000}, NULL, &n), 0);
+    for (unsigned i = 0; i < 40; i++)
+        rig_step(&r);
+    rig_settle(&r);
+    core_name_use(r.core, find("c"), UINT64_MAX);
+    for (unsigned i = 0; i < 40; i++)
+        rig_step(&r);
+    rig_settle(&r);
+    ck_assert_uint_eq(view("c").idle_ms, 800);
+    ck_assert_uint_eq(view("c").age_ms, 1600);
+    for (unsigned i = 0; i < 11; i++)
+        rig_step(&r);
+    rig_settle(&r);
+    ck_assert_ptr_null(find("c"));
+    ck_assert_uint_eq(m()->names_expired, 1);
+    ck_assert_uint_eq(m()->named_blocks, 0);
+    rig_end(&r);
+}
+END_TEST
+
+START_TEST(there_are_so_many_names_and_no_more)
+{
+    rig_defaults(&r);
+    r.cfg.names_max = 4;
+    rig_begin(&r);
+    struct core_ns_spec spec = rig_spec("m", BT, 64);
+    ns = rig_ns(&r, 1, &spec);
+    rig_store(&r, 1, ns, 0, 1, 0, 2);
+    char name[2] = "a";
+    for (; name[0] < 'e'; name[0]++)
+        named(name, 1, 16);
+    struct core_named n;
+    ck_assert_int_eq(put("e", 1, 16, (struct core_name_put){0}, NULL, &n), KVC_E_LIMIT);
+    named("a", 1, 8); /* one that is there can be moved */
+    forget("b", false);
+    named("e", 1, 16);
+    rig_end(&r);
+}
+END_TEST
+
+/* ---- groups of other rules ---- */
+
+static void begin_groups(void)
+{
+    rig_defaults(&r);
+    rig_begin(&r);
+    struct core_ns_spec spec = rig_spec("m", BT, 64);
+    spec.ngroups = 3;
+    spec.group[1] = (struct core_group){
+        .block_tokens = BT, .block_bytes = 128, .rule = KVC_RULE_WINDOW, .window = 16};
+    spec.group[2] =
+        (struct core_group){.block_tokens = 2 * BT, .block_bytes = 256, .rule = KVC_RULE_STATE};
+    ns = rig_ns(&r, 1, &spec);
+    rig_store(&r, 1, ns, 0, 1, 0, 8);
+    rig_store(&r, 1, ns, 1, 1001, 0, 8);
+    rig_store(&r, 1, ns, 2, 2001, 0, 4);
+}
+
+START_TEST(of_windows_and_states_it_holds_what_a_hit_needs)
+{
+    begin_groups();
+    struct core_named n = named("c", 1, 48);
+    ck_assert_uint_eq(n.tokens, 48);
+    ck_assert_uint_eq(n.bytes, 6 * 64 + 2 * 128 + 256);
+    ck_assert_uint_eq(m()->named_blocks, 6 + 2 + 1);
+    n = named("c", 1, 64);
+    ck_assert_uint_eq(m()->named_blocks, 8 + 2 + 1);
+    struct core_seq seq;
+    ck_assert(core_name_seq(r.core, find("c"), &seq));
+    struct core_prefix prefix;
+    ck_assert_int_eq(core_lookup(r.core, &seq, false, &prefix, &r.why), 0);
+    ck_assert_uint_eq(prefix.tokens, 64);
+    struct core_evict_job job = {.client = r.cl[1], .force = true, .have_key = true};
+    job.key = rig_key(2001, 3);
+    rig_evict(&r, &job); /* without its state nothing of it is a hit */
+    ck_assert_uint_eq(view("c").tokens_cached, 0);
+    forget("c", false);
+    ck_assert_uint_eq(m()->named_blocks, 0);
+    rig_end(&r);
+}
+END_TEST
+
+/* ---- who sees what ---- */
+
+static int next(unsigned client, struct core_name_list *in, struct core_name_view *ret_view)
+{
+    static uint8_t cursor[CORE_NAME_CURSOR_MAX];
+    struct core_name *nm;
+    ck_assert_int_eq(core_name_next(r.core, r.cl[client], in, &nm), 0);
+    if (!nm)
+        return 0;
+    (void)core_name_view(r.core, nm, ret_view);
+    in->cursor = cursor;
+    in->cursor_bytes = core_name_cursor(nm, cursor);
+    return 1;
+}
+
+static unsigned count_names(unsigned client, const char *prefix)
+{
+    struct core_name_list in = {.kind = KVC_NAME_CONVERSATION,
+                                .prefix = (const uint8_t *)prefix,
+                                .prefix_bytes = (uint32_t)strlen(prefix)};
+    struct core_name_view v;
+    char last[KVC_STRING_MAX] = "";
+    unsigned n = 0;
+    for (; next(client, &in, &v); n++) {
+        ck_assert_int_le(strcmp(last, v.name), 0);
+        strncpy(last, v.name, sizeof last - 1);
+    }
+    return n;
+}
+
+START_TEST(a_principal_sees_its_own_names_an_administrator_all)
+{
+    begin(64, 0);
+    store(1, 0, 2);
+    const char *mine[] = {"b", "ab", "a", "abc", "c"};
+    for (unsigned i = 0; i < 5; i++)
+        named(mine[i], 1, 16);
+    struct core_ns_spec spec = rig_spec("m", BT, 64);
+    struct core_ns *other = rig_ns(&r, 3, &spec);
+    rig_store(&r, 3, other, 0, 1, 0, 1);
+    struct core_seq seq = rig_seq(other, 1, 8);
+    struct core_named n;
+    const char *theirs[] = {"a", "z"};
+    for (unsigned i = 0; i < 2; i++) {
+        struct core_name_put in = {.id = id_of(KVC_NAME_CONVERSATION, theirs[i], ""), .seq = &seq};
+        ck_assert_int_eq(core_name_put(r.core, r.cl[3], &in, NULL, &n, &r.why), 0);
+    }
+    ck_assert_uint_eq(count_names(1, ""), 5);
+    ck_assert_uint_eq(count_names(2, ""), 5); /* another session of the same principal */
+    ck_assert_uint_eq(count_names(3, ""), 2);
+    ck_assert_uint_eq(count_names(0, ""), 7);
+    ck_assert_uint_eq(count_names(1, "ab"), 2);
+    ck_assert_uint_eq(count_names(0, "a"), 4);
+    struct core_name *nm;
+    struct core_name_id id = id_of(KVC_NAME_CONVERSATION, "z", "");
+    ck_assert_int_eq(core_name_find(r.core, r.cl[1], &id, &nm), KVC_E_NO_NAME);
+    ck_assert_int_eq(core_name_find(r.core, r.cl[0], &id, &nm), 0);
+    id = id_of(KVC_NAME_CONVERSATION, "a", ""); /* there are two, and none of its own */
+    ck_assert_int_eq(core_name_find(r.core, r.cl[0], &id, &nm), KVC_E_NO_NAME);
+    id = id_of(KVC_NAME_DOCUMENT, "b", "");
+    ck_assert_int_eq(core_name_find(r.core, r.cl[1], &id, &nm), KVC_E_NO_NAME);
+    id = id_of(KVC_NAME_CONVERSATION, "b", "someone");
+    ck_assert_int_eq(core_name_find(r.core, r.cl[1], &id, &nm), KVC_E_DENIED);
+    struct core_name_list bad = {.kind = KVC_NAME_CONVERSATION,
+                                 .cursor = (const uint8_t *)"\1\0\0\0\377",
+                                 .cursor_bytes = 5};
+    ck_assert_int_eq(core_name_next(r.core, r.cl[1], &bad, &nm), KVC_E_BAD_ARGUMENT);
+    rig_end(&r);
+}
+END_TEST
+
+/* ---- waiting ---- */
+
+START_TEST(a_put_waits_until_its_blocks_are_on_disk)
+{
+    begin(16, 64);
+    store(1, 0, 4);
+    struct waited w;
+    struct core_named n;
+    const struct core_name_put durable = {.durable = true};
+    ck_assert_int_eq(put("c", 1, 32, durable, &w, &n), 1);
+    ck_assert_uint_eq(w.calls, 0);
+    rig_settle(&r);
+    ck_assert_uint_eq(w.calls, 1);
+    ck_assert_int_eq(w.err, 0);
+    ck_assert_int_eq(put("d", 1, 32, durable, &w, &n), 1); /* known to be there at the next turn */
+    rig_settle(&r);
+    ck_assert(w.calls == 1 && w.err == 0);
+    ck_assert_uint_eq(fake_disk_puts(r.disk, true), 4);
+    rig_end(&r);
+}
+END_TEST
+
+START_TEST(a_put_that_cannot_be_kept_says_so_and_is_tried_again)
+{
+    begin(16, 64);
+    store(1, 0, 2);
+    struct waited w;
+    struct core_named n;
+    fake_disk_out(r.disk, true);
+    ck_assert_int_eq(put("c", 1, 16, (struct core_name_put){.durable = true}, &w, &n), 1);
+    rig_settle(&r);
+    ck_assert_uint_eq(w.calls, 1);
+    ck_assert(w.err == KVC_E_FULL || w.err == KVC_E_TIER);
+    ck_assert_uint_eq(view("c").bytes_on_disk, 0);
+    fake_disk_out(r.disk, false);
+    for (unsigned i = 0; i < 1600; i++)
+        rig_step(&r);
+    rig_settle(&r);
+    ck_assert_uint_eq(view("c").bytes_on_disk, 2 * 64);
+    rig_end(&r);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("names");
+    TCase *t = tcase_create("all");
+    tcase_set_timeout(t, 120);
+    tcase_add_test(t, a_name_covers_what_is_cached_of_its_chain);
+    tcase_add_test(t, names_share_blocks_and_each_lets_go_of_its_own);
+    tcase_add_test(t, a_tip_that_moves_lets_go_of_what_it_left_at_once);
+    tcase_add_test(t, without_storage_what_a_name_reaches_goes_last);
+    tcase_add_test(t, a_pinned_name_counts_against_the_budget_of_pins);
+    tcase_add_test(t, what_a_name_reaches_is_promised_and_stays_on_disk);
+    tcase_add_test(t, what_no_name_reaches_any_more_goes_like_any_other);
+    tcase_add_test(t, a_promise_to_a_commit_outlasts_names);
+    tcase_add_test(t, what_was_lent_to_names_is_promised_anew_for_a_commit);
+    tcase_add_test(t, eviction_on_request_passes_over_names_unless_forced);
+    tcase_add_test(t, a_name_falls_back_on_what_is_left);
+    tcase_add_test(t, forgotten_with_its_blocks_all_goes_but_what_others_share);
+    tcase_add_test(t, a_name_ends_when_it_was_not_used_for_so_long);
+    tcase_add_test(t, there_are_so_many_names_and_no_more);
+    tcase_add_test(t, of_windows_and_states_it_holds_what_a_hit_needs);
+    tcase_add_test(t, a_principal_sees_its_own_names_an_administrator_all);
+    tcase_add_test(t, a_put_waits_until_its_blocks_are_on_disk);
+    tcase_add_test(t, a_put_that_cannot_be_kept_says_so_and_is_tried_again);
+    suite_add_tcase(s, t);
+    return check_run(s);
+}

@@ -1,0 +1,455 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Names over restarts: the journal, what is left of them, damage; and all of it at random. */
+#include <stdlib.h>
+
+#include "check_run.h"
+#include "names_rig.h"
+
+#define BT 8u
+
+static void begin(uint32_t host, uint32_t disk)
+{
+    rig_defaults(&r);
+    r.with_journal = true;
+    r.tier_cfg.regions = 1;
+    r.tier_cfg.region_bytes = host * 64;
+    r.disk_cfg = (struct fake_disk_config){.slots = disk, .region_slots = 8, .seed = 3};
+    rig_begin(&r);
+    struct core_ns_spec spec = rig_spec("m", BT, 64);
+    ns = rig_ns(&r, 1, &spec);
+}
+
+static void store(uint32_t chain, uint32_t first, uint32_t n)
+{
+    rig_store(&r, 1, ns, 0, chain, first, n);
+    rig_settle(&r);
+    rig_step(&r);
+}
+
+static void restart(bool host)
+{
+    rig_restart(&r, host);
+    struct core_ns_spec spec = rig_spec("m", BT, 64);
+    ns = rig_ns(&r, 1, &spec);
+}
+
+START_TEST(a_name_comes_back_with_what_it_reaches)
+{
+    begin(16, 64);
+    store(1, 0, 6);
+    const struct core_name_put in = {.priority = 80, .ttl_ms = 3600000};
+    struct core_named n;
+    ck_assert_int_eq(put("c", 1, 48, in, NULL, &n), 0);
+    rig_settle(&r);
+    for (unsigned i = 0; i < 50; i++)
+        rig_step(&r);
+    r.wall_ms += 5000 + r.now_ns / 1000000;
+    restart(false);
+    ck_assert_uint_eq(r.names_found.names, 1);
+    ck_assert_uint_eq(r.names_found.partly, 0);
+    struct core_name_view v = view("c");
+    ck_assert_uint_eq(v.tokens, 48);
+    ck_assert_uint_eq(v.tokens_cached, 48);
+    ck_assert_uint_eq(v.priority, 80);
+    ck_assert_uint_eq(v.ttl_ms, 3600000);
+    ck_assert_uint_ge(v.idle_ms, 5000);
+    ck_assert_uint_eq(m()->named_blocks, 6);
+    for (uint32_t i = 0; i < 6; i++)
+        ck_assert(rig_explain(&r, 1, 0, 1, i).durable);
+    forget("c", false); /* it was lent, and they know it still */
+    ck_assert(!rig_explain(&r, 1, 0, 1, 0).durable);
+    rig_end(&r);
+}
+END_TEST
+
+START_TEST(promises_to_a_name_that_is_no_more_end_after_the_restart)
+{
+    begin(16, 64);
+    store(1, 0, 4);
+    named("c", 1, 32);
+    rig_settle(&r);
+    forget("c", false);
+    rig_settle(&r);
+    restart(false);
+    ck_assert_uint_eq(r.names_found.names, 0);
+    ck_assert_uint_eq(rig_lookup(&r, ns, 1, 32).tokens, 32);
+    for (unsigned i = 0; i < 3100; i++) /* a minute: it might be named or pinned again */
+        rig_step(&r);
+    rig_settle(&r);
+    ck_assert(!rig_explain(&r, 1, 0, 1, 3).durable);
+    ck_assert_uint_eq(fake_journal_entries(r.journal), 0);
+    rig_end(&r);
+}
+END_TEST
+
+START_TEST(what_was_not_saved_is_cut_off)
+{
+    begin(16, 64);
+    store(1, 0, 6);
+    named("c", 1, 48);
+    rig_settle(&r);
+    fake_disk_out(r.disk, true); /* nothing more is saved */
+    store(1, 6, 4);
+    named("c", 1, 80);
+    rig_settle(&r);
+    fake_disk_out(r.disk, false);
+    restart(false);
+    ck_assert_uint_eq(r.names_found.partly, 1);
+    struct core_name_view v = view("c");
+    ck_assert_uint_eq(v.tokens, 80);
+    ck_assert_uint_eq(v.tokens_cached, 48); /* a key of every 1, 2, 4, ... blocks: found exactly */
+    ck_assert_uint_eq(m()->named_blocks, 6);
+    rig_end(&r);
+}
+END_TEST
+
+START_TEST(without_its_namespace_a_name_reaches_nothing)
+{
+    begin(16, 0);
+    store(1, 0, 2);
+    named("c", 1, 16);
+    rig_settle(&r);
+    restart(false);
+    ck_assert_uint_eq(view("c").tokens_cached, 0);
+    store(1, 0, 2);
+    named("c", 1, 16);
+    ck_assert_uint_eq(view("c").tokens_cached, 16);
+    rig_end(&r);
+}
+END_TEST
+
+START_TEST(a_put_is_kept_before_it_is_answered)
+{
+    begin(16, 64);
+    store(1, 0, 2);
+    struct waited w;
+    struct core_named n;
+    ck_assert_int_eq(put("c", 1, 16, (struct core_name_put){.durable = true}, &w, &n), 1);
+    for (unsigned i = 0; i < 20; i++) { /* all but the journal goes on */
+        (void)core_placement_step(r.core);
+        r.cfg.disk->ops->kick(r.cfg.disk);
+        fake_disk_run(r.disk, 1000, 0);
+    }
+    ck_assert_uint_eq(w.calls, 0);
+    restart(false); /* it had not been answered, and is not there */
+    ck_assert_ptr_null(find("c"));
+    ck_assert_int_eq(put("c", 1, 16, (struct core_name_put){.durable = true}, &w, &n), 1);
+    rig_settle(&r);
+    ck_assert(w.calls == 1 && w.err == 0);
+    restart(false);
+    ck_assert_uint_eq(view("c").tokens_cached, 16);
+    rig_end(&r);
+}
+END_TEST
+
+START_TEST(a_forgotten_name_stays_forgotten_once_it_is_answered)
+{
+    begin(16, 64);
+    store(1, 0, 2);
+    named("c", 1, 16);
+    rig_settle(&r);
+    struct waited w = {.w = {.fn = on_waited}};
+    ck_assert_int_eq(core_name_forget(r.core, find("c"), false, &w.w), 1);
+    named("c", 1, 8); /* another of the same name meanwhile */
+    rig_settle(&r);
+    ck_assert(w.calls == 1 && w.err == 0);
+    restart(false);
+    ck_assert_uint_eq(view("c").tokens, 8);
+    rig_end(&r);
+}
+END_TEST
+
+START_TEST(token_ids_come_back_whole_or_not_at_all)
+{
+    begin(16, 64);
+    store(1, 0, 2);
+    uint32_t ids[16], got[16], total;
+    for (uint32_t i = 0; i < 16; i++)
+        ids[i] = 70000 + i;
+    struct core_named n;
+    const struct core_name_put in = {.ids = (const uint8_t *)ids};
+    ck_assert_int_eq(put("c", 1, 16, in, NULL, &n), 0);
+    rig_settle(&r);
+    restart(false);
+    ck_assert(view("c").has_ids);
+    ck_assert_uint_eq(core_name_ids(r.core, find("c"), 10, (uint8_t *)got, 16, &total), 6);
+    ck_assert_uint_eq(total, 16);
+    ck_assert_mem_eq(got, ids + 10, 6 * sizeof *ids);
+    fake_journal_drop(r.journal, fake_journal_entries(r.journal) - 1);
+    restart(false);
+    ck_assert(!view("c").has_ids);
+    ck_assert_uint_eq(view("c").tokens_cached, 16);
+    rig_end(&r);
+}
+END_TEST
+
+START_TEST(long_lists_of_ids_take_several_commits)
+{
+    rig_defaults(&r);
+    r.with_journal = true;
+    r.cfg.name_ids_bytes = 1 << 20;
+    rig_begin(&r);
+    struct core_ns_spec spec = rig_spec("m", 1024, 64);
+    ns = rig_ns(&r, 1, &spec);
+    rig_store(&r, 1, ns, 0, 1, 0, 100);
+    uint32_t *ids = malloc(102400 * sizeof *ids), *got = malloc(102400 * sizeof *ids), total;
+    for (uint32_t i = 0; i < 102400; i++)
+        ids[i] = i * 2654435761u;
+    struct core_named n;
+    const struct core_name_put in = {.ids = (const uint8_t *)ids};
+    ck_assert_int_eq(put("c", 1, 102400, in, NULL, &n), 0);
+    (void)core_placement_step(r.core);
+    fake_journal_run(r.journal, 0); /* a part of it, and then it is put anew */
+    ck_assert_int_eq(put("c", 1, 102400, in, NULL, &n), 0);
+    rig_settle(&r);
+    const uint32_t entries = fake_journal_entries(r.journal);
+    ck_assert_uint_le(entries, 102400 / 250 + 3);
+    rig_restart(&r, true);
+    ns = rig_ns(&r, 1, &spec);
+    ck_assert_uint_eq(core_name_ids(r.core, find("c"), 0, (uint8_t *)got, 102400, &total), 102400);
+    ck_assert_mem_eq(got, ids, 102400 * sizeof *ids);
+    ck_assert_int_eq(put("d", 1, 102400, in, NULL, &n), 0);
+    ck_assert_int_eq(put("e", 1, 102400, in, NULL, &n), KVC_E_LIMIT);
+    free(ids);
+    free(got);
+    rig_end(&r);
+}
+END_TEST
+
+START_TEST(pieces_of_nothing_are_swept)
+{
+    begin(16, 64);
+    store(1, 0, 2);
+    named("a", 1, 16);
+    named("b", 1, 16);
+    rig_settle(&r);
+    const uint32_t entries = fake_journal_entries(r.journal);
+    fake_journal_drop(r.journal, 0); /* the head of the first */
+    restart(false);
+    ck_assert_uint_eq(r.names_found.names, 1);
+    ck_assert_uint_eq(r.names_found.pieces, 1);
+    rig_settle(&r);
+    ck_assert_uint_eq(fake_journal_entries(r.journal), entries / 2);
+    rig_end(&r);
+}
+END_TEST
+
+START_TEST(a_damaged_journal_begins_anew_with_what_could_be_read)
+{
+    begin(16, 64);
+    store(1, 0, 2);
+    named("a", 1, 16);
+    named("b", 1, 16);
+    rig_settle(&r);
+    fake_journal_damage(r.journal, fake_journal_entries(r.journal) / 2);
+    restart(false);
+    ck_assert(r.names_found.damaged);
+    ck_assert_uint_eq(r.names_found.names, 1);
+    rig_settle(&r);
+    restart(false);
+    ck_assert(!r.names_found.damaged);
+    ck_assert_uint_eq(r.names_found.names, 1);
+    ck_assert_uint_eq(m()->named_blocks, 2);
+    rig_end(&r);
+}
+END_TEST
+
+START_TEST(names_go_on_in_memory_when_their_journal_fails)
+{
+    begin(16, 64);
+    store(1, 0, 4);
+    named("a", 1, 16);
+    rig_settle(&r);
+    r.journal_err = -EIO;
+    struct waited w;
+    struct core_named n;
+    ck_assert_int_eq(put("c", 1, 32, (struct core_name_put){.durable = true}, &w, &n), 1);
+    rig_settle(&r);
+    ck_assert(w.calls == 1 && w.err == KVC_E_TIER);
+    ck_assert_int_eq(core_names_error(r.core), -EIO);
+    ck_assert_int_eq(put("c", 1, 32, (struct core_name_put){.durable = true}, &w, &n), KVC_E_TIER);
+    named("d", 1, 24);
+    forget("a", false);
+    ck_assert_uint_eq(m()->named_blocks, 4);
+    rig_end(&r);
+}
+END_TEST
+
+/* ---- at random ---- */
+
+static uint64_t random_state;
+
+static uint32_t below(uint32_t n)
+{
+    random_state = random_state * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(random_state >> 33) % n;
+}
+
+/* Trees: chain 10 * k + j has its first two blocks in common with 10 * k. */
+static struct core_seq branch(uint32_t tree, uint32_t twig, uint32_t blocks)
+{
+    static uint8_t keys[8 * KVC_KEY_BYTES];
+    for (uint32_t i = 0; i < blocks; i++) {
+        const struct key256 key = rig_key(10 * tree + (i < 2 ? 0 : twig), i);
+        memcpy(keys + i * KVC_KEY_BYTES, key.b, KVC_KEY_BYTES);
+    }
+    return (struct core_seq){
+        .ns = ns, .tokens = blocks * BT, .ngroups = 1, .keys = {keys}, .n = {blocks}};
+}
+
+static struct rig_commit commits[64];
+static unsigned ncommits;
+
+static void act_store(void)
+{
+    const uint32_t tree = below(4), twig = below(3), n = 2 + below(5);
+    static struct rig_put p;
+    for (uint32_t part = 0; part < 2; part++) {
+        p = (struct rig_put){.ns = ns,
+                             .chain = 10 * tree + (part ? twig : 0),
+                             .first = part ? 2 : 0,
+                             .n = part ? n - 2 : 2,
+                             .durable = below(8) == 0};
+        if (p.n == 0 || ncommits == 64)
+            return;
+        const struct key256 parent = rig_key(10 * tree, 1);
+        const struct core_reserve in = {.ns = ns,
+                                        .parent = part ? parent.b : NULL,
+                                        .first_token = p.first * BT,
+                                        .keys = rig_keys(0, p.chain, p.first, p.n),
+                                        .n = p.n,
+                                        .durable = p.durable};
+        ck_assert_int_eq(core_reserve(r.core, r.cl[1], &in, &p.reservation, p.statuses, &r.why), 0);
+        if (p.reservation && rig_commit(&r, 1, &p, &commits[ncommits]) == 1)
+            ncommits++;
+    }
+}
+
+static void act_name(void)
+{
+    char name[2] = {(char)('a' + below(12)), 0};
+    struct core_name_id id = id_of(KVC_NAME_CONVERSATION, name, "");
+    struct core_seq seq = branch(below(4), below(3), 1 + below(7));
+    struct core_name *nm;
+    struct core_named n;
+    switch (below(4)) {
+    case 0:
+        if (core_name_find(r.core, r.cl[1], &id, &nm) == 0)
+            ck_assert_int_eq(core_name_forget(r.core, nm, below(2) == 0, NULL), 0);
+        return;
+    case 1:
+        if (core_name_find(r.core, r.cl[1], &id, &nm) == 0)
+            core_name_use(r.core, nm, below(2) ? UINT64_MAX : 500 + below(2000));
+        return;
+    default: {
+        const struct core_name_put in = {.id = id,
+                                         .seq = &seq,
+                                         .priority = below(101),
+                                         .ttl_ms = below(4) ? 0 : 1 + below(1000)};
+        int rc = core_name_put(r.core, r.cl[1], &in, NULL, &n, &r.why);
+        ck_assert(rc == 0 || rc == KVC_E_GONE || rc == KVC_E_LIMIT);
+    }
+    }
+}
+
+static void act_break(void)
+{
+    struct core_evict_job job = {.client = r.cl[1], .force = below(2) == 0, .have_key = true};
+    switch (below(5)) {
+    case 0:
+        job.key = rig_key(10 * below(4) + below(3), below(6));
+        rig_evict(&r, &job);
+        return;
+    case 1:
+        (void)fake_disk_lose(r.disk);
+        return;
+    case 2:
+        fake_disk_out(r.disk, below(3) == 0);
+        return;
+    case 3:
+        fake_disk_want(r.disk, below(8));
+        return;
+    default:
+        fake_disk_keeps(r.disk, below(4) > 0);
+    }
+}
+
+static void turn(void)
+{
+    (void)core_run_done(r.core);
+    (void)core_placement_step(r.core);
+    (void)fake_tier_run(r.tier, below(6), 3);
+    r.cfg.disk->ops->kick(r.cfg.disk);
+    (void)fake_disk_run(r.disk, below(6), 3);
+    if (below(3) == 0)
+        (void)fake_journal_run(r.journal, 0);
+    if (below(3) == 0)
+        rig_step(&r);
+    core_check(r.core);
+}
+
+static void calm(void)
+{
+    fake_disk_out(r.disk, false);
+    rig_settle(&r);
+    for (; ncommits > 0; ncommits--) {
+        ck_assert_uint_eq(commits[ncommits - 1].done, 1);
+        rig_commit_free(&commits[ncommits - 1]);
+    }
+}
+
+START_TEST(counts_hold_whatever_happens)
+{
+    const char *more = getenv("KVC_NAMES_SEEDS");
+    const unsigned seeds = more ? (unsigned)strtoul(more, NULL, 10) : 40;
+    for (unsigned seed = 1; seed <= seeds; seed++) {
+        random_state = seed;
+        begin(24, 64);
+        for (unsigned i = 0; i < 400; i++) {
+            switch (below(8)) {
+            case 0:
+            case 1:
+                act_store();
+                break;
+            case 2:
+                act_break();
+                break;
+            case 3:
+                act_name();
+                break;
+            default:
+                turn();
+            }
+            core_check(r.core);
+            if (below(100) == 0) {
+                calm();
+                restart(below(2) == 0);
+                ck_assert(!r.names_found.damaged);
+            }
+        }
+        calm();
+        rig_end(&r);
+    }
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("names kept");
+    TCase *t = tcase_create("all");
+    tcase_set_timeout(t, getenv("KVC_NAMES_SEEDS") ? 0 : 300);
+    tcase_add_test(t, a_name_comes_back_with_what_it_reaches);
+    tcase_add_test(t, promises_to_a_name_that_is_no_more_end_after_the_restart);
+    tcase_add_test(t, what_was_not_saved_is_cut_off);
+    tcase_add_test(t, without_its_namespace_a_name_reaches_nothing);
+    tcase_add_test(t, a_put_is_kept_before_it_is_answered);
+    tcase_add_test(t, a_forgotten_name_stays_forgotten_once_it_is_answered);
+    tcase_add_test(t, token_ids_come_back_whole_or_not_at_all);
+    tcase_add_test(t, long_lists_of_ids_take_several_commits);
+    tcase_add_test(t, pieces_of_nothing_are_swept);
+    tcase_add_test(t, a_damaged_journal_begins_anew_with_what_could_be_read);
+    tcase_add_test(t, names_go_on_in_memory_when_their_journal_fails);
+    tcase_add_test(t, counts_hold_whatever_happens);
+    suite_add_tcase(s, t);
+    return check_run(s);
+}

@@ -1,0 +1,330 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Pins: what stays, for how long, within which budget, and what storage hears of it. */
+#include <check.h>
+
+#include "check_run.h"
+#include "core_rig.h"
+
+static struct rig r;
+static struct core_ns *ns;
+
+static void begin(uint32_t host, uint32_t disk)
+{
+    rig_defaults(&r);
+    r.tier_cfg.regions = 1;
+    r.tier_cfg.region_bytes = host * 64;
+    if (disk)
+        r.disk_cfg = (struct fake_disk_config){.slots = disk, .region_slots = 8, .seed = 3};
+    rig_begin(&r);
+    struct core_ns_spec spec = rig_spec("m", 8, 64);
+    ns = rig_ns(&r, 1, &spec);
+}
+
+static void store(uint32_t chain, uint32_t n)
+{
+    rig_store(&r, 1, ns, 0, chain, 0, n);
+    rig_step(&r);
+    if (r.disk)
+        rig_settle(&r);
+    core_check(r.core);
+}
+
+static int pin(uint32_t chain, uint32_t n, bool in_memory, uint64_t ttl_ms, uint64_t *ret_id)
+{
+    const struct core_pin in = {
+        .seq = rig_seq(ns, chain, n * 8), .in_memory = in_memory, .ttl_ms = ttl_ms};
+    struct core_pinned got = {0};
+    int err = core_pin(r.core, &in, &got, &r.why);
+    *ret_id = got.id;
+    core_check(r.core);
+    return err;
+}
+
+static uint32_t there(uint32_t chain, uint32_t n)
+{
+    return rig_lookup(&r, ns, chain, n * 8).tokens / 8;
+}
+
+static void later(uint64_t ms)
+{
+    for (uint64_t i = 0; i < ms; i += 100) {
+        r.now_ns += 100000000;
+        core_tick(r.core, r.now_ns);
+        (void)core_placement_step(r.core);
+    }
+    rig_settle(&r);
+}
+
+START_TEST(what_is_pinned_stays_until_it_is_unpinned)
+{
+    begin(4, 0);
+    uint64_t id;
+    store(1, 2);
+    ck_assert_int_eq(pin(1, 2, false, 0, &id), 0);
+    for (uint32_t i = 2; i < 20; i++)
+        store(i, 1);
+    ck_assert_uint_eq(there(1, 2), 2);
+    const struct core_metrics *m = core_metrics(r.core);
+    ck_assert_uint_eq(m->pins, 1);
+    ck_assert_uint_eq(m->pinned_blocks, 2);
+    ck_assert_uint_eq(m->pinned_bytes, 128);
+    ck_assert_int_eq(core_unpin(r.core, r.cl[1], id), 0);
+    ck_assert_int_eq(core_unpin(r.core, r.cl[1], id), KVC_E_NO_NAME);
+    for (uint32_t i = 20; i < 30; i++)
+        store(i, 1);
+    ck_assert_uint_eq(there(1, 2), 0);
+    ck_assert_uint_eq(m->pinned_bytes, 0);
+    rig_end(&r);
+}
+END_TEST
+
+START_TEST(when_all_is_pinned_nothing_has_room)
+{
+    begin(2, 0);
+    uint64_t id;
+    store(1, 2);
+    ck_assert_int_eq(pin(1, 2, false, 0, &id), 0);
+    struct rig_put p = {.ns = ns, .chain = 2, .n = 1};
+    ck_assert_int_eq(rig_reserve(&r, 1, &p), 0);
+    ck_assert_uint_eq(p.statuses[0], KVC_ST_FULL);
+    ck_assert_int_eq(core_unpin(r.core, NULL, id), 0);
+    store(2, 1);
+    rig_end(&r);
+}
+END_TEST
+
+START_TEST(a_pin_ends_by_itself)
+{
+    begin(4, 0);
+    uint64_t id, other;
+    store(1, 1);
+    store(2, 1);
+    ck_assert_int_eq(pin(1, 1, false, 1000, &id), 0);
+    ck_assert_int_eq(pin(2, 1, false, 60000, &other), 0);
+    struct core_pin_view v;
+    uint64_t cursor = 0;
+    ck_assert(core_pin_next(r.core, r.cl[1], &cursor, &v));
+    ck_assert_uint_eq(v.id, id);
+    ck_assert_uint_eq(v.left_ms, 1000);
+    ck_assert_str_eq(v.tenant, "t1");
+    later(900);
+    ck_assert_uint_eq(core_metrics(r.core)->pins, 2);
+    later(200);
+    ck_assert_uint_eq(core_metrics(r.core)->pins, 1);
+    ck_assert_uint_eq(core_metrics(r.core)->pins_ended, 1);
+    ck_assert_int_eq(core_unpin(r.core, r.cl[1], id), KVC_E_NO_NAME);
+    rig_end(&r);
+}
+END_TEST
+
+START_TEST(pins_are_of_their_principal)
+{
+    begin(4, 0);
+    uint64_t id, cursor = 0;
+    struct core_pin_view v;
+    store(1, 1);
+    ck_assert_int_eq(pin(1, 1, true, 0, &id), 0);
+    ck_assert(!core_pin_next(r.core, r.cl[3], &cursor, &v));
+    ck_assert_int_eq(core_unpin(r.core, r.cl[3], id), KVC_E_NO_NAME);
+    ck_assert(core_pin_next(r.core, r.cl[0], &cursor, &v)); /* an administrator */
+    ck_assert(v.in_memory && v.blocks == 1 && v.tokens == 8);
+    const struct key256 key = rig_key(1, 0);
+    ck_assert(memcmp(v.tip.b, key.b, sizeof key.b) == 0);
+    ck_assert(!core_pin_next(r.core, r.cl[0], &cursor, &v));
+    ck_assert_int_eq(core_unpin(r.core, r.cl[0], id), 0);
+    rig_end(&r);
+}
+END_TEST
+
+START_TEST(over_the_budget_is_an_error_at_once_and_a_block_counts_once)
+{
+    begin(16, 0);
+    uint64_t id[4], none;
+    core_pin_budget(r.core, 3 * 64);
+    store(1, 3);
+    store(2, 2);
+    ck_assert_int_eq(pin(9, 1, false, 0, &none), KVC_E_GONE);
+    ck_assert_int_eq(pin(1, 2, false, 0, &id[0]), 0);
+    ck_assert_int_eq(pin(2, 2, false, 0, &none), KVC_E_PIN_LIMIT);
+    ck_assert_uint_eq(core_metrics(r.core)->pins_refused, 1);
+    ck_assert_int_eq(pin(1, 3, false, 0, &id[1]), 0); /* one block more */
+    ck_assert_uint_eq(core_metrics(r.core)->pinned_bytes, 3 * 64);
+    ck_assert_int_eq(core_unpin(r.core, r.cl[1], id[0]), 0);
+    ck_assert_uint_eq(core_metrics(r.core)->pinned_bytes, 3 * 64);
+    ck_assert_int_eq(core_unpin(r.core, r.cl[1], id[1]), 0);
+    ck_assert_int_eq(pin(2, 2, false, 0, &id[2]), 0);
+    rig_end(&r);
+}
+END_TEST
+
+START_TEST(there_are_no_more_pins_than_there_may_be)
+{
+    begin(8, 0);
+    uint64_t id;
+    store(1, 1);
+    for (unsigned i = 0; i < 64; i++)
+        ck_assert_int_eq(pin(1, 1, i % 2, 0, &id), 0);
+    ck_assert_int_eq(pin(1, 1, false, 0, &id), KVC_E_LIMIT);
+    ck_assert_uint_eq(rig_explain(&r, 0, 0, 1, 0).pins, 64);
+    rig_end(&r);
+}
+END_TEST
+
+START_TEST(eviction_on_request_spares_pins_unless_it_is_forced)
+{
+    begin(8, 0);
+    uint64_t id;
+    store(1, 3);
+    store(2, 1);
+    ck_assert_int_eq(pin(1, 2, false, 0, &id), 0);
+    struct core_evict_job job = {.client = r.cl[0]};
+    rig_evict(&r, &job);
+    ck_assert_uint_eq(there(1, 3), 2);
+    ck_assert_uint_eq(there(2, 1), 0);
+    ck_assert_uint_eq(job.ret_kept, 2);
+    struct core_evict_job forced = {.client = r.cl[0], .force = true};
+    rig_evict(&r, &forced);
+    ck_assert_uint_eq(there(1, 1), 0);
+    ck_assert_uint_eq(core_metrics(r.core)->pinned_bytes, 0);
+    ck_assert_uint_eq(core_metrics(r.core)->blocks_unpinned, 2);
+    ck_assert_int_eq(core_unpin(r.core, r.cl[1], id), 0); /* of nothing, by now */
+    rig_end(&r);
+}
+END_TEST
+
+START_TEST(eviction_by_level_tenant_and_model)
+{
+    begin(8, 0);
+    store(1, 2);
+    store(2, 1);
+    struct core_seq seq = rig_seq(ns, 2, 8);
+    ck_assert_int_eq(core_wish(r.core, &seq, 0, &(struct core_wish){10, 0}, false, &r.why), 1);
+    struct core_evict_job low = {.client = r.cl[0], .level_below = 35};
+    rig_evict(&r, &low);
+    ck_assert_uint_eq(there(1, 2), 2);
+    ck_assert_uint_eq(there(2, 1), 0);
+    struct core_evict_job nobody = {.client = r.cl[0], .tenant = "t2"};
+    rig_evict(&r, &nobody);
+    struct core_evict_job none = {.client = r.cl[0], .tenant = "t1", .model = "n"};
+    rig_evict(&r, &none);
+    ck_assert_uint_eq(there(1, 2), 2);
+    struct core_evict_job all = {.client = r.cl[0], .tenant = "t1", .model = "m"};
+    rig_evict(&r, &all);
+    ck_assert_uint_eq(there(1, 1), 0);
+    rig_end(&r);
+}
+END_TEST
+
+/* ---- two tiers ---- */
+
+START_TEST(what_is_pinned_is_made_durable_and_goes_back_to_ordinary)
+{
+    begin(4, 64);
+    uint64_t id;
+    store(1, 2);
+    ck_assert_int_eq(pin(1, 2, false, 0, &id), 0);
+    rig_settle(&r);
+    ck_assert_uint_eq(fake_disk_puts(r.disk, true), 2);
+    ck_assert(rig_explain(&r, 0, 0, 1, 1).durable);
+    for (uint32_t i = 2; i < 12; i++)
+        store(i, 2);
+    ck_assert_uint_eq(rig_explain(&r, 0, 0, 1, 1).tiers, CORE_ON_DISK);
+    for (uint32_t region = 0; region < 8; region++) {
+        fake_disk_want(r.disk, region);
+        rig_settle(&r);
+    }
+    ck_assert_uint_eq(there(1, 2), 2);
+    ck_assert_int_eq(core_unpin(r.core, r.cl[1], id), 0);
+    ck_assert(!rig_explain(&r, 0, 0, 1, 1).durable);
+    ck_assert_uint_eq(fake_disk_unpromised(r.disk), 2);
+    rig_end(&r);
+}
+END_TEST
+
+START_TEST(what_others_were_promised_outlasts_a_pin)
+{
+    begin(8, 64);
+    uint64_t id;
+    store(1, 1);
+    ck_assert_int_eq(pin(1, 1, false, 0, &id), 0);
+    rig_settle(&r);
+    struct rig_put p = {.ns = ns, .chain = 1, .n = 2, .durable = true};
+    struct rig_commit m;
+    ck_assert_int_eq(rig_reserve(&r, 1, &p), 0);
+    ck_assert_int_eq(rig_commit(&r, 1, &p, &m), 1);
+    rig_settle(&r);
+    ck_assert_uint_eq(m.statuses[1], KVC_ST_OK);
+    rig_commit_free(&m);
+    ck_assert_uint_eq(fake_disk_puts(r.disk, true), 3); /* the pin's is written again */
+    ck_assert_int_eq(core_unpin(r.core, r.cl[1], id), 0);
+    ck_assert(rig_explain(&r, 0, 0, 1, 0).durable);
+    ck_assert_uint_eq(fake_disk_unpromised(r.disk), 0);
+    rig_end(&r);
+}
+END_TEST
+
+START_TEST(a_pin_in_memory_brings_blocks_there_and_keeps_them)
+{
+    begin(4, 64);
+    uint64_t id;
+    for (uint32_t i = 1; i < 8; i++)
+        store(i, 2);
+    ck_assert_uint_eq(rig_explain(&r, 0, 0, 1, 1).tiers, CORE_ON_DISK);
+    ck_assert_int_eq(pin(1, 2, true, 0, &id), 0);
+    later(300);
+    ck_assert(rig_explain(&r, 0, 0, 1, 1).tiers & CORE_IN_HOST);
+    for (uint32_t i = 10; i < 30; i++)
+        store(i, 1);
+    ck_assert(rig_explain(&r, 0, 0, 1, 0).tiers & CORE_IN_HOST);
+    ck_assert(rig_explain(&r, 0, 0, 1, 1).tiers & CORE_IN_HOST);
+    ck_assert_int_eq(core_unpin(r.core, r.cl[1], id), 0);
+    for (uint32_t i = 30; i < 40; i++)
+        store(i, 1);
+    ck_assert(!(rig_explain(&r, 0, 0, 1, 1).tiers & CORE_IN_HOST));
+    ck_assert_uint_eq(there(1, 2), 2);
+    rig_end(&r);
+}
+END_TEST
+
+START_TEST(what_was_pinned_before_a_restart_becomes_ordinary_if_nobody_pins_it_again)
+{
+    begin(4, 64);
+    uint64_t id;
+    store(1, 1);
+    store(2, 1);
+    ck_assert_int_eq(pin(1, 1, false, 0, &id), 0);
+    ck_assert_int_eq(pin(2, 1, false, 0, &id), 0);
+    rig_settle(&r);
+    rig_restart(&r, false);
+    struct core_ns_spec spec = rig_spec("m", 8, 64);
+    ns = rig_ns(&r, 1, &spec);
+    ck_assert(rig_explain(&r, 0, 0, 1, 0).durable && rig_explain(&r, 0, 0, 2, 0).durable);
+    ck_assert_int_eq(pin(2, 1, false, 0, &id), 0);
+    later(61000);
+    ck_assert(!rig_explain(&r, 0, 0, 1, 0).durable);
+    ck_assert(rig_explain(&r, 0, 0, 2, 0).durable);
+    ck_assert_uint_eq(fake_disk_unpromised(r.disk), 1);
+    ck_assert_int_eq(core_unpin(r.core, NULL, id), 0);
+    rig_end(&r);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("pin");
+    TCase *t = tcase_create("pins");
+    tcase_add_test(t, what_is_pinned_stays_until_it_is_unpinned);
+    tcase_add_test(t, when_all_is_pinned_nothing_has_room);
+    tcase_add_test(t, a_pin_ends_by_itself);
+    tcase_add_test(t, pins_are_of_their_principal);
+    tcase_add_test(t, over_the_budget_is_an_error_at_once_and_a_block_counts_once);
+    tcase_add_test(t, there_are_no_more_pins_than_there_may_be);
+    tcase_add_test(t, eviction_on_request_spares_pins_unless_it_is_forced);
+    tcase_add_test(t, eviction_by_level_tenant_and_model);
+    tcase_add_test(t, what_is_pinned_is_made_durable_and_goes_back_to_ordinary);
+    tcase_add_test(t, what_others_were_promised_outlasts_a_pin);
+    tcase_add_test(t, a_pin_in_memory_brings_blocks_there_and_keeps_them);
+    tcase_add_test(t, what_was_pinned_before_a_restart_becomes_ordinary_if_nobody_pins_it_again);
+    suite_add_tcase(s, t);
+    return check_run(s);
+}

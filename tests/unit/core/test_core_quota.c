@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Hard limits and guaranteed shares of tenants, sub-tenants and namespaces, in both tiers. */
+#include <check.h>
+#include <stdio.h>
+
+#include "check_run.h"
+#include "core_rig.h"
+
+static struct rig r;
+static struct core_ns *ns, *other; /* of tenants t1 and t2 */
+
+static void begin(uint32_t host, uint32_t disk)
+{
+    rig_defaults(&r);
+    r.tier_cfg.regions = 2; /* a region is one principal's */
+    r.tier_cfg.region_bytes = host * 64;
+    if (disk)
+        r.disk_cfg = (struct fake_disk_config){.slots = disk, .region_slots = 8, .seed = 3};
+    rig_begin(&r);
+    struct core_ns_spec spec = rig_spec("m", 8, 64);
+    ns = rig_ns(&r, 1, &spec);
+    other = rig_ns(&r, 3, &spec);
+}
+
+static int set(uint8_t scope, const char *tenant, const char *sub, uint32_t id, uint64_t limit,
+               uint64_t share, uint64_t disk_limit, uint64_t disk_share)
+{
+    const struct core_quota q = {.scope = scope,
+                                 .tenant = tenant,
+                                 .sub = sub,
+                                 .ns = id,
+                                 .bytes = {{limit, disk_limit}, {share, disk_share}}};
+    int err = core_quota_set(r.core, &q);
+    core_check(r.core);
+    return err;
+}
+
+static int limit(const char *tenant, uint64_t bytes)
+{
+    return set(KVC_SCOPE_TENANT, tenant, NULL, 0, bytes, 0, RETAIN_NO_LIMIT, 0);
+}
+
+static void settle(void)
+{
+    for (unsigned i = 0; i < 8; i++)
+        rig_settle(&r);
+    rig_step(&r);
+}
+
+static uint64_t held(const struct core_ns *n, unsigned tier)
+{
+    struct core_ns_view v;
+    core_ns_view(n, &v);
+    return v.held[tier];
+}
+
+static uint32_t id_of(const struct core_ns *n)
+{
+    struct core_ns_view v;
+    core_ns_view(n, &v);
+    return v.id;
+}
+
+static void store(unsigned client, struct core_ns *n, uint32_t chain, uint32_t blocks)
+{
+    rig_store(&r, client, n, 0, chain, 0, blocks);
+    rig_step(&r);
+    core_check(r.core);
+}
+
+static uint32_t there(struct core_ns *n, uint32_t chain)
+{
+    return rig_lookup(&r, n, chain, 8).tokens;
+}
+
+START_TEST(over_its_limit_a_tenant_evicts_its_own)
+{
+    begin(16, 0);
+    ck_assert_int_eq(limit("t1", 4 * 64), 0);
+    store(3, other, 9, 1);
+    for (uint32_t i = 1; i <= 6; i++)
+        store(1, ns, i, 1);
+    ck_assert_uint_eq(held(ns, 0), 4 * 64);
+    ck_assert_uint_eq(there(other, 9), 8);
+    ck_assert_uint_eq(there(ns, 1) + there(ns, 2), 0);
+    ck_assert_uint_eq(there(ns, 3), 8);
+    ck_assert_uint_eq(core_metrics(r.core)->quota_evicted, 2);
+    rig_end(&r);
+}
+END_TEST
+
+START_TEST(when_nothing_of_it_may_go_a_store_is_refused)
+{
+    begin(16, 0);
+    ck_assert_int_eq(limit("t1", 2 * 64), 0);
+    store(1, ns, 1, 2);
+    struct core_held lease = rig_acquire(&r, 1, ns, 1, 16);
+    struct rig_put p = {.ns = ns, .chain = 2, .n = 3};
+    ck_assert_int_eq(rig_reserve(&r, 1, &p), 0);
+    ck_assert_uint_eq(p.reservation, 0);
+    for (unsigned i = 0; i < 3; i++)
+        ck_assert_uint_eq(p.statuses[i], KVC_ST_QUOTA);
+    ck_assert_uint_eq(core_metrics(r.core)->quota_refused, 1);
+    struct rig_put q = {.ns = other, .chain = 2, .n = 3};
+    ck_assert_int_eq(rig_reserve(&r, 3, &q), 0);
+    ck_assert_uint_eq(q.statuses[2], KVC_ST_OK);
+    ck_assert_int_eq(core_release(r.core, r.cl[1], lease.lease), 0);
+    store(1, ns, 3, 2);
+    rig_end(&r);
+}
+END_TEST
+
+START_TEST(the_narrowest_quota_counts_and_those_above_it_too)
+{
+    begin(16, 0);
+    struct core_ns_spec spec = rig_spec("m", 8, 64);
+    strcpy(spec.sub, "s");
+    struct core_ns *sub = rig_ns(&r, 0, &spec); /* of tenant t9 */
+    spec.sub[0] = 0;
+    struct core_ns *plain = rig_ns(&r, 0, &spec);
+    ck_assert_int_eq(set(KVC_SCOPE_SUB, "t9", "s", 0, 2 * 64, 0, RETAIN_NO_LIMIT, 0), 0);
+    ck_assert_int_eq(limit("t9", 3 * 64), 0);
+    ck_assert_int_eq(set(KVC_SCOPE_NS, NULL, NULL, id_of(plain), 2 * 64, 0, RETAIN_NO_LIMIT, 0), 0);
+    store(0, sub, 1, 1);
+    store(0, sub, 2, 1);
+    store(0, sub, 3, 1);
+    ck_assert_uint_eq(held(sub, 0), 2 * 64);
+    store(0, plain, 4, 1);
+    store(0, plain, 5, 1); /* the tenant's limit: its oldest goes */
+    ck_assert_uint_eq(held(sub, 0), 64);
+    ck_assert_uint_eq(held(plain, 0), 2 * 64);
+    store(0, plain, 6, 1);
+    ck_assert_uint_eq(held(sub, 0), 64);
+    struct core_quota q;
+    uint32_t cursor = 0, n = 0;
+    uint64_t sum = 0;
+    for (; core_quota_next(r.core, &cursor, &q); n++)
+        sum += q.held[0];
+    ck_assert_uint_eq(n, 3);
+    ck_assert_uint_eq(sum, (3 + 1 + 2) * 64);
+    rig_end(&r);
+}
+END_TEST
+
+START_TEST(a_quota_takes_over_what_is_there_and_gives_it_back)
+{
+    begin(16, 0);
+    for (uint32_t i = 1; i <= 4; i++)
+        store(1, ns, i, 1);
+    ck_assert_int_eq(limit("t1", 2 * 64), 0);
+    settle(); /* what is above goes in the background */
+    ck_assert_uint_eq(held(ns, 0), 2 * 64);
+    ck_assert_int_eq(limit("t1", RETAIN_NO_LIMIT), 0);
+    ck_assert_uint_eq(core_metrics(r.core)->quotas, 0);
+    settle();
+    for (uint32_t i = 5; i <= 8; i++)
+        store(1, ns, i, 1);
+    ck_assert_uint_eq(held(ns, 0), 6 * 64);
+    rig_end(&r);
+}
+END_TEST
+
+START_TEST(a_share_is_kept_for_its_owner_and_lent_while_it_is_idle)
+{
+    begin(8, 0);
+    ck_assert_int_eq(
+        set(KVC_SCOPE_TENANT, "t1", NULL, 0, RETAIN_NO_LIMIT, 4 * 64, RETAIN_NO_LIMIT, 0), 0);
+    for (uint32_t i = 1; i <= 16; i++)
+        store(3, other, i, 1); /* all of it, while nobody else wants it */
+    ck_assert_uint_eq(held(other, 0), 16 * 64);
+    for (uint32_t i = 1; i <= 4; i++)
+        store(1, ns, i, 1);
+    ck_assert_uint_eq(held(ns, 0), 4 * 64);
+    for (uint32_t i = 20; i <= 60; i++)
+        store(3, other, i, 1);
+    for (uint32_t i = 1; i <= 4; i++)
+        ck_assert_uint_eq(there(ns, i), 8);
+    rig_end(&r);
+}
+END_TEST
+
+START_TEST(wrong_quotas_are_refused)
+{
+    begin(8, 0);
+    ck_assert_int_eq(set(KVC_SCOPE_TENANT, "", NULL, 0, 64, 0, 0, 0), KVC_E_BAD_ARGUMENT);
+    ck_assert_int_eq(set(KVC_SCOPE_SUB, "t1", "", 0, 64, 0, 0, 0), KVC_E_BAD_ARGUMENT);
+    ck_assert_int_eq(set(KVC_SCOPE_ALL, "t1", "", 0, 64, 0, 0, 0), KVC_E_BAD_ARGUMENT);
+    ck_assert_int_eq(set(KVC_SCOPE_TENANT, "t1", "", 0, 64, 65, 0, 0), KVC_E_BAD_ARGUMENT);
+    ck_assert_int_eq(set(KVC_SCOPE_NS, NULL, NULL, 12345, 64, 0, 0, 0), KVC_E_NO_NAMESPACE);
+    char name[16];
+    for (unsigned i = 0; i < RETAIN_OWNERS - 1; i++) {
+        snprintf(name, sizeof name, "tenant%u", i);
+        ck_assert_int_eq(limit(name, 64), 0);
+    }
+    ck_assert_int_eq(limit("one more", 64), KVC_E_LIMIT);
+    ck_assert_int_eq(limit("tenant5", RETAIN_NO_LIMIT), 0);
+    ck_assert_int_eq(limit("one more", 64), 0);
+    rig_end(&r);
+}
+END_TEST
+
+/* ---- two tiers ---- */
+
+START_TEST(with_storage_what_is_over_the_limit_goes_there)
+{
+    begin(32, 128);
+    ck_assert_int_eq(limit("t1", 8 * 64), 0);
+    for (uint32_t i = 1; i <= 24; i++) {
+        store(1, ns, i, 1);
+        settle();
+    }
+    ck_assert_uint_le(held(ns, 0), 8 * 64);
+    for (uint32_t i = 1; i <= 24; i++)
+        ck_assert_uint_eq(there(ns, i), 8); /* in some tier */
+    ck_assert_uint_eq(core_metrics(r.core)->blocks_lost_unsaved, 0);
+    rig_end(&r);
+}
+END_TEST
+
+START_TEST(over_its_limit_on_disk_an_owner_gives_up_its_oldest_there)
+{
+    begin(4, 128);
+    ck_assert_int_eq(set(KVC_SCOPE_TENANT, "t1", NULL, 0, RETAIN_NO_LIMIT, 0, 6 * 64, 0), 0);
+    store(3, other, 50, 1);
+    for (uint32_t i = 1; i <= 30; i++) {
+        store(1, ns, i, 1);
+        settle();
+        ck_assert_uint_le(held(ns, 1), 6 * 64);
+    }
+    ck_assert_uint_eq(held(ns, 1), 6 * 64);
+    ck_assert_uint_eq(there(ns, 1), 0);
+    ck_assert_uint_eq(there(ns, 30), 8);
+    ck_assert_uint_eq(there(other, 50), 8);
+    rig_end(&r);
+}
+END_TEST
+
+START_TEST(nothing_is_written_to_disk_for_who_may_have_nothing_there)
+{
+    begin(4, 128);
+    ck_assert_int_eq(set(KVC_SCOPE_TENANT, "t1", NULL, 0, RETAIN_NO_LIMIT, 0, 0, 0), 0);
+    for (uint32_t i = 1; i <= 12; i++) {
+        store(1, ns, i, 1);
+        settle();
+    }
+    ck_assert_uint_eq(held(ns, 1), 0);
+    ck_assert_uint_eq(fake_disk_puts(r.disk, false), 0);
+    ck_assert_uint_gt(core_metrics(r.core)->quota_unsaved, 0);
+    for (uint32_t i = 1; i <= 12; i++) {
+        store(3, other, i, 1); /* others are written */
+        settle();
+    }
+    ck_assert_uint_gt(held(other, 1), 0);
+    struct rig_put p = {.ns = ns, .chain = 40, .n = 1, .durable = true};
+    struct rig_commit m;
+    ck_assert_int_eq(rig_reserve(&r, 1, &p), 0);
+    ck_assert_int_eq(rig_commit(&r, 1, &p, &m), 1);
+    settle();
+    ck_assert_uint_eq(m.statuses[0], KVC_ST_QUOTA);
+    rig_commit_free(&m);
+    rig_end(&r);
+}
+END_TEST
+
+START_TEST(a_namespace_that_goes_takes_its_quota_with_it)
+{
+    rig_defaults(&r);
+    r.cfg.namespaces_max = 1;
+    rig_begin(&r);
+    struct core_ns_spec one = rig_spec("one", 8, 64), two = rig_spec("two", 8, 64);
+    ns = rig_ns(&r, 1, &one);
+    ck_assert_int_eq(set(KVC_SCOPE_NS, NULL, NULL, id_of(ns), 64, 0, RETAIN_NO_LIMIT, 0), 0);
+    ns = rig_ns(&r, 1, &two);
+    ck_assert_uint_eq(core_metrics(r.core)->quotas, 0);
+    store(1, ns, 1, 4);
+    ck_assert_uint_eq(held(ns, 0), 4 * 64);
+    rig_end(&r);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("quota");
+    TCase *t = tcase_create("quotas");
+    tcase_add_test(t, over_its_limit_a_tenant_evicts_its_own);
+    tcase_add_test(t, when_nothing_of_it_may_go_a_store_is_refused);
+    tcase_add_test(t, the_narrowest_quota_counts_and_those_above_it_too);
+    tcase_add_test(t, a_quota_takes_over_what_is_there_and_gives_it_back);
+    tcase_add_test(t, a_share_is_kept_for_its_owner_and_lent_while_it_is_idle);
+    tcase_add_test(t, wrong_quotas_are_refused);
+    tcase_add_test(t, with_storage_what_is_over_the_limit_goes_there);
+    tcase_add_test(t, over_its_limit_on_disk_an_owner_gives_up_its_oldest_there);
+    tcase_add_test(t, nothing_is_written_to_disk_for_who_may_have_nothing_there);
+    tcase_add_test(t, a_namespace_that_goes_takes_its_quota_with_it);
+    suite_add_tcase(s, t);
+    return check_run(s);
+}

@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Documents as safetensors files: what is written is read again, what is damaged is refused. */
+#include <errno.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "check_run.h"
+#include "docfile.h"
+
+#define TOKENS 100u
+
+static struct docfile doc;
+static struct st_tensor tensor[8];
+static uint32_t tensors;
+static FILE *file;
+static uint64_t data_at, data_bytes;
+
+static struct kvc_ns_spec spec(void)
+{
+    return (struct kvc_ns_spec){
+        .model = "m",
+        .dtype = "bf16",
+        .position_params = "theta=\"500000\"",
+        .attention = "causal",
+        .layers = 2,
+        .kv_heads = 3,
+        .head_size = 64,
+        .shards = 2,
+        .prefill_ns_per_token = UINT64_MAX,
+        .groups = 2,
+        .group = {
+            {.block_tokens = 16, .block_bytes = 10},
+            {.block_tokens = 64, .block_bytes = 3, .rule = KVC_RULE_STATE, .replicated = true}}};
+}
+
+static void write_header(void)
+{
+    json_t *metadata = docfile_metadata(&doc);
+    ck_assert_ptr_nonnull(metadata);
+    ck_assert_int_eq(st_write_header(file, metadata, tensor, tensors, &data_at), 0);
+    json_decref(metadata);
+}
+
+static void setup(void)
+{
+    const struct kvc_ns_spec s = spec();
+    doc = (struct docfile){.name = "book", .tokens = TOKENS, .keys_of_ids = true};
+    ck_assert_int_eq(docfile_set_spec(&doc, &s), 0);
+    doc.group[0].n = 7;
+    doc.group[1].first = 1;
+    doc.group[1].n = 1;
+    ck_assert_int_eq(docfile_make_room(&doc), 0);
+    doc.ids = calloc(TOKENS, sizeof(*doc.ids));
+    for (uint32_t i = 0; i < TOKENS; i++)
+        doc.ids[i] = UINT32_MAX - i;
+    memset(doc.group[0].key, 0xab, 7 * KVC_KEY_BYTES);
+    tensors = docfile_tensors(&doc, tensor);
+    data_bytes = tensor[tensors - 1].begin + tensor[tensors - 1].bytes;
+    file = tmpfile();
+    write_header();
+    for (uint64_t i = 0; i < data_bytes; i++)
+        fputc((int)(i & 0xff), file);
+}
+
+static void teardown(void)
+{
+    docfile_free(&doc);
+    fclose(file);
+}
+
+static int load(struct docfile *ret_doc, char why[ST_WHY_BYTES])
+{
+    struct st_header h;
+    int rc = st_read(file, why, &h);
+    *ret_doc = (struct docfile){.tokens = 0};
+    if (rc < 0)
+        return rc;
+    rc = docfile_load(&h, why, ret_doc);
+    st_free(&h);
+    return rc;
+}
+
+START_TEST(what_is_written_is_read)
+{
+    char why[ST_WHY_BYTES];
+    struct docfile got;
+    ck_assert_uint_eq(tensors, 3); /* two shards, and one group that all ranks have equal */
+    ck_assert_uint_eq(data_at % 8, 0);
+    ck_assert_msg(load(&got, why) == 0, "%s", why);
+    ck_assert_str_eq(got.name, "book");
+    ck_assert_str_eq(got.spec.position_params, "theta=\"500000\"");
+    ck_assert_uint_eq(got.spec.shards, 2);
+    ck_assert_uint_eq(got.tokens, TOKENS);
+    ck_assert_mem_eq(got.ids, doc.ids, TOKENS * sizeof(*doc.ids));
+    ck_assert_uint_eq(got.group[0].keys, 7);
+    ck_assert_uint_eq(got.group[1].first, 1);
+    ck_assert_mem_eq(got.group[0].key, doc.group[0].key, 7 * KVC_KEY_BYTES);
+    ck_assert_uint_eq(docfile_differences(&got.spec, &doc.spec, NULL, NULL), 0);
+    docfile_free(&got);
+}
+END_TEST
+
+START_TEST(a_header_with_the_sums_is_as_long_as_one_without)
+{
+    const uint64_t before = data_at;
+    for (uint32_t s = 0; s < 2; s++)
+        memset(doc.group[0].sum[s], 0xff, 7 * DOC_SUM_BYTES);
+    write_header();
+    ck_assert_uint_eq(data_at, before);
+}
+END_TEST
+
+START_TEST(a_file_cut_off_or_prolonged_is_refused_everywhere)
+{
+    char why[ST_WHY_BYTES];
+    struct docfile got;
+    fputc(0, file);
+    ck_assert_int_eq(load(&got, why), -EINVAL);
+    ck_assert_ptr_nonnull(strstr(why, "do not fill"));
+    for (int64_t size = (int64_t)(data_at + data_bytes) - 1; size >= 0; size--) {
+        ck_assert_int_eq(fflush(file), 0);
+        ck_assert_int_eq(ftruncate(fileno(file), size), 0);
+        ck_assert_int_eq(load(&got, why), -EINVAL);
+        ck_assert_uint_gt(strlen(why), 0);
+        docfile_free(&got);
+    }
+}
+END_TEST
+
+START_TEST(each_text_of_the_metadata_is_needed)
+{
+    static const char *const keys[] = {"format",    "format_version", "name",    "namespace",
+                                       "tokens",    "token_ids",      "keys.0",  "keys.1",
+                                       "keys_from", "seed_print",     "first.0", "first.1",
+                                       "sums.0.0",  "sums.0.1",       "sums.1.0"};
+    char why[ST_WHY_BYTES];
+    struct docfile got;
+    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
+        json_t *metadata = docfile_metadata(&doc);
+        uint64_t bytes;
+        ck_assert_int_eq(json_object_del(metadata, keys[i]), 0);
+        ck_assert_int_eq(st_write_header(file, metadata, tensor, tensors, &bytes), 0);
+        ck_assert_int_eq(fflush(file), 0);
+        ck_assert_int_eq(ftruncate(fileno(file), (off_t)(bytes + data_bytes)), 0);
+        ck_assert_msg(load(&got, why) == -EINVAL, "without %s", keys[i]);
+        docfile_free(&got);
+        json_decref(metadata);
+    }
+}
+END_TEST
+
+static char named[256];
+
+static void take(void *ctx, const char *field, const char *of_a, const char *of_b)
+{
+    (void)ctx;
+    snprintf(named + strlen(named), sizeof(named) - strlen(named), "%s=%s/%s;", field, of_a, of_b);
+}
+
+START_TEST(differences_are_named_and_costs_are_none)
+{
+    struct kvc_ns_spec other = spec();
+    other.dtype = "fp8";
+    other.group[1].block_bytes = 4;
+    other.prefill_ns_per_token = 1;
+    other.sub_tenant = "somebody";
+    ck_assert_uint_eq(docfile_differences(&doc.spec, &other, take, NULL), 2);
+    ck_assert_str_eq(named, "dtype=bf16/fp8;groups[1].block_bytes=3/4;");
+}
+END_TEST
+
+START_TEST(seeds_are_told_apart_and_not_given_away)
+{
+    uint8_t seed[KVC_KEY_BYTES] = {1}, a[DOC_PRINT_BYTES], b[DOC_PRINT_BYTES];
+    ck_assert_int_eq(docfile_seed_print(seed, a), 0);
+    ck_assert_mem_ne(a, seed, sizeof(a));
+    seed[31] = 1;
+    ck_assert_int_eq(docfile_seed_print(seed, b), 0);
+    ck_assert_mem_ne(a, b, sizeof(a));
+}
+END_TEST
+
+int main(void)
+{
+    TCase *tc = tcase_create("docfile");
+    tcase_add_checked_fixture(tc, setup, teardown);
+    tcase_add_test(tc, what_is_written_is_read);
+    tcase_add_test(tc, a_header_with_the_sums_is_as_long_as_one_without);
+    tcase_add_test(tc, a_file_cut_off_or_prolonged_is_refused_everywhere);
+    tcase_add_test(tc, each_text_of_the_metadata_is_needed);
+    tcase_add_test(tc, differences_are_named_and_costs_are_none);
+    tcase_add_test(tc, seeds_are_told_apart_and_not_given_away);
+    Suite *suite = suite_create("docfile");
+    suite_add_tcase(suite, tc);
+    return check_run(suite);
+}

@@ -1,0 +1,305 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "check_run.h"
+#include "policy_rig.h"
+
+#define NONE  POLICY_NO_BLOCK
+#define CHAIN 4u /* blocks of a request here */
+
+static struct rig rig;
+
+static void setup(void)
+{
+    rig_open(&rig, &policy_density);
+}
+
+static void teardown(void)
+{
+    rig_close(&rig);
+}
+
+static uint64_t name_of(uint64_t content)
+{
+    return (content + 1) * 0x9e3779b97f4a7c15u;
+}
+
+/* A request of CHAIN blocks (of `news` that nobody asked for before, the last of them) that the
+ * cache has none of and keeps none of: the policy only learns from it. */
+static void ask(uint64_t content, unsigned news, uint64_t fresh)
+{
+    uint64_t hash[CHAIN];
+    for (unsigned i = 0; i < CHAIN; i++)
+        hash[i] = name_of(content * 100 + i + (i >= CHAIN - news ? fresh * 10 : 0));
+    const struct policy_request request = {.hash = hash, .n = CHAIN};
+    rig.ops->request(rig.p, &request, rig.now_ms);
+}
+
+/* The first block of such a request comes into the cache. */
+static void keep(uint32_t block, uint64_t content, uint8_t list)
+{
+    const struct policy_hint hint = {.hash = name_of(content * 100),
+                                     .parent = NONE,
+                                     .bytes = 4096,
+                                     .list = list,
+                                     .used_ms = rig.now_ms};
+    rig.ops->insert(rig.p, block, &hint, rig.now_ms);
+}
+
+/* Two kinds of requests, told apart by where they branch off: those that change their last block
+ * only come back within seconds when `tails`, the wholly new ones otherwise. */
+static void live(unsigned rounds, bool tails, uint64_t from)
+{
+    for (unsigned i = 0; i < rounds; i++) {
+        const uint64_t content = from + i;
+        ask(content, CHAIN, 0);
+        for (unsigned again = 0; again < 6 && tails == (i % 2 == 0); again++) {
+            rig.now_ms += 2000;
+            ask(content, 1, again + 1);
+        }
+        rig.now_ms += 5000;
+    }
+}
+
+static float worth_now(uint32_t block)
+{
+    return rig.ops->worth(rig.p, block, rig.now_ms);
+}
+
+START_TEST(at_a_cold_start_the_oldest_goes)
+{
+    for (uint32_t i = 0; i < 40; i++) {
+        rig_insert(&rig, (i * 7) % 40, NONE);
+        rig.now_ms += 100 * i;
+    }
+    for (uint32_t i = 0; i < 40; i += 3) {
+        rig_touch(&rig, (i * 7) % 40);
+        rig.now_ms += 100;
+    }
+    for (uint32_t pass = 0; pass < 2; pass++)
+        for (uint32_t i = 0; i < 40; i++) {
+            if ((i % 3 == 0) != (pass == 1))
+                continue;
+            const uint32_t block = rig_victim(&rig, 0);
+            ck_assert_uint_eq(block, (i * 7) % 40);
+            rig.ops->remove(rig.p, block);
+        }
+    ck_assert_uint_eq(rig_victim(&rig, 0), NONE);
+}
+END_TEST
+
+START_TEST(a_chain_goes_leaf_first_after_a_touch_too)
+{
+    rig_insert(&rig, 1, NONE);
+    rig_insert(&rig, 2, 1);
+    rig_insert(&rig, 3, 2);
+    rig.now_ms = 9000;
+    for (uint32_t b = 3; b >= 1; b--)
+        rig_touch(&rig, b);
+    rig_insert(&rig, 4, 3);
+    RIG_EXPECT(&rig, 4, 3, 2, 1);
+}
+END_TEST
+
+START_TEST(what_comes_back_is_worth_more_than_what_does_not)
+{
+    live(600, true, 0);
+    ask(50000, CHAIN, 0); /* wholly new, and continued twice */
+    ask(50000, 1, 1);
+    rig.now_ms += 2000;
+    ask(50000, 1, 2);
+    keep(1, 50000, 0);
+    ask(60000, CHAIN, 0); /* younger, and wholly new */
+    keep(2, 60000, 0);
+    ck_assert(worth_now(1) > worth_now(2));
+    ck_assert_uint_eq(rig_victim(&rig, 0), 2);
+}
+END_TEST
+
+static float worth_of_continued(uint32_t block, uint64_t content)
+{
+    ask(content, CHAIN, 0);
+    rig.now_ms += 2000;
+    ask(content, 1, 1);
+    keep(block, content, 0);
+    return worth_now(block);
+}
+
+/* A class that came back for long and does not any more. */
+START_TEST(old_habits_are_forgotten)
+{
+    live(400, true, 0);
+    const float before = worth_of_continued(1, 50000);
+    for (unsigned i = 0; i < 3000; i++) {
+        ask(100000 + i, CHAIN, 0);
+        rig.now_ms += 2000;
+        ask(100000 + i, 1, 1);
+        rig.now_ms += 5000;
+    }
+    const float after = worth_of_continued(2, 60000);
+    ck_assert_msg(after < before * 0.5f, "%g, then %g", (double)before, (double)after);
+}
+END_TEST
+
+START_TEST(lists_are_apart)
+{
+    keep(1, 1, 0);
+    keep(2, 2, 1);
+    ck_assert_uint_eq(rig_victim(&rig, 0), 1);
+    ck_assert_uint_eq(rig_victim(&rig, 1), 2);
+    ck_assert_uint_eq(rig_victim(&rig, 2), NONE);
+    rig.ops->assign(rig.p, 1, 2, rig.now_ms);
+    ck_assert_uint_eq(rig_victim(&rig, 0), NONE);
+    ck_assert_uint_eq(rig_victim(&rig, 2), 1);
+}
+END_TEST
+
+START_TEST(what_is_parked_keeps_its_age_and_its_worth)
+{
+    rig_insert(&rig, 1, NONE);
+    rig.now_ms = 50000;
+    rig_insert(&rig, 2, NONE);
+    const float worth = worth_now(1);
+    rig.ops->park(rig.p, 1);
+    ck_assert_uint_eq(rig_victim(&rig, 0), 2);
+    ck_assert(!(worth_now(1) < worth) && !(worth_now(1) > worth));
+    rig.ops->unpark(rig.p, 1, rig.now_ms);
+    RIG_EXPECT(&rig, 1, 2);
+}
+END_TEST
+
+START_TEST(a_block_in_use_is_asked_for_once)
+{
+    rig_insert(&rig, 1, NONE);
+    rig.now_ms = 5000;
+    rig_insert(&rig, 2, NONE);
+    rig.refused[1] = true;
+    for (unsigned i = 0; i < 5; i++)
+        ck_assert_uint_eq(rig_victim(&rig, 0), 2);
+    ck_assert_uint_eq(rig.asked[1], 1);
+    rig.refused[1] = false;
+    rig.ops->release(rig.p, 1, true);
+    RIG_EXPECT(&rig, 1, 2);
+}
+END_TEST
+
+START_TEST(saves_and_bytes_count)
+{
+    static const uint32_t saves[] = {100, 900, 100}, bytes[] = {4096, 4096, 65536};
+    for (uint32_t i = 0; i < 3; i++) {
+        const struct policy_hint hint = {.hash = name_of(i),
+                                         .parent = NONE,
+                                         .bytes = bytes[i],
+                                         .saves = saves[i],
+                                         .used_ms = rig.now_ms};
+        rig.ops->insert(rig.p, i, &hint, rig.now_ms);
+    }
+    ck_assert(worth_now(1) > worth_now(0));
+    RIG_EXPECT(&rig, 2, 0, 1);
+}
+END_TEST
+
+/* ---- what a worker says ---- */
+
+static void end(uint32_t block)
+{
+    rig.ops->advise(rig.p, POLICY_ADVICE_ENDED, 0, &block, 1, rig.now_ms);
+}
+
+START_TEST(a_hint_is_believed_at_first)
+{
+    ask(1, CHAIN, 0);
+    keep(1, 1, 0);
+    rig.now_ms = 5000;
+    ask(2, CHAIN, 0);
+    keep(2, 2, 0);
+    end(2);
+    RIG_EXPECT(&rig, 2, 1);
+}
+END_TEST
+
+/* Chains that are said to have ended are continued 2 s later, the others never. */
+START_TEST(a_hint_that_is_always_wrong_is_not_believed_for_long)
+{
+    for (unsigned i = 0; i < 800; i++) {
+        ask(i, CHAIN, 0);
+        if (i % 2 == 0) {
+            keep(1, i, 0);
+            end(1);
+            rig.now_ms += 2000;
+            ask(i, 1, 1);
+            rig.ops->remove(rig.p, 1);
+        }
+        rig.now_ms += 5000;
+    }
+    ask(50000, CHAIN, 0);
+    keep(1, 50000, 0);
+    end(1);
+    ask(60000, CHAIN, 0);
+    keep(2, 60000, 0);
+    ck_assert(worth_now(1) > worth_now(2));
+}
+END_TEST
+
+/* ---- the whole ---- */
+
+START_TEST(memory_is_bounded_and_a_block_costs_little)
+{
+    struct policy_config config = {.blocks_max = 1u << 20, .lists_max = 1};
+    const size_t million = rig.ops->mem_bytes(&config);
+    config.blocks_max = 1u << 21;
+    const size_t two = rig.ops->mem_bytes(&config);
+    ck_assert_uint_le(million, 128u << 20);
+    ck_assert_uint_le(two - million, 96ull << 20);
+    for (unsigned i = 0; i < 40000; i++) /* more names than it has room for: ASan watches */
+        ask(i, CHAIN, 0);
+}
+END_TEST
+
+static uint32_t story(void)
+{
+    uint32_t sum = 0;
+    live(200, true, 0);
+    for (uint32_t i = 0; i < 500; i++) {
+        rig.now_ms += 300;
+        ask(70000 + i % 90, 1 + i % CHAIN, i / 90);
+        if (i >= RIG_BLOCKS) {
+            const uint32_t block = rig_victim(&rig, 0);
+            sum = sum * 31 + block;
+            rig.ops->remove(rig.p, block);
+            keep(block, 70000 + i % 90, 0);
+        } else {
+            keep(i, 70000 + i % 90, 0);
+        }
+    }
+    return sum;
+}
+
+START_TEST(the_same_story_has_the_same_end)
+{
+    const uint32_t first = story();
+    rig_close(&rig);
+    rig_open(&rig, &policy_density);
+    ck_assert_uint_eq(story(), first);
+}
+END_TEST
+
+int main(void)
+{
+    TCase *tc = tcase_create("density");
+    tcase_set_timeout(tc, 120); /* sanitizers on a busy machine */
+    tcase_add_checked_fixture(tc, setup, teardown);
+    tcase_add_test(tc, at_a_cold_start_the_oldest_goes);
+    tcase_add_test(tc, a_chain_goes_leaf_first_after_a_touch_too);
+    tcase_add_test(tc, what_comes_back_is_worth_more_than_what_does_not);
+    tcase_add_test(tc, old_habits_are_forgotten);
+    tcase_add_test(tc, lists_are_apart);
+    tcase_add_test(tc, what_is_parked_keeps_its_age_and_its_worth);
+    tcase_add_test(tc, a_block_in_use_is_asked_for_once);
+    tcase_add_test(tc, saves_and_bytes_count);
+    tcase_add_test(tc, a_hint_is_believed_at_first);
+    tcase_add_test(tc, a_hint_that_is_always_wrong_is_not_believed_for_long);
+    tcase_add_test(tc, memory_is_bounded_and_a_block_costs_little);
+    tcase_add_test(tc, the_same_story_has_the_same_end);
+    Suite *s = suite_create("density");
+    suite_add_tcase(s, tc);
+    return check_run(s);
+}

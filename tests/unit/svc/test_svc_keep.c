@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What stays, and who holds the room: pins, quotas, usage, the policy; and NS_SPEC. */
+#include <check.h>
+#include <stdlib.h>
+
+#include "policy.h"
+#include "svc_rig.h"
+
+#define KIB UINT64_C(1024)
+
+static struct srig s;
+static struct sr_peer *one, *two, *ops;
+static uint32_t ns; /* of one, with chain 1 of 4 blocks of 64 bytes */
+
+static void setup(void)
+{
+    sr_defaults(&s);
+    s.core_cfg.pins_max = 8;
+    s.core_cfg.pin_bytes_max = 4 * KIB;
+    sr_begin(&s);
+    one = sr_peer(&s, 0, SR_UID_ONE, 4096);
+    two = sr_peer(&s, 1, SR_UID_TWO, 0);
+    ops = sr_peer(&s, 2, SR_UID_OPS, 0);
+    struct sr_blocks b = {.ns = sr_ns(&s, one, "m"), .chain = 1, .n = 4};
+    const uint64_t stored = sr_store(&s, one, &b);
+    sr_copies(&s);
+    sr_all(&s, stored, KVC_ST_OK);
+    ns = b.ns;
+}
+
+static void teardown(void)
+{
+    sr_end(&s);
+}
+
+#define SEND(p, OP, name, msg) \
+    sr_send(&s, (p), codec_enc_##name(s.buf, sizeof s.buf, sr_head(&s, KVC_OP_##OP, 0), (msg)))
+
+#define TAKE(corr, name, ret)                                                                   \
+    do {                                                                                        \
+        struct msg_reply_head taken;                                                            \
+        const struct sr_reply *bytes = sr_reply(&s, corr);                                      \
+        ck_assert_int_eq(codec_dec_##name##_reply(bytes->bytes, bytes->len, &taken, (ret)), 0); \
+    } while (0)
+
+/* ---- pins ---- */
+
+static uint64_t send_pin(struct sr_peer *p, uint32_t chain, uint32_t blocks, uint64_t ttl_ms)
+{
+    static uint8_t keys[64 * KVC_KEY_BYTES];
+    for (uint32_t i = 0; i < blocks; i++)
+        sr_key(chain, i, keys + (size_t)i * KVC_KEY_BYTES);
+    const struct msg_pin m = {.seq = {.ns = ns,
+                                      .tokens = blocks * 8,
+                                      .ngroups = 1,
+                                      .keys[0] = {keys, blocks * KVC_KEY_BYTES}},
+                              .ttl_ms = ttl_ms};
+    return SEND(p, PIN, pin, &m);
+}
+
+static struct msg_pin_list_reply pins_of(struct sr_peer *p)
+{
+    static struct msg_pin_list_reply r;
+    const struct msg_pin_list m = {.after = 0};
+    TAKE(SEND(p, PIN_LIST, pin_list, &m), pin_list, &r);
+    return r;
+}
+
+static uint64_t send_evict(struct sr_peer *p, uint32_t flags)
+{
+    const struct msg_evict m = {.flags = flags};
+    const uint64_t corr = SEND(p, EVICT, evict, &m);
+    sr_settle(&s);
+    return corr;
+}
+
+START_TEST(a_pin_holds_is_listed_and_ends)
+{
+    struct msg_pin_reply pin;
+    struct msg_evict_reply evicted;
+    uint8_t tip[KVC_KEY_BYTES];
+    TAKE(send_pin(one, 1, 3, 0), pin, &pin);
+    ck_assert_uint_eq(pin.bytes, 3 * 64);
+    TAKE(send_evict(one, 0), evict, &evicted);
+    ck_assert_uint_eq(evicted.blocks, 1);
+    ck_assert_uint_eq(evicted.kept_blocks, 3);
+    const struct msg_pin_list_reply list = pins_of(one);
+    sr_key(1, 2, tip);
+    ck_assert_uint_eq(list.nitems, 1);
+    ck_assert_uint_eq(list.items[0].id, pin.pin);
+    ck_assert_uint_eq(list.items[0].tokens, 24);
+    ck_assert_mem_eq(list.items[0].tip, tip, sizeof tip);
+    const struct msg_unpin m = {.pin = pin.pin};
+    ck_assert_uint_eq(sr_status(&s, SEND(one, UNPIN, unpin, &m)), KVC_ST_OK);
+    ck_assert_uint_eq(sr_status(&s, SEND(one, UNPIN, unpin, &m)), KVC_ST_NO_NAME);
+    TAKE(send_evict(one, 0), evict, &evicted);
+    ck_assert_uint_eq(evicted.blocks, 3);
+}
+END_TEST
+
+START_TEST(a_pin_is_its_principals)
+{
+    struct msg_pin_reply pin;
+    TAKE(send_pin(one, 1, 3, 0), pin, &pin);
+    const struct msg_unpin m = {.pin = pin.pin};
+    ck_assert_uint_eq(pins_of(two).nitems, 0);
+    ck_assert_uint_eq(pins_of(ops).nitems, 1);
+    ck_assert_uint_eq(sr_status(&s, SEND(two, UNPIN, unpin, &m)), KVC_ST_NO_NAME);
+    ck_assert_uint_eq(sr_status(&s, SEND(ops, UNPIN, unpin, &m)), KVC_ST_OK);
+}
+END_TEST
+
+START_TEST(what_cannot_be_pinned_is_refused_whole)
+{
+    ck_assert_uint_eq(sr_status(&s, send_pin(one, 2, 3, 0)), KVC_ST_GONE);
+    const struct msg_policy small = {.action = KVC_POLICY_SET, .pin_bytes_max = 100};
+    ck_assert_uint_eq(sr_status(&s, SEND(ops, POLICY, policy, &small)), KVC_ST_OK);
+    const uint64_t refused = send_pin(one, 1, 3, 0);
+    ck_assert_uint_eq(sr_status(&s, refused), KVC_ST_PIN_LIMIT);
+    ck_assert_ptr_nonnull(strstr(sr_detail(&s, refused), "policy.pin_limit"));
+    ck_assert_uint_eq(pins_of(one).nitems, 0);
+}
+END_TEST
+
+START_TEST(a_pin_with_a_time_to_live_goes)
+{
+    struct msg_pin_reply pin;
+    TAKE(send_pin(one, 1, 4, 5000), pin, &pin);
+    sr_turn(&s, 4000);
+    ck_assert_uint_eq(pins_of(one).items[0].left_ms, 1000);
+    sr_turn(&s, 2000);
+    sr_settle(&s);
+    ck_assert_uint_eq(pins_of(one).nitems, 0);
+}
+END_TEST
+
+START_TEST(force_evicts_what_is_pinned)
+{
+    struct msg_pin_reply pin;
+    struct msg_evict_reply evicted;
+    TAKE(send_pin(one, 1, 4, 0), pin, &pin);
+    TAKE(send_evict(one, KVC_F_FORCE | KVC_F_DRY_RUN), evict, &evicted);
+    ck_assert_uint_eq(evicted.blocks, 4);
+    TAKE(send_evict(one, KVC_F_FORCE), evict, &evicted);
+    ck_assert_uint_eq(evicted.blocks, 4);
+}
+END_TEST
+
+/* ---- quotas, usage ---- */
+
+static struct msg_quota_list_reply quotas(void)
+{
+    static struct msg_quota_list_reply r;
+    TAKE(sr_bare(&s, ops, KVC_OP_QUOTA_LIST), quota_list, &r);
+    return r;
+}
+
+START_TEST(quotas_are_for_administrators)
+{
+    const struct msg_quota_set m = {
+        .scope = KVC_SCOPE_NS, .ns = ns, .host_limit = KIB, .nvme_limit = UINT64_MAX};
+    ck_assert_uint_eq(sr_status(&s, SEND(one, QUOTA_SET, quota_set, &m)), KVC_ST_DENIED);
+    ck_assert_uint_eq(sr_status(&s, sr_bare(&s, one, KVC_OP_QUOTA_LIST)), KVC_ST_DENIED);
+    ck_assert_uint_eq(quotas().nitems, 0);
+}
+END_TEST
+
+START_TEST(a_quota_bounds_and_is_removed)
+{
+    struct msg_quota_set m = {
+        .scope = KVC_SCOPE_NS, .ns = ns, .host_limit = 4 * 64, .nvme_limit = UINT64_MAX};
+    ck_assert_uint_eq(sr_status(&s, SEND(ops, QUOTA_SET, quota_set, &m)), KVC_ST_OK);
+    sr_settle(&s);
+    ck_assert_uint_eq(quotas().nitems, 1);
+    ck_assert_uint_eq(quotas().items[0].host_limit, 4 * 64);
+    ck_assert_uint_eq(quotas().items[0].host_bytes, 4 * 64);
+    struct msg_pin_reply pin;
+    TAKE(send_pin(one, 1, 4, 0), pin, &pin);
+    struct sr_blocks more = {.ns = ns, .chain = 2, .n = 1};
+    const uint64_t stored = sr_store(&s, one, &more);
+    sr_copies(&s);
+    sr_all(&s, stored, KVC_ST_QUOTA);
+    m.host_limit = UINT64_MAX;
+    ck_assert_uint_eq(sr_status(&s, SEND(ops, QUOTA_SET, quota_set, &m)), KVC_ST_OK);
+    ck_assert_uint_eq(quotas().nitems, 0);
+    m.ns = 4711;
+    m.host_limit = KIB;
+    ck_assert_uint_eq(sr_status(&s, SEND(ops, QUOTA_SET, quota_set, &m)), KVC_ST_NO_NAMESPACE);
+}
+END_TEST
+
+START_TEST(usage_says_who_holds_what)
+{
+    struct msg_pin_reply pin;
+    const struct msg_usage m = {.after = 0};
+    static struct msg_usage_reply r;
+    TAKE(send_pin(one, 1, 2, 0), pin, &pin);
+    TAKE(SEND(one, USAGE, usage, &m), usage, &r);
+    ck_assert_uint_eq(r.nitems, 1);
+    ck_assert_uint_eq(r.more, 0);
+    ck_assert_uint_eq(r.items[0].ns, ns);
+    ck_assert_uint_eq(r.items[0].blocks, 4);
+    ck_assert_uint_eq(r.items[0].host_bytes, 4 * 64);
+    ck_assert_uint_eq(r.items[0].nvme_bytes, 0);
+    ck_assert_uint_eq(r.items[0].pinned_bytes, 2 * 64);
+    ck_assert_mem_eq(r.items[0].principal.p, "one", 3);
+    TAKE(SEND(two, USAGE, usage, &m), usage, &r);
+    ck_assert_uint_eq(r.nitems, 0);
+    TAKE(SEND(ops, USAGE, usage, &m), usage, &r);
+    ck_assert_uint_eq(r.nitems, 1);
+}
+END_TEST
+
+/* ---- the policy ---- */
+
+START_TEST(the_policy_is_told_and_set_by_administrators)
+{
+    const struct msg_policy show = {.action = KVC_POLICY_SHOW};
+    struct msg_policy set = {
+        .action = KVC_POLICY_SET, .keep_percent = 7, .load_or_recompute = 1, .pin_bytes_max = 99};
+    struct msg_policy_reply r;
+    TAKE(SEND(one, POLICY, policy, &show), policy, &r);
+    ck_assert_uint_eq(r.name.n, strlen(s.core_cfg.policy->name));
+    ck_assert_uint_eq(sr_status(&s, SEND(one, POLICY, policy, &set)), KVC_ST_DENIED);
+    set.name = codec_text("another");
+    ck_assert_uint_eq(sr_status(&s, SEND(ops, POLICY, policy, &set)), KVC_ST_BAD_ARGUMENT);
+    TAKE(SEND(one, POLICY, policy, &show), policy, &r);
+    ck_assert_uint_ne(r.pin_bytes_max, 99);
+    set.name = codec_text(s.core_cfg.policy->name);
+    TAKE(SEND(ops, POLICY, policy, &set), policy, &r);
+    TAKE(SEND(one, POLICY, policy, &show), policy, &r);
+    ck_assert_uint_eq(r.keep_percent, 7);
+    ck_assert_uint_eq(r.load_or_recompute, 1);
+    ck_assert_uint_eq(r.pin_bytes_max, 99);
+}
+END_TEST
+
+/* ---- NS_SPEC ---- */
+
+START_TEST(a_namespace_tells_what_it_was_opened_with)
+{
+    struct msg_ns_spec m = {.ns = ns};
+    struct msg_ns_spec_reply r;
+    TAKE(SEND(one, NS_SPEC, ns_spec, &m), ns_spec, &r);
+    ck_assert_uint_eq(r.own, 1);
+    ck_assert_mem_eq(r.spec.model.p, "m", 1);
+    ck_assert_uint_eq(r.spec.groups[0].block_tokens, 8);
+    ck_assert_uint_eq(r.spec.groups[0].block_bytes, 64);
+    /* With it, NS_OPEN gives the same. */
+    uint64_t corr = SEND(one, NS_OPEN, ns_open, &r.spec);
+    struct msg_ns_open_reply opened;
+    TAKE(corr, ns_open, &opened);
+    ck_assert_uint_eq(opened.ns, ns);
+    TAKE(SEND(ops, NS_SPEC, ns_spec, &m), ns_spec, &r);
+    ck_assert_uint_eq(r.own, 0);
+    ck_assert_uint_eq(sr_status(&s, SEND(two, NS_SPEC, ns_spec, &m)), KVC_ST_NO_NAMESPACE);
+    for (uint32_t i = 0; i < 2; i++) {
+        m.ns = i ? UINT32_MAX : 0;
+        ck_assert_uint_eq(sr_status(&s, SEND(ops, NS_SPEC, ns_spec, &m)), KVC_ST_NO_NAMESPACE);
+    }
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("svc_keep");
+    TCase *t = tcase_create("svc_keep");
+    tcase_add_checked_fixture(t, setup, teardown);
+    tcase_add_test(t, a_pin_holds_is_listed_and_ends);
+    tcase_add_test(t, a_pin_is_its_principals);
+    tcase_add_test(t, what_cannot_be_pinned_is_refused_whole);
+    tcase_add_test(t, a_pin_with_a_time_to_live_goes);
+    tcase_add_test(t, force_evicts_what_is_pinned);
+    tcase_add_test(t, quotas_are_for_administrators);
+    tcase_add_test(t, a_quota_bounds_and_is_removed);
+    tcase_add_test(t, usage_says_who_holds_what);
+    tcase_add_test(t, the_policy_is_told_and_set_by_administrators);
+    tcase_add_test(t, a_namespace_tells_what_it_was_opened_with);
+    suite_add_tcase(suite, t);
+    SRunner *r = srunner_create(suite);
+    srunner_run_all(r, CK_NORMAL);
+    int failed = srunner_ntests_failed(r);
+    srunner_free(r);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
