@@ -68,6 +68,10 @@ int ctl_options(struct ctl *ctl, int argc, char **argv, const char *short_option
                 const struct option *options, const char *help,
                 int (*take)(void *ctx, int c, const char *value), void *ctx);
 
+/* The same for a command line without operands: one is refused. */
+int ctl_options_only(struct ctl *ctl, int argc, char **argv, const struct option *options,
+                     const char *help, int (*take)(void *ctx, int c, const char *value), void *ctx);
+
 /* A command of several verbs: runs the one that argv names. `verbs` ends with a NULL name. */
 int ctl_verbs(struct ctl *ctl, int argc, char **argv, const char *help,
               const struct ctl_cmd *verbs);

@@ -9,8 +9,8 @@
 
 #include "json.h"
 #include "key.h"
+#include "listing.h"
 #include "progress.h"
-#include "table.h"
 #include "units.h"
 
 #define PRELOAD_STEP_MS 1000u
@@ -94,11 +94,6 @@ int named_options(struct named *n, int argc, char **argv, const struct option *o
 
 /* ---- list ---- */
 
-struct listing {
-    struct table *table;
-    json_t *array;
-};
-
 static json_t *info_json(const struct kvc_name_info *x)
 {
     char tip[KEY_TEXT_BYTES];
@@ -150,19 +145,6 @@ static int add(void *ctx, const struct kvc_name_info *x)
     return 0;
 }
 
-static void print_list(const struct named *n, const struct listing *l)
-{
-    if (l->array)
-        json_print(json_pack("{s:O}", n->kind == KVC_NAME_DOCUMENT ? "documents" : "conversations",
-                             l->array));
-    else if (table_rows(l->table) > 0)
-        table_print(l->table, stdout, n->ctl->colour);
-    else if (n->name)
-        printf("no %s begins with that\n", chain_kind_name(n->kind));
-    else
-        printf("no %ss\n", chain_kind_name(n->kind));
-}
-
 int named_list(struct named *n, int argc, char **argv, const char *help)
 {
     static const struct option options[] = {NAMED_SUB, CTL_COMMON_OPTIONS, {0}};
@@ -175,16 +157,13 @@ int named_list(struct named *n, int argc, char **argv, const char *help)
     rc = ctl_connect(n->ctl);
     if (rc != 0)
         return rc;
-    struct listing l = {.table = table_create(heads), .array = n->ctl->json ? json_array() : NULL};
+    struct listing l = listing_begin(n->ctl, heads);
     rc = kvc_name_list(n->ctl->kvc, n->kind, n->name, n->sub, add, &l);
-    const bool some = table_rows(l.table) > 0 || json_array_size(l.array) > 0;
-    if (rc < 0)
-        rc = ctl_fail(n->ctl, rc);
-    else
-        print_list(n, &l);
-    json_decref(l.array);
-    table_destroy(&l.table);
-    return rc != 0 ? rc : some ? CTL_OK : CTL_NOTHING;
+    char none[64];
+    snprintf(none, sizeof(none), n->name ? "no %s begins with that" : "no %ss",
+             chain_kind_name(n->kind));
+    return listing_end(n->ctl, &l, rc, n->kind == KVC_NAME_DOCUMENT ? "documents" : "conversations",
+                       none, CTL_NOTHING);
 }
 
 /* ---- show ---- */

@@ -4,7 +4,7 @@
 
 #include "ctl.h"
 #include "json.h"
-#include "table.h"
+#include "listing.h"
 #include "units.h"
 
 static const char help[] =
@@ -16,11 +16,6 @@ static const char help[] =
     "\n"
     "Example:\n"
     "  kvcachectl ns --json | jq '.namespaces[] | select(.bytes > 1e9) | .model'\n";
-
-struct listing {
-    struct table *table;
-    json_t *array;
-};
 
 static int add(void *ctx, const struct kvc_ns_info *ns)
 {
@@ -56,39 +51,20 @@ static int add(void *ctx, const struct kvc_ns_info *ns)
     return 0;
 }
 
-static void print(const struct ctl *ctl, struct listing *l)
-{
-    if (l->array) {
-        json_print(json_pack("{s:O}", "namespaces", l->array));
-        return;
-    }
-    if (table_rows(l->table) == 0)
-        puts("no namespaces yet; they appear when a worker opens one");
-    else
-        table_print(l->table, stdout, ctl->colour);
-}
-
 int cmd_ns(struct ctl *ctl, int argc, char **argv)
 {
     static const struct option options[] = {CTL_COMMON_OPTIONS, {0}};
     static const char *const columns[] = {">NS",          "MODEL",   "DTYPE",   "PRINCIPAL",
                                           "TENANT",       ">GROUPS", ">SHARDS", ">TOKENS/BLOCK",
                                           ">BYTES/BLOCK", ">BLOCKS", ">SIZE",   NULL};
-    int rc = ctl_options(ctl, argc, argv, ":h", options, help, NULL, NULL);
-    if (rc == 0 && optind < argc)
-        rc = ctl_usage("'%s' is not understood", argv[optind]);
+    int rc = ctl_options_only(ctl, argc, argv, options, help, NULL, NULL);
     if (rc != 0)
         return rc < 0 ? CTL_OK : rc;
     rc = ctl_connect(ctl);
     if (rc != 0)
         return rc;
-    struct listing l = {.table = table_create(columns), .array = ctl->json ? json_array() : NULL};
+    struct listing l = listing_begin(ctl, columns);
     rc = kvc_ns_list(ctl->kvc, add, &l);
-    if (rc < 0)
-        rc = ctl_fail(ctl, rc);
-    else
-        print(ctl, &l);
-    json_decref(l.array);
-    table_destroy(&l.table);
-    return rc;
+    return listing_end(ctl, &l, rc, "namespaces",
+                       "no namespaces yet; they appear when a worker opens one", CTL_OK);
 }

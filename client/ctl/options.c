@@ -139,6 +139,13 @@ int ctl_options(struct ctl *ctl, int argc, char **argv, const char *short_option
     return rc;
 }
 
+int ctl_options_only(struct ctl *ctl, int argc, char **argv, const struct option *options,
+                     const char *help, int (*take)(void *ctx, int c, const char *value), void *ctx)
+{
+    const int rc = ctl_options(ctl, argc, argv, ":h", options, help, take, ctx);
+    return rc == 0 && optind < argc ? ctl_usage("'%s' is not understood", argv[optind]) : rc;
+}
+
 int ctl_verbs(struct ctl *ctl, int argc, char **argv, const char *help, const struct ctl_cmd *verbs)
 {
     static const struct option options[] = {CTL_COMMON_OPTIONS, {0}};

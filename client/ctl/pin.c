@@ -6,7 +6,7 @@
 #include "chain.h"
 #include "json.h"
 #include "key.h"
-#include "table.h"
+#include "listing.h"
 #include "units.h"
 
 static const char help[] =
@@ -171,11 +171,6 @@ static int add(struct ctl *ctl, int argc, char **argv)
 
 /* ---- list ---- */
 
-struct listing {
-    struct table *table;
-    json_t *array;
-};
-
 static int add_row(void *ctx, const struct kvc_pin_info *x)
 {
     struct listing *l = ctx;
@@ -208,28 +203,17 @@ static int list(struct ctl *ctl, int argc, char **argv)
     static const struct option options[] = {CTL_COMMON_OPTIONS, {0}};
     static const char *const heads[] = {">PIN",  "PRINCIPAL", "TENANT", ">NS", ">TOKENS",
                                         ">SIZE", "WHERE",     ">LEFT",  "TIP", NULL};
-    int rc = ctl_options(ctl, argc, argv, ":h", options, help, NULL, NULL);
-    if (rc == 0 && optind < argc)
-        rc = ctl_usage("'%s' is not understood", argv[optind]);
+    int rc = ctl_options_only(ctl, argc, argv, options, help, NULL, NULL);
     if (rc != 0)
         return rc < 0 ? CTL_OK : rc;
     rc = ctl_connect(ctl);
     if (rc != 0)
         return rc;
-    struct listing l = {.table = table_create(heads), .array = ctl->json ? json_array() : NULL};
+    struct listing l = listing_begin(ctl, heads);
     rc = kvc_pin_list(ctl->kvc, add_row, &l);
-    const bool some = table_rows(l.table) > 0 || json_array_size(l.array) > 0;
-    if (rc < 0)
-        rc = ctl_fail(ctl, rc);
-    else if (l.array)
-        json_print(json_pack("{s:O}", "pins", l.array));
-    else if (!some)
-        puts("nothing is pinned by hand; documents that are, 'kvcachectl doc list' shows");
-    else
-        table_print(l.table, stdout, ctl->colour);
-    json_decref(l.array);
-    table_destroy(&l.table);
-    return rc != 0 ? rc : some ? CTL_OK : CTL_NOTHING;
+    return listing_end(ctl, &l, rc, "pins",
+                       "nothing is pinned by hand; documents that are, 'kvcachectl doc list' shows",
+                       CTL_NOTHING);
 }
 
 /* ---- rm ---- */

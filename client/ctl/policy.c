@@ -100,9 +100,7 @@ static int ask(struct ctl *ctl, const struct kvc_policy_info *set)
 static int show(struct ctl *ctl, int argc, char **argv)
 {
     static const struct option options[] = {CTL_COMMON_OPTIONS, {0}};
-    int rc = ctl_options(ctl, argc, argv, ":h", options, help, NULL, NULL);
-    if (rc == 0 && optind < argc)
-        rc = ctl_usage("'%s' is not understood", argv[optind]);
+    int rc = ctl_options_only(ctl, argc, argv, options, help, NULL, NULL);
     if (rc != 0)
         return rc < 0 ? CTL_OK : rc;
     rc = ctl_connect(ctl);
@@ -118,9 +116,7 @@ static int set(struct ctl *ctl, int argc, char **argv)
                                             {0}};
     struct policy p = {.ctl = ctl};
     struct kvc_policy_info now;
-    int rc = ctl_options(ctl, argc, argv, ":h", options, help, take_option, &p);
-    if (rc == 0 && optind < argc)
-        rc = ctl_usage("'%s' is not understood", argv[optind]);
+    int rc = ctl_options_only(ctl, argc, argv, options, help, take_option, &p);
     if (rc == 0 && !p.has_keep && !p.has_weigh && !p.has_pin)
         rc = ctl_usage("what? Give --keep-percent, --load-or-recompute or --pin-limit");
     if (rc != 0)

@@ -5,7 +5,7 @@
 
 #include "ctl.h"
 #include "json.h"
-#include "table.h"
+#include "listing.h"
 #include "units.h"
 
 static const char help[] =
@@ -95,11 +95,6 @@ static void add_row(struct table *t, const struct kvc_quota *q)
     }
 }
 
-struct listing {
-    struct table *table;
-    json_t *array;
-};
-
 static int add(void *ctx, const struct kvc_quota *q)
 {
     struct listing *l = ctx;
@@ -115,28 +110,18 @@ static int show(struct ctl *ctl, int argc, char **argv)
     static const struct option options[] = {CTL_COMMON_OPTIONS, {0}};
     static const char *const heads[] = {"WHOSE", ">HOST",  ">LIMIT", ">SHARE",
                                         ">NVME", ">LIMIT", ">SHARE", NULL};
-    int rc = ctl_options(ctl, argc, argv, ":h", options, help, NULL, NULL);
-    if (rc == 0 && optind < argc)
-        rc = ctl_usage("'%s' is not understood", argv[optind]);
+    int rc = ctl_options_only(ctl, argc, argv, options, help, NULL, NULL);
     if (rc != 0)
         return rc < 0 ? CTL_OK : rc;
     rc = ctl_connect(ctl);
     if (rc != 0)
         return rc;
-    struct listing l = {.table = table_create(heads), .array = ctl->json ? json_array() : NULL};
+    struct listing l = listing_begin(ctl, heads);
     rc = kvc_quota_list(ctl->kvc, add, &l);
-    const bool some = table_rows(l.table) > 0 || json_array_size(l.array) > 0;
-    if (rc < 0)
-        rc = ctl_fail(ctl, rc);
-    else if (l.array)
-        json_print(json_pack("{s:O}", "quotas", l.array));
-    else if (!some)
-        puts("no quotas: everyone may hold what there is; 'kvcachectl quota set' makes one");
-    else
-        table_print(l.table, stdout, ctl->colour);
-    json_decref(l.array);
-    table_destroy(&l.table);
-    return rc != 0 ? rc : some ? CTL_OK : CTL_NOTHING;
+    return listing_end(
+        ctl, &l, rc, "quotas",
+        "no quotas: everyone may hold what there is; 'kvcachectl quota set' makes one",
+        CTL_NOTHING);
 }
 
 /* ---- changing ---- */
@@ -264,12 +249,10 @@ static int set(struct ctl *ctl, int argc, char **argv)
         CTL_COMMON_OPTIONS,
         {0}};
     struct ask a = {.ctl = ctl, .quota = {.host_limit = NONE, .nvme_limit = NONE}};
-    int rc = ctl_options(ctl, argc, argv, ":h", options, help, take_option, &a);
+    int rc = ctl_options_only(ctl, argc, argv, options, help, take_option, &a);
     bool given = false;
     for (unsigned i = 0; i < PARTS; i++)
         given = given || a.given[i];
-    if (rc == 0 && optind < argc)
-        rc = ctl_usage("'%s' is not understood", argv[optind]);
     if (rc == 0 && !given)
         rc = ctl_usage("how much? Give --host, --nvme, --host-share or --nvme-share");
     if (rc != 0)
@@ -289,9 +272,7 @@ static int clear(struct ctl *ctl, int argc, char **argv)
 {
     static const struct option options[] = {WHOSE_OPTIONS, CTL_COMMON_OPTIONS, {0}};
     struct ask a = {.ctl = ctl};
-    int rc = ctl_options(ctl, argc, argv, ":h", options, help, take_option, &a);
-    if (rc == 0 && optind < argc)
-        rc = ctl_usage("'%s' is not understood", argv[optind]);
+    int rc = ctl_options_only(ctl, argc, argv, options, help, take_option, &a);
     if (rc != 0)
         return rc < 0 ? CTL_OK : rc;
     rc = prepare(&a);

@@ -198,9 +198,7 @@ int cmd_usage(struct ctl *ctl, int argc, char **argv)
     static const struct option options[] = {
         {"by", required_argument, NULL, 'b'}, CTL_COMMON_OPTIONS, {0}};
     struct usage u = {.ctl = ctl};
-    int rc = ctl_options(ctl, argc, argv, ":h", options, help, take_option, &u);
-    if (rc == 0 && optind < argc)
-        rc = ctl_usage("'%s' is not understood", argv[optind]);
+    int rc = ctl_options_only(ctl, argc, argv, options, help, take_option, &u);
     if (rc != 0)
         return rc < 0 ? CTL_OK : rc;
     rc = ctl_connect(ctl);
