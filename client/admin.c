@@ -6,11 +6,20 @@
 
 #include "sys.h"
 
-int op__begin(struct kvc *k, uint8_t code, struct kvc_op **ret_op)
+int op__begin_within(struct kvc *k, uint8_t code, uint32_t timeout_ms, struct kvc_op **ret_op)
 {
-    uint64_t deadline = kvc__deadline(k, 0);
+    if (timeout_ms > KVC_DEADLINE_MAX_MS) {
+        kvc__fail(k, -EINVAL, "timeout_ms is %u; at most %u", timeout_ms, KVC_DEADLINE_MAX_MS);
+        return -EINVAL;
+    }
+    const uint64_t deadline = kvc__deadline(k, timeout_ms);
     int rc = kvc__enter(k, deadline);
     return rc < 0 ? rc : op__new(k, code, deadline, ret_op);
+}
+
+int op__begin(struct kvc *k, uint8_t code, struct kvc_op **ret_op)
+{
+    return op__begin_within(k, code, 0, ret_op);
 }
 
 void kvc__copy_text(char *to, size_t cap, const struct codec_bin *from)
@@ -21,7 +30,7 @@ void kvc__copy_text(char *to, size_t cap, const struct codec_bin *from)
     to[n] = '\0';
 }
 
-static void copy(char to[KVC_STRING_MAX], const struct codec_bin *from)
+void kvc__copy_string(char to[KVC_STRING_MAX], const struct codec_bin *from)
 {
     kvc__copy_text(to, KVC_STRING_MAX, from);
 }
@@ -85,11 +94,11 @@ static int walk_ns(struct kvc_op *op, int (*fn)(void *ctx, const struct kvc_ns_i
                                    .block_bytes = item.block_bytes0,
                                    .blocks = item.blocks,
                                    .bytes = item.bytes};
-        copy(info.principal, &item.principal);
-        copy(info.tenant, &item.tenant);
-        copy(info.sub, &item.sub);
-        copy(info.model, &item.model);
-        copy(info.dtype, &item.dtype);
+        kvc__copy_string(info.principal, &item.principal);
+        kvc__copy_string(info.tenant, &item.tenant);
+        kvc__copy_string(info.sub, &item.sub);
+        kvc__copy_string(info.model, &item.model);
+        kvc__copy_string(info.dtype, &item.dtype);
         if (item.ns <= last)
             return op__checked(op, KVC_E_BAD_MESSAGE); /* else the walk might never end */
         last = item.ns;

@@ -295,11 +295,15 @@ void op__end(struct kvc_op *op, int error);
 void op__complete(struct kvc_op *op, int error);
 /* Waits for the outcome. 0 = op->msg is a reply with status OK; else op->error, with its text. */
 __attribute__((warn_unused_result)) int op__await(struct kvc_op *op);
-/* An op for a call of its own, after kvc__enter. */
+/* An op for a call of its own, after kvc__enter: within the session's timeout, or within timeout_ms
+ * (0 = the session's), at most KVC_DEADLINE_MAX_MS. */
 __attribute__((warn_unused_result)) int op__begin(struct kvc *k, uint8_t code,
                                                   struct kvc_op **ret_op);
+__attribute__((warn_unused_result)) int
+op__begin_within(struct kvc *k, uint8_t code, uint32_t timeout_ms, struct kvc_op **ret_op);
 /* A text with a zero behind it, cut to cap - 1 bytes. */
 void kvc__copy_text(char *to, size_t cap, const struct codec_bin *from);
+void kvc__copy_string(char to[KVC_STRING_MAX], const struct codec_bin *from);
 /* op__send and op__await. */
 __attribute__((warn_unused_result)) int op__call(struct kvc_op *op, int len);
 /* Handles one message, waiting for it until then: 1. 0 = the time has come; an error has ended the

@@ -4,11 +4,6 @@
 
 #include <string.h>
 
-static void copy(char to[KVC_STRING_MAX], const struct codec_bin *from)
-{
-    kvc__copy_text(to, KVC_STRING_MAX, from);
-}
-
 /* ---- pins ---- */
 
 int kvc_pin(struct kvc_ns *ns, const struct kvc_seq *seq, bool in_memory, uint64_t ttl_ms,
@@ -62,8 +57,8 @@ static int walk_pins(const struct msg_pin_list_reply *r,
                                    .ns = x->ns,
                                    .tokens = x->tokens,
                                    .in_memory = x->in_memory};
-        copy(out.principal, &x->principal);
-        copy(out.tenant, &x->tenant);
+        kvc__copy_string(out.principal, &x->principal);
+        kvc__copy_string(out.tenant, &x->tenant);
         memcpy(out.tip, x->tip, sizeof(out.tip));
         const int ended = fn(ctx, &out);
         if (ended != 0)
@@ -134,8 +129,8 @@ static int walk_quotas(const struct msg_quota_list_reply *r,
                                 .nvme_share = x->nvme_share,
                                 .host_bytes = x->host_bytes,
                                 .nvme_bytes = x->nvme_bytes};
-        copy(out.tenant, &x->tenant);
-        copy(out.sub, &x->sub);
+        kvc__copy_string(out.tenant, &x->tenant);
+        kvc__copy_string(out.sub, &x->sub);
         const int ended = fn(ctx, &out);
         if (ended != 0)
             return ended;
@@ -174,10 +169,10 @@ static int walk_usage(const struct msg_usage_reply *r,
                                 .pinned_bytes = x->pinned_bytes,
                                 .named_bytes = x->named_bytes,
                                 .leased_bytes = x->leased_bytes};
-        copy(out.principal, &x->principal);
-        copy(out.tenant, &x->tenant);
-        copy(out.sub, &x->sub);
-        copy(out.model, &x->model);
+        kvc__copy_string(out.principal, &x->principal);
+        kvc__copy_string(out.tenant, &x->tenant);
+        kvc__copy_string(out.sub, &x->sub);
+        kvc__copy_string(out.model, &x->model);
         const int ended = fn(ctx, &out);
         if (ended != 0)
             return ended;

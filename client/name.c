@@ -5,23 +5,6 @@
 #include <errno.h>
 #include <string.h>
 
-/* An op for a call of its own, after kvc__enter. */
-static int begin(struct kvc *k, uint8_t code, uint32_t timeout_ms, struct kvc_op **ret_op)
-{
-    if (timeout_ms > KVC_DEADLINE_MAX_MS) {
-        kvc__fail(k, -EINVAL, "timeout_ms is %u; at most %u", timeout_ms, KVC_DEADLINE_MAX_MS);
-        return -EINVAL;
-    }
-    const uint64_t deadline = kvc__deadline(k, timeout_ms);
-    int rc = kvc__enter(k, deadline);
-    return rc < 0 ? rc : op__new(k, code, deadline, ret_op);
-}
-
-static void copy(char to[KVC_STRING_MAX], const struct codec_bin *from)
-{
-    kvc__copy_text(to, KVC_STRING_MAX, from);
-}
-
 /* ---- put ---- */
 
 int kvc_name_put(struct kvc_ns *ns, enum kvc_name_kind kind, const char *name,
@@ -33,7 +16,7 @@ int kvc_name_put(struct kvc_ns *ns, enum kvc_name_kind kind, const char *name,
     struct kvc *k = ns->kvc;
     struct kvc_op *op;
     int rc = read__check_seq(ns, seq);
-    rc = rc < 0 ? rc : begin(k, KVC_OP_NAME_PUT, 0, &op);
+    rc = rc < 0 ? rc : op__begin(k, KVC_OP_NAME_PUT, &op);
     if (rc < 0)
         return rc;
     struct msg_name_put m = {.kind = (uint8_t)kind,
@@ -83,11 +66,11 @@ static void to_info(const struct msg_name_item *x, struct kvc_name_info *ret_inf
                                        .priority = x->priority,
                                        .pinned = x->pinned != 0,
                                        .has_tokens = x->has_tokens != 0};
-    copy(ret_info->name, &x->name);
-    copy(ret_info->principal, &x->principal);
-    copy(ret_info->tenant, &x->tenant);
-    copy(ret_info->sub, &x->sub);
-    copy(ret_info->model, &x->model);
+    kvc__copy_string(ret_info->name, &x->name);
+    kvc__copy_string(ret_info->principal, &x->principal);
+    kvc__copy_string(ret_info->tenant, &x->tenant);
+    kvc__copy_string(ret_info->sub, &x->sub);
+    kvc__copy_string(ret_info->model, &x->model);
     memcpy(ret_info->tip, x->tip, sizeof(ret_info->tip));
 }
 
@@ -103,7 +86,7 @@ static int list_piece(struct kvc *k, struct msg_name_list *m, struct piece *piec
     struct kvc_op *op;
     struct msg_reply_head head;
     struct msg_name_list_reply r;
-    int rc = begin(k, KVC_OP_NAME_LIST, 0, &op);
+    int rc = op__begin(k, KVC_OP_NAME_LIST, &op);
     if (rc < 0)
         return rc;
     rc = op__call(op, codec_enc_name_list(k->tx, KVC_MESSAGE_MAX, &op->head, m));
@@ -178,7 +161,7 @@ int kvc_name_forget(struct kvc *kvc, enum kvc_name_kind kind, const char *name, 
 {
     struct kvc_op *op;
     struct msg_reply_head head;
-    int rc = begin(kvc, KVC_OP_NAME_FORGET, 0, &op);
+    int rc = op__begin(kvc, KVC_OP_NAME_FORGET, &op);
     if (rc < 0)
         return rc;
     struct msg_name_forget m = {
@@ -196,7 +179,7 @@ int kvc_name_load(struct kvc *kvc, enum kvc_name_kind kind, const char *name, co
     struct kvc_op *op;
     struct msg_reply_head head;
     struct msg_name_load_reply r;
-    int rc = begin(kvc, KVC_OP_NAME_LOAD, timeout_ms, &op);
+    int rc = op__begin_within(kvc, KVC_OP_NAME_LOAD, timeout_ms, &op);
     if (rc < 0)
         return rc;
     struct msg_name_load m = {.kind = (uint8_t)kind,
@@ -220,7 +203,7 @@ static int tokens_piece(struct kvc *k, const struct msg_name_tokens *m, uint32_t
     struct kvc_op *op;
     struct msg_reply_head head;
     struct msg_name_tokens_reply r;
-    int rc = begin(k, KVC_OP_NAME_TOKENS, 0, &op);
+    int rc = op__begin(k, KVC_OP_NAME_TOKENS, &op);
     if (rc < 0)
         return rc;
     rc = op__call(op, codec_enc_name_tokens(k->tx, KVC_MESSAGE_MAX, &op->head, m));
