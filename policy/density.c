@@ -12,6 +12,7 @@
 #include "ghost.h"
 #include "order.h"
 #include "policy.h"
+#include "round.h"
 #include "survival.h"
 
 #define LEARN_EACH  32u
@@ -29,11 +30,6 @@ struct policy {
     struct order *order;
     struct survival_class tree[CLASS_COUNT];
 };
-
-static size_t round64(size_t bytes)
-{
-    return (bytes + 63) / 64 * 64;
-}
 
 static size_t density_mem_bytes(const struct policy_config *config)
 {

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "order.h"
 
+#include "round.h"
+
 #include <string.h>
 
 #include "policy.h"
@@ -26,11 +28,6 @@ struct order {
     uint64_t *some;      /* [lists][words]: queues that may have blocks */
     struct few *few;     /* [lists] */
 };
-
-static size_t round64(size_t bytes)
-{
-    return (bytes + 63) / 64 * 64;
-}
 
 static unsigned queues_of(unsigned classes)
 {

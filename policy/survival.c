@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "round.h"
+
 #define FIRST_LOG2_MS 8u /* the first bucket ends at 256 ms; two buckets for each doubling */
 /* Buckets from three minutes on have few hits: what is known of the class above counts for more. */
 #define LATE     21u
@@ -56,11 +58,6 @@ static unsigned bucket_of(uint64_t age_ms)
     if (age_ms >= edge_ms(bucket + 1))
         bucket++;
     return bucket < SURVIVAL_BUCKETS ? bucket : SURVIVAL_BUCKETS - 1;
-}
-
-static size_t round64(size_t bytes)
-{
-    return (bytes + 63) / 64 * 64;
 }
 
 size_t survival_mem_bytes(unsigned classes)

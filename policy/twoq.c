@@ -1,27 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "twoq.h"
 
-#define TIME_SHIFT 4u
+#include "round.h"
 
-static size_t aligned(size_t bytes)
-{
-    return (bytes + 63) / 64 * 64;
-}
+#define TIME_SHIFT 4u
 
 static size_t blocks_bytes(const struct policy_config *config)
 {
-    return aligned((size_t)config->blocks_max * sizeof(struct twoq_block));
+    return round64((size_t)config->blocks_max * sizeof(struct twoq_block));
 }
 
 size_t twoq_mem_bytes(const struct policy_config *config, size_t head, uint32_t ghosts)
 {
-    return aligned(head) + blocks_bytes(config) + gone_mem_bytes(ghosts);
+    return round64(head) + blocks_bytes(config) + gone_mem_bytes(ghosts);
 }
 
 void twoq_init(struct twoq *t, void *mem, const struct policy_config *config, size_t head,
                uint32_t ghosts)
 {
-    unsigned char *at = (unsigned char *)mem + aligned(head);
+    unsigned char *at = (unsigned char *)mem + round64(head);
     t->block = (struct twoq_block *)at;
     gone_init(&t->ghosts, at + blocks_bytes(config), ghosts);
     t->last = POLICY_NO_BLOCK;
