@@ -92,6 +92,18 @@ static inline uint64_t nvme__key(uint32_t path, uint64_t page)
 {
     return (uint64_t)path << 56 | page;
 }
+/* Of an extent as its table tells it, nothing of it dead. */
+static inline struct nvme_value nvme__value_of(const struct nvme_head *h)
+{
+    return (struct nvme_value){.flags = h->flags,
+                               .pages = h->pages,
+                               .items = h->items,
+                               .head_pages = h->head_pages,
+                               .records = h->head_pages - nvme__table_pages(h->items),
+                               .gen = h->gen,
+                               .seq = h->seq,
+                               .sum = h->sum};
+}
 uint32_t nvme__value_encode(const struct nvme_value *v, uint8_t ret_value[NVME_VALUE_BYTES]);
 KVC_WARN_UNUSED int nvme__value_decode(const void *value, uint32_t bytes,
                                        struct nvme_value *ret_value);

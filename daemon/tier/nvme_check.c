@@ -164,14 +164,7 @@ static bool take_table(struct check *k, struct walk *w, uint32_t page, const str
     w->gen = h->gen;
     const struct extent x = {.path = w->path,
                              .page = NVME_HEADER_PAGES + (uint64_t)w->seg * s->seg_pages + page,
-                             .value = {.flags = h->flags,
-                                       .pages = h->pages,
-                                       .items = h->items,
-                                       .head_pages = h->head_pages,
-                                       .records = h->head_pages - nvme__table_pages(h->items),
-                                       .gen = h->gen,
-                                       .seq = h->seq,
-                                       .sum = h->sum}};
+                             .value = nvme__value_of(h)};
     const int r = take_extent(k, &x);
     k->error = r < 0 ? r : k->error;
     return true;

@@ -40,14 +40,7 @@ static int take_in(struct walker *k, uint32_t at, const struct nvme_head *h)
         h->pages > n->seg_pages - h->page)
         return -ESTALE;
     k->gen = h->gen;
-    struct nvme_value v = {.flags = h->flags,
-                           .pages = h->pages,
-                           .items = h->items,
-                           .head_pages = h->head_pages,
-                           .records = h->head_pages - nvme__table_pages(h->items),
-                           .gen = h->gen,
-                           .seq = h->seq,
-                           .sum = h->sum};
+    struct nvme_value v = nvme__value_of(h);
     return nvme__candidate(n, k->w->list, k->seg, h->page, &v);
 }
 
