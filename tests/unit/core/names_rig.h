@@ -8,8 +8,30 @@
 
 #include "core_rig.h"
 
+#define BT 8u
+
 static struct rig r;
 static struct core_ns *ns;
+
+/* Host memory of `host` blocks of 64 bytes, a disk of `disk` (0: none). */
+static inline void begin(uint32_t host, uint32_t disk, bool journal)
+{
+    rig_defaults(&r);
+    r.with_journal = journal;
+    r.tier_cfg.regions = 1;
+    r.tier_cfg.region_bytes = host * 64;
+    r.disk_cfg = (struct fake_disk_config){.slots = disk, .region_slots = 8, .seed = 3};
+    rig_begin(&r);
+    struct core_ns_spec spec = rig_spec("m", BT, 64);
+    ns = rig_ns(&r, 1, &spec);
+}
+
+static inline void store(uint32_t chain, uint32_t first, uint32_t n)
+{
+    rig_store(&r, 1, ns, 0, chain, first, n);
+    rig_settle(&r);
+    rig_step(&r);
+}
 
 /* Of one who waits. */
 struct waited {

@@ -3,27 +3,6 @@
 #include "check_run.h"
 #include "names_rig.h"
 
-#define BT 8u
-
-/* Host memory of `host` blocks of 64 bytes, a disk of `disk` (0: none). */
-static void begin(uint32_t host, uint32_t disk)
-{
-    rig_defaults(&r);
-    r.tier_cfg.regions = 1;
-    r.tier_cfg.region_bytes = host * 64;
-    r.disk_cfg = (struct fake_disk_config){.slots = disk, .region_slots = 8, .seed = 3};
-    rig_begin(&r);
-    struct core_ns_spec spec = rig_spec("m", BT, 64);
-    ns = rig_ns(&r, 1, &spec);
-}
-
-static void store(uint32_t chain, uint32_t first, uint32_t n)
-{
-    rig_store(&r, 1, ns, 0, chain, first, n);
-    rig_settle(&r);
-    rig_step(&r);
-}
-
 /* Chains of two blocks each, so many that what may go has gone. */
 static void flood(uint32_t chains)
 {
@@ -33,7 +12,7 @@ static void flood(uint32_t chains)
 
 START_TEST(a_name_covers_what_is_cached_of_its_chain)
 {
-    begin(64, 0);
+    begin(64, 0, false);
     struct core_named n = {0};
     ck_assert_int_eq(put("a", 1, 32, (struct core_name_put){0}, NULL, &n), KVC_E_GONE);
     store(1, 0, 3);
@@ -56,7 +35,7 @@ END_TEST
 
 START_TEST(names_share_blocks_and_each_lets_go_of_its_own)
 {
-    begin(64, 0);
+    begin(64, 0, false);
     store(1, 0, 4);
     named("short", 1, 16);
     named("long", 1, 32);
@@ -74,7 +53,7 @@ END_TEST
 
 START_TEST(a_tip_that_moves_lets_go_of_what_it_left_at_once)
 {
-    begin(64, 0);
+    begin(64, 0, false);
     store(1, 0, 4);
     store(2, 0, 2);
     named("c", 1, 16);
@@ -92,7 +71,7 @@ END_TEST
 
 START_TEST(without_storage_what_a_name_reaches_goes_last)
 {
-    begin(24, 0);
+    begin(24, 0, false);
     store(1, 0, 4);
     struct core_named n;
     ck_assert_int_eq(put("c", 1, 32, (struct core_name_put){.priority = 90}, NULL, &n), 0);
@@ -132,7 +111,7 @@ END_TEST
 
 START_TEST(what_a_name_reaches_is_promised_and_stays_on_disk)
 {
-    begin(16, 64);
+    begin(16, 64, false);
     store(1, 0, 4);
     named("c", 1, 32);
     rig_settle(&r);
@@ -151,7 +130,7 @@ END_TEST
 
 START_TEST(what_no_name_reaches_any_more_goes_like_any_other)
 {
-    begin(16, 64);
+    begin(16, 64, false);
     store(1, 0, 4);
     named("c", 1, 32);
     rig_settle(&r);
@@ -173,7 +152,7 @@ END_TEST
 
 START_TEST(a_promise_to_a_commit_outlasts_names)
 {
-    begin(16, 64);
+    begin(16, 64, false);
     struct rig_put p = {.ns = ns, .chain = 1, .n = 2, .durable = true};
     struct rig_commit commit;
     ck_assert_int_eq(rig_reserve(&r, 1, &p), 0);
@@ -191,7 +170,7 @@ END_TEST
 
 START_TEST(what_was_lent_to_names_is_promised_anew_for_a_commit)
 {
-    begin(16, 64);
+    begin(16, 64, false);
     store(1, 0, 2);
     named("c", 1, 16);
     rig_settle(&r);
@@ -214,7 +193,7 @@ END_TEST
 
 START_TEST(eviction_on_request_passes_over_names_unless_forced)
 {
-    begin(64, 0);
+    begin(64, 0, false);
     store(1, 0, 4);
     store(2, 0, 2);
     named("c", 1, 16);
@@ -239,7 +218,7 @@ END_TEST
 
 START_TEST(a_name_falls_back_on_what_is_left)
 {
-    begin(64, 0);
+    begin(64, 0, false);
     store(1, 0, 4);
     named("c", 1, 32);
     struct core_explanation x = rig_explain(&r, 1, 0, 1, 2);
@@ -257,7 +236,7 @@ END_TEST
 
 START_TEST(forgotten_with_its_blocks_all_goes_but_what_others_share)
 {
-    begin(64, 64);
+    begin(64, 64, false);
     store(1, 0, 6);
     named("other", 1, 16);
     named("c", 1, 48);
@@ -272,7 +251,7 @@ END_TEST
 
 START_TEST(a_name_ends_when_it_was_not_used_for_so_long)
 {
-    begin(64, 0);
+    begin(64, 0, false);
     store(1, 0, 2);
     struct core_named n;
     ck_assert_int_eq(put("c", 1, 16, (struct core_name_put){.ttl_ms = 1000}, NULL, &n), 0);
@@ -389,7 +368,7 @@ static unsigned count_names(unsigned client, const char *prefix)
 
 START_TEST(a_principal_sees_its_own_names_an_administrator_all)
 {
-    begin(64, 0);
+    begin(64, 0, false);
     store(1, 0, 2);
     const char *mine[] = {"b", "ab", "a", "abc", "c"};
     for (unsigned i = 0; i < 5; i++)
@@ -432,7 +411,7 @@ END_TEST
 
 START_TEST(a_put_waits_until_its_blocks_are_on_disk)
 {
-    begin(16, 64);
+    begin(16, 64, false);
     store(1, 0, 4);
     struct waited w;
     struct core_named n;
@@ -452,7 +431,7 @@ END_TEST
 
 START_TEST(a_put_that_cannot_be_kept_says_so_and_is_tried_again)
 {
-    begin(16, 64);
+    begin(16, 64, false);
     store(1, 0, 2);
     struct waited w;
     struct core_named n;

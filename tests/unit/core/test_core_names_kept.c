@@ -5,27 +5,6 @@
 #include "check_run.h"
 #include "names_rig.h"
 
-#define BT 8u
-
-static void begin(uint32_t host, uint32_t disk)
-{
-    rig_defaults(&r);
-    r.with_journal = true;
-    r.tier_cfg.regions = 1;
-    r.tier_cfg.region_bytes = host * 64;
-    r.disk_cfg = (struct fake_disk_config){.slots = disk, .region_slots = 8, .seed = 3};
-    rig_begin(&r);
-    struct core_ns_spec spec = rig_spec("m", BT, 64);
-    ns = rig_ns(&r, 1, &spec);
-}
-
-static void store(uint32_t chain, uint32_t first, uint32_t n)
-{
-    rig_store(&r, 1, ns, 0, chain, first, n);
-    rig_settle(&r);
-    rig_step(&r);
-}
-
 static void restart(bool host)
 {
     rig_restart(&r, host);
@@ -35,7 +14,7 @@ static void restart(bool host)
 
 START_TEST(a_name_comes_back_with_what_it_reaches)
 {
-    begin(16, 64);
+    begin(16, 64, true);
     store(1, 0, 6);
     const struct core_name_put in = {.priority = 80, .ttl_ms = 3600000};
     struct core_named n;
@@ -64,7 +43,7 @@ END_TEST
 
 START_TEST(promises_to_a_name_that_is_no_more_end_after_the_restart)
 {
-    begin(16, 64);
+    begin(16, 64, true);
     store(1, 0, 4);
     named("c", 1, 32);
     rig_settle(&r);
@@ -84,7 +63,7 @@ END_TEST
 
 START_TEST(what_was_not_saved_is_cut_off)
 {
-    begin(16, 64);
+    begin(16, 64, true);
     store(1, 0, 6);
     named("c", 1, 48);
     rig_settle(&r);
@@ -105,7 +84,7 @@ END_TEST
 
 START_TEST(without_its_namespace_a_name_reaches_nothing)
 {
-    begin(16, 0);
+    begin(16, 0, true);
     store(1, 0, 2);
     named("c", 1, 16);
     rig_settle(&r);
@@ -120,7 +99,7 @@ END_TEST
 
 START_TEST(a_put_is_kept_before_it_is_answered)
 {
-    begin(16, 64);
+    begin(16, 64, true);
     store(1, 0, 2);
     struct waited w;
     struct core_named n;
@@ -144,7 +123,7 @@ END_TEST
 
 START_TEST(a_forgotten_name_stays_forgotten_once_it_is_answered)
 {
-    begin(16, 64);
+    begin(16, 64, true);
     store(1, 0, 2);
     named("c", 1, 16);
     rig_settle(&r);
@@ -161,7 +140,7 @@ END_TEST
 
 START_TEST(token_ids_come_back_whole_or_not_at_all)
 {
-    begin(16, 64);
+    begin(16, 64, true);
     store(1, 0, 2);
     uint32_t ids[16], got[16], total;
     for (uint32_t i = 0; i < 16; i++)
@@ -218,7 +197,7 @@ END_TEST
 
 START_TEST(pieces_of_nothing_are_swept)
 {
-    begin(16, 64);
+    begin(16, 64, true);
     store(1, 0, 2);
     named("a", 1, 16);
     named("b", 1, 16);
@@ -236,7 +215,7 @@ END_TEST
 
 START_TEST(a_damaged_journal_begins_anew_with_what_could_be_read)
 {
-    begin(16, 64);
+    begin(16, 64, true);
     store(1, 0, 2);
     named("a", 1, 16);
     named("b", 1, 16);
@@ -256,7 +235,7 @@ END_TEST
 
 START_TEST(names_go_on_in_memory_when_their_journal_fails)
 {
-    begin(16, 64);
+    begin(16, 64, true);
     store(1, 0, 4);
     named("a", 1, 16);
     rig_settle(&r);
@@ -404,7 +383,7 @@ START_TEST(counts_hold_whatever_happens)
     const unsigned seeds = more ? (unsigned)strtoul(more, NULL, 10) : 40;
     for (unsigned seed = 1; seed <= seeds; seed++) {
         random_state = seed;
-        begin(24, 64);
+        begin(24, 64, true);
         for (unsigned i = 0; i < 400; i++) {
             switch (below(8)) {
             case 0:
