@@ -11,8 +11,8 @@
 #define SLOT_MS  1000u
 #define SKIP_MAX 64u      /* classes without uses, at a time */
 #define WINDOW   20000.0f /* uses after which a class forgets half of what it knows */
-#define BASE                                                                                    \
-    0.04f /* chance of a hit in each bucket that nothing is known of: buckets grow with age, so \
+#define BASE                                                                                     \
+    0.015f /* chance of a hit in each bucket that nothing is known of: buckets grow with age, so \
              worth falls */
 
 struct table {
