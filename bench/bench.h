@@ -38,6 +38,7 @@ int cmd_idle(int argc, char **argv);
 int cmd_surge(int argc, char **argv);
 int cmd_nvme(int argc, char **argv);
 int cmd_simulate(int argc, char **argv);
+int cmd_gpu(int argc, char **argv);
 
 /* The subcommand's name, for messages. */
 void say_set_command(const char *name);

@@ -8,6 +8,8 @@
 #include "capacity.h"
 #include "units.h"
 
+enum { TIERS = 3 };
+
 /* -EINVAL: not a percentage; the caller goes on with the other forms. */
 static int parse_percent(const char *text, double *ret_percent)
 {
@@ -69,7 +71,7 @@ static int parse_host(const char *text, char *why, struct capacity *ret)
         text += 5;
     else if (strchr(text, '=')) {
         snprintf(why, CAPACITY_WHY_BYTES,
-                 "%.64s: the tiers are host and nvme, as in host=1%%,nvme=10%%", text);
+                 "%.64s: the tiers are hbm, host and nvme, as in host=1%%,nvme=10%%", text);
         return -EINVAL;
     }
     if ((size_t)snprintf(capacity.text, sizeof(capacity.text), "%s", text) >=
@@ -83,29 +85,38 @@ static int parse_host(const char *text, char *why, struct capacity *ret)
     return rc;
 }
 
-/* One daemon with two tiers: each is named, and named once. */
+/* One daemon with several tiers: each is named, and named once. */
 static int parse_tiers(const char *text, char *items, char *why, struct capacity *ret)
 {
     struct capacity capacity = {0};
     bool has_host = false;
+    const struct {
+        const char *name;
+        struct capacity_room *room;
+        bool *has;
+    } tiers[] = {{"hbm=", &capacity.hbm, &capacity.has_hbm},
+                 {"host=", &capacity.host, &has_host},
+                 {"nvme=", &capacity.nvme, &capacity.has_nvme}};
     if ((size_t)snprintf(capacity.text, sizeof(capacity.text), "%s", text) >=
         sizeof(capacity.text)) {
         snprintf(why, CAPACITY_WHY_BYTES, "%.64s...: too long for a capacity", text);
         return -EINVAL;
     }
     for (char *item = strsep(&items, ","); item; item = strsep(&items, ",")) {
-        bool nvme = strncmp(item, "nvme=", 5) == 0;
-        if ((!nvme && strncmp(item, "host=", 5) != 0) || (nvme ? capacity.has_nvme : has_host)) {
+        size_t t = 0;
+        while (t < TIERS && strncmp(item, tiers[t].name, strlen(tiers[t].name)) != 0)
+            t++;
+        if (t == TIERS || *tiers[t].has) {
             snprintf(why, CAPACITY_WHY_BYTES,
-                     "%.64s: with nvme= in it the list says what one daemon gets, host and nvme "
-                     "once each, as in host=1%%,nvme=10%%",
+                     "%.64s: with hbm= or nvme= in it the list says what one daemon gets, hbm, "
+                     "host and nvme once each, as in hbm=1%%,host=5%%,nvme=20%%",
                      item);
             return -EINVAL;
         }
-        int rc = parse_room(item + 5, why, nvme ? &capacity.nvme : &capacity.host);
+        int rc = parse_room(item + strlen(tiers[t].name), why, tiers[t].room);
         if (rc < 0)
             return rc;
-        *(nvme ? &capacity.has_nvme : &has_host) = true;
+        *tiers[t].has = true;
     }
     if (!has_host) {
         snprintf(why, CAPACITY_WHY_BYTES,
@@ -126,7 +137,7 @@ int capacity_parse_list(const char *text, char why[CAPACITY_WHY_BYTES],
     }
     size_t n = 0;
     char *rest = copy;
-    if (strstr(text, "nvme=")) {
+    if (strstr(text, "nvme=") || strstr(text, "hbm=")) {
         int rc = parse_tiers(text, copy, why, &list[0]);
         if (rc == 0)
             *ret_n = 1;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Capacities as they are asked for: "1%" of a trace's unique blocks, "64GiB", "2000 blocks", and
- * those of two tiers, "host=1%,nvme=10%". Pure. */
+ * those of several tiers, "hbm=1%,host=5%,nvme=20%". Pure. */
 #ifndef BENCH_CAPACITY_H
 #define BENCH_CAPACITY_H
 
@@ -23,12 +23,12 @@ struct capacity_room {
 };
 struct capacity {
     char text[64]; /* as given; of host memory alone, without "host=": the case in the output */
-    struct capacity_room host, nvme;
-    bool has_nvme;
+    struct capacity_room hbm, host, nvme;
+    bool has_hbm, has_nvme;
 };
 
-/* A sweep over host memory ("1%,5%", "host=10%", "2GiB,4GiB"), or one daemon with two tiers if
- * "nvme=" is in it. 0 with `n` entries, or -EINVAL with `why`. */
+/* A sweep over host memory ("1%,5%", "host=10%", "2GiB,4GiB"), or one daemon with several tiers
+ * if "nvme=" or "hbm=" is in it. 0 with `n` entries, or -EINVAL with `why`. */
 BENCH_MUST_USE int capacity_parse_list(const char *text, char why[CAPACITY_WHY_BYTES],
                                        struct capacity list[CAPACITY_LIST_MAX], size_t *ret_n);
 /* What a block takes in host memory, and its payload on storage. */

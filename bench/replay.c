@@ -16,9 +16,11 @@
 
 enum { BATCH_BYTES = 16 << 20, BATCH_BLOCKS_MAX = 256, SLOTS_PER_CHUNK = 16, INDEX_SPARE = 65536 };
 
-#define CHUNK_MIN (UINT64_C(2) << 20)
-#define CHUNK_MAX (UINT64_C(1) << 30)
-#define LIMIT_MIN (UINT64_C(4) << 20)
+#define CHUNK_MIN   (UINT64_C(2) << 20)
+#define CHUNK_MAX   (UINT64_C(1) << 30)
+#define LIMIT_MIN   (UINT64_C(4) << 20)
+#define HBM_MIN     (UINT64_C(16) << 20)
+#define SEGMENT_MIN (UINT64_C(1) << 20)
 
 static const char help[] =
     "Usage: kvcachebench replay TRACE [OPTIONS]\n"
@@ -35,6 +37,8 @@ static const char help[] =
     "                      or '2000 blocks'; a list is a sweep (default 10%); host=1%,nvme=10%\n"
     "                      gives one daemon both tiers: its nvme.limit, exactly, all overhead in "
     "it\n"
+    "                      hbm=1%,host=5%,nvme=20% adds memory of an emulated GPU: workers' pages\n"
+    "                      are there, and blocks are loaded into them or read in place in turn\n"
     "  --dir DIR           where the store of an nvme tier lies (default: the working directory)\n"
     "  --block-bytes SIZE  payload of a block (default 4KiB)\n"
     "  --model NAME        take the size from a model's KV shape instead; see below\n"
@@ -52,6 +56,8 @@ static const char help[] =
     "Examples:\n"
     "  kvcachebench replay conversation_trace.jsonl --capacity 1%,5%,10%\n"
     "  kvcachebench replay conversation_trace.jsonl --capacity host=1%,nvme=10%\n"
+    "  kvcachebench replay conversation_trace.jsonl --capacity hbm=1%,host=5%,nvme=20% "
+    "--block-bytes 16KiB\n"
     "  kvcachebench replay talks.jsonl --capacity 10% --block-bytes 64KiB\n"
     "  kvcachebench replay talks.jsonl --workers 2 --model qwen2.5-7b --capacity 8GiB\n";
 
@@ -215,7 +221,7 @@ static int refuse_small(const struct args *args, const struct capacity *capacity
     uint64_t slot = capacity_slot_bytes(args->block_bytes);
     uint64_t need = (limit_min(slot) + slot - 1) / slot;
     uint64_t percent_100 = (need * 10000 + unique - 1) / unique; /* hundredths, rounded up */
-    const char *tier = capacity->has_nvme ? "host=" : "";
+    const char *tier = capacity->has_nvme || capacity->has_hbm ? "host=" : "";
     char share[48] = "", larger[64] = "";
     char slots[UNITS_COUNT_BYTES], least[UNITS_COUNT_BYTES], enough[UNITS_COUNT_BYTES];
     char block[UNITS_COUNT_BYTES];
@@ -230,6 +236,29 @@ static int refuse_small(const struct args *args, const struct capacity *capacity
                      capacity->text, blocks, units_exact_bytes(slot, slots),
                      units_exact_bytes(limit_min(slot), least), share, tier,
                      units_exact_bytes(need * slot, enough), larger);
+}
+
+static uint64_t hbm_bytes(const struct args *args, const struct capacity *capacity, uint64_t blocks)
+{
+    return capacity->hbm.bytes ? capacity->hbm.bytes
+                               : blocks * capacity_slot_bytes(args->block_bytes);
+}
+
+/* The same for memory of a device. */
+static int refuse_small_hbm(const struct args *args, const struct capacity *capacity,
+                            uint64_t blocks, uint64_t unique)
+{
+    uint64_t slot = capacity_slot_bytes(args->block_bytes);
+    uint64_t percent_100 = ((HBM_MIN + slot - 1) / slot * 10000 + unique - 1) / unique;
+    char share[48] = "", larger[64] = "", slots[UNITS_COUNT_BYTES], block[UNITS_COUNT_BYTES];
+    if (percent_100 <= 10000)
+        snprintf(share, sizeof(share), "hbm=%g%% or ", (double)percent_100 / 100);
+    if (!capacity->hbm.bytes && !args->model && HBM_MIN / blocks <= KVC_BLOCK_BYTES_MAX)
+        snprintf(larger, sizeof(larger), ", or --block-bytes %s",
+                 units_exact_bytes(capacity_slot_bytes((HBM_MIN + blocks - 1) / blocks), block));
+    return say_usage("--capacity %s is %" PRIu64 " blocks of %s on the device; a daemon has at "
+                     "least 16MiB there, which takes --capacity %shbm=16MiB%s",
+                     capacity->text, blocks, units_exact_bytes(slot, slots), share, larger);
 }
 
 static uint32_t batch_blocks(uint64_t block_bytes, uint64_t capacity)
@@ -247,7 +276,8 @@ static uint32_t batch_blocks(uint64_t block_bytes, uint64_t capacity)
  */
 static uint64_t segment_bytes(uint64_t slot, uint64_t limit)
 {
-    const uint64_t unit = 64 * 1024, least = 4 * (slot > unit ? slot : unit);
+    const uint64_t unit = 64 * 1024, large = 4 * (slot > unit ? slot : unit);
+    const uint64_t least = large > SEGMENT_MIN ? large : SEGMENT_MIN;
     return (limit / 64 > least ? limit / 64 : least) / unit * unit;
 }
 
@@ -261,7 +291,8 @@ static uint64_t store_bytes(uint64_t slot, uint64_t blocks)
 }
 
 static void configure(const struct args *args, uint64_t blocks, uint64_t nvme_blocks,
-                      const struct replay_plan *plan, struct rig_options *ret_options)
+                      uint64_t hbm_limit, const struct replay_plan *plan,
+                      struct rig_options *ret_options)
 {
     uint64_t slot = capacity_slot_bytes(args->block_bytes);
     uint64_t limit = blocks * slot;
@@ -280,19 +311,42 @@ static void configure(const struct args *args, uint64_t blocks, uint64_t nvme_bl
         rig_set(ret_options, "nvme.limit=%" PRIu64, bytes);
         rig_set(ret_options, "nvme.segment=%" PRIu64, segment_bytes(slot, bytes));
     }
+    if (plan->device)
+        rig_set(ret_options, "hbm.devices=" REPLAY_DEVICE "=%" PRIu64, hbm_limit);
     rig_set(ret_options, "limits.lease_bytes=%" PRIu64, limit);
     rig_set(ret_options, "log.level=warn");
     if (strcmp(args->policy, "default") != 0)
         rig_set(ret_options, "policy.eviction=%s", args->policy);
 }
 
+static uint64_t blocks_of(const struct args *args, bool has, const struct capacity_room *room,
+                          uint64_t unique)
+{
+    return has ? capacity_blocks(room, unique, args->block_bytes) : 0;
+}
+
+static int run_plan(const struct args *args, const struct rig_options *options,
+                    struct replay_plan *plan, struct replay_result *ret)
+{
+    struct rig *rig;
+    int rc = rig_start(options, &rig);
+    if (rc != 0)
+        return rc;
+    plan->socket = rig_socket(rig);
+    rc = replay_run(plan, rig, ret->capacity, &ret->tally, &ret->seconds);
+    rig_stop(&rig);
+    ret->prefill_us_per_token = args->prefill_us_per_token;
+    return rc;
+}
+
 static int run_case(const struct args *args, const struct trace *trace,
                     const struct capacity *capacity, uint64_t unique, struct replay_result *ret)
 {
-    uint64_t blocks = capacity ? capacity_blocks(&capacity->host, unique, args->block_bytes) : 0;
-    uint64_t nvme_blocks = capacity && capacity->has_nvme
-                               ? capacity_blocks(&capacity->nvme, unique, args->block_bytes)
-                               : 0;
+    static const struct capacity none = {0};
+    const struct capacity *c = capacity ? capacity : &none;
+    uint64_t blocks = blocks_of(args, capacity, &c->host, unique);
+    uint64_t nvme_blocks = blocks_of(args, c->has_nvme, &c->nvme, unique);
+    uint64_t hbm_blocks = blocks_of(args, c->has_hbm, &c->hbm, unique);
     struct replay_plan plan = {.trace = trace,
                                .model = args->model,
                                .workers = (uint32_t)args->workers,
@@ -301,29 +355,25 @@ static int run_case(const struct args *args, const struct trace *trace,
                                .batch_blocks = batch_blocks(args->block_bytes, blocks),
                                .run = now_ns(),
                                .wait = args->wait,
-                               .storage = nvme_blocks > 0};
+                               .storage = nvme_blocks > 0,
+                               .device = hbm_blocks > 0};
     struct rig_options options = {.socket = args->socket};
     uint64_t slot = capacity_slot_bytes(args->block_bytes);
     if (capacity && blocks * slot < limit_min(slot))
         return refuse_small(args, capacity, blocks, unique);
+    if (hbm_blocks && hbm_bytes(args, c, hbm_blocks) < HBM_MIN)
+        return refuse_small_hbm(args, capacity, hbm_blocks, unique);
     if (capacity)
-        configure(args, blocks, nvme_blocks, &plan, &options);
+        configure(args, blocks, nvme_blocks, hbm_bytes(args, c, hbm_blocks), &plan, &options);
     *ret = (struct replay_result){.capacity = capacity ? capacity->text : "daemon",
                                   .policy = args->policy,
                                   .capacity_blocks = blocks,
+                                  .hbm_blocks = hbm_blocks,
                                   .nvme_blocks = nvme_blocks,
                                   .nvme_limit = nvme_blocks ? store_bytes(slot, nvme_blocks) : 0,
                                   .workers = plan.workers,
-                                  .block_bytes = plan.block_bytes,
-                                  .prefill_us_per_token = args->prefill_us_per_token};
-    struct rig *rig;
-    int rc = rig_start(&options, &rig);
-    if (rc != 0)
-        return rc;
-    plan.socket = rig_socket(rig);
-    rc = replay_run(&plan, rig, ret->capacity, &ret->tally, &ret->seconds);
-    rig_stop(&rig);
-    return rc;
+                                  .block_bytes = plan.block_bytes};
+    return run_plan(args, &options, &plan, ret);
 }
 
 static int verdict(const struct replay_result *results, size_t n)

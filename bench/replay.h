@@ -18,6 +18,7 @@
 
 #define REPLAY_WORKERS_MAX 64
 #define REPLAY_WHY_BYTES   512
+#define REPLAY_DEVICE      "emu:0"
 
 struct replay_plan {
     const struct trace *trace;
@@ -30,6 +31,7 @@ struct replay_plan {
     uint64_t run;          /* makes the namespace a new one: the cache starts cold */
     bool wait;             /* wait for blocks that another worker is storing */
     bool storage;          /* the rig has a store: it is watched */
+    bool device;           /* and a device, REPLAY_DEVICE: workers keep their pages there */
 };
 
 struct replay_counts {
@@ -48,6 +50,9 @@ struct replay_counts {
     uint64_t refused_full;   /* no room, or its parent found none */
     uint64_t refused_other;
     uint64_t lookup_differs; /* lookup and acquire found different prefixes */
+    /* Of hits, with a device: in slots there and read in place; loaded into pages. */
+    uint64_t near_blocks, page_blocks;
+    uint64_t not_loaded; /* blocks that were found and did not come into the pages */
 };
 
 /* What the daemon and its files say, where it keeps blocks on storage. */
@@ -58,9 +63,15 @@ struct replay_storage {
     uint64_t loaded_blocks, written_bytes, accepted_bytes, journal_bytes, kept_bytes;
 };
 
+/* What the daemon says of the device. */
+struct replay_near {
+    uint64_t used_bytes, hits, fills, drops, copies, copy_bytes, failures, outs;
+};
+
 struct replay_tally {
     struct replay_counts counts;
     struct replay_storage storage;
+    struct replay_near near;
     struct lat lookup, acquire, store;
 };
 
@@ -83,8 +94,11 @@ struct replay_shared {
 BENCH_MUST_USE int replay_work(const struct replay_plan *plan, uint32_t worker,
                                struct replay_shared *shared);
 
-/* Of a daemon with a store, after a run. In a process of its own, which has a session. */
-BENCH_MUST_USE int replay_storage(const char *socket, struct replay_storage *storage);
+/* What the daemon says after a run, of what the plan has: of its store into `storage`, beside the
+ * samples that are there, and of its device into `near`. In a process of its own, which has a
+ * session. */
+BENCH_MUST_USE int replay_ask(const struct replay_plan *plan, struct replay_storage *storage,
+                              struct replay_near *near);
 
 /* Forks the workers, waits for them, adds up what they did. An enum bench_exit; trouble is said. */
 struct rig;

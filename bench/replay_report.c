@@ -50,12 +50,15 @@ static void metric(const struct replay_result *result, const char *name, double 
                  {.key = "policy", .text = result->policy},
                  {.key = "workers", .number = result->workers},
                  {.key = "block_bytes", .number = result->block_bytes},
-                 {.key = "capacity_blocks", .number = result->capacity_blocks},
-                 {.key = result->nvme_blocks ? "nvme_blocks" : NULL,
-                  .number = result->nvme_blocks}},
+                 {.key = "capacity_blocks", .number = result->capacity_blocks}},
         .metric = name,
         .value = value,
         .unit = unit};
+    struct out_key *further = &line.keys[5];
+    if (result->nvme_blocks)
+        *further++ = (struct out_key){.key = "nvme_blocks", .number = result->nvme_blocks};
+    if (result->hbm_blocks)
+        *further = (struct out_key){.key = "hbm_blocks", .number = result->hbm_blocks};
     if (strcmp(name, "disk_bytes_max") == 0) {
         line.limit_what = "nvme.limit";
         line.limit = (double)result->nvme_limit;
@@ -76,6 +79,21 @@ static void storage_metrics(const struct replay_result *result)
     metric(result, "nvme_accepted_bytes", (double)storage->accepted_bytes, "B");
     metric(result, "nvme_kept_bytes", (double)storage->kept_bytes, "B");
     metric(result, "write_amplification", write_amplification(result), "1");
+}
+
+static void device_metrics(const struct replay_result *result)
+{
+    const struct replay_counts *counts = &result->tally.counts;
+    const struct replay_near *near = &result->tally.near;
+    metric(result, "page_blocks", (double)counts->page_blocks, "1");
+    metric(result, "near_blocks", (double)counts->near_blocks, "1");
+    metric(result, "not_loaded_blocks", (double)counts->not_loaded, "1");
+    metric(result, "near_hits", (double)near->hits, "1");
+    metric(result, "near_fills", (double)near->fills, "1");
+    metric(result, "near_drops", (double)near->drops, "1");
+    metric(result, "device_copies", (double)near->copies, "1");
+    metric(result, "device_copy_bytes", (double)near->copy_bytes, "B");
+    metric(result, "device_failures", (double)(near->failures + near->outs), "1");
 }
 
 static void latency_metrics(const struct replay_result *result, const char *name,
@@ -112,6 +130,8 @@ void replay_report_json(const struct replay_result *result)
     metric(result, "lookup_differs", (double)counts->lookup_differs, "1");
     if (result->nvme_blocks)
         storage_metrics(result);
+    if (result->hbm_blocks)
+        device_metrics(result);
 }
 
 __attribute__((format(printf, 2, 3))) static void row(const char *name, const char *format, ...)
@@ -163,6 +183,26 @@ static void rows_of_storage(const struct replay_result *result)
         units_format_bytes(storage->kept_bytes, kept));
 }
 
+static void rows_of_device(const struct replay_result *result)
+{
+    const struct replay_counts *counts = &result->tally.counts;
+    const struct replay_near *near = &result->tally.near;
+    char a[UNITS_COUNT_BYTES], b[UNITS_COUNT_BYTES], c[UNITS_COUNT_BYTES], size[UNITS_TEXT_BYTES];
+    row("of the device", "%s blocks, %s of slots in use at the end",
+        units_format_count(result->hbm_blocks, a), units_format_bytes(near->used_bytes, size));
+    row("read there", "%s blocks loaded into pages, %s read in place in slots",
+        units_format_count(counts->page_blocks, a), units_format_count(counts->near_blocks, b));
+    row("slots", "%s hits, %s fills, %s dropped", units_format_count(near->hits, a),
+        units_format_count(near->fills, b), units_format_count(near->drops, c));
+    row("copied by the device", "%s in %s copies", units_format_bytes(near->copy_bytes, size),
+        units_format_count(near->copies, a));
+    if (counts->not_loaded)
+        row("did not come into pages", "%s blocks", units_format_count(counts->not_loaded, a));
+    if (near->failures + near->outs)
+        row("failures of the device", "%s, out %s times", units_format_count(near->failures, a),
+            units_format_count(near->outs, b));
+}
+
 static void report_full(const struct replay_result *result)
 {
     const struct replay_counts *counts = &result->tally.counts;
@@ -186,6 +226,8 @@ static void report_full(const struct replay_result *result)
         units_format_count(counts->hits, a), units_format_count(counts->accesses, b));
     if (result->nvme_blocks)
         rows_of_storage(result);
+    if (result->hbm_blocks)
+        rows_of_device(result);
     row("stored", "%s", units_format_bytes(counts->stored_bytes, size));
     row("loaded", "%s, every byte checked", units_format_bytes(counts->loaded_bytes, size));
     row("throughput", "%s stored and loaded, making and checking the contents included",

@@ -11,6 +11,7 @@ struct replay_result {
     const char *capacity; /* as given, or "daemon" */
     const char *policy;
     uint64_t capacity_blocks;         /* of host memory; 0 = not known */
+    uint64_t hbm_blocks;              /* 0 = no such tier */
     uint64_t nvme_blocks, nvme_limit; /* 0 = no such tier */
     uint32_t workers;
     uint32_t block_bytes;

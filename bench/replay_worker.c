@@ -6,36 +6,12 @@
 #include <string.h>
 #include <time.h>
 
-#include <kvcache/kvcache.h>
-
 #include "pattern.h"
-#include "replay.h"
+#include "replay_worker.h"
 
-/* Staging is used in turn: one half is filled while the other is being copied by the daemon. */
-enum { HALVES = 2, OFFSET_ALIGN = 64 };
+enum { OFFSET_ALIGN = 64 };
 
-struct batch {
-    struct kvc_op *op; /* NULL = nothing in flight */
-    uint32_t n;
-    uint64_t begun_ns;
-};
-
-struct worker {
-    const struct replay_plan *plan;
-    struct replay_slot *slot;
-    struct replay_counts *counts;
-    struct kvc *kvc;
-    struct kvc_ns *ns;
-    uint8_t *staging;
-    uint64_t stride; /* of blocks in staging */
-    uint8_t *keys;   /* of the request at hand */
-    uint8_t *statuses;
-    uint64_t *offsets;
-    struct batch batch[HALVES];
-};
-
-__attribute__((format(printf, 3, 4))) static int fail(struct worker *w, int error,
-                                                      const char *format, ...)
+int replay_fail(struct replay_worker *w, int error, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -45,14 +21,14 @@ __attribute__((format(printf, 3, 4))) static int fail(struct worker *w, int erro
     return error;
 }
 
-static int fail_call(struct worker *w, int error, const char *call)
+int replay_fail_call(struct replay_worker *w, int error, const char *call)
 {
     const char *text = kvc_last_error(w->kvc);
-    return fail(w, error, "%s: %s: %s", call, kvc_error_name(error),
-                text[0] ? text : kvc_error_text(error));
+    return replay_fail(w, error, "%s: %s: %s", call, kvc_error_name(error),
+                       text[0] ? text : kvc_error_text(error));
 }
 
-static int open_namespace(struct worker *w)
+static int open_namespace(struct replay_worker *w)
 {
     const struct replay_plan *plan = w->plan;
     char extra[32];
@@ -73,12 +49,12 @@ static int open_namespace(struct worker *w)
                    .rule = KVC_RULE_FULL}},
     };
     int rc = kvc_ns_open(w->kvc, &spec, &w->ns);
-    return rc < 0 ? fail_call(w, rc, "opening the namespace") : 0;
+    return rc < 0 ? replay_fail_call(w, rc, "opening the namespace") : 0;
 }
 
-static int open_session(struct worker *w)
+static int open_session(struct replay_worker *w)
 {
-    uint64_t bytes = HALVES * w->plan->batch_blocks * w->stride;
+    uint64_t bytes = w->plan->device ? 0 : REPLAY_HALVES * w->plan->batch_blocks * w->stride;
     struct kvc_options options = {.socket = w->plan->socket,
                                   .name = "kvcachebench",
                                   .staging_bytes = bytes,
@@ -86,21 +62,23 @@ static int open_session(struct worker *w)
                                   .must_connect = true};
     int rc = kvc_open(&options, &w->kvc);
     if (rc < 0)
-        return fail_call(w, rc, "connecting");
+        return replay_fail_call(w, rc, "connecting");
     uint64_t granted;
     w->staging = kvc_staging(w->kvc, &granted);
-    if (!w->staging || granted < bytes) {
-        return fail(w, KVC_E_TOO_LARGE,
-                    "the daemon grants %llu bytes of staging and %llu are needed; raise its "
-                    "staging.session_max",
-                    (unsigned long long)(w->staging ? granted : 0), (unsigned long long)bytes);
+    if (bytes > 0 && (!w->staging || granted < bytes)) {
+        return replay_fail(w, KVC_E_TOO_LARGE,
+                           "the daemon grants %llu bytes of staging and %llu are needed; raise its "
+                           "staging.session_max",
+                           (unsigned long long)(w->staging ? granted : 0),
+                           (unsigned long long)bytes);
     }
-    return open_namespace(w);
+    rc = open_namespace(w);
+    return rc == 0 && w->plan->device ? replay_device_open(w) : rc;
 }
 
 /* A hash id stands for the block and all before it; chaining it makes keys as an engine has them.
  */
-static int derive_keys(struct worker *w, const struct trace_request *request)
+static int derive_keys(struct replay_worker *w, const struct trace_request *request)
 {
     const uint64_t *ids = &w->plan->trace->ids[request->first];
     const uint8_t *parent = kvc_ns_seed(w->ns);
@@ -109,31 +87,33 @@ static int derive_keys(struct worker *w, const struct trace_request *request)
         uint8_t *key = w->keys + (size_t)i * KVC_KEY_BYTES;
         int rc = kvc_hash_chain(parent, tokens, 2, 2, NULL, 0, key);
         if (rc < 0)
-            return fail_call(w, rc, "hashing");
+            return replay_fail_call(w, rc, "hashing");
         parent = key;
     }
     return 0;
 }
 
 /* Before the hold is checked for staleness: what a stale slot holds is not counted as wrong. */
-static void check_contents(struct worker *w, const struct kvc_hold *hold, uint64_t *ret_wrong_bytes,
-                           uint64_t *ret_wrong_blocks)
+static void check_contents(struct replay_worker *w, const struct kvc_hold *hold,
+                           struct replay_read *ret_read)
 {
-    uint64_t bytes = 0, blocks = 0;
-    for (uint32_t i = 0; i < hold->group[0].n; i++) {
+    struct replay_read read = {.hits = hold->group[0].n};
+    for (uint32_t i = 0; i < read.hits; i++) {
         const struct kvc_block *block = &hold->group[0].block[i];
         const uint8_t *key = w->keys + (size_t)(hold->group[0].first + i) * KVC_KEY_BYTES;
-        uint64_t wrong = block->bytes == w->plan->block_bytes
-                             ? pattern_wrong_bytes(key, block->data, block->bytes)
+        const void *near = w->device ? kvc_hold_device(hold, 0, i) : NULL;
+        const void *data = near ? near : block->data;
+        uint64_t wrong = data && block->bytes == w->plan->block_bytes
+                             ? pattern_wrong_bytes(key, data, block->bytes)
                              : w->plan->block_bytes;
-        bytes += wrong;
-        blocks += wrong != 0;
+        read.near += near != NULL;
+        read.wrong_bytes += wrong;
+        read.wrong_blocks += wrong != 0;
     }
-    *ret_wrong_bytes = bytes;
-    *ret_wrong_blocks = blocks;
+    *ret_read = read;
 }
 
-static uint32_t tokens_reused(const struct worker *w, const struct trace_request *request,
+static uint32_t tokens_reused(const struct replay_worker *w, const struct trace_request *request,
                               uint32_t blocks)
 {
     uint64_t tokens = (uint64_t)blocks * w->plan->block_tokens;
@@ -142,59 +122,82 @@ static uint32_t tokens_reused(const struct worker *w, const struct trace_request
     return (uint32_t)tokens;
 }
 
+void replay_count_read(struct replay_worker *w, const struct trace_request *request,
+                       const struct replay_read *read)
+{
+    w->counts->wrong_bytes += read->wrong_bytes;
+    w->counts->wrong_blocks += read->wrong_blocks;
+    atomic_fetch_add_explicit(&w->slot->wrong_bytes, read->wrong_bytes, memory_order_relaxed);
+    w->counts->hits += read->hits;
+    w->counts->near_blocks += read->near;
+    w->counts->loaded_bytes += (uint64_t)read->hits * w->plan->block_bytes;
+    w->counts->reused_tokens += tokens_reused(w, request, read->hits);
+}
+
 /* Returns the leading blocks of the request that were read and found good or wrong, not stale. */
-static uint32_t read_hold(struct worker *w, const struct trace_request *request,
+static uint32_t read_hold(struct replay_worker *w, const struct trace_request *request,
                           const struct kvc_hold *hold)
 {
-    uint64_t wrong_bytes, wrong_blocks;
-    check_contents(w, hold, &wrong_bytes, &wrong_blocks);
+    struct replay_read read;
+    check_contents(w, hold, &read);
     if (kvc_hold_check(hold) == KVC_STALE) {
         w->counts->stale++;
         return 0;
     }
-    uint32_t hits = hold->group[0].n;
-    w->counts->wrong_bytes += wrong_bytes;
-    w->counts->wrong_blocks += wrong_blocks;
-    atomic_fetch_add_explicit(&w->slot->wrong_bytes, wrong_bytes, memory_order_relaxed);
-    w->counts->hits += hits;
-    w->counts->loaded_bytes += (uint64_t)hits * w->plan->block_bytes;
-    w->counts->reused_tokens += tokens_reused(w, request, hits);
-    return hits;
+    replay_count_read(w, request, &read);
+    return read.hits;
 }
 
-/* What a scheduler does first, and what the engine does then. */
-static int find_prefix(struct worker *w, const struct trace_request *request,
-                       struct kvc_hold **ret_hold)
+static int hold_prefix(struct replay_worker *w, const struct trace_request *request,
+                       const struct kvc_prefix *prefix, struct kvc_hold **ret_hold)
 {
     struct kvc_seq seq = {.tokens = request->blocks * w->plan->block_tokens,
                           .group = {{.keys = w->keys, .n = request->blocks}}};
     struct kvc_acquire_options options = {.flags = w->plan->wait ? KVC_F_WAIT : 0};
-    struct kvc_prefix prefix;
-    struct kvc_hold *hold;
-
+    struct kvc_hold *hold = NULL;
     uint64_t begun = now_ns();
-    int rc = kvc_lookup(w->ns, &seq, 0, &prefix);
-    uint64_t looked_up = now_ns();
-    if (rc < 0)
-        return fail_call(w, rc, "lookup");
-    rc = kvc_acquire(w->ns, &seq, &options, &hold);
+    int rc = w->device ? kvc_acquire_on(w->ns, &seq, replay_device_gpu(w), &options, &hold)
+                       : kvc_acquire(w->ns, &seq, &options, &hold);
     uint64_t acquired = now_ns();
     if (rc < 0)
-        return fail_call(w, rc, "acquire");
-    lat_add(&w->slot->tally.lookup, looked_up - begun);
-    lat_add(&w->slot->tally.acquire, acquired - looked_up);
-    w->counts->lookup_differs += hold->prefix.tokens != prefix.tokens;
+        return replay_fail_call(w, rc, "acquire");
+    lat_add(&w->slot->tally.acquire, acquired - begun);
+    w->counts->lookup_differs += hold->prefix.tokens != prefix->tokens;
     *ret_hold = hold;
     return 0;
 }
 
-static int wait_batch(struct worker *w, struct batch *batch)
+/* What a scheduler does first, and what the engine does then. A hold is left for where blocks are
+ * read in place. */
+static int read_prefix(struct replay_worker *w, const struct trace_request *request,
+                       struct kvc_hold **ret_hold, uint32_t *ret_hits)
+{
+    struct kvc_seq seq = {.tokens = request->blocks * w->plan->block_tokens,
+                          .group = {{.keys = w->keys, .n = request->blocks}}};
+    struct kvc_prefix prefix;
+    uint64_t begun = now_ns();
+    int rc = kvc_lookup(w->ns, &seq, 0, &prefix);
+    if (rc < 0)
+        return replay_fail_call(w, rc, "lookup");
+    lat_add(&w->slot->tally.lookup, now_ns() - begun);
+    if (w->device && replay_device_turn(w))
+        return replay_device_load(w, request, &prefix, ret_hits);
+    struct kvc_hold *hold = NULL;
+    rc = hold_prefix(w, request, &prefix, &hold);
+    if (rc < 0)
+        return rc;
+    *ret_hits = hold->group[0].n ? read_hold(w, request, hold) : 0;
+    *ret_hold = hold;
+    return 0;
+}
+
+static int wait_batch(struct replay_worker *w, struct replay_batch *batch)
 {
     if (!batch->op)
         return 0;
     int rc = kvc_wait(&batch->op, NULL, NULL, w->statuses);
     if (rc < 0)
-        return fail_call(w, rc, "store");
+        return replay_fail_call(w, rc, "store");
     lat_add(&w->slot->tally.store, now_ns() - batch->begun_ns);
     for (uint32_t i = 0; i < batch->n; i++) {
         switch (w->statuses[i]) {
@@ -217,26 +220,33 @@ static int wait_batch(struct worker *w, struct batch *batch)
     return 0;
 }
 
-static int begin_batch(struct worker *w, unsigned half, uint32_t first, uint32_t n)
+static int begin_store(struct replay_worker *w, unsigned half, const struct kvc_blocks *blocks,
+                       struct kvc_op **ret_op)
 {
-    struct batch *batch = &w->batch[half];
-    const uint8_t *keys = w->keys + (size_t)first * KVC_KEY_BYTES;
-    for (uint32_t i = 0; i < n; i++) {
+    for (uint32_t i = 0; i < blocks->n; i++) {
         w->offsets[i] = ((uint64_t)half * w->plan->batch_blocks + i) * w->stride;
-        pattern_fill(keys + (size_t)i * KVC_KEY_BYTES, w->staging + w->offsets[i],
+        pattern_fill(blocks->keys + (size_t)i * KVC_KEY_BYTES, w->staging + w->offsets[i],
                      w->plan->block_bytes);
     }
+    return kvc_store_begin(w->ns, blocks, w->offsets, NULL, 0, ret_op);
+}
+
+static int begin_batch(struct replay_worker *w, unsigned half, uint32_t first, uint32_t n)
+{
+    struct replay_batch *batch = &w->batch[half];
+    const uint8_t *keys = w->keys + (size_t)first * KVC_KEY_BYTES;
     struct kvc_blocks blocks = {.parent = first ? keys - KVC_KEY_BYTES : NULL,
                                 .keys = keys,
                                 .n = n,
                                 .first_token = first * w->plan->block_tokens};
     batch->n = n;
     batch->begun_ns = now_ns();
-    int rc = kvc_store_begin(w->ns, &blocks, w->offsets, NULL, 0, &batch->op);
-    return rc < 0 ? fail_call(w, rc, "store") : 0;
+    int rc = w->device ? replay_device_store(w, half, &blocks, &batch->op)
+                       : begin_store(w, half, &blocks, &batch->op);
+    return rc < 0 ? replay_fail_call(w, rc, "store") : 0;
 }
 
-static int store_rest(struct worker *w, const struct trace_request *request, uint32_t hits)
+static int store_rest(struct replay_worker *w, const struct trace_request *request, uint32_t hits)
 {
     unsigned half = 0;
     int rc = 0;
@@ -248,42 +258,44 @@ static int store_rest(struct worker *w, const struct trace_request *request, uin
         if (rc == 0)
             rc = begin_batch(w, half, first, n);
         first += n;
-        half = (half + 1) % HALVES;
+        half = (half + 1) % REPLAY_HALVES;
     }
-    for (unsigned i = 0; rc == 0 && i < HALVES; i++)
-        rc = wait_batch(w, &w->batch[(half + i) % HALVES]);
+    for (unsigned i = 0; rc == 0 && i < REPLAY_HALVES; i++)
+        rc = wait_batch(w, &w->batch[(half + i) % REPLAY_HALVES]);
     return rc;
 }
 
-static int one_request(struct worker *w, const struct trace_request *request)
+static int one_request(struct replay_worker *w, const struct trace_request *request)
 {
     struct kvc_hold *hold = NULL;
+    uint32_t hits = 0;
     int rc = derive_keys(w, request);
+    if (w->device)
+        replay_device_deal(w);
     if (rc == 0)
-        rc = find_prefix(w, request, &hold);
+        rc = read_prefix(w, request, &hold, &hits);
     if (rc < 0)
         return rc;
     w->counts->requests++;
     w->counts->accesses += request->blocks;
     w->counts->input_tokens += tokens_reused(w, request, request->blocks);
-    uint32_t hits = hold->group[0].n ? read_hold(w, request, hold) : 0;
     /* Released only now: while it is held, no other worker's blocks push its end out of the cache
      * and the rest always finds its parent. */
     rc = store_rest(w, request, hits);
     kvc_release(w->kvc, &hold);
     if (rc == 0 && !kvc_is_up(w->kvc))
-        rc = fail(w, KVC_E_DOWN, "the daemon went away");
+        rc = replay_fail(w, KVC_E_DOWN, "the daemon went away");
     return rc;
 }
 
-static int allocate(struct worker *w)
+static int allocate(struct replay_worker *w)
 {
     uint32_t blocks_max = w->plan->trace->blocks_max;
     w->stride = (w->plan->block_bytes + OFFSET_ALIGN - 1) / OFFSET_ALIGN * OFFSET_ALIGN;
     w->keys = malloc((size_t)blocks_max * KVC_KEY_BYTES);
     w->statuses = malloc(w->plan->batch_blocks);
     w->offsets = malloc(w->plan->batch_blocks * sizeof(*w->offsets));
-    return w->keys && w->statuses && w->offsets ? 0 : fail(w, -ENOMEM, "out of memory");
+    return w->keys && w->statuses && w->offsets ? 0 : replay_fail(w, -ENOMEM, "out of memory");
 }
 
 /* All workers start together, so that none is alone with an empty cache. */
@@ -298,7 +310,7 @@ static void wait_for_start(struct replay_shared *shared)
 int replay_work(const struct replay_plan *plan, uint32_t worker, struct replay_shared *shared)
 {
     struct replay_slot *slot = &shared->slot[worker];
-    struct worker w = {.plan = plan, .slot = slot, .counts = &slot->tally.counts};
+    struct replay_worker w = {.plan = plan, .slot = slot, .counts = &slot->tally.counts};
     int rc = allocate(&w);
     if (rc == 0)
         rc = open_session(&w);
@@ -313,6 +325,7 @@ int replay_work(const struct replay_plan *plan, uint32_t worker, struct replay_s
             rc = one_request(&w, request);
         atomic_fetch_add_explicit(&slot->done, 1, memory_order_relaxed);
     }
+    replay_device_close(&w);
     kvc_close(&w.kvc);
     free(w.keys);
     free(w.statuses);

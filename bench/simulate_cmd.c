@@ -39,7 +39,8 @@ static const char help[] =
     "  --write-budget X    with nvme: blocks written for each block accessed (default: no limit)\n"
     "  --keep-percent N    with nvme: of what is there, the part that is not worth writing again\n"
     "                      when its room is reclaimed (default 60)\n"
-    "  --block-tokens N    tokens that one hash id of the trace stands for (default 512)\n"
+    "  --block-tokens N    tokens that one hash id of the trace stands for (default 512;\n"
+    "                      'kvcachectl trace dump' says it of its own)\n"
     "  --block-bytes SIZE  payload of a block\n"
     "  --model NAME        take the size from a model's KV shape instead (default llama-3.1-8b;\n"
     "                      'kvcachebench replay --help' lists them)\n"
@@ -79,7 +80,7 @@ struct args {
     struct sim_cost cost;
     uint64_t block_bytes, block_tokens, requests, seed, keep_percent, decisions;
     double write_budget;
-    bool json;
+    bool nvme_asked, json;
 };
 
 /* ---- options ---- */
@@ -110,6 +111,8 @@ static int take_capacity(struct args *args, const char *text)
     char why[CAPACITY_WHY_BYTES];
     if (capacity_parse_list(text, why, args->capacity, &args->n_capacities) < 0)
         return say_usage("--capacity: %s", why);
+    if (args->capacity[0].has_hbm)
+        return say_usage("--capacity %s: the simulation has no GPU memory; leave hbm= away", text);
     return 0;
 }
 
@@ -158,6 +161,7 @@ static int take_option(void *ctx, int c, char **argv)
     case 'w':
         return opt_number("write-budget", optarg, 0.001, 1000, &args->write_budget);
     case 'k':
+        args->nvme_asked = true;
         return opt_count("keep-percent", optarg, 0, 100, &args->keep_percent);
     case 't':
         return opt_count("block-tokens", optarg, 1, KVC_BLOCK_TOKENS_MAX, &args->block_tokens);
@@ -199,7 +203,14 @@ static int check_args(struct args *args)
                          args->block_bytes, KVC_BLOCK_BYTES_MAX);
     if (args->n_policies == 0)
         args->policy[args->n_policies++] = "default";
-    return args->n_capacities ? 0 : take_capacity(args, "1%,2%,5%,10%,20%,50%");
+    const int rc = args->n_capacities ? 0 : take_capacity(args, "1%,2%,5%,10%,20%,50%");
+    if (rc != 0 || (!args->nvme_asked && !(args->write_budget > 0)))
+        return rc;
+    for (size_t i = 0; i < args->n_capacities; i++)
+        if (args->capacity[i].has_nvme)
+            return 0;
+    return say_usage("%s is about storage: give it some, as in --capacity host=1%%,nvme=10%%",
+                     args->nvme_asked ? "--keep-percent" : "--write-budget");
 }
 
 /* 0, an enum bench_exit, or -1 when --help was printed. */
@@ -380,6 +391,20 @@ static int time_decisions(const struct args *args)
     return rc < 0 ? BENCH_FAILED : BENCH_OK;
 }
 
+/* Hit ratios in tokens, sizes and times would be of another trace. */
+static void check_block_tokens(const struct args *args, const struct trace *trace)
+{
+    uint32_t fit;
+    char would[64] = "";
+    if (trace_fits(trace, (uint32_t)args->block_tokens, &fit))
+        return;
+    if (fit)
+        snprintf(would, sizeof(would), "; --block-tokens %" PRIu32 " fits", fit);
+    say_error("%s: most requests have not as many hash ids as their input_length makes blocks of "
+              "%" PRIu64 " tokens, so tokens, sizes and times below are wrong%s",
+              args->path, args->block_tokens, would);
+}
+
 int cmd_simulate(int argc, char **argv)
 {
     struct args args = {
@@ -398,6 +423,7 @@ int cmd_simulate(int argc, char **argv)
         say_error("%s", why);
         return BENCH_USAGE;
     }
+    check_block_tokens(&args, trace);
     const int code = simulate(&args, trace);
     trace_destroy(&trace);
     return code;

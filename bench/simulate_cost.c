@@ -5,6 +5,10 @@
 #include <math.h>
 #include <stdlib.h>
 
+/* Rates are divided by; sums of what a request costs stay finite. */
+#define COST_MIN 1e-12
+#define COST_MAX 1e15
+
 int sim_cost_parse(const char *text, struct sim_cost *cost)
 {
     struct sim_cost read = *cost;
@@ -13,7 +17,7 @@ int sim_cost_parse(const char *text, struct sim_cost *cost)
         char *end;
         *value[i] = strtod(text, &end);
         const bool rate = i >= 2; /* divided by */
-        if (end == text || !isfinite(*value[i]) || *value[i] < 0 || (rate && !(*value[i] > 0)))
+        if (end == text || !(*value[i] >= (rate ? COST_MIN : 0) && *value[i] <= COST_MAX))
             return -EINVAL;
         if (*end == '\0') {
             *cost = read;

@@ -348,6 +348,30 @@ static int compare_ids(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+bool trace_fits(const struct trace *trace, uint32_t block_tokens, uint32_t *ret_fit)
+{
+    size_t fitting = 0, asked = 0;
+    uint32_t low = 1, high = UINT32_MAX;
+    for (size_t i = 0; i < trace->n_requests; i++) {
+        const uint32_t tokens = trace->requests[i].input_tokens, n = trace->requests[i].blocks;
+        if (tokens == 0 || n == 0)
+            continue;
+        const uint32_t blocks = tokens / block_tokens + (tokens % block_tokens != 0);
+        const uint32_t least = tokens / n + (tokens % n != 0), most = (tokens - 1) / (n - (n > 1));
+        asked++;
+        fitting += blocks < n ? n - blocks <= 1 : blocks - n <= 1;
+        low = least > low ? least : low;
+        high = n > 1 && most < high ? most : high;
+    }
+    if (2 * fitting >= asked)
+        return true;
+    uint32_t power = 1;
+    while (power < low && power < UINT32_C(1) << 31)
+        power *= 2;
+    *ret_fit = low > high ? 0 : power <= high ? power : low;
+    return false;
+}
+
 int trace_unique_blocks(const struct trace *trace, uint64_t *ret_n)
 {
     uint64_t *ids = malloc(trace->n_ids * sizeof(*ids));

@@ -38,6 +38,10 @@ BENCH_MUST_USE int trace_load(const char *path, size_t requests_max, char why[TR
                               struct trace **ret_trace);
 /* Accepts NULL and a pointer to NULL. */
 void trace_destroy(struct trace **trace);
+/* Whether most requests have as many ids as their input_tokens make blocks of block_tokens, give or
+ * take one. If not, *ret_fit is how many tokens would do for all, 0 when no number does. Requests
+ * without tokens say nothing. */
+bool trace_fits(const struct trace *trace, uint32_t block_tokens, uint32_t *ret_fit);
 /* Distinct ids; 0 or -ENOMEM. */
 BENCH_MUST_USE int trace_unique_blocks(const struct trace *trace, uint64_t *ret_n);
 

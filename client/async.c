@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "client.h"
+#include "gpu__.h"
 
 bool kvc_done(const struct kvc_op *op)
 {
@@ -42,6 +43,11 @@ static int finish(struct kvc_op *op, struct kvc_result *r)
         break;
     case KVC_OP_COMMIT:
         rc = write__finish_commit(op, statuses);
+        break;
+    case KVC_OP_PAGES_LOAD:
+        return pages__finish_load(op, &r->prefix);
+    case KVC_OP_PAGES_STORE:
+        rc = pages__finish_store(op, statuses);
         break;
     default:
         rc = write__finish_store(op, statuses);
@@ -97,14 +103,21 @@ int kvc_wait(struct kvc_op **op, struct kvc_prefix *ret_prefix, struct kvc_hold 
         rc = kvc__fail(k, -EPERM, "this request belongs to the parent process");
     else if (o->head.op == KVC_OP_LOOKUP && ret_prefix != NULL)
         rc = read__finish_lookup(o, ret_prefix);
-    else if (o->head.op == KVC_OP_ACQUIRE || o->head.op == KVC_OP_REDEEM)
+    else if (o->head.op == KVC_OP_PAGES_LOAD && ret_prefix != NULL)
+        rc = pages__finish_load(o, ret_prefix);
+    else if (o->head.op == KVC_OP_ACQUIRE || o->head.op == KVC_OP_REDEEM ||
+             o->head.op == KVC_OP_ACQUIRE_ON)
         rc = finish_hold(o, ret_hold);
+    else if (o->head.op == KVC_OP_PAGES_STORE)
+        rc = pages__finish_store(o, ret_statuses);
     else if (o->head.op == KVC_OP_STORE)
         rc = write__finish_store(o, ret_statuses);
     else if (o->head.op == KVC_OP_COMMIT && ret_statuses != NULL)
         rc = write__finish_commit(o, ret_statuses);
     else
         rc = kvc__fail(k, -EINVAL, "no output for what this request brings; it is given up");
+    if (rc == -EINVAL && o->borrows && o->pool != NULL)
+        pages__end(o);
     op__free(o);
     watch__update(k);
     return rc;

@@ -2,6 +2,7 @@
 #include "channel.h"
 
 #include <errno.h>
+#include <stdint.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -30,13 +31,25 @@ int channel__connect(const char *path)
     return fd;
 }
 
-int channel__send(int fd, const void *buf, size_t len)
+int channel__send(int fd, const void *buf, size_t len, int pass)
 {
+    _Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {0};
+    struct iovec iov = {.iov_base = (void *)(uintptr_t)buf, .iov_len = len};
+    struct msghdr mh = {.msg_iov = &iov, .msg_iovlen = 1};
     ssize_t n;
     if (FAULT(send))
         return -EPIPE;
+    if (pass >= 0) {
+        mh.msg_control = control;
+        mh.msg_controllen = sizeof(control);
+        struct cmsghdr *c = CMSG_FIRSTHDR(&mh);
+        c->cmsg_level = SOL_SOCKET;
+        c->cmsg_type = SCM_RIGHTS;
+        c->cmsg_len = CMSG_LEN(sizeof(int));
+        memcpy(CMSG_DATA(c), &pass, sizeof(int));
+    }
     do {
-        n = send(fd, buf, len, MSG_NOSIGNAL | MSG_DONTWAIT);
+        n = sendmsg(fd, &mh, MSG_NOSIGNAL | MSG_DONTWAIT);
     } while (n < 0 && errno == EINTR);
     return n < 0 ? -errno : 0;
 }

@@ -12,8 +12,10 @@
 /* Returns a non-blocking connected socket, owned. -ENAMETOOLONG or what socket(2), connect(2) say.
  */
 __attribute__((warn_unused_result)) int channel__connect(const char *path);
-/* 0, -EAGAIN (its queue is full), another errno. */
-__attribute__((warn_unused_result)) int channel__send(int fd, const void *buf, size_t len);
+/* pass: a descriptor to go along, which stays the caller's, or -1. 0, -EAGAIN (its queue is full),
+ * another errno. */
+__attribute__((warn_unused_result)) int channel__send(int fd, const void *buf, size_t len,
+                                                      int pass);
 /* Length of one datagram, 0 = none there, -EPIPE = the daemon is gone, -EPROTO = longer than cap,
  * or more than one descriptor. *ret_passed: an owned descriptor, or -1; set on success only. */
 __attribute__((warn_unused_result)) int channel__recv(int fd, void *buf, size_t cap,

@@ -6,9 +6,11 @@
  * (control socket connected, HELLO unanswered) -> REOPENING (an epoch begins; known namespaces are
  * being opened) -> UP -> DOWN. Only kvc__down() leads back.
  *
- * Life of an op: NEW -> SENT -> DONE. Between them a request may be PARKED until its namespace is
- * open, an acquire may wait for CHUNKS, and a store that has come too late is SETTLING until its
- * CANCEL is answered. Arriving messages move ops on; nothing but op__await and its like waits.
+ * Life of an op: NEW -> SENT -> DONE. Between them a request may be PARKED until its namespace and
+ * its pool are open, an acquire may wait for CHUNKS, and what has come too late and borrows the
+ * caller's memory is SETTLING until its CANCEL is answered. When the link ends, what borrows pages
+ * is ENDING until the daemon's copies have. Arriving messages move ops on; nothing but op__await
+ * and its like waits.
  *
  * Everything runs in the caller's thread inside some call; libzmq's I/O thread only moves bytes.
  */
@@ -21,6 +23,7 @@
 #include <sys/types.h>
 #include <time.h>
 
+#include <kvcache/gpu.h>
 #include <kvcache/kvcache.h>
 
 #include "codec.h"
@@ -41,13 +44,17 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
  * pre-faults the staging area) is asked again by later calls, until the attach is given up. */
 #define WELCOME_WAIT_MS 250u
 #define WELCOME_MAX_MS  30000u
+/* How long the daemon's copies from and to pages may go on after the link has ended, where it is
+ * not known that its process has. */
+#define ENDING_MS 2000u
+#define ENDINGS   4u
 /* How often a call looks at the attach channel without a reason to. */
 #define NEWS_INTERVAL_MS 10u
 
 #define NS_PER_MS UINT64_C(1000000)
 
 enum link_state { LINK_DOWN, LINK_ATTACHING, LINK_GREETING, LINK_REOPENING, LINK_UP };
-enum op_stage { OP_NEW, OP_SENT, OP_PARKED, OP_CHUNKS, OP_SETTLING, OP_DONE };
+enum op_stage { OP_NEW, OP_SENT, OP_PARKED, OP_CHUNKS, OP_SETTLING, OP_ENDING, OP_DONE };
 
 /* An open namespace. `canon` is its NS_OPEN request with correlation id 0: what tells two
  * specifications apart, and what is sent again after a reconnect. */
@@ -60,7 +67,7 @@ struct kvc_ns {
     struct kvc_op *opening; /* NS_OPEN in flight, for which parked ops wait; else NULL */
     uint8_t seed[KVC_KEY_BYTES];
     uint32_t groups;
-    uint32_t block_bytes[KVC_GROUPS_MAX];
+    struct msg_group group[KVC_GROUPS_MAX];
     size_t canon_len;
     uint8_t canon[];
 };
@@ -75,13 +82,14 @@ struct kvc_op {
     uint64_t guard_ns; /* when the wait ends, whatever the daemon does */
     uint32_t epoch;
     enum op_stage stage;
-    bool listed;         /* to be handed out by kvc_next when it is done */
-    bool ready;          /* in the ready list */
-    bool writes_staging; /* the daemon may read staging until this is settled */
-    bool retried;        /* sent again because the daemon had let its namespace go */
-    bool owns_ns;        /* NS_OPEN: ns is not in the session's list */
-    bool declined;       /* RESERVE, STORE: KVC_F_NO_STORE; nothing was sent */
-    int error;           /* DONE, SETTLING: 0 = msg holds a reply with status OK */
+    bool listed;     /* to be handed out by kvc_next when it is done */
+    bool ready;      /* in the ready list */
+    bool borrows;    /* the daemon may touch staging or pages until this is settled */
+    bool retried;    /* sent again because the daemon had let its namespace go */
+    bool owns_ns;    /* NS_OPEN: ns is not in the session's list */
+    bool is_overdue; /* cancelled by the library, for its time was up */
+    bool declined;   /* RESERVE, STORE: KVC_F_NO_STORE; nothing was sent */
+    int error;       /* DONE, SETTLING: 0 = msg holds a reply with status OK */
     /* Set for the library's own requests: takes the op over when its reply came or is given up.
      * When the link goes down they are freed without it. */
     void (*then)(struct kvc_op *op);
@@ -93,6 +101,12 @@ struct kvc_op {
     uint64_t reservation;   /* COMMIT: handle */
     uint32_t group, blocks; /* what counts as dropped */
     void *user;
+    /* PAGES_LOAD, PAGES_STORE: whose pages; NULL when that was closed. POOL_OPEN: the pool. */
+    struct kvc_pool *pool;
+    /* PAGES_LOAD: number + 1 of the word, on the page of this epoch, that is to be ready_at at
+     * least when it is done; 0 = none. */
+    uint32_t ready_word, ready_epoch;
+    uint64_t ready_at;
 };
 
 struct hold {
@@ -101,6 +115,9 @@ struct hold {
     struct hold *prev, *next; /* live list; next alone: free list */
     struct kvc_block *block;
     uint32_t block_cap, blocks;
+    const void **near; /* of each block: its device address, or NULL */
+    uint32_t near_cap;
+    bool is_near;     /* of ACQUIRE_ON: `near` is filled */
     struct map **map; /* one reference each */
     uint32_t map_cap, maps;
 };
@@ -119,6 +136,12 @@ struct resv {
 struct parted {
     struct parted *next;
     int fd;
+    uint32_t epoch;
+};
+
+/* The daemon of an epoch whose copies may still run; ending.c's. */
+struct ending {
+    int pidfd; /* -1: free, or its end cannot be told */
     uint32_t epoch;
 };
 
@@ -151,15 +174,28 @@ struct kvc {
     uint32_t reopening; /* namespaces unanswered in REOPENING */
     struct parted *parted;
     struct parted *parting; /* for the next parting: it must not fail; NULL only while DOWN */
-    uint32_t *asked;        /* chunks asked for and not answered */
+    uint64_t *asked;        /* chunks asked for and not answered: ASK_* | chunk */
     uint32_t asked_n, asked_cap;
+    struct ending ending[ENDINGS];
+    uint32_t ended_epoch; /* of a daemon whose process had ended when the link did */
     struct watch watch;
 
     uint8_t *staging; /* of the last epoch that had one; stays mapped while down */
     uint64_t staging_bytes;
-    uint32_t staging_epoch; /* of that mapping */
-    uint32_t staging_asked; /* epoch in which the caller last asked for it */
+    uint32_t staging_epoch;        /* of that mapping */
+    uint32_t staging_asked;        /* epoch in which the caller last asked for it */
+    struct device *staging_pinned; /* registered there; counted */
     struct map_table maps;
+
+    struct kvc_gpu *gpus;
+    struct words *words;               /* pages of completion words, the newest first */
+    uint32_t words_asked;              /* epoch in which WORDS was sent */
+    uint32_t words_given;              /* epoch of the page that the caller has seen last */
+    int words_error;                   /* why there is none in epoch words_asked */
+    struct kvc_mem *mem[KVC_MEMS_MAX]; /* by number */
+    uint32_t mem_void[KVC_MEMS_MAX];   /* epoch in which this number must not be used again */
+    uint32_t mems_asked;               /* MEM unanswered */
+    struct kvc_pool *pool[KVC_POOLS_MAX];
 
     uint8_t *tx; /* KVC_MESSAGE_MAX bytes; pages are touched as messages grow */
     uint64_t corr;
@@ -217,6 +253,9 @@ int kvc__status_error(unsigned status);
 int kvc__fail(struct kvc *k, int error, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 /* Keeps a text for kvc_last_error(NULL) in this thread, and returns `error`. */
 int kvc__fail_open(int error, const char *text);
+/* Whether a call may wait for the link. */
+enum half { BLOCKING, BEGINNING };
+
 /* When a call with this timeout (0 = the session's) ends. */
 uint64_t kvc__deadline(const struct kvc *k, uint32_t timeout_ms);
 /* Starts every call that talks and may wait: fork rule, news of the attach channel, reconnecting
@@ -236,6 +275,17 @@ bool fork__is_child(const struct kvc *k);
  * in the sessions, so they must be there as soon as they are open. */
 void fork__hold_off(void);
 void fork__go_on(void);
+
+/* ---- ending.c ---- */
+
+/* The link ends while the daemon may be copying from or to pages. Before attach_fd is closed. */
+void ending__begin(struct kvc *k);
+/* Whether this op stays ENDING with it: takes it over then. */
+__attribute__((warn_unused_result)) bool ending__takes(struct kvc_op *op, int error);
+/* Completes what has ended by now. */
+void ending__look(struct kvc *k);
+/* Closes what is left, in a child of fork() too. */
+void ending__close(struct kvc *k);
 
 /* ---- parted.c ---- */
 
@@ -276,8 +326,18 @@ int kvc__lost(struct kvc *k, int error, const char *fmt, ...) __attribute__((for
 void kvc__reopened_one(struct kvc *k);
 /* Takes in what the attach channel says now. 0, or an error with the link down. */
 __attribute__((warn_unused_result)) int kvc__news(struct kvc *k);
+/* What is asked for of a chunk: itself, or its memory on a device. */
+#define ASK_MAP UINT64_C(0)
+#define ASK_ON  (UINT64_C(1) << 32)
 /* Has the daemon asked for a chunk, once. 0, or an error with the link down. */
-__attribute__((warn_unused_result)) int kvc__ask_chunk(struct kvc *k, uint32_t chunk);
+__attribute__((warn_unused_result)) int kvc__ask_chunk(struct kvc *k, uint64_t what,
+                                                       uint32_t chunk);
+/* Sends on the attach channel, with a descriptor or -1, waiting for room until then. `len` is what
+ * the encoder returned. KVC_E_TIMEOUT; other errors have ended the link. */
+__attribute__((warn_unused_result)) int kvc__tell(struct kvc *k, const void *buf, int len, int pass,
+                                                  uint64_t until_ns);
+/* A message of the daemon's that cannot be: ends the link, and returns KVC_E_BAD_MESSAGE. */
+int kvc__malformed(struct kvc *k, const char *what);
 
 /* ---- ops.c ---- */
 
@@ -311,6 +371,8 @@ __attribute__((warn_unused_result)) int op__call(struct kvc_op *op, int len);
 __attribute__((warn_unused_result)) int op__pump(struct kvc *k, uint64_t until_ns, bool nap);
 /* Ends what waits beyond its guard. */
 void op__expire(struct kvc *k);
+/* Waits for an op that is ENDING. */
+void op__await_ending(struct kvc_op *op);
 /* Asks the daemon to end a request. Replies of both move it on. 0 also when that is under way. */
 __attribute__((warn_unused_result)) int op__cancel(struct kvc_op *op);
 /* The same for a store that may be reading staging; without an answer the link goes down. */
@@ -350,6 +412,13 @@ __attribute__((warn_unused_result)) int read__check_seq(struct kvc_ns *ns,
                                                         const struct kvc_seq *seq);
 void read__to_msg(const struct kvc_ns *ns, const struct kvc_seq *seq, struct msg_seq *m);
 
+/* An op, or one that is done before it begins: no daemon. Its outcome is a miss. */
+__attribute__((warn_unused_result)) int read__new_op(struct kvc_ns *ns, uint8_t code,
+                                                     uint64_t deadline_ns, enum half half,
+                                                     struct kvc_op **ret_op);
+/* Sends what the encoder made. A daemon that is gone is no error yet, nor is a device. */
+__attribute__((warn_unused_result)) int read__begin(struct kvc_op *op, int len,
+                                                    struct kvc_op **ret_op);
 /* The outcome of an op of that kind, waiting for it; does not free the op. */
 __attribute__((warn_unused_result)) int read__finish_lookup(struct kvc_op *op,
                                                             struct kvc_prefix *ret_prefix);
@@ -364,9 +433,12 @@ void read__go_on(struct kvc_op *op, uint32_t chunk, int refused);
 /* An empty hold of this epoch, owned. */
 __attribute__((warn_unused_result)) int hold__new(struct kvc *k, struct hold **ret_hold);
 /* Fills a hold from a reply: asks for chunks, checks every location. 0; 1 = chunks have been asked
- * for, call it again when they came; an error. */
+ * for, call it again when they came; an error. is_near: locations may be on a device. */
 __attribute__((warn_unused_result)) int hold__fill(struct hold *h,
-                                                   const struct msg_acquire_reply *r);
+                                                   const struct msg_acquire_reply *r, bool is_near);
+/* The mapping that host memory at `p` of one of its blocks lies in; `hint` is looked at first, and
+ * kept. */
+struct map *hold__map_of(const struct hold *h, const void *p, uint32_t *hint);
 /* Whether a block of the reply is in that chunk. */
 bool hold__needs(const struct msg_acquire_reply *r, uint32_t chunk);
 /* Whether the blocks' memory is sure to be there, and a generation in it that tells. */
@@ -380,6 +452,31 @@ void hold__end_lease(struct kvc *k, uint64_t lease);
 
 /* ---- write.c ---- */
 
+/* Counts blocks that the cache will not get, when that is for want of a daemon or of its answer.
+ * Returns KVC_E_DOWN or KVC_E_TIMEOUT then, else `error`. */
+int write__dropped(struct kvc *k, uint32_t blocks, uint32_t block_bytes, int error);
+/* 0, or -EINVAL with its text. */
+__attribute__((warn_unused_result)) int write__check_blocks(struct kvc_ns *ns,
+                                                            const struct kvc_blocks *b);
+__attribute__((warn_unused_result)) int write__check_tokens(struct kvc *k, const uint32_t *tokens,
+                                                            size_t ntokens);
+/* What lies in staging was put there in an earlier connection, or by nobody: it must not be stored
+ * under these keys. 0, KVC_E_DOWN, -EINVAL. */
+__attribute__((warn_unused_result)) int write__check_staging(struct kvc *k);
+/* The wishes of one request, as they travel. */
+struct wishes {
+    uint8_t bytes[KVC_RETAIN_MAX * KVC_RETAIN_BYTES];
+};
+/* Borrows all that it is given. */
+struct msg_reserve write__to_msg(const struct kvc_ns *ns, const struct kvc_blocks *b,
+                                 struct wishes *room);
+/* An op for a call that stores. */
+__attribute__((warn_unused_result)) int write__new_op(struct kvc_ns *ns, uint8_t code,
+                                                      enum half half, struct kvc_op **ret_op);
+/* What wishes not to be stored is answered here, whether there is a daemon or not. */
+__attribute__((warn_unused_result)) int write__decline(struct kvc_ns *ns, uint8_t code,
+                                                       uint32_t blocks, enum half half,
+                                                       struct kvc_op **ret_op);
 /* As in read.c. */
 __attribute__((warn_unused_result)) int write__finish_store(struct kvc_op *op,
                                                             uint8_t *ret_statuses);

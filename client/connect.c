@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "channel.h"
+#include "gpu__.h"
 #include "sys.h"
 
 /* The daemon may read staging for a store that it never ended, also long after this: what is stored
@@ -20,9 +21,11 @@ static void leave_staging(struct kvc *k)
 {
     bool is_read = false;
     for (const struct kvc_op *op = k->live_ops; op != NULL && !is_read; op = op->next)
-        is_read = op->writes_staging && (op->stage == OP_SENT || op->stage == OP_SETTLING);
+        is_read =
+            op->borrows && op->pool == NULL && (op->stage == OP_SENT || op->stage == OP_SETTLING);
     if (!is_read || k->staging == NULL || k->staging_epoch != k->epoch)
         return;
+    spread__forget_staging(k);
     /* Without memory for that the caller must do with memory that is void. */
     (void)!sys_mmap(k->staging, k->staging_bytes, PROT_READ | PROT_WRITE,
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1);
@@ -30,6 +33,7 @@ static void leave_staging(struct kvc *k)
 
 static int end_link(struct kvc *k, int error)
 {
+    ending__begin(k);
     watch__remove(k, k->wire.fd);
     wire__disconnect(&k->wire);
     fork__hold_off();
@@ -38,6 +42,7 @@ static int end_link(struct kvc *k, int error)
     k->state = LINK_DOWN;
     k->down_error = error;
     k->asked_n = 0;
+    k->mems_asked = 0;
     k->reopening = 0;
     op__fail_all(k, error);
     map__retire_all(&k->maps);
@@ -69,7 +74,7 @@ int kvc__lost(struct kvc *k, int error, const char *fmt, ...)
 
 /* ---- the attach channel ---- */
 
-static int malformed(struct kvc *k, const char *what)
+int kvc__malformed(struct kvc *k, const char *what)
 {
     return kvc__down(k, KVC_E_BAD_MESSAGE, "the daemon sent a malformed %s; disconnected", what);
 }
@@ -82,10 +87,10 @@ static int poll_ms(uint64_t until_ns)
 }
 
 /* Requests that wait for this chunk go on. */
-static void chunk_came(struct kvc *k, uint32_t chunk, int refused)
+static void chunk_came(struct kvc *k, uint64_t what, uint32_t chunk, int refused)
 {
     for (uint32_t i = 0; i < k->asked_n; i++) {
-        if (k->asked[i] == chunk)
+        if (k->asked[i] == (what | chunk))
             k->asked[i--] = k->asked[--k->asked_n];
     }
     struct kvc_op *op = k->live_ops;
@@ -101,7 +106,7 @@ static int take_chunk(struct kvc *k, const uint8_t *buf, size_t len, int passed)
 {
     struct att_chunk c;
     if (codec_dec_att_chunk(buf, len, &c) < 0)
-        return malformed(k, "CHUNK");
+        return kvc__malformed(k, "CHUNK");
     int rc = 0;
     if (c.status != KVC_ST_OK) {
         rc = kvc__fail(k, kvc__status_error(c.status), "chunk %u: %.*s", c.chunk, (int)c.detail.n,
@@ -109,12 +114,22 @@ static int take_chunk(struct kvc *k, const uint8_t *buf, size_t len, int passed)
     } else {
         rc = passed < 0 ? -EINVAL : map__add(&k->maps, c.chunk, passed, c.bytes);
         if (rc == -EINVAL)
-            return malformed(k, "CHUNK (no descriptor, or one of a shorter file)");
+            return kvc__malformed(k, "CHUNK (no descriptor, or one of a shorter file)");
         if (rc < 0)
             rc = kvc__fail(k, rc, "cannot map chunk %u of %llu bytes: %s", c.chunk,
                            (unsigned long long)c.bytes, strerrordesc_np(-rc));
     }
-    chunk_came(k, c.chunk, rc);
+    chunk_came(k, ASK_MAP, c.chunk, rc);
+    return k->state == LINK_DOWN ? k->down_error : 0;
+}
+
+static int take_chunk_on(struct kvc *k, const uint8_t *buf, size_t len, int passed)
+{
+    uint32_t chunk = 0;
+    int rc = near__chunk_on(k, buf, len, passed, &chunk);
+    if (k->state == LINK_DOWN)
+        return rc;
+    chunk_came(k, ASK_ON, chunk, rc);
     return k->state == LINK_DOWN ? k->down_error : 0;
 }
 
@@ -122,7 +137,7 @@ static int take_dropped(struct kvc *k, const uint8_t *buf, size_t len)
 {
     struct att_dropped d;
     if (codec_dec_att_dropped(buf, len, &d) < 0)
-        return malformed(k, "DROPPED");
+        return kvc__malformed(k, "DROPPED");
     watch__remove(k, k->attach_fd);
     parted__add(k, false);
     return kvc__lost(k, KVC_E_DOWN, "the daemon ended the session: %s: %.*s",
@@ -138,13 +153,19 @@ static int take_news(struct kvc *k, const uint8_t *buf, size_t len, int passed)
         return take_chunk(k, buf, len, passed);
     case KVC_ATTACH_RETIRED:
         if (codec_dec_att_retired(buf, len, &r) < 0)
-            return malformed(k, "RETIRED");
+            return kvc__malformed(k, "RETIRED");
         map__retire(&k->maps, r.chunk);
         return 0;
     case KVC_ATTACH_DROPPED:
         return take_dropped(k, buf, len);
+    case KVC_ATTACH_WORDS_ARE:
+        return words__are(k, buf, len, passed);
+    case KVC_ATTACH_MEM_IS:
+        return mem__is(k, buf, len);
+    case KVC_ATTACH_CHUNK_ON:
+        return take_chunk_on(k, buf, len, passed);
     default:
-        return malformed(k, "attach message");
+        return kvc__malformed(k, "attach message");
     }
 }
 
@@ -153,7 +174,7 @@ static int next_datagram(struct kvc *k, uint8_t buf[KVC_ATTACH_MAX], int *ret_pa
 {
     int n = channel__recv(k->attach_fd, buf, KVC_ATTACH_MAX, ret_passed);
     if (n == -EPROTO)
-        return malformed(k, "attach message");
+        return kvc__malformed(k, "attach message");
     if (n < 0)
         return kvc__lost(k, KVC_E_DOWN, "the daemon at %s is gone (%s)", k->socket,
                          n == -EPIPE ? "it closed the connection" : strerrordesc_np(-n));
@@ -177,13 +198,12 @@ int kvc__news(struct kvc *k)
     }
 }
 
-/* Sends on the attach channel, waiting for room until then. */
-static int tell(struct kvc *k, const void *buf, int len, uint64_t until_ns)
+int kvc__tell(struct kvc *k, const void *buf, int len, int pass, uint64_t until_ns)
 {
     if (len < 0)
         return kvc__fail(k, len, "an attach message does not fit %u bytes", KVC_ATTACH_MAX);
     for (;;) {
-        int rc = channel__send(k->attach_fd, buf, (size_t)len);
+        int rc = channel__send(k->attach_fd, buf, (size_t)len, pass);
         if (rc == 0)
             return 0;
         if (rc != -EAGAIN)
@@ -195,22 +215,22 @@ static int tell(struct kvc *k, const void *buf, int len, uint64_t until_ns)
     }
 }
 
-static bool is_asked(const struct kvc *k, uint32_t chunk)
+static bool is_asked(const struct kvc *k, uint64_t what)
 {
     for (uint32_t i = 0; i < k->asked_n; i++) {
-        if (k->asked[i] == chunk)
+        if (k->asked[i] == what)
             return true;
     }
     return false;
 }
 
-int kvc__ask_chunk(struct kvc *k, uint32_t chunk)
+int kvc__ask_chunk(struct kvc *k, uint64_t what, uint32_t chunk)
 {
-    if (is_asked(k, chunk))
+    if (is_asked(k, what | chunk))
         return 0;
     if (k->asked_n == k->asked_cap) {
         uint32_t cap = k->asked_cap == 0 ? 16 : 2 * k->asked_cap;
-        uint32_t *p = sys_realloc(k->asked, cap * sizeof(*p));
+        uint64_t *p = sys_realloc(k->asked, cap * sizeof(*p));
         if (p == NULL)
             return kvc__fail(k, -ENOMEM, "out of memory");
         k->asked = p;
@@ -218,9 +238,12 @@ int kvc__ask_chunk(struct kvc *k, uint32_t chunk)
     }
     uint8_t buf[KVC_ATTACH_MAX];
     struct att_map ask = {.chunk = chunk};
-    int rc = tell(k, buf, codec_enc_att_map(buf, sizeof(buf), &ask), 0);
+    struct att_map_on ask_on = {.chunk = chunk};
+    int len = what == ASK_ON ? codec_enc_att_map_on(buf, sizeof(buf), &ask_on)
+                             : codec_enc_att_map(buf, sizeof(buf), &ask);
+    int rc = kvc__tell(k, buf, len, -1, 0);
     if (rc == 0)
-        k->asked[k->asked_n++] = chunk;
+        k->asked[k->asked_n++] = what | chunk;
     return rc;
 }
 
@@ -257,7 +280,7 @@ static int start_attach(struct kvc *k, uint64_t deadline_ns)
                               .client = codec_text(k->name),
                               .staging_bytes = k->staging_wanted,
                               .shard = k->shard};
-    int rc = tell(k, buf, codec_enc_att_hello(buf, sizeof(buf), &hello), deadline_ns);
+    int rc = kvc__tell(k, buf, codec_enc_att_hello(buf, sizeof(buf), &hello), -1, deadline_ns);
     if (rc < 0 && k->state != LINK_DOWN)
         return kvc__down(k, KVC_E_DOWN, "the daemon does not read the attach channel");
     return rc;
@@ -269,7 +292,8 @@ static int map_staging(struct kvc *k, int fd, uint64_t bytes)
 {
     struct stat st;
     if (fstat(fd, &st) != 0 || st.st_size < 0 || (uint64_t)st.st_size < bytes)
-        return malformed(k, "WELCOME (its staging file is shorter than it says)");
+        return kvc__malformed(k, "WELCOME (its staging file is shorter than it says)");
+    spread__forget_staging(k);
     bool in_place = k->staging != NULL && k->staging_bytes == bytes;
     void *at = sys_mmap(in_place ? k->staging : NULL, bytes, PROT_READ | PROT_WRITE,
                         MAP_SHARED | (in_place ? MAP_FIXED : 0), fd);
@@ -339,7 +363,7 @@ static int start_greeting(struct kvc *k, const struct att_welcome *w)
 {
     char endpoint[256];
     if (w->endpoint.n < 1 || w->endpoint.n >= sizeof(endpoint))
-        return malformed(k, "WELCOME (its endpoint is empty or too long)");
+        return kvc__malformed(k, "WELCOME (its endpoint is empty or too long)");
     memcpy(endpoint, w->endpoint.p, w->endpoint.n);
     endpoint[w->endpoint.n] = '\0';
     int rc = wire__connect(&k->wire, endpoint, w->route);
@@ -368,7 +392,7 @@ static int take_welcome(struct kvc *k, const uint8_t *buf, size_t len, int passe
     if (codec_att_code(buf, len) == KVC_ATTACH_DROPPED)
         return take_dropped(k, buf, len);
     if (codec_dec_att_welcome(buf, len, &w) < 0)
-        return malformed(k, "WELCOME");
+        return kvc__malformed(k, "WELCOME");
     if (w.status != KVC_ST_OK)
         return kvc__down(k, kvc__status_error(w.status), "%s: %.*s", codec_status_name(w.status),
                          (int)w.detail.n, (const char *)w.detail.p);
@@ -377,7 +401,7 @@ static int take_welcome(struct kvc *k, const uint8_t *buf, size_t len, int passe
                          "the daemon chose protocol version %u; this library speaks %u to %u",
                          w.version, KVC_PROTO_MIN, KVC_PROTO_MAX);
     if ((w.staging_bytes != 0) != (passed >= 0))
-        return malformed(k, "WELCOME (staging and descriptor do not agree)");
+        return kvc__malformed(k, "WELCOME (staging and descriptor do not agree)");
     if (w.staging_bytes != 0) {
         int rc = map_staging(k, passed, w.staging_bytes);
         if (rc < 0)

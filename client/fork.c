@@ -44,6 +44,8 @@ static void in_child(void)
         drop(&k->watch.timer);
         for (struct parted *p = k->parted; p != NULL; p = p->next)
             drop(&p->fd);
+        for (uint32_t i = 0; i < ENDINGS; i++)
+            drop(&k->ending[i].pidfd);
     }
     sessions = NULL;
     (void)pthread_mutex_unlock(&lock);

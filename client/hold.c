@@ -23,6 +23,7 @@ int hold__new(struct kvc *k, struct hold **ret_hold)
     h->kvc = k;
     h->blocks = 0;
     h->maps = 0;
+    h->is_near = false;
     h->prev = NULL;
     h->next = k->live_holds;
     if (h->next != NULL)
@@ -59,6 +60,7 @@ void hold__destroy_all(struct kvc *k)
         struct hold *h = k->free_holds;
         k->free_holds = h->next;
         free(h->block);
+        free(h->near);
         free(h->map);
         free(h);
     }
@@ -107,8 +109,22 @@ bool hold__needs(const struct msg_acquire_reply *r, uint32_t chunk)
     return false;
 }
 
+/* Asks for what is not known yet of a chunk: 1 when there is something. */
+static int ask_chunk(struct kvc *k, uint32_t chunk)
+{
+    const struct map *m = map__find(&k->maps, chunk);
+    int rc = 0;
+    if (m == NULL)
+        rc = kvc__ask_chunk(k, ASK_MAP, chunk);
+    else if (chunk >> MAP_DEVICE_SHIFT != 0 && m->on == NULL)
+        rc = kvc__ask_chunk(k, ASK_ON, chunk);
+    else
+        return 0;
+    return rc < 0 ? rc : 1;
+}
+
 /* Asks for the chunks that are not known yet: 1 when there are any. */
-static int ask_chunks(struct kvc *k, const struct msg_acquire_reply *r)
+static int ask_chunks(struct kvc *k, const struct msg_acquire_reply *r, bool is_near)
 {
     bool missing = false;
     uint32_t last = 0;
@@ -121,12 +137,12 @@ static int ask_chunks(struct kvc *k, const struct msg_acquire_reply *r)
                 continue;
             any = true;
             last = l.chunk;
-            if (map__find(&k->maps, l.chunk) != NULL)
-                continue;
-            int rc = kvc__ask_chunk(k, l.chunk);
+            if (l.chunk >> MAP_DEVICE_SHIFT != 0 && !is_near)
+                return malformed(k, "a block on a device, which nobody asked for");
+            int rc = ask_chunk(k, l.chunk);
             if (rc < 0)
                 return rc;
-            missing = true;
+            missing |= rc > 0;
         }
     }
     return missing;
@@ -146,8 +162,21 @@ static int use_chunk(struct hold *h, uint32_t chunk, struct map **ret_map)
 
 static bool lies_inside(const struct msg_loc *l, const struct map *m)
 {
-    return l->bytes <= m->bytes && l->off <= m->bytes - l->bytes && m->bytes >= 8 &&
+    uint64_t bytes = m->on != NULL ? m->memory.bytes : m->bytes;
+    return l->bytes <= bytes && l->off <= bytes - l->bytes && m->bytes >= 8 &&
            l->hdr <= m->bytes - 8 && l->hdr % 8 == 0;
+}
+
+static void add_block(struct hold *h, const struct msg_loc *l, const struct map *m)
+{
+    const void *near = m->on != NULL ? (const uint8_t *)m->memory.addr + l->off : NULL;
+    if (h->is_near)
+        h->near[h->blocks] = near;
+    h->block[h->blocks++] =
+        (struct kvc_block){.data = near != NULL ? NULL : m->base + l->off,
+                           .bytes = l->bytes,
+                           .gen = l->gen,
+                           .gen_at = (const uint64_t *)(const void *)(m->base + l->hdr)};
 }
 
 static int fill_group(struct hold *h, const struct codec_bin *locs, struct map **last)
@@ -162,16 +191,12 @@ static int fill_group(struct hold *h, const struct codec_bin *locs, struct map *
         }
         if (!lies_inside(&l, *last))
             return malformed(h->kvc, "a block outside its chunk");
-        h->block[h->blocks++] =
-            (struct kvc_block){.data = (*last)->base + l.off,
-                               .bytes = l.bytes,
-                               .gen = l.gen,
-                               .gen_at = (const uint64_t *)(const void *)((*last)->base + l.hdr)};
+        add_block(h, &l, *last);
     }
     return 0;
 }
 
-int hold__fill(struct hold *h, const struct msg_acquire_reply *r)
+int hold__fill(struct hold *h, const struct msg_acquire_reply *r, bool is_near)
 {
     uint64_t total = 0;
     for (uint32_t g = 0; g < r->ngroups; g++) {
@@ -181,13 +206,15 @@ int hold__fill(struct hold *h, const struct msg_acquire_reply *r)
     }
     if (total > KVC_KEYS_MAX || (r->lease == 0 && total > 0))
         return malformed(h->kvc, "more blocks than can be");
-    int missing = ask_chunks(h->kvc, r);
+    int missing = ask_chunks(h->kvc, r, is_near);
     if (missing != 0)
         return missing;
-    if (grow((void **)&h->block, &h->block_cap, (uint32_t)total, sizeof(*h->block)) < 0)
+    if (grow((void **)&h->block, &h->block_cap, (uint32_t)total, sizeof(*h->block)) < 0 ||
+        (is_near && grow((void **)&h->near, &h->near_cap, (uint32_t)total, sizeof(*h->near)) < 0))
         return kvc__fail(h->kvc, -ENOMEM, "out of memory");
 
     struct map *last = NULL;
+    h->is_near = is_near;
     h->pub.prefix.tokens = r->hit_tokens;
     h->pub.prefix.cached_tokens = r->cached_tokens;
     for (uint32_t g = 0; g < r->ngroups; g++) {
@@ -204,6 +231,19 @@ int hold__fill(struct hold *h, const struct msg_acquire_reply *r)
     }
     memcpy(h->pub.ticket, r->ticket, sizeof(h->pub.ticket));
     return 0;
+}
+
+struct map *hold__map_of(const struct hold *h, const void *p, uint32_t *hint)
+{
+    uintptr_t at = (uintptr_t)p;
+    for (uint32_t i = 0; i < h->maps; i++) {
+        struct map *m = h->map[(*hint + i) % h->maps];
+        if (at >= (uintptr_t)m->base && at - (uintptr_t)m->base < m->bytes) {
+            *hint = (*hint + i) % h->maps;
+            return m;
+        }
+    }
+    return NULL;
 }
 
 /* ---- the public half ---- */

@@ -10,6 +10,12 @@
 
 static void destroy(struct map *m)
 {
+    if (m->pinned != NULL)
+        m->pinned->ops->unpin(m->pinned, (void *)(uintptr_t)m->base);
+    device__unref(m->pinned);
+    if (m->on != NULL)
+        m->on->ops->free(m->on, &m->memory);
+    device__unref(m->on);
     (void)munmap((void *)(uintptr_t)m->base, m->bytes);
     free(m);
 }
@@ -86,5 +92,17 @@ void map__retire_all(struct map_table *t)
     for (uint32_t i = 0; i < MAP_BUCKETS && t->count > 0; i++) {
         while (t->bucket[i] != NULL)
             retire(t, &t->bucket[i]);
+    }
+}
+
+void map__forget(struct map_table *t, const struct device *d)
+{
+    for (uint32_t i = 0; i < MAP_BUCKETS; i++) {
+        for (struct map **at = &t->bucket[i]; *at != NULL;) {
+            if ((*at)->refs == 0 && ((*at)->pinned == d || (*at)->on == d))
+                retire(t, at);
+            else
+                at = &(*at)->next;
+        }
     }
 }

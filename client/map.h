@@ -5,12 +5,17 @@
  *
  * A mapping that a hold still refers to outlives its place in the table: readers never fault on
  * memory that they were given. Threads: the session's.
+ *
+ * Of a chunk that is on a device the mapping has the headers, and its memory on the device goes
+ * with it.
  */
 #ifndef KVC_CLIENT_MAP_H
 #define KVC_CLIENT_MAP_H
 
 #include <stdbool.h>
 #include <stdint.h>
+
+#include "device__.h"
 
 #define MAP_BUCKETS 256u
 
@@ -19,9 +24,16 @@ struct map {
     const uint8_t *base;
     uint64_t bytes;
     uint32_t chunk;
-    uint32_t refs; /* holds, counted once for each run of their blocks */
-    bool retired;  /* out of the table; unmapped with the last reference */
+    uint32_t refs;         /* holds, counted once for each run of their blocks */
+    bool retired;          /* out of the table; unmapped with the last reference */
+    struct device *pinned; /* registered there, counted; or NULL */
+    bool is_pageable;      /* the driver would not register it */
+    struct device *on;     /* the device that `memory` is on, counted; or NULL */
+    struct device_mem memory;
 };
+
+/* Bits 24 and up of a chunk's number: the daemon's number of the device that it is on, plus 1. */
+#define MAP_DEVICE_SHIFT 24u
 
 struct map_table {
     struct map *bucket[MAP_BUCKETS];
@@ -39,5 +51,7 @@ void map__unref(struct map *m);
 /* Takes one out of the table; unknown ids are ignored. */
 void map__retire(struct map_table *t, uint32_t chunk);
 void map__retire_all(struct map_table *t);
+/* Takes out what the device has to do with and nobody refers to. */
+void map__forget(struct map_table *t, const struct device *d);
 
 #endif

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "gpu__.h"
 #include "sys.h"
 
 static void from_spec(const struct kvc_ns_spec *s, struct msg_ns_open *m)
@@ -107,6 +108,18 @@ static int send_open(struct kvc_ns *ns, struct kvc_op *op)
     return op__send(op, len);
 }
 
+/* Sent now, or when its pool is open too. */
+static void unpark_one(struct kvc_op *op)
+{
+    int rc = 0;
+    if (op->pool != NULL && !pool__is_open(op->pool))
+        rc = pool__make(op->pool);
+    else
+        op__resend(op);
+    if (rc < 0)
+        op__end(op, rc);
+}
+
 /* The requests that waited for it. */
 static void unpark(struct kvc_ns *ns, int error)
 {
@@ -122,7 +135,7 @@ static void unpark(struct kvc_ns *ns, int error)
         else if (op->head.op == KVC_OP_NS_OPEN)
             op__complete(op, 0);
         else
-            op__resend(op);
+            unpark_one(op);
     }
 }
 
@@ -173,56 +186,58 @@ bool ns__names(uint8_t code)
 {
     return code == KVC_OP_LOOKUP || code == KVC_OP_ACQUIRE || code == KVC_OP_RESERVE ||
            code == KVC_OP_STORE || code == KVC_OP_NAME_PUT || code == KVC_OP_HINT ||
-           code == KVC_OP_PIN;
+           code == KVC_OP_PIN || code == KVC_OP_PAGES_LOAD || code == KVC_OP_PAGES_STORE ||
+           code == KVC_OP_ACQUIRE_ON;
 }
+
+/* rc = the request of that kind, with field `at` set to `id`, encoded anew. */
+#define RENUMBER(kind, at)                                                      \
+    do {                                                                        \
+        struct msg_##kind m;                                                    \
+        rc = codec_dec_##kind(op->sent.data, op->sent.len, &head, &m);          \
+        m.at = id;                                                              \
+        if (rc == 0)                                                            \
+            rc = codec_enc_##kind(op->kvc->tx, KVC_MESSAGE_MAX, &op->head, &m); \
+    } while (0)
 
 int ns__renumber(struct kvc_op *op)
 {
-    union {
-        struct msg_lookup lookup;
-        struct msg_acquire acquire;
-        struct msg_reserve reserve;
-        struct msg_store store;
-        struct msg_name_put name_put;
-        struct msg_hint hint;
-        struct msg_pin pin;
-    } m;
     struct msg_head head;
-    const void *in = op->sent.data;
-    size_t len = op->sent.len;
-    void *out = op->kvc->tx;
-    uint32_t id = op->ns->id;
+    const uint32_t id = op->ns->id;
     int rc;
     switch (op->head.op) {
     case KVC_OP_LOOKUP:
-        rc = codec_dec_lookup(in, len, &head, &m.lookup);
-        m.lookup.seq.ns = id;
-        return rc < 0 ? rc : codec_enc_lookup(out, KVC_MESSAGE_MAX, &op->head, &m.lookup);
+        RENUMBER(lookup, seq.ns);
+        break;
     case KVC_OP_ACQUIRE:
-        rc = codec_dec_acquire(in, len, &head, &m.acquire);
-        m.acquire.seq.ns = id;
-        return rc < 0 ? rc : codec_enc_acquire(out, KVC_MESSAGE_MAX, &op->head, &m.acquire);
+        RENUMBER(acquire, seq.ns);
+        break;
+    case KVC_OP_ACQUIRE_ON:
+        RENUMBER(acquire_on, acquire.seq.ns);
+        break;
+    case KVC_OP_PAGES_LOAD:
+        RENUMBER(pages_load, seq.ns);
+        break;
+    case KVC_OP_PAGES_STORE:
+        RENUMBER(pages_store, reserve.ns);
+        break;
     case KVC_OP_NAME_PUT:
-        rc = codec_dec_name_put(in, len, &head, &m.name_put);
-        m.name_put.seq.ns = id;
-        return rc < 0 ? rc : codec_enc_name_put(out, KVC_MESSAGE_MAX, &op->head, &m.name_put);
+        RENUMBER(name_put, seq.ns);
+        break;
     case KVC_OP_PIN:
-        rc = codec_dec_pin(in, len, &head, &m.pin);
-        m.pin.seq.ns = id;
-        return rc < 0 ? rc : codec_enc_pin(out, KVC_MESSAGE_MAX, &op->head, &m.pin);
+        RENUMBER(pin, seq.ns);
+        break;
     case KVC_OP_HINT:
-        rc = codec_dec_hint(in, len, &head, &m.hint);
-        m.hint.seq.ns = id;
-        return rc < 0 ? rc : codec_enc_hint(out, KVC_MESSAGE_MAX, &op->head, &m.hint);
+        RENUMBER(hint, seq.ns);
+        break;
     case KVC_OP_RESERVE:
-        rc = codec_dec_reserve(in, len, &head, &m.reserve);
-        m.reserve.ns = id;
-        return rc < 0 ? rc : codec_enc_reserve(out, KVC_MESSAGE_MAX, &op->head, &m.reserve);
+        RENUMBER(reserve, ns);
+        break;
     default:
-        rc = codec_dec_store(in, len, &head, &m.store);
-        m.store.reserve.ns = id;
-        return rc < 0 ? rc : codec_enc_store(out, KVC_MESSAGE_MAX, &op->head, &m.store);
+        RENUMBER(store, reserve.ns);
+        break;
     }
+    return rc;
 }
 
 /* ---- the public half ---- */
@@ -236,7 +251,7 @@ static struct kvc_ns *create(struct kvc *k, const struct msg_ns_open *m, const u
     ns->kvc = k;
     ns->groups = m->ngroups;
     for (uint32_t i = 0; i < m->ngroups; i++)
-        ns->block_bytes[i] = m->groups[i].block_bytes;
+        ns->group[i] = m->groups[i];
     ns->canon_len = len;
     memcpy(ns->canon, canon, len);
     return ns;

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "gpu__.h"
 #include "sys.h"
 
 static struct kvc_op **slot_of(struct kvc *k, uint64_t corr)
@@ -77,6 +78,8 @@ void op__complete(struct kvc_op *op, int error)
     if (op->stage == OP_DONE)
         return;
     op->stage = OP_DONE;
+    if (op->ready_word != 0)
+        words__raise(k, op->ready_epoch, op->ready_word - 1, op->ready_at);
     if (!op->listed)
         return;
     op->ready = true;
@@ -118,6 +121,8 @@ static void let_go(struct kvc_op *op)
         op->partner->partner = NULL;
     if (op->ns != NULL && op->ns->opening == op)
         op->ns->opening = NULL;
+    if (op->head.op == KVC_OP_POOL_OPEN && op->pool != NULL)
+        pool__gave_up(op->pool);
     if (op->owns_ns)
         free(op->ns);
     if (op->hold != NULL)
@@ -149,11 +154,12 @@ void op__fail_all(struct kvc *k, int error)
     struct kvc_op *next;
     for (struct kvc_op *op = k->live_ops; op != NULL; op = next) {
         next = op->next;
-        if (op->stage == OP_DONE || op->stage == OP_NEW) /* NEW: who is sending it sees to it */
+        /* NEW: who is sending it sees to it; ENDING: of a link before this one. */
+        if (op->stage == OP_DONE || op->stage == OP_NEW || op->stage == OP_ENDING)
             continue;
         if (op->then != NULL)
             op__free(op);
-        else
+        else if (!ending__takes(op, error))
             op__complete(op, error);
     }
 }
@@ -204,6 +210,10 @@ static int send_kept(struct kvc_op *op, int len)
     if (ns__names(op->head.op) && op->ns->epoch != k->epoch) {
         op->stage = OP_PARKED;
         return ns__reopen(op->ns);
+    }
+    if (op->pool != NULL && !pool__is_open(op->pool)) {
+        op->stage = OP_PARKED;
+        return pool__make(op->pool);
     }
     return sent(k, wire__send_msg(&k->wire, &op->sent));
 }
@@ -260,13 +270,19 @@ void op__post(struct kvc *k, int len)
 
 /* ---- receiving ---- */
 
+/* Whether its reply grants a lease. */
+static bool is_acquire(uint8_t code)
+{
+    return code == KVC_OP_ACQUIRE || code == KVC_OP_REDEEM || code == KVC_OP_ACQUIRE_ON;
+}
+
 /* A reply whose op was given up: nobody else will end the lease or reservation that it grants. */
 static void give_back(struct kvc *k, const struct msg_reply_head *h, const struct wire_msg *msg)
 {
     struct msg_reply_head head;
     if (h->status != KVC_ST_OK || h->corr > k->corr)
         return;
-    if (h->op == KVC_OP_ACQUIRE || h->op == KVC_OP_REDEEM) {
+    if (is_acquire(h->op)) {
         struct msg_acquire_reply reply;
         if (codec_dec_acquire_reply(msg->data, msg->len, &head, &reply) == 0 && reply.lease != 0)
             hold__end_lease(k, reply.lease);
@@ -295,10 +311,11 @@ static void send_again(struct kvc_op *op)
         op__complete(op, rc);
 }
 
-/* A store whose time is up may still read staging, and so may one that is being cancelled. */
+/* What borrows the caller's memory may still do so when its time is up, and while it is being
+ * cancelled. */
 static bool must_settle(const struct kvc_op *op)
 {
-    return op->writes_staging && (op->partner != NULL || op->error == KVC_E_TIMEOUT);
+    return op->borrows && (op->partner != NULL || op->error == KVC_E_TIMEOUT);
 }
 
 /* op->msg is its reply. */
@@ -313,7 +330,7 @@ static void on_reply(struct kvc_op *op, uint16_t status)
     } else if (must_settle(op)) {
         op->stage = OP_SETTLING;
         op__settle(op);
-    } else if (op->error == 0 && (op->head.op == KVC_OP_ACQUIRE || op->head.op == KVC_OP_REDEEM)) {
+    } else if (op->error == 0 && is_acquire(op->head.op)) {
         read__go_on(op, 0, 0);
     } else if (op->error == 0 && op->head.op == KVC_OP_NS_OPEN) {
         op__complete(op, ns__on_reply(op));
@@ -377,7 +394,7 @@ int op__pump(struct kvc *k, uint64_t until_ns, bool nap)
 void op__explain(struct kvc_op *op)
 {
     struct msg_reply_head h;
-    if (op->error == KVC_E_TIMEOUT && !op->msg.full && !op->writes_staging)
+    if (op->error == KVC_E_TIMEOUT && !op->msg.full && !op->borrows)
         (void)kvc__fail(op->kvc, op->error, "no reply within %u ms", op->head.deadline_ms);
     if (op->error == 0 || !op->msg.full ||
         codec_dec_reply_head(op->msg.data, op->msg.len, &h) < 0 || h.status == KVC_ST_OK)
@@ -394,7 +411,9 @@ int op__await(struct kvc_op *op)
 {
     struct kvc *k = op->kvc;
     while (op->stage != OP_DONE) {
-        if (op__pump(k, op->guard_ns, op->stage == OP_SENT) == 0)
+        if (op->stage == OP_ENDING)
+            op__await_ending(op);
+        else if (op__pump(k, op->guard_ns, op->stage == OP_SENT) == 0)
             op__expire(k);
     }
     watch__update(k);

@@ -41,7 +41,7 @@ static void say_end(const struct kvc *k)
     int len = codec_enc_att_hello(buf, sizeof(buf), &m);
     /* Without room the daemon is not reading; it will end the session for that. */
     if (len > 0)
-        (void)!channel__send(k->attach_fd, buf, (size_t)len);
+        (void)!channel__send(k->attach_fd, buf, (size_t)len, -1);
 }
 
 /* The connection of a daemon that is no more keeps nothing. */

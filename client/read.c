@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <string.h>
 
+#include "gpu__.h"
+
 int read__check_seq(struct kvc_ns *ns, const struct kvc_seq *seq)
 {
     struct kvc *k = ns->kvc;
@@ -31,12 +33,8 @@ void read__to_msg(const struct kvc_ns *ns, const struct kvc_seq *seq, struct msg
             (struct codec_bin){.p = seq->group[g].keys, .n = seq->group[g].n * KVC_KEY_BYTES};
 }
 
-/* Whether the call may wait for the link. */
-enum half { BLOCKING, BEGINNING };
-
-/* An op, or one that is done before it begins: no daemon. Its outcome is a miss. */
-static int new_op(struct kvc_ns *ns, uint8_t code, uint64_t deadline_ns, enum half half,
-                  struct kvc_op **ret_op)
+int read__new_op(struct kvc_ns *ns, uint8_t code, uint64_t deadline_ns, enum half half,
+                 struct kvc_op **ret_op)
 {
     struct kvc *k = ns->kvc;
     int down = half == BLOCKING ? kvc__enter(k, deadline_ns) : kvc__look(k);
@@ -60,11 +58,10 @@ static int new_op(struct kvc_ns *ns, uint8_t code, uint64_t deadline_ns, enum ha
     return 0;
 }
 
-/* Sends what the encoder made. A daemon that is gone is no error yet. */
-static int begin(struct kvc_op *op, int len, struct kvc_op **ret_op)
+int read__begin(struct kvc_op *op, int len, struct kvc_op **ret_op)
 {
     int rc = op__send(op, len);
-    if (rc < 0 && !kvc__is_down(rc)) {
+    if (rc < 0 && !kvc__is_down(rc) && rc != KVC_E_TIER) {
         op__free(op);
         return rc;
     }
@@ -81,7 +78,7 @@ static int begin_lookup(struct kvc_ns *ns, const struct kvc_seq *seq, unsigned f
     struct kvc_op *op = NULL;
     int rc = read__check_seq(ns, seq);
     if (rc == 0)
-        rc = new_op(ns, KVC_OP_LOOKUP, kvc__deadline(k, 0), half, &op);
+        rc = read__new_op(ns, KVC_OP_LOOKUP, kvc__deadline(k, 0), half, &op);
     if (rc < 0)
         return rc;
     if (op->stage == OP_DONE) {
@@ -90,7 +87,7 @@ static int begin_lookup(struct kvc_ns *ns, const struct kvc_seq *seq, unsigned f
     }
     struct msg_lookup m = {.flags = flags};
     read__to_msg(ns, seq, &m.seq);
-    return begin(op, codec_enc_lookup(k->tx, KVC_MESSAGE_MAX, &op->head, &m), ret_op);
+    return read__begin(op, codec_enc_lookup(k->tx, KVC_MESSAGE_MAX, &op->head, &m), ret_op);
 }
 
 int kvc_lookup_begin(struct kvc_ns *ns, const struct kvc_seq *seq, unsigned flags,
@@ -139,7 +136,19 @@ int kvc_lookup(struct kvc_ns *ns, const struct kvc_seq *seq, unsigned flags,
 
 /* ---- acquire and redeem ---- */
 
-static int begin_acquire(struct kvc_ns *ns, const struct kvc_seq *seq,
+static int send_acquire(struct kvc_op *op, const struct msg_acquire *m, const struct kvc_gpu *gpu,
+                        struct kvc_op **ret_op)
+{
+    void *tx = op->kvc->tx;
+    if (gpu == NULL)
+        return read__begin(op, codec_enc_acquire(tx, KVC_MESSAGE_MAX, &op->head, m), ret_op);
+    struct msg_acquire_on on = {.acquire = *m};
+    memcpy(on.uuid, gpu->device->uuid, sizeof(on.uuid));
+    return read__begin(op, codec_enc_acquire_on(tx, KVC_MESSAGE_MAX, &op->head, &on), ret_op);
+}
+
+/* gpu: blocks come onto this device first; NULL: none. */
+static int begin_acquire(struct kvc_ns *ns, const struct kvc_seq *seq, const struct kvc_gpu *gpu,
                          const struct kvc_acquire_options *options, enum half half,
                          struct kvc_op **ret_op)
 {
@@ -152,7 +161,8 @@ static int begin_acquire(struct kvc_ns *ns, const struct kvc_seq *seq,
     struct kvc_op *op = NULL;
     int rc = read__check_seq(ns, seq);
     if (rc == 0)
-        rc = new_op(ns, KVC_OP_ACQUIRE, kvc__deadline(k, o->timeout_ms), half, &op);
+        rc = read__new_op(ns, gpu != NULL ? KVC_OP_ACQUIRE_ON : KVC_OP_ACQUIRE,
+                          kvc__deadline(k, o->timeout_ms), half, &op);
     if (rc < 0)
         return rc;
     if (op->stage == OP_DONE) {
@@ -164,13 +174,13 @@ static int begin_acquire(struct kvc_ns *ns, const struct kvc_seq *seq,
                             .from_tokens = o->from_tokens,
                             .wait_tokens = o->wait_tokens};
     read__to_msg(ns, seq, &m.seq);
-    return begin(op, codec_enc_acquire(k->tx, KVC_MESSAGE_MAX, &op->head, &m), ret_op);
+    return send_acquire(op, &m, gpu, ret_op);
 }
 
 int kvc_acquire_begin(struct kvc_ns *ns, const struct kvc_seq *seq,
                       const struct kvc_acquire_options *options, struct kvc_op **ret_op)
 {
-    return begin_acquire(ns, seq, options, BEGINNING, ret_op);
+    return begin_acquire(ns, seq, NULL, options, BEGINNING, ret_op);
 }
 
 static void give_up(struct kvc_op *op)
@@ -206,7 +216,9 @@ void read__go_on(struct kvc_op *op, uint32_t chunk, int refused)
         return;
     }
     op->hold->pub.lease = r.lease;
-    rc = refused < 0 && hold__needs(&r, chunk) ? refused : hold__fill(op->hold, &r);
+    rc = refused < 0 && hold__needs(&r, chunk)
+             ? refused
+             : hold__fill(op->hold, &r, op->head.op == KVC_OP_ACQUIRE_ON);
     if (rc == 1) {
         if (op->stage != OP_CHUNKS)
             await_chunks(op);
@@ -226,7 +238,9 @@ int read__finish_acquire(struct kvc_op *op, struct kvc_hold **ret_hold)
         rc = KVC_E_DOWN;
     if (rc < 0 && op->hold != NULL)
         give_up(op);
-    if (kvc__is_miss(rc) || rc == KVC_E_GONE) { /* GONE: the chunk of a block */
+    /* GONE: the chunk of a block; TIER: there is no such device. */
+    bool is_out = rc == KVC_E_TIER && op->head.op == KVC_OP_ACQUIRE_ON;
+    if (kvc__is_miss(rc) || rc == KVC_E_GONE || is_out) {
         k->counters.lookups_down += kvc__is_miss(rc);
         rc = hold__new(k, &op->hold);
     }
@@ -241,7 +255,17 @@ int kvc_acquire(struct kvc_ns *ns, const struct kvc_seq *seq,
                 const struct kvc_acquire_options *options, struct kvc_hold **ret_hold)
 {
     struct kvc_op *op;
-    int rc = begin_acquire(ns, seq, options, BLOCKING, &op);
+    int rc = begin_acquire(ns, seq, NULL, options, BLOCKING, &op);
+    return rc < 0 ? rc : kvc_wait(&op, NULL, ret_hold, NULL);
+}
+
+int kvc_acquire_on(struct kvc_ns *ns, const struct kvc_seq *seq, struct kvc_gpu *gpu,
+                   const struct kvc_acquire_options *options, struct kvc_hold **ret_hold)
+{
+    struct kvc_op *op;
+    if (gpu == NULL || gpu->kvc != ns->kvc)
+        return kvc__fail(ns->kvc, -EINVAL, "gpu is NULL, or of another session");
+    int rc = begin_acquire(ns, seq, gpu, options, BLOCKING, &op);
     return rc < 0 ? rc : kvc_wait(&op, NULL, ret_hold, NULL);
 }
 
@@ -250,7 +274,7 @@ static int begin_redeem(struct kvc_ns *ns, const uint8_t ticket[KVC_TICKET_BYTES
 {
     struct kvc *k = ns->kvc;
     struct kvc_op *op;
-    int rc = new_op(ns, KVC_OP_REDEEM, kvc__deadline(k, 0), half, &op);
+    int rc = read__new_op(ns, KVC_OP_REDEEM, kvc__deadline(k, 0), half, &op);
     if (rc < 0)
         return rc;
     if (op->stage == OP_DONE) {
@@ -259,7 +283,7 @@ static int begin_redeem(struct kvc_ns *ns, const uint8_t ticket[KVC_TICKET_BYTES
     }
     struct msg_redeem m = {.shard = k->shard};
     memcpy(m.ticket, ticket, sizeof(m.ticket));
-    return begin(op, codec_enc_redeem(k->tx, KVC_MESSAGE_MAX, &op->head, &m), ret_op);
+    return read__begin(op, codec_enc_redeem(k->tx, KVC_MESSAGE_MAX, &op->head, &m), ret_op);
 }
 
 int kvc_redeem_begin(struct kvc_ns *ns, const uint8_t ticket[KVC_TICKET_BYTES],

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "channel.h"
+#include "gpu__.h"
 #include "sys.h"
 
 #define DEFAULT_SOCKET  "/run/kvcache/attach.sock"
@@ -87,9 +88,12 @@ static int check_options(const struct kvc_options *o)
 
 static void release_memory(struct kvc *k)
 {
+    gpu__destroy_all(k);
     op__destroy_all(k);
     hold__destroy_all(k);
     map__retire_all(&k->maps);
+    words__destroy_all(k);
+    ending__close(k);
     while (k->ns != NULL) {
         struct kvc_ns *next = k->ns->next;
         free(k->ns);
@@ -131,6 +135,8 @@ static int create(const struct kvc_options *o, struct kvc **ret_kvc)
     k->shard = o->shard;
     k->timeout_ms = o->timeout_ms != 0 ? o->timeout_ms : KVC_DEADLINE_DEFAULT_MS;
     k->attach_fd = -1;
+    for (uint32_t i = 0; i < ENDINGS; i++)
+        k->ending[i].pidfd = -1;
     k->watch = (struct watch){.epoll = -1, .event = -1, .timer = -1};
     k->backoff_ms = RECONNECT_MIN_MS;
     k->tx = sys_pages(KVC_MESSAGE_MAX);
@@ -182,6 +188,8 @@ void kvc_close(struct kvc **kvc)
         return;
     struct kvc *k = *kvc;
     *kvc = NULL;
+    if (!fork__is_child(k))
+        pages__abort(k, NULL);
     k->state = LINK_DOWN; /* what is freed here ends with the connection */
     /* In a child of fork() the ZeroMQ context has no thread and must not be touched, and nothing
      * may be said on the parent's connection; closing the copied descriptor does not end it. */

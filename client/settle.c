@@ -3,20 +3,26 @@
  * How requests end that are not simply answered: by CANCEL, or because their time is up.
  *
  * A store is not over when its time is: the daemon may still read staging for it, until it has
- * answered a CANCEL. If it does not, the link ends, and staging is made the caller's own.
+ * answered a CANCEL. If it does not, the link ends, and staging is made the caller's own. The same
+ * holds of pages, but that they cannot be taken away from the daemon: what then becomes of the
+ * request is ending.c's business.
  */
 #include "client.h"
 
 #include <errno.h>
 
-/* Nobody knows whether the daemon still reads staging for `op`. */
+/* Nobody knows whether the daemon still touches the caller's memory for `op`. */
 static void unsettled(struct kvc_op *op)
 {
     int error = op->msg.full ? op->error : KVC_E_TIMEOUT;
     (void)kvc__down(op->kvc, KVC_E_DOWN,
-                    "the daemon neither ends a store nor cancels it; disconnected, so that staging "
-                    "is the caller's again");
-    op__complete(op, error);
+                    "the daemon neither ends a request nor cancels it; disconnected, so that its "
+                    "%s the caller's again",
+                    op->pool != NULL ? "pages are" : "staging is");
+    if (op->stage == OP_ENDING)
+        op->error = error;
+    else
+        op__complete(op, error);
 }
 
 /* CANCEL is answered, or given up. */
@@ -35,7 +41,7 @@ static void cancelled(struct kvc_op *cancel)
                         "the daemon sent a malformed reply to CANCEL; disconnected");
     else if (target == NULL || target->stage == OP_DONE)
         return;
-    else if (rc < 0 && target->writes_staging)
+    else if (rc < 0 && target->borrows)
         unsettled(target);
     else if (rc == 0 && target->stage == OP_SENT)
         (void)kvc__down(k, KVC_E_BAD_MESSAGE,
@@ -47,7 +53,7 @@ static void cancelled(struct kvc_op *cancel)
 int op__cancel(struct kvc_op *op)
 {
     struct kvc *k = op->kvc;
-    if (op->partner != NULL)
+    if (op->partner != NULL || op->stage == OP_ENDING)
         return 0;
     if (op->stage == OP_PARKED || op->stage == OP_CHUNKS) { /* not sent yet, or answered */
         op__complete(op, KVC_E_CANCELLED);
@@ -62,7 +68,7 @@ int op__cancel(struct kvc_op *op)
     cancel->then = cancelled;
     cancel->partner = op;
     op->partner = cancel;
-    if (op->writes_staging)
+    if (op->borrows)
         op->guard_ns = until;
     struct msg_cancel m = {.target = op->head.corr};
     rc = op__send(cancel, codec_enc_cancel(k->tx, KVC_MESSAGE_MAX, &cancel->head, &m));
@@ -82,7 +88,10 @@ static void expire(struct kvc_op *op)
 {
     struct kvc *k = op->kvc;
     bool is_known = op->stage == OP_SENT || op->stage == OP_SETTLING;
-    if (op->writes_staging && is_known) {
+    if (op->stage == OP_ENDING) {
+        op__complete(op, op->error);
+    } else if (op->borrows && is_known) {
+        op->is_overdue = true;
         op__settle(op);
     } else {
         if (op->stage == OP_CHUNKS)
@@ -95,7 +104,7 @@ static void expire(struct kvc_op *op)
 static bool is_due(const struct kvc_op *op, uint64_t now)
 {
     return op->stage != OP_DONE && op->stage != OP_NEW && op->guard_ns <= now &&
-           !(op->writes_staging && op->partner != NULL);
+           !(op->borrows && op->partner != NULL);
 }
 
 void op__expire(struct kvc *k)
@@ -120,10 +129,10 @@ int kvc_cancel_begin(struct kvc_op *op)
     if (op->stage == OP_DONE)
         return 0;
     int rc = op__cancel(op);
-    if (rc < 0 && op->stage != OP_DONE && op->writes_staging)
+    if (rc < 0 && op->stage != OP_DONE && op->borrows)
         unsettled(op);
     watch__update(k);
-    return op->stage == OP_DONE ? 0 : rc;
+    return op->stage == OP_DONE || op->stage == OP_ENDING ? 0 : rc;
 }
 
 int kvc_cancel(struct kvc_op *op)
@@ -134,6 +143,8 @@ int kvc_cancel(struct kvc_op *op)
         if (op__pump(k, op->partner->guard_ns, true) == 0)
             op__expire(k);
     }
+    if (op->stage == OP_ENDING)
+        op__await_ending(op);
     watch__update(k);
     if (rc < 0 || op->stage == OP_DONE)
         return rc;

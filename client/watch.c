@@ -6,6 +6,7 @@
  *                            since it was last asked. Any call into ZeroMQ asks, and so may swallow
  *                            the wake-up for a reply that nobody has received.
  *   the attach connection    chunks, DROPPED, end of file
+ *   the process of a daemon  whose copies may still touch pages (ending.c)
  *   an eventfd               readable while there is something to do that no descriptor tells of:
  *                            outcomes to be taken, replies inside ZeroMQ
  *   a timerfd                readable when a guard has passed or connecting goes on
@@ -77,6 +78,8 @@ static int open_all(struct kvc *k)
         watch__add(k, w->timer);
         watch__add(k, k->attach_fd);
         watch__add(k, k->wire.fd);
+        for (uint32_t i = 0; i < ENDINGS; i++)
+            watch__add(k, k->ending[i].pidfd);
         rc = w->blind ? -ENOMEM : 0;
     }
     if (rc < 0)
@@ -109,8 +112,8 @@ static uint64_t next_time(const struct kvc *k)
 {
     uint64_t t = UINT64_MAX;
     for (const struct kvc_op *op = k->live_ops; op != NULL; op = op->next) {
-        bool waits = op->stage != OP_DONE && op->stage != OP_NEW &&
-                     !(op->writes_staging && op->partner != NULL);
+        bool waits =
+            op->stage != OP_DONE && op->stage != OP_NEW && !(op->borrows && op->partner != NULL);
         if (waits)
             t = kvc__min(t, op->guard_ns);
     }
@@ -174,6 +177,7 @@ int kvc_progress(struct kvc *kvc)
         (void)!kvc__news(kvc);
     while (kvc->state >= LINK_GREETING && op__pump(kvc, 0, false) > 0) {
     }
+    ending__look(kvc);
     op__expire(kvc);
     watch__update(kvc);
     return (int)kvc->ready_n;

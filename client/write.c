@@ -58,9 +58,7 @@ void resv__abandon(struct kvc *k, uint64_t id)
 
 /* ---- what stores have in common ---- */
 
-/* Counts blocks that the cache will not get, when that is for want of a daemon or of its answer.
- * Returns KVC_E_DOWN or KVC_E_TIMEOUT then, else `error`. */
-static int dropped(struct kvc *k, uint32_t blocks, uint32_t block_bytes, int error)
+int write__dropped(struct kvc *k, uint32_t blocks, uint32_t block_bytes, int error)
 {
     if (!kvc__is_miss(error))
         return error;
@@ -69,7 +67,7 @@ static int dropped(struct kvc *k, uint32_t blocks, uint32_t block_bytes, int err
     return error == KVC_E_TIMEOUT ? error : KVC_E_DOWN;
 }
 
-static int check_blocks(struct kvc_ns *ns, const struct kvc_blocks *b)
+int write__check_blocks(struct kvc_ns *ns, const struct kvc_blocks *b)
 {
     struct kvc *k = ns->kvc;
     if (b->group >= ns->groups)
@@ -83,7 +81,7 @@ static int check_blocks(struct kvc_ns *ns, const struct kvc_blocks *b)
     return 0;
 }
 
-static int check_tokens(struct kvc *k, const uint32_t *tokens, size_t ntokens)
+int write__check_tokens(struct kvc *k, const uint32_t *tokens, size_t ntokens)
 {
     if (ntokens > KVC_MESSAGE_MAX / sizeof(*tokens) || (ntokens > 0 && tokens == NULL))
         return kvc__fail(k, -EINVAL, "ntokens is %zu: a pointer, and at most %zu, were expected",
@@ -91,9 +89,7 @@ static int check_tokens(struct kvc *k, const uint32_t *tokens, size_t ntokens)
     return 0;
 }
 
-/* What lies in staging was put there in an earlier connection, or by nobody: it must not be stored
- * under these keys. */
-static int check_staging(struct kvc *k)
+int write__check_staging(struct kvc *k)
 {
     if (k->staging == NULL || k->staging_epoch != k->epoch)
         return kvc__fail(k, -EINVAL, "no staging area: give staging_bytes to kvc_open%s",
@@ -105,12 +101,7 @@ static int check_staging(struct kvc *k)
     return 0;
 }
 
-/* The wishes of one request, as they travel. */
-struct wishes {
-    uint8_t bytes[KVC_RETAIN_MAX * KVC_RETAIN_BYTES];
-};
-
-static struct msg_reserve to_msg(const struct kvc_ns *ns, const struct kvc_blocks *b,
+struct msg_reserve write__to_msg(const struct kvc_ns *ns, const struct kvc_blocks *b,
                                  struct wishes *room)
 {
     for (uint32_t i = 0; i < b->nretain; i++) {
@@ -138,11 +129,7 @@ static struct codec_bin bin_of(const void *p, size_t bytes)
     return (struct codec_bin){.p = p, .n = (uint32_t)bytes};
 }
 
-/* Whether the call may wait for the link. */
-enum half { BLOCKING, BEGINNING };
-
-/* An op for a call that stores `blocks` of `group`. */
-static int new_op(struct kvc_ns *ns, uint8_t code, enum half half, struct kvc_op **ret_op)
+int write__new_op(struct kvc_ns *ns, uint8_t code, enum half half, struct kvc_op **ret_op)
 {
     struct kvc *k = ns->kvc;
     uint64_t deadline = kvc__deadline(k, 0);
@@ -150,19 +137,18 @@ static int new_op(struct kvc_ns *ns, uint8_t code, enum half half, struct kvc_op
     if (rc == 0)
         rc = ns__check(ns);
     if (rc == 0 && code == KVC_OP_STORE)
-        rc = check_staging(k);
+        rc = write__check_staging(k);
     if (rc == 0)
         rc = op__new(k, code, deadline, ret_op);
     if (rc < 0)
         return rc;
     (*ret_op)->ns = ns;
     (*ret_op)->listed = half == BEGINNING;
-    (*ret_op)->writes_staging = code == KVC_OP_STORE || code == KVC_OP_COMMIT;
+    (*ret_op)->borrows = code != KVC_OP_RESERVE;
     return 0;
 }
 
-/* What wishes not to be stored is answered here, whether there is a daemon or not. */
-static int decline(struct kvc_ns *ns, uint8_t code, uint32_t blocks, enum half half,
+int write__decline(struct kvc_ns *ns, uint8_t code, uint32_t blocks, enum half half,
                    struct kvc_op **ret_op)
 {
     struct kvc *k = ns->kvc;
@@ -228,23 +214,23 @@ static int begin_reserve(struct kvc_ns *ns, const struct kvc_blocks *blocks, enu
                          struct kvc_op **ret_op)
 {
     struct kvc *k = ns->kvc;
-    int rc = check_blocks(ns, blocks);
+    int rc = write__check_blocks(ns, blocks);
     if (rc < 0)
         return rc;
     if (blocks->flags & KVC_F_NO_STORE)
-        return decline(ns, KVC_OP_RESERVE, blocks->n, half, ret_op);
+        return write__decline(ns, KVC_OP_RESERVE, blocks->n, half, ret_op);
     struct kvc_op *op = NULL;
-    rc = new_op(ns, KVC_OP_RESERVE, half, &op);
+    rc = write__new_op(ns, KVC_OP_RESERVE, half, &op);
     if (rc == 0) {
         struct wishes wishes;
-        struct msg_reserve m = to_msg(ns, blocks, &wishes);
+        struct msg_reserve m = write__to_msg(ns, blocks, &wishes);
         op->group = blocks->group;
         op->blocks = blocks->n;
         rc = op__send(op, codec_enc_reserve(k->tx, KVC_MESSAGE_MAX, &op->head, &m));
     }
     if (rc < 0) {
         op__free(op);
-        return dropped(k, blocks->n, ns->block_bytes[blocks->group], rc);
+        return write__dropped(k, blocks->n, ns->group[blocks->group].block_bytes, rc);
     }
     *ret_op = op;
     return 0;
@@ -264,7 +250,7 @@ int write__finish_reserve(struct kvc_op *op, uint64_t *ret_reservation, uint8_t 
     int rc = op__await(op);
     if (rc == 0)
         rc = take_reservation(op, ret_reservation, ret_statuses);
-    return dropped(op->kvc, op->blocks, op->ns->block_bytes[op->group], rc);
+    return write__dropped(op->kvc, op->blocks, op->ns->group[op->group].block_bytes, rc);
 }
 
 int kvc_reserve(struct kvc_ns *ns, const struct kvc_blocks *blocks, uint64_t *ret_reservation,
@@ -337,23 +323,23 @@ static int begin_commit(struct kvc_ns *ns, uint64_t reservation, uint32_t first,
     if (n < 1 || n > KVC_STORE_MAX || offsets == NULL)
         return kvc__fail(k, -EINVAL, "%u blocks in one call; it must be 1 to %u, with offsets", n,
                          KVC_STORE_MAX);
-    int rc = check_tokens(k, tokens, ntokens);
+    int rc = write__check_tokens(k, tokens, ntokens);
     if (rc < 0)
         return rc;
     struct kvc_op *op = NULL;
-    rc = new_op(ns, KVC_OP_COMMIT, half, &op);
+    rc = write__new_op(ns, KVC_OP_COMMIT, half, &op);
     if (rc == -EPERM)
         return rc;
     struct resv *r = resv_find(k, reservation);
     uint32_t group = r != NULL && r->group < ns->groups ? r->group : 0;
-    uint32_t block_bytes = r != NULL ? ns->block_bytes[group] : 0;
+    uint32_t block_bytes = r != NULL ? ns->group[group].block_bytes : 0;
     uint32_t named = count_named((const uint8_t *)(const void *)offsets, n);
     if (rc == 0 && r == NULL)
         rc = kvc__fail(k, KVC_E_GONE, "no such reservation: committed whole, dropped or void");
     if (rc == 0 && r->epoch != k->epoch)
         rc = kvc__fail(k, KVC_E_DOWN, "the daemon is a new one; the reservation was of the old");
     if (rc == 0)
-        rc = check_staging(k);
+        rc = write__check_staging(k);
     if (rc == 0) {
         op->reservation = reservation;
         op->group = group;
@@ -364,7 +350,7 @@ static int begin_commit(struct kvc_ns *ns, uint64_t reservation, uint32_t first,
         op__free(op);
         if (r != NULL && kvc__is_down(rc))
             resv_used(r, named);
-        return dropped(k, named, block_bytes, rc);
+        return write__dropped(k, named, block_bytes, rc);
     }
     *ret_op = op;
     return 0;
@@ -394,7 +380,7 @@ int write__finish_commit(struct kvc_op *op, uint8_t *ret_statuses)
                      : kvc__is_down(rc) ? named
                      : rc == 0          ? count_ended(op, ret_statuses)
                                         : 0);
-    return dropped(k, named, op->ns->block_bytes[op->group], rc);
+    return write__dropped(k, named, op->ns->group[op->group].block_bytes, rc);
 }
 
 int kvc_commit(struct kvc_ns *ns, uint64_t reservation, uint32_t first, uint32_t n,
@@ -474,9 +460,9 @@ static int begin_store(struct kvc_ns *ns, const struct kvc_blocks *blocks, const
                        struct kvc_op **ret_op)
 {
     struct kvc *k = ns->kvc;
-    int rc = check_blocks(ns, blocks);
+    int rc = write__check_blocks(ns, blocks);
     if (rc == 0)
-        rc = check_tokens(k, tokens, ntokens);
+        rc = write__check_tokens(k, tokens, ntokens);
     if (rc == 0 && offsets == NULL)
         rc = kvc__fail(k, -EINVAL, "offsets is NULL");
     if (rc == 0 && count_named((const uint8_t *)(const void *)offsets, blocks->n) < blocks->n)
@@ -486,12 +472,12 @@ static int begin_store(struct kvc_ns *ns, const struct kvc_blocks *blocks, const
     if (rc < 0)
         return rc;
     if (blocks->flags & KVC_F_NO_STORE)
-        return decline(ns, KVC_OP_STORE, blocks->n, half, ret_op);
+        return write__decline(ns, KVC_OP_STORE, blocks->n, half, ret_op);
     struct kvc_op *op = NULL;
-    rc = new_op(ns, KVC_OP_STORE, half, &op);
+    rc = write__new_op(ns, KVC_OP_STORE, half, &op);
     if (rc == 0) {
         struct wishes wishes;
-        struct msg_store m = {.reserve = to_msg(ns, blocks, &wishes),
+        struct msg_store m = {.reserve = write__to_msg(ns, blocks, &wishes),
                               .offsets = bin_of(offsets, 8u * (size_t)blocks->n),
                               .tokens = bin_of(tokens, 4 * ntokens)};
         op->group = blocks->group;
@@ -500,7 +486,7 @@ static int begin_store(struct kvc_ns *ns, const struct kvc_blocks *blocks, const
     }
     if (rc < 0) {
         op__free(op);
-        return dropped(k, blocks->n, ns->block_bytes[blocks->group], rc);
+        return write__dropped(k, blocks->n, ns->group[blocks->group].block_bytes, rc);
     }
     *ret_op = op;
     return 0;
@@ -520,7 +506,7 @@ int write__finish_store(struct kvc_op *op, uint8_t *ret_statuses)
     if (rc == 0)
         rc = op->declined ? all_declined(op, ret_statuses)
                           : take_statuses(op, op->blocks, ret_statuses);
-    return dropped(op->kvc, op->blocks, op->ns->block_bytes[op->group], rc);
+    return write__dropped(op->kvc, op->blocks, op->ns->group[op->group].block_bytes, rc);
 }
 
 int kvc_store(struct kvc_ns *ns, const struct kvc_blocks *blocks, const uint64_t *offsets,

@@ -13,7 +13,14 @@ if(NOT KVC_CUDA STREQUAL "OFF")
     enable_language(CUDA)
     set(CMAKE_CUDA_STANDARD 17)
     set(CMAKE_CUDA_STANDARD_REQUIRED ON)
-    set(KVC_HAVE_CUDA ON)
+    if(CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL 12.0)
+      # For its headers: the daemon finds the driver at run time and links nothing of CUDA.
+      find_package(CUDAToolkit REQUIRED)
+      set(KVC_HAVE_CUDA ON)
+    elseif(KVC_CUDA STREQUAL "ON")
+      message(FATAL_ERROR "KVC_CUDA=ON, but ${CMAKE_CUDA_COMPILER} is CUDA "
+        "${CMAKE_CUDA_COMPILER_VERSION}; 12.0 or later is needed")
+    endif()
   elseif(KVC_CUDA STREQUAL "ON")
     message(FATAL_ERROR
       "KVC_CUDA=ON, but no CUDA compiler was found. Put nvcc on PATH, or give "
@@ -22,3 +29,50 @@ if(NOT KVC_CUDA STREQUAL "OFF")
   endif()
 endif()
 message(STATUS "CUDA kernels: ${KVC_HAVE_CUDA} (KVC_CUDA=${KVC_CUDA})")
+
+# kvc_cuda_arch_flags(<ret_var>): CMAKE_CUDA_ARCHITECTURES as options of nvcc.
+function(kvc_cuda_arch_flags ret_var)
+  set(flags "")
+  foreach(arch IN LISTS CMAKE_CUDA_ARCHITECTURES)
+    if(arch MATCHES "^(native|all|all-major)$")
+      list(APPEND flags "-arch=${arch}")
+    elseif(arch MATCHES "^([0-9]+[af]?)-real$")
+      list(APPEND flags -gencode "arch=compute_${CMAKE_MATCH_1},code=sm_${CMAKE_MATCH_1}")
+    elseif(arch MATCHES "^([0-9]+[af]?)-virtual$")
+      list(APPEND flags -gencode "arch=compute_${CMAKE_MATCH_1},code=compute_${CMAKE_MATCH_1}")
+    elseif(arch MATCHES "^[0-9]+[af]?$")
+      list(APPEND flags -gencode "arch=compute_${arch},code=[sm_${arch},compute_${arch}]")
+    else()
+      message(FATAL_ERROR "CMAKE_CUDA_ARCHITECTURES has '${arch}'; understood are 90, 90-real, "
+                          "90-virtual, native, all, all-major")
+    endif()
+  endforeach()
+  set(${ret_var} "${flags}" PARENT_SCOPE)
+endfunction()
+
+# kvc_cuda_image(<target> <symbol> <file.cu> [DEPENDS file...])
+#
+# Adds to <target> the device code of <file.cu>, one image for all architectures, as the bytes
+# <symbol>[] and their count <symbol>_bytes (size_t). For cuModuleLoadData(); links nothing.
+function(kvc_cuda_image target symbol source)
+  cmake_parse_arguments(PARSE_ARGV 3 ARG "" "" "DEPENDS")
+  set(image "${CMAKE_CURRENT_BINARY_DIR}/${symbol}.fatbin")
+  kvc_cuda_arch_flags(arch_flags)
+  set(host_flags "")
+  if(CMAKE_CUDA_HOST_COMPILER)
+    set(host_flags "-ccbin=${CMAKE_CUDA_HOST_COMPILER}")
+  endif()
+  add_custom_command(OUTPUT "${image}"
+    COMMAND "${CMAKE_CUDA_COMPILER}" -fatbin -O3 -std=c++17 -DKVC_HAVE_CUDA=1
+            "-I${CMAKE_SOURCE_DIR}/include" ${host_flags} ${arch_flags}
+            -o "${image}" "${CMAKE_CURRENT_SOURCE_DIR}/${source}"
+    DEPENDS "${source}" ${ARG_DEPENDS}
+    COMMENT "Building CUDA image ${symbol}"
+    VERBATIM)
+  add_custom_command(OUTPUT "${image}.c"
+    COMMAND "${CMAKE_COMMAND}" "-DFILE=${image}" "-DOUTPUT=${image}.c" "-DNAME=${symbol}"
+            -P "${CMAKE_SOURCE_DIR}/cmake/KvcEmbed.cmake"
+    DEPENDS "${image}" "${CMAKE_SOURCE_DIR}/cmake/KvcEmbed.cmake"
+    VERBATIM)
+  target_sources(${target} PRIVATE "${image}.c")
+endfunction()

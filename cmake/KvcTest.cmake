@@ -52,3 +52,18 @@ function(kvc_add_test)
     set_tests_properties(${ARG_NAME} PROPERTIES RUN_SERIAL ON)
   endif()
 endfunction()
+
+# kvc_fake_cuda_test(<name> [what kvc_unit_test takes])
+#
+# <name>.c of the calling directory, which runs on the fake CUDA driver (tests/gpu): it finds that
+# one as a program finds the driver. Where the build has no CUDA the program is there to say so.
+function(kvc_fake_cuda_test name)
+  set(dir "${CMAKE_BINARY_DIR}/fake-cuda")
+  kvc_unit_test(NAME ${name} SOURCES ${name}.c LIBS kvc_io ENV "LD_LIBRARY_PATH=${dir}" ${ARGN})
+  if(KVC_HAVE_CUDA)
+    target_compile_definitions(${name} PRIVATE FAKE_CUDA_DIR="${dir}")
+    target_include_directories(${name} PRIVATE "${CMAKE_SOURCE_DIR}/tests/gpu")
+    target_include_directories(${name} SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
+    add_dependencies(${name} kvc_fake_cuda)
+  endif()
+endfunction()

@@ -97,6 +97,12 @@ static void add_control(const struct config *cfg, const struct budget_inputs *in
         add(b, "journal", "nvme.limit", in->journal_bytes,
             "nvme.limit: pages of the journal that are in use");
     }
+    if (cfg->devices.n != 0) {
+        add(b, "devices", "hbm.devices", in->device_bytes,
+            "hbm.devices: %u: headers of chunks, tables, emulated memory", cfg->devices.n);
+        add(b, "device index", "index.blocks", in->near_bytes,
+            "copies of blocks on devices, at most index.blocks");
+    }
     add(b, "control plane", NULL, in->front_bytes, "event loop, ZeroMQ queues, message buffers");
 }
 

@@ -10,7 +10,7 @@
 
 #include "config.h"
 
-#define BUDGET_LINES_MAX    16u
+#define BUDGET_LINES_MAX    24u
 #define BUDGET_REASON_BYTES 68u
 #define BUDGET_TABLE_BYTES  4096u
 #define BUDGET_SOURCE_BYTES 512u
@@ -46,6 +46,8 @@ struct budget_inputs {
     uint64_t front_bytes;     /* loop, ZeroMQ queues and message buffers */
     uint64_t nvme_bytes;      /* of the storage tier: its index, queues, tables being written */
     uint64_t journal_bytes;   /* of its journal: pages of the file that are in use */
+    uint64_t device_bytes;    /* of devices: headers, tables, memory of emulated ones */
+    uint64_t near_bytes;      /* of the copies on them that the index has room for */
 };
 
 /* Must not fail, nor fall when host.limit rises. */

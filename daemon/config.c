@@ -76,6 +76,24 @@ const struct option_desc config_table[] = {
     {"nvme.queue", OPT_BYTES, FIELD(nvme_queue), .def = "64MiB",
      .help = "bytes of I/O in flight; more wait", .min = MIB, .max = CONFIG_BYTES_MAX},
 
+    {"hbm.devices", OPT_STRING, FIELD(hbm_devices_text), .def = "",
+     .help = "GPUs, each with what of it is for blocks, like 'GPU-<uuid>=20GiB, cuda:1'; emu:N is "
+             "an emulated one; empty: none"},
+    {"hbm.chunk", OPT_BYTES, FIELD(hbm_chunk), .def = "auto",
+     .help = "device memory is taken in pieces of this size; auto: 64MiB, less of small devices",
+     .min = 2 * MIB, .max = GIB, .flags = OPTF_AUTO},
+    {"hbm.eviction", OPT_STRING, FIELD(hbm_eviction), .def = "lru",
+     .help = "which copy on a device goes first when room there is needed"},
+    {"hbm.emu_memory", OPT_BYTES, FIELD(hbm_emu_memory), .def = "1GiB",
+     .help = "memory of an emulated device", .min = 4 * MIB, .max = CONFIG_BYTES_MAX},
+    {"hbm.emu_latency", OPT_DURATION, FIELD(hbm_emu_latency), .def = "0s",
+     .help = "how long a copy of an emulated device takes at least", .max = 60 * SECOND_NS},
+    {"hbm.emu_bandwidth", OPT_BYTES, FIELD(hbm_emu_bandwidth), .def = "0",
+     .help = "bytes that an emulated device copies per second; 0: as fast as it goes",
+     .max = CONFIG_BYTES_MAX},
+    {"hbm.emu_fault", OPT_PATH, FIELD(hbm_emu_fault), .def = "",
+     .help = "file with a word that makes emulated devices fail: sticky, lost or oom; for tests"},
+
     {"copy.threads", OPT_UINT, FIELD(copy_threads), .def = "auto",
      .help = "threads that copy and checksum; auto: half the CPUs, 2 to 8", .min = 1, .max = 64,
      .flags = OPTF_AUTO},
@@ -265,7 +283,8 @@ static void apply_set(struct config__load *l, const char *set)
     }
     (void)!snprintf(key, sizeof(key), "%.*s", (int)MIN((size_t)(equals - set), sizeof(key) - 1),
                     set);
-    if (strcmp(key, "principals") == 0) {
+    if (strcmp(key, "principals") == 0 || strcmp(key, "quotas") == 0 ||
+        strcmp(key, "devices") == 0) {
         config__error(l->errors, "--set", 0, key,
                       "a list has no place on the command line; give it in the file (--config)");
         return;
@@ -307,6 +326,14 @@ static void derive_mode(struct config *cfg, struct config_errors *errors)
                          config__shown(text, shown));
 }
 
+static void derive_devices(struct config *cfg, struct config_errors *errors)
+{
+    char why[CONFIG_ERROR_TEXT_MAX];
+
+    if (hbm_devices_read(cfg->hbm_devices_text, &cfg->devices, why, sizeof(why)) < 0)
+        config__error_at(cfg, errors, "hbm.devices", "%s", why);
+}
+
 /* Drive writes per day have a fraction, which no type of the table has. */
 static void derive_endurance(struct config *cfg, struct config_errors *errors)
 {
@@ -337,6 +364,8 @@ static void load_all(struct config__load *l, const char *path, const char *const
         apply_set(l, sets[i]);
     if (l->errors->count == 0)
         derive_mode(l->cfg, l->errors);
+    if (l->errors->count == 0)
+        derive_devices(l->cfg, l->errors);
     if (l->errors->count == 0)
         derive_endurance(l->cfg, l->errors);
     if (l->errors->count > 0)

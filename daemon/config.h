@@ -18,12 +18,13 @@
 #include <sys/types.h>
 
 #include "err.h"
+#include "hbm_devices.h"
 #include "option.h"
 
 #define CONFIG_PRINCIPALS_MAX  16u
 #define CONFIG_UIDS_MAX        16u
 #define CONFIG_QUOTAS_MAX      64u
-#define CONFIG_KEYS_MAX        48u
+#define CONFIG_KEYS_MAX        64u
 #define CONFIG_PATH_BYTES      256u
 #define CONFIG_LIST_BYTES      1024u
 #define CONFIG_NAME_BYTES      64u
@@ -102,6 +103,13 @@ struct config {
     uint64_t nvme_endurance;             /* the same in thousandths */
     uint64_t nvme_io_timeout, nvme_sync; /* ns */
     uint64_t nvme_queue;                 /* bytes of I/O in flight */
+
+    char hbm_devices_text[CONFIG_LIST_BYTES]; /* as written */
+    struct hbm_devices devices;
+    uint64_t hbm_chunk;    /* 0: the tier's choice */
+    char hbm_eviction[32]; /* a name that policy_by_name() knows */
+    uint64_t hbm_emu_memory, hbm_emu_latency, hbm_emu_bandwidth; /* bytes, ns, bytes per second */
+    char hbm_emu_fault[CONFIG_PATH_BYTES];
 
     char names_dir[CONFIG_PATH_BYTES]; /* empty: node_names.h says where */
 

@@ -9,6 +9,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "hbm.h"
 #include "nvme_paths.h"
 #include "policy.h"
 
@@ -34,17 +35,39 @@ static void check_at_most(const struct config *cfg, struct config_errors *errors
                      limit_key, value_of(cfg, limit_key, most), value_of(cfg, key, got));
 }
 
-static void check_policy(const struct config *cfg, struct config_errors *errors)
+static void check_policy(const struct config *cfg, const char *key, const char *name,
+                         struct config_errors *errors)
 {
     char names[256] = " 'default'", shown[CONFIG__SHOWN_BYTES];
     size_t n = strlen(names);
 
-    if (policy_by_name(cfg->policy_eviction) != NULL)
+    if (policy_by_name(name) != NULL)
         return;
     for (unsigned i = 0; policy_at(i) != NULL && n < sizeof(names); i++)
         n += (size_t)snprintf(names + n, sizeof(names) - n, ", '%s'", policy_at(i)->name);
-    config__error_at(cfg, errors, "policy.eviction", "expected one of%s, got %s", names,
-                     config__shown(cfg->policy_eviction, shown));
+    config__error_at(cfg, errors, key, "expected one of%s, got %s", names,
+                     config__shown(name, shown));
+}
+
+/* Whether a device is there now, the daemon finds out as it runs: it may come back. A name that no
+ * device can have, or a kind that this binary has not, is a mistake. */
+static void check_device(const struct config *cfg, uint32_t i, struct config_errors *errors)
+{
+    const struct hbm_device_entry *d = &cfg->devices.entry[i];
+    const bool emulated = strncmp(d->name, "emu:", 4) == 0;
+    const struct hbm_config hbm = {.gpu = {.device = d->name},
+                                   .no = i,
+                                   .limit_bytes = d->limit_bytes,
+                                   .chunk_bytes = d->limit_bytes != 0 ? cfg->hbm_chunk : 0};
+
+    const char *problem = hbm_config_problem(&hbm);
+    if (problem != NULL)
+        config__error_at(cfg, errors, "hbm.devices", "%s: %s", d->name, problem);
+    if (emulated && d->limit_bytes > cfg->hbm_emu_memory)
+        config__error_at(cfg, errors, "hbm.devices",
+                         "%s: expected at most the memory of an emulated device, got more; raise "
+                         "hbm.emu_memory",
+                         d->name);
 }
 
 static void check_quotas(const struct config *cfg, struct config_errors *errors)
@@ -130,8 +153,11 @@ void config__check_values(const struct config *cfg, struct config_errors *errors
     check_at_most(cfg, errors, "staging.session_max", cfg->staging_session_max, "staging.total",
                   cfg->staging_total);
     check_nvme_values(cfg, errors);
-    check_policy(cfg, errors);
+    check_policy(cfg, "policy.eviction", cfg->policy_eviction, errors);
+    check_policy(cfg, "hbm.eviction", cfg->hbm_eviction, errors);
     check_quotas(cfg, errors);
+    for (uint32_t i = 0; i < cfg->devices.n; i++)
+        check_device(cfg, i, errors);
     check_mode(cfg, errors);
 }
 

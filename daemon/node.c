@@ -21,6 +21,7 @@
 #include "host.h"
 #include "log.h"
 #include "loop.h"
+#include "node_hbm.h"
 #include "node_metrics.h"
 #include "node_names.h"
 #include "node_nvme.h"
@@ -53,6 +54,7 @@ struct node {
     struct loop *loop;
     struct host *host;
     struct node_nvme *nvme;   /* NULL: no storage tier */
+    struct node_hbm *hbm;     /* NULL: no devices */
     struct node_names *names; /* NULL: they end with the daemon */
     struct node_warm warm;
     struct staging_pool *staging;
@@ -122,6 +124,9 @@ static struct core_config core_config_of(const struct config *cfg)
                                 .policy = policy_by_name(cfg->policy_eviction),
                                 .pins_max = cfg->policy_pin_limit ? PINS_MAX : 0,
                                 .pin_bytes_max = pin_bytes(cfg),
+                                .ndevices = cfg->devices.n,
+                                .near_max = node_hbm_near_max(cfg),
+                                .near_policy = policy_by_name(cfg->hbm_eviction),
                                 .load_or_recompute = cfg->policy_load_or_recompute};
 }
 
@@ -158,6 +163,8 @@ void node_budget_inputs(const struct config *cfg, void *ctx, struct budget_input
         .copy_bytes = (uint64_t)MAX(cfg->copy_threads, 4u) << 20,
         .nvme_bytes = node_nvme_bytes(cfg),
         .journal_bytes = node_nvme_journal_bytes(cfg),
+        .device_bytes = node_hbm_bytes(cfg),
+        .near_bytes = b.near,
         .front_bytes = front_guard_bytes(cfg->limits_sessions) + SVC_KEPT_MAX};
 }
 
@@ -261,6 +268,24 @@ static void port_staging_free(void *ctx, void *staging)
     staging_release(n->staging, &st);
 }
 
+static int port_words_make(void *ctx, uint64_t bytes, int *ret_fd, void **ret_base)
+{
+    (void)ctx;
+    return node_hbm_words_make(bytes, ret_fd, ret_base);
+}
+
+static void port_words_free(void *ctx, void *base, uint64_t bytes)
+{
+    (void)ctx;
+    node_hbm_words_free(base, bytes);
+}
+
+static void port_fd_close(void *ctx, int fd)
+{
+    (void)ctx;
+    close(fd);
+}
+
 static int port_chunk_fd(void *ctx, uint32_t chunk, uint32_t principal, uint64_t *ret_bytes)
 {
     struct node *n = ctx;
@@ -280,6 +305,7 @@ static void port_refresh(void *ctx)
     const struct tier *host = host_tier(n->host);
     if (n->nvme != NULL) /* asking is what brings them up to date */
         (void)node_nvme_metric_set(n->nvme);
+    node_hbm_refresh(n->hbm, n->core);
     host->ops->stats(host, &t);
     n->metrics.host_limit_bytes = t.limit_bytes;
     n->metrics.host_used_bytes = t.used_bytes;
@@ -309,10 +335,10 @@ static int on_attach_open(void *ctx, uint32_t conn, uid_t uid, pid_t pid)
     return svc_attach_open(n->svc, conn, uid, pid);
 }
 
-static void on_attach_message(void *ctx, uint32_t conn, const void *buf, size_t len)
+static void on_attach_message(void *ctx, uint32_t conn, const void *buf, size_t len, int *fd)
 {
     struct node *n = ctx;
-    svc_attach_message(n->svc, conn, buf, len);
+    svc_attach_message(n->svc, conn, buf, len, fd);
 }
 
 static void on_attach_closed(void *ctx, uint32_t conn)
@@ -498,6 +524,7 @@ int node_run(struct node *n)
         rc = run_until(n, n->now_ns + END_TIMEOUT_NS, is_empty);
     if (!rc && !svc_is_empty(n->svc)) {
         LOG_ERROR("copies did not end; leaving all the same");
+        n->abandoned = true;
         return -EBUSY;
     }
     if (!rc)
@@ -552,7 +579,7 @@ static int start_descriptors(struct node *n)
     struct rlimit limit;
     const uint64_t chunks = n->cfg->host_limit / n->cfg->host_chunk * 17 / 16 + 4;
     uint32_t nuids = uids_of(n->cfg, n->uids);
-    const uint64_t need = 4ull * conns_max(n->cfg) + 2 * chunks +
+    const uint64_t need = 4ull * conns_max(n->cfg) + 2 * chunks + node_hbm_descriptors(n->cfg) +
                           front_guard_descriptors(n->cfg->limits_sessions, nuids) + 128;
     if (getrlimit(RLIMIT_NOFILE, &limit))
         return -errno;
@@ -584,9 +611,9 @@ static int start_loop(struct node *n)
     /* Two watches per session (connection, process), and a handful of the daemon's own. */
     struct loop_config cfg = {.want = (enum loop_backend)n->cfg->loop_backend,
                               .io_threads = n->cfg->loop_io_threads,
-                              .watches_max = 2 * conns_max(n->cfg) + 16 +
-                                             node_nvme_loop_watches(n->cfg) +
-                                             node_names_loop_watches(n->cfg),
+                              .watches_max =
+                                  2 * conns_max(n->cfg) + 16 + node_nvme_loop_watches(n->cfg) +
+                                  node_hbm_loop_watches(n->cfg) + node_names_loop_watches(n->cfg),
                               .ops_max = LOOP_OPS_MAX + node_nvme_loop_ops(n->cfg),
                               .buffers_max = buffers_of(n->cfg),
                               .woke = on_woke,
@@ -657,6 +684,11 @@ static int start_staging(struct node *n)
     if (!n->staging_waits)
         return -ENOMEM;
     return staging_pool_create(&cfg, n->loop, &n->staging);
+}
+
+static int start_devices(struct node *n)
+{
+    return node_hbm_open(n->cfg, n->loop, n->host, on_retired, n, &n->hbm);
 }
 
 /* After the host tier: its locks are held before anything of the run before is looked at. */
@@ -735,6 +767,7 @@ static int start_core(struct node *n)
     struct core_config cfg = core_config_of(n->cfg);
     cfg.host = host_tier(n->host);
     cfg.disk = node_nvme_tier(n->nvme);
+    cfg.devices = node_hbm_devices(n->hbm, &cfg.ndevices);
     int err = secret_load(n->cfg->secret_file, &cfg.secret);
     if (err)
         return err;
@@ -752,6 +785,9 @@ static int start_svc(struct node *n)
     cfg.endpoint = n->endpoint;
     cfg.principals = n->principals;
     cfg.nprincipals = n->cfg->nprincipals;
+    cfg.devices = node_hbm_devices(n->hbm, &cfg.ndevices);
+    struct metric_set sets[DEVICES_MAX];
+    const uint32_t nsets = node_hbm_metric_sets(n->hbm, sets);
     struct svc_ports ports = {.ctx = n,
                               .reply = port_reply,
                               .admit = port_admit,
@@ -763,6 +799,9 @@ static int start_svc(struct node *n)
                               .staging_make = port_staging_make,
                               .staging_free = port_staging_free,
                               .refresh = port_refresh,
+                              .words_make = port_words_make,
+                              .words_free = port_words_free,
+                              .fd_close = port_fd_close,
                               .chunk_fd = port_chunk_fd,
                               .paths = n->nvme != NULL ? port_paths : NULL};
     int err = svc_create(&cfg, n->core, &ports, &n->svc);
@@ -770,6 +809,8 @@ static int start_svc(struct node *n)
         svc_add_metrics(n->svc, node_metric_set(&n->metrics));
     if (!err && n->nvme != NULL)
         svc_add_metrics(n->svc, node_nvme_metric_set(n->nvme));
+    for (uint32_t i = 0; !err && i < nsets; i++)
+        svc_add_metrics(n->svc, sets[i]);
     return err;
 }
 
@@ -817,6 +858,7 @@ static const struct {
     {"runtime directory", start_dir},
     {"loop", start_loop},
     {"host tier", start_host},
+    {"devices", start_devices},
     {"staging", start_staging},
     {"storage tier", start_nvme},
     {"names", start_names},
@@ -874,6 +916,7 @@ void node_stop(struct node **node)
         core_names_stop(n->core);
     node_names_close(&n->names);
     core_destroy(&n->core);
+    node_hbm_close(&n->hbm);
     node_nvme_close(&n->nvme);
     staging_pool_destroy(&n->staging);
     host_destroy(&n->host);

@@ -327,13 +327,17 @@ static uint32_t on_block(void *ctx, const struct nvme_found *found)
 
 static void tell(const struct node_nvme *n, const struct nvme_report *r, uint64_t took_ns)
 {
-    char bytes[UNITS_TEXT_BYTES], took[UNITS_TEXT_BYTES];
+    char bytes[UNITS_TEXT_BYTES], took[UNITS_TEXT_BYTES], how[128] = "";
+    if (r->rebuilt)
+        (void)!snprintf(how, sizeof how,
+                        ", found again from the tables (%u more had not been synced and are not "
+                        "whole)",
+                        r->blocks_torn);
     if (r->fresh)
         LOG_INFO("nvme: a new store");
     else
         LOG_INFO("nvme: %u blocks, %s, in %u extents%s; %s", r->blocks,
-                 units_format_bytes(r->bytes, bytes), r->extents,
-                 r->rebuilt ? ", found again from the tables" : "",
+                 units_format_bytes(r->bytes, bytes), r->extents, how,
                  units_format_duration_ns(took_ns, took));
     if (r->blocks_dropped || r->tables_damaged)
         LOG_WARN("nvme: %u blocks dropped, %u damaged tables passed over", r->blocks_dropped,

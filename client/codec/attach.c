@@ -4,12 +4,12 @@
 
 #include "message.h"
 
-#define NO_ATTACH "not an attach message: an array that begins with a code from 1 to 6"
+#define NO_ATTACH "not an attach message: an array that begins with a code from 1 to 13"
 
 static uint32_t unpack_code(struct unpack *un, uint8_t *ret_code)
 {
     uint32_t n = unpack_array(un, NO_ATTACH);
-    *ret_code = (uint8_t)unpack_uint(un, KVC_ATTACH_HELLO, KVC_ATTACH_DROPPED, NO_ATTACH);
+    *ret_code = (uint8_t)unpack_uint(un, KVC_ATTACH_HELLO, KVC_ATTACH_CHUNK_ON, NO_ATTACH);
     if (un->err != 0)
         un->err = KVC_E_BAD_MESSAGE;
     return n;

@@ -220,6 +220,85 @@ struct msg_store { /* RESERVE and COMMIT in one; its reply is a msg_commit_reply
     struct codec_bin tokens;
 };
 
+/* ---- devices ---- */
+
+struct msg_rate_item { /* measured at start, bytes per second; 0 = none */
+    uint32_t frag_bytes;
+    uint64_t to_engine, to_kernel, from_engine, from_kernel;
+};
+struct msg_device_item {
+    uint8_t uuid[KVC_UUID_BYTES];
+    struct codec_bin name, why; /* why it is out; empty */
+    uint8_t up, emulated;
+    uint64_t limit_bytes, used_bytes; /* of slots */
+    uint64_t memory_bytes, imported_bytes;
+    uint64_t blocks, hits, fills, drops; /* copies of blocks in slots */
+    uint64_t copies, copy_bytes, failures, outs;
+    uint64_t plain_to, plain_from;
+    uint32_t nrates;
+    struct msg_rate_item rates[6];
+};
+struct msg_devices_reply { /* DEVICES carries nothing but the head */
+    uint32_t ndevices;
+    struct msg_device_item devices[KVC_DEVICES_MAX];
+};
+struct msg_pool_group {
+    uint32_t pages_per_block;
+    struct codec_bin regions; /* n x KVC_REGION_BYTES: codec_get_region */
+};
+struct msg_pool_open { /* its reply, and POOL_CLOSE's, is bare */
+    uint32_t pool;     /* chosen by the client, below KVC_POOLS_MAX, not open */
+    uint8_t uuid[KVC_UUID_BYTES];
+    uint32_t pages_max;
+    uint32_t ngroups;
+    struct msg_pool_group groups[KVC_GROUPS_MAX];
+};
+struct msg_pool_close {
+    uint32_t pool;
+};
+/* ACQUIRE, copies to pages, and RELEASE in one. */
+struct msg_group_pages {
+    struct codec_bin pages; /* n x u32: pages_per_block for each key of the group, the first
+                             * from_tokens / block_tokens of them left out */
+};
+struct msg_pages_load {
+    struct msg_seq seq;
+    uint32_t flags; /* KVC_F_WAIT, KVC_F_NO_LOAD, KVC_F_ALL */
+    uint32_t shard;
+    uint32_t from_tokens, wait_tokens;
+    uint32_t pool;
+    uint32_t after_word; /* below KVC_WORDS; KVC_NO_WORD = at once */
+    uint64_t after_value;
+    uint32_t ready_word; /* counts layers; KVC_NO_WORD = none */
+    uint64_t ready_value;
+    uint32_t ngroups;
+    struct msg_group_pages pages[KVC_GROUPS_MAX];
+};
+struct msg_group_loaded {
+    uint32_t first;            /* block of the group */
+    struct codec_bin statuses; /* n x u8: OK = its pages hold it */
+    uint8_t reason;
+    uint32_t detail;
+};
+struct msg_pages_load_reply {
+    uint32_t hit_tokens, cached_tokens; /* found; statuses say what has arrived */
+    uint32_t ngroups;
+    struct msg_group_loaded groups[KVC_GROUPS_MAX];
+};
+struct msg_pages_store { /* its reply is a msg_commit_reply */
+    struct msg_reserve reserve;
+    uint32_t pool;
+    uint32_t after_word;
+    uint64_t after_value;
+    struct codec_bin pages; /* n x u32: pages_per_block for each key */
+    struct codec_bin tokens;
+};
+struct msg_acquire_on { /* its reply is a msg_acquire_reply: what is on the device by then has
+                         * locations there (chunk's bits 24 and up), the rest in host memory */
+    struct msg_acquire acquire;
+    uint8_t uuid[KVC_UUID_BYTES];
+};
+
 struct msg_drop {
     uint64_t reservation;
 };
@@ -575,7 +654,12 @@ struct msg_policy_reply {
     X(PIN_LIST, pin_list)       \
     X(QUOTA_SET, quota_set)     \
     X(USAGE, usage)             \
-    X(POLICY, policy)
+    X(POLICY, policy)           \
+    X(POOL_OPEN, pool_open)     \
+    X(POOL_CLOSE, pool_close)   \
+    X(PAGES_LOAD, pages_load)   \
+    X(PAGES_STORE, pages_store) \
+    X(ACQUIRE_ON, acquire_on)
 
 /* int codec_enc_lookup(void *buf, size_t cap, const struct msg_head *, const struct msg_lookup *);
  * int codec_dec_lookup(const void *buf, size_t len, struct msg_head *, struct msg_lookup *);     */
@@ -586,37 +670,39 @@ struct msg_policy_reply {
                                         struct msg_##name *ret_msg);
 CODEC_REQUEST_LIST(X)
 #undef X
-/* PING, STATS, PATHS and QUOTA_LIST carry nothing but the head. */
+/* PING, STATS, PATHS, QUOTA_LIST and DEVICES carry nothing but the head. */
 CODEC_MUST_USE int codec_enc_bare(void *buf, size_t cap, const struct msg_head *head);
 CODEC_MUST_USE int codec_dec_bare(const void *buf, size_t len, struct msg_head *ret_head);
 
-#define CODEC_REPLY_LIST(X)     \
-    X(hello)                    \
-    X(ping)                     \
-    X(ns_open)                  \
-    X(ns_spec)                  \
-    X(lookup)                   \
-    X(acquire) /* REDEEM too */ \
-    X(release)                  \
-    X(reserve)                  \
-    X(commit) /* STORE too */   \
-    X(cancel)                   \
-    X(name_put)                 \
-    X(name_list)                \
-    X(name_load)                \
-    X(name_tokens)              \
-    X(evict)                    \
-    X(blocks)                   \
-    X(verify)                   \
-    X(trace)                    \
-    X(trace_dump)               \
-    X(drain)                    \
-    X(paths)                    \
-    X(pin)                      \
-    X(pin_list)                 \
-    X(quota_list)               \
-    X(usage)                    \
-    X(policy)
+#define CODEC_REPLY_LIST(X)             \
+    X(hello)                            \
+    X(ping)                             \
+    X(ns_open)                          \
+    X(ns_spec)                          \
+    X(lookup)                           \
+    X(acquire) /* REDEEM, ACQUIRE_ON */ \
+    X(release)                          \
+    X(reserve)                          \
+    X(commit) /* STORE, PAGES_STORE */  \
+    X(cancel)                           \
+    X(name_put)                         \
+    X(name_list)                        \
+    X(name_load)                        \
+    X(name_tokens)                      \
+    X(evict)                            \
+    X(blocks)                           \
+    X(verify)                           \
+    X(trace)                            \
+    X(trace_dump)                       \
+    X(drain)                            \
+    X(paths)                            \
+    X(pin)                              \
+    X(pin_list)                         \
+    X(quota_list)                       \
+    X(usage)                            \
+    X(policy)                           \
+    X(devices)                          \
+    X(pages_load)
 
 /* Encoders write status OK; `head` is the request's. A decoder that meets another status returns
  * its KVC_E_* (KVC_E_INTERNAL for a status that this release does not know) and leaves the rest
@@ -630,7 +716,7 @@ CODEC_MUST_USE int codec_dec_bare(const void *buf, size_t len, struct msg_head *
                                                 struct msg_##name##_reply *ret_msg);
 CODEC_REPLY_LIST(X)
 #undef X
-/* The reply of DROP, HINT, NAME_FORGET, UNPIN and QUOTA_SET. */
+/* The reply of DROP, HINT, NAME_FORGET, UNPIN, QUOTA_SET, POOL_OPEN and POOL_CLOSE. */
 CODEC_MUST_USE int codec_enc_bare_reply(void *buf, size_t cap, const struct msg_head *head);
 CODEC_MUST_USE int codec_dec_bare_reply(const void *buf, size_t len,
                                         struct msg_reply_head *ret_head);
@@ -672,6 +758,16 @@ CODEC_MUST_USE int codec_iter_explain(struct codec_iter *, struct msg_explain_it
 
 void codec_put_loc(uint8_t out[KVC_LOC_BYTES], const struct msg_loc *);
 void codec_get_loc(const uint8_t in[KVC_LOC_BYTES], struct msg_loc *ret_loc);
+
+/* A region of a pool: KVC_REGION_BYTES on the wire, little-endian. */
+struct msg_region {
+    uint32_t mem; /* number of the session's memory (MEM) */
+    uint32_t layer;
+    uint64_t base, stride_bytes, page_bytes; /* of page 0 in it; from page to page; of a page */
+    /* 8 bytes of zeroes follow */
+};
+void codec_put_region(uint8_t out[KVC_REGION_BYTES], const struct msg_region *);
+void codec_get_region(const uint8_t in[KVC_REGION_BYTES], struct msg_region *ret_region);
 
 /* A wish of RESERVE and STORE: KVC_RETAIN_BYTES on the wire, little-endian. */
 struct msg_retain {
@@ -717,9 +813,57 @@ struct att_dropped {
     uint16_t status;
     struct codec_bin detail;
 };
+struct att_words { /* nothing: the number of words wanted is KVC_WORDS */
+    uint32_t words;
+};
+struct att_words_are { /* with OK: a sealed memfd, KVC_WORDS x 8 bytes, all zero, for both */
+    uint16_t status;
+    struct codec_bin detail;
+    uint64_t bytes;
+};
+struct att_mem {  /* FD, EMU: with a descriptor */
+    uint32_t mem; /* chosen by the client, below KVC_MEMS_MAX, not in use */
+    uint8_t uuid[KVC_UUID_BYTES];
+    uint8_t kind; /* enum kvc_handle_kind */
+    uint64_t bytes, offset;
+    struct codec_bin ipc; /* 0 or KVC_IPC_BYTES */
+};
+struct att_mem_is {
+    uint16_t status;
+    struct codec_bin detail;
+    uint32_t mem;
+};
+struct att_mem_drop {
+    uint32_t mem;
+};
+struct att_map_on {
+    uint32_t chunk; /* bits 24 and up: the device's number + 1, as in locations */
+};
+struct att_chunk_on { /* with OK: FD, EMU: a descriptor. Its headers come with MAP */
+    uint16_t status;
+    struct codec_bin detail;
+    uint32_t chunk;
+    uint8_t uuid[KVC_UUID_BYTES];
+    uint8_t kind;
+    uint64_t bytes, offset;
+    struct codec_bin ipc;
+};
 /* enum kvc_attach_code, or KVC_E_BAD_MESSAGE. Looks at the head only. */
 CODEC_MUST_USE int codec_att_code(const void *buf, size_t len);
-#define CODEC_ATTACH_LIST(X) X(hello) X(welcome) X(map) X(chunk) X(retired) X(dropped)
+#define CODEC_ATTACH_LIST(X) \
+    X(hello)                 \
+    X(welcome)               \
+    X(map)                   \
+    X(chunk)                 \
+    X(retired)               \
+    X(dropped)               \
+    X(words)                 \
+    X(words_are)             \
+    X(mem)                   \
+    X(mem_is)                \
+    X(mem_drop)              \
+    X(map_on)                \
+    X(chunk_on)
 #define X(name)                                                                                   \
     CODEC_MUST_USE int codec_enc_att_##name(void *buf, size_t cap, const struct att_##name *msg); \
     CODEC_MUST_USE int codec_dec_att_##name(const void *buf, size_t len,                          \

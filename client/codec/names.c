@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Names and texts of the protocol's numbers, and the blobs of locations and wishes. */
+/* Names and texts of the protocol's numbers, and the blobs of locations, regions and wishes. */
 #include "codec.h"
 #include "cursor.h"
 
@@ -63,6 +63,29 @@ void codec_get_loc(const uint8_t in[KVC_LOC_BYTES], struct msg_loc *ret_loc)
     ret_loc->off = cursor_u64le(&c);
     ret_loc->hdr = cursor_u64le(&c);
     ret_loc->gen = cursor_u64le(&c);
+}
+
+void codec_put_region(uint8_t out[KVC_REGION_BYTES], const struct msg_region *region)
+{
+    struct wcursor w;
+    wcursor_init(&w, out, KVC_REGION_BYTES);
+    wcursor_put_u32le(&w, region->mem);
+    wcursor_put_u32le(&w, region->layer);
+    wcursor_put_u64le(&w, region->base);
+    wcursor_put_u64le(&w, region->stride_bytes);
+    wcursor_put_u64le(&w, region->page_bytes);
+    wcursor_put_u64le(&w, 0);
+}
+
+void codec_get_region(const uint8_t in[KVC_REGION_BYTES], struct msg_region *ret_region)
+{
+    struct cursor c;
+    cursor_init(&c, in, KVC_REGION_BYTES);
+    ret_region->mem = cursor_u32le(&c);
+    ret_region->layer = cursor_u32le(&c);
+    ret_region->base = cursor_u64le(&c);
+    ret_region->stride_bytes = cursor_u64le(&c);
+    ret_region->page_bytes = cursor_u64le(&c);
 }
 
 void codec_put_retain(uint8_t out[KVC_RETAIN_BYTES], const struct msg_retain *retain)

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
 #include "schema_fields.h"
 
 _Static_assert(KVC_STRING_MAX == 128 && KVC_PARAMS_MAX == 256 && CODEC_DETAIL_MAX == 512 &&
@@ -9,7 +11,10 @@ _Static_assert(KVC_STRING_MAX == 128 && KVC_PARAMS_MAX == 256 && CODEC_DETAIL_MA
                    KVC_PATHS_MAX == 16 && KVC_NAMES_MAX == 128 && KVC_PINS_MAX == 256 &&
                    KVC_QUOTAS_MAX == 128 && KVC_USAGE_MAX == 64 && KVC_TRACE_BYTES_MIN == 1 << 20 &&
                    KVC_TRACE_BYTES_MAX == 1 << 30 && KVC_RETAIN_MAX == 16 &&
-                   KVC_RETAIN_BYTES == 20 && KVC_PRIORITY_MAX == 100,
+                   KVC_RETAIN_BYTES == 20 && KVC_PRIORITY_MAX == 100 && KVC_UUID_BYTES == 16 &&
+                   KVC_IPC_BYTES == 64 && KVC_DEVICES_MAX == 16 && KVC_MEMS_MAX == 1024 &&
+                   KVC_POOLS_MAX == 8 && KVC_WORDS == 512 && KVC_REGIONS_MAX == 4096 &&
+                   KVC_REGION_BYTES == 40 && KVC_PAGES_MAX == 262144,
                "the texts below spell these limits out");
 
 /* ---- requests ---- */
@@ -28,7 +33,8 @@ SCHEMA(codec__req_hello, struct msg_hello, hello_fields, .ops = {KVC_OP_HELLO},
        .check = check_hello);
 
 const struct schema codec__req_bare = {
-    .name = "codec__req_bare", .ops = {KVC_OP_PING, KVC_OP_STATS, KVC_OP_PATHS, KVC_OP_QUOTA_LIST}};
+    .name = "codec__req_bare",
+    .ops = {KVC_OP_PING, KVC_OP_STATS, KVC_OP_PATHS, KVC_OP_QUOTA_LIST, KVC_OP_DEVICES}};
 
 static const struct field group_fields[] = {
     UINT(struct msg_group, block_tokens, 1, KVC_BLOCK_TOKENS_MAX,
@@ -69,10 +75,11 @@ static const struct field chain_fields[] = {
 };
 static SCHEMA(chain, struct codec_bin, chain_fields, .bare = true);
 
-#define SEQ_FIELDS(T)                                                                           \
-    UINT(T, seq.ns, 0, UINT32_MAX, NS_MUST), TEXT(T, seq.sub, 0, KVC_STRING_MAX - 1, SUB_MUST), \
-        UINT(T, seq.tokens, 0, UINT32_MAX, "tokens must be an integer from 0 to 2^32 - 1"),     \
-        ARRAY(T, seq.keys, seq.ngroups, chain, 1, KVC_GROUPS_MAX,                               \
+#define SEQ_FIELDS(T, s)                                                                      \
+    UINT(T, s seq.ns, 0, UINT32_MAX, NS_MUST),                                                \
+        TEXT(T, s seq.sub, 0, KVC_STRING_MAX - 1, SUB_MUST),                                  \
+        UINT(T, s seq.tokens, 0, UINT32_MAX, "tokens must be an integer from 0 to 2^32 - 1"), \
+        ARRAY(T, s seq.keys, s seq.ngroups, chain, 1, KVC_GROUPS_MAX,                         \
               "keys must be an array of 1 to 16 blobs")
 
 static const char *check_seq(const struct msg_seq *seq)
@@ -99,20 +106,20 @@ static const char *check_acquire(const void *p)
 }
 
 static const struct field lookup_fields[] = {
-    SEQ_FIELDS(struct msg_lookup),
+    SEQ_FIELDS(struct msg_lookup, ),
     FLAGS(struct msg_lookup, flags, KVC_F_TOUCH | KVC_F_PREFETCH | KVC_F_READ_ONLY | KVC_F_ALL,
           "flags of LOOKUP must be a sum of 2, 64, 256 and 512"),
 };
 SCHEMA(codec__req_lookup, struct msg_lookup, lookup_fields, .ops = {KVC_OP_LOOKUP},
        .check = check_lookup);
 
+#define WANT_FIELDS(T, a) SHARD(T, a shard), U32_AT(T, a, from_tokens), U32_AT(T, a, wait_tokens)
+
 static const struct field acquire_fields[] = {
-    SEQ_FIELDS(struct msg_acquire),
+    SEQ_FIELDS(struct msg_acquire, ),
     FLAGS(struct msg_acquire, flags, KVC_F_WAIT | KVC_F_NO_LOAD | KVC_F_READ_ONLY | KVC_F_ALL,
           "flags of ACQUIRE must be a sum of 1, 128, 256 and 512"),
-    SHARD(struct msg_acquire, shard),
-    U32(struct msg_acquire, from_tokens),
-    U32(struct msg_acquire, wait_tokens),
+    WANT_FIELDS(struct msg_acquire, ),
 };
 SCHEMA(codec__req_acquire, struct msg_acquire, acquire_fields, .ops = {KVC_OP_ACQUIRE},
        .check = check_acquire);
@@ -216,7 +223,7 @@ static const char *check_name_put(const void *p)
 static const struct field name_put_fields[] = {
     NAME_KIND(struct msg_name_put),
     NAME_NAME(struct msg_name_put),
-    SEQ_FIELDS(struct msg_name_put),
+    SEQ_FIELDS(struct msg_name_put, ),
     FLAGS(struct msg_name_put, flags, KVC_F_PINNED | KVC_F_DURABLE,
           "flags of NAME_PUT must be 0, 32, 4096 or 4128"),
     UINT(struct msg_name_put, priority, 0, KVC_PRIORITY_MAX,
@@ -370,7 +377,7 @@ static const char *check_pin(const void *p)
 }
 
 static const struct field pin_fields[] = {
-    SEQ_FIELDS(struct msg_pin),
+    SEQ_FIELDS(struct msg_pin, ),
     U8(struct msg_pin, tier),
     U64(struct msg_pin, ttl_ms),
 };
@@ -435,9 +442,150 @@ static const char *check_hint(const void *p)
 }
 
 static const struct field hint_fields[] = {
-    SEQ_FIELDS(struct msg_hint),
+    SEQ_FIELDS(struct msg_hint, ),
     UINT(struct msg_hint, kind, KVC_HINT_ENDED, KVC_HINT_SCAN,
          "kind must be 1 (ended), 2 (continue), 3 (soon) or 4 (scan)"),
     U32(struct msg_hint, within_ms),
 };
 SCHEMA(codec__req_hint, struct msg_hint, hint_fields, .ops = {KVC_OP_HINT}, .check = check_hint);
+
+/* ---- devices ---- */
+
+/* What is wrong with a group's regions, or NULL. */
+static const char *check_regions(struct codec_bin regions)
+{
+    struct msg_region region, before = {0};
+    for (uint32_t at = 0; at < regions.n; at += KVC_REGION_BYTES) {
+        static const uint8_t zeroes[8];
+        codec_get_region(regions.p + at, &region);
+        if (region.mem >= KVC_MEMS_MAX)
+            return "mem of a region must be an integer from 0 to 1023";
+        if (region.page_bytes == 0 || region.stride_bytes < region.page_bytes)
+            return "page_bytes of a region must be at least 1, stride_bytes at least page_bytes";
+        if (region.layer < before.layer)
+            return "layers of a group's regions must be ascending";
+        if (memcmp(regions.p + at + KVC_REGION_BYTES - sizeof zeroes, zeroes, sizeof zeroes) != 0)
+            return "the last 8 bytes of a region must be zero";
+        before = region;
+    }
+    return NULL;
+}
+
+static const char *check_pool_open(const void *p)
+{
+    const struct msg_pool_open *msg = p;
+    const char *wrong = NULL;
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < msg->ngroups; i++)
+        bytes += msg->groups[i].regions.n;
+    if (bytes > (uint64_t)KVC_REGIONS_MAX * KVC_REGION_BYTES)
+        return "regions must be at most 4096, summed over the groups";
+    for (uint32_t i = 0; i < msg->ngroups && wrong == NULL; i++)
+        wrong = check_regions(msg->groups[i].regions);
+    return wrong;
+}
+
+static const struct field pool_group_fields[] = {
+    UINT(struct msg_pool_group, pages_per_block, 1, KVC_BLOCK_TOKENS_MAX,
+         "pages_per_block must be an integer from 1 to 1024"),
+    BLOB(struct msg_pool_group, regions, KVC_REGION_BYTES, 1, KVC_REGIONS_MAX,
+         "regions must be binary of 1 to 4096 x 40 bytes"),
+};
+static SCHEMA(pool_group, struct msg_pool_group, pool_group_fields, .bare = false);
+
+static const struct field pool_open_fields[] = {
+    POOL(struct msg_pool_open),
+    UUID(struct msg_pool_open),
+    UINT(struct msg_pool_open, pages_max, 1, UINT32_MAX,
+         "pages_max must be an integer from 1 to 2^32 - 1"),
+    ARRAY(struct msg_pool_open, groups, ngroups, pool_group, 1, KVC_GROUPS_MAX,
+          "groups must be an array of 1 to 16 arrays of 2"),
+};
+SCHEMA(codec__req_pool_open, struct msg_pool_open, pool_open_fields, .ops = {KVC_OP_POOL_OPEN},
+       .check = check_pool_open);
+
+static const struct field pool_close_fields[] = {POOL(struct msg_pool_close)};
+SCHEMA(codec__req_pool_close, struct msg_pool_close, pool_close_fields, .ops = {KVC_OP_POOL_CLOSE});
+
+static bool is_word(uint32_t word)
+{
+    return word < KVC_WORDS || word == KVC_NO_WORD;
+}
+
+static const char *check_pages_load(const void *p)
+{
+    const struct msg_pages_load *msg = p;
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < msg->ngroups; i++)
+        bytes += msg->pages[i].pages.n;
+    if (!is_word(msg->after_word) || !is_word(msg->ready_word))
+        return WORD_MUST;
+    if (msg->ngroups != msg->seq.ngroups)
+        return "pages must be an array of as many blobs as keys";
+    if (bytes > (uint64_t)KVC_PAGES_MAX * 4)
+        return "pages must be at most 262144, summed over the groups";
+    return check_seq(&msg->seq);
+}
+
+static const struct field group_pages_fields[] = {
+    {.name = "",
+     .kind = FIELD_BLOB,
+     .unit = 4,
+     .max = KVC_PAGES_MAX,
+     .width = sizeof(struct codec_bin),
+     .must = "pages of a group must be binary of at most 262144 x 4 bytes"},
+};
+static SCHEMA(group_pages, struct msg_group_pages, group_pages_fields, .bare = true);
+
+static const struct field pages_load_fields[] = {
+    SEQ_FIELDS(struct msg_pages_load, ),
+    FLAGS(struct msg_pages_load, flags, KVC_F_WAIT | KVC_F_NO_LOAD | KVC_F_ALL,
+          "flags of PAGES_LOAD must be a sum of 1, 128 and 512"),
+    WANT_FIELDS(struct msg_pages_load, ),
+    POOL(struct msg_pages_load),
+    U32(struct msg_pages_load, after_word),
+    U64(struct msg_pages_load, after_value),
+    U32(struct msg_pages_load, ready_word),
+    U64(struct msg_pages_load, ready_value),
+    ARRAY(struct msg_pages_load, pages, ngroups, group_pages, 1, KVC_GROUPS_MAX,
+          "pages must be an array of 1 to 16 blobs"),
+};
+SCHEMA(codec__req_pages_load, struct msg_pages_load, pages_load_fields, .ops = {KVC_OP_PAGES_LOAD},
+       .check = check_pages_load);
+
+static const char *check_pages_store(const void *p)
+{
+    const struct msg_pages_store *msg = p;
+    if (!is_word(msg->after_word))
+        return WORD_MUST;
+    return msg->pages.n / 4 % (msg->reserve.keys.n / KVC_KEY_BYTES) == 0
+               ? check_reserve(&msg->reserve)
+               : "pages must be the same number for each key";
+}
+
+static const struct field pages_store_fields[] = {
+    RESERVE_FIELDS(struct msg_pages_store, reserve.),
+    POOL(struct msg_pages_store),
+    U32(struct msg_pages_store, after_word),
+    U64(struct msg_pages_store, after_value),
+    BLOB(struct msg_pages_store, pages, 4, 1, KVC_PAGES_MAX,
+         "pages must be binary of 1 to 262144 x 4 bytes"),
+    TOKENS(struct msg_pages_store, tokens),
+};
+SCHEMA(codec__req_pages_store, struct msg_pages_store, pages_store_fields,
+       .ops = {KVC_OP_PAGES_STORE}, .check = check_pages_store);
+
+static const char *check_acquire_on(const void *p)
+{
+    return check_seq(&((const struct msg_acquire_on *)p)->acquire.seq);
+}
+
+static const struct field acquire_on_fields[] = {
+    SEQ_FIELDS(struct msg_acquire_on, acquire.),
+    FLAGS(struct msg_acquire_on, acquire.flags, KVC_F_WAIT | KVC_F_NO_LOAD | KVC_F_ALL,
+          "flags of ACQUIRE_ON must be a sum of 1, 128 and 512"),
+    WANT_FIELDS(struct msg_acquire_on, acquire.),
+    UUID(struct msg_acquire_on),
+};
+SCHEMA(codec__req_acquire_on, struct msg_acquire_on, acquire_on_fields, .ops = {KVC_OP_ACQUIRE_ON},
+       .check = check_acquire_on);

@@ -17,7 +17,8 @@ enum field_kind {
     FIELD_BLOB,   /* binary, min to max elements of `unit` bytes */
     FIELD_FIXED,  /* binary of exactly `width` bytes, inside the struct */
     FIELD_MAGIC,  /* the text KVC_PROTO_MAGIC; nothing in the struct */
-    FIELD_ARRAY   /* min to max items of schema `items`, their number at `count_at` */
+    FIELD_ARRAY   /* min to max items of schema `items`, their number at `count_at`; may be inside
+                   * an item, whose own items have none then */
 };
 
 struct field {
@@ -37,7 +38,7 @@ struct schema {
     const struct field *fields;
     uint16_t nfields;
     uint16_t size;  /* bytes of the struct */
-    uint8_t ops[6]; /* the operations (or the attach code) that carry it; 0 = none */
+    uint8_t ops[8]; /* the operations (or the attach code) that carry it; 0 = none */
     bool bare;      /* an array's item that is one field without an array of its own */
     /* Limits that span fields: NULL, or what is wrong. */
     const char *(*check)(const void *msg);

@@ -61,6 +61,10 @@
 #define TICKET_MUST "ticket must be binary of 16 bytes"
 #define GROUP_MUST  "group must be an integer from 0 to 15"
 #define SHARD(T, m) UINT(T, m, 0, KVC_SHARDS_MAX - 1, "shard must be an integer from 0 to 63")
+#define UUID(T)     FIXED(T, uuid, "uuid must be binary of 16 bytes")
+#define MEM(T)      UINT(T, mem, 0, KVC_MEMS_MAX - 1, "mem must be an integer from 0 to 1023")
+#define POOL(T)     UINT(T, pool, 0, KVC_POOLS_MAX - 1, "pool must be an integer from 0 to 7")
+#define WORD_MUST   "a word must be an integer from 0 to 511, or 2^32 - 1 for none"
 #define OFFSETS(T, m) \
     BLOB(T, m, 8, 1, KVC_STORE_MAX, "offsets must be binary of 1 to 4096 x 8 bytes")
 #define TOKENS(T, m) \

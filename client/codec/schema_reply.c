@@ -10,9 +10,10 @@ struct error_reply {
 static const struct field error_fields[] = {DETAIL(struct error_reply, detail)};
 SCHEMA(codec__rep_error, struct error_reply, error_fields, .bare = false);
 
-const struct schema codec__rep_bare = {
-    .name = "codec__rep_bare",
-    .ops = {KVC_OP_DROP, KVC_OP_HINT, KVC_OP_NAME_FORGET, KVC_OP_UNPIN, KVC_OP_QUOTA_SET}};
+const struct schema codec__rep_bare = {.name = "codec__rep_bare",
+                                       .ops = {KVC_OP_DROP, KVC_OP_HINT, KVC_OP_NAME_FORGET,
+                                               KVC_OP_UNPIN, KVC_OP_QUOTA_SET, KVC_OP_POOL_OPEN,
+                                               KVC_OP_POOL_CLOSE}};
 
 static const struct field hello_reply_fields[] = {
     U32(struct msg_hello_reply, version),
@@ -77,7 +78,7 @@ static const struct field acquire_reply_fields[] = {
           "groups must be an array of 1 to 16 arrays of 4"),
 };
 SCHEMA(codec__rep_acquire, struct msg_acquire_reply, acquire_reply_fields,
-       .ops = {KVC_OP_ACQUIRE, KVC_OP_REDEEM});
+       .ops = {KVC_OP_ACQUIRE, KVC_OP_REDEEM, KVC_OP_ACQUIRE_ON});
 
 static const struct field release_reply_fields[] = {U32(struct msg_release_reply, released)};
 SCHEMA(codec__rep_release, struct msg_release_reply, release_reply_fields, .ops = {KVC_OP_RELEASE});
@@ -95,7 +96,7 @@ static const struct field commit_reply_fields[] = {
     STATUSES(struct msg_commit_reply),
 };
 SCHEMA(codec__rep_commit, struct msg_commit_reply, commit_reply_fields,
-       .ops = {KVC_OP_COMMIT, KVC_OP_STORE});
+       .ops = {KVC_OP_COMMIT, KVC_OP_STORE, KVC_OP_PAGES_STORE});
 
 static const struct field cancel_reply_fields[] = {BOOL(struct msg_cancel_reply, found)};
 SCHEMA(codec__rep_cancel, struct msg_cancel_reply, cancel_reply_fields, .ops = {KVC_OP_CANCEL});
@@ -334,6 +335,62 @@ static const struct field policy_reply_fields[] = {
 };
 SCHEMA(codec__rep_policy, struct msg_policy_reply, policy_reply_fields, .ops = {KVC_OP_POLICY});
 
+static const struct field rate_item_fields[] = {
+    U32(struct msg_rate_item, frag_bytes),  U64(struct msg_rate_item, to_engine),
+    U64(struct msg_rate_item, to_kernel),   U64(struct msg_rate_item, from_engine),
+    U64(struct msg_rate_item, from_kernel),
+};
+static SCHEMA(rate_item, struct msg_rate_item, rate_item_fields, .bare = false);
+
+static const struct field device_item_fields[] = {
+    UUID(struct msg_device_item),
+    NAME(struct msg_device_item, name),
+    PARAMS_AT(struct msg_device_item, , why),
+    BOOL(struct msg_device_item, up),
+    BOOL(struct msg_device_item, emulated),
+    U64(struct msg_device_item, limit_bytes),
+    U64(struct msg_device_item, used_bytes),
+    U64(struct msg_device_item, memory_bytes),
+    U64(struct msg_device_item, imported_bytes),
+    U64(struct msg_device_item, blocks),
+    U64(struct msg_device_item, hits),
+    U64(struct msg_device_item, fills),
+    U64(struct msg_device_item, drops),
+    U64(struct msg_device_item, copies),
+    U64(struct msg_device_item, copy_bytes),
+    U64(struct msg_device_item, failures),
+    U64(struct msg_device_item, outs),
+    U64(struct msg_device_item, plain_to),
+    U64(struct msg_device_item, plain_from),
+    ARRAY(struct msg_device_item, rates, nrates, rate_item, 0, 6,
+          "rates must be an array of at most 6 arrays of 5"),
+};
+static SCHEMA(device_item, struct msg_device_item, device_item_fields, .bare = false);
+
+static const struct field devices_reply_fields[] = {
+    ARRAY(struct msg_devices_reply, devices, ndevices, device_item, 0, KVC_DEVICES_MAX,
+          "devices must be an array of at most 16 arrays of 20"),
+};
+SCHEMA(codec__rep_devices, struct msg_devices_reply, devices_reply_fields, .ops = {KVC_OP_DEVICES});
+
+static const struct field group_loaded_fields[] = {
+    U32(struct msg_group_loaded, first),
+    BLOB(struct msg_group_loaded, statuses, 1, 0, KVC_STORE_MAX,
+         "statuses must be binary of at most 4096 bytes"),
+    U8(struct msg_group_loaded, reason),
+    U32(struct msg_group_loaded, detail),
+};
+static SCHEMA(group_loaded, struct msg_group_loaded, group_loaded_fields, .bare = false);
+
+static const struct field pages_load_reply_fields[] = {
+    U32(struct msg_pages_load_reply, hit_tokens),
+    U32(struct msg_pages_load_reply, cached_tokens),
+    ARRAY(struct msg_pages_load_reply, groups, ngroups, group_loaded, 1, KVC_GROUPS_MAX,
+          "groups must be an array of 1 to 16 arrays of 4"),
+};
+SCHEMA(codec__rep_pages_load, struct msg_pages_load_reply, pages_load_reply_fields,
+       .ops = {KVC_OP_PAGES_LOAD});
+
 /* ---- items of lists ---- */
 
 struct list_reply {
@@ -449,3 +506,80 @@ static const struct field att_dropped_fields[] = {
     DETAIL(struct att_dropped, detail),
 };
 SCHEMA(codec__att_dropped, struct att_dropped, att_dropped_fields, .ops = {KVC_ATTACH_DROPPED});
+
+static const struct field att_words_fields[] = {
+    UINT(struct att_words, words, 0, KVC_WORDS, "words must be an integer from 0 to 512"),
+};
+SCHEMA(codec__att_words, struct att_words, att_words_fields, .ops = {KVC_ATTACH_WORDS});
+
+static const struct field att_words_are_fields[] = {
+    STATUS(struct att_words_are),
+    DETAIL(struct att_words_are, detail),
+    U64(struct att_words_are, bytes),
+};
+SCHEMA(codec__att_words_are, struct att_words_are, att_words_are_fields,
+       .ops = {KVC_ATTACH_WORDS_ARE});
+
+#define IPC(T) BLOB(T, ipc, 1, 0, KVC_IPC_BYTES, "ipc must be binary of 0 or 64 bytes")
+
+static const char *check_att_mem(const void *p)
+{
+    const struct att_mem *msg = p;
+    const bool ipc = msg->kind == KVC_HANDLE_IPC;
+    if (msg->ipc.n != (ipc ? KVC_IPC_BYTES : 0))
+        return "ipc must be binary of 64 bytes with kind 2 (IPC), else empty";
+    if (!ipc && msg->offset != 0)
+        return "offset must be 0 unless kind is 2 (IPC)";
+    return msg->offset > UINT64_MAX - msg->bytes
+               ? "offset and bytes must add up to at most 2^64 - 1"
+               : NULL;
+}
+
+static const struct field att_mem_fields[] = {
+    MEM(struct att_mem),
+    UUID(struct att_mem),
+    UINT(struct att_mem, kind, KVC_HANDLE_FD, KVC_HANDLE_EMU,
+         "kind must be 1 (descriptor), 2 (IPC) or 3 (emulated)"),
+    UINT(struct att_mem, bytes, 1, UINT64_MAX, "bytes must be an integer from 1 to 2^64 - 1"),
+    U64(struct att_mem, offset),
+    IPC(struct att_mem),
+};
+SCHEMA(codec__att_mem, struct att_mem, att_mem_fields, .ops = {KVC_ATTACH_MEM},
+       .check = check_att_mem);
+
+static const struct field att_mem_is_fields[] = {
+    STATUS(struct att_mem_is),
+    DETAIL(struct att_mem_is, detail),
+    U32(struct att_mem_is, mem),
+};
+SCHEMA(codec__att_mem_is, struct att_mem_is, att_mem_is_fields, .ops = {KVC_ATTACH_MEM_IS});
+
+static const struct field att_mem_drop_fields[] = {MEM(struct att_mem_drop)};
+SCHEMA(codec__att_mem_drop, struct att_mem_drop, att_mem_drop_fields, .ops = {KVC_ATTACH_MEM_DROP});
+
+static const struct field att_map_on_fields[] = {U32(struct att_map_on, chunk)};
+SCHEMA(codec__att_map_on, struct att_map_on, att_map_on_fields, .ops = {KVC_ATTACH_MAP_ON});
+
+static const char *check_att_chunk_on(const void *p)
+{
+    const struct att_chunk_on *msg = p;
+    const uint32_t ipc =
+        msg->status == KVC_ST_OK && msg->kind == KVC_HANDLE_IPC ? KVC_IPC_BYTES : 0;
+    if ((msg->status == KVC_ST_OK) != (msg->kind != 0))
+        return "kind must be 0 unless status is 0 (OK)";
+    return msg->ipc.n != ipc ? "ipc must be binary of 64 bytes with kind 2 (IPC), else empty"
+                             : NULL;
+}
+
+static const struct field att_chunk_on_fields[] = {
+    STATUS(struct att_chunk_on),
+    DETAIL(struct att_chunk_on, detail),
+    U32(struct att_chunk_on, chunk),
+    UUID(struct att_chunk_on),
+    UINT(struct att_chunk_on, kind, 0, KVC_HANDLE_EMU, "kind must be an integer from 0 to 3"),
+    U64(struct att_chunk_on, bytes),
+    U64(struct att_chunk_on, offset),
+    IPC(struct att_chunk_on),
+};
+SCHEMA(codec__att_chunk_on, struct att_chunk_on, att_chunk_on_fields, .ops = {KVC_ATTACH_CHUNK_ON},
+       .check = check_att_chunk_on);

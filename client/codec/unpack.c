@@ -208,7 +208,11 @@ static void unpack_plain(struct unpack *un, const struct field *f, uint8_t *at)
         memcpy(at, &s, sizeof(s));
 }
 
-static void unpack_items(struct unpack *un, const struct field *f, uint8_t *msg)
+/* Reads one field of a struct. */
+typedef void(unpack_one_fn)(struct unpack *un, const struct field *f, uint8_t *msg);
+
+static void unpack_items(struct unpack *un, const struct field *f, uint8_t *msg,
+                         unpack_one_fn *unpack_one)
 {
     const struct schema *items = f->items;
     uint32_t n = unpack_array(un, f->must);
@@ -219,10 +223,23 @@ static void unpack_items(struct unpack *un, const struct field *f, uint8_t *msg)
         if (!items->bare && unpack_array(un, f->must) != items->nfields)
             unpack_fail(un, KVC_E_BAD_MESSAGE, f->must);
         for (uint32_t k = 0; k < items->nfields; k++)
-            unpack_plain(un, &items->fields[k], item + items->fields[k].at);
+            unpack_one(un, &items->fields[k], item);
     }
     if (un->err == 0)
         field_put_uint(msg + f->count_at, sizeof(uint32_t), n);
+}
+
+static void unpack_leaf(struct unpack *un, const struct field *f, uint8_t *msg)
+{
+    unpack_plain(un, f, msg + f->at);
+}
+
+static void unpack_inner(struct unpack *un, const struct field *f, uint8_t *item)
+{
+    if (f->kind == FIELD_ARRAY)
+        unpack_items(un, f, item, unpack_leaf);
+    else
+        unpack_leaf(un, f, item);
 }
 
 void unpack_fields(struct unpack *un, const struct schema *schema, void *msg)
@@ -230,9 +247,9 @@ void unpack_fields(struct unpack *un, const struct schema *schema, void *msg)
     for (uint32_t i = 0; un->err == 0 && i < schema->nfields; i++) {
         const struct field *f = &schema->fields[i];
         if (f->kind == FIELD_ARRAY)
-            unpack_items(un, f, msg);
+            unpack_items(un, f, msg, unpack_inner);
         else
-            unpack_plain(un, f, (uint8_t *)msg + f->at);
+            unpack_leaf(un, f, msg);
     }
 }
 

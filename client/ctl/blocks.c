@@ -207,17 +207,17 @@ static int take_option(void *ctx, int c, const char *value)
         b->walk.key = b->key;
         return 0;
     case 'g':
-        rc = ctl_take_count("group", value, KVC_GROUPS_MAX - 1, &number);
+        rc = ctl_take_count("group", value, 0, KVC_GROUPS_MAX - 1, &number);
         b->walk.group = (uint32_t)number;
         b->has_group = true;
         return rc;
     case 'D':
-        rc = ctl_take_count("depth", value, UINT32_MAX, &number);
+        rc = ctl_take_count("depth", value, 0, UINT32_MAX, &number);
         b->walk.depth = (uint32_t)number;
         b->has_depth = true;
         return rc;
     case 'l':
-        return ctl_take_count("limit", value, UINT64_MAX, &b->limit);
+        return ctl_take_count("limit", value, 0, UINT64_MAX, &b->limit);
     case 'd':
         b->down = true;
         return 0;

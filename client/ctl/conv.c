@@ -10,9 +10,10 @@
 static const char help[] =
     "Usage: kvcachectl conv list|show|save|extend|preload|forget ...\n"
     "\n"
-    "Conversations: a name for what was said so far. What it reaches is kept as long as the name\n"
-    "lasts, is written to storage at once where there is any, and is found again after a restart.\n"
-    "Workers make and move them by the library; this is to look at them, and to step in.\n"
+    "Conversations: a name for what was said so far. What it reaches is written to storage at\n"
+    "once where there is any, is kept there as long as the name lasts, and is found again after a\n"
+    "restart; in memory alone it stays by its priority. Workers make and move them by the\n"
+    "library; this is to look at them, and to step in.\n"
     "\n"
     "  list [PREFIX]  those that you may see\n"
     "  show NAME      one of them: tokens, bytes by tier, age, last block\n"
@@ -134,8 +135,9 @@ static int renew(const struct named *n)
         json_print(json_pack("{s:s, s:I, s:I}", "name", n->name, "ttl_ms", (json_int_t)n->ttl_ms,
                              "bytes_in_memory", (json_int_t)bytes));
     else
-        printf("conversation '%s': goes after %s without use\n", n->name,
-               n->ttl_ms ? units_format_duration_ns(n->ttl_ms * 1000000, ttl) : "no time");
+        ctl_line("conversation '%s': %s%s", n->name,
+                 n->ttl_ms ? "goes when it was not used for " : "does not go by itself",
+                 n->ttl_ms ? units_format_duration_ns(n->ttl_ms * 1000000, ttl) : "");
     return CTL_OK;
 }
 

@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include <kvcache/kvcache.h>
 
@@ -52,6 +53,7 @@ int cmd_pin(struct ctl *ctl, int argc, char **argv);
 int cmd_quota(struct ctl *ctl, int argc, char **argv);
 int cmd_policy(struct ctl *ctl, int argc, char **argv);
 int cmd_usage(struct ctl *ctl, int argc, char **argv);
+int cmd_gpu(struct ctl *ctl, int argc, char **argv);
 
 /* Rows of a getopt_long table that every command has; values from 256 on are theirs. */
 #define CTL_COMMON_OPTIONS                                                               \
@@ -78,7 +80,11 @@ int ctl_verbs(struct ctl *ctl, int argc, char **argv, const char *help,
 /* Values of options, with --NAME and what would work in the message: 0, or CTL_USAGE. */
 int ctl_take_bytes(const char *name, const char *text, uint64_t *ret_bytes);
 int ctl_take_ms(const char *name, const char *text, uint64_t *ret_ms); /* at least 1 */
-int ctl_take_count(const char *name, const char *text, uint64_t max, uint64_t *ret);
+int ctl_take_count(const char *name, const char *text, uint64_t min, uint64_t max, uint64_t *ret);
+
+/* A file that the command line names, to be read; closed by fclose(). NULL after saying why not:
+ * that is CTL_USAGE. */
+FILE *ctl_open(const char *path);
 
 /* 0, or an enum ctl_exit after saying what is wrong and what to do. */
 int ctl_connect(struct ctl *ctl);
@@ -86,7 +92,9 @@ int ctl_connect(struct ctl *ctl);
 int ctl_fail(const struct ctl *ctl, int error);
 /* The exit code that fits an error of the library. Pure. */
 int ctl_exit_code(int error);
-/* "kvcachectl: TEXT" on stderr. */
+/* A line on stdout, with '?' for what could steer the terminal. */
+__attribute__((format(printf, 1, 2))) void ctl_line(const char *format, ...);
+/* "kvcachectl: TEXT" on stderr, likewise. */
 __attribute__((format(printf, 1, 2))) void ctl_error(const char *format, ...);
 /* The same, with the hint to --help; returns CTL_USAGE. */
 __attribute__((format(printf, 1, 2))) int ctl_usage(const char *format, ...);
@@ -99,7 +107,7 @@ const char *ctl_socket(const struct ctl *ctl);
 
 /* "present", ... of an enum kvc_block_state. */
 const char *ctl_state_name(unsigned state);
-/* "host", "nvme", "host+nvme", "-" of a set of enum kvc_tier_id. */
+/* "host", "hbm+host+nvme", ..., "-" of a set of enum kvc_tier_id. */
 const char *ctl_tier_names(unsigned tiers);
 /* Namespace ids are whole numbers from 1 on. 0, or CTL_USAGE after saying what is wrong. */
 int ctl_take_ns(const char *text, uint32_t *ret_ns);

@@ -63,15 +63,15 @@ struct import {
 static int open_file(struct import *m)
 {
     char why[ST_WHY_BYTES] = "";
-    m->file = fopen(m->path, "rbe");
+    m->file = ctl_open(m->path);
     if (!m->file)
-        return ctl_usage("%s: %s", m->path, strerror(errno));
+        return CTL_USAGE;
     int rc = st_read(m->file, why, &m->header);
     if (rc == 0)
         rc = docfile_load(&m->header, why, &m->doc);
     if (rc < 0) {
         ctl_error("%s: %s", m->path, why);
-        return CTL_USAGE;
+        return rc == -EBADMSG ? CTL_CORRUPT : CTL_USAGE;
     }
     if (!m->n.name)
         m->n.name = m->doc.name;
@@ -305,9 +305,9 @@ static int put_name(struct import *m)
                              (json_int_t)kvc_ns_id(m->chain.ns), "tokens", (json_int_t)done.tokens,
                              "bytes", (json_int_t)done.bytes, "durable", durable));
     else
-        printf("document '%s': %u tokens, %s in namespace %u%s\n", m->n.name, done.tokens,
-               units_format_bytes(done.bytes, size), kvc_ns_id(m->chain.ns),
-               durable ? ", on stable storage" : "");
+        ctl_line("document '%s': %u tokens, %s in namespace %u%s", m->n.name, done.tokens,
+                 units_format_bytes(done.bytes, size), kvc_ns_id(m->chain.ns),
+                 durable ? ", on stable storage" : "");
     if (done.tokens == m->doc.tokens)
         return CTL_OK;
     ctl_error(

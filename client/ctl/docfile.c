@@ -12,7 +12,8 @@
 #include "units.h"
 
 #define FORMAT  "kvcache-document"
-#define VERSION "1"
+#define VERSION "2"
+#define SUM     "header_sum"
 
 _Static_assert(sizeof(struct hash128) == DOC_SUM_BYTES, "sums are XXH3-128");
 
@@ -98,6 +99,55 @@ uint32_t docfile_tensors(const struct docfile *doc, struct st_tensor *ret_tensor
     return n;
 }
 
+/* ---- what the header itself is checked by ---- */
+
+#define TAG_KEY  1u
+#define TAG_TEXT 2u
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+static int sum_of(const json_t *metadata, const char **key, size_t n, struct key256 *ret_sum)
+{
+    struct sha256 *s;
+    int rc = sha256_create(&s);
+    if (rc < 0)
+        return rc;
+    rc = sha256_begin(s);
+    for (size_t i = 0; rc == 0 && i < n; i++) {
+        const json_t *text = json_object_get(metadata, key[i]);
+        rc = sha256_add(s, TAG_KEY, key[i], strlen(key[i]));
+        if (rc == 0)
+            rc = sha256_add(s, TAG_TEXT, json_string_value(text), json_string_length(text));
+    }
+    if (rc == 0)
+        rc = sha256_end(s, ret_sum);
+    sha256_destroy(&s);
+    return rc;
+}
+
+int docfile_sum(const json_t *metadata, char ret_sum[DOC_HEADER_SUM_BYTES])
+{
+    const char **key = malloc((json_object_size(metadata) + 1) * sizeof(*key)), *name;
+    struct key256 sum;
+    json_t *text;
+    size_t n = 0;
+    if (!key)
+        return -ENOMEM;
+    json_object_foreach((json_t *)metadata, name, text) if (strcmp(name, SUM) != 0) key[n++] = name;
+    qsort(key, n, sizeof(*key), by_name);
+    const int rc = sum_of(metadata, key, n, &sum);
+    free(key);
+    char *hex = rc == 0 ? to_hex(sum.b, sizeof(sum.b)) : NULL;
+    if (!hex)
+        return rc < 0 ? rc : -ENOMEM;
+    memcpy(ret_sum, hex, DOC_HEADER_SUM_BYTES);
+    free(hex);
+    return 0;
+}
+
 /* ---- metadata, written ---- */
 
 struct out {
@@ -146,6 +196,12 @@ static void put_group(struct out *out, const struct docfile *doc, uint32_t g)
     }
 }
 
+static void put_sum(struct out *out)
+{
+    char sum[DOC_HEADER_SUM_BYTES];
+    put(out, SUM, docfile_sum(out->o, sum) == 0 ? json_string(sum) : NULL);
+}
+
 json_t *docfile_metadata(const struct docfile *doc)
 {
     struct out out = {.o = json_object()};
@@ -166,6 +222,7 @@ json_t *docfile_metadata(const struct docfile *doc)
     put_hex(&out, "seed_print", doc->seed_print, DOC_PRINT_BYTES);
     for (uint32_t g = 0; g < doc->spec.groups; g++)
         put_group(&out, doc, g);
+    put_sum(&out);
     if (out.rc == 0)
         return out.o;
     json_decref(out.o);
@@ -291,6 +348,23 @@ static int take_bytes(const struct st_header *h, char *why, struct docfile *doc)
     return 0;
 }
 
+/* Comes last, so that what is wrong is said as exactly as can be. */
+static int check_sum(const struct st_header *h, char *why)
+{
+    const char *text = st_text(h, SUM);
+    char sum[DOC_HEADER_SUM_BYTES];
+    const int rc = docfile_sum(h->metadata, sum);
+    if (rc < 0)
+        return rc == -ENOMEM ? rc : bad(why, "its '" SUM "' could not be computed");
+    if (text && strcmp(text, sum) == 0)
+        return 0;
+    (void)bad(why,
+              "its __metadata__ is not what was exported: its '" SUM "' %s. Copy or export "
+              "the file again",
+              text ? "differs" : "is missing");
+    return -EBADMSG;
+}
+
 int docfile_load(const struct st_header *header, char why[ST_WHY_BYTES], struct docfile *doc)
 {
     *doc = (struct docfile){.tokens = 0};
@@ -306,6 +380,8 @@ int docfile_load(const struct st_header *header, char why[ST_WHY_BYTES], struct 
         rc = docfile_make_room(doc);
     if (rc == 0)
         rc = take_bytes(header, why, doc);
+    if (rc == 0)
+        rc = check_sum(header, why);
     if (rc == -ENOMEM)
         snprintf(why, ST_WHY_BYTES, "out of memory");
     return rc;

@@ -3,7 +3,7 @@
  * A document as a safetensors file: for each group and shard a tensor "group<G>.shard<S>" of U8
  * [blocks, block_bytes], and in __metadata__, as texts:
  *
- *   format          "kvcache-document"          format_version  "1"
+ *   format          "kvcache-document"          format_version  "2"
  *   name            of the document
  *   namespace       JSON: what the namespace was opened with, all of it
  *   tokens          how many                    block_tokens    JSON: of each group
@@ -14,6 +14,8 @@
  *   first.<G>       number of the first block in the tensors (earlier ones of a sliding window are
  *                   not needed)
  *   sums.<G>.<S>    hex: XXH3-128 of each block in the tensor
+ *   header_sum      hex: SHA-256 of all other texts, or one wrong token id would give the blocks to
+ *                   another sequence
  *
  * Pure but for memory. What is read is checked against all that it says of itself.
  */
@@ -26,6 +28,8 @@
 
 #define DOC_SUM_BYTES   16u
 #define DOC_PRINT_BYTES 16u
+/* A text: hex and its end. */
+#define DOC_HEADER_SUM_BYTES 65u
 
 struct docfile {
     char name[KVC_STRING_MAX];
@@ -52,7 +56,10 @@ ST_MUST_USE int docfile_make_room(struct docfile *doc);
 uint32_t docfile_tensors(const struct docfile *doc, struct st_tensor *ret_tensor);
 /* Returns owned; NULL when memory is out. Texts of a document of one shape are of one length. */
 struct json_t *docfile_metadata(const struct docfile *doc);
-/* Takes a file's header. 0, or -EINVAL, -ENOMEM with `why`. docfile_free() in any case. */
+/* header_sum of these texts. -ENOMEM, -EIO. */
+ST_MUST_USE int docfile_sum(const struct json_t *metadata, char ret_sum[DOC_HEADER_SUM_BYTES]);
+/* Takes a file's header. 0, or with `why` -EINVAL, -EBADMSG (header_sum differs), -ENOMEM.
+ * docfile_free() in any case. */
 ST_MUST_USE int docfile_load(const struct st_header *header, char why[ST_WHY_BYTES],
                              struct docfile *doc);
 void docfile_free(struct docfile *doc);

@@ -63,10 +63,8 @@ static int take_text(const char *option, const char *value, const char **ret_tex
 static int take_priority(struct evict *e, const char *value)
 {
     uint64_t n = 0;
-    if (ctl_take_count("priority-below", value, KVC_PRIORITY_MAX + 1, &n) != 0)
+    if (ctl_take_count("priority-below", value, 1, KVC_PRIORITY_MAX + 1, &n) != 0)
         return CTL_USAGE;
-    if (n == 0)
-        return ctl_usage("--priority-below %s: there is nothing below it", value);
     e->filter.priority_below = (uint32_t)n;
     return 0;
 }
@@ -165,10 +163,10 @@ static int evict_name(const struct evict *e, struct ctl *ctl)
                              chain_kind_name(e->kind), "name", e->name, "blocks_max",
                              (json_int_t)info.blocks, "bytes_max", (json_int_t)info.bytes));
     else
-        printf("%s %s '%s': at most %s block%s, %s; what others share stays\n",
-               e->filter.dry_run ? "would evict" : "evicted", chain_kind_name(e->kind), e->name,
-               units_format_count(info.blocks, blocks), info.blocks == 1 ? "" : "s",
-               units_format_bytes(info.bytes, size));
+        ctl_line("%s %s '%s': at most %s block%s, %s; what others share stays",
+                 e->filter.dry_run ? "would evict" : "evicted", chain_kind_name(e->kind), e->name,
+                 units_format_count(info.blocks, blocks), info.blocks == 1 ? "" : "s",
+                 units_format_bytes(info.bytes, size));
     return CTL_OK;
 }
 

@@ -28,11 +28,7 @@ int named_take(void *ctx, int c, const char *value)
         n->sub = value;
         return 0;
     case 'p':
-        if (ctl_take_count("priority", value, KVC_PRIORITY_MAX, &n->priority) != 0)
-            return CTL_USAGE;
-        return n->priority
-                   ? 0
-                   : ctl_usage("--priority %s: must be from 1 to %u", value, KVC_PRIORITY_MAX);
+        return ctl_take_count("priority", value, 1, KVC_PRIORITY_MAX, &n->priority);
     case 'l':
         if (strcmp(value, "none") == 0) {
             n->ttl_ms = 0;
@@ -251,8 +247,8 @@ static void print_put(const struct named *n, const struct kvc_named *done, uint3
                              (json_int_t)done->tokens, "bytes", (json_int_t)done->bytes,
                              "tokens_asked", (json_int_t)asked));
     else
-        printf("%s '%s': %u tokens, %s\n", chain_kind_name(n->kind), n->name, done->tokens,
-               units_format_bytes(done->bytes, size));
+        ctl_line("%s '%s': %u tokens, %s", chain_kind_name(n->kind), n->name, done->tokens,
+                 units_format_bytes(done->bytes, size));
     if (done->tokens < asked)
         ctl_error("only %u of %u tokens are cached, and the name stands for those", done->tokens,
                   asked);

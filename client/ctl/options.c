@@ -4,9 +4,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "ctl.h"
 #include "near.h"
+#include "plain.h"
 #include "units.h"
 
 #ifndef KVC_VERSION
@@ -32,12 +34,35 @@ int ctl_flush(void)
     return failed ? -first : 0;
 }
 
+/* A line, without what could steer the terminal; cut when memory is out. */
+__attribute__((format(printf, 2, 0))) static void put_line(FILE *to, const char *format,
+                                                           va_list args)
+{
+    char shorter[256], *text = NULL;
+    va_list again;
+    va_copy(again, args);
+    if (vasprintf(&text, format, args) < 0) {
+        vsnprintf(shorter, sizeof(shorter), format, again);
+        text = NULL;
+    }
+    va_end(again);
+    fprintf(to, "%s\n", plain(text ? text : shorter));
+    free(text);
+}
+
 __attribute__((format(printf, 1, 0))) static void say(const char *format, va_list args)
 {
     (void)ctl_flush();
     fprintf(stderr, "kvcachectl%s%s: ", command[0] ? " " : "", command);
-    vfprintf(stderr, format, args);
-    fputc('\n', stderr);
+    put_line(stderr, format, args);
+}
+
+void ctl_line(const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    put_line(stdout, format, args);
+    va_end(args);
 }
 
 void ctl_error(const char *format, ...)
@@ -195,14 +220,32 @@ int ctl_take_ms(const char *name, const char *text, uint64_t *ret_ms)
     return 0;
 }
 
-int ctl_take_count(const char *name, const char *text, uint64_t max, uint64_t *ret)
+FILE *ctl_open(const char *path)
+{
+    struct stat st;
+    FILE *file = fopen(path, "rbe");
+    int error = file ? 0 : errno;
+    if (file && fstat(fileno(file), &st) != 0)
+        error = errno;
+    else if (file && S_ISDIR(st.st_mode))
+        error = EISDIR;
+    if (error == 0)
+        return file;
+    if (file)
+        fclose(file);
+    (void)ctl_usage("%s: %s", path, strerror(error));
+    return NULL;
+}
+
+int ctl_take_count(const char *name, const char *text, uint64_t min, uint64_t max, uint64_t *ret)
 {
     const char *why = "";
     uint64_t value;
     if (units_parse_count(text, &value, &why) < 0)
         return ctl_usage("--%s %s: %s", name, text, why);
-    if (value > max)
-        return ctl_usage("--%s %s: must be from 0 to %llu", name, text, (unsigned long long)max);
+    if (value < min || value > max)
+        return ctl_usage("--%s %s: must be from %llu to %llu", name, text, (unsigned long long)min,
+                         (unsigned long long)max);
     *ret = value;
     return 0;
 }
@@ -241,16 +284,9 @@ const char *ctl_socket(const struct ctl *ctl)
 
 const char *ctl_tier_names(unsigned tiers)
 {
-    switch (tiers) {
-    case KVC_TIER_HOST:
-        return "host";
-    case KVC_TIER_NVME:
-        return "nvme";
-    case KVC_TIER_HOST | KVC_TIER_NVME:
-        return "host+nvme";
-    default:
-        return "-";
-    }
+    static const char *const names[] = {"-",   "host",     "nvme",     "host+nvme",
+                                        "hbm", "hbm+host", "hbm+nvme", "hbm+host+nvme"};
+    return tiers < sizeof(names) / sizeof(names[0]) ? names[tiers] : "?";
 }
 
 int ctl_exit_code(int error)

@@ -67,7 +67,7 @@ static int take_option(void *ctx, int c, const char *value)
     switch (c) {
     case 'k':
         p->has_keep = true;
-        return ctl_take_count("keep-percent", value, 100, &p->keep);
+        return ctl_take_count("keep-percent", value, 0, 100, &p->keep);
     case 'l':
         p->has_weigh = true;
         p->weigh = strcmp(value, "on") == 0;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "table.h"
+#include "plain.h"
 
 #include <stdarg.h>
 #include <stdlib.h>
@@ -71,11 +72,7 @@ void table_cell(struct table *t, const char *format, ...)
     va_start(args, format);
     vsnprintf(text, sizeof(text), format, args);
     va_end(args);
-    /* What came from elsewhere must not steer the terminal. */
-    for (char *c = text; *c; c++) {
-        if ((unsigned char)*c < ' ' || *c == 0x7f)
-            *c = '?';
-    }
+    plain(text);
     if (t->n == t->cap) {
         t->cap = t->cap ? 2 * t->cap : 64;
         t->cells = or_abort(realloc(t->cells, t->cap * sizeof(*t->cells)));

@@ -73,9 +73,9 @@ static int from_binary(const char *path, FILE *file, uint32_t **ret_ids, uint32_
 int tokens_read(const char *path, uint32_t **ret_ids, uint32_t *ret_n)
 {
     const size_t len = strlen(path);
-    FILE *file = fopen(path, "rbe");
+    FILE *file = ctl_open(path);
     if (!file)
-        return ctl_usage("%s: %s", path, strerror(errno));
+        return CTL_USAGE;
     const bool json = len > 5 && strcmp(path + len - 5, ".json") == 0;
     const int rc =
         json ? from_json(path, file, ret_ids, ret_n) : from_binary(path, file, ret_ids, ret_n);

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ctl.h"
+#include "gpu.h"
 #include "json.h"
 #include "table.h"
 #include "units.h"
@@ -120,13 +120,13 @@ static json_t *row_json(enum by by, const struct kvc_usage *x)
     return item;
 }
 
-static void print_json(const struct usage *u)
+static void print_json(const struct usage *u, const struct devices *devices)
 {
     json_t *rows = json_array();
     for (size_t i = 0; i < u->n; i++)
         json_array_append_new(rows, row_json(u->by, &u->row[i]));
-    json_print(json_pack("{s:s, s:o, s:o}", "by", by_names[u->by], "rows", rows, "total",
-                         row_json(BY_NOTHING, &u->total)));
+    json_print(json_pack("{s:s, s:o, s:o, s:o}", "by", by_names[u->by], "rows", rows, "total",
+                         row_json(BY_NOTHING, &u->total), "devices", devices_use_json(devices)));
 }
 
 static void cells(struct table *t, const struct usage *u, const struct kvc_usage *x)
@@ -198,6 +198,7 @@ int cmd_usage(struct ctl *ctl, int argc, char **argv)
     static const struct option options[] = {
         {"by", required_argument, NULL, 'b'}, CTL_COMMON_OPTIONS, {0}};
     struct usage u = {.ctl = ctl};
+    struct devices devices;
     int rc = ctl_options_only(ctl, argc, argv, options, help, take_option, &u);
     if (rc != 0)
         return rc < 0 ? CTL_OK : rc;
@@ -205,6 +206,8 @@ int cmd_usage(struct ctl *ctl, int argc, char **argv)
     if (rc != 0)
         return rc;
     rc = kvc_usage(ctl->kvc, add, &u);
+    if (rc >= 0)
+        rc = devices_take(ctl, &devices);
     if (rc < 0) {
         free(u.row);
         return ctl_fail(ctl, rc);
@@ -212,11 +215,13 @@ int cmd_usage(struct ctl *ctl, int argc, char **argv)
     if (u.n > 0)
         qsort(u.row, u.n, sizeof(*u.row), larger);
     if (ctl->json)
-        print_json(&u);
+        print_json(&u, &devices);
     else if (u.n == 0)
         puts("nothing is held: there are no namespaces yet");
     else
         print_table(&u);
+    if (!ctl->json)
+        devices_print_use(&devices);
     free(u.row);
     return u.n > 0 ? CTL_OK : CTL_NOTHING;
 }

@@ -163,6 +163,7 @@ void block_kill(struct core *c, struct block *b, enum kvc_miss reason)
     core__wake(c, b);
     load_wake(c, b);
     promise_event(c, b, KVC_E_GONE);
+    near_died(c, b);
     if (b->copies == 0 && b->moving == 0)
         disk_drop(c, b); /* leases are on what is in memory */
     block_settle(c, b);
@@ -180,6 +181,7 @@ void block_settle(struct core *c, struct block *b)
 {
     if (b->state != BLOCK_DYING || b->leases > 0 || b->copies > 0 || b->moving > 0)
         return;
+    MUST(!b->near); /* who holds a copy on a device holds the block */
     disk_drop(c, b);
     if (!has_parts(b)) {
         if (b->where)
@@ -478,6 +480,25 @@ void run_free(struct core *c, uint32_t holder, struct run_list *l)
         share_put(&c->run_share, holder, c->runs, r);
     }
     run_init(l);
+}
+
+void run_reverse(struct core *c, struct run_list *l)
+{
+    uint32_t before = CORE_NONE;
+    for (uint32_t i = l->head; i != CORE_NONE;) {
+        struct run *r = pool_at(c->runs, i);
+        const uint32_t no = i;
+        for (uint32_t a = 0, b = r->n; a + 1 < b; a++) {
+            const struct run_entry e = r->e[a];
+            r->e[a] = r->e[--b];
+            r->e[b] = e;
+        }
+        i = r->next;
+        r->next = before;
+        before = no;
+    }
+    l->tail = l->head;
+    l->head = before;
 }
 
 struct run_iter run_begin(struct core *c, const struct run_list *l)

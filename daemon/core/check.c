@@ -303,6 +303,7 @@ void core_check(struct core *c)
     check_holders(c, &t);
     check_tiers(c, &t);
     names_check(c);
+    near_check(c);
     check_quotas(c);
     check_pins(c);
 }

@@ -16,13 +16,13 @@ METRIC_DESC(core, CORE_METRICS);
 
 _Static_assert(sizeof(struct block) == 88, "the budget of the index counts on it");
 _Static_assert(KVC_BLOCK_TOKENS_MAX < 1u << 11 && KVC_SHARDS_MAX < 1u << 7 &&
-                   KVC_SHARDS_MAX <= BLOCK_COPIES_MAX,
+                   KVC_SHARDS_MAX <= BLOCK_COPIES_MAX && KVC_GROUPS_MAX < 1u << 7,
                "they fit their fields");
 _Static_assert(sizeof(struct part) == 16, "the budget of the index counts on it");
 
 static uint32_t runs_max(const struct core_config *cfg)
 {
-    return cfg->blocks_max / 16 + 2 * cfg->leases_max + 1024 + pins_of_runs(cfg);
+    return cfg->blocks_max / 16 + 2 * cfg->leases_max + 1024 + pins_of_runs(cfg) + near_runs(cfg);
 }
 
 /* With several principals one each, so that none has to wait for another. */
@@ -70,6 +70,7 @@ void core_budget(const struct core_config *cfg, struct core_budget *ret)
             pool_bytes_for(sizeof(struct core_load), cfg->leases_max),
         .clean = clean_max(cfg) * sizeof(uint32_t),
         .names = core_names_bytes(cfg),
+        .near = near_bytes(cfg),
         .pins = cfg->pins_max ? pool_bytes_for(sizeof(struct pin), cfg->pins_max) : 0,
     };
 }
@@ -181,7 +182,9 @@ static int create_pools(struct core *c)
         err = pool_create(&c->clients, "clients", sizeof(struct core_client), cfg->clients_max);
     if (!err)
         err = create_shares(c);
-    return err ? err : names_create(c);
+    if (!err)
+        err = names_create(c);
+    return err ? err : near_create(c);
 }
 
 int core_create(const struct core_config *config, struct core **ret_core)
@@ -231,6 +234,7 @@ void core_destroy(struct core **core)
         return;
     struct core_budget b;
     core_budget(&c->cfg, &b);
+    near_destroy(c);
     names_destroy(c);
     pool_destroy(&c->parts);
     pool_destroy(&c->runs);
@@ -309,7 +313,8 @@ void core__explain(struct core *c, const struct block *b, struct core_explanatio
     if (b->state != BLOCK_PRESENT)
         return;
     x->tiers = (b->flags & BLOCK_F_HOST ? CORE_IN_HOST : 0u) |
-               (b->flags & BLOCK_F_DISK ? CORE_ON_DISK : 0u);
+               (b->flags & BLOCK_F_DISK ? CORE_ON_DISK : 0u) |
+               (near_is_there(c, b) ? CORE_ON_DEVICE : 0u);
     x->durable = b->flags & BLOCK_F_DURABLE;
     if (b->flags & BLOCK_F_HOST)
         host->ops->view(host, block_loc(c, b, 0), &x->view);

@@ -20,6 +20,7 @@
 #ifndef KVC_CORE_H
 #define KVC_CORE_H
 
+#include "device.h"
 #include "err.h"
 #include "hash.h"
 #include "list.h"
@@ -55,13 +56,19 @@ struct core_config {
     uint64_t pin_bytes_max; /* pinned bytes of one tenant; 0: no limit */
     struct tier *host;      /* borrowed */
     struct tier *disk;      /* borrowed; NULL: there is no storage tier */
-    struct key256 secret;   /* salts come from it */
+    /* Devices, of numbers 0 and up; borrowed. near_max: copies of blocks in their slots, over all
+     * of them; near_policy: which of a device's go first. */
+    struct device *const *devices;
+    uint32_t ndevices;
+    uint32_t near_max;
+    const struct policy_ops *near_policy;
+    struct key256 secret; /* salts come from it */
 };
 
 /* What core_create() will allocate, for the printed budget. */
 struct core_budget {
     uint64_t blocks, table, ghosts, parts, policy, retain, leases, namespaces, commits, clean, pins,
-        names;
+        names, near;
 };
 void core_budget(const struct core_config *config, struct core_budget *ret_budget);
 /* Bytes of index per block: record, table, trace of the evicted, shard parts, policy, retention,
@@ -203,6 +210,20 @@ bool core_placement_step(struct core *c);
     X(GAUGE, names, "names")                                                            \
     X(GAUGE, named_blocks, "blocks that names reach")                                   \
     X(GAUGE, named_bytes, "payload bytes of them")                                      \
+    X(COUNTER, near_hits, "blocks that fills found on their device")                    \
+    X(COUNTER, near_fills, "blocks copied into slots of devices")                       \
+    X(COUNTER, near_failures, "blocks that could not be copied there")                  \
+    X(COUNTER, near_drops, "copies on devices let go of for others")                    \
+    X(COUNTER, near_lost, "copies on devices that were lost with their device")         \
+    X(COUNTER, sends, "leases copied to workers' pages")                                \
+    X(COUNTER, send_blocks, "blocks that arrived there")                                \
+    X(COUNTER, send_bytes, "payload bytes of them")                                     \
+    X(COUNTER, send_blocks_near, "of the blocks, out of slots of the device")           \
+    X(COUNTER, blocks_from_pages, "shards stored out of workers' pages")                \
+    X(COUNTER, bytes_from_pages, "payload bytes of them")                               \
+    X(GAUGE, near_blocks, "copies of blocks on devices")                                \
+    X(GAUGE, near_bytes, "payload bytes of them")                                       \
+    X(GAUGE, sends_in_flight, "leases on their way to workers' pages")                  \
     X(GAUGE, namespaces, "namespaces")
 METRIC_STRUCT(core, CORE_METRICS);
 struct metric_set core_metric_set(const struct core *c);
@@ -446,6 +467,15 @@ struct core_commit {
     const uint8_t *offsets; /* n x u64 little-endian, borrowed during the call; UINT64_MAX = skip */
     const uint8_t *staging; /* borrowed until done() */
     uint64_t staging_bytes;
+    /* Instead of offsets and staging (NULL): pages of a worker's pool, pages_per_block for each
+     * entry, in order; borrowed until done(). Entries of a store that are not copied have pages
+     * too. The copy begins when *after >= after_value (NULL: at once). */
+    struct device *device;
+    struct device_pool *pool;
+    const uint32_t *pages;
+    uint32_t pages_per_block;
+    const _Atomic uint64_t *after;
+    uint64_t after_value;
     uint64_t deadline_ns;
     uint8_t *statuses; /* n, borrowed until done(); an entry that is skipped is left alone */
     void (*done)(struct core_commit *commit); /* once, never from inside core_commit() */
@@ -466,6 +496,80 @@ KVC_WARN_UNUSED int core_reservation(struct core *c, struct core_client *cl, uin
 void core_commit_cancel(struct core *c, struct core_commit *commit);
 /* Gives up what is not committed. KVC_E_GONE. */
 KVC_WARN_UNUSED int core_drop(struct core *c, struct core_client *cl, uint64_t reservation);
+
+/* ---- devices ----
+ *
+ * A block in a slot of a device is a further copy of it: it is in host memory or on disk as well,
+ * so a device that fails loses nothing. Copies are made on request (core_fill_start), of one shard;
+ * the device's policy (near_policy) says which go when its slots are full. What a lease was given
+ * there stays until the lease ends. A copy goes with its block, and with its device. */
+
+/* Copies of a lease's blocks on a device; embedded in its owner's memory until done() has run. */
+struct core_fill {
+    uint64_t lease;
+    uint32_t device; /* number */
+    uint32_t shard;
+    uint64_t deadline_ns;
+    void (*done)(struct core_fill *f); /* once, never from inside core_fill_start() */
+
+    uint32_t ret_blocks;   /* of the lease, that the lease holds on the device now */
+    struct list_node node; /* the core's from here on */
+    struct core_client *client;
+    uint32_t left, next;
+};
+/* Copies to the device what of the lease is not there, as far as there is room; a lease may be
+ * filled on one device. 1: copies are in flight, done() follows; 0: nothing had to be, or can be,
+ * copied, and ret_blocks is final. KVC_E_NO_LEASE, KVC_E_BAD_ARGUMENT (device, shard; a second
+ * device), KVC_E_BUSY. A device that is out is no error: ret_blocks is 0. If the client is closed
+ * or the lease released meanwhile, done() follows all the same. */
+KVC_WARN_UNUSED int core_fill_start(struct core *c, struct core_client *cl, struct core_fill *f);
+/* Forgets it: done() does not run any more. Copies in flight end by themselves. */
+void core_fill_cancel(struct core *c, struct core_fill *f);
+/* core_lease_locs() of a lease that was filled: where it holds a block on the device, the view is
+ * of the slot there (device_of_chunk() is not 0), else of host memory. */
+KVC_WARN_UNUSED int core_lease_locs_near(struct core *c, struct core_client *cl, uint64_t lease,
+                                         uint32_t shard, core_loc_fn *fn, void *ctx);
+
+/* Blocks of a lease on their way to a worker's pages; embedded in its owner's memory until done()
+ * has run. */
+struct core_send {
+    uint64_t lease; /* held until done(), whatever becomes of it otherwise */
+    struct device *device;
+    struct device_pool *pool; /* its groups are the namespace's */
+    uint32_t shard;
+    struct {
+        const uint32_t *pages; /* of the lease's blocks of this group, in order; borrowed */
+        uint32_t pages_per_block;
+    } group[KVC_GROUPS_MAX];
+    const _Atomic uint64_t *after; /* NULL: at once */
+    uint64_t after_value;
+    /* *ready = ready_value + layers that are complete, the groups' layers one after the other;
+     * NULL: nobody waits for layers. */
+    _Atomic uint64_t *ready;
+    uint64_t ready_value;
+    uint64_t deadline_ns;
+    uint8_t *statuses; /* one per block of the lease, in order of groups and blocks: OK, TIER,
+                        * BAD_ARGUMENT (a page number), TIMEOUT, CANCELLED; borrowed until done() */
+    void (*done)(struct core_send *s); /* once, never from inside core_send_start() */
+
+    struct list_node node; /* the core's from here on */
+    struct core_client *client;
+    uint32_t left;
+};
+#define CORE_SEND_BLOCKS 4096u
+/* Copies from the device's slots where the blocks are there, else from host memory. 1: copies are
+ * in flight; 0: the lease has no blocks. KVC_E_NO_LEASE, KVC_E_BAD_ARGUMENT with *ret_why (the pool
+ * does not fit the namespace), KVC_E_TOO_LARGE (more than CORE_SEND_BLOCKS), KVC_E_BUSY. */
+KVC_WARN_UNUSED int core_send_start(struct core *c, struct core_client *cl, struct core_send *s,
+                                    const char **ret_why);
+/* Asks it to stop; done() still follows, when nothing touches the pages any more. */
+void core_send_cancel(struct core *c, struct core_send *s);
+
+struct core_near_stats {
+    uint64_t blocks, bytes;      /* copies on the device */
+    uint64_t hits, fills, drops; /* blocks that fills found there; copied; let go of for others */
+};
+void core_near_stats(const struct core *c, uint32_t device, struct core_near_stats *ret_stats);
 
 /* ---- wishes for what is there, advice ---- */
 
@@ -494,6 +598,7 @@ struct core_pin {
     bool in_memory;  /* its copy in memory stays too; what is not there is loaded, now or when there
                       * is room. Else its last copy stays, wherever it is */
     uint64_t ttl_ms; /* 0: without end */
+    bool of_name;    /* it is part of a name: ends with that, and is no client's to see */
 };
 struct core_pinned {
     uint64_t id;     /* never 0, never used again */
@@ -507,7 +612,8 @@ struct core_pinned {
  * not at all. */
 KVC_WARN_UNUSED int core_pin(struct core *c, const struct core_pin *in,
                              struct core_pinned *ret_pinned, const char **ret_why);
-/* The pin ends. cl: who asks (its own principal's, or any for an administrator); NULL: the daemon.
+/* The pin ends. cl: who asks (its own principal's, or any for an administrator, but those of
+ * names); NULL: the daemon.
  * KVC_E_NO_NAME: there is no such pin, or no right to it. */
 KVC_WARN_UNUSED int core_unpin(struct core *c, const struct core_client *cl, uint64_t id);
 struct core_pin_view {
@@ -554,14 +660,15 @@ uint32_t core_keep_percent_now(const struct core *c);
 
 /* ---- operation ---- */
 
-#define CORE_IN_HOST 1u
-#define CORE_ON_DISK 2u
+#define CORE_IN_HOST   1u
+#define CORE_ON_DISK   2u
+#define CORE_ON_DEVICE 4u
 struct core_explanation {
     uint32_t ns, group;
     uint8_t state, reason;
     uint32_t detail, tokens, shards, shards_present, leases, children;
     uint64_t bytes, age_ms;
-    uint32_t tiers;         /* when present: where its bytes are, CORE_IN_HOST | CORE_ON_DISK */
+    uint32_t tiers;         /* when present: where its bytes are, set of the above */
     bool durable;           /* on disk with a promise */
     uint32_t level;         /* of retention; RETAIN_DEFAULT if nothing is wished */
     uint64_t level_left_ms; /* until its wish ends; 0: it has no end */

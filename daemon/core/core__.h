@@ -51,8 +51,9 @@ enum block_flag {
 struct block {
     struct key256 key;
     uint16_t ns; /* slot in core->ns */
-    uint8_t group;
-    uint8_t state; /* enum block_state */
+    uint8_t group : 7;
+    uint8_t near : 1; /* some device has a copy of it, or is being given one (near.c) */
+    uint8_t state;    /* enum block_state */
     /* holders: leases, loads, and a reservation that is linking children to it */
     uint32_t leases : 24;
     uint32_t pins : 8;
@@ -131,9 +132,10 @@ struct core_client {
     struct core_identity who;
     void (*idle)(void *ctx);
     void *ctx;
-    struct list_node leases, reservations, commits;
+    struct list_node leases, reservations, commits, sends;
     uint64_t lease_bytes, claim_bytes; /* claim: reserved and not committed */
-    uint32_t copies; /* in flight out of its staging, and the slice that reads for it */
+    uint32_t copies; /* in flight out of its staging; the slice that reads for it; fills and sends
+                      * of its, and copies in flight for them */
     bool verifying;  /* such a slice is under way */
     bool closing;
     struct list_node loads;  /* core_load of which blocks are to be begun */
@@ -148,6 +150,10 @@ struct lease {
     uint64_t bytes;
     struct run_list blocks;
     uint32_t ngroups, tokens;
+    struct run_list near; /* what it holds on a device: numbers and serials of near copies */
+    uint32_t near_device; /* which device; CORE_NONE: it was never filled */
+    uint32_t uses;        /* fills, sends and copies in flight that need its blocks */
+    bool ended;           /* released; it lives until its last use has ended */
     struct {
         uint32_t first, n;
     } group[KVC_GROUPS_MAX];
@@ -244,7 +250,7 @@ struct pin {
     uint64_t bytes;
     uint32_t ns, principal, tokens; /* ns: id */
     const char *owner, *tenant;
-    bool in_memory;
+    bool in_memory, of_name;
     uint64_t settled; /* core->pin_epoch when all was in memory that should be, and on disk */
     struct run_list blocks;
     struct key256 tip;
@@ -252,9 +258,11 @@ struct pin {
 
 /* A quota: what retain.h calls an owner, by name. */
 struct quota {
-    uint32_t payer; /* in core->retain; 0: this is not in use */
-    uint8_t scope;  /* enum kvc_scope */
-    uint32_t ns;    /* id */
+    uint32_t payer;     /* in core->retain; 0: this is not in use */
+    uint8_t scope;      /* enum kvc_scope */
+    uint32_t ns;        /* id */
+    uint32_t disk_hand; /* on the way back to its limit on disk: the last record looked at, */
+    uint64_t disk_seen; /* and how many were in vain */
     char tenant[KVC_STRING_MAX], sub[KVC_STRING_MAX];
 };
 
@@ -351,7 +359,8 @@ struct core {
         struct tier_loc loc;
     } stuck[STUCK_MAX]; /* occupants that could neither be kept nor dropped */
     uint32_t nstuck;
-    struct names *names; /* NULL: there are none */
+    struct names *names;     /* NULL: there are none */
+    struct near_table *near; /* NULL: there are no devices */
     uint64_t ns_changes;
     struct key256 *found_parent; /* at start: of each block that was found, its parent's key */
     uint64_t found_print;        /* the namespace of the last one */
@@ -522,6 +531,8 @@ void run_init(struct run_list *l);
 int run_push(struct core *c, uint32_t holder, struct run_list *l, uint32_t block,
              uint32_t gen) KVC_WARN_UNUSED;
 void run_free(struct core *c, uint32_t holder, struct run_list *l);
+/* The last becomes the first. Nothing is to be added afterwards. */
+void run_reverse(struct core *c, struct run_list *l);
 static inline uint32_t run_principal(const struct core *c, uint32_t principal)
 {
     return c->cfg.clients_max + owner_no(c, principal);
@@ -733,6 +744,10 @@ bool reclaim_step(struct core *c);
 /* write.c */
 /* The commit of an entry is over. */
 void op_finish(struct core *c, struct core_op *o, uint8_t status);
+/* The bytes of an entry have been copied out of pages to where they belong, or could not be. */
+void op_copied(struct core *c, struct core_op *o, int status);
+/* What a copy's status is to who asked for it. */
+uint8_t core__copy_status(int err);
 /* What a client waits for before it is gone may have ended. */
 void core__client_settle(struct core *c, struct core_client *cl);
 /* One entry of a reservation is committed or dropped; the last one frees it. */
@@ -748,5 +763,40 @@ void core__explain(struct core *c, const struct block *b, struct core_explanatio
 
 /* lease.c */
 void lease_free(struct core *c, struct lease *l);
+/* Its client has no more to do with it: it is freed, or will be with its last use. */
+void lease_end(struct core *c, struct lease *l);
+/* NULL: the client has no such lease. */
+struct lease *lease_by_id(struct core *c, const struct core_client *cl, uint64_t id);
+/* Somebody needs its blocks, and what it holds on a device, whatever its client does. */
+void lease_use(struct lease *l);
+void lease_unuse(struct core *c, struct lease *l);
+
+/* near.c, near_fill.c, near_send.c; where there are no devices they do nothing */
+uint64_t near_bytes(const struct core_config *cfg);
+uint32_t near_runs(const struct core_config *cfg);
+int near_create(struct core *c) KVC_WARN_UNUSED;
+void near_destroy(struct core *c);
+/* It is DYING: what nobody holds of it on devices goes. */
+void near_died(struct core *c, struct block *b);
+/* Its bytes are wrong: who reads one of its copies on devices is told by the generation. */
+void near_revoke(struct core *c, struct block *b);
+/* Some device has a copy of it that is there. */
+bool near_is_there(const struct core *c, const struct block *b);
+/* What a lease holds on its device. */
+void near_let_go(struct core *c, struct lease *l);
+/* Asks its sends to stop. */
+void near_cancel_all(struct core *c, struct core_client *cl);
+/* The copies of a commit out of pages. What is wrong with it, NULL: nothing. */
+const char *near_store_fault(const struct core *c, const struct core_commit *m,
+                             const struct reservation *r);
+/* NULL: as many copies as there may be are under way. */
+struct near_job *near_store_new(struct core *c, const struct core_client *cl, struct core_commit *m,
+                                uint32_t group, uint32_t bytes);
+void near_store_add(struct core *c, struct near_job *job, const struct core_op *o,
+                    const uint32_t *pages);
+/* They begin; without any the job ends here. */
+void near_store_begin(struct core *c, struct near_job *job);
+void near_store_cancel(struct core *c, const struct core_commit *m);
+void near_check(struct core *c);
 
 #endif

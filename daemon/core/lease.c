@@ -24,7 +24,9 @@ static struct lease *lease_new(struct core *c, struct core_client *cl)
     uint32_t no = pool_index(c->leases, l);
     l->id = ++c->lease_serial << 32 | (no + 1);
     l->client = cl;
+    l->near_device = CORE_NONE;
     run_init(&l->blocks);
+    run_init(&l->near);
     /* The number finds the lease again; 96 random bits make it a secret. */
     memcpy(l->ticket, &no, sizeof no);
     random_bytes(c, l->ticket + sizeof no, KVC_TICKET_BYTES - sizeof no);
@@ -35,6 +37,8 @@ static struct lease *lease_new(struct core *c, struct core_client *cl)
 
 void lease_free(struct core *c, struct lease *l)
 {
+    MUST(l->uses == 0);
+    near_let_go(c, l); /* not later: copies go before their blocks */
     struct run_iter it = run_begin(c, &l->blocks);
     for (const struct run_entry *e; (e = run_next(c, &it));) {
         struct block *b = &c->blocks[e->block];
@@ -49,13 +53,32 @@ void lease_free(struct core *c, struct lease *l)
     share_put(&c->lease_share, client_no(c, l->client), c->leases, l);
 }
 
-static struct lease *lease_by_id(struct core *c, const struct core_client *cl, uint64_t id)
+void lease_end(struct core *c, struct lease *l)
+{
+    l->ended = true;
+    if (l->uses == 0)
+        lease_free(c, l);
+}
+
+void lease_use(struct lease *l)
+{
+    l->uses++;
+}
+
+void lease_unuse(struct core *c, struct lease *l)
+{
+    MUST(l->uses > 0);
+    if (--l->uses == 0 && l->ended)
+        lease_free(c, l);
+}
+
+struct lease *lease_by_id(struct core *c, const struct core_client *cl, uint64_t id)
 {
     uint32_t no = (uint32_t)id - 1;
     if (no >= pool_count(c->leases))
         return NULL;
     struct lease *l = pool_at(c->leases, no);
-    return l && l->id == id && l->client == cl ? l : NULL;
+    return l && l->id == id && l->client == cl && !l->ended ? l : NULL;
 }
 
 static int lease_add(struct core *c, struct lease *l, uint32_t no)
@@ -313,7 +336,7 @@ int core_redeem(struct core *c, struct core_client *cl, const uint8_t ticket[KVC
     uint8_t differs = 0;
     for (uint32_t i = 0; from && i < KVC_TICKET_BYTES; i++)
         differs |= from->ticket[i] ^ ticket[i];
-    if (!from || differs || from->client->who.principal != cl->who.principal)
+    if (!from || differs || from->ended || from->client->who.principal != cl->who.principal)
         return KVC_E_NO_LEASE;
     struct run_iter it = run_begin(c, &from->blocks);
     for (const struct run_entry *e; (e = run_next(c, &it));)
@@ -366,6 +389,6 @@ int core_release(struct core *c, struct core_client *cl, uint64_t lease)
     struct lease *l = lease_by_id(c, cl, lease);
     if (!l)
         return KVC_E_NO_LEASE;
-    lease_free(c, l);
+    lease_end(c, l);
     return 0;
 }

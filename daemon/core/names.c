@@ -176,7 +176,6 @@ void name_free(struct core *c, struct core_name *nm)
     n->free = name_no(c, nm);
 }
 
-/* Who may see a pin may have ended it by itself. */
 static void unpin(struct core *c, struct core_name *nm)
 {
     const int err = nm->pin ? core_unpin(c, NULL, nm->pin) : 0;
@@ -186,7 +185,7 @@ static void unpin(struct core *c, struct core_name *nm)
 
 int name_pin(struct core *c, struct core_name *nm, const struct core_seq *seq)
 {
-    const struct core_pin in = {.seq = *seq};
+    const struct core_pin in = {.seq = *seq, .of_name = true};
     struct core_pinned pinned;
     const char *why;
     int err = core_pin(c, &in, &pinned, &why);

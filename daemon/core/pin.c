@@ -132,7 +132,8 @@ static struct pin *pin_new(struct core *c, const struct core_pin *in, const stru
                       .owner = ns->owner,
                       .tenant = ns->tenant,
                       .tokens = f->tokens,
-                      .in_memory = in->in_memory};
+                      .in_memory = in->in_memory,
+                      .of_name = in->of_name};
     if (in->ttl_ms)
         p->end_ms = c->now_ms + MIN(in->ttl_ms, UINT64_MAX / 2);
     run_init(&p->blocks);
@@ -196,7 +197,7 @@ static void pin_end(struct core *c, struct pin *p)
 
 static bool may_see(const struct core_client *cl, const struct pin *p)
 {
-    return !cl || cl->who.admin || cl->who.principal == p->principal;
+    return !cl || (!p->of_name && (cl->who.admin || cl->who.principal == p->principal));
 }
 
 int core_unpin(struct core *c, const struct core_client *cl, uint64_t id)

@@ -10,6 +10,7 @@
 #define QUOTA_STEP     64u
 #define GIVE_STEP      8192u
 #define HAND_STEPS     512u
+#define DISK_STEP      8u
 /* What is left free below a limit in memory, so that stores need not wait for it: a part of it. */
 #define MARGIN_SHARE 16u
 
@@ -306,10 +307,11 @@ static bool relieve(struct core *c, uint32_t payer, uint32_t *left)
 
 /* ---- limits on disk ---- */
 
-static bool leaves_disk(struct core *c, const struct block *b, uint32_t within)
+static bool leaves_disk(struct core *c, const struct block *b, uint32_t within, bool trees)
 {
     return (b->flags & BLOCK_F_LINKED) && is_on_disk(b) && !block_stays(b) && !block_in_use(c, b) &&
-           !(b->flags & BLOCK_F_TORN) && ((b->flags & BLOCK_F_HOST) || b->child == CORE_NONE) &&
+           !(b->flags & BLOCK_F_TORN) &&
+           ((b->flags & BLOCK_F_HOST) || b->child == CORE_NONE || trees) &&
            retain_is_within(c->retain, block_ns(c, b)->payer, within);
 }
 
@@ -320,17 +322,18 @@ static bool goes_first(struct core *c, const struct block *a, const struct block
     return la != lb ? la < lb : core__age_ms(c, a) > core__age_ms(c, b);
 }
 
-/* Of some records, the owner's block on disk of the lowest level that was used longest ago: its
- * copy there goes. False: none of them. */
-static bool disk_make(struct core *c, uint32_t within)
+/* Of some records behind *hand, the owner's block on disk of the lowest level that was used longest
+ * ago: its copy there goes, and with `trees`, if others build on it, the first of these that may.
+ * False: none of them. */
+static bool disk_make(struct core *c, uint32_t within, uint32_t *hand, bool trees)
 {
     struct block *best = NULL;
     const uint32_t steps = MIN(HAND_STEPS, c->blocks_high);
     for (uint32_t n = 0; n < steps; n++) {
-        if (++c->quota_hand >= c->blocks_high)
-            c->quota_hand = 0;
-        struct block *b = &c->blocks[c->quota_hand];
-        if (leaves_disk(c, b, within) && (!best || goes_first(c, b, best)))
+        if (++*hand >= c->blocks_high)
+            *hand = 0;
+        struct block *b = &c->blocks[*hand];
+        if (leaves_disk(c, b, within, trees) && (!best || goes_first(c, b, best)))
             best = b;
     }
     if (!best)
@@ -339,8 +342,12 @@ static bool disk_make(struct core *c, uint32_t within)
         disk_forget(c, best);
         return true;
     }
+    const uint32_t no = block_walk_first(c, block_no(c, best));
+    struct block *leaf = &c->blocks[no];
+    if (!block_can_evict(c, no) || block_kept(c, leaf))
+        return false;
     c->m.quota_evicted++;
-    block_kill(c, best, KVC_MISS_EVICTED);
+    block_kill(c, leaf, KVC_MISS_EVICTED);
     return true;
 }
 
@@ -351,9 +358,30 @@ int quota_disk(struct core *c, const struct core_ns *ns, uint64_t bytes)
         if (over == RETAIN_NO_OWNER)
             return 0;
         if (n == QUOTA_PATIENCE || bytes > retain_quota_of(c->retain, over)->limit[1] ||
-            !disk_make(c, over))
+            !disk_make(c, over, &c->quota_hand, false))
             return KVC_E_QUOTA;
     }
+}
+
+/* One owner's way back to its limit, when that was lowered: first what nothing builds on, and when
+ * all records were seen in vain, what is in memory and builds on the rest. True: there is more to
+ * do; not when all that it has there stays (promised, in use). */
+static bool relieve_disk(struct core *c, struct quota *q)
+{
+    const uint64_t all = c->blocks_high;
+    for (uint32_t n = 0; n < DISK_STEP; n++) {
+        if (retain_over(c->retain, q->payer, 1, 0) != q->payer) {
+            q->disk_seen = 0;
+            return false;
+        }
+        const bool trees = q->disk_seen >= all;
+        if (!disk_make(c, q->payer, &q->disk_hand, trees)) {
+            q->disk_seen = MIN(q->disk_seen + HAND_STEPS, 2 * all);
+            return q->disk_seen < 2 * all;
+        }
+        q->disk_seen = trees ? all : 0;
+    }
+    return true;
 }
 
 /* ---- a step ---- */
@@ -376,13 +404,11 @@ bool quota_step(struct core *c)
     for (uint32_t i = 0; i < ARRAY_LEN(c->quota) && c->m.quotas > 0 && left > 0; i++) {
         if (++c->quota_at >= ARRAY_LEN(c->quota))
             c->quota_at = 0;
-        const uint32_t payer = c->quota[c->quota_at].payer;
-        if (!payer)
+        struct quota *q = &c->quota[c->quota_at];
+        if (!q->payer)
             continue;
-        more |= relieve(c, payer, &left);
-        for (uint32_t n = 0; retain_over(c->retain, payer, 1, 0) == payer && n < 8; n++)
-            if (!disk_make(c, payer))
-                break;
+        more |= relieve(c, q->payer, &left);
+        more |= relieve_disk(c, q);
     }
     return more;
 }

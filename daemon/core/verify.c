@@ -54,6 +54,8 @@ static void drop_corrupt(struct core *c, struct core_verify *v, struct block *b,
     if (!v->tier)
         host->view(c->cfg.host, block_loc(c, b, shard), &x.view);
     c->m.blocks_corrupt++;
+    if (!v->tier)
+        near_revoke(c, b); /* they are copies of what was read */
     x.kept = drop_copy(c, v, b);
     if (x.kept) {
         v->corrupt(v, &x);
@@ -61,6 +63,7 @@ static void drop_corrupt(struct core *c, struct core_verify *v, struct block *b,
     }
     for (uint32_t i = 0; i < shards && (b->flags & BLOCK_F_HOST); i++)
         host->revoke(c->cfg.host, block_loc(c, b, i));
+    near_revoke(c, b);
     x.below = block_tree_size(c, block_no(c, b)) - 1;
     c->m.blocks_corrupt_below += x.below;
     v->corrupt(v, &x);

@@ -309,11 +309,20 @@ void core__client_settle(struct core *c, struct core_client *cl)
     idle(ctx);
 }
 
-static uint8_t copy_status(int err)
+uint8_t core__copy_status(int err)
 {
-    if (err == -ECANCELED)
+    switch (err) {
+    case 0:
+        return KVC_ST_OK;
+    case -ECANCELED:
         return KVC_ST_CANCELLED;
-    return err == -ETIMEDOUT ? KVC_ST_TIMEOUT : KVC_ST_TIER;
+    case -ETIMEDOUT:
+        return KVC_ST_TIMEOUT;
+    case -EINVAL: /* a page number */
+        return KVC_ST_BAD_ARGUMENT;
+    default:
+        return KVC_ST_TIER;
+    }
 }
 
 static uint8_t op_land(struct core *c, const struct core_op *o, struct block *b)
@@ -326,13 +335,15 @@ static uint8_t op_land(struct core *c, const struct core_op *o, struct block *b)
         if (o->op.status != -ECANCELED)
             c->m.copy_failures++;
         block_kill_tree(c, b, KVC_MISS_DROPPED);
-        return copy_status(o->op.status);
+        return core__copy_status(o->op.status);
     }
     struct part *p = pool_at(c->parts, o->part);
     c->cfg.host->ops->publish(c->cfg.host, &o->op);
     p->state = PART_DONE;
     p->disk = (struct tier_loc){0};
     c->m.bytes_stored += o->op.bytes;
+    c->m.blocks_from_pages += o->op.kind == TIER_ADOPT;
+    c->m.bytes_from_pages += o->op.kind == TIER_ADOPT ? o->op.bytes : 0;
     if (++b->shards_present == group_shards(block_ns(c, b), block_group(c, b)))
         block_publish(c, b);
     return KVC_ST_OK;
@@ -384,18 +395,64 @@ void op_finish(struct core *c, struct core_op *o, uint8_t status)
     core__client_settle(c, cl);
 }
 
-/* Starts the copy of one entry; false with its status when there is none to start. */
-static bool commit_one(struct core *c, struct core_commit *m, struct reservation *r,
-                       const struct run_entry *e, uint32_t i)
+/* Out of pages there is no checksum yet: host memory makes it of what has arrived there. */
+void op_copied(struct core *c, struct core_op *o, int status)
 {
-    uint64_t off = cursor_le64(m->offsets + (size_t)i * 8);
+    struct block *b = &c->blocks[o->block];
+    if (!status && atomic_load_explicit(&o->op.cancel, memory_order_relaxed))
+        status = -ECANCELED;
+    if (status || b->state != BLOCK_PENDING) {
+        o->op.status = status;
+        op_done(&o->op);
+        return;
+    }
+    const struct part *p = pool_at(c->parts, o->part);
+    o->op.label = block_label(c, b, p->shard);
+    c->cfg.host->ops->submit(c->cfg.host, &o->op);
+}
+
+/* Whether entry i is to be copied; false with its status when it is not. */
+static bool entry_wanted(struct core_commit *m, uint32_t i)
+{
     if (m->store && m->statuses[i] != KVC_ST_OK)
         return false;
-    if (off == NO_OFFSET) {
-        if (m->store)
-            m->statuses[i] = KVC_ST_BAD_ARGUMENT; /* what is reserved and left out is not stored */
-        return false;
+    if (m->pages || cursor_le64(m->offsets + (size_t)i * 8) != NO_OFFSET)
+        return true;
+    if (m->store)
+        m->statuses[i] = KVC_ST_BAD_ARGUMENT; /* what is reserved and left out is not stored */
+    return false;
+}
+
+/* The bytes of entry i lie within staging. */
+static bool entry_is_inside(const struct core_commit *m, uint32_t i, uint32_t bytes)
+{
+    const uint64_t off = cursor_le64(m->offsets + (size_t)i * 8);
+    return off % STAGING_ALIGN == 0 && off <= m->staging_bytes && bytes <= m->staging_bytes - off;
+}
+
+static void op_submit(struct core *c, struct core_commit *m, struct near_job *job,
+                      struct core_op *o, const struct part *p, uint32_t bytes)
+{
+    o->op = (struct tier_op){.kind = job ? TIER_ADOPT : TIER_PUT,
+                             .loc = p->loc,
+                             .bytes = bytes,
+                             .deadline_ns = m->deadline_ns,
+                             .done = op_done};
+    if (job) {
+        near_store_add(c, job, o, m->pages + (size_t)o->index * m->pages_per_block);
+        return;
     }
+    o->op.src = m->staging + cursor_le64(m->offsets + (size_t)o->index * 8);
+    o->op.label = block_label(c, &c->blocks[o->block], p->shard);
+    c->cfg.host->ops->submit(c->cfg.host, &o->op);
+}
+
+/* Starts the copy of one entry; false with its status when there is none to start. */
+static bool commit_one(struct core *c, struct core_commit *m, struct near_job *job,
+                       struct reservation *r, const struct run_entry *e, uint32_t i)
+{
+    if (!entry_wanted(m, i))
+        return false;
     struct block *b;
     struct part *p = entry_part(c, r, e, &b);
     if (!p) {
@@ -403,7 +460,7 @@ static bool commit_one(struct core *c, struct core_commit *m, struct reservation
         return false;
     }
     uint32_t bytes = block_group(c, b)->block_bytes;
-    if (off % STAGING_ALIGN || off > m->staging_bytes || bytes > m->staging_bytes - off) {
+    if (!job && !entry_is_inside(m, i, bytes)) {
         m->statuses[i] = KVC_ST_BAD_ARGUMENT;
         return false;
     }
@@ -419,13 +476,6 @@ static bool commit_one(struct core *c, struct core_commit *m, struct reservation
                           .durable = r->durable,
                           .block = block_no(c, b),
                           .part = pool_index(c->parts, p)};
-    o->op = (struct tier_op){.kind = TIER_PUT,
-                             .loc = p->loc,
-                             .src = m->staging + off,
-                             .bytes = bytes,
-                             .label = block_label(c, b, p->shard),
-                             .deadline_ns = m->deadline_ns,
-                             .done = op_done};
     p->state = PART_COPYING;
     p->resv = CORE_NONE;
     m->client->claim_bytes -= bytes;
@@ -433,8 +483,22 @@ static bool commit_one(struct core *c, struct core_commit *m, struct reservation
     m->client->copies++;
     m->left++;
     list_push_back(&c->copying, &o->node);
-    c->cfg.host->ops->submit(c->cfg.host, &o->op);
+    op_submit(c, m, job, o, p, bytes);
     return true;
+}
+
+/* What carries the copies of a commit out of pages; NULL: it is out of staging. */
+static int commit_job(struct core *c, struct core_commit *m, const struct reservation *r,
+                      struct near_job **ret_job, const char **ret_why)
+{
+    *ret_job = NULL;
+    if (!m->pages)
+        return 0;
+    *ret_why = near_store_fault(c, m, r);
+    if (*ret_why)
+        return KVC_E_BAD_ARGUMENT;
+    *ret_job = near_store_new(c, m->client, m, r->group, r->ns->spec.group[r->group].block_bytes);
+    return *ret_job ? 0 : KVC_E_BUSY;
 }
 
 int core_commit(struct core *c, struct core_client *cl, struct core_commit *m, const char **ret_why)
@@ -451,6 +515,10 @@ int core_commit(struct core *c, struct core_client *cl, struct core_commit *m, c
     m->client = cl;
     m->left = 0;
     list_init(&m->node);
+    struct near_job *job;
+    int err = commit_job(c, m, r, &job, ret_why);
+    if (err)
+        return err;
     r->open++;
     struct run_iter it = run_begin(c, &r->blocks);
     for (uint32_t i = 0; i < end; i++) {
@@ -458,10 +526,12 @@ int core_commit(struct core *c, struct core_client *cl, struct core_commit *m, c
         MUST(e != NULL);
         if (i < m->first)
             continue;
-        if (commit_one(c, m, r, e, i - m->first))
+        if (commit_one(c, m, job, r, e, i - m->first))
             resv_close_entry(c, r);
     }
     resv_close_entry(c, r);
+    if (job)
+        near_store_begin(c, job);
     if (m->left == 0)
         return 0;
     list_push_back(&cl->commits, &m->node);
@@ -487,6 +557,7 @@ void core_commit_cancel(struct core *c, struct core_commit *m)
         if (o->commit == m)
             atomic_store_explicit(&o->op.cancel, true, memory_order_relaxed);
     }
+    near_store_cancel(c, m);
     LIST_FOR_EACH_SAFE (node, next, &c->promised) {
         struct promise *p = CONTAINER_OF(node, struct promise, node);
         struct core_op *o = CONTAINER_OF(p, struct core_op, promise);
@@ -513,6 +584,7 @@ int core_client_open(struct core *c, const struct core_identity *who, void (*idl
     list_init(&cl->reservations);
     list_init(&cl->commits);
     list_init(&cl->loads);
+    list_init(&cl->sends);
     if (c->cfg.principals_max)
         c->attached[who->principal]++;
     *ret_client = cl;
@@ -525,6 +597,7 @@ void core_client_quarantine(struct core *c, struct core_client *cl)
         resv_drop_all(c, CONTAINER_OF(node, struct reservation, node));
     LIST_FOR_EACH_SAFE (node, next, &cl->commits)
         core_commit_cancel(c, CONTAINER_OF(node, struct core_commit, node));
+    near_cancel_all(c, cl);
     verify_cancel_all(c, cl);
 }
 
@@ -532,8 +605,8 @@ void core_client_close(struct core *c, struct core_client *cl)
 {
     core_client_quarantine(c, cl);
     load_cancel_all(c, cl);
-    for (struct list_node *node; (node = list_first(&cl->leases));)
-        lease_free(c, CONTAINER_OF(node, struct lease, node));
+    LIST_FOR_EACH_SAFE (node, next, &cl->leases)
+        lease_end(c, CONTAINER_OF(node, struct lease, node));
     LIST_FOR_EACH_SAFE (node, next, &c->jobs) {
         struct core_evict_job *job = CONTAINER_OF(node, struct core_evict_job, node);
         if (job->client == cl)

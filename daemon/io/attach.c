@@ -18,7 +18,6 @@
 
 #define ACCEPTS_PER_TURN  16
 #define MESSAGES_PER_TURN 16
-#define FDS_MAX           16
 
 struct conn {
     struct attach *a;
@@ -58,21 +57,23 @@ static void conn_gone(struct conn *c)
     c->a->on.closed(c->a->on.ctx, conn_no(c));
 }
 
-/* Nothing of ours takes descriptors from workers yet: what came with a message is closed. */
-static unsigned drop_descriptors(struct msghdr *m)
+/* The one descriptor of a message, or -1. There is room for one: the kernel has closed what else
+ * came (MSG_CTRUNC), and then it is not known which one was meant. */
+static int descriptor_of(struct msghdr *m)
 {
-    unsigned n = 0;
-    for (struct cmsghdr *h = CMSG_FIRSTHDR(m); h; h = CMSG_NXTHDR(m, h)) {
-        if (h->cmsg_level != SOL_SOCKET || h->cmsg_type != SCM_RIGHTS)
-            continue;
-        size_t fds = (h->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-        for (size_t i = 0; i < fds; i++, n++) {
-            int fd;
-            memcpy(&fd, CMSG_DATA(h) + i * sizeof fd, sizeof fd);
+    int fd = -1;
+    struct cmsghdr *h = CMSG_FIRSTHDR(m);
+    if (h && h->cmsg_level == SOL_SOCKET && h->cmsg_type == SCM_RIGHTS &&
+        h->cmsg_len == CMSG_LEN(sizeof fd))
+        memcpy(&fd, CMSG_DATA(h), sizeof fd);
+    if (m->msg_flags & MSG_CTRUNC) {
+        LOG_WARN_RATELIMITED(1, "a worker sent several descriptors at once, or there is no room "
+                                "for one; closed them");
+        if (fd >= 0)
             close(fd);
-        }
+        fd = -1;
     }
-    return n;
+    return fd;
 }
 
 /* 1 = a message was handled, 0 = none, negative = the connection has ended. */
@@ -80,23 +81,29 @@ static int conn_recv(struct conn *c)
 {
     uint8_t buf[KVC_ATTACH_MAX + 1];
     union {
-        char bytes[CMSG_SPACE(FDS_MAX * sizeof(int))];
+        char bytes[CMSG_SPACE(sizeof(int))];
         struct cmsghdr align;
     } control;
     struct iovec iov = {.iov_base = buf, .iov_len = sizeof buf};
     struct msghdr m = {.msg_iov = &iov,
                        .msg_iovlen = 1,
                        .msg_control = control.bytes,
-                       .msg_controllen = sizeof control.bytes};
+                       .msg_controllen = CMSG_LEN(sizeof(int))}; /* in CMSG_SPACE are two */
     ssize_t n = recvmsg(c->fd, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     if (n < 0)
         return errno == EAGAIN || errno == EINTR ? 0 : -errno;
-    if (n == 0)
+    int fd = descriptor_of(&m); /* comes with a datagram of no bytes too, which ends it */
+    if (n == 0) {
+        if (fd >= 0)
+            close(fd);
         return -EPIPE;
-    if (drop_descriptors(&m) > 0)
-        LOG_WARN_RATELIMITED(1, "a worker sent descriptors; closed them");
+    }
     /* One byte too long is passed on as such: it then fails to parse. */
-    c->a->on.message(c->a->on.ctx, conn_no(c), buf, (size_t)n);
+    c->a->on.message(c->a->on.ctx, conn_no(c), buf, (size_t)n, &fd);
+    if (fd >= 0) {
+        LOG_WARN_RATELIMITED(1, "a worker sent a descriptor that nobody wants; closed it");
+        close(fd);
+    }
     return 1;
 }
 

@@ -22,7 +22,9 @@ struct attach_handlers {
     void *ctx;
     /* Negative: the connection is refused and closed, closed() does not follow. */
     int (*opened)(void *ctx, uint32_t conn, uid_t uid, pid_t pid);
-    void (*message)(void *ctx, uint32_t conn, const void *buf, size_t len);
+    /* fd: the descriptor that came with it, -1: none, or several. One that *fd still names when
+     * this returns is closed. */
+    void (*message)(void *ctx, uint32_t conn, const void *buf, size_t len, int *fd);
     /* The connection is gone; `conn` may be used again for another. */
     void (*closed)(void *ctx, uint32_t conn);
 };

@@ -35,7 +35,18 @@ static void call_expire(void *ctx, uint64_t now_ns)
         call->answered = true;
         core_commit_cancel(s->core, &call->commit);
         reply_error(s, call->session, &call->head, KVC_E_TIMEOUT,
-                    "the copies are still running; cancel before reusing the staging area");
+                    call->pages
+                        ? "the copies are still running; cancel before reusing the pages"
+                        : "the copies are still running; cancel before reusing the staging area");
+        return;
+    case CALL_SEND: /* as a commit */
+        call->answered = true;
+        core_send_cancel(s->core, &call->send);
+        reply_error(s, call->session, &call->head, KVC_E_TIMEOUT,
+                    "the copies are still running; cancel before reusing the pages");
+        return;
+    case CALL_FILL:
+        fill_finish(call);
         return;
     case CALL_VERIFY: /* as a commit */
         call->answered = true;
@@ -68,11 +79,42 @@ struct call *call_new(struct request *rq, enum call_kind kind)
     call->begun_ns = s->now_ns;
     call->timer.fn = call_expire;
     call->timer.ctx = call;
+    call->due_ns = rq->due_ns ? rq->due_ns : deadline_of(s, &rq->head);
     list_push_back(&rq->se->calls, &call->node);
-    wheel_add(&s->wheel, &call->timer, rq->due_ns ? rq->due_ns : deadline_of(s, &rq->head));
+    wheel_add(&s->wheel, &call->timer, call->due_ns);
     rq->se->inflight++;
     s->m.calls++;
     return call;
+}
+
+bool call_keep(struct request *rq, struct call *call)
+{
+    struct svc *s = rq->s;
+    if (rq->kept) {
+        call->kept = rq->kept;
+        call->kept_bytes = rq->kept_bytes;
+        rq->kept = NULL;
+    } else if (share_take(&s->kept_share, rq->se->index, rq->len)) {
+        call->kept_bytes = rq->len;
+        call->kept = s->ports.keep(s->ports.ctx, rq->msg);
+    }
+    return call->kept != NULL;
+}
+
+void call_rearm(struct call *call, uint64_t due_ns)
+{
+    wheel_add(&call->session->svc->wheel, &call->timer, due_ns);
+}
+
+/* Of what is left; enough for copies that have begun, of which few are given to a device at a time.
+ */
+#define COPIES_END_NS (UINT64_C(100) * 1000000)
+
+uint64_t call_copies_due(const struct call *call)
+{
+    const uint64_t now_ns = call->session->svc->now_ns;
+    const uint64_t left_ns = call->due_ns > now_ns ? call->due_ns - now_ns : 0;
+    return call->due_ns - MIN(left_ns / 8, COPIES_END_NS);
 }
 
 void call_end(struct svc *s, struct call *call)
@@ -80,6 +122,8 @@ void call_end(struct svc *s, struct call *call)
     struct session *se = call->session;
     wheel_del(&s->wheel, &call->timer);
     list_remove(&call->node);
+    if (call->pages)
+        call->pages->calls--;
     if (call->kept)
         s->ports.unkeep(s->ports.ctx, call->kept);
     share_give(&s->kept_share, se->index, call->kept_bytes);
@@ -108,13 +152,20 @@ static void call_stop(struct svc *s, struct call *call, bool answer)
     case CALL_EVICT:
         core_evict_cancel(s->core, &call->job);
         break;
+    case CALL_FILL: /* nobody has been told of the lease */
+        core_fill_cancel(s->core, &call->fill);
+        MUST(core_release(s->core, call->session->client, call->held.lease) == 0);
+        break;
     case CALL_VERIFY:
     case CALL_COMMIT:
+    case CALL_SEND:
         call->cancelled = true;
         if (call->kind == CALL_VERIFY)
             core_verify_cancel(s->core, &call->verify);
-        else
+        else if (call->kind == CALL_COMMIT)
             core_commit_cancel(s->core, &call->commit);
+        else
+            core_send_cancel(s->core, &call->send);
         if (!answer) /* who cancelled is still owed a reply by the deadline */
             wheel_del(&s->wheel, &call->timer);
         return; /* ends in its done() */

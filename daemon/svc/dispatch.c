@@ -76,6 +76,12 @@ static op_fn *const ops[] = {
     [KVC_OP_NAME_FORGET] = op_name_forget,
     [KVC_OP_NAME_LOAD] = op_name_load,
     [KVC_OP_NAME_TOKENS] = op_name_tokens,
+    [KVC_OP_DEVICES] = op_devices,
+    [KVC_OP_POOL_OPEN] = op_pool_open,
+    [KVC_OP_POOL_CLOSE] = op_pool_close,
+    [KVC_OP_PAGES_LOAD] = op_pages_load,
+    [KVC_OP_PAGES_STORE] = op_pages_store,
+    [KVC_OP_ACQUIRE_ON] = op_acquire_on,
 };
 
 /* What a session may still ask for when it is full or the daemon is leaving: to let go of things.

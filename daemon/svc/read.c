@@ -67,13 +67,13 @@ static void put_loc(void *ctx, const struct tier_view *v)
     codec_put_loc(&w->s->locs[(size_t)w->n++ * KVC_LOC_BYTES], &loc);
 }
 
-/* The answer to ACQUIRE and REDEEM. */
-static void reply_held(struct svc *s, struct session *se, const struct msg_head *head,
-                       const struct core_held *held, uint32_t shard)
+void reply_held(struct svc *s, struct session *se, const struct msg_head *head,
+                const struct core_held *held, uint32_t shard, bool near)
 {
     struct loc_writer w = {.s = s};
     if (held->lease) {
-        int err = core_lease_locs(s->core, se->client, held->lease, shard, put_loc, &w);
+        int err = near ? core_lease_locs_near(s->core, se->client, held->lease, shard, put_loc, &w)
+                       : core_lease_locs(s->core, se->client, held->lease, shard, put_loc, &w);
         if (err) {
             MUST(core_release(s->core, se->client, held->lease) == 0);
             reply_error(s, se, head, err, "shard: the namespace has fewer shards");
@@ -108,8 +108,8 @@ static const char *acquire_detail(int err, const char *why)
     return why;
 }
 
-/* Answers, or goes on waiting. */
-static void wait_again(struct call *call)
+/* Answers, goes on waiting, or lets follow what follows. */
+void wait_again(struct call *call)
 {
     struct svc *s = call->session->svc;
     struct core_held held;
@@ -122,10 +122,18 @@ static void wait_again(struct call *call)
     if (err == 1)
         return;
     histo_add(&s->m.wait_ns, s->now_ns - call->begun_ns);
-    if (err)
-        reply_error(s, call->session, &call->head, err, acquire_detail(err, why));
-    else
-        reply_held(s, call->session, &call->head, &held, call->shard);
+    if (!err) {
+        call->then(call, &held);
+        return;
+    }
+    reply_error(s, call->session, &call->head, err, acquire_detail(err, why));
+    call_end(s, call);
+}
+
+static void acquired(struct call *call, const struct core_held *held)
+{
+    struct svc *s = call->session->svc;
+    reply_held(s, call->session, &call->head, held, call->shard, false);
     call_end(s, call);
 }
 
@@ -144,21 +152,17 @@ void wait_finish(struct call *call)
 }
 
 /* The keys are read again at every wake-up, so the request's bytes stay. */
-static void wait_begin(struct request *rq, const struct core_acquire *in, uint32_t shard)
+struct call *wait_new(struct request *rq, const struct core_acquire *in, uint32_t shard,
+                      void (*then)(struct call *call, const struct core_held *held))
 {
-    struct svc *s = rq->s;
     struct call *call = call_new(rq, CALL_WAIT);
     if (!call)
-        return;
-    if (share_take(&s->kept_share, rq->se->index, rq->len)) {
-        call->kept_bytes = rq->len;
-        call->kept = s->ports.keep(s->ports.ctx, rq->msg);
-    }
-    if (!call->kept) {
-        reply_error(s, rq->se, &rq->head, KVC_E_BUSY,
+        return NULL;
+    if (!call_keep(rq, call)) {
+        reply_error(rq->s, rq->se, &rq->head, KVC_E_BUSY,
                     "too many requests are waiting (limits.waiters)");
-        call_end(s, call);
-        return;
+        call_end(rq->s, call);
+        return NULL;
     }
     struct core_ns_view v;
     core_ns_view(in->seq.ns, &v);
@@ -166,29 +170,49 @@ static void wait_begin(struct request *rq, const struct core_acquire *in, uint32
     call->ns = v.id;
     call->shard = shard;
     call->waiter.fn = on_wake;
-    wait_again(call);
+    call->then = then;
+    return call;
+}
+
+static void wait_begin(struct request *rq, const struct core_acquire *in, uint32_t shard)
+{
+    struct call *call = wait_new(rq, in, shard, acquired);
+    if (call)
+        wait_again(call);
+}
+
+int svc__want(struct request *rq, const struct msg_acquire *msg, struct core_acquire *ret_in,
+              const char **ret_why)
+{
+    struct core_acquire in = {.from_tokens = msg->from_tokens,
+                              .wait_tokens = msg->wait_tokens,
+                              .read_only = msg->flags & KVC_F_READ_ONLY,
+                              .load = !(msg->flags & (KVC_F_NO_LOAD | KVC_F_READ_ONLY)),
+                              .wait = msg->flags & KVC_F_WAIT};
+    int err = svc__seq(rq, &msg->seq, msg->flags & KVC_F_ALL, &in.seq);
+    if (err) {
+        *ret_why = ns_detail(err);
+        return err;
+    }
+    if (rq->s->trace && !in.read_only && core_seq_fault(&in.seq) == NULL)
+        trace__asked(rq->s, rq->se, &in.seq);
+    *ret_in = in;
+    return 0;
 }
 
 void op_acquire(struct request *rq)
 {
     struct svc *s = rq->s;
     struct msg_acquire msg;
-    struct core_acquire in = {0};
+    struct core_acquire in;
     struct core_held held;
     const char *why = NULL;
     int err = codec_dec_acquire(rq->buf, rq->len, &rq->head, &msg);
     if (err)
         why = rq->head.detail;
-    if (!err && (err = svc__seq(rq, &msg.seq, msg.flags & KVC_F_ALL, &in.seq)))
-        why = ns_detail(err);
+    else
+        err = svc__want(rq, &msg, &in, &why);
     if (!err) {
-        in.from_tokens = msg.from_tokens;
-        in.wait_tokens = msg.wait_tokens;
-        in.read_only = msg.flags & KVC_F_READ_ONLY;
-        if (s->trace && !in.read_only && core_seq_fault(&in.seq) == NULL)
-            trace__asked(s, rq->se, &in.seq);
-        in.load = !(msg.flags & (KVC_F_NO_LOAD | KVC_F_READ_ONLY));
-        in.wait = msg.flags & KVC_F_WAIT;
         if (in.wait) {
             wait_begin(rq, &in, msg.shard);
             return;
@@ -204,7 +228,7 @@ void op_acquire(struct request *rq)
     if (err)
         reply_error(s, rq->se, &rq->head, err, acquire_detail(err, why));
     else
-        reply_held(s, rq->se, &rq->head, &held, msg.shard);
+        reply_held(s, rq->se, &rq->head, &held, msg.shard, false);
 }
 
 void op_redeem(struct request *rq)
@@ -219,7 +243,7 @@ void op_redeem(struct request *rq)
     if (err)
         reply_error(s, rq->se, &rq->head, err, acquire_detail(err, why));
     else
-        reply_held(s, rq->se, &rq->head, &held, msg.shard);
+        reply_held(s, rq->se, &rq->head, &held, msg.shard, false);
 }
 
 void op_release(struct request *rq)

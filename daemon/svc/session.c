@@ -137,6 +137,11 @@ static uint32_t principal_id(const struct svc *s, const struct svc_principal *p)
     return (uint32_t)(p - s->cfg.principals) + 1;
 }
 
+uint32_t session_principal(const struct session *se)
+{
+    return principal_id(se->svc, se->principal);
+}
+
 /* First byte not 0 (ZeroMQ keeps those for itself), session number, 104 random bits. */
 static int make_route(struct session *se)
 {
@@ -195,6 +200,7 @@ static void session_free(struct session *se)
         s->ports.staging_free(s->ports.ctx, se->staging);
         s->m.staging_bytes -= se->staging_bytes;
     }
+    device_end(se);
     uint32_t index = se->index;
     *se = (struct session){.index = index, .conn = CONN_NONE, .svc = s};
     list_init(&se->calls);
@@ -212,14 +218,20 @@ static void session_mute(struct session *se)
     se->admitted = false;
 }
 
-/* The core has let go of the last byte of this session's staging. */
+void session_over(struct session *se)
+{
+    if (se->state == SESSION_CLOSING && !se->client && !se->staging_pending &&
+        !device_is_importing(se))
+        session_free(se);
+}
+
+/* The core has let go of the last byte of this session's memory. */
 static void session_idle(void *ctx)
 {
     struct session *se = ctx;
     MUST(se->state == SESSION_CLOSING && list_empty(&se->calls));
     se->client = NULL;
-    if (!se->staging_pending)
-        session_free(se);
+    session_over(se);
 }
 
 /* Its connection is gone: nothing of it is read or written by it any more. */
@@ -245,8 +257,8 @@ static void session_close(struct session *se)
     call_cancel_all(s, se);
     if (se->client)
         core_client_close(s->core, se->client);
-    else if (!se->staging_pending)
-        session_free(se);
+    else
+        session_over(se);
 }
 
 void session_doom(struct session *se, uint16_t status, const char *text)
@@ -392,14 +404,18 @@ int svc_attach_open(struct svc *s, uint32_t conn, uid_t uid, pid_t pid)
     return 0;
 }
 
-static void send_welcome(struct session *se, const struct att_welcome *msg, int fd)
+void session_say(struct session *se, const void *buf, int len, int fd)
 {
     struct svc *s = se->svc;
-    uint8_t buf[KVC_ATTACH_MAX];
-    int len = codec_enc_att_welcome(buf, sizeof buf, msg);
     MUST(len > 0);
     if (s->ports.attach_send(s->ports.ctx, se->conn, buf, (size_t)len, fd) != 0)
         session_doom(se, KVC_ST_LIMIT, "the attach connection takes no messages");
+}
+
+static void send_welcome(struct session *se, const struct att_welcome *msg, int fd)
+{
+    uint8_t buf[KVC_ATTACH_MAX];
+    session_say(se, buf, codec_enc_att_welcome(buf, sizeof buf, msg), fd);
 }
 
 static void refuse(struct session *se, uint16_t status, const char *text)
@@ -509,7 +525,7 @@ void svc_staging_ready(struct svc *s, uint64_t tag, int err, void *staging, int 
         s->m.staging_bytes += bytes;
     }
     if (se->state == SESSION_CLOSING) {
-        session_free(se);
+        session_over(se);
         return;
     }
     if (err) {
@@ -523,7 +539,9 @@ static void attach_map(struct session *se, const struct att_map *msg)
 {
     struct svc *s = se->svc;
     uint64_t bytes = 0;
-    int fd = s->ports.chunk_fd(s->ports.ctx, msg->chunk, principal_id(s, se->principal), &bytes);
+    int fd = device_of_chunk(msg->chunk)
+                 ? device_headers_fd(se, msg->chunk, &bytes)
+                 : s->ports.chunk_fd(s->ports.ctx, msg->chunk, session_principal(se), &bytes);
     struct att_chunk reply = {.status = KVC_ST_OK, .chunk = msg->chunk, .bytes = bytes};
     if (fd < 0) {
         reply.status = fd == -EACCES ? KVC_ST_DENIED : KVC_ST_GONE;
@@ -531,28 +549,63 @@ static void attach_map(struct session *se, const struct att_map *msg)
                                                 : "there is no such chunk any more");
     }
     uint8_t buf[KVC_ATTACH_MAX];
-    int len = codec_enc_att_chunk(buf, sizeof buf, &reply);
-    MUST(len > 0);
-    if (s->ports.attach_send(s->ports.ctx, se->conn, buf, (size_t)len, fd < 0 ? -1 : fd) != 0)
-        session_doom(se, KVC_ST_LIMIT, "the attach connection takes no messages");
+    session_say(se, buf, codec_enc_att_chunk(buf, sizeof buf, &reply), fd < 0 ? -1 : fd);
 }
 
-void svc_attach_message(struct svc *s, uint32_t conn, const void *buf, size_t len)
+/* What a session may say once it has been welcomed. False: it cannot be read. */
+static bool attach_ready(struct session *se, int code, const void *buf, size_t len, int *fd)
+{
+    union {
+        struct att_map map;
+        struct att_words words;
+        struct att_mem mem;
+        struct att_mem_drop drop;
+        struct att_map_on map_on;
+    } msg;
+    switch (code) {
+    case KVC_ATTACH_MAP:
+        if (codec_dec_att_map(buf, len, &msg.map) != 0)
+            return false;
+        attach_map(se, &msg.map);
+        return true;
+    case KVC_ATTACH_WORDS:
+        if (codec_dec_att_words(buf, len, &msg.words) != 0)
+            return false;
+        device_words(se);
+        return true;
+    case KVC_ATTACH_MEM:
+        if (codec_dec_att_mem(buf, len, &msg.mem) != 0)
+            return false;
+        device_mem(se, &msg.mem, fd);
+        return true;
+    case KVC_ATTACH_MEM_DROP:
+        if (codec_dec_att_mem_drop(buf, len, &msg.drop) != 0)
+            return false;
+        device_mem_drop(se, msg.drop.mem);
+        return true;
+    case KVC_ATTACH_MAP_ON:
+        if (codec_dec_att_map_on(buf, len, &msg.map_on) != 0)
+            return false;
+        device_map_on(se, msg.map_on.chunk);
+        return true;
+    default:
+        return false;
+    }
+}
+
+void svc_attach_message(struct svc *s, uint32_t conn, const void *buf, size_t len, int *fd)
 {
     struct session *se = session_by_conn(s, conn);
     MUST(se != NULL);
     struct att_hello hello;
-    struct att_map map;
+    int none = -1;
     int code = codec_att_code(buf, len);
     if (se->state == SESSION_DROPPED)
         return;
     if (se->state == SESSION_CONNECTED && code == KVC_ATTACH_HELLO &&
         codec_dec_att_hello(buf, len, &hello) == 0) {
         attach_hello(se, &hello);
-    } else if (se->state == SESSION_READY && code == KVC_ATTACH_MAP &&
-               codec_dec_att_map(buf, len, &map) == 0) {
-        attach_map(se, &map);
-    } else {
+    } else if (se->state != SESSION_READY || !attach_ready(se, code, buf, len, fd ? fd : &none)) {
         s->m.bad_messages++;
         session_doom(se, KVC_ST_BAD_MESSAGE,
                      "its attach message cannot be parsed or does not belong here");
@@ -571,12 +624,10 @@ void svc_chunk_retired(struct svc *s, uint32_t chunk, uint32_t principal)
     struct att_retired msg = {.chunk = chunk};
     uint8_t buf[64];
     int len = codec_enc_att_retired(buf, sizeof buf, &msg);
-    MUST(len > 0);
     for (uint32_t i = 0; i < svc_conns_max(&s->cfg); i++) {
         struct session *se = &s->sessions[i];
         if (se->state != SESSION_READY || principal_id(s, se->principal) != principal)
             continue;
-        if (s->ports.attach_send(s->ports.ctx, se->conn, buf, (size_t)len, -1) != 0)
-            session_doom(se, KVC_ST_LIMIT, "the attach connection takes no messages");
+        session_say(se, buf, len, -1);
     }
 }

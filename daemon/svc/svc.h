@@ -16,9 +16,12 @@
 #include "metric.h"
 
 #define SVC_UIDS_MAX    16
-#define SVC_METRIC_SETS 8
+#define SVC_METRIC_SETS (8 + DEVICES_MAX)
 /* How long the answer to a RELEASE waits at most for another reply of the session. */
 #define SVC_RELEASE_NS UINT64_C(2000000)
+/* Memories of devices being imported at a time, each with a descriptor; one more is answered BUSY.
+ */
+#define SVC_IMPORTS_MAX 512u
 /* Bytes of requests that wait, over all sessions; one more is answered BUSY. */
 #define SVC_KEPT_MAX (64u << 20)
 
@@ -47,7 +50,13 @@ struct svc_ports {
     void (*staging_free)(void *ctx, void *staging);
     /* Brings the metrics that were added with svc_add_metrics() up to date. */
     void (*refresh)(void *ctx);
-    /* The chunk's read-only descriptor, borrowed; -ENOENT, -EACCES. */
+    /* A page of completion words: a sealed memfd, all zero, mapped for reading and writing. Its
+     * descriptor is svc's to close. Optional, as are the next two, where there are no devices. */
+    int (*words_make)(void *ctx, uint64_t bytes, int *ret_fd, void **ret_base);
+    void (*words_free)(void *ctx, void *base, uint64_t bytes);
+    /* Of a descriptor that was taken from svc_attach_message(), or came of words_make(). */
+    void (*fd_close)(void *ctx, int fd);
+    /* The chunk's read-only descriptor, borrowed; -ENOENT, -EACCES. Not of devices' chunks. */
     int (*chunk_fd)(void *ctx, uint32_t chunk, uint32_t principal, uint64_t *ret_bytes);
     /* What the storage tier's paths count; texts are borrowed until the next call. NULL: there is
      * no storage tier, and what needs one is refused. */
@@ -72,6 +81,8 @@ struct svc_config {
     const char *server;     /* name and release, for HELLO */
     const struct svc_principal *principals; /* borrowed */
     uint32_t nprincipals;
+    struct device *const *devices; /* borrowed */
+    uint32_t ndevices;
     /* Promise each principal a part of sessions and staging, and each session one of the calls
      * (share.h). Off: first come, first served. */
     bool fair;
@@ -93,14 +104,19 @@ struct svc_config {
     X(GAUGE, quarantined, "sessions ended by the daemon whose process has not let go yet") \
     X(GAUGE, calls, "requests waiting or copying")                                         \
     X(GAUGE, staging_bytes, "staging handed out")                                          \
+    X(GAUGE, mems, "memories of workers on devices")                                       \
+    X(GAUGE, pools, "pools of workers on devices")                                         \
     X(HISTO, handle_ns, "time in a handler")                                               \
     X(HISTO, commit_ns, "commit: from receipt to reply")                                   \
+    X(HISTO, pages_ns, "loads into pages: from receipt to reply")                          \
     X(HISTO, wait_ns, "acquires that waited: from receipt to reply")
 METRIC_STRUCT(svc, SVC_METRICS);
 
 /* Attach connections at a time: sessions, and uids without rights until they are told so. */
 uint32_t svc_conns_max(const struct svc_config *config);
 uint64_t svc_bytes(const struct svc_config *config); /* what svc_create() will allocate */
+/* What so many sessions may take for what they have on devices, as they ask for it. */
+uint64_t svc_device_bytes(uint32_t sessions);
 KVC_WARN_UNUSED int svc_create(const struct svc_config *config, struct core *core,
                                const struct svc_ports *ports, struct svc **ret_svc);
 /* Every session must have ended. Accepts NULL. */
@@ -120,7 +136,9 @@ uint64_t svc_next_ns(const struct svc *s);
 /* -EMFILE: no session is free, or the uid's principal has its share of them; the caller closes the
  * connection. */
 KVC_WARN_UNUSED int svc_attach_open(struct svc *s, uint32_t conn, uid_t uid, pid_t pid);
-void svc_attach_message(struct svc *s, uint32_t conn, const void *buf, size_t len);
+/* fd: the descriptor that came with it, -1: none (NULL too). If svc takes it, *fd becomes -1. What
+ * a session has on devices is allocated at its first message about them. */
+void svc_attach_message(struct svc *s, uint32_t conn, const void *buf, size_t len, int *fd);
 /* The peer closed it or its process is gone. The caller closes its end. */
 void svc_attach_closed(struct svc *s, uint32_t conn);
 /* err 0: fd (borrowed until staging_free), the daemon's own mapping and its size; else why not. */
@@ -130,7 +148,8 @@ void svc_chunk_retired(struct svc *s, uint32_t chunk, uint32_t principal);
 
 /* ---- control plane ---- */
 
-/* One request; `msg` is what ports->keep() takes. */
+/* One request; `msg` is what ports->keep() takes. In bytes that are kept, lists of pages are moved
+ * to where they are aligned. */
 void svc_request(struct svc *s, const void *route, size_t route_len, const void *buf, size_t len,
                  void *msg);
 

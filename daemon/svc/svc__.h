@@ -21,13 +21,39 @@ struct owed {
     uint32_t released;
 };
 
+/* Memory of a session's on a device. Free while it has no device. */
+struct device_share {
+    struct session *session;
+    struct device *device;
+    struct device_mem *mem;
+    int fd; /* while it is being imported; else -1 */
+    bool importing;
+    bool dropped; /* while it was being imported */
+};
+
+struct device_pages { /* a pool; not open while it has no device */
+    struct device *device;
+    struct device_pool *pool;
+    uint32_t ngroups;
+    uint32_t pages_per_block[KVC_GROUPS_MAX];
+    uint32_t calls; /* that name it */
+};
+
+/* What a session has on devices. */
+struct device_things {
+    _Atomic uint64_t *words; /* NULL: not asked for */
+    uint32_t importing;
+    struct device_share mem[KVC_MEMS_MAX];
+    struct device_pages pool[KVC_POOLS_MAX];
+};
+
 enum session_state {
     SESSION_FREE,
     SESSION_CONNECTED, /* has not said who it is */
     SESSION_STAGING,   /* its staging area is being made */
     SESSION_READY,
     SESSION_DROPPED, /* ended by us; its leases stay until its process lets go */
-    SESSION_CLOSING  /* gone; copies out of its staging are still running */
+    SESSION_CLOSING  /* gone; copies from or to its memory are still running */
 };
 
 struct session {
@@ -53,6 +79,7 @@ struct session {
     void *staging;
     const uint8_t *staging_base;
     uint64_t staging_bytes;
+    struct device_things *things; /* NULL: none so far */
     struct list_node calls;
     struct wheel_timer hello; /* until it has said who it is */
     struct wheel_timer tell;  /* until it could be told that it was dropped */
@@ -69,7 +96,9 @@ enum call_kind {
     CALL_VERIFY,
     CALL_ROOM,
     CALL_NAME, /* a name that is put or forgotten, until that is kept */
-    CALL_LOAD  /* what a name reaches, until it is in memory */
+    CALL_LOAD, /* what a name reaches, until it is in memory */
+    CALL_SEND, /* blocks to pages */
+    CALL_FILL  /* blocks to slots of a device */
 };
 
 /* A request that is not answered within its handler. */
@@ -83,14 +112,26 @@ struct call {
     struct msg_head cancel;
     uint64_t begun_ns;
     struct wheel_timer timer;
-    void *kept; /* the request's bytes, for CALL_WAIT and CALL_ROOM */
+    void *kept; /* the request's bytes, for CALL_WAIT, CALL_ROOM and those with pages */
     size_t kept_bytes;
     const void *buf; /* CALL_ROOM: the request */
     size_t len;
-    uint64_t due_ns; /* its deadline; the timer is earlier */
+    uint64_t due_ns; /* its deadline; the timer may be earlier */
     struct core_acquire acquire;
     uint32_t ns, shard;
     struct core_waiter waiter;
+    /* CALL_WAIT: what follows when the hit is held; it ends the call, or makes it another. */
+    void (*then)(struct call *call, const struct core_held *held);
+    struct core_held held;      /* SEND, FILL */
+    struct device_pages *pages; /* of a pool; counted there. NULL: none */
+    bool prefetch;              /* begins to load what it does not wait for */
+    const uint32_t *page[KVC_GROUPS_MAX];
+    uint32_t skipped[KVC_GROUPS_MAX]; /* keys of the group that have no pages */
+    union {
+        struct core_send send;
+        struct core_fill fill;
+    };
+    struct device *device; /* FILL */
     struct core_commit commit;
     struct core_evict_job job;
     char tenant[KVC_STRING_MAX], model[KVC_STRING_MAX]; /* of the job */
@@ -129,15 +170,18 @@ struct svc {
     struct session *sessions; /* svc_conns_max() */
     uint32_t ndoomed;
     uint32_t serial;
+    uint32_t importing;                         /* memories of devices, over all sessions */
     uint32_t explain_left;                      /* places that EXPLAINs may look at in this turn */
     struct ring *trace;                         /* NULL = off */
     uint32_t trace_ns;                          /* 0 = all */
     uint8_t scratch[KVC_STORE_MAX];             /* statuses of a request that does not wait */
     uint8_t locs[KVC_KEYS_MAX * KVC_LOC_BYTES]; /* of one ACQUIRE reply */
-    union {                                     /* a list on its way out */
+    struct device_region regions[KVC_REGIONS_MAX]; /* of one POOL_OPEN */
+    union {                                        /* a list on its way out */
         struct msg_pin_list_reply pins;
         struct msg_quota_list_reply quotas;
         struct msg_usage_reply usage;
+        struct msg_devices_reply devices;
     } list;
     uint8_t out[KVC_MESSAGE_MAX];
 };
@@ -151,6 +195,8 @@ struct request {
     size_t len;
     void *msg;
     uint64_t due_ns; /* of one that has waited for room: its deadline; else 0 */
+    void *kept;      /* and its bytes, which call_keep() may take over */
+    size_t kept_bytes;
 };
 
 /* reply.c: exactly one of these per request */
@@ -168,9 +214,20 @@ uint16_t status_of(int err); /* wire status of a negative return value; total */
 /* session.c */
 void session_doom(struct session *se, uint16_t status, const char *text);
 struct session *session_by_route(struct svc *s, const void *route, size_t len);
+/* One of the things that a session that has been closed waits for is over. */
+void session_over(struct session *se);
+uint32_t session_principal(const struct session *se);
+/* Says it on the attach connection; a session that takes nothing is doomed. */
+void session_say(struct session *se, const void *buf, int len, int fd);
 
 /* call.c */
 struct call *call_new(struct request *rq, enum call_kind kind); /* NULL: answered BUSY */
+/* The request's bytes stay until the call has ended. False: no more can be kept. */
+bool call_keep(struct request *rq, struct call *call) KVC_WARN_UNUSED;
+/* When its timer is to fire, from now on. */
+void call_rearm(struct call *call, uint64_t due_ns);
+/* Copies begin until then, so that they have ended by the deadline. */
+uint64_t call_copies_due(const struct call *call);
 /* Answered now or before; frees it, and answers a CANCEL that waited for it. */
 void call_end(struct svc *s, struct call *call);
 void call_cancel_all(struct svc *s, struct session *se);
@@ -188,6 +245,18 @@ void op_release(struct request *rq);
 void op_hint(struct request *rq);
 /* Answers a waiting acquire with what is there. */
 void wait_finish(struct call *call);
+/* Waits for what `in` wants; `then` follows, with the lease. NULL: answered. The caller goes on
+ * with wait_again(). */
+struct call *wait_new(struct request *rq, const struct core_acquire *in, uint32_t shard,
+                      void (*then)(struct call *call, const struct core_held *held));
+void wait_again(struct call *call);
+/* The answer to ACQUIRE and its like; `near`: the lease was filled on a device. A shard that does
+ * not exist ends the lease. */
+void reply_held(struct svc *s, struct session *se, const struct msg_head *head,
+                const struct core_held *held, uint32_t shard, bool near);
+/* What ACQUIRE and its like ask for. 0, or negative with *ret_why. */
+int svc__want(struct request *rq, const struct msg_acquire *msg, struct core_acquire *ret_in,
+              const char **ret_why) KVC_WARN_UNUSED;
 
 /* What one request may have loaded that it does not wait for. */
 #define SVC_PREFETCH_BYTES (UINT64_C(256) << 20)
@@ -206,8 +275,45 @@ void op_reserve(struct request *rq);
 void op_commit(struct request *rq);
 void op_store(struct request *rq);
 void op_drop(struct request *rq);
+void op_pages_store(struct request *rq);
 /* A RESERVE or STORE that was put aside for lack of room goes on. */
 void room_finish(struct call *call);
+
+/* device.c */
+void device_words(struct session *se);
+void device_mem(struct session *se, const struct att_mem *msg, int *fd);
+void device_mem_drop(struct session *se, uint32_t mem);
+void device_map_on(struct session *se, uint32_t chunk);
+/* As ports.chunk_fd: of the headers of a device's chunk. */
+int device_headers_fd(const struct session *se, uint32_t chunk,
+                      uint64_t *ret_bytes) KVC_WARN_UNUSED;
+/* Whether something is being imported for the session. */
+bool device_is_importing(const struct session *se);
+/* No copy touches any of it, and nothing is being imported. */
+void device_end(struct session *se);
+struct device *device_by_uuid(struct svc *s, const uint8_t uuid[KVC_UUID_BYTES]);
+/* The session's pool of this number, or NULL. */
+struct device_pages *device_pool(struct session *se, uint32_t pool);
+/* Why its pages do not fit the namespace's blocks; NULL: they do. */
+const char *device_pool_fault(const struct device_pages *pages, const struct core_ns *ns);
+/* Word `no`, NULL for KVC_NO_WORD. False: the session has none. */
+bool device_word(struct session *se, uint32_t no, _Atomic uint64_t **ret_word) KVC_WARN_UNUSED;
+void op_devices(struct request *rq);
+void op_pool_open(struct request *rq);
+void op_pool_close(struct request *rq);
+
+#define NO_DEVICE "the daemon has no such device (`devices` in its configuration; DEVICES)"
+#define NO_POOL   "pool: no such pool is open in this session"
+#define NO_WORDS  "a word is named, and WORDS was not asked for on the attach channel"
+
+/* pages.c */
+void op_pages_load(struct request *rq);
+void op_acquire_on(struct request *rq);
+/* Numbers where they are aligned; in the bytes of a request that is kept, for which the field
+ * before it is not needed any more. */
+const uint32_t *pages_align(struct codec_bin pages);
+/* Answers a copy to slots with what is there. */
+void fill_finish(struct call *call);
 
 /* What to say when core_ns_get() fails. */
 const char *ns_detail(int err);

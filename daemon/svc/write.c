@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* RESERVE, COMMIT, STORE, DROP. */
+/* RESERVE, COMMIT, STORE, PAGES_STORE, DROP. */
 #include "svc__.h"
 
 /* What core_reserve() borrows. */
@@ -58,18 +58,25 @@ void room_finish(struct call *call)
                          .head = call->head,
                          .buf = call->buf,
                          .len = call->len,
-                         .due_ns = call->due_ns};
-    void *kept = call->kept;
+                         .due_ns = call->due_ns,
+                         .kept = call->kept,
+                         .kept_bytes = call->kept_bytes};
     core_waiter_cancel(s->core, &call->waiter);
     call->kept = NULL;
+    call->kept_bytes = 0;
     call_end(s, call);
     if (s->now_ns >= rq.due_ns)
         reply_error(s, rq.se, &rq.head, KVC_E_TIMEOUT, "no room was made in time");
     else if (rq.head.op == KVC_OP_RESERVE)
         op_reserve(&rq);
-    else
+    else if (rq.head.op == KVC_OP_STORE)
         op_store(&rq);
-    s->ports.unkeep(s->ports.ctx, kept);
+    else
+        op_pages_store(&rq);
+    if (!rq.kept)
+        return; /* another call has it now */
+    s->ports.unkeep(s->ports.ctx, rq.kept);
+    share_give(&s->kept_share, rq.se->index, rq.kept_bytes);
 }
 
 static void on_room(struct core_waiter *w)
@@ -92,23 +99,15 @@ static bool wait_for_room(struct request *rq, const struct core_reserve *in)
     struct call *call = call_new(rq, CALL_ROOM);
     if (!call)
         return true; /* answered */
-    if (share_take(&s->kept_share, rq->se->index, rq->len)) {
-        call->kept_bytes = rq->len;
-        call->kept = s->ports.keep(s->ports.ctx, rq->msg);
-    }
     call->buf = rq->buf;
     call->len = rq->len;
-    call->due_ns = call->timer.due_ns;
     call->waiter.fn = on_room;
-    if (!call->kept || !core_store_must_wait(s->core, bytes, &call->waiter)) {
+    if (!call_keep(rq, call) || !core_store_must_wait(s->core, bytes, &call->waiter)) {
         call_end(s, call);
         return false;
     }
     /* Half of its time at most: its copies need some too. */
-    const uint64_t left_ns = (call->timer.due_ns - s->now_ns) / 2;
-    const uint64_t due_ns = s->now_ns + MIN(left_ns, ROOM_WAIT_NS);
-    wheel_del(&s->wheel, &call->timer);
-    wheel_add(&s->wheel, &call->timer, due_ns);
+    call_rearm(call, s->now_ns + MIN((call->due_ns - s->now_ns) / 2, ROOM_WAIT_NS));
     return true;
 }
 
@@ -187,9 +186,11 @@ static void commit_run(struct request *rq, struct call *call, const char *why)
 {
     struct svc *s = rq->s;
     struct core_commit *m = &call->commit;
-    m->staging = rq->se->staging_base;
-    m->staging_bytes = rq->se->staging_bytes;
-    m->deadline_ns = call->timer.due_ns;
+    if (!call->pages) {
+        m->staging = rq->se->staging_base;
+        m->staging_bytes = rq->se->staging_bytes;
+    }
+    m->deadline_ns = call->pages ? call_copies_due(call) : call->due_ns;
     m->statuses = call->statuses;
     m->done = on_commit_done;
     int err = core_commit(s->core, rq->se->client, m, &why);
@@ -232,6 +233,49 @@ void op_commit(struct request *rq)
     commit_run(rq, call, why);
 }
 
+/* What a store wants: as core_reserve() takes it, and a look at its token ids. */
+static int store_in(struct request *rq, const struct msg_reserve *msg, struct codec_bin tokens,
+                    struct wishes *wishes, struct core_reserve *ret_in, const char **ret_why)
+{
+    if ((*ret_why = svc__durable_fault(rq->s, msg->flags)))
+        return KVC_E_BAD_ARGUMENT;
+    int err = reserve_in(rq, msg, wishes, ret_in);
+    if (err) {
+        *ret_why = ns_detail(err);
+        return err;
+    }
+    *ret_why = NULL;
+    if (ret_in->group < KVC_GROUPS_MAX)
+        *ret_why = tokens_fault(ret_in->ns, ret_in->group, ret_in->n, tokens);
+    return *ret_why ? KVC_E_BAD_ARGUMENT : 0;
+}
+
+/* Reserves and copies; from where, call->commit says. Answers. */
+static void store_run(struct request *rq, struct call *call, const struct core_reserve *in)
+{
+    struct svc *s = rq->s;
+    const char *why = NULL;
+    uint64_t reservation;
+    int err = core_reserve(s->core, rq->se->client, in, &reservation, call->statuses, &why);
+    if (!err && s->trace)
+        trace__stored(s, rq->se, in);
+    if (err || !reservation) {
+        if (err)
+            reply_error(s, rq->se, &rq->head, err, why);
+        else
+            reply_commit(s, rq->se, &rq->head, call->statuses, in->n);
+        call_end(s, call);
+        return;
+    }
+    call->commit.reservation = reservation;
+    call->commit.n = in->n;
+    call->commit.store = true;
+    commit_run(rq, call, why);
+    /* What was reserved and not copied (a bad offset, an empty pool) has nobody to commit it. */
+    err = core_drop(s->core, rq->se->client, reservation);
+    MUST(err == 0 || err == KVC_E_GONE);
+}
+
 void op_store(struct request *rq)
 {
     struct svc *s = rq->s;
@@ -242,17 +286,12 @@ void op_store(struct request *rq)
     int err = codec_dec_store(rq->buf, rq->len, &rq->head, &msg);
     if (err)
         why = rq->head.detail;
-    if (!err && (why = svc__durable_fault(s, msg.reserve.flags)))
-        err = KVC_E_BAD_ARGUMENT;
-    if (!err && (err = reserve_in(rq, &msg.reserve, &wishes, &in)))
-        why = ns_detail(err);
+    else
+        err = store_in(rq, &msg.reserve, msg.tokens, &wishes, &in, &why);
     if (!err && msg.offsets.n / 8 != in.n) {
         err = KVC_E_BAD_ARGUMENT;
         why = "offsets: one per key";
     }
-    if (!err && in.group < KVC_GROUPS_MAX &&
-        (why = tokens_fault(in.ns, in.group, in.n, msg.tokens)))
-        err = KVC_E_BAD_ARGUMENT;
     if (err) {
         reply_error(s, rq->se, &rq->head, err, why);
         return;
@@ -262,24 +301,71 @@ void op_store(struct request *rq)
     struct call *call = call_new(rq, CALL_COMMIT);
     if (!call)
         return;
-    uint64_t reservation;
-    err = core_reserve(s->core, rq->se->client, &in, &reservation, call->statuses, &why);
-    if (!err && s->trace)
-        trace__stored(s, rq->se, &in);
-    if (err || !reservation) {
-        if (err)
-            reply_error(s, rq->se, &rq->head, err, why);
-        else
-            reply_commit(s, rq->se, &rq->head, call->statuses, in.n);
+    call->commit = (struct core_commit){.offsets = msg.offsets.p};
+    store_run(rq, call, &in);
+}
+
+/* Whether pool, words and pages are what the blocks need; where they are. */
+static int pages_in(struct request *rq, const struct msg_pages_store *msg,
+                    const struct core_reserve *in, struct device_pages **ret_pages,
+                    struct core_commit *ret_commit, const char **ret_why)
+{
+    struct device_pages *p = device_pool(rq->se, msg->pool);
+    _Atomic uint64_t *after;
+    *ret_why = p ? device_pool_fault(p, in->ns) : NO_POOL;
+    if (!*ret_why && in->group >= p->ngroups)
+        *ret_why = "group: the namespace has fewer groups";
+    if (!*ret_why && !device_word(rq->se, msg->after_word, &after))
+        *ret_why = NO_WORDS;
+    if (!*ret_why && msg->pages.n / 4 != (uint64_t)in->n * p->pages_per_block[in->group])
+        *ret_why = "pages: pages_per_block for each key";
+    if (*ret_why)
+        return KVC_E_BAD_ARGUMENT;
+    *ret_pages = p;
+    *ret_commit = (struct core_commit){.device = p->device,
+                                       .pool = p->pool,
+                                       .pages_per_block = p->pages_per_block[in->group],
+                                       .after = after,
+                                       .after_value = msg->after_value};
+    return 0;
+}
+
+void op_pages_store(struct request *rq)
+{
+    struct svc *s = rq->s;
+    struct msg_pages_store msg;
+    struct core_reserve in;
+    struct core_commit commit;
+    struct device_pages *pages;
+    struct wishes wishes;
+    const char *why = NULL;
+    int err = codec_dec_pages_store(rq->buf, rq->len, &rq->head, &msg);
+    if (err)
+        why = rq->head.detail;
+    else
+        err = store_in(rq, &msg.reserve, msg.tokens, &wishes, &in, &why);
+    if (!err)
+        err = pages_in(rq, &msg, &in, &pages, &commit, &why);
+    if (err) {
+        reply_error(s, rq->se, &rq->head, err, why);
+        return;
+    }
+    if (wait_for_room(rq, &in))
+        return;
+    struct call *call = call_new(rq, CALL_COMMIT);
+    if (!call)
+        return;
+    if (!call_keep(rq, call)) {
+        reply_error(s, rq->se, &rq->head, KVC_E_BUSY,
+                    "too many requests are waiting (limits.waiters)");
         call_end(s, call);
         return;
     }
-    call->commit = (struct core_commit){
-        .reservation = reservation, .n = in.n, .offsets = msg.offsets.p, .store = true};
-    commit_run(rq, call, why);
-    /* What was reserved and not copied (a bad offset, an empty pool) has nobody to commit it. */
-    err = core_drop(s->core, rq->se->client, reservation);
-    MUST(err == 0 || err == KVC_E_GONE);
+    call->pages = pages;
+    pages->calls++;
+    call->commit = commit;
+    call->commit.pages = pages_align(msg.pages);
+    store_run(rq, call, &in);
 }
 
 void op_drop(struct request *rq)

@@ -299,6 +299,12 @@ void arena_free(struct arena *a, struct tier_loc loc)
 
 /* --- slots --- */
 
+uint32_t arena_place(const struct arena *a, struct tier_loc loc)
+{
+    uint32_t slot;
+    return arena__find(a, loc, &slot)->chunk;
+}
+
 void *arena_payload(const struct arena *a, struct tier_loc loc)
 {
     uint32_t slot;
@@ -389,9 +395,10 @@ void arena_set_retired(struct arena *a, arena_retired_fn *fn, void *ctx)
     a->retired_ctx = ctx;
 }
 
-void arena_set_pins(struct arena *a, struct pins *pins)
+void arena_set_moved(struct arena *a, arena_moved_fn *fn, void *ctx)
 {
-    a->pins = pins;
+    a->moved = fn;
+    a->moved_ctx = ctx;
 }
 
 uint8_t *arena_settled(const struct arena *a, uint32_t no)

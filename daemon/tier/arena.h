@@ -36,6 +36,9 @@
 struct arena_config {
     uint64_t limit_bytes; /* of slots handed out; ARENA_LIMIT_MIN to ARENA_LIMIT_MAX */
     uint64_t chunk_bytes; /* 0: limit / 32, at least 4 MiB, at most 1 GiB */
+    /* 0: as many as make the limit exact. Else the number is what limits, and limit_bytes is
+     * chunks * chunk_bytes, which slots and their headers share. */
+    uint32_t chunks;
     enum arena_huge huge;
     bool prefault;
     const struct topo *topo; /* borrowed until arena_destroy(); NULL: no NUMA placement */
@@ -124,6 +127,8 @@ uint32_t arena_slot_bytes(uint32_t bytes);
 /* Whether a block of this size can ever be handed out. */
 bool arena_can_hold(const struct arena *a, uint32_t bytes);
 
+/* Which of arena_sizes.chunks a slot handed out is in; its offset is that of arena_view(). */
+uint32_t arena_place(const struct arena *a, struct tier_loc loc);
 /* Where a slot handed out is in this process: payload, and its bytes rounded up to a page. */
 void *arena_payload(const struct arena *a, struct tier_loc loc);
 /* Stamps label and sum, then a new generation (release). `bytes` as given to arena_alloc(). */
@@ -142,9 +147,10 @@ KVC_WARN_UNUSED int arena_chunk_fd(const struct arena *a, uint32_t chunk, uint32
 typedef void(arena_retired_fn)(void *ctx, uint32_t chunk, uint32_t principal);
 void arena_set_retired(struct arena *a, arena_retired_fn *fn, void *ctx);
 
-/* Borrowed from now on: forgets chunks that go. */
-struct pins;
-void arena_set_pins(struct arena *a, struct pins *pins);
+/* Called when the memory of chunk `no` (of arena_sizes.chunks) is about to go, or has another base
+ * from now on; from where arena_retired_fn is. One per arena. */
+typedef void(arena_moved_fn)(void *ctx, uint32_t no);
+void arena_set_moved(struct arena *a, arena_moved_fn *fn, void *ctx);
 /* The base of chunk `no` (of arena_sizes.chunks) once it has an owner and has been faulted in;
  * otherwise NULL. */
 uint8_t *arena_settled(const struct arena *a, uint32_t no);

@@ -113,7 +113,8 @@ struct arena {
 
     struct arena_report report;
     struct keeper *keeper;
-    struct pins *pins; /* NULL: none */
+    arena_moved_fn *moved; /* NULL: nobody asks */
+    void *moved_ctx;
     arena_retired_fn *retired;
     void *retired_ctx;
 

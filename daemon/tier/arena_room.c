@@ -4,8 +4,6 @@
 
 #include <string.h>
 
-#include "pins.h"
-
 /* Calls of arena_alloc() between two attempts to replace a chunk when the system refuses. */
 #define REPLACE_PATIENCE 256u
 
@@ -151,8 +149,8 @@ int arena__replace(struct arena *a, uint32_t chunk)
     home_forget(a->home, id);
     if (a->retired != NULL)
         a->retired(a->retired_ctx, id, c->principal);
-    if (a->pins != NULL)
-        pins_forget(a->pins, chunk);
+    if (a->moved != NULL)
+        a->moved(a->moved_ctx, chunk);
     keeper_retire(a->keeper, &old);
     return 0;
 }

@@ -71,6 +71,8 @@ const char *arena_config_problem(const struct arena_config *config)
                "two descriptors";
     if (config->chunk_bytes > config->limit_bytes)
         return "host.chunk must not be larger than host.limit";
+    if (config->chunks != 0 && config->chunks != config->limit_bytes / config->chunk_bytes)
+        return "a number of chunks must be the limit divided by the chunk's size";
     return NULL;
 }
 
@@ -111,7 +113,8 @@ void arena_sizes(const struct arena_config *config, struct arena_sizes *ret_size
     MUST(arena_config_problem(config) == NULL);
     const uint64_t chunk_bytes = chunk_bytes_of(config);
     const uint32_t chunk_pages = (uint32_t)(chunk_bytes >> LAYOUT_PAGE_SHIFT);
-    const uint32_t chunks = chunks_for(config->limit_bytes, chunk_pages);
+    const uint32_t chunks =
+        config->chunks != 0 ? config->chunks : chunks_for(config->limit_bytes, chunk_pages);
     const uint64_t total = chunks * chunk_bytes;
     struct arena_tables tables;
     arena__tables(chunks, chunk_pages, &tables);

@@ -72,8 +72,12 @@ static int make(const struct chunk_want *want, bool huge, struct chunk_mem *ret_
 
 static void place(const struct chunk_want *want, struct chunk_mem *mem)
 {
+    /* Hints; huge_err says enough. Where shmem_enabled is "always", one page that is touched would
+     * otherwise be 2 MiB. */
     if (want->huge == ARENA_HUGE_TRY && !mem->hugetlb)
-        (void)madvise(mem->base, mem->bytes, MADV_HUGEPAGE); /* a hint; huge_err says enough */
+        (void)madvise(mem->base, mem->bytes, MADV_HUGEPAGE);
+    else if (want->huge == ARENA_HUGE_OFF)
+        (void)madvise(mem->base, mem->bytes, MADV_NOHUGEPAGE);
     if (want->topo != NULL)
         mem->numa_err = topo_bind_memory(want->topo, mem->base, mem->bytes, want->node);
 }

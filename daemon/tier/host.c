@@ -21,6 +21,11 @@ struct host {
     struct copier *copier;
     struct pins *pins; /* NULL: none */
     uint32_t chunks, pin_at, pin_pause;
+    uint64_t chunk_bytes;
+    host_chunk_fn *settled, *gone; /* NULL: nobody asks */
+    void *settled_ctx;
+    uint8_t **told; /* by chunk: the base that `settled` has, or NULL */
+    uint32_t tell_at, tell_pause;
     struct arena_recovery recovery;
     char note[512];
 };
@@ -167,17 +172,29 @@ unsigned host_buffers(const struct host_config *config)
 
 /* --- create, destroy --- */
 
+static void on_moved(void *ctx, uint32_t no)
+{
+    struct host *h = ctx;
+    if (h->pins != NULL)
+        pins_forget(h->pins, no);
+    if (h->told[no] != NULL && h->gone != NULL)
+        h->gone(h->settled_ctx, h->told[no], h->chunk_bytes);
+    h->told[no] = NULL;
+}
+
 static int pins_start(struct host *h, struct loop *loop)
 {
     struct arena_sizes sizes;
-    if (h->config.buffers == 0)
-        return 0;
     arena_sizes(&h->config.arena, &sizes);
     h->chunks = sizes.chunks;
-    const int err = pins_create(loop, h->config.buffers, sizes.chunks, sizes.chunk_bytes, &h->pins);
-    if (err == 0)
-        arena_set_pins(h->arena, h->pins);
-    return err;
+    h->chunk_bytes = sizes.chunk_bytes;
+    h->told = sys_calloc(sizes.chunks, sizeof(h->told[0]));
+    if (h->told == NULL)
+        return -ENOMEM;
+    arena_set_moved(h->arena, on_moved, h);
+    if (h->config.buffers == 0)
+        return 0;
+    return pins_create(loop, h->config.buffers, sizes.chunks, sizes.chunk_bytes, &h->pins);
 }
 
 int host_create(const struct host_config *config, struct loop *loop, struct host **ret_host)
@@ -210,6 +227,7 @@ void host_destroy(struct host **host)
     copier_destroy(&h->copier); /* first: it writes into the arena */
     arena_destroy(&h->arena);
     pins_destroy(&h->pins);
+    free(h->told);
     free(h);
     *host = NULL;
 }
@@ -258,11 +276,45 @@ static void pin_some(struct host *h)
     }
 }
 
+/* The same way; what hears of it registers in a thread of its own. */
+static void tell_some(struct host *h)
+{
+    if (h->tell_pause > 0) {
+        h->tell_pause--;
+        return;
+    }
+    for (unsigned i = 0; i < PIN_LOOK; i++) {
+        const uint32_t no = h->tell_at;
+        uint8_t *base = h->told[no] != NULL ? NULL : arena_settled(h->arena, no);
+        if (++h->tell_at == h->chunks) {
+            h->tell_at = 0;
+            h->tell_pause = PIN_PAUSE;
+        }
+        if (base != NULL) {
+            h->told[no] = base;
+            h->settled(h->settled_ctx, base, h->chunk_bytes);
+        }
+        if (base != NULL || h->tell_pause > 0)
+            return;
+    }
+}
+
 void host_turn(struct host *h)
 {
     copier_turn(h->copier);
     if (h->pins != NULL)
         pin_some(h);
+    if (h->settled != NULL)
+        tell_some(h);
+}
+
+void host_set_settled_cb(struct host *h, host_chunk_fn *settled, host_chunk_fn *gone, void *ctx)
+{
+    h->settled = settled;
+    h->gone = gone;
+    h->settled_ctx = ctx;
+    memset(h->told, 0, h->chunks * sizeof(h->told[0]));
+    h->tell_at = h->tell_pause = 0;
 }
 
 void host_pins_stats(const struct host *h, struct pins_stats *ret_stats)

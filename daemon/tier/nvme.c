@@ -157,6 +157,7 @@ static bool alloc_tables(struct nvme *n)
         p->number = i;
         p->free_seg = NVME_NONE;
         p->sync_due_ns = UINT64_MAX;
+        p->written_seq = p->syncing_seq = UINT64_MAX;
         p->open[NVME_NORMAL].seg = p->open[NVME_DURABLE].seg = NVME_NONE;
         list_init(&p->inflight);
         p->super_page = nvme__buffer(2);

@@ -52,6 +52,9 @@ struct nvme_head {
     uint32_t head_pages; /* table and namespaces, which come before all payload */
     uint64_t gen;        /* of the segment */
     uint64_t seq;        /* of the extent: grows with time */
+    /* Extents from `since` to `safe` had been synced when this was written, all of them, on all
+     * paths. `since` 0: a table from before there was this, which does not say. */
+    uint64_t since, safe;
     struct hash128 sum;
 };
 enum { NVME_I_RECORD = 1, NVME_I_DURABLE = 2, NVME_I_PARENT = 4, NVME_I_BY_PIN = 8 };
@@ -222,7 +225,8 @@ struct nvme_path {
     struct nvme_open open[NVME_CLASSES];
     uint32_t free_seg, free_segs;
     struct nvme_extents written, syncing;
-    struct nvme_ops durable; /* PUTs that wait for sync and journal */
+    uint64_t written_seq, syncing_seq; /* the lowest in each; UINT64_MAX: it is empty */
+    struct nvme_ops durable;           /* PUTs that wait for sync and journal */
     struct nvme_io sync;
     bool sync_busy;
     uint64_t sync_due_ns;   /* UINT64_MAX: nothing to sync */
@@ -334,6 +338,7 @@ struct nvme {
     uint32_t epoch;
     uint32_t gen_count;
     uint64_t seq_count;
+    uint64_t since_seq; /* of extents from here on none was lost */
     bool running, stopping, flushing;
     int journal_error;
     uint64_t look_ns; /* then it is looked whether paths and journal are there still */
@@ -472,6 +477,12 @@ void nvme__read_sweep(struct nvme *n);
 void nvme__read_ended(struct nvme *n, struct nvme_entry *e);
 /* nvme_sync.c */
 void nvme__sync_run(struct nvme *n);
+/* The extent waits for the next sync of its path. */
+void nvme__written(struct nvme *n, struct nvme_path *p, uint32_t extent);
+/* The extent does not count, whatever of it is on the medium. */
+void nvme__extent_lost(struct nvme *n, uint32_t extent);
+/* Extents from since_seq to this one have been synced; less than since_seq: none. */
+uint64_t nvme__safe_seq(const struct nvme *n);
 void nvme__durable_settle(struct nvme *n, struct nvme_path *p, int status);
 /* All that was written to the path since its last good sync is lost. */
 void nvme__sync_failed(struct nvme *n, struct nvme_path *p);
@@ -510,10 +521,13 @@ void nvme__budget_spend(struct nvme *n, uint64_t bytes);
 void nvme__budget_tick(struct nvme *n);
 uint64_t nvme__budget_next(const struct nvme *n);
 bool nvme__admits(const struct tier *t, uint32_t bytes, uint64_t age_ms);
-/* nvme_recover.c, nvme_rebuild.c: what is known of an extent before its table was read. */
+/* nvme_recover.c, nvme_rebuild.c, nvme_torn.c: what is known of an extent before its table was
+ * read. */
 struct nvme_candidate {
     uint64_t seq, gen;
+    uint64_t since, safe; /* as in its table; by the journal: 0 */
     uint32_t extent;
+    bool unsure; /* of a rebuild: it may not have been synced */
     uint8_t dead[NVME_MAP_BYTES];
 };
 struct nvme_candidates {
@@ -527,6 +541,10 @@ KVC_WARN_UNUSED int nvme__candidate(struct nvme *n, struct nvme_candidates *list
 KVC_WARN_UNUSED int nvme__rebuild(struct nvme *n, const struct nvme_recovery *r,
                                   const bool whole[DISK_PATHS_MAX], struct nvme_candidates *list,
                                   struct nvme_report *report);
+/* What a rebuild has found, the newest first: blocks of extents that may not have been synced are
+ * read, and those that have other bytes than their table says become dead. */
+KVC_WARN_UNUSED int nvme__rebuild_torn(struct nvme *n, const struct nvme_recovery *r,
+                                       struct nvme_candidates *list, struct nvme_report *report);
 /* `pages` of memory for I/O; free() takes it back. NULL: none. */
 void *nvme__buffer(uint64_t pages);
 

@@ -40,8 +40,14 @@ static int take_in(struct walker *k, uint32_t at, const struct nvme_head *h)
         h->pages > n->seg_pages - h->page)
         return -ESTALE;
     k->gen = h->gen;
+    struct nvme_candidates *l = k->w->list;
     struct nvme_value v = nvme__value_of(h);
-    return nvme__candidate(n, k->w->list, k->seg, h->page, &v);
+    const int r = nvme__candidate(n, l, k->seg, h->page, &v);
+    if (r == 0) {
+        l->at[l->n - 1].since = h->since;
+        l->at[l->n - 1].safe = h->safe;
+    }
+    return r;
 }
 
 /* Returns how far the walker may go on. */

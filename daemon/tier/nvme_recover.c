@@ -204,9 +204,7 @@ int nvme__candidate(struct nvme *n, struct nvme_candidates *list, uint32_t seg, 
     x->seq = v->seq;
     x->state = NVME_X_COMMITTED;
     struct nvme_candidate *c = &list->at[list->n++];
-    c->seq = v->seq;
-    c->gen = v->gen;
-    c->extent = extent;
+    *c = (struct nvme_candidate){.seq = v->seq, .gen = v->gen, .extent = extent};
     memcpy(c->dead, v->dead, sizeof(c->dead));
     return 0;
 }
@@ -352,6 +350,8 @@ static int find_extents(struct recover *v)
     r = nvme__rebuild(n, v->r, v->whole, &v->list, v->report);
     if (r == 0)
         r = settle(v);
+    if (r == 0)
+        r = nvme__rebuild_torn(n, v->r, &v->list, v->report);
     v->stales = 0; /* the journal is empty */
     return r;
 }
@@ -586,7 +586,7 @@ static void place_extents(struct recover *v)
         struct nvme_path *p = &n->path[s->path];
         nvme__seg_attach(n, x->seg, extent);
         if (v->report->rebuilt)
-            x->state = NVME_X_WRITTEN;
+            x->state = NVME_X_WRITTEN; /* the journal does not know what of it dies */
         if ((x->flags & NVME_X_DURABLE) != 0 && !s->durable) {
             s->durable = true;
             n->segs_durable++;
@@ -607,7 +607,7 @@ static void start_segments(struct recover *v)
         struct nvme_path *p = &n->path[n->seg[x->seg].path];
         if (v->report->rebuilt) {
             n->seg[x->seg].pending++;
-            nvme__extents_push(n, &p->written, extent);
+            nvme__written(n, p, extent);
             p->sync_due_ns = n->now_ns;
         } else if ((x->flags & NVME_X_DIRTY) != 0 && (x->flags & NVME_X_LISTED) == 0) {
             x->flags |= NVME_X_LISTED;
@@ -637,6 +637,7 @@ static int write_supers(struct recover *v)
     int last = 0;
     n->epoch = v->epoch + 1;
     n->seq_count = (uint64_t)n->epoch << 40;
+    n->since_seq = n->seq_count + 1;
     for (uint32_t i = 0; i < n->paths; i++) {
         struct nvme_path *p = &n->path[i];
         if (p->absent)

@@ -29,13 +29,40 @@ void nvme__durable_settle(struct nvme *n, struct nvme_path *p, int status)
     }
 }
 
+void nvme__written(struct nvme *n, struct nvme_path *p, uint32_t extent)
+{
+    n->extent[extent].state = NVME_X_WRITTEN;
+    p->written_seq = MIN(p->written_seq, n->extent[extent].seq);
+    nvme__extents_push(n, &p->written, extent);
+}
+
+/* Its table may be there, and what is torn behind it: no later table may call it synced. */
+void nvme__extent_lost(struct nvme *n, uint32_t extent)
+{
+    n->extent[extent].state = NVME_X_LOST;
+    nvme__extents_push(n, &n->lost, extent);
+    n->since_seq = n->seq_count + 1;
+}
+
+/* A write that is not in use names an extent that is no more, or that another one writes. */
+uint64_t nvme__safe_seq(const struct nvme *n)
+{
+    uint64_t open = n->seq_count + 1;
+    for (uint32_t i = 0; i < n->writes_n; i++) {
+        const struct nvme_extent *x = &n->extent[n->write[i].extent];
+        if (x->state == NVME_X_WRITING)
+            open = MIN(open, x->seq);
+    }
+    for (uint32_t i = 0; i < n->paths; i++)
+        open = MIN(open, MIN(n->path[i].written_seq, n->path[i].syncing_seq));
+    return open - 1;
+}
+
 static void lose(struct nvme *n, struct nvme_extents *list)
 {
     uint32_t extent;
-    while ((extent = nvme__extents_pop(n, list)) != NVME_NONE) {
-        n->extent[extent].state = NVME_X_LOST;
-        nvme__extents_push(n, &n->lost, extent);
-    }
+    while ((extent = nvme__extents_pop(n, list)) != NVME_NONE)
+        nvme__extent_lost(n, extent);
 }
 
 void nvme__sync_failed(struct nvme *n, struct nvme_path *p)
@@ -44,6 +71,7 @@ void nvme__sync_failed(struct nvme *n, struct nvme_path *p)
     p->era++;
     p->sync_due_ns = UINT64_MAX;
     p->written_pages = 0;
+    p->written_seq = p->syncing_seq = UINT64_MAX;
     lose(n, &p->syncing);
     lose(n, &p->written);
     for (unsigned which = 0; which < NVME_CLASSES; which++) {
@@ -63,6 +91,7 @@ static void on_synced(struct nvme_io *io)
     p->sync_busy = false;
     if (io->op.result < 0)
         return; /* health has seen to it */
+    p->syncing_seq = UINT64_MAX;
     while ((extent = nvme__extents_pop(n, &p->syncing)) != NVME_NONE) {
         n->extent[extent].state = NVME_X_SYNCED;
         nvme__extents_push(n, &n->synced, extent);
@@ -79,6 +108,8 @@ static void sync_path(struct nvme *n, struct nvme_path *p)
     p->sync_busy = true;
     p->sync_due_ns = UINT64_MAX;
     p->written_pages = 0;
+    p->syncing_seq = p->written_seq;
+    p->written_seq = UINT64_MAX;
     while ((extent = nvme__extents_pop(n, &p->written)) != NVME_NONE) {
         n->extent[extent].state = NVME_X_SYNCING;
         nvme__extents_push(n, &p->syncing, extent);

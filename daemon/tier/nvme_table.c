@@ -115,6 +115,8 @@ void nvme__table_seal(uint8_t *table, struct nvme_head *h)
     wcursor_put_u32le(&w, h->head_pages);
     wcursor_put_u64le(&w, h->gen);
     wcursor_put_u64le(&w, h->seq);
+    wcursor_put_u64le(&w, h->since);
+    wcursor_put_u64le(&w, h->safe);
     MUST(wcursor_ok(&w));
     h->sum = table_sum(table, h->items);
     memcpy(table + NVME_HEAD_BYTES - sizeof(h->sum), &h->sum, sizeof(h->sum));
@@ -138,6 +140,8 @@ int nvme__head_decode(const uint8_t *table, uint64_t bytes, struct nvme_head *re
     h.head_pages = cursor_u32le(&c);
     h.gen = cursor_u64le(&c);
     h.seq = cursor_u64le(&c);
+    h.since = cursor_u64le(&c);
+    h.safe = cursor_u64le(&c);
     memcpy(&h.sum, table + NVME_HEAD_BYTES - sizeof(h.sum), sizeof(h.sum));
     if (h.items == 0 || h.items > NVME_ITEMS_MAX || h.pages > NVME_EXTENT_MAX ||
         h.head_pages < nvme__table_pages(h.items) || h.head_pages > NVME_HEAD_PAGES ||

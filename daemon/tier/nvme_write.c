@@ -218,15 +218,13 @@ static void end_write(struct nvme *n, struct nvme_write *w)
     const bool good = w->good && !s->broken && w->era == p->era;
     if (good) {
         s->done_pages += x->pages;
-        x->state = NVME_X_WRITTEN;
-        nvme__extents_push(n, &p->written, w->extent);
+        nvme__written(n, p, w->extent);
         p->written_pages += x->pages;
         p->sync_due_ns = nvme__sooner(p->sync_due_ns, sync_due(n, p));
     } else {
         s->broken = true;
         nvme__seg_seal(n, x->seg);
-        x->state = NVME_X_LOST;
-        nvme__extents_push(n, &n->lost, w->extent);
+        nvme__extent_lost(n, w->extent);
     }
     for (struct tier_op *op = w->ops, *next; op != NULL; op = next) {
         next = op->next;
@@ -315,7 +313,9 @@ static void write_extent(struct nvme *n, struct nvme_path *p, enum nvme_class wh
                           .items = x->items,
                           .head_pages = head,
                           .gen = s->gen,
-                          .seq = x->seq};
+                          .seq = x->seq,
+                          .since = n->since_seq,
+                          .safe = nvme__safe_seq(n)};
     memcpy(h.uuid, n->uuid, sizeof(h.uuid));
     nvme__table_seal(w->head, &h);
     x->sum = h.sum;

@@ -52,7 +52,34 @@ __attribute__((warn_unused_result)) int kvc_scatter_cpu(const struct kvc_paged *
                                                         const void *packed,
                                                         uint32_t *ret_bad_pages);
 
+/*
+ * Fragments anywhere: bytes from `from` to `to`, addresses that whoever copies can reach. They do
+ * not overlap, and there is no order between them. No alignment is required: a fragment whose two
+ * addresses are multiples of 16 moves 16 bytes per load, else 4 (multiples of 4), else 1.
+ */
+struct kvc_frag {
+    uint64_t to, from;
+    uint64_t bytes;
+};
+
+void kvc_copy_frags_cpu(const struct kvc_frag *list, uint32_t n);
+
 #ifdef KVC_HAVE_CUDA
+/*
+ * The same on a device: a kernel (list, n), both arguments as above, for the driver's
+ * cuModuleLoadData() and cuLaunchKernel(): no CUDA runtime is linked. The list too must be readable
+ * by the device until the kernel has ended. The image has code for the devices that it was built
+ * for (kernels/README.md); another device refuses it when it is loaded.
+ *
+ * The grid: 8 blocks of 512 threads, one block on a multiprocessor. 128 warps with 8 loads of 512
+ * bytes each keep 512 KiB in flight, several times what a PCIe 5 link has on its way (60 GB/s times
+ * 2 us), and leave all but 8 multiprocessors to others. Any other grid copies the same. */
+#define KVC_FRAGS_KERNEL  kvc_copy_frags /* its name, as an identifier */
+#define KVC_FRAGS_BLOCKS  8u
+#define KVC_FRAGS_THREADS 512u
+extern const unsigned char kvc_frags_image[];
+extern const size_t kvc_frags_image_bytes;
+
 /* stream is a cudaStream_t (null: the legacy default stream). Returns once launched, not done. */
 __attribute__((warn_unused_result)) int kvc_gather_cuda(const struct kvc_paged *from,
                                                         const uint32_t *pages, uint32_t page_count,

@@ -43,6 +43,20 @@
 #define KVC_PINS_MAX   256u
 #define KVC_QUOTAS_MAX 128u
 #define KVC_USAGE_MAX  64u
+/* Devices of one DEVICES reply; a device's name on the wire; a handle of its memory. */
+#define KVC_DEVICES_MAX 16u
+#define KVC_UUID_BYTES  16u
+#define KVC_IPC_BYTES   64u
+/* Of one session: memories on devices, pools, completion words (8 bytes each). */
+#define KVC_MEMS_MAX  1024u
+#define KVC_POOLS_MAX 8u
+#define KVC_WORDS     512u
+/* Regions of one POOL_OPEN, over its groups; one is 40 bytes on the wire. */
+#define KVC_REGIONS_MAX  4096u
+#define KVC_REGION_BYTES 40u
+/* Page numbers of one PAGES_LOAD or PAGES_STORE. */
+#define KVC_PAGES_MAX 262144u
+#define KVC_NO_WORD   UINT32_MAX
 /* Paths of the storage tier, and so of one PATHS reply. */
 #define KVC_PATHS_MAX 16u
 /* Records of one TRACE_DUMP reply; memory of a trace. */
@@ -97,17 +111,30 @@ enum kvc_op_code {
     KVC_OP_USAGE = 34,
     KVC_OP_POLICY = 35,
     KVC_OP_NS_SPEC = 36,
+    KVC_OP_DEVICES = 37,
+    KVC_OP_POOL_OPEN = 38,
+    KVC_OP_POOL_CLOSE = 39,
+    KVC_OP_PAGES_LOAD = 40,
+    KVC_OP_PAGES_STORE = 41,
+    KVC_OP_ACQUIRE_ON = 42,
     KVC_OP_REPLY = 0x80
 };
 
 /* Messages of the attach channel. */
 enum kvc_attach_code {
-    KVC_ATTACH_HELLO = 1,   /* worker: who, versions, staging wanted */
-    KVC_ATTACH_WELCOME = 2, /* daemon: session, route, endpoint; staging descriptor */
-    KVC_ATTACH_MAP = 3,     /* worker: wants a chunk */
-    KVC_ATTACH_CHUNK = 4,   /* daemon: the chunk's read-only descriptor, or why not */
-    KVC_ATTACH_RETIRED = 5, /* daemon: a chunk is gone; unmap it */
-    KVC_ATTACH_DROPPED = 6  /* daemon: this session has ended, and why */
+    KVC_ATTACH_HELLO = 1,     /* worker: who, versions, staging wanted */
+    KVC_ATTACH_WELCOME = 2,   /* daemon: session, route, endpoint; staging descriptor */
+    KVC_ATTACH_MAP = 3,       /* worker: wants a chunk */
+    KVC_ATTACH_CHUNK = 4,     /* daemon: the chunk's read-only descriptor, or why not */
+    KVC_ATTACH_RETIRED = 5,   /* daemon: a chunk is gone; unmap it */
+    KVC_ATTACH_DROPPED = 6,   /* daemon: this session has ended, and why */
+    KVC_ATTACH_WORDS = 7,     /* worker: wants its page of completion words */
+    KVC_ATTACH_WORDS_ARE = 8, /* daemon: the page's descriptor, or why not */
+    KVC_ATTACH_MEM = 9,       /* worker: memory on a device, for pools; its descriptor */
+    KVC_ATTACH_MEM_IS = 10,   /* daemon: that memory can be named now, or why not */
+    KVC_ATTACH_MEM_DROP = 11, /* worker: it is not needed any more */
+    KVC_ATTACH_MAP_ON = 12,   /* worker: wants the device memory of a chunk */
+    KVC_ATTACH_CHUNK_ON = 13  /* daemon: its descriptor or handle, or why not */
 };
 
 /*
@@ -250,13 +277,20 @@ enum kvc_walk_mode {
 enum kvc_trace_action { KVC_TRACE_STATUS = 0, KVC_TRACE_ON = 1, KVC_TRACE_OFF = 2 };
 
 /* Where a block's bytes are. Values are bits: a set of tiers is their sum. */
-enum kvc_tier_id { KVC_TIER_NONE = 0, KVC_TIER_HOST = 1, KVC_TIER_NVME = 2 };
+enum kvc_tier_id { KVC_TIER_NONE = 0, KVC_TIER_HOST = 1, KVC_TIER_NVME = 2, KVC_TIER_HBM = 4 };
 
 /* State of a path of the storage tier. */
 enum kvc_path_state {
     KVC_PATH_FORMATTING = 0, /* in service, and being written over once in the background */
     KVC_PATH_UP = 1,
     KVC_PATH_OUT = 2 /* taken out after an error; tried again by itself */
+};
+
+/* How memory on a device passes from process to process. */
+enum kvc_handle_kind {
+    KVC_HANDLE_FD = 1,  /* CUDA virtual memory: a descriptor */
+    KVC_HANDLE_IPC = 2, /* CUDA IPC: KVC_IPC_BYTES bytes */
+    KVC_HANDLE_EMU = 3  /* an emulated device: the memfd that its memory is */
 };
 
 /* What a name stands for. */

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Gate: what libkvcache.so shows to programs that were linked with it.
 #
-#   abi.sh symbols LIBRARY     exactly the functions that kvcache.h marks with KVC_API are exported
+#   abi.sh symbols LIBRARY     exactly the functions that the headers mark with KVC_API are exported
 #   abi.sh compare LIBRARY     functions, structs and enums are those of client/abi/libkvcache.abi;
 #                              new functions are allowed (77: no abidiff here)
 #   abi.sh update LIBRARY      writes client/abi/libkvcache.abi (see client/abi/README.md for when)
@@ -14,12 +14,14 @@ set -eu
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
 root=$(CDPATH='' cd -- "$here/../.." && pwd)
 header=$root/include/kvcache/kvcache.h
+headers="$header $root/include/kvcache/gpu.h"
 baseline=$root/client/abi/libkvcache.abi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT INT TERM
 
 marked() {
-    sed -e '/^#/d' -e 's|/\*.*\*/||' "$header" | tr '\n' ' ' | grep -oE 'KVC_API [^;(]*\(' |
+    # shellcheck disable=SC2086 # words
+    sed -e '/^#/d' -e 's|/\*.*\*/||' $headers | tr '\n' ' ' | grep -oE 'KVC_API [^;(]*\(' |
         sed -E 's/.*[ *]([a-z0-9_]+)\($/\1/' | sort
 }
 
@@ -31,7 +33,7 @@ symbols() {
     marked >"$work/marked"
     exported "$1" >"$work/exported"
     [ -s "$work/marked" ] || {
-        echo "abi.sh: no KVC_API in $header" >&2
+        echo "abi.sh: no KVC_API in $headers" >&2
         return 1
     }
     if ! diff "$work/marked" "$work/exported" >"$work/diff"; then
@@ -53,6 +55,7 @@ need_abidiff() {
 describe() { # library, headers, file
     abidw --no-corpus-path --no-comp-dir-path --no-show-locs --no-architecture \
         --headers-dir "$2" --drop-private-types --exported-interfaces-only --out-file "$3" "$1"
+    sed -E -i "s| path='[^']*/client/([a-z_]*\.c)'| path='client/\1'|" "$3" # wherever it was built
 }
 
 compare() { # library, headers

@@ -153,6 +153,10 @@ START_TEST(a_conversation_moves_and_goes)
     ctl(&rig, 0, "conv extend talk --ttl 1h");
     ctl(&rig, 0, "conv extend talk --tip %s", hex(20));
     SAYS("336 tokens");
+    ctl(&rig, 0, "conv extend talk --ttl none");
+    SAYS("does not go by itself");
+    ctl(&rig, 0, "conv extend talk --ttl 1h");
+    SAYS("not used for 1 h");
     ctl(&rig, 0, "conv show talk");
     SAYS("1 h 0 min");
     ctl(&rig, 0, "conv list");
@@ -414,6 +418,21 @@ START_TEST(a_document_without_token_ids_comes_back_to_its_own_seed_only)
 }
 END_TEST
 
+START_TEST(names_and_what_a_file_says_do_not_steer_the_terminal)
+{
+    ctl(&rig, 0, "doc put $(printf 'bo\\033[31mok') --ns %u --tip %s", kvc_ns_id(ns),
+        hex(BLOCKS - 1));
+    SAYS("document 'bo?[31mok'");
+    ctl(&rig, 0, "doc export $(printf 'bo\\033[31mok') book.safetensors");
+    ctl(&rig, 0, "doc import book.safetensors");
+    SAYS("document 'bo?[31mok'");
+    ctl(&rig, 2, "doc import $(printf 'no\\033[31mfile')");
+    SAYS("no?[31mfile");
+    ctl(&rig, 2, "doc import .");
+    SAYS("directory");
+}
+END_TEST
+
 START_TEST(another_namespace_is_refused_and_each_difference_named)
 {
     struct kvc_ns_spec spec = rig_spec("m", BT, 2 * RIG_BLOCK);
@@ -490,6 +509,7 @@ int main(void)
     tcase_add_test(t, evicting_by_tenant_model_and_priority);
     tcase_add_test(t, a_document_goes_to_a_daemon_with_another_seed);
     tcase_add_test(t, a_document_without_token_ids_comes_back_to_its_own_seed_only);
+    tcase_add_test(t, names_and_what_a_file_says_do_not_steer_the_terminal);
     tcase_add_test(t, another_namespace_is_refused_and_each_difference_named);
     tcase_add_test(t, a_flipped_bit_is_found_and_nothing_named);
     tcase_add_test(t, an_export_that_fails_leaves_the_file_alone);

@@ -138,7 +138,7 @@ def record(verb, arg=0, data=b""):
 
 
 CONNECT, ATTACH, LEAVE, REQUEST, FIT, TURN, COPIES, STAGING = range(8)
-DEAF, NO_ROOM, RETIRED, ODD, READY, BLOCKS, DRAIN, SAME = range(8, 16)
+DEAF, NO_ROOM, RETIRED, ODD, READY, BLOCKS, DRAIN, SAME, DEVICE = range(8, 17)
 DATAGRAM, WITH_FILE, WITH_TWO, MESSAGE, REPLY, HANG_UP, BROKEN, LATER, CALL = range(9)
 
 
@@ -166,6 +166,13 @@ def svc_seeds():
             step = record(BLOCKS, 0, bytes([0, 1, 7, op]))
             out.append(opened + step + record(BLOCKS, 1, b"\0\1\7\2") + end)
             out.append(stored + record(SAME, 3) + step + step + record(BLOCKS, 0, b"\0\1\0\6") + end)
+    mem, there = (record(DEVICE, 0, bytes([0, 0, 0, 5 + 8 * what, how])) for what, how in ((5, 1), (1, 0)))
+    pool, copied = record(DEVICE, 0, b"\0\0\0\0\0"), record(DEVICE, 0, b"\0\0\0\5\7") * 2
+    paged = stored + mem + there + pool
+    for op in range(1, 8):
+        for end in (copied, record(TURN, 5), record(LEAVE, 0), record(DEVICE, 0, b"\0\0\0\x15\0")):
+            step = record(DEVICE, 0, bytes([0, 1, 7, op, 0]))
+            out.append(paged + step + end + record(BLOCKS, 0, b"\0\1\0\6") + copied)
     for verb in (DEAF, NO_ROOM, RETIRED, DRAIN, LEAVE):
         out.append(stored + record(verb, 1) + record(BLOCKS, 1, b"\0\1\7\5") + record(TURN, 6))
     out.append(stored + record(ODD, 16, b"k" * 40))
@@ -373,7 +380,7 @@ def document(shards=1, window=False, ids=True, **change):
     spec.update({"prefill_ns_per_token": 5, "prefill_ns_per_token_pair": 0})
     rows = ("block_tokens", "block_bytes", "rule", "window", "replicated")
     spec["groups"] = [dict(zip(rows, (2, b, rule, w, same))) for rule, w, same, b in groups]
-    meta = {"format": "kvcache-document", "format_version": "1", "name": "book", "tokens": "5"}
+    meta = {"format": "kvcache-document", "format_version": "2", "name": "book", "tokens": "5"}
     meta.update({"namespace": json.dumps(spec), "block_tokens": json.dumps([2] * len(groups))})
     meta.update({"keys_from": "token_ids" if ids else "engine", "seed_print": "ab" * 16})
     if ids:
@@ -393,6 +400,10 @@ def document(shards=1, window=False, ids=True, **change):
             }
             at = end
     meta.update(change)
+    texts = hashlib.sha256()
+    for tag, text in ((t, x) for k in sorted(meta) for t, x in ((1, k), (2, meta[k]))):
+        texts.update(struct.pack("<BQ", tag, len(text)) + text.encode())
+    meta["header_sum"] = texts.hexdigest()
     return safetensors(head, bytes(at))
 
 

@@ -75,6 +75,9 @@ static void check_said(const struct sr_peer *p)
     struct att_welcome w;
     struct att_chunk c;
     struct att_dropped d;
+    struct att_words_are words;
+    struct att_mem_is mem;
+    struct att_chunk_on on;
     switch (codec_att_code(p->last, p->last_len)) {
     case KVC_ATTACH_WELCOME:
         FUZZ_CHECK(codec_dec_att_welcome(p->last, p->last_len, &w) == 0, "a broken WELCOME");
@@ -89,6 +92,17 @@ static void check_said(const struct sr_peer *p)
         FUZZ_CHECK(codec_dec_att_dropped(p->last, p->last_len, &d) == 0, "a broken DROPPED");
         FUZZ_CHECK(d.status != KVC_ST_OK && d.detail.n > 0, "dropped without a reason");
         break;
+    case KVC_ATTACH_WORDS_ARE:
+        FUZZ_CHECK(codec_dec_att_words_are(p->last, p->last_len, &words) == 0, "broken WORDS_ARE");
+        FUZZ_CHECK((words.status == KVC_ST_OK) == (p->last_fd >= 0), "words and descriptor");
+        break;
+    case KVC_ATTACH_MEM_IS:
+        FUZZ_CHECK(codec_dec_att_mem_is(p->last, p->last_len, &mem) == 0, "a broken MEM_IS");
+        FUZZ_CHECK((mem.status == KVC_ST_OK) == (mem.detail.n == 0), "refused without a reason");
+        break;
+    case KVC_ATTACH_CHUNK_ON:
+        FUZZ_CHECK(codec_dec_att_chunk_on(p->last, p->last_len, &on) == 0, "a broken CHUNK_ON");
+        break;
     default:
         FUZZ_CHECK(0, "the daemon said something else");
     }
@@ -99,13 +113,17 @@ static void say(const struct record *r)
     struct sr_peer *p = &s.peer[0];
     unsigned said = p->messages, asked = s.nstaging;
     uint8_t *bytes = fuzz_copy(r->bytes, r->len);
-    svc_attach_message(s.svc, p->conn, bytes, r->len);
+    bool quiet = codec_att_code(bytes, r->len) == KVC_ATTACH_MEM_DROP;
+    (void)sr_attach_raw(&s, p, bytes, r->len, r->arg % 2 ? sr_fd(&s) : -1);
     free(bytes);
+    while (s.device[0].imports > 0)
+        sr_imported(&s, 0, r->arg % 4 == 3 ? -EINVAL : 0);
     if (s.nstaging > asked)
         sr_staging_ready(&s, r->arg % 8 == 7 ? -ENOMEM : 0);
     sr_turn(&s, 0);
-    FUZZ_CHECK(p->closed || p->messages > said, "a datagram without an answer");
-    check_said(p);
+    FUZZ_CHECK(quiet || p->closed || p->messages > said, "a datagram without an answer");
+    if (p->messages > 0)
+        check_said(p);
 }
 
 static void as_daemon(const uint8_t *data, size_t size)
@@ -114,7 +132,10 @@ static void as_daemon(const uint8_t *data, size_t size)
     struct records in = records_of(data, size);
     struct record r;
     sr_defaults(&s);
+    s.ndevices = 1;
     sr_begin(&s);
+    for (uint8_t i = 0; i < KVC_UUID_BYTES; i++) /* that of the golden vectors */
+        s.device[0].uuid[i] = (uint8_t)(0x80 + i);
     for (unsigned n = 0; n < 48 && records_next(&in, &r); n++) {
         struct sr_peer *p = &s.peer[0];
         bool gone = p->conn == UINT32_MAX || p->closed ||

@@ -15,6 +15,7 @@
 
 #include "ctl.h"
 #include "fuzz.h"
+#include "plain.h"
 
 #define WORDS_MAX 256
 
@@ -91,6 +92,8 @@ static int begins_with_a_word(const char *said, int argc, char **argv)
 
 static void check(int rc, const char *said, const char *shown, int argc, char **argv)
 {
+    for (int i = 0; i < argc; i++)
+        plain(argv[i]); /* as it is said */
     switch (rc) {
     case CTL_OK:
         FUZZ_CHECK(opened == 0 && shown[0] != '\0', "nothing is shown");

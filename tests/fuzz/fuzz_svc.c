@@ -32,6 +32,7 @@ enum verb {
     BLOCKS,        /* arg: peer; a request of the rig's own chains, by five bytes */
     DRAIN,
     SAME_TURN, /* arg: so many steps follow without a turn between them */
+    DEVICE,    /* arg: peer; what it, or the device, does, by five bytes */
     VERBS
 };
 
@@ -227,6 +228,66 @@ static void blocks(unsigned i, const struct record *r)
     }
 }
 
+/* Of the rig's own pool, and what becomes of the devices. */
+static void device_itself(struct sr_peer *p, uint8_t what, uint8_t how)
+{
+    struct sr_device *d = &s.device[how % SR_DEVICES];
+    switch (what % 6) {
+    case 0:
+        (void)fake_device_run(d->fake, 1 + how % 8u, how >= 128 ? 50 : 0);
+        break;
+    case 1:
+        if (d->imports > 0)
+            sr_imported(&s, how % SR_DEVICES, how >= 192 ? -EINVAL : how >= 128 ? -EIO : 0);
+        break;
+    case 2:
+        fake_device_lose(d->fake);
+        break;
+    case 3:
+        fake_device_up(d->fake);
+        break;
+    case 4:
+        if (is_connected(p))
+            sr_mem_drop(&s, p, how % 3u);
+        break;
+    default:
+        if (is_connected(p) && s.next_fd < SR_FDS - 2)
+            (void)sr_mem(&s, p, how % 3u, how / 4u % 3u, how % 32 ? sr_fd(&s) : -1);
+    }
+}
+
+static void device(unsigned i, const struct record *r)
+{
+    uint8_t at[5] = {0};
+    struct sr_peer *p = &s.peer[i];
+    memcpy(at, r->bytes, r->len < 5 ? r->len : 5);
+    struct sr_pages g = {.b = {.ns = ids.nns > 0 ? (uint32_t)ids.ns[at[0] % ADAPT_KEPT] : 1,
+                               .chain = at[1] % 3,
+                               .n = 1 + at[2] % 12u,
+                               .deadline_ms = 1 + at[2]},
+                         .pool = at[1] / 64,
+                         .at = at[1] / 4 % 16,
+                         .from_tokens = at[2] % 64u,
+                         .flags = at[2] >= 128 ? KVC_F_WAIT : 0};
+    if (at[3] % 8 >= 5) {
+        device_itself(p, at[3] / 8, at[4]);
+        return;
+    }
+    if (!life[i].lives)
+        return;
+    life[i].sent++;
+    if (at[3] % 8 == 0)
+        (void)sr_pool_open(&s, p, g.pool, at[4] % 3u);
+    else if (at[3] % 8 == 1)
+        (void)sr_pool_close(&s, p, g.pool);
+    else if (at[3] % 8 == 2)
+        (void)sr_pages_store(&s, p, &g);
+    else if (at[3] % 8 == 3)
+        (void)sr_pages_load(&s, p, &g);
+    else
+        (void)sr_acquire_on(&s, p, &g.b, at[4] % 3u);
+}
+
 static void staging_ready(uint8_t arg)
 {
     if (staging_pending())
@@ -244,7 +305,8 @@ static void attach(unsigned i, const struct record *r)
     if (!is_connected(&s.peer[i]) || s.nstaging >= ARRAY_LEN(s.staging) - 1)
         return;
     uint8_t *bytes = fuzz_copy(r->bytes, r->len);
-    svc_attach_message(s.svc, s.peer[i].conn, bytes, r->len);
+    int fd = s.next_fd < SR_FDS - 2 ? sr_fd(&s) : -1;
+    (void)sr_attach_raw(&s, &s.peer[i], bytes, r->len, fd);
     free(bytes);
 }
 
@@ -301,6 +363,9 @@ static void step(const struct record *r)
     case SAME_TURN:
         same_turn = 1 + r->arg % 8u;
         break;
+    case DEVICE:
+        device(i, r);
+        break;
     case VERBS:
         break;
     }
@@ -321,6 +386,8 @@ static void begin(void)
 {
     sr_defaults(&s);
     s.core_cfg.blocks_max = 160; /* soon full, and soon made */
+    s.ndevices = SR_DEVICES;
+    s.slots = 2;
     sr_begin(&s);
     memset(&ids, 0, sizeof(ids));
     memset(life, 0, sizeof(life));
@@ -333,6 +400,7 @@ static void begin(void)
 static void finish(void)
 {
     for (unsigned i = 0; i < 3; i++) {
+        sr_device_copies(&s);
         while (fake_tier_inflight(s.tier) > 0)
             sr_copies(&s);
         sr_turn(&s, 600001);

@@ -147,7 +147,7 @@ static void begin_session(struct run *run, struct sender *s)
     struct att_welcome w;
     char endpoint[256] = "";
     connect_attach(run, s);
-    ck_assert_int_eq(channel__send(s->fd, buf, (size_t)attach_hello(buf, 65536)), 0);
+    ck_assert_int_eq(channel__send(s->fd, buf, (size_t)attach_hello(buf, 65536), -1), 0);
     ck_assert_msg(await_welcome(s, buf, &w), "no WELCOME");
     memcpy(endpoint, w.endpoint.p, w.endpoint.n < 255 ? w.endpoint.n : 255);
     ck_assert_int_eq(wire__connect(&s->wire, endpoint, w.route), 0);
@@ -376,7 +376,7 @@ static void greet(struct run *run, struct sender *s)
     uint8_t buf[KVC_ATTACH_MAX];
     struct att_welcome w;
     connect_attach(run, s);
-    ck_assert_int_eq(channel__send(s->fd, buf, (size_t)attach_hello(buf, 0)), 0);
+    ck_assert_int_eq(channel__send(s->fd, buf, (size_t)attach_hello(buf, 0), -1), 0);
     ck_assert_msg(await_welcome(s, buf, &w), "no WELCOME");
     s->welcomed = true;
 }
@@ -400,7 +400,7 @@ static void send_datagram(struct run *run, struct sender *s)
         len = mutate(&run->state, run->buf, len, INPUT_MAX);
     s->sent_ms = rig_now_ms();
     s->waiting = true;
-    ck_assert_int_eq(channel__send(s->fd, run->buf, len), 0);
+    ck_assert_int_eq(channel__send(s->fd, run->buf, len, -1), 0);
 }
 
 static enum outcome look_for_datagram(struct sender *s)

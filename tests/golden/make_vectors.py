@@ -23,6 +23,7 @@ from protocol import (  # noqa: E402
     key_case,
     listing,
     loc,
+    region,
     reply,
     request,
     retain,
@@ -32,6 +33,8 @@ from protocol import (  # noqa: E402
 from rejects import reject_attaches, reject_heads, reject_replies, reject_requests  # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+UUID = bytes(range(0x80, 0x90))  # of a device
+PAIRS = [(layer, kv) for layer in range(2) for kv in range(2)]  # layer, 0 for K and 1 for V
 
 
 def requests():
@@ -253,6 +256,78 @@ def requests():
         request("hint", "ended", [1, "", 40, [b"".join(K)], 1, 0]),
         request("hint", "soon, of a sub-tenant", [7, "customer-7", 40, [K[0], b""], 3, 30000]),
         request("hint", "largest numbers", [U32, "s" * 127, U32, [K[0]] * 16, 3, U32], corr=U64),
+        request("devices", "as it is", []),
+        request(
+            "pool_open",
+            "K and V of two layers",
+            [0, UUID, 4096]
+            + [[[1, b"".join(region(kv, n, n << 30, 1 << 17, 1 << 17) for n, kv in PAIRS)]]],
+            corr=30,
+        ),
+        request(
+            "pool_open",
+            "two groups, across layers",
+            [3, UUID, 512, [[4, region(0, 0, 0, 8192, 4096) * 2], [1, region(7, 5, 64, 64, 1)]]],
+        ),
+        request(
+            "pool_open",
+            "largest numbers",
+            [7, b"\xff" * 16, U32, [[1024, region(1023, U32, U64, U64, U64)]] * 16],
+            corr=U64,
+        ),
+        request("pool_close", "one", [0]),
+        request("pool_close", "largest", [7]),
+        request(
+            "pages_load",
+            "three blocks of one page",
+            [1, "", 40, [b"".join(K)], 0, 0, 0, 0, 0, U32, 0, U32, 0, [u32s(7, 8, 300)]],
+            corr=31,
+            deadline=2000,
+        ),
+        request(
+            "pages_load",
+            "wait; after a word, layer by layer; two groups, from a token on",
+            [1, "t", 48, [b"".join(K), K[0]], 1, 1, 16, 32, 2, 0, 5, 511, 1000]
+            + [[u32s(1, 2, 3, 4), b""]],
+        ),
+        request(
+            "pages_load",
+            "largest numbers",
+            [U32, "s" * 127, U32, [K[0]] * 16, 641, 63, U32, U32, 7, U32, U64, 511, U64]
+            + [[u32s(U32)] * 16],
+            corr=U64,
+            deadline=600000,
+        ),
+        request(
+            "pages_load",
+            "262144 pages",
+            [1, "", 1, [K[0]], 0, 0, 0, 0, 0, U32, 0, U32, 0, [b"\x07" * (262144 * 4)]],
+        ),
+        request(
+            "pages_store",
+            "two blocks of two pages, after a word",
+            [1, "", 0, 0, 0, b"", 0, K[0] + K[1], 0, b"", 0, 3, 17, u32s(4, 5, 9, 1), b""],
+            corr=32,
+        ),
+        request(
+            "pages_store",
+            "at once, with tokens and a wish",
+            [1, "t", 1056, 1, 1, K[0], 16, K[1], 8, retain(0, 0, 50, 0), 7, U32, 0]
+            + [u32s(U32 - 1), u32s(*range(17, 25))],
+        ),
+        request(
+            "acquire_on",
+            "three blocks",
+            [1, "", 40, [b"".join(K)], 0, 0, 0, 0, UUID],
+            corr=33,
+            deadline=500,
+        ),
+        request(
+            "acquire_on",
+            "largest numbers",
+            [U32, "s" * 127, U32, [K[0]] * 16, 641, 63, U32, U32, b"\xff" * 16],
+            corr=U64,
+        ),
     ]
     return out
 
@@ -466,6 +541,44 @@ def replies():
         reply("usage", "17, largest, and more", [1, [[U32] + ["n" * 127] * 4 + [U64] * 6] * 17]),
         reply("policy", "as it is", ["density", "12 classes", 60, 1, 0]),
         reply("policy", "largest", ["n" * 127, "x" * 512, U32, 1, U64]),
+        reply("devices", "none", [[]], corr=29),
+        reply(
+            "devices",
+            "an emulated one and one that is out",
+            [
+                [
+                    [UUID, "emulated", "", 1, 1, 1 << 30, 1 << 21, 1 << 26, 0, 3, 12, 3, 0, 20]
+                    + [41943040, 0, 0, 5 << 30, 6 << 30]
+                    + [[[4096, 1 << 30, 0, 1 << 30, 0], [65536, 3 << 30, 4 << 30, 0, 0]]],
+                    [bytes(16), "", "no driver", 0, 0] + [0] * 14 + [[]],
+                ]
+            ],
+        ),
+        reply(
+            "devices",
+            "6 rates, largest numbers",
+            [[[b"\xff" * 16, "n" * 127, "w" * 255, 1, 1] + [U64] * 14 + [[[U32] + [U64] * 4] * 6]]],
+        ),
+        reply("devices", "16", [[[b"\xee" * 16, "e", "", 1, 0] + [U64] * 14 + [[]]] * 16]),
+        reply("pool_open", "done", [], corr=30),
+        reply("pool_close", "done", []),
+        reply("pages_load", "two of three", [48, 48, [[0, bytes([0, 0, 18]), 0, 0]]], corr=31),
+        reply("pages_load", "nothing", [0, 0, [[0, b"", 1, 0]]]),
+        reply("pages_load", "largest", [U32, U32, [[U32, b"\xff" * 4096, 255, U32]] * 16], corr=U64),
+        reply("pages_store", "one is there already", [bytes([0, 21])], corr=32),
+        reply(
+            "acquire_on",
+            "one on the device, one in host memory",
+            [
+                32,
+                32,
+                9,
+                bytes(range(16, 32)),
+                [[0, loc(0x01000002, 2097152, 4096, 64, 2) + hit, 0, 0]],
+            ],
+            corr=33,
+        ),
+        error("pool_open", "a pool that does not fit", 2, "a region ends beyond its memory"),
         error("lookup", "no namespace", 6, "ns 7 is not open in this session", corr=3),
         error("commit", "deadline passed", 8, "", corr=6),
         error("hello", "no version in common", 4, "this daemon speaks versions 1 to 1"),
@@ -557,6 +670,29 @@ def attaches():
             [1, "not a request: an array that begins with operation, corr" " and deadline_ms"],
         ),
         attach("dropped", "largest", [65535, "d" * 512]),
+        attach("words", "all of them", [512]),
+        attach("words", "none in particular", [0]),
+        attach("words_are", "a page", [0, "", 4096]),
+        attach("words_are", "refused", [2, "the daemon has no devices", 0]),
+        attach("words_are", "largest", [65535, "d" * 512, U64]),
+        attach("mem", "a descriptor", [0, UUID, 1, 1 << 34, 0, b""]),
+        attach("mem", "IPC", [1, UUID, 2, 1 << 30, 4096, bytes(range(64))]),
+        attach("mem", "emulated, largest", [1023, b"\xff" * 16, 3, U64, 0, b""]),
+        attach("mem", "IPC, largest", [1023, b"\xff" * 16, 2, 1, U64 - 1, b"\xff" * 64]),
+        attach("mem_is", "imported", [0, "", 0]),
+        attach("mem_is", "refused, largest", [65535, "d" * 512, U32]),
+        attach("mem_drop", "one", [0]),
+        attach("mem_drop", "largest", [1023]),
+        attach("map_on", "a chunk", [0x01000002]),
+        attach("map_on", "largest", [U32]),
+        attach("chunk_on", "a descriptor", [0, "", 0x01000002, UUID, 1, 1 << 26, 0, b""]),
+        attach("chunk_on", "IPC", [0, "", 0x01000002, UUID, 2, 1 << 26, 0, bytes(range(64))]),
+        attach("chunk_on", "gone", [13, "no such chunk", 0x01000009, bytes(16), 0, 0, 0, b""]),
+        attach(
+            "chunk_on",
+            "largest",
+            [0, "d" * 512, U32, b"\xff" * 16, 2, U64, U64, b"\xff" * 64],
+        ),
     ]
 
 

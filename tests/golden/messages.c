@@ -153,11 +153,18 @@ const struct message_kind message_kinds[] = {
     REPLY(QUOTA_LIST, "quota_list", quota_list),
     REPLY(USAGE, "usage", usage),
     REPLY(POLICY, "policy", policy),
+    REPLY(DEVICES, "devices", devices),
+    REPLY(POOL_OPEN, "pool_open", bare),
+    REPLY(POOL_CLOSE, "pool_close", bare),
+    REPLY(PAGES_LOAD, "pages_load", pages_load),
+    REPLY(PAGES_STORE, "pages_store", commit),
+    REPLY(ACQUIRE_ON, "acquire_on", acquire),
 #undef REPLY
     {"ping", MESSAGE_REQUEST, &codec__req_bare, KVC_OP_PING, dec_bare, enc_bare},
     {"stats", MESSAGE_REQUEST, &codec__req_bare, KVC_OP_STATS, dec_bare, enc_bare},
     {"paths", MESSAGE_REQUEST, &codec__req_bare, KVC_OP_PATHS, dec_bare, enc_bare},
     {"quota_list", MESSAGE_REQUEST, &codec__req_bare, KVC_OP_QUOTA_LIST, dec_bare, enc_bare},
+    {"devices", MESSAGE_REQUEST, &codec__req_bare, KVC_OP_DEVICES, dec_bare, enc_bare},
     {"error", MESSAGE_HEAD, &empty, KVC_OP_REPLY, dec_reply_head, enc_error},
     {"reply_head", MESSAGE_HEAD, &empty, KVC_OP_REPLY, dec_reply_head, NULL},
     {"head", MESSAGE_HEAD, &empty, 0, dec_head, NULL},
@@ -238,6 +245,9 @@ static void print_value(FILE *to, const struct field *f, const uint8_t *at)
     }
 }
 
+static void print_item(FILE *to, const char *before, const char *array, uint32_t i,
+                       const struct schema *items, const uint8_t *item);
+
 /* What follows the last dot of the C member's name, and the space that a macro may leave there. */
 static const char *paper_name(const struct field *f)
 {
@@ -246,32 +256,33 @@ static const char *paper_name(const struct field *f)
     return name + strspn(name, " ");
 }
 
-static void print_item(FILE *to, const char *array, uint32_t i, const struct schema *items,
-                       const uint8_t *item)
-{
-    for (uint32_t k = 0; k < items->nfields; k++) {
-        const struct field *f = &items->fields[k];
-        fprintf(to, "%s[%u]%s%s = ", array, i, items->bare ? "" : ".", paper_name(f));
-        print_value(to, f, item + f->at);
-    }
-}
-
-static void print_fields(FILE *to, const struct schema *schema, const uint8_t *msg)
+/* `before`: what the names of fields begin with. */
+static void print_struct(FILE *to, const char *before, const struct schema *schema,
+                         const uint8_t *msg)
 {
     for (uint32_t i = 0; i < schema->nfields; i++) {
         const struct field *f = &schema->fields[i];
         if (f->kind == FIELD_MAGIC)
             continue;
         if (f->kind != FIELD_ARRAY) {
-            fprintf(to, "%s = ", paper_name(f));
+            fprintf(to, "%s%s = ", before, paper_name(f));
             print_value(to, f, msg + f->at);
             continue;
         }
         uint32_t n = (uint32_t)field_get_uint(msg + f->count_at, sizeof(n));
-        fprintf(to, "%s = %u items\n", paper_name(f), n);
+        fprintf(to, "%s%s = %u items\n", before, paper_name(f), n);
         for (uint32_t k = 0; k < n; k++)
-            print_item(to, paper_name(f), k, f->items, msg + f->at + (size_t)k * f->items->size);
+            print_item(to, before, paper_name(f), k, f->items,
+                       msg + f->at + (size_t)k * f->items->size);
     }
+}
+
+static void print_item(FILE *to, const char *before, const char *array, uint32_t i,
+                       const struct schema *items, const uint8_t *item)
+{
+    char name[128];
+    snprintf(name, sizeof(name), "%s%s[%u]%s", before, array, i, items->bare ? "" : ".");
+    print_struct(to, name, items, item);
 }
 
 static void print_reply_head(FILE *to, const struct msg_reply_head *head)
@@ -305,7 +316,7 @@ char *message_print(const struct message_kind *kind, const void *head, const voi
     if (to == NULL)
         abort();
     print_head(to, kind, head);
-    print_fields(to, kind->schema, msg);
+    print_struct(to, "", kind->schema, msg);
     fclose(to);
     return text;
 }
@@ -350,7 +361,7 @@ static void recode_items(const struct message_kind *kind, struct codec_iter *ite
         if (o->rc == 0)
             break;
         if (o->rc == 1) {
-            print_item(to, "items", i, kind->schema, item.bytes);
+            print_item(to, "", "items", i, kind->schema, item.bytes);
             o->rc = list_add(kind, &list, &item);
         }
     }

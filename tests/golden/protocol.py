@@ -82,6 +82,12 @@ USAGE = fields(
     " leased_bytes"
 )
 
+RATE = fields("frag_bytes to_engine to_kernel from_engine from_kernel")
+DEVICE = fields(
+    "uuid:b name:t why:t up emulated limit_bytes used_bytes memory_bytes imported_bytes blocks"
+    " hits fills drops copies copy_bytes failures outs plain_to plain_from"
+) + [("rates", RATE)]
+
 SPEC = fields(
     "model:t revision:t dtype:t quant:t layout:t position:t position_params:t"
     " attention:t lora:t extra:t sub:t layers kv_heads head_size shards flags"
@@ -125,6 +131,21 @@ REQUESTS = {
     "policy": (35, fields("action name:t keep_percent load_or_recompute pin_bytes_max")),
     "ns_spec": (36, fields("ns")),
     "hint": (23, SEQ + fields("kind within_ms")),
+    "devices": (37, []),
+    "pool_open": (
+        38,
+        fields("pool uuid:b pages_max") + [("groups", fields("pages_per_block regions:b"))],
+    ),
+    "pool_close": (39, fields("pool")),
+    "pages_load": (
+        40,
+        SEQ
+        + fields("flags shard from_tokens wait_tokens pool after_word after_value ready_word")
+        + fields("ready_value")
+        + [("pages", "*b")],
+    ),
+    "pages_store": (41, RESERVE + fields("pool after_word after_value pages:b tokens:b")),
+    "acquire_on": (42, SEQ + fields("flags shard from_tokens wait_tokens uuid:b")),
 }
 ACQUIRE_REPLY = fields("hit_tokens cached_tokens lease ticket:b") + [
     ("groups", fields("first locs:b reason detail"))
@@ -167,6 +188,13 @@ REPLIES = {
     "quota_list": [("items", QUOTA + fields("host_bytes nvme_bytes"))],
     "usage": fields("more") + [("items", USAGE)],
     "policy": fields("name:t text:t keep_percent load_or_recompute pin_bytes_max"),
+    "devices": [("devices", DEVICE)],
+    "pool_open": [],
+    "pool_close": [],
+    "pages_load": fields("hit_tokens cached_tokens")
+    + [("groups", fields("first statuses:b reason detail"))],
+    "pages_store": fields("statuses:b"),
+    "acquire_on": ACQUIRE_REPLY,
 }
 ITEMS = {
     "stats": fields("name:t kind value"),
@@ -192,6 +220,13 @@ ATTACH = {
     "chunk": (4, fields("status detail:t chunk bytes")),
     "retired": (5, fields("chunk")),
     "dropped": (6, fields("status detail:t")),
+    "words": (7, fields("words")),
+    "words_are": (8, fields("status detail:t bytes")),
+    "mem": (9, fields("mem uuid:b kind bytes offset ipc:b")),
+    "mem_is": (10, fields("status detail:t mem")),
+    "mem_drop": (11, fields("mem")),
+    "map_on": (12, fields("chunk")),
+    "chunk_on": (13, fields("status detail:t chunk uuid:b kind bytes offset ipc:b")),
 }
 
 
@@ -245,9 +280,7 @@ def show_fields(spec, values):
         elif isinstance(kind, list):
             lines.append("%s = %d items" % (name, len(v)))
             for i, item in enumerate(v):
-                lines += [
-                    "%s[%d].%s = %s" % (name, i, n, show(k, x)) for (n, k), x in zip(kind, item)
-                ]
+                lines += ["%s[%d].%s" % (name, i, line) for line in show_fields(kind, item)]
         else:
             lines.append("%s = %s" % (name, show(kind, v)))
     return lines
@@ -375,6 +408,10 @@ def u32s(*v):
 
 def retain(first, end, priority, duration):
     return struct.pack("<IIIQ", first, end, priority, duration)
+
+
+def region(mem, layer, base, stride, page):
+    return struct.pack("<IIQQQQ", mem, layer, base, stride, page, 0)
 
 
 def loc(chunk, nbytes, off, hdr, gen):

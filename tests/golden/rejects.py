@@ -14,9 +14,11 @@ from protocol import (
     pack_array,
     pack_int,
     pack_text,
+    region,
     reply_head,
     retain,
     section,
+    u32s,
     u64s,
 )
 
@@ -417,11 +419,97 @@ def reject_requests():
         ([1, 1, 0, 0, 1], "flags of a group must be 0 or 16"),
     ):
         cases.append(("ns_open", ARG, detail, ns + [1, 0, 0, 0, [group, bad]]))
+    cases += device_cases(reserve)
     out = [
         reject(m, "%d: %s" % (i, detail), err, detail, raw_request(m, v))
         for i, (m, err, detail, v) in enumerate(cases)
     ]
     return out + reject_shapes()
+
+
+def device_cases(reserve):
+    good, uuid = region(0, 0, 0, 64, 64), bytes(16)
+    word = "a word must be an integer from 0 to 511, or 2^32 - 1 for none"
+    page = "page_bytes of a region must be at least 1, stride_bytes at least page_bytes"
+    pool = "pool must be an integer from 0 to 7"
+    load = [1, "", 16, [K[0]], 0, 0, 0, 0, 0, U32, 0, U32, 0, [u32s(1)]]
+    store = reserve + [0, U32, 0, u32s(1, 2), b""]
+    on = [1, "", 16, [K[0]], 0, 0, 0, 0, uuid]
+
+    def put(values, i, v):
+        return values[:i] + [v] + values[i + 1 :]
+
+    def opened(regions, pages_per_block=1):
+        return [0, uuid, 1, [[pages_per_block, regions]]]
+
+    cases = [
+        (pool, [8, uuid, 1, [[1, good]]]),
+        ("uuid must be binary of 16 bytes", [0, bytes(15), 1, [[1, good]]]),
+        ("pages_max must be an integer from 1 to 2^32 - 1", [0, uuid, 0, [[1, good]]]),
+        ("groups must be an array of 1 to 16 arrays of 2", [0, uuid, 1, []]),
+        ("groups must be an array of 1 to 16 arrays of 2", [0, uuid, 1, [[1, good]] * 17]),
+        ("pages_per_block must be an integer from 1 to 1024", opened(good, 0)),
+        ("pages_per_block must be an integer from 1 to 1024", opened(good, 1025)),
+        ("regions must be binary of 1 to 4096 x 40 bytes", opened(b"")),
+        ("regions must be binary of 1 to 4096 x 40 bytes", opened(good[:-1])),
+        ("regions must be binary of 1 to 4096 x 40 bytes", opened(bytes(4097 * 40))),
+        (
+            "regions must be at most 4096, summed over the groups",
+            [0, uuid, 1, [[1, bytes(2049 * 40)]] * 2],
+        ),
+        ("mem of a region must be an integer from 0 to 1023", opened(region(1024, 0, 0, 1, 1))),
+        (page, opened(region(0, 0, 0, 0, 0))),
+        (page, opened(region(0, 0, 0, 63, 64))),
+        (
+            "layers of a group's regions must be ascending",
+            opened(region(0, 1, 0, 64, 64) + good),
+        ),
+        ("the last 8 bytes of a region must be zero", opened(good[:-1] + b"\x01")),
+    ]
+    out = [("pool_open", ARG, detail, v) for detail, v in cases]
+    out.append(("pool_close", ARG, pool, [8]))
+    flags = "flags of %s must be a sum of 1, 128 and 512"
+    pages = "pages of a group must be binary of at most 262144 x 4 bytes"
+    for i, detail, bad in (
+        (4, flags % "PAGES_LOAD", 2),
+        (4, flags % "PAGES_LOAD", 256),
+        (5, "shard must be an integer from 0 to 63", 64),
+        (6, "from_tokens must be an integer from 0 to 2^32 - 1", U32 + 1),
+        (8, pool, 8),
+        (9, word, 512),
+        (9, "after_word must be an integer from 0 to 2^32 - 1", U32 + 1),
+        (11, word, U32 - 1),
+        (12, "ready_value must be an integer from 0 to 2^64 - 1", -1),
+        (13, "pages must be an array of 1 to 16 blobs", []),
+        (13, "pages must be an array of 1 to 16 blobs", [b""] * 17),
+        (13, "pages must be an array of as many blobs as keys", [b"", b""]),
+        (13, pages, [bytes(3)]),
+        (13, pages, [bytes(262145 * 4)]),
+        (3, "keys of a group must be binary of at most 32768 x 32 bytes", [bytes(31)]),
+    ):
+        out.append(("pages_load", ARG, detail, put(load, i, bad)))
+    two = put(put(load, 3, [b"", b""]), 13, [bytes(4 * 131073)] * 2)
+    out.append(("pages_load", ARG, "pages must be at most 262144, summed over the groups", two))
+    for i, detail, bad in (
+        (9, "retain: end_token must be 0 or above first_token", retain(16, 16, 0, 0)),
+        (10, pool, 8),
+        (11, word, 512),
+        (13, "pages must be binary of 1 to 262144 x 4 bytes", b""),
+        (13, "pages must be binary of 1 to 262144 x 4 bytes", bytes(262146 * 4)),
+        (13, "pages must be the same number for each key", u32s(1, 2, 3)),
+        (13, "pages must be the same number for each key", u32s(1)),
+        (14, "tokens must be binary of n x 4 bytes in one message", b"a"),
+    ):
+        out.append(("pages_store", ARG, detail, put(store, i, bad)))
+    for i, detail, bad in (
+        (4, flags % "ACQUIRE_ON", 256),
+        (4, flags % "ACQUIRE_ON", 2),
+        (5, "shard must be an integer from 0 to 63", 64),
+        (8, "uuid must be binary of 16 bytes", bytes(17)),
+        (3, "keys must be an array of 1 to 16 blobs", []),
+    ):
+        out.append(("acquire_on", ARG, detail, put(on, i, bad)))
+    return out
 
 
 def reject_shapes():
@@ -555,6 +643,37 @@ def reject_replies():
             [0] * 7 + [[["", 0, "e" * 128] + [0] * 18]],
         ),
         ("drain", ARG, "stop must be an integer from 0 to 255", [0, 256]),
+        (
+            "devices",
+            ARG,
+            "devices must be an array of at most 16 arrays of 20",
+            [[[bytes(16), "", ""] + [0] * 16 + [[]]] * 17],
+        ),
+        (
+            "devices",
+            ARG,
+            "rates must be an array of at most 6 arrays of 5",
+            [[[bytes(16), "", ""] + [0] * 16 + [[[0] * 5] * 7]]],
+        ),
+        (
+            "devices",
+            ARG,
+            "frag_bytes must be an integer from 0 to 2^32 - 1",
+            [[[bytes(16), "", ""] + [0] * 16 + [[[0] * 5, [U32 + 1, 0, 0, 0, 0]]]]],
+        ),
+        (
+            "devices",
+            ARG,
+            "why must be UTF-8 text of at most 255 bytes without NUL",
+            [[[bytes(16), "", "w" * 256] + [0] * 16 + [[]]]],
+        ),
+        (
+            "pages_load",
+            ARG,
+            "statuses must be binary of at most 4096 bytes",
+            [0, 0, [[0, bytes(4097), 0, 0]]],
+        ),
+        ("pages_load", ARG, "groups must be an array of 1 to 16 arrays of 4", [0, 0, []]),
         ("name_list", ARG, "cursor must be binary of at most 320 bytes", [bytes(321), []]),
         (
             "name_tokens",
@@ -646,10 +765,18 @@ def reject_attaches():
     def welcome(i, bad):
         return raw("welcome", good[:i] + [bad] + good[i + 1 :])
 
+    def mem(i, bad):
+        values = [0, bytes(16), 1, 4096, 0, b""]
+        return values[:i] + [bad] + values[i + 1 :]
+
+    def on(i, bad):
+        values = [0, "", 1 << 24, bytes(16), 1, 4096, 0, b""]
+        return values[:i] + [bad] + values[i + 1 :]
+
     rows = [
         ("att_hello", "no bytes", MSG, b""),
         ("att_hello", "code 0", MSG, bytes.fromhex("9100")),
-        ("att_hello", "code 7", MSG, bytes.fromhex("9107")),
+        ("att_hello", "code 14", MSG, bytes.fromhex("910e")),
         ("att_hello", "no array", MSG, bytes.fromhex("01")),
         ("att_hello", "a million arrays in each other", MSG, b"\x91" * 1000000),
         ("att_hello", "huge array", MSG, bytes.fromhex("dd0fffffff01")),
@@ -673,5 +800,24 @@ def reject_attaches():
         ("att_chunk", "a field less", MSG, bytes.fromhex("940400a001")),
         ("att_retired", "chunk a str", MSG, bytes.fromhex("9205a131")),
         ("att_dropped", "detail of 513", ARG, raw("dropped", [1, "d" * 513])),
+        ("att_words", "513 words", ARG, raw("words", [513])),
+        ("att_words_are", "a field less", MSG, bytes.fromhex("930800a0")),
+        ("att_mem", "number 1024", ARG, raw("mem", mem(0, 1024))),
+        ("att_mem", "uuid of 15", ARG, raw("mem", mem(1, bytes(15)))),
+        ("att_mem", "kind 0", ARG, raw("mem", mem(2, 0))),
+        ("att_mem", "kind 4", ARG, raw("mem", mem(2, 4))),
+        ("att_mem", "no bytes", ARG, raw("mem", mem(3, 0))),
+        ("att_mem", "offset without IPC", ARG, raw("mem", mem(4, 1))),
+        ("att_mem", "IPC bytes without IPC", ARG, raw("mem", mem(5, bytes(64)))),
+        ("att_mem", "IPC without its bytes", ARG, raw("mem", mem(2, 2))),
+        ("att_mem", "63 IPC bytes", ARG, raw("mem", [0, bytes(16), 2, 1, 0, bytes(63)])),
+        ("att_mem", "offset beyond 2^64", ARG, raw("mem", [0, bytes(16), 2, 2, U64 - 1, bytes(64)])),
+        ("att_mem_is", "detail of 513", ARG, raw("mem_is", [1, "d" * 513, 0])),
+        ("att_mem_drop", "number 1024", ARG, raw("mem_drop", [1024])),
+        ("att_map_on", "chunk 2^32", ARG, raw("map_on", [U32 + 1])),
+        ("att_chunk_on", "OK without a kind", ARG, raw("chunk_on", on(4, 0))),
+        ("att_chunk_on", "kind 4", ARG, raw("chunk_on", on(4, 4))),
+        ("att_chunk_on", "a kind with an error", ARG, raw("chunk_on", on(0, 13))),
+        ("att_chunk_on", "IPC bytes without IPC", ARG, raw("chunk_on", on(7, bytes(64)))),
     ]
     return [reject(m, case, err, None, r) for m, case, err, r in rows]

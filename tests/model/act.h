@@ -20,6 +20,16 @@ void do_release(struct model *m);
 void do_redeem(struct model *m);
 void do_evict(struct model *m);
 
+/* Only where there are devices. */
+void do_fill(struct model *m);
+void do_fill_cancel(struct model *m);
+void do_send(struct model *m);
+void do_send_cancel(struct model *m);
+void do_words(struct model *m);
+void do_device(struct model *m);
+void do_device_copies(struct model *m);
+void do_look_near(struct model *m);
+
 void do_pin(struct model *m);
 void do_unpin(struct model *m);
 void do_wish(struct model *m);
@@ -31,6 +41,22 @@ void close_client(struct model *m, int i);
 /* What core and tier call back. */
 void on_idle(void *ctx);
 void on_end(void *ctx, struct tier_op *op);
+void on_submit(void *ctx, struct tier_op *op);
+void on_device_submit(void *ctx, struct device_copy *copy);
+void on_device_end(void *ctx, struct device_copy *copy);
+/* A copy out of pages has ended: what becomes of its entries. */
+void on_pages_end(struct model *m, const struct device_copy *copy);
+/* The pages of n blocks of so many bytes, numbered from 0, in any order; now and then a number is
+ * wrong. *ret_shape: their group. */
+uint32_t *some_pages(struct model *m, uint32_t bytes, uint32_t n,
+                     struct fake_pool_group *ret_shape);
+bool pages_fit(const uint32_t *pages, uint32_t n, uint32_t pages_max);
+/* What a copy's end is to who asked for it. */
+uint8_t m_status(int err);
+/* So many copies are in flight on devices that no more may be to be had. */
+bool m_copies_are_many(const struct model *m);
+/* One of the last few, alive or not; or M_NONE. */
+int any_lease(struct model *m);
 
 /* An open one, or M_NONE. */
 int any_client(struct model *m);

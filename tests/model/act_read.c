@@ -11,7 +11,8 @@ static void note_lease(struct model *m, int client, const struct core_held *held
 {
     m->lease = grow_one(m->lease, &m->nleases, &m->cap_lease, sizeof(*m->lease));
     struct m_lease *l = &m->lease[m->nleases - 1];
-    l->alive = true;
+    l->alive = l->held = true;
+    l->device = M_NONE;
     l->id = held->lease;
     memcpy(l->ticket, held->ticket, sizeof(l->ticket));
     l->client = client;
@@ -28,11 +29,11 @@ static void note_lease(struct model *m, int client, const struct core_held *held
     m_check_lease(m, m->nleases - 1);
 }
 
-static uint32_t leases_alive(const struct model *m)
+static uint32_t leases_held(const struct model *m)
 {
     uint32_t n = 0;
     for (int i = 0; i < m->nleases; i++)
-        n += m->lease[i].alive;
+        n += m->lease[i].held;
     return n;
 }
 
@@ -42,7 +43,7 @@ static int lease_verdict(const struct model *m, int client, const int *blocks, u
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < n; i++)
         bytes += m_bytes(m, &m->block[blocks[i]]);
-    if (leases_alive(m) == m->cfg.leases_max)
+    if (leases_held(m) == m->cfg.leases_max)
         return KVC_E_BUSY;
     return m->client[client].lease_bytes + bytes > m->cfg.lease_bytes_max ? KVC_E_LIMIT : 0;
 }
@@ -53,7 +54,7 @@ static void check_acquired(struct model *m, int client, const struct m_seq *s,
                            const struct core_held *held)
 {
     const struct core_ns_spec *spec = &m->ns[s->ns].spec;
-    static int blocks[M_KEYS_MAX * M_GROUPS_MAX];
+    static int blocks[M_BLOCKS_MAX];
     uint32_t n = 0, first[M_GROUPS_MAX] = {0}, count[M_GROUPS_MAX] = {0};
     for (uint32_t g = 0; g < spec->ngroups && hit->tokens > from; g++) {
         uint32_t bt = spec->group[g].block_tokens;
@@ -178,7 +179,7 @@ void do_lookup(struct model *m)
     HOLDS(m, core_lookup(m->core, &in, false, &prefix, &why) == KVC_E_BAD_ARGUMENT && why);
 }
 
-static int any_lease(struct model *m)
+int any_lease(struct model *m)
 {
     return m->nleases ? m->nleases - 1 - (int)rnd(m, (uint32_t)MIN(m->nleases, 12)) : M_NONE;
 }
@@ -197,9 +198,7 @@ void do_release(struct model *m)
     if (!mine)
         return;
     l->alive = false;
-    m->client[client].lease_bytes -= l->bytes;
-    for (uint32_t b = 0; b < l->n; b++)
-        m->block[l->block[b]].leases--;
+    m_lease_settle(m, i);
 }
 
 void do_redeem(struct model *m)

@@ -118,6 +118,16 @@ static void drop_of_client(struct model *m, int client)
     }
 }
 
+/* Copies are asked to stop. */
+static void cancel_of_client(struct model *m, int client)
+{
+    for (int i = 0; i < m->ncommits; i++)
+        m->commit[i]->cancelled |= m->commit[i]->client == client;
+    for (unsigned i = 0; i < ARRAY_LEN(m->send); i++)
+        if (m->send[i] && m->send[i]->client == client)
+            m->send[i]->cancelled = true;
+}
+
 static void waiters_of_client(struct model *m, int client)
 {
     for (unsigned i = 0; i < ARRAY_LEN(m->waiter); i++) {
@@ -138,6 +148,7 @@ void do_quarantine(struct model *m)
     waiters_of_client(m, i);
     core_client_quarantine(m->core, m->client[i].cl);
     drop_of_client(m, i);
+    cancel_of_client(m, i);
     m->client[i].state = M_QUARANTINED;
 }
 
@@ -149,11 +160,11 @@ void close_client(struct model *m, int i)
         struct m_lease *l = &m->lease[k];
         if (!l->alive || l->client != i)
             continue;
-        for (uint32_t b = 0; b < l->n; b++)
-            m->block[l->block[b]].leases--;
         l->alive = false;
+        m_lease_settle(m, k);
     }
     drop_of_client(m, i);
+    cancel_of_client(m, i);
     cl->state = M_CLOSING;
     core_client_close(m->core, cl->cl);
 }

@@ -193,6 +193,15 @@ void do_reserve(struct model *m)
 
 /* ---- commit, drop ---- */
 
+static void commit_close(struct m_commit *k)
+{
+    free(k->staging);
+    free(k->pages);
+    k->staging = NULL;
+    k->pages = NULL;
+    fake_pool_destroy(&k->pool);
+}
+
 static void on_commit_done(struct core_commit *c)
 {
     struct m_commit *k = (struct m_commit *)(void *)c;
@@ -200,20 +209,54 @@ static void on_commit_done(struct core_commit *c)
     k->done++;
     HOLDS(m, k->done == 1 && memcmp(k->statuses, k->expect, c->n) == 0);
     for (int i = 0; i < m->ncopies; i++)
-        HOLDS(m, m->copy[i].op == NULL || m->copy[i].commit != k);
-    free(k->staging);
-    k->staging = NULL;
+        HOLDS(m, (m->copy[i].op == NULL && m->copy[i].host == NULL) || m->copy[i].commit != k);
+    commit_close(k);
 }
 
-struct submits {
-    struct tier_op *op[M_KEYS_MAX];
-    uint32_t n;
-};
-
-static void on_submit(void *ctx, struct tier_op *op)
+/* Out of staging: of the commit at hand. Out of pages: what the device has copied. */
+void on_submit(void *ctx, struct tier_op *op)
 {
-    struct submits *s = ctx;
-    s->op[s->n++] = op;
+    struct model *m = ctx;
+    if (op->kind == TIER_PUT) {
+        m->put[m->nputs++] = op;
+        return;
+    }
+    const void *host = fake_tier_memory(m->tier, op->loc);
+    int i = 0;
+    while (i < m->ncopies && m->copy[i].host != host)
+        i++;
+    HOLDS(m, op->kind == TIER_ADOPT && i < m->ncopies && !m->copy[i].commit->cancelled);
+    HOLDS(m, memcmp(op->label.key.b, m->block[m->copy[i].block].key, KVC_KEY_BYTES) == 0);
+    m->copy[i].op = op;
+    m->copy[i].host = NULL;
+}
+
+static void copy_over(struct model *m, struct m_copy *y, uint8_t st)
+{
+    y->op = NULL;
+    y->host = NULL;
+    m->block[y->block].copies--;
+    m->client[y->client].copies--;
+    y->commit->expect[y->entry] = st;
+}
+
+void on_pages_end(struct model *m, const struct device_copy *copy)
+{
+    for (uint32_t n = 0; n < copy->n; n++) {
+        int i = 0, status = copy->piece[n].status;
+        while (i < m->ncopies && m->copy[i].host != copy->piece[n].host)
+            i++;
+        HOLDS(m, i < m->ncopies);
+        struct m_copy *y = &m->copy[i];
+        if (status == 0 && y->commit->cancelled)
+            status = -ECANCELED;
+        if (m->block[y->block].state == M_DEAD) {
+            copy_over(m, y, KVC_ST_GONE);
+        } else if (status != 0) {
+            m_kill_tree(m, y->block, KVC_MISS_DROPPED);
+            copy_over(m, y, m_status(status));
+        }
+    }
 }
 
 void on_end(void *ctx, struct tier_op *op)
@@ -226,16 +269,11 @@ void on_end(void *ctx, struct tier_op *op)
     struct m_copy *y = &m->copy[i];
     struct m_block *b = &m->block[y->block];
     uint8_t st = KVC_ST_OK;
-    y->op = NULL;
-    b->copies--;
-    m->client[y->client].copies--;
     if (b->state == M_DEAD) {
         st = KVC_ST_GONE;
     } else if (op->status != 0) {
         m_kill_tree(m, y->block, KVC_MISS_DROPPED);
-        st = op->status == -EIO         ? KVC_ST_TIER
-             : op->status == -ETIMEDOUT ? KVC_ST_TIMEOUT
-                                        : KVC_ST_CANCELLED;
+        st = m_status(op->status);
     } else {
         uint32_t done = 0;
         b->shard[y->shard].state = M_DONE;
@@ -244,7 +282,7 @@ void on_end(void *ctx, struct tier_op *op)
         if (done == m_shards(m, b))
             b->state = M_PRESENT;
     }
-    y->commit->expect[y->entry] = st;
+    copy_over(m, y, st);
 }
 
 static void put_offset(uint8_t *to, uint64_t v)
@@ -284,7 +322,7 @@ static bool entry_is_open(const struct model *m, int resv, uint32_t i)
 static bool expect_entry(struct model *m, struct m_commit *k, int resv, uint32_t i, uint32_t bytes)
 {
     uint64_t off = 0;
-    for (unsigned b = 8; b-- > 0;)
+    for (unsigned b = 8; k->offsets && b-- > 0;)
         off = off << 8 | k->offsets[i * 8 + b];
     if (off == UINT64_MAX)
         return false;
@@ -292,68 +330,123 @@ static bool expect_entry(struct model *m, struct m_commit *k, int resv, uint32_t
         k->expect[i] = KVC_ST_GONE;
         return false;
     }
-    if (off % 64 != 0 || off > k->c.staging_bytes || bytes > k->c.staging_bytes - off) {
+    if (k->offsets &&
+        (off % 64 != 0 || off > k->c.staging_bytes || bytes > k->c.staging_bytes - off)) {
         k->expect[i] = KVC_ST_BAD_ARGUMENT;
         return false;
     }
     return true;
 }
 
-static struct m_commit *commit_new(struct model *m, int resv, uint32_t first, uint32_t n)
+/* Entry i's bytes, where it has any. */
+static bool fill_entry(const struct model *m, const struct m_resv *r, uint32_t entry, uint8_t *to)
 {
-    const struct m_resv *r = &m->resv[resv];
-    struct m_commit *k = calloc(1, sizeof(*k));
-    uint32_t bytes = m->ns[r->ns].spec.group[r->group].block_bytes;
-    uint32_t step = ROUND_UP(bytes, 64);
-    k->model = m;
+    if (entry >= r->n || r->block[entry] == M_NONE)
+        return false;
+    fake_fill(to, m->ns[r->ns].spec.group[r->group].block_bytes, m->block[r->block[entry]].key,
+              r->shard);
+    return true;
+}
+
+static void out_of_staging(struct model *m, const struct m_resv *r, struct m_commit *k)
+{
+    uint32_t n = k->c.n, step = ROUND_UP(m->ns[r->ns].spec.group[r->group].block_bytes, 64);
     k->offsets = malloc(n * 8);
     k->staging = malloc((size_t)n * step + 1);
     MUST(k->offsets != NULL && k->staging != NULL);
-    memset(k->statuses, 0xee, sizeof(k->statuses));
-    memset(k->expect, 0xee, sizeof(k->expect));
     for (uint32_t i = 0; i < n; i++) {
         put_offset(k->offsets + i * 8, random_offset(m, i, step, (uint64_t)n * step));
-        if (first + i < r->n && r->block[first + i] != M_NONE)
-            fake_fill(k->staging + (size_t)i * step, bytes, m->block[r->block[first + i]].key,
-                      r->shard);
+        (void)fill_entry(m, r, k->c.first + i, k->staging + (size_t)i * step);
     }
+    k->c.offsets = k->offsets;
+    k->c.staging = k->staging;
+    k->c.staging_bytes = (uint64_t)n * step;
+}
+
+static void out_of_pages(struct model *m, const struct m_resv *r, struct m_commit *k)
+{
+    struct fake_pool_group shape[M_GROUPS_MAX] = {{1, 1, 1}, {1, 1, 1}, {1, 1, 1}};
+    const uint32_t device = rnd(m, M_DEVICES), n = k->c.n;
+    uint8_t block[1024];
+    k->pages = some_pages(m, m->ns[r->ns].spec.group[r->group].block_bytes, n, &shape[r->group]);
+    const uint32_t ppb = shape[r->group].pages_per_block;
+    k->pool = fake_pool_create(m->device[device], n * ppb, r->group + 1, shape);
+    for (uint32_t i = 0; i < n; i++)
+        if (pages_fit(&k->pages[i * ppb], ppb, n * ppb) && fill_entry(m, r, k->c.first + i, block))
+            fake_pool_put(k->pool, r->group, &k->pages[i * ppb], block);
+    k->c.device = m->devices[device];
+    k->c.pool = k->pool;
+    k->c.pages = k->pages;
+    k->c.pages_per_block = ppb;
+    if (rnd(m, 3) == 0) {
+        k->c.after = &k->after;
+        k->c.after_value = 1 + rnd(m, 3);
+    }
+}
+
+static struct m_commit *commit_new(struct model *m, int resv, int client, uint32_t first,
+                                   uint32_t n)
+{
+    const struct m_resv *r = &m->resv[resv];
+    struct m_commit *k = calloc(1, sizeof(*k));
+    MUST(k != NULL);
+    k->model = m;
+    k->client = client;
+    memset(k->statuses, 0xee, sizeof(k->statuses));
+    memset(k->expect, 0xee, sizeof(k->expect));
     k->c = (struct core_commit){.reservation = r->id,
                                 .first = first,
                                 .n = n,
-                                .offsets = k->offsets,
-                                .staging = k->staging,
-                                .staging_bytes = (uint64_t)n * step,
                                 .statuses = k->statuses,
                                 .done = on_commit_done};
+    if (m->cfg.ndevices > 0 && rnd(m, 2))
+        out_of_pages(m, r, k);
+    else
+        out_of_staging(m, r, k);
     m->commit = grow_one(m->commit, &m->ncommits, &m->cap_commits, sizeof(struct m_commit *));
     m->commit[m->ncommits - 1] = k;
     return k;
 }
 
+static const struct device_copy *copy_of(struct model *m, const struct m_commit *k)
+{
+    for (unsigned d = 0; k->pool && d < m->cfg.ndevices; d++)
+        for (unsigned i = 0; i < fake_device_inflight(m->device[d]); i++)
+            if (fake_device_copy(m->device[d], i)->pool == k->pool)
+                return fake_device_copy(m->device[d], i);
+    return NULL;
+}
+
 /* The copies that were submitted are the entries that were valid, in their order. */
 static void note_copies(struct model *m, struct m_commit *k, int resv, int client,
-                        const struct submits *s, const bool *flies)
+                        const bool *flies)
 {
     const struct m_resv *r = &m->resv[resv];
+    const struct device_copy *copy = copy_of(m, k);
+    const uint32_t n = copy ? copy->n : m->nputs;
     uint32_t at = 0;
+    HOLDS(m, (copy != NULL) == (k->pool != NULL) && (!copy || m->nputs == 0));
     for (uint32_t i = 0; i < k->c.n; i++) {
         if (!flies[i])
             continue;
-        HOLDS(m, at < s->n);
+        HOLDS(m, at < n);
         struct m_block *b = &m->block[r->block[k->c.first + i]];
-        HOLDS(m, memcmp(s->op[at]->label.key.b, b->key, KVC_KEY_BYTES) == 0);
+        HOLDS(m, copy ? copy->piece[at].pages == &k->pages[i * k->c.pages_per_block]
+                      : memcmp(m->put[at]->label.key.b, b->key, KVC_KEY_BYTES) == 0);
         b->shard[r->shard].state = M_COPYING;
         b->copies++;
         m->client[client].copies++;
         m->copy = grow_one(m->copy, &m->ncopies, &m->cap_copies, sizeof(*m->copy));
-        m->copy[m->ncopies - 1] = (struct m_copy){.op = s->op[at++],
+        m->copy[m->ncopies - 1] = (struct m_copy){.op = copy ? NULL : m->put[at],
+                                                  .host = copy ? copy->piece[at].host : NULL,
                                                   .commit = k,
                                                   .entry = i,
                                                   .shard = r->shard,
                                                   .block = r->block[k->c.first + i],
                                                   .client = client};
+        at++;
     }
-    HOLDS(m, at == s->n);
+    HOLDS(m, at == n);
 }
 
 static int any_resv(struct model *m)
@@ -374,7 +467,7 @@ void do_commit(struct model *m)
     uint32_t n = rnd(m, 2) ? r->n - first : 1 + rnd(m, r->n - first);
     if (rnd(m, 32) == 0)
         n = MIN(n + r->n, (uint32_t)M_KEYS_MAX);
-    struct m_commit *k = commit_new(m, resv, first, n);
+    struct m_commit *k = commit_new(m, resv, client, first, n);
     bool alive = m_resv_alive(m, resv) && r->client == client;
     bool inside = first + n <= r->n, flies[M_KEYS_MAX] = {false}, any = false;
     uint32_t bytes = m->ns[r->ns].spec.group[r->group].block_bytes;
@@ -382,30 +475,32 @@ void do_commit(struct model *m)
         flies[i] = expect_entry(m, k, resv, i, bytes);
         any |= flies[i];
     }
-    struct submits submits = {.n = 0};
-    fake_tier_on_submit(m->tier, on_submit, &submits);
+    m->nputs = 0;
     const char *why;
     int err = core_commit(m->core, m->client[client].cl, &k->c, &why);
     if (!alive || !inside)
-        HOLDS(m, err == (alive ? KVC_E_BAD_ARGUMENT : KVC_E_GONE) && submits.n == 0);
+        HOLDS(m, err == (alive ? KVC_E_BAD_ARGUMENT : KVC_E_GONE) && m->nputs == 0);
+    else if (err == KVC_E_BUSY)
+        HOLDS(m, k->pool && m_copies_are_many(m));
     else
         HOLDS(m, err == any && k->done == 0);
     if (err == 1) {
-        note_copies(m, k, resv, client, &submits, flies);
+        note_copies(m, k, resv, client, flies);
         return;
     }
     if (err == 0)
         HOLDS(m, memcmp(k->statuses, k->expect, n) == 0);
-    free(k->staging);
-    k->staging = NULL;
+    commit_close(k);
     k->done = 1;
 }
 
 void do_commit_cancel(struct model *m)
 {
     struct m_commit *k = m->ncommits ? m->commit[rnd(m, (uint32_t)m->ncommits)] : NULL;
-    if (k != NULL && k->done == 0)
-        core_commit_cancel(m->core, &k->c);
+    if (k == NULL || k->done > 0)
+        return;
+    k->cancelled = true;
+    core_commit_cancel(m->core, &k->c);
 }
 
 void do_drop(struct model *m)

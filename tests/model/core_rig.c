@@ -18,8 +18,12 @@ void rig_defaults(struct rig *r)
                 .name_ids_bytes = 64 << 10,
                 .lease_bytes_max = UINT64_MAX / 2,
                 .pins_max = 64,
-                .policy = &policy_lru},
-        .tier_cfg = {.regions = 64, .region_bytes = 16384, .slot_align = 64, .seed = 7}};
+                .policy = &policy_lru,
+                .near_max = 256,
+                .near_policy = &policy_lru},
+        .tier_cfg = {.regions = 64, .region_bytes = 16384, .slot_align = 64, .seed = 7},
+        .device_cfg = {{.regions = 16, .region_bytes = 16384, .seed = 8},
+                       {.regions = 16, .region_bytes = 16384, .seed = 9}}};
 }
 
 static void on_idle(void *ctx)
@@ -58,6 +62,14 @@ void rig_begin(struct rig *r)
         r->disk = fake_disk_create(&r->disk_cfg);
         r->cfg.disk = fake_disk_of(r->disk);
     }
+    for (unsigned i = 0; i < r->cfg.ndevices; i++) {
+        struct fake_device_config *cfg = &r->device_cfg[i];
+        cfg->no = i;
+        cfg->host = r->tier;
+        r->device[i] = fake_device_create(cfg);
+        r->devices[i] = fake_device_of(r->device[i]);
+    }
+    r->cfg.devices = r->devices;
     ck_assert_int_eq(core_create(&r->cfg, &r->core), 0);
     r->now_ns = 1000000000;
     core_tick(r->core, r->now_ns);
@@ -88,6 +100,8 @@ static unsigned rig_turn(struct rig *r)
     (void)core_run_done(r->core);
     (void)core_placement_step(r->core);
     unsigned n = fake_tier_run(r->tier, 1000, 0);
+    for (unsigned i = 0; i < r->cfg.ndevices; i++)
+        n += fake_device_run(r->device[i], 1000, 0);
     if (r->journal)
         n += fake_journal_run(r->journal, r->journal_err);
     if (r->disk) {
@@ -159,6 +173,8 @@ void rig_restart(struct rig *r, bool host_survives)
 {
     struct core *old = r->core;
     fake_tier_crash(r->tier);
+    for (unsigned i = 0; i < r->cfg.ndevices; i++)
+        fake_device_crash(r->device[i]);
     if (r->disk)
         fake_disk_crash(r->disk);
     ck_assert_int_eq(core_create(&r->cfg, &r->core), 0);
@@ -208,6 +224,8 @@ void rig_end(struct rig *r)
         ck_assert_uint_eq(r->idle[i], 1);
     ck_assert_uint_eq(rig_slots(r), 0);
     core_destroy(&r->core);
+    for (unsigned i = 0; i < r->cfg.ndevices; i++)
+        fake_device_destroy(&r->device[i]);
     fake_tier_destroy(&r->tier);
     if (r->disk)
         fake_disk_destroy(&r->disk);
@@ -314,6 +332,7 @@ void rig_commit_free(struct rig_commit *m)
 {
     free(m->staging);
     free(m->offsets);
+    free(m->pages);
 }
 
 static void store_shard(struct rig *r, unsigned client, struct core_ns *ns, uint32_t group,
@@ -412,21 +431,25 @@ struct core_held rig_load(struct rig *r, unsigned client, struct core_ns *ns, ui
 
 struct loc_ctx {
     struct rig *r;
-    uint32_t shard;
+    uint32_t shard, near;
 };
 
 static void check_loc(void *ctx, const struct tier_view *view)
 {
-    const struct loc_ctx *x = ctx;
+    struct loc_ctx *x = ctx;
     struct tier_label label;
-    ck_assert(fake_tier_label(x->r->tier, view, &label));
+    const uint32_t device = device_of_chunk(view->chunk);
+    const struct fake_tier *tier =
+        device ? fake_device_slots(x->r->device[device - 1]) : x->r->tier;
+    x->near += device > 0;
+    ck_assert(fake_tier_label(tier, view, &label));
     struct core_ns *ns = core_ns_next(x->r->core, x->r->cl[0], label.ns - 1);
     struct core_ns_view v;
     core_ns_view(ns, &v);
     const struct core_group *g = &v.spec->group[label.group];
     bool single = v.spec->shards == 1 || (g->flags & KVC_F_REPLICATED);
     ck_assert_uint_eq(label.shard, single ? 0 : x->shard);
-    const uint8_t *at = fake_tier_bytes(x->r->tier, view);
+    const uint8_t *at = fake_tier_bytes(tier, view);
     ck_assert(fake_is_filled(at, g->block_bytes, label.key.b, label.shard));
 }
 
@@ -434,6 +457,13 @@ void rig_check_lease(struct rig *r, unsigned client, uint64_t lease, uint32_t sh
 {
     struct loc_ctx x = {.r = r, .shard = shard};
     ck_assert_int_eq(core_lease_locs(r->core, r->cl[client], lease, shard, check_loc, &x), 0);
+}
+
+uint32_t rig_check_near(struct rig *r, unsigned client, uint64_t lease, uint32_t shard)
+{
+    struct loc_ctx x = {.r = r, .shard = shard};
+    ck_assert_int_eq(core_lease_locs_near(r->core, r->cl[client], lease, shard, check_loc, &x), 0);
+    return x.near;
 }
 
 uint64_t rig_slots(const struct rig *r)
@@ -456,4 +486,115 @@ struct core_explanation rig_explain(struct rig *r, unsigned client, uint32_t ns,
     core_explain(r->core, r->cl[client], ns, key.b, keep_explanation, &x);
     ck_assert_uint_ne(x.state, 99);
     return x;
+}
+
+/* ---- devices ---- */
+
+struct device_pool *rig_pool(struct rig *r, unsigned device, struct core_ns *ns, uint32_t pages_max)
+{
+    struct core_ns_view v;
+    struct fake_pool_group group[KVC_GROUPS_MAX];
+    core_ns_view(ns, &v);
+    for (uint32_t g = 0; g < v.spec->ngroups; g++) {
+        const uint32_t bytes = v.spec->group[g].block_bytes;
+        ck_assert_uint_eq(bytes % (RIG_LAYERS * RIG_PAGES), 0);
+        group[g] = (struct fake_pool_group){.pages_per_block = RIG_PAGES,
+                                            .regions = RIG_LAYERS,
+                                            .page_bytes = bytes / RIG_LAYERS / RIG_PAGES};
+    }
+    return fake_pool_create(r->device[device], pages_max, v.spec->ngroups, group);
+}
+
+static void on_filled(struct core_fill *f)
+{
+    struct rig_fill *x = (struct rig_fill *)(void *)f;
+    x->done++;
+}
+
+int rig_fill(struct rig *r, unsigned client, uint64_t lease, unsigned device, uint32_t shard,
+             struct rig_fill *ret_fill)
+{
+    *ret_fill = (struct rig_fill){.f = {.lease = lease,
+                                        .device = device,
+                                        .shard = shard,
+                                        .deadline_ns = r->now_ns + 1000000000,
+                                        .done = on_filled}};
+    return core_fill_start(r->core, r->cl[client], &ret_fill->f);
+}
+
+static void on_sent(struct core_send *s)
+{
+    struct rig_send *x = (struct rig_send *)(void *)s;
+    x->done++;
+}
+
+int rig_send(struct rig *r, unsigned client, const struct core_held *held, unsigned device,
+             struct device_pool *pool, uint32_t page, struct rig_send *x)
+{
+    x->done = x->n = 0;
+    x->pool = pool;
+    x->s = (struct core_send){.lease = held->lease,
+                              .device = r->devices[device],
+                              .pool = pool,
+                              .after = x->after,
+                              .after_value = x->after_value,
+                              .ready = x->word,
+                              .deadline_ns = r->now_ns + 1000000000,
+                              .statuses = x->statuses,
+                              .done = on_sent};
+    memset(x->statuses, 0xee, sizeof x->statuses);
+    uint32_t at = 0;
+    for (uint32_t g = 0; g < held->ngroups; g++) {
+        x->s.group[g].pages = &x->pages[at];
+        x->s.group[g].pages_per_block = RIG_PAGES;
+        for (uint32_t i = 0; i < held->group[g].n * RIG_PAGES; i++)
+            x->pages[at++] = page++;
+        x->n += held->group[g].n;
+        ck_assert_uint_le(at, ARRAY_LEN(x->pages));
+    }
+    return core_send_start(r->core, r->cl[client], &x->s, &r->why);
+}
+
+bool rig_has_arrived(const struct rig_send *s, struct core_ns *ns, uint32_t group, uint32_t i,
+                     const uint8_t key[32])
+{
+    struct core_ns_view v;
+    uint8_t block[4096];
+    core_ns_view(ns, &v);
+    const struct core_group *g = &v.spec->group[group];
+    ck_assert_uint_le(g->block_bytes, sizeof block);
+    fake_pool_get(s->pool, group, s->s.group[group].pages + i * RIG_PAGES, block);
+    const bool single = v.spec->shards == 1 || (g->flags & KVC_F_REPLICATED);
+    return fake_is_filled(block, g->block_bytes, key, single ? 0 : s->s.shard);
+}
+
+int rig_commit_pages(struct rig *r, unsigned client, const struct rig_put *p, unsigned device,
+                     struct device_pool *pool, uint32_t page, struct rig_commit *m)
+{
+    struct core_ns_view v;
+    core_ns_view(p->ns, &v);
+    const uint32_t bytes = v.spec->group[p->group].block_bytes, ppb = RIG_PAGES;
+    uint8_t *block = malloc(bytes);
+    *m = (struct rig_commit){.pages = malloc(p->n * ppb * sizeof(uint32_t))};
+    ck_assert(m->pages != NULL && block != NULL);
+    memcpy(m->statuses, p->statuses, p->n);
+    for (uint32_t i = 0; i < p->n; i++) {
+        const struct key256 key = rig_key(p->chain, p->first + i);
+        for (uint32_t k = 0; k < ppb; k++)
+            m->pages[i * ppb + k] = page++;
+        fake_fill(block, bytes, key.b, p->shard);
+        fake_pool_put(pool, p->group, &m->pages[i * ppb], block);
+    }
+    free(block);
+    m->c = (struct core_commit){.reservation = p->reservation,
+                                .n = p->n,
+                                .device = r->devices[device],
+                                .pool = pool,
+                                .pages = m->pages,
+                                .pages_per_block = ppb,
+                                .deadline_ns = r->now_ns + 1000000000,
+                                .statuses = m->statuses,
+                                .done = on_done,
+                                .store = true};
+    return core_commit(r->core, r->cl[client], &m->c, &r->why);
 }

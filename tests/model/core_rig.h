@@ -5,11 +5,13 @@
 
 #include "core.h"
 #include "core_names.h"
+#include "fake_device.h"
 #include "fake_disk.h"
 #include "fake_journal.h"
 #include "fake_tier.h"
 
 #define RIG_CLIENTS 4
+#define RIG_DEVICES 2
 #define RIG_STEP_NS 20000000ull /* more than the core's resolution of ages */
 
 struct rig {
@@ -19,6 +21,9 @@ struct rig {
     struct fake_tier_config tier_cfg;
     struct fake_disk *disk; /* with disk_cfg.slots > 0 */
     struct fake_disk_config disk_cfg;
+    struct fake_device *device[RIG_DEVICES]; /* cfg.ndevices of them */
+    struct fake_device_config device_cfg[RIG_DEVICES];
+    struct device *devices[RIG_DEVICES];
     struct fake_journal *journal; /* of names; NULL: there is none */
     bool with_journal;            /* before rig_begin() */
     int journal_err;              /* what its commits end with */
@@ -67,6 +72,7 @@ struct rig_commit {
     struct core_commit c; /* first */
     unsigned done;
     uint8_t *staging, *offsets;
+    uint32_t *pages;
     uint8_t statuses[KVC_STORE_MAX];
 };
 /* Commits all that was reserved. As core_commit(); rig_commit_free() once it is done. */
@@ -92,6 +98,43 @@ struct core_held rig_load(struct rig *r, unsigned client, struct core_ns *ns, ui
                           uint32_t tokens);
 /* What is in the leased blocks is what was put there. */
 void rig_check_lease(struct rig *r, unsigned client, uint64_t lease, uint32_t shard);
+/* The same of where core_lease_locs_near() says they are; returns how many are on the device. */
+uint32_t rig_check_near(struct rig *r, unsigned client, uint64_t lease, uint32_t shard);
+
+/* ---- devices ---- */
+
+#define RIG_LAYERS 4u
+#define RIG_PAGES  2u /* of a block, in each layer */
+/* With the groups of a namespace, whose blocks come out even. */
+struct device_pool *rig_pool(struct rig *r, unsigned device, struct core_ns *ns,
+                             uint32_t pages_max);
+struct rig_fill {
+    struct core_fill f; /* first */
+    unsigned done;
+};
+/* core_fill_start(). */
+int rig_fill(struct rig *r, unsigned client, uint64_t lease, unsigned device, uint32_t shard,
+             struct rig_fill *ret_fill);
+struct rig_send {
+    struct core_send s; /* first */
+    unsigned done;
+    uint32_t n;
+    _Atomic uint64_t *word; /* that counts layers from 0; these three are the caller's, or 0 */
+    const _Atomic uint64_t *after;
+    uint64_t after_value;
+    struct device_pool *pool;
+    uint32_t pages[4096];
+    uint8_t statuses[CORE_SEND_BLOCKS];
+};
+/* core_send_start() of all of the lease, as `held` has it, to pages from `page` on. */
+int rig_send(struct rig *r, unsigned client, const struct core_held *held, unsigned device,
+             struct device_pool *pool, uint32_t page, struct rig_send *x);
+/* Block i of the send, of this group and key, is in its pages. */
+bool rig_has_arrived(const struct rig_send *s, struct core_ns *ns, uint32_t group, uint32_t i,
+                     const uint8_t key[32]);
+/* As rig_commit(), out of pages from `page` on, which are filled with what belongs there. */
+int rig_commit_pages(struct rig *r, unsigned client, const struct rig_put *p, unsigned device,
+                     struct device_pool *pool, uint32_t page, struct rig_commit *m);
 /* Leads a job to its end. */
 void rig_evict(struct rig *r, struct core_evict_job *job);
 uint64_t rig_slots(const struct rig *r);

@@ -33,6 +33,7 @@ struct fake_tier {
     struct fake_tier_config cfg;
     uint64_t random;
     uint32_t chunk_serial, drains;
+    bool out;
     struct region *region;
     unsigned inflight;
     struct tier_op **op;
@@ -97,7 +98,7 @@ static struct region *region_for(struct fake_tier *f, uint32_t principal, uint32
         if (g->principal != 0)
             continue;
         g->principal = principal;
-        g->chunk = ++f->chunk_serial;
+        g->chunk = f->cfg.chunk_base + ++f->chunk_serial;
         g->slot_bytes = slot_bytes;
         g->slots = MIN(f->cfg.region_bytes / slot_bytes, SLOTS_MAX);
         return g;
@@ -113,7 +114,7 @@ static int fake_alloc(struct tier *t, uint32_t principal, uint32_t bytes, struct
     MUST(principal != 0 && bytes != 0);
     if (slot_bytes > f->cfg.region_bytes)
         return KVC_E_TOO_LARGE;
-    struct region *g = region_for(f, principal, slot_bytes, near);
+    struct region *g = f->out ? NULL : region_for(f, principal, slot_bytes, near);
     if (g == NULL)
         return KVC_E_NO_ROOM;
     uint32_t s = 0;
@@ -327,6 +328,65 @@ static void *fake_payload(const struct tier *t, struct tier_loc loc)
     struct slot *s = slot_at(of(t), loc, &g);
     MUST(s->state == SLOT_TAKEN || s->state == SLOT_PUBLISHED);
     return mem_of(g, s);
+}
+
+/* ---- devices ---- */
+
+struct tier_loc fake_tier_at(const struct fake_tier *f, const void *payload)
+{
+    const uint8_t *at = payload;
+    for (uint32_t i = 0; i < f->cfg.regions; i++) {
+        const struct region *g = &f->region[i];
+        if (g->principal == 0 || at < g->mem || at >= g->mem + f->cfg.region_bytes)
+            continue;
+        const uint64_t off = (uint64_t)(at - g->mem);
+        MUST(off % g->slot_bytes == 0);
+        return (struct tier_loc){i * SLOTS_MAX + (uint32_t)(off / g->slot_bytes) + 1};
+    }
+    return (struct tier_loc){0};
+}
+
+uint8_t *fake_tier_memory(const struct fake_tier *f, struct tier_loc loc)
+{
+    struct region *g;
+    struct slot *s = slot_at(f, loc, &g);
+    return mem_of(g, s);
+}
+
+void fake_tier_use(struct fake_tier *f, struct tier_loc loc, uint32_t bytes, bool write)
+{
+    struct region *g;
+    struct slot *s = slot_at(f, loc, &g);
+    MUST(s->state == (write ? SLOT_TAKEN : SLOT_PUBLISHED));
+    MUST(slot_bytes_of(f, bytes) == g->slot_bytes);
+    if (write)
+        s->state = SLOT_WRITING;
+    else
+        s->readers++;
+}
+
+void fake_tier_unuse(struct fake_tier *f, struct tier_loc loc, bool write, bool landed)
+{
+    struct region *g;
+    struct slot *s = slot_at(f, loc, &g);
+    MUST(write ? s->state == SLOT_WRITING : s->readers > 0);
+    if (write)
+        s->state = landed ? SLOT_WRITTEN : SLOT_TAKEN;
+    else
+        s->readers--;
+}
+
+void fake_tier_out(struct fake_tier *f, bool out)
+{
+    f->out = out;
+    for (uint32_t i = 0; out && i < f->cfg.regions; i++) {
+        const struct region *g = &f->region[i];
+        for (uint32_t n = 0; g->principal != 0 && n < g->slots; n++) {
+            g->slot[n].gen++;
+            if (g->slot[n].state == SLOT_PUBLISHED) /* who is served it nevertheless sees that */
+                memset(mem_of(g, &g->slot[n]), 0xee, g->slot_bytes);
+        }
+    }
 }
 
 static const struct slot *seen(const struct fake_tier *f, const struct tier_view *v,

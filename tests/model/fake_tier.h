@@ -20,6 +20,7 @@ struct fake_tier_config {
     uint32_t region_bytes; /* of slots */
     uint32_t slot_align;   /* a slot is a multiple of this */
     uint64_t seed;         /* of fake_tier_run() */
+    uint32_t chunk_base;   /* chunk numbers are above it */
 };
 
 struct fake_tier *fake_tier_create(const struct fake_tier_config *config);
@@ -41,6 +42,16 @@ typedef void fake_tier_ended_fn(void *ctx, struct tier_op *op);
 void fake_tier_on_end(struct fake_tier *f, fake_tier_ended_fn *fn, void *ctx);
 /* Called for each submitted operation. */
 void fake_tier_on_submit(struct fake_tier *f, fake_tier_ended_fn *fn, void *ctx);
+
+/* For who reads or writes payload without an operation, as a device does. Between the two calls the
+ * room must not be freed, nor used otherwise. To write: room that is not published; `landed`: it
+ * may be published then, else it is as it was. To read: what is published. */
+struct tier_loc fake_tier_at(const struct fake_tier *f, const void *payload);
+uint8_t *fake_tier_memory(const struct fake_tier *f, struct tier_loc loc);
+void fake_tier_use(struct fake_tier *f, struct tier_loc loc, uint32_t bytes, bool write);
+void fake_tier_unuse(struct fake_tier *f, struct tier_loc loc, bool write, bool landed);
+/* Out of service: all that is published is revoked, and nothing is handed out until it ends. */
+void fake_tier_out(struct fake_tier *f, bool out);
 
 /* What a worker sees through a view. NULL / false when the slot holds something else by now (the
  * generation differs). */

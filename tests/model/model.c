@@ -454,8 +454,8 @@ void m_check_totals(struct model *m)
         slots += slots_of(b);
     }
     for (int i = 0; i < m->nleases; i++) {
-        leases += m->lease[i].alive;
-        leased += m->lease[i].alive ? m->lease[i].bytes : 0;
+        leases += m->lease[i].held;
+        leased += m->lease[i].held ? m->lease[i].bytes : 0;
     }
     for (int i = 0; i < m->nresv; i++)
         resvs += m_resv_alive(m, i);
@@ -472,30 +472,89 @@ void m_check_totals(struct model *m)
         if (cl->state == M_OPEN || cl->state == M_QUARANTINED)
             HOLDS(m, core_client_lease_bytes(cl->cl) == cl->lease_bytes && cl->idle == 0);
         if (cl->state == M_CLOSING)
-            HOLDS(m, cl->idle == (cl->copies == 0));
+            HOLDS(m, cl->idle == (cl->copies + cl->near == 0));
     }
 }
 
 struct lease_walk {
     struct model *m;
     const struct m_lease *l;
-    uint32_t i, shard;
+    uint32_t i, shard, near;
 };
 
-static void on_loc(void *ctx, const struct tier_view *v)
+static void check_view(struct model *m, const struct lease_walk *w, const struct fake_tier *tier,
+                       const struct m_block *b, const struct tier_view *v)
 {
-    struct lease_walk *w = ctx;
-    struct model *m = w->m;
-    HOLDS(m, w->i < w->l->n);
-    const struct m_block *b = &m->block[w->l->block[w->i++]];
     uint32_t shard = m_shards(m, b) == 1 ? 0 : w->shard;
     struct tier_label label;
-    const uint8_t *at = fake_tier_bytes(m->tier, v);
-    HOLDS(m, at != NULL && fake_tier_label(m->tier, v, &label));
+    const uint8_t *at = fake_tier_bytes(tier, v);
+    HOLDS(m, at != NULL && fake_tier_label(tier, v, &label));
     HOLDS(m, memcmp(label.key.b, b->key, KVC_KEY_BYTES) == 0 && label.shard == shard);
     HOLDS(m, label.ns == m->ns[b->ns].id && label.group == b->group);
     uint32_t bytes = m->ns[b->ns].spec.group[b->group].block_bytes;
     HOLDS(m, v->bytes >= bytes && fake_is_filled(at, bytes, b->key, shard));
+}
+
+static void on_loc(void *ctx, const struct tier_view *v)
+{
+    struct lease_walk *w = ctx;
+    HOLDS(w->m, w->i < w->l->n);
+    check_view(w->m, w, w->m->tier, &w->m->block[w->l->block[w->i++]], v);
+}
+
+static bool same_view(const struct tier_view *a, const struct tier_view *b)
+{
+    return a->chunk == b->chunk && a->off == b->off && a->gen == b->gen && a->bytes == b->bytes;
+}
+
+/* What was on the device stays there, at its place, while the lease and the device live. */
+static void on_near(void *ctx, const struct tier_view *v)
+{
+    struct lease_walk *w = ctx;
+    struct model *m = w->m;
+    HOLDS(m, w->i < w->l->n);
+    struct m_near *near = &w->l->near[w->shard][w->i];
+    const struct m_block *b = &m->block[w->l->block[w->i++]];
+    const uint32_t device = device_of_chunk(v->chunk);
+    if (device == 0) {
+        HOLDS(m, w->l->device == M_NONE || near->life != m->life[w->l->device]);
+        check_view(m, w, m->tier, b, v);
+        return;
+    }
+    HOLDS(m, (int)device - 1 == w->l->device);
+    HOLDS(m, near->life != m->life[device - 1] || same_view(&near->view, v));
+    check_view(m, w, fake_device_slots(m->device[device - 1]), b, v);
+    near->life = m->life[device - 1];
+    near->view = *v;
+    w->near++;
+}
+
+uint32_t m_check_near(struct model *m, int lease, uint32_t shard)
+{
+    struct m_lease *l = &m->lease[lease];
+    if (!l->near[shard])
+        l->near[shard] = calloc(l->n + 1, sizeof(struct m_near));
+    MUST(l->near[shard] != NULL);
+    struct lease_walk w = {.m = m, .l = l, .shard = shard};
+    HOLDS(m,
+          core_lease_locs_near(m->core, m->client[l->client].cl, l->id, shard, on_near, &w) == 0);
+    HOLDS(m, w.i == l->n);
+    return w.near;
+}
+
+void m_lease_settle(struct model *m, int lease)
+{
+    struct m_lease *l = &m->lease[lease];
+    if (l->alive || !l->held || l->uses > 0)
+        return;
+    l->held = false;
+    m->client[l->client].lease_bytes -= l->bytes;
+    for (uint32_t b = 0; b < l->n; b++)
+        m->block[l->block[b]].leases--;
+    for (uint32_t s = 0; s < M_SHARDS_MAX; s++) {
+        free(l->near[s]);
+        l->near[s] = NULL;
+    }
 }
 
 void m_check_lease(struct model *m, int lease)

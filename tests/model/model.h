@@ -8,6 +8,7 @@
 #define KVC_TEST_MODEL_H
 
 #include "core.h"
+#include "fake_device.h"
 #include "fake_tier.h"
 
 #define M_SHARDS_MAX  4
@@ -16,6 +17,8 @@
 #define M_CLIENTS_MAX 8
 #define M_SEQS        12
 #define M_PINS_MAX    6
+#define M_DEVICES     2
+#define M_BLOCKS_MAX  (M_KEYS_MAX * M_GROUPS_MAX) /* of one lease */
 #define M_NONE        (-1)
 
 /* Fails the run, and says which. */
@@ -43,6 +46,7 @@ struct m_block {
     } shard[M_SHARDS_MAX];
     uint32_t leases, copies;
     uint32_t pins;
+    uint32_t mark;        /* model.marks: counted this time */
     enum kvc_miss reason; /* once dead */
     int older;            /* the block before it in its bucket */
 };
@@ -54,32 +58,47 @@ struct m_resv {
     int block[M_KEYS_MAX]; /* M_NONE: not reserved */
 };
 
+/* Where a lease was told that a block's shard is on its device. */
+struct m_near {
+    uint32_t life; /* of the device, 0: it is not there */
+    struct tier_view view;
+};
+
 struct m_lease {
-    bool alive;
+    bool alive, held;                  /* not released; its blocks are held */
+    uint32_t uses;                     /* fills, copies of fills, sends that have not ended */
+    int device;                        /* the one that it has been filled on, or M_NONE */
+    struct m_near *near[M_SHARDS_MAX]; /* n each; NULL: nothing is known */
     uint64_t id;
     uint8_t ticket[KVC_TICKET_BYTES];
     int client;
     uint32_t tokens, ngroups, n;
     uint32_t ns;
     uint64_t bytes;
-    int block[M_KEYS_MAX * M_GROUPS_MAX];
+    int block[M_BLOCKS_MAX];
 };
 
 struct m_pin {
     uint64_t id; /* 0: free */
-    int n, block[M_KEYS_MAX * M_GROUPS_MAX];
+    int n, block[M_BLOCKS_MAX];
 };
 
 struct m_commit {
     struct core_commit c; /* first: what done() gets */
     struct model *model;
     uint32_t done; /* times done() ran */
+    int client;
+    bool cancelled;
     uint8_t *staging, *offsets;
+    struct device_pool *pool; /* out of pages: the commit's own */
+    uint32_t *pages;
+    _Atomic uint64_t after;
     uint8_t statuses[M_KEYS_MAX], expect[M_KEYS_MAX];
 };
 
 struct m_copy {
-    struct tier_op *op; /* NULL: over */
+    struct tier_op *op; /* NULL: over, or not begun by the tier: */
+    const void *host;   /* where the device copies to; NULL: it does not */
     struct m_commit *commit;
     uint32_t entry, shard;
     int block, client;
@@ -100,11 +119,39 @@ struct m_waiter {
     struct m_seq seq;
 };
 
+struct m_fill {
+    struct core_fill f; /* first: what done() gets */
+    struct model *model;
+    int lease, client;
+    uint32_t life;  /* of the device when it began */
+    uint32_t least; /* blocks that others held on the device then */
+};
+
+/* A copy of a fill. */
+struct m_flight {
+    struct device_copy *copy;
+    int lease, client;
+};
+
+struct m_send {
+    struct core_send s; /* first: what done() gets */
+    struct model *model;
+    int lease, client, device;
+    bool cancelled, wrong;            /* wrong: the pool's blocks have other bytes */
+    uint32_t first[M_GROUPS_MAX + 1]; /* block of the lease that each group begins with */
+    uint32_t layers;
+    struct device_pool *pool; /* its own */
+    uint32_t *pages[M_GROUPS_MAX];
+    _Atomic uint64_t after, ready;
+    uint8_t statuses[M_BLOCKS_MAX], expect[M_BLOCKS_MAX];
+};
+
 struct m_client {
     enum { M_CLOSED, M_OPEN, M_QUARANTINED, M_CLOSING } state;
     struct core_client *cl;
     struct core_identity who;
     uint32_t copies, idle; /* idle: times the core said so */
+    uint32_t near;         /* fills, copies of fills, sends that have not ended */
     uint64_t lease_bytes;
 };
 
@@ -114,6 +161,9 @@ struct model {
     struct core *core;
     struct core_config cfg;
     struct fake_tier *tier;
+    struct fake_device *device[M_DEVICES];
+    struct device *devices[M_DEVICES];
+    uint32_t life[M_DEVICES]; /* grows when it is lost */
     uint64_t now_ns;
     struct core_client *admin;
 
@@ -130,7 +180,14 @@ struct model {
     int ncommits, cap_commits;
     struct m_copy *copy;
     int ncopies, cap_copies;
+    struct tier_op *put[M_KEYS_MAX]; /* submitted by the commit at hand */
+    uint32_t nputs;
     struct m_pin pin[M_PINS_MAX];
+    struct m_fill *fill[16];
+    struct m_send *send[16];
+    struct m_flight flight[256];
+    uint32_t nflights, marks;
+    const struct m_fill *filling; /* whose copies are being submitted */
     struct m_waiter *waiter[16];
     struct m_client client[M_CLIENTS_MAX];
     int share_of[M_SEQS];        /* the sequence that it shares a beginning with */
@@ -183,5 +240,9 @@ bool m_was_replaced(const struct model *m, int block);
 void m_sync(struct model *m, bool may_evict);
 void m_check_totals(struct model *m);
 void m_check_lease(struct model *m, int lease);
+/* Released, and nothing uses it: its blocks are free. */
+void m_lease_settle(struct model *m, int lease);
+/* Where a filled lease's blocks are; returns how many are on the device. */
+uint32_t m_check_near(struct model *m, int lease, uint32_t shard);
 
 #endif

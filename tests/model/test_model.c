@@ -41,11 +41,13 @@ static const struct {
     void (*fn)(struct model *m);
     uint32_t weight;
 } operations[] = {
-    {do_client_open, 6}, {do_client_close, 2}, {do_quarantine, 1}, {do_ns_open, 2},
-    {do_reserve, 26},    {do_commit, 30},      {do_drop, 1},       {do_commit_cancel, 1},
-    {do_acquire, 24},    {do_lookup, 8},       {do_release, 14},   {do_redeem, 5},
-    {do_evict, 2},       {do_time, 8},         {do_copies, 34},    {do_waiter_deadline, 3},
-    {do_look_again, 2},  {do_pin, 3},          {do_unpin, 2},      {do_wish, 4},
+    {do_client_open, 6}, {do_client_close, 2}, {do_quarantine, 1},     {do_ns_open, 2},
+    {do_reserve, 26},    {do_commit, 30},      {do_drop, 1},           {do_commit_cancel, 1},
+    {do_acquire, 24},    {do_lookup, 8},       {do_release, 14},       {do_redeem, 5},
+    {do_evict, 2},       {do_time, 8},         {do_copies, 34},        {do_waiter_deadline, 3},
+    {do_look_again, 2},  {do_pin, 3},          {do_unpin, 2},          {do_wish, 4},
+    {do_fill, 14},       {do_fill_cancel, 1},  {do_send, 12},          {do_send_cancel, 1},
+    {do_words, 3},       {do_device, 2},       {do_device_copies, 24}, {do_look_near, 3},
 };
 
 static void one_turn(struct model *m)
@@ -73,6 +75,27 @@ static void one_turn(struct model *m)
             HOLDS(m, hit->tokens < goal); /* or for what it has */
         free(hit);
     }
+}
+
+static void make_devices(struct model *m, unsigned policies)
+{
+    static const uint32_t near_max[] = {3, 30, 300};
+    for (unsigned i = 0; i < M_DEVICES; i++) {
+        const struct fake_device_config device = {.no = i,
+                                                  .regions = 1 + rnd(m, rnd(m, 3) ? 6 : 40),
+                                                  .region_bytes = rnd(m, 2) ? 1024 : 4096,
+                                                  .seed = m->seed + 2 + i,
+                                                  .host = m->tier};
+        m->device[i] = fake_device_create(&device);
+        m->devices[i] = fake_device_of(m->device[i]);
+        m->life[i] = 1;
+        fake_device_on_submit(m->device[i], on_device_submit, m);
+        fake_device_on_end(m->device[i], on_device_end, m);
+    }
+    m->cfg.devices = m->devices;
+    m->cfg.ndevices = M_DEVICES;
+    m->cfg.near_max = near_max[rnd(m, 3)];
+    m->cfg.near_policy = policy_at(rnd(m, policies));
 }
 
 static void model_begin(struct model *m, uint64_t seed)
@@ -103,10 +126,13 @@ static void model_begin(struct model *m, uint64_t seed)
                                   .pins_max = M_PINS_MAX,
                                   .policy = policy_at((unsigned)(seed % policies)),
                                   .host = fake_tier_of(m->tier)};
+    if (rnd(m, 4))
+        make_devices(m, policies);
     MUST(core_create(&m->cfg, &m->core) == 0);
     m->now_ns = 1000000000;
     core_tick(m->core, m->now_ns);
     fake_tier_on_end(m->tier, on_end, m);
+    fake_tier_on_submit(m->tier, on_submit, m);
     struct core_identity admin = {.principal = 9, .name = "ops", .tenant = "t9", .admin = true};
     static struct m_client admin_ctx;
     MUST(core_client_open(m->core, &admin, on_idle, &admin_ctx, &m->admin) == 0);
@@ -116,14 +142,27 @@ static void model_begin(struct model *m, uint64_t seed)
     }
 }
 
+static void copies_end(struct model *m)
+{
+    for (unsigned flying = 1; flying > 0;) {
+        (void)fake_tier_run(m->tier, 100, 10);
+        flying = 0;
+        for (unsigned i = 0; i < m->cfg.ndevices; i++) {
+            fake_device_up(m->device[i]);
+            (void)fake_device_run(m->device[i], 100, 10);
+            flying += fake_device_inflight(m->device[i]);
+        }
+        flying += fake_tier_inflight(m->tier);
+    }
+}
+
 /* Everything ends; nothing may be left anywhere. */
 static void model_end(struct model *m)
 {
     for (int i = 0; i < M_CLIENTS_MAX; i++)
         if (m->client[i].state == M_OPEN || m->client[i].state == M_QUARANTINED)
             close_client(m, i);
-    while (fake_tier_inflight(m->tier) > 0)
-        (void)fake_tier_run(m->tier, 100, 10);
+    copies_end(m);
     (void)core_run_done(m->core);
     unpin_all(m);
     core_check(m->core);
@@ -132,11 +171,24 @@ static void model_end(struct model *m)
         HOLDS(m, m->client[i].state == M_CLOSED || m->client[i].idle == 1);
     for (int i = 0; i < m->ncommits; i++)
         HOLDS(m, m->commit[i]->done == 1);
+    for (unsigned i = 0; i < ARRAY_LEN(m->fill); i++)
+        HOLDS(m, m->fill[i] == NULL && m->send[i] == NULL);
     evict_all(m);
     HOLDS(m, core_metrics(m->core)->blocks_present == 0);
     HOLDS(m, core_metrics(m->core)->blocks_pending == 0);
     core_client_close(m->core, m->admin);
+    const struct core_metrics *x = core_metrics(m->core);
+    if (m->cfg.ndevices > 0)
+        printf("  near: %llu hits, %llu fills, %llu failed, %llu dropped, %llu lost; %llu sends, "
+               "%llu blocks, %llu of slots; %llu shards out of pages\n",
+               (unsigned long long)x->near_hits, (unsigned long long)x->near_fills,
+               (unsigned long long)x->near_failures, (unsigned long long)x->near_drops,
+               (unsigned long long)x->near_lost, (unsigned long long)x->sends,
+               (unsigned long long)x->send_blocks, (unsigned long long)x->send_blocks_near,
+               (unsigned long long)x->blocks_from_pages);
     core_destroy(&m->core);
+    for (unsigned i = 0; i < m->cfg.ndevices; i++)
+        fake_device_destroy(&m->device[i]);
     fake_tier_destroy(&m->tier);
     for (int i = 0; i < m->ncommits; i++) {
         free(m->commit[i]->offsets);

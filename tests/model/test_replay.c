@@ -13,55 +13,18 @@
 
 #include "check_run.h"
 #include "core_rig.h"
+#include "stream.h"
 
-#define NODES_MAX  200000u
-#define DEPTH_MAX  96u
 #define NO_NODE    UINT32_MAX
 #define REQUESTS   1500u
 #define BLOCK_SIZE 64u
-
-/* ---- requests: conversations that grow, over shared beginnings ---- */
-
-struct stream {
-    uint64_t random;
-    uint32_t nodes, turns[64], path[64][DEPTH_MAX], len[64];
-};
-
-static uint32_t dice(struct stream *s, uint32_t below)
-{
-    return (uint32_t)(fake_random(&s->random) % below);
-}
-
-/* A new conversation begins with some of another one's blocks. */
-static void converse(struct stream *s, uint32_t i)
-{
-    uint32_t from = dice(s, 64);
-    uint32_t some = dice(s, 4) ? 1 + dice(s, 12) : 0;
-    uint32_t shared = MIN(s->len[from], some);
-    memmove(s->path[i], s->path[from], shared * sizeof(uint32_t));
-    s->len[i] = shared;
-    s->turns[i] = 0;
-}
-
-/* The next request: node numbers from the root down. */
-static uint32_t next_request(struct stream *s, const uint32_t **ret_path)
-{
-    uint32_t i = dice(s, 64);
-    if (s->len[i] == 0 || dice(s, 6) == 0)
-        converse(s, i);
-    uint32_t grow = 1 + dice(s, 10);
-    while (grow-- > 0 && s->len[i] < DEPTH_MAX && s->nodes < NODES_MAX)
-        s->path[i][s->len[i]++] = s->nodes++;
-    *ret_path = s->path[i];
-    return s->len[i];
-}
 
 /* ---- the reference ---- */
 
 struct reference {
     uint32_t capacity, used;
     uint64_t clock;
-    uint64_t touched[NODES_MAX]; /* 0 = not resident */
+    uint64_t touched[STREAM_NODES]; /* 0 = not resident */
 };
 
 static void evict_oldest(struct reference *f, uint32_t nodes)
@@ -105,8 +68,8 @@ static void on_done(struct core_commit *c)
 
 static void store(struct rig *r, struct core_ns *ns, const uint8_t *keys, uint32_t from, uint32_t n)
 {
-    static uint8_t staging[BLOCK_SIZE], offsets[DEPTH_MAX * 8];
-    uint8_t statuses[DEPTH_MAX];
+    static uint8_t staging[BLOCK_SIZE], offsets[STREAM_DEPTH * 8];
+    uint8_t statuses[STREAM_DEPTH];
     struct core_reserve in = {.ns = ns,
                               .parent = from ? keys + (from - 1) * KVC_KEY_BYTES : NULL,
                               .first_token = from,
@@ -129,7 +92,7 @@ static void store(struct rig *r, struct core_ns *ns, const uint8_t *keys, uint32
 
 static uint32_t core_request(struct rig *r, struct core_ns *ns, const uint32_t *path, uint32_t n)
 {
-    uint8_t keys[DEPTH_MAX * KVC_KEY_BYTES];
+    uint8_t keys[STREAM_DEPTH * KVC_KEY_BYTES];
     keys_of(path, n, keys);
     struct core_acquire in = {
         .seq = {.ns = ns, .tokens = n, .ngroups = 1, .keys = {keys}, .n = {n}}};
@@ -170,7 +133,7 @@ START_TEST(every_hit_is_that_of_leaf_first_lru)
     f = (struct reference){.capacity = runs[_i].capacity};
     for (uint32_t i = 0; i < REQUESTS; i++) {
         const uint32_t *path;
-        uint32_t n = next_request(&s, &path);
+        uint32_t n = stream_next(&s, &path);
         uint32_t want = reference_request(&f, path, n, s.nodes);
         uint32_t got = core_request(&r, ns, path, n);
         ck_assert_msg(got == want, "request %u of %u blocks: hit %u, reference %u", i, n, got,

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Random programs over two tiers: little host memory, more disk, copies that end late or fail, room
- * that is wanted back, losses, outages, crashes. core_check() after each turn; every lease holds
- * what was put; nothing is left at the end. KVC_SEED=n runs that seed alone.
+ * Random programs over host memory and disk, in three of four seeds with two devices in front:
+ * little memory, more disk, least on devices; copies that end late or fail, room that is wanted
+ * back, losses, outages, crashes. core_check() twice a turn; every lease holds what was put, in
+ * memory and on devices; what arrives in pages is that too; nothing is left at the end. KVC_SEED=n
+ * runs that seed alone.
  */
 #include <check.h>
 #include <stdio.h>
@@ -18,6 +20,9 @@
 #define COMMITS 16
 #define WAITERS 8
 #define LEASES  12
+#define FILLS   6
+#define SENDS   6
+#define PAGES   64u /* of each send and each commit */
 
 struct waiter {
     struct core_waiter w; /* first */
@@ -32,14 +37,26 @@ static struct core_ns *ns[2];
 static struct rig_commit *commit[COMMITS];
 static struct waiter waiter[WAITERS];
 static struct {
-    unsigned client;
+    unsigned client, ns;
     uint64_t id;
+    uint32_t chain;
+    struct core_held held;
 } lease[LEASES];
+static struct rig_fill fill[FILLS];
+static struct {
+    bool used;
+    unsigned ns;
+    uint32_t chain;
+    struct core_held held;
+    struct rig_send s;
+} send[SENDS];
+static _Atomic uint64_t word[SENDS], after;
+static struct device_pool *pool[RIG_DEVICES][2]; /* by device and namespace */
 static struct core_verify slice;
 static bool slicing, out;
 static unsigned store_fired;
 static struct core_waiter store_waiter;
-static uint64_t hits, loaded, restarts, lost;
+static uint64_t hits, loaded, restarts, lost, filled, sent;
 
 static uint32_t rnd(uint32_t below)
 {
@@ -55,39 +72,56 @@ static void open_namespaces(void)
         .block_tokens = 8, .block_bytes = 64, .rule = KVC_RULE_WINDOW, .window = 16};
     ns[0] = rig_ns(&r, 1, &one);
     ns[1] = rig_ns(&r, 1, &two);
+    for (unsigned d = 0; d < r.cfg.ndevices; d++)
+        for (unsigned n = 0; n < 2; n++)
+            pool[d][n] = rig_pool(&r, d, ns[n], (SENDS + COMMITS) * PAGES);
 }
 
 /* ---- what is done ---- */
 
-static void do_store(void)
+static const struct core_retention *some_wishes(void)
 {
-    static struct rig_put p;
     static struct core_range range[2];
     static struct core_retention wishes;
-    const unsigned slot = rnd(COMMITS), n = rnd(2);
-    if (commit[slot])
-        return;
-    p = (struct rig_put){.ns = ns[n],
-                         .group = n ? rnd(2) : 0,
-                         .shard = n ? rnd(2) : 0,
-                         .chain = rnd(CHAINS),
-                         .n = 1 + rnd(BLOCKS),
-                         .durable = rnd(12) == 0};
-    p.chain += p.group * 1000;
     for (unsigned i = 0; i < 2; i++)
         range[i] = (struct core_range){.first_token = rnd(40),
                                        .wish = {rnd(RETAIN_MAX + 1), rnd(2) * rnd(3000)}};
     wishes = (struct core_retention){
         .range = range, .n = rnd(3), .has_decode = rnd(2), .decode = {rnd(RETAIN_MAX + 1), 0}};
-    p.retention = rnd(2) ? &wishes : NULL;
-    p.decoded = rnd(4) == 0;
-    const unsigned client = 1 + rnd(2);
+    return rnd(2) ? &wishes : NULL;
+}
+
+/* Blocks of one group and shard, out of staging or pages. */
+static void store(unsigned n, uint32_t group, uint32_t shard, uint32_t chain, uint32_t blocks)
+{
+    static struct rig_put p;
+    const unsigned slot = rnd(COMMITS), client = 1 + rnd(2);
+    if (commit[slot])
+        return;
+    p = (struct rig_put){.ns = ns[n],
+                         .group = group,
+                         .shard = shard,
+                         .chain = chain + group * 1000,
+                         .n = blocks,
+                         .durable = rnd(12) == 0,
+                         .decoded = rnd(4) == 0,
+                         .retention = some_wishes()};
     ck_assert_int_eq(rig_reserve(&r, client, &p), 0);
     if (!p.reservation)
         return;
     struct rig_commit *m = calloc(1, sizeof *m);
     ck_assert_ptr_nonnull(m);
-    if (rig_commit(&r, client, &p, m) == 1) {
+    int err;
+    if (r.cfg.ndevices > 0 && rnd(2)) {
+        const unsigned d = rnd(RIG_DEVICES);
+        err = rig_commit_pages(&r, client, &p, d, pool[d][n], (SENDS + slot) * PAGES, m);
+        ck_assert(err >= 0 || err == KVC_E_BUSY);
+        if (err == KVC_E_BUSY)
+            ck_assert_int_eq(core_drop(r.core, r.cl[client], p.reservation), 0);
+    } else {
+        err = rig_commit(&r, client, &p, m);
+    }
+    if (err == 1) {
         commit[slot] = m;
         return;
     }
@@ -95,7 +129,20 @@ static void do_store(void)
     free(m);
 }
 
-static void keep_lease(unsigned client, const struct core_held *held, unsigned n)
+static void do_store(void)
+{
+    const unsigned n = rnd(2);
+    const uint32_t chain = rnd(CHAINS), blocks = 1 + rnd(BLOCKS);
+    if (rnd(2)) {
+        store(n, n ? rnd(2) : 0, n ? rnd(2) : 0, chain, blocks);
+        return;
+    }
+    for (uint32_t group = 0; group <= n; group++) /* all that a prefix needs */
+        for (uint32_t shard = 0; shard <= n; shard++)
+            store(n, group, shard, chain, blocks);
+}
+
+static void keep_lease(unsigned client, const struct core_held *held, unsigned n, uint32_t chain)
 {
     if (!held->lease)
         return;
@@ -106,7 +153,10 @@ static void keep_lease(unsigned client, const struct core_held *held, unsigned n
     if (lease[slot].id)
         ck_assert_int_eq(core_release(r.core, r.cl[lease[slot].client], lease[slot].id), 0);
     lease[slot].client = client;
+    lease[slot].ns = n;
     lease[slot].id = held->lease;
+    lease[slot].chain = chain;
+    lease[slot].held = *held;
 }
 
 static void answer(struct waiter *w)
@@ -116,7 +166,7 @@ static void answer(struct waiter *w)
     int err = core_acquire(r.core, r.cl[w->client], &in, &w->w, &held, &r.why);
     w->used = false;
     if (err == 0)
-        keep_lease(w->client, &held, w->ns);
+        keep_lease(w->client, &held, w->ns, w->chain);
     else
         ck_assert(err == KVC_E_BUSY || err == KVC_E_LIMIT);
     core_waiter_cancel(r.core, &w->w);
@@ -147,7 +197,7 @@ static void do_acquire(void)
     int err = core_acquire(r.core, r.cl[w->client], &in, &w->w, &held, &r.why);
     w->used = err == 1;
     if (err == 0)
-        keep_lease(w->client, &held, w->ns);
+        keep_lease(w->client, &held, w->ns, w->chain);
     else
         ck_assert(err == 1 || err == KVC_E_BUSY || err == KVC_E_LIMIT);
 }
@@ -258,6 +308,88 @@ static void do_disk(void)
     }
 }
 
+/* ---- devices ---- */
+
+static void do_fill(void)
+{
+    const unsigned at = rnd(LEASES), slot = rnd(FILLS);
+    if (r.cfg.ndevices == 0 || !lease[at].id || list_is_linked(&fill[slot].f.node))
+        return;
+    const int err = rig_fill(&r, lease[at].client, lease[at].id, rnd(RIG_DEVICES),
+                             rnd(lease[at].ns + 1), &fill[slot]);
+    ck_assert(err >= 0 || err == KVC_E_BAD_ARGUMENT || err == KVC_E_BUSY);
+    if (err == 1 && rnd(20) == 0)
+        core_fill_cancel(r.core, &fill[slot].f);
+}
+
+static void do_send(void)
+{
+    const unsigned at = rnd(LEASES), slot = rnd(SENDS), d = rnd(RIG_DEVICES);
+    if (r.cfg.ndevices == 0 || !lease[at].id || send[slot].used)
+        return;
+    send[slot].ns = lease[at].ns;
+    send[slot].chain = lease[at].chain;
+    send[slot].held = lease[at].held;
+    struct rig_send *x = &send[slot].s;
+    x->word = rnd(2) ? &word[slot] : NULL;
+    x->after = rnd(3) ? NULL : &after;
+    x->after_value = atomic_load(&after) + rnd(3);
+    atomic_store(&word[slot], 0);
+    const int err =
+        rig_send(&r, lease[at].client, &lease[at].held, d, pool[d][lease[at].ns], slot * PAGES, x);
+    ck_assert(err == 1 || err == KVC_E_BUSY);
+    send[slot].used = err == 1;
+    if (err == 1 && rnd(20) == 0)
+        core_send_cancel(r.core, &send[slot].s.s);
+}
+
+static void check_sent(unsigned slot)
+{
+    const struct core_held *held = &send[slot].held;
+    const uint8_t *status = send[slot].s.statuses;
+    uint64_t layers = 0;
+    for (uint32_t g = 0; g < held->ngroups; g++) {
+        layers += held->group[g].n > 0 ? RIG_LAYERS : 0;
+        for (uint32_t i = 0; i < held->group[g].n; i++, status++) {
+            const struct key256 key =
+                rig_key(send[slot].chain + g * 1000, held->group[g].first + i);
+            ck_assert(*status == KVC_ST_TIER || *status == KVC_ST_TIMEOUT ||
+                      *status == KVC_ST_CANCELLED || *status == KVC_ST_OK);
+            sent += *status == KVC_ST_OK;
+            layers = *status == KVC_ST_OK ? layers : UINT64_MAX / 2;
+            if (*status == KVC_ST_OK)
+                ck_assert(rig_has_arrived(&send[slot].s, ns[send[slot].ns], g, i, key.b));
+        }
+    }
+    if (send[slot].s.word && layers < UINT64_MAX / 2)
+        ck_assert_uint_eq(atomic_load(&word[slot]), layers);
+    send[slot].used = false;
+}
+
+static void do_device(void)
+{
+    if (r.cfg.ndevices == 0)
+        return;
+    const unsigned d = rnd(RIG_DEVICES);
+    if (!fake_device_is_up(r.device[d]))
+        fake_device_up(r.device[d]);
+    else if (rnd(8) == 0)
+        fake_device_lose(r.device[d]);
+    atomic_fetch_add(&after, rnd(3));
+    for (unsigned i = 0; i < LEASES; i++)
+        for (uint32_t shard = 0; lease[i].id && shard <= lease[i].ns; shard++)
+            (void)rig_check_near(&r, lease[i].client, lease[i].id, shard);
+}
+
+static void devices_end(unsigned fails)
+{
+    for (unsigned d = 0; d < r.cfg.ndevices; d++)
+        (void)fake_device_run(r.device[d], 1 + rnd(4), fails);
+    for (unsigned i = 0; i < SENDS; i++)
+        if (send[i].used && send[i].s.done)
+            check_sent(i);
+}
+
 /* ---- what is to stay ---- */
 
 static void do_quota(void)
@@ -339,12 +471,18 @@ static void forget_all(void)
     memset(waiter, 0, sizeof waiter);
     memset(lease, 0, sizeof lease);
     memset(&store_waiter, 0, sizeof store_waiter);
+    memset(fill, 0, sizeof fill);
+    memset(send, 0, sizeof send);
+    for (unsigned d = 0; d < RIG_DEVICES; d++)
+        for (unsigned n = 0; n < 2; n++)
+            fake_pool_destroy(&pool[d][n]);
     slicing = false;
 }
 
 static void do_restart(void)
 {
     restarts++;
+    filled += core_metrics(r.core)->near_fills;
     out = false;
     rig_restart(&r, rnd(2));
     forget_all();
@@ -360,6 +498,8 @@ static void copies_end(void)
         r.cfg.disk->ops->kick(r.cfg.disk);
         (void)fake_disk_run(r.disk, 1 + rnd(20), fails);
     }
+    if (rnd(2))
+        devices_end(fails);
     for (unsigned i = 0; i < COMMITS; i++) {
         if (!commit[i] || !commit[i]->done)
             continue;
@@ -374,7 +514,8 @@ static const struct {
     uint32_t weight;
 } operations[] = {{do_store, 30}, {do_acquire, 30}, {do_deadline, 4}, {do_release, 12},
                   {do_lookup, 6}, {do_evict, 1},    {do_verify, 3},   {do_store_wait, 4},
-                  {do_disk, 6},   {copies_end, 40}, {do_restart, 1},  {do_keep, 12}};
+                  {do_disk, 6},   {copies_end, 40}, {do_restart, 1},  {do_keep, 12},
+                  {do_fill, 12},  {do_send, 12},    {do_device, 3}};
 
 static void one_turn(void)
 {
@@ -397,7 +538,7 @@ static void one_turn(void)
 static void run_seed(uint64_t seed)
 {
     state = seed * 2654435761u + 1;
-    hits = loaded = restarts = lost = 0;
+    hits = loaded = restarts = lost = filled = sent = 0;
     out = false;
     rig_defaults(&r);
     r.tier_cfg.regions = 1 + rnd(8);
@@ -405,6 +546,13 @@ static void run_seed(uint64_t seed)
     r.tier_cfg.seed = seed + 1;
     r.disk_cfg = (struct fake_disk_config){
         .slots = 16 + rnd(200), .region_slots = 4 + rnd(12), .seed = seed + 2};
+    r.cfg.ndevices = rnd(4) ? RIG_DEVICES : 0;
+    for (unsigned d = 0; d < RIG_DEVICES; d++) {
+        r.device_cfg[d].regions = 1 + rnd(3);
+        r.device_cfg[d].region_bytes = 256u << rnd(3);
+        r.device_cfg[d].seed = seed + 3 + d;
+    }
+    r.cfg.near_max = rnd(3) ? 256 : 1 + rnd(8);
     r.cfg.blocks_max = rnd(3) ? 512 : 24 + rnd(60);
     r.cfg.lease_bytes_max = rnd(3) ? UINT64_MAX / 2 : 1000;
     r.cfg.leases_max = rnd(3) ? 64 : 14;
@@ -414,6 +562,7 @@ static void run_seed(uint64_t seed)
     while (policy_at(policies))
         policies++;
     r.cfg.policy = policy_at((unsigned)(seed % policies));
+    r.cfg.near_policy = policy_at(rnd(policies));
     rig_begin(&r);
     memset(&store_waiter, 0, sizeof store_waiter);
     open_namespaces();
@@ -423,10 +572,17 @@ static void run_seed(uint64_t seed)
     for (unsigned i = 0; i < WAITERS; i++)
         core_waiter_cancel(r.core, &waiter[i].w);
     core_waiter_cancel(r.core, &store_waiter);
-    printf("seed %llu: %llu hits, %llu after loading, %llu restarts, %llu lost\n",
+    filled += core_metrics(r.core)->near_fills;
+    printf("seed %llu: %llu hits, %llu after loading, %llu restarts, %llu lost; %llu blocks "
+           "filled, %llu sent\n",
            (unsigned long long)seed, (unsigned long long)hits, (unsigned long long)loaded,
-           (unsigned long long)restarts, (unsigned long long)lost);
+           (unsigned long long)restarts, (unsigned long long)lost, (unsigned long long)filled,
+           (unsigned long long)sent);
+    for (unsigned d = 0; d < r.cfg.ndevices; d++)
+        fake_device_up(r.device[d]);
     rig_end(&r);
+    for (unsigned i = 0; i < SENDS; i++)
+        ck_assert(!send[i].used || send[i].s.done == 1);
     for (unsigned i = 0; i < COMMITS; i++)
         ck_assert(!commit[i] || commit[i]->done == 1);
     forget_all();

@@ -161,8 +161,8 @@ def run_tests(names):
 
 
 def targets_of(tests):
-    """A test of Check is a program of its name; one with another loop adds a suffix."""
-    return sorted({re.sub(r"_epoll$", "", test) for test in tests})
+    """A test is a program of its name; one with another loop, or other seeds, adds a suffix."""
+    return sorted({re.sub(r"_epoll$|(?<=^nvmesim)_.*$", "", test) for test in tests})
 
 
 def check(defect, arguments, read):

@@ -24,6 +24,7 @@ struct fake_disk {
         uint64_t written;
         int broken;
         bool stalled, gone;
+        uint64_t bad_off, bad_bytes; /* cannot be read */
         struct written *log, **tail; /* not synced, in order of completion */
     } path[DISK_PATHS_MAX];
     struct disk_op *op[OPS_MAX];
@@ -162,6 +163,12 @@ static void make_stable(struct fake_disk *d, const struct disk_op *op)
         d->path[op->path].tail = at;
 }
 
+static bool is_bad(const struct fake_disk *d, const struct disk_op *op)
+{
+    const uint64_t from = d->path[op->path].bad_off, to = from + d->path[op->path].bad_bytes;
+    return op->kind == DISK_READ && op->off < to && from < op->off + op->bytes;
+}
+
 /* Sectors, pages, or all of it; each with even odds, all or none. */
 static void land_torn(struct fake_disk *d, uint8_t *to, const struct written *w)
 {
@@ -183,7 +190,7 @@ static void end(struct fake_disk *d, struct disk_op *op)
         op->result = -(int64_t)op->priv[1];
     } else if (d->path[op->path].broken != 0) {
         op->result = d->path[op->path].broken;
-    } else if (fake_rand(&d->random) % 1000 < d->fail_per_mille) {
+    } else if (is_bad(d, op) || fake_rand(&d->random) % 1000 < d->fail_per_mille) {
         op->result = -EIO;
     } else if (op->kind == DISK_WRITE) {
         land(d, op);
@@ -248,6 +255,12 @@ void fake_disk_break(struct fake_disk *d, uint32_t path, int error)
 void fake_disk_stall(struct fake_disk *d, uint32_t path, bool stalled)
 {
     d->path[path].stalled = stalled;
+}
+
+void fake_disk_unreadable(struct fake_disk *d, uint32_t path, uint64_t off, uint64_t bytes)
+{
+    d->path[path].bad_off = off;
+    d->path[path].bad_bytes = bytes;
 }
 
 void fake_disk_unlink(struct fake_disk *d, uint32_t path, bool gone)

@@ -32,6 +32,8 @@ void fake_disk_fail(struct fake_disk *d, unsigned per_mille);
 void fake_disk_misdirect(struct fake_disk *d, unsigned per_mille);
 /* Every operation on the path fails with that error (0: no more), or does not end. */
 void fake_disk_break(struct fake_disk *d, uint32_t path, int error);
+/* Reads of these bytes of the path fail with -EIO; bytes 0: none do. */
+void fake_disk_unreadable(struct fake_disk *d, uint32_t path, uint64_t off, uint64_t bytes);
 /* The path's name leads to another file. */
 void fake_disk_unlink(struct fake_disk *d, uint32_t path, bool gone);
 void fake_disk_stall(struct fake_disk *d, uint32_t path, bool stalled);

@@ -2,6 +2,7 @@
 /* Lives of a store: random work, faults, a crash, and what is there afterwards. */
 #include "nvmesim.h"
 
+#include <errno.h>
 #include <getopt.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -10,12 +11,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#define LIST_MAX 1000u
+
 static const char usage[] =
-    "usage: nvmesim [--seed N | --seeds FROM..TO] [--trace]\n"
+    "usage: nvmesim [--seed N | --seeds FROM..TO | --list FILE] [--trace]\n"
     "\n"
     "Runs the NVMe tier over a disk and a journal that a seed drives: operations end in any "
     "order,\n"
     "fail, and are lost, torn or misdirected by crashes. Each seed is several lives of one store.\n"
+    "FILE has one seed a line; a # begins a comment.\n"
     "\n"
     "exit status: 0 all seeds passed, 1 one failed, 2 wrong arguments\n";
 
@@ -122,7 +126,8 @@ static void put(struct sim *s)
     t->loc = loc;
     t->bytes = bytes;
     t->version = ++t->versions;
-    t->durable = false;
+    t->durable = t->moved = false;
+    t->whole = true;
     t->ops++;
     rig_fill(o->buf, bytes, id, t->version);
     o->op.kind = TIER_PUT;
@@ -149,7 +154,7 @@ static void on_get(struct tier_op *op)
         const struct hash128 want = t->put[o->version % SIM_VERSIONS].sum;
         const struct hash128 is = op->kind == TIER_GET ? hash_sum(o->buf, op->bytes) : op->sum;
         const bool same = hash128_equal(&want, &is);
-        if (op->status == 0 && !same && !s->misdirects && (!s->rebuilt || t->durable))
+        if (op->status == 0 && !same && !s->misdirects && (!s->rebuilt || t->durable || t->whole))
             sim_fail(s, "block %u was read with other bytes", o->id);
         if (op->status != 0 && !s->faults && op->status != -ECANCELED && op->status != -ETIMEDOUT)
             sim_fail(s, "block %u could not be read: %s", o->id, err_name(op->status));
@@ -212,6 +217,7 @@ static void on_moved(void *ctx, uint32_t owner, struct tier_loc from, struct tie
         sim_fail(s, "block %u was moved, which was not to be", owner);
     t->loc = to;
     t->moving = false;
+    t->moved = true;
     s->totals->kept++;
 }
 
@@ -398,57 +404,126 @@ void sim_run(uint64_t seed, bool trace, struct sim_totals *totals)
     free(s);
 }
 
+/* In a process of its own: a crash costs one seed. 1 when it failed. */
+static int one_seed(uint64_t seed, bool trace, struct sim_totals *t)
+{
+    struct sim_totals one = {0};
+    int fd[2], status = 0;
+    if (pipe(fd) != 0) {
+        perror("nvmesim: pipe");
+        exit(2);
+    }
+    const pid_t pid = fork();
+    if (pid == 0) {
+        sim_run(seed, trace, &one);
+        exit(write(fd[1], &one, sizeof(one)) == (ssize_t)sizeof(one) ? 0 : 1);
+    }
+    close(fd[1]);
+    if (pid < 0 || read(fd[0], &one, sizeof(one)) != (ssize_t)sizeof(one))
+        one = (struct sim_totals){0};
+    close(fd[0]);
+    for (size_t i = 0; i < sizeof(*t) / sizeof(uint64_t); i++)
+        ((uint64_t *)t)[i] += ((const uint64_t *)&one)[i];
+    if (pid >= 0 && waitpid(pid, &status, 0) == pid && status == 0)
+        return 0;
+    fprintf(stderr, "again: nvmesim --seed %llu --trace\n", (unsigned long long)seed);
+    return 1;
+}
+
+static bool number(const char *text, const char **ret_end, uint64_t *ret)
+{
+    char *end;
+    errno = 0;
+    if (*text < '0' || *text > '9')
+        return false;
+    const uint64_t n = strtoull(text, &end, 10);
+    if (errno != 0)
+        return false;
+    *ret = n;
+    *ret_end = end;
+    return true;
+}
+
+static bool is_number(const char *text, uint64_t *ret)
+{
+    const char *end;
+    return number(text, &end, ret) && *end == '\0';
+}
+
+/* FROM..TO */
+static bool is_range(const char *text, uint64_t *ret_from, uint64_t *ret_to)
+{
+    const char *end;
+    return number(text, &end, ret_from) && strncmp(end, "..", 2) == 0 && is_number(end + 2, ret_to);
+}
+
+/* One seed a line; what follows a # is for people. Returns how many there are. */
+static uint32_t read_list(const char *path, uint64_t list[LIST_MAX])
+{
+    char line[512];
+    const char *end;
+    uint32_t n = 0;
+    FILE *f = fopen(path, "re");
+    if (f == NULL) {
+        perror(path);
+        exit(2);
+    }
+    while (n < LIST_MAX && fgets(line, sizeof(line), f) != NULL)
+        n += number(line, &end, &list[n]);
+    fclose(f);
+    if (n == 0) {
+        fprintf(stderr, "nvmesim: %s names no seed\n", path);
+        exit(2);
+    }
+    return n;
+}
+
+static void print_totals(const struct sim_totals *t, int failed)
+{
+    printf(
+        "%llu seeds, %d failed; %llu lives, %llu puts (%llu durable), %llu reads, %llu found "
+        "again, %llu told by reclaim, %llu kept, %llu lost, %llu rebuilds (%llu torn), %llu whole "
+        "checks\n",
+        (unsigned long long)t->seeds, failed, (unsigned long long)t->lives,
+        (unsigned long long)t->puts, (unsigned long long)t->durables, (unsigned long long)t->gets,
+        (unsigned long long)t->found, (unsigned long long)t->reclaimed, (unsigned long long)t->kept,
+        (unsigned long long)t->lost, (unsigned long long)t->rebuilt, (unsigned long long)t->torn,
+        (unsigned long long)t->checked);
+}
+
 int main(int argc, char **argv)
 {
-    static const struct option options[] = {{"seed", required_argument, NULL, 's'},
-                                            {"seeds", required_argument, NULL, 'S'},
-                                            {"trace", no_argument, NULL, 't'},
-                                            {"help", no_argument, NULL, 'h'},
-                                            {NULL, 0, NULL, 0}};
-    unsigned long long from = 1, to = 1;
+    static const struct option options[] = {
+        {"seed", required_argument, NULL, 's'}, {"seeds", required_argument, NULL, 'S'},
+        {"list", required_argument, NULL, 'l'}, {"trace", no_argument, NULL, 't'},
+        {"help", no_argument, NULL, 'h'},       {NULL, 0, NULL, 0}};
+    uint64_t from = 1, to = 1;
+    uint64_t list[LIST_MAX];
+    uint32_t listed = 0;
     bool trace = false;
     for (int c; (c = getopt_long(argc, argv, "", options, NULL)) != -1;) {
-        if (c == 's' && sscanf(optarg, "%llu", &from) == 1) {
+        if (c == 's' && is_number(optarg, &from)) {
             to = from;
+        } else if (c == 'l') {
+            listed = read_list(optarg, list);
+            from = 1;
+            to = 0;
         } else if (c == 't') {
             trace = true;
         } else if (c == 'h') {
             fputs(usage, stdout);
             return 0;
-        } else if (c != 'S' || sscanf(optarg, "%llu..%llu", &from, &to) != 2) {
+        } else if (c != 'S' || !is_range(optarg, &from, &to)) {
             fputs(usage, stderr);
             return 2;
         }
     }
     struct sim_totals t = {0};
     int failed = 0;
-    for (unsigned long long seed = from; seed <= to; seed++) {
-        int fd[2], status = 0;
-        struct sim_totals one = {0};
-        if (pipe(fd) != 0)
-            return 2;
-        const pid_t pid = fork();
-        if (pid == 0) {
-            sim_run(seed, trace, &one);
-            exit(write(fd[1], &one, sizeof(one)) == (ssize_t)sizeof(one) ? 0 : 1);
-        }
-        close(fd[1]);
-        if (pid < 0 || read(fd[0], &one, sizeof(one)) != (ssize_t)sizeof(one))
-            one = (struct sim_totals){0};
-        close(fd[0]);
-        if (pid < 0 || waitpid(pid, &status, 0) != pid || status != 0) {
-            failed++;
-            fprintf(stderr, "again: nvmesim --seed %llu --trace\n", seed);
-        }
-        for (size_t i = 0; i < sizeof(t) / sizeof(uint64_t); i++)
-            ((uint64_t *)&t)[i] += ((const uint64_t *)&one)[i];
-    }
-    printf("%llu seeds, %d failed; %llu lives, %llu puts (%llu durable), %llu reads, %llu found "
-           "again, %llu told by reclaim, %llu kept, %llu lost, %llu rebuilds, %llu whole checks\n",
-           (unsigned long long)t.seeds, failed, (unsigned long long)t.lives,
-           (unsigned long long)t.puts, (unsigned long long)t.durables, (unsigned long long)t.gets,
-           (unsigned long long)t.found, (unsigned long long)t.reclaimed, (unsigned long long)t.kept,
-           (unsigned long long)t.lost, (unsigned long long)t.rebuilt,
-           (unsigned long long)t.checked);
+    for (uint32_t i = 0; i < listed; i++)
+        failed += one_seed(list[i], trace, &t);
+    for (uint64_t seed = from; seed <= to; seed++)
+        failed += one_seed(seed, trace, &t);
+    print_totals(&t, failed);
     return failed != 0;
 }

@@ -15,6 +15,8 @@ struct sim_thing {
     uint32_t version, bytes, ops;
     bool durable; /* promised, and the promise was confirmed */
     bool moving;
+    bool moved;        /* in this life: its old place may be overwritten, and told by a rebuild */
+    bool whole;        /* where it is are its bytes, also when it was found by its table */
     uint32_t versions; /* ever put */
     uint32_t dead;     /* versions up to this one are dead for certain */
     uint32_t gone;     /* of them, those of another store */
@@ -25,7 +27,8 @@ struct sim_thing {
 };
 
 struct sim_totals {
-    uint64_t seeds, lives, puts, durables, gets, found, reclaimed, kept, lost, rebuilt, checked;
+    uint64_t seeds, lives, puts, durables, gets, found, reclaimed, kept, lost, rebuilt, torn,
+        checked;
 };
 
 struct sim {
@@ -33,7 +36,7 @@ struct sim {
     struct rig rig;
     struct sim_thing thing[SIM_IDS];
     bool misdirects; /* writes have gone astray in this world: wrong bytes may lie anywhere */
-    bool rebuilt;    /* extents were found by their tables: payload behind them may be torn */
+    bool rebuilt;    /* extents were found by their tables: so were the dead, overwritten or not */
     bool faults;     /* something failed in this life */
     bool dying;
     uint32_t ops;

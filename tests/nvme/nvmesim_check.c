@@ -144,7 +144,10 @@ static void take_found(struct sim *s, const struct nvme_found *f, bool rebuilt)
     if (t->durable && t->state == SIM_LIVE && version != t->version && !s->misdirects)
         sim_fail(s, "block %u is promised as version %u and was found as %u", id, t->version,
                  version);
-    t->durable = t->durable && t->state == SIM_LIVE && version == t->version;
+    const bool same = t->state == SIM_LIVE && version == t->version;
+    t->durable = t->durable && same;
+    t->whole = t->whole && same && !(rebuilt && t->moved);
+    t->moved = false;
     t->state = SIM_LIVE;
     t->loc = f->loc;
     t->version = version;
@@ -184,6 +187,7 @@ void sim_check_found(struct sim *s, bool clean)
     }
     s->rebuilt = s->rebuilt || rebuilt;
     s->totals->rebuilt += rebuilt;
+    s->totals->torn += g->report.blocks_torn;
 }
 
 /* ---- at rest ---- */

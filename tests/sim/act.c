@@ -68,7 +68,7 @@ static void attach_hello(struct sim *s, struct sim_client *cl)
     MUST(len > 0);
     cl->state = CL_HELLO;
     s->speaking = sim_index(s, cl);
-    svc_attach_message(s->svc, cl->conn, s->buf, (size_t)len);
+    svc_attach_message(s->svc, cl->conn, s->buf, (size_t)len, NULL);
     s->speaking = SIM_NONE;
 }
 
@@ -89,7 +89,7 @@ static void bad_attach(struct sim *s, struct sim_client *cl)
     SIM_TRACE(s, "client %u sends junk on the attach connection", sim_index(s, cl));
     cl->doomed = true;
     s->speaking = sim_index(s, cl);
-    svc_attach_message(s->svc, cl->conn, junk, sim_rnd(s, sizeof junk));
+    svc_attach_message(s->svc, cl->conn, junk, sim_rnd(s, sizeof junk), NULL);
     s->speaking = SIM_NONE;
 }
 
@@ -99,7 +99,7 @@ static void map_chunk(struct sim *s, struct sim_client *cl)
     int len = codec_enc_att_map(s->buf, sizeof s->buf, &msg);
     MUST(len > 0);
     s->speaking = sim_index(s, cl);
-    svc_attach_message(s->svc, cl->conn, s->buf, (size_t)len);
+    svc_attach_message(s->svc, cl->conn, s->buf, (size_t)len, NULL);
     s->speaking = SIM_NONE;
 }
 

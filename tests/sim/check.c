@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "core__.h"
+#include "near.h"
 #include "sim.h"
 #include "svc__.h"
 
@@ -279,6 +280,8 @@ static void check_sessions(struct sim *s)
     SIM_CHECK(s, calls == v->m.calls && kept == s->kept,
               "%llu calls, the gauge has %llu; %llu of %u kept", (unsigned long long)calls,
               (unsigned long long)v->m.calls, (unsigned long long)kept, s->kept);
+    leased += sim_near_leased(s);
+    commits += sim_near_commits(s);
     SIM_CHECK(s, leased == core_metrics(s->core)->leased_bytes, "gauge of leased bytes");
     SIM_CHECK(s, commits == core_metrics(s->core)->commits_in_flight, "gauge of commits in flight");
     SIM_CHECK(s, staging == v->m.staging_bytes && staging == made, "gauge of staging");

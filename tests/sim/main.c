@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "log.h"
+#include "near.h"
 #include "sim.h"
 
 #define TURNS_DEFAULT 2000
@@ -31,6 +32,8 @@ static const char usage[] =
     "  --keep FILE       append each seed that fails to FILE\n"
     "  --verbose         print each event, to read a failure; also --trace\n"
     "  --disk            with a storage tier below host memory\n"
+    "  --hbm             with devices in front too: of what there is to store, 1 % on\n"
+    "                    devices, 5 % in host memory, 20 % on disk\n"
     "  --policy NAME     of eviction (default: all in turn, by seed)\n"
     "  --twice           run each seed twice and compare: the same seed, the same run\n"
     "  --help            this text\n"
@@ -132,9 +135,11 @@ void sim_trace(const struct sim *s, const char *fmt, ...)
 static void keep_seed(const struct options *o)
 {
     fprintf(stderr, "again: %s%s%s%s --seed %llu --turns %llu --trace\n", program,
-            sim_with_disk ? " --disk" : "", sim_policy ? " --policy " : "",
-            sim_policy ? sim_policy->name : "", (unsigned long long)totals->seed,
-            (unsigned long long)o->turns);
+            sim_with_hbm    ? " --hbm"
+            : sim_with_disk ? " --disk"
+                            : "",
+            sim_policy ? " --policy " : "", sim_policy ? sim_policy->name : "",
+            (unsigned long long)totals->seed, (unsigned long long)o->turns);
     FILE *f = o->keep ? fopen(o->keep, "ae") : NULL;
     if (o->keep && !f)
         perror(o->keep);
@@ -299,6 +304,11 @@ static void print_summary(uint64_t n, uint64_t failed, double seconds)
            (unsigned long long)totals->deaths, (unsigned long long)totals->refused,
            (unsigned long long)totals->locs_checked, seconds,
            seconds > 0 ? (double)n / seconds : 0.0);
+    if (sim_with_hbm)
+        printf("sim: engines: %llu locations on devices, %llu blocks sent, %llu stored out of "
+               "pages\n",
+               (unsigned long long)totals->locs_near, (unsigned long long)totals->blocks_sent,
+               (unsigned long long)totals->blocks_from_pages);
 }
 
 /* ---- arguments ---- */
@@ -347,19 +357,14 @@ static uint64_t read_list(const char *path)
 
 static void read_options(int argc, char **argv, struct options *o)
 {
-    static const struct option options[] = {{"seed", required_argument, NULL, 's'},
-                                            {"seeds", required_argument, NULL, 'r'},
-                                            {"list", required_argument, NULL, 'l'},
-                                            {"turns", required_argument, NULL, 't'},
-                                            {"keep", required_argument, NULL, 'k'},
-                                            {"verbose", no_argument, NULL, 'v'},
-                                            {"trace", no_argument, NULL, 'v'},
-                                            {"twice", no_argument, NULL, '2'},
-                                            {"first", no_argument, NULL, '1'},
-                                            {"disk", no_argument, NULL, 'd'},
-                                            {"policy", required_argument, NULL, 'p'},
-                                            {"help", no_argument, NULL, 'h'},
-                                            {0}};
+    static const struct option options[] = {
+        {"seed", required_argument, NULL, 's'}, {"seeds", required_argument, NULL, 'r'},
+        {"list", required_argument, NULL, 'l'}, {"turns", required_argument, NULL, 't'},
+        {"keep", required_argument, NULL, 'k'}, {"verbose", no_argument, NULL, 'v'},
+        {"trace", no_argument, NULL, 'v'},      {"twice", no_argument, NULL, '2'},
+        {"first", no_argument, NULL, '1'},      {"disk", no_argument, NULL, 'd'},
+        {"hbm", no_argument, NULL, 'g'},        {"policy", required_argument, NULL, 'p'},
+        {"help", no_argument, NULL, 'h'},       {0}};
     char *end;
     for (int c; (c = getopt_long(argc, argv, "h", options, NULL)) != -1;) {
         switch (c) {
@@ -384,6 +389,10 @@ static void read_options(int argc, char **argv, struct options *o)
             break;
         case 'v':
             o->trace = true;
+            break;
+        case 'g':
+            sim_with_hbm = true;
+            sim_with_disk = true;
             break;
         case 'd':
             sim_with_disk = true;

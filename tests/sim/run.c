@@ -2,6 +2,7 @@
 /* A seed's life: what it chooses, its turns, its end. */
 #include <stdlib.h>
 
+#include "near.h"
 #include "sim.h"
 
 #define QUIET_TURNS 3000u /* of a second or less each: longer than any deadline */
@@ -131,11 +132,18 @@ static void begin(struct sim *s)
     choose_swarm(s);
     choose_limits(s);
     sim_space_begin(s);
+    struct fake_disk_config disk = {.seed = s->seed + 2};
+    if (sim_with_disk) {
+        disk.slots = 8 + sim_rnd(s, 600);
+        disk.region_slots = 4 + sim_rnd(s, 20);
+    }
+    if (sim_with_hbm)
+        sim_near_choose(s, &disk);
     s->tier = fake_tier_create(&s->tier_cfg);
     s->core_cfg.host = fake_tier_of(s->tier);
+    if (sim_with_hbm)
+        sim_near_begin(s);
     if (sim_with_disk) {
-        const struct fake_disk_config disk = {
-            .slots = 8 + sim_rnd(s, 600), .region_slots = 4 + sim_rnd(s, 20), .seed = s->seed + 2};
         s->disk = fake_disk_create(&disk);
         s->disk_regions = (disk.slots + disk.region_slots - 1) / disk.region_slots;
         s->core_cfg.disk = fake_disk_of(s->disk);
@@ -198,6 +206,8 @@ static void turn(struct sim *s)
     sim_mail(s, false);
     sim_act_requests(s);
     sim_act_keep(s);
+    sim_act_near(s);
+    sim_near_step(s);
     (void)core_run_done(s->core);
     sim_read_answers(s);
     s->more = core_placement_step(s->core);
@@ -207,6 +217,7 @@ static void turn(struct sim *s)
     s->more = s->more || core_has_done(s->core);
     sim_check_turn(s);
     sim_check_keep(s);
+    sim_check_near(s);
 }
 
 /* ---- end ---- */
@@ -267,6 +278,7 @@ static void end(struct sim *s)
         sim_tier_step(s, true);
     (void)core_run_done(s->core);
     sim_read_answers(s);
+    sim_near_end(s);
     SIM_CHECK(s, svc_is_quiet(s->svc) && svc_is_empty(s->svc), "it does not become empty");
     core_check(s->core);
     evict_all(s);
@@ -277,6 +289,7 @@ static void end(struct sim *s)
     sim_check_end(s);
     svc_destroy(&s->svc);
     core_destroy(&s->core);
+    sim_near_destroy(s);
     fake_tier_destroy(&s->tier);
     if (s->disk)
         fake_disk_destroy(&s->disk);

@@ -94,7 +94,8 @@ struct sim_totals {
     uint64_t misses[KVC_MISS_COUNT];
     uint64_t welcomes[KVC_ST_COUNT], drops[KVC_ST_COUNT];
     uint64_t bytes_checked, locs_checked, copies, copy_failures, deaths, refused, evicted, leases;
-    bool told; /* what the last failure was */
+    uint64_t locs_near, blocks_sent, blocks_from_pages; /* of engines with devices */
+    bool told;                                          /* what the last failure was */
 };
 
 /* A namespace as the simulation knows it: whose, which, for which sub-tenant. */
@@ -220,6 +221,7 @@ struct sim_choice {
 };
 
 struct sim_seen; /* locations seen so far: check.c */
+struct sim_near; /* devices and engines: near.c */
 
 struct sim {
     uint64_t seed, turns, turn, random, now_ns, corr;
@@ -254,6 +256,8 @@ struct sim {
     struct sim_ticket ticket[SIM_TICKETS];
     uint32_t nticket;
     struct sim_seen *seen;
+    struct sim_near *near; /* NULL: without devices */
+    uint32_t near_regions; /* of each */
     struct sim_choice choice[32];
     uint32_t nchoices;
     int chunk_answer; /* of the last chunk_fd() */

@@ -135,6 +135,11 @@ int sys_open(const char *path, int flags, mode_t mode)
     return no_descriptor() ? -1 : open(path, flags | O_CLOEXEC, mode);
 }
 
+int sys_dup(int fd)
+{
+    return no_descriptor() ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 0);
+}
+
 int sys_pipe(int ret_fds[2])
 {
     return no_descriptor() ? -1 : pipe2(ret_fds, O_CLOEXEC);

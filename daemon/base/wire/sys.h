@@ -38,6 +38,7 @@ SYS__CHECKED int sys_eventfd(int flags);
 SYS__CHECKED int sys_unix_socket(int flags); /* SOCK_SEQPACKET */
 SYS__CHECKED int sys_accept(int fd, int flags);
 SYS__CHECKED int sys_open(const char *path, int flags, mode_t mode);
+SYS__CHECKED int sys_dup(int fd);
 /* fds: the end to read, the end to write. */
 __attribute__((warn_unused_result)) int sys_pipe(int ret_fds[2]);
 SYS__CHECKED int sys_epoll(void);

@@ -65,6 +65,20 @@ START_TEST(two_tiers_are_one_capacity)
 }
 END_TEST
 
+START_TEST(memory_of_a_device_is_a_tier_of_its_own)
+{
+    ck_assert_msg(capacity_parse_list("hbm=1%,host=5%,nvme=20%", why, list, &n) == 0, "%s", why);
+    ck_assert_uint_eq(n, 1);
+    ck_assert(list[0].has_hbm && list[0].has_nvme);
+    ck_assert_uint_eq(capacity_blocks(&list[0].hbm, 182790, 4096), 1828);
+    ck_assert_uint_eq(capacity_blocks(&list[0].host, 182790, 4096), 9140);
+    ck_assert_uint_eq(capacity_blocks(&list[0].nvme, 182790, 4096), 36558);
+    ck_assert_msg(capacity_parse_list("host=5%,hbm=16MiB", why, list, &n) == 0, "%s", why);
+    ck_assert(list[0].has_hbm && !list[0].has_nvme);
+    ck_assert_uint_eq(capacity_blocks(&list[0].hbm, 182790, 4096), 4096);
+}
+END_TEST
+
 START_TEST(refuses_what_is_no_capacity)
 {
     static const char *const wrong[] = {"",
@@ -86,7 +100,12 @@ START_TEST(refuses_what_is_no_capacity)
                                         "host=1%,host=2%,nvme=5%",
                                         "host=1%,nvme=0%",
                                         "host=1%,nvme=",
-                                        "host=1%,5%,nvme=5%"};
+                                        "host=1%,5%,nvme=5%",
+                                        "hbm=1%",
+                                        "hbm=1%,nvme=5%",
+                                        "hbm=1%,host=5%,hbm=1%",
+                                        "hbm=,host=5%",
+                                        "hbm=1%,5%"};
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
         why[0] = '\0';
         ck_assert_msg(capacity_parse_list(wrong[i], why, list, &n) == -EINVAL, "'%s' was taken",
@@ -104,6 +123,7 @@ int main(void)
     tcase_add_test(tc, a_number_of_blocks_is_that);
     tcase_add_test(tc, a_list_is_a_sweep_and_keeps_the_texts);
     tcase_add_test(tc, two_tiers_are_one_capacity);
+    tcase_add_test(tc, memory_of_a_device_is_a_tier_of_its_own);
     tcase_add_test(tc, refuses_what_is_no_capacity);
     Suite *suite = suite_create("capacity");
     suite_add_tcase(suite, tc);

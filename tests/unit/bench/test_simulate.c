@@ -489,7 +489,8 @@ START_TEST(a_cost_may_be_given_in_part_and_must_be_one)
     struct sim_cost cost = {1, 2, 3, 4};
     ck_assert_int_eq(sim_cost_parse("7", &cost), 0);
     ck_assert(near(cost.ns_per_token, 7) && near(cost.ns_per_pair, 2));
-    static const char *const wrong[] = {"", "x", "1,", "-1", "1,1,0", "1,1,1,1,1", "1,1,1,inf"};
+    static const char *const wrong[] = {"",          "x",         "1,",   "-1",    "1,1,0",
+                                        "1,1,1,1,1", "1,1,1,inf", "1e16", "1,nan", "1,1,1e-13"};
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
         ck_assert_msg(sim_cost_parse(wrong[i], &cost) < 0, "'%s'", wrong[i]);
     ck_assert(near(cost.ns_per_token, 7) && near(cost.nvme_gbs, 4));

@@ -124,6 +124,28 @@ START_TEST(counts_distinct_blocks)
 }
 END_TEST
 
+static void add(const char *line)
+{
+    ck_assert_int_eq(trace__parse_line(&trace, line, why), 0);
+}
+
+START_TEST(ids_that_do_not_go_with_the_lengths_are_noticed)
+{
+    uint32_t fit = 99;
+    add("{\"input_length\": 64, \"hash_ids\": [1, 2, 3, 4]}");
+    add("{\"input_length\": 49, \"hash_ids\": [1, 2, 3, 5]}");
+    add("{\"hash_ids\": [1, 2]}"); /* says nothing */
+    ck_assert(trace_fits(&trace, 16, &fit));
+    ck_assert_uint_eq(fit, 99);
+    ck_assert(!trace_fits(&trace, 512, &fit));
+    ck_assert_uint_eq(fit, 16);
+    ck_assert(!trace_fits(&trace, 8, &fit));
+    add("{\"input_length\": 1, \"hash_ids\": [1, 2, 3]}");
+    ck_assert(!trace_fits(&trace, 512, &fit));
+    ck_assert_uint_eq(fit, 0); /* nothing does for all */
+}
+END_TEST
+
 START_TEST(grows_past_many_requests)
 {
     for (int i = 0; i < 5000; i++)
@@ -211,6 +233,7 @@ int main(void)
     tcase_add_test(tc, refuses_ids_and_lengths_out_of_range);
     tcase_add_test(tc, names_file_and_line);
     tcase_add_test(tc, counts_distinct_blocks);
+    tcase_add_test(tc, ids_that_do_not_go_with_the_lengths_are_noticed);
     tcase_add_test(tc, grows_past_many_requests);
     tcase_add_test(tc, generated_trace_is_read_back_and_repeats);
     tcase_add_test(tc, generated_ids_have_one_parent_each);

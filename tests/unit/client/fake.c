@@ -18,48 +18,10 @@
 
 #include <zmq.h>
 
-#include "codec.h"
+#include "fake__.h"
 
-#define NEED(cond)                                                                      \
-    do {                                                                                \
-        if (!(cond)) {                                                                  \
-            fprintf(stderr, "fake daemon: %s:%d: %s (%s)\n", __FILE__, __LINE__, #cond, \
-                    strerror(errno));                                                   \
-            _exit(99);                                                                  \
-        }                                                                               \
-    } while (0)
-
-#define CONNS 8
 /* Longer than any load of the machine delays a fork. */
 #define ANSWER_MS 40000
-
-struct later {
-    uint8_t buf[8192];
-    size_t len;
-    uint64_t at_ms;
-    uint64_t corr; /* 0 = free */
-    uint8_t op;
-    bool after_next;
-    bool silent;
-};
-
-struct daemon {
-    struct fake *f;
-    struct fake_shared *s;
-    void *ctx, *router;
-    char endpoint[128];
-    int listener;
-    int conn[CONNS];
-    bool greeted[CONNS];
-    int last_conn;
-    uint8_t route[KVC_ROUTE_BYTES];
-    uint8_t *staging;
-    uint64_t staging_bytes;
-    struct later later[128];
-    uint64_t lease, reservation;
-    uint32_t ns;
-    uint8_t tx[65536];
-};
 
 uint64_t fake_now_ms(void)
 {
@@ -85,7 +47,7 @@ uint8_t fake_byte(uint32_t chunk, uint32_t slot)
 
 /* ---- attach channel ---- */
 
-static void att_send(int fd, const void *buf, int len, int pass)
+void att_send(int fd, const void *buf, int len, int pass)
 {
     NEED(len > 0);
     _Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {0};
@@ -103,7 +65,7 @@ static void att_send(int fd, const void *buf, int len, int pass)
     (void)sendmsg(fd, &mh, MSG_NOSIGNAL);
 }
 
-static struct codec_bin text(const char *s)
+struct codec_bin text(const char *s)
 {
     return (struct codec_bin){.p = (const uint8_t *)s, .n = (uint32_t)strlen(s)};
 }
@@ -187,10 +149,27 @@ static void hang_up(struct daemon *d, int *conn)
     atomic_store(&d->s->attach_open, false);
 }
 
+/* With the descriptor that comes along. */
+static ssize_t att_recv(int conn, uint8_t *buf, size_t cap, int *ret_passed)
+{
+    _Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))];
+    struct iovec iov = {.iov_base = buf, .iov_len = cap};
+    struct msghdr mh = {.msg_iov = &iov,
+                        .msg_iovlen = 1,
+                        .msg_control = control,
+                        .msg_controllen = sizeof(control)};
+    ssize_t n = recvmsg(conn, &mh, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    struct cmsghdr *c = n > 0 ? CMSG_FIRSTHDR(&mh) : NULL;
+    if (c != NULL && c->cmsg_type == SCM_RIGHTS)
+        memcpy(ret_passed, CMSG_DATA(c), sizeof(int));
+    return n;
+}
+
 static void attach_readable(struct daemon *d, int *conn)
 {
     uint8_t buf[KVC_ATTACH_MAX];
-    ssize_t n = recv(*conn, buf, sizeof(buf), MSG_DONTWAIT);
+    int passed = -1;
+    ssize_t n = att_recv(*conn, buf, sizeof(buf), &passed);
     if (n < 0 && errno == EAGAIN)
         return;
     if (n <= 0) {
@@ -200,15 +179,20 @@ static void attach_readable(struct daemon *d, int *conn)
     struct att_hello hello;
     struct att_map map;
     bool *greeted = &d->greeted[conn - d->conn];
-    if (codec_dec_att_hello(buf, (size_t)n, &hello) == 0 && *greeted) {
+    if (gpu_attach(d, *conn, buf, (size_t)n, passed)) {
+        /* devices */
+    } else if (codec_dec_att_hello(buf, (size_t)n, &hello) == 0 && *greeted) {
         atomic_fetch_add(&d->s->ended, 1);
     } else if (codec_dec_att_hello(buf, (size_t)n, &hello) == 0) {
         *greeted = true;
         d->last_conn = *conn;
+        gpu_session_ended(d);
         welcome(d, *conn, &hello);
     } else if (codec_dec_att_map(buf, (size_t)n, &map) == 0) {
         give_chunk(d, *conn, map.chunk);
     }
+    if (passed >= 0)
+        close(passed);
 }
 
 static void attach_accept(struct daemon *d)
@@ -267,8 +251,8 @@ static int answer_lookup(struct daemon *d, const uint8_t *in, size_t len, uint8_
     return codec_enc_lookup_reply(out, cap, &h, &r);
 }
 
-static int lease(struct daemon *d, const struct msg_head *h, uint32_t ngroups, uint8_t *out,
-                 size_t cap)
+int lease(struct daemon *d, const struct msg_head *h, uint32_t ngroups, uint32_t near, uint8_t *out,
+          size_t cap)
 {
     uint32_t hit = atomic_load(&d->s->hit_blocks);
     uint32_t a_chunk = atomic_load(&d->s->blocks_a_chunk);
@@ -276,6 +260,7 @@ static int lease(struct daemon *d, const struct msg_head *h, uint32_t ngroups, u
     NEED(hit <= 64);
     for (uint32_t i = 0; i < hit; i++) {
         uint32_t c = atomic_load(&d->s->chunk_id) + (a_chunk != 0 ? i / a_chunk : 0);
+        c |= i < near ? FAKE_NEAR : 0;
         uint32_t slot = (a_chunk != 0 ? i % a_chunk : i) % FAKE_SLOTS;
         struct msg_loc l = {.chunk = c,
                             .bytes = FAKE_BLOCK_BYTES,
@@ -306,7 +291,7 @@ static int answer_acquire(struct daemon *d, const uint8_t *in, size_t len, uint8
     if (codec_dec_acquire(in, len, &h, &m) < 0)
         return codec_enc_error(out, cap, &h, KVC_ST_BAD_ARGUMENT, h.detail);
     atomic_store(&d->s->last_ns, m.seq.ns);
-    return lease(d, &h, m.seq.ngroups, out, cap);
+    return lease(d, &h, m.seq.ngroups, 0, out, cap);
 }
 
 static int answer_redeem(struct daemon *d, const uint8_t *in, size_t len, uint8_t *out, size_t cap)
@@ -317,7 +302,7 @@ static int answer_redeem(struct daemon *d, const uint8_t *in, size_t len, uint8_
     atomic_store(&d->s->last_ticket_shard, m.shard);
     if (m.ticket[0] != 0x5a)
         return codec_enc_error(out, cap, &h, KVC_ST_NO_LEASE, "no such ticket");
-    return lease(d, &h, 1, out, cap);
+    return lease(d, &h, 1, 0, out, cap);
 }
 
 static int answer_release(struct daemon *d, const uint8_t *in, size_t len, uint8_t *out, size_t cap)
@@ -333,7 +318,7 @@ static int answer_release(struct daemon *d, const uint8_t *in, size_t len, uint8
     return codec_enc_release_reply(out, cap, &h, &r);
 }
 
-static void statuses(struct daemon *d, uint8_t *out, uint32_t n)
+void statuses(struct daemon *d, uint8_t *out, uint32_t n)
 {
     uint32_t from = atomic_load(&d->s->statuses_from);
     for (uint32_t i = 0; i < n; i++)
@@ -411,6 +396,7 @@ static int answer_cancel(struct daemon *d, const uint8_t *in, size_t len, uint8_
     struct msg_cancel m;
     NEED(codec_dec_cancel(in, len, &h, &m) == 0);
     atomic_store(&d->s->cancelled, m.target);
+    gpu_late(d, true);
     struct msg_cancel_reply r = {.found = 0};
     for (size_t i = 0; i < sizeof(d->later) / sizeof(d->later[0]); i++) {
         struct later *l = &d->later[i];
@@ -550,6 +536,9 @@ static int answer_rest(struct daemon *d, const struct msg_head *h, const uint8_t
 static int answer(struct daemon *d, const struct msg_head *h, const uint8_t *in, size_t len,
                   uint8_t *out, size_t cap)
 {
+    int n = gpu_answer(d, h, in, len, out, cap);
+    if (n != 0)
+        return n;
     switch (h->op) {
     case KVC_OP_NS_OPEN:
         return answer_ns_open(d, in, len, out, cap);
@@ -786,6 +775,7 @@ _Noreturn static void run(struct fake *f, int ready, pid_t parent)
         while (serve_one(&d)) {
         }
         flush_later(&d, false, 0);
+        gpu_late(&d, false);
     }
 }
 
@@ -852,6 +842,7 @@ void fake_create(struct fake *f)
             memset(slot + FAKE_PAYLOAD_AT, fake_byte(c, i), FAKE_BLOCK_BYTES);
         }
     }
+    gpu_create(f);
     start_launcher(f);
 }
 
@@ -894,6 +885,7 @@ void fake_destroy(struct fake *f)
         munmap(f->chunk[c], FAKE_CHUNK_BYTES);
         close(f->chunk_fd[c]);
     }
+    gpu_destroy(f);
     munmap(f->s, sizeof(*f->s));
     char cmd[128];
     snprintf(cmd, sizeof(cmd), "rm -rf '%s'", f->dir);

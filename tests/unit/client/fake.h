@@ -22,6 +22,12 @@
 #define FAKE_PAYLOAD_AT  4096u
 #define FAKE_BLOCK_BYTES 4096u
 #define FAKE_SLOTS       (FAKE_CHUNK_BYTES / FAKE_SLOT_BYTES)
+/* On the device 0 chunk c is FAKE_NEAR | c: headers as in chunk c, payload in memory of its own. */
+#define FAKE_NEAR         (1u << 24)
+#define FAKE_LATE_BYTE    0xee
+#define FAKE_STORED       8
+#define FAKE_PAGES        64
+#define FAKE_POOL_REGIONS 16
 
 enum fake_what {
     FAKE_ANSWER,      /* as usual, `delay_ms` later */
@@ -55,6 +61,42 @@ enum fake_chunk {
     FAKE_CHUNK_MUTE
 };
 
+/* What WORDS, MEM and MAP_ON are answered. */
+enum fake_words {
+    FAKE_WORDS_GIVE,
+    FAKE_WORDS_REFUSE, /* there are no devices */
+    FAKE_WORDS_BUSY,   /* once; then they are given */
+    FAKE_WORDS_MUTE,
+    FAKE_WORDS_NO_DESCRIPTOR,
+    FAKE_WORDS_FILE,     /* a regular file */
+    FAKE_WORDS_UNSEALED, /* a memfd that can be cut */
+    FAKE_WORDS_SHORT     /* a memfd of 8 bytes */
+};
+enum fake_mem { FAKE_MEM_TAKE, FAKE_MEM_REFUSE, FAKE_MEM_BUSY, FAKE_MEM_MUTE };
+enum fake_near {
+    FAKE_NEAR_GIVE,
+    FAKE_NEAR_GONE,
+    FAKE_NEAR_OUT, /* TIER */
+    FAKE_NEAR_MUTE,
+    FAKE_NEAR_NO_DESCRIPTOR,
+    FAKE_NEAR_FILE,
+    FAKE_NEAR_UNSEALED,
+    FAKE_NEAR_SHORT, /* says more bytes than the file has */
+    FAKE_NEAR_OTHER, /* says that it is on another device */
+    FAKE_NEAR_KIND,  /* of CUDA's kind */
+    FAKE_NEAR_SMALL, /* less memory than the locations need */
+    /* Of whatever device the ACQUIRE_ON named, in memory as the fake CUDA driver makes it. */
+    FAKE_NEAR_CUDA,
+    FAKE_NEAR_CUDA_OTHER, /* of device 1 */
+    FAKE_NEAR_CUDA_SHORT  /* says more than there is */
+};
+/* When a PAGES_LOAD that is not answered writes FAKE_LATE_BYTE into its pages. */
+enum fake_late {
+    FAKE_LATE_NEVER,
+    FAKE_LATE_CANCEL, /* when it is cancelled, before that is answered */
+    FAKE_LATE_TIMER   /* 300 ms after it came */
+};
+
 struct fake_rule {
     uint8_t op; /* 0 = unused */
     enum fake_what what;
@@ -77,8 +119,21 @@ struct fake_shared {
     _Atomic uint32_t retire;         /* chunk + 1 to announce as retired before the next reply */
     _Atomic uint32_t list_pages;     /* NS_LIST: pages of two */
     _Atomic bool cut_explain;        /* EXPLAIN: one key a reply */
+    /* Devices. */
+    _Atomic int words, mem, near, late;
+    _Atomic uint32_t mem_busy;             /* so many MEMs more are answered BUSY */
+    _Atomic uint32_t near_blocks;          /* ACQUIRE_ON: so many of the hit are on the device */
+    _Atomic uint32_t load_first, load_bad; /* PAGES_LOAD: first block; the block + 1 that fails */
+    _Atomic bool load_out;                 /* all of them fail */
+    _Atomic uint32_t load_hit_tokens;      /* 0 = of hit_blocks */
     /* Written by the daemon. */
-    _Atomic uint32_t instance; /* grows with each process */
+    _Atomic uint32_t words_asked, mems_seen, mems_known, mems_dropped, maps_on_asked;
+    _Atomic uint32_t pools_open, mem_kind, load_flags, load_from, load_wait, load_pages;
+    _Atomic uint64_t mem_bytes, mem_offset;
+    _Atomic uint32_t late_written;
+    uint8_t stored[FAKE_STORED][FAKE_BLOCK_BYTES]; /* of the last PAGES_STORE */
+    uint8_t device[KVC_UUID_BYTES];                /* of the last MEM */
+    _Atomic uint32_t instance;                     /* grows with each process */
     _Atomic uint32_t requests[64];
     _Atomic uint64_t released, dropped_reservation, cancelled, last_ticket_shard;
     _Atomic uint64_t leases_released;
@@ -104,6 +159,7 @@ struct fake {
     struct fake_shared *s;
     int chunk_fd[FAKE_CHUNKS];
     uint8_t *chunk[FAKE_CHUNKS]; /* writable, to change generations and contents */
+    int near_fd[FAKE_CHUNKS];    /* sealed */
 };
 
 /* A private directory and the chunks; starts nothing. Slot i of chunk c holds generation
@@ -114,6 +170,10 @@ void fake_kill(struct fake *f);
 void fake_destroy(struct fake *f);
 void fake_rule(struct fake *f, uint8_t op, enum fake_what what, uint16_t status, uint32_t times);
 uint8_t fake_byte(uint32_t chunk, uint32_t slot);
+/* Of a block in memory on the device; of what PAGES_LOAD writes into page j of a block's list, in a
+ * region. */
+uint8_t fake_near_byte(uint32_t chunk, uint32_t slot);
+uint8_t fake_page_byte(uint32_t block, uint32_t region, uint32_t j);
 /* Milliseconds of the monotonic clock. */
 uint64_t fake_now_ms(void);
 /* Waits for something that another process does soon; false after five seconds. */

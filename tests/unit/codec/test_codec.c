@@ -115,6 +115,79 @@ START_TEST(a_location_is_little_endian)
 }
 END_TEST
 
+START_TEST(messages_of_devices_are_where_the_protocol_has_them)
+{
+    struct msg_head head = {.corr = 9, .deadline_ms = 7};
+    struct msg_pages_load load = {.seq = {.ns = 1, .tokens = 2, .ngroups = 1},
+                                  .flags = KVC_F_ALL,
+                                  .shard = 3,
+                                  .from_tokens = 4,
+                                  .wait_tokens = 5,
+                                  .pool = 6,
+                                  .after_word = 7,
+                                  .after_value = 8,
+                                  .ready_word = 9,
+                                  .ready_value = 10,
+                                  .ngroups = 1,
+                                  .pages = {{text("abcd")}}};
+    expect_hex("dc0011280907"
+               "01a00291c400cd020003040506070809"
+               "0a91c40461626364",
+               buf, codec_enc_pages_load(buf, sizeof(buf), &head, &load));
+
+    struct att_mem mem = {
+        .mem = 1, .uuid = "0123456789abcde", .kind = KVC_HANDLE_FD, .bytes = 2, .ipc = {NULL, 0}};
+    expect_hex("970901c410"
+               "303132333435363738396162636465000102"
+               "00c400",
+               buf, codec_enc_att_mem(buf, sizeof(buf), &mem));
+}
+END_TEST
+
+START_TEST(a_region_is_little_endian)
+{
+    uint8_t bytes[KVC_REGION_BYTES];
+    struct msg_region region = {.mem = 1,
+                                .layer = 2,
+                                .base = 3,
+                                .stride_bytes = 0x0405,
+                                .page_bytes = 6},
+                      back;
+    codec_put_region(bytes, &region);
+    expect_hex("0100000002000000"
+               "0300000000000000"
+               "0504000000000000"
+               "0600000000000000"
+               "0000000000000000",
+               bytes, sizeof(bytes));
+    codec_get_region(bytes, &back);
+    ck_assert_mem_eq(&back, &region, sizeof(region));
+}
+END_TEST
+
+/* The only array in an array that there is. */
+START_TEST(rates_are_read_device_by_device)
+{
+    struct msg_head head = {.op = KVC_OP_DEVICES, .corr = 77};
+    struct msg_devices_reply in = {.ndevices = 2}, out;
+    struct msg_reply_head rhead;
+    in.devices[0] = (struct msg_device_item){.nrates = 1, .rates = {{4096, 1, 2, 3, 4}}};
+    in.devices[1] = (struct msg_device_item){
+        .name = text("e"), .up = 1, .nrates = 2, .rates = {{1, 0, 0, 0, 5}, {2, 6, 0, 0, 0}}};
+    int len = codec_enc_devices_reply(buf, sizeof(buf), &head, &in);
+    ck_assert_int_gt(len, 0);
+    ck_assert_int_eq(codec_dec_devices_reply(buf, (size_t)len, &rhead, &out), 0);
+    ck_assert_uint_eq(out.ndevices, 2);
+    ck_assert_uint_eq(out.devices[0].nrates, 1);
+    ck_assert_uint_eq(out.devices[0].rates[0].from_kernel, 4);
+    ck_assert_uint_eq(out.devices[1].nrates, 2);
+    ck_assert_uint_eq(out.devices[1].rates[0].from_kernel, 5);
+    ck_assert_uint_eq(out.devices[1].rates[1].to_engine, 6);
+    in.devices[1].nrates = 7;
+    ck_assert_int_eq(codec_enc_devices_reply(buf, sizeof(buf), &head, &in), -EINVAL);
+}
+END_TEST
+
 /* ---- heads ---- */
 
 START_TEST(a_good_head_is_read_whatever_follows)
@@ -428,6 +501,9 @@ int main(void)
     tcase_add_test(tc, members_are_where_the_protocol_has_them);
     tcase_add_test(tc, an_acquire_reply_is_read_member_by_member);
     tcase_add_test(tc, a_location_is_little_endian);
+    tcase_add_test(tc, messages_of_devices_are_where_the_protocol_has_them);
+    tcase_add_test(tc, a_region_is_little_endian);
+    tcase_add_test(tc, rates_are_read_device_by_device);
     tcase_add_test(tc, a_good_head_is_read_whatever_follows);
     tcase_add_test(tc, a_bad_request_still_gives_its_head);
     tcase_add_test(tc, a_bad_head_is_all_zero);

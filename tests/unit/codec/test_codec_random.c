@@ -136,10 +136,7 @@ static void fill(const struct schema *schema, uint8_t *msg)
         uint64_t n = pick(f->min, f->max);
         field_put_uint(msg + f->count_at, sizeof(uint32_t), n);
         for (uint64_t k = 0; k < n; k++)
-            for (uint32_t m = 0; m < f->items->nfields; m++) {
-                const struct field *g = &f->items->fields[m];
-                fill_plain(g, msg + f->at + k * f->items->size + g->at);
-            }
+            fill(f->items, msg + f->at + k * f->items->size);
     }
 }
 
@@ -155,6 +152,62 @@ static void settle_retain(struct codec_bin *retain)
         codec_put_retain(bytes + at, &wish);
     }
     retain->p = bytes;
+}
+
+/* Regions at random, and of values that are let in. */
+static void settle_pool(struct msg_pool_open *msg)
+{
+    static uint8_t bytes[KVC_REGIONS_MAX / KVC_GROUPS_MAX * KVC_REGION_BYTES];
+    uint32_t layer = 0;
+    for (size_t at = 0; at < sizeof(bytes); at += KVC_REGION_BYTES) {
+        struct msg_region region = {.mem = (uint32_t)pick(0, KVC_MEMS_MAX - 1),
+                                    .layer = layer += (uint32_t)pick(0, 1),
+                                    .base = pick(0, UINT64_MAX),
+                                    .page_bytes = pick(1, UINT64_MAX)};
+        region.stride_bytes = pick(region.page_bytes, UINT64_MAX);
+        codec_put_region(bytes + at, &region);
+    }
+    for (uint32_t i = 0; i < msg->ngroups; i++) {
+        uint32_t n = msg->groups[i].regions.n;
+        msg->groups[i].regions =
+            (struct codec_bin){bytes, n < sizeof(bytes) ? n : (uint32_t)sizeof(bytes)};
+    }
+}
+
+static uint32_t settled_word(uint32_t word)
+{
+    return word % (KVC_WORDS + 1) == KVC_WORDS ? KVC_NO_WORD : word % (KVC_WORDS + 1);
+}
+
+/* Of devices. Returns whether it was one of theirs. */
+static bool settle_device(const struct message_kind *kind, union message_room *room)
+{
+    if (kind->schema == &codec__req_pool_open) {
+        settle_pool((struct msg_pool_open *)room->bytes);
+    } else if (kind->schema == &codec__req_pages_load) {
+        struct msg_pages_load *msg = (struct msg_pages_load *)room->bytes;
+        msg->after_word = settled_word(msg->after_word);
+        msg->ready_word = settled_word(msg->ready_word);
+        msg->ngroups = msg->seq.ngroups;
+    } else if (kind->schema == &codec__req_pages_store) {
+        struct msg_pages_store *msg = (struct msg_pages_store *)room->bytes;
+        msg->after_word = settled_word(msg->after_word);
+        msg->reserve.keys = (struct codec_bin){noise, msg->reserve.keys.n % 8192 / 32 * 32 + 32};
+        msg->pages = (struct codec_bin){noise, msg->reserve.keys.n / 8 * (uint32_t)pick(1, 3)};
+        settle_retain(&msg->reserve.retain);
+    } else if (kind->schema == &codec__att_mem) {
+        struct att_mem *msg = (struct att_mem *)room->bytes;
+        bool ipc = msg->kind == KVC_HANDLE_IPC;
+        msg->ipc = (struct codec_bin){noise, ipc ? KVC_IPC_BYTES : 0};
+        msg->offset = ipc && msg->bytes <= UINT64_MAX - msg->offset ? msg->offset : 0;
+    } else if (kind->schema == &codec__att_chunk_on) {
+        struct att_chunk_on *msg = (struct att_chunk_on *)room->bytes;
+        msg->status = msg->kind == 0 ? msg->status | 1u : KVC_ST_OK;
+        msg->ipc = (struct codec_bin){noise, msg->kind == KVC_HANDLE_IPC ? KVC_IPC_BYTES : 0};
+    } else {
+        return false;
+    }
+    return true;
 }
 
 static void settle_quota(struct msg_quota_set *msg)
@@ -242,7 +295,7 @@ static void settle(const struct message_kind *kind, union message_room *room)
         uint32_t *versions = (uint32_t *)(void *)room->bytes; /* ver_min, ver_max come first */
         if (versions[0] > versions[1])
             versions[0] = versions[1];
-    } else {
+    } else if (!settle_device(kind, room)) {
         settle_kept(kind, room);
     }
 }

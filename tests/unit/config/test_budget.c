@@ -246,6 +246,32 @@ START_TEST(every_part_has_its_line)
 }
 END_TEST
 
+START_TEST(all_tiers_at_once_have_their_lines)
+{
+    struct budget b;
+    struct config cfg = scratch_config(small);
+    struct budget_inputs in;
+
+    cfg.devices.n = 1;
+    strcpy(cfg.nvme_paths, "/var/lib/kvcache");
+    cfg.limits_names = 1000;
+    inputs_of(&cfg, NULL, &in);
+    in.names_bytes = 3;
+    in.device_bytes = 5;
+    in.near_bytes = 6;
+    in.nvme_bytes = 7;
+    in.journal_bytes = 11;
+    budget_compute(&cfg, &in, &b);
+
+    ck_assert_uint_eq(line_bytes(&b, "names"), 3);
+    ck_assert_uint_eq(line_bytes(&b, "devices"), 5);
+    ck_assert_uint_eq(line_bytes(&b, "device index"), 6);
+    ck_assert_uint_eq(line_bytes(&b, "nvme"), 7);
+    ck_assert_uint_eq(line_bytes(&b, "journal"), 11);
+    ck_assert_uint_gt(line_bytes(&b, "process"), 0);
+}
+END_TEST
+
 START_TEST(the_total_is_the_sum_of_the_lines)
 {
     struct budget b;
@@ -496,6 +522,7 @@ int main(void)
     tcase_add_checked_fixture(t, scratch_setup, scratch_teardown);
     add_limit_tests(t);
     tcase_add_test(t, every_part_has_its_line);
+    tcase_add_test(t, all_tiers_at_once_have_their_lines);
     tcase_add_test(t, the_total_is_the_sum_of_the_lines);
     tcase_add_test(t, given_values_stay_as_they_are);
     tcase_add_loop_test(t, defaults_fit_any_machine, 0, 6);

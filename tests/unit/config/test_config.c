@@ -186,6 +186,38 @@ START_TEST(quotas_are_read_and_printed_again)
 }
 END_TEST
 
+START_TEST(devices_are_read_and_printed_again)
+{
+    static char printed[16384];
+    struct config cfg = scratch_config("hbm:\n"
+                                       "  devices: ' emu:0 = 64MiB,emu:7'\n"
+                                       "  chunk: 4MiB\n"
+                                       "  eviction: arc\n"
+                                       "  emu_memory: 128MiB\n"
+                                       "  emu_latency: 2500ns\n"
+                                       "  emu_bandwidth: 2GiB\n"
+                                       "  emu_fault: /tmp/a fault\n");
+    print(&cfg, printed, sizeof(printed));
+    scratch_write("again.yaml", printed, strlen(printed));
+    const struct config copy = load_with("again.yaml", NULL, 0), *both[] = {&cfg, &copy};
+    for (unsigned i = 0; i < 2; i++) {
+        const struct config *c = both[i];
+        ck_assert_uint_eq(c->devices.n, 2);
+        ck_assert_uint_eq(c->hbm_chunk, 4u << 20);
+        ck_assert_str_eq(c->hbm_eviction, "arc");
+        ck_assert_str_eq(c->devices.entry[0].name, "emu:0");
+        ck_assert_uint_eq(c->devices.entry[0].limit_bytes, 64u << 20);
+        ck_assert_str_eq(c->devices.entry[1].name, "emu:7");
+        ck_assert_uint_eq(c->devices.entry[1].limit_bytes, 0);
+        ck_assert_uint_eq(hbm_devices_bytes(&c->devices), 64u << 20);
+        ck_assert_uint_eq(c->hbm_emu_memory, 128u << 20);
+        ck_assert_uint_eq(c->hbm_emu_latency, 2500);
+        ck_assert_uint_eq(c->hbm_emu_bandwidth, UINT64_C(2) << 30);
+        ck_assert_str_eq(c->hbm_emu_fault, "/tmp/a fault");
+    }
+}
+END_TEST
+
 START_TEST(sixteen_principals_of_sixteen_uids_fit)
 {
     char text[8192] = "principals:\n";
@@ -318,6 +350,7 @@ int main(void)
     tcase_add_test(t, without_principals_the_own_uid_is_served);
     tcase_add_test(t, principals_are_read);
     tcase_add_test(t, quotas_are_read_and_printed_again);
+    tcase_add_test(t, devices_are_read_and_printed_again);
     tcase_add_test(t, sixteen_principals_of_sixteen_uids_fit);
     tcase_add_loop_test(t, print_config_is_accepted_again, 0, 5);
     tcase_add_test(t, print_config_says_where_values_came_from);

@@ -55,6 +55,29 @@ static const struct bad {
      "x.yaml:3: quotas: tenant 'a' has two quotas, the first in line 2\n"},
     {"quotas: 7\n",
      "x.yaml:1: quotas: expected a list with one '- tenant: ...' per quota, got a single value\n"},
+    {"hbm: {devices: \"gpu0\"}\n",
+     "x.yaml:1: hbm.devices: gpu0: a device is GPU-<uuid> as 'nvidia-smi -L' prints it, "
+     "cuda:<number>, or emu:<number> for an emulated one\n"},
+    {"hbm:\n  devices: emu:0=\n",
+     "x.yaml:2: hbm.devices: expected a size behind 'emu:0=', got '': a size is missing; for "
+     "example 'emu:0=20GiB'\n"},
+    {"hbm:\n  devices: emu:0=lots\n",
+     "x.yaml:2: hbm.devices: expected a size behind 'emu:0=', got 'lots': a size is a number and a "
+     "unit, such as '64GiB', '1.5TiB', '512MB' or '4096'; for example 'emu:0=20GiB'\n"},
+    {"hbm:\n  devices: emu:0,\n",
+     "x.yaml:2: hbm.devices: expected devices separated by commas, got "
+     "''; for example 'cuda:0=20GiB'\n"},
+    {"hbm:\n  devices: emu:0, emu:0=1GiB\n",
+     "x.yaml:2: hbm.devices: 'emu:0' is given twice; leave one of them away\n"},
+    {"hbm:\n  devices: emu:0=4MiB\n", "x.yaml:2: hbm.devices: emu:0: a device's limit must be 0 "
+                                      "(no blocks there) or 8MiB to 8TiB\n"},
+    {"hbm:\n  devices: emu:0=2GiB\n",
+     "x.yaml:2: hbm.devices: emu:0: expected at most the memory of an emulated device, got more; "
+     "raise hbm.emu_memory\n"},
+    {"hbm:\n  chunk: 8MiB\n  devices: emu:0=8MiB\n",
+     "x.yaml:3: hbm.devices: emu:0: a device's chunk must be at most half of its limit\n"},
+    {"hbm:\n  eviction: magic\n", "x.yaml:2: hbm.eviction: expected one of 'default', 'density', "
+                                  "'lru', 's3fifo', 'arc', 'lru2', got 'magic'\n"},
     {"flight:\n  records: 100\n",
      "x.yaml:2: flight.records: expected a power of two, got 100; for example '4096'\n"},
     {"secret_file: \"/tmp/a\\nb\"\n",

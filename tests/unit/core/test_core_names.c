@@ -150,6 +150,31 @@ START_TEST(what_no_name_reaches_any_more_goes_like_any_other)
 }
 END_TEST
 
+START_TEST(the_pin_of_a_name_is_none_to_be_seen_or_ended_by_itself)
+{
+    rig_defaults(&r);
+    r.cfg.pins_max = 8;
+    rig_begin(&r);
+    struct core_ns_spec spec = rig_spec("m", BT, 64);
+    ns = rig_ns(&r, 1, &spec);
+    store(1, 0, 4);
+    struct core_named n;
+    ck_assert_int_eq(put("c", 1, 32, (struct core_name_put){.pinned = true}, NULL, &n), 0);
+    struct core_pin_view v;
+    uint64_t cursor = 0;
+    ck_assert(core_pin_next(r.core, NULL, &cursor, &v));
+    for (unsigned cl = 0; cl < 2; cl++) { /* an administrator, and its own principal */
+        cursor = 0;
+        ck_assert_int_eq(core_unpin(r.core, r.cl[cl], v.id), KVC_E_NO_NAME);
+        ck_assert(!core_pin_next(r.core, r.cl[cl], &cursor, &v));
+    }
+    ck_assert_uint_eq(m()->pinned_blocks, 4);
+    forget("c", false);
+    ck_assert_uint_eq(m()->pinned_blocks, 0);
+    rig_end(&r);
+}
+END_TEST
+
 START_TEST(a_promise_to_a_commit_outlasts_names)
 {
     begin(16, 64, false);
@@ -460,6 +485,7 @@ int main(void)
     tcase_add_test(t, a_tip_that_moves_lets_go_of_what_it_left_at_once);
     tcase_add_test(t, without_storage_what_a_name_reaches_goes_last);
     tcase_add_test(t, a_pinned_name_counts_against_the_budget_of_pins);
+    tcase_add_test(t, the_pin_of_a_name_is_none_to_be_seen_or_ended_by_itself);
     tcase_add_test(t, what_a_name_reaches_is_promised_and_stays_on_disk);
     tcase_add_test(t, what_no_name_reaches_any_more_goes_like_any_other);
     tcase_add_test(t, a_promise_to_a_commit_outlasts_names);

@@ -235,6 +235,45 @@ START_TEST(over_its_limit_on_disk_an_owner_gives_up_its_oldest_there)
 }
 END_TEST
 
+START_TEST(a_limit_on_disk_that_is_lowered_is_kept_without_anybody_asking)
+{
+    begin(4, 128);
+    for (uint32_t i = 1; i <= 60; i++) {
+        store(1, ns, i, 1);
+        settle();
+    }
+    ck_assert_uint_gt(held(ns, 1), 40 * 64);
+    ck_assert_int_eq(set(KVC_SCOPE_TENANT, "t1", NULL, 0, RETAIN_NO_LIMIT, 0, 6 * 64, 0), 0);
+    unsigned steps = 1;
+    while (core_placement_step(r.core)) /* as the daemon's loop, which else goes to sleep */
+        ck_assert_uint_lt(steps++, 1000);
+    ck_assert_uint_le(held(ns, 1), 6 * 64);
+    rig_end(&r);
+}
+END_TEST
+
+START_TEST(what_builds_in_memory_on_what_must_leave_the_disk_goes_too)
+{
+    begin(8, 128);
+    store(1, ns, 1, 6);
+    settle();
+    for (uint32_t i = 2; i <= 30; i++) {
+        store(1, ns, i, 1);
+        settle();
+    }
+    rig_store(&r, 1, ns, 0, 1, 6, 1); /* behind six that are on disk alone */
+    ck_assert_uint_eq(rig_lookup(&r, ns, 1, 7 * 8).tokens, 7 * 8);
+    ck_assert_int_eq(set(KVC_SCOPE_TENANT, "t1", NULL, 0, RETAIN_NO_LIMIT, 0, 3 * 64, 0), 0);
+    settle(); /* what is on its way */
+    unsigned steps = 1;
+    while (core_placement_step(r.core))
+        ck_assert_uint_lt(steps++, 1000);
+    ck_assert_uint_eq(held(ns, 1), 3 * 64);
+    core_check(r.core);
+    rig_end(&r);
+}
+END_TEST
+
 START_TEST(nothing_is_written_to_disk_for_who_may_have_nothing_there)
 {
     begin(4, 128);
@@ -290,6 +329,8 @@ int main(void)
     tcase_add_test(t, wrong_quotas_are_refused);
     tcase_add_test(t, with_storage_what_is_over_the_limit_goes_there);
     tcase_add_test(t, over_its_limit_on_disk_an_owner_gives_up_its_oldest_there);
+    tcase_add_test(t, a_limit_on_disk_that_is_lowered_is_kept_without_anybody_asking);
+    tcase_add_test(t, what_builds_in_memory_on_what_must_leave_the_disk_goes_too);
     tcase_add_test(t, nothing_is_written_to_disk_for_who_may_have_nothing_there);
     tcase_add_test(t, a_namespace_that_goes_takes_its_quota_with_it);
     suite_add_tcase(s, t);

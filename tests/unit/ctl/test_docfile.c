@@ -151,6 +151,34 @@ START_TEST(each_text_of_the_metadata_is_needed)
 }
 END_TEST
 
+/* Were it taken, the blocks would be found under the keys of other tokens. */
+START_TEST(a_text_that_changed_on_the_way_is_refused)
+{
+    static const char *const texts[][2] = {{"token_ids", NULL},  {"first.1", "0"},
+                                           {"name", "book2"},    {"keys_from", "engine"},
+                                           {"header_sum", "00"}, {"more", "text"}};
+    char why[ST_WHY_BYTES];
+    struct docfile got;
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        json_t *metadata = docfile_metadata(&doc);
+        char *ids = strdup(json_string_value(json_object_get(metadata, "token_ids")));
+        uint64_t bytes;
+        ids[1] = '3'; /* another id, which is as good */
+        ck_assert_int_eq(json_object_set_new(metadata, texts[i][0],
+                                             json_string(texts[i][1] ? texts[i][1] : ids)),
+                         0);
+        ck_assert_int_eq(st_write_header(file, metadata, tensor, tensors, &bytes), 0);
+        ck_assert_int_eq(fflush(file), 0);
+        ck_assert_int_eq(ftruncate(fileno(file), (off_t)(bytes + data_bytes)), 0);
+        ck_assert_msg(load(&got, why) == -EBADMSG, "with another %s", texts[i][0]);
+        ck_assert_ptr_nonnull(strstr(why, "header_sum"));
+        docfile_free(&got);
+        json_decref(metadata);
+        free(ids);
+    }
+}
+END_TEST
+
 static char named[256];
 
 static void take(void *ctx, const char *field, const char *of_a, const char *of_b)
@@ -190,6 +218,7 @@ int main(void)
     tcase_add_test(tc, a_header_with_the_sums_is_as_long_as_one_without);
     tcase_add_test(tc, a_file_cut_off_or_prolonged_is_refused_everywhere);
     tcase_add_test(tc, each_text_of_the_metadata_is_needed);
+    tcase_add_test(tc, a_text_that_changed_on_the_way_is_refused);
     tcase_add_test(tc, differences_are_named_and_costs_are_none);
     tcase_add_test(tc, seeds_are_told_apart_and_not_given_away);
     Suite *suite = suite_create("docfile");

@@ -69,6 +69,9 @@ expect 2 "--down from which" blocks --ns 1 --down
 expect 2 "give that too" blocks --key "$key" --depth 3
 expect 2 "there are 'host' and 'nvme'" verify --tier disk
 expect 2 "drain takes no argument" drain now
+expect 2 "'now' is not understood" gpu now
+expect 3 "is kvcache-daemon running?" gpu
+expect 0 "kvcachectl gpu --json" gpu --help
 expect 2 "at least 1KiB a second" verify --rate 5
 expect 2 "Say one of put, list" doc
 expect 0 "--tokens FILE" doc put --help
@@ -81,7 +84,7 @@ expect 2 "in which namespace?" doc put book
 expect 2 "which blocks?" doc put book --ns 3
 expect 2 "has fewer" doc put book --ns 3 --tip abc
 expect 2 "must be from 1 to 100" doc put book --ns 3 --tip "$key" --priority 0
-expect 2 "must be from 0 to 100" conv save talk --ns 3 --tip "$key" --priority 101
+expect 2 "must be from 1 to 100" conv save talk --ns 3 --tip "$key" --priority 101
 expect 2 "needs a unit" conv save talk --ns 3 --tip "$key" --ttl 5
 expect 2 "how? Give --ttl" conv extend talk
 expect 2 "where to?" doc export book
@@ -105,7 +108,7 @@ expect 2 "must be from 0 to 100" policy set --keep-percent 101
 expect 2 "there are ns, tenant, principal and model" usage --by size
 expect 2 "which of them?" evict --doc a --ns 3
 expect 2 "of which --doc" evict --sub s
-expect 2 "there is nothing below it" evict --priority-below 0
+expect 2 "must be from 1 to 101" evict --priority-below 0
 expect 2 "which model?" size
 expect 2 "how many tokens?" size --config x
 expect 2 "No such file" size --config x --context 1
@@ -121,7 +124,7 @@ expect 2 "must be from 1 to" size --context 99999M
 expect 2 "a count is" size --context 8Q
 expect 2 "there are fp32" size --kv-type fp7
 expect 2 "must be from 1 to" size --context 0
-for command in ping stats ns explain blocks verify drain trace evict size; do
+for command in ping stats ns explain blocks verify drain trace gpu evict size; do
     expect 0 "Example" "$command" --help
 done
 for command in ping stats ns drain "explain $key" "evict --all"; do

@@ -29,6 +29,8 @@ static struct {
     size_t len;
     uint8_t bytes[KVC_ATTACH_MAX + 1];
     int refuse; /* what opened() returns */
+    bool takes; /* the descriptor of a message */
+    int fd;     /* that came with the last one */
 } got;
 
 static int on_opened(void *ctx, uint32_t conn, uid_t uid, pid_t pid)
@@ -41,9 +43,12 @@ static int on_opened(void *ctx, uint32_t conn, uid_t uid, pid_t pid)
     return got.refuse;
 }
 
-static void on_message(void *ctx, uint32_t conn, const void *buf, size_t len)
+static void on_message(void *ctx, uint32_t conn, const void *buf, size_t len, int *fd)
 {
     (void)ctx;
+    got.fd = *fd;
+    if (got.takes)
+        *fd = -1;
     got.messages++;
     got.conn = conn;
     got.len = len;
@@ -162,18 +167,79 @@ START_TEST(a_datagram_above_the_limit_is_seen_to_be_too_long)
 END_TEST
 
 /* The far end of a pipe reads its end only when nobody holds the near one. */
-START_TEST(descriptors_that_a_worker_sends_are_closed)
+static void expect_nobody_holds(int end)
+{
+    struct pollfd p = {.fd = end, .events = POLLIN};
+    ck_assert_int_eq(poll(&p, 1, 0), 1);
+    ck_assert(p.revents & POLLHUP);
+}
+
+/* Message by message: how many come with it, whether it is wanted. */
+START_TEST(descriptors_that_nobody_takes_are_closed)
+{
+    int worker = worker_opened();
+    for (unsigned n = 1; n <= 3; n++) {
+        int ends[2];
+        ck_assert_int_eq(pipe2(ends, O_CLOEXEC), 0);
+        send_with(worker, "with some", ends[1], n);
+        close(ends[1]);
+        turn_until(&got.messages, n);
+        expect_nobody_holds(ends[0]);
+        ck_assert_mem_eq(got.bytes, "with some", 9);
+        ck_assert((got.fd >= 0) == (n == 1));
+        close(ends[0]);
+    }
+    close(worker);
+}
+END_TEST
+
+START_TEST(a_descriptor_that_is_taken_is_the_takers)
+{
+    int ends[2];
+    int worker = worker_opened();
+    got.takes = true;
+    ck_assert_int_eq(pipe2(ends, O_CLOEXEC), 0);
+    send_with(worker, "take it", ends[1], 1);
+    close(ends[1]);
+    turn_until(&got.messages, 1);
+    ck_assert_int_ge(got.fd, 0);
+    ck_assert_int_eq(fcntl(got.fd, F_GETFD), FD_CLOEXEC);
+    struct pollfd p = {.fd = ends[0], .events = POLLIN};
+    ck_assert_int_eq(poll(&p, 1, 0), 0);
+    close(got.fd);
+    expect_nobody_holds(ends[0]);
+    close(ends[0]);
+    close(worker);
+}
+END_TEST
+
+/* Of several none is taken, for nobody knows which was meant. */
+START_TEST(of_several_descriptors_none_can_be_taken)
+{
+    int ends[2];
+    int worker = worker_opened();
+    got.takes = true;
+    ck_assert_int_eq(pipe2(ends, O_CLOEXEC), 0);
+    send_with(worker, "with two", ends[1], 2);
+    close(ends[1]);
+    turn_until(&got.messages, 1);
+    ck_assert_int_eq(got.fd, -1);
+    expect_nobody_holds(ends[0]);
+    close(ends[0]);
+    close(worker);
+}
+END_TEST
+
+/* Such a datagram ends the connection, like a closed one; what it carries was lost once. */
+START_TEST(a_descriptor_in_an_empty_datagram_is_closed)
 {
     int ends[2];
     int worker = worker_opened();
     ck_assert_int_eq(pipe2(ends, O_CLOEXEC), 0);
-    send_with(worker, "with three", ends[1], 3);
+    send_with(worker, "", ends[1], 1);
     close(ends[1]);
-    turn_until(&got.messages, 1);
-    struct pollfd p = {.fd = ends[0], .events = POLLIN};
-    ck_assert_int_eq(poll(&p, 1, 0), 1);
-    ck_assert(p.revents & POLLHUP);
-    ck_assert_mem_eq(got.bytes, "with three", 10);
+    turn_until(&got.closed, 1);
+    expect_nobody_holds(ends[0]);
     close(ends[0]);
     close(worker);
 }
@@ -352,7 +418,10 @@ int main(void)
     tcase_add_test(tc, a_connection_comes_with_its_credentials);
     tcase_add_test(tc, a_datagram_is_one_message);
     tcase_add_test(tc, a_datagram_above_the_limit_is_seen_to_be_too_long);
-    tcase_add_test(tc, descriptors_that_a_worker_sends_are_closed);
+    tcase_add_test(tc, descriptors_that_nobody_takes_are_closed);
+    tcase_add_test(tc, a_descriptor_that_is_taken_is_the_takers);
+    tcase_add_test(tc, of_several_descriptors_none_can_be_taken);
+    tcase_add_test(tc, a_descriptor_in_an_empty_datagram_is_closed);
     tcase_add_test(tc, closing_the_worker_ends_the_connection);
     tcase_add_test(tc, a_worker_that_dies_is_gone_though_its_child_holds_the_socket);
     tcase_add_test(tc, a_refused_connection_is_closed_and_not_told_of_again);

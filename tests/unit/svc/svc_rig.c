@@ -1,15 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "svc_rig.h"
+#include "svc_rig__.h"
 
 #include <check.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include "log.h"
-#include "svc__.h"
-
-#define BLOCK_TOKENS 8u
-#define BLOCK_BYTES  64u
 
 static const struct svc_principal principals[] = {
     {.name = "ops", .tenant = "t0", .uids = {SR_UID_OPS}, .nuids = 1, .admin = true},
@@ -184,6 +180,7 @@ void sr_begin(struct srig *s)
     const struct fake_disk_config disk = {.slots = 4096, .region_slots = 64, .seed = 5};
     s->disk = s->paths ? fake_disk_create(&disk) : NULL;
     s->core_cfg.disk = s->disk ? fake_disk_of(s->disk) : NULL;
+    sr__devices_begin(s);
     ck_assert_int_eq(core_create(&s->core_cfg, &s->core), 0);
     struct svc_ports ports = {.ctx = s,
                               .reply = port_reply,
@@ -197,6 +194,7 @@ void sr_begin(struct srig *s)
                               .refresh = port_refresh};
     if (s->paths)
         ports.paths = port_paths;
+    sr__device_ports(&ports);
     ck_assert_int_eq(svc_create(&s->cfg, s->core, &ports, &s->svc), 0);
     s->now_ns = 5000000000;
     sr_turn(s, 0);
@@ -231,8 +229,14 @@ void sr_end(struct srig *s)
     for (unsigned i = 0; i < s->nstaging; i++)
         if (!s->staging[i].ready)
             sr_staging_ready(s, -ENOMEM);
-    while (fake_tier_inflight(s->tier) > 0 || (s->disk && fake_disk_inflight(s->disk) > 0))
+    while (fake_tier_inflight(s->tier) > 0 || (s->disk && fake_disk_inflight(s->disk) > 0) ||
+           sr__devices_are_busy(s)) {
+        for (uint32_t i = 0; i < s->ndevices; i++)
+            while (s->device[i].imports > 0)
+                sr_imported(s, i, 0);
+        sr_device_copies(s);
         sr_copies(s);
+    }
     ck_assert(svc_is_empty(s->svc) && svc_is_quiet(s->svc));
     for (unsigned i = 0; i < s->nstaging; i++)
         ck_assert_ptr_null(s->staging[i].mem);
@@ -243,6 +247,7 @@ void sr_end(struct srig *s)
     evict_all(s);
     svc_destroy(&s->svc);
     core_destroy(&s->core);
+    sr__devices_end(s);
     fake_tier_destroy(&s->tier);
     if (s->disk)
         fake_disk_destroy(&s->disk);
@@ -299,7 +304,7 @@ void sr_attach_hello(struct srig *s, struct sr_peer *p, uint32_t ver_min, uint32
                             .staging_bytes = staging_bytes};
     int len = codec_enc_att_hello(s->buf, sizeof(s->buf), &msg);
     ck_assert_int_gt(len, 0);
-    svc_attach_message(s->svc, p->conn, s->buf, (size_t)len);
+    svc_attach_message(s->svc, p->conn, s->buf, (size_t)len, NULL);
 }
 
 void sr_staging_ready(struct srig *s, int err)
@@ -492,7 +497,7 @@ static struct codec_bin keys_of(const struct sr_blocks *b, uint32_t first)
     return (struct codec_bin){keys, n * KVC_KEY_BYTES};
 }
 
-static struct msg_reserve reserve_of(const struct sr_blocks *b)
+struct msg_reserve sr__reserve(const struct sr_blocks *b)
 {
     static uint8_t parent[KVC_KEY_BYTES];
     struct msg_reserve msg = {.ns = b->ns,
@@ -508,7 +513,7 @@ static struct msg_reserve reserve_of(const struct sr_blocks *b)
 
 uint64_t sr_reserve(struct srig *s, struct sr_peer *p, const struct sr_blocks *b)
 {
-    struct msg_reserve msg = reserve_of(b);
+    struct msg_reserve msg = sr__reserve(b);
     const struct msg_head *h = sr_head(s, KVC_OP_RESERVE, b->deadline_ms);
     return sr_send(s, p, codec_enc_reserve(s->buf, sizeof(s->buf), h, &msg));
 }
@@ -531,7 +536,7 @@ static struct codec_bin stage(struct sr_peer *p, const struct sr_blocks *b)
 
 uint64_t sr_store(struct srig *s, struct sr_peer *p, const struct sr_blocks *b)
 {
-    struct msg_store msg = {.reserve = reserve_of(b), .offsets = stage(p, b)};
+    struct msg_store msg = {.reserve = sr__reserve(b), .offsets = stage(p, b)};
     const struct msg_head *h = sr_head(s, KVC_OP_STORE, b->deadline_ms);
     return sr_send(s, p, codec_enc_store(s->buf, sizeof(s->buf), h, &msg));
 }
@@ -544,7 +549,7 @@ uint64_t sr_commit(struct srig *s, struct sr_peer *p, uint64_t reservation,
     return sr_send(s, p, codec_enc_commit(s->buf, sizeof(s->buf), h, &msg));
 }
 
-static struct msg_seq seq_of(const struct sr_blocks *b)
+struct msg_seq sr__seq(const struct sr_blocks *b)
 {
     struct msg_seq seq = {
         .ns = b->ns, .sub = text(b->sub), .tokens = (b->first + b->n) * BLOCK_TOKENS, .ngroups = 1};
@@ -554,14 +559,14 @@ static struct msg_seq seq_of(const struct sr_blocks *b)
 
 uint64_t sr_lookup(struct srig *s, struct sr_peer *p, const struct sr_blocks *b)
 {
-    struct msg_lookup msg = {.seq = seq_of(b)};
+    struct msg_lookup msg = {.seq = sr__seq(b)};
     const struct msg_head *h = sr_head(s, KVC_OP_LOOKUP, b->deadline_ms);
     return sr_send(s, p, codec_enc_lookup(s->buf, sizeof(s->buf), h, &msg));
 }
 
 uint64_t sr_acquire(struct srig *s, struct sr_peer *p, const struct sr_blocks *b, bool wait)
 {
-    struct msg_acquire msg = {.seq = seq_of(b), .flags = wait ? KVC_F_WAIT : 0};
+    struct msg_acquire msg = {.seq = sr__seq(b), .flags = wait ? KVC_F_WAIT : 0};
     const struct msg_head *h = sr_head(s, KVC_OP_ACQUIRE, b->deadline_ms);
     return sr_send(s, p, codec_enc_acquire(s->buf, sizeof(s->buf), h, &msg));
 }

@@ -4,6 +4,7 @@
 #define KVC_TEST_SVC_RIG_H
 
 #include "codec.h"
+#include "fake_device.h"
 #include "fake_disk.h"
 #include "fake_tier.h"
 #include "svc.h"
@@ -44,6 +45,20 @@ struct sr_peer {
     bool full;         /* takes no attach messages */
 };
 
+/* A device over the fake one, with memory of workers. */
+#define SR_DEVICES 2
+#define SR_FDS     4096
+struct sr_device {
+    struct fake_device *fake;
+    struct device_ops ops;
+    uint8_t uuid[KVC_UUID_BYTES];
+    struct device_mem *mems; /* all that there are */
+    unsigned nmems, imports; /* there are; of them, under way */
+    unsigned pools, dropped;
+    int verdict; /* what mem_import() returns */
+    struct srig *rig;
+};
+
 struct srig {
     struct core *core;
     struct core_config core_cfg;
@@ -59,6 +74,14 @@ struct srig {
     struct sr_reply reply[SR_REPLIES];
     unsigned nreplies, kept, refreshed;
     bool keep_fails;
+    uint32_t ndevices; /* before sr_begin() */
+    uint32_t slots;    /* regions of slots that each has; before sr_begin() */
+    struct sr_device device[SR_DEVICES];
+    struct device *devices[SR_DEVICES];
+    bool open[SR_FDS]; /* descriptors that svc has; SR_FD_FIRST and up */
+    uint32_t next_fd;
+    unsigned words; /* pages of words that there are */
+    int words_verdict;
     const struct msg_paths_reply *paths; /* what the storage tier counts; NULL: there is none */
     uint8_t buf[1u << 20];               /* of the request being made */
 };
@@ -102,6 +125,31 @@ unsigned sr_status(const struct srig *s, uint64_t corr);
 unsigned sr_order(const struct srig *s, uint64_t corr);
 const char *sr_detail(const struct srig *s, uint64_t corr);
 
+/* ---- devices ---- */
+
+/* What a worker sends; its number. */
+int sr_fd(struct srig *s);
+unsigned sr_fds(const struct srig *s); /* that svc has */
+/* A message with a descriptor, -1: none. Returns whether svc has taken it. */
+bool sr_attach_raw(struct srig *s, struct sr_peer *p, const void *buf, size_t len, int fd);
+bool sr_attach_send(struct srig *s, struct sr_peer *p, int len, int fd); /* of s->buf */
+/* MEM; the reply, if there is one at once, is in p->last. */
+bool sr_mem(struct srig *s, struct sr_peer *p, uint32_t mem, uint32_t device, int fd);
+void sr_mem_drop(struct srig *s, struct sr_peer *p, uint32_t mem);
+uint16_t sr_mem_is(const struct sr_peer *p, uint32_t mem); /* the status of the last message */
+/* The oldest import of a device ends. */
+void sr_imported(struct srig *s, uint32_t device, int err);
+_Atomic uint64_t *sr_words(struct srig *s, struct sr_peer *p);
+/* Memory 0 of the device, and a pool in it whose pages fit sr_ns(): two to a block, 64 in all. */
+void sr_pool(struct srig *s, struct sr_peer *p, uint32_t pool, uint32_t device);
+uint64_t sr_pool_open(struct srig *s, struct sr_peer *p, uint32_t pool, uint32_t device);
+uint64_t sr_pool_close(struct srig *s, struct sr_peer *p, uint32_t pool);
+struct device_pool *sr_pool_of(struct srig *s, struct sr_peer *p, uint32_t pool);
+/* What a block of the chain holds, in pages 2 x at and 2 x at + 1, put there or found. */
+void sr_pages_put(struct device_pool *pool, uint32_t chain, uint32_t i, uint32_t at);
+bool sr_pages_hold(const struct device_pool *pool, uint32_t chain, uint32_t i, uint32_t at);
+void sr_device_copies(struct srig *s); /* all end well */
+
 /* The key of block i of a chain. */
 void sr_key(uint32_t chain, uint32_t i, uint8_t ret_key[KVC_KEY_BYTES]);
 
@@ -125,6 +173,18 @@ uint64_t sr_acquire(struct srig *s, struct sr_peer *p, const struct sr_blocks *b
 uint64_t sr_release(struct srig *s, struct sr_peer *p, uint64_t lease);
 uint64_t sr_cancel(struct srig *s, struct sr_peer *p, uint64_t target);
 uint64_t sr_drop(struct srig *s, struct sr_peer *p, uint64_t reservation);
+/* From and to pages 2 x at and up, block by block. */
+struct sr_pages {
+    struct sr_blocks b;
+    uint32_t pool, at, from_tokens, flags, shard;
+    uint32_t after, ready; /* number of a word + 1; 0: none */
+    uint64_t after_value, ready_value;
+};
+uint64_t sr_pages_store(struct srig *s, struct sr_peer *p, const struct sr_pages *g);
+uint64_t sr_pages_load(struct srig *s, struct sr_peer *p, const struct sr_pages *g);
+uint64_t sr_acquire_on(struct srig *s, struct sr_peer *p, const struct sr_blocks *b,
+                       uint32_t device);
+struct msg_pages_load_reply sr_loaded(const struct srig *s, uint64_t corr);
 
 /* Of replies that must be OK. */
 uint64_t sr_reservation(const struct srig *s, uint64_t corr);

@@ -204,14 +204,14 @@ START_TEST(attach_messages_that_do_not_belong_end_the_session)
     uint8_t buf[64];
     int len = codec_enc_att_map(buf, sizeof(buf), &map);
     struct sr_peer *early = sr_connect(&s, 0, SR_UID_ONE); /* MAP before HELLO */
-    svc_attach_message(s.svc, early->conn, buf, (size_t)len);
+    svc_attach_message(s.svc, early->conn, buf, (size_t)len, NULL);
     struct sr_peer *twice = sr_peer(&s, 1, SR_UID_ONE, 0); /* HELLO twice */
     sr_attach_hello(&s, twice, 1, 1, 0);
     struct sr_peer *junk = sr_peer(&s, 2, SR_UID_ONE, 0);
-    svc_attach_message(s.svc, junk->conn, "\xff\xff", 2);
+    svc_attach_message(s.svc, junk->conn, "\xff\xff", 2, NULL);
     struct sr_peer *hasty = sr_connect(&s, 3, SR_UID_ONE); /* MAP while staging is made */
     sr_attach_hello(&s, hasty, 1, 1, 4096);
-    svc_attach_message(s.svc, hasty->conn, buf, (size_t)len);
+    svc_attach_message(s.svc, hasty->conn, buf, (size_t)len, NULL);
     sr_turn(&s, 0);
     struct sr_peer *all[] = {early, twice, junk, hasty};
     for (unsigned i = 0; i < 4; i++) {
@@ -240,7 +240,7 @@ START_TEST(chunks_go_to_their_principal_alone)
         struct att_map map = {.chunk = want[i].chunk};
         uint8_t buf[64];
         int len = codec_enc_att_map(buf, sizeof(buf), &map);
-        svc_attach_message(s.svc, p->conn, buf, (size_t)len);
+        svc_attach_message(s.svc, p->conn, buf, (size_t)len, NULL);
         struct att_chunk reply;
         ck_assert_int_eq(codec_dec_att_chunk(p->last, p->last_len, &reply), 0);
         ck_assert_uint_eq(reply.status, want[i].status);
@@ -341,7 +341,7 @@ START_TEST(a_session_that_is_dropped_keeps_its_leases_until_it_lets_go)
     sr_turn(&s, 700000);
     ck_assert_uint_eq(s.nreplies, before);
     ck_assert_uint_eq(sr_replies(&s, store) + sr_replies(&s, wait), 0);
-    svc_attach_message(s.svc, p->conn, "junk", 4); /* not heard either */
+    svc_attach_message(s.svc, p->conn, "junk", 4, NULL); /* not heard either */
     ck_assert_uint_eq(core_metrics(s.core)->leases, 1);
     sr_leave(&s, p);
     ck_assert_uint_eq(core_metrics(s.core)->leases, 0);

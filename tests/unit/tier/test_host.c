@@ -129,6 +129,82 @@ START_TEST(room_passes_to_another_principal_by_drain)
 }
 END_TEST
 
+/* Chunks that somebody was told of, and not yet that they go. */
+struct told {
+    unsigned settled, gone;
+    void *base[16];
+};
+
+static void on_settled(void *ctx, void *base, uint64_t bytes)
+{
+    struct told *told = ctx;
+    ck_assert_uint_eq(bytes, 4 * MIB);
+    for (unsigned i = 0; i < told->settled; i++)
+        ck_assert_ptr_ne(told->base[i], base);
+    told->base[told->settled++] = base;
+}
+
+static void on_gone(void *ctx, void *base, uint64_t bytes)
+{
+    struct told *told = ctx;
+    unsigned i = 0;
+    while (i < told->settled && told->base[i] != base)
+        i++;
+    ck_assert_uint_lt(i, told->settled);
+    ck_assert_uint_eq(bytes, 4 * MIB);
+    *(volatile uint8_t *)base = 1; /* its pages are still there */
+    told->base[i] = NULL;
+    told->gone++;
+}
+
+/* Of each chunk once, when it has an owner; and before it passes to another. */
+START_TEST(devices_hear_of_chunks_that_come_and_go)
+{
+    struct loop *loop = fixture_loop(LOOP_AUTO);
+    struct host *h = NULL;
+    struct told told = {0};
+    struct host_config faulted = config;
+    faulted.arena.prefault = true;
+    ck_assert_int_eq(host_create(&faulted, loop, &h), 0);
+    struct tier *t = host_tier(h);
+    host_set_settled_cb(h, on_settled, on_gone, &told);
+    for (unsigned i = 0; i < 1000; i++)
+        host_turn(h);
+    ck_assert_uint_eq(told.settled, 0); /* they are nobody's */
+
+    struct tier_loc locs[8], others[8];
+    unsigned n = 0, m = 0;
+    while (n < 8 && t->ops->alloc(t, 1, 2200 * 1024, (struct tier_loc){0}, 1, &locs[n]) == 0)
+        n++;
+    while (told.settled < 3) /* the last ones may never be faulted in */
+        host_turn(h);
+    for (unsigned i = 0; i < 10000; i++)
+        host_turn(h);
+    ck_assert_uint_le(told.settled, n);
+
+    for (unsigned i = 0; i < n; i++)
+        t->ops->free(t, locs[i]);
+    ck_assert_uint_eq(told.gone, 0); /* they are still its own */
+    while (m < n && t->ops->alloc(t, 2, 2200 * 1024, (struct tier_loc){0}, 1, &others[m]) == 0)
+        m++;
+    ck_assert_uint_eq(m, n);
+    ck_assert_uint_eq(told.gone, told.settled);
+    const unsigned before = told.settled;
+    while (told.settled == before) /* and those that came for them */
+        host_turn(h);
+
+    host_set_settled_cb(h, NULL, NULL, NULL);
+    const unsigned gone = told.gone;
+    for (unsigned i = 0; i < m; i++)
+        t->ops->free(t, others[i]);
+    ck_assert_int_eq(t->ops->alloc(t, 3, 2200 * 1024, (struct tier_loc){0}, 1, &locs[0]), 0);
+    t->ops->free(t, locs[0]);
+    ck_assert_uint_eq(told.gone, gone); /* nobody asks any more */
+    host_destroy(&h);
+    loop_destroy(&loop);
+}
+END_TEST
+
 START_TEST(slot_bytes_rounds_up_and_is_0_for_what_never_fits)
 {
     struct loop *loop = fixture_loop(LOOP_AUTO);
@@ -214,6 +290,7 @@ int main(void)
     TCase *t = tcase_create("host");
     tcase_add_loop_test(t, a_stored_block_is_read_back_by_descriptor_and_offset, 0, 2);
     tcase_add_test(t, room_passes_to_another_principal_by_drain);
+    tcase_add_test(t, devices_hear_of_chunks_that_come_and_go);
     tcase_add_test(t, slot_bytes_rounds_up_and_is_0_for_what_never_fits);
     tcase_add_test(t, the_notes_and_the_budget_are_complete);
     tcase_add_test(t, create_unwinds_whatever_fails);

@@ -126,7 +126,19 @@ START_TEST(every_commit)
 }
 END_TEST
 
-/* The same when the store is opened again: each read of superblocks and tables. */
+static uint64_t countdown;
+static enum disk_kind failed_kind; /* of the operation at which it ended */
+
+static void on_submit(void *ctx, const struct disk_op *op)
+{
+    (void)ctx;
+    if (countdown != 0 && --countdown == 0)
+        failed_kind = op->kind;
+}
+
+/* The same when the store is opened again, with a journal (0) or without (1): each read of
+ * superblocks, tables, and of what may not have been synced. A failed sync of what was found
+ * without a journal loses it, as any failed sync does. */
 START_TEST(every_operation_of_a_recovery)
 {
     for (uint64_t n = 1, reached = 1; reached; n++) {
@@ -137,8 +149,12 @@ START_TEST(every_operation_of_a_recovery)
         for (uint32_t id = 1; id <= 9; id++)
             ck_assert_int_eq(rig_put(&g, id, 5000, true, &where[id]), 0);
         rig_crash(&g, true);
+        if (_i == 1)
+            fake_journal_damage(g.journal);
         const uint64_t before = fake_disk_ops(g.disk);
         fake_disk_fail_nth(g.disk, n, -EIO);
+        fake_disk_on_submit(g.disk, on_submit, NULL);
+        countdown = n;
         const int r = rig_open(&g);
         reached = fake_disk_ops(g.disk) - before >= n;
         if (r == 0)
@@ -146,7 +162,8 @@ START_TEST(every_operation_of_a_recovery)
         else
             fake_on(g.disk, g.journal, true);
         ck_assert_int_eq(rig_open(&g), 0);
-        ck_assert_uint_eq(g.founds, 9);
+        if (!(_i == 1 && r == 0 && reached && failed_kind == DISK_SYNC))
+            ck_assert_uint_eq(g.founds, 9);
         rig_destroy(&g);
     }
 }
@@ -241,7 +258,7 @@ int main(void)
     tcase_set_timeout(t, 300);
     tcase_add_test(t, every_operation_of_the_disk);
     tcase_add_test(t, every_commit);
-    tcase_add_test(t, every_operation_of_a_recovery);
+    tcase_add_loop_test(t, every_operation_of_a_recovery, 0, 2);
     tcase_add_test(t, a_slow_path_is_taken_out_and_comes_back);
     tcase_add_test(t, a_file_that_loses_its_name_is_taken_out_until_it_is_back);
     tcase_add_test(t, a_journal_that_loses_its_name_takes_no_promise);

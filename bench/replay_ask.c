@@ -7,14 +7,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <kvcache/kvcache.h>
+#include <kvcache/gpu.h>
 
 #include "bench_rig.h"
 #include "replay.h"
 
 struct answer {
     struct replay_storage storage;
-    uint32_t found;
+    struct replay_near near;
+    uint32_t found, devices;
 };
 
 static int take(void *ctx, const struct kvc_stat *stat)
@@ -38,23 +39,44 @@ static int take(void *ctx, const struct kvc_stat *stat)
     return 0;
 }
 
-static int ask(const char *socket, struct answer *answer)
+static int take_device(void *ctx, const struct kvc_device *device)
 {
-    struct kvc_options options = {
-        .socket = socket, .name = "kvcachebench", .timeout_ms = 60000, .must_connect = true};
-    struct kvc *kvc = NULL;
-    int rc = kvc_open(&options, &kvc);
-    if (rc == 0)
-        rc = kvc_stats(kvc, take, answer);
-    if (rc < 0)
-        say_error("statistics: %s: %s", kvc_error_name(rc), kvc_last_error(kvc));
-    else if (answer->found == 0)
-        say_error("the daemon says nothing of a tier on storage (statistics nvme.*)");
-    kvc_close(&kvc);
-    return rc < 0 ? say_exit_code(rc) : answer->found ? 0 : BENCH_FAILED;
+    struct answer *answer = ctx;
+    answer->near = (struct replay_near){.used_bytes = device->used_bytes,
+                                        .hits = device->hits,
+                                        .fills = device->fills,
+                                        .drops = device->drops,
+                                        .copies = device->copies,
+                                        .copy_bytes = device->copy_bytes,
+                                        .failures = device->failures,
+                                        .outs = device->outs};
+    answer->devices++;
+    return 0;
 }
 
-int replay_storage(const char *socket, struct replay_storage *storage)
+static int ask(const struct replay_plan *plan, struct answer *answer)
+{
+    struct kvc_options options = {
+        .socket = plan->socket, .name = "kvcachebench", .timeout_ms = 60000, .must_connect = true};
+    struct kvc *kvc = NULL;
+    int rc = kvc_open(&options, &kvc);
+    if (rc == 0 && plan->storage)
+        rc = kvc_stats(kvc, take, answer);
+    if (rc == 0 && plan->device)
+        rc = kvc_devices(kvc, take_device, answer);
+    const bool silent =
+        (plan->storage && answer->found == 0) || (plan->device && answer->devices != 1);
+    if (rc < 0)
+        say_error("statistics: %s: %s", kvc_error_name(rc), kvc_last_error(kvc));
+    else if (silent)
+        say_error("the daemon says nothing of its tier on storage (statistics nvme.*) or its "
+                  "device");
+    kvc_close(&kvc);
+    return rc < 0 ? say_exit_code(rc) : silent ? BENCH_FAILED : 0;
+}
+
+int replay_ask(const struct replay_plan *plan, struct replay_storage *storage,
+               struct replay_near *near)
 {
     struct answer *answer =
         mmap(NULL, sizeof(*answer), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -68,14 +90,16 @@ int replay_storage(const char *socket, struct replay_storage *storage)
     if (pid == 0) {
         rig_disown();
         prctl(PR_SET_PDEATHSIG, SIGKILL);
-        _exit(ask(socket, answer));
+        _exit(ask(plan, answer));
     }
     int status = 0;
     int rc = BENCH_FAILED;
     if (pid > 0 && waitpid(pid, &status, 0) == pid && WIFEXITED(status))
         rc = WEXITSTATUS(status);
-    if (rc == 0)
+    if (rc == 0) {
         *storage = answer->storage;
+        *near = answer->near;
+    }
     munmap(answer, sizeof(*answer));
     return rc;
 }

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The daemon's devices, as `gpu` and `usage` show them. One thread. */
+#ifndef CTL_GPU_H
+#define CTL_GPU_H
+
+#include <kvcache/gpu.h>
+
+#include "ctl.h"
+
+struct json_t;
+
+struct devices {
+    uint32_t n;
+    struct kvc_device device[KVC_DEVICES_MAX];
+};
+
+/* Asks the daemon. 0, or the library's error. */
+int devices_take(struct ctl *ctl, struct devices *ret_devices);
+/* A line for each that may hold blocks: how much it holds. */
+void devices_print_use(const struct devices *devices);
+/* An array of the same. Returns owned. */
+struct json_t *devices_use_json(const struct devices *devices);
+
+#endif

@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The worker's own device: its memory, memory of the daemon's on it, copies on the worker's stream.
+ * Two implementations: device_emu.c (shared host memory, addresses are pointers, all is done when a
+ * call returns) and device_cuda.c (the driver, found at run time). Nothing above them knows more of
+ * a device than this.
+ *
+ * Functions return 0 or a negative errno with its text in kvc_last_error. A device is counted: the
+ * mappings of chunks that were made for it may outlive the kvc_gpu.
+ *
+ * In a child of fork() a driver must not be called any more: what frees then frees memory alone.
+ */
+#ifndef KVC_CLIENT_DEVICE_PRIVATE_H
+#define KVC_CLIENT_DEVICE_PRIVATE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <kvcache/proto.h>
+
+struct kvc;
+
+#define DEVICE_NAME_BYTES 64u
+
+/* How memory passes from process to process. */
+struct device_handle {
+    uint8_t kind;    /* enum kvc_handle_kind */
+    int fd;          /* FD, EMU; else -1 */
+    bool owned;      /* fd is the handle's: device__handle_free */
+    uint64_t bytes;  /* of the memory */
+    uint64_t offset; /* IPC: of the memory in its allocation */
+    uint8_t ipc[KVC_IPC_BYTES];
+};
+
+enum device_mem_kind {
+    DEVICE_MEM_OWN = 1,  /* made here */
+    DEVICE_MEM_ADOPTED,  /* the caller's */
+    DEVICE_MEM_IMPORTED, /* the daemon's */
+};
+
+/* Memory on the device. */
+struct device_mem {
+    void *addr;
+    uint64_t bytes;
+    /* What a handle of it stands for: `span` bytes, of which `addr` is at `shift`. */
+    uint64_t shift, span;
+    enum device_mem_kind kind;
+    uint8_t export;      /* enum kvc_handle_kind; 0: it cannot be */
+    uint64_t base, room; /* the implementation's: where it is mapped, or its allocation begins */
+    uint64_t handle;
+    int fd;
+};
+
+struct device_frag { /* addresses of host memory, or on the device */
+    uint64_t to, from, bytes;
+};
+enum device_way { DEVICE_FROM_HOST, DEVICE_TO_HOST, DEVICE_ON_DEVICE };
+
+/* One copy() of at most so many fragments. */
+#define DEVICE_FRAGS 1024u
+
+struct device;
+
+struct device_ops {
+    /* `name` is one that device__open() has found to be of this kind. -ENODEV, -ENOMEM. */
+    int (*open)(struct kvc *k, const char *name, struct device **ret_device)
+        __attribute__((warn_unused_result));
+    void (*close)(struct device *d);
+
+    int (*alloc)(struct device *d, uint64_t bytes, struct device_mem *ret_mem)
+        __attribute__((warn_unused_result));
+    /* -EOPNOTSUPP: it cannot be exported. */
+    int (*adopt)(struct device *d, void *addr, uint64_t bytes, struct device_mem *ret_mem)
+        __attribute__((warn_unused_result));
+    int (*export)(struct device *d, const struct device_mem *mem, struct device_handle *ret_handle)
+        __attribute__((warn_unused_result));
+    /* For reading. -EINVAL: not memory of this device, or not as long as the handle says;
+     * -EOPNOTSUPP: it cannot be imported here. */
+    int (*import)(struct device *d, const struct device_handle *handle, struct device_mem *ret_mem)
+        __attribute__((warn_unused_result));
+    /* Of any kind. */
+    void (*free)(struct device *d, struct device_mem *mem);
+
+    /* Registers host memory with the driver, for all devices of this process. -EOPNOTSUPP: copies
+     * from and to it are right all the same, and slower. */
+    int (*pin)(struct device *d, void *host, uint64_t bytes, bool is_read_only)
+        __attribute__((warn_unused_result));
+    void (*unpin)(struct device *d, void *host);
+
+    /* word is in pinned memory. */
+    int (*signal)(struct device *d, void *stream, volatile uint64_t *word, uint64_t value)
+        __attribute__((warn_unused_result));
+    /* NULL: the caller has to wait itself. */
+    int (*wait)(struct device *d, void *stream, volatile uint64_t *word, uint64_t value)
+        __attribute__((warn_unused_result));
+    /* In order behind what is on the stream. The fragments may be reused after the return; the host
+     * memory may not, before the stream has come by. is_pinned: all host memory that they name. */
+    int (*copy)(struct device *d, enum device_way way, const struct device_frag *frag, uint32_t n,
+                bool is_pinned, void *stream) __attribute__((warn_unused_result));
+};
+
+struct device {
+    const struct device_ops *ops;
+    struct kvc *kvc;
+    uint32_t refs;
+    bool is_emulated;
+    int32_t ordinal; /* as other libraries number it */
+    uint8_t uuid[KVC_UUID_BYTES];
+};
+
+extern const struct device_ops device__emu;
+#ifdef KVC_HAVE_CUDA
+extern const struct device_ops device__cuda;
+#endif
+
+/* "emu:<number>", "cuda:<ordinal>", "GPU-<uuid>". Returns one reference. -EINVAL, -ENODEV, -ENOMEM.
+ */
+__attribute__((warn_unused_result)) int device__open(struct kvc *k, const char *name,
+                                                     struct device **ret_device);
+void device__ref(struct device *d);
+/* Closes it with the last one. Accepts NULL. */
+void device__unref(struct device *d);
+void device__handle_free(struct device_handle *handle);
+
+/* The number behind `prefix`: false when the text is not that. */
+bool device__number(const char *text, const char *prefix, uint32_t *ret_number);
+/* Of an emulated device; both sides derive it alike. */
+void device__emu_uuid(uint32_t number, uint8_t ret_uuid[KVC_UUID_BYTES]);
+/* "GPU-01234567-89ab-...", or "emu:<number>". */
+void device__name(const uint8_t uuid[KVC_UUID_BYTES], bool is_emulated,
+                  char ret_name[DEVICE_NAME_BYTES]);
+
+#endif

@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Requests for pages whose link has ended. What the daemon copies, it may copy for a while longer:
+ * when it was killed a device may still run what it was given, until the driver has torn its
+ * process down; when it lives (it dropped the session, or did not answer) it ends the session's
+ * copies itself. The pages are the caller's again when its process has ended, which the descriptor
+ * of that process tells: the kernel closes what a process has open, the driver's files among it,
+ * before it counts as ended. Without that the requests are done after ENDING_MS, which is longer
+ * than any copy of a daemon that runs.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "client.h"
+#include "sys.h"
+
+static bool touches_pages(const struct kvc_op *op)
+{
+    return op->borrows && op->pool != NULL && (op->stage == OP_SENT || op->stage == OP_SETTLING);
+}
+
+/* The attach connection of this epoch: parted.c may have it by now. */
+static int attach_of(const struct kvc *k)
+{
+    const struct parted *p = k->parted;
+    while (k->attach_fd < 0 && p != NULL && p->epoch != k->epoch)
+        p = p->next;
+    return k->attach_fd >= 0 ? k->attach_fd : p != NULL ? p->fd : -1;
+}
+
+/* A descriptor of the daemon's process; -1: none can be had; -ESRCH: it has ended. */
+static int process_of(const struct kvc *k)
+{
+    struct ucred who = {.pid = 0};
+    socklen_t n = sizeof(who);
+    int fd = attach_of(k);
+    if (fd < 0 || getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &n) != 0 || who.pid <= 0)
+        return -1;
+    int pidfd = sys_peer_pidfd(fd, who.pid);
+    return pidfd >= 0 ? pidfd : errno == ESRCH ? -ESRCH : -1;
+}
+
+static void complete(struct kvc *k, uint32_t epoch)
+{
+    for (struct kvc_op *op = k->live_ops; op != NULL; op = op->next) {
+        if (op->stage == OP_ENDING && op->epoch == epoch)
+            op__complete(op, op->error);
+    }
+}
+
+void ending__begin(struct kvc *k)
+{
+    bool any = false;
+    k->ended_epoch = 0;
+    for (const struct kvc_op *op = k->live_ops; op != NULL; op = op->next)
+        any = any || touches_pages(op);
+    struct ending *e = k->ending;
+    while (e < k->ending + ENDINGS && e->pidfd >= 0)
+        e++;
+    if (!any || e == k->ending + ENDINGS)
+        return;
+    fork__hold_off();
+    *e = (struct ending){.pidfd = process_of(k), .epoch = k->epoch};
+    fork__go_on();
+    if (e->pidfd == -ESRCH)
+        k->ended_epoch = k->epoch;
+    if (e->pidfd >= 0)
+        watch__add(k, e->pidfd);
+    else
+        e->pidfd = -1;
+}
+
+bool ending__takes(struct kvc_op *op, int error)
+{
+    if (!touches_pages(op) || op->kvc->ended_epoch == op->epoch)
+        return false;
+    op->stage = OP_ENDING;
+    op->error = error;
+    op->guard_ns = kvc__now() + ENDING_MS * NS_PER_MS;
+    return true;
+}
+
+static void forget(struct kvc *k, struct ending *e)
+{
+    watch__remove(k, e->pidfd);
+    fork__hold_off();
+    close(e->pidfd);
+    e->pidfd = -1;
+    fork__go_on();
+}
+
+static bool is_awaited(const struct kvc *k, uint32_t epoch)
+{
+    const struct kvc_op *op = k->live_ops;
+    while (op != NULL && !(op->stage == OP_ENDING && op->epoch == epoch))
+        op = op->next;
+    return op != NULL;
+}
+
+void ending__look(struct kvc *k)
+{
+    for (uint32_t i = 0; i < ENDINGS; i++) {
+        struct ending *e = &k->ending[i];
+        struct pollfd p = {.fd = e->pidfd, .events = POLLIN};
+        if (e->pidfd < 0)
+            continue;
+        if (poll(&p, 1, 0) > 0)
+            complete(k, e->epoch);
+        if (!is_awaited(k, e->epoch))
+            forget(k, e);
+    }
+}
+
+void op__await_ending(struct kvc_op *op)
+{
+    struct kvc *k = op->kvc;
+    while (op->stage == OP_ENDING) {
+        struct pollfd p = {.fd = -1, .events = POLLIN};
+        for (uint32_t i = 0; i < ENDINGS; i++) {
+            if (k->ending[i].pidfd >= 0 && k->ending[i].epoch == op->epoch)
+                p.fd = k->ending[i].pidfd;
+        }
+        (void)poll(&p, 1, (int)kvc__ms_until(op->guard_ns)); /* at most ENDING_MS */
+        ending__look(k);
+        op__expire(k);
+    }
+}
+
+void ending__close(struct kvc *k)
+{
+    for (uint32_t i = 0; i < ENDINGS; i++) {
+        if (k->ending[i].pidfd >= 0)
+            forget(k, &k->ending[i]);
+    }
+}

@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the files about devices share, and what the others of this directory call of them.
+ *
+ * In each epoch anew, at the first call that needs it: WORDS for the page of words; MEM for each
+ * memory that a pool names, then POOL_OPEN. Requests that name the pool wait for that PARKED. Like
+ * namespaces pools are made again without the caller; but words are not, because what was written
+ * to the old page is not in the new one: a call that names words must have seen the new page.
+ */
+#ifndef KVC_CLIENT_GPU_PRIVATE_H
+#define KVC_CLIENT_GPU_PRIVATE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <kvcache/gpu.h>
+
+#include "codec.h"
+#include "device__.h"
+
+struct kvc_op;
+struct map;
+
+struct kvc_gpu {
+    struct kvc *kvc;
+    struct kvc_gpu *next;
+    struct device *device; /* counted */
+};
+
+/* ---- words.c ---- */
+
+/* A page of words. Old ones stay for a while: a stream may still write to them. */
+struct words {
+    struct words *next;
+    volatile uint64_t *word; /* [KVC_WORDS] */
+    uint32_t epoch;
+    struct device *pinned; /* registered there, counted; or NULL */
+};
+#define WORDS_PAGES 8u
+#define WORDS_BYTES (KVC_WORDS * 8u)
+
+/* WORDS_ARE. 0, or an error with the link down. */
+__attribute__((warn_unused_result)) int words__are(struct kvc *k, const uint8_t *buf, size_t len,
+                                                   int passed);
+/* Whether a request may name these words (number + 1; 0 = none) now: 0, KVC_E_DOWN when the caller
+ * has not seen the page of this epoch, -EINVAL. */
+__attribute__((warn_unused_result)) int words__check(struct kvc *k, uint32_t word, uint64_t value);
+/* The word of that epoch is `value` at least from now on. */
+void words__raise(struct kvc *k, uint32_t epoch, uint32_t word, uint64_t value);
+/* The device goes: pages that are registered there are so no more. */
+void words__forget(struct kvc *k, const struct device *d);
+void words__destroy_all(struct kvc *k);
+
+/* ---- gpu.c ---- */
+
+enum mem_state { MEM_UNKNOWN, MEM_ASKED, MEM_KNOWN };
+
+struct kvc_mem {
+    struct kvc_gpu *gpu;
+    uint32_t no;    /* the daemon's name for it */
+    uint32_t epoch; /* of `state` */
+    enum mem_state state;
+    int error;      /* MEM_UNKNOWN: why the daemon refused it in this epoch */
+    uint32_t pools; /* that name it */
+    bool is_doomed; /* to be freed with the last of them */
+    struct device_mem memory;
+};
+
+/* In this epoch. */
+enum mem_state mem__state(const struct kvc_mem *m);
+/* MEM. 0, or an error; the link may be down then. */
+__attribute__((warn_unused_result)) int mem__ask(struct kvc_mem *m);
+/* The daemon is to forget it, if it knows of it. */
+void mem__drop(struct kvc_mem *m);
+/* One pool less names it. */
+void mem__unref(struct kvc_mem *m);
+/* MEM_IS. 0, or an error with the link down. */
+__attribute__((warn_unused_result)) int mem__is(struct kvc *k, const uint8_t *buf, size_t len);
+/* All devices of a session, with all that is of them. */
+void gpu__destroy_all(struct kvc *k);
+
+/* ---- pool.c ---- */
+
+/* Sizes of a pool's specification, and what of it is kept. */
+struct pool_group {
+    uint32_t pages_per_block, regions, layers;
+    uint64_t block_bytes;
+    struct kvc_pool_region *region; /* owned */
+};
+
+enum pool_state { POOL_AWAY, POOL_MEMS, POOL_OPENING, POOL_OPEN };
+
+struct kvc_pool {
+    struct kvc_gpu *gpu;
+    uint32_t no;
+    uint32_t epoch; /* of `state` */
+    enum pool_state state;
+    bool is_void; /* POOL_OPEN: the daemon's device went out since */
+    /* POOL_AWAY: why, and when it is tried again. */
+    int error;
+    char why[256];
+    uint64_t retry_ns;
+    struct kvc_op *opening; /* POOL_OPEN in flight */
+    uint32_t pages_max, groups, layers;
+    struct pool_group group[KVC_GROUPS_MAX];
+    uint8_t *wire; /* all regions, as they travel: KVC_REGION_BYTES each */
+    /* Of the last load that was finished. */
+    struct kvc_loaded loaded;
+    uint8_t *statuses; /* KVC_KEYS_MAX */
+};
+
+/* The shape of a group; also of specifications without memory (base is an address then). 0, or
+ * KVC_E_BAD_ARGUMENT with what is wrong. gpu: whose memory it may name. */
+__attribute__((warn_unused_result)) int pool__check_group(const struct kvc_gpu *gpu,
+                                                          const struct kvc_pool_spec *spec,
+                                                          uint32_t group, bool with_memory,
+                                                          uint64_t *ret_block_bytes);
+/* Page numbers below the limit: 0, or -EINVAL. */
+__attribute__((warn_unused_result)) int pool__check_pages(struct kvc *k, const uint32_t *pages,
+                                                          uint64_t n, uint32_t pages_max);
+bool pool__is_open(const struct kvc_pool *p);
+/* Begins to open it; requests parked for it go on then, or end. 0 = under way, or open; else why it
+ * cannot be now. */
+__attribute__((warn_unused_result)) int pool__make(struct kvc_pool *p);
+/* A MEM was answered. */
+void pool__mem_came(struct kvc *k);
+/* Its POOL_OPEN was given up: the link is down, or going. */
+void pool__gave_up(struct kvc_pool *p);
+
+/* ---- pages.c ---- */
+
+/* As in read.c and write.c. The outcome of a load is in its pool too. */
+__attribute__((warn_unused_result)) int pages__finish_load(struct kvc_op *op,
+                                                           struct kvc_prefix *ret_prefix);
+__attribute__((warn_unused_result)) int pages__finish_store(struct kvc_op *op,
+                                                            uint8_t *ret_statuses);
+/* Ends one of them, and waits until nothing touches its pages any more. */
+void pages__end(struct kvc_op *op);
+/* Ends what touches pages of the pool (NULL: of any) and waits until nothing does. */
+void pages__abort(struct kvc *k, const struct kvc_pool *p);
+/* Of the keys of a sequence, the groups' blocks that are in their pages: the longest prefix of
+ * `hit` tokens of which all that it needs is there; 0 when that is no more than from_tokens. */
+struct pages_have {
+    uint32_t block_tokens, window;
+    uint8_t rule; /* enum kvc_rule */
+    uint32_t first, n;
+    const uint8_t *statuses;
+};
+uint32_t pages__tokens(const struct pages_have *group, uint32_t groups, uint32_t hit,
+                       uint32_t from_tokens);
+
+/* ---- near.c ---- */
+
+/* CHUNK_ON. 0 = its memory is there; else why not, and the link may be down. */
+__attribute__((warn_unused_result)) int near__chunk_on(struct kvc *k, const uint8_t *buf,
+                                                       size_t len, int passed, uint32_t *ret_chunk);
+
+/* ---- spread.c ---- */
+
+/* Staging is about to be other memory. */
+void spread__forget_staging(struct kvc *k);
+
+#endif

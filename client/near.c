@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Blocks that the daemon keeps on a device, read in place. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client.h"
+#include "dlpack__.h"
+#include "gpu__.h"
+#include "sys.h"
+
+/* ---- memory of chunks ---- */
+
+static struct device *find_device(const struct kvc *k, const uint8_t uuid[KVC_UUID_BYTES])
+{
+    const struct kvc_gpu *g = k->gpus;
+    while (g != NULL && memcmp(g->device->uuid, uuid, KVC_UUID_BYTES) != 0)
+        g = g->next;
+    return g != NULL ? g->device : NULL;
+}
+
+static int to_handle(struct kvc *k, const struct att_chunk_on *m, int passed,
+                     struct device_handle *ret_handle)
+{
+    bool is_ipc = m->kind == KVC_HANDLE_IPC;
+    if (m->bytes == 0 || m->kind < KVC_HANDLE_FD || m->kind > KVC_HANDLE_EMU ||
+        (m->ipc.n == KVC_IPC_BYTES) != is_ipc || (passed >= 0) == is_ipc)
+        return kvc__malformed(k, "CHUNK_ON (kind, handle and descriptor do not agree)");
+    *ret_handle = (struct device_handle){
+        .kind = m->kind, .fd = passed, .bytes = m->bytes, .offset = m->offset};
+    if (is_ipc)
+        memcpy(ret_handle->ipc, m->ipc.p, KVC_IPC_BYTES);
+    return 0;
+}
+
+/* Gives the chunk's mapping its memory on the device. */
+static int import(struct kvc *k, const struct att_chunk_on *m, int passed)
+{
+    struct map *map = map__find(&k->maps, m->chunk);
+    struct device *d = find_device(k, m->uuid);
+    struct device_handle handle;
+    int rc = to_handle(k, m, passed, &handle);
+    if (rc < 0 || map == NULL || map->on != NULL)
+        return rc; /* retired meanwhile: its headers are asked for again, and are gone */
+    if (d == NULL)
+        return kvc__fail(k, -ENODEV, "chunk %u is on a device that was closed meanwhile", m->chunk);
+    rc = d->ops->import(d, &handle, &map->memory);
+    if (rc < 0)
+        return rc;
+    map->on = d;
+    device__ref(d);
+    return 0;
+}
+
+int near__chunk_on(struct kvc *k, const uint8_t *buf, size_t len, int passed, uint32_t *ret_chunk)
+{
+    struct att_chunk_on m;
+    if (codec_dec_att_chunk_on(buf, len, &m) < 0)
+        return kvc__malformed(k, "CHUNK_ON");
+    *ret_chunk = m.chunk;
+    if (m.status != KVC_ST_OK)
+        return kvc__fail(k, kvc__status_error(m.status), "memory of chunk %u: %.*s", m.chunk,
+                         (int)m.detail.n, (const char *)m.detail.p);
+    return import(k, &m, passed);
+}
+
+/* ---- the public half ---- */
+
+static const struct kvc_block *block_of(const struct kvc_hold *hold, uint32_t group, uint32_t i)
+{
+    return group < KVC_GROUPS_MAX && i < hold->group[group].n ? &hold->group[group].block[i] : NULL;
+}
+
+const void *kvc_hold_device(const struct kvc_hold *hold, uint32_t group, uint32_t i)
+{
+    const struct hold *h = (const struct hold *)(const void *)hold;
+    const struct kvc_block *b = block_of(hold, group, i);
+    return b != NULL && h->is_near ? h->near[b - h->block] : NULL;
+}
+
+/* The device that an address of a hold's is on. */
+static const struct device *device_of(const struct hold *h, const void *near)
+{
+    uintptr_t at = (uintptr_t)near;
+    for (uint32_t i = 0; i < h->maps; i++) {
+        const struct device_mem *m = &h->map[i]->memory;
+        uintptr_t begin = (uintptr_t)m->addr;
+        if (h->map[i]->on != NULL && at >= begin && at - begin < m->bytes)
+            return h->map[i]->on;
+    }
+    return NULL;
+}
+
+struct view {
+    struct DLManagedTensor tensor; /* first: what the consumer gets */
+    int64_t shape;
+};
+
+static void delete_view(struct DLManagedTensor *self)
+{
+    free(self); /* the view begins with it */
+}
+
+struct DLManagedTensor *kvc_hold_dlpack(const struct kvc_hold *hold, uint32_t group, uint32_t i)
+{
+    const struct hold *h = (const struct hold *)(const void *)hold;
+    const struct kvc_block *b = block_of(hold, group, i);
+    const void *near = kvc_hold_device(hold, group, i);
+    struct view *v = b != NULL ? sys_calloc(1, sizeof(*v)) : NULL;
+    if (v == NULL) {
+        (void)kvc__fail(h->kvc, b != NULL ? -ENOMEM : -EINVAL, "%s",
+                        b != NULL ? "out of memory" : "the hold has no such block");
+        return NULL;
+    }
+    const struct device *d = near != NULL ? device_of(h, near) : NULL;
+    bool is_cuda = d != NULL && !d->is_emulated;
+    v->shape = b->bytes;
+    v->tensor = (struct DLManagedTensor){
+        .dl_tensor = {.data = (void *)(uintptr_t)(near != NULL ? near : b->data),
+                      .device = {.type = is_cuda ? DL_CUDA : DL_CPU,
+                                 .id = is_cuda ? d->ordinal : 0},
+                      .ndim = 1,
+                      .dtype = {.code = DL_UINT, .bits = 8, .lanes = 1},
+                      .shape = &v->shape},
+        .deleter = delete_view};
+    return &v->tensor;
+}

@@ -1,0 +1,509 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Near copies: blocks in slots of devices. They stand in a table of their own, found by record
+ * number, so that a block without any costs one bit. A near copy never outlives its record: whoever
+ * holds one, or copies to or from it, has a lease on the block.
+ */
+#include "near__.h"
+
+#include "index.h"
+
+/* As room.c has it: others of other sizes or principals that may go in vain before a region is
+ * emptied on purpose. */
+#define NEAR_PATIENCE 64u
+
+/* ---- the table ---- */
+
+static uint32_t *bucket_of(const struct near_table *t, uint32_t block)
+{
+    return &t->bucket[block * UINT32_C(2654435761) >> (32 - t->buckets_log2)];
+}
+
+static struct near *first_of(const struct core *c, const struct block *b)
+{
+    const uint32_t no = block_no(c, b);
+    if (!b->near)
+        return NULL;
+    for (uint32_t i = *bucket_of(c->near, no); i != CORE_NONE; i = near_at(c, i)->next)
+        if (near_at(c, i)->block == no)
+            return near_at(c, i);
+    return NULL;
+}
+
+static struct near *next_of(const struct core *c, const struct near *e)
+{
+    for (uint32_t i = e->next; i != CORE_NONE; i = near_at(c, i)->next)
+        if (near_at(c, i)->block == e->block)
+            return near_at(c, i);
+    return NULL;
+}
+
+struct near *near_find(const struct core *c, const struct block *b, uint32_t shard,
+                       const struct near_device *dev)
+{
+    struct near *e = first_of(c, b);
+    while (e && (e->shard != shard || &c->near->dev[e->device] != dev))
+        e = next_of(c, e);
+    return e;
+}
+
+static void link_near(struct core *c, struct near *e)
+{
+    uint32_t *head = bucket_of(c->near, e->block);
+    e->next = *head;
+    *head = near_no(c, e);
+    c->blocks[e->block].near = 1;
+}
+
+static void unlink_near(struct core *c, struct near *e)
+{
+    struct block *b = &c->blocks[e->block];
+    const uint32_t no = near_no(c, e);
+    uint32_t *at = bucket_of(c->near, e->block);
+    while (*at != no)
+        at = &near_at(c, *at)->next;
+    *at = e->next;
+    e->next = CORE_NONE;
+    b->near = first_of(c, b) != NULL;
+}
+
+bool near_is_there(const struct core *c, const struct block *b)
+{
+    const struct near *e = first_of(c, b);
+    while (e && e->state != NEAR_READY)
+        e = next_of(c, e);
+    return e != NULL;
+}
+
+/* ---- a near copy's life ---- */
+
+static struct near_device *device_of(const struct core *c, const struct near *e)
+{
+    return &c->near->dev[e->device];
+}
+
+static uint32_t bytes_of(struct core *c, const struct near *e)
+{
+    return block_group(c, &c->blocks[e->block])->block_bytes;
+}
+
+static void count_ready(struct core *c, const struct near *e, bool more)
+{
+    struct core_near_stats *st = &device_of(c, e)->stats;
+    const uint64_t bytes = bytes_of(c, e), by = more ? bytes : -bytes, one = more ? 1 : -1ull;
+    st->blocks += one;
+    st->bytes += by;
+    c->m.near_blocks += one;
+    c->m.near_bytes += by;
+}
+
+void near_void(struct core *c, struct near *e)
+{
+    if (e->state == NEAR_VOID)
+        return;
+    if (e->state == NEAR_READY)
+        count_ready(c, e, false);
+    unlink_near(c, e);
+    c->cfg.near_policy->remove(device_of(c, e)->policy, near_no(c, e));
+    e->state = NEAR_VOID;
+}
+
+void near_ready(struct core *c, struct near *e)
+{
+    const struct tier *host = c->cfg.host;
+    struct tier *slots = device_of(c, e)->device->slots;
+    const struct block *b = &c->blocks[e->block];
+    const struct tier_op op = {.kind = TIER_ADOPT,
+                               .loc = e->loc,
+                               .bytes = bytes_of(c, e),
+                               .label = block_label(c, b, e->shard),
+                               .sum = host->ops->sum(host, block_loc(c, b, e->shard))};
+    MUST(e->state == NEAR_FILLING && e->copies == 1);
+    slots->ops->publish(slots, &op);
+    e->state = NEAR_READY;
+    e->copies = 0;
+    count_ready(c, e, true);
+    device_of(c, e)->stats.fills++;
+    c->m.near_fills++;
+    near_settle(c, e);
+}
+
+void near_fail(struct core *c, struct near *e)
+{
+    struct tier *slots = device_of(c, e)->device->slots;
+    MUST(e->state != NEAR_READY && e->copies == 1);
+    c->m.near_failures++;
+    near_void(c, e);
+    slots->ops->free(slots, e->loc);
+    e->loc = (struct tier_loc){0};
+    e->copies = 0;
+    near_settle(c, e);
+}
+
+static void free_near(struct core *c, struct near *e)
+{
+    struct tier *slots = device_of(c, e)->device->slots;
+    MUST(e->holds == 0 && e->copies == 0 && list_empty(&e->waiters));
+    near_void(c, e);
+    if (e->loc.id)
+        slots->ops->free(slots, e->loc);
+    pool_put(c->near->entries, e);
+}
+
+void near_settle(struct core *c, struct near *e)
+{
+    if (e->holds > 0 || e->copies > 0)
+        return;
+    if (e->state == NEAR_VOID || c->blocks[e->block].state != BLOCK_PRESENT)
+        free_near(c, e);
+    else
+        c->cfg.near_policy->release(device_of(c, e)->policy, near_no(c, e), false);
+}
+
+void near_died(struct core *c, struct block *b)
+{
+    for (struct near *e = first_of(c, b), *next; e; e = next) {
+        next = next_of(c, e);
+        near_settle(c, e);
+    }
+}
+
+void near_revoke(struct core *c, struct block *b)
+{
+    for (struct near *e = first_of(c, b), *next; e; e = next) {
+        struct tier *slots = device_of(c, e)->device->slots;
+        next = next_of(c, e);
+        if (e->state == NEAR_READY)
+            slots->ops->revoke(slots, e->loc);
+        near_void(c, e);
+        near_settle(c, e);
+    }
+}
+
+/* ---- room ---- */
+
+static bool can_go(void *ctx, uint32_t no)
+{
+    const struct core *c = ctx;
+    const struct near *e = near_at(c, no);
+    return e->state == NEAR_READY && e->holds == 0 && e->copies == 0;
+}
+
+static void drop(struct core *c, struct near *e)
+{
+    device_of(c, e)->stats.drops++;
+    c->m.near_drops++;
+    free_near(c, e);
+}
+
+/* What goes next on the device, NULL: nothing may. */
+static struct near *next_victim(struct core *c, struct near_device *dev)
+{
+    if (!dev->policy)
+        return NULL;
+    const uint32_t no = c->cfg.near_policy->victim(dev->policy, 0, c->now_ms, can_go, c);
+    return no == POLICY_NO_BLOCK ? NULL : near_at(c, no);
+}
+
+/* One entry of the table goes, of this device if it has one that may. */
+static bool drop_some(struct core *c, struct near_device *dev)
+{
+    struct near *e = next_victim(c, dev);
+    for (uint32_t i = 0; !e && i < c->near->ndevices; i++)
+        e = next_victim(c, &c->near->dev[i]);
+    if (e)
+        drop(c, e);
+    return e != NULL;
+}
+
+static void drain_occupant(void *ctx, struct tier_loc loc, uint32_t owner)
+{
+    struct core *c = ctx;
+    struct near *e = near_at(c, owner);
+    if (e && e->loc.id == loc.id && can_go(c, owner))
+        drop(c, e);
+}
+
+/* A slot on the device for near copy `no`. */
+static int slot_take(struct core *c, struct near_device *dev, const struct block *b, uint32_t no,
+                     struct tier_loc beside, struct tier_loc *ret_loc)
+{
+    struct tier *slots = dev->device->slots;
+    const uint32_t principal = block_ns(c, b)->principal, bytes = block_group(c, b)->block_bytes;
+    uint32_t in_vain = 0;
+    bool has_drained = false;
+    for (;;) {
+        int err = slots->ops->alloc(slots, principal, bytes, beside, no, ret_loc);
+        if (err != KVC_E_NO_ROOM)
+            return err;
+        if (in_vain >= NEAR_PATIENCE && !has_drained) {
+            has_drained = true;
+            if (slots->ops->drain(slots, principal, bytes, drain_occupant, c) > 0)
+                continue;
+        }
+        struct near *e = next_victim(c, dev);
+        if (!e)
+            return KVC_E_FULL;
+        in_vain += !slots->ops->helps(slots, e->loc, principal, bytes);
+        drop(c, e);
+        if (in_vain > 2 * NEAR_PATIENCE)
+            in_vain = 0, has_drained = false;
+    }
+}
+
+uint64_t near_hash(struct core *c, const struct block *b, uint32_t shard)
+{
+    return index_hash(c, b->ns, b->group, b->key.b) + shard * UINT64_C(0x9e3779b97f4a7c15);
+}
+
+/* The device's policy hears of it. */
+static void tell_new(struct core *c, struct near_device *dev, const struct near *e)
+{
+    const struct block *b = &c->blocks[e->block];
+    const struct near *above = NULL;
+    if (b->parent != CORE_NONE)
+        above = near_find(c, &c->blocks[b->parent], e->shard, dev);
+    const struct policy_hint hint = {.hash = near_hash(c, b, e->shard),
+                                     .parent = above ? near_no(c, above) : POLICY_NO_BLOCK,
+                                     .depth = b->depth,
+                                     .bytes = bytes_of(c, e),
+                                     .used_ms = c->now_ms};
+    c->cfg.near_policy->insert(dev->policy, near_no(c, e), &hint, c->now_ms);
+}
+
+int near_take(struct core *c, struct near_device *dev, const struct block *b, uint32_t shard,
+              struct tier_loc beside, struct near **ret_near)
+{
+    struct near_table *t = c->near;
+    struct near *e = pool_get(t->entries);
+    while (!e && drop_some(c, dev))
+        e = pool_get(t->entries);
+    if (!e)
+        return KVC_E_FULL;
+    struct tier_loc loc;
+    int err = slot_take(c, dev, b, near_no(c, e), beside, &loc);
+    if (err) {
+        pool_put(t->entries, e);
+        return err;
+    }
+    *e = (struct near){.block = block_no(c, b),
+                       .gen = b->gen,
+                       .serial = ++t->serial,
+                       .loc = loc,
+                       .copies = 1,
+                       .device = (uint8_t)(dev - t->dev),
+                       .shard = (uint8_t)shard,
+                       .state = NEAR_FILLING};
+    list_init(&e->waiters);
+    link_near(c, e);
+    tell_new(c, dev, e);
+    *ret_near = e;
+    return 0;
+}
+
+/* ---- leases ---- */
+
+int near_hold(struct core *c, struct lease *l, struct near *e)
+{
+    int err = run_push(c, client_no(c, l->client), &l->near, near_no(c, e), e->serial);
+    if (!err)
+        e->holds++;
+    return err;
+}
+
+void near_mark(struct core *c, const struct lease *l, bool mine)
+{
+    struct run_iter it = run_begin(c, &l->near);
+    for (const struct run_entry *r; (r = run_next(c, &it));) {
+        struct near *e = near_at(c, r->block);
+        MUST(e && e->serial == r->gen);
+        e->mine = mine;
+    }
+}
+
+void near_let_go(struct core *c, struct lease *l)
+{
+    run_reverse(c, &l->near); /* the policy hears of the deepest first */
+    struct run_iter it = run_begin(c, &l->near);
+    for (const struct run_entry *r; (r = run_next(c, &it));) {
+        struct near *e = near_at(c, r->block);
+        MUST(e && e->serial == r->gen && e->holds > 0);
+        e->holds--;
+        near_settle(c, e);
+    }
+    run_free(c, client_no(c, l->client), &l->near);
+}
+
+int core_lease_locs_near(struct core *c, struct core_client *cl, uint64_t lease, uint32_t shard,
+                         core_loc_fn *fn, void *ctx)
+{
+    const struct lease *l = lease_by_id(c, cl, lease);
+    if (!l || l->near_device == CORE_NONE)
+        return core_lease_locs(c, cl, lease, shard, fn, ctx);
+    const struct near_device *dev = &c->near->dev[l->near_device];
+    const struct tier *host = c->cfg.host, *slots = dev->device->slots;
+    struct run_iter it = run_begin(c, &l->blocks);
+    const struct run_entry *first = run_next(c, &it);
+    if (first && shard >= block_ns(c, &c->blocks[first->block])->spec.shards)
+        return KVC_E_BAD_ARGUMENT;
+    near_mark(c, l, true);
+    it = run_begin(c, &l->blocks);
+    for (const struct run_entry *r; (r = run_next(c, &it));) {
+        const struct block *b = &c->blocks[r->block];
+        const uint32_t s = near_shard(c, b, shard);
+        const struct near *e = near_find(c, b, s, dev);
+        struct tier_view view;
+        if (e && e->mine && e->state == NEAR_READY)
+            slots->ops->view(slots, e->loc, &view);
+        else
+            host->ops->view(host, block_loc(c, b, s), &view);
+        fn(ctx, &view);
+    }
+    near_mark(c, l, false);
+    return 0;
+}
+
+/* ---- what devices tell ---- */
+
+/* Who holds one of them knows by the generation; whoever copies is told by the copy's end. */
+static void on_lost(void *ctx, struct device *device)
+{
+    struct core *c = ctx;
+    const uint32_t n = pool_count(c->near->entries);
+    for (uint32_t i = 0; i < n; i++) {
+        struct near *e = near_at(c, i);
+        if (!e || e->state == NEAR_VOID || device_of(c, e)->device != device)
+            continue;
+        c->m.near_lost += e->state == NEAR_READY;
+        near_void(c, e);
+        near_settle(c, e);
+    }
+}
+
+/* Nothing waits for a device: each fill asks whether it is up. */
+static void on_up(void *ctx, struct device *device)
+{
+    (void)ctx;
+    (void)device;
+}
+
+void core_near_stats(const struct core *c, uint32_t device, struct core_near_stats *ret_stats)
+{
+    MUST(device < c->cfg.ndevices);
+    *ret_stats = c->near->dev[device].stats;
+}
+
+/* ---- memory ---- */
+
+struct sizes {
+    uint64_t table, bucket, policy, piece, what;
+    uint32_t buckets_log2;
+};
+
+static struct policy_config policy_of(const struct core_config *cfg, uint32_t device)
+{
+    return (struct policy_config){
+        .blocks_max = cfg->near_max, .lists_max = 1, .seed = cfg->policy_seed + device + 1};
+}
+
+static struct sizes sizes_of(const struct core_config *cfg)
+{
+    const struct policy_config policy = policy_of(cfg, 0);
+    struct sizes z = {.table = sizeof(struct near_table), .buckets_log2 = 4};
+    while (z.buckets_log2 < 31 && UINT32_C(1) << z.buckets_log2 < cfg->near_max)
+        z.buckets_log2++;
+    z.bucket = sizeof(uint32_t) << z.buckets_log2;
+    z.policy = cfg->near_max > 0 ? cfg->near_policy->mem_bytes(&policy) : 0;
+    z.piece = (uint64_t)NEAR_JOBS * CORE_SEND_BLOCKS * sizeof(struct device_piece);
+    z.what = (uint64_t)NEAR_JOBS * CORE_SEND_BLOCKS * sizeof(uint32_t);
+    return z;
+}
+
+uint64_t near_bytes(const struct core_config *cfg)
+{
+    if (cfg->ndevices == 0)
+        return 0;
+    const struct sizes z = sizes_of(cfg);
+    return z.table + z.bucket + cfg->ndevices * z.policy + z.piece + z.what +
+           pool_bytes_for(sizeof(struct near), MAX(cfg->near_max, 1u)) +
+           pool_bytes_for(sizeof(struct near_job), NEAR_JOBS);
+}
+
+/* Runs for what leases hold on devices: as often as each is held by two. */
+uint32_t near_runs(const struct core_config *cfg)
+{
+    return cfg->ndevices == 0 ? 0 : cfg->near_max / (CORE_RUN_ENTRIES / 2) + cfg->leases_max;
+}
+
+static int create_device(struct core *c, uint32_t i, const struct sizes *z)
+{
+    struct near_device *dev = &c->near->dev[i];
+    const struct policy_config policy = policy_of(&c->cfg, i);
+    MUST(c->cfg.devices[i]->no == i);
+    dev->device = c->cfg.devices[i];
+    dev->device->events = (struct device_events){.ctx = c, .lost = on_lost, .up = on_up};
+    if (!dev->device->slots || c->cfg.near_max == 0)
+        return 0;
+    dev->policy_mem = core__pages(z->policy);
+    if (!dev->policy_mem)
+        return -ENOMEM;
+    dev->policy = c->cfg.near_policy->init(dev->policy_mem, &policy);
+    return 0;
+}
+
+static int create_pools(struct core *c)
+{
+    struct near_table *t = c->near;
+    const uint32_t principals = MAX(c->cfg.principals_max, 1u);
+    int err =
+        pool_create(&t->entries, "near copies", sizeof(struct near), MAX(c->cfg.near_max, 1u));
+    if (!err)
+        err = pool_create(&t->jobs, "copies of devices", sizeof(struct near_job), NEAR_JOBS);
+    if (!err)
+        err = share_create(&t->share, NEAR_JOBS,
+                           c->cfg.fair ? share_each(NEAR_JOBS, principals) : 0, principals);
+    return err;
+}
+
+int near_create(struct core *c)
+{
+    if (c->cfg.ndevices == 0)
+        return 0;
+    MUST(c->cfg.ndevices <= DEVICES_MAX && (c->cfg.near_max == 0 || c->cfg.near_policy));
+    const struct sizes z = sizes_of(&c->cfg);
+    struct near_table *t = core__pages(z.table);
+    if (!t)
+        return -ENOMEM;
+    c->near = t;
+    list_init(&t->in_flight);
+    t->ndevices = c->cfg.ndevices;
+    t->buckets_log2 = z.buckets_log2;
+    t->bucket = core__pages(z.bucket);
+    t->piece = core__pages(z.piece);
+    t->what = core__pages(z.what);
+    if (!t->bucket || !t->piece || !t->what)
+        return -ENOMEM;
+    memset(t->bucket, 0xff, z.bucket); /* CORE_NONE */
+    int err = create_pools(c);
+    for (uint32_t i = 0; !err && i < t->ndevices; i++)
+        err = create_device(c, i, &z);
+    return err;
+}
+
+void near_destroy(struct core *c)
+{
+    struct near_table *t = c->near;
+    if (!t)
+        return;
+    const struct sizes z = sizes_of(&c->cfg);
+    pool_destroy(&t->entries);
+    pool_destroy(&t->jobs);
+    share_destroy(&t->share);
+    for (uint32_t i = 0; i < t->ndevices; i++)
+        core__pages_put(t->dev[i].policy_mem, z.policy);
+    core__pages_put(t->bucket, z.bucket);
+    core__pages_put(t->piece, z.piece);
+    core__pages_put(t->what, z.what);
+    core__pages_put(t, z.table);
+    c->near = NULL;
+}

@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Shared among the core's files of devices. */
+#ifndef KVC_CORE_NEAR_INTERNAL_H
+#define KVC_CORE_NEAR_INTERNAL_H
+
+#include "core__.h"
+
+/* Sends, batches of fills, and commits out of pages, under way at a time. */
+#define NEAR_JOBS 64u
+
+enum near_state {
+    NEAR_FILLING = 1, /* its copy is in flight */
+    NEAR_READY,
+    NEAR_VOID /* not found any more; it goes with its last hold and its last copy in flight */
+};
+
+/* A near copy: one shard of a block in a slot of a device. */
+struct near {
+    uint32_t block, gen; /* its record */
+    uint32_t serial;     /* no other has or had it */
+    uint32_t next;       /* of its bucket, CORE_NONE; not of what is VOID */
+    struct tier_loc loc; /* 0: VOID, and its room has been given back */
+    uint32_t holds;      /* of leases */
+    uint32_t copies;     /* in flight, to it or from it */
+    uint8_t device, shard;
+    uint8_t state;            /* enum near_state */
+    bool mine;                /* of the lease that is being looked at; else false */
+    struct list_node waiters; /* core_fill: wait for its copy */
+};
+
+struct near_device {
+    struct device *device;
+    struct policy *policy; /* over numbers of near copies; NULL: there is no room on it */
+    void *policy_mem;
+    struct core_near_stats stats;
+};
+
+/* What one device copy is about: pieces of one size, one after the other among those of its job. */
+struct near_part {
+    struct device_copy copy;
+    uint32_t first;
+    bool over;
+};
+/* Pieces are near_piece()'s; `what` stands beside each: of FILL and LOAD a near copy's number or
+ * CORE_NONE, of STORE the number of the entry's core_op. */
+struct near_job {
+    struct list_node node; /* near_table.jobs */
+    struct core *core;
+    uint32_t owner; /* in near_table.share */
+    enum device_copy_kind kind;
+    struct near_device *dev;
+    struct core_client *client; /* of FILL and LOAD: it counts the job */
+    struct lease *lease;        /* of FILL and LOAD: in use */
+    struct core_send *send;
+    struct core_commit *commit;
+    uint32_t pieces, parts;
+    uint32_t begun, left; /* parts that were submitted; that have not ended */
+    struct near_part part[KVC_GROUPS_MAX];
+};
+
+struct near_table {
+    struct pool *entries; /* near */
+    uint32_t *bucket;     /* first near copy of each */
+    uint32_t buckets_log2;
+    uint32_t serial;
+    uint32_t ndevices;
+    struct near_device dev[DEVICES_MAX];
+    struct pool *jobs;
+    struct share share;         /* of them, by principal */
+    struct list_node in_flight; /* near_job */
+    struct device_piece *piece; /* NEAR_JOBS times CORE_SEND_BLOCKS */
+    uint32_t *what;
+};
+
+static inline struct near *near_at(const struct core *c, uint32_t no)
+{
+    return pool_at(c->near->entries, no);
+}
+static inline uint32_t near_no(const struct core *c, const struct near *e)
+{
+    return pool_index(c->near->entries, e);
+}
+/* The shard under which a rank's part of it is kept. */
+static inline uint32_t near_shard(struct core *c, const struct block *b, uint32_t shard)
+{
+    return block_shards(c, b) == 1 ? 0 : shard;
+}
+
+/* near.c */
+/* NULL: the device has none. */
+struct near *near_find(const struct core *c, const struct block *b, uint32_t shard,
+                       const struct near_device *dev);
+/* A new one, FILLING, whose copy counts as in flight. KVC_E_FULL, KVC_E_TOO_LARGE. */
+int near_take(struct core *c, struct near_device *dev, const struct block *b, uint32_t shard,
+              struct tier_loc beside, struct near **ret_near) KVC_WARN_UNUSED;
+/* Not found any more. */
+void near_void(struct core *c, struct near *e);
+/* The copy into one has ended: it has landed, and is FILLING. */
+void near_ready(struct core *c, struct near *e);
+/* It has not, or is not wanted any more: nobody was told of it, so its room goes at once. */
+void near_fail(struct core *c, struct near *e);
+/* A hold or a copy of it has ended: it is freed if it is of no use, else it may go again. */
+void near_settle(struct core *c, struct near *e);
+/* For the lease, which has it not. KVC_E_BUSY. */
+int near_hold(struct core *c, struct lease *l, struct near *e) KVC_WARN_UNUSED;
+/* Sets `mine` of all that the lease holds, or clears it. */
+void near_mark(struct core *c, const struct lease *l, bool mine);
+uint64_t near_hash(struct core *c, const struct block *b, uint32_t shard);
+
+/* near_job.c */
+/* NULL: not one of the daemon's. */
+struct near_device *near_device_of(const struct core *c, const struct device *device);
+/* NULL: all are under way, or the principal has its share. */
+struct near_job *near_job_new(struct core *c, const struct core_client *cl,
+                              enum device_copy_kind kind, struct near_device *dev);
+void near_job_free(struct core *c, struct near_job *job);
+/* The lease's blocks stay, and so does its client, until near_job_end(). */
+void near_job_hold(struct near_job *job, struct lease *l);
+void near_job_end(struct core *c, struct near_job *job);
+/* A further part: pieces that are added from now on are of it. */
+struct device_copy *near_job_part(struct core *c, struct near_job *job, uint32_t group,
+                                  uint32_t bytes);
+struct device_piece *near_job_add(struct core *c, struct near_job *job, uint32_t what);
+struct device_piece *near_piece(const struct core *c, const struct near_job *job, uint32_t i);
+uint32_t near_what(const struct core *c, const struct near_job *job, uint32_t i);
+void near_job_submit(struct near_job *job, uint32_t part);
+void near_job_cancel(struct near_job *job);
+
+/* near_fill.c, near_send.c, near_store.c: a part has ended */
+void near_filled(struct core *c, struct near_job *job, struct near_part *part);
+void near_sent(struct core *c, struct near_job *job, struct near_part *part);
+void near_stored(struct core *c, struct near_job *job, struct near_part *part);
+
+#endif

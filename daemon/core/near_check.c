@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What must be true of near copies, and of copies by devices; for tests. */
+#include <stdlib.h>
+
+#include "near__.h"
+#include "sys.h"
+
+/* Of near copies, by number; of leases, by number; of clients, by number. */
+struct counted {
+    uint32_t *holds, *copies, *filling, *uses, *client_copies;
+};
+
+static uint32_t *zeroes(uint32_t n)
+{
+    uint32_t *p = sys_calloc(n + 1ull, sizeof *p);
+    MUST(p != NULL);
+    return p;
+}
+
+/* ---- who has what ---- */
+
+static void count_leases(struct core *c, struct counted *t)
+{
+    for (uint32_t i = 0; i < pool_count(c->leases); i++) {
+        const struct lease *l = pool_at(c->leases, i);
+        if (!l)
+            continue;
+        MUST(l->near.n == 0 || l->near_device < c->near->ndevices);
+        struct run_iter it = run_begin(c, &l->near);
+        for (const struct run_entry *r; (r = run_next(c, &it));) {
+            const struct near *e = near_at(c, r->block);
+            MUST(e && e->serial == r->gen && e->device == l->near_device && !e->mine);
+            t->holds[r->block]++;
+        }
+    }
+}
+
+static void count_fills(struct core *c, struct counted *t, struct near *e)
+{
+    MUST(list_empty(&e->waiters) || e->copies > 0);
+    LIST_FOR_EACH_SAFE (node, next, &e->waiters) {
+        const struct core_fill *f = CONTAINER_OF(node, struct core_fill, node);
+        const struct lease *l = pool_at(c->leases, (uint32_t)f->lease - 1);
+        MUST(l && l->id == f->lease && f->device == e->device && l->client == f->client);
+        t->uses[(uint32_t)f->lease - 1]++;
+        t->client_copies[client_no(c, f->client)]++;
+    }
+}
+
+static void count_job(struct core *c, const struct near_job *job, struct counted *t)
+{
+    uint32_t pieces = 0;
+    MUST(job->parts > 0 && job->begun > 0);
+    MUST((job->lease != NULL) == (job->kind != DEVICE_STORE));
+    MUST((job->send != NULL) == (job->kind == DEVICE_LOAD));
+    MUST((job->commit != NULL) == (job->kind == DEVICE_STORE));
+    for (uint32_t p = 0; p < job->parts; p++) {
+        MUST(job->part[p].first == pieces && job->part[p].copy.n > 0);
+        pieces += job->part[p].copy.n;
+    }
+    MUST(pieces == job->pieces);
+    if (!job->lease)
+        return;
+    MUST(job->client == job->lease->client);
+    t->uses[pool_index(c->leases, job->lease)]++;
+    t->client_copies[client_no(c, job->client)]++;
+}
+
+static void count_pieces(struct core *c, const struct near_job *job, struct counted *t)
+{
+    uint32_t left = 0;
+    for (uint32_t p = 0; p < job->parts; p++) {
+        const struct near_part *part = &job->part[p];
+        left += !part->over;
+        for (uint32_t i = 0; !part->over && i < part->copy.n; i++) {
+            const uint32_t what = near_what(c, job, part->first + i);
+            if (job->kind == DEVICE_STORE) {
+                const struct core_op *o = pool_at(c->ops, what);
+                MUST(o && o->commit == job->commit);
+            } else if (what != CORE_NONE) {
+                t->copies[what]++;
+                t->filling[what] += job->kind == DEVICE_FILL;
+            }
+        }
+    }
+    MUST(left == job->left && left > 0);
+}
+
+/* ---- one by one ---- */
+
+static void check_near(struct core *c, const struct near *e, const struct counted *t,
+                       uint64_t *slots)
+{
+    const uint32_t no = near_no(c, e);
+    struct block *b = &c->blocks[e->block];
+    const bool used = e->holds > 0 || e->copies > 0;
+    MUST(e->device < c->near->ndevices && e->shard < block_shards(c, b) && !e->mine);
+    MUST(b->gen == e->gen && (b->state == BLOCK_PRESENT || b->state == BLOCK_DYING));
+    MUST(e->holds == t->holds[no] && e->copies == t->copies[no]);
+    MUST(e->loc.id != 0 || e->state == NEAR_VOID);
+    MUST(!used || b->leases > 0); /* who uses it has a lease on its block */
+    MUST(e->state != NEAR_FILLING || e->copies == 1);
+    MUST(e->state == NEAR_VOID || (e->state == NEAR_FILLING) == t->filling[no]);
+    if (e->state == NEAR_VOID || b->state == BLOCK_DYING)
+        MUST(used);
+    if (e->state != NEAR_VOID)
+        MUST(b->near && near_find(c, b, e->shard, &c->near->dev[e->device]) == e);
+    slots[e->device] += e->loc.id != 0;
+}
+
+/* What a device has handed out is what near copies name. */
+static void check_slots(struct core *c, const uint64_t *slots)
+{
+    uint64_t blocks = 0, bytes = 0;
+    for (uint32_t d = 0; d < c->near->ndevices; d++) {
+        const struct near_device *dev = &c->near->dev[d];
+        struct tier_stats st = {0};
+        if (dev->device->slots)
+            dev->device->slots->ops->stats(dev->device->slots, &st);
+        MUST(st.used_slots == slots[d] && st.used_bytes <= st.limit_bytes);
+        blocks += dev->stats.blocks;
+        bytes += dev->stats.bytes;
+    }
+    MUST(blocks == c->m.near_blocks && bytes == c->m.near_bytes);
+}
+
+static void check_entries(struct core *c, const struct counted *t)
+{
+    uint64_t slots[DEVICES_MAX] = {0}, ready[DEVICES_MAX] = {0}, bytes[DEVICES_MAX] = {0};
+    uint64_t linked = 0, in_buckets = 0;
+    for (uint32_t i = 0; i < pool_count(c->near->entries); i++) {
+        struct near *e = near_at(c, i);
+        if (!e)
+            continue;
+        check_near(c, e, t, slots);
+        linked += e->state != NEAR_VOID;
+        ready[e->device] += e->state == NEAR_READY;
+        bytes[e->device] +=
+            e->state == NEAR_READY ? block_group(c, &c->blocks[e->block])->block_bytes : 0;
+    }
+    for (uint32_t i = 0; i < UINT32_C(1) << c->near->buckets_log2; i++)
+        for (uint32_t no = c->near->bucket[i]; no != CORE_NONE; no = near_at(c, no)->next)
+            in_buckets++;
+    MUST(linked == in_buckets);
+    for (uint32_t d = 0; d < c->near->ndevices; d++)
+        MUST(ready[d] == c->near->dev[d].stats.blocks && bytes[d] == c->near->dev[d].stats.bytes);
+    check_slots(c, slots);
+    uint64_t marked = 0, named = 0;
+    for (uint32_t no = 0; no < c->blocks_high; no++) {
+        const struct block *b = &c->blocks[no];
+        MUST(!b->near || b->state == BLOCK_PRESENT || b->state == BLOCK_DYING);
+        marked += b->near;
+        for (uint32_t d = 0, any = 0; b->near && !any && d < c->near->ndevices; d++)
+            for (uint32_t s = 0; !any && s < block_shards(c, b); s++) {
+                any = near_find(c, b, s, &c->near->dev[d]) != NULL;
+                named += any;
+            }
+    }
+    MUST(marked == named);
+}
+
+/* A client's copies, and the uses of leases, are those that can be counted. */
+static void check_users(struct core *c, struct counted *t)
+{
+    uint64_t sends = 0;
+    for (uint32_t i = 0; i < pool_count(c->leases); i++) {
+        const struct lease *l = pool_at(c->leases, i);
+        MUST(!l || (l->uses == t->uses[i] && (!l->ended || l->uses > 0)));
+    }
+    for (uint32_t i = 0; i < pool_count(c->ops); i++) {
+        const struct core_op *o = pool_at(c->ops, i);
+        if (o)
+            t->client_copies[client_no(c, o->client)]++;
+    }
+    for (uint32_t i = 0; i < pool_count(c->clients); i++) {
+        struct core_client *cl = pool_at(c->clients, i);
+        if (!cl)
+            continue;
+        MUST(cl->copies == t->client_copies[i] + cl->verifying);
+        LIST_FOR_EACH_SAFE (node, next, &cl->sends)
+            sends++;
+    }
+    MUST(sends == c->m.sends_in_flight);
+}
+
+void near_check(struct core *c)
+{
+    if (!c->near)
+        return;
+    const uint32_t n = pool_count(c->near->entries);
+    struct counted t = {.holds = zeroes(n),
+                        .copies = zeroes(n),
+                        .filling = zeroes(n),
+                        .uses = zeroes(pool_count(c->leases)),
+                        .client_copies = zeroes(pool_count(c->clients))};
+    uint32_t jobs = 0;
+    count_leases(c, &t);
+    LIST_FOR_EACH_SAFE (node, next, &c->near->in_flight) {
+        const struct near_job *job = CONTAINER_OF(node, struct near_job, node);
+        count_job(c, job, &t);
+        count_pieces(c, job, &t);
+        jobs++;
+    }
+    MUST(jobs == pool_used(c->near->jobs));
+    for (uint32_t i = 0; i < n; i++)
+        if (near_at(c, i))
+            count_fills(c, &t, near_at(c, i));
+    check_entries(c, &t);
+    check_users(c, &t);
+    free(t.holds);
+    free(t.copies);
+    free(t.filling);
+    free(t.uses);
+    free(t.client_copies);
+}

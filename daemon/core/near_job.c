@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copies by devices: a job is what one request has of them in flight, a part for each size. */
+#include "near__.h"
+
+struct near_device *near_device_of(const struct core *c, const struct device *device)
+{
+    if (!c->near || !device || device->no >= c->near->ndevices)
+        return NULL;
+    struct near_device *dev = &c->near->dev[device->no];
+    return dev->device == device ? dev : NULL;
+}
+
+static uint32_t slot_of(const struct core *c, const struct near_job *job)
+{
+    return pool_index(c->near->jobs, job) * CORE_SEND_BLOCKS;
+}
+
+struct near_job *near_job_new(struct core *c, const struct core_client *cl,
+                              enum device_copy_kind kind, struct near_device *dev)
+{
+    struct near_table *t = c->near;
+    const uint32_t owner = owner_no(c, cl->who.principal);
+    struct near_job *job = share_get(&t->share, owner, t->jobs);
+    if (!job)
+        return NULL;
+    job->core = c;
+    job->owner = owner;
+    job->kind = kind;
+    job->dev = dev;
+    list_push_back(&t->in_flight, &job->node);
+    return job;
+}
+
+void near_job_free(struct core *c, struct near_job *job)
+{
+    list_remove(&job->node);
+    share_put(&c->near->share, job->owner, c->near->jobs, job);
+}
+
+void near_job_hold(struct near_job *job, struct lease *l)
+{
+    job->lease = l;
+    job->client = l->client;
+    lease_use(l);
+    l->client->copies++;
+}
+
+void near_job_end(struct core *c, struct near_job *job)
+{
+    struct core_client *cl = job->client;
+    struct lease *l = job->lease;
+    near_job_free(c, job);
+    lease_unuse(c, l);
+    cl->copies--; /* last: the client lives until then */
+    core__client_settle(c, cl);
+}
+
+static void on_copied(struct device_copy *copy)
+{
+    struct near_job *job = copy->owner;
+    struct near_part *part = CONTAINER_OF(copy, struct near_part, copy);
+    MUST(job->left > 0 && !part->over);
+    part->over = true;
+    job->left--;
+    switch (job->kind) {
+    case DEVICE_STORE:
+        near_stored(job->core, job, part);
+        return;
+    case DEVICE_LOAD:
+        near_sent(job->core, job, part);
+        return;
+    case DEVICE_FILL:
+        near_filled(job->core, job, part);
+        return;
+    }
+}
+
+struct device_copy *near_job_part(struct core *c, struct near_job *job, uint32_t group,
+                                  uint32_t bytes)
+{
+    MUST(job->parts < ARRAY_LEN(job->part));
+    struct near_part *part = &job->part[job->parts++];
+    part->first = job->pieces;
+    part->copy = (struct device_copy){.kind = job->kind,
+                                      .group = group,
+                                      .bytes = bytes,
+                                      .piece = near_piece(c, job, job->pieces),
+                                      .done = on_copied,
+                                      .owner = job};
+    job->left++;
+    return &part->copy;
+}
+
+struct device_piece *near_piece(const struct core *c, const struct near_job *job, uint32_t i)
+{
+    return &c->near->piece[slot_of(c, job) + i];
+}
+
+uint32_t near_what(const struct core *c, const struct near_job *job, uint32_t i)
+{
+    return c->near->what[slot_of(c, job) + i];
+}
+
+struct device_piece *near_job_add(struct core *c, struct near_job *job, uint32_t what)
+{
+    MUST(job->parts > 0 && job->pieces < CORE_SEND_BLOCKS);
+    struct device_piece *piece = near_piece(c, job, job->pieces);
+    *piece = (struct device_piece){.host = NULL};
+    c->near->what[slot_of(c, job) + job->pieces] = what;
+    job->pieces++;
+    job->part[job->parts - 1].copy.n++;
+    return piece;
+}
+
+void near_job_submit(struct near_job *job, uint32_t part)
+{
+    struct device *device = job->dev->device;
+    MUST(part == job->begun && part < job->parts);
+    job->begun++;
+    device->ops->submit(device, &job->part[part].copy);
+}
+
+void near_job_cancel(struct near_job *job)
+{
+    for (uint32_t i = 0; i < job->parts; i++)
+        atomic_store_explicit(&job->part[i].copy.cancel, true, memory_order_relaxed);
+}

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Commits out of a worker's pages. The device copies into the room that was reserved in host
+ * memory; then host memory makes the checksum of what has landed there (TIER_ADOPT), and the commit
+ * goes on as one out of staging does.
+ */
+#include "near__.h"
+
+const char *near_store_fault(const struct core *c, const struct core_commit *m,
+                             const struct reservation *r)
+{
+    _Static_assert(KVC_STORE_MAX <= CORE_SEND_BLOCKS, "a commit fits a job");
+    if (!near_device_of(c, m->device))
+        return "device: not one of the daemon's";
+    if (m->pages_per_block == 0)
+        return "pages: pages_per_block is 0";
+    if (m->device->ops->pool_block_bytes(m->pool, r->group) !=
+        r->ns->spec.group[r->group].block_bytes)
+        return "pool: its blocks have other bytes than the namespace's";
+    return NULL;
+}
+
+struct near_job *near_store_new(struct core *c, const struct core_client *cl, struct core_commit *m,
+                                uint32_t group, uint32_t bytes)
+{
+    struct near_job *job = near_job_new(c, cl, DEVICE_STORE, near_device_of(c, m->device));
+    if (!job)
+        return NULL;
+    job->commit = m;
+    struct device_copy *copy = near_job_part(c, job, group, bytes);
+    copy->pool = m->pool;
+    copy->after = m->after;
+    copy->after_value = m->after_value;
+    copy->deadline_ns = m->deadline_ns;
+    return job;
+}
+
+void near_store_add(struct core *c, struct near_job *job, const struct core_op *o,
+                    const uint32_t *pages)
+{
+    const struct tier *host = c->cfg.host;
+    struct device_piece *piece = near_job_add(c, job, pool_index(c->ops, o));
+    piece->host = host->ops->payload(host, o->op.loc);
+    piece->pages = pages;
+}
+
+void near_store_begin(struct core *c, struct near_job *job)
+{
+    if (job->pieces > 0)
+        near_job_submit(job, 0);
+    else
+        near_job_free(c, job);
+}
+
+void near_stored(struct core *c, struct near_job *job, struct near_part *part)
+{
+    job->commit = NULL; /* it may end in here */
+    for (uint32_t i = 0; i < part->copy.n; i++)
+        op_copied(c, pool_at(c->ops, near_what(c, job, i)), part->copy.piece[i].status);
+    near_job_free(c, job);
+}
+
+void near_store_cancel(struct core *c, const struct core_commit *m)
+{
+    if (!c->near)
+        return;
+    LIST_FOR_EACH_SAFE (node, next, &c->near->in_flight) {
+        struct near_job *job = CONTAINER_OF(node, struct near_job, node);
+        if (job->commit == m)
+            near_job_cancel(job);
+    }
+}

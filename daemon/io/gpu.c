@@ -1,0 +1,393 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The control thread's half: operations go to the device's thread and come back, and what becomes
+ * of the device is heard in between.
+ *
+ * Descriptors that are handed out are duplicates and closed here: the device's thread loses the
+ * driver's own at any time, and a number that the control thread is about to send to a worker must
+ * not be another file's by then.
+ */
+#include <ctype.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "fault.h"
+#include "gpu__.h"
+#include "log.h"
+#include "sys.h"
+#include "thread.h"
+#include "units.h"
+
+#define INFLIGHT_DEFAULT (UINT64_C(64) << 20)
+#define RETRY_DEFAULT_NS UINT64_C(5000000000)
+/* Of the credit, so that the driver has the next piece while it works on one. */
+#define PIECE_SHARE     8u
+#define PIECE_BYTES_MAX (UINT64_C(8) << 20)
+#define PIECE_BYTES_MIN UINT64_C(4096)
+
+/* --- devices --- */
+
+static bool is_uuid(const char *text)
+{
+    static const char form[] = "xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx";
+    if (strlen(text) != sizeof(form) - 1)
+        return false;
+    for (size_t i = 0; form[i] != '\0'; i++)
+        if (form[i] == 'x' ? !isxdigit((unsigned char)text[i]) : text[i] != form[i])
+            return false;
+    return true;
+}
+
+static bool is_number(const char *text)
+{
+    uint64_t number;
+    return units_parse_count(text, &number, NULL) == 0 && number <= UINT32_MAX;
+}
+
+static bool is_cuda(const char *device)
+{
+    return (strncmp(device, "cuda:", 5) == 0 && is_number(device + 5)) ||
+           (strncmp(device, "GPU-", 4) == 0 && is_uuid(device + 4));
+}
+
+static bool is_emulated(const char *device)
+{
+    return strncmp(device, "emu:", 4) == 0 && is_number(device + 4);
+}
+
+static const struct gpu_drv *driver_of(const char *device)
+{
+#ifdef KVC_HAVE_CUDA
+    if (is_cuda(device))
+        return &gpu_drv_cuda;
+#endif
+    return is_emulated(device) ? &gpu_drv_emu : NULL;
+}
+
+const char *gpu_name_problem(const char *device)
+{
+    if (strlen(device) >= GPU_NAME_BYTES || !(is_cuda(device) || is_emulated(device)))
+        return "a device is GPU-<uuid> as 'nvidia-smi -L' prints it, cuda:<number>, or "
+               "emu:<number> "
+               "for an emulated one";
+#ifndef KVC_HAVE_CUDA
+    if (is_cuda(device))
+        return "this binary was built without CUDA: build it with -DKVC_CUDA=ON, or use "
+               "emu:<number>";
+#endif
+    return NULL;
+}
+
+const char *gpu_device_problem(const char *device)
+{
+    const char *problem = gpu_name_problem(device);
+    return problem != NULL ? problem : driver_of(device)->problem(device);
+}
+
+const char *gpu_cuda_text(void)
+{
+#ifdef KVC_HAVE_CUDA
+    const char *problem = gpu_drv_cuda.problem("cuda:0");
+    return problem != NULL ? problem : "built with CUDA, and its driver is there";
+#else
+    return "built without CUDA";
+#endif
+}
+
+/* --- what comes back --- */
+
+static uint64_t *gauge_of(struct gpu *g, const struct gpu_mem *mem)
+{
+    return mem->imported ? &g->metrics.imported_bytes : &g->metrics.memory_bytes;
+}
+
+static void void_all(struct gpu *g)
+{
+    LIST_FOR_EACH_SAFE (node, next, &g->mems) {
+        struct gpu_mem *mem = CONTAINER_OF(node, struct gpu_mem, link);
+        if (mem->addr != 0)
+            *gauge_of(g, mem) -= mem->bytes;
+        mem->addr = 0;
+    }
+}
+
+static void log_up(const struct gpu *g)
+{
+    char to[UNITS_TEXT_BYTES], from[UNITS_TEXT_BYTES];
+    if (g->rates.plain_to == 0 || g->rates.plain_from == 0)
+        LOG_INFO("gpu %s: %s is up", g->device, g->info.name);
+    else
+        LOG_INFO("gpu %s: %s is up: %s to it, %s from it", g->device, g->info.name,
+                 units_format_rate(g->rates.plain_to, to),
+                 units_format_rate(g->rates.plain_from, from));
+}
+
+static void hear(struct gpu *g, struct gpu_told *told)
+{
+    if (told == &g->up) {
+        g->state = GPU_UP;
+        g->generation = told->generation;
+        g->info = told->info;
+        g->rates = told->rates;
+        g->why[0] = '\0';
+        log_up(g);
+    } else {
+        g->state = GPU_OUT;
+        memcpy(g->why, told->why, sizeof g->why);
+        g->metrics.outs++;
+        void_all(g);
+        LOG_WARN("gpu %s: is out: %s", g->device, g->why);
+    }
+    atomic_store_explicit(&told->on_its_way, false, memory_order_release);
+    if (!g->closing && g->config.changed != NULL)
+        g->config.changed(g->config.ctx, g);
+}
+
+static void forget(struct gpu_mem *mem)
+{
+    list_remove(&mem->link);
+    if (!mem->imported && mem->handle.kind != 0 && mem->handle.fd >= 0)
+        (void)close(mem->handle.fd);
+    *mem = (struct gpu_mem){.handle = {.fd = -1}};
+}
+
+static void finish_copy(struct gpu *g, const struct gpu_op *op)
+{
+    g->metrics.inflight_bytes -= op->bytes;
+    if (op->status < 0)
+        return;
+    g->metrics.copies++;
+    g->metrics.copy_bytes += op->bytes;
+    g->metrics.copy_frags += op->nfrags;
+    histo_add(&g->metrics.copy_ns, op->begun_ns); /* how long it ran, by now */
+}
+
+static void finish(struct gpu *g, struct gpu_op *op)
+{
+    if (op->status < 0 && op->status != -ECANCELED && op->status != -ETIMEDOUT)
+        g->metrics.failures++;
+    if (op->kind == GPU_COPY) {
+        finish_copy(g, op);
+    } else if (op->kind == GPU_FREE) {
+        *gauge_of(g, op->mem) -= op->bytes;
+        forget(op->mem);
+    } else if ((op->kind == GPU_ALLOC || op->kind == GPU_IMPORT) && op->status == 0) {
+        *gauge_of(g, op->mem) += op->mem->bytes;
+        list_push_back(&g->mems, &op->mem->link);
+    }
+    op->done(op);
+}
+
+static void deliver(struct gpu *g)
+{
+    g->calling = true;
+    for (struct inbox_item *item = inbox_drain(&g->results); item != NULL;) {
+        struct inbox_item *next = inbox_next(item);
+        if (item == &g->up.item || item == &g->out.item)
+            hear(g, CONTAINER_OF(item, struct gpu_told, item));
+        else
+            finish(g, CONTAINER_OF(item, struct gpu_op, item));
+        item = next;
+    }
+    g->calling = false;
+}
+
+static void on_results(struct loop_watch *watch, uint32_t events)
+{
+    (void)events;
+    deliver(watch->ctx);
+}
+
+/* --- operations --- */
+
+static void prepare_copy(struct gpu *g, struct gpu_op *op)
+{
+    MUST(op->nfrags <= GPU_FRAGS_MAX);
+    MUST(op->direction >= GPU_TO_DEVICE && op->direction <= GPU_ON_DEVICE);
+    op->bytes = 0;
+    for (uint32_t i = 0; i < op->nfrags; i++) {
+        MUST(op->frag[i].bytes > 0);
+        op->bytes += op->frag[i].bytes;
+    }
+    g->metrics.inflight_bytes += op->bytes;
+}
+
+/* From here on the device's thread may look at it, and going out does not touch it any more. */
+static void prepare_free(struct gpu_op *op)
+{
+    op->bytes = op->mem->addr != 0 ? op->mem->bytes : 0;
+    if (list_is_linked(&op->mem->link))
+        list_remove(&op->mem->link);
+}
+
+void gpu_submit(struct gpu *g, struct gpu_op *op)
+{
+    MUST(op->done != NULL && op->kind >= GPU_ALLOC && op->kind <= GPU_COPY);
+    op->status = 0;
+    op->begun_ns = 0;
+    op->part_bytes = 0;
+    op->at = 0;
+    op->mark_at = 0;
+    /* What it names is of the device as this thread knows it: if that has gone out since, even when
+     * it is back, the addresses mean nothing any more. */
+    op->generation = g->state == GPU_STARTING ? 1 : g->state == GPU_UP ? g->generation : 0;
+    if (op->kind == GPU_COPY)
+        prepare_copy(g, op);
+    else if (op->kind == GPU_FREE)
+        prepare_free(op);
+    if (g->closing)
+        gpu__copies_push(&g->late, op);
+    else
+        inbox_post(&g->orders, &op->item);
+}
+
+/* --- open, close --- */
+
+static int start(struct gpu *g)
+{
+    g->thread.pin = sys_calloc(GPU_PINS_MAX, sizeof(g->thread.pin[0]));
+    if (g->thread.pin == NULL)
+        return -ENOMEM;
+    int err = inbox_create(&g->orders);
+    g->orders_made = err == 0;
+    if (err == 0) {
+        err = inbox_create(&g->results);
+        g->results_made = err == 0;
+    }
+    if (err < 0)
+        return err;
+    g->watch = (struct loop_watch){
+        .fn = on_results, .ctx = g, .fd = inbox_fd(&g->results), .events = EPOLLIN};
+    err = loop_watch_add(g->loop, &g->watch);
+    if (err == 0) {
+        err = thread_start("kvc-gpu", gpu__main, g, &g->id);
+        g->started = err == 0;
+    }
+    return err;
+}
+
+static void configure(struct gpu *g, const struct gpu_config *config)
+{
+    g->config = *config;
+    memcpy(g->device, config->device, strlen(config->device) + 1);
+    g->config.device = g->device;
+    if (g->config.inflight_bytes == 0)
+        g->config.inflight_bytes = INFLIGHT_DEFAULT;
+    if (g->config.retry_ns == 0)
+        g->config.retry_ns = RETRY_DEFAULT_NS;
+    const uint64_t share = g->config.inflight_bytes / PIECE_SHARE;
+    g->piece_bytes = MAX(MIN(share, PIECE_BYTES_MAX), PIECE_BYTES_MIN);
+}
+
+int gpu_open(const struct gpu_config *config, struct loop *loop, struct gpu **ret_gpu)
+{
+    if (gpu_name_problem(config->device) != NULL)
+        return -EINVAL;
+    struct gpu *g = sys_aligned_alloc(64, sizeof(*g));
+    if (g == NULL)
+        return -ENOMEM;
+    memset(g, 0, sizeof(*g));
+    g->loop = loop;
+    g->drv = driver_of(config->device);
+    configure(g, config);
+    list_init(&g->mems);
+    gpu__copies_init(&g->late);
+    gpu__copies_init(&g->thread.copies);
+    const int err = start(g);
+    if (err < 0) {
+        gpu_close(&g);
+        return err;
+    }
+    *ret_gpu = g;
+    return 0;
+}
+
+static void end_late(struct gpu *g)
+{
+    while (g->late.head != NULL) {
+        struct gpu_op *op = gpu__copies_take(&g->late, &g->late.head);
+        op->status = op->kind == GPU_FREE || op->kind == GPU_UNPIN ? 0 : -ECANCELED;
+        finish(g, op);
+    }
+}
+
+void gpu_close(struct gpu **gpu)
+{
+    if (gpu == NULL || *gpu == NULL)
+        return;
+    struct gpu *g = *gpu;
+    MUST(!g->calling);
+    g->closing = true;
+    if (g->started) {
+        inbox_post(&g->orders, &g->bell);
+        (void)pthread_join(g->id, NULL);
+    }
+    loop_watch_del(g->loop, &g->watch);
+    if (g->results_made) {
+        deliver(g);
+        end_late(g);
+        inbox_destroy(&g->results);
+    }
+    if (g->orders_made)
+        inbox_destroy(&g->orders);
+    LIST_FOR_EACH_SAFE (node, next, &g->mems)
+        forget(CONTAINER_OF(node, struct gpu_mem, link));
+    free(g->thread.pin);
+    free(g);
+    *gpu = NULL;
+}
+
+/* --- what is known --- */
+
+enum gpu_state gpu_state(const struct gpu *g)
+{
+    return g->state;
+}
+
+const char *gpu_why(const struct gpu *g)
+{
+    return g->why;
+}
+
+uint32_t gpu_generation(const struct gpu *g)
+{
+    return g->generation;
+}
+
+const char *gpu_name(const struct gpu *g)
+{
+    return g->info.name;
+}
+
+const uint8_t *gpu_uuid(const struct gpu *g)
+{
+    return g->info.uuid;
+}
+
+bool gpu_is_emulated(const struct gpu *g)
+{
+    return g->drv == &gpu_drv_emu;
+}
+
+enum device_handle_kind gpu_exports(const struct gpu *g)
+{
+    return g->info.exports;
+}
+
+const struct gpu_rates *gpu_rates(const struct gpu *g)
+{
+    return &g->rates;
+}
+
+enum gpu_path gpu_path_of(const struct gpu *g, enum gpu_direction direction, uint64_t frag_bytes)
+{
+    return gpu__path(&g->rates, direction, frag_bytes);
+}
+
+const struct gpu_metrics *gpu_metrics(const struct gpu *g)
+{
+    return &g->metrics;
+}

@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * gpu: one device: its memory, memory of other processes on it, and copies from and to it.
+ *
+ * Two implementations: CUDA (the driver, found at run time: a binary built with it starts where
+ * there is none, and says so), and an emulated device (shared host memory; copies end later, as
+ * slow as asked for, and fail when told to). Everything above is the same for both.
+ *
+ * All work is an operation: submitted on the control thread, done by the device's own thread, and
+ * ended by done() on the control thread, exactly once, never inline. Between submit and done the
+ * operation, its fragments and all memory that it names belong to the device. Operations that copy
+ * run in the order in which they were submitted, as far as their `after` words let them; others
+ * (memory) run as soon as the thread is free.
+ *
+ * A question to a device has three answers: done, not yet, and anything else. Anything else takes
+ * the device out: every operation in flight ends with -EIO once nothing touches its memory any
+ * more, new ones end with -EIO too, and all memory of it is void (free it all the same: a struct
+ * stays until then). A device that is out is tried again by itself every `retry_ns`; when it is
+ * back it is empty.
+ *
+ * Threads: all functions on the control thread, all callbacks there, from loop_turn().
+ * Memory: what gpu_open() allocates, and struct gpu_mem.
+ */
+#ifndef KVC_IO_GPU_H
+#define KVC_IO_GPU_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "device.h"
+#include "err.h"
+#include "inbox.h"
+#include "list.h"
+#include "loop.h"
+#include "metric.h"
+
+#define GPU_UUID_BYTES DEVICE_UUID_BYTES
+#define GPU_WHY_BYTES  256u
+#define GPU_NAME_BYTES 64u
+#define GPU_FRAGS_MAX  (1u << 20) /* of one copy */
+
+struct gpu;
+
+/* ---- memory ---- */
+
+/* Memory on the device that this process can name: its own, or imported. The struct is the
+ * caller's, zeroed, from the submit of GPU_ALLOC or GPU_IMPORT to the done() of GPU_FREE (or to
+ * gpu_close()), and stays where it is. */
+struct gpu_mem {
+    uint64_t addr; /* device address; 0: none (not there yet, or void) */
+    uint64_t bytes;
+    struct device_handle handle; /* of ALLOC: for others to import; its fd is the memory's */
+    bool imported;
+    uint32_t generation;   /* gpu_generation() at the time: another one, and it is void */
+    void *priv;            /* the implementation's */
+    struct list_node link; /* gpu.c's */
+};
+
+/* ---- operations ---- */
+
+enum gpu_op_kind {
+    GPU_ALLOC = 1, /* mem, bytes: memory of the daemon's. -ENOMEM, -EMFILE */
+    GPU_IMPORT,    /* mem, handle (its fd is borrowed until done). -EINVAL: not of this device, or
+                    * shorter than it says; -EOPNOTSUPP: this kind cannot be imported here */
+    GPU_FREE,      /* mem, of either kind; always 0. No copy of it may be in flight */
+    GPU_PIN,       /* host, bytes: host memory is registered, so that copies from and to it are
+                    * asynchronous and fast. Needed for nothing. -ENOMEM, -EOPNOTSUPP */
+    GPU_UNPIN,     /* the same memory; always 0 */
+    GPU_COPY       /* frags. -ETIMEDOUT and -ECANCELED when it had not begun; -EIO */
+};
+
+/* Addresses of host or device memory of this process. */
+struct gpu_frag {
+    uint64_t to, from;
+    uint64_t bytes; /* at least 1 */
+};
+enum gpu_direction { GPU_TO_DEVICE = 1, GPU_FROM_DEVICE = 2, GPU_ON_DEVICE = 3 };
+
+/* When fragments up to `end` have been copied, *word = value (release). Words are in host memory
+ * that outlives the operation. */
+struct gpu_mark {
+    uint32_t end;
+    uint64_t value;
+    _Atomic uint64_t *word;
+};
+
+struct gpu_op {
+    enum gpu_op_kind kind;
+    struct gpu_mem *mem;
+    struct device_handle handle;
+    void *host;
+    uint64_t bytes; /* ALLOC, PIN; COPY: the sum, computed by submit */
+
+    /* COPY */
+    enum gpu_direction direction;
+    const struct gpu_frag *frag;
+    uint32_t nfrags;
+    const struct gpu_mark *mark; /* ascending; may be none */
+    uint32_t nmarks;
+    /* The copy begins when *after >= after_value (acquire): a worker's stream writes it. NULL: now.
+     * It holds up no other copy meanwhile. */
+    const _Atomic uint64_t *after;
+    uint64_t after_value;
+    uint64_t deadline_ns; /* clock_now_ns(); 0: none. A copy that runs is not interrupted by it */
+    _Atomic bool cancel;  /* a copy that has not begun is skipped */
+
+    int status; /* result */
+    void (*done)(struct gpu_op *op);
+    void *owner;
+
+    struct gpu_op *next; /* the device's */
+    struct inbox_item item;
+    uint64_t begun_ns;    /* 0: it has not */
+    uint64_t part_bytes;  /* of fragment `at` given to the driver */
+    uint32_t at, mark_at; /* fragments given to the driver; marks written */
+    uint32_t generation;  /* that it was submitted for */
+};
+
+/* ---- devices ---- */
+
+enum gpu_state { GPU_STARTING, GPU_UP, GPU_OUT };
+
+/* Of the emulated device. */
+struct gpu_emu_config {
+    uint64_t memory_bytes; /* 0: 1 GiB */
+    uint64_t latency_ns;   /* from start to end of a copy, at least */
+    uint64_t bytes_per_s;  /* 0: as fast as it goes */
+    /* A file of one word, looked at before each operation: "" or no file: all is well; "sticky":
+     * every operation fails, and the device is out until the word goes; "lost": the same, and
+     * opening it fails; "oom": ALLOC, IMPORT and PIN fail with -ENOMEM. NULL: none. Borrowed. For
+     * tests. */
+    const char *fault_file;
+    /* The nth operation from now fails (-EIO, the device is out); 0: none. For tests. */
+    uint32_t fail_nth;
+};
+
+struct gpu_config {
+    const char *device; /* "GPU-<uuid>", "cuda:<ordinal>", "emu:<number>"; borrowed during open */
+    uint64_t inflight_bytes; /* given to the driver at a time; the rest waits in order: 0: 64 MiB */
+    uint64_t retry_ns;       /* 0: 5 s */
+    bool calibrate;          /* at start, in the device's thread, before it is UP */
+    struct gpu_emu_config emu;
+    /* The state has changed. Not from inside a call of this interface. */
+    void (*changed)(void *ctx, struct gpu *gpu);
+    void *ctx;
+};
+
+/* What is wrong with a device's name, or NULL: it is malformed, or of a kind that this binary has
+ * not. And what else can be said without opening it: there is no driver; that may change. In words
+ * that name the next step. */
+const char *gpu_name_problem(const char *device);
+const char *gpu_device_problem(const char *device);
+/* Whether this binary has CUDA, and the driver is there; text for the startup log. Static. */
+const char *gpu_cuda_text(void);
+
+/* Starts the device's thread, which opens it: GPU_STARTING, then `changed`. -EINVAL (see
+ * gpu_name_problem), -ENOMEM, -EAGAIN. Borrows loop until gpu_close(). */
+KVC_WARN_UNUSED int gpu_open(const struct gpu_config *config, struct loop *loop,
+                             struct gpu **ret_gpu);
+/* Waits for what runs; what has not begun ends with -ECANCELED, and all done()s run, from here.
+ * Accepts NULL. */
+void gpu_close(struct gpu **gpu);
+
+void gpu_submit(struct gpu *gpu, struct gpu_op *op);
+
+enum gpu_state gpu_state(const struct gpu *gpu);
+const char *gpu_why(const struct gpu *gpu);     /* why it is out; "" */
+uint32_t gpu_generation(const struct gpu *gpu); /* grows each time it comes up */
+const char *gpu_name(const struct gpu *gpu);    /* "NVIDIA H200", "emulated" */
+const uint8_t *gpu_uuid(const struct gpu *gpu); /* GPU_UUID_BYTES; all zero while never up. An
+                                                 * emulated one's: "kvc-emu", five zero bytes, its
+                                                 * number as four bytes, big-endian */
+bool gpu_is_emulated(const struct gpu *gpu);
+/* How the daemon's own memory can be exported. */
+enum device_handle_kind gpu_exports(const struct gpu *gpu);
+
+/* ---- copy paths ---- */
+
+enum gpu_path {
+    GPU_PATH_ENGINE, /* the copy engine, a fragment at a time or in batches */
+    GPU_PATH_KERNEL, /* a kernel that gathers or scatters, over pinned host memory */
+    GPU_PATHS
+};
+/* Measured at start (`calibrate`), in bytes per second; 0: not measured, or there is none. */
+#define GPU_CALIBRATED 6u /* fragments of 4 KiB, 16 KiB, 64 KiB, 256 KiB, 1 MiB, whole (8 MiB) */
+struct gpu_rates {
+    uint32_t frag_bytes[GPU_CALIBRATED];
+    uint64_t to[GPU_CALIBRATED][GPU_PATHS], from[GPU_CALIBRATED][GPU_PATHS];
+    uint64_t plain_to, plain_from; /* one contiguous pinned copy: the bound */
+};
+const struct gpu_rates *gpu_rates(const struct gpu *gpu); /* borrowed */
+/* The one that a copy of such fragments takes: the kernel where it was a quarter faster, and the
+ * host memory is pinned. */
+enum gpu_path gpu_path_of(const struct gpu *gpu, enum gpu_direction direction, uint64_t frag_bytes);
+
+#define GPU_METRICS(X)                                            \
+    X(COUNTER, copies, "copies that ended well")                  \
+    X(COUNTER, copy_bytes, "bytes of them")                       \
+    X(COUNTER, copy_frags, "fragments of them")                   \
+    X(COUNTER, failures, "operations that failed")                \
+    X(COUNTER, outs, "times that the device was taken out")       \
+    X(GAUGE, memory_bytes, "bytes of memory allocated")           \
+    X(GAUGE, imported_bytes, "bytes of workers' memory imported") \
+    X(GAUGE, inflight_bytes, "bytes of copies in flight")         \
+    X(HISTO, copy_ns, "a copy, from its begin to its end")
+METRIC_STRUCT(gpu, GPU_METRICS);
+const struct gpu_metrics *gpu_metrics(const struct gpu *gpu);
+
+#endif

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What gpu.c (control thread), gpu_thread.c (the device's thread) and gpu_calibrate.c share.
+ *
+ * Two inboxes: operations go to the device's thread, and come back ended. What the thread has to
+ * say of the device itself goes the same way, so that it is heard in order: memory that was
+ * allocated before the device went out is known before that.
+ */
+#ifndef KVC_IO_GPU__H
+#define KVC_IO_GPU__H
+
+#include <pthread.h>
+
+#include "gpu_drv.h"
+
+/* The device is up, or out. */
+struct gpu_told {
+    struct inbox_item item;
+    _Atomic bool on_its_way; /* the control thread has not heard it yet */
+    struct gpu_dev_info info;
+    struct gpu_rates rates;
+    uint32_t generation;
+    char why[GPU_WHY_BYTES];
+};
+
+/* What one copy() of the driver was given. */
+struct gpu_batch {
+    struct gpu_op *op;
+    uint64_t ticket, bytes;
+    uint64_t given_ns;
+    uint32_t end; /* fragments of op that have been copied when it ends */
+    bool last;    /* of op */
+};
+
+struct gpu_pin {
+    uint64_t at, bytes;
+};
+#define GPU_PINS_MAX 16384u
+
+/* Copies in order of submission, linked through gpu_op.next. */
+struct gpu_copies {
+    struct gpu_op *head;
+    struct gpu_op **tail;
+};
+
+struct gpu_thread {
+    struct gpu_dev *dev; /* NULL: it is not up */
+    struct gpu_rates rates;
+    uint32_t generation; /* of the last time that it was up */
+    uint64_t retry_at_ns;
+    struct gpu_copies copies; /* not, or not wholly, given to the driver */
+    struct gpu_batch batch[GPU_DRV_COPIES_MAX];
+    uint32_t first, nbatches;
+    uint64_t inflight_bytes; /* of batches */
+    struct gpu_pin *pin;     /* GPU_PINS_MAX, ascending */
+    uint32_t npins, pin_hit;
+    uint64_t moved_ns;   /* when something happened last */
+    uint64_t ended_ns;   /* when a batch was seen to have ended last */
+    uint64_t ns_per_mib; /* what batches have taken lately */
+    uint64_t swept_ns;   /* when copies that wait for room were looked at last */
+    bool readable;       /* the inbox's descriptor was */
+    bool stopping;
+};
+
+struct gpu {
+    /* constant */
+    const struct gpu_drv *drv;
+    struct gpu_config config; /* but emu.fail_nth, which is the thread's */
+    char device[GPU_NAME_BYTES];
+    uint64_t piece_bytes; /* given to the driver at once, at most */
+
+    /* any thread */
+    struct inbox orders;  /* struct gpu_op, and `bell` */
+    struct inbox results; /* struct gpu_op, `up` and `out` */
+    struct inbox_item bell;
+    struct gpu_told up, out;
+
+    /* the device's thread */
+    _Alignas(64) struct gpu_thread thread;
+
+    /* control thread */
+    _Alignas(64) struct loop *loop;
+    struct loop_watch watch;
+    pthread_t id;
+    bool orders_made, results_made, started;
+    bool calling; /* a callback runs */
+    bool closing;
+    enum gpu_state state;
+    uint32_t generation;
+    struct gpu_dev_info info;
+    struct gpu_rates rates;
+    char why[GPU_WHY_BYTES];
+    struct list_node mems;  /* gpu_mem.link: allocated or imported, not being freed */
+    struct gpu_copies late; /* submitted from callbacks of gpu_close() */
+    struct gpu_metrics metrics;
+};
+
+static inline void gpu__copies_init(struct gpu_copies *copies)
+{
+    copies->head = NULL;
+    copies->tail = &copies->head;
+}
+
+static inline void gpu__copies_push(struct gpu_copies *copies, struct gpu_op *op)
+{
+    op->next = NULL;
+    *copies->tail = op;
+    copies->tail = &op->next;
+}
+
+/* The one that `link` leads to: &copies->head, or &next of the one before it. */
+static inline struct gpu_op *gpu__copies_take(struct gpu_copies *copies, struct gpu_op **link)
+{
+    struct gpu_op *op = *link;
+    *link = op->next;
+    if (op->next == NULL)
+        copies->tail = link;
+    return op;
+}
+
+void *gpu__main(void *arg);
+/* On the device's thread, which has opened it; leaves no memory on it. What could not be measured
+ * is 0. 0; or -EIO with the reason, and then the device is closed. */
+KVC_WARN_UNUSED int gpu__calibrate(const struct gpu_drv *drv, struct gpu_dev *dev,
+                                   const struct gpu_dev_info *info, struct gpu_rates *ret_rates,
+                                   char ret_why[GPU_WHY_BYTES]);
+enum gpu_path gpu__path(const struct gpu_rates *rates, enum gpu_direction direction,
+                        uint64_t frag_bytes);
+
+/* gpu_emu_copy.c: the fragments one after the other, past the cache; with plain memcpy(). What was
+ * copied is visible to whoever is told so with a release. */
+void gpu__emu_copy(const struct gpu_frag *frag, uint32_t n);
+void gpu__emu_copy_plain(const struct gpu_frag *frag, uint32_t n);
+
+#endif

@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What each path is good for: fragments that lie scattered on the device and in order in host
+ * memory, as blocks do, of each size over each path; and one copy in one piece.
+ *
+ * Each is done three times and the fastest counts: the first touches memory, and whatever else runs
+ * on the machine only ever makes it slower. A slow device, or one that is told to be, leaves the
+ * rest unmeasured rather than start late.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#include "clock.h"
+#include "gpu__.h"
+#include "sys.h"
+
+#define SCRATCH_BYTES (UINT64_C(8) << 20)
+#define FRAGS_MAX     (SCRATCH_BYTES / 4096)
+#define ROUNDS        3u
+#define BUDGET_NS     UINT64_C(150000000)
+#define SPIN_NS       UINT64_C(2000000)
+#define SLEEP_NS      50000L
+/* A kernel takes its turns with those of the workers, so it must be this part faster to be worth
+ * it; less may be noise. */
+#define WORTH_SHARE 4u
+/* Odd, so that it visits all of a power of two. */
+#define STRIDE 611u
+
+static const uint32_t sizes[GPU_CALIBRATED] = {4096, 16384, 65536, 262144, 1048576, 8388608};
+_Static_assert(FRAGS_MAX <= GPU_DRV_FRAGS_MAX, "one call to the driver");
+
+struct calibration {
+    const struct gpu_drv *drv;
+    struct gpu_dev *dev;
+    struct gpu_mem mem;
+    uint8_t *host;
+    bool pinned;
+    uint64_t until_ns;
+    struct gpu_frag frag[FRAGS_MAX];
+};
+
+static int wait_for(const struct calibration *c, uint64_t ticket, uint64_t begun_ns)
+{
+    const struct timespec pause = {.tv_nsec = SLEEP_NS};
+    for (;;) {
+        const int ended = c->drv->poll(c->dev, ticket);
+        if (ended != 0)
+            return ended < 0 ? ended : 0;
+        if (clock_now_ns() - begun_ns > SPIN_NS)
+            (void)nanosleep(&pause, NULL);
+    }
+}
+
+static uint32_t lay_out(struct calibration *c, enum gpu_direction direction, uint64_t frag_bytes)
+{
+    const uint32_t n = (uint32_t)(SCRATCH_BYTES / frag_bytes);
+    for (uint32_t i = 0; i < n; i++) {
+        const uint64_t host = (uintptr_t)c->host + i * frag_bytes;
+        const uint64_t device = c->mem.addr + i * STRIDE % n * frag_bytes;
+        c->frag[i] = direction == GPU_TO_DEVICE ? (struct gpu_frag){device, host, frag_bytes}
+                                                : (struct gpu_frag){host, device, frag_bytes};
+    }
+    return n;
+}
+
+static int time_copy(struct calibration *c, enum gpu_path path, enum gpu_direction direction,
+                     uint32_t n, uint64_t *best_ns)
+{
+    uint64_t ticket;
+    const uint64_t begun = clock_now_ns();
+    int err = c->drv->copy(c->dev, path, direction, c->frag, n, &ticket);
+    if (err == 0)
+        err = wait_for(c, ticket, begun);
+    const uint64_t took = clock_now_ns() - begun + 1; /* a clock may stand still */
+    *best_ns = MIN(*best_ns, took);
+    return err < 0 ? -EIO : 0;
+}
+
+/* The paths take turns, so that a machine that slows down slows all. A rate is 0 when there is no
+ * time for it. 0 or -EIO. */
+static int measure(struct calibration *c, unsigned paths, enum gpu_direction direction,
+                   uint64_t frag_bytes, uint64_t *ret_rates)
+{
+    const uint32_t n = lay_out(c, direction, frag_bytes);
+    uint64_t best_ns[GPU_PATHS] = {UINT64_MAX, UINT64_MAX};
+    for (unsigned i = 0; i < ROUNDS && clock_now_ns() < c->until_ns; i++) {
+        for (unsigned path = 0; path < paths; path++) {
+            const int err = time_copy(c, (enum gpu_path)path, direction, n, &best_ns[path]);
+            if (err < 0)
+                return err;
+        }
+    }
+    for (unsigned path = 0; path < paths; path++)
+        ret_rates[path] =
+            best_ns[path] == UINT64_MAX ? 0 : SCRATCH_BYTES * 1000000000 / best_ns[path];
+    return 0;
+}
+
+/* The sizes that blocks have first, in case that there is no time for all. */
+static int measure_all(struct calibration *c, bool has_kernel, struct gpu_rates *rates)
+{
+    static const unsigned order[GPU_CALIBRATED] = {2, 1, 0, 3, 4, 5};
+    const unsigned engine = GPU_PATH_ENGINE + 1,
+                   paths = has_kernel && c->pinned ? GPU_PATHS : engine;
+    int err = measure(c, engine, GPU_TO_DEVICE, SCRATCH_BYTES, &rates->plain_to);
+    if (err == 0)
+        err = measure(c, engine, GPU_FROM_DEVICE, SCRATCH_BYTES, &rates->plain_from);
+    for (unsigned k = 0; err == 0 && k < GPU_CALIBRATED; k++) {
+        const unsigned i = order[k];
+        err = measure(c, paths, GPU_TO_DEVICE, sizes[i], rates->to[i]);
+        if (err == 0)
+            err = measure(c, paths, GPU_FROM_DEVICE, sizes[i], rates->from[i]);
+    }
+    return err;
+}
+
+/* 0 or -EIO. */
+static int with_scratch(struct calibration *c, bool has_kernel, struct gpu_rates *rates)
+{
+    int err = c->drv->alloc(c->dev, SCRATCH_BYTES, &c->mem);
+    if (err < 0)
+        return err == -EIO ? err : 0;  /* no room for it: it goes without */
+    memset(c->host, 1, SCRATCH_BYTES); /* pages that were never written may all be one */
+    err = c->drv->pin(c->dev, c->host, SCRATCH_BYTES);
+    c->pinned = err == 0;
+    if (err != -EIO)
+        err = measure_all(c, has_kernel, rates);
+    if (err == 0 && c->pinned)
+        c->drv->unpin(c->dev, c->host, SCRATCH_BYTES);
+    if (err == 0)
+        c->drv->free(c->dev, &c->mem);
+    return err;
+}
+
+int gpu__calibrate(const struct gpu_drv *drv, struct gpu_dev *dev, const struct gpu_dev_info *info,
+                   struct gpu_rates *ret_rates, char ret_why[GPU_WHY_BYTES])
+{
+    int err = 0;
+    memset(ret_rates, 0, sizeof(*ret_rates));
+    memcpy(ret_rates->frag_bytes, sizes, sizeof(sizes));
+    struct calibration *c = sys_calloc(1, sizeof(*c));
+    uint8_t *host = sys_pages(SCRATCH_BYTES);
+    if (c != NULL && host != NULL) {
+        c->drv = drv;
+        c->dev = dev;
+        c->host = host;
+        c->until_ns = clock_now_ns() + BUDGET_NS;
+        err = with_scratch(c, info->has_kernel, ret_rates);
+    }
+    if (err < 0) {
+        (void)snprintf(ret_why, GPU_WHY_BYTES, "%s", drv->why(dev));
+        drv->close(dev); /* only now nothing touches the host's side any more */
+    }
+    if (host != NULL)
+        (void)munmap(host, SCRATCH_BYTES);
+    free(c);
+    return err;
+}
+
+enum gpu_path gpu__path(const struct gpu_rates *rates, enum gpu_direction direction,
+                        uint64_t frag_bytes)
+{
+    uint64_t bytes = MIN(frag_bytes, sizes[GPU_CALIBRATED - 1]);
+    unsigned i = 0;
+    /* Nearest by ratio. */
+    while (i + 1 < GPU_CALIBRATED && bytes * bytes > (uint64_t)sizes[i] * sizes[i + 1])
+        i++;
+    const uint64_t *rate = direction == GPU_FROM_DEVICE ? rates->from[i] : rates->to[i];
+    const uint64_t engine = rate[GPU_PATH_ENGINE];
+    return rate[GPU_PATH_KERNEL] > engine + engine / WORTH_SHARE ? GPU_PATH_KERNEL
+                                                                 : GPU_PATH_ENGINE;
+}

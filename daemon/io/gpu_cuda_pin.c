@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Registered host memory. The driver registers a range once for the whole process (portable: all
+ * contexts may use it), while each device pins for itself, on its own thread; so registrations are
+ * counted here. One goes with the context that made it.
+ */
+#ifdef KVC_HAVE_CUDA
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#include "gpu_cuda__.h"
+#include "list.h"
+#include "log.h"
+#include "sys.h"
+
+/* One range. The struct is there as long as a device has a span of it. */
+struct cuda_pin {
+    struct list_node node;
+    void *host;
+    uint64_t bytes;
+    uint32_t devices;
+    struct gpu_dev *owner;   /* whose context has the registration */
+    _Atomic uint64_t serial; /* of the registration; 0: there is none */
+};
+
+static struct {
+    pthread_mutex_t lock;
+    struct list_node list;
+    uint64_t serial;
+} pins = {.lock = PTHREAD_MUTEX_INITIALIZER, .list = {&pins.list, &pins.list}};
+
+static void lock(void)
+{
+    MUST(pthread_mutex_lock(&pins.lock) == 0);
+}
+
+static void unlock(void)
+{
+    MUST(pthread_mutex_unlock(&pins.lock) == 0);
+}
+
+/* ---- registrations: under the lock ---- */
+
+/* Whether another range here has a byte of it. */
+static bool is_shared(const struct cuda_pin *pin)
+{
+    const uintptr_t start = (uintptr_t)pin->host;
+    LIST_FOR_EACH_SAFE (node, next, &pins.list) {
+        const struct cuda_pin *other = CONTAINER_OF(node, struct cuda_pin, node);
+        const uintptr_t at = (uintptr_t)other->host;
+        if (other != pin && at < start + pin->bytes && start < at + other->bytes)
+            return true;
+    }
+    return false;
+}
+
+static int register_range(struct gpu_dev *dev, struct cuda_pin *pin)
+{
+    const struct cuda_api *cu = dev->cu;
+    const unsigned flags = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
+    CUresult said = cu->MemHostRegister(pin->host, pin->bytes, flags);
+    /* Nobody here has it: it outlived the context of an earlier time. */
+    if (said == CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED && !is_shared(pin) &&
+        cu->MemHostUnregister(pin->host) == CUDA_SUCCESS)
+        said = cu->MemHostRegister(pin->host, pin->bytes, flags);
+    const int r = cuda__may(dev, "cuMemHostRegister", said, -EOPNOTSUPP);
+    if (r < 0)
+        return r;
+    pin->owner = dev;
+    atomic_store_explicit(&pin->serial, ++pins.serial, memory_order_release);
+    return 0;
+}
+
+static struct cuda_pin *pin_find(const void *host, uint64_t bytes)
+{
+    LIST_FOR_EACH_SAFE (node, next, &pins.list) {
+        struct cuda_pin *pin = CONTAINER_OF(node, struct cuda_pin, node);
+        if (pin->host == host && pin->bytes == bytes)
+            return pin;
+    }
+    return NULL;
+}
+
+static struct cuda_pin *pin_make(void *host, uint64_t bytes)
+{
+    struct cuda_pin *pin = sys_calloc(1, sizeof(*pin));
+    if (!pin)
+        return NULL;
+    pin->host = host;
+    pin->bytes = bytes;
+    list_push_back(&pins.list, &pin->node);
+    return pin;
+}
+
+static void pin_end(struct cuda_pin *pin)
+{
+    list_remove(&pin->node);
+    free(pin);
+}
+
+static bool is_registered(const struct cuda_pin *pin)
+{
+    return atomic_load_explicit(&pin->serial, memory_order_acquire) != 0;
+}
+
+/* In the context that registered it, whichever device is the last to let go. */
+static CUresult unregister_there(struct gpu_dev *dev, const struct cuda_pin *pin)
+{
+    const struct cuda_api *cu = dev->cu;
+    if (pin->owner == dev) /* broken: the context takes it along when it is reset */
+        return dev->broken ? CUDA_SUCCESS : cu->MemHostUnregister(pin->host);
+    CUresult r = cu->CtxSetCurrent(pin->owner->context);
+    if (r == CUDA_SUCCESS)
+        r = cu->MemHostUnregister(pin->host);
+    const CUresult back = cu->CtxSetCurrent(dev->broken ? NULL : dev->context);
+    return r == CUDA_SUCCESS ? back : r;
+}
+
+static void unregister_range(struct gpu_dev *dev, struct cuda_pin *pin)
+{
+    char text[GPU_WHY_BYTES];
+    const CUresult r = unregister_there(dev, pin);
+    if (pin->owner == dev) {
+        (void)cuda__undone(dev, "cuMemHostUnregister", r);
+    } else if (r != CUDA_SUCCESS) {
+        cuda__text(dev->cu, "cuMemHostUnregister", r, text);
+        LOG_WARN("gpu: %ju bytes of host memory stay pinned: %s", (uintmax_t)pin->bytes, text);
+    }
+    atomic_store_explicit(&pin->serial, 0, memory_order_release);
+    pin->owner = NULL;
+}
+
+/* One device less has it. */
+static void let_go(struct gpu_dev *dev, struct cuda_pin *pin)
+{
+    pin->devices--;
+    if (pin->devices > 0)
+        return;
+    if (is_registered(pin))
+        unregister_range(dev, pin);
+    pin_end(pin);
+}
+
+static int take(struct gpu_dev *dev, void *host, uint64_t bytes, struct cuda_pin **ret_pin)
+{
+    struct cuda_pin *pin = pin_find(host, bytes);
+    if (!pin)
+        pin = pin_make(host, bytes);
+    if (!pin)
+        return cuda__refuse(dev, -ENOMEM, "no memory for another range of memory");
+    const int r = is_registered(pin) ? 0 : register_range(dev, pin);
+    if (r < 0) {
+        if (pin->devices == 0)
+            pin_end(pin);
+        return r;
+    }
+    pin->devices++;
+    *ret_pin = pin;
+    return 0;
+}
+
+/* ---- spans of a device ---- */
+
+static CUresult locate(struct gpu_dev *dev, struct cuda_span *span)
+{
+    const uint64_t serial = atomic_load_explicit(&span->pin->serial, memory_order_acquire);
+    CUdeviceptr at = 0;
+    const CUresult r = dev->cu->MemHostGetDevicePointer(&at, span->pin->host, 0);
+    if (r == CUDA_SUCCESS) {
+        span->device_addr = at;
+        span->pin_serial = serial;
+    }
+    return r;
+}
+
+bool cuda__pin_holds(struct gpu_dev *dev, struct cuda_span *span)
+{
+    const uint64_t serial = atomic_load_explicit(&span->pin->serial, memory_order_acquire);
+    if (serial == 0)
+        return false;
+    return serial == span->pin_serial || locate(dev, span) == CUDA_SUCCESS;
+}
+
+static struct cuda_span *span_of(const struct gpu_dev *dev, uint64_t host, uint64_t bytes)
+{
+    for (uint32_t i = 0; i < dev->pins.n; i++) {
+        struct cuda_span *span = &dev->pins.at[i];
+        if (span->start == host && span->end == host + bytes)
+            return span;
+    }
+    return NULL;
+}
+
+int cuda__pin(struct gpu_dev *dev, void *host, uint64_t bytes)
+{
+    if (dev->broken)
+        return -EIO;
+    const uint64_t start = (uintptr_t)host;
+    MUST(bytes > 0 && start <= UINT64_MAX - bytes);
+    if (span_of(dev, start, bytes))
+        return cuda__refuse(dev, -EINVAL, "host memory that is pinned already");
+    int r = cuda__span_room(&dev->pins);
+    if (r < 0)
+        return cuda__refuse(dev, r, "no memory for another range of memory");
+    struct cuda_span span = {.start = start, .end = start + bytes, .kind = CUDA_PIN};
+    lock();
+    r = take(dev, host, bytes, &span.pin);
+    if (r == 0) {
+        r = cuda__may(dev, "cuMemHostGetDevicePointer", locate(dev, &span), -EOPNOTSUPP);
+        if (r < 0)
+            let_go(dev, span.pin);
+    }
+    unlock();
+    if (r < 0)
+        return dev->broken ? -EIO : r;
+    cuda__span_add(&dev->pins, &span);
+    return 0;
+}
+
+void cuda__unpin(struct gpu_dev *dev, void *host, uint64_t bytes)
+{
+    struct cuda_span *span = span_of(dev, (uintptr_t)host, bytes);
+    /* Of an earlier time of the device; or closing the device does it. */
+    if (!span || dev->broken)
+        return;
+    struct cuda_pin *pin = span->pin;
+    cuda__span_remove(&dev->pins, span);
+    lock();
+    let_go(dev, pin);
+    unlock();
+}
+
+void cuda__unpin_all(struct gpu_dev *dev)
+{
+    lock();
+    LIST_FOR_EACH_SAFE (node, next, &pins.list) {
+        struct cuda_pin *pin = CONTAINER_OF(node, struct cuda_pin, node);
+        if (pin->owner == dev)
+            unregister_range(dev, pin);
+    }
+    for (uint32_t i = 0; i < dev->pins.n; i++)
+        let_go(dev, dev->pins.at[i].pin);
+    dev->pins.n = 0;
+    unlock();
+}
+#endif

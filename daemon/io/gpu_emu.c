@@ -1,0 +1,480 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The emulated device: memory is memfds, a thread of its own copies, and it fails when told to.
+ *
+ * A copy moves its bytes when it is due, not when it is begun: who changes the source too early, or
+ * looks at the target too early, finds wrong bytes as with a real device. Addresses are looked up
+ * before anything is copied: one that is not memory of the device is what an illegal address is on
+ * a real one, and takes it out.
+ */
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "clock.h"
+#include "gpu__.h"
+#include "sys.h"
+#include "thread.h"
+#include "units.h"
+
+#define MEMORY_DEFAULT (UINT64_C(1) << 30)
+#define PAGE_BYTES     UINT64_C(4096)
+#define TMPFS_FS       0x01021994u
+
+struct emu_mem {
+    uint64_t at, bytes, map_bytes;
+    int fd; /* -1: of another process */
+};
+
+struct emu_job {
+    uint32_t n;
+    enum gpu_path path;
+    uint64_t due_ns; /* 0: at once */
+    bool fails;
+};
+
+struct gpu_dev {
+    /* the device's thread */
+    struct gpu_emu_config config;
+    uint64_t used_bytes;
+    struct emu_mem *mem; /* ascending */
+    uint32_t nmems, mems_max, mem_hit;
+    uint32_t until_fail; /* operations, that one included; 0: none fails */
+    bool broken;
+    char why[GPU_WHY_BYTES];
+    uint64_t given;   /* copies, and the ticket of the last */
+    uint64_t link_ns; /* when all that was given so far is over, at bytes_per_s */
+    pthread_t id;
+    bool started;
+
+    /* under `lock`; a job that was given is the copying thread's until it has ended */
+    pthread_mutex_t lock;
+    pthread_cond_t work;
+    uint64_t queued;
+    bool stop;
+    struct emu_job job[GPU_DRV_COPIES_MAX];
+    struct gpu_frag (*frag)[GPU_DRV_FRAGS_MAX]; /* of each job */
+
+    /* any thread */
+    _Atomic uint64_t ended;
+    _Atomic bool failed; /* and then nothing is copied any more */
+};
+
+/* --- faults --- */
+
+enum emu_fault { EMU_WELL, EMU_STICKY, EMU_LOST, EMU_OOM };
+
+static enum emu_fault look(const char *file)
+{
+    static const char *const words[] = {"", "sticky", "lost", "oom"};
+    char text[16] = "";
+    const int fd = file != NULL ? sys_open(file, O_RDONLY, 0) : -1;
+    if (fd >= 0) {
+        const ssize_t n = read(fd, text, sizeof(text) - 1);
+        text[n > 0 ? (size_t)n : 0] = '\0';
+        (void)close(fd);
+    }
+    text[strcspn(text, " \t\r\n")] = '\0';
+    for (unsigned i = 0; i < ARRAY_LEN(words); i++)
+        if (strcmp(text, words[i]) == 0)
+            return (enum emu_fault)i;
+    return EMU_WELL;
+}
+
+static int break_down(struct gpu_dev *d, const char *why)
+{
+    if (!d->broken)
+        (void)snprintf(d->why, sizeof(d->why), "%s", why);
+    d->broken = true;
+    return -EIO;
+}
+
+/* Before each operation: 0, -EIO or -ENOMEM. */
+static int strike(struct gpu_dev *d)
+{
+    if (d->broken)
+        return -EIO;
+    if (d->until_fail > 0 && --d->until_fail == 0)
+        return break_down(d, "this operation was to fail (fail_nth)");
+    switch (look(d->config.fault_file)) {
+    case EMU_STICKY:
+        return break_down(d, "the fault file says sticky: every operation fails");
+    case EMU_LOST:
+        return break_down(d, "the fault file says lost: the device is gone");
+    case EMU_OOM:
+        return -ENOMEM;
+    default:
+        return 0;
+    }
+}
+
+/* --- memory --- */
+
+/* The first memory that ends behind `at`. */
+static uint32_t mem_find(const struct gpu_dev *d, uint64_t at)
+{
+    uint32_t low = 0, high = d->nmems;
+    while (low < high) {
+        const uint32_t mid = low + (high - low) / 2;
+        if (d->mem[mid].at + d->mem[mid].bytes <= at)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low;
+}
+
+static bool mem_holds(const struct emu_mem *m, uint64_t at, uint64_t bytes)
+{
+    return at >= m->at && bytes <= m->bytes && at - m->at <= m->bytes - bytes;
+}
+
+static bool is_memory(struct gpu_dev *d, uint64_t at, uint64_t bytes)
+{
+    if (d->mem_hit >= d->nmems || !mem_holds(&d->mem[d->mem_hit], at, bytes))
+        d->mem_hit = mem_find(d, at);
+    return d->mem_hit < d->nmems && mem_holds(&d->mem[d->mem_hit], at, bytes);
+}
+
+static int mem_reserve(struct gpu_dev *d)
+{
+    if (d->nmems < d->mems_max)
+        return 0;
+    const uint32_t max = d->mems_max == 0 ? 16 : 2 * d->mems_max;
+    struct emu_mem *bigger = sys_realloc(d->mem, max * sizeof(d->mem[0]));
+    if (bigger == NULL)
+        return -ENOMEM;
+    d->mem = bigger;
+    d->mems_max = max;
+    return 0;
+}
+
+/* Room was reserved. */
+static void mem_add(struct gpu_dev *d, const struct emu_mem *m)
+{
+    const uint32_t i = mem_find(d, m->at);
+    memmove(&d->mem[i + 1], &d->mem[i], (d->nmems - i) * sizeof(d->mem[0]));
+    d->mem[i] = *m;
+    d->nmems++;
+}
+
+static void mem_drop(struct gpu_dev *d, const struct emu_mem *m)
+{
+    (void)munmap((void *)(uintptr_t)m->at, m->map_bytes);
+    if (m->fd < 0)
+        return;
+    (void)close(m->fd);
+    d->used_bytes -= m->map_bytes;
+}
+
+/* Nobody can change its size any more, nor open it again: a worker that gets the descriptor cannot
+ * make the daemon fault. */
+static int make_memfd(uint64_t bytes)
+{
+    const int fd = sys_memfd("kvc-emu", MFD_ALLOW_SEALING);
+    if (fd < 0)
+        return -errno;
+    if (fchmod(fd, 0600) < 0 || sys_ftruncate(fd, (off_t)bytes) < 0 ||
+        fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0) {
+        const int err = -errno;
+        (void)close(fd);
+        return err == -ENOSPC ? -ENOMEM : err;
+    }
+    return fd;
+}
+
+static int map(int fd, uint64_t bytes, struct emu_mem *m)
+{
+    m->map_bytes = ROUND_UP(bytes, PAGE_BYTES);
+    void *at = sys_mmap(NULL, m->map_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd);
+    if (at == MAP_FAILED)
+        return -errno;
+    m->at = (uintptr_t)at;
+    m->bytes = bytes;
+    return 0;
+}
+
+static int emu_alloc(struct gpu_dev *d, uint64_t bytes, struct gpu_mem *mem)
+{
+    struct emu_mem m = {.fd = -1};
+    int err = strike(d);
+    if (err == 0 && bytes > d->config.memory_bytes)
+        err = -ENOMEM;
+    if (err == 0 && ROUND_UP(bytes, PAGE_BYTES) > d->config.memory_bytes - d->used_bytes)
+        err = -ENOMEM;
+    if (err == 0)
+        err = mem_reserve(d);
+    if (err < 0)
+        return err;
+    m.fd = make_memfd(ROUND_UP(bytes, PAGE_BYTES));
+    if (m.fd < 0)
+        return m.fd;
+    err = map(m.fd, bytes, &m);
+    if (err < 0) {
+        (void)close(m.fd);
+        return err;
+    }
+    d->used_bytes += m.map_bytes;
+    mem_add(d, &m);
+    mem->addr = m.at;
+    mem->bytes = bytes;
+    mem->handle = (struct device_handle){.kind = DEVICE_HANDLE_EMU, .fd = m.fd, .bytes = bytes};
+    return 0;
+}
+
+/* Whether all of `bytes` will be there as long as it is mapped. Only memfds and files of hugetlbfs
+ * can be sealed; the latter may run out of pages. */
+static bool is_safe(int fd, uint64_t bytes)
+{
+    struct stat st;
+    struct statfs fs;
+    const int seals = fcntl(fd, F_GET_SEALS);
+    return seals >= 0 && (seals & F_SEAL_SHRINK) != 0 && fstat(fd, &st) == 0 && st.st_size >= 0 &&
+           (uint64_t)st.st_size >= bytes && fstatfs(fd, &fs) == 0 &&
+           (uint32_t)fs.f_type == TMPFS_FS;
+}
+
+static int emu_import(struct gpu_dev *d, const struct device_handle *handle, struct gpu_mem *mem)
+{
+    struct emu_mem m = {.fd = -1};
+    int err = strike(d);
+    if (err < 0)
+        return err;
+    if (handle->kind == DEVICE_HANDLE_FD || handle->kind == DEVICE_HANDLE_IPC)
+        return -EOPNOTSUPP;
+    if (handle->kind != DEVICE_HANDLE_EMU || !is_safe(handle->fd, handle->bytes))
+        return -EINVAL;
+    err = mem_reserve(d);
+    if (err == 0)
+        err = map(handle->fd, handle->bytes, &m);
+    if (err < 0) /* EACCES, EPERM: not to be written to */
+        return err == -ENOMEM ? err : -EINVAL;
+    mem_add(d, &m);
+    mem->addr = m.at;
+    mem->bytes = m.bytes;
+    return 0;
+}
+
+static void emu_free(struct gpu_dev *d, struct gpu_mem *mem)
+{
+    const uint32_t i = mem_find(d, mem->addr);
+    MUST(i < d->nmems && d->mem[i].at == mem->addr);
+    mem_drop(d, &d->mem[i]);
+    d->nmems--;
+    memmove(&d->mem[i], &d->mem[i + 1], (d->nmems - i) * sizeof(d->mem[0]));
+}
+
+static int emu_pin(struct gpu_dev *d, void *host, uint64_t bytes)
+{
+    (void)host;
+    (void)bytes;
+    return strike(d);
+}
+
+static void emu_unpin(struct gpu_dev *d, void *host, uint64_t bytes)
+{
+    (void)d;
+    (void)host;
+    (void)bytes;
+}
+
+/* --- the copying thread --- */
+
+/* False: stop. Under the lock. */
+static bool wait_until_due(struct gpu_dev *d, uint64_t due_ns)
+{
+    const struct timespec ts = {.tv_sec = (time_t)(due_ns / 1000000000),
+                                .tv_nsec = (long)(due_ns % 1000000000)};
+    while (!d->stop && due_ns != 0 && clock_now_ns() < due_ns)
+        (void)pthread_cond_timedwait(&d->work, &d->lock, &ts);
+    return !d->stop;
+}
+
+static void *emu_main(void *arg)
+{
+    struct gpu_dev *d = arg;
+    (void)pthread_mutex_lock(&d->lock);
+    for (uint64_t ticket = 1; !d->stop; ticket++) {
+        while (!d->stop && d->queued < ticket)
+            (void)pthread_cond_wait(&d->work, &d->lock);
+        const struct emu_job *job = &d->job[ticket % GPU_DRV_COPIES_MAX];
+        if (d->stop || !wait_until_due(d, job->due_ns))
+            break;
+        (void)pthread_mutex_unlock(&d->lock);
+        if (job->fails) {
+            atomic_store_explicit(&d->failed, true, memory_order_release);
+            return NULL;
+        }
+        const struct gpu_frag *frag = d->frag[ticket % GPU_DRV_COPIES_MAX];
+        if (job->path == GPU_PATH_KERNEL)
+            gpu__emu_copy_plain(frag, job->n);
+        else
+            gpu__emu_copy(frag, job->n);
+        atomic_store_explicit(&d->ended, ticket, memory_order_release);
+        (void)pthread_mutex_lock(&d->lock);
+    }
+    (void)pthread_mutex_unlock(&d->lock);
+    return NULL;
+}
+
+static uint64_t due_ns(struct gpu_dev *d, const struct gpu_frag *frag, uint32_t n)
+{
+    const struct gpu_emu_config *config = &d->config;
+    if (config->latency_ns == 0 && config->bytes_per_s == 0)
+        return 0;
+    const uint64_t now = clock_now_ns();
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < n; i++)
+        bytes += frag[i].bytes;
+    d->link_ns = MAX(d->link_ns, now);
+    if (config->bytes_per_s > 0)
+        d->link_ns += (uint64_t)((double)bytes * 1e9 / (double)config->bytes_per_s);
+    return MAX(d->link_ns, now + config->latency_ns);
+}
+
+static bool are_addresses(struct gpu_dev *d, enum gpu_direction direction,
+                          const struct gpu_frag *frag, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        if (direction != GPU_FROM_DEVICE && !is_memory(d, frag[i].to, frag[i].bytes))
+            return false;
+        if (direction != GPU_TO_DEVICE && !is_memory(d, frag[i].from, frag[i].bytes))
+            return false;
+    }
+    return true;
+}
+
+static int emu_copy(struct gpu_dev *d, enum gpu_path path, enum gpu_direction direction,
+                    const struct gpu_frag *frag, uint32_t n, uint64_t *ret_ticket)
+{
+    MUST(n > 0 && n <= GPU_DRV_FRAGS_MAX);
+    MUST(d->given - atomic_load_explicit(&d->ended, memory_order_relaxed) < GPU_DRV_COPIES_MAX);
+    if (d->broken)
+        return -EIO;
+    /* What strikes a copy shows later, when it is asked whether it has ended. */
+    const bool fails = strike(d) == -EIO;
+    if (!fails && !are_addresses(d, direction, frag, n))
+        return break_down(d, "a copy from or to an address that is not memory of the device");
+    const uint64_t ticket = ++d->given;
+    struct emu_job *job = &d->job[ticket % GPU_DRV_COPIES_MAX];
+    *job = (struct emu_job){.n = n, .path = path, .due_ns = due_ns(d, frag, n), .fails = fails};
+    memcpy(d->frag[ticket % GPU_DRV_COPIES_MAX], frag, n * sizeof(frag[0]));
+    (void)pthread_mutex_lock(&d->lock);
+    d->queued = ticket;
+    (void)pthread_cond_signal(&d->work);
+    (void)pthread_mutex_unlock(&d->lock);
+    *ret_ticket = ticket;
+    return 0;
+}
+
+static int emu_poll(struct gpu_dev *d, uint64_t ticket)
+{
+    if (atomic_load_explicit(&d->ended, memory_order_acquire) >= ticket)
+        return 1;
+    return atomic_load_explicit(&d->failed, memory_order_acquire) ? -EIO : 0;
+}
+
+/* --- open, close --- */
+
+static void emu_close(struct gpu_dev *d)
+{
+    (void)pthread_mutex_lock(&d->lock);
+    d->stop = true;
+    (void)pthread_cond_signal(&d->work);
+    (void)pthread_mutex_unlock(&d->lock);
+    if (d->started)
+        (void)pthread_join(d->id, NULL); /* after the copy that it is at */
+    for (uint32_t i = 0; i < d->nmems; i++)
+        mem_drop(d, &d->mem[i]);
+    if (d->frag != NULL)
+        (void)munmap(d->frag, GPU_DRV_COPIES_MAX * sizeof(d->frag[0]));
+    (void)pthread_cond_destroy(&d->work);
+    (void)pthread_mutex_destroy(&d->lock);
+    free(d->mem);
+    free(d);
+}
+
+static int start(struct gpu_dev *d)
+{
+    d->frag = sys_pages(GPU_DRV_COPIES_MAX * sizeof(d->frag[0]));
+    if (d->frag == NULL)
+        return -ENOMEM;
+    const int err = thread_start("kvc-emu", emu_main, d, &d->id);
+    d->started = err == 0;
+    return err;
+}
+
+static void describe(const char *device, struct gpu_dev_info *ret_info)
+{
+    uint64_t number = 0;
+    const int err = units_parse_count(device + 4, &number, NULL);
+    MUST(err == 0); /* gpu_open() has looked */
+    *ret_info = (struct gpu_dev_info){
+        .name = "emulated", .uuid = "kvc-emu", .exports = DEVICE_HANDLE_EMU, .has_kernel = true};
+    for (unsigned i = 0; i < 4; i++)
+        ret_info->uuid[GPU_UUID_BYTES - 1 - i] = (uint8_t)(number >> 8 * i);
+}
+
+static int emu_open(const struct gpu_config *config, struct gpu_dev **ret_dev,
+                    struct gpu_dev_info *ret_info, char ret_why[GPU_WHY_BYTES])
+{
+    const enum emu_fault fault = look(config->emu.fault_file);
+    if (fault == EMU_STICKY || fault == EMU_LOST) {
+        (void)snprintf(ret_why, GPU_WHY_BYTES, "the fault file %s says %s", config->emu.fault_file,
+                       fault == EMU_LOST ? "lost" : "sticky");
+        return fault == EMU_LOST ? -ENODEV : -EIO;
+    }
+    struct gpu_dev *d = sys_calloc(1, sizeof(*d));
+    pthread_condattr_t attr;
+    if (d == NULL)
+        return -ENOMEM;
+    d->config = config->emu;
+    if (d->config.memory_bytes == 0)
+        d->config.memory_bytes = MEMORY_DEFAULT;
+    d->until_fail = d->config.fail_nth;
+    (void)pthread_condattr_init(&attr); /* none of these four can fail with glibc */
+    (void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    (void)pthread_cond_init(&d->work, &attr);
+    (void)pthread_mutex_init(&d->lock, NULL);
+    (void)pthread_condattr_destroy(&attr);
+    const int err = start(d);
+    if (err < 0) {
+        emu_close(d);
+        return err;
+    }
+    describe(config->device, ret_info);
+    *ret_dev = d;
+    return 0;
+}
+
+static const char *emu_why(const struct gpu_dev *d)
+{
+    return d->why;
+}
+
+/* Any number can be. */
+static const char *emu_problem(const char *device)
+{
+    (void)device;
+    return NULL;
+}
+
+const struct gpu_drv gpu_drv_emu = {.name = "emu",
+                                    .problem = emu_problem,
+                                    .open = emu_open,
+                                    .close = emu_close,
+                                    .alloc = emu_alloc,
+                                    .import = emu_import,
+                                    .free = emu_free,
+                                    .pin = emu_pin,
+                                    .unpin = emu_unpin,
+                                    .copy = emu_copy,
+                                    .poll = emu_poll,
+                                    .why = emu_why};

@@ -1,0 +1,562 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The device's thread. It alone calls the driver.
+ *
+ * It sleeps in its inbox while there is nothing to do. While copies run or wait for their words,
+ * nobody would wake it: it looks again and again, at once at first and then less often.
+ */
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include "clock.h"
+#include "fault.h"
+#include "gpu__.h"
+
+/* A piece ends at a mark when it has this much by then; for less another call to the driver costs
+ * more than the mark's delay. */
+#define PIECE_BYTES_ENOUGH (UINT64_C(1) << 20)
+/* After something has happened: so long without sleeping. */
+#define SPIN_NS UINT64_C(20000)
+/* A sleep costs up to 25 us of a processor where a timer is dear. So it sleeps for this part of
+ * what a batch should take by those before it; what takes longer is looked at in steps that grow
+ * with the time that it has taken. A worker's word may take seconds to come. */
+#define EXPECTED(ns)      ((ns) / 4 * 3)
+#define SLEEP_SHARE       8u
+#define SLEEP_NS_MIN      UINT64_C(20000)
+#define SLEEP_NS_MAX      UINT64_C(200000)
+#define SLEEP_NS_MAX_LONG UINT64_C(1000000)
+#define LONG_NS           UINT64_C(20000000)
+/* Smaller batches say little of how fast bytes go. */
+#define TELLING_BYTES UINT64_C(65536)
+/* How late the end of a copy that is cancelled, or out of time, may be noticed behind copies that
+ * wait for room: looking at all of them costs more than looking at the first. */
+#define SWEEP_NS UINT64_C(200000)
+/* The kernel's default adds 50 us to each sleep. */
+#define TIMER_SLACK_NS 1000ul
+/* Until the control thread has heard what was said before. */
+#define UNHEARD_NS UINT64_C(1000000)
+
+/* --- telling the control thread --- */
+
+static void end(struct gpu *g, struct gpu_op *op, int status)
+{
+    op->status = status;
+    inbox_post(&g->results, &op->item);
+}
+
+static void tell(struct gpu *g, struct gpu_told *told)
+{
+    MUST(!atomic_load_explicit(&told->on_its_way, memory_order_acquire));
+    told->generation = g->thread.generation;
+    told->rates = g->thread.rates;
+    atomic_store_explicit(&told->on_its_way, true, memory_order_relaxed);
+    inbox_post(&g->results, &told->item);
+}
+
+static void tell_out(struct gpu *g, int err, const char *why)
+{
+    /* Copied before the driver is closed, whose text it is. */
+    (void)snprintf(g->out.why, sizeof g->out.why, "%s", why[0] != '\0' ? why : strerror(-err));
+    g->config.emu.fail_nth = 0; /* it strikes once */
+    g->thread.retry_at_ns = clock_now_ns() + g->config.retry_ns;
+}
+
+/* --- up and out --- */
+
+static void try_open(struct gpu *g)
+{
+    struct gpu_thread *t = &g->thread;
+    char why[GPU_WHY_BYTES] = "";
+    const bool again = t->retry_at_ns != 0;
+    int err = g->drv->open(&g->config, &t->dev, &g->up.info, why);
+    if (err == 0 && g->config.calibrate)
+        err = gpu__calibrate(g->drv, t->dev, &g->up.info, &t->rates, why);
+    if (err < 0) {
+        t->dev = NULL;
+        tell_out(g, err, why);
+        if (!again)
+            tell(g, &g->out);
+        return;
+    }
+    t->generation++;
+    tell(g, &g->up);
+}
+
+/* Copies end in the order in which they were submitted, as far as they began so. */
+static void fail_all(struct gpu *g)
+{
+    struct gpu_thread *t = &g->thread;
+    for (; t->nbatches > 0; t->nbatches--) {
+        const struct gpu_batch *b = &t->batch[t->first];
+        if (b->last)
+            end(g, b->op, -EIO);
+        t->first = (t->first + 1) % GPU_DRV_COPIES_MAX;
+    }
+    t->inflight_bytes = 0;
+    while (t->copies.head != NULL)
+        end(g, gpu__copies_take(&t->copies, &t->copies.head), -EIO);
+}
+
+static void take_out(struct gpu *g, int err)
+{
+    tell_out(g, err, g->drv->why(g->thread.dev));
+    g->drv->close(g->thread.dev);
+    g->thread.dev = NULL;
+    g->thread.npins = 0;
+    tell(g, &g->out);
+    fail_all(g);
+}
+
+/* What was said the last time has been heard: then nothing that is in the inbox later can mean the
+ * device as it was before, and both messages are free. */
+static bool may_open(const struct gpu *g)
+{
+    return !atomic_load_explicit(&g->up.on_its_way, memory_order_acquire) &&
+           !atomic_load_explicit(&g->out.on_its_way, memory_order_acquire);
+}
+
+static void reopen(struct gpu *g)
+{
+    const uint64_t now = clock_now_ns();
+    if (now < g->thread.retry_at_ns)
+        return;
+    if (may_open(g))
+        try_open(g);
+    else
+        g->thread.retry_at_ns = now + MIN(g->config.retry_ns, UNHEARD_NS);
+}
+
+/* --- memory --- */
+
+/* The first pin that ends behind `at`. */
+static uint32_t pin_find(const struct gpu_thread *t, uint64_t at)
+{
+    uint32_t low = 0, high = t->npins;
+    while (low < high) {
+        const uint32_t mid = low + (high - low) / 2;
+        if (t->pin[mid].at + t->pin[mid].bytes <= at)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low;
+}
+
+static bool pin_holds(const struct gpu_pin *pin, uint64_t at, uint64_t bytes)
+{
+    return at >= pin->at && bytes <= pin->bytes && at - pin->at <= pin->bytes - bytes;
+}
+
+static bool is_pinned(struct gpu_thread *t, uint64_t at, uint64_t bytes)
+{
+    if (t->pin_hit >= t->npins || !pin_holds(&t->pin[t->pin_hit], at, bytes))
+        t->pin_hit = pin_find(t, at);
+    return t->pin_hit < t->npins && pin_holds(&t->pin[t->pin_hit], at, bytes);
+}
+
+static int pin(struct gpu *g, const struct gpu_op *op)
+{
+    struct gpu_thread *t = &g->thread;
+    const uint64_t at = (uintptr_t)op->host;
+    const uint32_t i = pin_find(t, at);
+    if (op->bytes == 0 || (i < t->npins && t->pin[i].at - at < op->bytes) ||
+        (i < t->npins && pin_holds(&t->pin[i], at, 1)))
+        return -EINVAL; /* nothing, or registered already */
+    if (t->npins == GPU_PINS_MAX)
+        return -ENOMEM;
+    const int err = g->drv->pin(t->dev, op->host, op->bytes);
+    if (err < 0)
+        return err;
+    memmove(&t->pin[i + 1], &t->pin[i], (t->npins - i) * sizeof(t->pin[0]));
+    t->pin[i] = (struct gpu_pin){.at = at, .bytes = op->bytes};
+    t->npins++;
+    return 0;
+}
+
+static void unpin(struct gpu *g, const struct gpu_op *op)
+{
+    struct gpu_thread *t = &g->thread;
+    const uint32_t i = pin_find(t, (uintptr_t)op->host);
+    if (i == t->npins || t->pin[i].at != (uintptr_t)op->host)
+        return; /* it went with the device as it was then */
+    g->drv->unpin(t->dev, op->host, t->pin[i].bytes);
+    t->npins--;
+    memmove(&t->pin[i], &t->pin[i + 1], (t->npins - i) * sizeof(t->pin[0]));
+}
+
+static int alloc(struct gpu *g, struct gpu_op *op)
+{
+    struct gpu_mem *mem = op->mem;
+    struct gpu_mem got = {.handle = {.fd = -1}};
+    int err = op->bytes == 0 ? -EINVAL : g->drv->alloc(g->thread.dev, op->bytes, &got);
+    if (err < 0)
+        return err;
+    if (got.handle.fd >= 0 && got.handle.kind != DEVICE_HANDLE_IPC) {
+        const int fd = FAULT(fd) ? -1 : fcntl(got.handle.fd, F_DUPFD_CLOEXEC, 0);
+        if (fd < 0) {
+            g->drv->free(g->thread.dev, &got);
+            return -EMFILE;
+        }
+        got.handle.fd = fd;
+    }
+    got.generation = g->thread.generation;
+    *mem = got;
+    return 0;
+}
+
+static int import(struct gpu *g, struct gpu_op *op)
+{
+    struct gpu_mem got = {.handle = {.fd = -1}};
+    const int err =
+        op->handle.bytes == 0 ? -EINVAL : g->drv->import(g->thread.dev, &op->handle, &got);
+    if (err < 0)
+        return err;
+    got.imported = true;
+    got.generation = g->thread.generation;
+    *op->mem = got;
+    return 0;
+}
+
+static int run_memory(struct gpu *g, struct gpu_op *op)
+{
+    const struct gpu_thread *t = &g->thread;
+    const bool up = t->dev != NULL;
+    if (op->kind == GPU_UNPIN) {
+        if (up)
+            unpin(g, op);
+        return 0;
+    }
+    if (op->kind == GPU_FREE) {
+        if (up && op->mem->generation == t->generation)
+            g->drv->free(t->dev, op->mem);
+        return 0;
+    }
+    if (!up || op->generation != t->generation)
+        return -EIO;
+    switch (op->kind) {
+    case GPU_ALLOC:
+        return alloc(g, op);
+    case GPU_IMPORT:
+        return import(g, op);
+    default:
+        return pin(g, op);
+    }
+}
+
+/* --- copies --- */
+
+/* What the driver is given at once. */
+struct piece {
+    const struct gpu_frag *frag;
+    uint32_t n;
+    uint64_t bytes;
+    struct gpu_frag part; /* of a fragment that is larger than a piece */
+    bool ends;            /* its last fragment ends with it */
+};
+
+static bool is_mark(const struct gpu_op *op, uint32_t *at_mark, uint32_t end)
+{
+    while (*at_mark < op->nmarks && op->mark[*at_mark].end < end)
+        ++*at_mark;
+    return *at_mark < op->nmarks && op->mark[*at_mark].end == end;
+}
+
+static void cut(const struct gpu *g, const struct gpu_op *op, struct piece *p)
+{
+    const struct gpu_frag *f = &op->frag[op->at];
+    uint32_t mark = op->mark_at;
+    *p = (struct piece){.frag = f, .ends = true};
+    if (op->part_bytes > 0 || f->bytes > g->piece_bytes) {
+        const uint64_t left = f->bytes - op->part_bytes;
+        p->bytes = MIN(left, g->piece_bytes);
+        p->part = (struct gpu_frag){f->to + op->part_bytes, f->from + op->part_bytes, p->bytes};
+        p->frag = &p->part;
+        p->n = 1;
+        p->ends = p->bytes == left;
+        return;
+    }
+    do {
+        p->bytes += f[p->n++].bytes;
+        if (p->bytes >= PIECE_BYTES_ENOUGH && is_mark(op, &mark, op->at + p->n))
+            break;
+    } while (p->n < GPU_DRV_FRAGS_MAX && op->at + p->n < op->nfrags &&
+             f[p->n].bytes <= g->piece_bytes - p->bytes);
+}
+
+/* A kernel reads and writes host memory by itself, and only where that is registered. */
+static enum gpu_path choose(struct gpu *g, const struct gpu_op *op, const struct piece *p)
+{
+    const enum gpu_path path =
+        gpu__path(&g->thread.rates, op->direction, op->bytes / MAX(op->nfrags, 1u));
+    if (path == GPU_PATH_ENGINE || op->direction == GPU_ON_DEVICE)
+        return path;
+    for (uint32_t i = 0; i < p->n; i++) {
+        const struct gpu_frag *f = &p->frag[i];
+        if (!is_pinned(&g->thread, op->direction == GPU_TO_DEVICE ? f->from : f->to, f->bytes))
+            return GPU_PATH_ENGINE;
+    }
+    return path;
+}
+
+static void write_marks(struct gpu_op *op, uint32_t end)
+{
+    for (; op->mark_at < op->nmarks && op->mark[op->mark_at].end <= end; op->mark_at++)
+        atomic_store_explicit(op->mark[op->mark_at].word, op->mark[op->mark_at].value,
+                              memory_order_release);
+}
+
+static void end_well(struct gpu *g, struct gpu_op *op)
+{
+    write_marks(op, UINT32_MAX);
+    op->begun_ns = clock_now_ns() - op->begun_ns;
+    end(g, op, 0);
+}
+
+/* 1: all of it is with the driver; 0: no room for more; -EIO. */
+static int give(struct gpu *g, struct gpu_op *op)
+{
+    struct gpu_thread *t = &g->thread;
+    struct piece p;
+    while (op->at < op->nfrags) {
+        cut(g, op, &p);
+        if (t->nbatches == GPU_DRV_COPIES_MAX ||
+            (t->nbatches > 0 && t->inflight_bytes + p.bytes > g->config.inflight_bytes))
+            return 0;
+        uint64_t ticket;
+        const int err =
+            g->drv->copy(t->dev, choose(g, op, &p), op->direction, p.frag, p.n, &ticket);
+        if (err < 0)
+            return err;
+        op->at += p.ends ? p.n : 0;
+        op->part_bytes = p.ends ? 0 : op->part_bytes + p.bytes;
+        t->batch[(t->first + t->nbatches++) % GPU_DRV_COPIES_MAX] =
+            (struct gpu_batch){.op = op,
+                               .ticket = ticket,
+                               .bytes = p.bytes,
+                               .given_ns = clock_now_ns(),
+                               .end = op->at,
+                               .last = op->at == op->nfrags};
+        t->inflight_bytes += p.bytes;
+    }
+    return 1;
+}
+
+/* 1: it may begin, or has; 0: not yet; negative: how it ends without having begun. */
+static int may_run(const struct gpu_op *op, uint64_t now)
+{
+    if (op->begun_ns != 0)
+        return 1;
+    if (atomic_load_explicit(&op->cancel, memory_order_relaxed))
+        return -ECANCELED;
+    if (op->deadline_ns != 0 && now >= op->deadline_ns)
+        return -ETIMEDOUT;
+    return op->after == NULL ||
+           atomic_load_explicit(op->after, memory_order_acquire) >= op->after_value;
+}
+
+/* Gives the driver what there is room for, first come, first served. Whether anything moved. */
+static bool feed(struct gpu *g)
+{
+    struct gpu_thread *t = &g->thread;
+    const uint64_t now = clock_now_ns();
+    const bool sweep = now - t->swept_ns >= SWEEP_NS;
+    bool moved = false, full = false;
+    if (sweep)
+        t->swept_ns = now;
+    for (struct gpu_op **link = &t->copies.head; *link != NULL && (sweep || !full);) {
+        struct gpu_op *op = *link;
+        const int may = may_run(op, now);
+        if (may < 0) {
+            moved = true;
+            end(g, gpu__copies_take(&t->copies, link), may);
+            continue;
+        }
+        if (may == 0 || full) {
+            link = &op->next;
+            continue;
+        }
+        const uint32_t before = t->nbatches;
+        op->begun_ns = op->begun_ns != 0 ? op->begun_ns : now;
+        const int given = give(g, op);
+        if (given < 0) {
+            take_out(g, given);
+            return true;
+        }
+        moved = moved || given > 0 || t->nbatches > before;
+        full = given == 0;
+        if (given == 0)
+            link = &op->next;
+        else if (gpu__copies_take(&t->copies, link)->nfrags == 0)
+            end_well(g, op);
+    }
+    return moved;
+}
+
+/* One batch at a time is copied: it begins when it is given, or when the one before it ends. */
+static uint64_t batch_begun_ns(const struct gpu_thread *t, const struct gpu_batch *b)
+{
+    return MAX(b->given_ns, t->ended_ns);
+}
+
+static void learn(struct gpu_thread *t, const struct gpu_batch *b)
+{
+    const uint64_t now = clock_now_ns();
+    if (b->bytes >= TELLING_BYTES) {
+        const double took = (double)(now - batch_begun_ns(t, b));
+        const uint64_t ns = (uint64_t)(took * (double)(UINT64_C(1) << 20) / (double)b->bytes);
+        t->ns_per_mib = t->ns_per_mib == 0 ? ns : (3 * t->ns_per_mib + ns) / 4;
+    }
+    t->ended_ns = now;
+}
+
+/* Whether anything has ended. */
+static bool reap(struct gpu *g)
+{
+    struct gpu_thread *t = &g->thread;
+    bool moved = false;
+    while (t->nbatches > 0) {
+        const struct gpu_batch b = t->batch[t->first];
+        const int ended = g->drv->poll(t->dev, b.ticket);
+        if (ended == 0)
+            break;
+        moved = true;
+        if (ended < 0) {
+            take_out(g, ended);
+            break;
+        }
+        learn(t, &b);
+        t->first = (t->first + 1) % GPU_DRV_COPIES_MAX;
+        t->nbatches--;
+        t->inflight_bytes -= b.bytes;
+        if (b.last)
+            end_well(g, b.op);
+        else
+            write_marks(b.op, b.end);
+    }
+    return moved;
+}
+
+/* --- the thread --- */
+
+static void accept_op(struct gpu *g, struct gpu_op *op)
+{
+    struct gpu_thread *t = &g->thread;
+    if (op->kind != GPU_COPY) {
+        const int status = run_memory(g, op);
+        const bool out = status == -EIO && t->dev != NULL && op->generation == t->generation;
+        if (out)
+            take_out(g, status);
+        end(g, op, status);
+    } else if (t->dev == NULL || op->generation != t->generation) {
+        end(g, op, -EIO);
+    } else {
+        gpu__copies_push(&t->copies, op);
+    }
+}
+
+/* Whether there was anything. */
+static bool take(struct gpu *g)
+{
+    struct gpu_thread *t = &g->thread;
+    if (!t->readable && !inbox_pending(&g->orders))
+        return false;
+    t->readable = false;
+    struct inbox_item *item = inbox_drain(&g->orders);
+    const bool moved = item != NULL;
+    while (item != NULL) {
+        struct inbox_item *next = inbox_next(item);
+        if (item == &g->bell)
+            t->stopping = true;
+        else
+            accept_op(g, CONTAINER_OF(item, struct gpu_op, item));
+        item = next;
+    }
+    return moved;
+}
+
+static void cancel_unbegun(struct gpu *g)
+{
+    struct gpu_copies *copies = &g->thread.copies;
+    for (struct gpu_op **link = &copies->head; *link != NULL;) {
+        if ((*link)->begun_ns == 0)
+            end(g, gpu__copies_take(copies, link), -ECANCELED);
+        else
+            link = &(*link)->next;
+    }
+}
+
+static bool is_busy(const struct gpu_thread *t)
+{
+    return t->nbatches > 0 || t->copies.head != NULL;
+}
+
+/* Until the oldest batch could have ended. */
+static uint64_t expected_ns(const struct gpu_thread *t, uint64_t now)
+{
+    const struct gpu_batch *b = &t->batch[t->first];
+    const uint64_t ns = (b->bytes >> 10) * t->ns_per_mib >> 10;
+    const uint64_t due = batch_begun_ns(t, b) + EXPECTED(ns);
+    return due > now ? due - now : 0;
+}
+
+/* UINT64_MAX: until somebody writes. */
+static uint64_t sleep_ns(const struct gpu *g)
+{
+    const struct gpu_thread *t = &g->thread;
+    const uint64_t now = clock_now_ns();
+    if (t->dev == NULL)
+        return t->retry_at_ns > now ? t->retry_at_ns - now : 0;
+    if (!is_busy(t))
+        return UINT64_MAX;
+    const uint64_t since = now - t->moved_ns;
+    const uint64_t expected = t->nbatches > 0 ? expected_ns(t, now) : 0;
+    if (expected > SPIN_NS)
+        return MIN(expected, SLEEP_NS_MAX_LONG);
+    if (since < SPIN_NS)
+        return 0;
+    const uint64_t most = t->nbatches > 0 || since < LONG_NS ? SLEEP_NS_MAX : SLEEP_NS_MAX_LONG;
+    return MIN(MAX(since / SLEEP_SHARE, SLEEP_NS_MIN), most);
+}
+
+static void rest(struct gpu *g)
+{
+    const uint64_t ns = sleep_ns(g);
+    if (ns == 0 || inbox_pending(&g->orders))
+        return;
+    const struct timespec ts = {.tv_sec = (time_t)(ns / 1000000000),
+                                .tv_nsec = (long)(ns % 1000000000)};
+    struct pollfd fd = {.fd = inbox_fd(&g->orders), .events = POLLIN};
+    /* A signal, or no memory in the kernel: then it did not sleep. */
+    g->thread.readable = ppoll(&fd, 1, ns == UINT64_MAX ? NULL : &ts, NULL) > 0;
+}
+
+void *gpu__main(void *arg)
+{
+    struct gpu *g = arg;
+    struct gpu_thread *t = &g->thread;
+    (void)prctl(PR_SET_TIMERSLACK, TIMER_SLACK_NS); /* without it sleeps are longer */
+    try_open(g);
+    while (!t->stopping || is_busy(t)) {
+        bool moved = take(g);
+        if (t->stopping)
+            cancel_unbegun(g);
+        else if (t->dev == NULL)
+            reopen(g);
+        if (t->dev != NULL) {
+            moved |= reap(g);
+            if (t->dev != NULL && t->copies.head != NULL)
+                moved |= feed(g);
+        }
+        if (moved)
+            t->moved_ns = clock_now_ns();
+        if (!t->stopping || is_busy(t))
+            rest(g);
+    }
+    if (t->dev != NULL)
+        g->drv->close(t->dev);
+    return NULL;
+}

@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "node_hbm.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "gpu.h"
+#include "log.h"
+#include "svc.h"
+#include "sys.h"
+
+/* A copy of a block on a device is a page of it at least. */
+#define NEAR_BYTES_MIN 4096u
+#define CHUNK_BYTES    (UINT64_C(64) << 20)
+/* Of a device: its inbox, its timer. Of its driver: a few of its own. */
+#define WATCHES_EACH     2u
+#define DESCRIPTORS_EACH 64u
+
+#define DEVICE_METRICS(X)                                               \
+    X(GAUGE, up, "1: in service, 0: out")                               \
+    X(GAUGE, limit_bytes, "limit of slots")                             \
+    X(GAUGE, used_bytes, "slots in use")                                \
+    X(GAUGE, memory_bytes, "memory allocated there")                    \
+    X(GAUGE, imported_bytes, "workers' memory imported")                \
+    X(GAUGE, inflight_bytes, "bytes of copies in flight")               \
+    X(GAUGE, blocks, "copies of blocks in slots")                       \
+    X(COUNTER, hits, "blocks that were there when they were asked for") \
+    X(COUNTER, fills, "blocks copied there")                            \
+    X(COUNTER, drops, "copies of blocks that went to make room")        \
+    X(COUNTER, copies, "copies from and to it")                         \
+    X(COUNTER, copy_bytes, "bytes of them")                             \
+    X(COUNTER, copy_frags, "fragments of them")                         \
+    X(COUNTER, failures, "operations that failed")                      \
+    X(COUNTER, outs, "times that it was taken out")
+METRIC_STRUCT(device, DEVICE_METRICS);
+METRIC_DESC(device, DEVICE_METRICS);
+
+struct node_hbm {
+    uint32_t n;
+    struct hbm *hbm[DEVICES_MAX];
+    struct device *device[DEVICES_MAX];
+    struct device_metrics metrics[DEVICES_MAX];
+    char prefix[DEVICES_MAX][24];
+    struct host *host; /* borrowed */
+};
+
+/* ---- from configuration to parts ---- */
+
+static bool is_emulated(const struct hbm_device_entry *d)
+{
+    return strncmp(d->name, "emu:", 4) == 0;
+}
+
+static bool all_emulated(const struct config *cfg)
+{
+    for (uint32_t i = 0; i < cfg->devices.n; i++)
+        if (!is_emulated(&cfg->devices.entry[i]))
+            return false;
+    return true;
+}
+
+static struct hbm_config hbm_config_of(const struct config *cfg, uint32_t i)
+{
+    const struct hbm_device_entry *d = &cfg->devices.entry[i];
+    return (struct hbm_config){
+        .gpu = {.device = d->name,
+                .calibrate = true,
+                .emu = {.memory_bytes = cfg->hbm_emu_memory,
+                        .latency_ns = cfg->hbm_emu_latency,
+                        .bytes_per_s = cfg->hbm_emu_bandwidth,
+                        .fault_file = cfg->hbm_emu_fault[0] != '\0' ? cfg->hbm_emu_fault : NULL}},
+        .no = i,
+        .limit_bytes = d->limit_bytes,
+        .chunk_bytes = d->limit_bytes != 0 ? cfg->hbm_chunk : 0};
+}
+
+static uint64_t limits_of(const struct config *cfg)
+{
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < cfg->devices.n; i++)
+        sum += cfg->devices.entry[i].limit_bytes;
+    return sum;
+}
+
+uint32_t node_hbm_loop_watches(const struct config *cfg)
+{
+    return WATCHES_EACH * cfg->devices.n;
+}
+
+uint64_t node_hbm_bytes(const struct config *cfg)
+{
+    uint64_t bytes = cfg->devices.n != 0 ? svc_device_bytes(cfg->limits_sessions) : 0;
+    for (uint32_t i = 0; i < cfg->devices.n; i++) {
+        const struct hbm_config hbm = hbm_config_of(cfg, i);
+        bytes += hbm_host_bytes(&hbm);
+        bytes += is_emulated(&cfg->devices.entry[i]) ? cfg->devices.entry[i].limit_bytes : 0;
+    }
+    return bytes;
+}
+
+/* A chunk has its headers' two and its memory's. */
+uint64_t node_hbm_descriptors(const struct config *cfg)
+{
+    const uint64_t chunk = cfg->hbm_chunk != 0 ? cfg->hbm_chunk : CHUNK_BYTES;
+    uint64_t n = cfg->devices.n != 0 ? SVC_IMPORTS_MAX : 0;
+    for (uint32_t i = 0; i < cfg->devices.n; i++)
+        n += DESCRIPTORS_EACH + 3 * (cfg->devices.entry[i].limit_bytes / chunk + 32);
+    return n;
+}
+
+uint32_t node_hbm_near_max(const struct config *cfg)
+{
+    return (uint32_t)MIN(limits_of(cfg) / NEAR_BYTES_MIN, cfg->index_blocks);
+}
+
+/* ---- host memory ---- */
+
+/* Copies from and to chunks of the host tier find them registered; failure costs speed only. */
+static void on_settled(void *ctx, void *base, uint64_t bytes)
+{
+    struct node_hbm *h = ctx;
+    for (uint32_t i = 0; i < h->n; i++)
+        hbm_pin_host(h->hbm[i], base, bytes);
+}
+
+static void on_gone(void *ctx, void *base, uint64_t bytes)
+{
+    struct node_hbm *h = ctx;
+    for (uint32_t i = 0; i < h->n; i++)
+        hbm_unpin_host(h->hbm[i], base, bytes);
+}
+
+/* ---- life ---- */
+
+static int open_one(struct node_hbm *h, const struct config *cfg, struct loop *loop,
+                    node_hbm_retired_fn *retired, void *ctx)
+{
+    const uint32_t i = h->n;
+    const struct hbm_config hbm = hbm_config_of(cfg, i);
+    int err = hbm_create(&hbm, loop, &h->hbm[i]);
+    if (err) {
+        const char *problem = gpu_device_problem(cfg->devices.entry[i].name);
+        LOG_ERROR("device %s: %s%s%s", cfg->devices.entry[i].name, err_name(err),
+                  problem != NULL ? ": " : "", problem != NULL ? problem : "");
+        return err;
+    }
+    hbm_set_retired_cb(h->hbm[i], retired, ctx);
+    h->device[i] = hbm_device(h->hbm[i]);
+    (void)snprintf(h->prefix[i], sizeof h->prefix[i], "device%u", i);
+    h->n++;
+    LOG_INFO("%s", hbm_note(h->hbm[i]));
+    return 0;
+}
+
+int node_hbm_open(const struct config *cfg, struct loop *loop, struct host *host,
+                  node_hbm_retired_fn *retired, void *ctx, struct node_hbm **ret_hbm)
+{
+    if (cfg->devices.n == 0) {
+        *ret_hbm = NULL;
+        return 0;
+    }
+    struct node_hbm *h = sys_calloc(1, sizeof *h);
+    if (!h)
+        return -ENOMEM;
+    const char *text = gpu_cuda_text();
+    if (!all_emulated(cfg))
+        LOG_INFO("%s", text);
+    int err = 0;
+    while (!err && h->n < cfg->devices.n)
+        err = open_one(h, cfg, loop, retired, ctx);
+    if (err) {
+        node_hbm_close(&h);
+        return err;
+    }
+    h->host = host;
+    host_set_settled_cb(host, on_settled, on_gone, h);
+    *ret_hbm = h;
+    return 0;
+}
+
+void node_hbm_close(struct node_hbm **hbm)
+{
+    struct node_hbm *h = *hbm;
+    if (!h)
+        return;
+    if (h->host)
+        host_set_settled_cb(h->host, NULL, NULL, NULL);
+    for (uint32_t i = h->n; i-- > 0;)
+        hbm_destroy(&h->hbm[i]);
+    free(h);
+    *hbm = NULL;
+}
+
+struct device *const *node_hbm_devices(const struct node_hbm *h, uint32_t *ret_n)
+{
+    *ret_n = h ? h->n : 0;
+    return h ? h->device : NULL;
+}
+
+/* ---- statistics ---- */
+
+uint32_t node_hbm_metric_sets(const struct node_hbm *h, struct metric_set ret[DEVICES_MAX])
+{
+    const uint32_t n = h ? h->n : 0;
+    for (uint32_t i = 0; i < n; i++)
+        ret[i] = METRIC_SET(device, h->prefix[i], &h->metrics[i]);
+    return n;
+}
+
+void node_hbm_refresh(struct node_hbm *h, const struct core *core)
+{
+    for (uint32_t i = 0; h && i < h->n; i++) {
+        struct device_view v;
+        struct core_near_stats near;
+        h->device[i]->ops->view(h->device[i], &v);
+        core_near_stats(core, i, &near);
+        const struct gpu_metrics *g = gpu_metrics(hbm_gpu(h->hbm[i]));
+        h->metrics[i] = (struct device_metrics){.up = v.up,
+                                                .limit_bytes = v.limit_bytes,
+                                                .used_bytes = v.used_bytes,
+                                                .memory_bytes = v.memory_bytes,
+                                                .imported_bytes = v.imported_bytes,
+                                                .inflight_bytes = g->inflight_bytes,
+                                                .blocks = near.blocks,
+                                                .hits = near.hits,
+                                                .fills = near.fills,
+                                                .drops = near.drops,
+                                                .copies = v.copies,
+                                                .copy_bytes = v.copy_bytes,
+                                                .copy_frags = g->copy_frags,
+                                                .failures = v.failures,
+                                                .outs = v.outs};
+    }
+}
+
+/* ---- completion words ---- */
+
+/* Sealed before anybody else has it: a worker that cuts it short would kill who reads it. */
+static int words_fd(uint64_t bytes)
+{
+    const int fd = sys_memfd("kvcache-words", MFD_ALLOW_SEALING);
+    if (fd < 0)
+        return -errno;
+    if (fchmod(fd, S_IRUSR | S_IWUSR) == 0 && sys_ftruncate(fd, (off_t)bytes) == 0 &&
+        fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0)
+        return fd;
+    const int err = -errno;
+    (void)close(fd);
+    return err;
+}
+
+int node_hbm_words_make(uint64_t bytes, int *ret_fd, void **ret_base)
+{
+    const int fd = words_fd(bytes);
+    if (fd < 0)
+        return fd;
+    void *base = sys_mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd);
+    if (base == MAP_FAILED) {
+        const int err = -errno;
+        (void)close(fd);
+        return err;
+    }
+    /* Now, and not when a device writes to it. */
+    memset(base, 0, bytes);
+    *ret_fd = fd;
+    *ret_base = base;
+    return 0;
+}
+
+void node_hbm_words_free(void *base, uint64_t bytes)
+{
+    MUST(munmap(base, bytes) == 0);
+}

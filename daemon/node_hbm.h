@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Devices put together: hbm over gpu for each of `devices`, from the configuration; the host tier's
+ * chunks registered with them; completion words of sessions.
+ *
+ * Thread: control thread. What fails is logged here.
+ */
+#ifndef KVC_NODE_HBM_H
+#define KVC_NODE_HBM_H
+
+#include "config.h"
+#include "core.h"
+#include "hbm.h"
+#include "host.h"
+#include "loop.h"
+#include "metric.h"
+
+struct node_hbm;
+
+/* What devices take, 0 without any: watches of the loop; host memory (with what sessions have
+ * there, and the memory of emulated ones); descriptors. */
+uint32_t node_hbm_loop_watches(const struct config *cfg);
+uint64_t node_hbm_bytes(const struct config *cfg);
+uint64_t node_hbm_descriptors(const struct config *cfg);
+/* Copies of blocks that core keeps count of (core_config.near_max). */
+uint32_t node_hbm_near_max(const struct config *cfg);
+
+typedef void(node_hbm_retired_fn)(void *ctx, uint32_t chunk, uint32_t principal);
+/* *ret_hbm NULL: there are no devices. They come up later. Borrows cfg, loop and host; `retired`
+ * is called when a chunk of a device is about to go. */
+KVC_WARN_UNUSED int node_hbm_open(const struct config *cfg, struct loop *loop, struct host *host,
+                                  node_hbm_retired_fn *retired, void *ctx,
+                                  struct node_hbm **ret_hbm);
+/* After the core, before the host tier. Waits for copies that run. Accepts NULL and a pointer to
+ * NULL. */
+void node_hbm_close(struct node_hbm **hbm);
+/* The i-th device, and all of them; NULL gives none. */
+struct device *const *node_hbm_devices(const struct node_hbm *hbm, uint32_t *ret_n);
+
+/* One set for each device, "device<no>"; brought up to date by node_hbm_refresh(). NULL gives 0. */
+uint32_t node_hbm_metric_sets(const struct node_hbm *hbm, struct metric_set ret[DEVICES_MAX]);
+void node_hbm_refresh(struct node_hbm *hbm, const struct core *core);
+
+/* A page of completion words, as svc_ports.words_make(). */
+KVC_WARN_UNUSED int node_hbm_words_make(uint64_t bytes, int *ret_fd, void **ret_base);
+void node_hbm_words_free(void *base, uint64_t bytes);
+
+#endif

@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* PAGES_LOAD, ACQUIRE_ON: a lease, and then copies to pages, or to slots of a device. */
+#include "svc__.h"
+
+_Static_assert(CORE_SEND_BLOCKS <= KVC_STORE_MAX, "statuses of a call are enough");
+
+const uint32_t *pages_align(struct codec_bin pages)
+{
+    /* What is before a list of numbers is its header, two bytes or more, and before that a value
+     * that has been read, or a list that has moved down itself. */
+    const uintptr_t at = (uintptr_t)pages.p, to = at & ~(uintptr_t)3;
+    if (pages.n > 0 && to != at)
+        memmove((void *)to, pages.p, pages.n);
+    return (const uint32_t *)to;
+}
+
+/* Waits and loads end so early that copies still have some time. */
+static void hold_begin(struct call *call)
+{
+    const uint64_t now_ns = call->session->svc->now_ns;
+    call->prefetch = !call->acquire.load && !call->acquire.wait;
+    call_rearm(call, now_ns + (call->due_ns - now_ns) / 4 * 3);
+    wait_again(call);
+}
+
+static void hold_end(struct call *call, const struct core_held *held)
+{
+    call->held = *held;
+    if (call->prefetch)
+        (void)core_prefetch(call->session->svc->core, &call->acquire.seq, SVC_PREFETCH_BYTES);
+}
+
+/* ---- PAGES_LOAD ---- */
+
+/* Keys of the group that are passed over, of `n`. */
+static uint32_t skipped(const struct core_ns_view *v, uint32_t group, uint32_t from_tokens,
+                        uint32_t n)
+{
+    return MIN(from_tokens / v->spec->group[group].block_tokens, n);
+}
+
+static const char *pages_fault(const struct msg_pages_load *msg, const struct core_seq *seq,
+                               const struct device_pages *pages)
+{
+    struct core_ns_view v;
+    core_ns_view(seq->ns, &v);
+    const char *why = core_seq_fault(seq);
+    if (!why)
+        why = device_pool_fault(pages, seq->ns);
+    for (uint32_t g = 0; !why && g < seq->ngroups; g++) {
+        const uint32_t blocks = seq->n[g] - skipped(&v, g, msg->from_tokens, seq->n[g]);
+        if (msg->pages[g].pages.n / 4 != (uint64_t)blocks * pages->pages_per_block[g])
+            why = "pages: pages_per_block for each key of a group but its first from_tokens / "
+                  "block_tokens";
+    }
+    return why;
+}
+
+static void reply_loaded(struct call *call)
+{
+    struct svc *s = call->session->svc;
+    const struct core_held *held = &call->held;
+    struct msg_pages_load_reply reply = {.hit_tokens = held->prefix.tokens,
+                                         .cached_tokens = held->prefix.cached_tokens,
+                                         .ngroups = held->ngroups};
+    const uint8_t *at = call->statuses;
+    for (uint32_t g = 0; g < held->ngroups; g++) {
+        const uint32_t n = held->lease ? held->group[g].n : 0;
+        reply.groups[g] = (struct msg_group_loaded){.first = held->group[g].first,
+                                                    .statuses = {at, n},
+                                                    .reason = held->prefix.group[g].reason,
+                                                    .detail = held->prefix.group[g].detail};
+        at += n;
+    }
+    histo_add(&s->m.pages_ns, s->now_ns - call->begun_ns);
+    s->m.replies_ok++;
+    reply_send(s, call->session,
+               codec_enc_pages_load_reply(s->out, sizeof s->out, &call->head, &reply));
+}
+
+static void on_sent(struct core_send *send)
+{
+    struct call *call = CONTAINER_OF(send, struct call, send);
+    struct session *se = call->session;
+    struct svc *s = se->svc;
+    if (!call->answered && se->state == SESSION_READY) {
+        if (call->cancelled)
+            reply_error(s, se, &call->head, KVC_E_CANCELLED, NULL);
+        else
+            reply_loaded(call);
+    }
+    if (se->state != SESSION_CLOSING) /* else it has gone with the client */
+        MUST(core_release(s->core, se->client, call->held.lease) == 0);
+    call_end(s, call);
+}
+
+static int send_start(struct call *call, const char **ret_why)
+{
+    struct svc *s = call->session->svc;
+    struct device_pages *p = call->pages;
+    const struct core_held *held = &call->held;
+    struct core_send *send = &call->send;
+    send->lease = held->lease;
+    send->device = p->device;
+    send->pool = p->pool;
+    send->shard = call->shard;
+    for (uint32_t g = 0; g < held->ngroups; g++) {
+        if (held->group[g].n == 0)
+            continue;
+        const uint32_t ppb = p->pages_per_block[g];
+        send->group[g].pages =
+            call->page[g] + (size_t)(held->group[g].first - call->skipped[g]) * ppb;
+        send->group[g].pages_per_block = ppb;
+    }
+    send->deadline_ns = call_copies_due(call);
+    send->statuses = call->statuses;
+    send->done = on_sent;
+    return core_send_start(s->core, call->session->client, send, ret_why);
+}
+
+static void send_begin(struct call *call, const struct core_held *held)
+{
+    struct svc *s = call->session->svc;
+    const char *why = NULL;
+    int err = 0;
+    hold_end(call, held);
+    if (held->lease) {
+        call->kind = CALL_SEND;
+        call_rearm(call, call->due_ns);
+        err = send_start(call, &why);
+        if (err == 1)
+            return;
+        MUST(core_release(s->core, call->session->client, held->lease) == 0);
+    }
+    if (err == KVC_E_TOO_LARGE && !why)
+        why = "more than 4096 blocks; raise from_tokens step by step";
+    if (err)
+        reply_error(s, call->session, &call->head, err, why);
+    else
+        reply_loaded(call);
+    call_end(s, call);
+}
+
+/* What PAGES_LOAD names, put into the call. The lists move, so nothing is read from the request
+ * afterwards but keys, which are before them. */
+static void pages_take(struct call *call, const struct msg_pages_load *msg,
+                       const struct core_seq *seq, struct device_pages *pages)
+{
+    struct core_ns_view v;
+    core_ns_view(seq->ns, &v);
+    call->pages = pages;
+    pages->calls++;
+    for (uint32_t g = 0; g < seq->ngroups; g++) {
+        call->page[g] = pages_align(msg->pages[g].pages);
+        call->skipped[g] = skipped(&v, g, msg->from_tokens, seq->n[g]);
+    }
+}
+
+/* NULL, or what is wrong. */
+static const char *load_fault(struct request *rq, const struct msg_pages_load *msg,
+                              const struct core_acquire *in, struct device_pages **ret_pages,
+                              struct core_send *ret_send)
+{
+    _Atomic uint64_t *after, *ready;
+    *ret_pages = device_pool(rq->se, msg->pool);
+    if (!*ret_pages)
+        return NO_POOL;
+    if (!device_word(rq->se, msg->after_word, &after) ||
+        !device_word(rq->se, msg->ready_word, &ready))
+        return NO_WORDS;
+    ret_send->after = after;
+    ret_send->after_value = msg->after_value;
+    ret_send->ready = ready;
+    ret_send->ready_value = msg->ready_value;
+    return pages_fault(msg, &in->seq, *ret_pages);
+}
+
+void op_pages_load(struct request *rq)
+{
+    struct svc *s = rq->s;
+    struct msg_pages_load msg;
+    struct core_acquire in;
+    struct core_send send = {0};
+    struct device_pages *pages;
+    const char *why = NULL;
+    int err = codec_dec_pages_load(rq->buf, rq->len, &rq->head, &msg);
+    if (err)
+        why = rq->head.detail;
+    if (!err) {
+        const struct msg_acquire want = {.seq = msg.seq,
+                                         .flags = msg.flags,
+                                         .from_tokens = msg.from_tokens,
+                                         .wait_tokens = msg.wait_tokens};
+        err = svc__want(rq, &want, &in, &why);
+    }
+    if (!err && (why = load_fault(rq, &msg, &in, &pages, &send)))
+        err = KVC_E_BAD_ARGUMENT;
+    if (err) {
+        reply_error(s, rq->se, &rq->head, err, why);
+        return;
+    }
+    struct call *call = wait_new(rq, &in, msg.shard, send_begin);
+    if (!call)
+        return;
+    pages_take(call, &msg, &in.seq, pages);
+    call->send = send;
+    hold_begin(call);
+}
+
+/* ---- ACQUIRE_ON ---- */
+
+/* The lease has been filled, as far as it goes. */
+static void reply_near(struct call *call)
+{
+    struct svc *s = call->session->svc;
+    reply_held(s, call->session, &call->head, &call->held, call->shard, true);
+    call_end(s, call);
+}
+
+static void on_filled(struct core_fill *fill)
+{
+    reply_near(CONTAINER_OF(fill, struct call, fill));
+}
+
+void fill_finish(struct call *call)
+{
+    core_fill_cancel(call->session->svc->core, &call->fill);
+    reply_near(call);
+}
+
+static void fill_begin(struct call *call, const struct core_held *held)
+{
+    struct svc *s = call->session->svc;
+    int err = KVC_E_NO_LEASE;
+    hold_end(call, held);
+    if (held->lease && call->device->slots) {
+        call->kind = CALL_FILL;
+        call_rearm(call, call->due_ns);
+        call->fill = (struct core_fill){.lease = held->lease,
+                                        .device = call->device->no,
+                                        .shard = call->shard,
+                                        .deadline_ns = call_copies_due(call),
+                                        .done = on_filled};
+        err = core_fill_start(s->core, call->session->client, &call->fill);
+    }
+    if (err == 1)
+        return;
+    /* What cannot be copied is read where it is. */
+    reply_held(s, call->session, &call->head, held, call->shard, err == 0);
+    call_end(s, call);
+}
+
+void op_acquire_on(struct request *rq)
+{
+    struct svc *s = rq->s;
+    struct msg_acquire_on msg;
+    struct core_acquire in;
+    struct device *device = NULL;
+    const char *why = NULL;
+    int err = codec_dec_acquire_on(rq->buf, rq->len, &rq->head, &msg);
+    if (err)
+        why = rq->head.detail;
+    if (!err && !(device = device_by_uuid(s, msg.uuid))) {
+        err = KVC_E_TIER;
+        why = NO_DEVICE;
+    }
+    if (!err)
+        err = svc__want(rq, &msg.acquire, &in, &why);
+    if (err) {
+        reply_error(s, rq->se, &rq->head, err, why);
+        return;
+    }
+    struct call *call = wait_new(rq, &in, msg.acquire.shard, fill_begin);
+    if (!call)
+        return;
+    call->device = device;
+    hold_begin(call);
+}

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * hbm: device.h over a gpu (io/gpu.h).
+ *
+ * Slots are an arena (arena.h) whose chunks are headers alone: each chunk is a sparse memfd of
+ * which only header pages are ever touched, and beside it an allocation of the same size on the
+ * device, where the payload lies at the offsets that the arena says. So limits, principals, slabs,
+ * draining and generations are the arena's, and workers look at a slot's generation as they do in
+ * host memory. Device memory is allocated when a chunk gets its first owner, and freed when it is
+ * retired.
+ *
+ * Threads: control thread. Memory: all of it is allocated in hbm_create(), but for pools and
+ * imported memory.
+ */
+#ifndef KVC_TIER_HBM_H
+#define KVC_TIER_HBM_H
+
+#include "device.h"
+#include "gpu.h"
+#include "loop.h"
+
+struct hbm_config {
+    struct gpu_config gpu; /* `changed` and `ctx` are hbm's */
+    uint32_t no;           /* device.no */
+    /* Of device memory for slots, never exceeded, pages of headers included: 8 MiB to 8 TiB; 0:
+     * none. */
+    uint64_t limit_bytes;
+    uint64_t chunk_bytes; /* 0: 64 MiB, less where the limit is small */
+    uint32_t copies_max;  /* in flight; the rest waits; 0: 256, at most 4096 */
+};
+
+struct hbm;
+
+/* NULL, or what is wrong, in words. */
+const char *hbm_config_problem(const struct hbm_config *config);
+/* Host memory that it takes at most: headers and tables. */
+uint64_t hbm_host_bytes(const struct hbm_config *config);
+/* Errors of gpu_open() and arena_create(), and -ENOSPC: it takes a watch of the loop, beside those
+ * of the gpu. Quick; the device comes up later. */
+KVC_WARN_UNUSED int hbm_create(const struct hbm_config *config, struct loop *loop,
+                               struct hbm **ret_hbm);
+/* Copies in flight end first, their done() runs from here. Accepts NULL. */
+void hbm_destroy(struct hbm **hbm);
+struct device *hbm_device(struct hbm *hbm);
+struct gpu *hbm_gpu(struct hbm *hbm);
+/* Host memory that copies should find registered with the device: a chunk of the host tier's.
+ * Answers come later; failure costs speed only, as does the 4,097th piece. The device lets go of it
+ * a little after unpin, and before any copy that is submitted after unpin. */
+void hbm_pin_host(struct hbm *hbm, void *base, uint64_t bytes);
+void hbm_unpin_host(struct hbm *hbm, void *base, uint64_t bytes);
+/* Called when a chunk is about to go (see arena_set_retired), and when the device has gone, for
+ * each chunk: its number leads nowhere from then on. Must not call the device. */
+void hbm_set_retired_cb(struct hbm *hbm, void (*fn)(void *ctx, uint32_t chunk, uint32_t principal),
+                        void *ctx);
+/* Text for the startup log and for stats. */
+const char *hbm_note(struct hbm *hbm);
+
+#endif

@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the files of the HBM tier share: hbm.c (made, asked, lost and back), hbm_slots.c (room),
+ * hbm_pool.c (workers' memory), hbm_copy.c (queues, operations), hbm_frag.c (fragments), hbm_pin.c.
+ * Thread: control thread.
+ */
+#ifndef KVC_TIER_HBM_INTERNAL_H
+#define KVC_TIER_HBM_INTERNAL_H
+
+#include "arena.h"
+#include "hbm.h"
+#include "list.h"
+#include "pool.h"
+
+#define HBM_MIB         (UINT64_C(1) << 20)
+#define HBM_LIMIT_MIN   (8 * HBM_MIB)
+#define HBM_LIMIT_MAX   ARENA_LIMIT_MAX
+#define HBM_CHUNK_AUTO  (64 * HBM_MIB)
+#define HBM_CHUNK_UNIT  (2 * HBM_MIB)
+#define HBM_CHUNKS_MAX  16384u
+#define HBM_NUMBERS     ((1u << DEVICE_CHUNK_SHIFT) - 1) /* of a device's memory, 1 to this */
+#define HBM_COPIES_AUTO 256u
+#define HBM_COPIES_MAX  4096u
+#define HBM_FRAGS       1024u /* of one operation of the device; a longer copy is several */
+#define HBM_MARKS       128u  /* of one, without the one that lets the next begin */
+#define HBM_SPARE_PARTS 64u   /* operations beyond one for each copy in flight */
+#define HBM_COPY_PARTS  8u    /* in flight for one copy */
+#define HBM_PINS_MAX    4096u /* pieces of host memory */
+/* How late at most a copy that waits is seen to be cancelled, or past its deadline. */
+#define HBM_TICK_NS 5000000u
+
+/* ---- room: the memory of one of the arena's chunks ---- */
+
+enum hbm_room { HBM_NONE, HBM_ALLOCATING, HBM_READY, HBM_FREEING };
+
+struct hbm_place {
+    struct gpu_mem mem;
+    struct gpu_op op; /* ALLOC or FREE: never two allocations for one place */
+    struct hbm *hbm;
+    enum hbm_room room;
+    uint32_t id; /* the arena's, of the chunk that is here; 0: nobody's */
+    uint32_t no; /* the memory's, for workers; 0: it has none. Never that of other memory */
+    uint32_t principal;
+    uint32_t copies; /* in flight, from or to it */
+    bool wanted;     /* to be allocated as soon as there is nothing */
+    bool stale;      /* of a chunk that is gone, or void: to be freed when no copy has it */
+};
+
+/* ---- workers' memory ---- */
+
+struct device_mem {
+    struct list_node node;
+    struct hbm *hbm;
+    struct gpu_mem mem;
+    struct gpu_op op; /* IMPORT or FREE */
+    enum hbm_room room;
+    int fd; /* ours, until it is imported; -1 */
+    bool dropped;
+    uint32_t refs; /* regions of pools */
+    device_mem_fn *fn;
+    void *ctx;
+};
+
+struct hbm_region {
+    struct device_mem *mem;
+    uint64_t base, stride_bytes, page_bytes;
+    uint64_t at; /* of its first page in a block */
+    uint32_t layer;
+};
+
+struct hbm_group {
+    uint32_t pages_per_block, nregions;
+    uint32_t block_bytes;
+    struct hbm_region *region;
+};
+
+struct device_pool {
+    struct list_node node;
+    struct hbm *hbm;
+    uint32_t generation;
+    uint32_t pages_max, ngroups;
+    uint32_t refs; /* copies, and one until it is closed */
+    bool closed;
+    struct hbm_group group[KVC_GROUPS_MAX];
+    struct hbm_region regions[]; /* of all groups */
+};
+
+/* ---- copies ---- */
+
+/* Copies that are no job (now, or any more), linked by their priv. */
+struct hbm_queue {
+    struct device_copy *head, *tail;
+};
+
+/* Where a job is in its fragments: by layers (with `ready`; else all are one), in each the pieces
+ * that are in host memory and then those that are in slots, each by regions and pages. */
+struct hbm_cursor {
+    uint32_t first, end; /* regions of the layer */
+    bool slots;
+    uint32_t piece, region, page;
+    uint32_t slot; /* the one that was looked up last, and where it is */
+    uint64_t slot_addr;
+    uint64_t layers; /* listed whole */
+    bool over;
+};
+
+/* A copy in flight. */
+struct hbm_job {
+    struct list_node node;
+    struct list_node parts; /* in flight, in order */
+    struct hbm *hbm;
+    struct device_copy *copy;
+    struct hbm_cursor at;
+    uint32_t nparts, submitted;
+    bool gated; /* its first part waited for `after` when it was submitted */
+    bool called_off;
+    int err;
+    _Atomic uint64_t progress; /* parts that have begun: what the next one waits for */
+};
+
+/* One operation of a job. */
+struct hbm_part {
+    struct list_node node;
+    struct hbm_job *job;
+    struct gpu_op op;
+};
+
+struct hbm_copies {
+    struct pool *jobs, *parts;
+    struct gpu_frag *frag; /* HBM_FRAGS for each part */
+    struct gpu_mark *mark; /* HBM_MARKS + 1 for each part */
+    void *lists;
+    uint64_t lists_bytes;
+    uint32_t copies_max;
+    uint32_t spare_parts; /* in use, beyond one for each job */
+    uint32_t gated;
+    struct list_node running;
+    struct hbm_queue waiting;          /* for a job */
+    struct hbm_queue parked;           /* for memory, or for `after` */
+    struct hbm_queue ended;            /* done() is still to be called */
+    uint64_t inflight, inflight_bytes; /* submitted, done() not called */
+    struct loop_watch watch;
+    int timer;
+    bool ticking;
+};
+
+/* ---- host memory that is registered ---- */
+
+struct hbm_pin {
+    struct list_node node;
+    struct hbm *hbm;
+    struct gpu_op pin, unpin;
+    bool pinning, unpinning;
+    uint32_t generation; /* for which it was asked */
+};
+
+struct hbm_pins {
+    struct pool *pool;
+    struct list_node list;
+};
+
+struct hbm {
+    struct device device;
+    struct tier slots;
+    struct hbm_config config;
+    char name[64];
+    struct loop *loop;
+    struct gpu *gpu;
+    uint32_t generation; /* of the device, while it is up */
+    bool up;
+    bool closing;
+
+    struct arena *arena; /* NULL: no room there */
+    struct hbm_place *place;
+    uint32_t places;
+    uint64_t chunk_bytes;
+    uint32_t last_no;
+    /* A bit per page of the arena: a slot that is handed out begins here; and one whose bytes went
+     * with the device, until it is freed. */
+    uint64_t *taken, *dead;
+    uint32_t words;
+    void *tables;
+    uint64_t tables_bytes;
+
+    struct list_node mems, pools;
+    struct hbm_copies copies;
+    struct hbm_pins pins;
+
+    void (*retired)(void *ctx, uint32_t chunk, uint32_t principal);
+    void *retired_ctx;
+    char note[512];
+};
+
+static inline struct hbm *hbm__of(const struct device *d)
+{
+    return CONTAINER_OF((struct device *)(uintptr_t)d, struct hbm, device);
+}
+/* Whether memory of this generation is there to be used. */
+bool hbm__is_up(const struct hbm *h);
+void hbm__submit(struct hbm *h, struct gpu_op *op);
+
+/* --- hbm_slots.c --- */
+
+uint64_t hbm__chunk_bytes(const struct hbm_config *config);
+uint64_t hbm__slots_host_bytes(const struct hbm_config *config);
+KVC_WARN_UNUSED int hbm__slots_create(struct hbm *h);
+/* After gpu_close(), with which all memory has gone. */
+void hbm__slots_destroy(struct hbm *h);
+/* All that is in slots is void. */
+void hbm__slots_lost(struct hbm *h);
+/* The memory of a slot: 0 and its address; -EAGAIN: it is not there yet, and asked for; -EIO: what
+ * was in the slot was lost. */
+KVC_WARN_UNUSED int hbm__slot_at(struct hbm *h, struct tier_loc loc, uint64_t *ret_addr);
+/* Whether the slot (MUST be one that was handed out) is one for blocks of this size. */
+bool hbm__slot_holds(const struct hbm *h, struct tier_loc loc, uint32_t bytes);
+/* A copy in flight names the slot. */
+void hbm__slot_hold(struct hbm *h, struct tier_loc loc);
+void hbm__slot_release(struct hbm *h, struct tier_loc loc);
+/* Where a slot's memory comes from. */
+uint32_t hbm__slot_place(const struct hbm *h, struct tier_loc loc);
+KVC_WARN_UNUSED int hbm__chunk_export(const struct device *d, uint32_t chunk, uint32_t principal,
+                                      struct device_handle *ret_handle, int *ret_headers_fd,
+                                      uint64_t *ret_headers_bytes);
+
+/* --- hbm_pool.c --- */
+
+KVC_WARN_UNUSED int hbm__mem_import(struct device *d, const struct device_handle *handle,
+                                    device_mem_fn *fn, void *ctx, struct device_mem **ret_mem);
+void hbm__mem_drop(struct device *d, struct device_mem *mem);
+KVC_WARN_UNUSED int hbm__pool_open(struct device *d, const struct device_pool_spec *spec,
+                                   struct device_pool **ret_pool, const char **ret_why);
+void hbm__pool_close(struct device *d, struct device_pool *pool);
+uint64_t hbm__pool_block_bytes(const struct device_pool *pool, uint32_t group);
+void hbm__pool_release(struct device_pool *pool);
+/* After gpu_close(): what its owners have left. */
+void hbm__pools_destroy(struct hbm *h);
+
+/* --- hbm_copy.c --- */
+
+uint64_t hbm__copies_host_bytes(const struct hbm_config *config);
+KVC_WARN_UNUSED int hbm__copies_create(struct hbm *h);
+/* Before gpu_close(): what has not begun does not any more. */
+void hbm__copies_close(struct hbm *h);
+/* After it. */
+void hbm__copies_destroy(struct hbm *h);
+void hbm__copy_submit(struct device *d, struct device_copy *copy);
+/* The device is out: copies that no operation of it has end. */
+void hbm__copies_lost(struct hbm *h);
+/* The memory of a place is there, or could not be had (err). */
+void hbm__copies_place(struct hbm *h, uint32_t place, int err);
+
+/* --- hbm_frag.c --- */
+
+struct hbm_list {
+    struct gpu_frag *frag;
+    struct gpu_mark *mark;
+    uint32_t nfrags, nmarks;
+    enum gpu_direction direction;
+    const struct device_mem *mem; /* that the last fragment is in */
+};
+/* Before the first hbm__list(). */
+void hbm__list_begin(struct hbm_job *j);
+/* The next fragments of a job and the marks among them, as many as fit and go one way: at least one
+ * fragment, when the cursor is not over. All memory that it names is there. */
+void hbm__list(struct hbm_job *j, struct hbm_list *list);
+
+/* --- hbm_pin.c --- */
+
+uint64_t hbm__pins_host_bytes(void);
+KVC_WARN_UNUSED int hbm__pins_create(struct hbm *h);
+void hbm__pins_destroy(struct hbm *h);
+/* The device is up, and knows of no host memory. */
+void hbm__pins_up(struct hbm *h);
+
+#endif

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Host memory that is registered with the device. A piece that does not fit the table, or that the
+ * device refuses, is copied from and to more slowly, and nothing else.
+ */
+#include "hbm__.h"
+
+static void pin(struct hbm_pin *p);
+
+static void forget(struct hbm_pin *p)
+{
+    list_remove(&p->node);
+    pool_put(p->hbm->pins.pool, p);
+}
+
+static void on_pinned(struct gpu_op *op)
+{
+    struct hbm_pin *p = op->owner;
+    p->pinning = false;
+    /* It was asked of a device that has gone since. */
+    if (op->status < 0 && !p->unpinning && p->generation != p->hbm->generation)
+        pin(p);
+}
+
+static void on_unpinned(struct gpu_op *op)
+{
+    struct hbm_pin *p = op->owner;
+    MUST(!p->pinning); /* the device takes them in order */
+    forget(p);
+}
+
+static void pin(struct hbm_pin *p)
+{
+    if (p->pinning || p->unpinning || !hbm__is_up(p->hbm))
+        return;
+    p->pinning = true;
+    p->generation = p->hbm->generation;
+    p->pin.status = 0;
+    hbm__submit(p->hbm, &p->pin);
+}
+
+static struct gpu_op operation(enum gpu_op_kind kind, void *base, uint64_t bytes,
+                               void (*done)(struct gpu_op *op), void *owner)
+{
+    return (struct gpu_op){
+        .kind = kind, .host = base, .bytes = bytes, .done = done, .owner = owner};
+}
+
+void hbm_pin_host(struct hbm *h, void *base, uint64_t bytes)
+{
+    struct hbm_pin *p = pool_get(h->pins.pool);
+    if (p == NULL)
+        return;
+    p->hbm = h;
+    p->pin = operation(GPU_PIN, base, bytes, on_pinned, p);
+    p->unpin = operation(GPU_UNPIN, base, bytes, on_unpinned, p);
+    list_push_back(&h->pins.list, &p->node);
+    pin(p);
+}
+
+void hbm_unpin_host(struct hbm *h, void *base, uint64_t bytes)
+{
+    LIST_FOR_EACH_SAFE (n, next, &h->pins.list) {
+        struct hbm_pin *p = CONTAINER_OF(n, struct hbm_pin, node);
+        if (p->pin.host != base || p->pin.bytes != bytes || p->unpinning)
+            continue;
+        /* At once, behind its PIN: what is copied after this call must not find the old pages. */
+        p->unpinning = true;
+        hbm__submit(h, &p->unpin);
+        return;
+    }
+}
+
+void hbm__pins_up(struct hbm *h)
+{
+    LIST_FOR_EACH_SAFE (n, next, &h->pins.list) {
+        pin(CONTAINER_OF(n, struct hbm_pin, node));
+    }
+}
+
+uint64_t hbm__pins_host_bytes(void)
+{
+    return pool_bytes_for(sizeof(struct hbm_pin), HBM_PINS_MAX);
+}
+
+int hbm__pins_create(struct hbm *h)
+{
+    return pool_create(&h->pins.pool, "host memory of a device", sizeof(struct hbm_pin),
+                       HBM_PINS_MAX);
+}
+
+void hbm__pins_destroy(struct hbm *h)
+{
+    pool_destroy(&h->pins.pool);
+}

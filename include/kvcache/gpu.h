@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * libkvcache on a GPU: paged KV memory of a worker that the daemon reads and writes (pools), blocks
+ * that the daemon keeps on the device (slots), and copies that the worker makes itself.
+ *
+ * Devices are CUDA devices, or emulated ones ("emu:0": shared host memory, whose addresses are
+ * plain pointers; for tests, and for machines without a GPU). The CUDA driver is found at run time;
+ * the library does not link it. A device is usable when both sides can open it.
+ *
+ * Return values, threads and fork are those of <kvcache/kvcache.h>. When the session reconnects
+ * (kvc_epoch changes) pools and registrations are made again by themselves, at the next call that
+ * needs them; a device that is out (it failed, or the daemon has none such) is a miss for what
+ * reads and KVC_E_TIER for what stores.
+ *
+ * Order. A store must not begin before the worker's kernels have written the pages: give it a word
+ * (`after`) that the stream writes when they have (kvc_gpu_signal). What a load has copied may be
+ * read when it has returned, or layer by layer: `ready` counts the layers that are complete
+ * (kvc_gpu_wait, or a look at the word). When a call has returned, whatever it returned, nothing
+ * touches its pages any more.
+ */
+#ifndef KVCACHE_GPU_H
+#define KVCACHE_GPU_H
+
+#include <kvcache/kvcache.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- devices ---- */
+
+struct kvc_rate {
+    uint32_t frag_bytes;
+    uint64_t to_engine, to_kernel, from_engine, from_kernel; /* bytes per second; 0 = none */
+};
+/* A device of the daemon's. */
+struct kvc_device {
+    char device[64]; /* "GPU-<uuid>", "emu:<number>": what kvc_gpu_open takes */
+    char name[64], why[KVC_PARAMS_MAX];
+    uint8_t uuid[KVC_UUID_BYTES];
+    bool up, emulated;
+    uint64_t limit_bytes, used_bytes;      /* of slots */
+    uint64_t memory_bytes, imported_bytes; /* allocated by the daemon; of workers */
+    uint64_t blocks, hits, fills, drops;   /* copies of blocks in slots */
+    uint64_t copies, copy_bytes, failures, outs;
+    uint64_t plain_to, plain_from; /* one large pinned copy, bytes per second: the bound */
+    uint32_t rates;
+    struct kvc_rate rate[6]; /* by fragment size, for each copy path */
+};
+/* Calls fn for each; a non-zero return of fn ends the walk and is returned. */
+KVC_API KVC_MUST_USE int kvc_devices(struct kvc *kvc,
+                                     int (*fn)(void *ctx, const struct kvc_device *), void *ctx);
+
+/* ---- the worker's side of a device ---- */
+
+struct kvc_gpu; /* belongs to its session; close it before that */
+struct kvc_mem; /* memory on the device that the daemon may be given; belongs to its kvc_gpu */
+
+/* device: as kvc_device.device, or "cuda:<ordinal>". CUDA: uses the primary context of that device
+ * (made current in each call and restored). -ENODEV (no such device, no driver: kvc_last_error
+ * names the next step), -EINVAL, -ENOMEM. */
+KVC_API KVC_MUST_USE int kvc_gpu_open(struct kvc *kvc, const char *device,
+                                      struct kvc_gpu **ret_gpu);
+/* Closes its pools and memories too. Accepts NULL. */
+KVC_API void kvc_gpu_close(struct kvc_gpu **gpu);
+
+/* Memory that can be exported whatever the device. *ret_addr: device address (emulated: a pointer).
+ * -ENOMEM. */
+KVC_API KVC_MUST_USE int kvc_mem_alloc(struct kvc_gpu *gpu, uint64_t bytes, void **ret_addr,
+                                       struct kvc_mem **ret_mem);
+/* Memory that the caller has (cudaMalloc, cuMemCreate with a descriptor handle, PyTorch): exported
+ * as it is, and the caller's. -EOPNOTSUPP: it cannot be exported (the worker copies itself then:
+ * kvc_gpu_load). */
+KVC_API KVC_MUST_USE int kvc_mem_register(struct kvc_gpu *gpu, void *addr, uint64_t bytes,
+                                          struct kvc_mem **ret_mem);
+/* Not while a pool names it. kvc_mem_alloc's memory goes. Accepts NULL. */
+KVC_API void kvc_mem_free(struct kvc_mem **mem);
+
+/* Completion words, KVC_WORDS of them, shared with the daemon; NULL when down. They are the
+ * caller's to share out, and zero after a reconnect. */
+KVC_API volatile uint64_t *kvc_gpu_words(struct kvc_gpu *gpu);
+/* Behind what is on the stream (CUstream; NULL: the default one): word = value. Emulated: now. */
+KVC_API KVC_MUST_USE int kvc_gpu_signal(struct kvc_gpu *gpu, void *stream, uint32_t word,
+                                        uint64_t value);
+/* What follows on the stream waits until word >= value. Emulated: the caller waits, for the
+ * session's timeout at most (-ETIMEDOUT). */
+KVC_API KVC_MUST_USE int kvc_gpu_wait(struct kvc_gpu *gpu, void *stream, uint32_t word,
+                                      uint64_t value);
+
+/* ---- pools ---- */
+
+/* Pages: page p of a region is the page_bytes bytes at base + p * stride_bytes of its memory.
+ *   K and V per layer:   two regions a layer
+ *   K and V together:    one region a layer (their page holds both), or two that overlap in stride
+ *   across layers:       a region per layer (and K, V), with the stride of a whole page
+ *   MLA:                 one region a layer
+ * A block is the bytes of its pages, region by region, in the order given here. Workers whose pages
+ * differ inside (NHD, HND) must say so in their namespace's `layout`. */
+struct kvc_pool_region {
+    struct kvc_mem *mem;
+    uint64_t base, stride_bytes, page_bytes;
+    uint32_t layer; /* ascending */
+};
+struct kvc_pool_spec {
+    uint32_t pages_max; /* page numbers are below it */
+    uint32_t groups;    /* as in the namespaces that it serves */
+    struct {
+        uint32_t pages_per_block; /* block_tokens / tokens of a page */
+        uint32_t regions;
+        const struct kvc_pool_region *region; /* copied */
+    } group[KVC_GROUPS_MAX];
+};
+struct kvc_pool;
+/* KVC_E_BAD_ARGUMENT with what is wrong in kvc_last_error; KVC_E_TIER: the daemon has no such
+ * device, or it is out; KVC_E_LIMIT: KVC_POOLS_MAX. */
+KVC_API KVC_MUST_USE int kvc_pool_open(struct kvc_gpu *gpu, const struct kvc_pool_spec *spec,
+                                       struct kvc_pool **ret_pool);
+KVC_API void kvc_pool_close(struct kvc_pool **pool);
+
+/* For fields of this type zero means: none. */
+struct kvc_word {
+    uint32_t word; /* number + 1 */
+    uint64_t value;
+};
+struct kvc_pages_load {
+    unsigned flags;                                /* KVC_F_WAIT, KVC_F_NO_LOAD, KVC_F_ALL */
+    uint32_t from_tokens, wait_tokens, timeout_ms; /* as in kvc_acquire_options */
+    struct kvc_word after;                         /* nothing is written before it */
+    struct kvc_word ready; /* word = value + layers that are complete, as they come */
+    /* pages_per_block numbers for each key of the group but its first from_tokens / block_tokens.
+     */
+    const uint32_t *pages[KVC_GROUPS_MAX];
+};
+struct kvc_loaded {
+    struct kvc_prefix prefix; /* found */
+    uint32_t tokens;          /* of it, in the pages: every block that these need has arrived */
+    struct {
+        uint32_t first, n;       /* blocks of the group for which there is a status */
+        const uint8_t *statuses; /* KVC_ST_OK: in its pages. Borrowed until the pool's next call */
+    } group[KVC_GROUPS_MAX];
+};
+/* The longest cached prefix of seq comes into the pages; what is on disk is loaded first. No hit,
+ * no daemon, no device: 0 with nothing loaded. */
+KVC_API KVC_MUST_USE int kvc_pages_load(struct kvc_ns *ns, const struct kvc_seq *seq,
+                                        struct kvc_pool *pool, const struct kvc_pages_load *load,
+                                        struct kvc_loaded *ret_loaded);
+/* Blocks come from pages: pages_per_block numbers for each key of blocks->group. statuses as
+ * kvc_store's. */
+KVC_API KVC_MUST_USE int kvc_pages_store(struct kvc_ns *ns, const struct kvc_blocks *blocks,
+                                         struct kvc_pool *pool, const uint32_t *pages,
+                                         struct kvc_word after, const uint32_t *tokens,
+                                         size_t ntokens, uint8_t *statuses);
+/* In two halves; the pool's pages are the daemon's until kvc_finish (kvc_loaded: kvc_pages_loaded
+ * of the op's pool, after it). kvc_cancel works as for stores. */
+KVC_API KVC_MUST_USE int kvc_pages_load_begin(struct kvc_ns *ns, const struct kvc_seq *seq,
+                                              struct kvc_pool *pool,
+                                              const struct kvc_pages_load *load,
+                                              struct kvc_op **ret_op);
+KVC_API KVC_MUST_USE int kvc_pages_store_begin(struct kvc_ns *ns, const struct kvc_blocks *blocks,
+                                               struct kvc_pool *pool, const uint32_t *pages,
+                                               struct kvc_word after, const uint32_t *tokens,
+                                               size_t ntokens, struct kvc_op **ret_op);
+KVC_API void kvc_pages_loaded(const struct kvc_pool *pool, struct kvc_loaded *ret_loaded);
+
+/* ---- slots: blocks that the daemon keeps on the device, read in place ---- */
+
+/* As kvc_acquire; blocks come onto the device first, as far as there is room. For each block of the
+ * hold (in the order of groups and blocks) kvc_hold_device() has its device address, or NULL where
+ * it is in host memory alone: kvc_block.data is that then, and NULL for one on the device. */
+KVC_API KVC_MUST_USE int kvc_acquire_on(struct kvc_ns *ns, const struct kvc_seq *seq,
+                                        struct kvc_gpu *gpu,
+                                        const struct kvc_acquire_options *options,
+                                        struct kvc_hold **ret_hold);
+KVC_API const void *kvc_hold_device(const struct kvc_hold *hold, uint32_t group, uint32_t i);
+
+/* A view of a block as a tensor, for DLPack (https://dmlc.github.io/dlpack, DLManagedTensor): 1-D,
+ * uint8, of block i of a group: on the device if it is there, else in host memory. Returns owned;
+ * its deleter does not release the hold, which must outlive it. NULL: no memory. */
+struct DLManagedTensor;
+KVC_API struct DLManagedTensor *kvc_hold_dlpack(const struct kvc_hold *hold, uint32_t group,
+                                                uint32_t i);
+
+/* ---- copies that the worker makes ---- */
+
+/* Blocks of a hold to pages, on the worker's stream, from host memory or the device: without the
+ * daemon, for memory that cannot be exported. Chunks of host memory are registered with the driver
+ * at their first use. spec: as a pool's, whose regions' mem may be NULL (base is an address then).
+ * pages[g]: pages_per_block for each of the hold's blocks. Emulated: done when it returns. */
+KVC_API KVC_MUST_USE int kvc_gpu_load(struct kvc_gpu *gpu, const struct kvc_hold *hold,
+                                      const struct kvc_pool_spec *spec,
+                                      const uint32_t *const pages[KVC_GROUPS_MAX], void *stream);
+/* Pages to the staging area, n blocks at offsets[i]: kvc_store follows when the stream has come by.
+ */
+KVC_API KVC_MUST_USE int kvc_gpu_stage(struct kvc_gpu *gpu, const struct kvc_pool_spec *spec,
+                                       uint32_t group, const uint32_t *pages, uint32_t n,
+                                       const uint64_t *offsets, void *stream);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,315 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A daemon with emulated devices: blocks out of workers' pages and into others', read in place on
+ * the device, what kvcachectl says of it; a device that fails and comes back, workers that die. */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <kvcache/gpu.h>
+
+#include "rig.h"
+
+#define BT      16u
+#define BLOCKS  32u
+#define MIB     (1u << 20)
+#define REGIONS 8u /* K and V of four layers */
+#define PAGE    512u
+#define PPB     2u
+#define PAGES   256u
+
+static struct rig rig;
+static char dir[64], file[96], fault[96];
+static struct kvc *k;
+static struct kvc_ns *ns;
+static struct kvc_gpu *gpu;
+static struct kvc_pool *pool;
+static uint8_t *memory;
+static uint8_t keys[BLOCKS * KVC_KEY_BYTES], statuses[BLOCKS];
+
+static void write_file(const char *path, const char *text)
+{
+    FILE *f = fopen(path, "w");
+    ck_assert(f != NULL && fputs(text, f) >= 0);
+    ck_assert_int_eq(fclose(f), 0);
+}
+
+/* The worker's side. */
+static void open_all(void)
+{
+    struct kvc_pool_region regions[REGIONS];
+    struct kvc_mem *mem;
+    void *at;
+    k = rig_open(&rig, 4 * MIB);
+    ns = rig_ns(k, "m", BT, RIG_BLOCK);
+    ck_assert_msg(kvc_gpu_open(k, "emu:0", &gpu) == 0, "%s", kvc_last_error(k));
+    ck_assert_int_eq(kvc_mem_alloc(gpu, REGIONS * PAGES * PAGE, &at, &mem), 0);
+    memory = at;
+    for (uint32_t i = 0; i < REGIONS; i++)
+        regions[i] = (struct kvc_pool_region){.mem = mem,
+                                              .base = (uint64_t)i * PAGES * PAGE,
+                                              .stride_bytes = PAGE,
+                                              .page_bytes = PAGE,
+                                              .layer = i / 2};
+    struct kvc_pool_spec spec = {.pages_max = PAGES, .groups = 1};
+    spec.group[0].pages_per_block = PPB;
+    spec.group[0].regions = REGIONS;
+    spec.group[0].region = regions;
+    ck_assert_msg(kvc_pool_open(gpu, &spec, &pool) == 0, "%s", kvc_last_error(k));
+    rig_keys(ns, 1, BT, BLOCKS, keys);
+}
+
+static void setup(void)
+{
+    char text[1024];
+    snprintf(dir, sizeof dir, "/tmp/kvc-devices-XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(dir));
+    snprintf(file, sizeof file, "%s/daemon.yaml", dir);
+    snprintf(fault, sizeof fault, "%s/fault", dir);
+    snprintf(text, sizeof text,
+             "hbm:\n  devices: emu:0=16MiB, emu:1\n  emu_memory: 64MiB\n  emu_fault: %s\n", fault);
+    write_file(file, text);
+    char set[128];
+    snprintf(set, sizeof set, "@%s", file);
+    const char *const sets[] = {set, NULL};
+    rig_start(&rig, sets);
+    struct kvc *first = rig_open(&rig, 0);
+    rig_wait_stat(first, "device0.up", 1);
+    rig_wait_stat(first, "device1.up", 1);
+    kvc_close(&first);
+    open_all();
+}
+
+static void close_all(void)
+{
+    kvc_pool_close(&pool);
+    kvc_gpu_close(&gpu);
+    kvc_close(&k);
+}
+
+static void teardown(void)
+{
+    close_all();
+    rig_stop(&rig);
+    rig_clean(&rig);
+    (void)unlink(fault);
+    ck_assert_int_eq(unlink(file), 0);
+    ck_assert_int_eq(rmdir(dir), 0);
+}
+
+/* ---- pages ---- */
+
+/* Block i in pages 2 x at and 2 x at + 1, written or compared. */
+static bool in_pages(uint32_t i, uint32_t at, bool put)
+{
+    uint8_t block[RIG_BLOCK];
+    bool same = true;
+    rig_fill(keys + (size_t)i * KVC_KEY_BYTES, block, sizeof block);
+    for (uint32_t n = 0; n < REGIONS * PPB; n++) {
+        uint8_t *page = memory + ((size_t)(n / PPB) * PAGES + PPB * at + n % PPB) * PAGE;
+        if (put)
+            memcpy(page, block + (size_t)n * PAGE, PAGE);
+        same = same && memcmp(page, block + (size_t)n * PAGE, PAGE) == 0;
+    }
+    return same;
+}
+
+static const uint32_t *page_list(uint32_t at)
+{
+    static uint32_t list[PPB * BLOCKS];
+    for (uint32_t i = 0; i < PPB * BLOCKS; i++)
+        list[i] = PPB * at + i;
+    return list;
+}
+
+static int store_pages(uint32_t at)
+{
+    const struct kvc_blocks blocks = {.keys = keys, .n = BLOCKS};
+    for (uint32_t i = 0; i < BLOCKS; i++)
+        (void)in_pages(i, at + i, true);
+    return kvc_pages_store(ns, &blocks, pool, page_list(at), (struct kvc_word){0}, NULL, 0,
+                           statuses);
+}
+
+static uint32_t load_pages(uint32_t at)
+{
+    const struct kvc_seq seq = rig_seq(keys, BLOCKS, BT);
+    struct kvc_pages_load load = {.timeout_ms = 20000};
+    struct kvc_loaded loaded;
+    load.pages[0] = page_list(at);
+    int rc = kvc_pages_load(ns, &seq, pool, &load, &loaded);
+    ck_assert_msg(rc == 0, "%d: %s", rc, kvc_last_error(k));
+    for (uint32_t i = 0; i < loaded.tokens / BT; i++)
+        ck_assert_msg(in_pages(i, at + i, false), "block %u", i);
+    return loaded.tokens;
+}
+
+START_TEST(blocks_go_from_pages_to_pages)
+{
+    ck_assert_int_eq(store_pages(0), 0);
+    for (uint32_t i = 0; i < BLOCKS; i++)
+        ck_assert_uint_eq(statuses[i], KVC_ST_OK);
+    ck_assert(!in_pages(0, 64, false));
+    ck_assert_uint_eq(load_pages(64), BLOCKS * BT);
+    /* The same blocks to who reads host memory. */
+    ck_assert_uint_eq(rig_load(k, ns, keys, BLOCKS, BT, RIG_BLOCK), BLOCKS);
+    ck_assert_uint_ge(rig_stat(k, "device0.copy_bytes"), 2ull * BLOCKS * RIG_BLOCK);
+    ck_assert_uint_eq(rig_stat(k, "svc.pools"), 1);
+    kvc_pool_close(&pool);
+    rig_wait_stat(k, "svc.pools", 0);
+}
+END_TEST
+
+START_TEST(what_was_stored_from_staging_is_loaded_into_pages)
+{
+    ck_assert_uint_eq(rig_store(k, ns, keys, 0, BLOCKS, BT, RIG_BLOCK, statuses), BLOCKS);
+    ck_assert_uint_eq(load_pages(10), BLOCKS * BT);
+}
+END_TEST
+
+static uint32_t on_device(void)
+{
+    const struct kvc_seq seq = rig_seq(keys, BLOCKS, BT);
+    struct kvc_acquire_options options = {.timeout_ms = 20000};
+    struct kvc_hold *hold = NULL;
+    uint32_t n = 0;
+    ck_assert_msg(kvc_acquire_on(ns, &seq, gpu, &options, &hold) >= 0, "%s", kvc_last_error(k));
+    ck_assert_ptr_nonnull(hold);
+    for (uint32_t i = 0; i < BLOCKS; i++) {
+        const void *at = kvc_hold_device(hold, 0, i); /* emulated: a pointer */
+        if (at == NULL)
+            continue;
+        ck_assert(rig_check(keys + (size_t)i * KVC_KEY_BYTES, at, RIG_BLOCK));
+        n++;
+    }
+    ck_assert_int_eq(kvc_hold_check(hold), 0);
+    kvc_release(k, &hold);
+    return n;
+}
+
+START_TEST(blocks_are_read_in_place_on_the_device)
+{
+    ck_assert_uint_eq(rig_store(k, ns, keys, 0, BLOCKS, BT, RIG_BLOCK, statuses), BLOCKS);
+    while (on_device() < BLOCKS) /* its memory is made when it is first wanted */
+        rig_sleep_ms(10);
+    ck_assert_uint_eq(rig_stat(k, "device0.blocks"), BLOCKS);
+    ck_assert_uint_eq(on_device(), BLOCKS);
+    ck_assert_uint_ge(rig_stat(k, "device0.hits"), BLOCKS);
+    ck_assert_uint_eq(load_pages(40), BLOCKS * BT); /* out of the slots */
+}
+END_TEST
+
+/* ---- kvcachectl ---- */
+
+static void says(const char *command, const char *what)
+{
+    static char line[512], said[65536];
+    snprintf(line, sizeof line, "KVCACHE_SOCKET=%s %s/kvcachectl %s 2>&1", rig.socket, rig_bin(),
+             command);
+    FILE *f = popen(line, "r");
+    ck_assert_ptr_nonnull(f);
+    size_t n = fread(said, 1, sizeof said - 1, f);
+    said[n] = '\0';
+    ck_assert_msg(pclose(f) == 0, "%s: %s", line, said);
+    ck_assert_msg(strstr(said, what) != NULL, "no '%s' in: %s", what, said);
+}
+
+START_TEST(operators_see_devices)
+{
+    ck_assert_uint_eq(rig_store(k, ns, keys, 0, BLOCKS, BT, RIG_BLOCK, statuses), BLOCKS);
+    while (on_device() < BLOCKS)
+        rig_sleep_ms(10);
+    says("gpu", "emu:1");
+    says("gpu", "of 16.00 MiB");
+    says("gpu --json", "\"limit_bytes\":16777216");
+    says("gpu --json", "\"blocks\":32");
+    says("usage", "on emu:0:");
+    says("usage --json", "\"limit_bytes\":16777216");
+    char command[128] = "explain ";
+    for (uint32_t i = 0; i < KVC_KEY_BYTES; i++)
+        snprintf(command + 8 + (size_t)i * 2, 3, "%02x", keys[i]);
+    says(command, "hbm+host");
+    write_file(fault, "sticky");
+    (void)load_pages(0);
+    rig_wait_stat(k, "device0.up", 0);
+    says("gpu", "emu:0 is out:");
+    ck_assert_int_eq(unlink(fault), 0);
+}
+END_TEST
+
+/* ---- what befalls a device ---- */
+
+START_TEST(a_device_that_fails_costs_misses_and_is_used_again)
+{
+    ck_assert_int_eq(store_pages(0), 0);
+    while (on_device() < BLOCKS)
+        rig_sleep_ms(10);
+    write_file(fault, "sticky");
+    uint32_t tokens = BLOCKS * BT;
+    while (tokens > 0 || rig_stat(k, "device0.up") == 1)
+        tokens = load_pages(64);
+    ck_assert_uint_eq(on_device(), 0);
+    ck_assert_uint_eq(rig_load(k, ns, keys, BLOCKS, BT, RIG_BLOCK), BLOCKS); /* nothing is lost */
+    ck_assert_uint_eq(rig_stat(k, "device0.blocks"), 0);
+    ck_assert_int_eq(unlink(fault), 0);
+    rig_wait_stat(k, "device0.up", 1);
+    while (load_pages(96) < BLOCKS * BT) /* the library makes its pool again */
+        rig_sleep_ms(10);
+    while (on_device() < BLOCKS)
+        rig_sleep_ms(10);
+}
+END_TEST
+
+/* A worker with copies on their way is killed, again and again. */
+static int work(const char *role, uint64_t arg)
+{
+    (void)arg;
+    ck_assert_str_eq(role, "copies");
+    open_all();
+    for (;;) {
+        (void)store_pages(0);
+        (void)load_pages(64);
+    }
+}
+
+START_TEST(workers_that_die_leave_nothing_behind)
+{
+    ck_assert_int_eq(store_pages(0), 0);
+    close_all();
+    for (unsigned i = 0; i < 8; i++) {
+        pid_t pid = rig_spawn(&rig, "copies", 0);
+        rig_sleep_ms(40 + 25 * i);
+        ck_assert_int_eq(kill(pid, SIGKILL), 0);
+        ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
+    }
+    open_all();
+    rig_wait_stat(k, "svc.sessions", 1);
+    rig_wait_stat(k, "svc.pools", 1);
+    rig_wait_stat(k, "svc.mems", 1);
+    rig_wait_stat(k, "device0.imported_bytes", REGIONS * PAGES * PAGE);
+    ck_assert_uint_eq(load_pages(64), BLOCKS * BT);
+}
+END_TEST
+
+static Suite *suite(void)
+{
+    Suite *s = suite_create("devices");
+    TCase *t = tcase_create("devices");
+    tcase_set_timeout(t, 250);
+    tcase_add_checked_fixture(t, setup, teardown);
+    tcase_add_test(t, blocks_go_from_pages_to_pages);
+    tcase_add_test(t, what_was_stored_from_staging_is_loaded_into_pages);
+    tcase_add_test(t, blocks_are_read_in_place_on_the_device);
+    tcase_add_test(t, operators_see_devices);
+    tcase_add_test(t, a_device_that_fails_costs_misses_and_is_used_again);
+    tcase_add_test(t, workers_that_die_leave_nothing_behind);
+    suite_add_tcase(s, t);
+    return s;
+}
+
+int main(int argc, char **argv)
+{
+    return rig_main(argc, argv, &rig, work, suite);
+}

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a test asks of the fake driver (README.md). The functions are those of the library that the
+ * program under test has loaded: fake_cuda_of() finds one there.
+ */
+#ifndef TESTS_GPU_FAKE_CUDA_H
+#define TESTS_GPU_FAKE_CUDA_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct fake_cuda {
+    /* Objects that are there: contexts, streams, memory, ...; what they are, in words. */
+    unsigned (*live)(char *ret_text, size_t bytes);
+    /* Calls of a function since cuInit() first ran, and of what is counted like one: "piece" (a
+     * copy of one run of bytes, single or of a batch), "frag" (one entry of a kernel's list). */
+    uint64_t (*calls)(const char *name);
+    /* Failures from now on, as FAKE_CUDA_FAIL says them; "" takes all back. Aborts on bad text. */
+    void (*arm)(const char *text);
+    /* Nothing is executed while on != 0. */
+    void (*hold)(int on);
+};
+
+/* Exported by the library. */
+#define FAKE_CUDA_SYMBOL "fake_cuda_control"
+
+#endif

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the files of the fake driver share: fake_cuda.c (devices, contexts, failures),
+ * fake_cuda_mem.c (memory), fake_cuda_run.c (streams, events, kernels). One lock guards all of it.
+ */
+#ifndef TESTS_GPU_FAKE_CUDA_PRIVATE_H
+#define TESTS_GPU_FAKE_CUDA_PRIVATE_H
+#ifdef KVC_HAVE_CUDA
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "gpu_cuda__.h"
+#include "list.h"
+
+#define FAKE_DEVICES_MAX  4
+#define FAKE_GRANULARITY  (UINT64_C(2) << 20)
+#define FAKE_PLAIN_BYTES  512u /* what cuMemAlloc() aligns to */
+#define FAKE_PRIORITY_LOW 0
+#define FAKE_PRIORITY_TOP (-5)
+
+struct fake_device {
+    int ordinal;
+    unsigned refs; /* of the primary context */
+    bool is_alive; /* the context has state: retained, and not reset since */
+    CUresult sticky;
+    uint64_t used_bytes;
+    unsigned flags;
+    struct list_node streams, events, modules;
+    pthread_t worker;
+    bool has_worker, stop;
+    uint64_t random;
+};
+
+struct fake {
+    pthread_mutex_t lock;
+    pthread_cond_t moved; /* something was executed, or is there to be */
+    bool is_ready;        /* cuInit() has run */
+    bool is_held;
+    /* From the environment: see README.md. */
+    int devices, version;
+    uint64_t memory_bytes, host_offset;
+    unsigned delay_us;
+    bool vmm, ipc, unified, keep_pins, read_only_pins, words;
+    struct fake_device device[FAKE_DEVICES_MAX];
+    struct list_node handles, ranges, hosts;
+};
+extern struct fake fake;
+
+/* The context of the calling thread. */
+extern _Thread_local struct fake_device *fake__current;
+
+enum fake_need { FAKE_NOTHING, FAKE_INIT, FAKE_CONTEXT };
+/* Takes the lock and counts the call: 0, or with what it fails (the lock is held all the same). */
+CUresult fake__enter(const char *call, enum fake_need need);
+/* Gives the lock back and r. */
+CUresult fake__leave(CUresult r);
+/* Counts, and says whether this one is to fail. */
+CUresult fake__count(const char *name, struct fake_device *device);
+/* Counts what does not fail. */
+void fake__add(const char *name, uint64_t n);
+/* The caller has broken the driver's contract: says so and aborts. */
+_Noreturn void fake__wrong(const char *format, ...) __attribute__((format(printf, 1, 2)));
+struct fake_device *fake__device(CUdevice device);
+/* Appends " 3 streams" when n is 3; returns n. */
+unsigned fake__say(unsigned n, const char *what, char *text, size_t bytes);
+
+/* ---- memory ---- */
+
+/* Where device code and copies of `device` find the bytes; NULL when it cannot reach all of them.
+ * Host memory is reached by the address that cuMemHostGetDevicePointer() gave. */
+char *fake__reach(const struct fake_device *device, uint64_t addr, uint64_t bytes);
+/* The same for a copy that takes host addresses too; pageable memory of the process sets
+ * *ret_pageable. */
+char *fake__reach_any(const struct fake_device *device, uint64_t addr, uint64_t bytes,
+                      bool *ret_pageable);
+/* What goes with the context of a device. */
+void fake__memory_reset(struct fake_device *device);
+/* Memory objects of a device; `of_context`: those that go with its context. */
+unsigned fake__memory_live(const struct fake_device *device, bool of_context, char *text,
+                           size_t bytes);
+
+/* ---- execution ---- */
+
+void fake__start(struct fake_device *device);
+/* Drops what has not been executed and all objects of the context. Gives the lock up meanwhile. */
+void fake__stop(struct fake_device *device);
+unsigned fake__run_live(const struct fake_device *device, char *text, size_t bytes);
+
+/* ---- entry points ---- */
+
+/* What libkvcache calls and the daemon does not. */
+#define FAKE_WORKER_CALLS(X)            \
+    X(CtxPushCurrent, 4000)             \
+    X(CtxPopCurrent, 4000)              \
+    X(MemRetainAllocationHandle, 11000) \
+    X(StreamWriteValue64, 11070)        \
+    X(StreamWaitValue64, 11070)
+
+#define FAKE__DECLARE(name, version) __typeof__(*(PFN_cu##name##_v##version)0) fake_##name;
+CUDA_CALLS(FAKE__DECLARE)
+FAKE_WORKER_CALLS(FAKE__DECLARE)
+#undef FAKE__DECLARE
+#ifdef CUDA_BATCH_OLD
+__typeof__(*(PFN_cuMemcpyBatchAsync_v12080)0) fake_MemcpyBatchAsyncOld;
+#endif
+#ifdef CUDA_BATCH_NEW
+__typeof__(*(PFN_cuMemcpyBatchAsync_v13000)0) fake_MemcpyBatchAsync;
+#endif
+
+#endif
+#endif

@@ -1,0 +1,403 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Processes killed in the middle of copies to and from pages on a device. $KVC_SEED and $KVC_ROUNDS
+ * choose other points and another number of them; the seed is printed.
+ */
+#include <check.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "rig_device.h"
+
+#define BT     16u
+#define BATCH  32u
+#define KEPT   48u /* blocks of a bystander's chain */
+#define PLACES 128u
+#define CHAINS 16u /* of a worker that is killed, before it begins again */
+
+static struct rig rig;
+static uint8_t kept_keys[KEPT * KVC_KEY_BYTES], keys[BATCH * KVC_KEY_BYTES], statuses[KEPT];
+static uint64_t seed;
+
+static uint64_t next_random(void)
+{
+    seed ^= seed << 13;
+    seed ^= seed >> 7;
+    seed ^= seed << 17;
+    return seed;
+}
+
+static unsigned rounds_of(unsigned usual)
+{
+    const char *s = getenv("KVC_SEED"), *n = getenv("KVC_ROUNDS");
+    seed = s ? strtoull(s, NULL, 0) : (uint64_t)time(NULL) * 2654435761u + 1;
+    printf("seed %llu (KVC_SEED repeats it)\n", (unsigned long long)seed);
+    fflush(stdout);
+    return n ? (unsigned)strtoul(n, NULL, 0) : usual;
+}
+
+static void sleep_us(uint64_t us)
+{
+    struct timespec ts = {.tv_nsec = (long)us * 1000};
+    nanosleep(&ts, NULL);
+}
+
+/* A device that takes its time: who is killed at random is killed in the middle of copies. */
+static const char *const sets[] = {"hbm.devices=" RIG_DEVICE "=16MiB", "hbm.chunk=2MiB",
+                                   "hbm.emu_latency=300us", NULL};
+
+static void setup(void)
+{
+    rig_start(&rig, sets);
+}
+
+static void teardown(void)
+{
+    rig_stop(&rig);
+    rig_clean(&rig);
+}
+
+/* ---- a worker that is killed ---- */
+
+/* Out of pages, into others, in place; what it reads must be right. Never lets go of a hold before
+ * it has the next. */
+static void copy_for_ever(uint32_t first_chain)
+{
+    struct kvc *k = rig_open(&rig, 0);
+    struct kvc_ns *ns = rig_ns(k, "m", BT, RIG_BLOCK);
+    struct kvc_gpu *gpu;
+    struct rig_pages pages;
+    struct kvc_hold *held = NULL;
+    ck_assert_int_eq(kvc_gpu_open(k, RIG_DEVICE, &gpu), 0);
+    ck_assert_int_eq(rig_pages_open(gpu, RIG_BLOCK, PLACES, &pages), 0);
+    for (uint32_t turn = 0;; turn++) {
+        rig_keys(ns, first_chain + turn % CHAINS, BT, BATCH, keys);
+        ck_assert_int_eq(rig_pages_store(ns, &pages, 0, keys, 0, BATCH, BT, 0, statuses), 0);
+        int n = rig_pages_load(ns, &pages, BATCH, keys, BATCH, BT, 0);
+        for (int i = 0; i < n; i++)
+            ck_assert(rig_pages_has(&pages, BATCH + (uint32_t)i, keys + (size_t)i * KVC_KEY_BYTES));
+        struct kvc_seq seq = rig_seq(keys, BATCH, BT);
+        struct kvc_hold *hold;
+        ck_assert_int_eq(kvc_acquire_on(ns, &seq, gpu, NULL, &hold), 0);
+        for (uint32_t i = 0; i < hold->group[0].n; i++)
+            ck_assert(
+                rig_check(keys + (size_t)i * KVC_KEY_BYTES, rig_hold_data(hold, i), RIG_BLOCK));
+        kvc_release(k, &held);
+        held = hold;
+    }
+}
+
+struct bystander {
+    struct kvc *k;
+    struct kvc_ns *ns, *other; /* of the storm, and its own */
+    struct kvc_gpu *gpu;
+    struct rig_pages pages;
+    struct kvc_hold *hold;
+    unsigned descriptors; /* of the daemon, with nobody else there */
+};
+
+static void bystander_open(struct bystander *b)
+{
+    b->k = rig_open(&rig, 0);
+    rig_await_device(b->k, true);
+    b->ns = rig_ns(b->k, "m", BT, RIG_BLOCK);
+    b->other = rig_ns(b->k, "bystander", BT, RIG_BLOCK);
+    ck_assert_int_eq(kvc_gpu_open(b->k, RIG_DEVICE, &b->gpu), 0);
+    ck_assert_int_eq(rig_pages_open(b->gpu, RIG_BLOCK, PLACES, &b->pages), 0);
+    rig_keys(b->other, 1, BT, KEPT, kept_keys);
+    ck_assert_int_eq(rig_pages_store(b->other, &b->pages, 0, kept_keys, 0, KEPT, BT, 0, statuses),
+                     0);
+    struct kvc_seq kept = rig_seq(kept_keys, KEPT, BT);
+    /* What it reads must not be evicted by the storm, neither from memory nor from the device. */
+    unsigned near = 0;
+    for (unsigned t = 0; near < KEPT && t < 2000; t++) {
+        kvc_release(b->k, &b->hold);
+        ck_assert_int_eq(kvc_acquire_on(b->other, &kept, b->gpu, NULL, &b->hold), 0);
+        ck_assert_uint_eq(b->hold->group[0].n, KEPT);
+        near = 0;
+        for (uint32_t i = 0; i < KEPT; i++)
+            near += kvc_hold_device(b->hold, 0, i) != NULL;
+    }
+    ck_assert_uint_eq(near, KEPT);
+    rig_pages_spoil(&b->pages, 0, PLACES);
+    b->descriptors = rig_descriptors(rig.pid);
+}
+
+static void bystander_close(struct bystander *b)
+{
+    kvc_release(b->k, &b->hold);
+    rig_pages_close(&b->pages);
+    kvc_gpu_close(&b->gpu);
+    kvc_close(&b->k);
+}
+
+/* The bystander's blocks are what they were; its pages were touched where it asked for it alone. */
+static void check_bystander(struct bystander *b)
+{
+    for (uint32_t i = 0; i < KEPT; i++)
+        ck_assert(rig_check(kept_keys + (size_t)i * KVC_KEY_BYTES, kvc_hold_device(b->hold, 0, i),
+                            RIG_BLOCK));
+    ck_assert_int_eq(kvc_hold_check(b->hold), 0);
+    ck_assert(rig_pages_untouched(&b->pages, 0, PLACES));
+    ck_assert_int_eq(rig_pages_load(b->other, &b->pages, 40, kept_keys, KEPT, BT, 0), KEPT);
+    for (uint32_t i = 0; i < KEPT; i++)
+        ck_assert(rig_pages_has(&b->pages, 40 + i, kept_keys + (size_t)i * KVC_KEY_BYTES));
+    ck_assert(rig_pages_untouched(&b->pages, 0, 40));
+    ck_assert(rig_pages_untouched(&b->pages, 40 + KEPT, PLACES - 40 - KEPT));
+    rig_pages_spoil(&b->pages, 0, PLACES);
+}
+
+/* Of the dead one's chains everything that is visible is right, by either way. */
+static void check_chains(struct bystander *b, uint32_t first_chain)
+{
+    for (uint32_t chain = first_chain; chain < first_chain + CHAINS; chain++) {
+        rig_keys(b->ns, chain, BT, BATCH, keys);
+        uint32_t hit = rig_load(b->k, b->ns, keys, BATCH, BT, RIG_BLOCK);
+        if (hit == 0)
+            break;
+        int n = rig_pages_load(b->ns, &b->pages, 0, keys, BATCH, BT, 0);
+        ck_assert_int_eq(n, (int)hit);
+        for (int i = 0; i < n; i++)
+            ck_assert(rig_pages_has(&b->pages, (uint32_t)i, keys + (size_t)i * KVC_KEY_BYTES));
+    }
+    rig_pages_spoil(&b->pages, 0, PLACES);
+}
+
+/* By what the daemon says, and by what the kernel says of the daemon. */
+static void check_nothing_left(struct bystander *b)
+{
+    rig_wait_stat(b->k, "svc.sessions", 1);
+    rig_wait_stat(b->k, "svc.pools", 1);
+    rig_wait_stat(b->k, "svc.mems", 1);
+    rig_wait_stat(b->k, "core.leases", 1);
+    rig_wait_stat(b->k, "svc.calls", 0);
+    ck_assert_uint_eq(rig_stat(b->k, "core.blocks_pending"), 0);
+    ck_assert_uint_eq(rig_stat(b->k, "core.reservations"), 0);
+    ck_assert_uint_eq(rig_stat(b->k, "daemon.host_used_bytes"),
+                      rig_stat(b->k, "core.blocks_present") * RIG_BLOCK);
+    const uint64_t bytes = rig_pages_bytes(&b->pages);
+    struct kvc_device d = rig_device(b->k);
+    for (unsigned t = 0; t < 1000 && (d.imported_bytes != bytes ||
+                                      rig_mapped(rig.pid, RIG_WORKERS_MEMORY) != bytes);
+         t++) {
+        rig_sleep_ms(5);
+        d = rig_device(b->k);
+    }
+    ck_assert_uint_eq(d.imported_bytes, bytes);
+    ck_assert_uint_eq(rig_mapped(rig.pid, RIG_WORKERS_MEMORY), bytes);
+    ck_assert_uint_eq(rig_mapped(rig.pid, RIG_DAEMONS_MEMORY), d.memory_bytes);
+    ck_assert(d.up);
+    ck_assert_uint_eq(d.outs, 0);
+}
+
+START_TEST(a_worker_killed_while_pages_are_copied_leaves_nothing_behind)
+{
+    struct bystander b = {.k = NULL};
+    unsigned rounds = rounds_of(80), busy = 0;
+    bystander_open(&b);
+    for (unsigned i = 0; i < rounds; i++) {
+        const uint64_t before = rig_device(b.k).copies;
+        pid_t pid = rig_spawn(&rig, "copy", i * 1000);
+        /* Three times of four it is let into its stride; else it may die while it attaches. */
+        for (unsigned t = 0; i % 4 && t < 10000 && rig_device(b.k).copies < before + 2; t++)
+            rig_sleep_ms(1);
+        sleep_us(next_random() % 30000);
+        busy += rig_device(b.k).copies > before;
+        ck_assert_int_eq(kill(pid, SIGKILL), 0);
+        int status;
+        ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+        ck_assert(WIFSIGNALED(status)); /* it saw nothing wrong */
+        check_nothing_left(&b);
+        check_bystander(&b);
+        check_chains(&b, i * 1000);
+    }
+    ck_assert_uint_ge(busy, rounds / 2);
+    /* Chunks of slots that came have a few descriptors each; nothing grows with the rounds. */
+    const uint64_t chunks = rig_device(b.k).memory_bytes >> 21;
+    ck_assert_uint_le(rig_descriptors(rig.pid), b.descriptors + 4 * chunks + 4);
+    bystander_close(&b);
+    b.k = rig_open(&rig, 0);
+    rig_wait_stat(b.k, "svc.sessions", 1);
+    ck_assert_uint_eq(rig_device(b.k).imported_bytes, 0);
+    kvc_close(&b.k);
+}
+END_TEST
+
+/* ---- a daemon that is killed ---- */
+
+struct shared {
+    volatile uint64_t loaded[2], near[2], wrong, misses, refused;
+    volatile int stop;
+};
+
+static struct shared *map_shared(int fd)
+{
+    struct shared *sh = mmap(NULL, sizeof *sh, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    ck_assert_ptr_ne(sh, MAP_FAILED);
+    return sh;
+}
+
+struct reader {
+    struct shared *sh;
+    unsigned no;
+    struct kvc *k;
+    struct kvc_ns *ns;
+    struct kvc_gpu *gpu;
+    struct rig_pages pages;
+};
+
+static void into_pages(struct reader *r)
+{
+    int n = rig_pages_load(r->ns, &r->pages, BATCH, keys, BATCH, BT, 300);
+    ck_assert_msg(n >= 0, "%s: %s", kvc_error_name(n), kvc_last_error(r->k));
+    for (int i = 0; i < n; i++)
+        r->sh->wrong +=
+            !rig_pages_has(&r->pages, BATCH + (uint32_t)i, keys + (size_t)i * KVC_KEY_BYTES);
+    if (n > 0) {
+        r->sh->loaded[r->no]++;
+        return;
+    }
+    r->sh->misses++;
+    /* Stored again; the daemon may be killed at any moment. */
+    int err = rig_pages_store(r->ns, &r->pages, 0, keys, 0, BATCH, BT, 0, statuses);
+    r->sh->refused += err != 0 || statuses[0] == KVC_ST_TIER;
+    if (!kvc_is_up(r->k))
+        rig_sleep_ms(2);
+}
+
+static void in_place(struct reader *r)
+{
+    struct kvc_seq seq = rig_seq(keys, BATCH, BT);
+    struct kvc_acquire_options soon = {.timeout_ms = 300};
+    struct kvc_hold *hold = NULL;
+    uint64_t wrong = 0, near = 0;
+    if (kvc_acquire_on(r->ns, &seq, r->gpu, &soon, &hold) != 0)
+        return;
+    for (uint32_t i = 0; i < hold->group[0].n; i++) {
+        near += kvc_hold_device(hold, 0, i) != NULL;
+        wrong += !rig_check(keys + (size_t)i * KVC_KEY_BYTES, rig_hold_data(hold, i), RIG_BLOCK);
+    }
+    if (kvc_hold_check(hold) == 0) {
+        r->sh->wrong += wrong;
+        r->sh->near[r->no] += near > 0;
+    }
+    kvc_release(r->k, &hold);
+}
+
+/* Goes on whatever becomes of the daemon, with the pool that it has made once. */
+static void read_for_ever(struct shared *sh, unsigned no)
+{
+    struct reader r = {.sh = sh, .no = no, .k = rig_open(&rig, 0)};
+    struct kvc_ns_spec spec = rig_spec("m", BT, RIG_BLOCK);
+    int err = kvc_gpu_open(r.k, RIG_DEVICE, &r.gpu);
+    ck_assert_int_eq(err, 0);
+    while (kvc_ns_open(r.k, &spec, &r.ns) != 0)
+        rig_sleep_ms(2);
+    while (rig_pages_open(r.gpu, RIG_BLOCK, PLACES, &r.pages) != 0)
+        rig_sleep_ms(2);
+    while (!sh->stop) {
+        rig_keys(r.ns, 1 + no, BT, BATCH, keys);
+        into_pages(&r);
+        in_place(&r);
+    }
+    rig_pages_close(&r.pages);
+    kvc_gpu_close(&r.gpu);
+    kvc_close(&r.k);
+    _exit(0);
+}
+
+/* Both have loaded into pages, and read in place, of this daemon. */
+static void await_life(const struct shared *sh)
+{
+    uint64_t loaded[2], near[2];
+    memcpy(loaded, (const void *)(uintptr_t)sh->loaded, sizeof loaded);
+    memcpy(near, (const void *)(uintptr_t)sh->near, sizeof near);
+    for (unsigned t = 0; t < 20000; t++) {
+        bool all = true;
+        for (unsigned i = 0; i < 2; i++)
+            all = all && sh->loaded[i] >= loaded[i] + 2 && sh->near[i] >= near[i] + 2;
+        if (all)
+            return;
+        rig_sleep_ms(1);
+    }
+    rig_show_log(&rig);
+    ck_abort_msg("no life: loaded %llu %llu, near %llu %llu, misses %llu, refused %llu",
+                 (unsigned long long)sh->loaded[0], (unsigned long long)sh->loaded[1],
+                 (unsigned long long)sh->near[0], (unsigned long long)sh->near[1],
+                 (unsigned long long)sh->misses, (unsigned long long)sh->refused);
+}
+
+START_TEST(a_daemon_killed_while_pages_are_copied_costs_misses_only)
+{
+    int fd = memfd_create("shared", 0);
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_eq(ftruncate(fd, sizeof(struct shared)), 0);
+    struct shared *sh = map_shared(fd);
+    unsigned rounds = rounds_of(25);
+    pid_t reader[2];
+    for (unsigned i = 0; i < 2; i++)
+        reader[i] = rig_spawn(&rig, "read", (uint64_t)fd << 1 | i);
+    for (unsigned i = 0; i < rounds; i++) {
+        await_life(sh);
+        struct kvc *k = rig_open(&rig, 0);
+        struct kvc_device d = rig_device(k);
+        kvc_close(&k);
+        /* Workers keep nothing of daemons that are gone, and the daemon has what they have. */
+        for (unsigned r = 0; r < 2; r++) {
+            ck_assert_uint_le(rig_mapped(reader[r], RIG_DAEMONS_MEMORY), d.memory_bytes);
+            ck_assert_uint_eq(rig_mapped(reader[r], RIG_WORKERS_MEMORY), d.imported_bytes / 2);
+        }
+        sleep_us(next_random() % 20000);
+        rig_kill(&rig);
+        if (i % 2) /* misses, for a while */
+            sleep_us(next_random() % 100000);
+        rig_restart(&rig, sets);
+    }
+    sh->stop = 1;
+    for (unsigned i = 0; i < 2; i++) {
+        int status;
+        ck_assert_int_eq(waitpid(reader[i], &status, 0), reader[i]);
+        ck_assert_int_eq(status, 0);
+    }
+    ck_assert_uint_eq(sh->wrong, 0);
+    ck_assert_uint_gt(sh->misses, 0);
+    struct kvc *k = rig_open(&rig, 0);
+    rig_await_device(k, true);
+    rig_wait_stat(k, "svc.sessions", 1);
+    ck_assert_uint_eq(rig_device(k).imported_bytes, 0);
+    ck_assert_uint_eq(rig_stat(k, "svc.pools"), 0);
+    kvc_close(&k);
+    close(fd);
+}
+END_TEST
+
+static int child_main(const char *role, uint64_t arg)
+{
+    if (strcmp(role, "copy") == 0)
+        copy_for_ever((uint32_t)arg);
+    read_for_ever(map_shared((int)(arg >> 1)), arg & 1);
+    return 0;
+}
+
+static Suite *suite(void)
+{
+    Suite *s = suite_create("kill_device");
+    TCase *t = tcase_create("kill_device");
+    tcase_add_checked_fixture(t, setup, teardown);
+    tcase_set_timeout(t, 280);
+    tcase_add_test(t, a_worker_killed_while_pages_are_copied_leaves_nothing_behind);
+    tcase_add_test(t, a_daemon_killed_while_pages_are_copied_costs_misses_only);
+    suite_add_tcase(s, t);
+    return s;
+}
+
+int main(int argc, char **argv)
+{
+    return rig_main(argc, argv, &rig, child_main, suite);
+}

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the fake daemon's files share: fake.c and, about devices, fake_gpu.c. */
+#ifndef KVC_TEST_CLIENT_FAKE_PRIVATE_H
+#define KVC_TEST_CLIENT_FAKE_PRIVATE_H
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "codec.h"
+#include "fake.h"
+
+#define NEED(cond)                                                                      \
+    do {                                                                                \
+        if (!(cond)) {                                                                  \
+            fprintf(stderr, "fake daemon: %s:%d: %s (%s)\n", __FILE__, __LINE__, #cond, \
+                    strerror(errno));                                                   \
+            _exit(99);                                                                  \
+        }                                                                               \
+    } while (0)
+
+#define CONNS 8
+/* Memory of the worker's; pages in it. */
+struct fake_memory {
+    uint8_t *at, *base; /* base: of the mapping */
+    uint64_t bytes, base_bytes;
+};
+struct fake_pool {
+    bool is_open;
+    uint32_t groups, pages_max;
+    struct {
+        uint32_t pages_per_block, regions;
+        struct msg_region region[FAKE_POOL_REGIONS];
+    } group[2];
+};
+/* A load that is to write later. */
+struct late {
+    bool armed;
+    uint64_t at_ms; /* 0: when it is cancelled */
+    uint32_t pool, n;
+    uint32_t pages[FAKE_PAGES];
+};
+
+struct later {
+    uint8_t buf[8192];
+    size_t len;
+    uint64_t at_ms;
+    uint64_t corr; /* 0 = free */
+    uint8_t op;
+    bool after_next;
+    bool silent;
+};
+
+struct daemon {
+    struct fake *f;
+    struct fake_shared *s;
+    void *ctx, *router;
+    char endpoint[128];
+    int listener;
+    int conn[CONNS];
+    bool greeted[CONNS];
+    int last_conn;
+    uint8_t route[KVC_ROUTE_BYTES];
+    uint8_t *staging;
+    uint64_t staging_bytes;
+    struct later later[128];
+    uint64_t lease, reservation;
+    uint32_t ns;
+    uint8_t tx[65536];
+
+    uint64_t *words;
+    uint8_t near_uuid[KVC_UUID_BYTES]; /* of the last ACQUIRE_ON */
+    struct fake_memory memory[KVC_MEMS_MAX];
+    struct fake_pool pool[KVC_POOLS_MAX];
+    struct late late;
+};
+
+/* ---- fake.c ---- */
+
+void att_send(int fd, const void *buf, int len, int pass);
+struct codec_bin text(const char *s);
+int lease(struct daemon *d, const struct msg_head *h, uint32_t ngroups, uint32_t near, uint8_t *out,
+          size_t cap);
+void statuses(struct daemon *d, uint8_t *out, uint32_t n);
+
+/* ---- fake_gpu.c ---- */
+
+/* An attach message with the descriptor that came along, or -1: whether it was about devices. */
+bool gpu_attach(struct daemon *d, int conn, const uint8_t *buf, size_t len, int passed);
+/* A request: the answer's length, 0 when it is not about devices. */
+int gpu_answer(struct daemon *d, const struct msg_head *h, const uint8_t *in, size_t len,
+               uint8_t *out, size_t cap);
+void gpu_late(struct daemon *d, bool is_cancelled);
+/* What the session had is gone. */
+void gpu_session_ended(struct daemon *d);
+void gpu_create(struct fake *f);
+void gpu_destroy(struct fake *f);
+
+#endif

@@ -1,0 +1,647 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Devices, their memory, completion words and pools, against a fake daemon. */
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "gpu_fixture.h"
+
+/* ---- devices ---- */
+
+START_TEST(a_device_needs_no_daemon)
+{
+    kvc = open_session(50);
+    ck_assert(!kvc_is_up(kvc));
+    open_gpu();
+    memset(memory, 7, (size_t)REGIONS * PAGES * PAGE_BYTES);
+    ck_assert_ptr_null((const void *)kvc_gpu_words(gpu));
+    kvc_mem_free(&mem);
+    ck_assert_ptr_null(mem);
+    kvc_gpu_close(&gpu);
+    ck_assert_ptr_null(gpu);
+    kvc_gpu_close(&gpu);
+}
+END_TEST
+
+START_TEST(a_name_that_is_none_is_refused_with_what_would_be_one)
+{
+    static const char *const wrong[] = {"",      "emu",   "emu:",    "emu:x", "emu:1x",
+                                        "gpu:0", "cuda:", "cuda:-1", "0",     "emu:99999999999"};
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        struct kvc_gpu *g = NULL;
+        ck_assert_int_eq(kvc_gpu_open(kvc, wrong[i], &g), -EINVAL);
+        ck_assert_ptr_nonnull(strstr(kvc_last_error(kvc), "emu:<number>"));
+        ck_assert_ptr_null(g);
+    }
+    struct kvc_gpu *g = NULL;
+    ck_assert_int_eq(kvc_gpu_open(kvc, NULL, &g), -EINVAL);
+}
+END_TEST
+
+START_TEST(a_gpu_that_is_not_there_is_said_with_the_next_step)
+{
+    struct kvc_gpu *g = NULL;
+    ck_assert_int_eq(kvc_gpu_open(kvc, "GPU-00000000-0000-0000-0000-000000000000", &g), -ENODEV);
+    ck_assert_msg(strstr(kvc_last_error(kvc), "emu:0") != NULL ||
+                      strstr(kvc_last_error(kvc), "nvidia-smi") != NULL,
+                  "%s", kvc_last_error(kvc));
+}
+END_TEST
+
+START_TEST(a_device_is_opened_once)
+{
+    struct kvc_gpu *again = NULL;
+    ck_assert_int_eq(kvc_gpu_open(kvc, "emu:0", &again), -EINVAL);
+    ck_assert_int_eq(kvc_gpu_open(kvc, "emu:1", &again), 0);
+    kvc_gpu_close(&gpu);
+    ck_assert_int_eq(kvc_gpu_open(kvc, "emu:0", &gpu), 0);
+    kvc_gpu_close(&again);
+}
+END_TEST
+
+static int count_devices(void *ctx, const struct kvc_device *d)
+{
+    struct kvc_device *all = ctx;
+    while (all->device[0] != '\0')
+        all++;
+    *all = *d;
+    return 0;
+}
+
+static int stop_at_first(void *ctx, const struct kvc_device *d)
+{
+    (void)ctx;
+    (void)d;
+    return 42;
+}
+
+START_TEST(the_daemon_tells_of_its_devices)
+{
+    struct kvc_device all[3] = {0};
+    ck_assert_int_eq(kvc_devices(kvc, count_devices, all), 0);
+    ck_assert_str_eq(all[0].device, "emu:0");
+    ck_assert(all[0].up && all[0].emulated);
+    ck_assert_uint_eq(all[0].limit_bytes, 1 << 20);
+    ck_assert_uint_eq(all[0].blocks, 7);
+    ck_assert_uint_eq(all[0].rates, 2);
+    ck_assert_uint_eq(all[0].rate[1].frag_bytes, 16384);
+    ck_assert_uint_eq(all[0].rate[0].from_kernel, 4);
+    ck_assert_str_eq(all[1].device, "GPU-01234567-89ab-cdef-fedc-ba9876543210");
+    ck_assert_str_eq(all[1].name, "NVIDIA H200");
+    ck_assert_str_eq(all[1].why, "fell off the bus");
+    ck_assert(!all[1].up && !all[1].emulated && all[1].outs == 3);
+    ck_assert_int_eq(kvc_devices(kvc, stop_at_first, NULL), 42);
+    fake_rule(&fake, KVC_OP_DEVICES, FAKE_BAD_BODY, 0, 1);
+    ck_assert_int_eq(kvc_devices(kvc, stop_at_first, NULL), KVC_E_BAD_MESSAGE);
+}
+END_TEST
+
+/* ---- memory ---- */
+
+START_TEST(memory_that_cannot_be_exported_is_refused)
+{
+    struct kvc_mem *m = NULL;
+    static uint8_t mine[4096];
+    ck_assert_int_eq(kvc_mem_register(gpu, mine, sizeof(mine), &m), -EOPNOTSUPP);
+    ck_assert_ptr_nonnull(strstr(kvc_last_error(kvc), "kvc_gpu_load"));
+    ck_assert_int_eq(kvc_mem_register(gpu, NULL, 1, &m), -EINVAL);
+    void *at = NULL;
+    ck_assert_int_eq(kvc_mem_alloc(gpu, 0, &at, &m), -EINVAL);
+    ck_assert_int_eq(kvc_mem_alloc(gpu, UINT64_MAX, &at, &m), -EINVAL);
+    ck_assert_int_eq(kvc_mem_alloc(gpu, INT64_MAX / 2, &at, &m), -ENOMEM);
+    ck_assert_ptr_null(at);
+    ck_assert_ptr_null(m);
+}
+END_TEST
+
+START_TEST(memories_have_a_limit)
+{
+    static struct kvc_mem *m[KVC_MEMS_MAX];
+    void *at;
+    for (uint32_t i = 1; i < KVC_MEMS_MAX; i++)
+        ck_assert_msg(kvc_mem_alloc(gpu, 1, &at, &m[i]) == 0, "%u: %s", i, kvc_last_error(kvc));
+    ck_assert_int_eq(kvc_mem_alloc(gpu, 1, &at, &m[0]), KVC_E_LIMIT);
+    kvc_mem_free(&m[17]);
+    ck_assert_int_eq(kvc_mem_alloc(gpu, 1, &at, &m[0]), 0);
+}
+END_TEST
+
+/* ---- words ---- */
+
+START_TEST(words_are_shared_and_zero)
+{
+    volatile uint64_t *w = kvc_gpu_words(gpu);
+    ck_assert_ptr_nonnull((const void *)w);
+    for (uint32_t i = 0; i < KVC_WORDS; i++)
+        ck_assert_uint_eq(w[i], 0);
+    ck_assert_int_eq(kvc_gpu_signal(gpu, NULL, 3, 17), 0);
+    ck_assert_uint_eq(w[3], 17);
+    ck_assert_int_eq(kvc_gpu_wait(gpu, NULL, 3, 17), 0);
+    ck_assert_int_eq(kvc_gpu_wait(gpu, NULL, 3, 5), 0);
+    ck_assert_ptr_eq((const void *)kvc_gpu_words(gpu), (const void *)w);
+    ck_assert_uint_eq(atomic_load(&fake.s->words_asked), 1);
+}
+END_TEST
+
+START_TEST(words_have_numbers_and_values_with_limits)
+{
+    ck_assert_int_eq(kvc_gpu_signal(gpu, NULL, KVC_WORDS, 1), -EINVAL);
+    ck_assert_int_eq(kvc_gpu_wait(gpu, NULL, KVC_WORDS, 1), -EINVAL);
+    ck_assert_int_eq(kvc_gpu_signal(gpu, NULL, 0, UINT64_C(1) << 63), -EINVAL);
+    ck_assert_int_eq(kvc_gpu_signal(gpu, NULL, KVC_WORDS - 1, INT64_MAX), 0);
+}
+END_TEST
+
+START_TEST(a_wait_that_nobody_ends_ends_in_time)
+{
+    kvc_gpu_close(&gpu);
+    kvc_close(&kvc);
+    kvc = open_session(200);
+    open_gpu();
+    ck_assert_int_eq(kvc_gpu_signal(gpu, NULL, 0, 1), 0);
+    ck_assert_int_eq(kvc_gpu_wait(gpu, NULL, 0, 2), -ETIMEDOUT);
+}
+END_TEST
+
+START_TEST(a_wait_ends_with_the_daemon)
+{
+    ck_assert_ptr_nonnull((const void *)kvc_gpu_words(gpu));
+    fake_kill(&fake);
+    ck_assert_int_eq(kvc_gpu_wait(gpu, NULL, 0, 2), KVC_E_DOWN);
+}
+END_TEST
+
+START_TEST(no_words_where_there_are_no_devices)
+{
+    atomic_store(&fake.s->words, FAKE_WORDS_REFUSE);
+    ck_assert_ptr_null((const void *)kvc_gpu_words(gpu));
+    ck_assert_int_eq(kvc_gpu_signal(gpu, NULL, 0, 1), KVC_E_TIER);
+    ck_assert(kvc_is_up(kvc));
+    ck_assert_uint_eq(atomic_load(&fake.s->words_asked), 1);
+}
+END_TEST
+
+START_TEST(words_that_are_not_to_be_had_now_are_asked_for_again)
+{
+    atomic_store(&fake.s->words, FAKE_WORDS_BUSY);
+    ck_assert_int_eq(kvc_gpu_signal(gpu, NULL, 0, 1), KVC_E_BUSY);
+    ck_assert_int_eq(kvc_gpu_signal(gpu, NULL, 0, 1), 0);
+}
+END_TEST
+
+START_TEST(words_that_do_not_come_are_not_waited_for_longer_than_the_deadline)
+{
+    kvc_gpu_close(&gpu);
+    kvc_close(&kvc);
+    atomic_store(&fake.s->words, FAKE_WORDS_MUTE);
+    kvc = open_session(100);
+    open_gpu();
+    ck_assert_int_eq(kvc_gpu_signal(gpu, NULL, 0, 1), KVC_E_TIMEOUT);
+    ck_assert(kvc_is_up(kvc));
+}
+END_TEST
+
+/* A page that could be cut, or is shorter than it should be, would be a SIGBUS some day. */
+START_TEST(words_that_cannot_be_trusted_end_the_link)
+{
+    atomic_store(&fake.s->words, _i);
+    ck_assert_ptr_null((const void *)kvc_gpu_words(gpu));
+    ck_assert(!kvc_is_up(kvc));
+    ck_assert_msg(strstr(kvc_last_error(kvc), "WORDS_ARE") != NULL, "%s", kvc_last_error(kvc));
+}
+END_TEST
+
+static void reconnect(void)
+{
+    uint32_t epoch = kvc_epoch(kvc);
+    uint64_t ms;
+    fake_kill(&fake);
+    fake_start(&fake);
+    for (uint64_t end = fake_now_ms() + 20000; fake_now_ms() < end;) {
+        if (kvc_ping(kvc, &ms) == 0 && kvc_epoch(kvc) > epoch)
+            return;
+        usleep(10000);
+    }
+    ck_abort_msg("no reconnect: %s", kvc_last_error(kvc));
+}
+
+START_TEST(words_are_new_after_a_reconnect)
+{
+    volatile uint64_t *before = kvc_gpu_words(gpu);
+    ck_assert_int_eq(kvc_gpu_signal(gpu, NULL, 5, 9), 0);
+    reconnect();
+    before[5] = 10; /* a stream that is late writes to memory that is void, not to none */
+    volatile uint64_t *after = kvc_gpu_words(gpu);
+    ck_assert_ptr_ne((const void *)after, (const void *)before);
+    ck_assert_uint_eq(after[5], 0);
+}
+END_TEST
+
+START_TEST(many_reconnects_leave_no_pages_behind)
+{
+    for (int i = 0; i < 12; i++) {
+        ck_assert_ptr_nonnull((const void *)kvc_gpu_words(gpu));
+        if (i < 11)
+            reconnect();
+    }
+    ck_assert_int_eq(kvc_gpu_signal(gpu, NULL, 5, 9), 0);
+}
+END_TEST
+
+/* ---- pools ---- */
+
+START_TEST(a_pool_is_its_memory_and_a_description)
+{
+    struct kvc_pool_spec spec = pool_spec();
+    ck_assert_int_eq(kvc_pool_open(gpu, &spec, &pool), 0);
+    ck_assert_uint_eq(atomic_load(&fake.s->mems_known), 1);
+    ck_assert_uint_eq(atomic_load(&fake.s->mem_kind), KVC_HANDLE_EMU);
+    ck_assert_uint_eq(atomic_load(&fake.s->mem_bytes), REGIONS * PAGES * PAGE_BYTES);
+    ck_assert_mem_eq(fake.s->device, "kvc-emu\0\0\0\0\0\0\0\0", KVC_UUID_BYTES);
+    ck_assert_uint_eq(atomic_load(&fake.s->pools_open), 1);
+    struct kvc_pool *second = NULL;
+    ck_assert_int_eq(kvc_pool_open(gpu, &spec, &second), 0);
+    ck_assert_uint_eq(atomic_load(&fake.s->mems_seen), 1);
+    ck_assert_uint_eq(atomic_load(&fake.s->pools_open), 2);
+    kvc_pool_close(&pool);
+    ck_assert_ptr_null(pool);
+    ck_assert_uint_eq(atomic_load(&fake.s->pools_open), 1);
+    kvc_pool_close(&second);
+    kvc_pool_close(&second);
+    ck_assert_uint_eq(atomic_load(&fake.s->pools_open), 0);
+}
+END_TEST
+
+static bool all_dropped(void *arg)
+{
+    (void)arg;
+    return atomic_load(&fake.s->mems_known) == 0;
+}
+
+START_TEST(memory_goes_with_the_last_pool_that_names_it)
+{
+    struct kvc_pool_spec spec = pool_spec();
+    ck_assert_int_eq(kvc_pool_open(gpu, &spec, &pool), 0);
+    kvc_mem_free(&mem);
+    ck_assert_ptr_null(mem);
+    memory[0] = 1; /* it is there */
+    ck_assert_uint_eq(atomic_load(&fake.s->mems_dropped), 0);
+    kvc_pool_close(&pool);
+    ck_assert(fake_wait_for(all_dropped, NULL));
+    ck_assert_uint_eq(atomic_load(&fake.s->mems_dropped), 1);
+}
+END_TEST
+
+START_TEST(closing_the_device_closes_all_of_it)
+{
+    struct kvc_pool_spec spec = pool_spec();
+    ck_assert_int_eq(kvc_pool_open(gpu, &spec, &pool), 0);
+    kvc_gpu_close(&gpu);
+    ck_assert_uint_eq(atomic_load(&fake.s->pools_open), 0);
+    ck_assert(fake_wait_for(all_dropped, NULL));
+}
+END_TEST
+
+START_TEST(pools_have_a_limit)
+{
+    struct kvc_pool_spec spec = pool_spec();
+    struct kvc_pool *p[KVC_POOLS_MAX + 1] = {NULL};
+    for (uint32_t i = 0; i < KVC_POOLS_MAX; i++)
+        ck_assert_int_eq(kvc_pool_open(gpu, &spec, &p[i]), 0);
+    ck_assert_int_eq(kvc_pool_open(gpu, &spec, &p[KVC_POOLS_MAX]), KVC_E_LIMIT);
+    kvc_pool_close(&p[3]);
+    ck_assert_int_eq(kvc_pool_open(gpu, &spec, &p[KVC_POOLS_MAX]), 0);
+}
+END_TEST
+
+/* A pool of many memories, each with one region. */
+static struct kvc_pool_spec wide_spec(struct kvc_mem *m[FAKE_POOL_REGIONS],
+                                      struct kvc_pool_region region[FAKE_POOL_REGIONS])
+{
+    for (uint32_t i = 0; i < FAKE_POOL_REGIONS; i++) {
+        void *at;
+        ck_assert_int_eq(kvc_mem_alloc(gpu, PAGES * 128, &at, &m[i]), 0);
+        region[i] = (struct kvc_pool_region){
+            .mem = m[i], .stride_bytes = 128, .page_bytes = 128, .layer = i};
+    }
+    return (struct kvc_pool_spec){
+        .pages_max = PAGES,
+        .groups = 1,
+        .group = {{.pages_per_block = PPB, .regions = FAKE_POOL_REGIONS, .region = region}}};
+}
+
+START_TEST(many_memories_are_given_some_at_a_time)
+{
+    struct kvc_mem *m[FAKE_POOL_REGIONS];
+    struct kvc_pool_region region[FAKE_POOL_REGIONS];
+    struct kvc_pool_spec spec = wide_spec(m, region);
+    ck_assert_int_eq(kvc_pool_open(gpu, &spec, &pool), 0);
+    ck_assert_uint_eq(atomic_load(&fake.s->mems_known), FAKE_POOL_REGIONS);
+}
+END_TEST
+
+START_TEST(a_daemon_that_is_busy_importing_is_asked_again)
+{
+    struct kvc_mem *m[FAKE_POOL_REGIONS];
+    struct kvc_pool_region region[FAKE_POOL_REGIONS];
+    struct kvc_pool_spec spec = wide_spec(m, region);
+    atomic_store(&fake.s->mem, FAKE_MEM_BUSY);
+    atomic_store(&fake.s->mem_busy, 3);
+    ck_assert_msg(kvc_pool_open(gpu, &spec, &pool) == 0, "%s", kvc_last_error(kvc));
+    ck_assert_uint_eq(atomic_load(&fake.s->mems_seen), FAKE_POOL_REGIONS + 3);
+}
+END_TEST
+
+START_TEST(a_daemon_that_stays_busy_is_an_error)
+{
+    struct kvc_pool_spec spec = pool_spec();
+    atomic_store(&fake.s->mem, FAKE_MEM_BUSY);
+    atomic_store(&fake.s->mem_busy, UINT32_MAX);
+    ck_assert_int_eq(kvc_pool_open(gpu, &spec, &pool), KVC_E_BUSY);
+}
+END_TEST
+
+START_TEST(memory_that_the_daemon_does_not_take_is_no_pool)
+{
+    struct kvc_pool_spec spec = pool_spec();
+    atomic_store(&fake.s->mem, FAKE_MEM_REFUSE);
+    ck_assert_int_eq(kvc_pool_open(gpu, &spec, &pool), KVC_E_UNKNOWN_OP);
+    ck_assert_msg(strstr(kvc_last_error(kvc), "not as the test likes it") != NULL, "%s",
+                  kvc_last_error(kvc));
+    atomic_store(&fake.s->mem, FAKE_MEM_TAKE);
+    ck_assert_int_eq(kvc_pool_open(gpu, &spec, &pool), 0);
+}
+END_TEST
+
+START_TEST(memory_that_is_not_answered_for_is_not_waited_for_longer_than_the_deadline)
+{
+    kvc_gpu_close(&gpu);
+    kvc_close(&kvc);
+    kvc = open_session(100);
+    open_gpu();
+    struct kvc_pool_spec spec = pool_spec();
+    atomic_store(&fake.s->mem, FAKE_MEM_MUTE);
+    ck_assert_int_eq(kvc_pool_open(gpu, &spec, &pool), KVC_E_TIMEOUT);
+    /* Its number is in doubt: other memory gets another. */
+    void *at;
+    struct kvc_mem *other;
+    kvc_mem_free(&mem);
+    atomic_store(&fake.s->mem, FAKE_MEM_TAKE);
+    ck_assert_int_eq(kvc_mem_alloc(gpu, (uint64_t)REGIONS * PAGES * PAGE_BYTES, &at, &other), 0);
+    mem = other;
+    spec = pool_spec();
+    ck_assert_msg(kvc_pool_open(gpu, &spec, &pool) == 0, "%s", kvc_last_error(kvc));
+}
+END_TEST
+
+START_TEST(a_pool_that_the_daemon_refuses_says_why)
+{
+    struct kvc_pool_spec spec = pool_spec();
+    fake_rule(&fake, KVC_OP_POOL_OPEN, FAKE_STATUS, KVC_ST_TIER, 1);
+    ck_assert_int_eq(kvc_pool_open(gpu, &spec, &pool), KVC_E_TIER);
+    ck_assert_ptr_nonnull(strstr(kvc_last_error(kvc), "as the test says"));
+    fake_rule(&fake, KVC_OP_POOL_OPEN, FAKE_OTHER_OP, 0, 1);
+    ck_assert_int_eq(kvc_pool_open(gpu, &spec, &pool), KVC_E_BAD_MESSAGE);
+    ck_assert(!kvc_is_up(kvc));
+}
+END_TEST
+
+START_TEST(a_pool_needs_a_daemon)
+{
+    struct kvc_pool_spec spec = pool_spec();
+    fake_kill(&fake);
+    ck_assert_int_eq(kvc_pool_open(gpu, &spec, &pool), KVC_E_DOWN);
+    ck_assert_ptr_null(pool);
+}
+END_TEST
+
+START_TEST(a_daemon_that_dies_over_a_pool_is_noticed)
+{
+    struct kvc_pool_spec spec = pool_spec();
+    fake_rule(&fake, KVC_OP_POOL_OPEN, FAKE_DIE, 0, 1);
+    ck_assert_int_eq(kvc_pool_open(gpu, &spec, &pool), KVC_E_DOWN);
+}
+END_TEST
+
+struct wrong_spec {
+    const char *text;
+    void (*make)(struct kvc_pool_spec *spec);
+};
+
+static void no_groups(struct kvc_pool_spec *s)
+{
+    s->groups = 0;
+}
+static void many_groups(struct kvc_pool_spec *s)
+{
+    s->groups = KVC_GROUPS_MAX + 1;
+}
+static void no_pages(struct kvc_pool_spec *s)
+{
+    s->pages_max = 0;
+}
+static void pages_beyond(struct kvc_pool_spec *s)
+{
+    s->pages_max = PAGES + 1;
+}
+static void no_pages_a_block(struct kvc_pool_spec *s)
+{
+    s->group[0].pages_per_block = 0;
+}
+static void many_pages_a_block(struct kvc_pool_spec *s)
+{
+    s->group[0].pages_per_block = 1025;
+}
+static void no_regions(struct kvc_pool_spec *s)
+{
+    s->group[0].regions = 0;
+}
+static void no_region_array(struct kvc_pool_spec *s)
+{
+    s->group[0].region = NULL;
+}
+static void many_regions(struct kvc_pool_spec *s)
+{
+    s->groups = 2;
+    s->group[1].regions = KVC_REGIONS_MAX;
+}
+static void no_memory(struct kvc_pool_spec *s)
+{
+    (void)s;
+    regions[2].mem = NULL;
+}
+static void no_page_bytes(struct kvc_pool_spec *s)
+{
+    (void)s;
+    regions[1].page_bytes = 0;
+}
+static void short_stride(struct kvc_pool_spec *s)
+{
+    (void)s;
+    regions[1].stride_bytes = PAGE_BYTES - 1;
+}
+static void layers_backwards(struct kvc_pool_spec *s)
+{
+    (void)s;
+    regions[0].layer = 1;
+}
+static void wild_base(struct kvc_pool_spec *s)
+{
+    (void)s;
+    regions[3].base = UINT64_MAX - 1;
+}
+static void wild_stride(struct kvc_pool_spec *s)
+{
+    (void)s;
+    regions[3].stride_bytes = UINT64_MAX / 8;
+}
+static void huge_block(struct kvc_pool_spec *s)
+{
+    s->pages_max = 1;
+    s->group[0].pages_per_block = 1024;
+    regions[0].page_bytes = (uint64_t)KVC_BLOCK_BYTES_MAX / 512;
+    regions[0].stride_bytes = regions[0].page_bytes;
+    regions[0].base = 0;
+}
+
+static const struct wrong_spec wrong_specs[] = {
+    {"groups is 0", no_groups},
+    {"groups is 17", many_groups},
+    {"pages_max is 0", no_pages},
+    {"page 32 would end beyond", pages_beyond},
+    {"pages_per_block is 0", no_pages_a_block},
+    {"pages_per_block is 1025", many_pages_a_block},
+    {"0 regions", no_regions},
+    {"with a pointer", no_region_array},
+    {"over all groups", many_regions},
+    {"region 2: mem is NULL", no_memory},
+    {"region 1: page_bytes is 0", no_page_bytes},
+    {"region 1: page_bytes is 512, stride_bytes 511", short_stride},
+    {"layer 0 comes after layer 1", layers_backwards},
+    {"region 3: page 31 would end beyond", wild_base},
+    {"region 3: page 31 would end beyond", wild_stride},
+    {"would end beyond", huge_block},
+};
+
+START_TEST(a_pool_that_cannot_be_says_what_is_wrong)
+{
+    const struct wrong_spec *w = &wrong_specs[_i];
+    struct kvc_pool_spec spec = pool_spec();
+    w->make(&spec);
+    ck_assert_int_eq(kvc_pool_open(gpu, &spec, &pool), KVC_E_BAD_ARGUMENT);
+    ck_assert_msg(strstr(kvc_last_error(kvc), w->text) != NULL, "'%s' is not in: %s", w->text,
+                  kvc_last_error(kvc));
+    ck_assert_uint_eq(atomic_load(&fake.s->mems_seen), 0);
+    spec = pool_spec();
+    ck_assert_int_eq(kvc_pool_open(gpu, &spec, &pool), 0);
+}
+END_TEST
+
+START_TEST(memory_of_another_device_is_no_part_of_a_pool)
+{
+    struct kvc_gpu *other = NULL;
+    ck_assert_int_eq(kvc_gpu_open(kvc, "emu:1", &other), 0);
+    struct kvc_pool_spec spec = pool_spec();
+    ck_assert_int_eq(kvc_pool_open(other, &spec, &pool), KVC_E_BAD_ARGUMENT);
+    ck_assert_ptr_nonnull(strstr(kvc_last_error(kvc), "another device"));
+}
+END_TEST
+
+/* ---- fork ---- */
+
+START_TEST(a_child_has_none_of_it)
+{
+    struct kvc_pool_spec spec = pool_spec();
+    ck_assert_int_eq(kvc_pool_open(gpu, &spec, &pool), 0);
+    ck_assert_ptr_nonnull((const void *)kvc_gpu_words(gpu));
+    int status;
+    pid_t pid = fork();
+    if (pid == 0) {
+        struct kvc_gpu *g = NULL;
+        struct kvc_mem *m = NULL;
+        struct kvc_pool *p = NULL;
+        void *at;
+        int bad = kvc_gpu_open(kvc, "emu:1", &g) != -EPERM ||
+                  kvc_mem_alloc(gpu, 1, &at, &m) != -EPERM ||
+                  kvc_pool_open(gpu, &spec, &p) != -EPERM ||
+                  kvc_gpu_signal(gpu, NULL, 0, 1) != -EPERM || kvc_gpu_words(gpu) != NULL;
+        kvc_pool_close(&pool);
+        kvc_gpu_close(&gpu);
+        kvc_close(&kvc);
+        _exit(bad);
+    }
+    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+    ck_assert_int_eq(status, 0);
+    ck_assert_uint_eq(atomic_load(&fake.s->pools_open), 1);
+    ck_assert_uint_eq(atomic_load(&fake.s->mems_dropped), 0);
+    ck_assert_int_eq(kvc_gpu_signal(gpu, NULL, 0, 1), 0);
+}
+END_TEST
+
+static TCase *words_case(void)
+{
+    TCase *t = tcase_create("words");
+    tcase_add_checked_fixture(t, start_gpu, stop);
+    tcase_add_test(t, words_are_shared_and_zero);
+    tcase_add_test(t, words_have_numbers_and_values_with_limits);
+    tcase_add_test(t, a_wait_that_nobody_ends_ends_in_time);
+    tcase_add_test(t, a_wait_ends_with_the_daemon);
+    tcase_add_test(t, no_words_where_there_are_no_devices);
+    tcase_add_test(t, words_that_are_not_to_be_had_now_are_asked_for_again);
+    tcase_add_test(t, words_that_do_not_come_are_not_waited_for_longer_than_the_deadline);
+    tcase_add_loop_test(t, words_that_cannot_be_trusted_end_the_link, FAKE_WORDS_NO_DESCRIPTOR,
+                        FAKE_WORDS_SHORT + 1);
+    tcase_add_test(t, words_are_new_after_a_reconnect);
+    tcase_add_test(t, many_reconnects_leave_no_pages_behind);
+    return t;
+}
+
+static TCase *pool_case(void)
+{
+    TCase *t = tcase_create("pools");
+    tcase_add_checked_fixture(t, start_gpu, stop);
+    tcase_add_test(t, a_pool_is_its_memory_and_a_description);
+    tcase_add_test(t, memory_goes_with_the_last_pool_that_names_it);
+    tcase_add_test(t, closing_the_device_closes_all_of_it);
+    tcase_add_test(t, pools_have_a_limit);
+    tcase_add_test(t, many_memories_are_given_some_at_a_time);
+    tcase_add_test(t, a_daemon_that_is_busy_importing_is_asked_again);
+    tcase_add_test(t, a_daemon_that_stays_busy_is_an_error);
+    tcase_add_test(t, memory_that_the_daemon_does_not_take_is_no_pool);
+    tcase_add_test(t, memory_that_is_not_answered_for_is_not_waited_for_longer_than_the_deadline);
+    tcase_add_test(t, a_pool_that_the_daemon_refuses_says_why);
+    tcase_add_test(t, a_pool_needs_a_daemon);
+    tcase_add_test(t, a_daemon_that_dies_over_a_pool_is_noticed);
+    tcase_add_loop_test(t, a_pool_that_cannot_be_says_what_is_wrong, 0,
+                        (int)(sizeof(wrong_specs) / sizeof(wrong_specs[0])));
+    tcase_add_test(t, memory_of_another_device_is_no_part_of_a_pool);
+    tcase_add_test(t, a_child_has_none_of_it);
+    return t;
+}
+
+static Suite *suite(void)
+{
+    Suite *s = suite_create("client_gpu");
+    TCase *t = tcase_create("no daemon");
+    tcase_add_checked_fixture(t, start, stop);
+    tcase_add_test(t, a_device_needs_no_daemon);
+    suite_add_tcase(s, t);
+    t = tcase_create("devices");
+    tcase_add_checked_fixture(t, start_gpu, stop);
+    tcase_add_test(t, a_name_that_is_none_is_refused_with_what_would_be_one);
+    tcase_add_test(t, a_gpu_that_is_not_there_is_said_with_the_next_step);
+    tcase_add_test(t, a_device_is_opened_once);
+    tcase_add_test(t, the_daemon_tells_of_its_devices);
+    tcase_add_test(t, memory_that_cannot_be_exported_is_refused);
+    tcase_add_test(t, memories_have_a_limit);
+    suite_add_tcase(s, t);
+    suite_add_tcase(s, words_case());
+    suite_add_tcase(s, pool_case());
+    return s;
+}
+
+int main(void)
+{
+    return check_run(suite());
+}

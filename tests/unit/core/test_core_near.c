@@ -1,0 +1,615 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copies of blocks on devices: made, found, held, let go of, lost. */
+#include <check.h>
+
+#include "check_run.h"
+#include "core_rig.h"
+
+static struct rig r;
+static struct core_ns *ns;
+
+#define SLOT 64u
+
+static void begin(uint32_t slots)
+{
+    struct core_ns_spec spec = rig_spec("m", 8, SLOT);
+    rig_defaults(&r);
+    r.cfg.ndevices = 2;
+    if (slots > 0)
+        r.device_cfg[0].regions = 1, r.device_cfg[0].region_bytes = slots * SLOT;
+    rig_begin(&r);
+    ns = rig_ns(&r, 1, &spec);
+}
+
+static void begin_with_leases(uint32_t leases)
+{
+    struct core_ns_spec spec = rig_spec("m", 8, SLOT);
+    rig_defaults(&r);
+    r.cfg.ndevices = 2;
+    r.cfg.leases_max = leases;
+    rig_begin(&r);
+    ns = rig_ns(&r, 1, &spec);
+}
+
+static void setup(void)
+{
+    begin(0);
+}
+
+static void setup_four_slots(void)
+{
+    begin(4);
+}
+
+static void teardown(void)
+{
+    for (unsigned i = 0; i < r.cfg.ndevices; i++)
+        fake_device_up(r.device[i]);
+    rig_end(&r);
+}
+
+/* ---- words ---- */
+
+static struct core_held chain(unsigned client, uint32_t chain, uint32_t blocks)
+{
+    rig_store(&r, client, ns, 0, chain, 0, blocks);
+    return rig_acquire(&r, client, ns, chain, 8 * blocks);
+}
+
+static struct core_held again(unsigned client, uint32_t chain, uint32_t blocks)
+{
+    struct core_held held = rig_acquire(&r, client, ns, chain, 8 * blocks);
+    ck_assert_uint_eq(held.prefix.tokens, 8 * blocks);
+    return held;
+}
+
+static void release(unsigned client, const struct core_held *held)
+{
+    ck_assert_int_eq(core_release(r.core, r.cl[client], held->lease), 0);
+    core_check(r.core);
+}
+
+static void end_copies(unsigned device, int status)
+{
+    while (fake_device_inflight(r.device[device]) > 0)
+        fake_device_end(r.device[device], fake_device_copy(r.device[device], 0), status);
+    core_check(r.core);
+}
+
+/* Fills and lets the copies end; returns how many blocks are held there. */
+static uint32_t fill(unsigned client, const struct core_held *held, unsigned device, uint32_t shard)
+{
+    struct rig_fill f;
+    const int got = rig_fill(&r, client, held->lease, device, shard, &f);
+    ck_assert_int_ge(got, 0);
+    core_check(r.core);
+    end_copies(device, 0);
+    ck_assert_uint_eq(f.done, got == 1);
+    return f.f.ret_blocks;
+}
+
+static struct core_near_stats stats(unsigned device)
+{
+    struct core_near_stats st;
+    core_near_stats(r.core, device, &st);
+    return st;
+}
+
+static uint64_t slots_used(unsigned device)
+{
+    struct tier_stats st;
+    r.devices[device]->slots->ops->stats(r.devices[device]->slots, &st);
+    return st.used_slots;
+}
+
+static bool is_near(uint32_t chain, uint32_t i)
+{
+    return rig_explain(&r, 0, 0, chain, i).tiers & CORE_ON_DEVICE;
+}
+
+/* ---- fills ---- */
+
+START_TEST(a_fill_copies_what_a_lease_holds)
+{
+    struct core_held held = chain(1, 1, 6);
+    struct rig_fill f;
+    ck_assert_int_eq(rig_fill(&r, 1, held.lease, 0, 0, &f), 1);
+    ck_assert_uint_eq(fake_device_inflight(r.device[0]), 1);
+    ck_assert_uint_eq(fake_device_copy(r.device[0], 0)->n, 6);
+    ck_assert_uint_eq(rig_check_near(&r, 1, held.lease, 0), 0); /* not yet */
+    ck_assert(!is_near(1, 0));
+    end_copies(0, 0);
+    ck_assert_uint_eq(f.done, 1);
+    ck_assert_uint_eq(f.f.ret_blocks, 6);
+    ck_assert_uint_eq(rig_check_near(&r, 1, held.lease, 0), 6);
+    rig_check_lease(&r, 1, held.lease, 0); /* host memory has them as ever */
+    ck_assert_uint_eq(rig_explain(&r, 0, 0, 1, 3).tiers, CORE_IN_HOST | CORE_ON_DEVICE);
+    ck_assert_uint_eq(stats(0).blocks, 6);
+    ck_assert_uint_eq(stats(0).bytes, 6 * SLOT);
+    ck_assert_uint_eq(stats(0).fills, 6);
+}
+END_TEST
+
+START_TEST(what_is_there_is_found_again)
+{
+    struct core_held one = chain(1, 1, 6), two;
+    struct rig_fill f;
+    ck_assert_uint_eq(fill(1, &one, 0, 0), 6);
+    release(1, &one);
+    ck_assert_uint_eq(slots_used(0), 6);
+    two = again(2, 1, 6);
+    ck_assert_uint_eq(rig_check_near(&r, 2, two.lease, 0), 0); /* nobody asked for them there */
+    ck_assert_int_eq(rig_fill(&r, 2, two.lease, 0, 0, &f), 0);
+    ck_assert_uint_eq(f.f.ret_blocks, 6);
+    ck_assert_uint_eq(rig_check_near(&r, 2, two.lease, 0), 6);
+    ck_assert_uint_eq(stats(0).hits, 6);
+    ck_assert_uint_eq(stats(0).fills, 6);
+    ck_assert_uint_eq(core_metrics(r.core)->near_hits, 6);
+}
+END_TEST
+
+START_TEST(a_second_fill_of_a_lease_holds_nothing_twice)
+{
+    struct core_held held = chain(1, 1, 6);
+    struct rig_fill f;
+    ck_assert_uint_eq(fill(1, &held, 0, 0), 6);
+    ck_assert_int_eq(rig_fill(&r, 1, held.lease, 0, 0, &f), 0);
+    ck_assert_uint_eq(f.f.ret_blocks, 6);
+    ck_assert_uint_eq(stats(0).hits, 0);
+    core_check(r.core);
+}
+END_TEST
+
+START_TEST(a_block_is_copied_once_whoever_asks)
+{
+    struct core_held one = chain(1, 1, 6), two = again(2, 1, 4);
+    struct rig_fill f, g;
+    ck_assert_int_eq(rig_fill(&r, 1, one.lease, 0, 0, &f), 1);
+    ck_assert_int_eq(rig_fill(&r, 2, two.lease, 0, 0, &g), 1);
+    core_check(r.core);
+    ck_assert_uint_eq(fake_device_inflight(r.device[0]), 1);
+    end_copies(0, 0);
+    ck_assert(f.done == 1 && g.done == 1);
+    ck_assert_uint_eq(f.f.ret_blocks, 6);
+    ck_assert_uint_eq(g.f.ret_blocks, 4);
+    ck_assert_uint_eq(rig_check_near(&r, 2, two.lease, 0), 4);
+}
+END_TEST
+
+START_TEST(who_waits_for_anothers_copy_is_told_when_it_fails)
+{
+    struct core_held one = chain(1, 1, 6), two = again(2, 1, 6);
+    struct rig_fill f, g;
+    ck_assert_int_eq(rig_fill(&r, 1, one.lease, 0, 0, &f), 1);
+    ck_assert_int_eq(rig_fill(&r, 2, two.lease, 0, 0, &g), 1);
+    end_copies(0, -EIO);
+    ck_assert(f.done == 1 && g.done == 1);
+    ck_assert(f.f.ret_blocks == 0 && g.f.ret_blocks == 0);
+    ck_assert_uint_eq(slots_used(0), 0); /* the room is back at once */
+    ck_assert_uint_eq(core_metrics(r.core)->near_failures, 6);
+    ck_assert_uint_eq(rig_check_near(&r, 2, two.lease, 0), 0);
+    ck_assert_uint_eq(fill(2, &two, 0, 0), 6); /* and it may be tried again */
+    ck_assert_uint_eq(rig_check_near(&r, 2, two.lease, 0), 6);
+    ck_assert_uint_eq(rig_check_near(&r, 1, one.lease, 0), 0); /* it asked for them, not it */
+}
+END_TEST
+
+START_TEST(a_device_has_a_rank_s_part_and_what_all_have_once)
+{
+    struct core_ns_spec spec = rig_spec("ranks", 8, SLOT);
+    spec.shards = 2;
+    spec.ngroups = 2;
+    spec.group[1] = (struct core_group){
+        .block_tokens = 8, .block_bytes = 100, .flags = KVC_F_REPLICATED, .rule = KVC_RULE_FULL};
+    ns = rig_ns(&r, 1, &spec);
+    rig_store_shards(&r, 1, ns, 0, 1, 0, 3);
+    rig_store(&r, 1, ns, 1, 1001, 0, 3);
+    struct core_held held = rig_acquire(&r, 1, ns, 1, 24);
+    ck_assert_uint_eq(fill(1, &held, 0, 1), 6);
+    ck_assert_uint_eq(rig_check_near(&r, 1, held.lease, 1), 6);
+    ck_assert_uint_eq(rig_check_near(&r, 1, held.lease, 0), 3); /* the replicated ones */
+    ck_assert_uint_eq(slots_used(0), 6);
+    ck_assert_uint_eq(fill(1, &held, 0, 0), 6);
+    ck_assert_uint_eq(slots_used(0), 9);
+    ck_assert_uint_eq(rig_check_near(&r, 1, held.lease, 0), 6);
+    struct core_held other = rig_acquire(&r, 1, ns, 1, 24);
+    ck_assert_uint_eq(fill(1, &other, 1, 1), 6);
+    ck_assert_uint_eq(slots_used(1), 6);
+    release(1, &other);
+    release(1, &held);
+}
+END_TEST
+
+START_TEST(what_a_fill_may_not_ask_for)
+{
+    struct core_held held = chain(1, 1, 2);
+    struct rig_fill f;
+    ck_assert_int_eq(rig_fill(&r, 2, held.lease, 0, 0, &f), KVC_E_NO_LEASE);
+    ck_assert_int_eq(rig_fill(&r, 1, held.lease, 2, 0, &f), KVC_E_BAD_ARGUMENT);
+    ck_assert_int_eq(rig_fill(&r, 1, held.lease, 0, 1, &f), KVC_E_BAD_ARGUMENT);
+    ck_assert_uint_eq(fill(1, &held, 0, 0), 2);
+    ck_assert_int_eq(rig_fill(&r, 1, held.lease, 1, 0, &f), KVC_E_BAD_ARGUMENT);
+    release(1, &held);
+    ck_assert_int_eq(rig_fill(&r, 1, held.lease, 0, 0, &f), KVC_E_NO_LEASE);
+}
+END_TEST
+
+START_TEST(an_empty_pool_of_copies_is_busy_for_who_needs_one)
+{
+    static struct rig_fill f[64], g;
+    begin_with_leases(256);
+    struct core_held hit = chain(1, 99, 1), miss = chain(1, 98, 1);
+    ck_assert_uint_eq(fill(1, &hit, 0, 0), 1);
+    release(1, &hit);
+    for (uint32_t i = 0; i < 64; i++) {
+        struct core_held held = chain(2, 1 + i, 1);
+        ck_assert_int_eq(rig_fill(&r, 2, held.lease, 1, 0, &f[i]), 1);
+    }
+    hit = again(1, 99, 1);
+    ck_assert_int_eq(rig_fill(&r, 1, hit.lease, 0, 0, &g), 0); /* nothing is to be copied */
+    ck_assert_uint_eq(g.f.ret_blocks, 1);
+    ck_assert_int_eq(rig_fill(&r, 1, miss.lease, 0, 0, &g), KVC_E_BUSY);
+    core_check(r.core);
+    end_copies(1, 0);
+    ck_assert_uint_eq(fill(1, &miss, 0, 0), 1);
+    teardown();
+}
+END_TEST
+
+/* ---- room ---- */
+
+START_TEST(room_that_is_short_takes_the_beginning)
+{
+    struct core_held held = chain(1, 1, 6);
+    ck_assert_uint_eq(fill(1, &held, 0, 0), 4);
+    ck_assert_uint_eq(rig_check_near(&r, 1, held.lease, 0), 4);
+    for (uint32_t i = 0; i < 6; i++)
+        ck_assert(is_near(1, i) == (i < 4));
+}
+END_TEST
+
+START_TEST(what_a_lease_was_given_stays_until_it_ends)
+{
+    struct core_held one = chain(1, 1, 4), two = chain(1, 2, 4);
+    ck_assert_uint_eq(fill(1, &one, 0, 0), 4);
+    ck_assert_uint_eq(fill(1, &two, 0, 0), 0);
+    ck_assert_uint_eq(rig_check_near(&r, 1, one.lease, 0), 4);
+    release(1, &one);
+    ck_assert_uint_eq(fill(1, &two, 0, 0), 4);
+    ck_assert_uint_eq(rig_check_near(&r, 1, two.lease, 0), 4);
+    ck_assert_uint_eq(stats(0).drops, 4);
+    ck_assert(!is_near(1, 0));
+}
+END_TEST
+
+START_TEST(the_deepest_of_the_oldest_goes_first)
+{
+    struct core_held one = chain(1, 1, 2), two = chain(1, 2, 2), three = chain(1, 3, 3);
+    ck_assert_uint_eq(fill(1, &one, 0, 0), 2);
+    release(1, &one);
+    rig_step(&r);
+    ck_assert_uint_eq(fill(1, &two, 0, 0), 2);
+    release(1, &two);
+    rig_step(&r);
+    one = again(1, 1, 2);
+    ck_assert_uint_eq(fill(1, &one, 0, 0), 2); /* chain 1 is younger than chain 2 now */
+    release(1, &one);
+    rig_step(&r);
+    ck_assert_uint_eq(fill(1, &three, 0, 0), 3);
+    ck_assert(is_near(1, 0) && !is_near(1, 1) && !is_near(2, 0) && !is_near(2, 1));
+}
+END_TEST
+
+START_TEST(room_of_another_principal_or_size_is_emptied)
+{
+    struct core_held one = chain(1, 1, 4);
+    ck_assert_uint_eq(fill(1, &one, 0, 0), 4);
+    release(1, &one);
+    struct core_ns_spec spec = rig_spec("m", 8, 2 * SLOT);
+    ns = rig_ns(&r, 3, &spec);
+    struct core_held two = chain(3, 2, 2);
+    ck_assert_uint_eq(fill(3, &two, 0, 0), 2);
+    ck_assert_uint_eq(stats(0).drops, 4);
+    ck_assert_uint_eq(rig_check_near(&r, 3, two.lease, 0), 2);
+}
+END_TEST
+
+START_TEST(a_block_that_never_fits_is_not_on_the_device)
+{
+    struct core_ns_spec spec = rig_spec("large", 8, 8 * SLOT);
+    ns = rig_ns(&r, 1, &spec);
+    struct core_held held = chain(1, 1, 2);
+    struct rig_fill f;
+    ck_assert_int_eq(rig_fill(&r, 1, held.lease, 0, 0, &f), 0);
+    ck_assert_uint_eq(f.f.ret_blocks, 0);
+}
+END_TEST
+
+START_TEST(a_full_table_takes_from_the_other_device_too)
+{
+    rig_defaults(&r);
+    r.cfg.ndevices = 2;
+    r.cfg.near_max = 4;
+    rig_begin(&r);
+    struct core_ns_spec spec = rig_spec("m", 8, SLOT);
+    ns = rig_ns(&r, 1, &spec);
+    struct core_held one = chain(1, 1, 4), two = chain(1, 2, 3);
+    ck_assert_uint_eq(fill(1, &one, 0, 0), 4);
+    ck_assert_uint_eq(fill(1, &two, 1, 0), 0);
+    release(1, &one);
+    ck_assert_uint_eq(fill(1, &two, 1, 0), 3);
+    ck_assert_uint_eq(slots_used(0), 1);
+    ck_assert_uint_eq(slots_used(1), 3);
+    teardown();
+}
+END_TEST
+
+START_TEST(a_device_without_room_has_no_copies)
+{
+    rig_defaults(&r);
+    r.cfg.ndevices = 1;
+    r.device_cfg[0].regions = 0;
+    r.cfg.near_max = 0;
+    rig_begin(&r);
+    struct core_ns_spec spec = rig_spec("m", 8, SLOT);
+    ns = rig_ns(&r, 1, &spec);
+    struct core_held held = chain(1, 1, 2);
+    ck_assert_uint_eq(fill(1, &held, 0, 0), 0);
+    ck_assert_uint_eq(rig_check_near(&r, 1, held.lease, 0), 0);
+    teardown();
+}
+END_TEST
+
+START_TEST(memory_for_devices_is_taken_only_where_there_are_any)
+{
+    struct core_config cfg = r.cfg;
+    struct core_budget b;
+    core_budget(&cfg, &b);
+    ck_assert_uint_gt(b.near, 0);
+    const uint64_t leases = b.leases;
+    cfg.ndevices = 0;
+    core_budget(&cfg, &b);
+    ck_assert_uint_eq(b.near, 0);
+    ck_assert_uint_lt(b.leases, leases);
+}
+END_TEST
+
+/* ---- ends ---- */
+
+static struct core_evict_job job_of(uint32_t chain, struct key256 *key)
+{
+    *key = rig_key(chain, 0);
+    return (struct core_evict_job){.client = r.cl[0], .have_key = true, .key = *key};
+}
+
+START_TEST(a_copy_goes_with_its_block)
+{
+    struct core_held held = chain(1, 1, 4);
+    struct key256 key;
+    ck_assert_uint_eq(fill(1, &held, 0, 0), 4);
+    release(1, &held);
+    struct core_evict_job job = job_of(1, &key);
+    rig_evict(&r, &job);
+    ck_assert_uint_eq(job.ret_blocks, 4);
+    ck_assert_uint_eq(slots_used(0), 0);
+    ck_assert_uint_eq(stats(0).blocks, 0);
+}
+END_TEST
+
+struct views {
+    struct tier_view v[8];
+    uint32_t n;
+};
+
+static void keep_view(void *ctx, const struct tier_view *view)
+{
+    struct views *x = ctx;
+    x->v[x->n++] = *view;
+}
+
+static struct views views_of(unsigned client, uint64_t lease)
+{
+    struct views x = {.n = 0};
+    ck_assert_int_eq(core_lease_locs_near(r.core, r.cl[client], lease, 0, keep_view, &x), 0);
+    return x;
+}
+
+static void on_corrupt(struct core_verify *v, const struct core_corrupt *x)
+{
+    (void)v;
+    (void)x;
+}
+
+static void on_verified(struct core_verify *v)
+{
+    (void)v;
+}
+
+static void verify_all(void)
+{
+    static struct core_verify v;
+    v = (struct core_verify){.bytes_max = 1 << 20,
+                             .deadline_ns = UINT64_MAX,
+                             .client = r.cl[0],
+                             .corrupt = on_corrupt,
+                             .done = on_verified};
+    do {
+        ck_assert_int_ge(core_verify_start(r.core, &v), 0);
+        fake_tier_run(r.tier, 1000, 0);
+        core_check(r.core);
+        v.cursor = v.ret_cursor;
+    } while (v.cursor);
+}
+
+START_TEST(bytes_that_turned_out_wrong_are_stale_on_the_device_too)
+{
+    struct core_held one = chain(1, 1, 3), two = again(2, 1, 3);
+    ck_assert_uint_eq(fill(1, &one, 0, 0), 3);
+    ck_assert_uint_eq(fill(2, &two, 1, 0), 3);
+    release(2, &two);
+    const struct views near = views_of(1, one.lease);
+    const struct core_explanation e = rig_explain(&r, 0, 0, 1, 1);
+    fake_tier_flip(r.tier, &e.view, 3);
+    verify_all();
+    const struct fake_tier *slots = fake_device_slots(r.device[0]);
+    ck_assert_ptr_nonnull(fake_tier_bytes(slots, &near.v[0]));
+    ck_assert_ptr_null(fake_tier_bytes(slots, &near.v[1]));
+    ck_assert_ptr_nonnull(fake_tier_bytes(slots, &near.v[2])); /* gone, but right */
+    const struct views now = views_of(1, one.lease);
+    ck_assert_uint_eq(device_of_chunk(now.v[0].chunk), 1);
+    ck_assert_uint_eq(device_of_chunk(now.v[1].chunk), 0);
+    ck_assert_uint_eq(device_of_chunk(now.v[2].chunk), 1);
+    ck_assert_uint_eq(slots_used(0), 3);
+    ck_assert_uint_eq(slots_used(1), 1); /* nobody holds the others there */
+    release(1, &one);
+    ck_assert_uint_eq(slots_used(0), 1);
+}
+END_TEST
+
+START_TEST(a_block_that_goes_bad_under_a_fill_does_not_land)
+{
+    struct core_held held = chain(1, 1, 3);
+    struct rig_fill f;
+    const struct core_explanation e = rig_explain(&r, 0, 0, 1, 1);
+    ck_assert_int_eq(rig_fill(&r, 1, held.lease, 0, 0, &f), 1);
+    fake_tier_flip(r.tier, &e.view, 3);
+    verify_all();
+    end_copies(0, 0);
+    ck_assert_uint_eq(f.f.ret_blocks, 1);
+    ck_assert_uint_eq(slots_used(0), 1);
+    ck_assert_uint_eq(fill(1, &held, 0, 0), 1); /* what is gone is not copied again */
+}
+END_TEST
+
+START_TEST(a_lost_device_costs_nothing_else)
+{
+    struct core_held one = chain(1, 1, 3), two = chain(1, 2, 3);
+    struct rig_fill f;
+    ck_assert_uint_eq(fill(1, &one, 0, 0), 3);
+    ck_assert_uint_eq(fill(1, &two, 0, 0), 3);
+    release(1, &two);
+    fake_device_lose(r.device[0]);
+    core_check(r.core);
+    ck_assert_uint_eq(stats(0).blocks, 0);
+    ck_assert_uint_eq(slots_used(0), 3); /* of the lease that may still look there */
+    ck_assert_uint_eq(rig_check_near(&r, 1, one.lease, 0), 0);
+    rig_check_lease(&r, 1, one.lease, 0);
+    ck_assert(!is_near(1, 0));
+    ck_assert_int_eq(rig_fill(&r, 1, one.lease, 0, 0, &f), 0); /* out: no error */
+    ck_assert_uint_eq(f.f.ret_blocks, 0);
+    fake_device_up(r.device[0]);
+    ck_assert_uint_eq(fill(1, &one, 0, 0), 3);
+    ck_assert_uint_eq(slots_used(0), 6);
+    ck_assert_uint_eq(rig_check_near(&r, 1, one.lease, 0), 3);
+    release(1, &one);
+    ck_assert_uint_eq(slots_used(0), 3);
+    ck_assert_uint_eq(core_metrics(r.core)->near_lost, 6);
+}
+END_TEST
+
+START_TEST(a_device_that_is_lost_under_a_fill_ends_it)
+{
+    struct core_held held = chain(1, 1, 3);
+    struct rig_fill f;
+    ck_assert_int_eq(rig_fill(&r, 1, held.lease, 0, 0, &f), 1);
+    fake_device_lose(r.device[0]);
+    core_check(r.core);
+    ck_assert_uint_eq(f.done, 0);
+    ck_assert_uint_eq(slots_used(0), 3); /* under the copy */
+    end_copies(0, 0);
+    ck_assert_uint_eq(f.done, 1);
+    ck_assert_uint_eq(f.f.ret_blocks, 0);
+    ck_assert_uint_eq(slots_used(0), 0);
+}
+END_TEST
+
+START_TEST(a_lease_that_is_released_under_a_fill_holds_until_it_has_ended)
+{
+    struct core_held held = chain(1, 1, 3);
+    struct core_held other;
+    struct rig_fill f;
+    ck_assert_int_eq(rig_fill(&r, 1, held.lease, 0, 0, &f), 1);
+    release(1, &held);
+    ck_assert_uint_eq(core_metrics(r.core)->leases, 1);
+    ck_assert_int_eq(core_release(r.core, r.cl[1], held.lease), KVC_E_NO_LEASE);
+    ck_assert_int_eq(core_redeem(r.core, r.cl[2], held.ticket, &other), KVC_E_NO_LEASE);
+    end_copies(0, 0);
+    ck_assert_uint_eq(f.done, 1);
+    ck_assert_uint_eq(f.f.ret_blocks, 0); /* there is no lease that could hold them */
+    ck_assert_uint_eq(core_metrics(r.core)->leases, 0);
+    ck_assert_uint_eq(stats(0).blocks, 3);
+}
+END_TEST
+
+START_TEST(a_client_is_idle_when_its_fills_have_ended)
+{
+    struct core_held held = chain(1, 1, 3);
+    struct rig_fill f;
+    ck_assert_int_eq(rig_fill(&r, 1, held.lease, 0, 0, &f), 1);
+    rig_close(&r, 1);
+    core_check(r.core);
+    ck_assert_uint_eq(r.idle[1], 0);
+    end_copies(0, 0);
+    ck_assert_uint_eq(f.done, 1);
+    ck_assert_uint_eq(r.idle[1], 1);
+}
+END_TEST
+
+START_TEST(a_fill_that_is_forgotten_goes_on_by_itself)
+{
+    struct core_held one = chain(1, 1, 3), two = again(2, 1, 3);
+    struct rig_fill f, g;
+    ck_assert_int_eq(rig_fill(&r, 1, one.lease, 0, 0, &f), 1);
+    ck_assert_int_eq(rig_fill(&r, 2, two.lease, 0, 0, &g), 1);
+    core_fill_cancel(r.core, &f.f);
+    core_fill_cancel(r.core, &f.f);
+    core_check(r.core);
+    release(1, &one);
+    end_copies(0, 0);
+    ck_assert_uint_eq(f.done, 0);
+    ck_assert_uint_eq(g.done, 1);
+    ck_assert_uint_eq(g.f.ret_blocks, 3);
+    ck_assert_uint_eq(core_metrics(r.core)->leases, 1);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("near");
+    TCase *t = tcase_create("fills");
+    tcase_add_checked_fixture(t, setup, teardown);
+    tcase_add_test(t, a_fill_copies_what_a_lease_holds);
+    tcase_add_test(t, what_is_there_is_found_again);
+    tcase_add_test(t, a_second_fill_of_a_lease_holds_nothing_twice);
+    tcase_add_test(t, a_block_is_copied_once_whoever_asks);
+    tcase_add_test(t, who_waits_for_anothers_copy_is_told_when_it_fails);
+    tcase_add_test(t, a_device_has_a_rank_s_part_and_what_all_have_once);
+    tcase_add_test(t, what_a_fill_may_not_ask_for);
+    tcase_add_test(t, memory_for_devices_is_taken_only_where_there_are_any);
+    suite_add_tcase(s, t);
+    t = tcase_create("ends");
+    tcase_add_checked_fixture(t, setup, teardown);
+    tcase_add_test(t, a_copy_goes_with_its_block);
+    tcase_add_test(t, bytes_that_turned_out_wrong_are_stale_on_the_device_too);
+    tcase_add_test(t, a_block_that_goes_bad_under_a_fill_does_not_land);
+    tcase_add_test(t, a_lost_device_costs_nothing_else);
+    tcase_add_test(t, a_device_that_is_lost_under_a_fill_ends_it);
+    tcase_add_test(t, a_lease_that_is_released_under_a_fill_holds_until_it_has_ended);
+    tcase_add_test(t, a_client_is_idle_when_its_fills_have_ended);
+    tcase_add_test(t, a_fill_that_is_forgotten_goes_on_by_itself);
+    suite_add_tcase(s, t);
+    t = tcase_create("room for four");
+    tcase_add_checked_fixture(t, setup_four_slots, teardown);
+    tcase_add_test(t, room_that_is_short_takes_the_beginning);
+    tcase_add_test(t, what_a_lease_was_given_stays_until_it_ends);
+    tcase_add_test(t, the_deepest_of_the_oldest_goes_first);
+    tcase_add_test(t, room_of_another_principal_or_size_is_emptied);
+    tcase_add_test(t, a_block_that_never_fits_is_not_on_the_device);
+    suite_add_tcase(s, t);
+    t = tcase_create("limits");
+    tcase_add_test(t, an_empty_pool_of_copies_is_busy_for_who_needs_one);
+    tcase_add_test(t, a_full_table_takes_from_the_other_device_too);
+    tcase_add_test(t, a_device_without_room_has_no_copies);
+    suite_add_tcase(s, t);
+    return check_run(s);
+}

@@ -1,0 +1,657 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Workers' pages: leases that are copied to them, and commits out of them. */
+#include <check.h>
+#include <stdlib.h>
+
+#include "check_run.h"
+#include "core_rig.h"
+
+#define SLOT  64u
+#define PAGES 256u
+
+static struct rig r;
+static struct core_ns *ns;
+static struct device_pool *pool;
+static struct rig_send send;
+static struct rig_put put;
+static struct rig_commit commit;
+
+static void begin(uint32_t disk_slots)
+{
+    struct core_ns_spec spec = rig_spec("m", 8, SLOT);
+    rig_defaults(&r);
+    r.cfg.ndevices = 2;
+    r.cfg.leases_max = 256;
+    if (disk_slots > 0)
+        r.disk_cfg = (struct fake_disk_config){.slots = disk_slots, .region_slots = 8, .seed = 3};
+    rig_begin(&r);
+    ns = rig_ns(&r, 1, &spec);
+    pool = rig_pool(&r, 0, ns, PAGES);
+    memset(&send, 0, sizeof send);
+}
+
+static void setup(void)
+{
+    begin(0);
+}
+
+static void setup_disk(void)
+{
+    begin(64);
+}
+
+static void teardown(void)
+{
+    for (unsigned i = 0; i < r.cfg.ndevices; i++)
+        fake_device_up(r.device[i]);
+    rig_end(&r);
+    fake_pool_destroy(&pool);
+    rig_commit_free(&commit);
+    commit = (struct rig_commit){.done = 0};
+}
+
+/* ---- words ---- */
+
+static struct core_held chain(unsigned client, uint32_t chain, uint32_t blocks)
+{
+    rig_store(&r, client, ns, 0, chain, 0, blocks);
+    return rig_acquire(&r, client, ns, chain, 8 * blocks);
+}
+
+static struct device_copy *copy_at(unsigned i)
+{
+    return fake_device_copy(r.device[0], i);
+}
+
+static void end_copies(int status)
+{
+    while (fake_device_inflight(r.device[0]) > 0)
+        fake_device_end(r.device[0], copy_at(0), status);
+    core_check(r.core);
+}
+
+static void fill(unsigned client, const struct core_held *held, uint32_t want)
+{
+    struct rig_fill f;
+    ck_assert_int_eq(rig_fill(&r, client, held->lease, 0, 0, &f), 1);
+    end_copies(0);
+    ck_assert_uint_eq(f.f.ret_blocks, want);
+}
+
+static void arrived(uint32_t group, uint32_t chain, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        const struct key256 key = rig_key(chain, i);
+        ck_assert(rig_has_arrived(&send, ns, group, i, key.b));
+    }
+}
+
+static void statuses_are(const uint8_t *statuses, uint32_t n, uint8_t want)
+{
+    for (uint32_t i = 0; i < n; i++)
+        ck_assert_uint_eq(statuses[i], want);
+}
+
+/* ---- sends ---- */
+
+START_TEST(a_lease_arrives_in_a_workers_pages)
+{
+    struct core_held held = chain(1, 1, 5);
+    ck_assert_int_eq(rig_send(&r, 1, &held, 0, pool, 10, &send), 1);
+    core_check(r.core);
+    ck_assert_uint_eq(fake_device_inflight(r.device[0]), 1);
+    ck_assert_uint_eq(copy_at(0)->n, 5);
+    end_copies(0);
+    ck_assert_uint_eq(send.done, 1);
+    statuses_are(send.statuses, 5, KVC_ST_OK);
+    arrived(0, 1, 5);
+    ck_assert_uint_eq(core_metrics(r.core)->send_blocks, 5);
+    ck_assert_uint_eq(core_metrics(r.core)->send_bytes, 5 * SLOT);
+    ck_assert_uint_eq(core_metrics(r.core)->send_blocks_near, 0);
+}
+END_TEST
+
+START_TEST(what_is_on_the_device_comes_from_there)
+{
+    struct core_held one = chain(1, 1, 3), held;
+    fill(1, &one, 3);
+    rig_store(&r, 1, ns, 0, 1, 3, 2);
+    held = rig_acquire(&r, 2, ns, 1, 40);
+    ck_assert_int_eq(rig_send(&r, 2, &held, 0, pool, 0, &send), 1);
+    for (uint32_t i = 0; i < 5; i++)
+        ck_assert((copy_at(0)->piece[i].slot.id != 0) == (i < 3));
+    end_copies(0);
+    statuses_are(send.statuses, 5, KVC_ST_OK);
+    arrived(0, 1, 5);
+    ck_assert_uint_eq(core_metrics(r.core)->send_blocks_near, 3);
+}
+END_TEST
+
+/* Its slots are full of what the send reads, and nobody else holds that. */
+START_TEST(what_is_being_read_from_a_slot_is_not_let_go_of)
+{
+    rig_defaults(&r);
+    r.cfg.ndevices = 1;
+    r.device_cfg[0].regions = 1, r.device_cfg[0].region_bytes = 3 * SLOT;
+    rig_begin(&r);
+    struct core_ns_spec spec = rig_spec("m", 8, SLOT);
+    ns = rig_ns(&r, 1, &spec);
+    pool = rig_pool(&r, 0, ns, PAGES);
+    struct core_held one = chain(1, 1, 3), two = chain(1, 2, 3), held;
+    struct rig_fill f;
+    fill(1, &one, 3);
+    held = rig_acquire(&r, 2, ns, 1, 24);
+    ck_assert_int_eq(rig_send(&r, 2, &held, 0, pool, 0, &send), 1);
+    ck_assert_int_eq(core_release(r.core, r.cl[1], one.lease), 0);
+    ck_assert_int_eq(rig_fill(&r, 1, two.lease, 0, 0, &f), 0);
+    ck_assert_uint_eq(f.f.ret_blocks, 0);
+    end_copies(0);
+    arrived(0, 1, 3);
+    fill(1, &two, 3);
+    teardown();
+}
+END_TEST
+
+static void two_groups(void)
+{
+    struct core_ns_spec spec = rig_spec("two", 8, SLOT);
+    spec.shards = 2;
+    spec.ngroups = 2;
+    spec.group[1] = (struct core_group){
+        .block_tokens = 8, .block_bytes = 96, .rule = KVC_RULE_FULL, .flags = KVC_F_REPLICATED};
+    ns = rig_ns(&r, 1, &spec);
+    fake_pool_destroy(&pool);
+    pool = rig_pool(&r, 0, ns, PAGES);
+    rig_store_shards(&r, 1, ns, 0, 1, 0, 3);
+    rig_store(&r, 1, ns, 1, 1001, 0, 3);
+}
+
+START_TEST(groups_go_together_when_nobody_counts_layers)
+{
+    two_groups();
+    struct core_held held = rig_acquire(&r, 1, ns, 1, 24);
+    ck_assert_int_eq(rig_send(&r, 1, &held, 0, pool, 0, &send), 1);
+    ck_assert_uint_eq(fake_device_inflight(r.device[0]), 2);
+    fake_device_end(r.device[0], copy_at(1), 0);
+    core_check(r.core);
+    ck_assert_uint_eq(send.done, 0);
+    end_copies(0);
+    statuses_are(send.statuses, 6, KVC_ST_OK);
+    arrived(0, 1, 3);
+    arrived(1, 1001, 3);
+}
+END_TEST
+
+static _Atomic uint64_t word, after;
+
+static int send_counted(const struct core_held *held)
+{
+    send.word = &word;
+    atomic_store(&word, 0);
+    return rig_send(&r, 1, held, 0, pool, 0, &send);
+}
+
+START_TEST(layers_are_counted_through_all_groups)
+{
+    two_groups();
+    struct core_held held = rig_acquire(&r, 1, ns, 1, 24);
+    ck_assert_int_eq(send_counted(&held), 1);
+    for (uint64_t layer = 1; layer <= 8; layer++) { /* four of each group */
+        ck_assert_uint_eq(fake_device_inflight(r.device[0]), 1);
+        ck_assert(fake_device_layer(r.device[0], copy_at(0)));
+        ck_assert_uint_eq(atomic_load(&word), layer);
+        if (layer % 4 == 0)
+            fake_device_end(r.device[0], copy_at(0), 0);
+        core_check(r.core);
+    }
+    ck_assert_uint_eq(send.done, 1);
+    statuses_are(send.statuses, 6, KVC_ST_OK);
+    arrived(1, 1001, 3);
+}
+END_TEST
+
+START_TEST(layers_are_not_counted_behind_what_failed)
+{
+    two_groups();
+    struct core_held held = rig_acquire(&r, 1, ns, 1, 24);
+    ck_assert_int_eq(send_counted(&held), 1);
+    fake_device_end(r.device[0], copy_at(0), -EIO);
+    core_check(r.core);
+    fake_device_end(r.device[0], copy_at(0), 0);
+    ck_assert_uint_eq(send.done, 1);
+    statuses_are(send.statuses, 3, KVC_ST_TIER);
+    statuses_are(send.statuses + 3, 3, KVC_ST_OK);
+    ck_assert_uint_eq(atomic_load(&word), 0);
+}
+END_TEST
+
+START_TEST(a_cancelled_send_of_several_groups_ends_them_all)
+{
+    two_groups();
+    struct core_held held = rig_acquire(&r, 1, ns, 1, 24);
+    ck_assert_int_eq(send_counted(&held), 1);
+    core_send_cancel(r.core, &send.s);
+    ck_assert_uint_eq(send.done, 0);
+    fake_device_end(r.device[0], copy_at(0), 0); /* it was too late for this one */
+    ck_assert(atomic_load(&copy_at(0)->cancel));
+    fake_device_end(r.device[0], copy_at(0), -ECANCELED);
+    ck_assert_uint_eq(send.done, 1);
+    statuses_are(send.statuses, 3, KVC_ST_OK);
+    statuses_are(send.statuses + 3, 3, KVC_ST_CANCELLED);
+}
+END_TEST
+
+START_TEST(a_send_begins_when_its_word_says_so)
+{
+    struct core_held held = chain(1, 1, 2);
+    atomic_store(&after, 6);
+    send.after = &after;
+    send.after_value = 7;
+    ck_assert_int_eq(rig_send(&r, 1, &held, 0, pool, 0, &send), 1);
+    ck_assert(!fake_device_may_begin(copy_at(0)));
+    atomic_store(&after, 7);
+    ck_assert(fake_device_may_begin(copy_at(0)));
+    end_copies(0);
+    ck_assert_uint_eq(send.done, 1);
+    arrived(0, 1, 2);
+}
+END_TEST
+
+START_TEST(each_end_has_its_status)
+{
+    static const struct {
+        int status;
+        uint8_t want;
+    } ends[] = {{-EIO, KVC_ST_TIER},
+                {-ENOMEM, KVC_ST_TIER},
+                {-ETIMEDOUT, KVC_ST_TIMEOUT},
+                {-ECANCELED, KVC_ST_CANCELLED}};
+    struct core_held held = chain(1, 1, 3);
+    ck_assert_int_eq(rig_send(&r, 1, &held, 0, pool, 0, &send), 1);
+    if (ends[_i].status == -ECANCELED)
+        core_send_cancel(r.core, &send.s);
+    end_copies(ends[_i].status);
+    ck_assert_uint_eq(send.done, 1);
+    statuses_are(send.statuses, 3, ends[_i].want);
+    ck_assert_uint_eq(core_metrics(r.core)->send_blocks, 0);
+}
+END_TEST
+
+START_TEST(a_wrong_page_number_costs_its_block_alone)
+{
+    struct core_held held = chain(1, 1, 3);
+    ck_assert_int_eq(rig_send(&r, 1, &held, 0, pool, PAGES - 5, &send), 1);
+    end_copies(0);
+    statuses_are(send.statuses, 2, KVC_ST_OK);
+    ck_assert_uint_eq(send.statuses[2], KVC_ST_BAD_ARGUMENT);
+    arrived(0, 1, 2);
+}
+END_TEST
+
+START_TEST(what_a_send_may_not_ask_for)
+{
+    struct core_held held = chain(1, 1, 3);
+    struct core_ns_spec spec = rig_spec("other", 8, 2 * SLOT);
+    struct device_pool *other = rig_pool(&r, 0, rig_ns(&r, 1, &spec), 4);
+    ck_assert_int_eq(rig_send(&r, 2, &held, 0, pool, 0, &send), KVC_E_NO_LEASE);
+    ck_assert_int_eq(rig_send(&r, 1, &held, 0, other, 0, &send), KVC_E_BAD_ARGUMENT);
+    ck_assert(strstr(r.why, "pool:"));
+    send.s.pool = pool;
+    send.s.shard = 1;
+    ck_assert_int_eq(core_send_start(r.core, r.cl[1], &send.s, &r.why), KVC_E_BAD_ARGUMENT);
+    ck_assert(strstr(r.why, "shard:"));
+    send.s.shard = 0;
+    send.s.group[0].pages = NULL;
+    ck_assert_int_eq(core_send_start(r.core, r.cl[1], &send.s, &r.why), KVC_E_BAD_ARGUMENT);
+    ck_assert(strstr(r.why, "pages:"));
+    struct device strange = {.no = 1};
+    send.s.device = &strange;
+    ck_assert_int_eq(core_send_start(r.core, r.cl[1], &send.s, &r.why), KVC_E_BAD_ARGUMENT);
+    ck_assert(strstr(r.why, "device:"));
+    core_check(r.core);
+    fake_pool_destroy(&other);
+}
+END_TEST
+
+START_TEST(a_lease_is_held_until_its_send_has_ended)
+{
+    struct core_held held = chain(1, 1, 3);
+    ck_assert_int_eq(rig_send(&r, 1, &held, 0, pool, 0, &send), 1);
+    ck_assert_int_eq(core_release(r.core, r.cl[1], held.lease), 0);
+    core_check(r.core);
+    struct core_evict_job job = {.client = r.cl[0], .force = true};
+    rig_evict(&r, &job);
+    ck_assert_uint_eq(job.ret_kept, 3);
+    end_copies(0);
+    arrived(0, 1, 3);
+    ck_assert_uint_eq(core_metrics(r.core)->leases, 0);
+    ck_assert_uint_eq(core_client_lease_bytes(r.cl[1]), 0);
+}
+END_TEST
+
+START_TEST(a_client_that_goes_asks_its_sends_to_stop)
+{
+    struct core_held held = chain(1, 1, 3);
+    ck_assert_int_eq(rig_send(&r, 1, &held, 0, pool, 0, &send), 1);
+    rig_close(&r, 1);
+    core_check(r.core);
+    ck_assert(atomic_load(&copy_at(0)->cancel));
+    ck_assert_uint_eq(r.idle[1], 0);
+    end_copies(-ECANCELED);
+    ck_assert_uint_eq(send.done, 1);
+    statuses_are(send.statuses, 3, KVC_ST_CANCELLED);
+    ck_assert_uint_eq(r.idle[1], 1);
+}
+END_TEST
+
+START_TEST(a_device_that_is_lost_under_a_send_ends_it)
+{
+    struct core_held held = chain(1, 1, 3);
+    fill(1, &held, 3);
+    ck_assert_int_eq(rig_send(&r, 1, &held, 0, pool, 0, &send), 1);
+    ck_assert_int_eq(core_release(r.core, r.cl[1], held.lease), 0);
+    fake_device_lose(r.device[0]);
+    core_check(r.core);
+    end_copies(0);
+    statuses_are(send.statuses, 3, KVC_ST_TIER);
+    struct tier_stats st;
+    r.devices[0]->slots->ops->stats(r.devices[0]->slots, &st);
+    ck_assert_uint_eq(st.used_slots, 0);
+    held = rig_acquire(&r, 1, ns, 1, 24); /* host memory has it all */
+    ck_assert_uint_eq(held.prefix.tokens, 24);
+    rig_check_lease(&r, 1, held.lease, 0);
+}
+END_TEST
+
+static void on_corrupt(struct core_verify *v, const struct core_corrupt *x)
+{
+    (void)v;
+    (void)x;
+}
+
+static void on_verified(struct core_verify *v)
+{
+    (void)v;
+}
+
+START_TEST(bytes_that_go_bad_under_a_send_have_not_arrived)
+{
+    static struct core_verify v;
+    struct core_held held = chain(1, 1, 3);
+    const struct core_explanation e = rig_explain(&r, 0, 0, 1, 1);
+    v = (struct core_verify){.bytes_max = 1 << 20,
+                             .deadline_ns = UINT64_MAX,
+                             .client = r.cl[0],
+                             .corrupt = on_corrupt,
+                             .done = on_verified};
+    fake_tier_flip(r.tier, &e.view, 3);
+    ck_assert_int_eq(rig_send(&r, 1, &held, 0, pool, 0, &send), 1);
+    do {
+        ck_assert_int_ge(core_verify_start(r.core, &v), 0);
+        fake_tier_run(r.tier, 100, 0);
+        v.cursor = v.ret_cursor;
+    } while (v.cursor);
+    core_check(r.core);
+    end_copies(0);
+    ck_assert_uint_eq(send.statuses[0], KVC_ST_OK);
+    ck_assert_uint_eq(send.statuses[1], KVC_ST_TIER);
+    ck_assert_uint_eq(send.statuses[2], KVC_ST_OK); /* it is not served any more, but right */
+}
+END_TEST
+
+/* ---- commits ---- */
+
+static int store(unsigned client, uint32_t chain, uint32_t n, uint32_t page)
+{
+    put = (struct rig_put){.ns = ns, .chain = chain, .n = n, .durable = put.durable};
+    ck_assert_int_eq(rig_reserve(&r, client, &put), 0);
+    rig_commit_free(&commit);
+    return rig_commit_pages(&r, client, &put, 0, pool, page, &commit);
+}
+
+static void adopt_all(int status)
+{
+    while (fake_tier_inflight(r.tier) > 0)
+        fake_tier_end(r.tier, fake_tier_op(r.tier, 0), status);
+    core_check(r.core);
+}
+
+START_TEST(blocks_are_stored_out_of_pages)
+{
+    ck_assert_int_eq(store(1, 1, 4, 0), 1);
+    core_check(r.core);
+    ck_assert_uint_eq(fake_device_inflight(r.device[0]), 1);
+    ck_assert_uint_eq(copy_at(0)->n, 4);
+    end_copies(0);
+    ck_assert_uint_eq(commit.done, 0); /* the checksums are to come */
+    ck_assert_uint_eq(fake_tier_inflight(r.tier), 4);
+    ck_assert_uint_eq(rig_lookup(&r, ns, 1, 32).tokens, 0);
+    adopt_all(0);
+    ck_assert_uint_eq(commit.done, 1);
+    statuses_are(commit.statuses, 4, KVC_ST_OK);
+    struct core_held held = rig_acquire(&r, 1, ns, 1, 32);
+    ck_assert_uint_eq(held.prefix.tokens, 32);
+    rig_check_lease(&r, 1, held.lease, 0);
+    ck_assert_uint_eq(core_metrics(r.core)->blocks_from_pages, 4);
+    ck_assert_uint_eq(core_metrics(r.core)->bytes_from_pages, 4 * SLOT);
+    ck_assert_uint_eq(core_metrics(r.core)->bytes_stored, 4 * SLOT);
+}
+END_TEST
+
+START_TEST(what_exists_has_pages_that_nobody_reads)
+{
+    rig_store(&r, 1, ns, 0, 1, 0, 2);
+    ck_assert_int_eq(store(1, 1, 4, 0), 1);
+    ck_assert_uint_eq(copy_at(0)->n, 2);
+    end_copies(0);
+    adopt_all(0);
+    statuses_are(commit.statuses, 2, KVC_ST_EXISTS);
+    statuses_are(commit.statuses + 2, 2, KVC_ST_OK);
+    struct core_held held = rig_acquire(&r, 1, ns, 1, 32);
+    ck_assert_uint_eq(held.prefix.tokens, 32);
+    rig_check_lease(&r, 1, held.lease, 0);
+}
+END_TEST
+
+START_TEST(a_bad_page_costs_its_block_and_what_is_below)
+{
+    ck_assert_int_eq(store(1, 1, 4, 0), 1);
+    commit.pages[5] = PAGES; /* of the third block; the device looks when it begins */
+    end_copies(0);
+    adopt_all(0);
+    ck_assert_uint_eq(commit.done, 1);
+    statuses_are(commit.statuses, 2, KVC_ST_OK);
+    ck_assert_uint_eq(commit.statuses[2], KVC_ST_BAD_ARGUMENT);
+    ck_assert_uint_eq(commit.statuses[3], KVC_ST_GONE);
+    ck_assert_uint_eq(rig_lookup(&r, ns, 1, 32).tokens, 16);
+    ck_assert_uint_eq(rig_slots(&r), 2);
+}
+END_TEST
+
+START_TEST(a_copy_that_fails_drops_its_blocks)
+{
+    static const struct {
+        int status;
+        uint8_t want;
+    } ends[] = {{-EIO, KVC_ST_TIER}, {-ETIMEDOUT, KVC_ST_TIMEOUT}, {-ECANCELED, KVC_ST_CANCELLED}};
+    ck_assert_int_eq(store(1, 1, 1, 0), 1);
+    if (ends[_i].status == -ECANCELED)
+        core_commit_cancel(r.core, &commit.c);
+    end_copies(ends[_i].status);
+    ck_assert_uint_eq(commit.done, 1);
+    ck_assert_uint_eq(commit.statuses[0], ends[_i].want);
+    ck_assert_uint_eq(rig_slots(&r), 0);
+}
+END_TEST
+
+START_TEST(a_checksum_that_fails_drops_its_blocks)
+{
+    ck_assert_int_eq(store(1, 1, 3, 0), 1);
+    end_copies(0);
+    adopt_all(-EIO);
+    ck_assert_uint_eq(commit.done, 1);
+    ck_assert_uint_eq(commit.statuses[0], KVC_ST_TIER);
+    statuses_are(commit.statuses + 1, 2, KVC_ST_GONE);
+    ck_assert_uint_eq(rig_slots(&r), 0);
+}
+END_TEST
+
+START_TEST(what_is_cancelled_between_copy_and_checksum_is_not_stored)
+{
+    ck_assert_int_eq(store(1, 1, 3, 0), 1);
+    core_commit_cancel(r.core, &commit.c);
+    end_copies(0); /* too late to stop it */
+    ck_assert_uint_eq(fake_tier_inflight(r.tier), 0);
+    ck_assert_uint_eq(commit.done, 1);
+    ck_assert_uint_eq(commit.statuses[0], KVC_ST_CANCELLED);
+    ck_assert_uint_eq(rig_slots(&r), 0);
+}
+END_TEST
+
+START_TEST(room_under_a_copy_out_of_pages_is_not_given_back)
+{
+    ck_assert_int_eq(store(1, 1, 3, 0), 1);
+    rig_close(&r, 1);
+    core_check(r.core);
+    ck_assert(atomic_load(&copy_at(0)->cancel));
+    ck_assert_uint_eq(rig_slots(&r), 3);
+    ck_assert_uint_eq(r.idle[1], 0);
+    end_copies(-ECANCELED);
+    ck_assert_uint_eq(r.idle[1], 1);
+    ck_assert_uint_eq(commit.done, 1);
+    ck_assert_uint_eq(rig_slots(&r), 0);
+}
+END_TEST
+
+START_TEST(what_was_dropped_under_its_copy_is_gone)
+{
+    struct core_ns_spec spec = rig_spec("ranks", 8, SLOT);
+    spec.shards = 2;
+    ns = rig_ns(&r, 1, &spec);
+    ck_assert_int_eq(store(1, 1, 2, 0), 1);
+    struct rig_put other = {.ns = ns, .chain = 1, .n = 2, .shard = 1};
+    ck_assert_int_eq(rig_reserve(&r, 2, &other), 0);
+    ck_assert_int_eq(core_drop(r.core, r.cl[2], other.reservation), 0);
+    core_check(r.core);
+    ck_assert_uint_eq(rig_slots(&r), 4); /* its record has them until nothing uses it */
+    end_copies(0);
+    statuses_are(commit.statuses, 2, KVC_ST_GONE);
+    ck_assert_uint_eq(rig_slots(&r), 0);
+}
+END_TEST
+
+START_TEST(what_a_commit_out_of_pages_may_not_ask_for)
+{
+    struct core_ns_spec spec = rig_spec("other", 8, 2 * SLOT);
+    struct device_pool *other = rig_pool(&r, 0, rig_ns(&r, 1, &spec), 4);
+    put = (struct rig_put){.ns = ns, .chain = 1, .n = 1};
+    ck_assert_int_eq(rig_reserve(&r, 1, &put), 0);
+    ck_assert_int_eq(rig_commit_pages(&r, 1, &put, 0, pool, 0, &commit), 1);
+    end_copies(0);
+    adopt_all(0);
+    put.chain = 2;
+    ck_assert_int_eq(rig_reserve(&r, 1, &put), 0);
+    commit.c.reservation = put.reservation;
+    commit.statuses[0] = KVC_ST_OK;
+    commit.c.pool = other;
+    ck_assert_int_eq(core_commit(r.core, r.cl[1], &commit.c, &r.why), KVC_E_BAD_ARGUMENT);
+    ck_assert(strstr(r.why, "pool:"));
+    commit.c.pool = pool;
+    commit.c.device = NULL;
+    ck_assert_int_eq(core_commit(r.core, r.cl[1], &commit.c, &r.why), KVC_E_BAD_ARGUMENT);
+    ck_assert(strstr(r.why, "device:"));
+    commit.c.device = r.devices[0];
+    commit.c.pages_per_block = 0;
+    ck_assert_int_eq(core_commit(r.core, r.cl[1], &commit.c, &r.why), KVC_E_BAD_ARGUMENT);
+    ck_assert(strstr(r.why, "pages:"));
+    core_check(r.core);
+    ck_assert_int_eq(core_drop(r.core, r.cl[1], put.reservation), 0);
+    fake_pool_destroy(&other);
+}
+END_TEST
+
+START_TEST(a_commit_that_gets_no_copy_is_busy_and_reserved_still)
+{
+    static struct rig_fill f[64];
+    for (uint32_t i = 0; i < 64; i++) {
+        struct core_held held = chain(2, 100 + i, 1);
+        ck_assert_int_eq(rig_fill(&r, 2, held.lease, 1, 0, &f[i]), 1);
+    }
+    ck_assert_int_eq(store(1, 1, 2, 0), KVC_E_BUSY);
+    core_check(r.core);
+    while (fake_device_inflight(r.device[1]) > 0)
+        fake_device_end(r.device[1], fake_device_copy(r.device[1], 0), 0);
+    ck_assert_int_eq(core_commit(r.core, r.cl[1], &commit.c, &r.why), 1);
+    end_copies(0);
+    adopt_all(0);
+    statuses_are(commit.statuses, 2, KVC_ST_OK);
+}
+END_TEST
+
+START_TEST(a_durable_commit_out_of_pages_is_on_disk)
+{
+    put.durable = true;
+    ck_assert_int_eq(store(1, 1, 3, 0), 1);
+    put.durable = false;
+    end_copies(0);
+    adopt_all(0);
+    ck_assert_uint_eq(commit.done, 0);
+    rig_settle(&r);
+    ck_assert_uint_eq(commit.done, 1);
+    statuses_are(commit.statuses, 3, KVC_ST_OK);
+    ck_assert(rig_explain(&r, 0, 0, 1, 2).durable);
+}
+END_TEST
+
+static void add_sends(TCase *t)
+{
+    tcase_add_test(t, a_lease_arrives_in_a_workers_pages);
+    tcase_add_test(t, what_is_on_the_device_comes_from_there);
+    tcase_add_test(t, groups_go_together_when_nobody_counts_layers);
+    tcase_add_test(t, layers_are_counted_through_all_groups);
+    tcase_add_test(t, layers_are_not_counted_behind_what_failed);
+    tcase_add_test(t, a_cancelled_send_of_several_groups_ends_them_all);
+    tcase_add_test(t, a_send_begins_when_its_word_says_so);
+    tcase_add_loop_test(t, each_end_has_its_status, 0, 4);
+    tcase_add_test(t, a_wrong_page_number_costs_its_block_alone);
+    tcase_add_test(t, what_a_send_may_not_ask_for);
+    tcase_add_test(t, a_lease_is_held_until_its_send_has_ended);
+    tcase_add_test(t, a_client_that_goes_asks_its_sends_to_stop);
+    tcase_add_test(t, a_device_that_is_lost_under_a_send_ends_it);
+    tcase_add_test(t, bytes_that_go_bad_under_a_send_have_not_arrived);
+}
+
+static void add_commits(TCase *t)
+{
+    tcase_add_test(t, blocks_are_stored_out_of_pages);
+    tcase_add_test(t, what_exists_has_pages_that_nobody_reads);
+    tcase_add_test(t, a_bad_page_costs_its_block_and_what_is_below);
+    tcase_add_loop_test(t, a_copy_that_fails_drops_its_blocks, 0, 3);
+    tcase_add_test(t, a_checksum_that_fails_drops_its_blocks);
+    tcase_add_test(t, what_is_cancelled_between_copy_and_checksum_is_not_stored);
+    tcase_add_test(t, room_under_a_copy_out_of_pages_is_not_given_back);
+    tcase_add_test(t, what_was_dropped_under_its_copy_is_gone);
+    tcase_add_test(t, what_a_commit_out_of_pages_may_not_ask_for);
+    tcase_add_test(t, a_commit_that_gets_no_copy_is_busy_and_reserved_still);
+}
+
+int main(void)
+{
+    Suite *s = suite_create("pages");
+    TCase *t = tcase_create("sends");
+    tcase_add_checked_fixture(t, setup, teardown);
+    add_sends(t);
+    suite_add_tcase(s, t);
+    t = tcase_create("commits");
+    tcase_add_checked_fixture(t, setup, teardown);
+    add_commits(t);
+    suite_add_tcase(s, t);
+    t = tcase_create("disk");
+    tcase_add_checked_fixture(t, setup_disk, teardown);
+    tcase_add_test(t, a_durable_commit_out_of_pages_is_on_disk);
+    suite_add_tcase(s, t);
+    t = tcase_create("room");
+    tcase_add_test(t, what_is_being_read_from_a_slot_is_not_let_go_of);
+    suite_add_tcase(s, t);
+    return check_run(s);
+}

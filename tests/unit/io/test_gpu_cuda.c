@@ -1,0 +1,811 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The CUDA driver behind gpu_drv.h: names, memory, other processes' memory, host memory, copies. */
+#ifndef KVC_HAVE_CUDA
+#include <stdio.h>
+int main(void)
+{
+    puts("SKIP: built without CUDA (no nvcc was found, or KVC_CUDA=OFF)");
+    return 77;
+}
+#else
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include "cuda_copies.h"
+
+#define UUID0 "GPU-6b76632d-6661-6b65-2d63-7564612d2da0"
+#define UUID1 "GPU-6b76632d-6661-6b65-2d63-7564612d2da1"
+
+static void setup(void)
+{
+    dev = open_device(DEV0);
+}
+
+static void teardown(void)
+{
+    close_device(dev);
+}
+
+/* ---- names ---- */
+
+static const char *const no_names[] = {"",
+                                       "GPU-",
+                                       "gpu0",
+                                       "cuda:",
+                                       "cuda:x",
+                                       "cuda:-1",
+                                       "cuda:0 ",
+                                       "cuda:99999999999",
+                                       "emu:0",
+                                       "GPU-6b76632d-6661-6b65-2d63-7564612d2da",
+                                       "GPU-6b76632d-6661-6b65-2d63-7564612d2da00",
+                                       "GPU-6b76632d-6661-6b65-2d63-7564612d2dag",
+                                       "GPU-6b76632d66616b65-2d63-7564612d2da0---",
+                                       "MIG-6b76632d-6661-6b65-2d63-7564612d2da0"};
+
+START_TEST(a_name_that_is_none_is_told_what_would_be_one)
+{
+    const char *problem = gpu_drv_cuda.problem(no_names[_i]);
+    ck_assert_ptr_nonnull(problem);
+    ck_assert_ptr_nonnull(strstr(problem, "GPU-<uuid>"));
+    ck_assert_int_eq(try_open_as(no_names[_i], &dev), -ENODEV);
+}
+END_TEST
+
+START_TEST(devices_are_found_by_ordinal_and_by_uuid)
+{
+    static const char *const names[] = {"cuda:1", UUID1,
+                                        "GPU-6B76632D-6661-6B65-2D63-7564612D2DA1"};
+    ck_assert_ptr_null(gpu_drv_cuda.problem(names[_i]));
+    dev = open_device(names[_i]);
+    ck_assert_str_eq(info.name, "Fake 1");
+    ck_assert_uint_eq(info.uuid[0], 0x6b);
+    ck_assert_uint_eq(info.uuid[15], 0xa1);
+    ck_assert_int_eq(info.exports, DEVICE_HANDLE_FD);
+    ck_assert(info.has_kernel);
+    close_device(dev);
+}
+END_TEST
+
+START_TEST(a_device_that_is_not_there_is_enodev)
+{
+    find_fake();
+    ck_assert_int_eq(try_open_as("cuda:2", &dev), -ENODEV);
+    ck_assert_ptr_nonnull(strstr(why, "cuda:1"));
+    ck_assert_int_eq(try_open_as("GPU-6b76632d-6661-6b65-2d63-7564612d2daf", &dev), -ENODEV);
+    ck_assert_ptr_nonnull(strstr(why, "UUID"));
+    assert_nothing_left();
+}
+END_TEST
+
+START_TEST(a_device_without_unified_addresses_is_enodev)
+{
+    set("FAKE_CUDA_UNIFIED", "0");
+    find_fake();
+    ck_assert_int_eq(try_open_as(DEV0, &dev), -ENODEV);
+    ck_assert_ptr_nonnull(strstr(why, "addresses"));
+    assert_nothing_left();
+}
+END_TEST
+
+/* A driver without devices, one whose kernel module is another version's, and the like. */
+START_TEST(a_driver_that_does_not_start_is_enodev_and_tried_again)
+{
+    static const char *const fails[] = {"cuInit:1=100", "cuInit:1=803", "cuDeviceGet:1=101",
+                                        "cuDevicePrimaryCtxRetain:1=46"};
+    set("FAKE_CUDA_FAIL", fails[_i]);
+    find_fake();
+    ck_assert_int_eq(try_open_as(UUID0, &dev), -ENODEV);
+    ck_assert_ptr_nonnull(strstr(why, "cu"));
+    assert_nothing_left();
+    close_device(open_device(UUID0));
+}
+END_TEST
+
+/* ---- drivers ---- */
+
+static void run_self(const char *library_path, char *ret_said, size_t bytes)
+{
+    int fds[2];
+    ck_assert_int_eq(pipe(fds), 0);
+    const pid_t pid = fork();
+    ck_assert_int_ge(pid, 0);
+    if (pid == 0) {
+        char *const argv[] = {(char *)"test_gpu_cuda", (char *)"--problem", NULL};
+        (void)dup2(fds[1], STDOUT_FILENO);
+        set("LD_LIBRARY_PATH", library_path);
+        execv("/proc/self/exe", argv);
+        _exit(127);
+    }
+    close(fds[1]);
+    size_t n = 0;
+    ssize_t got;
+    while ((got = read(fds[0], ret_said + n, bytes - 1 - n)) > 0)
+        n += (size_t)got;
+    ret_said[n] = '\0';
+    close(fds[0]);
+    int status = 0;
+    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+    ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+/* A file that is no library stands in the way of a driver that the machine may have. */
+START_TEST(a_program_starts_without_a_driver_and_says_what_to_do)
+{
+    char dir[] = "/tmp/kvc-test-XXXXXX", path[64], said[512];
+    ck_assert_ptr_nonnull(mkdtemp(dir));
+    snprintf(path, sizeof(path), "%s/libcuda.so.1", dir);
+    const int fd = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+    ck_assert_int_eq(write(fd, "no ELF file", 11), 11);
+    close(fd);
+    run_self(dir, said, sizeof(said));
+    unlink(path);
+    rmdir(dir);
+    ck_assert_msg(strstr(said, "install the NVIDIA driver") != NULL, "%s", said);
+    run_self(FAKE_CUDA_DIR, said, sizeof(said));
+    ck_assert_str_eq(said, "-\n");
+}
+END_TEST
+
+START_TEST(an_old_driver_is_told_which_is_needed)
+{
+    set(_i == 0 ? "FAKE_CUDA_HIDE" : "FAKE_CUDA_VERSION", _i == 0 ? "cuMemMap" : "11080");
+    const char *problem = gpu_drv_cuda.problem(DEV0);
+    ck_assert_ptr_nonnull(problem);
+    ck_assert_ptr_nonnull(strstr(problem, "R525"));
+    ck_assert_ptr_nonnull(strstr(problem, _i == 0 ? "cuMemMap:" : "older than CUDA 12.0"));
+    ck_assert_int_eq(try_open_as(DEV0, &dev), -ENODEV);
+    ck_assert_str_eq(why, problem);
+}
+END_TEST
+
+/* ---- memory ---- */
+
+START_TEST(memory_is_exported_and_no_program_sees_into_it)
+{
+    struct gpu_mem mem = alloc(dev, 3 * MIB + 5);
+    struct stat st;
+    ck_assert_uint_eq(mem.bytes, 3 * MIB + 5);
+    ck_assert(!mem.imported);
+    ck_assert_int_eq(mem.handle.kind, DEVICE_HANDLE_FD);
+    ck_assert_uint_eq(mem.handle.bytes, mem.bytes);
+    ck_assert_int_eq(fcntl(mem.handle.fd, F_GETFD), FD_CLOEXEC);
+    /* Not with the CPU: the fake makes it so, and other tests rest on it. */
+    ck_assert_int_eq(write(mem.handle.fd, (void *)(uintptr_t)mem.addr, 1), -1);
+    ck_assert_int_eq(errno, EFAULT);
+    const int fd = mem.handle.fd;
+    gpu_drv_cuda.free(dev, &mem);
+    ck_assert_int_eq(fstat(fd, &st), -1);
+}
+END_TEST
+
+START_TEST(memory_that_there_is_not_is_enomem_and_no_more)
+{
+    struct gpu_mem mem = {0};
+    ck_assert_int_eq(gpu_drv_cuda.alloc(dev, UINT64_C(1) << 40, &mem), -ENOMEM);
+    ck_assert_int_eq(gpu_drv_cuda.alloc(dev, UINT64_MAX, &mem), -ENOMEM);
+    struct gpu_mem most = alloc(dev, 1023 * MIB);
+    ck_assert_int_eq(gpu_drv_cuda.alloc(dev, 3 * MIB, &mem), -ENOMEM);
+    ck_assert_ptr_nonnull(
+        strstr(gpu_drv_cuda.why(dev), "CUDA_ERROR_OUT_OF_MEMORY (out of memory)"));
+    ck_assert_uint_eq(mem.addr, 0);
+    gpu_drv_cuda.free(dev, &most);
+    mem = alloc(dev, 3 * MIB);
+    gpu_drv_cuda.free(dev, &mem);
+}
+END_TEST
+
+START_TEST(what_is_not_freed_goes_when_the_device_is_closed)
+{
+    unsigned char byte = 1;
+    const struct gpu_mem mem = alloc(dev, MIB);
+    unsigned char *host = host_memory(MIB);
+    must_pin(dev, host, MIB);
+    const struct gpu_frag frag = {.to = mem.addr, .from = (uintptr_t)&byte, .bytes = 1};
+    (void)must_copy(dev, GPU_PATH_ENGINE, GPU_TO_DEVICE, &frag, 1);
+    close_device(dev);
+    ck_assert_int_eq(fcntl(mem.handle.fd, F_GETFD), -1);
+    free(host);
+    dev = open_device(DEV0);
+}
+END_TEST
+
+START_TEST(memory_of_an_earlier_time_is_nobodys)
+{
+    struct gpu_mem old = alloc(dev, MIB);
+    close_device(dev);
+    dev = open_device(DEV0);
+    struct gpu_mem now = alloc(dev, MIB);
+    gpu_drv_cuda.free(dev, &old); /* at the same address, perhaps */
+    ck_assert_int_eq(fcntl(now.handle.fd, F_GETFD), FD_CLOEXEC);
+    copy_to(dev, now.addr, "x", 1);
+    gpu_drv_cuda.free(dev, &now);
+}
+END_TEST
+
+START_TEST(without_vmm_memory_is_exported_by_ipc)
+{
+    set("FAKE_CUDA_VMM", "0");
+    set("FAKE_CUDA_IPC", _i == 0 ? "1" : "0");
+    dev = open_device(DEV0);
+    ck_assert_int_eq(info.exports, DEVICE_HANDLE_IPC);
+    struct gpu_mem mem = alloc(dev, 1000);
+    ck_assert_int_eq(mem.handle.kind, _i == 0 ? DEVICE_HANDLE_IPC : 0);
+    ck_assert_int_eq(mem.handle.fd, -1);
+    ck_assert_uint_eq(mem.handle.offset, 0);
+    copy_to(dev, mem.addr + 997, "abc", 3);
+    const struct device_handle fd = {.kind = DEVICE_HANDLE_FD, .fd = 0, .bytes = 1};
+    struct gpu_mem none = {0};
+    ck_assert_int_eq(gpu_drv_cuda.import(dev, &fd, &none), -EOPNOTSUPP);
+    gpu_drv_cuda.free(dev, &mem);
+    close_device(dev);
+}
+END_TEST
+
+/* ---- memory of another process ---- */
+
+START_TEST(another_processs_memory_is_read_and_written)
+{
+    const uint64_t bytes = 3 * MIB + 17;
+    char text[16] = "";
+    int socket;
+    set("FAKE_CUDA_VMM", _i == 0 ? "1" : "0");
+    const pid_t pid = worker_start(DEV0, bytes, &socket);
+    dev = open_device(DEV0);
+    struct device_handle handle = receive_handle(socket);
+    struct gpu_mem mem = {0}, part = {0};
+    ck_assert_int_eq(gpu_drv_cuda.import(dev, &handle, &mem), 0);
+    ck_assert_uint_eq(mem.bytes, bytes);
+    ck_assert(mem.imported);
+    copy_from(dev, text, mem.addr + bytes - 5, 5);
+    ck_assert_str_eq(text, "hello");
+    /* Twice, as two tensors of one allocation are; IPC gives the same addresses then. */
+    if (handle.kind == DEVICE_HANDLE_IPC)
+        handle.offset = 1;
+    handle.bytes -= 1;
+    ck_assert_int_eq(gpu_drv_cuda.import(dev, &handle, &part), 0);
+    gpu_drv_cuda.free(dev, &mem);
+    copy_to(dev, part.addr + (handle.kind == DEVICE_HANDLE_IPC ? 0 : 1), "again", 5);
+    gpu_drv_cuda.free(dev, &part);
+    worker_end(pid, socket, 0);
+    close_device(dev);
+    if (handle.fd >= 0)
+        close(handle.fd);
+}
+END_TEST
+
+static void assert_refused(const struct device_handle *handle, int err)
+{
+    struct gpu_mem mem = {0};
+    ck_assert_int_eq(gpu_drv_cuda.import(dev, handle, &mem), err);
+    ck_assert_uint_eq(mem.addr, 0);
+    ck_assert_str_ne(gpu_drv_cuda.why(dev), "");
+}
+
+START_TEST(memory_that_is_shorter_than_it_says_is_refused)
+{
+    int socket;
+    set("FAKE_CUDA_VMM", _i == 0 ? "1" : "0");
+    const pid_t pid = worker_start(DEV0, 4 * MIB, &socket);
+    dev = open_device(DEV0);
+    const struct device_handle told = receive_handle(socket);
+    struct device_handle handle = told;
+    const uint64_t lies[] = {0, 4 * MIB + 1, 100 * MIB, UINT64_C(1) << 40, UINT64_MAX};
+    for (size_t i = 0; i < ARRAY_LEN(lies); i++) {
+        handle.bytes = lies[i];
+        assert_refused(&handle, -EINVAL);
+    }
+    handle = told;
+    handle.offset = 1;
+    assert_refused(&handle, -EINVAL);
+    handle.offset = UINT64_MAX;
+    assert_refused(&handle, -EINVAL);
+    struct gpu_mem mem = {0};
+    ck_assert_int_eq(gpu_drv_cuda.import(dev, &told, &mem), 0);
+    copy_to(dev, mem.addr + 1, "again", 5);
+    gpu_drv_cuda.free(dev, &mem);
+    worker_end(pid, socket, 0);
+    close_device(dev);
+}
+END_TEST
+
+START_TEST(memory_of_another_device_is_refused)
+{
+    int socket;
+    set("FAKE_CUDA_VMM", _i == 0 ? "1" : "0");
+    const pid_t pid = worker_start("cuda:1", 4 * MIB, &socket);
+    dev = open_device(DEV0);
+    const struct device_handle handle = receive_handle(socket);
+    assert_refused(&handle, -EINVAL);
+    worker_end(pid, socket, 1);
+    close_device(dev);
+}
+END_TEST
+
+START_TEST(handles_that_are_none_cost_nothing)
+{
+    int fds[2];
+    ck_assert_int_eq(pipe(fds), 0);
+    struct device_handle handle = {.kind = DEVICE_HANDLE_FD, .fd = fds[0], .bytes = MIB};
+    assert_refused(&handle, -EINVAL);
+    handle.fd = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+    assert_refused(&handle, -EINVAL);
+    close(handle.fd);
+    assert_refused(&handle, -EINVAL);
+    handle.fd = -1;
+    assert_refused(&handle, -EINVAL);
+    handle.kind = DEVICE_HANDLE_IPC;
+    memset(handle.ipc, 0xff, sizeof(handle.ipc));
+    assert_refused(&handle, -EINVAL);
+    handle.kind = DEVICE_HANDLE_EMU;
+    assert_refused(&handle, -EOPNOTSUPP);
+    handle.kind = 0;
+    assert_refused(&handle, -EOPNOTSUPP);
+    struct gpu_mem mem = alloc(dev, MIB);
+    copy_to(dev, mem.addr, "fine", 4);
+    gpu_drv_cuda.free(dev, &mem);
+}
+END_TEST
+
+/* ---- host memory ---- */
+
+static void copy_by_kernel(struct gpu_dev *to, const struct gpu_mem *mem, const void *host)
+{
+    const struct gpu_frag frag = {mem->addr, (uintptr_t)host, mem->bytes};
+    ck_assert_int_eq(wait_for(to, must_copy(to, GPU_PATH_KERNEL, GPU_TO_DEVICE, &frag, 1)), 1);
+}
+
+START_TEST(host_memory_is_pinned_once_for_all_devices)
+{
+    struct gpu_dev *second = open_device("cuda:1");
+    unsigned char *host = host_memory(MIB);
+    struct gpu_mem mem = alloc(second, MIB);
+    must_pin(on(dev), host, MIB);
+    must_pin(on(second), host, MIB);
+    ck_assert_uint_eq(fake->calls("cuMemHostRegister"), 1);
+    ck_assert_int_eq(gpu_drv_cuda.pin(second, host, MIB), -EINVAL);
+    ck_assert_int_eq(gpu_drv_cuda.pin(second, host + 4096, MIB - 4096), -EOPNOTSUPP);
+    gpu_drv_cuda.unpin(on(dev), host, MIB);
+    ck_assert_uint_eq(fake->calls("cuMemHostUnregister"), 0);
+    copy_by_kernel(on(second), &mem, host);
+    ck_assert_uint_gt(fake->calls("frag"), 0);
+    gpu_drv_cuda.unpin(second, host, MIB);
+    ck_assert_uint_eq(fake->calls("cuMemHostUnregister"), 1);
+    gpu_drv_cuda.free(second, &mem);
+    gpu_drv_cuda.close(second);
+    (void)on(dev);
+    free(host);
+}
+END_TEST
+
+/* The context that registered the memory goes, in peace or not; the other device copies on, and
+ * gets the fast way back when somebody pins the memory again. */
+START_TEST(memory_whose_registration_went_with_a_device_is_copied_all_the_same)
+{
+    struct gpu_dev *second = open_device("cuda:1");
+    unsigned char *host = host_memory(MIB), *seen = host_memory(MIB);
+    struct gpu_mem mem = alloc(second, MIB);
+    must_pin(on(dev), host, MIB);
+    must_pin(on(second), host, MIB);
+    if (_i == 1) {
+        fake->arm("cuEventRecord:1=700!");
+        uint64_t ticket;
+        ck_assert_int_eq(
+            gpu_drv_cuda.copy(on(dev), GPU_PATH_ENGINE, GPU_TO_DEVICE, NULL, 0, &ticket), -EIO);
+    }
+    gpu_drv_cuda.close(on(dev));
+    fill(host, MIB, 1);
+    copy_by_kernel(on(second), &mem, host);
+    ck_assert_uint_eq(fake->calls("frag"), 0);
+    copy_from(second, seen, mem.addr, MIB);
+    ck_assert_mem_eq(seen, host, MIB);
+    dev = open_device(DEV0);
+    must_pin(dev, host, MIB);
+    copy_by_kernel(on(second), &mem, host);
+    ck_assert_uint_gt(fake->calls("frag"), 0);
+    gpu_drv_cuda.unpin(on(dev), host, MIB);
+    gpu_drv_cuda.close(on(second));
+    (void)on(dev);
+    free(host);
+    free(seen);
+}
+END_TEST
+
+/* What the vendor's documents leave open. */
+START_TEST(a_registration_that_outlives_its_context_is_made_anew)
+{
+    set("FAKE_CUDA_KEEP_PINS", "1");
+    dev = open_device(DEV0);
+    unsigned char *host = host_memory(MIB);
+    must_pin(dev, host, MIB);
+    fake->arm("cuMemAlloc:1=700!,cuMemCreate:1=700!");
+    struct gpu_mem mem = {0};
+    ck_assert_int_eq(gpu_drv_cuda.alloc(dev, MIB, &mem), -EIO);
+    gpu_drv_cuda.close(dev);
+    dev = open_device(DEV0);
+    must_pin(dev, host, MIB);
+    gpu_drv_cuda.unpin(dev, host, MIB);
+    close_device(dev);
+    free(host);
+}
+END_TEST
+
+START_TEST(memory_that_cannot_be_pinned_is_an_errno)
+{
+    static const struct {
+        const char *fail;
+        int err;
+    } cases[] = {{"cuMemHostRegister:1=2", -ENOMEM},
+                 {"cuMemHostRegister:1=304", -ENOMEM},
+                 {"cuMemHostRegister:1=801", -EOPNOTSUPP},
+                 {"cuMemHostRegister:1=1", -EOPNOTSUPP},
+                 {"cuMemHostGetDevicePointer:1=1", -EOPNOTSUPP},
+                 {"cuMemHostRegister:1=700!", -EIO}};
+    unsigned char *host = host_memory(MIB);
+    fake->arm(cases[_i].fail);
+    ck_assert_int_eq(gpu_drv_cuda.pin(dev, host, MIB), cases[_i].err);
+    if (cases[_i].err != -EIO) {
+        must_pin(dev, host, MIB);
+        gpu_drv_cuda.unpin(dev, host, MIB);
+    }
+    gpu_drv_cuda.unpin(dev, host, MIB); /* no harm */
+    free(host);
+}
+END_TEST
+
+/* ---- copies ---- */
+
+static const struct {
+    const char *version, *host_offset;
+    bool has_kernel;
+    enum cuda_pins pins;
+} ways[] = {{"13000", "0", true, PINNED},
+            {"13000", "0", true, NOT_PINNED},
+            {"13000", "0", true, IN_PARTS},
+            {"13000", "0x400000000000", true, IN_PARTS},
+            {"12080", "0x400000000000", true, IN_PARTS},
+            {"12070", "0x400000000000", true, IN_PARTS},
+            {"12070", "0", true, PINNED},
+            {"13000", "0", false, PINNED}};
+
+START_TEST(fragments_arrive_on_either_path)
+{
+    set("FAKE_CUDA_VERSION", ways[_i].version);
+    set("FAKE_CUDA_HOST_OFFSET", ways[_i].host_offset);
+    set("FAKE_CUDA_FAIL", ways[_i].has_kernel ? "" : "cuModuleLoadData:1=209");
+    set("FAKE_CUDA_DELAY_US", "20");
+    dev = open_device(DEV0);
+    ck_assert_int_eq(info.has_kernel, ways[_i].has_kernel);
+    copy_random_fragments(ways[_i].pins, 7 + (uint64_t)_i);
+    ck_assert_int_eq(fake->calls("frag") > 0, ways[_i].has_kernel);
+    const bool has_batch = strcmp(ways[_i].version, "12070") != 0;
+    ck_assert_int_eq(fake->calls("cuMemcpyBatchAsync") > 0, has_batch);
+    close_device(dev);
+}
+END_TEST
+
+/* n fragments of `bytes` from host on, `gap` apart there and next to each other on the device. */
+static uint64_t pieces_of(const struct gpu_mem *mem, const unsigned char *host, uint32_t n,
+                          uint64_t bytes, uint64_t gap)
+{
+    struct gpu_frag frag[16];
+    const uint64_t before = fake->calls("piece");
+    for (uint32_t i = 0; i < n; i++)
+        frag[i] = (struct gpu_frag){.to = mem->addr + i * bytes,
+                                    .from = (uintptr_t)host + i * (bytes + gap),
+                                    .bytes = bytes};
+    (void)wait_for(dev, must_copy(dev, GPU_PATH_ENGINE, GPU_TO_DEVICE, frag, n));
+    return fake->calls("piece") - before;
+}
+
+START_TEST(neighbours_are_joined_and_registrations_are_not)
+{
+    struct gpu_mem mem = alloc(dev, MIB);
+    unsigned char *host = host_memory(MIB);
+    must_pin(dev, host + 65536, 65536);
+    must_pin(dev, host + 131072, 65536);
+    ck_assert_uint_eq(pieces_of(&mem, host + 65536, 16, 4096, 0), 1);
+    ck_assert_uint_eq(pieces_of(&mem, host + 65536, 8, 4096, 4096), 8);
+    ck_assert_uint_eq(pieces_of(&mem, host, 4, 8192, 0), 1);         /* none is registered */
+    ck_assert_uint_eq(pieces_of(&mem, host + 61440, 2, 4096, 0), 2); /* the second is */
+    ck_assert_uint_eq(pieces_of(&mem, host + 61440, 1, 8192, 0), 2); /* half of it is */
+    ck_assert_uint_eq(pieces_of(&mem, host + 126976, 2, 4096, 0), 2);
+    ck_assert_uint_eq(pieces_of(&mem, host, 1, MIB / 2, 0), 4);
+    gpu_drv_cuda.free(dev, &mem);
+    close_device(dev);
+    free(host);
+    dev = open_device(DEV0);
+}
+END_TEST
+
+START_TEST(large_fragments_are_divided_among_the_warps)
+{
+    struct gpu_mem mem = alloc(dev, MIB);
+    unsigned char *host = host_memory(MIB);
+    must_pin(dev, host, MIB);
+    const struct gpu_frag frag = {.to = mem.addr, .from = (uintptr_t)host, .bytes = MIB};
+    (void)wait_for(dev, must_copy(dev, GPU_PATH_KERNEL, GPU_TO_DEVICE, &frag, 1));
+    ck_assert_uint_eq(fake->calls("frag"), MIB / CUDA_LIST_BYTES);
+    ck_assert_uint_eq(fake->calls("cuLaunchKernel"), 1);
+    gpu_drv_cuda.unpin(dev, host, MIB);
+    gpu_drv_cuda.free(dev, &mem);
+    free(host);
+}
+END_TEST
+
+/* Twice what all lists hold, in one copy. */
+START_TEST(more_fragments_than_the_lists_hold)
+{
+    const uint32_t n = 2 * CUDA_LISTS * CUDA_LIST_FRAGS;
+    set("FAKE_CUDA_DELAY_US", "100000"); /* so that they are all on their way */
+    dev = open_device(DEV0);
+    struct gpu_mem mem = alloc(dev, 2 * n);
+    unsigned char *host = host_memory(2 * n);
+    unsigned char *seen = host_memory(2 * n);
+    struct gpu_frag *frag = calloc(n, sizeof(*frag));
+    ck_assert_ptr_nonnull(frag);
+    must_pin(dev, host, 2 * n);
+    fill(host, 2 * n, 3);
+    copy_to(dev, mem.addr, seen, 2 * n);
+    for (uint32_t i = 0; i < n; i++)
+        frag[i] =
+            (struct gpu_frag){.to = mem.addr + 2 * i, .from = (uintptr_t)host + 2 * i, .bytes = 1};
+    const uint64_t ticket = must_copy(dev, GPU_PATH_KERNEL, GPU_TO_DEVICE, frag, n);
+    memset(frag, 0xff, n * sizeof(*frag)); /* they are the caller's again */
+    ck_assert_int_eq(wait_for(dev, ticket), 1);
+    copy_from(dev, seen, mem.addr, 2 * n);
+    for (uint32_t i = 0; i < n; i++)
+        ck_assert(seen[2 * i] == host[2 * i] && seen[2 * i + 1] == 0);
+    free(frag);
+    gpu_drv_cuda.unpin(dev, host, 2 * n);
+    gpu_drv_cuda.free(dev, &mem);
+    close_device(dev);
+    free(host);
+    free(seen);
+}
+END_TEST
+
+START_TEST(fragments_outside_the_devices_memory_are_refused)
+{
+    unsigned char host[16];
+    uint64_t ticket = 77;
+    struct gpu_mem mem = alloc(dev, 2 * MIB);
+    const uint64_t end = mem.addr + 2 * MIB;
+    const struct gpu_frag bad[] = {{end - 8, (uintptr_t)host, 9},
+                                   {end, (uintptr_t)host, 1},
+                                   {mem.addr - 1, (uintptr_t)host, 1},
+                                   {(uintptr_t)host, (uintptr_t)host, 1},
+                                   {mem.addr, (uintptr_t)host, UINT64_MAX}};
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+        const struct gpu_frag two[] = {{mem.addr, (uintptr_t)host, 4}, bad[i]};
+        ck_assert_int_eq(gpu_drv_cuda.copy(dev, GPU_PATH_ENGINE, GPU_TO_DEVICE, two, 2, &ticket),
+                         -EINVAL);
+        ck_assert_ptr_nonnull(strstr(gpu_drv_cuda.why(dev), "fragment 1"));
+    }
+    ck_assert_uint_eq(ticket, 77);
+    ck_assert_uint_eq(fake->calls("piece"), 0);
+    copy_to(dev, mem.addr, host, sizeof(host));
+    gpu_drv_cuda.free(dev, &mem);
+}
+END_TEST
+
+/* ---- tickets ---- */
+
+START_TEST(a_ticket_has_ended_when_it_and_all_before_it_have)
+{
+    unsigned char *host = host_memory(MIB);
+    struct gpu_mem mem = alloc(dev, MIB);
+    uint64_t last = 0;
+    must_pin(dev, host, MIB);
+    fake->hold(1);
+    const struct gpu_frag to = {mem.addr, (uintptr_t)host, 4096};
+    const struct gpu_frag from = {(uintptr_t)host + 8192, mem.addr + 8192, 4096};
+    for (int i = 0; i < 10; i++) {
+        const uint64_t ticket = i % 2 ? must_copy(dev, GPU_PATH_ENGINE, GPU_FROM_DEVICE, &from, 1)
+                                      : must_copy(dev, GPU_PATH_KERNEL, GPU_TO_DEVICE, &to, 1);
+        ck_assert_uint_gt(ticket, last);
+        last = ticket;
+        ck_assert_int_eq(gpu_drv_cuda.poll(dev, ticket), 0);
+    }
+    fake->hold(0);
+    ck_assert_int_eq(wait_for(dev, last - 5), 1);
+    ck_assert_int_eq(wait_for(dev, last), 1);
+    ck_assert_int_eq(gpu_drv_cuda.poll(dev, last - 9), 1);
+    gpu_drv_cuda.unpin(dev, host, MIB);
+    gpu_drv_cuda.free(dev, &mem);
+    free(host);
+}
+END_TEST
+
+START_TEST(events_are_used_again)
+{
+    unsigned char *host = host_memory(4096);
+    struct gpu_mem mem = alloc(dev, MIB);
+    uint64_t ticket = 0;
+    must_pin(dev, host, 4096);
+    for (uint32_t i = 0; i < 20 * CUDA_TICKETS; i++) {
+        const struct gpu_frag frag = {mem.addr + 16 * i, (uintptr_t)host, 16};
+        ticket = must_copy(dev, GPU_PATH_ENGINE, GPU_TO_DEVICE, &frag, 1);
+        if (ticket >= GPU_DRV_COPIES_MAX)
+            ck_assert_int_eq(wait_for(dev, ticket - GPU_DRV_COPIES_MAX + 1), 1);
+    }
+    ck_assert_int_eq(wait_for(dev, ticket), 1);
+    gpu_drv_cuda.unpin(dev, host, 4096);
+    gpu_drv_cuda.free(dev, &mem);
+    free(host);
+}
+END_TEST
+
+/* ---- order ---- */
+
+static uint64_t waits(void)
+{
+    return fake->calls("cuStreamWaitEvent");
+}
+
+START_TEST(directions_run_at_once_and_in_order_where_they_meet)
+{
+    unsigned char *host = host_memory(MIB);
+    struct gpu_mem mem = alloc(dev, MIB);
+    const uint64_t here = (uintptr_t)host;
+    must_pin(dev, host, MIB);
+    fill(host, 65536, 5);
+    fake->hold(1);
+    const struct gpu_frag to[] = {{mem.addr, here, 65536}};
+    const struct gpu_frag other[] = {{here + 262144, mem.addr + 262144, 65536}};
+    const struct gpu_frag on[] = {{mem.addr + 131072, mem.addr + 65534, 2}};
+    const struct gpu_frag back[] = {{here + 131072, mem.addr + 131073, 1}};
+    const struct gpu_frag again[] = {{mem.addr + 524288, here + 131072, 1}};
+    (void)must_copy(dev, GPU_PATH_ENGINE, GPU_TO_DEVICE, to, 1);
+    (void)must_copy(dev, GPU_PATH_ENGINE, GPU_FROM_DEVICE, other, 1);
+    (void)must_copy(dev, GPU_PATH_ENGINE, GPU_TO_DEVICE, to, 1);
+    ck_assert_uint_eq(waits(), 0);
+    (void)must_copy(dev, GPU_PATH_ENGINE, GPU_ON_DEVICE, on, 1); /* what comes to the device */
+    ck_assert_uint_eq(waits(), 1);
+    (void)must_copy(dev, GPU_PATH_KERNEL, GPU_FROM_DEVICE, back, 1); /* what it writes there */
+    ck_assert_uint_eq(waits(), 2);
+    (void)must_copy(dev, GPU_PATH_KERNEL, GPU_TO_DEVICE, again, 1); /* what that brings */
+    ck_assert_uint_eq(waits(), 3);
+    fake->hold(0);
+    copy_from(dev, host, mem.addr + 524288, 1);
+    ck_assert_uint_eq(host[0], host[65535]); /* it came all the way */
+    gpu_drv_cuda.unpin(dev, host, MIB);
+    gpu_drv_cuda.free(dev, &mem);
+    free(host);
+}
+END_TEST
+
+/* Each byte goes to the device, across it and back, in copies that are all in flight. */
+START_TEST(a_chain_of_copies_need_not_be_waited_for)
+{
+    enum { CHAINS = 16, BYTES = 3000, STEP = 16384 };
+    unsigned char *host = host_memory(MIB);
+    unsigned char *out = host, *back = host + MIB / 2;
+    struct gpu_mem a = alloc(dev, MIB), b = alloc(dev, MIB);
+    must_pin(dev, host, MIB);
+    for (int round = 0; round < 20; round++) {
+        uint64_t ticket = 0;
+        fill(out, MIB / 2, (uint64_t)round);
+        for (uint64_t i = 0; i < CHAINS; i++) {
+            const uint64_t at = i * STEP;
+            const struct gpu_frag to = {a.addr + at, (uintptr_t)out + at, BYTES};
+            const struct gpu_frag on = {b.addr + at, a.addr + at, BYTES};
+            const struct gpu_frag from = {(uintptr_t)back + at, b.addr + at, BYTES};
+            const enum gpu_path path = i % 2 ? GPU_PATH_KERNEL : GPU_PATH_ENGINE;
+            (void)must_copy(dev, path, GPU_TO_DEVICE, &to, 1);
+            (void)must_copy(dev, GPU_PATH_ENGINE, GPU_ON_DEVICE, &on, 1);
+            ticket = must_copy(dev, path, GPU_FROM_DEVICE, &from, 1);
+        }
+        ck_assert_int_eq(wait_for(dev, ticket), 1);
+        for (uint64_t i = 0; i < CHAINS; i++)
+            ck_assert_mem_eq(back + i * STEP, out + i * STEP, BYTES);
+    }
+    gpu_drv_cuda.unpin(dev, host, MIB);
+    gpu_drv_cuda.free(dev, &a);
+    gpu_drv_cuda.free(dev, &b);
+    free(host);
+}
+END_TEST
+
+/* More scattered fragments than the table of what is in flight has places: order is kept all the
+ * same. */
+START_TEST(order_is_kept_when_too_much_is_in_flight)
+{
+    const uint32_t n = 4096, copies = 10;
+    const uint64_t step = 16384, bytes = n * copies * step;
+    static struct gpu_frag frag[4096];
+    unsigned char *host = host_memory(2 * MIB);
+    struct gpu_mem mem = alloc(dev, MIB);
+    gpu_drv_cuda.free(dev, &mem);
+    mem = alloc(dev, bytes);
+    must_pin(dev, host, 2 * MIB);
+    fake->hold(1);
+    for (uint32_t k = 0; k < copies; k++) {
+        for (uint32_t i = 0; i < n; i++)
+            frag[i] = (struct gpu_frag){mem.addr + (k * n + i) * step, (uintptr_t)host + i % 7, 1};
+        (void)must_copy(dev, GPU_PATH_KERNEL, GPU_TO_DEVICE, frag, n);
+    }
+    ck_assert_uint_eq(waits(), 0);
+    /* Any byte of those is now waited for. */
+    for (uint64_t i = 0; i < 40; i++) {
+        const struct gpu_frag back = {(uintptr_t)host + MIB + i * step,
+                                      mem.addr + i * 2039 % (n * copies) * step, 1};
+        const uint64_t before = waits();
+        (void)must_copy(dev, GPU_PATH_ENGINE, GPU_FROM_DEVICE, &back, 1);
+        ck_assert_uint_ge(waits(), before + 1);
+    }
+    fake->hold(0);
+    ck_assert_int_eq(wait_for(dev, dev->issued), 1);
+    gpu_drv_cuda.unpin(dev, host, 2 * MIB);
+    gpu_drv_cuda.free(dev, &mem);
+    free(host);
+}
+END_TEST
+
+START_TEST(a_copy_of_nothing_ends)
+{
+    const uint64_t ticket = must_copy(dev, GPU_PATH_KERNEL, GPU_ON_DEVICE, NULL, 0);
+    ck_assert_int_eq(wait_for(dev, ticket), 1);
+}
+END_TEST
+
+/* ---- main ---- */
+
+static Suite *make_suite(void)
+{
+    Suite *suite = suite_create("gpu_cuda");
+    TCase *alone = tcase_create("own settings");
+    tcase_add_loop_test(alone, a_name_that_is_none_is_told_what_would_be_one, 0,
+                        (int)ARRAY_LEN(no_names));
+    tcase_add_loop_test(alone, devices_are_found_by_ordinal_and_by_uuid, 0, 3);
+    tcase_add_test(alone, a_device_that_is_not_there_is_enodev);
+    tcase_add_test(alone, a_device_without_unified_addresses_is_enodev);
+    tcase_add_loop_test(alone, a_driver_that_does_not_start_is_enodev_and_tried_again, 0, 4);
+    tcase_add_test(alone, a_program_starts_without_a_driver_and_says_what_to_do);
+    tcase_add_loop_test(alone, an_old_driver_is_told_which_is_needed, 0, 2);
+    tcase_add_loop_test(alone, without_vmm_memory_is_exported_by_ipc, 0, 2);
+    tcase_add_loop_test(alone, another_processs_memory_is_read_and_written, 0, 2);
+    tcase_add_loop_test(alone, memory_that_is_shorter_than_it_says_is_refused, 0, 2);
+    tcase_add_loop_test(alone, memory_of_another_device_is_refused, 0, 2);
+    tcase_add_test(alone, a_registration_that_outlives_its_context_is_made_anew);
+    tcase_add_loop_test(alone, fragments_arrive_on_either_path, 0, (int)ARRAY_LEN(ways));
+    tcase_add_test(alone, more_fragments_than_the_lists_hold);
+    suite_add_tcase(suite, alone);
+
+    TCase *opened = tcase_create("a device");
+    tcase_add_checked_fixture(opened, setup, teardown);
+    tcase_add_test(opened, memory_is_exported_and_no_program_sees_into_it);
+    tcase_add_test(opened, memory_that_there_is_not_is_enomem_and_no_more);
+    tcase_add_test(opened, what_is_not_freed_goes_when_the_device_is_closed);
+    tcase_add_test(opened, memory_of_an_earlier_time_is_nobodys);
+    tcase_add_test(opened, handles_that_are_none_cost_nothing);
+    tcase_add_test(opened, host_memory_is_pinned_once_for_all_devices);
+    tcase_add_loop_test(opened, memory_whose_registration_went_with_a_device_is_copied_all_the_same,
+                        0, 2);
+    tcase_add_loop_test(opened, memory_that_cannot_be_pinned_is_an_errno, 0, 6);
+    tcase_add_test(opened, neighbours_are_joined_and_registrations_are_not);
+    tcase_add_test(opened, large_fragments_are_divided_among_the_warps);
+    tcase_add_test(opened, fragments_outside_the_devices_memory_are_refused);
+    tcase_add_test(opened, a_ticket_has_ended_when_it_and_all_before_it_have);
+    tcase_add_test(opened, events_are_used_again);
+    tcase_add_test(opened, directions_run_at_once_and_in_order_where_they_meet);
+    tcase_add_test(opened, a_chain_of_copies_need_not_be_waited_for);
+    tcase_add_test(opened, order_is_kept_when_too_much_is_in_flight);
+    tcase_add_test(opened, a_copy_of_nothing_ends);
+    suite_add_tcase(suite, opened);
+    return suite;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 1 && strcmp(argv[1], "--problem") == 0) {
+        const char *problem = gpu_drv_cuda.problem(DEV0);
+        puts(problem ? problem : "-");
+        return EXIT_SUCCESS;
+    }
+    use_the_fake(argv);
+    return check_run(make_suite());
+}
+#endif

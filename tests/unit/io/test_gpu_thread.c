@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a device's thread gives to its driver: a spy stands before that of the emulated device. */
+#include "gpu__.h"
+#include "gpu_fixture.h"
+
+/* What copy() was given; the device's thread writes it, and who has seen done() may read it. */
+static struct {
+    enum gpu_path path;
+    uint32_t n;
+    uint64_t bytes;
+} given[4096];
+static unsigned ngiven;
+static uint64_t bytes_there, most_there; /* given, and not ended yet */
+static uint64_t oldest;                  /* not ended */
+static struct gpu_drv spy;
+/* Written when so many pieces have been given. */
+static _Atomic uint64_t word;
+static unsigned word_at;
+
+static int spy_copy(struct gpu_dev *dev, enum gpu_path path, enum gpu_direction direction,
+                    const struct gpu_frag *frag, uint32_t n, uint64_t *ret_ticket)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < n; i++)
+        bytes += frag[i].bytes;
+    given[ngiven].path = path;
+    given[ngiven].n = n;
+    given[ngiven++].bytes = bytes;
+    bytes_there += bytes;
+    most_there = MAX(most_there, bytes_there);
+    if (ngiven == word_at)
+        atomic_store_explicit(&word, 1, memory_order_release);
+    return gpu_drv_emu.copy(dev, path, direction, frag, n, ret_ticket);
+}
+
+static int spy_poll(struct gpu_dev *dev, uint64_t ticket)
+{
+    const int ended = gpu_drv_emu.poll(dev, ticket);
+    if (ended > 0)
+        bytes_there -= given[oldest++].bytes;
+    return ended;
+}
+
+/* The thread looks at neither before the next operation is posted to it. */
+static void open_spied(uint64_t inflight_bytes)
+{
+    const struct gpu_config config = {.device = "emu:0",
+                                      .inflight_bytes = inflight_bytes,
+                                      .retry_ns = MS,
+                                      .changed = note_changed};
+    loop = make(LOOP_AUTO);
+    gpu = open_up(&config);
+    spy = gpu_drv_emu;
+    spy.copy = spy_copy;
+    spy.poll = spy_poll;
+    gpu->drv = &spy;
+}
+
+static void close_spied(void)
+{
+    gpu_close(&gpu);
+    loop_destroy(&loop);
+}
+
+static void set_rates(uint64_t engine, uint64_t kernel)
+{
+    for (unsigned i = 0; i < GPU_CALIBRATED; i++) {
+        uint64_t *const both[] = {gpu->thread.rates.to[i], gpu->thread.rates.from[i]};
+        for (unsigned k = 0; k < 2; k++) {
+            both[k][GPU_PATH_ENGINE] = engine;
+            both[k][GPU_PATH_KERNEL] = kernel;
+        }
+    }
+}
+
+static enum gpu_path path_of(enum gpu_direction direction, uint64_t to, uint64_t from,
+                             uint64_t bytes)
+{
+    const struct gpu_frag frag[] = {{to, from, bytes / 2}, {to + bytes / 2, from + bytes / 2, 1}};
+    ck_assert_int_eq(copy(gpu, direction, frag, 2), 0);
+    return given[ngiven - 1].path;
+}
+
+START_TEST(a_kernel_gets_registered_memory_only)
+{
+    static uint8_t host[4 * 4096];
+    struct gpu_mem mem;
+    open_spied(0);
+    must_alloc(gpu, &mem, sizeof host);
+    set_rates(100, 126);
+    const uint64_t h = at(host) + 4096, d = mem.addr;
+    ck_assert_int_eq(path_of(GPU_TO_DEVICE, d, h, 4096), GPU_PATH_ENGINE);
+    ck_assert_int_eq(pin(gpu, host + 4096, 8192), 0);
+    ck_assert_int_eq(path_of(GPU_TO_DEVICE, d, h, 4096), GPU_PATH_KERNEL);
+    ck_assert_int_eq(path_of(GPU_FROM_DEVICE, h, d, 4096), GPU_PATH_KERNEL);
+    ck_assert_int_eq(path_of(GPU_FROM_DEVICE, h + 4096, d, 4096), GPU_PATH_KERNEL);
+    ck_assert_int_eq(path_of(GPU_TO_DEVICE, d, h - 1, 4096), GPU_PATH_ENGINE);
+    ck_assert_int_eq(path_of(GPU_TO_DEVICE, d, h + 8192 - 2048, 4096), GPU_PATH_ENGINE);
+    ck_assert_int_eq(path_of(GPU_ON_DEVICE, d + 8192, d, 4096), GPU_PATH_KERNEL);
+    set_rates(100, 125);
+    ck_assert_int_eq(path_of(GPU_TO_DEVICE, d, h, 4096), GPU_PATH_ENGINE); /* not worth it */
+    set_rates(100, 126);
+    must_unpin(gpu, host + 4096, 8192);
+    ck_assert_int_eq(path_of(GPU_TO_DEVICE, d, h, 4096), GPU_PATH_ENGINE);
+    must_free(gpu, &mem);
+    close_spied();
+}
+END_TEST
+
+START_TEST(registrations_go_with_the_device)
+{
+    static uint8_t host[4096];
+    struct gpu_mem mem;
+    open_spied(0);
+    ck_assert_int_eq(pin(gpu, host, sizeof host), 0);
+    ck_assert_int_eq(copy_to(gpu, 4096, host, 1), -EIO); /* no memory of the device's */
+    wait_for_state(gpu, GPU_UP);
+    set_rates(1, 2);
+    must_alloc(gpu, &mem, 4096);
+    ck_assert_int_eq(path_of(GPU_TO_DEVICE, mem.addr, at(host), 4096), GPU_PATH_ENGINE);
+    must_unpin(gpu, host, sizeof host);
+    ck_assert_int_eq(pin(gpu, host, sizeof host), 0);
+    ck_assert_int_eq(path_of(GPU_TO_DEVICE, mem.addr, at(host), 4096), GPU_PATH_KERNEL);
+    must_free(gpu, &mem);
+    close_spied();
+}
+END_TEST
+
+START_TEST(the_nearest_size_that_was_measured_decides)
+{
+    struct gpu_rates r = {.frag_bytes = {4096, 16384, 65536, 262144, 1048576, 8388608}};
+    const struct {
+        uint64_t bytes;
+        unsigned nearest;
+    } want[] = {{1, 0},
+                {4096, 0},
+                {8192, 0},
+                {8193, 1},
+                {16384, 1},
+                {32768, 1},
+                {32769, 2},
+                {65536, 2},
+                {1 << 20, 4},
+                {2 << 20, 4},
+                {3 << 20, 5},
+                {16 << 20, 5},
+                {UINT64_C(1) << 40, 5}};
+    for (size_t i = 0; i < ARRAY_LEN(want); i++) {
+        memset(r.to, 0, sizeof r.to);
+        memset(r.from, 0, sizeof r.from);
+        ck_assert_int_eq(gpu__path(&r, GPU_TO_DEVICE, want[i].bytes), GPU_PATH_ENGINE);
+        r.to[want[i].nearest][GPU_PATH_KERNEL] = 1;
+        ck_assert_int_eq(gpu__path(&r, GPU_TO_DEVICE, want[i].bytes), GPU_PATH_KERNEL);
+        ck_assert_int_eq(gpu__path(&r, GPU_ON_DEVICE, want[i].bytes), GPU_PATH_KERNEL);
+        ck_assert_int_eq(gpu__path(&r, GPU_FROM_DEVICE, want[i].bytes), GPU_PATH_ENGINE);
+        r.from[want[i].nearest][GPU_PATH_KERNEL] = 1;
+        ck_assert_int_eq(gpu__path(&r, GPU_FROM_DEVICE, want[i].bytes), GPU_PATH_KERNEL);
+    }
+}
+END_TEST
+
+START_TEST(a_large_copy_is_given_in_pieces_within_the_credit)
+{
+    enum { SMALL = 10000 };
+    static struct gpu_frag small[SMALL];
+    static const uint64_t credits[] = {1, 100000, 3 * MIB, 0};
+    const uint64_t credit = credits[_i] > 0 ? credits[_i] : 64 * MIB;
+    const uint64_t piece = MAX(MIN(credit / 8, 8 * MIB), 4096);
+    struct gpu_mem mem;
+    open_spied(credits[_i]);
+    must_alloc(gpu, &mem, 20 * MIB);
+    uint8_t *host = bytes_new(20 * MIB), *back = bytes_new(20 * MIB);
+    scramble(host, 20 * MIB, 1);
+    for (uint32_t i = 0; i < SMALL; i++)
+        small[i] = (struct gpu_frag){mem.addr + i * 100, at(host) + i * 100, 1 + i % 100};
+    ck_assert_int_eq(copy(gpu, GPU_TO_DEVICE, small, SMALL), 0);
+    const bool is_large = credit < 20 * MIB;
+    ck_assert_int_eq(copy_to(gpu, mem.addr, host, is_large ? 4 * MIB : 20 * MIB), 0);
+    ck_assert_int_eq(copy_from(gpu, back, mem.addr, 4 * MIB), 0);
+    must_equal(back, host, 4 * MIB);
+    uint64_t bytes = 0;
+    for (unsigned i = 0; i < ngiven; i++) {
+        bytes += given[i].bytes;
+        ck_assert_uint_le(given[i].bytes, piece);
+        ck_assert_uint_le(given[i].n, GPU_DRV_FRAGS_MAX);
+    }
+    ck_assert_uint_eq(bytes, gpu_metrics(gpu)->copy_bytes);
+    ck_assert_uint_le(most_there, MAX(credit, piece));
+    must_free(gpu, &mem);
+    free(host);
+    free(back);
+    close_spied();
+}
+END_TEST
+
+START_TEST(pieces_end_at_marks_when_they_are_large_enough)
+{
+    enum { N = 64, EACH = 256 * 1024 };
+    static struct gpu_frag frag[N];
+    static _Atomic uint64_t seen;
+    const struct gpu_mark mark[] = {{2, 1, &seen}, {6, 2, &seen}, {20, 3, &seen}, {64, 4, &seen}};
+    static const uint32_t want[] = {6, 14, 32, 12}; /* fragments: 2 are too few, 32 are 8 MiB */
+    struct gpu_mem mem;
+    open_spied(0);
+    must_alloc(gpu, &mem, N * EACH);
+    uint8_t *host = bytes_new(N * EACH);
+    for (uint32_t i = 0; i < N; i++)
+        frag[i] = (struct gpu_frag){mem.addr + i * EACH, at(host) + i * EACH, EACH};
+    struct flight f = copy_of(GPU_TO_DEVICE, frag, N);
+    f.op.mark = mark;
+    f.op.nmarks = 4;
+    ck_assert_int_eq(run(gpu, &f), 0);
+    ck_assert_uint_eq(seen, 4);
+    ck_assert_uint_eq(ngiven, 4);
+    for (unsigned i = 0; i < ngiven; i++)
+        ck_assert_uint_eq(given[i].n, want[i]);
+    must_free(gpu, &mem);
+    free(host);
+    close_spied();
+}
+END_TEST
+
+START_TEST(an_earlier_copy_whose_word_comes_goes_before_the_rest_of_a_later_one)
+{
+    enum { PIECES = 400, AT = 20, CREDIT = 8 };
+    const uint64_t bytes = PIECES * 32 * KIB;
+    static uint8_t value = 7;
+    struct gpu_mem mem, other;
+    open_spied(CREDIT * 32 * KIB);
+    must_alloc(gpu, &mem, bytes);
+    must_alloc(gpu, &other, 4096);
+    uint8_t *host = bytes_new(bytes);
+    const struct gpu_frag late = {other.addr, at(&value), 1}, large = {mem.addr, at(host), bytes};
+    struct flight waits = copy_of(GPU_TO_DEVICE, &late, 1),
+                  runs = copy_of(GPU_TO_DEVICE, &large, 1);
+    waits.op.after = &word;
+    waits.op.after_value = 1;
+    word_at = AT;
+    begin(gpu, &waits);
+    begin(gpu, &runs);
+    ck_assert_int_eq(end_of(&waits), 0);
+    ck_assert_int_eq(end_of(&runs), 0);
+    ck_assert_uint_eq(ngiven, PIECES + 1);
+    unsigned when = 0;
+    while (given[when].bytes != 1)
+        when++;
+    ck_assert_uint_ge(when, AT);
+    ck_assert_uint_le(when, AT + CREDIT);
+    must_free(gpu, &mem);
+    must_free(gpu, &other);
+    free(host);
+    close_spied();
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("gpu_thread");
+    TCase *tc = tcase_create("gpu_thread");
+    tcase_set_timeout(tc, 120);
+    tcase_add_test(tc, a_kernel_gets_registered_memory_only);
+    tcase_add_test(tc, registrations_go_with_the_device);
+    tcase_add_test(tc, the_nearest_size_that_was_measured_decides);
+    tcase_add_loop_test(tc, a_large_copy_is_given_in_pieces_within_the_credit, 0, 4);
+    tcase_add_test(tc, pieces_end_at_marks_when_they_are_large_enough);
+    tcase_add_test(tc, an_earlier_copy_whose_word_comes_goes_before_the_rest_of_a_later_one);
+    suite_add_tcase(suite, tc);
+    return check_run(suite);
+}

@@ -1,0 +1,680 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Blocks into workers' pages, out of them, and onto devices: deadlines, CANCEL, death. */
+#include <check.h>
+#include <stdlib.h>
+
+#include "check_run.h"
+#include "svc_rig.h"
+
+static struct srig s;
+static struct sr_peer *p;
+static struct sr_pages g;        /* four blocks of a chain, pages 0 to 7 */
+static struct device_pool *pool; /* of p, number 0, on device 0 */
+
+static void setup(void)
+{
+    sr_defaults(&s);
+    s.ndevices = 2;
+    s.slots = 4;
+    s.core_cfg.lease_bytes_max = 1u << 20;
+    sr_begin(&s);
+    p = sr_peer(&s, 0, SR_UID_ONE, 4096);
+    sr_pool(&s, p, 0, 0);
+    pool = sr_pool_of(&s, p, 0);
+    g = (struct sr_pages){.b = {.ns = sr_ns(&s, p, "m"), .chain = 1, .n = 4, .deadline_ms = 1000}};
+}
+
+static void teardown(void)
+{
+    sr_end(&s);
+}
+
+static struct device_copy *copy_no(unsigned i)
+{
+    return fake_device_copy(s.device[0].fake, i);
+}
+
+static unsigned copies(void)
+{
+    return fake_device_inflight(s.device[0].fake);
+}
+
+static void end_copy(int status)
+{
+    fake_device_end(s.device[0].fake, copy_no(0), status);
+    sr_turn(&s, 0);
+}
+
+/* The blocks of g are cached. */
+static void cached(void)
+{
+    uint64_t store = sr_store(&s, p, &g.b);
+    sr_copies(&s);
+    sr_all(&s, store, KVC_ST_OK);
+}
+
+static bool found(uint64_t corr)
+{
+    const struct sr_reply *r = sr_reply(&s, corr);
+    struct msg_reply_head head;
+    struct msg_cancel_reply reply;
+    ck_assert_int_eq(codec_dec_cancel_reply(r->bytes, r->len, &head, &reply), 0);
+    return reply.found;
+}
+
+static void expect_statuses(struct codec_bin statuses, uint32_t n, uint8_t status)
+{
+    ck_assert_uint_eq(statuses.n, n);
+    for (uint32_t i = 0; i < n; i++)
+        ck_assert_uint_eq(statuses.p[i], status);
+}
+
+static void expect_loaded(uint64_t corr, uint32_t tokens, uint32_t first, uint32_t n)
+{
+    struct msg_pages_load_reply reply = sr_loaded(&s, corr);
+    ck_assert_uint_eq(reply.hit_tokens, tokens);
+    ck_assert_uint_eq(reply.ngroups, 1);
+    ck_assert_uint_eq(reply.groups[0].first, first);
+    expect_statuses(reply.groups[0].statuses, n, KVC_ST_OK);
+}
+
+/* The first one failed so, and the others with it: they build on it. */
+static void expect_failed(uint64_t corr, uint8_t status)
+{
+    const struct sr_reply *r = sr_reply(&s, corr);
+    struct msg_reply_head head;
+    struct msg_commit_reply reply;
+    ck_assert_int_eq(codec_dec_commit_reply(r->bytes, r->len, &head, &reply), 0);
+    ck_assert_uint_eq(reply.statuses.p[0], status);
+    for (uint32_t i = 1; i < reply.statuses.n; i++)
+        ck_assert(reply.statuses.p[i] == status || reply.statuses.p[i] == KVC_ST_GONE);
+}
+
+static void expect_refused(uint64_t corr, const char *word)
+{
+    ck_assert_uint_eq(sr_status(&s, corr), KVC_ST_BAD_ARGUMENT);
+    ck_assert_msg(strstr(sr_detail(&s, corr), word) != NULL, "%s", sr_detail(&s, corr));
+}
+
+/* ---- there and back ---- */
+
+START_TEST(what_is_stored_from_pages_is_loaded_into_others)
+{
+    for (uint32_t i = 0; i < 4; i++)
+        sr_pages_put(pool, 1, i, i);
+    uint64_t store = sr_pages_store(&s, p, &g);
+    ck_assert_uint_eq(sr_replies(&s, store), 0);
+    sr_device_copies(&s);
+    sr_copies(&s);
+    sr_all(&s, store, KVC_ST_OK);
+    g.at = 10;
+    uint64_t load = sr_pages_load(&s, p, &g);
+    ck_assert_uint_eq(sr_replies(&s, load), 0);
+    sr_device_copies(&s);
+    expect_loaded(load, 32, 0, 4);
+    for (uint32_t i = 0; i < 4; i++)
+        ck_assert(sr_pages_hold(pool, 1, i, 10 + i));
+    ck_assert_uint_eq(sr_metric(&s, "calls"), 0);
+    ck_assert_uint_eq(s.kept, 0);
+}
+END_TEST
+
+/* Wherever in the message the list begins: the library does not align it, and the device needs it
+ * so. A sub-tenant's name of so many bytes moves it. */
+START_TEST(lists_of_pages_begin_at_any_byte)
+{
+    static const char *const subs[] = {"", "a", "ab", "abc", "abcd"};
+    struct sr_peer *gate = sr_peer(&s, 1, SR_UID_GW, 0);
+    sr_pool(&s, gate, 0, 0);
+    pool = sr_pool_of(&s, gate, 0);
+    g.b.ns = sr_ns(&s, gate, "m");
+    for (uint32_t k = 0; k < 5; k++) {
+        g.b.sub = subs[k];
+        g.at = 0;
+        for (uint32_t i = 0; i < 4; i++)
+            sr_pages_put(pool, 1, i, i);
+        uint64_t store = sr_pages_store(&s, gate, &g);
+        sr_device_copies(&s);
+        sr_copies(&s);
+        sr_all(&s, store, KVC_ST_OK);
+        g.at = 5 + 4 * k;
+        uint64_t load = sr_pages_load(&s, gate, &g);
+        sr_device_copies(&s);
+        expect_loaded(load, 32, 0, 4);
+        for (uint32_t i = 0; i < 4; i++)
+            ck_assert(sr_pages_hold(pool, 1, i, g.at + i));
+    }
+}
+END_TEST
+
+START_TEST(what_the_worker_has_already_is_left_out)
+{
+    cached();
+    g.from_tokens = 17; /* block 2 holds one more */
+    g.at = 20;
+    uint64_t load = sr_pages_load(&s, p, &g);
+    sr_device_copies(&s);
+    expect_loaded(load, 32, 2, 2);
+    ck_assert(sr_pages_hold(pool, 1, 2, 20) && sr_pages_hold(pool, 1, 3, 21));
+    ck_assert(!sr_pages_hold(pool, 1, 0, 0));
+    g.from_tokens = 32; /* all of it */
+    load = sr_pages_load(&s, p, &g);
+    expect_loaded(load, 32, 0, 0);
+    ck_assert_uint_eq(copies(), 0);
+}
+END_TEST
+
+START_TEST(a_prefix_is_loaded_and_the_rest_says_why_not)
+{
+    g.b.n = 2;
+    cached();
+    g.b.n = 4;
+    uint64_t load = sr_pages_load(&s, p, &g);
+    sr_device_copies(&s);
+    expect_loaded(load, 16, 0, 2);
+    ck_assert_uint_eq(sr_loaded(&s, load).groups[0].reason, KVC_MISS_NEVER);
+    g.b.chain = 2;
+    load = sr_pages_load(&s, p, &g);
+    expect_loaded(load, 0, 0, 0); /* at once: there is nothing */
+    ck_assert_uint_eq(copies(), 0);
+}
+END_TEST
+
+START_TEST(a_block_that_is_being_stored_is_waited_for)
+{
+    g.flags = KVC_F_WAIT;
+    for (uint32_t i = 0; i < 4; i++)
+        sr_pages_put(pool, 1, i, i);
+    uint64_t store = sr_pages_store(&s, p, &g);
+    g.at = 10;
+    uint64_t load = sr_pages_load(&s, p, &g);
+    ck_assert_uint_eq(copies(), 1);
+    end_copy(0);
+    sr_copies(&s);
+    sr_settle(&s);
+    sr_all(&s, store, KVC_ST_OK);
+    ck_assert_uint_eq(sr_replies(&s, load), 0);
+    ck_assert_uint_eq(copies(), 1); /* into the pages */
+    end_copy(0);
+    expect_loaded(load, 32, 0, 4);
+    ck_assert(sr_pages_hold(pool, 1, 3, 13));
+}
+END_TEST
+
+/* Waits get three quarters of the time, so that copies have some. */
+START_TEST(a_wait_ends_in_time_for_copies)
+{
+    g.b.n = 2;
+    cached();
+    g.b.n = 4;
+    struct sr_blocks rest = g.b;
+    rest.first = 2;
+    rest.n = 2;
+    ck_assert_uint_eq(sr_status(&s, sr_reserve(&s, p, &rest)), KVC_ST_OK);
+    g.flags = KVC_F_WAIT;
+    uint64_t load = sr_pages_load(&s, p, &g);
+    sr_turn(&s, 749);
+    ck_assert_uint_eq(copies(), 0);
+    sr_turn(&s, 3);
+    ck_assert_uint_eq(copies(), 1);
+    end_copy(0);
+    expect_loaded(load, 16, 0, 2);
+}
+END_TEST
+
+START_TEST(layers_are_counted_in_a_word)
+{
+    _Atomic uint64_t *words = sr_words(&s, p);
+    cached();
+    g.ready = 5;
+    g.ready_value = 1000;
+    uint64_t load = sr_pages_load(&s, p, &g);
+    ck_assert_uint_eq(atomic_load(&words[4]), 0);
+    ck_assert(fake_device_layer(s.device[0].fake, copy_no(0)));
+    ck_assert_uint_eq(atomic_load(&words[4]), 1001);
+    end_copy(0);
+    ck_assert_uint_eq(atomic_load(&words[4]), 1004);
+    expect_loaded(load, 32, 0, 4);
+}
+END_TEST
+
+START_TEST(copies_begin_behind_a_word)
+{
+    _Atomic uint64_t *words = sr_words(&s, p);
+    g.after = KVC_WORDS;
+    g.after_value = 7;
+    uint64_t store = sr_pages_store(&s, p, &g);
+    ck_assert(!fake_device_may_begin(copy_no(0)));
+    atomic_store(&words[KVC_WORDS - 1], 6);
+    ck_assert(!fake_device_may_begin(copy_no(0)));
+    atomic_store(&words[KVC_WORDS - 1], 7);
+    ck_assert(fake_device_may_begin(copy_no(0)));
+    sr_device_copies(&s);
+    sr_copies(&s);
+    sr_all(&s, store, KVC_ST_OK);
+    g.after_value = 8;
+    (void)sr_pages_load(&s, p, &g);
+    ck_assert(!fake_device_may_begin(copy_no(0)));
+    atomic_store(&words[KVC_WORDS - 1], 8);
+    sr_device_copies(&s);
+}
+END_TEST
+
+START_TEST(a_block_whose_pages_are_out_of_range_fails_alone)
+{
+    cached();
+    g.at = 30; /* pages 60 to 67, of 64 */
+    uint64_t load = sr_pages_load(&s, p, &g);
+    sr_device_copies(&s);
+    struct codec_bin statuses = sr_loaded(&s, load).groups[0].statuses;
+    ck_assert_uint_eq(statuses.n, 4);
+    ck_assert(statuses.p[0] == KVC_ST_OK && statuses.p[1] == KVC_ST_OK);
+    ck_assert(statuses.p[2] == KVC_ST_BAD_ARGUMENT && statuses.p[3] == KVC_ST_BAD_ARGUMENT);
+}
+END_TEST
+
+START_TEST(a_device_that_fails_is_a_status_of_each_block)
+{
+    cached();
+    uint64_t load = sr_pages_load(&s, p, &g);
+    end_copy(-EIO);
+    expect_statuses(sr_loaded(&s, load).groups[0].statuses, 4, KVC_ST_TIER);
+    struct sr_blocks other = g.b;
+    other.chain = 9;
+    struct sr_pages from = {.b = other};
+    uint64_t store = sr_pages_store(&s, p, &from);
+    end_copy(-EIO);
+    sr_settle(&s);
+    expect_failed(store, KVC_ST_TIER);
+}
+END_TEST
+
+START_TEST(storing_what_exists_copies_nothing)
+{
+    cached();
+    uint64_t store = sr_pages_store(&s, p, &g);
+    sr_all(&s, store, KVC_ST_EXISTS);
+    ck_assert_uint_eq(copies(), 0);
+}
+END_TEST
+
+/* ---- refused ---- */
+
+START_TEST(pools_and_words_are_the_sessions_own)
+{
+    struct sr_peer *q = sr_peer(&s, 1, SR_UID_ONE + 1, 0);
+    g.b.ns = sr_ns(&s, q, "m");
+    expect_refused(sr_pages_load(&s, q, &g), "pool");
+    expect_refused(sr_pages_store(&s, q, &g), "pool");
+    g.pool = 1;
+    expect_refused(sr_pages_load(&s, p, &g), "pool");
+    g.pool = 0;
+    g.ready = 1;
+    expect_refused(sr_pages_load(&s, p, &g), "WORDS");
+    g.ready = 0;
+    g.after = 1;
+    expect_refused(sr_pages_load(&s, p, &g), "WORDS");
+    expect_refused(sr_pages_store(&s, p, &g), "WORDS");
+}
+END_TEST
+
+/* n blocks with pages for `pages` of them. */
+static uint64_t load_with(uint32_t n, uint32_t pages)
+{
+    static uint8_t keys[64 * KVC_KEY_BYTES];
+    static uint32_t list[256];
+    struct msg_pages_load msg = {.seq = {.ns = g.b.ns, .tokens = n * 8, .ngroups = 1},
+                                 .after_word = KVC_NO_WORD,
+                                 .ready_word = KVC_NO_WORD,
+                                 .ngroups = 1};
+    for (uint32_t i = 0; i < n; i++)
+        sr_key(1, i, keys + (size_t)i * KVC_KEY_BYTES);
+    msg.seq.keys[0] = (struct codec_bin){keys, n * KVC_KEY_BYTES};
+    msg.pages[0].pages = (struct codec_bin){(const uint8_t *)list, pages * 4};
+    const struct msg_head *h = sr_head(&s, KVC_OP_PAGES_LOAD, 0);
+    return sr_send(&s, p, codec_enc_pages_load(s.buf, sizeof(s.buf), h, &msg));
+}
+
+START_TEST(a_list_of_pages_has_as_many_as_the_blocks_take)
+{
+    cached();
+    expect_refused(load_with(4, 7), "pages");
+    expect_refused(load_with(4, 9), "pages");
+    expect_refused(load_with(4, 0), "pages");
+    ck_assert_uint_eq(sr_status(&s, load_with(0, 0)), KVC_ST_OK);
+    ck_assert_uint_eq(copies(), 0);
+    struct msg_pages_store msg = {.after_word = KVC_NO_WORD};
+    uint8_t key[KVC_KEY_BYTES];
+    uint32_t list[3] = {0, 1, 2};
+    sr_key(1, 0, key);
+    msg.reserve = (struct msg_reserve){.ns = g.b.ns, .keys = {key, sizeof(key)}};
+    msg.pages = (struct codec_bin){(const uint8_t *)list, sizeof(list)};
+    const struct msg_head *h = sr_head(&s, KVC_OP_PAGES_STORE, 0);
+    expect_refused(sr_send(&s, p, codec_enc_pages_store(s.buf, sizeof(s.buf), h, &msg)), "pages");
+}
+END_TEST
+
+START_TEST(a_pool_fits_its_namespace_or_is_refused)
+{
+    struct msg_ns_open msg = {.model = {(const uint8_t *)"two", 3},
+                              .position = {(const uint8_t *)"rope", 4},
+                              .attention = {(const uint8_t *)"causal", 6},
+                              .shards = 1,
+                              .ngroups = 1};
+    msg.groups[0] = (struct msg_group){.block_tokens = 8, .block_bytes = 128};
+    const struct msg_head *h = sr_head(&s, KVC_OP_NS_OPEN, 0);
+    uint64_t open = sr_send(&s, p, codec_enc_ns_open(s.buf, sizeof(s.buf), h, &msg));
+    const struct sr_reply *r = sr_reply(&s, open);
+    struct msg_reply_head head;
+    struct msg_ns_open_reply reply;
+    ck_assert_int_eq(codec_dec_ns_open_reply(r->bytes, r->len, &head, &reply), 0);
+    g.b.ns = reply.ns;
+    expect_refused(sr_pages_load(&s, p, &g), "block_bytes");
+    expect_refused(sr_pages_store(&s, p, &g), "block_bytes");
+    g.b.ns = 4711;
+    ck_assert_uint_eq(sr_status(&s, sr_pages_load(&s, p, &g)), KVC_ST_NO_NAMESPACE);
+}
+END_TEST
+
+START_TEST(a_shard_that_is_not_there_is_refused)
+{
+    cached();
+    g.shard = 1;
+    expect_refused(sr_pages_load(&s, p, &g), "shard");
+    ck_assert_uint_eq(sr_metric(&s, "calls"), 0);
+}
+END_TEST
+
+START_TEST(without_room_to_keep_the_list_it_is_busy)
+{
+    s.keep_fails = true;
+    ck_assert_uint_eq(sr_status(&s, sr_pages_load(&s, p, &g)), KVC_ST_BUSY);
+    ck_assert_uint_eq(sr_status(&s, sr_pages_store(&s, p, &g)), KVC_ST_BUSY);
+    s.keep_fails = false;
+    ck_assert_uint_eq(sr_metric(&s, "calls"), 0);
+}
+END_TEST
+
+/* ---- deadlines, CANCEL ---- */
+
+START_TEST(copies_that_have_not_begun_end_before_the_deadline)
+{
+    (void)sr_words(&s, p);
+    cached();
+    g.after = 1; /* never written */
+    g.after_value = 1;
+    uint64_t load = sr_pages_load(&s, p, &g);
+    ck_assert_uint_le(copy_no(0)->deadline_ns, s.now_ns + 900000000);
+    ck_assert_uint_ge(copy_no(0)->deadline_ns, s.now_ns + 800000000);
+    sr_turn(&s, 900);
+    end_copy(-ETIMEDOUT);
+    expect_statuses(sr_loaded(&s, load).groups[0].statuses, 4, KVC_ST_TIMEOUT);
+    struct sr_pages other = g;
+    other.b.chain = 3;
+    uint64_t store = sr_pages_store(&s, p, &other);
+    ck_assert_uint_le(copy_no(0)->deadline_ns, s.now_ns + 900000000);
+    sr_turn(&s, 900);
+    end_copy(-ETIMEDOUT);
+    sr_settle(&s);
+    expect_failed(store, KVC_ST_TIMEOUT);
+}
+END_TEST
+
+/* Load or store, whose copy hangs. */
+static uint64_t hanging(bool load)
+{
+    if (load)
+        cached();
+    return load ? sr_pages_load(&s, p, &g) : sr_pages_store(&s, p, &g);
+}
+
+START_TEST(copies_that_hang_time_out_and_cancel_waits_for_them)
+{
+    uint64_t target = hanging(_i);
+    sr_turn(&s, 999);
+    ck_assert_uint_eq(sr_replies(&s, target), 0);
+    sr_turn(&s, 3);
+    ck_assert_uint_eq(sr_status(&s, target), KVC_ST_TIMEOUT);
+    ck_assert_ptr_nonnull(strstr(sr_detail(&s, target), "pages"));
+    ck_assert_uint_eq(sr_status(&s, sr_pool_close(&s, p, 0)), KVC_ST_BUSY);
+    uint64_t cancel = sr_cancel(&s, p, target);
+    sr_turn(&s, 1000);
+    ck_assert_uint_eq(sr_replies(&s, cancel), 0); /* the pages are still in use */
+    end_copy(0);
+    sr_copies(&s);
+    ck_assert(found(cancel));
+    ck_assert_uint_eq(sr_replies(&s, target), 1);
+    ck_assert_uint_eq(sr_metric(&s, "calls"), 0);
+    ck_assert_uint_eq(sr_status(&s, sr_pool_close(&s, p, 0)), KVC_ST_OK);
+    pool = NULL;
+}
+END_TEST
+
+START_TEST(cancel_before_the_deadline_answers_the_target_first)
+{
+    uint64_t target = hanging(_i);
+    uint64_t cancel = sr_cancel(&s, p, target);
+    ck_assert(atomic_load(&copy_no(0)->cancel));
+    ck_assert_uint_eq(sr_replies(&s, target) + sr_replies(&s, cancel), 0);
+    ck_assert_uint_eq(sr_status(&s, sr_cancel(&s, p, target)), KVC_ST_BUSY);
+    end_copy(-ECANCELED);
+    sr_settle(&s);
+    ck_assert_uint_eq(sr_status(&s, target), KVC_ST_CANCELLED);
+    ck_assert(found(cancel));
+    ck_assert_uint_lt(sr_order(&s, target), sr_order(&s, cancel));
+    ck_assert(!found(sr_cancel(&s, p, target)));
+}
+END_TEST
+
+START_TEST(a_load_that_still_waits_is_cancelled_at_once)
+{
+    ck_assert_uint_eq(sr_status(&s, sr_reserve(&s, p, &g.b)), KVC_ST_OK);
+    g.flags = KVC_F_WAIT;
+    uint64_t load = sr_pages_load(&s, p, &g);
+    sr_turn(&s, 10);
+    uint64_t cancel = sr_cancel(&s, p, load);
+    ck_assert_uint_eq(sr_status(&s, load), KVC_ST_CANCELLED);
+    ck_assert(found(cancel));
+    ck_assert_uint_eq(s.kept, 0);
+    ck_assert_uint_eq(sr_status(&s, sr_pool_close(&s, p, 0)), KVC_ST_OK);
+}
+END_TEST
+
+/* ---- ends of sessions ---- */
+
+START_TEST(a_session_that_dies_keeps_its_pages_until_copies_have_ended)
+{
+    (void)sr_words(&s, p);
+    uint64_t target = hanging(_i);
+    sr_leave(&s, p);
+    ck_assert(atomic_load(&copy_no(0)->cancel));
+    sr_turn(&s, 5000);
+    ck_assert_uint_eq(sr_metric(&s, "sessions"), 1);
+    ck_assert_uint_eq(s.device[0].pools, 1);
+    ck_assert_uint_eq(s.words, 1);
+    end_copy(_i ? 0 : -ECANCELED);
+    sr_copies(&s);
+    ck_assert_uint_eq(sr_metric(&s, "sessions"), 0);
+    ck_assert_uint_eq(s.device[0].pools + s.device[0].nmems + s.words, 0);
+    ck_assert_uint_eq(sr_replies(&s, target), 0);
+    /* Nothing is left under a lease. */
+    struct sr_peer *ops = sr_peer(&s, 2, SR_UID_OPS, 0);
+    struct msg_evict msg = {0};
+    const struct msg_head *h = sr_head(&s, KVC_OP_EVICT, 0);
+    uint64_t evict = sr_send(&s, ops, codec_enc_evict(s.buf, sizeof(s.buf), h, &msg));
+    sr_settle(&s);
+    const struct sr_reply *r = sr_reply(&s, evict);
+    struct msg_reply_head head;
+    struct msg_evict_reply reply;
+    ck_assert_int_eq(codec_dec_evict_reply(r->bytes, r->len, &head, &reply), 0);
+    ck_assert_uint_eq(reply.kept_blocks, 0);
+}
+END_TEST
+
+START_TEST(a_session_that_dies_while_it_waits_is_gone_at_once)
+{
+    struct sr_peer *q = sr_peer(&s, 1, SR_UID_ONE + 1, 4096);
+    struct sr_blocks pending = g.b;
+    pending.ns = sr_ns(&s, q, "m");
+    ck_assert_uint_eq(sr_status(&s, sr_reserve(&s, q, &pending)), KVC_ST_OK);
+    g.flags = KVC_F_WAIT;
+    (void)sr_pages_load(&s, p, &g);
+    sr_leave(&s, p);
+    ck_assert_uint_eq(sr_metric(&s, "sessions"), 1); /* q */
+    ck_assert_uint_eq(s.device[0].pools, 0);
+    ck_assert_uint_eq(s.kept, 0);
+}
+END_TEST
+
+START_TEST(a_session_that_is_dropped_is_not_answered)
+{
+    uint64_t target = hanging(true);
+    sr_send_raw(&s, p->route, sizeof(p->route), "\xc1", 1);
+    sr_turn(&s, 0);
+    ck_assert_uint_eq(sr_dropped_status(p), KVC_ST_BAD_MESSAGE);
+    ck_assert(!p->closed); /* its lease is the load's */
+    end_copy(-ECANCELED);
+    ck_assert_uint_eq(sr_replies(&s, target), 0);
+    ck_assert_uint_eq(sr_metric(&s, "calls"), 0);
+    sr_leave(&s, p);
+    ck_assert_uint_eq(sr_metric(&s, "sessions"), 0);
+}
+END_TEST
+
+/* ---- onto the device ---- */
+
+static uint32_t on_device(const struct msg_acquire_reply *reply, uint32_t device)
+{
+    uint32_t n = 0;
+    for (uint32_t at = 0; at < reply->groups[0].locs.n; at += KVC_LOC_BYTES) {
+        struct msg_loc loc;
+        codec_get_loc(reply->groups[0].locs.p + at, &loc);
+        n += device_of_chunk(loc.chunk) == device + 1;
+    }
+    return n;
+}
+
+START_TEST(blocks_come_onto_the_device_and_are_read_there)
+{
+    cached();
+    uint64_t on = sr_acquire_on(&s, p, &g.b, 0);
+    ck_assert_uint_eq(sr_replies(&s, on), 0);
+    sr_device_copies(&s);
+    struct msg_acquire_reply reply = sr_held(&s, on);
+    ck_assert_uint_eq(reply.hit_tokens, 32);
+    ck_assert_uint_eq(on_device(&reply, 0), 4);
+    on = sr_acquire_on(&s, p, &g.b, 0); /* they are there now */
+    reply = sr_held(&s, on);
+    ck_assert_uint_eq(on_device(&reply, 0), 4);
+    on = sr_acquire_on(&s, p, &g.b, 1); /* and not on the other one */
+    sr_device_copies(&s);
+    reply = sr_held(&s, on);
+    ck_assert_uint_eq(on_device(&reply, 1), 4);
+    uint64_t load = sr_pages_load(&s, p, &g); /* out of the slots */
+    ck_assert_ptr_null(copy_no(0)->piece[0].host);
+    sr_device_copies(&s);
+    expect_loaded(load, 32, 0, 4);
+    ck_assert(sr_pages_hold(pool, 1, 0, 0));
+}
+END_TEST
+
+START_TEST(what_is_not_there_at_the_deadline_is_read_in_host_memory)
+{
+    cached();
+    uint64_t on = sr_acquire_on(&s, p, &g.b, 0);
+    sr_turn(&s, 999);
+    ck_assert_uint_eq(sr_replies(&s, on), 0);
+    sr_turn(&s, 3);
+    struct msg_acquire_reply reply = sr_held(&s, on);
+    ck_assert_uint_eq(reply.groups[0].locs.n, 4 * KVC_LOC_BYTES);
+    ck_assert_uint_eq(on_device(&reply, 0), 0);
+    sr_device_copies(&s); /* late, and for nobody */
+    ck_assert_uint_eq(sr_replies(&s, on), 1);
+    ck_assert_uint_eq(sr_status(&s, sr_release(&s, p, reply.lease)), KVC_ST_OK);
+}
+END_TEST
+
+START_TEST(a_device_that_is_out_leaves_blocks_in_host_memory)
+{
+    cached();
+    fake_device_lose(s.device[0].fake);
+    struct msg_acquire_reply reply = sr_held(&s, sr_acquire_on(&s, p, &g.b, 0));
+    ck_assert_uint_eq(reply.hit_tokens, 32);
+    ck_assert_uint_eq(on_device(&reply, 0), 0);
+    fake_device_up(s.device[0].fake);
+    ck_assert_uint_eq(sr_status(&s, sr_acquire_on(&s, p, &g.b, 9)), KVC_ST_TIER);
+}
+END_TEST
+
+START_TEST(a_cancelled_acquire_on_a_device_holds_nothing)
+{
+    cached();
+    uint64_t on = sr_acquire_on(&s, p, &g.b, 0);
+    uint64_t cancel = sr_cancel(&s, p, on);
+    ck_assert_uint_eq(sr_status(&s, on), KVC_ST_CANCELLED);
+    ck_assert(found(cancel));
+    sr_device_copies(&s);
+    ck_assert_uint_eq(sr_replies(&s, on), 1);
+    on = sr_acquire_on(&s, p, &g.b, 1);
+    sr_leave(&s, p); /* and one whose session dies */
+    sr_device_copies(&s);
+    ck_assert_uint_eq(sr_replies(&s, on), 0);
+    ck_assert_uint_eq(sr_metric(&s, "sessions"), 0);
+}
+END_TEST
+
+START_TEST(a_device_without_slots_serves_pools_alone)
+{
+    sr_end(&s);
+    sr_defaults(&s);
+    s.ndevices = 1;
+    sr_begin(&s);
+    p = sr_peer(&s, 0, SR_UID_ONE, 4096);
+    sr_pool(&s, p, 0, 0);
+    pool = sr_pool_of(&s, p, 0);
+    g.b.ns = sr_ns(&s, p, "m");
+    cached();
+    struct msg_acquire_reply reply = sr_held(&s, sr_acquire_on(&s, p, &g.b, 0));
+    ck_assert_uint_eq(on_device(&reply, 0), 0);
+    uint64_t load = sr_pages_load(&s, p, &g);
+    sr_device_copies(&s);
+    expect_loaded(load, 32, 0, 4);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *su = suite_create("pages");
+    TCase *t = tcase_create("pages");
+    tcase_add_checked_fixture(t, setup, teardown);
+    tcase_add_test(t, what_is_stored_from_pages_is_loaded_into_others);
+    tcase_add_test(t, lists_of_pages_begin_at_any_byte);
+    tcase_add_test(t, what_the_worker_has_already_is_left_out);
+    tcase_add_test(t, a_prefix_is_loaded_and_the_rest_says_why_not);
+    tcase_add_test(t, a_block_that_is_being_stored_is_waited_for);
+    tcase_add_test(t, a_wait_ends_in_time_for_copies);
+    tcase_add_test(t, layers_are_counted_in_a_word);
+    tcase_add_test(t, copies_begin_behind_a_word);
+    tcase_add_test(t, a_block_whose_pages_are_out_of_range_fails_alone);
+    tcase_add_test(t, a_device_that_fails_is_a_status_of_each_block);
+    tcase_add_test(t, storing_what_exists_copies_nothing);
+    tcase_add_test(t, pools_and_words_are_the_sessions_own);
+    tcase_add_test(t, a_list_of_pages_has_as_many_as_the_blocks_take);
+    tcase_add_test(t, a_pool_fits_its_namespace_or_is_refused);
+    tcase_add_test(t, a_shard_that_is_not_there_is_refused);
+    tcase_add_test(t, without_room_to_keep_the_list_it_is_busy);
+    tcase_add_test(t, copies_that_have_not_begun_end_before_the_deadline);
+    tcase_add_loop_test(t, copies_that_hang_time_out_and_cancel_waits_for_them, 0, 2);
+    tcase_add_loop_test(t, cancel_before_the_deadline_answers_the_target_first, 0, 2);
+    tcase_add_test(t, a_load_that_still_waits_is_cancelled_at_once);
+    tcase_add_loop_test(t, a_session_that_dies_keeps_its_pages_until_copies_have_ended, 0, 2);
+    tcase_add_test(t, a_session_that_dies_while_it_waits_is_gone_at_once);
+    tcase_add_test(t, a_session_that_is_dropped_is_not_answered);
+    tcase_add_test(t, blocks_come_onto_the_device_and_are_read_there);
+    tcase_add_test(t, what_is_not_there_at_the_deadline_is_read_in_host_memory);
+    tcase_add_test(t, a_device_that_is_out_leaves_blocks_in_host_memory);
+    tcase_add_test(t, a_cancelled_acquire_on_a_device_holds_nothing);
+    tcase_add_test(t, a_device_without_slots_serves_pools_alone);
+    suite_add_tcase(su, t);
+    return check_run(su);
+}

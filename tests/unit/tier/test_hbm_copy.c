@@ -1,0 +1,704 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copies of the HBM tier over a device that the test moves: bytes, words, and all ways to end. */
+#include "check_run.h"
+#include "fake_gpu.h"
+#include "hbm_rig.h"
+
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "clock.h"
+
+#define FAR_NS UINT64_C(3600000000000)
+/* Enough for the short copies. */
+#define SHORT_BYTES (RIG_MIB / 2)
+
+static const struct rig_config usual = {
+    .limit_bytes = 16 * RIG_MIB, .chunk_bytes = 2 * RIG_MIB, .step = fake_gpu_run};
+
+static struct rig rig;
+static struct rig_pool pool;
+static struct rig_copy copy, other;
+
+static struct gpu *gpu(void)
+{
+    return hbm_gpu(rig.hbm);
+}
+
+static void begin_with(const struct rig_config *config)
+{
+    rig_open(&rig, config);
+    fake_gpu_up(gpu());
+}
+
+static void begin(enum rig_layout layout, uint32_t layers, uint32_t pages_per_block)
+{
+    begin_with(&usual);
+    rig_pool_open(&rig, &pool, layout, layers, pages_per_block);
+}
+
+static void finish(void)
+{
+    rig_pool_check(&pool);
+    rig_pool_close(&rig, &pool);
+    RIG_UNTIL(&rig, gpu_metrics(gpu())->imported_bytes == 0);
+    rig_close(&rig);
+}
+
+/* The loop alone, a few times: nothing that is to wait may happen. */
+static void idle(void)
+{
+    for (unsigned i = 0; i < 12; i++)
+        ck_assert_int_ge(loop_turn(rig.loop, 1000000), 0);
+}
+
+static uint8_t *block_of(const struct rig_copy *c, uint32_t i)
+{
+    return c->piece[i].host;
+}
+
+/* What a LOAD that ends well makes of the pages. */
+static void expect_load(const struct rig_copy *c)
+{
+    for (uint32_t i = 0; i < c->c.n; i++)
+        rig_scatter(&pool, c->pages[i], block_of(c, i));
+}
+
+/* --- bytes --- */
+
+static const uint32_t pages_per_blocks[] = {1, 4, 16};
+
+START_TEST(pages_become_blocks_and_blocks_pages)
+{
+    const uint32_t per_block = pages_per_blocks[_i / RIG_LAYOUTS];
+    const uint32_t n = RIG_PAGES_MAX / per_block > 5 ? 5 : RIG_PAGES_MAX / per_block;
+    static uint8_t block[256 * 1024];
+    begin((enum rig_layout)(_i % RIG_LAYOUTS), 7, per_block);
+    rig_copy_init(&rig, &copy, DEVICE_STORE, &pool, n);
+    ck_assert_int_eq(rig_copy(&rig, &copy), 0);
+    for (uint32_t i = 0; i < n; i++) {
+        ck_assert_int_eq(copy.piece[i].status, 0);
+        rig_gather(&pool, copy.pages[i], block);
+        ck_assert_mem_eq(block_of(&copy, i), block, pool.block_bytes);
+    }
+    rig_pool_check(&pool); /* reading changes nothing */
+
+    rig_scribble(&rig, rig.host, SHORT_BYTES);
+    rig_copy_init(&rig, &copy, DEVICE_LOAD, &pool, n);
+    expect_load(&copy);
+    ck_assert_int_eq(rig_copy(&rig, &copy), 0);
+    finish(); /* these pages and no others */
+}
+END_TEST
+
+START_TEST(blocks_go_to_slots_and_from_there_to_pages)
+{
+    begin((enum rig_layout)_i, 5, 4);
+    rig_scribble(&rig, rig.host, SHORT_BYTES);
+    rig_copy_init(&rig, &copy, DEVICE_LOAD, &pool, 8);
+    expect_load(&copy);
+    for (uint32_t i = 0; i < 8; i += 2) { /* every other one comes from a slot */
+        const struct tier_loc loc = rig_fill(&rig, 3, block_of(&copy, i), pool.block_bytes);
+        copy.piece[i].host = NULL;
+        copy.piece[i].slot = loc;
+    }
+    ck_assert_int_eq(rig_copy(&rig, &copy), 0);
+    for (uint32_t i = 0; i < 8; i++)
+        ck_assert_int_eq(copy.piece[i].status, 0);
+    finish();
+}
+END_TEST
+
+START_TEST(groups_of_a_pool_are_apart)
+{
+    struct device_pool_spec spec;
+    struct device_region second[2];
+    const char *why;
+    begin(RIG_KV_TOGETHER, 2, 1);
+    spec = pool.spec;
+    for (unsigned i = 0; i < 2; i++) {
+        second[i] = pool.region[i];
+        second[i].page_bytes /= 2;
+    }
+    spec.group[1] =
+        (struct device_pool_group){.pages_per_block = 2, .nregions = 2, .region = second};
+    spec.ngroups = 2;
+    struct device_pool *both;
+    ck_assert_int_eq(rig.d->ops->pool_open(rig.d, &spec, &both, &why), 0);
+    ck_assert_uint_eq(rig.d->ops->pool_block_bytes(both, 0), pool.block_bytes);
+    ck_assert_uint_eq(rig.d->ops->pool_block_bytes(both, 1), pool.block_bytes);
+    rig_copy_init(&rig, &copy, DEVICE_STORE, &pool, 1);
+    copy.c.pool = both;
+    copy.c.group = 1;
+    copy.pages[0][0] = 3;
+    copy.pages[0][1] = 9;
+    ck_assert_int_eq(rig_copy(&rig, &copy), 0);
+    const uint32_t half = second[0].page_bytes;
+    for (unsigned i = 0; i < 2; i++)
+        for (unsigned k = 0; k < 2; k++)
+            ck_assert_mem_eq(block_of(&copy, 0) + (i * 2 + k) * half,
+                             pool.mem[0].expect + second[i].base +
+                                 copy.pages[0][k] * second[i].stride_bytes,
+                             half);
+    copy.c.group = 2; /* there is none */
+    ck_assert_int_eq(rig_copy(&rig, &copy), 0);
+    ck_assert_int_eq(copy.piece[0].status, -EINVAL);
+    rig.d->ops->pool_close(rig.d, both);
+    finish();
+}
+END_TEST
+
+START_TEST(a_page_that_is_not_there_ends_its_piece_and_no_other)
+{
+    begin(RIG_KV_APART, 3, 4);
+    rig_scribble(&rig, rig.host, SHORT_BYTES);
+    rig_copy_init(&rig, &copy, DEVICE_LOAD, &pool, 3);
+    copy.pages[1][_i] = _i == 0 ? UINT32_MAX : RIG_PAGES_MAX;
+    rig_scatter(&pool, copy.pages[0], block_of(&copy, 0));
+    rig_scatter(&pool, copy.pages[2], block_of(&copy, 2));
+    ck_assert_int_eq(rig_copy(&rig, &copy), 0);
+    ck_assert_int_eq(copy.piece[0].status, 0);
+    ck_assert_int_eq(copy.piece[1].status, -EINVAL);
+    ck_assert_int_eq(copy.piece[2].status, 0);
+    finish();
+}
+END_TEST
+
+START_TEST(blocks_of_another_size_are_refused_one_by_one)
+{
+    begin(RIG_KV_APART, 3, 4);
+    const uint32_t seen = fake_gpu_seen(gpu(), GPU_COPY);
+    rig_copy_init(&rig, &copy, DEVICE_LOAD, &pool, 3);
+    copy.c.bytes += _i == 0 ? 1 : -1;
+    ck_assert_int_eq(rig_copy(&rig, &copy), 0);
+    for (uint32_t i = 0; i < 3; i++)
+        ck_assert_int_eq(copy.piece[i].status, -EINVAL);
+    ck_assert_uint_eq(fake_gpu_seen(gpu(), GPU_COPY), seen);
+    finish();
+}
+END_TEST
+
+START_TEST(a_slot_of_another_size_is_refused)
+{
+    begin(RIG_KV_APART, 3, 4);
+    const struct tier_loc loc = rig_fill(&rig, 1, rig.host, pool.block_bytes + 4096);
+    rig_copy_init(&rig, &copy, DEVICE_LOAD, &pool, 2);
+    rig_scatter(&pool, copy.pages[0], block_of(&copy, 0));
+    copy.piece[1].host = NULL;
+    copy.piece[1].slot = loc;
+    ck_assert_int_eq(rig_copy(&rig, &copy), 0);
+    ck_assert_int_eq(copy.piece[0].status, 0);
+    ck_assert_int_eq(copy.piece[1].status, -EINVAL);
+    ck_assert_int_eq(rig_fill_slot(&rig, loc, rig.host, 4096), -EINVAL);
+    finish();
+}
+END_TEST
+
+START_TEST(no_pieces_are_soon_copied)
+{
+    begin(RIG_KV_APART, 3, 4);
+    rig_copy_init(&rig, &copy, DEVICE_LOAD, &pool, 0);
+    ck_assert_int_eq(rig_copy(&rig, &copy), 0);
+    finish();
+}
+END_TEST
+
+/* Tokens that follow each other in both places go as one piece; layers do not touch here. */
+START_TEST(neighbouring_pages_are_one_fragment)
+{
+    begin(RIG_KV_TOGETHER, 3, 16);
+    rig_scribble(&rig, rig.host, SHORT_BYTES);
+    rig_copy_init(&rig, &copy, DEVICE_LOAD, &pool, 1);
+    for (uint32_t k = 0; k < 16; k++)
+        copy.pages[0][k] = 4 + k;
+    expect_load(&copy);
+    ck_assert_int_eq(rig_copy(&rig, &copy), 0);
+    ck_assert_uint_eq(fake_gpu_last_frags(gpu()), 3);
+
+    for (uint32_t k = 0; k < 16; k++)
+        copy.pages[0][k] = 19 - k;
+    expect_load(&copy);
+    ck_assert_int_eq(rig_copy(&rig, &copy), 0);
+    ck_assert_uint_eq(fake_gpu_last_frags(gpu()), 3 * 16);
+    finish();
+}
+END_TEST
+
+/* All pages of a region, and then the next region's, in memory and in the block: one run. */
+START_TEST(with_words_fragments_end_with_their_layer)
+{
+    _Atomic uint64_t ready = 0;
+    const char *why;
+    begin(RIG_KV_TOGETHER, 3, 16);
+    struct device_pool_spec spec = pool.spec;
+    struct device_pool *tight;
+    spec.pages_max = 16;
+    for (uint32_t i = 0; i < 3; i++)
+        pool.region[i].base = i * 16 * pool.region[i].stride_bytes;
+    ck_assert_int_eq(rig.d->ops->pool_open(rig.d, &spec, &tight, &why), 0);
+    rig_scribble(&rig, rig.host, SHORT_BYTES);
+    rig_copy_init(&rig, &copy, DEVICE_LOAD, &pool, 1);
+    for (uint32_t k = 0; k < 16; k++)
+        copy.pages[0][k] = k;
+    expect_load(&copy);
+    copy.c.pool = tight;
+    ck_assert_int_eq(rig_copy(&rig, &copy), 0);
+    ck_assert_uint_eq(fake_gpu_last_frags(gpu()), 1);
+    copy.c.ready = &ready;
+    ck_assert_int_eq(rig_copy(&rig, &copy), 0);
+    ck_assert_uint_eq(fake_gpu_last_frags(gpu()), 3);
+    ck_assert_uint_eq(ready, 3);
+    rig.d->ops->pool_close(rig.d, tight);
+    finish();
+}
+END_TEST
+
+/* --- ready words --- */
+
+/* Whatever the word says has been copied is there, at each fragment; and it gets there. */
+static void watch_layers(struct rig_copy *c, const uint8_t *const *blocks, uint32_t layers)
+{
+    _Atomic uint64_t ready = 1000;
+    c->c.ready = &ready;
+    c->c.ready_value = 1000;
+    rig_submit(&rig, c);
+    uint64_t last = 1000;
+    for (uint32_t turn = 0; c->dones == 0; turn++) {
+        (void)fake_gpu_copy(gpu(), 1 + turn % 3);
+        (void)fake_gpu_memory(gpu());
+        ck_assert_int_ge(loop_turn(rig.loop, 0), 0);
+        const uint64_t now = atomic_load(&ready);
+        ck_assert_uint_ge(now, last);
+        if (now == last)
+            continue;
+        for (uint32_t i = 0; i < c->c.n; i++)
+            ck_assert(rig_layers_are(&pool, c->pages[i], blocks[i], last - 1000, now - 1000));
+        last = now;
+    }
+    ck_assert_uint_eq(last, 1000 + layers);
+    ck_assert_int_eq(c->c.status, 0);
+}
+
+START_TEST(the_ready_word_counts_layers_that_are_there)
+{
+    const uint8_t *blocks[8];
+    begin((enum rig_layout)_i, 9, 4);
+    rig_scribble(&rig, rig.host, SHORT_BYTES);
+    rig_copy_init(&rig, &copy, DEVICE_LOAD, &pool, 6);
+    for (uint32_t i = 0; i < 6; i++)
+        blocks[i] = block_of(&copy, i);
+    expect_load(&copy);
+    watch_layers(&copy, blocks, 9);
+    finish();
+}
+END_TEST
+
+/* 160 layers: more marks than one operation has, and with ten blocks more fragments; some of it in
+ * slots. */
+START_TEST(long_copies_are_several_operations_in_order)
+{
+    const uint8_t *blocks[10];
+    const uint32_t n = _i / RIG_LAYOUTS == 0 ? 1 : 10;
+    begin((enum rig_layout)(_i % RIG_LAYOUTS), 160, 4);
+    rig_scribble(&rig, rig.host, n * ROUND_UP(pool.block_bytes, 4096));
+    rig_copy_init(&rig, &copy, DEVICE_LOAD, &pool, n);
+    expect_load(&copy);
+    for (uint32_t i = 0; i < n; i++)
+        blocks[i] = block_of(&copy, i);
+    const uint32_t seen = fake_gpu_seen(gpu(), GPU_COPY);
+    watch_layers(&copy, blocks, 160);
+    ck_assert_uint_ge(fake_gpu_seen(gpu(), GPU_COPY) - seen, n == 1 ? 2 : 160 * 10 * 4 / 1024);
+    rig_pool_check(&pool);
+
+    rig_scribble(&rig, rig.host, n * ROUND_UP(pool.block_bytes, 4096));
+    expect_load(&copy);
+    for (uint32_t i = n / 2; i < n; i++) {
+        const struct tier_loc loc = rig_fill(&rig, 1, block_of(&copy, i), pool.block_bytes);
+        copy.piece[i] = (struct device_piece){.slot = loc, .pages = copy.pages[i]};
+    }
+    watch_layers(&copy, blocks, 160);
+    finish();
+}
+END_TEST
+
+START_TEST(long_copies_without_words_are_right_too)
+{
+    static uint8_t block[2 * 1024 * 1024];
+    begin(RIG_KV_APART, 160, 4);
+    rig_copy_init(&rig, &copy, DEVICE_STORE, &pool, 10);
+    ck_assert_int_eq(rig_copy(&rig, &copy), 0);
+    for (uint32_t i = 0; i < 10; i++) {
+        rig_gather(&pool, copy.pages[i], block);
+        ck_assert_mem_eq(block_of(&copy, i), block, pool.block_bytes);
+    }
+    finish();
+}
+END_TEST
+
+/* --- when a copy begins --- */
+
+START_TEST(a_copy_waits_for_its_word_and_holds_up_nobody)
+{
+    _Atomic uint64_t word = 6;
+    begin(RIG_MLA, 3, 4);
+    rig_copy_init(&rig, &copy, DEVICE_STORE, &pool, 2);
+    rig_copy_init(&rig, &other, DEVICE_STORE, &pool, 3);
+    copy.c.after = &word;
+    copy.c.after_value = 7;
+    rig_submit(&rig, &copy);
+    ck_assert_int_eq(rig_copy(&rig, &other), 0);
+    ck_assert_uint_eq(copy.dones, 0);
+    atomic_store(&word, 9);
+    RIG_UNTIL(&rig, copy.dones);
+    ck_assert_int_eq(copy.c.status, 0);
+    finish();
+}
+END_TEST
+
+START_TEST(a_deadline_ends_what_has_not_begun)
+{
+    _Atomic uint64_t word = 0;
+    begin(RIG_MLA, 160, 16);
+    rig_scribble(&rig, rig.host, SHORT_BYTES);
+    rig_copy_init(&rig, &copy, DEVICE_LOAD, &pool, 2); /* several operations */
+    copy.c.after = &word;
+    copy.c.after_value = 1;
+    copy.c.deadline_ns = _i == 0 ? 1 : clock_now_ns() + 20000000;
+    ck_assert_int_eq(rig_copy(&rig, &copy), -ETIMEDOUT);
+    ck_assert_int_eq(copy.piece[0].status, -ETIMEDOUT);
+    atomic_store(&word, 1);
+    rig_turn(&rig);
+    finish(); /* nothing was touched */
+}
+END_TEST
+
+START_TEST(a_deadline_does_not_end_what_has_begun)
+{
+    begin(RIG_MLA, 160, 16);
+    rig_scribble(&rig, rig.host, SHORT_BYTES);
+    rig_copy_init(&rig, &copy, DEVICE_LOAD, &pool, 2);
+    expect_load(&copy);
+    /* On a slow machine it is over before the first fragment. */
+    for (uint64_t ns = 50000000;; ns *= 2) {
+        copy.c.deadline_ns = clock_now_ns() + ns;
+        rig_submit(&rig, &copy);
+        if (fake_gpu_copy(gpu(), 5) == 5)
+            break;
+        RIG_UNTIL(&rig, copy.dones);
+        ck_assert_int_eq(copy.c.status, -ETIMEDOUT);
+    }
+    while (clock_now_ns() < copy.c.deadline_ns)
+        idle();
+    RIG_UNTIL(&rig, copy.dones);
+    ck_assert_int_eq(copy.c.status, 0);
+    finish();
+}
+END_TEST
+
+START_TEST(a_cancelled_copy_touches_nothing)
+{
+    _Atomic uint64_t word = 0;
+    begin(RIG_MLA, 160, 16);
+    rig_scribble(&rig, rig.host, SHORT_BYTES);
+    rig_copy_init(&rig, &copy, DEVICE_LOAD, &pool, 2);
+    copy.c.after = &word;
+    copy.c.after_value = 1;
+    copy.c.deadline_ns = clock_now_ns() + FAR_NS;
+    if (_i == 0)
+        atomic_store(&copy.c.cancel, true);
+    rig_submit(&rig, &copy);
+    idle();
+    atomic_store(&copy.c.cancel, true);
+    RIG_UNTIL(&rig, copy.dones);
+    ck_assert_int_eq(copy.c.status, -ECANCELED);
+    ck_assert_int_eq(copy.piece[1].status, -ECANCELED);
+    finish();
+}
+END_TEST
+
+/* All of its operations are with the device, or not yet. */
+START_TEST(cancel_skips_the_rest_of_a_long_copy)
+{
+    begin(RIG_MLA, _i == 0 ? 160 : 350, 16);
+    rig_copy_init(&rig, &copy, DEVICE_STORE, &pool, 2); /* 5,120 fragments, 11,200 */
+    rig_submit(&rig, &copy);
+    ck_assert_uint_eq(fake_gpu_waiting(gpu(), GPU_COPY), _i == 0 ? 5 : 8);
+    ck_assert_uint_eq(fake_gpu_copy(gpu(), 1030), 1030); /* the second operation has begun */
+    atomic_store(&copy.c.cancel, true);
+    idle();
+    const uint64_t frags = gpu_metrics(gpu())->copy_frags;
+    RIG_UNTIL(&rig, copy.dones);
+    ck_assert_int_eq(copy.c.status, -ECANCELED);
+    ck_assert_uint_eq(frags, 1024);
+    ck_assert_uint_eq(gpu_metrics(gpu())->copy_frags, 2048); /* what had begun has ended */
+    finish();
+}
+END_TEST
+
+START_TEST(a_copy_that_ran_whole_is_well_even_if_cancelled)
+{
+    begin(RIG_MLA, 3, 1);
+    rig_copy_init(&rig, &copy, DEVICE_STORE, &pool, 2);
+    rig_submit(&rig, &copy);
+    ck_assert_uint_eq(fake_gpu_copy(gpu(), 1), 1);
+    atomic_store(&copy.c.cancel, true);
+    idle();
+    RIG_UNTIL(&rig, copy.dones);
+    ck_assert_int_eq(copy.c.status, 0);
+    finish();
+}
+END_TEST
+
+/* --- how many --- */
+
+#define MANY 40u
+static struct rig_copy many[MANY];
+static uint32_t order[MANY], norder;
+
+static void on_ordered(struct device_copy *c)
+{
+    struct rig_copy *rc = c->owner;
+    rc->dones++;
+    order[norder++] = (uint32_t)(rc - many);
+}
+
+START_TEST(more_copies_than_there_may_be_wait_in_order)
+{
+    struct rig_config config = usual;
+    config.copies_max = 4;
+    begin_with(&config);
+    rig_pool_open(&rig, &pool, RIG_MLA, 2, 1);
+    norder = 0;
+    for (uint32_t i = 0; i < MANY; i++) {
+        rig_copy_init(&rig, &many[i], DEVICE_STORE, &pool, 1);
+        many[i].c.done = on_ordered;
+        rig_submit(&rig, &many[i]);
+        ck_assert_uint_le(fake_gpu_waiting(gpu(), GPU_COPY), 4);
+    }
+    atomic_store(&many[30].c.cancel, true);
+    struct tier_stats st;
+    rig.t->ops->stats(rig.t, &st);
+    ck_assert_uint_eq(st.inflight_ops, MANY);
+    ck_assert_uint_eq(st.inflight_bytes, (uint64_t)MANY * pool.block_bytes);
+    RIG_UNTIL(&rig, norder == MANY);
+    uint32_t last = 0;
+    for (uint32_t i = 0; i < MANY; i++) {
+        ck_assert_int_eq(many[order[i]].c.status, order[i] == 30 ? -ECANCELED : 0);
+        if (order[i] == 30)
+            continue;
+        ck_assert_uint_ge(order[i], last);
+        last = order[i];
+    }
+    rig.t->ops->stats(rig.t, &st);
+    ck_assert_uint_eq(st.inflight_ops, 0);
+    ck_assert_uint_eq(st.inflight_bytes, 0);
+    finish();
+}
+END_TEST
+
+START_TEST(a_deadline_ends_what_waits_for_its_turn)
+{
+    struct rig_config config = usual;
+    config.copies_max = 1;
+    begin_with(&config);
+    rig_pool_open(&rig, &pool, RIG_MLA, 2, 1);
+    rig_copy_init(&rig, &copy, DEVICE_STORE, &pool, 1);
+    rig_copy_init(&rig, &other, DEVICE_STORE, &pool, 1);
+    other.c.deadline_ns = clock_now_ns() + 20000000;
+    rig_submit(&rig, &copy);
+    rig_submit(&rig, &other);
+    while (other.dones == 0)
+        ck_assert_int_ge(loop_turn(rig.loop, 100000000), 0);
+    ck_assert_int_eq(other.c.status, -ETIMEDOUT);
+    ck_assert_uint_eq(copy.dones, 0);
+    RIG_UNTIL(&rig, copy.dones);
+    finish();
+}
+END_TEST
+
+START_TEST(words_that_never_come_leave_room_for_copies_that_can_run)
+{
+    _Atomic uint64_t never = 0;
+    struct rig_config config = usual;
+    config.copies_max = 8;
+    begin_with(&config);
+    rig_pool_open(&rig, &pool, RIG_MLA, 2, 1);
+    for (uint32_t i = 0; i < MANY; i++) {
+        rig_copy_init(&rig, &many[i], DEVICE_STORE, &pool, 1);
+        many[i].c.after = &never;
+        many[i].c.after_value = 1;
+        rig_submit(&rig, &many[i]);
+    }
+    rig_copy_init(&rig, &copy, DEVICE_STORE, &pool, 2);
+    ck_assert_int_eq(rig_copy(&rig, &copy), 0);
+    ck_assert_uint_eq(many[0].dones, 0);
+    atomic_store(&never, 1); /* after all */
+    for (uint32_t i = 0; i < MANY; i++)
+        RIG_UNTIL(&rig, many[i].dones);
+    finish();
+}
+END_TEST
+
+static void submit_again(struct device_copy *c)
+{
+    struct rig_copy *rc = c->owner;
+    if (++rc->dones < 5)
+        rig.d->ops->submit(rig.d, c);
+}
+
+START_TEST(who_is_told_may_submit_more)
+{
+    begin(RIG_MLA, 2, 1);
+    rig_copy_init(&rig, &copy, DEVICE_STORE, &pool, 1);
+    copy.c.done = submit_again;
+    rig_submit(&rig, &copy);
+    RIG_UNTIL(&rig, copy.dones == 5);
+    copy.pages[0][0] = RIG_PAGES_MAX; /* and when it ends without having run */
+    rig_submit(&rig, &copy);
+    RIG_UNTIL(&rig, copy.dones == 5);
+    ck_assert_int_eq(copy.piece[0].status, -EINVAL);
+    finish();
+}
+END_TEST
+
+/* What is submitted from done() is behind those that wait already. */
+static void submit_other(struct device_copy *c)
+{
+    on_ordered(c);
+    many[2].c.done = on_ordered;
+    rig_submit(&rig, &many[2]);
+}
+
+START_TEST(who_is_told_does_not_get_ahead)
+{
+    struct rig_config config = usual;
+    config.copies_max = 1;
+    begin_with(&config);
+    rig_pool_open(&rig, &pool, RIG_MLA, 2, 1);
+    norder = 0;
+    for (uint32_t i = 0; i < 3; i++)
+        rig_copy_init(&rig, &many[i], DEVICE_STORE, &pool, 1);
+    many[0].c.done = submit_other;
+    many[1].c.done = on_ordered;
+    rig_submit(&rig, &many[0]);
+    rig_submit(&rig, &many[1]);
+    RIG_UNTIL(&rig, norder == 3);
+    ck_assert_uint_eq(order[1], 1);
+    ck_assert_uint_eq(order[2], 2);
+    finish();
+}
+END_TEST
+
+/* --- ends --- */
+
+START_TEST(a_pool_is_closed_with_copies_in_flight)
+{
+    begin(RIG_KV_APART, 160, 4);
+    rig_copy_init(&rig, &copy, DEVICE_STORE, &pool, 4);
+    rig_submit(&rig, &copy);
+    ck_assert_uint_eq(fake_gpu_copy(gpu(), 3), 3);
+    rig.d->ops->pool_close(rig.d, pool.pool);
+    for (uint32_t i = 0; i < pool.nmems; i++)
+        rig.d->ops->mem_drop(rig.d, pool.mem[i].mem);
+    ck_assert_uint_eq(fake_gpu_memory(gpu()), 0); /* still in use */
+    ck_assert_uint_eq(fake_gpu_mems(gpu()), 2);
+    RIG_UNTIL(&rig, copy.dones);
+    ck_assert_int_eq(copy.c.status, 0);
+    RIG_UNTIL(&rig, fake_gpu_mems(gpu()) == 0);
+    for (uint32_t i = 0; i < pool.nmems; i++)
+        rig_mem_unmake(&pool.mem[i]);
+    rig_close(&rig);
+}
+END_TEST
+
+/* In flight, waiting for a word, and waiting for a turn; what is begun is finished. */
+START_TEST(destroy_ends_all_copies)
+{
+    _Atomic uint64_t word = 0;
+    struct rig_config config = usual;
+    config.copies_max = 2;
+    begin_with(&config);
+    rig_pool_open(&rig, &pool, RIG_MLA, 160, 16);
+    rig_copy_init(&rig, &copy, DEVICE_STORE, &pool, 2);
+    rig_copy_init(&rig, &other, DEVICE_STORE, &pool, 1);
+    other.c.after = &word;
+    other.c.after_value = 1;
+    rig_copy_init(&rig, &many[0], DEVICE_STORE, &pool, 1);
+    rig_copy_init(&rig, &many[1], DEVICE_STORE, &pool, 1);
+    many[1].pages[0][0] = 1000;
+    rig_submit(&rig, &copy);
+    rig_submit(&rig, &other);
+    rig_submit(&rig, &many[0]);
+    rig_submit(&rig, &many[1]);
+    ck_assert_uint_eq(fake_gpu_copy(gpu(), 1), 1);
+    rig_close(&rig);
+    ck_assert_uint_eq(copy.dones + other.dones + many[0].dones + many[1].dones, 4);
+    ck_assert_int_eq(copy.c.status, -ECANCELED);
+    ck_assert_int_eq(other.c.status, -ECANCELED);
+    ck_assert_int_eq(many[0].c.status, -ECANCELED);
+    ck_assert_int_eq(many[1].piece[0].status, -EINVAL);
+    rig_mem_unmake(&pool.mem[0]);
+}
+END_TEST
+
+START_TEST(a_device_that_goes_ends_copies_with_eio)
+{
+    struct rig_config config = usual;
+    config.copies_max = 2;
+    begin_with(&config);
+    rig_pool_open(&rig, &pool, RIG_MLA, 160, 16);
+    for (uint32_t i = 0; i < 4; i++) {
+        rig_copy_init(&rig, &many[i], DEVICE_STORE, &pool, 2);
+        rig_submit(&rig, &many[i]);
+    }
+    ck_assert_uint_eq(fake_gpu_copy(gpu(), 2000), 2000);
+    fake_gpu_lose(gpu());
+    ck_assert_uint_eq(rig.losts, 1);
+    for (uint32_t i = 0; i < 4; i++) {
+        RIG_UNTIL(&rig, many[i].dones);
+        ck_assert_int_eq(many[i].c.status, -EIO);
+        ck_assert_int_eq(many[i].piece[1].status, -EIO);
+    }
+    rig_copy_init(&rig, &copy, DEVICE_STORE, &pool, 2);
+    ck_assert_int_eq(rig_copy(&rig, &copy), -EIO); /* out */
+    fake_gpu_up(gpu());
+    ck_assert_int_eq(rig_copy(&rig, &copy), -EIO); /* its pool is void */
+    finish();
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("tier/hbm_copy");
+    TCase *t = tcase_create("copies");
+    tcase_add_loop_test(t, pages_become_blocks_and_blocks_pages, 0,
+                        (int)ARRAY_LEN(pages_per_blocks) * RIG_LAYOUTS);
+    tcase_add_loop_test(t, blocks_go_to_slots_and_from_there_to_pages, 0, RIG_LAYOUTS);
+    tcase_add_test(t, groups_of_a_pool_are_apart);
+    tcase_add_loop_test(t, a_page_that_is_not_there_ends_its_piece_and_no_other, 0, 4);
+    tcase_add_loop_test(t, blocks_of_another_size_are_refused_one_by_one, 0, 2);
+    tcase_add_test(t, a_slot_of_another_size_is_refused);
+    tcase_add_test(t, no_pieces_are_soon_copied);
+    tcase_add_test(t, neighbouring_pages_are_one_fragment);
+    tcase_add_test(t, with_words_fragments_end_with_their_layer);
+    tcase_add_loop_test(t, the_ready_word_counts_layers_that_are_there, 0, RIG_LAYOUTS);
+    tcase_add_loop_test(t, long_copies_are_several_operations_in_order, 0, 2 * RIG_LAYOUTS);
+    tcase_add_test(t, long_copies_without_words_are_right_too);
+    tcase_add_test(t, a_copy_waits_for_its_word_and_holds_up_nobody);
+    tcase_add_loop_test(t, a_deadline_ends_what_has_not_begun, 0, 2);
+    tcase_add_test(t, a_deadline_does_not_end_what_has_begun);
+    tcase_add_loop_test(t, a_cancelled_copy_touches_nothing, 0, 2);
+    tcase_add_loop_test(t, cancel_skips_the_rest_of_a_long_copy, 0, 2);
+    tcase_add_test(t, a_copy_that_ran_whole_is_well_even_if_cancelled);
+    tcase_add_test(t, more_copies_than_there_may_be_wait_in_order);
+    tcase_add_test(t, a_deadline_ends_what_waits_for_its_turn);
+    tcase_add_test(t, words_that_never_come_leave_room_for_copies_that_can_run);
+    tcase_add_test(t, who_is_told_may_submit_more);
+    tcase_add_test(t, who_is_told_does_not_get_ahead);
+    tcase_add_test(t, a_pool_is_closed_with_copies_in_flight);
+    tcase_add_test(t, destroy_ends_all_copies);
+    tcase_add_test(t, a_device_that_goes_ends_copies_with_eio);
+    suite_add_tcase(s, t);
+    return check_run(s);
+}

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The model over the fake device, which does its work in random pieces, and watches over memory
+ * that is freed too early. KVC_SEED=n repeats a run, KVC_MODEL_STEPS=n makes it longer.
+ */
+#include "check_run.h"
+#include "fake_gpu.h"
+#include "hbm_model.h"
+
+#include <check.h>
+
+#define LIMIT (16 * RIG_MIB)
+
+static void step(struct rig *r)
+{
+    struct gpu *g = hbm_gpu(r->hbm);
+    if (rig_below(r, 3) == 0)
+        (void)fake_gpu_memory(g);
+    (void)fake_gpu_copy(g, rig_below(r, 600));
+}
+
+static void lose(struct rig *r)
+{
+    fake_gpu_lose(hbm_gpu(r->hbm));
+}
+
+static void bring_back(struct rig *r)
+{
+    fake_gpu_up(hbm_gpu(r->hbm));
+}
+
+static void starve(struct rig *r)
+{
+    fake_gpu_fail(hbm_gpu(r->hbm), rig_below(r, 2) == 0 ? GPU_ALLOC : GPU_IMPORT,
+                  1 + rig_below(r, 3), -ENOMEM);
+}
+
+static void check(struct rig *r)
+{
+    ck_assert_uint_le(fake_gpu_peak_bytes(hbm_gpu(r->hbm)), LIMIT);
+}
+
+START_TEST(random_operations_agree_with_the_model)
+{
+    static const struct hbm_drive drive = {step, lose, bring_back, starve, check};
+    const struct rig_config config = {.limit_bytes = LIMIT,
+                                      .chunk_bytes = 2 * RIG_MIB,
+                                      .copies_max = _i % 2 == 0 ? 0 : 6,
+                                      .step = fake_gpu_run};
+    hbm_model_case(&config, &drive, _i, 10000);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("tier/hbm_model");
+    TCase *t = tcase_create("model");
+    tcase_set_timeout(t, 240);
+    tcase_add_loop_test(t, random_operations_agree_with_the_model, 0, 4);
+    suite_add_tcase(s, t);
+    return check_run(s);
+}

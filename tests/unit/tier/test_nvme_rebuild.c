@@ -1,0 +1,452 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Without a journal: what had been synced is believed, the rest is read and compared. */
+#include "check_run.h"
+#include "nvme__.h"
+#include "nvme_rig.h"
+
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PATH_BYTES (UINT64_C(4) * 4096 + UINT64_C(16) * 65536)
+#define WRITES_MAX 512u
+
+static struct rig g;
+/* Extents that were written, in order, and whether a sync came after the last. */
+static struct {
+    uint64_t off, bytes;
+    uint32_t path;
+} wrote[WRITES_MAX];
+static uint32_t writes;
+static bool syncs;
+static uint64_t bad_table; /* where the page of a table can be read no more, once asked for alone */
+
+static void on_submit(void *ctx, const struct disk_op *op)
+{
+    (void)ctx;
+    syncs = op->kind == DISK_SYNC || (syncs && op->kind != DISK_WRITE);
+    if (op->kind == DISK_READ && bad_table != 0 && op->off == bad_table && op->bytes == NVME_PAGE)
+        fake_disk_unreadable(g.disk, op->path, op->off, op->bytes);
+    if (op->kind != DISK_WRITE || op->off < (uint64_t)NVME_HEADER_PAGES * NVME_PAGE)
+        return;
+    ck_assert_uint_lt(writes, WRITES_MAX);
+    wrote[writes].off = op->off;
+    wrote[writes].bytes = op->bytes;
+    wrote[writes++].path = op->path;
+}
+
+static void begin(uint32_t paths, uint64_t path_bytes, uint64_t segment_bytes,
+                  uint64_t extent_bytes)
+{
+    rig_init(&g, paths, path_bytes, 11);
+    g.config.segment_bytes = segment_bytes;
+    g.config.extent_bytes = extent_bytes;
+    g.config.retry_ns = 1000000000;
+    g.by_id = true;
+    ck_assert_int_eq(rig_open(&g), 0);
+    rig_settle(&g);
+    writes = 0;
+    syncs = false;
+    bad_table = 0;
+    fake_disk_on_submit(g.disk, on_submit, NULL);
+}
+
+static void setup(void)
+{
+    begin(1, PATH_BYTES, 65536, 32768);
+}
+
+static void teardown(void)
+{
+    rig_destroy(&g);
+}
+
+static uint8_t *bytes_of(uint32_t write)
+{
+    return fake_disk_bytes(g.disk, wrote[write].path) + wrote[write].off;
+}
+
+/* The last page of what was written then is another. */
+static void tear(uint32_t write)
+{
+    memset(bytes_of(write) + wrote[write].bytes - NVME_PAGE, 0xee, NVME_PAGE);
+}
+
+static void put(uint32_t id, uint32_t bytes, bool durable)
+{
+    struct tier_loc loc;
+    ck_assert_int_eq(rig_put(&g, id, bytes, durable, &loc), 0);
+}
+
+static void die(void)
+{
+    rig_crash(&g, false);
+}
+
+static void open_without_journal(void)
+{
+    fake_journal_damage(g.journal);
+    ck_assert_int_eq(rig_open(&g), 0);
+    ck_assert(g.report.rebuilt);
+}
+
+static bool is_there(uint32_t id, uint32_t bytes)
+{
+    const struct tier_loc loc = rig_where(&g, id);
+    return loc.id != 0 && rig_get(&g, loc, id, bytes) == 0;
+}
+
+/* Begins to move a block, up to where its new place is written and the sync of it begun. Returns
+ * the number of that write. */
+static uint32_t move(uint32_t id, struct tier_loc loc)
+{
+    const uint32_t before = writes;
+    ck_assert(g.tier->ops->keep(g.tier, loc, id));
+    for (unsigned i = 0; i < 100 && (writes == before || !syncs); i++) {
+        nvme_tick(g.nvme, ++g.now_ns, ++g.wall_ns);
+        g.tier->ops->kick(g.tier);
+        if (writes == before || !syncs)
+            fake_disk_run(g.disk, 1);
+    }
+    ck_assert(writes == before + 1 && syncs);
+    return before;
+}
+
+/* A promise, and its second place, of which nobody knows whether it was synced. */
+static uint32_t promise_on_the_move(uint32_t id, uint32_t bytes)
+{
+    struct tier_loc loc;
+    ck_assert_int_eq(rig_put(&g, id, bytes, true, &loc), 0);
+    rig_settle(&g);
+    return move(id, loc);
+}
+
+START_TEST(a_torn_new_place_does_not_hide_the_old_one)
+{
+    const uint32_t torn = promise_on_the_move(1, 6000);
+    die();
+    tear(torn);
+    open_without_journal();
+    ck_assert_uint_eq(g.report.blocks_torn, 1);
+    ck_assert_uint_eq(g.founds, 1);
+    ck_assert(is_there(1, 6000));
+}
+END_TEST
+
+START_TEST(a_new_place_that_is_whole_is_taken)
+{
+    const uint32_t whole = promise_on_the_move(1, 6000);
+    die();
+    tear(whole - 1); /* the old one */
+    open_without_journal();
+    ck_assert_uint_eq(g.report.blocks_torn, 0);
+    ck_assert(is_there(1, 6000));
+}
+END_TEST
+
+START_TEST(a_new_place_that_cannot_be_read_does_not_hide_the_old_one)
+{
+    rig_destroy(&g);
+    begin(1, UINT64_C(4) * 4096 + (UINT64_C(16) << 20), UINT64_C(1) << 20, UINT64_C(512) << 10);
+    const uint32_t bad = promise_on_the_move(1, 400000);
+    die();
+    fake_disk_unreadable(g.disk, 0, wrote[bad].off + wrote[bad].bytes - NVME_PAGE, 1);
+    open_without_journal();
+    ck_assert_uint_eq(g.report.blocks_torn, 1);
+    ck_assert(is_there(1, 400000));
+}
+END_TEST
+
+START_TEST(a_new_place_whose_table_goes_does_not_hide_the_old_one)
+{
+    const uint32_t bad = promise_on_the_move(1, 6000);
+    die();
+    bad_table = wrote[bad].off;
+    open_without_journal();
+    ck_assert_uint_eq(g.report.tables_damaged, 1);
+    ck_assert_uint_eq(g.report.blocks_dropped, 1);
+    ck_assert(is_there(1, 6000));
+}
+END_TEST
+
+/* What a life left unsynced, no table of the next one calls synced. */
+START_TEST(a_torn_place_of_an_earlier_life_is_known)
+{
+    const uint32_t torn = promise_on_the_move(1, 6000);
+    die();
+    tear(torn);
+    ck_assert_int_eq(rig_open(&g), 0);
+    ck_assert(!g.report.rebuilt && is_there(1, 6000));
+    for (uint32_t id = 2; id <= 5; id++)
+        put(id, 5000, true);
+    die();
+    open_without_journal();
+    ck_assert_uint_eq(g.report.blocks_torn, 1);
+    for (uint32_t id = 2; id <= 5; id++)
+        ck_assert(is_there(id, 5000));
+    ck_assert(is_there(1, 6000));
+}
+END_TEST
+
+/* Nor one of the same life, when its sync had failed. */
+START_TEST(a_torn_place_of_a_failed_sync_is_known)
+{
+    const uint32_t torn = promise_on_the_move(1, 6000);
+    fake_disk_break(g.disk, 0, -EIO);
+    rig_turn(&g, 1000);
+    fake_disk_break(g.disk, 0, 0);
+    for (unsigned i = 0; i < 10; i++)
+        rig_turn(&g, 1000000000);
+    ck_assert_int_eq(nvme_path_error(g.nvme, 0), 0);
+    for (uint32_t id = 2; id <= 5; id++)
+        put(id, 5000, true);
+    die();
+    tear(torn);
+    open_without_journal();
+    ck_assert_uint_eq(g.report.blocks_torn, 1);
+    for (uint32_t id = 2; id <= 5; id++)
+        ck_assert(is_there(id, 5000));
+    ck_assert(is_there(1, 6000));
+}
+END_TEST
+
+/* A rebuild reads what had not been synced (or what no table says of), not the store. */
+START_TEST(what_had_been_synced_is_not_read_again)
+{
+    for (uint32_t id = 1; id <= 10; id++)
+        put(id, 5000, true);
+    ck_assert_uint_eq(writes, 10);
+    die();
+    for (uint32_t i = 0; i < 9; i++)
+        tear(i);
+    open_without_journal();
+    ck_assert_uint_eq(g.report.blocks_torn, 0);
+    ck_assert_uint_eq(g.founds, 10);
+    ck_assert(is_there(10, 5000));
+}
+END_TEST
+
+START_TEST(the_last_that_was_written_is_read)
+{
+    for (uint32_t id = 1; id <= 10; id++)
+        put(id, 5000, true);
+    die();
+    tear(9);
+    open_without_journal();
+    ck_assert_uint_eq(g.report.blocks_torn, 1);
+    ck_assert_uint_eq(rig_where(&g, 10).id, 0);
+    for (uint32_t id = 1; id <= 9; id++)
+        ck_assert(is_there(id, 5000));
+}
+END_TEST
+
+/* 600,000 bytes are read in several pieces; the last page of it is another (1) or not (0). */
+START_TEST(a_large_block_is_compared_whole)
+{
+    rig_destroy(&g);
+    begin(1, UINT64_C(4) * 4096 + (UINT64_C(16) << 20), UINT64_C(1) << 20, 32768);
+    put(1, 600000, true);
+    die();
+    if (_i == 1)
+        tear(0);
+    open_without_journal();
+    ck_assert_uint_eq(g.report.blocks_torn, (uint32_t)_i);
+    ck_assert(is_there(1, 600000) == (_i == 0));
+}
+END_TEST
+
+static void on_done(struct tier_op *op)
+{
+    ck_assert_int_eq(op->status, 0);
+    g.tier->ops->publish(g.tier, op);
+    ++*(uint32_t *)op->owner;
+}
+
+static void submit(struct tier_op *op, uint32_t id, const uint8_t *src, uint32_t bytes,
+                   uint32_t *done)
+{
+    *op = (struct tier_op){.kind = TIER_PUT,
+                           .src = src,
+                           .bytes = bytes,
+                           .sum = hash_sum(src, bytes),
+                           .label = rig_label(id),
+                           .owner = done,
+                           .done = on_done};
+    ck_assert_int_eq(g.tier->ops->alloc(g.tier, 1, bytes, (struct tier_loc){0}, id, &op->loc), 0);
+    g.tier->ops->submit(g.tier, op);
+}
+
+/* Blocks 1 to MANY, of sizes that differ, in one turn: they are one extent. */
+#define MANY     150u
+#define SIZE(id) (4000 + (id)*50)
+static void put_many(void)
+{
+    static struct tier_op op[MANY + 1];
+    uint32_t done = 0;
+    uint8_t *mem;
+    ck_assert_int_eq(posix_memalign((void **)&mem, NVME_PAGE, (MANY + 1) * 12288), 0);
+    memset(mem, 0, (MANY + 1) * 12288);
+    for (uint32_t id = 1; id <= MANY; id++) {
+        uint8_t *src = mem + (size_t)id * 12288;
+        rig_fill(src, SIZE(id), id, 1);
+        submit(&op[id], id, src, SIZE(id), &done);
+    }
+    for (unsigned i = 0; i < 1000 && done < MANY; i++)
+        rig_turn(&g, 1000000);
+    ck_assert_uint_eq(done, MANY);
+    free(mem);
+}
+
+/* Of an extent of many blocks those stay that are there, one page torn at a time. */
+START_TEST(blocks_of_a_torn_extent_that_are_whole_stay)
+{
+    rig_destroy(&g);
+    begin(1, UINT64_C(4) * 4096 + (UINT64_C(32) << 20), UINT64_C(2) << 20, UINT64_C(2) << 20);
+    put_many();
+    ck_assert_uint_eq(writes, 1);
+    die();
+    const uint64_t pages = wrote[0].bytes / NVME_PAGE, page = pages - 1 - (uint64_t)_i * 40;
+    bytes_of(0)[page * NVME_PAGE] ^= 1;
+    open_without_journal();
+    ck_assert_uint_eq(g.report.blocks_torn, 1);
+    ck_assert_uint_eq(g.founds, MANY - 1);
+    for (uint32_t i = 0; i < g.founds; i++) {
+        const uint32_t id = rig_id(&g.found[i].label);
+        ck_assert(is_there(id, SIZE(id)));
+    }
+}
+END_TEST
+
+static struct nvme_head head_of(uint32_t write)
+{
+    struct nvme_head h;
+    ck_assert_int_eq(nvme__head_decode(bytes_of(write), wrote[write].bytes, &h), 0);
+    return h;
+}
+
+/* As a program wrote it that does not know what has been synced. */
+static void make_old(uint32_t write)
+{
+    struct nvme_head h = head_of(write);
+    h.since = h.safe = 0;
+    nvme__table_seal(bytes_of(write), &h);
+}
+
+START_TEST(tables_of_before_are_believed_as_they_were)
+{
+    put(1, 5000, true);
+    put(2, 5000, true);
+    die();
+    make_old(0);
+    make_old(1);
+    tear(1);
+    open_without_journal();
+    ck_assert_uint_eq(g.report.blocks_torn, 0);
+    ck_assert_uint_eq(g.founds, 2);
+    ck_assert(is_there(1, 5000));
+    /* And so they are beside new ones. */
+    put(3, 5000, true);
+    put(4, 5000, true);
+    die();
+    tear(3);
+    open_without_journal();
+    ck_assert_uint_eq(g.report.blocks_torn, 1);
+    ck_assert_uint_ne(rig_where(&g, 2).id, 0);
+    ck_assert_uint_eq(rig_where(&g, 4).id, 0);
+    ck_assert(is_there(1, 5000) && is_there(3, 5000));
+}
+END_TEST
+
+START_TEST(a_table_says_what_had_been_synced)
+{
+    rig_destroy(&g);
+    begin(1, PATH_BYTES, 65536, 32768);
+    g.config.sync_ns = UINT64_C(1000) * 1000000000;
+    die();
+    ck_assert_int_eq(rig_open(&g), 0);
+    rig_settle(&g);
+    writes = 0;
+    for (uint32_t id = 1; id <= 3; id++)
+        put(id, 4096, false);
+    const struct nvme_head first = head_of(0);
+    ck_assert_uint_eq(first.since, first.seq);
+    for (uint32_t i = 0; i < 3; i++)
+        ck_assert_uint_lt(head_of(i).safe, first.since);
+    nvme_flush(g.nvme);
+    rig_settle(&g);
+    put(4, 4096, false);
+    put(5, 4096, false);
+    for (uint32_t i = 3; i < 5; i++) {
+        ck_assert_uint_eq(head_of(i).since, first.since);
+        ck_assert_uint_eq(head_of(i).safe, head_of(2).seq);
+    }
+}
+END_TEST
+
+START_TEST(what_is_being_synced_is_not_synced)
+{
+    static struct tier_op op;
+    static uint8_t mem[4096] __attribute__((aligned(4096)));
+    uint32_t done = 0;
+    const uint32_t moved = promise_on_the_move(1, 6000);
+    submit(&op, 2, mem, sizeof(mem), &done);
+    g.tier->ops->kick(g.tier);
+    ck_assert_uint_eq(writes, moved + 2);
+    nvme_flush(g.nvme);
+    rig_settle(&g);
+    ck_assert_uint_eq(done, 1);
+    ck_assert_uint_eq(head_of(moved + 1).safe, head_of(moved - 1).seq);
+}
+END_TEST
+
+/* A path that does not end its write holds back what all tables say. */
+START_TEST(a_table_speaks_for_all_paths)
+{
+    static struct tier_op op;
+    static uint8_t mem[4096] __attribute__((aligned(4096)));
+    uint32_t done = 0;
+    rig_destroy(&g);
+    begin(2, PATH_BYTES, 65536, 32768);
+    put(1, 4096, true);
+    const uint32_t other = 1 - wrote[0].path;
+    fake_disk_stall(g.disk, other, true);
+    submit(&op, 2, mem, sizeof(mem), &done);
+    rig_turn(&g, 1000);
+    ck_assert(writes == 2 && wrote[1].path == other && done == 0);
+    for (uint32_t id = 3; id <= 5; id++)
+        put(id, 4096, true);
+    for (uint32_t i = 2; i < 5; i++) {
+        ck_assert_uint_ne(wrote[i].path, other);
+        ck_assert_uint_eq(head_of(i).safe, head_of(0).seq);
+    }
+    fake_disk_stall(g.disk, other, false);
+    nvme_flush(g.nvme);
+    rig_settle(&g);
+    ck_assert_uint_eq(done, 1);
+    put(6, 4096, true);
+    ck_assert_uint_eq(head_of(5).safe, head_of(4).seq);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("nvme_rebuild");
+    TCase *t = tcase_create("nvme_rebuild");
+    tcase_add_checked_fixture(t, setup, teardown);
+    tcase_add_test(t, a_torn_new_place_does_not_hide_the_old_one);
+    tcase_add_test(t, a_new_place_that_is_whole_is_taken);
+    tcase_add_test(t, a_new_place_that_cannot_be_read_does_not_hide_the_old_one);
+    tcase_add_test(t, a_new_place_whose_table_goes_does_not_hide_the_old_one);
+    tcase_add_test(t, a_torn_place_of_an_earlier_life_is_known);
+    tcase_add_test(t, a_torn_place_of_a_failed_sync_is_known);
+    tcase_add_test(t, what_had_been_synced_is_not_read_again);
+    tcase_add_test(t, the_last_that_was_written_is_read);
+    tcase_add_loop_test(t, a_large_block_is_compared_whole, 0, 2);
+    tcase_add_loop_test(t, blocks_of_a_torn_extent_that_are_whole_stay, 0, 6);
+    tcase_add_test(t, tables_of_before_are_believed_as_they_were);
+    tcase_add_test(t, a_table_says_what_had_been_synced);
+    tcase_add_test(t, what_is_being_synced_is_not_synced);
+    tcase_add_test(t, a_table_speaks_for_all_paths);
+    suite_add_tcase(s, t);
+    return check_run(s);
+}
