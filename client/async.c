@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "client.h"
-#include "gpu__.h"
+#include "client_gpu__.h"
 
 bool kvc_done(const struct kvc_op *op)
 {

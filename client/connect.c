@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "channel.h"
-#include "gpu__.h"
+#include "client_gpu__.h"
 #include "sys.h"
 
 /* The daemon may read staging for a store that it never ended, also long after this: what is stored

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "client.h"
-#include "gpu__.h"
+#include "client_gpu__.h"
 #include "sys.h"
 
 /* ---- memory: what the daemon knows of it ---- */

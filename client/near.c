@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "client.h"
+#include "client_gpu__.h"
 #include "dlpack__.h"
-#include "gpu__.h"
 #include "sys.h"
 
 /* ---- memory of chunks ---- */

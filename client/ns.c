@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "gpu__.h"
+#include "client_gpu__.h"
 #include "sys.h"
 
 static void from_spec(const struct kvc_ns_spec *s, struct msg_ns_open *m)

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "gpu__.h"
+#include "client_gpu__.h"
 #include "sys.h"
 
 static struct kvc_op **slot_of(struct kvc *k, uint64_t corr)

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "client.h"
-#include "gpu__.h"
+#include "client_gpu__.h"
 
 static uint32_t word_number(const struct kvc_word *w)
 {

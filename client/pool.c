@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "client.h"
-#include "gpu__.h"
+#include "client_gpu__.h"
 #include "sys.h"
 
 /* MEMs unanswered at a time: each takes a descriptor of the daemon's. */
@@ -245,6 +245,7 @@ static void opened(struct kvc_op *op)
         return; /* the op has ended with the link */
     op__free(op);
     if (rc < 0) {
+        p->is_void = rc == KVC_E_TIER; /* its memories too, which may have been taken before */
         (void)failed(p, rc);
         return;
     }

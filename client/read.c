@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "gpu__.h"
+#include "client_gpu__.h"
 
 int read__check_seq(struct kvc_ns *ns, const struct kvc_seq *seq)
 {

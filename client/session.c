@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "channel.h"
-#include "gpu__.h"
+#include "client_gpu__.h"
 #include "sys.h"
 
 #define DEFAULT_SOCKET  "/run/kvcache/attach.sock"

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "client.h"
-#include "gpu__.h"
+#include "client_gpu__.h"
 
 void spread__forget_staging(struct kvc *k)
 {

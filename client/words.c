@@ -8,7 +8,7 @@
 #include <time.h>
 
 #include "client.h"
-#include "gpu__.h"
+#include "client_gpu__.h"
 #include "sys.h"
 
 /* Streams compare as signed numbers. */

@@ -249,7 +249,7 @@ static int words_fd(uint64_t bytes)
     if (fchmod(fd, S_IRUSR | S_IWUSR) == 0 && sys_ftruncate(fd, (off_t)bytes) == 0 &&
         fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0)
         return fd;
-    const int err = -errno;
+    const int err = errno == ENOSPC ? -ENOMEM : -errno; /* a memfd's space is memory */
     (void)close(fd);
     return err;
 }

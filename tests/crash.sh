@@ -5,6 +5,7 @@
 #
 #   sh tests/crash.sh --rounds 200 --seed 7 --json
 #   sh tests/crash.sh --rounds 50 --throttle
+#   sh tests/crash.sh --rounds 60 --hbm
 #   KVC_BIN_DIR=build/asan/bin sh tests/crash.sh --rounds 20
 set -eu
 

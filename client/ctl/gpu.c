@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "gpu.h"
+#include "gpus.h"
 
 #include <jansson.h>
 #include <stdio.h>

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "gpu.h"
+#include "gpus.h"
 #include "json.h"
 #include "table.h"
 #include "units.h"

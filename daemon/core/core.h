@@ -397,7 +397,8 @@ KVC_WARN_UNUSED int core_redeem(struct core *c, struct core_client *cl,
 typedef void(core_loc_fn)(void *ctx, const struct tier_view *view);
 KVC_WARN_UNUSED int core_lease_locs(struct core *c, struct core_client *cl, uint64_t lease,
                                     uint32_t shard, core_loc_fn *fn, void *ctx);
-/* KVC_E_NO_LEASE when it is not this client's. */
+/* KVC_E_NO_LEASE when it is not this client's. What fills and sends of it still read stays, and
+ * counts, until they have ended. */
 KVC_WARN_UNUSED int core_release(struct core *c, struct core_client *cl, uint64_t lease);
 
 /* ---- writing ---- */

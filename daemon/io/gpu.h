@@ -60,14 +60,15 @@ struct gpu_mem {
 /* ---- operations ---- */
 
 enum gpu_op_kind {
-    GPU_ALLOC = 1, /* mem, bytes: memory of the daemon's. -ENOMEM, -EMFILE */
+    GPU_ALLOC = 1, /* mem, bytes: memory of the daemon's, all zero. -ENOMEM, -EMFILE */
     GPU_IMPORT,    /* mem, handle (its fd is borrowed until done). -EINVAL: not of this device, or
                     * shorter than it says; -EOPNOTSUPP: this kind cannot be imported here */
     GPU_FREE,      /* mem, of either kind; always 0. No copy of it may be in flight */
     GPU_PIN,       /* host, bytes: host memory is registered, so that copies from and to it are
                     * asynchronous and fast. Needed for nothing. -ENOMEM, -EOPNOTSUPP */
     GPU_UNPIN,     /* the same memory; always 0 */
-    GPU_COPY       /* frags. -ETIMEDOUT and -ECANCELED when it had not begun; -EIO */
+    GPU_COPY       /* frags. -ETIMEDOUT and -ECANCELED when it had not begun; -EIO; -EINVAL: a
+                    * fragment is not in memory of this device; others may have been copied */
 };
 
 /* Addresses of host or device memory of this process. */

@@ -126,6 +126,7 @@ static int with_scratch(struct calibration *c, bool has_kernel, struct gpu_rates
     memset(c->host, 1, SCRATCH_BYTES); /* pages that were never written may all be one */
     err = c->drv->pin(c->dev, c->host, SCRATCH_BYTES);
     c->pinned = err == 0;
+    c->until_ns = clock_now_ns() + BUDGET_NS; /* what comes before takes what it takes */
     if (err != -EIO)
         err = measure_all(c, has_kernel, rates);
     if (err == 0 && c->pinned)
@@ -147,7 +148,6 @@ int gpu__calibrate(const struct gpu_drv *drv, struct gpu_dev *dev, const struct 
         c->drv = drv;
         c->dev = dev;
         c->host = host;
-        c->until_ns = clock_now_ns() + BUDGET_NS;
         err = with_scratch(c, info->has_kernel, ret_rates);
     }
     if (err < 0) {

@@ -74,6 +74,7 @@
     X(MemHostRegister, 6050)                       \
     X(MemHostUnregister, 4000)                     \
     X(MemHostGetDevicePointer, 3020)               \
+    X(MemsetD8, 3020)                              \
     X(MemcpyAsync, 4000)
 
 /* A batch of copies came with 12.8 and lost an argument with 13.0; older headers know neither. */

@@ -272,6 +272,13 @@ static int import_ipc(struct gpu_dev *dev, const struct device_handle *handle, s
     return 0;
 }
 
+/* Whoever imports it reads all of it, and CUDA does not promise that it is nobody's bytes. */
+static int clear(struct gpu_dev *dev, const struct cuda_span *s)
+{
+    int r = cuda__may(dev, "cuMemsetD8", dev->cu->MemsetD8(s->start, 0, s->end - s->start), -EIO);
+    return r < 0 ? r : cuda__may(dev, "cuCtxSynchronize", dev->cu->CtxSynchronize(), -EIO);
+}
+
 /* ---- for gpu_drv.h ---- */
 
 int cuda__alloc(struct gpu_dev *dev, uint64_t bytes, struct gpu_mem *mem)
@@ -288,6 +295,8 @@ int cuda__alloc(struct gpu_dev *dev, uint64_t bytes, struct gpu_mem *mem)
     struct gpu_mem made = {.bytes = bytes, .handle = {.fd = -1, .bytes = bytes}};
     r = dev->vmm ? alloc_vmm(dev, bytes, &s, &made.handle)
                  : alloc_plain(dev, bytes, &s, &made.handle);
+    if (r == 0)
+        r = clear(dev, &s);
     if (r < 0)
         return give_up(dev, &s, r);
     made.addr = s.start;

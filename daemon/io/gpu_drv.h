@@ -37,7 +37,7 @@ struct gpu_drv {
     int (*pin)(struct gpu_dev *dev, void *host, uint64_t bytes) KVC_WARN_UNUSED;
     void (*unpin)(struct gpu_dev *dev, void *host, uint64_t bytes);
     /* Begins to copy; *ret_ticket names it for poll, ascending. The fragments may be reused after
-     * the return. */
+     * the return. -EINVAL: one is not in memory of the device; none was copied. */
     int (*copy)(struct gpu_dev *dev, enum gpu_path path, enum gpu_direction direction,
                 const struct gpu_frag *frag, uint32_t n, uint64_t *ret_ticket) KVC_WARN_UNUSED;
     /* 1: it and all before it have ended; 0: not yet; negative: the device is to be taken out. */

@@ -316,7 +316,7 @@ static void end_well(struct gpu *g, struct gpu_op *op)
     end(g, op, 0);
 }
 
-/* 1: all of it is with the driver; 0: no room for more; -EIO. */
+/* 1: all of it is with the driver; 0: no room for more; -EIO, and what else the driver answers. */
 static int give(struct gpu *g, struct gpu_op *op)
 {
     struct gpu_thread *t = &g->thread;
@@ -343,6 +343,21 @@ static int give(struct gpu *g, struct gpu_op *op)
         t->inflight_bytes += p.bytes;
     }
     return 1;
+}
+
+/* It ends so, but not before those of its pieces that are with the driver. */
+static void refuse(struct gpu *g, struct gpu_op *op, int status)
+{
+    struct gpu_thread *t = &g->thread;
+    op->status = status;
+    for (uint32_t i = t->nbatches; i > 0; i--) {
+        struct gpu_batch *b = &t->batch[(t->first + i - 1) % GPU_DRV_COPIES_MAX];
+        if (b->op == op) {
+            b->last = true;
+            return;
+        }
+    }
+    end(g, op, status);
 }
 
 /* 1: it may begin, or has; 0: not yet; negative: how it ends without having begun. */
@@ -382,15 +397,20 @@ static bool feed(struct gpu *g)
         const uint32_t before = t->nbatches;
         op->begun_ns = op->begun_ns != 0 ? op->begun_ns : now;
         const int given = give(g, op);
-        if (given < 0) {
+        if (given == -EIO) {
             take_out(g, given);
             return true;
         }
-        moved = moved || given > 0 || t->nbatches > before;
+        moved = moved || given != 0 || t->nbatches > before;
         full = given == 0;
-        if (given == 0)
+        if (full) {
             link = &op->next;
-        else if (gpu__copies_take(&t->copies, link)->nfrags == 0)
+            continue;
+        }
+        (void)gpu__copies_take(&t->copies, link);
+        if (given < 0)
+            refuse(g, op, given);
+        else if (op->nfrags == 0)
             end_well(g, op);
     }
     return moved;
@@ -432,7 +452,9 @@ static bool reap(struct gpu *g)
         t->first = (t->first + 1) % GPU_DRV_COPIES_MAX;
         t->nbatches--;
         t->inflight_bytes -= b.bytes;
-        if (b.last)
+        if (b.last && b.op->status < 0)
+            end(g, b.op, b.op->status);
+        else if (b.last)
             end_well(g, b.op);
         else
             write_marks(b.op, b.end);

@@ -108,7 +108,10 @@ static struct hbm_part *part_take(struct hbm_job *j)
         c->spare_parts++;
     }
     struct hbm_part *p = pool_get(c->parts);
-    MUST(p != NULL);
+    if (p == NULL) {
+        c->spare_parts -= j->nparts > 0;
+        return NULL;
+    }
     p->job = j;
     list_push_back(&j->parts, &p->node);
     j->nparts++;
@@ -181,6 +184,8 @@ static void pump(struct hbm_job *j)
             return;
         }
         struct hbm_part *p = part_take(j);
+        if (p == NULL && j->nparts == 0)
+            fail(j, -EIO); /* no part of it will end, and take the next */
         if (p == NULL)
             return;
         part_submit(j, p);
@@ -219,7 +224,8 @@ static void ungate(struct hbm_job *j)
 
 static void serve(struct hbm *h);
 
-static void finish(struct hbm_job *j)
+/* It has no parts. Returns the copy, which has its status. */
+static struct device_copy *job_put(struct hbm_job *j)
 {
     struct hbm *h = j->hbm;
     struct device_copy *copy = j->copy;
@@ -227,6 +233,13 @@ static void finish(struct hbm_job *j)
     list_remove(&j->node);
     pool_put(h->copies.jobs, j);
     release(h, copy);
+    return copy;
+}
+
+static void finish(struct hbm_job *j)
+{
+    struct hbm *h = j->hbm;
+    struct device_copy *copy = job_put(j);
     serve(h); /* before whoever is told submits more */
     tell(h, copy);
 }
@@ -259,7 +272,10 @@ static bool is_gated(const struct device_copy *c)
 static void start(struct hbm *h, struct device_copy *copy)
 {
     struct hbm_job *j = pool_get(h->copies.jobs);
-    MUST(j != NULL);
+    if (j == NULL) {
+        end_later(h, copy, -EIO);
+        return;
+    }
     j->hbm = h;
     j->copy = copy;
     j->gated = is_gated(copy);
@@ -269,7 +285,11 @@ static void start(struct hbm *h, struct device_copy *copy)
     hold(h, copy);
     hbm__list_begin(j);
     pump(j);
-    MUST(j->nparts > 0);
+    if (j->nparts > 0)
+        return;
+    ungate(j);
+    copy = job_put(j);
+    end_later(h, copy, copy->status);
 }
 
 /* --- which way a copy goes --- */

@@ -15,8 +15,11 @@
  * Order. A store must not begin before the worker's kernels have written the pages: give it a word
  * (`after`) that the stream writes when they have (kvc_gpu_signal). What a load has copied may be
  * read when it has returned, or layer by layer: `ready` counts the layers that are complete
- * (kvc_gpu_wait, or a look at the word). When a call has returned, whatever it returned, nothing
- * touches its pages any more.
+ * (kvc_gpu_wait, or a look at the word). A layer is complete when its copies have ended, well or
+ * not: kvc_loaded says which. When a call has returned, or an op is done, whatever came of it,
+ * nothing touches its pages any more. For that it waits, when the daemon has died, until its
+ * process has ended; when the daemon lives and has ended the session, or does not answer, for 2 s:
+ * what a daemon that is stopped for longer copies then is not in the library's hands.
  */
 #ifndef KVCACHE_GPU_H
 #define KVCACHE_GPU_H
@@ -56,9 +59,9 @@ KVC_API KVC_MUST_USE int kvc_devices(struct kvc *kvc,
 struct kvc_gpu; /* belongs to its session; close it before that */
 struct kvc_mem; /* memory on the device that the daemon may be given; belongs to its kvc_gpu */
 
-/* device: as kvc_device.device, or "cuda:<ordinal>". CUDA: uses the primary context of that device
- * (made current in each call and restored). -ENODEV (no such device, no driver: kvc_last_error
- * names the next step), -EINVAL, -ENOMEM. */
+/* device: as kvc_device.device, or "cuda:<ordinal>"; once in a session. CUDA: uses the primary
+ * context of that device (made current in each call and restored). -ENODEV (no such device, no
+ * driver: kvc_last_error names the next step), -EINVAL, -ENOMEM. */
 KVC_API KVC_MUST_USE int kvc_gpu_open(struct kvc *kvc, const char *device,
                                       struct kvc_gpu **ret_gpu);
 /* Closes its pools and memories too. Accepts NULL. */
@@ -77,13 +80,16 @@ KVC_API KVC_MUST_USE int kvc_mem_register(struct kvc_gpu *gpu, void *addr, uint6
 KVC_API void kvc_mem_free(struct kvc_mem **mem);
 
 /* Completion words, KVC_WORDS of them, shared with the daemon; NULL when down. They are the
- * caller's to share out, and zero after a reconnect. */
+ * caller's to share out, and zero after a reconnect: it is another page then, and what names words
+ * is a miss, or KVC_E_DOWN, until this or kvc_gpu_signal was called again. The page before stays
+ * mapped, for streams that still write to it. Values are below 2^63. */
 KVC_API volatile uint64_t *kvc_gpu_words(struct kvc_gpu *gpu);
 /* Behind what is on the stream (CUstream; NULL: the default one): word = value. Emulated: now. */
 KVC_API KVC_MUST_USE int kvc_gpu_signal(struct kvc_gpu *gpu, void *stream, uint32_t word,
                                         uint64_t value);
 /* What follows on the stream waits until word >= value. Emulated: the caller waits, for the
- * session's timeout at most (-ETIMEDOUT). */
+ * session's timeout at most (-ETIMEDOUT). Who waits for the `ready` of a load goes on when its op
+ * is done, whatever came of it: the word is value + layers at least by then. */
 KVC_API KVC_MUST_USE int kvc_gpu_wait(struct kvc_gpu *gpu, void *stream, uint32_t word,
                                       uint64_t value);
 
@@ -140,7 +146,8 @@ struct kvc_loaded {
     } group[KVC_GROUPS_MAX];
 };
 /* The longest cached prefix of seq comes into the pages; what is on disk is loaded first. No hit,
- * no daemon, no device: 0 with nothing loaded. */
+ * no daemon, no device: 0 with nothing loaded. KVC_E_TOO_LARGE: more than 4,096 blocks; raise
+ * from_tokens step by step. */
 KVC_API KVC_MUST_USE int kvc_pages_load(struct kvc_ns *ns, const struct kvc_seq *seq,
                                         struct kvc_pool *pool, const struct kvc_pages_load *load,
                                         struct kvc_loaded *ret_loaded);
@@ -166,7 +173,8 @@ KVC_API void kvc_pages_loaded(const struct kvc_pool *pool, struct kvc_loaded *re
 
 /* As kvc_acquire; blocks come onto the device first, as far as there is room. For each block of the
  * hold (in the order of groups and blocks) kvc_hold_device() has its device address, or NULL where
- * it is in host memory alone: kvc_block.data is that then, and NULL for one on the device. */
+ * it is in host memory alone: kvc_block.data is that then, and NULL for one on the device.
+ * -EOPNOTSUPP, -EINVAL, -EIO: this process cannot map the daemon's memory on the device. */
 KVC_API KVC_MUST_USE int kvc_acquire_on(struct kvc_ns *ns, const struct kvc_seq *seq,
                                         struct kvc_gpu *gpu,
                                         const struct kvc_acquire_options *options,

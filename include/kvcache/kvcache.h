@@ -387,13 +387,13 @@ KVC_API KVC_MUST_USE int kvc_name_tokens(struct kvc *kvc, enum kvc_name_kind kin
 struct kvc_result {
     uint8_t kind;             /* enum kvc_op_code: which begin half */
     void *user;               /* kvc_op_set_user */
-    struct kvc_prefix prefix; /* LOOKUP */
+    struct kvc_prefix prefix; /* LOOKUP, PAGES_LOAD */
     struct kvc_hold *hold;    /* ACQUIRE, REDEEM: to be released, whatever it contains */
     struct kvc_ns *ns;        /* NS_OPEN: borrowed from the session */
     uint64_t reservation;     /* RESERVE: 0 = nothing was reserved */
     uint64_t uptime_ms;       /* PING */
-    const uint8_t *statuses;  /* RESERVE, COMMIT, STORE: n of them, borrowed until the next
-                                 kvc_finish of this session */
+    const uint8_t *statuses;  /* RESERVE, COMMIT, STORE, PAGES_STORE: n of them, borrowed until the
+                                 next kvc_finish of this session */
     uint32_t n;
 };
 

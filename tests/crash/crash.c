@@ -3,7 +3,7 @@
  * crash: a daemon under mixed load is killed at random moments, again and again, on one store.
  *
  *   crash [--rounds N] [--seed S] [--run-ms MS] [--durable-share P] [--paths N] [--host-only]
- *         [--persist] [--throttle [BYTES_PER_S]] [--json]
+ *         [--hbm] [--persist] [--throttle [BYTES_PER_S]] [--json]
  *
  * README.md says what is stored, what is promised and what is checked.
  */
@@ -30,7 +30,7 @@ static struct {
     unsigned rounds, run_ms, paths;
     uint64_t seed, throttle;
     double durable_share;
-    bool persist, json;
+    bool persist, json, hbm;
     enum world_spoil spoil;
 } options = {.rounds = 20, .paths = 2, .durable_share = 0.25};
 
@@ -72,6 +72,12 @@ static void prepare(void)
         place_set(&place, "nvme.sync=100ms");
         place_set(&place, "nvme.queue=8MiB");
     }
+    if (options
+            .hbm) { /* whose copies take their time, so that it is killed in the middle of some */
+        place_set(&place, "hbm.devices=" RIG_DEVICE "=16MiB");
+        place_set(&place, "hbm.chunk=2MiB");
+        place_set(&place, "hbm.emu_latency=200us");
+    }
     if (options.throttle > 0) {
         place_set(&place, "nvme.io_timeout=60s");
         int err = place_slow_down(&place, options.throttle, why);
@@ -81,6 +87,7 @@ static void prepare(void)
         }
     }
     world = (struct world){.rig = &place.rig,
+                           .hbm = options.hbm,
                            .durable_works = options.paths > 0,
                            .durable_share = options.durable_share,
                            .spoil = options.spoil};
@@ -135,6 +142,8 @@ static void judge(void)
     int err = world_open(&world, WORLD_STAGING, &s);
     ck_assert_msg(err == 0, "round %" PRIu64 ": cannot connect, or other seeds than before: %s",
                   total.rounds + 1, kvc_error_name(err));
+    if (options.hbm)
+        rig_await_device(s.k, true);
     if (world.spoil != SPOIL_NOTHING) /* so that there is something to see wrong */
         ck_assert_int_ge(world_store(&s, &world.chain[0], 0, 1, false), 0);
     spoil_model();
@@ -145,6 +154,8 @@ static void judge(void)
     ck_assert_msg(err == 0, "round %" PRIu64 ": the daemon does not answer: %s: %s",
                   total.rounds + 1, kvc_error_name(err), kvc_last_error(s.k));
     world_close(&s);
+    if (options.hbm)
+        judge_device(&world, &j);
     if (j.first[0])
         complain(j.first);
     total.wrong_bytes += j.wrong_bytes;
@@ -153,6 +164,16 @@ static void judge(void)
     total.returned += j.returned;
     total.blocks += j.blocks;
     total.promised += j.promised;
+}
+
+/* Of a daemon that is gone, and of memory that was shared with it, nothing is left with those who
+ * lived on. */
+static void demand_unmapped(void)
+{
+    if (!options.hbm)
+        return;
+    ck_assert_uint_eq(rig_mapped(getpid(), RIG_DAEMONS_MEMORY), 0);
+    ck_assert_uint_eq(rig_mapped(getpid(), RIG_WORKERS_MEMORY), 0);
 }
 
 static void run_and_end(void)
@@ -172,6 +193,7 @@ static void run_and_end(void)
     if (options.paths > 0 && !place_is_free(&place))
         total.outlived++;
     world_join(&world, threads);
+    demand_unmapped();
     world_crashed(&world);
 }
 
@@ -233,10 +255,10 @@ static void metric(const char *name, uint64_t value)
 {
     if (options.json)
         printf("{\"bench\":\"crash\",\"case\":{\"seed\":%" PRIu64
-               ",\"tier\":\"%s\",\"persist\":%s,\"throttle\":%" PRIu64
+               ",\"tier\":\"%s\",\"hbm\":%s,\"persist\":%s,\"throttle\":%" PRIu64
                "},\"metric\":\"%s\",\"value\":%" PRIu64 ",\"unit\":\"1\"}\n",
-               options.seed, options.paths ? "nvme" : "host", options.persist ? "true" : "false",
-               options.throttle, name, value);
+               options.seed, options.paths ? "nvme" : "host", options.hbm ? "true" : "false",
+               options.persist ? "true" : "false", options.throttle, name, value);
     else
         printf("%-18s %" PRIu64 "\n", name, value);
 }
@@ -256,11 +278,19 @@ static int verdict(void)
     metric("blocks_read", n->hits + total.blocks);
     metric("promises_checked", total.promised);
     metric("outlived", total.outlived);
+    if (options.hbm) {
+        metric("page_blocks", n->page_blocks);
+        metric("near_blocks", n->near_blocks);
+    }
     if (world.first_fault[0])
         fprintf(stderr, "%s\n", world.first_fault);
     bool worked = n->stored > 0 && n->hits > 0;
     if (!worked)
         fprintf(stderr, "nothing was stored, or nothing read: nothing was tested\n");
+    if (options.hbm && (n->page_blocks == 0 || n->near_blocks == 0)) {
+        fprintf(stderr, "no block was in pages, or none on the device: that was not tested\n");
+        worked = false;
+    }
     if (options.paths > 0 && options.durable_share > 0 && n->durable == 0 && total.rounds > 3) {
         fprintf(stderr, "nothing was acknowledged as durable: that was not tested\n");
         worked = false;
@@ -296,7 +326,7 @@ static int run(const char *role, uint64_t arg)
     return rc;
 }
 
-enum { OPT_HOST_ONLY = 256, OPT_SPOIL };
+enum { OPT_HOST_ONLY = 256, OPT_HBM, OPT_SPOIL };
 
 static const struct option long_options[] = {{"rounds", required_argument, NULL, 'r'},
                                              {"seed", required_argument, NULL, 's'},
@@ -304,6 +334,7 @@ static const struct option long_options[] = {{"rounds", required_argument, NULL,
                                              {"durable-share", required_argument, NULL, 'd'},
                                              {"paths", required_argument, NULL, 'p'},
                                              {"host-only", no_argument, NULL, OPT_HOST_ONLY},
+                                             {"hbm", no_argument, NULL, OPT_HBM},
                                              {"persist", no_argument, NULL, 'P'},
                                              {"throttle", optional_argument, NULL, 't'},
                                              {"spoil", required_argument, NULL, OPT_SPOIL},
@@ -313,7 +344,7 @@ static const struct option long_options[] = {{"rounds", required_argument, NULL,
 
 static const char usage[] =
     "usage: crash [--rounds N] [--seed S] [--run-ms MS] [--durable-share 0..1] [--paths 1..4]\n"
-    "             [--host-only] [--persist] [--throttle[=BYTES_PER_S]] [--json]\n"
+    "             [--host-only] [--hbm] [--persist] [--throttle[=BYTES_PER_S]] [--json]\n"
     "             [--spoil bytes|durable|old|count|store]\n"
     "\n"
     "  --rounds N         kills (default 20)\n"
@@ -323,6 +354,7 @@ static const char usage[] =
     "  --durable-share P  of the stores (default 0.25)\n"
     "  --paths N          of the storage tier (default 2)\n"
     "  --host-only        no storage tier\n"
+    "  --hbm              a device: workers store out of pages, load into pages and read in place\n"
     "  --persist          host memory outlives the daemon, in a directory of /dev/shm\n"
     "  --throttle         the disk takes 32 MiB/s (or so much), so that writes outlive the daemon\n"
     "  --json             figures as one object per line on stdout\n"
@@ -375,6 +407,9 @@ static bool take(int c)
                (options.throttle = (uint64_t)v, true);
     case OPT_HOST_ONLY:
         options.paths = 0;
+        return true;
+    case OPT_HBM:
+        options.hbm = true;
         return true;
     case 'P':
         options.persist = true;

@@ -188,7 +188,7 @@ static int read_all(struct world_session *s, uint64_t *missed, uint64_t *wrong)
 {
     for (uint32_t c = 0; c < CHAINS; c++) {
         struct world_read read = {0};
-        int err = world_read(s, &world.chain[c], 60000, &read);
+        int err = world_read(s, &world.chain[c], WORLD_IN_MEMORY, 60000, &read);
         if (err && err != KVC_STALE) /* found to be wrong while it was held: told so */
             return err;
         *missed += WORLD_LEN - read.hit;

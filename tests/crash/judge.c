@@ -50,7 +50,8 @@ static int judge_chain(struct world_session *s, uint32_t c, struct judged *j)
     /* What is there does not go by itself while nobody stores, but memory is small: what is read
      * makes room first. */
     for (unsigned i = 0; i < 20; i++) {
-        int err = world_read(s, chain, PATIENCE_MS, &read);
+        int err = world_read(s, chain, (enum world_way)(c / WORLD_SIZES % WORLD_WAYS), PATIENCE_MS,
+                             &read);
         if (err && err != KVC_STALE)
             return err;
         if (err == 0 && read.hit >= read.present)
@@ -215,4 +216,33 @@ int judge_accounts(struct world_session *s, bool nvme, struct judged *io_judged)
         told.blocks, told.bytes, told.nvme_blocks, counted.blocks, counted.bytes,
         counted.nvme_blocks, listed.blocks, listed.bytes);
     return 0;
+}
+
+/* ---- the device ---- */
+
+void judge_device(const struct world *w, struct judged *io_judged)
+{
+    struct kvc_device d;
+    struct kvc *k = rig_open(w->rig, 0);
+    uint64_t mapped = 0, of_workers = 0;
+    for (unsigned i = 0; i < SETTLE_TRIES; i++) {
+        d = rig_device(k);
+        mapped = rig_mapped(w->rig->pid, RIG_DAEMONS_MEMORY);
+        of_workers = rig_mapped(w->rig->pid, RIG_WORKERS_MEMORY);
+        if (d.imported_bytes == 0 && of_workers == 0 && mapped == d.memory_bytes &&
+            d.memory_bytes <= d.limit_bytes && d.used_bytes <= d.memory_bytes &&
+            (d.used_bytes == 0) == (d.blocks == 0) && d.outs == 0) {
+            kvc_close(&k);
+            return;
+        }
+        rig_sleep_ms(SETTLE_MS);
+    }
+    kvc_close(&k);
+    io_judged->accounting_errors++;
+    say(io_judged,
+        "device: %" PRIu64 " blocks in %" PRIu64 " bytes of %" PRIu64 " (limit %" PRIu64
+        "), %" PRIu64 " mapped; of workers that are gone %" PRIu64 ", %" PRIu64
+        " mapped; out %" PRIu64 " times",
+        d.blocks, d.used_bytes, d.memory_bytes, d.limit_bytes, mapped, d.imported_bytes, of_workers,
+        d.outs);
 }

@@ -15,12 +15,17 @@ struct judged {
     char first[320]; /* what was found first; "" */
 };
 
-/* Reads every chain and adds what it finds. Returns 0, or an error of a call, which is no verdict:
- * the daemon did not do what it was asked. */
+/* Reads every chain, where there is a device also into pages and in place, and adds what it finds.
+ * Returns 0, or an error of a call, which is no verdict: the daemon did not do what it was asked.
+ */
 int judge_chains(struct world_session *s, struct judged *io_judged);
 
 /* Figures against a walk over all blocks and, with `nvme`, a reading of all of them on disk. What
  * goes on in the background may change both: they must agree at some moment. */
 int judge_accounts(struct world_session *s, bool nvme, struct judged *io_judged);
+
+/* With a device and no worker: nothing of workers is left on it, what it has is within its limit
+ * and what the daemon's process has mapped, and room is in use as far as there are blocks. */
+void judge_device(const struct world *w, struct judged *io_judged);
 
 #endif

@@ -21,6 +21,7 @@ one() { # kind, the figure that must not be 0, further arguments
 }
 
 one bytes wrong_bytes --host-only
+one bytes wrong_bytes --host-only --hbm
 one durable durable_lost --host-only
 one old returned --host-only
 one count accounting_errors --host-only

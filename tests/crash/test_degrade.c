@@ -66,7 +66,7 @@ static void read_one(struct world_session *s, uint32_t c)
 {
     const struct world_chain *chain = &world.chain[c];
     struct world_read read;
-    int err = world_read(s, chain, SHORT_MS, &read);
+    int err = world_read(s, chain, WORLD_IN_MEMORY, SHORT_MS, &read);
     ck_assert_msg(may_be(err), "read: %s: %s", kvc_error_name(err), kvc_last_error(s->k));
     if (err)
         return;

@@ -48,6 +48,34 @@ static uint32_t version_of(const struct world_chain *chain, uint32_t block, uint
     return 0;
 }
 
+/* ---- pages ---- */
+
+/* Places of a session's pages: to store from, and to load into. */
+enum { FROM = 0, INTO = WORLD_LEN, PLACES = 2 * WORLD_LEN };
+
+/* NULL: there are none just now. */
+static struct rig_pages *pages_of(struct world_session *s, uint32_t size)
+{
+    struct rig_pages *p = &s->pages[size];
+    if (!s->gpu)
+        return NULL;
+    if (!p->pool && rig_pages_open(s->gpu, world_block_bytes[size], PLACES, p) != 0)
+        return NULL;
+    return p;
+}
+
+static uint32_t version_in_pages(const struct world_chain *chain, uint32_t block, uint32_t newest,
+                                 const struct rig_pages *p)
+{
+    uint8_t key[KVC_KEY_BYTES];
+    for (uint32_t v = newest; v > 0; v--) {
+        key_of(chain, block, v, key);
+        if (rig_pages_has(p, INTO + block, key))
+            return v;
+    }
+    return 0;
+}
+
 /* ---- sessions ---- */
 
 static void make_chain(struct world_session *s, uint32_t c)
@@ -77,6 +105,8 @@ int world_open(struct world *w, uint64_t staging_bytes, struct world_session *re
             memcmp(w->seed[i], kvc_ns_seed(s.ns[i]), KVC_KEY_BYTES) != 0)
             err = -ESTALE;
     }
+    if (err == 0 && w->hbm)
+        err = kvc_gpu_open(s.k, RIG_DEVICE, &s.gpu);
     if (err) {
         world_close(&s);
         return err;
@@ -94,20 +124,24 @@ int world_open(struct world *w, uint64_t staging_bytes, struct world_session *re
 
 void world_close(struct world_session *s)
 {
+    for (uint32_t i = 0; i < WORLD_SIZES; i++)
+        rig_pages_close(&s->pages[i]);
+    kvc_gpu_close(&s->gpu);
     kvc_close(&s->k);
 }
 
 /* ---- reading ---- */
 
-static void versions_of(const struct world_chain *chain, const struct kvc_hold *hold, bool spoil,
-                        struct world_read *read)
+static void versions_of(struct world_session *s, const struct world_chain *chain,
+                        const struct kvc_hold *hold, struct world_read *read)
 {
     static _Thread_local uint8_t copy[65536];
     const uint32_t bytes = world_block_bytes[chain->size], newest = chain->newest;
     read->hit = hold->group[0].n;
     for (uint32_t i = 0; i < read->hit; i++) {
-        const void *p = hold->group[0].block[i].data;
-        if (spoil && i == 0) {
+        const void *p = rig_hold_data(hold, i);
+        s->w->counts.near_blocks += kvc_hold_device(hold, 0, i) != NULL;
+        if (s->w->spoil == SPOIL_BYTES && i == 0) {
             memcpy(copy, p, bytes);
             copy[bytes / 2] ^= 1;
             p = copy;
@@ -116,24 +150,53 @@ static void versions_of(const struct world_chain *chain, const struct kvc_hold *
     }
 }
 
-int world_read(struct world_session *s, const struct world_chain *chain, unsigned timeout_ms,
-               struct world_read *ret_read)
+static int read_held(struct world_session *s, const struct world_chain *chain, bool on_device,
+                     unsigned timeout_ms, struct world_read *read)
 {
     struct kvc_seq seq = rig_seq(chain->keys, WORLD_LEN, WORLD_BT);
     struct kvc_acquire_options o = {.timeout_ms = timeout_ms};
-    struct world_read read = {0};
-    struct kvc_prefix p;
     struct kvc_hold *hold = NULL;
     struct kvc_ns *ns = s->ns[chain->size];
-    int err = kvc_lookup(ns, &seq, 0, &p);
-    if (err == 0)
-        err = kvc_acquire(ns, &seq, &o, &hold);
+    int err =
+        on_device ? kvc_acquire_on(ns, &seq, s->gpu, &o, &hold) : kvc_acquire(ns, &seq, &o, &hold);
     if (err == 0) {
-        read.present = p.tokens / WORLD_BT;
-        versions_of(chain, hold, s->w->spoil == SPOIL_BYTES, &read);
+        versions_of(s, chain, hold, read);
         err = kvc_hold_check(hold);
     }
     kvc_release(s->k, &hold);
+    return err;
+}
+
+static int read_pages(struct world_session *s, const struct world_chain *chain, struct rig_pages *p,
+                      unsigned timeout_ms, struct world_read *read)
+{
+    const uint32_t newest = chain->newest;
+    int n =
+        rig_pages_load(s->ns[chain->size], p, INTO, chain->keys, WORLD_LEN, WORLD_BT, timeout_ms);
+    if (n < 0)
+        return n;
+    if (s->w->spoil == SPOIL_BYTES)
+        p->at[(uint64_t)INTO * RIG_DEVICE_PPB * p->page_bytes] ^= 1;
+    read->hit = (uint32_t)n;
+    s->w->counts.page_blocks += read->hit;
+    for (uint32_t i = 0; i < read->hit; i++)
+        read->version[i] = version_in_pages(chain, i, newest, p);
+    return 0;
+}
+
+int world_read(struct world_session *s, const struct world_chain *chain, enum world_way way,
+               unsigned timeout_ms, struct world_read *ret_read)
+{
+    struct kvc_seq seq = rig_seq(chain->keys, WORLD_LEN, WORLD_BT);
+    struct rig_pages *pages = way == WORLD_INTO_PAGES ? pages_of(s, chain->size) : NULL;
+    struct world_read read = {0};
+    struct kvc_prefix p;
+    int err = kvc_lookup(s->ns[chain->size], &seq, 0, &p);
+    if (err)
+        return err;
+    read.present = p.tokens / WORLD_BT;
+    err = pages ? read_pages(s, chain, pages, timeout_ms, &read)
+                : read_held(s, chain, way == WORLD_ON_DEVICE && s->gpu, timeout_ms, &read);
     if (err)
         return err;
     *ret_read = read;
@@ -175,14 +238,14 @@ static void note(struct world_session *s, const char *what, int err)
     }
 }
 
-static void read_chain(struct world_session *s, uint32_t c)
+static void read_chain(struct world_session *s, uint32_t c, enum world_way way)
 {
     struct world_chain *chain = &s->w->chain[c];
     struct world_read read;
     uint32_t floor[WORLD_LEN];
     for (uint32_t b = 0; b < WORLD_LEN; b++)
         floor[b] = chain->block[b].floor;
-    int err = world_read(s, chain, 0, &read);
+    int err = world_read(s, chain, way, 0, &read);
     note(s, "read", err == KVC_STALE ? 0 : err);
     if (err)
         return;
@@ -219,27 +282,49 @@ static void promise(struct world *w, struct world_chain *chain, uint32_t upto)
     w->counts.durable++;
 }
 
+static int store_staged(struct world_session *s, const struct world_chain *chain,
+                        const struct kvc_blocks *b, uint32_t first, uint8_t *statuses)
+{
+    uint64_t room, offsets[WORLD_LEN];
+    const uint64_t stride = (world_block_bytes[chain->size] + 63ull) / 64 * 64;
+    uint8_t *staging = kvc_staging(s->k, &room);
+    if (!staging || room < b->n * stride)
+        return KVC_E_DOWN;
+    for (uint32_t i = 0; i < b->n; i++) {
+        offsets[i] = i * stride;
+        world_fill(chain, first + i, chain->newest, staging + offsets[i]);
+    }
+    return kvc_store(s->ns[chain->size], b, offsets, NULL, 0, statuses);
+}
+
+static int store_pages(struct world_session *s, const struct world_chain *chain,
+                       struct rig_pages *p, const struct kvc_blocks *b, uint32_t first,
+                       uint8_t *statuses)
+{
+    uint8_t key[KVC_KEY_BYTES];
+    for (uint32_t i = 0; i < b->n; i++) {
+        key_of(chain, first + i, chain->newest, key);
+        rig_pages_put(p, FROM + i, key);
+    }
+    s->w->counts.page_blocks += b->n;
+    return kvc_pages_store(s->ns[chain->size], b, p->pool, rig_pages_list(FROM, b->n),
+                           (struct kvc_word){0}, NULL, 0, statuses);
+}
+
 int world_store(struct world_session *s, struct world_chain *chain, uint32_t first, uint32_t n,
                 bool durable)
 {
-    uint64_t room, offsets[WORLD_LEN];
     uint8_t statuses[WORLD_LEN];
-    const uint32_t bytes = world_block_bytes[chain->size], version = chain->newest;
-    const uint64_t stride = (bytes + 63ull) / 64 * 64;
-    uint8_t *staging = kvc_staging(s->k, &room);
-    if (!staging || room < (n - first) * stride)
-        return KVC_E_DOWN;
-    for (uint32_t i = first; i < n; i++) {
-        offsets[i - first] = (i - first) * stride;
-        world_fill(chain, i, version, staging + offsets[i - first]);
-    }
+    const uint32_t version = chain->newest;
     struct kvc_blocks b = {.parent =
                                first ? chain->keys + (size_t)(first - 1) * KVC_KEY_BYTES : NULL,
                            .keys = chain->keys + (size_t)first * KVC_KEY_BYTES,
                            .n = n - first,
                            .first_token = first * WORLD_BT,
                            .flags = durable ? KVC_F_DURABLE : 0};
-    int err = kvc_store(s->ns[chain->size], &b, offsets, NULL, 0, statuses);
+    struct rig_pages *p = s->turn++ % 2 ? pages_of(s, chain->size) : NULL;
+    int err = p ? store_pages(s, chain, p, &b, first, statuses)
+                : store_staged(s, chain, &b, first, statuses);
     if (err)
         return err;
     int ok = 0;
@@ -313,7 +398,7 @@ static void step(struct worker *me, struct world_session *s)
     const bool durable =
         w->durable_works && (double)(world_random(&me->seed) % 1000) < w->durable_share * 1000;
     if (kind < 40)
-        read_chain(s, any);
+        read_chain(s, any, (enum world_way)(dice % WORLD_WAYS));
     else if (kind < 96)
         write_chain(s, &w->chain[own], dice, durable);
     else

@@ -16,7 +16,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "rig.h"
+#include "rig_device.h"
 
 #define WORLD_BT      16u /* tokens of a block */
 #define WORLD_SIZES   3u  /* namespaces, one for each size of blocks */
@@ -56,11 +56,14 @@ struct world_counts {
     _Atomic uint64_t stored, durable, hits, evicted, calls, failed;
     _Atomic uint64_t wrong_bytes;  /* blocks of no version that may be seen */
     _Atomic uint64_t durable_lost; /* promised, and not found by their owner in the same run */
+    _Atomic uint64_t page_blocks;  /* stored out of pages, or loaded into them */
+    _Atomic uint64_t near_blocks;  /* read in slots of the device */
     _Atomic uint64_t faults;       /* errors that say that a program is wrong */
 };
 
 struct world {
     const struct rig *rig;
+    bool hbm;           /* there is a device: workers keep pages there, and read there */
     bool durable_works; /* there is a storage tier */
     double durable_share;
     enum world_spoil spoil;
@@ -76,6 +79,19 @@ struct world_session {
     struct world *w;
     struct kvc *k;
     struct kvc_ns *ns[WORLD_SIZES];
+    struct kvc_gpu *gpu; /* NULL: no device */
+    /* Of two chains; the first is stored from, the second loaded into. Made when first wanted;
+     * .pool is NULL before. */
+    struct rig_pages pages[WORLD_SIZES];
+    uint32_t turn; /* of stores: from staging and out of pages */
+};
+
+/* How a chain is read. Where there is no device, or it is not up, all are the first. */
+enum world_way {
+    WORLD_IN_MEMORY,
+    WORLD_INTO_PAGES,
+    WORLD_ON_DEVICE, /* in place: what is in slots there, and the rest in memory */
+    WORLD_WAYS
 };
 
 /* Connects, and makes the keys when it is the first. 0; a negative error of kvcache.h; -ESTALE when
@@ -94,8 +110,8 @@ struct world_read {
 };
 /* Looks up and reads a whole chain, waiting for what is on disk. `floor` of each block is what the
  * caller demands. 0, or the error of the call. KVC_STALE: nothing is known. */
-int world_read(struct world_session *s, const struct world_chain *chain, unsigned timeout_ms,
-               struct world_read *ret_read);
+int world_read(struct world_session *s, const struct world_chain *chain, enum world_way way,
+               unsigned timeout_ms, struct world_read *ret_read);
 
 /* Stores blocks first .. n-1 of a chain at its newest version. Returns how many were OK, or the
  * error of the call; what was acknowledged is written down. */

@@ -153,7 +153,9 @@ static int take_first(void *ctx, const struct kvc_device *d)
 struct kvc_device gpu_device(struct kvc *k)
 {
     struct kvc_device d = {.up = false};
-    ck_assert_int_eq(kvc_devices(k, take_first, &d), 1);
+    int rc = kvc_devices(k, take_first, &d);
+    ck_assert_msg(rc == 1, "kvc_devices: %s: %s", rc < 0 ? kvc_error_name(rc) : "no device",
+                  kvc_last_error(k));
     return d;
 }
 

@@ -23,7 +23,7 @@ const char *const scene_sets[] = {
 
 #define SETS (sizeof scene_sets / sizeof scene_sets[0])
 
-static bool storage;
+static bool storage, device;
 
 const char *const *scene_sets_storage(const char *store)
 {
@@ -42,11 +42,26 @@ const char *const *scene_sets_storage(const char *store)
     return sets;
 }
 
+const char *const *scene_sets_device(void)
+{
+    static const char *sets[SETS + 2];
+    size_t n = 0;
+    for (; scene_sets[n]; n++)
+        sets[n] = scene_sets[n];
+    sets[n++] = "hbm.devices=" RIG_DEVICE "=16MiB";
+    sets[n++] = "hbm.chunk=2MiB";
+    sets[n] = NULL;
+    device = true;
+    return sets;
+}
+
 struct scene {
     const struct rig *rig;
     unsigned failed;
     struct kvc *k;
     struct kvc_ns *ns;
+    struct kvc_gpu *gpu;
+    struct rig_pages pages; /* .pool is NULL while there are none */
 };
 
 /* An error that a correct caller may see: want of something, or a daemon that is not there. The
@@ -373,6 +388,165 @@ static void overfill(const struct rig *r, unsigned *failed)
     kvc_close(&s.k);
 }
 
+/* ---- with a device ---- */
+
+enum { FROM = 0, INTO = N, PLACES = 2 * N };
+
+static int on_device(void *ctx, const struct kvc_device *d)
+{
+    *(bool *)ctx = d->up;
+    return 0;
+}
+
+/* One that could not be put to work is tried again after five seconds. */
+static bool device_is_up(struct scene *s, unsigned patience_ms)
+{
+    for (const uint64_t until = rig_now_ms() + patience_ms; rig_now_ms() < until;) {
+        bool up = false;
+        if (went(s, "kvc_devices", kvc_devices(s->k, on_device, &up)) && up)
+            return true;
+        rig_sleep_ms(10);
+    }
+    return false;
+}
+
+/* Whether there are pages now. One fault strikes once, and what was refused is tried again. */
+static bool enter_device(struct scene *s, unsigned patience_ms)
+{
+    if (!device_is_up(s, patience_ms)) {
+        s->failed++;
+        return false;
+    }
+    for (unsigned i = 0; i < 2 && !s->gpu; i++)
+        (void)went(s, "kvc_gpu_open", kvc_gpu_open(s->k, RIG_DEVICE, &s->gpu));
+    ck_assert_ptr_nonnull(s->gpu);
+    for (unsigned i = 0; i < 100 && !s->pages.pool; i++) {
+        (void)went(s, "kvc_pool_open", rig_pages_open(s->gpu, RIG_BLOCK, PLACES, &s->pages));
+        if (!s->pages.pool)
+            rig_sleep_ms(25);
+    }
+    ck_assert_ptr_nonnull(s->pages.pool);
+    return true;
+}
+
+static void leave_device(struct scene *s)
+{
+    rig_pages_close(&s->pages);
+    kvc_gpu_close(&s->gpu);
+}
+
+/* Whether every block is there now. Behind a word, as behind a worker's kernels. */
+static bool store_pages(struct scene *s, const uint8_t *keys, uint64_t word)
+{
+    uint8_t statuses[N];
+    const struct kvc_blocks b = {.keys = keys, .n = N};
+    bool all = true;
+    for (uint32_t i = 0; i < N; i++)
+        rig_pages_put(&s->pages, FROM + i, keys + (size_t)i * KVC_KEY_BYTES);
+    if (!went(s, "kvc_gpu_signal", kvc_gpu_signal(s->gpu, NULL, 0, word)) ||
+        !went(s, "kvc_pages_store",
+              kvc_pages_store(s->ns, &b, s->pages.pool, rig_pages_list(FROM, N),
+                              (struct kvc_word){.word = 1, .value = word}, NULL, 0, statuses)))
+        return false;
+    check_statuses(s, statuses, N);
+    for (uint32_t i = 0; i < N; i++)
+        all = all && (statuses[i] == KVC_ST_OK || statuses[i] == KVC_ST_EXISTS);
+    return all;
+}
+
+static uint32_t load_pages(struct scene *s, const uint8_t *keys)
+{
+    int n = rig_pages_load(s->ns, &s->pages, INTO, keys, N, BT, 0);
+    if (!went(s, "kvc_pages_load", n < 0 ? n : 0))
+        return 0;
+    for (uint32_t i = 0; i < (uint32_t)n; i++)
+        ck_assert_msg(rig_pages_has(&s->pages, INTO + i, keys + (size_t)i * KVC_KEY_BYTES),
+                      "wrong bytes in pages");
+    return (uint32_t)n;
+}
+
+/* A load that is called off: what was told as loaded is right, and nothing comes afterwards. */
+static void cancel_load(struct scene *s, const uint8_t *keys)
+{
+    struct kvc_seq seq = rig_seq(keys, N, BT);
+    struct kvc_pages_load load = {.pages[0] = rig_pages_list(INTO, N)};
+    struct kvc_loaded loaded;
+    struct kvc_result r;
+    struct kvc_op *op = NULL;
+    rig_pages_spoil(&s->pages, INTO, N);
+    if (!went(s, "kvc_pages_load_begin",
+              kvc_pages_load_begin(s->ns, &seq, s->pages.pool, &load, &op)))
+        return;
+    (void)went(s, "kvc_cancel", kvc_cancel(op));
+    int err = kvc_finish(&op, &r);
+    if (err == KVC_E_CANCELLED || !went(s, "kvc_finish", err))
+        rig_pages_spoil(&s->pages, INTO, N);
+    else
+        kvc_pages_loaded(s->pages.pool, &loaded);
+    for (uint32_t i = 0; err == 0 && i < loaded.tokens / BT; i++)
+        ck_assert(rig_pages_has(&s->pages, INTO + i, keys + (size_t)i * KVC_KEY_BYTES));
+    if (err)
+        ck_assert(rig_pages_untouched(&s->pages, INTO, N));
+}
+
+/* Blocks come onto the device, whose memory is made when it is first wanted. Returns those there.
+ */
+static uint32_t hold_on_device(struct scene *s, const uint8_t *keys)
+{
+    struct kvc_seq seq = rig_seq(keys, N, BT);
+    struct kvc_hold *hold = NULL;
+    uint32_t near = 0;
+    bool right = true;
+    if (!went(s, "kvc_acquire_on", kvc_acquire_on(s->ns, &seq, s->gpu, NULL, &hold)))
+        return 0;
+    for (uint32_t i = 0; i < hold->group[0].n; i++) {
+        near += kvc_hold_device(hold, 0, i) != NULL;
+        right =
+            right && rig_check(keys + (size_t)i * KVC_KEY_BYTES, rig_hold_data(hold, i), RIG_BLOCK);
+    }
+    ck_assert_msg(kvc_hold_check(hold) == KVC_STALE || right, "wrong bytes on the device");
+    kvc_release(s->k, &hold);
+    return near;
+}
+
+static void play_device(const struct rig *r, unsigned *failed)
+{
+    struct scene s = {.rig = r};
+    uint8_t keys[N * KVC_KEY_BYTES];
+    enter(&s, STAGING, "paged", RIG_BLOCK);
+    if (enter_device(&s, 2000)) {
+        for (uint32_t chain = 20; chain < 23; chain++) {
+            make_keys(&s, chain, N, keys);
+            (void)store_pages(&s, keys, chain);
+            (void)load_pages(&s, keys);
+            (void)hold_on_device(&s, keys);
+        }
+        cancel_load(&s, keys);
+        for (unsigned i = 0; i < 20 && hold_on_device(&s, keys) < N; i++)
+            rig_sleep_ms(5);
+        (void)load_pages(&s, keys);
+    }
+    leave_device(&s);
+    *failed += s.failed;
+    kvc_close(&s.k);
+}
+
+/* Afterwards, where no call may fail any more: all of it works. */
+static bool check_device(struct scene *s)
+{
+    uint8_t keys[N * KVC_KEY_BYTES];
+    make_keys(s, 24, N, keys);
+    if (!enter_device(s, 20000) || s->failed)
+        return false;
+    bool good = store_pages(s, keys, 1) && load_pages(s, keys) == N;
+    for (unsigned i = 0; good && hold_on_device(s, keys) < N; i++) {
+        ck_assert_msg(i < 400, "no block comes onto the device any more");
+        rig_sleep_ms(5);
+    }
+    leave_device(s);
+    return good && s->failed == 0;
+}
+
 unsigned scene_play(const struct rig *r)
 {
     struct scene one = {.rig = r}, two = {.rig = r};
@@ -397,7 +571,10 @@ unsigned scene_play(const struct rig *r)
     make_keys(&one, 1, N, keys);
     administer(&one, keys);
     unsigned failed = one.failed + two.failed;
-    overfill(r, &failed);
+    if (device)
+        play_device(r, &failed);
+    else
+        overfill(r, &failed);
     kvc_close(&one.k);
     return failed;
 }
@@ -464,21 +641,31 @@ static bool check(struct scene *s)
                             {.name = "core.commits_in_flight"},
                             {.name = "core.blocks_pending"},
                             {.name = "daemon.copies_in_flight"},
-                            {.name = "daemon.control_allocs"},
-                            {.name = "svc.staging_bytes", .value = STAGING}};
-    struct wanted gone[] = {{.name = "core.blocks_present"},
-                            {.name = "core.bytes_present"},
-                            {.name = "daemon.host_used_bytes"},
-                            {.name = "daemon.host_used_slots"},
-                            {.name = "nvme.blocks"},
-                            {.name = "nvme.used_bytes"}};
-    const unsigned ngone = sizeof gone / sizeof gone[0] - (storage ? 0 : 2);
+                            {.name = "svc.staging_bytes", .value = STAGING},
+                            {.name = "svc.mems"},
+                            {.name = "svc.pools"},
+                            {.name = "daemon.control_allocs"}};
+    /* What a session has on devices is allocated when it comes. */
+    const unsigned nleft = sizeof left / sizeof left[0] - device;
+    struct wanted gone[] = {
+        {.name = "core.blocks_present"},    {.name = "core.bytes_present"},
+        {.name = "daemon.host_used_bytes"}, {.name = "daemon.host_used_slots"},
+        {.name = "core.near_blocks"},
+    };
+    struct wanted gone_disk[] = {{.name = "nvme.blocks"}, {.name = "nvme.used_bytes"}};
+    struct wanted gone_device[] = {{.name = "device0.blocks"},
+                                   {.name = "device0.used_bytes"},
+                                   {.name = "device0.imported_bytes"},
+                                   {.name = "device0.inflight_bytes"}};
     make_keys(s, 7, N, keys);
     store(s, keys, N, RIG_BLOCK);
     if (s->failed || load(s, keys, N, RIG_BLOCK) != N || s->failed)
         return false;
-    return settles(s, left, sizeof left / sizeof left[0]) &&
-           went(s, "kvc_evict", kvc_evict(s->k, &all, &evicted)) && settles(s, gone, ngone);
+    return (!device || check_device(s)) && settles(s, left, nleft) &&
+           went(s, "kvc_evict", kvc_evict(s->k, &all, &evicted)) &&
+           settles(s, gone, sizeof gone / sizeof gone[0]) &&
+           (!storage || settles(s, gone_disk, sizeof gone_disk / sizeof gone_disk[0])) &&
+           (!device || settles(s, gone_device, sizeof gone_device / sizeof gone_device[0]));
 }
 
 bool scene_try_check(const struct rig *r)

@@ -3,7 +3,7 @@
 #ifndef KVC_TEST_SCENE_H
 #define KVC_TEST_SCENE_H
 
-#include "rig.h"
+#include "rig_device.h"
 
 /* What the daemon must be started with. */
 extern const char *const scene_sets[];
@@ -11,6 +11,9 @@ extern const char *const scene_sets[];
  * to disk and comes back. NULL-terminated; static, of the last call. scene_play() then also stores
  * with a promise. */
 const char *const *scene_sets_storage(const char *store);
+/* The same with an emulated device. scene_play() then stores out of pages, loads into them and
+ * reads on the device, instead of filling the tier. Not with storage in one process. */
+const char *const *scene_sets_device(void);
 
 /* Connects, stores, reads, waits, cancels, evicts, fills the tier beyond its limit with large
  * blocks, and leaves. A call may fail with an error that kvcache.h documents, and hit less than was

@@ -23,6 +23,9 @@ static const char *const points[] = {"alloc", "send", "copy", "map", "fd", "thre
 static const char *const storage_points[] = {"alloc", "copy",  "map",  "fd",   "thread",
                                              "read",  "write", "sync", "meta", "walk"};
 
+/* With a device: what it asks for, and what is asked for in its sessions. */
+static const char *const device_points[] = {"alloc", "send", "map", "fd", "thread"};
+
 static struct rig rig;
 
 static void setup(void)
@@ -180,6 +183,12 @@ START_TEST(the_daemon_with_storage_survives_or_refuses_to_start)
 }
 END_TEST
 
+START_TEST(the_daemon_with_a_device_survives_or_refuses_to_start)
+{
+    sweep(device_points[_i], scene_sets_device(), run);
+}
+END_TEST
+
 /* ---- the library ---- */
 
 static unsigned descriptors(void)
@@ -193,13 +202,13 @@ static unsigned descriptors(void)
     return n;
 }
 
-START_TEST(the_library_survives)
+static void sweep_library(int which, const char *const *sets)
 {
     static const char *const library[] = {"alloc", "send", "map", "fd"};
-    const char *point = library[_i];
+    const char *point = library[which];
     unsigned failures = 0, nth = 0;
     bool reached = true;
-    ck_assert_int_eq(rig_try(&rig, scene_sets, NULL), 0);
+    ck_assert_int_eq(rig_try(&rig, sets, NULL), 0);
     unsigned before = descriptors();
     while (reached) {
         ck_assert_uint_lt(++nth, NTH_MAX);
@@ -218,6 +227,17 @@ START_TEST(the_library_survives)
            nth - 1, failures);
     fflush(stdout);
 }
+
+START_TEST(the_library_survives)
+{
+    sweep_library(_i, scene_sets);
+}
+END_TEST
+
+START_TEST(the_library_with_a_device_survives)
+{
+    sweep_library(_i, scene_sets_device());
+}
 END_TEST
 
 static Suite *suite(void)
@@ -234,8 +254,13 @@ static Suite *suite(void)
         if (!only ||
             (strncmp(only, "storage-", 8) == 0 && strcmp(only + 8, storage_points[i]) == 0))
             tcase_add_loop_test(t, the_daemon_with_storage_survives_or_refuses_to_start, i, i + 1);
+    for (int i = 0; i < (int)(sizeof device_points / sizeof device_points[0]); i++)
+        if (!only || (strncmp(only, "device-", 7) == 0 && strcmp(only + 7, device_points[i]) == 0))
+            tcase_add_loop_test(t, the_daemon_with_a_device_survives_or_refuses_to_start, i, i + 1);
     if (!only || strcmp(only, "library") == 0)
         tcase_add_loop_test(t, the_library_survives, 0, 4);
+    if (!only || strcmp(only, "device-library") == 0)
+        tcase_add_loop_test(t, the_library_with_a_device_survives, 0, 4);
     suite_add_tcase(s, t);
     return s;
 }

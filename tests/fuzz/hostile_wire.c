@@ -28,6 +28,7 @@ struct sender {
     struct adapt ids;
     uint64_t corr;    /* of ours, for what is not damaged */
     bool waiting;     /* for what becomes of a message */
+    bool quiet;       /* the message has no answer: MEM_DROP */
     bool has_head;    /* it can be answered; else it must be dropped */
     bool welcomed;    /* attach: the datagram under way is not the first */
     uint64_t target;  /* its corr */
@@ -175,7 +176,8 @@ static bool is_request(const struct corpus_input *in)
 static bool is_of_a_worker(const struct corpus_input *in)
 {
     int code = codec_att_code(in->bytes, in->len);
-    return code == KVC_ATTACH_HELLO || code == KVC_ATTACH_MAP;
+    return code == KVC_ATTACH_HELLO || code == KVC_ATTACH_MAP || code == KVC_ATTACH_WORDS ||
+           code == KVC_ATTACH_MEM || code == KVC_ATTACH_MAP_ON;
 }
 
 static void choose_good(struct run *run, bool (*is_good)(const struct corpus_input *))
@@ -398,8 +400,10 @@ static void send_datagram(struct run *run, struct sender *s)
     memcpy(run->buf, in->bytes, len);
     if (mutate_below(&run->state, 8) > 0)
         len = mutate(&run->state, run->buf, len, INPUT_MAX);
+    struct att_mem_drop drop;
     s->sent_ms = rig_now_ms();
     s->waiting = true;
+    s->quiet = s->welcomed && codec_dec_att_mem_drop(run->buf, len, &drop) == 0;
     ck_assert_int_eq(channel__send(s->fd, run->buf, len, -1), 0);
 }
 
@@ -408,9 +412,12 @@ static enum outcome look_for_datagram(struct sender *s)
     uint8_t buf[KVC_ATTACH_MAX];
     struct att_welcome w;
     struct att_chunk c;
+    struct att_words_are words;
+    struct att_mem_is mem;
+    struct att_chunk_on on;
     int n = next_datagram(s, buf);
     if (n == 0)
-        return NOTHING;
+        return s->quiet ? OK : NOTHING;
     switch (n < 0 ? n : codec_att_code(buf, (size_t)n)) {
     case KVC_ATTACH_WELCOME:
         ck_assert(!s->welcomed && codec_dec_att_welcome(buf, (size_t)n, &w) == 0);
@@ -421,6 +428,15 @@ static enum outcome look_for_datagram(struct sender *s)
     case KVC_ATTACH_CHUNK:
         ck_assert(s->welcomed && codec_dec_att_chunk(buf, (size_t)n, &c) == 0);
         return c.status == KVC_ST_OK ? OK : ERROR;
+    case KVC_ATTACH_WORDS_ARE:
+        ck_assert(s->welcomed && codec_dec_att_words_are(buf, (size_t)n, &words) == 0);
+        return words.status == KVC_ST_OK ? OK : ERROR;
+    case KVC_ATTACH_MEM_IS:
+        ck_assert(s->welcomed && codec_dec_att_mem_is(buf, (size_t)n, &mem) == 0);
+        return mem.status == KVC_ST_OK ? OK : ERROR;
+    case KVC_ATTACH_CHUNK_ON:
+        ck_assert(s->welcomed && codec_dec_att_chunk_on(buf, (size_t)n, &on) == 0);
+        return on.status == KVC_ST_OK ? OK : ERROR;
     case KVC_ATTACH_RETIRED:
         return NOTHING;
     default:

@@ -457,6 +457,18 @@ static void enqueue_copies(struct stream *s, const CUdeviceptr *to, const CUdevi
         w->copy[i] = (struct kvc_frag){.to = to[i], .from = from[i], .bytes = bytes[i]};
 }
 
+CUresult fake_MemsetD8(CUdeviceptr at, unsigned char value, size_t bytes)
+{
+    const CUresult r = fake__enter("cuMemsetD8", FAKE_CONTEXT);
+    bool pageable = false;
+    char *there = fake__reach_any(fake__current, at, bytes, &pageable);
+    if (bytes == 0 || !there || pageable)
+        fake__wrong("cuMemsetD8: %zu bytes at %#llx: memory that is not there", bytes, at);
+    if (r == CUDA_SUCCESS)
+        memset(there, value, bytes);
+    return fake__leave(r);
+}
+
 /* A copy of pageable memory is not asynchronous. */
 CUresult fake_MemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream)
 {

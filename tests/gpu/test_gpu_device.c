@@ -16,11 +16,18 @@ int main(void)
 
 #include "cuda_copies.h"
 
+/* KVC_TEST_GPU, as in test_gpu. */
+static const char *device_name(void)
+{
+    const char *name = getenv("KVC_TEST_GPU");
+    return name && name[0] != '\0' ? name : DEV0;
+}
+
 #define WORKER_BYTES (6 * MIB)
 
 static void setup(void)
 {
-    dev = open_device(DEV0);
+    dev = open_device(device_name());
 }
 
 static void teardown(void)
@@ -70,7 +77,7 @@ static void be_an_ipc_worker(int socket)
     char text[16] = "", go;
     CUdeviceptr at;
     struct device_handle handle = {.kind = DEVICE_HANDLE_IPC, .fd = -1, .bytes = WORKER_BYTES};
-    dev = open_device(DEV0);
+    dev = open_device(device_name());
     ck_assert_int_eq(dev->cu->MemAlloc(&at, WORKER_BYTES), CUDA_SUCCESS);
     ck_assert_int_eq(dev->cu->IpcGetMemHandle((CUipcMemHandle *)handle.ipc, at), CUDA_SUCCESS);
     const struct cuda_span span = {
@@ -112,8 +119,8 @@ START_TEST(another_processs_memory_is_used_as_far_as_it_goes)
     char text[8] = "";
     struct gpu_mem mem = {0};
     const pid_t pid =
-        _i % 2 ? ipc_worker_start(&socket) : worker_start(DEV0, WORKER_BYTES, &socket);
-    dev = open_device(DEV0);
+        _i % 2 ? ipc_worker_start(&socket) : worker_start(device_name(), WORKER_BYTES, &socket);
+    dev = open_device(device_name());
     const struct device_handle told = receive_handle(socket);
     struct device_handle handle = told;
     handle.bytes = WORKER_BYTES + 1;
@@ -162,7 +169,7 @@ START_TEST(host_memory_is_pinned_again_and_shared)
     }
     must_pin(dev, host, 4 * MIB);
     close_device(dev); /* with the registration */
-    dev = open_device(DEV0);
+    dev = open_device(device_name());
     must_pin(dev, host, 4 * MIB);
     assert_well();
     gpu_drv_cuda.unpin(dev, host, 4 * MIB);
@@ -202,7 +209,7 @@ START_TEST(a_context_that_died_is_followed_by_one_that_lives)
     close_device(dev);
     if (fake)
         fake->arm("");
-    dev = open_device(DEV0);
+    dev = open_device(device_name());
     must_pin(dev, host, MIB);
     assert_well();
     gpu_drv_cuda.unpin(dev, host, MIB);
@@ -217,8 +224,8 @@ static bool is_there(void)
     int status = 0;
     if (pid == 0) {
         struct gpu_dev *opened = NULL;
-        const char *problem = gpu_drv_cuda.problem(DEV0);
-        const int r = problem ? 0 : try_open_as(DEV0, &opened);
+        const char *problem = gpu_drv_cuda.problem(device_name());
+        const int r = problem ? 0 : try_open_as(device_name(), &opened);
         if (problem || r == -ENODEV)
             printf("SKIP: %s\n", problem ? problem : why);
         if (opened)

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A program of somebody else's: written from <kvcache/kvcache.h>, built outside the tree against an
- * installed library. Stores a few blocks, finds and reads them again, does the same from a loop
- * with poll(2), and keeps to the rule about fork. The daemon is the one of $KVCACHE_SOCKET.
+ * A program of somebody else's: written from <kvcache/kvcache.h> and <kvcache/gpu.h>, built outside
+ * the tree against an installed library. Stores a few blocks, finds and reads them again, does the
+ * same from a loop with poll(2), and keeps to the rule about fork. The daemon is the one of
+ * $KVCACHE_SOCKET.
  */
 #include <errno.h>
 #include <poll.h>
@@ -12,6 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <kvcache/gpu.h>
 #include <kvcache/kvcache.h>
 
 #define BLOCKS       8u
@@ -162,6 +164,22 @@ static void the_rule_about_fork(void)
     NEED(kvc_ping(kvc, &ms) == 0);
 }
 
+/* Memory on an emulated device; a GPU that is there, or is said not to be. */
+static void a_device(void)
+{
+    struct kvc_gpu *gpu = NULL, *none = NULL;
+    struct kvc_mem *mem = NULL;
+    void *at = NULL;
+    NEED(kvc_gpu_open(kvc, "emu:0", &gpu) == 0);
+    NEED(kvc_mem_alloc(gpu, 1u << 20, &at, &mem) == 0);
+    memset(at, 1, 1u << 20);
+    int rc = kvc_gpu_open(kvc, "cuda:0", &none);
+    NEED(rc == 0 || (rc == -ENODEV && kvc_last_error(kvc)[0] != '\0'));
+    kvc_gpu_close(&none);
+    kvc_mem_free(&mem);
+    kvc_gpu_close(&gpu);
+}
+
 int main(void)
 {
     struct kvc_options options = {
@@ -174,8 +192,9 @@ int main(void)
     struct kvc_ns *ns = open_namespace();
     calls_that_wait(ns);
     a_loop(ns);
+    a_device();
     the_rule_about_fork();
     kvc_close(&kvc);
-    puts("stored, looked up, acquired, read, looped, forked");
+    puts("stored, looked up, acquired, read, looped, used a device, forked");
     return 0;
 }

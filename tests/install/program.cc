@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The header in C++, and a round trip. */
+/* The headers in C++, and a round trip. */
+#include <kvcache/gpu.h>
 #include <kvcache/kvcache.h>
 
 #include <cstdio>

@@ -8,12 +8,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
-#include "rig_device.h"
+#include "rig_reader.h"
 
 #define BT     16u
 #define BATCH  32u
@@ -231,127 +230,21 @@ END_TEST
 
 /* ---- a daemon that is killed ---- */
 
-struct shared {
-    volatile uint64_t loaded[2], near[2], wrong, misses, refused;
-    volatile int stop;
-};
-
-static struct shared *map_shared(int fd)
-{
-    struct shared *sh = mmap(NULL, sizeof *sh, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    ck_assert_ptr_ne(sh, MAP_FAILED);
-    return sh;
-}
-
-struct reader {
-    struct shared *sh;
-    unsigned no;
-    struct kvc *k;
-    struct kvc_ns *ns;
-    struct kvc_gpu *gpu;
-    struct rig_pages pages;
-};
-
-static void into_pages(struct reader *r)
-{
-    int n = rig_pages_load(r->ns, &r->pages, BATCH, keys, BATCH, BT, 300);
-    ck_assert_msg(n >= 0, "%s: %s", kvc_error_name(n), kvc_last_error(r->k));
-    for (int i = 0; i < n; i++)
-        r->sh->wrong +=
-            !rig_pages_has(&r->pages, BATCH + (uint32_t)i, keys + (size_t)i * KVC_KEY_BYTES);
-    if (n > 0) {
-        r->sh->loaded[r->no]++;
-        return;
-    }
-    r->sh->misses++;
-    /* Stored again; the daemon may be killed at any moment. */
-    int err = rig_pages_store(r->ns, &r->pages, 0, keys, 0, BATCH, BT, 0, statuses);
-    r->sh->refused += err != 0 || statuses[0] == KVC_ST_TIER;
-    if (!kvc_is_up(r->k))
-        rig_sleep_ms(2);
-}
-
-static void in_place(struct reader *r)
-{
-    struct kvc_seq seq = rig_seq(keys, BATCH, BT);
-    struct kvc_acquire_options soon = {.timeout_ms = 300};
-    struct kvc_hold *hold = NULL;
-    uint64_t wrong = 0, near = 0;
-    if (kvc_acquire_on(r->ns, &seq, r->gpu, &soon, &hold) != 0)
-        return;
-    for (uint32_t i = 0; i < hold->group[0].n; i++) {
-        near += kvc_hold_device(hold, 0, i) != NULL;
-        wrong += !rig_check(keys + (size_t)i * KVC_KEY_BYTES, rig_hold_data(hold, i), RIG_BLOCK);
-    }
-    if (kvc_hold_check(hold) == 0) {
-        r->sh->wrong += wrong;
-        r->sh->near[r->no] += near > 0;
-    }
-    kvc_release(r->k, &hold);
-}
-
-/* Goes on whatever becomes of the daemon, with the pool that it has made once. */
-static void read_for_ever(struct shared *sh, unsigned no)
-{
-    struct reader r = {.sh = sh, .no = no, .k = rig_open(&rig, 0)};
-    struct kvc_ns_spec spec = rig_spec("m", BT, RIG_BLOCK);
-    int err = kvc_gpu_open(r.k, RIG_DEVICE, &r.gpu);
-    ck_assert_int_eq(err, 0);
-    while (kvc_ns_open(r.k, &spec, &r.ns) != 0)
-        rig_sleep_ms(2);
-    while (rig_pages_open(r.gpu, RIG_BLOCK, PLACES, &r.pages) != 0)
-        rig_sleep_ms(2);
-    while (!sh->stop) {
-        rig_keys(r.ns, 1 + no, BT, BATCH, keys);
-        into_pages(&r);
-        in_place(&r);
-    }
-    rig_pages_close(&r.pages);
-    kvc_gpu_close(&r.gpu);
-    kvc_close(&r.k);
-    _exit(0);
-}
-
-/* Both have loaded into pages, and read in place, of this daemon. */
-static void await_life(const struct shared *sh)
-{
-    uint64_t loaded[2], near[2];
-    memcpy(loaded, (const void *)(uintptr_t)sh->loaded, sizeof loaded);
-    memcpy(near, (const void *)(uintptr_t)sh->near, sizeof near);
-    for (unsigned t = 0; t < 20000; t++) {
-        bool all = true;
-        for (unsigned i = 0; i < 2; i++)
-            all = all && sh->loaded[i] >= loaded[i] + 2 && sh->near[i] >= near[i] + 2;
-        if (all)
-            return;
-        rig_sleep_ms(1);
-    }
-    rig_show_log(&rig);
-    ck_abort_msg("no life: loaded %llu %llu, near %llu %llu, misses %llu, refused %llu",
-                 (unsigned long long)sh->loaded[0], (unsigned long long)sh->loaded[1],
-                 (unsigned long long)sh->near[0], (unsigned long long)sh->near[1],
-                 (unsigned long long)sh->misses, (unsigned long long)sh->refused);
-}
-
 START_TEST(a_daemon_killed_while_pages_are_copied_costs_misses_only)
 {
-    int fd = memfd_create("shared", 0);
-    ck_assert_int_ge(fd, 0);
-    ck_assert_int_eq(ftruncate(fd, sizeof(struct shared)), 0);
-    struct shared *sh = map_shared(fd);
+    pid_t reader[RIG_READERS];
+    struct rig_shared *sh = rig_readers_start(&rig, reader);
     unsigned rounds = rounds_of(25);
-    pid_t reader[2];
-    for (unsigned i = 0; i < 2; i++)
-        reader[i] = rig_spawn(&rig, "read", (uint64_t)fd << 1 | i);
     for (unsigned i = 0; i < rounds; i++) {
-        await_life(sh);
+        rig_readers_await(&rig, sh);
         struct kvc *k = rig_open(&rig, 0);
         struct kvc_device d = rig_device(k);
         kvc_close(&k);
         /* Workers keep nothing of daemons that are gone, and the daemon has what they have. */
-        for (unsigned r = 0; r < 2; r++) {
+        for (unsigned r = 0; r < RIG_READERS; r++) {
             ck_assert_uint_le(rig_mapped(reader[r], RIG_DAEMONS_MEMORY), d.memory_bytes);
-            ck_assert_uint_eq(rig_mapped(reader[r], RIG_WORKERS_MEMORY), d.imported_bytes / 2);
+            ck_assert_uint_eq(rig_mapped(reader[r], RIG_WORKERS_MEMORY),
+                              d.imported_bytes / RIG_READERS);
         }
         sleep_us(next_random() % 20000);
         rig_kill(&rig);
@@ -359,12 +252,7 @@ START_TEST(a_daemon_killed_while_pages_are_copied_costs_misses_only)
             sleep_us(next_random() % 100000);
         rig_restart(&rig, sets);
     }
-    sh->stop = 1;
-    for (unsigned i = 0; i < 2; i++) {
-        int status;
-        ck_assert_int_eq(waitpid(reader[i], &status, 0), reader[i]);
-        ck_assert_int_eq(status, 0);
-    }
+    rig_readers_stop(sh, reader);
     ck_assert_uint_eq(sh->wrong, 0);
     ck_assert_uint_gt(sh->misses, 0);
     struct kvc *k = rig_open(&rig, 0);
@@ -373,7 +261,6 @@ START_TEST(a_daemon_killed_while_pages_are_copied_costs_misses_only)
     ck_assert_uint_eq(rig_device(k).imported_bytes, 0);
     ck_assert_uint_eq(rig_stat(k, "svc.pools"), 0);
     kvc_close(&k);
-    close(fd);
 }
 END_TEST
 
@@ -381,8 +268,7 @@ static int child_main(const char *role, uint64_t arg)
 {
     if (strcmp(role, "copy") == 0)
         copy_for_ever((uint32_t)arg);
-    read_for_ever(map_shared((int)(arg >> 1)), arg & 1);
-    return 0;
+    return rig_read_for_ever(&rig, arg);
 }
 
 static Suite *suite(void)

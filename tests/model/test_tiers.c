@@ -558,7 +558,7 @@ static void run_seed(uint64_t seed)
     r.cfg.leases_max = rnd(3) ? 64 : 14;
     r.cfg.pins_max = rnd(3) ? 16 : rnd(3);
     r.cfg.pin_bytes_max = rnd(2) * 2000;
-    unsigned policies = 0;
+    unsigned policies = 1;
     while (policy_at(policies))
         policies++;
     r.cfg.policy = policy_at((unsigned)(seed % policies));

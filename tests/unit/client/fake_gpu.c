@@ -44,7 +44,7 @@ void gpu_create(struct fake *f)
         for (uint32_t i = 0; i < FAKE_SLOTS; i++) {
             uint8_t bytes[FAKE_BLOCK_BYTES];
             memset(bytes, fake_near_byte(c, i), sizeof(bytes));
-            off_t at = (off_t)(i * FAKE_SLOT_BYTES + FAKE_PAYLOAD_AT);
+            off_t at = (off_t)i * FAKE_SLOT_BYTES + FAKE_PAYLOAD_AT;
             NEED(pwrite(f->near_fd[c], bytes, sizeof(bytes), at) == (ssize_t)sizeof(bytes));
         }
     }

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Devices, their memory, completion words and pools, against a fake daemon. */
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "dlpack__.h"
+#include "fault.h"
 #include "gpu_fixture.h"
 
 /* ---- devices ---- */
@@ -579,6 +582,98 @@ START_TEST(a_child_has_none_of_it)
 }
 END_TEST
 
+/* ---- refusals ---- */
+
+static int count_descriptors(void)
+{
+    int n = 0;
+    for (int fd = 0; fd < 256; fd++)
+        n += fcntl(fd, F_GETFD) >= 0;
+    return n;
+}
+
+/* A worker's day, on the device from beginning to end: 0 when all of it went well. */
+static int a_day(void)
+{
+    static const uint32_t pages[8 * PPB] = {9,  4,  20, 21, 0,  31, 7, 2,
+                                            15, 14, 3,  30, 11, 10, 5, 25};
+    const uint32_t *const lists[KVC_GROUPS_MAX] = {pages};
+    const uint64_t offset = 0;
+    struct kvc_seq seq = seq_of(8);
+    struct kvc_pages_load load = {.pages = {pages}};
+    struct kvc_blocks blocks = blocks_of(2);
+    struct kvc_loaded l = {.tokens = 0};
+    struct kvc_hold *hold = NULL;
+    uint8_t st[2];
+    void *at;
+    int bad = 0;
+    if (kvc_gpu_open(kvc, "emu:0", &gpu) < 0)
+        return 1;
+    mem = NULL;
+    if (kvc_mem_alloc(gpu, (uint64_t)REGIONS * PAGES * PAGE_BYTES, &at, &mem) == 0) {
+        memory = at;
+        struct kvc_pool_spec spec = pool_spec();
+        bad |= kvc_gpu_signal(gpu, NULL, 0, 1) != 0;
+        bad |= kvc_acquire_on(ns, &seq, gpu, NULL, &hold) != 0 || hold->group[0].n != 3;
+        if (kvc_pool_open(gpu, &spec, &pool) == 0) {
+            bad |= kvc_pages_load(ns, &seq, pool, &load, &l) != 0 || l.tokens != 48;
+            ck_assert(l.tokens == 0 || (l.tokens == 48 && page_is(30, 0)));
+            bad |=
+                kvc_pages_store(ns, &blocks, pool, pages, (struct kvc_word){0}, NULL, 0, st) != 0;
+        } else {
+            bad = 1;
+        }
+        if (hold != NULL && hold->group[0].n > 0) {
+            struct DLManagedTensor *t = kvc_hold_dlpack(hold, 0, 0);
+            bad |= t == NULL || kvc_gpu_load(gpu, hold, &spec, lists, NULL) != 0;
+            if (t != NULL)
+                t->deleter(t);
+        }
+        bad |= kvc_staging(kvc, NULL) == NULL ||
+               kvc_gpu_stage(gpu, &spec, 0, pages, 1, &offset, NULL) != 0;
+        kvc_release(kvc, &hold);
+        kvc_pool_close(&pool);
+    } else {
+        bad = 1;
+    }
+    kvc_mem_free(&mem);
+    kvc_gpu_close(&gpu);
+    return bad;
+}
+
+static void come_up(void)
+{
+    uint64_t ms;
+    for (uint64_t end = fake_now_ms() + 20000; fake_now_ms() < end && !kvc_is_up(kvc);) {
+        (void)!kvc_ping(kvc, &ms);
+        usleep(2000);
+    }
+    ck_assert(kvc_is_up(kvc));
+}
+
+/* The nth call of a point is refused, for every n that there is. */
+START_TEST(what_the_system_refuses_costs_the_call_and_nothing_else)
+{
+    static const char *const points[] = {"alloc", "map", "fd", "send"};
+    kvc_gpu_close(&gpu);
+    atomic_store(&fake.s->hit_blocks, 3);
+    atomic_store(&fake.s->near_blocks, 2);
+    ck_assert_msg(a_day() == 0, "%s", kvc_last_error(kvc));
+    int descriptors = count_descriptors();
+    uint64_t reached = 1;
+    for (uint64_t n = 1; reached >= n; n++) {
+        ck_assert_int_eq(fault_arm(points[_i], n), 0);
+        (void)!a_day();
+        reached = fault_count(points[_i]);
+        fault_reset();
+        come_up();
+        ck_assert_msg(a_day() == 0, "%s %llu: %s", points[_i], (unsigned long long)n,
+                      kvc_last_error(kvc));
+        ck_assert_int_eq(count_descriptors(), descriptors);
+    }
+}
+END_TEST
+
 static TCase *words_case(void)
 {
     TCase *t = tcase_create("words");
@@ -617,6 +712,7 @@ static TCase *pool_case(void)
                         (int)(sizeof(wrong_specs) / sizeof(wrong_specs[0])));
     tcase_add_test(t, memory_of_another_device_is_no_part_of_a_pool);
     tcase_add_test(t, a_child_has_none_of_it);
+    tcase_add_loop_test(t, what_the_system_refuses_costs_the_call_and_nothing_else, 0, 4);
     return t;
 }
 

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "client.h"
-#include "gpu__.h"
+#include "client_gpu__.h"
 #include "gpu_fixture.h"
 
 /* Pages of the blocks, far from one another, and in no order. */
@@ -239,6 +239,9 @@ START_TEST(a_device_that_stays_out_is_not_asked_for_each_time)
             ck_assert_int_eq(rc, KVC_E_TIER);
     }
     ck_assert_uint_lt(atomic_load(&fake.s->requests[KVC_OP_POOL_OPEN]), 60);
+    /* What it knew of the memory was void each time. */
+    ck_assert_uint_ge(atomic_load(&fake.s->mems_dropped),
+                      atomic_load(&fake.s->requests[KVC_OP_POOL_OPEN]) - 2);
     memset(fake.s->rule, 0, sizeof(fake.s->rule));
     for (uint64_t end = fake_now_ms() + 10000; fake_now_ms() < end && l.tokens == 0;) {
         usleep(10000);

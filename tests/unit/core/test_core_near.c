@@ -360,6 +360,39 @@ START_TEST(a_device_without_room_has_no_copies)
 }
 END_TEST
 
+START_TEST(more_blocks_than_one_copy_may_have_go_in_two)
+{
+    const uint32_t blocks = 2000;
+    struct rig_fill f;
+    rig_defaults(&r);
+    r.cfg.ndevices = 1;
+    r.cfg.blocks_max = r.cfg.near_max = 8192;
+    r.device_cfg[0].regions = 40;
+    rig_begin(&r);
+    struct core_ns_spec spec = rig_spec("m", 1, SLOT);
+    spec.ngroups = 3;
+    spec.group[1] = spec.group[2] = spec.group[0];
+    ns = rig_ns(&r, 1, &spec);
+    for (uint32_t g = 0; g < 3; g++)
+        rig_store(&r, 1, ns, g, 1 + 1000 * g, 0, blocks);
+    struct core_held held = rig_acquire(&r, 1, ns, 1, blocks);
+    ck_assert_int_eq(rig_fill(&r, 1, held.lease, 0, 0, &f), 1);
+    core_check(r.core);
+    /* 2,000, 2,000 and 96; 1,904 */
+    ck_assert_uint_eq(fake_device_inflight(r.device[0]), 4);
+    ck_assert_uint_eq(fake_device_copy(r.device[0], 2)->n, 96);
+    ck_assert_uint_eq(fake_device_copy(r.device[0], 3)->n, 1904);
+    end_copies(0, 0);
+    ck_assert_uint_eq(f.f.ret_blocks, 3 * blocks);
+    ck_assert_uint_eq(rig_check_near(&r, 1, held.lease, 0), 3 * blocks);
+    struct core_send send = {
+        .lease = held.lease, .device = r.devices[0], .deadline_ns = UINT64_MAX};
+    ck_assert_int_eq(core_send_start(r.core, r.cl[1], &send, &r.why), KVC_E_TOO_LARGE);
+    release(1, &held);
+    teardown();
+}
+END_TEST
+
 START_TEST(memory_for_devices_is_taken_only_where_there_are_any)
 {
     struct core_config cfg = r.cfg;
@@ -608,6 +641,7 @@ int main(void)
     suite_add_tcase(s, t);
     t = tcase_create("limits");
     tcase_add_test(t, an_empty_pool_of_copies_is_busy_for_who_needs_one);
+    tcase_add_test(t, more_blocks_than_one_copy_may_have_go_in_two);
     tcase_add_test(t, a_full_table_takes_from_the_other_device_too);
     tcase_add_test(t, a_device_without_room_has_no_copies);
     suite_add_tcase(s, t);

@@ -416,22 +416,6 @@ START_TEST(memory_can_be_short_without_anything_else_failing)
 }
 END_TEST
 
-START_TEST(an_address_that_is_not_memory_of_the_device_takes_it_out)
-{
-    static uint8_t host[8192];
-    struct gpu_mem mem;
-    open_emu();
-    must_alloc(gpu, &mem, 4097);
-    ck_assert_int_eq(copy_to(gpu, mem.addr, host, 4097), 0);
-    ck_assert_int_eq(copy_to(gpu, mem.addr, host, 4098), -EIO);
-    ck_assert_ptr_nonnull(strstr(change[1].why, "not memory of the device"));
-    wait_for_state(gpu, GPU_UP);
-    ck_assert_int_eq(copy_from(gpu, host, at(host) + 4096, 1), -EIO);
-    wait_for_state(gpu, GPU_UP);
-    must_free(gpu, &mem);
-}
-END_TEST
-
 START_TEST(all_in_flight_ends_when_it_goes_out_and_nothing_is_touched_after_that)
 {
     enum { N = 40 };
@@ -685,7 +669,6 @@ int main(void)
     tcase_add_loop_test(tc, what_the_fault_file_says_lasts_until_the_word_goes, 0, 2);
     tcase_add_test(tc, one_that_is_not_there_at_start_comes_up_later);
     tcase_add_test(tc, memory_can_be_short_without_anything_else_failing);
-    tcase_add_test(tc, an_address_that_is_not_memory_of_the_device_takes_it_out);
     tcase_add_test(tc, all_in_flight_ends_when_it_goes_out_and_nothing_is_touched_after_that);
     tcase_add_test(tc,
                    what_was_meant_for_the_device_before_it_went_out_does_not_reach_the_one_after);

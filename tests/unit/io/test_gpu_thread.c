@@ -16,6 +16,7 @@ static struct gpu_drv spy;
 /* Written when so many pieces have been given. */
 static _Atomic uint64_t word;
 static unsigned word_at;
+static _Atomic bool fails; /* the next poll */
 
 static int spy_copy(struct gpu_dev *dev, enum gpu_path path, enum gpu_direction direction,
                     const struct gpu_frag *frag, uint32_t n, uint64_t *ret_ticket)
@@ -35,6 +36,8 @@ static int spy_copy(struct gpu_dev *dev, enum gpu_path path, enum gpu_direction 
 
 static int spy_poll(struct gpu_dev *dev, uint64_t ticket)
 {
+    if (atomic_exchange(&fails, false))
+        return -EIO;
     const int ended = gpu_drv_emu.poll(dev, ticket);
     if (ended > 0)
         bytes_there -= given[oldest++].bytes;
@@ -113,8 +116,11 @@ START_TEST(registrations_go_with_the_device)
     struct gpu_mem mem;
     open_spied(0);
     ck_assert_int_eq(pin(gpu, host, sizeof host), 0);
-    ck_assert_int_eq(copy_to(gpu, 4096, host, 1), -EIO); /* no memory of the device's */
+    must_alloc(gpu, &mem, 4096);
+    atomic_store(&fails, true);
+    ck_assert_int_eq(copy_to(gpu, mem.addr, host, 1), -EIO);
     wait_for_state(gpu, GPU_UP);
+    must_free(gpu, &mem);
     set_rates(1, 2);
     must_alloc(gpu, &mem, 4096);
     ck_assert_int_eq(path_of(GPU_TO_DEVICE, mem.addr, at(host), 4096), GPU_PATH_ENGINE);

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "clock.h"
+#include "fault.h"
 
 #define FAR_NS UINT64_C(3600000000000)
 /* Enough for the short copies. */
@@ -668,6 +669,33 @@ START_TEST(a_device_that_goes_ends_copies_with_eio)
 }
 END_TEST
 
+/* A copy that gets no room to be kept track of ends, a long one goes on with less. */
+START_TEST(a_copy_without_room_ends_and_leaves_the_rest_well)
+{
+    static uint8_t block[2 * 1024 * 1024];
+    unsigned failed = 0;
+    bool reached = true;
+    begin(RIG_KV_APART, 160, 4);
+    for (uint64_t nth = 1; reached; nth++) {
+        rig_copy_init(&rig, &copy, DEVICE_STORE, &pool, 10);
+        ck_assert_int_eq(fault_arm("alloc", nth), 0);
+        const int err = rig_copy(&rig, &copy);
+        reached = fault_count("alloc") >= nth;
+        fault_reset();
+        ck_assert(err == 0 || (reached && err == -EIO));
+        failed += err != 0;
+        if (err != 0)
+            ck_assert_int_eq(rig_copy(&rig, &copy), 0);
+        for (uint32_t i = 0; i < 10; i++) {
+            rig_gather(&pool, copy.pages[i], block);
+            ck_assert_mem_eq(block_of(&copy, i), block, pool.block_bytes);
+        }
+    }
+    ck_assert_uint_eq(failed, 2); /* the job and its first part; other parts come later */
+    finish();
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("tier/hbm_copy");
@@ -699,6 +727,7 @@ int main(void)
     tcase_add_test(t, a_pool_is_closed_with_copies_in_flight);
     tcase_add_test(t, destroy_ends_all_copies);
     tcase_add_test(t, a_device_that_goes_ends_copies_with_eio);
+    tcase_add_test(t, a_copy_without_room_ends_and_leaves_the_rest_well);
     suite_add_tcase(s, t);
     return check_run(s);
 }

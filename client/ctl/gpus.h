@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The daemon's devices, as `gpu` and `usage` show them. One thread. */
-#ifndef CTL_GPU_H
-#define CTL_GPU_H
+#ifndef CTL_GPUS_H
+#define CTL_GPUS_H
 
 #include <kvcache/gpu.h>
 

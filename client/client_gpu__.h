@@ -95,7 +95,7 @@ struct kvc_pool {
     uint32_t no;
     uint32_t epoch; /* of `state` */
     enum pool_state state;
-    bool is_void; /* POOL_OPEN: the daemon's device went out since */
+    bool is_void; /* the daemon's device went out: what it knows of memories is void */
     /* POOL_AWAY: why, and when it is tried again. */
     int error;
     char why[256];
