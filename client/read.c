@@ -38,7 +38,9 @@ int read__new_op(struct kvc_ns *ns, uint8_t code, uint64_t deadline_ns, enum hal
 {
     struct kvc *k = ns->kvc;
     int down = half == BLOCKING ? kvc__enter(k, deadline_ns) : kvc__look(k);
-    if (down < 0 && !kvc__is_down(down))
+    if (down == 0 && kvc__ms_until(deadline_ns) == 0)
+        down = kvc__fail(k, KVC_E_TIMEOUT, "the deadline passed before the request was sent");
+    if (down < 0 && !kvc__is_miss(down))
         return down;
     int rc = down < 0 ? 0 : ns__check(ns);
     /* A miss needs no time left. */
