@@ -341,7 +341,11 @@ int kvc__malformed(struct kvc *k, const char *what);
 
 /* ---- ops.c ---- */
 
-/* An op with head filled in, not sent. KVC_E_BUSY: too many in flight. -ENOMEM. */
+/* An op that is never sent: the next call is op__complete(). KVC_E_BUSY: too many in flight.
+ * -ENOMEM. */
+__attribute__((warn_unused_result)) int op__new_unsent(struct kvc *k, uint8_t code,
+                                                       struct kvc_op **ret_op);
+/* One with head filled in, to be sent. Also KVC_E_TIMEOUT. */
 __attribute__((warn_unused_result)) int op__new(struct kvc *k, uint8_t code, uint64_t deadline_ns,
                                                 struct kvc_op **ret_op);
 /* Sends k->tx, or parks it until its namespace is open; `len` is what the encoder returned. On

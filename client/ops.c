@@ -28,11 +28,8 @@ static void leave_slot(struct kvc_op *op)
 
 /* ---- life of an op ---- */
 
-int op__new(struct kvc *k, uint8_t code, uint64_t deadline_ns, struct kvc_op **ret_op)
+int op__new_unsent(struct kvc *k, uint8_t code, struct kvc_op **ret_op)
 {
-    uint32_t ms = kvc__ms_until(deadline_ns);
-    if (ms == 0)
-        return kvc__fail(k, KVC_E_TIMEOUT, "the deadline passed before the request was sent");
     uint64_t corr = k->corr + 1;
     while (*slot_of(k, corr) != NULL && corr - k->corr <= OPS_SLOTS)
         corr++;
@@ -48,14 +45,26 @@ int op__new(struct kvc *k, uint8_t code, uint64_t deadline_ns, struct kvc_op **r
 
     k->corr = corr;
     *op = (struct kvc_op){.kvc = k,
-                          .head = {.op = code, .corr = corr, .deadline_ms = ms},
-                          .guard_ns = deadline_ns + GRACE_MS * NS_PER_MS,
+                          .head = {.op = code, .corr = corr},
                           .epoch = k->epoch,
                           .next = k->live_ops};
     if (op->next != NULL)
         op->next->prev = op;
     k->live_ops = op;
     *ret_op = op;
+    return 0;
+}
+
+int op__new(struct kvc *k, uint8_t code, uint64_t deadline_ns, struct kvc_op **ret_op)
+{
+    uint32_t ms = kvc__ms_until(deadline_ns);
+    if (ms == 0)
+        return kvc__fail(k, KVC_E_TIMEOUT, "the deadline passed before the request was sent");
+    int rc = op__new_unsent(k, code, ret_op);
+    if (rc < 0)
+        return rc;
+    (*ret_op)->head.deadline_ms = ms;
+    (*ret_op)->guard_ns = deadline_ns + GRACE_MS * NS_PER_MS;
     return 0;
 }
 

@@ -38,16 +38,14 @@ int read__new_op(struct kvc_ns *ns, uint8_t code, uint64_t deadline_ns, enum hal
 {
     struct kvc *k = ns->kvc;
     int down = half == BLOCKING ? kvc__enter(k, deadline_ns) : kvc__look(k);
-    if (down == 0 && kvc__ms_until(deadline_ns) == 0)
-        down = kvc__fail(k, KVC_E_TIMEOUT, "the deadline passed before the request was sent");
-    if (down < 0 && !kvc__is_miss(down))
-        return down;
-    int rc = down < 0 ? 0 : ns__check(ns);
-    /* A miss needs no time left. */
-    uint64_t until = down < 0 ? kvc__now() + NS_PER_MS : deadline_ns;
+    if (down == 0)
+        down = ns__check(ns);
     struct kvc_op *op;
-    if (rc == 0)
-        rc = op__new(k, code, until, &op);
+    int rc = down == 0 ? op__new(k, code, deadline_ns, &op) : down;
+    if (kvc__is_miss(rc)) { /* which needs no time left */
+        down = rc;
+        rc = op__new_unsent(k, code, &op);
+    }
     if (rc < 0)
         return rc;
     op->ns = ns;

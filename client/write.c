@@ -155,7 +155,7 @@ int write__decline(struct kvc_ns *ns, uint8_t code, uint32_t blocks, enum half h
     if (fork__is_child(k))
         return kvc__fail(k, -EPERM, "this session belongs to the parent process");
     struct kvc_op *op = NULL;
-    int rc = op__new(k, code, kvc__deadline(k, 0), &op);
+    int rc = op__new_unsent(k, code, &op);
     if (rc < 0)
         return rc;
     op->ns = ns;
