@@ -44,10 +44,8 @@ int op__new_unsent(struct kvc *k, uint8_t code, struct kvc_op **ret_op)
         return kvc__fail(k, -ENOMEM, "out of memory");
 
     k->corr = corr;
-    *op = (struct kvc_op){.kvc = k,
-                          .head = {.op = code, .corr = corr},
-                          .epoch = k->epoch,
-                          .next = k->live_ops};
+    *op = (struct kvc_op){
+        .kvc = k, .head = {.op = code, .corr = corr}, .epoch = k->epoch, .next = k->live_ops};
     if (op->next != NULL)
         op->next->prev = op;
     k->live_ops = op;

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# ctest registration. Labels: unit golden model sim e2e kill sweep gate gpu long.
+# ctest registration. Labels: unit golden model sim e2e kill sweep gate gpu long, and uring epoll fuzz beside them.
 # tests/run.sh leaves out long and gpu.
 
 # What every test runs with. Check forks each test case, so that a crash is one failed case.
