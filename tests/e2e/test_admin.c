@@ -494,6 +494,19 @@ START_TEST(an_export_that_fails_leaves_the_file_alone)
 }
 END_TEST
 
+/* Nobody reads it: who opened it to write would wait. */
+START_TEST(an_export_onto_a_fifo_is_refused)
+{
+    char path[160];
+    snprintf(path, sizeof path, "%s/fifo", rig.dir);
+    ck_assert_int_eq(mkfifo(path, 0600), 0);
+    ctl(&rig, 0, "doc put book --ns %u --tip %s", kvc_ns_id(ns), hex(BLOCKS - 1));
+    ctl(&rig, 5, "doc export book fifo");
+    SAYS("fifo: must be a regular file");
+    ctl(&rig, 5, "doc export book /dev/null");
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("admin");
@@ -513,6 +526,7 @@ int main(void)
     tcase_add_test(t, another_namespace_is_refused_and_each_difference_named);
     tcase_add_test(t, a_flipped_bit_is_found_and_nothing_named);
     tcase_add_test(t, an_export_that_fails_leaves_the_file_alone);
+    tcase_add_test(t, an_export_onto_a_fifo_is_refused);
     suite_add_tcase(s, t);
     SRunner *r = srunner_create(s);
     srunner_run_all(r, CK_NORMAL);
