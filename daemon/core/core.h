@@ -784,8 +784,10 @@ void core_evict_cancel(struct core *c, struct core_evict_job *job);
 
 /* Begins to write what only host memory has to disk, so much of it at most that bytes_max are on
  * their way, and as the write budget allows; returns the payload bytes that are not there yet.
- * Called again until that is 0, or does not shrink any more. 0 without a storage tier. */
-uint64_t core_drain_disk(struct core *c, uint64_t bytes_max);
+ * Called again until that is 0, or does not shrink any more. *ret_quota: of them, what quotas on
+ * disk keep off it, as far as the last look at all blocks found; it makes no room under a quota.
+ * 0 without a storage tier. */
+uint64_t core_drain_disk(struct core *c, uint64_t bytes_max, uint64_t *ret_quota);
 
 /* Checks the rules named at the top over everything; MUSTs. For tests; slow. */
 void core_check(struct core *c);

@@ -269,6 +269,18 @@ START_TEST(quotas_are_shown_set_and_cleared)
 }
 END_TEST
 
+START_TEST(a_drain_that_a_quota_stops_says_so)
+{
+    ctl(&rig, 0, "quota set --ns %u --nvme 64KiB", kvc_ns_id(ns));
+    ctl(&rig, 1, "drain");
+    SAYS("a quota on storage is used up");
+    ctl(&rig, 1, "drain --json");
+    SAYS("\"stopped\":\"quota\"");
+    ctl(&rig, 0, "quota set --ns %u --nvme none", kvc_ns_id(ns));
+    ctl(&rig, 0, "drain");
+}
+END_TEST
+
 START_TEST(the_policy_is_shown_and_set)
 {
     ctl(&rig, 0, "policy show");
@@ -552,6 +564,7 @@ int main(void)
     tcase_add_test(t, pins_hold_until_they_are_removed);
     tcase_add_test(t, pins_say_whose_sub_tenant_they_are);
     tcase_add_test(t, quotas_are_shown_set_and_cleared);
+    tcase_add_test(t, a_drain_that_a_quota_stops_says_so);
     tcase_add_test(t, the_policy_is_shown_and_set);
     tcase_add_test(t, evicting_by_tenant_model_and_priority);
     tcase_add_test(t, a_document_goes_to_a_daemon_with_another_seed);
