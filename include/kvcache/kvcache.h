@@ -297,7 +297,7 @@ KVC_API KVC_MUST_USE int kvc_drop(struct kvc *kvc, uint64_t reservation);
  * These calls wait for the reply; they are not for the path of each token. */
 
 /* Says what will become of a chain: enum kvc_hint_kind. within_ms: for SOON. Sent without waiting
- * for the reply, and nothing when the session is down. -EINVAL. */
+ * for the reply (kvc_close does, a little), and nothing when the session is down. -EINVAL. */
 KVC_API KVC_MUST_USE int kvc_hint(struct kvc_ns *ns, const struct kvc_seq *seq,
                                   enum kvc_hint_kind kind, uint32_t within_ms);
 
@@ -370,8 +370,9 @@ KVC_API KVC_MUST_USE int kvc_name_tokens(struct kvc *kvc, enum kvc_name_kind kin
  * by step. A request that is begun while the session is not up is done at once: a lookup, acquire
  * or redeem as a miss, a namespace that is known as it was before; what stores fails in its begin
  * half with KVC_E_DOWN, like a ping or a new namespace. The other functions wait as said above;
- * kvc_open waits for the daemon up to the session's timeout (no_wait: not at all), kvc_close for
- * libzmq's threads to end, which does not depend on the daemon.
+ * kvc_open waits for the daemon up to the session's timeout (no_wait: not at all), kvc_close up to
+ * 250 ms for it to take hints that it has not answered yet, and for libzmq's threads to end, which
+ * does not depend on the daemon.
  *
  * A loop:
  *
