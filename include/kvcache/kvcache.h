@@ -289,10 +289,14 @@ KVC_API KVC_MUST_USE int kvc_drop(struct kvc *kvc, uint64_t reservation);
  *
  * A name stands for a chain: a conversation for what was said so far, a document for KV that was
  * computed once to be used often (CAG). Names belong to the principal, tenant and sub-tenant; the
- * two kinds are apart. What a name reaches is kept as long as the name lasts: with priority
- * `priority`, written to storage at once where there is any, and found again after a restart. A
- * name can be moved to another chain (the conversation goes on; an answer is regenerated); what no
- * name reaches any more loses its protection at once.
+ * two kinds are apart. As long as the name lasts, what it reaches has at least the priority
+ * `priority` in memory, and eviction on request passes it over. With storage it is written there as
+ * soon as can be, is not given up there for room, and is found again after a restart. Without, or
+ * where storage could not take it, it goes from memory when room is short, the lower its priority
+ * the sooner; the name then stands for what is left (kvc_name_info.tokens_cached). KVC_F_PINNED
+ * keeps it from going for room in either case. A name can be moved to another chain (the
+ * conversation goes on; an answer is regenerated); what no name reaches any more loses its
+ * protection at once.
  *
  * These calls wait for the reply; they are not for the path of each token. */
 
