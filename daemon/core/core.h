@@ -648,6 +648,12 @@ struct core_quota {
  * the background; a share above the limit is KVC_E_BAD_ARGUMENT. KVC_E_NO_NAMESPACE; KVC_E_LIMIT
  * (RETAIN_OWNERS - 1 quotas); KVC_E_BUSY (one that was removed is not empty yet; again later). */
 KVC_WARN_UNUSED int core_quota_set(struct core *c, const struct core_quota *quota);
+/* Bytes that all shares together guarantee in a tier, with this quota in the place of the one that
+ * it would replace, if any; NULL: as they are. A tenant's share has those of its sub-tenants and
+ * namespaces in it. */
+uint64_t core_quota_promised(struct core *c, unsigned tier, const struct core_quota *with);
+/* How large a tier is; UINT64_MAX: there is none. */
+uint64_t core_tier_limit(const struct core *c, unsigned tier);
 /* The next quota behind *cursor (0 at first); its texts are borrowed until the next call of
  * core_quota_set(). false: no more. */
 bool core_quota_next(const struct core *c, uint32_t *cursor, struct core_quota *ret_quota);
