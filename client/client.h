@@ -416,6 +416,9 @@ __attribute__((warn_unused_result)) int read__check_seq(struct kvc_ns *ns,
                                                         const struct kvc_seq *seq);
 void read__to_msg(const struct kvc_ns *ns, const struct kvc_seq *seq, struct msg_seq *m);
 
+/* Before the session closes: waits a little until the daemon has its hints. */
+void read__flush_hints(struct kvc *k);
+
 /* An op, or one that is done before it begins: no daemon. Its outcome is a miss. */
 __attribute__((warn_unused_result)) int read__new_op(struct kvc_ns *ns, uint8_t code,
                                                      uint64_t deadline_ns, enum half half,

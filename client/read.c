@@ -302,10 +302,28 @@ int kvc_redeem(struct kvc_ns *ns, const uint8_t ticket[KVC_TICKET_BYTES],
 
 /* ---- hint ---- */
 
+/* Closing waits so long for the answers to hints: what was sent goes with the socket. */
+#define HINTS_CLOSE_MS 250u
+
 /* What it was answered is of no use: a hint may be lost. */
 static void hinted(struct kvc_op *op)
 {
     op__free(op);
+}
+
+static bool hints_left(const struct kvc *k)
+{
+    for (const struct kvc_op *op = k->live_ops; op != NULL; op = op->next)
+        if (op->then == hinted && op->stage != OP_DONE)
+            return true;
+    return false;
+}
+
+void read__flush_hints(struct kvc *k)
+{
+    const uint64_t until_ns = kvc__now() + HINTS_CLOSE_MS * NS_PER_MS;
+    while (k->state == LINK_UP && hints_left(k) && op__pump(k, until_ns, true) > 0) {
+    }
 }
 
 int kvc_hint(struct kvc_ns *ns, const struct kvc_seq *seq, enum kvc_hint_kind kind,

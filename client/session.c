@@ -188,8 +188,10 @@ void kvc_close(struct kvc **kvc)
         return;
     struct kvc *k = *kvc;
     *kvc = NULL;
-    if (!fork__is_child(k))
+    if (!fork__is_child(k)) {
+        read__flush_hints(k);
         pages__abort(k, NULL);
+    }
     k->state = LINK_DOWN; /* what is freed here ends with the connection */
     /* In a child of fork() the ZeroMQ context has no thread and must not be touched, and nothing
      * may be said on the parent's connection; closing the copied descriptor does not end it. */

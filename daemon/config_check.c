@@ -12,6 +12,7 @@
 #include "hbm.h"
 #include "nvme_paths.h"
 #include "policy.h"
+#include "units.h"
 
 /* Text of the value of a key, exact, as one would write it. */
 static const char *value_of(const struct config *cfg, const char *key,
@@ -70,8 +71,61 @@ static void check_device(const struct config *cfg, uint32_t i, struct config_err
                          d->name);
 }
 
+static uint64_t share_of(const struct config_quota *q, bool nvme)
+{
+    return nvme ? q->nvme_share : q->host_share;
+}
+
+static uint64_t plus(uint64_t a, uint64_t b)
+{
+    return a > UINT64_MAX - b ? UINT64_MAX : a + b;
+}
+
+/* What a tenant is guaranteed: its share has those of its sub-tenants in it. */
+static uint64_t tenant_share(const struct config *cfg, const char *tenant, bool nvme)
+{
+    uint64_t whole = 0, subs = 0;
+    for (unsigned i = 0; i < cfg->nquotas; i++) {
+        const struct config_quota *q = &cfg->quotas[i];
+        if (strcmp(q->tenant, tenant) != 0)
+            continue;
+        if (q->sub[0] != '\0')
+            subs = plus(subs, share_of(q, nvme));
+        else
+            whole = share_of(q, nvme);
+    }
+    return MAX(whole, subs);
+}
+
+/* What is guaranteed to all cannot be more than there is. limit 0: not known yet. */
+static void check_shares(const struct config *cfg, bool nvme, uint64_t limit,
+                         struct config_errors *errors)
+{
+    char there[UNITS_TEXT_BYTES], got[UNITS_TEXT_BYTES];
+    const char *tier = nvme ? "nvme" : "host";
+    uint64_t sum = 0;
+    unsigned line = 0;
+    for (unsigned i = 0; i < cfg->nquotas; i++) {
+        unsigned first = 0;
+        while (strcmp(cfg->quotas[first].tenant, cfg->quotas[i].tenant) != 0)
+            first++;
+        if (first == i)
+            sum = plus(sum, tenant_share(cfg, cfg->quotas[i].tenant, nvme));
+        if (line == 0 && share_of(&cfg->quotas[i], nvme) > 0)
+            line = cfg->quotas[i].line;
+    }
+    if (limit > 0 && sum > limit)
+        config__error(errors, cfg->file, line, "quotas",
+                      "expected all %s_share together to be at most %s.limit, which is %s, got %s; "
+                      "lower some of them or raise %s.limit",
+                      tier, tier, units_format_bytes(limit, there), units_format_bytes(sum, got),
+                      tier);
+}
+
 static void check_quotas(const struct config *cfg, struct config_errors *errors)
 {
+    check_shares(cfg, false, cfg->host_limit, errors);
+    check_shares(cfg, true, cfg->nvme_paths[0] != '\0' ? cfg->nvme_limit : 0, errors);
     for (unsigned i = 0; i < cfg->nquotas; i++) {
         const struct config_quota *q = &cfg->quotas[i];
         if (q->host_share > q->host || q->nvme_share > q->nvme)

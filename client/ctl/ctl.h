@@ -82,8 +82,8 @@ int ctl_take_bytes(const char *name, const char *text, uint64_t *ret_bytes);
 int ctl_take_ms(const char *name, const char *text, uint64_t *ret_ms); /* at least 1 */
 int ctl_take_count(const char *name, const char *text, uint64_t min, uint64_t max, uint64_t *ret);
 
-/* A file that the command line names, to be read; closed by fclose(). NULL after saying why not:
- * that is CTL_USAGE. */
+/* A regular file that the command line names, to be read; closed by fclose(). NULL after saying why
+ * not: that is CTL_USAGE. */
 FILE *ctl_open(const char *path);
 
 /* 0, or an enum ctl_exit after saying what is wrong and what to do. */

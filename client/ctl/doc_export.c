@@ -25,9 +25,9 @@ static const char help[] =
     "Writes a document's KV to FILE, in safetensors: a tensor for each group of layers and shard,\n"
     "blocks x bytes, and as metadata the whole namespace, the keys, checksums of the blocks, and "
     "the\n"
-    "token ids where they are known. FILE is replaced when all of it is written, and left alone "
+    "token ids where they are known. FILE must be a regular file, or not there; it is replaced "
     "when\n"
-    "anything fails.\n"
+    "all of it is written, and left alone when anything fails.\n"
     "\n"
     "With token ids it can be imported anywhere, else only where the namespace's seed is the "
     "same:\n"
@@ -176,7 +176,9 @@ static int write_rank(struct export *e, const struct kvc_hold *hold, uint32_t ra
 /* -errno of the file, or an enum ctl_exit. */
 static int write_fail(const struct export *e, int error)
 {
-    ctl_error("%s: %s", e->path, strerror(-error));
+    ctl_error("%s: %s", e->path,
+              error == -ESPIPE ? "must be a regular file, or not there; it is written in places"
+                               : strerror(-error));
     return CTL_FAILED;
 }
 
@@ -265,15 +267,13 @@ static uint32_t piece_tokens(const struct export *e)
 
 static int write_file(struct export *e)
 {
-    int rc = outfile_open(&e->out, e->path);
+    int rc = outfile_open(&e->out, e->path, OUTFILE_PLACES);
     if (rc < 0)
         return write_fail(e, rc);
     rc = write_header(e);
     if (rc < 0) {
         outfile_drop(&e->out);
-        return rc == -ESPIPE
-                   ? (ctl_error("%s: must be a file; it is written in places", e->path), CTL_FAILED)
-                   : write_fail(e, rc);
+        return write_fail(e, rc);
     }
     const uint32_t step = piece_tokens(e), tokens = e->doc.tokens;
     progress_begin(&e->bar, "exporting", e->total);

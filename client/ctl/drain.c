@@ -22,12 +22,12 @@ static const char help[] =
     "Has the daemon write to storage all blocks that only its memory holds, so that a restart of\n"
     "the machine finds them. It goes on serving; what workers store meanwhile is written too. "
     "Ends\n"
-    "when nothing is left, or when it gets no further: the write budget is spent, or no path is "
-    "in\n"
-    "service. Needs admin rights, and a daemon with nvme.paths.\n"
+    "when nothing is left, or when it gets no further: the write budget is spent, no path is in\n"
+    "service, or a quota on storage is used up. Needs admin rights, and a daemon with nvme.paths.\n"
     "\n"
     "  --json  one object per line: {\"event\": \"progress\", ...} each second,\n"
-    "          {\"event\": \"done\", \"stopped\": null, \"budget\", \"out\" or \"stuck\", ...}\n"
+    "          {\"event\": \"done\", \"stopped\": null, \"budget\", \"out\", \"quota\" or "
+    "\"stuck\", ...}\n"
     "\n"
     "Exit code 1 when something is left.\n"
     "\n"
@@ -58,7 +58,16 @@ static const char *stop_name(const struct drain *d)
 {
     if (d->left == 0)
         return NULL;
-    return d->stop == KVC_DRAIN_BUDGET ? "budget" : d->stop == KVC_DRAIN_OUT ? "out" : "stuck";
+    switch (d->stop) {
+    case KVC_DRAIN_BUDGET:
+        return "budget";
+    case KVC_DRAIN_OUT:
+        return "out";
+    case KVC_DRAIN_QUOTA:
+        return "quota";
+    default:
+        return "stuck";
+    }
 }
 
 static void print_json(const struct drain *d, const char *event)
@@ -116,6 +125,10 @@ static void tell_end(const struct drain *d)
              "again later; 'kvcachectl stats paths' shows it");
     else if (d->stop == KVC_DRAIN_OUT)
         puts("no path is in service; 'kvcachectl stats paths' says why");
+    else if (d->stop == KVC_DRAIN_QUOTA)
+        puts(
+            "a quota on storage is used up. Raise it with 'kvcachectl quota set', or evict some of "
+            "what its owner has there; 'kvcachectl quota show' shows whose it is");
     else
         puts("it does not get less: blocks are in use, or there is no room on storage; "
              "'kvcachectl stats paths' shows how full it is");

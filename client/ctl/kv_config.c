@@ -5,8 +5,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
+#include "infile.h"
 #include "kv_model.h"
 
 #define LAYERS_MAX 4096u
@@ -481,17 +481,16 @@ static int read_model(const char *path, const json_t *root, char *why, struct kv
 
 int kv_model_load(const char *path, char why[KV_WHY_BYTES], struct kv_model *ret_model)
 {
-    FILE *file = fopen(path, "re");
-    if (!file) {
-        int err = -errno;
-        snprintf(why, KV_WHY_BYTES, "%s: %s", path, strerror(-err));
-        return err;
-    }
-    struct stat st;
-    if (fstat(fileno(file), &st) == 0 && S_ISDIR(st.st_mode)) {
+    FILE *file;
+    const char *fault;
+    int rc = infile_open(path, &file, &fault);
+    if (rc == -EISDIR) {
         snprintf(why, KV_WHY_BYTES, "%s: is a directory; name the config.json in it", path);
-        fclose(file);
         return -EINVAL;
+    }
+    if (rc < 0) {
+        snprintf(why, KV_WHY_BYTES, "%s: %s", path, fault);
+        return rc;
     }
     json_error_t error;
     json_t *root = json_loadf(file, JSON_REJECT_DUPLICATES, &error);
@@ -501,7 +500,7 @@ int kv_model_load(const char *path, char why[KV_WHY_BYTES], struct kv_model *ret
         return -EINVAL;
     }
     struct kv_model m = {0};
-    int rc = read_model(path, root, why, &m);
+    rc = read_model(path, root, why, &m);
     json_decref(root);
     if (rc == 0)
         *ret_model = m;

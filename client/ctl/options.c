@@ -4,9 +4,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "ctl.h"
+#include "infile.h"
 #include "near.h"
 #include "plain.h"
 #include "units.h"
@@ -222,19 +222,11 @@ int ctl_take_ms(const char *name, const char *text, uint64_t *ret_ms)
 
 FILE *ctl_open(const char *path)
 {
-    struct stat st;
-    FILE *file = fopen(path, "rbe");
-    int error = file ? 0 : errno;
-    if (file && fstat(fileno(file), &st) != 0)
-        error = errno;
-    else if (file && S_ISDIR(st.st_mode))
-        error = EISDIR;
-    if (error == 0)
-        return file;
-    if (file)
-        fclose(file);
-    (void)ctl_usage("%s: %s", path, strerror(error));
-    return NULL;
+    FILE *file = NULL;
+    const char *why;
+    if (infile_open(path, &file, &why) < 0)
+        (void)ctl_usage("%s: %s", path, why);
+    return file;
 }
 
 int ctl_take_count(const char *name, const char *text, uint64_t min, uint64_t max, uint64_t *ret)

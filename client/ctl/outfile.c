@@ -56,7 +56,7 @@ static int open_beside(struct outfile *out, const struct stat *old)
     return rc;
 }
 
-int outfile_open(struct outfile *out, const char *path)
+int outfile_open(struct outfile *out, const char *path, enum outfile_use use)
 {
     struct stat old;
     out->file = NULL;
@@ -70,6 +70,8 @@ int outfile_open(struct outfile *out, const char *path)
         return -EISDIR;
     if (S_ISREG(old.st_mode))
         return access(out->target, W_OK) < 0 ? -errno : open_beside(out, &old);
+    if (use == OUTFILE_PLACES)
+        return -ESPIPE;
     int fd = open(out->target, O_WRONLY | O_CLOEXEC | O_NOCTTY);
     if (fd < 0)
         return -errno;

@@ -2,6 +2,8 @@
 #include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "chain.h"
 #include "json.h"
@@ -171,23 +173,62 @@ static int add(struct ctl *ctl, int argc, char **argv)
 
 /* ---- list ---- */
 
-static int add_row(void *ctx, const struct kvc_pin_info *x)
+struct listed {
+    struct kvc_pin_info info;
+    char sub[KVC_STRING_MAX]; /* its namespace's */
+};
+
+struct pins {
+    struct listed *pin;
+    size_t n, cap;
+};
+
+static int add_pin(void *ctx, const struct kvc_pin_info *x)
 {
-    struct listing *l = ctx;
+    struct pins *p = ctx;
+    if (p->n == p->cap) {
+        p->cap = p->cap ? 2 * p->cap : 64;
+        struct listed *more = realloc(p->pin, p->cap * sizeof(*more));
+        if (!more)
+            return -ENOMEM;
+        p->pin = more;
+    }
+    p->pin[p->n++] = (struct listed){.info = *x};
+    return 0;
+}
+
+/* A namespace is one sub-tenant's. */
+static int add_sub(void *ctx, const struct kvc_ns_info *ns)
+{
+    struct pins *p = ctx;
+    for (size_t i = 0; ns->sub[0] && i < p->n; i++)
+        if (p->pin[i].info.ns == ns->ns)
+            memcpy(p->pin[i].sub, ns->sub, sizeof(p->pin[i].sub));
+    return 0;
+}
+
+static json_t *pin_json(const struct listed *p, const char *tip)
+{
+    const struct kvc_pin_info *x = &p->info;
+    return json_pack("{s:I, s:s, s:s, s:s, s:I, s:I, s:I, s:b, s:I, s:s}", "pin", (json_int_t)x->id,
+                     "principal", x->principal, "tenant", x->tenant, "sub_tenant", p->sub, "ns",
+                     (json_int_t)x->ns, "tokens", (json_int_t)x->tokens, "bytes",
+                     (json_int_t)x->bytes, "in_memory", x->in_memory, "left_ms",
+                     (json_int_t)x->left_ms, "tip", tip);
+}
+
+static void add_row(struct listing *l, const struct listed *p)
+{
+    const struct kvc_pin_info *x = &p->info;
     char tip[KEY_TEXT_BYTES], size[UNITS_TEXT_BYTES], left[UNITS_TEXT_BYTES];
     key_format(x->tip, tip);
     if (l->array) {
-        json_array_append_new(
-            l->array,
-            json_pack("{s:I, s:s, s:s, s:I, s:I, s:I, s:b, s:I, s:s}", "pin", (json_int_t)x->id,
-                      "principal", x->principal, "tenant", x->tenant, "ns", (json_int_t)x->ns,
-                      "tokens", (json_int_t)x->tokens, "bytes", (json_int_t)x->bytes, "in_memory",
-                      x->in_memory, "left_ms", (json_int_t)x->left_ms, "tip", tip));
-        return 0;
+        json_array_append_new(l->array, pin_json(p, tip));
+        return;
     }
     table_cell(l->table, "%llu", (unsigned long long)x->id);
     table_cell(l->table, "%s", x->principal);
-    table_cell(l->table, "%s", x->tenant[0] ? x->tenant : "-");
+    table_cell(l->table, "%s%s%s", x->tenant[0] ? x->tenant : "-", p->sub[0] ? "/" : "", p->sub);
     table_cell(l->table, "%u", x->ns);
     table_cell(l->table, "%u", x->tokens);
     table_cell(l->table, "%s", units_format_bytes(x->bytes, size));
@@ -195,7 +236,6 @@ static int add_row(void *ctx, const struct kvc_pin_info *x)
     table_cell(l->table, "%s",
                x->left_ms ? units_format_duration_ns(x->left_ms * 1000000, left) : "-");
     table_cell(l->table, "%.16s", tip);
-    return 0;
 }
 
 static int list(struct ctl *ctl, int argc, char **argv)
@@ -203,6 +243,7 @@ static int list(struct ctl *ctl, int argc, char **argv)
     static const struct option options[] = {CTL_COMMON_OPTIONS, {0}};
     static const char *const heads[] = {">PIN",  "PRINCIPAL", "TENANT", ">NS", ">TOKENS",
                                         ">SIZE", "WHERE",     ">LEFT",  "TIP", NULL};
+    struct pins pins = {.n = 0};
     int rc = ctl_options_only(ctl, argc, argv, options, help, NULL, NULL);
     if (rc != 0)
         return rc < 0 ? CTL_OK : rc;
@@ -210,7 +251,12 @@ static int list(struct ctl *ctl, int argc, char **argv)
     if (rc != 0)
         return rc;
     struct listing l = listing_begin(ctl, heads);
-    rc = kvc_pin_list(ctl->kvc, add_row, &l);
+    rc = kvc_pin_list(ctl->kvc, add_pin, &pins);
+    if (rc >= 0 && pins.n > 0)
+        rc = kvc_ns_list(ctl->kvc, add_sub, &pins);
+    for (size_t i = 0; rc >= 0 && i < pins.n; i++)
+        add_row(&l, &pins.pin[i]);
+    free(pins.pin);
     return listing_end(ctl, &l, rc, "pins",
                        "nothing is pinned by hand; documents that are, 'kvcachectl doc list' shows",
                        CTL_NOTHING);

@@ -28,6 +28,7 @@ static const char help[] =
     "  --host-share SIZE   guaranteed room: others may borrow it while it lies idle, and lose it\n"
     "                      first\n"
     "  --nvme-share SIZE   the same on storage\n"
+    "                      All shares together are at most what there is: more is refused.\n"
     "\n"
     "What 'set' is not told stays as it is. 'clear' takes all of it away.\n"
     "\n"

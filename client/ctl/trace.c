@@ -116,7 +116,7 @@ static uint64_t id_at(const uint8_t *p)
 /* Only when there is something to write: a file that is there is not touched for nothing. */
 static bool begin_file(struct trace *t)
 {
-    t->error = t->path ? outfile_open(&t->out, t->path) : 0;
+    t->error = t->path ? outfile_open(&t->out, t->path, OUTFILE_STREAM) : 0;
     if (t->error == 0)
         t->to = t->path ? t->out.file : stdout;
     return t->error == 0;

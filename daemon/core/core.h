@@ -648,6 +648,12 @@ struct core_quota {
  * the background; a share above the limit is KVC_E_BAD_ARGUMENT. KVC_E_NO_NAMESPACE; KVC_E_LIMIT
  * (RETAIN_OWNERS - 1 quotas); KVC_E_BUSY (one that was removed is not empty yet; again later). */
 KVC_WARN_UNUSED int core_quota_set(struct core *c, const struct core_quota *quota);
+/* Bytes that all shares together guarantee in a tier, with this quota in the place of the one that
+ * it would replace, if any; NULL: as they are. A tenant's share has those of its sub-tenants and
+ * namespaces in it. */
+uint64_t core_quota_promised(struct core *c, unsigned tier, const struct core_quota *with);
+/* How large a tier is; UINT64_MAX: there is none. */
+uint64_t core_tier_limit(const struct core *c, unsigned tier);
 /* The next quota behind *cursor (0 at first); its texts are borrowed until the next call of
  * core_quota_set(). false: no more. */
 bool core_quota_next(const struct core *c, uint32_t *cursor, struct core_quota *ret_quota);
@@ -784,8 +790,10 @@ void core_evict_cancel(struct core *c, struct core_evict_job *job);
 
 /* Begins to write what only host memory has to disk, so much of it at most that bytes_max are on
  * their way, and as the write budget allows; returns the payload bytes that are not there yet.
- * Called again until that is 0, or does not shrink any more. 0 without a storage tier. */
-uint64_t core_drain_disk(struct core *c, uint64_t bytes_max);
+ * Called again until that is 0, or does not shrink any more. *ret_quota: of them, what quotas on
+ * disk keep off it, as far as the last look at all blocks found; it makes no room under a quota.
+ * 0 without a storage tier. */
+uint64_t core_drain_disk(struct core *c, uint64_t bytes_max, uint64_t *ret_quota);
 
 /* Checks the rules named at the top over everything; MUSTs. For tests; slow. */
 void core_check(struct core *c);

@@ -348,6 +348,8 @@ struct core {
     bool promise_due;         /* some promise is to be looked at */
     bool promise_short;       /* something that is promised could not be begun */
     uint32_t drain_at, hand;
+    uint64_t drain_off, drain_off_seen; /* bytes that quotas keep off storage: of the last look at
+                                           all blocks, and of the present one so far */
     struct admit admit;            /* what is written to disk, and what is written there again */
     uint32_t offered, offered_gen; /* what it was asked last, and its answer */
     bool admitted;

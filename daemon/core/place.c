@@ -277,24 +277,39 @@ void room_wake(struct core *c)
 
 /* ---- on request ---- */
 
-uint64_t core_drain_disk(struct core *c, uint64_t bytes_max)
+/* One block more was looked at; behind the last, what the whole look found is told from now on. */
+static void drain_next(struct core *c, uint64_t kept_off)
 {
+    c->drain_off_seen += kept_off;
+    if (++c->drain_at < c->blocks_high)
+        return;
+    c->drain_at = 0;
+    c->drain_off = c->drain_off_seen;
+    c->drain_off_seen = 0;
+}
+
+uint64_t core_drain_disk(struct core *c, uint64_t bytes_max, uint64_t *ret_quota)
+{
+    *ret_quota = 0;
     const struct tier *disk = c->cfg.disk;
     if (!disk)
         return 0;
     const uint32_t steps = MIN(c->blocks_high, DRAIN_STEP);
     for (uint32_t n = 0; n < steps && c->m.saving_bytes < bytes_max; n++) {
-        if (c->drain_at >= c->blocks_high)
-            c->drain_at = 0;
         struct block *b = &c->blocks[c->drain_at];
+        uint64_t kept_off = 0;
         const bool wanted = b->state == BLOCK_PRESENT && b->moving == 0 &&
                             (b->flags & (BLOCK_F_HOST | BLOCK_F_DISK)) == BLOCK_F_HOST;
         if (wanted && !disk->ops->admits(disk, (uint32_t)MIN(block_bytes(c, b), UINT32_MAX), 0))
             break; /* as if it had just been used: who asks wants them all */
-        int err = wanted ? save_begin(c, b, SAVE_COPY) : 0;
-        if (err && err != KVC_E_QUOTA)
+        /* Else what its owner has there would go, and be written again if memory has it. */
+        if (wanted &&
+            retain_over(c->retain, block_ns(c, b)->payer, 1, block_bytes(c, b)) != RETAIN_NO_OWNER)
+            kept_off = block_bytes(c, b);
+        if (wanted && !kept_off && save_begin(c, b, SAVE_COPY) != 0)
             break;
-        c->drain_at++;
+        drain_next(c, kept_off);
     }
+    *ret_quota = MIN(c->drain_off, c->m.bytes_unsaved);
     return c->m.bytes_unsaved;
 }

@@ -183,6 +183,106 @@ int core_quota_set(struct core *c, const struct core_quota *in)
     return 0;
 }
 
+/* ---- what shares promise ---- */
+
+struct guarantee {
+    uint32_t scope;
+    const char *tenant, *sub;
+    uint64_t share;
+};
+
+static uint64_t plus(uint64_t a, uint64_t b)
+{
+    return a > UINT64_MAX - b ? UINT64_MAX : a + b;
+}
+
+static bool same_tenant(const struct guarantee *a, const struct guarantee *b)
+{
+    return strcmp(a->tenant, b->tenant) == 0;
+}
+
+/* Both are below a tenant, and of one sub-tenant. */
+static bool same_sub(const struct guarantee *a, const struct guarantee *b)
+{
+    return a->scope != KVC_SCOPE_TENANT && b->scope != KVC_SCOPE_TENANT && same_tenant(a, b) &&
+           strcmp(a->sub, b->sub) == 0;
+}
+
+/* The share of a wider quota has the narrower ones in it. */
+static uint64_t promised_sub(const struct guarantee *list, uint32_t n, const struct guarantee *of)
+{
+    uint64_t whole = 0, parts = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        if (!same_sub(&list[i], of))
+            continue;
+        if (list[i].scope == KVC_SCOPE_SUB)
+            whole = list[i].share;
+        else
+            parts = plus(parts, list[i].share);
+    }
+    return MAX(whole, parts);
+}
+
+static uint64_t promised_tenant(const struct guarantee *list, uint32_t n,
+                                const struct guarantee *of)
+{
+    uint64_t whole = 0, parts = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t first = 0;
+        if (!same_tenant(&list[i], of))
+            continue;
+        while (first < i && !same_sub(&list[first], &list[i]))
+            first++;
+        if (list[i].scope == KVC_SCOPE_TENANT)
+            whole = list[i].share;
+        else if (first == i)
+            parts = plus(parts, promised_sub(list, n, &list[i]));
+    }
+    return MAX(whole, parts);
+}
+
+static uint64_t promised_to_all(const struct guarantee *list, uint32_t n)
+{
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t first = 0;
+        while (!same_tenant(&list[first], &list[i]))
+            first++;
+        if (first == i)
+            sum = plus(sum, promised_tenant(list, n, &list[i]));
+    }
+    return sum;
+}
+
+uint64_t core_quota_promised(struct core *c, unsigned tier, const struct core_quota *with)
+{
+    struct guarantee list[ARRAY_LEN(c->quota) + 1];
+    const struct core_ns *ns = with && with->scope == KVC_SCOPE_NS ? ns_by_id(c, with->ns) : NULL;
+    const char *tenant = ns ? ns->tenant : with && with->tenant ? with->tenant : "";
+    const char *sub = ns ? ns->spec.sub : with && with->sub ? with->sub : "";
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < ARRAY_LEN(c->quota); i++) {
+        const struct quota *q = &c->quota[i];
+        if (q->payer && !(with && same_name(q, with->scope, tenant, sub, with->ns)))
+            list[n++] =
+                (struct guarantee){q->scope, q->tenant, q->scope == KVC_SCOPE_TENANT ? "" : q->sub,
+                                   retain_quota_of(c->retain, q->payer)->share[tier]};
+    }
+    if (with)
+        list[n++] = (struct guarantee){with->scope, tenant, sub, with->bytes.share[tier]};
+    return promised_to_all(list, n);
+}
+
+uint64_t core_tier_limit(const struct core *c, unsigned tier)
+{
+    struct tier_stats st;
+    struct tier *t = tier == 0 ? c->cfg.host : c->cfg.disk;
+    if (!t)
+        return UINT64_MAX;
+    t->ops->stats(t, &st);
+    return st.limit_bytes;
+}
+
 bool core_quota_next(const struct core *c, uint32_t *cursor, struct core_quota *ret_quota)
 {
     for (uint32_t i = *cursor; i < ARRAY_LEN(c->quota); i++) {

@@ -101,6 +101,25 @@ bool call_keep(struct request *rq, struct call *call)
     return call->kept != NULL;
 }
 
+void call_unkeep(struct request *rq, struct call *call)
+{
+    MUST(!rq->kept);
+    rq->kept = call->kept;
+    rq->kept_bytes = call->kept_bytes;
+    call->kept = NULL;
+    call->kept_bytes = 0;
+}
+
+void request_end(struct request *rq)
+{
+    struct svc *s = rq->s;
+    if (!rq->kept)
+        return; /* it has none, or a call has them now */
+    s->ports.unkeep(s->ports.ctx, rq->kept);
+    share_give(&s->kept_share, rq->se->index, rq->kept_bytes);
+    rq->kept = NULL;
+}
+
 void call_rearm(struct call *call, uint64_t due_ns)
 {
     wheel_add(&call->session->svc->wheel, &call->timer, due_ns);

@@ -128,5 +128,6 @@ void svc_request(struct svc *s, const void *route, size_t route_len, const void 
     FLIGHT(REQ, rq.head.op, se->index, rq.head.corr);
     uint64_t begun = clock_now_ns();
     dispatch(&rq);
+    request_end(&rq);
     histo_add(&s->m.handle_ns, clock_now_ns() - begun);
 }

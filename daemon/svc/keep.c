@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What stays, and who holds the room: pins, quotas, usage, the policy. */
+#include <stdio.h>
+
 #include "svc__.h"
+#include "units.h"
 
 static void fail(struct request *rq, int err, const char *why)
 {
@@ -118,6 +121,30 @@ static const char *quota_detail(int err)
     }
 }
 
+#define QUOTA_WHY_BYTES 256u
+
+/* NULL, or why its shares promise more than there is. What was promised before the tier was this
+ * small (a path that is out, a new configuration) may stay, and not grow. */
+static const char *share_fault(struct core *c, const struct core_quota *quota,
+                               char why[QUOTA_WHY_BYTES])
+{
+    for (unsigned t = 0; t < RETAIN_TIERS; t++) {
+        char sum[UNITS_TEXT_BYTES], there[UNITS_TEXT_BYTES];
+        const uint64_t limit = core_tier_limit(c, t);
+        const uint64_t with = core_quota_promised(c, t, quota);
+        if (with <= limit || with <= core_quota_promised(c, t, NULL))
+            continue;
+        (void)snprintf(why, QUOTA_WHY_BYTES,
+                       "%s_share: all shares together would be %s (%llu bytes), and %s has %s "
+                       "(%llu bytes); give less, or take from another's (QUOTA_LIST)",
+                       t == 0 ? "host" : "nvme", units_format_bytes(with, sum),
+                       (unsigned long long)with, t == 0 ? "host memory" : "storage",
+                       units_format_bytes(limit, there), (unsigned long long)limit);
+        return why;
+    }
+    return NULL;
+}
+
 void op_quota_set(struct request *rq)
 {
     struct svc *s = rq->s;
@@ -138,6 +165,12 @@ void op_quota_set(struct request *rq)
         .bytes = {.limit = {msg.host_limit, msg.nvme_limit},
                   .share = {msg.host_share, msg.nvme_share}},
     };
+    char text[QUOTA_WHY_BYTES];
+    const char *why = share_fault(s->core, &quota, text);
+    if (why) {
+        fail(rq, KVC_E_BAD_ARGUMENT, why);
+        return;
+    }
     err = core_quota_set(s->core, &quota);
     if (err) {
         fail(rq, err, quota_detail(err));

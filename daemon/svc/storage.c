@@ -11,8 +11,9 @@ const char *svc__durable_fault(const struct svc *s, uint32_t flags)
                : NULL;
 }
 
-/* Why a drain that has `left` to write will not get to its end by itself. */
-static uint8_t drain_stop(const struct msg_paths_reply *p, uint64_t left)
+/* Why a drain that has `left` to write, `off` of it kept off by quotas, will not get to its end by
+ * itself. */
+static uint8_t drain_stop(const struct msg_paths_reply *p, uint64_t left, uint64_t off)
 {
     uint32_t up = 0;
     for (uint32_t i = 0; i < p->npaths; i++)
@@ -21,7 +22,9 @@ static uint8_t drain_stop(const struct msg_paths_reply *p, uint64_t left)
         return KVC_DRAIN_GOES_ON;
     if (up == 0)
         return KVC_DRAIN_OUT;
-    return p->writes_per_day != 0 && p->left_bytes < left ? KVC_DRAIN_BUDGET : KVC_DRAIN_GOES_ON;
+    if (p->writes_per_day != 0 && p->left_bytes < left - off)
+        return KVC_DRAIN_BUDGET;
+    return off > 0 ? KVC_DRAIN_QUOTA : KVC_DRAIN_GOES_ON;
 }
 
 void op_drain(struct request *rq)
@@ -39,10 +42,11 @@ void op_drain(struct request *rq)
         reply_error(s, rq->se, &rq->head, KVC_E_BAD_ARGUMENT, NO_STORAGE);
         return;
     }
-    struct msg_drain_reply reply = {.left = core_drain_disk(s->core, msg.bytes_max)};
+    uint64_t off;
+    struct msg_drain_reply reply = {.left = core_drain_disk(s->core, msg.bytes_max, &off)};
     struct msg_paths_reply paths = {0};
     s->ports.paths(s->ports.ctx, &paths);
-    reply.stop = drain_stop(&paths, reply.left);
+    reply.stop = drain_stop(&paths, reply.left, off);
     s->m.replies_ok++;
     reply_send(s, rq->se, codec_enc_drain_reply(s->out, sizeof s->out, &rq->head, &reply));
 }

@@ -224,6 +224,10 @@ void session_say(struct session *se, const void *buf, int len, int fd);
 struct call *call_new(struct request *rq, enum call_kind kind); /* NULL: answered BUSY */
 /* The request's bytes stay until the call has ended. False: no more can be kept. */
 bool call_keep(struct request *rq, struct call *call) KVC_WARN_UNUSED;
+/* They are the request's again, which goes on; request_end() frees them. */
+void call_unkeep(struct request *rq, struct call *call);
+/* The last of every request: frees the bytes that it still has. */
+void request_end(struct request *rq);
 /* When its timer is to fire, from now on. */
 void call_rearm(struct call *call, uint64_t due_ns);
 /* Copies begin until then, so that they have ended by the deadline. */

@@ -73,10 +73,7 @@ void room_finish(struct call *call)
         op_store(&rq);
     else
         op_pages_store(&rq);
-    if (!rq.kept)
-        return; /* another call has it now */
-    s->ports.unkeep(s->ports.ctx, rq.kept);
-    share_give(&s->kept_share, rq.se->index, rq.kept_bytes);
+    request_end(&rq);
 }
 
 static void on_room(struct core_waiter *w)
@@ -102,7 +99,10 @@ static bool wait_for_room(struct request *rq, const struct core_reserve *in)
     call->buf = rq->buf;
     call->len = rq->len;
     call->waiter.fn = on_room;
-    if (!call_keep(rq, call) || !core_store_must_wait(s->core, bytes, &call->waiter)) {
+    const bool kept = call_keep(rq, call);
+    if (!kept || !core_store_must_wait(s->core, bytes, &call->waiter)) {
+        if (kept)
+            call_unkeep(rq, call); /* what goes on still reads them */
         call_end(s, call);
         return false;
     }

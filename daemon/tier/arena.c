@@ -407,6 +407,13 @@ uint8_t *arena_settled(const struct arena *a, uint32_t no)
     return c->owned && keeper_is_done(a->keeper, no) ? c->mem.base : NULL;
 }
 
+uint8_t *arena_settle(struct arena *a, uint32_t no)
+{
+    if (a->chunks[no].owned && !keeper_is_done(a->keeper, no))
+        keeper_want(a->keeper, no, a->sizes.likely_bytes);
+    return arena_settled(a, no);
+}
+
 struct names *arena_names(const struct arena *a)
 {
     return a->names;

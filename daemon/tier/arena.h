@@ -61,6 +61,7 @@ struct arena_sizes {
     uint64_t chunk_total_bytes;
     uint64_t table_bytes;
     uint64_t prefault_bytes; /* how much of the chunks is faulted in at start */
+    uint64_t likely_bytes;   /* how much the limit is likely to need of them */
 };
 
 struct arena;
@@ -154,6 +155,9 @@ void arena_set_moved(struct arena *a, arena_moved_fn *fn, void *ctx);
 /* The base of chunk `no` (of arena_sizes.chunks) once it has an owner and has been faulted in;
  * otherwise NULL. */
 uint8_t *arena_settled(const struct arena *a, uint32_t no);
+/* The same, and one that has an owner is faulted in, prefault or not: no more in all than prefault
+ * would. */
+uint8_t *arena_settle(struct arena *a, uint32_t no);
 
 struct arena_stats {
     uint64_t limit_bytes;

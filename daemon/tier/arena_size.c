@@ -130,6 +130,7 @@ void arena_sizes(const struct arena_config *config, struct arena_sizes *ret_size
             tables.bytes +
             (config->home.persist != ARENA_PERSIST_OFF ? names_bytes(config->names_max) : 0),
         .prefault_bytes = config->prefault ? MIN(total, likely) : 0,
+        .likely_bytes = MIN(total, likely),
     };
 }
 

@@ -244,6 +244,9 @@ static void finish(struct hbm_job *j)
     tell(h, copy);
 }
 
+/* -EINVAL of the device's is of the daemon's making (a fragment outside its memory) and says
+ * nothing of what was touched; of a copy it would tell the worker that its page numbers are wrong.
+ */
 static int status_of(int err)
 {
     return err == -ETIMEDOUT || err == -ECANCELED ? err : -EIO;

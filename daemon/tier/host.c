@@ -285,7 +285,7 @@ static void tell_some(struct host *h)
     }
     for (unsigned i = 0; i < PIN_LOOK; i++) {
         const uint32_t no = h->tell_at;
-        uint8_t *base = h->told[no] != NULL ? NULL : arena_settled(h->arena, no);
+        uint8_t *base = h->told[no] != NULL ? NULL : arena_settle(h->arena, no);
         if (++h->tell_at == h->chunks) {
             h->tell_at = 0;
             h->tell_pause = PIN_PAUSE;

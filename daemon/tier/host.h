@@ -65,8 +65,8 @@ void host_set_retired_cb(struct host *host, arena_retired_fn *fn, void *ctx);
 
 /* For devices, which copy faster from and to memory that is registered with them. `settled` is told
  * of each chunk once, when it has an owner and has been faulted in (a few at a time, from
- * host_turn()), and `gone` of a chunk that it was told of, before its pages go. NULL: nobody asks
- * any more. */
+ * host_turn(); for this it is faulted in without prefault too), and `gone` of a chunk that it was
+ * told of, before its pages go. NULL: nobody asks any more. */
 typedef void(host_chunk_fn)(void *ctx, void *base, uint64_t bytes);
 void host_set_settled_cb(struct host *host, host_chunk_fn *settled, host_chunk_fn *gone, void *ctx);
 

@@ -24,6 +24,7 @@ struct range {
     uint8_t *base;
     uint64_t bytes;
     uint64_t done;
+    bool wanted;
 };
 
 struct keeper {
@@ -36,6 +37,8 @@ struct keeper {
     bool retiring; /* from hand-over until destroyed */
     struct chunk_mem retired;
     uint64_t target_bytes;
+    uint64_t wanted_bytes; /* the same for what is wanted */
+    bool any_wanted;       /* of what is not done; or may be */
     uint64_t faulted_bytes;
     int error;
     uint32_t cursor; /* ranges before it are done */
@@ -55,11 +58,25 @@ static int populate(void *base, uint64_t bytes)
     }
 }
 
+static struct range *next_wanted(struct keeper *k)
+{
+    for (uint32_t i = 0; k->any_wanted && i < k->ranges_max; i++) {
+        struct range *r = &k->ranges[i];
+        if (r->wanted && r->done < r->bytes)
+            return r;
+    }
+    k->any_wanted = false;
+    return NULL;
+}
+
 /* The next range with something to do, or NULL. */
 static struct range *next_range(struct keeper *k)
 {
-    if (k->error != 0 || k->faulted_bytes >= k->target_bytes)
-        return NULL;
+    struct range *wanted = NULL;
+    if (k->error == 0 && k->faulted_bytes < k->wanted_bytes)
+        wanted = next_wanted(k);
+    if (wanted != NULL || k->error != 0 || k->faulted_bytes >= k->target_bytes)
+        return wanted;
     for (; k->cursor < k->ranges_max; k->cursor++) {
         struct range *r = &k->ranges[k->cursor];
         if (r->done < r->bytes)
@@ -171,6 +188,18 @@ void keeper_set(struct keeper *k, uint32_t no, void *base, uint64_t bytes)
     *r = (struct range){.base = base, .bytes = bytes};
     k->cursor = MIN(k->cursor, no);
     (void)pthread_cond_signal(&k->work);
+    (void)pthread_mutex_unlock(&k->lock);
+}
+
+void keeper_want(struct keeper *k, uint32_t no, uint64_t most_bytes)
+{
+    MUST(no < k->ranges_max);
+    (void)pthread_mutex_lock(&k->lock);
+    k->wanted_bytes = most_bytes;
+    if (!k->ranges[no].wanted) {
+        k->ranges[no].wanted = k->any_wanted = true;
+        (void)pthread_cond_signal(&k->work);
+    }
     (void)pthread_mutex_unlock(&k->lock);
 }
 

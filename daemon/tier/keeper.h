@@ -4,7 +4,8 @@
  *
  * Both cost far too much for the control thread (a GiB of small pages takes about half a second to
  * fault in and tens of milliseconds to free). Ranges are numbered; they are faulted in the order of
- * their numbers, in steps, until the target of keeper_aim() is reached.
+ * their numbers, in steps, until the target of keeper_aim() is reached; and those that somebody
+ * wants.
  *
  * Threads: all functions from the one that created it; keeper_stats() from any.
  */
@@ -36,6 +37,10 @@ void keeper_aim(struct keeper *keeper, uint64_t target_bytes);
  * touched so far. What it was before is not touched again after this call, except by a step that
  * is running; keeper_retire() waits for that one. */
 void keeper_set(struct keeper *keeper, uint32_t no, void *base, uint64_t bytes);
+
+/* Range `no` is faulted in as well, before others that nobody wants, as long as fewer bytes than
+ * `most_bytes` are there. keeper_set() forgets it. */
+void keeper_want(struct keeper *keeper, uint32_t no, uint64_t most_bytes);
 
 /* Whether all of range `no` has been faulted in. */
 bool keeper_is_done(struct keeper *keeper, uint32_t no);

@@ -289,15 +289,19 @@ KVC_API KVC_MUST_USE int kvc_drop(struct kvc *kvc, uint64_t reservation);
  *
  * A name stands for a chain: a conversation for what was said so far, a document for KV that was
  * computed once to be used often (CAG). Names belong to the principal, tenant and sub-tenant; the
- * two kinds are apart. What a name reaches is kept as long as the name lasts: with priority
- * `priority`, written to storage at once where there is any, and found again after a restart. A
- * name can be moved to another chain (the conversation goes on; an answer is regenerated); what no
- * name reaches any more loses its protection at once.
+ * two kinds are apart. As long as the name lasts, what it reaches has at least the priority
+ * `priority` in memory, and eviction on request passes it over. With storage it is written there as
+ * soon as can be, is not given up there for room, and is found again after a restart. Without, or
+ * where storage could not take it, it goes from memory when room is short, the lower its priority
+ * the sooner; the name then stands for what is left (kvc_name_info.tokens_cached). KVC_F_PINNED
+ * keeps it from going for room in either case. A name can be moved to another chain (the
+ * conversation goes on; an answer is regenerated); what no name reaches any more loses its
+ * protection at once.
  *
  * These calls wait for the reply; they are not for the path of each token. */
 
 /* Says what will become of a chain: enum kvc_hint_kind. within_ms: for SOON. Sent without waiting
- * for the reply, and nothing when the session is down. -EINVAL. */
+ * for the reply (kvc_close does, a little), and nothing when the session is down. -EINVAL. */
 KVC_API KVC_MUST_USE int kvc_hint(struct kvc_ns *ns, const struct kvc_seq *seq,
                                   enum kvc_hint_kind kind, uint32_t within_ms);
 
@@ -370,8 +374,9 @@ KVC_API KVC_MUST_USE int kvc_name_tokens(struct kvc *kvc, enum kvc_name_kind kin
  * by step. A request that is begun while the session is not up is done at once: a lookup, acquire
  * or redeem as a miss, a namespace that is known as it was before; what stores fails in its begin
  * half with KVC_E_DOWN, like a ping or a new namespace. The other functions wait as said above;
- * kvc_open waits for the daemon up to the session's timeout (no_wait: not at all), kvc_close for
- * libzmq's threads to end, which does not depend on the daemon.
+ * kvc_open waits for the daemon up to the session's timeout (no_wait: not at all), kvc_close up to
+ * 250 ms for it to take hints that it has not answered yet, and for libzmq's threads to end, which
+ * does not depend on the daemon.
  *
  * A loop:
  *

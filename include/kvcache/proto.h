@@ -314,7 +314,8 @@ enum kvc_policy_action { KVC_POLICY_SHOW = 0, KVC_POLICY_SET = 1 };
 enum kvc_drain_stop {
     KVC_DRAIN_GOES_ON = 0,
     KVC_DRAIN_BUDGET = 1, /* the write budget allows less than is left */
-    KVC_DRAIN_OUT = 2     /* no path is in service */
+    KVC_DRAIN_OUT = 2,    /* no path is in service */
+    KVC_DRAIN_QUOTA = 3   /* the rest is of who may hold no more on storage */
 };
 
 #endif

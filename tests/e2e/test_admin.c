@@ -209,6 +209,39 @@ START_TEST(pins_hold_until_they_are_removed)
 }
 END_TEST
 
+/* A daemon of its own, whose one principal is a gateway. */
+START_TEST(pins_say_whose_sub_tenant_they_are)
+{
+    struct rig gate = {.pid = 0};
+    char path[160], set[164];
+    rig_dir(&gate);
+    snprintf(path, sizeof path, "%s/gate.yaml", gate.dir);
+    snprintf(set, sizeof set, "@%s", path);
+    FILE *f = fopen(path, "we");
+    ck_assert_ptr_nonnull(f);
+    fprintf(f, "principals:\n  - name: gate\n    uids: [%u]\n    tenant: acme\n    gateway: true\n",
+            (unsigned)getuid());
+    fclose(f);
+    const char *const sets[] = {set, NULL};
+    rig_restart(&gate, sets);
+    struct kvc *of = rig_open(&gate, 4 * MIB);
+    struct kvc_ns_spec spec = rig_spec("m", BT, RIG_BLOCK);
+    struct kvc_ns *alice;
+    spec.sub_tenant = "alice";
+    ck_assert_int_eq(kvc_ns_open(of, &spec, &alice), 0);
+    rig_keys(alice, 1, BT, BLOCKS, keys);
+    ck_assert_uint_eq(rig_store(of, alice, keys, 0, BLOCKS, BT, RIG_BLOCK, statuses), BLOCKS);
+    ctl(&gate, 0, "pin add --ns %u --tip %s", kvc_ns_id(alice), hex(9));
+    ctl(&gate, 0, "pin list");
+    SAYS("acme/alice");
+    ctl(&gate, 0, "pin list --json");
+    SAYS("\"sub_tenant\":\"alice\"");
+    kvc_close(&of);
+    rig_stop(&gate);
+    rig_clean(&gate);
+}
+END_TEST
+
 START_TEST(quotas_are_shown_set_and_cleared)
 {
     const uint32_t id = kvc_ns_id(ns);
@@ -233,6 +266,18 @@ START_TEST(quotas_are_shown_set_and_cleared)
     ctl(&rig, 0, "quota clear --ns %u", id);
     ctl(&rig, 1, "quota clear --ns %u", id);
     SAYS("no such quota");
+}
+END_TEST
+
+START_TEST(a_drain_that_a_quota_stops_says_so)
+{
+    ctl(&rig, 0, "quota set --ns %u --nvme 64KiB", kvc_ns_id(ns));
+    ctl(&rig, 1, "drain");
+    SAYS("a quota on storage is used up");
+    ctl(&rig, 1, "drain --json");
+    SAYS("\"stopped\":\"quota\"");
+    ctl(&rig, 0, "quota set --ns %u --nvme none", kvc_ns_id(ns));
+    ctl(&rig, 0, "drain");
 }
 END_TEST
 
@@ -494,6 +539,19 @@ START_TEST(an_export_that_fails_leaves_the_file_alone)
 }
 END_TEST
 
+/* Nobody reads it: who opened it to write would wait. */
+START_TEST(an_export_onto_a_fifo_is_refused)
+{
+    char path[160];
+    snprintf(path, sizeof path, "%s/fifo", rig.dir);
+    ck_assert_int_eq(mkfifo(path, 0600), 0);
+    ctl(&rig, 0, "doc put book --ns %u --tip %s", kvc_ns_id(ns), hex(BLOCKS - 1));
+    ctl(&rig, 5, "doc export book fifo");
+    SAYS("fifo: must be a regular file");
+    ctl(&rig, 5, "doc export book /dev/null");
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("admin");
@@ -504,7 +562,9 @@ int main(void)
     tcase_add_test(t, a_conversation_moves_and_goes);
     tcase_add_test(t, evicting_a_document_spares_what_another_shares);
     tcase_add_test(t, pins_hold_until_they_are_removed);
+    tcase_add_test(t, pins_say_whose_sub_tenant_they_are);
     tcase_add_test(t, quotas_are_shown_set_and_cleared);
+    tcase_add_test(t, a_drain_that_a_quota_stops_says_so);
     tcase_add_test(t, the_policy_is_shown_and_set);
     tcase_add_test(t, evicting_by_tenant_model_and_priority);
     tcase_add_test(t, a_document_goes_to_a_daemon_with_another_seed);
@@ -513,6 +573,7 @@ int main(void)
     tcase_add_test(t, another_namespace_is_refused_and_each_difference_named);
     tcase_add_test(t, a_flipped_bit_is_found_and_nothing_named);
     tcase_add_test(t, an_export_that_fails_leaves_the_file_alone);
+    tcase_add_test(t, an_export_onto_a_fifo_is_refused);
     suite_add_tcase(s, t);
     SRunner *r = srunner_create(s);
     srunner_run_all(r, CK_NORMAL);

@@ -233,6 +233,27 @@ START_TEST(who_will_come_soon_is_expected)
 }
 END_TEST
 
+/* The session's end reaches the daemon on another socket than its hints. */
+START_TEST(hints_just_before_the_session_ends_arrive)
+{
+    start(sets, NULL, 0);
+    store_all();
+    const struct kvc_seq seq = seq_of(0);
+    const struct kvc_ns_spec spec = rig_spec("m", BT, BYTES);
+    const uint64_t before = rig_stat(k, "core.advice");
+    for (uint32_t round = 0; round < 20; round++) {
+        struct kvc *other = rig_open(&rig, 0);
+        struct kvc_ns *of;
+        ck_assert_int_eq(kvc_ns_open(other, &spec, &of), 0);
+        for (uint32_t i = 0; i < 10; i++)
+            ck_assert_int_eq(kvc_hint(of, &seq, KVC_HINT_SCAN, 0), 0);
+        kvc_close(&other);
+    }
+    ck_assert_uint_eq(rig_stat(k, "core.advice") - before, 20 * 10);
+    teardown();
+}
+END_TEST
+
 START_TEST(what_has_ended_goes_first)
 {
     static const char *const small[] = {"policy.eviction=lru", NULL};
@@ -268,6 +289,7 @@ int main(void)
     tcase_add_test(t, tokens_that_nobody_has_count_as_a_miss);
     tcase_add_test(t, a_read_only_acquire_leaves_no_trace);
     tcase_add_test(t, who_will_come_soon_is_expected);
+    tcase_add_test(t, hints_just_before_the_session_ends_arrive);
     tcase_add_test(t, what_has_ended_goes_first);
     suite_add_tcase(s, t);
     return check_run(s);

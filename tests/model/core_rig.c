@@ -112,6 +112,12 @@ static unsigned rig_turn(struct rig *r)
     return n;
 }
 
+uint64_t rig_drain(struct rig *r, uint64_t bytes_max)
+{
+    uint64_t off;
+    return core_drain_disk(r->core, bytes_max, &off);
+}
+
 void rig_settle(struct rig *r)
 {
     unsigned quiet = 0;

@@ -44,6 +44,8 @@ void rig_end(struct rig *r);
 void rig_step(struct rig *r); /* time */
 /* Turns until nothing is under way any more. */
 void rig_settle(struct rig *r);
+/* core_drain_disk(); what quotas keep off is not asked for. */
+uint64_t rig_drain(struct rig *r, uint64_t bytes_max);
 /* The daemon dies and comes back, with what its tiers hold. Its clients are new. */
 void rig_restart(struct rig *r, bool host_survives);
 void rig_close(struct rig *r, unsigned client);

@@ -300,7 +300,7 @@ static void do_disk(void)
         lost += rnd(4) == 0 && fake_disk_lose(r.disk);
         return;
     case 4:
-        (void)core_drain_disk(r.core, rnd(2000));
+        (void)rig_drain(&r, rnd(2000));
         return;
     default:
         fake_disk_want(r.disk, rnd(r.disk_cfg.slots / r.disk_cfg.region_slots));

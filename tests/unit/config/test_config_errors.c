@@ -51,6 +51,10 @@ static const struct bad {
     {"quotas:\n  - host: 1GiB\n", "x.yaml:2: quotas: expected a tenant in every quota\n"},
     {"quotas:\n  - {tenant: a, host: 1GiB, host_share: 2GiB}\n",
      "x.yaml:2: quotas: expected a share of at most its limit for tenant 'a'\n"},
+    {"host: {limit: 1GiB}\nquotas:\n  - {tenant: a, host_share: 600MiB}\n  - {tenant: a, sub: s, "
+     "host_share: 500MiB}\n  - {tenant: b, host_share: 500MiB}\n",
+     "x.yaml:3: quotas: expected all host_share together to be at most host.limit, which is 1.00 "
+     "GiB, got 1.07 GiB; lower some of them or raise host.limit\n"},
     {"quotas:\n  - {tenant: a, host: 1GiB}\n  - {tenant: a, nvme: 1GiB}\n",
      "x.yaml:3: quotas: tenant 'a' has two quotas, the first in line 2\n"},
     {"quotas: 7\n",

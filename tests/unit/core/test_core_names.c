@@ -86,6 +86,23 @@ START_TEST(without_storage_what_a_name_reaches_goes_last)
 }
 END_TEST
 
+START_TEST(without_storage_a_name_alone_keeps_nothing_and_a_pinned_one_does)
+{
+    for (unsigned pinned = 0; pinned < 2; pinned++) {
+        begin(24, 0, false);
+        store(1, 0, 4);
+        struct core_named n;
+        ck_assert_int_eq(put("c", 1, 32, (struct core_name_put){.pinned = pinned != 0}, NULL, &n),
+                         0);
+        flood(32);
+        ck_assert_uint_eq(rig_lookup(&r, ns, 1, 32).tokens, pinned ? 32 : 0);
+        ck_assert_uint_eq(view("c").tokens, 32);
+        ck_assert_uint_eq(view("c").tokens_cached, pinned ? 32 : 0);
+        rig_end(&r);
+    }
+}
+END_TEST
+
 START_TEST(a_pinned_name_counts_against_the_budget_of_pins)
 {
     rig_defaults(&r);
@@ -484,6 +501,7 @@ int main(void)
     tcase_add_test(t, names_share_blocks_and_each_lets_go_of_its_own);
     tcase_add_test(t, a_tip_that_moves_lets_go_of_what_it_left_at_once);
     tcase_add_test(t, without_storage_what_a_name_reaches_goes_last);
+    tcase_add_test(t, without_storage_a_name_alone_keeps_nothing_and_a_pinned_one_does);
     tcase_add_test(t, a_pinned_name_counts_against_the_budget_of_pins);
     tcase_add_test(t, the_pin_of_a_name_is_none_to_be_seen_or_ended_by_itself);
     tcase_add_test(t, what_a_name_reaches_is_promised_and_stays_on_disk);

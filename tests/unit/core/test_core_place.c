@@ -372,9 +372,9 @@ START_TEST(a_drain_leaves_nothing_in_memory_alone)
 {
     begin(64, 64);
     store_chains(1, 10);
-    ck_assert_uint_eq(core_drain_disk(r.core, 1u << 20), 20 * 64);
+    ck_assert_uint_eq(rig_drain(&r, 1u << 20), 20 * 64);
     rig_settle(&r);
-    ck_assert_uint_eq(core_drain_disk(r.core, 1u << 20), 0);
+    ck_assert_uint_eq(rig_drain(&r, 1u << 20), 0);
     ck_assert_uint_eq(core_metrics(r.core)->blocks_on_disk, 20);
     rig_end(&r);
 }
@@ -385,11 +385,11 @@ START_TEST(a_drain_ends_with_the_write_budget)
     begin(64, 64);
     store_chains(1, 10);
     fake_disk_admit(r.disk, false);
-    ck_assert_uint_eq(core_drain_disk(r.core, 1u << 20), 20 * 64);
+    ck_assert_uint_eq(rig_drain(&r, 1u << 20), 20 * 64);
     rig_settle(&r);
     ck_assert_uint_eq(core_metrics(r.core)->blocks_on_disk, 0);
     fake_disk_admit(r.disk, true);
-    ck_assert_uint_eq(core_drain_disk(r.core, 1u << 20), 20 * 64);
+    ck_assert_uint_eq(rig_drain(&r, 1u << 20), 20 * 64);
     rig_settle(&r);
     ck_assert_uint_eq(core_metrics(r.core)->blocks_on_disk, 20);
     rig_end(&r);
@@ -403,7 +403,7 @@ START_TEST(a_restart_finds_what_both_tiers_have)
     for (unsigned host = 0; host < 2; host++) {
         begin(16, 64);
         store_chains(1, 16);
-        (void)core_drain_disk(r.core, 1u << 20);
+        (void)rig_drain(&r, 1u << 20);
         rig_settle(&r);
         rig_restart(&r, host);
         ck_assert_uint_eq(core_metrics(r.core)->blocks_present, 32);

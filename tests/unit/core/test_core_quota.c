@@ -301,6 +301,34 @@ START_TEST(nothing_is_written_to_disk_for_who_may_have_nothing_there)
 }
 END_TEST
 
+START_TEST(a_drain_tells_what_quotas_keep_off_the_disk_and_displaces_nothing)
+{
+    begin(64, 128);
+    ck_assert_int_eq(set(KVC_SCOPE_TENANT, "t1", NULL, 0, RETAIN_NO_LIMIT, 0, 4 * 64, 0), 0);
+    for (uint32_t i = 1; i <= 10; i++)
+        store(1, ns, i, 1);
+    store(3, other, 1, 2);
+    uint64_t off = 0, left = 0;
+    for (unsigned i = 0; i < 8; i++) {
+        left = core_drain_disk(r.core, UINT64_MAX, &off);
+        settle();
+    }
+    ck_assert_uint_eq(left, 6 * 64);
+    ck_assert_uint_eq(off, 6 * 64);
+    ck_assert_uint_eq(held(ns, 1), 4 * 64);
+    ck_assert_uint_eq(fake_disk_puts(r.disk, false), 6); /* each once, the other tenant's too */
+    ck_assert_int_eq(set(KVC_SCOPE_TENANT, "t1", NULL, 0, RETAIN_NO_LIMIT, 0, RETAIN_NO_LIMIT, 0),
+                     0);
+    for (unsigned i = 0; i < 3; i++) {
+        left = core_drain_disk(r.core, UINT64_MAX, &off);
+        settle();
+    }
+    ck_assert_uint_eq(left, 0);
+    ck_assert_uint_eq(off, 0);
+    rig_end(&r);
+}
+END_TEST
+
 START_TEST(a_namespace_that_goes_takes_its_quota_with_it)
 {
     rig_defaults(&r);
@@ -332,6 +360,7 @@ int main(void)
     tcase_add_test(t, a_limit_on_disk_that_is_lowered_is_kept_without_anybody_asking);
     tcase_add_test(t, what_builds_in_memory_on_what_must_leave_the_disk_goes_too);
     tcase_add_test(t, nothing_is_written_to_disk_for_who_may_have_nothing_there);
+    tcase_add_test(t, a_drain_tells_what_quotas_keep_off_the_disk_and_displaces_nothing);
     tcase_add_test(t, a_namespace_that_goes_takes_its_quota_with_it);
     suite_add_tcase(s, t);
     return check_run(s);

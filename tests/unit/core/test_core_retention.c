@@ -256,7 +256,7 @@ START_TEST(over_a_restart_what_was_wished_without_end_is_kept)
         begin(8, 64);
         store_level(1, 2, 80, 0);
         store_level(2, 2, 80, 100000);
-        (void)core_drain_disk(r.core, UINT64_MAX);
+        (void)rig_drain(&r, UINT64_MAX);
         rig_settle(&r);
         rig_restart(&r, host);
         ck_assert_uint_eq(level_of(1, 1), 80);

@@ -14,7 +14,7 @@ expect() {
     code=$1
     text=$2
     shift 2
-    output=$("$ctl" "$@" 2>&1)
+    output=$(timeout 60 "$ctl" "$@" 2>&1)
     got=$?
     if [ "$got" -ne "$code" ]; then
         echo "kvcachectl $*: exit code $got, expected $code"
@@ -90,6 +90,17 @@ expect 2 "how? Give --ttl" conv extend talk
 expect 2 "where to?" doc export book
 expect 2 "which file?" doc import
 expect 2 "No such file" doc import nothing.safetensors
+# What is no regular file is refused; of a FIFO, at once.
+rm -f fifo.json
+mkfifo fifo.json
+for what in "doc import" "doc put book --ns 3 --tokens" "pin add --ns 3 --tokens" \
+    "size --context 1 --config"; do
+    # shellcheck disable=SC2086 # a command and its arguments
+    expect 2 "fifo.json: must be a regular file, and is a FIFO" $what fifo.json
+    # shellcheck disable=SC2086
+    expect 2 "/dev/null: must be a regular file, and is a device" $what /dev/null
+done
+rm fifo.json
 expect 2 "did you mean --evict?" doc forget book --evct
 echo '[1, 2, "x"]' >bad.json
 expect 2 "element 2 is no token id" doc put book --ns 3 --tokens bad.json

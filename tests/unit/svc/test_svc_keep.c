@@ -211,6 +211,41 @@ START_TEST(usage_says_who_holds_what)
 }
 END_TEST
 
+/* ---- shares ---- */
+
+#define ROOM (UINT64_C(16) * 64 * 64) /* of the rig's host memory */
+
+START_TEST(shares_that_promise_more_than_there_is_are_refused)
+{
+    struct msg_quota_set a = {.scope = KVC_SCOPE_TENANT,
+                              .tenant = codec_text("a"),
+                              .host_limit = UINT64_MAX,
+                              .nvme_limit = UINT64_MAX,
+                              .host_share = ROOM / 2};
+    struct msg_quota_set b = a;
+    b.tenant = codec_text("b");
+    b.host_share = ROOM / 2 + 1;
+    ck_assert_uint_eq(sr_status(&s, SEND(ops, QUOTA_SET, quota_set, &a)), KVC_ST_OK);
+    const uint64_t refused = SEND(ops, QUOTA_SET, quota_set, &b);
+    ck_assert_uint_eq(sr_status(&s, refused), KVC_ST_BAD_ARGUMENT);
+    ck_assert_ptr_nonnull(strstr(sr_detail(&s, refused), "(65537 bytes)"));
+    ck_assert_ptr_nonnull(strstr(sr_detail(&s, refused), "(65536 bytes)"));
+    ck_assert_uint_eq(quotas().nitems, 1);
+    b.host_share--;
+    ck_assert_uint_eq(sr_status(&s, SEND(ops, QUOTA_SET, quota_set, &b)), KVC_ST_OK);
+    /* In the share of its tenant, up to that. */
+    struct msg_quota_set sub = a;
+    sub.scope = KVC_SCOPE_SUB;
+    sub.sub = codec_text("x");
+    ck_assert_uint_eq(sr_status(&s, SEND(ops, QUOTA_SET, quota_set, &sub)), KVC_ST_OK);
+    sub.sub = codec_text("y");
+    sub.host_share = 1;
+    ck_assert_uint_eq(sr_status(&s, SEND(ops, QUOTA_SET, quota_set, &sub)), KVC_ST_BAD_ARGUMENT);
+    a.host_share = ROOM / 2 - 1; /* less may always be asked for */
+    ck_assert_uint_eq(sr_status(&s, SEND(ops, QUOTA_SET, quota_set, &a)), KVC_ST_OK);
+}
+END_TEST
+
 /* ---- the policy ---- */
 
 START_TEST(the_policy_is_told_and_set_by_administrators)
@@ -273,6 +308,7 @@ int main(void)
     tcase_add_test(t, force_evicts_what_is_pinned);
     tcase_add_test(t, quotas_are_for_administrators);
     tcase_add_test(t, a_quota_bounds_and_is_removed);
+    tcase_add_test(t, shares_that_promise_more_than_there_is_are_refused);
     tcase_add_test(t, usage_says_who_holds_what);
     tcase_add_test(t, the_policy_is_told_and_set_by_administrators);
     tcase_add_test(t, a_namespace_tells_what_it_was_opened_with);

@@ -157,6 +157,32 @@ static void on_gone(void *ctx, void *base, uint64_t bytes)
     told->gone++;
 }
 
+START_TEST(devices_hear_of_chunks_that_were_not_faulted_in_before)
+{
+    struct loop *loop = fixture_loop(LOOP_AUTO);
+    struct host *h = NULL;
+    struct told told = {0};
+    struct tier_loc loc;
+    struct arena_stats st;
+    ck_assert(!config.arena.prefault);
+    ck_assert_int_eq(host_create(&config, loop, &h), 0);
+    struct tier *t = host_tier(h);
+    host_set_settled_cb(h, on_settled, on_gone, &told);
+    ck_assert_int_eq(t->ops->alloc(t, 1, 1024, (struct tier_loc){0}, 1, &loc), 0);
+    while (told.settled == 0)
+        host_turn(h);
+    for (unsigned i = 0; i < 10000; i++)
+        host_turn(h);
+    ck_assert_uint_eq(told.settled, 1);
+    host_arena_stats(h, &st);
+    ck_assert_uint_eq(st.faulted_bytes, 4 * MIB); /* that one alone */
+    host_set_settled_cb(h, NULL, NULL, NULL);
+    t->ops->free(t, loc);
+    host_destroy(&h);
+    loop_destroy(&loop);
+}
+END_TEST
+
 /* Of each chunk once, when it has an owner; and before it passes to another. */
 START_TEST(devices_hear_of_chunks_that_come_and_go)
 {
@@ -291,6 +317,7 @@ int main(void)
     tcase_add_loop_test(t, a_stored_block_is_read_back_by_descriptor_and_offset, 0, 2);
     tcase_add_test(t, room_passes_to_another_principal_by_drain);
     tcase_add_test(t, devices_hear_of_chunks_that_come_and_go);
+    tcase_add_test(t, devices_hear_of_chunks_that_were_not_faulted_in_before);
     tcase_add_test(t, slot_bytes_rounds_up_and_is_0_for_what_never_fits);
     tcase_add_test(t, the_notes_and_the_budget_are_complete);
     tcase_add_test(t, create_unwinds_whatever_fails);

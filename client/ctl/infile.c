@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "infile.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const char *kind(mode_t mode)
+{
+    switch (mode & S_IFMT) {
+    case S_IFIFO:
+        return "a FIFO";
+    case S_IFSOCK:
+        return "a socket";
+    case S_IFCHR:
+    case S_IFBLK:
+        return "a device";
+    default:
+        return "of another kind";
+    }
+}
+
+static int fail(int error, const char **ret_why)
+{
+    *ret_why = strerror(-error);
+    return error;
+}
+
+static int judge(const struct stat *st, const char **ret_why)
+{
+    static char text[64];
+    if (S_ISREG(st->st_mode))
+        return 0;
+    if (S_ISDIR(st->st_mode))
+        return fail(-EISDIR, ret_why);
+    snprintf(text, sizeof(text), "must be a regular file, and is %s", kind(st->st_mode));
+    *ret_why = text;
+    return -EINVAL;
+}
+
+int infile_open(const char *path, FILE **ret_file, const char **ret_why)
+{
+    struct stat st;
+    /* Before it is opened: that alone does something to some devices. */
+    if (stat(path, &st) < 0)
+        return fail(-errno, ret_why);
+    int rc = judge(&st, ret_why);
+    if (rc < 0)
+        return rc;
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    if (fd < 0)
+        return fail(-errno, ret_why);
+    /* Again: the name may be another file's by now. */
+    rc = fstat(fd, &st) < 0 ? fail(-errno, ret_why) : judge(&st, ret_why);
+    FILE *file = rc == 0 ? fdopen(fd, "rb") : NULL;
+    if (!file) {
+        rc = rc < 0 ? rc : fail(-errno, ret_why);
+        close(fd);
+        return rc;
+    }
+    *ret_file = file;
+    return 0;
+}
