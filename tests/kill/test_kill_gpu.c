@@ -23,8 +23,8 @@ static uint64_t random_state;
 static void start(bool again)
 {
     /* The emulated device takes its time, so that who is killed is killed in the middle. */
-    const char *const sets[] = {gpu_rig_setting("32MiB"), "hbm.chunk=2MiB",
-                                "hbm.emu_latency=300us", NULL};
+    const char *const sets[] = {gpu_rig_setting("32MiB"), "hbm.chunk=2MiB", "hbm.emu_latency=300us",
+                                NULL};
     if (again)
         rig_restart(&rig, sets);
     else
@@ -174,5 +174,9 @@ static Suite *suite(void)
 
 int main(int argc, char **argv)
 {
+    if (gpu_rig_problem() != NULL) {
+        printf("SKIP: %s\n", gpu_rig_problem());
+        return 77;
+    }
     return rig_main(argc, argv, &rig, child_main, suite);
 }
