@@ -27,6 +27,7 @@ mps=
 
 # The control daemon of our own pipe directory, and no other.
 mps_stop() {
+    # shellcheck disable=SC2086 # a command
     [ -z "$mps" ] || echo quit | timeout 20 $mps nvidia-cuda-mps-control >/dev/null 2>&1 ||
         echo "the MPS control daemon did not answer 'quit'; it is the one of $work/pipe" >&2
     mps=

@@ -16,7 +16,8 @@ struct gpu_args {
 
 /* gpu_plain.c: one large copy by one call of the driver, the bound of all others. */
 struct gpu_plain;
-/* Borrows d, which is open, and copies from and to the first of its host memory. */
+/* Borrows d, which is open, and copies from and to the first of its host memory. What it returns is
+ * to be closed after an error too. */
 BENCH_MUST_USE int gpu_plain_open(struct bench_device *d, struct gpu_plain **ret_plain);
 void gpu_plain_close(struct gpu_plain **plain); /* accepts NULL */
 /* One after the other for that long: bytes per second. */
@@ -29,8 +30,9 @@ BENCH_MUST_USE int gpu_beside(const struct gpu_args *args);
 
 /* gpu_decode.c: such a kernel in this process, step after step, on a thread of its own. */
 struct gpu_decode;
-/* Opens the device once more, with kv_bytes on it. */
-BENCH_MUST_USE int gpu_decode_open(const char *device, uint64_t kv_bytes,
+/* With kv_bytes on the device that d, which is open, is; closed before it. What it returns is to be
+ * closed after an error too. */
+BENCH_MUST_USE int gpu_decode_open(const struct bench_device *d, uint64_t kv_bytes,
                                    struct gpu_decode **ret_decode);
 void gpu_decode_close(struct gpu_decode **decode); /* accepts NULL */
 /* Whether the driver says that processes share this device through MPS. */

@@ -222,7 +222,7 @@ static int worker_open(struct half *h)
         say_error("out of memory");
         rc = BENCH_FAILED;
     }
-    return rc == 0 ? gpu_decode_open(h->args->device, h->args->kv_bytes, &h->decode) : rc;
+    return rc == 0 ? gpu_decode_open(&h->d, h->args->kv_bytes, &h->decode) : rc;
 }
 
 static void worker_close(struct half *h)
