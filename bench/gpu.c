@@ -49,12 +49,31 @@ struct bench {
     uint8_t *shadow; /* what memcpy has for the device's memory */
 };
 
-/* --- the three sides --- */
+/* --- the sides --- */
 
 static int run_ours(void *ctx, double seconds, double *ret_value)
 {
     struct bench *b = ctx;
     const struct bench_flood flood = {.seconds = seconds};
+    b->d.next = 0;
+    return bench_device_flood(&b->d, &flood, ret_value);
+}
+
+static enum gpu_path chosen(const struct bench *b)
+{
+    return gpu_path_of(b->d.gpu, b->d.direction, b->d.frag_bytes);
+}
+
+static enum gpu_path other(const struct bench *b)
+{
+    return chosen(b) == GPU_PATH_KERNEL ? GPU_PATH_ENGINE : GPU_PATH_KERNEL;
+}
+
+/* What the choice is worth. */
+static int run_other(void *ctx, double seconds, double *ret_value)
+{
+    struct bench *b = ctx;
+    const struct bench_flood flood = {.seconds = seconds, .path = (uint8_t)(1 + other(b))};
     b->d.next = 0;
     return bench_device_flood(&b->d, &flood, ret_value);
 }
@@ -128,13 +147,12 @@ static int check_bytes(struct bench_device *d, uint64_t frag_bytes)
 
 /* --- results --- */
 
-static const char *path_of(const struct bench *b)
+static const char *name_of(enum gpu_path path)
 {
-    return gpu_path_of(b->d.gpu, b->d.direction, b->d.frag_bytes) == GPU_PATH_KERNEL ? "kernel"
-                                                                                     : "engine";
+    return path == GPU_PATH_KERNEL ? "kernel" : "engine";
 }
 
-static void print_json(const struct bench *b, const struct perf_side *ours,
+static void print_json(const struct bench *b, enum gpu_path path, double value,
                        const struct perf_side *limit)
 {
     const bool is_plain = strcmp(limit->what, "plain copy") == 0;
@@ -143,14 +161,15 @@ static void print_json(const struct bench *b, const struct perf_side *ours,
         .keys = {{.key = "device", .text = b->d.name},
                  {.key = "direction", .text = b->d.direction == GPU_TO_DEVICE ? "to" : "from"},
                  {.key = "block_bytes", .number = b->d.frag_bytes},
-                 {.key = "path", .text = path_of(b)},
+                 {.key = "path", .text = name_of(path)},
+                 {.key = "chosen", .number = path == chosen(b)},
                  {.key = is_plain ? "against" : NULL, .text = limit->what}},
         .metric = "gpu_copy_bytes_per_s",
-        .value = ours->value,
+        .value = value,
         .unit = "B/s",
         .limit_what = limit->what,
         .limit = limit->value,
-        .ratio = ours->value / limit->value};
+        .ratio = value / limit->value};
     out_json(&line);
 }
 
@@ -167,29 +186,43 @@ static double wanted_of(const struct bench *b)
     return gpu_is_emulated(b->d.gpu) ? 0.80 : 0;
 }
 
-static void report(const struct bench *b, const struct perf_side sides[3])
+static bool has_kernel(const struct bench *b)
 {
-    char size[UNITS_TEXT_BYTES], rate[3][UNITS_TEXT_BYTES];
+    return gpu_rates(b->d.gpu)->to[0][GPU_PATH_KERNEL] != 0;
+}
+
+/* sides: ours, memcpy, the plain copy, the other path. */
+static void print_text(const struct bench *b, const struct perf_side sides[4])
+{
+    char size[UNITS_TEXT_BYTES], rate[4][UNITS_TEXT_BYTES];
+    const bool is_emulated = gpu_is_emulated(b->d.gpu);
     const double by_memcpy = sides[0].value / sides[1].value,
-                 by_plain = sides[0].value / sides[2].value, wanted = wanted_of(b),
-                 ratio = gpu_is_emulated(b->d.gpu) ? by_memcpy : by_plain;
-    if (b->args->perf.json) {
-        print_json(b, &sides[0], &sides[1]);
-        print_json(b, &sides[0], &sides[2]);
-        return;
-    }
-    for (unsigned i = 0; i < 3; i++)
+                 by_plain = sides[0].value / sides[2].value, wanted = wanted_of(b);
+    for (unsigned i = 0; i < 4; i++)
         units_format_rate((uint64_t)sides[i].value, rate[i]);
     printf("  %-4s %10s %14s   memcpy %14s   ratio %.2f   plain copy %14s   ratio %.2f   %s",
            b->d.direction == GPU_TO_DEVICE ? "to" : "from",
            units_format_bytes(b->d.frag_bytes, size), rate[0], rate[1], by_memcpy, rate[2],
-           by_plain, path_of(b));
+           by_plain, name_of(chosen(b)));
+    if (has_kernel(b))
+        printf(", %s %s", name_of(other(b)), rate[3]);
     if (wanted > 0)
-        printf("   wanted %.2f of %s: %s", wanted,
-               gpu_is_emulated(b->d.gpu) ? "memcpy" : "plain copy",
-               ratio >= wanted ? "good" : "MISSED");
+        printf("   wanted %.2f of %s: %s", wanted, is_emulated ? "memcpy" : "plain copy",
+               (is_emulated ? by_memcpy : by_plain) >= wanted ? "good" : "MISSED");
     puts("");
     fflush(stdout);
+}
+
+static void report(const struct bench *b, const struct perf_side sides[4])
+{
+    if (!b->args->perf.json) {
+        print_text(b, sides);
+        return;
+    }
+    print_json(b, chosen(b), sides[0].value, &sides[1]);
+    print_json(b, chosen(b), sides[0].value, &sides[2]);
+    if (has_kernel(b))
+        print_json(b, other(b), sides[3].value, &sides[2]);
 }
 
 static int one_size(struct bench *b, uint64_t frag_bytes)
@@ -197,11 +230,12 @@ static int one_size(struct bench *b, uint64_t frag_bytes)
     static const enum gpu_direction directions[] = {GPU_TO_DEVICE, GPU_FROM_DEVICE};
     int rc = check_bytes(&b->d, frag_bytes);
     for (size_t i = 0; rc == 0 && i < ARRAY_LEN(directions); i++) {
-        struct perf_side sides[3] = {{.run = run_ours},
+        struct perf_side sides[4] = {{.run = run_ours},
                                      {.what = "memcpy", .run = run_memcpy},
-                                     {.what = "plain copy", .run = run_plain}};
+                                     {.what = "plain copy", .run = run_plain},
+                                     {.what = "the other path", .run = run_other}};
         bench_device_lay_out(&b->d, directions[i], frag_bytes);
-        rc = perf_rounds(&b->args->perf, b, sides, 3);
+        rc = perf_rounds(&b->args->perf, b, sides, has_kernel(b) ? 4 : 3);
         if (rc == 0)
             report(b, sides);
     }

@@ -29,6 +29,21 @@ static int failed(const struct gpu_plain *p, const char *what, int error)
     return BENCH_FAILED;
 }
 
+static int copy(struct gpu_plain *p, enum gpu_direction direction)
+{
+    const struct timespec pause = {.tv_nsec = PAUSE_NS};
+    const uint64_t host = (uintptr_t)p->device->host;
+    const bool to = direction == GPU_TO_DEVICE;
+    const struct gpu_frag frag = {to ? p->mem.addr : host, to ? host : p->mem.addr, p->bytes};
+    uint64_t ticket;
+    int rc = p->drv->copy(p->dev, GPU_PATH_ENGINE, direction, &frag, 1, &ticket);
+    if (rc < 0)
+        return failed(p, "a plain copy", rc);
+    while ((rc = p->drv->poll(p->dev, ticket)) == 0)
+        (void)nanosleep(&pause, NULL);
+    return rc < 0 ? failed(p, "a plain copy", rc) : 0;
+}
+
 static int make(struct gpu_plain *p)
 {
     const struct gpu_config config = {.device = p->device->name,
@@ -45,7 +60,8 @@ static int make(struct gpu_plain *p)
         return failed(p, "memory for a plain copy", rc);
     rc = p->drv->pin(p->dev, p->device->host, p->bytes);
     p->pinned = rc == 0;
-    return rc < 0 ? failed(p, "registering host memory", rc) : 0;
+    return rc < 0 ? failed(p, "registering host memory", rc)
+                  : copy(p, GPU_TO_DEVICE); /* touches it */
 }
 
 int gpu_plain_open(struct bench_device *d, struct gpu_plain **ret_plain)
@@ -79,21 +95,6 @@ void gpu_plain_close(struct gpu_plain **plain)
     if (p->dev != NULL)
         p->drv->close(p->dev);
     free(p);
-}
-
-static int copy(struct gpu_plain *p, enum gpu_direction direction)
-{
-    const struct timespec pause = {.tv_nsec = PAUSE_NS};
-    const uint64_t host = (uintptr_t)p->device->host;
-    const bool to = direction == GPU_TO_DEVICE;
-    const struct gpu_frag frag = {to ? p->mem.addr : host, to ? host : p->mem.addr, p->bytes};
-    uint64_t ticket;
-    int rc = p->drv->copy(p->dev, GPU_PATH_ENGINE, direction, &frag, 1, &ticket);
-    if (rc < 0)
-        return failed(p, "a plain copy", rc);
-    while ((rc = p->drv->poll(p->dev, ticket)) == 0)
-        (void)nanosleep(&pause, NULL);
-    return rc < 0 ? failed(p, "a plain copy", rc) : 0;
 }
 
 int gpu_plain_run(struct gpu_plain *p, enum gpu_direction direction, double seconds,
