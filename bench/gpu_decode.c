@@ -120,6 +120,8 @@ struct gpu_decode {
     int rc;
 };
 
+static bool is_out; /* the device, for this process */
+
 static int must(const char *call, CUresult r)
 {
     const char *name = NULL;
@@ -127,6 +129,7 @@ static int must(const char *call, CUresult r)
         return 0;
     if (cu.GetErrorName(r, &name) != CUDA_SUCCESS || name == NULL)
         name = "an unknown error";
+    is_out = true;
     say_error("decode steps: %s: %s (%d)", call, name, (int)r);
     return BENCH_FAILED;
 }
@@ -246,6 +249,10 @@ void gpu_decode_close(struct gpu_decode **decode)
     *decode = NULL;
     if (g == NULL)
         return;
+    if (is_out) { /* all of it goes with the process */
+        free(g);
+        return;
+    }
     for (unsigned i = 0; i < AHEAD; i++)
         if (g->event[i])
             (void)must("cuEventDestroy", cu.EventDestroy(g->event[i]));
