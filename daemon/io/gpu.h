@@ -95,6 +95,8 @@ struct gpu_op {
 
     /* COPY */
     enum gpu_direction direction;
+    uint8_t path; /* 0: what gpu_path_of() says; else 1 + a gpu_path, where that can be taken (a
+                   * kernel: all host memory is pinned). For measurements */
     const struct gpu_frag *frag;
     uint32_t nfrags;
     const struct gpu_mark *mark; /* ascending; may be none */

@@ -291,7 +291,8 @@ static void cut(const struct gpu *g, const struct gpu_op *op, struct piece *p)
 static enum gpu_path choose(struct gpu *g, const struct gpu_op *op, const struct piece *p)
 {
     const enum gpu_path path =
-        gpu__path(&g->thread.rates, op->direction, op->bytes / MAX(op->nfrags, 1u));
+        op->path != 0 ? (enum gpu_path)(op->path - 1)
+                      : gpu__path(&g->thread.rates, op->direction, op->bytes / MAX(op->nfrags, 1u));
     if (path == GPU_PATH_ENGINE || op->direction == GPU_ON_DEVICE)
         return path;
     for (uint32_t i = 0; i < p->n; i++) {

@@ -24,6 +24,13 @@ static bool is_emulated(void)
     return strncmp(gpu_rig_device(), "emu:", 4) == 0;
 }
 
+const char *gpu_rig_problem(void)
+{
+    if (is_emulated() || dlopen("libcuda.so.1", RTLD_NOW) != NULL)
+        return NULL;
+    return "this machine has no NVIDIA driver (libcuda.so.1)";
+}
+
 /* ---- bytes on the device ---- */
 
 /* The driver as any program has it: the functions by name and version, without its headers. */

@@ -45,6 +45,8 @@ struct gpu_worker {
 };
 
 const char *gpu_rig_device(void);
+/* Why it cannot be had on this machine; NULL: it may be. */
+const char *gpu_rig_problem(void);
 /* "hbm.devices=<device>=<size>", for rig_start(). */
 const char *gpu_rig_setting(const char *size);
 /* Waits until the daemon's device is up; then opens a session, its device and a pool. */

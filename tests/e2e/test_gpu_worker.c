@@ -627,6 +627,10 @@ static Suite *suite(void)
 
 int main(void)
 {
+    if (gpu_rig_problem() != NULL) {
+        printf("SKIP: %s\n", gpu_rig_problem());
+        return 77;
+    }
     SRunner *runner = srunner_create(suite());
     srunner_run_all(runner, CK_ENV);
     int failed = srunner_ntests_failed(runner);

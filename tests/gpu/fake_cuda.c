@@ -275,6 +275,12 @@ CUresult fake_DeviceGetAttribute(int *ret_value, CUdevice_attribute which, CUdev
     if (r != CUDA_SUCCESS)
         return fake__leave(r);
     switch ((int)which) {
+    case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT:
+        *ret_value = FAKE_MULTIPROCESSORS;
+        break;
+    case FAKE_ATTRIBUTE_MPS:
+        *ret_value = 0;
+        break;
     case CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING:
         *ret_value = fake.unified;
         break;

@@ -15,11 +15,13 @@
 #include "gpu_cuda__.h"
 #include "list.h"
 
-#define FAKE_DEVICES_MAX  4
-#define FAKE_GRANULARITY  (UINT64_C(2) << 20)
-#define FAKE_PLAIN_BYTES  512u /* what cuMemAlloc() aligns to */
-#define FAKE_PRIORITY_LOW 0
-#define FAKE_PRIORITY_TOP (-5)
+#define FAKE_DEVICES_MAX     4
+#define FAKE_MULTIPROCESSORS 4
+#define FAKE_ATTRIBUTE_MPS   133 /* CU_DEVICE_ATTRIBUTE_MPS_ENABLED; older headers lack it */
+#define FAKE_GRANULARITY     (UINT64_C(2) << 20)
+#define FAKE_PLAIN_BYTES     512u /* what cuMemAlloc() aligns to */
+#define FAKE_PRIORITY_LOW    0
+#define FAKE_PRIORITY_TOP    (-5)
 
 struct fake_device {
     int ordinal;

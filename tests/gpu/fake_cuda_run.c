@@ -22,16 +22,16 @@ struct event {
     bool is_asked; /* since it was recorded: the first question is always too early */
 };
 
-enum work_kind { COPY, LAUNCH, RECORD, WAIT, WRITE, AWAIT };
+enum work_kind { COPY, LAUNCH, DECODE, RECORD, WAIT, WRITE, AWAIT };
 struct work {
     struct list_node node;
     enum work_kind kind;
     uint64_t ready_ns;
     struct kvc_frag *copy; /* COPY: [n], owned */
-    uint64_t list;         /* LAUNCH: device address of n fragments */
+    uint64_t list;         /* LAUNCH: device address of n fragments; DECODE: of the KV */
     uint32_t n;
     struct event *event;  /* RECORD, WAIT */
-    uint64_t word, value; /* WRITE, AWAIT: its device address */
+    uint64_t word, value; /* WRITE, AWAIT: its device address; DECODE: the sum's, words of KV */
 };
 
 struct stream {
@@ -43,6 +43,7 @@ struct stream {
 struct module {
     struct list_node node;
     struct fake_device *device;
+    enum work_kind kind; /* what its function does: LAUNCH, DECODE */
 };
 
 static uint64_t now_ns(void)
@@ -120,6 +121,15 @@ static void execute_launch(const struct fake_device *d, const struct work *w)
     }
 }
 
+static void execute_decode(const struct fake_device *d, const struct work *w)
+{
+    const uint32_t *kv = (const void *)fake__reach(d, w->list, w->value * sizeof(*kv));
+    uint32_t *sum = (void *)fake__reach(d, w->word, sizeof(*sum));
+    if (!kv || !sum)
+        fake__wrong("the KV that a decode step reads, or its sum, has gone");
+    kvc_decode_cpu(kv, w->value, sum);
+}
+
 static volatile uint64_t *word_of(const struct fake_device *d, const struct work *w)
 {
     char *at = fake__reach(d, w->word, sizeof(uint64_t));
@@ -154,6 +164,8 @@ static void execute(struct fake_device *d, struct work *w)
             d->sticky = r; /* what fails while it is executed is not forgotten */
         else if (w->kind == COPY)
             execute_copies(d, w);
+        else if (w->kind == DECODE)
+            execute_decode(d, w);
         else
             execute_launch(d, w);
     }
@@ -571,16 +583,60 @@ CUresult fake_ModuleUnload(CUmodule module)
     return fake__leave(r);
 }
 
-/* Its one function has the module's address. */
+/* Its one function has the module's address, whatever it is in truth: an image is not looked into.
+ */
 CUresult fake_ModuleGetFunction(CUfunction *ret_function, CUmodule module, const char *name)
 {
     CUresult r = fake__enter("cuModuleGetFunction", FAKE_CONTEXT);
-    (void)module_of("cuModuleGetFunction", module);
-    if (r == CUDA_SUCCESS && strcmp(name, STRING(KVC_FRAGS_KERNEL)) != 0)
+    struct module *m = module_of("cuModuleGetFunction", module);
+    const bool decodes = strcmp(name, STRING(KVC_DECODE_KERNEL)) == 0;
+    if (r == CUDA_SUCCESS && !decodes && strcmp(name, STRING(KVC_FRAGS_KERNEL)) != 0)
         r = CUDA_ERROR_NOT_FOUND;
-    if (r == CUDA_SUCCESS)
+    if (r == CUDA_SUCCESS) {
+        m->kind = decodes ? DECODE : LAUNCH;
         *ret_function = (CUfunction)module;
+    }
     return fake__leave(r);
+}
+
+static void launch_frags(struct stream *s, unsigned blocks, unsigned threads, void **arguments,
+                         bool is_well)
+{
+    uint64_t list;
+    uint32_t n;
+    memcpy(&list, arguments[0], sizeof(list));
+    memcpy(&n, arguments[1], sizeof(n));
+    if (blocks > KVC_FRAGS_BLOCKS || threads != KVC_FRAGS_THREADS)
+        fake__wrong("cuLaunchKernel: %u blocks of %u threads copy fragments", blocks, threads);
+    if (n == 0 || !fake__reach(fake__current, list, n * sizeof(struct kvc_frag)))
+        fake__wrong("cuLaunchKernel: a list of %u fragments at %#jx", n, (uintmax_t)list);
+    if (!is_well)
+        return;
+    struct work *w = enqueue(s, LAUNCH);
+    w->list = list;
+    w->n = n;
+    fake__add("frag", n);
+}
+
+static void launch_decode(struct stream *s, unsigned blocks, unsigned threads, void **arguments,
+                          bool is_well)
+{
+    uint64_t kv, words, sum;
+    memcpy(&kv, arguments[0], sizeof(kv));
+    memcpy(&words, arguments[1], sizeof(words));
+    memcpy(&sum, arguments[2], sizeof(sum));
+    if (blocks != KVC_DECODE_BLOCKS * FAKE_MULTIPROCESSORS || threads != KVC_DECODE_THREADS)
+        fake__wrong("cuLaunchKernel: %u blocks of %u threads decode", blocks, threads);
+    if (words == 0 || words % 4 != 0 || kv % 16 != 0 ||
+        !fake__reach(fake__current, kv, 4 * words) || !fake__reach(fake__current, sum, 4))
+        fake__wrong("cuLaunchKernel: %ju words of KV at %#jx, a sum at %#jx", (uintmax_t)words,
+                    (uintmax_t)kv, (uintmax_t)sum);
+    if (!is_well)
+        return;
+    struct work *w = enqueue(s, DECODE);
+    w->list = kv;
+    w->value = words;
+    w->word = sum;
 }
 
 CUresult fake_LaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
@@ -589,22 +645,14 @@ CUresult fake_LaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y
 {
     const CUresult r = fake__enter("cuLaunchKernel", FAKE_CONTEXT);
     struct stream *s = stream_of("cuLaunchKernel", stream);
-    uint64_t list;
-    uint32_t n;
-    (void)module_of("cuLaunchKernel", function);
-    if (grid_x == 0 || grid_x > KVC_FRAGS_BLOCKS || grid_y != 1 || grid_z != 1 ||
-        block_x != KVC_FRAGS_THREADS || block_y != 1 || block_z != 1 || shared_bytes != 0 || extra)
+    const struct module *m = module_of("cuLaunchKernel", function);
+    if (grid_x == 0 || grid_y != 1 || grid_z != 1 || block_y != 1 || block_z != 1 ||
+        shared_bytes != 0 || extra)
         fake__wrong("cuLaunchKernel: %u,%u,%u blocks of %u,%u,%u threads", grid_x, grid_y, grid_z,
                     block_x, block_y, block_z);
-    memcpy(&list, arguments[0], sizeof(list));
-    memcpy(&n, arguments[1], sizeof(n));
-    if (n == 0 || !fake__reach(fake__current, list, n * sizeof(struct kvc_frag)))
-        fake__wrong("cuLaunchKernel: a list of %u fragments at %#jx", n, (uintmax_t)list);
-    if (r == CUDA_SUCCESS) {
-        struct work *w = enqueue(s, LAUNCH);
-        w->list = list;
-        w->n = n;
-        fake__add("frag", n);
-    }
+    if (m->kind == DECODE)
+        launch_decode(s, grid_x, block_x, arguments, r == CUDA_SUCCESS);
+    else
+        launch_frags(s, grid_x, block_x, arguments, r == CUDA_SUCCESS);
     return fake__leave(r);
 }

@@ -110,6 +110,33 @@ START_TEST(a_kernel_gets_registered_memory_only)
 }
 END_TEST
 
+static enum gpu_path path_asked(enum gpu_path path, uint64_t to, const void *from)
+{
+    const struct gpu_frag frag = {to, at(from), 4096};
+    struct flight f = copy_of(GPU_TO_DEVICE, &frag, 1);
+    f.op.path = (uint8_t)(1 + path);
+    ck_assert_int_eq(run(gpu, &f), 0);
+    return given[ngiven - 1].path;
+}
+
+START_TEST(a_copy_takes_the_path_that_it_names)
+{
+    static uint8_t host[4096];
+    struct gpu_mem mem;
+    open_spied(0);
+    must_alloc(gpu, &mem, sizeof host);
+    set_rates(1, 2);
+    ck_assert_int_eq(path_asked(GPU_PATH_KERNEL, mem.addr, host), GPU_PATH_ENGINE);
+    ck_assert_int_eq(pin(gpu, host, sizeof host), 0);
+    ck_assert_int_eq(path_asked(GPU_PATH_ENGINE, mem.addr, host), GPU_PATH_ENGINE);
+    set_rates(2, 1);
+    ck_assert_int_eq(path_asked(GPU_PATH_KERNEL, mem.addr, host), GPU_PATH_KERNEL);
+    must_unpin(gpu, host, sizeof host);
+    must_free(gpu, &mem);
+    close_spied();
+}
+END_TEST
+
 START_TEST(registrations_go_with_the_device)
 {
     static uint8_t host[4096];
@@ -265,6 +292,7 @@ int main(void)
     TCase *tc = tcase_create("gpu_thread");
     tcase_set_timeout(tc, 120);
     tcase_add_test(tc, a_kernel_gets_registered_memory_only);
+    tcase_add_test(tc, a_copy_takes_the_path_that_it_names);
     tcase_add_test(tc, registrations_go_with_the_device);
     tcase_add_test(tc, the_nearest_size_that_was_measured_decides);
     tcase_add_loop_test(tc, a_large_copy_is_given_in_pieces_within_the_credit, 0, 4);

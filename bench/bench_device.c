@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "bench_device.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "perf.h"
+
+/* ---- operations ---- */
+
+static unsigned ended;
+
+static void note_end(struct gpu_op *op)
+{
+    (void)op;
+    ended++;
+}
+
+static int turn(struct bench_device *d)
+{
+    const int rc = loop_turn(d->loop, -1);
+    if (rc < 0)
+        say_error("waiting: %s", strerror(-rc));
+    return rc < 0 ? BENCH_FAILED : 0;
+}
+
+static int check(const struct bench_device *d, const struct gpu_op *op, const char *what)
+{
+    if (op->status == 0)
+        return 0;
+    say_error("%s: %s: %s%s%s", d->name, what, strerror(-op->status),
+              gpu_why(d->gpu)[0] ? ": " : "", gpu_why(d->gpu));
+    return BENCH_FAILED;
+}
+
+int bench_device_run(struct bench_device *d, struct gpu_op *op, const char *what)
+{
+    const unsigned before = ended;
+    int rc = 0;
+    op->done = note_end;
+    gpu_submit(d->gpu, op);
+    while (rc == 0 && ended == before)
+        rc = turn(d);
+    return rc != 0 ? rc : check(d, op, what);
+}
+
+/* ---- fragments ---- */
+
+void bench_device_lay_out(struct bench_device *d, enum gpu_direction direction, uint64_t frag_bytes)
+{
+    uint64_t seed = 1;
+    d->direction = direction;
+    d->frag_bytes = frag_bytes;
+    d->nfrags = (uint32_t)(d->bytes / frag_bytes);
+    d->next = 0;
+    for (uint32_t i = 0; i < d->nfrags; i++) /* where each lies on the device */
+        d->frag[i].to = i;
+    for (uint32_t i = d->nfrags; i > 1; i--) {
+        seed = seed * 6364136223846793005u + 1442695040888963407u;
+        const uint32_t k = (uint32_t)((seed >> 33) % i);
+        const uint64_t swap = d->frag[k].to;
+        d->frag[k].to = d->frag[i - 1].to;
+        d->frag[i - 1].to = swap;
+    }
+    for (uint32_t i = 0; i < d->nfrags; i++) {
+        const uint64_t host = (uintptr_t)d->host + i * frag_bytes;
+        const uint64_t device = d->mem.addr + d->frag[i].to * frag_bytes;
+        const bool to = direction == GPU_TO_DEVICE;
+        d->frag[i] = (struct gpu_frag){to ? device : host, to ? host : device, frag_bytes};
+    }
+}
+
+uint32_t bench_device_next(struct bench_device *d, uint32_t *ret_first)
+{
+    const uint64_t n = MIN(MAX(BENCH_DEVICE_OP_BYTES / d->frag_bytes, 1u), d->nfrags);
+    if (d->next + n > d->nfrags)
+        d->next = 0;
+    *ret_first = (uint32_t)d->next;
+    d->next += n;
+    return (uint32_t)n;
+}
+
+/* ---- many of them ---- */
+
+struct flight {
+    const struct bench_flood *flood;
+    struct gpu_op op[BENCH_DEVICE_DEPTH];
+    uint64_t submitted, reaped, bytes, until;
+    bool over;
+};
+
+static void submit_next(struct bench_device *d, struct flight *f)
+{
+    struct gpu_op *op = &f->op[f->submitted % BENCH_DEVICE_DEPTH];
+    uint32_t first;
+    *op = (struct gpu_op){.kind = GPU_COPY, .done = note_end};
+    if (f->flood->next != NULL) {
+        f->flood->next(f->flood->ctx, f->submitted, op);
+    } else {
+        op->direction = d->direction;
+        op->path = f->flood->path;
+        op->nfrags = bench_device_next(d, &first);
+        op->frag = d->frag + first;
+    }
+    f->submitted++;
+    gpu_submit(d->gpu, op);
+}
+
+static int reap(const struct bench_device *d, struct flight *f)
+{
+    const struct gpu_op *op = &f->op[f->reaped++ % BENCH_DEVICE_DEPTH];
+    if (f->over && op->status == -ECANCELED)
+        return 0;
+    f->bytes += op->bytes;
+    return check(d, op, "copy");
+}
+
+static void look_whether_over(struct flight *f)
+{
+    if (f->over)
+        return;
+    f->over = f->flood->is_over != NULL ? f->flood->is_over(f->flood->ctx) : now_ns() >= f->until;
+    for (uint64_t i = f->reaped; f->over && f->flood->is_over != NULL && i < f->submitted; i++)
+        atomic_store_explicit(&f->op[i % BENCH_DEVICE_DEPTH].cancel, true, memory_order_relaxed);
+}
+
+/* They end in the order in which they were submitted. */
+int bench_device_flood(struct bench_device *d, const struct bench_flood *flood, double *ret_rate)
+{
+    static struct flight f; /* after a turn that failed the device still has some of it */
+    const uint64_t begun = now_ns();
+    int rc = 0, waited = 0;
+    f = (struct flight){.flood = flood, .until = begun + (uint64_t)(flood->seconds * 1e9)};
+    ended = 0;
+    do {
+        while (f.reaped < ended) {
+            const int bad = reap(d, &f);
+            rc = rc != 0 ? rc : bad;
+        }
+        look_whether_over(&f);
+        f.over = f.over || rc != 0;
+        while (!f.over && f.submitted - f.reaped < BENCH_DEVICE_DEPTH)
+            submit_next(d, &f);
+        if (f.reaped == ended && f.reaped < f.submitted)
+            waited = turn(d);
+    } while (waited == 0 && f.reaped < f.submitted);
+    *ret_rate = (double)f.bytes / ((double)(now_ns() - begun) * 1e-9);
+    return rc != 0 ? rc : waited;
+}
+
+/* ---- opening ---- */
+
+static int open_gpu(struct bench_device *d, uint64_t extra)
+{
+    const struct loop_config loop = {.watches_max = 4};
+    const struct gpu_config config = {
+        .device = d->name,
+        .calibrate = true,
+        .emu = {.memory_bytes = d->bytes + extra + (UINT64_C(64) << 20)}};
+    int rc = loop_create(&loop, &d->loop);
+    if (rc == 0)
+        rc = gpu_open(&config, d->loop, &d->gpu);
+    if (rc < 0) {
+        say_error("%s: %s", d->name, strerror(-rc));
+        return BENCH_FAILED;
+    }
+    while (gpu_state(d->gpu) == GPU_STARTING) {
+        rc = turn(d);
+        if (rc != 0)
+            return rc;
+    }
+    if (gpu_state(d->gpu) != GPU_UP) {
+        say_error("%s is out: %s", d->name, gpu_why(d->gpu));
+        return BENCH_FAILED;
+    }
+    return 0;
+}
+
+int bench_device_open(struct bench_device *d, const char *name, uint64_t bytes, uint64_t extra,
+                      uint64_t smallest)
+{
+    *d = (struct bench_device){.name = name, .bytes = bytes};
+    int rc = open_gpu(d, extra);
+    if (rc != 0)
+        return rc;
+    struct gpu_op alloc = {.kind = GPU_ALLOC, .mem = &d->mem, .bytes = bytes};
+    rc = bench_device_run(d, &alloc, "memory");
+    if (rc != 0)
+        return rc;
+    d->frag = calloc(bytes / smallest, sizeof(*d->frag));
+    d->host = perf_private_memory(bytes);
+    if (!d->frag || !d->host) {
+        say_error("out of memory");
+        return BENCH_FAILED;
+    }
+    struct gpu_op pin = {.kind = GPU_PIN, .host = d->host, .bytes = bytes};
+    return bench_device_run(d, &pin, "registering host memory");
+}
+
+void bench_device_close(struct bench_device *d)
+{
+    gpu_close(&d->gpu);
+    loop_destroy(&d->loop);
+    if (d->host)
+        munmap(d->host, d->bytes);
+    free(d->frag);
+    d->host = NULL;
+    d->frag = NULL;
+}
