@@ -8,6 +8,10 @@
 
 #include "perf.h"
 
+/* While copies wait for words that somebody else raises, or not: how often to look whether all is
+ * over. */
+#define LOOK_NS INT64_C(1000000)
+
 /* ---- operations ---- */
 
 static unsigned ended;
@@ -18,9 +22,9 @@ static void note_end(struct gpu_op *op)
     ended++;
 }
 
-static int turn(struct bench_device *d)
+static int turn(struct bench_device *d, int64_t timeout_ns)
 {
-    const int rc = loop_turn(d->loop, -1);
+    const int rc = loop_turn(d->loop, timeout_ns);
     if (rc < 0)
         say_error("waiting: %s", strerror(-rc));
     return rc < 0 ? BENCH_FAILED : 0;
@@ -42,7 +46,7 @@ int bench_device_run(struct bench_device *d, struct gpu_op *op, const char *what
     op->done = note_end;
     gpu_submit(d->gpu, op);
     while (rc == 0 && ended == before)
-        rc = turn(d);
+        rc = turn(d, -1);
     return rc != 0 ? rc : check(d, op, what);
 }
 
@@ -144,7 +148,7 @@ int bench_device_flood(struct bench_device *d, const struct bench_flood *flood, 
         while (!f.over && f.submitted - f.reaped < BENCH_DEVICE_DEPTH)
             submit_next(d, &f);
         if (f.reaped == ended && f.reaped < f.submitted)
-            waited = turn(d);
+            waited = turn(d, flood->is_over != NULL ? LOOK_NS : -1);
     } while (waited == 0 && f.reaped < f.submitted);
     *ret_rate = (double)f.bytes / ((double)(now_ns() - begun) * 1e-9);
     return rc != 0 ? rc : waited;
@@ -167,7 +171,7 @@ static int open_gpu(struct bench_device *d, uint64_t extra)
         return BENCH_FAILED;
     }
     while (gpu_state(d->gpu) == GPU_STARTING) {
-        rc = turn(d);
+        rc = turn(d, -1);
         if (rc != 0)
             return rc;
     }
