@@ -496,13 +496,23 @@ static void act_unmap(struct model *m)
     }
 }
 
-/* Memory that workers map, and that of the daemon beside it, is within the limit. */
+static bool is_kept(const struct hbm *h, const struct loan *l)
+{
+    for (uint32_t i = 0; i < h->places; i++)
+        if (h->place[i].lent > 0 && h->place[i].lent_no == (l->chunk & HBM_NUMBERS))
+            return h->place[i].room == HBM_READY;
+    return false;
+}
+
+/* Memory that workers map is still there, and with that of the daemon beside it within the limit.
+ */
 static void check_loans(struct model *m, uint64_t limit_bytes)
 {
     const struct hbm *h = CONTAINER_OF(m->r.d, struct hbm, device);
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < LOANS; i++) {
         bool first = m->loan[i].chunk != 0;
+        ck_assert(!first || is_kept(h, &m->loan[i]));
         for (uint32_t k = 0; k < i && first; k++)
             first = m->loan[k].chunk == 0 || m->loan[k].inode != m->loan[i].inode;
         bytes += first ? m->loan[i].bytes : 0;
