@@ -44,6 +44,7 @@ struct hbm_place {
     uint32_t no;      /* the memory's, for workers; 0: it has none. Never that of other memory */
     uint32_t lent_no; /* by which workers have it, also when its chunk is gone */
     uint32_t lent;    /* sessions that have it; while there are any it is not freed */
+    bool held;        /* its chunk is gone, and it is lent */
     uint32_t principal;
     uint32_t copies; /* in flight, from or to it */
     bool wanted;     /* to be allocated as soon as there is nothing */
@@ -179,6 +180,7 @@ struct hbm {
     uint32_t places;
     uint64_t chunk_bytes;
     uint32_t last_no;
+    uint32_t held;        /* places */
     uint64_t recalled_ns; /* when a chunk that workers have was retired last */
     /* A bit per page of the arena: a slot that is handed out begins here; and one whose bytes went
      * with the device, until it is freed. */

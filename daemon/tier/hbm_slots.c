@@ -82,12 +82,6 @@ static void ask(struct hbm_place *p, enum gpu_op_kind kind)
     hbm__submit(p->hbm, &p->op);
 }
 
-/* Its chunk is gone, and workers are yet to unmap what it had. */
-static bool is_held(const struct hbm_place *p)
-{
-    return p->room == HBM_READY && p->stale && p->lent > 0;
-}
-
 static void pump(struct hbm_place *p)
 {
     if (p->hbm->closing) /* all of it goes with the device */
@@ -150,8 +144,11 @@ static void forget(struct hbm_place *p)
     p->wanted = false;
     if (p->room == HBM_READY || p->room == HBM_ALLOCATING)
         p->stale = true;
-    if (p->lent > 0)
+    if (p->lent > 0 && !p->held) {
+        p->held = true;
+        h->held++;
         h->recalled_ns = clock_now_ns();
+    }
     pump(p);
 }
 
@@ -159,12 +156,7 @@ static void forget(struct hbm_place *p)
  * Evicting more meanwhile would be in vain. */
 static bool is_room_coming(const struct hbm *h)
 {
-    if (clock_now_ns() - h->recalled_ns >= HBM_RECALL_NS)
-        return false;
-    for (uint32_t i = 0; i < h->places; i++)
-        if (is_held(&h->place[i]))
-            return true;
-    return false;
+    return h->held > 0 && clock_now_ns() - h->recalled_ns < HBM_RECALL_NS;
 }
 
 static void on_retired(void *ctx, uint32_t chunk, uint32_t principal)
@@ -196,7 +188,7 @@ int hbm__slot_at(struct hbm *h, struct tier_loc loc, uint64_t *ret_addr)
     struct tier_view v;
     if (bit(h->dead, loc))
         return -EIO;
-    if (is_held(p))
+    if (p->held)
         return -ENOMEM;
     if (!is_ready(p)) {
         want(p);
@@ -243,7 +235,7 @@ static int op_alloc(struct tier *t, uint32_t principal, uint32_t bytes, struct t
         return err == KVC_E_NO_ROOM && is_room_coming(h) ? KVC_E_BUSY : err;
     arena_view(h->arena, loc, &v);
     struct hbm_place *p = place_of(h, loc);
-    if (is_held(p)) { /* since the device went; its chunk is still the arena's */
+    if (p->held) { /* since the device went; its chunk is still the arena's */
         arena_free(h->arena, loc);
         return KVC_E_BUSY;
     }
@@ -384,21 +376,20 @@ void hbm__chunk_lend(struct device *d, uint32_t chunk)
 
 void hbm__chunk_give_back(struct device *d, uint32_t chunk)
 {
-    const struct hbm *h = hbm__of(d);
+    struct hbm *h = hbm__of(d);
     struct hbm_place *p = find_lent(h, chunk & HBM_NUMBERS);
     MUST(p != NULL);
     if (--p->lent > 0)
         return;
+    h->held -= p->held;
+    p->held = false;
     arena_lend(h->arena, (uint32_t)(p - h->place), false);
     pump(p);
 }
 
 uint64_t hbm__held_bytes(const struct hbm *h)
 {
-    uint64_t bytes = 0;
-    for (uint32_t i = 0; i < h->places; i++)
-        bytes += is_held(&h->place[i]) ? h->chunk_bytes : 0;
-    return bytes;
+    return h->held * h->chunk_bytes;
 }
 
 /* --- the device goes --- */
