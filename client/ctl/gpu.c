@@ -3,6 +3,8 @@
 
 #include <jansson.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "json.h"
 #include "table.h"
@@ -51,10 +53,12 @@ int devices_take(struct ctl *ctl, struct devices *ret_devices)
 static int take_held(void *ctx, const struct kvc_stat *stat)
 {
     struct devices *d = ctx;
-    unsigned no;
-    int end = 0;
-    if (sscanf(stat->name, "device%2u.held_bytes%n", &no, &end) == 1 && end > 0 &&
-        stat->name[end] == '\0' && no < d->n)
+    static const char prefix[] = "device";
+    char *end;
+    if (strncmp(stat->name, prefix, sizeof(prefix) - 1) != 0)
+        return 0;
+    const unsigned long no = strtoul(stat->name + sizeof(prefix) - 1, &end, 10);
+    if (strcmp(end, ".held_bytes") == 0 && no < d->n)
         d->held_bytes[no] = stat->value;
     return 0;
 }

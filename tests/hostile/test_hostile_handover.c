@@ -3,7 +3,6 @@
  * root, to become them. */
 #include <check.h>
 #include <grp.h>
-#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -163,10 +162,16 @@ static void add_mapped(pid_t pid, struct inodes *to)
     FILE *f = fopen(path, "re");
     ck_assert_ptr_nonnull(f);
     while (fgets(line, sizeof line, f)) {
-        uint64_t no;
+        const char *at = strstr(line, RIG_DAEMONS_MEMORY);
         uint32_t i = 0;
-        if (!strstr(line, RIG_DAEMONS_MEMORY) || sscanf(line, "%*s %*s %*s %*s %" SCNu64, &no) != 1)
+        if (!at)
             continue;
+        while (at[-1] == ' ' || at[-1] == '/') /* the inode stands before the name */
+            at--;
+        while (at[-1] != ' ')
+            at--;
+        const uint64_t no = strtoull(at, NULL, 10);
+        ck_assert_uint_gt(no, 0);
         while (i < to->n && to->no[i] != no)
             i++;
         ck_assert_uint_lt(i, 64);
