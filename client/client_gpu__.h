@@ -154,6 +154,9 @@ uint32_t pages__tokens(const struct pages_have *group, uint32_t groups, uint32_t
 /* CHUNK_ON. 0 = its memory is there; else why not, and the link may be down. */
 __attribute__((warn_unused_result)) int near__chunk_on(struct kvc *k, const uint8_t *buf,
                                                        size_t len, int passed, uint32_t *ret_chunk);
+/* Tells the daemon which of its device memory is mapped no more; all of what there is to say, or
+ * (false) as much as the connection takes. */
+bool near__tell_unmapped(struct kvc *k);
 
 /* ---- spread.c ---- */
 

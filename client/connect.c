@@ -36,6 +36,7 @@ static int end_link(struct kvc *k, int error)
     ending__begin(k);
     watch__remove(k, k->wire.fd);
     wire__disconnect(&k->wire);
+    map__retire_all(&k->maps); /* the end of the connection says that this is done */
     fork__hold_off();
     channel__close(&k->attach_fd);
     fork__go_on();
@@ -45,7 +46,6 @@ static int end_link(struct kvc *k, int error)
     k->mems_asked = 0;
     k->reopening = 0;
     op__fail_all(k, error);
-    map__retire_all(&k->maps);
     watch__update(k);
     return error;
 }
@@ -155,6 +155,7 @@ static int take_news(struct kvc *k, const uint8_t *buf, size_t len, int passed)
         if (codec_dec_att_retired(buf, len, &r) < 0)
             return kvc__malformed(k, "RETIRED");
         map__retire(&k->maps, r.chunk);
+        near__tell_unmapped(k);
         return 0;
     case KVC_ATTACH_DROPPED:
         return take_dropped(k, buf, len);
@@ -184,6 +185,7 @@ static int next_datagram(struct kvc *k, uint8_t buf[KVC_ATTACH_MAX], int *ret_pa
 int kvc__news(struct kvc *k)
 {
     k->news_ns = kvc__now();
+    near__tell_unmapped(k);
     for (;;) {
         uint8_t buf[KVC_ATTACH_MAX];
         int passed = -1;
@@ -228,6 +230,9 @@ int kvc__ask_chunk(struct kvc *k, uint64_t what, uint32_t chunk)
 {
     if (is_asked(k, what | chunk))
         return 0;
+    /* What is asked for now must not be said to be unmapped afterwards. */
+    if (!near__tell_unmapped(k))
+        return kvc__fail(k, KVC_E_TIMEOUT, "the daemon does not read the attach channel");
     if (k->asked_n == k->asked_cap) {
         uint32_t cap = k->asked_cap == 0 ? 16 : 2 * k->asked_cap;
         uint64_t *p = sys_realloc(k->asked, cap * sizeof(*p));

@@ -116,6 +116,9 @@ static int emu_import(struct device *d, const struct device_handle *handle,
     if (at == MAP_FAILED)
         return kvc__fail(d->kvc, -ENOMEM, "cannot map %llu bytes of an emulated device: %s",
                          (unsigned long long)handle->bytes, strerrordesc_np(errno));
+    /* As with a real device: children have none of it, and so do not keep it when it is unmapped
+     * here. */
+    (void)madvise(at, handle->bytes, MADV_DONTFORK);
     *ret_mem = (struct device_mem){.addr = at,
                                    .bytes = handle->bytes,
                                    .span = handle->bytes,

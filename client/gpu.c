@@ -227,6 +227,7 @@ void kvc_gpu_close(struct kvc_gpu **gpu)
     if (k->staging_pinned == g->device)
         spread__forget_staging(k);
     map__forget(&k->maps, g->device);
+    near__tell_unmapped(k);
     struct kvc_gpu **at = &k->gpus;
     while (*at != g)
         at = &(*at)->next;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "client.h"
+#include "client_gpu__.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -48,6 +49,7 @@ void hold__free(struct hold *h)
         h->next->prev = h->prev;
     h->next = k->free_holds;
     k->free_holds = h;
+    near__tell_unmapped(k);
     if (k->parted != NULL)
         parted__sweep(k);
 }

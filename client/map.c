@@ -8,8 +8,15 @@
 
 #include "sys.h"
 
+static void list_unmapped(struct map_table *t, struct map *m)
+{
+    m->next = t->unmapped;
+    t->unmapped = m;
+}
+
 static void destroy(struct map *m)
 {
+    bool is_owed = m->on != NULL && m->link == m->table->link;
     if (m->pinned != NULL)
         m->pinned->ops->unpin(m->pinned, (void *)(uintptr_t)m->base);
     device__unref(m->pinned);
@@ -17,7 +24,10 @@ static void destroy(struct map *m)
         m->on->ops->free(m->on, &m->memory);
     device__unref(m->on);
     (void)munmap((void *)(uintptr_t)m->base, m->bytes);
-    free(m);
+    if (is_owed)
+        list_unmapped(m->table, m);
+    else
+        free(m);
 }
 
 static void retire(struct map_table *t, struct map **at)
@@ -61,6 +71,8 @@ int map__add(struct map_table *t, uint32_t chunk, int fd, uint64_t bytes)
     m->base = base;
     m->bytes = bytes;
     m->chunk = chunk;
+    m->table = t;
+    m->link = t->link;
     m->next = t->bucket[chunk % MAP_BUCKETS];
     t->bucket[chunk % MAP_BUCKETS] = m;
     t->count++;
@@ -87,8 +99,27 @@ void map__retire(struct map_table *t, uint32_t chunk)
         retire(t, at);
 }
 
+void map__said(struct map_table *t)
+{
+    struct map *m = t->unmapped;
+    t->unmapped = m->next;
+    free(m);
+}
+
+void map__declined(struct map_table *t, uint32_t chunk)
+{
+    struct map *m = sys_calloc(1, sizeof(*m));
+    if (m == NULL)
+        return;
+    m->chunk = chunk;
+    list_unmapped(t, m);
+}
+
 void map__retire_all(struct map_table *t)
 {
+    t->link++;
+    while (t->unmapped != NULL)
+        map__said(t);
     for (uint32_t i = 0; i < MAP_BUCKETS && t->count > 0; i++) {
         while (t->bucket[i] != NULL)
             retire(t, &t->bucket[i]);

@@ -7,7 +7,8 @@
  * memory that they were given. Threads: the session's.
  *
  * Of a chunk that is on a device the mapping has the headers, and its memory on the device goes
- * with it.
+ * with it. That memory is the daemon's until it hears that nobody has it mapped: what was unmapped
+ * is listed until near__tell_unmapped() has said so.
  */
 #ifndef KVC_CLIENT_MAP_H
 #define KVC_CLIENT_MAP_H
@@ -24,7 +25,9 @@ struct map {
     const uint8_t *base;
     uint64_t bytes;
     uint32_t chunk;
-    uint32_t refs;         /* holds, counted once for each run of their blocks */
+    uint32_t refs; /* holds, counted once for each run of their blocks */
+    struct map_table *table;
+    uint32_t link;         /* table->link when it was entered */
     bool retired;          /* out of the table; unmapped with the last reference */
     struct device *pinned; /* registered there, counted; or NULL */
     bool is_pageable;      /* the driver would not register it */
@@ -38,6 +41,8 @@ struct map {
 struct map_table {
     struct map *bucket[MAP_BUCKETS];
     uint32_t count;
+    uint32_t link;        /* map__retire_all() so far */
+    struct map *unmapped; /* `chunk` of each is to be said; no more is in them */
 };
 
 /* Borrowed, or NULL. */
@@ -50,7 +55,13 @@ void map__ref(struct map *m);
 void map__unref(struct map *m);
 /* Takes one out of the table; unknown ids are ignored. */
 void map__retire(struct map_table *t, uint32_t chunk);
+/* The connection ends: there is nobody any more to be told what is unmapped, now or later. */
 void map__retire_all(struct map_table *t);
+/* Memory of a chunk that was given and not mapped: the daemon is to hear of it too. Without memory
+ * for that it hears when the session ends. */
+void map__declined(struct map_table *t, uint32_t chunk);
+/* The first of `unmapped` has been said. */
+void map__said(struct map_table *t);
 /* Takes out what the device has to do with and nobody refers to. */
 void map__forget(struct map_table *t, const struct device *d);
 

@@ -86,12 +86,18 @@ static int check_options(const struct kvc_options *o)
     return 0;
 }
 
-static void release_memory(struct kvc *k)
+/* All that maps the daemon's memory. */
+static void unmap_all(struct kvc *k)
 {
     gpu__destroy_all(k);
     op__destroy_all(k);
     hold__destroy_all(k);
     map__retire_all(&k->maps);
+}
+
+static void release_memory(struct kvc *k)
+{
+    unmap_all(k);
     words__destroy_all(k);
     ending__close(k);
     while (k->ns != NULL) {
@@ -197,6 +203,7 @@ void kvc_close(struct kvc **kvc)
      * may be said on the parent's connection; closing the copied descriptor does not end it. */
     if (!fork__is_child(k)) {
         wire__destroy(&k->wire);
+        unmap_all(k); /* which closing says to the daemon */
         fork__hold_off();
         channel__close(&k->attach_fd);
         fork__go_on();

@@ -121,7 +121,7 @@ static uint64_t next_time(const struct kvc *k)
         t = kvc__min(t, k->next_try_ns);
     else if (k->state == LINK_ATTACHING)
         t = kvc__min(t, k->attach_until_ns);
-    if (k->watch.blind)
+    if (k->watch.blind || k->maps.unmapped != NULL)
         t = kvc__min(t, kvc__now() + NEWS_INTERVAL_MS * NS_PER_MS);
     return t == UINT64_MAX ? 0 : t;
 }

@@ -26,6 +26,7 @@
     X(GAUGE, limit_bytes, "limit of slots")                             \
     X(GAUGE, used_bytes, "slots in use")                                \
     X(GAUGE, memory_bytes, "memory allocated there")                    \
+    X(GAUGE, held_bytes, "of it, until workers unmap what is retired")  \
     X(GAUGE, imported_bytes, "workers' memory imported")                \
     X(GAUGE, inflight_bytes, "bytes of copies in flight")               \
     X(GAUGE, blocks, "copies of blocks in slots")                       \
@@ -87,6 +88,13 @@ static uint64_t limits_of(const struct config *cfg)
     return sum;
 }
 
+/* At most; small devices have smaller chunks. */
+static uint64_t chunks_of(const struct config *cfg)
+{
+    const uint64_t chunk = cfg->hbm_chunk != 0 ? cfg->hbm_chunk : CHUNK_BYTES;
+    return limits_of(cfg) / chunk + (uint64_t)cfg->devices.n * 33;
+}
+
 uint32_t node_hbm_loop_watches(const struct config *cfg)
 {
     return WATCHES_EACH * cfg->devices.n;
@@ -94,7 +102,8 @@ uint32_t node_hbm_loop_watches(const struct config *cfg)
 
 uint64_t node_hbm_bytes(const struct config *cfg)
 {
-    uint64_t bytes = cfg->devices.n != 0 ? svc_device_bytes(cfg->limits_sessions) : 0;
+    uint64_t bytes =
+        cfg->devices.n != 0 ? svc_device_bytes(cfg->limits_sessions, chunks_of(cfg)) : 0;
     for (uint32_t i = 0; i < cfg->devices.n; i++) {
         const struct hbm_config hbm = hbm_config_of(cfg, i);
         bytes += hbm_host_bytes(&hbm);
@@ -106,11 +115,8 @@ uint64_t node_hbm_bytes(const struct config *cfg)
 /* A chunk has its headers' two and its memory's. */
 uint64_t node_hbm_descriptors(const struct config *cfg)
 {
-    const uint64_t chunk = cfg->hbm_chunk != 0 ? cfg->hbm_chunk : CHUNK_BYTES;
-    uint64_t n = cfg->devices.n != 0 ? SVC_IMPORTS_MAX : 0;
-    for (uint32_t i = 0; i < cfg->devices.n; i++)
-        n += DESCRIPTORS_EACH + 3 * (cfg->devices.entry[i].limit_bytes / chunk + 32);
-    return n;
+    const uint64_t n = cfg->devices.n != 0 ? SVC_IMPORTS_MAX : 0;
+    return n + DESCRIPTORS_EACH * (uint64_t)cfg->devices.n + 3 * chunks_of(cfg);
 }
 
 uint32_t node_hbm_near_max(const struct config *cfg)
@@ -224,6 +230,7 @@ void node_hbm_refresh(struct node_hbm *h, const struct core *core)
                                                 .limit_bytes = v.limit_bytes,
                                                 .used_bytes = v.used_bytes,
                                                 .memory_bytes = v.memory_bytes,
+                                                .held_bytes = v.held_bytes,
                                                 .imported_bytes = v.imported_bytes,
                                                 .inflight_bytes = g->inflight_bytes,
                                                 .blocks = near.blocks,

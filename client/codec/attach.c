@@ -9,7 +9,7 @@
 static uint32_t unpack_code(struct unpack *un, uint8_t *ret_code)
 {
     uint32_t n = unpack_array(un, NO_ATTACH);
-    *ret_code = (uint8_t)unpack_uint(un, KVC_ATTACH_HELLO, KVC_ATTACH_CHUNK_ON, NO_ATTACH);
+    *ret_code = (uint8_t)unpack_uint(un, KVC_ATTACH_HELLO, KVC_ATTACH_UNMAPPED, NO_ATTACH);
     if (un->err != 0)
         un->err = KVC_E_BAD_MESSAGE;
     return n;

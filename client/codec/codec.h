@@ -848,6 +848,9 @@ struct att_chunk_on { /* with OK: FD, EMU: a descriptor. Its headers come with M
     uint64_t bytes, offset;
     struct codec_bin ipc;
 };
+struct att_unmapped { /* by whoever got CHUNK_ON */
+    uint32_t chunk;
+};
 /* enum kvc_attach_code, or KVC_E_BAD_MESSAGE. Looks at the head only. */
 CODEC_MUST_USE int codec_att_code(const void *buf, size_t len);
 #define CODEC_ATTACH_LIST(X) \
@@ -863,7 +866,8 @@ CODEC_MUST_USE int codec_att_code(const void *buf, size_t len);
     X(mem_is)                \
     X(mem_drop)              \
     X(map_on)                \
-    X(chunk_on)
+    X(chunk_on)              \
+    X(unmapped)
 #define X(name)                                                                                   \
     CODEC_MUST_USE int codec_enc_att_##name(void *buf, size_t cap, const struct att_##name *msg); \
     CODEC_MUST_USE int codec_dec_att_##name(const void *buf, size_t len,                          \

@@ -583,3 +583,6 @@ static const struct field att_chunk_on_fields[] = {
 };
 SCHEMA(codec__att_chunk_on, struct att_chunk_on, att_chunk_on_fields, .ops = {KVC_ATTACH_CHUNK_ON},
        .check = check_att_chunk_on);
+
+static const struct field att_unmapped_fields[] = {U32(struct att_unmapped, chunk)};
+SCHEMA(codec__att_unmapped, struct att_unmapped, att_unmapped_fields, .ops = {KVC_ATTACH_UNMAPPED});

@@ -3,6 +3,8 @@
 
 #include <jansson.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "json.h"
 #include "table.h"
@@ -21,6 +23,7 @@ static const char help[] =
     "  DROPS     copies that went to make room\n"
     "  COPIES    from and to the device, those of workers' pages included; COPIED: their bytes\n"
     "  WORKERS   workers' memory that is imported\n"
+    "  HELD      of the limit: what workers have yet to unmap before blocks can have it again\n"
     "\n"
     "The second table has the rates measured at start: fragments of each size, by the copy engine\n"
     "and by a kernel; 'plain' is one large copy, which nothing exceeds.\n"
@@ -44,6 +47,20 @@ int devices_take(struct ctl *ctl, struct devices *ret_devices)
     ret_devices->n = 0;
     const int rc = kvc_devices(ctl->kvc, add, ret_devices);
     return rc == KVC_E_UNKNOWN_OP ? 0 : rc; /* a daemon of before devices has none */
+}
+
+/* The daemon numbers its devices as it lists them. */
+static int take_held(void *ctx, const struct kvc_stat *stat)
+{
+    struct devices *d = ctx;
+    static const char prefix[] = "device";
+    char *end;
+    if (strncmp(stat->name, prefix, sizeof(prefix) - 1) != 0)
+        return 0;
+    const unsigned long no = strtoul(stat->name + sizeof(prefix) - 1, &end, 10);
+    if (strcmp(end, ".held_bytes") == 0 && no < d->n)
+        d->held_bytes[no] = stat->value;
+    return 0;
 }
 
 static const char *label(const struct kvc_device *d)
@@ -81,7 +98,7 @@ static void slots_cell(struct table *t, const struct kvc_device *d)
                    units_format_bytes(d->limit_bytes, limit));
 }
 
-static void device_row(struct table *t, const struct kvc_device *d)
+static void device_row(struct table *t, const struct kvc_device *d, uint64_t held)
 {
     const uint64_t counts[] = {d->blocks, d->hits, d->fills, d->drops, d->copies};
     table_cell(t, "%s", label(d));
@@ -92,6 +109,7 @@ static void device_row(struct table *t, const struct kvc_device *d)
         count_cell(t, counts[i]);
     bytes_cell(t, d->copy_bytes);
     bytes_cell(t, d->imported_bytes);
+    bytes_cell(t, held);
     count_cell(t, d->failures);
     count_cell(t, d->outs);
 }
@@ -122,13 +140,13 @@ static void print_tables(const struct ctl *ctl, const struct devices *devices)
 {
     static const char *const heads[] = {"DEVICE",   "NAME",   "STATE",  ">SLOTS",  ">BLOCKS",
                                         ">HITS",    ">FILLS", ">DROPS", ">COPIES", ">COPIED",
-                                        ">WORKERS", ">FAILS", ">OUTS",  NULL};
+                                        ">WORKERS", ">HELD",  ">FAILS", ">OUTS",   NULL};
     static const char *const rates[] = {"DEVICE",      ">FRAGMENT",     ">TO, ENGINE",
                                         ">TO, KERNEL", ">FROM, ENGINE", ">FROM, KERNEL",
                                         NULL};
     struct table *t = table_create(heads), *r = table_create(rates);
     for (uint32_t i = 0; i < devices->n; i++) {
-        device_row(t, &devices->device[i]);
+        device_row(t, &devices->device[i], devices->held_bytes[i]);
         rate_rows(r, &devices->device[i]);
     }
     table_print(t, stdout, ctl->colour);
@@ -183,7 +201,7 @@ struct json_t *devices_use_json(const struct devices *devices)
     return list;
 }
 
-static json_t *device_json(const struct kvc_device *d)
+static json_t *device_json(const struct kvc_device *d, uint64_t held)
 {
     json_t *o = use_json(d), *rates = json_array();
     json_object_set_new(o, "name", json_string(d->name));
@@ -192,6 +210,7 @@ static json_t *device_json(const struct kvc_device *d)
     json_object_set_new(o, "emulated", json_boolean(d->emulated));
     put(o, "memory_bytes", d->memory_bytes);
     put(o, "imported_bytes", d->imported_bytes);
+    put(o, "held_bytes", held);
     put(o, "hits", d->hits);
     put(o, "fills", d->fills);
     put(o, "drops", d->drops);
@@ -218,14 +237,14 @@ static void print_json(const struct devices *devices)
 {
     json_t *list = json_array();
     for (uint32_t i = 0; i < devices->n; i++)
-        json_array_append_new(list, device_json(&devices->device[i]));
+        json_array_append_new(list, device_json(&devices->device[i], devices->held_bytes[i]));
     json_print(json_pack("{s:o}", "devices", list));
 }
 
 int cmd_gpu(struct ctl *ctl, int argc, char **argv)
 {
     static const struct option options[] = {CTL_COMMON_OPTIONS, {0}};
-    struct devices devices;
+    struct devices devices = {.n = 0};
     int rc = ctl_options_only(ctl, argc, argv, options, help, NULL, NULL);
     if (rc != 0)
         return rc < 0 ? CTL_OK : rc;
@@ -233,6 +252,8 @@ int cmd_gpu(struct ctl *ctl, int argc, char **argv)
     if (rc != 0)
         return rc;
     rc = devices_take(ctl, &devices);
+    if (rc == 0)
+        rc = kvc_stats(ctl->kvc, take_held, &devices);
     if (rc < 0)
         return ctl_fail(ctl, rc);
     if (ctl->json)

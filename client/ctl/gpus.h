@@ -12,6 +12,7 @@ struct json_t;
 struct devices {
     uint32_t n;
     struct kvc_device device[KVC_DEVICES_MAX];
+    uint64_t held_bytes[KVC_DEVICES_MAX]; /* of gpu alone */
 };
 
 /* Asks the daemon. 0, or the library's error. */

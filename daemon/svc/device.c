@@ -30,13 +30,13 @@ struct device *device_by_uuid(struct svc *s, const uint8_t uuid[KVC_UUID_BYTES])
     return NULL;
 }
 
-uint64_t svc_device_bytes(uint32_t sessions)
+uint64_t svc_device_bytes(uint32_t sessions, uint64_t chunks)
 {
-    return sessions * (uint64_t)sizeof(struct device_things);
+    /* Lists of loans grow by doubling. */
+    return sessions * (sizeof(struct device_things) + 2 * chunks * sizeof(struct device_loan));
 }
 
-/* NULL: no memory. */
-static struct device_things *things_of(struct session *se)
+struct device_things *device_things_of(struct session *se)
 {
     if (se->things)
         return se->things;
@@ -63,8 +63,8 @@ static int words_make(struct session *se, int *ret_fd, const char **ret_why)
         *ret_why = "the session has its words already";
         return KVC_E_BAD_ARGUMENT;
     }
-    int err =
-        things_of(se) ? s->ports.words_make(s->ports.ctx, KVC_WORDS * 8, ret_fd, &base) : -ENOMEM;
+    int err = device_things_of(se) ? s->ports.words_make(s->ports.ctx, KVC_WORDS * 8, ret_fd, &base)
+                                   : -ENOMEM;
     if (err) {
         *ret_why = "the daemon could not make the words";
         return err;
@@ -172,7 +172,7 @@ static uint16_t mem_fault(struct session *se, const struct att_mem *msg, int fd,
         *ret_why = NO_DEVICE;
         return KVC_ST_TIER;
     }
-    if (!things_of(se)) {
+    if (!device_things_of(se)) {
         *ret_why = "the daemon is out of memory";
         return KVC_ST_BUSY;
     }
@@ -272,20 +272,39 @@ int device_headers_fd(const struct session *se, uint32_t chunk, uint64_t *ret_by
     return err ? err : fd;
 }
 
+static uint16_t export_status(int err, const char **ret_why)
+{
+    switch (err) {
+    case -EACCES:
+        *ret_why = "the chunk belongs to another principal";
+        return KVC_ST_DENIED;
+    case -EIO:
+        *ret_why = "the device is out (DEVICES says why)";
+        return KVC_ST_TIER;
+    case -ENOMEM:
+        *ret_why = "the daemon is out of memory";
+        return KVC_ST_BUSY;
+    default:
+        *ret_why = "there is no such chunk any more";
+        return KVC_ST_GONE;
+    }
+}
+
 void device_map_on(struct session *se, uint32_t chunk)
 {
     struct device_handle handle = {.fd = -1};
     struct device *d;
     uint64_t bytes;
     uint8_t buf[KVC_ATTACH_MAX];
+    const char *why = "";
     int headers;
     int err = chunk_export(se, chunk, &d, &handle, &headers, &bytes);
+    if (!err)
+        err = lend_chunk(se, d, chunk);
     struct att_chunk_on reply = {.status = KVC_ST_OK, .chunk = chunk};
     if (err) {
-        reply.status = err == -EACCES ? KVC_ST_DENIED : err == -EIO ? KVC_ST_TIER : KVC_ST_GONE;
-        reply.detail = codec_text(err == -EACCES ? "the chunk belongs to another principal"
-                                  : err == -EIO  ? "the device is out (DEVICES says why)"
-                                                 : "there is no such chunk any more");
+        reply.status = export_status(err, &why);
+        reply.detail = codec_text(why);
         handle.fd = -1;
     } else {
         struct device_view v;
@@ -442,6 +461,7 @@ void device_end(struct session *se)
             pool_close(s, &t->pool[i]);
     for (uint32_t i = 0; i < KVC_MEMS_MAX; i++)
         mem_drop(&t->mem[i]);
+    lend_end(se);
     MUST(t->importing == 0);
     if (t->words)
         s->ports.words_free(s->ports.ctx, t->words, KVC_WORDS * 8);

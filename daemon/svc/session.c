@@ -291,7 +291,7 @@ static void tell_again(void *ctx, uint64_t now_ns)
 }
 
 /* Tells the peer and stops serving it. One that holds nothing is closed at once; one that may still
- * be reading keeps its leases until it closes the connection or dies. */
+ * be reading, or map a device's memory, keeps that until it closes the connection or dies. */
 static void session_drop(struct session *se)
 {
     struct svc *s = se->svc;
@@ -303,7 +303,7 @@ static void session_drop(struct session *se)
     s->m.sessions_dropped++;
     session_mute(se);
     int err = tell_dropped(se);
-    bool holds = se->client && core_client_lease_bytes(se->client) > 0;
+    bool holds = se->client && (core_client_lease_bytes(se->client) > 0 || lend_any(se));
     if (holds) {
         se->state = SESSION_DROPPED;
         s->m.quarantined++;
@@ -561,6 +561,7 @@ static bool attach_ready(struct session *se, int code, const void *buf, size_t l
         struct att_mem mem;
         struct att_mem_drop drop;
         struct att_map_on map_on;
+        struct att_unmapped unmapped;
     } msg;
     switch (code) {
     case KVC_ATTACH_MAP:
@@ -587,6 +588,11 @@ static bool attach_ready(struct session *se, int code, const void *buf, size_t l
         if (codec_dec_att_map_on(buf, len, &msg.map_on) != 0)
             return false;
         device_map_on(se, msg.map_on.chunk);
+        return true;
+    case KVC_ATTACH_UNMAPPED:
+        if (codec_dec_att_unmapped(buf, len, &msg.unmapped) != 0)
+            return false;
+        lend_unmapped(se, msg.unmapped.chunk);
         return true;
     default:
         return false;
@@ -629,5 +635,6 @@ void svc_chunk_retired(struct svc *s, uint32_t chunk, uint32_t principal)
         if (se->state != SESSION_READY || principal_id(s, se->principal) != principal)
             continue;
         session_say(se, buf, len, -1);
+        lend_recall(se, chunk);
     }
 }

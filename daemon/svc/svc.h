@@ -19,6 +19,9 @@
 #define SVC_METRIC_SETS (8 + DEVICES_MAX)
 /* How long the answer to a RELEASE waits at most for another reply of the session. */
 #define SVC_RELEASE_NS UINT64_C(2000000)
+/* How long a session may map device memory of a chunk that was retired before the log names it, and
+ * again each time. */
+#define SVC_RECALL_NS UINT64_C(30000000000)
 /* Memories of devices being imported at a time, each with a descriptor; one more is answered BUSY.
  */
 #define SVC_IMPORTS_MAX 512u
@@ -106,6 +109,8 @@ struct svc_config {
     X(GAUGE, staging_bytes, "staging handed out")                                          \
     X(GAUGE, mems, "memories of workers on devices")                                       \
     X(GAUGE, pools, "pools of workers on devices")                                         \
+    X(GAUGE, recalled, "retired chunks on devices that sessions have not unmapped yet")    \
+    X(COUNTER, recalls_late, "times that a session had some for half a minute")            \
     X(HISTO, handle_ns, "time in a handler")                                               \
     X(HISTO, commit_ns, "commit: from receipt to reply")                                   \
     X(HISTO, pages_ns, "loads into pages: from receipt to reply")                          \
@@ -115,8 +120,9 @@ METRIC_STRUCT(svc, SVC_METRICS);
 /* Attach connections at a time: sessions, and uids without rights until they are told so. */
 uint32_t svc_conns_max(const struct svc_config *config);
 uint64_t svc_bytes(const struct svc_config *config); /* what svc_create() will allocate */
-/* What so many sessions may take for what they have on devices, as they ask for it. */
-uint64_t svc_device_bytes(uint32_t sessions);
+/* What so many sessions may take for what they have on devices, as they ask for it. chunks: of all
+ * devices. */
+uint64_t svc_device_bytes(uint32_t sessions, uint64_t chunks);
 KVC_WARN_UNUSED int svc_create(const struct svc_config *config, struct core *core,
                                const struct svc_ports *ports, struct svc **ret_svc);
 /* Every session must have ended. Accepts NULL. */
@@ -137,7 +143,8 @@ uint64_t svc_next_ns(const struct svc *s);
  * connection. */
 KVC_WARN_UNUSED int svc_attach_open(struct svc *s, uint32_t conn, uid_t uid, pid_t pid);
 /* fd: the descriptor that came with it, -1: none (NULL too). If svc takes it, *fd becomes -1. What
- * a session has on devices is allocated at its first message about them. */
+ * a session has on devices is allocated at its first message about them, the list of what it maps
+ * there as it grows. */
 void svc_attach_message(struct svc *s, uint32_t conn, const void *buf, size_t len, int *fd);
 /* The peer closed it or its process is gone. The caller closes its end. */
 void svc_attach_closed(struct svc *s, uint32_t conn);

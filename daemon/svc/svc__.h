@@ -39,8 +39,17 @@ struct device_pages { /* a pool; not open while it has no device */
     uint32_t calls; /* that name it */
 };
 
+struct device_loan { /* memory of a chunk on a device that the session was given */
+    uint32_t chunk;
+    bool recalled; /* the chunk was retired since */
+};
+
 /* What a session has on devices. */
 struct device_things {
+    struct device_loan *loan;
+    uint32_t nloans, loans_max;
+    uint32_t nrecalled;
+    struct wheel_timer late; /* while some are recalled */
     _Atomic uint64_t *words; /* NULL: not asked for */
     uint32_t importing;
     struct device_share mem[KVC_MEMS_MAX];
@@ -284,6 +293,8 @@ void op_pages_store(struct request *rq);
 void room_finish(struct call *call);
 
 /* device.c */
+/* NULL: no memory. */
+struct device_things *device_things_of(struct session *se);
 void device_words(struct session *se);
 void device_mem(struct session *se, const struct att_mem *msg, int *fd);
 void device_mem_drop(struct session *se, uint32_t mem);
@@ -305,6 +316,18 @@ bool device_word(struct session *se, uint32_t no, _Atomic uint64_t **ret_word) K
 void op_devices(struct request *rq);
 void op_pool_open(struct request *rq);
 void op_pool_close(struct request *rq);
+
+/* lend.c */
+/* The session is told of memory that the device has just exported. 0, -ENOMEM. */
+int lend_chunk(struct session *se, struct device *d, uint32_t chunk) KVC_WARN_UNUSED;
+/* UNMAPPED; of what it was not given nothing comes. */
+void lend_unmapped(struct session *se, uint32_t chunk);
+/* The chunk is retired, and the session told so. */
+void lend_recall(struct session *se, uint32_t chunk);
+/* Whether it may map any. */
+bool lend_any(const struct session *se);
+/* It maps nothing any more. */
+void lend_end(struct session *se);
 
 #define NO_DEVICE "the daemon has no such device (`devices` in its configuration; DEVICES)"
 #define NO_POOL   "pool: no such pool is open in this session"

@@ -389,6 +389,13 @@ int arena_chunk_fd(const struct arena *a, uint32_t chunk, uint32_t principal, ui
     return -ENOENT;
 }
 
+void arena_lend(struct arena *a, uint32_t no, bool is_lent)
+{
+    MUST(no < a->sizes.chunks);
+    a->chunks[no].lent = is_lent;
+    a->epoch++;
+}
+
 void arena_set_retired(struct arena *a, arena_retired_fn *fn, void *ctx)
 {
     a->retired = fn;

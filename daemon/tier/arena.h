@@ -159,6 +159,11 @@ uint8_t *arena_settled(const struct arena *a, uint32_t no);
  * would. */
 uint8_t *arena_settle(struct arena *a, uint32_t no);
 
+/* While memory that belongs to chunk `no` (of arena_sizes.chunks), or to one that was at its place
+ * before, is lent to others: the chunk stays usable for its owner, but no room is handed out to the
+ * next one until it is lent no more. */
+void arena_lend(struct arena *a, uint32_t no, bool is_lent);
+
 struct arena_stats {
     uint64_t limit_bytes;
     uint64_t used_bytes;

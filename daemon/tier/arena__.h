@@ -54,6 +54,7 @@ struct arena_chunk {
     uint32_t id;
     uint32_t principal; /* while owned */
     bool owned;
+    bool lent; /* of the place: see arena_lend() */
     bool longest_known;
     uint32_t slabs;
     uint32_t longest; /* longest run of free pages */

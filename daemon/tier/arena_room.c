@@ -245,12 +245,14 @@ static uint32_t choose_run(struct arena *a, uint32_t principal, uint32_t slot_pa
     const uint32_t slots = arena__slab_fit(a->chunk_pages - a->first_page, slot_pages, &nominal);
     MUST(slots > 0);
     uint32_t best = ARENA_NONE, best_run = 0, fresh = ARENA_NONE, empty = ARENA_NONE;
+    uint32_t lent = ARENA_NONE;
     for (uint32_t i = 0; i < a->sizes.chunks; i++) {
         struct arena_chunk *c = &a->chunks[i];
         if (!c->owned) {
-            fresh = MIN(fresh, i);
+            fresh = c->lent ? fresh : MIN(fresh, i);
         } else if (c->principal != principal) {
-            empty = may_replace(a, c) ? MIN(empty, i) : empty;
+            uint32_t *const kind = c->lent ? &lent : &empty;
+            *kind = may_replace(a, c) ? MIN(*kind, i) : *kind;
         } else if (best_run < nominal && arena__longest(a, c) > best_run) {
             best = i;
             best_run = c->longest;
@@ -260,6 +262,8 @@ static uint32_t choose_run(struct arena *a, uint32_t principal, uint32_t slot_pa
         best = fresh;
         if (best == ARENA_NONE && empty != ARENA_NONE && arena__replace(a, empty) == 0)
             best = empty;
+        if (best == ARENA_NONE && empty == ARENA_NONE && lent != ARENA_NONE)
+            (void)!arena__replace(a, lent); /* it is room when those who have it let go */
         if (best == ARENA_NONE)
             return ARENA_NONE;
         if (claim(a, best, principal) < 0)
@@ -395,7 +399,7 @@ static bool find_room(struct arena *a, uint32_t principal, uint32_t slot_pages)
         return false;
     for (uint32_t i = 0; i < a->sizes.chunks; i++) {
         struct arena_chunk *c = &a->chunks[i];
-        if (!c->owned || (c->principal != principal && may_replace(a, c)))
+        if (!c->lent && (!c->owned || (c->principal != principal && may_replace(a, c))))
             return true;
         if (c->principal == principal && arena__longest(a, c) >= arena__run_min(slot_pages))
             return true;

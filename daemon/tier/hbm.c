@@ -96,6 +96,7 @@ static void op_view(struct device *d, struct device_view *ret_view)
         .limit_bytes = h->config.limit_bytes,
         .memory_bytes = m->memory_bytes,
         .imported_bytes = m->imported_bytes,
+        .held_bytes = hbm__held_bytes(h),
         .copies = m->copies,
         .copy_bytes = m->copy_bytes,
         .failures = m->failures,
@@ -130,6 +131,8 @@ static const struct device_ops hbm_ops = {
     .pool_block_bytes = hbm__pool_block_bytes,
     .submit = hbm__copy_submit,
     .chunk_export = hbm__chunk_export,
+    .chunk_lend = hbm__chunk_lend,
+    .chunk_give_back = hbm__chunk_give_back,
 };
 
 /* --- create, destroy --- */

@@ -7,7 +7,7 @@
  * device, where the payload lies at the offsets that the arena says. So limits, principals, slabs,
  * draining and generations are the arena's, and workers look at a slot's generation as they do in
  * host memory. Device memory is allocated when a chunk gets its first owner, and freed when it is
- * retired.
+ * retired and no worker has it mapped any more.
  *
  * Threads: control thread. Memory: all of it is allocated in hbm_create(), but for pools and
  * imported memory.

@@ -26,6 +26,8 @@
 #define HBM_SPARE_PARTS 64u   /* operations beyond one for each copy in flight */
 #define HBM_COPY_PARTS  8u    /* in flight for one copy */
 #define HBM_PINS_MAX    4096u /* pieces of host memory */
+/* After a chunk that workers have was retired: how long no other is evicted for room. */
+#define HBM_RECALL_NS UINT64_C(1000000000)
 /* How late at most a copy that waits is seen to be cancelled, or past its deadline. */
 #define HBM_TICK_NS 5000000u
 
@@ -38,8 +40,11 @@ struct hbm_place {
     struct gpu_op op; /* ALLOC or FREE: never two allocations for one place */
     struct hbm *hbm;
     enum hbm_room room;
-    uint32_t id; /* the arena's, of the chunk that is here; 0: nobody's */
-    uint32_t no; /* the memory's, for workers; 0: it has none. Never that of other memory */
+    uint32_t id;      /* the arena's, of the chunk that is here; 0: nobody's */
+    uint32_t no;      /* the memory's, for workers; 0: it has none. Never that of other memory */
+    uint32_t lent_no; /* by which workers have it, also when its chunk is gone */
+    uint32_t lent;    /* sessions that have it; while there are any it is not freed */
+    bool held;        /* its chunk is gone, and it is lent */
     uint32_t principal;
     uint32_t copies; /* in flight, from or to it */
     bool wanted;     /* to be allocated as soon as there is nothing */
@@ -175,6 +180,8 @@ struct hbm {
     uint32_t places;
     uint64_t chunk_bytes;
     uint32_t last_no;
+    uint32_t held;        /* places */
+    uint64_t recalled_ns; /* when a chunk that workers have was retired last */
     /* A bit per page of the arena: a slot that is handed out begins here; and one whose bytes went
      * with the device, until it is freed. */
     uint64_t *taken, *dead;
@@ -208,8 +215,9 @@ KVC_WARN_UNUSED int hbm__slots_create(struct hbm *h);
 void hbm__slots_destroy(struct hbm *h);
 /* All that is in slots is void. */
 void hbm__slots_lost(struct hbm *h);
-/* The memory of a slot: 0 and its address; -EAGAIN: it is not there yet, and asked for; -EIO: what
- * was in the slot was lost. */
+/* The memory of a slot: 0 and its address; -EAGAIN: it is not there yet, and asked for; -ENOMEM: it
+ * cannot be had before workers let go of what was at its place; -EIO: what was in the slot was
+ * lost. */
 KVC_WARN_UNUSED int hbm__slot_at(struct hbm *h, struct tier_loc loc, uint64_t *ret_addr);
 /* Whether the slot (MUST be one that was handed out) is one for blocks of this size. */
 bool hbm__slot_holds(const struct hbm *h, struct tier_loc loc, uint32_t bytes);
@@ -221,6 +229,10 @@ uint32_t hbm__slot_place(const struct hbm *h, struct tier_loc loc);
 KVC_WARN_UNUSED int hbm__chunk_export(const struct device *d, uint32_t chunk, uint32_t principal,
                                       struct device_handle *ret_handle, int *ret_headers_fd,
                                       uint64_t *ret_headers_bytes);
+void hbm__chunk_lend(struct device *d, uint32_t chunk);
+void hbm__chunk_give_back(struct device *d, uint32_t chunk);
+/* Memory that is waited for. */
+uint64_t hbm__held_bytes(const struct hbm *h);
 
 /* --- hbm_pool.c --- */
 

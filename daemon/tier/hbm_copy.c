@@ -297,7 +297,7 @@ static void start(struct hbm *h, struct device_copy *copy)
 
 /* --- which way a copy goes --- */
 
-/* Whether the memory of its slots is there: 0, -EAGAIN, -EIO. */
+/* Whether the memory of its slots is there: 0, -EAGAIN, -ENOMEM, -EIO. */
 static int slots_ready(struct hbm *h, const struct device_copy *c)
 {
     int all = 0;
@@ -306,7 +306,7 @@ static int slots_ready(struct hbm *h, const struct device_copy *c)
         if (!uses_slot(c, &c->piece[i]))
             continue;
         const int err = hbm__slot_at(h, c->piece[i].slot, &addr);
-        if (err == -EIO)
+        if (err == -EIO || err == -ENOMEM)
             return err;
         all = err < 0 ? err : all;
     }

@@ -4,12 +4,14 @@
  *
  * A place is where a chunk of the arena is. It has at most one allocation, and the one of a chunk
  * that is gone is freed before that of the next is asked for: so there is never more memory than
- * places.
+ * places. Freeing it frees nothing while a worker maps it: so it waits for those to whom it is
+ * lent.
  */
 #include "hbm__.h"
 
 #include <sys/mman.h>
 
+#include "clock.h"
 #include "layout.h"
 #include "sys.h"
 
@@ -46,12 +48,21 @@ static struct hbm_place *find_no(const struct hbm *h, uint32_t no)
     return NULL;
 }
 
+/* The place whose memory workers have by this number. */
+static struct hbm_place *find_lent(const struct hbm *h, uint32_t no)
+{
+    for (uint32_t i = 0; i < h->places; i++)
+        if (h->place[i].lent > 0 && h->place[i].lent_no == no)
+            return &h->place[i];
+    return NULL;
+}
+
 /* They come round after 16 million allocations, past those that still have one. */
 static uint32_t next_no(struct hbm *h)
 {
     do
         h->last_no = h->last_no % HBM_NUMBERS + 1;
-    while (find_no(h, h->last_no) != NULL);
+    while (find_no(h, h->last_no) != NULL || find_lent(h, h->last_no) != NULL);
     return h->last_no;
 }
 
@@ -75,7 +86,7 @@ static void pump(struct hbm_place *p)
 {
     if (p->hbm->closing) /* all of it goes with the device */
         return;
-    if (p->room == HBM_READY && p->stale && p->copies == 0) {
+    if (p->room == HBM_READY && p->stale && p->copies == 0 && p->lent == 0) {
         p->room = HBM_FREEING;
         ask(p, GPU_FREE);
     } else if (p->room == HBM_NONE && p->wanted && hbm__is_up(p->hbm)) {
@@ -133,7 +144,19 @@ static void forget(struct hbm_place *p)
     p->wanted = false;
     if (p->room == HBM_READY || p->room == HBM_ALLOCATING)
         p->stale = true;
+    if (p->lent > 0 && !p->held) {
+        p->held = true;
+        h->held++;
+        h->recalled_ns = clock_now_ns();
+    }
     pump(p);
+}
+
+/* Whether room may be about to come: workers that are well unmap a chunk soon after it is retired.
+ * Evicting more meanwhile would be in vain. */
+static bool is_room_coming(const struct hbm *h)
+{
+    return h->held > 0 && clock_now_ns() - h->recalled_ns < HBM_RECALL_NS;
 }
 
 static void on_retired(void *ctx, uint32_t chunk, uint32_t principal)
@@ -165,6 +188,8 @@ int hbm__slot_at(struct hbm *h, struct tier_loc loc, uint64_t *ret_addr)
     struct tier_view v;
     if (bit(h->dead, loc))
         return -EIO;
+    if (p->held)
+        return -ENOMEM;
     if (!is_ready(p)) {
         want(p);
         return -EAGAIN;
@@ -207,9 +232,13 @@ static int op_alloc(struct tier *t, uint32_t principal, uint32_t bytes, struct t
         return KVC_E_NO_ROOM;
     const int err = arena_alloc(h->arena, principal, bytes, near, owner, &loc);
     if (err < 0)
-        return err;
+        return err == KVC_E_NO_ROOM && is_room_coming(h) ? KVC_E_BUSY : err;
     arena_view(h->arena, loc, &v);
     struct hbm_place *p = place_of(h, loc);
+    if (p->held) { /* since the device went; its chunk is still the arena's */
+        arena_free(h->arena, loc);
+        return KVC_E_BUSY;
+    }
     p->id = v.chunk;
     p->principal = principal;
     set_bit(h->taken, loc, true);
@@ -333,6 +362,34 @@ int hbm__chunk_export(const struct device *d, uint32_t chunk, uint32_t principal
     *ret_headers_fd = fd;
     *ret_headers_bytes = bytes;
     return 0;
+}
+
+void hbm__chunk_lend(struct device *d, uint32_t chunk)
+{
+    const struct hbm *h = hbm__of(d);
+    struct hbm_place *p = find_no(h, chunk & HBM_NUMBERS);
+    MUST(p != NULL && is_ready(p) && (p->lent == 0 || p->lent_no == p->no));
+    p->lent_no = p->no;
+    if (p->lent++ == 0)
+        arena_lend(h->arena, (uint32_t)(p - h->place), true);
+}
+
+void hbm__chunk_give_back(struct device *d, uint32_t chunk)
+{
+    struct hbm *h = hbm__of(d);
+    struct hbm_place *p = find_lent(h, chunk & HBM_NUMBERS);
+    MUST(p != NULL);
+    if (--p->lent > 0)
+        return;
+    h->held -= p->held;
+    p->held = false;
+    arena_lend(h->arena, (uint32_t)(p - h->place), false);
+    pump(p);
+}
+
+uint64_t hbm__held_bytes(const struct hbm *h)
+{
+    return h->held * h->chunk_bytes;
 }
 
 /* --- the device goes --- */

@@ -134,7 +134,8 @@ enum kvc_attach_code {
     KVC_ATTACH_MEM_IS = 10,   /* daemon: that memory can be named now, or why not */
     KVC_ATTACH_MEM_DROP = 11, /* worker: it is not needed any more */
     KVC_ATTACH_MAP_ON = 12,   /* worker: wants the device memory of a chunk */
-    KVC_ATTACH_CHUNK_ON = 13  /* daemon: its descriptor or handle, or why not */
+    KVC_ATTACH_CHUNK_ON = 13, /* daemon: its descriptor or handle, or why not */
+    KVC_ATTACH_UNMAPPED = 14  /* worker: it has unmapped the device memory of a chunk */
 };
 
 /*

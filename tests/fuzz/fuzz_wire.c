@@ -79,7 +79,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     unsigned long taken = 0;
     int code = codec_att_code(data, size);
     FUZZ_CHECK(code == KVC_E_BAD_MESSAGE ||
-                   (code >= KVC_ATTACH_HELLO && code <= KVC_ATTACH_CHUNK_ON),
+                   (code >= KVC_ATTACH_HELLO && code <= KVC_ATTACH_UNMAPPED),
                "attach code %d", code);
     for (size_t i = 0; i < message_kinds_n; i++) {
         const struct message_kind *kind = &message_kinds[i];

@@ -401,9 +401,11 @@ static void send_datagram(struct run *run, struct sender *s)
     if (mutate_below(&run->state, 8) > 0)
         len = mutate(&run->state, run->buf, len, INPUT_MAX);
     struct att_mem_drop drop;
+    struct att_unmapped unmapped;
     s->sent_ms = rig_now_ms();
     s->waiting = true;
-    s->quiet = s->welcomed && codec_dec_att_mem_drop(run->buf, len, &drop) == 0;
+    s->quiet = s->welcomed && (codec_dec_att_mem_drop(run->buf, len, &drop) == 0 ||
+                               codec_dec_att_unmapped(run->buf, len, &unmapped) == 0);
     ck_assert_int_eq(channel__send(s->fd, run->buf, len, -1), 0);
 }
 

@@ -693,6 +693,8 @@ def attaches():
             "largest",
             [0, "d" * 512, U32, b"\xff" * 16, 2, U64, U64, b"\xff" * 64],
         ),
+        attach("unmapped", "a chunk", [0x01000002]),
+        attach("unmapped", "largest", [U32]),
     ]
 
 

@@ -227,6 +227,7 @@ ATTACH = {
     "mem_drop": (11, fields("mem")),
     "map_on": (12, fields("chunk")),
     "chunk_on": (13, fields("status detail:t chunk uuid:b kind bytes offset ipc:b")),
+    "unmapped": (14, fields("chunk")),
 }
 
 

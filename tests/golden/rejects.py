@@ -819,5 +819,7 @@ def reject_attaches():
         ("att_chunk_on", "kind 4", ARG, raw("chunk_on", on(4, 4))),
         ("att_chunk_on", "a kind with an error", ARG, raw("chunk_on", on(0, 13))),
         ("att_chunk_on", "IPC bytes without IPC", ARG, raw("chunk_on", on(7, bytes(64)))),
+        ("att_unmapped", "chunk 2^32", ARG, raw("unmapped", [U32 + 1])),
+        ("att_unmapped", "a field more", MSG, bytes.fromhex("930e0100")),
     ]
     return [reject(m, case, err, None, r) for m, case, err, r in rows]

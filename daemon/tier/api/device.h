@@ -121,6 +121,7 @@ struct device_view {
     bool up, emulated;
     uint64_t limit_bytes, used_bytes; /* of slots */
     uint64_t memory_bytes;            /* allocated on the device */
+    uint64_t held_bytes; /* of them: of chunks that are retired, until workers unmap them */
     uint64_t imported_bytes;
     uint64_t copies, copy_bytes, failures, outs;
     uint64_t plain_to, plain_from; /* one large pinned copy: the bound */
@@ -155,6 +156,11 @@ struct device_ops {
     int (*chunk_export)(const struct device *d, uint32_t chunk, uint32_t principal,
                         struct device_handle *ret_handle, int *ret_headers_fd,
                         uint64_t *ret_headers_bytes) KVC_WARN_UNUSED;
+    /* That memory is given to one more session; and one of those has unmapped it, or is gone. Until
+     * the last has, it is not freed when its chunk is retired, and so counts against the limit.
+     * Each lend is followed by one give_back, also after the chunk was retired. */
+    void (*chunk_lend)(struct device *d, uint32_t chunk);
+    void (*chunk_give_back)(struct device *d, uint32_t chunk);
 };
 
 /* What a device tells by itself, on the control thread, not from inside a call of core's. */

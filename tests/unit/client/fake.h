@@ -127,7 +127,7 @@ struct fake_shared {
     _Atomic bool load_out;                 /* all of them fail */
     _Atomic uint32_t load_hit_tokens;      /* 0 = of hit_blocks */
     /* Written by the daemon. */
-    _Atomic uint32_t words_asked, mems_seen, mems_known, mems_dropped, maps_on_asked;
+    _Atomic uint32_t words_asked, mems_seen, mems_known, mems_dropped, maps_on_asked, unmapped;
     _Atomic uint32_t pools_open, mem_kind, load_flags, load_from, load_wait, load_pages;
     _Atomic uint64_t mem_bytes, mem_offset;
     _Atomic uint32_t late_written;

@@ -228,6 +228,7 @@ bool gpu_attach(struct daemon *d, int conn, const uint8_t *buf, size_t len, int 
     struct att_mem mem;
     struct att_mem_drop drop;
     struct att_map_on on;
+    struct att_unmapped unmapped;
     if (codec_dec_att_words(buf, len, &words) == 0) {
         give_words(d, conn);
     } else if (codec_dec_att_mem(buf, len, &mem) == 0) {
@@ -237,6 +238,8 @@ bool gpu_attach(struct daemon *d, int conn, const uint8_t *buf, size_t len, int 
         forget_memory(d, drop.mem);
     } else if (codec_dec_att_map_on(buf, len, &on) == 0) {
         give_near(d, conn, on.chunk);
+    } else if (codec_dec_att_unmapped(buf, len, &unmapped) == 0) {
+        atomic_fetch_add(&d->s->unmapped, 1);
     } else {
         return false;
     }

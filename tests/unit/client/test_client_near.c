@@ -109,6 +109,12 @@ static bool one_released(void *arg)
     return atomic_load(&fake.s->leases_released) == 1;
 }
 
+static bool one_unmapped(void *arg)
+{
+    (void)arg;
+    return atomic_load(&fake.s->unmapped) == 1;
+}
+
 /* What MAP_ON is answered; what the acquire returns; whether the link is up afterwards. */
 static const struct {
     enum fake_near near;
@@ -136,6 +142,11 @@ START_TEST(memory_that_cannot_be_read_is_not_touched)
         ck_assert_uint_eq(hold->lease, 0);
     if (answers[_i].up)
         ck_assert(fake_wait_for(one_released, NULL));
+    /* What came and was not mapped is nobody's to wait for. */
+    if (rc < 0 && answers[_i].up)
+        ck_assert(fake_wait_for(one_unmapped, NULL));
+    else
+        ck_assert_uint_eq(atomic_load(&fake.s->unmapped), 0);
     release_hold();
     if (!answers[_i].up)
         return;
@@ -184,7 +195,35 @@ START_TEST(a_chunk_that_is_retired_stays_while_it_is_held)
     ck_assert_int_eq(kvc_ping(kvc, &ms), 0);
     ck_assert_int_ge(kvc_progress(kvc), 0); /* RETIRED was sent before the reply */
     ck_assert(is_filled(kvc_hold_device(hold, 0, 1), fake_near_byte(0, 1), FAKE_BLOCK_BYTES));
+    ck_assert_uint_eq(atomic_load(&fake.s->unmapped), 0);
     release_hold();
+    ck_assert(fake_wait_for(one_unmapped, NULL));
+    ck_assert_int_eq(acquire(3, 3), 0);
+    ck_assert_uint_eq(atomic_load(&fake.s->maps_on_asked), 2);
+    release_hold();
+}
+END_TEST
+
+/* Nobody reads it: the next call says so. */
+START_TEST(a_chunk_that_is_retired_is_unmapped_at_the_next_call)
+{
+    uint64_t ms;
+    ck_assert_int_eq(acquire(3, 3), 0);
+    release_hold();
+    atomic_store(&fake.s->retire, (FAKE_NEAR | 0) + 1);
+    ck_assert_int_eq(kvc_ping(kvc, &ms), 0);
+    ck_assert_int_ge(kvc_progress(kvc), 0); /* RETIRED was sent before the reply */
+    ck_assert(fake_wait_for(one_unmapped, NULL));
+}
+END_TEST
+
+START_TEST(a_device_that_is_closed_is_unmapped)
+{
+    ck_assert_int_eq(acquire(3, 3), 0);
+    release_hold();
+    kvc_gpu_close(&gpu);
+    ck_assert(fake_wait_for(one_unmapped, NULL));
+    open_gpu();
     ck_assert_int_eq(acquire(3, 3), 0);
     ck_assert_uint_eq(atomic_load(&fake.s->maps_on_asked), 2);
     release_hold();
@@ -490,6 +529,8 @@ int main(void)
     tcase_add_test(t, a_block_on_a_device_that_nobody_asked_for_ends_the_link);
     tcase_add_test(t, a_location_outside_of_its_memory_ends_the_link);
     tcase_add_test(t, a_chunk_that_is_retired_stays_while_it_is_held);
+    tcase_add_test(t, a_chunk_that_is_retired_is_unmapped_at_the_next_call);
+    tcase_add_test(t, a_device_that_is_closed_is_unmapped);
     tcase_add_test(t, a_hold_outlives_its_device);
     tcase_add_test(t, a_daemon_that_dies_makes_holds_stale_and_readable);
     tcase_add_test(t, a_request_that_must_be_sent_again_names_the_device_again);

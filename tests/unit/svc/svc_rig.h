@@ -55,6 +55,8 @@ struct sr_device {
     struct device_mem *mems; /* all that there are */
     unsigned nmems, imports; /* there are; of them, under way */
     unsigned pools, dropped;
+    unsigned lent; /* chunk_lend() without chunk_give_back() */
+    uint32_t last_given_back;
     int verdict; /* what mem_import() returns */
     struct srig *rig;
 };

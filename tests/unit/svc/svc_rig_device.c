@@ -195,6 +195,20 @@ static int device_op_chunk_export(const struct device *d, uint32_t chunk, uint32
     return 0;
 }
 
+static void device_op_chunk_lend(struct device *d, uint32_t chunk)
+{
+    (void)chunk;
+    device_of(rig_of_devices, d)->lent++;
+}
+
+static void device_op_chunk_give_back(struct device *d, uint32_t chunk)
+{
+    struct sr_device *x = device_of(rig_of_devices, d);
+    MUST(x->lent > 0);
+    x->lent--;
+    x->last_given_back = chunk;
+}
+
 void sr__devices_begin(struct srig *s)
 {
     rig_of_devices = s;
@@ -216,6 +230,8 @@ void sr__devices_begin(struct srig *s)
         x->ops.pool_open = device_op_pool_open;
         x->ops.pool_close = device_op_pool_close;
         x->ops.chunk_export = device_op_chunk_export;
+        x->ops.chunk_lend = device_op_chunk_lend;
+        x->ops.chunk_give_back = device_op_chunk_give_back;
         s->devices[i]->ops = &x->ops;
     }
     s->core_cfg.devices = s->cfg.devices = s->devices;

@@ -381,6 +381,96 @@ START_TEST(a_chunk_of_a_device_goes_to_its_principal_alone)
 }
 END_TEST
 
+/* ---- until it is unmapped ---- */
+
+#define CHUNK_0 (1u << DEVICE_CHUNK_SHIFT | 3)
+#define CHUNK_1 (2u << DEVICE_CHUNK_SHIFT | 3)
+
+static void unmapped(struct sr_peer *peer, uint32_t chunk)
+{
+    struct att_unmapped msg = {.chunk = chunk};
+    (void)sr_attach_send(&s, peer, codec_enc_att_unmapped(s.buf, sizeof(s.buf), &msg), -1);
+}
+
+START_TEST(memory_is_lent_to_each_session_until_it_says_so)
+{
+    struct sr_peer *q = sr_peer(&s, 1, SR_UID_ONE, 0);
+    ck_assert_uint_eq(memory(p, CHUNK_0).status, KVC_ST_OK);
+    ck_assert_uint_eq(memory(p, CHUNK_0).status, KVC_ST_OK); /* the same, again */
+    ck_assert_uint_eq(memory(p, CHUNK_1).status, KVC_ST_OK);
+    ck_assert_uint_eq(s.device[0].lent, 1);
+    ck_assert_uint_eq(memory(q, CHUNK_0).status, KVC_ST_OK);
+    ck_assert_uint_eq(s.device[0].lent, 2);
+    svc_chunk_retired(s.svc, CHUNK_0, 2);
+    ck_assert_uint_eq(sr_metric(&s, "recalled"), 2);
+    unmapped(p, CHUNK_0);
+    ck_assert_uint_eq(s.device[0].lent, 1);
+    ck_assert_uint_eq(s.device[0].last_given_back, CHUNK_0);
+    unmapped(p, CHUNK_0); /* what it has not: nothing */
+    unmapped(p, CHUNK_0 + 1);
+    unmapped(p, 5);
+    unmapped(p, UINT32_MAX);
+    ck_assert_uint_eq(s.device[0].lent, 1);
+    ck_assert_uint_eq(sr_metric(&s, "recalled"), 1);
+    sr_leave(&s, q);
+    ck_assert_uint_eq(s.device[0].lent, 0);
+    ck_assert_uint_eq(sr_metric(&s, "recalled"), 0);
+    ck_assert_uint_eq(s.device[1].lent, 1);
+    unmapped(p, CHUNK_1); /* which is not retired */
+    ck_assert_uint_eq(s.device[1].lent, 0);
+    ck_assert_uint_eq(memory(p, CHUNK_1).status, KVC_ST_OK);
+    ck_assert_uint_eq(s.device[1].lent, 1);
+}
+END_TEST
+
+START_TEST(memory_that_is_refused_is_not_lent)
+{
+    struct sr_peer *q = sr_peer(&s, 1, SR_UID_TWO, 0);
+    ck_assert_uint_eq(memory(q, CHUNK_0).status, KVC_ST_DENIED);
+    ck_assert_uint_eq(memory(p, CHUNK_0 - 3 + 404).status, KVC_ST_GONE);
+    ck_assert_uint_eq(s.device[0].lent, 0);
+}
+END_TEST
+
+/* Closing its connection frees nothing while the process lives and maps. */
+START_TEST(a_session_that_is_dropped_has_its_memory_until_it_closes)
+{
+    ck_assert_uint_eq(memory(p, CHUNK_0).status, KVC_ST_OK);
+    svc_chunk_retired(s.svc, CHUNK_0, 2);
+    s.buf[0] = 0xc1;
+    (void)sr_attach_send(&s, p, 1, -1);
+    svc_turn_end(s.svc);
+    ck_assert(!p->closed);
+    ck_assert_uint_eq(sr_metric(&s, "quarantined"), 1);
+    ck_assert_uint_eq(s.device[0].lent, 1);
+    sr_leave(&s, p);
+    ck_assert_uint_eq(s.device[0].lent, 0);
+    ck_assert_uint_eq(sr_metric(&s, "sessions"), 0);
+}
+END_TEST
+
+START_TEST(a_session_that_does_not_unmap_is_named_and_goes_on)
+{
+    for (uint32_t i = 0; i < 40; i++)
+        ck_assert_uint_eq(memory(p, CHUNK_0 + i).status, KVC_ST_OK);
+    ck_assert_uint_eq(s.device[0].lent, 40);
+    sr_turn(&s, SVC_RECALL_NS / 1000000 * 2);
+    ck_assert_uint_eq(sr_metric(&s, "recalls_late"), 0); /* nothing was retired */
+    svc_chunk_retired(s.svc, CHUNK_0, 2);
+    svc_chunk_retired(s.svc, CHUNK_0 + 39, 2);
+    sr_turn(&s, SVC_RECALL_NS / 1000000 + 1000);
+    ck_assert_uint_eq(sr_metric(&s, "recalls_late"), 1);
+    unmapped(p, CHUNK_0);
+    sr_turn(&s, SVC_RECALL_NS / 1000000 + 1000);
+    ck_assert_uint_eq(sr_metric(&s, "recalls_late"), 2);
+    ck_assert(!p->closed);
+    unmapped(p, CHUNK_0 + 39);
+    sr_turn(&s, SVC_RECALL_NS / 1000000 * 2);
+    ck_assert_uint_eq(sr_metric(&s, "recalls_late"), 2);
+    ck_assert_uint_eq(s.device[0].lent, 38);
+}
+END_TEST
+
 /* ---- DEVICES ---- */
 
 START_TEST(everybody_is_told_of_the_devices)
@@ -425,6 +515,10 @@ int main(void)
     tcase_add_test(t, a_session_that_ends_takes_pools_and_memory_along);
     tcase_add_test(t, a_chunk_of_a_device_comes_in_two_parts);
     tcase_add_test(t, a_chunk_of_a_device_goes_to_its_principal_alone);
+    tcase_add_test(t, memory_is_lent_to_each_session_until_it_says_so);
+    tcase_add_test(t, memory_that_is_refused_is_not_lent);
+    tcase_add_test(t, a_session_that_is_dropped_has_its_memory_until_it_closes);
+    tcase_add_test(t, a_session_that_does_not_unmap_is_named_and_goes_on);
     tcase_add_test(t, everybody_is_told_of_the_devices);
     suite_add_tcase(su, t);
     return check_run(su);

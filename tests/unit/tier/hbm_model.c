@@ -6,10 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "clock.h"
+#include "hbm__.h"
 
 #define SLOTS_MAX  96u
 #define BLOCKS     64u /* in host memory */
@@ -18,6 +20,7 @@
 #define COPIES     24u
 #define PIECES     6u
 #define PRINCIPALS 3u
+#define LOANS      24u
 
 /* Bytes are told by where they come from: a seed, and how many. 0: anything. */
 struct slot {
@@ -35,6 +38,14 @@ struct pool {
     uint32_t losts; /* at the time: void when there were more */
     bool page_busy[RIG_PAGES_MAX];
     struct rig_pool p;
+};
+
+/* A worker's mapping of a chunk, which it keeps as long as it likes. */
+struct loan {
+    uint32_t chunk; /* 0: none */
+    uint64_t inode; /* of the memory, which stays there: another has another one */
+    void *at;
+    uint64_t bytes;
 };
 
 struct copy {
@@ -57,6 +68,7 @@ struct model {
     uint32_t block_busy[BLOCKS];
     struct pool pool[POOLS];
     struct copy copy[COPIES];
+    struct loan loan[LOANS];
     uint64_t next_seed;
     bool starved; /* at any time */
     struct hbm_counts n;
@@ -385,7 +397,8 @@ static void act_alloc(struct model *m)
     if (err == KVC_E_NO_ROOM && m->r.t->ops->drain(m->r.t, principal, bytes, on_occupant, m) > 0)
         err = m->r.t->ops->alloc(m->r.t, principal, bytes, (struct tier_loc){0}, owner, &loc);
     if (err < 0) {
-        ck_assert_int_eq(err, KVC_E_NO_ROOM);
+        ck_assert(err == KVC_E_NO_ROOM || err == KVC_E_BUSY);
+        m->n.busy += err == KVC_E_BUSY;
         m->n.no_room++;
         return;
     }
@@ -429,6 +442,84 @@ static void act_read(struct model *m)
     }
     munmap((void *)(uintptr_t)memory, handle.bytes);
     munmap((void *)(uintptr_t)header, bytes);
+}
+
+/* --- memory that workers map --- */
+
+static void give_back(struct model *m, struct loan *l)
+{
+    munmap(l->at, l->bytes);
+    m->r.d->ops->chunk_give_back(m->r.d, l->chunk);
+    *l = (struct loan){0};
+}
+
+static void act_lend(struct model *m)
+{
+    const struct slot *s = &m->slot[below(m, SLOTS_MAX)];
+    struct loan *l = &m->loan[below(m, LOANS)];
+    struct device_handle handle;
+    struct tier_view v;
+    struct stat st;
+    uint64_t bytes;
+    int fd;
+    if (l->chunk != 0) {
+        give_back(m, l);
+        return;
+    }
+    if (!s->used)
+        return;
+    m->r.t->ops->view(m->r.t, s->loc, &v);
+    if (m->r.d->ops->chunk_export(m->r.d, v.chunk, s->principal, &handle, &fd, &bytes) < 0)
+        return;
+    m->r.d->ops->chunk_lend(m->r.d, v.chunk);
+    ck_assert_int_eq(fstat(handle.fd, &st), 0);
+    *l = (struct loan){.chunk = v.chunk,
+                       .inode = st.st_ino,
+                       .at = mmap(NULL, handle.bytes, PROT_READ, MAP_SHARED, handle.fd, 0),
+                       .bytes = handle.bytes};
+    ck_assert(l->at != MAP_FAILED);
+    m->n.lent++;
+}
+
+/* Most unmap soon what is retired. */
+static void act_unmap(struct model *m)
+{
+    struct device_handle handle;
+    uint64_t bytes;
+    int fd;
+    for (uint32_t i = 0; i < LOANS; i++) {
+        struct loan *l = &m->loan[i];
+        if (l->chunk == 0 || below(m, 3) == 0)
+            continue;
+        if (m->r.d->ops->chunk_export(m->r.d, l->chunk, 0, &handle, &fd, &bytes) == -ENOENT)
+            give_back(m, l);
+    }
+}
+
+static bool is_kept(const struct hbm *h, const struct loan *l)
+{
+    for (uint32_t i = 0; i < h->places; i++)
+        if (h->place[i].lent > 0 && h->place[i].lent_no == (l->chunk & HBM_NUMBERS))
+            return h->place[i].room == HBM_READY;
+    return false;
+}
+
+/* Memory that workers map is still there, and with that of the daemon beside it within the limit.
+ */
+static void check_loans(struct model *m, uint64_t limit_bytes)
+{
+    const struct hbm *h = CONTAINER_OF(m->r.d, struct hbm, device);
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < LOANS; i++) {
+        bool first = m->loan[i].chunk != 0;
+        ck_assert(!first || is_kept(h, &m->loan[i]));
+        for (uint32_t k = 0; k < i && first; k++)
+            first = m->loan[k].chunk == 0 || m->loan[k].inode != m->loan[i].inode;
+        bytes += first ? m->loan[i].bytes : 0;
+    }
+    for (uint32_t i = 0; i < h->places; i++)
+        bytes += h->place[i].lent == 0 && h->place[i].room != HBM_NONE ? h->chunk_bytes : 0;
+    ck_assert_uint_le(bytes, limit_bytes);
 }
 
 /* --- workers --- */
@@ -544,9 +635,9 @@ static void act_device(struct model *m)
 static void act(struct model *m)
 {
     static void (*const acts[])(struct model *) = {
-        act_store, act_store, act_load,   act_load, act_load,  act_fill, act_fill,
-        act_alloc, act_alloc, act_alloc,  act_free, act_read,  act_open, act_words,
-        act_words, act_words, act_device, act_look, act_store, act_load, act_cancel,
+        act_store,  act_store, act_load,  act_load, act_load,   act_fill,  act_fill,  act_alloc,
+        act_alloc,  act_alloc, act_free,  act_read, act_open,   act_words, act_words, act_words,
+        act_device, act_look,  act_store, act_load, act_cancel, act_lend,  act_unmap, act_unmap,
     };
     const uint32_t rare = below(m, 300);
     if (rare == 0)
@@ -576,6 +667,9 @@ static void wind_down(struct model *m)
         atomic_store(&m->copy[i].word, 1);
     while (is_busy(m))
         rig_turn(&m->r);
+    for (uint32_t i = 0; i < LOANS; i++)
+        if (m->loan[i].chunk != 0)
+            give_back(m, &m->loan[i]);
     for (uint32_t i = 0; i < POOLS; i++)
         if (m->pool[i].open) {
             rig_pool_check(&m->pool[i].p);
@@ -615,6 +709,7 @@ void hbm_model_run(const struct rig_config *config, const struct hbm_drive *driv
             ck_assert_int_ge(loop_turn(m->r.loop, 0), 0);
         m->r.d->ops->view(m->r.d, &v);
         ck_assert_uint_le(v.memory_bytes, config->limit_bytes);
+        check_loans(m, config->limit_bytes);
         if (drive->check != NULL)
             drive->check(&m->r);
     }
@@ -641,14 +736,16 @@ void hbm_model_case(const struct rig_config *config, const struct hbm_drive *dri
     hbm_model_run(config, drive, seed + 2 * (uint64_t)i,
                   (uint32_t)from_env("KVC_MODEL_STEPS", steps), &n);
     printf("  %" PRIu64 " copies (%" PRIu64 " failed), %" PRIu64 " bad pieces, %" PRIu64
-           " allocs (%" PRIu64 " refused), %" PRIu64 " pools, %" PRIu64 " reads, lost %" PRIu64
-           " times\n",
-           n.copies, n.failed, n.bad_pieces, n.allocs, n.no_room, n.pools, n.reads, n.losts);
+           " allocs (%" PRIu64 " refused, %" PRIu64 " for loans), %" PRIu64 " pools, %" PRIu64
+           " reads, %" PRIu64 " loans, lost %" PRIu64 " times\n",
+           n.copies, n.failed, n.bad_pieces, n.allocs, n.no_room, n.busy, n.pools, n.reads, n.lent,
+           n.losts);
     /* The run went where it was meant to go. */
     ck_assert_uint_gt(n.well, n.failed);
     ck_assert_uint_gt(n.failed, 0);
     ck_assert_uint_gt(n.bad_pieces, 0);
     ck_assert_uint_gt(n.allocs, 0);
     ck_assert_uint_gt(n.reads, 0);
+    ck_assert_uint_gt(n.lent, 0);
     ck_assert_uint_gt(n.losts, 0);
 }

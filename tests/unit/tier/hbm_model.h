@@ -18,7 +18,7 @@ struct hbm_drive {
 };
 
 struct hbm_counts {
-    uint64_t copies, well, failed, bad_pieces, losts, allocs, no_room, pools, reads;
+    uint64_t copies, well, failed, bad_pieces, losts, allocs, no_room, busy, pools, reads, lent;
 };
 /* Opens and closes the rig. */
 void hbm_model_run(const struct rig_config *config, const struct hbm_drive *drive, uint64_t seed,
