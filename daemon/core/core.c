@@ -9,7 +9,6 @@
 #include "core_names.h"
 #include "sys.h"
 
-#define CORE_OPS_MAX     (4u * KVC_STORE_MAX)
 #define GHOST_PER_BUCKET 4u
 
 METRIC_DESC(core, CORE_METRICS);
@@ -145,6 +144,8 @@ static int create_shares(struct core *c)
     if (!err)
         err = fair_share(c, &c->op_share, CORE_OPS_MAX, cfg->clients_max);
     if (!err)
+        err = share_create(&c->gated_share, CORE_GATED_MAX, 0, cfg->clients_max);
+    if (!err)
         err = fair_share(c, &c->ns_share, cfg->namespaces_max, principals);
     if (!err)
         err = fair_share(c, &c->slice_share, core__slices_max(cfg), principals);
@@ -253,6 +254,7 @@ void core_destroy(struct core **core)
     share_destroy(&c->load_share);
     share_destroy(&c->resv_share);
     share_destroy(&c->op_share);
+    share_destroy(&c->gated_share);
     share_destroy(&c->ns_share);
     share_destroy(&c->slice_share);
     free(c->attached);

@@ -62,7 +62,8 @@ struct core_config {
     uint32_t ndevices;
     uint32_t near_max;
     const struct policy_ops *near_policy;
-    struct key256 secret; /* salts come from it */
+    uint32_t device_copies; /* requests that copy at a time, of each device; 0: 256 */
+    struct key256 secret;   /* salts come from it */
 };
 
 /* What core_create() will allocate, for the printed budget. */
@@ -224,6 +225,7 @@ bool core_placement_step(struct core *c);
     X(GAUGE, near_blocks, "copies of blocks on devices")                                \
     X(GAUGE, near_bytes, "payload bytes of them")                                       \
     X(GAUGE, sends_in_flight, "leases on their way to workers' pages")                  \
+    X(GAUGE, near_waiting, "of them and of commits out of pages, not begun")            \
     X(GAUGE, namespaces, "namespaces")
 METRIC_STRUCT(core, CORE_METRICS);
 struct metric_set core_metric_set(const struct core *c);
@@ -461,6 +463,13 @@ KVC_WARN_UNUSED int core_reserve(struct core *c, struct core_client *cl,
 KVC_WARN_UNUSED bool core_store_must_wait(struct core *c, uint64_t bytes,
                                           struct core_waiter *waiter);
 
+/* The place of a send, or of a commit out of pages, in the queue before its device; the core's. */
+struct core_turn {
+    struct list_node node; /* linked while it waits */
+    uint32_t device;
+    bool store, gated, cancelled;
+};
+
 /* One commit in flight; embedded in its owner's memory until done() has run. */
 struct core_commit {
     uint64_t reservation;
@@ -485,9 +494,12 @@ struct core_commit {
     struct list_node node; /* the core's from here on */
     struct core_client *client;
     uint32_t left;
+    uint32_t first_op, last_op; /* of one out of pages, until its copy begins */
+    struct core_turn turn;
 };
-/* 1 = copies are in flight, done() follows; 0 = nothing to copy, statuses are final and done() does
- * not run; KVC_E_GONE (no such reservation), KVC_E_BAD_ARGUMENT, KVC_E_BUSY. */
+/* 1 = copies are in flight, or wait for their turn, done() follows; 0 = nothing to copy, statuses
+ * are final and done() does not run; KVC_E_GONE (no such reservation), KVC_E_BAD_ARGUMENT,
+ * KVC_E_BUSY with *ret_why (out of pages: too many blocks wait for words). */
 KVC_WARN_UNUSED int core_commit(struct core *c, struct core_client *cl, struct core_commit *commit,
                                 const char **ret_why);
 /* Whose and which: the namespace and group of one of this client's reservations. KVC_E_GONE. */
@@ -503,7 +515,14 @@ KVC_WARN_UNUSED int core_drop(struct core *c, struct core_client *cl, uint64_t r
  * A block in a slot of a device is a further copy of it: it is in host memory or on disk as well,
  * so a device that fails loses nothing. Copies are made on request (core_fill_start), of one shard;
  * the device's policy (near_policy) says which go when its slots are full. What a lease was given
- * there stays until the lease ends. A copy goes with its block, and with its device. */
+ * there stays until the lease ends. A copy goes with its block, and with its device.
+ *
+ * Of sends, fills and commits out of pages, device_copies are under way at a time on each device,
+ * with a share for each principal. Further sends and commits wait: clients take turns, each first
+ * come, first served, until core_run_done() begins them, or ends them when they are cancelled or
+ * past their deadline. Of the jobs, one client has at most half, and all have three quarters, for
+ * what waits for a word; so the others are held up by nobody's word. A fill does not wait: what it
+ * would copy can be read where it is. */
 
 /* Copies of a lease's blocks on a device; embedded in its owner's memory until done() has run. */
 struct core_fill {
@@ -521,8 +540,8 @@ struct core_fill {
 /* Copies to the device what of the lease is not there, as far as there is room; a lease may be
  * filled on one device. 1: copies are in flight, done() follows; 0: nothing had to be, or can be,
  * copied, and ret_blocks is final. KVC_E_NO_LEASE, KVC_E_BAD_ARGUMENT (device, shard; a second
- * device), KVC_E_BUSY. A device that is out is no error: ret_blocks is 0. If the client is closed
- * or the lease released meanwhile, done() follows all the same. */
+ * device), KVC_E_BUSY (others copy, or wait). A device that is out is no error: ret_blocks is 0. If
+ * the client is closed or the lease released meanwhile, done() follows all the same. */
 KVC_WARN_UNUSED int core_fill_start(struct core *c, struct core_client *cl, struct core_fill *f);
 /* Forgets it: done() does not run any more. Copies in flight end by themselves. */
 void core_fill_cancel(struct core *c, struct core_fill *f);
@@ -556,11 +575,13 @@ struct core_send {
     struct list_node node; /* the core's from here on */
     struct core_client *client;
     uint32_t left;
+    struct core_turn turn;
 };
 #define CORE_SEND_BLOCKS 4096u
 /* Copies from the device's slots where the blocks are there, else from host memory. 1: copies are
- * in flight; 0: the lease has no blocks. KVC_E_NO_LEASE, KVC_E_BAD_ARGUMENT with *ret_why (the pool
- * does not fit the namespace), KVC_E_TOO_LARGE (more than CORE_SEND_BLOCKS), KVC_E_BUSY. */
+ * in flight, or wait for their turn; 0: the lease has no blocks. KVC_E_NO_LEASE, KVC_E_BAD_ARGUMENT
+ * with *ret_why (the pool does not fit the namespace), KVC_E_TOO_LARGE (more than
+ * CORE_SEND_BLOCKS). */
 KVC_WARN_UNUSED int core_send_start(struct core *c, struct core_client *cl, struct core_send *s,
                                     const char **ret_why);
 /* Asks it to stop; done() still follows, when nothing touches the pages any more. */

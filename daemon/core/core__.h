@@ -43,6 +43,12 @@ enum block_flag {
 /* A store that waited for room in vain spares others the wait for so long. */
 #define ROOM_VAIN_MS 5000u
 
+/* Copies of commits at a time, one for each block; and of those that come before their words, so
+ * that the rest is there for what can be copied: of all, and of one client. */
+#define CORE_OPS_MAX    (4u * KVC_STORE_MAX)
+#define CORE_GATED_MAX  (CORE_OPS_MAX / 8 * 3)
+#define CORE_GATED_EACH KVC_STORE_MAX
+
 #define BLOCK_COPIES_MAX 511u
 #define BLOCK_HOLDS_MAX  ((1u << 24) - 1)
 #define BLOCK_PINS_MAX   255u
@@ -192,7 +198,9 @@ struct core_op {
     uint32_t index; /* into commit->statuses */
     uint32_t block;
     uint32_t part;
+    uint32_t next; /* of its commit's list */
     bool durable;
+    bool gated;             /* counted in core->gated_share, until its copy has ended */
     struct promise promise; /* once landed, of a durable commit */
 };
 
@@ -310,6 +318,7 @@ struct core {
     /* Who has how much of these pools, by client; of `ns` by principal. */
     struct share run_share, lease_share, resv_share, op_share, ns_share, load_share;
     struct share slice_share; /* of slices under way, by principal */
+    struct share gated_share; /* of ops, those with a word that had not come; by client */
     uint32_t *attached;       /* clients by principal */
     uint64_t lease_serial, resv_serial;
 
@@ -791,14 +800,13 @@ void near_cancel_all(struct core *c, struct core_client *cl);
 /* The copies of a commit out of pages. What is wrong with it, NULL: nothing. */
 const char *near_store_fault(const struct core *c, const struct core_commit *m,
                              const struct reservation *r);
-/* NULL: as many copies as there may be are under way. */
-struct near_job *near_store_new(struct core *c, const struct core_client *cl, struct core_commit *m,
-                                uint32_t group, uint32_t bytes);
-void near_store_add(struct core *c, struct near_job *job, const struct core_op *o,
-                    const uint32_t *pages);
-/* They begin; without any the job ends here. */
-void near_store_begin(struct core *c, struct near_job *job);
-void near_store_cancel(struct core *c, const struct core_commit *m);
+/* The copy of its list of ops, which is not empty, begins or waits for its turn. */
+void near_store_begin(struct core *c, struct core_commit *m);
+void near_store_cancel(struct core *c, struct core_commit *m);
+/* near_wait.c: those whose turn has come begin; those whose time is up end. */
+void near_run_waiting(struct core *c);
+/* Some may be able to begin or end now. */
+bool near_has_due(const struct core *c);
 void near_check(struct core *c);
 
 #endif

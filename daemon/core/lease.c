@@ -306,6 +306,7 @@ unsigned core_run_done(struct core *c)
 {
     unsigned n = 0;
     promise_step(c);
+    near_run_waiting(c);
     uint64_t keys = 0;
     struct list_node batch; /* who waits again is not run again in this turn */
     list_init(&batch);
@@ -324,7 +325,7 @@ unsigned core_run_done(struct core *c)
 
 bool core_has_done(const struct core *c)
 {
-    return !list_empty(&c->woken);
+    return !list_empty(&c->woken) || near_has_due(c);
 }
 
 int core_redeem(struct core *c, struct core_client *cl, const uint8_t ticket[KVC_TICKET_BYTES],

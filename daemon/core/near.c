@@ -397,8 +397,14 @@ void core_near_stats(const struct core *c, uint32_t device, struct core_near_sta
 
 struct sizes {
     uint64_t table, bucket, policy, piece, what;
-    uint32_t buckets_log2;
+    uint64_t line, held; /* of each device */
+    uint32_t jobs, buckets_log2;
 };
+
+static uint32_t jobs_each(const struct core_config *cfg)
+{
+    return cfg->device_copies ? cfg->device_copies : NEAR_JOBS_AUTO;
+}
 
 static struct policy_config policy_of(const struct core_config *cfg, uint32_t device)
 {
@@ -414,8 +420,11 @@ static struct sizes sizes_of(const struct core_config *cfg)
         z.buckets_log2++;
     z.bucket = sizeof(uint32_t) << z.buckets_log2;
     z.policy = cfg->near_max > 0 ? cfg->near_policy->mem_bytes(&policy) : 0;
-    z.piece = (uint64_t)NEAR_JOBS * CORE_SEND_BLOCKS * sizeof(struct device_piece);
-    z.what = (uint64_t)NEAR_JOBS * CORE_SEND_BLOCKS * sizeof(uint32_t);
+    z.jobs = cfg->ndevices * jobs_each(cfg);
+    z.piece = (uint64_t)z.jobs * CORE_SEND_BLOCKS * sizeof(struct device_piece);
+    z.what = (uint64_t)z.jobs * CORE_SEND_BLOCKS * sizeof(uint32_t);
+    z.line = cfg->clients_max * sizeof(struct near_line);
+    z.held = (cfg->clients_max + MAX(cfg->principals_max, 1u)) * sizeof(uint64_t);
     return z;
 }
 
@@ -424,15 +433,36 @@ uint64_t near_bytes(const struct core_config *cfg)
     if (cfg->ndevices == 0)
         return 0;
     const struct sizes z = sizes_of(cfg);
-    return z.table + z.bucket + cfg->ndevices * z.policy + z.piece + z.what +
+    return z.table + z.bucket + cfg->ndevices * (z.policy + z.line + z.held) + z.piece + z.what +
            pool_bytes_for(sizeof(struct near), MAX(cfg->near_max, 1u)) +
-           pool_bytes_for(sizeof(struct near_job), NEAR_JOBS);
+           pool_bytes_for(sizeof(struct near_job), z.jobs);
 }
 
 /* Runs for what leases hold on devices: as often as each is held by two. */
 uint32_t near_runs(const struct core_config *cfg)
 {
     return cfg->ndevices == 0 ? 0 : cfg->near_max / (CORE_RUN_ENTRIES / 2) + cfg->leases_max;
+}
+
+/* Who may copy, and who waits. */
+static int create_turns(struct core *c, struct near_device *dev, const struct sizes *z)
+{
+    const uint32_t clients = c->cfg.clients_max, principals = MAX(c->cfg.principals_max, 1u);
+    const uint32_t jobs = c->near->jobs_each, gated = jobs - jobs / 4;
+    const bool fair = c->cfg.fair;
+    list_init(&dev->lines);
+    dev->line = core__pages(z->line);
+    if (!dev->line)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < clients; i++) {
+        list_init(&dev->line[i].node);
+        list_init(&dev->line[i].ready);
+        list_init(&dev->line[i].gated);
+    }
+    int err = share_create(&dev->share, jobs, fair ? share_each(jobs, principals) : 0, principals);
+    if (err)
+        return err;
+    return share_create(&dev->gated, gated, fair ? share_each(gated, clients) : 0, clients);
 }
 
 static int create_device(struct core *c, uint32_t i, const struct sizes *z)
@@ -442,6 +472,9 @@ static int create_device(struct core *c, uint32_t i, const struct sizes *z)
     MUST(c->cfg.devices[i]->no == i);
     dev->device = c->cfg.devices[i];
     dev->device->events = (struct device_events){.ctx = c, .lost = on_lost, .up = on_up};
+    int err = create_turns(c, dev, z);
+    if (err)
+        return err;
     if (!dev->device->slots || c->cfg.near_max == 0)
         return 0;
     dev->policy_mem = core__pages(z->policy);
@@ -451,17 +484,13 @@ static int create_device(struct core *c, uint32_t i, const struct sizes *z)
     return 0;
 }
 
-static int create_pools(struct core *c)
+static int create_pools(struct core *c, const struct sizes *z)
 {
     struct near_table *t = c->near;
-    const uint32_t principals = MAX(c->cfg.principals_max, 1u);
     int err =
         pool_create(&t->entries, "near copies", sizeof(struct near), MAX(c->cfg.near_max, 1u));
     if (!err)
-        err = pool_create(&t->jobs, "copies of devices", sizeof(struct near_job), NEAR_JOBS);
-    if (!err)
-        err = share_create(&t->share, NEAR_JOBS,
-                           c->cfg.fair ? share_each(NEAR_JOBS, principals) : 0, principals);
+        err = pool_create(&t->jobs, "copies of devices", sizeof(struct near_job), z->jobs);
     return err;
 }
 
@@ -477,6 +506,7 @@ int near_create(struct core *c)
     c->near = t;
     list_init(&t->in_flight);
     t->ndevices = c->cfg.ndevices;
+    t->jobs_each = jobs_each(&c->cfg);
     t->buckets_log2 = z.buckets_log2;
     t->bucket = core__pages(z.bucket);
     t->piece = core__pages(z.piece);
@@ -484,7 +514,7 @@ int near_create(struct core *c)
     if (!t->bucket || !t->piece || !t->what)
         return -ENOMEM;
     memset(t->bucket, 0xff, z.bucket); /* CORE_NONE */
-    int err = create_pools(c);
+    int err = create_pools(c, &z);
     for (uint32_t i = 0; !err && i < t->ndevices; i++)
         err = create_device(c, i, &z);
     return err;
@@ -498,9 +528,12 @@ void near_destroy(struct core *c)
     const struct sizes z = sizes_of(&c->cfg);
     pool_destroy(&t->entries);
     pool_destroy(&t->jobs);
-    share_destroy(&t->share);
-    for (uint32_t i = 0; i < t->ndevices; i++)
+    for (uint32_t i = 0; i < t->ndevices; i++) {
+        share_destroy(&t->dev[i].share);
+        share_destroy(&t->dev[i].gated);
+        core__pages_put(t->dev[i].line, z.line);
         core__pages_put(t->dev[i].policy_mem, z.policy);
+    }
     core__pages_put(t->bucket, z.bucket);
     core__pages_put(t->piece, z.piece);
     core__pages_put(t->what, z.what);

@@ -5,8 +5,8 @@
 
 #include "core__.h"
 
-/* Sends, batches of fills, and commits out of pages, under way at a time. */
-#define NEAR_JOBS 64u
+/* Sends, batches of fills, and commits out of pages, under way at a time on a device. */
+#define NEAR_JOBS_AUTO 256u
 
 enum near_state {
     NEAR_FILLING = 1, /* its copy is in flight */
@@ -28,9 +28,20 @@ struct near {
     struct list_node waiters; /* core_fill: wait for its copy */
 };
 
+/* What a client has waiting before a device, each list in order of arrival. */
+struct near_line {
+    struct list_node node;         /* near_device.lines, while it has some */
+    struct list_node ready, gated; /* core_turn; gated: for a word that has not come */
+};
+
 struct near_device {
     struct device *device;
-    struct policy *policy; /* over numbers of near copies; NULL: there is no room on it */
+    struct share share;        /* of jobs, by principal */
+    struct share gated;        /* of jobs that wait for words, by client */
+    struct near_line *line;    /* by client */
+    struct list_node lines;    /* who is next */
+    uint32_t ready_n, gated_n; /* core_turn in them */
+    struct policy *policy;     /* over numbers of near copies; NULL: there is no room on it */
     void *policy_mem;
     struct core_near_stats stats;
 };
@@ -48,6 +59,8 @@ struct near_job {
     struct core *core;
     uint32_t owner; /* in near_table.share */
     enum device_copy_kind kind;
+    bool gated;      /* began before its word came: counted in dev->gated, */
+    uint32_t holder; /* for this client */
     struct near_device *dev;
     struct core_client *client; /* of FILL and LOAD: it counts the job */
     struct lease *lease;        /* of FILL and LOAD: in use */
@@ -65,11 +78,13 @@ struct near_table {
     uint32_t serial;
     uint32_t ndevices;
     struct near_device dev[DEVICES_MAX];
+    uint32_t jobs_each; /* of each device */
     struct pool *jobs;
-    struct share share;         /* of them, by principal */
     struct list_node in_flight; /* near_job */
-    struct device_piece *piece; /* NEAR_JOBS times CORE_SEND_BLOCKS */
+    struct device_piece *piece; /* CORE_SEND_BLOCKS for each job */
     uint32_t *what;
+    bool due;         /* who waits is to be looked at, */
+    uint64_t look_ns; /* else then: deadlines, words */
 };
 
 static inline struct near *near_at(const struct core *c, uint32_t no)
@@ -110,9 +125,13 @@ uint64_t near_hash(struct core *c, const struct block *b, uint32_t shard);
 /* near_job.c */
 /* NULL: not one of the daemon's. */
 struct near_device *near_device_of(const struct core *c, const struct device *device);
-/* NULL: all are under way, or the principal has its share. */
+/* NULL: all are under way, or the principal has its share; or it is `gated`, and so are as many
+ * others as may be. */
+struct near_job *near_job_take(struct core *c, const struct core_client *cl,
+                               enum device_copy_kind kind, struct near_device *dev, bool gated);
+/* The same for who has not waited; NULL too when others do. */
 struct near_job *near_job_new(struct core *c, const struct core_client *cl,
-                              enum device_copy_kind kind, struct near_device *dev);
+                              enum device_copy_kind kind, struct near_device *dev, bool gated);
 void near_job_free(struct core *c, struct near_job *job);
 /* The lease's blocks stay, and so does its client, until near_job_end(). */
 void near_job_hold(struct near_job *job, struct lease *l);
@@ -125,6 +144,25 @@ struct device_piece *near_piece(const struct core *c, const struct near_job *job
 uint32_t near_what(const struct core *c, const struct near_job *job, uint32_t i);
 void near_job_submit(struct near_job *job, uint32_t part);
 void near_job_cancel(struct near_job *job);
+
+/* near_wait.c */
+static inline bool near_is_gated(const _Atomic uint64_t *after, uint64_t value)
+{
+    return after && atomic_load_explicit(after, memory_order_acquire) < value;
+}
+/* Of a client that lives until then (core_client.copies). */
+void near_wait(struct core *c, const struct core_client *cl, struct core_turn *turn,
+               struct near_device *dev, bool store, bool gated);
+/* Its turn has come, or (-ECANCELED, -ETIMEDOUT) it never will. */
+void near_send_run(struct core *c, struct core_send *s, struct near_job *job);
+void near_send_drop(struct core *c, struct core_send *s, int status);
+void near_store_run(struct core *c, struct core_commit *m, struct near_job *job);
+void near_store_drop(struct core *c, struct core_commit *m, int status);
+/* It is cancelled, if it waits. */
+bool near_wait_cancel(struct core *c, struct core_turn *turn);
+/* For near_check(): calls fn for all that wait. */
+void near_each_waiting(struct core *c, void (*fn)(struct core *c, struct core_turn *, void *ctx),
+                       void *ctx);
 
 /* near_fill.c, near_send.c, near_store.c: a part has ended */
 void near_filled(struct core *c, struct near_job *job, struct near_part *part);

@@ -66,6 +66,41 @@ static void count_job(struct core *c, const struct near_job *job, struct counted
     t->client_copies[client_no(c, job->client)]++;
 }
 
+static void count_waiting(struct core *c, struct core_turn *turn, void *ctx)
+{
+    struct counted *t = ctx;
+    MUST(turn->device < c->near->ndevices);
+    if (turn->store) {
+        const struct core_commit *m = CONTAINER_OF(turn, struct core_commit, turn);
+        MUST(m->left > 0 && m->device == c->near->dev[turn->device].device);
+        return; /* its ops are counted */
+    }
+    const struct core_send *s = CONTAINER_OF(turn, struct core_send, turn);
+    const struct lease *l = pool_at(c->leases, (uint32_t)s->lease - 1);
+    MUST(l && l->id == s->lease && l->client == s->client);
+    t->uses[(uint32_t)s->lease - 1]++;
+    t->client_copies[client_no(c, s->client)]++;
+}
+
+/* Shares of jobs, and of those that wait for words, are those that can be counted. */
+static void check_shares(const struct core *c)
+{
+    uint64_t jobs[DEVICES_MAX] = {0}, gated[DEVICES_MAX] = {0};
+    LIST_FOR_EACH_SAFE (node, next, &c->near->in_flight) {
+        const struct near_job *job = CONTAINER_OF(node, struct near_job, node);
+        jobs[job->dev - c->near->dev]++;
+        gated[job->dev - c->near->dev] += job->gated;
+    }
+    for (uint32_t d = 0; d < c->near->ndevices; d++)
+        MUST(jobs[d] == c->near->dev[d].share.used && gated[d] == c->near->dev[d].gated.used);
+    uint64_t ops = 0;
+    for (uint32_t i = 0; i < pool_count(c->ops); i++) {
+        const struct core_op *o = pool_at(c->ops, i);
+        ops += o && o->gated;
+    }
+    MUST(ops == c->gated_share.used);
+}
+
 static void count_pieces(struct core *c, const struct near_job *job, struct counted *t)
 {
     uint32_t left = 0;
@@ -202,6 +237,8 @@ void near_check(struct core *c)
         jobs++;
     }
     MUST(jobs == pool_used(c->near->jobs));
+    near_each_waiting(c, count_waiting, &t);
+    check_shares(c);
     for (uint32_t i = 0; i < n; i++)
         if (near_at(c, i))
             count_fills(c, &t, near_at(c, i));

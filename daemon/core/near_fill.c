@@ -98,7 +98,7 @@ static bool next_piece(struct filling *x, const struct block *b)
     struct core *c = x->c;
     if (x->job && x->job->pieces == CORE_SEND_BLOCKS) {
         submit_all(c, x->job);
-        x->job = near_job_new(c, x->l->client, DEVICE_FILL, x->dev);
+        x->job = near_job_new(c, x->l->client, DEVICE_FILL, x->dev, false);
     }
     if (!x->job)
         return false;
@@ -254,7 +254,7 @@ int core_fill_start(struct core *c, struct core_client *cl, struct core_fill *f)
         return 0;
     struct filling x = {.c = c, .f = f, .l = l, .dev = dev};
     uint32_t n;
-    if (look(&x, &n) > 0 && !(x.job = near_job_new(c, cl, DEVICE_FILL, dev)))
+    if (look(&x, &n) > 0 && !(x.job = near_job_new(c, cl, DEVICE_FILL, dev, false)))
         return KVC_E_BUSY;
     tell(&x);
     take_hits(&x, n);

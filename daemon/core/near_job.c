@@ -15,26 +15,49 @@ static uint32_t slot_of(const struct core *c, const struct near_job *job)
     return pool_index(c->near->jobs, job) * CORE_SEND_BLOCKS;
 }
 
-struct near_job *near_job_new(struct core *c, const struct core_client *cl,
-                              enum device_copy_kind kind, struct near_device *dev)
+static bool may_be_gated(const struct near_table *t, const struct near_device *dev, uint32_t holder)
+{
+    return dev->gated.held[holder] < t->jobs_each - t->jobs_each / 2;
+}
+
+struct near_job *near_job_take(struct core *c, const struct core_client *cl,
+                               enum device_copy_kind kind, struct near_device *dev, bool gated)
 {
     struct near_table *t = c->near;
-    const uint32_t owner = owner_no(c, cl->who.principal);
-    struct near_job *job = share_get(&t->share, owner, t->jobs);
-    if (!job)
+    const uint32_t owner = owner_no(c, cl->who.principal), holder = client_no(c, cl);
+    if (gated && (!may_be_gated(t, dev, holder) || !share_take(&dev->gated, holder, 1)))
         return NULL;
+    struct near_job *job = share_get(&dev->share, owner, t->jobs);
+    if (!job) {
+        if (gated)
+            share_give(&dev->gated, holder, 1);
+        return NULL;
+    }
     job->core = c;
     job->owner = owner;
+    job->holder = holder;
     job->kind = kind;
+    job->gated = gated;
     job->dev = dev;
     list_push_back(&t->in_flight, &job->node);
     return job;
 }
 
+struct near_job *near_job_new(struct core *c, const struct core_client *cl,
+                              enum device_copy_kind kind, struct near_device *dev, bool gated)
+{
+    const uint32_t before = gated ? dev->ready_n + dev->gated_n : dev->ready_n;
+    return before > 0 ? NULL : near_job_take(c, cl, kind, dev, gated);
+}
+
 void near_job_free(struct core *c, struct near_job *job)
 {
+    struct near_device *dev = job->dev;
     list_remove(&job->node);
-    share_put(&c->near->share, job->owner, c->near->jobs, job);
+    if (job->gated)
+        share_give(&dev->gated, job->holder, 1);
+    share_put(&dev->share, job->owner, c->near->jobs, job);
+    c->near->due = true;
 }
 
 void near_job_hold(struct near_job *job, struct lease *l)

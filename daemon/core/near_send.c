@@ -88,6 +88,18 @@ static void begin_next(struct near_job *job, bool counts)
     near_job_submit(job, job->begun);
 }
 
+static void send_begin(struct core *c, struct core_send *s, struct lease *l, struct near_job *job)
+{
+    job->send = s;
+    near_job_hold(job, l);
+    add_groups(c, job, s);
+    touch_all(c, job);
+    s->left = job->parts;
+    do
+        begin_next(job, true);
+    while (!s->ready && job->begun < job->parts);
+}
+
 int core_send_start(struct core *c, struct core_client *cl, struct core_send *s,
                     const char **ret_why)
 {
@@ -100,23 +112,58 @@ int core_send_start(struct core *c, struct core_client *cl, struct core_send *s,
         return KVC_E_TOO_LARGE;
     if ((*ret_why = send_fault(c, s, l)))
         return KVC_E_BAD_ARGUMENT;
-    struct near_job *job = near_job_new(c, cl, DEVICE_LOAD, near_device_of(c, s->device));
-    if (!job)
-        return KVC_E_BUSY;
+    struct near_device *dev = near_device_of(c, s->device);
+    const bool gated = near_is_gated(s->after, s->after_value);
+    struct near_job *job = near_job_new(c, cl, DEVICE_LOAD, dev, gated);
     s->client = cl;
-    job->send = s;
-    near_job_hold(job, l);
-    add_groups(c, job, s);
-    touch_all(c, job);
-    s->left = job->parts;
     list_init(&s->node);
+    list_init(&s->turn.node);
     list_push_back(&cl->sends, &s->node);
     c->m.sends++;
     c->m.sends_in_flight++;
-    do
-        begin_next(job, true);
-    while (!s->ready && job->begun < job->parts);
+    if (job) {
+        send_begin(c, s, l, job);
+        return 1;
+    }
+    lease_use(l); /* as its job does */
+    cl->copies++;
+    near_wait(c, cl, &s->turn, dev, false, gated);
     return 1;
+}
+
+/* ---- who has waited ---- */
+
+static struct lease *lease_of(struct core *c, const struct core_send *s)
+{
+    struct lease *l = pool_at(c->leases, (uint32_t)s->lease - 1);
+    MUST(l && l->id == s->lease && l->uses > 0);
+    return l;
+}
+
+static void let_go(struct core *c, struct core_client *cl, struct lease *l)
+{
+    lease_unuse(c, l);
+    cl->copies--;
+    core__client_settle(c, cl);
+}
+
+void near_send_run(struct core *c, struct core_send *s, struct near_job *job)
+{
+    struct lease *l = lease_of(c, s);
+    struct core_client *cl = s->client;
+    send_begin(c, s, l, job);
+    let_go(c, cl, l); /* the job has it now */
+}
+
+void near_send_drop(struct core *c, struct core_send *s, int status)
+{
+    struct lease *l = lease_of(c, s);
+    struct core_client *cl = s->client;
+    memset(s->statuses, core__copy_status(status), l->blocks.n);
+    list_remove(&s->node);
+    c->m.sends_in_flight--;
+    s->done(s);
+    let_go(c, cl, l);
 }
 
 /* ---- end ---- */
@@ -171,8 +218,10 @@ void near_sent(struct core *c, struct near_job *job, struct near_part *part)
         send_end(c, job);
 }
 
-static void cancel_of(struct core *c, const struct core_send *s)
+static void cancel_of(struct core *c, struct core_send *s)
 {
+    if (near_wait_cancel(c, &s->turn))
+        return;
     LIST_FOR_EACH_SAFE (node, next, &c->near->in_flight) {
         struct near_job *job = CONTAINER_OF(node, struct near_job, node);
         if (job->send == s)

@@ -20,36 +20,45 @@ const char *near_store_fault(const struct core *c, const struct core_commit *m,
     return NULL;
 }
 
-struct near_job *near_store_new(struct core *c, const struct core_client *cl, struct core_commit *m,
-                                uint32_t group, uint32_t bytes)
+void near_store_run(struct core *c, struct core_commit *m, struct near_job *job)
 {
-    struct near_job *job = near_job_new(c, cl, DEVICE_STORE, near_device_of(c, m->device));
-    if (!job)
-        return NULL;
+    const struct tier *host = c->cfg.host;
+    const struct core_op *first = pool_at(c->ops, m->first_op);
     job->commit = m;
-    struct device_copy *copy = near_job_part(c, job, group, bytes);
+    struct device_copy *copy =
+        near_job_part(c, job, c->blocks[first->block].group, (uint32_t)first->op.bytes);
     copy->pool = m->pool;
     copy->after = m->after;
     copy->after_value = m->after_value;
     copy->deadline_ns = m->deadline_ns;
-    return job;
+    for (uint32_t no = m->first_op; no != CORE_NONE;) {
+        const struct core_op *o = pool_at(c->ops, no);
+        struct device_piece *piece = near_job_add(c, job, no);
+        piece->host = host->ops->payload(host, o->op.loc);
+        piece->pages = m->pages + (size_t)o->index * m->pages_per_block;
+        no = o->next;
+    }
+    near_job_submit(job, 0);
 }
 
-void near_store_add(struct core *c, struct near_job *job, const struct core_op *o,
-                    const uint32_t *pages)
+void near_store_drop(struct core *c, struct core_commit *m, int status)
 {
-    const struct tier *host = c->cfg.host;
-    struct device_piece *piece = near_job_add(c, job, pool_index(c->ops, o));
-    piece->host = host->ops->payload(host, o->op.loc);
-    piece->pages = pages;
+    for (uint32_t no = m->first_op; no != CORE_NONE;) {
+        struct core_op *o = pool_at(c->ops, no);
+        no = o->next; /* the last one ends the commit */
+        op_copied(c, o, status);
+    }
 }
 
-void near_store_begin(struct core *c, struct near_job *job)
+void near_store_begin(struct core *c, struct core_commit *m)
 {
-    if (job->pieces > 0)
-        near_job_submit(job, 0);
+    struct near_device *dev = near_device_of(c, m->device);
+    const bool gated = near_is_gated(m->after, m->after_value);
+    struct near_job *job = near_job_new(c, m->client, DEVICE_STORE, dev, gated);
+    if (job)
+        near_store_run(c, m, job);
     else
-        near_job_free(c, job);
+        near_wait(c, m->client, &m->turn, dev, true, gated);
 }
 
 void near_stored(struct core *c, struct near_job *job, struct near_part *part)
@@ -60,9 +69,9 @@ void near_stored(struct core *c, struct near_job *job, struct near_part *part)
     near_job_free(c, job);
 }
 
-void near_store_cancel(struct core *c, const struct core_commit *m)
+void near_store_cancel(struct core *c, struct core_commit *m)
 {
-    if (!c->near)
+    if (!c->near || near_wait_cancel(c, &m->turn))
         return;
     LIST_FOR_EACH_SAFE (node, next, &c->near->in_flight) {
         struct near_job *job = CONTAINER_OF(node, struct near_job, node);

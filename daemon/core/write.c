@@ -399,6 +399,9 @@ void op_finish(struct core *c, struct core_op *o, uint8_t status)
 void op_copied(struct core *c, struct core_op *o, int status)
 {
     struct block *b = &c->blocks[o->block];
+    if (o->gated)
+        share_give(&c->gated_share, client_no(c, o->client), 1);
+    o->gated = false;
     if (!status && atomic_load_explicit(&o->op.cancel, memory_order_relaxed))
         status = -ECANCELED;
     if (status || b->state != BLOCK_PENDING) {
@@ -430,16 +433,28 @@ static bool entry_is_inside(const struct core_commit *m, uint32_t i, uint32_t by
     return off % STAGING_ALIGN == 0 && off <= m->staging_bytes && bytes <= m->staging_bytes - off;
 }
 
-static void op_submit(struct core *c, struct core_commit *m, struct near_job *job,
-                      struct core_op *o, const struct part *p, uint32_t bytes)
+/* To its commit's list, of which a device copies all together. */
+static void op_list(struct core *c, struct core_commit *m, struct core_op *o)
 {
-    o->op = (struct tier_op){.kind = job ? TIER_ADOPT : TIER_PUT,
+    const uint32_t no = pool_index(c->ops, o);
+    o->next = CORE_NONE;
+    if (m->first_op == CORE_NONE)
+        m->first_op = no;
+    else
+        ((struct core_op *)pool_at(c->ops, m->last_op))->next = no;
+    m->last_op = no;
+}
+
+static void op_submit(struct core *c, struct core_commit *m, struct core_op *o,
+                      const struct part *p, uint32_t bytes)
+{
+    o->op = (struct tier_op){.kind = m->pages ? TIER_ADOPT : TIER_PUT,
                              .loc = p->loc,
                              .bytes = bytes,
                              .deadline_ns = m->deadline_ns,
                              .done = op_done};
-    if (job) {
-        near_store_add(c, job, o, m->pages + (size_t)o->index * m->pages_per_block);
+    if (m->pages) {
+        op_list(c, m, o);
         return;
     }
     o->op.src = m->staging + cursor_le64(m->offsets + (size_t)o->index * 8);
@@ -448,8 +463,8 @@ static void op_submit(struct core *c, struct core_commit *m, struct near_job *jo
 }
 
 /* Starts the copy of one entry; false with its status when there is none to start. */
-static bool commit_one(struct core *c, struct core_commit *m, struct near_job *job,
-                       struct reservation *r, const struct run_entry *e, uint32_t i)
+static bool commit_one(struct core *c, struct core_commit *m, bool gated, struct reservation *r,
+                       const struct run_entry *e, uint32_t i)
 {
     if (!entry_wanted(m, i))
         return false;
@@ -460,7 +475,7 @@ static bool commit_one(struct core *c, struct core_commit *m, struct near_job *j
         return false;
     }
     uint32_t bytes = block_group(c, b)->block_bytes;
-    if (!job && !entry_is_inside(m, i, bytes)) {
+    if (!m->pages && !entry_is_inside(m, i, bytes)) {
         m->statuses[i] = KVC_ST_BAD_ARGUMENT;
         return false;
     }
@@ -474,6 +489,7 @@ static bool commit_one(struct core *c, struct core_commit *m, struct near_job *j
                           .commit = m,
                           .index = i,
                           .durable = r->durable,
+                          .gated = gated,
                           .block = block_no(c, b),
                           .part = pool_index(c->parts, p)};
     p->state = PART_COPYING;
@@ -483,22 +499,28 @@ static bool commit_one(struct core *c, struct core_commit *m, struct near_job *j
     m->client->copies++;
     m->left++;
     list_push_back(&c->copying, &o->node);
-    op_submit(c, m, job, o, p, bytes);
+    op_submit(c, m, o, p, bytes);
     return true;
 }
 
-/* What carries the copies of a commit out of pages; NULL: it is out of staging. */
-static int commit_job(struct core *c, struct core_commit *m, const struct reservation *r,
-                      struct near_job **ret_job, const char **ret_why)
+/* Whether a commit out of pages can be begun. *ret_gated: it has come before its word; its n
+ * entries are counted as such. */
+static int commit_out_of_pages(struct core *c, const struct core_commit *m,
+                               const struct reservation *r, bool *ret_gated, const char **ret_why)
 {
-    *ret_job = NULL;
-    if (!m->pages)
-        return 0;
+    *ret_gated = m->after && atomic_load_explicit(m->after, memory_order_acquire) < m->after_value;
+    const uint32_t holder = client_no(c, m->client);
     *ret_why = near_store_fault(c, m, r);
     if (*ret_why)
         return KVC_E_BAD_ARGUMENT;
-    *ret_job = near_store_new(c, m->client, m, r->group, r->ns->spec.group[r->group].block_bytes);
-    return *ret_job ? 0 : KVC_E_BUSY;
+    if (!*ret_gated)
+        return 0;
+    if (c->gated_share.held[holder] + m->n <= CORE_GATED_EACH &&
+        share_take(&c->gated_share, holder, m->n))
+        return 0;
+    *ret_why = "too many blocks are to be stored when their words come (4096 of one session, 6144 "
+               "of all); go on when some have been";
+    return KVC_E_BUSY;
 }
 
 int core_commit(struct core *c, struct core_client *cl, struct core_commit *m, const char **ret_why)
@@ -514,9 +536,11 @@ int core_commit(struct core *c, struct core_client *cl, struct core_commit *m, c
     }
     m->client = cl;
     m->left = 0;
+    m->first_op = m->last_op = CORE_NONE;
     list_init(&m->node);
-    struct near_job *job;
-    int err = commit_job(c, m, r, &job, ret_why);
+    list_init(&m->turn.node);
+    bool gated = false;
+    int err = m->pages ? commit_out_of_pages(c, m, r, &gated, ret_why) : 0;
     if (err)
         return err;
     r->open++;
@@ -526,12 +550,14 @@ int core_commit(struct core *c, struct core_client *cl, struct core_commit *m, c
         MUST(e != NULL);
         if (i < m->first)
             continue;
-        if (commit_one(c, m, job, r, e, i - m->first))
+        if (commit_one(c, m, gated, r, e, i - m->first))
             resv_close_entry(c, r);
     }
     resv_close_entry(c, r);
-    if (job)
-        near_store_begin(c, job);
+    if (gated) /* what is not copied is not counted */
+        share_give(&c->gated_share, client_no(c, cl), m->n - m->left);
+    if (m->first_op != CORE_NONE)
+        near_store_begin(c, m);
     if (m->left == 0)
         return 0;
     list_push_back(&cl->commits, &m->node);

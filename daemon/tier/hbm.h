@@ -19,6 +19,8 @@
 #include "gpu.h"
 #include "loop.h"
 
+#define HBM_COPIES_AUTO 256u
+
 struct hbm_config {
     struct gpu_config gpu; /* `changed` and `ctx` are hbm's */
     uint32_t no;           /* device.no */

@@ -19,7 +19,6 @@
 #define HBM_CHUNK_UNIT  (2 * HBM_MIB)
 #define HBM_CHUNKS_MAX  16384u
 #define HBM_NUMBERS     ((1u << DEVICE_CHUNK_SHIFT) - 1) /* of a device's memory, 1 to this */
-#define HBM_COPIES_AUTO 256u
 #define HBM_COPIES_MAX  4096u
 #define HBM_FRAGS       1024u /* of one operation of the device; a longer copy is several */
 #define HBM_MARKS       128u  /* of one, without the one that lets the next begin */

@@ -262,10 +262,71 @@ START_TEST(a_device_that_fails_costs_misses_and_is_used_again)
 }
 END_TEST
 
+/* ---- words ---- */
+
+#define AHEAD  200u /* stores, of a block each, before their word */
+#define ROUNDS 40u
+
+/* Another session of the same principal, that waits for no word. */
+static int copy_ungated(void)
+{
+    open_all();
+    for (uint32_t i = 0; i < ROUNDS; i++) {
+        rig_keys(ns, 1000 + i, BT, BLOCKS, keys);
+        int rc = store_pages(0);
+        ck_assert_msg(rc == 0, "%d: %s", rc, kvc_last_error(k));
+        for (uint32_t b = 0; b < BLOCKS; b++)
+            ck_assert_uint_eq(statuses[b], KVC_ST_OK);
+        ck_assert_uint_eq(load_pages(64), BLOCKS * BT);
+    }
+    close_all();
+    return 0;
+}
+
+static struct kvc_op *store_ahead(uint32_t chain, uint64_t value)
+{
+    uint8_t key[KVC_KEY_BYTES];
+    struct kvc_op *op = NULL;
+    rig_keys(ns, chain, BT, 1, key);
+    const struct kvc_blocks blocks = {.keys = key, .n = 1};
+    int rc = kvc_pages_store_begin(ns, &blocks, pool, page_list(0), (struct kvc_word){1, value},
+                                   NULL, 0, &op);
+    ck_assert_msg(rc == 0, "%d: %s", rc, kvc_last_error(k));
+    return op;
+}
+
+/* It was BUSY for them, from 44 stores on. */
+START_TEST(stores_ahead_of_their_word_hold_up_no_other_session)
+{
+    static struct kvc_op *ops[AHEAD];
+    volatile uint64_t *words = kvc_gpu_words(gpu);
+    ck_assert(words != NULL);
+    const uint64_t value = words[0] + 1;
+    for (uint32_t i = 0; i < AHEAD; i++)
+        ops[i] = store_ahead(5000 + i, value);
+    rig_wait_stat(k, "svc.calls", AHEAD);
+    ck_assert_uint_gt(rig_stat(k, "core.near_waiting"), 0);
+    pid_t pid = rig_spawn(&rig, "ungated", 0);
+    int status;
+    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+    ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0, "%d", status);
+    words[0] = value;
+    for (uint32_t i = 0; i < AHEAD; i++) {
+        struct kvc_result result;
+        int rc = kvc_finish(&ops[i], &result);
+        ck_assert_msg(rc == 0 && result.n == 1 && result.statuses[0] == KVC_ST_OK,
+                      "store %u: %d, %u", i, rc, result.statuses[0]);
+    }
+    ck_assert_uint_eq(rig_stat(k, "core.near_waiting"), 0);
+}
+END_TEST
+
 /* A worker with copies on their way is killed, again and again. */
 static int work(const char *role, uint64_t arg)
 {
     (void)arg;
+    if (strcmp(role, "ungated") == 0)
+        return copy_ungated();
     ck_assert_str_eq(role, "copies");
     open_all();
     for (;;) {
@@ -303,6 +364,7 @@ static Suite *suite(void)
     tcase_add_test(t, what_was_stored_from_staging_is_loaded_into_pages);
     tcase_add_test(t, blocks_are_read_in_place_on_the_device);
     tcase_add_test(t, operators_see_devices);
+    tcase_add_test(t, stores_ahead_of_their_word_hold_up_no_other_session);
     tcase_add_test(t, a_device_that_fails_costs_misses_and_is_used_again);
     tcase_add_test(t, workers_that_die_leave_nothing_behind);
     suite_add_tcase(s, t);

@@ -44,6 +44,8 @@ void on_end(void *ctx, struct tier_op *op);
 void on_submit(void *ctx, struct tier_op *op);
 void on_device_submit(void *ctx, struct device_copy *copy);
 void on_device_end(void *ctx, struct device_copy *copy);
+/* A copy out of pages has been submitted: those of its entries that waited know where they go. */
+void on_pages_begin(struct model *m, const struct device_copy *copy);
 /* A copy out of pages has ended: what becomes of its entries. */
 void on_pages_end(struct model *m, const struct device_copy *copy);
 /* The pages of n blocks of so many bytes, numbered from 0, in any order; now and then a number is
@@ -53,8 +55,7 @@ uint32_t *some_pages(struct model *m, uint32_t bytes, uint32_t n,
 bool pages_fit(const uint32_t *pages, uint32_t n, uint32_t pages_max);
 /* What a copy's end is to who asked for it. */
 uint8_t m_status(int err);
-/* So many copies are in flight on devices that no more may be to be had. */
-bool m_copies_are_many(const struct model *m);
+#define M_WAIT_NS UINT64_C(100000000) /* for their turn, copies wait some of them */
 /* One of the last few, alive or not; or M_NONE. */
 int any_lease(struct model *m);
 

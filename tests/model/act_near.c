@@ -8,7 +8,7 @@
 
 #include "act.h"
 
-#define JOBS_MAX 64u /* of the core's, at a time */
+#define JOBS_AUTO 256u /* of a device, at a time */
 
 uint8_t m_status(int err)
 {
@@ -26,12 +26,12 @@ uint8_t m_status(int err)
     }
 }
 
-bool m_copies_are_many(const struct model *m)
+/* On the device; each request has one copy in flight at least. */
+static bool copies_are_many(const struct model *m, uint32_t device)
 {
-    unsigned n = 0;
-    for (unsigned i = 0; i < m->cfg.ndevices; i++)
-        n += fake_device_inflight(m->device[i]);
-    return n >= JOBS_MAX;
+    const uint32_t most = m->cfg.device_copies ? m->cfg.device_copies : JOBS_AUTO;
+    return fake_device_inflight(m->device[device]) >= most ||
+           core_metrics(m->core)->near_waiting > 0;
 }
 
 /* ---- pages ---- */
@@ -196,7 +196,8 @@ void do_fill(struct model *m)
     m->filling = x;
     const int err = core_fill_start(m->core, m->client[client].cl, &x->f);
     m->filling = NULL;
-    HOLDS(m, verdict ? err == verdict : err >= 0 || (err == KVC_E_BUSY && m_copies_are_many(m)));
+    HOLDS(m, verdict ? err == verdict
+                     : err >= 0 || (err == KVC_E_BUSY && copies_are_many(m, x->f.device)));
     if (err >= 0)
         fill_started(m, x, slot, err);
     else
@@ -253,6 +254,9 @@ static void on_sent(struct core_send *s)
         slot++;
     HOLDS(m, slot < ARRAY_LEN(m->send) && l->held);
     m->send[slot] = NULL;
+    if (!x->begun) /* it waited, and its turn never came */
+        memset(x->expect, x->cancelled ? KVC_ST_CANCELLED : KVC_ST_TIMEOUT, l->n);
+    HOLDS(m, x->begun || x->cancelled || m->now_ns >= s->deadline_ns);
     HOLDS(m, memcmp(x->statuses, x->expect, l->n) == 0);
     for (uint32_t i = 0; i < l->n; i++) {
         HOLDS(m, x->cancelled || x->statuses[i] != KVC_ST_CANCELLED);
@@ -299,7 +303,7 @@ static struct m_send *send_new(struct model *m, int lease, int client)
     x->s = (struct core_send){.lease = l->id,
                               .device = m->devices[x->device],
                               .shard = rnd(m, m->ns[l->ns].spec.shards),
-                              .deadline_ns = m->now_ns,
+                              .deadline_ns = m->now_ns + (uint64_t)lease % 4 * M_WAIT_NS,
                               .statuses = x->statuses,
                               .done = on_sent};
     memset(x->statuses, 0xee, sizeof(x->statuses));
@@ -331,11 +335,12 @@ void do_send(struct model *m)
     const bool mine = l->alive && l->client == client;
     const int verdict = !mine ? KVC_E_NO_LEASE : x->wrong ? KVC_E_BAD_ARGUMENT : 1;
     const char *why = NULL;
+    if (verdict == 1)
+        m->send[slot] = x;
     const int err = core_send_start(m->core, m->client[client].cl, &x->s, &why);
-    HOLDS(m, err == verdict || (verdict == 1 && err == KVC_E_BUSY && m_copies_are_many(m)));
+    HOLDS(m, err == verdict);
     HOLDS(m, err != KVC_E_BAD_ARGUMENT || why != NULL);
     if (err == 1) {
-        m->send[slot] = x;
         use(m, i, client);
     } else {
         send_free(x);
@@ -356,6 +361,12 @@ void do_send_cancel(struct model *m)
 void on_device_submit(void *ctx, struct device_copy *copy)
 {
     struct model *m = ctx;
+    if (copy->kind == DEVICE_LOAD)
+        for (unsigned i = 0; i < ARRAY_LEN(m->send); i++)
+            if (m->send[i] && m->send[i]->pool == copy->pool)
+                m->send[i]->begun = true;
+    if (copy->kind == DEVICE_STORE)
+        on_pages_begin(m, copy);
     if (copy->kind != DEVICE_FILL)
         return;
     HOLDS(m, m->filling != NULL && m->nflights < ARRAY_LEN(m->flight));

@@ -202,14 +202,41 @@ static void commit_close(struct m_commit *k)
     fake_pool_destroy(&k->pool);
 }
 
+static void copy_over(struct model *m, struct m_copy *y, uint8_t st)
+{
+    y->op = NULL;
+    y->host = NULL;
+    y->waits = false;
+    m->block[y->block].copies--;
+    m->client[y->client].copies--;
+    y->commit->expect[y->entry] = st;
+}
+
+/* Entries that waited for the device until they were cancelled, or out of time. */
+static void turn_never_came(struct model *m, const struct m_commit *k)
+{
+    for (int i = 0; i < m->ncopies; i++) {
+        struct m_copy *y = &m->copy[i];
+        if (!y->waits || y->commit != k)
+            continue;
+        HOLDS(m, k->cancelled || m->now_ns >= k->c.deadline_ns);
+        const bool dead = m->block[y->block].state == M_DEAD;
+        if (!dead)
+            m_kill_tree(m, y->block, KVC_MISS_DROPPED);
+        copy_over(m, y, dead ? KVC_ST_GONE : k->cancelled ? KVC_ST_CANCELLED : KVC_ST_TIMEOUT);
+    }
+}
+
 static void on_commit_done(struct core_commit *c)
 {
     struct m_commit *k = (struct m_commit *)(void *)c;
     struct model *m = k->model;
     k->done++;
+    turn_never_came(m, k);
     HOLDS(m, k->done == 1 && memcmp(k->statuses, k->expect, c->n) == 0);
     for (int i = 0; i < m->ncopies; i++)
-        HOLDS(m, (m->copy[i].op == NULL && m->copy[i].host == NULL) || m->copy[i].commit != k);
+        HOLDS(m, (m->copy[i].op == NULL && m->copy[i].host == NULL && !m->copy[i].waits) ||
+                     m->copy[i].commit != k);
     commit_close(k);
 }
 
@@ -231,13 +258,19 @@ void on_submit(void *ctx, struct tier_op *op)
     m->copy[i].host = NULL;
 }
 
-static void copy_over(struct model *m, struct m_copy *y, uint8_t st)
+void on_pages_begin(struct model *m, const struct device_copy *copy)
 {
-    y->op = NULL;
-    y->host = NULL;
-    m->block[y->block].copies--;
-    m->client[y->client].copies--;
-    y->commit->expect[y->entry] = st;
+    uint32_t n = 0;
+    for (int i = 0; i < m->ncopies && n < copy->n; i++) {
+        struct m_copy *y = &m->copy[i];
+        if (!y->waits || y->commit->pool != copy->pool)
+            continue;
+        const struct m_commit *k = y->commit;
+        HOLDS(m, copy->piece[n].pages == &k->pages[y->entry * k->c.pages_per_block]);
+        y->host = copy->piece[n++].host;
+        y->waits = false;
+    }
+    HOLDS(m, n == 0 || n == copy->n);
 }
 
 void on_pages_end(struct model *m, const struct device_copy *copy)
@@ -378,6 +411,7 @@ static void out_of_pages(struct model *m, const struct m_resv *r, struct m_commi
     k->c.pool = k->pool;
     k->c.pages = k->pages;
     k->c.pages_per_block = ppb;
+    k->c.deadline_ns = m->now_ns + (uint64_t)m->ncommits % 4 * M_WAIT_NS;
     if (rnd(m, 3) == 0) {
         k->c.after = &k->after;
         k->c.after_value = 1 + rnd(m, 3);
@@ -423,22 +457,26 @@ static void note_copies(struct model *m, struct m_commit *k, int resv, int clien
 {
     const struct m_resv *r = &m->resv[resv];
     const struct device_copy *copy = copy_of(m, k);
-    const uint32_t n = copy ? copy->n : m->nputs;
+    const bool waits = k->pool && !copy;
+    const uint32_t n = copy ? copy->n : waits ? k->c.left : m->nputs;
     uint32_t at = 0;
-    HOLDS(m, (copy != NULL) == (k->pool != NULL) && (!copy || m->nputs == 0));
+    HOLDS(m, (k->pool || !copy) && (!k->pool || m->nputs == 0));
+    HOLDS(m, !waits || core_metrics(m->core)->near_waiting > 0);
     for (uint32_t i = 0; i < k->c.n; i++) {
         if (!flies[i])
             continue;
         HOLDS(m, at < n);
         struct m_block *b = &m->block[r->block[k->c.first + i]];
-        HOLDS(m, copy ? copy->piece[at].pages == &k->pages[i * k->c.pages_per_block]
-                      : memcmp(m->put[at]->label.key.b, b->key, KVC_KEY_BYTES) == 0);
+        HOLDS(m, waits  ? true
+                 : copy ? copy->piece[at].pages == &k->pages[i * k->c.pages_per_block]
+                        : memcmp(m->put[at]->label.key.b, b->key, KVC_KEY_BYTES) == 0);
         b->shard[r->shard].state = M_COPYING;
         b->copies++;
         m->client[client].copies++;
         m->copy = grow_one(m->copy, &m->ncopies, &m->cap_copies, sizeof(*m->copy));
-        m->copy[m->ncopies - 1] = (struct m_copy){.op = copy ? NULL : m->put[at],
+        m->copy[m->ncopies - 1] = (struct m_copy){.op = k->pool ? NULL : m->put[at],
                                                   .host = copy ? copy->piece[at].host : NULL,
+                                                  .waits = waits,
                                                   .commit = k,
                                                   .entry = i,
                                                   .shard = r->shard,
@@ -480,8 +518,6 @@ void do_commit(struct model *m)
     int err = core_commit(m->core, m->client[client].cl, &k->c, &why);
     if (!alive || !inside)
         HOLDS(m, err == (alive ? KVC_E_BAD_ARGUMENT : KVC_E_GONE) && m->nputs == 0);
-    else if (err == KVC_E_BUSY)
-        HOLDS(m, k->pool && m_copies_are_many(m));
     else
         HOLDS(m, err == any && k->done == 0);
     if (err == 1) {

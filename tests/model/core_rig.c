@@ -581,6 +581,7 @@ int rig_commit_pages(struct rig *r, unsigned client, const struct rig_put *p, un
     core_ns_view(p->ns, &v);
     const uint32_t bytes = v.spec->group[p->group].block_bytes, ppb = RIG_PAGES;
     uint8_t *block = malloc(bytes);
+    const struct core_commit given = m->c;
     *m = (struct rig_commit){.pages = malloc(p->n * ppb * sizeof(uint32_t))};
     ck_assert(m->pages != NULL && block != NULL);
     memcpy(m->statuses, p->statuses, p->n);
@@ -598,6 +599,8 @@ int rig_commit_pages(struct rig *r, unsigned client, const struct rig_put *p, un
                                 .pool = pool,
                                 .pages = m->pages,
                                 .pages_per_block = ppb,
+                                .after = given.after,
+                                .after_value = given.after_value,
                                 .deadline_ns = r->now_ns + 1000000000,
                                 .statuses = m->statuses,
                                 .done = on_done,

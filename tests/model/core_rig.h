@@ -134,7 +134,8 @@ int rig_send(struct rig *r, unsigned client, const struct core_held *held, unsig
 /* Block i of the send, of this group and key, is in its pages. */
 bool rig_has_arrived(const struct rig_send *s, struct core_ns *ns, uint32_t group, uint32_t i,
                      const uint8_t key[32]);
-/* As rig_commit(), out of pages from `page` on, which are filled with what belongs there. */
+/* As rig_commit(), out of pages from `page` on, which are filled with what belongs there;
+ * m->c.after and after_value are the caller's, or 0. */
 int rig_commit_pages(struct rig *r, unsigned client, const struct rig_put *p, unsigned device,
                      struct device_pool *pool, uint32_t page, struct rig_commit *m);
 /* Leads a job to its end. */

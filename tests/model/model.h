@@ -99,6 +99,7 @@ struct m_commit {
 struct m_copy {
     struct tier_op *op; /* NULL: over, or not begun by the tier: */
     const void *host;   /* where the device copies to; NULL: it does not */
+    bool waits;         /* with its commit, for the device */
     struct m_commit *commit;
     uint32_t entry, shard;
     int block, client;
@@ -137,6 +138,7 @@ struct m_send {
     struct core_send s; /* first: what done() gets */
     struct model *model;
     int lease, client, device;
+    bool begun;                       /* the device has it */
     bool cancelled, wrong;            /* wrong: the pool's blocks have other bytes */
     uint32_t first[M_GROUPS_MAX + 1]; /* block of the lease that each group begins with */
     uint32_t layers;

@@ -95,6 +95,7 @@ static void make_devices(struct model *m, unsigned policies)
     m->cfg.devices = m->devices;
     m->cfg.ndevices = M_DEVICES;
     m->cfg.near_max = near_max[rnd(m, 3)];
+    m->cfg.device_copies = m->seed % 3 ? 1 + (uint32_t)(m->seed % 7) : 0; /* who waits */
     m->cfg.near_policy = policy_at(rnd(m, policies));
 }
 
@@ -152,7 +153,8 @@ static void copies_end(struct model *m)
             (void)fake_device_run(m->device[i], 100, 10);
             flying += fake_device_inflight(m->device[i]);
         }
-        flying += fake_tier_inflight(m->tier);
+        (void)core_run_done(m->core);
+        flying += fake_tier_inflight(m->tier) + (unsigned)core_metrics(m->core)->near_waiting;
     }
 }
 

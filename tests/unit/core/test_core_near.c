@@ -27,6 +27,7 @@ static void begin_with_leases(uint32_t leases)
     rig_defaults(&r);
     r.cfg.ndevices = 2;
     r.cfg.leases_max = leases;
+    r.cfg.device_copies = 64;
     rig_begin(&r);
     ns = rig_ns(&r, 1, &spec);
 }
@@ -248,7 +249,7 @@ START_TEST(an_empty_pool_of_copies_is_busy_for_who_needs_one)
     hit = again(1, 99, 1);
     ck_assert_int_eq(rig_fill(&r, 1, hit.lease, 0, 0, &g), 0); /* nothing is to be copied */
     ck_assert_uint_eq(g.f.ret_blocks, 1);
-    ck_assert_int_eq(rig_fill(&r, 1, miss.lease, 0, 0, &g), KVC_E_BUSY);
+    ck_assert_int_eq(rig_fill(&r, 1, miss.lease, 1, 0, &g), KVC_E_BUSY);
     core_check(r.core);
     end_copies(1, 0);
     ck_assert_uint_eq(fill(1, &miss, 0, 0), 1);

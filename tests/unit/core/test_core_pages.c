@@ -570,24 +570,6 @@ START_TEST(what_a_commit_out_of_pages_may_not_ask_for)
 }
 END_TEST
 
-START_TEST(a_commit_that_gets_no_copy_is_busy_and_reserved_still)
-{
-    static struct rig_fill f[64];
-    for (uint32_t i = 0; i < 64; i++) {
-        struct core_held held = chain(2, 100 + i, 1);
-        ck_assert_int_eq(rig_fill(&r, 2, held.lease, 1, 0, &f[i]), 1);
-    }
-    ck_assert_int_eq(store(1, 1, 2, 0), KVC_E_BUSY);
-    core_check(r.core);
-    while (fake_device_inflight(r.device[1]) > 0)
-        fake_device_end(r.device[1], fake_device_copy(r.device[1], 0), 0);
-    ck_assert_int_eq(core_commit(r.core, r.cl[1], &commit.c, &r.why), 1);
-    end_copies(0);
-    adopt_all(0);
-    statuses_are(commit.statuses, 2, KVC_ST_OK);
-}
-END_TEST
-
 START_TEST(a_durable_commit_out_of_pages_is_on_disk)
 {
     put.durable = true;
@@ -632,7 +614,6 @@ static void add_commits(TCase *t)
     tcase_add_test(t, room_under_a_copy_out_of_pages_is_not_given_back);
     tcase_add_test(t, what_was_dropped_under_its_copy_is_gone);
     tcase_add_test(t, what_a_commit_out_of_pages_may_not_ask_for);
-    tcase_add_test(t, a_commit_that_gets_no_copy_is_busy_and_reserved_still);
 }
 
 int main(void)

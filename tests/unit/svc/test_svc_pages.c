@@ -11,9 +11,10 @@ static struct sr_peer *p;
 static struct sr_pages g;        /* four blocks of a chain, pages 0 to 7 */
 static struct device_pool *pool; /* of p, number 0, on device 0 */
 
-static void setup(void)
+static void begin(uint32_t device_copies)
 {
     sr_defaults(&s);
+    s.core_cfg.device_copies = device_copies;
     s.ndevices = 2;
     s.slots = 4;
     s.core_cfg.lease_bytes_max = 1u << 20;
@@ -22,6 +23,16 @@ static void setup(void)
     sr_pool(&s, p, 0, 0);
     pool = sr_pool_of(&s, p, 0);
     g = (struct sr_pages){.b = {.ns = sr_ns(&s, p, "m"), .chain = 1, .n = 4, .deadline_ms = 1000}};
+}
+
+static void setup(void)
+{
+    begin(0);
+}
+
+static void setup_one(void)
+{
+    begin(1);
 }
 
 static void teardown(void)
@@ -526,6 +537,82 @@ START_TEST(a_session_that_dies_while_it_waits_is_gone_at_once)
 }
 END_TEST
 
+/* ---- turns: one copy at a time ---- */
+
+static struct sr_peer *q;
+static struct sr_pages h;
+
+/* The only copy is p's; q's request waits for it. */
+static uint64_t waiting(uint64_t *ret_first)
+{
+    h = g;
+    *ret_first = sr_pages_store(&s, p, &g);
+    q = sr_peer(&s, 1, SR_UID_ONE, 4096);
+    sr_pool(&s, q, 0, 0);
+    h.b.ns = sr_ns(&s, q, "m");
+    h.b.chain = 2;
+    uint64_t store = sr_pages_store(&s, q, &h);
+    ck_assert_uint_eq(copies(), 1);
+    ck_assert_uint_eq(sr_replies(&s, store), 0);
+    ck_assert_uint_eq(core_metrics(s.core)->near_waiting, 1);
+    return store;
+}
+
+static void first_ends(uint64_t first)
+{
+    sr_device_copies(&s);
+    sr_copies(&s);
+    sr_all(&s, first, KVC_ST_OK);
+}
+
+START_TEST(a_request_that_finds_the_device_busy_has_its_turn)
+{
+    uint64_t first, store = waiting(&first);
+    end_copy(0);
+    sr_turn(&s, 1);
+    ck_assert_uint_eq(core_metrics(s.core)->near_waiting, 0);
+    ck_assert_uint_eq(copies(), 1);
+    first_ends(first);
+    sr_all(&s, store, KVC_ST_OK);
+}
+END_TEST
+
+START_TEST(a_request_whose_turn_does_not_come_in_time_says_so)
+{
+    uint64_t first, store = waiting(&first);
+    sr_turn(&s, 950);
+    sr_turn(&s, 1);
+    expect_failed(store, KVC_ST_TIMEOUT);
+    ck_assert_uint_eq(copies(), 1);
+    end_copy(-EIO);
+    sr_settle(&s);
+    expect_failed(first, KVC_ST_TIER);
+}
+END_TEST
+
+START_TEST(a_request_is_cancelled_before_its_turn)
+{
+    uint64_t first, store = waiting(&first);
+    uint64_t cancel = sr_cancel(&s, q, store);
+    sr_turn(&s, 1);
+    ck_assert_uint_eq(sr_status(&s, store), KVC_ST_CANCELLED);
+    ck_assert(found(cancel));
+    first_ends(first);
+}
+END_TEST
+
+START_TEST(a_session_that_dies_before_its_turn_is_gone)
+{
+    uint64_t first, store = waiting(&first);
+    sr_leave(&s, q);
+    sr_turn(&s, 1);
+    ck_assert_uint_eq(sr_replies(&s, store), 0);
+    ck_assert_uint_eq(sr_metric(&s, "sessions"), 1);
+    ck_assert_uint_eq(s.device[0].pools, 1);
+    first_ends(first);
+}
+END_TEST
+
 START_TEST(a_session_that_is_dropped_is_not_answered)
 {
     uint64_t target = hanging(true);
@@ -675,6 +762,13 @@ int main(void)
     tcase_add_test(t, a_device_that_is_out_leaves_blocks_in_host_memory);
     tcase_add_test(t, a_cancelled_acquire_on_a_device_holds_nothing);
     tcase_add_test(t, a_device_without_slots_serves_pools_alone);
+    suite_add_tcase(su, t);
+    t = tcase_create("turns");
+    tcase_add_checked_fixture(t, setup_one, teardown);
+    tcase_add_test(t, a_request_that_finds_the_device_busy_has_its_turn);
+    tcase_add_test(t, a_request_whose_turn_does_not_come_in_time_says_so);
+    tcase_add_test(t, a_request_is_cancelled_before_its_turn);
+    tcase_add_test(t, a_session_that_dies_before_its_turn_is_gone);
     suite_add_tcase(su, t);
     return check_run(su);
 }
