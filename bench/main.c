@@ -13,6 +13,7 @@ static const struct bench_cmd commands[] = {
     {"load", "bytes per second read in place from the cache", cmd_load},
     {"nvme", "bytes per second from and to storage, beside fio", cmd_nvme},
     {"gpu", "bytes per second to and from a device, without a daemon", cmd_gpu},
+    {"pages", "bytes per second into and out of a worker's pages on a device", cmd_pages},
     {"lookup", "round trips and rate of lookups", cmd_lookup},
     {"reuse", "how soon a waiting worker has a block that another commits", cmd_reuse},
     {"surge", "what many workers compute of one prefix that all ask for", cmd_surge},

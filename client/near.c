@@ -113,37 +113,74 @@ static const struct device *device_of(const struct hold *h, const void *near)
     return NULL;
 }
 
+/* What the consumer gets, first, and what that points to. */
 struct view {
-    struct DLManagedTensor tensor; /* first: what the consumer gets */
-    int64_t shape;
+    union {
+        struct DLManagedTensor plain;
+        struct DLManagedTensorVersioned versioned;
+    };
+    int64_t shape, stride;
 };
 
-static void delete_view(struct DLManagedTensor *self)
+static void fill_tensor(struct view *v, const struct hold *h, const struct kvc_block *b,
+                        const void *near, struct dl_tensor *ret_tensor)
+{
+    const struct device *d = near != NULL ? device_of(h, near) : NULL;
+    const bool is_cuda = d != NULL && !d->is_emulated;
+    v->shape = b->bytes;
+    v->stride = 1;
+    *ret_tensor = (struct dl_tensor){
+        .data = (void *)(uintptr_t)(near != NULL ? near : b->data),
+        .device = {.type = is_cuda ? DL_CUDA : DL_CPU, .id = is_cuda ? d->ordinal : 0},
+        .ndim = 1,
+        .dtype = {.code = DL_UINT, .bits = 8, .lanes = 1},
+        .shape = &v->shape,
+        .strides = &v->stride};
+}
+
+static struct view *view_of(const struct kvc_hold *hold, const struct kvc_block *b)
+{
+    const struct hold *h = (const struct hold *)(const void *)hold;
+    struct view *v = b != NULL ? sys_calloc(1, sizeof(*v)) : NULL;
+    if (v == NULL)
+        (void)kvc__fail(h->kvc, b != NULL ? -ENOMEM : -EINVAL, "%s",
+                        b != NULL ? "out of memory" : "the hold has no such block");
+    return v;
+}
+
+static void delete_plain(struct DLManagedTensor *self)
 {
     free(self); /* the view begins with it */
 }
 
+static void delete_versioned(struct DLManagedTensorVersioned *self)
+{
+    free(self);
+}
+
 struct DLManagedTensor *kvc_hold_dlpack(const struct kvc_hold *hold, uint32_t group, uint32_t i)
 {
-    const struct hold *h = (const struct hold *)(const void *)hold;
     const struct kvc_block *b = block_of(hold, group, i);
-    const void *near = kvc_hold_device(hold, group, i);
-    struct view *v = b != NULL ? sys_calloc(1, sizeof(*v)) : NULL;
-    if (v == NULL) {
-        (void)kvc__fail(h->kvc, b != NULL ? -ENOMEM : -EINVAL, "%s",
-                        b != NULL ? "out of memory" : "the hold has no such block");
+    struct view *v = view_of(hold, b);
+    if (v == NULL)
         return NULL;
-    }
-    const struct device *d = near != NULL ? device_of(h, near) : NULL;
-    bool is_cuda = d != NULL && !d->is_emulated;
-    v->shape = b->bytes;
-    v->tensor = (struct DLManagedTensor){
-        .dl_tensor = {.data = (void *)(uintptr_t)(near != NULL ? near : b->data),
-                      .device = {.type = is_cuda ? DL_CUDA : DL_CPU,
-                                 .id = is_cuda ? d->ordinal : 0},
-                      .ndim = 1,
-                      .dtype = {.code = DL_UINT, .bits = 8, .lanes = 1},
-                      .shape = &v->shape},
-        .deleter = delete_view};
-    return &v->tensor;
+    v->plain.deleter = delete_plain;
+    fill_tensor(v, (const struct hold *)(const void *)hold, b, kvc_hold_device(hold, group, i),
+                &v->plain.dl_tensor);
+    return &v->plain;
+}
+
+struct DLManagedTensorVersioned *kvc_hold_dlpack_versioned(const struct kvc_hold *hold,
+                                                           uint32_t group, uint32_t i)
+{
+    const struct kvc_block *b = block_of(hold, group, i);
+    struct view *v = view_of(hold, b);
+    if (v == NULL)
+        return NULL;
+    v->versioned.version = (struct dl_version){DL_VERSION_MAJOR, DL_VERSION_MINOR};
+    v->versioned.flags = DL_READ_ONLY;
+    v->versioned.deleter = delete_versioned;
+    fill_tensor(v, (const struct hold *)(const void *)hold, b, kvc_hold_device(hold, group, i),
+                &v->versioned.dl_tensor);
+    return &v->versioned;
 }

@@ -29,6 +29,7 @@
     X(GAUGE, held_bytes, "of it, until workers unmap what is retired")  \
     X(GAUGE, imported_bytes, "workers' memory imported")                \
     X(GAUGE, inflight_bytes, "bytes of copies in flight")               \
+    X(GAUGE, credit_bytes, "of which the driver is given so many")      \
     X(GAUGE, blocks, "copies of blocks in slots")                       \
     X(COUNTER, hits, "blocks that were there when they were asked for") \
     X(COUNTER, fills, "blocks copied there")                            \
@@ -233,6 +234,7 @@ void node_hbm_refresh(struct node_hbm *h, const struct core *core)
                                                 .held_bytes = v.held_bytes,
                                                 .imported_bytes = v.imported_bytes,
                                                 .inflight_bytes = g->inflight_bytes,
+                                                .credit_bytes = g->credit_bytes,
                                                 .blocks = near.blocks,
                                                 .hits = near.hits,
                                                 .fills = near.fills,

@@ -3,7 +3,7 @@
 # Installs the Debian packages that building and testing need, those that are missing only.
 #
 #   deps.sh             compiler, build tools, libraries, Check, Python
-#   deps.sh --ci        also clang, clang-format, clang-tidy, ccache, g++, abidiff, zsh, fish
+#   deps.sh --ci        also clang, clang-format, clang-tidy, ccache, g++, abidiff, NumPy, zsh, fish
 #   deps.sh --coverage  also gcovr
 #   deps.sh --bench     also fio and RocksDB, which storage is compared with
 #   deps.sh --fuzz      also clang with its sanitizers and libFuzzer, and llvm-cov
@@ -18,7 +18,7 @@ list=
 for argument; do
     case $argument in
     --ci) packages="$packages clang clang-format clang-tidy ccache g++ abigail-tools
-        zsh fish" ;;
+        python3-numpy zsh fish" ;;
     --bench) packages="$packages fio librocksdb-dev" ;;
     --coverage) packages="$packages gcovr" ;;
     # clang's runtime (sanitizers, libFuzzer) is a package of clang's own version.

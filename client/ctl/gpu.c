@@ -136,26 +136,32 @@ static void rate_rows(struct table *t, const struct kvc_device *d)
     table_cell(t, "-");
 }
 
+void devices_print_rates(const struct devices *devices, const char *before, bool colour)
+{
+    static const char *const heads[] = {"DEVICE",      ">FRAGMENT",     ">TO, ENGINE",
+                                        ">TO, KERNEL", ">FROM, ENGINE", ">FROM, KERNEL",
+                                        NULL};
+    struct table *t = table_create(heads);
+    for (uint32_t i = 0; i < devices->n; i++)
+        rate_rows(t, &devices->device[i]);
+    if (table_rows(t) > 0) {
+        fputs(before, stdout);
+        table_print(t, stdout, colour);
+    }
+    table_destroy(&t);
+}
+
 static void print_tables(const struct ctl *ctl, const struct devices *devices)
 {
     static const char *const heads[] = {"DEVICE",   "NAME",   "STATE",  ">SLOTS",  ">BLOCKS",
                                         ">HITS",    ">FILLS", ">DROPS", ">COPIES", ">COPIED",
                                         ">WORKERS", ">HELD",  ">FAILS", ">OUTS",   NULL};
-    static const char *const rates[] = {"DEVICE",      ">FRAGMENT",     ">TO, ENGINE",
-                                        ">TO, KERNEL", ">FROM, ENGINE", ">FROM, KERNEL",
-                                        NULL};
-    struct table *t = table_create(heads), *r = table_create(rates);
-    for (uint32_t i = 0; i < devices->n; i++) {
+    struct table *t = table_create(heads);
+    for (uint32_t i = 0; i < devices->n; i++)
         device_row(t, &devices->device[i], devices->held_bytes[i]);
-        rate_rows(r, &devices->device[i]);
-    }
     table_print(t, stdout, ctl->colour);
-    if (table_rows(r) > 0) {
-        puts("");
-        table_print(r, stdout, ctl->colour);
-    }
     table_destroy(&t);
-    table_destroy(&r);
+    devices_print_rates(devices, "\n", ctl->colour);
     for (uint32_t i = 0; i < devices->n; i++) {
         const struct kvc_device *d = &devices->device[i];
         if (!d->up)
@@ -233,12 +239,12 @@ static json_t *device_json(const struct kvc_device *d, uint64_t held)
     return o;
 }
 
-static void print_json(const struct devices *devices)
+struct json_t *devices_json(const struct devices *devices)
 {
     json_t *list = json_array();
     for (uint32_t i = 0; i < devices->n; i++)
         json_array_append_new(list, device_json(&devices->device[i], devices->held_bytes[i]));
-    json_print(json_pack("{s:o}", "devices", list));
+    return list;
 }
 
 int cmd_gpu(struct ctl *ctl, int argc, char **argv)
@@ -257,9 +263,9 @@ int cmd_gpu(struct ctl *ctl, int argc, char **argv)
     if (rc < 0)
         return ctl_fail(ctl, rc);
     if (ctl->json)
-        print_json(&devices);
+        json_print(json_pack("{s:o}", "devices", devices_json(&devices)));
     else if (devices.n == 0)
-        puts("the daemon has no devices; give it some with 'devices' in its configuration");
+        puts("the daemon has no devices; give it some with hbm.devices in its configuration");
     else
         print_tables(ctl, &devices);
     return devices.n > 0 ? CTL_OK : CTL_NOTHING;

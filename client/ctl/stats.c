@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "ctl.h"
+#include "gpus.h"
 #include "json.h"
 #include "paths.h"
 #include "stat_text.h"
@@ -20,18 +21,20 @@ enum { STATS_MAX = 1024 };
 static const char help[] =
     "Usage: kvcachectl stats [--watch [SECONDS]] [--json] [PREFIX...]\n"
     "\n"
-    "What the daemon counts, and behind it what the paths of the storage tier do. With a PREFIX\n"
-    "only names that begin with it; 'paths' is the section about the paths.\n"
+    "What the daemon counts, and behind it what the paths of the storage tier do, and how fast\n"
+    "copies to and from its devices are. With a PREFIX only names that begin with it; 'paths' and\n"
+    "'devices' are the sections about those.\n"
     "\n"
     "  --watch [SECONDS]  again every SECONDS (default 2), with what counters gained a second;\n"
     "                     Ctrl-C ends it\n"
     "  --json             one object per line: {\"name\": value, ...}; with a storage tier also\n"
-    "                     \"paths\": [...] and \"writes\": {...}\n"
+    "                     \"paths\": [...] and \"writes\": {...}, with devices \"devices\": [...]\n"
     "\n"
     "Examples:\n"
     "  kvcachectl stats core. daemon.host\n"
     "  kvcachectl stats --watch 5\n"
     "  kvcachectl stats paths\n"
+    "  kvcachectl stats device0. devices\n"
     "  kvcachectl stats --json | jq '.[\"core.blocks_hit\"] / .[\"core.blocks_asked\"]'\n";
 
 struct snapshot {
@@ -48,6 +51,7 @@ struct stats {
     double seconds;
     struct snapshot now, before;
     struct paths paths;
+    struct devices devices;
 };
 
 static int collect(void *ctx, const struct kvc_stat *stat)
@@ -61,12 +65,12 @@ static int collect(void *ctx, const struct kvc_stat *stat)
     return 0;
 }
 
-/* Whether the section about paths was asked for; `alone`: by name, and nothing else was. */
-static bool wants_paths(const struct stats *s, bool *ret_alone)
+/* Whether the section was asked for; `alone`: by name, and nothing else was. */
+static bool wants(const struct stats *s, const char *section, bool *ret_alone)
 {
     bool named = false, other = false;
     for (int i = 0; i < s->n_prefixes; i++) {
-        bool is = strncmp("paths", s->prefixes[i], strlen(s->prefixes[i])) == 0;
+        bool is = strncmp(section, s->prefixes[i], strlen(s->prefixes[i])) == 0;
         named |= is;
         other |= !is;
     }
@@ -74,19 +78,25 @@ static bool wants_paths(const struct stats *s, bool *ret_alone)
     return named || s->n_prefixes == 0;
 }
 
-static int take_paths(struct stats *s)
+static int take_sections(struct stats *s)
 {
-    bool alone;
-    if (!wants_paths(s, &alone))
-        return 0;
-    int rc = paths_take(s->ctl, &s->paths);
+    bool paths_alone, devices_alone;
+    const bool paths = wants(s, "paths", &paths_alone);
+    const bool devices = wants(s, "devices", &devices_alone);
+    int rc = paths ? paths_take(s->ctl, &s->paths) : 0;
+    if (rc >= 0 && devices)
+        rc = devices_take(s->ctl, &s->devices);
     if (rc < 0)
         return ctl_fail(s->ctl, rc);
-    if (alone && s->paths.n == 0 && s->now.n == 0) {
+    if (s->now.n > 0)
+        return 0;
+    if (paths_alone && s->paths.n == 0)
         ctl_error("the daemon has no storage tier (nvme.paths), so there are no paths");
-        return CTL_NOTHING;
-    }
-    return 0;
+    else if (devices_alone && s->devices.n == 0)
+        ctl_error("the daemon has no devices; give it some with hbm.devices in its configuration");
+    else
+        return 0;
+    return CTL_NOTHING;
 }
 
 static int take(struct stats *s)
@@ -99,10 +109,10 @@ static int take(struct stats *s)
     s->now.taken_ns = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
     if (rc < 0)
         return ctl_fail(s->ctl, rc);
-    rc = take_paths(s);
+    rc = take_sections(s);
     if (rc != 0)
         return rc;
-    if (s->now.n == 0 && s->paths.n == 0 && s->n_prefixes > 0) {
+    if (s->now.n + s->paths.n + s->devices.n == 0 && s->n_prefixes > 0) {
         if (s->watch)
             ctl_error("'%s' is no number of seconds for --watch, and no statistic has such a name; "
                       "'kvcachectl stats' shows them all",
@@ -140,6 +150,8 @@ static void print_json(const struct stats *s)
         json_object_update(object, paths);
         json_decref(paths);
     }
+    if (s->devices.n > 0)
+        json_object_set_new(object, "devices", devices_json(&s->devices));
     json_print(object);
 }
 
@@ -166,6 +178,7 @@ static void print_table(const struct stats *s)
     if (s->now.n > 0 && s->paths.n > 0)
         putchar('\n');
     paths_print(&s->paths, s->ctl->colour);
+    devices_print_rates(&s->devices, s->now.n + s->paths.n > 0 ? "\n" : "", s->ctl->colour);
     if (s->watch && !isatty(STDOUT_FILENO))
         putchar('\n');
     table_destroy(&table);

@@ -276,6 +276,7 @@ static void configure(struct gpu *g, const struct gpu_config *config)
     g->config.device = g->device;
     if (g->config.inflight_bytes == 0)
         g->config.inflight_bytes = INFLIGHT_DEFAULT;
+    g->metrics.credit_bytes = g->config.inflight_bytes;
     if (g->config.retry_ns == 0)
         g->config.retry_ns = RETRY_DEFAULT_NS;
     const uint64_t share = g->config.inflight_bytes / PIECE_SHARE;

@@ -206,6 +206,7 @@ enum gpu_path gpu_path_of(const struct gpu *gpu, enum gpu_direction direction, u
     X(GAUGE, memory_bytes, "bytes of memory allocated")           \
     X(GAUGE, imported_bytes, "bytes of workers' memory imported") \
     X(GAUGE, inflight_bytes, "bytes of copies in flight")         \
+    X(GAUGE, credit_bytes, "that the driver is given at a time")  \
     X(HISTO, copy_ns, "a copy, from its begin to its end")
 METRIC_STRUCT(gpu, GPU_METRICS);
 const struct gpu_metrics *gpu_metrics(const struct gpu *gpu);

@@ -181,12 +181,20 @@ KVC_API KVC_MUST_USE int kvc_acquire_on(struct kvc_ns *ns, const struct kvc_seq 
                                         struct kvc_hold **ret_hold);
 KVC_API const void *kvc_hold_device(const struct kvc_hold *hold, uint32_t group, uint32_t i);
 
-/* A view of a block as a tensor, for DLPack (https://dmlc.github.io/dlpack, DLManagedTensor): 1-D,
- * uint8, of block i of a group: on the device if it is there, else in host memory. Returns owned;
- * its deleter does not release the hold, which must outlive it. NULL: no memory. */
+/* A view of a block as a tensor, for DLPack (https://dmlc.github.io/dlpack): 1-D, uint8, of block i
+ * of a group: on the device if it is there, else in host memory (an emulated device is kDLCPU).
+ * Returns owned: its deleter, which any thread may call at any time, frees the view and no more, so
+ * the hold must outlive it. The bytes are everybody's: writing faults. NULL: no memory, no block.
+ *
+ * From DLPack 1.0 on a view says so itself (READ_ONLY): the second, for consumers that ask for
+ * max_version (numpy from 2.1 on, recent PyTorch; a capsule "dltensor_versioned"). The first is for
+ * those that do not (a capsule "dltensor"). client/examples/dlpack.py makes both in Python. */
 struct DLManagedTensor;
+struct DLManagedTensorVersioned;
 KVC_API struct DLManagedTensor *kvc_hold_dlpack(const struct kvc_hold *hold, uint32_t group,
                                                 uint32_t i);
+KVC_API struct DLManagedTensorVersioned *kvc_hold_dlpack_versioned(const struct kvc_hold *hold,
+                                                                   uint32_t group, uint32_t i);
 
 /* ---- copies that the worker makes ---- */
 

@@ -225,6 +225,10 @@ START_TEST(operators_see_devices)
     says("gpu", "of 16.00 MiB");
     says("gpu --json", "\"limit_bytes\":16777216");
     says("gpu --json", "\"blocks\":32");
+    says("stats", "TO, ENGINE");
+    says("stats devices", "emu:1");
+    says("stats device0.credit", "64.00 MiB");
+    says("stats --json", "\"fragment_bytes\":4096");
     says("usage", "on emu:0:");
     says("usage --json", "\"limit_bytes\":16777216");
     char command[128] = "explain ";

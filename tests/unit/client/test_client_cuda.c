@@ -389,6 +389,10 @@ START_TEST(blocks_on_the_device_are_read_in_place)
     ck_assert_int_eq(t->dl_tensor.device.id, 0);
     ck_assert_ptr_eq(t->dl_tensor.data, kvc_hold_device(hold, 0, 2));
     t->deleter(t);
+    struct DLManagedTensorVersioned *v = kvc_hold_dlpack_versioned(hold, 0, 2);
+    ck_assert_int_eq(v->dl_tensor.device.type, DL_CUDA);
+    ck_assert_ptr_eq(v->dl_tensor.data, kvc_hold_device(hold, 0, 2));
+    v->deleter(v);
     kvc_release(kvc, &hold);
     close_all();
 }

@@ -626,8 +626,12 @@ static int a_day(void)
         if (hold != NULL && hold->group[0].n > 0) {
             struct DLManagedTensor *t = kvc_hold_dlpack(hold, 0, 0);
             bad |= t == NULL || kvc_gpu_load(gpu, hold, &spec, lists, NULL) != 0;
+            struct DLManagedTensorVersioned *v = kvc_hold_dlpack_versioned(hold, 0, 0);
+            bad |= v == NULL;
             if (t != NULL)
                 t->deleter(t);
+            if (v != NULL)
+                v->deleter(v);
         }
         bad |= kvc_staging(kvc, NULL) == NULL ||
                kvc_gpu_stage(gpu, &spec, 0, pages, 1, &offset, NULL) != 0;

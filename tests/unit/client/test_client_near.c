@@ -268,24 +268,45 @@ END_TEST
 
 /* ---- DLPack ---- */
 
+/* What a consumer reads before it takes the bytes. */
+static bool is_block_in_host_memory(const struct dl_tensor *t)
+{
+    return t->ndim == 1 && t->shape[0] == FAKE_BLOCK_BYTES && t->strides[0] == 1 &&
+           t->byte_offset == 0 && t->device.type == DL_CPU && t->device.id == 0 &&
+           t->dtype.code == DL_UINT && t->dtype.bits == 8 && t->dtype.lanes == 1;
+}
+
 START_TEST(a_block_is_a_tensor)
 {
     ck_assert_int_eq(acquire(3, 2), 0);
     for (uint32_t i = 0; i < 3; i++) {
         struct DLManagedTensor *t = kvc_hold_dlpack(hold, 0, i);
         ck_assert_ptr_nonnull(t);
-        ck_assert_int_eq(t->dl_tensor.ndim, 1);
-        ck_assert_int_eq(t->dl_tensor.shape[0], FAKE_BLOCK_BYTES);
-        ck_assert_ptr_null(t->dl_tensor.strides);
-        ck_assert_uint_eq(t->dl_tensor.byte_offset, 0);
-        ck_assert_int_eq(t->dl_tensor.device.type, DL_CPU);
-        ck_assert(t->dl_tensor.dtype.code == DL_UINT && t->dl_tensor.dtype.bits == 8 &&
-                  t->dl_tensor.dtype.lanes == 1);
+        ck_assert(is_block_in_host_memory(&t->dl_tensor));
         uint8_t byte = i < 2 ? fake_near_byte(0, i) : fake_byte(0, i);
         ck_assert(is_filled(t->dl_tensor.data, byte, FAKE_BLOCK_BYTES));
         t->deleter(t);
     }
     ck_assert_ptr_null(kvc_hold_dlpack(hold, 0, 3));
+    release_hold();
+}
+END_TEST
+
+START_TEST(a_versioned_tensor_may_only_be_read)
+{
+    ck_assert_int_eq(acquire(3, 2), 0);
+    for (uint32_t i = 0; i < 3; i++) {
+        struct DLManagedTensorVersioned *t = kvc_hold_dlpack_versioned(hold, 0, i);
+        ck_assert_ptr_nonnull(t);
+        ck_assert_uint_eq(t->version.major, 1);
+        ck_assert_uint_eq(t->flags, 1); /* DLPACK_FLAG_BITMASK_READ_ONLY */
+        ck_assert(is_block_in_host_memory(&t->dl_tensor));
+        uint8_t byte = i < 2 ? fake_near_byte(0, i) : fake_byte(0, i);
+        ck_assert(is_filled(t->dl_tensor.data, byte, FAKE_BLOCK_BYTES));
+        t->deleter(t);
+    }
+    ck_assert_ptr_null(kvc_hold_dlpack_versioned(hold, 0, 3));
+    ck_assert_ptr_nonnull(strstr(kvc_last_error(kvc), "no such block"));
     release_hold();
 }
 END_TEST
@@ -535,6 +556,7 @@ int main(void)
     tcase_add_test(t, a_daemon_that_dies_makes_holds_stale_and_readable);
     tcase_add_test(t, a_request_that_must_be_sent_again_names_the_device_again);
     tcase_add_test(t, a_block_is_a_tensor);
+    tcase_add_test(t, a_versioned_tensor_may_only_be_read);
     tcase_add_test(t, a_block_of_an_ordinary_hold_is_a_tensor_too);
     suite_add_tcase(s, t);
     t = tcase_create("own copies");
