@@ -2,9 +2,11 @@
 /* A daemon with emulated devices: blocks out of workers' pages and into others', read in place on
  * the device, what kvcachectl says of it; a device that fails and comes back, workers that die. */
 #include <check.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -201,6 +203,24 @@ START_TEST(blocks_are_read_in_place_on_the_device)
 }
 END_TEST
 
+START_TEST(a_worker_cannot_write_to_slots)
+{
+    ck_assert_uint_eq(rig_store(k, ns, keys, 0, BLOCKS, BT, RIG_BLOCK, statuses), BLOCKS);
+    while (on_device() < BLOCKS)
+        rig_sleep_ms(10);
+    const struct kvc_seq seq = rig_seq(keys, BLOCKS, BT);
+    struct kvc_hold *hold = NULL;
+    ck_assert_int_ge(kvc_acquire_on(ns, &seq, gpu, NULL, &hold), 0);
+    const uintptr_t at = (uintptr_t)kvc_hold_device(hold, 0, 0);
+    const uintptr_t page = at & ~(uintptr_t)4095;
+    ck_assert_uint_ne(at, 0);
+    ck_assert_int_lt(mprotect((void *)page, 4096, PROT_READ | PROT_WRITE), 0);
+    ck_assert_int_eq(errno, EACCES);
+    kvc_release(k, &hold);
+    ck_assert_uint_eq(on_device(), BLOCKS);
+}
+END_TEST
+
 /* ---- kvcachectl ---- */
 
 static void says(const char *command, const char *what)
@@ -302,6 +322,7 @@ static Suite *suite(void)
     tcase_add_test(t, blocks_go_from_pages_to_pages);
     tcase_add_test(t, what_was_stored_from_staging_is_loaded_into_pages);
     tcase_add_test(t, blocks_are_read_in_place_on_the_device);
+    tcase_add_test(t, a_worker_cannot_write_to_slots);
     tcase_add_test(t, operators_see_devices);
     tcase_add_test(t, a_device_that_fails_costs_misses_and_is_used_again);
     tcase_add_test(t, workers_that_die_leave_nothing_behind);
