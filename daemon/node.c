@@ -127,6 +127,7 @@ static struct core_config core_config_of(const struct config *cfg)
                                 .ndevices = cfg->devices.n,
                                 .near_max = node_hbm_near_max(cfg),
                                 .near_policy = policy_by_name(cfg->hbm_eviction),
+                                .near_verify = cfg->hbm_verify,
                                 .load_or_recompute = cfg->policy_load_or_recompute};
 }
 

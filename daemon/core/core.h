@@ -62,6 +62,7 @@ struct core_config {
     uint32_t ndevices;
     uint32_t near_max;
     const struct policy_ops *near_policy;
+    bool near_verify; /* host memory is read before a device copies it, and compared with its sum */
     struct key256 secret; /* salts come from it */
 };
 
@@ -210,6 +211,7 @@ bool core_placement_step(struct core *c);
     X(GAUGE, names, "names")                                                            \
     X(GAUGE, named_blocks, "blocks that names reach")                                   \
     X(GAUGE, named_bytes, "payload bytes of them")                                      \
+    X(COUNTER, near_verified, "blocks in memory checked before devices copied them")    \
     X(COUNTER, near_hits, "blocks that fills found on their device")                    \
     X(COUNTER, near_fills, "blocks copied into slots of devices")                       \
     X(COUNTER, near_failures, "blocks that could not be copied there")                  \
@@ -503,7 +505,11 @@ KVC_WARN_UNUSED int core_drop(struct core *c, struct core_client *cl, uint64_t r
  * A block in a slot of a device is a further copy of it: it is in host memory or on disk as well,
  * so a device that fails loses nothing. Copies are made on request (core_fill_start), of one shard;
  * the device's policy (near_policy) says which go when its slots are full. What a lease was given
- * there stays until the lease ends. A copy goes with its block, and with its device. */
+ * there stays until the lease ends. A copy goes with its block, and with its device.
+ *
+ * With near_verify what a device is to copy out of host memory is read before, and compared with
+ * the checksum of the block. One that differs is CORRUPT, as if core_verify() had found it, and is
+ * not copied: a fill leaves it out, and a send's status of it is TIER. */
 
 /* Copies of a lease's blocks on a device; embedded in its owner's memory until done() has run. */
 struct core_fill {
@@ -530,6 +536,10 @@ void core_fill_cancel(struct core *c, struct core_fill *f);
  * of the slot there (device_of_chunk() is not 0), else of host memory. */
 KVC_WARN_UNUSED int core_lease_locs_near(struct core *c, struct core_client *cl, uint64_t lease,
                                          uint32_t shard, core_loc_fn *fn, void *ctx);
+
+/* Whether bytes of one of the lease's blocks turned out to be wrong since it began. Its locations
+ * are not to be told any more: they would carry the generation of now. */
+bool core_lease_is_corrupt(struct core *c, struct core_client *cl, uint64_t lease);
 
 /* Blocks of a lease on their way to a worker's pages; embedded in its owner's memory until done()
  * has run. */

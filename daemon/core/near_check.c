@@ -68,10 +68,13 @@ static void count_job(struct core *c, const struct near_job *job, struct counted
 
 static void count_pieces(struct core *c, const struct near_job *job, struct counted *t)
 {
-    uint32_t left = 0;
+    uint32_t left = 0, looking = 0;
     for (uint32_t p = 0; p < job->parts; p++) {
         const struct near_part *part = &job->part[p];
         left += !part->over;
+        MUST(part->looked <= part->copy.n && (!part->given || part->looked == part->copy.n));
+        MUST(!part->over || (part->given && part->looking == 0));
+        looking += part->looking;
         for (uint32_t i = 0; !part->over && i < part->copy.n; i++) {
             const uint32_t what = near_what(c, job, part->first + i);
             if (job->kind == DEVICE_STORE) {
@@ -84,6 +87,7 @@ static void count_pieces(struct core *c, const struct near_job *job, struct coun
         }
     }
     MUST(left == job->left && left > 0);
+    MUST(looking == (uint32_t)__builtin_popcount(job->sums));
 }
 
 /* ---- one by one ---- */
