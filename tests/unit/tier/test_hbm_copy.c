@@ -680,6 +680,7 @@ START_TEST(a_device_that_goes_ends_copies_with_eio)
     rig_copy_init(&rig, &copy, DEVICE_STORE, &pool, 2);
     ck_assert_int_eq(rig_copy(&rig, &copy), -EIO); /* out */
     fake_gpu_up(gpu());
+    rig_copy_anew(&copy);
     ck_assert_int_eq(rig_copy(&rig, &copy), -EIO); /* its pool is void */
     finish();
 }
@@ -700,8 +701,10 @@ START_TEST(a_copy_without_room_ends_and_leaves_the_rest_well)
         fault_reset();
         ck_assert(err == 0 || (reached && err == -EIO));
         failed += err != 0;
-        if (err != 0)
+        if (err != 0) {
+            rig_copy_anew(&copy);
             ck_assert_int_eq(rig_copy(&rig, &copy), 0);
+        }
         for (uint32_t i = 0; i < 10; i++) {
             rig_gather(&pool, copy.pages[i], block);
             ck_assert_mem_eq(block_of(&copy, i), block, pool.block_bytes);
