@@ -83,6 +83,8 @@ const struct option_desc config_table[] = {
      .min = 2 * MIB, .max = GIB, .flags = OPTF_AUTO},
     {"hbm.eviction", OPT_STRING, FIELD(hbm_eviction), .def = "lru",
      .help = "which copy on a device goes first when room there is needed"},
+    {"hbm.verify", OPT_BOOL, FIELD(hbm_verify), .def = "true",
+     .help = "blocks in host memory are checked each time before a device copies them"},
     {"hbm.emu_memory", OPT_BYTES, FIELD(hbm_emu_memory), .def = "1GiB",
      .help = "memory of an emulated device", .min = 4 * MIB, .max = CONFIG_BYTES_MAX},
     {"hbm.emu_latency", OPT_DURATION, FIELD(hbm_emu_latency), .def = "0s",

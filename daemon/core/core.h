@@ -63,7 +63,8 @@ struct core_config {
     uint32_t near_max;
     const struct policy_ops *near_policy;
     uint32_t device_copies; /* requests that copy at a time, of each device; 0: 256 */
-    struct key256 secret;   /* salts come from it */
+    bool near_verify; /* host memory is read before a device copies it, and compared with its sum */
+    struct key256 secret; /* salts come from it */
 };
 
 /* What core_create() will allocate, for the printed budget. */
@@ -211,6 +212,7 @@ bool core_placement_step(struct core *c);
     X(GAUGE, names, "names")                                                            \
     X(GAUGE, named_blocks, "blocks that names reach")                                   \
     X(GAUGE, named_bytes, "payload bytes of them")                                      \
+    X(COUNTER, near_verified, "blocks in memory checked before devices copied them")    \
     X(COUNTER, near_hits, "blocks that fills found on their device")                    \
     X(COUNTER, near_fills, "blocks copied into slots of devices")                       \
     X(COUNTER, near_failures, "blocks that could not be copied there")                  \
@@ -522,7 +524,11 @@ KVC_WARN_UNUSED int core_drop(struct core *c, struct core_client *cl, uint64_t r
  * come, first served, until core_run_done() begins them, or ends them when they are cancelled or
  * past their deadline. Of the jobs, one client has at most half, and all have three quarters, for
  * what waits for a word; so the others are held up by nobody's word. A fill does not wait: what it
- * would copy can be read where it is. */
+ * would copy can be read where it is.
+ *
+ * With near_verify what a device is to copy out of host memory is read before, and compared with
+ * the checksum of the block. One that differs is CORRUPT, as if core_verify() had found it, and is
+ * not copied: a fill leaves it out, and a send's status of it is TIER. */
 
 /* Copies of a lease's blocks on a device; embedded in its owner's memory until done() has run. */
 struct core_fill {
@@ -549,6 +555,10 @@ void core_fill_cancel(struct core *c, struct core_fill *f);
  * of the slot there (device_of_chunk() is not 0), else of host memory. */
 KVC_WARN_UNUSED int core_lease_locs_near(struct core *c, struct core_client *cl, uint64_t lease,
                                          uint32_t shard, core_loc_fn *fn, void *ctx);
+
+/* Whether bytes of one of the lease's blocks turned out to be wrong since it began. Its locations
+ * are not to be told any more: they would carry the generation of now. */
+bool core_lease_is_corrupt(struct core *c, struct core_client *cl, uint64_t lease);
 
 /* Blocks of a lease on their way to a worker's pages; embedded in its owner's memory until done()
  * has run. */

@@ -645,6 +645,9 @@ enum kvc_miss miss_reason(struct core *c, const struct core_ns *ns, uint32_t gro
                           const uint8_t *key, uint32_t *ret_detail);
 
 /* verify.c */
+/* The bytes in memory of one that is leased differ from what was stored: it is dropped with all
+ * below it, and its readers are told, if it has not been already. */
+void verify_host_is_corrupt(struct core *c, struct block *b);
 /* Asks the client's slices to stop. */
 void verify_cancel_all(struct core *c, const struct core_client *cl);
 

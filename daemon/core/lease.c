@@ -328,6 +328,22 @@ bool core_has_done(const struct core *c)
     return !list_empty(&c->woken) || near_has_due(c);
 }
 
+/* A view of one of them now has the generation that it has now. */
+static bool is_corrupt(struct core *c, const struct lease *l)
+{
+    struct run_iter it = run_begin(c, &l->blocks);
+    for (const struct run_entry *e; (e = run_next(c, &it));)
+        if (c->blocks[e->block].flags & BLOCK_F_CORRUPT)
+            return true;
+    return false;
+}
+
+bool core_lease_is_corrupt(struct core *c, struct core_client *cl, uint64_t lease)
+{
+    const struct lease *l = lease_by_id(c, cl, lease);
+    return l && is_corrupt(c, l);
+}
+
 int core_redeem(struct core *c, struct core_client *cl, const uint8_t ticket[KVC_TICKET_BYTES],
                 struct core_held *ret_held)
 {
@@ -339,17 +355,15 @@ int core_redeem(struct core *c, struct core_client *cl, const uint8_t ticket[KVC
         differs |= from->ticket[i] ^ ticket[i];
     if (!from || differs || from->ended || from->client->who.principal != cl->who.principal)
         return KVC_E_NO_LEASE;
-    struct run_iter it = run_begin(c, &from->blocks);
-    for (const struct run_entry *e; (e = run_next(c, &it));)
-        if (c->blocks[e->block].flags & BLOCK_F_CORRUPT)
-            return KVC_E_NO_LEASE; /* a view of it now has the generation that it has now */
+    if (is_corrupt(c, from))
+        return KVC_E_NO_LEASE;
     struct lease *l = lease_new(c, cl);
     if (!l)
         return KVC_E_BUSY;
     l->ngroups = from->ngroups;
     l->tokens = from->tokens;
     memcpy(l->group, from->group, sizeof l->group);
-    it = run_begin(c, &from->blocks);
+    struct run_iter it = run_begin(c, &from->blocks);
     for (const struct run_entry *e; (e = run_next(c, &it));) {
         int err = lease_add(c, l, e->block);
         if (err) {

@@ -396,8 +396,8 @@ void core_near_stats(const struct core *c, uint32_t device, struct core_near_sta
 /* ---- memory ---- */
 
 struct sizes {
-    uint64_t table, bucket, policy, piece, what;
-    uint64_t line, held; /* of each device */
+    uint64_t table, bucket, policy, piece, what; /* what: and `from` */
+    uint64_t line, held;                         /* of each device */
     uint32_t jobs, buckets_log2;
 };
 
@@ -433,8 +433,8 @@ uint64_t near_bytes(const struct core_config *cfg)
     if (cfg->ndevices == 0)
         return 0;
     const struct sizes z = sizes_of(cfg);
-    return z.table + z.bucket + cfg->ndevices * (z.policy + z.line + z.held) + z.piece + z.what +
-           pool_bytes_for(sizeof(struct near), MAX(cfg->near_max, 1u)) +
+    return z.table + z.bucket + cfg->ndevices * (z.policy + z.line + z.held) + z.piece +
+           2 * z.what + pool_bytes_for(sizeof(struct near), MAX(cfg->near_max, 1u)) +
            pool_bytes_for(sizeof(struct near_job), z.jobs);
 }
 
@@ -511,7 +511,8 @@ int near_create(struct core *c)
     t->bucket = core__pages(z.bucket);
     t->piece = core__pages(z.piece);
     t->what = core__pages(z.what);
-    if (!t->bucket || !t->piece || !t->what)
+    t->from = core__pages(z.what);
+    if (!t->bucket || !t->piece || !t->what || !t->from)
         return -ENOMEM;
     memset(t->bucket, 0xff, z.bucket); /* CORE_NONE */
     int err = create_pools(c, &z);
@@ -537,6 +538,7 @@ void near_destroy(struct core *c)
     core__pages_put(t->bucket, z.bucket);
     core__pages_put(t->piece, z.piece);
     core__pages_put(t->what, z.what);
+    core__pages_put(t->from, z.what);
     core__pages_put(t, z.table);
     c->near = NULL;
 }

@@ -7,6 +7,8 @@
 
 /* Sends, batches of fills, and commits out of pages, under way at a time on a device. */
 #define NEAR_JOBS_AUTO 256u
+/* Blocks of a job whose bytes in host memory are being checked at a time; one bit each. */
+#define NEAR_SUMS 32u
 
 enum near_state {
     NEAR_FILLING = 1, /* its copy is in flight */
@@ -50,7 +52,16 @@ struct near_device {
 struct near_part {
     struct device_copy copy;
     uint32_t first;
+    uint32_t looked, looking; /* pieces that were, that are being checked; see near_sum.c */
+    bool given;               /* to the device */
     bool over;
+};
+/* One block's bytes in host memory, being checked. */
+struct near_sum {
+    struct tier_op op;
+    struct near_job *job;
+    uint32_t part, piece; /* of the job; of the part */
+    struct hash128 want;
 };
 /* Pieces are near_piece()'s; `what` stands beside each: of FILL and LOAD a near copy's number or
  * CORE_NONE, of STORE the number of the entry's core_op. */
@@ -68,6 +79,9 @@ struct near_job {
     struct core_commit *commit;
     uint32_t pieces, parts;
     uint32_t begun, left; /* parts that were submitted; that have not ended */
+    uint32_t sums;        /* bit set of `sum`: in flight */
+    uint8_t rank;         /* the shard of its request */
+    struct near_sum sum[NEAR_SUMS];
     struct near_part part[KVC_GROUPS_MAX];
 };
 
@@ -83,6 +97,7 @@ struct near_table {
     struct list_node in_flight; /* near_job */
     struct device_piece *piece; /* CORE_SEND_BLOCKS for each job */
     uint32_t *what;
+    uint32_t *from;   /* beside each: the block in host memory that is checked first, CORE_NONE */
     bool due;         /* who waits is to be looked at, */
     uint64_t look_ns; /* else then: deadlines, words */
 };
@@ -144,6 +159,16 @@ struct device_piece *near_piece(const struct core *c, const struct near_job *job
 uint32_t near_what(const struct core *c, const struct near_job *job, uint32_t i);
 void near_job_submit(struct near_job *job, uint32_t part);
 void near_job_cancel(struct near_job *job);
+/* The part has ended without the device: none of its pieces is to be copied. */
+void near_job_over(struct near_job *job, uint32_t part);
+uint32_t *near_from(const struct core *c, const struct near_job *job, uint32_t i);
+
+/* near_sum.c */
+/* Of the piece that was added last, whose bytes are the block's in host memory. */
+void near_sum_want(struct core *c, struct near_job *job, const struct block *b, uint32_t shard);
+/* A part was submitted: it is given to the device once what it copies from has been checked. */
+void near_sum_begin(struct near_job *job, uint32_t part);
+void near_sum_cancel(struct near_job *job);
 
 /* near_wait.c */
 static inline bool near_is_gated(const _Atomic uint64_t *after, uint64_t value)

@@ -103,10 +103,13 @@ static void check_shares(const struct core *c)
 
 static void count_pieces(struct core *c, const struct near_job *job, struct counted *t)
 {
-    uint32_t left = 0;
+    uint32_t left = 0, looking = 0;
     for (uint32_t p = 0; p < job->parts; p++) {
         const struct near_part *part = &job->part[p];
         left += !part->over;
+        MUST(part->looked <= part->copy.n && (!part->given || part->looked == part->copy.n));
+        MUST(!part->over || (part->given && part->looking == 0));
+        looking += part->looking;
         for (uint32_t i = 0; !part->over && i < part->copy.n; i++) {
             const uint32_t what = near_what(c, job, part->first + i);
             if (job->kind == DEVICE_STORE) {
@@ -119,6 +122,7 @@ static void count_pieces(struct core *c, const struct near_job *job, struct coun
         }
     }
     MUST(left == job->left && left > 0);
+    MUST(looking == (uint32_t)__builtin_popcount(job->sums));
 }
 
 /* ---- one by one ---- */

@@ -78,10 +78,9 @@ void near_job_end(struct core *c, struct near_job *job)
     core__client_settle(c, cl);
 }
 
-static void on_copied(struct device_copy *copy)
+void near_job_over(struct near_job *job, uint32_t no)
 {
-    struct near_job *job = copy->owner;
-    struct near_part *part = CONTAINER_OF(copy, struct near_part, copy);
+    struct near_part *part = &job->part[no];
     MUST(job->left > 0 && !part->over);
     part->over = true;
     job->left--;
@@ -96,6 +95,13 @@ static void on_copied(struct device_copy *copy)
         near_filled(job->core, job, part);
         return;
     }
+}
+
+static void on_copied(struct device_copy *copy)
+{
+    struct near_job *job = copy->owner;
+    const struct near_part *part = CONTAINER_OF(copy, struct near_part, copy);
+    near_job_over(job, (uint32_t)(part - job->part));
 }
 
 struct device_copy *near_job_part(struct core *c, struct near_job *job, uint32_t group,
@@ -124,12 +130,18 @@ uint32_t near_what(const struct core *c, const struct near_job *job, uint32_t i)
     return c->near->what[slot_of(c, job) + i];
 }
 
+uint32_t *near_from(const struct core *c, const struct near_job *job, uint32_t i)
+{
+    return &c->near->from[slot_of(c, job) + i];
+}
+
 struct device_piece *near_job_add(struct core *c, struct near_job *job, uint32_t what)
 {
     MUST(job->parts > 0 && job->pieces < CORE_SEND_BLOCKS);
     struct device_piece *piece = near_piece(c, job, job->pieces);
     *piece = (struct device_piece){.host = NULL};
     c->near->what[slot_of(c, job) + job->pieces] = what;
+    *near_from(c, job, job->pieces) = CORE_NONE;
     job->pieces++;
     job->part[job->parts - 1].copy.n++;
     return piece;
@@ -137,14 +149,14 @@ struct device_piece *near_job_add(struct core *c, struct near_job *job, uint32_t
 
 void near_job_submit(struct near_job *job, uint32_t part)
 {
-    struct device *device = job->dev->device;
     MUST(part == job->begun && part < job->parts);
     job->begun++;
-    device->ops->submit(device, &job->part[part].copy);
+    near_sum_begin(job, part);
 }
 
 void near_job_cancel(struct near_job *job)
 {
     for (uint32_t i = 0; i < job->parts; i++)
         atomic_store_explicit(&job->part[i].copy.cancel, true, memory_order_relaxed);
+    near_sum_cancel(job);
 }

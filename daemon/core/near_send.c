@@ -41,6 +41,7 @@ static void add_block(struct core *c, struct near_job *job, const struct core_se
         e->copies++;
     } else {
         piece->host = host->ops->payload(host, block_loc(c, b, shard));
+        near_sum_want(c, job, b, s->shard);
     }
 }
 

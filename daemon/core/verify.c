@@ -44,12 +44,41 @@ static bool drop_copy(struct core *c, const struct core_verify *v, struct block 
     return true;
 }
 
-/* Its readers are told by the generation, all ranks alike; who asks next finds nothing. */
+/* Its readers are told by the generation, all ranks alike. */
+static void revoke_all(struct core *c, struct block *b)
+{
+    const struct tier *host = c->cfg.host;
+    const uint32_t shards = block_shards(c, b);
+    for (uint32_t i = 0; i < shards && (b->flags & BLOCK_F_HOST); i++)
+        host->ops->revoke(c->cfg.host, block_loc(c, b, i));
+    near_revoke(c, b);
+}
+
+/* Returns how many are below it. */
+static uint32_t mark_corrupt(struct core *c, struct block *b)
+{
+    const uint32_t below = block_tree_size(c, block_no(c, b)) - 1;
+    c->m.blocks_corrupt_below += below;
+    b->flags |= BLOCK_F_CORRUPT;
+    return below;
+}
+
+void verify_host_is_corrupt(struct core *c, struct block *b)
+{
+    if (b->flags & BLOCK_F_CORRUPT)
+        return;
+    c->m.blocks_corrupt++;
+    revoke_all(c, b);
+    (void)mark_corrupt(c, b);
+    if (b->state == BLOCK_PRESENT)
+        block_kill_tree(c, b, KVC_MISS_CORRUPT);
+}
+
+/* Who asks next finds nothing. */
 static void drop_corrupt(struct core *c, struct core_verify *v, struct block *b, uint32_t shard)
 {
     const struct tier_ops *host = c->cfg.host->ops;
     const struct core_ns *ns = block_ns(c, b);
-    const uint32_t shards = block_shards(c, b);
     struct core_corrupt x = {.key = &b->key, .ns = ns->id, .group = b->group, .shard = shard};
     if (!v->tier)
         host->view(c->cfg.host, block_loc(c, b, shard), &x.view);
@@ -61,13 +90,9 @@ static void drop_corrupt(struct core *c, struct core_verify *v, struct block *b,
         v->corrupt(v, &x);
         return;
     }
-    for (uint32_t i = 0; i < shards && (b->flags & BLOCK_F_HOST); i++)
-        host->revoke(c->cfg.host, block_loc(c, b, i));
-    near_revoke(c, b);
-    x.below = block_tree_size(c, block_no(c, b)) - 1;
-    c->m.blocks_corrupt_below += x.below;
+    revoke_all(c, b);
+    x.below = mark_corrupt(c, b);
     v->corrupt(v, &x);
-    b->flags |= BLOCK_F_CORRUPT;
     block_kill_tree(c, b, KVC_MISS_CORRUPT);
 }
 

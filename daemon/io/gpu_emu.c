@@ -25,10 +25,13 @@
 #define MEMORY_DEFAULT (UINT64_C(1) << 30)
 #define PAGE_BYTES     UINT64_C(4096)
 #define TMPFS_FS       0x01021994u
+#ifndef F_SEAL_FUTURE_WRITE
+#define F_SEAL_FUTURE_WRITE 0x0010
+#endif
 
 struct emu_mem {
     uint64_t at, bytes, map_bytes;
-    int fd; /* -1: of another process */
+    int fd; /* for others to read from; -1: of another process */
 };
 
 struct emu_job {
@@ -172,20 +175,38 @@ static void mem_drop(struct gpu_dev *d, const struct emu_mem *m)
     d->used_bytes -= m->map_bytes;
 }
 
-/* Nobody can change its size any more, nor open it again: a worker that gets the descriptor cannot
- * make the daemon fault. */
+/* Nobody else can open it again. */
 static int make_memfd(uint64_t bytes)
 {
     const int fd = sys_memfd("kvc-emu", MFD_ALLOW_SEALING);
     if (fd < 0)
         return -errno;
-    if (fchmod(fd, 0600) < 0 || sys_ftruncate(fd, (off_t)bytes) < 0 ||
-        fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0) {
+    if (fchmod(fd, 0600) < 0 || sys_ftruncate(fd, (off_t)bytes) < 0) {
         const int err = -errno;
         (void)close(fd);
         return err == -ENOSPC ? -ENOMEM : err;
     }
     return fd;
+}
+
+/* Of memory that is mapped here already. Nobody changes its size any more, so a worker that gets
+ * the descriptor cannot make the daemon fault; nor maps it for writing, where the kernel has the
+ * seal for that. */
+static int seal(int fd)
+{
+    const int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+    if (fcntl(fd, F_ADD_SEALS, seals | F_SEAL_FUTURE_WRITE) == 0)
+        return 0;
+    return fcntl(fd, F_ADD_SEALS, seals) < 0 ? -errno : 0;
+}
+
+/* What is exported: a mapping of it cannot be made writable either. */
+static int open_read_only(int fd)
+{
+    char path[32];
+    (void)snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+    const int ro = sys_open(path, O_RDONLY, 0);
+    return ro < 0 ? -errno : ro;
 }
 
 static int map(int fd, uint64_t bytes, struct emu_mem *m)
@@ -199,6 +220,27 @@ static int map(int fd, uint64_t bytes, struct emu_mem *m)
     return 0;
 }
 
+/* Mapped here for reading and writing; m->fd is for reading alone. */
+static int make(uint64_t bytes, struct emu_mem *m)
+{
+    const int fd = make_memfd(ROUND_UP(bytes, PAGE_BYTES));
+    if (fd < 0)
+        return fd;
+    int err = map(fd, bytes, m);
+    if (err == 0) {
+        err = seal(fd);
+        if (err == 0)
+            err = open_read_only(fd);
+        if (err < 0)
+            (void)munmap((void *)(uintptr_t)m->at, m->map_bytes);
+    }
+    (void)close(fd);
+    if (err < 0)
+        return err;
+    m->fd = err;
+    return 0;
+}
+
 static int emu_alloc(struct gpu_dev *d, uint64_t bytes, struct gpu_mem *mem)
 {
     struct emu_mem m = {.fd = -1};
@@ -209,16 +251,10 @@ static int emu_alloc(struct gpu_dev *d, uint64_t bytes, struct gpu_mem *mem)
         err = -ENOMEM;
     if (err == 0)
         err = mem_reserve(d);
+    if (err == 0)
+        err = make(bytes, &m);
     if (err < 0)
         return err;
-    m.fd = make_memfd(ROUND_UP(bytes, PAGE_BYTES));
-    if (m.fd < 0)
-        return m.fd;
-    err = map(m.fd, bytes, &m);
-    if (err < 0) {
-        (void)close(m.fd);
-        return err;
-    }
     d->used_bytes += m.map_bytes;
     mem_add(d, &m);
     mem->addr = m.at;

@@ -209,10 +209,18 @@ void op_pages_load(struct request *rq)
 
 /* ---- ACQUIRE_ON ---- */
 
-/* The lease has been filled, as far as it goes. */
+/* The lease has been filled, as far as it goes. Where bytes of it turned out to be wrong, it is
+ * taken anew: what is left of the prefix, which is filled again, as long as there is time. */
 static void reply_near(struct call *call)
 {
     struct svc *s = call->session->svc;
+    struct core_client *cl = call->session->client;
+    if (core_lease_is_corrupt(s->core, cl, call->held.lease)) {
+        MUST(core_release(s->core, cl, call->held.lease) == 0);
+        call->acquire.wait = call->acquire.load = false;
+        wait_again(call);
+        return;
+    }
     reply_held(s, call->session, &call->head, &call->held, call->shard, true);
     call_end(s, call);
 }

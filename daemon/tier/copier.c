@@ -100,6 +100,12 @@ static struct tier_op *queue_pop(struct op_queue *q)
     return op;
 }
 
+/* It gives way to copies. */
+static bool is_check(const struct tier_op *op)
+{
+    return op->kind == TIER_VERIFY && (op->flags & TIER_F_AWAITED) == 0;
+}
+
 /* --- copy threads --- */
 
 /* step: of a PUT. */
@@ -221,7 +227,7 @@ static void *thread_main(void *arg)
         uint64_t bytes = 0;
         do {
             /* No copy waits any longer for its reply because something is checked after it. */
-            if (op->kind == TIER_VERIFY)
+            if (is_check(op))
                 hand_over(c, &done);
             run(t->step, op);
             bytes += op->bytes;
@@ -256,7 +262,7 @@ static void gate_init(struct gate *g, uint64_t credit_bytes)
 
 static struct gate *gate_of(struct copier *c, const struct tier_op *op)
 {
-    return op->kind == TIER_VERIFY ? &c->check_gate : &c->copy_gate;
+    return is_check(op) ? &c->check_gate : &c->copy_gate;
 }
 
 /* Moves what there is credit for; returns how many. */
@@ -340,7 +346,7 @@ void copier_submit(struct copier *c, struct tier_op *op, void *dst)
     op->priv = dst;
     c->stats.inflight_ops++;
     c->stats.inflight_bytes += op->bytes;
-    if (op->kind == TIER_ADOPT && op->bytes <= c->turn_bytes / COPIER_HERE_SHARE &&
+    if (op->kind != TIER_PUT && !is_check(op) && op->bytes <= c->turn_bytes / COPIER_HERE_SHARE &&
         op->bytes <= c->turn_bytes - c->here_bytes) {
         c->here_bytes += op->bytes;
         queue_push(&c->here, op);

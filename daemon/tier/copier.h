@@ -30,8 +30,8 @@ struct copier_config {
     uint64_t
         inflight_bytes; /* credit of copies: bytes with the threads; at least COPIER_INFLIGHT_MIN */
     const struct topo *topo; /* borrowed until copier_destroy(); NULL: threads are not bound */
-    /* Of TIER_ADOPT: so many bytes a turn are summed by copier_turn() rather than by a thread, of
-     * blocks of a quarter of it at most. */
+    /* Of TIER_ADOPT, and what is AWAITED: so many bytes a turn are summed by copier_turn() rather
+     * than by a thread, of blocks of a quarter of it at most. */
     uint32_t turn_bytes;
 };
 
@@ -52,12 +52,13 @@ void copier_destroy(struct copier **copier);
 
 /* Takes *op until its done(). TIER_PUT copies op->bytes from op->src to dst (64-byte aligned, and
  * valid until done()) and sets op->sum; TIER_VERIFY sets it to that of the bytes at dst. Beyond the
- * credit operations wait, in order of submission; copies and checks have one each. Threads take a
- * check when no copy waits there, when 16 times its bytes were copied meanwhile, or when its end is
- * come already: cancelled, or too late. status: 0; -ECANCELED: op->cancel was seen
- * (before it began, or between two steps); -ETIMEDOUT: the deadline had passed before it began (0:
- * no deadline); -EIO: injected fault. After anything but 0 of a PUT the slot holds parts of the
- * bytes. */
+ * credit operations wait, in order of submission; copies and checks have one each (a TIER_VERIFY
+ * with TIER_F_AWAITED is a copy here, and a small one is summed as TIER_ADOPT's are). Threads take
+ * a check when no copy waits there, when 16 times its bytes were copied meanwhile, or when its end
+ * is come already: cancelled, or too late. status: 0; -ECANCELED: op->cancel was seen (before it
+ * began, or between two steps); -ETIMEDOUT: the deadline had passed before it began (0: no
+ * deadline); -EIO: injected fault. After anything but 0 of a PUT the slot holds parts of the bytes.
+ */
 void copier_submit(struct copier *c, struct tier_op *op, void *dst);
 
 /* Once a turn, after loop_turn(): sums what turn_bytes left to this thread, and calls its done().

@@ -396,6 +396,8 @@ static uint32_t look_at_pieces(const struct hbm *h, struct device_copy *c)
     for (uint32_t i = 0; i < c->n; i++) {
         struct device_piece *p = &c->piece[i];
         MUST(p->host != NULL || c->kind == DEVICE_LOAD);
+        if (p->status < 0)
+            continue;
         p->status = c->kind == DEVICE_FILL || pages_ok(c, p) ? 0 : -EINVAL;
         if (uses_slot(c, p) && !hbm__slot_holds(h, p->slot, c->bytes))
             p->status = -EINVAL;

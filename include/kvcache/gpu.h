@@ -174,6 +174,9 @@ KVC_API void kvc_pages_loaded(const struct kvc_pool *pool, struct kvc_loaded *re
 /* As kvc_acquire; blocks come onto the device first, as far as there is room. For each block of the
  * hold (in the order of groups and blocks) kvc_hold_device() has its device address, or NULL where
  * it is in host memory alone: kvc_block.data is that then, and NULL for one on the device.
+ * Slots are for reading. A write to an emulated device's faults. CUDA's driver does not enforce
+ * that between processes: a kernel that writes to a slot may change what other workers of the same
+ * principal read there, and nobody notices; never another principal's.
  * -EOPNOTSUPP, -EINVAL, -EIO: this process cannot map the daemon's memory on the device. */
 KVC_API KVC_MUST_USE int kvc_acquire_on(struct kvc_ns *ns, const struct kvc_seq *seq,
                                         struct kvc_gpu *gpu,

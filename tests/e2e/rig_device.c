@@ -2,9 +2,11 @@
 #include "rig_device.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { SPOILED = 0xa5, LIST_MAX = 512 };
 
@@ -203,6 +205,43 @@ uint64_t rig_mapped(pid_t pid, const char *name)
             bytes += end - begin;
     fclose(f);
     return bytes;
+}
+
+static uint64_t find_in(int mem, uint64_t from, uint64_t to, const void *block, uint32_t bytes)
+{
+    static uint8_t page[4096];
+    const uint32_t n = bytes < sizeof page ? bytes : sizeof page;
+    for (uint64_t at = from; at + bytes <= to; at += sizeof page) /* slots begin with pages */
+        if (pread(mem, page, n, (off_t)at) == (ssize_t)n && memcmp(page, block, n) == 0)
+            return at;
+    return 0;
+}
+
+bool rig_flip_in_host(pid_t pid, const void *block, uint32_t block_bytes)
+{
+    char path[64], line[512];
+    uint64_t from, to, at = 0;
+    uint8_t byte;
+    snprintf(path, sizeof path, "/proc/%d/mem", (int)pid);
+    const int mem = open(path, O_RDWR | O_CLOEXEC);
+    if (mem < 0) {
+        printf("SKIP: %s cannot be opened for writing here\n", path);
+        return false;
+    }
+    snprintf(path, sizeof path, "/proc/%d/maps", (int)pid);
+    FILE *maps = fopen(path, "r");
+    ck_assert_ptr_nonnull(maps);
+    while (at == 0 && fgets(line, sizeof line, maps))
+        if (strstr(line, RIG_HOST_MEMORY) && sscanf(line, "%" SCNx64 "-%" SCNx64, &from, &to) == 2)
+            at = find_in(mem, from, to, block, block_bytes);
+    fclose(maps);
+    ck_assert_uint_ne(at, 0);
+    at += block_bytes / 2;
+    ck_assert_int_eq(pread(mem, &byte, 1, (off_t)at), 1);
+    byte ^= 0x40;
+    ck_assert_int_eq(pwrite(mem, &byte, 1, (off_t)at), 1);
+    close(mem);
+    return true;
 }
 
 unsigned rig_descriptors(pid_t pid)

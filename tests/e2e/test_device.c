@@ -2,15 +2,18 @@
 /* A daemon with emulated devices: blocks out of workers' pages and into others', read in place on
  * the device, what kvcachectl says of it; a device that fails and comes back, workers that die. */
 #include <check.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <kvcache/gpu.h>
 
 #include "rig.h"
+#include "rig_device.h"
 
 #define BT      16u
 #define BLOCKS  32u
@@ -201,6 +204,68 @@ START_TEST(blocks_are_read_in_place_on_the_device)
 }
 END_TEST
 
+/* A bit of block i in host memory; false where the system forbids that. */
+static bool flip(uint32_t i)
+{
+    uint8_t block[RIG_BLOCK];
+    rig_fill(keys + (size_t)i * KVC_KEY_BYTES, block, sizeof block);
+    return rig_flip_in_host(rig.pid, block, sizeof block);
+}
+
+START_TEST(a_byte_that_changed_in_host_memory_gets_into_no_slot)
+{
+    ck_assert_uint_eq(rig_store(k, ns, keys, 0, BLOCKS, BT, RIG_BLOCK, statuses), BLOCKS);
+    if (!flip(20))
+        return;
+    const struct kvc_seq seq = rig_seq(keys, BLOCKS, BT);
+    struct kvc_hold *hold = NULL;
+    ck_assert_int_ge(kvc_acquire_on(ns, &seq, gpu, NULL, &hold), 0);
+    ck_assert_uint_eq(hold->prefix.tokens, 20 * BT);
+    ck_assert_uint_eq(hold->prefix.group[0].reason, KVC_MISS_CORRUPT);
+    for (uint32_t i = 0; i < hold->group[0].n; i++) {
+        const void *at = kvc_hold_device(hold, 0, i);
+        ck_assert(rig_check(keys + (size_t)i * KVC_KEY_BYTES,
+                            at ? at : hold->group[0].block[i].data, RIG_BLOCK));
+    }
+    ck_assert_int_eq(kvc_hold_check(hold), 0);
+    kvc_release(k, &hold);
+    ck_assert_uint_eq(rig_stat(k, "core.blocks_corrupt"), 1);
+    ck_assert_uint_eq(load_pages(40), 20 * BT);
+}
+END_TEST
+
+START_TEST(a_byte_that_changed_in_host_memory_gets_into_no_pages)
+{
+    ck_assert_int_eq(store_pages(0), 0);
+    if (!flip(20))
+        return;
+    ck_assert_uint_eq(load_pages(64), 20 * BT); /* compares them */
+    ck_assert(!in_pages(20, 64 + 20, false));
+    ck_assert_uint_eq(rig_stat(k, "core.blocks_corrupt"), 1);
+    ck_assert_uint_eq(load_pages(96), 20 * BT);
+    ck_assert_int_eq(store_pages(0), 0); /* it can be stored again */
+    ck_assert_uint_eq(load_pages(64), BLOCKS * BT);
+}
+END_TEST
+
+START_TEST(a_worker_cannot_write_to_slots)
+{
+    ck_assert_uint_eq(rig_store(k, ns, keys, 0, BLOCKS, BT, RIG_BLOCK, statuses), BLOCKS);
+    while (on_device() < BLOCKS)
+        rig_sleep_ms(10);
+    const struct kvc_seq seq = rig_seq(keys, BLOCKS, BT);
+    struct kvc_hold *hold = NULL;
+    ck_assert_int_ge(kvc_acquire_on(ns, &seq, gpu, NULL, &hold), 0);
+    const uintptr_t at = (uintptr_t)kvc_hold_device(hold, 0, 0);
+    const uintptr_t page = at & ~(uintptr_t)4095;
+    ck_assert_uint_ne(at, 0);
+    ck_assert_int_lt(mprotect((void *)page, 4096, PROT_READ | PROT_WRITE), 0);
+    ck_assert_int_eq(errno, EACCES);
+    kvc_release(k, &hold);
+    ck_assert_uint_eq(on_device(), BLOCKS);
+}
+END_TEST
+
 /* ---- kvcachectl ---- */
 
 static void says(const char *command, const char *what)
@@ -367,6 +432,9 @@ static Suite *suite(void)
     tcase_add_test(t, blocks_go_from_pages_to_pages);
     tcase_add_test(t, what_was_stored_from_staging_is_loaded_into_pages);
     tcase_add_test(t, blocks_are_read_in_place_on_the_device);
+    tcase_add_test(t, a_byte_that_changed_in_host_memory_gets_into_no_slot);
+    tcase_add_test(t, a_byte_that_changed_in_host_memory_gets_into_no_pages);
+    tcase_add_test(t, a_worker_cannot_write_to_slots);
     tcase_add_test(t, operators_see_devices);
     tcase_add_test(t, stores_ahead_of_their_word_hold_up_no_other_session);
     tcase_add_test(t, a_device_that_fails_costs_misses_and_is_used_again);

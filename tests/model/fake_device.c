@@ -194,6 +194,12 @@ static struct flight *flight_of(struct fake_device *f, const struct device_copy 
     return &f->flight[i];
 }
 
+/* It is to be copied, as far as its submitter knows. */
+static bool is_wanted(const struct device_piece *p)
+{
+    return p->status == 0;
+}
+
 static bool piece_fits(const struct device_copy *copy, const struct device_piece *p)
 {
     return !copy->pool || pages_fit(copy->pool, copy->group, p->pages);
@@ -230,6 +236,8 @@ bool fake_device_layer(struct fake_device *f, struct device_copy *copy)
         return false;
     bool all = true;
     for (uint32_t i = 0; i < copy->n; i++) {
+        if (!is_wanted(&copy->piece[i]))
+            continue;
         const bool fits = piece_fits(copy, &copy->piece[i]);
         if (fits)
             copy_piece(f, copy, &copy->piece[i], x->layers, x->layers + 1);
@@ -249,6 +257,8 @@ static void carry_out(struct fake_device *f, struct device_copy *copy, int statu
         continue;
     for (uint32_t i = 0; i < copy->n; i++) {
         struct device_piece *p = &copy->piece[i];
+        if (!is_wanted(p))
+            continue;
         p->status = piece_fits(copy, p) ? status : -EINVAL;
         if (copy->kind != DEVICE_LOAD && p->status != -EINVAL && i < n)
             copy_piece(f, copy, p, 0, layers_of(copy));
@@ -263,8 +273,11 @@ void fake_device_end(struct fake_device *f, struct device_copy *copy, int status
     if (lost && status != -ECANCELED)
         status = -EIO;
     if (status == -ECANCELED || status == -ETIMEDOUT)
-        for (uint32_t i = 0; i < copy->n; i++)
-            copy->piece[i].status = piece_fits(copy, &copy->piece[i]) ? status : -EINVAL;
+        for (uint32_t i = 0; i < copy->n; i++) {
+            struct device_piece *p = &copy->piece[i];
+            if (is_wanted(p))
+                p->status = piece_fits(copy, p) ? status : -EINVAL;
+        }
     else
         carry_out(f, copy, status);
     struct flight *x = flight_of(f, copy);

@@ -552,6 +552,7 @@ static void run_seed(uint64_t seed)
         r.device_cfg[d].region_bytes = 256u << rnd(3);
         r.device_cfg[d].seed = seed + 3 + d;
     }
+    r.cfg.near_verify = seed % 4 != 0;
     r.cfg.near_max = rnd(3) ? 256 : 1 + rnd(8);
     r.cfg.blocks_max = rnd(3) ? 512 : 24 + rnd(60);
     r.cfg.lease_bytes_max = rnd(3) ? UINT64_MAX / 2 : 1000;

@@ -118,6 +118,7 @@ void sim_near_begin(struct sim *s)
     s->core_cfg.near_max = sim_rnd(s, 3) ? 1000 : 1 + sim_rnd(s, 30);
     s->core_cfg.near_policy = policy_at(sim_rnd(s, policies));
     s->core_cfg.device_copies = s->seed % 4 ? 1 + (uint32_t)(s->seed % 5) : 0; /* who waits */
+    s->core_cfg.near_verify = s->seed % 4 != 0;
     s->core_cfg.clients_max += SIM_PRINCIPALS;
 }
 

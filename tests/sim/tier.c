@@ -52,7 +52,8 @@ static void on_submit(void *ctx, struct tier_op *op)
         f->verdict = -EIO;
     if (op->kind == TIER_PUT) {
         find_owner(s, f);
-    } else if (op->kind == TIER_ADOPT) { /* nobody's: whoever asks shares it */
+    } else if (op->kind == TIER_ADOPT ||
+               op->flags & TIER_F_AWAITED) { /* nobody's: whoever asks shares it */
         f->client = f->entry = SIM_NONE;
     } else { /* begun by the request that is being handled */
         SIM_CHECK(s, s->speaking != SIM_NONE, "a verification that nobody asked for");

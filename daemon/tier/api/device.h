@@ -81,8 +81,9 @@ struct device_piece {
     void *host; /* whole pages of host memory that core has from a tier's payload(); NULL: */
     struct tier_loc slot;  /* LOAD: from, FILL: to */
     const uint32_t *pages; /* pages_per_block numbers, borrowed until done() */
-    int status; /* result: 0; -EINVAL: a page number out of range, or not the bytes of a block
-                 * or slot: nothing was touched; what the copy's status is otherwise */
+    int status; /* 0; or what is negative already when it is submitted: it is not copied then, and
+                 * this stays. Result: 0; -EINVAL: a page number out of range, or not the bytes of a
+                 * block or slot: nothing was touched; what the copy's status is otherwise */
 };
 struct device_copy {
     enum device_copy_kind kind;

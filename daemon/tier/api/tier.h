@@ -58,7 +58,8 @@ enum tier_op_kind {
 
 /* `tier_op.flags` */
 enum tier_op_flag {
-    TIER_F_DURABLE = 1 /* PUT: done() not before bytes and journal are on stable storage */
+    TIER_F_DURABLE = 1, /* PUT: done() not before bytes and journal are on stable storage */
+    TIER_F_AWAITED = 2  /* VERIFY of host memory: with the precedence of a PUT */
 };
 
 struct tier_op {

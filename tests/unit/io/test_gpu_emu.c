@@ -143,11 +143,12 @@ START_TEST(memory_ends_exactly_at_the_limit_and_comes_back)
 }
 END_TEST
 
-START_TEST(its_memory_is_a_sealed_memfd_of_the_daemons_alone)
+START_TEST(its_memory_is_a_sealed_memfd_that_others_can_only_read)
 {
     struct gpu_mem mem;
     struct stat st;
-    uint8_t value[2] = {3, 4}, back = 0;
+    char path[32];
+    const uint8_t value = 3;
     open_emu();
     must_alloc(gpu, &mem, MIB);
     const int fd = mem.handle.fd;
@@ -158,13 +159,20 @@ START_TEST(its_memory_is_a_sealed_memfd_of_the_daemons_alone)
     ck_assert_uint_eq(st.st_mode & 0777, 0600);
     ck_assert_int_lt(ftruncate(fd, 4096), 0);
     ck_assert_int_lt(ftruncate(fd, 2 * MIB), 0);
-    uint8_t *map = mmap(NULL, MIB, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    ck_assert_ptr_eq(mmap(NULL, MIB, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0), MAP_FAILED);
+    uint8_t *map = mmap(NULL, MIB, PROT_READ, MAP_SHARED, fd, 0);
     ck_assert_ptr_ne(map, MAP_FAILED);
-    ck_assert_int_eq(copy_to(gpu, mem.addr + 5, &value[0], 1), 0);
+    ck_assert_int_lt(mprotect(map, MIB, PROT_READ | PROT_WRITE), 0);
+    ck_assert_int_lt(pwrite(fd, &value, 1, 0), 0);
+    ck_assert_int_eq(copy_to(gpu, mem.addr + 5, &value, 1), 0);
     ck_assert_uint_eq(map[5], 3);
-    map[6] = value[1];
-    ck_assert_int_eq(copy_from(gpu, &back, mem.addr + 6, 1), 0);
-    ck_assert_uint_eq(back, 4);
+    (void)snprintf(path, sizeof(path), "/proc/self/fd/%d", fd); /* opened anew by the same user */
+    const int again = open(path, O_RDWR | O_CLOEXEC);
+    if (again >= 0) {
+        ck_assert_ptr_eq(mmap(NULL, MIB, PROT_READ | PROT_WRITE, MAP_SHARED, again, 0), MAP_FAILED);
+        ck_assert_int_lt(pwrite(again, &value, 1, 0), 0);
+        close(again);
+    }
     must_free(gpu, &mem);
     ck_assert_int_lt(fcntl(fd, F_GETFD), 0); /* it went with the memory */
     munmap(map, MIB);
@@ -255,23 +263,26 @@ START_TEST(what_could_vanish_under_a_copy_is_not_imported)
 }
 END_TEST
 
-START_TEST(memory_passes_from_one_device_to_another)
+START_TEST(memory_of_a_process_is_there_for_several_devices)
 {
     struct gpu_config config = config_emu();
-    struct gpu_mem mine, same;
+    struct gpu_mem one, same, mine, again;
     uint8_t value = 3, back = 0;
+    const int fd = memfd_of(MIB, F_SEAL_SHRINK);
+    const struct device_handle handle = {.kind = DEVICE_HANDLE_EMU, .fd = fd, .bytes = MIB};
     open_emu();
     config.device = "emu:1";
     struct gpu *other = open_up(&config);
-    must_alloc(gpu, &mine, MIB);
-    ck_assert_int_eq(import(other, &same, &mine.handle), 0);
-    ck_assert_int_eq(copy_to(gpu, mine.addr + MIB - 1, &value, 1), 0);
-    ck_assert_int_eq(copy_from(other, &back, same.addr + MIB - 1, 1), 0);
-    ck_assert_uint_eq(back, 3);
-    must_free(gpu, &mine);
-    back = 0;
+    ck_assert_int_eq(import(gpu, &one, &handle), 0);
+    ck_assert_int_eq(import(other, &same, &handle), 0);
+    close(fd);
+    ck_assert_int_eq(copy_to(gpu, one.addr + MIB - 1, &value, 1), 0);
+    must_free(gpu, &one);
     ck_assert_int_eq(copy_from(other, &back, same.addr + MIB - 1, 1), 0); /* it is still there */
     ck_assert_uint_eq(back, 3);
+    must_alloc(gpu, &mine, MIB);
+    ck_assert_int_eq(import(other, &again, &mine.handle), -EINVAL); /* it is for reading */
+    must_free(gpu, &mine);
     gpu_close(&other);
 }
 END_TEST
@@ -660,10 +671,10 @@ int main(void)
     tcase_add_test(tc, without_a_driver_a_cuda_device_is_out_and_says_so);
     tcase_add_test(tc, its_uuid_follows_from_its_number);
     tcase_add_test(tc, memory_ends_exactly_at_the_limit_and_comes_back);
-    tcase_add_test(tc, its_memory_is_a_sealed_memfd_of_the_daemons_alone);
+    tcase_add_test(tc, its_memory_is_a_sealed_memfd_that_others_can_only_read);
     tcase_add_test(tc, memory_of_another_process_is_imported_and_let_go);
     tcase_add_test(tc, what_could_vanish_under_a_copy_is_not_imported);
-    tcase_add_test(tc, memory_passes_from_one_device_to_another);
+    tcase_add_test(tc, memory_of_a_process_is_there_for_several_devices);
     tcase_add_test(tc, the_nth_operation_fails_and_takes_it_out_until_it_is_tried_again);
     tcase_add_test(tc, it_comes_back_empty_and_fails_once_only);
     tcase_add_loop_test(tc, what_the_fault_file_says_lasts_until_the_word_goes, 0, 2);

@@ -305,6 +305,12 @@ void rig_submit(struct rig *r, struct rig_copy *c)
     ck_assert_uint_eq(c->dones, 0); /* never inline */
 }
 
+void rig_copy_anew(struct rig_copy *c)
+{
+    for (uint32_t i = 0; i < c->c.n; i++)
+        c->piece[i].status = 77;
+}
+
 int rig_copy(struct rig *r, struct rig_copy *c)
 {
     rig_submit(r, c);

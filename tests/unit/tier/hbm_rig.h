@@ -120,6 +120,8 @@ struct rig_copy {
 void rig_copy_init(struct rig *r, struct rig_copy *c, enum device_copy_kind kind,
                    struct rig_pool *p, uint32_t n);
 void rig_submit(struct rig *r, struct rig_copy *c);
+/* What a copy before it has left in the pieces is forgotten. */
+void rig_copy_anew(struct rig_copy *c);
 /* Submits, waits, and returns the status. */
 int rig_copy(struct rig *r, struct rig_copy *c);
 

@@ -162,7 +162,7 @@ START_TEST(adopting_sums_what_another_tier_has_put_there)
 END_TEST
 
 /* What a turn leaves to the control thread ends in copier_turn() alone, the rest on the threads. */
-START_TEST(a_share_of_what_is_adopted_is_summed_by_the_turn)
+START_TEST(a_share_of_what_is_waited_for_is_summed_by_the_turn)
 {
     enum { N = 7, BYTES = 65536 };
     struct loop *loop = fixture_loop(LOOP_AUTO);
@@ -176,6 +176,8 @@ START_TEST(a_share_of_what_is_adopted_is_summed_by_the_turn)
     for (unsigned i = 0; i < N; i++) {
         jobs[i].op = (struct tier_op){
             .kind = TIER_ADOPT, .bytes = BYTES, .done = on_done, .owner = &jobs[i]};
+        if (i % 2 > 0)
+            jobs[i].op.kind = TIER_VERIFY, jobs[i].op.flags = TIER_F_AWAITED;
         submitting = true;
         copier_submit(c, &jobs[i].op, slot + BYTES * i);
         submitting = false;
@@ -668,7 +670,7 @@ int main(void)
     tcase_add_loop_test(t, copies_and_sums_any_size, 0, 2);
     tcase_add_test(t, verifying_sums_what_the_slot_holds_and_changes_nothing);
     tcase_add_test(t, adopting_sums_what_another_tier_has_put_there);
-    tcase_add_test(t, a_share_of_what_is_adopted_is_summed_by_the_turn);
+    tcase_add_test(t, a_share_of_what_is_waited_for_is_summed_by_the_turn);
     tcase_add_test(t, what_is_large_is_summed_by_a_thread);
     tcase_add_test(t, every_operation_is_done_once_and_never_from_submit);
     tcase_add_test(t, beyond_the_credit_operations_wait_in_order);

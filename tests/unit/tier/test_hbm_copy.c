@@ -166,6 +166,22 @@ START_TEST(a_page_that_is_not_there_ends_its_piece_and_no_other)
 }
 END_TEST
 
+START_TEST(a_piece_that_is_wrong_before_is_not_copied)
+{
+    begin(RIG_KV_APART, 3, 4);
+    rig_scribble(&rig, rig.host, SHORT_BYTES);
+    rig_copy_init(&rig, &copy, DEVICE_LOAD, &pool, 3);
+    copy.piece[1].status = -EIO;
+    rig_scatter(&pool, copy.pages[0], block_of(&copy, 0));
+    rig_scatter(&pool, copy.pages[2], block_of(&copy, 2));
+    ck_assert_int_eq(rig_copy(&rig, &copy), 0);
+    ck_assert_int_eq(copy.piece[0].status, 0);
+    ck_assert_int_eq(copy.piece[1].status, -EIO);
+    ck_assert_int_eq(copy.piece[2].status, 0);
+    finish();
+}
+END_TEST
+
 START_TEST(blocks_of_another_size_are_refused_one_by_one)
 {
     begin(RIG_KV_APART, 3, 4);
@@ -664,6 +680,7 @@ START_TEST(a_device_that_goes_ends_copies_with_eio)
     rig_copy_init(&rig, &copy, DEVICE_STORE, &pool, 2);
     ck_assert_int_eq(rig_copy(&rig, &copy), -EIO); /* out */
     fake_gpu_up(gpu());
+    rig_copy_anew(&copy);
     ck_assert_int_eq(rig_copy(&rig, &copy), -EIO); /* its pool is void */
     finish();
 }
@@ -684,8 +701,10 @@ START_TEST(a_copy_without_room_ends_and_leaves_the_rest_well)
         fault_reset();
         ck_assert(err == 0 || (reached && err == -EIO));
         failed += err != 0;
-        if (err != 0)
+        if (err != 0) {
+            rig_copy_anew(&copy);
             ck_assert_int_eq(rig_copy(&rig, &copy), 0);
+        }
         for (uint32_t i = 0; i < 10; i++) {
             rig_gather(&pool, copy.pages[i], block);
             ck_assert_mem_eq(block_of(&copy, i), block, pool.block_bytes);
@@ -705,6 +724,7 @@ int main(void)
     tcase_add_loop_test(t, blocks_go_to_slots_and_from_there_to_pages, 0, RIG_LAYOUTS);
     tcase_add_test(t, groups_of_a_pool_are_apart);
     tcase_add_loop_test(t, a_page_that_is_not_there_ends_its_piece_and_no_other, 0, 4);
+    tcase_add_test(t, a_piece_that_is_wrong_before_is_not_copied);
     tcase_add_loop_test(t, blocks_of_another_size_are_refused_one_by_one, 0, 2);
     tcase_add_test(t, a_slot_of_another_size_is_refused);
     tcase_add_test(t, no_pieces_are_soon_copied);
