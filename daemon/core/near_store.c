@@ -31,6 +31,7 @@ struct near_job *near_store_new(struct core *c, const struct core_client *cl, st
     copy->pool = m->pool;
     copy->after = m->after;
     copy->after_value = m->after_value;
+    copy->revoked = m->revoked;
     copy->deadline_ns = m->deadline_ns;
     return job;
 }

@@ -208,6 +208,7 @@ static void prepare_copy(struct gpu *g, struct gpu_op *op)
     MUST(op->nfrags <= GPU_FRAGS_MAX);
     MUST(op->direction >= GPU_TO_DEVICE && op->direction <= GPU_ON_DEVICE);
     op->bytes = 0;
+    atomic_store_explicit(&op->revoke.seen, false, memory_order_relaxed);
     for (uint32_t i = 0; i < op->nfrags; i++) {
         MUST(op->frag[i].bytes > 0);
         op->bytes += op->frag[i].bytes;

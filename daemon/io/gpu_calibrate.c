@@ -71,7 +71,7 @@ static int time_copy(struct calibration *c, enum gpu_path path, enum gpu_directi
 {
     uint64_t ticket;
     const uint64_t begun = clock_now_ns();
-    int err = c->drv->copy(c->dev, path, direction, c->frag, n, &ticket);
+    int err = c->drv->copy(c->dev, path, direction, c->frag, n, NULL, &ticket);
     if (err == 0)
         err = wait_for(c, ticket, begun);
     const uint64_t took = clock_now_ns() - begun + 1; /* a clock may stand still */

@@ -309,26 +309,35 @@ static void write_marks(struct gpu_op *op, uint32_t end)
                               memory_order_release);
 }
 
-static void end_well(struct gpu *g, struct gpu_op *op)
+/* All of it has ended; whoever took it back may have done so meanwhile, and then it is not known
+ * what was copied. */
+static void end_whole(struct gpu *g, struct gpu_op *op)
 {
+    if (gpu_is_revoked(&op->revoke)) {
+        end(g, op, -ECANCELED);
+        return;
+    }
     write_marks(op, UINT32_MAX);
     op->begun_ns = clock_now_ns() - op->begun_ns;
     end(g, op, 0);
 }
 
-/* 1: all of it is with the driver; 0: no room for more; -EIO, and what else the driver answers. */
+/* 1: all of it is with the driver; 0: no room for more; -ECANCELED: it was revoked; -EIO, and what
+ * else the driver answers. */
 static int give(struct gpu *g, struct gpu_op *op)
 {
     struct gpu_thread *t = &g->thread;
     struct piece p;
     while (op->at < op->nfrags) {
+        if (gpu_is_revoked(&op->revoke))
+            return -ECANCELED;
         cut(g, op, &p);
         if (t->nbatches == GPU_DRV_COPIES_MAX ||
             (t->nbatches > 0 && t->inflight_bytes + p.bytes > g->config.inflight_bytes))
             return 0;
         uint64_t ticket;
-        const int err =
-            g->drv->copy(t->dev, choose(g, op, &p), op->direction, p.frag, p.n, &ticket);
+        const int err = g->drv->copy(t->dev, choose(g, op, &p), op->direction, p.frag, p.n,
+                                     &op->revoke, &ticket);
         if (err < 0)
             return err;
         op->at += p.ends ? p.n : 0;
@@ -361,11 +370,11 @@ static void refuse(struct gpu *g, struct gpu_op *op, int status)
 }
 
 /* 1: it may begin, or has; 0: not yet; negative: how it ends without having begun. */
-static int may_run(const struct gpu_op *op, uint64_t now)
+static int may_run(struct gpu_op *op, uint64_t now)
 {
     if (op->begun_ns != 0)
         return 1;
-    if (atomic_load_explicit(&op->cancel, memory_order_relaxed))
+    if (atomic_load_explicit(&op->cancel, memory_order_relaxed) || gpu_is_revoked(&op->revoke))
         return -ECANCELED;
     if (op->deadline_ns != 0 && now >= op->deadline_ns)
         return -ETIMEDOUT;
@@ -411,7 +420,7 @@ static bool feed(struct gpu *g)
         if (given < 0)
             refuse(g, op, given);
         else if (op->nfrags == 0)
-            end_well(g, op);
+            end_whole(g, op);
     }
     return moved;
 }
@@ -455,8 +464,8 @@ static bool reap(struct gpu *g)
         if (b.last && b.op->status < 0)
             end(g, b.op, b.op->status);
         else if (b.last)
-            end_well(g, b.op);
-        else
+            end_whole(g, b.op);
+        else if (!gpu_is_revoked(&b.op->revoke))
             write_marks(b.op, b.end);
     }
     return moved;

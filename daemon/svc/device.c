@@ -64,7 +64,7 @@ static int words_make(struct session *se, int *ret_fd, const char **ret_why)
         return KVC_E_BAD_ARGUMENT;
     }
     int err =
-        things_of(se) ? s->ports.words_make(s->ports.ctx, KVC_WORDS * 8, ret_fd, &base) : -ENOMEM;
+        things_of(se) ? s->ports.words_make(s->ports.ctx, KVC_WORDS_BYTES, ret_fd, &base) : -ENOMEM;
     if (err) {
         *ret_why = "the daemon could not make the words";
         return err;
@@ -81,7 +81,7 @@ void device_words(struct session *se)
     int fd = -1, err = words_make(se, &fd, &why);
     struct att_words_are reply = {.status = err ? status_of(err) : KVC_ST_OK,
                                   .detail = codec_text(why),
-                                  .bytes = err ? 0 : KVC_WORDS * 8};
+                                  .bytes = err ? 0 : KVC_WORDS_BYTES};
     session_say(se, buf, codec_enc_att_words_are(buf, sizeof buf, &reply), fd);
     if (fd >= 0)
         s->ports.fd_close(s->ports.ctx, fd);
@@ -97,6 +97,11 @@ bool device_word(struct session *se, uint32_t no, _Atomic uint64_t **ret_word)
         return false;
     *ret_word = &se->things->words[no];
     return true;
+}
+
+const _Atomic uint64_t *device_revoked(const struct session *se)
+{
+    return se->things && se->things->words ? &se->things->words[KVC_WORD_REVOKED] : NULL;
 }
 
 /* ---- memory ---- */
@@ -444,7 +449,7 @@ void device_end(struct session *se)
         mem_drop(&t->mem[i]);
     MUST(t->importing == 0);
     if (t->words)
-        s->ports.words_free(s->ports.ctx, t->words, KVC_WORDS * 8);
+        s->ports.words_free(s->ports.ctx, t->words, KVC_WORDS_BYTES);
     free(t);
     se->things = NULL;
 }

@@ -170,6 +170,7 @@ static const char *load_fault(struct request *rq, const struct msg_pages_load *m
         return NO_WORDS;
     ret_send->after = after;
     ret_send->after_value = msg->after_value;
+    ret_send->revoked = device_revoked(rq->se);
     ret_send->ready = ready;
     ret_send->ready_value = msg->ready_value;
     return pages_fault(msg, &in->seq, *ret_pages);

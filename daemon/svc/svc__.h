@@ -298,6 +298,8 @@ struct device_pages *device_pool(struct session *se, uint32_t pool);
 const char *device_pool_fault(const struct device_pages *pages, const struct core_ns *ns);
 /* Word `no`, NULL for KVC_NO_WORD. False: the session has none. */
 bool device_word(struct session *se, uint32_t no, _Atomic uint64_t **ret_word) KVC_WARN_UNUSED;
+/* What the session's worker raises when it takes its pages back; NULL: it cannot. */
+const _Atomic uint64_t *device_revoked(const struct session *se);
 void op_devices(struct request *rq);
 void op_pool_open(struct request *rq);
 void op_pool_close(struct request *rq);

@@ -326,7 +326,8 @@ static int pages_in(struct request *rq, const struct msg_pages_store *msg,
                                        .pool = p->pool,
                                        .pages_per_block = p->pages_per_block[in->group],
                                        .after = after,
-                                       .after_value = msg->after_value};
+                                       .after_value = msg->after_value,
+                                       .revoked = device_revoked(rq->se)};
     return 0;
 }
 

@@ -18,8 +18,16 @@
  * (kvc_gpu_wait, or a look at the word). A layer is complete when its copies have ended, well or
  * not: kvc_loaded says which. When a call has returned, or an op is done, whatever came of it,
  * nothing touches its pages any more. For that it waits, when the daemon has died, until its
- * process has ended; when the daemon lives and has ended the session, or does not answer, for 2 s:
- * what a daemon that is stopped for longer copies then is not in the library's hands.
+ * process has ended; when the daemon lives and has ended the session, or does not answer, for 2 s.
+ *
+ * A daemon that is stopped meanwhile (SIGSTOP, a frozen cgroup, a paused machine) and goes on later
+ * gives the device nothing more of such a request: before these 2 s begin the library raises a word
+ * that both share, which the daemon looks at before each piece (8 MiB or less) of a copy and when
+ * all has ended. What is left is what the device itself has then: what was handed to it before
+ * (64 MiB at most), which takes it milliseconds, and the one piece that a thread of the daemon was
+ * handing over, or an emulated device was copying, in the moment in which it was stopped. Such a
+ * piece may still write to pages of a load. Of a store nothing is kept: a block whose bytes were
+ * read after the word was raised is never one.
  */
 #ifndef KVCACHE_GPU_H
 #define KVCACHE_GPU_H

@@ -528,6 +528,76 @@ START_TEST(a_daemon_that_is_killed_writes_to_no_page_afterwards)
 }
 END_TEST
 
+/* ---- a daemon that is stopped, and goes on later ---- */
+
+static const char *const late[] = {"hbm.emu_latency=300ms", NULL};
+
+static void setup_late(void)
+{
+    start_with(late);
+    gpu_open(&a, &rig, GPU_APART);
+    gpu_pick_pages(&random_state, GPU_PAGES, others);
+    memcpy(pages, others, sizeof(pages));
+    memset(given, 0, sizeof(given));
+}
+
+/* The request is in flight; the worker gives it up, and somebody else has the pages. */
+static void give_up_while_stopped(struct kvc_op *op)
+{
+    struct kvc_result r;
+    rig_sleep_ms(50);
+    ck_assert_int_eq(kill(rig.pid, SIGSTOP), 0);
+    (void)!kvc_cancel(op);
+    ck_assert(kvc_done(op));
+    (void)!kvc_finish(&op, &r);
+    give_back(pages, BLOCKS * GPU_PPB, 0x11);
+    ck_assert_int_eq(kill(rig.pid, SIGCONT), 0);
+}
+
+/* The worker is served again, by the same device: what that had before has ended by then. */
+static void load_into_other_pages(void)
+{
+    const uint32_t *list = others + BLOCKS * GPU_PPB;
+    struct kvc_loaded l = {.tokens = 0};
+    for (uint64_t end = rig_now_ms() + 60000; rig_now_ms() < end && l.tokens == 0;)
+        l = load_from(&a, list, BLOCKS, 0);
+    ck_assert_uint_eq(l.tokens, BLOCKS * GPU_BT);
+    for (uint32_t i = 0; i < BLOCKS; i++)
+        ck_assert(holds(&a, list + (size_t)i * GPU_PPB, i));
+}
+
+START_TEST(a_daemon_that_was_stopped_writes_to_no_page_that_was_given_up)
+{
+    struct kvc_op *op = NULL;
+    struct kvc_seq seq = rig_seq(keys, BLOCKS, GPU_BT);
+    struct kvc_pages_load load = {.pages = {pages}};
+    rig_keys(a.ns, 1, GPU_BT, BLOCKS, keys);
+    ck_assert_uint_eq(rig_store(a.k, a.ns, keys, 0, BLOCKS, GPU_BT, RIG_BLOCK, statuses), BLOCKS);
+    ck_assert_int_eq(kvc_pages_load_begin(a.ns, &seq, a.pool, &load, &op), 0);
+    give_up_while_stopped(op);
+    load_into_other_pages();
+    nothing_was_written_late(0);
+}
+END_TEST
+
+START_TEST(a_daemon_that_was_stopped_keeps_nothing_of_pages_that_were_given_up)
+{
+    struct kvc_op *op = NULL;
+    struct kvc_blocks blocks = blocks_of(BLOCKS);
+    rig_keys(a.ns, 1, GPU_BT, BLOCKS, keys);
+    ck_assert_uint_eq(rig_store(a.k, a.ns, keys, 0, BLOCKS, GPU_BT, RIG_BLOCK, statuses), BLOCKS);
+    rig_keys(a.ns, 2, GPU_BT, BLOCKS, keys);
+    compute(&a, pages, 0, BLOCKS);
+    ck_assert_int_eq(kvc_pages_store_begin(a.ns, &blocks, a.pool, pages, at_once, NULL, 0, &op), 0);
+    give_up_while_stopped(op);
+    rig_keys(a.ns, 1, GPU_BT, BLOCKS, keys);
+    load_into_other_pages();
+    rig_keys(a.ns, 2, GPU_BT, BLOCKS, keys);
+    ck_assert_uint_eq(rig_load(a.k, a.ns, keys, BLOCKS, GPU_BT, RIG_BLOCK), 0);
+    nothing_was_written_late(0);
+}
+END_TEST
+
 /* ---- failures ---- */
 
 static char fault_file[128];
@@ -614,6 +684,12 @@ static Suite *suite(void)
     tcase_add_test(t, pages_are_the_workers_again_when_a_request_has_ended);
     tcase_add_test(t, a_session_that_is_closed_leaves_no_copy_behind);
     tcase_add_test(t, a_daemon_that_is_killed_writes_to_no_page_afterwards);
+    suite_add_tcase(s, t);
+    t = tcase_create("late");
+    tcase_set_timeout(t, 240);
+    tcase_add_checked_fixture(t, setup_late, teardown);
+    tcase_add_test(t, a_daemon_that_was_stopped_writes_to_no_page_that_was_given_up);
+    tcase_add_test(t, a_daemon_that_was_stopped_keeps_nothing_of_pages_that_were_given_up);
     suite_add_tcase(s, t);
     if (strncmp(gpu_rig_device(), "emu:", 4) == 0) {
         t = tcase_create("fault");

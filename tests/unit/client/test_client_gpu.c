@@ -193,6 +193,23 @@ START_TEST(words_that_are_not_to_be_had_now_are_asked_for_again)
 }
 END_TEST
 
+/* Without them its pages could not be taken back. _i: BUSY, none, never answered */
+START_TEST(a_pool_is_not_without_words)
+{
+    static const int modes[] = {FAKE_WORDS_BUSY, FAKE_WORDS_REFUSE, FAKE_WORDS_MUTE},
+                     errors[] = {KVC_E_BUSY, KVC_E_TIER, KVC_E_TIMEOUT};
+    kvc_gpu_close(&gpu);
+    kvc_close(&kvc);
+    kvc = open_session(200);
+    open_gpu();
+    atomic_store(&fake.s->words, modes[_i]);
+    struct kvc_pool_spec spec = pool_spec();
+    ck_assert_int_eq(kvc_pool_open(gpu, &spec, &pool), errors[_i]);
+    if (_i == 0) /* they are asked for again, with the pool */
+        ck_assert_int_eq(kvc_pool_open(gpu, &spec, &pool), 0);
+}
+END_TEST
+
 START_TEST(words_that_do_not_come_are_not_waited_for_longer_than_the_deadline)
 {
     kvc_gpu_close(&gpu);
@@ -684,6 +701,7 @@ static TCase *words_case(void)
     tcase_add_test(t, a_wait_ends_with_the_daemon);
     tcase_add_test(t, no_words_where_there_are_no_devices);
     tcase_add_test(t, words_that_are_not_to_be_had_now_are_asked_for_again);
+    tcase_add_loop_test(t, a_pool_is_not_without_words, 0, 3);
     tcase_add_test(t, words_that_do_not_come_are_not_waited_for_longer_than_the_deadline);
     tcase_add_loop_test(t, words_that_cannot_be_trusted_end_the_link, FAKE_WORDS_NO_DESCRIPTOR,
                         FAKE_WORDS_SHORT + 1);

@@ -700,6 +700,27 @@ START_TEST(a_frozen_daemon_is_no_reason_to_hang)
 }
 END_TEST
 
+/* The daemon may go on with it at any time: it finds the word raised, in the page of that epoch and
+ * in no other. */
+START_TEST(pages_that_are_given_up_are_taken_back)
+{
+    reopen(100);
+    const volatile uint64_t *words = kvc_gpu_words(gpu);
+    ck_assert_ptr_nonnull((const void *)words);
+    struct kvc_op *op = begin_silent(FAKE_LATE_NEVER);
+    struct kvc_result r;
+    fake_rule(&fake, KVC_OP_CANCEL, FAKE_SILENCE, 0, 1);
+    ck_assert_uint_eq(words[KVC_WORD_REVOKED], 0);
+    ck_assert_int_eq(kvc_finish(&op, &r), 0);
+    ck_assert_uint_ne(words[KVC_WORD_REVOKED], 0);
+    const volatile uint64_t *next = NULL;
+    for (uint64_t end = fake_now_ms() + 20000; fake_now_ms() < end && next == NULL;)
+        next = kvc_gpu_words(gpu);
+    ck_assert_ptr_nonnull((const void *)next);
+    ck_assert_uint_eq(next[KVC_WORD_REVOKED], 0);
+}
+END_TEST
+
 /* ---- reconnecting ---- */
 
 START_TEST(a_pool_is_made_again_after_a_reconnect)
@@ -927,6 +948,7 @@ static TCase *ends(void)
     tcase_add_loop_test(t, a_loop_hears_of_a_load_whose_daemon_died, 0, 2);
     tcase_add_test(t, a_daemon_that_does_not_even_cancel_costs_no_more_than_its_time);
     tcase_add_test(t, a_frozen_daemon_is_no_reason_to_hang);
+    tcase_add_test(t, pages_that_are_given_up_are_taken_back);
     return t;
 }
 

@@ -19,7 +19,8 @@ static unsigned word_at;
 static _Atomic bool fails; /* the next poll */
 
 static int spy_copy(struct gpu_dev *dev, enum gpu_path path, enum gpu_direction direction,
-                    const struct gpu_frag *frag, uint32_t n, uint64_t *ret_ticket)
+                    const struct gpu_frag *frag, uint32_t n, struct gpu_revoke *revoke,
+                    uint64_t *ret_ticket)
 {
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < n; i++)
@@ -31,7 +32,7 @@ static int spy_copy(struct gpu_dev *dev, enum gpu_path path, enum gpu_direction 
     most_there = MAX(most_there, bytes_there);
     if (ngiven == word_at)
         atomic_store_explicit(&word, 1, memory_order_release);
-    return gpu_drv_emu.copy(dev, path, direction, frag, n, ret_ticket);
+    return gpu_drv_emu.copy(dev, path, direction, frag, n, revoke, ret_ticket);
 }
 
 static int spy_poll(struct gpu_dev *dev, uint64_t ticket)
@@ -259,6 +260,85 @@ START_TEST(an_earlier_copy_whose_word_comes_goes_before_the_rest_of_a_later_one)
 }
 END_TEST
 
+/* ---- what is taken back ---- */
+
+static _Atomic uint64_t revoked;
+
+/* Raised by the spy when so many pieces have been given. */
+START_TEST(no_piece_is_given_of_a_copy_that_was_taken_back)
+{
+    enum { PIECES = 64, AT = 5, EACH = 32 * 1024 };
+    const uint64_t bytes = (uint64_t)PIECES * EACH;
+    struct gpu_mem mem;
+    open_spied(8 * EACH);
+    must_alloc(gpu, &mem, bytes);
+    uint8_t *host = bytes_new(bytes);
+    const struct gpu_frag frag = {mem.addr, at(host), bytes};
+    static _Atomic uint64_t seen;
+    const struct gpu_mark mark = {1, 1, &seen};
+    struct flight f = copy_of(GPU_TO_DEVICE, &frag, 1);
+    f.op.revoke.word = &word;
+    f.op.mark = &mark;
+    f.op.nmarks = 1;
+    word_at = AT;
+    ck_assert_int_eq(run(gpu, &f), -ECANCELED);
+    ck_assert_uint_eq(ngiven, AT);
+    ck_assert_uint_eq(seen, 0);
+    ck_assert_uint_eq(gpu_metrics(gpu)->failures, 0);
+    ck_assert_int_eq(copy_to(gpu, mem.addr, host, EACH), 0); /* others go on */
+    must_free(gpu, &mem);
+    free(host);
+    close_spied();
+}
+END_TEST
+
+START_TEST(what_waits_for_its_word_ends_when_it_is_taken_back)
+{
+    static uint8_t value = 7;
+    static _Atomic uint64_t never;
+    struct gpu_mem mem;
+    open_spied(0);
+    must_alloc(gpu, &mem, 4096);
+    const struct gpu_frag frag = {mem.addr, at(&value), 1};
+    struct flight f = copy_of(GPU_TO_DEVICE, &frag, 1);
+    f.op.revoke.word = &revoked;
+    f.op.after = &never;
+    f.op.after_value = 1;
+    begin(gpu, &f);
+    atomic_store(&revoked, 1);
+    ck_assert_int_eq(end_of(&f), -ECANCELED);
+    ck_assert_uint_eq(ngiven, 0);
+    must_free(gpu, &mem);
+    close_spied();
+}
+END_TEST
+
+/* Bytes that are read after the memory was taken back may be somebody else's: the copy did not end
+ * well, even if the driver had all of it, and even if the word is lowered again. */
+START_TEST(a_copy_that_was_given_whole_does_not_end_well_once_it_is_taken_back)
+{
+    const struct gpu_config config = {
+        .device = "emu:0", .changed = note_changed, .emu = {.latency_ns = 50 * MS}};
+    struct gpu_mem mem;
+    uint8_t host[4096];
+    loop = make(LOOP_AUTO);
+    gpu = open_up(&config);
+    must_alloc(gpu, &mem, sizeof host);
+    memset(host, 0x5a, sizeof host);
+    const struct gpu_frag frag = {at(host), mem.addr, sizeof host};
+    struct flight f = copy_of(GPU_FROM_DEVICE, &frag, 1);
+    f.op.revoke.word = &revoked;
+    begin(gpu, &f);
+    (void)nanosleep(&(struct timespec){.tv_nsec = 10 * (long)MS}, NULL);
+    atomic_store(&revoked, 1);
+    ck_assert_int_eq(end_of(&f), -ECANCELED);
+    for (size_t i = 0; i < sizeof host; i++)
+        ck_assert_uint_eq(host[i], 0x5a); /* an emulated device looks when it is due */
+    must_free(gpu, &mem);
+    close_spied();
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("gpu_thread");
@@ -270,6 +350,9 @@ int main(void)
     tcase_add_loop_test(tc, a_large_copy_is_given_in_pieces_within_the_credit, 0, 4);
     tcase_add_test(tc, pieces_end_at_marks_when_they_are_large_enough);
     tcase_add_test(tc, an_earlier_copy_whose_word_comes_goes_before_the_rest_of_a_later_one);
+    tcase_add_test(tc, no_piece_is_given_of_a_copy_that_was_taken_back);
+    tcase_add_test(tc, what_waits_for_its_word_ends_when_it_is_taken_back);
+    tcase_add_test(tc, a_copy_that_was_given_whole_does_not_end_well_once_it_is_taken_back);
     suite_add_tcase(suite, tc);
     return check_run(suite);
 }

@@ -35,7 +35,7 @@ static uint16_t words_status(struct sr_peer *peer)
     (void)sr_attach_send(&s, peer, codec_enc_att_words(s.buf, sizeof(s.buf), &msg), -1);
     ck_assert_int_eq(codec_dec_att_words_are(peer->last, peer->last_len, &reply), 0);
     ck_assert((reply.status == KVC_ST_OK) == (peer->last_fd >= 0));
-    ck_assert((reply.status == KVC_ST_OK) == (reply.bytes == KVC_WORDS * 8));
+    ck_assert((reply.status == KVC_ST_OK) == (reply.bytes == KVC_WORDS_BYTES));
     return reply.status;
 }
 

@@ -260,6 +260,21 @@ START_TEST(copies_begin_behind_a_word)
 }
 END_TEST
 
+/* By the word behind the worker's own; who has asked for none cannot. */
+START_TEST(copies_of_pages_can_be_taken_back)
+{
+    const _Atomic uint64_t *revoked = _i == 1 ? &sr_words(&s, p)[KVC_WORD_REVOKED] : NULL;
+    uint64_t store = sr_pages_store(&s, p, &g);
+    ck_assert_ptr_eq((const void *)copy_no(0)->revoked, (const void *)revoked);
+    sr_device_copies(&s);
+    sr_copies(&s);
+    sr_all(&s, store, KVC_ST_OK);
+    (void)sr_pages_load(&s, p, &g);
+    ck_assert_ptr_eq((const void *)copy_no(0)->revoked, (const void *)revoked);
+    sr_device_copies(&s);
+}
+END_TEST
+
 START_TEST(a_block_whose_pages_are_out_of_range_fails_alone)
 {
     cached();
@@ -655,6 +670,7 @@ int main(void)
     tcase_add_test(t, a_wait_ends_in_time_for_copies);
     tcase_add_test(t, layers_are_counted_in_a_word);
     tcase_add_test(t, copies_begin_behind_a_word);
+    tcase_add_loop_test(t, copies_of_pages_can_be_taken_back, 0, 2);
     tcase_add_test(t, a_block_whose_pages_are_out_of_range_fails_alone);
     tcase_add_test(t, a_device_that_fails_is_a_status_of_each_block);
     tcase_add_test(t, storing_what_exists_copies_nothing);
