@@ -352,11 +352,26 @@ static void forget_memories(struct kvc_pool *p)
     }
 }
 
+/* The daemon closes no pool that one of its requests names. */
+static bool is_named(const struct kvc_pool *p)
+{
+    const struct kvc *k = p->gpu->kvc;
+    const struct kvc_op *op = k->live_ops;
+    while (op != NULL && !(op->borrows && op->pool == p && op->epoch == k->epoch &&
+                           (op->stage == OP_SENT || op->stage == OP_SETTLING)))
+        op = op->next;
+    return op != NULL;
+}
+
 int pool__make(struct kvc_pool *p)
 {
     struct kvc *k = p->gpu->kvc;
     if (is_under_way(p) || pool__is_open(p))
         return 0;
+    if (p->epoch == k->epoch && p->state == POOL_OPEN && is_named(p))
+        return kvc__fail(k, KVC_E_TIER,
+                         "the daemon's device was out; the pool is opened again when its requests "
+                         "that are in flight have ended");
     if (p->epoch == k->epoch && p->state == POOL_AWAY && p->error < 0 && kvc__now() < p->retry_ns)
         return kvc__fail(k, p->error, "%s", p->why);
     if (p->epoch == k->epoch && p->state == POOL_OPEN)

@@ -314,6 +314,17 @@ struct device_pages *device_pool(struct session *se, uint32_t pool)
     return p && p->device ? p : NULL;
 }
 
+int device_pool_lost(const struct device_pages *pages, const char **ret_why)
+{
+    struct device_view v;
+    pages->device->ops->view(pages->device, &v);
+    if (v.up && v.outs == pages->outs)
+        return 0;
+    *ret_why = "pool: the device is out, or was since the pool was opened; give the memory (MEM) "
+               "and open the pool again";
+    return KVC_E_TIER;
+}
+
 const char *device_pool_fault(const struct device_pages *pages, const struct core_ns *ns)
 {
     struct core_ns_view v;
@@ -377,7 +388,10 @@ static int pool_open(struct session *se, const struct msg_pool_open *msg, const 
     int err = d->ops->pool_open(d, &spec, &p->pool, ret_why);
     if (err)
         return err;
+    struct device_view v;
+    d->ops->view(d, &v);
     p->device = d;
+    p->outs = v.outs;
     p->ngroups = msg->ngroups;
     for (uint32_t g = 0; g < msg->ngroups; g++)
         p->pages_per_block[g] = msg->groups[g].pages_per_block;

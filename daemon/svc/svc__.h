@@ -37,6 +37,7 @@ struct device_pages { /* a pool; not open while it has no device */
     uint32_t ngroups;
     uint32_t pages_per_block[KVC_GROUPS_MAX];
     uint32_t calls; /* that name it */
+    uint64_t outs;  /* of the device, when it was opened: it is void after another */
 };
 
 /* What a session has on devices. */
@@ -294,6 +295,8 @@ void device_end(struct session *se);
 struct device *device_by_uuid(struct svc *s, const uint8_t uuid[KVC_UUID_BYTES]);
 /* The session's pool of this number, or NULL. */
 struct device_pages *device_pool(struct session *se, uint32_t pool);
+/* The device is out, or was since the pool was opened: KVC_E_TIER with *ret_why; else 0. */
+int device_pool_lost(const struct device_pages *pages, const char **ret_why) KVC_WARN_UNUSED;
 /* Why its pages do not fit the namespace's blocks; NULL: they do. */
 const char *device_pool_fault(const struct device_pages *pages, const struct core_ns *ns);
 /* Word `no`, NULL for KVC_NO_WORD. False: the session has none. */

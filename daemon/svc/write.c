@@ -321,6 +321,9 @@ static int pages_in(struct request *rq, const struct msg_pages_store *msg,
         *ret_why = "pages: pages_per_block for each key";
     if (*ret_why)
         return KVC_E_BAD_ARGUMENT;
+    const int err = device_pool_lost(p, ret_why);
+    if (err)
+        return err;
     *ret_pages = p;
     *ret_commit = (struct core_commit){.device = p->device,
                                        .pool = p->pool,

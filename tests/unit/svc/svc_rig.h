@@ -55,6 +55,7 @@ struct sr_device {
     struct device_mem *mems; /* all that there are */
     unsigned nmems, imports; /* there are; of them, under way */
     unsigned pools, dropped;
+    unsigned outs;
     int verdict; /* what mem_import() returns */
     struct srig *rig;
 };

@@ -89,6 +89,7 @@ static void device_op_view(struct device *d, struct device_view *ret_view)
                                      .emulated = true,
                                      .limit_bytes = 1u << 20,
                                      .imported_bytes = 4096ull * x->nmems,
+                                     .outs = x->outs,
                                      .rate = {{.frag_bytes = 4096, .to_engine = 7}}};
     memcpy(ret_view->uuid, x->uuid, sizeof(x->uuid));
 }

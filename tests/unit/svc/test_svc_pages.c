@@ -304,6 +304,20 @@ START_TEST(a_device_that_fails_is_a_status_of_each_block)
 }
 END_TEST
 
+/* What was imported went with it: the worker is told so, also when the device is back. */
+START_TEST(a_pool_of_a_device_that_was_out_is_to_be_opened_again)
+{
+    cached();
+    fake_device_lose(s.device[0].fake);
+    ck_assert_uint_eq(sr_status(&s, sr_pages_load(&s, p, &g)), KVC_ST_TIER);
+    fake_device_up(s.device[0].fake);
+    s.device[0].outs++;
+    ck_assert_uint_eq(sr_status(&s, sr_pages_load(&s, p, &g)), KVC_ST_TIER);
+    ck_assert_uint_eq(sr_status(&s, sr_pages_store(&s, p, &g)), KVC_ST_TIER);
+    ck_assert_uint_eq(copies(), 0);
+}
+END_TEST
+
 START_TEST(storing_what_exists_copies_nothing)
 {
     cached();
@@ -673,6 +687,7 @@ int main(void)
     tcase_add_loop_test(t, copies_of_pages_can_be_taken_back, 0, 2);
     tcase_add_test(t, a_block_whose_pages_are_out_of_range_fails_alone);
     tcase_add_test(t, a_device_that_fails_is_a_status_of_each_block);
+    tcase_add_test(t, a_pool_of_a_device_that_was_out_is_to_be_opened_again);
     tcase_add_test(t, storing_what_exists_copies_nothing);
     tcase_add_test(t, pools_and_words_are_the_sessions_own);
     tcase_add_test(t, a_list_of_pages_has_as_many_as_the_blocks_take);
