@@ -125,8 +125,28 @@ static void log_up(const struct gpu *g)
                  units_format_rate(g->rates.plain_from, from));
 }
 
+/* Nothing that is submitted from now on reaches it. It is heard to be out when the thread has
+ * closed it, as of any other. */
+static bool is_refused(struct gpu *g, const struct gpu_told *told)
+{
+    if (g->closing || g->config.refuse == NULL)
+        return false;
+    const char *why = g->config.refuse(g->config.ctx, told->info.uuid);
+    if (why == NULL)
+        return false;
+    g->state = GPU_OUT;
+    (void)snprintf(g->refused, sizeof g->refused, "%s", why);
+    memcpy(g->why, g->refused, sizeof g->why);
+    inbox_post(&g->orders, &g->refusal);
+    return true;
+}
+
 static void hear(struct gpu *g, struct gpu_told *told)
 {
+    if (told == &g->up && is_refused(g, told)) {
+        atomic_store_explicit(&told->on_its_way, false, memory_order_release);
+        return;
+    }
     if (told == &g->up) {
         g->state = GPU_UP;
         g->generation = told->generation;

@@ -155,6 +155,9 @@ struct gpu_config {
     struct gpu_emu_config emu;
     /* The state has changed. Not from inside a call of this interface. */
     void (*changed)(void *ctx, struct gpu *gpu);
+    /* It comes up and turns out to be this one: NULL, or why it is not to be used (copied).
+     * Then it is out, is not tried again, and has no UUID. NULL: any will do. */
+    const char *(*refuse)(void *ctx, const uint8_t uuid[GPU_UUID_BYTES]);
     void *ctx;
 };
 

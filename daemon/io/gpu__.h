@@ -70,9 +70,11 @@ struct gpu {
     uint64_t piece_bytes; /* given to the driver at once, at most */
 
     /* any thread */
-    struct inbox orders;  /* struct gpu_op, and `bell` */
+    struct inbox orders;  /* struct gpu_op, `bell`, and `refusal` */
     struct inbox results; /* struct gpu_op, `up` and `out` */
     struct inbox_item bell;
+    struct inbox_item refusal;
+    char refused[GPU_WHY_BYTES]; /* why: constant once `refusal` is posted */
     struct gpu_told up, out;
 
     /* the device's thread */

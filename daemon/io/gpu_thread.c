@@ -101,14 +101,27 @@ static void fail_all(struct gpu *g)
         end(g, gpu__copies_take(&t->copies, &t->copies.head), -EIO);
 }
 
-static void take_out(struct gpu *g, int err)
+static void take_out_for(struct gpu *g, int err, const char *why)
 {
-    tell_out(g, err, g->drv->why(g->thread.dev));
+    tell_out(g, err, why);
     g->drv->close(g->thread.dev);
     g->thread.dev = NULL;
     g->thread.npins = 0;
     tell(g, &g->out);
     fail_all(g);
+}
+
+static void take_out(struct gpu *g, int err)
+{
+    take_out_for(g, err, g->drv->why(g->thread.dev));
+}
+
+/* For good: what was wrong with it the next start may mend, and time does not. */
+static void refused(struct gpu *g)
+{
+    if (g->thread.dev != NULL)
+        take_out_for(g, -EEXIST, g->refused);
+    g->thread.retry_at_ns = UINT64_MAX;
 }
 
 /* What was said the last time has been heard: then nothing that is in the inbox later can mean the
@@ -502,6 +515,8 @@ static bool take(struct gpu *g)
         struct inbox_item *next = inbox_next(item);
         if (item == &g->bell)
             t->stopping = true;
+        else if (item == &g->refusal)
+            refused(g);
         else
             accept_op(g, CONTAINER_OF(item, struct gpu_op, item));
         item = next;

@@ -125,6 +125,14 @@ static uint16_t import_status(int err, const char **ret_why)
     case -EIO:
         *ret_why = "the device is out (DEVICES says why)";
         return KVC_ST_TIER;
+    case -ENOMEM:
+        *ret_why = "the device, or the daemon, has no memory left to import it; with less of other "
+                   "workers' memory and a smaller limit in hbm.devices there is more";
+        return KVC_ST_FULL;
+    case -EMFILE:
+    case -ENFILE:
+        *ret_why = "the daemon has no descriptor left for it (LimitNOFILE)";
+        return KVC_ST_BUSY;
     default:
         *ret_why = codec_status_text(status_of(err));
         return status_of(err);
@@ -386,6 +394,8 @@ static int pool_open(struct session *se, const struct msg_pool_open *msg, const 
         return KVC_E_BAD_ARGUMENT;
     struct device_pages *p = &se->things->pool[msg->pool];
     int err = d->ops->pool_open(d, &spec, &p->pool, ret_why);
+    if (err == -ENOMEM)
+        *ret_why = "the daemon is out of memory";
     if (err)
         return err;
     struct device_view v;

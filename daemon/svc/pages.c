@@ -86,6 +86,8 @@ static void on_sent(struct core_send *send)
     if (!call->answered && se->state == SESSION_READY) {
         if (call->cancelled)
             reply_error(s, se, &call->head, KVC_E_CANCELLED, NULL);
+        else if (call->drained)
+            reply_error(s, se, &call->head, KVC_E_SHUTDOWN, NULL);
         else
             reply_loaded(call);
     }
@@ -128,6 +130,8 @@ static void send_begin(struct call *call, const struct core_held *held)
         call->kind = CALL_SEND;
         call_rearm(call, call->due_ns);
         err = send_start(call, &why);
+        if (err == 1 && s->draining)
+            call_drain(s, call);
         if (err == 1)
             return;
         MUST(core_release(s->core, call->session->client, held->lease) == 0);

@@ -109,6 +109,7 @@ struct call {
     struct msg_head head;
     uint8_t kind;
     bool answered, cancelled;
+    bool drained;    /* it waited for a word of its worker's when the daemon began to stop */
     bool has_cancel; /* a CANCEL waits for this call to end */
     struct msg_head cancel;
     uint64_t begun_ns;
@@ -232,6 +233,8 @@ uint64_t call_copies_due(const struct call *call);
 /* Answered now or before; frees it, and answers a CANCEL that waited for it. */
 void call_end(struct svc *s, struct call *call);
 void call_cancel_all(struct svc *s, struct session *se);
+/* The daemon stops: copies that still wait for their worker's word are called off. */
+void call_drain(struct svc *s, struct call *call);
 void op_cancel(struct request *rq);
 
 /* read.c */

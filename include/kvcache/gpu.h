@@ -46,7 +46,8 @@ struct kvc_rate {
 };
 /* A device of the daemon's. */
 struct kvc_device {
-    char device[64]; /* "GPU-<uuid>", "emu:<number>": what kvc_gpu_open takes */
+    char device[64]; /* "GPU-<uuid>", "emu:<number>": what kvc_gpu_open takes; of one that has never
+                      * been up: as the daemon's configuration names it */
     char name[64], why[KVC_PARAMS_MAX];
     uint8_t uuid[KVC_UUID_BYTES];
     bool up, emulated;
@@ -126,7 +127,8 @@ struct kvc_pool_spec {
 };
 struct kvc_pool;
 /* KVC_E_BAD_ARGUMENT with what is wrong in kvc_last_error; KVC_E_TIER: the daemon has no such
- * device, or it is out; KVC_E_LIMIT: KVC_POOLS_MAX. */
+ * device, or it is out; KVC_E_FULL: the device has no memory left to import it; KVC_E_LIMIT:
+ * KVC_POOLS_MAX. */
 KVC_API KVC_MUST_USE int kvc_pool_open(struct kvc_gpu *gpu, const struct kvc_pool_spec *spec,
                                        struct kvc_pool **ret_pool);
 KVC_API void kvc_pool_close(struct kvc_pool **pool);

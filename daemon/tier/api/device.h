@@ -120,7 +120,8 @@ struct device_rate {
 };
 struct device_view {
     uint8_t uuid[DEVICE_UUID_BYTES];
-    const char *name; /* borrowed until the next call, as are all texts */
+    const char *name; /* as configured while it was never up; borrowed until the next call, as are
+                       * all texts */
     const char *why;  /* why it is out; "" */
     bool up, emulated;
     uint64_t limit_bytes, used_bytes; /* of slots */

@@ -30,7 +30,7 @@ END_TEST
 START_TEST(a_name_that_is_none_is_refused_with_what_would_be_one)
 {
     static const char *const wrong[] = {"",      "emu",   "emu:",    "emu:x", "emu:1x",
-                                        "gpu:0", "cuda:", "cuda:-1", "0",     "emu:99999999999"};
+                                        "gpu:0", "cuda:", "cuda:-1", "0",     "emu:4294967296"};
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
         struct kvc_gpu *g = NULL;
         ck_assert_int_eq(kvc_gpu_open(kvc, wrong[i], &g), -EINVAL);
@@ -39,6 +39,18 @@ START_TEST(a_name_that_is_none_is_refused_with_what_would_be_one)
     }
     struct kvc_gpu *g = NULL;
     ck_assert_int_eq(kvc_gpu_open(kvc, NULL, &g), -EINVAL);
+}
+END_TEST
+
+/* The daemon's rule. */
+START_TEST(an_emulated_device_has_any_number_of_32_bits)
+{
+    static const char *const names[] = {"emu:4294967295", "emu:1000000", "emu:007"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        struct kvc_gpu *g = NULL;
+        ck_assert_msg(kvc_gpu_open(kvc, names[i], &g) == 0, "%s", kvc_last_error(kvc));
+        kvc_gpu_close(&g);
+    }
 }
 END_TEST
 
@@ -744,6 +756,7 @@ static Suite *suite(void)
     t = tcase_create("devices");
     tcase_add_checked_fixture(t, start_gpu, stop);
     tcase_add_test(t, a_name_that_is_none_is_refused_with_what_would_be_one);
+    tcase_add_test(t, an_emulated_device_has_any_number_of_32_bits);
     tcase_add_test(t, a_gpu_that_is_not_there_is_said_with_the_next_step);
     tcase_add_test(t, a_device_is_opened_once);
     tcase_add_test(t, the_daemon_tells_of_its_devices);

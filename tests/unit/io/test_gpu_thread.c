@@ -260,6 +260,45 @@ START_TEST(an_earlier_copy_whose_word_comes_goes_before_the_rest_of_a_later_one)
 }
 END_TEST
 
+/* ---- what is refused ---- */
+
+static unsigned asked;
+
+static const char *refuse(void *ctx, const uint8_t uuid[GPU_UUID_BYTES])
+{
+    (void)ctx;
+    asked++;
+    ck_assert_uint_eq(uuid[GPU_UUID_BYTES - 1], 7);
+    return "it is the same device as another";
+}
+
+/* What was submitted before it was known ends too, and it is not tried again. */
+START_TEST(a_device_that_is_refused_is_out_for_good)
+{
+    const struct gpu_config config = {
+        .device = "emu:7", .retry_ns = 1, .changed = note_changed, .refuse = refuse};
+    static const uint8_t none[GPU_UUID_BYTES];
+    struct gpu_mem early = {0}, late = {0};
+    loop = make(LOOP_AUTO);
+    ck_assert_int_eq(gpu_open(&config, loop, &gpu), 0);
+    struct flight f = {.op = {.kind = GPU_ALLOC, .mem = &early, .bytes = 4096}};
+    begin(gpu, &f);
+    while (changes == 0)
+        turn();
+    ck_assert_int_eq(change[0].state, GPU_OUT);
+    ck_assert_str_eq(change[0].why, "it is the same device as another");
+    ck_assert_int_eq(memcmp(gpu_uuid(gpu), none, GPU_UUID_BYTES), 0);
+    (void)end_of(&f);
+    ck_assert_uint_eq(early.addr, 0);
+    ck_assert_int_eq(alloc(gpu, &late, 4096), -EIO);
+    ck_assert_int_eq(alloc(gpu, &late, 4096), -EIO);
+    ck_assert_uint_eq(asked, 1);
+    ck_assert_uint_eq(changes, 1);
+    ck_assert_uint_eq(gpu_metrics(gpu)->memory_bytes, 0);
+    close_spied();
+}
+END_TEST
+
 /* ---- what is taken back ---- */
 
 static _Atomic uint64_t revoked;
@@ -350,6 +389,7 @@ int main(void)
     tcase_add_loop_test(tc, a_large_copy_is_given_in_pieces_within_the_credit, 0, 4);
     tcase_add_test(tc, pieces_end_at_marks_when_they_are_large_enough);
     tcase_add_test(tc, an_earlier_copy_whose_word_comes_goes_before_the_rest_of_a_later_one);
+    tcase_add_test(tc, a_device_that_is_refused_is_out_for_good);
     tcase_add_test(tc, no_piece_is_given_of_a_copy_that_was_taken_back);
     tcase_add_test(tc, what_waits_for_its_word_ends_when_it_is_taken_back);
     tcase_add_test(tc, a_copy_that_was_given_whole_does_not_end_well_once_it_is_taken_back);

@@ -110,9 +110,10 @@ START_TEST(an_import_that_fails_says_why_and_frees_the_number)
         uint16_t status;
     } cases[] = {{-EINVAL, KVC_ST_BAD_ARGUMENT},
                  {-EOPNOTSUPP, KVC_ST_UNKNOWN_OP},
-                 {-ENOMEM, KVC_ST_BUSY},
+                 {-ENOMEM, KVC_ST_FULL},
+                 {-EMFILE, KVC_ST_BUSY},
                  {-EIO, KVC_ST_TIER}};
-    for (unsigned i = 0; i < 4; i++) {
+    for (unsigned i = 0; i < 5; i++) {
         ck_assert(sr_mem(&s, p, 0, 0, sr_fd(&s)));
         sr_imported(&s, 0, cases[i].err);
         ck_assert_uint_eq(sr_mem_is(p, 0), cases[i].status);
