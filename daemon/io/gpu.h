@@ -152,6 +152,8 @@ struct gpu_config {
     uint64_t inflight_bytes; /* given to the driver at a time; the rest waits in order: 0: 64 MiB */
     uint64_t retry_ns;       /* 0: 5 s */
     bool calibrate;          /* at start, in the device's thread, before it is UP */
+    uint64_t recalibrate_ns; /* what could not be measured then is tried again so often at most,
+                              * when nothing is in flight: 0: 60 s */
     struct gpu_emu_config emu;
     /* The state has changed. Not from inside a call of this interface. */
     void (*changed)(void *ctx, struct gpu *gpu);

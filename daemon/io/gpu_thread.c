@@ -37,6 +37,8 @@
 #define SWEEP_NS UINT64_C(200000)
 /* The kernel's default adds 50 us to each sleep. */
 #define TIMER_SLACK_NS 1000ul
+/* What was not measured at start is measured when it has been idle for this long. */
+#define IDLE_NS UINT64_C(1000000000)
 /* Until the control thread has heard what was said before. */
 #define UNHEARD_NS UINT64_C(1000000)
 
@@ -73,8 +75,15 @@ static void try_open(struct gpu *g)
     char why[GPU_WHY_BYTES] = "";
     const bool again = t->retry_at_ns != 0;
     int err = g->drv->open(&g->config, &t->dev, &g->up.info, why);
-    if (err == 0 && g->config.calibrate)
-        err = gpu__calibrate(g->drv, t->dev, &g->up.info, &t->rates, why);
+    g->up.measured = true;
+    if (err == 0 && g->config.calibrate) {
+        memset(&t->rates, 0, sizeof t->rates);
+        err = gpu__calibrate(g->drv, t->dev, &g->up.info, NULL, &t->rates, why);
+        g->up.measured = err != -ENOMEM;
+        err = err == -ENOMEM ? 0 : err;
+        t->measure_at_ns =
+            gpu__is_calibrated(&t->rates) ? 0 : clock_now_ns() + g->config.recalibrate_ns;
+    }
     if (err < 0) {
         t->dev = NULL;
         tell_out(g, err, why);
@@ -101,14 +110,20 @@ static void fail_all(struct gpu *g)
         end(g, gpu__copies_take(&t->copies, &t->copies.head), -EIO);
 }
 
-static void take_out_for(struct gpu *g, int err, const char *why)
+/* It is closed. */
+static void is_gone(struct gpu *g)
 {
-    tell_out(g, err, why);
-    g->drv->close(g->thread.dev);
     g->thread.dev = NULL;
     g->thread.npins = 0;
     tell(g, &g->out);
     fail_all(g);
+}
+
+static void take_out_for(struct gpu *g, int err, const char *why)
+{
+    tell_out(g, err, why);
+    g->drv->close(g->thread.dev);
+    is_gone(g);
 }
 
 static void take_out(struct gpu *g, int err)
@@ -540,6 +555,30 @@ static bool is_busy(const struct gpu_thread *t)
     return t->nbatches > 0 || t->copies.head != NULL;
 }
 
+/* When it may measure what it could not at start: idle, and all that it said of it before heard. */
+static uint64_t measure_at_ns(const struct gpu_thread *t)
+{
+    return t->measure_at_ns == 0 ? UINT64_MAX : MAX(t->measure_at_ns, t->moved_ns + IDLE_NS);
+}
+
+static void measure_again(struct gpu *g)
+{
+    struct gpu_thread *t = &g->thread;
+    char why[GPU_WHY_BYTES] = "";
+    if (is_busy(t) || clock_now_ns() < measure_at_ns(t) || inbox_pending(&g->orders) ||
+        atomic_load_explicit(&g->measured.on_its_way, memory_order_acquire))
+        return;
+    const int err = gpu__calibrate(g->drv, t->dev, &g->up.info, &g->orders, &t->rates, why);
+    t->measure_at_ns =
+        gpu__is_calibrated(&t->rates) ? 0 : clock_now_ns() + g->config.recalibrate_ns;
+    if (err == 0) {
+        tell(g, &g->measured);
+    } else if (err == -EIO) {
+        tell_out(g, err, why);
+        is_gone(g);
+    }
+}
+
 /* Until the oldest batch could have ended. */
 static uint64_t expected_ns(const struct gpu_thread *t, uint64_t now)
 {
@@ -556,8 +595,10 @@ static uint64_t sleep_ns(const struct gpu *g)
     const uint64_t now = clock_now_ns();
     if (t->dev == NULL)
         return t->retry_at_ns > now ? t->retry_at_ns - now : 0;
-    if (!is_busy(t))
-        return UINT64_MAX;
+    if (!is_busy(t)) {
+        const uint64_t at = measure_at_ns(t);
+        return at == UINT64_MAX ? at : at > now ? at - now : SLEEP_NS_MAX;
+    }
     const uint64_t since = now - t->moved_ns;
     const uint64_t expected = t->nbatches > 0 ? expected_ns(t, now) : 0;
     if (expected > SPIN_NS)
@@ -599,6 +640,8 @@ void *gpu__main(void *arg)
         }
         if (moved)
             t->moved_ns = clock_now_ns();
+        if (t->dev != NULL && !t->stopping)
+            measure_again(g);
         if (!t->stopping || is_busy(t))
             rest(g);
     }

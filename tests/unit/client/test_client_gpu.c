@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "client_gpu__.h"
 #include "dlpack__.h"
 #include "fault.h"
 #include "gpu_fixture.h"
@@ -456,6 +457,64 @@ START_TEST(a_daemon_that_dies_over_a_pool_is_noticed)
 }
 END_TEST
 
+/* ---- what has come of a prefix ---- */
+
+#define OK KVC_ST_OK
+#define NO KVC_ST_TIER
+static const struct {
+    struct pages_have group[2];
+    uint32_t groups, hit, from, want;
+} cases[] = {
+    /* full */
+    {{{16, 0, KVC_RULE_FULL, 0, 3, (const uint8_t[]){OK, OK, OK}}}, 1, 48, 0, 48},
+    {{{16, 0, KVC_RULE_FULL, 0, 3, (const uint8_t[]){OK, OK, OK}}}, 1, 40, 0, 40},
+    {{{16, 0, KVC_RULE_FULL, 0, 3, (const uint8_t[]){OK, OK, NO}}}, 1, 40, 0, 32},
+    {{{16, 0, KVC_RULE_FULL, 0, 3, (const uint8_t[]){NO, OK, OK}}}, 1, 48, 0, 0},
+    {{{16, 0, KVC_RULE_FULL, 2, 2, (const uint8_t[]){OK, OK}}}, 1, 64, 32, 64},
+    {{{16, 0, KVC_RULE_FULL, 2, 2, (const uint8_t[]){OK, NO}}}, 1, 64, 40, 48},
+    {{{16, 0, KVC_RULE_FULL, 2, 2, (const uint8_t[]){NO, OK}}}, 1, 64, 32, 0},
+    {{{16, 0, KVC_RULE_FULL, 0, 0, NULL}}, 1, 0, 0, 0},
+    {{{16, 0, KVC_RULE_FULL, 0, 2, (const uint8_t[]){OK, OK}}}, 1, 48, 0, 32}, /* too few */
+    /* window of 32: the last two or three blocks */
+    {{{16, 32, KVC_RULE_WINDOW, 2, 2, (const uint8_t[]){OK, OK}}}, 1, 64, 0, 64},
+    {{{16, 32, KVC_RULE_WINDOW, 2, 2, (const uint8_t[]){OK, NO}}}, 1, 64, 0, 0},
+    {{{16, 32, KVC_RULE_WINDOW, 1, 3, (const uint8_t[]){OK, OK, NO}}}, 1, 64, 0, 48},
+    {{{16, 32, KVC_RULE_WINDOW, 2, 2, (const uint8_t[]){OK, NO}}}, 1, 64, 32, 48},
+    {{{16, 32, KVC_RULE_WINDOW, 0, 1, (const uint8_t[]){OK}}}, 1, 16, 0, 16},
+    /* state: the block that ends there */
+    {{{64, 0, KVC_RULE_STATE, 2, 1, (const uint8_t[]){OK}}}, 1, 192, 0, 192},
+    {{{64, 0, KVC_RULE_STATE, 2, 1, (const uint8_t[]){NO}}}, 1, 192, 0, 0},
+    {{{64, 0, KVC_RULE_STATE, 2, 1, (const uint8_t[]){NO}}}, 1, 192, 128, 0},
+    /* full and state: it is all or nothing */
+    {{{16, 0, KVC_RULE_FULL, 0, 8, (const uint8_t[]){OK, OK, OK, OK, OK, OK, OK, OK}},
+      {64, 0, KVC_RULE_STATE, 1, 1, (const uint8_t[]){OK}}},
+     2,
+     128,
+     0,
+     128},
+    {{{16, 0, KVC_RULE_FULL, 0, 8, (const uint8_t[]){OK, OK, OK, OK, OK, OK, OK, NO}},
+      {64, 0, KVC_RULE_STATE, 1, 1, (const uint8_t[]){OK}}},
+     2,
+     128,
+     0,
+     0},
+    /* full groups of other sizes: a prefix ends where blocks of both do */
+    {{{16, 0, KVC_RULE_FULL, 0, 8, (const uint8_t[]){OK, OK, OK, OK, OK, NO, OK, OK}},
+      {32, 0, KVC_RULE_FULL, 0, 4, (const uint8_t[]){OK, OK, OK, OK}}},
+     2,
+     128,
+     0,
+     64},
+};
+
+START_TEST(only_what_a_prefix_needs_must_have_come)
+{
+    ck_assert_uint_eq(
+        pages__tokens(cases[_i].group, cases[_i].groups, cases[_i].hit, cases[_i].from),
+        cases[_i].want);
+}
+END_TEST
+
 struct wrong_spec {
     const char *text;
     void (*make)(struct kvc_pool_spec *spec);
@@ -714,6 +773,8 @@ static TCase *words_case(void)
     tcase_add_test(t, no_words_where_there_are_no_devices);
     tcase_add_test(t, words_that_are_not_to_be_had_now_are_asked_for_again);
     tcase_add_loop_test(t, a_pool_is_not_without_words, 0, 3);
+    tcase_add_loop_test(t, only_what_a_prefix_needs_must_have_come, 0,
+                        (int)(sizeof(cases) / sizeof(cases[0])));
     tcase_add_test(t, words_that_do_not_come_are_not_waited_for_longer_than_the_deadline);
     tcase_add_loop_test(t, words_that_cannot_be_trusted_end_the_link, FAKE_WORDS_NO_DESCRIPTOR,
                         FAKE_WORDS_SHORT + 1);

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include "client.h"
-#include "client_gpu__.h"
 #include "gpu_fixture.h"
 
 /* Pages of the blocks, far from one another, and in no order. */
@@ -369,64 +368,6 @@ START_TEST(a_reply_that_cannot_be_ends_the_link)
     ck_assert_int_eq(kvc_pages_load(ns, &seq, pool, &load, &l), KVC_E_BAD_MESSAGE);
     ck_assert(!kvc_is_up(kvc));
     ck_assert_uint_eq(l.tokens, 99);
-}
-END_TEST
-
-/* ---- what has come of a prefix ---- */
-
-#define OK KVC_ST_OK
-#define NO KVC_ST_TIER
-static const struct {
-    struct pages_have group[2];
-    uint32_t groups, hit, from, want;
-} cases[] = {
-    /* full */
-    {{{16, 0, KVC_RULE_FULL, 0, 3, (const uint8_t[]){OK, OK, OK}}}, 1, 48, 0, 48},
-    {{{16, 0, KVC_RULE_FULL, 0, 3, (const uint8_t[]){OK, OK, OK}}}, 1, 40, 0, 40},
-    {{{16, 0, KVC_RULE_FULL, 0, 3, (const uint8_t[]){OK, OK, NO}}}, 1, 40, 0, 32},
-    {{{16, 0, KVC_RULE_FULL, 0, 3, (const uint8_t[]){NO, OK, OK}}}, 1, 48, 0, 0},
-    {{{16, 0, KVC_RULE_FULL, 2, 2, (const uint8_t[]){OK, OK}}}, 1, 64, 32, 64},
-    {{{16, 0, KVC_RULE_FULL, 2, 2, (const uint8_t[]){OK, NO}}}, 1, 64, 40, 48},
-    {{{16, 0, KVC_RULE_FULL, 2, 2, (const uint8_t[]){NO, OK}}}, 1, 64, 32, 0},
-    {{{16, 0, KVC_RULE_FULL, 0, 0, NULL}}, 1, 0, 0, 0},
-    {{{16, 0, KVC_RULE_FULL, 0, 2, (const uint8_t[]){OK, OK}}}, 1, 48, 0, 32}, /* too few */
-    /* window of 32: the last two or three blocks */
-    {{{16, 32, KVC_RULE_WINDOW, 2, 2, (const uint8_t[]){OK, OK}}}, 1, 64, 0, 64},
-    {{{16, 32, KVC_RULE_WINDOW, 2, 2, (const uint8_t[]){OK, NO}}}, 1, 64, 0, 0},
-    {{{16, 32, KVC_RULE_WINDOW, 1, 3, (const uint8_t[]){OK, OK, NO}}}, 1, 64, 0, 48},
-    {{{16, 32, KVC_RULE_WINDOW, 2, 2, (const uint8_t[]){OK, NO}}}, 1, 64, 32, 48},
-    {{{16, 32, KVC_RULE_WINDOW, 0, 1, (const uint8_t[]){OK}}}, 1, 16, 0, 16},
-    /* state: the block that ends there */
-    {{{64, 0, KVC_RULE_STATE, 2, 1, (const uint8_t[]){OK}}}, 1, 192, 0, 192},
-    {{{64, 0, KVC_RULE_STATE, 2, 1, (const uint8_t[]){NO}}}, 1, 192, 0, 0},
-    {{{64, 0, KVC_RULE_STATE, 2, 1, (const uint8_t[]){NO}}}, 1, 192, 128, 0},
-    /* full and state: it is all or nothing */
-    {{{16, 0, KVC_RULE_FULL, 0, 8, (const uint8_t[]){OK, OK, OK, OK, OK, OK, OK, OK}},
-      {64, 0, KVC_RULE_STATE, 1, 1, (const uint8_t[]){OK}}},
-     2,
-     128,
-     0,
-     128},
-    {{{16, 0, KVC_RULE_FULL, 0, 8, (const uint8_t[]){OK, OK, OK, OK, OK, OK, OK, NO}},
-      {64, 0, KVC_RULE_STATE, 1, 1, (const uint8_t[]){OK}}},
-     2,
-     128,
-     0,
-     0},
-    /* full groups of other sizes: a prefix ends where blocks of both do */
-    {{{16, 0, KVC_RULE_FULL, 0, 8, (const uint8_t[]){OK, OK, OK, OK, OK, NO, OK, OK}},
-      {32, 0, KVC_RULE_FULL, 0, 4, (const uint8_t[]){OK, OK, OK, OK}}},
-     2,
-     128,
-     0,
-     64},
-};
-
-START_TEST(only_what_a_prefix_needs_must_have_come)
-{
-    ck_assert_uint_eq(
-        pages__tokens(cases[_i].group, cases[_i].groups, cases[_i].hit, cases[_i].from),
-        cases[_i].want);
 }
 END_TEST
 
@@ -1005,8 +946,6 @@ int main(void)
 {
     Suite *s = suite_create("client_pages");
     TCase *t = tcase_create("tokens");
-    tcase_add_loop_test(t, only_what_a_prefix_needs_must_have_come, 0,
-                        (int)(sizeof(cases) / sizeof(cases[0])));
     suite_add_tcase(s, t);
     suite_add_tcase(s, loads());
     suite_add_tcase(s, stores());

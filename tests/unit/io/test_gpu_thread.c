@@ -260,6 +260,62 @@ START_TEST(an_earlier_copy_whose_word_comes_goes_before_the_rest_of_a_later_one)
 }
 END_TEST
 
+/* ---- what is measured ---- */
+
+static char fault_file[64];
+
+static void say_fault(const char *text)
+{
+    FILE *f = fopen(fault_file, "w");
+    ck_assert_ptr_nonnull(f);
+    ck_assert_int_ge(fputs(text, f), 0);
+    ck_assert_int_eq(fclose(f), 0);
+}
+
+/* Less memory than it would like is better than none. */
+START_TEST(calibration_makes_do_with_less_memory)
+{
+    const uint64_t memory[] = {2 * MIB, MIB, MIB - 4096};
+    const struct gpu_config config = {.device = "emu:0",
+                                      .calibrate = true,
+                                      .changed = note_changed,
+                                      .emu = {.memory_bytes = memory[_i]}};
+    loop = make(LOOP_AUTO);
+    gpu = open_up(&config);
+    const struct gpu_rates *r = gpu_rates(gpu);
+    for (unsigned i = 0; i + 1 < GPU_CALIBRATED && _i == 2; i++)
+        ck_assert_uint_eq(r->to[i][GPU_PATH_ENGINE], 0);
+    ck_assert_uint_eq(r->plain_to > 0, _i < 2);
+    ck_assert_uint_eq(r->to[GPU_CALIBRATED - 1][GPU_PATH_ENGINE], 0); /* 8 MiB */
+    struct gpu_mem mem;
+    must_alloc(gpu, &mem, memory[_i]); /* it has left nothing */
+    must_free(gpu, &mem);
+    close_spied();
+}
+END_TEST
+
+START_TEST(what_could_not_be_measured_is_when_there_is_memory)
+{
+    (void)snprintf(fault_file, sizeof fault_file, "/tmp/kvc-gpu-thread-%d", (int)getpid());
+    const struct gpu_config config = {.device = "emu:0",
+                                      .calibrate = true,
+                                      .recalibrate_ns = 1,
+                                      .changed = note_changed,
+                                      .emu = {.fault_file = fault_file}};
+    say_fault("oom");
+    loop = make(LOOP_AUTO);
+    gpu = open_up(&config);
+    ck_assert_uint_eq(gpu_rates(gpu)->plain_to, 0);
+    say_fault("");
+    while (!gpu__is_calibrated(gpu_rates(gpu)))
+        turn();
+    ck_assert_uint_gt(gpu_rates(gpu)->plain_from, 0);
+    ck_assert_uint_eq(changes, 1);
+    unlink(fault_file);
+    close_spied();
+}
+END_TEST
+
 /* ---- what is refused ---- */
 
 static unsigned asked;
@@ -389,6 +445,8 @@ int main(void)
     tcase_add_loop_test(tc, a_large_copy_is_given_in_pieces_within_the_credit, 0, 4);
     tcase_add_test(tc, pieces_end_at_marks_when_they_are_large_enough);
     tcase_add_test(tc, an_earlier_copy_whose_word_comes_goes_before_the_rest_of_a_later_one);
+    tcase_add_loop_test(tc, calibration_makes_do_with_less_memory, 0, 3);
+    tcase_add_test(tc, what_could_not_be_measured_is_when_there_is_memory);
     tcase_add_test(tc, a_device_that_is_refused_is_out_for_good);
     tcase_add_test(tc, no_piece_is_given_of_a_copy_that_was_taken_back);
     tcase_add_test(tc, what_waits_for_its_word_ends_when_it_is_taken_back);
