@@ -32,12 +32,12 @@ struct kvc_gpu {
 /* A page of words. Old ones stay for a while: a stream may still write to them. */
 struct words {
     struct words *next;
-    volatile uint64_t *word; /* [KVC_WORDS] */
+    volatile uint64_t *word; /* [KVC_WORDS], and the revocation */
     uint32_t epoch;
     struct device *pinned; /* registered there, counted; or NULL */
 };
 #define WORDS_PAGES 8u
-#define WORDS_BYTES (KVC_WORDS * 8u)
+#define WORDS_BYTES KVC_WORDS_BYTES
 
 /* WORDS_ARE. 0, or an error with the link down. */
 __attribute__((warn_unused_result)) int words__are(struct kvc *k, const uint8_t *buf, size_t len,
@@ -47,6 +47,13 @@ __attribute__((warn_unused_result)) int words__are(struct kvc *k, const uint8_t 
 __attribute__((warn_unused_result)) int words__check(struct kvc *k, uint32_t word, uint64_t value);
 /* The word of that epoch is `value` at least from now on. */
 void words__raise(struct kvc *k, uint32_t epoch, uint32_t word, uint64_t value);
+/* For a pool, which is not asked for without: 1: the page of this epoch is there; 0: it was asked
+ * for, and pool__mem_came() follows; else why it cannot be had. words__again(): BUSY is no answer
+ * for ever. */
+__attribute__((warn_unused_result)) int words__make(struct kvc *k);
+void words__again(struct kvc *k);
+/* The caller has its pages back, whatever requests of that epoch are with the daemon. */
+void words__revoke(struct kvc *k, uint32_t epoch);
 /* The device goes: pages that are registered there are so no more. */
 void words__forget(struct kvc *k, const struct device *d);
 void words__destroy_all(struct kvc *k);

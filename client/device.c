@@ -48,7 +48,7 @@ bool device__number(const char *text, const char *prefix, uint32_t *ret_number)
     char *end;
     errno = 0;
     unsigned long number = strtoul(text + n, &end, 10);
-    if (errno != 0 || *end != '\0' || number > 999999)
+    if (errno != 0 || *end != '\0' || number > UINT32_MAX)
         return false;
     *ret_number = (uint32_t)number;
     return true;

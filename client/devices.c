@@ -5,6 +5,13 @@
 #include "client.h"
 #include "device__.h"
 
+/* As the daemon's configuration calls it while its uuid is not known. */
+static bool was_never_up(const struct msg_device_item *m)
+{
+    static const uint8_t none[KVC_UUID_BYTES];
+    return memcmp(m->uuid, none, sizeof(none)) == 0 && m->name.n > 0;
+}
+
 static void to_public(const struct msg_device_item *m, struct kvc_device *d)
 {
     *d = (struct kvc_device){.up = m->up != 0,
@@ -25,7 +32,10 @@ static void to_public(const struct msg_device_item *m, struct kvc_device *d)
                              .plain_from = m->plain_from,
                              .rates = m->nrates};
     memcpy(d->uuid, m->uuid, sizeof(d->uuid));
-    device__name(m->uuid, d->emulated, d->device);
+    if (was_never_up(m))
+        kvc__copy_text(d->device, sizeof(d->device), &m->name);
+    else
+        device__name(m->uuid, d->emulated, d->device);
     kvc__copy_text(d->name, sizeof(d->name), &m->name);
     kvc__copy_text(d->why, sizeof(d->why), &m->why);
     for (uint32_t i = 0; i < m->nrates; i++)

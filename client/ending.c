@@ -6,7 +6,9 @@
  * copies itself. The pages are the caller's again when its process has ended, which the descriptor
  * of that process tells: the kernel closes what a process has open, the driver's files among it,
  * before it counts as ended. Without that the requests are done after ENDING_MS, which is longer
- * than any copy of a daemon that runs.
+ * than what a device takes for what it has been given. A daemon that was stopped and goes on later
+ * gives it nothing more: the session's revocation has been raised by then, in the page of words of
+ * this epoch, and so the pages are no concern of the next one's.
  */
 #include <errno.h>
 #include <poll.h>
@@ -14,6 +16,7 @@
 #include <unistd.h>
 
 #include "client.h"
+#include "client_gpu__.h"
 #include "sys.h"
 
 static bool touches_pages(const struct kvc_op *op)
@@ -54,6 +57,7 @@ void ending__begin(struct kvc *k)
 {
     bool any = false;
     k->ended_epoch = 0;
+    words__revoke(k, k->epoch);
     for (const struct kvc_op *op = k->live_ops; op != NULL; op = op->next)
         any = any || touches_pages(op);
     struct ending *e = k->ending;

@@ -211,15 +211,6 @@ static int check_reply(const struct kvc_ns *ns, const struct msg_pages_load_repl
     return 0;
 }
 
-/* Whether the device seems to have gone out: the pool is void then. */
-static bool is_out(const uint8_t *statuses, uint32_t n)
-{
-    uint32_t tier = 0;
-    for (uint32_t i = 0; i < n; i++)
-        tier += statuses[i] == KVC_ST_TIER;
-    return n > 0 && tier == n;
-}
-
 static void fill_loaded(struct kvc_op *op, uint32_t from_tokens,
                         const struct msg_pages_load_reply *r)
 {
@@ -249,11 +240,10 @@ static void fill_loaded(struct kvc_op *op, uint32_t from_tokens,
         at += from->statuses.n;
     }
     l->tokens = pages__tokens(have, r->ngroups, r->hit_tokens, from_tokens);
-    if (pool->epoch == op->epoch && is_out(pool->statuses, (uint32_t)(at - pool->statuses)))
-        pool->is_void = true;
 }
 
-/* The request's answer was that there is no such device, or that it is out. */
+/* The request's answer was that there is no such device, or that it is out, or was since the pool
+ * was opened. (What a block's status says is of that block.) */
 static void note_tier(struct kvc_op *op, int rc)
 {
     if (rc == KVC_E_TIER && op->pool != NULL && op->msg.full && op->pool->epoch == op->epoch)
@@ -402,9 +392,6 @@ int pages__finish_store(struct kvc_op *op, uint8_t *ret_statuses)
     (void)await(op);
     int rc = write__finish_store(op, ret_statuses);
     note_tier(op, rc);
-    if (rc == 0 && op->pool != NULL && op->pool->epoch == op->epoch &&
-        is_out(ret_statuses, op->blocks))
-        op->pool->is_void = true;
     return rc;
 }
 

@@ -314,7 +314,8 @@ static int go_on(struct kvc_pool *p)
                 return rc;
         }
     }
-    return all ? send_open(p) : 0;
+    const int rc = all ? words__make(k) : 0;
+    return rc == 1 ? send_open(p) : rc;
 }
 
 void pool__mem_came(struct kvc *k)
@@ -351,11 +352,26 @@ static void forget_memories(struct kvc_pool *p)
     }
 }
 
+/* The daemon closes no pool that one of its requests names. */
+static bool is_named(const struct kvc_pool *p)
+{
+    const struct kvc *k = p->gpu->kvc;
+    const struct kvc_op *op = k->live_ops;
+    while (op != NULL && !(op->borrows && op->pool == p && op->epoch == k->epoch &&
+                           (op->stage == OP_SENT || op->stage == OP_SETTLING)))
+        op = op->next;
+    return op != NULL;
+}
+
 int pool__make(struct kvc_pool *p)
 {
     struct kvc *k = p->gpu->kvc;
     if (is_under_way(p) || pool__is_open(p))
         return 0;
+    if (p->epoch == k->epoch && p->state == POOL_OPEN && is_named(p))
+        return kvc__fail(k, KVC_E_TIER,
+                         "the daemon's device was out; the pool is opened again when its requests "
+                         "that are in flight have ended");
     if (p->epoch == k->epoch && p->state == POOL_AWAY && p->error < 0 && kvc__now() < p->retry_ns)
         return kvc__fail(k, p->error, "%s", p->why);
     if (p->epoch == k->epoch && p->state == POOL_OPEN)
@@ -367,6 +383,7 @@ int pool__make(struct kvc_pool *p)
     p->state = POOL_MEMS;
     p->error = 0;
     p->is_void = false;
+    words__again(k);
     int rc = k->state == LINK_DOWN ? k->down_error : go_on(p);
     if (rc < 0 && k->state != LINK_DOWN)
         return failed(p, rc);
@@ -386,7 +403,7 @@ static int await_open(struct kvc_pool *p, uint64_t deadline_ns)
         if (op__pump(k, deadline_ns + GRACE_MS * NS_PER_MS, true) == 0) {
             op__expire(k);
             if (p->state == POOL_MEMS)
-                rc = kvc__fail(k, KVC_E_TIMEOUT, "the daemon does not answer MEM");
+                rc = kvc__fail(k, KVC_E_TIMEOUT, "the daemon does not answer MEM, or WORDS");
         }
         if (k->state == LINK_DOWN || k->epoch != epoch)
             rc = kvc__is_down(k->down_error) ? KVC_E_DOWN : k->down_error;

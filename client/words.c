@@ -92,12 +92,14 @@ int words__are(struct kvc *k, const uint8_t *buf, size_t len, int passed)
         int error = m.status == KVC_ST_BAD_ARGUMENT ? KVC_E_TIER : kvc__status_error(m.status);
         k->words_error = kvc__fail(k, error, "the daemon gives no completion words: %.*s",
                                    (int)m.detail.n, (const char *)m.detail.p);
+        pool__mem_came(k);
         return 0;
     }
     if (passed < 0 || m.bytes < WORDS_BYTES || !is_page(passed))
-        return kvc__malformed(k, "WORDS_ARE (a memfd of 4096 bytes, sealed against shrinking, was "
+        return kvc__malformed(k, "WORDS_ARE (a memfd of 4104 bytes, sealed against shrinking, was "
                                  "expected)");
     k->words_error = map_page(k, passed);
+    pool__mem_came(k);
     return 0;
 }
 
@@ -120,13 +122,25 @@ static bool has_page(const struct kvc *k)
     return k->state == LINK_UP && k->words != NULL && k->words->epoch == k->epoch;
 }
 
+int words__make(struct kvc *k)
+{
+    if (has_page(k))
+        return 1;
+    return k->state == LINK_UP ? ask(k) : KVC_E_DOWN;
+}
+
+void words__again(struct kvc *k)
+{
+    if (k->words_error == KVC_E_BUSY)
+        k->words_asked = 0;
+}
+
 /* The page of this epoch, asked for and waited for. */
 static int get(struct kvc *k, struct words **ret_words)
 {
     uint64_t deadline = kvc__deadline(k, 0);
     int rc = kvc__enter(k, deadline);
-    if (k->words_error == KVC_E_BUSY)
-        k->words_asked = 0;
+    words__again(k);
     while (rc == 0 && !has_page(k)) {
         rc = k->state == LINK_UP ? ask(k) : KVC_E_DOWN;
         if (rc == 0 && op__pump(k, deadline, false) == 0)
@@ -165,13 +179,28 @@ int words__check(struct kvc *k, uint32_t word, uint64_t value)
     return 0;
 }
 
-void words__raise(struct kvc *k, uint32_t epoch, uint32_t word, uint64_t value)
+static struct words *of_epoch(struct kvc *k, uint32_t epoch)
 {
     struct words *w = k->words;
     while (w != NULL && w->epoch != epoch)
         w = w->next;
+    return w;
+}
+
+void words__raise(struct kvc *k, uint32_t epoch, uint32_t word, uint64_t value)
+{
+    struct words *w = of_epoch(k, epoch);
     if (w != NULL && __atomic_load_n(&w->word[word], __ATOMIC_ACQUIRE) < value)
         __atomic_store_n(&w->word[word], value, __ATOMIC_RELEASE);
+}
+
+void words__revoke(struct kvc *k, uint32_t epoch)
+{
+    struct words *w = of_epoch(k, epoch);
+    if (w == NULL)
+        return;
+    __atomic_store_n(&w->word[KVC_WORD_REVOKED], 1, __ATOMIC_SEQ_CST);
+    __atomic_thread_fence(__ATOMIC_SEQ_CST); /* before what the caller writes to its pages */
 }
 
 volatile uint64_t *kvc_gpu_words(struct kvc_gpu *gpu)
@@ -196,7 +225,7 @@ static int get_pinned(struct kvc_gpu *gpu, struct words **ret_words)
     int rc = get_seen(gpu->kvc, ret_words);
     if (rc < 0 || (*ret_words)->pinned != NULL)
         return rc;
-    rc = d->ops->pin(d, (void *)(uintptr_t)(*ret_words)->word, WORDS_BYTES, false);
+    rc = d->ops->pin(d, (void *)(uintptr_t)(*ret_words)->word, KVC_WORDS * 8u, false);
     if (rc < 0)
         return rc;
     (*ret_words)->pinned = d;

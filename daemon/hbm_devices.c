@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #include "gpu.h"
 #include "units.h"
@@ -31,6 +32,19 @@ static struct text until(struct text *rest, char end)
     return trim(t);
 }
 
+/* Numbers may have zeros before them, and hexadecimal digits are of either case. That two kinds of
+ * name may mean one device shows when it is opened (node_hbm). */
+static bool is_same(const char *a, const char *b)
+{
+    const char *colon = strchr(a, ':');
+    const size_t kind = colon != NULL ? (size_t)(colon - a) + 1 : 0;
+    uint64_t x, y;
+    if (kind > 0 && strncmp(a, b, kind) == 0 && units_parse_count(a + kind, &x, NULL) == 0 &&
+        units_parse_count(b + kind, &y, NULL) == 0)
+        return x == y;
+    return strcasecmp(a, b) == 0;
+}
+
 static int take(struct text entry, struct hbm_devices *d, char *why, size_t cap)
 {
     struct text rest = entry;
@@ -55,8 +69,9 @@ static int take(struct text entry, struct hbm_devices *d, char *why, size_t cap)
         return -EINVAL;
     }
     for (uint32_t i = 0; i < d->n; i++)
-        if (strcmp(d->entry[i].name, e.name) == 0) {
-            snprintf(why, cap, "'%s' is given twice; leave one of them away", e.name);
+        if (is_same(d->entry[i].name, e.name)) {
+            snprintf(why, cap, "'%s' is given twice (as '%s'); leave one of them away", e.name,
+                     d->entry[i].name);
             return -EINVAL;
         }
     if (d->n == DEVICES_MAX) {

@@ -48,6 +48,8 @@ struct node_hbm {
     struct device *device[DEVICES_MAX];
     struct device_metrics metrics[DEVICES_MAX];
     char prefix[DEVICES_MAX][24];
+    char name[DEVICES_MAX][HBM_DEVICE_NAME_BYTES];
+    char twice[160];   /* why a device was refused last */
     struct host *host; /* borrowed */
 };
 
@@ -144,11 +146,34 @@ static void on_gone(void *ctx, void *base, uint64_t bytes)
 
 /* ---- life ---- */
 
+/* Two names may mean one device (cuda:0 and its UUID): whichever comes up later is not used. Once
+ * up, a device is its name's for good. */
+static const char *refuse_twice(void *ctx, uint32_t no, const uint8_t uuid[GPU_UUID_BYTES])
+{
+    static const uint8_t never_up[GPU_UUID_BYTES];
+    struct node_hbm *h = ctx;
+    for (uint32_t i = 0; i < h->n; i++) {
+        const uint8_t *other = gpu_uuid(hbm_gpu(h->hbm[i]));
+        if (i == no || memcmp(other, never_up, GPU_UUID_BYTES) == 0 ||
+            memcmp(other, uuid, GPU_UUID_BYTES) != 0)
+            continue;
+        (void)snprintf(h->twice, sizeof h->twice,
+                       "it is the same device as %s, which is in use; leave one of the two away in "
+                       "hbm.devices",
+                       h->name[i]);
+        return h->twice;
+    }
+    return NULL;
+}
+
 static int open_one(struct node_hbm *h, const struct config *cfg, struct loop *loop,
                     node_hbm_retired_fn *retired, void *ctx)
 {
     const uint32_t i = h->n;
-    const struct hbm_config hbm = hbm_config_of(cfg, i);
+    struct hbm_config hbm = hbm_config_of(cfg, i);
+    hbm.refuse = refuse_twice;
+    hbm.refuse_ctx = h;
+    (void)snprintf(h->name[i], sizeof h->name[i], "%s", cfg->devices.entry[i].name);
     int err = hbm_create(&hbm, loop, &h->hbm[i]);
     if (err) {
         const char *problem = gpu_device_problem(cfg->devices.entry[i].name);

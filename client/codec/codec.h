@@ -816,7 +816,7 @@ struct att_dropped {
 struct att_words { /* nothing: the number of words wanted is KVC_WORDS */
     uint32_t words;
 };
-struct att_words_are { /* with OK: a sealed memfd, KVC_WORDS x 8 bytes, all zero, for both */
+struct att_words_are { /* with OK: a sealed memfd, KVC_WORDS_BYTES, all zero, for both */
     uint16_t status;
     struct codec_bin detail;
     uint64_t bytes;

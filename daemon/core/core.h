@@ -488,6 +488,7 @@ struct core_commit {
     uint32_t pages_per_block;
     const _Atomic uint64_t *after;
     uint64_t after_value;
+    const _Atomic uint64_t *revoked; /* not 0: the pages are somebody else's by now; NULL: never */
     uint64_t deadline_ns;
     uint8_t *statuses; /* n, borrowed until done(); an entry that is skipped is left alone */
     void (*done)(struct core_commit *commit); /* once, never from inside core_commit() */
@@ -573,6 +574,7 @@ struct core_send {
     } group[KVC_GROUPS_MAX];
     const _Atomic uint64_t *after; /* NULL: at once */
     uint64_t after_value;
+    const _Atomic uint64_t *revoked; /* as in core_commit */
     /* *ready = ready_value + layers that are complete, the groups' layers one after the other;
      * NULL: nobody waits for layers. */
     _Atomic uint64_t *ready;

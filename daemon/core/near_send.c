@@ -58,6 +58,7 @@ static void add_groups(struct core *c, struct near_job *job, const struct core_s
                 copy->pool = s->pool;
                 copy->after = s->after;
                 copy->after_value = s->after_value;
+                copy->revoked = s->revoked;
                 copy->deadline_ns = s->deadline_ns;
             }
             add_block(c, job, s, b, s->group[g].pages + (size_t)i * ppb);

@@ -30,6 +30,7 @@ void near_store_run(struct core *c, struct core_commit *m, struct near_job *job)
     copy->pool = m->pool;
     copy->after = m->after;
     copy->after_value = m->after_value;
+    copy->revoked = m->revoked;
     copy->deadline_ns = m->deadline_ns;
     for (uint32_t no = m->first_op; no != CORE_NONE;) {
         const struct core_op *o = pool_at(c->ops, no);

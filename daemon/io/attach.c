@@ -100,10 +100,10 @@ static int conn_recv(struct conn *c)
     }
     /* One byte too long is passed on as such: it then fails to parse. */
     c->a->on.message(c->a->on.ctx, conn_no(c), buf, (size_t)n, &fd);
-    if (fd >= 0) {
-        LOG_WARN_RATELIMITED(1, "a worker sent a descriptor that nobody wants; closed it");
+    /* Of a request that was refused, which its sender is told; or one too many, which harms none.
+     */
+    if (fd >= 0)
         close(fd);
-    }
     return 1;
 }
 

@@ -23,6 +23,7 @@
 
 #define INFLIGHT_DEFAULT (UINT64_C(64) << 20)
 #define RETRY_DEFAULT_NS UINT64_C(5000000000)
+#define RECALIBRATE_NS   UINT64_C(60000000000)
 /* Of the credit, so that the driver has the next piece while it works on one. */
 #define PIECE_SHARE     8u
 #define PIECE_BYTES_MAX (UINT64_C(8) << 20)
@@ -125,8 +126,46 @@ static void log_up(const struct gpu *g)
                  units_format_rate(g->rates.plain_from, from));
 }
 
+static void log_unmeasured(const struct gpu *g, const struct gpu_told *told)
+{
+    if (!g->config.calibrate || gpu__is_calibrated(&g->rates))
+        return;
+    LOG_WARN("gpu %s: %s: until then the copy engine makes the copies whose size is not known, "
+             "even where a kernel would be faster; it is tried again when the device is idle",
+             g->device,
+             told->measured ? "not all sizes of copies could be measured in time"
+                            : "it has no memory (1 MiB) to measure copies with");
+}
+
+/* Nothing that is submitted from now on reaches it. It is heard to be out when the thread has
+ * closed it, as of any other. */
+static bool is_refused(struct gpu *g, const struct gpu_told *told)
+{
+    if (g->closing || g->config.refuse == NULL)
+        return false;
+    const char *why = g->config.refuse(g->config.ctx, told->info.uuid);
+    if (why == NULL)
+        return false;
+    g->state = GPU_OUT;
+    (void)snprintf(g->refused, sizeof g->refused, "%s", why);
+    memcpy(g->why, g->refused, sizeof g->why);
+    inbox_post(&g->orders, &g->refusal);
+    return true;
+}
+
 static void hear(struct gpu *g, struct gpu_told *told)
 {
+    if (told == &g->measured) {
+        g->rates = told->rates;
+        if (gpu__is_calibrated(&g->rates))
+            LOG_INFO("gpu %s: copies of all sizes have been measured by now", g->device);
+        atomic_store_explicit(&told->on_its_way, false, memory_order_release);
+        return;
+    }
+    if (told == &g->up && is_refused(g, told)) {
+        atomic_store_explicit(&told->on_its_way, false, memory_order_release);
+        return;
+    }
     if (told == &g->up) {
         g->state = GPU_UP;
         g->generation = told->generation;
@@ -134,6 +173,7 @@ static void hear(struct gpu *g, struct gpu_told *told)
         g->rates = told->rates;
         g->why[0] = '\0';
         log_up(g);
+        log_unmeasured(g, told);
     } else {
         g->state = GPU_OUT;
         memcpy(g->why, told->why, sizeof g->why);
@@ -186,7 +226,7 @@ static void deliver(struct gpu *g)
     g->calling = true;
     for (struct inbox_item *item = inbox_drain(&g->results); item != NULL;) {
         struct inbox_item *next = inbox_next(item);
-        if (item == &g->up.item || item == &g->out.item)
+        if (item == &g->up.item || item == &g->out.item || item == &g->measured.item)
             hear(g, CONTAINER_OF(item, struct gpu_told, item));
         else
             finish(g, CONTAINER_OF(item, struct gpu_op, item));
@@ -208,6 +248,7 @@ static void prepare_copy(struct gpu *g, struct gpu_op *op)
     MUST(op->nfrags <= GPU_FRAGS_MAX);
     MUST(op->direction >= GPU_TO_DEVICE && op->direction <= GPU_ON_DEVICE);
     op->bytes = 0;
+    atomic_store_explicit(&op->revoke.seen, false, memory_order_relaxed);
     for (uint32_t i = 0; i < op->nfrags; i++) {
         MUST(op->frag[i].bytes > 0);
         op->bytes += op->frag[i].bytes;
@@ -279,6 +320,8 @@ static void configure(struct gpu *g, const struct gpu_config *config)
     g->metrics.credit_bytes = g->config.inflight_bytes;
     if (g->config.retry_ns == 0)
         g->config.retry_ns = RETRY_DEFAULT_NS;
+    if (g->config.recalibrate_ns == 0)
+        g->config.recalibrate_ns = RECALIBRATE_NS;
     const uint64_t share = g->config.inflight_bytes / PIECE_SHARE;
     g->piece_bytes = MAX(MIN(share, PIECE_BYTES_MAX), PIECE_BYTES_MIN);
 }

@@ -67,8 +67,9 @@ enum gpu_op_kind {
     GPU_PIN,       /* host, bytes: host memory is registered, so that copies from and to it are
                     * asynchronous and fast. Needed for nothing. -ENOMEM, -EOPNOTSUPP */
     GPU_UNPIN,     /* the same memory; always 0 */
-    GPU_COPY       /* frags. -ETIMEDOUT and -ECANCELED when it had not begun; -EIO; -EINVAL: a
-                    * fragment is not in memory of this device; others may have been copied */
+    GPU_COPY       /* frags. -ETIMEDOUT and -ECANCELED when it had not begun; -ECANCELED when it was
+                    * revoked, whatever was copied; -EIO; -EINVAL: a fragment is not in memory of
+                    * this device; others may have been copied */
 };
 
 /* Addresses of host or device memory of this process. */
@@ -84,6 +85,15 @@ struct gpu_mark {
     uint32_t end;
     uint64_t value;
     _Atomic uint64_t *word;
+};
+
+/* Taken back by whoever's memory it is, at any time, from another process: when *word is not 0 any
+ * more. It is looked at before each piece that the driver is given, by an emulated device before
+ * each that it copies, and when all has ended: a copy that ended well read nothing, and wrote
+ * nothing, after the word was raised. */
+struct gpu_revoke {
+    const _Atomic uint64_t *word; /* in host memory that outlives the operation; NULL: never */
+    _Atomic bool seen;            /* the device's: a word that is lowered again says nothing */
 };
 
 struct gpu_op {
@@ -107,6 +117,7 @@ struct gpu_op {
     uint64_t after_value;
     uint64_t deadline_ns; /* clock_now_ns(); 0: none. A copy that runs is not interrupted by it */
     _Atomic bool cancel;  /* a copy that has not begun is skipped */
+    struct gpu_revoke revoke;
 
     int status; /* result */
     void (*done)(struct gpu_op *op);
@@ -143,9 +154,14 @@ struct gpu_config {
     uint64_t inflight_bytes; /* given to the driver at a time; the rest waits in order: 0: 64 MiB */
     uint64_t retry_ns;       /* 0: 5 s */
     bool calibrate;          /* at start, in the device's thread, before it is UP */
+    uint64_t recalibrate_ns; /* what could not be measured then is tried again so often at most,
+                              * when nothing is in flight: 0: 60 s */
     struct gpu_emu_config emu;
     /* The state has changed. Not from inside a call of this interface. */
     void (*changed)(void *ctx, struct gpu *gpu);
+    /* It comes up and turns out to be this one: NULL, or why it is not to be used (copied).
+     * Then it is out, is not tried again, and has no UUID. NULL: any will do. */
+    const char *(*refuse)(void *ctx, const uint8_t uuid[GPU_UUID_BYTES]);
     void *ctx;
 };
 

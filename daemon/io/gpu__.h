@@ -20,6 +20,7 @@ struct gpu_told {
     struct gpu_dev_info info;
     struct gpu_rates rates;
     uint32_t generation;
+    bool measured; /* up: there was memory for it, or it was not wished */
     char why[GPU_WHY_BYTES];
 };
 
@@ -54,11 +55,12 @@ struct gpu_thread {
     uint64_t inflight_bytes; /* of batches */
     struct gpu_pin *pin;     /* GPU_PINS_MAX, ascending */
     uint32_t npins, pin_hit;
-    uint64_t moved_ns;   /* when something happened last */
-    uint64_t ended_ns;   /* when a batch was seen to have ended last */
-    uint64_t ns_per_mib; /* what batches have taken lately */
-    uint64_t swept_ns;   /* when copies that wait for room were looked at last */
-    bool readable;       /* the inbox's descriptor was */
+    uint64_t moved_ns;      /* when something happened last */
+    uint64_t ended_ns;      /* when a batch was seen to have ended last */
+    uint64_t ns_per_mib;    /* what batches have taken lately */
+    uint64_t swept_ns;      /* when copies that wait for room were looked at last */
+    uint64_t measure_at_ns; /* not all rates are known: when that is tried next; 0: they are */
+    bool readable;          /* the inbox's descriptor was */
     bool stopping;
 };
 
@@ -70,10 +72,12 @@ struct gpu {
     uint64_t piece_bytes; /* given to the driver at once, at most */
 
     /* any thread */
-    struct inbox orders;  /* struct gpu_op, and `bell` */
-    struct inbox results; /* struct gpu_op, `up` and `out` */
+    struct inbox orders;  /* struct gpu_op, `bell`, and `refusal` */
+    struct inbox results; /* struct gpu_op, `up`, `out` and `measured` */
     struct inbox_item bell;
-    struct gpu_told up, out;
+    struct inbox_item refusal;
+    char refused[GPU_WHY_BYTES];       /* why: constant once `refusal` is posted */
+    struct gpu_told up, out, measured; /* measured: rates alone */
 
     /* the device's thread */
     _Alignas(64) struct gpu_thread thread;
@@ -119,11 +123,15 @@ static inline struct gpu_op *gpu__copies_take(struct gpu_copies *copies, struct 
 }
 
 void *gpu__main(void *arg);
-/* On the device's thread, which has opened it; leaves no memory on it. What could not be measured
- * is 0. 0; or -EIO with the reason, and then the device is closed. */
+/* On the device's thread, which has opened it, and while no copy runs; leaves no memory on it. What
+ * is known already is not measured, what could not be stays 0; no more is measured once something
+ * is in yield_to (NULL: never). 0; -ENOMEM: no memory, nothing was measured; or -EIO with the
+ * reason, and then the device is closed. */
 KVC_WARN_UNUSED int gpu__calibrate(const struct gpu_drv *drv, struct gpu_dev *dev,
-                                   const struct gpu_dev_info *info, struct gpu_rates *ret_rates,
-                                   char ret_why[GPU_WHY_BYTES]);
+                                   const struct gpu_dev_info *info, struct inbox *yield_to,
+                                   struct gpu_rates *ret_rates, char ret_why[GPU_WHY_BYTES]);
+/* Whether fragments of each size have been measured. */
+bool gpu__is_calibrated(const struct gpu_rates *rates);
 enum gpu_path gpu__path(const struct gpu_rates *rates, enum gpu_direction direction,
                         uint64_t frag_bytes);
 

@@ -5,7 +5,8 @@
  *
  * Each is done three times and the fastest counts: the first touches memory, and whatever else runs
  * on the machine only ever makes it slower. A slow device, or one that is told to be, leaves the
- * rest unmeasured rather than start late.
+ * rest unmeasured rather than start late; so does one that has operations to do by now. With less
+ * memory than the largest fragment takes that one is not measured.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,11 +19,13 @@
 #include "sys.h"
 
 #define SCRATCH_BYTES (UINT64_C(8) << 20)
-#define FRAGS_MAX     (SCRATCH_BYTES / 4096)
-#define ROUNDS        3u
-#define BUDGET_NS     UINT64_C(150000000)
-#define SPIN_NS       UINT64_C(2000000)
-#define SLEEP_NS      50000L
+/* With less than this a copy is over before it tells how fast it was. */
+#define SCRATCH_BYTES_MIN (UINT64_C(1) << 20)
+#define FRAGS_MAX         (SCRATCH_BYTES / 4096)
+#define ROUNDS            3u
+#define BUDGET_NS         UINT64_C(150000000)
+#define SPIN_NS           UINT64_C(2000000)
+#define SLEEP_NS          50000L
 /* A kernel takes its turns with those of the workers, so it must be this part faster to be worth
  * it; less may be noise. */
 #define WORTH_SHARE 4u
@@ -37,6 +40,8 @@ struct calibration {
     struct gpu_dev *dev;
     struct gpu_mem mem;
     uint8_t *host;
+    uint64_t bytes;         /* of scratch, on each side */
+    struct inbox *yield_to; /* NULL: nobody is waited for */
     bool pinned;
     uint64_t until_ns;
     struct gpu_frag frag[FRAGS_MAX];
@@ -56,7 +61,7 @@ static int wait_for(const struct calibration *c, uint64_t ticket, uint64_t begun
 
 static uint32_t lay_out(struct calibration *c, enum gpu_direction direction, uint64_t frag_bytes)
 {
-    const uint32_t n = (uint32_t)(SCRATCH_BYTES / frag_bytes);
+    const uint32_t n = (uint32_t)(c->bytes / frag_bytes);
     for (uint32_t i = 0; i < n; i++) {
         const uint64_t host = (uintptr_t)c->host + i * frag_bytes;
         const uint64_t device = c->mem.addr + i * STRIDE % n * frag_bytes;
@@ -71,7 +76,7 @@ static int time_copy(struct calibration *c, enum gpu_path path, enum gpu_directi
 {
     uint64_t ticket;
     const uint64_t begun = clock_now_ns();
-    int err = c->drv->copy(c->dev, path, direction, c->frag, n, &ticket);
+    int err = c->drv->copy(c->dev, path, direction, c->frag, n, NULL, &ticket);
     if (err == 0)
         err = wait_for(c, ticket, begun);
     const uint64_t took = clock_now_ns() - begun + 1; /* a clock may stand still */
@@ -79,14 +84,19 @@ static int time_copy(struct calibration *c, enum gpu_path path, enum gpu_directi
     return err < 0 ? -EIO : 0;
 }
 
-/* The paths take turns, so that a machine that slows down slows all. A rate is 0 when there is no
- * time for it. 0 or -EIO. */
+static bool has_time(const struct calibration *c)
+{
+    return clock_now_ns() < c->until_ns && (c->yield_to == NULL || !inbox_pending(c->yield_to));
+}
+
+/* The paths take turns, so that a machine that slows down slows all. A rate stays
+ * as it is when there is no time for it. 0 or -EIO. */
 static int measure(struct calibration *c, unsigned paths, enum gpu_direction direction,
                    uint64_t frag_bytes, uint64_t *ret_rates)
 {
     const uint32_t n = lay_out(c, direction, frag_bytes);
     uint64_t best_ns[GPU_PATHS] = {UINT64_MAX, UINT64_MAX};
-    for (unsigned i = 0; i < ROUNDS && clock_now_ns() < c->until_ns; i++) {
+    for (unsigned i = 0; i < ROUNDS && has_time(c); i++) {
         for (unsigned path = 0; path < paths; path++) {
             const int err = time_copy(c, (enum gpu_path)path, direction, n, &best_ns[path]);
             if (err < 0)
@@ -94,9 +104,14 @@ static int measure(struct calibration *c, unsigned paths, enum gpu_direction dir
         }
     }
     for (unsigned path = 0; path < paths; path++)
-        ret_rates[path] =
-            best_ns[path] == UINT64_MAX ? 0 : SCRATCH_BYTES * 1000000000 / best_ns[path];
+        if (best_ns[path] != UINT64_MAX)
+            ret_rates[path] = c->bytes * 1000000000 / best_ns[path];
     return 0;
+}
+
+static bool is_known(const struct gpu_rates *r, unsigned i)
+{
+    return r->to[i][GPU_PATH_ENGINE] != 0 && r->from[i][GPU_PATH_ENGINE] != 0;
 }
 
 /* The sizes that blocks have first, in case that there is no time for all. */
@@ -105,11 +120,15 @@ static int measure_all(struct calibration *c, bool has_kernel, struct gpu_rates 
     static const unsigned order[GPU_CALIBRATED] = {2, 1, 0, 3, 4, 5};
     const unsigned engine = GPU_PATH_ENGINE + 1,
                    paths = has_kernel && c->pinned ? GPU_PATHS : engine;
-    int err = measure(c, engine, GPU_TO_DEVICE, SCRATCH_BYTES, &rates->plain_to);
-    if (err == 0)
-        err = measure(c, engine, GPU_FROM_DEVICE, SCRATCH_BYTES, &rates->plain_from);
+    int err = 0;
+    if (rates->plain_to == 0)
+        err = measure(c, engine, GPU_TO_DEVICE, c->bytes, &rates->plain_to);
+    if (err == 0 && rates->plain_from == 0)
+        err = measure(c, engine, GPU_FROM_DEVICE, c->bytes, &rates->plain_from);
     for (unsigned k = 0; err == 0 && k < GPU_CALIBRATED; k++) {
         const unsigned i = order[k];
+        if (sizes[i] > c->bytes || is_known(rates, i))
+            continue;
         err = measure(c, paths, GPU_TO_DEVICE, sizes[i], rates->to[i]);
         if (err == 0)
             err = measure(c, paths, GPU_FROM_DEVICE, sizes[i], rates->from[i]);
@@ -117,30 +136,44 @@ static int measure_all(struct calibration *c, bool has_kernel, struct gpu_rates 
     return err;
 }
 
-/* 0 or -EIO. */
+/* 0, -EIO, -ENOMEM. */
 static int with_scratch(struct calibration *c, bool has_kernel, struct gpu_rates *rates)
 {
-    int err = c->drv->alloc(c->dev, SCRATCH_BYTES, &c->mem);
+    int err = -ENOMEM;
+    for (c->bytes = SCRATCH_BYTES; err < 0 && c->bytes >= SCRATCH_BYTES_MIN; c->bytes /= 2) {
+        err = c->drv->alloc(c->dev, c->bytes, &c->mem);
+        if (err == 0)
+            break;
+        if (err == -EIO)
+            return err;
+    }
     if (err < 0)
-        return err == -EIO ? err : 0;  /* no room for it: it goes without */
-    memset(c->host, 1, SCRATCH_BYTES); /* pages that were never written may all be one */
-    err = c->drv->pin(c->dev, c->host, SCRATCH_BYTES);
+        return -ENOMEM;
+    memset(c->host, 1, c->bytes); /* pages that were never written may all be one */
+    err = c->drv->pin(c->dev, c->host, c->bytes);
     c->pinned = err == 0;
     c->until_ns = clock_now_ns() + BUDGET_NS; /* what comes before takes what it takes */
     if (err != -EIO)
         err = measure_all(c, has_kernel, rates);
     if (err == 0 && c->pinned)
-        c->drv->unpin(c->dev, c->host, SCRATCH_BYTES);
+        c->drv->unpin(c->dev, c->host, c->bytes);
     if (err == 0)
         c->drv->free(c->dev, &c->mem);
     return err;
 }
 
-int gpu__calibrate(const struct gpu_drv *drv, struct gpu_dev *dev, const struct gpu_dev_info *info,
-                   struct gpu_rates *ret_rates, char ret_why[GPU_WHY_BYTES])
+bool gpu__is_calibrated(const struct gpu_rates *r)
 {
-    int err = 0;
-    memset(ret_rates, 0, sizeof(*ret_rates));
+    for (unsigned i = 0; i < GPU_CALIBRATED; i++)
+        if (!is_known(r, i))
+            return false;
+    return true;
+}
+
+int gpu__calibrate(const struct gpu_drv *drv, struct gpu_dev *dev, const struct gpu_dev_info *info,
+                   struct inbox *yield_to, struct gpu_rates *ret_rates, char ret_why[GPU_WHY_BYTES])
+{
+    int err = -ENOMEM;
     memcpy(ret_rates->frag_bytes, sizes, sizeof(sizes));
     struct calibration *c = sys_calloc(1, sizeof(*c));
     uint8_t *host = sys_pages(SCRATCH_BYTES);
@@ -148,9 +181,10 @@ int gpu__calibrate(const struct gpu_drv *drv, struct gpu_dev *dev, const struct 
         c->drv = drv;
         c->dev = dev;
         c->host = host;
+        c->yield_to = yield_to;
         err = with_scratch(c, info->has_kernel, ret_rates);
     }
-    if (err < 0) {
+    if (err == -EIO) {
         (void)snprintf(ret_why, GPU_WHY_BYTES, "%s", drv->why(dev));
         drv->close(dev); /* only now nothing touches the host's side any more */
     }

@@ -186,6 +186,7 @@ struct gpu_dev {
     CUdeviceptr batch_to[CUDA_BATCH], batch_from[CUDA_BATCH];
     size_t batch_bytes[CUDA_BATCH];
     uint32_t batch;
+    bool no_batch; /* the driver has refused one */
 
     CUmodule module;
     CUfunction kernel; /* NULL: it does not run here */
@@ -231,7 +232,7 @@ KVC_WARN_UNUSED int cuda__copy_open(struct gpu_dev *dev);
 void cuda__copy_close(struct gpu_dev *dev);
 KVC_WARN_UNUSED int cuda__copy(struct gpu_dev *dev, enum gpu_path path,
                                enum gpu_direction direction, const struct gpu_frag *frag,
-                               uint32_t n, uint64_t *ret_ticket);
+                               uint32_t n, struct gpu_revoke *revoke, uint64_t *ret_ticket);
 /* Lets the stream of `direction` wait for copies before the next ticket's that touch the same
  * memory, and notes what that one touches. */
 KVC_WARN_UNUSED int cuda__order(struct gpu_dev *dev, enum gpu_direction direction,

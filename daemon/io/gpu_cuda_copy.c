@@ -19,6 +19,7 @@ struct piece {
 
 struct walk {
     struct gpu_dev *dev;
+    struct gpu_revoke *revoke;
     CUstream stream;
     bool by_kernel;
     bool to_device, from_device;
@@ -26,16 +27,20 @@ struct walk {
     struct piece pending; /* bytes 0: none */
 };
 
-/* ---- handing pieces to the driver ---- */
+/* ---- handing pieces to the driver: -ECANCELED when it was revoked ---- */
 
 static int copy_one(struct walk *w, uint64_t to, uint64_t from, uint64_t bytes)
 {
+    if (gpu_is_revoked(w->revoke))
+        return -ECANCELED;
     return cuda__must(w->dev, "cuMemcpyAsync", w->dev->cu->MemcpyAsync(to, from, bytes, w->stream));
 }
 
 #ifdef CUDA_BATCH_OLD
 static bool has_batch(const struct gpu_dev *dev)
 {
+    if (dev->no_batch)
+        return false;
 #ifdef CUDA_BATCH_NEW
     if (dev->cu->MemcpyBatchAsync)
         return true;
@@ -72,14 +77,35 @@ static CUresult copy_batch(struct gpu_dev *dev, CUstream stream)
 }
 #endif
 
+static int copy_singly(struct walk *w)
+{
+    const struct gpu_dev *dev = w->dev;
+    int r = 0;
+    for (uint32_t i = 0; i < dev->batch && r == 0; i++)
+        r = copy_one(w, dev->batch_to[i], dev->batch_from[i], dev->batch_bytes[i]);
+    return r;
+}
+
+/* A driver has the function, and yet may not do it for this device (virtual GPUs): it says so
+ * before it copies anything. */
+static int copy_many(struct walk *w)
+{
+    struct gpu_dev *dev = w->dev;
+    if (gpu_is_revoked(w->revoke))
+        return -ECANCELED;
+    const CUresult r = copy_batch(dev, w->stream);
+    if (r != CUDA_ERROR_NOT_SUPPORTED)
+        return cuda__must(dev, "cuMemcpyBatchAsync", r);
+    dev->no_batch = true;
+    cuda__text(dev->cu, "cuMemcpyBatchAsync", r, dev->why);
+    LOG_INFO("gpu: no batches of copies, each is a call of its own: %s", dev->why);
+    return copy_singly(w);
+}
+
 static int flush_batch(struct walk *w)
 {
     struct gpu_dev *dev = w->dev;
-    int r = 0;
-    if (dev->batch == 1)
-        r = copy_one(w, dev->batch_to[0], dev->batch_from[0], dev->batch_bytes[0]);
-    else if (dev->batch > 1)
-        r = cuda__must(dev, "cuMemcpyBatchAsync", copy_batch(dev, w->stream));
+    const int r = dev->batch > 1 ? copy_many(w) : copy_singly(w);
     dev->batch = 0;
     return r;
 }
@@ -102,6 +128,10 @@ static int flush_list(struct walk *w)
     void *arguments[] = {&list->device_addr, &dev->listed};
     if (dev->listed == 0)
         return 0;
+    if (gpu_is_revoked(w->revoke)) {
+        dev->listed = 0;
+        return -ECANCELED;
+    }
     const unsigned blocks = MIN(KVC_FRAGS_BLOCKS, (dev->listed + warps - 1) / warps);
     int r = cuda__must(dev, "cuLaunchKernel",
                        dev->cu->LaunchKernel(dev->kernel, blocks, 1, 1, KVC_FRAGS_THREADS, 1, 1, 0,
@@ -229,17 +259,23 @@ static int copy_all(struct walk *w, const struct gpu_frag *frag, uint32_t n)
         r = emit(w);
     if (r == 0)
         r = flush_batch(w);
-    return r < 0 ? r : flush_list(w);
+    if (r == 0)
+        r = flush_list(w);
+    if (r == -ECANCELED)
+        w->dev->batch = w->dev->listed = 0;
+    return r;
 }
 
 int cuda__copy(struct gpu_dev *dev, enum gpu_path path, enum gpu_direction direction,
-               const struct gpu_frag *frag, uint32_t n, uint64_t *ret_ticket)
+               const struct gpu_frag *frag, uint32_t n, struct gpu_revoke *revoke,
+               uint64_t *ret_ticket)
 {
     MUST(path < GPU_PATHS && direction >= GPU_TO_DEVICE && direction <= GPU_ON_DEVICE);
     MUST(dev->issued - dev->ended < CUDA_TICKETS);
     if (dev->broken)
         return -EIO;
     struct walk w = {.dev = dev,
+                     .revoke = revoke,
                      .stream = dev->stream[direction - GPU_TO_DEVICE],
                      .by_kernel = path == GPU_PATH_KERNEL && dev->kernel,
                      .to_device = direction != GPU_FROM_DEVICE,
@@ -249,7 +285,7 @@ int cuda__copy(struct gpu_dev *dev, enum gpu_path path, enum gpu_direction direc
         r = cuda__order(dev, direction, frag, n);
     if (r == 0)
         r = copy_all(&w, frag, n);
-    if (r == 0)
+    if (r == 0 || r == -ECANCELED) /* the ticket is of what was given */
         r = cuda__must(
             dev, "cuEventRecord",
             dev->cu->EventRecord(dev->event[(dev->issued + 1) % CUDA_TICKETS], w.stream));

@@ -13,6 +13,16 @@ struct gpu_dev; /* the implementation's */
 #define GPU_DRV_FRAGS_MAX  4096u /* of one copy() */
 #define GPU_DRV_COPIES_MAX 64u   /* begun, and poll() has not said yet that they have ended */
 
+/* Any thread that has the operation. */
+static inline bool gpu_is_revoked(struct gpu_revoke *r)
+{
+    if (r == NULL || r->word == NULL)
+        return false;
+    if (atomic_load_explicit(r->word, memory_order_acquire) != 0)
+        atomic_store_explicit(&r->seen, true, memory_order_relaxed);
+    return atomic_load_explicit(&r->seen, memory_order_relaxed);
+}
+
 struct gpu_dev_info {
     char name[GPU_NAME_BYTES];
     uint8_t uuid[GPU_UUID_BYTES];
@@ -37,9 +47,12 @@ struct gpu_drv {
     int (*pin)(struct gpu_dev *dev, void *host, uint64_t bytes) KVC_WARN_UNUSED;
     void (*unpin)(struct gpu_dev *dev, void *host, uint64_t bytes);
     /* Begins to copy; *ret_ticket names it for poll, ascending. The fragments may be reused after
-     * the return. -EINVAL: one is not in memory of the device; none was copied. */
+     * the return. Once it is revoked (borrowed until it has ended; NULL: it never is) what the
+     * hardware has not been given is left out, and the ticket ends all the same. -EINVAL: one is
+     * not in memory of the device; none was copied. */
     int (*copy)(struct gpu_dev *dev, enum gpu_path path, enum gpu_direction direction,
-                const struct gpu_frag *frag, uint32_t n, uint64_t *ret_ticket) KVC_WARN_UNUSED;
+                const struct gpu_frag *frag, uint32_t n, struct gpu_revoke *revoke,
+                uint64_t *ret_ticket) KVC_WARN_UNUSED;
     /* 1: it and all before it have ended; 0: not yet; negative: the device is to be taken out. */
     int (*poll)(struct gpu_dev *dev, uint64_t ticket) KVC_WARN_UNUSED;
     /* The last failure in words. */

@@ -38,6 +38,7 @@ struct emu_job {
     uint32_t n;
     enum gpu_path path;
     uint64_t due_ns; /* 0: at once */
+    struct gpu_revoke *revoke;
     bool fails;
 };
 
@@ -347,7 +348,9 @@ static void *emu_main(void *arg)
             return NULL;
         }
         const struct gpu_frag *frag = d->frag[ticket % GPU_DRV_COPIES_MAX];
-        if (job->path == GPU_PATH_KERNEL)
+        if (gpu_is_revoked(job->revoke))
+            ; /* it ends with nothing copied */
+        else if (job->path == GPU_PATH_KERNEL)
             gpu__emu_copy_plain(frag, job->n);
         else
             gpu__emu_copy(frag, job->n);
@@ -386,7 +389,8 @@ static bool are_addresses(struct gpu_dev *d, enum gpu_direction direction,
 }
 
 static int emu_copy(struct gpu_dev *d, enum gpu_path path, enum gpu_direction direction,
-                    const struct gpu_frag *frag, uint32_t n, uint64_t *ret_ticket)
+                    const struct gpu_frag *frag, uint32_t n, struct gpu_revoke *revoke,
+                    uint64_t *ret_ticket)
 {
     MUST(n > 0 && n <= GPU_DRV_FRAGS_MAX);
     MUST(d->given - atomic_load_explicit(&d->ended, memory_order_relaxed) < GPU_DRV_COPIES_MAX);
@@ -398,7 +402,8 @@ static int emu_copy(struct gpu_dev *d, enum gpu_path path, enum gpu_direction di
         return -EINVAL;
     const uint64_t ticket = ++d->given;
     struct emu_job *job = &d->job[ticket % GPU_DRV_COPIES_MAX];
-    *job = (struct emu_job){.n = n, .path = path, .due_ns = due_ns(d, frag, n), .fails = fails};
+    *job = (struct emu_job){
+        .n = n, .path = path, .due_ns = due_ns(d, frag, n), .revoke = revoke, .fails = fails};
     memcpy(d->frag[ticket % GPU_DRV_COPIES_MAX], frag, n * sizeof(frag[0]));
     (void)pthread_mutex_lock(&d->lock);
     d->queued = ticket;

@@ -37,6 +37,8 @@
 #define SWEEP_NS UINT64_C(200000)
 /* The kernel's default adds 50 us to each sleep. */
 #define TIMER_SLACK_NS 1000ul
+/* What was not measured at start is measured when it has been idle for this long. */
+#define IDLE_NS UINT64_C(1000000000)
 /* Until the control thread has heard what was said before. */
 #define UNHEARD_NS UINT64_C(1000000)
 
@@ -73,8 +75,15 @@ static void try_open(struct gpu *g)
     char why[GPU_WHY_BYTES] = "";
     const bool again = t->retry_at_ns != 0;
     int err = g->drv->open(&g->config, &t->dev, &g->up.info, why);
-    if (err == 0 && g->config.calibrate)
-        err = gpu__calibrate(g->drv, t->dev, &g->up.info, &t->rates, why);
+    g->up.measured = true;
+    if (err == 0 && g->config.calibrate) {
+        memset(&t->rates, 0, sizeof t->rates);
+        err = gpu__calibrate(g->drv, t->dev, &g->up.info, NULL, &t->rates, why);
+        g->up.measured = err != -ENOMEM;
+        err = err == -ENOMEM ? 0 : err;
+        t->measure_at_ns =
+            gpu__is_calibrated(&t->rates) ? 0 : clock_now_ns() + g->config.recalibrate_ns;
+    }
     if (err < 0) {
         t->dev = NULL;
         tell_out(g, err, why);
@@ -101,14 +110,33 @@ static void fail_all(struct gpu *g)
         end(g, gpu__copies_take(&t->copies, &t->copies.head), -EIO);
 }
 
-static void take_out(struct gpu *g, int err)
+/* It is closed. */
+static void is_gone(struct gpu *g)
 {
-    tell_out(g, err, g->drv->why(g->thread.dev));
-    g->drv->close(g->thread.dev);
     g->thread.dev = NULL;
     g->thread.npins = 0;
     tell(g, &g->out);
     fail_all(g);
+}
+
+static void take_out_for(struct gpu *g, int err, const char *why)
+{
+    tell_out(g, err, why);
+    g->drv->close(g->thread.dev);
+    is_gone(g);
+}
+
+static void take_out(struct gpu *g, int err)
+{
+    take_out_for(g, err, g->drv->why(g->thread.dev));
+}
+
+/* For good: what was wrong with it the next start may mend, and time does not. */
+static void refused(struct gpu *g)
+{
+    if (g->thread.dev != NULL)
+        take_out_for(g, -EEXIST, g->refused);
+    g->thread.retry_at_ns = UINT64_MAX;
 }
 
 /* What was said the last time has been heard: then nothing that is in the inbox later can mean the
@@ -310,26 +338,35 @@ static void write_marks(struct gpu_op *op, uint32_t end)
                               memory_order_release);
 }
 
-static void end_well(struct gpu *g, struct gpu_op *op)
+/* All of it has ended; whoever took it back may have done so meanwhile, and then it is not known
+ * what was copied. */
+static void end_whole(struct gpu *g, struct gpu_op *op)
 {
+    if (gpu_is_revoked(&op->revoke)) {
+        end(g, op, -ECANCELED);
+        return;
+    }
     write_marks(op, UINT32_MAX);
     op->begun_ns = clock_now_ns() - op->begun_ns;
     end(g, op, 0);
 }
 
-/* 1: all of it is with the driver; 0: no room for more; -EIO, and what else the driver answers. */
+/* 1: all of it is with the driver; 0: no room for more; -ECANCELED: it was revoked; -EIO, and what
+ * else the driver answers. */
 static int give(struct gpu *g, struct gpu_op *op)
 {
     struct gpu_thread *t = &g->thread;
     struct piece p;
     while (op->at < op->nfrags) {
+        if (gpu_is_revoked(&op->revoke))
+            return -ECANCELED;
         cut(g, op, &p);
         if (t->nbatches == GPU_DRV_COPIES_MAX ||
             (t->nbatches > 0 && t->inflight_bytes + p.bytes > g->config.inflight_bytes))
             return 0;
         uint64_t ticket;
-        const int err =
-            g->drv->copy(t->dev, choose(g, op, &p), op->direction, p.frag, p.n, &ticket);
+        const int err = g->drv->copy(t->dev, choose(g, op, &p), op->direction, p.frag, p.n,
+                                     &op->revoke, &ticket);
         if (err < 0)
             return err;
         op->at += p.ends ? p.n : 0;
@@ -362,11 +399,11 @@ static void refuse(struct gpu *g, struct gpu_op *op, int status)
 }
 
 /* 1: it may begin, or has; 0: not yet; negative: how it ends without having begun. */
-static int may_run(const struct gpu_op *op, uint64_t now)
+static int may_run(struct gpu_op *op, uint64_t now)
 {
     if (op->begun_ns != 0)
         return 1;
-    if (atomic_load_explicit(&op->cancel, memory_order_relaxed))
+    if (atomic_load_explicit(&op->cancel, memory_order_relaxed) || gpu_is_revoked(&op->revoke))
         return -ECANCELED;
     if (op->deadline_ns != 0 && now >= op->deadline_ns)
         return -ETIMEDOUT;
@@ -412,7 +449,7 @@ static bool feed(struct gpu *g)
         if (given < 0)
             refuse(g, op, given);
         else if (op->nfrags == 0)
-            end_well(g, op);
+            end_whole(g, op);
     }
     return moved;
 }
@@ -456,8 +493,8 @@ static bool reap(struct gpu *g)
         if (b.last && b.op->status < 0)
             end(g, b.op, b.op->status);
         else if (b.last)
-            end_well(g, b.op);
-        else
+            end_whole(g, b.op);
+        else if (!gpu_is_revoked(&b.op->revoke))
             write_marks(b.op, b.end);
     }
     return moved;
@@ -494,6 +531,8 @@ static bool take(struct gpu *g)
         struct inbox_item *next = inbox_next(item);
         if (item == &g->bell)
             t->stopping = true;
+        else if (item == &g->refusal)
+            refused(g);
         else
             accept_op(g, CONTAINER_OF(item, struct gpu_op, item));
         item = next;
@@ -517,6 +556,30 @@ static bool is_busy(const struct gpu_thread *t)
     return t->nbatches > 0 || t->copies.head != NULL;
 }
 
+/* When it may measure what it could not at start: idle, and all that it said of it before heard. */
+static uint64_t measure_at_ns(const struct gpu_thread *t)
+{
+    return t->measure_at_ns == 0 ? UINT64_MAX : MAX(t->measure_at_ns, t->moved_ns + IDLE_NS);
+}
+
+static void measure_again(struct gpu *g)
+{
+    struct gpu_thread *t = &g->thread;
+    char why[GPU_WHY_BYTES] = "";
+    if (is_busy(t) || clock_now_ns() < measure_at_ns(t) || inbox_pending(&g->orders) ||
+        atomic_load_explicit(&g->measured.on_its_way, memory_order_acquire))
+        return;
+    const int err = gpu__calibrate(g->drv, t->dev, &g->up.info, &g->orders, &t->rates, why);
+    t->measure_at_ns =
+        gpu__is_calibrated(&t->rates) ? 0 : clock_now_ns() + g->config.recalibrate_ns;
+    if (err == 0) {
+        tell(g, &g->measured);
+    } else if (err == -EIO) {
+        tell_out(g, err, why);
+        is_gone(g);
+    }
+}
+
 /* Until the oldest batch could have ended. */
 static uint64_t expected_ns(const struct gpu_thread *t, uint64_t now)
 {
@@ -533,8 +596,10 @@ static uint64_t sleep_ns(const struct gpu *g)
     const uint64_t now = clock_now_ns();
     if (t->dev == NULL)
         return t->retry_at_ns > now ? t->retry_at_ns - now : 0;
-    if (!is_busy(t))
-        return UINT64_MAX;
+    if (!is_busy(t)) {
+        const uint64_t at = measure_at_ns(t);
+        return at == UINT64_MAX ? at : at > now ? at - now : SLEEP_NS_MAX;
+    }
     const uint64_t since = now - t->moved_ns;
     const uint64_t expected = t->nbatches > 0 ? expected_ns(t, now) : 0;
     if (expected > SPIN_NS)
@@ -576,6 +641,8 @@ void *gpu__main(void *arg)
         }
         if (moved)
             t->moved_ns = clock_now_ns();
+        if (t->dev != NULL && !t->stopping)
+            measure_again(g);
         if (!t->stopping || is_busy(t))
             rest(g);
     }

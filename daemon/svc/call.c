@@ -200,6 +200,27 @@ void call_cancel_all(struct svc *s, struct session *se)
         call_stop(s, CONTAINER_OF(node, struct call, node), false);
 }
 
+static bool waits_for_word(const struct call *call)
+{
+    const bool sends = call->kind == CALL_SEND;
+    if (!sends && (call->kind != CALL_COMMIT || !call->pages))
+        return false;
+    const _Atomic uint64_t *after = sends ? call->send.after : call->commit.after;
+    const uint64_t value = sends ? call->send.after_value : call->commit.after_value;
+    return after && atomic_load_explicit(after, memory_order_acquire) < value;
+}
+
+void call_drain(struct svc *s, struct call *call)
+{
+    if (!waits_for_word(call))
+        return;
+    call->drained = true;
+    if (call->kind == CALL_SEND)
+        core_send_cancel(s->core, &call->send);
+    else
+        core_commit_cancel(s->core, &call->commit);
+}
+
 void op_cancel(struct request *rq)
 {
     struct svc *s = rq->s;

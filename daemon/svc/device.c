@@ -63,8 +63,9 @@ static int words_make(struct session *se, int *ret_fd, const char **ret_why)
         *ret_why = "the session has its words already";
         return KVC_E_BAD_ARGUMENT;
     }
-    int err = device_things_of(se) ? s->ports.words_make(s->ports.ctx, KVC_WORDS * 8, ret_fd, &base)
-                                   : -ENOMEM;
+    int err = device_things_of(se)
+                  ? s->ports.words_make(s->ports.ctx, KVC_WORDS_BYTES, ret_fd, &base)
+                  : -ENOMEM;
     if (err) {
         *ret_why = "the daemon could not make the words";
         return err;
@@ -81,7 +82,7 @@ void device_words(struct session *se)
     int fd = -1, err = words_make(se, &fd, &why);
     struct att_words_are reply = {.status = err ? status_of(err) : KVC_ST_OK,
                                   .detail = codec_text(why),
-                                  .bytes = err ? 0 : KVC_WORDS * 8};
+                                  .bytes = err ? 0 : KVC_WORDS_BYTES};
     session_say(se, buf, codec_enc_att_words_are(buf, sizeof buf, &reply), fd);
     if (fd >= 0)
         s->ports.fd_close(s->ports.ctx, fd);
@@ -97,6 +98,11 @@ bool device_word(struct session *se, uint32_t no, _Atomic uint64_t **ret_word)
         return false;
     *ret_word = &se->things->words[no];
     return true;
+}
+
+const _Atomic uint64_t *device_revoked(const struct session *se)
+{
+    return se->things && se->things->words ? &se->things->words[KVC_WORD_REVOKED] : NULL;
 }
 
 /* ---- memory ---- */
@@ -120,6 +126,14 @@ static uint16_t import_status(int err, const char **ret_why)
     case -EIO:
         *ret_why = "the device is out (DEVICES says why)";
         return KVC_ST_TIER;
+    case -ENOMEM:
+        *ret_why = "the device, or the daemon, has no memory left to import it; with less of other "
+                   "workers' memory and a smaller limit in hbm.devices there is more";
+        return KVC_ST_FULL;
+    case -EMFILE:
+    case -ENFILE:
+        *ret_why = "the daemon has no descriptor left for it (LimitNOFILE)";
+        return KVC_ST_BUSY;
     default:
         *ret_why = codec_status_text(status_of(err));
         return status_of(err);
@@ -328,6 +342,17 @@ struct device_pages *device_pool(struct session *se, uint32_t pool)
     return p && p->device ? p : NULL;
 }
 
+int device_pool_lost(const struct device_pages *pages, const char **ret_why)
+{
+    struct device_view v;
+    pages->device->ops->view(pages->device, &v);
+    if (v.up && v.outs == pages->outs)
+        return 0;
+    *ret_why = "pool: the device is out, or was since the pool was opened; give the memory (MEM) "
+               "and open the pool again";
+    return KVC_E_TIER;
+}
+
 const char *device_pool_fault(const struct device_pages *pages, const struct core_ns *ns)
 {
     struct core_ns_view v;
@@ -389,9 +414,14 @@ static int pool_open(struct session *se, const struct msg_pool_open *msg, const 
         return KVC_E_BAD_ARGUMENT;
     struct device_pages *p = &se->things->pool[msg->pool];
     int err = d->ops->pool_open(d, &spec, &p->pool, ret_why);
+    if (err == -ENOMEM)
+        *ret_why = "the daemon is out of memory";
     if (err)
         return err;
+    struct device_view v;
+    d->ops->view(d, &v);
     p->device = d;
+    p->outs = v.outs;
     p->ngroups = msg->ngroups;
     for (uint32_t g = 0; g < msg->ngroups; g++)
         p->pages_per_block[g] = msg->groups[g].pages_per_block;
@@ -464,7 +494,7 @@ void device_end(struct session *se)
     lend_end(se);
     MUST(t->importing == 0);
     if (t->words)
-        s->ports.words_free(s->ports.ctx, t->words, KVC_WORDS * 8);
+        s->ports.words_free(s->ports.ctx, t->words, KVC_WORDS_BYTES);
     free(t);
     se->things = NULL;
 }

@@ -86,6 +86,8 @@ static void on_sent(struct core_send *send)
     if (!call->answered && se->state == SESSION_READY) {
         if (call->cancelled)
             reply_error(s, se, &call->head, KVC_E_CANCELLED, NULL);
+        else if (call->drained)
+            reply_error(s, se, &call->head, KVC_E_SHUTDOWN, NULL);
         else
             reply_loaded(call);
     }
@@ -128,6 +130,8 @@ static void send_begin(struct call *call, const struct core_held *held)
         call->kind = CALL_SEND;
         call_rearm(call, call->due_ns);
         err = send_start(call, &why);
+        if (err == 1 && s->draining)
+            call_drain(s, call);
         if (err == 1)
             return;
         MUST(core_release(s->core, call->session->client, held->lease) == 0);
@@ -156,23 +160,26 @@ static void pages_take(struct call *call, const struct msg_pages_load *msg,
     }
 }
 
-/* NULL, or what is wrong. */
-static const char *load_fault(struct request *rq, const struct msg_pages_load *msg,
-                              const struct core_acquire *in, struct device_pages **ret_pages,
-                              struct core_send *ret_send)
+/* 0, or negative with what is wrong in *ret_why. */
+static int load_in(struct request *rq, const struct msg_pages_load *msg,
+                   const struct core_acquire *in, struct device_pages **ret_pages,
+                   struct core_send *ret_send, const char **ret_why)
 {
     _Atomic uint64_t *after, *ready;
     *ret_pages = device_pool(rq->se, msg->pool);
-    if (!*ret_pages)
-        return NO_POOL;
-    if (!device_word(rq->se, msg->after_word, &after) ||
-        !device_word(rq->se, msg->ready_word, &ready))
-        return NO_WORDS;
+    *ret_why = *ret_pages ? NULL : NO_POOL;
+    if (!*ret_why && (!device_word(rq->se, msg->after_word, &after) ||
+                      !device_word(rq->se, msg->ready_word, &ready)))
+        *ret_why = NO_WORDS;
+    if (*ret_why)
+        return KVC_E_BAD_ARGUMENT;
     ret_send->after = after;
     ret_send->after_value = msg->after_value;
+    ret_send->revoked = device_revoked(rq->se);
     ret_send->ready = ready;
     ret_send->ready_value = msg->ready_value;
-    return pages_fault(msg, &in->seq, *ret_pages);
+    *ret_why = pages_fault(msg, &in->seq, *ret_pages);
+    return *ret_why ? KVC_E_BAD_ARGUMENT : device_pool_lost(*ret_pages, ret_why);
 }
 
 void op_pages_load(struct request *rq)
@@ -193,8 +200,8 @@ void op_pages_load(struct request *rq)
                                          .wait_tokens = msg.wait_tokens};
         err = svc__want(rq, &want, &in, &why);
     }
-    if (!err && (why = load_fault(rq, &msg, &in, &pages, &send)))
-        err = KVC_E_BAD_ARGUMENT;
+    if (!err)
+        err = load_in(rq, &msg, &in, &pages, &send, &why);
     if (err) {
         reply_error(s, rq->se, &rq->head, err, why);
         return;

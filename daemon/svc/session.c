@@ -337,6 +337,8 @@ void svc_drain(struct svc *s)
             struct call *call = CONTAINER_OF(node, struct call, node);
             if (call->kind == CALL_WAIT)
                 wait_finish(call);
+            else
+                call_drain(s, call);
         }
     }
 }

@@ -37,6 +37,7 @@ struct device_pages { /* a pool; not open while it has no device */
     uint32_t ngroups;
     uint32_t pages_per_block[KVC_GROUPS_MAX];
     uint32_t calls; /* that name it */
+    uint64_t outs;  /* of the device, when it was opened: it is void after another */
 };
 
 struct device_loan { /* memory of a chunk on a device that the session was given */
@@ -117,6 +118,7 @@ struct call {
     struct msg_head head;
     uint8_t kind;
     bool answered, cancelled;
+    bool drained;    /* it waited for a word of its worker's when the daemon began to stop */
     bool has_cancel; /* a CANCEL waits for this call to end */
     struct msg_head cancel;
     uint64_t begun_ns;
@@ -244,6 +246,8 @@ uint64_t call_copies_due(const struct call *call);
 /* Answered now or before; frees it, and answers a CANCEL that waited for it. */
 void call_end(struct svc *s, struct call *call);
 void call_cancel_all(struct svc *s, struct session *se);
+/* The daemon stops: copies that still wait for their worker's word are called off. */
+void call_drain(struct svc *s, struct call *call);
 void op_cancel(struct request *rq);
 
 /* read.c */
@@ -309,10 +313,14 @@ void device_end(struct session *se);
 struct device *device_by_uuid(struct svc *s, const uint8_t uuid[KVC_UUID_BYTES]);
 /* The session's pool of this number, or NULL. */
 struct device_pages *device_pool(struct session *se, uint32_t pool);
+/* The device is out, or was since the pool was opened: KVC_E_TIER with *ret_why; else 0. */
+int device_pool_lost(const struct device_pages *pages, const char **ret_why) KVC_WARN_UNUSED;
 /* Why its pages do not fit the namespace's blocks; NULL: they do. */
 const char *device_pool_fault(const struct device_pages *pages, const struct core_ns *ns);
 /* Word `no`, NULL for KVC_NO_WORD. False: the session has none. */
 bool device_word(struct session *se, uint32_t no, _Atomic uint64_t **ret_word) KVC_WARN_UNUSED;
+/* What the session's worker raises when it takes its pages back; NULL: it cannot. */
+const _Atomic uint64_t *device_revoked(const struct session *se);
 void op_devices(struct request *rq);
 void op_pool_open(struct request *rq);
 void op_pool_close(struct request *rq);

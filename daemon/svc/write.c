@@ -160,6 +160,8 @@ static void on_commit_done(struct core_commit *m)
     if (!call->answered && se->state == SESSION_READY) {
         if (call->cancelled)
             reply_error(s, se, &call->head, KVC_E_CANCELLED, NULL);
+        else if (call->drained)
+            reply_error(s, se, &call->head, KVC_E_SHUTDOWN, NULL);
         else
             reply_commit(s, se, &call->head, call->statuses, m->n);
     }
@@ -194,6 +196,8 @@ static void commit_run(struct request *rq, struct call *call, const char *why)
     m->statuses = call->statuses;
     m->done = on_commit_done;
     int err = core_commit(s->core, rq->se->client, m, &why);
+    if (err == 1 && s->draining)
+        call_drain(s, call);
     if (err == 1)
         return;
     if (err)
@@ -321,12 +325,16 @@ static int pages_in(struct request *rq, const struct msg_pages_store *msg,
         *ret_why = "pages: pages_per_block for each key";
     if (*ret_why)
         return KVC_E_BAD_ARGUMENT;
+    const int err = device_pool_lost(p, ret_why);
+    if (err)
+        return err;
     *ret_pages = p;
     *ret_commit = (struct core_commit){.device = p->device,
                                        .pool = p->pool,
                                        .pages_per_block = p->pages_per_block[in->group],
                                        .after = after,
-                                       .after_value = msg->after_value};
+                                       .after_value = msg->after_value,
+                                       .revoked = device_revoked(rq->se)};
     return 0;
 }
 

@@ -81,6 +81,13 @@ static void on_changed(void *ctx, struct gpu *gpu)
         h->device.events.up(h->device.events.ctx, &h->device);
 }
 
+static const char *on_up(void *ctx, const uint8_t uuid[GPU_UUID_BYTES])
+{
+    const struct hbm *h = ctx;
+    return h->config.refuse != NULL ? h->config.refuse(h->config.refuse_ctx, h->device.no, uuid)
+                                    : NULL;
+}
+
 /* --- device_ops --- */
 
 static void op_view(struct device *d, struct device_view *ret_view)
@@ -88,8 +95,9 @@ static void op_view(struct device *d, struct device_view *ret_view)
     const struct hbm *h = hbm__of(d);
     const struct gpu_metrics *m = gpu_metrics(h->gpu);
     const struct gpu_rates *r = gpu_rates(h->gpu);
+    const char *name = gpu_name(h->gpu);
     struct device_view v = {
-        .name = gpu_name(h->gpu),
+        .name = name[0] != '\0' ? name : h->name,
         .why = gpu_why(h->gpu),
         .up = hbm__is_up(h),
         .emulated = gpu_is_emulated(h->gpu),
@@ -163,6 +171,7 @@ int hbm_create(const struct hbm_config *config, struct loop *loop, struct hbm **
     (void)snprintf(h->name, sizeof(h->name), "%s", config->gpu.device);
     h->config.gpu.device = h->name;
     h->config.gpu.changed = on_changed;
+    h->config.gpu.refuse = on_up;
     h->config.gpu.ctx = h;
     h->loop = loop;
     h->copies.timer = -1;

@@ -22,8 +22,11 @@
 #define HBM_COPIES_AUTO 256u
 
 struct hbm_config {
-    struct gpu_config gpu; /* `changed` and `ctx` are hbm's */
-    uint32_t no;           /* device.no */
+    struct gpu_config gpu; /* `changed`, `refuse` and `ctx` are hbm's */
+    /* As gpu_config.refuse, each time that device `no` comes up. NULL: any will do. */
+    const char *(*refuse)(void *ctx, uint32_t no, const uint8_t uuid[GPU_UUID_BYTES]);
+    void *refuse_ctx;
+    uint32_t no; /* device.no */
     /* Of device memory for slots, never exceeded, pages of headers included: 8 MiB to 8 TiB; 0:
      * none. */
     uint64_t limit_bytes;

@@ -170,6 +170,7 @@ static void part_submit(struct hbm_job *j, struct hbm_part *p)
     p->op.after = j->submitted == 0 ? copy->after : &j->progress;
     p->op.after_value = j->submitted == 0 ? copy->after_value : j->submitted;
     p->op.deadline_ns = j->submitted == 0 ? copy->deadline_ns : 0;
+    p->op.revoke.word = copy->revoked;
     p->op.done = on_part;
     p->op.owner = p;
     j->submitted++;
@@ -313,10 +314,15 @@ static int slots_ready(struct hbm *h, const struct device_copy *c)
     return all;
 }
 
+static bool is_revoked(const struct device_copy *c)
+{
+    return c->revoked != NULL && atomic_load_explicit(c->revoked, memory_order_acquire) != 0;
+}
+
 /* 0: it can run; -EAGAIN: not yet; else how it ends. */
 static int judge(struct hbm *h, const struct device_copy *c)
 {
-    if (h->closing || atomic_load_explicit(&c->cancel, memory_order_relaxed))
+    if (h->closing || atomic_load_explicit(&c->cancel, memory_order_relaxed) || is_revoked(c))
         return -ECANCELED;
     if (!hbm__is_up(h) || (c->pool != NULL && c->pool->generation != h->generation))
         return -EIO;

@@ -18,8 +18,16 @@
  * (kvc_gpu_wait, or a look at the word). A layer is complete when its copies have ended, well or
  * not: kvc_loaded says which. When a call has returned, or an op is done, whatever came of it,
  * nothing touches its pages any more. For that it waits, when the daemon has died, until its
- * process has ended; when the daemon lives and has ended the session, or does not answer, for 2 s:
- * what a daemon that is stopped for longer copies then is not in the library's hands.
+ * process has ended; when the daemon lives and has ended the session, or does not answer, for 2 s.
+ *
+ * A daemon that is stopped meanwhile (SIGSTOP, a frozen cgroup, a paused machine) and goes on later
+ * gives the device nothing more of such a request: before these 2 s begin the library raises a word
+ * that both share, which the daemon looks at before each piece (8 MiB or less) of a copy and when
+ * all has ended. What is left is what the device itself has then: what was handed to it before
+ * (64 MiB at most), which takes it milliseconds, and the one piece that a thread of the daemon was
+ * handing over, or an emulated device was copying, in the moment in which it was stopped. Such a
+ * piece may still write to pages of a load. Of a store nothing is kept: a block whose bytes were
+ * read after the word was raised is never one.
  */
 #ifndef KVCACHE_GPU_H
 #define KVCACHE_GPU_H
@@ -38,7 +46,8 @@ struct kvc_rate {
 };
 /* A device of the daemon's. */
 struct kvc_device {
-    char device[64]; /* "GPU-<uuid>", "emu:<number>": what kvc_gpu_open takes */
+    char device[64]; /* "GPU-<uuid>", "emu:<number>": what kvc_gpu_open takes; of one that has never
+                      * been up: as the daemon's configuration names it */
     char name[64], why[KVC_PARAMS_MAX];
     uint8_t uuid[KVC_UUID_BYTES];
     bool up, emulated;
@@ -118,7 +127,8 @@ struct kvc_pool_spec {
 };
 struct kvc_pool;
 /* KVC_E_BAD_ARGUMENT with what is wrong in kvc_last_error; KVC_E_TIER: the daemon has no such
- * device, or it is out; KVC_E_LIMIT: KVC_POOLS_MAX. */
+ * device, or it is out; KVC_E_FULL: the device has no memory left to import it; KVC_E_LIMIT:
+ * KVC_POOLS_MAX. */
 KVC_API KVC_MUST_USE int kvc_pool_open(struct kvc_gpu *gpu, const struct kvc_pool_spec *spec,
                                        struct kvc_pool **ret_pool);
 KVC_API void kvc_pool_close(struct kvc_pool **pool);

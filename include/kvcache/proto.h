@@ -47,10 +47,15 @@
 #define KVC_DEVICES_MAX 16u
 #define KVC_UUID_BYTES  16u
 #define KVC_IPC_BYTES   64u
-/* Of one session: memories on devices, pools, completion words (8 bytes each). */
-#define KVC_MEMS_MAX  1024u
-#define KVC_POOLS_MAX 8u
-#define KVC_WORDS     512u
+/* Of one session: memories on devices, pools, completion words (8 bytes each). Behind these is one
+ * more, the revocation: 0, until the worker gives up requests of the session that the daemon has
+ * neither ended nor cancelled. From then on the daemon gives no copy from or to the worker's pages
+ * to a device, and no such copy that has not been seen to end ends well. */
+#define KVC_MEMS_MAX     1024u
+#define KVC_POOLS_MAX    8u
+#define KVC_WORDS        512u
+#define KVC_WORD_REVOKED KVC_WORDS
+#define KVC_WORDS_BYTES  (8u * (KVC_WORDS + 1u))
 /* Regions of one POOL_OPEN, over its groups; one is 40 bytes on the wire. */
 #define KVC_REGIONS_MAX  4096u
 #define KVC_REGION_BYTES 40u

@@ -528,6 +528,81 @@ START_TEST(a_daemon_that_is_killed_writes_to_no_page_afterwards)
 }
 END_TEST
 
+/* ---- a daemon that is stopped, and goes on later ---- */
+
+static const char *const late[] = {"hbm.emu_latency=300ms", NULL};
+
+static void setup_late(void)
+{
+    start_with(late);
+    gpu_open(&a, &rig, GPU_APART);
+    gpu_pick_pages(&random_state, GPU_PAGES, others);
+    memcpy(pages, others, sizeof(pages));
+    memset(given, 0, sizeof(given));
+}
+
+/* The request is in flight; the worker gives it up, and somebody else has the pages. */
+static void give_up_while_stopped(struct kvc_op *op)
+{
+    struct kvc_result r;
+    rig_sleep_ms(50);
+    ck_assert_int_eq(kill(rig.pid, SIGSTOP), 0);
+    (void)!kvc_cancel(op);
+    ck_assert(kvc_done(op));
+    (void)!kvc_finish(&op, &r);
+    give_back(pages, BLOCKS * GPU_PPB, 0x11);
+    ck_assert_int_eq(kill(rig.pid, SIGCONT), 0);
+}
+
+/* The worker is served again, by the same device: what that had before has ended by then. */
+static void load_into_other_pages(void)
+{
+    const uint32_t *list = others + BLOCKS * GPU_PPB;
+    struct kvc_loaded l = {.tokens = 0};
+    for (uint64_t end = rig_now_ms() + 60000; rig_now_ms() < end && l.tokens == 0;)
+        l = load_from(&a, list, BLOCKS, 0);
+    ck_assert_uint_eq(l.tokens, BLOCKS * GPU_BT);
+    for (uint32_t i = 0; i < BLOCKS; i++)
+        ck_assert(holds(&a, list + (size_t)i * GPU_PPB, i));
+}
+
+START_TEST(a_daemon_that_was_stopped_writes_to_no_page_that_was_given_up)
+{
+    struct kvc_op *op = NULL;
+    struct kvc_seq seq = rig_seq(keys, BLOCKS, GPU_BT);
+    struct kvc_pages_load load = {.pages = {pages}};
+    rig_keys(a.ns, 1, GPU_BT, BLOCKS, keys);
+    ck_assert_uint_eq(rig_store(a.k, a.ns, keys, 0, BLOCKS, GPU_BT, RIG_BLOCK, statuses), BLOCKS);
+    ck_assert_int_eq(kvc_pages_load_begin(a.ns, &seq, a.pool, &load, &op), 0);
+    give_up_while_stopped(op);
+    load_into_other_pages();
+    nothing_was_written_late(0);
+}
+END_TEST
+
+START_TEST(a_daemon_that_was_stopped_keeps_nothing_of_pages_that_were_given_up)
+{
+    struct kvc_op *op = NULL;
+    struct kvc_blocks blocks = blocks_of(BLOCKS);
+    rig_keys(a.ns, 1, GPU_BT, BLOCKS, keys);
+    ck_assert_uint_eq(rig_store(a.k, a.ns, keys, 0, BLOCKS, GPU_BT, RIG_BLOCK, statuses), BLOCKS);
+    rig_keys(a.ns, 2, GPU_BT, BLOCKS, keys);
+    compute(&a, pages, 0, BLOCKS);
+    ck_assert_int_eq(kvc_pages_store_begin(a.ns, &blocks, a.pool, pages, at_once, NULL, 0, &op), 0);
+    give_up_while_stopped(op);
+    rig_keys(a.ns, 1, GPU_BT, BLOCKS, keys);
+    load_into_other_pages();
+    rig_keys(a.ns, 2, GPU_BT, BLOCKS, keys);
+    struct kvc_seq seq = rig_seq(keys, BLOCKS, GPU_BT);
+    struct kvc_hold *hold = NULL;
+    ck_assert_int_eq(kvc_acquire(a.ns, &seq, NULL, &hold), 0);
+    for (uint32_t i = 0; i < hold->group[0].n; i++) /* one that was quick enough */
+        ck_assert(rig_check(key_of(i), hold->group[0].block[i].data, RIG_BLOCK));
+    kvc_release(a.k, &hold);
+    nothing_was_written_late(0);
+}
+END_TEST
+
 /* ---- failures ---- */
 
 static char fault_file[128];
@@ -549,11 +624,48 @@ static void say_fault(const char *word)
     ck_assert_int_eq(fclose(f), 0);
 }
 
+static void setup_lost(void)
+{
+    snprintf(fault_file, sizeof(fault_file), "/tmp/kvc-e2e-fault-%d", (int)getpid());
+    say_fault("lost");
+    setup_fault();
+}
+
 static void teardown_fault(void)
 {
     unlink(fault_file);
     teardown();
 }
+
+START_TEST(a_device_that_never_came_up_is_listed_as_it_was_configured)
+{
+    struct kvc *k = rig_open(&rig, 0);
+    struct kvc_device d = {.up = true};
+    for (uint64_t end = rig_now_ms() + 30000; rig_now_ms() < end && d.why[0] == '\0';)
+        d = gpu_device(k);
+    ck_assert(!d.up);
+    ck_assert_str_eq(d.device, gpu_rig_device());
+    kvc_close(&k);
+}
+END_TEST
+
+START_TEST(memory_that_the_device_has_not_is_said_to_be_so)
+{
+    gpu_open(&a, &rig, GPU_APART);
+    kvc_pool_close(&a.pool);
+    say_fault("oom");
+    struct kvc_mem *mem;
+    void *at;
+    ck_assert_int_eq(kvc_mem_alloc(a.gpu, GPU_BYTES, &at, &mem), 0);
+    struct kvc_pool_spec spec = gpu_spec(&a);
+    for (uint32_t i = 0; i < a.regions; i++)
+        a.region[i].mem = mem;
+    ck_assert_int_eq(kvc_pool_open(a.gpu, &spec, &a.pool), KVC_E_FULL);
+    ck_assert_msg(strstr(kvc_last_error(a.k), "no memory left") != NULL, "%s", kvc_last_error(a.k));
+    say_fault("");
+    ck_assert_int_eq(kvc_pool_open(a.gpu, &spec, &a.pool), 0);
+}
+END_TEST
 
 START_TEST(a_device_that_fails_costs_hits_and_nothing_else)
 {
@@ -595,6 +707,70 @@ START_TEST(a_device_that_fails_costs_hits_and_nothing_else)
 }
 END_TEST
 
+/* ---- a device under two names ---- */
+
+struct listing {
+    uint32_t n, up;
+    char why[512], uuid[64];
+};
+
+static int note_device(void *ctx, const struct kvc_device *d)
+{
+    struct listing *l = ctx;
+    l->n++;
+    l->up += d->up;
+    if (d->up)
+        snprintf(l->uuid, sizeof(l->uuid), "%s", d->device);
+    else
+        snprintf(l->why, sizeof(l->why), "%s: %s", d->device, d->why);
+    return 0;
+}
+
+static struct listing devices(struct kvc *k)
+{
+    struct listing l = {.n = 0};
+    ck_assert_int_eq(kvc_devices(k, note_device, &l), 0);
+    return l;
+}
+
+/* By its ordinal and by its UUID; workers find the one that is up. */
+START_TEST(a_device_that_is_named_twice_is_used_once)
+{
+    char twice[256];
+    gpu_open(&a, &rig, GPU_APART);
+    snprintf(twice, sizeof(twice), "hbm.devices=%s,%s", gpu_rig_device(), devices(a.k).uuid);
+    gpu_close(&a);
+    rig_stop(&rig);
+    const char *sets[] = {twice, NULL};
+    rig_restart(&rig, sets);
+    struct kvc *k = rig_open(&rig, 0);
+    struct listing l = devices(k);
+    for (uint64_t end = rig_now_ms() + 30000;
+         rig_now_ms() < end && (l.up == 0 || strstr(l.why, "same device") == NULL);)
+        l = devices(k);
+    kvc_close(&k);
+    ck_assert_uint_eq(l.n, 2);
+    ck_assert_uint_eq(l.up, 1);
+    ck_assert_msg(strstr(l.why, "same device") != NULL && strstr(l.why, "0000-0000") == NULL, "%s",
+                  l.why);
+    k = rig_open(&rig, 0);
+    struct kvc_gpu *gpu = NULL;
+    struct kvc_mem *mem = NULL;
+    void *at;
+    struct kvc_pool *pool = NULL;
+    ck_assert_int_eq(kvc_gpu_open(k, gpu_rig_device(), &gpu), 0);
+    ck_assert_int_eq(kvc_mem_alloc(gpu, 4096, &at, &mem), 0);
+    const struct kvc_pool_region region = {
+        .mem = mem, .stride_bytes = 4096, .page_bytes = 4096, .layer = 0};
+    const struct kvc_pool_spec spec = {
+        .pages_max = 1,
+        .groups = 1,
+        .group = {{.pages_per_block = 1, .regions = 1, .region = &region}}};
+    ck_assert_msg(kvc_pool_open(gpu, &spec, &pool) == 0, "%s", kvc_last_error(k));
+    kvc_close(&k);
+}
+END_TEST
+
 static Suite *suite(void)
 {
     Suite *s = suite_create("gpu");
@@ -615,11 +791,28 @@ static Suite *suite(void)
     tcase_add_test(t, a_session_that_is_closed_leaves_no_copy_behind);
     tcase_add_test(t, a_daemon_that_is_killed_writes_to_no_page_afterwards);
     suite_add_tcase(s, t);
+    t = tcase_create("late");
+    tcase_set_timeout(t, 240);
+    tcase_add_checked_fixture(t, setup_late, teardown);
+    tcase_add_test(t, a_daemon_that_was_stopped_writes_to_no_page_that_was_given_up);
+    tcase_add_test(t, a_daemon_that_was_stopped_keeps_nothing_of_pages_that_were_given_up);
+    suite_add_tcase(s, t);
     if (strncmp(gpu_rig_device(), "emu:", 4) == 0) {
         t = tcase_create("fault");
         tcase_set_timeout(t, 240);
         tcase_add_checked_fixture(t, setup_fault, teardown_fault);
         tcase_add_test(t, a_device_that_fails_costs_hits_and_nothing_else);
+        tcase_add_test(t, memory_that_the_device_has_not_is_said_to_be_so);
+        suite_add_tcase(s, t);
+        t = tcase_create("lost");
+        tcase_add_checked_fixture(t, setup_lost, teardown_fault);
+        tcase_add_test(t, a_device_that_never_came_up_is_listed_as_it_was_configured);
+        suite_add_tcase(s, t);
+    } else {
+        t = tcase_create("twice");
+        tcase_set_timeout(t, 240);
+        tcase_add_checked_fixture(t, setup, teardown);
+        tcase_add_test(t, a_device_that_is_named_twice_is_used_once);
         suite_add_tcase(s, t);
     }
     return s;

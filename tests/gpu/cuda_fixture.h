@@ -123,7 +123,7 @@ static inline uint64_t must_copy(struct gpu_dev *on, enum gpu_path path,
                                  uint32_t n)
 {
     uint64_t ticket = 0;
-    const int r = gpu_drv_cuda.copy(on, path, direction, frag, n, &ticket);
+    const int r = gpu_drv_cuda.copy(on, path, direction, frag, n, NULL, &ticket);
     ck_assert_msg(r == 0, "%d: %s", r, gpu_drv_cuda.why(on));
     return ticket;
 }

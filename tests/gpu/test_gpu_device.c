@@ -201,7 +201,7 @@ START_TEST(a_context_that_died_is_followed_by_one_that_lives)
     uint64_t ticket = 0;
     must_pin(dev, host, MIB);
     poison();
-    int r = gpu_drv_cuda.copy(dev, GPU_PATH_ENGINE, GPU_TO_DEVICE, &frag, 1, &ticket);
+    int r = gpu_drv_cuda.copy(dev, GPU_PATH_ENGINE, GPU_TO_DEVICE, &frag, 1, NULL, &ticket);
     if (r == 0)
         r = wait_for(dev, ticket);
     ck_assert_int_eq(r, -EIO);

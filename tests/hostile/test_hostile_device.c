@@ -325,7 +325,7 @@ START_TEST(memory_and_words_that_change_under_copies_harm_nobody)
         hostile_serve(&s);
     }
     ck_assert(daemon_lives(s.rig));
-    ck_assert_int_eq(munmap(words, KVC_WORDS * 8), 0);
+    ck_assert_int_eq(munmap(words, KVC_WORDS_BYTES), 0);
     close(words_fd);
     close(fd);
 }

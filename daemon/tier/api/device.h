@@ -101,8 +101,12 @@ struct device_copy {
     uint64_t ready_value;
     uint64_t deadline_ns;
     _Atomic bool cancel; /* what has not begun is skipped */
-    /* 0; -ETIMEDOUT: had not begun; -ECANCELED: had not, or not all of it (what is in the target is
-     * anything then, as with -EIO); -EIO: the device failed, or is out; -ENOMEM. */
+    /* STORE, LOAD: taken back when it is not 0 any more (struct gpu_revoke); NULL: never. A copy
+     * that ended well was not, at its end. */
+    const _Atomic uint64_t *revoked;
+    /* 0; -ETIMEDOUT: had not begun; -ECANCELED: had not, or not all of it, or was taken back (what
+     * is in the target is anything then, as with -EIO); -EIO: the device failed, or is out;
+     * -ENOMEM. */
     int status;
     void (*done)(struct device_copy *copy);
     void *owner;
@@ -117,7 +121,8 @@ struct device_rate {
 };
 struct device_view {
     uint8_t uuid[DEVICE_UUID_BYTES];
-    const char *name; /* borrowed until the next call, as are all texts */
+    const char *name; /* as configured while it was never up; borrowed until the next call, as are
+                       * all texts */
     const char *why;  /* why it is out; "" */
     bool up, emulated;
     uint64_t limit_bytes, used_bytes; /* of slots */

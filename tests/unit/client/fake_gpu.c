@@ -61,7 +61,7 @@ void gpu_destroy(struct fake *f)
 static void give_words(struct daemon *d, int conn)
 {
     uint8_t buf[KVC_ATTACH_MAX];
-    struct att_words_are m = {.bytes = KVC_WORDS * 8};
+    struct att_words_are m = {.bytes = KVC_WORDS_BYTES};
     int mode = atomic_load(&d->s->words);
     atomic_fetch_add(&d->s->words_asked, 1);
     if (mode == FAKE_WORDS_MUTE)
@@ -74,12 +74,12 @@ static void give_words(struct daemon *d, int conn)
     }
     int fd = -1;
     if (mode == FAKE_WORDS_FILE)
-        fd = make_file(KVC_WORDS * 8);
+        fd = make_file(KVC_WORDS_BYTES);
     else if (m.status == 0 && mode != FAKE_WORDS_NO_DESCRIPTOR)
-        fd = make_memfd(mode == FAKE_WORDS_SHORT ? 8 : KVC_WORDS * 8,
+        fd = make_memfd(mode == FAKE_WORDS_SHORT ? 8 : KVC_WORDS_BYTES,
                         mode == FAKE_WORDS_UNSEALED ? 0 : F_SEAL_SHRINK);
     if (fd >= 0 && mode == FAKE_WORDS_GIVE) {
-        d->words = mmap(NULL, KVC_WORDS * 8, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        d->words = mmap(NULL, KVC_WORDS_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
         NEED(d->words != MAP_FAILED);
     }
     att_send(conn, buf, codec_enc_att_words_are(buf, sizeof(buf), &m), fd);
@@ -254,7 +254,7 @@ void gpu_session_ended(struct daemon *d)
         d->pool[i].is_open = false;
     atomic_store(&d->s->pools_open, 0);
     if (d->words != NULL)
-        munmap(d->words, KVC_WORDS * 8);
+        munmap(d->words, KVC_WORDS_BYTES);
     d->words = NULL;
     d->late.armed = false;
 }

@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "client_gpu__.h"
 #include "dlpack__.h"
 #include "fault.h"
 #include "gpu_fixture.h"
@@ -30,7 +31,7 @@ END_TEST
 START_TEST(a_name_that_is_none_is_refused_with_what_would_be_one)
 {
     static const char *const wrong[] = {"",      "emu",   "emu:",    "emu:x", "emu:1x",
-                                        "gpu:0", "cuda:", "cuda:-1", "0",     "emu:99999999999"};
+                                        "gpu:0", "cuda:", "cuda:-1", "0",     "emu:4294967296"};
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
         struct kvc_gpu *g = NULL;
         ck_assert_int_eq(kvc_gpu_open(kvc, wrong[i], &g), -EINVAL);
@@ -39,6 +40,18 @@ START_TEST(a_name_that_is_none_is_refused_with_what_would_be_one)
     }
     struct kvc_gpu *g = NULL;
     ck_assert_int_eq(kvc_gpu_open(kvc, NULL, &g), -EINVAL);
+}
+END_TEST
+
+/* The daemon's rule. */
+START_TEST(an_emulated_device_has_any_number_of_32_bits)
+{
+    static const char *const names[] = {"emu:4294967295", "emu:1000000", "emu:007"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        struct kvc_gpu *g = NULL;
+        ck_assert_msg(kvc_gpu_open(kvc, names[i], &g) == 0, "%s", kvc_last_error(kvc));
+        kvc_gpu_close(&g);
+    }
 }
 END_TEST
 
@@ -190,6 +203,23 @@ START_TEST(words_that_are_not_to_be_had_now_are_asked_for_again)
     atomic_store(&fake.s->words, FAKE_WORDS_BUSY);
     ck_assert_int_eq(kvc_gpu_signal(gpu, NULL, 0, 1), KVC_E_BUSY);
     ck_assert_int_eq(kvc_gpu_signal(gpu, NULL, 0, 1), 0);
+}
+END_TEST
+
+/* Without them its pages could not be taken back. _i: BUSY, none, never answered */
+START_TEST(a_pool_is_not_without_words)
+{
+    static const int modes[] = {FAKE_WORDS_BUSY, FAKE_WORDS_REFUSE, FAKE_WORDS_MUTE},
+                     errors[] = {KVC_E_BUSY, KVC_E_TIER, KVC_E_TIMEOUT};
+    kvc_gpu_close(&gpu);
+    kvc_close(&kvc);
+    kvc = open_session(200);
+    open_gpu();
+    atomic_store(&fake.s->words, modes[_i]);
+    struct kvc_pool_spec spec = pool_spec();
+    ck_assert_int_eq(kvc_pool_open(gpu, &spec, &pool), errors[_i]);
+    if (_i == 0) /* they are asked for again, with the pool */
+        ck_assert_int_eq(kvc_pool_open(gpu, &spec, &pool), 0);
 }
 END_TEST
 
@@ -424,6 +454,64 @@ START_TEST(a_daemon_that_dies_over_a_pool_is_noticed)
     struct kvc_pool_spec spec = pool_spec();
     fake_rule(&fake, KVC_OP_POOL_OPEN, FAKE_DIE, 0, 1);
     ck_assert_int_eq(kvc_pool_open(gpu, &spec, &pool), KVC_E_DOWN);
+}
+END_TEST
+
+/* ---- what has come of a prefix ---- */
+
+#define OK KVC_ST_OK
+#define NO KVC_ST_TIER
+static const struct {
+    struct pages_have group[2];
+    uint32_t groups, hit, from, want;
+} cases[] = {
+    /* full */
+    {{{16, 0, KVC_RULE_FULL, 0, 3, (const uint8_t[]){OK, OK, OK}}}, 1, 48, 0, 48},
+    {{{16, 0, KVC_RULE_FULL, 0, 3, (const uint8_t[]){OK, OK, OK}}}, 1, 40, 0, 40},
+    {{{16, 0, KVC_RULE_FULL, 0, 3, (const uint8_t[]){OK, OK, NO}}}, 1, 40, 0, 32},
+    {{{16, 0, KVC_RULE_FULL, 0, 3, (const uint8_t[]){NO, OK, OK}}}, 1, 48, 0, 0},
+    {{{16, 0, KVC_RULE_FULL, 2, 2, (const uint8_t[]){OK, OK}}}, 1, 64, 32, 64},
+    {{{16, 0, KVC_RULE_FULL, 2, 2, (const uint8_t[]){OK, NO}}}, 1, 64, 40, 48},
+    {{{16, 0, KVC_RULE_FULL, 2, 2, (const uint8_t[]){NO, OK}}}, 1, 64, 32, 0},
+    {{{16, 0, KVC_RULE_FULL, 0, 0, NULL}}, 1, 0, 0, 0},
+    {{{16, 0, KVC_RULE_FULL, 0, 2, (const uint8_t[]){OK, OK}}}, 1, 48, 0, 32}, /* too few */
+    /* window of 32: the last two or three blocks */
+    {{{16, 32, KVC_RULE_WINDOW, 2, 2, (const uint8_t[]){OK, OK}}}, 1, 64, 0, 64},
+    {{{16, 32, KVC_RULE_WINDOW, 2, 2, (const uint8_t[]){OK, NO}}}, 1, 64, 0, 0},
+    {{{16, 32, KVC_RULE_WINDOW, 1, 3, (const uint8_t[]){OK, OK, NO}}}, 1, 64, 0, 48},
+    {{{16, 32, KVC_RULE_WINDOW, 2, 2, (const uint8_t[]){OK, NO}}}, 1, 64, 32, 48},
+    {{{16, 32, KVC_RULE_WINDOW, 0, 1, (const uint8_t[]){OK}}}, 1, 16, 0, 16},
+    /* state: the block that ends there */
+    {{{64, 0, KVC_RULE_STATE, 2, 1, (const uint8_t[]){OK}}}, 1, 192, 0, 192},
+    {{{64, 0, KVC_RULE_STATE, 2, 1, (const uint8_t[]){NO}}}, 1, 192, 0, 0},
+    {{{64, 0, KVC_RULE_STATE, 2, 1, (const uint8_t[]){NO}}}, 1, 192, 128, 0},
+    /* full and state: it is all or nothing */
+    {{{16, 0, KVC_RULE_FULL, 0, 8, (const uint8_t[]){OK, OK, OK, OK, OK, OK, OK, OK}},
+      {64, 0, KVC_RULE_STATE, 1, 1, (const uint8_t[]){OK}}},
+     2,
+     128,
+     0,
+     128},
+    {{{16, 0, KVC_RULE_FULL, 0, 8, (const uint8_t[]){OK, OK, OK, OK, OK, OK, OK, NO}},
+      {64, 0, KVC_RULE_STATE, 1, 1, (const uint8_t[]){OK}}},
+     2,
+     128,
+     0,
+     0},
+    /* full groups of other sizes: a prefix ends where blocks of both do */
+    {{{16, 0, KVC_RULE_FULL, 0, 8, (const uint8_t[]){OK, OK, OK, OK, OK, NO, OK, OK}},
+      {32, 0, KVC_RULE_FULL, 0, 4, (const uint8_t[]){OK, OK, OK, OK}}},
+     2,
+     128,
+     0,
+     64},
+};
+
+START_TEST(only_what_a_prefix_needs_must_have_come)
+{
+    ck_assert_uint_eq(
+        pages__tokens(cases[_i].group, cases[_i].groups, cases[_i].hit, cases[_i].from),
+        cases[_i].want);
 }
 END_TEST
 
@@ -688,6 +776,9 @@ static TCase *words_case(void)
     tcase_add_test(t, a_wait_ends_with_the_daemon);
     tcase_add_test(t, no_words_where_there_are_no_devices);
     tcase_add_test(t, words_that_are_not_to_be_had_now_are_asked_for_again);
+    tcase_add_loop_test(t, a_pool_is_not_without_words, 0, 3);
+    tcase_add_loop_test(t, only_what_a_prefix_needs_must_have_come, 0,
+                        (int)(sizeof(cases) / sizeof(cases[0])));
     tcase_add_test(t, words_that_do_not_come_are_not_waited_for_longer_than_the_deadline);
     tcase_add_loop_test(t, words_that_cannot_be_trusted_end_the_link, FAKE_WORDS_NO_DESCRIPTOR,
                         FAKE_WORDS_SHORT + 1);
@@ -730,6 +821,7 @@ static Suite *suite(void)
     t = tcase_create("devices");
     tcase_add_checked_fixture(t, start_gpu, stop);
     tcase_add_test(t, a_name_that_is_none_is_refused_with_what_would_be_one);
+    tcase_add_test(t, an_emulated_device_has_any_number_of_32_bits);
     tcase_add_test(t, a_gpu_that_is_not_there_is_said_with_the_next_step);
     tcase_add_test(t, a_device_is_opened_once);
     tcase_add_test(t, the_daemon_tells_of_its_devices);

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include "client.h"
-#include "client_gpu__.h"
 #include "gpu_fixture.h"
 
 /* Pages of the blocks, far from one another, and in no order. */
@@ -206,18 +205,37 @@ START_TEST(a_device_that_is_out_is_a_miss_and_the_pool_is_made_again)
     struct kvc_pages_load load = load_of();
     struct kvc_loaded l = {.tokens = 99};
     hit(3);
-    if (_i == 0)
-        fake_rule(&fake, KVC_OP_PAGES_LOAD, FAKE_STATUS, KVC_ST_TIER, 1);
-    else
-        atomic_store(&fake.s->load_out, true);
+    fake_rule(&fake, KVC_OP_PAGES_LOAD, FAKE_STATUS, KVC_ST_TIER, 1);
     ck_assert_int_eq(kvc_pages_load(ns, &seq, pool, &load, &l), 0);
     ck_assert_uint_eq(l.tokens, 0);
-    atomic_store(&fake.s->load_out, false);
     ck_assert_int_eq(kvc_pages_load(ns, &seq, pool, &load, &l), 0);
     ck_assert_uint_eq(l.tokens, 48);
     ck_assert_uint_eq(atomic_load(&fake.s->mems_dropped), 1);
     ck_assert_uint_eq(atomic_load(&fake.s->mems_seen), 2);
     ck_assert_uint_eq(atomic_load(&fake.s->pools_open), 1);
+}
+END_TEST
+
+/* One block that is corrupt is all of a short load, and says nothing of the device. */
+START_TEST(blocks_that_failed_are_no_reason_to_open_the_pool_again)
+{
+    struct kvc_seq seq = seq_of(8);
+    struct kvc_pages_load load = load_of();
+    struct kvc_blocks blocks = blocks_of(2);
+    struct kvc_loaded l = {.tokens = 99};
+    uint8_t st[2];
+    hit(1);
+    atomic_store(&fake.s->load_out, true);
+    ck_assert_int_eq(kvc_pages_load(ns, &seq, pool, &load, &l), 0);
+    ck_assert_uint_eq(l.tokens, 0);
+    ck_assert_int_eq(kvc_pages_store(ns, &blocks, pool, pages, (struct kvc_word){0}, NULL, 0, st),
+                     0);
+    ck_assert(st[0] == KVC_ST_TIER && st[1] == KVC_ST_TIER);
+    atomic_store(&fake.s->load_out, false);
+    ck_assert_int_eq(kvc_pages_load(ns, &seq, pool, &load, &l), 0);
+    ck_assert_uint_eq(l.tokens, 16);
+    ck_assert_uint_eq(atomic_load(&fake.s->requests[KVC_OP_POOL_OPEN]), 1);
+    ck_assert_uint_eq(atomic_load(&fake.s->mems_dropped), 0);
 }
 END_TEST
 
@@ -353,64 +371,6 @@ START_TEST(a_reply_that_cannot_be_ends_the_link)
 }
 END_TEST
 
-/* ---- what has come of a prefix ---- */
-
-#define OK KVC_ST_OK
-#define NO KVC_ST_TIER
-static const struct {
-    struct pages_have group[2];
-    uint32_t groups, hit, from, want;
-} cases[] = {
-    /* full */
-    {{{16, 0, KVC_RULE_FULL, 0, 3, (const uint8_t[]){OK, OK, OK}}}, 1, 48, 0, 48},
-    {{{16, 0, KVC_RULE_FULL, 0, 3, (const uint8_t[]){OK, OK, OK}}}, 1, 40, 0, 40},
-    {{{16, 0, KVC_RULE_FULL, 0, 3, (const uint8_t[]){OK, OK, NO}}}, 1, 40, 0, 32},
-    {{{16, 0, KVC_RULE_FULL, 0, 3, (const uint8_t[]){NO, OK, OK}}}, 1, 48, 0, 0},
-    {{{16, 0, KVC_RULE_FULL, 2, 2, (const uint8_t[]){OK, OK}}}, 1, 64, 32, 64},
-    {{{16, 0, KVC_RULE_FULL, 2, 2, (const uint8_t[]){OK, NO}}}, 1, 64, 40, 48},
-    {{{16, 0, KVC_RULE_FULL, 2, 2, (const uint8_t[]){NO, OK}}}, 1, 64, 32, 0},
-    {{{16, 0, KVC_RULE_FULL, 0, 0, NULL}}, 1, 0, 0, 0},
-    {{{16, 0, KVC_RULE_FULL, 0, 2, (const uint8_t[]){OK, OK}}}, 1, 48, 0, 32}, /* too few */
-    /* window of 32: the last two or three blocks */
-    {{{16, 32, KVC_RULE_WINDOW, 2, 2, (const uint8_t[]){OK, OK}}}, 1, 64, 0, 64},
-    {{{16, 32, KVC_RULE_WINDOW, 2, 2, (const uint8_t[]){OK, NO}}}, 1, 64, 0, 0},
-    {{{16, 32, KVC_RULE_WINDOW, 1, 3, (const uint8_t[]){OK, OK, NO}}}, 1, 64, 0, 48},
-    {{{16, 32, KVC_RULE_WINDOW, 2, 2, (const uint8_t[]){OK, NO}}}, 1, 64, 32, 48},
-    {{{16, 32, KVC_RULE_WINDOW, 0, 1, (const uint8_t[]){OK}}}, 1, 16, 0, 16},
-    /* state: the block that ends there */
-    {{{64, 0, KVC_RULE_STATE, 2, 1, (const uint8_t[]){OK}}}, 1, 192, 0, 192},
-    {{{64, 0, KVC_RULE_STATE, 2, 1, (const uint8_t[]){NO}}}, 1, 192, 0, 0},
-    {{{64, 0, KVC_RULE_STATE, 2, 1, (const uint8_t[]){NO}}}, 1, 192, 128, 0},
-    /* full and state: it is all or nothing */
-    {{{16, 0, KVC_RULE_FULL, 0, 8, (const uint8_t[]){OK, OK, OK, OK, OK, OK, OK, OK}},
-      {64, 0, KVC_RULE_STATE, 1, 1, (const uint8_t[]){OK}}},
-     2,
-     128,
-     0,
-     128},
-    {{{16, 0, KVC_RULE_FULL, 0, 8, (const uint8_t[]){OK, OK, OK, OK, OK, OK, OK, NO}},
-      {64, 0, KVC_RULE_STATE, 1, 1, (const uint8_t[]){OK}}},
-     2,
-     128,
-     0,
-     0},
-    /* full groups of other sizes: a prefix ends where blocks of both do */
-    {{{16, 0, KVC_RULE_FULL, 0, 8, (const uint8_t[]){OK, OK, OK, OK, OK, NO, OK, OK}},
-      {32, 0, KVC_RULE_FULL, 0, 4, (const uint8_t[]){OK, OK, OK, OK}}},
-     2,
-     128,
-     0,
-     64},
-};
-
-START_TEST(only_what_a_prefix_needs_must_have_come)
-{
-    ck_assert_uint_eq(
-        pages__tokens(cases[_i].group, cases[_i].groups, cases[_i].hit, cases[_i].from),
-        cases[_i].want);
-}
-END_TEST
-
 /* ---- stores ---- */
 
 static void fill_blocks(uint32_t n)
@@ -492,18 +452,9 @@ START_TEST(a_device_that_is_out_is_an_error_of_a_store_and_the_pool_is_made_agai
 {
     struct kvc_blocks blocks = blocks_of(2);
     uint8_t st[2];
-    if (_i == 0) {
-        fake_rule(&fake, KVC_OP_PAGES_STORE, FAKE_STATUS, KVC_ST_TIER, 1);
-        ck_assert_int_eq(
-            kvc_pages_store(ns, &blocks, pool, pages, (struct kvc_word){0}, NULL, 0, st),
-            KVC_E_TIER);
-    } else {
-        atomic_store(&fake.s->load_out, true);
-        ck_assert_int_eq(
-            kvc_pages_store(ns, &blocks, pool, pages, (struct kvc_word){0}, NULL, 0, st), 0);
-        ck_assert_uint_eq(st[0], KVC_ST_TIER);
-        atomic_store(&fake.s->load_out, false);
-    }
+    fake_rule(&fake, KVC_OP_PAGES_STORE, FAKE_STATUS, KVC_ST_TIER, 1);
+    ck_assert_int_eq(kvc_pages_store(ns, &blocks, pool, pages, (struct kvc_word){0}, NULL, 0, st),
+                     KVC_E_TIER);
     ck_assert_int_eq(kvc_pages_store(ns, &blocks, pool, pages, (struct kvc_word){0}, NULL, 0, st),
                      0);
     ck_assert_uint_eq(st[0], KVC_ST_OK);
@@ -590,6 +541,31 @@ START_TEST(a_load_that_was_cancelled_touches_nothing_any_more)
     ck_assert(kvc_done(op));
     no_late_write();
     ck_assert_int_eq(kvc_finish(&op, &r), KVC_E_CANCELLED);
+}
+END_TEST
+
+/* The daemon closes no pool while one of its requests names it, and so would not open it again. */
+START_TEST(a_pool_is_made_again_behind_its_requests_in_flight)
+{
+    struct kvc_seq seq = seq_of(8);
+    struct kvc_pages_load load = load_of();
+    struct kvc_loaded l = {.tokens = 99};
+    struct kvc_result r;
+    struct kvc_op *op = begin_silent(FAKE_LATE_CANCEL);
+    while (atomic_load(&fake.s->requests[KVC_OP_PAGES_LOAD]) == 0)
+        usleep(1000);
+    fake_rule(&fake, KVC_OP_PAGES_LOAD, FAKE_STATUS, KVC_ST_TIER, 1);
+    for (int i = 0; i < 3; i++) {
+        ck_assert_int_eq(kvc_pages_load(ns, &seq, pool, &load, &l), 0);
+        ck_assert_uint_eq(l.tokens, 0);
+    }
+    ck_assert_uint_eq(atomic_load(&fake.s->mems_dropped), 0);
+    ck_assert_uint_eq(atomic_load(&fake.s->requests[KVC_OP_POOL_CLOSE]), 0);
+    ck_assert_int_eq(kvc_cancel(op), 0);
+    ck_assert_int_eq(kvc_finish(&op, &r), KVC_E_CANCELLED);
+    ck_assert_int_eq(kvc_pages_load(ns, &seq, pool, &load, &l), 0);
+    ck_assert_uint_eq(l.tokens, 48);
+    ck_assert_uint_eq(atomic_load(&fake.s->requests[KVC_OP_POOL_OPEN]), 2);
 }
 END_TEST
 
@@ -697,6 +673,25 @@ START_TEST(a_frozen_daemon_is_no_reason_to_hang)
     struct kvc_result r;
     ck_assert_int_eq(kvc_finish(&op, &r), 0);
     ck_assert_int_eq(kill(fake.pid, SIGCONT), 0);
+}
+END_TEST
+
+/* The daemon may go on with it at any time: it finds the word raised, in the page of that epoch and
+ * in no other. */
+START_TEST(pages_that_are_given_up_are_taken_back)
+{
+    reopen(100);
+    const volatile uint64_t *words = kvc_gpu_words(gpu);
+    struct kvc_op *op = begin_silent(FAKE_LATE_NEVER);
+    struct kvc_result r;
+    fake_rule(&fake, KVC_OP_CANCEL, FAKE_SILENCE, 0, 1);
+    ck_assert_uint_eq(words[KVC_WORD_REVOKED], 0);
+    ck_assert_int_eq(kvc_finish(&op, &r), 0);
+    ck_assert_uint_ne(words[KVC_WORD_REVOKED], 0);
+    const volatile uint64_t *next = NULL;
+    for (uint64_t end = fake_now_ms() + 20000; fake_now_ms() < end && next == NULL;)
+        next = kvc_gpu_words(gpu);
+    ck_assert_uint_eq(next[KVC_WORD_REVOKED], 0);
 }
 END_TEST
 
@@ -889,7 +884,8 @@ static TCase *loads(void)
     tcase_add_test(t, a_load_waits_for_its_word_and_tells_of_its_layers);
     tcase_add_loop_test(t, whatever_becomes_of_a_load_its_word_is_written, 0, 6);
     tcase_add_test(t, no_daemon_is_a_miss_of_a_load);
-    tcase_add_loop_test(t, a_device_that_is_out_is_a_miss_and_the_pool_is_made_again, 0, 2);
+    tcase_add_test(t, a_device_that_is_out_is_a_miss_and_the_pool_is_made_again);
+    tcase_add_test(t, blocks_that_failed_are_no_reason_to_open_the_pool_again);
     tcase_add_test(t, a_device_that_stays_out_is_not_asked_for_each_time);
     tcase_add_test(t, a_load_that_is_not_answered_is_a_miss_once_it_is_cancelled);
     tcase_add_test(t, a_timeout_is_settled_before_the_call_returns);
@@ -906,8 +902,7 @@ static TCase *stores(void)
     tcase_add_test(t, a_store_takes_blocks_from_their_pages);
     tcase_add_test(t, a_store_waits_for_its_word);
     tcase_add_test(t, no_daemon_is_a_dropped_store);
-    tcase_add_loop_test(t, a_device_that_is_out_is_an_error_of_a_store_and_the_pool_is_made_again,
-                        0, 2);
+    tcase_add_test(t, a_device_that_is_out_is_an_error_of_a_store_and_the_pool_is_made_again);
     tcase_add_test(t, a_store_that_is_not_answered_is_dropped_once_it_is_cancelled);
     tcase_add_test(t, a_store_that_is_not_wished_is_not_sent);
     tcase_add_test(t, bad_arguments_of_a_store_name_themselves);
@@ -919,6 +914,7 @@ static TCase *ends(void)
     TCase *t = tcase_create("ends");
     tcase_add_checked_fixture(t, start_pool, stop);
     tcase_add_test(t, a_load_that_was_cancelled_touches_nothing_any_more);
+    tcase_add_test(t, a_pool_is_made_again_behind_its_requests_in_flight);
     tcase_add_test(t, closing_a_pool_ends_its_loads);
     tcase_add_test(t, closing_the_session_ends_its_loads);
     tcase_add_test(t, giving_an_op_up_is_no_way_to_keep_its_pages_busy);
@@ -927,6 +923,7 @@ static TCase *ends(void)
     tcase_add_loop_test(t, a_loop_hears_of_a_load_whose_daemon_died, 0, 2);
     tcase_add_test(t, a_daemon_that_does_not_even_cancel_costs_no_more_than_its_time);
     tcase_add_test(t, a_frozen_daemon_is_no_reason_to_hang);
+    tcase_add_test(t, pages_that_are_given_up_are_taken_back);
     return t;
 }
 
@@ -949,8 +946,6 @@ int main(void)
 {
     Suite *s = suite_create("client_pages");
     TCase *t = tcase_create("tokens");
-    tcase_add_loop_test(t, only_what_a_prefix_needs_must_have_come, 0,
-                        (int)(sizeof(cases) / sizeof(cases[0])));
     suite_add_tcase(s, t);
     suite_add_tcase(s, loads());
     suite_add_tcase(s, stores());

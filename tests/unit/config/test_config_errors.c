@@ -72,7 +72,9 @@ static const struct bad {
      "x.yaml:2: hbm.devices: expected devices separated by commas, got "
      "''; for example 'cuda:0=20GiB'\n"},
     {"hbm:\n  devices: emu:0, emu:0=1GiB\n",
-     "x.yaml:2: hbm.devices: 'emu:0' is given twice; leave one of them away\n"},
+     "x.yaml:2: hbm.devices: 'emu:0' is given twice (as 'emu:0'); leave one of them away\n"},
+    {"hbm:\n  devices: emu:0=64MiB, emu:00=64MiB\n",
+     "x.yaml:2: hbm.devices: 'emu:00' is given twice (as 'emu:0'); leave one of them away\n"},
     {"hbm:\n  devices: emu:0=4MiB\n", "x.yaml:2: hbm.devices: emu:0: a device's limit must be 0 "
                                       "(no blocks there) or 8MiB to 8TiB\n"},
     {"hbm:\n  devices: emu:0=2GiB\n",

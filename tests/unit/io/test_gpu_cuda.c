@@ -393,7 +393,8 @@ START_TEST(memory_whose_registration_went_with_a_device_is_copied_all_the_same)
         fake->arm("cuEventRecord:1=700!");
         uint64_t ticket;
         ck_assert_int_eq(
-            gpu_drv_cuda.copy(on(dev), GPU_PATH_ENGINE, GPU_TO_DEVICE, NULL, 0, &ticket), -EIO);
+            gpu_drv_cuda.copy(on(dev), GPU_PATH_ENGINE, GPU_TO_DEVICE, NULL, 0, NULL, &ticket),
+            -EIO);
     }
     gpu_drv_cuda.close(on(dev));
     fill(host, MIB, 1);
@@ -567,6 +568,76 @@ START_TEST(more_fragments_than_the_lists_hold)
 }
 END_TEST
 
+/* Scattered, so that each is a piece of its own. */
+static void scatter(struct gpu_frag *frag, uint32_t n, uint64_t device, const unsigned char *host)
+{
+    for (uint32_t i = 0; i < n; i++)
+        frag[i] = (struct gpu_frag){device + i * 8192, (uintptr_t)host + i * 8192, 4096};
+}
+
+/* The driver has the function, and does not do it here: the copies are made all the same, each by
+ * itself, and it is not asked each time. */
+START_TEST(a_batch_that_is_not_supported_is_copied_piece_by_piece)
+{
+    struct gpu_frag frag[16];
+    struct gpu_mem mem = alloc(dev, MIB);
+    unsigned char *host = host_memory(MIB), *seen = host_memory(MIB);
+    must_pin(dev, host, MIB);
+    fill(host, MIB, 5);
+    scatter(frag, 16, mem.addr, host);
+    fake->arm("cuMemcpyBatchAsync:1=801");
+    for (unsigned turn = 0; turn < 2; turn++)
+        ck_assert_int_eq(wait_for(dev, must_copy(dev, GPU_PATH_ENGINE, GPU_TO_DEVICE, frag, 16)),
+                         1);
+    fake->arm("");
+    ck_assert_uint_eq(fake->calls("cuMemcpyBatchAsync"), 1);
+    copy_from(dev, seen, mem.addr, MIB);
+    for (uint32_t i = 0; i < 16; i++)
+        ck_assert_int_eq(memcmp(seen + i * 8192, host + i * 8192, 4096), 0);
+    gpu_drv_cuda.unpin(dev, host, MIB);
+    gpu_drv_cuda.free(dev, &mem);
+    free(host);
+    free(seen);
+}
+END_TEST
+
+/* _i: by batch, by kernel, one by one. */
+START_TEST(a_copy_that_was_taken_back_is_not_begun_and_ends)
+{
+    const bool pinned = _i < 2;
+    _Atomic uint64_t word = 1;
+    struct gpu_revoke revoke = {.word = &word};
+    struct gpu_frag frag[16];
+    struct gpu_mem mem = alloc(dev, MIB);
+    unsigned char *host = host_memory(MIB), *seen = host_memory(MIB);
+    if (pinned)
+        must_pin(dev, host, MIB);
+    fill(host, MIB, 5);
+    scatter(frag, 16, mem.addr, host);
+    for (unsigned turn = 0; turn < 2; turn++) {
+        uint64_t ticket = 0;
+        const uint64_t before = fake->calls("piece") + fake->calls("frag");
+        ck_assert_int_eq(gpu_drv_cuda.copy(dev, _i == 1 ? GPU_PATH_KERNEL : GPU_PATH_ENGINE,
+                                           GPU_TO_DEVICE, frag, 16, &revoke, &ticket),
+                         0);
+        ck_assert_int_eq(wait_for(dev, ticket), 1);
+        ck_assert_uint_eq(fake->calls("piece") + fake->calls("frag"), before);
+        ck_assert(revoke.seen);
+        word = 0; /* a word that is lowered changes nothing */
+    }
+    copy_to(dev, mem.addr, host, 100); /* the next is whole */
+    copy_from(dev, seen, mem.addr, MIB);
+    ck_assert_int_eq(memcmp(seen, host, 100), 0);
+    for (uint32_t i = 100; i < MIB; i++)
+        ck_assert_uint_eq(seen[i], 0);
+    if (pinned)
+        gpu_drv_cuda.unpin(dev, host, MIB);
+    gpu_drv_cuda.free(dev, &mem);
+    free(host);
+    free(seen);
+}
+END_TEST
+
 START_TEST(fragments_outside_the_devices_memory_are_refused)
 {
     unsigned char host[16];
@@ -580,8 +651,8 @@ START_TEST(fragments_outside_the_devices_memory_are_refused)
                                    {mem.addr, (uintptr_t)host, UINT64_MAX}};
     for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
         const struct gpu_frag two[] = {{mem.addr, (uintptr_t)host, 4}, bad[i]};
-        ck_assert_int_eq(gpu_drv_cuda.copy(dev, GPU_PATH_ENGINE, GPU_TO_DEVICE, two, 2, &ticket),
-                         -EINVAL);
+        ck_assert_int_eq(
+            gpu_drv_cuda.copy(dev, GPU_PATH_ENGINE, GPU_TO_DEVICE, two, 2, NULL, &ticket), -EINVAL);
         ck_assert_ptr_nonnull(strstr(gpu_drv_cuda.why(dev), "fragment 1"));
     }
     ck_assert_uint_eq(ticket, 77);
@@ -787,6 +858,8 @@ static Suite *make_suite(void)
     tcase_add_loop_test(opened, memory_that_cannot_be_pinned_is_an_errno, 0, 6);
     tcase_add_test(opened, neighbours_are_joined_and_registrations_are_not);
     tcase_add_test(opened, large_fragments_are_divided_among_the_warps);
+    tcase_add_test(opened, a_batch_that_is_not_supported_is_copied_piece_by_piece);
+    tcase_add_loop_test(opened, a_copy_that_was_taken_back_is_not_begun_and_ends, 0, 3);
     tcase_add_test(opened, fragments_outside_the_devices_memory_are_refused);
     tcase_add_test(opened, a_ticket_has_ended_when_it_and_all_before_it_have);
     tcase_add_test(opened, events_are_used_again);

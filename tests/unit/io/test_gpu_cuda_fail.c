@@ -24,7 +24,7 @@ static int copy_and_wait(enum gpu_path path, enum gpu_direction direction,
                          const struct gpu_frag *frag, uint32_t n)
 {
     uint64_t ticket = 0;
-    const int r = gpu_drv_cuda.copy(dev, path, direction, frag, n, &ticket);
+    const int r = gpu_drv_cuda.copy(dev, path, direction, frag, n, NULL, &ticket);
     return r < 0 ? r : wait_for(dev, ticket);
 }
 
@@ -249,8 +249,8 @@ static void assert_out(struct gpu_mem *mem)
     ck_assert_int_eq(gpu_drv_cuda.alloc(dev, 1, &other), -EIO);
     ck_assert_int_eq(gpu_drv_cuda.import(dev, &mem->handle, &other), -EIO);
     ck_assert_int_eq(gpu_drv_cuda.pin(dev, host, 4096), -EIO);
-    ck_assert_int_eq(gpu_drv_cuda.copy(dev, GPU_PATH_ENGINE, GPU_TO_DEVICE, &frag, 1, &ticket),
-                     -EIO);
+    ck_assert_int_eq(
+        gpu_drv_cuda.copy(dev, GPU_PATH_ENGINE, GPU_TO_DEVICE, &frag, 1, NULL, &ticket), -EIO);
     ck_assert_msg(strstr(gpu_drv_cuda.why(dev), "CUDA_ERROR_ILLEGAL_ADDRESS") != NULL, "%s",
                   gpu_drv_cuda.why(dev));
 }

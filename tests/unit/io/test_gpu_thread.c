@@ -19,7 +19,8 @@ static unsigned word_at;
 static _Atomic bool fails; /* the next poll */
 
 static int spy_copy(struct gpu_dev *dev, enum gpu_path path, enum gpu_direction direction,
-                    const struct gpu_frag *frag, uint32_t n, uint64_t *ret_ticket)
+                    const struct gpu_frag *frag, uint32_t n, struct gpu_revoke *revoke,
+                    uint64_t *ret_ticket)
 {
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < n; i++)
@@ -31,7 +32,7 @@ static int spy_copy(struct gpu_dev *dev, enum gpu_path path, enum gpu_direction 
     most_there = MAX(most_there, bytes_there);
     if (ngiven == word_at)
         atomic_store_explicit(&word, 1, memory_order_release);
-    return gpu_drv_emu.copy(dev, path, direction, frag, n, ret_ticket);
+    return gpu_drv_emu.copy(dev, path, direction, frag, n, revoke, ret_ticket);
 }
 
 static int spy_poll(struct gpu_dev *dev, uint64_t ticket)
@@ -286,6 +287,180 @@ START_TEST(an_earlier_copy_whose_word_comes_goes_before_the_rest_of_a_later_one)
 }
 END_TEST
 
+/* ---- what is measured ---- */
+
+static char fault_file[64];
+
+static void say_fault(const char *text)
+{
+    FILE *f = fopen(fault_file, "w");
+    ck_assert_ptr_nonnull(f);
+    ck_assert_int_ge(fputs(text, f), 0);
+    ck_assert_int_eq(fclose(f), 0);
+}
+
+/* Less memory than it would like is better than none. */
+START_TEST(calibration_makes_do_with_less_memory)
+{
+    const uint64_t memory[] = {2 * MIB, MIB, MIB - 4096};
+    const struct gpu_config config = {.device = "emu:0",
+                                      .calibrate = true,
+                                      .changed = note_changed,
+                                      .emu = {.memory_bytes = memory[_i]}};
+    loop = make(LOOP_AUTO);
+    gpu = open_up(&config);
+    const struct gpu_rates *r = gpu_rates(gpu);
+    for (unsigned i = 0; i + 1 < GPU_CALIBRATED && _i == 2; i++)
+        ck_assert_uint_eq(r->to[i][GPU_PATH_ENGINE], 0);
+    ck_assert_uint_eq(r->plain_to > 0, _i < 2);
+    ck_assert_uint_eq(r->to[GPU_CALIBRATED - 1][GPU_PATH_ENGINE], 0); /* 8 MiB */
+    struct gpu_mem mem;
+    must_alloc(gpu, &mem, memory[_i]); /* it has left nothing */
+    must_free(gpu, &mem);
+    close_spied();
+}
+END_TEST
+
+START_TEST(what_could_not_be_measured_is_when_there_is_memory)
+{
+    (void)snprintf(fault_file, sizeof fault_file, "/tmp/kvc-gpu-thread-%d", (int)getpid());
+    const struct gpu_config config = {.device = "emu:0",
+                                      .calibrate = true,
+                                      .recalibrate_ns = 1,
+                                      .changed = note_changed,
+                                      .emu = {.fault_file = fault_file}};
+    say_fault("oom");
+    loop = make(LOOP_AUTO);
+    gpu = open_up(&config);
+    ck_assert_uint_eq(gpu_rates(gpu)->plain_to, 0);
+    say_fault("");
+    while (!gpu__is_calibrated(gpu_rates(gpu)))
+        turn();
+    ck_assert_uint_gt(gpu_rates(gpu)->plain_from, 0);
+    ck_assert_uint_eq(changes, 1);
+    unlink(fault_file);
+    close_spied();
+}
+END_TEST
+
+/* ---- what is refused ---- */
+
+static unsigned asked;
+
+static const char *refuse(void *ctx, const uint8_t uuid[GPU_UUID_BYTES])
+{
+    (void)ctx;
+    asked++;
+    ck_assert_uint_eq(uuid[GPU_UUID_BYTES - 1], 7);
+    return "it is the same device as another";
+}
+
+/* What was submitted before it was known ends too, and it is not tried again. */
+START_TEST(a_device_that_is_refused_is_out_for_good)
+{
+    const struct gpu_config config = {
+        .device = "emu:7", .retry_ns = 1, .changed = note_changed, .refuse = refuse};
+    static const uint8_t none[GPU_UUID_BYTES];
+    struct gpu_mem early = {0}, late = {0};
+    loop = make(LOOP_AUTO);
+    ck_assert_int_eq(gpu_open(&config, loop, &gpu), 0);
+    struct flight f = {.op = {.kind = GPU_ALLOC, .mem = &early, .bytes = 4096}};
+    begin(gpu, &f);
+    while (changes == 0)
+        turn();
+    ck_assert_int_eq(change[0].state, GPU_OUT);
+    ck_assert_str_eq(change[0].why, "it is the same device as another");
+    ck_assert_int_eq(memcmp(gpu_uuid(gpu), none, GPU_UUID_BYTES), 0);
+    (void)end_of(&f);
+    ck_assert_uint_eq(early.addr, 0);
+    ck_assert_int_eq(alloc(gpu, &late, 4096), -EIO);
+    ck_assert_int_eq(alloc(gpu, &late, 4096), -EIO);
+    ck_assert_uint_eq(asked, 1);
+    ck_assert_uint_eq(changes, 1);
+    ck_assert_uint_eq(gpu_metrics(gpu)->memory_bytes, 0);
+    close_spied();
+}
+END_TEST
+
+/* ---- what is taken back ---- */
+
+static _Atomic uint64_t revoked;
+
+/* Raised by the spy when so many pieces have been given. */
+START_TEST(no_piece_is_given_of_a_copy_that_was_taken_back)
+{
+    enum { PIECES = 64, AT = 5, EACH = 32 * 1024 };
+    const uint64_t bytes = (uint64_t)PIECES * EACH;
+    struct gpu_mem mem;
+    open_spied(8 * EACH);
+    must_alloc(gpu, &mem, bytes);
+    uint8_t *host = bytes_new(bytes);
+    const struct gpu_frag frag = {mem.addr, at(host), bytes};
+    static _Atomic uint64_t seen;
+    const struct gpu_mark mark = {1, 1, &seen};
+    struct flight f = copy_of(GPU_TO_DEVICE, &frag, 1);
+    f.op.revoke.word = &word;
+    f.op.mark = &mark;
+    f.op.nmarks = 1;
+    word_at = AT;
+    ck_assert_int_eq(run(gpu, &f), -ECANCELED);
+    ck_assert_uint_eq(ngiven, AT);
+    ck_assert_uint_eq(seen, 0);
+    ck_assert_uint_eq(gpu_metrics(gpu)->failures, 0);
+    ck_assert_int_eq(copy_to(gpu, mem.addr, host, EACH), 0); /* others go on */
+    must_free(gpu, &mem);
+    free(host);
+    close_spied();
+}
+END_TEST
+
+START_TEST(what_waits_for_its_word_ends_when_it_is_taken_back)
+{
+    static uint8_t value = 7;
+    static _Atomic uint64_t never;
+    struct gpu_mem mem;
+    open_spied(0);
+    must_alloc(gpu, &mem, 4096);
+    const struct gpu_frag frag = {mem.addr, at(&value), 1};
+    struct flight f = copy_of(GPU_TO_DEVICE, &frag, 1);
+    f.op.revoke.word = &revoked;
+    f.op.after = &never;
+    f.op.after_value = 1;
+    begin(gpu, &f);
+    atomic_store(&revoked, 1);
+    ck_assert_int_eq(end_of(&f), -ECANCELED);
+    ck_assert_uint_eq(ngiven, 0);
+    must_free(gpu, &mem);
+    close_spied();
+}
+END_TEST
+
+/* Bytes that are read after the memory was taken back may be somebody else's: the copy did not end
+ * well, even if the driver had all of it, and even if the word is lowered again. */
+START_TEST(a_copy_that_was_given_whole_does_not_end_well_once_it_is_taken_back)
+{
+    const struct gpu_config config = {
+        .device = "emu:0", .changed = note_changed, .emu = {.latency_ns = 50 * MS}};
+    struct gpu_mem mem;
+    uint8_t host[4096];
+    loop = make(LOOP_AUTO);
+    gpu = open_up(&config);
+    must_alloc(gpu, &mem, sizeof host);
+    memset(host, 0x5a, sizeof host);
+    const struct gpu_frag frag = {at(host), mem.addr, sizeof host};
+    struct flight f = copy_of(GPU_FROM_DEVICE, &frag, 1);
+    f.op.revoke.word = &revoked;
+    begin(gpu, &f);
+    (void)nanosleep(&(struct timespec){.tv_nsec = 10 * (long)MS}, NULL);
+    atomic_store(&revoked, 1);
+    ck_assert_int_eq(end_of(&f), -ECANCELED);
+    for (size_t i = 0; i < sizeof host; i++)
+        ck_assert_uint_eq(host[i], 0x5a); /* an emulated device looks when it is due */
+    must_free(gpu, &mem);
+    close_spied();
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("gpu_thread");
@@ -298,6 +473,12 @@ int main(void)
     tcase_add_loop_test(tc, a_large_copy_is_given_in_pieces_within_the_credit, 0, 4);
     tcase_add_test(tc, pieces_end_at_marks_when_they_are_large_enough);
     tcase_add_test(tc, an_earlier_copy_whose_word_comes_goes_before_the_rest_of_a_later_one);
+    tcase_add_loop_test(tc, calibration_makes_do_with_less_memory, 0, 3);
+    tcase_add_test(tc, what_could_not_be_measured_is_when_there_is_memory);
+    tcase_add_test(tc, a_device_that_is_refused_is_out_for_good);
+    tcase_add_test(tc, no_piece_is_given_of_a_copy_that_was_taken_back);
+    tcase_add_test(tc, what_waits_for_its_word_ends_when_it_is_taken_back);
+    tcase_add_test(tc, a_copy_that_was_given_whole_does_not_end_well_once_it_is_taken_back);
     suite_add_tcase(suite, tc);
     return check_run(suite);
 }

@@ -57,6 +57,7 @@ struct sr_device {
     unsigned pools, dropped;
     unsigned lent; /* chunk_lend() without chunk_give_back() */
     uint32_t last_given_back;
+    unsigned outs;
     int verdict; /* what mem_import() returns */
     struct srig *rig;
 };

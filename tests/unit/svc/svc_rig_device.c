@@ -51,7 +51,7 @@ static int port_words_make(void *ctx, uint64_t bytes, int *ret_fd, void **ret_ba
 static void port_words_free(void *ctx, void *base, uint64_t bytes)
 {
     struct srig *s = ctx;
-    ck_assert_uint_eq(bytes, KVC_WORDS * 8);
+    ck_assert_uint_eq(bytes, KVC_WORDS_BYTES);
     free(base);
     s->words--;
 }
@@ -89,6 +89,7 @@ static void device_op_view(struct device *d, struct device_view *ret_view)
                                      .emulated = true,
                                      .limit_bytes = 1u << 20,
                                      .imported_bytes = 4096ull * x->nmems,
+                                     .outs = x->outs,
                                      .rate = {{.frag_bytes = 4096, .to_engine = 7}}};
     memcpy(ret_view->uuid, x->uuid, sizeof(x->uuid));
 }
@@ -318,7 +319,7 @@ _Atomic uint64_t *sr_words(struct srig *s, struct sr_peer *p)
     (void)sr_attach_send(s, p, codec_enc_att_words(s->buf, sizeof(s->buf), &msg), -1);
     ck_assert_int_eq(codec_dec_att_words_are(p->last, p->last_len, &reply), 0);
     ck_assert_uint_eq(reply.status, KVC_ST_OK);
-    ck_assert_uint_eq(reply.bytes, KVC_WORDS * 8);
+    ck_assert_uint_eq(reply.bytes, KVC_WORDS_BYTES);
     ck_assert_int_ge(p->last_fd, FD_FIRST);
     return session_of(s, p)->things->words;
 }

@@ -35,7 +35,7 @@ static uint16_t words_status(struct sr_peer *peer)
     (void)sr_attach_send(&s, peer, codec_enc_att_words(s.buf, sizeof(s.buf), &msg), -1);
     ck_assert_int_eq(codec_dec_att_words_are(peer->last, peer->last_len, &reply), 0);
     ck_assert((reply.status == KVC_ST_OK) == (peer->last_fd >= 0));
-    ck_assert((reply.status == KVC_ST_OK) == (reply.bytes == KVC_WORDS * 8));
+    ck_assert((reply.status == KVC_ST_OK) == (reply.bytes == KVC_WORDS_BYTES));
     return reply.status;
 }
 
@@ -110,9 +110,10 @@ START_TEST(an_import_that_fails_says_why_and_frees_the_number)
         uint16_t status;
     } cases[] = {{-EINVAL, KVC_ST_BAD_ARGUMENT},
                  {-EOPNOTSUPP, KVC_ST_UNKNOWN_OP},
-                 {-ENOMEM, KVC_ST_BUSY},
+                 {-ENOMEM, KVC_ST_FULL},
+                 {-EMFILE, KVC_ST_BUSY},
                  {-EIO, KVC_ST_TIER}};
-    for (unsigned i = 0; i < 4; i++) {
+    for (unsigned i = 0; i < 5; i++) {
         ck_assert(sr_mem(&s, p, 0, 0, sr_fd(&s)));
         sr_imported(&s, 0, cases[i].err);
         ck_assert_uint_eq(sr_mem_is(p, 0), cases[i].status);

@@ -271,6 +271,70 @@ START_TEST(copies_begin_behind_a_word)
 }
 END_TEST
 
+/* The worker's stream may never come by; it hears of the end at once, and copies that run end as
+ * ever. */
+START_TEST(a_daemon_that_leaves_waits_for_no_word)
+{
+    (void)sr_words(&s, p);
+    cached();
+    uint64_t runs = sr_pages_load(&s, p, &g);
+    g.after = 1;
+    g.after_value = 7;
+    uint64_t load = sr_pages_load(&s, p, &g);
+    g.b.chain++;
+    uint64_t store = sr_pages_store(&s, p, &g);
+    ck_assert_uint_eq(copies(), 3);
+    svc_drain(s.svc);
+    ck_assert(!atomic_load(&copy_no(0)->cancel));
+    ck_assert(atomic_load(&copy_no(1)->cancel) && atomic_load(&copy_no(2)->cancel));
+    fake_device_end(s.device[0].fake, copy_no(2), -ECANCELED);
+    fake_device_end(s.device[0].fake, copy_no(1), -ECANCELED);
+    sr_turn(&s, 0);
+    ck_assert_uint_eq(sr_status(&s, load), KVC_ST_SHUTDOWN);
+    ck_assert_uint_eq(sr_status(&s, store), KVC_ST_SHUTDOWN);
+    ck_assert(!svc_is_quiet(s.svc));
+    end_copy(0);
+    expect_loaded(runs, 32, 0, 4);
+    ck_assert(svc_is_quiet(s.svc));
+}
+END_TEST
+
+/* Its wait for another writer ends with the daemon's service, and then it waits for no word. */
+START_TEST(what_begins_to_wait_for_a_word_while_the_daemon_leaves_is_called_off)
+{
+    (void)sr_words(&s, p);
+    cached();
+    g.b.n = 6;
+    uint64_t resv = sr_reservation(&s, sr_reserve(&s, p, &g.b));
+    g.after = 1;
+    g.after_value = 7;
+    g.flags = KVC_F_WAIT;
+    uint64_t load = sr_pages_load(&s, p, &g);
+    ck_assert_uint_eq(copies(), 0);
+    svc_drain(s.svc);
+    ck_assert_uint_eq(copies(), 1);
+    ck_assert(atomic_load(&copy_no(0)->cancel));
+    end_copy(-ECANCELED);
+    ck_assert_uint_eq(sr_status(&s, load), KVC_ST_SHUTDOWN);
+    ck_assert_uint_eq(sr_status(&s, sr_drop(&s, p, resv)), KVC_ST_OK);
+}
+END_TEST
+
+/* By the word behind the worker's own; who has asked for none cannot. */
+START_TEST(copies_of_pages_can_be_taken_back)
+{
+    const _Atomic uint64_t *revoked = _i == 1 ? &sr_words(&s, p)[KVC_WORD_REVOKED] : NULL;
+    uint64_t store = sr_pages_store(&s, p, &g);
+    ck_assert_ptr_eq((const void *)copy_no(0)->revoked, (const void *)revoked);
+    sr_device_copies(&s);
+    sr_copies(&s);
+    sr_all(&s, store, KVC_ST_OK);
+    (void)sr_pages_load(&s, p, &g);
+    ck_assert_ptr_eq((const void *)copy_no(0)->revoked, (const void *)revoked);
+    sr_device_copies(&s);
+}
+END_TEST
+
 START_TEST(a_block_whose_pages_are_out_of_range_fails_alone)
 {
     cached();
@@ -297,6 +361,20 @@ START_TEST(a_device_that_fails_is_a_status_of_each_block)
     end_copy(-EIO);
     sr_settle(&s);
     expect_failed(store, KVC_ST_TIER);
+}
+END_TEST
+
+/* What was imported went with it: the worker is told so, also when the device is back. */
+START_TEST(a_pool_of_a_device_that_was_out_is_to_be_opened_again)
+{
+    cached();
+    fake_device_lose(s.device[0].fake);
+    ck_assert_uint_eq(sr_status(&s, sr_pages_load(&s, p, &g)), KVC_ST_TIER);
+    fake_device_up(s.device[0].fake);
+    s.device[0].outs++;
+    ck_assert_uint_eq(sr_status(&s, sr_pages_load(&s, p, &g)), KVC_ST_TIER);
+    ck_assert_uint_eq(sr_status(&s, sr_pages_store(&s, p, &g)), KVC_ST_TIER);
+    ck_assert_uint_eq(copies(), 0);
 }
 END_TEST
 
@@ -742,8 +820,12 @@ int main(void)
     tcase_add_test(t, a_wait_ends_in_time_for_copies);
     tcase_add_test(t, layers_are_counted_in_a_word);
     tcase_add_test(t, copies_begin_behind_a_word);
+    tcase_add_test(t, a_daemon_that_leaves_waits_for_no_word);
+    tcase_add_test(t, what_begins_to_wait_for_a_word_while_the_daemon_leaves_is_called_off);
+    tcase_add_loop_test(t, copies_of_pages_can_be_taken_back, 0, 2);
     tcase_add_test(t, a_block_whose_pages_are_out_of_range_fails_alone);
     tcase_add_test(t, a_device_that_fails_is_a_status_of_each_block);
+    tcase_add_test(t, a_pool_of_a_device_that_was_out_is_to_be_opened_again);
     tcase_add_test(t, storing_what_exists_copies_nothing);
     tcase_add_test(t, pools_and_words_are_the_sessions_own);
     tcase_add_test(t, a_list_of_pages_has_as_many_as_the_blocks_take);
