@@ -36,7 +36,7 @@ static int copy(struct gpu_plain *p, enum gpu_direction direction)
     const bool to = direction == GPU_TO_DEVICE;
     const struct gpu_frag frag = {to ? p->mem.addr : host, to ? host : p->mem.addr, p->bytes};
     uint64_t ticket;
-    int rc = p->drv->copy(p->dev, GPU_PATH_ENGINE, direction, &frag, 1, &ticket);
+    int rc = p->drv->copy(p->dev, GPU_PATH_ENGINE, direction, &frag, 1, NULL, &ticket);
     if (rc < 0)
         return failed(p, "a plain copy", rc);
     while ((rc = p->drv->poll(p->dev, ticket)) == 0)
