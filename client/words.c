@@ -200,7 +200,7 @@ void words__revoke(struct kvc *k, uint32_t epoch)
     if (w == NULL)
         return;
     __atomic_store_n(&w->word[KVC_WORD_REVOKED], 1, __ATOMIC_SEQ_CST);
-    __atomic_thread_fence(__ATOMIC_SEQ_CST); /* before what the caller writes to its pages */
+    __sync_synchronize(); /* before what the caller writes to its pages */
 }
 
 volatile uint64_t *kvc_gpu_words(struct kvc_gpu *gpu)
