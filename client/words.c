@@ -72,7 +72,7 @@ static int map_page(struct kvc *k, int fd)
         at = sys_mmap(NULL, WORDS_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd);
     if (w == NULL || at == MAP_FAILED) {
         free(w);
-        return kvc__fail(k, -ENOMEM, "cannot map the page of completion words");
+        return -ENOMEM;
     }
     *w = (struct words){.next = k->words, .word = at, .epoch = k->epoch};
     k->words = w;
@@ -98,7 +98,8 @@ int words__are(struct kvc *k, const uint8_t *buf, size_t len, int passed)
     if (passed < 0 || m.bytes < WORDS_BYTES || !is_page(passed))
         return kvc__malformed(k, "WORDS_ARE (a memfd of 4104 bytes, sealed against shrinking, was "
                                  "expected)");
-    k->words_error = map_page(k, passed);
+    if (map_page(k, passed) < 0) /* the daemon has given this session its page */
+        return kvc__down(k, KVC_E_DOWN, "cannot map the page of completion words; disconnected");
     pool__mem_came(k);
     return 0;
 }

@@ -2,6 +2,7 @@
 /* Workers of two principals who fill a device in turn and do not unmap what they have read. Needs
  * root, to become them. */
 #include <check.h>
+#include <fcntl.h>
 #include <grp.h>
 #include <signal.h>
 #include <stdio.h>
@@ -11,7 +12,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "check_run.h"
 #include "rig_device.h"
 
 #define UID_ONE 54321u
@@ -116,19 +116,27 @@ static _Noreturn void work(int said, int told, uint32_t chains)
     _exit(0);
 }
 
+/* What work() is told when it has become that uid. */
+#define PACK(said, told, chains, uid) \
+    ((uint64_t)(said) | (uint64_t)(told) << 8 | (uint64_t)(chains) << 16 | (uint64_t)(uid) << 32)
+
+static int child_main(const char *role, uint64_t arg)
+{
+    (void)role;
+    const uid_t uid = (uid_t)(arg >> 32);
+    if (setgroups(0, NULL) || setgid(uid) || setuid(uid))
+        return 99;
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* forgotten with the uid */
+    work((int)(arg & 0xff), (int)(arg >> 8 & 0xff), (uint32_t)(arg >> 16 & 0xffff));
+}
+
 static void begin(struct worker *w, uid_t uid, uint32_t chains)
 {
     int said[2], told[2];
-    ck_assert_int_eq(pipe(said) | pipe(told), 0);
-    fflush(NULL);
-    w->pid = fork();
-    ck_assert_int_ge(w->pid, 0);
-    if (w->pid == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        if (setgroups(0, NULL) || setgid(uid) || setuid(uid))
-            _exit(99);
-        work(said[1], told[0], chains);
-    }
+    ck_assert_int_eq(pipe2(said, O_CLOEXEC) | pipe2(told, O_CLOEXEC), 0);
+    ck_assert_int_eq(fcntl(said[1], F_SETFD, 0) | fcntl(told[0], F_SETFD, 0), 0);
+    ck_assert(said[1] < 256 && told[0] < 256);
+    w->pid = rig_spawn(&rig, "work", PACK(said[1], told[0], chains, uid));
     close(said[1]);
     close(told[0]);
     w->said = said[0];
@@ -277,19 +285,24 @@ START_TEST(a_worker_that_dies_makes_room)
 }
 END_TEST
 
-int main(void)
+static Suite *suite(void)
 {
-    if (geteuid() != 0) {
-        printf("SKIP: only root can become another uid\n");
-        return 77;
-    }
-    Suite *suite = suite_create("hostile handover");
+    Suite *s = suite_create("hostile handover");
     TCase *t = tcase_create("hostile handover");
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_set_timeout(t, 600);
     tcase_add_test(t, what_idle_workers_map_is_within_the_limit);
     tcase_add_test(t, workers_that_call_make_room_for_one_another);
     tcase_add_test(t, a_worker_that_dies_makes_room);
-    suite_add_tcase(suite, t);
-    return check_run(suite);
+    suite_add_tcase(s, t);
+    return s;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 1 && geteuid() != 0) {
+        printf("SKIP: only root can become another uid\n");
+        return 77;
+    }
+    return rig_main(argc, argv, &rig, child_main, suite);
 }

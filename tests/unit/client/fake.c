@@ -571,16 +571,18 @@ static int answer(struct daemon *d, const struct msg_head *h, const uint8_t *in,
 
 /* ---- the script ---- */
 
-static const struct fake_rule *rule_for(struct daemon *d, uint8_t op)
+/* A copy: one that is used up may be another by now. */
+static bool take_rule(struct daemon *d, uint8_t op, struct fake_rule *ret)
 {
     for (int i = 0; i < FAKE_RULES; i++) {
         struct fake_rule *r = &d->s->rule[i];
         if (r->op == op && r->times > 0) {
+            *ret = *r;
             r->times--;
-            return r;
+            return true;
         }
     }
-    return NULL;
+    return false;
 }
 
 static void keep(struct daemon *d, const struct msg_head *h, const void *buf, size_t len,
@@ -685,6 +687,8 @@ static void serve(struct daemon *d, const uint8_t *in, size_t in_len)
     struct msg_head h;
     if (codec_dec_head(in, in_len, &h) < 0)
         return;
+    struct fake_rule rule = {.op = 0};
+    const bool rules = take_rule(d, h.op, &rule);
     atomic_fetch_add(&d->s->requests[h.op], 1);
     atomic_store(&d->s->deadline_ms, h.deadline_ms);
     uint32_t retire = atomic_exchange(&d->s->retire, 0);
@@ -693,11 +697,10 @@ static void serve(struct daemon *d, const uint8_t *in, size_t in_len)
         struct att_retired m = {.chunk = retire - 1};
         att_send(d->last_conn, buf, codec_enc_att_retired(buf, sizeof(buf), &m), -1);
     }
-    const struct fake_rule *r = rule_for(d, h.op);
     int n = answer(d, &h, in, in_len, d->tx, sizeof(d->tx));
     NEED(n > 0);
-    if (r != NULL) {
-        misbehave(d, r, &h, in, in_len, (size_t)n);
+    if (rules) {
+        misbehave(d, &rule, &h, in, in_len, (size_t)n);
         flush_later(d, false, 0);
     } else {
         reply(d, d->tx, (size_t)n);
