@@ -88,18 +88,26 @@ uint32_t bench_device_next(struct bench_device *d, uint32_t *ret_first)
 
 /* ---- many of them ---- */
 
-struct flight {
+/* After a turn that failed the device still has some of the operations. */
+static struct flight {
     const struct bench_flood *flood;
     struct gpu_op op[BENCH_DEVICE_DEPTH];
+    bool has_ended[BENCH_DEVICE_DEPTH]; /* those that are cancelled do before others */
     uint64_t submitted, reaped, bytes, until;
     bool over;
-};
+} the_flight;
+
+static void note_flight(struct gpu_op *op)
+{
+    the_flight.has_ended[op - the_flight.op] = true;
+}
 
 static void submit_next(struct bench_device *d, struct flight *f)
 {
     struct gpu_op *op = &f->op[f->submitted % BENCH_DEVICE_DEPTH];
     uint32_t first;
-    *op = (struct gpu_op){.kind = GPU_COPY, .done = note_end};
+    *op = (struct gpu_op){.kind = GPU_COPY, .done = note_flight};
+    f->has_ended[f->submitted % BENCH_DEVICE_DEPTH] = false;
     if (f->flood->next != NULL) {
         f->flood->next(f->flood->ctx, f->submitted, op);
     } else {
@@ -110,6 +118,11 @@ static void submit_next(struct bench_device *d, struct flight *f)
     }
     f->submitted++;
     gpu_submit(d->gpu, op);
+}
+
+static bool is_next_there(const struct flight *f)
+{
+    return f->reaped < f->submitted && f->has_ended[f->reaped % BENCH_DEVICE_DEPTH];
 }
 
 static int reap(const struct bench_device *d, struct flight *f)
@@ -130,27 +143,25 @@ static void look_whether_over(struct flight *f)
         atomic_store_explicit(&f->op[i % BENCH_DEVICE_DEPTH].cancel, true, memory_order_relaxed);
 }
 
-/* They end in the order in which they were submitted. */
 int bench_device_flood(struct bench_device *d, const struct bench_flood *flood, double *ret_rate)
 {
-    static struct flight f; /* after a turn that failed the device still has some of it */
+    struct flight *f = &the_flight;
     const uint64_t begun = now_ns();
     int rc = 0, waited = 0;
-    f = (struct flight){.flood = flood, .until = begun + (uint64_t)(flood->seconds * 1e9)};
-    ended = 0;
+    *f = (struct flight){.flood = flood, .until = begun + (uint64_t)(flood->seconds * 1e9)};
     do {
-        while (f.reaped < ended) {
-            const int bad = reap(d, &f);
+        while (is_next_there(f)) {
+            const int bad = reap(d, f);
             rc = rc != 0 ? rc : bad;
         }
-        look_whether_over(&f);
-        f.over = f.over || rc != 0;
-        while (!f.over && f.submitted - f.reaped < BENCH_DEVICE_DEPTH)
-            submit_next(d, &f);
-        if (f.reaped == ended && f.reaped < f.submitted)
+        look_whether_over(f);
+        f->over = f->over || rc != 0;
+        while (!f->over && f->submitted - f->reaped < BENCH_DEVICE_DEPTH)
+            submit_next(d, f);
+        if (f->reaped < f->submitted && !is_next_there(f))
             waited = turn(d, flood->is_over != NULL ? LOOK_NS : -1);
-    } while (waited == 0 && f.reaped < f.submitted);
-    *ret_rate = (double)f.bytes / ((double)(now_ns() - begun) * 1e-9);
+    } while (waited == 0 && f->reaped < f->submitted);
+    *ret_rate = (double)f->bytes / ((double)(now_ns() - begun) * 1e-9);
     return rc != 0 ? rc : waited;
 }
 
