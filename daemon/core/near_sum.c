@@ -89,8 +89,11 @@ static bool is_nothing(const struct near_job *job, const struct near_part *p)
 void near_sum_begin(struct near_job *job, uint32_t part)
 {
     look_on(job);
-    if (is_due(&job->part[part]))
-        give(job, part);
+    if (!is_due(&job->part[part]))
+        return;
+    if (job->send) /* whose parts before it may have taken their time */
+        (void)is_nothing(job, &job->part[part]);
+    give(job, part);
 }
 
 /* Parts that are due, while there are some: with the last of them the job may go. */
