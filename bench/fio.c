@@ -39,6 +39,9 @@ static void exec_command(const struct command *command, int out)
     dup2(out, STDOUT_FILENO);
     dup2(out, STDERR_FILENO);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
+    /* Its buffers on large pages, as the daemon's memory is: with small ones, which lie scattered,
+     * it writes at two thirds of the rate. */
+    setenv("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1", 1);
     execvp(argv[0], (char *const *)argv);
     _exit(127);
 }

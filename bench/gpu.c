@@ -186,11 +186,6 @@ static double wanted_of(const struct bench *b)
     return gpu_is_emulated(b->d.gpu) ? 0.80 : 0;
 }
 
-static bool has_kernel(const struct bench *b)
-{
-    return gpu_rates(b->d.gpu)->to[0][GPU_PATH_KERNEL] != 0;
-}
-
 /* sides: ours, memcpy, the plain copy, the other path. */
 static void print_text(const struct bench *b, const struct perf_side sides[4])
 {
@@ -204,7 +199,7 @@ static void print_text(const struct bench *b, const struct perf_side sides[4])
            b->d.direction == GPU_TO_DEVICE ? "to" : "from",
            units_format_bytes(b->d.frag_bytes, size), rate[0], rate[1], by_memcpy, rate[2],
            by_plain, name_of(chosen(b)));
-    if (has_kernel(b))
+    if (gpu_has_kernel(b->d.gpu))
         printf(", %s %s", name_of(other(b)), rate[3]);
     if (wanted > 0)
         printf("   wanted %.2f of %s: %s", wanted, is_emulated ? "memcpy" : "plain copy",
@@ -221,7 +216,7 @@ static void report(const struct bench *b, const struct perf_side sides[4])
     }
     print_json(b, chosen(b), sides[0].value, &sides[1]);
     print_json(b, chosen(b), sides[0].value, &sides[2]);
-    if (has_kernel(b))
+    if (gpu_has_kernel(b->d.gpu))
         print_json(b, other(b), sides[3].value, &sides[2]);
 }
 
@@ -235,7 +230,7 @@ static int one_size(struct bench *b, uint64_t frag_bytes)
                                      {.what = "plain copy", .run = run_plain},
                                      {.what = "the other path", .run = run_other}};
         bench_device_lay_out(&b->d, directions[i], frag_bytes);
-        rc = perf_rounds(&b->args->perf, b, sides, has_kernel(b) ? 4 : 3);
+        rc = perf_rounds(&b->args->perf, b, sides, gpu_has_kernel(b->d.gpu) ? 4 : 3);
         if (rc == 0)
             report(b, sides);
     }

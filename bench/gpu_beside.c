@@ -359,23 +359,14 @@ static void report(const struct half *h, struct result *r, const bool *measured)
     }
 }
 
-/* It has been measured for some size if the device has it at all; not for each, if that took long.
- */
-static bool has_kernel(const struct half *h)
-{
-    for (unsigned i = 0; i < GPU_CALIBRATED; i++)
-        if (gpu_rates(h->d.gpu)->to[i][GPU_PATH_KERNEL] != 0)
-            return true;
-    return false;
-}
-
 static int one_size(struct half *h, struct result *r, uint64_t frag_bytes)
 {
     const size_t pairs = h->args->perf.pairs;
     bool measured[WAYS];
     bench_device_lay_out(&h->d, GPU_TO_DEVICE, frag_bytes);
     for (uint32_t w = 0; w < WAYS; w++)
-        measured[w] = (ways[w].daemon != KERNEL && ways[w].worker != KERNEL) || has_kernel(h);
+        measured[w] =
+            (ways[w].daemon != KERNEL && ways[w].worker != KERNEL) || gpu_has_kernel(h->d.gpu);
     for (size_t round = 0; round < pairs; round++) {
         for (uint32_t i = 0; i < WAYS; i++) {
             const uint32_t w = round % 2 ? (uint32_t)WAYS - 1 - i : i;

@@ -267,7 +267,9 @@ int cmd_lookup(int argc, char **argv)
     if (rc == 0)
         rc = perf_open(&options, staging, &l.session);
     if (rc == 0) {
-        rc = all_sizes(&l);
+        rc = perf_settle(&l.session);
+        if (rc == 0)
+            rc = all_sizes(&l);
         perf_close(&l.session);
     }
     echo_stop(&l.echo);

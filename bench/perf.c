@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <getopt.h>
+#include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -8,14 +10,18 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "huge.h"
 #include "out.h"
 #include "perf.h"
 #include "progress.h"
+#include "sys.h"
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23 /* Linux 5.14; headers may be older */
 #endif
 #define BALLAST_MAX (UINT64_C(8) << 30)
+#define LARGE_PAGE  (UINT64_C(2) << 20)
+#define INDEX_BLOCK (UINT64_C(32) << 10) /* that `index.blocks: auto` has room for */
 #define QUIET_MS    1200
 #define QUIET_MAX_S 600
 /* What is written while nothing is asked for: now and then a page of the journal. */
@@ -122,6 +128,16 @@ int perf_fail(const struct perf_session *session, int error, const char *call)
     return say_exit_code(error);
 }
 
+void perf_room(const struct perf_args *args, uint64_t bytes, struct rig_options *options)
+{
+    uint64_t least = args->sizes[0];
+    for (size_t i = 1; i < args->n_sizes; i++)
+        least = args->sizes[i] < least ? args->sizes[i] : least;
+    rig_set(options, "host.limit=%" PRIu64, bytes);
+    if (least < INDEX_BLOCK)
+        rig_set(options, "index.blocks=%" PRIu64, bytes / least * 5 / 4);
+}
+
 int perf_statuses(const uint8_t *statuses, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {
@@ -140,7 +156,7 @@ int perf_statuses(const uint8_t *statuses, uint32_t n)
 void perf_level_memory(const struct perf_args *args)
 {
     struct sysinfo info;
-    if (args->socket || !args->compare || sysinfo(&info) != 0)
+    if (args->socket || !(args->compare || args->against) || sysinfo(&info) != 0)
         return;
     uint64_t bytes = (uint64_t)info.freeram * info.mem_unit / 3;
     if (bytes > BALLAST_MAX)
@@ -336,12 +352,28 @@ void perf_key(uint64_t stream, uint64_t index, uint8_t key[KVC_KEY_BYTES])
     memcpy(key, words, sizeof(words));
 }
 
+/* Large pages as the daemon gets them, whatever the kernel does by itself; the rest are small ones.
+ * MAP_FAILED when there is no memory; then it is not mapped any more. */
+static void *touched(void *at, uint64_t bytes)
+{
+    unsigned tries = UINT_MAX;
+    if (at == MAP_FAILED)
+        return at;
+    huge_make(at, bytes, &tries);
+    if (madvise(at, bytes, MADV_POPULATE_WRITE) == 0)
+        return at;
+    const int err = errno;
+    munmap(at, bytes);
+    errno = err;
+    return MAP_FAILED;
+}
+
 void *perf_shared_memory(uint64_t bytes, int *ret_fd)
 {
     int fd = memfd_create("kvcachebench", MFD_CLOEXEC);
     void *at = MAP_FAILED;
     if (fd >= 0 && ftruncate(fd, (off_t)bytes) == 0)
-        at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
+        at = touched(sys_map_file(bytes, PROT_READ | PROT_WRITE, fd), bytes);
     if (at == MAP_FAILED) {
         say_error("%llu bytes of shared memory: %s", (unsigned long long)bytes, strerror(errno));
         if (fd >= 0)
@@ -357,8 +389,12 @@ void *perf_shared_memory(uint64_t bytes, int *ret_fd)
 
 void *perf_private_memory(uint64_t bytes)
 {
-    void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE,
-                    -1, 0);
+    const uint64_t whole = (bytes + LARGE_PAGE - 1) / LARGE_PAGE * LARGE_PAGE;
+    void *at = mmap(NULL, whole, PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (at != MAP_FAILED)
+        (void)madvise(at, whole, MADV_HUGEPAGE); /* a hint; the kernel aligns what is so large */
+    at = touched(at, whole);
     if (at == MAP_FAILED) {
         say_error("%llu bytes of memory: %s", (unsigned long long)bytes, strerror(errno));
         return NULL;

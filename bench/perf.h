@@ -63,6 +63,9 @@ struct perf_session {
     uint64_t staging_bytes;
     uint32_t namespaces;
 };
+/* For a daemon with host memory for so many bytes, in blocks of the smallest size that is measured.
+ */
+void perf_room(const struct perf_args *args, uint64_t bytes, struct rig_options *options);
 BENCH_MUST_USE int perf_open(const struct rig_options *options, uint64_t staging_bytes,
                              struct perf_session *ret_session);
 /* The namespace of that name, the same for every session of this uid: 0 or an error of the library.
@@ -92,6 +95,7 @@ void perf_key(uint64_t stream, uint64_t index, uint8_t key[KVC_KEY_BYTES]);
 
 /* Pages touched. NULL after saying why. */
 void *perf_shared_memory(uint64_t bytes, int *ret_fd);
+/* Of large pages where the kernel has some, as the daemon's memory is. */
 void *perf_private_memory(uint64_t bytes);
 /* Keeps a result of perf_read alive. */
 void perf_keep(uint64_t value);

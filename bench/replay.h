@@ -66,6 +66,7 @@ struct replay_storage {
 /* What the daemon says of the device. */
 struct replay_near {
     uint64_t used_bytes, hits, fills, drops, copies, copy_bytes, failures, outs;
+    uint64_t only_hits; /* blocks leased in slots that were not in host memory */
 };
 
 struct replay_tally {

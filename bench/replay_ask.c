@@ -15,6 +15,7 @@
 struct answer {
     struct replay_storage storage;
     struct replay_near near;
+    uint64_t only_hits;
     uint32_t found, devices;
 };
 
@@ -30,6 +31,8 @@ static int take(void *ctx, const struct kvc_stat *stat)
                   {"nvme.bytes_accepted", &s->accepted_bytes},
                   {"nvme.bytes_journal", &s->journal_bytes},
                   {"nvme.bytes_kept", &s->kept_bytes}};
+    if (strcmp(stat->name, "core.near_only_hits") == 0)
+        answer->only_hits = stat->value;
     for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++) {
         if (strcmp(stat->name, wanted[i].name) == 0) {
             *wanted[i].to = stat->value;
@@ -44,6 +47,7 @@ static int take_device(void *ctx, const struct kvc_device *device)
     struct answer *answer = ctx;
     answer->near = (struct replay_near){.used_bytes = device->used_bytes,
                                         .hits = device->hits,
+                                        .only_hits = answer->only_hits,
                                         .fills = device->fills,
                                         .drops = device->drops,
                                         .copies = device->copies,
@@ -60,7 +64,7 @@ static int ask(const struct replay_plan *plan, struct answer *answer)
         .socket = plan->socket, .name = "kvcachebench", .timeout_ms = 60000, .must_connect = true};
     struct kvc *kvc = NULL;
     int rc = kvc_open(&options, &kvc);
-    if (rc == 0 && plan->storage)
+    if (rc == 0)
         rc = kvc_stats(kvc, take, answer);
     if (rc == 0 && plan->device)
         rc = kvc_devices(kvc, take_device, answer);

@@ -89,6 +89,7 @@ static void device_metrics(const struct replay_result *result)
     metric(result, "near_blocks", (double)counts->near_blocks, "1");
     metric(result, "not_loaded_blocks", (double)counts->not_loaded, "1");
     metric(result, "near_hits", (double)near->hits, "1");
+    metric(result, "near_only_hits", (double)near->only_hits, "1");
     metric(result, "near_fills", (double)near->fills, "1");
     metric(result, "near_drops", (double)near->drops, "1");
     metric(result, "device_copies", (double)near->copies, "1");
@@ -194,6 +195,9 @@ static void rows_of_device(const struct replay_result *result)
         units_format_count(counts->page_blocks, a), units_format_count(counts->near_blocks, b));
     row("slots", "%s hits, %s fills, %s dropped", units_format_count(near->hits, a),
         units_format_count(near->fills, b), units_format_count(near->drops, c));
+    if (near->only_hits)
+        row("in slots alone", "%s blocks were read there instead of loaded from storage",
+            units_format_count(near->only_hits, a));
     row("copied by the device", "%s in %s copies", units_format_bytes(near->copy_bytes, size),
         units_format_count(near->copies, a));
     if (counts->not_loaded)

@@ -230,7 +230,7 @@ int cmd_store(int argc, char **argv)
     if (rc != 0)
         return rc < 0 ? BENCH_OK : rc;
     struct rig_options options = {.socket = args.socket, .daemon_path = args.daemon_path};
-    rig_set(&options, "host.limit=%" PRIu64, ARENA_BYTES);
+    perf_room(&args, ARENA_BYTES, &options);
     rig_set(&options, "staging.session_max=%" PRIu64, PERF_WORKING_SET);
     rig_set(&options, "staging.total=%" PRIu64, PERF_WORKING_SET);
     rig_set(&options, "log.level=warn");

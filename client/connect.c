@@ -300,8 +300,9 @@ static int map_staging(struct kvc *k, int fd, uint64_t bytes)
         return kvc__malformed(k, "WELCOME (its staging file is shorter than it says)");
     spread__forget_staging(k);
     bool in_place = k->staging != NULL && k->staging_bytes == bytes;
-    void *at = sys_mmap(in_place ? k->staging : NULL, bytes, PROT_READ | PROT_WRITE,
-                        MAP_SHARED | (in_place ? MAP_FIXED : 0), fd);
+    void *at = in_place
+                   ? sys_mmap(k->staging, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd)
+                   : sys_map_file(bytes, PROT_READ | PROT_WRITE, fd);
     int rc = at == MAP_FAILED ? -errno : 0;
     if (k->staging != NULL && (!in_place || rc < 0))
         (void)munmap(k->staging, k->staging_bytes);

@@ -43,7 +43,9 @@ static void to_public(const struct msg_device_item *m, struct kvc_device *d)
                                        .to_engine = m->rates[i].to_engine,
                                        .to_kernel = m->rates[i].to_kernel,
                                        .from_engine = m->rates[i].from_engine,
-                                       .from_kernel = m->rates[i].from_kernel};
+                                       .from_kernel = m->rates[i].from_kernel,
+                                       .to_path = m->rates[i].to_path,
+                                       .from_path = m->rates[i].from_path};
 }
 
 int kvc_devices(struct kvc *kvc, int (*fn)(void *ctx, const struct kvc_device *), void *ctx)

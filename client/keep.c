@@ -128,7 +128,9 @@ static int walk_quotas(const struct msg_quota_list_reply *r,
                                 .host_share = x->host_share,
                                 .nvme_share = x->nvme_share,
                                 .host_bytes = x->host_bytes,
-                                .nvme_bytes = x->nvme_bytes};
+                                .nvme_bytes = x->nvme_bytes,
+                                .host_promised = x->host_promised,
+                                .nvme_promised = x->nvme_promised};
         kvc__copy_string(out.tenant, &x->tenant);
         kvc__copy_string(out.sub, &x->sub);
         const int ended = fn(ctx, &out);
@@ -168,7 +170,9 @@ static int walk_usage(const struct msg_usage_reply *r,
                                 .nvme_bytes = x->nvme_bytes,
                                 .pinned_bytes = x->pinned_bytes,
                                 .named_bytes = x->named_bytes,
-                                .leased_bytes = x->leased_bytes};
+                                .leased_bytes = x->leased_bytes,
+                                .device_bytes = x->device_bytes,
+                                .promised_bytes = x->promised_bytes};
         kvc__copy_string(out.principal, &x->principal);
         kvc__copy_string(out.tenant, &x->tenant);
         kvc__copy_string(out.sub, &x->sub);
@@ -207,6 +211,38 @@ int kvc_usage(struct kvc *kvc, int (*fn)(void *ctx, const struct kvc_usage *), v
 
 /* ---- policy ---- */
 
+static void to_policy(const struct msg_policy_reply *r, struct kvc_policy_info *p)
+{
+    *p = (struct kvc_policy_info){.keep_percent = r->keep_percent,
+                                  .load_or_recompute = r->load_or_recompute,
+                                  .pin_bytes_max = r->pin_bytes_max,
+                                  .keep_percent_start = r->keep_percent_start,
+                                  .load_or_recompute_start = r->load_or_recompute_start,
+                                  .pin_bytes_max_start = r->pin_bytes_max_start,
+                                  .storage = r->storage,
+                                  .hints = r->hints,
+                                  .pins = r->pins,
+                                  .all = r->all,
+                                  .writes_per_day = r->writes_per_day,
+                                  .spent_bytes = r->spent_bytes,
+                                  .left_bytes = r->left_bytes,
+                                  .load_bytes_per_s = r->load_bytes_per_s,
+                                  .load_latency_us = r->load_latency_us,
+                                  .hints_ended = r->hints_ended,
+                                  .hints_continue = r->hints_continue,
+                                  .hints_soon = r->hints_soon,
+                                  .hints_scan = r->hints_scan,
+                                  .wishes = r->wishes,
+                                  .wishes_ended = r->wishes_ended,
+                                  .levels = r->nlevels};
+    kvc__copy_text(p->name, sizeof(p->name), &r->name);
+    kvc__copy_text(p->text, sizeof(p->text), &r->text);
+    kvc__copy_text(p->chosen, sizeof(p->chosen), &r->chosen);
+    for (uint32_t i = 0; i < r->nlevels; i++)
+        p->level[i] =
+            (struct kvc_level){.priority = r->levels[i].priority, .blocks = r->levels[i].blocks};
+}
+
 int kvc_policy(struct kvc *kvc, const struct kvc_policy_info *set, struct kvc_policy_info *ret_info)
 {
     struct kvc_op *op;
@@ -226,11 +262,7 @@ int kvc_policy(struct kvc *kvc, const struct kvc_policy_info *set, struct kvc_po
     if (rc == 0)
         rc = op__checked(op, codec_dec_policy_reply(op->msg.data, op->msg.len, &head, &r));
     if (rc == 0) {
-        *ret_info = (struct kvc_policy_info){.keep_percent = r.keep_percent,
-                                             .load_or_recompute = r.load_or_recompute,
-                                             .pin_bytes_max = r.pin_bytes_max};
-        kvc__copy_text(ret_info->name, sizeof(ret_info->name), &r.name);
-        kvc__copy_text(ret_info->text, sizeof(ret_info->text), &r.text);
+        to_policy(&r, ret_info);
     }
     op__free(op);
     return rc;

@@ -62,7 +62,7 @@ int map__add(struct map_table *t, uint32_t chunk, int fd, uint64_t bytes)
     struct map *m = sys_calloc(1, sizeof(*m));
     if (m == NULL)
         return -ENOMEM;
-    void *base = sys_mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd);
+    void *base = sys_map_file(bytes, PROT_READ, fd);
     if (base == MAP_FAILED) {
         int rc = -errno;
         free(m);

@@ -156,20 +156,41 @@ int kvc_name_show(struct kvc *kvc, enum kvc_name_kind kind, const char *name, co
 
 /* ---- forget, load, tokens ---- */
 
-int kvc_name_forget(struct kvc *kvc, enum kvc_name_kind kind, const char *name, const char *sub,
-                    bool evict)
+static int forget(struct kvc *kvc, const struct msg_name_forget *m, struct msg_evict_reply *r)
 {
     struct kvc_op *op;
     struct msg_reply_head head;
     int rc = op__begin(kvc, KVC_OP_NAME_FORGET, &op);
     if (rc < 0)
         return rc;
-    struct msg_name_forget m = {
-        .kind = (uint8_t)kind, .name = codec_text(name), .sub = codec_text(sub), .evict = evict};
-    rc = op__call(op, codec_enc_name_forget(kvc->tx, KVC_MESSAGE_MAX, &op->head, &m));
+    rc = op__call(op, codec_enc_name_forget(kvc->tx, KVC_MESSAGE_MAX, &op->head, m));
     if (rc == 0)
-        rc = op__checked(op, codec_dec_bare_reply(op->msg.data, op->msg.len, &head));
+        rc = op__checked(op, codec_dec_evict_reply(op->msg.data, op->msg.len, &head, r));
     op__free(op);
+    return rc;
+}
+
+int kvc_name_forget(struct kvc *kvc, enum kvc_name_kind kind, const char *name, const char *sub,
+                    bool evict)
+{
+    struct msg_evict_reply r;
+    const struct msg_name_forget m = {
+        .kind = (uint8_t)kind, .name = codec_text(name), .sub = codec_text(sub), .evict = evict};
+    return forget(kvc, &m, &r);
+}
+
+int kvc_name_evict(struct kvc *kvc, enum kvc_name_kind kind, const char *name, const char *sub,
+                   bool dry_run, struct kvc_evicted *ret_evicted)
+{
+    struct msg_evict_reply r;
+    const struct msg_name_forget m = {.kind = (uint8_t)kind,
+                                      .name = codec_text(name),
+                                      .sub = codec_text(sub),
+                                      .evict = 1,
+                                      .dry_run = dry_run};
+    const int rc = forget(kvc, &m, &r);
+    if (rc == 0)
+        admin__evicted(&r, ret_evicted);
     return rc;
 }
 

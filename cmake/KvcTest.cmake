@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# ctest registration. Labels: unit golden model sim e2e kill sweep gate gpu long, and uring epoll fuzz beside them.
+# ctest registration. Labels: unit golden model sim e2e kill sweep gate gpu long, and uring epoll fuzz single beside them.
 # tests/run.sh leaves out long and gpu.
 
 # What every test runs with. Check forks each test case, so that a crash is one failed case.
@@ -31,12 +31,14 @@ endfunction()
 
 # kvc_add_test(NAME n COMMAND cmd arg... [LABELS label...] [TIMEOUT seconds] [ENV NAME=VALUE...]
 #              [SERIAL ON|OFF])
-# The same registration for a program or script that exists already.
+# The same registration for a program or script that exists already. KVC_TEST_LABEL, where a directory
+# sets it, is a label of all its tests beside theirs.
 function(kvc_add_test)
   cmake_parse_arguments(PARSE_ARGV 0 ARG "" "NAME;TIMEOUT;SERIAL" "COMMAND;LABELS;ENV")
   if(NOT ARG_LABELS)
     set(ARG_LABELS unit)
   endif()
+  list(APPEND ARG_LABELS ${KVC_TEST_LABEL})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 120)
   endif()

@@ -43,7 +43,7 @@ const struct option_desc config_table[] = {
      .help = "host memory is taken in pieces of this size; auto: about host.limit / 32",
      .min = 2 * MIB, .max = GIB, .flags = OPTF_AUTO},
     {"host.huge_pages", OPT_ENUM, FIELD(host_huge_pages), .def = "try",
-     .help = "2 MiB pages from the reserved pool: off, try, or require (no start without)",
+     .help = "2 MiB pages: off, try, or require (from the reserved pool, no start without)",
      .choices = huge_pages},
     {"host.prefault", OPT_BOOL, FIELD(host_prefault), .def = "true",
      .help = "touch host memory in the background after start, not at first use"},

@@ -176,6 +176,10 @@ void config_errors_print(const struct config_errors *errors, FILE *out);
  * its value came from. -EIO when `out` does not take it, -ENOMEM. */
 KVC_WARN_UNUSED int config_print(const struct config *cfg, FILE *out);
 
+/* Where the value of a key came from: "default", "--set", "FILE:12"; printable ASCII, cut to cap.
+ */
+void config_origin_text(const struct config *cfg, const char *key, char *buf, size_t cap);
+
 /* The principal that holds this uid, or NULL. */
 const struct config_principal *config_principal_of(const struct config *cfg, uid_t uid);
 

@@ -43,6 +43,11 @@ static void origin_text(const struct config *cfg, unsigned key, char *buf, size_
     (void)!snprintf(buf, cap, "%s%s%s", place, is_auto ? ": auto, " : "", origin->auto_text);
 }
 
+void config_origin_text(const struct config *cfg, const char *key, char *buf, size_t cap)
+{
+    origin_text(cfg, config_key(key), buf, cap);
+}
+
 static int print_key(const struct config *cfg, unsigned key, const char *name, int indent,
                      FILE *out)
 {

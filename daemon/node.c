@@ -31,6 +31,7 @@
 #include "staging.h"
 #include "svc.h"
 #include "sys.h"
+#include "thread.h"
 #include "topo.h"
 
 /* The control socket's guard looks at what has been in progress for long. */
@@ -76,6 +77,7 @@ struct node {
     uint32_t uids[CONFIG_PRINCIPALS_MAX * SVC_UIDS_MAX], nuids; /* of all of them */
     char attach_path[CONFIG_PATH_BYTES + 32];
     char endpoint[CONFIG_PATH_BYTES + 32];
+    char policy_chosen[KVC_PARAMS_MAX];
 };
 
 /* ---- from configuration to parts ---- */
@@ -363,11 +365,12 @@ static void on_retired(void *ctx, uint32_t chunk, uint32_t principal)
     svc_chunk_retired(n->svc, chunk, principal);
 }
 
-/* The turn drains the socket itself: being woken is all this is for. */
+/* The turn drains the socket itself. */
 static void on_front(struct loop_watch *w, uint32_t events)
 {
-    (void)w;
+    struct node *n = w->ctx;
     (void)events;
+    front_woke(n->front);
 }
 
 static void dump_flight(struct node *n)
@@ -453,7 +456,8 @@ static int node_turn(struct node *n, uint64_t until_ns, bool *more)
     if (rc < 0)
         return rc;
     host_turn(n->host);
-    front_drain(n->front, REQUESTS_PER_TURN, on_request, n);
+    if (!front_idle(n->front))
+        front_drain(n->front, REQUESTS_PER_TURN, on_request, n);
     core_run_done(n->core);
     *more = core_placement_step(n->core);
     svc_turn_end(n->svc);
@@ -461,7 +465,8 @@ static int node_turn(struct node *n, uint64_t until_ns, bool *more)
     node_names_turn(n->names, n->core);
     node_nvme_kick(n->nvme);
     /* Not optional, and last: receives and sends above may have taken the socket's wake-up. */
-    if (front_more(n->front) || core_has_done(n->core) || host_is_due(n->host))
+    if ((!front_idle(n->front) && front_more(n->front)) || core_has_done(n->core) ||
+        host_is_due(n->host))
         *more = true;
     return 0;
 }
@@ -788,6 +793,8 @@ static int start_svc(struct node *n)
     cfg.principals = n->principals;
     cfg.nprincipals = n->cfg->nprincipals;
     cfg.devices = node_hbm_devices(n->hbm, &cfg.ndevices);
+    config_origin_text(n->cfg, "policy.eviction", n->policy_chosen, sizeof n->policy_chosen);
+    cfg.policy_chosen = n->policy_chosen;
     struct metric_set sets[DEVICES_MAX];
     const uint32_t nsets = node_hbm_metric_sets(n->hbm, sets);
     struct svc_ports ports = {.ctx = n,
@@ -826,7 +833,11 @@ static int start_front(struct node *n)
                                .uids = n->uids,
                                .nuids = n->nuids,
                                .kept_max = n->cfg->limits_waiters};
-    int err = front_create(&cfg, &n->front);
+    /* With ZeroMQ's threads; copy threads, which may take whole processors, are there already. */
+    int err = thread_prompt();
+    if (err)
+        LOG_WARN("threads that answer are scheduled like those that copy: %s", err_name(err));
+    err = front_create(&cfg, &n->front);
     if (err)
         return err;
     n->front_watch =

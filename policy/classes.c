@@ -6,6 +6,9 @@
 #define STRENGTH_BOTH  100 /* of two classes */
 #define STRENGTH_BEGUN 96  /* of one that is almost the same */
 
+#define HITS       4  /* of a class that shares its shape with others */
+#define GAP_BUCKET 21 /* that an age of the time between uses is in, of what is in such units */
+
 #define SECOND 1000u
 
 enum { KIND_NEXT = 2 * CLASS_NEWS, KIND_SHARED = KIND_NEXT + CLASS_NEWS * CLASS_TURNS, KIND_TIP };
@@ -19,8 +22,11 @@ static const float believed[POLICY_ADVICE_COUNT] = {
 
 static void under(struct survival_class *tree, unsigned class, unsigned above, unsigned beside)
 {
-    tree[class] = (struct survival_class){(uint16_t)above, (uint16_t)beside, 1,
-                                          beside == SURVIVAL_NONE ? STRENGTH : STRENGTH_BOTH};
+    tree[class] =
+        (struct survival_class){.above = (uint16_t)above,
+                                .beside = (uint16_t)beside,
+                                .factor = 1,
+                                .strength = beside == SURVIVAL_NONE ? STRENGTH : STRENGTH_BOTH};
 }
 
 static void under_each(struct survival_class *tree, unsigned first, unsigned n, unsigned above,
@@ -49,7 +55,7 @@ static unsigned of_kind(unsigned kind)
         return CLASS_BEGUN + kind;
     if (kind < KIND_SHARED)
         return CLASS_NEWS_TURN + kind - KIND_NEXT;
-    return kind == KIND_SHARED ? CLASS_ANY_SHARED : CLASS_ANY_TIP;
+    return kind == KIND_SHARED ? CLASS_OWN : CLASS_ANY_TIP;
 }
 
 void classes_init(struct survival_class *ret_tree)
@@ -69,9 +75,12 @@ void classes_init(struct survival_class *ret_tree)
     under_each(t, CLASS_BEGUN, 2 * CLASS_NEWS, CLASS_ANY_FIRST, CLASS_NEWS);
     for (unsigned i = 0; i < 2 * CLASS_NEWS; i++)
         t[CLASS_FIRST + i].strength = t[CLASS_BEGUN + i].strength = STRENGTH_BEGUN;
-    for (unsigned i = 0; i < CLASS_USES * CLASS_TIMES; i++)
-        under(t, CLASS_SHARED + i, CLASS_TIME + i % CLASS_TIMES, SURVIVAL_NONE);
-    under_each(t, CLASS_TIME, CLASS_TIMES, CLASS_ANY_SHARED, CLASS_TIMES);
+    for (unsigned i = 0; i < CLASS_USES * CLASS_TIMES; i++) {
+        under(t, CLASS_SHARED + i, CLASS_OFTEN + i / CLASS_TIMES, SURVIVAL_NONE);
+        t[CLASS_SHARED + i].shift = (int16_t)(GAP_BUCKET - 2 * (int)(i % CLASS_TIMES));
+        t[CLASS_SHARED + i].hits = HITS;
+    }
+    under_each(t, CLASS_OFTEN, CLASS_USES, CLASS_ANY_SHARED, CLASS_USES);
     under_each(t, CLASS_TIP, 2 * CLASS_NEWS, CLASS_ANY_TIP, 2 * CLASS_NEWS);
     for (unsigned i = CLASS_ANY_FIRST; i < CLASS_ALL; i++)
         under(t, i, CLASS_ALL, SURVIVAL_NONE);
@@ -83,6 +92,7 @@ void classes_init(struct survival_class *ret_tree)
         for (unsigned k = 0; k < CLASS_SAID_KINDS; k++)
             under(t, CLASS_SAID + (a - 1) * CLASS_SAID_KINDS + k, of_kind(k), any);
     }
+    under(t, CLASS_ANY_SHARED, SURVIVAL_NONE, SURVIVAL_NONE);
     under(t, CLASS_ALL, SURVIVAL_NONE, SURVIVAL_NONE);
 }
 

@@ -35,10 +35,10 @@ enum class_range {
     CLASS_NEWS_TURN = CLASS_BEGUN + 2 * CLASS_NEWS,
     CLASS_TURN_GAP = CLASS_NEWS_TURN + CLASS_NEWS * CLASS_TURNS,
     CLASS_TURN = CLASS_TURN_GAP + CLASS_TURNS * CLASS_GAPS,
-    CLASS_TIME = CLASS_TURN + CLASS_TURNS,
-    CLASS_ANY_FIRST = CLASS_TIME + CLASS_TIMES, /* [branch] */
+    CLASS_OFTEN = CLASS_TURN + CLASS_TURNS,     /* [uses], age in units of the time between uses */
+    CLASS_ANY_FIRST = CLASS_OFTEN + CLASS_USES, /* [branch] */
     CLASS_ANY_NEXT = CLASS_ANY_FIRST + 2,
-    CLASS_ANY_SHARED,
+    CLASS_ANY_SHARED, /* age as there */
     CLASS_ANY_TIP,
     CLASS_ANY_SAID,                                       /* [advice] */
     CLASS_OWN = CLASS_ANY_SAID + POLICY_ADVICE_COUNT - 1, /* but shared and tips */

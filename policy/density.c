@@ -15,8 +15,9 @@
 #include "round.h"
 #include "survival.h"
 
-#define LEARN_EACH  32u
-#define GAP_USES    12u
+#define LEARN_EACH  8u  /* classes whose scores are worked out at each request */
+#define GAP_USES    24u /* of a shared block */
+#define TURN_USES   12u
 #define SHARED_LOG2 2u
 #define VALUES_MEAN 1024.0f /* blocks that the mean value is taken over */
 
@@ -54,8 +55,8 @@ static struct policy *density_init(void *mem, const struct policy_config *config
 
 static void set_now(struct policy *p, uint64_t now_ms)
 {
-    p->now_ms = now_ms;
     p->now = (uint32_t)(now_ms / GHOST_MS);
+    p->now_ms = (uint64_t)p->now * GHOST_MS;
 }
 
 static uint64_t ms_of(uint32_t ticks)
@@ -81,6 +82,38 @@ static void use_begins(struct policy *p, struct ghost *g, unsigned class)
     g->class = (uint16_t) class;
     g->used = p->now;
     survival_begin(p->survival, class, weight_of(g));
+}
+
+/* Uses of one class that began at the same time: blocks of one request, counted at once. */
+struct run {
+    unsigned class;
+    uint32_t used;
+    float weight;
+};
+
+static void run_ends(struct policy *p, struct run *run)
+{
+    if (run->weight > 0)
+        survival_end(p->survival, run->class, run->weight, ms_of(run->used), p->now_ms, true);
+    run->weight = 0;
+}
+
+static void run_begins(struct policy *p, struct run *run)
+{
+    if (run->weight > 0)
+        survival_begin(p->survival, run->class, run->weight);
+    run->weight = 0;
+}
+
+static bool is_of_run(const struct run *run, const struct ghost *g)
+{
+    return run->class == g->class && run->used == g->used;
+}
+
+static void run_is_of(struct run *run, const struct ghost *g)
+{
+    run->class = g->class;
+    run->used = g->used;
 }
 
 static struct ghost *remember(struct policy *p, uint64_t hash)
@@ -118,7 +151,7 @@ static struct chain chain_of(struct policy *p, const struct policy_request *r)
     bool continued = known > 1 && deepest->left <= 1 && deepest->uses <= deepest->turn;
     if (continued) {
         c.turn = deepest->turn < UINT8_MAX ? deepest->turn + 1u : UINT8_MAX;
-        c.class = class_next(news, c.turn, ms_of(ghost_gap(deepest, p->now, GAP_USES)));
+        c.class = class_next(news, c.turn, ms_of(ghost_gap(deepest, p->now, TURN_USES)));
     } else {
         c.class = class_first(known > 1, news);
     }
@@ -126,35 +159,61 @@ static struct chain chain_of(struct policy *p, const struct policy_request *r)
     return c;
 }
 
+/* The chain's last block; but one that was asked for before is full, or stands alone. */
+static bool is_tip(const struct ghost *g)
+{
+    return g->left == 0 && g->uses == 1;
+}
+
+static unsigned class_of(const struct chain *c, const struct ghost *g)
+{
+    if (is_tip(g))
+        return c->tip;
+    return g->uses > c->turn ? class_shared(g->uses, ms_of(ghost_get_gap(g))) : c->class;
+}
+
+/* A block of the chain, with `left` behind it. */
+static void use(struct policy *p, const struct chain *c, uint64_t hash, uint32_t left,
+                struct run *ended, struct run *begun)
+{
+    struct ghost *g = ghost_find(p->ghost, hash);
+    if (g) {
+        if (g->used == p->now) /* named twice by one request: it begins before it ends */
+            run_begins(p, begun);
+        if (!is_of_run(ended, g))
+            run_ends(p, ended);
+        run_is_of(ended, g);
+        ended->weight += weight_of(g);
+        ghost_set_gap(g, ghost_gap(g, p->now, GAP_USES));
+    } else {
+        g = remember(p, hash);
+    }
+    g->uses += g->uses < UINT8_MAX;
+    g->turn = (uint8_t)c->turn;
+    g->left = (uint8_t)(left < UINT8_MAX ? left : UINT8_MAX);
+    g->size = (uint8_t)(is_tip(g) ? 0 : g->uses > c->turn ? SHARED_LOG2 : c->size);
+    g->class = (uint16_t)class_of(c, g);
+    g->used = p->now;
+    if (!is_of_run(begun, g))
+        run_begins(p, begun);
+    run_is_of(begun, g);
+    begun->weight += weight_of(g);
+}
+
 static void density_request(struct policy *p, const struct policy_request *r, uint64_t now_ms)
 {
     set_now(p, now_ms);
-    survival_tick(p->survival, now_ms);
+    survival_tick(p->survival, p->now_ms);
     for (unsigned i = 0; i < LEARN_EACH; i++)
         survival_learn(p->survival);
     if (r->n == 0)
         return;
-    struct chain c = chain_of(p, r);
-    for (uint32_t i = 0; i < r->n; i++) {
-        struct ghost *g = ghost_find(p->ghost, r->hash[i]);
-        if (g) {
-            use_ends(p, g, true);
-            ghost_set_gap(g, ghost_gap(g, p->now, GAP_USES));
-        } else {
-            g = remember(p, r->hash[i]);
-        }
-        uint32_t left = r->n - 1 - i;
-        g->uses += g->uses < UINT8_MAX;
-        g->turn = (uint8_t)c.turn;
-        g->left = (uint8_t)(left < UINT8_MAX ? left : UINT8_MAX);
-        g->size = (uint8_t)(left == 0 ? 0 : g->uses > c.turn ? SHARED_LOG2 : c.size);
-        if (left == 0)
-            use_begins(p, g, c.tip);
-        else if (g->uses > c.turn)
-            use_begins(p, g, class_shared(g->uses, ms_of(ghost_get_gap(g))));
-        else
-            use_begins(p, g, c.class);
-    }
+    const struct chain c = chain_of(p, r);
+    struct run ended = {0}, begun = {0};
+    for (uint32_t i = 0; i < r->n; i++)
+        use(p, &c, r->hash[i], r->n - 1 - i, &ended, &begun);
+    run_ends(p, &ended);
+    run_begins(p, &begun);
 }
 
 static void density_advise(struct policy *p, enum policy_advice advice, uint32_t within_ms,
@@ -162,7 +221,7 @@ static void density_advise(struct policy *p, enum policy_advice advice, uint32_t
 {
     (void)within_ms;
     set_now(p, now_ms);
-    survival_tick(p->survival, now_ms);
+    survival_tick(p->survival, p->now_ms);
     for (uint32_t i = 0; i < n; i++) {
         struct order_node *node = order_node(p->order, block[i]);
         unsigned class = class_said(node->class, advice);
@@ -209,7 +268,7 @@ static void density_insert(struct policy *p, uint32_t block, const struct policy
                            uint64_t now_ms)
 {
     set_now(p, now_ms);
-    survival_tick(p->survival, now_ms);
+    survival_tick(p->survival, p->now_ms);
     struct order_node *n = order_node(p->order, block);
     *n = (struct order_node){.hash = hint->hash,
                              .class = (uint16_t)class_unasked(p, hint),

@@ -3,6 +3,9 @@
 
 #define WAYS     8u
 #define SETS_MIN (1u << 14)
+/* Times the mean: what comes back after a pause comes as often as before it. */
+#define LONGEST 8.0f
+#define LEAST   16.0f /* ticks: uses of one moment have a mean, too, that can grow */
 
 struct ghost_table {
     uint32_t sets;
@@ -74,6 +77,9 @@ void ghost_set_gap(struct ghost *g, uint32_t gap)
 uint32_t ghost_gap(const struct ghost *g, uint32_t now, unsigned uses_max)
 {
     float mean = (float)ghost_get_gap(g), gap = (float)(now - g->used);
+    const float longest = LONGEST * (mean > LEAST ? mean : LEAST);
+    if (g->uses >= 2 && gap > longest)
+        gap = longest;
     float uses = (float)(g->uses < 1 ? 1 : g->uses < uses_max ? g->uses : uses_max);
     return (uint32_t)(mean + (gap - mean) / uses + 0.5f);
 }

@@ -17,8 +17,10 @@ struct queue {
 /* Queues that may hold the least. */
 struct few {
     uint32_t n, looks; /* looks: until all queues are looked at again */
+    uint32_t now;      /* when `old` and `worth` were right */
     uint32_t queue[ORDER_FEW];
-    float worth[KEPT];
+    uint32_t old[ORDER_FEW]; /* the block at its old end, or POLICY_NO_BLOCK: not known */
+    float worth[ORDER_FEW];
 };
 
 struct order {
@@ -102,9 +104,10 @@ static void mark(struct order *o, const struct order_node *n)
         return;
     *word |= bit;
     struct few *few = &o->few[n->list];
-    if (few->looks && few->n < ORDER_FEW)
+    if (few->looks && few->n < ORDER_FEW) {
+        few->old[few->n] = POLICY_NO_BLOCK;
         few->queue[few->n++] = q;
-    else
+    } else
         few->looks = 0;
 }
 
@@ -185,12 +188,13 @@ static unsigned most_of(const struct few *few)
     return most;
 }
 
-static void keep_if_less(struct few *few, unsigned queue, float worth, unsigned *most)
+static void keep_if_less(struct few *few, unsigned queue, uint32_t old, float worth, unsigned *most)
 {
     if (few->n == KEPT && worth >= few->worth[*most])
         return;
     unsigned at = few->n < KEPT ? few->n++ : *most;
     few->queue[at] = queue;
+    few->old[at] = old;
     few->worth[at] = worth;
     *most = most_of(few);
 }
@@ -202,6 +206,7 @@ static void look_at_all(struct order *o, unsigned list, uint32_t now, order_wort
     uint64_t *some = &o->some[(size_t)list * o->words];
     unsigned most = 0;
     few->n = few->looks = 0;
+    few->now = now;
     for (unsigned w = 0; w < o->words; w++) {
         /* Blocks pass to the next band, so to a queue further on, perhaps of the same word. */
         for (uint64_t todo = UINT64_MAX; some[w] & todo;) {
@@ -211,30 +216,39 @@ static void look_at_all(struct order *o, unsigned list, uint32_t now, order_wort
             if (block == POLICY_NO_BLOCK)
                 some[w] &= ~(1ull << bit);
             else
-                keep_if_less(few, w * 64 + bit, worth(ctx, &o->node[block], now), &most);
+                keep_if_less(few, w * 64 + bit, block, worth(ctx, &o->node[block], now), &most);
         }
     }
     few->looks = ORDER_LOOKS;
 }
 
+/* Most of the few are as they were at the last decision. */
 static uint32_t least_of_few(struct order *o, unsigned list, uint32_t now, order_worth_fn *worth,
                              const void *ctx)
 {
-    const struct few *few = &o->few[list];
+    struct few *few = &o->few[list];
     uint32_t best = POLICY_NO_BLOCK;
     float least = 0;
     for (unsigned i = 0; i < few->n; i++) {
-        uint32_t block = old_end(o, list, few->queue[i], now);
-        if (block == POLICY_NO_BLOCK)
+        uint32_t block = o->queue[(size_t)list * o->queues + few->queue[i]].old;
+        if (block == POLICY_NO_BLOCK) {
+            few->old[i] = POLICY_NO_BLOCK;
             continue;
-        const struct order_node *n = &o->node[block];
-        float w = worth(ctx, n, now);
-        const bool older = best == POLICY_NO_BLOCK || n->used < o->node[best].used;
-        if (best != POLICY_NO_BLOCK && (w > least || (w >= least && !older)))
+        }
+        if (block != few->old[i] || now != few->now) {
+            block = few->old[i] = old_end(o, list, few->queue[i], now);
+            if (block == POLICY_NO_BLOCK)
+                continue;
+            few->worth[i] = worth(ctx, &o->node[block], now);
+        }
+        const float w = few->worth[i];
+        if (best != POLICY_NO_BLOCK &&
+            (w > least || (w >= least && o->node[block].used >= o->node[best].used)))
             continue;
         best = block;
         least = w;
     }
+    few->now = now;
     return best;
 }
 

@@ -472,6 +472,15 @@ uint32_t retain_victim(struct retain *r, uint32_t owner, uint32_t within, uint64
     return best;
 }
 
+void retain_levels(const struct retain *r, uint64_t ret_blocks[RETAIN_MAX + 1])
+{
+    memset(ret_blocks, 0, LEVELS * sizeof *ret_blocks);
+    for (uint32_t i = 0; i < r->nlists; i++) {
+        const struct retain_list *l = &r->list[r->order[i]];
+        ret_blocks[l->level] += l->blocks;
+    }
+}
+
 /* ---- for tests ---- */
 
 static bool owners_are_sound(const struct retain *r, const uint32_t *blocks)

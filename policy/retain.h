@@ -102,6 +102,9 @@ bool retain_tick(struct retain *r, uint64_t now_ms, uint32_t max, uint32_t *ret_
 uint32_t retain_victim(struct retain *r, uint32_t owner, uint32_t within, uint64_t bytes,
                        uint64_t now_ms, policy_can_evict_fn *can_evict, void *ctx);
 
+/* How many blocks the lists of each level have. */
+void retain_levels(const struct retain *r, uint64_t ret_blocks[RETAIN_MAX + 1]);
+
 /* That all counts are what a scan finds; for tests. */
 bool retain_is_sound(const struct retain *r);
 

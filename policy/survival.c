@@ -7,10 +7,12 @@
 
 #define FIRST_LOG2_MS 8u /* the first bucket ends at 256 ms; two buckets for each doubling */
 /* Buckets from three minutes on have few hits: what is known of the class above counts for more. */
-#define LATE     21u
-#define SLOT_MS  1000u
-#define SKIP_MAX 64u      /* classes without uses, at a time */
-#define WINDOW   20000.0f /* uses after which a class forgets half of what it knows */
+#define LATE      21u
+#define DEPTH_MAX 16u /* of the tree: a class and those above it */
+#define SLOT_MS   1000u
+/* Of one use: with less of it left time would not go on, and hits by time be 0 / 0. */
+#define ALIVE_MIN 1e-9
+#define WINDOW    20000.0f
 #define BASE                                                                                     \
     0.015f /* chance of a hit in each bucket that nothing is known of: buckets grow with age, so \
              worth falls */
@@ -21,6 +23,7 @@ struct table {
     float chance[SURVIVAL_BUCKETS];
     float score[SURVIVAL_BUCKETS + 1]; /* at the bucket's begin */
     float uses;
+    bool seen;
 };
 
 struct slot {
@@ -30,12 +33,14 @@ struct slot {
 };
 
 struct survival {
-    unsigned classes, next;
+    unsigned classes;
+    unsigned seen, next; /* classes that had a use; the one of them that is worked out next */
     unsigned slots;
     uint64_t now_ms;
     struct slot slot[SURVIVAL_SLOTS]; /* oldest first */
     struct table *table;
-    float *alive; /* [SURVIVAL_SLOTS][classes] */
+    float *alive;         /* [SURVIVAL_SLOTS][classes] */
+    uint16_t *seen_class; /* ascending */
     const struct survival_class *tree;
     double width[SURVIVAL_BUCKETS];      /* of the buckets, in seconds */
     float edge_ms[SURVIVAL_BUCKETS + 1]; /* where they begin */
@@ -63,7 +68,7 @@ static unsigned bucket_of(uint64_t age_ms)
 size_t survival_mem_bytes(unsigned classes)
 {
     return round64(sizeof(struct survival)) + round64(classes * sizeof(struct table)) +
-           SURVIVAL_SLOTS * classes * sizeof(float);
+           SURVIVAL_SLOTS * classes * sizeof(float) + classes * sizeof(uint16_t);
 }
 
 static void work_out(struct survival *s, unsigned class);
@@ -76,13 +81,15 @@ struct survival *survival_init(void *mem, unsigned classes, const struct surviva
     s->tree = tree;
     s->table = (struct table *)at;
     s->alive = (float *)(at + round64(classes * sizeof(struct table)));
+    s->seen_class = (uint16_t *)(s->alive + (size_t)SURVIVAL_SLOTS * classes);
+    for (uint32_t i = 0; i < SURVIVAL_SLOTS; i++)
+        s->slot[i].row = i;
     for (unsigned i = 0; i <= SURVIVAL_BUCKETS; i++)
         s->edge_ms[i] = (float)edge_ms(i);
     for (unsigned i = 0; i < SURVIVAL_BUCKETS; i++)
         s->width[i] = (double)(edge_ms(i + 1) - edge_ms(i)) * 1e-3;
     for (unsigned c = classes; c-- > 0;)
         work_out(s, c);
-    s->next = classes - 1;
     return s;
 }
 
@@ -109,13 +116,30 @@ static unsigned next_up(const struct survival *s, unsigned from, unsigned at)
     return s->tree[at].above;
 }
 
+/* The bucket of the class above, and of those above that, for one of this class. */
+static unsigned bucket_above(const struct survival_class *at, unsigned bucket)
+{
+    const int above = (int)bucket + at->shift;
+    if (above < 0)
+        return 0;
+    return (unsigned)above < SURVIVAL_BUCKETS ? (unsigned)above : SURVIVAL_BUCKETS - 1;
+}
+
+static unsigned bucket_in(const struct survival *s, unsigned from, unsigned at, unsigned bucket)
+{
+    const struct survival_class *c = &s->tree[from];
+    return at == from || at == c->beside ? bucket : bucket_above(c, bucket);
+}
+
 static void slot_pass(struct survival *s, struct slot *slot)
 {
     const float *alive = s->alive + (size_t)slot->row * s->classes;
-    for (unsigned c = 0; c < s->classes; c++)
+    for (unsigned i = 0; i < s->seen; i++) {
+        const unsigned c = s->seen_class[i];
         if (alive[c] > 0)
             for (unsigned n = c; n != SURVIVAL_NONE; n = next_up(s, c, n))
-                s->table[n].past[slot->bucket] += alive[c];
+                s->table[n].past[bucket_in(s, c, n, slot->bucket)] += alive[c];
+    }
     slot->bucket++;
 }
 
@@ -135,8 +159,11 @@ static void slots_merge(struct survival *s)
     float *from = s->alive + (size_t)b->row * s->classes;
     while (b->bucket < a->bucket)
         slot_pass(s, b);
-    for (unsigned c = 0; c < s->classes; c++)
-        to[c] += from[c], from[c] = 0;
+    for (unsigned i = 0; i < s->seen; i++) {
+        const unsigned c = s->seen_class[i];
+        to[c] += from[c];
+        from[c] = 0;
+    }
     uint32_t row = b->row;
     memmove(b, b + 1, (s->slots - best - 2) * sizeof(*b));
     s->slots--;
@@ -158,9 +185,7 @@ void survival_tick(struct survival *s, uint64_t now_ms)
     if (s->slots == SURVIVAL_SLOTS)
         slots_merge(s);
     struct slot *slot = &s->slot[s->slots];
-    *slot = (struct slot){.begin_ms = now_ms,
-                          .row = s->slots < SURVIVAL_SLOTS - 1 && !slot->begin_ms ? s->slots
-                                                                                  : slot->row};
+    *slot = (struct slot){.begin_ms = now_ms, .row = slot->row};
     s->slots++;
 }
 
@@ -171,8 +196,29 @@ static void forget_half(struct table *t)
     t->uses *= 0.5f;
 }
 
+/* Of a class that is used for the first time, and those above it: they are worked out from now on,
+ * what is above first. */
+static void see(struct survival *s, unsigned class)
+{
+    unsigned path[DEPTH_MAX], n = 0;
+    for (unsigned c = class; c != SURVIVAL_NONE && n < DEPTH_MAX; c = next_up(s, class, c))
+        if (!s->table[c].seen)
+            path[n++] = c;
+    while (n > 0) {
+        const unsigned c = path[--n];
+        unsigned at = s->seen++;
+        for (; at > 0 && s->seen_class[at - 1] > c; at--)
+            s->seen_class[at] = s->seen_class[at - 1];
+        s->seen_class[at] = (uint16_t)c;
+        s->table[c].seen = true;
+        work_out(s, c);
+    }
+}
+
 void survival_begin(struct survival *s, unsigned class, float weight)
 {
+    if (!s->table[class].seen)
+        see(s, class);
     s->alive[(size_t)s->slot[s->slots - 1].row * s->classes + class] += weight;
     for (unsigned n = class; n != SURVIVAL_NONE; n = next_up(s, class, n)) {
         struct table *t = &s->table[n];
@@ -192,16 +238,17 @@ void survival_end(struct survival *s, unsigned class, float weight, uint64_t the
                   uint64_t now_ms, bool hit)
 {
     leave(s, class, weight, then_ms);
-    unsigned bucket = bucket_of(now_ms - then_ms);
-    for (unsigned n = class; n != SURVIVAL_NONE; n = next_up(s, class, n)) {
-        struct table *t = &s->table[n];
-        if (hit)
-            t->hit[bucket] += weight;
-    }
+    if (!hit)
+        return;
+    const unsigned bucket = bucket_of(now_ms - then_ms);
+    for (unsigned n = class; n != SURVIVAL_NONE; n = next_up(s, class, n))
+        s->table[n].hit[bucket_in(s, class, n, bucket)] += weight;
 }
 
 void survival_move(struct survival *s, unsigned from, unsigned to, float weight, uint64_t then_ms)
 {
+    if (!s->table[to].seen)
+        see(s, to);
     leave(s, from, weight, then_ms);
     s->alive[(size_t)s->slot[slot_at(s, then_ms)].row * s->classes + to] += weight;
 }
@@ -217,21 +264,23 @@ static void score(const struct survival *s, struct table *t)
         double hit = alive * (double)t->chance[i];
         hits[i + 1] = hits[i] + hit;
         time[i + 1] = time[i] + (alive - hit * 0.5) * s->width[i];
-        alive -= hit;
+        alive = alive - hit > ALIVE_MIN ? alive - hit : ALIVE_MIN;
     }
     unsigned hull[SURVIVAL_BUCKETS + 1], n = 0;
     hull[n++] = SURVIVAL_BUCKETS;
     for (unsigned i = SURVIVAL_BUCKETS; i-- > 0;) {
-        double slope = (hits[hull[n - 1]] - hits[i]) / (time[hull[n - 1]] - time[i]);
+        double more = hits[hull[n - 1]] - hits[i], later = time[hull[n - 1]] - time[i];
         while (n > 1) {
-            double next = (hits[hull[n - 2]] - hits[i]) / (time[hull[n - 2]] - time[i]);
-            if (next < slope)
+            const double more_next = hits[hull[n - 2]] - hits[i];
+            const double later_next = time[hull[n - 2]] - time[i];
+            if (more_next * later < more * later_next)
                 break;
-            slope = next;
+            more = more_next;
+            later = later_next;
             n--;
         }
         hull[n++] = i;
-        t->score[i] = (float)slope;
+        t->score[i] = (float)(more / later);
     }
     t->score[SURVIVAL_BUCKETS] = t->score[SURVIVAL_BUCKETS - 1] * 0.5f;
 }
@@ -244,12 +293,12 @@ static void work_out(struct survival *s, unsigned class)
     const struct table *beside = at->beside == SURVIVAL_NONE ? NULL : &s->table[at->beside];
     const struct table *both = beside ? &s->table[s->tree[at->beside].above] : NULL;
     for (unsigned i = 0; i < SURVIVAL_BUCKETS; i++) {
-        float prior = (up ? up->chance[i] : BASE) * at->factor;
+        float prior = (up ? up->chance[bucket_above(at, i)] : BASE) * at->factor;
         if (beside)
             prior *= beside->chance[i] / both->chance[i];
         if (prior > 0.9f)
             prior = 0.9f;
-        float strength = at->strength * (i < LATE ? 0.6f : 2.0f);
+        const float strength = at->strength * (i < LATE ? 0.6f : 2.0f) + at->hits / prior;
         t->chance[i] = (t->hit[i] + strength * prior) / (t->hit[i] + t->past[i] + strength);
     }
     score(s, t);
@@ -257,8 +306,10 @@ static void work_out(struct survival *s, unsigned class)
 
 void survival_learn(struct survival *s)
 {
-    work_out(s, s->next);
-    s->next = s->next ? s->next - 1 : s->classes - 1;
+    if (s->seen == 0)
+        return;
+    s->next = s->next ? s->next - 1 : s->seen - 1; /* a class comes after those above it */
+    work_out(s, s->seen_class[s->next]);
 }
 
 float survival_score(const struct survival *s, unsigned class, uint64_t age_ms)

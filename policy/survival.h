@@ -30,12 +30,16 @@ struct survival;
 
 /* A class is drawn towards the one above it (which has a greater number; SURVIVAL_NONE: the root,
  * the last of all). One that is part of two, `above` and `beside`, is drawn towards the chance in
- * `above`, times that in `beside`, over that in the class above `beside`. */
+ * `above`, times that in `beside`, over that in the class above `beside`. With a shift the ages of
+ * the class above are in units of a time of the class's own (`shift` buckets for it), so that
+ * classes which differ in how fast all goes share one table. */
 struct survival_class {
     uint16_t above, beside;
     float factor;   /* what is believed before anything is seen: hits are so much more likely than
                      * there */
     float strength; /* uses that this counts for */
+    float hits;     /* and in each bucket as many more as have so many hits */
+    int16_t shift;  /* so many buckets on is what counts above: not for a class with `beside` */
 };
 
 /* `tree` is borrowed for good. mem: zeroed, 64-byte aligned. */

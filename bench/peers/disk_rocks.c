@@ -159,7 +159,7 @@ const struct disk_ops disk_rocksdb = {
         "in the client's process; blob files of 256 MiB, collected; 3 write buffers that "
         "take half the memory, a block cache of a quarter; synced: WAL with sync, else no "
         "WAL; no compression; no checksums when reading; values where get_pinned puts them; "
-        "malloc keeps its pages",
+        "malloc keeps its pages, and takes large ones",
     .open = open_it,
     .put = put,
     .evict = evict,

@@ -225,6 +225,7 @@ struct msg_store { /* RESERVE and COMMIT in one; its reply is a msg_commit_reply
 struct msg_rate_item { /* measured at start, bytes per second; 0 = none */
     uint32_t frag_bytes;
     uint64_t to_engine, to_kernel, from_engine, from_kernel;
+    uint8_t to_path, from_path; /* enum kvc_copy_path: what copies take */
 };
 struct msg_device_item {
     uint8_t uuid[KVC_UUID_BYTES];
@@ -348,10 +349,10 @@ struct msg_name_list_reply {
     uint32_t nitems;
     struct msg_name_item items[KVC_NAMES_MAX];
 };
-struct msg_name_forget { /* its reply has no fields */
+struct msg_name_forget { /* its reply is a msg_evict_reply */
     uint8_t kind;
     struct codec_bin name, sub;
-    uint8_t evict;
+    uint8_t evict, dry_run;
 };
 struct msg_name_load {
     uint8_t kind;
@@ -427,9 +428,10 @@ struct msg_evict {
     struct codec_bin tenant, model; /* empty = any */
     uint32_t priority_below;        /* only blocks of a lower priority; 0 = any */
 };
-struct msg_evict_reply {
+struct msg_evict_reply { /* NAME_FORGET's too */
     uint64_t blocks, bytes;
-    uint64_t kept_blocks; /* matched, but leased or being written */
+    uint64_t kept_blocks;                          /* matched, but leased or being written */
+    uint64_t host_bytes, nvme_bytes, device_bytes; /* where those that went were */
 };
 
 struct msg_blocks {
@@ -588,6 +590,7 @@ struct msg_quota_item {
     struct codec_bin tenant, sub;
     uint32_t ns;
     uint64_t host_limit, nvme_limit, host_share, nvme_share, host_bytes, nvme_bytes;
+    uint64_t host_promised, nvme_promised;
 };
 struct msg_quota_list_reply { /* QUOTA_LIST carries nothing but the head */
     uint32_t nitems;
@@ -601,6 +604,7 @@ struct msg_usage_item {
     uint32_t ns;
     struct codec_bin principal, tenant, sub, model;
     uint64_t blocks, host_bytes, nvme_bytes, pinned_bytes, named_bytes, leased_bytes;
+    uint64_t device_bytes, promised_bytes;
 };
 struct msg_usage_reply {
     uint8_t more;
@@ -615,11 +619,27 @@ struct msg_policy { /* with SHOW all but the action is 0 */
     uint8_t load_or_recompute;
     uint64_t pin_bytes_max;
 };
+struct msg_level_item {
+    uint32_t priority;
+    uint64_t blocks;
+};
 struct msg_policy_reply {
-    struct codec_bin name, text;
+    struct codec_bin name, text, chosen; /* chosen: where the configuration says so */
     uint32_t keep_percent;
     uint8_t load_or_recompute;
     uint64_t pin_bytes_max;
+    uint32_t keep_percent_start; /* as the daemon began */
+    uint8_t load_or_recompute_start;
+    uint64_t pin_bytes_max_start;
+    uint8_t storage, hints,
+        pins;    /* there is a storage tier; the policy heeds hints; pins are taken */
+    uint8_t all; /* 0: what follows is 0, for want of admin rights */
+    uint64_t writes_per_day, spent_bytes, left_bytes; /* as in PATHS */
+    uint64_t load_bytes_per_s, load_latency_us;       /* learned; 0 = nothing yet */
+    uint64_t hints_ended, hints_continue, hints_soon, hints_scan;
+    uint64_t wishes, wishes_ended;
+    uint32_t nlevels;
+    struct msg_level_item levels[KVC_PRIORITY_MAX + 1];
 };
 
 #define CODEC_REQUEST_LIST(X)   \
@@ -689,7 +709,7 @@ CODEC_MUST_USE int codec_dec_bare(const void *buf, size_t len, struct msg_head *
     X(name_list)                        \
     X(name_load)                        \
     X(name_tokens)                      \
-    X(evict)                            \
+    X(evict) /* NAME_FORGET */          \
     X(blocks)                           \
     X(verify)                           \
     X(trace)                            \
@@ -716,7 +736,7 @@ CODEC_MUST_USE int codec_dec_bare(const void *buf, size_t len, struct msg_head *
                                                 struct msg_##name##_reply *ret_msg);
 CODEC_REPLY_LIST(X)
 #undef X
-/* The reply of DROP, HINT, NAME_FORGET, UNPIN, QUOTA_SET, POOL_OPEN and POOL_CLOSE. */
+/* The reply of DROP, HINT, UNPIN, QUOTA_SET, POOL_OPEN and POOL_CLOSE. */
 CODEC_MUST_USE int codec_enc_bare_reply(void *buf, size_t cap, const struct msg_head *head);
 CODEC_MUST_USE int codec_dec_bare_reply(const void *buf, size_t len,
                                         struct msg_reply_head *ret_head);

@@ -251,14 +251,19 @@ static const struct field name_list_fields[] = {
 SCHEMA(codec__req_name_list, struct msg_name_list, name_list_fields, .ops = {KVC_OP_NAME_LIST},
        .check = check_name_list);
 
+static const char *check_name_forget(const void *p)
+{
+    const struct msg_name_forget *msg = p;
+    return msg->dry_run && !msg->evict ? "dry_run must be 0 unless evict is 1" : NULL;
+}
+
 static const struct field name_forget_fields[] = {
-    NAME_KIND(struct msg_name_forget),
-    NAME_NAME(struct msg_name_forget),
-    NAME(struct msg_name_forget, sub),
-    BOOL(struct msg_name_forget, evict),
+    NAME_KIND(struct msg_name_forget),     NAME_NAME(struct msg_name_forget),
+    NAME(struct msg_name_forget, sub),     BOOL(struct msg_name_forget, evict),
+    BOOL(struct msg_name_forget, dry_run),
 };
 SCHEMA(codec__req_name_forget, struct msg_name_forget, name_forget_fields,
-       .ops = {KVC_OP_NAME_FORGET});
+       .ops = {KVC_OP_NAME_FORGET}, .check = check_name_forget);
 
 static const struct field name_load_fields[] = {
     NAME_KIND(struct msg_name_load),

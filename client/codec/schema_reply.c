@@ -11,8 +11,8 @@ static const struct field error_fields[] = {DETAIL(struct error_reply, detail)};
 SCHEMA(codec__rep_error, struct error_reply, error_fields, .bare = false);
 
 const struct schema codec__rep_bare = {.name = "codec__rep_bare",
-                                       .ops = {KVC_OP_DROP, KVC_OP_HINT, KVC_OP_NAME_FORGET,
-                                               KVC_OP_UNPIN, KVC_OP_QUOTA_SET, KVC_OP_POOL_OPEN,
+                                       .ops = {KVC_OP_DROP, KVC_OP_HINT, KVC_OP_UNPIN,
+                                               KVC_OP_QUOTA_SET, KVC_OP_POOL_OPEN,
                                                KVC_OP_POOL_CLOSE}};
 
 static const struct field hello_reply_fields[] = {
@@ -153,11 +153,12 @@ SCHEMA(codec__rep_name_tokens, struct msg_name_tokens_reply, name_tokens_reply_f
        .ops = {KVC_OP_NAME_TOKENS});
 
 static const struct field evict_reply_fields[] = {
-    U64(struct msg_evict_reply, blocks),
-    U64(struct msg_evict_reply, bytes),
-    U64(struct msg_evict_reply, kept_blocks),
+    U64(struct msg_evict_reply, blocks),      U64(struct msg_evict_reply, bytes),
+    U64(struct msg_evict_reply, kept_blocks), U64(struct msg_evict_reply, host_bytes),
+    U64(struct msg_evict_reply, nvme_bytes),  U64(struct msg_evict_reply, device_bytes),
 };
-SCHEMA(codec__rep_evict, struct msg_evict_reply, evict_reply_fields, .ops = {KVC_OP_EVICT});
+SCHEMA(codec__rep_evict, struct msg_evict_reply, evict_reply_fields,
+       .ops = {KVC_OP_EVICT, KVC_OP_NAME_FORGET});
 
 static const struct field block_item_fields[] = {
     FIXED(struct msg_block_item, key, "key must be binary of 32 bytes"),
@@ -298,47 +299,85 @@ SCHEMA(codec__rep_pin_list, struct msg_pin_list_reply, pin_list_reply_fields,
        .ops = {KVC_OP_PIN_LIST});
 
 static const struct field quota_item_fields[] = {
-    QUOTA_FIELDS(struct msg_quota_item),
-    U64(struct msg_quota_item, host_bytes),
-    U64(struct msg_quota_item, nvme_bytes),
+    QUOTA_FIELDS(struct msg_quota_item),       U64(struct msg_quota_item, host_bytes),
+    U64(struct msg_quota_item, nvme_bytes),    U64(struct msg_quota_item, host_promised),
+    U64(struct msg_quota_item, nvme_promised),
 };
 static SCHEMA(quota_item, struct msg_quota_item, quota_item_fields, .bare = false);
 
 static const struct field quota_list_reply_fields[] = {
     ARRAY(struct msg_quota_list_reply, items, nitems, quota_item, 0, KVC_QUOTAS_MAX,
-          "items must be an array of at most 128 arrays of 10"),
+          "items must be an array of at most 128 arrays of 12"),
 };
 SCHEMA(codec__rep_quota_list, struct msg_quota_list_reply, quota_list_reply_fields,
        .ops = {KVC_OP_QUOTA_LIST});
 
 static const struct field usage_item_fields[] = {
-    U32(struct msg_usage_item, ns),           NAME(struct msg_usage_item, principal),
-    NAME(struct msg_usage_item, tenant),      NAME(struct msg_usage_item, sub),
-    NAME(struct msg_usage_item, model),       U64(struct msg_usage_item, blocks),
-    U64(struct msg_usage_item, host_bytes),   U64(struct msg_usage_item, nvme_bytes),
-    U64(struct msg_usage_item, pinned_bytes), U64(struct msg_usage_item, named_bytes),
+    U32(struct msg_usage_item, ns),
+    NAME(struct msg_usage_item, principal),
+    NAME(struct msg_usage_item, tenant),
+    NAME(struct msg_usage_item, sub),
+    NAME(struct msg_usage_item, model),
+    U64(struct msg_usage_item, blocks),
+    U64(struct msg_usage_item, host_bytes),
+    U64(struct msg_usage_item, nvme_bytes),
+    U64(struct msg_usage_item, pinned_bytes),
+    U64(struct msg_usage_item, named_bytes),
     U64(struct msg_usage_item, leased_bytes),
+    U64(struct msg_usage_item, device_bytes),
+    U64(struct msg_usage_item, promised_bytes),
 };
 static SCHEMA(usage_item, struct msg_usage_item, usage_item_fields, .bare = false);
 
 static const struct field usage_reply_fields[] = {
     BOOL(struct msg_usage_reply, more),
     ARRAY(struct msg_usage_reply, items, nitems, usage_item, 0, KVC_USAGE_MAX,
-          "items must be an array of at most 64 arrays of 11"),
+          "items must be an array of at most 64 arrays of 13"),
 };
 SCHEMA(codec__rep_usage, struct msg_usage_reply, usage_reply_fields, .ops = {KVC_OP_USAGE});
 
+static const struct field level_item_fields[] = {
+    UINT(struct msg_level_item, priority, 0, KVC_PRIORITY_MAX,
+         "priority must be an integer from 0 to 100"),
+    U64(struct msg_level_item, blocks),
+};
+static SCHEMA(level_item, struct msg_level_item, level_item_fields, .bare = false);
+
 static const struct field policy_reply_fields[] = {
-    NAME(struct msg_policy_reply, name),         DETAIL(struct msg_policy_reply, text),
-    U32(struct msg_policy_reply, keep_percent),  BOOL(struct msg_policy_reply, load_or_recompute),
+    NAME(struct msg_policy_reply, name),
+    DETAIL(struct msg_policy_reply, text),
+    PARAMS_AT(struct msg_policy_reply, , chosen),
+    U32(struct msg_policy_reply, keep_percent),
+    BOOL(struct msg_policy_reply, load_or_recompute),
     U64(struct msg_policy_reply, pin_bytes_max),
+    U32(struct msg_policy_reply, keep_percent_start),
+    BOOL(struct msg_policy_reply, load_or_recompute_start),
+    U64(struct msg_policy_reply, pin_bytes_max_start),
+    BOOL(struct msg_policy_reply, storage),
+    BOOL(struct msg_policy_reply, hints),
+    BOOL(struct msg_policy_reply, pins),
+    BOOL(struct msg_policy_reply, all),
+    U64(struct msg_policy_reply, writes_per_day),
+    U64(struct msg_policy_reply, spent_bytes),
+    U64(struct msg_policy_reply, left_bytes),
+    U64(struct msg_policy_reply, load_bytes_per_s),
+    U64(struct msg_policy_reply, load_latency_us),
+    U64(struct msg_policy_reply, hints_ended),
+    U64(struct msg_policy_reply, hints_continue),
+    U64(struct msg_policy_reply, hints_soon),
+    U64(struct msg_policy_reply, hints_scan),
+    U64(struct msg_policy_reply, wishes),
+    U64(struct msg_policy_reply, wishes_ended),
+    ARRAY(struct msg_policy_reply, levels, nlevels, level_item, 0, KVC_PRIORITY_MAX + 1,
+          "levels must be an array of at most 101 arrays of 2"),
 };
 SCHEMA(codec__rep_policy, struct msg_policy_reply, policy_reply_fields, .ops = {KVC_OP_POLICY});
 
 static const struct field rate_item_fields[] = {
     U32(struct msg_rate_item, frag_bytes),  U64(struct msg_rate_item, to_engine),
     U64(struct msg_rate_item, to_kernel),   U64(struct msg_rate_item, from_engine),
-    U64(struct msg_rate_item, from_kernel),
+    U64(struct msg_rate_item, from_kernel), U8(struct msg_rate_item, to_path),
+    U8(struct msg_rate_item, from_path),
 };
 static SCHEMA(rate_item, struct msg_rate_item, rate_item_fields, .bare = false);
 
@@ -363,7 +402,7 @@ static const struct field device_item_fields[] = {
     U64(struct msg_device_item, plain_to),
     U64(struct msg_device_item, plain_from),
     ARRAY(struct msg_device_item, rates, nrates, rate_item, 0, 6,
-          "rates must be an array of at most 6 arrays of 5"),
+          "rates must be an array of at most 6 arrays of 7"),
 };
 static SCHEMA(device_item, struct msg_device_item, device_item_fields, .bare = false);
 

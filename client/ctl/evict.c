@@ -29,16 +29,22 @@ static const char help[] =
     "  --bytes SIZE        stop when this much is gone: 512MiB, 4GiB\n"
     "  --all               everything that you may evict\n"
     "  --force             pinned and named blocks too; what is being read or written still stays\n"
-    "  --dry-run           say what would go, and change nothing\n"
+    "  --dry-run           say what would go now, and change nothing\n"
     "\n"
-    "  --doc NAME          this document: its name goes, and its blocks but for what others share\n"
+    "  --doc NAME          this document: its name goes, and its blocks but for those that others\n"
+    "                      share, pin, use or build on\n"
     "  --conv NAME         the same of a conversation\n"
     "  --sub NAME          of gateways: the sub-tenant whose it is\n"
+    "\n"
+    "It says how many blocks went, their size, and where they were: a block can be in host "
+    "memory,\n"
+    "on storage and on devices at once.\n"
     "\n"
     "Exit code 1 when nothing matched.\n"
     "\n"
     "Examples:\n"
     "  kvcachectl evict --older-than 1h --dry-run\n"
+    "  kvcachectl evict --doc handbook --dry-run\n"
     "  kvcachectl evict --tenant research --priority-below 35\n"
     "  kvcachectl ns && kvcachectl evict --ns 65538 --bytes 4GiB    (an ID that it showed)\n";
 
@@ -143,41 +149,79 @@ static int check(const struct evict *e)
     return 0;
 }
 
+/* ---- what went ---- */
+
+static json_t *evicted_json(const struct evict *e, const struct kvc_evicted *done)
+{
+    return json_pack("{s:b, s:I, s:I, s:I, s:I, s:I, s:I}", "dry_run", e->filter.dry_run, "blocks",
+                     (json_int_t)done->blocks, "bytes", (json_int_t)done->bytes, "kept_blocks",
+                     (json_int_t)done->kept_blocks, "host_bytes", (json_int_t)done->host_bytes,
+                     "nvme_bytes", (json_int_t)done->nvme_bytes, "device_bytes",
+                     (json_int_t)done->device_bytes);
+}
+
+/* "12 blocks, 24.00 MiB (24.00 MiB in host memory, 8.00 MiB on storage)" */
+static void amount(const struct kvc_evicted *done, char *text, size_t cap)
+{
+    static const char *const where[] = {"in host memory", "on storage", "on devices"};
+    const uint64_t bytes[] = {done->host_bytes, done->nvme_bytes, done->device_bytes};
+    char count[UNITS_COUNT_BYTES], size[UNITS_TEXT_BYTES];
+    const char *before = " (";
+    size_t n =
+        (size_t)snprintf(text, cap, "%s block%s, %s", units_format_count(done->blocks, count),
+                         done->blocks == 1 ? "" : "s", units_format_bytes(done->bytes, size));
+    for (unsigned i = 0; i < 3; i++) {
+        if (bytes[i] == 0 || n >= cap)
+            continue;
+        n += (size_t)snprintf(text + n, cap - n, "%s%s %s", before,
+                              units_format_bytes(bytes[i], size), where[i]);
+        before = ", ";
+    }
+    if (before[0] == ',' && n < cap)
+        snprintf(text + n, cap - n, ")");
+}
+
 /* ---- by name ---- */
 
-/* What others share of it is not known beforehand: so it is "at most". */
+static void print_name(const struct evict *e, const struct kvc_evicted *done)
+{
+    char text[256], kept[UNITS_COUNT_BYTES], stays[96] = "";
+    amount(done, text, sizeof(text));
+    if (done->kept_blocks)
+        snprintf(stays, sizeof(stays), "; %s stay%s, which others share, pin, use or build on",
+                 units_format_count(done->kept_blocks, kept), done->kept_blocks == 1 ? "s" : "");
+    ctl_line("%s %s '%s': %s%s", e->filter.dry_run ? "would evict" : "evicted",
+             chain_kind_name(e->kind), e->name, text, stays);
+}
+
 static int evict_name(const struct evict *e, struct ctl *ctl)
 {
     struct kvc_name_info info;
-    char blocks[UNITS_COUNT_BYTES], size[UNITS_TEXT_BYTES];
-    int rc = chain_show_name(ctl, e->kind, e->name, e->sub, &info);
+    struct kvc_evicted done;
+    int rc = chain_show_name(ctl, e->kind, e->name, e->sub, &info); /* says what there is instead */
     if (rc != 0)
         return rc;
-    if (!e->filter.dry_run) {
-        rc = kvc_name_forget(ctl->kvc, e->kind, e->name, e->sub, true);
-        if (rc < 0)
-            return ctl_fail(ctl, rc);
+    rc = kvc_name_evict(ctl->kvc, e->kind, e->name, e->sub, e->filter.dry_run, &done);
+    if (rc < 0)
+        return ctl_fail(ctl, rc);
+    if (ctl->json) {
+        json_t *o = evicted_json(e, &done);
+        json_object_set_new(o, "kind", json_string(chain_kind_name(e->kind)));
+        json_object_set_new(o, "name", json_string(e->name));
+        json_print(o);
+    } else {
+        print_name(e, &done);
     }
-    if (ctl->json)
-        json_print(json_pack("{s:b, s:s, s:s, s:I, s:I}", "dry_run", e->filter.dry_run, "kind",
-                             chain_kind_name(e->kind), "name", e->name, "blocks_max",
-                             (json_int_t)info.blocks, "bytes_max", (json_int_t)info.bytes));
-    else
-        ctl_line("%s %s '%s': at most %s block%s, %s; what others share stays",
-                 e->filter.dry_run ? "would evict" : "evicted", chain_kind_name(e->kind), e->name,
-                 units_format_count(info.blocks, blocks), info.blocks == 1 ? "" : "s",
-                 units_format_bytes(info.bytes, size));
     return CTL_OK;
 }
 
 /* ---- by filter ---- */
 
-static void print_table(const struct evict *e, const struct kvc_evicted *done)
+static void print_matching(const struct evict *e, const struct kvc_evicted *done)
 {
-    char blocks[UNITS_COUNT_BYTES], size[UNITS_TEXT_BYTES], kept[UNITS_COUNT_BYTES];
-    printf("%s %s block%s, %s", e->filter.dry_run ? "would evict" : "evicted",
-           units_format_count(done->blocks, blocks), done->blocks == 1 ? "" : "s",
-           units_format_bytes(done->bytes, size));
+    char text[256], kept[UNITS_COUNT_BYTES];
+    amount(done, text, sizeof(text));
+    printf("%s %s", e->filter.dry_run ? "would evict" : "evicted", text);
     if (done->kept_blocks)
         printf("; kept %s that %s in use, pinned or named",
                units_format_count(done->kept_blocks, kept), done->kept_blocks == 1 ? "is" : "are");
@@ -191,11 +235,9 @@ static int evict_matching(const struct evict *e, struct ctl *ctl)
     if (rc < 0)
         return ctl_fail(ctl, rc);
     if (ctl->json)
-        json_print(json_pack("{s:b, s:I, s:I, s:I}", "dry_run", e->filter.dry_run, "blocks",
-                             (json_int_t)done.blocks, "bytes", (json_int_t)done.bytes,
-                             "kept_blocks", (json_int_t)done.kept_blocks));
+        json_print(evicted_json(e, &done));
     else
-        print_table(e, &done);
+        print_matching(e, &done);
     return done.blocks + done.kept_blocks > 0 ? CTL_OK : CTL_NOTHING;
 }
 

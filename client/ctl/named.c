@@ -228,6 +228,11 @@ int named_fail(const struct named *n, int error)
                   "'kvcachectl policy set --pin-limit SIZE' allows more",
                   text);
         return CTL_FAILED;
+    case KVC_E_QUOTA:
+        ctl_error("%s; 'kvcachectl quota show' says which and what is promised: forget names, "
+                  "remove pins, or raise it with 'kvcachectl quota set'",
+                  text);
+        return CTL_FAILED;
     case KVC_E_GONE:
         ctl_error("nothing of it is cached; workers have to compute and store it first");
         return CTL_NOTHING;
@@ -299,6 +304,18 @@ int named_save(struct named *n, int argc, char **argv, const char *help)
 
 /* ---- forget ---- */
 
+static void print_gone(const struct kvc_evicted *gone)
+{
+    char blocks[UNITS_COUNT_BYTES], size[UNITS_TEXT_BYTES], kept[UNITS_COUNT_BYTES];
+    printf("forgotten, and %s block%s of it, %s, %s gone", units_format_count(gone->blocks, blocks),
+           gone->blocks == 1 ? "" : "s", units_format_bytes(gone->bytes, size),
+           gone->blocks == 1 ? "is" : "are");
+    if (gone->kept_blocks)
+        printf("; %s stay%s, which others share, pin, use or build on",
+               units_format_count(gone->kept_blocks, kept), gone->kept_blocks == 1 ? "s" : "");
+    putchar('\n');
+}
+
 int named_forget(struct named *n, int argc, char **argv, const char *help)
 {
     static const struct option options[] = {
@@ -312,14 +329,16 @@ int named_forget(struct named *n, int argc, char **argv, const char *help)
         rc = chain_show_name(n->ctl, n->kind, n->name, n->sub, &info);
     if (rc != 0)
         return rc;
-    rc = kvc_name_forget(n->ctl->kvc, n->kind, n->name, n->sub, n->evict);
+    struct kvc_evicted gone = {0};
+    rc = n->evict ? kvc_name_evict(n->ctl->kvc, n->kind, n->name, n->sub, false, &gone)
+                  : kvc_name_forget(n->ctl->kvc, n->kind, n->name, n->sub, false);
     if (rc < 0)
         return named_fail(n, rc);
     if (n->ctl->json)
         json_print(json_pack("{s:s, s:b, s:I}", "name", n->name, "evicted", n->evict, "bytes",
                              (json_int_t)info.bytes));
     else if (n->evict)
-        printf("forgotten, and its blocks are gone but for what others share\n");
+        print_gone(&gone);
     else
         printf("forgotten; its blocks are ordinary ones now\n");
     return CTL_OK;

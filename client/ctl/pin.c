@@ -101,6 +101,10 @@ static int fail(const struct ctl *ctl, int error)
         ctl_error("%s; 'kvcachectl pin list' shows what is pinned, 'kvcachectl policy set "
                   "--pin-limit SIZE' allows more",
                   kvc_last_error(ctl->kvc));
+    else if (error == KVC_E_QUOTA)
+        ctl_error("%s; 'kvcachectl quota show' says which and what is promised, 'kvcachectl quota "
+                  "set' allows more",
+                  kvc_last_error(ctl->kvc));
     else if (error == KVC_E_GONE)
         ctl_error("nothing of it is cached");
     else

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <jansson.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -13,11 +14,18 @@ static const char help[] =
     "       kvcachectl policy set [--keep-percent N] [--load-or-recompute on|off]\n"
     "                             [--pin-limit SIZE|none] [--json]\n"
     "\n"
-    "How the daemon decides what stays. Which policy it is takes a restart (policy.eviction in "
-    "the\n"
-    "configuration); the rest can be set while it runs, with admin rights, and lasts until the "
-    "daemon\n"
-    "ends. What is not given stays as it is.\n"
+    "How the daemon decides what stays. 'show' says what is in effect now: the eviction policy "
+    "and\n"
+    "where it was chosen; what 'set' can change, and what it was at start where that differs; "
+    "and,\n"
+    "with admin rights, the write budget and what is left of it, what loading from storage takes "
+    "as\n"
+    "learned, hints and wishes that workers gave, and how many blocks are kept at which priority.\n"
+    "\n"
+    "Another policy takes a restart (policy.eviction in the configuration); the rest can be set "
+    "while\n"
+    "the daemon runs, with admin rights, and lasts until it ends. What is not given stays as it "
+    "is.\n"
     "\n"
     "  --keep-percent N            of what is on storage, the part that is not worth writing\n"
     "                              again when its room is wanted, 0 to 100\n"
@@ -25,7 +33,8 @@ static const char help[] =
     "                              computing it again\n"
     "  --pin-limit SIZE|none       bytes that each tenant may pin; what is pinned stays\n"
     "\n"
-    "Example:\n"
+    "Examples:\n"
+    "  kvcachectl policy show\n"
     "  kvcachectl policy set --load-or-recompute off\n";
 
 struct policy {
@@ -35,31 +44,166 @@ struct policy {
     bool weigh;
 };
 
-static void print(const struct ctl *ctl, const struct kvc_policy_info *p)
+/* ---- JSON ---- */
+
+static void put(json_t *o, const char *name, uint64_t value)
+{
+    json_object_set_new(o, name, json_integer((json_int_t)value));
+}
+
+static json_t *set_json(uint32_t keep_percent, bool weigh, uint64_t pin_bytes_max)
+{
+    return json_pack("{s:I, s:b, s:I}", "keep_percent", (json_int_t)keep_percent,
+                     "load_or_recompute", weigh, "pin_bytes_max", (json_int_t)pin_bytes_max);
+}
+
+static void learned_json(json_t *o, const struct kvc_policy_info *p)
+{
+    json_t *levels = json_array();
+    for (uint32_t i = 0; i < p->levels; i++)
+        json_array_append_new(levels,
+                              json_pack("{s:I, s:I}", "priority", (json_int_t)p->level[i].priority,
+                                        "blocks", (json_int_t)p->level[i].blocks));
+    put(o, "writes_per_day", p->writes_per_day);
+    put(o, "spent_bytes", p->spent_bytes);
+    put(o, "left_bytes", p->left_bytes);
+    put(o, "load_bytes_per_s", p->load_bytes_per_s);
+    put(o, "load_latency_us", p->load_latency_us);
+    put(o, "hints_ended", p->hints_ended);
+    put(o, "hints_continue", p->hints_continue);
+    put(o, "hints_soon", p->hints_soon);
+    put(o, "hints_scan", p->hints_scan);
+    put(o, "wishes", p->wishes);
+    put(o, "wishes_ended", p->wishes_ended);
+    json_object_set_new(o, "priorities", levels);
+}
+
+static void print_json(const struct kvc_policy_info *p)
+{
+    json_t *o = set_json(p->keep_percent, p->load_or_recompute, p->pin_bytes_max);
+    json_object_set_new(o, "name", json_string(p->name));
+    json_object_set_new(o, "text", json_string(p->text));
+    json_object_set_new(o, "chosen_by", json_string(p->chosen));
+    json_object_set_new(
+        o, "at_start",
+        set_json(p->keep_percent_start, p->load_or_recompute_start, p->pin_bytes_max_start));
+    json_object_set_new(o, "storage", json_boolean(p->storage));
+    json_object_set_new(o, "hints", json_boolean(p->hints));
+    json_object_set_new(o, "pins", json_boolean(p->pins));
+    put(o, "priority_default", KVC_PRIORITY_DEFAULT);
+    if (p->all)
+        learned_json(o, p);
+    json_print(o);
+}
+
+/* ---- table ---- */
+
+/* A line with a name, or (NULL) one that goes on. */
+__attribute__((format(printf, 3, 4))) static void line(struct table *t, const char *name,
+                                                       const char *format, ...)
+{
+    char text[768];
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    table_cell(t, "%s", name ? name : "");
+    table_cell(t, "%s", text);
+}
+
+/* "4.00 GiB of each tenant", "none" */
+static const char *limit_text(uint64_t bytes, char text[64])
 {
     char size[UNITS_TEXT_BYTES];
+    if (bytes)
+        (void)snprintf(text, 64, "%s of each tenant", units_format_bytes(bytes, size));
+    return bytes ? text : "none";
+}
+
+static void set_lines(struct table *t, const struct kvc_policy_info *p)
+{
+    char now[64], start[64];
+    if (p->keep_percent != p->keep_percent_start)
+        line(t, "keep-percent", "%u %% (set; it was %u %% at start)", p->keep_percent,
+             p->keep_percent_start);
+    else
+        line(t, "keep-percent", "%u %%", p->keep_percent);
+    line(t, "load-or-recompute", "%s%s", p->load_or_recompute ? "on" : "off",
+         p->load_or_recompute == p->load_or_recompute_start ? ""
+         : p->load_or_recompute                             ? " (set; it was off at start)"
+                                                            : " (set; it was on at start)");
+    if (!p->pins)
+        line(t, "pin-limit", "nothing may be pinned (policy.pin_limit: 0)");
+    else if (p->pin_bytes_max != p->pin_bytes_max_start)
+        line(t, "pin-limit", "%s (set; it was %s at start)", limit_text(p->pin_bytes_max, now),
+             limit_text(p->pin_bytes_max_start, start));
+    else
+        line(t, "pin-limit", "%s", limit_text(p->pin_bytes_max, now));
+}
+
+static void storage_lines(struct table *t, const struct kvc_policy_info *p)
+{
+    char day[UNITS_TEXT_BYTES], spent[UNITS_TEXT_BYTES], left[UNITS_TEXT_BYTES];
+    if (!p->storage) {
+        line(t, "storage", "there is none (nvme.paths): nothing is written or loaded");
+        return;
+    }
+    units_format_bytes(p->spent_bytes, spent);
+    if (p->writes_per_day)
+        line(t, "write budget", "%s a day: %s spent since its day began, %s may be written now",
+             units_format_bytes(p->writes_per_day, day), spent,
+             units_format_bytes(p->left_bytes, left));
+    else
+        line(t, "write budget", "none (nvme.writes_per_day): %s written since the day began",
+             spent);
+    if (p->load_bytes_per_s)
+        line(t, "loading takes", "%s until the first bytes come, then %s, as learned from loads",
+             units_format_duration_ns(p->load_latency_us * 1000, day),
+             units_format_rate(p->load_bytes_per_s, left));
+    else
+        line(t, "loading takes", "not known yet: nothing large has been loaded");
+}
+
+static void worker_lines(struct table *t, const struct kvc_policy_info *p)
+{
+    char a[UNITS_COUNT_BYTES], b[UNITS_COUNT_BYTES], c[UNITS_COUNT_BYTES], d[UNITS_COUNT_BYTES];
+    line(t, "hints", "%s ended, %s continue, %s soon, %s scan",
+         units_format_count(p->hints_ended, a), units_format_count(p->hints_continue, b),
+         units_format_count(p->hints_soon, c), units_format_count(p->hints_scan, d));
+    if (!p->hints)
+        line(t, NULL, "%s pays no heed to them", p->name);
+    line(t, "wishes", "for %s blocks, %s of them have ended", units_format_count(p->wishes, a),
+         units_format_count(p->wishes_ended, b));
+    line(t, "priorities", "0 to %u, %u where nothing is wished; the lowest go first",
+         KVC_PRIORITY_MAX, KVC_PRIORITY_DEFAULT);
+    for (uint32_t i = 0; i < p->levels; i++)
+        line(t, NULL, "%3u: %s block%s", p->level[i].priority,
+             units_format_count(p->level[i].blocks, a), p->level[i].blocks == 1 ? "" : "s");
+}
+
+static void print(const struct ctl *ctl, const struct kvc_policy_info *p)
+{
     if (ctl->json) {
-        json_print(json_pack("{s:s, s:s, s:I, s:b, s:I}", "name", p->name, "text", p->text,
-                             "keep_percent", (json_int_t)p->keep_percent, "load_or_recompute",
-                             p->load_or_recompute, "pin_bytes_max", (json_int_t)p->pin_bytes_max));
+        print_json(p);
         return;
     }
     struct table *t = table_create(NULL);
-    table_cell(t, "policy");
-    table_cell(t, "%s", p->name);
-    if (p->text[0]) {
-        table_cell(t, "%s", "");
-        table_cell(t, "%s", p->text);
+    line(t, "policy", "%s", p->name);
+    if (p->text[0])
+        line(t, NULL, "%s", p->text);
+    line(t, "chosen by", "%s (policy.eviction)", p->chosen[0] ? p->chosen : "-");
+    set_lines(t, p);
+    if (p->all) {
+        storage_lines(t, p);
+        worker_lines(t, p);
+    } else {
+        line(t, "learned", "is shown with admin rights (principals: admin: true)");
     }
-    table_cell(t, "keep-percent");
-    table_cell(t, "%u %%", p->keep_percent);
-    table_cell(t, "load-or-recompute");
-    table_cell(t, "%s", p->load_or_recompute ? "on" : "off");
-    table_cell(t, "pin-limit");
-    table_cell(t, "%s", p->pin_bytes_max ? units_format_bytes(p->pin_bytes_max, size) : "none");
     table_print(t, stdout, ctl->colour);
     table_destroy(&t);
 }
+
+/* ---- the command line ---- */
 
 static int take_option(void *ctx, int c, const char *value)
 {

@@ -14,7 +14,7 @@ static const char help[] =
     "                                  [--host-share SIZE] [--nvme-share SIZE]\n"
     "       kvcachectl quota clear WHOSE\n"
     "\n"
-    "How much a tenant, one of its sub-tenants, or a namespace may hold, and is promised. Needs "
+    "How much a tenant, one of its sub-tenants, or a namespace may hold, and is guaranteed. Needs "
     "admin\n"
     "rights. Lasts until the daemon ends; those of its configuration come back then.\n"
     "\n"
@@ -24,7 +24,10 @@ static const char help[] =
     "  --ns ID                     one namespace; 'kvcachectl ns' lists them\n"
     "\n"
     "  --host SIZE|none    never more than this in host memory; what is above it is evicted\n"
-    "  --nvme SIZE|none    the same on storage\n"
+    "  --nvme SIZE|none    the same on storage, but for what is promised: what names, pins and\n"
+    "                      durable commits keep there stays until they end, and a limit below "
+    "that\n"
+    "                      is reached then. New ones are refused at once\n"
     "  --host-share SIZE   guaranteed room: others may borrow it while it lies idle, and lose it\n"
     "                      first\n"
     "  --nvme-share SIZE   the same on storage\n"
@@ -65,13 +68,14 @@ static json_t *limit_json(uint64_t bytes)
 static json_t *quota_json(const struct kvc_quota *q)
 {
     static const char *const scopes[] = {"all", "tenant", "sub_tenant", "ns"};
-    return json_pack("{s:s, s:s, s:s, s:I, s:o, s:o, s:I, s:I, s:I, s:I}", "scope",
+    return json_pack("{s:s, s:s, s:s, s:I, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I}", "scope",
                      q->scope <= KVC_SCOPE_NS ? scopes[q->scope] : "?", "tenant", q->tenant,
                      "sub_tenant", q->sub, "ns", (json_int_t)q->ns, "host_limit",
                      limit_json(q->host_limit), "nvme_limit", limit_json(q->nvme_limit),
                      "host_share", (json_int_t)q->host_share, "nvme_share",
                      (json_int_t)q->nvme_share, "host_bytes", (json_int_t)q->host_bytes,
-                     "nvme_bytes", (json_int_t)q->nvme_bytes);
+                     "nvme_bytes", (json_int_t)q->nvme_bytes, "host_promised",
+                     (json_int_t)q->host_promised, "nvme_promised", (json_int_t)q->nvme_promised);
 }
 
 static const char *amount(uint64_t bytes, char buf[UNITS_TEXT_BYTES])
@@ -79,50 +83,107 @@ static const char *amount(uint64_t bytes, char buf[UNITS_TEXT_BYTES])
     return bytes == NONE || bytes == 0 ? "-" : units_format_bytes(bytes, buf);
 }
 
+#define WHOSE_BYTES (2 * KVC_STRING_MAX + 16)
+
+static const char *whose_text(const struct kvc_quota *q, char text[WHOSE_BYTES])
+{
+    if (q->scope == KVC_SCOPE_NS)
+        snprintf(text, WHOSE_BYTES, "ns %u", q->ns);
+    else
+        snprintf(text, WHOSE_BYTES, "%s%s%s", q->tenant, q->sub[0] ? "/" : "", q->sub);
+    return text;
+}
+
 static void add_row(struct table *t, const struct kvc_quota *q)
 {
     char a[UNITS_TEXT_BYTES];
     const uint64_t limit[] = {q->host_limit, q->nvme_limit},
                    share[] = {q->host_share, q->nvme_share};
-    const uint64_t now[] = {q->host_bytes, q->nvme_bytes};
-    if (q->scope == KVC_SCOPE_NS)
-        table_cell(t, "ns %u", q->ns);
-    else
-        table_cell(t, "%s%s%s", q->tenant, q->sub[0] ? "/" : "", q->sub);
+    const uint64_t now[] = {q->host_bytes, q->nvme_bytes},
+                   promised[] = {q->host_promised, q->nvme_promised};
+    char whose[WHOSE_BYTES];
+    table_cell(t, "%s", whose_text(q, whose));
     for (int i = 0; i < 2; i++) {
         table_cell(t, "%s", units_format_bytes(now[i], a));
         table_cell(t, "%s", limit[i] == 0 ? "0 B" : amount(limit[i], a));
         table_cell(t, "%s", amount(share[i], a));
+        table_cell(t, "%s", amount(promised[i], a));
     }
 }
 
+static const char *const heads[] = {"WHOSE", ">HOST",  ">LIMIT", ">SHARE",    ">PROMISED",
+                                    ">NVME", ">LIMIT", ">SHARE", ">PROMISED", NULL};
+
+/* Why one that holds more than its limit does, and what ends that. */
+static void explain_tier(const struct kvc_quota *q, bool nvme)
+{
+    const uint64_t limit = nvme ? q->nvme_limit : q->host_limit;
+    const uint64_t held = nvme ? q->nvme_bytes : q->host_bytes;
+    const uint64_t promised = nvme ? q->nvme_promised : q->host_promised;
+    char whose[WHOSE_BYTES], a[UNITS_TEXT_BYTES], b[UNITS_TEXT_BYTES];
+    if (limit == NONE || (held <= limit && promised <= limit))
+        return;
+    printf("%s %s: ", whose_text(q, whose), nvme ? "on storage" : "in host memory");
+    if (held > limit)
+        printf("%s are held, %s above the limit%s\n", units_format_bytes(held, a),
+               units_format_bytes(held - limit, b),
+               promised > limit ? "" : "; that leaves in steps, but for what is in use");
+    if (promised <= limit)
+        return;
+    fputs(held > limit ? "  " : "", stdout);
+    printf("%s %s: the limit is reached when %s of that have ended, and nothing more is promised "
+           "until then.\n  %s\n",
+           units_format_bytes(promised, a),
+           nvme ? "are promised to names, pins and durable commits, and stay"
+                : "are pinned, and stay",
+           units_format_bytes(promised - limit, b),
+           nvme ? "'kvcachectl doc list', 'conv list' and 'pin list' show them; 'doc forget', "
+                  "'conv forget' and 'pin rm' end them, 'evict' what durable commits stored"
+                : "'kvcachectl pin list' shows them, 'pin rm' ends one");
+}
+
+static void explain(const struct kvc_quota *q)
+{
+    explain_tier(q, false);
+    explain_tier(q, true);
+}
+
+struct shown {
+    struct listing list;
+    uint32_t n;
+    struct kvc_quota quota[KVC_QUOTAS_MAX];
+};
+
 static int add(void *ctx, const struct kvc_quota *q)
 {
-    struct listing *l = ctx;
-    if (l->array)
-        json_array_append_new(l->array, quota_json(q));
+    struct shown *s = ctx;
+    if (s->list.array)
+        json_array_append_new(s->list.array, quota_json(q));
     else
-        add_row(l->table, q);
+        add_row(s->list.table, q);
+    if (s->n < KVC_QUOTAS_MAX)
+        s->quota[s->n++] = *q;
     return 0;
 }
 
 static int show(struct ctl *ctl, int argc, char **argv)
 {
     static const struct option options[] = {CTL_COMMON_OPTIONS, {0}};
-    static const char *const heads[] = {"WHOSE", ">HOST",  ">LIMIT", ">SHARE",
-                                        ">NVME", ">LIMIT", ">SHARE", NULL};
+    static struct shown s;
     int rc = ctl_options_only(ctl, argc, argv, options, help, NULL, NULL);
     if (rc != 0)
         return rc < 0 ? CTL_OK : rc;
     rc = ctl_connect(ctl);
     if (rc != 0)
         return rc;
-    struct listing l = listing_begin(ctl, heads);
-    rc = kvc_quota_list(ctl->kvc, add, &l);
-    return listing_end(
-        ctl, &l, rc, "quotas",
-        "no quotas: everyone may hold what there is; 'kvcachectl quota set' makes one",
-        CTL_NOTHING);
+    s.list = listing_begin(ctl, heads);
+    rc = kvc_quota_list(ctl->kvc, add, &s);
+    rc = listing_end(ctl, &s.list, rc, "quotas",
+                     "no quotas: everyone may hold what there is; 'kvcachectl quota set' makes one",
+                     CTL_NOTHING);
+    for (uint32_t i = 0; i < s.n && rc == CTL_OK && !ctl->json; i++)
+        explain(&s.quota[i]);
+    return rc;
 }
 
 /* ---- changing ---- */
@@ -190,6 +251,8 @@ static int merge(void *ctx, const struct kvc_quota *old)
         return 0;
     q->host_bytes = old->host_bytes;
     q->nvme_bytes = old->nvme_bytes;
+    q->host_promised = old->host_promised;
+    q->nvme_promised = old->nvme_promised;
     for (unsigned i = 0; i < PARTS; i++)
         if (!a->given[i])
             *part_of(q, (enum part)i) = *part_of(&from, (enum part)i);
@@ -200,8 +263,6 @@ static int merge(void *ctx, const struct kvc_quota *old)
 static int print_result(const struct ask *a, bool cleared)
 {
     struct listing l = {.array = NULL};
-    static const char *const heads[] = {"WHOSE", ">HOST",  ">LIMIT", ">SHARE",
-                                        ">NVME", ">LIMIT", ">SHARE", NULL};
     struct ask now = *a;
     memset(now.given, 0, sizeof(now.given));
     now.found = false;
@@ -217,6 +278,7 @@ static int print_result(const struct ask *a, bool cleared)
         add_row(l.table, &now.quota);
         table_print(l.table, stdout, a->ctl->colour);
         table_destroy(&l.table);
+        explain(&now.quota);
     }
     return CTL_OK;
 }

@@ -12,16 +12,21 @@
 static const char help[] =
     "Usage: kvcachectl usage [--by ns|tenant|principal|model] [--json]\n"
     "\n"
-    "Who holds the room, in host memory and on storage; the largest first. Without admin rights: "
-    "what\n"
-    "your own principal holds.\n"
+    "Who holds the room, in host memory, on storage and on devices; the largest first. Without "
+    "admin\n"
+    "rights: what your own principal holds.\n"
     "\n"
     "  --by WHAT  a row for each namespace (ns, the default), tenant with its sub-tenants,\n"
     "             principal, or model\n"
     "  --json     bytes as numbers\n"
     "\n"
-    "HOST and NVME are bytes of room taken; a block can be in both. PINNED, NAMED (reached by\n"
-    "conversations and documents) and LEASED (read right now) are parts of them.\n"
+    "  HOST, NVME, HBM  bytes of room taken; a block can be in all of them. Quotas count the "
+    "first\n"
+    "                   two; what is on devices (HBM) is a further copy\n"
+    "  PINNED, NAMED    of them, pinned; reached by conversations and documents\n"
+    "  PROMISED         what names, pins and durable commits keep on storage, or will\n"
+    "  LEASED           read right now\n"
+    "  SHARE            of all the room taken\n"
     "\n"
     "Exit code 1 when nothing is held.\n"
     "\n"
@@ -42,7 +47,7 @@ struct usage {
 
 static uint64_t held(const struct kvc_usage *u)
 {
-    return u->host_bytes + u->nvme_bytes;
+    return u->host_bytes + u->nvme_bytes + u->device_bytes;
 }
 
 static void sum(struct kvc_usage *to, const struct kvc_usage *from)
@@ -53,6 +58,8 @@ static void sum(struct kvc_usage *to, const struct kvc_usage *from)
     to->pinned_bytes += from->pinned_bytes;
     to->named_bytes += from->named_bytes;
     to->leased_bytes += from->leased_bytes;
+    to->device_bytes += from->device_bytes;
+    to->promised_bytes += from->promised_bytes;
 }
 
 static bool same(enum by by, const struct kvc_usage *a, const struct kvc_usage *b)
@@ -112,11 +119,12 @@ static json_t *row_json(enum by by, const struct kvc_usage *x)
     if (by == BY_NS || by == BY_MODEL)
         json_object_set_new(item, "model", json_string(x->model));
     json_object_update_new(
-        item,
-        json_pack("{s:I, s:I, s:I, s:I, s:I, s:I}", "blocks", (json_int_t)x->blocks, "host_bytes",
-                  (json_int_t)x->host_bytes, "nvme_bytes", (json_int_t)x->nvme_bytes,
-                  "pinned_bytes", (json_int_t)x->pinned_bytes, "named_bytes",
-                  (json_int_t)x->named_bytes, "leased_bytes", (json_int_t)x->leased_bytes));
+        item, json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "blocks", (json_int_t)x->blocks,
+                        "host_bytes", (json_int_t)x->host_bytes, "nvme_bytes",
+                        (json_int_t)x->nvme_bytes, "device_bytes", (json_int_t)x->device_bytes,
+                        "pinned_bytes", (json_int_t)x->pinned_bytes, "named_bytes",
+                        (json_int_t)x->named_bytes, "promised_bytes", (json_int_t)x->promised_bytes,
+                        "leased_bytes", (json_int_t)x->leased_bytes));
     return item;
 }
 
@@ -132,8 +140,8 @@ static void print_json(const struct usage *u, const struct devices *devices)
 static void cells(struct table *t, const struct usage *u, const struct kvc_usage *x)
 {
     char text[UNITS_TEXT_BYTES], count[UNITS_COUNT_BYTES];
-    const uint64_t parts[] = {x->host_bytes, x->nvme_bytes, x->pinned_bytes, x->named_bytes,
-                              x->leased_bytes};
+    const uint64_t parts[] = {x->host_bytes,  x->nvme_bytes,     x->device_bytes, x->pinned_bytes,
+                              x->named_bytes, x->promised_bytes, x->leased_bytes};
     table_cell(t, "%s", units_format_count(x->blocks, count));
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
         table_cell(t, "%s", parts[i] ? units_format_bytes(parts[i], text) : "-");
@@ -159,7 +167,8 @@ static void who(struct table *t, enum by by, const struct kvc_usage *x)
 
 static void print_table(const struct usage *u)
 {
-#define PARTS ">BLOCKS", ">HOST", ">NVME", ">PINNED", ">NAMED", ">LEASED", ">SHARE", NULL
+#define PARTS \
+    ">BLOCKS", ">HOST", ">NVME", ">HBM", ">PINNED", ">NAMED", ">PROMISED", ">LEASED", ">SHARE", NULL
     static const char *const by_ns[] = {">NS", "PRINCIPAL", "TENANT", "MODEL", PARTS};
     static const char *const by_tenant[] = {"TENANT", PARTS};
     static const char *const by_principal[] = {"PRINCIPAL", PARTS};

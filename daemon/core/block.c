@@ -162,10 +162,11 @@ void block_kill(struct core *c, struct block *b, enum kvc_miss reason)
     SM_MOVE(&block_sm, &b->state, BLOCK_DYING);
     core__wake(c, b);
     load_wake(c, b);
+    room_bind(c, b);
     promise_event(c, b, KVC_E_GONE);
     near_died(c, b);
     if (b->copies == 0 && b->moving == 0)
-        disk_drop(c, b); /* leases are on what is in memory */
+        disk_drop(c, b); /* leases are on what is in memory, or in slots */
     block_settle(c, b);
 }
 
@@ -318,6 +319,13 @@ void block_set_loc(struct core *c, struct block *b, uint32_t shard, struct tier_
     p->loc = loc;
 }
 
+bool block_in_host(struct core *c, const struct block *b)
+{
+    if (b->state == BLOCK_PRESENT)
+        return block_ready(b);
+    return !(b->flags & BLOCK_F_LOADING) && block_loc(c, b, 0).id != 0;
+}
+
 struct tier_loc block_disk(struct core *c, const struct block *b, uint32_t shard)
 {
     if (!has_parts(b))
@@ -372,6 +380,7 @@ void block_place(struct core *c, struct block *b, uint32_t set, uint32_t clear)
     block_clear(b, clear);
     b->flags |= set & BLOCK_F_ALL;
     count_places(c, b, true);
+    room_bind(c, b);
 }
 
 void block_publish(struct core *c, struct block *b)

@@ -13,8 +13,23 @@ struct tally {
     uint64_t in_memory, on_disk, memory_bytes, disk_bytes, unsaved, clean_bytes, unchecked;
 };
 
-/* Room that blocks name, by namespace and tier; behind it: bytes that are pinned. */
-static void check_room(struct core *c, uint64_t (*held)[RETAIN_TIERS + 1])
+struct room {
+    uint64_t held[RETAIN_TIERS], bound[RETAIN_TIERS], pinned;
+};
+
+static void check_bound(struct core *c, const struct block *b, struct room *room)
+{
+    const bool there = b->state == BLOCK_PRESENT, stays = block_stays(b) || block_named(c, b);
+    const bool in_memory = c->cfg.disk ? b->host_pins > 0 : b->pins > 0;
+    const bool want[RETAIN_TIERS] = {there && in_memory, there && c->cfg.disk && stays};
+    for (unsigned t = 0; t < RETAIN_TIERS; t++) {
+        MUST(want[t] == block_is_bound(b, t));
+        room->bound[t] += want[t] ? block_bytes(c, b) : 0;
+    }
+}
+
+/* Room that blocks name, what binds them, and what is pinned, by namespace. */
+static void check_room(struct core *c, struct room *room)
 {
     for (uint32_t no = 0; no < c->blocks_high; no++) {
         const struct block *b = &c->blocks[no];
@@ -22,44 +37,45 @@ static void check_room(struct core *c, uint64_t (*held)[RETAIN_TIERS + 1])
             continue;
         const uint64_t bytes = block_group(c, b)->block_bytes;
         if (!(b->flags & BLOCK_F_PARTS)) {
-            held[b->ns][0] += b->where ? bytes : 0;
-            held[b->ns][1] += b->disk ? bytes : 0;
+            room[b->ns].held[0] += b->where ? bytes : 0;
+            room[b->ns].held[1] += b->disk ? bytes : 0;
         }
         for (uint32_t i = b->where; b->flags & BLOCK_F_PARTS && i != CORE_NONE;) {
             const struct part *p = pool_at(c->parts, i);
-            held[b->ns][0] += p->loc.id ? bytes : 0;
-            held[b->ns][1] += p->state == PART_DONE && p->disk.id ? bytes : 0;
+            room[b->ns].held[0] += p->loc.id ? bytes : 0;
+            room[b->ns].held[1] += p->state == PART_DONE && p->disk.id ? bytes : 0;
             i = p->next;
         }
-        held[b->ns][RETAIN_TIERS] += b->pins > 0 ? block_bytes(c, b) : 0;
+        room[b->ns].pinned += b->pins > 0 ? block_bytes(c, b) : 0;
+        check_bound(c, b, &room[b->ns]);
     }
     for (uint32_t i = 0; i < pool_count(c->moves); i++) {
         const struct move *m = pool_at(c->moves, i);
         if (m && m->kind == MOVE_SAVE)
-            held[c->blocks[m->block].ns][1] += m->bytes;
+            room[c->blocks[m->block].ns].held[1] += m->bytes;
     }
 }
 
 /* Bytes of owners are those of their namespaces, and nobody has grown beyond a limit. */
 static void check_quotas(struct core *c)
 {
-    uint64_t(*held)[RETAIN_TIERS + 1] = sys_calloc(c->cfg.namespaces_max, sizeof *held);
+    struct room *room = sys_calloc(c->cfg.namespaces_max, sizeof *room);
     uint64_t owner[RETAIN_OWNERS][RETAIN_TIERS] = {{0}}, quotas = 0, leaving = 0, pinned = 0;
-    MUST(held != NULL);
-    check_room(c, held);
+    MUST(room != NULL);
+    check_room(c, room);
     for (uint32_t i = 0; i < c->cfg.namespaces_max; i++) {
         const struct core_ns *ns = &c->ns[i];
         MUST(!ns->id || ns->payer == quota_payer(c, ns));
-        MUST(held[i][RETAIN_TIERS] == ns->pinned);
+        MUST(room[i].pinned == ns->pinned);
         leaving += ns->leaving;
         pinned += ns->pinned;
         for (uint32_t o = 0; o < RETAIN_OWNERS; o++)
             for (unsigned t = 0; t < RETAIN_TIERS; t++)
                 if ((o == 0 || retain_owner_is(c->retain, o)) &&
                     retain_is_within(c->retain, ns->payer, o))
-                    owner[o][t] += held[i][t];
+                    owner[o][t] += room[i].held[t];
         for (unsigned t = 0; t < RETAIN_TIERS; t++)
-            MUST(held[i][t] == ns->held[t]);
+            MUST(room[i].held[t] == ns->held[t] && room[i].bound[t] == ns->bound[t]);
     }
     for (uint32_t o = 0; o < RETAIN_OWNERS; o++)
         for (unsigned t = 0; t < RETAIN_TIERS; t++)
@@ -69,7 +85,7 @@ static void check_quotas(struct core *c)
         quotas += c->quota[i].payer != 0;
     MUST(quotas == c->m.quotas && leaving == c->leaving_bytes && pinned == c->m.pinned_bytes);
     MUST(retain_is_sound(c->retain)); /* held is not above its bound, lists are what is in them */
-    free(held);
+    free(room);
 }
 
 /* A block is in so many pins as it says, of which so many want it in memory. */
@@ -247,7 +263,7 @@ static void check_holders(struct core *c, const struct tally *t)
     }
     for (uint32_t i = 0; i < pool_count(c->loads_pool); i++) {
         const struct core_load *l = pool_at(c->loads_pool, i);
-        holds += l ? l->blocks.n : 0;
+        holds += l ? l->blocks.n + l->near.n : 0;
     }
     for (uint32_t i = 0; i < pool_count(c->reservations); i++) {
         const struct reservation *r = pool_at(c->reservations, i);

@@ -214,6 +214,7 @@ bool core_placement_step(struct core *c);
     X(GAUGE, named_bytes, "payload bytes of them")                                      \
     X(COUNTER, near_verified, "blocks in memory checked before devices copied them")    \
     X(COUNTER, near_hits, "blocks that fills found on their device")                    \
+    X(COUNTER, near_only_hits, "blocks leased in slots alone, not loaded from disk")    \
     X(COUNTER, near_fills, "blocks copied into slots of devices")                       \
     X(COUNTER, near_failures, "blocks that could not be copied there")                  \
     X(COUNTER, near_drops, "copies on devices let go of for others")                    \
@@ -300,6 +301,10 @@ struct core_ns_view {
     uint64_t pinned_bytes;       /* each block once */
     uint64_t leased_bytes;       /* per lease */
     uint64_t named_bytes;        /* of what names reach, each block once */
+    uint64_t near_bytes;         /* of slots on devices; nobody's quota counts them */
+    /* Of blocks that stay whoever wants their room: in host memory for pins, on disk for pins,
+     * names and durable commits, those that are yet to be written there too. */
+    uint64_t bound[RETAIN_TIERS];
 };
 void core_ns_view(const struct core_ns *ns, struct core_ns_view *ret_view);
 
@@ -327,6 +332,11 @@ struct core_seq {
     const uint8_t *keys[KVC_GROUPS_MAX];
     uint32_t n[KVC_GROUPS_MAX];
     bool worth; /* only as much of it as is quicker loaded than computed again */
+    /* Who asks reads rank on_shard's part on this device, or has it copied from there: a block of
+     * which that part is in a slot there counts as in memory, and is not loaded. It does for
+     * core_acquire() and core_prefetch(). NULL: host memory is read. */
+    const struct device *on;
+    uint32_t on_shard;
 };
 struct core_prefix {
     uint32_t tokens;
@@ -382,6 +392,8 @@ struct core_acquire {
  * load off: what is there by then is the answer. The same at the deadline, after
  * core_waiter_cancel(), which lets go of what was held; loads that run go on by themselves.
  * With `wait` and a prefix that may still grow: returns 1, `waiter` is queued and nothing leased.
+ * With seq.on the lease holds slots of that device, from its beginning on, for what is not in host
+ * memory; while blocks are loaded for it, the waiter does.
  * Else 0, or KVC_E_BAD_ARGUMENT, KVC_E_LIMIT (lease bytes), KVC_E_BUSY (pools). */
 KVC_WARN_UNUSED int core_acquire(struct core *c, struct core_client *cl,
                                  const struct core_acquire *in, struct core_waiter *waiter,
@@ -394,10 +406,12 @@ void core_load_or_recompute(struct core *c, bool on);
 bool core_load_or_recompute_now(const struct core *c);
 /* Takes a queued waiter off, and lets go of what it holds; nothing when it is and has neither. */
 void core_waiter_cancel(struct core *c, struct core_waiter *waiter);
-/* A second lease on a lease's blocks, for another session of its principal. */
+/* A second lease on a lease's blocks, for another session of its principal. KVC_E_NO_LEASE also
+ * where one of them is not in host memory: it is on the first one's device alone. */
 KVC_WARN_UNUSED int core_redeem(struct core *c, struct core_client *cl,
                                 const uint8_t ticket[KVC_TICKET_BYTES], struct core_held *ret_held);
-/* Where the lease's blocks are for `shard`, in order of groups and blocks: calls fn for each. */
+/* Where in host memory the lease's blocks are for `shard`, in order of groups and blocks: calls fn
+ * for each. KVC_E_GONE, perhaps after some: one is on a device alone. */
 typedef void(core_loc_fn)(void *ctx, const struct tier_view *view);
 KVC_WARN_UNUSED int core_lease_locs(struct core *c, struct core_client *cl, uint64_t lease,
                                     uint32_t shard, core_loc_fn *fn, void *ctx);
@@ -552,14 +566,18 @@ struct core_fill {
 KVC_WARN_UNUSED int core_fill_start(struct core *c, struct core_client *cl, struct core_fill *f);
 /* Forgets it: done() does not run any more. Copies in flight end by themselves. */
 void core_fill_cancel(struct core *c, struct core_fill *f);
-/* core_lease_locs() of a lease that was filled: where it holds a block on the device, the view is
- * of the slot there (device_of_chunk() is not 0), else of host memory. */
+/* core_lease_locs() of a lease that was filled, or was given with core_seq.on: where it holds a
+ * block on the device, the view is of the slot there (device_of_chunk() is not 0), else of host
+ * memory. KVC_E_GONE, perhaps after some: core_lease_is_lost(). */
 KVC_WARN_UNUSED int core_lease_locs_near(struct core *c, struct core_client *cl, uint64_t lease,
                                          uint32_t shard, core_loc_fn *fn, void *ctx);
 
 /* Whether bytes of one of the lease's blocks turned out to be wrong since it began. Its locations
  * are not to be told any more: they would carry the generation of now. */
 bool core_lease_is_corrupt(struct core *c, struct core_client *cl, uint64_t lease);
+/* Whether one of its blocks is in no place any more where rank `shard` could read it: it was in a
+ * slot alone, and that is void. */
+bool core_lease_is_lost(struct core *c, struct core_client *cl, uint64_t lease, uint32_t shard);
 
 /* Blocks of a lease on their way to a worker's pages; embedded in its owner's memory until done()
  * has run. */
@@ -590,7 +608,8 @@ struct core_send {
     struct core_turn turn;
 };
 #define CORE_SEND_BLOCKS 4096u
-/* Copies from the device's slots where the blocks are there, else from host memory. 1: copies are
+/* Copies from the device's slots where the blocks are there, else from host memory; what is in
+ * neither any more is TIER. 1: copies are
  * in flight, or wait for their turn; 0: the lease has no blocks. KVC_E_NO_LEASE, KVC_E_BAD_ARGUMENT
  * with *ret_why (the pool does not fit the namespace), KVC_E_TOO_LARGE (more than
  * CORE_SEND_BLOCKS). */
@@ -642,8 +661,8 @@ struct core_pinned {
 };
 /* Pins the prefix of seq that is there now, in whatever tier. KVC_E_GONE: nothing is.
  * KVC_E_PIN_LIMIT: over the tenant's budget, in which each block counts once per tenant;
- * KVC_E_LIMIT: pins_max, the pool of their lists, or a block that has 255 already. All at once or
- * not at all. */
+ * KVC_E_QUOTA: more would have to stay than a hard limit allows; KVC_E_LIMIT: pins_max, the pool of
+ * their lists, or a block that has 255 already. All at once or not at all. */
 KVC_WARN_UNUSED int core_pin(struct core *c, const struct core_pin *in,
                              struct core_pinned *ret_pinned, const char **ret_why);
 /* The pin ends. cl: who asks (its own principal's, or any for an administrator, but those of
@@ -674,7 +693,8 @@ struct core_quota {
     const char *tenant, *sub;    /* borrowed; of TENANT and SUB */
     uint32_t ns;                 /* of NS; the quota ends with the namespace */
     struct retain_quota bytes;   /* tier 0: host memory, 1: disk */
-    uint64_t held[RETAIN_TIERS]; /* of the answer only */
+    uint64_t held[RETAIN_TIERS]; /* of the answer only; bound: as core_ns_view has it */
+    uint64_t bound[RETAIN_TIERS];
 };
 /* Sets, changes, or (no limits, no shares) removes one. It may name a tenant of which nothing is
  * there yet. A limit below what is held refuses what is new at once, and is reached by evicting in
@@ -693,6 +713,21 @@ bool core_quota_next(const struct core *c, uint32_t *cursor, struct core_quota *
 
 /* The policy that runs. */
 const struct policy_ops *core_policy(const struct core *c);
+
+/* What may be set while it runs. */
+struct core_rules {
+    uint32_t keep_percent;
+    bool load_or_recompute;
+    uint64_t pin_bytes_max;
+};
+struct core_policy_view {
+    struct core_rules now, start;               /* start: as it began */
+    bool hints, pins;                           /* the policy heeds hints; pins are taken */
+    uint64_t hinted[POLICY_ADVICE_COUNT];       /* hints given, by kind */
+    uint64_t disk_bytes_per_s, disk_latency_ns; /* learned from loads; 0: nothing yet */
+    uint64_t level_blocks[RETAIN_MAX + 1];      /* blocks that are kept at each level */
+};
+void core_policy_view(const struct core *c, struct core_policy_view *ret_view);
 
 /* Of what is on disk, the percentage that is not worth writing again when its room is wanted. */
 void core_keep_percent(struct core *c, uint32_t percent);
@@ -795,6 +830,11 @@ KVC_WARN_UNUSED int core_verify_start(struct core *c, struct core_verify *v);
 /* Asks it to stop; done() still follows. */
 void core_verify_cancel(struct core *c, struct core_verify *v);
 
+/* Where the bytes of blocks are; what has a copy in several is in each. */
+struct core_places {
+    uint64_t host, disk, near; /* near: on devices */
+};
+
 struct core_evict_job {
     uint32_t ns; /* 0 = any that the client may evict from */
     bool have_key;
@@ -808,7 +848,8 @@ struct core_evict_job {
     void (*done)(struct core_evict_job *job);
 
     uint64_t ret_blocks, ret_bytes, ret_kept; /* results */
-    struct list_node node;                    /* the core's */
+    struct core_places ret_in;
+    struct list_node node; /* the core's */
     uint32_t phase, cursor;
     uint32_t next, next_gen; /* where the walk of the tree at the cursor goes on */
     uint32_t place;          /* of a job by key: namespace and group at hand */
@@ -816,7 +857,8 @@ struct core_evict_job {
     uint64_t age_bytes[64];
     uint32_t age_floor;
 };
-/* Runs in slices from core_placement_step(); done() runs there, once. */
+/* Runs in slices from core_placement_step(); done() runs there, once. A dry run finds what would go
+ * if nothing else happened meanwhile. */
 void core_evict_start(struct core *c, struct core_evict_job *job);
 /* Forgets a job that has not ended; done() will not run. */
 void core_evict_cancel(struct core *c, struct core_evict_job *job);

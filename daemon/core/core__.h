@@ -57,9 +57,11 @@ enum block_flag {
 struct block {
     struct key256 key;
     uint16_t ns; /* slot in core->ns */
-    uint8_t group : 7;
-    uint8_t near : 1; /* some device has a copy of it, or is being given one (near.c) */
-    uint8_t state;    /* enum block_state */
+    uint8_t group : 4;
+    uint8_t bound : 2;   /* tiers whose room pins, names or commits bind it to: a bit each */
+    uint8_t counted : 1; /* by the preview of an eviction (job.c) */
+    uint8_t near : 1;    /* some device has a copy of it, or is being given one (near.c) */
+    uint8_t state;       /* enum block_state */
     /* holders: leases, loads, and a reservation that is linking children to it */
     uint32_t leases : 24;
     uint32_t pins : 8;
@@ -124,14 +126,16 @@ struct core_ns {
     struct key256 print;  /* of identity and spec: equal prints are one namespace */
     uint64_t short_print; /* of it, as tiers keep it; never 0, no two have the same */
     struct key256 seed;
-    uint64_t records;            /* not free, dying ones too: keeps the slot */
-    uint64_t blocks, bytes;      /* present */
-    uint64_t used_ms;            /* when a session last named it */
-    uint64_t held[RETAIN_TIERS]; /* payload bytes for which room is taken */
-    uint64_t pinned, leased;     /* bytes */
-    uint64_t leaving;            /* of core->leaving_bytes */
-    uint32_t payer;              /* its owner in core->retain */
-    uint64_t named_bytes;        /* of blocks that names reach */
+    uint64_t records;             /* not free, dying ones too: keeps the slot */
+    uint64_t blocks, bytes;       /* present */
+    uint64_t used_ms;             /* when a session last named it */
+    uint64_t held[RETAIN_TIERS];  /* payload bytes for which room is taken */
+    uint64_t pinned, leased;      /* bytes */
+    uint64_t leaving;             /* of core->leaving_bytes */
+    uint32_t payer;               /* its owner in core->retain */
+    uint64_t named_bytes;         /* of blocks that names reach */
+    uint64_t bound[RETAIN_TIERS]; /* of blocks that are bound there (room_bind()) */
+    uint64_t near_bytes;          /* of slots on devices */
 };
 
 struct core_client {
@@ -157,7 +161,8 @@ struct lease {
     struct run_list blocks;
     uint32_t ngroups, tokens;
     struct run_list near; /* what it holds on a device: numbers and serials of near copies */
-    uint32_t near_device; /* which device; CORE_NONE: it was never filled */
+    uint32_t near_device; /* which device; CORE_NONE: it has never held anything there */
+    bool filled;          /* some fill has looked for its blocks */
     uint32_t uses;        /* fills, sends and copies in flight that need its blocks */
     bool ended;           /* released; it lives until its last use has ended */
     struct {
@@ -234,7 +239,8 @@ struct core_load {
     struct list_node all;  /* core->loads, until it has ended */
     struct core_client *client;
     struct core_waiter *waiter;
-    struct run_list blocks; /* held */
+    struct run_list blocks; /* held, and loaded */
+    struct run_list near;   /* near copies, held with their blocks: what is not loaded */
     struct run_iter begin, pass;
     uint64_t wanted;        /* bytes that were on disk alone and have not been begun */
     uint32_t begun, passed; /* entries; what has been passed is in memory, or will not come */
@@ -341,21 +347,23 @@ struct core {
     uint32_t clean_max, clean_at, clean_n;
     uint64_t leaving_bytes; /* of what is being saved, to make room */
     uint64_t loading_bytes;
-    uint64_t reading_bytes;   /* of them, from disk */
-    uint64_t wanted_bytes;    /* by loads, and not begun */
-    struct worth_meter meter; /* of reads from disk */
-    uint64_t probe_ms;        /* no probe before */
-    bool load_or_recompute;   /* weighs them */
-    uint64_t room_wanted;     /* by the stores that wait */
-    uint64_t room_given;      /* to those that were woken and have not run yet */
-    uint64_t largest;         /* payload of the largest block so far, all shards */
-    uint64_t unchecked;       /* blocks */
-    uint64_t pause_ms;        /* nothing is saved before, for storage refused */
-    uint64_t room_vain_ms;    /* until then nobody waits for room that storage is to make */
-    bool pressed;             /* host memory was full */
-    uint64_t pressed_bytes;   /* with this much below its limit, which could not be handed out */
-    bool promise_due;         /* some promise is to be looked at */
-    bool promise_short;       /* something that is promised could not be begun */
+    uint64_t reading_bytes;               /* of them, from disk */
+    uint64_t wanted_bytes;                /* by loads, and not begun */
+    struct worth_meter meter;             /* of reads from disk */
+    uint64_t probe_ms;                    /* no probe before */
+    bool load_or_recompute;               /* weighs them */
+    struct core_rules start;              /* what could be set since, as it was */
+    uint64_t hinted[POLICY_ADVICE_COUNT]; /* hints given, by kind */
+    uint64_t room_wanted;                 /* by the stores that wait */
+    uint64_t room_given;                  /* to those that were woken and have not run yet */
+    uint64_t largest;                     /* payload of the largest block so far, all shards */
+    uint64_t unchecked;                   /* blocks */
+    uint64_t pause_ms;                    /* nothing is saved before, for storage refused */
+    uint64_t room_vain_ms;  /* until then nobody waits for room that storage is to make */
+    bool pressed;           /* host memory was full */
+    uint64_t pressed_bytes; /* with this much below its limit, which could not be handed out */
+    bool promise_due;       /* some promise is to be looked at */
+    bool promise_short;     /* something that is promised could not be begun */
     uint32_t drain_at, hand;
     uint64_t drain_off, drain_off_seen; /* bytes that quotas keep off storage: of the last look at
                                            all blocks, and of the present one so far */
@@ -454,6 +462,11 @@ static inline bool block_stays(const struct block *b)
 {
     return block_pinned(b) || (b->flags & BLOCK_F_DURABLE);
 }
+/* Pins, names or commits bind it to this tier. */
+static inline bool block_is_bound(const struct block *b, unsigned tier)
+{
+    return b->bound >> tier & 1u;
+}
 static inline bool part_claimed(const struct part *p)
 {
     return p->state == PART_RESERVED && p->resv != CORE_NONE;
@@ -493,6 +506,12 @@ void block_kill_tree(struct core *c, struct block *b, enum kvc_miss reason);
 /* Frees the record of a DYING block that nothing uses any more. */
 void block_settle(struct core *c, struct block *b);
 void block_hold(struct block *b);
+/* Whether one more request may hold it: keys may come twice, and the core's own holds need some of
+ * those that can be counted. */
+static inline bool block_may_be_held(const struct block *b)
+{
+    return b->leases < BLOCK_HOLDS_MAX / 2;
+}
 void block_unhold(struct core *c, struct block *b);
 /* What kept it from being evicted may have ended: the policy hears of it. */
 void block_freed(struct core *c, struct block *b, bool last_child);
@@ -507,6 +526,8 @@ struct tier_loc block_disk(struct core *c, const struct block *b, uint32_t shard
 void block_set_disk(struct core *c, struct block *b, uint32_t shard, struct tier_loc loc);
 /* What tiers keep of one of its shards. */
 struct tier_label block_label(struct core *c, const struct block *b, uint32_t shard);
+/* What leases of it read in host memory is there. Of one that is PRESENT or DYING. */
+bool block_in_host(struct core *c, const struct block *b);
 /* Of a PRESENT block: flags that say where it is, with all that is counted by them. */
 void block_place(struct core *c, struct block *b, uint32_t set, uint32_t clear);
 /* The policy hears of it, and has it in its order. parent: or POLICY_NO_BLOCK. */
@@ -564,6 +585,10 @@ int disk_take(struct core *c, const struct block *b, struct tier_loc near,
 void disk_give(struct core *c, const struct block *b, struct tier_loc loc);
 /* Payload bytes of room that b's namespace has in a tier from now on, or no more. */
 void room_count(struct core *c, struct core_ns *ns, unsigned tier, int64_t bytes);
+/* What binds b to a tier may have come or gone: a pin, a name, a promise on disk, or b itself. */
+void room_bind(struct core *c, struct block *b);
+/* Adds where b's bytes are. */
+void room_places(struct core *c, const struct block *b, struct core_places *places);
 
 /* evict.c */
 /* What goes next of what may leave memory so that `payer` has room: only of `within` and those
@@ -582,6 +607,10 @@ bool evict_one(struct core *c, uint32_t payer);
 /* job.c */
 /* A step of the eviction job at hand; true: there is more to do. */
 bool job_run(struct core *c);
+
+/* rules.c */
+/* What is set now is what it began with. */
+void rules_begin(struct core *c);
 
 /* retention.c */
 /* The wish for a block of a reservation, as far as there is one. */
@@ -609,6 +638,10 @@ int quota_room(struct core *c, const struct core_ns *ns, uint32_t bytes,
 int quota_disk(struct core *c, const struct core_ns *ns, uint64_t bytes) KVC_WARN_UNUSED;
 /* Some of its owners has more in memory than leaves it a margin below its limit. */
 bool quota_tight(const struct core *c, const struct core_ns *ns);
+/* Whether `bytes` more of ns may be bound to a tier: 0; KVC_E_QUOTA when all that is bound there
+ * would be above a hard limit, which could then not be kept. */
+int quota_bind(const struct core *c, const struct core_ns *ns, unsigned tier,
+               uint64_t bytes) KVC_WARN_UNUSED;
 bool quota_step(struct core *c);
 
 /* pin.c */
@@ -701,8 +734,8 @@ void room_wake(struct core *c);
  * it lacks nothing, or nothing can be loaded now. KVC_E_LIMIT. */
 int load_start(struct core *c, struct core_client *cl, const struct find *f, uint32_t from,
                struct core_waiter *waiter) KVC_WARN_UNUSED;
-/* All of it is in memory. */
-bool load_is_ready(const struct core *c, const struct find *f, uint32_t from);
+/* All of it is in memory, or in slots of its device. */
+bool load_is_ready(struct core *c, const struct find *f, uint32_t from);
 void load_pump(struct core *c);
 /* b has come, or will not. */
 void load_wake(struct core *c, struct block *b);
@@ -796,8 +829,22 @@ void near_died(struct core *c, struct block *b);
 void near_revoke(struct core *c, struct block *b);
 /* Some device has a copy of it that is there. */
 bool near_is_there(const struct core *c, const struct block *b);
-/* What a lease holds on its device. */
+/* The device in whose slots the blocks of seq may be read; NULL: none, or it is out. */
+struct near_device;
+const struct near_device *near_serving(const struct core *c, const struct core_seq *seq);
+/* The part of b that seq asks for is in a slot there. */
+bool near_serves(struct core *c, const struct near_device *dev, const struct core_seq *seq,
+                 const struct block *b);
+/* Holds that one, for a lease, or for a load together with its block. KVC_E_BUSY. */
+int near_lease(struct core *c, struct lease *l, const struct near_device *dev,
+               const struct core_seq *seq, const struct block *b) KVC_WARN_UNUSED;
+int near_load(struct core *c, struct core_load *l, const struct near_device *dev,
+              const struct core_seq *seq, struct block *b) KVC_WARN_UNUSED;
+/* Bytes of its copies on devices. */
+uint64_t near_held(struct core *c, const struct block *b);
+/* What a lease holds on its device; what a load does. */
 void near_let_go(struct core *c, struct lease *l);
+void near_unload(struct core *c, struct core_load *l);
 /* Asks its sends to stop. */
 void near_cancel_all(struct core *c, struct core_client *cl);
 /* The copies of a commit out of pages. What is wrong with it, NULL: nothing. */

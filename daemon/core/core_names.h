@@ -57,7 +57,8 @@ struct core_named {
  * until it is in the journal and, if durable, its blocks are on stable storage; fn's err then is 0,
  * or why that cannot be (KVC_E_FULL: no room for promises; KVC_E_TIER): the name is there and its
  * blocks are protected in memory alone. Without `durable` and without a waiter nothing is waited
- * for. KVC_E_GONE: nothing of it is cached; KVC_E_LIMIT with *ret_why; KVC_E_BAD_ARGUMENT. */
+ * for. KVC_E_GONE: nothing of it is cached; KVC_E_LIMIT with *ret_why; KVC_E_QUOTA: what names,
+ * pins and commits keep would be above a hard limit on disk; KVC_E_BAD_ARGUMENT. */
 KVC_WARN_UNUSED int core_name_put(struct core *c, struct core_client *cl,
                                   const struct core_name_put *in, struct core_name_waiter *waiter,
                                   struct core_named *ret_named, const char **ret_why);
@@ -66,10 +67,18 @@ void core_name_cancel(struct core_name_waiter *waiter);
 /* KVC_E_NO_NAME; KVC_E_DENIED: a sub-tenant, and the client is no gateway. */
 KVC_WARN_UNUSED int core_name_find(struct core *c, const struct core_client *cl,
                                    const struct core_name_id *id, struct core_name **ret_name);
-/* The name goes. evict: so do those of its blocks that nothing else holds or builds on. 1: waits as
- * core_name_put(), for the journal; 0. */
-KVC_WARN_UNUSED int core_name_forget(struct core *c, struct core_name *name, bool evict,
-                                     struct core_name_waiter *waiter);
+struct core_evicted {
+    uint64_t blocks, bytes;
+    uint64_t kept; /* other blocks that the name reaches: shared, pinned, in use */
+    struct core_places in;
+};
+/* The name goes. evict: NULL, or so do those of its blocks that nothing else holds, reaches, pins
+ * or builds on, and this is told. 1: waits as core_name_put(), for the journal; 0. */
+KVC_WARN_UNUSED int core_name_forget(struct core *c, struct core_name *name,
+                                     struct core_evicted *evict, struct core_name_waiter *waiter);
+/* What of it would go now. Looks at each of its blocks, as core_name_view(). */
+void core_name_would_evict(struct core *c, const struct core_name *name,
+                           struct core_evicted *ret_evicted);
 /* Counts as a use of the name and of its blocks. ttl_ms: UINT64_MAX = as it was. */
 void core_name_use(struct core *c, struct core_name *name, uint64_t ttl_ms);
 /* The sequence that it covers now, for lookups. Its keys are in the core, until the next call of

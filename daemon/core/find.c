@@ -28,7 +28,7 @@ static uint32_t tokens_of_block(const struct find *f, uint32_t g, uint32_t i)
 static bool is_usable(struct core *c, const struct find *f, uint32_t g, uint32_t i,
                       const struct block *b)
 {
-    if (b->state != BLOCK_PRESENT || block_ready(b))
+    if (b->state != BLOCK_PRESENT || find_ready(c, f, b))
         return true;
     const uint64_t end = (uint64_t)(i + 1) * f->seq->ns->spec.group[g].block_tokens;
     if (f->where == FIND_HOST && end > f->from)
@@ -219,7 +219,11 @@ static void find_nothing(const struct core_seq *seq, struct core_prefix *ret_pre
 void find_prefix(struct core *c, const struct core_seq *seq, enum find_where where, uint32_t from,
                  struct find *f, struct core_prefix *ret_prefix)
 {
-    *f = (struct find){.seq = seq, .where = where, .from = from, .limit = seq->tokens};
+    *f = (struct find){.seq = seq,
+                       .near = near_serving(c, seq),
+                       .where = where,
+                       .from = from,
+                       .limit = seq->tokens};
     if (seq->absent) {
         find_nothing(seq, ret_prefix);
         return;

@@ -7,11 +7,12 @@
 #include "core__.h"
 
 /* HOST: what is not in memory, and checked, is not there; but for blocks that end at `from` or
- * before, which the asker has. */
+ * before, which the asker has, and for what is in slots of the asker's device. */
 enum find_where { FIND_ANY, FIND_HOST };
 
 struct find {
     const struct core_seq *seq;
+    const struct near_device *near; /* of seq->on, if its slots can be read */
     enum find_where where;
     uint32_t from;
     uint32_t at[KVC_GROUPS_MAX];     /* of group g in core->found */
@@ -23,6 +24,12 @@ struct find {
     uint32_t tokens;                 /* the result */
     bool cut;                        /* more is there, and not worth loading */
 };
+
+/* A lease on what f found may have b as it is: in host memory, or in a slot of the device. */
+static inline bool find_ready(struct core *c, const struct find *f, const struct block *b)
+{
+    return block_ready(b) || (f->near && near_serves(c, f->near, f->seq, b));
+}
 
 /* NULL, or what is wrong with the sequence. */
 void find_prefix(struct core *c, const struct core_seq *seq, enum find_where where, uint32_t from,

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Eviction on request, in slices. */
+/*
+ * Eviction on request, in slices. A dry run does all that the real one does, but for the last step:
+ * what would go is marked as counted, and is passed over from then on as if it had gone.
+ */
 #include "core__.h"
 
 #define JOB_SLICE 8192u
@@ -57,6 +60,12 @@ static void choose_ages(struct core_evict_job *job)
     }
 }
 
+/* By this dry run, with all that is below it. */
+static bool job_counted(const struct core_evict_job *job, const struct block *b)
+{
+    return job->dry_run && b->counted;
+}
+
 static bool job_full(const struct core_evict_job *job)
 {
     return job->bytes && job->ret_bytes >= job->bytes;
@@ -65,6 +74,8 @@ static bool job_full(const struct core_evict_job *job)
 static void job_take(struct core *c, struct core_evict_job *job, uint32_t no)
 {
     struct block *b = &c->blocks[no];
+    if (job_counted(job, b))
+        return;
     const bool marked = job->marked && (b->flags & BLOCK_F_KEEP);
     const bool keep = marked || job_spares(c, job, b);
     if (keep || (!job->dry_run && b->child != CORE_NONE)) {
@@ -73,12 +84,33 @@ static void job_take(struct core *c, struct core_evict_job *job, uint32_t no)
     }
     job->ret_blocks++;
     job->ret_bytes += block_bytes_present(c, b);
-    if (job->dry_run)
+    room_places(c, b, &job->ret_in);
+    if (job->dry_run) {
+        b->counted = 1;
         return;
+    }
     c->m.blocks_evicted_admin++;
     c->forced = job->force;
     block_kill(c, b, KVC_MISS_EVICTED);
     c->forced = false;
+}
+
+/* The walk of a tree, children first, with what was counted as leaves of it: below them there is
+ * nothing to do. */
+static uint32_t job_deepest(const struct core *c, const struct core_evict_job *job, uint32_t no)
+{
+    while (c->blocks[no].child != CORE_NONE && !job_counted(job, &c->blocks[no]))
+        no = c->blocks[no].child;
+    return no;
+}
+
+static uint32_t job_next(const struct core *c, const struct core_evict_job *job, uint32_t root,
+                         uint32_t no)
+{
+    if (no == root)
+        return CORE_NONE;
+    const struct block *b = &c->blocks[no];
+    return b->next != CORE_NONE ? job_deepest(c, job, b->next) : b->parent;
 }
 
 /* The block at which the walk of the tree at `root` goes on: the one noted, unless it has gone
@@ -90,7 +122,7 @@ static uint32_t job_resume(struct core *c, struct core_evict_job *job, uint32_t 
     if (next != CORE_NONE && c->blocks[next].gen == job->next_gen &&
         c->blocks[next].flags & BLOCK_F_LINKED)
         return next;
-    return block_walk_first(c, root);
+    return job_deepest(c, job, root);
 }
 
 /* b and everything below it, children first: they were last used no later than b. True when the
@@ -104,7 +136,7 @@ static bool job_take_tree(struct core *c, struct core_evict_job *job, uint32_t r
             job->next_gen = c->blocks[no].gen;
             return false;
         }
-        uint32_t next = block_walk_next(c, root, no);
+        uint32_t next = job_next(c, job, root, no);
         job_take(c, job, no);
         no = next;
     }
@@ -118,6 +150,7 @@ static bool job_visit(struct core *c, struct core_evict_job *job, uint32_t no, u
     switch ((enum job_phase)job->phase) {
     case JOB_CLEAR:
         block_clear(b, BLOCK_F_KEEP);
+        b->counted = 0;
         return true;
     case JOB_MARK:
         if ((b->flags & BLOCK_F_LINKED) && job_spares(c, job, b))
@@ -131,7 +164,9 @@ static bool job_visit(struct core *c, struct core_evict_job *job, uint32_t no, u
         if (job_full(job) || !job_matches(c, job, b) || age_class(c, b) < job->age_floor)
             return true;
         /* Below one that stays, each block is visited by itself, and counted once. */
-        if (!job->dry_run && !(b->flags & BLOCK_F_KEEP))
+        if (job_counted(job, b))
+            return true;
+        if (!(b->flags & BLOCK_F_KEEP))
             return job_take_tree(c, job, no, left);
         job_take(c, job, no);
         return true;
@@ -196,6 +231,7 @@ void core_evict_start(struct core *c, struct core_evict_job *job)
     job->next = CORE_NONE;
     job->place = 0;
     job->ret_blocks = job->ret_bytes = job->ret_kept = 0;
+    job->ret_in = (struct core_places){0};
     memset(job->age_bytes, 0, sizeof job->age_bytes);
     list_push_back(&c->jobs, &job->node);
 }

@@ -85,7 +85,7 @@ static int lease_add(struct core *c, struct lease *l, uint32_t no)
 {
     struct block *b = &c->blocks[no];
     uint64_t bytes = block_bytes(c, b);
-    if (l->client->lease_bytes + bytes > c->cfg.lease_bytes_max)
+    if (l->client->lease_bytes + bytes > c->cfg.lease_bytes_max || !block_may_be_held(b))
         return KVC_E_LIMIT;
     int err = run_push(c, client_no(c, l->client), &l->blocks, no, b->gen);
     if (err)
@@ -120,7 +120,10 @@ static int lease_found(struct core *c, struct lease *l, const struct find *f, ui
         l->group[g].first = first;
         l->group[g].n = end - first;
         for (uint32_t i = first; i < end; i++) {
-            int err = lease_add(c, l, c->found[f->at[g] + i]);
+            const struct block *b = &c->blocks[c->found[f->at[g] + i]];
+            int err = lease_add(c, l, block_no(c, b));
+            if (!err && !block_ready(b)) /* so it was found on the device */
+                err = near_lease(c, l, f->near, f->seq, b);
             if (err)
                 return err;
         }
@@ -205,7 +208,7 @@ static int load_all(struct core *c, struct core_client *cl, const struct core_ac
     return 1;
 }
 
-/* The prefix in memory. 1: waits for it, or for more of it. */
+/* The prefix in memory, and on the device. 1: waits for it, or for more of it. */
 static int find_in_memory(struct core *c, struct core_client *cl, const struct core_acquire *in,
                           struct core_waiter *waiter, struct find *f, struct core_prefix *prefix)
 {
@@ -247,6 +250,7 @@ int core_acquire(struct core *c, struct core_client *cl, const struct core_acqui
         err = l ? lease_found(c, l, &f, in->from_tokens) : KVC_E_BUSY;
         if (!err) {
             c->m.bytes_leased += l->bytes;
+            c->m.near_only_hits += l->near.n;
             held_of(l, &held);
         } else if (l) {
             lease_free(c, l);
@@ -344,6 +348,16 @@ bool core_lease_is_corrupt(struct core *c, struct core_client *cl, uint64_t leas
     return l && is_corrupt(c, l);
 }
 
+/* What can be told of it by itself, without the device of whoever has the lease. */
+static bool is_in_host(struct core *c, const struct lease *l)
+{
+    struct run_iter it = run_begin(c, &l->blocks);
+    for (const struct run_entry *e; (e = run_next(c, &it));)
+        if (!block_in_host(c, &c->blocks[e->block]))
+            return false;
+    return true;
+}
+
 int core_redeem(struct core *c, struct core_client *cl, const uint8_t ticket[KVC_TICKET_BYTES],
                 struct core_held *ret_held)
 {
@@ -355,7 +369,7 @@ int core_redeem(struct core *c, struct core_client *cl, const uint8_t ticket[KVC
         differs |= from->ticket[i] ^ ticket[i];
     if (!from || differs || from->ended || from->client->who.principal != cl->who.principal)
         return KVC_E_NO_LEASE;
-    if (is_corrupt(c, from))
+    if (is_corrupt(c, from) || !is_in_host(c, from))
         return KVC_E_NO_LEASE;
     struct lease *l = lease_new(c, cl);
     if (!l)
@@ -393,6 +407,8 @@ int core_lease_locs(struct core *c, struct core_client *cl, uint64_t lease, uint
         const struct block *b = &c->blocks[e->block];
         uint32_t s = group_shards(block_ns(c, b), block_group(c, b)) == 1 ? 0 : shard;
         struct tier_view view;
+        if (!block_in_host(c, b))
+            return KVC_E_GONE;
         host->ops->view(host, block_loc(c, b, s), &view);
         fn(ctx, &view);
     }

@@ -8,7 +8,7 @@
 /* A client begins so much before another has its turn. */
 #define LOAD_TURN_BYTES (UINT64_C(1) << 20)
 
-bool load_is_ready(const struct core *c, const struct find *f, uint32_t from)
+bool load_is_ready(struct core *c, const struct find *f, uint32_t from)
 {
     if (f->seq->absent)
         return true;
@@ -16,7 +16,7 @@ bool load_is_ready(const struct core *c, const struct find *f, uint32_t from)
         uint32_t first, end;
         find_lease(f, g, from, &first, &end);
         for (uint32_t i = first; i < end; i++)
-            if (!block_ready(&c->blocks[c->found[f->at[g] + i]]))
+            if (!find_ready(c, f, &c->blocks[c->found[f->at[g] + i]]))
                 return false;
     }
     return true;
@@ -33,6 +33,7 @@ static void want_less(struct core *c, struct core_load *l, uint64_t bytes)
 void load_free(struct core *c, struct core_load *l)
 {
     want_less(c, l, UINT64_MAX);
+    near_unload(c, l);
     struct run_iter it = run_begin(c, &l->blocks);
     for (const struct run_entry *e; (e = run_next(c, &it));)
         block_unhold(c, &c->blocks[e->block]);
@@ -55,7 +56,8 @@ void load_cancel_all(struct core *c, const struct core_client *cl)
     }
 }
 
-/* Holds what the prefix needs; counts bytes, and blocks that are not in memory. */
+/* Holds what the prefix needs, in slots of its device what is not in memory and is there; counts
+ * bytes, and blocks that are to be loaded. */
 static int load_hold(struct core *c, struct core_load *l, const struct find *f, uint32_t from,
                      uint64_t *ret_bytes, uint32_t *ret_lacks)
 {
@@ -66,14 +68,18 @@ static int load_hold(struct core *c, struct core_load *l, const struct find *f, 
         find_lease(f, g, from, &first, &end);
         for (uint32_t i = first; i < end; i++) {
             struct block *b = &c->blocks[c->found[f->at[g] + i]];
+            bytes += block_bytes(c, b);
+            if (!block_may_be_held(b))
+                return KVC_E_LIMIT;
+            if (!block_ready(b) && find_ready(c, f, b) && near_load(c, l, f->near, f->seq, b) == 0)
+                continue;
             int err = run_push(c, client_no(c, l->client), &l->blocks, block_no(c, b), b->gen);
             if (err)
                 return err;
             block_hold(b);
-            bytes += block_bytes(c, b);
             lacks += !block_ready(b);
-            if (!(b->flags & (BLOCK_F_HOST | BLOCK_F_LOADING)) && b->leases == 1)
-                l->wanted += block_bytes(c, b);
+            if (!(b->flags & (BLOCK_F_HOST | BLOCK_F_LOADING)) && (b->leases == 1 || b->near))
+                l->wanted += block_bytes(c, b); /* who reads it on a device does not load it */
         }
     }
     *ret_bytes = bytes;
@@ -91,6 +97,7 @@ int load_start(struct core *c, struct core_client *cl, const struct find *f, uin
         return 0;
     l->client = cl;
     run_init(&l->blocks);
+    run_init(&l->near);
     uint64_t bytes = 0;
     uint32_t lacks = 0;
     int err = load_hold(c, l, f, from, &bytes, &lacks);
@@ -106,7 +113,7 @@ int load_start(struct core *c, struct core_client *cl, const struct find *f, uin
     l->block = CORE_NONE;
     l->waiter = waiter;
     waiter->load = l;
-    waiter->keys = l->blocks.n;
+    waiter->keys = l->blocks.n + l->near.n;
     if (list_empty(&cl->loads))
         list_push_back(&c->loaders, &cl->loader);
     list_push_back(&cl->loads, &l->node);
@@ -228,7 +235,7 @@ uint32_t core_prefetch(struct core *c, const struct core_seq *seq, uint64_t byte
         find_needs(&f, g, f.tokens, &first, &end);
         for (uint32_t i = first; i < end; i++) {
             struct block *b = &c->blocks[c->found[f.at[g] + i]];
-            if (b->state != BLOCK_PRESENT || block_ready(b))
+            if (b->state != BLOCK_PRESENT || find_ready(c, &f, b))
                 continue;
             if (!(b->flags & BLOCK_F_LOADING)) {
                 bytes += block_bytes(c, b);

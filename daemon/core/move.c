@@ -260,7 +260,11 @@ int save_begin(struct core *c, struct block *b, enum save_why why)
     MUST(b->state == BLOCK_PRESENT && (b->flags & BLOCK_F_HOST) && b->moving == 0);
     if (b->copies > 0 || !moves_left(c, shards, false))
         return KVC_E_BUSY;
-    int err = save_room(c, b, shards, loc);
+    int err = 0;
+    if (why == SAVE_PROMISE && !block_is_bound(b, 1))
+        err = quota_bind(c, block_ns(c, b), 1, block_bytes(c, b));
+    if (!err)
+        err = save_room(c, b, shards, loc);
     if (err) {
         c->m.quota_unsaved += err == KVC_E_QUOTA;
         if (err != KVC_E_QUOTA)

@@ -308,8 +308,7 @@ void core_name_cancel(struct core_name_waiter *waiter)
     list_remove(&waiter->node);
 }
 
-/* 1: it has to wait. */
-static int await(struct core *c, struct core_name *nm, struct core_name_waiter *w, bool saved)
+int name_await(struct core *c, struct core_name *nm, struct core_name_waiter *w, bool saved)
 {
     *w = (struct core_name_waiter){.fn = w->fn, .content = nm->content, .saved = saved};
     if (c->names->error)
@@ -433,6 +432,11 @@ int core_name_put(struct core *c, struct core_client *cl, const struct core_name
     to_text(name, in->id.name, in->id.name_bytes);
     const char *sub = in->seq->ns->spec.sub;
     struct core_name *nm = name_get(c, in->id.kind, name, cl->who.principal, sub);
+    int err = name_room_for(c, nm, &f, in->pinned);
+    if (err) {
+        *ret_why = "it would have to keep more than a quota allows (QUOTA_LIST)";
+        return err;
+    }
     if (!nm) {
         nm = name_new(c, in->id.kind, name, &cl->who, sub);
         if (!nm) {
@@ -442,7 +446,7 @@ int core_name_put(struct core *c, struct core_client *cl, const struct core_name
         nm->made_ms = names_now(c);
         fresh = true;
     }
-    int err = in->pinned ? name_pin(c, nm, in->seq) : 0;
+    err = in->pinned ? name_pin(c, nm, in->seq) : 0;
     if (err) {
         if (fresh)
             name_end(c, nm);
@@ -461,7 +465,7 @@ int core_name_put(struct core *c, struct core_client *cl, const struct core_name
     name_write(c, nm);
     name_save(c, nm);
     *ret_named = (struct core_named){.tokens = nm->tokens, .bytes = bytes};
-    return waiter ? await(c, nm, waiter, in->durable) : 0;
+    return waiter ? name_await(c, nm, waiter, in->durable) : 0;
 }
 
 /* ---- find, list ---- */
@@ -674,51 +678,6 @@ void core_name_use(struct core *c, struct core_name *nm, uint64_t ttl_ms)
         return;
     find_prefix(c, &seq, FIND_ANY, 0, &f, &prefix);
     find_touch(c, &f);
-}
-
-/* Blocks that it holds, noted before it ends; those that nothing else needs go. */
-struct noted {
-    struct core *c;
-    struct run_entry *e; /* in the scratch for keys, which has more room */
-    uint32_t n;
-};
-
-static int note(void *ctx, struct block *b)
-{
-    struct noted *x = ctx;
-    x->e[x->n++] = (struct run_entry){block_no(x->c, b), b->gen};
-    return 0;
-}
-
-static void evict_noted(struct core *c, const struct noted *x)
-{
-    for (uint32_t i = 0; i < x->n; i++) {
-        uint32_t no = x->e[i].block;
-        if (c->blocks[no].gen != x->e[i].gen)
-            continue;
-        while (no != CORE_NONE) {
-            struct block *b = &c->blocks[no];
-            const uint32_t parent = b->parent;
-            if (b->state != BLOCK_PRESENT || block_named(c, b) || b->child != CORE_NONE ||
-                block_held(c, b))
-                break;
-            c->m.blocks_evicted_admin++;
-            block_kill(c, b, KVC_MISS_EVICTED);
-            no = parent;
-        }
-    }
-}
-
-int core_name_forget(struct core *c, struct core_name *nm, bool evict,
-                     struct core_name_waiter *waiter)
-{
-    struct noted noted = {.c = c, .e = (struct run_entry *)(void *)c->names->keys};
-    if (evict)
-        (void)name_each_block(c, nm, note, &noted);
-    name_end(c, nm);
-    if (evict)
-        evict_noted(c, &noted);
-    return nm->state == NAME_GOING && waiter ? await(c, nm, waiter, false) : 0;
 }
 
 static void on_ttl(void *ctx, uint64_t now_ns)

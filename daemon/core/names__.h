@@ -68,11 +68,11 @@ struct name_ref {
 /* Of each block. n counts the refs on it and the children that are named: it is protected while
  * that is not 0. */
 struct block_name {
-    uint32_t n : 22;
+    uint32_t n;
     uint32_t level : 7; /* the highest priority that a name gave it */
     uint32_t safe : 1;  /* DURABLE, and so is everything before it, if only for names */
-    uint32_t spare : 2;
-    uint32_t refs; /* number of the first + 1; 0: none */
+    uint32_t marks : 4; /* of a walk over what names reach (names_evict.c); 0 outside of it */
+    uint32_t refs;      /* number of the first + 1; 0: none */
 };
 
 struct name_ids {
@@ -160,6 +160,8 @@ int name_pin(struct core *c, struct core_name *nm, const struct core_seq *seq) K
 bool name_ids_room(const struct names *n, uint32_t nids);
 uint32_t name_ids_new(struct names *n);
 void name_ids_free(struct names *n, uint32_t head);
+/* 1: w waits until the journal has what it is now, and (saved) storage its blocks; 0: they have. */
+int name_await(struct core *c, struct core_name *nm, struct core_name_waiter *w, bool saved);
 /* Those that wait for what has come, or (err) will not. */
 void name_wake(struct core *c, struct core_name *nm, int err);
 
@@ -178,6 +180,13 @@ void name_save_cancel(struct core *c, struct core_name *nm);
 bool names_save_step(struct core *c);
 /* Tokens that a hit needs no more than what the name holds for. */
 uint32_t name_cached(struct core *c, const struct core_name *nm);
+
+/* ---- names_evict.c ---- */
+
+/* Whether hard limits allow all that a name of f's prefix has to keep; nm: the name that moves
+ * there, NULL: a new one. KVC_E_QUOTA. */
+int name_room_for(struct core *c, struct core_name *nm, const struct find *f,
+                  bool pinned) KVC_WARN_UNUSED;
 
 /* ---- names_write.c ---- */
 

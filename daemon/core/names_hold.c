@@ -25,6 +25,7 @@ static void name_protect(struct core *c, struct block *b, uint32_t priority)
     block_ns(c, b)->named_bytes += bytes;
     c->m.named_blocks++;
     c->m.named_bytes += bytes;
+    room_bind(c, b);
 }
 
 /* No name reaches it any more. dying: it is about to go. */
@@ -37,6 +38,7 @@ static void name_release(struct core *c, struct block *b, bool dying)
     block_ns(c, b)->named_bytes -= bytes;
     c->m.named_blocks--;
     c->m.named_bytes -= bytes;
+    room_bind(c, b);
     if (dying)
         return;
     want(c, b, RETAIN_DEFAULT, true);

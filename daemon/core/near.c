@@ -75,6 +75,14 @@ bool near_is_there(const struct core *c, const struct block *b)
     return e != NULL;
 }
 
+uint64_t near_held(struct core *c, const struct block *b)
+{
+    uint64_t n = 0;
+    for (const struct near *e = first_of(c, b); e; e = next_of(c, e))
+        n++;
+    return n * block_group(c, b)->block_bytes;
+}
+
 /* ---- a near copy's life ---- */
 
 static struct near_device *device_of(const struct core *c, const struct near *e)
@@ -85,6 +93,13 @@ static struct near_device *device_of(const struct core *c, const struct near *e)
 static uint32_t bytes_of(struct core *c, const struct near *e)
 {
     return block_group(c, &c->blocks[e->block])->block_bytes;
+}
+
+/* Room that its namespace has in a slot. */
+static void count_room(struct core *c, const struct near *e, bool more)
+{
+    const uint64_t bytes = bytes_of(c, e);
+    block_ns(c, &c->blocks[e->block])->near_bytes += more ? bytes : -bytes;
 }
 
 static void count_ready(struct core *c, const struct near *e, bool more)
@@ -135,6 +150,7 @@ void near_fail(struct core *c, struct near *e)
     c->m.near_failures++;
     near_void(c, e);
     slots->ops->free(slots, e->loc);
+    count_room(c, e, false);
     e->loc = (struct tier_loc){0};
     e->copies = 0;
     near_settle(c, e);
@@ -145,8 +161,10 @@ static void free_near(struct core *c, struct near *e)
     struct tier *slots = device_of(c, e)->device->slots;
     MUST(e->holds == 0 && e->copies == 0 && list_empty(&e->waiters));
     near_void(c, e);
-    if (e->loc.id)
+    if (e->loc.id) {
         slots->ops->free(slots, e->loc);
+        count_room(c, e, false);
+    }
     pool_put(c->near->entries, e);
 }
 
@@ -296,6 +314,7 @@ int near_take(struct core *c, struct near_device *dev, const struct block *b, ui
                        .state = NEAR_FILLING};
     list_init(&e->waiters);
     link_near(c, e);
+    count_room(c, e, true);
     tell_new(c, dev, e);
     *ret_near = e;
     return 0;
@@ -303,11 +322,58 @@ int near_take(struct core *c, struct near_device *dev, const struct block *b, ui
 
 /* ---- leases ---- */
 
-int near_hold(struct core *c, struct lease *l, struct near *e)
+static int hold_in(struct core *c, const struct core_client *cl, struct run_list *list,
+                   struct near *e)
 {
-    int err = run_push(c, client_no(c, l->client), &l->near, near_no(c, e), e->serial);
+    int err = run_push(c, client_no(c, cl), list, near_no(c, e), e->serial);
     if (!err)
         e->holds++;
+    return err;
+}
+
+int near_hold(struct core *c, struct lease *l, struct near *e)
+{
+    return hold_in(c, l->client, &l->near, e);
+}
+
+static struct near *serving(struct core *c, const struct near_device *dev,
+                            const struct core_seq *seq, const struct block *b)
+{
+    struct near *e = near_find(c, b, near_shard(c, b, seq->on_shard), dev);
+    return e && e->state == NEAR_READY ? e : NULL;
+}
+
+const struct near_device *near_serving(const struct core *c, const struct core_seq *seq)
+{
+    const struct near_device *dev = near_device_of(c, seq->on);
+    struct device_view view;
+    if (!dev || !dev->policy)
+        return NULL;
+    dev->device->ops->view(dev->device, &view);
+    return view.up ? dev : NULL;
+}
+
+bool near_serves(struct core *c, const struct near_device *dev, const struct core_seq *seq,
+                 const struct block *b)
+{
+    return b->near && serving(c, dev, seq, b);
+}
+
+int near_lease(struct core *c, struct lease *l, const struct near_device *dev,
+               const struct core_seq *seq, const struct block *b)
+{
+    struct near *e = serving(c, dev, seq, b);
+    MUST(e != NULL);
+    l->near_device = e->device;
+    return near_hold(c, l, e);
+}
+
+int near_load(struct core *c, struct core_load *l, const struct near_device *dev,
+              const struct core_seq *seq, struct block *b)
+{
+    int err = hold_in(c, l->client, &l->near, serving(c, dev, seq, b));
+    if (!err)
+        block_hold(b);
     return err;
 }
 
@@ -321,17 +387,49 @@ void near_mark(struct core *c, const struct lease *l, bool mine)
     }
 }
 
-void near_let_go(struct core *c, struct lease *l)
+/* with_block: each hold is one on its block too. */
+static void let_go_of(struct core *c, const struct core_client *cl, struct run_list *list,
+                      bool with_block)
 {
-    run_reverse(c, &l->near); /* the policy hears of the deepest first */
-    struct run_iter it = run_begin(c, &l->near);
+    run_reverse(c, list); /* the policy hears of the deepest first */
+    struct run_iter it = run_begin(c, list);
     for (const struct run_entry *r; (r = run_next(c, &it));) {
         struct near *e = near_at(c, r->block);
         MUST(e && e->serial == r->gen && e->holds > 0);
+        struct block *b = &c->blocks[e->block];
         e->holds--;
         near_settle(c, e);
+        if (with_block)
+            block_unhold(c, b);
     }
-    run_free(c, client_no(c, l->client), &l->near);
+    run_free(c, client_no(c, cl), list);
+}
+
+void near_let_go(struct core *c, struct lease *l)
+{
+    let_go_of(c, l->client, &l->near, false);
+}
+
+void near_unload(struct core *c, struct core_load *l)
+{
+    let_go_of(c, l->client, &l->near, true);
+}
+
+/* Where the lease, whose near copies are marked, has b. False: nowhere any more. */
+static bool place_of(struct core *c, const struct lease *l, const struct block *b, uint32_t shard,
+                     struct tier_view *ret_view)
+{
+    const struct near_device *dev = &c->near->dev[l->near_device];
+    const struct tier *host = c->cfg.host, *slots = dev->device->slots;
+    const uint32_t s = near_shard(c, b, shard);
+    const struct near *e = near_find(c, b, s, dev);
+    if (e && e->mine && e->state == NEAR_READY)
+        slots->ops->view(slots, e->loc, ret_view);
+    else if (block_in_host(c, b))
+        host->ops->view(host, block_loc(c, b, s), ret_view);
+    else
+        return false;
+    return true;
 }
 
 int core_lease_locs_near(struct core *c, struct core_client *cl, uint64_t lease, uint32_t shard,
@@ -340,27 +438,33 @@ int core_lease_locs_near(struct core *c, struct core_client *cl, uint64_t lease,
     const struct lease *l = lease_by_id(c, cl, lease);
     if (!l || l->near_device == CORE_NONE)
         return core_lease_locs(c, cl, lease, shard, fn, ctx);
-    const struct near_device *dev = &c->near->dev[l->near_device];
-    const struct tier *host = c->cfg.host, *slots = dev->device->slots;
     struct run_iter it = run_begin(c, &l->blocks);
     const struct run_entry *first = run_next(c, &it);
     if (first && shard >= block_ns(c, &c->blocks[first->block])->spec.shards)
         return KVC_E_BAD_ARGUMENT;
+    int err = 0;
     near_mark(c, l, true);
     it = run_begin(c, &l->blocks);
-    for (const struct run_entry *r; (r = run_next(c, &it));) {
-        const struct block *b = &c->blocks[r->block];
-        const uint32_t s = near_shard(c, b, shard);
-        const struct near *e = near_find(c, b, s, dev);
+    for (const struct run_entry *r; !err && (r = run_next(c, &it));) {
         struct tier_view view;
-        if (e && e->mine && e->state == NEAR_READY)
-            slots->ops->view(slots, e->loc, &view);
+        if (place_of(c, l, &c->blocks[r->block], shard, &view))
+            fn(ctx, &view);
         else
-            host->ops->view(host, block_loc(c, b, s), &view);
-        fn(ctx, &view);
+            err = KVC_E_GONE;
     }
     near_mark(c, l, false);
-    return 0;
+    return err;
+}
+
+static void nowhere(void *ctx, const struct tier_view *view)
+{
+    (void)ctx;
+    (void)view;
+}
+
+bool core_lease_is_lost(struct core *c, struct core_client *cl, uint64_t lease, uint32_t shard)
+{
+    return core_lease_locs_near(c, cl, lease, shard, nowhere, NULL) == KVC_E_GONE;
 }
 
 /* ---- what devices tell ---- */
@@ -438,10 +542,10 @@ uint64_t near_bytes(const struct core_config *cfg)
            pool_bytes_for(sizeof(struct near_job), z.jobs);
 }
 
-/* Runs for what leases hold on devices: as often as each is held by two. */
+/* Runs for what leases, and loads, hold on devices: as often as each is held by two. */
 uint32_t near_runs(const struct core_config *cfg)
 {
-    return cfg->ndevices == 0 ? 0 : cfg->near_max / (CORE_RUN_ENTRIES / 2) + cfg->leases_max;
+    return cfg->ndevices == 0 ? 0 : cfg->near_max / (CORE_RUN_ENTRIES / 2) + 2 * cfg->leases_max;
 }
 
 /* Who may copy, and who waits. */

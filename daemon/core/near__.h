@@ -131,7 +131,7 @@ void near_ready(struct core *c, struct near *e);
 void near_fail(struct core *c, struct near *e);
 /* A hold or a copy of it has ended: it is freed if it is of no use, else it may go again. */
 void near_settle(struct core *c, struct near *e);
-/* For the lease, which has it not. KVC_E_BUSY. */
+/* For the lease. KVC_E_BUSY. */
 int near_hold(struct core *c, struct lease *l, struct near *e) KVC_WARN_UNUSED;
 /* Sets `mine` of all that the lease holds, or clears it. */
 void near_mark(struct core *c, const struct lease *l, bool mine);

@@ -19,6 +19,37 @@ static uint32_t *zeroes(uint32_t n)
 
 /* ---- who has what ---- */
 
+static void count_held(struct core *c, const struct run_list *near, struct counted *t)
+{
+    struct run_iter it = run_begin(c, near);
+    for (const struct run_entry *r; (r = run_next(c, &it));) {
+        const struct near *e = near_at(c, r->block);
+        MUST(e && e->serial == r->gen && !e->mine);
+        t->holds[r->block]++;
+    }
+}
+
+/* Void by now or not, the lease holds a near copy of it. */
+static bool holds_near(struct core *c, const struct lease *l, uint32_t block)
+{
+    struct run_iter it = run_begin(c, &l->near);
+    for (const struct run_entry *r; (r = run_next(c, &it));)
+        if (near_at(c, r->block)->block == block)
+            return true;
+    return false;
+}
+
+/* What is not in host memory is held on the lease's device. */
+static void check_leased(struct core *c, const struct lease *l)
+{
+    struct run_iter it = run_begin(c, &l->near);
+    for (const struct run_entry *r; (r = run_next(c, &it));)
+        MUST(near_at(c, r->block)->device == l->near_device);
+    it = run_begin(c, &l->blocks);
+    for (const struct run_entry *r; (r = run_next(c, &it));)
+        MUST(block_in_host(c, &c->blocks[r->block]) || holds_near(c, l, r->block));
+}
+
 static void count_leases(struct core *c, struct counted *t)
 {
     for (uint32_t i = 0; i < pool_count(c->leases); i++) {
@@ -26,12 +57,13 @@ static void count_leases(struct core *c, struct counted *t)
         if (!l)
             continue;
         MUST(l->near.n == 0 || l->near_device < c->near->ndevices);
-        struct run_iter it = run_begin(c, &l->near);
-        for (const struct run_entry *r; (r = run_next(c, &it));) {
-            const struct near *e = near_at(c, r->block);
-            MUST(e && e->serial == r->gen && e->device == l->near_device && !e->mine);
-            t->holds[r->block]++;
-        }
+        count_held(c, &l->near, t);
+        check_leased(c, l);
+    }
+    for (uint32_t i = 0; i < pool_count(c->loads_pool); i++) {
+        const struct core_load *l = pool_at(c->loads_pool, i);
+        if (l)
+            count_held(c, &l->near, t);
     }
 }
 
@@ -163,6 +195,21 @@ static void check_slots(struct core *c, const uint64_t *slots)
     MUST(blocks == c->m.near_blocks && bytes == c->m.near_bytes);
 }
 
+/* What namespaces have in slots is what is there. */
+static void check_room_near(struct core *c)
+{
+    uint64_t *held = sys_calloc(c->cfg.namespaces_max, sizeof *held);
+    MUST(held != NULL);
+    for (uint32_t i = 0; i < pool_count(c->near->entries); i++) {
+        const struct near *e = near_at(c, i);
+        if (e && e->loc.id)
+            held[c->blocks[e->block].ns] += block_group(c, &c->blocks[e->block])->block_bytes;
+    }
+    for (uint32_t i = 0; i < c->cfg.namespaces_max; i++)
+        MUST(held[i] == c->ns[i].near_bytes);
+    free(held);
+}
+
 static void check_entries(struct core *c, const struct counted *t)
 {
     uint64_t slots[DEVICES_MAX] = {0}, ready[DEVICES_MAX] = {0}, bytes[DEVICES_MAX] = {0};
@@ -184,6 +231,7 @@ static void check_entries(struct core *c, const struct counted *t)
     for (uint32_t d = 0; d < c->near->ndevices; d++)
         MUST(ready[d] == c->near->dev[d].stats.blocks && bytes[d] == c->near->dev[d].stats.bytes);
     check_slots(c, slots);
+    check_room_near(c);
     uint64_t marked = 0, named = 0;
     for (uint32_t no = 0; no < c->blocks_high; no++) {
         const struct block *b = &c->blocks[no];

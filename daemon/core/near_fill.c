@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Fills: what a lease holds in host memory is copied into slots of a device, and held there. A
+ * Fills: what a lease has in host memory is copied into slots of a device, and held there. A
  * block that somebody else's fill is copying already is waited for. A fill waits for one near copy
  * at a time, the first of its lease's that has not landed.
  */
@@ -30,7 +30,7 @@ static uint32_t look(struct filling *x, uint32_t *ret_n)
         const struct block *b = &c->blocks[r->block];
         const struct near *e = near_find(c, b, near_shard(c, b, x->f->shard), x->dev);
         MUST(n < KVC_KEYS_MAX);
-        missing += !e && b->state == BLOCK_PRESENT;
+        missing += !e && b->state == BLOCK_PRESENT && block_ready(b);
         c->found[n] = e && b->state == BLOCK_PRESENT ? near_no(c, e) : CORE_NONE;
     }
     *ret_n = n;
@@ -61,10 +61,19 @@ static void tell(struct filling *x)
     }
 }
 
+static void count_hits(struct filling *x, uint32_t n)
+{
+    x->dev->stats.hits += n;
+    x->c->m.near_hits += n;
+}
+
 /* Holds what is there, or on its way. */
 static void take_hits(struct filling *x, uint32_t n)
 {
     struct core *c = x->c;
+    if (!x->l->filled) /* what it was given there alone is found there too */
+        count_hits(x, x->l->near.n);
+    x->l->filled = true;
     near_mark(c, x->l, true);
     for (uint32_t i = n; i-- > 0;)
         if (c->found[i] != CORE_NONE)
@@ -74,8 +83,7 @@ static void take_hits(struct filling *x, uint32_t n)
         if (!e || e->mine || near_hold(c, x->l, e) != 0)
             continue;
         e->mine = true;
-        x->dev->stats.hits++;
-        c->m.near_hits++;
+        count_hits(x, 1);
     }
     near_mark(c, x->l, false);
 }
@@ -141,7 +149,7 @@ static void fill_missing(struct filling *x)
     struct run_iter it = run_begin(c, &x->l->blocks);
     for (const struct run_entry *r; (r = run_next(c, &it));) {
         const struct block *b = &c->blocks[r->block];
-        if (b->state == BLOCK_PRESENT)
+        if (b->state == BLOCK_PRESENT && block_ready(b))
             fill_one(x, b);
     }
     if (x->job)

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Sends: a lease's blocks are copied into a worker's pages, out of slots of the device where they
- * are there, else out of host memory. A part for each group; where the worker waits for layers they
- * go one after the other, for it counts layers through all groups.
+ * are there, else out of host memory. What was in a slot alone, and is void, is not copied. A part
+ * for each group; where the worker waits for layers they go one after the other, for it counts
+ * layers through all groups.
  */
 #include "near__.h"
 
@@ -33,15 +34,18 @@ static void add_block(struct core *c, struct near_job *job, const struct core_se
     const struct tier *host = c->cfg.host;
     const uint32_t shard = near_shard(c, b, s->shard);
     struct near *e = near_find(c, b, shard, job->dev);
-    const bool is_near = e && e->state == NEAR_READY && b->state == BLOCK_PRESENT;
+    const bool is_near =
+        e && e->state == NEAR_READY && (b->state == BLOCK_PRESENT || !block_in_host(c, b));
     struct device_piece *piece = near_job_add(c, job, is_near ? near_no(c, e) : CORE_NONE);
     piece->pages = pages;
     if (is_near) {
         piece->slot = e->loc;
         e->copies++;
-    } else {
+    } else if (block_in_host(c, b)) {
         piece->host = host->ops->payload(host, block_loc(c, b, shard));
         near_sum_want(c, job, b, s->shard);
+    } else {
+        piece->status = -EIO;
     }
 }
 

@@ -439,5 +439,7 @@ void core_ns_view(const struct core_ns *ns, struct core_ns_view *ret_view)
                                       .held = {ns->held[0], ns->held[1]},
                                       .pinned_bytes = ns->pinned,
                                       .leased_bytes = ns->leased,
-                                      .named_bytes = ns->named_bytes};
+                                      .named_bytes = ns->named_bytes,
+                                      .near_bytes = ns->near_bytes,
+                                      .bound = {ns->bound[0], ns->bound[1]}};
 }

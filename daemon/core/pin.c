@@ -38,6 +38,7 @@ void pin_lost(struct core *c, struct block *b, enum kvc_miss reason)
     MUST(reason != KVC_MISS_EVICTED || c->forced);
     count_pinned(c, b, false);
     b->pins = b->host_pins = 0;
+    room_bind(c, b);
     c->m.blocks_unpinned++;
 }
 
@@ -46,6 +47,7 @@ static void hold(struct core *c, struct block *b, bool in_memory)
     if (b->pins++ == 0)
         count_pinned(c, b, true);
     b->host_pins += in_memory;
+    room_bind(c, b);
     if (in_memory && b->flags & BLOCK_F_CLEAN)
         clean_recall(c, b);
 }
@@ -59,6 +61,7 @@ static void let_go(struct core *c, struct block *b, bool in_memory)
         if (b->flags & BLOCK_F_BY_PIN && !block_named(c, b))
             promise_end(c, b);
     }
+    room_bind(c, b);
     block_freed(c, b, false);
 }
 
@@ -92,26 +95,66 @@ uint64_t core_pin_budget_now(const struct core *c)
 
 /* ---- pins ---- */
 
-/* Puts f's blocks into the list; holds nothing yet. *ret_new: bytes that no pin has so far. */
-static int collect(struct core *c, struct pin *p, const struct find *f, uint64_t *ret_new)
+/* Bytes that a pin adds: to the budget, and to what is bound to each tier. */
+struct added {
+    uint64_t budget, bound[RETAIN_TIERS];
+};
+
+static void count_added(struct core *c, const struct pin *p, const struct block *b,
+                        struct added *added)
 {
-    uint64_t fresh = 0;
-    for (uint32_t g = 0; g < f->seq->ngroups; g++) {
+    const uint64_t bytes = block_bytes(c, b);
+    const bool binds[RETAIN_TIERS] = {p->in_memory || !c->cfg.disk, c->cfg.disk != NULL};
+    added->budget += b->pins ? 0 : bytes;
+    for (unsigned t = 0; t < RETAIN_TIERS; t++)
+        added->bound[t] += binds[t] && !block_is_bound(b, t) ? bytes : 0;
+}
+
+static int collect_one(struct core *c, struct pin *p, struct block *b, struct added *added)
+{
+    if (b->pins == BLOCK_PINS_MAX ||
+        run_push(c, run_principal(c, p->principal), &p->blocks, block_no(c, b), b->gen) != 0)
+        return KVC_E_LIMIT;
+    p->bytes += block_bytes(c, b);
+    count_added(c, p, b, added);
+    b->pins++; /* for now: a key may come twice */
+    return 0;
+}
+
+/* Puts f's blocks into the list; holds nothing yet. */
+static int collect(struct core *c, struct pin *p, const struct find *f, struct added *ret_added)
+{
+    int err = 0;
+    *ret_added = (struct added){0};
+    for (uint32_t g = 0; g < f->seq->ngroups && !err; g++) {
         uint32_t first, end;
         find_needs(f, g, f->tokens, &first, &end);
-        for (uint32_t i = first; i < end; i++) {
-            const struct block *b = &c->blocks[c->found[f->at[g] + i]];
-            if (b->pins == BLOCK_PINS_MAX || run_push(c, run_principal(c, p->principal), &p->blocks,
-                                                      block_no(c, b), b->gen) != 0)
-                return KVC_E_LIMIT;
-            p->bytes += block_bytes(c, b);
-            fresh += b->pins ? 0 : block_bytes(c, b);
+        for (uint32_t i = first; i < end && !err; i++) {
+            struct block *b = &c->blocks[c->found[f->at[g] + i]];
+            err = collect_one(c, p, b, ret_added);
             if (g == 0)
                 p->tip = b->key;
         }
     }
-    *ret_new = fresh;
-    return 0;
+    struct run_iter it = run_begin(c, &p->blocks);
+    for (const struct run_entry *e; (e = run_next(c, &it));)
+        c->blocks[e->block].pins--;
+    return err;
+}
+
+/* Whether so much more may be pinned. Of a name's pin, names_room_for() has said so. */
+static int allowed(struct core *c, const struct core_pin *in, const struct added *added)
+{
+    const struct core_ns *ns = in->seq.ns;
+    const uint64_t max = c->pin_bytes_max;
+    int err = 0;
+    for (unsigned t = 0; t < RETAIN_TIERS && !err && !in->of_name; t++)
+        err = quota_bind(c, ns, t, added->bound[t]);
+    if (!err && max && added->budget > 0 && tenant_pinned(c, ns->tenant) + added->budget > max) {
+        c->m.pins_refused++;
+        err = KVC_E_PIN_LIMIT;
+    }
+    return err;
 }
 
 static void pin_free(struct core *c, struct pin *p)
@@ -166,13 +209,10 @@ int core_pin(struct core *c, const struct core_pin *in, struct core_pinned *ret_
     struct pin *p = c->cfg.pins_max ? pin_new(c, in, &f) : NULL;
     if (!p)
         return KVC_E_LIMIT;
-    uint64_t fresh = 0;
-    int err = collect(c, p, &f, &fresh);
-    const uint64_t max = c->pin_bytes_max;
-    if (!err && max && fresh > 0 && tenant_pinned(c, in->seq.ns->tenant) + fresh > max) {
-        c->m.pins_refused++;
-        err = KVC_E_PIN_LIMIT;
-    }
+    struct added added;
+    int err = collect(c, p, &f, &added);
+    if (!err)
+        err = allowed(c, in, &added);
     if (err) {
         pin_free(c, p);
         return err;

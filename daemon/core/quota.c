@@ -283,6 +283,8 @@ uint64_t core_tier_limit(const struct core *c, unsigned tier)
     return st.limit_bytes;
 }
 
+static uint64_t bound_within(const struct core *c, uint32_t payer, unsigned tier);
+
 bool core_quota_next(const struct core *c, uint32_t *cursor, struct core_quota *ret_quota)
 {
     for (uint32_t i = *cursor; i < ARRAY_LEN(c->quota); i++) {
@@ -295,8 +297,10 @@ bool core_quota_next(const struct core *c, uint32_t *cursor, struct core_quota *
                                          .sub = q->sub,
                                          .ns = ns ? q->ns : 0,
                                          .bytes = *retain_quota_of(c->retain, q->payer)};
-        for (unsigned t = 0; t < RETAIN_TIERS; t++)
+        for (unsigned t = 0; t < RETAIN_TIERS; t++) {
             ret_quota->held[t] = retain_held(c->retain, q->payer, t);
+            ret_quota->bound[t] = bound_within(c, q->payer, t);
+        }
         *cursor = i + 1;
         return true;
     }
@@ -403,6 +407,31 @@ static bool relieve(struct core *c, uint32_t payer, uint32_t *left)
         }
     }
     return *left == 0;
+}
+
+/* ---- what is bound ---- */
+
+static uint64_t bound_within(const struct core *c, uint32_t payer, unsigned tier)
+{
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < c->cfg.namespaces_max; i++)
+        if (c->ns[i].id && c->ns[i].bound[tier] &&
+            retain_is_within(c->retain, c->ns[i].payer, payer))
+            sum += c->ns[i].bound[tier];
+    return sum;
+}
+
+int quota_bind(const struct core *c, const struct core_ns *ns, unsigned tier, uint64_t bytes)
+{
+    for (uint32_t i = 0; i < ARRAY_LEN(c->quota) && c->m.quotas > 0 && bytes > 0; i++) {
+        const uint32_t q = c->quota[i].payer;
+        if (!q || !retain_is_within(c->retain, ns->payer, q))
+            continue;
+        const uint64_t limit = retain_quota_of(c->retain, q)->limit[tier];
+        if (limit != RETAIN_NO_LIMIT && plus(bound_within(c, q, tier), bytes) > limit)
+            return KVC_E_QUOTA;
+    }
+    return 0;
 }
 
 /* ---- limits on disk ---- */

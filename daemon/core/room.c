@@ -11,6 +11,28 @@ void room_count(struct core *c, struct core_ns *ns, unsigned tier, int64_t bytes
     retain_count(c->retain, ns->payer, tier, bytes);
 }
 
+void room_bind(struct core *c, struct block *b)
+{
+    const bool disk = c->cfg.disk != NULL, there = b->state == BLOCK_PRESENT;
+    const bool want[RETAIN_TIERS] = {
+        there && (b->host_pins > 0 || (!disk && block_pinned(b))),
+        there && disk && (block_stays(b) || block_named(c, b)),
+    };
+    for (unsigned t = 0; t < RETAIN_TIERS; t++) {
+        if (block_is_bound(b, t) != want[t])
+            block_ns(c, b)->bound[t] += want[t] ? block_bytes(c, b) : -block_bytes(c, b);
+    }
+    b->bound = (uint8_t)(want[0] | want[1] << 1) & 3u;
+}
+
+void room_places(struct core *c, const struct block *b, struct core_places *places)
+{
+    const bool there = b->state == BLOCK_PRESENT; /* else its shards are in memory */
+    places->host += !there || b->flags & BLOCK_F_HOST ? block_bytes_present(c, b) : 0;
+    places->disk += there && b->flags & BLOCK_F_DISK ? block_bytes(c, b) : 0;
+    places->near += near_held(c, b);
+}
+
 /* ---- memory ---- */
 
 struct drained {

@@ -35,11 +35,11 @@ static void add_block(struct core *c, const struct find *f, uint32_t g, uint32_t
         return;
     const struct block *b = &c->blocks[no];
     const uint64_t bytes = block_bytes(c, b) * sign;
-    if (b->flags & BLOCK_F_HOST)
-        load->host_bytes += bytes;
+    if (b->flags & BLOCK_F_HOST || find_ready(c, f, b))
+        load->host_bytes += bytes; /* a slot is no slower */
     else if (b->flags & BLOCK_F_LOADING)
         load->busy_bytes += bytes;
-    else if (b->leases > 0)
+    else if (b->leases > 0 && !b->near) /* else they may be read on a device, and not loaded */
         load->shared_bytes += bytes;
     else
         load->disk_bytes += bytes;

@@ -2,6 +2,7 @@
 /* Reserve, commit, drop: how blocks come to be. */
 #include "core__.h"
 #include "cursor.h"
+#include "near__.h"
 
 #define STAGING_ALIGN 64u
 #define NO_OFFSET     UINT64_MAX
@@ -106,7 +107,7 @@ static int announce(struct reserving *x, const uint8_t *key, uint32_t tokens, st
     if (b) {
         memcpy(b->key.b, key, KVC_KEY_BYTES);
         b->ns = (uint16_t)(x->in->ns - c->ns);
-        b->group = (uint8_t)x->in->group;
+        b->group = x->in->group & 0xfu;
         b->tokens = (uint16_t)tokens;
         err = take_part(x, b);
         if (err)
@@ -508,7 +509,7 @@ static bool commit_one(struct core *c, struct core_commit *m, bool gated, struct
 static int commit_out_of_pages(struct core *c, const struct core_commit *m,
                                const struct reservation *r, bool *ret_gated, const char **ret_why)
 {
-    *ret_gated = m->after && atomic_load_explicit(m->after, memory_order_acquire) < m->after_value;
+    *ret_gated = near_is_gated(m->after, m->after_value);
     const uint32_t holder = client_no(c, m->client);
     *ret_why = near_store_fault(c, m, r);
     if (*ret_why)

@@ -24,6 +24,7 @@ struct front {
     int fd;
     struct pool *kept; /* zmq_msg_t */
     bool asked;        /* the socket said that it has nothing, and nothing was sent since */
+    bool idle;         /* the same, and its descriptor tells of whatever comes */
 };
 
 static int set_int(void *socket, int option, int value)
@@ -202,7 +203,7 @@ unsigned front_drain(struct front *f, unsigned max, front_fn *fn, void *ctx)
     unsigned n = 0;
     for (; n < max; n++) {
         int err = recv_one(f, fn, ctx);
-        f->asked = err == -EAGAIN;
+        f->idle = f->asked = err == -EAGAIN;
         if (f->asked)
             break;
         if (err)
@@ -218,12 +219,23 @@ bool front_more(struct front *f)
     int events = 0;
     size_t n = sizeof events;
     MUST(zmq_getsockopt(f->socket, ZMQ_EVENTS, &events, &n) == 0);
-    return events & ZMQ_POLLIN;
+    f->idle = (events & ZMQ_POLLIN) == 0;
+    return !f->idle;
+}
+
+bool front_idle(const struct front *f)
+{
+    return f->idle;
+}
+
+void front_woke(struct front *f)
+{
+    f->idle = false;
 }
 
 int front_send(struct front *f, const void *route, size_t route_len, const void *buf, size_t len)
 {
-    f->asked = false;
+    f->idle = f->asked = false;
     if (FAULT(send))
         return -EAGAIN;
     int err = front_guard_sending(f->guard, route, route_len, len);

@@ -48,6 +48,11 @@ unsigned front_drain(struct front *f, unsigned max, front_fn *fn, void *ctx);
 /* Whether the socket has, or may have, more. Must be asked after the last receive *and* send of a
  * turn, before waiting: either may have taken the edge that would have woken the loop. */
 bool front_more(struct front *f);
+/* Whether there is nothing to drain and nothing to ask for: the socket had nothing after the last
+ * receive and send, and front_fd() has not been ready since, which front_woke() says. A turn that
+ * storage woke then costs no call of the socket's. */
+bool front_idle(const struct front *f);
+void front_woke(struct front *f);
 /* Never blocks. 0; -EHOSTUNREACH: no such peer; -EAGAIN: it does not read, or is not connected. */
 KVC_WARN_UNUSED int front_send(struct front *f, const void *route, size_t route_len,
                                const void *buf, size_t len);

@@ -416,6 +416,11 @@ bool gpu_is_emulated(const struct gpu *g)
     return g->drv == &gpu_drv_emu;
 }
 
+bool gpu_has_kernel(const struct gpu *g)
+{
+    return g->info.has_kernel;
+}
+
 enum device_handle_kind gpu_exports(const struct gpu *g)
 {
     return g->info.exports;

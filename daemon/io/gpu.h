@@ -191,6 +191,8 @@ const uint8_t *gpu_uuid(const struct gpu *gpu); /* GPU_UUID_BYTES; all zero whil
                                                  * emulated one's: "kvc-emu", five zero bytes, its
                                                  * number as four bytes, big-endian */
 bool gpu_is_emulated(const struct gpu *gpu);
+/* Whether it can copy by GPU_PATH_KERNEL; of a device that was up. */
+bool gpu_has_kernel(const struct gpu *gpu);
 /* How the daemon's own memory can be exported. */
 enum device_handle_kind gpu_exports(const struct gpu *gpu);
 

@@ -129,8 +129,10 @@ static int measure_all(struct calibration *c, bool has_kernel, struct gpu_rates 
         const unsigned i = order[k];
         if (sizes[i] > c->bytes || is_known(rates, i))
             continue;
-        err = measure(c, paths, GPU_TO_DEVICE, sizes[i], rates->to[i]);
-        if (err == 0)
+        /* One way at a time: where a try is long enough for no more, the next one goes on. */
+        if (rates->to[i][GPU_PATH_ENGINE] == 0)
+            err = measure(c, paths, GPU_TO_DEVICE, sizes[i], rates->to[i]);
+        if (err == 0 && rates->from[i][GPU_PATH_ENGINE] == 0)
             err = measure(c, paths, GPU_FROM_DEVICE, sizes[i], rates->from[i]);
     }
     return err;

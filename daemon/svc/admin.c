@@ -180,8 +180,12 @@ static void on_evicted(struct core_evict_job *job)
 {
     struct call *call = CONTAINER_OF(job, struct call, job);
     struct svc *s = call->session->svc;
-    struct msg_evict_reply reply = {
-        .blocks = job->ret_blocks, .bytes = job->ret_bytes, .kept_blocks = job->ret_kept};
+    struct msg_evict_reply reply = {.blocks = job->ret_blocks,
+                                    .bytes = job->ret_bytes,
+                                    .kept_blocks = job->ret_kept,
+                                    .host_bytes = job->ret_in.host,
+                                    .nvme_bytes = job->ret_in.disk,
+                                    .device_bytes = job->ret_in.near};
     LOG_INFO("session %u: evict%s: %llu blocks, %llu bytes, %llu kept", call->session->serial,
              job->dry_run ? " (dry run)" : "", (unsigned long long)reply.blocks,
              (unsigned long long)reply.bytes, (unsigned long long)reply.kept_blocks);

@@ -541,7 +541,9 @@ static void describe(struct svc *s, struct device *d, struct msg_device_item *re
                                                            .to_engine = v.rate[i].to_engine,
                                                            .to_kernel = v.rate[i].to_kernel,
                                                            .from_engine = v.rate[i].from_engine,
-                                                           .from_kernel = v.rate[i].from_kernel};
+                                                           .from_kernel = v.rate[i].from_kernel,
+                                                           .to_path = v.rate[i].to_path,
+                                                           .from_path = v.rate[i].from_path};
 }
 
 void op_devices(struct request *rq)

@@ -25,6 +25,9 @@ static const char *pin_detail(int err, const char *why)
         return "nothing of the sequence is cached";
     case KVC_E_PIN_LIMIT:
         return "the tenant's budget of pinned bytes (policy.pin_limit) would be exceeded";
+    case KVC_E_QUOTA:
+        return "pins, names and durable commits would have to keep more than a quota allows "
+               "(QUOTA_LIST)";
     case KVC_E_LIMIT:
         return "too many pins, or too many on one block";
     default:
@@ -205,6 +208,8 @@ void op_quota_list(struct request *rq)
             .nvme_share = q.bytes.share[1],
             .host_bytes = q.held[0],
             .nvme_bytes = q.held[1],
+            .host_promised = q.bound[0],
+            .nvme_promised = q.bound[1],
         };
     answer(rq, codec_enc_quota_list_reply(s->out, sizeof s->out, &rq->head, reply));
 }
@@ -240,6 +245,8 @@ void op_usage(struct request *rq)
             .pinned_bytes = v.pinned_bytes,
             .named_bytes = v.named_bytes,
             .leased_bytes = v.leased_bytes,
+            .device_bytes = v.near_bytes,
+            .promised_bytes = v.bound[1],
         };
     }
     answer(rq, codec_enc_usage_reply(s->out, sizeof s->out, &rq->head, reply));
@@ -253,6 +260,54 @@ static bool other_policy(const struct svc *s, const struct msg_policy *msg)
     const char *name = core_policy(s->core)->name;
     return msg->name.n > 0 &&
            (msg->name.n != strlen(name) || memcmp(msg->name.p, name, msg->name.n) != 0);
+}
+
+/* What shows what others do. */
+static void tell_learned(const struct svc *s, const struct core_policy_view *v,
+                         struct msg_policy_reply *reply)
+{
+    const struct core_metrics *m = core_metrics(s->core);
+    if (s->ports.paths) {
+        struct msg_paths_reply paths = {0};
+        s->ports.paths(s->ports.ctx, &paths);
+        reply->writes_per_day = paths.writes_per_day;
+        reply->spent_bytes = paths.spent_bytes;
+        reply->left_bytes = paths.left_bytes;
+    }
+    reply->all = 1;
+    reply->load_bytes_per_s = v->disk_bytes_per_s;
+    reply->load_latency_us = v->disk_latency_ns / 1000;
+    reply->hints_ended = v->hinted[POLICY_ADVICE_ENDED];
+    reply->hints_continue = v->hinted[POLICY_ADVICE_CONTINUE];
+    reply->hints_soon = v->hinted[POLICY_ADVICE_SOON];
+    reply->hints_scan = v->hinted[POLICY_ADVICE_SCAN];
+    reply->wishes = m->wishes;
+    reply->wishes_ended = m->wishes_ended;
+    for (uint32_t i = 0; i <= RETAIN_MAX; i++)
+        if (v->level_blocks[i])
+            reply->levels[reply->nlevels++] =
+                (struct msg_level_item){.priority = i, .blocks = v->level_blocks[i]};
+}
+
+static void tell_policy(const struct svc *s, bool all, struct msg_policy_reply *reply)
+{
+    const struct policy_ops *ops = core_policy(s->core);
+    struct core_policy_view v;
+    core_policy_view(s->core, &v);
+    *reply = (struct msg_policy_reply){.name = codec_text(ops->name),
+                                       .text = codec_text(ops->help),
+                                       .chosen = codec_text(s->cfg.policy_chosen),
+                                       .keep_percent = v.now.keep_percent,
+                                       .load_or_recompute = v.now.load_or_recompute,
+                                       .pin_bytes_max = v.now.pin_bytes_max,
+                                       .keep_percent_start = v.start.keep_percent,
+                                       .load_or_recompute_start = v.start.load_or_recompute,
+                                       .pin_bytes_max_start = v.start.pin_bytes_max,
+                                       .storage = s->ports.paths != NULL,
+                                       .hints = v.hints,
+                                       .pins = v.pins};
+    if (all)
+        tell_learned(s, &v, reply);
 }
 
 void op_policy(struct request *rq)
@@ -276,13 +331,6 @@ void op_policy(struct request *rq)
         core_load_or_recompute(s->core, msg.load_or_recompute);
         core_pin_budget(s->core, msg.pin_bytes_max);
     }
-    const struct policy_ops *ops = core_policy(s->core);
-    const struct msg_policy_reply reply = {
-        .name = codec_text(ops->name),
-        .text = codec_text(ops->help),
-        .keep_percent = core_keep_percent_now(s->core),
-        .load_or_recompute = core_load_or_recompute_now(s->core),
-        .pin_bytes_max = core_pin_budget_now(s->core),
-    };
-    answer(rq, codec_enc_policy_reply(s->out, sizeof s->out, &rq->head, &reply));
+    tell_policy(s, rq->se->principal->admin, &s->list.policy);
+    answer(rq, codec_enc_policy_reply(s->out, sizeof s->out, &rq->head, &s->list.policy));
 }

@@ -31,13 +31,13 @@ static struct core_name *find(struct request *rq, int err, uint8_t kind,
 /* ---- NAME_PUT, NAME_FORGET: until it is kept ---- */
 
 static void reply_named(struct svc *s, struct session *se, const struct msg_head *head,
-                        const struct msg_name_put_reply *reply)
+                        const union outcome *o)
 {
     s->m.replies_ok++;
     reply_send(s, se,
                head->op == KVC_OP_NAME_PUT
-                   ? codec_enc_name_put_reply(s->out, sizeof s->out, head, reply)
-                   : codec_enc_bare_reply(s->out, sizeof s->out, head));
+                   ? codec_enc_name_put_reply(s->out, sizeof s->out, head, &o->named)
+                   : codec_enc_evict_reply(s->out, sizeof s->out, head, &o->forgotten));
 }
 
 static void on_kept(struct core_name_waiter *w, int err)
@@ -50,16 +50,16 @@ static void on_kept(struct core_name_waiter *w, int err)
                         ? "the name is there, but what it reaches is not all on stable storage"
                         : NULL);
     else
-        reply_named(s, call->session, &call->head, &call->named);
+        reply_named(s, call->session, &call->head, &call->outcome);
     call_end(s, call);
 }
 
 /* The answer to what core said: now, or when it has come (1). */
 static void kept(struct request *rq, struct call *call, int rc, const char *why,
-                 const struct msg_name_put_reply *reply)
+                 const union outcome *reply)
 {
     if (rc == 1) {
-        call->named = *reply;
+        call->outcome = *reply;
         return;
     }
     if (rc)
@@ -103,8 +103,18 @@ void op_name_put(struct request *rq)
     struct core_named named = {0};
     const int rc =
         core_name_put(s->core, rq->se->client, &in, call ? &call->name_waiter : NULL, &named, &why);
-    const struct msg_name_put_reply reply = {.tokens = named.tokens, .bytes = named.bytes};
+    const union outcome reply = {.named = {.tokens = named.tokens, .bytes = named.bytes}};
     kept(rq, call, rc, why, &reply);
+}
+
+static union outcome forgotten(const struct core_evicted *x)
+{
+    return (union outcome){.forgotten = {.blocks = x->blocks,
+                                         .bytes = x->bytes,
+                                         .kept_blocks = x->kept,
+                                         .host_bytes = x->in.host,
+                                         .nvme_bytes = x->in.disk,
+                                         .device_bytes = x->in.near}};
 }
 
 void op_name_forget(struct request *rq)
@@ -114,13 +124,21 @@ void op_name_forget(struct request *rq)
     struct core_name *nm = find(rq, err, msg.kind, &msg.name, &msg.sub);
     if (!nm)
         return;
+    struct core_evicted evicted = {0};
+    if (msg.dry_run) {
+        core_name_would_evict(rq->s->core, nm, &evicted);
+        const union outcome would = forgotten(&evicted);
+        reply_named(rq->s, rq->se, &rq->head, &would);
+        return;
+    }
     struct call *call = call_new(rq, CALL_NAME);
     if (!call)
         return;
     call->name_waiter.fn = on_kept;
-    const struct msg_name_put_reply none = {0};
-    const int rc = core_name_forget(rq->s->core, nm, msg.evict, &call->name_waiter);
-    kept(rq, call, rc, NULL, &none);
+    const int rc =
+        core_name_forget(rq->s->core, nm, msg.evict ? &evicted : NULL, &call->name_waiter);
+    const union outcome done = forgotten(&evicted);
+    kept(rq, call, rc, NULL, &done);
 }
 
 /* ---- NAME_LIST ---- */

@@ -92,7 +92,7 @@ static void on_sent(struct core_send *send)
             reply_loaded(call);
     }
     if (se->state != SESSION_CLOSING) /* else it has gone with the client */
-        MUST(core_release(s->core, se->client, call->held.lease) == 0);
+        (void)!core_release(s->core, se->client, call->held.lease); /* who may have guessed it */
     call_end(s, call);
 }
 
@@ -206,6 +206,8 @@ void op_pages_load(struct request *rq)
         reply_error(s, rq->se, &rq->head, err, why);
         return;
     }
+    in.seq.on = pages->device;
+    in.seq.on_shard = msg.shard;
     struct call *call = wait_new(rq, &in, msg.shard, send_begin);
     if (!call)
         return;
@@ -216,15 +218,18 @@ void op_pages_load(struct request *rq)
 
 /* ---- ACQUIRE_ON ---- */
 
-/* The lease has been filled, as far as it goes. Where bytes of it turned out to be wrong, it is
- * taken anew: what is left of the prefix, which is filled again, as long as there is time. */
+/* The lease has been filled, as far as it goes. Where bytes of it turned out to be wrong, or were
+ * on the device alone when that was lost, it is taken anew: what is left of the prefix, which is
+ * filled again, as long as there is time. What went with the device begins to be loaded. */
 static void reply_near(struct call *call)
 {
     struct svc *s = call->session->svc;
     struct core_client *cl = call->session->client;
-    if (core_lease_is_corrupt(s->core, cl, call->held.lease)) {
+    const bool is_lost = core_lease_is_lost(s->core, cl, call->held.lease, call->shard);
+    if (is_lost || core_lease_is_corrupt(s->core, cl, call->held.lease)) {
         MUST(core_release(s->core, cl, call->held.lease) == 0);
         call->acquire.wait = call->acquire.load = false;
+        call->prefetch |= is_lost;
         wait_again(call);
         return;
     }
@@ -261,7 +266,7 @@ static void fill_begin(struct call *call, const struct core_held *held)
     if (err == 1)
         return;
     /* What cannot be copied is read where it is. */
-    reply_held(s, call->session, &call->head, held, call->shard, err == 0);
+    reply_held(s, call->session, &call->head, held, call->shard, true);
     call_end(s, call);
 }
 
@@ -285,6 +290,8 @@ void op_acquire_on(struct request *rq)
         reply_error(s, rq->se, &rq->head, err, why);
         return;
     }
+    in.seq.on = device;
+    in.seq.on_shard = msg.acquire.shard;
     struct call *call = wait_new(rq, &in, msg.acquire.shard, fill_begin);
     if (!call)
         return;

@@ -75,8 +75,9 @@ void reply_held(struct svc *s, struct session *se, const struct msg_head *head,
         int err = near ? core_lease_locs_near(s->core, se->client, held->lease, shard, put_loc, &w)
                        : core_lease_locs(s->core, se->client, held->lease, shard, put_loc, &w);
         if (err) {
-            MUST(core_release(s->core, se->client, held->lease) == 0);
-            reply_error(s, se, head, err, "shard: the namespace has fewer shards");
+            (void)!core_release(s->core, se->client, held->lease); /* who may have guessed it */
+            reply_error(s, se, head, err,
+                        err == KVC_E_BAD_ARGUMENT ? "shard: the namespace has fewer shards" : NULL);
             return;
         }
     }

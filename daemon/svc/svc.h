@@ -86,6 +86,7 @@ struct svc_config {
     uint32_t nprincipals;
     struct device *const *devices; /* borrowed */
     uint32_t ndevices;
+    const char *policy_chosen; /* where the configuration chose the eviction policy; borrowed */
     /* Promise each principal a part of sessions and staging, and each session one of the calls
      * (share.h). Off: first come, first served. */
     bool fair;

@@ -111,6 +111,12 @@ enum call_kind {
     CALL_FILL  /* blocks to slots of a device */
 };
 
+/* What NAME_PUT and NAME_FORGET answer. */
+union outcome {
+    struct msg_name_put_reply named;
+    struct msg_evict_reply forgotten;
+};
+
 /* A request that is not answered within its handler. */
 struct call {
     struct list_node node; /* session->calls */
@@ -156,8 +162,8 @@ struct call {
         struct {
             uint8_t kind;
             char name[KVC_STRING_MAX], sub[KVC_STRING_MAX];
-        } load; /* CALL_LOAD */
-        struct msg_name_put_reply named;
+        } load;                /* CALL_LOAD */
+        union outcome outcome; /* CALL_NAME */
     };
 };
 
@@ -193,6 +199,7 @@ struct svc {
         struct msg_quota_list_reply quotas;
         struct msg_usage_reply usage;
         struct msg_devices_reply devices;
+        struct msg_policy_reply policy;
     } list;
     uint8_t out[KVC_MESSAGE_MAX];
 };
@@ -267,8 +274,8 @@ void wait_finish(struct call *call);
 struct call *wait_new(struct request *rq, const struct core_acquire *in, uint32_t shard,
                       void (*then)(struct call *call, const struct core_held *held));
 void wait_again(struct call *call);
-/* The answer to ACQUIRE and its like; `near`: the lease was filled on a device. A shard that does
- * not exist ends the lease. */
+/* The answer to ACQUIRE and its like; `near`: for who reads on the device, if it holds anything
+ * there. A shard that does not exist ends the lease. */
 void reply_held(struct svc *s, struct session *se, const struct msg_head *head,
                 const struct core_held *held, uint32_t shard, bool near);
 /* What ACQUIRE and its like ask for. 0, or negative with *ret_why. */

@@ -107,7 +107,8 @@ void arena__chunk_set(struct arena *a, uint32_t chunk, uint32_t id, struct chunk
     c->used_bytes = 0;
     memset(c->used, 0, a->words * sizeof(c->used[0]));
     arena__mark(a, c, 0, a->first_page, true);
-    keeper_set(a->keeper, chunk, mem->base, mem->bytes);
+    keeper_set(a->keeper, chunk, mem->base, mem->bytes,
+               a->config.huge == ARENA_HUGE_TRY && !mem->hugetlb);
     a->report.hugetlb_chunks += mem->hugetlb;
     a->report.sealed = a->report.sealed && mem->sealed;
     if (mem->huge_err != 0)

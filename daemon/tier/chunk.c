@@ -24,7 +24,7 @@ static int open_read_only(int fd)
 
 static int map_shared(int fd, uint64_t bytes, uint8_t **ret_base)
 {
-    void *p = sys_mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd);
+    void *p = sys_map_file(bytes, PROT_READ | PROT_WRITE, fd);
     if (p == MAP_FAILED)
         return -errno;
     *ret_base = p;

@@ -90,6 +90,16 @@ static const char *on_up(void *ctx, const uint8_t uuid[GPU_UUID_BYTES])
 
 /* --- device_ops --- */
 
+/* Of fragments that were measured. */
+static uint8_t path_taken(const struct hbm *h, enum gpu_direction direction, uint64_t frag_bytes,
+                          const uint64_t *rate)
+{
+    if (rate[GPU_PATH_ENGINE] == 0 && rate[GPU_PATH_KERNEL] == 0)
+        return KVC_COPY_UNKNOWN;
+    return gpu_path_of(h->gpu, direction, frag_bytes) == GPU_PATH_KERNEL ? KVC_COPY_KERNEL
+                                                                         : KVC_COPY_ENGINE;
+}
+
 static void op_view(struct device *d, struct device_view *ret_view)
 {
     const struct hbm *h = hbm__of(d);
@@ -121,6 +131,8 @@ static void op_view(struct device *d, struct device_view *ret_view)
             .to_kernel = r->to[i][GPU_PATH_KERNEL],
             .from_engine = r->from[i][GPU_PATH_ENGINE],
             .from_kernel = r->from[i][GPU_PATH_KERNEL],
+            .to_path = path_taken(h, GPU_TO_DEVICE, r->frag_bytes[i], r->to[i]),
+            .from_path = path_taken(h, GPU_FROM_DEVICE, r->frag_bytes[i], r->from[i]),
         };
     if (h->arena != NULL) {
         struct arena_stats as;

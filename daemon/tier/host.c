@@ -383,8 +383,8 @@ static void note_huge(struct host *h, const struct arena_report *r)
         (void)snprintf(h->note, sizeof(h->note), "huge pages: all chunks are on hugetlbfs pages");
     else
         (void)snprintf(h->note, sizeof(h->note),
-                       "huge pages: %u of %u chunks; the others use small pages, or transparent "
-                       "huge ones where shmem_enabled allows them: hugetlbfs answered %s (raise "
+                       "huge pages: %u of %u chunks; the others use transparent huge ones, where "
+                       "the kernel has some, or small pages: hugetlbfs answered %s (raise "
                        "vm.nr_hugepages to have %llu pages of 2 MiB)",
                        r->hugetlb_chunks, r->sizes.chunks, strerror(-r->huge_err),
                        (unsigned long long)(r->sizes.chunk_total_bytes / (2 * MIB)));

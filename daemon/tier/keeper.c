@@ -8,11 +8,12 @@
 #include <unistd.h>
 
 #include "fault.h"
+#include "huge.h"
 #include "sys.h"
 #include "thread.h"
 
-/* About a millisecond of small pages: how long a stop, or a page fault that needs the lock of the
- * address space, may have to wait. */
+/* About a millisecond of small pages, or two large ones: how long a stop, or a page fault that
+ * needs the lock of the address space, may have to wait. */
 #define KEEPER_STEP_BYTES (UINT64_C(4) << 20)
 #define KEEPER_NICE       10
 
@@ -24,6 +25,7 @@ struct range {
     uint8_t *base;
     uint64_t bytes;
     uint64_t done;
+    unsigned huge; /* tries of large pages that are left */
     bool wanted;
 };
 
@@ -91,7 +93,9 @@ static void populate_step(struct keeper *k, struct range *r)
     uint8_t *const base = r->base;
     const uint64_t at = r->done;
     const uint64_t step = MIN(r->bytes - at, KEEPER_STEP_BYTES);
+    unsigned huge = r->huge;
     (void)pthread_mutex_unlock(&k->lock);
+    huge_make(base + at, step, &huge);
     const int err = populate(base + at, step);
     (void)pthread_mutex_lock(&k->lock);
     if (r->base != base || r->done != at)
@@ -100,6 +104,7 @@ static void populate_step(struct keeper *k, struct range *r)
         k->error = err;
         return;
     }
+    r->huge = huge;
     r->done += step;
     k->faulted_bytes += step;
 }
@@ -179,13 +184,13 @@ void keeper_aim(struct keeper *k, uint64_t target_bytes)
     (void)pthread_mutex_unlock(&k->lock);
 }
 
-void keeper_set(struct keeper *k, uint32_t no, void *base, uint64_t bytes)
+void keeper_set(struct keeper *k, uint32_t no, void *base, uint64_t bytes, bool huge)
 {
     MUST(no < k->ranges_max);
     (void)pthread_mutex_lock(&k->lock);
     struct range *r = &k->ranges[no];
     k->faulted_bytes -= r->done;
-    *r = (struct range){.base = base, .bytes = bytes};
+    *r = (struct range){.base = base, .bytes = bytes, .huge = huge ? HUGE_TRIES : 0};
     k->cursor = MIN(k->cursor, no);
     (void)pthread_cond_signal(&k->work);
     (void)pthread_mutex_unlock(&k->lock);

@@ -35,8 +35,8 @@ void keeper_aim(struct keeper *keeper, uint64_t target_bytes);
 
 /* Range `no` is now this memory (borrowed until it is replaced, or NULL and 0), nothing of it
  * touched so far. What it was before is not touched again after this call, except by a step that
- * is running; keeper_retire() waits for that one. */
-void keeper_set(struct keeper *keeper, uint32_t no, void *base, uint64_t bytes);
+ * is running; keeper_retire() waits for that one. `huge`: transparent pages of 2 MiB are tried. */
+void keeper_set(struct keeper *keeper, uint32_t no, void *base, uint64_t bytes, bool huge);
 
 /* Range `no` is faulted in as well, before others that nobody wants, as long as fewer bytes than
  * `most_bytes` are there. keeper_set() forgets it. */

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "huge.h"
 #include "inbox.h"
 #include "list.h"
 #include "sys.h"
@@ -87,11 +88,14 @@ static int touch(uint8_t *p, uint64_t bytes)
 
 static int fault_in(int fd, uint64_t bytes, bool huge_pages)
 {
-    void *p = sys_mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd);
+    unsigned tries = HUGE_TRIES;
+    void *p = sys_map_file(bytes, PROT_READ | PROT_WRITE, fd);
     if (p == MAP_FAILED)
         return -errno;
-    if (huge_pages)
+    if (huge_pages) {
         (void)madvise(p, bytes, MADV_HUGEPAGE); /* a hint */
+        huge_make(p, bytes, &tries);
+    }
     const int err = touch(p, bytes);
     (void)munmap(p, bytes);
     return err;
@@ -101,7 +105,7 @@ static int finish(int fd, uint64_t bytes, const void **ret_base)
 {
     if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
         return -errno;
-    void *p = sys_mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd);
+    void *p = sys_map_file(bytes, PROT_READ, fd);
     if (p == MAP_FAILED)
         return -errno;
     (void)madvise(p, bytes, MADV_POPULATE_READ); /* else the first copy maps the pages */

@@ -43,6 +43,7 @@ extern "C" {
 struct kvc_rate {
     uint32_t frag_bytes;
     uint64_t to_engine, to_kernel, from_engine, from_kernel; /* bytes per second; 0 = none */
+    uint8_t to_path, from_path; /* enum kvc_copy_path: what the daemon's copies of such take */
 };
 /* A device of the daemon's. */
 struct kvc_device {
@@ -181,9 +182,10 @@ KVC_API void kvc_pages_loaded(const struct kvc_pool *pool, struct kvc_loaded *re
 
 /* ---- slots: blocks that the daemon keeps on the device, read in place ---- */
 
-/* As kvc_acquire; blocks come onto the device first, as far as there is room. For each block of the
- * hold (in the order of groups and blocks) kvc_hold_device() has its device address, or NULL where
- * it is in host memory alone: kvc_block.data is that then, and NULL for one on the device.
+/* As kvc_acquire; blocks come onto the device first, as far as there is room. What is there already
+ * is not loaded from storage into host memory. For each block of the hold (in the order of groups
+ * and blocks) kvc_hold_device() has its device address, or NULL where it is in host memory alone:
+ * kvc_block.data is that then, and NULL for one on the device.
  * Slots are for reading. A write to an emulated device's faults. CUDA's driver does not enforce
  * that between processes: a kernel that writes to a slot may change what other workers of the same
  * principal read there, and nobody notices; never another principal's.

@@ -38,7 +38,7 @@
  * Structs that callers allocate. Set them to zero (or use an initializer) before filling them in: a
  * zero field means what it meant before the field was there. Their size and layout are part of the
  * ABI of one soname: a field is added at the end, in a release with a new soname, so recompiling is
- * enough. Before 1.0 each minor version has a soname of its own (libkvcache.so.0.3).
+ * enough. Before 1.0 each minor version has a soname of its own (libkvcache.so.0.4).
  */
 #ifndef KVCACHE_KVCACHE_H
 #define KVCACHE_KVCACHE_H
@@ -189,7 +189,9 @@ struct kvc_prefix {
 KVC_API KVC_MUST_USE int kvc_lookup(struct kvc_ns *ns, const struct kvc_seq *seq, unsigned flags,
                                     struct kvc_prefix *ret_prefix);
 
-/* Bytes of this rank's shard of one block, readable in place until the hold is released. */
+/* Bytes of this rank's shard of one block, readable in place until the hold is released. Blocks
+ * that were stored together mostly lie side by side: small ones are read fastest as one piece where
+ * the next one's data begins at data + bytes. */
 struct kvc_block {
     const void *data;
     uint32_t bytes;
@@ -222,7 +224,8 @@ struct kvc_acquire_options {
 KVC_API KVC_MUST_USE int kvc_acquire(struct kvc_ns *ns, const struct kvc_seq *seq,
                                      const struct kvc_acquire_options *options,
                                      struct kvc_hold **ret_hold);
-/* The same blocks for this session's shard, from a ticket. KVC_E_NO_LEASE. */
+/* The same blocks for this session's shard, from a ticket. KVC_E_NO_LEASE; also where the ticket is
+ * of kvc_acquire_on() (gpu.h) and some of them are on that device and not in host memory. */
 KVC_API KVC_MUST_USE int kvc_redeem(struct kvc_ns *ns, const uint8_t ticket[KVC_TICKET_BYTES],
                                     struct kvc_hold **ret_hold);
 /* After reading: 0 = what was read is what is stored; KVC_STALE = discard it. No traffic. Once the
@@ -319,7 +322,8 @@ struct kvc_named {
 };
 /* Makes a name or moves it to seq. What is covered is the longest prefix of seq that is cached now;
  * that is what the name stands for. options may be NULL. KVC_E_GONE: nothing of it is cached;
- * KVC_E_PIN_LIMIT, KVC_E_LIMIT (names). */
+ * KVC_E_PIN_LIMIT; KVC_E_QUOTA: a hard limit on storage is below what would be promised there, and
+ * the name is as it was; KVC_E_LIMIT (names). */
 KVC_API KVC_MUST_USE int kvc_name_put(struct kvc_ns *ns, enum kvc_name_kind kind, const char *name,
                                       const struct kvc_seq *seq,
                                       const struct kvc_name_options *options,
@@ -345,8 +349,8 @@ KVC_API KVC_MUST_USE int kvc_name_list(struct kvc *kvc, unsigned kind, const cha
 /* One of them. KVC_E_NO_NAME. */
 KVC_API KVC_MUST_USE int kvc_name_show(struct kvc *kvc, enum kvc_name_kind kind, const char *name,
                                        const char *sub, struct kvc_name_info *ret_info);
-/* The name goes, its blocks become ordinary ones; evict: they go too, but for what others share.
- * KVC_E_NO_NAME. */
+/* The name goes, its blocks become ordinary ones; evict: they go too, but for what others share,
+ * pin or use (kvc_name_evict says how much went, and before that how much would). KVC_E_NO_NAME. */
 KVC_API KVC_MUST_USE int kvc_name_forget(struct kvc *kvc, enum kvc_name_kind kind, const char *name,
                                          const char *sub, bool evict);
 /* Counts as a use of the name, renews its TTL (ttl_ms: another one; UINT64_MAX = as it was), and
@@ -612,7 +616,8 @@ struct kvc_pin_info {
     uint8_t tip[KVC_KEY_BYTES];
 };
 /* Pins what is cached of seq. ttl_ms 0: until kvc_unpin. The pin outlives the session and not the
- * daemon: names last. KVC_E_PIN_LIMIT: over the budget; KVC_E_GONE: nothing is cached. */
+ * daemon: names last. KVC_E_PIN_LIMIT: over the budget; KVC_E_QUOTA: a hard limit is below what
+ * would have to stay; KVC_E_GONE: nothing is cached. */
 KVC_API KVC_MUST_USE int kvc_pin(struct kvc_ns *ns, const struct kvc_seq *seq, bool in_memory,
                                  uint64_t ttl_ms, uint64_t *ret_pin);
 /* KVC_E_NO_NAME: there is no such pin of this principal's. */
@@ -629,7 +634,11 @@ struct kvc_quota {
     uint64_t host_limit, nvme_limit; /* bytes, never exceeded; UINT64_MAX = none */
     uint64_t host_share, nvme_share; /* guaranteed: what others borrow of it while it lies idle is
                                         taken back first */
-    uint64_t host_bytes, nvme_bytes; /* held now; of the answer only */
+    uint64_t host_bytes, nvme_bytes; /* held now; this and what follows of the answer only */
+    /* What stays there whoever wants room: in host memory for pins, on storage for names, pins and
+     * durable commits, what is yet to be written too. A limit that was lowered below that is
+     * reached when some of them end. */
+    uint64_t host_promised, nvme_promised;
 };
 /* Sets or changes one; all limits UINT64_MAX and all shares 0: removes it. Lasts until the daemon
  * ends; those of the configuration come back. KVC_E_NO_NAMESPACE, KVC_E_LIMIT (quotas). */
@@ -643,17 +652,38 @@ struct kvc_usage {
         model[KVC_STRING_MAX];
     uint32_t ns;
     uint64_t blocks, host_bytes, nvme_bytes, pinned_bytes, named_bytes, leased_bytes;
+    uint64_t device_bytes;   /* of slots on devices, over all of them */
+    uint64_t promised_bytes; /* on storage, as nvme_promised of kvc_quota */
 };
 /* Calls fn for each namespace that the session may see. */
 KVC_API KVC_MUST_USE int kvc_usage(struct kvc *kvc, int (*fn)(void *ctx, const struct kvc_usage *),
                                    void *ctx);
 
 /* The eviction policy: which it is, and what may be set while it runs. Admin rights to set. */
+struct kvc_level {
+    uint32_t priority;
+    uint64_t blocks; /* that are kept at it */
+};
 struct kvc_policy_info {
-    char name[64], text[512]; /* text: what it has learned, for people */
-    uint32_t keep_percent;    /* of what is on disk, the part that is not worth writing again */
-    bool load_or_recompute;   /* whether it is weighed */
-    uint64_t pin_bytes_max;   /* per tenant */
+    char name[64], text[512];    /* text: what it is, for people */
+    char chosen[KVC_PARAMS_MAX]; /* "default", "--set", "FILE:LINE" of the daemon's configuration */
+    uint32_t keep_percent;       /* of what is on disk, the part that is not worth writing again */
+    bool load_or_recompute;      /* whether it is weighed */
+    uint64_t pin_bytes_max;      /* per tenant */
+    /* The same as the daemon began: what differs has been set since. */
+    uint32_t keep_percent_start;
+    bool load_or_recompute_start;
+    uint64_t pin_bytes_max_start;
+    bool storage; /* there is a storage tier */
+    bool hints;   /* the policy heeds hints */
+    bool pins;    /* pins are taken: else each is KVC_E_LIMIT */
+    bool all;     /* false: what follows is 0, for want of admin rights */
+    uint64_t writes_per_day, spent_bytes, left_bytes; /* as in struct kvc_writes */
+    uint64_t load_bytes_per_s, load_latency_us;       /* learned of storage; 0 = nothing yet */
+    uint64_t hints_ended, hints_continue, hints_soon, hints_scan; /* given since it began */
+    uint64_t wishes, wishes_ended;                                /* blocks */
+    uint32_t levels;
+    struct kvc_level level[KVC_PRIORITY_MAX + 1]; /* those that have blocks, lowest first */
 };
 /* set: NULL, or the new values of keep_percent, load_or_recompute and pin_bytes_max; its name is
  * compared: KVC_E_BAD_ARGUMENT when it is another one, for that takes a restart. */
@@ -672,9 +702,15 @@ struct kvc_evict_filter {
 };
 struct kvc_evicted {
     uint64_t blocks, bytes, kept_blocks;
+    uint64_t host_bytes, nvme_bytes, device_bytes; /* where those that went were, or are */
 };
 KVC_API KVC_MUST_USE int kvc_evict(struct kvc *kvc, const struct kvc_evict_filter *filter,
                                    struct kvc_evicted *ret_evicted);
+/* The name goes, and its blocks but for those that others share, pin or use (kept_blocks). dry_run:
+ * what would go now; nothing is changed. KVC_E_NO_NAME. */
+KVC_API KVC_MUST_USE int kvc_name_evict(struct kvc *kvc, enum kvc_name_kind kind, const char *name,
+                                        const char *sub, bool dry_run,
+                                        struct kvc_evicted *ret_evicted);
 
 #ifdef __cplusplus
 }

@@ -299,6 +299,13 @@ enum kvc_handle_kind {
     KVC_HANDLE_EMU = 3  /* an emulated device: the memfd that its memory is */
 };
 
+/* How fragments are copied from or to a device. */
+enum kvc_copy_path {
+    KVC_COPY_UNKNOWN = 0, /* not measured yet */
+    KVC_COPY_ENGINE = 1,
+    KVC_COPY_KERNEL = 2
+};
+
 /* What a name stands for. */
 enum kvc_name_kind { KVC_NAME_CONVERSATION = 1, KVC_NAME_DOCUMENT = 2 };
 

@@ -6,6 +6,13 @@
 #include <check.h>
 #include <stdlib.h>
 
+/* How much of n a random test does: sanitizers make each of it three times as long. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define CHECK_SHARE(n) (((n) + 2) / 3)
+#else
+#define CHECK_SHARE(n) (n)
+#endif
+
 /* Runs the suite, frees it and gives main()'s result: 0 when no test failed. CK_VERBOSITY in the
  * environment says how much is printed (normal without it). */
 static inline int check_run(Suite *suite)

@@ -47,6 +47,10 @@ for bytes in 16KiB 65KiB; do
         --block-bytes $bytes --json >"$bytes.out"
     good "$bytes.out"
 done
+# More room on the device than in host memory: what left that is read in slots, and not from disk.
+"$bench" replay generated.jsonl --workers 2 --capacity hbm=32MiB,host=8MiB,nvme=64MiB --block-bytes 65KiB --json >only.out
+good only.out
+some only.out near_only_hits
 # A block that no page divides: its last region's pages are larger.
 "$bench" replay generated.jsonl --workers 1 --capacity hbm=16MiB,host=24MiB --block-bytes 33333 --json >odd.out
 good odd.out
@@ -60,6 +64,6 @@ if [ ! -r "$trace" ] || [ "${KVC_TRACE_LIGHT:-}" = 1 ]; then
 fi
 "$bench" replay "$trace" --capacity hbm=1%,host=5%,nvme=20% --block-bytes 16KiB --json >real.out
 good real.out
-some real.out nvme_hits near_drops
+some real.out nvme_hits near_drops near_only_hits
 awk -v h="$(metric hit_ratio real.out)" 'BEGIN { exit !(h > 0.3) }' ||
     fail "a hit ratio of $(metric hit_ratio real.out) on the real trace"

@@ -30,6 +30,38 @@ uint64_t rig_now_ms(void)
     return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
 }
 
+static uint64_t random_state;
+
+/* What the variable asks for, or this. */
+static uint64_t from_env(const char *name, uint64_t usual)
+{
+    const char *text = getenv(name);
+    char *end;
+    if (!text)
+        return usual;
+    const uint64_t v = strtoull(text, &end, 0);
+    ck_assert_msg(*text != '\0' && *end == '\0', "%s=%s is not a number", name, text);
+    return v;
+}
+
+unsigned rig_rounds(unsigned usual)
+{
+    const uint64_t rounds = from_env("KVC_ROUNDS", CHECK_SHARE(usual));
+    ck_assert_msg(rounds > 0 && rounds <= UINT32_MAX, "KVC_ROUNDS must be 1 or more");
+    random_state = from_env("KVC_SEED", (uint64_t)time(NULL));
+    printf("seed %llu (KVC_SEED repeats it)\n", (unsigned long long)random_state);
+    fflush(stdout);
+    return (unsigned)rounds;
+}
+
+uint64_t rig_next_random(void)
+{
+    uint64_t v = random_state += UINT64_C(0x9e3779b97f4a7c15);
+    v = (v ^ (v >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    v = (v ^ (v >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return v ^ (v >> 31);
+}
+
 const char *rig_bin(void)
 {
     static char dir[512];

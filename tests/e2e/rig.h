@@ -86,4 +86,10 @@ void rig_wait_stat(struct kvc *k, const char *name, uint64_t value);
 void rig_sleep_ms(unsigned ms);
 uint64_t rig_now_ms(void);
 
+/* For a test at random moments: how many rounds, $KVC_ROUNDS or as many as usual. Begins the
+ * numbers below from $KVC_SEED, or from the clock, and prints the seed. */
+unsigned rig_rounds(unsigned usual);
+/* The next of them (splitmix64: Steele, Lea and Flood, OOPSLA 2014). */
+uint64_t rig_next_random(void);
+
 #endif

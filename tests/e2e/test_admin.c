@@ -165,8 +165,14 @@ START_TEST(a_conversation_moves_and_goes)
     ctl(&rig, 1, "conv save talk --ns %u --tip %064d", id, 7);
     SAYS("the last block is not cached");
     ctl(&rig, 0, "evict --conv talk --dry-run");
-    SAYS("would evict conversation 'talk': at most 21 blocks");
+    SAYS("would evict conversation 'talk': 0 blocks, 0 B; 21 stay, which others share, pin, use or "
+         "build on");
+    ctl(&rig, 0, "conv extend talk --tip %s", hex(BLOCKS - 1));
+    ctl(&rig, 0, "evict --conv talk --dry-run");
+    SAYS("would evict conversation 'talk': 48 blocks, 384.00 KiB (384.00 KiB in host memory, ");
+    SAYS_NOT("stay");
     ctl(&rig, 0, "conv forget talk --evict");
+    SAYS("forgotten, and 48 blocks of it, 384.00 KiB, are gone\n");
     ctl(&rig, 1, "evict --conv talk");
     ctl(&rig, 1, "conv list");
 }
@@ -177,7 +183,13 @@ START_TEST(evicting_a_document_spares_what_another_shares)
     const uint32_t id = kvc_ns_id(ns);
     ctl(&rig, 0, "doc put part --ns %u --tip %s", id, hex(15));
     ctl(&rig, 0, "doc put whole --ns %u --tip %s", id, hex(BLOCKS - 1));
+    ctl(&rig, 0, "evict --doc whole --dry-run --json");
+    SAYS("\"dry_run\":true");
+    SAYS("\"blocks\":32");
+    SAYS("\"kept_blocks\":16");
     ctl(&rig, 0, "evict --doc whole");
+    SAYS("evicted document 'whole': 32 blocks, 256.00 KiB (256.00 KiB in host memory");
+    SAYS("; 16 stay");
     ck_assert_uint_eq(rig_load(k, ns, keys, BLOCKS, BT, RIG_BLOCK), 16);
     ctl(&rig, 0, "doc show part");
     SAYS("256 of them");
@@ -281,18 +293,123 @@ START_TEST(a_drain_that_a_quota_stops_says_so)
 }
 END_TEST
 
+/* A daemon of its own, without storage. */
+START_TEST(a_policy_says_where_it_was_chosen)
+{
+    struct rig other = {.pid = 0};
+    const char *const sets[] = {"policy.eviction=s3fifo", "policy.pin_limit=0", NULL};
+    rig_dir(&other);
+    rig_restart(&other, sets);
+    ctl(&other, 0, "policy show");
+    SAYS("s3fifo");
+    SAYS("nothing may be pinned");
+    SAYS("--set (policy.eviction)");
+    SAYS("pays no heed to them");
+    SAYS("nothing is written or loaded");
+    ctl(&other, 0, "policy show --json");
+    SAYS("\"hints\":false");
+    SAYS("\"storage\":false");
+    rig_stop(&other);
+    rig_clean(&other);
+}
+END_TEST
+
 START_TEST(the_policy_is_shown_and_set)
 {
     ctl(&rig, 0, "policy show");
-    SAYS("load-or-recompute");
+    SAYS("density");
+    SAYS("default (policy.eviction)");
+    SAYS("load-or-recompute  on\n");
+    SAYS("write budget");
+    SAYS("35 where nothing is wished");
+    SAYS(" 35: 48 blocks");
+    SAYS_NOT("at start");
+    ctl(&rig, 0, "policy show --json");
+    SAYS("\"chosen_by\":\"default\"");
+    SAYS("\"priorities\":[{\"priority\":35,\"blocks\":48}]");
     ctl(&rig, 0, "policy set --load-or-recompute off --keep-percent 10 --pin-limit 128KiB --json");
     SAYS("\"load_or_recompute\":false");
     SAYS("\"keep_percent\":10");
+    ctl(&rig, 0, "policy show");
+    SAYS("10 % (set; it was 40 % at start)");
+    SAYS("off (set; it was on at start)");
+    SAYS("128.00 KiB of each tenant (set; it was ");
     ctl(&rig, 5, "pin add --ns %u --tip %s", kvc_ns_id(ns), hex(BLOCKS - 1));
     SAYS("--pin-limit");
     ctl(&rig, 0, "policy set --pin-limit none");
     ctl(&rig, 0, "pin add --ns %u --tip %s", kvc_ns_id(ns), hex(BLOCKS - 1));
     ctl(&rig, 2, "policy set");
+}
+END_TEST
+
+/* What a dry run says, and then what went: the same words but for the first. */
+static void as_said(const char *filter)
+{
+    char dry[512];
+    ctl(&rig, 0, "evict %s --dry-run", filter);
+    SAYS("would evict ");
+    snprintf(dry, sizeof dry, "%s", strstr(said, "would evict ") + strlen("would evict "));
+    ctl(&rig, 0, "evict %s", filter);
+    SAYS("evicted ");
+    ck_assert_str_eq(strstr(said, "evicted ") + strlen("evicted "), dry);
+    ck_assert_ptr_null(strstr(dry, "evicted 0 blocks"));
+}
+
+START_TEST(an_eviction_does_what_its_dry_run_says)
+{
+    const uint32_t id = kvc_ns_id(ns);
+    char filter[160];
+    ctl(&rig, 0, "drain");
+    store(2, 0);
+    store(3, 0);
+    rig_keys(ns, 1, BT, BLOCKS, keys);
+    ctl(&rig, 0, "doc put low --ns %u --tip %s --priority 5", id, hex(5));
+    ctl(&rig, 0, "doc forget low");
+    ctl(&rig, 0, "doc put book --ns %u --tip %s --priority 80", id, hex(9));
+    ctl(&rig, 0, "doc put part --ns %u --tip %s", id, hex(7));
+    snprintf(filter, sizeof filter, "--prefix %s", hex(40));
+    as_said(filter);
+    as_said("--bytes 64KiB");
+    as_said("--older-than 1ms --bytes 32KiB");
+    rig_keys(ns, 2, BT, BLOCKS, keys);
+    snprintf(filter, sizeof filter, "--prefix %s", hex(10));
+    as_said(filter);
+    as_said("--priority-below 36");
+    as_said("--doc book"); /* two of its ten: part has the others */
+    store(4, 0);
+    as_said("--tenant default");
+    store(4, 0);
+    as_said("--model m");
+    as_said("--model m --force");
+    ctl(&rig, 0, "usage");
+}
+END_TEST
+
+START_TEST(a_quota_says_what_keeps_it_above_its_limit)
+{
+    const uint32_t id = kvc_ns_id(ns);
+    ctl(&rig, 0, "doc put book --ns %u --tip %s --durable", id, hex(BLOCKS - 1));
+    ctl(&rig, 0, "quota set --ns %u --nvme 128KiB", id);
+    SAYS(" on storage: 384.00 KiB are held, 256.00 KiB above the limit");
+    SAYS("  384.00 KiB are promised");
+    SAYS("the limit is reached when 256.00 KiB of that have ended");
+    store(2, 0);
+    ctl(&rig, 5, "doc put more --ns %u --tip %s", id, hex(3));
+    SAYS("QUOTA");
+    SAYS("kvcachectl quota show");
+    ctl(&rig, 1, "doc show more");
+    ctl(&rig, 5, "pin add --ns %u --tip %s", id, hex(3));
+    SAYS("kvcachectl quota show");
+    ctl(&rig, 1, "pin list");
+    ctl(&rig, 0, "quota show");
+    SAYS("PROMISED");
+    ctl(&rig, 0, "quota show --json");
+    SAYS("\"nvme_promised\":393216");
+    ctl(&rig, 0, "usage --json");
+    SAYS("\"promised_bytes\":393216");
+    ctl(&rig, 0, "usage");
+    ctl(&rig, 0, "doc forget book");
+    ctl(&rig, 0, "doc put more --ns %u --tip %s --durable", id, hex(3));
 }
 END_TEST
 
@@ -566,6 +683,9 @@ int main(void)
     tcase_add_test(t, quotas_are_shown_set_and_cleared);
     tcase_add_test(t, a_drain_that_a_quota_stops_says_so);
     tcase_add_test(t, the_policy_is_shown_and_set);
+    tcase_add_test(t, a_policy_says_where_it_was_chosen);
+    tcase_add_test(t, an_eviction_does_what_its_dry_run_says);
+    tcase_add_test(t, a_quota_says_what_keeps_it_above_its_limit);
     tcase_add_test(t, evicting_by_tenant_model_and_priority);
     tcase_add_test(t, a_document_goes_to_a_daemon_with_another_seed);
     tcase_add_test(t, a_document_without_token_ids_comes_back_to_its_own_seed_only);

@@ -290,7 +290,9 @@ START_TEST(operators_see_devices)
     says("gpu", "of 16.00 MiB");
     says("gpu --json", "\"limit_bytes\":16777216");
     says("gpu --json", "\"blocks\":32");
-    says("stats", "TO, ENGINE");
+    says("stats", " FRAGMENT  TO ");
+    says("gpu --json", "\"to_path\":"); /* null while a slow machine has not measured it */
+    says("usage --json", "\"device_bytes\":262144");
     says("stats devices", "emu:1");
     says("stats device0.credit", "64.00 MiB");
     says("stats --json", "\"fragment_bytes\":4096");

@@ -22,24 +22,6 @@
 static struct rig rig;
 static char file[96], setting[128];
 static uint8_t keys[KEPT * KVC_KEY_BYTES], statuses[KEPT];
-static uint64_t seed;
-
-static uint64_t next_random(void)
-{
-    seed ^= seed << 13;
-    seed ^= seed >> 7;
-    seed ^= seed << 17;
-    return seed;
-}
-
-static unsigned rounds_of(unsigned usual)
-{
-    const char *s = getenv("KVC_SEED"), *n = getenv("KVC_ROUNDS");
-    seed = s ? strtoull(s, NULL, 0) : (uint64_t)time(NULL) * 2654435761u + 1;
-    printf("seed %llu (KVC_SEED repeats it)\n", (unsigned long long)seed);
-    fflush(stdout);
-    return n ? (unsigned)strtoul(n, NULL, 0) : usual;
-}
 
 /* By renaming: a device that looks meanwhile sees the one word or the other. */
 static void say(const char *word)
@@ -92,7 +74,7 @@ static void await_held(const struct rig_shared *sh)
 START_TEST(a_device_that_is_out_costs_hits_and_is_used_again)
 {
     pid_t reader[RIG_READERS];
-    const unsigned rounds = rounds_of(6);
+    const unsigned rounds = rig_rounds(6);
     struct kvc *k = rig_open(&rig, MIB);
     rig_await_device(k, true);
     struct kvc_ns *ns = rig_ns(k, "kept", BT, RIG_BLOCK);
@@ -101,7 +83,7 @@ START_TEST(a_device_that_is_out_costs_hits_and_is_used_again)
     struct rig_shared *sh = rig_readers_start(&rig, reader);
     for (unsigned i = 0; i < rounds; i++) {
         rig_readers_await(&rig, sh);
-        rig_sleep_ms((unsigned)(next_random() % 30));
+        rig_sleep_ms((unsigned)(rig_next_random() % 30));
         const uint64_t stored = rig_stat(k, "core.blocks_present"), outs = rig_device(k).outs;
         say(i % 2 ? "lost" : "sticky");
         rig_await_device(k, false);
@@ -109,7 +91,7 @@ START_TEST(a_device_that_is_out_costs_hits_and_is_used_again)
         await_held(sh);
         check_kept(k, ns);
         ck_assert_uint_eq(rig_stat(k, "core.blocks_present"), stored);
-        rig_sleep_ms((unsigned)(next_random() % 30));
+        rig_sleep_ms((unsigned)(rig_next_random() % 30));
         say("");
         rig_await_device(k, true);
         ck_assert_uint_gt(rig_device(k).outs, outs);

@@ -162,6 +162,8 @@ static void call_look(uint8_t op, uint8_t arg)
         check(kvc_ns_list(kvc, on_ns, NULL));
     else if (op == 3)
         check(kvc_explain(kvc, 0, keys, KEYS, on_explained, NULL));
+    else if (arg / 32 % 2)
+        check(kvc_name_evict(kvc, KVC_NAME_DOCUMENT, "a", NULL, filter.dry_run, &evicted));
     else
         check(kvc_evict(kvc, &filter, &evicted));
 }

@@ -28,8 +28,8 @@ static struct {
     int attach_fd; /* the daemon's end; -1 */
     int wire_fd;   /* stands for the control socket; never readable by itself */
     uint64_t now_ns, corr;
-    uint8_t op; /* of the last request */
-    long mappings;
+    uint8_t op;  /* of the last request */
+    long mapped; /* pages */
     void *guarded[GUARDED_MAX];
     unsigned nguarded;
     uint64_t fds_before;
@@ -60,6 +60,12 @@ void *__wrap_mmap(void *at, size_t len, int prot, int flags, int fd, off_t off);
 int __real_munmap(void *at, size_t len);
 int __wrap_munmap(void *at, size_t len);
 
+/* Of a mapping, which may go in pieces. */
+static long pages_of(size_t len)
+{
+    return (long)((len + GUARD - 1) / GUARD);
+}
+
 static size_t with_guard(size_t len)
 {
     return (len + GUARD - 1) / GUARD * GUARD + GUARD;
@@ -89,13 +95,14 @@ void *__wrap_mmap(void *at, size_t len, int prot, int flags, int fd, off_t off)
                  st.nguarded < GUARDED_MAX;
     void *p =
         guard ? map_guarded(len, prot, flags, fd, off) : __real_mmap(at, len, prot, flags, fd, off);
-    st.mappings += p != MAP_FAILED && (flags & MAP_FIXED) == 0;
+    if (p != MAP_FAILED && (flags & MAP_FIXED) == 0)
+        st.mapped += pages_of(len);
     return p;
 }
 
 int __wrap_munmap(void *at, size_t len)
 {
-    st.mappings--;
+    st.mapped -= pages_of(len);
     for (unsigned i = 0; i < st.nguarded; i++) {
         if (st.guarded[i] != at)
             continue;
@@ -430,7 +437,7 @@ void stage_end(void)
     while (st.nqueued > 0)
         free(st.queued[--st.nqueued].bytes);
     FUZZ_CHECK(fuzz_open_fds() == st.fds_before, "a descriptor is left open");
-    FUZZ_CHECK(st.mappings == 0, "%ld mappings are left", st.mappings);
+    FUZZ_CHECK(st.mapped == 0, "%ld pages are left mapped", st.mapped);
 }
 
 bool stage_next_call(struct record *ret)

@@ -233,8 +233,9 @@ def requests():
         request("name_list", "continued", [2, "man", 0, "t", b"\x02manual"]),
         request("name_list", "one", [2, "manual", 1, "", b""]),
         request("name_list", "largest", [2, "n" * 127, 0, "s" * 127, b"\xff" * 320]),
-        request("name_forget", "the name alone", [1, "chat-17", "", 0]),
-        request("name_forget", "its blocks too", [2, "n" * 127, "s" * 127, 1]),
+        request("name_forget", "the name alone", [1, "chat-17", "", 0, 0]),
+        request("name_forget", "its blocks too", [2, "n" * 127, "s" * 127, 1, 0]),
+        request("name_forget", "what would go", [2, "handbook", "", 1, 1]),
         request("name_load", "in passing", [1, "chat-17", "", U64, 0]),
         request("name_load", "and wait", [2, "manual", "t", 3600000, 1], deadline=600000),
         request("name_tokens", "from the start", [2, "manual", "", 0]),
@@ -408,8 +409,8 @@ def replies():
         reply("hint", "taken", []),
         reply("cancel", "found", [1]),
         reply("cancel", "answered before", [0]),
-        reply("evict", "some", [12, 25165824, 3]),
-        reply("evict", "largest", [U64, U64, U64]),
+        reply("evict", "some", [12, 25165824, 3, 25165824, 8388608, 0]),
+        reply("evict", "largest", [U64] * 6),
         reply(
             "blocks",
             "a block and its parent",
@@ -503,7 +504,9 @@ def replies():
                 [[2] + ["n" * 127] * 5 + [U32] * 4 + [U64] * 6 + [U32, 1, 1, b"\xff" * 32]] * 17,
             ],
         ),
-        reply("name_forget", "done", []),
+        reply("name_forget", "the name alone", [0, 0, 0, 0, 0, 0]),
+        reply("name_forget", "blocks that were its own", [3, 6291456, 9, 6291456, 6291456, 2097152]),
+        reply("name_forget", "largest", [U64] * 6),
         reply("name_load", "in memory", [6291456]),
         reply("name_load", "largest", [U64]),
         reply("name_tokens", "all of them", [40, u32s(*range(1, 41))]),
@@ -526,21 +529,34 @@ def replies():
             "two",
             [
                 [
-                    [1, "acme", "", 0, 1 << 32, U64, 1 << 30, 0, 12345, 0],
-                    [3, "", "", 7, U64, 1 << 40, 0, 0, 0, 4096],
+                    [1, "acme", "", 0, 1 << 32, U64, 1 << 30, 0, 12345, 0, 4096, 0],
+                    [3, "", "", 7, U64, 1 << 40, 0, 0, 0, 4096, 0, 8192],
                 ]
             ],
         ),
-        reply("quota_list", "17, largest", [[[3, "t" * 127, "s" * 127, U32] + [U64] * 6] * 17]),
+        reply("quota_list", "17, largest", [[[3, "t" * 127, "s" * 127, U32] + [U64] * 8] * 17]),
         reply("usage", "none", [0, []]),
         reply(
             "usage",
             "one",
-            [0, [[1, "alice", "acme", "", "llama", 12, 25165824, 4096, 0, 2097152, 0]]],
+            [0, [[1, "alice", "acme", "", "llama", 12, 25165824, 4096, 0, 2097152, 0, 8192, 4096]]],
         ),
-        reply("usage", "17, largest, and more", [1, [[U32] + ["n" * 127] * 4 + [U64] * 6] * 17]),
-        reply("policy", "as it is", ["density", "12 classes", 60, 1, 0]),
-        reply("policy", "largest", ["n" * 127, "x" * 512, U32, 1, U64]),
+        reply("usage", "17, largest, and more", [1, [[U32] + ["n" * 127] * 4 + [U64] * 8] * 17]),
+        reply(
+            "policy",
+            "as it is",
+            ["density", "expected hits", "/etc/kvcache/daemon.yaml:119", 60, 1, 0, 40, 1, 0, 1, 1, 1, 1]
+            + [1 << 40, 1 << 30, 1 << 39, 3 << 30, 150, 4, 3, 2, 1, 12, 5]
+            + [[[35, 1000], [60, 12]]],
+        ),
+        reply("policy", "without rights", ["lru", "", "default", 40, 0, 1, 40, 1, 1] + [0] * 15 + [[]]),
+        reply(
+            "policy",
+            "largest",
+            ["n" * 127, "x" * 512, "c" * 255, U32, 1, U64, U32, 1, U64, 1, 1, 1, 1]
+            + [U64] * 11
+            + [[[i, U64] for i in range(101)]],
+        ),
         reply("devices", "none", [[]], corr=29),
         reply(
             "devices",
@@ -549,7 +565,7 @@ def replies():
                 [
                     [UUID, "emulated", "", 1, 1, 1 << 30, 1 << 21, 1 << 26, 0, 3, 12, 3, 0, 20]
                     + [41943040, 0, 0, 5 << 30, 6 << 30]
-                    + [[[4096, 1 << 30, 0, 1 << 30, 0], [65536, 3 << 30, 4 << 30, 0, 0]]],
+                    + [[[4096, 1 << 30, 0, 1 << 30, 0, 1, 1], [65536, 3 << 30, 4 << 30, 0, 0, 2, 0]]],
                     [bytes(16), "", "no driver", 0, 0] + [0] * 14 + [[]],
                 ]
             ],
@@ -557,7 +573,7 @@ def replies():
         reply(
             "devices",
             "6 rates, largest numbers",
-            [[[b"\xff" * 16, "n" * 127, "w" * 255, 1, 1] + [U64] * 14 + [[[U32] + [U64] * 4] * 6]]],
+            [[[b"\xff" * 16, "n" * 127, "w" * 255, 1, 1] + [U64] * 14 + [[[U32] + [U64] * 4 + [255, 255]] * 6]]],
         ),
         reply("devices", "16", [[[b"\xee" * 16, "e", "", 1, 0] + [U64] * 14 + [[]]] * 16]),
         reply("pool_open", "done", [], corr=30),

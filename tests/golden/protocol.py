@@ -79,10 +79,10 @@ PIN = fields("id bytes left_ms ns tokens principal:t tenant:t in_memory tip:b")
 QUOTA = fields("scope tenant:t sub:t ns host_limit nvme_limit host_share nvme_share")
 USAGE = fields(
     "ns principal:t tenant:t sub:t model:t blocks host_bytes nvme_bytes pinned_bytes named_bytes"
-    " leased_bytes"
+    " leased_bytes device_bytes promised_bytes"
 )
 
-RATE = fields("frag_bytes to_engine to_kernel from_engine from_kernel")
+RATE = fields("frag_bytes to_engine to_kernel from_engine from_kernel to_path from_path")
 DEVICE = fields(
     "uuid:b name:t why:t up emulated limit_bytes used_bytes memory_bytes imported_bytes blocks"
     " hits fills drops copies copy_bytes failures outs plain_to plain_from"
@@ -119,7 +119,7 @@ REQUESTS = {
     "paths": (22, []),
     "name_put": (24, fields("kind name:t") + SEQ + fields("flags priority ttl_ms ids:b")),
     "name_list": (25, fields("kind name:t exact sub:t cursor:b")),
-    "name_forget": (26, fields("kind name:t sub:t evict")),
+    "name_forget": (26, fields("kind name:t sub:t evict dry_run")),
     "name_load": (27, fields("kind name:t sub:t ttl_ms flags")),
     "name_tokens": (28, fields("kind name:t sub:t first")),
     "pin": (29, SEQ + fields("tier ttl_ms")),
@@ -147,6 +147,7 @@ REQUESTS = {
     "pages_store": (41, RESERVE + fields("pool after_word after_value pages:b tokens:b")),
     "acquire_on": (42, SEQ + fields("flags shard from_tokens wait_tokens uuid:b")),
 }
+EVICTED = fields("blocks bytes kept_blocks host_bytes nvme_bytes device_bytes")
 ACQUIRE_REPLY = fields("hit_tokens cached_tokens lease ticket:b") + [
     ("groups", fields("first locs:b reason detail"))
 ]
@@ -165,7 +166,7 @@ REPLIES = {
     "drop": [],
     "hint": [],
     "cancel": fields("found"),
-    "evict": fields("blocks bytes kept_blocks"),
+    "evict": EVICTED,
     "blocks": fields("cursor") + [("items", BLOCK)],
     "verify": fields("cursor blocks bytes skipped failed") + [("corrupt", CORRUPT)],
     "trace": fields("on ns bytes used_bytes records dropped age_ms"),
@@ -173,7 +174,7 @@ REPLIES = {
     "drain": fields("left stop"),
     "name_put": fields("tokens bytes"),
     "name_list": fields("cursor:b") + [("items", NAME)],
-    "name_forget": [],
+    "name_forget": EVICTED,
     "name_load": fields("bytes"),
     "name_tokens": fields("tokens ids:b"),
     "paths": fields(
@@ -185,9 +186,15 @@ REPLIES = {
     "unpin": [],
     "pin_list": fields("more") + [("items", PIN)],
     "quota_set": [],
-    "quota_list": [("items", QUOTA + fields("host_bytes nvme_bytes"))],
+    "quota_list": [("items", QUOTA + fields("host_bytes nvme_bytes host_promised nvme_promised"))],
     "usage": fields("more") + [("items", USAGE)],
-    "policy": fields("name:t text:t keep_percent load_or_recompute pin_bytes_max"),
+    "policy": fields(
+        "name:t text:t chosen:t keep_percent load_or_recompute pin_bytes_max keep_percent_start"
+        " load_or_recompute_start pin_bytes_max_start storage hints pins all writes_per_day spent_bytes"
+        " left_bytes load_bytes_per_s load_latency_us hints_ended hints_continue hints_soon"
+        " hints_scan wishes wishes_ended"
+    )
+    + [("levels", fields("priority blocks"))],
     "devices": [("devices", DEVICE)],
     "pool_open": [],
     "pool_close": [],

@@ -73,7 +73,7 @@ START_TEST(fits_its_length_and_nothing_shorter)
         if (kind->family == MESSAGE_LIST)
             continue;
         ck_assert_int_eq(kind->dec(v->bytes, v->len, &head, &msg), 0);
-        size_t step = v->len > 4096 ? 4099 : 1;
+        const size_t step = v->len / 256 + 1; /* long ones have the same fields again and again */
         for (size_t cap = 0; cap < v->len; cap += step) {
             uint8_t *out = malloc(cap + 1);
             ck_assert_int_eq(kind->enc(out, cap, &head, &msg), -ENOSPC);
@@ -90,17 +90,19 @@ END_TEST
 /* Every message of the protocol has a vector; the head alone is no message. */
 START_TEST(no_message_is_left_out)
 {
+    struct vectors set[3];
+    for (size_t f = 0; f < 3; f++)
+        set[f] = vectors_load(files[f]);
     for (size_t k = 0; k < message_kinds_n; k++) {
         bool found = strcmp(message_kinds[k].name, "head") == 0 ||
                      strcmp(message_kinds[k].name, "reply_head") == 0;
-        for (size_t f = 0; f < 3 && !found; f++) {
-            struct vectors set = vectors_load(files[f]);
-            for (size_t i = 0; i < set.n; i++)
-                found = found || strcmp(set.v[i].message, message_kinds[k].name) == 0;
-            vectors_free(&set);
-        }
+        for (size_t f = 0; f < 3 && !found; f++)
+            for (size_t i = 0; i < set[f].n; i++)
+                found = found || strcmp(set[f].v[i].message, message_kinds[k].name) == 0;
         ck_assert_msg(found, "no vector for %s", message_kinds[k].name);
     }
+    for (size_t f = 0; f < 3; f++)
+        vectors_free(&set[f]);
 }
 END_TEST
 

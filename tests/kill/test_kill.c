@@ -22,24 +22,6 @@
 
 static struct rig rig;
 static uint8_t kept_keys[KEPT * KVC_KEY_BYTES], keys[BATCH * KVC_KEY_BYTES], statuses[KEPT];
-static uint64_t seed;
-
-static uint64_t next_random(void)
-{
-    seed ^= seed << 13;
-    seed ^= seed >> 7;
-    seed ^= seed << 17;
-    return seed;
-}
-
-static unsigned rounds_of(unsigned usual)
-{
-    const char *s = getenv("KVC_SEED"), *n = getenv("KVC_ROUNDS");
-    seed = s ? strtoull(s, NULL, 0) : (uint64_t)time(NULL) * 2654435761u + 1;
-    printf("seed %llu (KVC_SEED repeats it)\n", (unsigned long long)seed);
-    fflush(stdout);
-    return n ? (unsigned)strtoul(n, NULL, 0) : usual;
-}
 
 static void setup(void)
 {
@@ -95,7 +77,7 @@ START_TEST(a_worker_killed_while_it_stores_leaves_nothing_behind)
     struct kvc *k = rig_open(&rig, MIB);
     struct kvc_ns *ns = rig_ns(k, "m", BT, RIG_BLOCK);
     struct kvc_ns *other = rig_ns(k, "bystander", BT, RIG_BLOCK);
-    unsigned rounds = rounds_of(200);
+    unsigned rounds = rig_rounds(200);
     rig_keys(other, 1, BT, KEPT, kept_keys);
     ck_assert_uint_eq(rig_store(k, other, kept_keys, 0, KEPT, BT, RIG_BLOCK, statuses), KEPT);
     struct kvc_seq kept = rig_seq(kept_keys, KEPT, BT);
@@ -111,7 +93,7 @@ START_TEST(a_worker_killed_while_it_stores_leaves_nothing_behind)
                 break;
             rig_sleep_ms(1);
         }
-        struct timespec ts = {.tv_nsec = (long)(next_random() % 30000000)};
+        struct timespec ts = {.tv_nsec = (long)(rig_next_random() % 30000000)};
         nanosleep(&ts, NULL);
         ck_assert_int_eq(kill(pid, SIGKILL), 0);
         ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
@@ -202,7 +184,7 @@ START_TEST(a_daemon_killed_while_workers_read_costs_misses_only)
     ck_assert_int_ge(fd, 0);
     ck_assert_int_eq(ftruncate(fd, sizeof(struct shared)), 0);
     struct shared *sh = map_shared(fd);
-    unsigned rounds = rounds_of(20);
+    unsigned rounds = rig_rounds(20);
     pid_t reader[2];
     for (unsigned i = 0; i < 2; i++)
         reader[i] = rig_spawn(&rig, "read", (uint64_t)fd);
@@ -211,7 +193,7 @@ START_TEST(a_daemon_killed_while_workers_read_costs_misses_only)
         for (unsigned t = 0; t < 3000 && sh->accepted < before + 5; t++)
             rig_sleep_ms(5);
         ck_assert_uint_ge(sh->accepted, before + 5); /* they came back to life */
-        rig_sleep_ms((unsigned)(next_random() % 20));
+        rig_sleep_ms((unsigned)(rig_next_random() % 20));
         rig_kill(&rig);
         rig_restart(&rig, NULL);
     }

@@ -22,24 +22,6 @@
 
 static struct rig rig;
 static uint8_t kept_keys[KEPT * KVC_KEY_BYTES], keys[BATCH * KVC_KEY_BYTES], statuses[KEPT];
-static uint64_t seed;
-
-static uint64_t next_random(void)
-{
-    seed ^= seed << 13;
-    seed ^= seed >> 7;
-    seed ^= seed << 17;
-    return seed;
-}
-
-static unsigned rounds_of(unsigned usual)
-{
-    const char *s = getenv("KVC_SEED"), *n = getenv("KVC_ROUNDS");
-    seed = s ? strtoull(s, NULL, 0) : (uint64_t)time(NULL) * 2654435761u + 1;
-    printf("seed %llu (KVC_SEED repeats it)\n", (unsigned long long)seed);
-    fflush(stdout);
-    return n ? (unsigned)strtoul(n, NULL, 0) : usual;
-}
 
 static void sleep_us(uint64_t us)
 {
@@ -198,7 +180,7 @@ static void check_nothing_left(struct bystander *b)
 START_TEST(a_worker_killed_while_pages_are_copied_leaves_nothing_behind)
 {
     struct bystander b = {.k = NULL};
-    unsigned rounds = rounds_of(80), busy = 0;
+    unsigned rounds = rig_rounds(80), busy = 0;
     bystander_open(&b);
     for (unsigned i = 0; i < rounds; i++) {
         const uint64_t before = rig_device(b.k).copies;
@@ -206,7 +188,7 @@ START_TEST(a_worker_killed_while_pages_are_copied_leaves_nothing_behind)
         /* Three times of four it is let into its stride; else it may die while it attaches. */
         for (unsigned t = 0; i % 4 && t < 10000 && rig_device(b.k).copies < before + 2; t++)
             rig_sleep_ms(1);
-        sleep_us(next_random() % 30000);
+        sleep_us(rig_next_random() % 30000);
         busy += rig_device(b.k).copies > before;
         ck_assert_int_eq(kill(pid, SIGKILL), 0);
         int status;
@@ -234,7 +216,7 @@ START_TEST(a_daemon_killed_while_pages_are_copied_costs_misses_only)
 {
     pid_t reader[RIG_READERS];
     struct rig_shared *sh = rig_readers_start(&rig, reader);
-    unsigned rounds = rounds_of(25);
+    unsigned rounds = rig_rounds(25);
     for (unsigned i = 0; i < rounds; i++) {
         rig_readers_await(&rig, sh);
         struct kvc *k = rig_open(&rig, 0);
@@ -246,10 +228,10 @@ START_TEST(a_daemon_killed_while_pages_are_copied_costs_misses_only)
             ck_assert_uint_eq(rig_mapped(reader[r], RIG_WORKERS_MEMORY),
                               d.imported_bytes / RIG_READERS);
         }
-        sleep_us(next_random() % 20000);
+        sleep_us(rig_next_random() % 20000);
         rig_kill(&rig);
         if (i % 2) /* misses, for a while */
-            sleep_us(next_random() % 100000);
+            sleep_us(rig_next_random() % 100000);
         rig_restart(&rig, sets);
     }
     rig_readers_stop(sh, reader);

@@ -129,11 +129,8 @@ static void check_nothing_left(struct kvc *k)
 
 START_TEST(daemon_and_worker_are_killed_while_they_load)
 {
-    const char *seed = getenv("KVC_SEED"), *rounds_asked = getenv("KVC_ROUNDS");
-    const unsigned rounds = rounds_asked ? (unsigned)strtoul(rounds_asked, NULL, 0) : 20;
-    random_state = seed ? strtoull(seed, NULL, 0) : (uint64_t)time(NULL);
-    printf("KVC_SEED=%llu\n", (unsigned long long)random_state);
-    fflush(stdout);
+    const unsigned rounds = rig_rounds(20);
+    random_state = rig_next_random();
     for (unsigned i = 0; i < rounds; i++) {
         if (i > 0)
             start(true);

@@ -71,9 +71,6 @@ static void foresee(struct model *m, const struct core_evict_job *job,
                 foresee_tree(m, i, f);
         } else if (m_is_kept(m, i)) {
             f->kept++;
-        } else if (job->dry_run) {
-            f->blocks++;
-            f->bytes += m_bytes_present(m, &m->block[i]);
         } else {
             foresee_tree(m, i, f);
         }

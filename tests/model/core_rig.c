@@ -472,6 +472,26 @@ uint32_t rig_check_near(struct rig *r, unsigned client, uint64_t lease, uint32_t
     return x.near;
 }
 
+void rig_release(struct rig *r, unsigned client, const struct core_held *held)
+{
+    ck_assert_int_eq(core_release(r->core, r->cl[client], held->lease), 0);
+    core_check(r->core);
+}
+
+struct core_near_stats rig_near_stats(const struct rig *r, unsigned device)
+{
+    struct core_near_stats st;
+    core_near_stats(r->core, device, &st);
+    return st;
+}
+
+uint64_t rig_device_slots(const struct rig *r, unsigned device)
+{
+    struct tier_stats st;
+    r->devices[device]->slots->ops->stats(r->devices[device]->slots, &st);
+    return st.used_slots;
+}
+
 uint64_t rig_slots(const struct rig *r)
 {
     struct tier_stats st;

@@ -141,6 +141,11 @@ int rig_commit_pages(struct rig *r, unsigned client, const struct rig_put *p, un
 /* Leads a job to its end. */
 void rig_evict(struct rig *r, struct core_evict_job *job);
 uint64_t rig_slots(const struct rig *r);
+/* The lease ends, and all is well then. */
+void rig_release(struct rig *r, unsigned client, const struct core_held *held);
+/* What is on a device, and slots in use there. */
+struct core_near_stats rig_near_stats(const struct rig *r, unsigned device);
+uint64_t rig_device_slots(const struct rig *r, unsigned device);
 struct core_explanation rig_explain(struct rig *r, unsigned client, uint32_t ns, uint32_t chain,
                                     uint32_t i);
 

@@ -150,8 +150,9 @@ static void check_copy(const struct fake_device *f, const struct device_copy *co
     for (uint32_t i = 0; i < copy->n; i++) {
         const struct device_piece *p = &copy->piece[i];
         MUST(fill || p->pages);
-        MUST(load ? (p->host != NULL) != (p->slot.id != 0)
-                  : p->host != NULL && (p->slot.id != 0) == fill);
+        const bool from_one = (p->host != NULL) != (p->slot.id != 0);
+        const bool from_none = p->host == NULL && p->slot.id == 0 && p->status < 0;
+        MUST(load ? from_one || from_none : p->host != NULL && (p->slot.id != 0) == fill);
     }
 }
 

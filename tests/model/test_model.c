@@ -13,7 +13,7 @@
 #include "act.h"
 #include "check_run.h"
 
-#define SEEDS      40
+#define SEEDS      CHECK_SHARE(40)
 #define TURNS      4000
 #define FAILED_MAX 256
 

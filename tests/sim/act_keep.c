@@ -59,7 +59,9 @@ static void take_pin(struct sim *s)
     in.ttl_ms = sim_rnd(s, 2) ? 1 + sim_rnd(s, 20000) : 0;
     int err = core_pin(s->core, &in, &got, &why);
     SIM_TRACE(s, "pin: %s", err_name(err));
-    SIM_CHECK(s, err == 0 || err == KVC_E_GONE || err == KVC_E_PIN_LIMIT || err == KVC_E_LIMIT,
+    SIM_CHECK(s,
+              err == 0 || err == KVC_E_GONE || err == KVC_E_PIN_LIMIT || err == KVC_E_QUOTA ||
+                  err == KVC_E_LIMIT,
               "core_pin: %s", err_name(err));
     SIM_CHECK(s, err || (got.id && got.blocks > 0), "a pin of nothing");
 }

@@ -36,6 +36,8 @@ static const char usage[] =
     "                    devices, 5 % in host memory, 20 % on disk\n"
     "  --policy NAME     of eviction (default: all in turn, by seed)\n"
     "  --twice           run each seed twice and compare: the same seed, the same run\n"
+    "  --reach           fail, too, when what engines with devices are there for did not\n"
+    "                    happen in any of the seeds (with --hbm; 100 seeds are enough)\n"
     "  --help            this text\n"
     "\n"
     "exit status: 0 all seeds passed, 1 a seed failed, 2 wrong arguments\n";
@@ -43,7 +45,7 @@ static const char usage[] =
 struct options {
     uint64_t from, to, turns;
     const char *list, *keep;
-    bool trace, twice, first;
+    bool trace, twice, first, reach;
 };
 
 bool sim_with_disk;
@@ -304,11 +306,29 @@ static void print_summary(uint64_t n, uint64_t failed, double seconds)
            (unsigned long long)totals->deaths, (unsigned long long)totals->refused,
            (unsigned long long)totals->locs_checked, seconds,
            seconds > 0 ? (double)n / seconds : 0.0);
-    if (sim_with_hbm)
-        printf("sim: engines: %llu locations on devices, %llu blocks sent, %llu stored out of "
-               "pages\n",
-               (unsigned long long)totals->locs_near, (unsigned long long)totals->blocks_sent,
-               (unsigned long long)totals->blocks_from_pages);
+}
+
+/* What engines did; false: some of it never. */
+static bool print_engines(void)
+{
+    const struct {
+        const char *what;
+        uint64_t n;
+    } count[] = {{"locations on devices", totals->locs_near},
+                 {"blocks sent", totals->blocks_sent},
+                 {"stored out of pages", totals->blocks_from_pages},
+                 {"leased in slots alone", totals->near_only},
+                 {"looks at such leases that were lost", totals->near_only_lost},
+                 {"tickets of such refused", totals->near_only_tickets},
+                 {"acquires that waited for loads", totals->near_waits}};
+    bool all = true;
+    printf("sim: engines:");
+    for (uint32_t i = 0; i < ARRAY_LEN(count); i++) {
+        printf("%s %llu %s", i ? "," : "", (unsigned long long)count[i].n, count[i].what);
+        all &= count[i].n > 0;
+    }
+    putchar('\n');
+    return all;
 }
 
 /* ---- arguments ---- */
@@ -357,14 +377,21 @@ static uint64_t read_list(const char *path)
 
 static void read_options(int argc, char **argv, struct options *o)
 {
-    static const struct option options[] = {
-        {"seed", required_argument, NULL, 's'}, {"seeds", required_argument, NULL, 'r'},
-        {"list", required_argument, NULL, 'l'}, {"turns", required_argument, NULL, 't'},
-        {"keep", required_argument, NULL, 'k'}, {"verbose", no_argument, NULL, 'v'},
-        {"trace", no_argument, NULL, 'v'},      {"twice", no_argument, NULL, '2'},
-        {"first", no_argument, NULL, '1'},      {"disk", no_argument, NULL, 'd'},
-        {"hbm", no_argument, NULL, 'g'},        {"policy", required_argument, NULL, 'p'},
-        {"help", no_argument, NULL, 'h'},       {0}};
+    static const struct option options[] = {{"seed", required_argument, NULL, 's'},
+                                            {"seeds", required_argument, NULL, 'r'},
+                                            {"list", required_argument, NULL, 'l'},
+                                            {"turns", required_argument, NULL, 't'},
+                                            {"keep", required_argument, NULL, 'k'},
+                                            {"verbose", no_argument, NULL, 'v'},
+                                            {"trace", no_argument, NULL, 'v'},
+                                            {"twice", no_argument, NULL, '2'},
+                                            {"first", no_argument, NULL, '1'},
+                                            {"disk", no_argument, NULL, 'd'},
+                                            {"hbm", no_argument, NULL, 'g'},
+                                            {"policy", required_argument, NULL, 'p'},
+                                            {"reach", no_argument, NULL, 'R'},
+                                            {"help", no_argument, NULL, 'h'},
+                                            {0}};
     char *end;
     for (int c; (c = getopt_long(argc, argv, "h", options, NULL)) != -1;) {
         switch (c) {
@@ -408,6 +435,9 @@ static void read_options(int argc, char **argv, struct options *o)
         case '2':
             o->twice = true;
             break;
+        case 'R':
+            o->reach = true;
+            break;
         case 'h':
             fputs(usage, stdout);
             exit(0);
@@ -418,6 +448,8 @@ static void read_options(int argc, char **argv, struct options *o)
     }
     if (optind < argc)
         wrong("it takes no such argument", argv[optind]);
+    if (o->reach && !sim_with_hbm)
+        wrong("--reach is for runs with", "--hbm");
 }
 
 int main(int argc, char **argv)
@@ -439,5 +471,8 @@ int main(int argc, char **argv)
     print_summary(totals->seeds + failed, failed,
                   (double)(ended.tv_sec - begun.tv_sec) +
                       (double)(ended.tv_nsec - begun.tv_nsec) / 1e9);
-    return failed ? 1 : 0;
+    const bool reached = !sim_with_hbm || print_engines();
+    if (o.reach && !reached)
+        fputs("sim: --reach: one of these never happened\n", stderr);
+    return failed || (o.reach && !reached) ? 1 : 0;
 }

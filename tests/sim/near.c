@@ -13,6 +13,7 @@
 #define FILLS   6u
 #define SENDS   6u
 #define STORES  6u
+#define ASKS    4u
 #define REGION  512u /* bytes of slots */
 
 struct engine {
@@ -23,8 +24,18 @@ struct engine {
 struct held {
     bool used;
     uint32_t engine, shard;
+    uint32_t losses; /* of its device, when it was given */
     struct sim_seq seq;
     struct core_held held;
+};
+
+/* An acquire that waits for what is on disk alone, and on no device of its engine's. */
+struct ask {
+    struct core_waiter w; /* first */
+    struct sim *sim;
+    bool used;
+    uint32_t ns; /* id */
+    struct held held;
 };
 
 struct fill {
@@ -57,8 +68,11 @@ struct store {
 struct sim_near {
     struct fake_device *device[DEVICES];
     struct device *devices[DEVICES];
+    uint32_t losses[DEVICES];
+    bool reads_there; /* engines say in an acquire on which device they read */
     struct engine engine[SIM_PRINCIPALS];
     struct held lease[LEASES];
+    struct ask ask[ASKS];
     struct fill fill[FILLS];
     struct send send[SENDS];
     struct store store[STORES];
@@ -117,9 +131,13 @@ void sim_near_begin(struct sim *s)
     s->core_cfg.ndevices = DEVICES;
     s->core_cfg.near_max = sim_rnd(s, 3) ? 1000 : 1 + sim_rnd(s, 30);
     s->core_cfg.near_policy = policy_at(sim_rnd(s, policies));
-    s->core_cfg.device_copies = s->seed % 4 ? 1 + (uint32_t)(s->seed % 5) : 0; /* who waits */
+    /* Moduli without a common factor: each with each of the others, what ships (as many copies as
+     * the core takes by itself, all checked) among them. */
+    s->core_cfg.device_copies = s->seed % 3 ? 1 + (uint32_t)(s->seed % 5) : 0; /* who waits */
     s->core_cfg.near_verify = s->seed % 4 != 0;
     s->core_cfg.clients_max += SIM_PRINCIPALS;
+    /* Of seven seeds one does without: it draws as before that was there. */
+    s->near->reads_there = s->seed % 7 != 6;
 }
 
 /* ---- engines ---- */
@@ -153,6 +171,11 @@ static void die(struct sim *s, uint32_t principal)
     for (uint32_t i = 0; i < LEASES; i++)
         if (s->near->lease[i].engine == principal)
             s->near->lease[i].used = false;
+    for (uint32_t i = 0; i < ASKS; i++)
+        if (s->near->ask[i].used && s->near->ask[i].held.engine == principal) {
+            core_waiter_cancel(s->core, &s->near->ask[i].w);
+            s->near->ask[i].used = false;
+        }
     e->closing = true;
     for (uint32_t i = 0; i < SENDS; i++)
         if (s->near->send[i].held.engine == principal)
@@ -211,13 +234,32 @@ static void on_loc(void *ctx, const struct tier_view *v)
     w->i++;
 }
 
-static uint32_t check_lease(struct sim *s, const struct held *h, uint32_t shard)
+/* False: some of it was in slots alone, and went with the device. */
+static bool check_lease(struct sim *s, const struct held *h, uint32_t shard, uint32_t *ret_near)
 {
+    struct core_client *cl = s->near->engine[h->engine].cl;
     struct walk w = {.s = s, .h = h, .shard = shard};
-    int err = core_lease_locs_near(s->core, s->near->engine[h->engine].cl, h->held.lease, shard,
-                                   on_loc, &w);
-    SIM_CHECK(s, err == 0, "an engine's lease is lost: %s", err_name(err));
-    return w.near;
+    int err = core_lease_locs_near(s->core, cl, h->held.lease, shard, on_loc, &w);
+    const bool is_lost = core_lease_is_lost(s->core, cl, h->held.lease, shard);
+    SIM_CHECK(s, err == (is_lost ? KVC_E_GONE : 0), "an engine's lease is lost: %s", err_name(err));
+    SIM_CHECK(s, !is_lost || h->losses != s->near->losses[h->engine % DEVICES],
+              "an engine's lease is nowhere, and its device was not lost");
+    s->totals->near_only_lost += is_lost;
+    *ret_near = w.near;
+    return !is_lost;
+}
+
+static void looks_right(struct sim *s, const struct held *h)
+{
+    uint32_t near;
+    (void)check_lease(s, h, h->shard, &near);
+}
+
+static void is_filled(struct sim *s, const struct held *h, const struct core_fill *f)
+{
+    uint32_t near;
+    SIM_CHECK(s, !check_lease(s, h, f->shard, &near) || near == f->ret_blocks,
+              "a fill says %u blocks, and others are there", f->ret_blocks);
 }
 
 /* ---- leases ---- */
@@ -230,30 +272,100 @@ static void let_go(struct sim *s, struct held *h)
     h->used = false;
 }
 
+/* The sequence of a lease that its engine is to have. */
+static struct core_seq wanted_seq(struct sim *s, struct core_ns *ns, const struct held *h)
+{
+    struct core_seq seq = sim_core_seq(s, ns, &h->seq);
+    if (s->near->reads_there) {
+        seq.on = s->near->devices[h->engine % DEVICES];
+        seq.on_shard = h->shard;
+    }
+    return seq;
+}
+
+/* What an acquire has given is kept in the place of another. */
+static void keep_lease(struct sim *s, int err, struct held *h, struct held *at)
+{
+    SIM_CHECK(s, err == 0 || err == KVC_E_LIMIT || err == KVC_E_BUSY, "core_acquire: %s",
+              err_name(err));
+    if (err || !h->held.lease)
+        return;
+    if (!s->near->reads_there)
+        h->shard = sim_rnd(s, s->spec[h->seq.space.spec].shards);
+    h->used = true;
+    h->losses = s->near->losses[h->engine % DEVICES];
+    looks_right(s, h);
+    let_go(s, at);
+    *at = *h;
+}
+
+/* An engine that wants some sequence. NULL: there is none, or it has no namespace. */
+static struct engine *some_wish(struct sim *s, const struct sim_client *cl, struct held *h,
+                                struct core_ns **ret_ns)
+{
+    if (!cl || !sim_some_seq(s, cl, &h->seq))
+        return NULL;
+    *ret_ns = sim_core_ns(s, cl, &h->seq.space);
+    struct engine *e = *ret_ns ? engine_of(s, cl->principal) : NULL;
+    h->engine = cl->principal;
+    if (e && s->near->reads_there)
+        h->shard = sim_rnd(s, s->spec[h->seq.space.spec].shards);
+    return e;
+}
+
 static void take_lease(struct sim *s)
 {
     const struct sim_client *cl = some_client(s);
-    struct held h = {.used = true}, *at = &s->near->lease[sim_rnd(s, LEASES)];
-    struct core_acquire in = {.load = false};
+    struct held h = {.used = false}, *at = &s->near->lease[sim_rnd(s, LEASES)];
+    struct core_ns *ns;
+    const struct engine *e = some_wish(s, cl, &h, &ns);
     const char *why;
-    if (!cl || !sim_some_seq(s, cl, &h.seq))
-        return;
-    struct core_ns *ns = sim_core_ns(s, cl, &h.seq.space);
-    struct engine *e = ns ? engine_of(s, cl->principal) : NULL;
     if (!e)
         return;
-    h.engine = cl->principal;
-    in.seq = sim_core_seq(s, ns, &h.seq);
+    const struct core_acquire in = {.seq = wanted_seq(s, ns, &h)};
     (void)core_prefetch(s->core, &in.seq, 4096);
-    int err = core_acquire(s->core, e->cl, &in, NULL, &h.held, &why);
-    SIM_CHECK(s, err == 0 || err == KVC_E_LIMIT || err == KVC_E_BUSY, "core_acquire: %s",
-              err_name(err));
-    if (err || !h.held.lease)
+    keep_lease(s, core_acquire(s->core, e->cl, &in, NULL, &h.held, &why), &h, at);
+}
+
+/* All of it has come, or no more will. */
+static void on_asked(struct core_waiter *w)
+{
+    struct ask *x = (struct ask *)(void *)w;
+    struct sim *s = x->sim;
+    struct core_client *cl = s->near->engine[x->held.engine].cl;
+    struct core_ns *ns;
+    const char *why;
+    SIM_CHECK(s, x->used, "an acquire of an engine's is woken twice");
+    x->used = false;
+    if (core_ns_get(s->core, cl, x->ns, NULL, 0, &ns) != 0) {
+        core_waiter_cancel(s->core, w);
         return;
-    h.shard = sim_rnd(s, s->spec[h.seq.space.spec].shards);
-    (void)check_lease(s, &h, h.shard);
-    let_go(s, at);
-    *at = h;
+    }
+    const struct core_acquire in = {.seq = wanted_seq(s, ns, &x->held)};
+    int err = core_acquire(s->core, cl, &in, w, &x->held.held, &why);
+    keep_lease(s, err, &x->held, &s->near->lease[sim_rnd(s, LEASES)]);
+}
+
+static void begin_ask(struct sim *s)
+{
+    const struct sim_client *cl = some_client(s);
+    struct ask *x = &s->near->ask[sim_rnd(s, ASKS)];
+    struct held h = {.used = false};
+    struct core_ns *ns;
+    const struct engine *e = x->used ? NULL : some_wish(s, cl, &h, &ns);
+    struct core_ns_view v;
+    const char *why;
+    if (!e)
+        return;
+    core_ns_view(ns, &v);
+    *x = (struct ask){.w.fn = on_asked, .sim = s, .ns = v.id, .held = h};
+    const struct core_acquire in = {.seq = wanted_seq(s, ns, &h), .load = true};
+    int err = core_acquire(s->core, e->cl, &in, &x->w, &x->held.held, &why);
+    x->used = err == 1;
+    if (err == 1)
+        s->totals->near_waits++;
+    else
+        keep_lease(s, err, &x->held, &s->near->lease[sim_rnd(s, LEASES)]);
 }
 
 static struct held *some_lease(struct sim *s)
@@ -263,6 +375,27 @@ static struct held *some_lease(struct sim *s)
         if (s->near->lease[(at + i) % LEASES].used)
             return &s->near->lease[(at + i) % LEASES];
     return NULL;
+}
+
+/* Another's lease on the same, for who reads in host memory. */
+static void redeem(struct sim *s)
+{
+    const struct held *h = some_lease(s);
+    struct held other;
+    if (!h)
+        return;
+    struct core_client *cl = s->near->engine[h->engine].cl;
+    struct walk w = {.s = s, .h = h, .shard = h->shard};
+    int err = core_redeem(s->core, cl, h->held.ticket, &other.held);
+    SIM_CHECK(s, err == 0 || err == KVC_E_LIMIT || err == KVC_E_BUSY || err == KVC_E_NO_LEASE,
+              "core_redeem: %s", err_name(err));
+    s->totals->near_only_tickets += err == KVC_E_NO_LEASE;
+    if (err)
+        return;
+    err = core_lease_locs(s->core, cl, other.held.lease, h->shard, on_loc, &w);
+    SIM_CHECK(s, err == 0 && w.near == 0, "a redeemed lease is not in host memory: %s",
+              err_name(err));
+    SIM_CHECK(s, core_release(s->core, cl, other.held.lease) == 0, "a redeemed lease is not there");
 }
 
 /* ---- fills ---- */
@@ -276,8 +409,7 @@ static void on_filled(struct core_fill *f)
     for (uint32_t i = 0; i < LEASES; i++) {
         const struct held *h = &s->near->lease[i];
         if (h->used && h->held.lease == f->lease)
-            SIM_CHECK(s, check_lease(s, h, f->shard) == f->ret_blocks,
-                      "a fill says %u blocks, and others are there", f->ret_blocks);
+            is_filled(s, h, f);
     }
 }
 
@@ -300,8 +432,7 @@ static void begin_fill(struct sim *s)
     SIM_CHECK(s, err == 0 || err == 1 || err == KVC_E_BUSY, "core_fill_start: %s", err_name(err));
     x->used = err == 1;
     if (err == 0 && fake_device_is_up(s->near->device[x->f.device]))
-        SIM_CHECK(s, check_lease(s, h, h->shard) == x->f.ret_blocks,
-                  "a fill says %u blocks, and others are there", x->f.ret_blocks);
+        is_filled(s, h, &x->f);
     if (err == 1 && sim_rnd(s, 20) == 0) {
         x->used = false;
         core_fill_cancel(s->core, &x->f);
@@ -525,10 +656,14 @@ void sim_act_near(struct sim *s)
     static void (*const act[])(struct sim *) = {take_lease,  take_lease,  take_lease, begin_fill,
                                                 begin_fill,  begin_send,  begin_send, begin_store,
                                                 begin_store, cancel_send, words_come};
+    static void (*const more[])(struct sim *) = {begin_ask, begin_ask, redeem};
+    const uint32_t kinds = ARRAY_LEN(act);
     if (!s->near || s->draining)
         return;
-    for (uint32_t n = sim_rnd(s, 3); n > 0; n--)
-        act[sim_rnd(s, ARRAY_LEN(act))](s);
+    for (uint32_t n = sim_rnd(s, 3); n > 0; n--) {
+        const uint32_t kind = sim_rnd(s, kinds + (s->near->reads_there ? ARRAY_LEN(more) : 0));
+        (kind < kinds ? act[kind] : more[kind - kinds])(s);
+    }
     if (sim_rnd(s, 40) == 0)
         cancel_store(s);
     if (sim_rnd(s, 8) == 0)
@@ -541,10 +676,12 @@ void sim_near_step(struct sim *s)
 {
     for (uint32_t i = 0; s->near && i < DEVICES; i++) {
         struct fake_device *d = s->near->device[i];
-        if (!fake_device_is_up(d) && sim_rnd(s, 30) == 0)
+        if (!fake_device_is_up(d) && sim_rnd(s, 30) == 0) {
             fake_device_up(d);
-        else if (sim_rnd(s, 1000) < 1 + s->swarm.outage_pm / 2)
+        } else if (sim_rnd(s, 1000) < 1 + s->swarm.outage_pm / 2) {
+            s->near->losses[i] += fake_device_is_up(d);
             fake_device_lose(d);
+        }
         if (sim_rnd(s, 2))
             (void)fake_device_run(d, 1 + sim_rnd(s, 4), s->swarm.fail_pct / 2);
     }
@@ -556,7 +693,7 @@ void sim_check_near(struct sim *s)
         return;
     const struct held *h = some_lease(s);
     if (h)
-        (void)check_lease(s, h, h->shard);
+        looks_right(s, h);
 }
 
 uint64_t sim_near_leased(const struct sim *s)
@@ -605,6 +742,7 @@ void sim_near_end(struct sim *s)
         (void)core_placement_step(s->core);
     }
     SIM_CHECK(s, is_quiet(s), "engines do not become idle");
+    s->totals->near_only += core_metrics(s->core)->near_only_hits;
     for (uint32_t i = 0; i < FILLS; i++)
         SIM_CHECK(s, !s->near->fill[i].used, "a fill does not end");
     for (uint32_t i = 0; i < SENDS; i++)

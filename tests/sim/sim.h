@@ -94,8 +94,11 @@ struct sim_totals {
     uint64_t misses[KVC_MISS_COUNT];
     uint64_t welcomes[KVC_ST_COUNT], drops[KVC_ST_COUNT];
     uint64_t bytes_checked, locs_checked, copies, copy_failures, deaths, refused, evicted, leases;
-    uint64_t locs_near, blocks_sent, blocks_from_pages; /* of engines with devices */
-    bool told;                                          /* what the last failure was */
+    /* Of engines with devices; near_only: blocks leased in slots alone; those leases that were lost
+     * with their device, and tickets of such that were refused; acquires that waited for loads. */
+    uint64_t locs_near, blocks_sent, blocks_from_pages;
+    uint64_t near_only, near_only_lost, near_only_tickets, near_waits;
+    bool told; /* what the last failure was */
 };
 
 /* A namespace as the simulation knows it: whose, which, for which sub-tenant. */

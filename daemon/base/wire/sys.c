@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -22,6 +23,7 @@
 #ifndef MFD_NOEXEC_SEAL
 #define MFD_NOEXEC_SEAL 0x0008U
 #endif
+#define LARGE_PAGE ((size_t)2 << 20)
 
 /* ---- alloc ---- */
 
@@ -67,6 +69,21 @@ void *sys_mmap(void *at, size_t bytes, int prot, int flags, int fd)
         return MAP_FAILED;
     }
     return mmap(at, bytes, prot, flags, fd, 0);
+}
+
+/* The place is a hint: MAP_FIXED over a reservation would, where it fails, leave a hole that
+ * another thread's memory may be in by then, and huge pages of another size would not fit there. */
+void *sys_map_file(size_t bytes, int prot, int fd)
+{
+    if (bytes < LARGE_PAGE)
+        return sys_mmap(NULL, bytes, prot, MAP_SHARED, fd);
+    char *room = sys_mmap(NULL, bytes + LARGE_PAGE, PROT_NONE,
+                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1);
+    if (room == MAP_FAILED)
+        return MAP_FAILED;
+    char *at = room + (-(uintptr_t)room & (LARGE_PAGE - 1));
+    (void)munmap(room, bytes + LARGE_PAGE);
+    return mmap(at, bytes, prot, MAP_SHARED, fd, 0);
 }
 
 void *sys_pages(size_t bytes)

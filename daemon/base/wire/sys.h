@@ -26,6 +26,9 @@ SYS__CHECKED char *sys_strdup(const char *text);
 
 /* point map: ENOMEM, ENOSPC; the offset in the file is 0 */
 SYS__CHECKED void *sys_mmap(void *at, size_t bytes, int prot, int flags, int fd);
+/* All of a file, MAP_SHARED; what has 2 MiB begins at a multiple of that, if no other thread takes
+ * the place meanwhile, so that large pages of it can be mapped whole. */
+SYS__CHECKED void *sys_map_file(size_t bytes, int prot, int fd);
 SYS__CHECKED int sys_ftruncate(int fd, off_t bytes);
 /* mode: FALLOC_FL_*; from the start of the file. */
 SYS__CHECKED int sys_fallocate(int fd, int mode, off_t bytes);

@@ -79,7 +79,7 @@ enum device_copy_kind {
 /* One block's part. */
 struct device_piece {
     void *host; /* whole pages of host memory that core has from a tier's payload(); NULL: */
-    struct tier_loc slot;  /* LOAD: from, FILL: to */
+    struct tier_loc slot;  /* LOAD: from, FILL: to. Of a LOAD that is not to be copied also 0 */
     const uint32_t *pages; /* pages_per_block numbers, borrowed until done() */
     int status; /* 0; or what is negative already when it is submitted: it is not copied then, and
                  * this stays. Result: 0; -EINVAL: a page number out of range, or not the bytes of a
@@ -118,6 +118,7 @@ struct device_copy {
 struct device_rate {
     uint32_t frag_bytes;
     uint64_t to_engine, to_kernel, from_engine, from_kernel; /* bytes per second; 0: none */
+    uint8_t to_path, from_path; /* enum kvc_copy_path: what copies of such fragments take */
 };
 struct device_view {
     uint8_t uuid[DEVICE_UUID_BYTES];

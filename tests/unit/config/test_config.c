@@ -121,6 +121,15 @@ START_TEST(set_overrides_the_file_and_the_last_set_wins)
     ck_assert_int_eq(cfg.origin[config_key("host.chunk")].from, CONFIG_FROM_FILE);
     ck_assert_uint_eq(cfg.origin[config_key("host.chunk")].line, 3);
     ck_assert_int_eq(cfg.origin[config_key("log.level")].from, CONFIG_FROM_DEFAULT);
+    char from[256], cut[8];
+    config_origin_text(&cfg, "host.limit", from, sizeof(from));
+    ck_assert_str_eq(from, "--set");
+    config_origin_text(&cfg, "log.level", from, sizeof(from));
+    ck_assert_str_eq(from, "default");
+    config_origin_text(&cfg, "host.chunk", from, sizeof(from));
+    ck_assert_str_eq(from + strlen(from) - 2, ":3");
+    config_origin_text(&cfg, "host.chunk", cut, sizeof(cut));
+    ck_assert_uint_eq(strlen(cut), sizeof(cut) - 1);
 }
 END_TEST
 

@@ -100,7 +100,12 @@ static inline void forget(const char *name, bool evict)
 {
     struct core_name *nm = find(name);
     ck_assert_ptr_nonnull(nm);
-    ck_assert_int_eq(core_name_forget(r.core, nm, evict, NULL), 0);
+    struct core_evicted would, did = {0};
+    core_name_would_evict(r.core, nm, &would);
+    core_check(r.core);
+    ck_assert_int_eq(core_name_forget(r.core, nm, evict ? &did : NULL, NULL), 0);
+    if (evict)
+        ck_assert_mem_eq(&did, &would, sizeof did);
     core_check(r.core);
     ck_assert_ptr_null(find(name));
 }

@@ -317,6 +317,171 @@ START_TEST(everybody_evicts_their_own_and_administrators_all)
 }
 END_TEST
 
+/* ---- what a dry run says ---- */
+
+/* Returns what went, which is what the dry run has said. */
+static uint64_t as_said(struct core_evict_job job)
+{
+    struct core_evict_job dry = job;
+    dry.dry_run = true;
+    rig_evict(&r, &dry);
+    core_check(r.core);
+    rig_evict(&r, &job);
+    core_check(r.core);
+    ck_assert_uint_eq(dry.ret_blocks, job.ret_blocks);
+    ck_assert_uint_eq(dry.ret_bytes, job.ret_bytes);
+    ck_assert_uint_eq(dry.ret_kept, job.ret_kept);
+    ck_assert_mem_eq(&dry.ret_in, &job.ret_in, sizeof job.ret_in);
+    return job.ret_blocks;
+}
+
+static void wish(struct core_ns *ns, uint32_t chain, uint32_t from, uint32_t end, uint32_t level)
+{
+    const struct core_seq seq = rig_seq(ns, chain, 8 * end);
+    const struct core_wish w = {.level = level, .duration_ms = RETAIN_FOR_EVER};
+    ck_assert_int_ge(core_wish(r.core, &seq, 8 * from, &w, true, &r.why), 0);
+}
+
+static void name_it(struct core_ns *ns, uint32_t chain, uint32_t blocks)
+{
+    const struct core_seq seq = rig_seq(ns, chain, 8 * blocks);
+    struct core_named named;
+    const struct core_name_put in = {.id = {.kind = KVC_NAME_CONVERSATION,
+                                            .name = (const uint8_t *)"n",
+                                            .name_bytes = 1,
+                                            .sub = (const uint8_t *)""},
+                                     .seq = &seq};
+    ck_assert_int_eq(core_name_put(r.core, r.cl[1], &in, NULL, &named, &r.why), 0);
+}
+
+static struct core_ns *mine, *theirs, *model;
+
+/* In memory and on disk: chains of three namespaces; of the first, chain 1 whose end is of a higher
+ * priority than what it builds on, 2 that is old, 3 that is pinned in part, 4 named, 5 leased. */
+static void world(void)
+{
+    struct core_pinned pinned;
+    rig_defaults(&r);
+    r.tier_cfg.regions = 4;
+    r.tier_cfg.region_bytes = 64 * 64;
+    r.disk_cfg = (struct fake_disk_config){.slots = 256, .region_slots = 8, .seed = 3};
+    rig_begin(&r);
+    mine = open_ns(1, 64);
+    theirs = open_ns(3, 64);
+    const struct core_ns_spec spec = rig_spec("n", 8, 64);
+    model = rig_ns(&r, 1, &spec);
+    rig_store(&r, 1, mine, 0, 2, 0, 5);
+    (void)rig_drain(&r, UINT64_MAX);
+    rig_settle(&r);
+    for (unsigned i = 0; i < 40; i++)
+        rig_step(&r);
+    for (uint32_t chain = 1; chain <= 5; chain++)
+        if (chain != 2)
+            rig_store(&r, 1, mine, 0, chain, 0, 6);
+    rig_store(&r, 3, theirs, 0, 1, 0, 4);
+    rig_store(&r, 1, model, 0, 1, 0, 3);
+    wish(mine, 1, 0, 4, 10);
+    wish(mine, 1, 4, 6, 80);
+    const struct core_pin pin = {.seq = rig_seq(mine, 3, 16)};
+    ck_assert_int_eq(core_pin(r.core, &pin, &pinned, &r.why), 0);
+    name_it(mine, 4, 4);
+    ck_assert_uint_ne(rig_acquire(&r, 1, mine, 5, 24).lease, 0);
+    rig_settle(&r);
+    core_check(r.core);
+}
+
+/* Of mine: 29 blocks, of which 2 are pinned, 4 named, 3 leased. */
+START_TEST(a_dry_run_says_what_each_selector_evicts)
+{
+    struct core_ns_view v;
+    world();
+    core_ns_view(mine, &v);
+    const struct {
+        struct core_evict_job job;
+        uint64_t blocks;
+    } each[] = {
+        {{.client = r.cl[0], .tenant = "t1"}, 29 - 2 - 4 - 3 + 3},
+        {{.client = r.cl[0], .tenant = "t2"}, 4},
+        {{.client = r.cl[1], .model = "n"}, 3},
+        {{.client = r.cl[1], .ns = v.id}, 29 - 2 - 4 - 3},
+        {{.client = r.cl[1], .have_key = true, .key = rig_key(1, 2)}, 4 + 1},
+        {{.client = r.cl[1], .have_key = true, .key = rig_key(4, 0)}, 2},
+        {{.client = r.cl[1], .older_than_ms = 500}, 5},
+        {{.client = r.cl[1], .level_below = 35}, 6},
+        {{.client = r.cl[1], .bytes = 7 * 64}, 7},
+        {{.client = r.cl[1], .have_key = true, .key = rig_key(2, 1), .bytes = 2 * 64}, 2},
+        {{.client = r.cl[1], .force = true}, 29 + 3 - 3},
+        {{.client = r.cl[0]}, 29 - 2 - 4 - 3 + 3 + 4},
+    };
+    const unsigned i = (unsigned)_i;
+    ck_assert_uint_eq(sizeof each / sizeof each[0], 12);
+    ck_assert_uint_eq(as_said(each[i].job), each[i].blocks);
+    ck_assert_uint_eq(as_said(each[i].job) > 0, each[i].job.bytes > 0);
+    rig_end(&r);
+}
+END_TEST
+
+START_TEST(a_dry_run_says_what_goes_from_which_tier)
+{
+    world();
+    struct core_evict_job job = {
+        .client = r.cl[1], .have_key = true, .key = rig_key(2, 0), .dry_run = true};
+    rig_evict(&r, &job);
+    ck_assert_uint_eq(job.ret_blocks, 5);
+    ck_assert_uint_eq(job.ret_in.host, 5 * 64);
+    ck_assert_uint_eq(job.ret_in.disk, 5 * 64);
+    ck_assert_uint_eq(job.ret_in.near, 0);
+    (void)as_said((struct core_evict_job){.client = r.cl[1], .force = true});
+    rig_end(&r);
+}
+END_TEST
+
+/* Chains grow and lose their ends at random, so that records come in any order. */
+START_TEST(a_dry_run_is_right_in_any_order_of_records)
+{
+    uint32_t n[9] = {0};
+    uint64_t went = 0;
+    srand((unsigned)_i + 1);
+    rig_defaults(&r);
+    r.tier_cfg.regions = 4;
+    r.tier_cfg.region_bytes = 128 * 64;
+    rig_begin(&r);
+    mine = open_ns(1, 64);
+    for (unsigned round = 0; round < 120; round++) {
+        const uint32_t chain = 1 + (uint32_t)rand() % 8, more = 1 + (uint32_t)rand() % 4;
+        rig_store(&r, 1, mine, 0, chain, n[chain], more);
+        n[chain] += more;
+        if (rand() % 3 == 0)
+            wish(mine, chain, n[chain] - 1, n[chain], (uint32_t)rand() % 100);
+        rig_step(&r);
+        if (round % 6 != 5)
+            continue;
+        struct core_evict_job job = {.client = r.cl[1]};
+        switch (rand() % 4) {
+        case 0:
+            job.have_key = true;
+            job.key = rig_key(chain, (uint32_t)rand() % n[chain]);
+            break;
+        case 1:
+            job.level_below = 1 + (uint32_t)rand() % 100;
+            break;
+        case 2:
+            job.older_than_ms = (uint64_t)rand() % 2000;
+            break;
+        default:
+            job.bytes = 64 * (1 + (uint64_t)rand() % 20);
+        }
+        went += as_said(job);
+        for (uint32_t i = 1; i < 9; i++)
+            n[i] = rig_lookup(&r, mine, i, 8 * n[i]).tokens / 8;
+    }
+    ck_assert_uint_gt(went, 0);
+    rig_end(&r);
+}
+END_TEST
+
+/* ---- turns ---- */
+
 static unsigned jobs_done;
 
 static void on_job(struct core_evict_job *job)
@@ -416,6 +581,9 @@ int main(void)
     tcase_add_test(t, what_stays_is_counted_once);
     tcase_add_test(t, by_age_and_bytes_the_oldest_go_and_leased_ones_do_not_count);
     tcase_add_test(t, everybody_evicts_their_own_and_administrators_all);
+    tcase_add_loop_test(t, a_dry_run_says_what_each_selector_evicts, 0, 12);
+    tcase_add_test(t, a_dry_run_says_what_goes_from_which_tier);
+    tcase_add_loop_test(t, a_dry_run_is_right_in_any_order_of_records, 0, 8);
     tcase_add_test(t, jobs_take_turns_and_end_with_their_client);
     tcase_add_test(t, children_are_counted_however_many);
     tcase_add_test(t, explain_says_where_and_why_not);

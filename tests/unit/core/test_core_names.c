@@ -492,6 +492,92 @@ START_TEST(a_put_that_cannot_be_kept_says_so_and_is_tried_again)
 }
 END_TEST
 
+/* It ended the daemon. */
+START_TEST(what_a_pin_holds_stays_when_the_name_is_evicted)
+{
+    begin(16, 32, false);
+    store(1, 0, 6);
+    (void)named("a", 1, 48);
+    const struct core_pin in = {.seq = rig_seq(ns, 1, 24)};
+    struct core_pinned pinned;
+    ck_assert_int_eq(core_pin(r.core, &in, &pinned, &r.why), 0);
+    struct core_evicted x;
+    ck_assert_int_eq(core_name_forget(r.core, find("a"), &x, NULL), 0);
+    core_check(r.core);
+    ck_assert_uint_eq(x.blocks, 3);
+    ck_assert_uint_eq(x.bytes, 3 * 64);
+    ck_assert_uint_eq(x.in.host, 3 * 64);
+    ck_assert_uint_eq(x.kept, 3);
+    ck_assert_uint_eq(rig_lookup(&r, ns, 1, 48).tokens, 24);
+    rig_end(&r);
+}
+END_TEST
+
+START_TEST(what_would_go_with_a_name_is_its_own)
+{
+    begin(32, 0, false);
+    store(1, 0, 8);
+    (void)named("a", 1, 64);
+    (void)named("b", 1, 40);
+    struct core_evicted x;
+    core_name_would_evict(r.core, find("a"), &x);
+    ck_assert_uint_eq(x.blocks, 3); /* behind what b shares */
+    ck_assert_uint_eq(x.kept, 5);
+    core_name_would_evict(r.core, find("b"), &x);
+    ck_assert_uint_eq(x.blocks, 0);
+    ck_assert_uint_eq(x.kept, 5);
+    struct core_acquire in = {.seq = rig_seq(ns, 1, 56), .from_tokens = 48};
+    struct core_held held;
+    ck_assert_int_eq(core_acquire(r.core, r.cl[1], &in, NULL, &held, &r.why), 0);
+    core_name_would_evict(r.core, find("a"), &x);
+    ck_assert_uint_eq(x.blocks, 1); /* the seventh is leased */
+    ck_assert_uint_eq(x.in.host, 64);
+    ck_assert_int_eq(core_release(r.core, r.cl[1], held.lease), 0);
+    forget("a", true); /* as was said: names_rig.h */
+    core_name_would_evict(r.core, find("b"), &x);
+    ck_assert_uint_eq(x.blocks, 5);
+    store(1, 5, 2); /* builds on it */
+    core_name_would_evict(r.core, find("b"), &x);
+    ck_assert_uint_eq(x.blocks, 0);
+    forget("b", true);
+    ck_assert_uint_eq(rig_lookup(&r, ns, 1, 56).tokens, 56);
+    rig_end(&r);
+}
+END_TEST
+
+/* A window may be asked for by one key again and again: it is one block, looked at once. */
+START_TEST(a_block_that_a_name_reaches_often_is_one_block)
+{
+    static uint8_t keys[32768 * KVC_KEY_BYTES];
+    struct core_evicted x;
+    struct core_named got;
+    begin(4, 0, false);
+    struct core_ns_spec spec = rig_spec("w", BT, 64);
+    spec.group[0].rule = KVC_RULE_WINDOW;
+    spec.group[0].window = BT * 32768;
+    ns = rig_ns(&r, 1, &spec);
+    store(1, 0, 1);
+    const struct key256 key = rig_key(1, 0);
+    for (size_t i = 0; i < 32768; i++)
+        memcpy(keys + i * KVC_KEY_BYTES, key.b, KVC_KEY_BYTES);
+    const uint32_t refs = r.cfg.names_max * 4; /* of the 8 that there are for each name */
+    const struct core_seq seq = {
+        .ns = ns, .tokens = BT * refs, .ngroups = 1, .keys = {keys}, .n = {refs}};
+    ck_assert_uint_le(refs, 32768);
+    const struct core_name_put in = {.id = id_of(KVC_NAME_CONVERSATION, "b", ""), .seq = &seq};
+    ck_assert_int_eq(core_name_put(r.core, r.cl[1], &in, NULL, &got, &r.why), 0);
+    core_name_would_evict(r.core, find("b"), &x);
+    ck_assert_uint_eq(x.blocks, 1);
+    ck_assert_uint_eq(x.kept, 0);
+    (void)named("a", 1, BT);
+    core_name_would_evict(r.core, find("b"), &x);
+    ck_assert_uint_eq(x.blocks, 0);
+    ck_assert_uint_eq(x.kept, 1);
+    core_check(r.core);
+    rig_end(&r);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("names");
@@ -517,6 +603,9 @@ int main(void)
     tcase_add_test(t, a_principal_sees_its_own_names_an_administrator_all);
     tcase_add_test(t, a_put_waits_until_its_blocks_are_on_disk);
     tcase_add_test(t, a_put_that_cannot_be_kept_says_so_and_is_tried_again);
+    tcase_add_test(t, what_a_pin_holds_stays_when_the_name_is_evicted);
+    tcase_add_test(t, what_would_go_with_a_name_is_its_own);
+    tcase_add_test(t, a_block_that_a_name_reaches_often_is_one_block);
     suite_add_tcase(s, t);
     return check_run(s);
 }

@@ -128,7 +128,7 @@ START_TEST(a_forgotten_name_stays_forgotten_once_it_is_answered)
     named("c", 1, 16);
     rig_settle(&r);
     struct waited w = {.w = {.fn = on_waited}};
-    ck_assert_int_eq(core_name_forget(r.core, find("c"), false, &w.w), 1);
+    ck_assert_int_eq(core_name_forget(r.core, find("c"), NULL, &w.w), 1);
     named("c", 1, 8); /* another of the same name meanwhile */
     rig_settle(&r);
     ck_assert(w.calls == 1 && w.err == 0);
@@ -304,6 +304,16 @@ static void act_store(void)
     }
 }
 
+/* What would go is what goes. */
+static void forget_now(struct core_name *nm, bool evict)
+{
+    struct core_evicted would, did;
+    core_name_would_evict(r.core, nm, &would);
+    ck_assert_int_eq(core_name_forget(r.core, nm, evict ? &did : NULL, NULL), 0);
+    if (evict)
+        ck_assert_mem_eq(&did, &would, sizeof did);
+}
+
 static void act_name(void)
 {
     char name[2] = {(char)('a' + below(12)), 0};
@@ -314,7 +324,7 @@ static void act_name(void)
     switch (below(4)) {
     case 0:
         if (core_name_find(r.core, r.cl[1], &id, &nm) == 0)
-            ck_assert_int_eq(core_name_forget(r.core, nm, below(2) == 0, NULL), 0);
+            forget_now(nm, below(2) == 0);
         return;
     case 1:
         if (core_name_find(r.core, r.cl[1], &id, &nm) == 0)

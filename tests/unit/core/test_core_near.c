@@ -64,12 +64,6 @@ static struct core_held again(unsigned client, uint32_t chain, uint32_t blocks)
     return held;
 }
 
-static void release(unsigned client, const struct core_held *held)
-{
-    ck_assert_int_eq(core_release(r.core, r.cl[client], held->lease), 0);
-    core_check(r.core);
-}
-
 static void end_copies(unsigned device, int status)
 {
     while (fake_device_inflight(r.device[device]) > 0)
@@ -87,20 +81,6 @@ static uint32_t fill(unsigned client, const struct core_held *held, unsigned dev
     end_copies(device, 0);
     ck_assert_uint_eq(f.done, got == 1);
     return f.f.ret_blocks;
-}
-
-static struct core_near_stats stats(unsigned device)
-{
-    struct core_near_stats st;
-    core_near_stats(r.core, device, &st);
-    return st;
-}
-
-static uint64_t slots_used(unsigned device)
-{
-    struct tier_stats st;
-    r.devices[device]->slots->ops->stats(r.devices[device]->slots, &st);
-    return st.used_slots;
 }
 
 static bool is_near(uint32_t chain, uint32_t i)
@@ -122,12 +102,18 @@ START_TEST(a_fill_copies_what_a_lease_holds)
     end_copies(0, 0);
     ck_assert_uint_eq(f.done, 1);
     ck_assert_uint_eq(f.f.ret_blocks, 6);
+    struct core_ns_view v;
+    core_ns_view(ns, &v);
+    ck_assert_uint_eq(v.near_bytes, 6 * SLOT);
+    struct core_evict_job job = {.client = r.cl[1], .dry_run = true};
+    rig_evict(&r, &job);
+    ck_assert_uint_eq(job.ret_blocks, 0); /* leased */
     ck_assert_uint_eq(rig_check_near(&r, 1, held.lease, 0), 6);
     rig_check_lease(&r, 1, held.lease, 0); /* host memory has them as ever */
     ck_assert_uint_eq(rig_explain(&r, 0, 0, 1, 3).tiers, CORE_IN_HOST | CORE_ON_DEVICE);
-    ck_assert_uint_eq(stats(0).blocks, 6);
-    ck_assert_uint_eq(stats(0).bytes, 6 * SLOT);
-    ck_assert_uint_eq(stats(0).fills, 6);
+    ck_assert_uint_eq(rig_near_stats(&r, 0).blocks, 6);
+    ck_assert_uint_eq(rig_near_stats(&r, 0).bytes, 6 * SLOT);
+    ck_assert_uint_eq(rig_near_stats(&r, 0).fills, 6);
 }
 END_TEST
 
@@ -136,15 +122,15 @@ START_TEST(what_is_there_is_found_again)
     struct core_held one = chain(1, 1, 6), two;
     struct rig_fill f;
     ck_assert_uint_eq(fill(1, &one, 0, 0), 6);
-    release(1, &one);
-    ck_assert_uint_eq(slots_used(0), 6);
+    rig_release(&r, 1, &one);
+    ck_assert_uint_eq(rig_device_slots(&r, 0), 6);
     two = again(2, 1, 6);
     ck_assert_uint_eq(rig_check_near(&r, 2, two.lease, 0), 0); /* nobody asked for them there */
     ck_assert_int_eq(rig_fill(&r, 2, two.lease, 0, 0, &f), 0);
     ck_assert_uint_eq(f.f.ret_blocks, 6);
     ck_assert_uint_eq(rig_check_near(&r, 2, two.lease, 0), 6);
-    ck_assert_uint_eq(stats(0).hits, 6);
-    ck_assert_uint_eq(stats(0).fills, 6);
+    ck_assert_uint_eq(rig_near_stats(&r, 0).hits, 6);
+    ck_assert_uint_eq(rig_near_stats(&r, 0).fills, 6);
     ck_assert_uint_eq(core_metrics(r.core)->near_hits, 6);
 }
 END_TEST
@@ -156,7 +142,7 @@ START_TEST(a_second_fill_of_a_lease_holds_nothing_twice)
     ck_assert_uint_eq(fill(1, &held, 0, 0), 6);
     ck_assert_int_eq(rig_fill(&r, 1, held.lease, 0, 0, &f), 0);
     ck_assert_uint_eq(f.f.ret_blocks, 6);
-    ck_assert_uint_eq(stats(0).hits, 0);
+    ck_assert_uint_eq(rig_near_stats(&r, 0).hits, 0);
     core_check(r.core);
 }
 END_TEST
@@ -186,7 +172,7 @@ START_TEST(who_waits_for_anothers_copy_is_told_when_it_fails)
     end_copies(0, -EIO);
     ck_assert(f.done == 1 && g.done == 1);
     ck_assert(f.f.ret_blocks == 0 && g.f.ret_blocks == 0);
-    ck_assert_uint_eq(slots_used(0), 0); /* the room is back at once */
+    ck_assert_uint_eq(rig_device_slots(&r, 0), 0); /* the room is back at once */
     ck_assert_uint_eq(core_metrics(r.core)->near_failures, 6);
     ck_assert_uint_eq(rig_check_near(&r, 2, two.lease, 0), 0);
     ck_assert_uint_eq(fill(2, &two, 0, 0), 6); /* and it may be tried again */
@@ -209,15 +195,15 @@ START_TEST(a_device_has_a_rank_s_part_and_what_all_have_once)
     ck_assert_uint_eq(fill(1, &held, 0, 1), 6);
     ck_assert_uint_eq(rig_check_near(&r, 1, held.lease, 1), 6);
     ck_assert_uint_eq(rig_check_near(&r, 1, held.lease, 0), 3); /* the replicated ones */
-    ck_assert_uint_eq(slots_used(0), 6);
+    ck_assert_uint_eq(rig_device_slots(&r, 0), 6);
     ck_assert_uint_eq(fill(1, &held, 0, 0), 6);
-    ck_assert_uint_eq(slots_used(0), 9);
+    ck_assert_uint_eq(rig_device_slots(&r, 0), 9);
     ck_assert_uint_eq(rig_check_near(&r, 1, held.lease, 0), 6);
     struct core_held other = rig_acquire(&r, 1, ns, 1, 24);
     ck_assert_uint_eq(fill(1, &other, 1, 1), 6);
-    ck_assert_uint_eq(slots_used(1), 6);
-    release(1, &other);
-    release(1, &held);
+    ck_assert_uint_eq(rig_device_slots(&r, 1), 6);
+    rig_release(&r, 1, &other);
+    rig_release(&r, 1, &held);
 }
 END_TEST
 
@@ -230,7 +216,7 @@ START_TEST(what_a_fill_may_not_ask_for)
     ck_assert_int_eq(rig_fill(&r, 1, held.lease, 0, 1, &f), KVC_E_BAD_ARGUMENT);
     ck_assert_uint_eq(fill(1, &held, 0, 0), 2);
     ck_assert_int_eq(rig_fill(&r, 1, held.lease, 1, 0, &f), KVC_E_BAD_ARGUMENT);
-    release(1, &held);
+    rig_release(&r, 1, &held);
     ck_assert_int_eq(rig_fill(&r, 1, held.lease, 0, 0, &f), KVC_E_NO_LEASE);
 }
 END_TEST
@@ -241,7 +227,7 @@ START_TEST(an_empty_pool_of_copies_is_busy_for_who_needs_one)
     begin_with_leases(256);
     struct core_held hit = chain(1, 99, 1), miss = chain(1, 98, 1);
     ck_assert_uint_eq(fill(1, &hit, 0, 0), 1);
-    release(1, &hit);
+    rig_release(&r, 1, &hit);
     for (uint32_t i = 0; i < 64; i++) {
         struct core_held held = chain(2, 1 + i, 1);
         ck_assert_int_eq(rig_fill(&r, 2, held.lease, 1, 0, &f[i]), 1);
@@ -275,10 +261,10 @@ START_TEST(what_a_lease_was_given_stays_until_it_ends)
     ck_assert_uint_eq(fill(1, &one, 0, 0), 4);
     ck_assert_uint_eq(fill(1, &two, 0, 0), 0);
     ck_assert_uint_eq(rig_check_near(&r, 1, one.lease, 0), 4);
-    release(1, &one);
+    rig_release(&r, 1, &one);
     ck_assert_uint_eq(fill(1, &two, 0, 0), 4);
     ck_assert_uint_eq(rig_check_near(&r, 1, two.lease, 0), 4);
-    ck_assert_uint_eq(stats(0).drops, 4);
+    ck_assert_uint_eq(rig_near_stats(&r, 0).drops, 4);
     ck_assert(!is_near(1, 0));
 }
 END_TEST
@@ -287,14 +273,14 @@ START_TEST(the_deepest_of_the_oldest_goes_first)
 {
     struct core_held one = chain(1, 1, 2), two = chain(1, 2, 2), three = chain(1, 3, 3);
     ck_assert_uint_eq(fill(1, &one, 0, 0), 2);
-    release(1, &one);
+    rig_release(&r, 1, &one);
     rig_step(&r);
     ck_assert_uint_eq(fill(1, &two, 0, 0), 2);
-    release(1, &two);
+    rig_release(&r, 1, &two);
     rig_step(&r);
     one = again(1, 1, 2);
     ck_assert_uint_eq(fill(1, &one, 0, 0), 2); /* chain 1 is younger than chain 2 now */
-    release(1, &one);
+    rig_release(&r, 1, &one);
     rig_step(&r);
     ck_assert_uint_eq(fill(1, &three, 0, 0), 3);
     ck_assert(is_near(1, 0) && !is_near(1, 1) && !is_near(2, 0) && !is_near(2, 1));
@@ -305,12 +291,12 @@ START_TEST(room_of_another_principal_or_size_is_emptied)
 {
     struct core_held one = chain(1, 1, 4);
     ck_assert_uint_eq(fill(1, &one, 0, 0), 4);
-    release(1, &one);
+    rig_release(&r, 1, &one);
     struct core_ns_spec spec = rig_spec("m", 8, 2 * SLOT);
     ns = rig_ns(&r, 3, &spec);
     struct core_held two = chain(3, 2, 2);
     ck_assert_uint_eq(fill(3, &two, 0, 0), 2);
-    ck_assert_uint_eq(stats(0).drops, 4);
+    ck_assert_uint_eq(rig_near_stats(&r, 0).drops, 4);
     ck_assert_uint_eq(rig_check_near(&r, 3, two.lease, 0), 2);
 }
 END_TEST
@@ -337,10 +323,10 @@ START_TEST(a_full_table_takes_from_the_other_device_too)
     struct core_held one = chain(1, 1, 4), two = chain(1, 2, 3);
     ck_assert_uint_eq(fill(1, &one, 0, 0), 4);
     ck_assert_uint_eq(fill(1, &two, 1, 0), 0);
-    release(1, &one);
+    rig_release(&r, 1, &one);
     ck_assert_uint_eq(fill(1, &two, 1, 0), 3);
-    ck_assert_uint_eq(slots_used(0), 1);
-    ck_assert_uint_eq(slots_used(1), 3);
+    ck_assert_uint_eq(rig_device_slots(&r, 0), 1);
+    ck_assert_uint_eq(rig_device_slots(&r, 1), 3);
     teardown();
 }
 END_TEST
@@ -389,7 +375,7 @@ START_TEST(more_blocks_than_one_copy_may_have_go_in_two)
     struct core_send send = {
         .lease = held.lease, .device = r.devices[0], .deadline_ns = UINT64_MAX};
     ck_assert_int_eq(core_send_start(r.core, r.cl[1], &send, &r.why), KVC_E_TOO_LARGE);
-    release(1, &held);
+    rig_release(&r, 1, &held);
     teardown();
 }
 END_TEST
@@ -421,12 +407,12 @@ START_TEST(a_copy_goes_with_its_block)
     struct core_held held = chain(1, 1, 4);
     struct key256 key;
     ck_assert_uint_eq(fill(1, &held, 0, 0), 4);
-    release(1, &held);
+    rig_release(&r, 1, &held);
     struct core_evict_job job = job_of(1, &key);
     rig_evict(&r, &job);
     ck_assert_uint_eq(job.ret_blocks, 4);
-    ck_assert_uint_eq(slots_used(0), 0);
-    ck_assert_uint_eq(stats(0).blocks, 0);
+    ck_assert_uint_eq(rig_device_slots(&r, 0), 0);
+    ck_assert_uint_eq(rig_near_stats(&r, 0).blocks, 0);
 }
 END_TEST
 
@@ -480,7 +466,7 @@ START_TEST(bytes_that_turned_out_wrong_are_stale_on_the_device_too)
     struct core_held one = chain(1, 1, 3), two = again(2, 1, 3);
     ck_assert_uint_eq(fill(1, &one, 0, 0), 3);
     ck_assert_uint_eq(fill(2, &two, 1, 0), 3);
-    release(2, &two);
+    rig_release(&r, 2, &two);
     const struct views near = views_of(1, one.lease);
     const struct core_explanation e = rig_explain(&r, 0, 0, 1, 1);
     fake_tier_flip(r.tier, &e.view, 3);
@@ -493,10 +479,10 @@ START_TEST(bytes_that_turned_out_wrong_are_stale_on_the_device_too)
     ck_assert_uint_eq(device_of_chunk(now.v[0].chunk), 1);
     ck_assert_uint_eq(device_of_chunk(now.v[1].chunk), 0);
     ck_assert_uint_eq(device_of_chunk(now.v[2].chunk), 1);
-    ck_assert_uint_eq(slots_used(0), 3);
-    ck_assert_uint_eq(slots_used(1), 1); /* nobody holds the others there */
-    release(1, &one);
-    ck_assert_uint_eq(slots_used(0), 1);
+    ck_assert_uint_eq(rig_device_slots(&r, 0), 3);
+    ck_assert_uint_eq(rig_device_slots(&r, 1), 1); /* nobody holds the others there */
+    rig_release(&r, 1, &one);
+    ck_assert_uint_eq(rig_device_slots(&r, 0), 1);
 }
 END_TEST
 
@@ -510,7 +496,7 @@ START_TEST(a_block_that_goes_bad_under_a_fill_does_not_land)
     verify_all();
     end_copies(0, 0);
     ck_assert_uint_eq(f.f.ret_blocks, 1);
-    ck_assert_uint_eq(slots_used(0), 1);
+    ck_assert_uint_eq(rig_device_slots(&r, 0), 1);
     ck_assert_uint_eq(fill(1, &held, 0, 0), 1); /* what is gone is not copied again */
 }
 END_TEST
@@ -521,11 +507,11 @@ START_TEST(a_lost_device_costs_nothing_else)
     struct rig_fill f;
     ck_assert_uint_eq(fill(1, &one, 0, 0), 3);
     ck_assert_uint_eq(fill(1, &two, 0, 0), 3);
-    release(1, &two);
+    rig_release(&r, 1, &two);
     fake_device_lose(r.device[0]);
     core_check(r.core);
-    ck_assert_uint_eq(stats(0).blocks, 0);
-    ck_assert_uint_eq(slots_used(0), 3); /* of the lease that may still look there */
+    ck_assert_uint_eq(rig_near_stats(&r, 0).blocks, 0);
+    ck_assert_uint_eq(rig_device_slots(&r, 0), 3); /* of the lease that may still look there */
     ck_assert_uint_eq(rig_check_near(&r, 1, one.lease, 0), 0);
     rig_check_lease(&r, 1, one.lease, 0);
     ck_assert(!is_near(1, 0));
@@ -533,10 +519,10 @@ START_TEST(a_lost_device_costs_nothing_else)
     ck_assert_uint_eq(f.f.ret_blocks, 0);
     fake_device_up(r.device[0]);
     ck_assert_uint_eq(fill(1, &one, 0, 0), 3);
-    ck_assert_uint_eq(slots_used(0), 6);
+    ck_assert_uint_eq(rig_device_slots(&r, 0), 6);
     ck_assert_uint_eq(rig_check_near(&r, 1, one.lease, 0), 3);
-    release(1, &one);
-    ck_assert_uint_eq(slots_used(0), 3);
+    rig_release(&r, 1, &one);
+    ck_assert_uint_eq(rig_device_slots(&r, 0), 3);
     ck_assert_uint_eq(core_metrics(r.core)->near_lost, 6);
 }
 END_TEST
@@ -549,11 +535,11 @@ START_TEST(a_device_that_is_lost_under_a_fill_ends_it)
     fake_device_lose(r.device[0]);
     core_check(r.core);
     ck_assert_uint_eq(f.done, 0);
-    ck_assert_uint_eq(slots_used(0), 3); /* under the copy */
+    ck_assert_uint_eq(rig_device_slots(&r, 0), 3); /* under the copy */
     end_copies(0, 0);
     ck_assert_uint_eq(f.done, 1);
     ck_assert_uint_eq(f.f.ret_blocks, 0);
-    ck_assert_uint_eq(slots_used(0), 0);
+    ck_assert_uint_eq(rig_device_slots(&r, 0), 0);
 }
 END_TEST
 
@@ -563,7 +549,7 @@ START_TEST(a_lease_that_is_released_under_a_fill_holds_until_it_has_ended)
     struct core_held other;
     struct rig_fill f;
     ck_assert_int_eq(rig_fill(&r, 1, held.lease, 0, 0, &f), 1);
-    release(1, &held);
+    rig_release(&r, 1, &held);
     ck_assert_uint_eq(core_metrics(r.core)->leases, 1);
     ck_assert_int_eq(core_release(r.core, r.cl[1], held.lease), KVC_E_NO_LEASE);
     ck_assert_int_eq(core_redeem(r.core, r.cl[2], held.ticket, &other), KVC_E_NO_LEASE);
@@ -571,7 +557,7 @@ START_TEST(a_lease_that_is_released_under_a_fill_holds_until_it_has_ended)
     ck_assert_uint_eq(f.done, 1);
     ck_assert_uint_eq(f.f.ret_blocks, 0); /* there is no lease that could hold them */
     ck_assert_uint_eq(core_metrics(r.core)->leases, 0);
-    ck_assert_uint_eq(stats(0).blocks, 3);
+    ck_assert_uint_eq(rig_near_stats(&r, 0).blocks, 3);
 }
 END_TEST
 
@@ -598,7 +584,7 @@ START_TEST(a_fill_that_is_forgotten_goes_on_by_itself)
     core_fill_cancel(r.core, &f.f);
     core_fill_cancel(r.core, &f.f);
     core_check(r.core);
-    release(1, &one);
+    rig_release(&r, 1, &one);
     end_copies(0, 0);
     ck_assert_uint_eq(f.done, 0);
     ck_assert_uint_eq(g.done, 1);

@@ -309,11 +309,43 @@ START_TEST(what_was_pinned_before_a_restart_becomes_ordinary_if_nobody_pins_it_a
 }
 END_TEST
 
+/* A window may be asked for by one key again and again. */
+START_TEST(a_block_is_pinned_as_often_as_can_be_counted)
+{
+    static uint8_t keys[256 * KVC_KEY_BYTES];
+    rig_defaults(&r);
+    rig_begin(&r);
+    struct core_ns_spec spec = rig_spec("m", 8, 64);
+    spec.group[0].rule = KVC_RULE_WINDOW;
+    spec.group[0].window = 8 * 256;
+    ns = rig_ns(&r, 1, &spec);
+    store(1, 1);
+    const struct key256 key = rig_key(1, 0);
+    for (size_t i = 0; i < 256; i++)
+        memcpy(keys + i * KVC_KEY_BYTES, key.b, KVC_KEY_BYTES);
+    struct core_pin in = {
+        .seq = {.ns = ns, .tokens = 8 * 256, .ngroups = 1, .keys = {keys}, .n = {256}}};
+    struct core_pinned got = {0};
+    ck_assert_int_eq(core_pin(r.core, &in, &got, &r.why), KVC_E_LIMIT);
+    core_check(r.core);
+    in.seq.tokens = 8 * 255;
+    in.seq.n[0] = 255;
+    ck_assert_int_eq(core_pin(r.core, &in, &got, &r.why), 0);
+    core_check(r.core);
+    ck_assert_uint_eq(core_metrics(r.core)->pinned_blocks, 1);
+    ck_assert_int_eq(core_unpin(r.core, r.cl[1], got.id), 0);
+    core_check(r.core);
+    ck_assert_uint_eq(core_metrics(r.core)->pinned_blocks, 0);
+    rig_end(&r);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("pin");
     TCase *t = tcase_create("pins");
     tcase_add_test(t, what_is_pinned_stays_until_it_is_unpinned);
+    tcase_add_test(t, a_block_is_pinned_as_often_as_can_be_counted);
     tcase_add_test(t, when_all_is_pinned_nothing_has_room);
     tcase_add_test(t, a_pin_ends_by_itself);
     tcase_add_test(t, pins_are_of_their_principal);

@@ -329,6 +329,196 @@ START_TEST(a_drain_tells_what_quotas_keep_off_the_disk_and_displaces_nothing)
 }
 END_TEST
 
+/* ---- promises ---- */
+
+static int on_disk(uint64_t bytes)
+{
+    return set(KVC_SCOPE_TENANT, "t1", NULL, 0, RETAIN_NO_LIMIT, 0, bytes, 0);
+}
+
+static int name(const char *called, uint32_t chain, uint32_t blocks)
+{
+    const struct core_seq seq = rig_seq(ns, chain, 8 * blocks);
+    struct core_named named;
+    const struct core_name_put in = {.id = {.kind = KVC_NAME_DOCUMENT,
+                                            .name = (const uint8_t *)called,
+                                            .name_bytes = (uint32_t)strlen(called),
+                                            .sub = (const uint8_t *)""},
+                                     .seq = &seq};
+    int err = core_name_put(r.core, r.cl[1], &in, NULL, &named, &r.why);
+    settle();
+    core_check(r.core);
+    return err;
+}
+
+static struct core_name *called(const char *text)
+{
+    struct core_name *nm = NULL;
+    const struct core_name_id id = {.kind = KVC_NAME_DOCUMENT,
+                                    .name = (const uint8_t *)text,
+                                    .name_bytes = (uint32_t)strlen(text),
+                                    .sub = (const uint8_t *)""};
+    int err = core_name_find(r.core, r.cl[1], &id, &nm);
+    ck_assert(err == 0 || err == KVC_E_NO_NAME);
+    return nm;
+}
+
+static int pin(uint32_t chain, uint32_t blocks, bool in_memory, uint64_t *ret_pin)
+{
+    const struct core_pin in = {.seq = rig_seq(ns, chain, 8 * blocks), .in_memory = in_memory};
+    struct core_pinned pinned = {0};
+    int err = core_pin(r.core, &in, &pinned, &r.why);
+    *ret_pin = pinned.id;
+    settle();
+    core_check(r.core);
+    return err;
+}
+
+static uint8_t durable(uint32_t chain)
+{
+    struct rig_put p = {.ns = ns, .chain = chain, .n = 1, .durable = true};
+    struct rig_commit m;
+    ck_assert_int_eq(rig_reserve(&r, 1, &p), 0);
+    ck_assert_int_eq(rig_commit(&r, 1, &p, &m), 1);
+    settle();
+    const uint8_t status = m.statuses[0];
+    rig_commit_free(&m);
+    return status;
+}
+
+static uint64_t promised(unsigned tier)
+{
+    struct core_quota q;
+    uint32_t cursor = 0;
+    ck_assert(core_quota_next(r.core, &cursor, &q));
+    ck_assert_uint_eq(q.held[tier], held(ns, tier));
+    return q.bound[tier];
+}
+
+START_TEST(beyond_a_limit_on_disk_nothing_is_promised)
+{
+    uint64_t id;
+    begin(64, 128);
+    ck_assert_int_eq(on_disk(6 * 64), 0);
+    store(1, ns, 1, 4);
+    store(1, ns, 2, 4);
+    ck_assert_int_eq(name("a", 1, 4), 0);
+    ck_assert_uint_eq(promised(1), 4 * 64);
+    ck_assert_int_eq(name("b", 2, 3), KVC_E_QUOTA);
+    ck_assert_ptr_null(called("b"));
+    ck_assert_int_eq(pin(2, 3, false, &id), KVC_E_QUOTA);
+    ck_assert_uint_eq(core_metrics(r.core)->pins, 0);
+    ck_assert_int_eq(name("b", 2, 2), 0);
+    ck_assert_uint_eq(promised(1), 6 * 64);
+    ck_assert_uint_eq(held(ns, 1), 6 * 64);
+    ck_assert_uint_eq(durable(3), KVC_ST_QUOTA);
+    ck_assert_int_eq(pin(1, 4, false, &id), 0); /* what is promised already may be pinned too */
+    ck_assert_int_eq(name("c", 1, 4), 0);
+    ck_assert_uint_eq(promised(1), 6 * 64);
+    rig_end(&r);
+}
+END_TEST
+
+START_TEST(promises_hold_a_lowered_limit_up_until_they_end)
+{
+    uint64_t id;
+    begin(64, 128);
+    ck_assert_int_eq(on_disk(20 * 64), 0);
+    store(1, ns, 1, 4);
+    store(1, ns, 2, 3);
+    store(1, ns, 4, 5);
+    ck_assert_int_eq(name("a", 1, 4), 0);
+    ck_assert_int_eq(pin(2, 3, false, &id), 0);
+    ck_assert_uint_eq(durable(3), KVC_ST_OK);
+    (void)rig_drain(&r, UINT64_MAX);
+    settle();
+    ck_assert_uint_eq(held(ns, 1), 13 * 64);
+    ck_assert_uint_eq(promised(1), 8 * 64);
+    ck_assert_int_eq(on_disk(2 * 64), 0);
+    settle();
+    ck_assert_uint_eq(held(ns, 1), 8 * 64);
+    ck_assert_uint_eq(promised(1), 8 * 64);
+    ck_assert_int_eq(name("b", 4, 1), KVC_E_QUOTA);
+    ck_assert_uint_eq(durable(5), KVC_ST_QUOTA);
+    ck_assert_int_eq(core_unpin(r.core, NULL, id), 0);
+    ck_assert_int_eq(core_name_forget(r.core, called("a"), NULL, NULL), 0);
+    settle();
+    ck_assert_uint_le(held(ns, 1), 2 * 64);
+    ck_assert_uint_eq(promised(1), 64); /* what the commit stored */
+    ck_assert_int_eq(name("b", 4, 1), 0);
+    rig_end(&r);
+}
+END_TEST
+
+START_TEST(a_name_that_moves_needs_no_more_than_what_is_new)
+{
+    begin(64, 128);
+    ck_assert_int_eq(on_disk(4 * 64), 0);
+    store(1, ns, 1, 6);
+    store(1, ns, 2, 4);
+    ck_assert_int_eq(name("a", 1, 4), 0);
+    ck_assert_int_eq(name("a", 1, 5), KVC_E_QUOTA); /* and stays where it was */
+    struct core_name_view v;
+    (void)core_name_view(r.core, called("a"), &v);
+    ck_assert_uint_eq(v.tokens, 32);
+    ck_assert_int_eq(name("a", 2, 4), 0); /* four others for its four */
+    ck_assert_uint_eq(promised(1), 4 * 64);
+    ck_assert_int_eq(name("b", 2, 2), 0); /* shared: it releases two now, and needs three */
+    ck_assert_int_eq(name("a", 1, 3), KVC_E_QUOTA);
+    ck_assert_int_eq(name("a", 1, 2), 0);
+    ck_assert_uint_eq(promised(1), 4 * 64);
+    rig_end(&r);
+}
+END_TEST
+
+START_TEST(pins_in_memory_are_within_the_limit_there)
+{
+    uint64_t id;
+    begin(64, 128);
+    store(1, ns, 1, 4);
+    ck_assert_int_eq(limit("t1", 3 * 64), 0);
+    ck_assert_int_eq(pin(1, 4, true, &id), KVC_E_QUOTA);
+    ck_assert_int_eq(pin(1, 4, false, &id), 0); /* on disk there is room */
+    ck_assert_int_eq(pin(1, 2, true, &id), 0);
+    ck_assert_uint_eq(promised(0), 2 * 64);
+    rig_end(&r);
+    begin(64, 0);
+    store(1, ns, 1, 4);
+    ck_assert_int_eq(limit("t1", 4 * 64), 0);
+    ck_assert_int_eq(pin(1, 4, false, &id), 0);
+    ck_assert_uint_eq(promised(0), 4 * 64);
+    ck_assert_int_eq(limit("t1", 2 * 64), 0);
+    settle();
+    ck_assert_uint_eq(held(ns, 0), 4 * 64);
+    ck_assert_int_eq(core_unpin(r.core, NULL, id), 0);
+    settle();
+    ck_assert_uint_eq(held(ns, 0), 2 * 64);
+    rig_end(&r);
+}
+END_TEST
+
+/* What it gives back there is another quota's. */
+START_TEST(a_name_that_comes_from_another_namespace_needs_room_for_all)
+{
+    rig_defaults(&r);
+    r.tier_cfg.regions = 2;
+    r.tier_cfg.region_bytes = 64 * 64;
+    r.disk_cfg = (struct fake_disk_config){.slots = 128, .region_slots = 8, .seed = 3};
+    rig_begin(&r);
+    struct core_ns_spec one = rig_spec("one", 8, 64), two = rig_spec("two", 8, 64);
+    ns = rig_ns(&r, 1, &one);
+    struct core_ns *ns2 = rig_ns(&r, 1, &two);
+    ck_assert_int_eq(set(KVC_SCOPE_NS, NULL, NULL, id_of(ns2), RETAIN_NO_LIMIT, 0, 2 * 64, 0), 0);
+    store(1, ns, 1, 8);
+    store(1, ns2, 2, 8);
+    ck_assert_int_eq(name("a", 1, 8), 0);
+    ns = ns2;
+    ck_assert_int_eq(name("b", 2, 8), KVC_E_QUOTA);
+    ck_assert_int_eq(name("a", 2, 8), KVC_E_QUOTA);
+    rig_end(&r);
+}
+END_TEST
+
 START_TEST(a_namespace_that_goes_takes_its_quota_with_it)
 {
     rig_defaults(&r);
@@ -361,6 +551,11 @@ int main(void)
     tcase_add_test(t, what_builds_in_memory_on_what_must_leave_the_disk_goes_too);
     tcase_add_test(t, nothing_is_written_to_disk_for_who_may_have_nothing_there);
     tcase_add_test(t, a_drain_tells_what_quotas_keep_off_the_disk_and_displaces_nothing);
+    tcase_add_test(t, beyond_a_limit_on_disk_nothing_is_promised);
+    tcase_add_test(t, promises_hold_a_lowered_limit_up_until_they_end);
+    tcase_add_test(t, a_name_that_moves_needs_no_more_than_what_is_new);
+    tcase_add_test(t, a_name_that_comes_from_another_namespace_needs_room_for_all);
+    tcase_add_test(t, pins_in_memory_are_within_the_limit_there);
     tcase_add_test(t, a_namespace_that_goes_takes_its_quota_with_it);
     suite_add_tcase(s, t);
     return check_run(s);

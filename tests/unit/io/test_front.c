@@ -162,6 +162,30 @@ START_TEST(what_is_left_after_a_bounded_drain_is_more)
 }
 END_TEST
 
+/* Whoever skips the drain while it is idle misses nothing: the descriptor says so first. */
+START_TEST(an_idle_socket_tells_of_the_next_message)
+{
+    void *worker = worker_new("worker 1");
+    ck_assert(!front_idle(front)); /* nobody has looked yet */
+    say(worker, "first");
+    drain_until(1);
+    ck_assert_uint_eq(front_drain(front, TEXTS, on_message, NULL), 0);
+    ck_assert(front_idle(front));
+    say(worker, "second");
+    struct pollfd p = {.fd = front_fd(front), .events = POLLIN};
+    ck_assert_int_eq(poll(&p, 1, WAIT_MS), 1);
+    front_woke(front);
+    ck_assert(!front_idle(front));
+    drain_until(2);
+    ck_assert_int_eq(answer("worker 1", "answer", 6), 0);
+    ck_assert(!front_idle(front)); /* a send may have taken the edge */
+    while (front_more(front))
+        front_drain(front, TEXTS, on_message, NULL);
+    ck_assert(front_idle(front));
+    zmq_close(worker);
+}
+END_TEST
+
 /* A send reads the socket's mailbox, and takes with it the edge of a message that came meanwhile.
  */
 START_TEST(a_message_that_came_before_a_send_is_not_slept_over)
@@ -375,6 +399,7 @@ int main(void)
     tcase_add_checked_fixture(tc, setup, teardown);
     tcase_add_test(tc, messages_come_with_the_route_of_their_sender);
     tcase_add_test(tc, what_is_left_after_a_bounded_drain_is_more);
+    tcase_add_test(tc, an_idle_socket_tells_of_the_next_message);
     tcase_add_test(tc, a_message_that_came_before_a_send_is_not_slept_over);
     tcase_add_test(tc, answers_go_to_their_route_and_to_no_other);
     tcase_add_test(tc, a_peer_that_does_not_read_is_again_and_not_waited_for);

@@ -343,6 +343,25 @@ START_TEST(what_could_not_be_measured_is_when_there_is_memory)
 }
 END_TEST
 
+/* No try is long enough for two copies, so each must leave less to the next. */
+START_TEST(a_slow_device_is_measured_by_and_by)
+{
+    const struct gpu_config config = {.device = "emu:0",
+                                      .calibrate = true,
+                                      .recalibrate_ns = 1,
+                                      .changed = note_changed,
+                                      .emu = {.latency_ns = UINT64_C(160000000)}};
+    loop = make(LOOP_AUTO);
+    gpu = open_up(&config);
+    while (!gpu__is_calibrated(gpu_rates(gpu)))
+        turn();
+    for (unsigned i = 0; i < GPU_CALIBRATED; i++)
+        ck_assert(gpu_rates(gpu)->to[i][GPU_PATH_KERNEL] > 0 &&
+                  gpu_rates(gpu)->from[i][GPU_PATH_KERNEL] > 0);
+    close_spied();
+}
+END_TEST
+
 /* ---- what is refused ---- */
 
 static unsigned asked;
@@ -475,6 +494,7 @@ int main(void)
     tcase_add_test(tc, an_earlier_copy_whose_word_comes_goes_before_the_rest_of_a_later_one);
     tcase_add_loop_test(tc, calibration_makes_do_with_less_memory, 0, 3);
     tcase_add_test(tc, what_could_not_be_measured_is_when_there_is_memory);
+    tcase_add_test(tc, a_slow_device_is_measured_by_and_by);
     tcase_add_test(tc, a_device_that_is_refused_is_out_for_good);
     tcase_add_test(tc, no_piece_is_given_of_a_copy_that_was_taken_back);
     tcase_add_test(tc, what_waits_for_its_word_ends_when_it_is_taken_back);

@@ -139,6 +139,61 @@ START_TEST(old_habits_are_forgotten)
 }
 END_TEST
 
+/* Four blocks that are asked for every 2,003 ms: times that are no whole number of the unit in
+ * which the policy keeps them, and each request in a second of its own. */
+START_TEST(what_comes_back_every_two_seconds_is_worth_half_a_hit_a_second)
+{
+    rig.now_ms = 7;
+    for (unsigned i = 0; i < 200; i++) {
+        ask(1, CHAIN, 0);
+        rig.now_ms += 2003;
+    }
+    ask(1, CHAIN, 0);
+    keep(1, 1, 0);
+    const float worth = worth_now(1);
+    ck_assert_msg(worth > 0.4f && worth < 0.65f, "%g hits a second", (double)worth);
+}
+END_TEST
+
+/* A document of one block that is asked for every two seconds, among 500 that nobody asks for
+ * again: it is a last block too, and not like theirs. */
+START_TEST(last_blocks_that_come_back_are_told_apart)
+{
+    const uint64_t document = name_of(70000 * 100);
+    for (uint64_t i = 0; i < 500; i++) {
+        const uint64_t hash[] = {name_of(i * 100), document,
+                                 name_of((i < 100 ? i : i - 100) * 100)};
+        for (unsigned k = 0; k < 3; k++) {
+            const struct policy_request request = {.hash = &hash[k], .n = 1};
+            rig.ops->request(rig.p, &request, rig.now_ms);
+            rig.now_ms += 1000;
+        }
+    }
+    keep(1, 70000, 0);
+    keep(2, 399, 0);
+    ck_assert_msg(worth_now(1) > worth_now(2) * 4, "%g and %g", (double)worth_now(1),
+                  (double)worth_now(2));
+}
+END_TEST
+
+/* Chains of one block, of which nobody asks for any again. */
+START_TEST(what_never_comes_back_loses_worth)
+{
+    keep(1, 70000, 0);
+    const float before = worth_now(1);
+    rig.ops->remove(rig.p, 1);
+    for (uint64_t i = 0; i < 500; i++) {
+        const uint64_t hash = name_of(i * 100);
+        const struct policy_request request = {.hash = &hash, .n = 1};
+        rig.ops->request(rig.p, &request, rig.now_ms);
+        rig.now_ms += 1500;
+    }
+    keep(1, 499, 0);
+    ck_assert_msg(worth_now(1) < before * 0.5f, "%g, then %g", (double)before,
+                  (double)worth_now(1));
+}
+END_TEST
+
 START_TEST(lists_are_apart)
 {
     keep(1, 1, 0);
@@ -291,6 +346,9 @@ int main(void)
     tcase_add_test(tc, a_chain_goes_leaf_first_after_a_touch_too);
     tcase_add_test(tc, what_comes_back_is_worth_more_than_what_does_not);
     tcase_add_test(tc, old_habits_are_forgotten);
+    tcase_add_test(tc, what_comes_back_every_two_seconds_is_worth_half_a_hit_a_second);
+    tcase_add_test(tc, last_blocks_that_come_back_are_told_apart);
+    tcase_add_test(tc, what_never_comes_back_loses_worth);
     tcase_add_test(tc, lists_are_apart);
     tcase_add_test(tc, what_is_parked_keeps_its_age_and_its_worth);
     tcase_add_test(tc, a_block_in_use_is_asked_for_once);

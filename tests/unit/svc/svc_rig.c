@@ -157,6 +157,7 @@ void sr_defaults(struct srig *s)
                                  .staging_session_max = 1u << 20,
                                  .endpoint = "ipc:///somewhere",
                                  .server = "test 1",
+                                 .policy_chosen = "a test",
                                  .principals = principals,
                                  .nprincipals = ARRAY_LEN(principals)};
     s->core_cfg = (struct core_config){.blocks_max = 1024,
@@ -166,6 +167,7 @@ void sr_defaults(struct srig *s)
                                        .commits_max = 32,
                                        .lease_bytes_max = 16 * BLOCK_BYTES,
                                        .policy = &policy_lru};
+    s->regions = 16;
     for (unsigned i = 0; i < SR_PEERS; i++)
         s->peer[i].conn = UINT32_MAX;
 }
@@ -174,7 +176,7 @@ void sr_begin(struct srig *s)
 {
     log_init(LOG_ERROR_, STDERR_FILENO, false);
     struct fake_tier_config tier = {
-        .regions = 16, .region_bytes = 64 * BLOCK_BYTES, .slot_align = 64, .seed = 5};
+        .regions = s->regions, .region_bytes = 64 * BLOCK_BYTES, .slot_align = 64, .seed = 5};
     s->tier = fake_tier_create(&tier);
     s->core_cfg.host = fake_tier_of(s->tier);
     const struct fake_disk_config disk = {.slots = 4096, .region_slots = 64, .seed = 5};

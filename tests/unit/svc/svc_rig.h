@@ -66,6 +66,7 @@ struct srig {
     struct core *core;
     struct core_config core_cfg;
     struct fake_tier *tier;
+    uint32_t regions;       /* of host memory, 64 blocks each; before sr_begin() */
     struct fake_disk *disk; /* the storage tier, when `paths` is set before sr_begin() */
     struct svc *svc;
     struct svc_config cfg;

@@ -83,14 +83,15 @@ static struct srig *rig_of_devices; /* ops have no context of their own */
 static void device_op_view(struct device *d, struct device_view *ret_view)
 {
     const struct sr_device *x = device_of(rig_of_devices, d);
-    *ret_view = (struct device_view){.name = "fake",
-                                     .why = fake_device_is_up(x->fake) ? "" : "it was lost",
-                                     .up = fake_device_is_up(x->fake),
-                                     .emulated = true,
-                                     .limit_bytes = 1u << 20,
-                                     .imported_bytes = 4096ull * x->nmems,
-                                     .outs = x->outs,
-                                     .rate = {{.frag_bytes = 4096, .to_engine = 7}}};
+    *ret_view = (struct device_view){
+        .name = "fake",
+        .why = fake_device_is_up(x->fake) ? "" : "it was lost",
+        .up = fake_device_is_up(x->fake),
+        .emulated = true,
+        .limit_bytes = 1u << 20,
+        .imported_bytes = 4096ull * x->nmems,
+        .outs = x->outs,
+        .rate = {{.frag_bytes = 4096, .to_engine = 7, .to_path = KVC_COPY_ENGINE}}};
     memcpy(ret_view->uuid, x->uuid, sizeof(x->uuid));
 }
 

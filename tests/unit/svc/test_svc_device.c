@@ -489,6 +489,8 @@ START_TEST(everybody_is_told_of_the_devices)
     ck_assert_uint_eq(reply.devices[1].why.n, strlen("it was lost"));
     ck_assert_uint_eq(reply.devices[0].nrates, 1);
     ck_assert_uint_eq(reply.devices[0].rates[0].to_engine, 7);
+    ck_assert_uint_eq(reply.devices[0].rates[0].to_path, KVC_COPY_ENGINE);
+    ck_assert_uint_eq(reply.devices[0].rates[0].from_path, KVC_COPY_UNKNOWN);
     fake_device_up(s.device[1].fake);
 }
 END_TEST

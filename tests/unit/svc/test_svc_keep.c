@@ -270,6 +270,34 @@ START_TEST(the_policy_is_told_and_set_by_administrators)
 }
 END_TEST
 
+START_TEST(the_policy_tells_what_was_set_and_to_administrators_what_was_learned)
+{
+    const struct msg_policy show = {.action = KVC_POLICY_SHOW};
+    struct msg_policy_reply before, r;
+    TAKE(SEND(one, POLICY, policy, &show), policy, &before);
+    ck_assert_uint_eq(before.all, 0);
+    ck_assert_uint_eq(before.nlevels, 0);
+    ck_assert_uint_eq(before.pin_bytes_max, before.pin_bytes_max_start);
+    const struct msg_policy set = {
+        .action = KVC_POLICY_SET, .keep_percent = 7, .load_or_recompute = 1, .pin_bytes_max = 99};
+    TAKE(SEND(ops, POLICY, policy, &set), policy, &r);
+    ck_assert_uint_eq(r.keep_percent, 7);
+    ck_assert_uint_eq(r.keep_percent_start, before.keep_percent);
+    ck_assert_uint_eq(r.load_or_recompute_start, before.load_or_recompute);
+    ck_assert_uint_eq(r.pin_bytes_max_start, before.pin_bytes_max);
+    ck_assert_uint_eq(r.all, 1);
+    ck_assert_uint_eq(r.storage, 0);
+    ck_assert_uint_eq(r.pins, 1);
+    ck_assert_uint_eq(r.chosen.n, strlen("a test"));
+    uint64_t blocks = 0;
+    for (uint32_t i = 0; i < r.nlevels; i++)
+        blocks += r.levels[i].blocks;
+    struct core_metrics m = *core_metrics(s.core);
+    ck_assert_uint_eq(blocks, m.blocks_present);
+    ck_assert_uint_gt(blocks, 0);
+}
+END_TEST
+
 /* ---- NS_SPEC ---- */
 
 START_TEST(a_namespace_tells_what_it_was_opened_with)
@@ -311,6 +339,7 @@ int main(void)
     tcase_add_test(t, shares_that_promise_more_than_there_is_are_refused);
     tcase_add_test(t, usage_says_who_holds_what);
     tcase_add_test(t, the_policy_is_told_and_set_by_administrators);
+    tcase_add_test(t, the_policy_tells_what_was_set_and_to_administrators_what_was_learned);
     tcase_add_test(t, a_namespace_tells_what_it_was_opened_with);
     suite_add_tcase(suite, t);
     SRunner *r = srunner_create(suite);

@@ -455,9 +455,8 @@ const struct gpu_rates *gpu_rates(const struct gpu *g)
 enum gpu_path gpu_path_of(const struct gpu *g, enum gpu_direction direction, uint64_t frag_bytes)
 {
     (void)g;
-    (void)direction;
     (void)frag_bytes;
-    return GPU_PATH_ENGINE;
+    return direction == GPU_FROM_DEVICE ? GPU_PATH_KERNEL : GPU_PATH_ENGINE;
 }
 
 const struct gpu_metrics *gpu_metrics(const struct gpu *g)

@@ -343,8 +343,51 @@ void rig_publish(struct rig *r, struct tier_loc loc, uint32_t bytes)
 struct tier_loc rig_fill(struct rig *r, uint32_t principal, const void *bytes, uint32_t n)
 {
     struct tier_loc loc;
-    ck_assert_int_eq(r->t->ops->alloc(r->t, principal, n, (struct tier_loc){0}, 1, &loc), 0);
+    ck_assert_int_eq(rig_alloc(r, principal, n, &loc), 0);
     ck_assert_int_eq(rig_fill_slot(r, loc, bytes, n), 0);
     rig_publish(r, loc, n);
     return loc;
+}
+
+/* ---- room ---- */
+
+int rig_alloc(struct rig *r, uint32_t principal, uint32_t bytes, struct tier_loc *ret_loc)
+{
+    return r->t->ops->alloc(r->t, principal, bytes, (struct tier_loc){0}, 1, ret_loc);
+}
+
+struct tier_view rig_view(struct rig *r, struct tier_loc loc)
+{
+    struct tier_view v;
+    r->t->ops->view(r->t, loc, &v);
+    return v;
+}
+
+void rig_free_all(struct rig *r, struct rig_victims *v)
+{
+    while (v->n > 0)
+        r->t->ops->free(r->t, v->loc[--v->n]);
+}
+
+static void on_occupant(void *ctx, struct tier_loc loc, uint32_t owner)
+{
+    struct rig_victims *v = ctx;
+    (void)owner;
+    v->loc[v->n++] = loc;
+}
+
+uint32_t rig_drain(struct rig *r, uint32_t principal, uint32_t bytes)
+{
+    static struct rig_victims victims;
+    const uint32_t n = r->t->ops->drain(r->t, principal, bytes, on_occupant, &victims);
+    rig_free_all(r, &victims);
+    return n;
+}
+
+int rig_export(struct rig *r, uint32_t chunk, uint32_t principal)
+{
+    struct device_handle handle;
+    uint64_t bytes;
+    int fd;
+    return r->d->ops->chunk_export(r->d, chunk, principal, &handle, &fd, &bytes);
 }

@@ -130,4 +130,19 @@ struct tier_loc rig_fill(struct rig *r, uint32_t principal, const void *bytes, u
 int rig_fill_slot(struct rig *r, struct tier_loc loc, const void *bytes, uint32_t n);
 void rig_publish(struct rig *r, struct tier_loc loc, uint32_t bytes);
 
+/* ---- room ---- */
+
+/* A slot of this principal, of occupant 1. */
+int rig_alloc(struct rig *r, uint32_t principal, uint32_t bytes, struct tier_loc *ret_loc);
+struct tier_view rig_view(struct rig *r, struct tier_loc loc);
+struct rig_victims {
+    struct tier_loc loc[4096];
+    uint32_t n;
+};
+void rig_free_all(struct rig *r, struct rig_victims *v);
+/* As core does it: what has to go is freed. Returns how many. */
+uint32_t rig_drain(struct rig *r, uint32_t principal, uint32_t bytes);
+/* How giving the chunk to a session of this principal goes. */
+int rig_export(struct rig *r, uint32_t chunk, uint32_t principal);
+
 #endif

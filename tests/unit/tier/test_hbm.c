@@ -35,30 +35,10 @@ static void begin(void)
     fake_gpu_up(gpu());
 }
 
-static int alloc(uint32_t principal, uint32_t bytes, struct tier_loc *ret_loc)
-{
-    return rig.t->ops->alloc(rig.t, principal, bytes, (struct tier_loc){0}, 1, ret_loc);
-}
-
-static struct tier_view view_of(struct tier_loc loc)
-{
-    struct tier_view v;
-    rig.t->ops->view(rig.t, loc, &v);
-    return v;
-}
-
 static int export_of(uint32_t chunk, uint32_t principal, struct device_handle *ret_handle,
                      int *ret_fd, uint64_t *ret_bytes)
 {
     return rig.d->ops->chunk_export(rig.d, chunk, principal, ret_handle, ret_fd, ret_bytes);
-}
-
-static int export_err(uint32_t chunk, uint32_t principal)
-{
-    struct device_handle handle;
-    uint64_t bytes;
-    int fd;
-    return export_of(chunk, principal, &handle, &fd, &bytes);
 }
 
 /* --- slots --- */
@@ -75,7 +55,7 @@ START_TEST(a_worker_reads_a_block_in_place)
 
     const struct tier_loc loc = rig_fill(&rig, 7, rig.host, 100000);
 
-    const struct tier_view v = view_of(loc);
+    const struct tier_view v = rig_view(&rig, loc);
     ck_assert_uint_eq(device_of_chunk(v.chunk), rig.d->no + 1);
     ck_assert_int_eq(export_of(v.chunk, 7, &handle, &fd, &bytes), 0);
     const uint8_t *memory = mmap(NULL, handle.bytes, PROT_READ, MAP_SHARED, handle.fd, 0);
@@ -110,13 +90,13 @@ START_TEST(room_is_there_while_the_device_is_up)
 {
     struct tier_loc loc;
     rig_open(&rig, &usual);
-    ck_assert_int_eq(alloc(1, 4096, &loc), KVC_E_NO_ROOM);
-    ck_assert_int_eq(alloc(1, UINT32_MAX, &loc), KVC_E_TOO_LARGE);
+    ck_assert_int_eq(rig_alloc(&rig, 1, 4096, &loc), KVC_E_NO_ROOM);
+    ck_assert_int_eq(rig_alloc(&rig, 1, UINT32_MAX, &loc), KVC_E_TOO_LARGE);
     ck_assert_uint_eq(rig.ups, 0);
     fake_gpu_up(gpu());
     ck_assert_uint_eq(rig.ups, 1);
-    ck_assert_int_eq(alloc(1, 4096, &loc), 0);
-    ck_assert_int_eq(alloc(1, CHUNK, &loc), KVC_E_TOO_LARGE);
+    ck_assert_int_eq(rig_alloc(&rig, 1, 4096, &loc), 0);
+    ck_assert_int_eq(rig_alloc(&rig, 1, CHUNK, &loc), KVC_E_TOO_LARGE);
     ck_assert_uint_eq(rig.t->ops->slot_bytes(rig.t, CHUNK), 0);
     ck_assert_uint_eq(rig.t->ops->slot_bytes(rig.t, 4097), 8192);
     ck_assert_ptr_null(rig.t->ops->payload);
@@ -128,10 +108,10 @@ START_TEST(a_revoked_slot_has_another_generation)
 {
     begin();
     const struct tier_loc loc = rig_fill(&rig, 1, rig.host, 4096);
-    const struct tier_view before = view_of(loc);
+    const struct tier_view before = rig_view(&rig, loc);
     rig.t->ops->revoke(rig.t, loc);
-    ck_assert_uint_ne(view_of(loc).gen, before.gen);
-    ck_assert_uint_eq(view_of(loc).chunk, before.chunk);
+    ck_assert_uint_ne(rig_view(&rig, loc).gen, before.gen);
+    ck_assert_uint_eq(rig_view(&rig, loc).chunk, before.chunk);
     rig_close(&rig);
 }
 END_TEST
@@ -140,16 +120,16 @@ START_TEST(a_chunk_is_exported_to_its_owner_when_it_is_there)
 {
     struct tier_loc loc;
     begin();
-    ck_assert_int_eq(alloc(5, 4096, &loc), 0);
-    const uint32_t chunk = view_of(loc).chunk;
-    ck_assert_int_eq(export_err(chunk, 5), -EIO); /* not there yet */
+    ck_assert_int_eq(rig_alloc(&rig, 5, 4096, &loc), 0);
+    const uint32_t chunk = rig_view(&rig, loc).chunk;
+    ck_assert_int_eq(rig_export(&rig, chunk, 5), -EIO); /* not there yet */
     RIG_UNTIL(&rig, fake_gpu_mems(gpu()) == 1);
-    ck_assert_int_eq(export_err(chunk, 5), 0);
-    ck_assert_int_eq(export_err(chunk, 6), -EACCES);
-    ck_assert_int_eq(export_err(chunk + 1, 5), -ENOENT);
-    ck_assert_int_eq(export_err(chunk & HBM_NUMBERS, 5), -ENOENT); /* host memory's */
-    ck_assert_int_eq(export_err(chunk + (1u << DEVICE_CHUNK_SHIFT), 5), -ENOENT);
-    ck_assert_int_eq(export_err((rig.d->no + 1) << DEVICE_CHUNK_SHIFT, 5), -ENOENT);
+    ck_assert_int_eq(rig_export(&rig, chunk, 5), 0);
+    ck_assert_int_eq(rig_export(&rig, chunk, 6), -EACCES);
+    ck_assert_int_eq(rig_export(&rig, chunk + 1, 5), -ENOENT);
+    ck_assert_int_eq(rig_export(&rig, chunk & HBM_NUMBERS, 5), -ENOENT); /* host memory's */
+    ck_assert_int_eq(rig_export(&rig, chunk + (1u << DEVICE_CHUNK_SHIFT), 5), -ENOENT);
+    ck_assert_int_eq(rig_export(&rig, (rig.d->no + 1) << DEVICE_CHUNK_SHIFT, 5), -ENOENT);
     rig_close(&rig);
 }
 END_TEST
@@ -161,7 +141,7 @@ START_TEST(a_fill_waits_for_its_memory)
     struct tier_loc loc;
     begin();
     rig_pool_open(&rig, &pool, RIG_MLA, 2, 1);
-    ck_assert_int_eq(alloc(1, 4096, &loc), 0);
+    ck_assert_int_eq(rig_alloc(&rig, 1, 4096, &loc), 0);
     rig_copy_init(&rig, &fill, DEVICE_FILL, &pool, 1);
     fill.c.pool = NULL;
     fill.c.bytes = 4096;
@@ -185,14 +165,14 @@ START_TEST(no_memory_ends_a_copy_and_the_next_one_tries_again)
     struct tier_loc loc, second;
     begin();
     fake_gpu_fail(gpu(), GPU_ALLOC, 2, _i == 0 ? -ENOMEM : -EMFILE);
-    ck_assert_int_eq(alloc(1, 4096, &loc), 0);
+    ck_assert_int_eq(rig_alloc(&rig, 1, 4096, &loc), 0);
     ck_assert_int_eq(rig_fill_slot(&rig, loc, rig.host, 4096), -ENOMEM);
     ck_assert_int_eq(rig_fill_slot(&rig, loc, rig.host, 4096), -ENOMEM);
-    ck_assert_int_eq(export_err(view_of(loc).chunk, 1), -EIO);
+    ck_assert_int_eq(rig_export(&rig, rig_view(&rig, loc).chunk, 1), -EIO);
     ck_assert_int_eq(rig_fill_slot(&rig, loc, rig.host, 4096), 0);
-    ck_assert_int_eq(export_err(view_of(loc).chunk, 1), 0);
+    ck_assert_int_eq(rig_export(&rig, rig_view(&rig, loc).chunk, 1), 0);
     ck_assert_uint_eq(fake_gpu_seen(gpu(), GPU_ALLOC), 3);
-    ck_assert_int_eq(alloc(1, 4096, &second), 0);
+    ck_assert_int_eq(rig_alloc(&rig, 1, 4096, &second), 0);
     ck_assert_uint_eq(fake_gpu_seen(gpu(), GPU_ALLOC), 3);
     rig_close(&rig);
 }
@@ -200,55 +180,32 @@ END_TEST
 
 /* --- the limit, and whose memory it is --- */
 
-struct victims {
-    struct tier_loc loc[4096];
-    uint32_t n;
-};
-static struct victims victims;
-
-static void on_occupant(void *ctx, struct tier_loc loc, uint32_t owner)
-{
-    struct victims *v = ctx;
-    (void)owner;
-    v->loc[v->n++] = loc;
-}
-
-/* As core does it: what is drained is freed, then there is room. */
 static void take_room(uint32_t principal, uint32_t bytes, struct tier_loc *ret_loc)
 {
     for (;;) {
-        const int err = alloc(principal, bytes, ret_loc);
+        const int err = rig_alloc(&rig, principal, bytes, ret_loc);
         if (err == 0)
             return;
         ck_assert_int_eq(err, KVC_E_NO_ROOM);
-        victims.n = 0;
-        ck_assert_uint_gt(rig.t->ops->drain(rig.t, principal, bytes, on_occupant, &victims), 0);
-        for (uint32_t i = 0; i < victims.n; i++)
-            rig.t->ops->free(rig.t, victims.loc[i]);
+        ck_assert_uint_gt(rig_drain(&rig, principal, bytes), 0);
     }
-}
-
-static void free_all(struct victims *v)
-{
-    while (v->n > 0)
-        rig.t->ops->free(rig.t, v->loc[--v->n]);
 }
 
 /* Principals come and go, and what is left of the one before is drained; now and then the device is
  * slow. */
 START_TEST(the_limit_holds_while_chunks_change_hands)
 {
-    static struct victims held[2];
+    static struct rig_victims held[2];
     struct tier_loc loc;
     begin();
     for (uint32_t i = 0; i < 1000; i++) {
         const uint32_t bytes = 4096 + rig_below(&rig, 900 * 1024);
-        struct victims *mine = &held[i / 16 % 2];
+        struct rig_victims *mine = &held[i / 16 % 2];
         if (i % 16 == 0)
-            free_all(mine);
-        const int err = alloc(1 + i / 16 % 5, bytes, &loc);
+            rig_free_all(&rig, mine);
+        const int err = rig_alloc(&rig, 1 + i / 16 % 5, bytes, &loc);
         if (err == KVC_E_NO_ROOM) {
-            free_all(&held[1 - i / 16 % 2]);
+            rig_free_all(&rig, &held[1 - i / 16 % 2]);
             continue;
         }
         ck_assert_int_eq(err, 0);
@@ -273,7 +230,7 @@ START_TEST(a_chunk_that_changes_hands_is_other_memory)
     struct tier_loc loc;
     begin();
     take_room(1, 1500 * 1024, &loc);
-    const uint32_t first = view_of(loc).chunk;
+    const uint32_t first = rig_view(&rig, loc).chunk;
     for (unsigned i = 1; i < LIMIT / CHUNK; i++)
         take_room(1, 1500 * 1024, &loc);
     RIG_UNTIL(&rig, fake_gpu_mems(gpu()) == LIMIT / CHUNK);
@@ -284,16 +241,16 @@ START_TEST(a_chunk_that_changes_hands_is_other_memory)
     ck_assert_uint_eq(rig.retired, 1);
     ck_assert_uint_eq(rig.last_retired, first);
     ck_assert_uint_eq(rig.last_principal, 1);
-    ck_assert_int_eq(export_err(first, 1), -ENOENT);
+    ck_assert_int_eq(rig_export(&rig, first, 1), -ENOENT);
     ck_assert_uint_eq(fake_gpu_waiting(gpu(), GPU_FREE), 1);
     ck_assert_uint_eq(fake_gpu_waiting(gpu(), GPU_ALLOC), 0);
     ck_assert_uint_eq(fake_gpu_memory(gpu()), 1);
     ck_assert_uint_eq(fake_gpu_mems(gpu()), LIMIT / CHUNK - 1);
     ck_assert_uint_eq(fake_gpu_waiting(gpu(), GPU_ALLOC), 1);
     ck_assert_int_eq(rig_fill_slot(&rig, loc, rig.host, 4096), 0);
-    ck_assert_uint_ne(view_of(loc).chunk, first);
-    ck_assert_int_eq(export_err(view_of(loc).chunk, 2), 0);
-    ck_assert_int_eq(export_err(view_of(loc).chunk, 1), -EACCES);
+    ck_assert_uint_ne(rig_view(&rig, loc).chunk, first);
+    ck_assert_int_eq(rig_export(&rig, rig_view(&rig, loc).chunk, 2), 0);
+    ck_assert_int_eq(rig_export(&rig, rig_view(&rig, loc).chunk, 1), -EACCES);
     rig_close(&rig);
 }
 END_TEST
@@ -324,14 +281,14 @@ START_TEST(numbers_of_chunks_come_round_past_those_in_use)
     begin();
     rig.hbm->last_no = HBM_NUMBERS - 1;
     const uint32_t device = (rig.d->no + 1) << DEVICE_CHUNK_SHIFT;
-    ck_assert_int_eq(alloc(1, 1500 * 1024, &loc[0]), 0);
-    ck_assert_uint_eq(view_of(loc[0]).chunk, device | HBM_NUMBERS);
-    ck_assert_int_eq(alloc(1, 1500 * 1024, &loc[1]), 0);
-    ck_assert_uint_eq(view_of(loc[1]).chunk, device | 1);
+    ck_assert_int_eq(rig_alloc(&rig, 1, 1500 * 1024, &loc[0]), 0);
+    ck_assert_uint_eq(rig_view(&rig, loc[0]).chunk, device | HBM_NUMBERS);
+    ck_assert_int_eq(rig_alloc(&rig, 1, 1500 * 1024, &loc[1]), 0);
+    ck_assert_uint_eq(rig_view(&rig, loc[1]).chunk, device | 1);
     rig.hbm->last_no = HBM_NUMBERS - 1;
-    ck_assert_int_eq(alloc(1, 1500 * 1024, &loc[2]), 0);
-    ck_assert_uint_eq(view_of(loc[2]).chunk, device | 2);
-    ck_assert_uint_eq(device_of_chunk(view_of(loc[2]).chunk), rig.d->no + 1);
+    ck_assert_int_eq(rig_alloc(&rig, 1, 1500 * 1024, &loc[2]), 0);
+    ck_assert_uint_eq(rig_view(&rig, loc[2]).chunk, device | 2);
+    ck_assert_uint_eq(device_of_chunk(rig_view(&rig, loc[2]).chunk), rig.d->no + 1);
     rig_close(&rig);
 }
 END_TEST
@@ -342,7 +299,7 @@ START_TEST(helps_and_drain_are_the_arenas)
     begin();
     take_room(1, 4096, &last);
     ck_assert(rig.t->ops->helps(rig.t, last, 1, 4096));
-    while (alloc(1, 1500 * 1024, &loc) == 0)
+    while (rig_alloc(&rig, 1, 1500 * 1024, &loc) == 0)
         last = loc;
     ck_assert(rig.t->ops->helps(rig.t, last, 1, 1500 * 1024));
     rig_close(&rig);
@@ -356,28 +313,28 @@ START_TEST(a_lost_device_takes_its_blocks_with_it)
     struct tier_loc loc, unpublished;
     begin();
     loc = rig_fill(&rig, 1, rig.host, 4096);
-    ck_assert_int_eq(alloc(1, 4096, &unpublished), 0);
+    ck_assert_int_eq(rig_alloc(&rig, 1, 4096, &unpublished), 0);
     ck_assert_int_eq(rig_fill_slot(&rig, unpublished, rig.host, 4096), 0);
-    const struct tier_view before = view_of(loc);
+    const struct tier_view before = rig_view(&rig, loc);
     fake_gpu_lose(gpu());
     ck_assert_uint_eq(rig.losts, 1);
     /* Readers see it, at once and for good. */
-    ck_assert_uint_ne(view_of(loc).gen, before.gen);
+    ck_assert_uint_ne(rig_view(&rig, loc).gen, before.gen);
     ck_assert_uint_eq(rig.retired, 1);
     ck_assert_uint_eq(rig.last_retired, before.chunk);
-    ck_assert_int_eq(export_err(before.chunk, 1), -ENOENT);
-    ck_assert_int_eq(alloc(1, 4096, &loc), KVC_E_NO_ROOM);
+    ck_assert_int_eq(rig_export(&rig, before.chunk, 1), -ENOENT);
+    ck_assert_int_eq(rig_alloc(&rig, 1, 4096, &loc), KVC_E_NO_ROOM);
 
     fake_gpu_up(gpu());
     ck_assert_uint_eq(rig.ups, 2);
     struct tier_loc fresh = rig_fill(&rig, 1, rig.host, 4096);
-    const uint64_t gen = view_of(unpublished).gen;
+    const uint64_t gen = rig_view(&rig, unpublished).gen;
     rig_publish(&rig, unpublished, 4096); /* too late */
-    ck_assert_uint_eq(view_of(unpublished).gen, gen);
-    ck_assert_int_eq(export_err(view_of(fresh).chunk, 1), 0);
-    ck_assert_uint_ne(view_of(fresh).chunk, before.chunk); /* other memory, other number */
-    ck_assert_int_eq(export_err(view_of(loc).chunk, 1), -ENOENT);
-    ck_assert_int_eq(export_err(view_of(unpublished).chunk, 1), -ENOENT);
+    ck_assert_uint_eq(rig_view(&rig, unpublished).gen, gen);
+    ck_assert_int_eq(rig_export(&rig, rig_view(&rig, fresh).chunk, 1), 0);
+    ck_assert_uint_ne(rig_view(&rig, fresh).chunk, before.chunk); /* other memory, other number */
+    ck_assert_int_eq(rig_export(&rig, rig_view(&rig, loc).chunk, 1), -ENOENT);
+    ck_assert_int_eq(rig_export(&rig, rig_view(&rig, unpublished).chunk, 1), -ENOENT);
     ck_assert_int_eq(rig_fill_slot(&rig, loc, rig.host, 4096), -EIO);
     struct tier_stats st;
     rig.t->ops->stats(rig.t, &st);
@@ -385,7 +342,7 @@ START_TEST(a_lost_device_takes_its_blocks_with_it)
     rig.t->ops->free(rig.t, loc);
     rig.t->ops->free(rig.t, unpublished);
     loc = rig_fill(&rig, 1, rig.host, 4096);
-    ck_assert_int_eq(export_err(view_of(loc).chunk, 1), 0);
+    ck_assert_int_eq(rig_export(&rig, rig_view(&rig, loc).chunk, 1), 0);
     rig_close(&rig);
 }
 END_TEST
@@ -417,7 +374,7 @@ START_TEST(a_device_goes_while_it_fills)
     struct tier_loc loc;
     begin();
     rig_pool_open(&rig, &pool, RIG_MLA, 2, 1);
-    ck_assert_int_eq(alloc(1, 4096, &loc), 0);
+    ck_assert_int_eq(rig_alloc(&rig, 1, 4096, &loc), 0);
     rig_copy_init(&rig, &fill, DEVICE_FILL, &pool, 1);
     fill.c.pool = NULL;
     fill.c.bytes = 4096;
@@ -437,7 +394,7 @@ START_TEST(a_device_goes_while_it_fills)
     rig.t->ops->free(rig.t, loc);
     rig_pool_close(&rig, &pool);
     loc = rig_fill(&rig, 1, rig.host, 4096);
-    ck_assert_int_eq(export_err(view_of(loc).chunk, 1), 0);
+    ck_assert_int_eq(rig_export(&rig, rig_view(&rig, loc).chunk, 1), 0);
     ck_assert_uint_eq(fake_gpu_mems(gpu()), 1);
     rig_close(&rig);
 }
@@ -840,6 +797,10 @@ START_TEST(the_view_is_what_the_device_says)
     ck_assert_uint_eq(v.rate[1].to_kernel, 12);
     ck_assert_uint_eq(v.rate[1].from_engine, 13);
     ck_assert_uint_eq(v.rate[1].from_kernel, 14);
+    ck_assert_uint_eq(v.rate[1].to_path, KVC_COPY_ENGINE); /* as gpu_path_of() says */
+    ck_assert_uint_eq(v.rate[1].from_path, KVC_COPY_KERNEL);
+    ck_assert_uint_eq(v.rate[0].to_path, KVC_COPY_UNKNOWN);
+    ck_assert_uint_eq(v.rate[0].from_path, KVC_COPY_UNKNOWN);
     ck_assert_ptr_nonnull(strstr(hbm_note(rig.hbm), "16 MiB for blocks in 8 chunks of 2 MiB; up"));
     fake_gpu_lose(gpu());
     rig.d->ops->view(rig.d, &v);
@@ -863,7 +824,7 @@ START_TEST(a_device_without_room_copies_between_host_and_pages)
     rig_pool_open(&rig, &pool, RIG_ACROSS, 2, 1);
     rig_copy_init(&rig, &copy, DEVICE_STORE, &pool, 3);
     ck_assert_int_eq(rig_copy(&rig, &copy), 0);
-    ck_assert_int_eq(export_err((rig.d->no + 1) << DEVICE_CHUNK_SHIFT | 1, 1), -ENOENT);
+    ck_assert_int_eq(rig_export(&rig, (rig.d->no + 1) << DEVICE_CHUNK_SHIFT | 1, 1), -ENOENT);
     ck_assert_ptr_nonnull(strstr(hbm_note(rig.hbm), "no room for blocks"));
     fake_gpu_lose(gpu());
     rig_pool_close(&rig, &pool);

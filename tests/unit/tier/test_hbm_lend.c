@@ -27,49 +27,16 @@ static void begin(void)
     fake_gpu_up(gpu());
 }
 
-static int alloc(uint32_t principal, uint32_t bytes, struct tier_loc *ret_loc)
-{
-    return rig.t->ops->alloc(rig.t, principal, bytes, (struct tier_loc){0}, 1, ret_loc);
-}
-
-static struct tier_view view_of(struct tier_loc loc)
-{
-    struct tier_view v;
-    rig.t->ops->view(rig.t, loc, &v);
-    return v;
-}
-
-static int export_err(uint32_t chunk, uint32_t principal)
-{
-    struct device_handle handle;
-    uint64_t bytes;
-    int fd;
-    return rig.d->ops->chunk_export(rig.d, chunk, principal, &handle, &fd, &bytes);
-}
-
-struct victims {
-    struct tier_loc loc[4096];
-    uint32_t n;
-};
-static struct victims victims;
-
-static void on_occupant(void *ctx, struct tier_loc loc, uint32_t owner)
-{
-    struct victims *v = ctx;
-    (void)owner;
-    v->loc[v->n++] = loc;
-}
-
 #define CHUNKS (LIMIT / CHUNK)
 
 /* A chunk of each slot, all of principal 1's, and given to so many sessions. */
 static void lend_all(struct tier_loc ret_loc[CHUNKS], uint32_t sessions)
 {
     for (unsigned i = 0; i < CHUNKS; i++)
-        ck_assert_int_eq(alloc(1, 1500 * 1024, &ret_loc[i]), 0);
+        ck_assert_int_eq(rig_alloc(&rig, 1, 1500 * 1024, &ret_loc[i]), 0);
     RIG_UNTIL(&rig, fake_gpu_mems(gpu()) == CHUNKS);
     for (unsigned i = 0; i < CHUNKS * sessions; i++)
-        rig.d->ops->chunk_lend(rig.d, view_of(ret_loc[i % CHUNKS]).chunk);
+        rig.d->ops->chunk_lend(rig.d, rig_view(&rig, ret_loc[i % CHUNKS]).chunk);
 }
 
 static uint64_t held_bytes(void)
@@ -79,38 +46,30 @@ static uint64_t held_bytes(void)
     return v.held_bytes;
 }
 
-static uint32_t drain_for(uint32_t principal, uint32_t bytes)
-{
-    victims.n = 0;
-    const uint32_t n = rig.t->ops->drain(rig.t, principal, bytes, on_occupant, &victims);
-    while (victims.n > 0)
-        rig.t->ops->free(rig.t, victims.loc[--victims.n]);
-    return n;
-}
-
 /* Freed, it would stay where it is while they map it. */
 START_TEST(memory_goes_when_the_last_worker_has_unmapped_it)
 {
     struct tier_loc mine[CHUNKS], loc;
     begin();
     lend_all(mine, 2);
-    ck_assert_int_eq(alloc(2, 4096, &loc), KVC_E_NO_ROOM);
+    ck_assert_int_eq(rig_alloc(&rig, 2, 4096, &loc), KVC_E_NO_ROOM);
     ck_assert_uint_eq(held_bytes(), 0);
-    ck_assert_uint_gt(drain_for(2, 4096), 0);
+    ck_assert_uint_gt(rig_drain(&rig, 2, 4096), 0);
     const uint32_t chunk = rig.last_retired;
     ck_assert_uint_eq(rig.retired, 1);
     ck_assert_uint_eq(held_bytes(), CHUNK);
     for (unsigned i = 0; i < 3; i++)
-        ck_assert_int_eq(alloc(2, 4096, &loc), KVC_E_BUSY); /* no more is to be evicted for it */
+        ck_assert_int_eq(rig_alloc(&rig, 2, 4096, &loc),
+                         KVC_E_BUSY); /* no more is to be evicted for it */
     ck_assert_uint_eq(fake_gpu_waiting(gpu(), GPU_FREE), 0);
 
     rig.d->ops->chunk_give_back(rig.d, chunk);
-    ck_assert_int_eq(alloc(2, 4096, &loc), KVC_E_BUSY);
+    ck_assert_int_eq(rig_alloc(&rig, 2, 4096, &loc), KVC_E_BUSY);
     ck_assert_uint_eq(fake_gpu_waiting(gpu(), GPU_FREE), 0);
     rig.d->ops->chunk_give_back(rig.d, chunk);
     ck_assert_uint_eq(fake_gpu_waiting(gpu(), GPU_FREE), 1);
     ck_assert_uint_eq(held_bytes(), 0);
-    ck_assert_int_eq(alloc(2, 4096, &loc), 0);
+    ck_assert_int_eq(rig_alloc(&rig, 2, 4096, &loc), 0);
     ck_assert_int_eq(rig_fill_slot(&rig, loc, rig.host, 4096), 0);
     ck_assert_uint_eq(fake_gpu_peak_bytes(gpu()), LIMIT);
     ck_assert_uint_eq(fake_gpu_seen(gpu(), GPU_ALLOC), CHUNKS + 1);
@@ -124,17 +83,17 @@ START_TEST(an_empty_chunk_that_workers_have_is_asked_back)
     struct tier_loc mine[CHUNKS], loc;
     begin();
     lend_all(mine, 1);
-    const uint32_t chunk = view_of(mine[3]).chunk;
+    const uint32_t chunk = rig_view(&rig, mine[3]).chunk;
     rig.t->ops->free(rig.t, mine[3]);
-    ck_assert_int_eq(alloc(1, 4096, &loc), 0); /* its owner goes on using it */
-    ck_assert_uint_eq(view_of(loc).chunk, chunk);
+    ck_assert_int_eq(rig_alloc(&rig, 1, 4096, &loc), 0); /* its owner goes on using it */
+    ck_assert_uint_eq(rig_view(&rig, loc).chunk, chunk);
     rig.t->ops->free(rig.t, loc);
-    ck_assert_int_eq(alloc(2, 4096, &loc), KVC_E_BUSY);
+    ck_assert_int_eq(rig_alloc(&rig, 2, 4096, &loc), KVC_E_BUSY);
     ck_assert_uint_eq(rig.last_retired, chunk);
-    ck_assert_int_eq(alloc(2, 4096, &loc), KVC_E_BUSY);
+    ck_assert_int_eq(rig_alloc(&rig, 2, 4096, &loc), KVC_E_BUSY);
     ck_assert_uint_eq(rig.retired, 1);
     rig.d->ops->chunk_give_back(rig.d, chunk);
-    ck_assert_int_eq(alloc(2, 4096, &loc), 0);
+    ck_assert_int_eq(rig_alloc(&rig, 2, 4096, &loc), 0);
     rig_close(&rig);
 }
 END_TEST
@@ -147,18 +106,18 @@ START_TEST(a_worker_that_never_unmaps_has_no_more_than_it_was_given)
     lend_all(mine, 1);
     for (unsigned i = 0; i < CHUNKS; i++) {
         rig.hbm->recalled_ns = 0; /* long ago */
-        ck_assert_int_eq(alloc(2, 4096, &loc), KVC_E_NO_ROOM);
-        ck_assert_uint_gt(drain_for(2, 4096), 0);
+        ck_assert_int_eq(rig_alloc(&rig, 2, 4096, &loc), KVC_E_NO_ROOM);
+        ck_assert_uint_gt(rig_drain(&rig, 2, 4096), 0);
         ck_assert_uint_eq(rig.retired, i + 1);
         ck_assert_uint_eq(held_bytes(), (i + 1) * (uint64_t)CHUNK);
         if (i + 1 < CHUNKS)
             continue;
         rig.hbm->recalled_ns = 0;
-        ck_assert_int_eq(alloc(2, 4096, &loc), KVC_E_NO_ROOM);
-        ck_assert_uint_eq(drain_for(2, 4096), 0); /* there is nothing left to evict */
+        ck_assert_int_eq(rig_alloc(&rig, 2, 4096, &loc), KVC_E_NO_ROOM);
+        ck_assert_uint_eq(rig_drain(&rig, 2, 4096), 0); /* there is nothing left to evict */
     }
     rig.d->ops->chunk_give_back(rig.d, rig.last_retired);
-    ck_assert_int_eq(alloc(2, 4096, &loc), 0);
+    ck_assert_int_eq(rig_alloc(&rig, 2, 4096, &loc), 0);
     ck_assert_int_eq(rig_fill_slot(&rig, loc, rig.host, 4096), 0);
     ck_assert_uint_eq(held_bytes(), LIMIT - CHUNK);
     ck_assert_uint_eq(fake_gpu_peak_bytes(gpu()), LIMIT);
@@ -172,10 +131,10 @@ START_TEST(room_that_is_free_is_not_waited_for)
     struct tier_loc mine[CHUNKS], loc;
     begin();
     lend_all(mine, 1);
-    rig.d->ops->chunk_give_back(rig.d, view_of(mine[5]).chunk);
+    rig.d->ops->chunk_give_back(rig.d, rig_view(&rig, mine[5]).chunk);
     rig.t->ops->free(rig.t, mine[2]);
     rig.t->ops->free(rig.t, mine[5]);
-    ck_assert_int_eq(alloc(2, 4096, &loc), 0);
+    ck_assert_int_eq(rig_alloc(&rig, 2, 4096, &loc), 0);
     ck_assert_uint_eq(rig.retired, 1);
     ck_assert_uint_eq(held_bytes(), 0);
     rig_close(&rig);
@@ -187,18 +146,18 @@ START_TEST(a_number_that_workers_have_is_not_given_again)
     struct tier_loc mine[CHUNKS], loc;
     begin();
     lend_all(mine, 1);
-    const uint32_t chunk = view_of(mine[0]).chunk, other = view_of(mine[1]).chunk;
+    const uint32_t chunk = rig_view(&rig, mine[0]).chunk, other = rig_view(&rig, mine[1]).chunk;
     rig.t->ops->free(rig.t, mine[0]);
-    ck_assert_int_eq(alloc(2, 4096, &loc), KVC_E_BUSY);
+    ck_assert_int_eq(rig_alloc(&rig, 2, 4096, &loc), KVC_E_BUSY);
     rig.t->ops->free(rig.t, mine[1]);
     rig.hbm->recalled_ns = 0;
-    ck_assert_int_eq(alloc(2, 4096, &loc), KVC_E_BUSY);
+    ck_assert_int_eq(rig_alloc(&rig, 2, 4096, &loc), KVC_E_BUSY);
     ck_assert_uint_eq(rig.retired, 2);
     rig.d->ops->chunk_give_back(rig.d, other);
     rig.hbm->last_no = (chunk & HBM_NUMBERS) - 1;
-    ck_assert_int_eq(alloc(2, 4096, &loc), 0);
-    ck_assert_uint_ne(view_of(loc).chunk, chunk);
-    ck_assert_int_eq(export_err(chunk, 1), -ENOENT);
+    ck_assert_int_eq(rig_alloc(&rig, 2, 4096, &loc), 0);
+    ck_assert_uint_ne(rig_view(&rig, loc).chunk, chunk);
+    ck_assert_int_eq(rig_export(&rig, chunk, 1), -ENOENT);
     rig_close(&rig);
 }
 END_TEST
@@ -209,19 +168,19 @@ START_TEST(memory_of_a_lost_device_is_waited_for_too)
     struct tier_loc mine[CHUNKS], loc;
     begin();
     lend_all(mine, 1);
-    const uint32_t chunk = view_of(mine[0]).chunk;
+    const uint32_t chunk = rig_view(&rig, mine[0]).chunk;
     fake_gpu_lose(gpu());
     fake_gpu_up(gpu());
     ck_assert_uint_eq(held_bytes(), LIMIT);
     for (unsigned i = 0; i < CHUNKS; i++)
         rig.t->ops->free(rig.t, mine[i]);
-    ck_assert_int_eq(alloc(1, 4096, &loc), KVC_E_BUSY);
+    ck_assert_int_eq(rig_alloc(&rig, 1, 4096, &loc), KVC_E_BUSY);
     ck_assert_uint_eq(fake_gpu_seen(gpu(), GPU_ALLOC), CHUNKS);
     rig.d->ops->chunk_give_back(rig.d, chunk);
     ck_assert_uint_eq(held_bytes(), LIMIT - CHUNK);
     RIG_UNTIL(&rig, fake_gpu_waiting(gpu(), GPU_FREE) == 0);
     loc = rig_fill(&rig, 1, rig.host, 4096);
-    ck_assert_uint_ne(view_of(loc).chunk, chunk);
+    ck_assert_uint_ne(rig_view(&rig, loc).chunk, chunk);
     rig_close(&rig);
 }
 END_TEST

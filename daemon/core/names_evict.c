@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What of a name's blocks is the name's alone: what goes with it, and what it needs more of when it
+ * is put somewhere else.
+ */
+#include "find.h"
+#include "names__.h"
+
+/* Of a walk, and its answers: looked at as what a ref is on, looked at from below; its own. */
+enum mark { MARK_TIP = 1, MARK_BELOW = 2, MARK_OWN = 4, MARK_WALKED = 7, MARK_NEW = 8, MARKS = 15 };
+
+/* ---- blocks that no other name reaches ---- */
+
+/* How many refs nm has on it; UINT32_MAX: another name has one too. */
+static uint32_t refs_of(const struct core *c, const struct core_name *nm, uint32_t block)
+{
+    const struct names *n = c->names;
+    uint32_t mine = 0;
+    for (uint32_t ref = n->of[block].refs; ref; ref = n->ref[ref - 1].next_of_block + 1) {
+        if (n->ref[ref - 1].name != name_no(c, nm))
+            return UINT32_MAX;
+        mine++;
+    }
+    return mine;
+}
+
+/* below: nm came here from a child, which no other name reaches either. */
+static bool is_own(const struct core *c, const struct core_name *nm, uint32_t block, bool below)
+{
+    const struct block_name *of = &c->names->of[block];
+    if (of->n > 1 + (uint32_t)below && of->refs == 0)
+        return false;
+    const uint32_t mine = refs_of(c, nm, block);
+    return mine != UINT32_MAX && of->n == mine + below;
+}
+
+/* Of one on which nm has `mine` refs: as many entries its pin has, and one above its tips. */
+static bool is_pinned_by_others(const struct core *c, const struct core_name *nm, uint32_t block)
+{
+    const struct block *b = &c->blocks[block];
+    const uint32_t mine = refs_of(c, nm, block);
+    return b->pins > (nm->pin ? MAX(mine, 1u) : 0);
+}
+
+typedef bool(own_fn)(void *ctx, struct core *c, const struct core_name *nm, struct block *b,
+                     bool below);
+
+/* From each tip up, as far as no other name reaches the blocks and fn agrees. A name may reach a
+ * block by many refs and from many children: each way it is looked at once. */
+static void each_own(struct core *c, const struct core_name *nm, own_fn *fn, void *ctx)
+{
+    struct names *n = c->names;
+    for (uint32_t ref = nm->refs; ref != CORE_NONE; ref = n->ref[ref].next_of_name) {
+        bool below = false;
+        for (uint32_t no = n->ref[ref].block; no != CORE_NONE; no = c->blocks[no].parent) {
+            const unsigned looked = below ? MARK_BELOW : MARK_TIP;
+            if (n->of[no].marks & (looked | MARK_OWN))
+                break;
+            n->of[no].marks = (n->of[no].marks | looked) & MARKS;
+            if (!is_own(c, nm, no, below) || !fn(ctx, c, nm, &c->blocks[no], below))
+                break;
+            n->of[no].marks = (n->of[no].marks | MARK_OWN) & MARKS;
+            below = true;
+        }
+    }
+    for (uint32_t ref = nm->refs; ref != CORE_NONE; ref = n->ref[ref].next_of_name)
+        for (uint32_t no = n->ref[ref].block; no != CORE_NONE && n->of[no].marks & MARK_WALKED;
+             no = c->blocks[no].parent)
+            n->of[no].marks &= MARK_NEW;
+}
+
+/* ---- eviction ---- */
+
+/* Blocks that it reaches, marked, or (false) no more marked. */
+static uint64_t mark_reached(struct core *c, const struct core_name *nm, bool on)
+{
+    struct names *n = c->names;
+    uint64_t blocks = 0;
+    for (uint32_t ref = nm->refs; ref != CORE_NONE; ref = n->ref[ref].next_of_name)
+        for (uint32_t no = n->ref[ref].block;
+             no != CORE_NONE && (n->of[no].marks & MARK_TIP) == (on ? 0 : MARK_TIP);
+             no = c->blocks[no].parent) {
+            n->of[no].marks = on ? MARK_TIP : 0;
+            blocks++;
+        }
+    return blocks;
+}
+
+static uint64_t reached(struct core *c, const struct core_name *nm)
+{
+    (void)mark_reached(c, nm, true);
+    return mark_reached(c, nm, false);
+}
+
+static void count_gone(struct core *c, const struct block *b, struct core_evicted *x)
+{
+    x->blocks++;
+    x->bytes += block_bytes_present(c, b);
+    room_places(c, b, &x->in);
+}
+
+static bool would_go(void *ctx, struct core *c, const struct core_name *nm, struct block *b,
+                     bool below)
+{
+    if (b->state != BLOCK_PRESENT || b->children != (below ? 1u : 0u) || block_held(c, b) ||
+        is_pinned_by_others(c, nm, block_no(c, b)))
+        return false;
+    count_gone(c, b, ctx);
+    return true;
+}
+
+void core_name_would_evict(struct core *c, const struct core_name *nm,
+                           struct core_evicted *ret_evicted)
+{
+    struct core_evicted x = {0};
+    each_own(c, nm, would_go, &x);
+    x.kept = reached(c, nm) - x.blocks;
+    *ret_evicted = x;
+}
+
+/* Blocks that it holds, noted before it ends; those that nothing else needs go. */
+struct noted {
+    struct core *c;
+    struct run_entry *e; /* in the scratch for keys, which has more room */
+    uint32_t n;
+};
+
+static int note(void *ctx, struct block *b)
+{
+    struct noted *x = ctx;
+    x->e[x->n++] = (struct run_entry){block_no(x->c, b), b->gen};
+    return 0;
+}
+
+static void evict_noted(struct core *c, const struct noted *x, struct core_evicted *evicted)
+{
+    for (uint32_t i = 0; i < x->n; i++) {
+        uint32_t no = x->e[i].block;
+        if (c->blocks[no].gen != x->e[i].gen)
+            continue;
+        while (no != CORE_NONE) {
+            struct block *b = &c->blocks[no];
+            const uint32_t parent = b->parent;
+            if (b->state != BLOCK_PRESENT || block_named(c, b) || block_pinned(b) ||
+                b->child != CORE_NONE || block_held(c, b))
+                break;
+            count_gone(c, b, evicted);
+            c->m.blocks_evicted_admin++;
+            block_kill(c, b, KVC_MISS_EVICTED);
+            no = parent;
+        }
+    }
+}
+
+int core_name_forget(struct core *c, struct core_name *nm, struct core_evicted *evict,
+                     struct core_name_waiter *waiter)
+{
+    struct noted noted = {.c = c, .e = (struct run_entry *)(void *)c->names->keys};
+    if (evict) {
+        *evict = (struct core_evicted){.kept = reached(c, nm)};
+        (void)name_each_block(c, nm, note, &noted);
+    }
+    name_end(c, nm);
+    if (evict) {
+        evict_noted(c, &noted, evict);
+        evict->kept -= evict->blocks;
+    }
+    return nm->state == NAME_GOING && waiter ? name_await(c, nm, waiter, false) : 0;
+}
+
+/* ---- what it has to keep ---- */
+
+struct release {
+    const struct core_ns *ns; /* where it goes: what it keeps elsewhere is for other quotas */
+    unsigned tier;
+    uint64_t bytes;
+};
+
+/* Bound by this name alone, and not where it goes. */
+static bool would_release(void *ctx, struct core *c, const struct core_name *nm, struct block *b,
+                          bool below)
+{
+    struct release *x = ctx;
+    const uint32_t no = block_no(c, b);
+    (void)below;
+    if (block_ns(c, b) != x->ns || c->names->of[no].marks & MARK_NEW ||
+        is_pinned_by_others(c, nm, no) || (x->tier == 1 && block_promised(b)))
+        return true;
+    x->bytes += block_is_bound(b, x->tier) ? block_bytes(c, b) : 0;
+    return true;
+}
+
+/* Calls for each block of f's prefix: marks it as new, or (false) forgets that. Bytes that are not
+ * bound to the tier. */
+static uint64_t mark_new(struct core *c, const struct find *f, unsigned tier, bool on)
+{
+    uint64_t bytes = 0;
+    for (uint32_t g = 0; g < f->seq->ngroups; g++) {
+        uint32_t first, end;
+        find_needs(f, g, f->tokens, &first, &end);
+        for (uint32_t i = first; i < end; i++) {
+            const uint32_t no = c->found[f->at[g] + i];
+            const struct block *b = &c->blocks[no];
+            struct block_name *of = &c->names->of[no];
+            if (on && !(of->marks & MARK_NEW)) /* a key may come twice */
+                bytes += block_is_bound(b, tier) ? 0 : block_bytes(c, b);
+            of->marks = (on ? of->marks | MARK_NEW : of->marks & MARK_WALKED) & MARKS;
+        }
+    }
+    return bytes;
+}
+
+int name_room_for(struct core *c, struct core_name *nm, const struct find *f, bool pinned)
+{
+    struct release release = {.ns = f->seq->ns, .tier = c->cfg.disk ? 1 : 0};
+    if (!c->cfg.disk && !pinned)
+        return 0;
+    const uint64_t fresh = mark_new(c, f, release.tier, true);
+    if (nm && fresh > 0)
+        each_own(c, nm, would_release, &release);
+    (void)mark_new(c, f, release.tier, false);
+    return quota_bind(c, f->seq->ns, release.tier, fresh - MIN(fresh, release.bytes));
+}

@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Life tables of uses, and the time between them. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "check_run.h"
+#include "ghost.h"
+#include "survival.h"
+
+#define LITTLE 1e-3f /* uses that what is believed counts for: as good as none */
+
+/* Two classes that differ by four buckets in how fast all goes, four times, and the one above. */
+enum { QUICK, SLOW, ABOVE, CLASSES };
+
+static const struct survival_class tree[CLASSES] = {
+    [QUICK] = {.above = ABOVE, .beside = SURVIVAL_NONE, .factor = 1, .strength = LITTLE},
+    [SLOW] =
+        {.above = ABOVE, .beside = SURVIVAL_NONE, .factor = 1, .strength = LITTLE, .shift = -4},
+    [ABOVE] = {.above = SURVIVAL_NONE, .beside = SURVIVAL_NONE, .factor = 1, .strength = LITTLE},
+};
+
+static struct survival *s;
+
+static void begin(const struct survival_class *classes)
+{
+    const size_t bytes = (survival_mem_bytes(CLASSES) + 63) / 64 * 64;
+    void *mem = aligned_alloc(64, bytes);
+    ck_assert_ptr_nonnull(mem);
+    memset(mem, 0, bytes);
+    s = survival_init(mem, CLASSES, classes);
+}
+
+static void setup(void)
+{
+    begin(tree);
+}
+
+static void teardown(void)
+{
+    free(s);
+}
+
+static void learn(void)
+{
+    for (unsigned i = 0; i < 2 * CLASSES; i++)
+        survival_learn(s);
+}
+
+/* Every second one of two uses begins that is hit `after_ms` later, or never. */
+static void live(unsigned class, unsigned seconds, unsigned after_ms, bool every)
+{
+    const uint64_t step = 1000;
+    for (uint64_t i = 0; i < seconds; i++) {
+        const uint64_t now = i * step;
+        survival_tick(s, now);
+        const uint64_t then = now - after_ms;
+        if (now >= after_ms && (every || (then / step) % 2 == 0))
+            survival_end(s, class, 1, then, now, true);
+        survival_begin(s, class, 1);
+    }
+    learn();
+}
+
+static void expect_near(float is, float want, const char *what)
+{
+    ck_assert_msg(is > want * 0.75f && is < want * 1.35f, "%s: %g, not about %g", what, (double)is,
+                  (double)want);
+}
+
+/* Half of them are hit at 4 s, so a second of keeping is worth 1/8 until then. There are more
+ * seconds than slots: those of old ones are merged, and used again. */
+START_TEST(uses_are_counted_once_however_old_they_grow)
+{
+    live(QUICK, 2000, 4000, false);
+    expect_near(survival_score(s, QUICK, 0), 0.125f, "at first");
+    const float late = survival_score(s, QUICK, 30000);
+    ck_assert_msg(late < 1e-4f, "of those that were not hit at 4 s: %g", (double)late);
+}
+END_TEST
+
+/* A thousand that are never hit, among some that are hit at 4 s: when the slots begin to be used
+ * again they still are a thousand. */
+START_TEST(slots_are_counted_apart)
+{
+    survival_tick(s, 0);
+    survival_begin(s, QUICK, 1000);
+    live(QUICK, 120, 4000, true);
+    expect_near(survival_score(s, QUICK, 0), 120.0f / 1120 / 4, "at first");
+}
+END_TEST
+
+START_TEST(a_class_that_nobody_saw_yet_is_like_the_one_above_in_its_own_time)
+{
+    live(QUICK, 600, 4000, true);
+    survival_begin(s, SLOW, 1);
+    learn();
+    expect_near(survival_score(s, QUICK, 0), 0.25f, "what comes back in 4 s");
+    expect_near(survival_score(s, SLOW, 0), 0.0625f, "four times slower");
+}
+END_TEST
+
+START_TEST(a_class_that_moved_in_is_worked_out_too)
+{
+    live(QUICK, 600, 4000, true);
+    survival_move(s, QUICK, SLOW, 1, 599000);
+    learn();
+    ck_assert(survival_score(s, SLOW, 0) > 0);
+    ck_assert(survival_score(s, SLOW, 0) < survival_score(s, QUICK, 0));
+}
+END_TEST
+
+/* Slow for a class of the quickest, so that all its late ages are one age of the class above, at
+ * which nearly all are hit. */
+START_TEST(what_is_nearly_always_hit_has_a_worth_at_any_age)
+{
+    static const struct survival_class quickest[CLASSES] = {
+        [QUICK] =
+            {.above = ABOVE, .beside = SURVIVAL_NONE, .factor = 1, .strength = 10, .shift = 21},
+        [SLOW] = {.above = ABOVE, .beside = SURVIVAL_NONE, .factor = 1, .strength = LITTLE},
+        [ABOVE] = {.above = SURVIVAL_NONE,
+                   .beside = SURVIVAL_NONE,
+                   .factor = 1,
+                   .strength = LITTLE},
+    };
+    teardown();
+    begin(quickest);
+    live(QUICK, 4000, 600000, true);
+    for (uint64_t hours = 0; hours < 24 * 365; hours = 2 * hours + 1) {
+        const float score = survival_score(s, QUICK, hours * 3600 * 1000);
+        ck_assert_msg(score > 0 && score < 1, "after %llu hours: %g", (unsigned long long)hours,
+                      (double)score);
+    }
+}
+END_TEST
+
+/* Those of one moment, too, when later ones are far apart. */
+START_TEST(a_time_between_uses_that_was_nothing_grows)
+{
+    struct ghost g = {.tag = 1, .used = 1000, .uses = 2};
+    for (unsigned i = 0; i < 60; i++) {
+        ghost_set_gap(&g, ghost_gap(&g, g.used + 25000, 24));
+        g.used += 25000;
+        g.uses++;
+    }
+    ck_assert_uint_gt(ghost_get_gap(&g), 12500);
+}
+END_TEST
+
+START_TEST(a_pause_counts_as_eight_times_the_mean_at_most)
+{
+    struct ghost g = {.tag = 1, .used = 1000, .uses = 4};
+    ghost_set_gap(&g, 100);
+    ck_assert_uint_eq(ghost_gap(&g, 1000 + 300, 24), 150);
+    ck_assert_uint_eq(ghost_gap(&g, 1000 + 800, 24), 275);
+    ck_assert_uint_eq(ghost_gap(&g, 1000 + 1000000, 24), 275);
+}
+END_TEST
+
+START_TEST(the_first_time_between_uses_is_taken_as_it_is)
+{
+    const struct ghost g = {.tag = 1, .used = 1000, .uses = 1};
+    ck_assert_uint_eq(ghost_gap(&g, 1000 + 70000, 24), 70000);
+}
+END_TEST
+
+int main(void)
+{
+    TCase *tc = tcase_create("survival");
+    tcase_add_checked_fixture(tc, setup, teardown);
+    tcase_add_test(tc, uses_are_counted_once_however_old_they_grow);
+    tcase_add_test(tc, slots_are_counted_apart);
+    tcase_add_test(tc, a_class_that_nobody_saw_yet_is_like_the_one_above_in_its_own_time);
+    tcase_add_test(tc, a_class_that_moved_in_is_worked_out_too);
+    tcase_add_test(tc, what_is_nearly_always_hit_has_a_worth_at_any_age);
+    tcase_add_test(tc, a_time_between_uses_that_was_nothing_grows);
+    tcase_add_test(tc, a_pause_counts_as_eight_times_the_mean_at_most);
+    tcase_add_test(tc, the_first_time_between_uses_is_taken_as_it_is);
+    Suite *suite = suite_create("survival");
+    suite_add_tcase(suite, tc);
+    return check_run(suite);
+}
