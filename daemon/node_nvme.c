@@ -333,6 +333,10 @@ static void tell(const struct node_nvme *n, const struct nvme_report *r, uint64_
                         ", found again from the tables (%u more had not been synced and are not "
                         "whole)",
                         r->blocks_torn);
+    else if (r->extents_forward != 0)
+        (void)!snprintf(how, sizeof how,
+                        ", %u of them not in the journal yet (%u more blocks had not been synced)",
+                        r->extents_forward, r->blocks_torn);
     if (r->fresh)
         LOG_INFO("nvme: a new store");
     else

@@ -88,7 +88,10 @@ struct nvme_report {
     bool fresh;   /* there was nothing, or of an older format: formatted anew */
     bool rebuilt; /* the journal was missing or damaged: found again from the tables */
     uint32_t extents, blocks, blocks_dropped, tables_damaged;
-    uint32_t blocks_torn; /* of a rebuild: had not been synced and are not whole, so not told */
+    uint32_t
+        extents_forward; /* that the journal did not have yet, found behind those that it had */
+    uint32_t
+        blocks_torn; /* of these and of a rebuild: had not been synced, are not whole, not told */
     uint32_t blocks_gone, promises_gone; /* where no path is any more, or it ends earlier */
     uint64_t bytes;
     uint64_t segment_bytes; /* that it has: those of its first start */

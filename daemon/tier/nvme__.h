@@ -85,6 +85,8 @@ bool nvme__item_ok(const struct nvme_head *head, const struct nvme_item *item);
 #define NVME_KEY_META   (UINT64_C(1) << 63)
 #define NVME_KEY_STORE  (NVME_KEY_META | 1) /* the store's UUID */
 #define NVME_KEY_BUDGET (NVME_KEY_META | 2)
+/* Of each path a u64: extents up to that number are in the journal, or are not looked for. */
+#define NVME_KEY_SETTLED (NVME_KEY_META | 3)
 struct nvme_value {
     uint32_t flags, pages, items, head_pages, records;
     uint64_t gen, seq;
@@ -178,6 +180,7 @@ struct nvme_seg {
     uint8_t state, path;
     bool durable;
     bool broken; /* an extent was lost: what is behind it is lost too */
+    bool named;  /* the journal has an extent of this generation, so the rest is found */
     bool unread; /* holds an extent whose table could not be read at start */
 };
 
@@ -231,6 +234,8 @@ struct nvme_path {
     bool sync_busy;
     uint64_t sync_due_ns;   /* UINT64_MAX: nothing to sync */
     uint64_t written_pages; /* since a sync was last begun */
+    uint64_t settled;       /* what the journal has under NVME_KEY_SETTLED */
+    bool hold_settled;      /* it stays: what is behind it could not be read at start */
     /* superblock */
     uint64_t super_seq;
     enum nvme_super_phase super_phase;
@@ -308,7 +313,8 @@ struct nvme_keep {
     struct tier_loc to;
 };
 
-#define NVME_COMMIT_MAX 1024u
+#define NVME_COMMIT_MAX  1024u
+#define NVME_COMMIT_KEPT 2u /* of them, for the budget and what is settled */
 struct nvme_commit {
     struct journal_commit commit;
     bool busy;
@@ -370,7 +376,8 @@ struct nvme {
     uint32_t keep_head, keeps;
     struct nvme_commit commit;
     struct nvme_budget budget;
-    uint64_t commit_due_ns; /* for what has no durable waiter; UINT64_MAX: nothing */
+    uint64_t commit_due_ns; /* UINT64_MAX: nothing */
+    bool tell_settled;      /* an extent was lost, and is not to be looked for */
     bool tell_room, draining;
     bool work;     /* an I/O has ended since the queues were looked at */
     uint8_t *zero; /* NVME_ZERO_BYTES */
@@ -483,6 +490,10 @@ void nvme__written(struct nvme *n, struct nvme_path *p, uint32_t extent);
 void nvme__extent_lost(struct nvme *n, uint32_t extent);
 /* Extents from since_seq to this one have been synced; less than since_seq: none. */
 uint64_t nvme__safe_seq(const struct nvme *n);
+/* The value of NVME_KEY_SETTLED, if there were a commit of all that is synced. Returns its bytes;
+ * 0: it is what the journal has. */
+uint32_t nvme__settled_save(struct nvme *n, uint8_t ret_value[NVME_VALUE_BYTES]);
+KVC_WARN_UNUSED int nvme__settled_load(struct nvme *n, const void *value, uint32_t bytes);
 void nvme__durable_settle(struct nvme *n, struct nvme_path *p, int status);
 /* All that was written to the path since its last good sync is lost. */
 void nvme__sync_failed(struct nvme *n, struct nvme_path *p);
@@ -527,7 +538,7 @@ struct nvme_candidate {
     uint64_t seq, gen;
     uint64_t since, safe; /* as in its table; by the journal: 0 */
     uint32_t extent;
-    bool unsure; /* of a rebuild: it may not have been synced */
+    bool unsure; /* found by its table: it may not have been synced */
     uint8_t dead[NVME_MAP_BYTES];
 };
 struct nvme_candidates {
@@ -541,6 +552,13 @@ KVC_WARN_UNUSED int nvme__candidate(struct nvme *n, struct nvme_candidates *list
 KVC_WARN_UNUSED int nvme__rebuild(struct nvme *n, const struct nvme_recovery *r,
                                   const bool whole[DISK_PATHS_MAX], struct nvme_candidates *list,
                                   struct nvme_report *report);
+/* Extents behind those of the list that the journal does not name, in durable segments of which
+ * it names some: added to it, and unsure. */
+KVC_WARN_UNUSED int nvme__forward(struct nvme *n, const struct nvme_recovery *r,
+                                  struct nvme_candidates *list, struct nvme_report *report);
+/* Blocks of extents that are unsure are read, and those with other bytes become dead. */
+KVC_WARN_UNUSED int nvme__look_at_unsure(struct nvme *n, const struct nvme_recovery *r,
+                                         struct nvme_candidates *list, struct nvme_report *report);
 /* What a rebuild has found, the newest first: blocks of extents that may not have been synced are
  * read, and those that have other bytes than their table says become dead. */
 KVC_WARN_UNUSED int nvme__rebuild_torn(struct nvme *n, const struct nvme_recovery *r,

@@ -14,6 +14,7 @@
 struct extent {
     uint64_t page;
     uint32_t path;
+    bool forward; /* the journal does not name it yet */
     struct nvme_value value;
 };
 struct check {
@@ -26,6 +27,7 @@ struct check {
     bool have[DISK_PATHS_MAX];
     struct extent *extent;
     uint32_t n, cap;
+    uint64_t settled[DISK_PATHS_MAX];
     bool mine; /* the journal is this store's */
     int problems, error;
     uint8_t *head, *piece;
@@ -135,6 +137,12 @@ static int each_entry(void *ctx, uint64_t key, const void *value, uint32_t bytes
         cursor_init(&c, value, bytes);
         k->mine = is_uuid_of(k, cursor_take(&c, sizeof(k->super[0].uuid)));
     }
+    if (key == NVME_KEY_SETTLED) {
+        struct cursor c;
+        cursor_init(&c, value, bytes);
+        for (uint32_t i = 0; i < k->disk->paths && cursor_left(&c) >= sizeof(uint64_t); i++)
+            k->settled[i] = cursor_u64le(&c);
+    }
     if ((key & NVME_KEY_META) != 0)
         return 0;
     if (nvme__value_decode(value, bytes, &x.value) < 0) {
@@ -204,9 +212,80 @@ static void walk_tables(struct check *k)
     }
 }
 
+/* ---- behind what the journal names: what it has not learnt of yet ---- */
+
+/* Of the pages in `piece`: how far to go on; 0: there is no more. */
+static uint32_t take_forward(struct check *k, struct extent *x, uint64_t first, uint32_t pages)
+{
+    const struct nvme_super *s = &k->super[x->path];
+    uint32_t at = 0;
+    while (at < pages) {
+        struct nvme_head h;
+        const uint64_t page = first + at - NVME_HEADER_PAGES;
+        const int r = nvme__head_decode(k->piece + (size_t)at * NVME_PAGE,
+                                        (uint64_t)(pages - at) * NVME_PAGE, &h);
+        if (r == -ENOBUFS && at != 0)
+            return at;
+        if (r < 0 || memcmp(h.uuid, s->uuid, sizeof(h.uuid)) != 0 || h.path != x->path ||
+            h.seg != page / s->seg_pages || h.page != page % s->seg_pages ||
+            h.pages > s->seg_pages - h.page || h.gen != x->value.gen ||
+            h.seq <= k->settled[x->path])
+            return 0;
+        *x = (struct extent){
+            .path = x->path, .page = first + at, .forward = true, .value = nvme__value_of(&h)};
+        k->error = take_extent(k, x);
+        if (k->error < 0)
+            return 0;
+        at += h.pages;
+    }
+    return at;
+}
+
+static uint64_t seg_of(const struct check *k, const struct extent *x)
+{
+    return (x->page - NVME_HEADER_PAGES) / k->super[x->path].seg_pages;
+}
+
+static bool is_last_of_segment(const struct check *k, uint32_t named, uint32_t i)
+{
+    const struct extent *x = &k->extent[i], *next = x + 1;
+    return i + 1 == named || next->path != x->path || seg_of(k, next) != seg_of(k, x);
+}
+
+static int by_place(const void *a, const void *b)
+{
+    const struct extent *x = a, *y = b;
+    return x->path != y->path ? (x->path > y->path) - (x->path < y->path)
+                              : (x->page > y->page) - (x->page < y->page);
+}
+
+static void go_forward(struct check *k)
+{
+    const uint32_t named = k->n;
+    for (uint32_t i = 0; i < named; i++) {
+        struct extent x = k->extent[i];
+        if (x.path >= k->disk->paths || !k->have[x.path] || x.page < NVME_HEADER_PAGES ||
+            (x.value.flags & NVME_T_DURABLE) == 0 || !is_last_of_segment(k, named, i))
+            continue;
+        const uint64_t end =
+            NVME_HEADER_PAGES + (seg_of(k, &x) + 1) * (uint64_t)k->super[x.path].seg_pages;
+        for (uint64_t page = x.page + x.value.pages; page < end && k->error == 0;) {
+            const uint32_t pages = (uint32_t)MIN((uint64_t)PIECE_PAGES, end - page);
+            const uint32_t on = read_pages(k, x.path, page, pages, k->piece) < 0
+                                    ? 0
+                                    : take_forward(k, &x, page, pages);
+            page = on != 0 ? page + on : end;
+        }
+    }
+    k->report->extents_forward = k->n - named;
+    if (k->n != named)
+        qsort(k->extent, k->n, sizeof(k->extent[0]), by_place);
+}
+
 /* ---- what is in them ---- */
 
-static void check_payload(struct check *k, const struct extent *x, uint32_t slot,
+/* False: it is not there, which is no fault of what was not in the journal yet. */
+static bool check_payload(struct check *k, const struct extent *x, uint32_t slot,
                           const struct nvme_item *it)
 {
     struct hash_stream s;
@@ -218,16 +297,19 @@ static void check_payload(struct check *k, const struct extent *x, uint32_t slot
         if (r < 0) {
             problem(k, "path %u page %llu: block %u cannot be read: %s", x->path,
                     (unsigned long long)x->page, slot, err_name(r));
-            return;
+            return true;
         }
         const uint64_t got = MIN(left, (uint64_t)pages * NVME_PAGE);
         hash_stream_update(&s, k->piece, got);
         at += got;
     }
     const struct hash128 sum = hash_stream_final(&s);
-    if (!hash128_equal(&sum, &it->sum))
+    if (hash128_equal(&sum, &it->sum))
+        return true;
+    if (!x->forward)
         problem(k, "path %u page %llu: the payload of block %u is not what was stored", x->path,
                 (unsigned long long)x->page, slot);
+    return !x->forward;
 }
 
 static bool is_table_of(const struct check *k, const struct extent *x, const struct nvme_head *h)
@@ -270,10 +352,12 @@ static void check_extent(struct check *k, const struct extent *x, bool payload)
         }
         if ((it.flags & NVME_I_RECORD) != 0 || (x->value.dead[i / 8] >> i % 8 & 1) != 0)
             continue;
+        if ((payload || x->forward) && !check_payload(k, x, i, &it)) {
+            k->report->blocks_torn++;
+            continue;
+        }
         k->report->blocks++;
         k->report->bytes += it.bytes;
-        if (payload)
-            check_payload(k, x, i, &it);
     }
 }
 
@@ -310,6 +394,8 @@ static void check_all(struct check *k, struct journal *journal, bool payload)
         problem(k, "journal: %s: blocks are found by their tables, those that were let go of too",
                 r < 0 ? "damaged" : "of another store, or never finished");
         walk_tables(k);
+    } else {
+        go_forward(k);
     }
     for (uint32_t i = 0; i < k->n && k->error == 0; i++) {
         const struct extent *x = &k->extent[i];
@@ -330,6 +416,7 @@ int nvme_check(struct disk *disk, struct journal *journal, bool payload, int (*p
 {
     struct check k = {.disk = disk, .pump = pump, .ctx = ctx, .say = say, .report = ret_report};
     *ret_report = (struct nvme_report){0};
+    memset(k.settled, UINT8_MAX, sizeof(k.settled));
     k.head = nvme__buffer(NVME_HEAD_PAGES);
     k.piece = nvme__buffer(PIECE_PAGES);
     if (k.head == NULL || k.piece == NULL)

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Without a journal: all segments are walked, many at a time. An extent's table says where the next
- * one begins; behind a hole (an extent that was lost while a later one was not) every page is
- * looked at. Which of the generations that turn up in a segment counts, the caller decides.
+ * What tables tell. Without a journal all segments are walked, many at a time: an extent's table
+ * says where the next one begins; behind a hole (an extent that was lost while a later one was not)
+ * every page is looked at. Which of the generations that turn up in a segment counts, the caller
+ * decides. With a journal, what it may not have learnt of before a crash is behind what it names,
+ * in durable segments: these are walked from there on, forward to the first page that is no table
+ * of that generation, or is of an extent that is settled.
  */
 #include <stdlib.h>
 
@@ -16,7 +19,8 @@ struct walk {
     struct nvme *n;
     struct nvme_candidates *list;
     struct nvme_report *report;
-    const bool *whole;
+    const bool *whole;    /* NULL: forward */
+    const uint32_t *from; /* forward: the first page of each segment; 0: it is not walked */
     uint32_t next_seg, active;
     int error;
 };
@@ -39,6 +43,8 @@ static int take_in(struct walker *k, uint32_t at, const struct nvme_head *h)
         h->seg != k->seg - p->first_seg || h->page != k->page + at ||
         h->pages > n->seg_pages - h->page)
         return -ESTALE;
+    if (k->w->from != NULL && (h->gen != k->gen || h->seq <= p->settled))
+        return -ESTALE;
     k->gen = h->gen;
     struct nvme_candidates *l = k->w->list;
     struct nvme_value v = nvme__value_of(h);
@@ -46,6 +52,7 @@ static int take_in(struct walker *k, uint32_t at, const struct nvme_head *h)
     if (r == 0) {
         l->at[l->n - 1].since = h->since;
         l->at[l->n - 1].safe = h->safe;
+        l->at[l->n - 1].unsure = k->w->from != NULL;
     }
     return r;
 }
@@ -53,6 +60,7 @@ static int take_in(struct walker *k, uint32_t at, const struct nvme_head *h)
 /* Returns how far the walker may go on. */
 static uint32_t parse(struct walker *k)
 {
+    const struct nvme *n = k->w->n;
     uint32_t at = 0;
     while (at < k->pages) {
         struct nvme_head h;
@@ -61,11 +69,24 @@ static uint32_t parse(struct walker *k)
         if (r == -ENOBUFS && at != 0)
             return at;
         const int taken = r == 0 ? take_in(k, at, &h) : r;
-        if (taken == -ENOMEM || taken == -ENOSPC)
+        if (taken == -ENOSPC && k->w->from != NULL)
+            k->w->report->blocks_dropped += h.items;
+        else if (taken == -ENOMEM || taken == -ENOSPC)
             k->w->error = taken;
+        if (taken != 0 && k->w->from != NULL)
+            return n->seg_pages - k->page;
         at += taken == 0 ? h.pages : 1;
     }
     return at;
+}
+
+/* What is behind it cannot be told: it is left as it is, for the next start. */
+static void leave(struct walker *k)
+{
+    struct nvme *n = k->w->n;
+    n->seg[k->seg].unread = true;
+    n->path[n->seg[k->seg].path].hold_settled = true;
+    k->page = n->seg_pages;
 }
 
 static void on_chunk(struct nvme_io *io)
@@ -78,8 +99,19 @@ static void on_chunk(struct nvme_io *io)
         k->tries = 0;
         k->w->report->tables_damaged++;
         k->page += k->pages;
+        if (k->w->from != NULL)
+            leave(k);
     }
     walk_on(k);
+}
+
+static bool is_walked(const struct walk *w, uint32_t seg)
+{
+    const struct nvme *n = w->n;
+    const struct nvme_path *p = &n->path[n->seg[seg].path];
+    if (w->from != NULL)
+        return w->from[seg] != 0 && w->from[seg] < n->seg_pages;
+    return !p->absent && (seg - p->first_seg < p->formatted || w->whole[p->number]);
 }
 
 static bool next_segment(struct walker *k)
@@ -87,12 +119,11 @@ static bool next_segment(struct walker *k)
     struct nvme *n = k->w->n;
     while (k->w->next_seg < n->segs) {
         const uint32_t seg = k->w->next_seg++;
-        const struct nvme_path *p = &n->path[n->seg[seg].path];
-        if (p->absent || (seg - p->first_seg >= p->formatted && !k->w->whole[p->number]))
+        if (!is_walked(k->w, seg))
             continue;
         k->seg = seg;
-        k->page = 0;
-        k->gen = 0;
+        k->page = k->w->from != NULL ? k->w->from[seg] : 0;
+        k->gen = k->w->from != NULL ? n->seg[seg].gen : 0;
         return true;
     }
     return false;
@@ -111,28 +142,53 @@ static void walk_on(struct walker *k)
                 nvme__seg_page(n, k->seg) + k->page, k->iov.iov_len, on_chunk);
 }
 
-int nvme__rebuild(struct nvme *n, const struct nvme_recovery *r, const bool whole[DISK_PATHS_MAX],
-                  struct nvme_candidates *list, struct nvme_report *report)
+static int walk_all(struct walk *w, const struct nvme_recovery *r)
 {
-    struct walk w = {.n = n, .list = list, .report = report, .whole = whole};
+    struct nvme *n = w->n;
     struct walker *walker = sys_calloc(WALKERS, sizeof(walker[0]));
     uint8_t *buf = nvme__buffer((uint64_t)WALKERS * CHUNK);
     int pumped = 0;
     if (walker == NULL || buf == NULL)
-        w.error = -ENOMEM;
-    for (uint32_t i = 0; w.error == 0 && i < WALKERS; i++) {
+        w->error = -ENOMEM;
+    for (uint32_t i = 0; w->error == 0 && i < WALKERS; i++) {
         walker[i] = (struct walker){
-            .w = &w, .buf = buf + (size_t)i * CHUNK * NVME_PAGE, .page = n->seg_pages};
-        w.active++;
+            .w = w, .buf = buf + (size_t)i * CHUNK * NVME_PAGE, .page = n->seg_pages};
+        w->active++;
         walk_on(&walker[i]);
     }
-    while (w.active != 0 || n->ios != 0) {
+    while (w->active != 0 || n->ios != 0) {
         const int one = r->pump(r->ctx);
         pumped = pumped != 0 ? pumped : one < 0 ? one : 0;
         if (pumped != 0)
-            w.error = pumped;
+            w->error = pumped;
     }
     free(walker);
     free(buf);
-    return w.error;
+    return w->error;
+}
+
+int nvme__rebuild(struct nvme *n, const struct nvme_recovery *r, const bool whole[DISK_PATHS_MAX],
+                  struct nvme_candidates *list, struct nvme_report *report)
+{
+    struct walk w = {.n = n, .list = list, .report = report, .whole = whole};
+    return walk_all(&w, r);
+}
+
+int nvme__forward(struct nvme *n, const struct nvme_recovery *r, struct nvme_candidates *list,
+                  struct nvme_report *report)
+{
+    uint32_t *from = sys_calloc(n->segs != 0 ? n->segs : 1, sizeof(from[0]));
+    struct walk w = {.n = n, .list = list, .report = report, .from = from};
+    const uint32_t named = list->n;
+    if (from == NULL)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < named; i++) {
+        const struct nvme_extent *x = &n->extent[list->at[i].extent];
+        if ((x->flags & NVME_X_DURABLE) != 0)
+            from[x->seg] = n->seg[x->seg].used_pages;
+    }
+    const int result = walk_all(&w, r);
+    free(from);
+    report->extents_forward = list->n - named;
+    return result;
 }

@@ -307,6 +307,8 @@ static int each_entry(void *ctx, uint64_t key, const void *value, uint32_t bytes
     struct cursor c;
     if (key == NVME_KEY_BUDGET)
         return nvme__budget_load(v->n, value, bytes);
+    if (key == NVME_KEY_SETTLED)
+        return nvme__settled_load(v->n, value, bytes);
     if (key == NVME_KEY_STORE) {
         cursor_init(&c, value, bytes);
         const uint8_t *uuid = cursor_take(&c, sizeof(v->n->uuid));
@@ -328,6 +330,28 @@ static void forget_candidates(struct recover *v)
     v->list.n = 0;
     v->stales = 0;
     v->report->blocks_gone = v->report->promises_gone = 0;
+    for (uint32_t i = 0; i < v->n->paths; i++)
+        v->n->path[i].settled = UINT64_MAX;
+}
+
+/* Promises are kept before the journal has their extents. */
+static int go_forward(struct recover *v)
+{
+    struct nvme *n = v->n;
+    struct nvme_candidates *l = &v->list;
+    const uint32_t named = l->n;
+    int r = nvme__forward(n, v->r, l, v->report);
+    for (uint32_t i = named; i < l->n; i++) {
+        struct nvme_extent *x = &n->extent[l->at[i].extent];
+        struct nvme_seg *s = &n->seg[x->seg];
+        x->state = NVME_X_WRITTEN;
+        s->used_pages = MAX(s->used_pages, x->page + x->pages);
+    }
+    if (r == 0 && l->n != named) {
+        qsort(l->at, l->n, sizeof(l->at[0]), newest_first);
+        r = nvme__look_at_unsure(n, v->r, l, v->report);
+    }
+    return r;
 }
 
 /* Which extents there are: by the journal, or, when it cannot tell, by the tables. */
@@ -337,8 +361,10 @@ static int find_extents(struct recover *v)
     int r = n->journal->ops->walk(n->journal, each_entry, v);
     if (r == -ENOMEM)
         return r;
-    if (r == 0 && v->mine)
-        return settle(v);
+    if (r == 0 && v->mine) {
+        r = settle(v);
+        return r != 0 ? r : go_forward(v);
+    }
     v->report->rebuilt = true;
     forget_candidates(v);
     nvme__budget_start(n, false);
@@ -605,7 +631,7 @@ static void start_segments(struct recover *v)
         const uint32_t extent = v->list.at[i].extent;
         struct nvme_extent *x = &n->extent[extent];
         struct nvme_path *p = &n->path[n->seg[x->seg].path];
-        if (v->report->rebuilt) {
+        if (x->state == NVME_X_WRITTEN) {
             n->seg[x->seg].pending++;
             nvme__written(n, p, extent);
             p->sync_due_ns = n->now_ns;
@@ -688,13 +714,13 @@ static int commit_now(struct recover *v, const struct journal_change *change, ui
     return v->error != 0 ? v->error : commit.result;
 }
 
-/* Stale keys go before their segments can be used again. What was rebuilt is in the journal before
- * the key that makes it count. */
+/* Stale keys go before their segments can be used again. What was found by its table is in the
+ * journal before the key that makes it count, and before it is settled. */
 static int settle_journal(struct recover *v)
 {
     struct nvme *n = v->n;
     struct journal_change change[128];
-    uint8_t value[sizeof(n->uuid) + 4];
+    uint8_t value[sizeof(n->uuid) + 4], settled[NVME_VALUE_BYTES];
     struct wcursor w;
     int r = 0;
     for (uint32_t i = 0; i < v->stales && r == 0;) {
@@ -704,7 +730,7 @@ static int settle_journal(struct recover *v)
         r = commit_now(v, change, k);
     }
     n->running = true;
-    if (r == 0 && v->report->rebuilt) {
+    if (r == 0 && (v->report->rebuilt || v->report->extents_forward != 0)) {
         nvme_flush(n);
         while (!nvme__sync_idle(n) && r == 0)
             r = v->r->pump(v->r->ctx);
@@ -714,8 +740,10 @@ static int settle_journal(struct recover *v)
     wcursor_put(&w, n->uuid, sizeof(n->uuid));
     wcursor_put_u32le(&w, n->epoch);
     change[0] = (struct journal_change){NVME_KEY_STORE, value, sizeof(value)};
+    const uint32_t bytes = nvme__settled_save(n, settled);
+    change[1] = (struct journal_change){NVME_KEY_SETTLED, settled, bytes};
     if (r == 0)
-        r = commit_now(v, change, 1);
+        r = commit_now(v, change, bytes != 0 ? 2 : 1);
     if (r < 0)
         note(v, "the journal cannot be written");
     return r;
@@ -738,6 +766,8 @@ static int recover(struct recover *v)
     struct nvme *n = v->n;
     uint32_t first = NVME_NONE;
     nvme__budget_start(n, true);
+    for (uint32_t i = 0; i < n->paths; i++)
+        n->path[i].settled = UINT64_MAX;
     for (uint32_t i = 0; i < n->paths; i++)
         read_super(v, i);
     int r = v->error != 0 ? v->error : agree(v, &first);

@@ -221,7 +221,7 @@ static void open_next(struct nvme *n, struct nvme_path *p, enum nvme_class which
     s->state = NVME_S_OPEN;
     s->gen = (uint64_t)n->epoch << 32 | ++n->gen_count;
     s->done_pages = 0;
-    s->broken = false;
+    s->broken = s->named = false;
     s->durable = which == NVME_DURABLE;
     n->segs_durable += s->durable;
     o->seg = seg;

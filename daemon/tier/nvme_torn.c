@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * After a rebuild: which extents may not have been synced, and which of their blocks are not there.
+ * Extents that were found by their tables: which may not have been synced, and which of their
+ * blocks are not there.
  * A table on the medium says nothing of the payload behind it, and a torn copy that is newer would
  * hide an older one that is whole. Tables of later extents say what had been synced when they were
  * written; what none of them speaks of is read, a piece at a time, and compared with its sums.
@@ -193,35 +194,36 @@ static void read_on(struct reader *k)
         k->l->active--;
 }
 
-static int look_at_unsure(struct look *l, const struct nvme_recovery *r)
+int nvme__look_at_unsure(struct nvme *n, const struct nvme_recovery *r,
+                         struct nvme_candidates *list, struct nvme_report *report)
 {
+    struct look l = {.n = n, .list = list, .report = report};
     const size_t own = (size_t)(NVME_TABLE_PAGES + PIECE) * NVME_PAGE;
     struct reader *reader = sys_aligned_alloc(64, READERS * sizeof(reader[0]));
     uint8_t *buf = nvme__buffer((uint64_t)READERS * (NVME_TABLE_PAGES + PIECE));
     if (reader == NULL || buf == NULL)
-        l->error = -ENOMEM;
-    for (uint32_t i = 0; l->error == 0 && i < READERS; i++) {
+        l.error = -ENOMEM;
+    for (uint32_t i = 0; l.error == 0 && i < READERS; i++) {
         uint8_t *table = buf + i * own;
         memset(&reader[i], 0, sizeof(reader[i]));
-        reader[i].l = l;
+        reader[i].l = &l;
         reader[i].table = table;
         reader[i].piece = table + (size_t)NVME_TABLE_PAGES * NVME_PAGE;
-        l->active++;
+        l.active++;
         read_on(&reader[i]);
     }
-    while (l->active != 0 || l->n->ios != 0) {
+    while (l.active != 0 || n->ios != 0) {
         const int one = r->pump(r->ctx);
-        l->error = l->error != 0 ? l->error : one < 0 ? one : 0;
+        l.error = l.error != 0 ? l.error : one < 0 ? one : 0;
     }
     free(reader);
     free(buf);
-    return l->error;
+    return l.error;
 }
 
 int nvme__rebuild_torn(struct nvme *n, const struct nvme_recovery *r, struct nvme_candidates *list,
                        struct nvme_report *report)
 {
-    struct look l = {.n = n, .list = list, .report = report};
     if (list->n == 0)
         return 0;
     struct claim *claim = sys_calloc(list->n, sizeof(claim[0]));
@@ -229,5 +231,5 @@ int nvme__rebuild_torn(struct nvme *n, const struct nvme_recovery *r, struct nvm
         return -ENOMEM;
     const uint32_t unsure = mark_unsure(list, claim);
     free(claim);
-    return unsure != 0 ? look_at_unsure(&l, r) : 0;
+    return unsure != 0 ? nvme__look_at_unsure(n, r, list, report) : 0;
 }

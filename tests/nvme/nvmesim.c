@@ -482,13 +482,14 @@ static void print_totals(const struct sim_totals *t, int failed)
 {
     printf(
         "%llu seeds, %d failed; %llu lives, %llu puts (%llu durable), %llu reads, %llu found "
-        "again, %llu told by reclaim, %llu kept, %llu lost, %llu rebuilds (%llu torn), %llu whole "
+        "again, %llu told by reclaim, %llu kept, %llu lost, %llu rebuilds, %llu extents found "
+        "forward (%llu torn), %llu whole "
         "checks\n",
         (unsigned long long)t->seeds, failed, (unsigned long long)t->lives,
         (unsigned long long)t->puts, (unsigned long long)t->durables, (unsigned long long)t->gets,
         (unsigned long long)t->found, (unsigned long long)t->reclaimed, (unsigned long long)t->kept,
-        (unsigned long long)t->lost, (unsigned long long)t->rebuilt, (unsigned long long)t->torn,
-        (unsigned long long)t->checked);
+        (unsigned long long)t->lost, (unsigned long long)t->rebuilt, (unsigned long long)t->forward,
+        (unsigned long long)t->torn, (unsigned long long)t->checked);
 }
 
 int main(int argc, char **argv)

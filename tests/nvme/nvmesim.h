@@ -28,7 +28,7 @@ struct sim_thing {
 
 struct sim_totals {
     uint64_t seeds, lives, puts, durables, gets, found, reclaimed, kept, lost, rebuilt, torn,
-        checked;
+        forward, checked;
 };
 
 struct sim {
