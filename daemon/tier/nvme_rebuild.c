@@ -31,6 +31,7 @@ struct walker {
     uint8_t *buf;
     uint64_t gen; /* the newest that was found in the segment */
     uint32_t seg, page, pages, tries;
+    bool peeks; /* forward: one page is read, for most segments have nothing behind */
 };
 
 static void walk_on(struct walker *k);
@@ -80,6 +81,15 @@ static uint32_t parse(struct walker *k)
     return at;
 }
 
+/* The same, of the first page: whether it begins a table of this generation. */
+static uint32_t peek(const struct walker *k)
+{
+    struct nvme_head h;
+    const int r = nvme__head_decode(k->buf, NVME_PAGE, &h);
+    const bool more = r == -ENOBUFS || (r == 0 && h.gen == k->gen);
+    return more ? 0 : k->w->n->seg_pages - k->page;
+}
+
 /* What is behind it cannot be told: it is left as it is, for the next start. */
 static void leave(struct walker *k)
 {
@@ -94,7 +104,8 @@ static void on_chunk(struct nvme_io *io)
     struct walker *k = CONTAINER_OF(io, struct walker, io);
     if (io->op.result >= 0) {
         k->tries = 0;
-        k->page += parse(k);
+        k->page += k->peeks ? peek(k) : parse(k);
+        k->peeks = false;
     } else if (++k->tries == NVME_RETRY) {
         k->tries = 0;
         k->w->report->tables_damaged++;
@@ -124,6 +135,7 @@ static bool next_segment(struct walker *k)
         k->seg = seg;
         k->page = k->w->from != NULL ? k->w->from[seg] : 0;
         k->gen = k->w->from != NULL ? n->seg[seg].gen : 0;
+        k->peeks = k->w->from != NULL;
         return true;
     }
     return false;
@@ -136,7 +148,7 @@ static void walk_on(struct walker *k)
         k->w->active--;
         return;
     }
-    k->pages = MIN(CHUNK, n->seg_pages - k->page);
+    k->pages = MIN(k->peeks ? 1 : CHUNK, n->seg_pages - k->page);
     k->iov = (struct iovec){k->buf, (size_t)k->pages * NVME_PAGE};
     nvme__issue(n, &k->io, DISK_READ, &n->path[n->seg[k->seg].path], &k->iov, 1,
                 nvme__seg_page(n, k->seg) + k->page, k->iov.iov_len, on_chunk);

@@ -142,7 +142,7 @@ static void take_found(struct sim *s, const struct nvme_found *f, bool rebuilt)
         sim_fail(s, "block %u was found with another label", id);
     if (version <= t->gone)
         sim_fail(s, "block %u is of another store", id);
-    if (version <= t->dead && !rebuilt && !s->rebuilt && !s->misdirects)
+    if (version <= t->dead && version > t->dropped && !rebuilt && !s->rebuilt && !s->misdirects)
         sim_fail(s, "block %u came back from the dead: version %u of %u", id, version, t->dead);
     if (t->durable && t->state == SIM_LIVE && version != t->version && !s->misdirects)
         sim_fail(s, "block %u is promised as version %u and was found as %u", id, t->version,
@@ -187,6 +187,7 @@ void sim_check_found(struct sim *s, bool clean)
             sim_fail(s, "block %u was lost by a clean restart", id);
         t->state = SIM_ABSENT;
         t->durable = false;
+        t->dropped = g->report.blocks_dropped != 0 ? t->versions : t->dropped;
     }
     s->rebuilt = s->rebuilt || rebuilt;
     s->totals->rebuilt += rebuilt;
