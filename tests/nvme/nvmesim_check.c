@@ -164,12 +164,14 @@ void sim_check_found(struct sim *s, bool clean)
     const struct rig *g = &s->rig;
     const bool rebuilt = g->report.rebuilt;
     bool found[SIM_IDS] = {false};
+    uint32_t promises = 0;
     for (uint32_t i = 0; i < g->founds; i++) {
         if (i != 0 && g->found[i].order > g->found[i - 1].order &&
             g->found[i].label.durable == g->found[i - 1].label.durable)
             sim_fail(s, "an older block was told before a newer one");
         take_found(s, &g->found[i], rebuilt);
         found[rig_id(&g->found[i].label)] = true;
+        promises += g->found[i].label.durable;
     }
     for (uint32_t id = 1; id < SIM_IDS; id++) {
         struct sim_thing *t = &s->thing[id];
@@ -177,12 +179,14 @@ void sim_check_found(struct sim *s, bool clean)
         t->moving = false;
         if (found[id])
             continue;
-        if (t->state == SIM_LIVE && t->durable && !s->misdirects)
+        /* Promises that were let go of are back, and newer, and there is no room for more. */
+        const bool full = rebuilt && promises == g->config.blocks_max;
+        if (t->state == SIM_LIVE && t->durable && !s->misdirects && !full)
             sim_fail(s,
-                     "block %u was promised and is lost (rebuilt %d, %u extents, %u blocks, %u "
-                     "dropped, %u tables damaged, blocks_max %u)",
-                     id, rebuilt, g->report.extents, g->report.blocks, g->report.blocks_dropped,
-                     g->report.tables_damaged, g->config.blocks_max);
+                     "block %u was promised and is lost (rebuilt %d, %u extents, %u blocks, %u of "
+                     "them promised, %u dropped, %u tables damaged, blocks_max %u)",
+                     id, rebuilt, g->report.extents, g->report.blocks, promises,
+                     g->report.blocks_dropped, g->report.tables_damaged, g->config.blocks_max);
         if (t->state == SIM_LIVE && clean && !s->faults && !s->misdirects)
             sim_fail(s, "block %u was lost by a clean restart", id);
         t->state = SIM_ABSENT;
