@@ -216,6 +216,7 @@ struct move {
     uint32_t block;
     uint8_t kind; /* enum move_kind */
     bool durable, leaving;
+    bool above;   /* for what is below it */
     bool by_pin;  /* durable for pins and names alone */
     bool unread;  /* storage could not read it */
     bool corrupt; /* these are not the bytes that were written */
@@ -282,6 +283,7 @@ struct quota {
 
 #define STUCK_MAX 64u
 
+#define ABOVE_MAX 1024u
 struct core {
     struct core_config cfg;
     uint64_t now_ns, now_ms;
@@ -345,6 +347,9 @@ struct core {
     /* Clean blocks in the order in which their host copies go: a ring of record numbers. */
     uint32_t *clean;
     uint32_t clean_max, clean_at, clean_n;
+    /* Blocks that are in memory alone while some that build on them are on disk: a ring. */
+    struct run_entry above[ABOVE_MAX];
+    uint32_t above_at, above_n, above_moves;
     uint64_t leaving_bytes; /* of what is being saved, to make room */
     uint64_t loading_bytes;
     uint64_t reading_bytes;               /* of them, from disk */
@@ -687,6 +692,7 @@ void verify_cancel_all(struct core *c, const struct core_client *cl);
 /* move.c */
 enum save_why {
     SAVE_COPY,    /* so that there is one */
+    SAVE_ABOVE,   /* the same, for what builds on it and is there */
     SAVE_LEAVING, /* so that its copy in memory can go */
     SAVE_PROMISE, /* durable, for somebody who was promised that */
     SAVE_PIN      /* durable while it is pinned or named */
@@ -707,6 +713,14 @@ void block_untear(struct core *c, struct block *b);
 void disk_drop(struct core *c, struct block *b);
 #define MOVE_OPS_MAX 2048u
 #define MOVES_MAX    1024u
+
+/* above.c */
+/* What it builds on is to be on disk, as it is. */
+void above_want(struct core *c, const struct block *b);
+/* Whether it is on disk for what builds on it there. */
+bool above_carries(const struct core *c, const struct block *b);
+/* Begins some of what is wanted; true: there is more that can be begun now. */
+bool above_step(struct core *c);
 
 /* place.c */
 uint32_t clean_max(const struct core_config *cfg);

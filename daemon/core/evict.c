@@ -120,6 +120,7 @@ bool core_placement_step(struct core *c)
     if (c->cfg.disk) {
         promise_step(c);
         more |= place_fill(c);
+        more |= above_step(c);
         load_pump(c);
         room_wake(c);
     }

@@ -201,6 +201,7 @@ static void save_end(struct core *c, struct move *m)
             disk_give(c, b, old);
     }
     c->m.saving_bytes -= m->bytes;
+    c->above_moves -= m->above;
     if (m->leaving)
         count_leaving(c, b, -m->bytes);
     block_clear(b, BLOCK_F_SAVING | BLOCK_F_LEAVING);
@@ -212,6 +213,7 @@ static void save_end(struct core *c, struct move *m)
                     0);
         c->m.blocks_demoted++;
         c->m.bytes_demoted += m->bytes;
+        above_want(c, b);
     } else if (m->err) {
         c->m.demotion_failures++;
         c->pause_ms = c->now_ms + MOVE_PAUSE_MS;
@@ -274,6 +276,8 @@ int save_begin(struct core *c, struct block *b, enum save_why why)
     struct move *m = move_new(c, b, MOVE_SAVE);
     m->durable = durable;
     m->leaving = leaving;
+    m->above = why == SAVE_ABOVE;
+    c->above_moves += m->above;
     m->by_pin = why == SAVE_PIN;
     if (leaving && block_in_policy(b))
         block_park(c, b);

@@ -2,8 +2,8 @@
 /*
  * What storage wants room from, and what it tells by itself. A block whose place is to be written
  * anew is kept (storage writes it again) when it is durable, pinned, in use, or of a higher level
- * or worth more than most of what is on disk; forgotten when memory has it too; else it goes, with
- * what is below it.
+ * or worth more than most of what is on disk; when memory has it too, it is kept for what builds on
+ * it on disk, else forgotten; else it goes, with what is below it.
  */
 #include "core__.h"
 
@@ -150,7 +150,8 @@ static void reclaim_one(struct core *c, struct tier_loc loc, uint32_t no)
         return;
     }
     if (b->flags & BLOCK_F_HOST) {
-        disk_forget(c, b);
+        if (!above_carries(c, b) || !deserves(c, b, true) || !keep(c, loc, no))
+            disk_forget(c, b);
         return;
     }
     if (deserves(c, b, tree_in_use(c, b)) && keep(c, loc, no))

@@ -429,6 +429,54 @@ START_TEST(a_chain_without_its_beginning_does_not_come_back)
 }
 END_TEST
 
+/* A chain of 12 of which the end has left memory, and the beginning is used all the time. */
+static void half_a_chain_leaves(void)
+{
+    rig_store(&r, 1, ns, 0, 1, 0, 12);
+    rig_settle(&r);
+    for (uint32_t i = 2; i <= 8; i++) {
+        struct core_held held = rig_acquire(&r, 1, ns, 1, 32);
+        ck_assert_uint_eq(held.prefix.tokens, 32);
+        store_chains(i, 1);
+        ck_assert_int_eq(core_release(r.core, r.cl[1], held.lease), 0);
+    }
+    rig_settle(&r);
+    ck_assert_uint_eq(rig_lookup(&r, ns, 1, 96).tokens, 96);
+}
+
+static void begin_again(void)
+{
+    rig_restart(&r, false);
+    struct core_ns_spec spec = rig_spec("m", 8, 64);
+    ns = rig_ns(&r, 1, &spec);
+}
+
+START_TEST(what_is_on_disk_has_its_beginning_there)
+{
+    begin(16, 64);
+    half_a_chain_leaves();
+    begin_again();
+    ck_assert_uint_eq(rig_lookup(&r, ns, 1, 96).tokens, 96);
+    ck_assert_uint_eq(load(1, 96), 96);
+    rig_end(&r);
+}
+END_TEST
+
+START_TEST(a_beginning_stays_on_disk_for_what_builds_on_it)
+{
+    begin(16, 64);
+    half_a_chain_leaves();
+    for (uint32_t region = 4; region > 0; region--) { /* the end of the chain was written first */
+        fake_disk_want(r.disk, region);
+        rig_settle(&r);
+    }
+    ck_assert_uint_eq(rig_lookup(&r, ns, 1, 96).tokens, 96);
+    begin_again();
+    ck_assert_uint_eq(rig_lookup(&r, ns, 1, 96).tokens, 96);
+    rig_end(&r);
+}
+END_TEST
+
 START_TEST(wrong_bytes_in_memory_after_a_restart_are_a_miss)
 {
     begin(16, 64);
@@ -470,6 +518,8 @@ int main(void)
     tcase_add_test(t, a_drain_ends_with_the_write_budget);
     tcase_add_test(t, a_restart_finds_what_both_tiers_have);
     tcase_add_test(t, a_chain_without_its_beginning_does_not_come_back);
+    tcase_add_test(t, what_is_on_disk_has_its_beginning_there);
+    tcase_add_test(t, a_beginning_stays_on_disk_for_what_builds_on_it);
     tcase_add_test(t, wrong_bytes_in_memory_after_a_restart_are_a_miss);
     suite_add_tcase(s, t);
     return check_run(s);
