@@ -378,6 +378,9 @@ struct nvme {
     struct nvme_budget budget;
     uint64_t commit_due_ns; /* UINT64_MAX: nothing */
     bool tell_settled;      /* an extent was lost, and is not to be looked for */
+    /* Blocks that recovery would find though nobody holds them: in extents that are not synced, in
+     * those that are, and those that the commit in flight tells of. */
+    uint64_t deaths_open, deaths_new, deaths_commit;
     bool tell_room, draining;
     bool work;     /* an I/O has ended since the queues were looked at */
     uint8_t *zero; /* NVME_ZERO_BYTES */
@@ -498,6 +501,13 @@ void nvme__durable_settle(struct nvme *n, struct nvme_path *p, int status);
 /* All that was written to the path since its last good sync is lost. */
 void nvme__sync_failed(struct nvme *n, struct nvme_path *p);
 void nvme__commit_soon(struct nvme *n);
+/* Whether there would be entries for all that recovery finds, if a promise more were on disk. */
+bool nvme__have_entries(const struct nvme *n);
+/* Of an extent, blocks that nobody holds. */
+static inline uint32_t nvme__dead_of(const struct nvme_extent *x)
+{
+    return (uint32_t)(x->items - x->records - x->live);
+}
 /* No commit follows: what is not in the journal will not be. */
 void nvme__journal_failed(struct nvme *n, int error);
 uint64_t nvme__sync_next(const struct nvme *n);
@@ -538,7 +548,10 @@ struct nvme_candidate {
     uint64_t seq, gen;
     uint64_t since, safe; /* as in its table; by the journal: 0 */
     uint32_t extent;
-    bool unsure; /* found by its table: it may not have been synced */
+    bool unsure;  /* found by its table: it may not have been synced */
+    bool forward; /* behind what the journal names */
+    bool unread;  /* forward: it cannot be read now */
+    bool broken;  /* forward: a namespace's record is torn, so nothing from here on was promised */
     uint8_t dead[NVME_MAP_BYTES];
 };
 struct nvme_candidates {
@@ -556,7 +569,8 @@ KVC_WARN_UNUSED int nvme__rebuild(struct nvme *n, const struct nvme_recovery *r,
  * it names some: added to it, and unsure. */
 KVC_WARN_UNUSED int nvme__forward(struct nvme *n, const struct nvme_recovery *r,
                                   struct nvme_candidates *list, struct nvme_report *report);
-/* Blocks of extents that are unsure are read, and those with other bytes become dead. */
+/* Blocks of extents that are unsure are read, and those with other bytes become dead. What is
+ * found forward is marked instead when it cannot be read, or has lost a record. */
 KVC_WARN_UNUSED int nvme__look_at_unsure(struct nvme *n, const struct nvme_recovery *r,
                                          struct nvme_candidates *list, struct nvme_report *report);
 /* What a rebuild has found, the newest first: blocks of extents that may not have been synced are

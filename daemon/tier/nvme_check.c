@@ -271,9 +271,12 @@ static void go_forward(struct check *k)
             NVME_HEADER_PAGES + (seg_of(k, &x) + 1) * (uint64_t)k->super[x.path].seg_pages;
         for (uint64_t page = x.page + x.value.pages; page < end && k->error == 0;) {
             const uint32_t pages = (uint32_t)MIN((uint64_t)PIECE_PAGES, end - page);
-            const uint32_t on = read_pages(k, x.path, page, pages, k->piece) < 0
-                                    ? 0
-                                    : take_forward(k, &x, page, pages);
+            const int r = read_pages(k, x.path, page, pages, k->piece);
+            const uint32_t on = r < 0 ? 0 : take_forward(k, &x, page, pages);
+            if (r < 0)
+                problem(k,
+                        "path %u page %llu: what the journal may not have yet cannot be read: %s",
+                        x.path, (unsigned long long)page, err_name(r));
             page = on != 0 ? page + on : end;
         }
     }

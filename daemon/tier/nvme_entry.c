@@ -93,6 +93,10 @@ void nvme__entry_unlink(struct nvme *n, struct nvme_entry *e)
     MUST(x->live > 0 && s->live > 0);
     x->live--;
     s->live--;
+    if (x->state >= NVME_X_SYNCED)
+        n->deaths_new += x->state != NVME_X_LOST;
+    else
+        n->deaths_open++;
     s->live_pages -= pages;
     n->live_pages -= pages;
     n->promised_pages += pages;

@@ -31,7 +31,7 @@ struct walker {
     uint8_t *buf;
     uint64_t gen; /* the newest that was found in the segment */
     uint32_t seg, page, pages, tries;
-    bool peeks; /* forward: one page is read, for most segments have nothing behind */
+    bool peeks; /* forward: one page is read, for most segments have nothing behind; then a table */
 };
 
 static void walk_on(struct walker *k);
@@ -44,7 +44,8 @@ static int take_in(struct walker *k, uint32_t at, const struct nvme_head *h)
         h->seg != k->seg - p->first_seg || h->page != k->page + at ||
         h->pages > n->seg_pages - h->page)
         return -ESTALE;
-    if (k->w->from != NULL && (h->gen != k->gen || h->seq <= p->settled))
+    if (k->w->from != NULL &&
+        (h->gen != k->gen || h->seq <= p->settled || (h->flags & NVME_T_DURABLE) == 0))
         return -ESTALE;
     k->gen = h->gen;
     struct nvme_candidates *l = k->w->list;
@@ -53,7 +54,7 @@ static int take_in(struct walker *k, uint32_t at, const struct nvme_head *h)
     if (r == 0) {
         l->at[l->n - 1].since = h->since;
         l->at[l->n - 1].safe = h->safe;
-        l->at[l->n - 1].unsure = k->w->from != NULL;
+        l->at[l->n - 1].unsure = l->at[l->n - 1].forward = k->w->from != NULL;
     }
     return r;
 }
@@ -61,7 +62,6 @@ static int take_in(struct walker *k, uint32_t at, const struct nvme_head *h)
 /* Returns how far the walker may go on. */
 static uint32_t parse(struct walker *k)
 {
-    const struct nvme *n = k->w->n;
     uint32_t at = 0;
     while (at < k->pages) {
         struct nvme_head h;
@@ -70,24 +70,30 @@ static uint32_t parse(struct walker *k)
         if (r == -ENOBUFS && at != 0)
             return at;
         const int taken = r == 0 ? take_in(k, at, &h) : r;
-        if (taken == -ENOSPC && k->w->from != NULL)
-            k->w->report->blocks_dropped += h.items;
-        else if (taken == -ENOMEM || taken == -ENOSPC)
+        if (taken == -ENOMEM || taken == -ENOSPC)
             k->w->error = taken;
-        if (taken != 0 && k->w->from != NULL)
-            return n->seg_pages - k->page;
         at += taken == 0 ? h.pages : 1;
     }
     return at;
 }
 
-/* The same, of the first page: whether it begins a table of this generation. */
-static uint32_t peek(const struct walker *k)
+/* The same, of one table: no other counts. */
+static uint32_t parse_forward(struct walker *k)
 {
     struct nvme_head h;
-    const int r = nvme__head_decode(k->buf, NVME_PAGE, &h);
-    const bool more = r == -ENOBUFS || (r == 0 && h.gen == k->gen);
-    return more ? 0 : k->w->n->seg_pages - k->page;
+    const uint32_t left = k->w->n->seg_pages - k->page;
+    const int r = nvme__head_decode(k->buf, (uint64_t)k->pages * NVME_PAGE, &h);
+    if (r == -ENOBUFS && k->peeks && left > 1) {
+        k->peeks = false;
+        return 0;
+    }
+    k->peeks = true;
+    const int taken = r == 0 ? take_in(k, 0, &h) : r;
+    if (taken == -ENOSPC)
+        k->w->report->blocks_dropped += h.items;
+    else if (taken == -ENOMEM)
+        k->w->error = taken;
+    return taken == 0 ? h.pages : left;
 }
 
 /* What is behind it cannot be told: it is left as it is, for the next start. */
@@ -104,8 +110,7 @@ static void on_chunk(struct nvme_io *io)
     struct walker *k = CONTAINER_OF(io, struct walker, io);
     if (io->op.result >= 0) {
         k->tries = 0;
-        k->page += k->peeks ? peek(k) : parse(k);
-        k->peeks = false;
+        k->page += k->w->from != NULL ? parse_forward(k) : parse(k);
     } else if (++k->tries == NVME_RETRY) {
         k->tries = 0;
         k->w->report->tables_damaged++;
@@ -121,7 +126,7 @@ static bool is_walked(const struct walk *w, uint32_t seg)
     const struct nvme *n = w->n;
     const struct nvme_path *p = &n->path[n->seg[seg].path];
     if (w->from != NULL)
-        return w->from[seg] != 0 && w->from[seg] < n->seg_pages;
+        return w->from[seg] != 0 && w->from[seg] < n->seg_pages && p->settled != UINT64_MAX;
     return !p->absent && (seg - p->first_seg < p->formatted || w->whole[p->number]);
 }
 
@@ -148,7 +153,10 @@ static void walk_on(struct walker *k)
         k->w->active--;
         return;
     }
-    k->pages = MIN(k->peeks ? 1 : CHUNK, n->seg_pages - k->page);
+    k->pages = MIN(k->peeks             ? 1
+                   : k->w->from != NULL ? NVME_TABLE_PAGES
+                                        : CHUNK,
+                   n->seg_pages - k->page);
     k->iov = (struct iovec){k->buf, (size_t)k->pages * NVME_PAGE};
     nvme__issue(n, &k->io, DISK_READ, &n->path[n->seg[k->seg].path], &k->iov, 1,
                 nvme__seg_page(n, k->seg) + k->page, k->iov.iov_len, on_chunk);

@@ -334,23 +334,107 @@ static void forget_candidates(struct recover *v)
         v->n->path[i].settled = UINT64_MAX;
 }
 
-/* Promises are kept before the journal has their extents. */
-static int go_forward(struct recover *v)
+/* ---- forward ---- */
+
+/* The candidate's segment is left as it is from there on: the next start looks again. */
+static void hold(struct nvme *n, const struct nvme_candidate *c)
+{
+    struct nvme_seg *s = &n->seg[n->extent[c->extent].seg];
+    s->unread = true;
+    n->path[s->path].hold_settled = true;
+}
+
+static uint32_t path_of(const struct nvme *n, const struct nvme_candidate *c)
+{
+    return n->seg[n->extent[c->extent].seg].path;
+}
+
+/* A process that was killed may have left in the drive what it had not synced: from `first` on it
+ * is synced, or else unread. */
+static int sync_found(struct recover *v, uint32_t first)
 {
     struct nvme *n = v->n;
     struct nvme_candidates *l = &v->list;
-    const uint32_t named = l->n;
-    int r = nvme__forward(n, v->r, l, v->report);
+    bool any[DISK_PATHS_MAX] = {false}, good[DISK_PATHS_MAX] = {false};
+    for (uint32_t i = first; i < l->n; i++)
+        any[path_of(n, &l->at[i])] = true;
+    for (uint32_t i = 0; i < n->paths; i++) {
+        good[i] = any[i] && io_once(v, DISK_SYNC, &n->path[i], NULL, 0, 0) == 0;
+        if (v->error != 0)
+            return v->error;
+    }
+    for (uint32_t i = first; i < l->n; i++) {
+        struct nvme_candidate *c = &l->at[i];
+        const bool synced = good[path_of(n, c)];
+        n->extent[c->extent].state = synced ? NVME_X_SYNCED : NVME_X_WRITTEN;
+        c->unread = c->forward && !synced;
+    }
+    return 0;
+}
+
+/* Of a rebuild: without its namespace nothing of an extent can be told again. */
+static void drop_broken(struct recover *v)
+{
+    for (uint32_t i = 0; i < v->list.n; i++) {
+        struct nvme_candidate *c = &v->list.at[i];
+        const struct nvme_extent *x = &v->n->extent[c->extent];
+        if (!c->broken)
+            continue;
+        memset(c->dead, UINT8_MAX, sizeof(c->dead));
+        v->report->blocks_torn += (uint32_t)(x->items - x->records);
+    }
+}
+
+/* What counts; the rest of its segment goes with what does not. */
+static int keep_forward(struct recover *v, uint32_t named)
+{
+    struct nvme *n = v->n;
+    struct nvme_candidates *l = &v->list;
+    uint32_t *ends = sys_calloc(n->segs, sizeof(ends[0])); /* page + 1; 0: it does not */
+    uint32_t kept = named;
+    if (ends == NULL)
+        return -ENOMEM;
     for (uint32_t i = named; i < l->n; i++) {
-        struct nvme_extent *x = &n->extent[l->at[i].extent];
+        const struct nvme_candidate *c = &l->at[i];
+        const struct nvme_extent *x = &n->extent[c->extent];
+        if ((c->unread || c->broken) && (ends[x->seg] == 0 || x->page + 1 < ends[x->seg]))
+            ends[x->seg] = x->page + 1;
+    }
+    for (uint32_t i = named; i < l->n; i++) {
+        const struct nvme_candidate *c = &l->at[i];
+        struct nvme_extent *x = &n->extent[c->extent];
         struct nvme_seg *s = &n->seg[x->seg];
-        x->state = NVME_X_WRITTEN;
+        if (c->unread)
+            hold(n, c);
+        if (ends[x->seg] != 0 && x->page + 1 >= ends[x->seg]) {
+            v->report->tables_damaged += c->unread;
+            v->report->blocks_torn += c->unread ? 0 : (uint32_t)(x->items - x->records);
+            nvme__extent_free(n, c->extent);
+            continue;
+        }
         s->used_pages = MAX(s->used_pages, x->page + x->pages);
+        l->at[kept++] = *c;
     }
-    if (r == 0 && l->n != named) {
+    l->n = kept;
+    v->report->extents_forward = kept - named;
+    free(ends);
+    return 0;
+}
+
+/* Promises are kept before the journal has their extents. */
+static int go_forward(struct recover *v)
+{
+    struct nvme_candidates *l = &v->list;
+    const uint32_t named = l->n;
+    int r = nvme__forward(v->n, v->r, l, v->report);
+    if (r == 0 && l->n != named)
+        r = sync_found(v, named);
+    if (r == 0 && l->n != named)
+        r = nvme__look_at_unsure(v->n, v->r, l, v->report);
+    if (r == 0 && l->n != named)
+        r = keep_forward(v, named);
+    if (r == 0 && l->n != named)
         qsort(l->at, l->n, sizeof(l->at[0]), newest_first);
-        r = nvme__look_at_unsure(n, v->r, l, v->report);
-    }
     return r;
 }
 
@@ -377,7 +461,10 @@ static int find_extents(struct recover *v)
     if (r == 0)
         r = settle(v);
     if (r == 0)
+        r = sync_found(v, 0);
+    if (r == 0)
         r = nvme__rebuild_torn(n, v->r, &v->list, v->report);
+    drop_broken(v);
     v->stales = 0; /* the journal is empty */
     return r;
 }
@@ -561,7 +648,11 @@ static void tell_blocks(struct recover *v, const struct nvme_candidate *c, const
         v->report->tables_damaged++;
         for (uint32_t i = x->records; i < x->items; i++)
             v->report->blocks_dropped += (c->dead[i / 8] >> i % 8 & 1) == 0;
-        if (failed) {
+        if (failed && c->forward) {
+            note(v, "path %u: what was promised last was read, and then could not be: start again",
+                 v->n->seg[x->seg].path);
+            v->error = -EIO;
+        } else if (failed) {
             v->n->seg[x->seg].unread = true;
             x->flags |= NVME_X_UNREAD;
         } else {
@@ -611,8 +702,6 @@ static void place_extents(struct recover *v)
         struct nvme_seg *s = &n->seg[x->seg];
         struct nvme_path *p = &n->path[s->path];
         nvme__seg_attach(n, x->seg, extent);
-        if (v->report->rebuilt)
-            x->state = NVME_X_WRITTEN; /* the journal does not know what of it dies */
         if ((x->flags & NVME_X_DURABLE) != 0 && !s->durable) {
             s->durable = true;
             n->segs_durable++;
@@ -623,15 +712,24 @@ static void place_extents(struct recover *v)
 }
 
 /* Segments become what they are; those that hold nothing go. Extents that the journal does not know
- * take the way of those that were just written. */
+ * take the way of those that were just written, or synced, the oldest first: of a segment the
+ * journal never names what comes after something that it does not. */
 static void start_segments(struct recover *v)
 {
     struct nvme *n = v->n;
-    for (uint32_t i = 0; i < v->list.n; i++) {
-        const uint32_t extent = v->list.at[i].extent;
+    n->deaths_open = n->deaths_new = 0; /* counted below, with what was dead before */
+    for (uint32_t i = v->list.n; i > 0; i--) {
+        const uint32_t extent = v->list.at[i - 1].extent;
         struct nvme_extent *x = &n->extent[extent];
         struct nvme_path *p = &n->path[n->seg[x->seg].path];
-        if (x->state == NVME_X_WRITTEN) {
+        if (x->state == NVME_X_WRITTEN)
+            n->deaths_open += nvme__dead_of(x);
+        else if (x->state == NVME_X_SYNCED || (x->flags & NVME_X_DIRTY) != 0)
+            n->deaths_new += nvme__dead_of(x);
+        if (x->state == NVME_X_SYNCED) {
+            n->seg[x->seg].pending++;
+            nvme__extents_push(n, &n->synced, extent);
+        } else if (x->state == NVME_X_WRITTEN) {
             n->seg[x->seg].pending++;
             nvme__written(n, p, extent);
             p->sync_due_ns = n->now_ns;
@@ -732,9 +830,11 @@ static int settle_journal(struct recover *v)
     n->running = true;
     if (r == 0 && (v->report->rebuilt || v->report->extents_forward != 0)) {
         nvme_flush(n);
-        while (!nvme__sync_idle(n) && r == 0)
-            r = v->r->pump(v->r->ctx);
-        r = r < 0 ? r : n->journal_error;
+        while (!nvme__sync_idle(n) && (v->error == 0 || n->ios != 0 || n->commit.busy)) {
+            const int one = v->r->pump(v->r->ctx);
+            v->error = v->error != 0 ? v->error : one < 0 ? one : 0;
+        }
+        r = v->error != 0 ? v->error : n->journal_error;
     }
     wcursor_init(&w, value, sizeof(value));
     wcursor_put(&w, n->uuid, sizeof(n->uuid));
@@ -742,7 +842,11 @@ static int settle_journal(struct recover *v)
     change[0] = (struct journal_change){NVME_KEY_STORE, value, sizeof(value)};
     const uint32_t bytes = nvme__settled_save(n, settled);
     change[1] = (struct journal_change){NVME_KEY_SETTLED, settled, bytes};
-    if (r == 0)
+    /* A rebuild that could not see all paths is none: the next start does it again. */
+    bool absent = false;
+    for (uint32_t i = 0; i < n->paths; i++)
+        absent = absent || n->path[i].absent;
+    if (r == 0 && !(v->report->rebuilt && absent))
         r = commit_now(v, change, bytes != 0 ? 2 : 1);
     if (r < 0)
         note(v, "the journal cannot be written");

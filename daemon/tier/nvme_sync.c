@@ -15,6 +15,16 @@
 
 /* ---- sync ---- */
 
+/* On a path that is out deaths may wait for long. */
+bool nvme__have_entries(const struct nvme *n)
+{
+    bool up = true;
+    for (uint32_t i = 0; i < n->paths; i++)
+        up = up && nvme__path_up(&n->path[i]);
+    return n->entries_used + n->deaths_new + n->deaths_commit + (up ? n->deaths_open : 0) <=
+           n->entries_max;
+}
+
 /* Whether it is there after a crash. */
 static bool is_kept(const struct nvme *n, const struct nvme_extent *x)
 {
@@ -54,6 +64,7 @@ void nvme__written(struct nvme *n, struct nvme_path *p, uint32_t extent)
 /* Its table may be there, and what is torn behind it: no later table may call it synced. */
 void nvme__extent_lost(struct nvme *n, uint32_t extent)
 {
+    n->deaths_open -= nvme__dead_of(&n->extent[extent]);
     n->extent[extent].state = NVME_X_LOST;
     nvme__extents_push(n, &n->lost, extent);
     n->since_seq = n->seq_count + 1;
@@ -160,6 +171,8 @@ static void on_synced(struct nvme_io *io)
         struct nvme_extent *x = &n->extent[extent];
         const uint64_t wait = (x->flags & NVME_X_DURABLE) != 0 ? COMMIT_NS : 0;
         x->state = NVME_X_SYNCED;
+        n->deaths_open -= nvme__dead_of(x);
+        n->deaths_new += nvme__dead_of(x);
         nvme__extents_push(n, &n->synced, extent);
         n->commit_due_ns = nvme__sooner(n->commit_due_ns, n->now_ns + wait);
     }
@@ -352,6 +365,8 @@ static void on_committed(struct journal_commit *commit)
     n->commit.busy = false;
     if (n->journal_error == 0 && commit->result == 0) {
         n->m.commits++;
+        n->deaths_commit = 0;
+        n->work = true; /* promises may have waited for that */
         finish_new(n);
         finish_deleted(n);
         for (uint32_t i = 0; i < n->paths; i++)
@@ -372,8 +387,8 @@ static bool commit_wanted(const struct nvme *n)
 {
     if (n->commit.busy || n->journal_error != 0)
         return false;
-    const bool due =
-        n->commit_due_ns <= n->now_ns || n->flushing || n->segs_free < nvme__reserve(n) / 2 + 1;
+    const bool due = n->commit_due_ns <= n->now_ns || n->flushing ||
+                     (n->delete_head != NVME_NONE && n->segs_free < nvme__reserve(n) / 2 + 1);
     return due && (has_news(n) || n->budget.changed);
 }
 
@@ -388,6 +403,10 @@ static void commit_start(struct nvme *n)
     gather_deleted(n);
     gather_budget(n);
     gather_settled(n);
+    if (n->synced.n == 0 && n->dirty.n == 0) { /* else it does not tell of all */
+        n->deaths_commit = n->deaths_new;
+        n->deaths_new = 0;
+    }
     if (n->synced.n != 0)
         n->commit_due_ns = n->now_ns;
     if (n->dirty.n != 0 || n->delete_head != NVME_NONE)

@@ -343,6 +343,10 @@ static bool write_one(struct nvme *n, enum nvme_class which)
     if (list->n == 0 || n->write_free == NULL ||
         (n->write_inflight != 0 && n->write_inflight + n->c.extent_bytes > credit(n)))
         return false;
+    if (which == NVME_DURABLE && !nvme__have_entries(n)) { /* what died is told first */
+        n->flushing = true;
+        return false;
+    }
     /* A table page and perhaps a namespace's come before it. */
     const bool moves = nvme__keep_owns(n, list->head);
     struct nvme_path *p = nvme__seg_room(n, which, moves, nvme__pages(list->head->bytes) + 2);

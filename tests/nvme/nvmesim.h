@@ -20,7 +20,6 @@ struct sim_thing {
     uint32_t versions; /* ever put */
     uint32_t dead;     /* versions up to this one are dead for certain */
     uint32_t gone;     /* of them, those of another store */
-    uint32_t dropped;  /* up to this one: there may be some for which a start had no entry */
     struct {
         struct hash128 sum;
         uint32_t bytes;

@@ -83,11 +83,8 @@ static void check_stable(struct sim *s, uint64_t key, const struct nvme_value *v
         sim_fail(s, "a commit names an extent whose table was not synced");
     if (!s->rebuilt && !s->rig.report.rebuilt)
         check_reachable(s, (uint32_t)(key >> 56), &h);
-    const bool of_before = v->seq >> 40 != s->rig.nvme->epoch; /* found by its table at start */
     for (uint32_t i = 0; i < h.items && !s->rebuilt && !s->rig.report.rebuilt; i++) {
         nvme__item_decode(at, i, &it);
-        if (of_before && (it.flags & NVME_I_RECORD) != 0)
-            continue; /* it was looked at when it was told; nothing later relies on it */
         const struct hash128 sum = hash_sum(at + (size_t)it.page * NVME_PAGE, it.bytes);
         if ((v->dead[i / 8] >> i % 8 & 1) == 0 && !hash128_equal(&sum, &it.sum))
             sim_fail(s,
@@ -142,7 +139,7 @@ static void take_found(struct sim *s, const struct nvme_found *f, bool rebuilt)
         sim_fail(s, "block %u was found with another label", id);
     if (version <= t->gone)
         sim_fail(s, "block %u is of another store", id);
-    if (version <= t->dead && version > t->dropped && !rebuilt && !s->rebuilt && !s->misdirects)
+    if (version <= t->dead && !rebuilt && !s->rebuilt && !s->misdirects)
         sim_fail(s, "block %u came back from the dead: version %u of %u", id, version, t->dead);
     if (t->durable && t->state == SIM_LIVE && version != t->version && !s->misdirects)
         sim_fail(s, "block %u is promised as version %u and was found as %u", id, t->version,
@@ -191,7 +188,6 @@ void sim_check_found(struct sim *s, bool clean)
             sim_fail(s, "block %u was lost by a clean restart", id);
         t->state = SIM_ABSENT;
         t->durable = false;
-        t->dropped = g->report.blocks_dropped != 0 ? t->versions : t->dropped;
     }
     s->rebuilt = s->rebuilt || rebuilt;
     s->totals->rebuilt += rebuilt;
@@ -237,11 +233,8 @@ void sim_check_store(struct sim *s)
                                     !s->rebuilt, pump, s, say, &r);
     if (problems != 0)
         sim_fail(s, "the store has %d faults", problems);
-    /* For which there was no entry at start: they stay on disk until their segment goes. */
-    const uint32_t dropped = s->rig.report.blocks_dropped;
-    if (r.blocks < live || r.blocks > live + dropped || (dropped == 0 && r.bytes != bytes))
-        sim_fail(s, "on disk there are %u blocks, the tier has %u (%u dropped at start)", r.blocks,
-                 live, dropped);
+    if (r.blocks != live || r.bytes != bytes)
+        sim_fail(s, "on disk there are %u blocks, the tier has %u", r.blocks, live);
     s->totals->checked++;
     for (uint32_t id = 1; id < SIM_IDS; id++) {
         struct sim_thing *t = &s->thing[id];
