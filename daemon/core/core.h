@@ -303,7 +303,8 @@ struct core_ns_view {
     uint64_t named_bytes;        /* of what names reach, each block once */
     uint64_t near_bytes;         /* of slots on devices; nobody's quota counts them */
     /* Of blocks that stay whoever wants their room: in host memory for pins, on disk for pins,
-     * names and durable commits, those that are yet to be written there too. */
+     * names and durable commits, those that are yet to be written there too: of a commit from when
+     * that begins. */
     uint64_t bound[RETAIN_TIERS];
 };
 void core_ns_view(const struct core_ns *ns, struct core_ns_view *ret_view);

@@ -70,7 +70,8 @@ struct block {
     uint32_t flags : 21;         /* enum block_flag */
     uint32_t shards_present : 7; /* of at most KVC_SHARDS_MAX; wherever they are */
     uint32_t copies : 9;    /* of writers and verifications, in flight, at most BLOCK_COPIES_MAX */
-    uint32_t moving : 8;    /* shards on their way between tiers */
+    uint32_t moving : 7;    /* shards on their way between tiers */
+    uint32_t promising : 1; /* being written to disk for a promise, which binds it there already */
     uint32_t host_pins : 8; /* of `pins`, those that keep its copy in memory too */
     uint32_t where; /* head of its parts, or the host location of a block of one shard, or 0 */
     union {
@@ -216,7 +217,7 @@ struct move {
     uint32_t block;
     uint8_t kind; /* enum move_kind */
     bool durable, leaving;
-    bool by_pin;  /* durable for pins and names alone */
+    bool by_pin;  /* durable for pins and names alone; durable without: its block is `promising` */
     bool unread;  /* storage could not read it */
     bool corrupt; /* these are not the bytes that were written */
     uint16_t left;

@@ -184,7 +184,7 @@ static bool would_release(void *ctx, struct core *c, const struct core_name *nm,
     const uint32_t no = block_no(c, b);
     (void)below;
     if (block_ns(c, b) != x->ns || c->names->of[no].marks & MARK_NEW ||
-        is_pinned_by_others(c, nm, no) || (x->tier == 1 && block_promised(b)))
+        is_pinned_by_others(c, nm, no) || (x->tier == 1 && (block_promised(b) || b->promising)))
         return true;
     x->bytes += block_is_bound(b, x->tier) ? block_bytes(c, b) : 0;
     return true;
