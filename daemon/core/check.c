@@ -206,10 +206,11 @@ static void check_block(struct core *c, uint32_t no, struct tally *t)
     t->ring += b->flags & BLOCK_F_RING ? 1 : 0;
     if (b->state == BLOCK_FREE) {
         MUST(b->leases == 0 && b->copies == 0 && b->moving == 0 && !(b->flags & BLOCK_F_LINKED));
-        MUST(!b->promising);
+        MUST(!b->promising && !b->listed);
         MUST(!retain_is_in(c->retain, no));
         return;
     }
+    MUST(!b->listed);
     t->records++;
     t->moving += b->moving;
     t->promising += b->promising;

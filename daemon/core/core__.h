@@ -50,7 +50,7 @@ enum block_flag {
 #define CORE_GATED_EACH KVC_STORE_MAX
 
 #define BLOCK_COPIES_MAX 511u
-#define BLOCK_HOLDS_MAX  ((1u << 24) - 1)
+#define BLOCK_HOLDS_MAX  ((1u << 23) - 1)
 #define BLOCK_PINS_MAX   255u
 
 /* One block: 88 bytes. The first cache line answers a lookup. */
@@ -63,7 +63,8 @@ struct block {
     uint8_t near : 1;    /* some device has a copy of it, or is being given one (near.c) */
     uint8_t state;       /* enum block_state */
     /* holders: leases, loads, and a reservation that is linking children to it */
-    uint32_t leases : 24;
+    uint32_t leases : 23;
+    uint32_t listed : 1; /* in the pin that is being made; 0 outside of core_pin() */
     uint32_t pins : 8;
     uint32_t used; /* last use, core->now_ms >> CORE_AGE_SHIFT */
     uint32_t tokens : 11;

@@ -651,6 +651,49 @@ START_TEST(what_is_on_its_way_counts_for_whose_it_becomes)
 }
 END_TEST
 
+/* As a window may. */
+START_TEST(a_key_named_twice_is_bound_once)
+{
+    static uint8_t keys[2 * KVC_KEY_BYTES];
+    rig_defaults(&r);
+    r.tier_cfg.regions = 2;
+    r.tier_cfg.region_bytes = 64 * 64;
+    r.disk_cfg = (struct fake_disk_config){.slots = 128, .region_slots = 8, .seed = 3};
+    rig_begin(&r);
+    struct core_ns_spec spec = rig_spec("m", 8, 64);
+    spec.group[0].rule = KVC_RULE_WINDOW;
+    spec.group[0].window = 16;
+    ns = rig_ns(&r, 1, &spec);
+    store(1, ns, 1, 2);
+    const struct key256 key = rig_key(1, 0);
+    memcpy(keys, key.b, KVC_KEY_BYTES);
+    memcpy(keys + KVC_KEY_BYTES, key.b, KVC_KEY_BYTES);
+    const struct core_pin in = {
+        .seq = {.ns = ns, .tokens = 16, .ngroups = 1, .keys = {keys}, .n = {2}}, .in_memory = true};
+    struct core_pinned got;
+    core_pin_budget(r.core, 64);
+    ck_assert_int_eq(set(KVC_SCOPE_TENANT, "t1", NULL, 0, 128, 0, 64, 0), 0);
+    ck_assert_int_eq(core_pin(r.core, &in, &got, &r.why), 0);
+    core_check(r.core);
+    ck_assert_uint_eq(got.blocks, 1);
+    ck_assert_uint_eq(got.bytes, 64);
+    ck_assert_uint_eq(got.tokens, 16);
+    ck_assert_uint_eq(promised(0), 64);
+    ck_assert_uint_eq(promised(1), 64);
+    struct core_pin_view v;
+    uint64_t cursor = 0;
+    ck_assert(core_pin_next(r.core, NULL, &cursor, &v));
+    ck_assert(v.blocks == 1 && v.bytes == 64);
+    ck_assert_int_eq(core_unpin(r.core, NULL, got.id), 0);
+    settle();
+    ck_assert_uint_eq(promised(1), 0);
+    ck_assert_int_eq(set(KVC_SCOPE_TENANT, "t1", NULL, 0, 128, 0, 63, 0), 0);
+    ck_assert_int_eq(core_pin(r.core, &in, &got, &r.why), KVC_E_QUOTA);
+    core_check(r.core);
+    rig_end(&r);
+}
+END_TEST
+
 START_TEST(a_namespace_that_goes_takes_its_quota_with_it)
 {
     rig_defaults(&r);
@@ -693,6 +736,7 @@ int main(void)
     tcase_add_test(t, a_pin_that_ends_under_a_commit_frees_nothing);
     tcase_add_test(t, a_name_that_moves_off_a_commit_frees_nothing);
     tcase_add_test(t, what_is_on_its_way_counts_for_whose_it_becomes);
+    tcase_add_test(t, a_key_named_twice_is_bound_once);
     tcase_add_test(t, a_namespace_that_goes_takes_its_quota_with_it);
     suite_add_tcase(s, t);
     return check_run(s);
