@@ -9,7 +9,7 @@ struct tally {
     uint64_t records, linked, present, pending, present_bytes;
     uint64_t holds, copies, parts, claims; /* counted at the blocks */
     uint64_t below, children;              /* blocks that name a parent; that a parent names */
-    uint64_t moving, ring;
+    uint64_t moving, ring, promising;
     uint64_t in_memory, on_disk, memory_bytes, disk_bytes, unsaved, clean_bytes, unchecked;
 };
 
@@ -19,7 +19,8 @@ struct room {
 
 static void check_bound(struct core *c, const struct block *b, struct room *room)
 {
-    const bool there = b->state == BLOCK_PRESENT, stays = block_stays(b) || block_named(c, b);
+    const bool there = b->state == BLOCK_PRESENT;
+    const bool stays = block_stays(b) || b->promising || block_named(c, b);
     const bool in_memory = c->cfg.disk ? b->host_pins > 0 : b->pins > 0;
     const bool want[RETAIN_TIERS] = {there && in_memory, there && c->cfg.disk && stays};
     for (unsigned t = 0; t < RETAIN_TIERS; t++) {
@@ -205,11 +206,14 @@ static void check_block(struct core *c, uint32_t no, struct tally *t)
     t->ring += b->flags & BLOCK_F_RING ? 1 : 0;
     if (b->state == BLOCK_FREE) {
         MUST(b->leases == 0 && b->copies == 0 && b->moving == 0 && !(b->flags & BLOCK_F_LINKED));
+        MUST(!b->promising && !b->listed);
         MUST(!retain_is_in(c->retain, no));
         return;
     }
+    MUST(!b->listed);
     t->records++;
     t->moving += b->moving;
+    t->promising += b->promising;
     t->holds += b->leases;
     t->copies += b->copies;
     check_parts(c, b, t);
@@ -281,12 +285,15 @@ static void check_holders(struct core *c, const struct tally *t)
 
 static void check_tiers(struct core *c, const struct tally *t)
 {
-    uint64_t left = 0, bytes[2] = {0}, leaving = 0, reading = 0, wanted = 0;
+    uint64_t left = 0, bytes[2] = {0}, leaving = 0, reading = 0, wanted = 0, promising = 0;
     for (uint32_t i = 0; i < pool_count(c->moves); i++) {
         const struct move *m = pool_at(c->moves, i);
         if (!m)
             continue;
         MUST(m->left > 0 && c->blocks[m->block].moving == m->left);
+        const bool promises = m->kind == MOVE_SAVE && m->durable && !m->by_pin;
+        MUST(c->blocks[m->block].promising == promises);
+        promising += promises;
         left += m->left;
         bytes[m->kind != MOVE_SAVE] += m->bytes;
         leaving += m->leaving ? m->bytes : 0;
@@ -297,6 +304,7 @@ static void check_tiers(struct core *c, const struct tally *t)
         wanted += l ? l->wanted : 0;
     }
     MUST(reading == c->reading_bytes && wanted == c->wanted_bytes);
+    MUST(promising == t->promising);
     MUST(left == t->moving && bytes[0] == c->m.saving_bytes && bytes[1] == c->loading_bytes);
     MUST(leaving == c->leaving_bytes && t->ring == c->clean_n);
     MUST(t->in_memory == c->m.blocks_in_memory && t->memory_bytes == c->m.bytes_in_memory);

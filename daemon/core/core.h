@@ -303,7 +303,8 @@ struct core_ns_view {
     uint64_t named_bytes;        /* of what names reach, each block once */
     uint64_t near_bytes;         /* of slots on devices; nobody's quota counts them */
     /* Of blocks that stay whoever wants their room: in host memory for pins, on disk for pins,
-     * names and durable commits, those that are yet to be written there too. */
+     * names and durable commits, those that are yet to be written there too: of a commit from when
+     * that begins. */
     uint64_t bound[RETAIN_TIERS];
 };
 void core_ns_view(const struct core_ns *ns, struct core_ns_view *ret_view);
@@ -656,13 +657,13 @@ struct core_pin {
 struct core_pinned {
     uint64_t id;     /* never 0, never used again */
     uint32_t tokens; /* the prefix that was there, and is pinned */
-    uint32_t blocks; /* of all groups */
-    uint64_t bytes;
+    uint32_t blocks; /* of all groups, each once, however often its key comes */
+    uint64_t bytes;  /* of them */
 };
 /* Pins the prefix of seq that is there now, in whatever tier. KVC_E_GONE: nothing is.
  * KVC_E_PIN_LIMIT: over the tenant's budget, in which each block counts once per tenant;
  * KVC_E_QUOTA: more would have to stay than a hard limit allows; KVC_E_LIMIT: pins_max, the pool of
- * their lists, or a block that has 255 already. All at once or not at all. */
+ * their lists, or a block that is in 255 pins already. All at once or not at all. */
 KVC_WARN_UNUSED int core_pin(struct core *c, const struct core_pin *in,
                              struct core_pinned *ret_pinned, const char **ret_why);
 /* The pin ends. cl: who asks (its own principal's, or any for an administrator, but those of

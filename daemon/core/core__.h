@@ -50,7 +50,7 @@ enum block_flag {
 #define CORE_GATED_EACH KVC_STORE_MAX
 
 #define BLOCK_COPIES_MAX 511u
-#define BLOCK_HOLDS_MAX  ((1u << 24) - 1)
+#define BLOCK_HOLDS_MAX  ((1u << 23) - 1)
 #define BLOCK_PINS_MAX   255u
 
 /* One block: 88 bytes. The first cache line answers a lookup. */
@@ -63,14 +63,16 @@ struct block {
     uint8_t near : 1;    /* some device has a copy of it, or is being given one (near.c) */
     uint8_t state;       /* enum block_state */
     /* holders: leases, loads, and a reservation that is linking children to it */
-    uint32_t leases : 24;
+    uint32_t leases : 23;
+    uint32_t listed : 1; /* in the pin that is being made; 0 outside of core_pin() */
     uint32_t pins : 8;
     uint32_t used; /* last use, core->now_ms >> CORE_AGE_SHIFT */
     uint32_t tokens : 11;
     uint32_t flags : 21;         /* enum block_flag */
     uint32_t shards_present : 7; /* of at most KVC_SHARDS_MAX; wherever they are */
     uint32_t copies : 9;    /* of writers and verifications, in flight, at most BLOCK_COPIES_MAX */
-    uint32_t moving : 8;    /* shards on their way between tiers */
+    uint32_t moving : 7;    /* shards on their way between tiers */
+    uint32_t promising : 1; /* being written to disk for a promise, which binds it there already */
     uint32_t host_pins : 8; /* of `pins`, those that keep its copy in memory too */
     uint32_t where; /* head of its parts, or the host location of a block of one shard, or 0 */
     union {
@@ -217,7 +219,7 @@ struct move {
     uint8_t kind; /* enum move_kind */
     bool durable, leaving;
     bool above;   /* for what is below it */
-    bool by_pin;  /* durable for pins and names alone */
+    bool by_pin;  /* durable for pins and names alone; durable without: its block is `promising` */
     bool unread;  /* storage could not read it */
     bool corrupt; /* these are not the bytes that were written */
     uint16_t left;

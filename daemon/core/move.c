@@ -222,6 +222,8 @@ static void save_end(struct core *c, struct move *m)
         save_left(c, m, b, ok);
     if (ok && m->by_pin && !block_pinned(b) && !block_named(c, b))
         promise_end(c, b); /* let go meanwhile */
+    b->promising = 0;
+    room_bind(c, b); /* by what became of it */
     const int err = m->durable ? m->err : 0;
     move_free(c, m);
     move_ended(c, b, err);
@@ -282,6 +284,8 @@ int save_begin(struct core *c, struct block *b, enum save_why why)
     if (leaving && block_in_policy(b))
         block_park(c, b);
     b->flags |= BLOCK_F_SAVING | (leaving ? BLOCK_F_LEAVING : 0u);
+    b->promising = why == SAVE_PROMISE;
+    room_bind(c, b);
     c->m.saving_bytes += m->bytes;
     if (leaving)
         count_leaving(c, b, m->bytes);

@@ -34,12 +34,10 @@ static bool is_own(const struct core *c, const struct core_name *nm, uint32_t bl
     return mine != UINT32_MAX && of->n == mine + below;
 }
 
-/* Of one on which nm has `mine` refs: as many entries its pin has, and one above its tips. */
-static bool is_pinned_by_others(const struct core *c, const struct core_name *nm, uint32_t block)
+/* Beyond its own pin, which has a block once, however often its refs do. */
+static bool is_pinned_by_others(const struct core_name *nm, const struct block *b)
 {
-    const struct block *b = &c->blocks[block];
-    const uint32_t mine = refs_of(c, nm, block);
-    return b->pins > (nm->pin ? MAX(mine, 1u) : 0);
+    return b->pins > (nm->pin ? 1 : 0);
 }
 
 typedef bool(own_fn)(void *ctx, struct core *c, const struct core_name *nm, struct block *b,
@@ -103,7 +101,7 @@ static bool would_go(void *ctx, struct core *c, const struct core_name *nm, stru
                      bool below)
 {
     if (b->state != BLOCK_PRESENT || b->children != (below ? 1u : 0u) || block_held(c, b) ||
-        is_pinned_by_others(c, nm, block_no(c, b)))
+        is_pinned_by_others(nm, b))
         return false;
     count_gone(c, b, ctx);
     return true;
@@ -181,10 +179,9 @@ static bool would_release(void *ctx, struct core *c, const struct core_name *nm,
                           bool below)
 {
     struct release *x = ctx;
-    const uint32_t no = block_no(c, b);
     (void)below;
-    if (block_ns(c, b) != x->ns || c->names->of[no].marks & MARK_NEW ||
-        is_pinned_by_others(c, nm, no) || (x->tier == 1 && block_promised(b)))
+    if (block_ns(c, b) != x->ns || c->names->of[block_no(c, b)].marks & MARK_NEW ||
+        is_pinned_by_others(nm, b) || (x->tier == 1 && (block_promised(b) || b->promising)))
         return true;
     x->bytes += block_is_bound(b, x->tier) ? block_bytes(c, b) : 0;
     return true;

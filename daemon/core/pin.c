@@ -110,14 +110,17 @@ static void count_added(struct core *c, const struct pin *p, const struct block 
         added->bound[t] += binds[t] && !block_is_bound(b, t) ? bytes : 0;
 }
 
+/* A key may come twice, and counts once. */
 static int collect_one(struct core *c, struct pin *p, struct block *b, struct added *added)
 {
+    if (b->listed)
+        return 0;
     if (b->pins == BLOCK_PINS_MAX ||
         run_push(c, run_principal(c, p->principal), &p->blocks, block_no(c, b), b->gen) != 0)
         return KVC_E_LIMIT;
     p->bytes += block_bytes(c, b);
     count_added(c, p, b, added);
-    b->pins++; /* for now: a key may come twice */
+    b->listed = 1;
     return 0;
 }
 
@@ -138,7 +141,7 @@ static int collect(struct core *c, struct pin *p, const struct find *f, struct a
     }
     struct run_iter it = run_begin(c, &p->blocks);
     for (const struct run_entry *e; (e = run_next(c, &it));)
-        c->blocks[e->block].pins--;
+        c->blocks[e->block].listed = 0;
     return err;
 }
 

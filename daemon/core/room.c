@@ -16,7 +16,7 @@ void room_bind(struct core *c, struct block *b)
     const bool disk = c->cfg.disk != NULL, there = b->state == BLOCK_PRESENT;
     const bool want[RETAIN_TIERS] = {
         there && (b->host_pins > 0 || (!disk && block_pinned(b))),
-        there && disk && (block_stays(b) || block_named(c, b)),
+        there && disk && (block_stays(b) || b->promising || block_named(c, b)),
     };
     for (unsigned t = 0; t < RETAIN_TIERS; t++) {
         if (block_is_bound(b, t) != want[t])

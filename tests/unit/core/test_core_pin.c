@@ -309,8 +309,31 @@ START_TEST(what_was_pinned_before_a_restart_becomes_ordinary_if_nobody_pins_it_a
 }
 END_TEST
 
+START_TEST(a_block_is_in_no_more_pins_than_can_be_counted)
+{
+    uint64_t id[256];
+    rig_defaults(&r);
+    r.cfg.pins_max = 256;
+    rig_begin(&r);
+    struct core_ns_spec spec = rig_spec("m", 8, 64);
+    ns = rig_ns(&r, 1, &spec);
+    store(1, 1);
+    for (unsigned i = 0; i < 255; i++)
+        ck_assert_int_eq(pin(1, 1, i % 2, 0, &id[i]), 0);
+    ck_assert_int_eq(pin(1, 1, false, 0, &id[255]), KVC_E_LIMIT);
+    ck_assert_uint_eq(core_metrics(r.core)->pinned_blocks, 1);
+    ck_assert_int_eq(core_unpin(r.core, r.cl[1], id[0]), 0);
+    ck_assert_int_eq(pin(1, 1, false, 0, &id[0]), 0);
+    for (unsigned i = 0; i < 255; i++)
+        ck_assert_int_eq(core_unpin(r.core, r.cl[1], id[i]), 0);
+    core_check(r.core);
+    ck_assert_uint_eq(core_metrics(r.core)->pinned_blocks, 0);
+    rig_end(&r);
+}
+END_TEST
+
 /* A window may be asked for by one key again and again. */
-START_TEST(a_block_is_pinned_as_often_as_can_be_counted)
+START_TEST(a_key_that_comes_again_in_a_pin_counts_once)
 {
     static uint8_t keys[256 * KVC_KEY_BYTES];
     rig_defaults(&r);
@@ -325,15 +348,19 @@ START_TEST(a_block_is_pinned_as_often_as_can_be_counted)
         memcpy(keys + i * KVC_KEY_BYTES, key.b, KVC_KEY_BYTES);
     struct core_pin in = {
         .seq = {.ns = ns, .tokens = 8 * 256, .ngroups = 1, .keys = {keys}, .n = {256}}};
-    struct core_pinned got = {0};
-    ck_assert_int_eq(core_pin(r.core, &in, &got, &r.why), KVC_E_LIMIT);
-    core_check(r.core);
-    in.seq.tokens = 8 * 255;
-    in.seq.n[0] = 255;
-    ck_assert_int_eq(core_pin(r.core, &in, &got, &r.why), 0);
-    core_check(r.core);
+    struct core_pinned got = {0}, more = {0};
+    core_pin_budget(r.core, 64);
+    for (unsigned i = 0; i < 2; i++) { /* and what marked it has gone by the next */
+        ck_assert_int_eq(core_pin(r.core, &in, i ? &more : &got, &r.why), 0);
+        core_check(r.core);
+    }
+    ck_assert_uint_eq(got.tokens, 8 * 256);
+    ck_assert(got.blocks == 1 && got.bytes == 64);
+    ck_assert(more.blocks == 1 && more.bytes == 64);
+    ck_assert_uint_eq(rig_explain(&r, 0, 0, 1, 0).pins, 2);
     ck_assert_uint_eq(core_metrics(r.core)->pinned_blocks, 1);
     ck_assert_int_eq(core_unpin(r.core, r.cl[1], got.id), 0);
+    ck_assert_int_eq(core_unpin(r.core, r.cl[1], more.id), 0);
     core_check(r.core);
     ck_assert_uint_eq(core_metrics(r.core)->pinned_blocks, 0);
     rig_end(&r);
@@ -345,7 +372,8 @@ int main(void)
     Suite *s = suite_create("pin");
     TCase *t = tcase_create("pins");
     tcase_add_test(t, what_is_pinned_stays_until_it_is_unpinned);
-    tcase_add_test(t, a_block_is_pinned_as_often_as_can_be_counted);
+    tcase_add_test(t, a_block_is_in_no_more_pins_than_can_be_counted);
+    tcase_add_test(t, a_key_that_comes_again_in_a_pin_counts_once);
     tcase_add_test(t, when_all_is_pinned_nothing_has_room);
     tcase_add_test(t, a_pin_ends_by_itself);
     tcase_add_test(t, pins_are_of_their_principal);

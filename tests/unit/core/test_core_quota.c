@@ -336,15 +336,19 @@ static int on_disk(uint64_t bytes)
     return set(KVC_SCOPE_TENANT, "t1", NULL, 0, RETAIN_NO_LIMIT, 0, bytes, 0);
 }
 
+static struct core_name_id name_id(const char *text)
+{
+    return (struct core_name_id){.kind = KVC_NAME_DOCUMENT,
+                                 .name = (const uint8_t *)text,
+                                 .name_bytes = (uint32_t)strlen(text),
+                                 .sub = (const uint8_t *)""};
+}
+
 static int name(const char *called, uint32_t chain, uint32_t blocks)
 {
     const struct core_seq seq = rig_seq(ns, chain, 8 * blocks);
     struct core_named named;
-    const struct core_name_put in = {.id = {.kind = KVC_NAME_DOCUMENT,
-                                            .name = (const uint8_t *)called,
-                                            .name_bytes = (uint32_t)strlen(called),
-                                            .sub = (const uint8_t *)""},
-                                     .seq = &seq};
+    const struct core_name_put in = {.id = name_id(called), .seq = &seq};
     int err = core_name_put(r.core, r.cl[1], &in, NULL, &named, &r.why);
     settle();
     core_check(r.core);
@@ -354,10 +358,7 @@ static int name(const char *called, uint32_t chain, uint32_t blocks)
 static struct core_name *called(const char *text)
 {
     struct core_name *nm = NULL;
-    const struct core_name_id id = {.kind = KVC_NAME_DOCUMENT,
-                                    .name = (const uint8_t *)text,
-                                    .name_bytes = (uint32_t)strlen(text),
-                                    .sub = (const uint8_t *)""};
+    const struct core_name_id id = name_id(text);
     int err = core_name_find(r.core, r.cl[1], &id, &nm);
     ck_assert(err == 0 || err == KVC_E_NO_NAME);
     return nm;
@@ -519,6 +520,180 @@ START_TEST(a_name_that_comes_from_another_namespace_needs_room_for_all)
 }
 END_TEST
 
+/* A commit of one block whose way to disk has begun, and not ended. */
+static void on_its_way(uint32_t chain, struct rig_commit *m)
+{
+    struct rig_put p = {.ns = ns, .chain = chain, .n = 1, .durable = true};
+    ck_assert_int_eq(rig_reserve(&r, 1, &p), 0);
+    ck_assert_int_eq(rig_commit(&r, 1, &p, m), 1);
+    while (fake_tier_inflight(r.tier) > 0)
+        (void)fake_tier_run(r.tier, 1000, 0);
+    (void)core_run_done(r.core);
+    rig_step(&r);
+    core_check(r.core);
+}
+
+static void ends(struct rig_commit *m, uint8_t status)
+{
+    settle();
+    ck_assert_int_eq(m->done, 1);
+    ck_assert_uint_eq(m->statuses[0], status);
+    rig_commit_free(m);
+}
+
+/* Of names, pins and other commits. */
+START_TEST(what_is_on_its_way_to_a_promise_leaves_others_no_room)
+{
+    struct rig_commit first, second;
+    struct core_pinned pinned;
+    struct core_named named;
+    begin(64, 128);
+    ck_assert_int_eq(on_disk(64), 0);
+    store(1, ns, 1, 1);
+    on_its_way(2, &first);
+    ck_assert_uint_eq(fake_disk_inflight(r.disk), 1);
+    ck_assert_uint_eq(promised(1), 64);
+    const struct core_pin pin = {.seq = rig_seq(ns, 1, 8)};
+    ck_assert_int_eq(core_pin(r.core, &pin, &pinned, &r.why), KVC_E_QUOTA);
+    const struct core_name_put put = {.id = name_id("a"), .seq = &pin.seq};
+    ck_assert_int_eq(core_name_put(r.core, r.cl[1], &put, NULL, &named, &r.why), KVC_E_QUOTA);
+    on_its_way(3, &second);
+    ck_assert_uint_eq(fake_disk_inflight(r.disk), 1);
+    ends(&first, KVC_ST_OK);
+    ends(&second, KVC_ST_QUOTA);
+    ck_assert_uint_eq(promised(1), 64);
+    rig_end(&r);
+}
+END_TEST
+
+START_TEST(what_failed_on_its_way_to_a_promise_is_bound_no_more)
+{
+    struct rig_commit m;
+    begin(64, 128);
+    ck_assert_int_eq(on_disk(64), 0);
+    store(1, ns, 1, 1);
+    on_its_way(2, &m);
+    ck_assert_uint_eq(promised(1), 64);
+    r.cfg.disk->ops->kick(r.cfg.disk);
+    ck_assert_uint_eq(fake_disk_run(r.disk, 1, 100), 1);
+    core_check(r.core);
+    ck_assert_uint_eq(promised(1), 0);
+    ends(&m, KVC_ST_TIER);
+    ck_assert_int_eq(name("a", 1, 1), 0);
+    rig_end(&r);
+}
+END_TEST
+
+/* Its pin binds it too, and ends while it is on its way. */
+START_TEST(a_pin_that_ends_under_a_commit_frees_nothing)
+{
+    uint64_t id;
+    struct rig_commit m;
+    begin(64, 128);
+    ck_assert_int_eq(on_disk(64), 0);
+    store(1, ns, 1, 1);
+    on_its_way(2, &m);
+    const struct core_pin in = {.seq = rig_seq(ns, 2, 8)};
+    struct core_pinned pinned;
+    ck_assert_int_eq(core_pin(r.core, &in, &pinned, &r.why), 0);
+    ck_assert_uint_eq(promised(1), 64); /* once */
+    ck_assert_int_eq(core_unpin(r.core, NULL, pinned.id), 0);
+    core_check(r.core);
+    ck_assert_uint_eq(promised(1), 64);
+    ends(&m, KVC_ST_OK);
+    ck_assert_int_eq(pin(1, 1, false, &id), KVC_E_QUOTA);
+    rig_end(&r);
+}
+END_TEST
+
+START_TEST(a_name_that_moves_off_a_commit_frees_nothing)
+{
+    struct rig_commit m;
+    struct core_named named;
+    begin(64, 128);
+    ck_assert_int_eq(on_disk(64), 0);
+    store(1, ns, 1, 1);
+    on_its_way(2, &m);
+    const struct core_seq seq = rig_seq(ns, 2, 8);
+    struct core_name_put put = {.id = name_id("a"), .seq = &seq};
+    ck_assert_int_eq(core_name_put(r.core, r.cl[1], &put, NULL, &named, &r.why), 0);
+    const struct core_seq to = rig_seq(ns, 1, 8);
+    put.seq = &to;
+    ck_assert_int_eq(core_name_put(r.core, r.cl[1], &put, NULL, &named, &r.why), KVC_E_QUOTA);
+    core_check(r.core);
+    ends(&m, KVC_ST_OK);
+    ck_assert_uint_eq(promised(1), 64);
+    rig_end(&r);
+}
+END_TEST
+
+/* Quotas that come find what is on its way, and one that goes leaves it to those above. */
+START_TEST(what_is_on_its_way_counts_for_whose_it_becomes)
+{
+    struct rig_commit m;
+    uint64_t id;
+    begin(64, 128);
+    store(1, ns, 1, 1);
+    on_its_way(2, &m);
+    ck_assert_int_eq(on_disk(64), 0);
+    ck_assert_uint_eq(promised(1), 64);
+    ck_assert_int_eq(
+        set(KVC_SCOPE_NS, NULL, NULL, id_of(ns), RETAIN_NO_LIMIT, 0, RETAIN_NO_LIMIT, 0), 0);
+    ck_assert_int_eq(set(KVC_SCOPE_NS, NULL, NULL, id_of(ns), RETAIN_NO_LIMIT, 0, 2 * 64, 0), 0);
+    ck_assert_uint_eq(promised(1), 64);
+    ck_assert_int_eq(on_disk(RETAIN_NO_LIMIT), 0); /* goes */
+    ck_assert_uint_eq(promised(1), 64);
+    ends(&m, KVC_ST_OK);
+    ck_assert_uint_eq(promised(1), 64);
+    ck_assert_int_eq(pin(1, 1, false, &id), 0);
+    ck_assert_uint_eq(promised(1), 2 * 64);
+    rig_end(&r);
+}
+END_TEST
+
+/* As a window may. */
+START_TEST(a_key_named_twice_is_bound_once)
+{
+    static uint8_t keys[2 * KVC_KEY_BYTES];
+    rig_defaults(&r);
+    r.tier_cfg.regions = 2;
+    r.tier_cfg.region_bytes = 64 * 64;
+    r.disk_cfg = (struct fake_disk_config){.slots = 128, .region_slots = 8, .seed = 3};
+    rig_begin(&r);
+    struct core_ns_spec spec = rig_spec("m", 8, 64);
+    spec.group[0].rule = KVC_RULE_WINDOW;
+    spec.group[0].window = 16;
+    ns = rig_ns(&r, 1, &spec);
+    store(1, ns, 1, 2);
+    const struct key256 key = rig_key(1, 0);
+    memcpy(keys, key.b, KVC_KEY_BYTES);
+    memcpy(keys + KVC_KEY_BYTES, key.b, KVC_KEY_BYTES);
+    const struct core_pin in = {
+        .seq = {.ns = ns, .tokens = 16, .ngroups = 1, .keys = {keys}, .n = {2}}, .in_memory = true};
+    struct core_pinned got;
+    core_pin_budget(r.core, 64);
+    ck_assert_int_eq(set(KVC_SCOPE_TENANT, "t1", NULL, 0, 128, 0, 64, 0), 0);
+    ck_assert_int_eq(core_pin(r.core, &in, &got, &r.why), 0);
+    core_check(r.core);
+    ck_assert_uint_eq(got.blocks, 1);
+    ck_assert_uint_eq(got.bytes, 64);
+    ck_assert_uint_eq(got.tokens, 16);
+    ck_assert_uint_eq(promised(0), 64);
+    ck_assert_uint_eq(promised(1), 64);
+    struct core_pin_view v;
+    uint64_t cursor = 0;
+    ck_assert(core_pin_next(r.core, NULL, &cursor, &v));
+    ck_assert(v.blocks == 1 && v.bytes == 64);
+    ck_assert_int_eq(core_unpin(r.core, NULL, got.id), 0);
+    settle();
+    ck_assert_uint_eq(promised(1), 0);
+    ck_assert_int_eq(set(KVC_SCOPE_TENANT, "t1", NULL, 0, 128, 0, 63, 0), 0);
+    ck_assert_int_eq(core_pin(r.core, &in, &got, &r.why), KVC_E_QUOTA);
+    core_check(r.core);
+    rig_end(&r);
+}
+END_TEST
+
 START_TEST(a_namespace_that_goes_takes_its_quota_with_it)
 {
     rig_defaults(&r);
@@ -556,6 +731,12 @@ int main(void)
     tcase_add_test(t, a_name_that_moves_needs_no_more_than_what_is_new);
     tcase_add_test(t, a_name_that_comes_from_another_namespace_needs_room_for_all);
     tcase_add_test(t, pins_in_memory_are_within_the_limit_there);
+    tcase_add_test(t, what_is_on_its_way_to_a_promise_leaves_others_no_room);
+    tcase_add_test(t, what_failed_on_its_way_to_a_promise_is_bound_no_more);
+    tcase_add_test(t, a_pin_that_ends_under_a_commit_frees_nothing);
+    tcase_add_test(t, a_name_that_moves_off_a_commit_frees_nothing);
+    tcase_add_test(t, what_is_on_its_way_counts_for_whose_it_becomes);
+    tcase_add_test(t, a_key_named_twice_is_bound_once);
     tcase_add_test(t, a_namespace_that_goes_takes_its_quota_with_it);
     suite_add_tcase(s, t);
     return check_run(s);
