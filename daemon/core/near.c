@@ -346,11 +346,7 @@ static struct near *serving(struct core *c, const struct near_device *dev,
 const struct near_device *near_serving(const struct core *c, const struct core_seq *seq)
 {
     const struct near_device *dev = near_device_of(c, seq->on);
-    struct device_view view;
-    if (!dev || !dev->policy)
-        return NULL;
-    dev->device->ops->view(dev->device, &view);
-    return view.up ? dev : NULL;
+    return dev && dev->policy && dev->device->ops->up(dev->device) ? dev : NULL;
 }
 
 bool near_serves(struct core *c, const struct near_device *dev, const struct core_seq *seq,

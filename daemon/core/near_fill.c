@@ -257,9 +257,7 @@ int core_fill_start(struct core *c, struct core_client *cl, struct core_fill *f)
         (first && f->shard >= block_ns(c, &c->blocks[first->block])->spec.shards))
         return KVC_E_BAD_ARGUMENT;
     struct near_device *dev = &c->near->dev[f->device];
-    struct device_view view;
-    dev->device->ops->view(dev->device, &view);
-    if (!dev->policy || !view.up)
+    if (!dev->policy || !dev->device->ops->up(dev->device))
         return 0;
     struct filling x = {.c = c, .f = f, .l = l, .dev = dev};
     uint32_t n;

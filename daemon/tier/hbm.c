@@ -100,6 +100,11 @@ static uint8_t path_taken(const struct hbm *h, enum gpu_direction direction, uin
                                                                          : KVC_COPY_ENGINE;
 }
 
+static bool op_up(const struct device *d)
+{
+    return hbm__is_up(hbm__of(d));
+}
+
 static void op_view(struct device *d, struct device_view *ret_view)
 {
     const struct hbm *h = hbm__of(d);
@@ -143,6 +148,7 @@ static void op_view(struct device *d, struct device_view *ret_view)
 }
 
 static const struct device_ops hbm_ops = {
+    .up = op_up,
     .view = op_view,
     .mem_import = hbm__mem_import,
     .mem_drop = hbm__mem_drop,

@@ -30,6 +30,7 @@ struct fake_device {
     struct fake_tier *slots;
     uint64_t random;
     bool up;
+    uint64_t views;
     unsigned inflight;
     struct flight flight[INFLIGHT_MAX];
     fake_device_fn *on_submit, *on_end;
@@ -338,6 +339,11 @@ bool fake_device_is_up(const struct fake_device *f)
     return f->up;
 }
 
+uint64_t fake_device_views(const struct fake_device *f)
+{
+    return f->views;
+}
+
 void fake_device_lose(struct fake_device *f)
 {
     if (!f->up)
@@ -385,13 +391,20 @@ void fake_device_crash(struct fake_device *f)
 
 /* ---- life ---- */
 
+static bool op_up(const struct device *d)
+{
+    return of(d)->up;
+}
+
 static void view(struct device *d, struct device_view *ret)
 {
-    const struct fake_device *f = of(d);
+    struct fake_device *f = of(d);
+    f->views++;
     *ret = (struct device_view){.name = "fake", .why = "", .up = f->up, .emulated = true};
 }
 
 static const struct device_ops device_ops = {
+    .up = op_up,
     .view = view,
     .pool_block_bytes = pool_block_bytes,
     .submit = submit,

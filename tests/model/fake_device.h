@@ -65,6 +65,7 @@ void fake_device_on_end(struct fake_device *f, fake_device_fn *fn, void *ctx);
 /* ---- what befalls it ---- */
 
 bool fake_device_is_up(const struct fake_device *f);
+uint64_t fake_device_views(const struct fake_device *f); /* how often its view was asked for */
 /* All that is in its slots is void; copies in flight end with -EIO, when the test says so. */
 void fake_device_lose(struct fake_device *f);
 void fake_device_up(struct fake_device *f);

@@ -137,6 +137,10 @@ struct device_view {
 
 struct device;
 struct device_ops {
+    /* As device_view.up, without the rest: core asks it with every lookup, so it reads what is
+     * there already and nothing else. */
+    bool (*up)(const struct device *d);
+    /* All that is to be said of it, for stats and metrics; not for the path of a request. */
     void (*view)(struct device *d, struct device_view *ret_view);
 
     /* Imports; fn runs once, later. The handle's descriptor is borrowed until then. *ret_mem is

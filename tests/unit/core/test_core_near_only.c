@@ -170,6 +170,19 @@ START_TEST(what_left_memory_is_read_on_the_device)
 }
 END_TEST
 
+START_TEST(a_request_asks_a_device_for_no_more_than_whether_it_is_up)
+{
+    only_near(1, 3);
+    struct core_held held = on(2, 1, 3, 0);
+    ck_assert_uint_eq(held.prefix.tokens, 24);
+    ck_assert_uint_eq(fill(2, &held, 0, 0), 3);
+    ck_assert_uint_eq(fake_device_views(r.device[0]), 0);
+    fake_device_lose(r.device[0]);
+    ck_assert_uint_eq(on(3, 1, 3, 0).prefix.tokens, 0);
+    ck_assert_uint_eq(fake_device_views(r.device[0]), 0);
+}
+END_TEST
+
 START_TEST(a_fill_finds_what_its_lease_has_there_alone)
 {
     only_near(1, 3);
@@ -596,6 +609,7 @@ int main(void)
     TCase *t = tcase_create("read there");
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_add_test(t, what_left_memory_is_read_on_the_device);
+    tcase_add_test(t, a_request_asks_a_device_for_no_more_than_whether_it_is_up);
     tcase_add_test(t, a_fill_finds_what_its_lease_has_there_alone);
     tcase_add_test(t, a_send_copies_out_of_slots_alone);
     tcase_add_test(t, other_devices_and_ranks_have_nothing_of_it);

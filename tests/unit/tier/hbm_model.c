@@ -188,9 +188,7 @@ static void copy_done(struct device_copy *dc)
 
 static bool is_up(struct model *m)
 {
-    struct device_view v;
-    m->r.d->ops->view(m->r.d, &v);
-    return v.up;
+    return m->r.d->ops->up(m->r.d);
 }
 
 static struct copy *copy_begin(struct model *m, enum device_copy_kind kind, struct pool *p)
