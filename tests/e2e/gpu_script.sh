@@ -9,10 +9,9 @@ trap 'rm -rf "$work"' EXIT
 # Everything but the vendor's tools, wherever they may be.
 mkdir "$work/usual" "$work/tools"
 for dir in /usr/local/bin /usr/bin /bin; do
-    for file in "$dir"/*; do
-        case ${file##*/} in nvidia-* | compute-sanitizer) ;; *) ln -sf "$file" "$work/usual/" ;; esac
-    done
+    ln -sf "$dir"/* "$work/usual/"
 done
+rm -f "$work/usual"/nvidia-* "$work/usual/compute-sanitizer"
 export PATH="$work/tools:$work/usual" FAKE_CUDA_DELAY_US=20
 
 fail() {
@@ -33,22 +32,34 @@ says() {
     grep -q -- "$1" "$work/out" || fail "it does not say '$1'"
 }
 
-# go CODE: the script ends with that
+# go CODE [BIN]: the script ends with that
 go() {
     : >"$work/calls"
     code=0
-    LD_LIBRARY_PATH="$FAKE_CUDA" sh "$script" --quick "$KVC_BIN_DIR" cuda:0 >"$work/out" 2>&1 || code=$?
+    LD_LIBRARY_PATH="$FAKE_CUDA" sh "$script" --quick "${2:-$KVC_BIN_DIR}" cuda:0 >"$work/out" 2>&1 || code=$?
     [ "$code" = "$1" ] || fail "it ended with $code"
 }
 
 go 2
 says "no nvidia-smi: this machine has no NVIDIA driver"
 
+# The first whole run is about tools and memory: tests that take long are stand-ins there.
+mkdir "$work/bin"
+ln -s "$KVC_BIN_DIR"/* "$work/bin/"
+for test in test_gpu test_gpu_device test_gpu_worker; do
+    rm "$work/bin/$test"
+    printf '%s\n' '#!/bin/sh' "echo $test >>'$work/calls'" >"$work/bin/$test"
+    chmod +x "$work/bin/$test"
+done
+
 # Another 100 MiB each time that it is asked.
 tool nvidia-smi "case \$* in *memory.used*) echo 9 >>'$work/asked'; wc -c <'$work/asked' | awk '{ print \$1 * 50 }' ;; esac"
 tool nvidia-cuda-mps-control "echo no licence; exit 1"
-go 1
+go 1 "$work/bin"
 says "FAILED: memory is left"
+for test in test_gpu test_gpu_device test_gpu_worker; do
+    grep -qx "$test" "$work/calls" || fail "$test was not run"
+done
 says "SKIP: with MPS: nvidia-cuda-mps-control did not start: no licence"
 says "SKIP: compute-sanitizer is not here"
 
