@@ -12,12 +12,14 @@ usage: sh tests/run.sh [--build-only] [--release-only | --asan-only] [--no-deps]
   --release-only  only build/release
   --asan-only     only build/asan
   --no-deps       install nothing, even if packages are missing
-  --long          also the tests labelled long
+  --long          also the tests labelled long, and in series of faults (label sweep) each call
+                  fails once, not one of three
 
 Where both are built, series of many starts (label sweep) run with ASan only, which sees more; the
 gates, and with the loop's epoll twin what has both (label epoll), in the release build only.
 Tests that need a GPU (label gpu) run with: ctest --test-dir build/release -L gpu
-Environment: KVC_JOBS (parallel compilations, default: one per CPU).
+Environment: KVC_JOBS (parallel compilations, default: one per CPU), KVC_FAULT_EVERY (one of so
+many calls fails in series of faults, others each time; default 3, with --long 1).
 EOF
 }
 
@@ -46,6 +48,8 @@ done
 
 cd "$(dirname -- "$0")/.."
 jobs=${KVC_JOBS:-$(nproc)}
+# Of the calls that fail one by one some, others each time; with --long all.
+[ "$leave_out" = '^gpu$' ] || export KVC_FAULT_EVERY="${KVC_FAULT_EVERY:-3}"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT INT TERM
 failed=
@@ -85,7 +89,7 @@ run_tests() {
         asan) excluded="$leave_out|^(gate|epoll)\$" ;;
         esac
     fi
-    { ctest --test-dir "build/$1" --output-on-failure --no-tests=error -j 3 -LE "$excluded" &&
+    { ctest --test-dir "build/$1" --output-on-failure --no-tests=error -j 4 -LE "$excluded" &&
         echo yes >"$work/passed" || echo no >"$work/passed"; } 2>&1 | tee "$work/log"
     {
         echo "$1 (without $excluded): $(grep -E 'tests passed|tests failed|No tests' "$work/log" | tail -n 1)"

@@ -177,6 +177,18 @@ void *pool_at(const struct pool *pool, uint32_t idx)
     return is_live(pool, idx) ? object(pool, idx) : NULL;
 }
 
+void *pool_next(const struct pool *pool, uint32_t *idx)
+{
+    for (uint32_t at = *idx; pool != NULL && at < pool->fresh; at = (at | 63) + 1) {
+        const uint64_t live = pool->live[at / 64] >> at % 64;
+        if (live == 0)
+            continue;
+        *idx = at + (uint32_t)__builtin_ctzll(live);
+        return object(pool, *idx);
+    }
+    return NULL;
+}
+
 const char *pool_name(const struct pool *pool)
 {
     return pool->name;

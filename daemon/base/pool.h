@@ -37,6 +37,13 @@ void pool_put(struct pool *pool, void *obj);
 uint32_t pool_index(const struct pool *pool, const void *obj);
 /* The object of that number, or NULL when it is not in use. idx < count. */
 void *pool_at(const struct pool *pool, uint32_t idx);
+/* The first object in use from number *idx on, whose number *idx becomes; NULL: there is none.
+ * Skips 64 that are not in use at a time. Accepts NULL, which has none. Any may be put meanwhile.
+ */
+void *pool_next(const struct pool *pool, uint32_t *idx);
+/* for (...) over all objects in use; obj is a pointer, number its number. */
+#define POOL_FOR_EACH(obj, number, pool) \
+    for (uint32_t number = 0; ((obj) = pool_next((pool), &(number))) != NULL; (number)++)
 
 const char *pool_name(const struct pool *pool);
 uint32_t pool_count(const struct pool *pool);

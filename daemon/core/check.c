@@ -50,11 +50,10 @@ static void check_room(struct core *c, struct room *room)
         room[b->ns].pinned += b->pins > 0 ? block_bytes(c, b) : 0;
         check_bound(c, b, &room[b->ns]);
     }
-    for (uint32_t i = 0; i < pool_count(c->moves); i++) {
-        const struct move *m = pool_at(c->moves, i);
-        if (m && m->kind == MOVE_SAVE)
+    const struct move *m;
+    POOL_FOR_EACH (m, i, c->moves)
+        if (m->kind == MOVE_SAVE)
             room[c->blocks[m->block].ns].held[1] += m->bytes;
-    }
 }
 
 /* Bytes of owners are those of their namespaces, and nobody has grown beyond a limit. */
@@ -95,10 +94,8 @@ static void check_pins(struct core *c)
     uint8_t *count = sys_calloc(c->blocks_high + 1ull, 2);
     uint64_t pins = 0, blocks = 0;
     MUST(count != NULL);
-    for (uint32_t i = 0; c->cfg.pins_max && i < pool_count(c->pins); i++) {
-        const struct pin *p = pool_at(c->pins, i);
-        if (!p)
-            continue;
+    const struct pin *p;
+    POOL_FOR_EACH (p, i, c->pins) {
         pins++;
         struct run_iter it = run_begin(c, &p->blocks);
         for (const struct run_entry *e; (e = run_next(c, &it));) {
@@ -258,21 +255,18 @@ static void check_namespaces(struct core *c, const struct tally *t)
 static void check_holders(struct core *c, const struct tally *t)
 {
     uint64_t holds = 0, bytes = 0, open = 0;
-    for (uint32_t i = 0; i < pool_count(c->leases); i++) {
-        const struct lease *l = pool_at(c->leases, i);
-        if (l) {
-            holds += l->blocks.n;
-            bytes += l->bytes;
-        }
+    const struct lease *lease;
+    POOL_FOR_EACH (lease, i, c->leases) {
+        holds += lease->blocks.n;
+        bytes += lease->bytes;
     }
-    for (uint32_t i = 0; i < pool_count(c->loads_pool); i++) {
-        const struct core_load *l = pool_at(c->loads_pool, i);
-        holds += l ? l->blocks.n + l->near.n : 0;
-    }
-    for (uint32_t i = 0; i < pool_count(c->reservations); i++) {
-        const struct reservation *r = pool_at(c->reservations, i);
-        MUST(!r || r->open > 0);
-        open += r ? r->open : 0;
+    const struct core_load *load;
+    POOL_FOR_EACH (load, i, c->loads_pool)
+        holds += load->blocks.n + load->near.n;
+    const struct reservation *r;
+    POOL_FOR_EACH (r, i, c->reservations) {
+        MUST(r->open > 0);
+        open += r->open;
     }
     MUST(holds == t->holds && bytes == c->m.leased_bytes && open == t->claims);
     MUST(pool_used(c->leases) == c->m.leases && pool_used(c->reservations) == c->m.reservations);
@@ -286,10 +280,8 @@ static void check_holders(struct core *c, const struct tally *t)
 static void check_tiers(struct core *c, const struct tally *t)
 {
     uint64_t left = 0, bytes[2] = {0}, leaving = 0, reading = 0, wanted = 0, promising = 0;
-    for (uint32_t i = 0; i < pool_count(c->moves); i++) {
-        const struct move *m = pool_at(c->moves, i);
-        if (!m)
-            continue;
+    const struct move *m;
+    POOL_FOR_EACH (m, i, c->moves) {
         MUST(m->left > 0 && c->blocks[m->block].moving == m->left);
         const bool promises = m->kind == MOVE_SAVE && m->durable && !m->by_pin;
         MUST(c->blocks[m->block].promising == promises);
@@ -299,10 +291,9 @@ static void check_tiers(struct core *c, const struct tally *t)
         leaving += m->leaving ? m->bytes : 0;
         reading += m->kind == MOVE_LOAD ? m->bytes : 0;
     }
-    for (uint32_t i = 0; i < pool_count(c->loads_pool); i++) {
-        const struct core_load *l = pool_at(c->loads_pool, i);
-        wanted += l ? l->wanted : 0;
-    }
+    const struct core_load *l;
+    POOL_FOR_EACH (l, i, c->loads_pool)
+        wanted += l->wanted;
     MUST(reading == c->reading_bytes && wanted == c->wanted_bytes);
     MUST(promising == t->promising);
     MUST(left == t->moving && bytes[0] == c->m.saving_bytes && bytes[1] == c->loading_bytes);

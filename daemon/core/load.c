@@ -49,11 +49,10 @@ void load_free(struct core *c, struct core_load *l)
 
 void load_cancel_all(struct core *c, const struct core_client *cl)
 {
-    for (uint32_t i = 0; i < pool_count(c->loads_pool); i++) {
-        struct core_load *l = pool_at(c->loads_pool, i);
-        if (l && l->client == cl)
+    struct core_load *l;
+    POOL_FOR_EACH (l, i, c->loads_pool)
+        if (l->client == cl)
             load_free(c, l);
-    }
 }
 
 /* Holds what the prefix needs, in slots of its device what is not in memory and is there; counts

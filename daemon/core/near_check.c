@@ -52,19 +52,15 @@ static void check_leased(struct core *c, const struct lease *l)
 
 static void count_leases(struct core *c, struct counted *t)
 {
-    for (uint32_t i = 0; i < pool_count(c->leases); i++) {
-        const struct lease *l = pool_at(c->leases, i);
-        if (!l)
-            continue;
+    const struct lease *l;
+    POOL_FOR_EACH (l, i, c->leases) {
         MUST(l->near.n == 0 || l->near_device < c->near->ndevices);
         count_held(c, &l->near, t);
         check_leased(c, l);
     }
-    for (uint32_t i = 0; i < pool_count(c->loads_pool); i++) {
-        const struct core_load *l = pool_at(c->loads_pool, i);
-        if (l)
-            count_held(c, &l->near, t);
-    }
+    const struct core_load *load;
+    POOL_FOR_EACH (load, i, c->loads_pool)
+        count_held(c, &load->near, t);
 }
 
 static void count_fills(struct core *c, struct counted *t, struct near *e)
@@ -126,10 +122,9 @@ static void check_shares(const struct core *c)
     for (uint32_t d = 0; d < c->near->ndevices; d++)
         MUST(jobs[d] == c->near->dev[d].share.used && gated[d] == c->near->dev[d].gated.used);
     uint64_t ops = 0;
-    for (uint32_t i = 0; i < pool_count(c->ops); i++) {
-        const struct core_op *o = pool_at(c->ops, i);
-        ops += o && o->gated;
-    }
+    const struct core_op *o;
+    POOL_FOR_EACH (o, i, c->ops)
+        ops += o->gated;
     MUST(ops == c->gated_share.used);
 }
 
@@ -200,9 +195,9 @@ static void check_room_near(struct core *c)
 {
     uint64_t *held = sys_calloc(c->cfg.namespaces_max, sizeof *held);
     MUST(held != NULL);
-    for (uint32_t i = 0; i < pool_count(c->near->entries); i++) {
-        const struct near *e = near_at(c, i);
-        if (e && e->loc.id)
+    const struct near *e;
+    POOL_FOR_EACH (e, i, c->near->entries) {
+        if (e->loc.id)
             held[c->blocks[e->block].ns] += block_group(c, &c->blocks[e->block])->block_bytes;
     }
     for (uint32_t i = 0; i < c->cfg.namespaces_max; i++)
@@ -214,10 +209,8 @@ static void check_entries(struct core *c, const struct counted *t)
 {
     uint64_t slots[DEVICES_MAX] = {0}, ready[DEVICES_MAX] = {0}, bytes[DEVICES_MAX] = {0};
     uint64_t linked = 0, in_buckets = 0;
-    for (uint32_t i = 0; i < pool_count(c->near->entries); i++) {
-        struct near *e = near_at(c, i);
-        if (!e)
-            continue;
+    const struct near *e;
+    POOL_FOR_EACH (e, i, c->near->entries) {
         check_near(c, e, t, slots);
         linked += e->state != NEAR_VOID;
         ready[e->device] += e->state == NEAR_READY;
@@ -250,19 +243,14 @@ static void check_entries(struct core *c, const struct counted *t)
 static void check_users(struct core *c, struct counted *t)
 {
     uint64_t sends = 0;
-    for (uint32_t i = 0; i < pool_count(c->leases); i++) {
-        const struct lease *l = pool_at(c->leases, i);
-        MUST(!l || (l->uses == t->uses[i] && (!l->ended || l->uses > 0)));
-    }
-    for (uint32_t i = 0; i < pool_count(c->ops); i++) {
-        const struct core_op *o = pool_at(c->ops, i);
-        if (o)
-            t->client_copies[client_no(c, o->client)]++;
-    }
-    for (uint32_t i = 0; i < pool_count(c->clients); i++) {
-        struct core_client *cl = pool_at(c->clients, i);
-        if (!cl)
-            continue;
+    const struct lease *l;
+    POOL_FOR_EACH (l, i, c->leases)
+        MUST(l->uses == t->uses[i] && (!l->ended || l->uses > 0));
+    const struct core_op *o;
+    POOL_FOR_EACH (o, i, c->ops)
+        t->client_copies[client_no(c, o->client)]++;
+    struct core_client *cl;
+    POOL_FOR_EACH (cl, i, c->clients) {
         MUST(cl->copies == t->client_copies[i] + cl->verifying);
         LIST_FOR_EACH_SAFE (node, next, &cl->sends)
             sends++;
@@ -291,9 +279,9 @@ void near_check(struct core *c)
     MUST(jobs == pool_used(c->near->jobs));
     near_each_waiting(c, count_waiting, &t);
     check_shares(c);
-    for (uint32_t i = 0; i < n; i++)
-        if (near_at(c, i))
-            count_fills(c, &t, near_at(c, i));
+    struct near *e;
+    POOL_FOR_EACH (e, i, c->near->entries)
+        count_fills(c, &t, e);
     check_entries(c, &t);
     check_users(c, &t);
     free(t.holds);

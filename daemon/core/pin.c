@@ -285,9 +285,9 @@ static void end_due(struct core *c)
     uint64_t next = 0;
     if (!c->pin_next_ms || c->now_ms < c->pin_next_ms)
         return;
-    for (uint32_t i = 0; i < pool_count(c->pins); i++) {
-        struct pin *p = pool_at(c->pins, i);
-        if (!p || !p->end_ms)
+    struct pin *p;
+    POOL_FOR_EACH (p, i, c->pins) {
+        if (!p->end_ms)
             continue;
         if (p->end_ms <= c->now_ms) {
             c->m.pins_ended++;
@@ -336,9 +336,11 @@ static void mend_all(struct core *c)
     bool all = true, stop = false;
     uint32_t left = PIN_STEP;
     c->pin_again_ms = c->now_ms + PIN_AGAIN_MS;
-    for (uint32_t i = 0; i < pool_count(c->pins) && !stop; i++) {
-        struct pin *p = pool_at(c->pins, i);
-        if (!p || p->settled == c->pin_epoch)
+    struct pin *p;
+    POOL_FOR_EACH (p, i, c->pins) {
+        if (stop)
+            break;
+        if (p->settled == c->pin_epoch)
             continue;
         if (settle(c, p, &left, &stop))
             p->settled = c->pin_epoch;

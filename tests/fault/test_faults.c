@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The Nth allocation, send, copy, mapping, descriptor and thread start fails, for N = 1, 2, ...
- * until the Nth is not reached any more: in a daemon of its own process (KVC_FAULT), and in the
- * library in this one.
+ * until the Nth is not reached any more (KVC_FAULT_EVERY: some of them): in a daemon of its own
+ * process (KVC_FAULT), and in the library in this one.
  */
 #include <check.h>
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -16,7 +17,8 @@
 #include "fault.h"
 #include "scene.h"
 
-#define NTH_MAX 5000u /* a sweep that never ends is a bug of the test or of a point */
+#define NTH_MAX   5000u /* a sweep that never ends is a bug of the test or of a point */
+#define FIRST_ALL 10u
 
 static const char *const points[] = {"alloc", "send", "copy", "map", "fd", "thread"};
 /* With a storage tier: what it asks for, and what it does to its disk and journal. */
@@ -146,22 +148,38 @@ static bool run_storage(const char *fault, const char *const *sets, unsigned *re
 typedef bool run_fn(const char *fault, const char *const *sets, unsigned *refusals,
                     unsigned *failures);
 
+/* KVC_FAULT_EVERY=n: after the first ten one of n, another each time that the test runs. */
+static unsigned next_of(unsigned nth)
+{
+    const char *given = getenv("KVC_FAULT_EVERY");
+    const unsigned every = given ? (unsigned)strtoul(given, NULL, 10) : 1;
+    unsigned dice = 0;
+    ck_assert_msg(every >= 1 && every <= NTH_MAX, "KVC_FAULT_EVERY=%s: expected 1 to %u", given,
+                  NTH_MAX);
+    if (nth < FIRST_ALL || every == 1)
+        return nth + 1;
+    ck_assert_int_eq(getrandom(&dice, sizeof dice, 0), sizeof dice);
+    return nth + 1 + dice % (2 * every - 1); /* every, on average */
+}
+
 static void sweep(const char *point, const char *const *sets, run_fn *one)
 {
-    unsigned refusals = 0, failures = 0, nth = 0;
+    unsigned refusals = 0, failures = 0, nth = 0, tried = 0;
     bool reached = true;
-    while (reached) {
+    for (; reached; tried++) {
         char fault[32];
-        ck_assert_uint_lt(++nth, NTH_MAX);
+        nth = next_of(nth);
+        ck_assert_uint_lt(nth, NTH_MAX);
         snprintf(fault, sizeof fault, "%s:%u", point, nth);
         if (getenv("KVC_FAULT_SHOW"))
             fprintf(stderr, "%s\n", fault);
         reached = one(fault, sets, &refusals, &failures);
     }
-    ck_assert_uint_gt(nth, 1); /* the point stands somewhere */
-    printf("%s: %u calls failed one by one: %u refusals to start, %u runs with calls that failed, "
-           "%u without a trace\n",
-           point, nth - 1, refusals, failures, nth - 1 - refusals - failures);
+    tried--;
+    ck_assert_uint_gt(tried, 0); /* the point stands somewhere */
+    printf("%s: %u calls of less than %u failed one by one: %u refusals to start, %u runs with "
+           "calls that failed, %u without a trace\n",
+           point, tried, nth, refusals, failures, tried - refusals - failures);
     fflush(stdout);
 }
 
@@ -206,12 +224,13 @@ static void sweep_library(int which, const char *const *sets)
 {
     static const char *const library[] = {"alloc", "send", "map", "fd"};
     const char *point = library[which];
-    unsigned failures = 0, nth = 0;
+    unsigned failures = 0, nth = 0, tried = 0;
     bool reached = true;
     ck_assert_int_eq(rig_try(&rig, sets, NULL), 0);
     unsigned before = descriptors();
-    while (reached) {
-        ck_assert_uint_lt(++nth, NTH_MAX);
+    for (; reached; tried++) {
+        nth = next_of(nth);
+        ck_assert_uint_lt(nth, NTH_MAX);
         if (getenv("KVC_FAULT_SHOW"))
             fprintf(stderr, "library %s:%u\n", point, nth);
         ck_assert_int_eq(fault_arm(point, nth), 0);
@@ -221,10 +240,12 @@ static void sweep_library(int which, const char *const *sets)
         scene_check(&rig);
         ck_assert_uint_eq(descriptors(), before);
     }
-    ck_assert_uint_gt(nth, 1);
+    tried--;
+    ck_assert_uint_gt(tried, 0);
     rig_stop(&rig);
-    printf("library, %s: %u calls failed one by one, %u of them with calls that failed\n", point,
-           nth - 1, failures);
+    printf("library, %s: %u calls of less than %u failed one by one, %u of them with calls that "
+           "failed\n",
+           point, tried, nth, failures);
     fflush(stdout);
 }
 

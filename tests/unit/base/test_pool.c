@@ -85,6 +85,40 @@ START_TEST(index_and_at_are_inverse)
 }
 END_TEST
 
+START_TEST(next_finds_all_in_use_in_order)
+{
+    struct pool *many = NULL;
+    const struct thing *t;
+    void *obj[200];
+    uint32_t found = 0, expected[200], n = 0;
+    POOL_FOR_EACH (t, i, (struct pool *)NULL)
+        found++;
+    ck_assert_uint_eq(found, 0);
+    ck_assert_int_eq(pool_create(&many, "many", sizeof(struct thing), 300), 0);
+    POOL_FOR_EACH (t, i, many)
+        found++;
+    ck_assert_uint_eq(found, 0);
+    for (uint32_t i = 0; i < 200; i++)
+        obj[i] = pool_get(many);
+    for (uint32_t i = 0; i < 200; i++) {
+        if (i == 0 || i == 63 || i == 64 || (i > 70 && i < 197) || i == 199)
+            pool_put(many, obj[i]);
+        else
+            expected[n++] = i;
+    }
+    POOL_FOR_EACH (t, i, many) {
+        ck_assert_uint_lt(found, n);
+        ck_assert_uint_eq(i, expected[found++]);
+        ck_assert_ptr_eq(t, obj[i]);
+    }
+    ck_assert_uint_eq(found, n);
+    POOL_FOR_EACH (t, i, many)
+        pool_put(many, obj[i]);
+    ck_assert_uint_eq(pool_used(many), 0);
+    pool_destroy(&many);
+}
+END_TEST
+
 START_TEST(objects_are_aligned_as_their_type)
 {
     struct wide {
@@ -251,6 +285,7 @@ int main(void)
     tcase_add_test(tc, used_and_peak_are_counted);
     tcase_add_test(tc, objects_are_zeroed_each_time);
     tcase_add_test(tc, index_and_at_are_inverse);
+    tcase_add_test(tc, next_finds_all_in_use_in_order);
     tcase_add_test(tc, objects_are_aligned_as_their_type);
     tcase_add_test(tc, tiny_objects_do_not_overlap);
     tcase_add_test(tc, random_use_keeps_every_object_whole);
