@@ -89,7 +89,7 @@ run_tests() {
         asan) excluded="$leave_out|^(gate|epoll)\$" ;;
         esac
     fi
-    { ctest --test-dir "build/$1" --output-on-failure --no-tests=error -j 4 -LE "$excluded" &&
+    { ctest --test-dir "build/$1" --output-on-failure --no-tests=error -j 6 -LE "$excluded" &&
         echo yes >"$work/passed" || echo no >"$work/passed"; } 2>&1 | tee "$work/log"
     {
         echo "$1 (without $excluded): $(grep -E 'tests passed|tests failed|No tests' "$work/log" | tail -n 1)"
