@@ -39,6 +39,7 @@ struct ctl_cmd {
 
 int cmd_ping(struct ctl *ctl, int argc, char **argv);
 int cmd_stats(struct ctl *ctl, int argc, char **argv);
+int cmd_top(struct ctl *ctl, int argc, char **argv);
 int cmd_ns(struct ctl *ctl, int argc, char **argv);
 int cmd_explain(struct ctl *ctl, int argc, char **argv);
 int cmd_blocks(struct ctl *ctl, int argc, char **argv);

@@ -8,11 +8,11 @@
 #include "near.h"
 
 static const struct ctl_cmd commands[] = {
-    {"ping", cmd_ping},     {"stats", cmd_stats},   {"ns", cmd_ns},       {"explain", cmd_explain},
-    {"blocks", cmd_blocks}, {"verify", cmd_verify}, {"drain", cmd_drain}, {"trace", cmd_trace},
-    {"doc", cmd_doc},       {"conv", cmd_conv},     {"pin", cmd_pin},     {"quota", cmd_quota},
-    {"policy", cmd_policy}, {"usage", cmd_usage},   {"evict", cmd_evict}, {"gpu", cmd_gpu},
-    {"size", cmd_size},
+    {"ping", cmd_ping},       {"stats", cmd_stats},   {"top", cmd_top},       {"ns", cmd_ns},
+    {"explain", cmd_explain}, {"blocks", cmd_blocks}, {"verify", cmd_verify}, {"drain", cmd_drain},
+    {"trace", cmd_trace},     {"doc", cmd_doc},       {"conv", cmd_conv},     {"pin", cmd_pin},
+    {"quota", cmd_quota},     {"policy", cmd_policy}, {"usage", cmd_usage},   {"evict", cmd_evict},
+    {"gpu", cmd_gpu},         {"size", cmd_size},
 };
 
 static const char help[] =
@@ -23,6 +23,7 @@ static const char help[] =
     "Commands:\n"
     "  ping     is the daemon there, and since when\n"
     "  stats    what it counts: blocks, bytes, hits, sessions\n"
+    "  top      what goes on now: requests, hits, bytes moved, tiers, who holds the room\n"
     "  ns       namespaces: models, tenants, what each holds\n"
     "  explain  where a block is, or why it is not there\n"
     "  blocks   what is cached, block by block: before a block, behind it, or all sequences\n"
@@ -54,7 +55,7 @@ static const char help[] =
     "\n"
     "Examples:\n"
     "  kvcachectl ping\n"
-    "  kvcachectl stats --watch\n"
+    "  kvcachectl top\n"
     "  kvcachectl evict --older-than 10min --dry-run\n"
     "\n"
     "Colour is used on a terminal only, and not when NO_COLOR is set.\n";

@@ -196,6 +196,28 @@ START_TEST(evicting_a_document_spares_what_another_shares)
 }
 END_TEST
 
+/* ---- what goes on ---- */
+
+START_TEST(top_shows_what_was_asked_and_who_holds_it)
+{
+    ck_assert_uint_eq(rig_load(k, ns, keys, BLOCKS, BT, RIG_BLOCK), BLOCKS);
+    ctl(&rig, 0, "top");
+    SAYS("since it began");
+    SAYS("100.0 % of blocks asked for");
+    SAYS("384.00 KiB");
+    ctl(&rig, 0, "top --json --count 2 --every 0.1");
+    SAYS("\"hit_ratio\":1.0,");
+    SAYS("\"tier\":\"host\",\"blocks\":48,\"used_bytes\":393216");
+    SAYS("\"blocks\":48,\"host_bytes\":393216,");
+    SAYS("\"grows_bytes\":null");
+    SAYS("\"hit_ratio\":null"); /* of the second look: nothing was asked since the first */
+    SAYS("\"grows_bytes\":0.0");
+    ctl(&rig, 0, "evict --all");
+    ctl(&rig, 0, "top");
+    SAYS("0.0 %");
+}
+END_TEST
+
 /* ---- what stays ---- */
 
 START_TEST(pins_hold_until_they_are_removed)
@@ -678,6 +700,7 @@ int main(void)
     tcase_add_test(t, a_document_from_put_to_forget);
     tcase_add_test(t, a_conversation_moves_and_goes);
     tcase_add_test(t, evicting_a_document_spares_what_another_shares);
+    tcase_add_test(t, top_shows_what_was_asked_and_who_holds_it);
     tcase_add_test(t, pins_hold_until_they_are_removed);
     tcase_add_test(t, pins_say_whose_sub_tenant_they_are);
     tcase_add_test(t, quotas_are_shown_set_and_cleared);

@@ -48,6 +48,11 @@ expect 2 "'-x' is not understood" evict -x -xa
 expect 2 "'--json=3' is not understood" ping --json=3
 expect 2 "must be from 1ms" --timeout 11min ping
 expect 2 "'now' is not understood" ping now
+expect 2 "'x' is not understood" top x
+expect 2 "--every 0.05: must be a number" top --every 0.05
+expect 2 "--every nan: must be a number" top --every nan
+expect 2 "--count 0" top --count 0
+expect 3 "no daemon at" top
 expect 2 "which block" explain
 expect 2 "has fewer" explain abc
 expect 2 "has more" explain "${key}0"

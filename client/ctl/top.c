@@ -1,0 +1,419 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What goes on, as one screen that is drawn again: requests, hits, bytes moved, tiers, and who
+ * holds the room. All of it is what stats, usage and gpu tell, by the time between two looks; the
+ * first screen is by the time since the daemon began.
+ */
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "ctl.h"
+#include "gpus.h"
+#include "json.h"
+#include "table.h"
+#include "units.h"
+
+enum { STATS_MAX = 1024, LINES_AROUND = 11 };
+
+static const char help[] =
+    "Usage: kvcachectl top [--every SECONDS] [--count N] [--json]\n"
+    "\n"
+    "What goes on now: requests, hits, what is moved, how full the tiers are, and the namespaces,\n"
+    "those that hold most first. On a terminal it is drawn again in place; Ctrl-C ends it. The\n"
+    "first screen has rates since the daemon began, the others since the one before. Needs admin\n"
+    "rights ('kvcachectl usage' shows what your own principal holds without them).\n"
+    "\n"
+    "  --every SECONDS  between two screens, 0.1 to 86400 (default 2)\n"
+    "  --count N        end after N screens (default: on a terminal never, else 1)\n"
+    "  --json           one object per screen, on a line; rates per second\n"
+    "\n"
+    "  hits       blocks found, of those that workers asked for\n"
+    "  tokens     found: workers need not compute them; loaded: of these, from storage\n"
+    "  GROWS      what a namespace gained or lost in all tiers, per second\n"
+    "\n"
+    "Examples:\n"
+    "  kvcachectl top\n"
+    "  kvcachectl top --every 10 --count 6 --json | jq .hit_ratio\n";
+
+struct look {
+    struct kvc_stat stat[STATS_MAX];
+    size_t stats;
+    struct kvc_usage *ns;
+    size_t n, cap;
+    double at_s;
+};
+
+struct top {
+    struct ctl *ctl;
+    double every_s;
+    uint64_t count; /* 0: never ends */
+    struct look now, before;
+    struct devices devices;
+};
+
+/* ---- looking ---- */
+
+static int add_stat(void *ctx, const struct kvc_stat *stat)
+{
+    struct look *l = ctx;
+    if (l->stats < STATS_MAX)
+        l->stat[l->stats++] = *stat;
+    return 0;
+}
+
+static int add_ns(void *ctx, const struct kvc_usage *x)
+{
+    struct look *l = ctx;
+    if (l->n == l->cap) {
+        l->cap = l->cap ? 2 * l->cap : 64;
+        struct kvc_usage *more = realloc(l->ns, l->cap * sizeof(*more));
+        if (!more) {
+            fputs("kvcachectl: out of memory\n", stderr);
+            abort();
+        }
+        l->ns = more;
+    }
+    l->ns[l->n++] = *x;
+    return 0;
+}
+
+static uint64_t held(const struct kvc_usage *u)
+{
+    return u->host_bytes + u->nvme_bytes + u->device_bytes;
+}
+
+static int larger(const void *a, const void *b)
+{
+    const uint64_t x = held(a), y = held(b);
+    return (x < y) - (x > y);
+}
+
+static double seconds_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static uint64_t value(const struct look *l, const char *name)
+{
+    for (size_t i = 0; i < l->stats; i++)
+        if (strcmp(l->stat[i].name, name) == 0)
+            return l->stat[i].value;
+    return 0;
+}
+
+static int take(struct top *t)
+{
+    const struct look older = t->before;
+    t->before = t->now;
+    t->now = older;
+    t->now.stats = t->now.n = 0;
+    int rc = kvc_stats(t->ctl->kvc, add_stat, &t->now);
+    t->now.at_s = seconds_now();
+    if (rc >= 0)
+        rc = kvc_usage(t->ctl->kvc, add_ns, &t->now);
+    if (rc >= 0)
+        rc = devices_take(t->ctl, &t->devices);
+    if (rc < 0)
+        return ctl_fail(t->ctl, rc);
+    if (t->now.n > 0)
+        qsort(t->now.ns, t->now.n, sizeof(t->now.ns[0]), larger);
+    /* The first look, or another daemon: since it began. */
+    const double up_s = (double)value(&t->now, "daemon.uptime_ms") * 1e-3;
+    if (t->before.stats == 0 || up_s < t->now.at_s - t->before.at_s) {
+        t->before.stats = t->before.n = 0;
+        t->before.at_s = t->now.at_s - up_s;
+    }
+    return 0;
+}
+
+static double since_s(const struct top *t)
+{
+    const double s = t->now.at_s - t->before.at_s;
+    return s > 1e-3 ? s : 1e-3;
+}
+
+static uint64_t gained(const struct top *t, const char *name)
+{
+    const uint64_t now = value(&t->now, name), before = value(&t->before, name);
+    return now > before ? now - before : 0;
+}
+
+static double rate(const struct top *t, const char *name)
+{
+    return (double)gained(t, name) / since_s(t);
+}
+
+static double ratio(uint64_t part, uint64_t all)
+{
+    return all != 0 ? (double)part / (double)all : 0;
+}
+
+static double recomputed(const struct top *t)
+{
+    return rate(t, "core.tokens_recomputed_by_miss") +
+           rate(t, "core.tokens_recomputed_by_decision");
+}
+
+/* Of a namespace that the look before did not have nothing is known. */
+static bool grows(const struct top *t, const struct kvc_usage *u, double *ret)
+{
+    for (size_t i = 0; i < t->before.n; i++) {
+        if (t->before.ns[i].ns != u->ns)
+            continue;
+        *ret = ((double)held(u) - (double)held(&t->before.ns[i])) / since_s(t);
+        return true;
+    }
+    return false;
+}
+
+/* ---- tiers ---- */
+
+struct tier_row {
+    char name[64];
+    uint64_t blocks, used, limit;
+    double in, out; /* bytes per second */
+};
+
+static size_t tiers(const struct top *t, struct tier_row row[2 + KVC_DEVICES_MAX])
+{
+    size_t n = 0;
+    row[n++] = (struct tier_row){.name = "host",
+                                 .blocks = value(&t->now, "core.blocks_in_memory"),
+                                 .used = value(&t->now, "daemon.host_used_bytes"),
+                                 .limit = value(&t->now, "daemon.host_limit_bytes"),
+                                 .in = rate(t, "core.bytes_stored") + rate(t, "core.bytes_loaded"),
+                                 .out = rate(t, "core.bytes_leased")};
+    if (value(&t->now, "nvme.limit_bytes") != 0)
+        row[n++] = (struct tier_row){.name = "nvme",
+                                     .blocks = value(&t->now, "core.blocks_on_disk"),
+                                     .used = value(&t->now, "nvme.used_bytes"),
+                                     .limit = value(&t->now, "nvme.limit_bytes"),
+                                     .in = rate(t, "nvme.bytes_written"),
+                                     .out = rate(t, "nvme.bytes_read")};
+    for (uint32_t i = 0; i < t->devices.n; i++) {
+        const struct kvc_device *d = &t->devices.device[i];
+        char name[32];
+        snprintf(name, sizeof(name), "device%u.copy_bytes", i);
+        row[n] = (struct tier_row){.blocks = d->blocks,
+                                   .used = d->used_bytes,
+                                   .limit = d->limit_bytes,
+                                   .in = rate(t, name)};
+        snprintf(row[n].name, sizeof(row[n].name), "%s", d->device);
+        n++;
+    }
+    return n;
+}
+
+static const char *bytes_rate(double per_second, char text[UNITS_TEXT_BYTES])
+{
+    return per_second >= 1 ? units_format_rate((uint64_t)per_second, text) : "-";
+}
+
+static void print_tiers(const struct top *t)
+{
+    static const char *const heads[] = {"TIER",  ">BLOCKS", ">USED", ">OF",
+                                        ">FULL", ">IN",     ">OUT",  NULL};
+    struct tier_row row[2 + KVC_DEVICES_MAX];
+    struct table *table = table_create(heads);
+    const size_t n = tiers(t, row);
+    for (size_t i = 0; i < n; i++) {
+        char text[UNITS_TEXT_BYTES], count[UNITS_COUNT_BYTES];
+        table_cell(table, "%s", row[i].name);
+        table_cell(table, "%s", units_format_count(row[i].blocks, count));
+        table_cell(table, "%s", units_format_bytes(row[i].used, text));
+        table_cell(table, "%s", row[i].limit ? units_format_bytes(row[i].limit, text) : "-");
+        table_cell(table, "%.1f %%", 100 * ratio(row[i].used, row[i].limit));
+        table_cell(table, "%s", bytes_rate(row[i].in, text));
+        table_cell(table, "%s", bytes_rate(row[i].out, text));
+    }
+    table_print(table, stdout, t->ctl->colour);
+    table_destroy(&table);
+}
+
+/* ---- the screen ---- */
+
+/* Rows of namespaces that the terminal has room for. */
+static size_t room(const struct top *t, size_t rows)
+{
+    struct winsize w;
+    const size_t around = LINES_AROUND + t->devices.n;
+    if (!isatty(STDOUT_FILENO) || ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) < 0 || w.ws_row == 0)
+        return rows;
+    return w.ws_row > around + 1 ? (size_t)w.ws_row - around : 1;
+}
+
+static void print_names(const struct top *t)
+{
+    static const char *const heads[] = {">NS",     "PRINCIPAL", "TENANT", "MODEL",
+                                        ">BLOCKS", ">HOST",     ">NVME",  ">HBM",
+                                        ">LEASED", ">GROWS",    NULL};
+    const size_t shown = room(t, t->now.n) < t->now.n ? room(t, t->now.n) : t->now.n;
+    struct table *table = table_create(heads);
+    for (size_t i = 0; i < shown; i++) {
+        const struct kvc_usage *u = &t->now.ns[i];
+        const uint64_t part[] = {u->host_bytes, u->nvme_bytes, u->device_bytes, u->leased_bytes};
+        char text[UNITS_TEXT_BYTES], count[UNITS_COUNT_BYTES];
+        double by = 0;
+        table_cell(table, "%u", u->ns);
+        table_cell(table, "%s", u->principal);
+        table_cell(table, "%s%s%s", u->tenant[0] ? u->tenant : "-", u->sub[0] ? "/" : "", u->sub);
+        table_cell(table, "%s", u->model[0] ? u->model : "-");
+        table_cell(table, "%s", units_format_count(u->blocks, count));
+        for (size_t k = 0; k < sizeof(part) / sizeof(part[0]); k++)
+            table_cell(table, "%s", part[k] ? units_format_bytes(part[k], text) : "-");
+        if (grows(t, u, &by) && (by >= 1 || by <= -1))
+            table_cell(table, "%s%s", by < 0 ? "-" : "+", bytes_rate(by < 0 ? -by : by, text));
+        else
+            table_cell(table, "-");
+    }
+    table_print(table, stdout, t->ctl->colour);
+    if (shown < t->now.n)
+        ctl_line("%zu more: kvcachectl usage", t->now.n - shown);
+    table_destroy(&table);
+}
+
+static void print_screen(const struct top *t)
+{
+    char a[UNITS_TEXT_BYTES], b[UNITS_TEXT_BYTES], c[UNITS_TEXT_BYTES];
+    char sessions[UNITS_COUNT_BYTES], requests[UNITS_COUNT_BYTES];
+    char found[UNITS_COUNT_BYTES], loaded[UNITS_COUNT_BYTES], computed[UNITS_COUNT_BYTES];
+    const uint64_t asked = gained(t, "core.blocks_asked");
+    if (isatty(STDOUT_FILENO))
+        fputs("\033[H\033[2J", stdout);
+    ctl_line("kvcache-daemon, up %s, sessions: %s; rates of the last %s%s",
+             units_format_duration_ns(value(&t->now, "daemon.uptime_ms") * 1000000, a),
+             units_format_count(value(&t->now, "svc.sessions"), sessions),
+             units_format_duration_ns((uint64_t)(since_s(t) * 1e9), b),
+             t->before.stats == 0 ? ", since it began" : "");
+    ctl_line("requests  %s/s, handled in %s (median of all), errors %.1f/s",
+             units_format_count((uint64_t)(rate(t, "svc.requests") + .5), requests),
+             units_format_duration_ns(value(&t->now, "svc.handle_ns.p50"), a),
+             rate(t, "svc.replies_error"));
+    if (asked != 0)
+        ctl_line("hits      %.1f %% of blocks asked for (%.1f %% of all since it began)",
+                 100 * ratio(gained(t, "core.blocks_hit"), asked),
+                 100 *
+                     ratio(value(&t->now, "core.blocks_hit"), value(&t->now, "core.blocks_asked")));
+    else
+        ctl_line("hits      no block was asked for");
+    ctl_line("tokens    %s/s found, %s/s of them loaded, %s/s recomputed",
+             units_format_count((uint64_t)(rate(t, "core.tokens_hit") + .5), found),
+             units_format_count((uint64_t)(rate(t, "core.tokens_loaded") + .5), loaded),
+             units_format_count((uint64_t)(recomputed(t) + .5), computed));
+    ctl_line(
+        "moved     read %s, stored %s, evicted %s", bytes_rate(rate(t, "core.bytes_leased"), a),
+        bytes_rate(rate(t, "core.bytes_stored"), b), bytes_rate(rate(t, "core.bytes_evicted"), c));
+    putchar('\n');
+    print_tiers(t);
+    putchar('\n');
+    if (t->now.n > 0)
+        print_names(t);
+    else
+        ctl_line("no namespaces yet; they appear when a worker opens one");
+}
+
+static json_t *ns_json(const struct top *t, const struct kvc_usage *u)
+{
+    double by = 0;
+    const bool known = grows(t, u, &by);
+    return json_pack(
+        "{s:I, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:o}", "ns", (json_int_t)u->ns,
+        "principal", u->principal, "tenant", u->tenant, "sub_tenant", u->sub, "model", u->model,
+        "blocks", (json_int_t)u->blocks, "host_bytes", (json_int_t)u->host_bytes, "nvme_bytes",
+        (json_int_t)u->nvme_bytes, "device_bytes", (json_int_t)u->device_bytes, "leased_bytes",
+        (json_int_t)u->leased_bytes, "grows_bytes", known ? json_real(by) : json_null());
+}
+
+static void print_json(const struct top *t)
+{
+    struct tier_row row[2 + KVC_DEVICES_MAX];
+    json_t *tier = json_array(), *ns = json_array();
+    const size_t n = tiers(t, row);
+    const uint64_t asked = gained(t, "core.blocks_asked");
+    for (size_t i = 0; i < n; i++)
+        json_array_append_new(tier, json_pack("{s:s, s:I, s:I, s:I, s:f, s:f}", "tier", row[i].name,
+                                              "blocks", (json_int_t)row[i].blocks, "used_bytes",
+                                              (json_int_t)row[i].used, "limit_bytes",
+                                              (json_int_t)row[i].limit, "in_bytes", row[i].in,
+                                              "out_bytes", row[i].out));
+    for (size_t i = 0; i < t->now.n; i++) {
+        json_t *item = ns_json(t, &t->now.ns[i]);
+        if (item) /* NULL when a name is not UTF-8; the others are still worth showing */
+            json_array_append_new(ns, item);
+        else
+            ctl_error("namespace %u has a name that is not UTF-8; left out", t->now.ns[i].ns);
+    }
+    json_print(
+        json_pack("{s:I, s:f, s:I, s:f, s:f, s:I, s:o, s:f, s:f, s:f, s:f, s:f, s:f, s:o, s:o}",
+                  "uptime_ms", (json_int_t)value(&t->now, "daemon.uptime_ms"), "seconds",
+                  since_s(t), "sessions", (json_int_t)value(&t->now, "svc.sessions"), "requests",
+                  rate(t, "svc.requests"), "errors", rate(t, "svc.replies_error"), "handle_p50_ns",
+                  (json_int_t)value(&t->now, "svc.handle_ns.p50"), "hit_ratio",
+                  asked != 0 ? json_real(ratio(gained(t, "core.blocks_hit"), asked)) : json_null(),
+                  "tokens_found", rate(t, "core.tokens_hit"), "tokens_loaded",
+                  rate(t, "core.tokens_loaded"), "tokens_recomputed", recomputed(t), "read_bytes",
+                  rate(t, "core.bytes_leased"), "stored_bytes", rate(t, "core.bytes_stored"),
+                  "evicted_bytes", rate(t, "core.bytes_evicted"), "tiers", tier, "namespaces", ns));
+}
+
+static int show(struct top *t)
+{
+    int rc;
+    for (uint64_t shown = 0; (rc = take(t)) == 0;) {
+        if (t->ctl->json)
+            print_json(t);
+        else
+            print_screen(t);
+        if (ctl_flush() < 0 || ++shown == t->count)
+            return CTL_OK;
+        if (!t->ctl->json && !isatty(STDOUT_FILENO))
+            putchar('\n');
+        struct timespec pause = {.tv_sec = (time_t)t->every_s};
+        pause.tv_nsec = (long)((t->every_s - (double)pause.tv_sec) * 1e9);
+        nanosleep(&pause, NULL);
+    }
+    return rc;
+}
+
+static int take_option(void *ctx, int c, const char *text)
+{
+    struct top *t = ctx;
+    char *end;
+    if (c == 'n')
+        return ctl_take_count("count", text, 1, UINT32_MAX, &t->count);
+    if (c != 'e')
+        return ctl_usage("an option is not understood");
+    t->every_s = strtod(text, &end);
+    if (end == text || *end != '\0' || !(t->every_s >= 0.1 && t->every_s <= 86400))
+        return ctl_usage("--every %s: must be a number of seconds from 0.1 to 86400", text);
+    return 0;
+}
+
+int cmd_top(struct ctl *ctl, int argc, char **argv)
+{
+    static const struct option options[] = {{"every", required_argument, NULL, 'e'},
+                                            {"count", required_argument, NULL, 'n'},
+                                            CTL_COMMON_OPTIONS,
+                                            {0}};
+    static struct top t;
+    t.ctl = ctl;
+    t.every_s = 2;
+    t.count = isatty(STDOUT_FILENO) ? 0 : 1;
+    int rc = ctl_options_only(ctl, argc, argv, options, help, take_option, &t);
+    if (rc != 0)
+        return rc < 0 ? CTL_OK : rc;
+    rc = ctl_connect(ctl);
+    if (rc == 0)
+        rc = show(&t);
+    free(t.now.ns);
+    free(t.before.ns);
+    return rc;
+}
