@@ -122,13 +122,11 @@ static bool is_live(const struct pool *pool, uint32_t idx)
     return (pool->live[idx / 64] >> (idx % 64) & 1) != 0;
 }
 
-void *pool_get(struct pool *pool)
+static void *next_free(struct pool *pool)
 {
     check_owner(pool);
     uint8_t *obj;
     uint32_t idx;
-    if (FAULT(alloc))
-        return NULL;
     if (pool->free_head != NO_INDEX) {
         idx = pool->free_head;
         obj = object(pool, idx);
@@ -147,6 +145,18 @@ void *pool_get(struct pool *pool)
     pool->peak = MAX(pool->peak, pool->used);
     /* What rounding added is nobody's. */
     POISON(obj + pool->obj_bytes, pool->stride - pool->obj_bytes);
+    return obj;
+}
+
+void *pool_get(struct pool *pool)
+{
+    return FAULT(alloc) ? NULL : next_free(pool);
+}
+
+void *pool_take(struct pool *pool)
+{
+    void *obj = next_free(pool);
+    MUST(obj != NULL);
     return obj;
 }
 

@@ -84,8 +84,7 @@ static bool moves_left(const struct core *c, uint32_t shards, bool load)
 
 static struct move *move_new(struct core *c, struct block *b, enum move_kind kind)
 {
-    struct move *m = pool_get(c->moves);
-    MUST(m != NULL);
+    struct move *m = pool_take(c->moves);
     m->block = block_no(c, b);
     m->kind = (uint8_t)kind;
     m->used = b->used;
@@ -95,8 +94,7 @@ static struct move *move_new(struct core *c, struct block *b, enum move_kind kin
 
 static struct move_op *op_new(struct core *c, struct move *m, uint32_t shard)
 {
-    struct move_op *o = pool_get(c->move_ops);
-    MUST(o != NULL);
+    struct move_op *o = pool_take(c->move_ops);
     o->core = c;
     o->move = m;
     o->shard = shard;

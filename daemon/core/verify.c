@@ -165,8 +165,7 @@ static void on_read(struct tier_op *t)
 static void read_shard(struct core *c, struct core_verify *v, struct block *b, uint8_t index,
                        uint32_t shard)
 {
-    struct verify_op *o = pool_get(c->verify_ops);
-    MUST(o != NULL); /* as many as the slices under way may need */
+    struct verify_op *o = pool_take(c->verify_ops); /* as many as the slices may need */
     *o = (struct verify_op){
         .core = c, .slice = v, .block = block_no(c, b), .index = index, .shard = (uint8_t)shard};
     struct tier *tier = tier_of(c, v);

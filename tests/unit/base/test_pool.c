@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "check_run.h"
+#include "fault.h"
 #include "pool.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -226,6 +227,26 @@ START_TEST(what_does_not_fit_is_refused)
 }
 END_TEST
 
+/* Nothing is injected where the caller has made sure. */
+START_TEST(taking_never_fails)
+{
+    ck_assert_int_eq(fault_arm("alloc", 1), 0);
+    void *obj = pool_take(pool);
+    ck_assert_uint_eq(pool_used(pool), 1);
+    ck_assert_ptr_null(pool_get(pool));
+    fault_reset();
+    pool_put(pool, obj);
+}
+END_TEST
+
+START_TEST(taking_from_an_empty_pool_aborts)
+{
+    while (pool_get(pool) != NULL)
+        ;
+    ck_assert_ptr_nonnull(pool_take(pool));
+}
+END_TEST
+
 START_TEST(putting_twice_aborts)
 {
     void *obj = pool_get(pool);
@@ -286,6 +307,7 @@ int main(void)
     tcase_add_test(tc, objects_are_zeroed_each_time);
     tcase_add_test(tc, index_and_at_are_inverse);
     tcase_add_test(tc, next_finds_all_in_use_in_order);
+    tcase_add_test(tc, taking_never_fails);
     tcase_add_test(tc, objects_are_aligned_as_their_type);
     tcase_add_test(tc, tiny_objects_do_not_overlap);
     tcase_add_test(tc, random_use_keeps_every_object_whole);
@@ -293,6 +315,7 @@ int main(void)
     tcase_add_test(tc, a_huge_pool_costs_nothing_until_it_is_used);
 #endif
     tcase_add_test(tc, what_does_not_fit_is_refused);
+    tcase_add_test_raise_signal(tc, taking_from_an_empty_pool_aborts, SIGABRT);
     tcase_add_test_raise_signal(tc, putting_twice_aborts, SIGABRT);
     tcase_add_test_raise_signal(tc, putting_a_foreign_pointer_aborts, SIGABRT);
     tcase_add_test_raise_signal(tc, putting_a_pointer_into_an_object_aborts, SIGABRT);
