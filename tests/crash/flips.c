@@ -135,17 +135,21 @@ static void tell(const char *what)
 
 /* ---- what comes of it ---- */
 
-static bool log_says(const char *text)
+/* The line of the log from the text on, or NULL; good until the next call. */
+static const char *log_says(const char *text)
 {
     static char log[1u << 18];
     char path[96];
     snprintf(path, sizeof path, "%s/log", place.rig.dir);
     FILE *f = fopen(path, "re");
     if (!f)
-        return false;
+        return NULL;
     log[fread(log, 1, sizeof log - 1, f)] = '\0';
     fclose(f);
-    return strstr(log, text) != NULL;
+    char *at = strstr(log, text);
+    if (at)
+        at[strcspn(at, "\n")] = '\0';
+    return at;
 }
 
 static void refused(int status)
@@ -153,8 +157,12 @@ static void refused(int status)
     total.refused++;
     const bool by_itself = WIFEXITED(status) && WEXITSTATUS(status) <= 2;
     const bool told = log_says("cannot start") || log_says("expected ");
-    if (by_itself && told)
+    if (by_itself && told) {
+        const char *why = log_says(" E "); /* the first error says what it was */
+        why = why ? why + strlen(" E ") : log_says("expected ");
+        fprintf(stderr, "start %" PRIu64 " refused: %s\n", total.starts, why ? why : "?");
         return;
+    }
     total.died++;
     tell(by_itself ? "refused to start without a word" : "the daemon died while it started");
     rig_show_log(&place.rig);

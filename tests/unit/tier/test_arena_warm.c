@@ -609,11 +609,13 @@ START_TEST(what_lies_in_the_directory_and_is_not_ours_harms_nobody)
     const uint64_t magic = LAYOUT_CHUNK_MAGIC;
     plant(&k, "chunk-901", 0644, &magic, sizeof(magic)); /* others may have it open */
     plant(&k, "chunk-900", 0600, &magic, sizeof(magic));
+    const uint64_t flipped = magic ^ UINT64_C(0x8000000000001);
+    plant(&k, "chunk-899", 0600, &flipped, sizeof(flipped)); /* ours, and damaged */
 
     second_run(&k, &config, sh, &c, &r);
 
     nothing_is_missing(&c);
-    ck_assert_uint_eq(r.damaged + r.foreign, 2);
+    ck_assert_uint_eq(r.damaged + r.foreign, 3);
     snprintf(path, sizeof(path), "%s/secret", k.dir);
     ck_assert_int_eq(lstat(path, &st), 0); /* not a name of ours */
     kept_end(&k);
@@ -623,7 +625,9 @@ END_TEST
 /* They were overwritten or removed: somebody's notes in a file `names`, for one. */
 START_TEST(files_of_others_that_bear_our_names_refuse_the_start_and_stay)
 {
-    static const char *const names[] = {"names", "chunk-903", "chunk-904"};
+    static const char *const names[] = {"names", "chunk-903", "chunk-904", "chunk-905",
+                                        "chunk-906"};
+    const uint64_t magic = LAYOUT_CHUNK_MAGIC, far = magic ^ 15, near = magic ^ 1;
     struct kept k;
     char path[128], text[512];
     struct stat st;
@@ -635,6 +639,10 @@ START_TEST(files_of_others_that_bear_our_names_refuse_the_start_and_stay)
         snprintf(path, sizeof(path), "%s/%s", k.dir, names[i]);
         if (i == 2)
             ck_assert_int_eq(symlink("/etc/passwd", path), 0);
+        else if (i == 3)
+            plant(&k, names[i], 0600, &far, sizeof(far));
+        else if (i == 4)
+            plant(&k, names[i], 0644, &near, sizeof(near));
         else
             plant(&k, names[i], 0600, "my own notes", 12);
         ck_assert_int_eq(arena_create(&config, &a), -EEXIST);
