@@ -45,7 +45,8 @@ static void to_public(const struct msg_device_item *m, struct kvc_device *d)
                                        .from_engine = m->rates[i].from_engine,
                                        .from_kernel = m->rates[i].from_kernel,
                                        .to_path = m->rates[i].to_path,
-                                       .from_path = m->rates[i].from_path};
+                                       .from_path = m->rates[i].from_path,
+                                       .to_window = m->rates[i].to_window};
 }
 
 int kvc_devices(struct kvc *kvc, int (*fn)(void *ctx, const struct kvc_device *), void *ctx)
@@ -66,4 +67,27 @@ int kvc_devices(struct kvc *kvc, int (*fn)(void *ctx, const struct kvc_device *)
     }
     op__free(op);
     return rc;
+}
+
+/* Slower by so little is not worth the worker's time, and may be noise. */
+static uint64_t worth(uint64_t rate)
+{
+    return rate + rate / 4;
+}
+
+enum kvc_copy_path kvc_load_path(const struct kvc_device *device, uint32_t frag_bytes)
+{
+    const struct kvc_rate *r = NULL; /* nearest by ratio; sizes ascend */
+    for (uint32_t i = 0; i < device->rates; i++) {
+        const struct kvc_rate *x = &device->rate[i];
+        if (x->to_path != KVC_COPY_UNKNOWN &&
+            (r == NULL ||
+             (uint64_t)frag_bytes * frag_bytes > (uint64_t)r->frag_bytes * x->frag_bytes))
+            r = x;
+    }
+    if (r == NULL)
+        return KVC_COPY_UNKNOWN;
+    const bool window = device->limit_bytes > 0 && r->to_window > worth(r->to_engine) &&
+                        r->to_window >= r->to_kernel;
+    return window ? KVC_COPY_WINDOW : (enum kvc_copy_path)r->to_path;
 }

@@ -226,6 +226,7 @@ struct msg_rate_item { /* measured at start, bytes per second; 0 = none */
     uint32_t frag_bytes;
     uint64_t to_engine, to_kernel, from_engine, from_kernel;
     uint8_t to_path, from_path; /* enum kvc_copy_path: what copies take */
+    uint64_t to_window;         /* in one piece, and scattered on the device */
 };
 struct msg_device_item {
     uint8_t uuid[KVC_UUID_BYTES];

@@ -377,7 +377,7 @@ static const struct field rate_item_fields[] = {
     U32(struct msg_rate_item, frag_bytes),  U64(struct msg_rate_item, to_engine),
     U64(struct msg_rate_item, to_kernel),   U64(struct msg_rate_item, from_engine),
     U64(struct msg_rate_item, from_kernel), U8(struct msg_rate_item, to_path),
-    U8(struct msg_rate_item, from_path),
+    U8(struct msg_rate_item, from_path),    U64(struct msg_rate_item, to_window),
 };
 static SCHEMA(rate_item, struct msg_rate_item, rate_item_fields, .bare = false);
 
@@ -402,7 +402,7 @@ static const struct field device_item_fields[] = {
     U64(struct msg_device_item, plain_to),
     U64(struct msg_device_item, plain_from),
     ARRAY(struct msg_device_item, rates, nrates, rate_item, 0, 6,
-          "rates must be an array of at most 6 arrays of 7"),
+          "rates must be an array of at most 6 arrays of 8"),
 };
 static SCHEMA(device_item, struct msg_device_item, device_item_fields, .bare = false);
 

@@ -29,8 +29,10 @@ static const char help[] =
     "how\n"
     "fast the copy engine and a kernel are, and which of the two the daemon takes (TO and FROM "
     "the\n"
-    "device: the kernel where it is a quarter faster). 'plain' is one large copy, which nothing\n"
-    "exceeds; '-': not measured (the engine is taken then), or there is none.\n"
+    "device: the kernel where it is a quarter faster). WINDOW: to the device in one piece, and\n"
+    "scattered there, which a worker does that reads slots and fills its pages itself; BEST: what\n"
+    "workers do best. 'plain' is one large copy, which nothing exceeds; '-': not measured (the\n"
+    "engine is taken then), or there is none.\n"
     "\n"
     "Exit code 1: the daemon has no devices.\n"
     "\n"
@@ -120,7 +122,8 @@ static void device_row(struct table *t, const struct kvc_device *d, uint64_t hel
 
 static const char *path_name(unsigned path, const char *unknown)
 {
-    return path == KVC_COPY_ENGINE ? "engine" : path == KVC_COPY_KERNEL ? "kernel" : unknown;
+    static const char *const names[] = {NULL, "engine", "kernel", "window"};
+    return path != 0 && path < sizeof(names) / sizeof(names[0]) ? names[path] : unknown;
 }
 
 static void rate_rows(struct table *t, const struct kvc_device *d)
@@ -133,6 +136,8 @@ static void rate_rows(struct table *t, const struct kvc_device *d)
         table_cell(t, "%s", path_name(r->to_path, "-"));
         rate_cell(t, r->to_engine);
         rate_cell(t, r->to_kernel);
+        rate_cell(t, r->to_window);
+        table_cell(t, "%s", path_name(kvc_load_path(d, r->frag_bytes), "-"));
         table_cell(t, "%s", path_name(r->from_path, "-"));
         rate_cell(t, r->from_engine);
         rate_cell(t, r->from_kernel);
@@ -144,6 +149,8 @@ static void rate_rows(struct table *t, const struct kvc_device *d)
     table_cell(t, "engine");
     rate_cell(t, d->plain_to);
     table_cell(t, "-");
+    table_cell(t, "-");
+    table_cell(t, "-");
     table_cell(t, "engine");
     rate_cell(t, d->plain_from);
     table_cell(t, "-");
@@ -151,8 +158,9 @@ static void rate_rows(struct table *t, const struct kvc_device *d)
 
 void devices_print_rates(const struct devices *devices, const char *before, bool colour)
 {
-    static const char *const heads[] = {"DEVICE", ">FRAGMENT", "TO",      ">ENGINE", ">KERNEL",
-                                        "FROM",   ">ENGINE",   ">KERNEL", NULL};
+    static const char *const heads[] = {"DEVICE",  ">FRAGMENT", "TO",   ">ENGINE",
+                                        ">KERNEL", ">WINDOW",   "BEST", "FROM",
+                                        ">ENGINE", ">KERNEL",   NULL};
     struct table *t = table_create(heads);
     for (uint32_t i = 0; i < devices->n; i++)
         rate_rows(t, &devices->device[i]);
@@ -249,9 +257,11 @@ static json_t *device_json(const struct kvc_device *d, uint64_t held)
         put(rate, "fragment_bytes", d->rate[i].frag_bytes);
         put(rate, "to_engine", d->rate[i].to_engine);
         put(rate, "to_kernel", d->rate[i].to_kernel);
+        put(rate, "to_window", d->rate[i].to_window);
         put(rate, "from_engine", d->rate[i].from_engine);
         put(rate, "from_kernel", d->rate[i].from_kernel);
         json_object_set_new(rate, "to_path", path_json(d->rate[i].to_path));
+        json_object_set_new(rate, "to_best", path_json(kvc_load_path(d, d->rate[i].frag_bytes)));
         json_object_set_new(rate, "from_path", path_json(d->rate[i].from_path));
         json_array_append_new(rates, rate);
     }

@@ -209,7 +209,14 @@ struct gpu_rates {
     uint32_t frag_bytes[GPU_CALIBRATED];
     uint64_t to[GPU_CALIBRATED][GPU_PATHS], from[GPU_CALIBRATED][GPU_PATHS];
     uint64_t plain_to, plain_from; /* one contiguous pinned copy: the bound */
+    /* From one place on the device to scattered ones, by kernel where there is one, else by engine.
+     * Of the largest size two halves. */
+    uint64_t within[GPU_CALIBRATED];
 };
+/* To the device by a window: all over the link in one piece, then scattered on the device, one
+ * after the other; 0: not measured. It is what a worker gets that has blocks brought into slots and
+ * scatters them on its own stream. */
+uint64_t gpu_window_rate(const struct gpu_rates *rates, unsigned i);
 const struct gpu_rates *gpu_rates(const struct gpu *gpu); /* borrowed */
 /* The one that a copy of such fragments takes: the kernel where it was a quarter faster, and the
  * host memory is pinned. */

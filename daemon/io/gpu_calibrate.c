@@ -7,6 +7,9 @@
  * on the machine only ever makes it slower. A slow device, or one that is told to be, leaves the
  * rest unmeasured rather than start late; so does one that has operations to do by now. With less
  * memory than the largest fragment takes that one is not measured.
+ *
+ * And fragments that are scattered on the device from one place of it, which is the second half of
+ * what a window costs: a worker's own way, when the daemon brings blocks in one piece.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -59,6 +62,17 @@ static int wait_for(const struct calibration *c, uint64_t ticket, uint64_t begun
     }
 }
 
+/* In one half of the device's scratch in order, in the other scattered. */
+static uint32_t lay_out_within(struct calibration *c, uint64_t frag_bytes)
+{
+    const uint64_t half = c->bytes / 2, each = MIN(frag_bytes, half);
+    const uint32_t n = (uint32_t)(half / each);
+    for (uint32_t i = 0; i < n; i++)
+        c->frag[i] = (struct gpu_frag){c->mem.addr + half + i * STRIDE % n * each,
+                                       c->mem.addr + i * each, each};
+    return n;
+}
+
 static uint32_t lay_out(struct calibration *c, enum gpu_direction direction, uint64_t frag_bytes)
 {
     const uint32_t n = (uint32_t)(c->bytes / frag_bytes);
@@ -109,9 +123,33 @@ static int measure(struct calibration *c, unsigned paths, enum gpu_direction dir
     return 0;
 }
 
+static int measure_within(struct calibration *c, enum gpu_path path, uint64_t frag_bytes,
+                          uint64_t *ret_rate)
+{
+    const uint32_t n = lay_out_within(c, frag_bytes);
+    uint64_t best_ns = UINT64_MAX;
+    for (unsigned i = 0; i < ROUNDS && has_time(c); i++) {
+        const int err = time_copy(c, path, GPU_ON_DEVICE, n, &best_ns);
+        if (err < 0)
+            return err;
+    }
+    if (best_ns != UINT64_MAX)
+        *ret_rate = c->bytes / 2 * 1000000000 / best_ns;
+    return 0;
+}
+
 static bool is_known(const struct gpu_rates *r, unsigned i)
 {
-    return r->to[i][GPU_PATH_ENGINE] != 0 && r->from[i][GPU_PATH_ENGINE] != 0;
+    return r->to[i][GPU_PATH_ENGINE] != 0 && r->from[i][GPU_PATH_ENGINE] != 0 && r->within[i] != 0;
+}
+
+/* One piece is one piece: what was measured first was measured cold. */
+static void raise_bound(struct gpu_rates *rates)
+{
+    for (unsigned i = 0; i < GPU_CALIBRATED && rates->plain_to != 0; i++)
+        rates->plain_to = MAX(rates->plain_to, rates->to[i][GPU_PATH_ENGINE]);
+    for (unsigned i = 0; i < GPU_CALIBRATED && rates->plain_from != 0; i++)
+        rates->plain_from = MAX(rates->plain_from, rates->from[i][GPU_PATH_ENGINE]);
 }
 
 /* The sizes that blocks have first, in case that there is no time for all. */
@@ -134,7 +172,11 @@ static int measure_all(struct calibration *c, bool has_kernel, struct gpu_rates 
             err = measure(c, paths, GPU_TO_DEVICE, sizes[i], rates->to[i]);
         if (err == 0 && rates->from[i][GPU_PATH_ENGINE] == 0)
             err = measure(c, paths, GPU_FROM_DEVICE, sizes[i], rates->from[i]);
+        if (err == 0 && rates->within[i] == 0)
+            err = measure_within(c, has_kernel ? GPU_PATH_KERNEL : GPU_PATH_ENGINE, sizes[i],
+                                 &rates->within[i]);
     }
+    raise_bound(rates);
     return err;
 }
 
@@ -194,6 +236,12 @@ int gpu__calibrate(const struct gpu_drv *drv, struct gpu_dev *dev, const struct 
         (void)munmap(host, SCRATCH_BYTES);
     free(c);
     return err;
+}
+
+uint64_t gpu_window_rate(const struct gpu_rates *rates, unsigned i)
+{
+    const double link = (double)rates->plain_to, within = (double)rates->within[i];
+    return link > 0 && within > 0 ? (uint64_t)(link * within / (link + within)) : 0;
 }
 
 enum gpu_path gpu__path(const struct gpu_rates *rates, enum gpu_direction direction,

@@ -543,7 +543,8 @@ static void describe(struct svc *s, struct device *d, struct msg_device_item *re
                                                            .from_engine = v.rate[i].from_engine,
                                                            .from_kernel = v.rate[i].from_kernel,
                                                            .to_path = v.rate[i].to_path,
-                                                           .from_path = v.rate[i].from_path};
+                                                           .from_path = v.rate[i].from_path,
+                                                           .to_window = v.rate[i].to_window};
 }
 
 void op_devices(struct request *rq)

@@ -136,6 +136,7 @@ static void op_view(struct device *d, struct device_view *ret_view)
             .to_kernel = r->to[i][GPU_PATH_KERNEL],
             .from_engine = r->from[i][GPU_PATH_ENGINE],
             .from_kernel = r->from[i][GPU_PATH_KERNEL],
+            .to_window = gpu_window_rate(r, i),
             .to_path = path_taken(h, GPU_TO_DEVICE, r->frag_bytes[i], r->to[i]),
             .from_path = path_taken(h, GPU_FROM_DEVICE, r->frag_bytes[i], r->from[i]),
         };

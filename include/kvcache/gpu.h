@@ -44,6 +44,8 @@ struct kvc_rate {
     uint32_t frag_bytes;
     uint64_t to_engine, to_kernel, from_engine, from_kernel; /* bytes per second; 0 = none */
     uint8_t to_path, from_path; /* enum kvc_copy_path: what the daemon's copies of such take */
+    uint64_t to_window; /* by kvc_acquire_on and kvc_gpu_load, bytes per second; 0 = unknown:
+                         * in one piece to the device, and scattered there */
 };
 /* A device of the daemon's. */
 struct kvc_device {
@@ -63,6 +65,15 @@ struct kvc_device {
 /* Calls fn for each; a non-zero return of fn ends the walk and is returned. */
 KVC_API KVC_MUST_USE int kvc_devices(struct kvc *kvc,
                                      int (*fn)(void *ctx, const struct kvc_device *), void *ctx);
+
+/* How blocks come into pages of frag_bytes (page_bytes of a pool's regions) the fastest, by what
+ * the daemon measured of the nearest size: KVC_COPY_ENGINE, KVC_COPY_KERNEL   kvc_pages_load: the
+ * daemon copies page by page KVC_COPY_WINDOW                    kvc_acquire_on, then kvc_gpu_load:
+ * blocks come in one piece, and the worker scatters them on its own stream KVC_COPY_UNKNOWN not
+ * measured yet The window when it is a quarter faster than the engine and no slower than the
+ * kernel: it needs room in slots (hbm.devices), and the worker's own time. Where a block is in a
+ * slot already only the scattering is left. Pure. */
+KVC_API enum kvc_copy_path kvc_load_path(const struct kvc_device *device, uint32_t frag_bytes);
 
 /* ---- the worker's side of a device ---- */
 

@@ -303,7 +303,8 @@ enum kvc_handle_kind {
 enum kvc_copy_path {
     KVC_COPY_UNKNOWN = 0, /* not measured yet */
     KVC_COPY_ENGINE = 1,
-    KVC_COPY_KERNEL = 2
+    KVC_COPY_KERNEL = 2,
+    KVC_COPY_WINDOW = 3 /* in one piece to the device, and scattered there: by the worker */
 };
 
 /* What a name stands for. */

@@ -291,6 +291,9 @@ START_TEST(operators_see_devices)
     says("gpu --json", "\"limit_bytes\":16777216");
     says("gpu --json", "\"blocks\":32");
     says("stats", " FRAGMENT  TO ");
+    says("stats", " WINDOW  BEST ");
+    says("gpu --json", "\"to_window\":");
+    says("gpu --json", "\"to_best\":");
     says("gpu --json", "\"to_path\":"); /* null while a slow machine has not measured it */
     says("usage --json", "\"device_bytes\":262144");
     says("stats devices", "emu:1");

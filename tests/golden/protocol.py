@@ -82,7 +82,7 @@ USAGE = fields(
     " leased_bytes device_bytes promised_bytes"
 )
 
-RATE = fields("frag_bytes to_engine to_kernel from_engine from_kernel to_path from_path")
+RATE = fields("frag_bytes to_engine to_kernel from_engine from_kernel to_path from_path to_window")
 DEVICE = fields(
     "uuid:b name:t why:t up emulated limit_bytes used_bytes memory_bytes imported_bytes blocks"
     " hits fills drops copies copy_bytes failures outs plain_to plain_from"

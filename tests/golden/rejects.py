@@ -654,14 +654,14 @@ def reject_replies():
         (
             "devices",
             ARG,
-            "rates must be an array of at most 6 arrays of 7",
-            [[[bytes(16), "", ""] + [0] * 16 + [[[0] * 7] * 7]]],
+            "rates must be an array of at most 6 arrays of 8",
+            [[[bytes(16), "", ""] + [0] * 16 + [[[0] * 8] * 7]]],
         ),
         (
             "devices",
             ARG,
             "frag_bytes must be an integer from 0 to 2^32 - 1",
-            [[[bytes(16), "", ""] + [0] * 16 + [[[0] * 7, [U32 + 1, 0, 0, 0, 0, 0, 0]]]]],
+            [[[bytes(16), "", ""] + [0] * 16 + [[[0] * 8, [U32 + 1, 0, 0, 0, 0, 0, 0, 0]]]]],
         ),
         (
             "devices",

@@ -118,6 +118,7 @@ struct device_copy {
 struct device_rate {
     uint32_t frag_bytes;
     uint64_t to_engine, to_kernel, from_engine, from_kernel; /* bytes per second; 0: none */
+    uint64_t to_window;         /* in one piece to the device, and scattered there */
     uint8_t to_path, from_path; /* enum kvc_copy_path: what copies of such fragments take */
 };
 struct device_view {

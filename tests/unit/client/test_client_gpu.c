@@ -811,12 +811,43 @@ static TCase *pool_case(void)
     return t;
 }
 
+/* ---- which way ---- */
+
+START_TEST(the_nearest_size_says_how_pages_are_filled)
+{
+    struct kvc_device d = {.limit_bytes = 1,
+                           .rates = 3,
+                           .rate = {{.frag_bytes = 4096, .to_engine = 100, .to_kernel = 200},
+                                    {.frag_bytes = 16384, .to_engine = 100, .to_kernel = 0},
+                                    {.frag_bytes = 65536, .to_engine = 100, .to_window = 400}}};
+    ck_assert_int_eq(kvc_load_path(&d, 4096), KVC_COPY_UNKNOWN);
+    d.rate[0].to_path = KVC_COPY_KERNEL;
+    d.rate[1].to_path = KVC_COPY_ENGINE;
+    ck_assert_int_eq(kvc_load_path(&d, 1), KVC_COPY_KERNEL);
+    ck_assert_int_eq(kvc_load_path(&d, 8192), KVC_COPY_KERNEL);
+    ck_assert_int_eq(kvc_load_path(&d, 8193), KVC_COPY_ENGINE);
+    ck_assert_int_eq(kvc_load_path(&d, UINT32_MAX), KVC_COPY_ENGINE); /* the third is not known */
+    d.rate[0].to_window = 199;
+    d.rate[1].to_window = 125;
+    ck_assert_int_eq(kvc_load_path(&d, 4096), KVC_COPY_KERNEL);
+    ck_assert_int_eq(kvc_load_path(&d, 16384), KVC_COPY_ENGINE);
+    d.rate[0].to_window = 200;
+    d.rate[1].to_window = 126;
+    ck_assert_int_eq(kvc_load_path(&d, 4096), KVC_COPY_WINDOW);
+    ck_assert_int_eq(kvc_load_path(&d, 16384), KVC_COPY_WINDOW);
+    d.limit_bytes = 0; /* no slots */
+    ck_assert_int_eq(kvc_load_path(&d, 4096), KVC_COPY_KERNEL);
+    ck_assert_int_eq(kvc_load_path(&d, 16384), KVC_COPY_ENGINE);
+}
+END_TEST
+
 static Suite *suite(void)
 {
     Suite *s = suite_create("client_gpu");
     TCase *t = tcase_create("no daemon");
     tcase_add_checked_fixture(t, start, stop);
     tcase_add_test(t, a_device_needs_no_daemon);
+    tcase_add_test(t, the_nearest_size_says_how_pages_are_filled);
     suite_add_tcase(s, t);
     t = tcase_create("devices");
     tcase_add_checked_fixture(t, start_gpu, stop);

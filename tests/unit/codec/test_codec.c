@@ -171,12 +171,12 @@ START_TEST(rates_are_read_device_by_device)
     struct msg_head head = {.op = KVC_OP_DEVICES, .corr = 77};
     struct msg_devices_reply in = {.ndevices = 2}, out;
     struct msg_reply_head rhead;
-    in.devices[0] = (struct msg_device_item){.nrates = 1, .rates = {{4096, 1, 2, 3, 4, 1, 2}}};
+    in.devices[0] = (struct msg_device_item){.nrates = 1, .rates = {{4096, 1, 2, 3, 4, 1, 2, 9}}};
     in.devices[1] =
         (struct msg_device_item){.name = text("e"),
                                  .up = 1,
                                  .nrates = 2,
-                                 .rates = {{1, 0, 0, 0, 5, 0, 2}, {2, 6, 0, 0, 0, 1, 0}}};
+                                 .rates = {{1, 0, 0, 0, 5, 0, 2, 8}, {2, 6, 0, 0, 0, 1, 0, 7}}};
     int len = codec_enc_devices_reply(buf, sizeof(buf), &head, &in);
     ck_assert_int_gt(len, 0);
     ck_assert_int_eq(codec_dec_devices_reply(buf, (size_t)len, &rhead, &out), 0);
@@ -188,6 +188,7 @@ START_TEST(rates_are_read_device_by_device)
     ck_assert_uint_eq(out.devices[1].rates[1].to_engine, 6);
     ck_assert_uint_eq(out.devices[1].rates[0].from_path, KVC_COPY_KERNEL);
     ck_assert_uint_eq(out.devices[1].rates[1].to_path, KVC_COPY_ENGINE);
+    ck_assert_uint_eq(out.devices[1].rates[1].to_window, 7);
     in.devices[1].nrates = 7;
     ck_assert_int_eq(codec_enc_devices_reply(buf, sizeof(buf), &head, &in), -EINVAL);
 }

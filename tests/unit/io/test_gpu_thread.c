@@ -336,7 +336,13 @@ START_TEST(what_could_not_be_measured_is_when_there_is_memory)
     say_fault("");
     while (!gpu__is_calibrated(gpu_rates(gpu)))
         turn();
-    ck_assert_uint_gt(gpu_rates(gpu)->plain_from, 0);
+    const struct gpu_rates *r = gpu_rates(gpu);
+    for (unsigned i = 0; i < GPU_CALIBRATED; i++) {
+        ck_assert_uint_le(r->to[i][GPU_PATH_ENGINE], r->plain_to);
+        ck_assert_uint_le(r->from[i][GPU_PATH_ENGINE], r->plain_from);
+        ck_assert_uint_gt(gpu_window_rate(r, i), 0);
+        ck_assert_uint_lt(gpu_window_rate(r, i), r->plain_to);
+    }
     ck_assert_uint_eq(changes, 1);
     unlink(fault_file);
     close_spied();
@@ -357,7 +363,7 @@ START_TEST(a_slow_device_is_measured_by_and_by)
         turn();
     for (unsigned i = 0; i < GPU_CALIBRATED; i++)
         ck_assert(gpu_rates(gpu)->to[i][GPU_PATH_KERNEL] > 0 &&
-                  gpu_rates(gpu)->from[i][GPU_PATH_KERNEL] > 0);
+                  gpu_rates(gpu)->from[i][GPU_PATH_KERNEL] > 0 && gpu_rates(gpu)->within[i] > 0);
     close_spied();
 }
 END_TEST

@@ -779,6 +779,7 @@ START_TEST(the_view_is_what_the_device_says)
     rates->to[1][GPU_PATH_KERNEL] = 12;
     rates->from[1][GPU_PATH_ENGINE] = 13;
     rates->from[1][GPU_PATH_KERNEL] = 14;
+    rates->within[1] = 20;
     rig.d->ops->view(rig.d, &v);
     ck_assert(v.up && v.emulated && rig.d->ops->up(rig.d));
     ck_assert_str_eq(v.name, "fake");
@@ -797,6 +798,8 @@ START_TEST(the_view_is_what_the_device_says)
     ck_assert_uint_eq(v.rate[1].to_kernel, 12);
     ck_assert_uint_eq(v.rate[1].from_engine, 13);
     ck_assert_uint_eq(v.rate[1].from_kernel, 14);
+    ck_assert_uint_eq(v.rate[1].to_window, 4); /* one after the other: 1 / (1/5 + 1/20) */
+    ck_assert_uint_eq(v.rate[0].to_window, 0);
     ck_assert_uint_eq(v.rate[1].to_path, KVC_COPY_ENGINE); /* as gpu_path_of() says */
     ck_assert_uint_eq(v.rate[1].from_path, KVC_COPY_KERNEL);
     ck_assert_uint_eq(v.rate[0].to_path, KVC_COPY_UNKNOWN);
