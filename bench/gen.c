@@ -10,11 +10,15 @@
 #include "trace.h"
 
 static const char help[] =
-    "Usage: kvcachebench gen [--requests N] [--seed S] [--output FILE]\n"
+    "Usage: kvcachebench gen [--kind KIND] [--requests N] [--seed S] [--output FILE]\n"
     "\n"
-    "Writes a trace of multi-turn conversations that share system prompts, in the JSONL form that\n"
-    "'kvcachebench replay' reads. The same numbers give the same trace.\n"
+    "Writes a trace of multi-turn conversations that share system prompts, or of another kind, in\n"
+    "the JSONL form that 'kvcachebench replay' and 'simulate' read. The same numbers give the "
+    "same\n"
+    "trace.\n"
     "\n"
+    "  --kind KIND       talks (the default), documents, drift, scans, agents, phases, uniform,\n"
+    "                    loop, batch, mixed; 'list' says what each is like\n"
     "  --requests N      how many requests (default 4000)\n"
     "  --seed S          which trace (default 1)\n"
     "  --block-tokens N  tokens that one hash id stands for (default 512)\n"
@@ -24,14 +28,34 @@ static const char help[] =
     "  kvcachebench gen --requests 2000 > talks.jsonl\n"
     "  kvcachebench replay talks.jsonl --capacity 10% --block-bytes 64KiB\n";
 
-static int write_trace(const struct trace_gen_options *options, const char *path)
+static const char talks[] = "talks";
+
+static int list_kinds(void)
+{
+    const char *name, *text;
+    printf("%-9s  several turns each, from shared system prompts\n", talks);
+    for (unsigned i = 0; (name = trace_kind(i, &text)) != NULL; i++)
+        printf("%-9s  %s\n", name, text);
+    return BENCH_OK;
+}
+
+static int check_kind(const char *kind)
+{
+    const char *name = talks, *text;
+    for (unsigned i = 0; name && strcmp(name, kind) != 0; i++)
+        name = trace_kind(i, &text);
+    return name ? 0 : say_usage("--kind %s: there is none such; 'gen --kind list' has them", kind);
+}
+
+static int write_trace(const struct trace_gen_options *options, const char *kind, const char *path)
 {
     FILE *to = path ? fopen(path, "we") : stdout;
     if (!to) {
         say_error("%s: %s", path, strerror(errno));
         return BENCH_FAILED;
     }
-    int rc = trace_generate(options, to);
+    int rc = strcmp(kind, talks) == 0 ? trace_generate(options, to)
+                                      : trace_generate_kind(options, kind, to);
     if (path && fclose(to) != 0 && rc == 0)
         rc = -errno;
     if (rc == 0)
@@ -43,13 +67,14 @@ static int write_trace(const struct trace_gen_options *options, const char *path
 int cmd_gen(int argc, char **argv)
 {
     static const struct option options[] = {{"requests", required_argument, NULL, 'n'},
+                                            {"kind", required_argument, NULL, 'k'},
                                             {"seed", required_argument, NULL, 's'},
                                             {"block-tokens", required_argument, NULL, 't'},
                                             {"output", required_argument, NULL, 'o'},
                                             {"help", no_argument, NULL, 'h'},
                                             {0}};
     struct trace_gen_options gen = {.requests = 4000, .seed = 1, .block_tokens = 512};
-    const char *path = NULL;
+    const char *path = NULL, *kind = talks;
     uint64_t block_tokens = gen.block_tokens;
     int c, rc = 0;
     opterr = 0;
@@ -57,6 +82,9 @@ int cmd_gen(int argc, char **argv)
         switch (c) {
         case 'n':
             rc = opt_count("requests", optarg, 1, 100000000, &gen.requests);
+            break;
+        case 'k':
+            kind = optarg;
             break;
         case 's':
             rc = opt_count("seed", optarg, 0, UINT64_MAX, &gen.seed);
@@ -76,8 +104,12 @@ int cmd_gen(int argc, char **argv)
     }
     if (rc == 0 && optind < argc)
         rc = say_usage("'%s' is not understood", argv[optind]);
+    if (rc == 0 && strcmp(kind, "list") == 0)
+        return list_kinds();
+    if (rc == 0)
+        rc = check_kind(kind);
     if (rc != 0)
         return rc;
     gen.block_tokens = (uint32_t)block_tokens;
-    return write_trace(&gen, path);
+    return write_trace(&gen, kind, path);
 }

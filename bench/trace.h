@@ -57,5 +57,10 @@ struct trace_gen_options {
 /* Writes conversations of several turns that share system prompts; the same options give the same
  * bytes. 0, -ENOMEM, -EIO. */
 BENCH_MUST_USE int trace_generate(const struct trace_gen_options *options, FILE *to);
+/* The same for another kind of workload: -EINVAL when there is none of that name. */
+BENCH_MUST_USE int trace_generate_kind(const struct trace_gen_options *options, const char *kind,
+                                       FILE *to);
+/* The names of those kinds, i from 0 on, and what each is like; NULL: no more. */
+const char *trace_kind(unsigned i, const char **ret_text);
 
 #endif

@@ -1,0 +1,122 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# How eviction policies do on generated workloads: for each kind, seed and capacity the hit ratio of
+# the default policy beside the best of the published ones. Exit codes: 0; 1 with --strict when the
+# default is below their best by more than .01 anywhere; 2 usage; 5 when something cannot be run.
+set -eu
+
+usage() {
+    cat <<'EOF'
+usage: sh bench/policies.sh [--seeds N] [--first S] [--requests N] [--kinds LIST] [--all] [--strict]
+
+  --seeds N      of each kind (default 3)
+  --first S      the first of them (default 1)
+  --requests N   of each trace (default 12000)
+  --kinds LIST   such as talks,agents (default: all; kvcachebench gen --kind list)
+  --all          each case on a line, not only those below the best by more than .01
+  --strict       exit code 1 when there are such
+
+Environment: KVC_BIN_DIR (default build/release/bin).
+EOF
+}
+
+seeds=3 first=1 requests=12000 kinds= all=0 strict=0
+while [ $# -gt 0 ]; do
+    case $1 in
+    --seeds | --first | --requests | --kinds)
+        [ $# -gt 1 ] || {
+            echo "policies.sh: $1 needs a value" >&2
+            exit 2
+        }
+        case $1 in
+        --seeds) seeds=$2 ;;
+        --first) first=$2 ;;
+        --requests) requests=$2 ;;
+        --kinds) kinds=$(echo "$2" | tr , ' ') ;;
+        esac
+        shift
+        ;;
+    --all) all=1 ;;
+    --strict) strict=1 ;;
+    -h | --help)
+        usage
+        exit 0
+        ;;
+    *)
+        echo "policies.sh: unknown argument '$1'" >&2
+        usage >&2
+        exit 2
+        ;;
+    esac
+    shift
+done
+
+bin=${KVC_BIN_DIR:-$(dirname -- "$0")/../build/release/bin}
+bench=$bin/kvcachebench
+[ -x "$bench" ] || {
+    echo "policies.sh: no $bench: build it (sh tests/run.sh --build-only --release-only)" >&2
+    exit 2
+}
+[ -n "$kinds" ] || kinds=$("$bench" gen --kind list | awk '{ print $1 }')
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT INT TERM
+
+# kind seed policy capacity ratio
+for kind in $kinds; do
+    seed=$first
+    while [ "$seed" -lt $((first + seeds)) ]; do
+        [ ! -t 2 ] || printf '\r%s, seed %s          ' "$kind" "$seed" >&2
+        "$bench" gen --kind "$kind" --seed "$seed" --requests "$requests" --output "$work/trace" ||
+            exit 5
+        "$bench" simulate "$work/trace" --policy default,lru,s3fifo,arc,lru2 \
+            --capacity 1%,2%,5%,10%,20%,50% --json >"$work/out" 2>"$work/err" || {
+            cat "$work/err" >&2
+            exit 5
+        }
+        sed -n 's/.*"policy":"\([a-z0-9]*\)","capacity":"\([0-9]*\)%".*"metric":"hit_ratio","value":\([0-9.e-]*\).*/\1 \2 \3/p' \
+            "$work/out" | sed "s/^/$kind $seed /" >>"$work/all"
+        seed=$((seed + 1))
+    done
+done
+[ ! -t 2 ] || printf '\r                              \r' >&2
+
+awk -v all="$all" -v strict="$strict" '
+    {
+        id = $1 " " $2 " " $4
+        if (!(id in seen)) { seen[id] = 1; order[++cases] = id; kind[id] = $1 }
+        if (!($1 in known)) { known[$1] = 1; kinds[++nkinds] = $1 }
+        ratio[id, $3] = $5
+    }
+    function row(name, sums, n,    p) {
+        printf "%-10s %5d", name, n
+        for (p = 1; p <= 5; p++) printf "  %7.4f", sums[p] / n
+        printf "\n"
+    }
+    END {
+        split("default lru s3fifo arc lru2", policy, " ")
+        for (c = 1; c <= cases; c++) {
+            id = order[c]; best = 0; who = "-"
+            for (p = 1; p <= 5; p++) {
+                sum[kind[id], p] += ratio[id, policy[p]]; total[p] += ratio[id, policy[p]]
+                if (p > 1 && ratio[id, policy[p]] > best) { best = ratio[id, policy[p]]; who = policy[p] }
+            }
+            n[kind[id]]++
+            margin = ratio[id, "default"] - best
+            worst = (c == 1 || margin < worst) ? margin : worst
+            below += margin < -.01
+            if (all || margin < -.01) {
+                split(id, part, " ")
+                if (!told++) printf "%-10s %4s  %8s  %7s  %7s  %-7s  %7s\n", "KIND", "SEED", "CAPACITY", "DEFAULT", "BEST", "OF", "MARGIN"
+                printf "%-10s %4s  %7s%%  %7.4f  %7.4f  %-7s  %+7.4f\n", part[1], part[2], part[3], ratio[id, "default"], best, who, margin
+            }
+        }
+        if (told) printf "\n"
+        printf "%-10s %5s  %7s  %7s  %7s  %7s  %7s\n", "MEAN OF", "CASES", "default", "lru", "s3fifo", "arc", "lru2"
+        for (k = 1; k <= nkinds; k++) {
+            for (p = 1; p <= 5; p++) s[p] = sum[kinds[k], p]
+            row(kinds[k], s, n[kinds[k]])
+        }
+        row("all", total, cases)
+        printf "\n%d of %d cases more than .01 below the best published policy of the case; the worst margin is %+.4f\n", below, cases, worst
+        exit strict && below > 0
+    }' "$work/all"

@@ -1,0 +1,367 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Other workloads than conversations, each a rule by which requests are made from chains of blocks:
+ * what eviction policies are compared on besides real traces. Sizes are drawn from the seed, so
+ * another seed is another workload of the kind: a cache that fits one does not fit the next.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "trace.h"
+
+enum {
+    REQUEST_MAX = 4096, /* blocks */
+    AGENTS = 24,
+    AGENT_KINDS = 4,
+    AGENT_MAX = 400, /* blocks */
+    MIXED = 4,
+    GAP_MEAN_MS = 400
+};
+
+struct chain {
+    uint64_t first;
+    uint32_t blocks;
+};
+
+struct agent {
+    uint64_t id[AGENT_MAX];
+    uint32_t blocks, steps;
+};
+
+struct maker;
+struct rule {
+    const char *name, *text;
+    int (*begin)(struct maker *m);
+    void (*next)(struct maker *m); /* fills m->out */
+};
+
+struct maker {
+    const struct rule *rule;
+    uint64_t random, *next_id;
+    struct chain *chain;
+    double *upto; /* sums of the chains' weights */
+    uint32_t chains, at, phase_left, working_set, drift;
+    struct chain scan;
+    struct agent *agent;
+    struct chain system[AGENT_KINDS];
+    struct maker *part[MIXED];
+    uint64_t out[REQUEST_MAX];
+    uint32_t n;
+};
+
+/* ---- chance ---- */
+
+static uint64_t draw(struct maker *m)
+{
+    uint64_t x = m->random += 0x9e3779b97f4a7c15u;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    return x ^ (x >> 31);
+}
+
+static uint32_t between(struct maker *m, uint32_t low, uint32_t high)
+{
+    return low + (uint32_t)(draw(m) % (high - low + 1));
+}
+
+static double unit(struct maker *m)
+{
+    return (double)(draw(m) >> 11) * 0x1p-53;
+}
+
+static uint32_t exponential(struct maker *m, uint32_t mean)
+{
+    return 1 + (uint32_t)fmin(-log(1.0 - unit(m)) * mean, 20.0 * mean);
+}
+
+/* ---- what a request is made of ---- */
+
+static void add(struct maker *m, uint64_t id)
+{
+    if (m->n < REQUEST_MAX)
+        m->out[m->n++] = id;
+}
+
+static void add_chain(struct maker *m, const struct chain *c)
+{
+    for (uint32_t i = 0; i < c->blocks; i++)
+        add(m, c->first + i);
+}
+
+static void add_fresh(struct maker *m, uint32_t blocks)
+{
+    while (blocks-- > 0)
+        add(m, (*m->next_id)++);
+}
+
+static struct chain new_chain(struct maker *m, uint32_t blocks)
+{
+    const struct chain c = {*m->next_id, blocks};
+    *m->next_id += blocks;
+    return c;
+}
+
+static int make_chains(struct maker *m, uint32_t n, uint32_t low, uint32_t high)
+{
+    m->chain = calloc(n, sizeof(*m->chain));
+    m->chains = n;
+    for (uint32_t i = 0; m->chain && i < n; i++)
+        m->chain[i] = new_chain(m, between(m, low, high));
+    return m->chain ? 0 : -ENOMEM;
+}
+
+/* Chain k has a weight of 1 / (k + 1) ^ power. */
+static int make_popular(struct maker *m, double power)
+{
+    double sum = 0;
+    m->upto = calloc(m->chains, sizeof(*m->upto));
+    for (uint32_t i = 0; m->upto && i < m->chains; i++)
+        m->upto[i] = sum += pow(i + 1, -power);
+    return m->upto ? 0 : -ENOMEM;
+}
+
+static uint32_t popular(struct maker *m)
+{
+    const double x = unit(m) * m->upto[m->chains - 1];
+    uint32_t low = 0, high = m->chains - 1;
+    while (low < high) {
+        const uint32_t mid = low + (high - low) / 2;
+        if (m->upto[mid] <= x)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low;
+}
+
+/* ---- the rules ---- */
+
+static int documents_begin(struct maker *m)
+{
+    const int err = make_chains(m, between(m, 200, 2000), 4, 80);
+    return err ? err : make_popular(m, .6 + .6 * unit(m));
+}
+
+static void documents_next(struct maker *m)
+{
+    add_chain(m, &m->chain[popular(m)]);
+    add_fresh(m, between(m, 1, 3));
+}
+
+/* The popular of today are not those of tomorrow. */
+static void drift_next(struct maker *m)
+{
+    if (draw(m) % 8 == 0)
+        m->drift++;
+    add_chain(m, &m->chain[(popular(m) + m->drift) % m->chains]);
+    add_fresh(m, 1);
+}
+
+/* Every so often somebody reads documents from beginning to end, once. */
+static void scans_next(struct maker *m)
+{
+    if (m->phase_left == 0 && draw(m) % 200 == 0)
+        m->phase_left = between(m, 20, 100);
+    if (m->phase_left > 0 && draw(m) % 2) {
+        m->phase_left--;
+        add_fresh(m, between(m, 20, 100));
+        return;
+    }
+    documents_next(m);
+}
+
+static int uniform_begin(struct maker *m)
+{
+    return make_chains(m, between(m, 100, 1000), 4, 40);
+}
+
+static void uniform_next(struct maker *m)
+{
+    add_chain(m, &m->chain[draw(m) % m->chains]);
+    add_fresh(m, 1);
+}
+
+static void loop_next(struct maker *m)
+{
+    add_chain(m, &m->chain[m->at++ % m->chains]);
+}
+
+/* A working set for a while, then another one: all at once. */
+static int phases_begin(struct maker *m)
+{
+    const int err = make_chains(m, 4000, 4, 30);
+    m->working_set = between(m, 10, 300);
+    return err;
+}
+
+static void phases_next(struct maker *m)
+{
+    if (m->phase_left == 0) {
+        m->at = (uint32_t)(draw(m) % (m->chains - m->working_set));
+        m->phase_left = m->working_set * between(m, 3, 12);
+    }
+    m->phase_left--;
+    add_chain(m, &m->chain[m->at + draw(m) % m->working_set]);
+}
+
+/* One prompt for thousands of inputs, each of which comes once. */
+static int batch_begin(struct maker *m)
+{
+    return make_chains(m, between(m, 1, 6), 2, 20);
+}
+
+static void batch_next(struct maker *m)
+{
+    if (draw(m) % 1000 == 0)
+        m->chain[draw(m) % m->chains] = new_chain(m, between(m, 2, 20));
+    add_chain(m, &m->chain[draw(m) % m->chains]);
+    add_fresh(m, between(m, 2, 30));
+}
+
+/* Steps of an agent follow one another closely: what it had, a tool's answer behind it. Now and
+ * then it goes back some steps. */
+static void agent_new(struct maker *m, struct agent *a)
+{
+    const struct chain *s = &m->system[draw(m) % AGENT_KINDS];
+    a->steps = exponential(m, 25);
+    a->blocks = 0;
+    for (uint32_t i = 0; i < s->blocks; i++)
+        a->id[a->blocks++] = s->first + i;
+}
+
+static int agents_begin(struct maker *m)
+{
+    m->agent = calloc(AGENTS, sizeof(*m->agent));
+    if (!m->agent)
+        return -ENOMEM;
+    m->at = between(m, 2, AGENTS); /* at work at a time */
+    for (uint32_t i = 0; i < AGENT_KINDS; i++)
+        m->system[i] = new_chain(m, between(m, 5, 30));
+    for (uint32_t i = 0; i < m->at; i++)
+        agent_new(m, &m->agent[i]);
+    return 0;
+}
+
+static void agents_next(struct maker *m)
+{
+    struct agent *a = &m->agent[draw(m) % m->at];
+    const uint32_t more = between(m, 1, 5);
+    if (a->steps == 0 || a->blocks + more > AGENT_MAX)
+        agent_new(m, a);
+    a->steps -= a->steps > 0;
+    if (draw(m) % 10 == 0)
+        a->blocks = a->blocks > 13 ? a->blocks - between(m, 1, 12) : a->blocks;
+    for (uint32_t i = 0; i < more; i++)
+        a->id[a->blocks++] = (*m->next_id)++;
+    for (uint32_t i = 0; i < a->blocks; i++)
+        add(m, a->id[i]);
+}
+
+static int mixed_begin(struct maker *m);
+
+static void mixed_next(struct maker *m)
+{
+    struct maker *part = m->part[draw(m) % MIXED];
+    part->n = 0;
+    part->rule->next(part);
+    memcpy(m->out, part->out, part->n * sizeof(m->out[0]));
+    m->n = part->n;
+}
+
+static const struct rule rules[] = {
+    {"documents", "some documents are asked about much more often than others", documents_begin,
+     documents_next},
+    {"drift", "the same, and which ones changes slowly", documents_begin, drift_next},
+    {"scans", "the same, and now and then many are read once", documents_begin, scans_next},
+    {"agents", "short steps that grow what was said, from a shared prompt", agents_begin,
+     agents_next},
+    {"phases", "a working set for a while, then another one", phases_begin, phases_next},
+    {"uniform", "each as likely as the others", uniform_begin, uniform_next},
+    {"loop", "all in turn, again and again", uniform_begin, loop_next},
+    {"batch", "a few prompts, each with thousands of inputs that come once", batch_begin,
+     batch_next},
+    {"mixed", "four of these at once", mixed_begin, mixed_next},
+};
+enum { RULES = sizeof(rules) / sizeof(rules[0]) };
+
+/* ---- makers ---- */
+
+static void maker_free(struct maker *m)
+{
+    if (!m)
+        return;
+    for (uint32_t i = 0; i < MIXED; i++)
+        maker_free(m->part[i]);
+    free(m->chain);
+    free(m->upto);
+    free(m->agent);
+    free(m);
+}
+
+static struct maker *maker_new(const struct rule *rule, uint64_t seed, uint64_t *next_id)
+{
+    struct maker *m = calloc(1, sizeof(*m));
+    if (!m)
+        return NULL;
+    m->rule = rule;
+    m->random = seed;
+    m->next_id = next_id;
+    if (rule->begin(m) == 0)
+        return m;
+    maker_free(m);
+    return NULL;
+}
+
+static int mixed_begin(struct maker *m)
+{
+    for (uint32_t i = 0; i < MIXED; i++) {
+        m->part[i] = maker_new(&rules[draw(m) % (RULES - 1)], draw(m), m->next_id);
+        if (!m->part[i])
+            return -ENOMEM;
+    }
+    return 0;
+}
+
+const char *trace_kind(unsigned i, const char **ret_text)
+{
+    if (i >= RULES)
+        return NULL;
+    *ret_text = rules[i].text;
+    return rules[i].name;
+}
+
+static void write_request(struct maker *m, uint64_t at_ms, uint32_t block_tokens, FILE *to)
+{
+    fprintf(to,
+            "{\"timestamp\": %" PRIu64 ", \"input_length\": %" PRIu64
+            ", \"output_length\": %u, \"hash_ids\": [",
+            at_ms, (uint64_t)m->n * block_tokens, exponential(m, 200));
+    for (uint32_t i = 0; i < m->n; i++)
+        fprintf(to, "%s%" PRIu64, i ? ", " : "", m->out[i]);
+    fputs("]}\n", to);
+}
+
+int trace_generate_kind(const struct trace_gen_options *options, const char *kind, FILE *to)
+{
+    const struct rule *rule = NULL;
+    uint64_t next_id = 0, at_ms = 0;
+    for (unsigned i = 0; i < RULES; i++)
+        if (strcmp(rules[i].name, kind) == 0)
+            rule = &rules[i];
+    if (!rule)
+        return -EINVAL;
+    struct maker *m = maker_new(rule, options->seed, &next_id);
+    if (!m)
+        return -ENOMEM;
+    for (uint64_t i = 0; i < options->requests; i++) {
+        m->n = 0;
+        rule->next(m);
+        write_request(m, at_ms, options->block_tokens, to);
+        at_ms += exponential(m, GAP_MEAN_MS);
+    }
+    maker_free(m);
+    return fflush(to) != 0 || ferror(to) ? -EIO : 0;
+}
