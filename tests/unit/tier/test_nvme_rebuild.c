@@ -332,6 +332,40 @@ static void make_old(uint32_t write)
     nvme__table_seal(bytes_of(write), &h);
 }
 
+/* A disk that held another store before: its tables are whole, and may lie where ours would. */
+START_TEST(a_table_of_another_store_is_not_ours)
+{
+    put(1, 5000, true);
+    put(2, 5000, true);
+    die();
+    struct nvme_head h = head_of((uint32_t)_i);
+    h.uuid[15] ^= 1;
+    nvme__table_seal(bytes_of((uint32_t)_i), &h);
+    open_without_journal();
+    ck_assert_uint_eq(g.founds, 1);
+    ck_assert_uint_eq(rig_where(&g, 1 + (uint32_t)_i).id, 0);
+    ck_assert(is_there(2 - (uint32_t)_i, 5000));
+}
+END_TEST
+
+/* What a segment held before it was used again lies behind what it holds now, or in a hole of it.
+ */
+START_TEST(a_table_of_an_older_generation_does_not_count)
+{
+    put(1, 5000, true);
+    put(2, 5000, true);
+    die();
+    struct nvme_head h = head_of((uint32_t)_i);
+    ck_assert_uint_eq(h.seg, head_of(1 - (uint32_t)_i).seg);
+    h.gen--;
+    nvme__table_seal(bytes_of((uint32_t)_i), &h);
+    open_without_journal();
+    ck_assert_uint_eq(g.founds, 1);
+    ck_assert_uint_eq(rig_where(&g, 1 + (uint32_t)_i).id, 0);
+    ck_assert(is_there(2 - (uint32_t)_i, 5000));
+}
+END_TEST
+
 START_TEST(tables_of_before_are_believed_as_they_were)
 {
     put(1, 5000, true);
@@ -443,6 +477,8 @@ int main(void)
     tcase_add_test(t, the_last_that_was_written_is_read);
     tcase_add_loop_test(t, a_large_block_is_compared_whole, 0, 2);
     tcase_add_loop_test(t, blocks_of_a_torn_extent_that_are_whole_stay, 0, 6);
+    tcase_add_loop_test(t, a_table_of_another_store_is_not_ours, 0, 2);
+    tcase_add_loop_test(t, a_table_of_an_older_generation_does_not_count, 0, 2);
     tcase_add_test(t, tables_of_before_are_believed_as_they_were);
     tcase_add_test(t, a_table_says_what_had_been_synced);
     tcase_add_test(t, what_is_being_synced_is_not_synced);
