@@ -144,7 +144,14 @@ enum nvme_extent_state {
     NVME_X_COMMITTED,
     NVME_X_LOST /* on the list `lost` until its last entry is gone */
 };
-enum { NVME_X_DURABLE = 1, NVME_X_DIRTY = 2, NVME_X_LISTED = 4, NVME_X_UNREAD = 8 };
+/* DROPPED: at start not all of it was taken. UNREAD: for the next start it stays as it is. */
+enum {
+    NVME_X_DURABLE = 1,
+    NVME_X_DIRTY = 2,
+    NVME_X_LISTED = 4,
+    NVME_X_UNREAD = 8,
+    NVME_X_DROPPED = 16
+};
 struct nvme_extent {
     struct hash128 sum;
     uint64_t seq;
@@ -346,6 +353,8 @@ struct nvme {
     uint64_t seq_count;
     uint64_t since_seq; /* of extents from here on none was lost */
     bool running, stopping, flushing;
+    bool adopting; /* until the first tick: core says what of what was found it takes */
+    bool partial;  /* the start could not see all that may be there */
     int journal_error;
     uint64_t look_ns; /* then it is looked whether paths and journal are there still */
     uint64_t share_bytes[DISK_PATHS_MAX];
@@ -428,6 +437,7 @@ void nvme__entry_free(struct nvme *n, struct tier_loc loc);
 void nvme__entry_link(struct nvme *n, struct nvme_entry *e, uint32_t extent);
 /* It is as if it had not been written. */
 void nvme__entry_unlink(struct nvme *n, struct nvme_entry *e);
+void nvme__not_taken(struct nvme *n, uint32_t extent);
 static inline struct tier_loc nvme__loc(const struct nvme *n, const struct nvme_entry *e)
 {
     return (struct tier_loc){(uint32_t)(e - n->entry)};

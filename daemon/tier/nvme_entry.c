@@ -78,6 +78,18 @@ static void mark_dirty(struct nvme *n, uint32_t extent)
     nvme__commit_soon(n);
 }
 
+/* What a start does not take may be for want of something that could not be read: a namespace, what
+ * it builds on. */
+void nvme__not_taken(struct nvme *n, uint32_t extent)
+{
+    struct nvme_extent *x = &n->extent[extent];
+    x->flags |= NVME_X_DROPPED;
+    if (!n->partial)
+        return;
+    x->flags |= NVME_X_UNREAD;
+    n->seg[x->seg].unread = true;
+}
+
 void nvme__entry_unlink(struct nvme *n, struct nvme_entry *e)
 {
     const uint32_t extent = e->extent, pages = nvme__pages(e->bytes);
@@ -104,6 +116,8 @@ void nvme__entry_unlink(struct nvme *n, struct nvme_entry *e)
         n->durable_pages -= pages;
         s->durable_pages -= pages;
     }
+    if (n->adopting)
+        nvme__not_taken(n, extent);
     if (x->state == NVME_X_COMMITTING || x->state == NVME_X_COMMITTED)
         mark_dirty(n, extent);
     nvme__seg_look(n, x->seg);

@@ -108,6 +108,7 @@ static void leave(struct walker *k)
 static void on_chunk(struct nvme_io *io)
 {
     struct walker *k = CONTAINER_OF(io, struct walker, io);
+    struct nvme *n = k->w->n;
     if (io->op.result >= 0) {
         k->tries = 0;
         k->page += k->w->from != NULL ? parse_forward(k) : parse(k);
@@ -117,6 +118,8 @@ static void on_chunk(struct nvme_io *io)
         k->page += k->pages;
         if (k->w->from != NULL)
             leave(k);
+        else
+            n->seg[k->seg].unread = true;
     }
     walk_on(k);
 }

@@ -350,7 +350,8 @@ static uint32_t path_of(const struct nvme *n, const struct nvme_candidate *c)
 }
 
 /* A process that was killed may have left in the drive what it had not synced: from `first` on it
- * is synced, or else unread. */
+ * is synced, or else unread, and stays as it is. What another sync that fails would lose may have
+ * been promised. */
 static int sync_found(struct recover *v, uint32_t first)
 {
     struct nvme *n = v->n;
@@ -365,9 +366,13 @@ static int sync_found(struct recover *v, uint32_t first)
     }
     for (uint32_t i = first; i < l->n; i++) {
         struct nvme_candidate *c = &l->at[i];
-        const bool synced = good[path_of(n, c)];
-        n->extent[c->extent].state = synced ? NVME_X_SYNCED : NVME_X_WRITTEN;
-        c->unread = c->forward && !synced;
+        struct nvme_extent *x = &n->extent[c->extent];
+        if (good[path_of(n, c)])
+            x->state = NVME_X_SYNCED;
+        else if (c->forward)
+            c->unread = true;
+        else
+            n->seg[x->seg].unread = true; /* the next start syncs it, and tells the journal */
     }
     return 0;
 }
@@ -587,8 +592,8 @@ static void tell_records(struct recover *v, const struct nvme_candidate *c, cons
                          const struct nvme_head *head, bool failed)
 {
     struct nvme_item it;
-    (void)c;
-    (void)failed;
+    if (failed)
+        v->n->seg[v->n->extent[c->extent].seg].unread = true;
     for (uint32_t i = 0; head != NULL && i < head->items; i++) {
         nvme__item_decode(table, i, &it);
         if ((it.flags & NVME_I_RECORD) == 0 || !nvme__item_ok(head, &it))
@@ -718,6 +723,13 @@ static void start_segments(struct recover *v)
 {
     struct nvme *n = v->n;
     n->deaths_open = n->deaths_new = 0; /* counted below, with what was dead before */
+    for (uint32_t i = 0; i < n->segs && v->report->rebuilt; i++) {
+        struct nvme_seg *s = &n->seg[i];
+        if (!s->unread || s->durable)
+            continue;
+        s->durable = true; /* it may be */
+        n->segs_durable++;
+    }
     for (uint32_t i = v->list.n; i > 0; i--) {
         const uint32_t extent = v->list.at[i - 1].extent;
         struct nvme_extent *x = &n->extent[extent];
@@ -726,7 +738,11 @@ static void start_segments(struct recover *v)
             n->deaths_open += nvme__dead_of(x);
         else if (x->state == NVME_X_SYNCED || (x->flags & NVME_X_DIRTY) != 0)
             n->deaths_new += nvme__dead_of(x);
-        if (x->state == NVME_X_SYNCED) {
+        if (n->seg[x->seg].unread && x->state != NVME_X_COMMITTED) {
+            x->state =
+                NVME_X_COMMITTED; /* and what is behind it: the next start finds them again */
+            p->hold_settled = true;
+        } else if (x->state == NVME_X_SYNCED) {
             n->seg[x->seg].pending++;
             nvme__extents_push(n, &n->synced, extent);
         } else if (x->state == NVME_X_WRITTEN) {
@@ -746,6 +762,8 @@ static void start_segments(struct recover *v)
             if (n->seg[seg].extents != NVME_NONE) {
                 n->seg[seg].state = NVME_S_FULL;
                 nvme__seg_look(n, seg);
+            } else if (n->seg[seg].unread) {
+                n->seg[seg].state = NVME_S_FULL; /* of what, the next start may know */
             } else if (s < p->formatted && !p->absent) {
                 nvme__seg_free(n, seg);
             }
@@ -812,6 +830,19 @@ static int commit_now(struct recover *v, const struct journal_change *change, ui
     return v->error != 0 ? v->error : commit.result;
 }
 
+/* Whether there may be more on the disks: a path that is out has not synced what was found, or was
+ * not looked at, and what could not be read may be readable another time. */
+static bool is_partial(struct recover *v)
+{
+    const struct nvme *n = v->n;
+    bool whole = true;
+    for (uint32_t i = 0; i < n->paths; i++)
+        whole = whole && !n->path[i].absent && n->path[i].state != NVME_PATH_OUT;
+    for (uint32_t i = 0; i < n->segs; i++)
+        whole = whole && !n->seg[i].unread;
+    return !whole;
+}
+
 /* Stale keys go before their segments can be used again. What was found by its table is in the
  * journal before the key that makes it count, and before it is settled. */
 static int settle_journal(struct recover *v)
@@ -842,11 +873,12 @@ static int settle_journal(struct recover *v)
     change[0] = (struct journal_change){NVME_KEY_STORE, value, sizeof(value)};
     const uint32_t bytes = nvme__settled_save(n, settled);
     change[1] = (struct journal_change){NVME_KEY_SETTLED, settled, bytes};
-    /* A rebuild that could not see all paths is none: the next start does it again. */
-    bool absent = false;
-    for (uint32_t i = 0; i < n->paths; i++)
-        absent = absent || n->path[i].absent;
-    if (r == 0 && !(v->report->rebuilt && absent))
+    /* A rebuild that has not seen all is none: the next start does it again. */
+    const bool again = v->report->rebuilt && is_partial(v);
+    if (again)
+        note(v,
+             "not all could be read while the journal was made anew: the next start does it again");
+    if (r == 0 && !again)
         r = commit_now(v, change, bytes != 0 ? 2 : 1);
     if (r < 0)
         note(v, "the journal cannot be written");
@@ -865,10 +897,21 @@ static int begin_fresh(struct recover *v)
     return r;
 }
 
+/* What was not taken when not all could be seen is left to the next start. */
+static void hold_dropped(struct recover *v)
+{
+    struct nvme *n = v->n;
+    n->partial = is_partial(v);
+    for (uint32_t i = 0; i < v->list.n && n->partial; i++)
+        if ((n->extent[v->list.at[i].extent].flags & NVME_X_DROPPED) != 0)
+            nvme__not_taken(n, v->list.at[i].extent);
+}
+
 static int recover(struct recover *v)
 {
     struct nvme *n = v->n;
     uint32_t first = NVME_NONE;
+    n->adopting = true;
     nvme__budget_start(n, true);
     for (uint32_t i = 0; i < n->paths; i++)
         n->path[i].settled = UINT64_MAX;
@@ -887,6 +930,8 @@ static int recover(struct recover *v)
             place_extents(v);
             r = read_tables(v);
         }
+        if (r == 0)
+            hold_dropped(v);
         if (r == 0 && v->r->approve != NULL)
             r = v->r->approve(v->r->ctx);
     }

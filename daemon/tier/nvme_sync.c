@@ -260,7 +260,8 @@ static void gather_dirty(struct nvme *n)
            (extent = nvme__extents_pop(n, &n->dirty)) != NVME_NONE) {
         struct nvme_extent *x = &n->extent[extent];
         x->flags &= (uint8_t)~NVME_X_LISTED;
-        if ((x->flags & NVME_X_DIRTY) != 0 && n->seg[x->seg].state != NVME_S_DELETING)
+        if ((x->flags & (NVME_X_DIRTY | NVME_X_UNREAD)) == NVME_X_DIRTY &&
+            n->seg[x->seg].state != NVME_S_DELETING)
             change_put(n, extent);
     }
 }

@@ -112,6 +112,13 @@ static void leave(struct reader *k)
     k->head.items = 0;
 }
 
+/* The same in a rebuild, which the next start does again: the segment stays as it is until then. */
+static void leave_segment(struct reader *k)
+{
+    struct nvme *n = k->l->n;
+    n->seg[n->extent[k->c->extent].seg].unread = true;
+}
+
 static void on_piece(struct nvme_io *io)
 {
     struct reader *k = CONTAINER_OF(io, struct reader, io);
@@ -119,10 +126,12 @@ static void on_piece(struct nvme_io *io)
     if (!has_come(k, on_piece, &failed))
         return;
     k->pages = failed ? 0 : (uint32_t)(k->iov.iov_len / NVME_PAGE);
-    if (failed && k->c->forward)
+    if (failed && k->c->forward) {
         leave(k);
-    else if (failed)
+    } else if (failed) {
+        leave_segment(k);
         end_item(k, false);
+    }
     read_on(k);
 }
 
@@ -177,6 +186,8 @@ static void on_table(struct nvme_io *io)
         read_on(k);
         return;
     }
+    if (failed)
+        leave_segment(k);
     if (failed || nvme__head_decode(k->table, k->iov.iov_len, &k->head) < 0 ||
         !hash128_equal(&k->head.sum, &x->sum)) {
         k->l->report->tables_damaged++;

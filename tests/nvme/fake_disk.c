@@ -62,11 +62,11 @@ static void disk_submit(struct disk *disk, struct disk_op *op)
     op->priv[0] = d->serial; /* a sync covers what has this or less */
     op->priv[1] = 0;
     op->priv[2] = d->off;
+    if (d->on_submit != NULL && !d->off)
+        d->on_submit(d->ctx, op);
     if (d->fail_in != 0 && --d->fail_in == 0)
         op->priv[1] = (uint64_t)-d->fail_error;
     d->op[d->inflight++] = op;
-    if (d->on_submit != NULL && !d->off)
-        d->on_submit(d->ctx, op);
 }
 
 static uint64_t disk_bytes(const struct disk *disk, uint32_t path)

@@ -338,6 +338,34 @@ START_TEST(what_cannot_be_read_is_left_for_the_next_start)
 }
 END_TEST
 
+/* Core gives back what builds on what was not found: that is for the next start too. */
+START_TEST(what_is_not_taken_for_want_of_another_stays)
+{
+    two_promises();
+    rig_settle(&g); /* the journal has both */
+    rig_crash(&g, true);
+    fake_disk_unreadable(g.disk, 0, last_off, last_bytes);
+    ck_assert_int_eq(rig_open(&g), 0);
+    ck_assert_uint_eq(rig_where(&g, 2).id, 0);
+    const struct tier_loc loc = rig_where(&g, 1);
+    ck_assert_uint_ne(loc.id, 0);
+    g.tier->ops->free(g.tier, loc);
+    for (unsigned i = 0; i < 5; i++)
+        rig_turn(&g, 1000000000); /* deaths are told by then */
+    fake_disk_unreadable(g.disk, 0, 0, 0);
+    rig_crash(&g, true);
+    ck_assert_int_eq(rig_open(&g), 0);
+    ck_assert(is_there(1) && is_there(2));
+    /* Once all is seen, what is given back has gone. */
+    g.tier->ops->free(g.tier, rig_where(&g, 1));
+    for (unsigned i = 0; i < 5; i++)
+        rig_turn(&g, 1000000000);
+    rig_crash(&g, true);
+    ck_assert_int_eq(rig_open(&g), 0);
+    ck_assert_uint_eq(rig_where(&g, 1).id, 0);
+}
+END_TEST
+
 START_TEST(a_bad_page_elsewhere_hides_nothing)
 {
     two_promises();
@@ -636,6 +664,7 @@ int main(void)
     tcase_add_loop_test(t, a_sync_that_fails_at_start_does_not_kill_the_old_place, 0, 8);
     tcase_add_test(t, the_old_place_stays_until_the_path_of_the_new_is_back);
     tcase_add_loop_test(t, an_extent_with_a_torn_record_does_not_count, 0, 2);
+    tcase_add_test(t, what_is_not_taken_for_want_of_another_stays);
     tcase_add_test(t, a_bad_page_elsewhere_hides_nothing);
     tcase_add_test(t, payload_that_cannot_be_read_is_left_for_the_next_start);
     tcase_add_loop_test(t, a_table_that_goes_while_it_is_looked_at_is_left, 1, 5);

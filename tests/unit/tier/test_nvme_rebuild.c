@@ -5,6 +5,7 @@
 #include "nvme_rig.h"
 
 #include <check.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,11 +20,14 @@ static struct {
 } wrote[WRITES_MAX];
 static uint32_t writes;
 static bool syncs;
+static unsigned bad_sync;  /* the how many-th sync fails */
 static uint64_t bad_table; /* where the page of a table can be read no more, once asked for alone */
 
 static void on_submit(void *ctx, const struct disk_op *op)
 {
     (void)ctx;
+    if (op->kind == DISK_SYNC && bad_sync != 0 && --bad_sync == 0)
+        fake_disk_fail_nth(g.disk, 1, -EIO);
     syncs = op->kind == DISK_SYNC || (syncs && op->kind != DISK_WRITE);
     if (op->kind == DISK_READ && bad_table != 0 && op->off == bad_table && op->bytes == NVME_PAGE)
         fake_disk_unreadable(g.disk, op->path, op->off, op->bytes);
@@ -48,6 +52,7 @@ static void begin(uint32_t paths, uint64_t path_bytes, uint64_t segment_bytes,
     writes = 0;
     syncs = false;
     bad_table = 0;
+    bad_sync = 0;
     fake_disk_on_submit(g.disk, on_submit, NULL);
 }
 
@@ -317,6 +322,66 @@ START_TEST(blocks_of_a_torn_extent_that_are_whole_stay)
 }
 END_TEST
 
+/* ---- what cannot be seen now, and can be later ---- */
+
+/* Room is wanted meanwhile, and what was not seen is not in its way. */
+static void life_in_between(void)
+{
+    for (uint32_t id = 100; id < 140; id++) {
+        struct tier_loc loc;
+        if (g.tier->ops->alloc(g.tier, 1, 5000, (struct tier_loc){0}, id, &loc) == 0)
+            g.tier->ops->free(g.tier, loc);
+        const int r = rig_put(&g, id, 5000, false, &loc);
+        ck_assert(r == 0 || r == -ENOSPC);
+        rig_turn(&g, 1000000);
+    }
+    for (unsigned i = 0; i < 5; i++)
+        rig_turn(&g, 1000000000); /* all is synced and told by then */
+}
+
+static void both_are_there_at_the_next_start(void)
+{
+    die();
+    ck_assert_int_eq(rig_open(&g), 0);
+    ck_assert(g.report.rebuilt);
+    ck_assert(is_there(1, 5000) && is_there(2, 5000));
+    die();
+    ck_assert_int_eq(rig_open(&g), 0);
+    ck_assert(!g.report.rebuilt); /* that one was whole */
+    ck_assert(is_there(1, 5000) && is_there(2, 5000));
+}
+
+START_TEST(what_a_rebuild_cannot_read_is_there_when_it_can)
+{
+    put(1, 5000, true);
+    put(2, 5000, true);
+    die();
+    /* The table, or the payload of what may not have been synced. */
+    const uint64_t page = _i == 0 ? 0 : wrote[1].bytes - NVME_PAGE;
+    fake_disk_unreadable(g.disk, 0, wrote[1].off + page, NVME_PAGE);
+    open_without_journal();
+    ck_assert_uint_eq(rig_where(&g, 2).id, 0);
+    ck_assert_ptr_nonnull(strstr(g.report.note, "the next start does it again"));
+    life_in_between();
+    fake_disk_unreadable(g.disk, 0, 0, 0);
+    both_are_there_at_the_next_start();
+}
+END_TEST
+
+START_TEST(what_a_rebuild_cannot_sync_is_not_lost)
+{
+    put(1, 5000, true);
+    put(2, 5000, true);
+    die();
+    bad_sync = 1;
+    open_without_journal();
+    ck_assert_uint_eq(bad_sync, 0);
+    ck_assert(is_there(1, 5000) && is_there(2, 5000));
+    life_in_between();
+    both_are_there_at_the_next_start();
+}
+END_TEST
+
 static struct nvme_head head_of(uint32_t write)
 {
     struct nvme_head h;
@@ -477,6 +542,8 @@ int main(void)
     tcase_add_test(t, the_last_that_was_written_is_read);
     tcase_add_loop_test(t, a_large_block_is_compared_whole, 0, 2);
     tcase_add_loop_test(t, blocks_of_a_torn_extent_that_are_whole_stay, 0, 6);
+    tcase_add_loop_test(t, what_a_rebuild_cannot_read_is_there_when_it_can, 0, 2);
+    tcase_add_test(t, what_a_rebuild_cannot_sync_is_not_lost);
     tcase_add_loop_test(t, a_table_of_another_store_is_not_ours, 0, 2);
     tcase_add_loop_test(t, a_table_of_an_older_generation_does_not_count, 0, 2);
     tcase_add_test(t, tables_of_before_are_believed_as_they_were);
