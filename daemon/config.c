@@ -62,6 +62,9 @@ const struct option_desc config_table[] = {
      .min = MIB, .max = 4 * GIB, .flags = OPTF_AUTO},
     {"nvme.journal", OPT_PATH, FIELD(nvme_journal), .def = "",
      .help = "directory of the journal; empty: 'journal' beside the first path's file"},
+    {"nvme.replaced", OPT_STRING, FIELD(nvme_replaced), .def = "",
+     .help =
+         "for one start: those of nvme.paths that are new, and what was on the old ones is gone"},
     {"nvme.writes_per_day", OPT_BYTES, FIELD(nvme_writes_per_day), .def = "0",
      .help = "bytes written a day, at most, to spare the drives; 0: no limit",
      .max = CONFIG_BYTES_MAX},

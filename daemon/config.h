@@ -94,9 +94,10 @@ struct config {
 
     uint32_t index_blocks;
 
-    char nvme_paths[CONFIG_LIST_BYTES]; /* separated by commas; empty: no storage tier */
-    uint64_t nvme_limit;                /* over all paths */
-    uint64_t nvme_segment;              /* 0: the tier's choice */
+    char nvme_paths[CONFIG_LIST_BYTES];    /* separated by commas; empty: no storage tier */
+    char nvme_replaced[CONFIG_LIST_BYTES]; /* of these, separated by commas */
+    uint64_t nvme_limit;                   /* over all paths */
+    uint64_t nvme_segment;                 /* 0: the tier's choice */
     char nvme_journal[CONFIG_PATH_BYTES];
     uint64_t nvme_writes_per_day;        /* bytes; 0: no limit */
     char nvme_endurance_text[16];        /* a number of nvme_limit a day, as written */

@@ -390,14 +390,21 @@ static void check_journal(const struct config *cfg, const struct nvme_paths *p,
 static void check_nvme_paths(const struct config *cfg, struct config_errors *errors)
 {
     struct nvme_paths p;
+    uint32_t replaced;
     char why[CONFIG_ERROR_TEXT_MAX];
 
+    if (cfg->nvme_paths[0] == '\0' && cfg->nvme_replaced[0] != '\0')
+        config__error_at(cfg, errors, "nvme.replaced",
+                         "expected nothing where nvme.paths is empty, got '%.80s'",
+                         cfg->nvme_replaced);
     if (cfg->nvme_paths[0] == '\0')
         return;
     if (nvme_paths_read(cfg->nvme_paths, cfg->nvme_journal, &p, why, sizeof(why)) < 0) {
         config__error_at(cfg, errors, "nvme.paths", "%s", why);
         return;
     }
+    if (nvme_paths_find(&p, cfg->nvme_replaced, &replaced, why, sizeof(why)) < 0)
+        config__error_at(cfg, errors, "nvme.replaced", "%s", why);
     for (uint32_t i = 0; i < p.n; i++)
         check_nvme_path(cfg, &p.path[i], errors);
     if (errors->count == 0)

@@ -33,6 +33,7 @@ struct node_nvme {
     const struct config *cfg;
     struct loop *loop;
     struct nvme_paths paths;
+    uint32_t replaced; /* bits of these */
     struct disk_file_path disk_path[NVME_PATHS_MAX];
     struct disk_file *disk;
     struct meta *meta;
@@ -117,6 +118,11 @@ static int read_paths(const struct config *cfg, struct node_nvme *n)
     int err = nvme_paths_read(cfg->nvme_paths, cfg->nvme_journal, &n->paths, why, sizeof(why));
     if (err < 0)
         LOG_ERROR("nvme.paths: %s", why);
+    if (err == 0) {
+        err = nvme_paths_find(&n->paths, cfg->nvme_replaced, &n->replaced, why, sizeof(why));
+        if (err < 0)
+            LOG_ERROR("nvme.replaced: %s", why);
+    }
     return err;
 }
 
@@ -224,6 +230,7 @@ static int create_tier(struct node_nvme *n, uint64_t now_ns)
     cfg.journal = meta_journal(n->meta);
     cfg.now_ns = now_ns;
     cfg.wall_ns = wall_ns();
+    cfg.replaced = n->replaced;
     cfg.record = on_record;
     cfg.ctx = n;
     const char *problem = nvme_config_problem(&cfg);
@@ -322,7 +329,8 @@ static uint32_t on_block(void *ctx, const struct nvme_found *found)
     const struct core_found block = {
         .label = found->label, .bytes = found->bytes, .loc = found->loc, .age_ms = n->blocks++};
     uint32_t owner;
-    return core_adopt(n->core, &block, &owner) == 0 ? owner : UINT32_MAX;
+    const int err = core_adopt(n->core, &block, &owner);
+    return err == 0 ? owner : err == KVC_E_FULL ? NVME_NO_ROOM : UINT32_MAX;
 }
 
 static void tell(const struct node_nvme *n, const struct nvme_report *r, uint64_t took_ns)
@@ -376,6 +384,15 @@ int node_nvme_recover(struct node_nvme *n, core_who_fn *who, void *ctx)
         LOG_ERROR("nvme: %s%s%s", err_name(err), report.note[0] != '\0' ? ": " : "", report.note);
     else
         tell(n, &report, clock_now_ns() - begun);
+    for (uint32_t i = 0; err == 0 && i < n->paths.n; i++) {
+        if ((report.paths_empty >> i & 1) == 0)
+            continue;
+        LOG_WARN("nvme: path %u is %s", i, n->paths.path[i].given);
+        const int gave = disk_file_give_back(n->disk, i);
+        if (gave < 0)
+            LOG_WARN("nvme: the room of %s cannot be given back: %s", disk_file_name(n->disk, i),
+                     err_name(gave));
+    }
     return err;
 }
 

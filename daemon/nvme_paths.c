@@ -41,16 +41,23 @@ static bool is_same(const struct nvme_path *a, const struct nvme_path *b)
     return x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
 
+/* Without the spaces around it, and slashes at its end. */
+static const char *trim(const char *text, size_t *len)
+{
+    while (*len > 0 && *text == ' ') {
+        text++;
+        --*len;
+    }
+    while (*len > 0 && text[*len - 1] == ' ')
+        --*len;
+    while (*len > 1 && text[*len - 1] == '/')
+        --*len;
+    return text;
+}
+
 static int take_one(struct nvme_paths *p, const char *text, size_t len, char *why, size_t cap)
 {
-    while (len > 0 && *text == ' ') {
-        text++;
-        len--;
-    }
-    while (len > 0 && text[len - 1] == ' ')
-        len--;
-    while (len > 1 && text[len - 1] == '/')
-        len--;
+    text = trim(text, &len);
     struct nvme_path *path = &p->path[p->n];
     const int shown = (int)MIN(len, (size_t)80);
     if (len == 0)
@@ -103,6 +110,29 @@ int nvme_paths_read(const char *list, const char *journal, struct nvme_paths *re
         (void)!snprintf(p.journal, sizeof(p.journal), "%.*s/journal", (int)CONFIG_PATH_BYTES,
                         strcmp(dir, "/") == 0 ? "" : dir);
     *ret_paths = p;
+    return 0;
+}
+
+int nvme_paths_find(const struct nvme_paths *paths, const char *list, uint32_t *ret_bits, char *why,
+                    size_t why_cap)
+{
+    uint32_t bits = 0;
+    for (const char *at = list; *at != '\0'; at += *at == ',') {
+        size_t len = strcspn(at, ","), had = len;
+        const char *text = trim(at, &len);
+        uint32_t i = 0;
+        while (i < paths->n && (strlen(paths->path[i].given) != len ||
+                                memcmp(paths->path[i].given, text, len) != 0))
+            i++;
+        if (i == paths->n) {
+            (void)!snprintf(why, why_cap, "expected paths that nvme.paths names, got '%.*s'",
+                            (int)MIN(len, (size_t)80), text);
+            return -EINVAL;
+        }
+        bits |= UINT32_C(1) << i;
+        at += had;
+    }
+    *ret_bits = bits;
     return 0;
 }
 

@@ -33,6 +33,10 @@ struct nvme_paths {
  * twice, too many. */
 KVC_WARN_UNUSED int nvme_paths_read(const char *list, const char *journal,
                                     struct nvme_paths *ret_paths, char *why, size_t why_cap);
+/* The bits of those that `list` names, as nvme.paths does. -EINVAL with `why`: one is none of them.
+ */
+KVC_WARN_UNUSED int nvme_paths_find(const struct nvme_paths *paths, const char *list,
+                                    uint32_t *ret_bits, char *why, size_t why_cap);
 /* Bytes that the stores can grow to: what is free on their file systems, less what a journal that
  * is to be made there takes, and what they have already; sizes of devices. */
 uint64_t nvme_paths_room(const struct nvme_paths *paths);

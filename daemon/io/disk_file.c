@@ -259,6 +259,13 @@ bool disk_file_is_direct(const struct disk_file *disk, uint32_t path)
     return disk->paths[path].is_direct;
 }
 
+int disk_file_give_back(struct disk_file *disk, uint32_t path)
+{
+    MUST(path < disk->disk.paths);
+    const struct disk_path *p = &disk->paths[path];
+    return p->is_device || sys_ftruncate(p->fd, 0) == 0 ? 0 : -errno;
+}
+
 const char *disk_file_note(const struct disk_file *disk)
 {
     return disk->note;

@@ -70,6 +70,9 @@ struct disk *disk_file_disk(struct disk_file *disk);
  * cache. */
 const char *disk_file_name(const struct disk_file *disk, uint32_t path);
 bool disk_file_is_direct(const struct disk_file *disk, uint32_t path);
+/* Gives back the room of a file that is not to be used, and holds nothing; a device stays as it is.
+ * Negative errno. */
+KVC_WARN_UNUSED int disk_file_give_back(struct disk_file *disk, uint32_t path);
 /* What an operator should know: no O_DIRECT here, no reserved room there, a file that others may
  * read. "" when all is well. */
 const char *disk_file_note(const struct disk_file *disk);

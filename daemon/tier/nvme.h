@@ -31,6 +31,9 @@ struct nvme_config {
     struct journal *journal; /* borrowed */
     uint64_t limit_bytes;   /* of all that is written to the paths: superblocks, tables, payloads */
     uint64_t segment_bytes; /* 0: the lesser of 256 MiB and a path / 64 */
+    /* Bit i: path i is new on purpose, and what the journal says is there has gone. Without it a
+     * path that is empty and should not be stays out, as it is: perhaps it is not mounted. */
+    uint32_t replaced;
     uint64_t extent_bytes; /* 0: 2 MiB: payload gathered into one write, unless a block is larger */
     uint64_t queue_bytes;  /* in flight at most: read; written: half of it. 0: 64 MiB */
     uint32_t blocks_max;   /* locations that can be in use */
@@ -69,6 +72,7 @@ struct nvme_found {
     struct tier_loc loc;
     uint64_t order; /* grows with the time at which it was written */
 };
+#define NVME_NO_ROOM (UINT32_MAX - 1)
 /* What the caller does with what is found. */
 struct nvme_recovery {
     void *ctx;
@@ -76,9 +80,10 @@ struct nvme_recovery {
      * the recovery with that. */
     int (*pump)(void *ctx);
     void (*ns)(void *ctx, const uint8_t *record, uint32_t bytes); /* before the blocks of it */
-    /* The number that the tier is to report as `owner` from now on, or UINT32_MAX: not needed.
-     * Promises come first, then the rest, in both the newest first: of two copies of a block the
-     * second is not needed. */
+    /* The number that the tier is to report as `owner` from now on, or UINT32_MAX: not needed, or
+     * NVME_NO_ROOM: not now; what was promised then stays for a later start. Promises come first,
+     * then the rest, in both the newest first: of two copies of a block the second is not needed.
+     */
     uint32_t (*block)(void *ctx, const struct nvme_found *found);
     /* All has been told and nothing was written: a negative answer ends the recovery with that, and
      * the store stays as it was. NULL: go on. */
@@ -86,13 +91,15 @@ struct nvme_recovery {
 };
 struct nvme_report {
     bool fresh;   /* there was nothing, or of an older format: formatted anew */
-    bool rebuilt; /* the journal was missing or damaged: found again from the tables */
+    bool rebuilt; /* the journal was missing, damaged or old: found again from the tables */
     uint32_t extents, blocks, blocks_dropped, tables_damaged;
+    uint32_t blocks_over; /* of those dropped: there was no room, for `blocks_max` is too low */
     uint32_t
         extents_forward; /* that the journal did not have yet, found behind those that it had */
     uint32_t
         blocks_torn; /* of these and of a rebuild: had not been synced, are not whole, not told */
     uint32_t blocks_gone, promises_gone; /* where no path is any more, or it ends earlier */
+    uint32_t paths_empty; /* bits of those that are out, for they hold nothing, and should */
     uint64_t bytes;
     uint64_t segment_bytes; /* that it has: those of its first start */
     char note[256];         /* "" or what an operator should know */

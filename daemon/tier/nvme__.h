@@ -83,7 +83,7 @@ void nvme__item_decode(const uint8_t *table, uint32_t i, struct nvme_item *ret_i
 bool nvme__item_ok(const struct nvme_head *head, const struct nvme_item *item);
 
 #define NVME_KEY_META   (UINT64_C(1) << 63)
-#define NVME_KEY_STORE  (NVME_KEY_META | 1) /* the store's UUID */
+#define NVME_KEY_STORE  (NVME_KEY_META | 1) /* UUID, epoch, the epoch of each path */
 #define NVME_KEY_BUDGET (NVME_KEY_META | 2)
 /* Of each path a u64: extents up to that number are in the journal, or are not looked for. */
 #define NVME_KEY_SETTLED (NVME_KEY_META | 3)
@@ -221,7 +221,7 @@ enum nvme_super_phase { NVME_SB_IDLE, NVME_SB_WRITE, NVME_SB_READ, NVME_SB_SYNC 
 struct nvme_path {
     enum nvme_path_state state;
     int error;
-    bool absent; /* it could not be read at start: out until the next */
+    bool absent; /* at start it could not be read, or was not there: out until the next */
     uint32_t number, first_seg, segs, formatted;
     uint32_t zeroing;      /* segments before this one are written, but not in the superblock */
     uint32_t zero_target;  /* where the batch ends */
@@ -438,6 +438,8 @@ void nvme__entry_link(struct nvme *n, struct nvme_entry *e, uint32_t extent);
 /* It is as if it had not been written. */
 void nvme__entry_unlink(struct nvme *n, struct nvme_entry *e);
 void nvme__not_taken(struct nvme *n, uint32_t extent);
+/* At start: what is promised there and has no room now stays as it is, for a start that has. */
+void nvme__hold_seg(struct nvme *n, uint32_t seg);
 static inline struct tier_loc nvme__loc(const struct nvme *n, const struct nvme_entry *e)
 {
     return (struct tier_loc){(uint32_t)(e - n->entry)};

@@ -90,6 +90,13 @@ void nvme__not_taken(struct nvme *n, uint32_t extent)
     n->seg[x->seg].unread = true;
 }
 
+void nvme__hold_seg(struct nvme *n, uint32_t seg)
+{
+    struct nvme_seg *s = &n->seg[seg];
+    n->segs_durable += !s->durable;
+    s->durable = s->unread = true;
+}
+
 void nvme__entry_unlink(struct nvme *n, struct nvme_entry *e)
 {
     const uint32_t extent = e->extent, pages = nvme__pages(e->bytes);

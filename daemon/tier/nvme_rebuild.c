@@ -3,7 +3,8 @@
  * What tables tell. Without a journal all segments are walked, many at a time: an extent's table
  * says where the next one begins; behind a hole (an extent that was lost while a later one was not)
  * every page is looked at. Which of the generations that turn up in a segment counts, the caller
- * decides. With a journal, what it may not have learnt of before a crash is behind what it names,
+ * decides. Where they have more extents than there is room for, those with promises are looked for
+ * first. With a journal, what it may not have learnt of before a crash is behind what it names,
  * in durable segments: these are walked from there on, forward to the first page that is no table
  * of that generation, or is of an extent that is settled.
  */
@@ -15,12 +16,16 @@
 #define WALKERS 32u
 #define CHUNK   64u /* pages read at a time; more than any table has */
 
+/* Of which tables the extents are taken. */
+enum which { WHICH_ALL, WHICH_DURABLE, WHICH_OTHERS };
+
 struct walk {
     struct nvme *n;
     struct nvme_candidates *list;
     struct nvme_report *report;
     const bool *whole;    /* NULL: forward */
     const uint32_t *from; /* forward: the first page of each segment; 0: it is not walked */
+    enum which which;
     uint32_t next_seg, active;
     int error;
 };
@@ -48,6 +53,9 @@ static int take_in(struct walker *k, uint32_t at, const struct nvme_head *h)
         (h->gen != k->gen || h->seq <= p->settled || (h->flags & NVME_T_DURABLE) == 0))
         return -ESTALE;
     k->gen = h->gen;
+    const bool is_durable = (h->flags & NVME_T_DURABLE) != 0;
+    if (k->w->which == (is_durable ? WHICH_OTHERS : WHICH_DURABLE))
+        return 0;
     struct nvme_candidates *l = k->w->list;
     struct nvme_value v = nvme__value_of(h);
     const int r = nvme__candidate(n, l, k->seg, h->page, &v);
@@ -57,6 +65,13 @@ static int take_in(struct walker *k, uint32_t at, const struct nvme_head *h)
         l->at[l->n - 1].unsure = l->at[l->n - 1].forward = k->w->from != NULL;
     }
     return r;
+}
+
+static void no_room(struct walker *k, const struct nvme_head *h)
+{
+    const struct nvme_value v = nvme__value_of(h);
+    k->w->report->blocks_dropped += v.items - v.records;
+    k->w->report->blocks_over += v.items - v.records;
 }
 
 /* Returns how far the walker may go on. */
@@ -70,11 +85,22 @@ static uint32_t parse(struct walker *k)
         if (r == -ENOBUFS && at != 0)
             return at;
         const int taken = r == 0 ? take_in(k, at, &h) : r;
-        if (taken == -ENOMEM || taken == -ENOSPC)
+        if (taken == -ENOMEM)
             k->w->error = taken;
-        at += taken == 0 ? h.pages : 1;
+        if (taken == -ENOSPC)
+            no_room(k, &h);
+        at += taken == 0 || taken == -ENOSPC ? h.pages : 1;
     }
     return at;
+}
+
+/* What is behind it cannot be told: it is left as it is, for the next start. */
+static void leave(struct walker *k)
+{
+    struct nvme *n = k->w->n;
+    n->seg[k->seg].unread = true;
+    n->path[n->seg[k->seg].path].hold_settled = true;
+    k->page = n->seg_pages;
 }
 
 /* The same, of one table: no other counts. */
@@ -89,20 +115,15 @@ static uint32_t parse_forward(struct walker *k)
     }
     k->peeks = true;
     const int taken = r == 0 ? take_in(k, 0, &h) : r;
-    if (taken == -ENOSPC)
-        k->w->report->blocks_dropped += h.items;
-    else if (taken == -ENOMEM)
+    if (taken == -ENOSPC) {
+        no_room(k, &h);
+        nvme__hold_seg(k->w->n, k->seg);
+        leave(k);
+        return 0;
+    }
+    if (taken == -ENOMEM)
         k->w->error = taken;
     return taken == 0 ? h.pages : left;
-}
-
-/* What is behind it cannot be told: it is left as it is, for the next start. */
-static void leave(struct walker *k)
-{
-    struct nvme *n = k->w->n;
-    n->seg[k->seg].unread = true;
-    n->path[n->seg[k->seg].path].hold_settled = true;
-    k->page = n->seg_pages;
 }
 
 static void on_chunk(struct nvme_io *io)
@@ -194,7 +215,21 @@ int nvme__rebuild(struct nvme *n, const struct nvme_recovery *r, const bool whol
                   struct nvme_candidates *list, struct nvme_report *report)
 {
     struct walk w = {.n = n, .list = list, .report = report, .whole = whole};
-    return walk_all(&w, r);
+    int result = walk_all(&w, r);
+    if (result != 0 || report->blocks_over == 0)
+        return result;
+    /* What had gone is back and takes too much room: promises first. */
+    for (uint32_t i = 0; i < list->n; i++)
+        nvme__extent_free(n, list->at[i].extent);
+    list->n = 0;
+    for (enum which which = WHICH_DURABLE; which <= WHICH_OTHERS && result == 0; which++) {
+        report->tables_damaged = 0;
+        if (which == WHICH_DURABLE)
+            report->blocks_dropped = report->blocks_over = 0;
+        w = (struct walk){.n = n, .list = list, .report = report, .whole = whole, .which = which};
+        result = walk_all(&w, r);
+    }
+    return result;
 }
 
 int nvme__forward(struct nvme *n, const struct nvme_recovery *r, struct nvme_candidates *list,

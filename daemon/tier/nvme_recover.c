@@ -9,32 +9,12 @@
 #include <stdlib.h>
 
 #include "cursor.h"
-#include "nvme__.h"
+#include "nvme_recover__.h"
 #include "sys.h"
 
-#define WINDOW      64u   /* tables being read */
-#define PRINT_CACHE 1024u /* namespaces that were told last */
+#define STORE_BYTES (16u + 4u + DISK_PATHS_MAX * 4u)
 
-enum kind { KIND_BLANK, KIND_OURS, KIND_DAMAGED, KIND_FOREIGN, KIND_NEWER, KIND_FAILED };
-
-struct recover {
-    struct nvme *n;
-    const struct nvme_recovery *r;
-    struct nvme_report *report;
-    enum kind kind[DISK_PATHS_MAX];
-    struct nvme_super super[DISK_PATHS_MAX];
-    bool whole[DISK_PATHS_MAX]; /* how far it was formatted is not certain */
-    struct nvme_candidates list;
-    uint64_t *stale; /* keys that have to go */
-    uint32_t stales, stales_cap;
-    uint64_t told[PRINT_CACHE];
-    bool mine, have_key; /* the journal is this store's */
-    uint32_t epoch;
-    int error;
-};
-
-/* The first thing that an operator should know is told. */
-__attribute__((format(printf, 2, 3))) static void note(struct recover *v, const char *fmt, ...)
+void nvme__note(struct recover *v, const char *fmt, ...)
 {
     va_list ap;
     if (v->report->note[0] != '\0')
@@ -110,14 +90,15 @@ static int agree(struct recover *v, uint32_t *ret_first)
     for (uint32_t i = 0; i < v->n->paths; i++) {
         const struct nvme_super *s = &v->super[i];
         if (v->kind[i] == KIND_NEWER) {
-            note(v, "path %u was written by a later version: its format is newer", i);
+            nvme__note(v, "path %u was written by a later version: its format is newer", i);
             return -EPROTONOSUPPORT;
         }
         if (v->kind[i] == KIND_FOREIGN) {
-            note(v,
-                 "path %u holds something that is not a store: clear its first 128 KiB if it may "
-                 "be overwritten",
-                 i);
+            nvme__note(
+                v,
+                "path %u holds something that is not a store: clear its first 128 KiB if it may "
+                "be overwritten",
+                i);
             return -EINVAL;
         }
         damaged = v->kind[i] == KIND_DAMAGED ? i : damaged;
@@ -125,14 +106,14 @@ static int agree(struct recover *v, uint32_t *ret_first)
         if (v->kind[i] != KIND_OURS)
             continue;
         if (s->path != i) {
-            note(v, "path %u stood at another place of nvme.paths: keep their order", i);
+            nvme__note(v, "path %u stood at another place of nvme.paths: keep their order", i);
             return -EINVAL;
         }
         if (first == NVME_NONE)
             first = i;
         if (memcmp(s->uuid, v->super[first].uuid, sizeof(s->uuid)) != 0 ||
             s->seg_pages != v->super[first].seg_pages) {
-            note(v, "path %u belongs to another store than the paths before it", i);
+            nvme__note(v, "path %u belongs to another store than the paths before it", i);
             return -EINVAL;
         }
     }
@@ -140,15 +121,24 @@ static int agree(struct recover *v, uint32_t *ret_first)
     if (first != NVME_NONE)
         return 0;
     if (failed != NVME_NONE) {
-        note(v, "path %u cannot be read", failed);
+        nvme__note(v, "path %u cannot be read", failed);
         return v->n->path[failed].error;
     }
     if (damaged != NVME_NONE) {
-        note(v, "both superblocks of path %u are damaged: remove the store to begin a new one",
-             damaged);
+        nvme__note(v,
+                   "both superblocks of path %u are damaged: remove the store to begin a new one",
+                   damaged);
         return -EUCLEAN;
     }
     return 0;
+}
+
+static void take_out(struct recover *v, uint32_t path)
+{
+    struct nvme_path *p = &v->n->path[path];
+    p->absent = true;
+    p->state = NVME_PATH_OUT;
+    p->outs++;
 }
 
 /* What the superblocks say becomes the store's geometry. */
@@ -164,13 +154,11 @@ static int adopt_supers(struct recover *v, uint32_t first)
             p->formatted = MIN(v->super[i].formatted, p->segs);
             v->epoch = MAX(v->epoch, v->super[i].epoch);
         } else if (v->kind[i] == KIND_DAMAGED) {
-            note(v, "both superblocks of path %u were damaged and are written anew", i);
+            nvme__note(v, "both superblocks of path %u were damaged and are written anew", i);
             p->formatted = p->segs;
         } else if (v->kind[i] == KIND_FAILED) {
-            note(v, "path %u cannot be read: it stays out until the next start", i);
-            p->absent = true;
-            p->state = NVME_PATH_OUT;
-            p->outs++;
+            nvme__note(v, "path %u cannot be read: it stays out until the next start", i);
+            take_out(v, i);
         }
     }
     return r;
@@ -283,8 +271,14 @@ static int each_extent(struct recover *v, uint64_t key, const void *value, uint3
     const uint64_t page = key & ((UINT64_C(1) << 56) - 1);
     if (nvme__value_decode(value, bytes, &x) < 0)
         return -EUCLEAN;
-    if (path >= n->paths || v->kind[path] == KIND_BLANK || page < NVME_HEADER_PAGES)
+    if (path >= n->paths || page < NVME_HEADER_PAGES)
         return gone(v, key, &x);
+    if (v->kind[path] == KIND_BLANK && (n->c.replaced >> path & 1) != 0)
+        return gone(v, key, &x);
+    if (v->kind[path] == KIND_BLANK) {
+        v->named[path] += x.items - x.records;
+        return 0; /* the path is taken out below */
+    }
     if (n->path[path].absent)
         return 0; /* its extents may be there at the next start */
     const struct nvme_path *p = &n->path[path];
@@ -295,10 +289,12 @@ static int each_extent(struct recover *v, uint64_t key, const void *value, uint3
     const int r = nvme__candidate(n, &v->list, p->first_seg + (uint32_t)seg, at, &x);
     if (r != -ENOSPC)
         return r;
-    v->report->blocks_dropped += x.items;
-    note(v, "there are more extents than blocks_max allows; from path %u on some are dropped",
-         path);
-    return stale_key(v, key);
+    v->report->blocks_dropped += x.items - x.records;
+    v->report->blocks_over += x.items - x.records;
+    if ((x.flags & NVME_T_DURABLE) == 0)
+        return stale_key(v, key);
+    nvme__hold_seg(n, p->first_seg + (uint32_t)seg);
+    return 0;
 }
 
 static int each_entry(void *ctx, uint64_t key, const void *value, uint32_t bytes)
@@ -312,10 +308,12 @@ static int each_entry(void *ctx, uint64_t key, const void *value, uint32_t bytes
     if (key == NVME_KEY_STORE) {
         cursor_init(&c, value, bytes);
         const uint8_t *uuid = cursor_take(&c, sizeof(v->n->uuid));
-        const uint32_t epoch = cursor_u32le(&c);
-        v->epoch = MAX(v->epoch, epoch);
+        v->journal_epoch = cursor_u32le(&c);
+        v->epoch = MAX(v->epoch, v->journal_epoch);
         v->have_key = cursor_ok(&c);
         v->mine = v->have_key && memcmp(uuid, v->n->uuid, sizeof(v->n->uuid)) == 0;
+        for (uint32_t i = 0; i < v->n->paths; i++)
+            v->known[i] = cursor_left(&c) >= 4 ? cursor_u32le(&c) : v->journal_epoch;
         return v->mine ? 0 : -EUCLEAN;
     }
     if ((key & NVME_KEY_META) != 0)
@@ -327,9 +325,13 @@ static void forget_candidates(struct recover *v)
 {
     for (uint32_t i = 0; i < v->list.n; i++)
         nvme__extent_free(v->n, v->list.at[i].extent);
+    for (uint32_t i = 0; i < v->n->segs; i++)
+        v->n->seg[i].durable = v->n->seg[i].unread = false;
+    v->n->segs_durable = 0;
     v->list.n = 0;
     v->stales = 0;
     v->report->blocks_gone = v->report->promises_gone = 0;
+    v->report->blocks_dropped = v->report->blocks_over = 0;
     for (uint32_t i = 0; i < v->n->paths; i++)
         v->n->path[i].settled = UINT64_MAX;
 }
@@ -443,6 +445,44 @@ static int go_forward(struct recover *v)
     return r;
 }
 
+/* A path that was away while the journal spoke of another in its place, or a journal that is older
+ * than the store: what it says may not be so any more. (A start that ended before it told the
+ * journal has left that one behind.) */
+static bool is_behind(struct recover *v)
+{
+    for (uint32_t i = 0; i < v->n->paths; i++) {
+        if (v->kind[i] != KIND_OURS || v->super[i].epoch >= v->known[i])
+            continue;
+        nvme__note(
+            v,
+            "path %u was away, and another in its place: what there is was found by the tables of "
+            "all paths",
+            i);
+        return true;
+    }
+    if (v->epoch > v->journal_epoch + 1)
+        nvme__note(v, "the journal is older than the store: what is there was found by the tables");
+    return v->epoch > v->journal_epoch + 1;
+}
+
+/* There are blocks on it, says the journal, and there is no store: its disk may not be mounted, and
+ * nothing is to be written to what is there instead. */
+static void take_out_empty(struct recover *v)
+{
+    for (uint32_t i = 0; i < v->n->paths; i++) {
+        if (v->named[i] == 0)
+            continue;
+        nvme__note(
+            v,
+            "path %u is empty, and %u blocks should be there: it stays out until the next start. "
+            "Mount it; or, if it is a new one, start once with nvme.replaced set to it",
+            i, v->named[i]);
+        v->report->paths_empty |= UINT32_C(1) << i;
+        v->n->path[i].error = -ENOENT;
+        take_out(v, i);
+    }
+}
+
 /* Which extents there are: by the journal, or, when it cannot tell, by the tables. */
 static int find_extents(struct recover *v)
 {
@@ -450,7 +490,9 @@ static int find_extents(struct recover *v)
     int r = n->journal->ops->walk(n->journal, each_entry, v);
     if (r == -ENOMEM)
         return r;
-    if (r == 0 && v->mine) {
+    if (r == 0 && v->mine)
+        take_out_empty(v);
+    if (r == 0 && v->mine && !is_behind(v)) {
         r = settle(v);
         return r != 0 ? r : go_forward(v);
     }
@@ -459,7 +501,7 @@ static int find_extents(struct recover *v)
     nvme__budget_start(n, false);
     r = n->journal->ops->clear(n->journal);
     if (r < 0) {
-        note(v, "the journal is damaged and cannot be cleared");
+        nvme__note(v, "the journal is damaged and cannot be cleared");
         return r;
     }
     r = nvme__rebuild(n, v->r, v->whole, &v->list, v->report);
@@ -471,226 +513,6 @@ static int find_extents(struct recover *v)
         r = nvme__rebuild_torn(n, v->r, &v->list, v->report);
     drop_broken(v);
     v->stales = 0; /* the journal is empty */
-    return r;
-}
-
-/* ---- tables ---- */
-
-struct slot {
-    struct nvme_io io;
-    struct iovec iov;
-    uint8_t *buf;
-    uint32_t tries;
-    bool ready;
-};
-/* Told of each table in turn; head NULL: it cannot be trusted, failed: it could not be read. */
-typedef void table_fn(struct recover *v, const struct nvme_candidate *c, const uint8_t *table,
-                      const struct nvme_head *head, bool failed);
-
-static void read_slot(struct nvme *n, struct slot *s, uint32_t extent);
-
-static void on_table(struct nvme_io *io)
-{
-    struct slot *s = CONTAINER_OF(io, struct slot, io);
-    s->ready = true;
-}
-
-static void read_slot(struct nvme *n, struct slot *s, uint32_t extent)
-{
-    const struct nvme_extent *x = &n->extent[extent];
-    s->ready = false;
-    s->iov = (struct iovec){s->buf, (size_t)x->head_pages * NVME_PAGE};
-    nvme__issue(n, &s->io, DISK_READ, &n->path[n->seg[x->seg].path], &s->iov, 1,
-                nvme__extent_page(n, x), s->iov.iov_len, on_table);
-}
-
-static bool is_table_of(const struct nvme *n, const struct nvme_candidate *c,
-                        const struct nvme_head *h)
-{
-    const struct nvme_extent *x = &n->extent[c->extent];
-    const struct nvme_path *p = &n->path[n->seg[x->seg].path];
-    return memcmp(h->uuid, n->uuid, sizeof(h->uuid)) == 0 && h->path == p->number &&
-           h->seg == x->seg - p->first_seg && h->page == x->page && h->pages == x->pages &&
-           h->items == x->items && h->head_pages == x->head_pages && h->gen == c->gen &&
-           h->seq == c->seq && hash128_equal(&h->sum, &x->sum);
-}
-
-static void look(struct recover *v, struct slot *s, const struct nvme_candidate *c, table_fn *fn)
-{
-    struct nvme_head h;
-    const bool failed = s->io.op.result < 0;
-    const bool good =
-        !failed && nvme__head_decode(s->buf, s->iov.iov_len, &h) == 0 && is_table_of(v->n, c, &h);
-    fn(v, c, s->buf, good ? &h : NULL, failed);
-}
-
-static bool any_alive(const struct recover *v, const struct nvme_candidate *c)
-{
-    const struct nvme_extent *x = &v->n->extent[c->extent];
-    for (uint32_t i = x->records; i < x->items; i++)
-        if ((c->dead[i / 8] >> i % 8 & 1) == 0)
-            return true;
-    return false;
-}
-
-static bool is_durable(const struct recover *v, const struct nvme_candidate *c)
-{
-    return (v->n->extent[c->extent].flags & NVME_X_DURABLE) != 0;
-}
-
-/* Promises first: when the dead have come back with the tables there may not be room for all. */
-static bool promised(const struct recover *v, const struct nvme_candidate *c)
-{
-    return is_durable(v, c) && any_alive(v, c);
-}
-
-static bool unpromised(const struct recover *v, const struct nvme_candidate *c)
-{
-    return !is_durable(v, c) && any_alive(v, c);
-}
-
-static bool has_records(const struct recover *v, const struct nvme_candidate *c)
-{
-    return v->n->extent[c->extent].records != 0;
-}
-
-/* Reads a window ahead and looks at the tables in the order of the list. */
-static int each_table(struct recover *v, struct slot *slot,
-                      bool (*want)(const struct recover *, const struct nvme_candidate *),
-                      table_fn *fn)
-{
-    struct nvme *n = v->n;
-    uint32_t ahead = 0, at = 0, issued = 0, seen = 0;
-    while (at < v->list.n || n->ios != 0) {
-        for (; ahead < v->list.n && issued - seen < WINDOW && v->error == 0; ahead++)
-            if (want(v, &v->list.at[ahead])) {
-                slot[issued % WINDOW].tries = 0;
-                read_slot(n, &slot[issued++ % WINDOW], v->list.at[ahead].extent);
-            }
-        for (; at < ahead && v->error == 0; at++) {
-            struct slot *s = &slot[seen % WINDOW];
-            if (!want(v, &v->list.at[at]))
-                continue;
-            if (s->ready && s->io.op.result < 0 && ++s->tries < NVME_RETRY)
-                read_slot(n, s, v->list.at[at].extent);
-            if (!s->ready)
-                break;
-            look(v, s, &v->list.at[at], fn);
-            seen++;
-        }
-        if (v->error != 0 && n->ios == 0)
-            return v->error;
-        if (n->ios == 0)
-            continue;
-        const int r = v->r->pump(v->r->ctx);
-        v->error = v->error != 0 ? v->error : r < 0 ? r : 0;
-    }
-    return v->error;
-}
-
-static void tell_records(struct recover *v, const struct nvme_candidate *c, const uint8_t *table,
-                         const struct nvme_head *head, bool failed)
-{
-    struct nvme_item it;
-    if (failed)
-        v->n->seg[v->n->extent[c->extent].seg].unread = true;
-    for (uint32_t i = 0; head != NULL && i < head->items; i++) {
-        nvme__item_decode(table, i, &it);
-        if ((it.flags & NVME_I_RECORD) == 0 || !nvme__item_ok(head, &it))
-            continue;
-        const uint8_t *record = table + (size_t)it.page * NVME_PAGE;
-        const struct hash128 sum = hash_sum(record, it.bytes);
-        uint64_t *told = &v->told[it.print % PRINT_CACHE];
-        if (*told == it.print || !hash128_equal(&sum, &it.sum))
-            continue;
-        *told = it.print;
-        if (v->r->ns != NULL)
-            v->r->ns(v->r->ctx, record, it.bytes);
-    }
-}
-
-static void tell_block(struct recover *v, const struct nvme_candidate *c, uint32_t slot,
-                       const struct nvme_item *it)
-{
-    struct nvme *n = v->n;
-    struct nvme_found found = {.bytes = it->bytes, .sum = it->sum, .order = c->seq};
-    if (nvme__entry_new(n, it->bytes, 0, &found.loc) < 0) {
-        v->report->blocks_dropped++;
-        return;
-    }
-    struct nvme_entry *e = nvme__entry(n, found.loc);
-    found.label = (struct tier_label){.key = it->key,
-                                      .parent = it->parent,
-                                      .print = it->print,
-                                      .group = it->group,
-                                      .shard = it->shard,
-                                      .tokens = it->tokens,
-                                      .has_parent = (it->flags & NVME_I_PARENT) != 0,
-                                      .durable = (it->flags & NVME_I_DURABLE) != 0,
-                                      .by_pin = (it->flags & NVME_I_BY_PIN) != 0,
-                                      .level = it->level};
-    e->sum = it->sum;
-    e->slot = (uint16_t)slot;
-    e->page = (uint16_t)it->page;
-    e->flags = found.label.durable ? NVME_E_DURABLE : 0;
-    e->state = NVME_E_LIVE;
-    nvme__entry_link(n, e, c->extent);
-    e->owner = v->r->block(v->r->ctx, &found);
-    if (e->owner == UINT32_MAX) {
-        nvme__entry_free(n, found.loc);
-        return;
-    }
-    v->report->blocks++;
-    v->report->bytes += it->bytes;
-}
-
-static void tell_blocks(struct recover *v, const struct nvme_candidate *c, const uint8_t *table,
-                        const struct nvme_head *head, bool failed)
-{
-    struct nvme_extent *x = &v->n->extent[c->extent];
-    struct nvme_item it;
-    if (head == NULL) {
-        v->report->tables_damaged++;
-        for (uint32_t i = x->records; i < x->items; i++)
-            v->report->blocks_dropped += (c->dead[i / 8] >> i % 8 & 1) == 0;
-        if (failed && c->forward) {
-            note(v, "path %u: what was promised last was read, and then could not be: start again",
-                 v->n->seg[x->seg].path);
-            v->error = -EIO;
-        } else if (failed) {
-            v->n->seg[x->seg].unread = true;
-            x->flags |= NVME_X_UNREAD;
-        } else {
-            x->flags |= NVME_X_DIRTY;
-        }
-        return;
-    }
-    for (uint32_t i = 0; i < head->items; i++) {
-        nvme__item_decode(table, i, &it);
-        if ((it.flags & NVME_I_RECORD) != 0 || (c->dead[i / 8] >> i % 8 & 1) != 0)
-            continue;
-        if (nvme__item_ok(head, &it))
-            tell_block(v, c, i, &it);
-        else
-            v->report->blocks_dropped++;
-    }
-}
-
-static int read_tables(struct recover *v)
-{
-    struct slot *slot = sys_calloc(WINDOW, sizeof(slot[0]));
-    uint8_t *buf = nvme__buffer((uint64_t)WINDOW * NVME_HEAD_PAGES);
-    int r = slot != NULL && buf != NULL ? 0 : -ENOMEM;
-    for (uint32_t i = 0; r == 0 && i < WINDOW; i++)
-        slot[i].buf = buf + (size_t)i * NVME_HEAD_PAGES * NVME_PAGE;
-    if (r == 0)
-        r = each_table(v, slot, has_records, tell_records);
-    if (r == 0)
-        r = each_table(v, slot, promised, tell_blocks);
-    if (r == 0)
-        r = each_table(v, slot, unpromised, tell_blocks);
-    free(buf);
-    free(slot);
     return r;
 }
 
@@ -738,9 +560,10 @@ static void start_segments(struct recover *v)
             n->deaths_open += nvme__dead_of(x);
         else if (x->state == NVME_X_SYNCED || (x->flags & NVME_X_DIRTY) != 0)
             n->deaths_new += nvme__dead_of(x);
-        if (n->seg[x->seg].unread && x->state != NVME_X_COMMITTED) {
-            x->state =
-                NVME_X_COMMITTED; /* and what is behind it: the next start finds them again */
+        if (n->seg[x->seg].unread && (v->report->rebuilt || x->state != NVME_X_COMMITTED)) {
+            /* So is what is behind it: the next start finds them again. */
+            x->state = NVME_X_COMMITTED;
+            x->flags |= NVME_X_UNREAD;
             p->hold_settled = true;
         } else if (x->state == NVME_X_SYNCED) {
             n->seg[x->seg].pending++;
@@ -804,7 +627,7 @@ static int write_supers(struct recover *v)
         if (r == 0)
             continue;
         last = r;
-        note(v, "path %u cannot be written", i);
+        nvme__note(v, "path %u cannot be written", i);
         nvme__path_out(n, p, r);
     }
     return good != 0 ? 0 : last != 0 ? last : -EIO;
@@ -843,15 +666,29 @@ static bool is_partial(struct recover *v)
     return !whole;
 }
 
-/* Stale keys go before their segments can be used again. What was found by its table is in the
- * journal before the key that makes it count, and before it is settled. */
+/* Which store it is, and of which paths the journal speaks as they are from this start on. */
+static uint32_t store_value(const struct recover *v, uint8_t to[STORE_BYTES])
+{
+    const struct nvme *n = v->n;
+    struct wcursor w;
+    wcursor_init(&w, to, STORE_BYTES);
+    wcursor_put(&w, n->uuid, sizeof(n->uuid));
+    wcursor_put_u32le(&w, n->epoch);
+    for (uint32_t i = 0; i < n->paths; i++)
+        wcursor_put_u32le(&w, n->path[i].state == NVME_PATH_OUT ? v->known[i] : n->epoch);
+    return (uint32_t)(sizeof(n->uuid) + 4 + (size_t)n->paths * 4);
+}
+
+/* Stale keys go before their segments can be used again, and before that it is told whose keys may
+ * go. What was found by its table is in the journal before the key that makes it count, and before
+ * it is settled. */
 static int settle_journal(struct recover *v)
 {
     struct nvme *n = v->n;
     struct journal_change change[128];
-    uint8_t value[sizeof(n->uuid) + 4], settled[NVME_VALUE_BYTES];
-    struct wcursor w;
-    int r = 0;
+    uint8_t value[STORE_BYTES], settled[NVME_VALUE_BYTES];
+    const struct journal_change store = {NVME_KEY_STORE, value, store_value(v, value)};
+    int r = v->stales != 0 ? commit_now(v, &store, 1) : 0;
     for (uint32_t i = 0; i < v->stales && r == 0;) {
         uint32_t k = 0;
         for (; k < ARRAY_LEN(change) && i < v->stales; k++, i++)
@@ -867,21 +704,19 @@ static int settle_journal(struct recover *v)
         }
         r = v->error != 0 ? v->error : n->journal_error;
     }
-    wcursor_init(&w, value, sizeof(value));
-    wcursor_put(&w, n->uuid, sizeof(n->uuid));
-    wcursor_put_u32le(&w, n->epoch);
-    change[0] = (struct journal_change){NVME_KEY_STORE, value, sizeof(value)};
+    change[0] = store;
     const uint32_t bytes = nvme__settled_save(n, settled);
     change[1] = (struct journal_change){NVME_KEY_SETTLED, settled, bytes};
     /* A rebuild that has not seen all is none: the next start does it again. */
     const bool again = v->report->rebuilt && is_partial(v);
     if (again)
-        note(v,
-             "not all could be read while the journal was made anew: the next start does it again");
+        nvme__note(
+            v,
+            "not all could be read while the journal was made anew: the next start does it again");
     if (r == 0 && !again)
         r = commit_now(v, change, bytes != 0 ? 2 : 1);
     if (r < 0)
-        note(v, "the journal cannot be written");
+        nvme__note(v, "the journal cannot be written");
     return r;
 }
 
@@ -893,7 +728,7 @@ static int begin_fresh(struct recover *v)
     if (r == 0)
         r = n->journal->ops->clear(n->journal);
     if (r < 0)
-        note(v, "the journal cannot be cleared");
+        nvme__note(v, "the journal cannot be cleared");
     return r;
 }
 
@@ -928,8 +763,17 @@ static int recover(struct recover *v)
             r = find_extents(v);
         if (r == 0) {
             place_extents(v);
-            r = read_tables(v);
+            r = nvme__tell(v);
         }
+        if (v->report->blocks_over != 0)
+            nvme__note(
+                v,
+                v->report->rebuilt
+                    ? "index.blocks has no room for %u blocks more, of which some may have gone "
+                      "before: what was stored durably last is there"
+                    : "index.blocks has no room for %u blocks that are there: until it is raised, "
+                      "those that were stored durably stay where they are; the others go",
+                v->report->blocks_over);
         if (r == 0)
             hold_dropped(v);
         if (r == 0 && v->r->approve != NULL)

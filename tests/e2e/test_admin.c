@@ -364,16 +364,26 @@ START_TEST(the_policy_is_shown_and_set)
 }
 END_TEST
 
-/* What a dry run says, and then what went: the same words but for the first. */
+static const char *outcome(const char *verb, bool is_by_age)
+{
+    char *at = strstr(said, verb), *kept;
+    ck_assert_msg(at != NULL, "no '%s' in: %s", verb, said);
+    at += strlen(verb);
+    if (is_by_age && (kept = strstr(at, "; kept ")) != NULL)
+        strcpy(kept, "\n");
+    return at;
+}
+
+/* What a dry run says, and then what went: the same words but for the first. Where the oldest are
+ * looked for, time goes on between the two, and others may be looked at on the way. */
 static void as_said(const char *filter)
 {
     char dry[512];
+    const bool is_by_age = strstr(filter, "--bytes") != NULL;
     ctl(&rig, 0, "evict %s --dry-run", filter);
-    SAYS("would evict ");
-    snprintf(dry, sizeof dry, "%s", strstr(said, "would evict ") + strlen("would evict "));
+    snprintf(dry, sizeof dry, "%s", outcome("would evict ", is_by_age));
     ctl(&rig, 0, "evict %s", filter);
-    SAYS("evicted ");
-    ck_assert_str_eq(strstr(said, "evicted ") + strlen("evicted "), dry);
+    ck_assert_str_eq(outcome("evicted ", is_by_age), dry);
     ck_assert_ptr_null(strstr(dry, "evicted 0 blocks"));
 }
 

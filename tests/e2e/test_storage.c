@@ -219,6 +219,61 @@ START_TEST(a_start_with_another_principal_is_refused_and_costs_nothing)
 }
 END_TEST
 
+static int second_of(void *ctx, const struct kvc_path *p)
+{
+    uint32_t *n = ctx;
+    ck_assert_uint_eq(p->state == KVC_PATH_OUT, n[0] != 0 && n[1] == 1);
+    n[1]++;
+    return 0;
+}
+
+/* The file system of one of two paths is not mounted at one start. */
+START_TEST(a_path_that_is_not_mounted_at_a_start_costs_nothing)
+{
+    char dir[80], away[80], both[256], file[128];
+    struct kvc_writes w;
+    struct stat st;
+    uint32_t seen[2] = {0};
+    kvc_close(&k);
+    rig_kill(&rig);
+    snprintf(dir, sizeof dir, "%s/second", rig.dir);
+    snprintf(away, sizeof away, "%s/away", rig.dir);
+    snprintf(both, sizeof both, "%s,%s", paths, dir);
+    ck_assert_int_eq(mkdir(dir, 0700), 0);
+    const char *const two[] = {both, "nvme.limit=192MiB", "nvme.segment=4MiB", NULL};
+    rig_restart(&rig, two);
+    open_session();
+    for (uint32_t chain = 1; chain <= 8; chain++)
+        store_durably(chain);
+    kvc_close(&k);
+    rig_kill(&rig);
+
+    ck_assert_int_eq(rename(dir, away), 0);
+    ck_assert_int_eq(mkdir(dir, 0700), 0);
+    rig_restart(&rig, two);
+    open_session();
+    seen[0] = 1;
+    ck_assert_int_eq(kvc_paths(k, second_of, seen, &w), 0);
+    ck_assert_uint_eq(seen[1], 2);
+    store_chain(20);
+    kvc_close(&k);
+    rig_kill(&rig);
+    snprintf(file, sizeof file, "%s/kvcache.store", dir);
+    ck_assert_int_eq(stat(file, &st), 0);
+    ck_assert_int_eq(st.st_blocks, 0);
+    ck_assert_int_eq(unlink(file), 0);
+    ck_assert_int_eq(rmdir(dir), 0);
+
+    ck_assert_int_eq(rename(away, dir), 0);
+    rig_restart(&rig, two);
+    open_session();
+    memset(seen, 0, sizeof seen);
+    ck_assert_int_eq(kvc_paths(k, second_of, seen, &w), 0);
+    for (uint32_t chain = 1; chain <= 8; chain++)
+        ck_assert_uint_eq(load_chain(chain), CHAIN);
+}
+END_TEST
+
 START_TEST(a_daemon_that_says_nothing_finds_as_much)
 {
     const char *const quiet[] = {sets[0], sets[1], sets[2], "log.level=error", NULL};
@@ -376,6 +431,7 @@ int main(void)
     tcase_add_test(t, more_than_storage_holds_makes_room_and_keeps_the_limit);
     tcase_add_test(t, what_was_stored_durably_survives_a_kill);
     tcase_add_test(t, a_start_with_another_principal_is_refused_and_costs_nothing);
+    tcase_add_test(t, a_path_that_is_not_mounted_at_a_start_costs_nothing);
     tcase_add_test(t, a_daemon_that_says_nothing_finds_as_much);
     tcase_add_test(t, a_drained_daemon_restarts_warm);
     tcase_add_test(t, an_acquire_without_loading_waits_for_nothing);

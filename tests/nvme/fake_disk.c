@@ -21,6 +21,7 @@ struct fake_disk {
     bool off;
     struct {
         uint8_t *now, *stable;
+        uint8_t *away; /* NULL: zeros */
         uint64_t written;
         int broken;
         bool stalled, gone;
@@ -117,6 +118,7 @@ void fake_disk_destroy(struct fake_disk **disk)
         drop_log(d, i);
         free(d->path[i].now);
         free(d->path[i].stable);
+        free(d->path[i].away);
     }
     free(d);
     *disk = NULL;
@@ -275,6 +277,16 @@ void fake_disk_wipe(struct fake_disk *d, uint32_t path, uint64_t bytes)
     memcpy(d->path[path].stable, d->path[path].now, d->bytes);
 }
 
+void fake_disk_swap(struct fake_disk *d, uint32_t path)
+{
+    uint8_t *away = d->path[path].away != NULL ? d->path[path].away : calloc(1, d->bytes);
+    MUST(away != NULL && d->inflight == 0);
+    drop_log(d, path);
+    d->path[path].away = d->path[path].now;
+    d->path[path].now = away;
+    memcpy(d->path[path].stable, away, d->bytes);
+}
+
 uint8_t *fake_disk_bytes(struct fake_disk *d, uint32_t path)
 {
     return d->path[path].now;
@@ -318,12 +330,35 @@ struct fake_journal {
     int fail_error, dead;
     bool off, damaged, gone;
     struct entry *entry; /* in order of keys */
+    struct entry *kept;
     struct pending *first, **tail;
     struct pending *left; /* what had not been reported when the machine went off */
     unsigned inflight;
     void (*on_commit)(void *ctx, const struct journal_commit *c);
     void *ctx;
 };
+
+static struct entry *copy_of(const struct entry *from)
+{
+    struct entry *first = NULL, **at = &first;
+    for (; from != NULL; from = from->next) {
+        *at = malloc(sizeof(**at));
+        MUST(*at != NULL);
+        **at = *from;
+        at = &(*at)->next;
+    }
+    *at = NULL;
+    return first;
+}
+
+static void drop(struct entry **list)
+{
+    while (*list != NULL) {
+        struct entry *e = *list;
+        *list = e->next;
+        free(e);
+    }
+}
 
 static void set(struct fake_journal *j, const struct entry *change)
 {
@@ -417,11 +452,7 @@ static int journal_clear(struct journal *journal)
     struct fake_journal *j = (struct fake_journal *)journal;
     if (j->off)
         return -EIO;
-    for (struct entry *e = j->entry, *next; e != NULL; e = next) {
-        next = e->next;
-        free(e);
-    }
-    j->entry = NULL;
+    drop(&j->entry);
     j->damaged = false;
     return 0;
 }
@@ -452,6 +483,7 @@ void fake_journal_destroy(struct fake_journal **journal)
     MUST(j->inflight == 0 && j->left == NULL);
     j->off = false;
     MUST(journal_clear(&j->journal) == 0);
+    drop(&j->kept);
     free(j);
     *journal = NULL;
 }
@@ -485,6 +517,19 @@ void fake_journal_unlink(struct fake_journal *j)
 void fake_journal_damage(struct fake_journal *j)
 {
     j->damaged = true;
+}
+
+void fake_journal_keep(struct fake_journal *j)
+{
+    drop(&j->kept);
+    j->kept = copy_of(j->entry);
+}
+
+void fake_journal_back(struct fake_journal *j)
+{
+    MUST(j->inflight == 0);
+    drop(&j->entry);
+    j->entry = copy_of(j->kept);
 }
 
 void fake_journal_on_commit(struct fake_journal *j,

@@ -40,6 +40,8 @@ void fake_disk_stall(struct fake_disk *d, uint32_t path, bool stalled);
 
 /* The first bytes of a path become zero, for good. */
 void fake_disk_wipe(struct fake_disk *d, uint32_t path, uint64_t bytes);
+/* Something else is in the path's place, zeros at first; called again, it is back as it was. */
+void fake_disk_swap(struct fake_disk *d, uint32_t path);
 
 /* What is there, and what would be there after a loss of power. */
 uint8_t *fake_disk_bytes(struct fake_disk *d, uint32_t path);
@@ -57,6 +59,9 @@ unsigned fake_journal_inflight(const struct fake_journal *j);
 uint64_t fake_journal_commits(const struct fake_journal *j);
 void fake_journal_fail_nth(struct fake_journal *j, uint64_t n, int error);
 void fake_journal_unlink(struct fake_journal *j);
+/* As it was when it was kept. */
+void fake_journal_keep(struct fake_journal *j);
+void fake_journal_back(struct fake_journal *j);
 /* walk() says -EUCLEAN until clear(). */
 void fake_journal_damage(struct fake_journal *j);
 void fake_journal_on_commit(struct fake_journal *j,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "nvme_rig.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,9 +33,13 @@ void rig_init(struct rig *g, uint32_t paths, uint64_t path_bytes, uint64_t seed)
 static int pump(void *ctx)
 {
     struct rig *g = ctx;
+    if (g->pumps_left != 0 && --g->pumps_left == 0) {
+        g->dead = true;
+        fake_off(g->disk, g->journal);
+    }
     fake_disk_run(g->disk, 8);
     fake_journal_run(g->journal, 1);
-    return 0;
+    return g->dead ? -EINTR : 0;
 }
 
 static void on_ns(void *ctx, const uint8_t *bytes, uint32_t n)
@@ -68,11 +73,13 @@ int rig_open(struct rig *g)
     g->config.now_ns = g->now_ns;
     g->config.wall_ns = g->wall_ns;
     g->founds = g->records = 0;
+    g->dead = false;
     const int made = nvme_create(&g->config, &g->nvme);
     if (made < 0)
         return made;
     g->tier = nvme_tier(g->nvme);
     const int got = nvme_recover(g->nvme, &r, &g->report);
+    g->pumps_left = 0;
     if (got < 0)
         nvme_destroy(&g->nvme);
     return got;

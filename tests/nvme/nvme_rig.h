@@ -18,6 +18,8 @@ struct rig {
     struct nvme_report report;
     struct nvme_found found[RIG_FOUND_MAX];
     uint32_t founds, records;
+    uint32_t pumps_left; /* of the next start, which then dies (-EINTR); 0: it does not */
+    bool dead;
     bool by_id; /* blocks are named by their ids, not by their place in `found` */
 };
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Lives of a store: random work, faults, a crash, and what is there afterwards. */
 #include "nvmesim.h"
+#include "nvme__.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -116,6 +117,8 @@ static void put(struct sim *s)
     struct sim_thing *t = &s->thing[id];
     const uint32_t bytes = 1 + (below(s, 8) == 0 ? below(s, 40000) : below(s, 12000));
     struct tier_loc loc;
+    if (t->hidden)
+        return;
     if (t->state != SIM_ABSENT || t->versions + 1 >= SIM_VERSIONS || s->ops > 900)
         return;
     if (s->rig.tier->ops->alloc(s->rig.tier, 1, bytes, (struct tier_loc){0}, id, &loc) < 0)
@@ -238,10 +241,92 @@ static void on_lost(void *ctx, uint32_t owner, struct tier_loc loc)
 
 /* ---- lives ---- */
 
+static void say_start(const struct sim *s, const char *what, int r)
+{
+    const struct nvme_report *p = &s->rig.report;
+    if (s->trace)
+        fprintf(stderr,
+                "step %llu: %s: %s, %u extents (%u forward), %u blocks, %u dropped, %u torn, %u "
+                "tables damaged%s; %s\n",
+                (unsigned long long)s->step, what, r == 0 ? "open" : err_name(r), p->extents,
+                p->extents_forward, p->blocks, p->blocks_dropped, p->blocks_torn, p->tables_damaged,
+                p->rebuilt ? ", rebuilt" : "", p->note);
+}
+
+static void off_and_on(struct sim *s)
+{
+    fake_off(s->rig.disk, s->rig.journal);
+    fake_on(s->rig.disk, s->rig.journal, below(s, 2) == 0);
+}
+
+/* It dies while it starts, or soon afterwards. */
+static void die_starting(struct sim *s)
+{
+    struct rig *g = &s->rig;
+    g->pumps_left = 1 + below(s, below(s, 2) == 0 ? 8 : 80);
+    const int r = rig_open_as(g, true);
+    say_start(s, "a start that dies", r);
+    s->anew = s->anew || g->report.rebuilt;
+    if (r == 0)
+        rig_crash(g, below(s, 2) == 0);
+    else
+        off_and_on(s);
+}
+
+static int of_path(void *ctx, uint64_t key, const void *value, uint32_t bytes)
+{
+    (void)value;
+    (void)bytes;
+    return (key & NVME_KEY_META) == 0 && key >> 56 == *(const uint32_t *)ctx ? 1 : 0;
+}
+
+/* Something fails while it starts, or a path is not there. false: it refused, and said why. */
+static bool start_badly(struct sim *s)
+{
+    struct rig *g = &s->rig;
+    const uint32_t kind = below(s, 5);
+    uint32_t path = below(s, g->config.disk->paths);
+    if (kind == 0)
+        fake_disk_fail(g->disk, 1 + below(s, 300));
+    else if (kind == 1)
+        fake_disk_fail(g->disk, 500 + below(s, 300));
+    else if (kind == 2)
+        fake_disk_fail_nth(g->disk, 1 + below(s, 60), -EIO);
+    else if (kind == 3)
+        fake_disk_unreadable(g->disk, path, (uint64_t)below(s, 400) * 4096,
+                             UINT64_C(4096) * (1 + below(s, 30)));
+    else if (g->config.disk->paths > 1 && !s->no_journal &&
+             fake_journal_each(g->journal, of_path, &path) != 0) {
+        s->away = path + 1;
+        fake_disk_swap(g->disk, path);
+    }
+    const int r = rig_open_as(g, true);
+    fake_disk_fail(g->disk, 0);
+    fake_disk_fail_nth(g->disk, 0, 0);
+    fake_disk_unreadable(g->disk, path, 0, 0);
+    say_start(s, s->away != 0 ? "a path is away" : "a bad start", r);
+    if (r == 0)
+        return true;
+    s->anew = s->anew || g->report.rebuilt;
+    if (g->report.note[0] == '\0')
+        sim_fail(s, "a start was refused (%s), and it did not say why", err_name(r));
+    off_and_on(s);
+    if (s->away != 0)
+        fake_disk_swap(g->disk, s->away - 1);
+    s->away = 0;
+    return false;
+}
+
 /* Owners are ids; the rig gave numbers of its own. */
 static bool open_store(struct sim *s, bool clean)
 {
-    if (rig_open_as(&s->rig, true) < 0) {
+    for (unsigned i = 0; i < 3 && below(s, 4) == 0; i++)
+        die_starting(s);
+    s->bad = s->step != 0 && !s->bad && !s->misdirects && below(s, 4) == 0 && start_badly(s);
+    const int r = s->bad ? 0 : rig_open_as(&s->rig, true);
+    if (!s->bad)
+        say_start(s, "a start", r);
+    if (r < 0) {
         if (!s->misdirects || s->rig.report.note[0] == '\0')
             sim_fail(s, "the store cannot be opened: %s", s->rig.report.note);
         return false; /* writes went astray over the superblocks: it says so and refuses */
@@ -324,6 +409,8 @@ static void rest(struct sim *s)
     const int out = metric_find(&m, "paths_out"), journal = metric_find(&m, "journal_error");
     if (metric_value(&m, (unsigned)journal) != 0)
         return;
+    if (s->bad || s->rig.report.blocks_over != 0)
+        return; /* there is more on the paths than it knows */
     if (metric_value(&m, (unsigned)out) != 0)
         sim_fail(s, "a path that is well again did not come back");
     sim_check_store(s);
@@ -332,14 +419,22 @@ static void rest(struct sim *s)
 /* The operator begins a new store where the old one was: nothing of that may be found again. */
 static void begin_anew(struct sim *s)
 {
+    s->no_journal = true; /* it is of the old one */
     for (uint32_t i = 0; i < s->rig.config.disk->paths; i++)
         fake_disk_wipe(s->rig.disk, i, UINT64_C(16) << 10);
     for (uint32_t id = 1; id < SIM_IDS; id++) {
         struct sim_thing *t = &s->thing[id];
         t->state = SIM_ABSENT;
-        t->durable = false;
+        t->durable = t->hidden = false;
         t->dead = t->gone = t->versions;
     }
+}
+
+static void bring_back(struct sim *s)
+{
+    if (s->away != 0)
+        fake_disk_swap(s->rig.disk, s->away - 1);
+    s->away = 0;
 }
 
 /* false: the store is beyond help, and said so. */
@@ -347,7 +442,8 @@ static bool life(struct sim *s, bool last)
 {
     if (!open_store(s, s->step != 0 && !s->dying))
         return false;
-    s->dying = s->faults = false;
+    s->dying = s->no_journal = false;
+    s->faults = s->bad;
     if (below(s, 3) == 0)
         rest(s);
     start_faults(s);
@@ -363,11 +459,14 @@ static bool life(struct sim *s, bool last)
         end_faults(s);
         rig_close(&s->rig);
         MUST(s->ops == 0);
+        bring_back(s);
         return true;
     }
     s->dying = true;
     rig_crash(&s->rig, below(s, 4) != 0);
-    if (below(s, 8) == 0)
+    bring_back(s);
+    s->no_journal = below(s, 8) == 0;
+    if (s->no_journal)
         fake_journal_damage(s->rig.journal);
     else if (below(s, 12) == 0)
         begin_anew(s);

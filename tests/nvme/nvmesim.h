@@ -15,6 +15,8 @@ struct sim_thing {
     uint32_t version, bytes, ops;
     bool durable; /* promised, and the promise was confirmed */
     bool moving;
+    bool hidden; /* promised as hidden_version, which a bad start did not find */
+    uint32_t hidden_version;
     bool moved;        /* in this life: its old place may be overwritten, and told by a rebuild */
     bool whole;        /* where it is are its bytes, also when it was found by its table */
     uint32_t versions; /* ever put */
@@ -37,7 +39,11 @@ struct sim {
     struct sim_thing thing[SIM_IDS];
     bool misdirects; /* writes have gone astray in this world: wrong bytes may lie anywhere */
     bool rebuilt;    /* extents were found by their tables: so were the dead, overwritten or not */
+    bool anew;       /* they were so by a start since the last life */
     bool faults;     /* something failed in this life */
+    bool bad;        /* this life began without all that is there */
+    bool no_journal; /* the next one begins without */
+    uint32_t away;   /* a path + 1 that is not there in this life */
     bool dying;
     uint32_t ops;
     struct sim_totals *totals;

@@ -81,9 +81,9 @@ static void check_stable(struct sim *s, uint64_t key, const struct nvme_value *v
     if (nvme__head_decode(at, (uint64_t)v->head_pages * NVME_PAGE, &h) < 0 ||
         !hash128_equal(&h.sum, &v->sum))
         sim_fail(s, "a commit names an extent whose table was not synced");
-    if (!s->rebuilt && !s->rig.report.rebuilt)
+    if (!s->rebuilt && !s->anew && !s->rig.report.rebuilt)
         check_reachable(s, (uint32_t)(key >> 56), &h);
-    for (uint32_t i = 0; i < h.items && !s->rebuilt && !s->rig.report.rebuilt; i++) {
+    for (uint32_t i = 0; i < h.items && !s->rebuilt && !s->anew && !s->rig.report.rebuilt; i++) {
         nvme__item_decode(at, i, &it);
         const struct hash128 sum = hash_sum(at + (size_t)it.page * NVME_PAGE, it.bytes);
         if ((v->dead[i / 8] >> i % 8 & 1) == 0 && !hash128_equal(&sum, &it.sum))
@@ -119,6 +119,17 @@ void sim_watch(struct sim *s)
 
 /* ---- after a restart ---- */
 
+/* A promise that is to be there again when all can be seen. */
+static void hide(struct sim *s, uint32_t id)
+{
+    struct sim_thing *t = &s->thing[id];
+    if (s->trace)
+        fprintf(stderr, "block %u version %u cannot be seen\n", id, t->version);
+    t->hidden = true;
+    t->hidden_version = t->version;
+    t->durable = false;
+}
+
 static void take_found(struct sim *s, const struct nvme_found *f, bool rebuilt)
 {
     const uint32_t id = rig_id(&f->label);
@@ -141,9 +152,20 @@ static void take_found(struct sim *s, const struct nvme_found *f, bool rebuilt)
         sim_fail(s, "block %u is of another store", id);
     if (version <= t->dead && !rebuilt && !s->rebuilt && !s->misdirects)
         sim_fail(s, "block %u came back from the dead: version %u of %u", id, version, t->dead);
-    if (t->durable && t->state == SIM_LIVE && version != t->version && !s->misdirects)
+    const bool other = t->durable && t->state == SIM_LIVE && version != t->version;
+    if (other && !s->misdirects && !s->bad)
         sim_fail(s, "block %u is promised as version %u and was found as %u", id, t->version,
                  version);
+    if (other && s->bad)
+        hide(s, id);
+    else if (t->hidden && !s->bad && version != t->hidden_version && !s->misdirects)
+        sim_fail(s, "block %u was promised as version %u, and after a bad start it is %u", id,
+                 t->hidden_version, version);
+    else if (t->hidden && version == t->hidden_version) {
+        t->hidden = false;
+        t->version = version;
+        t->durable = f->label.durable;
+    }
     const bool same = t->state == SIM_LIVE && version == t->version;
     t->durable = t->durable && same;
     t->whole = t->whole && same && !(rebuilt && t->moved);
@@ -159,7 +181,7 @@ static void take_found(struct sim *s, const struct nvme_found *f, bool rebuilt)
 void sim_check_found(struct sim *s, bool clean)
 {
     const struct rig *g = &s->rig;
-    const bool rebuilt = g->report.rebuilt;
+    const bool rebuilt = g->report.rebuilt || s->anew;
     bool found[SIM_IDS] = {false};
     uint32_t promises = 0;
     for (uint32_t i = 0; i < g->founds; i++) {
@@ -178,18 +200,29 @@ void sim_check_found(struct sim *s, bool clean)
             continue;
         /* Promises that were let go of are back, and newer, and there is no room for more. */
         const bool full = rebuilt && promises == g->config.blocks_max;
+        if (t->hidden && !s->bad && !s->misdirects && !full)
+            sim_fail(s,
+                     "block %u was promised as version %u, and lost by a bad start (rebuilt %d, %u "
+                     "extents, %u blocks, %u promised, %u dropped, %u tables damaged)",
+                     id, t->hidden_version, rebuilt, g->report.extents, g->report.blocks, promises,
+                     g->report.blocks_dropped, g->report.tables_damaged);
+        if (t->hidden && !s->bad)
+            t->hidden = false;
+        if (t->state == SIM_LIVE && t->durable && s->bad)
+            hide(s, id);
         if (t->state == SIM_LIVE && t->durable && !s->misdirects && !full)
             sim_fail(s,
                      "block %u was promised and is lost (rebuilt %d, %u extents, %u blocks, %u of "
                      "them promised, %u dropped, %u tables damaged, blocks_max %u)",
                      id, rebuilt, g->report.extents, g->report.blocks, promises,
                      g->report.blocks_dropped, g->report.tables_damaged, g->config.blocks_max);
-        if (t->state == SIM_LIVE && clean && !s->faults && !s->misdirects)
+        if (t->state == SIM_LIVE && clean && !s->faults && !s->bad && !s->misdirects)
             sim_fail(s, "block %u was lost by a clean restart", id);
         t->state = SIM_ABSENT;
         t->durable = false;
     }
     s->rebuilt = s->rebuilt || rebuilt;
+    s->anew = false;
     s->totals->rebuilt += rebuilt;
     s->totals->torn += g->report.blocks_torn;
     s->totals->forward += g->report.extents_forward;

@@ -142,6 +142,10 @@ static const struct bad {
      "'1e2'; for example '0.8'\n"},
     {"nvme:\n  paths: data\n", "x.yaml:2: nvme.paths: expected absolute paths, got 'data'; for "
                                "example '/mnt/nvme0'\n"},
+    {"nvme:\n  paths: /tmp\n  replaced: /tmp/, /var\n",
+     "x.yaml:3: nvme.replaced: expected paths that nvme.paths names, got '/var'\n"},
+    {"nvme:\n  replaced: /tmp\n",
+     "x.yaml:2: nvme.replaced: expected nothing where nvme.paths is empty, got '/tmp'\n"},
     {"nvme:\n  paths: /tmp,\n", "x.yaml:2: nvme.paths: expected a path before and behind each "
                                 "comma, got an empty one\n"},
     {"nvme:\n  paths: /tmp, /tmp/\n", "x.yaml:2: nvme.paths: expected each path once, got '/tmp' "

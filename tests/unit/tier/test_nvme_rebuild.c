@@ -382,6 +382,175 @@ START_TEST(what_a_rebuild_cannot_sync_is_not_lost)
 }
 END_TEST
 
+/* ---- a journal that is not of what is there ---- */
+
+static void promise_many(uint32_t first, uint32_t n)
+{
+    for (uint32_t id = first; id < first + n; id++)
+        put(id, 5000, true);
+}
+
+static void all_are_there(uint32_t first, uint32_t n)
+{
+    for (uint32_t id = first; id < first + n; id++)
+        ck_assert_msg(is_there(id, 5000), "block %u", id);
+}
+
+/* On both of two paths. */
+static void two_paths(void)
+{
+    rig_destroy(&g);
+    begin(2, PATH_BYTES, 65536, 32768);
+    promise_many(1, 40);
+    rig_close(&g);
+    fake_disk_swap(g.disk, 1);
+}
+
+static void end_as(int how)
+{
+    if (how == 0)
+        rig_close(&g);
+    else
+        rig_crash(&g, how == 1);
+}
+
+static void it_is_back(void)
+{
+    fake_disk_swap(g.disk, 1);
+    ck_assert_int_eq(rig_open(&g), 0);
+    all_are_there(1, 40);
+    rig_close(&g);
+    ck_assert_int_eq(rig_open(&g), 0);
+    ck_assert(!g.report.rebuilt); /* once is enough */
+    all_are_there(1, 40);
+}
+
+/* The second is not mounted at two starts; what is in its place is left alone. */
+START_TEST(a_path_that_is_back_has_what_it_had)
+{
+    two_paths();
+    for (uint32_t start = 0; start < 2; start++) {
+        ck_assert_int_eq(rig_open(&g), 0);
+        ck_assert_ptr_nonnull(strstr(g.report.note, "path 1 is empty, and"));
+        ck_assert_uint_eq(g.report.promises_gone, 0);
+        ck_assert_int_eq(nvme_path_error(g.nvme, 1), -ENOENT);
+        promise_many(100 + 5 * start, 5);
+        for (unsigned i = 0; i < 100; i++)
+            rig_turn(&g, 1000000000);
+        end_as(_i);
+    }
+    const uint8_t *instead = fake_disk_bytes(g.disk, 1);
+    ck_assert(instead[0] == 0 && memcmp(instead, instead + 1, PATH_BYTES - 1) == 0);
+    it_is_back();
+    all_are_there(100, 10);
+}
+END_TEST
+
+START_TEST(a_path_that_was_replaced_is_begun_anew)
+{
+    two_paths();
+    g.config.replaced = 2;
+    ck_assert_int_eq(rig_open(&g), 0);
+    g.config.replaced = 0;
+    ck_assert_uint_gt(g.report.promises_gone, 10);
+    ck_assert_int_eq(nvme_path_error(g.nvme, 1), 0);
+    for (unsigned i = 0; i < 100; i++)
+        rig_turn(&g, 1000000000);
+    end_as(_i);
+    ck_assert_int_eq(rig_open(&g), 0);
+    ck_assert(!g.report.rebuilt);
+    ck_assert_uint_eq(g.report.promises_gone, 0);
+    promise_many(100, 5);
+    end_as(_i);
+    fake_disk_swap(g.disk, 1);
+    ck_assert_int_eq(rig_open(&g), 0);
+    ck_assert(g.report.rebuilt); /* it was a mistake, and nothing is lost */
+    ck_assert_ptr_nonnull(strstr(g.report.note, "path 1 was away, and another in its place"));
+    all_are_there(1, 40);
+    rig_close(&g);
+    fake_disk_swap(g.disk, 1);
+    it_is_back();
+}
+END_TEST
+
+START_TEST(a_journal_from_a_backup_is_not_believed)
+{
+    promise_many(1, 10);
+    rig_close(&g);
+    fake_journal_keep(g.journal);
+    for (uint32_t start = 0; start < 2; start++) {
+        ck_assert_int_eq(rig_open(&g), 0);
+        ck_assert(!g.report.rebuilt);
+        promise_many(100 + start * 10, 10);
+        rig_close(&g);
+    }
+    fake_journal_back(g.journal);
+    ck_assert_int_eq(rig_open(&g), 0);
+    ck_assert(g.report.rebuilt);
+    ck_assert_ptr_nonnull(strstr(g.report.note, "older than the store"));
+    all_are_there(1, 10);
+    all_are_there(100, 20);
+}
+END_TEST
+
+/* index.blocks is lower at one start. */
+START_TEST(promises_that_have_no_room_stay)
+{
+    promise_many(1, 30);
+    die();
+    g.config.blocks_max = 10;
+    ck_assert_int_eq(rig_open(&g), 0);
+    ck_assert_uint_eq(g.report.blocks_over, 20);
+    ck_assert_ptr_nonnull(strstr(g.report.note, "index.blocks has no room for 20 blocks"));
+    for (uint32_t i = 0; i < g.founds; i++)
+        g.tier->ops->free(g.tier, g.found[i].loc);
+    const uint32_t let_go = g.founds;
+    for (uint32_t id = 200; id < 300; id++) {
+        struct tier_loc loc;
+        const int r = rig_put(&g, id, 5000, false, &loc);
+        ck_assert(r == 0 || r == -ENOSPC);
+        if (r == 0)
+            g.tier->ops->free(g.tier, loc);
+        rig_turn(&g, 100000000);
+    }
+    die();
+    g.config.blocks_max = 1000;
+    ck_assert_int_eq(rig_open(&g), 0);
+    ck_assert_uint_eq(g.report.blocks_over, 0);
+    uint32_t there = 0;
+    for (uint32_t id = 1; id <= 30; id++)
+        there += is_there(id, 5000);
+    ck_assert_uint_ge(there, 30 - let_go); /* what was let go may be back */
+    ck_assert_uint_ge(there, 20);
+}
+END_TEST
+
+/* More extents than the index has room for. */
+START_TEST(promises_come_first_where_the_tables_name_too_much)
+{
+    struct tier_loc loc;
+    rig_destroy(&g);
+    begin(1, UINT64_C(4) * 4096 + UINT64_C(40) * 65536, 65536, 4096);
+    for (uint32_t id = 100; id < 300; id++) {
+        ck_assert_int_eq(rig_put(&g, id, 4000, false, &loc), 0);
+        if (id % 50 == 0)
+            put(id / 50 - 1, 4000, true);
+    }
+    g.config.blocks_max = 10;
+    die();
+    open_without_journal();
+    ck_assert_uint_gt(g.report.blocks_over, 0);
+    ck_assert_ptr_nonnull(strstr(g.report.note, "what was stored durably last is there"));
+    for (uint32_t id = 1; id <= 4; id++)
+        ck_assert(is_there(id, 4000));
+    die();
+    ck_assert_int_eq(rig_open(&g), 0);
+    ck_assert(!g.report.rebuilt);
+    for (uint32_t id = 1; id <= 4; id++)
+        ck_assert(is_there(id, 4000));
+}
+END_TEST
+
 static struct nvme_head head_of(uint32_t write)
 {
     struct nvme_head h;
@@ -544,6 +713,11 @@ int main(void)
     tcase_add_loop_test(t, blocks_of_a_torn_extent_that_are_whole_stay, 0, 6);
     tcase_add_loop_test(t, what_a_rebuild_cannot_read_is_there_when_it_can, 0, 2);
     tcase_add_test(t, what_a_rebuild_cannot_sync_is_not_lost);
+    tcase_add_loop_test(t, a_path_that_is_back_has_what_it_had, 0, 3);
+    tcase_add_loop_test(t, a_path_that_was_replaced_is_begun_anew, 0, 3);
+    tcase_add_test(t, a_journal_from_a_backup_is_not_believed);
+    tcase_add_test(t, promises_that_have_no_room_stay);
+    tcase_add_test(t, promises_come_first_where_the_tables_name_too_much);
     tcase_add_loop_test(t, a_table_of_another_store_is_not_ours, 0, 2);
     tcase_add_loop_test(t, a_table_of_an_older_generation_does_not_count, 0, 2);
     tcase_add_test(t, tables_of_before_are_believed_as_they_were);

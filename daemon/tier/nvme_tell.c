@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What was found is told: first the namespaces, then promises, then the rest, each the newest
+ * first. What a table says is believed when it is the one that the journal named, or whose own sum
+ * was right.
+ */
+#include <stdlib.h>
+
+#include "nvme_recover__.h"
+#include "sys.h"
+
+#define WINDOW 64u /* tables being read */
+
+struct slot {
+    struct nvme_io io;
+    struct iovec iov;
+    uint8_t *buf;
+    uint32_t tries;
+    bool ready;
+};
+/* Told of each table in turn; head NULL: it cannot be trusted, failed: it could not be read. */
+typedef void table_fn(struct recover *v, const struct nvme_candidate *c, const uint8_t *table,
+                      const struct nvme_head *head, bool failed);
+
+static void read_slot(struct nvme *n, struct slot *s, uint32_t extent);
+
+static void on_table(struct nvme_io *io)
+{
+    struct slot *s = CONTAINER_OF(io, struct slot, io);
+    s->ready = true;
+}
+
+static void read_slot(struct nvme *n, struct slot *s, uint32_t extent)
+{
+    const struct nvme_extent *x = &n->extent[extent];
+    s->ready = false;
+    s->iov = (struct iovec){s->buf, (size_t)x->head_pages * NVME_PAGE};
+    nvme__issue(n, &s->io, DISK_READ, &n->path[n->seg[x->seg].path], &s->iov, 1,
+                nvme__extent_page(n, x), s->iov.iov_len, on_table);
+}
+
+static bool is_table_of(const struct nvme *n, const struct nvme_candidate *c,
+                        const struct nvme_head *h)
+{
+    const struct nvme_extent *x = &n->extent[c->extent];
+    const struct nvme_path *p = &n->path[n->seg[x->seg].path];
+    return memcmp(h->uuid, n->uuid, sizeof(h->uuid)) == 0 && h->path == p->number &&
+           h->seg == x->seg - p->first_seg && h->page == x->page && h->pages == x->pages &&
+           h->items == x->items && h->head_pages == x->head_pages && h->gen == c->gen &&
+           h->seq == c->seq && hash128_equal(&h->sum, &x->sum);
+}
+
+static void look(struct recover *v, struct slot *s, const struct nvme_candidate *c, table_fn *fn)
+{
+    struct nvme_head h;
+    const bool failed = s->io.op.result < 0;
+    const bool good =
+        !failed && nvme__head_decode(s->buf, s->iov.iov_len, &h) == 0 && is_table_of(v->n, c, &h);
+    fn(v, c, s->buf, good ? &h : NULL, failed);
+}
+
+static bool any_alive(const struct recover *v, const struct nvme_candidate *c)
+{
+    const struct nvme_extent *x = &v->n->extent[c->extent];
+    for (uint32_t i = x->records; i < x->items; i++)
+        if ((c->dead[i / 8] >> i % 8 & 1) == 0)
+            return true;
+    return false;
+}
+
+static bool is_durable(const struct recover *v, const struct nvme_candidate *c)
+{
+    return (v->n->extent[c->extent].flags & NVME_X_DURABLE) != 0;
+}
+
+/* Promises first: when the dead have come back with the tables there may not be room for all. */
+static bool promised(const struct recover *v, const struct nvme_candidate *c)
+{
+    return is_durable(v, c) && any_alive(v, c);
+}
+
+static bool unpromised(const struct recover *v, const struct nvme_candidate *c)
+{
+    return !is_durable(v, c) && any_alive(v, c);
+}
+
+static bool has_records(const struct recover *v, const struct nvme_candidate *c)
+{
+    return v->n->extent[c->extent].records != 0;
+}
+
+/* Reads a window ahead and looks at the tables in the order of the list. */
+static int each_table(struct recover *v, struct slot *slot,
+                      bool (*want)(const struct recover *, const struct nvme_candidate *),
+                      table_fn *fn)
+{
+    struct nvme *n = v->n;
+    uint32_t ahead = 0, at = 0, issued = 0, seen = 0;
+    while (at < v->list.n || n->ios != 0) {
+        for (; ahead < v->list.n && issued - seen < WINDOW && v->error == 0; ahead++)
+            if (want(v, &v->list.at[ahead])) {
+                slot[issued % WINDOW].tries = 0;
+                read_slot(n, &slot[issued++ % WINDOW], v->list.at[ahead].extent);
+            }
+        for (; at < ahead && v->error == 0; at++) {
+            struct slot *s = &slot[seen % WINDOW];
+            if (!want(v, &v->list.at[at]))
+                continue;
+            if (s->ready && s->io.op.result < 0 && ++s->tries < NVME_RETRY)
+                read_slot(n, s, v->list.at[at].extent);
+            if (!s->ready)
+                break;
+            look(v, s, &v->list.at[at], fn);
+            seen++;
+        }
+        if (v->error != 0 && n->ios == 0)
+            return v->error;
+        if (n->ios == 0)
+            continue;
+        const int r = v->r->pump(v->r->ctx);
+        v->error = v->error != 0 ? v->error : r < 0 ? r : 0;
+    }
+    return v->error;
+}
+
+static void tell_records(struct recover *v, const struct nvme_candidate *c, const uint8_t *table,
+                         const struct nvme_head *head, bool failed)
+{
+    struct nvme_item it;
+    if (failed)
+        v->n->seg[v->n->extent[c->extent].seg].unread = true;
+    for (uint32_t i = 0; head != NULL && i < head->items; i++) {
+        nvme__item_decode(table, i, &it);
+        if ((it.flags & NVME_I_RECORD) == 0 || !nvme__item_ok(head, &it))
+            continue;
+        const uint8_t *record = table + (size_t)it.page * NVME_PAGE;
+        const struct hash128 sum = hash_sum(record, it.bytes);
+        uint64_t *told = &v->told[it.print % NVME_PRINT_CACHE];
+        if (*told == it.print || !hash128_equal(&sum, &it.sum))
+            continue;
+        *told = it.print;
+        if (v->r->ns != NULL)
+            v->r->ns(v->r->ctx, record, it.bytes);
+    }
+}
+
+static void no_room_for(struct recover *v, const struct nvme_candidate *c,
+                        const struct nvme_item *it)
+{
+    v->report->blocks_dropped++;
+    v->report->blocks_over++;
+    if ((it->flags & NVME_I_DURABLE) != 0 && !v->report->rebuilt)
+        nvme__hold_seg(v->n, v->n->extent[c->extent].seg);
+}
+
+static void tell_block(struct recover *v, const struct nvme_candidate *c, uint32_t slot,
+                       const struct nvme_item *it)
+{
+    struct nvme *n = v->n;
+    struct nvme_found found = {.bytes = it->bytes, .sum = it->sum, .order = c->seq};
+    if (nvme__entry_new(n, it->bytes, 0, &found.loc) < 0) {
+        no_room_for(v, c, it);
+        return;
+    }
+    struct nvme_entry *e = nvme__entry(n, found.loc);
+    found.label = (struct tier_label){.key = it->key,
+                                      .parent = it->parent,
+                                      .print = it->print,
+                                      .group = it->group,
+                                      .shard = it->shard,
+                                      .tokens = it->tokens,
+                                      .has_parent = (it->flags & NVME_I_PARENT) != 0,
+                                      .durable = (it->flags & NVME_I_DURABLE) != 0,
+                                      .by_pin = (it->flags & NVME_I_BY_PIN) != 0,
+                                      .level = it->level};
+    e->sum = it->sum;
+    e->slot = (uint16_t)slot;
+    e->page = (uint16_t)it->page;
+    e->flags = found.label.durable ? NVME_E_DURABLE : 0;
+    e->state = NVME_E_LIVE;
+    nvme__entry_link(n, e, c->extent);
+    e->owner = v->r->block(v->r->ctx, &found);
+    if (e->owner >= NVME_NO_ROOM) {
+        if (e->owner == NVME_NO_ROOM)
+            no_room_for(v, c, it);
+        nvme__entry_free(n, found.loc);
+        return;
+    }
+    v->report->blocks++;
+    v->report->bytes += it->bytes;
+}
+
+static void tell_blocks(struct recover *v, const struct nvme_candidate *c, const uint8_t *table,
+                        const struct nvme_head *head, bool failed)
+{
+    struct nvme_extent *x = &v->n->extent[c->extent];
+    struct nvme_item it;
+    if (head == NULL) {
+        v->report->tables_damaged++;
+        for (uint32_t i = x->records; i < x->items; i++)
+            v->report->blocks_dropped += (c->dead[i / 8] >> i % 8 & 1) == 0;
+        if (failed && c->forward) {
+            nvme__note(
+                v, "path %u: what was promised last was read, and then could not be: start again",
+                v->n->seg[x->seg].path);
+            v->error = -EIO;
+        } else if (failed) {
+            v->n->seg[x->seg].unread = true;
+            x->flags |= NVME_X_UNREAD;
+        } else {
+            x->flags |= NVME_X_DIRTY;
+        }
+        return;
+    }
+    for (uint32_t i = 0; i < head->items; i++) {
+        nvme__item_decode(table, i, &it);
+        if ((it.flags & NVME_I_RECORD) != 0 || (c->dead[i / 8] >> i % 8 & 1) != 0)
+            continue;
+        if (nvme__item_ok(head, &it))
+            tell_block(v, c, i, &it);
+        else
+            v->report->blocks_dropped++;
+    }
+}
+
+int nvme__tell(struct recover *v)
+{
+    struct slot *slot = sys_calloc(WINDOW, sizeof(slot[0]));
+    uint8_t *buf = nvme__buffer((uint64_t)WINDOW * NVME_HEAD_PAGES);
+    int r = slot != NULL && buf != NULL ? 0 : -ENOMEM;
+    for (uint32_t i = 0; r == 0 && i < WINDOW; i++)
+        slot[i].buf = buf + (size_t)i * NVME_HEAD_PAGES * NVME_PAGE;
+    if (r == 0)
+        r = each_table(v, slot, has_records, tell_records);
+    if (r == 0)
+        r = each_table(v, slot, promised, tell_blocks);
+    if (r == 0)
+        r = each_table(v, slot, unpromised, tell_blocks);
+    free(buf);
+    free(slot);
+    return r;
+}
