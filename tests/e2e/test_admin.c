@@ -370,7 +370,7 @@ static const char *outcome(const char *verb, bool is_by_age)
     ck_assert_msg(at != NULL, "no '%s' in: %s", verb, said);
     at += strlen(verb);
     if (is_by_age && (kept = strstr(at, "; kept ")) != NULL)
-        strcpy(kept, "\n");
+        memcpy(kept, "\n", 2);
     return at;
 }
 
