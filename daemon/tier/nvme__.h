@@ -208,6 +208,7 @@ struct nvme_io {
     struct list_node node; /* of its path's `inflight`, oldest first */
     struct nvme *n;
     uint64_t start_ns;
+    bool parts; /* a read of several blocks: if it fails they are read one by one */
     void (*end)(struct nvme_io *io);
 };
 
@@ -227,7 +228,8 @@ struct nvme_path {
     uint32_t zero_target;  /* where the batch ends */
     uint32_t zero_page;    /* of the segment `zeroing` */
     uint32_t era;          /* changes when a sync fails */
-    uint32_t errors_row;   /* failed reads since the last good I/O */
+    uint32_t errors_row;   /* failed reads since the last good I/O, at places that differ */
+    uint64_t bad_off;      /* of the last of them */
     uint32_t writes;       /* extents in flight */
     uint64_t queued_bytes; /* in flight */
     uint64_t queued;

@@ -32,8 +32,13 @@ void nvme__health_io(struct nvme *n, struct nvme_path *p, const struct nvme_io *
         return;
     }
     p->errors++;
+    if (io->parts) /* of which of them it is, and whether of the path, tells what follows */
+        return;
     if (io->op.kind == DISK_SYNC)
         nvme__sync_failed(n, p);
+    if (io->op.kind == DISK_READ && p->errors_row != 0 && io->op.off == p->bad_off)
+        return; /* one bad place, asked for again and again */
+    p->bad_off = io->op.off;
     if (io->op.kind != DISK_READ || ++p->errors_row >= 2)
         nvme__path_out(n, p, (int)io->op.result);
 }

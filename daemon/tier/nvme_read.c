@@ -87,19 +87,6 @@ void nvme__read_sort(struct nvme *n)
 
 /* ---- reads ---- */
 
-static void on_read(struct nvme_io *io)
-{
-    struct nvme_read *r = CONTAINER_OF(io, struct nvme_read, io);
-    struct nvme *n = io->n;
-    n->read_inflight -= io->op.bytes;
-    for (struct tier_op *op = r->ops, *next; op != NULL; op = next) {
-        next = op->next;
-        nvme__finish(n, op, io->op.result < 0 ? -EIO : 0);
-    }
-    r->next = n->read_free;
-    n->read_free = r;
-}
-
 /* What ends an operation before it has begun; 0: nothing. */
 static int refusal(struct nvme *n, struct tier_op *op)
 {
@@ -111,6 +98,61 @@ static int refusal(struct nvme *n, struct tier_op *op)
     if (!nvme__path_up(nvme__entry_path(n, e)) || n->extent[e->extent].state == NVME_X_LOST)
         return -EIO;
     return 0;
+}
+
+static void on_alone(struct nvme_io *io);
+
+/* The first of what is left of a read that failed: a bad place is to cost the block that it is in.
+ */
+static void read_alone(struct nvme *n, struct nvme_read *r)
+{
+    int why = 0;
+    while (r->ops != NULL && (why = refusal(n, r->ops)) != 0) {
+        struct tier_op *op = r->ops;
+        r->ops = op->next;
+        nvme__finish(n, op, why);
+    }
+    if (r->ops == NULL) {
+        r->next = n->read_free;
+        n->read_free = r;
+        return;
+    }
+    const struct nvme_entry *e = nvme__entry(n, r->ops->loc);
+    const uint64_t bytes = (uint64_t)nvme__pages(r->ops->bytes) * NVME_PAGE;
+    r->iov[0] = (struct iovec){r->ops->dst, bytes};
+    r->io.parts = false;
+    n->m.reads++;
+    n->read_inflight += bytes;
+    nvme__issue(n, &r->io, DISK_READ, nvme__entry_path(n, e), r->iov, 1, nvme__entry_page(n, e),
+                bytes, on_alone);
+}
+
+static void on_alone(struct nvme_io *io)
+{
+    struct nvme_read *r = CONTAINER_OF(io, struct nvme_read, io);
+    struct nvme *n = io->n;
+    struct tier_op *op = r->ops;
+    r->ops = op->next;
+    n->read_inflight -= io->op.bytes;
+    nvme__finish(n, op, io->op.result < 0 ? -EIO : 0);
+    read_alone(n, r);
+}
+
+static void on_read(struct nvme_io *io)
+{
+    struct nvme_read *r = CONTAINER_OF(io, struct nvme_read, io);
+    struct nvme *n = io->n;
+    n->read_inflight -= io->op.bytes;
+    if (io->op.result < 0 && io->parts) {
+        read_alone(n, r);
+        return;
+    }
+    for (struct tier_op *op = r->ops, *next; op != NULL; op = next) {
+        next = op->next;
+        nvme__finish(n, op, io->op.result < 0 ? -EIO : 0);
+    }
+    r->next = n->read_free;
+    n->read_free = r;
 }
 
 static void sweep(struct nvme *n, struct nvme_ops *list)
@@ -181,6 +223,7 @@ static bool read_one(struct nvme *n)
              nvme__entry_page(n, nvme__entry(n, op->loc)) == page &&
              (page - from + nvme__pages(op->bytes)) * NVME_PAGE <= n->c.extent_bytes);
     *tail = NULL;
+    r->io.parts = r->ops->next != NULL;
     n->m.reads++;
     n->read_inflight += (page - from) * NVME_PAGE;
     nvme__issue(n, &r->io, DISK_READ, p, r->iov, iovs, from, (page - from) * NVME_PAGE, on_read);

@@ -125,11 +125,13 @@ START_TEST(without_a_journal_the_tables_tell)
 }
 END_TEST
 
-static unsigned ended;
+static unsigned ended, failed;
+static uint64_t bad_page; /* cannot be read once all is written; 0: none */
 
 static void on_batch(struct tier_op *op)
 {
-    ck_assert_int_eq(op->status, 0);
+    ck_assert(op->status == 0 || (bad_page != 0 && op->status == -EIO));
+    failed += op->status != 0;
     if (op->kind == TIER_PUT)
         g.tier->ops->publish(g.tier, op);
     ended++;
@@ -143,7 +145,9 @@ static void batch(uint32_t n, uint32_t bytes)
     ck_assert_int_eq(posix_memalign((void **)&mem, 4096, (size_t)n * bytes), 0);
     memset(mem, 0x31, (size_t)n * bytes);
     for (unsigned pass = 0; pass < 2; pass++) {
-        ended = 0;
+        ended = failed = 0;
+        if (pass == 1 && bad_page != 0)
+            fake_disk_unreadable(g.disk, 0, bad_page * 4096, 4096);
         for (uint32_t i = 0; i < n; i++) {
             const struct tier_loc loc = op[i].loc;
             op[i] = (struct tier_op){.kind = pass == 0 ? TIER_PUT : TIER_GET,
@@ -211,6 +215,42 @@ START_TEST(blocks_of_a_turn_are_one_write_and_one_read)
     ck_assert_uint_le(written, metric("bytes_accepted") / 100 * 105);
     ck_assert_uint_le(metric("writes"), 11);
     ck_assert_uint_le(metric("reads"), 11);
+}
+END_TEST
+
+/* A read of many blocks fails, and one of them is bad: it costs that one, and the path stays. */
+START_TEST(a_bad_place_costs_the_block_that_it_is_in)
+{
+    rig_destroy(&g);
+    rig_init(&g, 1, UINT64_C(64) << 20, 9);
+    g.config.segment_bytes = UINT64_C(8) << 20;
+    g.config.extent_bytes = UINT64_C(2) << 20;
+    ck_assert_int_eq(rig_open(&g), 0);
+    rig_settle(&g);
+    bad_page = 4 + 16 * (unsigned)_i + 8; /* of the header, blocks, and in the middle of one */
+    batch(24, 65536);
+    ck_assert_uint_eq(failed, 1);
+    ck_assert_int_eq(nvme_path_error(g.nvme, 0), 0);
+    ck_assert_uint_ge(metric("reads"), 24);
+    bad_page = 0;
+}
+END_TEST
+
+START_TEST(one_bad_place_does_not_take_the_path_out)
+{
+    struct tier_loc a, b;
+    ck_assert_int_eq(rig_put(&g, 1, 5000, false, &a), 0);
+    ck_assert_int_eq(rig_put(&g, 2, 5000, false, &b), 0);
+    fake_disk_unreadable(g.disk, 0, 0, PATH_BYTES);
+    for (unsigned i = 0; i < 10; i++)
+        ck_assert_int_eq(rig_get(&g, a, 1, 5000), -EIO);
+    ck_assert_int_eq(nvme_path_error(g.nvme, 0), 0);
+    ck_assert_int_eq(rig_get(&g, b, 2, 5000), -EIO);
+    ck_assert_int_eq(nvme_path_error(g.nvme, 0), -EIO);
+    fake_disk_unreadable(g.disk, 0, 0, 0);
+    for (unsigned i = 0; i < 10; i++)
+        rig_turn(&g, 1000000000);
+    ck_assert_int_eq(rig_get(&g, a, 1, 5000), 0);
 }
 END_TEST
 
@@ -373,6 +413,8 @@ int main(void)
     tcase_add_test(t, without_a_journal_the_tables_tell);
     tcase_add_loop_test(t, blocks_of_a_turn_are_one_write_and_one_read, 0, 3);
     tcase_add_test(t, a_sync_does_not_wait_for_its_time_when_much_is_written);
+    tcase_add_loop_test(t, a_bad_place_costs_the_block_that_it_is_in, 0, 3);
+    tcase_add_test(t, one_bad_place_does_not_take_the_path_out);
     tcase_add_test(t, the_write_budget_outlives_a_restart);
     tcase_add_test(t, promises_move_when_they_have_more_than_their_half);
     tcase_add_loop_test(t, a_store_of_few_segments_is_written_on, 0, 8);
