@@ -147,6 +147,7 @@ static void on_read(struct tier_op *t)
     struct core_verify *v = o->slice;
     struct block *b = &c->blocks[o->block];
     unsigned i = o->index;
+    const bool is_promised = b->state == BLOCK_PRESENT && block_promised(b);
     enum verdict verdict = judge(c, o, b);
     list_remove(&o->node);
     pool_put(c->verify_ops, o);
@@ -154,6 +155,8 @@ static void on_read(struct tier_op *t)
     block_untear(c, b);
     block_freed(c, b, false);
     block_settle(c, b);
+    if (is_promised && b->state == BLOCK_PRESENT && !block_promised(b))
+        promise_begin(c, b); /* memory has what was wrong on disk */
     v->block[i].verdict = (uint8_t)MAX(v->block[i].verdict, verdict);
     if (--v->block[i].left > 0)
         return;

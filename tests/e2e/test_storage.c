@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Blocks leave memory for storage, come back, and outlive the daemon. */
 #include <check.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -372,6 +373,59 @@ static int on_explained(void *ctx, const struct kvc_explanation *x)
     return 0;
 }
 
+/* Another byte in the store where the block of that number of the chain lies. */
+static void damage(uint32_t chain, uint32_t block)
+{
+    static uint8_t want[BYTES], page[4096];
+    char file[128];
+    off_t at = 0;
+    snprintf(file, sizeof file, "%s/store/kvcache.store", rig.dir);
+    const int fd = open(file, O_RDWR | O_CLOEXEC);
+    ck_assert_int_ge(fd, 0);
+    rig_keys(ns, chain, BT, CHAIN, keys);
+    rig_fill(keys + block * KVC_KEY_BYTES, want, BYTES);
+    while (pread(fd, page, sizeof page, at) == (ssize_t)sizeof page &&
+           memcmp(page, want, sizeof page) != 0)
+        at += (off_t)sizeof page;
+    ck_assert_mem_eq(page, want, sizeof page);
+    page[77] ^= 1;
+    ck_assert_int_eq(pwrite(fd, page, sizeof page, at), sizeof page);
+    ck_assert_int_eq(fsync(fd), 0);
+    ck_assert_int_eq(close(fd), 0);
+}
+
+static uint64_t count_corrupt(void)
+{
+    struct kvc_verify v = {.tier = KVC_TIER_NVME, .bytes_max = MIB};
+    struct kvc_verified done;
+    uint64_t corrupt = 0;
+    do {
+        ck_assert_int_eq(kvc_verify_slice(k, &v, &done), 0);
+        corrupt += done.corrupt;
+        v.cursor = done.cursor;
+    } while (v.cursor != 0);
+    return corrupt;
+}
+
+/* Memory still has what is wrong on storage: the promise is kept from there. */
+START_TEST(a_promise_that_is_damaged_on_storage_is_written_again)
+{
+    uint8_t tiers = 0;
+    store_durably(1);
+    damage(1, 5);
+    ck_assert_uint_eq(count_corrupt(), 1);
+    for (unsigned i = 0; i < 6000 && (tiers & KVC_TIER_NVME) == 0; i++, rig_sleep_ms(10))
+        ck_assert_int_eq(kvc_explain(k, 0, keys + 5 * KVC_KEY_BYTES, 1, on_explained, &tiers), 0);
+    ck_assert_uint_eq(tiers, KVC_TIER_HOST | KVC_TIER_NVME);
+    ck_assert_uint_eq(count_corrupt(), 0);
+    kvc_close(&k);
+    rig_kill(&rig);
+    rig_restart(&rig, sets);
+    open_session();
+    ck_assert_uint_eq(load_chain(1), CHAIN);
+}
+END_TEST
+
 START_TEST(a_block_says_in_which_tiers_it_is)
 {
     uint8_t tiers = 0;
@@ -438,6 +492,7 @@ int main(void)
     tcase_add_test(t, a_lookup_can_begin_to_load);
     tcase_add_test(t, loading_does_not_hold_up_others);
     tcase_add_test(t, storage_can_be_verified);
+    tcase_add_test(t, a_promise_that_is_damaged_on_storage_is_written_again);
     tcase_add_test(t, a_block_says_in_which_tiers_it_is);
     tcase_add_test(t, paths_tell_what_was_written);
     tcase_add_test(t, a_second_daemon_on_the_same_store_is_refused_by_name);
