@@ -42,9 +42,10 @@ static int serve(const struct config *cfg)
 {
     struct node *n;
     log_init((enum log_level)cfg->log_level, 2, cfg->log_json);
-    if (node_start(cfg, &n))
-        return CLI_EXIT_FAILED;
-    int err = node_run(n);
+    int err = node_start(cfg, &n);
+    if (err)
+        return err == -ECANCELED ? CLI_EXIT_OK : CLI_EXIT_FAILED;
+    err = node_run(n);
     node_stop(&n);
     return err ? CLI_EXIT_FAILED : CLI_EXIT_OK;
 }

@@ -741,7 +741,7 @@ static int start_recovery(struct node *n)
     node_warm_recover(&n->warm, n->host, n->core, who, n);
     node_nvme_set_core(n->nvme, n->core);
     if (n->nvme != NULL)
-        err = node_nvme_recover(n->nvme, who, n);
+        err = node_nvme_recover(n->nvme, who, n, &n->terminate);
     if (err)
         return err;
     if (n->nvme != NULL || n->warm.on) {
@@ -894,9 +894,16 @@ int node_start(const struct config *cfg, struct node **ret_node)
     n->signals = -1;
     for (unsigned i = 0; i < ARRAY_LEN(setup); i++) {
         int err = setup[i].start(n);
+        if (!err && n->loop != NULL)
+            on_signal(&n->signal_watch, 0);
+        if (!err && n->terminate)
+            err = -ECANCELED;
         if (!err)
             continue;
-        LOG_ERROR("cannot start: %s: %s", setup[i].name, err_name(err));
+        if (err == -ECANCELED)
+            LOG_INFO("told to stop before it was ready; stopped");
+        else
+            LOG_ERROR("cannot start: %s: %s", setup[i].name, err_name(err));
         node_stop(&n);
         return err;
     }

@@ -5,12 +5,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "clock.h"
 #include "codec.h"
 #include "disk_file.h"
 #include "log.h"
 #include "meta.h"
+#include "notify.h"
 #include "nvme.h"
 #include "nvme_paths.h"
 #include "sys.h"
@@ -24,6 +26,10 @@ _Static_assert(DISK_FILE_HEAD_BYTES == NVME_LOOK_BYTES, "what is looked at befor
 /* How long the I/O of a daemon that was killed may take to end: its lock lasts so long. */
 #define LOCK_WAIT_MS 10000u
 #define PUMP_NS      100000000ll
+/* A start says how far it is, or what it waits for, so often; an end is waited for so long. */
+#define TELL_NS     5000000000u
+#define EXTEND_NS   60000000000u
+#define END_WAIT_NS 2000000000u
 /* An entry of the journal with LMDB's own, and pages that are half full. */
 #define JOURNAL_ENTRY_BYTES 512u
 #define JOURNAL_BASE_BYTES  (UINT64_C(8) << 20)
@@ -41,6 +47,9 @@ struct node_nvme {
     struct core *core;
     core_who_fn *who; /* during recovery */
     void *who_ctx;
+    const bool *terminate;
+    uint64_t begun_ns, told_ns, end_ns; /* it began, said so last, was told to end (0: not yet) */
+    uint64_t ended;                     /* I/Os that had ended when it said so last */
     uint32_t ns_kept, ns_gone, ns_foreign, blocks;
     char foreign[2 * KVC_PARAMS_MAX + 32]; /* whose the first of the foreign ones is */
     char error[NVME_PATHS_MAX][KVC_STRING_MAX];
@@ -287,11 +296,55 @@ void node_nvme_set_core(struct node_nvme *nvme, struct core *core)
 
 /* ---- what is there from the run before ---- */
 
+/* How far a start is; of a path that did not answer in all that time, that it is waited for. */
+static void tell_progress(struct node_nvme *n, uint64_t now_ns)
+{
+    char text[256], took[UNITS_TEXT_BYTES];
+    uint64_t ended = 0;
+    uint32_t waits = NVME_PATHS_MAX;
+    for (uint32_t i = 0; i < n->paths.n; i++) {
+        struct nvme_path_stats s;
+        nvme_path_stats(n->nvme, i, &s);
+        ended += s.reads + s.writes + s.syncs;
+        waits = s.queued != 0 ? i : waits;
+    }
+    const bool moved = ended != n->ended;
+    n->ended = ended;
+    n->told_ns = now_ns;
+    units_format_duration_ns(now_ns - n->begun_ns, took);
+    if (moved || waits == NVME_PATHS_MAX) {
+        (void)!snprintf(text, sizeof text, "nvme: reading what is there: %u blocks until now, %s",
+                        n->blocks, took);
+        LOG_INFO("%s", text);
+        if (notify_extend(EXTEND_NS) < 0)
+            LOG_WARN("the service manager cannot be told to wait");
+    } else {
+        (void)!snprintf(text, sizeof text, "nvme: %s does not answer; the start waits for it, %s",
+                        disk_file_name(n->disk, waits), took);
+        LOG_WARN("%s", text);
+    }
+    if (notify_status(text) < 0)
+        LOG_WARN("the service manager cannot be told how far the start is");
+}
+
 static int on_pump(void *ctx)
 {
     struct node_nvme *n = ctx;
     const int rc = loop_turn(n->loop, PUMP_NS);
-    return rc < 0 ? rc : 0;
+    const uint64_t now_ns = clock_now_ns();
+    if (rc < 0)
+        return rc;
+    if (!*n->terminate) {
+        if (now_ns - n->told_ns >= TELL_NS)
+            tell_progress(n, now_ns);
+        return 0;
+    }
+    n->end_ns = n->end_ns != 0 ? n->end_ns : now_ns;
+    if (now_ns - n->end_ns >= END_WAIT_NS) {
+        LOG_ERROR("I/O on nvme.paths did not end; leaving all the same");
+        _exit(EXIT_FAILURE); /* as after a crash: nothing that I/O may touch is freed */
+    }
+    return -ECANCELED;
 }
 
 static void on_ns(void *ctx, const uint8_t *record, uint32_t bytes)
@@ -371,19 +424,22 @@ static void tell(const struct node_nvme *n, const struct nvme_report *r, uint64_
                  units_format_bytes(r->segment_bytes, bytes));
 }
 
-int node_nvme_recover(struct node_nvme *n, core_who_fn *who, void *ctx)
+int node_nvme_recover(struct node_nvme *n, core_who_fn *who, void *ctx, const bool *terminate)
 {
     const struct nvme_recovery how = {
         .ctx = n, .pump = on_pump, .ns = on_ns, .block = on_block, .approve = on_approve};
     struct nvme_report report = {0};
-    const uint64_t begun = clock_now_ns();
+    n->begun_ns = n->told_ns = clock_now_ns();
     n->who = who;
     n->who_ctx = ctx;
+    n->terminate = terminate;
     int err = nvme_recover(n->nvme, &how, &report);
+    if (err == -ECANCELED)
+        return err;
     if (err)
         LOG_ERROR("nvme: %s%s%s", err_name(err), report.note[0] != '\0' ? ": " : "", report.note);
     else
-        tell(n, &report, clock_now_ns() - begun);
+        tell(n, &report, clock_now_ns() - n->begun_ns);
     for (uint32_t i = 0; err == 0 && i < n->paths.n; i++) {
         if ((report.paths_empty >> i & 1) == 0)
             continue;

@@ -39,6 +39,13 @@ int notify_status(const char *text)
     return say(line);
 }
 
+int notify_extend(uint64_t ns)
+{
+    char line[64];
+    snprintf(line, sizeof line, "EXTEND_TIMEOUT_USEC=%llu", (unsigned long long)(ns / 1000));
+    return say(line);
+}
+
 uint64_t notify_watchdog_interval_ns(void)
 {
     uint64_t usec = 0;

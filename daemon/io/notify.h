@@ -24,6 +24,8 @@ KVC_WARN_UNUSED int notify_ready(void);
 KVC_WARN_UNUSED int notify_stopping(void);
 /* One line for people; what is behind a newline is left out. */
 KVC_WARN_UNUSED int notify_status(const char *text);
+/* A start that goes on gets so much longer from now, beyond what the manager would have waited. */
+KVC_WARN_UNUSED int notify_extend(uint64_t ns);
 
 /* How long the manager waits for a sign of life, in nanoseconds: say one at half of it. 0: it does
  * not wait for any. */

@@ -2,6 +2,7 @@
 /* Blocks leave memory for storage, come back, and outlive the daemon. */
 #include <check.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -475,6 +476,53 @@ START_TEST(a_second_daemon_on_the_same_store_is_refused_by_name)
 }
 END_TEST
 
+static bool log_has(const char *text)
+{
+    char line[512];
+    bool has = false;
+    snprintf(line, sizeof line, "%s/log", rig.dir);
+    FILE *f = fopen(line, "r");
+    while (f != NULL && !has && fgets(line, sizeof line, f) != NULL)
+        has = strstr(line, text) != NULL;
+    if (f != NULL)
+        fclose(f);
+    return has;
+}
+
+/* Of a daemon that is at its start: until its log says so. */
+static int end_once_said(const char *text, const char *fault)
+{
+    int status;
+    rig_kill(&rig);
+    rig_begin(&rig, sets, fault);
+    for (unsigned i = 0; i < 6000 && !log_has(text); i++)
+        rig_sleep_ms(10);
+    ck_assert_int_eq(kill(rig.pid, SIGTERM), 0);
+    ck_assert_int_eq(waitpid(rig.pid, &status, 0), rig.pid);
+    if (!log_has(text) || !WIFEXITED(status))
+        rig_show_log(&rig);
+    ck_assert(log_has(text));
+    ck_assert(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+/* What reads a store that is slow, or does not answer, can be told to stop, and costs nothing. */
+START_TEST(a_start_can_be_ended)
+{
+    store_durably(1);
+    kvc_close(&k);
+    ck_assert_int_eq(end_once_said("(KVC_FAULT)", "read:1-=1000ms"), 0);
+    ck_assert(log_has("told to stop before it was ready"));
+    ck_assert(!log_has("I/O on nvme.paths did not end"));
+    rig_restart(&rig, sets);
+    ck_assert_int_ne(end_once_said("kvcache.store does not answer", "read:1-=600000ms"), 0);
+    ck_assert(log_has("I/O on nvme.paths did not end"));
+    rig_restart(&rig, sets);
+    open_session();
+    ck_assert_uint_eq(load_chain(1), CHAIN);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("storage");
@@ -495,6 +543,7 @@ int main(void)
     tcase_add_test(t, a_promise_that_is_damaged_on_storage_is_written_again);
     tcase_add_test(t, a_block_says_in_which_tiers_it_is);
     tcase_add_test(t, paths_tell_what_was_written);
+    tcase_add_test(t, a_start_can_be_ended);
     tcase_add_test(t, a_second_daemon_on_the_same_store_is_refused_by_name);
     suite_add_tcase(s, t);
     SRunner *r = srunner_create(s);

@@ -158,10 +158,13 @@ static void take_found(struct sim *s, const struct nvme_found *f, bool rebuilt)
                  version);
     if (other && s->bad)
         hide(s, id);
-    else if (t->hidden && !s->bad && version != t->hidden_version && !s->misdirects)
+    else if (t->hidden && version == t->version && t->moved && f->label.durable) {
+        t->hidden = false; /* what was promised before was moved meanwhile: it is the newest now */
+        t->durable = true;
+    } else if (t->hidden && !s->bad && version != t->hidden_version && !s->misdirects) {
         sim_fail(s, "block %u was promised as version %u, and after a bad start it is %u", id,
                  t->hidden_version, version);
-    else if (t->hidden && version == t->hidden_version) {
+    } else if (t->hidden && version == t->hidden_version) {
         t->hidden = false;
         t->version = version;
         t->durable = f->label.durable;

@@ -58,6 +58,8 @@ START_TEST(the_manager_hears_what_is_said)
     ck_assert_str_eq(hear(), "READY=1");
     ck_assert_int_eq(notify_status("12 blocks\nREADY=1"), 1);
     ck_assert_str_eq(hear(), "STATUS=12 blocks");
+    ck_assert_int_eq(notify_extend(UINT64_C(1500000000)), 1);
+    ck_assert_str_eq(hear(), "EXTEND_TIMEOUT_USEC=1500000");
     ck_assert_int_eq(notify_watchdog(), 1);
     ck_assert_str_eq(hear(), "WATCHDOG=1");
     ck_assert_int_eq(notify_stopping(), 1);
