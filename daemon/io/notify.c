@@ -9,17 +9,17 @@
 
 #include "fault.h"
 
-static int say(const char *text)
-{
-    if (FAULT(send))
-        return -EAGAIN;
-    return sd_notify(0, text);
-}
-
 bool notify_is_managed(void)
 {
     const char *socket = getenv("NOTIFY_SOCKET");
     return socket && socket[0];
+}
+
+static int say(const char *text)
+{
+    if (FAULT(send))
+        return -EAGAIN;
+    return notify_is_managed() ? sd_notify(0, text) : 0;
 }
 
 int notify_ready(void)
