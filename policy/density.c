@@ -15,17 +15,35 @@
 #include "round.h"
 #include "survival.h"
 
-#define LEARN_EACH  8u  /* classes whose scores are worked out at each request */
-#define GAP_USES    24u /* of a shared block */
+#define LEARN_EACH  8u /* classes whose scores are worked out at each request */
+#define GAP_USES    5u /* of a shared block: popularity drifts */
 #define TURN_USES   12u
 #define SHARED_LOG2 2u
+#define REPEATS     5u /* uses of a chain's last block: what does not grow is no conversation */
 #define VALUES_MEAN 1024.0f /* blocks that the mean value is taken over */
+/* What went: uses that its hits are taken over, and that are as expected until there are more. */
+#define GONE_WINDOW 500.0f
+#define GONE_PRIOR  30.0f
+#define NEWS_LEAST  (1 / NEWS_MOST)
+#define NEWS_MOST   1.5f
+#define LIFE_MEAN   1000.0f /* blocks */
+
+/* Of a use that began then, at a time. */
+struct expected {
+    uint32_t class, used, now;
+    float chance;
+};
 
 struct policy {
     uint32_t now; /* GHOST_MS */
     uint64_t now_ms;
-    float common; /* mean of saves per byte; 0 until the first is known */
-    float values; /* it is the mean of so many */
+    float common;         /* mean of saves per byte; 0 until the first is known */
+    float values;         /* it is the mean of so many */
+    uint32_t victim;      /* that was named last */
+    float life;           /* GHOST_MS: mean age of what goes */
+    float expected, hits; /* of what was asked for once, and went, within such a time */
+    float news;           /* what it is worth, of what is expected */
+    struct expected last;
     struct survival *survival;
     struct ghost_table *ghost;
     struct order *order;
@@ -49,7 +67,8 @@ static struct policy *density_init(void *mem, const struct policy_config *config
     p->ghost = ghost_init(at, config->blocks_max);
     at += round64(ghost_mem_bytes(config->blocks_max));
     p->order = order_init(at, config->blocks_max, CLASS_BLOCKS, config->lists_max);
-    p->common = 1;
+    p->common = p->news = 1;
+    p->victim = POLICY_NO_BLOCK;
     return p;
 }
 
@@ -125,6 +144,66 @@ static struct ghost *remember(struct policy *p, uint64_t hash)
     return g;
 }
 
+/* ---- what went ---- */
+
+/* How new things go on is learned over all the time that is remembered, and changes: at first what
+ * many want comes for the first time, later what nobody wants again. So what is expected of those
+ * that go, until they would be as old again as what goes, is compared with what comes of it. */
+static bool is_news(unsigned class)
+{
+    return class < CLASS_FIRST + CLASS_NEWS;
+}
+
+static void look_at_news(struct policy *p)
+{
+    const float news = (p->hits + GONE_PRIOR) / (p->expected + GONE_PRIOR);
+    p->news = news < NEWS_LEAST ? NEWS_LEAST : news > NEWS_MOST ? NEWS_MOST : news;
+    if (p->hits + p->expected > GONE_WINDOW)
+        p->hits *= 0.5f, p->expected *= 0.5f;
+}
+
+/* Blocks of one request mostly go together. */
+static float chance_of(struct policy *p, const struct ghost *g, uint32_t age)
+{
+    struct expected *e = &p->last;
+    if (e->class != g->class || e->used != g->used || e->now != p->now)
+        *e = (struct expected){
+            .class = g->class,
+            .used = g->used,
+            .now = p->now,
+            .chance = survival_chance(p->survival, g->class, ms_of(age), ms_of((uint32_t)p->life))};
+    return e->chance;
+}
+
+/* A block leaves the cache; if it is the victim, for want of room. */
+static void goes(struct policy *p, uint32_t block)
+{
+    const struct order_node *n = order_node(p->order, block);
+    if (block != p->victim)
+        return;
+    p->victim = POLICY_NO_BLOCK;
+    const uint32_t age = p->now > n->used ? p->now - n->used : 0;
+    p->life += ((float)age - p->life) / (p->life < 1 ? 1 : LIFE_MEAN);
+    struct ghost *g = is_news(n->class) ? ghost_find(p->ghost, n->hash) : NULL;
+    if (!g || !is_news(g->class))
+        return;
+    const uint32_t unused = p->now > g->used ? p->now - g->used : 0;
+    ghost_set_gone(g, unused > 0 ? unused : 1);
+    p->expected += weight_of(g) * chance_of(p, g, unused);
+    look_at_news(p);
+}
+
+static void is_back(struct policy *p, struct ghost *g)
+{
+    if (g->gone == 0)
+        return;
+    if (is_news(g->class) && (float)(p->now - g->used) <= (float)ghost_get_gone(g) + p->life) {
+        p->hits += weight_of(g);
+        look_at_news(p);
+    }
+    g->gone = 0;
+}
+
 /* ---- requests ---- */
 
 struct chain {
@@ -134,7 +213,7 @@ struct chain {
 };
 
 /* A request continues a chain when all that it knows is the chain of one earlier request, but for
- * that one's last block, and nobody else has used it. */
+ * that one's last block, nobody else has used it, and it grows now and then. */
 static struct chain chain_of(struct policy *p, const struct policy_request *r)
 {
     const struct ghost *deepest = NULL;
@@ -148,7 +227,8 @@ static struct chain chain_of(struct policy *p, const struct policy_request *r)
     }
     unsigned news = r->n - known;
     struct chain c = {.turn = 1, .size = 31u - (unsigned)__builtin_clz(r->n)};
-    bool continued = known > 1 && deepest->left <= 1 && deepest->uses <= deepest->turn;
+    bool continued = known > 1 && deepest->left <= 1 && deepest->uses <= deepest->turn &&
+                     deepest->uses < REPEATS;
     if (continued) {
         c.turn = deepest->turn < UINT8_MAX ? deepest->turn + 1u : UINT8_MAX;
         c.class = class_next(news, c.turn, ms_of(ghost_gap(deepest, p->now, TURN_USES)));
@@ -178,6 +258,7 @@ static void use(struct policy *p, const struct chain *c, uint64_t hash, uint32_t
 {
     struct ghost *g = ghost_find(p->ghost, hash);
     if (g) {
+        is_back(p, g);
         if (g->used == p->now) /* named twice by one request: it begins before it ends */
             run_begins(p, begun);
         if (!is_of_run(ended, g))
@@ -190,8 +271,8 @@ static void use(struct policy *p, const struct chain *c, uint64_t hash, uint32_t
     }
     g->uses += g->uses < UINT8_MAX;
     g->turn = (uint8_t)c->turn;
-    g->left = (uint8_t)(left < UINT8_MAX ? left : UINT8_MAX);
-    g->size = (uint8_t)(is_tip(g) ? 0 : g->uses > c->turn ? SHARED_LOG2 : c->size);
+    g->left = (left < GHOST_LEFT_MAX ? left : GHOST_LEFT_MAX) & GHOST_LEFT_MAX;
+    g->size = (is_tip(g) ? 0 : g->uses > c->turn ? SHARED_LOG2 : c->size) & 31u;
     g->class = (uint16_t)class_of(c, g);
     g->used = p->now;
     if (!is_of_run(begun, g))
@@ -302,6 +383,7 @@ static void density_touch(struct policy *p, uint32_t block, uint64_t now_ms)
 
 static void density_remove(struct policy *p, uint32_t block)
 {
+    goes(p, block);
     order_out(p->order, block);
     order_node(p->order, block)->state = ORDER_UNKNOWN;
 }
@@ -309,6 +391,7 @@ static void density_remove(struct policy *p, uint32_t block)
 static void density_park(struct policy *p, uint32_t block)
 {
     struct order_node *n = order_node(p->order, block);
+    goes(p, block);
     order_out(p->order, block);
     if (n->state != ORDER_UNKNOWN)
         n->state = ORDER_PARKED;
@@ -352,7 +435,8 @@ static float worth_at(const void *ctx, const struct order_node *n, uint32_t now)
 {
     const struct policy *p = ctx;
     uint32_t age = now > n->used ? now - n->used : 0;
-    return survival_score(p->survival, n->class, ms_of(age)) * n->value;
+    const float news = is_news(n->class) ? p->news : 1;
+    return survival_score(p->survival, n->class, ms_of(age)) * n->value * news;
 }
 
 static uint32_t density_victim(struct policy *p, uint8_t list, uint64_t now_ms,
@@ -361,8 +445,10 @@ static uint32_t density_victim(struct policy *p, uint8_t list, uint64_t now_ms,
     set_now(p, now_ms);
     for (;;) {
         uint32_t block = order_least(p->order, list, p->now, worth_at, p);
-        if (block == POLICY_NO_BLOCK || can_evict(ctx, block))
+        if (block == POLICY_NO_BLOCK || can_evict(ctx, block)) {
+            p->victim = block;
             return block;
+        }
         order_out(p->order, block);
         order_node(p->order, block)->state = ORDER_ASIDE;
     }

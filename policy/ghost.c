@@ -4,8 +4,10 @@
 #define WAYS     8u
 #define SETS_MIN (1u << 14)
 /* Times the mean: what comes back after a pause comes as often as before it. */
-#define LONGEST 8.0f
-#define LEAST   16.0f /* ticks: uses of one moment have a mean, too, that can grow */
+#define LONGEST       8.0f
+#define GAP_FRACTION  11u
+#define GONE_FRACTION 3u
+#define LEAST         16.0f /* ticks: uses of one moment have a mean, too, that can grow */
 
 struct ghost_table {
     uint32_t sets;
@@ -62,16 +64,38 @@ struct ghost *ghost_add(struct ghost_table *t, uint64_t hash, struct ghost *ret_
     return at;
 }
 
-/* Kept in 16 bits: exact below 4096, 11 bits of fraction above. */
+/* In few bits: exact below 2^(fraction + 1), `fraction` bits behind the first above. */
+static uint32_t pack(uint32_t x, unsigned fraction)
+{
+    const unsigned log2 = x != 0 ? 31u - (unsigned)__builtin_clz(x) : 0;
+    const unsigned up = log2 > fraction ? log2 - fraction : 0;
+    return (up << fraction) + (x >> up);
+}
+
+static uint32_t unpack(uint32_t bits, unsigned fraction)
+{
+    const uint32_t one = UINT32_C(1) << fraction;
+    return bits < 2 * one ? bits : ((bits & (one - 1)) + one) << ((bits >> fraction) - 1);
+}
+
 uint32_t ghost_get_gap(const struct ghost *g)
 {
-    return g->gap < 4096 ? g->gap : ((g->gap & 2047u) + 2048u) << ((g->gap >> 11) - 1);
+    return unpack(g->gap, GAP_FRACTION);
 }
 
 void ghost_set_gap(struct ghost *g, uint32_t gap)
 {
-    unsigned up = gap < 4096 ? 0 : 20u - (unsigned)__builtin_clz(gap);
-    g->gap = (uint16_t)(up ? (up << 11) + (gap >> up) : gap);
+    g->gap = (uint16_t)pack(gap, GAP_FRACTION);
+}
+
+uint32_t ghost_get_gone(const struct ghost *g)
+{
+    return unpack(g->gone, GONE_FRACTION);
+}
+
+void ghost_set_gone(struct ghost *g, uint32_t age)
+{
+    g->gone = (uint8_t)pack(age, GONE_FRACTION);
 }
 
 uint32_t ghost_gap(const struct ghost *g, uint32_t now, unsigned uses_max)

@@ -12,15 +12,18 @@
 #include <stdint.h>
 
 struct ghost {
-    uint32_t tag;   /* of the hash; 0: free */
-    uint32_t used;  /* GHOST_MS; when the use that is under way began */
-    uint16_t class; /* of that use */
-    uint16_t gap;   /* mean time between uses; ghost_get_gap */
-    uint8_t uses;   /* saturates */
-    uint8_t turn;   /* of the conversation that used it last; saturates */
-    uint8_t left;   /* blocks of the chain that were behind it in that use; saturates */
-    uint8_t size;   /* log2 of the blocks that the use is counted together with */
+    uint32_t tag;     /* of the hash; 0: free */
+    uint32_t used;    /* GHOST_MS; when the use that is under way began */
+    uint16_t class;   /* of that use */
+    uint16_t gap;     /* mean time between uses; ghost_get_gap */
+    uint8_t uses;     /* saturates */
+    uint8_t turn;     /* of the conversation that used it last; saturates */
+    uint8_t left : 2; /* blocks of the chain that were behind it in that use; saturates */
+    uint8_t size : 5; /* log2 of the blocks that the use is counted together with */
+    uint8_t gone;     /* how old the use was when the cache let go of the block; ghost_get_gone */
 };
+
+#define GHOST_LEFT_MAX 3u
 
 #define GHOST_MS 16u /* unit of time: 2^32 are two years */
 
@@ -37,5 +40,8 @@ struct ghost *ghost_add(struct ghost_table *t, uint64_t hash, struct ghost *ret_
 uint32_t ghost_gap(const struct ghost *g, uint32_t now, unsigned uses_max);
 uint32_t ghost_get_gap(const struct ghost *g);
 void ghost_set_gap(struct ghost *g, uint32_t gap);
+/* GHOST_MS, to one part in sixteen; 0: it did not go, or nothing is known. */
+uint32_t ghost_get_gone(const struct ghost *g);
+void ghost_set_gone(struct ghost *g, uint32_t age);
 
 #endif

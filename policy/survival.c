@@ -320,3 +320,16 @@ float survival_score(const struct survival *s, unsigned class, uint64_t age_ms)
     float part = ((float)age_ms - from) / (to - from);
     return t->score[i] + (t->score[i + 1] - t->score[i]) * (part < 1 ? part : 1);
 }
+
+float survival_chance(const struct survival *s, unsigned class, uint64_t age_ms, uint64_t for_ms)
+{
+    const struct table *t = &s->table[class];
+    const float end = (float)(age_ms + for_ms);
+    float at = (float)age_ms, none = 1;
+    for (unsigned i = bucket_of(age_ms); i < SURVIVAL_BUCKETS && at < end; i++) {
+        const float to = s->edge_ms[i + 1] < end ? s->edge_ms[i + 1] : end;
+        none *= 1 - t->chance[i] * (to - at) / (s->edge_ms[i + 1] - s->edge_ms[i]);
+        at = to;
+    }
+    return 1 - none;
+}

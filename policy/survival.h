@@ -60,5 +60,7 @@ void survival_learn(struct survival *s);
 /* Expected hits per second of keeping a block of this class and age (ms), over the best time to
  * keep it. */
 float survival_score(const struct survival *s, unsigned class, uint64_t age_ms);
+/* The chance of a hit before it is `for_ms` older. */
+float survival_chance(const struct survival *s, unsigned class, uint64_t age_ms, uint64_t for_ms);
 
 #endif

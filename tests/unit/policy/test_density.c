@@ -194,6 +194,63 @@ START_TEST(what_never_comes_back_loses_worth)
 }
 END_TEST
 
+/* Two documents with another question each time, one often and one seldom: as conversations that
+ * have many turns they would be of one class, of all that take longer than two minutes. */
+START_TEST(a_chain_that_does_not_grow_is_no_conversation)
+{
+    for (uint64_t i = 0; i < 400; i++) {
+        ask(100, 1, i);
+        if (i % 10 == 0)
+            ask(200, 1, i);
+        ask(1000 + i, CHAIN, 0);
+        rig.now_ms += 200000;
+    }
+    ask(100, 1, 400);
+    ask(200, 1, 400);
+    keep(1, 100, 0);
+    keep(2, 200, 0);
+    rig.now_ms += 100000;
+    ck_assert_msg(worth_now(1) > worth_now(2) * 3, "%g and %g", (double)worth_now(1),
+                  (double)worth_now(2));
+}
+END_TEST
+
+/* New things that all came back once, and then do no more; what goes for want of room shows it
+ * sooner (`gone`) than what is taken away for other reasons. */
+static float worth_of_news(bool gone, bool again)
+{
+    for (uint64_t i = 0; i < 600; i++) {
+        const uint64_t content = 1000 + i;
+        ask(content, CHAIN, 0);
+        keep(1, content, 0);
+        rig.now_ms += 4000;
+        if (gone)
+            ck_assert_uint_eq(rig_victim(&rig, 0), 1);
+        rig.ops->remove(rig.p, 1);
+        rig.now_ms += 2000;
+        if (i < 200 || again)
+            ask(content, CHAIN, 0);
+        rig.now_ms += 10000;
+    }
+    ask(70000, CHAIN, 0);
+    keep(1, 70000, 0);
+    const float worth = worth_now(1);
+    rig_close(&rig);
+    rig_open(&rig, &policy_density);
+    return worth;
+}
+
+START_TEST(what_became_of_news_that_went_tells_what_news_is_worth)
+{
+    const float unseen = worth_of_news(false, false), seen = worth_of_news(true, false);
+    ck_assert_msg(seen < unseen * 0.9f && seen > unseen * 0.5f, "%g, and %g of what went",
+                  (double)unseen, (double)seen);
+    const float back = worth_of_news(false, true), went = worth_of_news(true, true);
+    ck_assert_msg(went > back * 0.9f && went < back * 1.6f, "%g, and %g of what went", (double)back,
+                  (double)went);
+}
+END_TEST
+
 START_TEST(lists_are_apart)
 {
     keep(1, 1, 0);
@@ -349,6 +406,8 @@ int main(void)
     tcase_add_test(tc, what_comes_back_every_two_seconds_is_worth_half_a_hit_a_second);
     tcase_add_test(tc, last_blocks_that_come_back_are_told_apart);
     tcase_add_test(tc, what_never_comes_back_loses_worth);
+    tcase_add_test(tc, a_chain_that_does_not_grow_is_no_conversation);
+    tcase_add_test(tc, what_became_of_news_that_went_tells_what_news_is_worth);
     tcase_add_test(tc, lists_are_apart);
     tcase_add_test(tc, what_is_parked_keeps_its_age_and_its_worth);
     tcase_add_test(tc, a_block_in_use_is_asked_for_once);

@@ -78,6 +78,18 @@ START_TEST(uses_are_counted_once_however_old_they_grow)
 }
 END_TEST
 
+START_TEST(the_chance_of_a_hit_grows_with_the_time_that_it_is_given)
+{
+    live(QUICK, 2000, 4000, false);
+    expect_near(survival_chance(s, QUICK, 0, 8000), 0.5f, "until 8 s");
+    ck_assert(survival_chance(s, QUICK, 0, 2000) < 0.05f);
+    ck_assert(survival_chance(s, QUICK, 8000, 60000) < 0.05f);
+    ck_assert(survival_chance(s, QUICK, 1000, 0) <= 0);
+    const float year = survival_chance(s, QUICK, 0, UINT64_C(365) * 24 * 3600 * 1000);
+    ck_assert(year >= survival_chance(s, QUICK, 0, 8000) && year <= 1);
+}
+END_TEST
+
 /* A thousand that are never hit, among some that are hit at 4 s: when the slots begin to be used
  * again they still are a thousand. */
 START_TEST(slots_are_counted_apart)
@@ -168,6 +180,7 @@ int main(void)
     TCase *tc = tcase_create("survival");
     tcase_add_checked_fixture(tc, setup, teardown);
     tcase_add_test(tc, uses_are_counted_once_however_old_they_grow);
+    tcase_add_test(tc, the_chance_of_a_hit_grows_with_the_time_that_it_is_given);
     tcase_add_test(tc, slots_are_counted_apart);
     tcase_add_test(tc, a_class_that_nobody_saw_yet_is_like_the_one_above_in_its_own_time);
     tcase_add_test(tc, a_class_that_moved_in_is_worked_out_too);
