@@ -331,15 +331,23 @@ static const struct field blocks_fields[] = {
 SCHEMA(codec__req_blocks, struct msg_blocks, blocks_fields, .ops = {KVC_OP_BLOCKS},
        .check = check_blocks);
 
+#define VERIFY_TIER_MUST "tier must be 0 (all), 1 (host), 2 (nvme) or 4 (hbm)"
+
+static const char *check_verify(const void *p)
+{
+    const struct msg_verify *msg = p;
+    return msg->tier == (KVC_TIER_HOST | KVC_TIER_NVME) ? VERIFY_TIER_MUST : NULL;
+}
+
 static const struct field verify_fields[] = {
     U32(struct msg_verify, ns),
-    UINT(struct msg_verify, tier, KVC_TIER_NONE, KVC_TIER_NVME,
-         "tier must be 0 (all), 1 (host) or 2 (nvme)"),
+    UINT(struct msg_verify, tier, KVC_TIER_NONE, KVC_TIER_HBM, VERIFY_TIER_MUST),
     U64(struct msg_verify, cursor),
     UINT(struct msg_verify, bytes_max, 1, UINT64_MAX,
          "bytes_max must be an integer from 1 to 2^64 - 1"),
 };
-SCHEMA(codec__req_verify, struct msg_verify, verify_fields, .ops = {KVC_OP_VERIFY});
+SCHEMA(codec__req_verify, struct msg_verify, verify_fields, .ops = {KVC_OP_VERIFY},
+       .check = check_verify);
 
 static const char *check_trace(const void *p)
 {

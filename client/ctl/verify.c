@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "ctl.h"
+#include "gpus.h"
 #include "json.h"
 #include "key.h"
 #include "units.h"
@@ -20,23 +21,29 @@ enum { BAR_CELLS = 24 };
 #define SECOND_NS         1000000000u
 
 static const char help[] =
-    "Usage: kvcachectl verify [--ns ID] [--rate SIZE] [--tier host|nvme] [--json]\n"
+    "Usage: kvcachectl verify [--ns ID] [--rate SIZE] [--tier host|nvme|hbm] [--json]\n"
     "\n"
     "Reads every stored block again and compares its checksum with that of the day it was stored.\n"
     "A block that differs is dropped at once, with all that follow it: later lookups miss and say\n"
     "CORRUPT, who is reading it is told to discard it, and the daemon logs it. Blocks that are\n"
-    "stored while this runs may be left out. Copies in slots of devices are not read; of a block\n"
-    "that is bad in memory they go too.\n"
+    "stored while this runs may be left out. A copy in a device's slot that is bad goes alone; "
+    "its\n"
+    "block is served from where else it is. A device that is out is named, and its slots are\n"
+    "empty.\n"
     "\n"
     "  --ns ID      of this namespace only; 'kvcachectl ns' lists them\n"
     "  --rate SIZE  read so much in a second, for instance 256MiB (default 1GiB; 0 = as fast as "
     "it\n"
     "               goes, which slows stores down)\n"
-    "  --tier NAME  copies in this tier only: 'host' (memory) or 'nvme' (default: all)\n"
+    "  --tier NAME  copies in this tier only: 'host' (memory), 'nvme', 'hbm' (slots of devices), "
+    "or\n"
+    "               'all' (default)\n"
     "  --json       one object per line: {\"event\": \"progress\", ...} each second,\n"
     "               {\"event\": \"corrupt\", ...} for each bad block, {\"event\": \"done\", ...}\n"
     "\n"
-    "Exit code 6 when blocks were corrupt.\n"
+    "Exit code 6 when blocks were corrupt; 5 when some could not be read, or 'hbm' was asked for "
+    "and\n"
+    "a device is out.\n"
     "\n"
     "Example, nightly and gently:\n"
     "  kvcachectl verify --rate 200MiB --json >> /var/log/kvcache-verify.jsonl\n";
@@ -49,6 +56,7 @@ struct verify {
     uint64_t blocks, bytes, skipped, failed, corrupt, below;
     uint64_t begun_ns, shown_ns;
     bool terminal, drawn;
+    struct devices devices; /* as they were before; after: as they are */
 };
 
 static uint64_t now_ns(void)
@@ -179,11 +187,53 @@ static void tell_end(const struct verify *v)
 static int add_ns(void *ctx, const struct kvc_ns_info *ns)
 {
     struct verify *v = ctx;
-    if (!v->slice.ns || ns->ns == v->slice.ns) {
+    if (v->slice.tier != KVC_TIER_HBM && (!v->slice.ns || ns->ns == v->slice.ns)) {
         v->blocks_total += ns->blocks;
         v->bytes_total += ns->bytes;
     }
     return 0;
+}
+
+static bool has_devices(const struct verify *v)
+{
+    return v->slice.tier == KVC_TIER_HBM || v->slice.tier == KVC_TIER_NONE;
+}
+
+/* What there is, about: of all namespaces on devices. */
+static int take_totals(struct verify *v)
+{
+    int rc = kvc_ns_list(v->ctl->kvc, add_ns, v);
+    if (rc == 0 && has_devices(v))
+        rc = devices_take(v->ctl, &v->devices);
+    for (uint32_t i = 0; rc == 0 && i < v->devices.n; i++) {
+        v->blocks_total += v->devices.device[i].blocks;
+        v->bytes_total += v->devices.device[i].used_bytes;
+    }
+    return rc;
+}
+
+static void tell_out(const struct verify *v, const struct kvc_device *d)
+{
+    const char *name = d->device[0] ? d->device : d->name;
+    if (v->ctl->json)
+        json_print(
+            json_pack("{s:s, s:s, s:s}", "event", "device out", "device", name, "why", d->why));
+    else
+        printf("device %s is out, and its slots are empty: %s\n", name, d->why);
+}
+
+/* Those with room for blocks; returns how many are out, or the library's error. */
+static int look_at_devices(struct verify *v)
+{
+    int out = 0, rc = has_devices(v) ? devices_take(v->ctl, &v->devices) : 0;
+    for (uint32_t i = 0; rc == 0 && i < v->devices.n; i++) {
+        const struct kvc_device *d = &v->devices.device[i];
+        if (d->up || d->limit_bytes == 0)
+            continue;
+        tell_out(v, d);
+        out++;
+    }
+    return rc < 0 ? rc : out;
 }
 
 static void add_slice(struct verify *v, const struct kvc_verified *done)
@@ -220,8 +270,13 @@ static int pass(struct verify *v)
             sleep_until(v->begun_ns + (uint64_t)((double)v->bytes / (double)v->rate * 1e9));
     } while (v->slice.cursor);
     clear(v);
+    const int out = look_at_devices(v);
     tell_end(v);
-    return v->corrupt ? CTL_CORRUPT : v->failed ? CTL_FAILED : CTL_OK;
+    if (out < 0)
+        return ctl_fail(v->ctl, out);
+    if (v->corrupt)
+        return CTL_CORRUPT;
+    return v->failed || (out > 0 && v->slice.tier == KVC_TIER_HBM) ? CTL_FAILED : CTL_OK;
 }
 
 static int take_rate(struct verify *v, const char *value)
@@ -238,10 +293,19 @@ static int take_rate(struct verify *v, const char *value)
 
 static int take_tier(struct verify *v, const char *value)
 {
-    if (strcmp(value, "host") != 0 && strcmp(value, "nvme") != 0)
-        return ctl_usage("--tier %s: no such tier; there are 'host' and 'nvme'", value);
-    v->slice.tier = value[0] == 'h' ? KVC_TIER_HOST : KVC_TIER_NVME;
-    return 0;
+    static const struct {
+        const char *name;
+        enum kvc_tier_id tier;
+    } tiers[] = {{"all", KVC_TIER_NONE},
+                 {"host", KVC_TIER_HOST},
+                 {"nvme", KVC_TIER_NVME},
+                 {"hbm", KVC_TIER_HBM}};
+    for (size_t i = 0; i < sizeof tiers / sizeof tiers[0]; i++)
+        if (strcmp(value, tiers[i].name) == 0) {
+            v->slice.tier = tiers[i].tier;
+            return 0;
+        }
+    return ctl_usage("--tier %s: no such tier; there are 'host', 'nvme', 'hbm', and 'all'", value);
 }
 
 static int take_option(void *ctx, int c, const char *value)
@@ -277,6 +341,6 @@ int cmd_verify(struct ctl *ctl, int argc, char **argv)
     rc = ctl_connect(ctl);
     if (rc != 0)
         return rc;
-    rc = kvc_ns_list(ctl->kvc, add_ns, &v);
+    rc = take_totals(&v);
     return rc < 0 ? ctl_fail(ctl, rc) : pass(&v);
 }

@@ -219,6 +219,7 @@ bool core_placement_step(struct core *c);
     X(COUNTER, near_failures, "blocks that could not be copied there")                  \
     X(COUNTER, near_drops, "copies on devices let go of for others")                    \
     X(COUNTER, near_lost, "copies on devices that were lost with their device")         \
+    X(COUNTER, near_corrupt, "copies on devices found not as stored: dropped")          \
     X(COUNTER, sends, "leases copied to workers' pages")                                \
     X(COUNTER, send_blocks, "blocks that arrived there")                                \
     X(COUNTER, send_bytes, "payload bytes of them")                                     \
@@ -796,14 +797,20 @@ struct core_corrupt {
     struct tier_view view; /* of what was read; zero of a copy on disk */
 };
 
+enum core_verify_what { CORE_VERIFY_HOST, CORE_VERIFY_DISK, CORE_VERIFY_NEAR };
+
 /* One slice of a walk by record number over what is present, that reads each block again and
  * compares its checksum; embedded in its owner's memory until done() has run. What is corrupt is
  * unserved at once, with what builds on it; a lease on it keeps its room, and readers see
  * KVC_STALE. A block that is being read stays; at most an eighth of what is present is read by
- * one, half by all. */
+ * one, half by all.
+ *
+ * NEAR: copies in slots of devices, each for itself and counted as a block. One that is corrupt
+ * goes, with no other copy of its block. A device that goes meanwhile ends what is read there as
+ * failed, and what it had is not looked for any more. */
 struct core_verify {
     uint32_t ns;        /* 0 = all that the client may see */
-    uint8_t tier;       /* 0: what is in host memory, 1: what is on disk */
+    uint8_t tier;       /* enum core_verify_what */
     uint64_t cursor;    /* 0 = the start, else ret_cursor of the slice before */
     uint64_t bytes_max; /* no further block is begun once so much, or the limit, is being read */
     uint64_t deadline_ns;

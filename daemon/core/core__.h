@@ -257,6 +257,7 @@ struct verify_op {
     struct core_verify *slice;
     uint32_t block;
     uint8_t index, shard; /* of slice->block; of the block */
+    uint32_t near;        /* the near copy that is read; CORE_NONE: it is none */
     struct hash128 want;
 };
 
@@ -690,6 +691,25 @@ enum kvc_miss miss_reason(struct core *c, const struct core_ns *ns, uint32_t gro
 void verify_host_is_corrupt(struct core *c, struct block *b);
 /* Asks the client's slices to stop. */
 void verify_cancel_all(struct core *c, const struct core_client *cl);
+/* Records looked at in one slice. */
+#define VERIFY_STEPS 8192u
+/* Whether the slice is to look at blocks of this namespace. */
+bool verify_wants_ns(const struct core_verify *v, const struct core_ns *ns);
+/* How many blocks it may hold in place, of so many that there are. */
+uint32_t verify_most(const struct core *c, uint64_t there);
+/* Begins to read one shard of b, as the slice's block `index`; near: as in verify_op. */
+void verify_read(struct core *c, struct core_verify *v, struct block *b, uint32_t index,
+                 uint32_t shard, uint32_t near);
+enum verdict { VERDICT_GOOD, VERDICT_SKIPPED, VERDICT_FAILED, VERDICT_CORRUPT };
+/* near_verify.c: begins to read the near copies of a slice; returns how many. */
+uint32_t near_verify_begin(struct core *c, struct core_verify *v);
+/* Where one is, and the tier that has it; it stays until near_verify_end(). */
+struct tier *near_verify_hold(struct core *c, uint32_t no, struct tier_loc *ret_loc);
+void near_verify_end(struct core *c, uint32_t no);
+/* Of what was read: whether it is wanted still. */
+bool near_verify_is_there(const struct core *c, uint32_t no);
+/* Its bytes are wrong: it goes, and who reads it is told. The block, and its other copies, stay. */
+void near_verify_drop(struct core *c, uint32_t no, struct tier_view *ret_view);
 
 /* move.c */
 enum save_why {

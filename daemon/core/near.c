@@ -186,15 +186,20 @@ void near_died(struct core *c, struct block *b)
     }
 }
 
+void near_revoke_one(struct core *c, struct near *e)
+{
+    struct tier *slots = device_of(c, e)->device->slots;
+    if (e->state == NEAR_READY)
+        slots->ops->revoke(slots, e->loc);
+    near_void(c, e);
+    near_settle(c, e);
+}
+
 void near_revoke(struct core *c, struct block *b)
 {
     for (struct near *e = first_of(c, b), *next; e; e = next) {
-        struct tier *slots = device_of(c, e)->device->slots;
         next = next_of(c, e);
-        if (e->state == NEAR_READY)
-            slots->ops->revoke(slots, e->loc);
-        near_void(c, e);
-        near_settle(c, e);
+        near_revoke_one(c, e);
     }
 }
 

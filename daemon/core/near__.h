@@ -23,7 +23,7 @@ struct near {
     uint32_t next;       /* of its bucket, CORE_NONE; not of what is VOID */
     struct tier_loc loc; /* 0: VOID, and its room has been given back */
     uint32_t holds;      /* of leases */
-    uint32_t copies;     /* in flight, to it or from it */
+    uint32_t copies;     /* in flight, to it or from it; and reads of verification */
     uint8_t device, shard;
     uint8_t state;            /* enum near_state */
     bool mine;                /* of the lease that is being looked at; else false */
@@ -129,6 +129,8 @@ void near_void(struct core *c, struct near *e);
 void near_ready(struct core *c, struct near *e);
 /* It has not, or is not wanted any more: nobody was told of it, so its room goes at once. */
 void near_fail(struct core *c, struct near *e);
+/* Its bytes are wrong: who reads it is told by the generation. */
+void near_revoke_one(struct core *c, struct near *e);
 /* A hold or a copy of it has ended: it is freed if it is of no use, else it may go again. */
 void near_settle(struct core *c, struct near *e);
 /* For the lease. KVC_E_BUSY. */

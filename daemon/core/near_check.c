@@ -152,6 +152,15 @@ static void count_pieces(struct core *c, const struct near_job *job, struct coun
     MUST(looking == (uint32_t)__builtin_popcount(job->sums));
 }
 
+static void count_verified(struct core *c, struct counted *t)
+{
+    LIST_FOR_EACH_SAFE (node, next, &c->verifying) {
+        const struct verify_op *o = CONTAINER_OF(node, struct verify_op, node);
+        if (o->near != CORE_NONE)
+            t->copies[o->near]++;
+    }
+}
+
 /* ---- one by one ---- */
 
 static void check_near(struct core *c, const struct near *e, const struct counted *t,
@@ -164,7 +173,7 @@ static void check_near(struct core *c, const struct near *e, const struct counte
     MUST(b->gen == e->gen && (b->state == BLOCK_PRESENT || b->state == BLOCK_DYING));
     MUST(e->holds == t->holds[no] && e->copies == t->copies[no]);
     MUST(e->loc.id != 0 || e->state == NEAR_VOID);
-    MUST(!used || b->leases > 0); /* who uses it has a lease on its block */
+    MUST(!used || b->leases > 0 || b->copies > 0); /* who uses it holds its block */
     MUST(e->state != NEAR_FILLING || e->copies == 1);
     MUST(e->state == NEAR_VOID || (e->state == NEAR_FILLING) == t->filling[no]);
     if (e->state == NEAR_VOID || b->state == BLOCK_DYING)
@@ -277,6 +286,7 @@ void near_check(struct core *c)
         jobs++;
     }
     MUST(jobs == pool_used(c->near->jobs));
+    count_verified(c, &t);
     near_each_waiting(c, count_waiting, &t);
     check_shares(c);
     struct near *e;

@@ -208,12 +208,14 @@ void near_sent(struct core *c, struct near_job *job, struct near_part *part)
     bool all = part->copy.ready != NULL;
     for (uint32_t i = 0; i < part->copy.n; i++) {
         const uint32_t no = near_what(c, job, part->first + i);
-        const int status = part->copy.piece[i].status;
+        struct near *e = no == CORE_NONE ? NULL : near_at(c, no);
+        int status = part->copy.piece[i].status;
+        if (status == 0 && e && e->state == NEAR_VOID)
+            status = -EIO; /* what was in the slot turned out wrong, or went, meanwhile */
         s->statuses[part->first + i] = core__copy_status(status);
         all &= status == 0;
-        if (no == CORE_NONE)
+        if (!e)
             continue;
-        struct near *e = near_at(c, no);
         e->copies--;
         near_settle(c, e);
     }

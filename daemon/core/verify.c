@@ -2,23 +2,19 @@
 /* Reading blocks again, to see whether memory still holds what was stored. */
 #include "core__.h"
 
-/* Records looked at in one slice. */
-#define VERIFY_STEPS 8192u
 /* Of what is present, so much may be held in place by one slice; by all of them, half. */
 #define VERIFY_SHARE 8u
 
-enum verdict { VERDICT_GOOD, VERDICT_SKIPPED, VERDICT_FAILED, VERDICT_CORRUPT };
-
 /* ---- what is wrong ---- */
 
-static struct tier *tier_of(struct core *c, const struct core_verify *v)
+static bool on_disk(const struct core_verify *v)
 {
-    return v->tier ? c->cfg.disk : c->cfg.host;
+    return v->tier == CORE_VERIFY_DISK;
 }
 
 static bool is_there(const struct core_verify *v, const struct block *b)
 {
-    return b->state == BLOCK_PRESENT && (b->flags & (v->tier ? BLOCK_F_DISK : BLOCK_F_HOST));
+    return b->state == BLOCK_PRESENT && (b->flags & (on_disk(v) ? BLOCK_F_DISK : BLOCK_F_HOST));
 }
 
 /* The copy that was read goes, if nobody uses it and the other one can stand for it. */
@@ -26,7 +22,7 @@ static bool drop_copy(struct core *c, const struct core_verify *v, struct block 
 {
     if (b->copies > 1 || b->moving > 0)
         return false;
-    if (v->tier) {
+    if (on_disk(v)) {
         if (!block_ready(b))
             return false;
         if (b->flags & BLOCK_F_CLEAN)
@@ -75,17 +71,20 @@ void verify_host_is_corrupt(struct core *c, struct block *b)
 }
 
 /* Who asks next finds nothing. */
-static void drop_corrupt(struct core *c, struct core_verify *v, struct block *b, uint32_t shard)
+static void drop_corrupt(struct core *c, const struct verify_op *o, struct block *b)
 {
     const struct tier_ops *host = c->cfg.host->ops;
     const struct core_ns *ns = block_ns(c, b);
-    struct core_corrupt x = {.key = &b->key, .ns = ns->id, .group = b->group, .shard = shard};
-    if (!v->tier)
-        host->view(c->cfg.host, block_loc(c, b, shard), &x.view);
+    struct core_verify *v = o->slice;
+    struct core_corrupt x = {.key = &b->key, .ns = ns->id, .group = b->group, .shard = o->shard};
     c->m.blocks_corrupt++;
-    if (!v->tier)
+    if (v->tier == CORE_VERIFY_HOST) {
+        host->view(c->cfg.host, block_loc(c, b, o->shard), &x.view);
         near_revoke(c, b); /* they are copies of what was read */
-    x.kept = drop_copy(c, v, b);
+    }
+    if (v->tier == CORE_VERIFY_NEAR)
+        near_verify_drop(c, o->near, &x.view);
+    x.kept = v->tier == CORE_VERIFY_NEAR || drop_copy(c, v, b);
     if (x.kept) {
         v->corrupt(v, &x);
         return;
@@ -98,15 +97,19 @@ static void drop_corrupt(struct core *c, struct core_verify *v, struct block *b,
 
 static enum verdict judge(struct core *c, const struct verify_op *o, struct block *b)
 {
-    if (o->op.status == -ECANCELED || o->op.status == -ETIMEDOUT || !is_there(o->slice, b))
-        return VERDICT_SKIPPED;
-    if (o->op.status != 0)
+    const bool there =
+        o->near == CORE_NONE ? is_there(o->slice, b) : near_verify_is_there(c, o->near);
+    const bool failed =
+        o->op.status != 0 && o->op.status != -ECANCELED && o->op.status != -ETIMEDOUT;
+    if (failed && (there || o->near != CORE_NONE)) /* with a device goes what failed there */
         return VERDICT_FAILED;
+    if (o->op.status != 0 || !there)
+        return VERDICT_SKIPPED;
     o->slice->ret_bytes += o->op.bytes;
     c->m.bytes_verified += o->op.bytes;
     if (hash128_equal(&o->want, &o->op.sum))
         return VERDICT_GOOD;
-    drop_corrupt(c, o->slice, b, o->shard);
+    drop_corrupt(c, o, b);
     return VERDICT_CORRUPT;
 }
 
@@ -150,6 +153,8 @@ static void on_read(struct tier_op *t)
     const bool is_promised = b->state == BLOCK_PRESENT && block_promised(b);
     enum verdict verdict = judge(c, o, b);
     list_remove(&o->node);
+    if (o->near != CORE_NONE)
+        near_verify_end(c, o->near);
     pool_put(c->verify_ops, o);
     b->copies--; /* not before: it holds the block in place */
     block_untear(c, b);
@@ -165,14 +170,28 @@ static void on_read(struct tier_op *t)
         slice_end(c, v);
 }
 
-static void read_shard(struct core *c, struct core_verify *v, struct block *b, uint8_t index,
-                       uint32_t shard)
+/* Where the bytes are that are to be read. */
+static struct tier *tier_of(struct core *c, const struct core_verify *v, const struct block *b,
+                            const struct verify_op *o, struct tier_loc *ret_loc)
+{
+    if (o->near != CORE_NONE)
+        return near_verify_hold(c, o->near, ret_loc);
+    *ret_loc = on_disk(v) ? block_disk(c, b, o->shard) : block_loc(c, b, o->shard);
+    return on_disk(v) ? c->cfg.disk : c->cfg.host;
+}
+
+void verify_read(struct core *c, struct core_verify *v, struct block *b, uint32_t index,
+                 uint32_t shard, uint32_t near)
 {
     struct verify_op *o = pool_take(c->verify_ops); /* as many as the slices may need */
-    *o = (struct verify_op){
-        .core = c, .slice = v, .block = block_no(c, b), .index = index, .shard = (uint8_t)shard};
-    struct tier *tier = tier_of(c, v);
-    const struct tier_loc loc = v->tier ? block_disk(c, b, shard) : block_loc(c, b, shard);
+    *o = (struct verify_op){.core = c,
+                            .slice = v,
+                            .block = block_no(c, b),
+                            .index = (uint8_t)index,
+                            .shard = (uint8_t)shard,
+                            .near = near};
+    struct tier_loc loc;
+    struct tier *tier = tier_of(c, v, b, o, &loc);
     o->want = tier->ops->sum(tier, loc);
     o->op = (struct tier_op){.kind = TIER_VERIFY,
                              .loc = loc,
@@ -184,14 +203,24 @@ static void read_shard(struct core *c, struct core_verify *v, struct block *b, u
     tier->ops->submit(tier, &o->op);
 }
 
+bool verify_wants_ns(const struct core_verify *v, const struct core_ns *ns)
+{
+    return (!v->ns || ns->id == v->ns) && ns_visible(v->client, ns);
+}
+
+uint32_t verify_most(const struct core *c, uint64_t there)
+{
+    const uint64_t share = there / MAX(VERIFY_SHARE, 2 * core__slices_max(&c->cfg)) + 1;
+    return (uint32_t)MIN(CORE_VERIFY_BLOCKS, share);
+}
+
 static bool wanted(struct core *c, const struct core_verify *v, const struct block *b)
 {
     if (!(b->flags & BLOCK_F_LINKED))
         return false;
     if (b->state == BLOCK_PRESENT && !is_there(v, b))
         return false; /* in the other tier */
-    const struct core_ns *ns = block_ns(c, b);
-    return (!v->ns || ns->id == v->ns) && ns_visible(v->client, ns);
+    return verify_wants_ns(v, block_ns(c, b));
 }
 
 /* Begins to read the blocks of a slice; returns how many. */
@@ -200,16 +229,14 @@ static uint32_t slice_begin(struct core *c, struct core_verify *v)
     uint64_t bytes = 0, no = v->cursor;
     uint32_t shards = 0, n = 0;
     const uint64_t bytes_max = MIN(v->bytes_max, CORE_VERIFY_BYTES);
-    const uint64_t most =
-        MIN(CORE_VERIFY_BLOCKS,
-            c->m.blocks_present / MAX(VERIFY_SHARE, 2 * core__slices_max(&c->cfg)) + 1);
+    const uint32_t most = verify_most(c, c->m.blocks_present);
     for (uint32_t steps = 0; no < c->blocks_high && steps < VERIFY_STEPS; no++, steps++) {
         struct block *b = &c->blocks[no];
         if (!wanted(c, v, b))
             continue;
         const uint32_t of_block = group_shards(block_ns(c, b), block_group(c, b));
         if (b->state != BLOCK_PRESENT || b->moving > 0 || b->copies + of_block > BLOCK_COPIES_MAX ||
-            (v->tier && !block_readable(c, b))) {
+            (on_disk(v) && !block_readable(c, b))) {
             v->ret_skipped++;
             continue;
         }
@@ -219,7 +246,7 @@ static uint32_t slice_begin(struct core *c, struct core_verify *v)
         v->block[n].verdict = VERDICT_GOOD;
         v->left++;
         for (uint32_t i = 0; i < of_block; i++)
-            read_shard(c, v, b, (uint8_t)n, i);
+            verify_read(c, v, b, n, i, CORE_NONE);
         shards += of_block;
         bytes += block_bytes(c, b);
         n++;
@@ -232,7 +259,7 @@ int core_verify_start(struct core *c, struct core_verify *v)
 {
     _Static_assert(KVC_SHARDS_MAX <= CORE_VERIFY_BLOCKS, "a block fits a slice");
     const uint32_t who = owner_no(c, v->client->who.principal);
-    if (v->tier && !c->cfg.disk) {
+    if ((on_disk(v) && !c->cfg.disk) || (v->tier == CORE_VERIFY_NEAR && !c->near)) {
         v->ret_cursor = v->ret_bytes = 0;
         v->ret_blocks = v->ret_skipped = v->ret_failed = 0;
         return 0;
@@ -242,7 +269,7 @@ int core_verify_start(struct core *c, struct core_verify *v)
     v->left = 0;
     v->ret_bytes = 0;
     v->ret_blocks = v->ret_skipped = v->ret_failed = 0;
-    if (slice_begin(c, v) == 0) {
+    if ((v->tier == CORE_VERIFY_NEAR ? near_verify_begin(c, v) : slice_begin(c, v)) == 0) {
         share_give(&c->slice_share, who, 1);
         return 0;
     }

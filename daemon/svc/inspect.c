@@ -77,33 +77,49 @@ static void hex_of(const struct key256 *key, char text[2 * KVC_KEY_BYTES + 1])
         snprintf(text + 2 * (size_t)i, 3, "%02x", key->b[i]);
 }
 
+/* By core_verify_what: on the wire, and in the log. */
+static const struct {
+    uint8_t tier; /* enum kvc_tier_id */
+    const char *name, *suspect;
+} place[] = {
+    [CORE_VERIFY_HOST] = {KVC_TIER_HOST, "host memory", "Memory or a process with access to it"},
+    [CORE_VERIFY_DISK] = {KVC_TIER_NVME, "storage", "The drive"},
+    [CORE_VERIFY_NEAR] = {KVC_TIER_HBM, "a device's memory",
+                          "The device or a process that maps its memory"},
+};
+
 static void on_corrupt(struct core_verify *v, const struct core_corrupt *x)
 {
     struct call *call = CONTAINER_OF(v, struct call, verify);
-    const bool on_disk = v->tier != 0;
     char key[2 * KVC_KEY_BYTES + 1];
     hex_of(x->key, key);
     LOG_ERROR_RATELIMITED(
         10,
         "block %s of namespace %u, group %u, shard %u (%s, chunk %u at %llu) is not what was "
         "stored: dropped, with %u that build on it. %s may be faulty",
-        key, x->ns, x->group, x->shard, on_disk ? "storage" : "host memory", x->view.chunk,
-        (unsigned long long)x->view.off, x->below,
-        on_disk ? "The drive" : "Memory or a process with access to it");
+        key, x->ns, x->group, x->shard, place[v->tier].name, x->view.chunk,
+        (unsigned long long)x->view.off, x->below, place[v->tier].suspect);
     MUST(call->ncorrupt < KVC_VERIFY_MAX);
     struct msg_corrupt_item *item = &call->corrupt[call->ncorrupt++];
     *item = (struct msg_corrupt_item){.ns = x->ns,
                                       .group = (uint8_t)x->group,
                                       .shard = (uint8_t)x->shard,
-                                      .tier = on_disk ? KVC_TIER_NVME : KVC_TIER_HOST,
+                                      .tier = place[v->tier].tier,
                                       .below = x->below,
                                       .chunk = x->view.chunk,
                                       .off = x->view.off};
     memcpy(item->key, x->key->b, sizeof item->key);
 }
 
-/* Of a pass through all tiers: that it is at storage now. */
-#define CURSOR_STORAGE (UINT64_C(1) << 63)
+/* Of a pass through all tiers: where it is now; host memory, for whose copies on devices it is the
+ * measure, comes first. */
+#define CURSOR_TIER(what) ((uint64_t)(what) << 62)
+
+static bool has_tier(const struct svc *s, unsigned what)
+{
+    return what == CORE_VERIFY_HOST || (what == CORE_VERIFY_DISK && s->ports.paths) ||
+           (what == CORE_VERIFY_NEAR && s->cfg.ndevices > 0);
+}
 
 /* Where the next slice begins. */
 static uint64_t next_cursor(const struct svc *s, const struct call *call)
@@ -111,9 +127,33 @@ static uint64_t next_cursor(const struct svc *s, const struct call *call)
     const struct core_verify *v = &call->verify;
     if (!call->all_tiers)
         return v->ret_cursor;
-    if (v->tier != 0)
-        return v->ret_cursor != 0 ? v->ret_cursor | CURSOR_STORAGE : 0;
-    return v->ret_cursor == 0 && s->ports.paths ? CURSOR_STORAGE : v->ret_cursor;
+    if (v->ret_cursor != 0)
+        return v->ret_cursor | CURSOR_TIER(v->tier);
+    for (unsigned next = v->tier + 1u; next <= CORE_VERIFY_NEAR; next++)
+        if (has_tier(s, next))
+            return CURSOR_TIER(next);
+    return 0;
+}
+
+/* What the slice reads: core_verify_what; what is not there any more is host memory. */
+static uint8_t what_of(const struct svc *s, const struct msg_verify *msg)
+{
+    const uint8_t there = (uint8_t)(msg->cursor >> 62);
+    if (msg->tier == KVC_TIER_NONE)
+        return has_tier(s, there) ? there : CORE_VERIFY_HOST;
+    uint8_t what = CORE_VERIFY_HOST;
+    while (place[what].tier != msg->tier)
+        what++;
+    return what;
+}
+
+static const char *lacks(const struct svc *s, uint8_t tier)
+{
+    if (tier == KVC_TIER_NVME && !has_tier(s, CORE_VERIFY_DISK))
+        return "tier: there is no storage tier (nvme.paths)";
+    if (tier == KVC_TIER_HBM && !has_tier(s, CORE_VERIFY_NEAR))
+        return "tier: there are no devices (hbm.devices)";
+    return NULL;
 }
 
 static void reply_verify(struct svc *s, const struct call *call)
@@ -155,10 +195,8 @@ void op_verify(struct request *rq)
         err = KVC_E_NO_NAMESPACE;
         why = "there is no such namespace";
     }
-    if (!err && msg.tier == KVC_TIER_NVME && !s->ports.paths) {
+    if (!err && (why = lacks(s, msg.tier)))
         err = KVC_E_BAD_ARGUMENT;
-        why = "tier: there is no storage tier (nvme.paths)";
-    }
     if (err) {
         reply_error(s, rq->se, &rq->head, err, why);
         return;
@@ -168,11 +206,9 @@ void op_verify(struct request *rq)
         return;
     call->ncorrupt = 0;
     call->all_tiers = msg.tier == KVC_TIER_NONE;
-    const bool storage = call->all_tiers ? (msg.cursor & CURSOR_STORAGE) && s->ports.paths
-                                         : msg.tier == KVC_TIER_NVME;
     call->verify = (struct core_verify){.ns = msg.ns,
-                                        .tier = storage,
-                                        .cursor = msg.cursor & ~CURSOR_STORAGE,
+                                        .tier = what_of(s, &msg),
+                                        .cursor = msg.cursor & ~CURSOR_TIER(3),
                                         .bytes_max = msg.bytes_max,
                                         .deadline_ns = call->timer.due_ns,
                                         .client = rq->se->client,

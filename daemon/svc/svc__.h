@@ -155,7 +155,7 @@ struct call {
     struct core_verify verify;
     struct core_name_waiter name_waiter;
     uint32_t ncorrupt;
-    bool all_tiers; /* CALL_VERIFY: host memory, then storage */
+    bool all_tiers; /* CALL_VERIFY: host memory, storage, devices */
     union {
         uint8_t statuses[KVC_STORE_MAX];
         struct msg_corrupt_item corrupt[KVC_VERIFY_MAX];

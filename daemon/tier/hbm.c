@@ -39,7 +39,7 @@ uint64_t hbm_host_bytes(const struct hbm_config *config)
 {
     MUST(hbm_config_problem(config) == NULL);
     return sizeof(struct hbm) + hbm__slots_host_bytes(config) + hbm__copies_host_bytes(config) +
-           hbm__pins_host_bytes();
+           hbm__pins_host_bytes() + hbm__verify_host_bytes(config);
 }
 
 /* --- the device comes and goes --- */
@@ -171,6 +171,8 @@ static int fill(struct hbm *h)
         err = hbm__copies_create(h);
     if (err == 0)
         err = hbm__pins_create(h);
+    if (err == 0)
+        err = hbm__verify_create(h);
     if (err < 0)
         return err;
     /* Last: from here on there are callbacks. */
@@ -215,6 +217,7 @@ void hbm_destroy(struct hbm **hbm)
     h->closing = true;
     hbm__copies_close(h);
     gpu_close(&h->gpu);
+    hbm__verify_destroy(h);
     hbm__copies_destroy(h);
     hbm__pools_destroy(h);
     hbm__slots_destroy(h);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the files of the HBM tier share: hbm.c (made, asked, lost and back), hbm_slots.c (room),
- * hbm_pool.c (workers' memory), hbm_copy.c (queues, operations), hbm_frag.c (fragments), hbm_pin.c.
+ * hbm_pool.c (workers' memory), hbm_copy.c (queues, operations), hbm_frag.c (fragments),
+ * hbm_verify.c (slots read again), hbm_pin.c.
  * Thread: control thread.
  */
 #ifndef KVC_TIER_HBM_INTERNAL_H
@@ -12,19 +13,20 @@
 #include "list.h"
 #include "pool.h"
 
-#define HBM_MIB         (UINT64_C(1) << 20)
-#define HBM_LIMIT_MIN   (8 * HBM_MIB)
-#define HBM_LIMIT_MAX   ARENA_LIMIT_MAX
-#define HBM_CHUNK_AUTO  (64 * HBM_MIB)
-#define HBM_CHUNK_UNIT  (2 * HBM_MIB)
-#define HBM_CHUNKS_MAX  16384u
-#define HBM_NUMBERS     ((1u << DEVICE_CHUNK_SHIFT) - 1) /* of a device's memory, 1 to this */
-#define HBM_COPIES_MAX  4096u
-#define HBM_FRAGS       1024u /* of one operation of the device; a longer copy is several */
-#define HBM_MARKS       128u  /* of one, without the one that lets the next begin */
-#define HBM_SPARE_PARTS 64u   /* operations beyond one for each copy in flight */
-#define HBM_COPY_PARTS  8u    /* in flight for one copy */
-#define HBM_PINS_MAX    4096u /* pieces of host memory */
+#define HBM_MIB          (UINT64_C(1) << 20)
+#define HBM_LIMIT_MIN    (8 * HBM_MIB)
+#define HBM_LIMIT_MAX    ARENA_LIMIT_MAX
+#define HBM_CHUNK_AUTO   (64 * HBM_MIB)
+#define HBM_CHUNK_UNIT   (2 * HBM_MIB)
+#define HBM_CHUNKS_MAX   16384u
+#define HBM_NUMBERS      ((1u << DEVICE_CHUNK_SHIFT) - 1) /* of a device's memory, 1 to this */
+#define HBM_COPIES_MAX   4096u
+#define HBM_FRAGS        1024u /* of one operation of the device; a longer copy is several */
+#define HBM_MARKS        128u  /* of one, without the one that lets the next begin */
+#define HBM_SPARE_PARTS  64u   /* operations beyond one for each copy in flight */
+#define HBM_COPY_PARTS   8u    /* in flight for one copy */
+#define HBM_PINS_MAX     4096u /* pieces of host memory */
+#define HBM_VERIFY_BYTES (UINT64_C(256) << 10) /* of a slot, read at a time */
 /* After a chunk that workers have was retired: how long no other is evicted for room. */
 #define HBM_RECALL_NS UINT64_C(1000000000)
 /* How late at most a copy that waits is seen to be cancelled, or past its deadline. */
@@ -190,6 +192,7 @@ struct hbm {
 
     struct list_node mems, pools;
     struct hbm_copies copies;
+    struct hbm_verify *verify; /* NULL: no room there */
     struct hbm_pins pins;
 
     void (*retired)(void *ctx, uint32_t chunk, uint32_t principal);
@@ -257,6 +260,10 @@ void hbm__copies_destroy(struct hbm *h);
 void hbm__copy_submit(struct device *d, struct device_copy *copy);
 /* The device is out: copies that no operation of it has end. */
 void hbm__copies_lost(struct hbm *h);
+/* Some copy is under way that waits for nobody but the device. */
+bool hbm__copies_run(const struct hbm *h);
+/* hbm__verify_tick() comes after so long, and again until all is idle. */
+void hbm__copies_tick(struct hbm *h, uint64_t first_ns);
 /* The memory of a place is there, or could not be had (err). */
 void hbm__copies_place(struct hbm *h, uint32_t place, int err);
 
@@ -274,6 +281,21 @@ void hbm__list_begin(struct hbm_job *j);
 /* The next fragments of a job and the marks among them, as many as fit and go one way: at least one
  * fragment, when the cursor is not over. All memory that it names is there. */
 void hbm__list(struct hbm_job *j, struct hbm_list *list);
+
+/* --- hbm_verify.c --- */
+
+struct hbm_verify;
+uint64_t hbm__verify_host_bytes(const struct hbm_config *config);
+/* After hbm__pins_create(). */
+KVC_WARN_UNUSED int hbm__verify_create(struct hbm *h);
+/* After gpu_close(): what waits ends. */
+void hbm__verify_destroy(struct hbm *h);
+/* See tier.h: TIER_VERIFY of a slot that was published. */
+void hbm__verify_submit(struct hbm *h, struct tier_op *op);
+/* So much was copied meanwhile. */
+void hbm__verify_copied(struct hbm *h, uint64_t bytes);
+void hbm__verify_tick(struct hbm *h);
+bool hbm__verify_is_idle(const struct hbm *h);
 
 /* --- hbm_pin.c --- */
 

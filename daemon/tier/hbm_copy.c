@@ -62,6 +62,17 @@ static bool is_idle(const struct hbm_copies *c)
            c->ended.head == NULL;
 }
 
+bool hbm__copies_run(const struct hbm *h)
+{
+    return h->copies.waiting.head != NULL || pool_used(h->copies.jobs) > h->copies.gated;
+}
+
+void hbm__copies_tick(struct hbm *h, uint64_t first_ns)
+{
+    if (!h->copies.ticking || first_ns < HBM_TICK_NS)
+        set_timer(h, first_ns);
+}
+
 /* --- ending --- */
 
 static uint64_t bytes_of(const struct device_copy *c)
@@ -79,6 +90,8 @@ static void tell(struct hbm *h, struct device_copy *c)
             c->piece[i].status = c->status;
     if (c->pool != NULL)
         hbm__pool_release(c->pool);
+    if (c->status == 0)
+        hbm__verify_copied(h, bytes_of(c));
     c->done(c);
 }
 
@@ -453,7 +466,8 @@ static void on_timer(struct loop_watch *watch, uint32_t events)
     }
     route_all(h, &h->copies.waiting);
     route_all(h, &h->copies.parked);
-    if (is_idle(&h->copies))
+    hbm__verify_tick(h);
+    if (is_idle(&h->copies) && hbm__verify_is_idle(h))
         set_timer(h, 0);
 }
 

@@ -532,7 +532,8 @@ struct kvc_verify {
     uint64_t cursor;
     uint64_t bytes_max; /* payload to read, about; at least 1 */
 };
-/* A block that was not what had been stored; it is gone now. */
+/* A block that was not what had been stored; it is gone now. HBM: the copy in that slot alone is.
+ */
 struct kvc_corrupt {
     uint8_t key[KVC_KEY_BYTES];
     uint32_t ns, group, shard, chunk, below; /* below: blocks that built on it, gone too */
@@ -541,11 +542,13 @@ struct kvc_corrupt {
 };
 struct kvc_verified {
     uint64_t cursor, bytes;           /* read */
-    uint32_t blocks, skipped, failed; /* skipped: being written; failed: could not be read */
+    uint32_t blocks, skipped, failed; /* HBM: copies of them. skipped: being written; failed: could
+                                       * not be read */
     uint32_t corrupt;
     struct kvc_corrupt found[KVC_VERIFY_MAX]; /* the first `corrupt` of them */
 };
-/* KVC_E_BUSY: others verify too; try again. KVC_E_NO_NAMESPACE. */
+/* KVC_E_BUSY: others verify too; try again. KVC_E_NO_NAMESPACE; KVC_E_BAD_ARGUMENT: there is no
+ * such tier. */
 KVC_API KVC_MUST_USE int kvc_verify_slice(struct kvc *kvc, const struct kvc_verify *verify,
                                           struct kvc_verified *ret_verified);
 

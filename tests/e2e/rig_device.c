@@ -217,7 +217,7 @@ static uint64_t find_in(int mem, uint64_t from, uint64_t to, const void *block, 
     return 0;
 }
 
-bool rig_flip_in_host(pid_t pid, const void *block, uint32_t block_bytes)
+bool rig_flip(pid_t pid, const char *name, const void *block, uint32_t block_bytes)
 {
     char path[64], line[512];
     uint64_t from, to, at = 0;
@@ -232,7 +232,7 @@ bool rig_flip_in_host(pid_t pid, const void *block, uint32_t block_bytes)
     FILE *maps = fopen(path, "r");
     ck_assert_ptr_nonnull(maps);
     while (at == 0 && fgets(line, sizeof line, maps))
-        if (strstr(line, RIG_HOST_MEMORY) && sscanf(line, "%" SCNx64 "-%" SCNx64, &from, &to) == 2)
+        if (strstr(line, name) && sscanf(line, "%" SCNx64 "-%" SCNx64, &from, &to) == 2)
             at = find_in(mem, from, to, block, block_bytes);
     fclose(maps);
     ck_assert_uint_ne(at, 0);

@@ -55,9 +55,9 @@ struct kvc_device rig_device(struct kvc *k);
 void rig_await_device(struct kvc *k, bool up);
 /* What process `pid` has mapped of files whose name has this in it (/proc/PID/maps). */
 uint64_t rig_mapped(pid_t pid, const char *name);
-/* Changes a byte of a block in the host memory of process `pid`, which has it once there. False
- * where the system forbids that. */
-bool rig_flip_in_host(pid_t pid, const void *block, uint32_t block_bytes);
+/* Changes a byte of a block in memory of process `pid` whose name in /proc/PID/maps is `name`, and
+ * which has it once there. False where the system forbids that. */
+bool rig_flip(pid_t pid, const char *name, const void *block, uint32_t block_bytes);
 /* Its open descriptors. */
 unsigned rig_descriptors(pid_t pid);
 

@@ -204,18 +204,18 @@ START_TEST(blocks_are_read_in_place_on_the_device)
 }
 END_TEST
 
-/* A bit of block i in host memory; false where the system forbids that. */
-static bool flip(uint32_t i)
+/* A bit of block i in memory of the daemon; false where the system forbids that. */
+static bool flip(const char *name, uint32_t i)
 {
     uint8_t block[RIG_BLOCK];
     rig_fill(keys + (size_t)i * KVC_KEY_BYTES, block, sizeof block);
-    return rig_flip_in_host(rig.pid, block, sizeof block);
+    return rig_flip(rig.pid, name, block, sizeof block);
 }
 
 START_TEST(a_byte_that_changed_in_host_memory_gets_into_no_slot)
 {
     ck_assert_uint_eq(rig_store(k, ns, keys, 0, BLOCKS, BT, RIG_BLOCK, statuses), BLOCKS);
-    if (!flip(20))
+    if (!flip(RIG_HOST_MEMORY, 20))
         return;
     const struct kvc_seq seq = rig_seq(keys, BLOCKS, BT);
     struct kvc_hold *hold = NULL;
@@ -237,7 +237,7 @@ END_TEST
 START_TEST(a_byte_that_changed_in_host_memory_gets_into_no_pages)
 {
     ck_assert_int_eq(store_pages(0), 0);
-    if (!flip(20))
+    if (!flip(RIG_HOST_MEMORY, 20))
         return;
     ck_assert_uint_eq(load_pages(64), 20 * BT); /* compares them */
     ck_assert(!in_pages(20, 64 + 20, false));
@@ -268,7 +268,7 @@ END_TEST
 
 /* ---- kvcachectl ---- */
 
-static void says(const char *command, const char *what)
+static void ends_and_says(const char *command, int code, const char *what)
 {
     static char line[512], said[65536];
     snprintf(line, sizeof line, "KVCACHE_SOCKET=%s %s/kvcachectl %s 2>&1", rig.socket, rig_bin(),
@@ -277,8 +277,15 @@ static void says(const char *command, const char *what)
     ck_assert_ptr_nonnull(f);
     size_t n = fread(said, 1, sizeof said - 1, f);
     said[n] = '\0';
-    ck_assert_msg(pclose(f) == 0, "%s: %s", line, said);
+    const int status = pclose(f);
+    ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == code, "%s: %x: %s", line,
+                  (unsigned)status, said);
     ck_assert_msg(strstr(said, what) != NULL, "no '%s' in: %s", what, said);
+}
+
+static void says(const char *command, const char *what)
+{
+    ends_and_says(command, 0, what);
 }
 
 START_TEST(operators_see_devices)
@@ -310,6 +317,25 @@ START_TEST(operators_see_devices)
     rig_wait_stat(k, "device0.up", 0);
     says("gpu", "emu:0 is out:");
     ck_assert_int_eq(unlink(fault), 0);
+}
+END_TEST
+
+START_TEST(a_slot_that_went_bad_is_found_and_its_block_stays)
+{
+    ck_assert_uint_eq(rig_store(k, ns, keys, 0, BLOCKS, BT, RIG_BLOCK, statuses), BLOCKS);
+    while (on_device() < BLOCKS)
+        rig_sleep_ms(10);
+    says("verify --tier hbm --json", "\"blocks\":32");
+    if (!flip(RIG_DAEMONS_MEMORY, 20))
+        return;
+    ends_and_says("verify --tier hbm --json", 6, "\"corrupt\":1");
+    ck_assert_uint_eq(rig_stat(k, "core.near_corrupt"), 1);
+    ck_assert_uint_eq(rig_stat(k, "device0.blocks"), BLOCKS - 1);
+    says("verify", "read 63 blocks");
+    while (on_device() < BLOCKS) /* compares them; host memory has it still */
+        rig_sleep_ms(10);
+    ck_assert_uint_eq(load_pages(40), BLOCKS * BT);
+    says("verify --tier hbm --json", "\"corrupt\":0");
 }
 END_TEST
 
@@ -441,6 +467,7 @@ static Suite *suite(void)
     tcase_add_test(t, a_byte_that_changed_in_host_memory_gets_into_no_pages);
     tcase_add_test(t, a_worker_cannot_write_to_slots);
     tcase_add_test(t, operators_see_devices);
+    tcase_add_test(t, a_slot_that_went_bad_is_found_and_its_block_stays);
     tcase_add_test(t, stores_ahead_of_their_word_hold_up_no_other_session);
     tcase_add_test(t, a_device_that_fails_costs_misses_and_is_used_again);
     tcase_add_test(t, workers_that_die_leave_nothing_behind);

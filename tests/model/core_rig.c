@@ -100,8 +100,11 @@ static unsigned rig_turn(struct rig *r)
     (void)core_run_done(r->core);
     (void)core_placement_step(r->core);
     unsigned n = fake_tier_run(r->tier, 1000, 0);
-    for (unsigned i = 0; i < r->cfg.ndevices; i++)
+    for (unsigned i = 0; i < r->cfg.ndevices; i++) {
         n += fake_device_run(r->device[i], 1000, 0);
+        if (fake_device_slots(r->device[i]))
+            n += fake_tier_run(fake_device_slots(r->device[i]), 1000, 0);
+    }
     if (r->journal)
         n += fake_journal_run(r->journal, r->journal_err);
     if (r->disk) {

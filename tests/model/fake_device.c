@@ -385,6 +385,7 @@ void fake_device_crash(struct fake_device *f)
     f->up = true;
     if (!f->slots)
         return;
+    fake_tier_crash(f->slots);
     fake_tier_out(f->slots, false);
     fake_tier_each(f->slots, goes, NULL);
 }

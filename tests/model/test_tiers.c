@@ -260,7 +260,7 @@ static void do_verify(void)
 {
     if (slicing)
         return;
-    slice = (struct core_verify){.tier = (uint8_t)rnd(2),
+    slice = (struct core_verify){.tier = (uint8_t)rnd(3),
                                  .bytes_max = 4096,
                                  .deadline_ns = r.now_ns + 1000000000,
                                  .client = r.cl[0],
@@ -383,8 +383,10 @@ static void do_device(void)
 
 static void devices_end(unsigned fails)
 {
-    for (unsigned d = 0; d < r.cfg.ndevices; d++)
+    for (unsigned d = 0; d < r.cfg.ndevices; d++) {
         (void)fake_device_run(r.device[d], 1 + rnd(4), fails);
+        (void)fake_tier_run(fake_device_slots(r.device[d]), rnd(8), fails);
+    }
     for (unsigned i = 0; i < SENDS; i++)
         if (send[i].used && send[i].s.done)
             check_sent(i);

@@ -237,6 +237,9 @@ static void settle_kept(const struct message_kind *kind, union message_room *roo
     } else if (kind->schema == &codec__req_pin) {
         struct msg_pin *msg = (struct msg_pin *)room->bytes;
         msg->tier = msg->tier % 2 ? KVC_TIER_HOST : KVC_TIER_NONE;
+    } else if (kind->schema == &codec__req_verify) {
+        struct msg_verify *msg = (struct msg_verify *)room->bytes;
+        msg->tier = msg->tier == 3 ? KVC_TIER_HBM : msg->tier;
     } else if (kind->schema == &codec__req_name_forget) {
         struct msg_name_forget *msg = (struct msg_name_forget *)room->bytes;
         msg->dry_run = msg->dry_run && msg->evict;

@@ -72,7 +72,7 @@ expect 2 "--bytes goes with" trace off --bytes 2MiB
 expect 2 "which? Give --key" blocks
 expect 2 "--down from which" blocks --ns 1 --down
 expect 2 "give that too" blocks --key "$key" --depth 3
-expect 2 "there are 'host' and 'nvme'" verify --tier disk
+expect 2 "there are 'host', 'nvme', 'hbm', and 'all'" verify --tier disk
 expect 2 "drain takes no argument" drain now
 expect 2 "'now' is not understood" gpu now
 expect 3 "is kvcache-daemon running?" gpu
