@@ -278,7 +278,7 @@ def reject_requests():
         ("trace", ARG, "bytes must be 0, or from 1048576 to 1073741824", [1, 0, (1 << 20) - 1]),
         ("trace", ARG, "bytes must be 0, or from 1048576 to 1073741824", [1, 0, (1 << 30) + 1]),
         ("trace_dump", ARG, "ns must be an integer from 0 to 2^32 - 1", [U32 + 1, 0]),
-        ("verify", ARG, "tier must be 0 (all), 1 (host) or 2 (nvme)", [0, 3, 0, 1]),
+        ("verify", ARG, "tier must be 0 (all), 1 (host), 2 (nvme) or 4 (hbm)", [0, 3, 0, 1]),
         ("drain", ARG, "bytes_max must be an integer from 1 to 2^64 - 1", [0]),
         ("name_put", ARG, kind, [0, "a", 1, "", 16, [K[0]], 0, 0, 0, b""]),
         ("name_put", ARG, kind, [3, "a", 1, "", 16, [K[0]], 0, 0, 0, b""]),
