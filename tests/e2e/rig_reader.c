@@ -102,13 +102,12 @@ struct rig_shared *rig_readers_start(const struct rig *r, pid_t ret_pids[RIG_REA
 void rig_readers_await(const struct rig *r, const struct rig_shared *sh)
 {
     const struct rig_shared then = *sh;
-    for (unsigned t = 0; t < 30000; t++) {
+    for (uint64_t end = rig_now_ms() + 90000; rig_now_ms() < end; rig_sleep_ms(1)) {
         bool all = true;
         for (unsigned i = 0; i < RIG_READERS; i++)
             all = all && sh->loaded[i] >= then.loaded[i] + 2 && sh->near[i] >= then.near[i] + 2;
         if (all)
             return;
-        rig_sleep_ms(1);
     }
     rig_show_log(r);
     ck_abort_msg("no life: loaded %llu %llu, near %llu %llu, misses %llu, refused %llu",

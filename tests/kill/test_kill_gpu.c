@@ -107,7 +107,7 @@ static void kill_worker(pid_t pid)
 /* Loads run when it returns; false: the worker has not come to them. */
 static bool await_loads(struct kvc *k)
 {
-    for (uint64_t end = rig_now_ms() + 60000; rig_now_ms() < end; rig_sleep_ms(1)) {
+    for (uint64_t end = rig_now_ms() + 120000; rig_now_ms() < end; rig_sleep_ms(1)) {
         if (gpu_device(k).copies >= 8)
             return true;
     }

@@ -183,10 +183,12 @@ END_TEST
 
 START_TEST(memory_that_there_is_not_is_enomem_and_no_more)
 {
+    set("FAKE_CUDA_MEMORY", "67108864");
+    dev = open_device(DEV0);
     struct gpu_mem mem = {0};
     ck_assert_int_eq(gpu_drv_cuda.alloc(dev, UINT64_C(1) << 40, &mem), -ENOMEM);
     ck_assert_int_eq(gpu_drv_cuda.alloc(dev, UINT64_MAX, &mem), -ENOMEM);
-    struct gpu_mem most = alloc(dev, 1023 * MIB);
+    struct gpu_mem most = alloc(dev, 63 * MIB);
     ck_assert_int_eq(gpu_drv_cuda.alloc(dev, 3 * MIB, &mem), -ENOMEM);
     ck_assert_ptr_nonnull(
         strstr(gpu_drv_cuda.why(dev), "CUDA_ERROR_OUT_OF_MEMORY (out of memory)"));
@@ -194,6 +196,7 @@ START_TEST(memory_that_there_is_not_is_enomem_and_no_more)
     gpu_drv_cuda.free(dev, &most);
     mem = alloc(dev, 3 * MIB);
     gpu_drv_cuda.free(dev, &mem);
+    close_device(dev);
 }
 END_TEST
 
@@ -836,6 +839,7 @@ static Suite *make_suite(void)
     tcase_add_loop_test(alone, a_driver_that_does_not_start_is_enodev_and_tried_again, 0, 4);
     tcase_add_test(alone, a_program_starts_without_a_driver_and_says_what_to_do);
     tcase_add_loop_test(alone, an_old_driver_is_told_which_is_needed, 0, 2);
+    tcase_add_test(alone, memory_that_there_is_not_is_enomem_and_no_more);
     tcase_add_loop_test(alone, without_vmm_memory_is_exported_by_ipc, 0, 2);
     tcase_add_loop_test(alone, another_processs_memory_is_read_and_written, 0, 2);
     tcase_add_loop_test(alone, memory_that_is_shorter_than_it_says_is_refused, 0, 2);
@@ -848,7 +852,6 @@ static Suite *make_suite(void)
     TCase *opened = tcase_create("a device");
     tcase_add_checked_fixture(opened, setup, teardown);
     tcase_add_test(opened, memory_is_exported_and_no_program_sees_into_it);
-    tcase_add_test(opened, memory_that_there_is_not_is_enomem_and_no_more);
     tcase_add_test(opened, what_is_not_freed_goes_when_the_device_is_closed);
     tcase_add_test(opened, memory_of_an_earlier_time_is_nobodys);
     tcase_add_test(opened, handles_that_are_none_cost_nothing);
