@@ -5,7 +5,7 @@
 # What every test runs with. Check forks each test case, so that a crash is one failed case.
 set(KVC_TEST_ENV
     "CK_FORK=yes"
-    "CK_DEFAULT_TIMEOUT=60"
+    "CK_DEFAULT_TIMEOUT=120"
     "ASAN_OPTIONS=detect_leaks=1:abort_on_error=0:strict_string_checks=1:detect_stack_use_after_return=1"
     "UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1"
     "TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:suppressions=${CMAKE_SOURCE_DIR}/tests/tsan.supp"
@@ -15,7 +15,7 @@ set(KVC_TEST_ENV
 #               [ARGS arg...] [ENV NAME=VALUE...] [SERIAL])
 #
 # A program bin/<n> linked with Check and a ctest test <n> that runs it in a directory of its own.
-# LABELS defaults to unit, TIMEOUT to 120. Exit code 77 means skipped; print the reason on a line
+# LABELS defaults to unit, TIMEOUT to 300. Exit code 77 means skipped; print the reason on a line
 # that begins with "SKIP:". check_run.h ends main(). SERIAL: never at the same time as another test.
 function(kvc_unit_test)
   cmake_parse_arguments(PARSE_ARGV 0 ARG "SERIAL" "NAME;TIMEOUT" "SOURCES;LIBS;LABELS;ARGS;ENV")
@@ -42,7 +42,7 @@ function(kvc_add_test)
   endif()
   list(APPEND ARG_LABELS ${KVC_TEST_LABEL})
   if(NOT ARG_TIMEOUT)
-    set(ARG_TIMEOUT 120)
+    set(ARG_TIMEOUT 300)
   endif()
   set(dir "${CMAKE_BINARY_DIR}/test-run/${ARG_NAME}")
   file(MAKE_DIRECTORY "${dir}")

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Host memory is read, and compared with its checksums, before devices copy out of it. */
 #include <check.h>
+#include <errno.h>
 
 #include "check_run.h"
 #include "core_rig.h"
@@ -340,6 +341,11 @@ START_TEST(a_slot_that_was_lost_under_checks_of_others_is_not_read)
     fake_device_lose(r.device[0]);
     fake_device_up(r.device[0]);
     end_checks(0);
+    ck_assert_uint_eq(fake_device_inflight(r.device[0]), 1);
+    const struct device_copy *copy = fake_device_copy(r.device[0], 0);
+    ck_assert_uint_eq(copy->n, 3);
+    for (unsigned i = 0; i < 3; i++)
+        ck_assert_int_eq(copy->piece[i].status, i < 2 ? -EIO : 0);
     end_copies();
     ck_assert_uint_eq(send.statuses[0], KVC_ST_TIER);
     ck_assert_uint_eq(send.statuses[1], KVC_ST_TIER);
