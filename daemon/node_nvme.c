@@ -375,6 +375,12 @@ static int on_approve(void *ctx)
     return -EACCES;
 }
 
+static void on_soon(void *ctx, const struct tier_label *label)
+{
+    const struct node_nvme *n = ctx;
+    core_adopt_soon(n->core, label);
+}
+
 static uint32_t on_block(void *ctx, const struct nvme_found *found)
 {
     struct node_nvme *n = ctx;
@@ -426,8 +432,12 @@ static void tell(const struct node_nvme *n, const struct nvme_report *r, uint64_
 
 int node_nvme_recover(struct node_nvme *n, core_who_fn *who, void *ctx, const bool *terminate)
 {
-    const struct nvme_recovery how = {
-        .ctx = n, .pump = on_pump, .ns = on_ns, .block = on_block, .approve = on_approve};
+    const struct nvme_recovery how = {.ctx = n,
+                                      .pump = on_pump,
+                                      .ns = on_ns,
+                                      .soon = on_soon,
+                                      .block = on_block,
+                                      .approve = on_approve};
     struct nvme_report report = {0};
     n->begun_ns = n->told_ns = clock_now_ns();
     n->who = who;

@@ -16,6 +16,7 @@
 #include "survival.h"
 
 #define LEARN_EACH  8u /* classes whose scores are worked out at each request */
+#define LOOK_AHEAD  8u
 #define GAP_USES    5u /* of a shared block: popularity drifts */
 #define TURN_USES   12u
 #define SHARED_LOG2 2u
@@ -219,6 +220,8 @@ static struct chain chain_of(struct policy *p, const struct policy_request *r)
     const struct ghost *deepest = NULL;
     unsigned known = 0;
     for (uint32_t i = 0; i < r->n; i++) {
+        if (i + LOOK_AHEAD < r->n)
+            ghost_prefetch(p->ghost, r->hash[i + LOOK_AHEAD]);
         const struct ghost *g = ghost_find(p->ghost, r->hash[i]);
         if (g) {
             deepest = g;
@@ -343,6 +346,11 @@ static unsigned class_unasked(struct policy *p, const struct policy_hint *hint)
     g->uses = g->turn = 1;
     use_begins(p, g, up && up->state != ORDER_UNKNOWN ? up->class : class_first(false, 1));
     return g->class;
+}
+
+static void density_prefetch(const struct policy *p, uint64_t hash)
+{
+    ghost_prefetch(p->ghost, hash);
 }
 
 static void density_insert(struct policy *p, uint32_t block, const struct policy_hint *hint,
@@ -473,6 +481,7 @@ const struct policy_ops policy_density = {
     .release = density_release,
     .victim = density_victim,
     .worth = density_worth,
+    .prefetch = density_prefetch,
     .request = density_request,
     .advise = density_advise,
 };

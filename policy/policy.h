@@ -100,7 +100,9 @@ struct policy_ops {
     /* How much a known block is worth keeping, more is better; comparable between the blocks of one
      * policy at one time, and slowly changing. */
     float (*worth)(const struct policy *p, uint32_t block, uint64_t now_ms);
-    /* These two may be NULL. */
+    /* These three may be NULL. */
+    /* The block with this hash comes in soon: what will be read then is brought nearer. */
+    void (*prefetch)(const struct policy *p, uint64_t hash);
     void (*request)(struct policy *p, const struct policy_request *request, uint64_t now_ms);
     /* Of a chain's blocks that are known and that no other chain shares, deepest first. */
     void (*advise)(struct policy *p, enum policy_advice advice, uint32_t within_ms,

@@ -69,6 +69,13 @@ static int found_part(struct core *c, struct block *b, uint32_t shard)
     return 0;
 }
 
+void core_adopt_soon(struct core *c, const struct tier_label *label)
+{
+    const struct core_ns *ns = found_ns(c, label->print);
+    if (ns)
+        index_prefetch(c, index_hash(c, (uint32_t)(ns - c->ns), label->group, label->key.b));
+}
+
 int core_adopt(struct core *c, const struct core_found *f, uint32_t *ret_owner)
 {
     if (!c->found_parent) {
@@ -286,29 +293,36 @@ static void found_drop(struct core *c, struct block *b)
 
 /* ---- the order of eviction ---- */
 
+struct found_at {
+    uint32_t age; /* less is older */
+    uint32_t no;
+    uint32_t depth;
+};
+
 /* One pass of a stable radix sort; the deepest, or the oldest, come first. */
 enum sort_by { BY_DEPTH, BY_AGE_LOW, BY_AGE_HIGH };
-static uint32_t sort_key(const struct core *c, uint32_t no, enum sort_by by, uint32_t oldest)
+#define SORT_KEYS (1u << 16)
+
+static uint32_t sort_key(const struct found_at *f, enum sort_by by)
 {
-    const struct block *b = &c->blocks[no];
     if (by == BY_DEPTH)
-        return 0xffff - MIN(b->depth, 0xffffu);
-    return (b->used - oldest) >> (by == BY_AGE_HIGH ? 16 : 0) & 0xffff;
+        return SORT_KEYS - 1 - MIN(f->depth, SORT_KEYS - 1);
+    return f->age >> (by == BY_AGE_HIGH ? 16 : 0) & (SORT_KEYS - 1);
 }
 
-static void sort_pass(const struct core *c, const uint32_t *from, uint32_t *to, uint32_t n,
-                      enum sort_by by, uint32_t oldest, uint32_t *count)
+static void sort_pass(const struct found_at *from, struct found_at *to, uint32_t n, enum sort_by by,
+                      uint32_t count[SORT_KEYS])
 {
-    memset(count, 0, (1u << 16) * sizeof *count);
+    memset(count, 0, SORT_KEYS * sizeof *count);
     for (uint32_t i = 0; i < n; i++)
-        count[sort_key(c, from[i], by, oldest)]++;
-    for (uint32_t i = 0, sum = 0; i < 1u << 16; i++) {
+        count[sort_key(&from[i], by)]++;
+    for (uint32_t i = 0, sum = 0; i < SORT_KEYS; i++) {
         const uint32_t k = count[i];
         count[i] = sum;
         sum += k;
     }
     for (uint32_t i = 0; i < n; i++)
-        to[count[sort_key(c, from[i], by, oldest)]++] = from[i];
+        to[count[sort_key(&from[i], by)]++] = from[i];
 }
 
 static void found_known(struct core *c, struct block *b)
@@ -323,41 +337,52 @@ static void found_known(struct core *c, struct block *b)
         wish_add(c, b, &wish, false);
 }
 
+static void known_soon(const struct core *c, const struct block *b)
+{
+    if (c->cfg.policy->prefetch)
+        c->cfg.policy->prefetch(c->policy, index_hash(c, b->ns, b->group, b->key.b));
+}
+
 /* Oldest first, of equal age children before parents: each becomes the youngest. */
-static void enter_all(struct core *c, uint32_t *a, uint32_t *b, uint32_t n, uint32_t *count)
+static void enter_all(struct core *c, struct found_at *a, struct found_at *b, uint32_t n,
+                      uint32_t count[SORT_KEYS])
 {
     uint32_t oldest = core__stamp(c);
     for (uint32_t i = 0; i < n; i++)
-        if ((int32_t)(c->blocks[a[i]].used - oldest) < 0)
-            oldest = c->blocks[a[i]].used;
-    sort_pass(c, a, b, n, BY_DEPTH, oldest, count);
-    sort_pass(c, b, a, n, BY_AGE_LOW, oldest, count);
-    sort_pass(c, a, b, n, BY_AGE_HIGH, oldest, count);
+        if ((int32_t)(a[i].age - oldest) < 0)
+            oldest = a[i].age;
+    for (uint32_t i = 0; i < n; i++)
+        a[i].age -= oldest;
+    sort_pass(a, b, n, BY_DEPTH, count);
+    sort_pass(b, a, n, BY_AGE_LOW, count);
+    sort_pass(a, b, n, BY_AGE_HIGH, count);
     for (uint32_t i = 0; i < n; i++) {
-        struct block *x = &c->blocks[b[i]];
-        found_known(c, x);
+        if (i + ADOPT_AHEAD < n)
+            known_soon(c, &c->blocks[b[i + ADOPT_AHEAD].no]);
+        found_known(c, &c->blocks[b[i].no]);
     }
 }
 
 static void order_all(struct core *c)
 {
     const uint32_t n = (uint32_t)c->m.blocks_present;
-    const uint64_t bytes = (2ull * n + (1u << 16)) * sizeof(uint32_t);
-    uint32_t *mem = n ? core__pages(bytes) : NULL, k = 0;
+    const uint64_t bytes = SORT_KEYS * sizeof(uint32_t) + 2ull * n * sizeof(struct found_at);
+    uint32_t *const count = n ? core__pages(bytes) : NULL;
+    struct found_at *const found = count ? (void *)(count + SORT_KEYS) : NULL;
+    uint32_t k = 0;
     for (uint32_t no = 0; no < c->blocks_high && n > 0; no++) {
         struct block *b = &c->blocks[no];
         if (!(b->flags & BLOCK_F_LINKED))
             continue;
-        if (mem) {
-            mem[(1u << 16) + k++] = no;
-            continue;
-        }
-        found_known(c, b); /* in any order, then */
+        if (count)
+            found[k++] = (struct found_at){.age = b->used, .no = no, .depth = b->depth};
+        else
+            found_known(c, b); /* in any order, then */
     }
-    if (!mem)
+    if (!count)
         return;
-    enter_all(c, mem + (1u << 16), mem + (1u << 16) + n, n, mem);
-    core__pages_put(mem, bytes);
+    enter_all(c, found, found + n, n, count);
+    core__pages_put(count, bytes);
 }
 
 uint32_t core_adopt_end(struct core *c)

@@ -80,6 +80,8 @@ struct nvme_recovery {
      * the recovery with that. */
     int (*pump)(void *ctx);
     void (*ns)(void *ctx, const uint8_t *record, uint32_t bytes); /* before the blocks of it */
+    /* `block` will be called soon, probably, with this label. NULL: nobody wants to know. */
+    void (*soon)(void *ctx, const struct tier_label *label);
     /* The number that the tier is to report as `owner` from now on, or UINT32_MAX: not needed, or
      * NVME_NO_ROOM: not now; what was promised then stays for a later start. Promises come first,
      * then the rest, in both the newest first: of two copies of a block the second is not needed.

@@ -10,6 +10,7 @@
 #include "sys.h"
 
 #define WINDOW 64u /* tables being read */
+#define AHEAD  16u /* blocks */
 
 struct slot {
     struct nvme_io io;
@@ -153,6 +154,20 @@ static void no_room_for(struct recover *v, const struct nvme_candidate *c,
         nvme__hold_seg(v->n, v->n->extent[c->extent].seg);
 }
 
+static struct tier_label label_of(const struct nvme_item *it)
+{
+    return (struct tier_label){.key = it->key,
+                               .parent = it->parent,
+                               .print = it->print,
+                               .group = it->group,
+                               .shard = it->shard,
+                               .tokens = it->tokens,
+                               .has_parent = (it->flags & NVME_I_PARENT) != 0,
+                               .durable = (it->flags & NVME_I_DURABLE) != 0,
+                               .by_pin = (it->flags & NVME_I_BY_PIN) != 0,
+                               .level = it->level};
+}
+
 static void tell_block(struct recover *v, const struct nvme_candidate *c, uint32_t slot,
                        const struct nvme_item *it)
 {
@@ -163,16 +178,7 @@ static void tell_block(struct recover *v, const struct nvme_candidate *c, uint32
         return;
     }
     struct nvme_entry *e = nvme__entry(n, found.loc);
-    found.label = (struct tier_label){.key = it->key,
-                                      .parent = it->parent,
-                                      .print = it->print,
-                                      .group = it->group,
-                                      .shard = it->shard,
-                                      .tokens = it->tokens,
-                                      .has_parent = (it->flags & NVME_I_PARENT) != 0,
-                                      .durable = (it->flags & NVME_I_DURABLE) != 0,
-                                      .by_pin = (it->flags & NVME_I_BY_PIN) != 0,
-                                      .level = it->level};
+    found.label = label_of(it);
     e->sum = it->sum;
     e->slot = (uint16_t)slot;
     e->page = (uint16_t)it->page;
@@ -188,6 +194,14 @@ static void tell_block(struct recover *v, const struct nvme_candidate *c, uint32
     }
     v->report->blocks++;
     v->report->bytes += it->bytes;
+}
+
+static void tell_soon(struct recover *v, const uint8_t *table, uint32_t item)
+{
+    struct nvme_item it;
+    nvme__item_decode(table, item, &it);
+    const struct tier_label label = label_of(&it);
+    v->r->soon(v->r->ctx, &label);
 }
 
 static void tell_blocks(struct recover *v, const struct nvme_candidate *c, const uint8_t *table,
@@ -213,6 +227,8 @@ static void tell_blocks(struct recover *v, const struct nvme_candidate *c, const
         return;
     }
     for (uint32_t i = 0; i < head->items; i++) {
+        if (v->r->soon != NULL && i + AHEAD < head->items)
+            tell_soon(v, table, i + AHEAD);
         nvme__item_decode(table, i, &it);
         if ((it.flags & NVME_I_RECORD) != 0 || (c->dead[i / 8] >> i % 8 & 1) != 0)
             continue;
