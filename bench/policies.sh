@@ -83,6 +83,10 @@ done
 awk -v all="$all" -v strict="$strict" '
     {
         id = $1 " " $2 " " $4
+        cell = $1 " at " $4 "%"
+        if (!(cell in drawn)) cell_at[++cells] = cell
+        drawn[cell]++
+        of_cell[cell, $3] += $5
         if (!(id in seen)) { seen[id] = 1; order[++cases] = id; kind[id] = $1 }
         if (!($1 in known)) { known[$1] = 1; kinds[++nkinds] = $1 }
         ratio[id, $3] = $5
@@ -118,5 +122,13 @@ awk -v all="$all" -v strict="$strict" '
         }
         row("all", total, cases)
         printf "\n%d of %d cases more than .01 below the best published policy of the case; the worst margin is %+.4f\n", below, cases, worst
+        for (c = 1; c <= cells; c++) {
+            cell = cell_at[c]
+            for (p = 2; p <= 5; p++) {
+                margin = (of_cell[cell, "default"] - of_cell[cell, policy[p]]) / (drawn[cell] / 5)
+                if (c == 1 && p == 2 || margin < least) { least = margin; where = cell; who = policy[p] }
+            }
+        }
+        printf "means of all seeds of a kind at a size: the worst margin is %+.4f (%s, %s)\n", least, where, who
         exit strict && below > 0
     }' "$work/all"

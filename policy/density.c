@@ -17,10 +17,10 @@
 
 #define LEARN_EACH  8u /* classes whose scores are worked out at each request */
 #define LOOK_AHEAD  8u
-#define GAP_USES    5u /* of a shared block: popularity drifts */
+#define GAP_USES    3u /* of a shared block: popularity drifts */
 #define TURN_USES   12u
 #define SHARED_LOG2 2u
-#define REPEATS     5u /* uses of a chain's last block: what does not grow is no conversation */
+#define REPEATS     3u /* uses of a chain's last block: what does not grow is no conversation */
 #define VALUES_MEAN 1024.0f /* blocks that the mean value is taken over */
 /* What went: uses that its hits are taken over, and that are as expected until there are more. */
 #define GONE_WINDOW 500.0f
