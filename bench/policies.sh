@@ -83,10 +83,6 @@ done
 awk -v all="$all" -v strict="$strict" '
     {
         id = $1 " " $2 " " $4
-        cell = $1 " at " $4 "%"
-        if (!(cell in drawn)) cell_at[++cells] = cell
-        drawn[cell]++
-        of_cell[cell, $3] += $5
         if (!(id in seen)) { seen[id] = 1; order[++cases] = id; kind[id] = $1 }
         if (!($1 in known)) { known[$1] = 1; kinds[++nkinds] = $1 }
         ratio[id, $3] = $5
@@ -100,7 +96,11 @@ awk -v all="$all" -v strict="$strict" '
         split("default lru s3fifo arc lru2", policy, " ")
         for (c = 1; c <= cases; c++) {
             id = order[c]; best = 0; who = "-"
+            split(id, part, " ")
+            cell = part[1] " at " part[3] "%"
+            if (!seeds[cell]++) cell_at[++cells] = cell
             for (p = 1; p <= 5; p++) {
+                of_cell[cell, p] += ratio[id, policy[p]]
                 sum[kind[id], p] += ratio[id, policy[p]]; total[p] += ratio[id, policy[p]]
                 if (p > 1 && ratio[id, policy[p]] > best) { best = ratio[id, policy[p]]; who = policy[p] }
             }
@@ -109,7 +109,6 @@ awk -v all="$all" -v strict="$strict" '
             worst = (c == 1 || margin < worst) ? margin : worst
             below += margin < -.01
             if (all || margin < -.01) {
-                split(id, part, " ")
                 if (!told++) printf "%-10s %4s  %8s  %7s  %7s  %-7s  %7s\n", "KIND", "SEED", "CAPACITY", "DEFAULT", "BEST", "OF", "MARGIN"
                 printf "%-10s %4s  %7s%%  %7.4f  %7.4f  %-7s  %+7.4f\n", part[1], part[2], part[3], ratio[id, "default"], best, who, margin
             }
@@ -125,7 +124,7 @@ awk -v all="$all" -v strict="$strict" '
         for (c = 1; c <= cells; c++) {
             cell = cell_at[c]
             for (p = 2; p <= 5; p++) {
-                margin = (of_cell[cell, "default"] - of_cell[cell, policy[p]]) / (drawn[cell] / 5)
+                margin = (of_cell[cell, 1] - of_cell[cell, p]) / seeds[cell]
                 if (c == 1 && p == 2 || margin < least) { least = margin; where = cell; who = policy[p] }
             }
         }

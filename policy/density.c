@@ -16,7 +16,6 @@
 #include "survival.h"
 
 #define LEARN_EACH  8u /* classes whose scores are worked out at each request */
-#define LOOK_AHEAD  8u
 #define GAP_USES    3u /* of a shared block: popularity drifts */
 #define TURN_USES   12u
 #define SHARED_LOG2 2u
@@ -220,8 +219,6 @@ static struct chain chain_of(struct policy *p, const struct policy_request *r)
     const struct ghost *deepest = NULL;
     unsigned known = 0;
     for (uint32_t i = 0; i < r->n; i++) {
-        if (i + LOOK_AHEAD < r->n)
-            ghost_prefetch(p->ghost, r->hash[i + LOOK_AHEAD]);
         const struct ghost *g = ghost_find(p->ghost, r->hash[i]);
         if (g) {
             deepest = g;

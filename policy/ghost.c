@@ -44,9 +44,9 @@ static uint32_t tag_of(uint64_t hash)
     return (uint32_t)(hash >> 32) | 1u;
 }
 
-void ghost_prefetch(const struct ghost_table *t, uint64_t hash)
+void ghost_prefetch(struct ghost_table *t, uint64_t hash)
 {
-    const struct ghost *set = &t->entry[(size_t)(hash & (t->sets - 1)) * WAYS];
+    const struct ghost *set = set_of(t, hash);
     __builtin_prefetch(set);
     __builtin_prefetch(set + WAYS / 2);
 }

@@ -32,7 +32,7 @@ struct ghost_table;
 size_t ghost_mem_bytes(uint32_t blocks_max);
 struct ghost_table *ghost_init(void *mem, uint32_t blocks_max);
 /* Brings what ghost_find will read nearer. */
-void ghost_prefetch(const struct ghost_table *t, uint64_t hash);
+void ghost_prefetch(struct ghost_table *t, uint64_t hash);
 struct ghost *ghost_find(struct ghost_table *t, uint64_t hash);
 /* One for a hash that ghost_find did not find. `ret_gone` is what made room; its tag is 0 if
  * nothing did. */

@@ -69,11 +69,11 @@ static int found_part(struct core *c, struct block *b, uint32_t shard)
     return 0;
 }
 
-void core_adopt_soon(struct core *c, const struct tier_label *label)
+/* Of the namespace in hand alone: it looks for no other, which would have to be found again now. */
+void core_adopt_soon(const struct core *c, const struct tier_label *label)
 {
-    const struct core_ns *ns = found_ns(c, label->print);
-    if (ns)
-        index_prefetch(c, index_hash(c, (uint32_t)(ns - c->ns), label->group, label->key.b));
+    if (label->print != 0 && label->print == c->found_print)
+        index_prefetch(c, index_hash(c, c->found_ns, label->group, label->key.b));
 }
 
 int core_adopt(struct core *c, const struct core_found *f, uint32_t *ret_owner)
@@ -294,7 +294,7 @@ static void found_drop(struct core *c, struct block *b)
 /* ---- the order of eviction ---- */
 
 struct found_at {
-    uint32_t age; /* less is older */
+    uint32_t used; /* when, since the oldest of all was */
     uint32_t no;
     uint32_t depth;
 };
@@ -307,7 +307,7 @@ static uint32_t sort_key(const struct found_at *f, enum sort_by by)
 {
     if (by == BY_DEPTH)
         return SORT_KEYS - 1 - MIN(f->depth, SORT_KEYS - 1);
-    return f->age >> (by == BY_AGE_HIGH ? 16 : 0) & (SORT_KEYS - 1);
+    return f->used >> (by == BY_AGE_HIGH ? 16 : 0) & (SORT_KEYS - 1);
 }
 
 static void sort_pass(const struct found_at *from, struct found_at *to, uint32_t n, enum sort_by by,
@@ -349,10 +349,10 @@ static void enter_all(struct core *c, struct found_at *a, struct found_at *b, ui
 {
     uint32_t oldest = core__stamp(c);
     for (uint32_t i = 0; i < n; i++)
-        if ((int32_t)(a[i].age - oldest) < 0)
-            oldest = a[i].age;
+        if ((int32_t)(a[i].used - oldest) < 0)
+            oldest = a[i].used;
     for (uint32_t i = 0; i < n; i++)
-        a[i].age -= oldest;
+        a[i].used -= oldest;
     sort_pass(a, b, n, BY_DEPTH, count);
     sort_pass(b, a, n, BY_AGE_LOW, count);
     sort_pass(a, b, n, BY_AGE_HIGH, count);
@@ -375,7 +375,7 @@ static void order_all(struct core *c)
         if (!(b->flags & BLOCK_F_LINKED))
             continue;
         if (count)
-            found[k++] = (struct found_at){.age = b->used, .no = no, .depth = b->depth};
+            found[k++] = (struct found_at){.used = b->used, .no = no, .depth = b->depth};
         else
             found_known(c, b); /* in any order, then */
     }

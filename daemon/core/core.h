@@ -111,7 +111,7 @@ struct core_found {
     uint32_t age_ms; /* since its last use, as far as is known */
 };
 /* core_adopt of what has this label comes soon: what it will read is brought nearer. */
-void core_adopt_soon(struct core *c, const struct tier_label *label);
+void core_adopt_soon(const struct core *c, const struct tier_label *label);
 /* Takes a block over from before the restart. Order does not matter; the same block may come from
  * host and disk, and with each of its shards. 0 and its record's number in *ret_owner: the tier is
  * to name it from now on. Else what is at loc is not needed, and the tier frees it: KVC_E_GONE (no
