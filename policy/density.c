@@ -4,15 +4,18 @@
  * class go on is learned (survival.h), for blocks in the cache and, as far as they are remembered
  * (ghost.h), for those that have left it. A block is worth the hits per second that its class
  * promises at its age, over the best time to keep it, times what a hit saves per byte. The block
- * that is least worth goes (order.h).
+ * that is least worth goes (order.h); or, where LRU or LRU-2 is seen to hit more, the one that
+ * these would let go (shadow.h, guard.h).
  */
 #include <string.h>
 
 #include "classes.h"
 #include "ghost.h"
+#include "guard.h"
 #include "order.h"
 #include "policy.h"
 #include "round.h"
+#include "shadow.h"
 #include "survival.h"
 
 #define LEARN_EACH  8u /* classes whose scores are worked out at each request */
@@ -26,7 +29,9 @@
 #define GONE_PRIOR  30.0f
 #define NEWS_LEAST  (1 / NEWS_MOST)
 #define NEWS_MOST   1.5f
-#define LIFE_MEAN   1000.0f /* blocks */
+#define STAY_PART   16u /* of the blocks: so many go between two looks at how long they stayed */
+#define STAY_MEAN   4.0f
+#define ONCE        1e-12f /* LRU-2: what was used once goes before all else */
 
 /* Of a use that began then, at a time. */
 struct expected {
@@ -40,13 +45,17 @@ struct policy {
     float common;         /* mean of saves per byte; 0 until the first is known */
     float values;         /* it is the mean of so many */
     uint32_t victim;      /* that was named last */
-    float life;           /* GHOST_MS: mean age of what goes */
+    uint32_t in;          /* blocks in the order or aside */
+    uint32_t went, since; /* blocks that went for want of room since then */
+    float stay;           /* GHOST_MS: how long a block stays */
     float expected, hits; /* of what was asked for once, and went, within such a time */
     float news;           /* what it is worth, of what is expected */
     struct expected last;
+    struct guard guard;
     struct survival *survival;
     struct ghost_table *ghost;
     struct order *order;
+    struct shadow shadow;
     struct survival_class tree[CLASS_COUNT];
 };
 
@@ -138,9 +147,11 @@ static void run_is_of(struct run *run, const struct ghost *g)
 static struct ghost *remember(struct policy *p, uint64_t hash)
 {
     struct ghost gone;
-    struct ghost *g = ghost_add(p->ghost, hash, &gone);
-    if (gone.tag)
+    struct ghost *g = ghost_add(p->ghost, hash, p->now, &gone);
+    if (gone.tag) {
+        shadow_end(&p->shadow, &gone);
         use_ends(p, &gone, false);
+    }
     return g;
 }
 
@@ -148,7 +159,7 @@ static struct ghost *remember(struct policy *p, uint64_t hash)
 
 /* How new things go on is learned over all the time that is remembered, and changes: at first what
  * many want comes for the first time, later what nobody wants again. So what is expected of those
- * that go, until they would be as old again as what goes, is compared with what comes of it. */
+ * that go, in as long a time as a block stays, is compared with what comes of it. */
 static bool is_news(unsigned class)
 {
     return class < CLASS_FIRST + CLASS_NEWS;
@@ -171,8 +182,23 @@ static float chance_of(struct policy *p, const struct ghost *g, uint32_t age)
             .class = g->class,
             .used = g->used,
             .now = p->now,
-            .chance = survival_chance(p->survival, g->class, ms_of(age), ms_of((uint32_t)p->life))};
+            .chance = survival_chance(p->survival, g->class, ms_of(age), ms_of((uint32_t)p->stay))};
     return e->chance;
+}
+
+/* Little's law: blocks are so many, and so many go in a time. */
+static void look_at_stay(struct policy *p)
+{
+    if (p->since == 0) {
+        p->since = p->now;
+        return;
+    }
+    if (++p->went <= p->in / STAY_PART)
+        return;
+    const float stay = (float)(p->now - p->since) * (float)p->in / (float)p->went;
+    p->stay += (stay - p->stay) / STAY_MEAN;
+    p->since = p->now;
+    p->went = 0;
 }
 
 /* A block leaves the cache; if it is the victim, for want of room. */
@@ -182,8 +208,7 @@ static void goes(struct policy *p, uint32_t block)
     if (block != p->victim)
         return;
     p->victim = POLICY_NO_BLOCK;
-    const uint32_t age = p->now > n->used ? p->now - n->used : 0;
-    p->life += ((float)age - p->life) / (p->life < 1 ? 1 : LIFE_MEAN);
+    look_at_stay(p);
     struct ghost *g = is_news(n->class) ? ghost_find(p->ghost, n->hash) : NULL;
     if (!g || !is_news(g->class))
         return;
@@ -197,7 +222,7 @@ static void is_back(struct policy *p, struct ghost *g)
 {
     if (g->gone == 0)
         return;
-    if (is_news(g->class) && (float)(p->now - g->used) <= (float)ghost_get_gone(g) + p->life) {
+    if (is_news(g->class) && (float)(p->now - g->used) <= (float)ghost_get_gone(g) + p->stay) {
         p->hits += weight_of(g);
         look_at_news(p);
     }
@@ -258,6 +283,7 @@ static void use(struct policy *p, const struct chain *c, uint64_t hash, uint32_t
 {
     struct ghost *g = ghost_find(p->ghost, hash);
     if (g) {
+        shadow_end(&p->shadow, g);
         is_back(p, g);
         if (g->used == p->now) /* named twice by one request: it begins before it ends */
             run_begins(p, begun);
@@ -275,20 +301,48 @@ static void use(struct policy *p, const struct chain *c, uint64_t hash, uint32_t
     g->size = (is_tip(g) ? 0 : g->uses > c->turn ? SHARED_LOG2 : c->size) & 31u;
     g->class = (uint16_t)class_of(c, g);
     g->used = p->now;
+    shadow_begin(&p->shadow, g);
     if (!is_of_run(begun, g))
         run_begins(p, begun);
     run_is_of(begun, g);
     begun->weight += weight_of(g);
 }
 
-static void density_request(struct policy *p, const struct policy_request *r, uint64_t now_ms)
+/* What LRU and LRU-2 would have had of it. */
+static void look_at_others(struct policy *p, const struct policy_request *r)
+{
+    uint32_t lru = 0, lru2 = 0;
+    bool in_lru = true, in_lru2 = true;
+    shadow_look(&p->shadow, p->in, p->now);
+    for (uint32_t i = 0; i < r->n && (in_lru || in_lru2); i++) {
+        const struct ghost *g = ghost_find(p->ghost, r->hash[i]);
+        in_lru = in_lru && g && shadow_lru_has(&p->shadow, g);
+        in_lru2 = in_lru2 && g && shadow_lru2_has(&p->shadow, g);
+        lru += in_lru;
+        lru2 += in_lru2;
+    }
+    const enum guard_order before = p->guard.order;
+    guard_request(&p->guard, r->hits, lru, lru2);
+    if (p->guard.order != before)
+        order_look_again(p->order);
+}
+
+/* Time goes on. */
+static void tick(struct policy *p, uint64_t now_ms)
 {
     set_now(p, now_ms);
     survival_tick(p->survival, p->now_ms);
+    shadow_tick(&p->shadow, p->now);
+}
+
+static void density_request(struct policy *p, const struct policy_request *r, uint64_t now_ms)
+{
+    tick(p, now_ms);
     for (unsigned i = 0; i < LEARN_EACH; i++)
         survival_learn(p->survival);
     if (r->n == 0)
         return;
+    look_at_others(p, r);
     const struct chain c = chain_of(p, r);
     struct run ended = {0}, begun = {0};
     for (uint32_t i = 0; i < r->n; i++)
@@ -301,8 +355,7 @@ static void density_advise(struct policy *p, enum policy_advice advice, uint32_t
                            const uint32_t *block, uint32_t n, uint64_t now_ms)
 {
     (void)within_ms;
-    set_now(p, now_ms);
-    survival_tick(p->survival, p->now_ms);
+    tick(p, now_ms);
     for (uint32_t i = 0; i < n; i++) {
         struct order_node *node = order_node(p->order, block[i]);
         unsigned class = class_said(node->class, advice);
@@ -332,17 +385,24 @@ static float value_of(struct policy *p, const struct policy_hint *hint)
 }
 
 /* A block that nobody asked for, a decoded one for instance: it is what its parent is. */
-static unsigned class_unasked(struct policy *p, const struct policy_hint *hint)
+static struct ghost *known(struct policy *p, const struct policy_hint *hint)
 {
     struct ghost *g = ghost_find(p->ghost, hint->hash);
     if (g)
-        return g->class;
+        return g;
     const struct order_node *up =
         hint->parent == POLICY_NO_BLOCK ? NULL : order_node(p->order, hint->parent);
     g = remember(p, hint->hash);
     g->uses = g->turn = 1;
     use_begins(p, g, up && up->state != ORDER_UNKNOWN ? up->class : class_first(false, 1));
-    return g->class;
+    shadow_begin(&p->shadow, g);
+    return g;
+}
+
+/* Of order_node: packed, 0 for what was used once. */
+static uint16_t gap_of(const struct ghost *g)
+{
+    return g->uses < 2 ? 0 : g->gap > 0 ? g->gap : 1;
 }
 
 static void density_prefetch(const struct policy *p, uint64_t hash)
@@ -353,11 +413,14 @@ static void density_prefetch(const struct policy *p, uint64_t hash)
 static void density_insert(struct policy *p, uint32_t block, const struct policy_hint *hint,
                            uint64_t now_ms)
 {
-    set_now(p, now_ms);
-    survival_tick(p->survival, p->now_ms);
+    tick(p, now_ms);
     struct order_node *n = order_node(p->order, block);
+    struct ghost *g = known(p, hint);
+    g->kept = true;
+    p->in++;
     *n = (struct order_node){.hash = hint->hash,
-                             .class = (uint16_t)class_unasked(p, hint),
+                             .class = g->class,
+                             .gap = gap_of(g),
                              .list = hint->list,
                              .used = (uint32_t)(hint->used_ms / GHOST_MS),
                              .value = value_of(p, hint)};
@@ -377,20 +440,35 @@ static void density_touch(struct policy *p, uint32_t block, uint64_t now_ms)
     struct order_node *n = order_node(p->order, block);
     if (n->state == ORDER_UNKNOWN)
         return;
-    const struct ghost *g = ghost_find(p->ghost, n->hash);
+    struct ghost *g = ghost_find(p->ghost, n->hash);
     order_out(p->order, block);
-    if (g)
+    if (g) {
+        g->kept = true;
         n->class = g->class;
+        n->gap = gap_of(g);
+    }
     n->used = p->now;
     if (n->state == ORDER_IN)
         order_young(p->order, block, p->now, p->common);
 }
 
+static bool is_in(const struct order_node *n)
+{
+    return n->state == ORDER_IN || n->state == ORDER_ASIDE;
+}
+
 static void density_remove(struct policy *p, uint32_t block)
 {
+    struct order_node *n = order_node(p->order, block);
+    if (n->state == ORDER_UNKNOWN)
+        return;
     goes(p, block);
+    struct ghost *g = ghost_find(p->ghost, n->hash);
+    if (g)
+        g->kept = false;
+    p->in -= is_in(n);
     order_out(p->order, block);
-    order_node(p->order, block)->state = ORDER_UNKNOWN;
+    n->state = ORDER_UNKNOWN;
 }
 
 static void density_park(struct policy *p, uint32_t block)
@@ -398,6 +476,7 @@ static void density_park(struct policy *p, uint32_t block)
     struct order_node *n = order_node(p->order, block);
     goes(p, block);
     order_out(p->order, block);
+    p->in -= is_in(n);
     if (n->state != ORDER_UNKNOWN)
         n->state = ORDER_PARKED;
 }
@@ -405,8 +484,10 @@ static void density_park(struct policy *p, uint32_t block)
 static void density_unpark(struct policy *p, uint32_t block, uint64_t now_ms)
 {
     set_now(p, now_ms);
-    if (order_node(p->order, block)->state == ORDER_PARKED)
-        order_young(p->order, block, p->now, p->common);
+    if (order_node(p->order, block)->state != ORDER_PARKED)
+        return;
+    p->in++;
+    order_young(p->order, block, p->now, p->common);
 }
 
 static void density_assign(struct policy *p, uint32_t block, uint8_t list, uint64_t now_ms)
@@ -436,12 +517,31 @@ static void density_release(struct policy *p, uint32_t block, bool last)
     order_young(p->order, block, p->now, p->common);
 }
 
-static float worth_at(const void *ctx, const struct order_node *n, uint32_t now)
+static uint32_t age_of(const struct order_node *n, uint32_t now)
+{
+    return now > n->used ? now - n->used : 0;
+}
+
+static float worth_at(const struct policy *p, const struct order_node *n, uint32_t now)
+{
+    const float news = is_news(n->class) ? p->news : 1;
+    return survival_score(p->survival, n->class, ms_of(age_of(n, now))) * n->value * news;
+}
+
+/* What was used, or used before its last use, longest ago is least. */
+static float rank_at(const void *ctx, const struct order_node *n, uint32_t now)
 {
     const struct policy *p = ctx;
-    uint32_t age = now > n->used ? now - n->used : 0;
-    const float news = is_news(n->class) ? p->news : 1;
-    return survival_score(p->survival, n->class, ms_of(age)) * n->value * news;
+    const float age = (float)age_of(n, now) + 1;
+    const struct ghost g = {.gap = n->gap};
+    switch (p->guard.order) {
+    case GUARD_LRU:
+        return 1 / age;
+    case GUARD_LRU2:
+        return n->gap == 0 ? ONCE / age : 1 / (age + (float)ghost_get_gap(&g));
+    default:
+        return worth_at(p, n, now);
+    }
 }
 
 static uint32_t density_victim(struct policy *p, uint8_t list, uint64_t now_ms,
@@ -449,7 +549,7 @@ static uint32_t density_victim(struct policy *p, uint8_t list, uint64_t now_ms,
 {
     set_now(p, now_ms);
     for (;;) {
-        uint32_t block = order_least(p->order, list, p->now, worth_at, p);
+        uint32_t block = order_least(p->order, list, p->now, rank_at, p);
         if (block == POLICY_NO_BLOCK || can_evict(ctx, block)) {
             p->victim = block;
             return block;

@@ -7,6 +7,7 @@
 #define LONGEST       8.0f
 #define GAP_FRACTION  11u
 #define GONE_FRACTION 3u
+#define ONCE_OLDER    4u    /* times: most of what was used once is not used again */
 #define LEAST         16.0f /* ticks: uses of one moment have a mean, too, that can grow */
 
 struct ghost_table {
@@ -60,11 +61,22 @@ struct ghost *ghost_find(struct ghost_table *t, uint64_t hash)
     return NULL;
 }
 
-struct ghost *ghost_add(struct ghost_table *t, uint64_t hash, struct ghost *ret_gone)
+static uint64_t forgotten_by(const struct ghost *g, uint32_t now)
+{
+    const uint64_t age = now - g->used;
+    return g->uses < 2 ? age * ONCE_OLDER : age;
+}
+
+static bool goes_before(const struct ghost *a, const struct ghost *b, uint32_t now)
+{
+    return a->kept != b->kept ? b->kept : forgotten_by(a, now) > forgotten_by(b, now);
+}
+
+struct ghost *ghost_add(struct ghost_table *t, uint64_t hash, uint32_t now, struct ghost *ret_gone)
 {
     struct ghost *set = set_of(t, hash), *at = &set[0];
     for (unsigned i = 0; i < WAYS && at->tag; i++)
-        if (!set[i].tag || set[i].used < at->used)
+        if (!set[i].tag || goes_before(&set[i], at, now))
             at = &set[i];
     *ret_gone = *at;
     *at = (struct ghost){.tag = tag_of(hash)};

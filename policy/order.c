@@ -24,7 +24,7 @@ struct few {
 };
 
 struct order {
-    unsigned queues, words;
+    unsigned queues, words, lists;
     struct order_node *node;
     struct queue *queue; /* [lists][queues] */
     uint64_t *some;      /* [lists][words]: queues that may have blocks */
@@ -63,6 +63,7 @@ struct order *order_init(void *mem, uint32_t blocks_max, unsigned classes, unsig
     char *at = (char *)mem + round64(sizeof(*o));
     o->queues = queues_of(classes);
     o->words = (o->queues + 63) / 64;
+    o->lists = lists;
     o->node = (struct order_node *)at;
     at += nodes_bytes(blocks_max);
     o->queue = (struct queue *)at;
@@ -250,6 +251,12 @@ static uint32_t least_of_few(struct order *o, unsigned list, uint32_t now, order
     }
     few->now = now;
     return best;
+}
+
+void order_look_again(struct order *o)
+{
+    for (unsigned i = 0; i < o->lists; i++)
+        o->few[i].looks = o->few[i].n = 0;
 }
 
 uint32_t order_least(struct order *o, unsigned list, uint32_t now, order_worth_fn *worth,

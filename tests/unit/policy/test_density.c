@@ -123,6 +123,59 @@ static float worth_of_continued(uint32_t block, uint64_t content)
     return worth_now(block);
 }
 
+/* Block 1 came back again and again, blocks 2 and up are younger, and were asked for once. */
+static void keep_old_and_once(unsigned blocks)
+{
+    live(600, true, 0);
+    for (unsigned i = 0; i < 3; i++) {
+        ask(50000, i == 0 ? CHAIN : 1, i);
+        rig.now_ms += 2000;
+    }
+    keep(1, 50000, 0);
+    for (uint32_t b = 2; b <= blocks; b++) {
+        rig.now_ms += 1000;
+        ask(60000 + b, CHAIN, 0);
+        keep(b, 60000 + b, 0);
+    }
+}
+
+static void expect_in_turn(uint32_t first, uint32_t last)
+{
+    for (uint32_t b = first; b <= last; b++) {
+        ck_assert_uint_eq(rig_victim(&rig, 0), b);
+        rig.ops->remove(rig.p, b);
+    }
+}
+
+/* Nothing of what is asked for is said to be in the cache. LRU would have what comes twice in a
+ * row, and LRU-2 would not: all that was used twice longer ago is in its way. */
+START_TEST(where_lru_hits_more_the_oldest_goes)
+{
+    keep_old_and_once(40);
+    ck_assert_uint_ne(rig_victim(&rig, 0), 1);
+    for (unsigned i = 0; i < 600; i++) {
+        ask(70000 + i, CHAIN, 0);
+        ask(70000 + i, CHAIN, 0);
+        rig.now_ms += 1000;
+        rig_victim(&rig, 0);
+    }
+    expect_in_turn(1, 40);
+}
+END_TEST
+
+/* LRU-2 would have what is asked for among many that come once, and LRU would not. */
+START_TEST(where_lru2_hits_more_what_was_used_once_goes)
+{
+    keep_old_and_once(40);
+    for (unsigned i = 0; i < 3000; i++) {
+        ask(i % 12 == 0 ? 70000 : 80000 + i, CHAIN, 0);
+        rig.now_ms += 100;
+    }
+    expect_in_turn(2, 40);
+    expect_in_turn(1, 1);
+}
+END_TEST
+
 /* A class that came back for long and does not any more. */
 START_TEST(old_habits_are_forgotten)
 {
@@ -402,6 +455,8 @@ int main(void)
     tcase_add_test(tc, at_a_cold_start_the_oldest_goes);
     tcase_add_test(tc, a_chain_goes_leaf_first_after_a_touch_too);
     tcase_add_test(tc, what_comes_back_is_worth_more_than_what_does_not);
+    tcase_add_test(tc, where_lru_hits_more_the_oldest_goes);
+    tcase_add_test(tc, where_lru2_hits_more_what_was_used_once_goes);
     tcase_add_test(tc, old_habits_are_forgotten);
     tcase_add_test(tc, what_comes_back_every_two_seconds_is_worth_half_a_hit_a_second);
     tcase_add_test(tc, last_blocks_that_come_back_are_told_apart);

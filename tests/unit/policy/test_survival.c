@@ -175,6 +175,54 @@ START_TEST(the_first_time_between_uses_is_taken_as_it_is)
 }
 END_TEST
 
+/* Nine that share a set of eight; the table has 2^14 sets or more, by the low bits. */
+START_TEST(what_is_in_the_cache_is_remembered_longest)
+{
+    const size_t bytes = (ghost_mem_bytes(1) + 63) / 64 * 64;
+    void *mem = aligned_alloc(64, bytes);
+    ck_assert_ptr_nonnull(mem);
+    memset(mem, 0, bytes);
+    struct ghost_table *t = ghost_init(mem, 1);
+    struct ghost gone;
+    for (uint64_t i = 1; i <= 10; i++) {
+        struct ghost *g = ghost_add(t, i << 40, (uint32_t)i, &gone);
+        g->used = (uint32_t)i;
+        g->kept = i == 1;
+        ck_assert_uint_eq(gone.used, i <= 8 ? 0 : i - 7);
+    }
+    ck_assert_ptr_nonnull(ghost_find(t, UINT64_C(1) << 40));
+    for (uint64_t i = 1; i <= 10; i++) {
+        struct ghost *g = ghost_find(t, i << 40);
+        if (g)
+            g->kept = true;
+    }
+    ghost_add(t, UINT64_C(11) << 40, 11, &gone);
+    ck_assert_uint_eq(gone.used, 1);
+    free(mem);
+}
+END_TEST
+
+START_TEST(what_was_used_once_is_forgotten_four_times_as_soon)
+{
+    const size_t bytes = (ghost_mem_bytes(1) + 63) / 64 * 64;
+    void *mem = aligned_alloc(64, bytes);
+    ck_assert_ptr_nonnull(mem);
+    for (unsigned old = 300; old <= 500; old += 200) {
+        memset(mem, 0, bytes);
+        struct ghost_table *t = ghost_init(mem, 1);
+        struct ghost gone;
+        for (uint64_t i = 1; i <= 8; i++) {
+            struct ghost *g = ghost_add(t, i << 40, 0, &gone);
+            g->used = i == 1 ? 1000 - old : 900;
+            g->uses = i == 1 ? 2 : 1;
+        }
+        ghost_add(t, UINT64_C(9) << 40, 1000, &gone);
+        ck_assert_uint_eq(gone.used, old == 300 ? 900 : 500);
+    }
+    free(mem);
+}
+END_TEST
+
 int main(void)
 {
     TCase *tc = tcase_create("survival");
@@ -188,6 +236,8 @@ int main(void)
     tcase_add_test(tc, a_time_between_uses_that_was_nothing_grows);
     tcase_add_test(tc, a_pause_counts_as_eight_times_the_mean_at_most);
     tcase_add_test(tc, the_first_time_between_uses_is_taken_as_it_is);
+    tcase_add_test(tc, what_is_in_the_cache_is_remembered_longest);
+    tcase_add_test(tc, what_was_used_once_is_forgotten_four_times_as_soon);
     Suite *suite = suite_create("survival");
     suite_add_tcase(suite, tc);
     return check_run(suite);

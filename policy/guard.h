@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Which order blocks go in: what was learned, or, for a while, that of LRU or LRU-2, when that one
+ * is seen to hit more (shadow.h). What is learned lags behind what changes. Pure.
+ */
+#ifndef KVC_GUARD_H
+#define KVC_GUARD_H
+
+#include <stdint.h>
+
+enum guard_order { GUARD_LEARNED, GUARD_LRU, GUARD_LRU2, GUARD_ORDERS };
+
+struct guard {
+    enum guard_order order;
+    uint32_t stay; /* requests until it is looked at again */
+    uint32_t hold; /* requests that the last change was for; 0: what is learned did well since */
+    float late[GUARD_ORDERS], long_run[GUARD_ORDERS]; /* hits: [GUARD_LEARNED] is what happened */
+};
+
+/* A request hit so many of its leading blocks, and would have by LRU's order and by LRU-2's. */
+void guard_request(struct guard *g, uint32_t hits, uint32_t lru, uint32_t lru2);
+
+#endif

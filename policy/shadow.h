@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What LRU and LRU-2 would have in a cache of this size, by counting alone: LRU has what was used
+ * since the time since when as many blocks were used as there is room for; LRU-2 what was used
+ * twice since such a time (its use before the last counts), and in the room that this leaves what
+ * was used once, the youngest first. Blocks that are remembered (ghost.h) are counted by those
+ * times in slots, narrow when young and merged when old, so their number is fixed. Pure.
+ *
+ * The use before the last is taken to be the mean time between uses before it: that is what is
+ * remembered.
+ */
+#ifndef KVC_SHADOW_H
+#define KVC_SHADOW_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "ghost.h"
+
+#define SHADOW_SLOTS 192u
+#define SHADOW_TICKS 16u /* the narrowest slot: a quarter of a second */
+
+struct shadow_slot {
+    uint32_t begin;
+    uint32_t once, twice; /* blocks used once, and more often, whose last use was then */
+    uint32_t before;      /* blocks whose use before the last was then */
+};
+
+/* Blocks of one request were mostly used at the same times: where the last one was found. */
+struct shadow_found {
+    uint32_t then, at;
+};
+
+struct shadow {
+    uint32_t slots;
+    struct shadow_found used, before, new_before; /* valid while nothing is merged */
+    struct shadow_slot slot[SHADOW_SLOTS];        /* oldest first */
+    float lru, once, twice;                       /* since when what is used is kept */
+};
+
+/* Before the others, when time may have passed. All times are in GHOST_MS. */
+void shadow_tick(struct shadow *s, uint32_t now);
+/* A use of g has begun, or is over (called with g as it was when it began). */
+void shadow_begin(struct shadow *s, const struct ghost *g);
+void shadow_end(struct shadow *s, const struct ghost *g);
+/* Works out since when a cache of `room` blocks keeps what is used. */
+void shadow_look(struct shadow *s, uint32_t room, uint32_t now);
+/* They would have it, as of the last look. */
+bool shadow_lru_has(const struct shadow *s, const struct ghost *g);
+bool shadow_lru2_has(const struct shadow *s, const struct ghost *g);
+
+#endif

@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What LRU and LRU-2 would have, counted, against lists that are kept; and what follows from it. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "check_run.h"
+#include "ghost.h"
+#include "guard.h"
+#include "shadow.h"
+
+#define NAMES 400u
+#define ROOM  100u
+#define STEP  64u /* ticks between two uses: slots are narrower at first */
+
+static struct shadow s;
+static struct ghost name[NAMES];
+static uint32_t now;
+static uint32_t seed;
+
+static void setup(void)
+{
+    memset(&s, 0, sizeof(s));
+    memset(name, 0, sizeof(name));
+    now = 1000;
+    seed = 1;
+    shadow_tick(&s, now);
+}
+
+static uint32_t draw(void)
+{
+    seed = seed * 1664525u + 1013904223u;
+    return seed >> 8;
+}
+
+static void use(struct ghost *g)
+{
+    now += STEP;
+    shadow_tick(&s, now);
+    if (g->uses > 0) {
+        shadow_end(&s, g);
+        ghost_set_gap(g, ghost_gap(g, now, 1));
+    }
+    g->uses += g->uses < UINT8_MAX;
+    g->used = now;
+    shadow_begin(&s, g);
+}
+
+static uint32_t before(const struct ghost *g)
+{
+    return g->used - ghost_get_gap(g);
+}
+
+/* How many names LRU would rather keep than g. */
+static unsigned younger_than(const struct ghost *g)
+{
+    unsigned n = 0;
+    for (unsigned i = 0; i < NAMES; i++)
+        n += name[i].uses > 0 && name[i].used > g->used;
+    return n;
+}
+
+/* And LRU-2. */
+static unsigned better_than(const struct ghost *g)
+{
+    unsigned n = 0;
+    for (unsigned i = 0; i < NAMES; i++) {
+        const struct ghost *o = &name[i];
+        if (o->uses > 1)
+            n += g->uses < 2 || before(o) > before(g);
+        else if (o->uses == 1 && g->uses == 1)
+            n += o->used > g->used;
+    }
+    return n;
+}
+
+/* They may differ where the room ends: a slot is kept in part. */
+static void expect_as_listed(const struct ghost *g, bool has, unsigned rank)
+{
+    const unsigned unsure = ROOM / 10;
+    if (rank + unsure < ROOM)
+        ck_assert_msg(has, "number %u of %u is not there (%u uses)", rank, ROOM, g->uses);
+    if (rank >= ROOM + unsure)
+        ck_assert_msg(!has, "number %u of %u is there (%u uses)", rank, ROOM, g->uses);
+}
+
+static void expect_all_as_listed(void)
+{
+    shadow_look(&s, ROOM, now);
+    for (unsigned i = 0; i < NAMES; i++) {
+        if (name[i].uses == 0)
+            continue;
+        expect_as_listed(&name[i], shadow_lru_has(&s, &name[i]), younger_than(&name[i]));
+        expect_as_listed(&name[i], shadow_lru2_has(&s, &name[i]), better_than(&name[i]));
+    }
+}
+
+/* Low numbers are used more often; slots are merged many times over. */
+START_TEST(counting_says_what_lists_would)
+{
+    for (unsigned i = 0; i < 20000; i++) {
+        const unsigned a = draw() % NAMES, b = draw() % NAMES;
+        use(&name[a < b ? a : b]);
+        if (i % 500 == 499)
+            expect_all_as_listed();
+    }
+}
+END_TEST
+
+START_TEST(where_all_is_used_once_the_youngest_are_there)
+{
+    for (unsigned i = 0; i < NAMES; i++)
+        use(&name[i]);
+    expect_all_as_listed();
+    ck_assert(shadow_lru2_has(&s, &name[NAMES - 1]));
+    ck_assert(!shadow_lru2_has(&s, &name[0]));
+}
+END_TEST
+
+START_TEST(what_was_used_twice_outlives_what_is_read_once)
+{
+    for (unsigned i = 0; i < 2 * ROOM; i++)
+        use(&name[i % ROOM]);
+    for (unsigned i = ROOM; i < NAMES; i++)
+        use(&name[i]);
+    shadow_look(&s, ROOM + 2, now);
+    ck_assert(!shadow_lru_has(&s, &name[ROOM - 1]));
+    ck_assert(shadow_lru2_has(&s, &name[0]));
+    ck_assert(shadow_lru2_has(&s, &name[NAMES - 1]));
+    ck_assert(!shadow_lru2_has(&s, &name[NAMES - 9]));
+}
+END_TEST
+
+START_TEST(with_room_for_all_all_is_there)
+{
+    for (unsigned i = 0; i < NAMES; i++)
+        use(&name[i / 2]);
+    shadow_look(&s, NAMES, now);
+    for (unsigned i = 0; i < NAMES / 2; i++)
+        ck_assert(shadow_lru_has(&s, &name[i]) && shadow_lru2_has(&s, &name[i]));
+}
+END_TEST
+
+START_TEST(what_is_forgotten_takes_no_room)
+{
+    for (unsigned i = 0; i < NAMES; i++)
+        use(&name[i]);
+    for (unsigned i = ROOM; i < NAMES; i++)
+        shadow_end(&s, &name[i]);
+    shadow_look(&s, ROOM, now);
+    ck_assert(shadow_lru_has(&s, &name[0]));
+    ck_assert(shadow_lru2_has(&s, &name[0]));
+}
+END_TEST
+
+/* ---- guard ---- */
+
+static struct guard guard;
+
+/* Requests until the order is this one; n if it never is. */
+static unsigned until(enum guard_order order, unsigned n, uint32_t hits, uint32_t lru,
+                      uint32_t lru2)
+{
+    for (unsigned i = 0; i < n; i++) {
+        if (guard.order == order)
+            return i;
+        guard_request(&guard, hits, lru, lru2);
+    }
+    return n;
+}
+
+static void guard_setup(void)
+{
+    memset(&guard, 0, sizeof(guard));
+}
+
+START_TEST(what_was_learned_stays_while_it_is_as_good)
+{
+    for (unsigned i = 0; i < 5000; i++) {
+        guard_request(&guard, 100, 101, 100);
+        ck_assert_int_eq(guard.order, GUARD_LEARNED);
+    }
+    for (unsigned i = 0; i < 5000; i++) {
+        guard_request(&guard, 0, 0, 0);
+        ck_assert_int_eq(guard.order, GUARD_LEARNED);
+    }
+}
+END_TEST
+
+START_TEST(the_order_that_hits_more_is_taken)
+{
+    ck_assert_uint_lt(until(GUARD_LRU, 1000, 100, 110, 105), 1000);
+    guard_setup();
+    ck_assert_uint_lt(until(GUARD_LRU2, 1000, 100, 105, 110), 1000);
+}
+END_TEST
+
+/* LRU-2 leads for as long as the last hundreds of requests, and was far behind before. */
+START_TEST(a_lead_of_a_moment_is_not_followed)
+{
+    ck_assert_uint_eq(until(GUARD_LRU2, 2000, 100, 100, 50), 2000);
+    ck_assert_uint_eq(until(GUARD_LRU2, 600, 100, 100, 110), 600);
+}
+END_TEST
+
+/* It is followed as long as what is learned lost by it, and then that is tried again. */
+START_TEST(what_was_learned_is_tried_again)
+{
+    until(GUARD_LRU, 1000, 100, 120, 100);
+    unsigned last = 0;
+    for (unsigned i = 0; i < 3; i++) {
+        const unsigned held = until(GUARD_LEARNED, 10000, 120, 120, 100);
+        ck_assert_uint_lt(held, 10000);
+        ck_assert_uint_gt(held, last + last / 2);
+        last = held;
+        ck_assert_uint_lt(until(GUARD_LRU, 10000, 100, 120, 100), 10000);
+    }
+    until(GUARD_LEARNED, 10000, 120, 120, 100);
+    until(GUARD_LRU, 3000, 120, 100, 100);
+    until(GUARD_LRU, 5000, 100, 120, 100);
+    ck_assert_uint_lt(until(GUARD_LEARNED, 10000, 120, 120, 100), last);
+}
+END_TEST
+
+START_TEST(an_order_that_falls_behind_the_other_is_left_at_once)
+{
+    until(GUARD_LRU2, 1000, 100, 100, 110);
+    ck_assert_uint_lt(until(GUARD_LEARNED, 1000, 60, 100, 60), 60);
+}
+END_TEST
+
+int main(void)
+{
+    TCase *counts = tcase_create("counts");
+    tcase_add_checked_fixture(counts, setup, NULL);
+    tcase_add_test(counts, counting_says_what_lists_would);
+    tcase_add_test(counts, where_all_is_used_once_the_youngest_are_there);
+    tcase_add_test(counts, what_was_used_twice_outlives_what_is_read_once);
+    tcase_add_test(counts, with_room_for_all_all_is_there);
+    tcase_add_test(counts, what_is_forgotten_takes_no_room);
+    TCase *follows = tcase_create("guard");
+    tcase_add_checked_fixture(follows, guard_setup, NULL);
+    tcase_add_test(follows, what_was_learned_stays_while_it_is_as_good);
+    tcase_add_test(follows, the_order_that_hits_more_is_taken);
+    tcase_add_test(follows, a_lead_of_a_moment_is_not_followed);
+    tcase_add_test(follows, what_was_learned_is_tried_again);
+    tcase_add_test(follows, an_order_that_falls_behind_the_other_is_left_at_once);
+    Suite *suite = suite_create("shadow");
+    suite_add_tcase(suite, counts);
+    suite_add_tcase(suite, follows);
+    return check_run(suite);
+}
