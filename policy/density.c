@@ -31,6 +31,7 @@
 #define NEWS_MOST   1.5f
 #define STAY_PART   16u /* of the blocks: so many go between two looks at how long they stayed */
 #define STAY_MEAN   4.0f
+#define STAY_SEEN   0.3f   /* of it: what comes back later says too little of what goes now */
 #define ONCE        1e-12f /* LRU-2: what was used once goes before all else */
 
 /* Of a use that began then, at a time. */
@@ -159,7 +160,7 @@ static struct ghost *remember(struct policy *p, uint64_t hash)
 
 /* How new things go on is learned over all the time that is remembered, and changes: at first what
  * many want comes for the first time, later what nobody wants again. So what is expected of those
- * that go, in as long a time as a block stays, is compared with what comes of it. */
+ * that go, in a part of the time that a block stays, is compared with what comes of it. */
 static bool is_news(unsigned class)
 {
     return class < CLASS_FIRST + CLASS_NEWS;
@@ -173,16 +174,22 @@ static void look_at_news(struct policy *p)
         p->hits *= 0.5f, p->expected *= 0.5f;
 }
 
+/* How long what went is looked after. */
+static float seen_for(const struct policy *p)
+{
+    return p->stay * STAY_SEEN;
+}
+
 /* Blocks of one request mostly go together. */
 static float chance_of(struct policy *p, const struct ghost *g, uint32_t age)
 {
     struct expected *e = &p->last;
     if (e->class != g->class || e->used != g->used || e->now != p->now)
-        *e = (struct expected){
-            .class = g->class,
-            .used = g->used,
-            .now = p->now,
-            .chance = survival_chance(p->survival, g->class, ms_of(age), ms_of((uint32_t)p->stay))};
+        *e = (struct expected){.class = g->class,
+                               .used = g->used,
+                               .now = p->now,
+                               .chance = survival_chance(p->survival, g->class, ms_of(age),
+                                                         ms_of((uint32_t)seen_for(p)))};
     return e->chance;
 }
 
@@ -222,7 +229,7 @@ static void is_back(struct policy *p, struct ghost *g)
 {
     if (g->gone == 0)
         return;
-    if (is_news(g->class) && (float)(p->now - g->used) <= (float)ghost_get_gone(g) + p->stay) {
+    if (is_news(g->class) && (float)(p->now - g->used) <= (float)ghost_get_gone(g) + seen_for(p)) {
         p->hits += weight_of(g);
         look_at_news(p);
     }

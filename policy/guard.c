@@ -8,14 +8,16 @@
 #define LATE     300.0f
 #define LONG_RUN 2000.0f
 /* How far ahead another order must be. */
-#define LATE_LEAD     1.03f
+#define LATE_LEAD     1.05f
 #define LONG_RUN_LEAD 1.01f
 #define OTHER_LEAD    1.02f
-/* Requests: that another order is kept for, doubled each time that it is needed again at once; that
- * what was learned is tried for. */
-#define HOLD     500u
+/* Requests: that another order is followed for, doubled each time that it is needed again at once;
+ * that what was learned is tried for; and where the other did not bring what it would have had, for
+ * it takes too long to come by: */
+#define HOLD     1000u
 #define HOLD_MAX 4000u
 #define TRY      500u
+#define TRY_LONG 8000u
 
 static void add(float *sum, float over, uint32_t hits)
 {
@@ -28,29 +30,41 @@ static bool leads(const struct guard *g, enum guard_order order)
            g->long_run[order] > g->long_run[GUARD_LEARNED] * LONG_RUN_LEAD;
 }
 
-static void back_to_learned(struct guard *g)
+static void back_to_learned(struct guard *g, uint32_t stay)
 {
     g->order = GUARD_LEARNED;
-    g->stay = TRY;
+    g->stay = stay;
+}
+
+static enum guard_order other_than(enum guard_order order)
+{
+    return order == GUARD_LRU ? GUARD_LRU2 : GUARD_LRU;
+}
+
+static enum guard_order leader(const struct guard *g)
+{
+    const enum guard_order best = g->late[GUARD_LRU] > g->late[GUARD_LRU2] ? GUARD_LRU : GUARD_LRU2;
+    if (leads(g, best))
+        return best;
+    return leads(g, other_than(best)) ? other_than(best) : GUARD_LEARNED;
 }
 
 static void look(struct guard *g)
 {
-    const enum guard_order best = g->late[GUARD_LRU] > g->late[GUARD_LRU2] ? GUARD_LRU : GUARD_LRU2;
-    const enum guard_order other = best == GUARD_LRU ? GUARD_LRU2 : GUARD_LRU;
-    const enum guard_order to = leads(g, best) ? best : leads(g, other) ? other : GUARD_LEARNED;
-    if (to == GUARD_LEARNED) {
-        if (g->order != GUARD_LEARNED)
-            back_to_learned(g);
-        else
-            g->hold = 0;
-        return;
+    const enum guard_order to = leader(g);
+    if (g->order != GUARD_LEARNED && to == g->order) {
+        back_to_learned(g, TRY_LONG);
+    } else if (to != GUARD_LEARNED) {
+        g->hold = g->hold == 0 || g->order != GUARD_LEARNED ? HOLD : g->hold * 2;
+        if (g->hold > HOLD_MAX)
+            g->hold = HOLD_MAX;
+        g->order = to;
+        g->stay = g->hold;
+    } else if (g->order != GUARD_LEARNED) {
+        back_to_learned(g, TRY);
+    } else {
+        g->hold = 0;
     }
-    g->hold = g->hold == 0 || g->order != GUARD_LEARNED ? HOLD : g->hold * 2;
-    if (g->hold > HOLD_MAX)
-        g->hold = HOLD_MAX;
-    g->order = to;
-    g->stay = g->hold;
 }
 
 void guard_request(struct guard *g, uint32_t hits, uint32_t lru, uint32_t lru2)
@@ -61,9 +75,8 @@ void guard_request(struct guard *g, uint32_t hits, uint32_t lru, uint32_t lru2)
         add(&g->long_run[i], LONG_RUN, would[i]);
     }
     if (g->order != GUARD_LEARNED) {
-        const enum guard_order other = g->order == GUARD_LRU ? GUARD_LRU2 : GUARD_LRU;
-        if (g->late[other] > g->late[g->order] * OTHER_LEAD) {
-            back_to_learned(g);
+        if (g->late[other_than(g->order)] > g->late[g->order] * OTHER_LEAD) {
+            back_to_learned(g, TRY);
             return;
         }
     }

@@ -153,7 +153,7 @@ START_TEST(where_lru_hits_more_the_oldest_goes)
 {
     keep_old_and_once(40);
     ck_assert_uint_ne(rig_victim(&rig, 0), 1);
-    for (unsigned i = 0; i < 600; i++) {
+    for (unsigned i = 0; i < 400; i++) {
         ask(70000 + i, CHAIN, 0);
         ask(70000 + i, CHAIN, 0);
         rig.now_ms += 1000;
@@ -167,7 +167,7 @@ END_TEST
 START_TEST(where_lru2_hits_more_what_was_used_once_goes)
 {
     keep_old_and_once(40);
-    for (unsigned i = 0; i < 3000; i++) {
+    for (unsigned i = 0; i < 900; i++) {
         ask(i % 12 == 0 ? 70000 : 80000 + i, CHAIN, 0);
         rig.now_ms += 100;
     }

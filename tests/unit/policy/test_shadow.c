@@ -221,6 +221,16 @@ START_TEST(what_was_learned_is_tried_again)
 }
 END_TEST
 
+/* Followed, and yet what happens stays behind what it would have had. */
+START_TEST(what_does_not_bring_its_hits_is_left_for_long)
+{
+    until(GUARD_LRU, 1000, 100, 120, 100);
+    ck_assert_uint_lt(until(GUARD_LEARNED, 10000, 100, 120, 100), 2000);
+    ck_assert_uint_gt(until(GUARD_LRU, 20000, 100, 120, 100), 5000);
+    ck_assert_int_eq(guard.order, GUARD_LRU);
+}
+END_TEST
+
 START_TEST(an_order_that_falls_behind_the_other_is_left_at_once)
 {
     until(GUARD_LRU2, 1000, 100, 100, 110);
@@ -243,6 +253,7 @@ int main(void)
     tcase_add_test(follows, the_order_that_hits_more_is_taken);
     tcase_add_test(follows, a_lead_of_a_moment_is_not_followed);
     tcase_add_test(follows, what_was_learned_is_tried_again);
+    tcase_add_test(follows, what_does_not_bring_its_hits_is_left_for_long);
     tcase_add_test(follows, an_order_that_falls_behind_the_other_is_left_at_once);
     Suite *suite = suite_create("shadow");
     suite_add_tcase(suite, counts);
