@@ -328,10 +328,7 @@ static void look_at_others(struct policy *p, const struct policy_request *r)
         lru += in_lru;
         lru2 += in_lru2;
     }
-    const enum guard_order before = p->guard.order;
     guard_request(&p->guard, r->hits, lru, lru2);
-    if (p->guard.order != before)
-        order_look_again(p->order);
 }
 
 /* Time goes on. */
@@ -529,34 +526,34 @@ static uint32_t age_of(const struct order_node *n, uint32_t now)
     return now > n->used ? now - n->used : 0;
 }
 
-static float worth_at(const struct policy *p, const struct order_node *n, uint32_t now)
+static float worth_at(const void *ctx, const struct order_node *n, uint32_t now)
 {
+    const struct policy *p = ctx;
     const float news = is_news(n->class) ? p->news : 1;
     return survival_score(p->survival, n->class, ms_of(age_of(n, now))) * n->value * news;
 }
 
-/* What was used, or used before its last use, longest ago is least. */
-static float rank_at(const void *ctx, const struct order_node *n, uint32_t now)
+static float lru_at(const void *ctx, const struct order_node *n, uint32_t now)
 {
-    const struct policy *p = ctx;
+    (void)ctx;
+    return 1 / ((float)age_of(n, now) + 1);
+}
+
+static float lru2_at(const void *ctx, const struct order_node *n, uint32_t now)
+{
+    (void)ctx;
     const float age = (float)age_of(n, now) + 1;
-    const struct ghost g = {.gap = n->gap};
-    switch (p->guard.order) {
-    case GUARD_LRU:
-        return 1 / age;
-    case GUARD_LRU2:
-        return n->gap == 0 ? ONCE / age : 1 / (age + (float)ghost_get_gap(&g));
-    default:
-        return worth_at(p, n, now);
-    }
+    return n->gap == 0 ? ONCE / age : 1 / (age + (float)ghost_unpack_gap(n->gap));
 }
 
 static uint32_t density_victim(struct policy *p, uint8_t list, uint64_t now_ms,
                                policy_can_evict_fn *can_evict, void *ctx)
 {
+    static order_worth_fn *const orders[GUARD_ORDERS] = {
+        [GUARD_LEARNED] = worth_at, [GUARD_LRU] = lru_at, [GUARD_LRU2] = lru2_at};
     set_now(p, now_ms);
     for (;;) {
-        uint32_t block = order_least(p->order, list, p->now, rank_at, p);
+        uint32_t block = order_least(p->order, list, p->now, orders[p->guard.order], p);
         if (block == POLICY_NO_BLOCK || can_evict(ctx, block)) {
             p->victim = block;
             return block;

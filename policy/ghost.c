@@ -97,9 +97,14 @@ static uint32_t unpack(uint32_t bits, unsigned fraction)
     return bits < 2 * one ? bits : ((bits & (one - 1)) + one) << ((bits >> fraction) - 1);
 }
 
+uint32_t ghost_unpack_gap(uint16_t gap)
+{
+    return unpack(gap, GAP_FRACTION);
+}
+
 uint32_t ghost_get_gap(const struct ghost *g)
 {
-    return unpack(g->gap, GAP_FRACTION);
+    return ghost_unpack_gap(g->gap);
 }
 
 void ghost_set_gap(struct ghost *g, uint32_t gap)

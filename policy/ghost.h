@@ -35,13 +35,14 @@ struct ghost_table *ghost_init(void *mem, uint32_t blocks_max);
 /* Brings what ghost_find will read nearer. */
 void ghost_prefetch(struct ghost_table *t, uint64_t hash);
 struct ghost *ghost_find(struct ghost_table *t, uint64_t hash);
-/* One for a hash that ghost_find did not find. `ret_gone` is what made room; its tag is 0 if
- * nothing did. */
+/* One for a hash that ghost_find did not find. now: GHOST_MS. `ret_gone` is what made room; its tag
+ * is 0 if nothing did. */
 struct ghost *ghost_add(struct ghost_table *t, uint64_t hash, uint32_t now, struct ghost *ret_gone);
 
 /* GHOST_MS. The mean time between its uses, of the last `uses_max` about, if it is used now. */
 uint32_t ghost_gap(const struct ghost *g, uint32_t now, unsigned uses_max);
 uint32_t ghost_get_gap(const struct ghost *g);
+uint32_t ghost_unpack_gap(uint16_t gap); /* of one that was copied */
 void ghost_set_gap(struct ghost *g, uint32_t gap);
 /* GHOST_MS, to one part in sixteen; 0: it did not go, or nothing is known. */
 uint32_t ghost_get_gone(const struct ghost *g);

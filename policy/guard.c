@@ -74,13 +74,9 @@ void guard_request(struct guard *g, uint32_t hits, uint32_t lru, uint32_t lru2)
         add(&g->late[i], LATE, would[i]);
         add(&g->long_run[i], LONG_RUN, would[i]);
     }
-    if (g->order != GUARD_LEARNED) {
-        if (g->late[other_than(g->order)] > g->late[g->order] * OTHER_LEAD) {
-            back_to_learned(g, TRY);
-            return;
-        }
-    }
-    if (g->stay > 0)
+    if (g->order != GUARD_LEARNED && g->late[other_than(g->order)] > g->late[g->order] * OTHER_LEAD)
+        back_to_learned(g, TRY);
+    else if (g->stay > 0)
         g->stay--;
     else
         look(g);

@@ -16,15 +16,16 @@ struct queue {
 
 /* Queues that may hold the least. */
 struct few {
-    uint32_t n, looks; /* looks: until all queues are looked at again */
-    uint32_t now;      /* when `old` and `worth` were right */
+    uint32_t n, looks;  /* looks: until all queues are looked at again */
+    uint32_t now;       /* when `old` and `worth` were right */
+    order_worth_fn *by; /* what `worth` is */
     uint32_t queue[ORDER_FEW];
     uint32_t old[ORDER_FEW]; /* the block at its old end, or POLICY_NO_BLOCK: not known */
     float worth[ORDER_FEW];
 };
 
 struct order {
-    unsigned queues, words, lists;
+    unsigned queues, words;
     struct order_node *node;
     struct queue *queue; /* [lists][queues] */
     uint64_t *some;      /* [lists][words]: queues that may have blocks */
@@ -63,7 +64,6 @@ struct order *order_init(void *mem, uint32_t blocks_max, unsigned classes, unsig
     char *at = (char *)mem + round64(sizeof(*o));
     o->queues = queues_of(classes);
     o->words = (o->queues + 63) / 64;
-    o->lists = lists;
     o->node = (struct order_node *)at;
     at += nodes_bytes(blocks_max);
     o->queue = (struct queue *)at;
@@ -208,6 +208,7 @@ static void look_at_all(struct order *o, unsigned list, uint32_t now, order_wort
     unsigned most = 0;
     few->n = few->looks = 0;
     few->now = now;
+    few->by = worth;
     for (unsigned w = 0; w < o->words; w++) {
         /* Blocks pass to the next band, so to a queue further on, perhaps of the same word. */
         for (uint64_t todo = UINT64_MAX; some[w] & todo;) {
@@ -253,18 +254,12 @@ static uint32_t least_of_few(struct order *o, unsigned list, uint32_t now, order
     return best;
 }
 
-void order_look_again(struct order *o)
-{
-    for (unsigned i = 0; i < o->lists; i++)
-        o->few[i].looks = o->few[i].n = 0;
-}
-
 uint32_t order_least(struct order *o, unsigned list, uint32_t now, order_worth_fn *worth,
                      const void *ctx)
 {
     struct few *few = &o->few[list];
     uint32_t block = POLICY_NO_BLOCK;
-    if (few->looks) {
+    if (few->looks && few->by == worth) {
         few->looks--;
         block = least_of_few(o, list, now, worth, ctx);
     }

@@ -3,52 +3,32 @@
 
 #include <string.h>
 
-static struct shadow_slot *slot_at(struct shadow *s, uint32_t then, struct shadow_found *last)
+#include "slots.h"
+
+static struct shadow_slot *slot_of(struct shadow *s, uint32_t then)
 {
-    if (then >= s->slot[s->slots - 1].begin)
-        return &s->slot[s->slots - 1];
-    if (then == last->then)
-        return &s->slot[last->at];
-    unsigned low = 0, high = s->slots - 1;
-    while (high - low > 1) {
-        const unsigned mid = (low + high) / 2;
-        if (s->slot[mid].begin <= then)
-            low = mid;
-        else
-            high = mid;
-    }
-    *last = (struct shadow_found){.then = then, .at = low};
-    return &s->slot[low];
+    return &s->slot[slots_at(s->begin, s->slots, then)];
 }
 
-/* Makes one slot of the two neighbours that are narrowest for their age. */
-static void slots_merge(struct shadow *s, uint32_t now)
+static void make_room(struct shadow *s, uint32_t now)
 {
-    unsigned best = 0;
-    float least = 3e38f;
-    for (unsigned i = 0; i + 2 < s->slots; i++) {
-        const float width = (float)(s->slot[i + 2].begin - s->slot[i].begin);
-        const float rel = width / (float)(now - s->slot[i].begin + 1);
-        if (rel < least)
-            least = rel, best = i;
-    }
+    const unsigned best = slots_merge(s->begin, s->slots, now);
     struct shadow_slot *a = &s->slot[best], *b = a + 1;
     a->once += b->once;
     a->twice += b->twice;
     a->before += b->before;
     memmove(b, b + 1, (s->slots - best - 2) * sizeof(*b));
     s->slots--;
-    s->used = s->before = s->new_before = (struct shadow_found){0}; /* time 0 is of the first */
 }
 
 void shadow_tick(struct shadow *s, uint32_t now)
 {
-    if (s->slots && now - s->slot[s->slots - 1].begin < SHADOW_TICKS)
+    if (s->slots && now - s->begin[s->slots - 1] < SHADOW_TICKS)
         return;
     if (s->slots == SHADOW_SLOTS)
-        slots_merge(s, now);
-    /* The first holds what is older than all, too. */
-    s->slot[s->slots] = (struct shadow_slot){.begin = s->slots ? now : 0};
+        make_room(s, now);
+    s->slot[s->slots] = (struct shadow_slot){0};
+    s->begin[s->slots] = s->slots ? now : 0; /* the first holds what is older than all, too */
     s->slots++;
 }
 
@@ -60,24 +40,24 @@ static uint32_t before_of(const struct ghost *g)
 
 void shadow_begin(struct shadow *s, const struct ghost *g)
 {
-    struct shadow_slot *slot = slot_at(s, g->used, &s->used);
+    struct shadow_slot *slot = slot_of(s, g->used);
     if (g->uses < 2) {
         slot->once++;
         return;
     }
     slot->twice++;
-    slot_at(s, before_of(g), &s->new_before)->before++;
+    slot_of(s, before_of(g))->before++;
 }
 
 void shadow_end(struct shadow *s, const struct ghost *g)
 {
-    struct shadow_slot *slot = slot_at(s, g->used, &s->used);
+    struct shadow_slot *slot = slot_of(s, g->used);
     if (g->uses < 2) {
         slot->once--;
         return;
     }
     slot->twice--;
-    slot_at(s, before_of(g), &s->before)->before--;
+    slot_of(s, before_of(g))->before--;
 }
 
 /* A use in a slot where room ends is kept as far as there is room for its slot. */
@@ -106,7 +86,7 @@ void shadow_look(struct shadow *s, uint32_t room, uint32_t now)
     float end = (float)now;
     for (unsigned i = s->slots; i-- > 0 && !(lru.full && twice.full);) {
         const struct shadow_slot *slot = &s->slot[i];
-        const float begin = (float)slot->begin;
+        const float begin = (float)s->begin[i];
         edge_pass(&lru, begin, end, slot->once + slot->twice);
         edge_pass(&twice, begin, end, slot->before);
         end = begin;
@@ -114,7 +94,7 @@ void shadow_look(struct shadow *s, uint32_t room, uint32_t now)
     struct edge once = {.room = twice.room, .full = twice.full, .since = (float)now + 1};
     end = (float)now;
     for (unsigned i = s->slots; i-- > 0 && !once.full;) {
-        const float begin = (float)s->slot[i].begin;
+        const float begin = (float)s->begin[i];
         edge_pass(&once, begin, end, s->slot[i].once);
         end = begin;
     }

@@ -4,7 +4,7 @@
  * since the time since when as many blocks were used as there is room for; LRU-2 what was used
  * twice since such a time (its use before the last counts), and in the room that this leaves what
  * was used once, the youngest first. Blocks that are remembered (ghost.h) are counted by those
- * times in slots, narrow when young and merged when old, so their number is fixed. Pure.
+ * times in slots (slots.h). Pure.
  *
  * The use before the last is taken to be the mean time between uses before it: that is what is
  * remembered.
@@ -21,21 +21,15 @@
 #define SHADOW_TICKS 16u /* the narrowest slot: a quarter of a second */
 
 struct shadow_slot {
-    uint32_t begin;
     uint32_t once, twice; /* blocks used once, and more often, whose last use was then */
     uint32_t before;      /* blocks whose use before the last was then */
 };
 
-/* Blocks of one request were mostly used at the same times: where the last one was found. */
-struct shadow_found {
-    uint32_t then, at;
-};
-
 struct shadow {
     uint32_t slots;
-    struct shadow_found used, before, new_before; /* valid while nothing is merged */
-    struct shadow_slot slot[SHADOW_SLOTS];        /* oldest first */
-    float lru, once, twice;                       /* since when what is used is kept */
+    uint64_t begin[SHADOW_SLOTS]; /* slots.h */
+    struct shadow_slot slot[SHADOW_SLOTS];
+    float lru, once, twice; /* since when what is used is kept */
 };
 
 /* Before the others, when time may have passed. All times are in GHOST_MS. */

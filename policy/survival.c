@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "round.h"
+#include "slots.h"
 
 #define FIRST_LOG2_MS 8u /* the first bucket ends at 256 ms; two buckets for each doubling */
 /* Buckets from three minutes on have few hits: what is known of the class above counts for more. */
@@ -27,7 +28,6 @@ struct table {
 };
 
 struct slot {
-    uint64_t begin_ms;
     uint32_t bucket; /* that its uses are in */
     uint32_t row;    /* of alive */
 };
@@ -37,7 +37,8 @@ struct survival {
     unsigned seen, next; /* classes that had a use; the one of them that is worked out next */
     unsigned slots;
     uint64_t now_ms;
-    struct slot slot[SURVIVAL_SLOTS]; /* oldest first */
+    uint64_t begin_ms[SURVIVAL_SLOTS]; /* slots.h */
+    struct slot slot[SURVIVAL_SLOTS];
     struct table *table;
     float *alive;         /* [SURVIVAL_SLOTS][classes] */
     uint16_t *seen_class; /* ascending */
@@ -93,17 +94,11 @@ struct survival *survival_init(void *mem, unsigned classes, const struct surviva
     return s;
 }
 
-static unsigned slot_at(const struct survival *s, uint64_t then_ms)
+/* How many of a class that began then are under way. */
+static float *alive_at(struct survival *s, unsigned class, uint64_t then_ms)
 {
-    unsigned low = 0, high = s->slots;
-    while (high - low > 1) {
-        unsigned mid = (low + high) / 2;
-        if (s->slot[mid].begin_ms <= then_ms)
-            low = mid;
-        else
-            high = mid;
-    }
-    return low;
+    const struct slot *slot = &s->slot[slots_at(s->begin_ms, s->slots, then_ms)];
+    return &s->alive[(size_t)slot->row * s->classes + class];
 }
 
 /* Walks from a class over all those that it is part of. */
@@ -143,17 +138,9 @@ static void slot_pass(struct survival *s, struct slot *slot)
     slot->bucket++;
 }
 
-/* Makes one slot of the two neighbours that are narrowest for their age. */
-static void slots_merge(struct survival *s)
+static void make_room(struct survival *s)
 {
-    unsigned best = 0;
-    float least = 3e38f;
-    for (unsigned i = 0; i + 2 < s->slots; i++) {
-        float width = (float)(s->slot[i + 2].begin_ms - s->slot[i].begin_ms);
-        float rel = width / (float)(s->now_ms - s->slot[i].begin_ms + 1);
-        if (rel < least)
-            least = rel, best = i;
-    }
+    const unsigned best = slots_merge(s->begin_ms, s->slots, s->now_ms);
     struct slot *a = &s->slot[best], *b = a + 1;
     float *to = s->alive + (size_t)a->row * s->classes;
     float *from = s->alive + (size_t)b->row * s->classes;
@@ -173,20 +160,21 @@ static void slots_merge(struct survival *s)
 void survival_tick(struct survival *s, uint64_t now_ms)
 {
     s->now_ms = now_ms;
-    if (s->slots && now_ms - s->slot[s->slots - 1].begin_ms < SLOT_MS)
+    if (s->slots && now_ms - s->begin_ms[s->slots - 1] < SLOT_MS)
         return;
     for (unsigned i = 0; i < s->slots; i++) {
         struct slot *slot = &s->slot[i];
-        uint64_t end = i + 1 < s->slots ? s->slot[i + 1].begin_ms : slot->begin_ms + SLOT_MS;
-        uint64_t age = now_ms - (slot->begin_ms + (end - slot->begin_ms) / 2);
+        const uint64_t begin = s->begin_ms[i];
+        const uint64_t end = i + 1 < s->slots ? s->begin_ms[i + 1] : begin + SLOT_MS;
+        const uint64_t age = now_ms - (begin + (end - begin) / 2);
         while (slot->bucket + 1 < SURVIVAL_BUCKETS && age >= edge_ms(slot->bucket + 1))
             slot_pass(s, slot);
     }
     if (s->slots == SURVIVAL_SLOTS)
-        slots_merge(s);
+        make_room(s);
     struct slot *slot = &s->slot[s->slots];
-    *slot = (struct slot){.begin_ms = now_ms, .row = slot->row};
-    s->slots++;
+    *slot = (struct slot){.row = slot->row};
+    s->begin_ms[s->slots++] = now_ms;
 }
 
 static void forget_half(struct table *t)
@@ -230,7 +218,7 @@ void survival_begin(struct survival *s, unsigned class, float weight)
 
 static void leave(struct survival *s, unsigned class, float weight, uint64_t then_ms)
 {
-    float *alive = &s->alive[(size_t)s->slot[slot_at(s, then_ms)].row * s->classes + class];
+    float *alive = alive_at(s, class, then_ms);
     *alive = *alive > weight ? *alive - weight : 0;
 }
 
@@ -250,7 +238,7 @@ void survival_move(struct survival *s, unsigned from, unsigned to, float weight,
     if (!s->table[to].seen)
         see(s, to);
     leave(s, from, weight, then_ms);
-    s->alive[(size_t)s->slot[slot_at(s, then_ms)].row * s->classes + to] += weight;
+    *alive_at(s, to, then_ms) += weight;
 }
 
 /* Of those who enter the first bucket, `hits` have been hit and `time` seconds been kept when a

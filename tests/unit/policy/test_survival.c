@@ -21,13 +21,17 @@ static const struct survival_class tree[CLASSES] = {
 
 static struct survival *s;
 
-static void begin(const struct survival_class *classes)
+static void *zeroed(size_t bytes)
 {
-    const size_t bytes = (survival_mem_bytes(CLASSES) + 63) / 64 * 64;
+    bytes = (bytes + 63) / 64 * 64;
     void *mem = aligned_alloc(64, bytes);
     ck_assert_ptr_nonnull(mem);
-    memset(mem, 0, bytes);
-    s = survival_init(mem, CLASSES, classes);
+    return memset(mem, 0, bytes);
+}
+
+static void begin(const struct survival_class *classes)
+{
+    s = survival_init(zeroed(survival_mem_bytes(CLASSES)), CLASSES, classes);
 }
 
 static void setup(void)
@@ -178,10 +182,7 @@ END_TEST
 /* Nine that share a set of eight; the table has 2^14 sets or more, by the low bits. */
 START_TEST(what_is_in_the_cache_is_remembered_longest)
 {
-    const size_t bytes = (ghost_mem_bytes(1) + 63) / 64 * 64;
-    void *mem = aligned_alloc(64, bytes);
-    ck_assert_ptr_nonnull(mem);
-    memset(mem, 0, bytes);
+    void *mem = zeroed(ghost_mem_bytes(1));
     struct ghost_table *t = ghost_init(mem, 1);
     struct ghost gone;
     for (uint64_t i = 1; i <= 10; i++) {
@@ -204,11 +205,8 @@ END_TEST
 
 START_TEST(what_was_used_once_is_forgotten_four_times_as_soon)
 {
-    const size_t bytes = (ghost_mem_bytes(1) + 63) / 64 * 64;
-    void *mem = aligned_alloc(64, bytes);
-    ck_assert_ptr_nonnull(mem);
     for (unsigned old = 300; old <= 500; old += 200) {
-        memset(mem, 0, bytes);
+        void *mem = zeroed(ghost_mem_bytes(1));
         struct ghost_table *t = ghost_init(mem, 1);
         struct ghost gone;
         for (uint64_t i = 1; i <= 8; i++) {
@@ -218,8 +216,8 @@ START_TEST(what_was_used_once_is_forgotten_four_times_as_soon)
         }
         ghost_add(t, UINT64_C(9) << 40, 1000, &gone);
         ck_assert_uint_eq(gone.used, old == 300 ? 900 : 500);
+        free(mem);
     }
-    free(mem);
 }
 END_TEST
 

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Slots of time that things are counted in by when they began: narrow when young, merged when old,
+ * so their number is fixed. What is counted in them is the caller's; here is where they begin, in
+ * its unit of time, oldest first. Pure.
+ */
+#ifndef KVC_SLOTS_H
+#define KVC_SLOTS_H
+
+#include <stdint.h>
+
+/* The slot that a time is in, of n; the first for what was before all. */
+unsigned slots_at(const uint64_t *begin, unsigned n, uint64_t then);
+/* Makes one slot of two neighbours, those that are the narrowest for their age, of three or more.
+ * Returns the first of them: the caller adds the second to it, and closes the gap as is done here.
+ */
+unsigned slots_merge(uint64_t *begin, unsigned n, uint64_t now);
+
+#endif
