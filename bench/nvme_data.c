@@ -12,7 +12,7 @@
 #include "pattern.h"
 #include "progress.h"
 
-enum { BLOCK_TOKENS = 16, TRIES_MAX = 2000 };
+enum { BLOCK_TOKENS = 16, TRIES_MAX = 2000, MOMENTS = 50 };
 
 static int take_count(void *ctx, const struct kvc_stat *stat)
 {
@@ -387,11 +387,15 @@ int nvme_write(struct perf_session *session, uint64_t block_bytes, uint32_t chai
     uint64_t stored = storing.stored_blocks;
     if (rc == 0)
         rc = nvme_counts(session, &run.before);
-    storing.until_ns = run.before.now_ns + (uint64_t)(seconds * 1e9);
-    if (rc == 0)
+    run.after = run.before;
+    /* On a slow machine storage may take nothing for a moment. */
+    for (int i = 0; rc == 0 && i < MOMENTS && run.after.accepted_bytes == run.before.accepted_bytes;
+         i++) {
+        storing.until_ns = run.after.now_ns + (uint64_t)(seconds * 1e9);
         rc = store_all(session, &storing, depth);
-    if (rc == 0)
-        rc = nvme_counts(session, &run.after);
+        if (rc == 0)
+            rc = nvme_counts(session, &run.after);
+    }
     run.seconds = (double)(run.after.now_ns - run.before.now_ns) * 1e-9;
     run.bytes = (storing.stored_blocks - stored) * block_bytes;
     run.refused_blocks = storing.refused_blocks;

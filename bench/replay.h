@@ -48,6 +48,7 @@ struct replay_counts {
     uint64_t stale;          /* acquires whose bytes had to be discarded */
     uint64_t stored_already; /* another worker had stored or was storing the block */
     uint64_t refused_full;   /* no room, or its parent found none */
+    uint64_t refused_not_worth;
     uint64_t refused_other;
     uint64_t lookup_differs; /* lookup and acquire found different prefixes */
     /* Of hits, with a device: in slots there and read in place; loaded into pages. */

@@ -127,6 +127,7 @@ void replay_report_json(const struct replay_result *result)
     metric(result, "stale", (double)counts->stale, "1");
     metric(result, "stored_already_blocks", (double)counts->stored_already, "1");
     metric(result, "refused_full_blocks", (double)counts->refused_full, "1");
+    metric(result, "not_worth_blocks", (double)counts->refused_not_worth, "1");
     metric(result, "refused_other_blocks", (double)counts->refused_other, "1");
     metric(result, "lookup_differs", (double)counts->lookup_differs, "1");
     if (result->nvme_blocks)
@@ -161,6 +162,8 @@ static void rows_of_trouble(const struct replay_counts *counts)
         row("stored by another worker", "%s blocks", units_format_count(counts->stored_already, n));
     if (counts->refused_full)
         row("found no room", "%s blocks", units_format_count(counts->refused_full, n));
+    if (counts->refused_not_worth)
+        row("not worth their room", "%s blocks", units_format_count(counts->refused_not_worth, n));
     if (counts->refused_other)
         row("store refused", "%s blocks", units_format_count(counts->refused_other, n));
     if (counts->stale)

@@ -159,6 +159,7 @@ static void add_counts(struct replay_counts *into, const struct replay_counts *f
     into->stale += from->stale;
     into->stored_already += from->stored_already;
     into->refused_full += from->refused_full;
+    into->refused_not_worth += from->refused_not_worth;
     into->refused_other += from->refused_other;
     into->lookup_differs += from->lookup_differs;
     into->near_blocks += from->near_blocks;

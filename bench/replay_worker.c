@@ -213,6 +213,9 @@ static int wait_batch(struct replay_worker *w, struct replay_batch *batch)
         case KVC_ST_NO_PARENT:
             w->counts->refused_full++;
             break;
+        case KVC_ST_NOT_WORTH:
+            w->counts->refused_not_worth++;
+            break;
         default:
             w->counts->refused_other++;
         }

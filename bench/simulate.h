@@ -72,6 +72,7 @@ struct sim_counts {
     uint64_t nvme_written;   /* blocks written when they left host memory */
     uint64_t nvme_rewritten; /* written again when their room was reclaimed */
     uint64_t no_room;        /* blocks that did not come in: all others were in use */
+    uint64_t not_worth;      /* and those that were worth less than what would have gone */
 };
 
 /* Runs the whole trace: hits[r] of each request, and their sums. 0 or -ENOMEM. */

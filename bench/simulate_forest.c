@@ -73,17 +73,26 @@ static int find_next(struct sim_forest *forest)
     return 0;
 }
 
+/* Times may be coarse (whole seconds): requests of one time are spread evenly up to the next, and
+ * after the last as far apart as on average. Without times they come a second apart. */
 static void read_times(struct sim_forest *forest)
 {
     const struct trace *trace = forest->trace;
-    uint64_t now = 0;
-    for (size_t r = 0; r < trace->n_requests; r++) {
+    const size_t n = trace->n_requests;
+    uint64_t *at = forest->at_ms, now = 0;
+    for (size_t r = 0; r < n; r++) {
         if (trace->requests[r].timestamp_ms > now)
             now = trace->requests[r].timestamp_ms;
-        forest->at_ms[r] = now;
+        at[r] = now;
     }
-    for (size_t r = 0; now == 0 && r < trace->n_requests; r++)
-        forest->at_ms[r] = r * 1000;
+    for (size_t first = 0, next; first < n; first = next) {
+        for (next = first + 1; next < n && at[next] == at[first];)
+            next++;
+        const uint64_t each = now > 0 ? now / n : 1000;
+        const uint64_t step = next < n ? at[next] - at[first] : each * (next - first);
+        for (size_t r = first + 1; r < next; r++)
+            at[r] += step * (r - first) / (next - first);
+    }
 }
 
 int sim_forest_create(const struct trace *trace, struct sim_forest **ret_forest)

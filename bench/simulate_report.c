@@ -64,6 +64,7 @@ void sim_report_json(const struct sim_result *result)
     metric(result, "ttft_p95", result->times.p95_s, "s");
     metric(result, "ttft_p99", result->times.p99_s, "s");
     metric(result, "refused_blocks", (double)counts->no_room, "1");
+    metric(result, "not_worth_blocks", (double)counts->not_worth, "1");
     metric(result, "accesses_per_s", accesses_per_s(result), "1/s");
 }
 

@@ -120,23 +120,34 @@ static void add_decision(struct sim_decisions *decisions, uint64_t ns)
     decisions->ns += ns;
 }
 
-bool sim_make_room(struct sim_cache *c)
+enum sim_room { SIM_ROOM, SIM_NO_ROOM, SIM_NOT_WORTH };
+
+/* Makes room; for a block that is coming in, if it is worth that. */
+static enum sim_room make_room(struct sim_cache *c, const struct policy_hint *hint)
 {
+    const struct policy_ops *ops = c->config->ops;
     struct sim_decisions *decisions = c->config->decisions;
     while (c->n_host >= c->config->host_blocks) {
         if (c->log)
             sim_nvme_make_room(c);
         if (c->n_host < c->config->host_blocks)
-            return true;
+            return SIM_ROOM;
         const uint64_t begin = decisions ? cpu_ns() : 0;
-        const uint32_t block = c->config->ops->victim(c->policy, 0, c->now_ms, can_leave, c);
+        const uint32_t block = ops->victim(c->policy, 0, c->now_ms, can_leave, c);
         if (block == POLICY_NO_BLOCK)
-            return false;
+            return SIM_NO_ROOM;
+        if (hint && ops->admits && !c->log && !ops->admits(c->policy, hint, block, c->now_ms))
+            return SIM_NOT_WORTH;
         let_go(c, block);
         if (decisions)
             add_decision(decisions, cpu_ns() - begin);
     }
-    return true;
+    return SIM_ROOM;
+}
+
+bool sim_make_room(struct sim_cache *c)
+{
+    return make_room(c, NULL) == SIM_ROOM;
 }
 
 /* ---- a request ---- */
@@ -193,8 +204,14 @@ static void bring_in(struct sim_cache *c, struct chain *chain)
     for (uint32_t i = chain->cached; i < chain->n; i++) {
         if (c->block_of[chain->node[i]] != SIM_NONE) /* a hit for which there was no room */
             return;
-        if (!sim_make_room(c)) {
-            c->counts.no_room += chain->n - i;
+        const struct policy_hint hint = {.hash = chain->hash[i],
+                                         .parent = parent,
+                                         .depth = i,
+                                         .bytes = c->config->block_bytes,
+                                         .used_ms = c->now_ms};
+        const enum sim_room room = make_room(c, &hint);
+        if (room != SIM_ROOM) {
+            *(room == SIM_NO_ROOM ? &c->counts.no_room : &c->counts.not_worth) += chain->n - i;
             return;
         }
         const uint32_t block = c->free[--c->n_free];
@@ -204,11 +221,6 @@ static void bring_in(struct sim_cache *c, struct chain *chain)
         c->block_of[chain->node[i]] = chain->block[i] = block;
         c->n_host++;
         chain->cached++;
-        const struct policy_hint hint = {.hash = chain->hash[i],
-                                         .parent = parent,
-                                         .depth = i,
-                                         .bytes = c->config->block_bytes,
-                                         .used_ms = c->now_ms};
         c->config->ops->insert(c->policy, block, &hint, c->now_ms);
         parent = block;
     }

@@ -121,6 +121,8 @@ const struct option_desc config_table[] = {
 
     {"policy.eviction", OPT_STRING, FIELD(policy_eviction), .def = "default",
      .help = "which block goes first when room is needed"},
+    {"policy.admission", OPT_BOOL, FIELD(policy_admission), .def = "true",
+     .help = "without storage, a block that is worth less than what would go for it is not taken"},
     {"policy.pin_limit", OPT_UINT, FIELD(policy_pin_limit), .def = "25",
      .help = "percent of host.limit and nvme.limit that one tenant may pin; 0: nothing", .min = 0,
      .max = 100},

@@ -117,7 +117,7 @@ struct config {
 
     char policy_eviction[32];  /* a name that policy_by_name() knows */
     uint32_t policy_pin_limit; /* percent of host.limit and nvme.limit that a tenant may pin */
-    bool policy_load_or_recompute;
+    bool policy_admission, policy_load_or_recompute;
 
     unsigned loop_backend; /* enum loop_backend */
     uint32_t loop_io_threads;

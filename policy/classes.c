@@ -7,11 +7,15 @@
 #define STRENGTH_BEGUN 96  /* of one that is almost the same */
 
 #define HITS       4  /* of a class that shares its shape with others */
-#define GAP_BUCKET 21 /* that an age of the time between uses is in, of what is in such units */
+#define GAP_BUCKET 29 /* that an age of the time between uses is in, of what is in such units */
 
 #define SECOND 1000u
 
 enum { KIND_NEXT = 2 * CLASS_NEWS, KIND_SHARED = KIND_NEXT + CLASS_NEWS * CLASS_TURNS, KIND_TIP };
+
+/* Of what was asked for again, how much more likely another hit is believed to be until more is
+ * known: as LRU-2, ARC and S3-FIFO believe. */
+#define AGAIN 2.0f
 
 /* How much more likely a hit is believed to be than of blocks of which nothing was said, until more
  * is known. */
@@ -94,6 +98,7 @@ void classes_init(struct survival_class *ret_tree)
     }
     under(t, CLASS_ANY_SHARED, SURVIVAL_NONE, SURVIVAL_NONE);
     under(t, CLASS_ALL, SURVIVAL_NONE, SURVIVAL_NONE);
+    t[CLASS_ANY_NEXT].factor = t[CLASS_ANY_SHARED].factor = AGAIN;
 }
 
 static unsigned log2_of(uint64_t x)
@@ -137,7 +142,7 @@ unsigned class_next(unsigned news, unsigned turn, uint64_t gap_ms)
 
 unsigned class_shared(unsigned uses, uint64_t gap_ms)
 {
-    unsigned time = least_of(CLASS_TIMES - 1, log2_of(gap_ms / 256));
+    unsigned time = least_of(CLASS_TIMES - 1, log2_of(gap_ms / 16));
     return CLASS_SHARED + least_of(CLASS_USES - 1, log2_of(uses) - 1) * CLASS_TIMES + time;
 }
 

@@ -19,7 +19,7 @@
 #define CLASS_TURNS 5u
 #define CLASS_GAPS  6u
 #define CLASS_USES  4u
-#define CLASS_TIMES 20u
+#define CLASS_TIMES 24u
 
 enum class_range {
     /* classes that blocks are in */

@@ -32,6 +32,7 @@
 #define STAY_PART   16u /* of the blocks: so many go between two looks at how long they stayed */
 #define STAY_MEAN   4.0f
 #define STAY_SEEN   0.3f   /* of it: what comes back later says too little of what goes now */
+#define ADMIT       0.99f  /* of the victim's worth: what is worth as much is taken */
 #define ONCE        1e-12f /* LRU-2: what was used once goes before all else */
 
 /* Of a use that began then, at a time. */
@@ -208,6 +209,17 @@ static void look_at_stay(struct policy *p)
     p->went = 0;
 }
 
+/* There is no room for it. */
+static void went(struct policy *p, struct ghost *g)
+{
+    if (!is_news(g->class))
+        return;
+    const uint32_t unused = p->now > g->used ? p->now - g->used : 0;
+    ghost_set_gone(g, unused > 0 ? unused : 1);
+    p->expected += weight_of(g) * chance_of(p, g, unused);
+    look_at_news(p);
+}
+
 /* A block leaves the cache; if it is the victim, for want of room. */
 static void goes(struct policy *p, uint32_t block)
 {
@@ -217,12 +229,8 @@ static void goes(struct policy *p, uint32_t block)
     p->victim = POLICY_NO_BLOCK;
     look_at_stay(p);
     struct ghost *g = is_news(n->class) ? ghost_find(p->ghost, n->hash) : NULL;
-    if (!g || !is_news(g->class))
-        return;
-    const uint32_t unused = p->now > g->used ? p->now - g->used : 0;
-    ghost_set_gone(g, unused > 0 ? unused : 1);
-    p->expected += weight_of(g) * chance_of(p, g, unused);
-    look_at_news(p);
+    if (g)
+        went(p, g);
 }
 
 static void is_back(struct policy *p, struct ghost *g)
@@ -244,6 +252,11 @@ struct chain {
     unsigned size; /* log2 */
 };
 
+static unsigned log2_of(uint32_t n)
+{
+    return 31u - (unsigned)__builtin_clz(n);
+}
+
 /* A request continues a chain when all that it knows is the chain of one earlier request, but for
  * that one's last block, nobody else has used it, and it grows now and then. */
 static struct chain chain_of(struct policy *p, const struct policy_request *r)
@@ -258,7 +271,7 @@ static struct chain chain_of(struct policy *p, const struct policy_request *r)
         }
     }
     unsigned news = r->n - known;
-    struct chain c = {.turn = 1, .size = 31u - (unsigned)__builtin_clz(r->n)};
+    struct chain c = {.turn = 1, .size = log2_of(r->n)};
     bool continued = known > 1 && deepest->left <= 1 && deepest->uses <= deepest->turn &&
                      deepest->uses < REPEATS;
     if (continued) {
@@ -377,28 +390,42 @@ static void density_advise(struct policy *p, enum policy_advice advice, uint32_t
 
 /* ---- blocks ---- */
 
-static float value_of(struct policy *p, const struct policy_hint *hint)
+static bool has_value(const struct policy_hint *hint)
 {
-    if (hint->saves == 0 || hint->bytes == 0)
-        return p->common;
-    float value = (float)hint->saves / (float)hint->bytes;
-    if (p->values < VALUES_MEAN)
-        p->values++;
-    p->common += (value - p->common) / p->values;
-    return value;
+    return hint->saves > 0 && hint->bytes > 0;
 }
 
-/* A block that nobody asked for, a decoded one for instance: it is what its parent is. */
+static float value_of(const struct policy *p, const struct policy_hint *hint)
+{
+    return has_value(hint) ? (float)hint->saves / (float)hint->bytes : p->common;
+}
+
+static void learn_value(struct policy *p, const struct policy_hint *hint)
+{
+    if (!has_value(hint))
+        return;
+    if (p->values < VALUES_MEAN)
+        p->values++;
+    p->common += (value_of(p, hint) - p->common) / p->values;
+}
+
+/* What nobody asked for, a decoded block for instance, is what its parent is. */
+static unsigned class_unknown(const struct policy *p, const struct policy_hint *hint)
+{
+    const struct order_node *up =
+        hint->parent == POLICY_NO_BLOCK ? NULL : order_node(p->order, hint->parent);
+    return up && up->state != ORDER_UNKNOWN ? up->class : class_first(false, 1);
+}
+
 static struct ghost *known(struct policy *p, const struct policy_hint *hint)
 {
     struct ghost *g = ghost_find(p->ghost, hint->hash);
     if (g)
         return g;
-    const struct order_node *up =
-        hint->parent == POLICY_NO_BLOCK ? NULL : order_node(p->order, hint->parent);
     g = remember(p, hint->hash);
     g->uses = g->turn = 1;
-    use_begins(p, g, up && up->state != ORDER_UNKNOWN ? up->class : class_first(false, 1));
+    g->size = log2_of(hint->depth + 1) & 31u;
+    use_begins(p, g, class_unknown(p, hint));
     shadow_begin(&p->shadow, g);
     return g;
 }
@@ -422,6 +449,7 @@ static void density_insert(struct policy *p, uint32_t block, const struct policy
     struct ghost *g = known(p, hint);
     g->kept = true;
     p->in++;
+    learn_value(p, hint);
     *n = (struct order_node){.hash = hint->hash,
                              .class = g->class,
                              .gap = gap_of(g),
@@ -546,14 +574,38 @@ static float lru2_at(const void *ctx, const struct order_node *n, uint32_t now)
     return n->gap == 0 ? ONCE / age : 1 / (age + (float)ghost_unpack_gap(n->gap));
 }
 
-static uint32_t density_victim(struct policy *p, uint8_t list, uint64_t now_ms,
-                               policy_can_evict_fn *can_evict, void *ctx)
+static order_worth_fn *order_by(const struct policy *p)
 {
     static order_worth_fn *const orders[GUARD_ORDERS] = {
         [GUARD_LEARNED] = worth_at, [GUARD_LRU] = lru_at, [GUARD_LRU2] = lru2_at};
+    return orders[p->guard.order];
+}
+
+/* As it would be after density_insert(). */
+static bool density_admits(struct policy *p, const struct policy_hint *hint, uint32_t victim,
+                           uint64_t now_ms)
+{
+    tick(p, now_ms);
+    struct ghost *g = ghost_find(p->ghost, hint->hash);
+    const struct order_node n = {.class = g ? g->class : (uint16_t)class_unknown(p, hint),
+                                 .gap = g ? gap_of(g) : 0,
+                                 .used = p->now,
+                                 .value = value_of(p, hint)};
+    order_worth_fn *const worth = order_by(p);
+    const float new = worth(p, &n, p->now), old = worth(p, order_node(p->order, victim), p->now);
+    if (new >= old * ADMIT)
+        return true;
+    if (g)
+        went(p, g);
+    return false;
+}
+
+static uint32_t density_victim(struct policy *p, uint8_t list, uint64_t now_ms,
+                               policy_can_evict_fn *can_evict, void *ctx)
+{
     set_now(p, now_ms);
     for (;;) {
-        uint32_t block = order_least(p->order, list, p->now, orders[p->guard.order], p);
+        uint32_t block = order_least(p->order, list, p->now, order_by(p), p);
         if (block == POLICY_NO_BLOCK || can_evict(ctx, block)) {
             p->victim = block;
             return block;
@@ -582,6 +634,7 @@ const struct policy_ops policy_density = {
     .release = density_release,
     .victim = density_victim,
     .worth = density_worth,
+    .admits = density_admits,
     .prefetch = density_prefetch,
     .request = density_request,
     .advise = density_advise,

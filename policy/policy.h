@@ -100,7 +100,11 @@ struct policy_ops {
     /* How much a known block is worth keeping, more is better; comparable between the blocks of one
      * policy at one time, and slowly changing. */
     float (*worth)(const struct policy *p, uint32_t block, uint64_t now_ms);
-    /* These three may be NULL. */
+    /* These four may be NULL. */
+    /* Whether a block that would come in now is worth more than `victim`, which would have to go
+     * for it; NULL: always. One that is not is taken for gone: it need not be told again. */
+    bool (*admits)(struct policy *p, const struct policy_hint *hint, uint32_t victim,
+                   uint64_t now_ms);
     /* The block with this hash comes in soon: what will be read then is brought nearer. */
     void (*prefetch)(const struct policy *p, uint64_t hash);
     void (*request)(struct policy *p, const struct policy_request *request, uint64_t now_ms);

@@ -472,6 +472,16 @@ uint32_t retain_victim(struct retain *r, uint32_t owner, uint32_t within, uint64
     return best;
 }
 
+bool retain_admits(struct retain *r, const struct policy_hint *hint, unsigned level,
+                   uint32_t victim, uint64_t now_ms)
+{
+    if (!r->ops->admits)
+        return true;
+    if (level != r->level[victim])
+        return level > r->level[victim];
+    return r->ops->admits(r->policy, hint, victim, now_ms);
+}
+
 void retain_levels(const struct retain *r, uint64_t ret_blocks[RETAIN_MAX + 1])
 {
     memset(ret_blocks, 0, LEVELS * sizeof *ret_blocks);

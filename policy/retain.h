@@ -102,6 +102,10 @@ bool retain_tick(struct retain *r, uint64_t now_ms, uint32_t max, uint32_t *ret_
 uint32_t retain_victim(struct retain *r, uint32_t owner, uint32_t within, uint64_t bytes,
                        uint64_t now_ms, policy_can_evict_fn *can_evict, void *ctx);
 
+/* Whether a block that would come in at this level is worth more than the victim. */
+bool retain_admits(struct retain *r, const struct policy_hint *hint, unsigned level,
+                   uint32_t victim, uint64_t now_ms);
+
 /* How many blocks the lists of each level have. */
 void retain_levels(const struct retain *r, uint64_t ret_blocks[RETAIN_MAX + 1]);
 

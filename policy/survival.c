@@ -6,17 +6,20 @@
 #include "round.h"
 #include "slots.h"
 
-#define FIRST_LOG2_MS 8u /* the first bucket ends at 256 ms; two buckets for each doubling */
+#define FIRST_LOG2_MS 4u /* the first bucket ends at 16 ms; two buckets for each doubling */
 /* Buckets from three minutes on have few hits: what is known of the class above counts for more. */
-#define LATE      21u
+#define LATE      29u
 #define DEPTH_MAX 16u /* of the tree: a class and those above it */
+/* A slot is this long, or shorter where so many uses begin, but not shorter than time is told. */
 #define SLOT_MS   1000u
+#define SLOT_USES 100.0f
 /* Of one use: with less of it left time would not go on, and hits by time be 0 / 0. */
 #define ALIVE_MIN 1e-9
 #define WINDOW    20000.0f
-#define BASE                                                                                     \
-    0.015f /* chance of a hit in each bucket that nothing is known of: buckets grow with age, so \
-             worth falls */
+/* Chance of a hit in each bucket that nothing is known of: buckets grow with age, so worth falls.
+ * Those before this one, of a quarter of a second together, are as good by time as it. */
+#define BASE       0.015f
+#define BASE_FIRST 9u
 
 struct table {
     float hit[SURVIVAL_BUCKETS];  /* uses that ended with a hit at that age */
@@ -36,6 +39,7 @@ struct survival {
     unsigned classes;
     unsigned seen, next; /* classes that had a use; the one of them that is worked out next */
     unsigned slots;
+    float begun; /* in the youngest slot */
     uint64_t now_ms;
     uint64_t begin_ms[SURVIVAL_SLOTS]; /* slots.h */
     struct slot slot[SURVIVAL_SLOTS];
@@ -160,12 +164,14 @@ static void make_room(struct survival *s)
 void survival_tick(struct survival *s, uint64_t now_ms)
 {
     s->now_ms = now_ms;
-    if (s->slots && now_ms - s->begin_ms[s->slots - 1] < SLOT_MS)
+    const uint64_t since = s->slots ? now_ms - s->begin_ms[s->slots - 1] : SLOT_MS;
+    if (since < SLOT_MS && (since == 0 || s->begun < SLOT_USES))
         return;
+    s->begun = 0;
     for (unsigned i = 0; i < s->slots; i++) {
         struct slot *slot = &s->slot[i];
         const uint64_t begin = s->begin_ms[i];
-        const uint64_t end = i + 1 < s->slots ? s->begin_ms[i + 1] : begin + SLOT_MS;
+        const uint64_t end = i + 1 < s->slots ? s->begin_ms[i + 1] : now_ms;
         const uint64_t age = now_ms - (begin + (end - begin) / 2);
         while (slot->bucket + 1 < SURVIVAL_BUCKETS && age >= edge_ms(slot->bucket + 1))
             slot_pass(s, slot);
@@ -208,6 +214,7 @@ void survival_begin(struct survival *s, unsigned class, float weight)
     if (!s->table[class].seen)
         see(s, class);
     s->alive[(size_t)s->slot[s->slots - 1].row * s->classes + class] += weight;
+    s->begun += weight;
     for (unsigned n = class; n != SURVIVAL_NONE; n = next_up(s, class, n)) {
         struct table *t = &s->table[n];
         t->uses += weight;
@@ -273,6 +280,11 @@ static void score(const struct survival *s, struct table *t)
     t->score[SURVIVAL_BUCKETS] = t->score[SURVIVAL_BUCKETS - 1] * 0.5f;
 }
 
+static float base_chance(const struct survival *s, unsigned bucket)
+{
+    return bucket < BASE_FIRST ? BASE * (float)(s->width[bucket] / s->width[BASE_FIRST]) : BASE;
+}
+
 static void work_out(struct survival *s, unsigned class)
 {
     struct table *t = &s->table[class];
@@ -281,7 +293,7 @@ static void work_out(struct survival *s, unsigned class)
     const struct table *beside = at->beside == SURVIVAL_NONE ? NULL : &s->table[at->beside];
     const struct table *both = beside ? &s->table[s->tree[at->beside].above] : NULL;
     for (unsigned i = 0; i < SURVIVAL_BUCKETS; i++) {
-        float prior = (up ? up->chance[bucket_above(at, i)] : BASE) * at->factor;
+        float prior = (up ? up->chance[bucket_above(at, i)] : base_chance(s, i)) * at->factor;
         if (beside)
             prior *= beside->chance[i] / both->chance[i];
         if (prior > 0.9f)

@@ -22,7 +22,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define SURVIVAL_BUCKETS 44u
+#define SURVIVAL_BUCKETS 52u
 #define SURVIVAL_SLOTS   64u
 #define SURVIVAL_NONE    UINT16_MAX
 

@@ -61,26 +61,32 @@ void block_link(struct core *c, struct block *b, struct block *parent)
 }
 
 /* What the namespace says that its tokens cost to compute, in microseconds. */
-static uint32_t saves(struct core *c, const struct block *b)
+static uint32_t saves(struct core *c, const struct block *b, uint32_t depth)
 {
     const struct core_ns_spec *s = &block_ns(c, b)->spec;
-    const double first = (double)b->depth * block_group(c, b)->block_tokens;
+    const double first = (double)depth * block_group(c, b)->block_tokens;
     const double ns = (double)b->tokens *
                       ((double)s->prefill_ns_per_token +
                        (double)s->prefill_ns_per_token_pair * (first + (double)b->tokens / 2));
     return ns <= 0 ? 0 : ns >= 4e12 ? UINT32_MAX : (uint32_t)(ns / 1000) + 1;
 }
 
+struct policy_hint block_hint(struct core *c, const struct block *b, uint32_t parent,
+                              uint32_t depth)
+{
+    return (struct policy_hint){.hash = index_hash(c, b->ns, b->group, b->key.b),
+                                .parent = parent,
+                                .depth = depth,
+                                .bytes = (uint32_t)MIN(block_bytes(c, b), UINT32_MAX),
+                                .saves = saves(c, b, depth),
+                                .used_ms = c->now_ms};
+}
+
 void block_known(struct core *c, struct block *b, uint32_t parent)
 {
-    const uint32_t payer = block_ns(c, b)->payer;
-    const struct policy_hint hint = {.hash = index_hash(c, b->ns, b->group, b->key.b),
-                                     .parent = parent,
-                                     .depth = b->depth,
-                                     .bytes = (uint32_t)MIN(block_bytes(c, b), UINT32_MAX),
-                                     .saves = saves(c, b),
-                                     .list = retain_enter(c->retain, block_no(c, b), payer),
-                                     .used_ms = c->now_ms - MIN(c->now_ms, core__age_ms(c, b))};
+    struct policy_hint hint = block_hint(c, b, parent, b->depth);
+    hint.list = retain_enter(c->retain, block_no(c, b), block_ns(c, b)->payer);
+    hint.used_ms -= MIN(c->now_ms, core__age_ms(c, b));
     c->cfg.policy->insert(c->policy, block_no(c, b), &hint, c->now_ms);
 }
 

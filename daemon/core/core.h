@@ -52,7 +52,8 @@ struct core_config {
     const struct policy_ops *policy;
     uint64_t policy_seed;   /* of what it draws at random */
     bool load_or_recompute; /* weighs them; core_load_or_recompute() changes it */
-    uint32_t pins_max;      /* pins at a time; 0: none are taken */
+    bool admission;    /* without storage: what is worth less than what would go is not taken */
+    uint32_t pins_max; /* pins at a time; 0: none are taken */
     uint64_t pin_bytes_max; /* pinned bytes of one tenant; 0: no limit */
     struct tier *host;      /* borrowed */
     struct tier *disk;      /* borrowed; NULL: there is no storage tier */
@@ -151,6 +152,7 @@ bool core_placement_step(struct core *c);
     X(COUNTER, blocks_evicted_admin, "blocks evicted on request")                       \
     X(COUNTER, bytes_evicted, "payload bytes of evicted blocks")                        \
     X(COUNTER, reserve_full, "blocks refused for lack of room")                         \
+    X(COUNTER, reserve_not_worth, "blocks refused, worth less than what would go")      \
     X(COUNTER, drains, "regions emptied to make room of another size or principal")     \
     X(COUNTER, waits, "acquires that waited for a pending block")                       \
     X(COUNTER, copy_failures, "copies that failed")                                     \
@@ -466,11 +468,13 @@ struct core_reserve {
     bool durable; /* commits of it are done when the blocks, and all before them in their chains,
                    * are on stable storage; such blocks go by request only */
     bool decoded; /* blocks of decoded tokens */
+    bool judged;  /* what is worth less than what would go for it is not taken */
     const struct core_retention *retention; /* borrowed; NULL: nothing is wished. It counts for
                                              * blocks that exist or are being stored, too */
 };
 /* statuses[n]. 0, or KVC_E_BAD_ARGUMENT with *ret_why, KVC_E_BUSY. *ret_reservation 0: none.
- * KVC_ST_QUOTA: a hard limit of the namespace's owners is reached, and nothing under it may go. */
+ * KVC_ST_QUOTA: a hard limit of the namespace's owners is reached, and nothing under it may go.
+ * KVC_ST_NOT_WORTH: judged, and something would go that is worth more (core_config.admission). */
 KVC_WARN_UNUSED int core_reserve(struct core *c, struct core_client *cl,
                                  const struct core_reserve *in, uint64_t *ret_reservation,
                                  uint8_t *statuses, const char **ret_why);
@@ -518,6 +522,8 @@ struct core_commit {
     uint32_t first_op, last_op; /* of one out of pages, until its copy begins */
     struct core_turn turn;
 };
+/* What it stores is not computed yet: its word has not come. */
+bool core_commit_is_early(const struct core_commit *commit);
 /* 1 = copies are in flight, or wait for their turn, done() follows; 0 = nothing to copy, statuses
  * are final and done() does not run; KVC_E_GONE (no such reservation), KVC_E_BAD_ARGUMENT,
  * KVC_E_BUSY with *ret_why (out of pages: too many blocks wait for words). */

@@ -538,7 +538,10 @@ struct tier_label block_label(struct core *c, const struct block *b, uint32_t sh
 bool block_in_host(struct core *c, const struct block *b);
 /* Of a PRESENT block: flags that say where it is, with all that is counted by them. */
 void block_place(struct core *c, struct block *b, uint32_t set, uint32_t clear);
-/* The policy hears of it, and has it in its order. parent: or POLICY_NO_BLOCK. */
+/* What the policy is told of a block that comes in now. parent: or POLICY_NO_BLOCK. */
+struct policy_hint block_hint(struct core *c, const struct block *b, uint32_t parent,
+                              uint32_t depth);
+/* The policy hears of it, and has it in its order. */
 void block_known(struct core *c, struct block *b, uint32_t parent);
 /* Back into the policy's order, and out of it. */
 void block_enter(struct core *c, struct block *b);
@@ -581,10 +584,17 @@ struct run_iter run_begin(struct core *c, const struct run_list *l);
 const struct run_entry *run_next(struct core *c, struct run_iter *it);
 
 /* room.c: all room that blocks have is taken and given back here, and counted for its namespace */
+/* How b is taken into host memory. */
+struct welcome {
+    struct tier_loc near; /* beside this, if there is room */
+    bool patient;         /* KVC_E_BUSY instead of losing what is on its way to disk, or could be */
+    bool judged;          /* KVC_E_NOT_WORTH if what would go for it is worth more */
+    unsigned level;       /* judged: that it is to stay at */
+    struct policy_hint hint; /* judged */
+};
 /* Room for one shard of b in the host tier, evicting on demand. 0, KVC_E_FULL, KVC_E_QUOTA,
- * KVC_E_TOO_LARGE. `patient`: KVC_E_BUSY instead of losing what is on its way to disk, or could be.
- */
-int host_take(struct core *c, const struct block *b, struct tier_loc near, bool patient,
+ * KVC_E_TOO_LARGE. */
+int host_take(struct core *c, const struct block *b, const struct welcome *w,
               struct tier_loc *ret_loc) KVC_WARN_UNUSED;
 void host_give(struct core *c, const struct block *b, struct tier_loc loc);
 /* The same on disk, where room is made by storage itself: KVC_E_NO_ROOM, KVC_E_QUOTA. */
@@ -601,6 +611,8 @@ void room_places(struct core *c, const struct block *b, struct core_places *plac
 /* evict.c */
 /* What goes next of what may leave memory so that `payer` has room: only of `within` and those
  * below it, 0: of everybody. POLICY_NO_BLOCK. */
+/* Whether what comes in so is worth more than the block that evict_next() named. */
+bool evict_is_worth(struct core *c, uint32_t victim, const struct welcome *w);
 uint32_t evict_next(struct core *c, uint32_t payer, uint32_t within);
 /* A block that goes next in vain: as good as used. */
 void evict_spare(struct core *c, uint32_t no);
@@ -638,10 +650,10 @@ void tell_request(struct core *c, const struct find *f);
 /* The owner that a namespace belongs to. */
 uint32_t quota_payer(const struct core *c, const struct core_ns *ns);
 void quota_ns_gone(struct core *c, const struct core_ns *ns);
-/* Room within hard limits for `bytes` more of ns in host memory: 0, KVC_E_QUOTA, or KVC_E_BUSY if
- * patient. */
+/* Room within hard limits for `bytes` more of ns in host memory: 0, KVC_E_QUOTA, KVC_E_BUSY if
+ * patient, KVC_E_NOT_WORTH if judged. */
 int quota_room(struct core *c, const struct core_ns *ns, uint32_t bytes,
-               bool patient) KVC_WARN_UNUSED;
+               const struct welcome *w) KVC_WARN_UNUSED;
 /* The same on disk: what is on disk of who is over its limit goes. KVC_E_QUOTA. */
 int quota_disk(struct core *c, const struct core_ns *ns, uint64_t bytes) KVC_WARN_UNUSED;
 /* Some of its owners has more in memory than leaves it a margin below its limit. */

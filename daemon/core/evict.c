@@ -20,6 +20,11 @@ uint32_t evict_next(struct core *c, uint32_t payer, uint32_t within)
     return retain_victim(c->retain, payer, within, c->largest, c->now_ms, block_can_leave, c);
 }
 
+bool evict_is_worth(struct core *c, uint32_t victim, const struct welcome *w)
+{
+    return !w->judged || retain_admits(c->retain, &w->hint, w->level, victim, c->now_ms);
+}
+
 bool evict_subtree(struct core *c, struct block *b, bool patient)
 {
     const uint32_t root = block_no(c, b);

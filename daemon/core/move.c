@@ -395,11 +395,12 @@ static void on_read(struct tier_op *t)
 static int load_room(struct core *c, struct block *b, uint32_t shards)
 {
     for (uint32_t i = 0; i < shards; i++) {
-        struct tier_loc near = {0}, loc;
+        struct welcome w = {.patient = true};
+        struct tier_loc loc;
         const struct block *p = b->parent != CORE_NONE ? &c->blocks[b->parent] : NULL;
         if (p && p->state == BLOCK_PRESENT)
-            near = block_loc(c, p, i);
-        int err = host_take(c, b, near, true, &loc);
+            w.near = block_loc(c, p, i);
+        int err = host_take(c, b, &w, &loc);
         if (err) {
             host_give_back(c, b, shards);
             return err;

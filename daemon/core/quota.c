@@ -314,8 +314,8 @@ static bool is_on_disk(const struct block *b)
     return b->state == BLOCK_PRESENT && b->flags & BLOCK_F_DISK;
 }
 
-/* One block of `over` leaves memory: 0, KVC_E_QUOTA when none can. */
-static int quota_make(struct core *c, uint32_t payer, uint32_t over)
+/* One block of `over` leaves memory: 0, KVC_E_QUOTA when none can, KVC_E_NOT_WORTH. */
+static int quota_make(struct core *c, uint32_t payer, uint32_t over, const struct welcome *w)
 {
     struct block *b = c->cfg.disk ? clean_of(c, over) : NULL;
     for (uint32_t n = 0; !b && n < QUOTA_PATIENCE; n++) {
@@ -325,6 +325,8 @@ static int quota_make(struct core *c, uint32_t payer, uint32_t over)
         b = &c->blocks[no];
         if (is_on_disk(b))
             break;
+        if (!evict_is_worth(c, no, w))
+            return KVC_E_NOT_WORTH;
         if (evict_subtree(c, b, n < QUOTA_PATIENCE / 2)) {
             c->m.quota_evicted++;
             return 0;
@@ -339,7 +341,7 @@ static int quota_make(struct core *c, uint32_t payer, uint32_t over)
     return 0;
 }
 
-int quota_room(struct core *c, const struct core_ns *ns, uint32_t bytes, bool patient)
+int quota_room(struct core *c, const struct core_ns *ns, uint32_t bytes, const struct welcome *w)
 {
     for (;;) {
         const uint32_t over = retain_over(c->retain, ns->payer, 0, bytes);
@@ -347,9 +349,9 @@ int quota_room(struct core *c, const struct core_ns *ns, uint32_t bytes, bool pa
             return 0;
         if (bytes > retain_quota_of(c->retain, over)->limit[0])
             return KVC_E_QUOTA;
-        if (patient && ns->leaving > 0 && !clean_of(c, over))
+        if (w->patient && ns->leaving > 0 && !clean_of(c, over))
             return KVC_E_BUSY;
-        int err = quota_make(c, ns->payer, over);
+        int err = quota_make(c, ns->payer, over, w);
         if (err)
             return err;
     }

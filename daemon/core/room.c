@@ -80,9 +80,10 @@ static struct block *next_clean(struct core *c, uint32_t payer)
     return b->state == BLOCK_PRESENT && (b->flags & BLOCK_F_DISK) ? b : NULL;
 }
 
-/* One block makes room: 0, KVC_E_FULL when none can, KVC_E_BUSY when one will soon. */
-static int room_make(struct core *c, const struct core_ns *ns, uint32_t bytes, bool patient,
-                     uint32_t *in_vain)
+/* One block makes room: 0, KVC_E_FULL when none can, KVC_E_BUSY when one will soon,
+ * KVC_E_NOT_WORTH. */
+static int room_make(struct core *c, const struct core_ns *ns, uint32_t bytes,
+                     const struct welcome *w, uint32_t *in_vain)
 {
     const struct tier *host = c->cfg.host;
     struct block *b = next_clean(c, ns->payer);
@@ -92,7 +93,7 @@ static int room_make(struct core *c, const struct core_ns *ns, uint32_t bytes, b
         host_drop(c, b);
         return 0;
     }
-    if (patient && c->cfg.disk) {
+    if (w->patient && c->cfg.disk) {
         (void)place_fill(c);
         if (c->m.clean_bytes > 0)
             return 0;
@@ -103,6 +104,8 @@ static int room_make(struct core *c, const struct core_ns *ns, uint32_t bytes, b
         const uint32_t no = evict_next(c, ns->payer, 0);
         if (no == POLICY_NO_BLOCK)
             return KVC_E_FULL;
+        if (!evict_is_worth(c, no, w))
+            return KVC_E_NOT_WORTH;
         b = &c->blocks[no];
         const bool helps = host->ops->helps(host, some_loc(c, b), ns->principal, bytes);
         if (evict_subtree(c, b, n < ROOM_PATIENCE / 2)) {
@@ -114,7 +117,7 @@ static int room_make(struct core *c, const struct core_ns *ns, uint32_t bytes, b
     return KVC_E_FULL;
 }
 
-int host_take(struct core *c, const struct block *b, struct tier_loc near, bool patient,
+int host_take(struct core *c, const struct block *b, const struct welcome *w,
               struct tier_loc *ret_loc)
 {
     struct tier *host = c->cfg.host;
@@ -124,10 +127,10 @@ int host_take(struct core *c, const struct block *b, struct tier_loc near, bool 
     uint32_t in_vain = 0;
     bool has_drained = false;
     for (;;) {
-        int err = quota_room(c, ns, bytes, patient);
+        int err = quota_room(c, ns, bytes, w);
         if (err)
             return err;
-        err = host->ops->alloc(host, ns->principal, bytes, near, block_no(c, b), ret_loc);
+        err = host->ops->alloc(host, ns->principal, bytes, w->near, block_no(c, b), ret_loc);
         if (!err)
             room_count(c, ns, 0, bytes);
         if (err != KVC_E_NO_ROOM)
@@ -139,7 +142,7 @@ int host_take(struct core *c, const struct block *b, struct tier_loc near, bool 
             if (host->ops->drain(host, ns->principal, bytes, drain_occupant, &drained) > 0)
                 continue;
         }
-        err = room_make(c, ns, bytes, patient, &in_vain);
+        err = room_make(c, ns, bytes, w, &in_vain);
         if (err)
             return err;
         if (in_vain > 2 * ROOM_PATIENCE)

@@ -17,6 +17,7 @@ struct reserving {
     uint32_t shard; /* 0 for replicated groups */
     struct reservation *r;
     struct tier_loc near; /* where the block before landed */
+    bool judged;          /* new blocks, beside what would go for them */
 };
 
 static const char *reserve_fault(struct core *c, const struct core_reserve *in)
@@ -50,7 +51,7 @@ static const char *reserve_fault(struct core *c, const struct core_reserve *in)
     return NULL;
 }
 
-static int take_part(struct reserving *x, struct block *b)
+static int take_part(struct reserving *x, struct block *b, const struct welcome *w)
 {
     struct core *c = x->c;
     const uint64_t claims = x->cl->claim_bytes + x->group->block_bytes;
@@ -62,7 +63,7 @@ static int take_part(struct reserving *x, struct block *b)
     if (!p)
         return KVC_E_FULL;
     struct tier_loc loc;
-    int err = host_take(c, b, x->near, false, &loc);
+    int err = host_take(c, b, w, &loc);
     if (!err) {
         err = run_push(c, client_no(c, x->cl), &x->r->blocks, block_no(c, b), b->gen);
         if (err)
@@ -93,11 +94,29 @@ static struct block *new_record(struct core *c, uint32_t payer)
     return b;
 }
 
-/* A record and room for `key` below `parent`, which may be NULL. */
-static int announce(struct reserving *x, const uint8_t *key, uint32_t tokens, struct block *parent,
+/* How a new block of key i is taken. What continues something that was named or pinned is taken
+ * whatever it is worth. */
+static struct welcome welcome_of(const struct reserving *x, uint32_t i, const struct block *b,
+                                 const struct block *parent)
+{
+    struct core *c = x->c;
+    struct welcome w = {.near = x->near};
+    if (!x->judged || (parent && (block_named(c, parent) || block_pinned(parent))))
+        return w;
+    struct core_wish wish;
+    w.judged = true;
+    w.level = wish_of(x->in, x->group->block_tokens, i, &wish) ? wish.level : RETAIN_DEFAULT;
+    w.hint = block_hint(c, b, parent ? block_no(c, parent) : POLICY_NO_BLOCK,
+                        parent ? parent->depth + 1 : 0);
+    return w;
+}
+
+/* A record and room for key i below `parent`, which may be NULL. */
+static int announce(struct reserving *x, uint32_t i, uint32_t tokens, struct block *parent,
                     struct block **ret_block)
 {
     struct core *c = x->c;
+    const uint8_t *key = x->in->keys + (size_t)i * KVC_KEY_BYTES;
     if (parent) {
         block_touch_path(c, parent);
         block_hold(parent); /* making room must not evict it */
@@ -109,7 +128,8 @@ static int announce(struct reserving *x, const uint8_t *key, uint32_t tokens, st
         b->ns = (uint16_t)(x->in->ns - c->ns);
         b->group = x->in->group & 0xfu;
         b->tokens = (uint16_t)tokens;
-        err = take_part(x, b);
+        const struct welcome w = welcome_of(x, i, b, parent);
+        err = take_part(x, b, &w);
         if (err)
             block_abandon(c, b);
         else
@@ -126,9 +146,12 @@ static int announce(struct reserving *x, const uint8_t *key, uint32_t tokens, st
 /* What a block is told that got no room. */
 static uint8_t refusal(struct core *c, int err)
 {
-    c->m.reserve_full += err != KVC_E_QUOTA;
+    c->m.reserve_full += err != KVC_E_QUOTA && err != KVC_E_NOT_WORTH;
+    c->m.reserve_not_worth += err == KVC_E_NOT_WORTH;
     c->m.quota_refused += err == KVC_E_QUOTA;
     switch (err) {
+    case KVC_E_NOT_WORTH:
+        return KVC_ST_NOT_WORTH;
     case KVC_E_TOO_LARGE:
         return KVC_ST_TOO_LARGE;
     case KVC_E_BUSY:
@@ -167,18 +190,28 @@ static uint8_t reserve_one(struct reserving *x, uint32_t i, struct block **block
         if (block_part(c, b, x->shard))
             return KVC_ST_PENDING;
         block_hold(b); /* as above: its other shards may be all that keeps it */
-        int err = take_part(x, b);
+        const struct welcome w = {.near = x->near};
+        int err = take_part(x, b, &w);
         block_unhold(c, b);
         return !err ? KVC_ST_OK : err == KVC_E_QUOTA ? refusal(c, err) : KVC_ST_FULL;
     }
     bool full = x->group->rule == KVC_RULE_FULL;
     if (full && !parent && (i > 0 || in->parent))
         return KVC_ST_NO_PARENT;
-    int err = announce(x, key, tokens, full ? parent : NULL, block);
+    int err = announce(x, i, tokens, full ? parent : NULL, block);
     if (!err)
         return KVC_ST_OK;
     *block = NULL;
     return refusal(c, err);
+}
+
+/* Where storage takes what leaves, all is taken. A hit needs a block of each group and shard, and
+ * each of them would be judged by itself. */
+static bool is_judged(const struct core *c, const struct core_reserve *in,
+                      const struct core_group *g)
+{
+    return c->cfg.admission && in->judged && !c->cfg.disk && in->ns->spec.ngroups == 1 &&
+           group_shards(in->ns, g) == 1;
 }
 
 static void reserve_wish(struct reserving *x, uint32_t i, struct block *b)
@@ -197,7 +230,8 @@ int core_reserve(struct core *c, struct core_client *cl, const struct core_reser
     if (!r)
         return KVC_E_BUSY;
     const struct core_group *g = &in->ns->spec.group[in->group];
-    struct reserving x = {.c = c, .cl = cl, .in = in, .group = g, .r = r};
+    struct reserving x = {
+        .c = c, .cl = cl, .in = in, .group = g, .r = r, .judged = is_judged(c, in, g)};
     x.shard = group_shards(in->ns, g) == 1 ? 0 : in->shard;
     r->id = ++c->resv_serial << 32 | (pool_index(c->reservations, r) + 1);
     r->client = cl;
@@ -224,7 +258,8 @@ int core_reserve(struct core *c, struct core_client *cl, const struct core_reser
             memset(statuses + i, KVC_ST_BUSY, in->n - i);
             break;
         }
-        if (statuses[i] == KVC_ST_FULL || statuses[i] == KVC_ST_QUOTA)
+        if (statuses[i] == KVC_ST_FULL || statuses[i] == KVC_ST_QUOTA ||
+            statuses[i] == KVC_ST_NOT_WORTH)
             stopped = statuses[i];
         if (statuses[i] == KVC_ST_BUSY)
             stopped = KVC_ST_FULL;
@@ -522,6 +557,11 @@ static int commit_out_of_pages(struct core *c, const struct core_commit *m,
     *ret_why = "too many blocks are to be stored when their words come (4096 of one session, 6144 "
                "of all); go on when some have been";
     return KVC_E_BUSY;
+}
+
+bool core_commit_is_early(const struct core_commit *m)
+{
+    return near_is_gated(m->after, m->after_value);
 }
 
 int core_commit(struct core *c, struct core_client *cl, struct core_commit *m, const char **ret_why)

@@ -248,6 +248,7 @@ static int store_in(struct request *rq, const struct msg_reserve *msg, struct co
         *ret_why = ns_detail(err);
         return err;
     }
+    ret_in->judged = !(msg->flags & KVC_F_ALL);
     *ret_why = NULL;
     if (ret_in->group < KVC_GROUPS_MAX)
         *ret_why = tokens_fault(ret_in->ns, ret_in->group, ret_in->n, tokens);
@@ -354,6 +355,8 @@ void op_pages_store(struct request *rq)
         err = store_in(rq, &msg.reserve, msg.tokens, &wishes, &in, &why);
     if (!err)
         err = pages_in(rq, &msg, &in, &pages, &commit, &why);
+    if (!err && core_commit_is_early(&commit))
+        in.judged = false; /* others may wait for it */
     if (err) {
         reply_error(s, rq->se, &rq->head, err, why);
         return;

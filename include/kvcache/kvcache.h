@@ -259,10 +259,12 @@ struct kvc_blocks {
     uint32_t first_token;  /* position of the first key's first token */
     uint32_t last_tokens;  /* tokens in the last block; 0 = full */
     const char *sub_tenant;
-    unsigned flags; /* KVC_F_DURABLE: what commits them returns when they, and all before them in
-                       their chains, are on stable storage; KVC_E_BAD_ARGUMENT where the daemon has
-                       no storage tier. KVC_F_DECODED: of decoded tokens. KVC_F_NO_STORE: answered
-                       with KVC_ST_NO_STORE for each block, and nothing is sent */
+    unsigned
+        flags; /* KVC_F_DURABLE: what commits them returns when they, and all before them in
+                  their chains, are on stable storage; KVC_E_BAD_ARGUMENT where the daemon has
+                  no storage tier. KVC_F_DECODED: of decoded tokens. KVC_F_ALL: kvc_store takes them
+                  whatever they are worth, for instance to be named or pinned. KVC_F_NO_STORE:
+                  answered with KVC_ST_NO_STORE for each block, and nothing is sent */
     const struct kvc_retain *retain; /* nretain wishes, at most KVC_RETAIN_MAX */
     uint32_t nretain;
 };
@@ -281,7 +283,8 @@ KVC_API KVC_MUST_USE int kvc_commit(struct kvc_ns *ns, uint64_t reservation, uin
                                     uint32_t n, const uint64_t *offsets, const uint32_t *tokens,
                                     size_t ntokens, uint8_t *statuses);
 /* Reserve and commit in one round trip, for blocks that are all in staging already: UINT64_MAX is
- * -EINVAL here. */
+ * -EINVAL here. Nobody waits for these, so they are judged: KVC_ST_NOT_WORTH = memory is full of
+ * what is worth more, there is no storage behind it, and KVC_F_ALL was not given. */
 KVC_API KVC_MUST_USE int kvc_store(struct kvc_ns *ns, const struct kvc_blocks *blocks,
                                    const uint64_t *offsets, const uint32_t *tokens, size_t ntokens,
                                    uint8_t *statuses);

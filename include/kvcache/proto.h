@@ -173,7 +173,8 @@ enum kvc_attach_code {
     X(22, QUOTA, "a quota is exhausted and nothing under it may go")                 \
     X(23, PIN_LIMIT, "the budget of pinned bytes is exhausted")                      \
     X(24, NO_NAME, "no such conversation, document or pin")                          \
-    X(25, NO_STORE, "not stored, as the request wished")
+    X(25, NO_STORE, "not stored, as the request wished")                             \
+    X(26, NOT_WORTH, "not taken: what would go for it is worth more")
 
 enum kvc_status {
 #define X(value, name, text) KVC_ST_##name = value,
@@ -260,7 +261,8 @@ enum kvc_flag {
                                but its loading starts */
     KVC_F_READ_ONLY = 1u << 8, /* LOOKUP, ACQUIRE: leaves no trace: no use is counted,
                                   nothing is learned from it, and nothing is loaded */
-    KVC_F_ALL = 1u << 9,       /* LOOKUP, ACQUIRE: also what is quicker computed than loaded */
+    KVC_F_ALL = 1u << 9, /* LOOKUP, ACQUIRE: also what is quicker computed than loaded; STORE: also
+                            what is worth less than what goes for it */
     KVC_F_DECODED =
         1u << 10, /* RESERVE, STORE: blocks of decoded tokens, with a wish of their own */
     KVC_F_NO_STORE = 1u << 11, /* of the library: RESERVE and STORE answer NO_STORE for each block,

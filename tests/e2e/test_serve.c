@@ -156,6 +156,51 @@ START_TEST(eviction_keeps_the_limit_exactly)
 }
 END_TEST
 
+/* Stores `n` blocks of a chain as a worker does that wants no more than what they are worth. */
+static uint8_t store_judged(uint32_t chain, uint32_t n, unsigned flags)
+{
+    uint64_t offsets[64];
+    uint8_t *staging = kvc_staging(k, &offsets[0]);
+    rig_keys(ns, chain, BT, n, keys);
+    for (uint32_t i = 0; i < n; i++) {
+        offsets[i] = (uint64_t)i * RIG_BLOCK;
+        rig_fill(keys + (size_t)i * KVC_KEY_BYTES, staging + offsets[i], RIG_BLOCK);
+    }
+    const struct kvc_blocks b = {.keys = keys, .n = n, .flags = flags};
+    ck_assert_int_eq(kvc_store(ns, &b, offsets, NULL, 0, statuses), 0);
+    for (uint32_t i = 1; i < n; i++)
+        ck_assert_uint_eq(statuses[i], statuses[0]);
+    return statuses[0];
+}
+
+/* Memory is full of chains that are read all the time. */
+START_TEST(what_is_used_all_the_time_does_not_go_for_what_is_new)
+{
+    static uint8_t hot[16 * 128 * KVC_KEY_BYTES];
+    for (uint32_t i = 0; i < 16; i++) {
+        rig_keys(ns, i, BT, 128, hot + (size_t)i * 128 * KVC_KEY_BYTES);
+        ck_assert_uint_eq(rig_store(k, ns, hot + (size_t)i * 128 * KVC_KEY_BYTES, 0, 128, BT,
+                                    RIG_BLOCK, statuses),
+                          128);
+    }
+    for (unsigned round = 0; round < 20; round++) {
+        for (uint32_t i = 0; i < 16; i++)
+            ck_assert_uint_eq(
+                rig_load(k, ns, hot + (size_t)i * 128 * KVC_KEY_BYTES, 128, BT, RIG_BLOCK), 128);
+    }
+    ck_assert_uint_eq(store_judged(100, 64, 0), KVC_ST_NOT_WORTH);
+    ck_assert_uint_eq(rig_stat(k, "core.blocks_evicted"), 0);
+    ck_assert_uint_eq(rig_stat(k, "core.reserve_not_worth"), 1);
+    uint64_t reservation = 0;
+    const struct kvc_blocks b = {.keys = keys, .n = 1};
+    ck_assert_int_eq(kvc_reserve(ns, &b, &reservation, statuses), 0);
+    ck_assert_uint_eq(statuses[0], KVC_ST_OK); /* others may wait for it */
+    ck_assert_int_eq(kvc_drop(k, reservation), 0);
+    ck_assert_uint_eq(store_judged(100, 64, KVC_F_ALL), KVC_ST_OK);
+    ck_assert_uint_eq(rig_load(k, ns, keys, 64, BT, RIG_BLOCK), 64);
+}
+END_TEST
+
 START_TEST(a_cache_full_of_leases_is_a_status)
 {
     static uint8_t held[16 * 256 * KVC_KEY_BYTES];
@@ -392,6 +437,7 @@ static Suite *suite(void)
     tcase_add_test(t, a_worker_that_writes_into_the_arena_faults);
     tcase_add_test(t, a_uid_without_rights_is_refused);
     tcase_add_test(t, eviction_keeps_the_limit_exactly);
+    tcase_add_test(t, what_is_used_all_the_time_does_not_go_for_what_is_new);
     tcase_add_test(t, a_cache_full_of_leases_is_a_status);
     tcase_add_test(t, sizes_and_block_tokens_live_side_by_side);
     tcase_add_test(t, a_partly_filled_last_block_is_found_by_its_own_key);

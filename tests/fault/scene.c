@@ -146,6 +146,7 @@ static void check_statuses(struct scene *s, const uint8_t *statuses, uint32_t n)
             break;
         case KVC_ST_PENDING:
         case KVC_ST_FULL:
+        case KVC_ST_NOT_WORTH:
         case KVC_ST_NO_PARENT:
         case KVC_ST_BUSY:
         case KVC_ST_TIER:
@@ -658,7 +659,7 @@ static bool check(struct scene *s)
                                    {.name = "device0.imported_bytes"},
                                    {.name = "device0.inflight_bytes"}};
     make_keys(s, 7, N, keys);
-    store(s, keys, N, RIG_BLOCK);
+    (void)store_as(s, keys, N, RIG_BLOCK, KVC_F_ALL);
     if (s->failed || load(s, keys, N, RIG_BLOCK) != N || s->failed)
         return false;
     return (!device || check_device(s)) && settles(s, left, nleft) &&

@@ -10,7 +10,8 @@ struct reserving {
     const struct core_reserve *in;
     const uint8_t *statuses;
     uint32_t ns, shard;
-    bool full, stopped;
+    bool full, judged;
+    uint8_t stopped;       /* what is told of all that follows; 0: nothing yet */
     int cur, resv, wanted; /* the block itself, where FULL was said of one that exists */
 };
 
@@ -58,7 +59,7 @@ static void check_reserved(struct model *m, struct reserving *x, uint32_t i)
     uint32_t bt = m->ns[x->ns].spec.group[in->group].block_tokens;
     uint32_t tokens = i == in->n - 1 && in->last_tokens ? in->last_tokens : bt;
     if (x->stopped) {
-        HOLDS(m, st == KVC_ST_FULL);
+        HOLDS(m, st == x->stopped);
         return;
     }
     int b = m_find(m, x->ns, in->group, key);
@@ -73,13 +74,13 @@ static void check_reserved(struct model *m, struct reserving *x, uint32_t i)
     } else if (x->full && x->cur == M_NONE && (i > 0 || in->parent)) {
         HOLDS(m, st == KVC_ST_NO_PARENT);
     } else {
-        HOLDS(m, st == KVC_ST_OK || st == KVC_ST_FULL);
+        HOLDS(m, st == KVC_ST_OK || st == KVC_ST_FULL || (st == KVC_ST_NOT_WORTH && x->judged));
         if (st == KVC_ST_OK) {
             x->cur = m_block_new(m, x->ns, in->group, key, tokens, x->full ? x->cur : M_NONE);
             took_shard(m, x, x->cur, i);
         }
     }
-    x->stopped = st == KVC_ST_FULL;
+    x->stopped = st == KVC_ST_FULL || st == KVC_ST_NOT_WORTH ? st : 0;
 }
 
 /* FULL is the truth: at most what the call itself was holding could have gone. */
@@ -111,6 +112,8 @@ static void run_reserve(struct model *m, int client, struct core_ns *ns, uint32_
     (void)ns;
     x.full = g->rule == KVC_RULE_FULL;
     x.shard = g->flags & KVC_F_REPLICATED ? 0 : in->shard;
+    x.judged = m->cfg.admission && in->judged && space->spec.ngroups == 1 &&
+               (space->spec.shards == 1 || g->flags & KVC_F_REPLICATED);
     int parent = in->parent ? m_find(m, ns_no, in->group, in->parent) : M_NONE;
     bool bad = x.full && ((in->parent == NULL) != (in->first_token == 0) ||
                           (parent != M_NONE && m->block[parent].tokens < g->block_tokens));
@@ -136,7 +139,7 @@ static void run_reserve(struct model *m, int client, struct core_ns *ns, uint32_
         check_reserved(m, &x, i);
     }
     m_sync(m, true);
-    if (x.stopped)
+    if (x.stopped == KVC_ST_FULL)
         check_full(m, before_full, x.wanted);
     HOLDS(m, (id != 0) == m_resv_alive(m, x.resv));
 }
@@ -178,6 +181,7 @@ void do_reserve(struct model *m)
                               .shard = rnd(m, spec->shards),
                               .parent = first ? s.keys[group][first - 1] : NULL,
                               .first_token = first * bt,
+                              .judged = m->nresv % 8 != 0,
                               .keys = s.keys[group][first],
                               .n = n,
                               .last_tokens = partly ? s.tokens % bt : 0,

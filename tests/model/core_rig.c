@@ -301,6 +301,7 @@ int rig_reserve(struct rig *r, unsigned client, struct rig_put *p)
                               .last_tokens = p->last_tokens,
                               .durable = p->durable,
                               .decoded = p->decoded,
+                              .judged = p->judged,
                               .retention = p->retention};
     return core_reserve(r->core, r->cl[client], &in, &p->reservation, p->statuses, &r->why);
 }

@@ -62,7 +62,7 @@ const uint8_t *rig_keys(unsigned slot, uint32_t chain, uint32_t first, uint32_t 
 struct rig_put {
     struct core_ns *ns;
     uint32_t group, shard, chain, first, n, last_tokens;
-    bool durable, decoded;
+    bool durable, decoded, judged;
     const struct core_retention *retention;
     uint8_t statuses[KVC_STORE_MAX]; /* of reserve */
     uint64_t reservation;

@@ -12,6 +12,7 @@
 
 #include "act.h"
 #include "check_run.h"
+#include "judge.h"
 
 #define SEEDS      CHECK_SHARE(40)
 #define TURNS      4000
@@ -126,7 +127,10 @@ static void model_begin(struct model *m, uint64_t seed)
                                   .lease_bytes_max = rnd(m, 3) ? 1u << 20 : 3000,
                                   .pins_max = M_PINS_MAX,
                                   .policy = policy_at((unsigned)(seed % policies)),
+                                  .admission = seed % 3 == 0, /* no draw */
                                   .host = fake_tier_of(m->tier)};
+    if (seed % 6 == 0)
+        m->cfg.policy = judge(m->cfg.policy);
     if (rnd(m, 4))
         make_devices(m, policies);
     MUST(core_create(&m->cfg, &m->core) == 0);

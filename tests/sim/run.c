@@ -2,6 +2,7 @@
 /* A seed's life: what it chooses, its turns, its end. */
 #include <stdlib.h>
 
+#include "judge.h"
 #include "near.h"
 #include "sim.h"
 
@@ -72,6 +73,14 @@ static const struct policy_ops *policy_of(uint64_t seed)
     return sim_policy ? sim_policy : policy_at((unsigned)(seed % n));
 }
 
+/* No draw of its own: seeds that failed once stay what they were. */
+static void choose_admission(struct sim *s)
+{
+    s->core_cfg.admission = s->seed % 3 == 0;
+    if (s->seed % 6 == 0)
+        s->core_cfg.policy = judge(s->core_cfg.policy);
+}
+
 static void choose_limits(struct sim *s)
 {
     static const uint32_t blocks[] = {16, 40, 120, 400, 1000};
@@ -95,6 +104,7 @@ static void choose_limits(struct sim *s)
         .pins_max = odd(s, 32, sim_rnd(s, 4)),
         .pin_bytes_max = odd(s, 0, 256u * sim_rnd(s, 60)),
         .policy = policy_of(s->seed)};
+    choose_admission(s);
     s->svc_cfg = (struct svc_config){.sessions_max = sessions,
                                      .requests_max = odd(s, 16, 1 + sim_rnd(s, 6)),
                                      .calls_max = odd(s, 64, 1 + sim_rnd(s, 8)),

@@ -154,6 +154,7 @@ static void count_statuses(uint32_t n)
             me.slot->blocks_stored++;
             break;
         case KVC_ST_FULL:
+        case KVC_ST_NOT_WORTH:
         case KVC_ST_BUSY:
         case KVC_ST_LIMIT:
             me.slot->refused++;

@@ -95,14 +95,34 @@ START_TEST(time_does_not_go_back_and_a_trace_without_it_gets_one)
 {
     ask("{\"timestamp\": 500, \"hash_ids\": [1]}");
     ask("{\"timestamp\": 400, \"hash_ids\": [1]}");
+    ask("{\"timestamp\": 600, \"hash_ids\": [1]}");
     ck_assert_int_eq(sim_forest_create(&trace, &forest), 0);
-    ck_assert_uint_eq(forest->at_ms[1], 500);
+    ck_assert_uint_eq(forest->at_ms[0], 500);
+    ck_assert_uint_ge(forest->at_ms[1], 500);
+    ck_assert_uint_eq(forest->at_ms[2], 600);
     teardown();
     setup();
     ask("{\"hash_ids\": [1]}");
     ask("{\"hash_ids\": [1]}");
     ck_assert_int_eq(sim_forest_create(&trace, &forest), 0);
     ck_assert_uint_eq(forest->at_ms[1], 1000);
+}
+END_TEST
+
+/* Three requests in the first ten seconds, one in the next, two in the last; as far apart as six
+ * are in twenty seconds, there. */
+START_TEST(requests_of_one_coarse_time_are_spread_over_it)
+{
+    static const unsigned time[] = {0, 0, 0, 10000, 20000, 20000},
+                          want[] = {0, 3333, 6666, 10000, 20000, 23333};
+    for (unsigned i = 0; i < 6; i++) {
+        char line[64];
+        snprintf(line, sizeof(line), "{\"timestamp\": %u, \"hash_ids\": [1]}", time[i]);
+        ask(line);
+    }
+    ck_assert_int_eq(sim_forest_create(&trace, &forest), 0);
+    for (unsigned i = 0; i < 6; i++)
+        ck_assert_uint_eq(forest->at_ms[i], want[i]);
 }
 END_TEST
 
@@ -504,6 +524,7 @@ int main(void)
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_add_test(t, equal_ids_are_one_node_below_one_parent);
     tcase_add_test(t, time_does_not_go_back_and_a_trace_without_it_gets_one);
+    tcase_add_test(t, requests_of_one_coarse_time_are_spread_over_it);
     tcase_add_test(t, lru_goes_leaf_first);
     tcase_add_test(t, each_policy_hits_as_told_by_hand);
     tcase_add_test(t, a_request_that_is_larger_than_the_cache_keeps_its_beginning);

@@ -304,6 +304,87 @@ START_TEST(what_became_of_news_that_went_tells_what_news_is_worth)
 }
 END_TEST
 
+static bool admits_at(uint64_t content, uint32_t saves, uint32_t victim)
+{
+    const struct policy_hint hint = {.hash = name_of(content * 100),
+                                     .parent = NONE,
+                                     .bytes = 4096,
+                                     .saves = saves,
+                                     .used_ms = rig.now_ms};
+    return rig.ops->admits(rig.p, &hint, victim, rig.now_ms);
+}
+
+static bool admits(uint64_t content, uint32_t victim)
+{
+    return admits_at(content, 0, victim);
+}
+
+START_TEST(at_first_all_is_taken)
+{
+    keep(1, 1, 0);
+    for (uint64_t i = 2; i < 50; i++) {
+        rig.now_ms += 1000;
+        ask(i, CHAIN, 0);
+        ck_assert(admits(i, 1));
+    }
+}
+END_TEST
+
+/* A document every two seconds, and between them what nobody asks for again. */
+START_TEST(what_is_used_less_than_what_would_go_for_it_is_not_taken)
+{
+    for (uint64_t i = 0; i < 400; i++) {
+        ask(70000, CHAIN, 0);
+        ask(i, CHAIN, 0);
+        rig.now_ms += 2000;
+    }
+    keep(1, 70000, 0); /* used two seconds ago */
+    keep(2, 0, 0);
+    ask(500, CHAIN, 0);
+    ck_assert(!admits(500, 1));
+    ck_assert(admits(500, 2));
+    ask(70000, CHAIN, 0);
+    ck_assert(admits(70000, 2));
+    rig.now_ms += 4000000; /* so long that the document is forgotten, too */
+    ask(501, CHAIN, 0);
+    ck_assert(admits(501, 1));
+}
+END_TEST
+
+/* New things that went and came back; then others, cheap ones that were not taken and did not come
+ * back: of these it is seen as of what goes what they are worth. */
+static float worth_of_not_taken(bool told)
+{
+    for (uint64_t i = 0; i < 900; i++) {
+        ask(70000, CHAIN, 0);
+        ask(i, CHAIN, 0);
+        keep(1, i < 300 ? i : 70000, 0);
+        rig.now_ms += 100;
+        if (i < 300)
+            ck_assert_uint_eq(rig_victim(&rig, 0), 1);
+        else if (told)
+            ck_assert(!admits_at(i, 1, 1));
+        rig.ops->remove(rig.p, 1);
+        rig.now_ms += 150;
+        if (i < 300)
+            ask(i, CHAIN, 0);
+        rig.now_ms += 750;
+    }
+    ask(901, CHAIN, 0);
+    keep(2, 901, 0);
+    const float worth = worth_now(2);
+    rig_close(&rig);
+    rig_open(&rig, &policy_density);
+    return worth;
+}
+
+START_TEST(what_was_not_taken_tells_what_news_is_worth)
+{
+    const float untold = worth_of_not_taken(false), told = worth_of_not_taken(true);
+    ck_assert_msg(told < untold * 0.95f, "%g, and %g when told", (double)untold, (double)told);
+}
+END_TEST
+
 START_TEST(lists_are_apart)
 {
     keep(1, 1, 0);
@@ -463,6 +544,9 @@ int main(void)
     tcase_add_test(tc, what_never_comes_back_loses_worth);
     tcase_add_test(tc, a_chain_that_does_not_grow_is_no_conversation);
     tcase_add_test(tc, what_became_of_news_that_went_tells_what_news_is_worth);
+    tcase_add_test(tc, at_first_all_is_taken);
+    tcase_add_test(tc, what_is_used_less_than_what_would_go_for_it_is_not_taken);
+    tcase_add_test(tc, what_was_not_taken_tells_what_news_is_worth);
     tcase_add_test(tc, lists_are_apart);
     tcase_add_test(tc, what_is_parked_keeps_its_age_and_its_worth);
     tcase_add_test(tc, a_block_in_use_is_asked_for_once);
