@@ -55,6 +55,7 @@ struct sim_config {
     uint32_t host_blocks, nvme_blocks; /* nvme_blocks 0: no such tier */
     uint32_t block_bytes;
     uint64_t seed;
+    bool admit_all; /* as policy.admission: false */
     struct sim_hints hints;
     double write_budget;   /* blocks written for each block accessed; 0: no limit */
     unsigned keep_percent; /* of what is on NVMe, the part that is not worth writing again */
@@ -83,6 +84,14 @@ BENCH_MUST_USE int sim_run(const struct sim_forest *forest, const struct sim_con
  * stay. The same for `blocks` of room in whatever tiers. */
 BENCH_MUST_USE int sim_belady(const struct sim_forest *forest, uint32_t blocks,
                               struct sim_hit *hits, struct sim_counts *ret_counts);
+
+/* Published policies in their published form, one tier of `blocks`, which is not 0: what the
+ * daemon's are compared with. -EINVAL: no such policy. sim_published_at: the i-th name, NULL past
+ * the last.
+ */
+BENCH_MUST_USE int sim_published(const struct sim_forest *forest, const char *name, uint32_t blocks,
+                                 struct sim_hit *hits, struct sim_counts *ret_counts);
+const char *sim_published_at(unsigned i);
 
 /* A trace of conversations in which room for so many blocks is needed half as often again. Returns
  * owned; 0 or -ENOMEM. */

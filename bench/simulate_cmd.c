@@ -16,6 +16,7 @@
 
 #define POLICIES_MAX 16
 #define BELADY       "belady"
+#define PUBLISHED    "published"
 
 static const char help[] =
     "Usage: kvcachebench simulate TRACE [OPTIONS]\n"
@@ -27,8 +28,10 @@ static const char help[] =
     "answers\n"
     "questions like \"what would twice the host memory give me?\"; see the last example.\n"
     "\n"
-    "  --policy LIST       policies, and belady, the bound that knows the future (default: "
-    "default)\n"
+    "  --policy LIST       policies; belady, the bound that knows the future; published: nine in "
+    "the\n"
+    "                      form in which they were published, without leases (published-lru, ...;\n"
+    "                      default: default)\n"
     "  --capacity LIST     a share of the trace's unique blocks (5%), a size (64GiB, with\n"
     "                      --block-bytes or --model) or '2000 blocks'; a list is a sweep (default\n"
     "                      1%,2%,5%,10%,20%,50%); host=1%,nvme=10% simulates both tiers\n"
@@ -51,6 +54,7 @@ static const char help[] =
     "                      in 1e9 bytes/s (default 40000,1.3,20,5: assumptions; give yours). TTFT "
     "is\n"
     "                      the sum for one request; there is no queue\n"
+    "  --admit-all         every block comes in, whatever it is worth (policy.admission: false)\n"
     "  --seed S            of what is drawn at random (default 1)\n"
     "  --requests N        only the first N requests\n"
     "  --svg FILE          plot the hit ratio over capacity, a line for each policy\n"
@@ -80,10 +84,44 @@ struct args {
     struct sim_cost cost;
     uint64_t block_bytes, block_tokens, requests, seed, keep_percent, decisions;
     double write_budget;
-    bool nvme_asked, json;
+    bool nvme_asked, admit_all, json;
 };
 
 /* ---- options ---- */
+
+static bool is_published(const char *name)
+{
+    for (unsigned i = 0; sim_published_at(i); i++)
+        if (strcmp(sim_published_at(i), name) == 0)
+            return true;
+    return false;
+}
+
+static int add_policy(struct args *args, const char *name)
+{
+    if (args->n_policies == POLICIES_MAX)
+        return say_usage("--policy: at most %d of them", POLICIES_MAX);
+    args->policy[args->n_policies++] = name;
+    return 0;
+}
+
+static int take_policy(struct args *args, const char *name)
+{
+    if (strcmp(name, PUBLISHED) == 0) {
+        int rc = 0;
+        for (unsigned i = 0; rc == 0 && sim_published_at(i); i++)
+            rc = add_policy(args, sim_published_at(i));
+        return rc;
+    }
+    if (strcmp(name, BELADY) == 0 || policy_by_name(name) || is_published(name))
+        return add_policy(args, name);
+    char all[512] = "default";
+    for (unsigned i = 0; policy_at(i); i++)
+        snprintf(all + strlen(all), sizeof(all) - strlen(all), ", %s", policy_at(i)->name);
+    for (unsigned i = 0; sim_published_at(i); i++)
+        snprintf(all + strlen(all), sizeof(all) - strlen(all), ", %s", sim_published_at(i));
+    return say_usage("--policy: '%s' is none of %s, " PUBLISHED ", " BELADY, name, all);
+}
 
 static int take_policies(struct args *args, const char *text)
 {
@@ -92,18 +130,10 @@ static int take_policies(struct args *args, const char *text)
         return say_usage("--policy: the list is too long");
     char *rest = args->policies;
     args->n_policies = 0;
-    for (char *name = strsep(&rest, ","); name; name = strsep(&rest, ",")) {
-        if (args->n_policies == POLICIES_MAX)
-            return say_usage("--policy: at most %d of them", POLICIES_MAX);
-        if (strcmp(name, BELADY) != 0 && !policy_by_name(name)) {
-            char all[256] = "default";
-            for (unsigned i = 0; policy_at(i); i++)
-                snprintf(all + strlen(all), sizeof(all) - strlen(all), ", %s", policy_at(i)->name);
-            return say_usage("--policy: '%s' is none of %s, " BELADY, name, all);
-        }
-        args->policy[args->n_policies++] = name;
-    }
-    return 0;
+    int rc = 0;
+    for (char *name = strsep(&rest, ","); rc == 0 && name; name = strsep(&rest, ","))
+        rc = take_policy(args, name);
+    return rc;
 }
 
 static int take_capacity(struct args *args, const char *text)
@@ -177,6 +207,9 @@ static int take_option(void *ctx, int c, char **argv)
         return opt_count("requests", optarg, 1, UINT32_MAX, &args->requests);
     case 'd':
         return opt_count("decisions", optarg, 1, 1 << 24, &args->decisions);
+    case 'a':
+        args->admit_all = true;
+        return 0;
     case 'S':
         args->svg = optarg;
         return 0;
@@ -186,6 +219,14 @@ static int take_option(void *ctx, int c, char **argv)
     default:
         return opt_unknown(c, argv);
     }
+}
+
+static bool has_nvme(const struct args *args)
+{
+    for (size_t i = 0; i < args->n_capacities; i++)
+        if (args->capacity[i].has_nvme)
+            return true;
+    return false;
 }
 
 /* What no single option can say. */
@@ -204,11 +245,16 @@ static int check_args(struct args *args)
     if (args->n_policies == 0)
         args->policy[args->n_policies++] = "default";
     const int rc = args->n_capacities ? 0 : take_capacity(args, "1%,2%,5%,10%,20%,50%");
+    if (rc == 0 && has_nvme(args))
+        for (size_t i = 0; i < args->n_policies; i++)
+            if (is_published(args->policy[i]))
+                return say_usage("--policy %s knows one tier; leave nvme= away, or take the "
+                                 "daemon's own",
+                                 args->policy[i]);
     if (rc != 0 || (!args->nvme_asked && !(args->write_budget > 0)))
         return rc;
-    for (size_t i = 0; i < args->n_capacities; i++)
-        if (args->capacity[i].has_nvme)
-            return 0;
+    if (has_nvme(args))
+        return 0;
     return say_usage("%s is about storage: give it some, as in --capacity host=1%%,nvme=10%%",
                      args->nvme_asked ? "--keep-percent" : "--write-budget");
 }
@@ -228,6 +274,7 @@ static int parse_args(int argc, char **argv, struct args *args)
                                             {"seed", required_argument, NULL, 's'},
                                             {"requests", required_argument, NULL, 'n'},
                                             {"decisions", required_argument, NULL, 'd'},
+                                            {"admit-all", no_argument, NULL, 'a'},
                                             {"svg", required_argument, NULL, 'S'},
                                             {"json", no_argument, NULL, 'j'},
                                             {"help", no_argument, NULL, 'h'},
@@ -272,6 +319,7 @@ static int run_case(const struct args *args, const struct sim_forest *forest,
         .nvme_blocks = capacity->has_nvme ? blocks_in(args, &capacity->nvme, forest->n_nodes) : 0,
         .block_bytes = (uint32_t)args->block_bytes,
         .seed = args->seed,
+        .admit_all = args->admit_all,
         .hints = args->hints,
         .write_budget = args->write_budget,
         .keep_percent = (unsigned)args->keep_percent};
@@ -282,9 +330,13 @@ static int run_case(const struct args *args, const struct sim_forest *forest,
                                 .nvme_blocks = config.nvme_blocks,
                                 .unique_blocks = forest->n_nodes};
     const double begin = cpu_seconds();
-    int rc = config.ops ? sim_run(forest, &config, hits, &result.counts)
-                        : sim_belady(forest, config.host_blocks + config.nvme_blocks, hits,
-                                     &result.counts);
+    int rc;
+    if (config.ops)
+        rc = sim_run(forest, &config, hits, &result.counts);
+    else if (is_published(policy))
+        rc = sim_published(forest, policy, config.host_blocks, hits, &result.counts);
+    else
+        rc = sim_belady(forest, config.host_blocks + config.nvme_blocks, hits, &result.counts);
     result.cpu_s = cpu_seconds() - begin;
     if (rc == 0)
         rc = sim_times(forest->trace, hits, &args->cost, (uint32_t)args->block_tokens,

@@ -136,7 +136,8 @@ static enum sim_room make_room(struct sim_cache *c, const struct policy_hint *hi
         const uint32_t block = ops->victim(c->policy, 0, c->now_ms, can_leave, c);
         if (block == POLICY_NO_BLOCK)
             return SIM_NO_ROOM;
-        if (hint && ops->admits && !c->log && !ops->admits(c->policy, hint, block, c->now_ms))
+        const bool judged = hint && ops->admits && !c->log && !c->config->admit_all;
+        if (judged && !ops->admits(c->policy, hint, block, c->now_ms))
             return SIM_NOT_WORTH;
         let_go(c, block);
         if (decisions)

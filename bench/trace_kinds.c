@@ -15,9 +15,12 @@
 enum {
     REQUEST_MAX = 4096, /* blocks */
     AGENTS = 24,
+    SESSIONS = 64,
     AGENT_KINDS = 4,
     AGENT_MAX = 400, /* blocks */
+    OPEN_MAX = 600,
     MIXED = 4,
+    MIXED_OF = 8, /* the first rules */
     GAP_MEAN_MS = 400
 };
 
@@ -29,6 +32,19 @@ struct chain {
 struct agent {
     uint64_t id[AGENT_MAX];
     uint32_t blocks, steps;
+    double due; /* of sessions: when it asks next */
+};
+
+/* A document, or something short that is talked about, and how often it is asked about still. */
+struct open {
+    struct chain chain;
+    uint32_t left;
+};
+
+/* What makes sessions of one workload alike. */
+struct habit {
+    uint32_t begin, shared, steps, grow; /* blocks, blocks of that, means */
+    double pauses;                       /* how much they differ */
 };
 
 struct maker;
@@ -46,6 +62,8 @@ struct maker {
     uint32_t chains, at, phase_left, working_set, drift;
     struct chain scan;
     struct agent *agent;
+    struct open *open;
+    struct habit habit;
     struct chain system[AGENT_KINDS];
     struct maker *part[MIXED];
     uint64_t out[REQUEST_MAX];
@@ -260,6 +278,95 @@ static void agents_next(struct maker *m)
         add(m, a->id[i]);
 }
 
+/* Sessions that begin with much to read, of which what all share is a small part. Each asks again
+ * after a pause of its own, so who comes next is not drawn. */
+static void session_new(struct maker *m, struct agent *a)
+{
+    const struct chain *s = &m->system[draw(m) % AGENT_KINDS];
+    a->blocks = 0;
+    for (uint32_t i = 0; i < s->blocks; i++)
+        a->id[a->blocks++] = s->first + i;
+    for (uint32_t i = exponential(m, m->habit.begin); i-- > 0 && a->blocks < AGENT_MAX;)
+        a->id[a->blocks++] = (*m->next_id)++;
+    a->steps = exponential(m, m->habit.steps);
+}
+
+/* Lognormal, of mean 1: some pauses are long. By the sum of twelve (Irwin and Hall). */
+static double pause(struct maker *m)
+{
+    double sum = -6;
+    for (unsigned i = 0; i < 12; i++)
+        sum += unit(m);
+    return exp(m->habit.pauses * sum - m->habit.pauses * m->habit.pauses / 2);
+}
+
+static int sessions_begin(struct maker *m)
+{
+    m->agent = calloc(SESSIONS, sizeof(*m->agent));
+    if (!m->agent)
+        return -ENOMEM;
+    m->at = between(m, 6, SESSIONS);
+    m->habit = (struct habit){.begin = between(m, 6, 60),
+                              .shared = between(m, 2, 16),
+                              .steps = between(m, 15, 45),
+                              .grow = between(m, 1, 4),
+                              .pauses = .5 + unit(m)};
+    for (uint32_t i = 0; i < AGENT_KINDS; i++)
+        m->system[i] = new_chain(m, m->habit.shared);
+    for (uint32_t i = 0; i < m->at; i++) {
+        session_new(m, &m->agent[i]);
+        m->agent[i].due = unit(m);
+    }
+    return 0;
+}
+
+static void sessions_next(struct maker *m)
+{
+    struct agent *a = &m->agent[0];
+    for (uint32_t i = 1; i < m->at; i++)
+        a = m->agent[i].due < a->due ? &m->agent[i] : a;
+    a->due += pause(m);
+    for (uint32_t i = 0; i < a->blocks; i++)
+        add(m, a->id[i]);
+    const uint32_t more = exponential(m, m->habit.grow);
+    if (--a->steps == 0 || a->blocks + more > AGENT_MAX) {
+        session_new(m, a);
+        return;
+    }
+    a->blocks--; /* it was filled in part, and is another one now */
+    for (uint32_t i = 0; i <= more && a->blocks < AGENT_MAX; i++)
+        a->id[a->blocks++] = (*m->next_id)++;
+}
+
+/* Long documents and short talks, each asked about a few times and then never again. */
+static void open_new(struct maker *m, struct open *o)
+{
+    const bool long_one = draw(m) % 10 < 6;
+    o->chain = new_chain(m, long_one ? 3 + exponential(m, 35) : 1 + exponential(m, 3));
+    o->left = exponential(m, m->habit.steps) + 1;
+}
+
+static int questions_begin(struct maker *m)
+{
+    m->open = calloc(OPEN_MAX, sizeof(*m->open));
+    if (!m->open)
+        return -ENOMEM;
+    m->at = between(m, 40, OPEN_MAX);
+    m->habit = (struct habit){.steps = between(m, 2, 7)};
+    for (uint32_t i = 0; i < m->at; i++)
+        open_new(m, &m->open[i]);
+    return 0;
+}
+
+static void questions_next(struct maker *m)
+{
+    struct open *o = &m->open[draw(m) % m->at];
+    add_chain(m, &o->chain);
+    add_fresh(m, 1);
+    if (--o->left == 0)
+        open_new(m, o);
+}
+
 static int mixed_begin(struct maker *m);
 
 static void mixed_next(struct maker *m)
@@ -284,6 +391,9 @@ static const struct rule rules[] = {
     {"batch", "a few prompts, each with thousands of inputs that come once", batch_begin,
      batch_next},
     {"mixed", "four of these at once", mixed_begin, mixed_next},
+    {"sessions", "agents that begin with much to read, and pause", sessions_begin, sessions_next},
+    {"questions", "documents that are each asked about a few times", questions_begin,
+     questions_next},
 };
 enum { RULES = sizeof(rules) / sizeof(rules[0]) };
 
@@ -298,6 +408,7 @@ static void maker_free(struct maker *m)
     free(m->chain);
     free(m->upto);
     free(m->agent);
+    free(m->open);
     free(m);
 }
 
@@ -318,7 +429,7 @@ static struct maker *maker_new(const struct rule *rule, uint64_t seed, uint64_t 
 static int mixed_begin(struct maker *m)
 {
     for (uint32_t i = 0; i < MIXED; i++) {
-        m->part[i] = maker_new(&rules[draw(m) % (RULES - 1)], draw(m), m->next_id);
+        m->part[i] = maker_new(&rules[draw(m) % MIXED_OF], draw(m), m->next_id);
         if (!m->part[i])
             return -ENOMEM;
     }

@@ -18,7 +18,7 @@
 #define CLASS_NEWS  8u
 #define CLASS_TURNS 5u
 #define CLASS_GAPS  6u
-#define CLASS_USES  4u
+#define CLASS_USES  7u
 #define CLASS_TIMES 24u
 
 enum class_range {

@@ -18,12 +18,15 @@
 #include "shadow.h"
 #include "survival.h"
 
-#define LEARN_EACH  8u /* classes whose scores are worked out at each request */
-#define GAP_USES    3u /* of a shared block: popularity drifts */
-#define TURN_USES   12u
-#define SHARED_LOG2 2u
-#define REPEATS     3u /* uses of a chain's last block: what does not grow is no conversation */
-#define VALUES_MEAN 1024.0f /* blocks that the mean value is taken over */
+#define LEARN_EACH 8u /* classes whose scores are worked out at each request */
+/* Of a shared block, the mean is over so many: popularity drifts, that of system prompts least. */
+#define GAP_USES      3u
+#define GAP_USES_MOST 16u
+#define GAP_USES_PART 8u /* of its uses, from where that is more */
+#define TURN_USES     12u
+#define SHARED_LOG2   2u
+#define REPEATS       3u /* uses of a chain's last block: what does not grow is no conversation */
+#define VALUES_MEAN   1024.0f /* blocks that the mean value is taken over */
 /* What went: uses that its hits are taken over, and that are as expected until there are more. */
 #define GONE_WINDOW 500.0f
 #define GONE_PRIOR  30.0f
@@ -297,6 +300,12 @@ static unsigned class_of(const struct chain *c, const struct ghost *g)
     return g->uses > c->turn ? class_shared(g->uses, ms_of(ghost_get_gap(g))) : c->class;
 }
 
+static unsigned gap_uses(const struct ghost *g)
+{
+    const unsigned part = g->uses / GAP_USES_PART;
+    return part < GAP_USES ? GAP_USES : part < GAP_USES_MOST ? part : GAP_USES_MOST;
+}
+
 /* A block of the chain, with `left` behind it. */
 static void use(struct policy *p, const struct chain *c, uint64_t hash, uint32_t left,
                 struct run *ended, struct run *begun)
@@ -311,7 +320,7 @@ static void use(struct policy *p, const struct chain *c, uint64_t hash, uint32_t
             run_ends(p, ended);
         run_is_of(ended, g);
         ended->weight += weight_of(g);
-        ghost_set_gap(g, ghost_gap(g, p->now, GAP_USES));
+        ghost_set_gap(g, ghost_gap(g, p->now, gap_uses(g)));
     } else {
         g = remember(p, hash);
     }

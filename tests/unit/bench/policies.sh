@@ -39,7 +39,7 @@ mkdir -p bin
 cat >bin/kvcachebench <<'EOF'
 #!/bin/sh
 [ "$1" = simulate ] || exit 0
-for policy in default lru s3fifo arc lru2; do
+for policy in default published-lru published-lfu-aging; do
     value=0.5
     [ $policy != default ] || value=0.4
     echo '{"bench":"simulate","case":{"policy":"'$policy'","capacity":"5%","capacity_blocks":9},"metric":"hit_ratio","value":'$value',"unit":"1"}'
@@ -51,3 +51,6 @@ go 0 --seeds 1 --kinds x
 says '^1 of 1 cases more than .01 below .* -0.1000'
 says '^x  *1  *5%  *0.4000  *0.5000  *lru  *-0.1000'
 go 1 --seeds 1 --kinds x --strict
+go 1 --strict one.jsonl two.jsonl
+says '^one.jsonl  *-  *5%  *0.4000  *0.5000  *lru  *-0.1000'
+says '^2 of 2 cases more than .01 below'

@@ -5,51 +5,8 @@
 #include <string.h>
 
 #include "check_run.h"
-#include "simulate.h"
+#include "sim_rig.h"
 #include "simulate_cost.h"
-
-#define REQUESTS_MAX 4096
-
-static struct trace trace;
-static struct sim_forest *forest;
-static struct sim_hit hits[REQUESTS_MAX];
-static struct sim_counts counts;
-
-static void setup(void)
-{
-    trace = (struct trace){0};
-    forest = NULL;
-}
-
-static void teardown(void)
-{
-    sim_forest_destroy(&forest);
-    free(trace.requests);
-    free(trace.ids);
-}
-
-static void ask(const char *line)
-{
-    char why[TRACE_WHY_BYTES];
-    ck_assert_msg(trace__parse_line(&trace, line, why) == 0, "%s", line);
-}
-
-/* "1 2 3, 1 2 4": requests, a second apart. */
-static void make(const char *requests)
-{
-    char copy[1024], line[512];
-    snprintf(copy, sizeof(copy), "%s", requests);
-    char *rest = copy;
-    for (char *one = strsep(&rest, ","); one; one = strsep(&rest, ",")) {
-        char ids[256] = "";
-        for (char *id = strtok(one, " "); id; id = strtok(NULL, " "))
-            snprintf(ids + strlen(ids), sizeof(ids) - strlen(ids), "%s%s", ids[0] ? "," : "", id);
-        snprintf(line, sizeof(line), "{\"timestamp\": %zu, \"hash_ids\": [%s]}",
-                 1000 * (trace.n_requests + 1), ids);
-        ask(line);
-    }
-    ck_assert_int_eq(sim_forest_create(&trace, &forest), 0);
-}
 
 static struct sim_config config(const struct policy_ops *ops, uint32_t host, uint32_t nvme)
 {
@@ -64,15 +21,6 @@ static struct sim_config config(const struct policy_ops *ops, uint32_t host, uin
 static void run(struct sim_config c)
 {
     ck_assert_int_eq(sim_run(forest, &c, hits, &counts), 0);
-}
-
-static void expect_hits(const char *want)
-{
-    char got[256] = "";
-    for (size_t r = 0; r < trace.n_requests; r++)
-        snprintf(got + strlen(got), sizeof(got) - strlen(got), "%s%u", r ? " " : "",
-                 hits[r].host + hits[r].nvme);
-    ck_assert_str_eq(got, want);
 }
 
 /* ---- the forest ---- */
