@@ -611,9 +611,9 @@ void room_places(struct core *c, const struct block *b, struct core_places *plac
 /* evict.c */
 /* What goes next of what may leave memory so that `payer` has room: only of `within` and those
  * below it, 0: of everybody. POLICY_NO_BLOCK. */
+uint32_t evict_next(struct core *c, uint32_t payer, uint32_t within);
 /* Whether what comes in so is worth more than the block that evict_next() named. */
 bool evict_is_worth(struct core *c, uint32_t victim, const struct welcome *w);
-uint32_t evict_next(struct core *c, uint32_t payer, uint32_t within);
 /* A block that goes next in vain: as good as used. */
 void evict_spare(struct core *c, uint32_t no);
 /* b and everything below it goes for good, unless some of it is in use, pinned or durable, or it is

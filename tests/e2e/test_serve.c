@@ -173,7 +173,17 @@ static uint8_t store_judged(uint32_t chain, uint32_t n, unsigned flags)
     return statuses[0];
 }
 
-/* Memory is full of chains that are read all the time. */
+static void ask_in_vain(uint32_t chain)
+{
+    struct kvc_hold *hold = NULL;
+    rig_keys(ns, chain, BT, 64, keys);
+    const struct kvc_seq seq = rig_seq(keys, 64, BT);
+    ck_assert_int_eq(kvc_acquire(ns, &seq, NULL, &hold), 0);
+    ck_assert_uint_eq(hold->group[0].n, 0);
+    kvc_release(k, &hold);
+}
+
+/* Memory is full of chains that are read all the time; of others, each is asked for once. */
 START_TEST(what_is_used_all_the_time_does_not_go_for_what_is_new)
 {
     static uint8_t hot[16 * 128 * KVC_KEY_BYTES];
@@ -184,9 +194,11 @@ START_TEST(what_is_used_all_the_time_does_not_go_for_what_is_new)
                           128);
     }
     for (unsigned round = 0; round < 20; round++) {
-        for (uint32_t i = 0; i < 16; i++)
+        for (uint32_t i = 0; i < 16; i++) {
             ck_assert_uint_eq(
                 rig_load(k, ns, hot + (size_t)i * 128 * KVC_KEY_BYTES, 128, BT, RIG_BLOCK), 128);
+            ask_in_vain(1000 + round * 16 + i);
+        }
     }
     ck_assert_uint_eq(store_judged(100, 64, 0), KVC_ST_NOT_WORTH);
     ck_assert_uint_eq(rig_stat(k, "core.blocks_evicted"), 0);

@@ -8,7 +8,7 @@
 #include "trace.h"
 
 #define REQUESTS 1500
-#define KINDS    10 /* conversations, and those of trace_kind() */
+#define KINDS    12 /* conversations, and those of trace_kind() */
 
 static struct trace trace;
 static char why[TRACE_WHY_BYTES];
