@@ -96,7 +96,7 @@ fi
 # Right at all, and after kills.
 run 60 "$bin/test_gpu"
 run 60 "$bin/test_gpu_device"
-run 90 "$bin/test_gpu_worker"
+run 240 "$bin/test_gpu_worker"
 before=$(memory)
 run 120 "$bin/test_kill_gpu"
 sleep 2

@@ -27,7 +27,7 @@ struct sim_forest {
     uint32_t *node;  /* of each access */
     uint64_t *hash;  /* of each access: of the chain to here */
     uint32_t *next;  /* of each access: the next request that has this node, or SIM_NEVER */
-    uint64_t *at_ms; /* of each request; never goes back. A trace without times: one a second */
+    uint64_t *at_ms; /* of each request; never goes back. All of one time, or none: one a second */
 };
 
 /* Borrows `trace`. 0, -ENOMEM, or -E2BIG: more than 2^31 accesses. */

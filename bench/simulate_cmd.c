@@ -38,7 +38,8 @@ static const char help[] =
     "  --hints KIND:Q      workers say when a chain has 'ended', or that it will 'continue', and "
     "are\n"
     "                      right with probability Q; made from the trace's future, as in "
-    "ended:0.9\n"
+    "ended:0.9.\n"
+    "                      default and lru heed it\n"
     "  --write-budget X    with nvme: blocks written for each block accessed (default: no limit)\n"
     "  --keep-percent N    with nvme: of what is there, the part that is not worth writing again\n"
     "                      when its room is reclaimed (default 60)\n"
@@ -54,7 +55,9 @@ static const char help[] =
     "                      in 1e9 bytes/s (default 40000,1.3,20,5: assumptions; give yours). TTFT "
     "is\n"
     "                      the sum for one request; there is no queue\n"
-    "  --admit-all         every block comes in, whatever it is worth (policy.admission: false)\n"
+    "  --admit-all         every block comes in, whatever it is worth (policy.admission: false). "
+    "Only\n"
+    "                      default judges, and only without nvme\n"
     "  --seed S            of what is drawn at random (default 1)\n"
     "  --requests N        only the first N requests\n"
     "  --svg FILE          plot the hit ratio over capacity, a line for each policy\n"
@@ -95,6 +98,18 @@ static bool is_published(const char *name)
         if (strcmp(sim_published_at(i), name) == 0)
             return true;
     return false;
+}
+
+static bool heeds_hints(const char *name)
+{
+    const struct policy_ops *ops = policy_by_name(name);
+    return ops && ops->advise;
+}
+
+static bool judges(const char *name)
+{
+    const struct policy_ops *ops = policy_by_name(name);
+    return ops && ops->admits;
 }
 
 static int add_policy(struct args *args, const char *name)
@@ -229,6 +244,40 @@ static bool has_nvme(const struct args *args)
     return false;
 }
 
+static bool any_policy(const struct args *args, bool (*does)(const char *name))
+{
+    for (size_t i = 0; i < args->n_policies; i++)
+        if (does(args->policy[i]))
+            return true;
+    return false;
+}
+
+static int check_storage(const struct args *args)
+{
+    if (!has_nvme(args) && (args->nvme_asked || args->write_budget > 0))
+        return say_usage("%s is about storage: give it some, as in --capacity host=1%%,nvme=10%%",
+                         args->nvme_asked ? "--keep-percent" : "--write-budget");
+    for (size_t i = 0; has_nvme(args) && i < args->n_policies; i++)
+        if (is_published(args->policy[i]))
+            return say_usage("--policy %s knows one tier; leave nvme= away, or take the daemon's "
+                             "own",
+                             args->policy[i]);
+    return 0;
+}
+
+/* What would change nothing. */
+static int check_effect(const struct args *args)
+{
+    if (args->hints_text && !any_policy(args, heeds_hints))
+        return say_usage("--hints %s: none of the policies heeds hints; take 'default' or 'lru'",
+                         args->hints_text);
+    if (args->admit_all && has_nvme(args))
+        return say_usage("--admit-all: with nvme= every block comes in anyway; leave one away");
+    if (args->admit_all && !any_policy(args, judges))
+        return say_usage("--admit-all: none of the policies judges what comes in; take 'default'");
+    return 0;
+}
+
 /* What no single option can say. */
 static int check_args(struct args *args)
 {
@@ -244,19 +293,10 @@ static int check_args(struct args *args)
                          args->block_bytes, KVC_BLOCK_BYTES_MAX);
     if (args->n_policies == 0)
         args->policy[args->n_policies++] = "default";
-    const int rc = args->n_capacities ? 0 : take_capacity(args, "1%,2%,5%,10%,20%,50%");
-    if (rc == 0 && has_nvme(args))
-        for (size_t i = 0; i < args->n_policies; i++)
-            if (is_published(args->policy[i]))
-                return say_usage("--policy %s knows one tier; leave nvme= away, or take the "
-                                 "daemon's own",
-                                 args->policy[i]);
-    if (rc != 0 || (!args->nvme_asked && !(args->write_budget > 0)))
-        return rc;
-    if (has_nvme(args))
-        return 0;
-    return say_usage("%s is about storage: give it some, as in --capacity host=1%%,nvme=10%%",
-                     args->nvme_asked ? "--keep-percent" : "--write-budget");
+    int rc = args->n_capacities ? 0 : take_capacity(args, "1%,2%,5%,10%,20%,50%");
+    if (rc == 0)
+        rc = check_storage(args);
+    return rc != 0 ? rc : check_effect(args);
 }
 
 /* 0, an enum bench_exit, or -1 when --help was printed. */
@@ -325,7 +365,7 @@ static int run_case(const struct args *args, const struct sim_forest *forest,
         .keep_percent = (unsigned)args->keep_percent};
     struct sim_result result = {.policy = policy,
                                 .capacity = capacity->text,
-                                .hints = args->hints_text,
+                                .hints = heeds_hints(policy) ? args->hints_text : NULL,
                                 .host_blocks = config.host_blocks,
                                 .nvme_blocks = config.nvme_blocks,
                                 .unique_blocks = forest->n_nodes};

@@ -73,26 +73,47 @@ static int find_next(struct sim_forest *forest)
     return 0;
 }
 
-/* Times may be coarse (whole seconds): requests of one time are spread evenly up to the next, and
- * after the last as far apart as on average. Without times they come a second apart. */
+/* i n-ths of `whole`, rounded down. Does not overflow: i and n count requests. */
+static uint64_t part(uint64_t whole, size_t i, size_t n)
+{
+    return whole / n * i + whole % n * i / n;
+}
+
+static void spread(uint64_t *at, size_t n, uint64_t span)
+{
+    for (size_t i = 1; i < n; i++)
+        at[i] += part(span, i, n);
+}
+
+static uint64_t lesser(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Times may be coarse (whole seconds): requests of one time are spread evenly up to the next. Those
+ * of the last are as far apart as on average, and all within what the two nearest times are apart,
+ * which is the unit or more. Without times, or where all are the same, they come a second apart. */
 static void read_times(struct sim_forest *forest)
 {
     const struct trace *trace = forest->trace;
     const size_t n = trace->n_requests;
-    uint64_t *at = forest->at_ms, now = 0;
+    uint64_t *at = forest->at_ms, now = 0, nearest = UINT64_MAX;
     for (size_t r = 0; r < n; r++) {
         if (trace->requests[r].timestamp_ms > now)
             now = trace->requests[r].timestamp_ms;
         at[r] = now;
     }
-    for (size_t first = 0, next; first < n; first = next) {
-        for (next = first + 1; next < n && at[next] == at[first];)
-            next++;
-        const uint64_t each = now > 0 ? now / n : 1000;
-        const uint64_t step = next < n ? at[next] - at[first] : each * (next - first);
-        for (size_t r = first + 1; r < next; r++)
-            at[r] += step * (r - first) / (next - first);
+    size_t first = 0;
+    for (size_t next = 1; next < n; next++) {
+        if (at[next] == at[first])
+            continue;
+        const uint64_t span = at[next] - at[first];
+        spread(&at[first], next - first, span);
+        nearest = lesser(nearest, span);
+        first = next;
     }
+    const uint64_t last = first > 0 ? part(now - at[0], n - first, n) : 1000 * n;
+    spread(&at[first], n - first, lesser(lesser(last, nearest), UINT64_MAX - now));
 }
 
 int sim_forest_create(const struct trace *trace, struct sim_forest **ret_forest)

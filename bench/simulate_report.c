@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "out.h"
 #include "units.h"
@@ -68,27 +69,60 @@ void sim_report_json(const struct sim_result *result)
     metric(result, "accesses_per_s", accesses_per_s(result), "1/s");
 }
 
+/* Columns as wide as what stands in them, and those that not every table has. */
+struct layout {
+    int policy, capacity;
+    bool nvme, hints;
+};
+
+static int wider(int width, const char *text)
+{
+    const int n = (int)strlen(text);
+    return n > width ? n : width;
+}
+
+static struct layout layout_of(const struct sim_result *results, size_t n)
+{
+    struct layout layout = {.policy = 9, .capacity = 18};
+    for (size_t i = 0; i < n; i++) {
+        layout.policy = wider(layout.policy, results[i].policy);
+        layout.capacity = wider(layout.capacity, results[i].capacity);
+        layout.nvme |= results[i].nvme_blocks > 0;
+        layout.hints |= results[i].hints != NULL;
+    }
+    return layout;
+}
+
+static void row(const struct layout *layout, const struct sim_result *r)
+{
+    printf("%-*s %-*s %9" PRIu64 "  %6.4f %6.4f %6.4f  %8.3f %8.3f %8.3f %8.3f  %7.2f",
+           layout->policy, r->policy, layout->capacity, r->capacity,
+           r->host_blocks + r->nvme_blocks, sim_hit_ratio(r), r->times.token_hit_ratio,
+           r->times.time_hit_ratio, r->times.mean_s, r->times.p50_s, r->times.p95_s, r->times.p99_s,
+           accesses_per_s(r) * 1e-6);
+    if (layout->nvme)
+        printf("  %5.3f  %5.3f   %5.3f  %5.3f", per_access(r, r->counts.host_hits),
+               per_access(r, r->counts.nvme_hits), writes_per_access(r),
+               per_access(r, r->counts.nvme_rewritten));
+    if (layout->hints)
+        printf("  %s", r->hints ? r->hints : "-");
+    putchar('\n');
+}
+
 void sim_report_table(const struct sim_result *results, size_t n)
 {
-    const bool nvme = n > 0 && results[0].nvme_blocks;
-    printf("%-9s %-18s %9s  %6s %6s %6s  %8s %8s %8s %8s  %7s%s\n", "policy", "capacity", "blocks",
-           "hits", "tokens", "time", "TTFT", "p50 s", "p95 s", "p99 s", "M/s",
-           nvme ? "   host   nvme  writes  again" : "");
-    for (size_t i = 0; i < n; i++) {
-        const struct sim_result *r = &results[i];
-        printf("%-9s %-18s %9" PRIu64 "  %6.4f %6.4f %6.4f  %8.3f %8.3f %8.3f %8.3f  %7.2f",
-               r->policy, r->capacity, r->host_blocks + r->nvme_blocks, sim_hit_ratio(r),
-               r->times.token_hit_ratio, r->times.time_hit_ratio, r->times.mean_s, r->times.p50_s,
-               r->times.p95_s, r->times.p99_s, accesses_per_s(r) * 1e-6);
-        if (nvme)
-            printf("  %5.3f  %5.3f   %5.3f  %5.3f", per_access(r, r->counts.host_hits),
-                   per_access(r, r->counts.nvme_hits), writes_per_access(r),
-                   per_access(r, r->counts.nvme_rewritten));
-        putchar('\n');
-    }
+    const struct layout layout = layout_of(results, n);
+    printf("%-*s %-*s %9s  %6s %6s %6s  %8s %8s %8s %8s  %7s%s%s\n", layout.policy, "policy",
+           layout.capacity, "capacity", "blocks", "hits", "tokens", "time", "TTFT", "p50 s",
+           "p95 s", "p99 s", "M/s", layout.nvme ? "   host   nvme  writes  again" : "",
+           layout.hints ? "  hints" : "");
+    for (size_t i = 0; i < n; i++)
+        row(&layout, &results[i]);
     puts("\nhits, tokens, time: the part of blocks, of prompt tokens, of the time without a cache "
          "that is saved\nTTFT: simulated mean, in seconds; --help says how");
-    if (nvme)
+    if (layout.hints)
+        puts("hints: what workers say of their chains; -: the policy does not heed it");
+    if (layout.nvme)
         puts(
             "writes, again: blocks written to NVMe for each block accessed, and those of them that "
             "reclaim wrote");

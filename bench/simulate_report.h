@@ -8,7 +8,7 @@
 
 struct sim_result {
     const char *policy, *capacity; /* as given */
-    const char *hints;             /* as given, or NULL */
+    const char *hints;             /* as given; NULL: none, or the policy does not heed them */
     uint64_t host_blocks, nvme_blocks;
     uint32_t unique_blocks;
     struct sim_counts counts;

@@ -13,6 +13,8 @@
 
 #define PUMP_NS     100000000ll
 #define SHOWN_LINES 1000u
+/* For the I/O of a daemon that was killed to end: until then it has the files. */
+#define LOCK_WAIT_MS 5000u
 
 struct check {
     const struct cli *cli;
@@ -43,8 +45,11 @@ static int open_disk(struct check *c)
     char why[DISK_FILE_WHY_BYTES];
     for (uint32_t i = 0; i < c->paths.n; i++)
         path[i] = (struct disk_file_path){.name = c->paths.path[i].given};
-    const struct disk_file_config disk = {
-        .paths = path, .count = c->paths.n, .readonly = true, .direct = true};
+    const struct disk_file_config disk = {.paths = path,
+                                          .count = c->paths.n,
+                                          .lock_wait_ms = LOCK_WAIT_MS,
+                                          .readonly = true,
+                                          .direct = true};
     const struct loop_config loop = {
         .want = LOOP_AUTO, .watches_max = 8, .ops_max = disk_file_ops(&disk)};
     int err = loop_create(&loop, &c->loop);
@@ -61,7 +66,8 @@ static int open_disk(struct check *c)
 /* *ret_why: what is wrong with it when it cannot be used; then c->meta stays NULL. */
 static int open_journal(struct check *c, char ret_why[META_WHY_BYTES])
 {
-    const struct meta_config cfg = {.dir = c->paths.journal, .readonly = true};
+    const struct meta_config cfg = {
+        .dir = c->paths.journal, .lock_wait_ms = LOCK_WAIT_MS, .readonly = true};
     struct meta_report report = {0};
     const int err = meta_open(&cfg, c->loop, &c->meta, &report);
     if (err == -EUCLEAN) {

@@ -5,6 +5,10 @@
 #define STRENGTH       48
 #define STRENGTH_BOTH  100 /* of two classes */
 #define STRENGTH_BEGUN 96  /* of one that is almost the same */
+#define STRENGTH_LONG  24  /* of one that is believed to be another */
+
+/* survival.h. Not of what is shared, whose ages are told beside the time between its uses. */
+#define DOUBT 0.5f
 
 #define HITS       4  /* of a class that shares its shape with others */
 #define GAP_BUCKET 29 /* that an age of the time between uses is in, of what is in such units */
@@ -17,11 +21,16 @@ enum { KIND_NEXT = 2 * CLASS_NEWS, KIND_SHARED = KIND_NEXT + CLASS_NEWS * CLASS_
  * known: as LRU-2, ARC and S3-FIFO believe. */
 #define AGAIN 2.0f
 
+/* Of what begins something and is as long as can be told apart, how likely a hit in the first three
+ * minutes is believed to be beside other new things, until more is known: a sweep over documents
+ * that are read once is through before that is learned, and what it pushes out is gone. */
+#define LONG_NEWS 0.03f
+
 /* How much more likely a hit is believed to be than of blocks of which nothing was said, until more
- * is known. */
+ * is known. What is read in passing goes before all else, until it is seen to come back. */
 static const float believed[POLICY_ADVICE_COUNT] = {
     [POLICY_ADVICE_NONE] = 1, [POLICY_ADVICE_ENDED] = 0.02f, [POLICY_ADVICE_CONTINUE] = 1.5f,
-    [POLICY_ADVICE_SOON] = 2, [POLICY_ADVICE_SCAN] = 0.02f,
+    [POLICY_ADVICE_SOON] = 2, [POLICY_ADVICE_SCAN] = 1e-5f,
 };
 
 static void under(struct survival_class *tree, unsigned class, unsigned above, unsigned beside)
@@ -30,6 +39,8 @@ static void under(struct survival_class *tree, unsigned class, unsigned above, u
         (struct survival_class){.above = (uint16_t)above,
                                 .beside = (uint16_t)beside,
                                 .factor = 1,
+                                .late = 1,
+                                .doubt = DOUBT,
                                 .strength = beside == SURVIVAL_NONE ? STRENGTH : STRENGTH_BOTH};
 }
 
@@ -38,6 +49,12 @@ static void under_each(struct survival_class *tree, unsigned first, unsigned n, 
 {
     for (unsigned i = 0; i < n; i++)
         under(tree, first + i, above + i / each, SURVIVAL_NONE);
+}
+
+static void is_long_news(struct survival_class *class)
+{
+    class->factor = LONG_NEWS;
+    class->strength = STRENGTH_LONG;
 }
 
 /* What is left of a class when something was said. */
@@ -79,26 +96,34 @@ void classes_init(struct survival_class *ret_tree)
     under_each(t, CLASS_BEGUN, 2 * CLASS_NEWS, CLASS_ANY_FIRST, CLASS_NEWS);
     for (unsigned i = 0; i < 2 * CLASS_NEWS; i++)
         t[CLASS_FIRST + i].strength = t[CLASS_BEGUN + i].strength = STRENGTH_BEGUN;
+    for (unsigned i = CLASS_NEWS - 1; i < 2 * CLASS_NEWS; i += CLASS_NEWS)
+        is_long_news(&t[CLASS_BEGUN + i]);
     for (unsigned i = 0; i < CLASS_USES * CLASS_TIMES; i++) {
         under(t, CLASS_SHARED + i, CLASS_OFTEN + i / CLASS_TIMES, SURVIVAL_NONE);
         t[CLASS_SHARED + i].shift = (int16_t)(GAP_BUCKET - 2 * (int)(i % CLASS_TIMES));
         t[CLASS_SHARED + i].hits = HITS;
+        t[CLASS_SHARED + i].doubt = 0;
     }
     under_each(t, CLASS_OFTEN, CLASS_USES, CLASS_ANY_SHARED, CLASS_USES);
+    for (unsigned i = 0; i < CLASS_USES; i++)
+        t[CLASS_OFTEN + i].doubt = 0;
     under_each(t, CLASS_TIP, 2 * CLASS_NEWS, CLASS_ANY_TIP, 2 * CLASS_NEWS);
+    is_long_news(&t[CLASS_TIP + CLASS_NEWS - 1]); /* all behind it stays as long as it does */
     for (unsigned i = CLASS_ANY_FIRST; i < CLASS_ALL; i++)
         under(t, i, CLASS_ALL, SURVIVAL_NONE);
     under_each(t, CLASS_ANY_FIRST, 3, CLASS_OWN, 3);
     for (unsigned a = 1; a < POLICY_ADVICE_COUNT; a++) {
         unsigned any = CLASS_ANY_SAID + a - 1;
         under(t, any, CLASS_OWN, SURVIVAL_NONE);
-        t[any].factor = believed[a];
+        t[any].factor = t[any].late = believed[a];
         for (unsigned k = 0; k < CLASS_SAID_KINDS; k++)
             under(t, CLASS_SAID + (a - 1) * CLASS_SAID_KINDS + k, of_kind(k), any);
     }
     under(t, CLASS_ANY_SHARED, SURVIVAL_NONE, SURVIVAL_NONE);
     under(t, CLASS_ALL, SURVIVAL_NONE, SURVIVAL_NONE);
-    t[CLASS_ANY_NEXT].factor = t[CLASS_ANY_SHARED].factor = AGAIN;
+    t[CLASS_ANY_SHARED].doubt = t[CLASS_ALL].doubt = 0;
+    t[CLASS_ANY_NEXT].factor = t[CLASS_ANY_NEXT].late = AGAIN;
+    t[CLASS_ANY_SHARED].factor = t[CLASS_ANY_SHARED].late = AGAIN;
 }
 
 static unsigned log2_of(uint64_t x)
@@ -156,4 +181,9 @@ unsigned class_said(unsigned class, enum policy_advice advice)
     if (advice == POLICY_ADVICE_NONE)
         return class;
     return CLASS_SAID + (advice - 1u) * CLASS_SAID_KINDS + kind_of(class);
+}
+
+unsigned class_unsaid(unsigned class)
+{
+    return class < CLASS_SAID ? class : of_kind(kind_of(class));
 }

@@ -48,7 +48,7 @@ enum class_range {
 
 void classes_init(struct survival_class *ret_tree); /* [CLASS_COUNT] */
 
-/* news: blocks of the request that had never been seen. */
+/* news: how long what the request had that was never seen is, 20 being usual; 0: nothing. */
 unsigned class_first(bool branch, unsigned news);
 /* turn: 2 for the first continuation; gap_ms: between the conversation's turns. */
 unsigned class_next(unsigned news, unsigned turn, uint64_t gap_ms);
@@ -56,5 +56,7 @@ unsigned class_shared(unsigned uses, uint64_t gap_ms);
 unsigned class_tip(bool continued, unsigned news);
 /* The class of a block of class `class` after this was said; NONE takes back nothing. */
 unsigned class_said(unsigned class, enum policy_advice advice);
+/* The class of all such blocks, whatever was said; of one of which nothing was said itself. */
+unsigned class_unsaid(unsigned class);
 
 #endif

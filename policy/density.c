@@ -27,6 +27,12 @@
 #define SHARED_LOG2   2u
 #define REPEATS       3u /* uses of a chain's last block: what does not grow is no conversation */
 #define VALUES_MEAN   1024.0f /* blocks that the mean value is taken over */
+/* Of what begins something: the mean, as it is told to classes.c; over so many; and so many are as
+ * the first one, until there are more. */
+#define LENGTH        20.0f
+#define LENGTH_MAX    10000.0f
+#define LENGTHS_MEAN  1024.0f
+#define LENGTHS_FIRST 128.0f
 /* What went: uses that its hits are taken over, and that are as expected until there are more. */
 #define GONE_WINDOW 500.0f
 #define GONE_PRIOR  30.0f
@@ -49,6 +55,8 @@ struct policy {
     uint64_t now_ms;
     float common;         /* mean of saves per byte; 0 until the first is known */
     float values;         /* it is the mean of so many */
+    float length;         /* mean of the new blocks of requests that begin something; 0: none yet */
+    float lengths;        /* it is the mean of so many */
     uint32_t victim;      /* that was named last */
     uint32_t in;          /* blocks in the order or aside */
     uint32_t went, since; /* blocks that went for want of room since then */
@@ -212,10 +220,10 @@ static void look_at_stay(struct policy *p)
     p->went = 0;
 }
 
-/* There is no room for it. */
+/* There is no room for it. Of one use that counts once, however often it is offered. */
 static void went(struct policy *p, struct ghost *g)
 {
-    if (!is_news(g->class))
+    if (!is_news(g->class) || g->gone != 0)
         return;
     const uint32_t unused = p->now > g->used ? p->now - g->used : 0;
     ghost_set_gone(g, unused > 0 ? unused : 1);
@@ -260,6 +268,25 @@ static unsigned log2_of(uint32_t n)
     return 31u - (unsigned)__builtin_clz(n);
 }
 
+/* A block may be of two tokens or of 512, and prompts be short or long: how long what is new is, is
+ * told beside what is usual. */
+static unsigned length_of(const struct policy *p, unsigned news)
+{
+    const float length = p->length > 0 ? (float)news * LENGTH / p->length : (float)news;
+    if (news == 0)
+        return 0;
+    return length < 1 ? 1 : length < LENGTH_MAX ? (unsigned)(length + 0.5f) : (unsigned)LENGTH_MAX;
+}
+
+static void learn_length(struct policy *p, unsigned news)
+{
+    if (p->length <= 0)
+        p->length = (float)news;
+    if (p->lengths < LENGTHS_MEAN)
+        p->lengths++;
+    p->length += ((float)news - p->length) / (LENGTHS_FIRST + p->lengths);
+}
+
 /* A request continues a chain when all that it knows is the chain of one earlier request, but for
  * that one's last block, nobody else has used it, and it grows now and then. */
 static struct chain chain_of(struct policy *p, const struct policy_request *r)
@@ -277,13 +304,16 @@ static struct chain chain_of(struct policy *p, const struct policy_request *r)
     struct chain c = {.turn = 1, .size = log2_of(r->n)};
     bool continued = known > 1 && deepest->left <= 1 && deepest->uses <= deepest->turn &&
                      deepest->uses < REPEATS;
+    if (!continued && news > 0)
+        learn_length(p, news);
+    const unsigned length = length_of(p, news);
     if (continued) {
         c.turn = deepest->turn < UINT8_MAX ? deepest->turn + 1u : UINT8_MAX;
-        c.class = class_next(news, c.turn, ms_of(ghost_gap(deepest, p->now, TURN_USES)));
+        c.class = class_next(length, c.turn, ms_of(ghost_gap(deepest, p->now, TURN_USES)));
     } else {
-        c.class = class_first(known > 1, news);
+        c.class = class_first(known > 1, length);
     }
-    c.tip = class_tip(continued, news);
+    c.tip = class_tip(continued, length);
     return c;
 }
 
@@ -426,17 +456,20 @@ static unsigned class_unknown(const struct policy *p, const struct policy_hint *
     return up && up->state != ORDER_UNKNOWN ? up->class : class_first(false, 1);
 }
 
-static struct ghost *known(struct policy *p, const struct policy_hint *hint)
+static struct ghost *unknown(struct policy *p, const struct policy_hint *hint)
 {
-    struct ghost *g = ghost_find(p->ghost, hint->hash);
-    if (g)
-        return g;
-    g = remember(p, hint->hash);
+    struct ghost *g = remember(p, hint->hash);
     g->uses = g->turn = 1;
     g->size = log2_of(hint->depth + 1) & 31u;
     use_begins(p, g, class_unknown(p, hint));
     shadow_begin(&p->shadow, g);
     return g;
+}
+
+static struct ghost *known(struct policy *p, const struct policy_hint *hint)
+{
+    struct ghost *g = ghost_find(p->ghost, hint->hash);
+    return g ? g : unknown(p, hint);
 }
 
 /* Of order_node: packed, 0 for what was used once. */
@@ -570,17 +603,27 @@ static float worth_at(const void *ctx, const struct order_node *n, uint32_t now)
     return survival_score(p->survival, n->class, ms_of(age_of(n, now))) * n->value * news;
 }
 
+/* What advice changes of a block's worth, as far as is known. */
+static float advised(const struct policy *p, const struct order_node *n, uint32_t now)
+{
+    const unsigned unsaid = class_unsaid(n->class);
+    const uint64_t age_ms = ms_of(age_of(n, now));
+    if (unsaid == n->class)
+        return 1;
+    const float all = survival_score(p->survival, unsaid, age_ms);
+    return all > 0 ? survival_score(p->survival, n->class, age_ms) / all : 1;
+}
+
 static float lru_at(const void *ctx, const struct order_node *n, uint32_t now)
 {
-    (void)ctx;
-    return 1 / ((float)age_of(n, now) + 1);
+    return advised(ctx, n, now) / ((float)age_of(n, now) + 1);
 }
 
 static float lru2_at(const void *ctx, const struct order_node *n, uint32_t now)
 {
-    (void)ctx;
     const float age = (float)age_of(n, now) + 1;
-    return n->gap == 0 ? ONCE / age : 1 / (age + (float)ghost_unpack_gap(n->gap));
+    const float worth = n->gap == 0 ? ONCE / age : 1 / (age + (float)ghost_unpack_gap(n->gap));
+    return worth * advised(ctx, n, now);
 }
 
 static order_worth_fn *order_by(const struct policy *p)
@@ -590,22 +633,23 @@ static order_worth_fn *order_by(const struct policy *p)
     return orders[p->guard.order];
 }
 
-/* As it would be after density_insert(). */
+/* As it would be after density_insert(). What nobody asked for is remembered, too: somebody may
+ * soon, and from that it is seen what such a store is worth. */
 static bool density_admits(struct policy *p, const struct policy_hint *hint, uint32_t victim,
                            uint64_t now_ms)
 {
     tick(p, now_ms);
     struct ghost *g = ghost_find(p->ghost, hint->hash);
-    const struct order_node n = {.class = g ? g->class : (uint16_t)class_unknown(p, hint),
-                                 .gap = g ? gap_of(g) : 0,
-                                 .used = p->now,
-                                 .value = value_of(p, hint)};
-    order_worth_fn *const worth = order_by(p);
+    /* LRU-2 would have nothing that nobody asked for yet. */
+    order_worth_fn *const worth = g ? order_by(p) : worth_at;
+    if (!g)
+        g = unknown(p, hint);
+    const struct order_node n = {
+        .class = g->class, .gap = gap_of(g), .used = p->now, .value = value_of(p, hint)};
     const float new = worth(p, &n, p->now), old = worth(p, order_node(p->order, victim), p->now);
     if (new >= old * ADMIT)
         return true;
-    if (g)
-        went(p, g);
+    went(p, g);
     return false;
 }
 

@@ -445,40 +445,74 @@ bool retain_tick(struct retain *r, uint64_t now_ms, uint32_t max, uint32_t *ret_
     return false;
 }
 
+/* Those of `owner` and above it, below `above`, that hold less than is guaranteed to them in tier
+ * 0: the highest first. */
+static unsigned lacking(const struct retain *r, uint32_t owner, uint32_t above,
+                        uint32_t ret_owners[RETAIN_TREE])
+{
+    uint32_t path[RETAIN_TREE];
+    unsigned depth = 0, n = 0;
+    for (; owner != above && owner != 0; owner = r->owner[owner].above)
+        path[depth++] = owner;
+    while (depth-- > 0) {
+        const struct retain_owner *o = &r->owner[path[depth]];
+        if (o->held[0] < o->quota.share[0])
+            ret_owners[n++] = path[depth];
+    }
+    return n;
+}
+
+/* How many of them it is within: what is outside goes first. */
+static unsigned within_of(const struct retain *r, uint32_t owner, const uint32_t *owners,
+                          unsigned n)
+{
+    unsigned i = 0;
+    while (i < n && retain_is_within(r, owner, owners[i]))
+        i++;
+    return i;
+}
+
 uint32_t retain_victim(struct retain *r, uint32_t owner, uint32_t within, uint64_t bytes,
                        uint64_t now_ms, policy_can_evict_fn *can_evict, void *ctx)
 {
-    uint32_t best = POLICY_NO_BLOCK;
+    uint32_t lack[RETAIN_TREE], best = POLICY_NO_BLOCK;
+    const unsigned n = lacking(r, owner, within, lack);
     float best_worth = 0;
-    unsigned level = 0;
+    unsigned level = 0, inside = 0;
     for (uint32_t i = 0; i < r->nlists; i++) {
         const uint32_t no = r->order[i];
         const struct retain_list *l = &r->list[no];
-        if (best != POLICY_NO_BLOCK && l->level != level)
+        if (best != POLICY_NO_BLOCK && inside == 0 && l->level != level)
             return best;
-        level = l->level;
         if (l->blocks == 0 || (within && !retain_is_within(r, l->owner, within)) ||
             retain_guards(r, l->owner, owner, 0, bytes))
+            continue;
+        const unsigned in = within_of(r, l->owner, lack, n);
+        if (best != POLICY_NO_BLOCK && (in > inside || (in == inside && l->level != level)))
             continue;
         const uint32_t block = r->ops->victim(r->policy, (uint8_t)no, now_ms, can_evict, ctx);
         if (block == POLICY_NO_BLOCK)
             continue;
         const float worth = r->ops->worth(r->policy, block, now_ms);
-        if (best == POLICY_NO_BLOCK || worth < best_worth) {
+        if (best == POLICY_NO_BLOCK || in < inside || worth < best_worth) {
             best = block;
             best_worth = worth;
+            level = l->level;
+            inside = in;
         }
     }
     return best;
 }
 
-bool retain_admits(struct retain *r, const struct policy_hint *hint, unsigned level,
+bool retain_admits(struct retain *r, uint32_t owner, const struct policy_hint *hint, unsigned level,
                    uint32_t victim, uint64_t now_ms)
 {
-    if (!r->ops->admits)
+    uint32_t lack[RETAIN_TREE];
+    const unsigned n = lacking(r, owner, 0, lack);
+    if (!r->ops->admits || within_of(r, retain_owner(r, victim), lack, n) < n)
         return true;
     if (level != r->level[victim])
-        return level > r->level[victim];
+        return level > r->level[victim] || level >= RETAIN_DEFAULT;
     return r->ops->admits(r->policy, hint, victim, now_ms);
 }
 

@@ -97,13 +97,17 @@ bool retain_tick(struct retain *r, uint64_t now_ms, uint32_t max, uint32_t *ret_
 
 /* The block that goes so that `owner` gets room in tier 0, or POLICY_NO_BLOCK. Only from `within`
  * and those below it (0: from everybody), and not what is guaranteed to others; bytes: of the
- * largest block, so that no share is cut into. Lowest level first; among the lists of one level the
- * block that is worth least. */
+ * largest block, so that no share is cut into. Who holds less than is guaranteed takes from others
+ * first, whatever the level. Lowest level first; among the lists of one level the block that is
+ * worth least. */
 uint32_t retain_victim(struct retain *r, uint32_t owner, uint32_t within, uint64_t bytes,
                        uint64_t now_ms, policy_can_evict_fn *can_evict, void *ctx);
 
-/* Whether a block that would come in at this level is worth more than the victim. */
-bool retain_admits(struct retain *r, const struct policy_hint *hint, unsigned level,
+/* Whether a block of `owner` that would come in at this level is worth more than the victim. What
+ * is guaranteed to it comes in whatever others hold; so that nobody is kept out for good by the
+ * levels of others, a level that is higher than the block's keeps out only what is below
+ * RETAIN_DEFAULT. */
+bool retain_admits(struct retain *r, uint32_t owner, const struct policy_hint *hint, unsigned level,
                    uint32_t victim, uint64_t now_ms);
 
 /* How many blocks the lists of each level have. */

@@ -20,6 +20,7 @@
  * Those before this one, of a quarter of a second together, are as good by time as it. */
 #define BASE       0.015f
 #define BASE_FIRST 9u
+#define PRIOR_MAX  0.9f
 
 struct table {
     float hit[SURVIVAL_BUCKETS];  /* uses that ended with a hit at that age */
@@ -285,21 +286,31 @@ static float base_chance(const struct survival *s, unsigned bucket)
     return bucket < BASE_FIRST ? BASE * (float)(s->width[bucket] / s->width[BASE_FIRST]) : BASE;
 }
 
+/* The chance that is believed in before anything of the class is seen. */
+static float prior_of(const struct survival *s, const struct survival_class *at, unsigned bucket)
+{
+    float prior = at->above == SURVIVAL_NONE ? base_chance(s, bucket)
+                                             : s->table[at->above].chance[bucket_above(at, bucket)];
+    prior *= bucket < LATE ? at->factor : at->late;
+    if (at->beside != SURVIVAL_NONE)
+        prior *= s->table[at->beside].chance[bucket] /
+                 s->table[s->tree[at->beside].above].chance[bucket];
+    return prior < PRIOR_MAX ? prior : PRIOR_MAX;
+}
+
 static void work_out(struct survival *s, unsigned class)
 {
     struct table *t = &s->table[class];
     const struct survival_class *at = &s->tree[class];
-    const struct table *up = at->above == SURVIVAL_NONE ? NULL : &s->table[at->above];
-    const struct table *beside = at->beside == SURVIVAL_NONE ? NULL : &s->table[at->beside];
-    const struct table *both = beside ? &s->table[s->tree[at->beside].above] : NULL;
+    float part = 1; /* of the hits that were believed in at younger ages, those that came */
     for (unsigned i = 0; i < SURVIVAL_BUCKETS; i++) {
-        float prior = (up ? up->chance[bucket_above(at, i)] : base_chance(s, i)) * at->factor;
-        if (beside)
-            prior *= beside->chance[i] / both->chance[i];
-        if (prior > 0.9f)
-            prior = 0.9f;
+        const float prior = prior_of(s, at, i);
         const float strength = at->strength * (i < LATE ? 0.6f : 2.0f) + at->hits / prior;
-        t->chance[i] = (t->hit[i] + strength * prior) / (t->hit[i] + t->past[i] + strength);
+        const float seen = t->hit[i] + t->past[i], believed = strength / (seen + strength);
+        const float doubt = 1 - part < at->doubt ? 1 - part : at->doubt;
+        t->chance[i] = (t->hit[i] + strength * prior * (1 - doubt * believed)) / (seen + strength);
+        const float came = (t->hit[i] / prior + strength) / (seen + strength);
+        part += ((came < 1 ? came : 1) - part) * (1 - believed);
     }
     score(s, t);
 }

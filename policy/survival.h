@@ -36,9 +36,13 @@ struct survival;
 struct survival_class {
     uint16_t above, beside;
     float factor;   /* what is believed before anything is seen: hits are so much more likely than
-                     * there */
+                     * there, */
+    float late;     /* and so much from three minutes on */
     float strength; /* uses that this counts for */
     float hits;     /* and in each bucket as many more as have so many hits */
+    float doubt;    /* Where hits were fewer than believed, as many fewer are believed in at greater
+                     * ages that few have reached, by up to this part. Else uses that came to
+                     * nothing would be worth as much as any, for what nobody has waited for yet. */
     int16_t shift;  /* so many buckets on is what counts above: not for a class with `beside` */
 };
 

@@ -618,6 +618,7 @@ struct msg_policy { /* with SHOW all but the action is 0 */
     struct codec_bin name;
     uint32_t keep_percent;
     uint8_t load_or_recompute;
+    uint8_t admission;
     uint64_t pin_bytes_max;
 };
 struct msg_level_item {
@@ -628,13 +629,16 @@ struct msg_policy_reply {
     struct codec_bin name, text, chosen; /* chosen: where the configuration says so */
     uint32_t keep_percent;
     uint8_t load_or_recompute;
+    uint8_t admission;
     uint64_t pin_bytes_max;
     uint32_t keep_percent_start; /* as the daemon began */
     uint8_t load_or_recompute_start;
+    uint8_t admission_start;
     uint64_t pin_bytes_max_start;
-    uint8_t storage, hints,
-        pins;    /* there is a storage tier; the policy heeds hints; pins are taken */
-    uint8_t all; /* 0: what follows is 0, for want of admin rights */
+    uint8_t storage;       /* there is a storage tier */
+    uint8_t hints, admits; /* the policy heeds hints; it judges new blocks */
+    uint8_t pins;          /* pins are taken */
+    uint8_t all;           /* 0: what follows is 0, for want of admin rights */
     uint64_t writes_per_day, spent_bytes, left_bytes; /* as in PATHS */
     uint64_t load_bytes_per_s, load_latency_us;       /* learned; 0 = nothing yet */
     uint64_t hints_ended, hints_continue, hints_soon, hints_scan;

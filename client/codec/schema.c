@@ -428,8 +428,8 @@ SCHEMA(codec__req_usage, struct msg_usage, usage_fields, .ops = {KVC_OP_USAGE});
 static const char *check_policy(const void *p)
 {
     const struct msg_policy *msg = p;
-    const bool empty =
-        msg->name.n == 0 && !msg->keep_percent && !msg->load_or_recompute && !msg->pin_bytes_max;
+    const bool empty = msg->name.n == 0 && !msg->keep_percent && !msg->load_or_recompute &&
+                       !msg->admission && !msg->pin_bytes_max;
     return msg->action == KVC_POLICY_SHOW && !empty
                ? "with action 0 (show) the other fields must be 0 or empty"
                : NULL;
@@ -441,6 +441,7 @@ static const struct field policy_fields[] = {
     NAME(struct msg_policy, name),
     UINT(struct msg_policy, keep_percent, 0, 100, "keep_percent must be an integer from 0 to 100"),
     BOOL(struct msg_policy, load_or_recompute),
+    BOOL(struct msg_policy, admission),
     U64(struct msg_policy, pin_bytes_max),
 };
 SCHEMA(codec__req_policy, struct msg_policy, policy_fields, .ops = {KVC_OP_POLICY},

@@ -84,11 +84,11 @@ static int take_bytes(struct evict *e, const char *value)
     return 0;
 }
 
-static int take_key(struct evict *e, const char *value)
+static int take_key(struct evict *e, const char *option, const char *value)
 {
     const char *why = "";
     if (key_parse(value, e->key, &why) < 0)
-        return ctl_usage("--key %s: %s", value, why);
+        return ctl_usage("--%s %s: %s", option, value, why);
     e->filter.key = e->key;
     return 0;
 }
@@ -100,7 +100,8 @@ static int take_option(void *ctx, int c, const char *value)
     case 'n':
         return ctl_take_ns(value, &e->filter.ns);
     case 'k':
-        return take_key(e, value);
+    case 'P':
+        return take_key(e, c == 'k' ? "key" : "prefix", value);
     case 'o':
         return ctl_take_ms("older-than", value, &e->filter.older_than_ms);
     case 'b':
@@ -245,7 +246,7 @@ int cmd_evict(struct ctl *ctl, int argc, char **argv)
 {
     static const struct option options[] = {{"ns", required_argument, NULL, 'n'},
                                             {"key", required_argument, NULL, 'k'},
-                                            {"prefix", required_argument, NULL, 'k'},
+                                            {"prefix", required_argument, NULL, 'P'},
                                             {"tenant", required_argument, NULL, 't'},
                                             {"model", required_argument, NULL, 'm'},
                                             {"older-than", required_argument, NULL, 'o'},

@@ -12,7 +12,7 @@
 static const char help[] =
     "Usage: kvcachectl policy show [--json]\n"
     "       kvcachectl policy set [--keep-percent N] [--load-or-recompute on|off]\n"
-    "                             [--pin-limit SIZE|none] [--json]\n"
+    "                             [--admission on|off] [--pin-limit SIZE|none] [--json]\n"
     "\n"
     "How the daemon decides what stays. 'show' says what is in effect now: the eviction policy "
     "and\n"
@@ -31,6 +31,9 @@ static const char help[] =
     "                              again when its room is wanted, 0 to 100\n"
     "  --load-or-recompute on|off  whether a hit is cut where loading it would take longer than\n"
     "                              computing it again\n"
+    "  --admission on|off          whether a new block is refused that is worth less than what\n"
+    "                              would go for it; without effect where there is storage, and\n"
+    "                              with a policy that admits all\n"
     "  --pin-limit SIZE|none       bytes that each tenant may pin; what is pinned stays\n"
     "\n"
     "Examples:\n"
@@ -39,9 +42,9 @@ static const char help[] =
 
 struct policy {
     struct ctl *ctl;
-    bool has_keep, has_weigh, has_pin;
+    bool has_keep, has_weigh, has_admission, has_pin;
     uint64_t keep, pin;
-    bool weigh;
+    bool weigh, admission;
 };
 
 /* ---- JSON ---- */
@@ -51,10 +54,11 @@ static void put(json_t *o, const char *name, uint64_t value)
     json_object_set_new(o, name, json_integer((json_int_t)value));
 }
 
-static json_t *set_json(uint32_t keep_percent, bool weigh, uint64_t pin_bytes_max)
+static json_t *set_json(uint32_t keep_percent, bool weigh, bool admission, uint64_t pin_bytes_max)
 {
-    return json_pack("{s:I, s:b, s:I}", "keep_percent", (json_int_t)keep_percent,
-                     "load_or_recompute", weigh, "pin_bytes_max", (json_int_t)pin_bytes_max);
+    return json_pack("{s:I, s:b, s:b, s:I}", "keep_percent", (json_int_t)keep_percent,
+                     "load_or_recompute", weigh, "admission", admission, "pin_bytes_max",
+                     (json_int_t)pin_bytes_max);
 }
 
 static void learned_json(json_t *o, const struct kvc_policy_info *p)
@@ -80,15 +84,18 @@ static void learned_json(json_t *o, const struct kvc_policy_info *p)
 
 static void print_json(const struct kvc_policy_info *p)
 {
-    json_t *o = set_json(p->keep_percent, p->load_or_recompute, p->pin_bytes_max);
+    json_t *o = set_json(p->keep_percent, p->load_or_recompute, !p->admit_all, p->pin_bytes_max);
     json_object_set_new(o, "name", json_string(p->name));
     json_object_set_new(o, "text", json_string(p->text));
     json_object_set_new(o, "chosen_by", json_string(p->chosen));
-    json_object_set_new(
-        o, "at_start",
-        set_json(p->keep_percent_start, p->load_or_recompute_start, p->pin_bytes_max_start));
+    json_object_set_new(o, "at_start",
+                        set_json(p->keep_percent_start, p->load_or_recompute_start,
+                                 !p->admit_all_start, p->pin_bytes_max_start));
+    json_object_set_new(o, "admission_in_effect",
+                        json_boolean(!p->admit_all && p->admits && !p->storage));
     json_object_set_new(o, "storage", json_boolean(p->storage));
     json_object_set_new(o, "hints", json_boolean(p->hints));
+    json_object_set_new(o, "admits", json_boolean(p->admits));
     json_object_set_new(o, "pins", json_boolean(p->pins));
     put(o, "priority_default", KVC_PRIORITY_DEFAULT);
     if (p->all)
@@ -120,18 +127,30 @@ static const char *limit_text(uint64_t bytes, char text[64])
     return bytes ? text : "none";
 }
 
+/* vain: what follows when it is on. */
+static void switch_line(struct table *t, const char *name, bool now, bool start, const char *vain)
+{
+    line(t, name, "%s%s%s", now ? "on" : "off",
+         now == start ? ""
+         : now        ? " (set; it was off at start)"
+                      : " (set; it was on at start)",
+         now ? vain : "");
+}
+
 static void set_lines(struct table *t, const struct kvc_policy_info *p)
 {
-    char now[64], start[64];
+    char now[64], start[64], vain[128] = "";
     if (p->keep_percent != p->keep_percent_start)
         line(t, "keep-percent", "%u %% (set; it was %u %% at start)", p->keep_percent,
              p->keep_percent_start);
     else
         line(t, "keep-percent", "%u %%", p->keep_percent);
-    line(t, "load-or-recompute", "%s%s", p->load_or_recompute ? "on" : "off",
-         p->load_or_recompute == p->load_or_recompute_start ? ""
-         : p->load_or_recompute                             ? " (set; it was off at start)"
-                                                            : " (set; it was on at start)");
+    switch_line(t, "load-or-recompute", p->load_or_recompute, p->load_or_recompute_start, "");
+    if (p->storage)
+        (void)snprintf(vain, sizeof(vain), ", without effect: storage takes what leaves memory");
+    else if (!p->admits)
+        (void)snprintf(vain, sizeof(vain), ", without effect: policy %s admits all", p->name);
+    switch_line(t, "admission", !p->admit_all, !p->admit_all_start, vain);
     if (!p->pins)
         line(t, "pin-limit", "nothing may be pinned (policy.pin_limit: 0)");
     else if (p->pin_bytes_max != p->pin_bytes_max_start)
@@ -205,6 +224,13 @@ static void print(const struct ctl *ctl, const struct kvc_policy_info *p)
 
 /* ---- the command line ---- */
 
+static int take_switch(const char *name, const char *value, bool *ret_on)
+{
+    *ret_on = strcmp(value, "on") == 0;
+    return *ret_on || strcmp(value, "off") == 0 ? 0
+                                                : ctl_usage("--%s %s: say on or off", name, value);
+}
+
 static int take_option(void *ctx, int c, const char *value)
 {
     struct policy *p = ctx;
@@ -214,10 +240,10 @@ static int take_option(void *ctx, int c, const char *value)
         return ctl_take_count("keep-percent", value, 0, 100, &p->keep);
     case 'l':
         p->has_weigh = true;
-        p->weigh = strcmp(value, "on") == 0;
-        return p->weigh || strcmp(value, "off") == 0
-                   ? 0
-                   : ctl_usage("--load-or-recompute %s: say on or off", value);
+        return take_switch("load-or-recompute", value, &p->weigh);
+    case 'a':
+        p->has_admission = true;
+        return take_switch("admission", value, &p->admission);
     case 'p':
         p->has_pin = true;
         if (strcmp(value, "none") == 0)
@@ -255,14 +281,16 @@ static int set(struct ctl *ctl, int argc, char **argv)
 {
     static const struct option options[] = {{"keep-percent", required_argument, NULL, 'k'},
                                             {"load-or-recompute", required_argument, NULL, 'l'},
+                                            {"admission", required_argument, NULL, 'a'},
                                             {"pin-limit", required_argument, NULL, 'p'},
                                             CTL_COMMON_OPTIONS,
                                             {0}};
     struct policy p = {.ctl = ctl};
     struct kvc_policy_info now;
     int rc = ctl_options_only(ctl, argc, argv, options, help, take_option, &p);
-    if (rc == 0 && !p.has_keep && !p.has_weigh && !p.has_pin)
-        rc = ctl_usage("what? Give --keep-percent, --load-or-recompute or --pin-limit");
+    if (rc == 0 && !p.has_keep && !p.has_weigh && !p.has_admission && !p.has_pin)
+        rc =
+            ctl_usage("what? Give --keep-percent, --load-or-recompute, --admission or --pin-limit");
     if (rc != 0)
         return rc < 0 ? CTL_OK : rc;
     rc = ctl_connect(ctl);
@@ -275,6 +303,8 @@ static int set(struct ctl *ctl, int argc, char **argv)
         now.keep_percent = (uint32_t)p.keep;
     if (p.has_weigh)
         now.load_or_recompute = p.weigh;
+    if (p.has_admission)
+        now.admit_all = !p.admission;
     if (p.has_pin)
         now.pin_bytes_max = p.pin;
     return ask(ctl, &now);

@@ -142,6 +142,38 @@ static void close_claims(struct core *c, struct block *b)
     }
 }
 
+/* The payload of its largest blocks, all shards. */
+static uint64_t ns_largest(const struct core_ns *ns)
+{
+    uint64_t most = 0;
+    for (uint32_t g = 0; g < ns->spec.ngroups; g++)
+        most = MAX(most,
+                   (uint64_t)ns->spec.group[g].block_bytes * group_shards(ns, &ns->spec.group[g]));
+    return most;
+}
+
+/* A block of it is present. */
+static void count_present(struct core *c, struct core_ns *ns, uint64_t bytes)
+{
+    if (ns->blocks++ == 0)
+        c->largest = MAX(c->largest, ns_largest(ns));
+    ns->bytes += bytes;
+    c->m.blocks_pending--;
+    c->m.blocks_present++;
+    c->m.bytes_present += bytes;
+}
+
+/* The last block of a namespace has gone: was it of the largest? */
+static void shrink_largest(struct core *c, const struct core_ns *gone)
+{
+    if (ns_largest(gone) < c->largest)
+        return;
+    c->largest = 0;
+    for (uint32_t i = 0; i < c->cfg.namespaces_max; i++)
+        if (c->ns[i].id && c->ns[i].blocks > 0)
+            c->largest = MAX(c->largest, ns_largest(&c->ns[i]));
+}
+
 void block_kill(struct core *c, struct block *b, enum kvc_miss reason)
 {
     MUST(b->state == BLOCK_PENDING || b->state == BLOCK_PRESENT);
@@ -154,7 +186,8 @@ void block_kill(struct core *c, struct block *b, enum kvc_miss reason)
     if (b->state == BLOCK_PRESENT) {
         struct core_ns *ns = block_ns(c, b);
         block_place(c, b, 0, BLOCK_F_HOST | BLOCK_F_DISK | BLOCK_F_UNCHECKED);
-        ns->blocks--;
+        if (--ns->blocks == 0)
+            shrink_largest(c, ns);
         ns->bytes -= bytes;
         c->m.blocks_present--;
         c->m.bytes_present -= bytes;
@@ -402,27 +435,16 @@ void block_publish(struct core *c, struct block *b)
     SM_MOVE(&block_sm, &b->state, BLOCK_PRESENT);
     wish_begin(c, b);
     block_place(c, b, BLOCK_F_HOST, 0);
-    c->largest = MAX(c->largest, bytes);
-    ns->blocks++;
-    ns->bytes += bytes;
-    c->m.blocks_pending--;
-    c->m.blocks_present++;
+    count_present(c, ns, bytes);
     c->m.blocks_stored++;
-    c->m.bytes_present += bytes;
     core__wake(c, b);
     promise_event(c, b, 0);
 }
 
 void block_found(struct core *c, struct block *b, uint64_t bytes)
 {
-    struct core_ns *ns = block_ns(c, b);
     SM_MOVE(&block_sm, &b->state, BLOCK_PRESENT);
-    ns->blocks++;
-    ns->bytes += bytes;
-    c->m.blocks_pending--;
-    c->m.blocks_present++;
-    c->m.bytes_present += bytes;
-    c->largest = MAX(c->largest, bytes);
+    count_present(c, block_ns(c, b), bytes);
 }
 
 bool block_in_use(struct core *c, const struct block *b)

@@ -122,6 +122,7 @@ static int create_tables(struct core *c)
         .blocks_max = c->cfg.blocks_max, .lists_max = POLICY_LISTS_MAX, .seed = c->cfg.policy_seed};
     c->policy = c->cfg.policy->init(c->policy_mem, &policy);
     c->load_or_recompute = c->cfg.load_or_recompute;
+    c->admission = c->cfg.admission;
     c->retain = retain_init(c->retain_mem, c->cfg.blocks_max, c->cfg.policy, c->policy);
     return 0;
 }

@@ -52,8 +52,9 @@ struct core_config {
     const struct policy_ops *policy;
     uint64_t policy_seed;   /* of what it draws at random */
     bool load_or_recompute; /* weighs them; core_load_or_recompute() changes it */
-    bool admission;    /* without storage: what is worth less than what would go is not taken */
-    uint32_t pins_max; /* pins at a time; 0: none are taken */
+    bool admission;         /* without storage: what is worth less than what would go is not taken;
+                             * core_admission() changes it */
+    uint32_t pins_max;      /* pins at a time; 0: none are taken */
     uint64_t pin_bytes_max; /* pinned bytes of one tenant; 0: no limit */
     struct tier *host;      /* borrowed */
     struct tier *disk;      /* borrowed; NULL: there is no storage tier */
@@ -151,8 +152,8 @@ bool core_placement_step(struct core *c);
     X(COUNTER, blocks_evicted, "blocks evicted for room")                               \
     X(COUNTER, blocks_evicted_admin, "blocks evicted on request")                       \
     X(COUNTER, bytes_evicted, "payload bytes of evicted blocks")                        \
-    X(COUNTER, reserve_full, "blocks refused for lack of room")                         \
-    X(COUNTER, reserve_not_worth, "blocks refused, worth less than what would go")      \
+    X(COUNTER, reserve_full, "requests cut short, a new block found no room")           \
+    X(COUNTER, reserve_not_worth, "requests cut short, worth less than what would go")  \
     X(COUNTER, drains, "regions emptied to make room of another size or principal")     \
     X(COUNTER, waits, "acquires that waited for a pending block")                       \
     X(COUNTER, copy_failures, "copies that failed")                                     \
@@ -183,7 +184,7 @@ bool core_placement_step(struct core *c);
     X(COUNTER, wishes, "blocks for which a retention was wished")                       \
     X(COUNTER, wishes_ended, "blocks whose retention ended")                            \
     X(COUNTER, advice, "hints that were given to the policy")                           \
-    X(COUNTER, quota_refused, "blocks refused because a quota was exhausted")           \
+    X(COUNTER, quota_refused, "requests cut short because a quota was exhausted")       \
     X(COUNTER, quota_evicted, "blocks evicted to stay within their own quota")          \
     X(COUNTER, quota_unsaved, "blocks not written to disk, for their quota there")      \
     X(COUNTER, pins_taken, "pins taken")                                                \
@@ -478,6 +479,9 @@ struct core_reserve {
 KVC_WARN_UNUSED int core_reserve(struct core *c, struct core_client *cl,
                                  const struct core_reserve *in, uint64_t *ret_reservation,
                                  uint8_t *statuses, const char **ret_why);
+/* Whether new blocks are judged, from now on. */
+void core_admission(struct core *c, bool on);
+bool core_admission_now(const struct core *c);
 
 /* Before core_reserve(), with the payload bytes that it is about: whether it should wait, because
  * room is short and what would have to go is on its way to disk. True: `waiter` is queued, and its
@@ -728,11 +732,13 @@ const struct policy_ops *core_policy(const struct core *c);
 struct core_rules {
     uint32_t keep_percent;
     bool load_or_recompute;
+    bool admission;
     uint64_t pin_bytes_max;
 };
 struct core_policy_view {
     struct core_rules now, start;               /* start: as it began */
-    bool hints, pins;                           /* the policy heeds hints; pins are taken */
+    bool hints, admits;                         /* the policy heeds hints; it judges new blocks */
+    bool pins;                                  /* pins are taken */
     uint64_t hinted[POLICY_ADVICE_COUNT];       /* hints given, by kind */
     uint64_t disk_bytes_per_s, disk_latency_ns; /* learned from loads; 0: nothing yet */
     uint64_t level_blocks[RETAIN_MAX + 1];      /* blocks that are kept at each level */

@@ -360,13 +360,14 @@ struct core {
     struct worth_meter meter;             /* of reads from disk */
     uint64_t probe_ms;                    /* no probe before */
     bool load_or_recompute;               /* weighs them */
+    bool admission;                       /* judges new blocks */
     struct core_rules start;              /* what could be set since, as it was */
     uint64_t hinted[POLICY_ADVICE_COUNT]; /* hints given, by kind */
     uint64_t room_wanted;                 /* by the stores that wait */
     uint64_t room_given;                  /* to those that were woken and have not run yet */
-    uint64_t largest;                     /* payload of the largest block so far, all shards */
-    uint64_t unchecked;                   /* blocks */
-    uint64_t pause_ms;                    /* nothing is saved before, for storage refused */
+    uint64_t largest;       /* payload, all shards: of blocks of the namespaces that have some */
+    uint64_t unchecked;     /* blocks */
+    uint64_t pause_ms;      /* nothing is saved before, for storage refused */
     uint64_t room_vain_ms;  /* until then nobody waits for room that storage is to make */
     bool pressed;           /* host memory was full */
     uint64_t pressed_bytes; /* with this much below its limit, which could not be handed out */
@@ -588,13 +589,14 @@ const struct run_entry *run_next(struct core *c, struct run_iter *it);
 struct welcome {
     struct tier_loc near; /* beside this, if there is room */
     bool patient;         /* KVC_E_BUSY instead of losing what is on its way to disk, or could be */
-    bool judged;          /* KVC_E_NOT_WORTH if what would go for it is worth more */
+    bool judged;          /* KVC_E_NOT_WORTH if what would go for it is worth more; until something
+                           * has gone */
     unsigned level;       /* judged: that it is to stay at */
     struct policy_hint hint; /* judged */
 };
 /* Room for one shard of b in the host tier, evicting on demand. 0, KVC_E_FULL, KVC_E_QUOTA,
  * KVC_E_TOO_LARGE. */
-int host_take(struct core *c, const struct block *b, const struct welcome *w,
+int host_take(struct core *c, const struct block *b, struct welcome *w,
               struct tier_loc *ret_loc) KVC_WARN_UNUSED;
 void host_give(struct core *c, const struct block *b, struct tier_loc loc);
 /* The same on disk, where room is made by storage itself: KVC_E_NO_ROOM, KVC_E_QUOTA. */
@@ -612,17 +614,18 @@ void room_places(struct core *c, const struct block *b, struct core_places *plac
 /* What goes next of what may leave memory so that `payer` has room: only of `within` and those
  * below it, 0: of everybody. POLICY_NO_BLOCK. */
 uint32_t evict_next(struct core *c, uint32_t payer, uint32_t within);
-/* Whether what comes in so is worth more than the block that evict_next() named. */
-bool evict_is_worth(struct core *c, uint32_t victim, const struct welcome *w);
-/* A block that goes next in vain: as good as used. */
-void evict_spare(struct core *c, uint32_t no);
+/* The block that evict_next() named goes, with all below it, for what comes in so: 0,
+ * KVC_E_NOT_WORTH if judged, KVC_E_FULL: not so now, it is as good as used. patient: as below. */
+int evict_victim(struct core *c, uint32_t payer, uint32_t victim, bool patient,
+                 struct welcome *w) KVC_WARN_UNUSED;
 /* b and everything below it goes for good, unless some of it is in use, pinned or durable, or it is
  * a lot; patient: or of a higher level than b. */
 bool evict_subtree(struct core *c, struct block *b, bool patient);
 /* The same of what may go of it; returns how many blocks went, also added to *counter. */
 uint32_t evict_tree(struct core *c, uint32_t root, uint64_t *counter);
-/* One block goes, so that `payer` has a record or a part; false when there is none. */
-bool evict_one(struct core *c, uint32_t payer);
+/* One block goes, so that `payer` has a record or a part: 0, KVC_E_FULL when none can,
+ * KVC_E_NOT_WORTH if judged. */
+int evict_one(struct core *c, uint32_t payer, struct welcome *w) KVC_WARN_UNUSED;
 
 /* job.c */
 /* A step of the eviction job at hand; true: there is more to do. */
@@ -653,7 +656,7 @@ void quota_ns_gone(struct core *c, const struct core_ns *ns);
 /* Room within hard limits for `bytes` more of ns in host memory: 0, KVC_E_QUOTA, KVC_E_BUSY if
  * patient, KVC_E_NOT_WORTH if judged. */
 int quota_room(struct core *c, const struct core_ns *ns, uint32_t bytes,
-               const struct welcome *w) KVC_WARN_UNUSED;
+               struct welcome *w) KVC_WARN_UNUSED;
 /* The same on disk: what is on disk of who is over its limit goes. KVC_E_QUOTA. */
 int quota_disk(struct core *c, const struct core_ns *ns, uint64_t bytes) KVC_WARN_UNUSED;
 /* Some of its owners has more in memory than leaves it a margin below its limit. */
@@ -813,6 +816,8 @@ void names_destroy(struct core *c);
 bool names_step(struct core *c);
 /* Some name reaches it. */
 bool block_named(const struct core *c, const struct block *b);
+/* What comes behind it goes on from where a conversation ends, that has a name. */
+bool block_goes_on(struct core *c, const struct block *b);
 /* What must not go for good to make room: it is durable, or on its way to that for a name. */
 bool block_kept(const struct core *c, const struct block *b);
 /* It is about to go, and nothing is below it: names that hold it fall back on its parent. */

@@ -20,11 +20,6 @@ uint32_t evict_next(struct core *c, uint32_t payer, uint32_t within)
     return retain_victim(c->retain, payer, within, c->largest, c->now_ms, block_can_leave, c);
 }
 
-bool evict_is_worth(struct core *c, uint32_t victim, const struct welcome *w)
-{
-    return !w->judged || retain_admits(c->retain, &w->hint, w->level, victim, c->now_ms);
-}
-
 bool evict_subtree(struct core *c, struct block *b, bool patient)
 {
     const uint32_t root = block_no(c, b);
@@ -72,32 +67,45 @@ static struct block *disk_leaf(struct core *c, uint32_t payer)
     return best;
 }
 
-void evict_spare(struct core *c, uint32_t no)
+/* A block that goes next in vain: as good as used. */
+static void evict_spare(struct core *c, uint32_t no)
 {
     c->cfg.policy->touch(c->policy, no, c->now_ms);
 }
 
-bool evict_one(struct core *c, uint32_t payer)
+int evict_victim(struct core *c, uint32_t payer, uint32_t victim, bool patient, struct welcome *w)
+{
+    if (w->judged && !retain_admits(c->retain, payer, &w->hint, w->level, victim, c->now_ms))
+        return KVC_E_NOT_WORTH;
+    if (!evict_subtree(c, &c->blocks[victim], patient)) {
+        evict_spare(c, victim);
+        return KVC_E_FULL;
+    }
+    w->judged = false;
+    return 0;
+}
+
+int evict_one(struct core *c, uint32_t payer, struct welcome *w)
 {
     struct block *b = c->cfg.disk ? disk_leaf(c, payer) : NULL;
     if (b) {
         evict_for_room(c, b);
-        return true;
+        return 0;
     }
     for (uint32_t n = 0; n < SUBTREE_MAX; n++) {
         const uint32_t no = evict_next(c, payer, 0);
         if (no == POLICY_NO_BLOCK) {
             b = clean_pop(c, payer);
             if (!b)
-                return false;
+                return KVC_E_FULL;
             clean_recall(c, b);
             continue;
         }
-        if (evict_subtree(c, &c->blocks[no], n < SUBTREE_MAX / 2))
-            return true;
-        evict_spare(c, no);
+        const int err = evict_victim(c, payer, no, n < SUBTREE_MAX / 2, w);
+        if (err != KVC_E_FULL)
+            return err;
     }
-    return false;
+    return KVC_E_FULL;
 }
 
 uint32_t evict_tree(struct core *c, uint32_t root, uint64_t *counter)

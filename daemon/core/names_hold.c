@@ -6,6 +6,8 @@
  */
 #include "names__.h"
 
+#define GOES_ON_LOOKS 64u /* blocks behind one, of which one may be the end of a conversation */
+
 /* ---- one block ---- */
 
 /* The level that it has without end, in every tier. set: whatever it was. */
@@ -199,6 +201,34 @@ void names_lost(struct core *c, const struct block *b)
 bool block_named(const struct core *c, const struct block *b)
 {
     return c->names && c->names->of[block_no(c, b)].n > 0;
+}
+
+/* A conversation does: it is to be named again when it has gone on. */
+static bool ends_here(const struct names *n, uint32_t block)
+{
+    for (uint32_t no = n->of[block].refs; no != 0; no = n->ref[no - 1].next_of_block + 1)
+        if (n->name[n->ref[no - 1].name].kind == KVC_NAME_CONVERSATION)
+            return true;
+    return false;
+}
+
+bool block_goes_on(struct core *c, const struct block *b)
+{
+    if (c->m.named_blocks == 0)
+        return false;
+    while (!block_named(c, b)) {
+        if (b->parent == CORE_NONE)
+            return false;
+        b = &c->blocks[b->parent];
+    }
+    if (ends_here(c->names, block_no(c, b)))
+        return true;
+    /* Nothing is behind a block that is partly filled: what goes on from it is beside it. */
+    unsigned looks = GOES_ON_LOOKS;
+    for (uint32_t no = b->child; no != CORE_NONE && looks > 0; no = c->blocks[no].next, looks--)
+        if (c->blocks[no].tokens < block_group(c, b)->block_tokens && ends_here(c->names, no))
+            return true;
+    return false;
 }
 
 bool block_kept(const struct core *c, const struct block *b)

@@ -315,7 +315,7 @@ static bool is_on_disk(const struct block *b)
 }
 
 /* One block of `over` leaves memory: 0, KVC_E_QUOTA when none can, KVC_E_NOT_WORTH. */
-static int quota_make(struct core *c, uint32_t payer, uint32_t over, const struct welcome *w)
+static int quota_make(struct core *c, uint32_t payer, uint32_t over, struct welcome *w)
 {
     struct block *b = c->cfg.disk ? clean_of(c, over) : NULL;
     for (uint32_t n = 0; !b && n < QUOTA_PATIENCE; n++) {
@@ -325,13 +325,10 @@ static int quota_make(struct core *c, uint32_t payer, uint32_t over, const struc
         b = &c->blocks[no];
         if (is_on_disk(b))
             break;
-        if (!evict_is_worth(c, no, w))
-            return KVC_E_NOT_WORTH;
-        if (evict_subtree(c, b, n < QUOTA_PATIENCE / 2)) {
-            c->m.quota_evicted++;
-            return 0;
-        }
-        evict_spare(c, no);
+        const int err = evict_victim(c, payer, no, n < QUOTA_PATIENCE / 2, w);
+        c->m.quota_evicted += err == 0;
+        if (err != KVC_E_FULL)
+            return err;
         b = NULL;
     }
     if (!b)
@@ -341,7 +338,7 @@ static int quota_make(struct core *c, uint32_t payer, uint32_t over, const struc
     return 0;
 }
 
-int quota_room(struct core *c, const struct core_ns *ns, uint32_t bytes, const struct welcome *w)
+int quota_room(struct core *c, const struct core_ns *ns, uint32_t bytes, struct welcome *w)
 {
     for (;;) {
         const uint32_t over = retain_over(c->retain, ns->payer, 0, bytes);

@@ -82,8 +82,8 @@ static struct block *next_clean(struct core *c, uint32_t payer)
 
 /* One block makes room: 0, KVC_E_FULL when none can, KVC_E_BUSY when one will soon,
  * KVC_E_NOT_WORTH. */
-static int room_make(struct core *c, const struct core_ns *ns, uint32_t bytes,
-                     const struct welcome *w, uint32_t *in_vain)
+static int room_make(struct core *c, const struct core_ns *ns, uint32_t bytes, struct welcome *w,
+                     uint32_t *in_vain)
 {
     const struct tier *host = c->cfg.host;
     struct block *b = next_clean(c, ns->payer);
@@ -104,21 +104,17 @@ static int room_make(struct core *c, const struct core_ns *ns, uint32_t bytes,
         const uint32_t no = evict_next(c, ns->payer, 0);
         if (no == POLICY_NO_BLOCK)
             return KVC_E_FULL;
-        if (!evict_is_worth(c, no, w))
-            return KVC_E_NOT_WORTH;
-        b = &c->blocks[no];
-        const bool helps = host->ops->helps(host, some_loc(c, b), ns->principal, bytes);
-        if (evict_subtree(c, b, n < ROOM_PATIENCE / 2)) {
-            *in_vain += !helps;
-            return 0;
-        }
-        evict_spare(c, no);
+        const struct tier_loc loc = some_loc(c, &c->blocks[no]);
+        const bool helps = host->ops->helps(host, loc, ns->principal, bytes);
+        const int err = evict_victim(c, ns->payer, no, n < ROOM_PATIENCE / 2, w);
+        *in_vain += err == 0 && !helps;
+        if (err != KVC_E_FULL)
+            return err;
     }
     return KVC_E_FULL;
 }
 
-int host_take(struct core *c, const struct block *b, const struct welcome *w,
-              struct tier_loc *ret_loc)
+int host_take(struct core *c, const struct block *b, struct welcome *w, struct tier_loc *ret_loc)
 {
     struct tier *host = c->cfg.host;
     struct core_ns *ns = block_ns(c, b);

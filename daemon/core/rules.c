@@ -6,7 +6,18 @@ static struct core_rules rules_now(const struct core *c)
 {
     return (struct core_rules){.keep_percent = core_keep_percent_now(c),
                                .load_or_recompute = core_load_or_recompute_now(c),
+                               .admission = core_admission_now(c),
                                .pin_bytes_max = core_pin_budget_now(c)};
+}
+
+void core_admission(struct core *c, bool on)
+{
+    c->admission = on;
+}
+
+bool core_admission_now(const struct core *c)
+{
+    return c->admission;
 }
 
 void rules_begin(struct core *c)
@@ -21,6 +32,7 @@ void core_policy_view(const struct core *c, struct core_policy_view *ret_view)
     *ret_view = (struct core_policy_view){.now = rules_now(c),
                                           .start = c->start,
                                           .hints = c->cfg.policy->advise != NULL,
+                                          .admits = c->cfg.policy->admits != NULL,
                                           .pins = c->cfg.pins_max > 0,
                                           .disk_bytes_per_s = speed.disk_bytes_per_s,
                                           .disk_latency_ns = speed.disk_latency_ns};

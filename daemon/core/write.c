@@ -18,6 +18,7 @@ struct reserving {
     struct reservation *r;
     struct tier_loc near; /* where the block before landed */
     bool judged;          /* new blocks, beside what would go for them */
+    bool asked;           /* whether they go on from a conversation, which are not */
 };
 
 static const char *reserve_fault(struct core *c, const struct core_reserve *in)
@@ -51,19 +52,22 @@ static const char *reserve_fault(struct core *c, const struct core_reserve *in)
     return NULL;
 }
 
-static int take_part(struct reserving *x, struct block *b, const struct welcome *w)
+static int take_part(struct reserving *x, struct block *b, struct welcome *w)
 {
     struct core *c = x->c;
     const uint64_t claims = x->cl->claim_bytes + x->group->block_bytes;
     if (c->cfg.claim_bytes_max && claims > c->cfg.claim_bytes_max)
         return KVC_E_FULL;
     struct part *p = pool_get(c->parts);
-    for (unsigned tries = 0; !p && tries < 64 && evict_one(c, x->in->ns->payer); tries++)
+    int err = 0;
+    for (unsigned tries = 0; !p && !err && tries < 64; tries++) {
+        err = evict_one(c, x->in->ns->payer, w);
         p = pool_get(c->parts);
+    }
     if (!p)
-        return KVC_E_FULL;
+        return err ? err : KVC_E_FULL;
     struct tier_loc loc;
-    int err = host_take(c, b, w, &loc);
+    err = host_take(c, b, w, &loc);
     if (!err) {
         err = run_push(c, client_no(c, x->cl), &x->r->blocks, block_no(c, b), b->gen);
         if (err)
@@ -86,22 +90,25 @@ static int take_part(struct reserving *x, struct block *b, const struct welcome 
     return 0;
 }
 
-static struct block *new_record(struct core *c, uint32_t payer)
+static int new_record(struct core *c, uint32_t payer, struct welcome *w, struct block **ret_block)
 {
-    struct block *b = block_new(c);
-    while (!b && evict_one(c, payer))
-        b = block_new(c);
-    return b;
+    int err = 0;
+    while (!(*ret_block = block_new(c)) && !err)
+        err = evict_one(c, payer, w);
+    return *ret_block ? 0 : err;
 }
 
-/* How a new block of key i is taken. What continues something that was named or pinned is taken
- * whatever it is worth. */
-static struct welcome welcome_of(const struct reserving *x, uint32_t i, const struct block *b,
+/* How a new block of key i is taken. A conversation that has a name and goes on is taken whatever
+ * it is worth: it is to be named again. */
+static struct welcome welcome_of(struct reserving *x, uint32_t i, const struct block *b,
                                  const struct block *parent)
 {
     struct core *c = x->c;
     struct welcome w = {.near = x->near};
-    if (!x->judged || (parent && (block_named(c, parent) || block_pinned(parent))))
+    if (x->judged && !x->asked && parent)
+        x->judged = !block_goes_on(c, parent);
+    x->asked = true;
+    if (!x->judged)
         return w;
     struct core_wish wish;
     w.judged = true;
@@ -121,14 +128,18 @@ static int announce(struct reserving *x, uint32_t i, uint32_t tokens, struct blo
         block_touch_path(c, parent);
         block_hold(parent); /* making room must not evict it */
     }
-    struct block *b = new_record(c, x->in->ns->payer);
-    int err = b ? 0 : KVC_E_FULL;
+    const struct block new = {.key = *(const struct key256 *)key,
+                              .ns = (uint16_t)(x->in->ns - c->ns),
+                              .group = x->in->group & 0xfu,
+                              .tokens = tokens & 0x7ffu};
+    struct welcome w = welcome_of(x, i, &new, parent);
+    struct block *b;
+    int err = new_record(c, x->in->ns->payer, &w, &b);
     if (b) {
-        memcpy(b->key.b, key, KVC_KEY_BYTES);
-        b->ns = (uint16_t)(x->in->ns - c->ns);
-        b->group = x->in->group & 0xfu;
-        b->tokens = (uint16_t)tokens;
-        const struct welcome w = welcome_of(x, i, b, parent);
+        b->key = new.key;
+        b->ns = new.ns;
+        b->group = new.group;
+        b->tokens = new.tokens;
         err = take_part(x, b, &w);
         if (err)
             block_abandon(c, b);
@@ -190,7 +201,7 @@ static uint8_t reserve_one(struct reserving *x, uint32_t i, struct block **block
         if (block_part(c, b, x->shard))
             return KVC_ST_PENDING;
         block_hold(b); /* as above: its other shards may be all that keeps it */
-        const struct welcome w = {.near = x->near};
+        struct welcome w = {.near = x->near};
         int err = take_part(x, b, &w);
         block_unhold(c, b);
         return !err ? KVC_ST_OK : err == KVC_E_QUOTA ? refusal(c, err) : KVC_ST_FULL;
@@ -210,7 +221,7 @@ static uint8_t reserve_one(struct reserving *x, uint32_t i, struct block **block
 static bool is_judged(const struct core *c, const struct core_reserve *in,
                       const struct core_group *g)
 {
-    return c->cfg.admission && in->judged && !c->cfg.disk && in->ns->spec.ngroups == 1 &&
+    return c->admission && in->judged && !c->cfg.disk && in->ns->spec.ngroups == 1 &&
            group_shards(in->ns, g) == 1;
 }
 

@@ -299,12 +299,15 @@ static void tell_policy(const struct svc *s, bool all, struct msg_policy_reply *
                                        .chosen = codec_text(s->cfg.policy_chosen),
                                        .keep_percent = v.now.keep_percent,
                                        .load_or_recompute = v.now.load_or_recompute,
+                                       .admission = v.now.admission,
                                        .pin_bytes_max = v.now.pin_bytes_max,
                                        .keep_percent_start = v.start.keep_percent,
                                        .load_or_recompute_start = v.start.load_or_recompute,
+                                       .admission_start = v.start.admission,
                                        .pin_bytes_max_start = v.start.pin_bytes_max,
                                        .storage = s->ports.paths != NULL,
                                        .hints = v.hints,
+                                       .admits = v.admits,
                                        .pins = v.pins};
     if (all)
         tell_learned(s, &v, reply);
@@ -329,6 +332,7 @@ void op_policy(struct request *rq)
     if (msg.action == KVC_POLICY_SET) {
         core_keep_percent(s->core, msg.keep_percent);
         core_load_or_recompute(s->core, msg.load_or_recompute);
+        core_admission(s->core, msg.admission);
         core_pin_budget(s->core, msg.pin_bytes_max);
     }
     tell_policy(s, rq->se->principal->admin, &s->list.policy);

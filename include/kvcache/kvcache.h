@@ -38,7 +38,7 @@
  * Structs that callers allocate. Set them to zero (or use an initializer) before filling them in: a
  * zero field means what it meant before the field was there. Their size and layout are part of the
  * ABI of one soname: a field is added at the end, in a release with a new soname, so recompiling is
- * enough. Before 1.0 each minor version has a soname of its own (libkvcache.so.0.4).
+ * enough. Before 1.0 each minor version has a soname of its own (libkvcache.so.0.5).
  */
 #ifndef KVCACHE_KVCACHE_H
 #define KVCACHE_KVCACHE_H
@@ -284,7 +284,8 @@ KVC_API KVC_MUST_USE int kvc_commit(struct kvc_ns *ns, uint64_t reservation, uin
                                     size_t ntokens, uint8_t *statuses);
 /* Reserve and commit in one round trip, for blocks that are all in staging already: UINT64_MAX is
  * -EINVAL here. Nobody waits for these, so they are judged: KVC_ST_NOT_WORTH = memory is full of
- * what is worth more, there is no storage behind it, and KVC_F_ALL was not given. */
+ * what is worth more, and there is no storage behind it (PROTOCOL.md, Admission: not with
+ * KVC_F_ALL, not what goes on from a named conversation, not within a guaranteed share). */
 KVC_API KVC_MUST_USE int kvc_store(struct kvc_ns *ns, const struct kvc_blocks *blocks,
                                    const uint64_t *offsets, const uint32_t *tokens, size_t ntokens,
                                    uint8_t *statuses);
@@ -324,9 +325,10 @@ struct kvc_named {
     uint64_t bytes;
 };
 /* Makes a name or moves it to seq. What is covered is the longest prefix of seq that is cached now;
- * that is what the name stands for. options may be NULL. KVC_E_GONE: nothing of it is cached;
- * KVC_E_PIN_LIMIT; KVC_E_QUOTA: a hard limit on storage is below what would be promised there, and
- * the name is as it was; KVC_E_LIMIT (names). */
+ * that is what the name stands for: what is to be named for the first time is best stored with
+ * KVC_F_ALL, and as a conversation goes on from there it is taken anyway. options may be NULL.
+ * KVC_E_GONE: nothing of it is cached; KVC_E_PIN_LIMIT; KVC_E_QUOTA: a hard limit on storage is
+ * below what would be promised there, and the name is as it was; KVC_E_LIMIT (names). */
 KVC_API KVC_MUST_USE int kvc_name_put(struct kvc_ns *ns, enum kvc_name_kind kind, const char *name,
                                       const struct kvc_seq *seq,
                                       const struct kvc_name_options *options,
@@ -690,9 +692,12 @@ struct kvc_policy_info {
     uint64_t wishes, wishes_ended;                                /* blocks */
     uint32_t levels;
     struct kvc_level level[KVC_PRIORITY_MAX + 1]; /* those that have blocks, lowest first */
+    /* What is stored into full memory is taken whatever it is worth; and as the daemon began. */
+    bool admit_all, admit_all_start;
+    bool admits; /* the policy judges what is stored: else, and with storage, all is taken anyway */
 };
-/* set: NULL, or the new values of keep_percent, load_or_recompute and pin_bytes_max; its name is
- * compared: KVC_E_BAD_ARGUMENT when it is another one, for that takes a restart. */
+/* set: NULL, or the new values of keep_percent, load_or_recompute, admit_all and pin_bytes_max; its
+ * name is compared: KVC_E_BAD_ARGUMENT when it is another one, for that takes a restart. */
 KVC_API KVC_MUST_USE int kvc_policy(struct kvc *kvc, const struct kvc_policy_info *set,
                                     struct kvc_policy_info *ret_info);
 

@@ -66,8 +66,9 @@ __attribute__((format(printf, 3, 4))) static void ctl(const struct rig *r, int c
     va_start(args, format);
     vsnprintf(words, sizeof words, format, args);
     va_end(args);
-    snprintf(line, sizeof line, "cd %s && KVCACHE_SOCKET=%s %s/kvcachectl %s 2>&1", r->dir,
-             r->socket, rig_bin(), words);
+    /* A minute: longer than any machine under load takes. */
+    snprintf(line, sizeof line, "cd %s && KVCACHE_SOCKET=%s %s/kvcachectl --timeout 60s %s 2>&1",
+             r->dir, r->socket, rig_bin(), words);
     FILE *out = popen(line, "r"); /* NOLINT(cert-env33-c): our own words */
     ck_assert_ptr_nonnull(out);
     const size_t n = fread(said, 1, sizeof said - 1, out);
@@ -328,9 +329,29 @@ START_TEST(a_policy_says_where_it_was_chosen)
     SAYS("--set (policy.eviction)");
     SAYS("pays no heed to them");
     SAYS("nothing is written or loaded");
+    SAYS("admission          on, without effect: policy s3fifo admits all\n");
     ctl(&other, 0, "policy show --json");
     SAYS("\"hints\":false");
+    SAYS("\"admits\":false");
+    SAYS("\"admission_in_effect\":false");
     SAYS("\"storage\":false");
+    rig_stop(&other);
+    rig_clean(&other);
+}
+END_TEST
+
+START_TEST(admission_is_told_and_set_where_there_is_no_storage)
+{
+    struct rig other = {.pid = 0};
+    const char *const sets[] = {"policy.admission=false", NULL};
+    rig_start(&other, sets);
+    ctl(&other, 0, "policy show");
+    SAYS("admission          off\n");
+    ctl(&other, 0, "policy set --admission on");
+    SAYS("admission          on (set; it was off at start)\n");
+    ctl(&other, 0, "policy show --json");
+    SAYS("\"admission_in_effect\":true");
+    SAYS("\"at_start\":{\"keep_percent\":0,\"load_or_recompute\":true,\"admission\":false");
     rig_stop(&other);
     rig_clean(&other);
 }
@@ -342,6 +363,7 @@ START_TEST(the_policy_is_shown_and_set)
     SAYS("density");
     SAYS("default (policy.eviction)");
     SAYS("load-or-recompute  on\n");
+    SAYS("admission          on, without effect: storage takes what leaves memory\n");
     SAYS("write budget");
     SAYS("35 where nothing is wished");
     SAYS(" 35: 48 blocks");
@@ -349,6 +371,9 @@ START_TEST(the_policy_is_shown_and_set)
     ctl(&rig, 0, "policy show --json");
     SAYS("\"chosen_by\":\"default\"");
     SAYS("\"priorities\":[{\"priority\":35,\"blocks\":48}]");
+    SAYS("\"admission\":true");
+    SAYS("\"admits\":true");
+    SAYS("\"admission_in_effect\":false");
     ctl(&rig, 0, "policy set --load-or-recompute off --keep-percent 10 --pin-limit 128KiB --json");
     SAYS("\"load_or_recompute\":false");
     SAYS("\"keep_percent\":10");
@@ -356,6 +381,9 @@ START_TEST(the_policy_is_shown_and_set)
     SAYS("10 % (set; it was 40 % at start)");
     SAYS("off (set; it was on at start)");
     SAYS("128.00 KiB of each tenant (set; it was ");
+    ctl(&rig, 0, "policy set --admission off");
+    SAYS("load-or-recompute  off (set; it was on at start)\n");
+    SAYS("admission          off (set; it was on at start)\n");
     ctl(&rig, 5, "pin add --ns %u --tip %s", kvc_ns_id(ns), hex(BLOCKS - 1));
     SAYS("--pin-limit");
     ctl(&rig, 0, "policy set --pin-limit none");
@@ -717,6 +745,7 @@ int main(void)
     tcase_add_test(t, a_drain_that_a_quota_stops_says_so);
     tcase_add_test(t, the_policy_is_shown_and_set);
     tcase_add_test(t, a_policy_says_where_it_was_chosen);
+    tcase_add_test(t, admission_is_told_and_set_where_there_is_no_storage);
     tcase_add_test(t, an_eviction_does_what_its_dry_run_says);
     tcase_add_test(t, a_quota_says_what_keeps_it_above_its_limit);
     tcase_add_test(t, evicting_by_tenant_model_and_priority);

@@ -184,9 +184,9 @@ def requests():
         request("quota_list", "as it is", []),
         request("usage", "from the start", [0]),
         request("usage", "after the last", [U32]),
-        request("policy", "show", [0, "", 0, 0, 0]),
-        request("policy", "set", [1, "density", 60, 1, 1 << 34]),
-        request("policy", "largest", [1, "n" * 127, 100, 1, U64]),
+        request("policy", "show", [0, "", 0, 0, 0, 0]),
+        request("policy", "set", [1, "density", 60, 1, 0, 1 << 34]),
+        request("policy", "largest", [1, "n" * 127, 100, 1, 1, U64]),
         request("blocks", "from a block to the first one", [1, 0, 0, K[2], 0, 256, 0]),
         request("blocks", "two levels below, continued", [1, 0, 1, K[0], 2, 100, 0x100000007]),
         request("blocks", "roots of a group", [7, 15, 2, b"", 0, 1, 0]),
@@ -545,15 +545,25 @@ def replies():
         reply(
             "policy",
             "as it is",
-            ["density", "expected hits", "/etc/kvcache/daemon.yaml:119", 60, 1, 0, 40, 1, 0, 1, 1, 1, 1]
+            ["density", "expected hits", "/etc/kvcache/daemon.yaml:119", 60, 1, 0, 0, 40, 1, 1, 0]
+            + [1, 1, 1, 1, 1]
             + [1 << 40, 1 << 30, 1 << 39, 3 << 30, 150, 4, 3, 2, 1, 12, 5]
             + [[[35, 1000], [60, 12]]],
         ),
-        reply("policy", "without rights", ["lru", "", "default", 40, 0, 1, 40, 1, 1] + [0] * 15 + [[]]),
+        reply(
+            "policy",
+            "without rights",
+            ["lru", "", "default", 40, 0, 1, 1, 40, 1, 0, 1] + [0] * 16 + [[]],
+        ),
+        reply(
+            "policy",
+            "judges, heeds no hints",
+            ["other", "", "default", 40, 1, 1, 1, 40, 1, 1, 1, 0, 0, 1] + [0] * 13 + [[]],
+        ),
         reply(
             "policy",
             "largest",
-            ["n" * 127, "x" * 512, "c" * 255, U32, 1, U64, U32, 1, U64, 1, 1, 1, 1]
+            ["n" * 127, "x" * 512, "c" * 255, U32, 1, 1, U64, U32, 1, 1, U64, 1, 1, 1, 1, 1]
             + [U64] * 11
             + [[[i, U64] for i in range(101)]],
         ),

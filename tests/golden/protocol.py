@@ -128,7 +128,7 @@ REQUESTS = {
     "quota_set": (32, QUOTA),
     "quota_list": (33, []),
     "usage": (34, fields("after")),
-    "policy": (35, fields("action name:t keep_percent load_or_recompute pin_bytes_max")),
+    "policy": (35, fields("action name:t keep_percent load_or_recompute admission pin_bytes_max")),
     "ns_spec": (36, fields("ns")),
     "hint": (23, SEQ + fields("kind within_ms")),
     "devices": (37, []),
@@ -189,10 +189,10 @@ REPLIES = {
     "quota_list": [("items", QUOTA + fields("host_bytes nvme_bytes host_promised nvme_promised"))],
     "usage": fields("more") + [("items", USAGE)],
     "policy": fields(
-        "name:t text:t chosen:t keep_percent load_or_recompute pin_bytes_max keep_percent_start"
-        " load_or_recompute_start pin_bytes_max_start storage hints pins all writes_per_day spent_bytes"
-        " left_bytes load_bytes_per_s load_latency_us hints_ended hints_continue hints_soon"
-        " hints_scan wishes wishes_ended"
+        "name:t text:t chosen:t keep_percent load_or_recompute admission pin_bytes_max"
+        " keep_percent_start load_or_recompute_start admission_start pin_bytes_max_start storage"
+        " hints admits pins all writes_per_day spent_bytes left_bytes load_bytes_per_s"
+        " load_latency_us hints_ended hints_continue hints_soon hints_scan wishes wishes_ended"
     )
     + [("levels", fields("priority blocks"))],
     "devices": [("devices", DEVICE)],

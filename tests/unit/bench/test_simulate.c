@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The simulator on traces so small that every hit can be told by hand. */
 #include <check.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -57,20 +58,72 @@ START_TEST(time_does_not_go_back_and_a_trace_without_it_gets_one)
 }
 END_TEST
 
-/* Three requests in the first ten seconds, one in the next, two in the last; as far apart as six
- * are in twenty seconds, there. */
-START_TEST(requests_of_one_coarse_time_are_spread_over_it)
+static void expect_times(unsigned n, const uint64_t *time, const uint64_t *want)
 {
-    static const unsigned time[] = {0, 0, 0, 10000, 20000, 20000},
-                          want[] = {0, 3333, 6666, 10000, 20000, 23333};
-    for (unsigned i = 0; i < 6; i++) {
+    for (unsigned i = 0; i < n; i++) {
         char line[64];
-        snprintf(line, sizeof(line), "{\"timestamp\": %u, \"hash_ids\": [1]}", time[i]);
+        snprintf(line, sizeof(line), "{\"timestamp\": %" PRIu64 ", \"hash_ids\": [1]}", time[i]);
         ask(line);
     }
     ck_assert_int_eq(sim_forest_create(&trace, &forest), 0);
-    for (unsigned i = 0; i < 6; i++)
-        ck_assert_uint_eq(forest->at_ms[i], want[i]);
+    for (unsigned i = 0; i < n; i++)
+        ck_assert_msg(forest->at_ms[i] == want[i], "%u of %u: %" PRIu64 ", not %" PRIu64, i, n,
+                      forest->at_ms[i], want[i]);
+    teardown();
+    setup();
+}
+
+#define EPOCH UINT64_C(1700000000000)
+
+/* Three requests in the first ten seconds, one in the next, two in the last; as far apart as six
+ * are in twenty seconds, there. The same in any year. */
+START_TEST(requests_of_one_coarse_time_are_spread_over_it)
+{
+    static const uint64_t time[] = {0, 0, 0, 10000, 20000, 20000},
+                          want[] = {0, 3333, 6666, 10000, 20000, 23333};
+    expect_times(6, time, want);
+    uint64_t later[6], want_later[6];
+    for (unsigned i = 0; i < 6; i++) {
+        later[i] = EPOCH + time[i];
+        want_later[i] = EPOCH + want[i];
+    }
+    expect_times(6, later, want_later);
+}
+END_TEST
+
+/* Six of eight requests in the last of three seconds, so 250 ms apart on average. */
+START_TEST(requests_of_the_last_time_are_spread_no_wider_than_others)
+{
+    static const uint64_t time[] = {EPOCH,        EPOCH + 1000, EPOCH + 2000, EPOCH + 2000,
+                                    EPOCH + 2000, EPOCH + 2000, EPOCH + 2000, EPOCH + 2000},
+                          want[] = {EPOCH,        EPOCH + 1000, EPOCH + 2000, EPOCH + 2166,
+                                    EPOCH + 2333, EPOCH + 2500, EPOCH + 2666, EPOCH + 2833};
+    expect_times(8, time, want);
+}
+END_TEST
+
+START_TEST(requests_of_one_time_come_a_second_apart)
+{
+    static const uint64_t ones[] = {1, 1, 1}, want_ones[] = {1, 1001, 2001},
+                          epoch[] = {EPOCH, EPOCH, EPOCH},
+                          want_epoch[] = {EPOCH, EPOCH + 1000, EPOCH + 2000};
+    expect_times(3, ones, want_ones);
+    expect_times(3, epoch, want_epoch);
+}
+END_TEST
+
+START_TEST(time_does_not_wrap)
+{
+    static const uint64_t whole[] = {0, 0, 0, UINT64_MAX, UINT64_MAX},
+                          want_whole[] = {0, UINT64_MAX / 3, UINT64_MAX / 3 * 2, UINT64_MAX,
+                                          UINT64_MAX},
+                          one[] = {UINT64_MAX - 1000, UINT64_MAX - 1000},
+                          want_one[] = {UINT64_MAX - 1000, UINT64_MAX - 500},
+                          end[] = {UINT64_MAX - 3000, UINT64_MAX - 1, UINT64_MAX - 1},
+                          want_end[] = {UINT64_MAX - 3000, UINT64_MAX - 1, UINT64_MAX - 1};
+    expect_times(5, whole, want_whole);
+    expect_times(2, one, want_one);
+    expect_times(3, end, want_end);
 }
 END_TEST
 
@@ -342,6 +395,103 @@ START_TEST(each_decision_is_timed)
 }
 END_TEST
 
+/* ---- a sweep ---- */
+
+#define DOCS 32u
+#define DOC  64u /* blocks; all of them five times what memory holds */
+
+static void ask_chain_at(unsigned ms, unsigned first, unsigned n)
+{
+    char line[4096];
+    int at = snprintf(line, sizeof(line), "{\"timestamp\": %u, \"hash_ids\": [%u", ms, first);
+    for (unsigned i = 1; i < n; i++)
+        at += snprintf(line + at, sizeof(line) - (size_t)at, ",%u", first + i);
+    snprintf(line + at, sizeof(line) - (size_t)at, "]}");
+    ask(line);
+}
+
+static void ask_chain(unsigned second, unsigned first, unsigned n)
+{
+    ask_chain_at(second * 1000, first, n);
+}
+
+/* Ten minutes of people: each four seconds one begins, who asks one to five times, 15 to 60 seconds
+ * apart. */
+static void chats(unsigned scale)
+{
+    for (unsigned second = 0; second < 600; second++)
+        for (unsigned who = 0; 4 * who <= second; who++) {
+            const unsigned since = second - 4 * who, each = 15 * (1 + who % 4), turn = since / each;
+            if (since % each == 0 && turn < 1 + who % 5)
+                ask_chain(second, 100000 + 1000 * who, scale * (8 + 3 * turn));
+        }
+}
+
+static void sweep(unsigned room, unsigned want_hits, bool admit_all)
+{
+    struct sim_config c = config(&policy_density, room, 0);
+    c.admit_all = admit_all;
+    ck_assert_int_eq(sim_forest_create(&trace, &forest), 0);
+    run(c);
+    const uint32_t hit = hits[trace.n_requests - 1].host;
+    ck_assert_msg(hit >= want_hits, "hit %u, wanted %u", hit, want_hits);
+    ck_assert_uint_gt(counts.evicted + counts.not_worth, room * 5 / 2);
+}
+
+/* In a fresh daemon or one that has served for a while; a quick one and a slow one; of large blocks
+ * and of small ones; where blocks may be refused and where not. No hints. */
+START_TEST(a_sweep_over_documents_does_not_evict_a_conversation)
+{
+    const unsigned each_s = _i / 2 % 2, scale = _i / 4 % 2 ? 5 : 1;
+    if (_i % 2)
+        chats(scale);
+    for (unsigned turn = 0; turn < 3; turn++)
+        ask_chain(600 + 20 * turn, 1000, scale * (16 + 4 * turn));
+    for (unsigned i = 0; i < DOCS; i++)
+        ask_chain(641 + i * each_s, 1000000 + 1000 * i, scale * DOC);
+    ask_chain(641 + DOCS * each_s + 2, 1000, scale * 24);
+    sweep(scale * DOCS * DOC / 5, scale * 23, _i / 8);
+}
+END_TEST
+
+/* Chats that end after the third turn, all of them, and answer after the same time, and one that
+ * waits longer than anybody before it. Time goes on as in tests, as with agents, as with people. */
+START_TEST(a_sweep_does_not_evict_who_waits_longer_than_all_others)
+{
+    enum { CHATS = 150, TURN = 20, CONV = 256, BIG = 320 };
+    static const unsigned turns[] = {8, 200, 5000};
+    const unsigned each = turns[_i % 3], wait = each * (_i / 3 % 2 ? 10 : 3);
+    unsigned now = 160;
+    for (unsigned i = 0; i < CHATS; i++)
+        for (unsigned turn = 1; turn <= 3; turn++, now += each)
+            ask_chain_at(now, 10000000 + 10000 * i, turn * TURN);
+    ask_chain_at(now, 1000, CONV / 2);
+    now += each;
+    ask_chain_at(now, 1000, CONV);
+    now += wait;
+    for (unsigned i = 0; i < DOCS; i++, now += each)
+        ask_chain_at(now, 1000000 + 1000 * i, BIG);
+    ask_chain_at(now, 1000, CONV);
+    sweep(DOCS * BIG / 5, CONV * 95 / 100, _i / 6);
+}
+END_TEST
+
+START_TEST(with_admit_all_no_block_is_refused)
+{
+    make_random(2000);
+    struct sim_config c = config(policy_by_name("default"), 50, 0);
+    ck_assert_ptr_nonnull(c.ops->admits);
+    run(c);
+    const struct sim_counts judged = counts;
+    ck_assert_uint_gt(judged.not_worth, 0);
+    c.admit_all = true;
+    run(c);
+    ck_assert_uint_eq(counts.not_worth, 0);
+    ck_assert_uint_ne(counts.host_hits, judged.host_hits);
+    ck_assert_uint_gt(counts.evicted, judged.evicted);
+}
+END_TEST
+
 /* ---- the bound ---- */
 
 #define SMALL_NODES    8u
@@ -473,6 +623,9 @@ int main(void)
     tcase_add_test(t, equal_ids_are_one_node_below_one_parent);
     tcase_add_test(t, time_does_not_go_back_and_a_trace_without_it_gets_one);
     tcase_add_test(t, requests_of_one_coarse_time_are_spread_over_it);
+    tcase_add_test(t, requests_of_the_last_time_are_spread_no_wider_than_others);
+    tcase_add_test(t, requests_of_one_time_come_a_second_apart);
+    tcase_add_test(t, time_does_not_wrap);
     tcase_add_test(t, lru_goes_leaf_first);
     tcase_add_test(t, each_policy_hits_as_told_by_hand);
     tcase_add_test(t, a_request_that_is_larger_than_the_cache_keeps_its_beginning);
@@ -487,6 +640,9 @@ int main(void)
     tcase_add_test(t, the_write_budget_is_kept);
     tcase_add_test(t, a_run_is_the_same_every_time);
     tcase_add_test(t, each_decision_is_timed);
+    tcase_add_loop_test(t, a_sweep_over_documents_does_not_evict_a_conversation, 0, 16);
+    tcase_add_loop_test(t, a_sweep_does_not_evict_who_waits_longer_than_all_others, 0, 12);
+    tcase_add_test(t, with_admit_all_no_block_is_refused);
     tcase_add_test(t, belady_is_what_trying_everything_finds);
     tcase_add_test(t, no_policy_is_better_than_belady);
     tcase_add_test(t, time_to_first_token_as_computed_by_hand);

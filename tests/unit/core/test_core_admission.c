@@ -9,7 +9,7 @@
 
 static struct {
     struct policy_ops ops;
-    bool yes;
+    bool yes, once; /* once: the answer, to one question alone */
     unsigned asked;
     struct policy_hint hint; /* of the last question */
     uint32_t victim;
@@ -23,7 +23,9 @@ static bool judge_admits(struct policy *p, const struct policy_hint *hint, uint3
     judge.asked++;
     judge.hint = *hint;
     judge.victim = victim;
-    return judge.yes;
+    const bool yes = judge.yes;
+    judge.yes &= !judge.once;
+    return yes;
 }
 
 /* Four blocks of host memory, filled with chain 1; `disk` blocks of a disk. */
@@ -35,7 +37,7 @@ static void begin_full(uint32_t disk, bool admission)
     r.disk_cfg = (struct fake_disk_config){.slots = disk, .region_slots = 8, .seed = 3};
     judge.ops = policy_lru;
     judge.ops.admits = judge_admits;
-    judge.yes = false;
+    judge.yes = judge.once = false;
     judge.asked = 0;
     r.cfg.policy = &judge.ops;
     r.cfg.admission = admission;
@@ -56,6 +58,13 @@ static uint8_t reserve(struct rig_put p)
     for (uint32_t i = 1; i < p.n; i++)
         ck_assert_uint_eq(p.statuses[i], p.statuses[0]);
     return p.statuses[0];
+}
+
+static uint8_t reserve_at(uint32_t chain, uint32_t level)
+{
+    const struct core_range all = {.wish = {.level = level}};
+    const struct core_retention retention = {.range = &all, .n = 1};
+    return reserve((struct rig_put){.chain = chain, .retention = &retention});
 }
 
 static uint32_t there(uint32_t chain)
@@ -132,6 +141,37 @@ START_TEST(switched_off_all_is_taken)
 }
 END_TEST
 
+START_TEST(it_is_switched_while_it_runs)
+{
+    struct core_policy_view v;
+    begin_full(0, true);
+    ck_assert_uint_eq(reserve((struct rig_put){.chain = 2}), KVC_ST_NOT_WORTH);
+    core_admission(r.core, false);
+    ck_assert_uint_eq(reserve((struct rig_put){.chain = 2}), KVC_ST_OK);
+    ck_assert_uint_eq(there(1), 3);
+    ck_assert_uint_eq(judge.asked, 1);
+    core_policy_view(r.core, &v);
+    ck_assert(!v.now.admission && v.start.admission && v.admits);
+    core_admission(r.core, true);
+    ck_assert_uint_eq(reserve((struct rig_put){.chain = 3}), KVC_ST_NOT_WORTH);
+    rig_end(&r);
+}
+END_TEST
+
+/* Nor by level. */
+START_TEST(a_policy_that_does_not_judge_takes_all)
+{
+    struct core_policy_view v;
+    begin_full(0, true);
+    judge.ops.admits = NULL;
+    core_policy_view(r.core, &v);
+    ck_assert(v.now.admission && !v.admits);
+    ck_assert_uint_eq(reserve_at(2, RETAIN_DEFAULT - 1), KVC_ST_OK);
+    ck_assert_uint_eq(there(1), 3);
+    rig_end(&r);
+}
+END_TEST
+
 START_TEST(with_storage_all_is_taken)
 {
     begin_full(64, true);
@@ -141,14 +181,9 @@ START_TEST(with_storage_all_is_taken)
 }
 END_TEST
 
-static uint8_t reserve_at(uint32_t chain, uint32_t level)
-{
-    const struct core_range all = {.wish = {.level = level}};
-    const struct core_retention retention = {.range = &all, .n = 1};
-    return reserve((struct rig_put){.chain = chain, .retention = &retention});
-}
-
-START_TEST(a_higher_level_is_worth_more_and_a_lower_one_less)
+/* A lower one is refused where it was wished below what nothing is wished for: else whoever has
+ * filled memory at a high level would keep all others out. */
+START_TEST(a_higher_level_is_worth_more_and_one_below_the_default_less)
 {
     begin_full(0, true);
     judge.yes = true;
@@ -160,6 +195,83 @@ START_TEST(a_higher_level_is_worth_more_and_a_lower_one_less)
     ck_assert_uint_eq(reserve_at(2, RETAIN_DEFAULT + 1), KVC_ST_OK);
     ck_assert_uint_eq(judge.asked, 1);
     ck_assert_uint_eq(there(1), 3);
+    rig_end(&r);
+}
+END_TEST
+
+START_TEST(a_high_level_of_others_keeps_nobody_out)
+{
+    begin_full(0, true);
+    const struct core_range all = {.wish = {.level = 90}};
+    const struct core_retention retention = {.range = &all, .n = 1};
+    struct rig_put p = {.ns = ns, .chain = 1, .n = 4, .retention = &retention};
+    ck_assert_int_eq(rig_reserve(&r, 1, &p), 0); /* they exist, and are wished for */
+    ck_assert_uint_eq(reserve_at(2, RETAIN_DEFAULT - 1), KVC_ST_NOT_WORTH);
+    ck_assert_uint_eq(reserve_at(2, RETAIN_DEFAULT), KVC_ST_OK);
+    ck_assert_uint_eq(judge.asked, 0);
+    rig_end(&r);
+}
+END_TEST
+
+/* Of one block of four times the size: what has gone for it went for something. */
+START_TEST(what_something_has_gone_for_is_taken)
+{
+    begin_full(0, true);
+    const struct core_ns_spec big = rig_spec("big", BT, 4 * 64);
+    struct core_ns *of = rig_ns(&r, 1, &big);
+    for (unsigned yes = 0; yes < 2; yes++) {
+        struct rig_put p = {.ns = of, .chain = 2, .n = 1, .judged = true};
+        judge.yes = yes;
+        judge.once = true;
+        ck_assert_int_eq(rig_reserve(&r, 1, &p), 0);
+        ck_assert_uint_eq(p.statuses[0], yes ? KVC_ST_OK : KVC_ST_NOT_WORTH);
+        ck_assert_uint_eq(there(1), yes ? 0 : 4);
+    }
+    rig_end(&r);
+}
+END_TEST
+
+START_TEST(where_the_index_is_full_it_is_judged_too)
+{
+    begin_full(0, true);
+    rig_end(&r);
+    rig_defaults(&r);
+    r.cfg.policy = &judge.ops;
+    r.cfg.admission = true;
+    r.cfg.blocks_max = 16;
+    rig_begin(&r);
+    const struct core_ns_spec spec = rig_spec("m", BT, 64);
+    ns = rig_ns(&r, 1, &spec);
+    store(1, 0, 16);
+    ck_assert_uint_eq(reserve((struct rig_put){.chain = 2}), KVC_ST_NOT_WORTH);
+    ck_assert_uint_eq(core_metrics(r.core)->blocks_evicted, 0);
+    judge.yes = true;
+    ck_assert_uint_eq(reserve((struct rig_put){.chain = 2}), KVC_ST_OK);
+    ck_assert_uint_eq(core_metrics(r.core)->blocks_evicted, 1);
+    rig_end(&r);
+}
+END_TEST
+
+/* What is guaranteed comes in, for what others borrowed of it. */
+START_TEST(within_a_share_nothing_is_judged)
+{
+    begin_full(0, true);
+    const struct core_ns_spec spec = rig_spec("lender", BT, 64);
+    struct core_ns *borrower = ns;
+    ns = rig_ns(&r, 1, &spec);
+    struct core_ns_view v;
+    core_ns_view(ns, &v);
+    const struct core_quota q = {.scope = KVC_SCOPE_NS,
+                                 .ns = v.id,
+                                 .bytes = {{RETAIN_NO_LIMIT, RETAIN_NO_LIMIT}, {2 * 64, 0}}};
+    ck_assert_int_eq(core_quota_set(r.core, &q), 0);
+    rig_settle(&r);
+    ck_assert_uint_eq(reserve((struct rig_put){.chain = 2, .n = 2}), KVC_ST_OK);
+    ck_assert_uint_eq(judge.asked, 0);
+    ck_assert_uint_eq(reserve((struct rig_put){.chain = 3}), KVC_ST_NOT_WORTH);
+    ck_assert_uint_eq(judge.asked, 1);
+    ns = borrower;
+    ck_assert_uint_eq(there(1), 2);
     rig_end(&r);
 }
 END_TEST
@@ -197,21 +309,76 @@ START_TEST(blocks_of_several_groups_or_shards_are_all_taken)
 }
 END_TEST
 
-START_TEST(what_continues_a_name_or_a_pin_is_taken)
+static uint8_t reserve_behind(uint32_t i, uint32_t chain)
+{
+    const struct key256 parent = rig_key(1, i);
+    const struct core_reserve in = {.ns = ns,
+                                    .parent = parent.b,
+                                    .keys = rig_keys(7, chain, 0, 1),
+                                    .n = 1,
+                                    .first_token = (i + 1) * BT,
+                                    .judged = true};
+    uint64_t reservation;
+    uint8_t status;
+    ck_assert_int_eq(core_reserve(r.core, r.cl[1], &in, &reservation, &status, &r.why), 0);
+    core_check(r.core);
+    return status;
+}
+
+/* All of it, in as many stores as may be; not what branches off before. */
+START_TEST(what_goes_on_from_the_end_of_a_conversation_is_taken)
 {
     begin_full(0, true);
-    judge.yes = true;
-    store(2, 0, 1);
-    store(3, 0, 1);
-    judge.yes = false;
-    (void)named("a talk", 2, BT);
-    ck_assert_uint_eq(reserve((struct rig_put){.chain = 2, .first = 1}), KVC_ST_OK);
-    const struct core_pin in = {.seq = rig_seq(ns, 3, BT)};
-    struct core_pinned pinned = {0};
-    ck_assert_int_eq(core_pin(r.core, &in, &pinned, &r.why), 0);
-    ck_assert_uint_eq(reserve((struct rig_put){.chain = 3, .first = 1}), KVC_ST_OK);
-    ck_assert_uint_eq(reserve((struct rig_put){.chain = 4}), KVC_ST_FULL); /* nothing may go */
-    ck_assert_int_eq(core_unpin(r.core, r.cl[1], pinned.id), 0);
+    store(3, 0, 2); /* the last two of chain 1 went */
+    (void)named("a talk", 1, 2 * BT);
+    ck_assert_uint_eq(reserve_behind(0, 5), KVC_ST_NOT_WORTH);
+    ck_assert_uint_eq(judge.asked, 1);
+    ck_assert_uint_eq(reserve((struct rig_put){.chain = 1, .first = 2}), KVC_ST_OK);
+    ck_assert_uint_eq(reserve((struct rig_put){.chain = 1, .first = 3}), KVC_ST_OK);
+    ck_assert_uint_eq(judge.asked, 1);
+    forget("a talk", false);
+    rig_end(&r);
+
+    begin_full(0, true);
+    store(3, 0, 2);
+    (void)named("a talk", 1, 2 * BT);
+    ck_assert_uint_eq(reserve((struct rig_put){.chain = 1, .first = 2, .n = 2}), KVC_ST_OK);
+    ck_assert_uint_eq(judge.asked, 0);
+    forget("a talk", false);
+    rig_end(&r);
+}
+END_TEST
+
+/* What goes on is beside that block: its tokens are in a full one now. */
+START_TEST(what_goes_on_from_a_partly_filled_end_is_taken)
+{
+    begin_full(0, true);
+    store(3, 0, 2);
+    struct rig_put p = {.ns = ns, .chain = 1, .first = 2, .n = 1, .last_tokens = 3};
+    ck_assert_int_eq(rig_reserve(&r, 1, &p), 0);
+    struct rig_commit m;
+    ck_assert_int_ge(rig_commit(&r, 1, &p, &m), 0);
+    rig_settle(&r);
+    rig_commit_free(&m);
+    (void)named("a talk", 1, 2 * BT + 3);
+    ck_assert_uint_eq(reserve_behind(1, 5), KVC_ST_OK);
+    ck_assert_uint_eq(judge.asked, 0);
+    ck_assert_uint_eq(reserve_behind(0, 6), KVC_ST_NOT_WORTH);
+    forget("a talk", false);
+    rig_end(&r);
+}
+END_TEST
+
+START_TEST(what_goes_on_from_a_document_is_judged)
+{
+    begin_full(0, true);
+    store(3, 0, 2);
+    struct core_named n = {0};
+    const struct core_name_put in = {.id = id_of(KVC_NAME_DOCUMENT, "a document", "")};
+    ck_assert_int_eq(put("", 1, 2 * BT, in, NULL, &n), 0);
+    ck_assert_uint_eq(reserve_behind(1, 5), KVC_ST_NOT_WORTH);
+    (void)named("a talk", 1, 2 * BT);
+    ck_assert_uint_eq(reserve_behind(1, 5), KVC_ST_OK);
     forget("a talk", false);
     rig_end(&r);
 }
@@ -225,11 +392,19 @@ int main(void)
     tcase_add_test(t, the_question_names_the_block_its_parent_and_the_victim);
     tcase_add_test(t, what_is_not_judged_is_taken);
     tcase_add_test(t, switched_off_all_is_taken);
+    tcase_add_test(t, it_is_switched_while_it_runs);
+    tcase_add_test(t, a_policy_that_does_not_judge_takes_all);
     tcase_add_test(t, with_storage_all_is_taken);
-    tcase_add_test(t, a_higher_level_is_worth_more_and_a_lower_one_less);
+    tcase_add_test(t, a_higher_level_is_worth_more_and_one_below_the_default_less);
+    tcase_add_test(t, a_high_level_of_others_keeps_nobody_out);
+    tcase_add_test(t, what_something_has_gone_for_is_taken);
+    tcase_add_test(t, where_the_index_is_full_it_is_judged_too);
+    tcase_add_test(t, within_a_share_nothing_is_judged);
     tcase_add_test(t, within_a_quota_it_is_judged_beside_what_is_of_that_quota);
     tcase_add_test(t, blocks_of_several_groups_or_shards_are_all_taken);
-    tcase_add_test(t, what_continues_a_name_or_a_pin_is_taken);
+    tcase_add_test(t, what_goes_on_from_the_end_of_a_conversation_is_taken);
+    tcase_add_test(t, what_goes_on_from_a_partly_filled_end_is_taken);
+    tcase_add_test(t, what_goes_on_from_a_document_is_judged);
     Suite *s = suite_create("core/admission");
     suite_add_tcase(s, t);
     return check_run(s);

@@ -179,6 +179,28 @@ START_TEST(a_share_is_kept_for_its_owner_and_lent_while_it_is_idle)
 }
 END_TEST
 
+/* A share is guarded with as much more as the largest block has that there is, not that there was.
+ */
+START_TEST(a_large_block_that_has_gone_changes_no_share)
+{
+    begin(8, 0);
+    const struct core_ns_spec large = rig_spec("large", 8, 512), more = rig_spec("more", 8, 64);
+    struct core_ns *lender = ns, *borrower = rig_ns(&r, 1, &more);
+    store(1, rig_ns(&r, 1, &large), 1, 1);
+    for (uint32_t i = 1; i <= 16; i++)
+        store(1, lender, i, 1);
+    ck_assert_uint_eq(held(lender, 0), 16 * 64);
+    ck_assert_int_eq(
+        set(KVC_SCOPE_NS, NULL, NULL, id_of(lender), RETAIN_NO_LIMIT, 4 * 64, RETAIN_NO_LIMIT, 0),
+        0);
+    settle();
+    for (uint32_t i = 1; i <= 16; i++)
+        store(1, borrower, i, 1);
+    ck_assert_uint_eq(held(lender, 0), 4 * 64);
+    rig_end(&r);
+}
+END_TEST
+
 START_TEST(wrong_quotas_are_refused)
 {
     begin(8, 0);
@@ -719,6 +741,7 @@ int main(void)
     tcase_add_test(t, the_narrowest_quota_counts_and_those_above_it_too);
     tcase_add_test(t, a_quota_takes_over_what_is_there_and_gives_it_back);
     tcase_add_test(t, a_share_is_kept_for_its_owner_and_lent_while_it_is_idle);
+    tcase_add_test(t, a_large_block_that_has_gone_changes_no_share);
     tcase_add_test(t, wrong_quotas_are_refused);
     tcase_add_test(t, with_storage_what_is_over_the_limit_goes_there);
     tcase_add_test(t, over_its_limit_on_disk_an_owner_gives_up_its_oldest_there);

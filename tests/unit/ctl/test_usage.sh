@@ -63,6 +63,8 @@ expect 2 "--all for everything" evict --dry-run
 expect 2 "--all means everything" evict --all --ns 3
 expect 2 "--bytes 12abc" evict --bytes 12abc
 expect 2 "--older-than 5" evict --older-than 5
+expect 2 "--prefix zz: " evict --prefix zz
+expect 2 "--key zz: " evict --key zz
 expect 2 "needs a value" evict --ns
 expect 2 "--watch 0" stats --watch=0
 expect 2 "Say on, off, status or dump" trace
@@ -119,7 +121,8 @@ expect 2 "how much?" quota set --ns 3
 expect 2 "of which --tenant" quota set --sub s --host 1GiB
 expect 2 "12abc" quota set --ns 3 --host 12abc
 expect 2 "what? Give --keep-percent" policy set
-expect 2 "say on or off" policy set --load-or-recompute maybe
+expect 2 "--load-or-recompute maybe: say on or off" policy set --load-or-recompute maybe
+expect 2 "--admission yes: say on or off" policy set --admission yes
 expect 2 "must be from 0 to 100" policy set --keep-percent 101
 expect 2 "there are ns, tenant, principal and model" usage --by size
 expect 2 "which of them?" evict --doc a --ns 3

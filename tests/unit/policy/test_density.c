@@ -149,7 +149,7 @@ static void expect_in_turn(uint32_t first, uint32_t last)
 
 /* Nothing of what is asked for is said to be in the cache. LRU would have what comes twice in a
  * row, and LRU-2 would not: all that was used twice longer ago is in its way. */
-START_TEST(where_lru_hits_more_the_oldest_goes)
+static void lru_leads(void)
 {
     keep_old_and_once(40);
     ck_assert_uint_ne(rig_victim(&rig, 0), 1);
@@ -159,18 +159,28 @@ START_TEST(where_lru_hits_more_the_oldest_goes)
         rig.now_ms += 1000;
         rig_victim(&rig, 0);
     }
+}
+
+START_TEST(where_lru_hits_more_the_oldest_goes)
+{
+    lru_leads();
     expect_in_turn(1, 40);
 }
 END_TEST
 
 /* LRU-2 would have what is asked for among many that come once, and LRU would not. */
-START_TEST(where_lru2_hits_more_what_was_used_once_goes)
+static void lru2_leads(void)
 {
     keep_old_and_once(40);
     for (unsigned i = 0; i < 900; i++) {
         ask(i % 12 == 0 ? 70000 : 80000 + i, CHAIN, 0);
         rig.now_ms += 100;
     }
+}
+
+START_TEST(where_lru2_hits_more_what_was_used_once_goes)
+{
+    lru2_leads();
     expect_in_turn(2, 40);
     expect_in_turn(1, 1);
 }
@@ -351,37 +361,96 @@ START_TEST(what_is_used_less_than_what_would_go_for_it_is_not_taken)
 }
 END_TEST
 
-/* New things that went and came back; then others, cheap ones that were not taken and did not come
- * back: of these it is seen as of what goes what they are worth. */
-static float worth_of_not_taken(bool told)
+/* A document that is asked for each second, and something new beside it: of 300 that go each comes
+ * back; others, cheap ones, are offered or not, not taken, and do not come back. */
+static void news_each_second(unsigned rounds, bool offered)
 {
-    for (uint64_t i = 0; i < 900; i++) {
+    for (uint64_t i = 0; i < rounds; i++) {
+        const bool back = i < 300;
         ask(70000, CHAIN, 0);
         ask(i, CHAIN, 0);
-        keep(1, i < 300 ? i : 70000, 0);
+        keep(1, back ? i : 70000, 0);
         rig.now_ms += 100;
-        if (i < 300)
+        if (back)
             ck_assert_uint_eq(rig_victim(&rig, 0), 1);
-        else if (told)
+        else if (offered)
             ck_assert(!admits_at(i, 1, 1));
         rig.ops->remove(rig.p, 1);
         rig.now_ms += 150;
-        if (i < 300)
+        if (back)
             ask(i, CHAIN, 0);
         rig.now_ms += 750;
     }
-    ask(901, CHAIN, 0);
-    keep(2, 901, 0);
+}
+
+/* Of one more; then all is as in the beginning. */
+static float worth_of_one_more(void)
+{
+    ask(902, CHAIN, 0);
+    keep(2, 902, 0);
     const float worth = worth_now(2);
     rig_close(&rig);
     rig_open(&rig, &policy_density);
     return worth;
 }
 
+/* Of what was not taken it is seen as of what goes what it is worth. */
+static float worth_of_not_taken(bool told)
+{
+    news_each_second(900, told);
+    return worth_of_one_more();
+}
+
 START_TEST(what_was_not_taken_tells_what_news_is_worth)
 {
     const float untold = worth_of_not_taken(false), told = worth_of_not_taken(true);
     ck_assert_msg(told < untold * 0.95f, "%g, and %g when told", (double)untold, (double)told);
+}
+END_TEST
+
+/* The same block, not taken, is offered again and again. */
+static float worth_after_offers(unsigned offers)
+{
+    news_each_second(600, false);
+    keep(1, 70000, 0);
+    ask(901, CHAIN, 0);
+    for (unsigned i = 0; i < offers; i++)
+        ck_assert(!admits_at(901, 1, 1));
+    return worth_of_one_more();
+}
+
+START_TEST(what_is_not_taken_counts_once_however_often_it_is_offered)
+{
+    const float once = worth_after_offers(1), often = worth_after_offers(1000);
+    ck_assert_msg(!(often < once), "%g, and %g", (double)once, (double)often);
+}
+END_TEST
+
+/* What nobody asked for is offered, not taken at first, and asked for right after, each time
+ * something else; beside it a document is asked for all the time. Also where LRU-2's order is
+ * followed, which would take none of it. */
+START_TEST(a_store_before_the_first_request_is_learned_from)
+{
+    unsigned taken = 0;
+    if (_i == 1)
+        lru2_leads();
+    for (uint64_t i = 0; i < 200 && _i == 0; i++) {
+        ask(70000, CHAIN, 0);
+        ask(80000 + i, CHAIN, 0);
+        rig.now_ms += 1000;
+    }
+    keep(1, 70000, 0);
+    ck_assert(!admits(300000, 1));
+    for (uint64_t i = 300001; i < 300200; i++) {
+        taken += admits(i, 1);
+        rig.now_ms += 50;
+        ask(i, CHAIN, 0);
+        ask(70000, CHAIN, 0);
+        rig.ops->remove(rig.p, 1);
+        keep(1, 70000, 0);
+        rig.now_ms += 950;
+    }
+    ck_assert_msg(taken > 150, "%u of 199", taken);
 }
 END_TEST
 
@@ -449,6 +518,47 @@ static void end(uint32_t block)
 {
     rig.ops->advise(rig.p, POLICY_ADVICE_ENDED, 0, &block, 1, rig.now_ms);
 }
+
+static void passes(uint32_t block)
+{
+    rig.ops->advise(rig.p, POLICY_ADVICE_SCAN, 0, &block, 1, rig.now_ms);
+}
+
+/* Documents that are said to be read in passing are asked for again 2 s later, each time; others
+ * never. */
+START_TEST(what_comes_back_is_not_read_in_passing_for_long)
+{
+    for (unsigned i = 0; i < 800; i++) {
+        ask(i, CHAIN, 0);
+        if (i % 2 == 0) {
+            keep(1, i, 0);
+            passes(1);
+            rig.ops->remove(rig.p, 1);
+            rig.now_ms += 2000;
+            ask(i, CHAIN, 0);
+        }
+        rig.now_ms += 2000;
+    }
+    ask(9000, CHAIN, 0);
+    keep(1, 9000, 0);
+    ask(9002, CHAIN, 0);
+    keep(2, 9002, 0);
+    passes(2);
+    RIG_EXPECT(&rig, 1, 2);
+}
+END_TEST
+
+START_TEST(a_hint_counts_in_the_orders_of_others_too)
+{
+    if (_i == 0)
+        lru_leads();
+    else
+        lru2_leads();
+    passes(40);
+    expect_in_turn(40, 40);
+    expect_in_turn(_i == 0 ? 1 : 2, 39);
+}
+END_TEST
 
 START_TEST(a_hint_is_believed_at_first)
 {
@@ -547,10 +657,14 @@ int main(void)
     tcase_add_test(tc, at_first_all_is_taken);
     tcase_add_test(tc, what_is_used_less_than_what_would_go_for_it_is_not_taken);
     tcase_add_test(tc, what_was_not_taken_tells_what_news_is_worth);
+    tcase_add_test(tc, what_is_not_taken_counts_once_however_often_it_is_offered);
+    tcase_add_loop_test(tc, a_store_before_the_first_request_is_learned_from, 0, 2);
     tcase_add_test(tc, lists_are_apart);
     tcase_add_test(tc, what_is_parked_keeps_its_age_and_its_worth);
     tcase_add_test(tc, a_block_in_use_is_asked_for_once);
     tcase_add_test(tc, saves_and_bytes_count);
+    tcase_add_test(tc, what_comes_back_is_not_read_in_passing_for_long);
+    tcase_add_loop_test(tc, a_hint_counts_in_the_orders_of_others_too, 0, 2);
     tcase_add_test(tc, a_hint_is_believed_at_first);
     tcase_add_test(tc, a_hint_that_is_always_wrong_is_not_believed_for_long);
     tcase_add_test(tc, memory_is_bounded_and_a_block_costs_little);

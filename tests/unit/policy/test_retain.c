@@ -268,6 +268,52 @@ START_TEST(a_share_is_guaranteed_and_what_is_above_it_is_not)
 }
 END_TEST
 
+START_TEST(what_was_borrowed_of_a_share_is_taken_back_first)
+{
+    const uint32_t a = tenant(0, RETAIN_NO_LIMIT, 30), b = tenant(0, RETAIN_NO_LIMIT, 0);
+    put(0, a);
+    put(1, b);
+    put(2, b);
+    put(3, 0);
+    wish(1, 90, 0);
+    wish(2, 80, 0);
+    ck_assert_uint_eq(evict(a), 3); /* not its own, though that was used longest ago */
+    ck_assert_uint_eq(evict(a), 2);
+    put(4, a);
+    put(5, a);
+    ck_assert_uint_eq(victim(a, 0), 0); /* it has 30 of 30 */
+    out(5);
+    stays[1] = true;
+    ck_assert_uint_eq(victim(a, 0), 0); /* nothing else may go */
+}
+END_TEST
+
+/* The tenant has less than its share, and of that its sub-tenant less than its own. */
+START_TEST(a_share_is_taken_back_from_outside_the_tenant_before_its_others)
+{
+    const uint32_t t = tenant(0, RETAIN_NO_LIMIT, 60), s1 = tenant(t, RETAIN_NO_LIMIT, 20),
+                   s2 = tenant(t, RETAIN_NO_LIMIT, 0);
+    put(0, s1);
+    put(1, s2);
+    put(2, 0);
+    ck_assert_uint_eq(evict(s1), 2);
+    ck_assert_uint_eq(victim(s1, 0), 1);
+    ck_assert_uint_eq(victim(s1, t), 1);
+    ck_assert_uint_eq(victim(s2, 0), 1); /* s1 has its share */
+}
+END_TEST
+
+/* However large the blocks are that others have. */
+START_TEST(a_share_that_is_smaller_than_the_largest_block_is_taken_back_too)
+{
+    const uint32_t a = tenant(0, RETAIN_NO_LIMIT, 30), b = tenant(0, RETAIN_NO_LIMIT, 0);
+    put(0, a);
+    put(1, b);
+    wish(1, 90, 0);
+    ck_assert_uint_eq(retain_victim(r, a, 0, 1000, now, may_go, NULL), 1);
+}
+END_TEST
+
 START_TEST(a_share_is_not_cut_into_by_a_block)
 {
     const uint32_t a = tenant(0, RETAIN_NO_LIMIT, 25);
@@ -393,8 +439,12 @@ static uint32_t rnd(uint32_t below)
 
 static const unsigned levels[] = {0, 20, RETAIN_DEFAULT, 36, 100};
 
-/* What may go for `taker`, lowest level first, of one level what was used longest ago. */
-static uint32_t scan(uint32_t taker, uint32_t within)
+struct model_tree {
+    uint32_t above[RETAIN_OWNERS];
+};
+
+/* What may go for `taker`, not of `spared`: lowest level first. */
+static uint32_t scan_but(uint32_t taker, uint32_t within, uint32_t spared)
 {
     uint32_t best = POLICY_NO_BLOCK;
     for (uint32_t b = 0; b < BLOCKS; b++) {
@@ -402,7 +452,7 @@ static uint32_t scan(uint32_t taker, uint32_t within)
             continue;
         const uint32_t owner = retain_owner(r, b);
         if ((within && !retain_is_within(r, owner, within)) ||
-            retain_guards(r, owner, taker, 0, 10))
+            (spared && retain_is_within(r, owner, spared)) || retain_guards(r, owner, taker, 0, 10))
             continue;
         if (best == POLICY_NO_BLOCK || retain_level(r, b) < retain_level(r, best))
             best = b;
@@ -410,12 +460,33 @@ static uint32_t scan(uint32_t taker, uint32_t within)
     return best;
 }
 
+/* The highest of them that holds less than its share spares what is its own; then the next. */
+static uint32_t scan(const struct model_tree *tree, uint32_t taker, uint32_t within)
+{
+    uint32_t path[RETAIN_TREE], n = 0;
+    for (uint32_t at = taker; at != 0 && at != within; at = tree->above[at])
+        path[n++] = at;
+    while (n-- > 0) {
+        const uint64_t share = retain_quota_of(r, path[n])->share[0];
+        if (retain_held(r, path[n], 0) >= share)
+            continue;
+        const uint32_t best = scan_but(taker, within, path[n]);
+        if (best != POLICY_NO_BLOCK)
+            return best;
+    }
+    return scan_but(taker, within, 0);
+}
+
 START_TEST(a_victim_is_of_the_lowest_level_that_may_go)
 {
     uint32_t owner[6] = {0}, n = 300;
     state = (uint64_t)_i * 77 + 1;
-    for (unsigned i = 1; i < 6; i++)
-        owner[i] = tenant(owner[rnd(i < 3 ? 1 : 3)], RETAIN_NO_LIMIT, rnd(3) * 200);
+    struct model_tree tree = {{0}};
+    for (unsigned i = 1; i < 6; i++) {
+        const uint32_t above = owner[rnd(i < 3 ? 1 : 3)];
+        owner[i] = tenant(above, RETAIN_NO_LIMIT, rnd(3) * 200);
+        tree.above[owner[i]] = above;
+    }
     for (unsigned turn = 0; turn < 4000; turn++) {
         const uint32_t b = rnd(n), o = owner[rnd(6)], taker = owner[rnd(6)];
         now += rnd(40);
@@ -436,7 +507,7 @@ START_TEST(a_victim_is_of_the_lowest_level_that_may_go)
         }
         tick();
         const uint32_t within = rnd(2) ? 0 : owner[rnd(6)];
-        const uint32_t got = victim(taker, within), want = scan(taker, within);
+        const uint32_t got = victim(taker, within), want = scan(&tree, taker, within);
         ck_assert((got == POLICY_NO_BLOCK) == (want == POLICY_NO_BLOCK));
         if (got == POLICY_NO_BLOCK)
             continue;
@@ -468,6 +539,9 @@ int main(void)
     tcase_add_test(t, a_wish_that_ends_during_another_tick_group_is_found);
     tcase_add_test(t, a_limit_counts_what_is_below_too);
     tcase_add_test(t, a_share_is_guaranteed_and_what_is_above_it_is_not);
+    tcase_add_test(t, what_was_borrowed_of_a_share_is_taken_back_first);
+    tcase_add_test(t, a_share_is_taken_back_from_outside_the_tenant_before_its_others);
+    tcase_add_test(t, a_share_that_is_smaller_than_the_largest_block_is_taken_back_too);
     tcase_add_test(t, a_share_is_not_cut_into_by_a_block);
     tcase_add_test(t, a_share_of_one_below_is_not_for_its_neighbours);
     tcase_add_test(t, levels_come_before_owners);

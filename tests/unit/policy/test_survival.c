@@ -13,10 +13,18 @@
 enum { QUICK, SLOW, ABOVE, CLASSES };
 
 static const struct survival_class tree[CLASSES] = {
-    [QUICK] = {.above = ABOVE, .beside = SURVIVAL_NONE, .factor = 1, .strength = LITTLE},
-    [SLOW] =
-        {.above = ABOVE, .beside = SURVIVAL_NONE, .factor = 1, .strength = LITTLE, .shift = -4},
-    [ABOVE] = {.above = SURVIVAL_NONE, .beside = SURVIVAL_NONE, .factor = 1, .strength = LITTLE},
+    [QUICK] = {.above = ABOVE, .beside = SURVIVAL_NONE, .factor = 1, .late = 1, .strength = LITTLE},
+    [SLOW] = {.above = ABOVE,
+              .beside = SURVIVAL_NONE,
+              .factor = 1,
+              .late = 1,
+              .strength = LITTLE,
+              .shift = -4},
+    [ABOVE] = {.above = SURVIVAL_NONE,
+               .beside = SURVIVAL_NONE,
+               .factor = 1,
+               .late = 1,
+               .strength = LITTLE},
 };
 
 static struct survival *s;
@@ -125,17 +133,54 @@ START_TEST(a_class_that_moved_in_is_worked_out_too)
 }
 END_TEST
 
+/* A thousand of a class grow 30 s old, and none is hit; of another one nothing is known. Nobody has
+ * seen what comes later, and it is believed to be less of those. */
+START_TEST(what_did_not_come_at_one_age_is_doubted_at_the_next)
+{
+    const float doubts[] = {0, 0.5f, 0.9f};
+    float late[3], part[3];
+    for (unsigned i = 0; i < 3; i++) {
+        struct survival_class doubtful[CLASSES];
+        memcpy(doubtful, tree, sizeof(tree));
+        for (unsigned c = 0; c < CLASSES; c++)
+            doubtful[c].strength = 10;
+        doubtful[QUICK].doubt = doubts[i];
+        doubtful[SLOW].shift = 0;
+        teardown();
+        begin(doubtful);
+        survival_tick(s, 0);
+        survival_begin(s, QUICK, 1000);
+        for (uint64_t at = 1000; at <= 30000; at += 1000)
+            survival_tick(s, at);
+        survival_begin(s, SLOW, 1);
+        learn();
+        late[i] = survival_chance(s, QUICK, 60000, 60000);
+        part[i] = survival_score(s, QUICK, 10000) / survival_score(s, SLOW, 10000);
+    }
+    expect_near(late[1], late[0] / 2, "by half");
+    expect_near(late[2], late[0] / 10, "nine tenths");
+    expect_near(part[0], 1, "as much as of any");
+    expect_near(part[1], 0.5f, "half");
+}
+END_TEST
+
 /* Slow for a class of the quickest, so that all its late ages are one age of the class above, at
  * which nearly all are hit. */
 START_TEST(what_is_nearly_always_hit_has_a_worth_at_any_age)
 {
     static const struct survival_class quickest[CLASSES] = {
-        [QUICK] =
-            {.above = ABOVE, .beside = SURVIVAL_NONE, .factor = 1, .strength = 10, .shift = 21},
-        [SLOW] = {.above = ABOVE, .beside = SURVIVAL_NONE, .factor = 1, .strength = LITTLE},
+        [QUICK] = {.above = ABOVE,
+                   .beside = SURVIVAL_NONE,
+                   .factor = 1,
+                   .late = 1,
+                   .strength = 10,
+                   .shift = 21},
+        [SLOW] =
+            {.above = ABOVE, .beside = SURVIVAL_NONE, .factor = 1, .late = 1, .strength = LITTLE},
         [ABOVE] = {.above = SURVIVAL_NONE,
                    .beside = SURVIVAL_NONE,
                    .factor = 1,
+                   .late = 1,
                    .strength = LITTLE},
     };
     teardown();
@@ -230,6 +275,7 @@ int main(void)
     tcase_add_test(tc, slots_are_counted_apart);
     tcase_add_test(tc, a_class_that_nobody_saw_yet_is_like_the_one_above_in_its_own_time);
     tcase_add_test(tc, a_class_that_moved_in_is_worked_out_too);
+    tcase_add_test(tc, what_did_not_come_at_one_age_is_doubted_at_the_next);
     tcase_add_test(tc, what_is_nearly_always_hit_has_a_worth_at_any_age);
     tcase_add_test(tc, a_time_between_uses_that_was_nothing_grows);
     tcase_add_test(tc, a_pause_counts_as_eight_times_the_mean_at_most);

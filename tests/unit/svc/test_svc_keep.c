@@ -251,8 +251,11 @@ END_TEST
 START_TEST(the_policy_is_told_and_set_by_administrators)
 {
     const struct msg_policy show = {.action = KVC_POLICY_SHOW};
-    struct msg_policy set = {
-        .action = KVC_POLICY_SET, .keep_percent = 7, .load_or_recompute = 1, .pin_bytes_max = 99};
+    struct msg_policy set = {.action = KVC_POLICY_SET,
+                             .keep_percent = 7,
+                             .load_or_recompute = 1,
+                             .admission = 1,
+                             .pin_bytes_max = 99};
     struct msg_policy_reply r;
     TAKE(SEND(one, POLICY, policy, &show), policy, &r);
     ck_assert_uint_eq(r.name.n, strlen(s.core_cfg.policy->name));
@@ -261,12 +264,19 @@ START_TEST(the_policy_is_told_and_set_by_administrators)
     ck_assert_uint_eq(sr_status(&s, SEND(ops, POLICY, policy, &set)), KVC_ST_BAD_ARGUMENT);
     TAKE(SEND(one, POLICY, policy, &show), policy, &r);
     ck_assert_uint_ne(r.pin_bytes_max, 99);
+    ck_assert_uint_eq(r.admission, 0);
     set.name = codec_text(s.core_cfg.policy->name);
     TAKE(SEND(ops, POLICY, policy, &set), policy, &r);
     TAKE(SEND(one, POLICY, policy, &show), policy, &r);
     ck_assert_uint_eq(r.keep_percent, 7);
     ck_assert_uint_eq(r.load_or_recompute, 1);
+    ck_assert_uint_eq(r.admission, 1);
+    ck_assert(core_admission_now(s.core));
     ck_assert_uint_eq(r.pin_bytes_max, 99);
+    set.load_or_recompute = 0;
+    TAKE(SEND(ops, POLICY, policy, &set), policy, &r);
+    ck_assert_uint_eq(r.load_or_recompute, 0);
+    ck_assert_uint_eq(r.admission, 1);
 }
 END_TEST
 
@@ -278,15 +288,23 @@ START_TEST(the_policy_tells_what_was_set_and_to_administrators_what_was_learned)
     ck_assert_uint_eq(before.all, 0);
     ck_assert_uint_eq(before.nlevels, 0);
     ck_assert_uint_eq(before.pin_bytes_max, before.pin_bytes_max_start);
-    const struct msg_policy set = {
-        .action = KVC_POLICY_SET, .keep_percent = 7, .load_or_recompute = 1, .pin_bytes_max = 99};
+    const struct msg_policy set = {.action = KVC_POLICY_SET,
+                                   .keep_percent = 7,
+                                   .load_or_recompute = 1,
+                                   .admission = 1,
+                                   .pin_bytes_max = 99};
     TAKE(SEND(ops, POLICY, policy, &set), policy, &r);
     ck_assert_uint_eq(r.keep_percent, 7);
     ck_assert_uint_eq(r.keep_percent_start, before.keep_percent);
     ck_assert_uint_eq(r.load_or_recompute_start, before.load_or_recompute);
+    ck_assert_uint_eq(before.admission, 0);
+    ck_assert_uint_eq(r.admission, 1);
+    ck_assert_uint_eq(r.admission_start, 0);
     ck_assert_uint_eq(r.pin_bytes_max_start, before.pin_bytes_max);
     ck_assert_uint_eq(r.all, 1);
     ck_assert_uint_eq(r.storage, 0);
+    ck_assert_uint_eq(r.hints, s.core_cfg.policy->advise != NULL);
+    ck_assert_uint_eq(r.admits, s.core_cfg.policy->admits != NULL);
     ck_assert_uint_eq(r.pins, 1);
     ck_assert_uint_eq(r.chosen.n, strlen("a test"));
     uint64_t blocks = 0;

@@ -11,9 +11,26 @@ static struct sr_peer *p;
 static struct sr_pages g;        /* four blocks of a chain, pages 0 to 7 */
 static struct device_pool *pool; /* of p, number 0, on device 0 */
 
-static void begin(uint32_t device_copies)
+static bool admits_none(struct policy *policy, const struct policy_hint *hint, uint32_t victim,
+                        uint64_t now_ms)
 {
+    (void)policy;
+    (void)hint;
+    (void)victim;
+    (void)now_ms;
+    return false;
+}
+
+/* regions: of host memory; its policy admits nothing that something would have to go for. */
+static void begin(uint32_t device_copies, uint32_t regions)
+{
+    static struct policy_ops ops;
+    ops = policy_lru;
+    ops.admits = admits_none;
     sr_defaults(&s);
+    s.regions = regions;
+    s.core_cfg.policy = &ops;
+    s.core_cfg.admission = true;
     s.core_cfg.device_copies = device_copies;
     s.ndevices = 2;
     s.slots = 4;
@@ -27,12 +44,12 @@ static void begin(uint32_t device_copies)
 
 static void setup(void)
 {
-    begin(0);
+    begin(0, 16);
 }
 
 static void setup_one(void)
 {
-    begin(1);
+    begin(1, 16);
 }
 
 static void teardown(void)
@@ -268,6 +285,30 @@ START_TEST(copies_begin_behind_a_word)
     ck_assert(!fake_device_may_begin(copy_no(0)));
     atomic_store(&words[KVC_WORDS - 1], 8);
     sr_device_copies(&s);
+}
+END_TEST
+
+/* Of what waits for its word others may wait, too: it is taken. */
+START_TEST(what_is_stored_from_pages_is_judged_when_its_word_has_come)
+{
+    teardown();
+    begin(0, 1);
+    for (g.b.chain = 1; g.b.chain <= 16; g.b.chain++)
+        cached(); /* 64 blocks: memory is full */
+    sr_all(&s, sr_pages_store(&s, p, &g), KVC_ST_NOT_WORTH);
+    ck_assert_uint_eq(copies(), 0);
+    _Atomic uint64_t *words = sr_words(&s, p);
+    g.after = 1;
+    g.after_value = 7;
+    uint64_t early = sr_pages_store(&s, p, &g);
+    ck_assert_uint_eq(copies(), 1);
+    atomic_store(&words[0], 7);
+    g.b.chain++;
+    sr_all(&s, sr_pages_store(&s, p, &g), KVC_ST_NOT_WORTH);
+    sr_device_copies(&s);
+    sr_copies(&s);
+    sr_all(&s, early, KVC_ST_OK);
+    ck_assert_uint_eq(core_metrics(s.core)->reserve_not_worth, 2);
 }
 END_TEST
 
@@ -820,6 +861,7 @@ int main(void)
     tcase_add_test(t, a_wait_ends_in_time_for_copies);
     tcase_add_test(t, layers_are_counted_in_a_word);
     tcase_add_test(t, copies_begin_behind_a_word);
+    tcase_add_test(t, what_is_stored_from_pages_is_judged_when_its_word_has_come);
     tcase_add_test(t, a_daemon_that_leaves_waits_for_no_word);
     tcase_add_test(t, what_begins_to_wait_for_a_word_while_the_daemon_leaves_is_called_off);
     tcase_add_loop_test(t, copies_of_pages_can_be_taken_back, 0, 2);

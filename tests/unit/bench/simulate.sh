@@ -1,0 +1,66 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# The command line of kvcachebench simulate, and its tables.
+set -eu
+bench=$KVC_BIN_DIR/kvcachebench
+
+fail() {
+    echo "simulate: $*" >&2
+    cat out >&2
+    exit 1
+}
+
+# go CODE ARGUMENT...
+go() {
+    expected=$1
+    shift
+    code=0
+    "$bench" simulate "$@" >out 2>&1 || code=$?
+    [ "$code" = "$expected" ] || fail "$*: exit code $code, expected $expected"
+}
+
+says() {
+    grep -q -- "$1" out || fail "it does not say '$1'"
+}
+
+says_not() {
+    ! grep -q -- "$1" out || fail "it says '$1'"
+}
+
+"$bench" gen --requests 300 --seed 7 --output trace.jsonl
+
+# Hints go to policies that heed them; where none does they are an error.
+go 2 trace.jsonl --policy published-lru,belady,arc --hints ended:1
+says '--hints ended:1: none of the policies heeds hints'
+go 0 trace.jsonl --capacity 10% --policy default,lru,published-lru,belady --hints ended:1 --json
+says '"policy":"default".*"hints":"ended:1"'
+says '"policy":"lru".*"hints":"ended:1"'
+says_not '"policy":"published-lru".*"hints"'
+says_not '"policy":"belady".*"hints"'
+go 0 trace.jsonl --capacity 10% --policy default,published-lru --hints ended:1
+says '^default .* ended:1$'
+says '^published-lru .* -$'
+go 0 trace.jsonl --capacity 10% --policy default
+says_not 'hints:'
+
+# --admit-all is for policies that judge, in memory alone.
+go 2 trace.jsonl --policy published,lru --admit-all
+says '--admit-all: none of the policies judges'
+go 2 trace.jsonl --capacity host=1%,nvme=10% --admit-all
+says '--admit-all: with nvme= every block comes in anyway'
+go 0 trace.jsonl --capacity 5% --json
+says '"metric":"not_worth_blocks","value":[1-9]'
+go 0 trace.jsonl --capacity 5% --policy default,published-lru --admit-all --json
+says_not '"metric":"not_worth_blocks","value":[1-9]'
+
+# The columns of a table end where those of its head do.
+in_line() {
+    awk '/^$/ { table++; next }
+         table == 1 { if (wide && length($0) != wide) bad = 1; wide = length($0); lines++ }
+         END { exit bad || lines < 2 }' out || fail 'the table is out of line'
+}
+go 0 trace.jsonl --capacity 10% --policy default,published
+says '^published-lfu-aging '
+in_line
+go 0 trace.jsonl --capacity 'host=10%,nvme=123456789 blocks' --policy default,lru
+in_line
