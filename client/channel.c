@@ -83,11 +83,12 @@ int channel__recv(int fd, void *buf, size_t cap, int *ret_passed)
                         .msg_control = control,
                         .msg_controllen = sizeof(control)};
     ssize_t n;
+    /* A daemon that closed before it had read all is told of once, ahead of its last words. */
     do {
         n = recvmsg(fd, &mh, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-    } while (n < 0 && errno == EINTR);
+    } while (n < 0 && (errno == EINTR || errno == ECONNRESET));
     if (n < 0)
-        return errno == EAGAIN ? 0 : errno == ECONNRESET ? -EPIPE : -errno;
+        return errno == EAGAIN ? 0 : -errno;
 
     int passed = -1;
     int count = take_descriptors(&mh, &passed);

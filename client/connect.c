@@ -254,7 +254,7 @@ int kvc__ask_chunk(struct kvc *k, uint64_t what, uint32_t chunk)
 
 /* ---- connecting ---- */
 
-static int start_attach(struct kvc *k, uint64_t deadline_ns)
+static int start_attach(struct kvc *k)
 {
     uint64_t now = kvc__now();
     if (now < k->next_try_ns)
@@ -274,21 +274,15 @@ static int start_attach(struct kvc *k, uint64_t deadline_ns)
                          "user %u may not connect to %s: the daemon's socket_mode, or a directory "
                          "above the socket, forbids it",
                          (unsigned)geteuid(), k->socket);
+    if (fd == -EAGAIN)
+        return kvc__fail(k, KVC_E_DOWN,
+                         "the daemon at %s has not let in those who came before: its queue is full",
+                         k->socket);
     if (fd < 0)
         return kvc__fail(k, KVC_E_DOWN, "no daemon at %s (%s)", k->socket, strerrordesc_np(-fd));
     watch__add(k, fd);
     k->state = LINK_ATTACHING;
-
-    uint8_t buf[KVC_ATTACH_MAX];
-    struct att_hello hello = {.ver_min = KVC_PROTO_MIN,
-                              .ver_max = KVC_PROTO_MAX,
-                              .client = codec_text(k->name),
-                              .staging_bytes = k->staging_wanted,
-                              .shard = k->shard};
-    int rc = kvc__tell(k, buf, codec_enc_att_hello(buf, sizeof(buf), &hello), -1, deadline_ns);
-    if (rc < 0 && k->state != LINK_DOWN)
-        return kvc__down(k, KVC_E_DOWN, "the daemon does not read the attach channel");
-    return rc;
+    return 0;
 }
 
 /* The new area takes the place of the old one where it fits: a caller who still has the old pointer
@@ -416,20 +410,49 @@ static int take_welcome(struct kvc *k, const uint8_t *buf, size_t len, int passe
     return start_greeting(k, &w);
 }
 
+/* What it says of a HELLO, if it has said anything yet; *ret_came: it has. */
+static int read_welcome(struct kvc *k, bool *ret_came)
+{
+    uint8_t buf[KVC_ATTACH_MAX];
+    int passed = -1;
+    int n = next_datagram(k, buf, &passed);
+    *ret_came = n > 0;
+    if (n <= 0)
+        return n;
+    int rc = take_welcome(k, buf, (size_t)n, passed);
+    if (passed >= 0)
+        close(passed);
+    return rc;
+}
+
+static int say_hello(struct kvc *k)
+{
+    uint8_t buf[KVC_ATTACH_MAX];
+    struct att_hello hello = {.ver_min = KVC_PROTO_MIN,
+                              .ver_max = KVC_PROTO_MAX,
+                              .client = codec_text(k->name),
+                              .staging_bytes = k->staging_wanted,
+                              .shard = k->shard};
+    int len = codec_enc_att_hello(buf, sizeof(buf), &hello);
+    int rc = len < 0 ? len : channel__send(k->attach_fd, buf, (size_t)len, -1);
+    bool told = false;
+    if (rc == -EPIPE) { /* it has closed already, and may have said why */
+        int why = read_welcome(k, &told);
+        if (told || k->state == LINK_DOWN)
+            return why;
+    }
+    return rc < 0 ? kvc__lost(k, KVC_E_DOWN, "the daemon at %s is gone (%s)", k->socket,
+                              strerrordesc_np(-rc))
+                  : 0;
+}
+
 static int await_welcome(struct kvc *k, uint64_t welcome_ns)
 {
     for (;;) {
-        uint8_t buf[KVC_ATTACH_MAX];
-        int passed = -1;
-        int n = next_datagram(k, buf, &passed);
-        if (n < 0)
-            return n;
-        if (n > 0) {
-            int rc = take_welcome(k, buf, (size_t)n, passed);
-            if (passed >= 0)
-                close(passed);
+        bool came;
+        int rc = read_welcome(k, &came);
+        if (came || rc < 0)
             return rc;
-        }
         if (kvc__now() >= k->attach_until_ns)
             return kvc__down(k, KVC_E_DOWN, "the daemon at %s accepts but does not answer",
                              k->socket);
@@ -443,8 +466,11 @@ static int await_welcome(struct kvc *k, uint64_t welcome_ns)
 int kvc__connect(struct kvc *k, uint64_t welcome_ns, uint64_t deadline_ns)
 {
     int rc = 0;
-    if (k->state == LINK_DOWN)
-        rc = start_attach(k, deadline_ns);
+    if (k->state == LINK_DOWN) {
+        rc = start_attach(k);
+        if (rc == 0)
+            rc = say_hello(k);
+    }
     if (rc == 0 && k->state == LINK_ATTACHING)
         rc = await_welcome(k, welcome_ns);
     if (rc < 0)

@@ -371,6 +371,14 @@ static int dispatch(struct kvc *k, struct wire_msg *msg)
     return k->state == LINK_DOWN ? k->down_error : 1;
 }
 
+int op__cut(struct kvc *k)
+{
+    int rc = kvc__news(k); /* which may know why */
+    return rc < 0 ? rc
+                  : kvc__down(k, KVC_E_DOWN, "the daemon at %s closed the control connection",
+                              k->socket);
+}
+
 int op__pump(struct kvc *k, uint64_t until_ns, bool nap)
 {
     struct wire_msg msg = {.full = false};
@@ -379,9 +387,12 @@ int op__pump(struct kvc *k, uint64_t until_ns, bool nap)
         uint32_t ms = kvc__ms_until(until_ns);
         if (ms == 0)
             return 0;
+        if (wire__is_cut(&k->wire))
+            return op__cut(k);
         struct pollfd p[2] = {{.fd = k->wire.fd, .events = POLLIN},
                               {.fd = k->attach_fd, .events = POLLIN}};
-        (void)poll(p, 2, ms > 60000 ? 60000 : (int)ms); /* a failure shows up as no events */
+        if (k->wire.quiet)
+            (void)poll(p, 2, ms > 60000 ? 60000 : (int)ms); /* a failure shows up as no events */
         if (p[1].revents != 0) {
             rc = kvc__news(k);
             return rc < 0 ? rc : 1;

@@ -143,18 +143,31 @@ int wire__send_msg(struct wire *w, struct wire_msg *msg)
     return 0;
 }
 
-bool wire__has_news(struct wire *w)
+/* Of a socket that cannot be asked, both: a failure shows up in receiving. */
+static int events_of(struct wire *w)
 {
     int events = 0;
     size_t size = sizeof(events);
     int rc;
-    if (w->quiet)
-        return false;
     do {
         rc = zmq_getsockopt(w->sock, ZMQ_EVENTS, &events, &size);
     } while (rc != 0 && zmq_errno() == EINTR);
-    w->quiet = rc == 0 && (events & ZMQ_POLLIN) == 0;
-    return !w->quiet; /* a failure shows up in receiving */
+    if (rc != 0)
+        return ZMQ_POLLIN | ZMQ_POLLOUT;
+    w->quiet = (events & ZMQ_POLLIN) == 0;
+    return events;
+}
+
+bool wire__has_news(struct wire *w)
+{
+    return !w->quiet && (events_of(w) & ZMQ_POLLIN) != 0;
+}
+
+/* A DEALER queues what it sends until it is connected, and takes nothing for a connection that has
+ * ended. */
+bool wire__is_cut(struct wire *w)
+{
+    return (events_of(w) & (ZMQ_POLLIN | ZMQ_POLLOUT)) == 0;
 }
 
 int wire__recv(struct wire *w, bool nap, struct wire_msg *ret_msg)

@@ -47,6 +47,9 @@ __attribute__((warn_unused_result)) int wire__send(struct wire *w, const void *b
 __attribute__((warn_unused_result)) int wire__send_msg(struct wire *w, struct wire_msg *msg);
 /* Whether a message is there. Whatever it says, `fd` becomes readable with the next one. */
 bool wire__has_news(struct wire *w);
+/* Whether no reply will ever come: the connection has ended, or thousands of requests wait to be
+ * taken, and all replies were received. `quiet` is news after it. */
+bool wire__is_cut(struct wire *w);
 /* 1 = *ret_msg holds a message, 0 = none (yet), -EPROTO for one of several parts, other errno.
  * *ret_msg must be empty. */
 __attribute__((warn_unused_result)) int wire__recv(struct wire *w, bool nap,

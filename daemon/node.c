@@ -848,8 +848,9 @@ static int start_front(struct node *n)
 
 static int start_attach(struct node *n)
 {
+    /* One more than there are sessions: who gets none is told so. */
     struct attach_config cfg = {
-        .path = n->attach_path, .mode = n->cfg->socket_mode, .conns_max = conns_max(n->cfg)};
+        .path = n->attach_path, .mode = n->cfg->socket_mode, .conns_max = conns_max(n->cfg) + 1};
     struct attach_handlers on = {.ctx = n,
                                  .opened = on_attach_open,
                                  .message = on_attach_message,

@@ -18,6 +18,8 @@
 
 #define ACCEPTS_PER_TURN  16
 #define MESSAGES_PER_TURN 16
+/* All workers may come at once. */
+#define BACKLOG_MIN 64u
 
 struct conn {
     struct attach *a;
@@ -158,8 +160,10 @@ static void conn_accept(struct attach *a, int fd)
     int err = conn_watch(c);
     if (!err)
         err = a->on.opened(a->on.ctx, conn_no(c), who.uid, who.pid);
-    if (!err)
+    if (!err) {
+        on_conn(&c->watch, EPOLLIN); /* one that went while it waited gives its place to the next */
         return;
+    }
     LOG_WARN_RATELIMITED(1, "attach: connection of uid %u refused: %s", (unsigned)who.uid,
                          err_name(err));
     conn_close(c);
@@ -225,7 +229,7 @@ static int listen_at(struct attach *a, const struct attach_config *cfg)
     if (bind(a->fd, (struct sockaddr *)&addr, sizeof addr))
         return -errno;
     memcpy(a->path, addr.sun_path, sizeof a->path);
-    if (chmod(a->path, cfg->mode) || listen(a->fd, 64))
+    if (chmod(a->path, cfg->mode) || listen(a->fd, (int)MAX(BACKLOG_MIN, cfg->conns_max)))
         return -errno;
     a->watch = (struct loop_watch){.fn = on_listen, .ctx = a, .fd = a->fd, .events = EPOLLIN};
     return loop_watch_add(a->loop, &a->watch);

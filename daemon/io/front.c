@@ -14,9 +14,9 @@
 #include "pool.h"
 #include "sys.h"
 
-/* A worker that is slow is waited for: libkvcache does not connect again. */
+#define BACKLOG_MIN 128u
+/* A worker that is slow is waited for: with its connection libkvcache loses its session. */
 #define HANDSHAKE_MS 10000
-#define BACKLOG      128
 
 struct front {
     void *ctx, *socket;
@@ -54,7 +54,7 @@ static int set_options(void *socket, const struct front_config *cfg)
 }
 
 /* A socket of ours, so that the guard knows it and its file has its mode before anybody listens. */
-static int listen_at(const char *path, unsigned mode)
+static int listen_at(const char *path, unsigned mode, uint32_t backlog)
 {
     struct sockaddr_un addr = {.sun_family = AF_UNIX};
     if (strlen(path) >= sizeof addr.sun_path)
@@ -69,7 +69,7 @@ static int listen_at(const char *path, unsigned mode)
         return -errno;
     int err = 0;
     if (bind(fd, (const struct sockaddr *)&addr, sizeof addr) || chmod(path, mode) ||
-        listen(fd, BACKLOG))
+        listen(fd, (int)backlog))
         err = -errno;
     if (!err)
         return fd;
@@ -85,7 +85,9 @@ static int bind_endpoint(struct front *f, const struct front_config *cfg)
                                              .nuids = cfg->nuids,
                                              .message_max = cfg->message_max};
     MUST(strncmp(cfg->endpoint, "ipc://", 6) == 0);
-    int fd = listen_at(path, cfg->mode);
+    /* All may come at once: a worker's ZeroMQ does not try again where the queue is full. */
+    const uint32_t all = front_guard_descriptors(cfg->peers_max, cfg->nuids);
+    int fd = listen_at(path, cfg->mode, MAX(BACKLOG_MIN, all));
     int err = fd < 0 ? fd : front_guard_create(&guard, fd, &f->guard);
     if (!err && (set_int(f->socket, ZMQ_USE_FD, fd) || set_options(f->socket, cfg) ||
                  zmq_bind(f->socket, cfg->endpoint)))

@@ -22,6 +22,9 @@
 
 /* A request is one frame; a few more are read, so that who sends them is told. */
 #define FRAMES_MAX 8u
+/* Connections of one uid that have not named a route yet: one for each session of that uid that is
+ * not connected, so that however many workers start at once all get in; and so many more. */
+#define GREETING_MORE 8u
 /* Of one peer, queued in each direction, beside the message in progress. */
 #define QUEUED_ONE_MAX (8u << 20)
 /* Of all peers, and what each of them may have queued even then. */
@@ -65,13 +68,14 @@ struct conn {
 struct uid_account {
     uid_t uid;
     uint32_t greeting; /* connections that have not named a route yet */
+    uint32_t awaited;  /* admitted routes that are not connected */
 };
 
 struct front_guard {
     int listener;
     struct spare spare; /* I/O thread */
     struct zmtp_rules rules;
-    uint32_t peers_max, nuids, greeting_max;
+    uint32_t peers_max, nuids;
     pthread_mutex_t lock;
     struct peer *peers;
     struct uid_account *uids;
@@ -93,15 +97,9 @@ static void count(_Atomic uint64_t *counter)
     atomic_fetch_add_explicit(counter, 1, memory_order_relaxed);
 }
 
-/* Bursts of workers that start together must get in; one uid must not keep out another. */
-static uint32_t greeting_max(uint32_t peers_max, uint32_t nuids)
-{
-    return MAX(8u, peers_max / MAX(nuids, 1u));
-}
-
 uint32_t front_guard_descriptors(uint32_t peers_max, uint32_t nuids)
 {
-    return peers_max + nuids * greeting_max(peers_max, nuids) + 1;
+    return peers_max + nuids * GREETING_MORE + 1;
 }
 
 uint64_t front_guard_bytes(uint32_t peers_max)
@@ -137,7 +135,7 @@ static bool conn_open(struct front_guard *g, int fd, uid_t uid)
 {
     struct uid_account *who = account_of(g, uid);
     struct conn *c = g->free;
-    if (!who || !c || (uint32_t)fd >= FDS_MAX || who->greeting == g->greeting_max)
+    if (!who || !c || (uint32_t)fd >= FDS_MAX || who->greeting >= who->awaited + GREETING_MORE)
         return false;
     who->greeting++;
     g->free = c->next_free;
@@ -152,6 +150,15 @@ static bool conn_open(struct front_guard *g, int fd, uid_t uid)
     atomic_store(&c->dismissed, false);
     atomic_store_explicit(&by_fd[fd], (uint16_t)(c - g->conns + 1), memory_order_release);
     return true;
+}
+
+/* An admitted peer is connected no longer, or not yet; -1: it is, or it has gone. One of a uid that
+ * may not connect is awaited by nobody. */
+static void await(struct front_guard *g, const struct peer *p, int more)
+{
+    struct uid_account *who = account_of(g, p->uid);
+    if (who)
+        who->awaited += (uint32_t)more;
 }
 
 /* Whether a peer has its share already: of what all may have, or its own limit. */
@@ -216,6 +223,7 @@ static void conn_gone(struct front_guard *g, struct conn *c)
     atomic_store_explicit(&by_fd[c->fd], 0, memory_order_release);
     if (p) {
         p->conn = NULL;
+        await(g, p, 1);
         g->in -= p->in;   /* p->in stays: ZeroMQ hands those out first */
         g->out -= p->out; /* replies that it did not read are gone with it */
         p->out = 0;
@@ -247,6 +255,7 @@ void front_guard_admit(struct front_guard *g, const uint8_t route[KVC_ROUTE_BYTE
     memcpy(p->route, route, KVC_ROUTE_BYTES);
     p->uid = uid;
     p->live = true;
+    await(g, p, 1);
     pthread_mutex_unlock(&g->lock);
 }
 
@@ -265,6 +274,8 @@ void front_guard_dismiss(struct front_guard *g, const uint8_t route[KVC_ROUTE_BY
             listen_to(p->conn, true);
             (void)shutdown(p->conn->fd, SHUT_RDWR); /* still open: close() takes the lock */
             p->conn = NULL;
+        } else {
+            await(g, p, -1);
         }
         p->in = p->out = 0;
         let_read(g);
@@ -372,6 +383,13 @@ static int nobody(_Atomic uint64_t *counter)
     return -1;
 }
 
+/* It went while it waited to be accepted; what it may have sent is nobody's. */
+static bool is_dead(int fd)
+{
+    struct pollfd end = {.fd = fd};
+    return poll(&end, 1, 0) == 1 && (end.revents & POLLHUP);
+}
+
 static int guard_accept(struct front_guard *g, int flags)
 {
     int fd = bare_accept(g->listener, NULL, NULL, flags);
@@ -383,6 +401,11 @@ static int guard_accept(struct front_guard *g, int flags)
     }
     struct ucred who;
     socklen_t n = sizeof who;
+    if (is_dead(fd)) { /* and takes no place */
+        (void)bare_close(fd);
+        errno = ECONNABORTED;
+        return -1;
+    }
     bool fits = getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &n) == 0;
     if (fits) {
         pthread_mutex_lock(&g->lock);
@@ -412,6 +435,7 @@ static int on_ready(void *ctx, const uint8_t route[KVC_ROUTE_BYTES])
     if (p && !p->conn && p->in == 0 && p->uid == g->uids[r->c->uid_no].uid) {
         g->uids[r->c->uid_no].greeting--;
         p->conn = r->c;
+        await(g, p, -1);
         atomic_store(&r->c->peer, p);
     } else {
         r->refused = true;
@@ -598,7 +622,6 @@ int front_guard_create(const struct front_guard_config *config, int listener,
     g->spare.fd = -1;
     g->peers_max = config->peers_max;
     g->nuids = config->nuids;
-    g->greeting_max = greeting_max(config->peers_max, config->nuids);
     g->rules = (struct zmtp_rules){
         .message_max = config->message_max, .frames_max = FRAMES_MAX, .ready = on_ready};
     (void)pthread_mutex_init(&g->lock, NULL); /* default attributes: cannot fail with glibc */

@@ -386,12 +386,33 @@ static void hello_expired(void *ctx, uint64_t now_ns)
     session_doom(ctx, KVC_ST_TIMEOUT, "it connected and did not say HELLO");
 }
 
+/* To somebody who gets no session: who calls closes the connection. */
+static void tell_no_place(struct svc *s, uint32_t conn, const struct svc_principal *p)
+{
+    char text[256];
+    uint8_t buf[KVC_ATTACH_MAX];
+    if (p)
+        snprintf(text, sizeof text,
+                 "no session is left for principal %s: %llu of %u (limits.sessions) are in use, "
+                 "and what the others are promised is kept for them",
+                 p->name, (unsigned long long)s->m.sessions, s->cfg.sessions_max);
+    else
+        snprintf(text, sizeof text, "too many connect at once whose uid has no rights here");
+    struct att_welcome msg = {.status = KVC_ST_LIMIT, .detail = codec_text(text)};
+    int len = codec_enc_att_welcome(buf, sizeof buf, &msg);
+    MUST(len > 0);
+    /* One that cannot be told sees the connection end. */
+    (void)!s->ports.attach_send(s->ports.ctx, conn, buf, (size_t)len, -1);
+}
+
 int svc_attach_open(struct svc *s, uint32_t conn, uid_t uid, pid_t pid)
 {
     const struct svc_principal *principal = principal_of(s, uid);
     struct session *se = place_take(s, principal);
-    if (!se)
+    if (!se) {
+        tell_no_place(s, conn, principal);
         return -EMFILE;
+    }
     se->state = SESSION_CONNECTED;
     se->principal = principal;
     se->hello.fn = hello_expired;

@@ -140,8 +140,8 @@ uint64_t svc_next_ns(const struct svc *s);
 
 /* ---- attach channel ---- */
 
-/* -EMFILE: no session is free, or the uid's principal has its share of them; the caller closes the
- * connection. */
+/* -EMFILE: no session is free, or the uid's principal has its share of them, and the peer was told
+ * so (WELCOME with LIMIT); the caller closes the connection. */
 KVC_WARN_UNUSED int svc_attach_open(struct svc *s, uint32_t conn, uid_t uid, pid_t pid);
 /* fd: the descriptor that came with it, -1: none (NULL too). If svc takes it, *fd becomes -1. What
  * a session has on devices is allocated at its first message about them, the list of what it maps

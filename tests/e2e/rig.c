@@ -173,6 +173,14 @@ void rig_restart(struct rig *r, const char *const *sets)
     ck_assert_msg(status == 0, "the daemon did not start: status %x", (unsigned)status);
 }
 
+void rig_free_soon(void)
+{
+    const char *asan = getenv("ASAN_OPTIONS");
+    char options[512];
+    snprintf(options, sizeof options, "%s:quarantine_size_mb=8", asan ? asan : "detect_leaks=1");
+    ck_assert_int_eq(setenv("ASAN_OPTIONS", options, 1), 0);
+}
+
 void rig_dir(struct rig *r)
 {
     strcpy(r->dir, "/tmp/kvc-test-XXXXXX");

@@ -39,6 +39,9 @@ void rig_stop(struct rig *r);
 void rig_kill(struct rig *r);           /* SIGKILL */
 void rig_clean(struct rig *r);          /* removes the directory and all in it */
 void rig_show_log(const struct rig *r); /* on stderr */
+/* Before the daemon starts: AddressSanitizer keeps little of what was freed, which would hide what
+ * is not. */
+void rig_free_soon(void);
 /* Where the programs of this build are: $KVC_BIN_DIR, or where this one lies. */
 const char *rig_bin(void);
 

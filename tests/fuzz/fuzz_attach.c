@@ -62,13 +62,6 @@ static void as_worker(const uint8_t *data, size_t size, bool tame)
 static struct srig s;
 static uint32_t conns;
 
-static void connect_peer(uid_t uid)
-{
-    s.peer[0] = (struct sr_peer){.conn = ++conns, .last_fd = -1};
-    if (svc_attach_open(s.svc, conns, uid, 4711) < 0)
-        s.peer[0].conn = UINT32_MAX;
-}
-
 /* What the daemon has said last is a message of its own. */
 static void check_said(const struct sr_peer *p)
 {
@@ -105,6 +98,17 @@ static void check_said(const struct sr_peer *p)
         break;
     default:
         FUZZ_CHECK(0, "the daemon said something else");
+    }
+}
+
+static void connect_peer(uid_t uid)
+{
+    struct sr_peer *p = &s.peer[0];
+    *p = (struct sr_peer){.conn = ++conns, .last_fd = -1};
+    if (svc_attach_open(s.svc, conns, uid, 4711) < 0) {
+        p->closed = true;
+        check_said(p);
+        p->conn = UINT32_MAX;
     }
 }
 

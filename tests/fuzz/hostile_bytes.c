@@ -215,6 +215,7 @@ static void end_healthy(pid_t pid, struct health *h, uint64_t rounds_before)
 START_TEST(every_sender_is_told_or_dropped)
 {
     struct health *health;
+    rig_free_soon();
     rig_start(&rig, NULL);
     printf("seed %llu\n%-8s %10s %12s %14s %9s %8s\n", (unsigned long long)seed, "corpus",
            "messages", "answered OK", "answered error", "dropped", "silent");

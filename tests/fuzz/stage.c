@@ -381,6 +381,17 @@ bool __wrap_wire__has_news(struct wire *w)
     return st.nqueued > 0;
 }
 
+bool __wrap_wire__is_cut(struct wire *w);
+bool __wrap_wire__is_cut(struct wire *w)
+{
+    FUZZ_CHECK(w->sock != NULL, "asked without a socket");
+    w->quiet = st.nqueued == 0;
+    if (!w->quiet || st.broken != -EAGAIN)
+        return false;
+    st.broken = 0;
+    return true;
+}
+
 int __wrap_wire__recv(struct wire *w, bool nap, struct wire_msg *ret);
 int __wrap_wire__recv(struct wire *w, bool nap, struct wire_msg *ret)
 {

@@ -2,8 +2,6 @@
 #include "hostile.h"
 
 #include <check.h>
-#include <stdio.h>
-#include <stdlib.h>
 
 #define STAGING_BYTES (1u << 20)
 /* What an allocator may keep of what was freed. */
@@ -12,11 +10,7 @@
 void hostile_begin(struct hostile *s, const char *const *sets)
 {
     static struct rig rig;
-    const char *asan = getenv("ASAN_OPTIONS");
-    char options[512];
-    /* Freed memory that AddressSanitizer keeps would hide what is not freed. */
-    snprintf(options, sizeof options, "%s:quarantine_size_mb=8", asan ? asan : "detect_leaks=1");
-    ck_assert_int_eq(setenv("ASAN_OPTIONS", options, 1), 0);
+    rig_free_soon();
     s->rig = &rig;
     rig_start(s->rig, sets);
     s->k = rig_open(s->rig, STAGING_BYTES);

@@ -77,23 +77,27 @@ int peer_datagram(int attach, uint8_t buf[KVC_ATTACH_MAX], int *ret_fd)
     return (int)n;
 }
 
-int peer_hello(struct peer *p, const struct rig *r, uint32_t ver_min, uint32_t ver_max,
-               uint64_t staging_bytes)
+bool peer_say_hello(struct peer *p, const struct rig *r, uint32_t ver_min, uint32_t ver_max,
+                    uint64_t staging_bytes)
 {
     struct att_hello hello = {.ver_min = ver_min,
                               .ver_max = ver_max,
                               .client = {(const uint8_t *)"peer", 4},
                               .staging_bytes = staging_bytes};
-    struct att_welcome welcome;
     uint8_t buf[KVC_ATTACH_MAX];
     *p = (struct peer){.rig = r, .attach = peer_attach_socket(r), .control = -1, .staging_fd = -1};
     if (p->attach < 0)
-        return PEER_CLOSED;
+        return false;
     int len = codec_enc_att_hello(buf, sizeof buf, &hello);
     ck_assert_int_gt(len, 0);
-    if (send(p->attach, buf, (size_t)len, MSG_NOSIGNAL) != len)
-        return PEER_CLOSED;
-    len = peer_datagram(p->attach, buf, &p->staging_fd);
+    return send(p->attach, buf, (size_t)len, MSG_NOSIGNAL) == len;
+}
+
+int peer_welcome(struct peer *p)
+{
+    struct att_welcome welcome;
+    uint8_t buf[KVC_ATTACH_MAX];
+    int len = peer_datagram(p->attach, buf, &p->staging_fd);
     if (len < 0 || codec_dec_att_welcome(buf, (size_t)len, &welcome) != 0)
         return PEER_CLOSED;
     p->status = welcome.status;
@@ -109,18 +113,29 @@ int peer_hello(struct peer *p, const struct rig *r, uint32_t ver_min, uint32_t v
     return p->status;
 }
 
-void peer_open(struct peer *p, const struct rig *r, uint64_t staging_bytes)
+int peer_hello(struct peer *p, const struct rig *r, uint32_t ver_min, uint32_t ver_max,
+               uint64_t staging_bytes)
+{
+    return peer_say_hello(p, r, ver_min, ver_max, staging_bytes) ? peer_welcome(p) : PEER_CLOSED;
+}
+
+void peer_open_control(struct peer *p)
 {
     uint8_t buf[256];
     int len;
-    ck_assert_int_eq(peer_hello(p, r, KVC_PROTO_MIN, KVC_PROTO_MAX, staging_bytes), KVC_ST_OK);
-    p->control = peer_control_socket(r);
-    ck_assert_int_ge(p->control, 0);
     peer_greet(p->control, p->route, sizeof p->route);
     struct msg_head head = peer_head(p, KVC_OP_HELLO);
     struct msg_hello hello = {.ver_min = KVC_PROTO_MIN, .ver_max = KVC_PROTO_MAX};
     len = codec_enc_hello(buf, sizeof buf, &head, &hello);
     ck_assert_int_eq(peer_ask(p, &head, buf, len, &len), KVC_ST_OK);
+}
+
+void peer_open(struct peer *p, const struct rig *r, uint64_t staging_bytes)
+{
+    ck_assert_int_eq(peer_hello(p, r, KVC_PROTO_MIN, KVC_PROTO_MAX, staging_bytes), KVC_ST_OK);
+    p->control = peer_control_socket(r);
+    ck_assert_int_ge(p->control, 0);
+    peer_open_control(p);
 }
 
 void peer_close(struct peer *p)

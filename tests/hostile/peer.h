@@ -38,8 +38,14 @@ int peer_datagram(int attach, uint8_t buf[KVC_ATTACH_MAX], int *ret_fd);
 /* Connects and says HELLO; the status of WELCOME (p->status), PEER_CLOSED when there was none. */
 int peer_hello(struct peer *p, const struct rig *r, uint32_t ver_min, uint32_t ver_max,
                uint64_t staging_bytes);
+/* The two halves of it; false: the connection is refused. */
+bool peer_say_hello(struct peer *p, const struct rig *r, uint32_t ver_min, uint32_t ver_max,
+                    uint64_t staging_bytes);
+int peer_welcome(struct peer *p);
 /* All of it: HELLO, control connection, control HELLO. Fails the test when one does not work. */
 void peer_open(struct peer *p, const struct rig *r, uint64_t staging_bytes);
+/* Its last part, on p->control, which is connected. */
+void peer_open_control(struct peer *p);
 /* Whatever is open. */
 void peer_close(struct peer *p);
 /* The descriptor of a chunk, or minus the status. */

@@ -26,6 +26,39 @@ static void setup(void)
     hostile_begin(&s, sets);
 }
 
+/* All workers of a node start again while the daemon is held up: nobody may have to come twice, for
+ * ZeroMQ does not. */
+static void all_come_at_once(void)
+{
+    enum { ALL = 250 };
+    static struct peer p[ALL];
+    ck_assert_int_eq(kill(s.rig->pid, SIGSTOP), 0);
+    for (unsigned i = 0; i < ALL; i++)
+        ck_assert(peer_say_hello(&p[i], s.rig, KVC_PROTO_MIN, KVC_PROTO_MAX, 0));
+    ck_assert_int_eq(kill(s.rig->pid, SIGCONT), 0);
+    for (unsigned i = 0; i < ALL; i++)
+        ck_assert_int_eq(peer_welcome(&p[i]), KVC_ST_OK);
+    ck_assert_int_eq(kill(s.rig->pid, SIGSTOP), 0);
+    for (unsigned i = 0; i < ALL; i++) {
+        p[i].control = peer_control_socket(s.rig);
+        ck_assert_int_ge(p[i].control, 0);
+    }
+    ck_assert_int_eq(kill(s.rig->pid, SIGCONT), 0);
+    for (unsigned i = ALL; i-- > 0;) /* the last first: nobody's greeting is another's */
+        peer_open_control(&p[i]);
+    for (unsigned i = 0; i < ALL; i++)
+        peer_close(&p[i]);
+}
+
+static void setup_crowd(void)
+{
+    static const char *const sets[] = {"limits.sessions=300", NULL};
+    hostile_begin(&s, sets);
+    all_come_at_once(); /* what is allocated for so many is there afterwards */
+    rig_wait_stat(s.k, "svc.sessions", 1);
+    s.rss = daemon_rss_bytes(s.rig);
+}
+
 static void teardown(void)
 {
     hostile_end(&s);
@@ -420,9 +453,37 @@ START_TEST(when_no_descriptor_is_left_newcomers_are_turned_away)
     }
     ck_assert_uint_ge(rig_stat(s.k, "daemon.control_shed"), 1);
     ck_assert_int_eq(prlimit(s.rig->pid, RLIMIT_NOFILE, &before, NULL), 0);
+    hostile_serve_hit(&s); /* behind it, nobody is turned away any more whose turn came before */
     struct peer p;
     peer_open(&p, s.rig, 4096);
     peer_close(&p);
+}
+END_TEST
+
+/* More than there are places for, all of them gone before the daemon comes to accept them. */
+START_TEST(the_dead_in_the_queues_keep_nobody_out)
+{
+    for (unsigned round = 0; round < 4; round++) {
+        struct peer p;
+        ck_assert_int_eq(kill(s.rig->pid, SIGSTOP), 0);
+        for (unsigned i = 0; i < 40; i++) {
+            close(peer_attach_socket(s.rig));
+            close(peer_control_socket(s.rig));
+        }
+        ck_assert(peer_say_hello(&p, s.rig, KVC_PROTO_MIN, KVC_PROTO_MAX, 4096));
+        p.control = peer_control_socket(s.rig);
+        ck_assert_int_eq(kill(s.rig->pid, SIGCONT), 0);
+        ck_assert_int_eq(peer_welcome(&p), KVC_ST_OK);
+        peer_open_control(&p);
+        peer_close(&p);
+        hostile_serve_hit(&s);
+    }
+}
+END_TEST
+
+START_TEST(all_come_at_once_and_get_in)
+{
+    all_come_at_once();
 }
 END_TEST
 
@@ -635,10 +696,16 @@ int main(void)
     tcase_add_test(t, a_stopped_client_holds_nobody_up);
     tcase_add_test(t, connections_without_end_leave_room_for_others);
     tcase_add_test(t, when_no_descriptor_is_left_newcomers_are_turned_away);
+    tcase_add_test(t, the_dead_in_the_queues_keep_nobody_out);
     tcase_add_test(t, foreign_descriptors_are_closed);
     tcase_add_test(t, handshakes_that_stop_half_way_keep_nobody_out);
     tcase_add_test(t, other_versions_are_told_the_range);
     tcase_add_test(t, a_worker_goes_at_every_step);
+    suite_add_tcase(suite, t);
+    t = tcase_create("crowd");
+    tcase_add_checked_fixture(t, setup_crowd, teardown);
+    tcase_set_timeout(t, 300);
+    tcase_add_test(t, all_come_at_once_and_get_in);
     suite_add_tcase(suite, t);
     return check_run(suite);
 }

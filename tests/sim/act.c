@@ -41,16 +41,20 @@ static void connect_client(struct sim *s, struct sim_client *cl)
 {
     uint32_t who = sim_rnd(s, SIM_PRINCIPALS);
     uid_t uid = sim_uid[sim_rnd(s, 40) ? who : SIM_PRINCIPALS];
-    uint32_t conn = ++s->conns;
-    int err = svc_attach_open(s->svc, conn, uid, 100 + (pid_t)conn);
+    cl->state = CL_CONNECTING;
+    cl->conn = ++s->conns;
+    int err = svc_attach_open(s->svc, cl->conn, uid, 100 + (pid_t)cl->conn);
     SIM_TRACE(s, "client %u connects as uid %u: %s", sim_index(s, cl), (unsigned)uid,
               err_name(err));
     if (err) {
         SIM_CHECK(s, err == -EMFILE, "attach_open: %s", err_name(err));
+        SIM_CHECK(s, cl->state == CL_DROPPED || cl->doomed, "turned away without a word");
+        cl->state = CL_OFF;
+        cl->doomed = false;
         return;
     }
+    SIM_CHECK(s, cl->state == CL_CONNECTING, "answered before it spoke");
     cl->state = CL_OPEN;
-    cl->conn = conn;
     cl->uid = uid;
     cl->principal = who;
     cl->opened_ns = s->now_ns;
@@ -135,6 +139,8 @@ void sim_act_attach(struct sim *s)
             if (!s->draining && sim_rnd(s, 2))
                 connect_client(s, cl);
             break;
+        case CL_CONNECTING: /* is over when svc_attach_open() returns */
+            sim_fail(s, "client %u is neither in nor out", sim_index(s, cl));
         case CL_OPEN:
             if (!sim_rnd(s, 60))
                 bad_attach(s, cl);

@@ -59,8 +59,11 @@ static void on_welcome(struct sim *s, struct sim_client *cl, const void *buf, si
 {
     struct att_welcome w;
     SIM_CHECK(s, codec_dec_att_welcome(buf, len, &w) == 0, "a WELCOME that cannot be read");
-    SIM_CHECK(s, cl->state == CL_HELLO || (cl->state == CL_OPEN && s->speaking != SIM_NONE),
-              "WELCOME without a HELLO");
+    const bool turned_away = cl->state == CL_CONNECTING && w.status == KVC_ST_LIMIT;
+    SIM_CHECK(s,
+              turned_away || cl->state == CL_HELLO ||
+                  (cl->state == CL_OPEN && s->speaking != SIM_NONE),
+              "WELCOME %s without a HELLO", codec_status_name(w.status));
     s->totals->welcomes[w.status]++;
     SIM_TRACE(s, "client %u: WELCOME %s", sim_index(s, cl), codec_status_name(w.status));
     if (w.status != KVC_ST_OK) {
@@ -82,12 +85,20 @@ static void on_welcome(struct sim *s, struct sim_client *cl, const void *buf, si
     SIM_CHECK(s, !w.staging_bytes || cl->staging, "WELCOME before its staging area is there");
 }
 
+/* Some of those who are turned away cannot be told. */
+static bool takes_nothing(struct sim *s, const struct sim_client *cl, int code)
+{
+    if (cl->state == CL_CONNECTING)
+        return cl->conn % 8 == 0;
+    return code != KVC_ATTACH_DROPPED && sim_rnd(s, 1000) < s->swarm.attach_fail_pm;
+}
+
 static int port_attach_send(void *ctx, uint32_t conn, const void *buf, size_t len, int fd)
 {
     struct sim *s = ctx;
     struct sim_client *cl = by_conn(s, conn);
     int code = codec_att_code(buf, len);
-    if (code != KVC_ATTACH_DROPPED && sim_rnd(s, 1000) < s->swarm.attach_fail_pm) {
+    if (takes_nothing(s, cl, code)) {
         SIM_TRACE(s, "client %u: attach message %d is refused", sim_index(s, cl), code);
         cl->doomed = true;
         s->totals->refused++;

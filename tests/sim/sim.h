@@ -166,7 +166,7 @@ struct sim_resv {
     uint8_t status[SIM_BLOCKS];
 };
 
-enum sim_client_state { CL_OFF, CL_OPEN, CL_HELLO, CL_READY, CL_DROPPED };
+enum sim_client_state { CL_OFF, CL_CONNECTING, CL_OPEN, CL_HELLO, CL_READY, CL_DROPPED };
 
 struct sim_client {
     uint8_t state;              /* enum sim_client_state */

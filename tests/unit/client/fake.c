@@ -195,11 +195,26 @@ static void attach_readable(struct daemon *d, int *conn)
         close(passed);
 }
 
+static void turn_away(struct daemon *d, int fd)
+{
+    uint8_t buf[KVC_ATTACH_MAX];
+    struct att_welcome w = {.status = KVC_ST_LIMIT, .detail = text("all of 7 places are taken")};
+    struct pollfd hello = {.fd = fd, .events = POLLIN};
+    if (atomic_fetch_add(&d->s->attaches, 1) % 2 == 1)
+        NEED(poll(&hello, 1, 20000) == 1);
+    att_send(fd, buf, codec_enc_att_welcome(buf, sizeof(buf), &w), -1);
+    close(fd);
+}
+
 static void attach_accept(struct daemon *d)
 {
     int fd = accept4(d->listener, NULL, NULL, SOCK_CLOEXEC);
     if (fd < 0)
         return;
+    if (atomic_load(&d->s->attach) == FAKE_FULL) {
+        turn_away(d, fd);
+        return;
+    }
     for (int i = 0; i < CONNS; i++) {
         if (d->conn[i] < 0) {
             d->conn[i] = fd;
@@ -621,6 +636,15 @@ static void say_on_attach(struct daemon *d)
     att_send(d->last_conn, buf, codec_enc_att_dropped(buf, sizeof(buf), &m), -1);
 }
 
+static void control_open(struct daemon *d)
+{
+    static unsigned no;
+    snprintf(d->endpoint, sizeof(d->endpoint), "ipc://%s/control.%u.%u", d->f->dir,
+             (unsigned)getpid(), no++);
+    d->router = zmq_socket(d->ctx, ZMQ_ROUTER);
+    NEED(d->router != NULL && zmq_bind(d->router, d->endpoint) == 0);
+}
+
 static void hang_up_last(struct daemon *d)
 {
     for (int i = 0; i < CONNS; i++) {
@@ -672,6 +696,10 @@ static void misbehave(struct daemon *d, const struct fake_rule *r, const struct 
         break;
     case FAKE_HANG_UP:
         hang_up_last(d);
+        break;
+    case FAKE_CUT:
+        NEED(zmq_close(d->router) == 0);
+        control_open(d);
         break;
     case FAKE_DROPPED:
         say_on_attach(d);
@@ -727,11 +755,8 @@ static void set_up(struct daemon *d)
     struct sockaddr_un a = {.sun_family = AF_UNIX};
     snprintf(a.sun_path, sizeof(a.sun_path), "%s", d->f->path);
     unlink(a.sun_path);
-    snprintf(d->endpoint, sizeof(d->endpoint), "ipc://%s/control.%u", d->f->dir,
-             (unsigned)getpid());
     d->ctx = zmq_ctx_new();
-    d->router = zmq_socket(d->ctx, ZMQ_ROUTER);
-    NEED(d->router != NULL && zmq_bind(d->router, d->endpoint) == 0);
+    control_open(d);
     d->listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     NEED(d->listener >= 0 && bind(d->listener, (struct sockaddr *)&a, sizeof(a)) == 0 &&
          listen(d->listener, 8) == 0);

@@ -41,6 +41,7 @@ enum fake_what {
     FAKE_AFTER_NEXT,  /* only after the next request has been answered */
     FAKE_DIE,         /* the process kills itself */
     FAKE_HANG_UP,     /* closes the attach connection, lives on */
+    FAKE_CUT,         /* ends the control connections; new ones are for the next to attach */
     FAKE_DROPPED      /* says DROPPED on the attach channel */
 };
 
@@ -50,6 +51,7 @@ enum fake_attach {
     FAKE_OTHER_VERSION,
     FAKE_MUTE,          /* reads HELLO, says nothing */
     FAKE_NO_DESCRIPTOR, /* grants staging, passes none */
+    FAKE_FULL,          /* says so and closes, before HELLO and (in turns) behind it, unread */
     FAKE_NONSENSE
 };
 

@@ -3,6 +3,7 @@
  * A daemon that misbehaves, stops or dies in the middle of things. "Never hangs" is shown by a test
  * that ends: each runs under Check's limit.
  */
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -89,6 +90,60 @@ START_TEST(a_dropped_session_keeps_the_reason_and_comes_back)
     for (int i = 0; i < 5000 && kvc_ping(kvc, &ms) < 0; i++)
         usleep(1000);
     ck_assert_uint_eq(kvc_epoch(kvc), 2);
+}
+END_TEST
+
+/* Beyond this test's limit of time is the deadline: only the control connection can end the wait.
+ */
+START_TEST(a_control_connection_that_ends_is_a_miss_and_comes_back)
+{
+    struct kvc_seq seq = seq_of(2);
+    struct kvc_acquire_options o = {.flags = KVC_F_WAIT, .timeout_ms = KVC_DEADLINE_MAX_MS};
+    struct kvc_hold *h;
+    uint64_t ms;
+    fake_rule(&fake, KVC_OP_ACQUIRE, FAKE_CUT, 0, 1);
+    ck_assert_int_eq(kvc_acquire(ns, &seq, &o, &h), 0);
+    ck_assert_uint_eq(h->lease, 0);
+    kvc_release(kvc, &h);
+    ck_assert_ptr_nonnull(strstr(kvc_last_error(kvc), "closed the control connection"));
+    for (int i = 0; i < 5000 && kvc_ping(kvc, &ms) < 0; i++)
+        usleep(1000);
+    ck_assert_uint_eq(kvc_epoch(kvc), 2);
+}
+END_TEST
+
+/* The greeting that waits for 30 s if nobody looks. */
+START_TEST(a_control_connection_that_ends_at_hello_is_made_again)
+{
+    uint64_t ms;
+    fake_rule(&fake, KVC_OP_PING, FAKE_HANG_UP, 0, 1);
+    fake_rule(&fake, KVC_OP_HELLO, FAKE_CUT, 0, 3);
+    ck_assert_int_eq(kvc_ping(kvc, &ms), KVC_E_DOWN);
+    for (int i = 0; i < 10000 && kvc_ping(kvc, &ms) < 0; i++)
+        usleep(1000);
+    ck_assert_uint_eq(kvc_epoch(kvc), 2);
+    ck_assert_uint_eq(atomic_load(&fake.s->attaches), 5);
+}
+END_TEST
+
+START_TEST(who_only_polls_sees_the_control_connection_end)
+{
+    struct kvc_op *op, *next;
+    struct kvc_result r;
+    struct kvc_seq seq = seq_of(2);
+    struct kvc_acquire_options o = {.flags = KVC_F_WAIT, .timeout_ms = KVC_DEADLINE_MAX_MS};
+    int fd = kvc_fd(kvc);
+    fake_rule(&fake, KVC_OP_ACQUIRE, FAKE_CUT, 0, 1);
+    ck_assert_int_eq(kvc_acquire_begin(ns, &seq, &o, &op), 0);
+    while (!kvc_done(op)) {
+        struct pollfd p = {.fd = fd, .events = POLLIN};
+        ck_assert_int_eq(poll(&p, 1, 20000), 1);
+        ck_assert_int_ge(kvc_progress(kvc), 0);
+    }
+    ck_assert_int_eq(kvc_next(kvc, &next), 1);
+    ck_assert_int_eq(kvc_finish(&op, &r), 0);
+    ck_assert_uint_eq(r.hold->lease, 0);
+    kvc_release(kvc, &r.hold);
 }
 END_TEST
 
@@ -554,6 +609,9 @@ int main(void)
     tcase_add_test(patient, death_is_noticed_long_before_the_deadline);
     tcase_add_test(patient, all_requests_in_flight_end_with_the_daemon);
     tcase_add_test(patient, a_dropped_session_keeps_the_reason_and_comes_back);
+    tcase_add_test(patient, a_control_connection_that_ends_is_a_miss_and_comes_back);
+    tcase_add_test(patient, a_control_connection_that_ends_at_hello_is_made_again);
+    tcase_add_test(patient, who_only_polls_sees_the_control_connection_end);
     tcase_add_test(patient, shutdown_is_a_miss_and_a_dropped_store);
     tcase_add_test(patient, bytes_that_are_no_message_end_the_session);
     tcase_add_test(patient, a_reply_without_its_body_ends_the_session);

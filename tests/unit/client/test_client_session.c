@@ -61,6 +61,17 @@ START_TEST(a_version_refused_at_hello_fails_the_open)
 }
 END_TEST
 
+START_TEST(a_daemon_without_a_place_says_so)
+{
+    fake_start(&fake);
+    atomic_store(&fake.s->attach, FAKE_FULL);
+    for (unsigned i = 0; i < 50; i++) {
+        ck_assert_int_eq(open_with(fake.path, true), KVC_E_DOWN);
+        ck_assert_ptr_nonnull(strstr(kvc_last_error(NULL), "LIMIT: all of 7 places are taken"));
+    }
+}
+END_TEST
+
 START_TEST(a_silent_daemon_does_not_hold_up_open)
 {
     fake_start(&fake);
@@ -480,6 +491,7 @@ int main(void)
     tcase_add_test(open, a_denied_uid_is_told_what_would_permit_it);
     tcase_add_test(open, a_version_mismatch_fails_the_open);
     tcase_add_test(open, a_version_refused_at_hello_fails_the_open);
+    tcase_add_test(open, a_daemon_without_a_place_says_so);
     tcase_add_test(open, a_silent_daemon_does_not_hold_up_open);
     tcase_add_test(open, a_stopped_daemon_does_not_hold_up_open);
     tcase_add_test(open, nonsense_on_the_attach_channel_leaves_the_session_down);

@@ -311,6 +311,19 @@ START_TEST(beyond_the_limit_connections_are_closed_at_once)
 }
 END_TEST
 
+START_TEST(who_left_before_being_let_in_takes_no_place)
+{
+    for (unsigned i = 0; i < 2 * CONNS; i++)
+        close(worker_new());
+    int worker = worker_new();
+    ck_assert_int_eq(send(worker, "x", 1, 0), 1);
+    turn_until(&got.messages, 1);
+    ck_assert_uint_eq(got.opened, 2 * CONNS + 1);
+    ck_assert_uint_eq(got.closed, 2 * CONNS);
+    close(worker);
+}
+END_TEST
+
 START_TEST(a_descriptor_reaches_the_worker)
 {
     int worker = worker_opened();
@@ -426,6 +439,7 @@ int main(void)
     tcase_add_test(tc, a_worker_that_dies_is_gone_though_its_child_holds_the_socket);
     tcase_add_test(tc, a_refused_connection_is_closed_and_not_told_of_again);
     tcase_add_test(tc, beyond_the_limit_connections_are_closed_at_once);
+    tcase_add_test(tc, who_left_before_being_let_in_takes_no_place);
     tcase_add_test(tc, a_descriptor_reaches_the_worker);
     tcase_add_test(tc, a_worker_that_does_not_read_is_again_and_one_that_is_gone_is_a_broken_pipe);
     tcase_add_test(tc, a_live_listener_is_not_pushed_aside);

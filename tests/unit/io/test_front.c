@@ -6,7 +6,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 #include <zmq.h>
 
@@ -308,6 +310,53 @@ START_TEST(who_is_not_admitted_is_not_heard)
 }
 END_TEST
 
+static int bare_new(void)
+{
+    struct sockaddr_un addr = {.sun_family = AF_UNIX};
+    snprintf(addr.sun_path, sizeof addr.sun_path, "%s", endpoint + strlen("ipc://"));
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_eq(connect(fd, (const struct sockaddr *)&addr, sizeof addr), 0);
+    return fd;
+}
+
+/* Each admitted one that is not connected may be about to; and eight more. */
+START_TEST(who_is_awaited_gets_in_however_many_come_at_once)
+{
+    static const char *const names[] = {"a", "b", "c", "d", "e", "f", "g"};
+    int fd[7 + 8];
+    struct front_guard_stats stats;
+    for (unsigned i = 0; i < 7; i++)
+        front_admit(front, route_of(names[i]), getuid());
+    for (unsigned i = 0; i < 15; i++)
+        fd[i] = bare_new();
+    int more = bare_new();
+    await_refused(1);
+    front_numbers(front, &stats);
+    ck_assert_uint_eq(stats.refused, 1); /* that one; they were accepted in turn */
+    void *worker = stranger_new("a");
+    await_refused(2);
+    close(fd[0]); /* its place is the worker's, which has been trying all the time */
+    say(worker, "let in");
+    drain_until(1);
+    for (unsigned i = 1; i < 15; i++)
+        close(fd[i]);
+    front_dismiss(front, route_of("g")); /* nobody is awaited twice */
+    zmq_close(worker);
+    for (unsigned i = 0; i < 6; i++)
+        front_dismiss(front, route_of(names[i]));
+    front_numbers(front, &stats);
+    for (unsigned i = 0; i < 8; i++)
+        fd[i] = bare_new();
+    close(more);
+    more = bare_new();
+    await_refused(stats.refused + 1);
+    for (unsigned i = 0; i < 8; i++)
+        close(fd[i]);
+    close(more);
+}
+END_TEST
+
 START_TEST(a_route_is_for_its_uid)
 {
     front_admit(front, route_of("worker 1"), getuid() + 1);
@@ -407,6 +456,7 @@ int main(void)
     tcase_add_test(tc, a_message_above_the_limit_is_not_delivered);
     tcase_add_test(tc, kept_messages_outlive_the_callback_up_to_the_limit);
     tcase_add_test(tc, who_is_not_admitted_is_not_heard);
+    tcase_add_test(tc, who_is_awaited_gets_in_however_many_come_at_once);
     tcase_add_test(tc, a_route_is_for_its_uid);
     tcase_add_test(tc, what_an_earlier_connection_sent_is_handled_before_the_next_may_speak);
     tcase_add_test(tc, the_socket_has_the_mode_that_was_asked_for);

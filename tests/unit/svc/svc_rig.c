@@ -288,13 +288,24 @@ void sr_copies(struct srig *s)
 
 /* ---- attach channel ---- */
 
-struct sr_peer *sr_connect(struct srig *s, unsigned i, uid_t uid)
+static int connect_as(struct srig *s, unsigned i, uid_t uid)
 {
     static uint32_t conns;
-    struct sr_peer *p = &s->peer[i];
-    *p = (struct sr_peer){.conn = ++conns, .last_fd = -1};
-    ck_assert_int_eq(svc_attach_open(s->svc, p->conn, uid, 4711), 0);
-    return p;
+    s->peer[i] = (struct sr_peer){.conn = ++conns, .last_fd = -1};
+    return svc_attach_open(s->svc, s->peer[i].conn, uid, 4711);
+}
+
+struct sr_peer *sr_connect(struct srig *s, unsigned i, uid_t uid)
+{
+    ck_assert_int_eq(connect_as(s, i, uid), 0);
+    return &s->peer[i];
+}
+
+void sr_connect_in_vain(struct srig *s, unsigned i, uid_t uid, char *ret_detail, size_t cap)
+{
+    ck_assert_int_eq(connect_as(s, i, uid), -EMFILE);
+    ck_assert_uint_eq(sr_welcome_status(&s->peer[i], ret_detail, cap), KVC_ST_LIMIT);
+    s->peer[i].conn = UINT32_MAX;
 }
 
 void sr_attach_hello(struct srig *s, struct sr_peer *p, uint32_t ver_min, uint32_t ver_max,

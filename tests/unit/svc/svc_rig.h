@@ -103,6 +103,8 @@ void sr_copies(struct srig *s); /* all end well */
 
 /* ---- attach channel ---- */
 struct sr_peer *sr_connect(struct srig *s, unsigned i, uid_t uid);
+/* There is no place, and it is told so; ret_detail: the text. */
+void sr_connect_in_vain(struct srig *s, unsigned i, uid_t uid, char *ret_detail, size_t cap);
 void sr_attach_hello(struct srig *s, struct sr_peer *p, uint32_t ver_min, uint32_t ver_max,
                      uint64_t staging_bytes);
 /* The oldest staging area that was asked for and not answered. */

@@ -76,7 +76,8 @@ START_TEST(sessions_run_out)
 {
     for (unsigned i = 0; i < 6; i++)
         (void)sr_connect(&s, i, SR_UID_ONE);
-    ck_assert_int_eq(svc_attach_open(s.svc, 99, SR_UID_ONE, 1), -EMFILE);
+    sr_connect_in_vain(&s, 6, SR_UID_ONE, says, sizeof(says));
+    ck_assert_ptr_nonnull(strstr(says, "6 of 6 (limits.sessions)"));
     sr_leave(&s, &s.peer[3]);
     (void)sr_connect(&s, 3, SR_UID_ONE);
 }
@@ -89,11 +90,13 @@ START_TEST(strangers_take_no_place_of_a_principal)
     s.cfg.fair = true;
     sr_begin(&s);
     struct sr_peer *stranger = sr_connect(&s, 0, 4711);
-    ck_assert_int_eq(svc_attach_open(s.svc, 99, 4711, 1), -EMFILE);
+    sr_connect_in_vain(&s, 7, 4711, says, sizeof(says));
+    ck_assert_ptr_nonnull(strstr(says, "no rights"));
     static const uid_t uids[] = {SR_UID_ONE, SR_UID_TWO, SR_UID_OPS, SR_UID_GW, 1001, 1001};
     for (unsigned i = 0; i < s.cfg.sessions_max; i++)
         (void)sr_connect(&s, 1 + i, uids[i]);
-    ck_assert_int_eq(svc_attach_open(s.svc, 99, SR_UID_TWO, 1), -EMFILE);
+    sr_connect_in_vain(&s, 7, SR_UID_TWO, says, sizeof(says));
+    ck_assert_ptr_nonnull(strstr(says, "limits.sessions"));
     sr_leave(&s, stranger);
     (void)sr_connect(&s, 0, 4711);
 }
