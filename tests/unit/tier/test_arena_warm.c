@@ -857,6 +857,7 @@ END_TEST
 
 START_TEST(a_damaged_header_of_the_names_begins_a_new_store)
 {
+    uint8_t byte;
     struct kept k;
     char path[128];
     static struct check c;
@@ -868,7 +869,9 @@ START_TEST(a_damaged_header_of_the_names_begins_a_new_store)
     snprintf(path, sizeof(path), "%s/names", k.dir);
     const int fd = open(path, O_RDWR | O_CLOEXEC);
     ck_assert_int_ge(fd, 0);
-    ck_assert_int_eq(pwrite(fd, "x", 1, 20), 1);
+    ck_assert_int_eq(pread(fd, &byte, 1, 20), 1);
+    byte ^= 1;
+    ck_assert_int_eq(pwrite(fd, &byte, 1, 20), 1);
     close(fd);
 
     second_run(&k, &config, sh, &c, &r);
