@@ -176,9 +176,15 @@ unsigned class_tip(bool continued, unsigned news)
     return CLASS_TIP + continued * CLASS_NEWS + step_of_news(news);
 }
 
+/* Of what is shared, how often and how long apart it was used says more than a worker can. */
+static bool is_shared(unsigned class)
+{
+    return class >= CLASS_SHARED && class < CLASS_TIP;
+}
+
 unsigned class_said(unsigned class, enum policy_advice advice)
 {
-    if (advice == POLICY_ADVICE_NONE)
+    if (advice == POLICY_ADVICE_NONE || is_shared(class))
         return class;
     return CLASS_SAID + (advice - 1u) * CLASS_SAID_KINDS + kind_of(class);
 }

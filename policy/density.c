@@ -18,7 +18,7 @@
 #include "shadow.h"
 #include "survival.h"
 
-#define LEARN_EACH 8u /* classes whose scores are worked out at each request */
+#define LEARN_EACH 4u /* classes whose scores are worked out at each request */
 /* Of a shared block, the mean is over so many: popularity drifts, that of system prompts least. */
 #define GAP_USES      3u
 #define GAP_USES_MOST 16u
@@ -260,7 +260,7 @@ static void is_back(struct policy *p, struct ghost *g)
 struct chain {
     unsigned class, tip; /* of its blocks, of its last */
     unsigned turn;
-    unsigned size; /* log2 */
+    unsigned size, shared; /* log2 */
 };
 
 static unsigned log2_of(uint32_t n)
@@ -287,6 +287,15 @@ static void learn_length(struct policy *p, unsigned news)
     p->length += ((float)news - p->length) / (LENGTHS_FIRST + p->lengths);
 }
 
+/* What is shared tells more than what is not: one block in SHARED_LOG2 counts, fewer of a long
+ * document, which is one thing, and no fewer than of anything else. */
+static unsigned shared_size(unsigned size, unsigned known)
+{
+    const unsigned log2 = known ? log2_of(known) : 0;
+    const unsigned shared = log2 > 2 * SHARED_LOG2 ? log2 - SHARED_LOG2 : SHARED_LOG2;
+    return size < shared ? size : shared;
+}
+
 /* A request continues a chain when all that it knows is the chain of one earlier request, but for
  * that one's last block, nobody else has used it, and it grows now and then. */
 static struct chain chain_of(struct policy *p, const struct policy_request *r)
@@ -302,6 +311,7 @@ static struct chain chain_of(struct policy *p, const struct policy_request *r)
     }
     unsigned news = r->n - known;
     struct chain c = {.turn = 1, .size = log2_of(r->n)};
+    c.shared = shared_size(c.size, known);
     bool continued = known > 1 && deepest->left <= 1 && deepest->uses <= deepest->turn &&
                      deepest->uses < REPEATS;
     if (!continued && news > 0)
@@ -357,7 +367,7 @@ static void use(struct policy *p, const struct chain *c, uint64_t hash, uint32_t
     g->uses += g->uses < UINT8_MAX;
     g->turn = (uint8_t)c->turn;
     g->left = (left < GHOST_LEFT_MAX ? left : GHOST_LEFT_MAX) & GHOST_LEFT_MAX;
-    g->size = (is_tip(g) ? 0 : g->uses > c->turn ? SHARED_LOG2 : c->size) & 31u;
+    g->size = (is_tip(g) ? 0 : g->uses > c->turn ? c->shared : c->size) & 31u;
     g->class = (uint16_t)class_of(c, g);
     g->used = p->now;
     shadow_begin(&p->shadow, g);

@@ -298,19 +298,26 @@ static float prior_of(const struct survival *s, const struct survival_class *at,
     return prior < PRIOR_MAX ? prior : PRIOR_MAX;
 }
 
+/* In steps, so that what needs no younger bucket is done for several at once. */
 static void work_out(struct survival *s, unsigned class)
 {
     struct table *t = &s->table[class];
     const struct survival_class *at = &s->tree[class];
+    float prior[SURVIVAL_BUCKETS], strength[SURVIVAL_BUCKETS], all[SURVIVAL_BUCKETS];
+    float believed[SURVIVAL_BUCKETS], came[SURVIVAL_BUCKETS];
+    for (unsigned i = 0; i < SURVIVAL_BUCKETS; i++)
+        prior[i] = prior_of(s, at, i);
+    for (unsigned i = 0; i < SURVIVAL_BUCKETS; i++) {
+        strength[i] = at->strength * (i < LATE ? 0.6f : 2.0f) + at->hits / prior[i];
+        all[i] = t->hit[i] + t->past[i] + strength[i];
+        believed[i] = strength[i] / all[i];
+        came[i] = (t->hit[i] / prior[i] + strength[i]) / all[i];
+    }
     float part = 1; /* of the hits that were believed in at younger ages, those that came */
     for (unsigned i = 0; i < SURVIVAL_BUCKETS; i++) {
-        const float prior = prior_of(s, at, i);
-        const float strength = at->strength * (i < LATE ? 0.6f : 2.0f) + at->hits / prior;
-        const float seen = t->hit[i] + t->past[i], believed = strength / (seen + strength);
         const float doubt = 1 - part < at->doubt ? 1 - part : at->doubt;
-        t->chance[i] = (t->hit[i] + strength * prior * (1 - doubt * believed)) / (seen + strength);
-        const float came = (t->hit[i] / prior + strength) / (seen + strength);
-        part += ((came < 1 ? came : 1) - part) * (1 - believed);
+        t->chance[i] = (t->hit[i] + strength[i] * prior[i] * (1 - doubt * believed[i])) / all[i];
+        part += ((came[i] < 1 ? came[i] : 1) - part) * (1 - believed[i]);
     }
     score(s, t);
 }
