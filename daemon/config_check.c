@@ -12,6 +12,7 @@
 #include "hbm.h"
 #include "nvme_paths.h"
 #include "policy.h"
+#include "tier.h"
 #include "units.h"
 
 /* Text of the value of a key, exact, as one would write it. */
@@ -97,7 +98,7 @@ static uint64_t tenant_share(const struct config *cfg, const char *tenant, bool 
     return MAX(whole, subs);
 }
 
-/* What is guaranteed to all cannot be more than there is. limit 0: not known yet. */
+/* What is guaranteed to all cannot be more than can stay. limit 0: not known yet. */
 static void check_shares(const struct config *cfg, bool nvme, uint64_t limit,
                          struct config_errors *errors)
 {
@@ -114,12 +115,13 @@ static void check_shares(const struct config *cfg, bool nvme, uint64_t limit,
         if (line == 0 && share_of(&cfg->quotas[i], nvme) > 0)
             line = cfg->quotas[i].line;
     }
-    if (limit > 0 && sum > limit)
+    const uint64_t most = nvme ? limit - limit / TIER_PASSING : limit;
+    if (limit > 0 && sum > most)
         config__error(errors, cfg->file, line, "quotas",
-                      "expected all %s_share together to be at most %s.limit, which is %s, got %s; "
-                      "lower some of them or raise %s.limit",
-                      tier, tier, units_format_bytes(limit, there), units_format_bytes(sum, got),
-                      tier);
+                      "expected all %s_share together to be at most %s%s.limit, which is %s, got "
+                      "%s; lower some of them or raise %s.limit",
+                      tier, nvme ? "seven eighths of " : "", tier, units_format_bytes(most, there),
+                      units_format_bytes(sum, got), tier);
 }
 
 static void check_quotas(const struct config *cfg, struct config_errors *errors)

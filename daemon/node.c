@@ -33,6 +33,7 @@
 #include "sys.h"
 #include "thread.h"
 #include "topo.h"
+#include "units.h"
 
 /* The control socket's guard looks at what has been in progress for long. */
 #define TICK_NS           (1000ull * 1000 * 1000)
@@ -735,6 +736,18 @@ static const struct core_identity *who(void *ctx, const char *principal)
 }
 
 /* What the run before has left. */
+/* Storage can be smaller than was configured for: a path is out, or its segments are few. */
+static void tell_shares(struct node *n)
+{
+    char all[UNITS_TEXT_BYTES], there[UNITS_TEXT_BYTES];
+    const uint64_t most = core_tier_shareable(n->core, 1),
+                   sum = core_quota_promised(n->core, 1, NULL);
+    if (sum > most)
+        LOG_WARN("quotas: nvme_share is %s in all, and of storage as it is %s can be guaranteed: "
+                 "shares there are not kept; lower them, or give storage more room",
+                 units_format_bytes(sum, all), units_format_bytes(most, there));
+}
+
 static int start_recovery(struct node *n)
 {
     int err = 0;
@@ -749,6 +762,7 @@ static int start_recovery(struct node *n)
         const uint32_t blocks = core_adopt_end(n->core);
         LOG_INFO("%u blocks are there from before", blocks);
     }
+    tell_shares(n);
     return node_names_recover(n->names, n->core, who, n);
 }
 

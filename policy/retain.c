@@ -180,6 +180,11 @@ bool retain_is_within(const struct retain *r, uint32_t owner, uint32_t above)
     return owner == above;
 }
 
+uint32_t retain_owner_above(const struct retain *r, uint32_t owner)
+{
+    return r->owner[owner].above;
+}
+
 uint32_t retain_owner_add(struct retain *r, uint32_t above)
 {
     uint32_t no = 1;

@@ -61,6 +61,8 @@ void retain_owner_set(struct retain *r, uint32_t owner, const struct retain_quot
 void retain_owner_end(struct retain *r, uint32_t owner);
 bool retain_owner_is(const struct retain *r, uint32_t owner);
 const struct retain_quota *retain_quota_of(const struct retain *r, uint32_t owner);
+/* The owner above; 0: everybody, of whom none is above. */
+uint32_t retain_owner_above(const struct retain *r, uint32_t owner);
 /* Bytes that came to a tier or left it. */
 void retain_count(struct retain *r, uint32_t owner, unsigned tier, int64_t bytes);
 uint64_t retain_held(const struct retain *r, uint32_t owner, unsigned tier);

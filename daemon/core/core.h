@@ -139,7 +139,7 @@ bool core_placement_step(struct core *c);
     X(COUNTER, acquires, "acquires answered")                                           \
     X(COUNTER, blocks_asked, "blocks asked for by acquires")                            \
     X(COUNTER, blocks_hit, "of them, cached")                                           \
-    X(COUNTER, tokens_hit, "tokens in the prefixes that acquires found")                \
+    X(COUNTER, tokens_hit, "tokens that acquires found")                                \
     X(COUNTER, tokens_loaded, "of them, loaded from disk for who asked")                \
     X(COUNTER, tokens_recomputed_by_decision, "tokens cached, and quicker computed")    \
     X(COUNTER, tokens_recomputed_by_miss, "other tokens that were asked for in vain")   \
@@ -391,6 +391,8 @@ struct core_acquire {
     bool load;      /* blocks that are not in memory are loaded, and waited for */
     bool read_only; /* leaves no trace: nothing is touched, and the policy does not hear of it; not
                      * together with `load` (KVC_E_BAD_ARGUMENT) */
+    bool unasked;   /* for no request of an engine: what it finds is used now, but not counted as
+                     * asked   for, and the policy learns nothing from it */
 };
 /* The policy hears of an acquire when it is answered with 0.
  * With `load` and a prefix that is not all in memory: without a waiter 1 is returned, nothing is
@@ -674,8 +676,9 @@ struct core_pinned {
     uint64_t bytes;  /* of them */
 };
 /* Pins the prefix of seq that is there now, in whatever tier. KVC_E_GONE: nothing is.
- * KVC_E_PIN_LIMIT: over the tenant's budget, in which each block counts once per tenant;
- * KVC_E_QUOTA: more would have to stay than a hard limit allows; KVC_E_LIMIT: pins_max, the pool of
+ * KVC_E_PIN_LIMIT: over the tenant's budget, in which each block counts once per tenant,
+ * or pins in memory would leave hardly any of it; KVC_E_QUOTA: more would have to stay than a hard
+ * limit or what is guaranteed to others allows; KVC_E_LIMIT: pins_max, the pool of
  * their lists, or a block that is in 255 pins already. All at once or not at all. */
 KVC_WARN_UNUSED int core_pin(struct core *c, const struct core_pin *in,
                              struct core_pinned *ret_pinned, const char **ret_why);
@@ -719,8 +722,8 @@ KVC_WARN_UNUSED int core_quota_set(struct core *c, const struct core_quota *quot
  * it would replace, if any; NULL: as they are. A tenant's share has those of its sub-tenants and
  * namespaces in it. */
 uint64_t core_quota_promised(struct core *c, unsigned tier, const struct core_quota *with);
-/* How large a tier is; UINT64_MAX: there is none. */
-uint64_t core_tier_limit(const struct core *c, unsigned tier);
+/* What of a tier can be guaranteed; UINT64_MAX: there is none. */
+uint64_t core_tier_shareable(const struct core *c, unsigned tier);
 /* The next quota behind *cursor (0 at first); its texts are borrowed until the next call of
  * core_quota_set(). false: no more. */
 bool core_quota_next(const struct core *c, uint32_t *cursor, struct core_quota *ret_quota);

@@ -661,8 +661,11 @@ int quota_room(struct core *c, const struct core_ns *ns, uint32_t bytes,
 int quota_disk(struct core *c, const struct core_ns *ns, uint64_t bytes) KVC_WARN_UNUSED;
 /* Some of its owners has more in memory than leaves it a margin below its limit. */
 bool quota_tight(const struct core *c, const struct core_ns *ns);
+/* Whether all that is guaranteed on disk can be kept there. */
+bool quota_disk_fits(const struct core *c);
 /* Whether `bytes` more of ns may be bound to a tier: 0; KVC_E_QUOTA when all that is bound there
- * would be above a hard limit, which could then not be kept. */
+ * would be above a hard limit, or leave less than is guaranteed to others, which could then not be
+ * kept; KVC_E_PIN_LIMIT when pins would leave hardly any memory for all the rest. */
 int quota_bind(const struct core *c, const struct core_ns *ns, unsigned tier,
                uint64_t bytes) KVC_WARN_UNUSED;
 bool quota_step(struct core *c);

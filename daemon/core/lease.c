@@ -152,20 +152,27 @@ static void add_asked(const struct find *f, const struct core_waiter *waiter,
         prefix->group[g].reason = KVC_MISS_NOT_WORTH;
 }
 
-static void count_acquire(struct core *c, const struct find *f, const struct core_waiter *waiter,
-                          const struct core_prefix *prefix)
+static uint32_t beyond(uint32_t tokens, uint32_t from)
 {
-    const uint32_t decided = not_worth(f, waiter, prefix);
+    return tokens - MIN(tokens, from);
+}
+
+/* What the client has already was not asked for. */
+static void count_acquire(struct core *c, const struct find *f, uint32_t from,
+                          const struct core_waiter *waiter, const struct core_prefix *prefix)
+{
+    const uint32_t hit = beyond(f->tokens, from), missed = beyond(f->seq->tokens, from) - hit;
+    const uint32_t decided = MIN(not_worth(f, waiter, prefix), missed);
     c->m.acquires++;
-    c->m.tokens_hit += f->tokens;
+    c->m.tokens_hit += hit;
     if (waiter && waiter->cached > 0)
-        c->m.tokens_loaded += f->tokens - MIN(f->tokens, waiter->in_memory);
+        c->m.tokens_loaded += beyond(f->tokens, MAX(from, waiter->in_memory));
     c->m.tokens_recomputed_by_decision += decided;
-    c->m.tokens_recomputed_by_miss += f->seq->tokens - f->tokens - decided;
+    c->m.tokens_recomputed_by_miss += missed - decided;
     for (uint32_t g = 0; g < f->seq->ngroups; g++) {
         uint32_t first, end;
-        find_needs(f, g, f->tokens, &first, &end);
-        c->m.blocks_asked += f->seq->n[g];
+        find_lease(f, g, from, &first, &end);
+        c->m.blocks_asked += beyond(f->seq->n[g], from / f->seq->ns->spec.group[g].block_tokens);
         c->m.blocks_hit += end - first;
     }
 }
@@ -243,7 +250,8 @@ int core_acquire(struct core *c, struct core_client *cl, const struct core_acqui
     if (err)
         return err;
     add_asked(&f, waiter, &held.prefix);
-    count_acquire(c, &f, waiter, &held.prefix);
+    if (!in->unasked)
+        count_acquire(c, &f, in->from_tokens, waiter, &held.prefix);
     held.ngroups = in->seq.ngroups;
     if (f.tokens > in->from_tokens) {
         struct lease *l = lease_new(c, cl);
@@ -257,7 +265,8 @@ int core_acquire(struct core *c, struct core_client *cl, const struct core_acqui
         }
     }
     if (!err && !in->read_only) {
-        tell_request(c, &f);
+        if (!in->unasked)
+            tell_request(c, &f);
         find_touch(c, &f);
     }
     if (!err)

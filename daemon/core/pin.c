@@ -153,10 +153,9 @@ static int allowed(struct core *c, const struct core_pin *in, const struct added
     int err = 0;
     for (unsigned t = 0; t < RETAIN_TIERS && !err && !in->of_name; t++)
         err = quota_bind(c, ns, t, added->bound[t]);
-    if (!err && max && added->budget > 0 && tenant_pinned(c, ns->tenant) + added->budget > max) {
-        c->m.pins_refused++;
+    if (!err && max && added->budget > 0 && tenant_pinned(c, ns->tenant) + added->budget > max)
         err = KVC_E_PIN_LIMIT;
-    }
+    c->m.pins_refused += err == KVC_E_PIN_LIMIT;
     return err;
 }
 

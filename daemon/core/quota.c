@@ -273,14 +273,49 @@ uint64_t core_quota_promised(struct core *c, unsigned tier, const struct core_qu
     return promised_to_all(list, n);
 }
 
-uint64_t core_tier_limit(const struct core *c, unsigned tier)
+static bool tier_sizes(const struct core *c, unsigned tier, struct tier_stats *ret_stats)
+{
+    const struct tier *t = tier == 0 ? c->cfg.host : c->cfg.disk;
+    if (t)
+        t->ops->stats(t, ret_stats);
+    return t != NULL;
+}
+
+/* Memory may be guaranteed as a whole: who is guaranteed it lets its own go for what it stores. */
+uint64_t core_tier_shareable(const struct core *c, unsigned tier)
 {
     struct tier_stats st;
-    struct tier *t = tier == 0 ? c->cfg.host : c->cfg.disk;
-    if (!t)
+    if (!tier_sizes(c, tier, &st))
         return UINT64_MAX;
-    t->ops->stats(t, &st);
-    return st.limit_bytes;
+    return tier == 0 ? st.limit_bytes : st.lasting_bytes;
+}
+
+/* need: what each owner has to have for itself, by its number; then also, at least, its share and
+ * what those below it have to have. */
+static uint64_t sum_up(const struct core *c, unsigned tier, uint64_t need[RETAIN_OWNERS])
+{
+    for (uint32_t scope = KVC_SCOPE_NS; scope > KVC_SCOPE_ALL; scope--)
+        for (uint32_t i = 0; i < ARRAY_LEN(c->quota); i++) {
+            const struct quota *q = &c->quota[i];
+            if (!q->payer || q->scope != scope)
+                continue;
+            need[q->payer] = MAX(need[q->payer], retain_quota_of(c->retain, q->payer)->share[tier]);
+            uint64_t *above = &need[retain_owner_above(c->retain, q->payer)];
+            *above = plus(*above, need[q->payer]);
+        }
+    return need[0];
+}
+
+bool quota_disk_fits(const struct core *c)
+{
+    uint64_t need[RETAIN_OWNERS] = {0};
+    struct tier_stats st;
+    if (!tier_sizes(c, 1, &st))
+        return true;
+    const uint64_t held = MAX(retain_held(c->retain, 0, 1), 1);
+    /* Blocks take whole pages. */
+    const double pages = (double)MAX(st.used_bytes, held) / (double)held;
+    return (double)sum_up(c, 1, need) * pages <= (double)st.lasting_bytes;
 }
 
 static uint64_t bound_within(const struct core *c, uint32_t payer, unsigned tier);
@@ -420,9 +455,38 @@ static uint64_t bound_within(const struct core *c, uint32_t payer, unsigned tier
     return sum;
 }
 
+/* Bytes that are bound, with `more` of ns, or guaranteed. */
+static uint64_t needed(const struct core *c, unsigned tier, const struct core_ns *ns, uint64_t more)
+{
+    uint64_t need[RETAIN_OWNERS] = {0};
+    for (uint32_t i = 0; i < c->cfg.namespaces_max; i++)
+        if (c->ns[i].id)
+            need[c->ns[i].payer] += c->ns[i].bound[tier];
+    need[ns->payer] = plus(need[ns->payer], more);
+    return sum_up(c, tier, need);
+}
+
+/* What is bound in memory leaves room there for what comes and goes. On storage without shares,
+ * there is as much room for promises as there is storage. */
+static int room_to_bind(const struct core *c, const struct core_ns *ns, unsigned tier,
+                        uint64_t bytes)
+{
+    struct tier_stats st;
+    uint64_t none[RETAIN_OWNERS] = {0};
+    const bool shares = c->m.quotas > 0 && sum_up(c, tier, none) > 0;
+    if ((tier == 1 && !shares) || !tier_sizes(c, tier, &st))
+        return 0;
+    const uint64_t with = needed(c, tier, ns, bytes);
+    if (with <= st.lasting_bytes || with == needed(c, tier, ns, 0))
+        return 0;
+    return shares ? KVC_E_QUOTA : KVC_E_PIN_LIMIT;
+}
+
 int quota_bind(const struct core *c, const struct core_ns *ns, unsigned tier, uint64_t bytes)
 {
-    for (uint32_t i = 0; i < ARRAY_LEN(c->quota) && c->m.quotas > 0 && bytes > 0; i++) {
+    if (bytes == 0)
+        return 0;
+    for (uint32_t i = 0; i < ARRAY_LEN(c->quota) && c->m.quotas > 0; i++) {
         const uint32_t q = c->quota[i].payer;
         if (!q || !retain_is_within(c->retain, ns->payer, q))
             continue;
@@ -430,7 +494,7 @@ int quota_bind(const struct core *c, const struct core_ns *ns, unsigned tier, ui
         if (limit != RETAIN_NO_LIMIT && plus(bound_within(c, q, tier), bytes) > limit)
             return KVC_E_QUOTA;
     }
-    return 0;
+    return room_to_bind(c, ns, tier, bytes);
 }
 
 /* ---- limits on disk ---- */

@@ -68,13 +68,15 @@ static void keep_learn(struct core *c)
     }
 }
 
-/* By level, then by what the policy says. What is guaranteed to its owner stays. */
+/* By level, then by what the policy says. What is guaranteed to its owner stays, as long as there
+ * is room to guarantee it. */
 static bool deserves(struct core *c, const struct block *b, bool must)
 {
     const uint32_t no = block_no(c, b);
     const uint64_t bytes = block_bytes(c, b);
     const uint32_t percent = level_percent(c, retain_level(c->retain, no));
-    must |= percent == 0 || retain_guards(c->retain, block_ns(c, b)->payer, 0, 1, bytes);
+    must |= percent == 0 ||
+            (retain_guards(c->retain, block_ns(c, b)->payer, 0, 1, bytes) && quota_disk_fits(c));
     if (!must && percent >= 100)
         return false;
     const float worth = c->cfg.policy->worth(c->policy, no, c->now_ms);

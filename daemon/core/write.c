@@ -125,7 +125,10 @@ static int announce(struct reserving *x, uint32_t i, uint32_t tokens, struct blo
     struct core *c = x->c;
     const uint8_t *key = x->in->keys + (size_t)i * KVC_KEY_BYTES;
     if (parent) {
-        block_touch_path(c, parent);
+        /* With storage what is before it may leave memory for it, and is used when all have room.
+         */
+        if (!c->cfg.disk)
+            block_touch_path(c, parent);
         block_hold(parent); /* making room must not evict it */
     }
     const struct block new = {.key = *(const struct key256 *)key,

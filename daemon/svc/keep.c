@@ -24,10 +24,11 @@ static const char *pin_detail(int err, const char *why)
     case KVC_E_GONE:
         return "nothing of the sequence is cached";
     case KVC_E_PIN_LIMIT:
-        return "the tenant's budget of pinned bytes (policy.pin_limit) would be exceeded";
+        return "the tenant's budget of pinned bytes (policy.pin_limit) would be exceeded, or seven "
+               "eighths of host memory by the pins in memory of all";
     case KVC_E_QUOTA:
-        return "pins, names and durable commits would have to keep more than a quota allows "
-               "(QUOTA_LIST)";
+        return "pins, names and durable commits would have to keep more than a quota allows, "
+               "or than is left beside what is guaranteed to others (QUOTA_LIST)";
     case KVC_E_LIMIT:
         return "too many pins, or too many on one block";
     default:
@@ -133,13 +134,14 @@ static const char *share_fault(struct core *c, const struct core_quota *quota,
 {
     for (unsigned t = 0; t < RETAIN_TIERS; t++) {
         char sum[UNITS_TEXT_BYTES], there[UNITS_TEXT_BYTES];
-        const uint64_t limit = core_tier_limit(c, t);
+        const uint64_t limit = core_tier_shareable(c, t);
         const uint64_t with = core_quota_promised(c, t, quota);
         if (with <= limit || with <= core_quota_promised(c, t, NULL))
             continue;
         (void)snprintf(why, QUOTA_WHY_BYTES,
-                       "%s_share: all shares together would be %s (%llu bytes), and %s has %s "
-                       "(%llu bytes); give less, or take from another's (QUOTA_LIST)",
+                       "%s_share: all shares together would be %s (%llu bytes), and of %s %s "
+                       "(%llu bytes) can be guaranteed; give less, or take from another's "
+                       "(QUOTA_LIST)",
                        t == 0 ? "host" : "nvme", units_format_bytes(with, sum),
                        (unsigned long long)with, t == 0 ? "host memory" : "storage",
                        units_format_bytes(limit, there), (unsigned long long)limit);

@@ -319,7 +319,7 @@ void op_name_load(struct request *rq)
     call->load.kind = msg.kind;
     keep_text(call->load.name, &msg.name);
     keep_text(call->load.sub, &msg.sub);
-    call->acquire = (struct core_acquire){.load = true};
+    call->acquire = (struct core_acquire){.load = true, .unasked = true};
     call->waiter.fn = on_loaded;
     load_again(call);
 }

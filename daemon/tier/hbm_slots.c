@@ -316,6 +316,7 @@ static void op_stats(const struct tier *t, struct tier_stats *ret_stats)
         mapped += h->place[i].room == HBM_NONE ? 0 : h->chunk_bytes;
     *ret_stats = (struct tier_stats){
         .limit_bytes = as.limit_bytes,
+        .lasting_bytes = as.limit_bytes,
         .used_bytes = as.used_bytes,
         .used_slots = as.used_slots,
         .mapped_bytes = mapped,

@@ -107,6 +107,7 @@ static void op_stats(const struct tier *t, struct tier_stats *ret_stats)
     copier_stats(host_of(t)->copier, &cs);
     *ret_stats = (struct tier_stats){
         .limit_bytes = as.limit_bytes,
+        .lasting_bytes = as.limit_bytes - as.limit_bytes / TIER_PASSING,
         .used_bytes = as.used_bytes,
         .used_slots = as.used_slots,
         .mapped_bytes = as.mapped_bytes,

@@ -205,6 +205,7 @@ static int nvme_alloc(struct tier *t, uint32_t principal, uint32_t bytes, struct
     (void)near; /* neighbours are what is put together */
     if (bytes == 0 || t->ops->slot_bytes(t, bytes) == 0)
         return KVC_E_TOO_LARGE;
+    n->most_coming = n->begun_in_vain = 0;
     if (n->promised_pages + pages > nvme__put_pages(n))
         return nvme__room_grows(n) ? KVC_E_BUSY : KVC_E_NO_ROOM;
     return nvme__entry_new(n, bytes, owner, ret_loc);
@@ -289,6 +290,7 @@ static void nvme_stats(const struct tier *t, struct tier_stats *ret)
     const struct nvme *n = nvme__of(t);
     const uint64_t seg_bytes = (uint64_t)n->seg_pages * NVME_PAGE;
     *ret = (struct tier_stats){.limit_bytes = n->segs * seg_bytes,
+                               .lasting_bytes = nvme__lasting_pages(n) * NVME_PAGE,
                                .used_bytes = (n->live_pages + n->promised_pages) * NVME_PAGE,
                                .used_slots = n->entries_used,
                                .inflight_ops = n->ios,

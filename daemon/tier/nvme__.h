@@ -367,8 +367,11 @@ struct nvme {
     struct nvme_extent *extent;
     uint32_t extents_max, extents_fresh, extent_free, extents_used;
     struct nvme_seg *seg;
-    uint32_t segs_usable, segs_free, segs_deleting, segs_victim, segs_durable;
-    uint64_t told_ns;     /* when reclaim last told core of an occupant */
+    uint32_t segs_free, segs_deleting, segs_victim, segs_durable;
+    uint64_t told_ns; /* when reclaim last told core of an occupant */
+    /* Since room was last asked for: the most segments that were free or about to be, and how many
+     * were begun since it was as many. */
+    uint32_t most_coming, begun_in_vain;
     uint32_t delete_head; /* segments that go, chained */
     struct nvme_path path[DISK_PATHS_MAX];
     uint32_t turn_path; /* where the search for a path begins */
@@ -478,6 +481,8 @@ bool nvme__formatting(const struct nvme *n);
 /* The same, and it goes on: who finds no room waits for it. */
 bool nvme__room_grows(const struct nvme *n);
 uint32_t nvme__reserve(const struct nvme *n);
+/* What may stay whoever wants room, while the log is written anew at a bearable price. */
+uint64_t nvme__lasting_pages(const struct nvme *n);
 
 /* nvme_io.c */
 void nvme__issue(struct nvme *n, struct nvme_io *io, enum disk_kind kind, struct nvme_path *p,

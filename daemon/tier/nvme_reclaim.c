@@ -26,10 +26,16 @@ static bool at_rest(const struct nvme *n)
     return n->now_ns - n->told_ns > STUCK_NS;
 }
 
+/* All that is written anew gains no room, and nobody has asked for any since. */
+static bool in_vain(const struct nvme *n)
+{
+    return n->begun_in_vain > n->segs / 4 + 8;
+}
+
 static bool wanted(const struct nvme *n)
 {
     const uint32_t coming = n->segs_free + n->segs_deleting;
-    if (n->journal_error != 0 || n->stopping || nvme__formatting(n))
+    if (n->journal_error != 0 || n->stopping || nvme__formatting(n) || in_vain(n))
         return false;
     /* One after the other, unless there is room for all of another one. */
     if (n->segs_victim > 0 && room_left(n) < n->seg_pages && !at_rest(n))
@@ -66,6 +72,9 @@ static uint32_t pick(const struct nvme *n)
 static void begin(struct nvme *n, uint32_t seg)
 {
     struct nvme_seg *s = &n->seg[seg];
+    const uint32_t coming = n->segs_free + n->segs_deleting;
+    n->begun_in_vain = coming > n->most_coming ? 0 : n->begun_in_vain + 1;
+    n->most_coming = MAX(n->most_coming, coming);
     s->state = NVME_S_VICTIM;
     s->told = s->extents;
     s->unread = false;

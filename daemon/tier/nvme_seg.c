@@ -9,6 +9,7 @@
 #define SEG_AUTO_MAX (UINT64_C(256) << 20)
 /* Not smaller than this where a path has eight of them. */
 #define SEG_AUTO_FINE (UINT64_C(8) << 20)
+#define TABLES_SHARE  64u /* of a segment, for the tables of its extents */
 
 /* The limit in equal shares, except that a path gets no more than it can hold. */
 static void shares(struct nvme *n)
@@ -277,6 +278,19 @@ uint64_t nvme__put_pages(const struct nvme *n)
         return pages;
     const uint64_t held = (uint64_t)((nvme__reserve(n) + 1) / 2) * (n->seg_pages - 2);
     return pages > held ? pages - held : 0;
+}
+
+uint64_t nvme__lasting_pages(const struct nvme *n)
+{
+    uint32_t segs = 0, others = nvme__reserve(n);
+    for (uint32_t i = 0; i < n->paths; i++) {
+        if (n->path[i].state == NVME_PATH_OUT)
+            continue;
+        segs += n->path[i].segs;
+        others++; /* the one that is being filled */
+    }
+    const uint32_t lasting = MIN(segs - segs / TIER_PASSING, segs - MIN(segs, others));
+    return (uint64_t)lasting * (n->seg_pages - 2 - n->seg_pages / TABLES_SHARE);
 }
 
 uint32_t nvme__reserve(const struct nvme *n)

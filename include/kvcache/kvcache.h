@@ -259,12 +259,13 @@ struct kvc_blocks {
     uint32_t first_token;  /* position of the first key's first token */
     uint32_t last_tokens;  /* tokens in the last block; 0 = full */
     const char *sub_tenant;
-    unsigned
-        flags; /* KVC_F_DURABLE: what commits them returns when they, and all before them in
-                  their chains, are on stable storage; KVC_E_BAD_ARGUMENT where the daemon has
-                  no storage tier. KVC_F_DECODED: of decoded tokens. KVC_F_ALL: kvc_store takes them
-                  whatever they are worth, for instance to be named or pinned. KVC_F_NO_STORE:
-                  answered with KVC_ST_NO_STORE for each block, and nothing is sent */
+    unsigned flags; /* KVC_F_DURABLE: what commits them returns when they, and all before them in
+                       their chains, are on stable storage (KVC_ST_OK; QUOTA, FULL and TIER: cached,
+                       but not that; EXISTS: promised from now on, without waiting);
+                       KVC_E_BAD_ARGUMENT where the daemon has no storage tier. KVC_F_DECODED: of
+                       decoded tokens. KVC_F_ALL: kvc_store takes them whatever they are worth, for
+                       instance to be named or pinned. KVC_F_NO_STORE: answered with KVC_ST_NO_STORE
+                       for each block, and nothing is sent */
     const struct kvc_retain *retain; /* nretain wishes, at most KVC_RETAIN_MAX */
     uint32_t nretain;
 };
@@ -328,7 +329,8 @@ struct kvc_named {
  * that is what the name stands for: what is to be named for the first time is best stored with
  * KVC_F_ALL, and as a conversation goes on from there it is taken anyway. options may be NULL.
  * KVC_E_GONE: nothing of it is cached; KVC_E_PIN_LIMIT; KVC_E_QUOTA: a hard limit on storage is
- * below what would be promised there, and the name is as it was; KVC_E_LIMIT (names). */
+ * below what would be promised there, or what is guaranteed to others leaves less, and the name is
+ * as it was; KVC_E_LIMIT (names). */
 KVC_API KVC_MUST_USE int kvc_name_put(struct kvc_ns *ns, enum kvc_name_kind kind, const char *name,
                                       const struct kvc_seq *seq,
                                       const struct kvc_name_options *options,
@@ -624,8 +626,9 @@ struct kvc_pin_info {
     uint8_t tip[KVC_KEY_BYTES];
 };
 /* Pins what is cached of seq. ttl_ms 0: until kvc_unpin. The pin outlives the session and not the
- * daemon: names last. KVC_E_PIN_LIMIT: over the budget; KVC_E_QUOTA: a hard limit is below what
- * would have to stay; KVC_E_GONE: nothing is cached. */
+ * daemon: names last. KVC_E_PIN_LIMIT: over the budget, or pins of all in memory would have more
+ * than seven eighths of it; KVC_E_QUOTA: a hard limit is below what would have to stay, or what is
+ * guaranteed to others leaves less; KVC_E_GONE: nothing is cached. */
 KVC_API KVC_MUST_USE int kvc_pin(struct kvc_ns *ns, const struct kvc_seq *seq, bool in_memory,
                                  uint64_t ttl_ms, uint64_t *ret_pin);
 /* KVC_E_NO_NAME: there is no such pin of this principal's. */

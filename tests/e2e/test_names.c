@@ -161,10 +161,12 @@ static void turn(uint32_t t, unsigned flags)
                    after = prompt + ANSWER;
     uint64_t bytes;
     if (t > 0) {
+        const uint64_t asked = rig_stat(k, "core.acquires");
         const int err =
             kvc_name_load(k, KVC_NAME_CONVERSATION, "chat", NULL, UINT64_MAX, true, 60000, &bytes);
         ck_assert_msg(err == 0, "kvc_name_load: %s: %s", kvc_error_name(err), kvc_last_error(k));
         ck_assert_uint_eq(bytes, (uint64_t)((before + BT - 1) / BT) * BYTES);
+        ck_assert_uint_eq(rig_stat(k, "core.acquires"), asked); /* a preload is no request */
     }
     ck_assert_uint_eq(take_back(prompt), before / BT * BT);
     store_from(before / BT, prompt / BT * BT);

@@ -166,6 +166,21 @@ START_TEST(blocks_that_leave_memory_come_back_with_their_bytes)
 }
 END_TEST
 
+/* One conversation, or document, may be longer than memory. */
+START_TEST(a_chain_longer_than_memory_is_stored_whole)
+{
+    enum { LONG = 16 * CHAIN }; /* twice as long */
+    static uint8_t all[LONG * KVC_KEY_BYTES];
+    rig_keys(ns, 77, BT, LONG, all);
+    for (uint32_t at = 0; at < LONG; at += CHAIN)
+        ck_assert_uint_eq(rig_store(k, ns, all, at, at + CHAIN, BT, BYTES, statuses), CHAIN);
+    struct kvc_prefix p;
+    struct kvc_seq seq = rig_seq(all, LONG, BT);
+    ck_assert_int_eq(kvc_lookup(ns, &seq, 0, &p), 0);
+    ck_assert_uint_eq(p.group[0].blocks, LONG);
+}
+END_TEST
+
 START_TEST(more_than_storage_holds_makes_room_and_keeps_the_limit)
 {
     const uint32_t chains = 2 * LIMIT / (CHAIN * BYTES);
@@ -439,6 +454,79 @@ START_TEST(a_block_says_in_which_tiers_it_is)
 }
 END_TEST
 
+static uint64_t written(void)
+{
+    return rig_stat(k, "nvme.bytes_written");
+}
+
+/* More than storage holds is stored, then nothing: what is kept is written anew as long as that
+ * gains room, and no longer. */
+static void check_comes_to_rest(void)
+{
+    const uint32_t chains = 2 * LIMIT / (CHAIN * BYTES);
+    for (uint32_t c = 0; c < chains; c++)
+        store_chain(c);
+    uint64_t before, now = written();
+    const uint64_t until = rig_now_ms() + 120000;
+    do {
+        before = now;
+        rig_sleep_ms(1000);
+        now = written();
+    } while (now != before && rig_now_ms() < until);
+    ck_assert_uint_eq(now, before);
+    ck_assert_uint_eq(load_chain(chains - 1), CHAIN);
+}
+
+static struct kvc_quota share_of(uint64_t bytes)
+{
+    return (struct kvc_quota){.scope = KVC_SCOPE_TENANT,
+                              .tenant = "default",
+                              .host_limit = UINT64_MAX,
+                              .nvme_limit = UINT64_MAX,
+                              .nvme_share = bytes};
+}
+
+START_TEST(an_idle_daemon_comes_to_rest_whatever_is_guaranteed)
+{
+    uint64_t most = LIMIT / 2; /* that can be guaranteed, in whole MiB */
+    struct kvc_quota quota = share_of(most);
+    while (kvc_quota_set(k, &quota) == 0)
+        quota = share_of(most += MIB);
+    ck_assert_ptr_nonnull(strstr(kvc_last_error(k), "can be guaranteed"));
+    ck_assert_uint_ge(most, LIMIT / 4 * 3);
+    quota = share_of(most - MIB);
+    ck_assert_int_eq(kvc_quota_set(k, &quota), 0);
+    check_comes_to_rest();
+}
+END_TEST
+
+/* As the configuration may have it: with so few segments it cannot be kept. */
+START_TEST(more_than_can_be_guaranteed_is_told_and_not_written_for_ever)
+{
+    char file[128], log[128], line[256];
+    const char *more[] = {NULL, sets[0], sets[1], sets[2], NULL};
+    snprintf(file, sizeof file, "@%s/quotas.yaml", rig.dir);
+    more[0] = file;
+    FILE *f = fopen(file + 1, "we");
+    ck_assert_ptr_nonnull(f);
+    fputs("quotas:\n  - {tenant: default, nvme_share: 84MiB}\n", f);
+    ck_assert_int_eq(fclose(f), 0);
+    kvc_close(&k);
+    rig_stop(&rig);
+    rig_restart(&rig, more);
+    open_session();
+    bool warned = false;
+    snprintf(log, sizeof log, "%s/log", rig.dir);
+    f = fopen(log, "re");
+    ck_assert_ptr_nonnull(f);
+    while (fgets(line, sizeof line, f))
+        warned |= strstr(line, "can be guaranteed") != NULL;
+    fclose(f);
+    ck_assert(warned);
+    check_comes_to_rest();
+}
+END_TEST
+
 START_TEST(paths_tell_what_was_written)
 {
     struct kvc_path path = {0};
@@ -530,6 +618,7 @@ int main(void)
     tcase_set_timeout(t, 240);
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_add_test(t, blocks_that_leave_memory_come_back_with_their_bytes);
+    tcase_add_test(t, a_chain_longer_than_memory_is_stored_whole);
     tcase_add_test(t, more_than_storage_holds_makes_room_and_keeps_the_limit);
     tcase_add_test(t, what_was_stored_durably_survives_a_kill);
     tcase_add_test(t, a_start_with_another_principal_is_refused_and_costs_nothing);
@@ -542,6 +631,8 @@ int main(void)
     tcase_add_test(t, storage_can_be_verified);
     tcase_add_test(t, a_promise_that_is_damaged_on_storage_is_written_again);
     tcase_add_test(t, a_block_says_in_which_tiers_it_is);
+    tcase_add_test(t, an_idle_daemon_comes_to_rest_whatever_is_guaranteed);
+    tcase_add_test(t, more_than_can_be_guaranteed_is_told_and_not_written_for_ever);
     tcase_add_test(t, paths_tell_what_was_written);
     tcase_add_test(t, a_start_can_be_ended);
     tcase_add_test(t, a_second_daemon_on_the_same_store_is_refused_by_name);

@@ -178,7 +178,10 @@ static uint32_t disk_slot_bytes(const struct tier *t, uint32_t bytes)
 static void disk_stats(const struct tier *t, struct tier_stats *ret)
 {
     const struct fake_disk *f = of(t);
-    *ret = (struct tier_stats){.limit_bytes = f->cfg.slots, .inflight_ops = f->inflight};
+    *ret = (struct tier_stats){.limit_bytes = f->cfg.slots,
+                               .lasting_bytes =
+                                   f->cfg.lasting_bytes ? f->cfg.lasting_bytes : UINT64_MAX,
+                               .inflight_ops = f->inflight};
     ret->used_slots = ret->used_bytes = fake_disk_used(f);
 }
 

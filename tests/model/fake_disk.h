@@ -16,6 +16,7 @@ struct fake_disk_config {
     uint32_t slots;        /* of any size */
     uint32_t region_slots; /* that are reclaimed together */
     uint64_t seed;
+    uint64_t lasting_bytes; /* that may stay whoever wants room; 0: any */
 };
 
 struct fake_disk *fake_disk_create(const struct fake_disk_config *config);

@@ -195,6 +195,9 @@ static void fake_stats(const struct tier *t, struct tier_stats *ret)
 {
     const struct fake_tier *f = of(t);
     *ret = (struct tier_stats){.limit_bytes = (uint64_t)f->cfg.regions * f->cfg.region_bytes,
+                               .lasting_bytes = f->cfg.lasting_bytes ? f->cfg.lasting_bytes
+                                                                     : (uint64_t)f->cfg.regions *
+                                                                           f->cfg.region_bytes,
                                .inflight_ops = f->inflight};
     for (uint32_t i = 0; i < f->cfg.regions; i++) {
         const struct region *g = &f->region[i];

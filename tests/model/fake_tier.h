@@ -16,11 +16,12 @@
 struct fake_tier;
 
 struct fake_tier_config {
-    uint32_t regions;      /* 1 to 1,000 */
-    uint32_t region_bytes; /* of slots */
-    uint32_t slot_align;   /* a slot is a multiple of this */
-    uint64_t seed;         /* of fake_tier_run() */
-    uint32_t chunk_base;   /* chunk numbers are above it */
+    uint32_t regions;       /* 1 to 1,000 */
+    uint32_t region_bytes;  /* of slots */
+    uint32_t slot_align;    /* a slot is a multiple of this */
+    uint64_t seed;          /* of fake_tier_run() */
+    uint32_t chunk_base;    /* chunk numbers are above it */
+    uint64_t lasting_bytes; /* that may stay whoever wants room; 0: all */
 };
 
 struct fake_tier *fake_tier_create(const struct fake_tier_config *config);

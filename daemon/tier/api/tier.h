@@ -84,9 +84,13 @@ struct tier_op {
     void *priv;             /* the tier's */
 };
 
+/* Of a tier, at least the part that is for what comes and goes. */
+#define TIER_PASSING 8u
+
 struct tier_stats {
-    uint64_t limit_bytes; /* of slots */
-    uint64_t used_bytes;  /* slots handed out x slot bytes */
+    uint64_t limit_bytes;   /* of slots */
+    uint64_t lasting_bytes; /* of it, what may stay whoever wants room */
+    uint64_t used_bytes;    /* slots handed out x slot bytes */
     uint64_t used_slots;
     uint64_t mapped_bytes;  /* chunks that exist */
     uint64_t faulted_bytes; /* of them, touched in advance so far */

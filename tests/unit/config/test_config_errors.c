@@ -55,6 +55,11 @@ static const struct bad {
      "host_share: 500MiB}\n  - {tenant: b, host_share: 500MiB}\n",
      "x.yaml:3: quotas: expected all host_share together to be at most host.limit, which is 1.00 "
      "GiB, got 1.07 GiB; lower some of them or raise host.limit\n"},
+    {"nvme: {paths: /, limit: 8GiB}\nquotas:\n  - {tenant: a, nvme_share: 7GiB}\n  - {tenant: b, "
+     "nvme_share: 1MiB}\n",
+     "x.yaml:3: quotas: expected all nvme_share together to be at most seven eighths of "
+     "nvme.limit, "
+     "which is 7.00 GiB, got 7.00 GiB; lower some of them or raise nvme.limit\n"},
     {"quotas:\n  - {tenant: a, host: 1GiB}\n  - {tenant: a, nvme: 1GiB}\n",
      "x.yaml:3: quotas: tenant 'a' has two quotas, the first in line 2\n"},
     {"quotas: 7\n",

@@ -8,14 +8,17 @@
 
 static struct rig r;
 static struct core_ns *ns, *other; /* of tenants t1 and t2 */
+static uint64_t lasting[2];        /* of the tiers; 0: all of them */
 
 static void begin(uint32_t host, uint32_t disk)
 {
     rig_defaults(&r);
     r.tier_cfg.regions = 2; /* a region is one principal's */
     r.tier_cfg.region_bytes = host * 64;
+    r.tier_cfg.lasting_bytes = lasting[0];
     if (disk)
-        r.disk_cfg = (struct fake_disk_config){.slots = disk, .region_slots = 8, .seed = 3};
+        r.disk_cfg = (struct fake_disk_config){
+            .slots = disk, .region_slots = 8, .seed = 3, .lasting_bytes = lasting[1]};
     rig_begin(&r);
     struct core_ns_spec spec = rig_spec("m", 8, 64);
     ns = rig_ns(&r, 1, &spec);
@@ -520,6 +523,71 @@ START_TEST(pins_in_memory_are_within_the_limit_there)
 }
 END_TEST
 
+static void begin_lasting(uint64_t host, uint64_t disk)
+{
+    lasting[0] = host * 64;
+    lasting[1] = disk * 64;
+    begin(64, 128);
+    lasting[0] = lasting[1] = 0;
+}
+
+static int share(const char *tenant, uint64_t host, uint64_t disk)
+{
+    return set(KVC_SCOPE_TENANT, tenant, NULL, 0, RETAIN_NO_LIMIT, host * 64, RETAIN_NO_LIMIT,
+               disk * 64);
+}
+
+START_TEST(pins_in_memory_leave_room_for_others)
+{
+    uint64_t id;
+    begin_lasting(6, 0);
+    store(1, ns, 1, 8);
+    ck_assert_int_eq(pin(1, 7, true, &id), KVC_E_PIN_LIMIT);
+    ck_assert_uint_eq(core_metrics(r.core)->pins_refused, 1);
+    ck_assert_int_eq(pin(1, 7, false, &id), 0); /* on disk there is room */
+    ck_assert_int_eq(pin(1, 6, true, &id), 0);
+    ck_assert_int_eq(pin(1, 5, true, &id), 0); /* is there already */
+    rig_end(&r);
+}
+END_TEST
+
+/* What is guaranteed to others cannot be pinned, nor promised; what is guaranteed to oneself can.
+ */
+START_TEST(what_is_guaranteed_to_others_is_not_bound)
+{
+    uint64_t id;
+    begin_lasting(8, 8);
+    store(1, ns, 1, 8);
+    ck_assert_int_eq(share("t2", 6, 5), 0);
+    ck_assert_int_eq(pin(1, 3, true, &id), KVC_E_QUOTA);
+    ck_assert_int_eq(pin(1, 4, false, &id), KVC_E_QUOTA);
+    ck_assert_int_eq(pin(1, 2, true, &id), 0);
+    ck_assert_uint_eq(durable(2), KVC_ST_OK);
+    ck_assert_uint_eq(durable(3), KVC_ST_QUOTA);
+    ck_assert_int_eq(name("a", 1, 4), KVC_E_QUOTA);
+    ck_assert_int_eq(share("t1", 2, 3), 0); /* it has that by now */
+    ck_assert_uint_eq(durable(4), KVC_ST_QUOTA);
+    ck_assert_int_eq(share("t2", 0, 0), 0);
+    ck_assert_uint_eq(durable(5), KVC_ST_OK);
+    ck_assert_int_eq(name("a", 1, 4), 0);
+    rig_end(&r);
+}
+END_TEST
+
+/* It has become smaller than what is guaranteed: who is below its share may still have it. */
+START_TEST(a_share_that_others_are_bound_in_is_its_owners_still)
+{
+    uint64_t id;
+    begin_lasting(8, 8);
+    store(1, ns, 1, 8);
+    ck_assert_int_eq(share("t1", 6, 6), 0);
+    ck_assert_int_eq(share("t2", 6, 6), 0); /* as a configuration may have it */
+    ck_assert_int_eq(pin(1, 6, true, &id), 0);
+    ck_assert_int_eq(pin(1, 7, true, &id), KVC_E_QUOTA);
+    rig_end(&r);
+}
+END_TEST
+
 /* What it gives back there is another quota's. */
 START_TEST(a_name_that_comes_from_another_namespace_needs_room_for_all)
 {
@@ -754,6 +822,9 @@ int main(void)
     tcase_add_test(t, a_name_that_moves_needs_no_more_than_what_is_new);
     tcase_add_test(t, a_name_that_comes_from_another_namespace_needs_room_for_all);
     tcase_add_test(t, pins_in_memory_are_within_the_limit_there);
+    tcase_add_test(t, pins_in_memory_leave_room_for_others);
+    tcase_add_test(t, what_is_guaranteed_to_others_is_not_bound);
+    tcase_add_test(t, a_share_that_others_are_bound_in_is_its_owners_still);
     tcase_add_test(t, what_is_on_its_way_to_a_promise_leaves_others_no_room);
     tcase_add_test(t, what_failed_on_its_way_to_a_promise_is_bound_no_more);
     tcase_add_test(t, a_pin_that_ends_under_a_commit_frees_nothing);

@@ -166,6 +166,29 @@ START_TEST(from_tokens_leaves_out_what_the_worker_has)
 }
 END_TEST
 
+/* What the worker has was not asked for, nor is anything by who asks for no engine. */
+START_TEST(what_was_asked_for_is_counted_and_no_more)
+{
+    struct core_ns *ns = one_group();
+    const struct core_metrics *m = core_metrics(r.core);
+    rig_store(&r, 1, ns, 0, 1, 0, 4);
+    struct core_acquire in = {.seq = rig_seq(ns, 1, 48), .from_tokens = 16, .unasked = true};
+    struct core_held held;
+    for (unsigned i = 0; i < 2; i++) {
+        ck_assert_int_eq(core_acquire(r.core, r.cl[1], &in, NULL, &held, &r.why), 0);
+        ck_assert_uint_eq(held.group[0].n, 2);
+        ck_assert_int_eq(core_release(r.core, r.cl[1], held.lease), 0);
+        ck_assert_uint_eq(m->acquires, i);
+        in.unasked = false;
+    }
+    ck_assert(m->blocks_asked == 4 && m->blocks_hit == 2);
+    ck_assert(m->tokens_hit == 16 && m->tokens_recomputed_by_miss == 16);
+    in.seq = rig_seq(ns, 2, 48); /* nothing of it is there: what the worker has is no miss */
+    ck_assert_int_eq(core_acquire(r.core, r.cl[1], &in, NULL, &held, &r.why), 0);
+    ck_assert(m->tokens_hit == 16 && m->tokens_recomputed_by_miss == 16 + 32);
+}
+END_TEST
+
 START_TEST(lease_bytes_and_leases_are_limited)
 {
     struct core_ns *ns = one_group();
@@ -402,6 +425,7 @@ int main(void)
     tcase_add_test(t, a_lookup_has_no_side_effects_unless_it_touches);
     tcase_add_test(t, reasons_follow_the_life_of_a_block);
     tcase_add_test(t, from_tokens_leaves_out_what_the_worker_has);
+    tcase_add_test(t, what_was_asked_for_is_counted_and_no_more);
     tcase_add_test(t, lease_bytes_and_leases_are_limited);
     tcase_add_test(t, a_ticket_is_for_its_principal_and_as_long_as_its_lease);
     tcase_add_test(t, who_waits_is_woken_block_by_block);
