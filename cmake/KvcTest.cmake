@@ -17,6 +17,7 @@ set(KVC_TEST_ENV
 # A program bin/<n> linked with Check and a ctest test <n> that runs it in a directory of its own.
 # LABELS defaults to unit, TIMEOUT to 300. Exit code 77 means skipped; print the reason on a line
 # that begins with "SKIP:". check_run.h ends main(). SERIAL: never at the same time as another test.
+# What has the label single is left out of builds with ThreadSanitizer.
 function(kvc_unit_test)
   cmake_parse_arguments(PARSE_ARGV 0 ARG "SERIAL" "NAME;TIMEOUT" "SOURCES;LIBS;LABELS;ARGS;ENV")
   if(ARG_UNPARSED_ARGUMENTS OR NOT ARG_NAME OR NOT ARG_SOURCES)
@@ -27,6 +28,12 @@ function(kvc_unit_test)
   # Half of what a build costs is to optimise assertions; what they assert of is optimised as ever.
   target_compile_options(${ARG_NAME} PRIVATE $<IF:$<CONFIG:Debug>,-O0,-O1>)
   target_link_libraries(${ARG_NAME} PRIVATE ${ARG_LIBS} kvc_check Threads::Threads)
+  # Of one thread ThreadSanitizer has nothing to say.
+  set(labels ${ARG_LABELS} ${KVC_TEST_LABEL})
+  if("${KVC_SANITIZE}" MATCHES "thread" AND "single" IN_LIST labels)
+    set_target_properties(${ARG_NAME} PROPERTIES EXCLUDE_FROM_ALL ON)
+    return()
+  endif()
   kvc_add_test(NAME ${ARG_NAME} COMMAND $<TARGET_FILE:${ARG_NAME}> ${ARG_ARGS}
                LABELS ${ARG_LABELS} TIMEOUT ${ARG_TIMEOUT} ENV ${ARG_ENV} SERIAL ${ARG_SERIAL})
 endfunction()

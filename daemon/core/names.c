@@ -434,7 +434,10 @@ int core_name_put(struct core *c, struct core_client *cl, const struct core_name
     struct core_name *nm = name_get(c, in->id.kind, name, cl->who.principal, sub);
     int err = name_room_for(c, nm, &f, in->pinned);
     if (err) {
-        *ret_why = "it would have to keep more than a quota allows (QUOTA_LIST)";
+        *ret_why = err == KVC_E_PIN_LIMIT
+                       ? "host memory would be full of what is pinned in it"
+                       : "it would have to keep more than a quota allows, or than is left beside "
+                         "what is guaranteed to others (QUOTA_LIST)";
         return err;
     }
     if (!nm) {

@@ -95,7 +95,6 @@ static uint64_t wish_end(const struct core *c, const struct core_wish *w)
 
 void wish_add(struct core *c, struct block *b, const struct core_wish *wish, bool set)
 {
-    c->m.wishes++;
     if (b->state == BLOCK_PENDING) {
         const struct core_wish was = wish_unpack(b->wish);
         if (set || !b->wish || wish_is_above(wish, &was))
@@ -150,6 +149,7 @@ int core_wish(struct core *c, const struct core_seq *seq, uint32_t from_tokens,
     for (uint32_t g = 0; !seq->absent && g < seq->ngroups; g++) {
         uint32_t first, end;
         find_lease(&f, g, from_tokens, &first, &end);
+        c->m.wishes += end - MIN(first, end);
         for (; end > first; n++) /* deepest first: a parent is younger than its children */
             wish_add(c, &c->blocks[c->found[f.at[g] + --end]], wish, set);
     }

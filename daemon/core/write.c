@@ -231,8 +231,10 @@ static bool is_judged(const struct core *c, const struct core_reserve *in,
 static void reserve_wish(struct reserving *x, uint32_t i, struct block *b)
 {
     struct core_wish wish;
-    if (wish_of(x->in, x->group->block_tokens, i, &wish))
-        wish_add(x->c, b, &wish, false);
+    if (!wish_of(x->in, x->group->block_tokens, i, &wish))
+        return;
+    x->c->m.wishes++;
+    wish_add(x->c, b, &wish, false);
 }
 
 int core_reserve(struct core *c, struct core_client *cl, const struct core_reserve *in,

@@ -18,8 +18,12 @@ static void answer(struct request *rq, int len)
 
 /* ---- pins ---- */
 
-static const char *pin_detail(int err, const char *why)
+static const char *pin_detail(const struct svc *s, int err, const char *why)
 {
+    struct core_policy_view v;
+    core_policy_view(s->core, &v);
+    if (err == KVC_E_LIMIT && !v.pins)
+        return "nothing can be pinned: policy.pin_limit is 0";
     switch (err) {
     case KVC_E_GONE:
         return "nothing of the sequence is cached";
@@ -52,7 +56,7 @@ void op_pin(struct request *rq)
         pin.in_memory = msg.tier == KVC_TIER_HOST;
         pin.ttl_ms = msg.ttl_ms;
         err = core_pin(s->core, &pin, &pinned, &why);
-        why = err ? pin_detail(err, why) : NULL;
+        why = err ? pin_detail(s, err, why) : NULL;
     }
     if (err) {
         fail(rq, err, why);

@@ -335,6 +335,16 @@ START_TEST(a_policy_says_where_it_was_chosen)
     SAYS("\"admits\":false");
     SAYS("\"admission_in_effect\":false");
     SAYS("\"storage\":false");
+    struct kvc *session = rig_open(&other, 1u << 20);
+    struct kvc_ns *m = rig_ns(session, "m", 16, 4096);
+    uint8_t key[KVC_KEY_BYTES], status;
+    uint64_t pin;
+    rig_keys(m, 1, 16, 1, key);
+    ck_assert_uint_eq(rig_store(session, m, key, 0, 1, 16, 4096, &status), 1);
+    const struct kvc_seq seq = rig_seq(key, 1, 16);
+    ck_assert_int_eq(kvc_pin(m, &seq, false, 0, &pin), KVC_E_LIMIT);
+    ck_assert_ptr_nonnull(strstr(kvc_last_error(session), "policy.pin_limit is 0"));
+    kvc_close(&session);
     rig_stop(&other);
     rig_clean(&other);
 }

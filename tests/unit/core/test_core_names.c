@@ -80,6 +80,7 @@ START_TEST(without_storage_what_a_name_reaches_goes_last)
     ck_assert_uint_eq(rig_lookup(&r, ns, 1, 32).tokens, 32);
     forget("c", false);
     ck_assert_uint_eq(rig_explain(&r, 1, 0, 1, 0).level, KVC_PRIORITY_DEFAULT);
+    ck_assert_uint_eq(m()->wishes, 0); /* that a name has priorities is nobody's wish */
     flood(32);
     ck_assert_uint_eq(rig_lookup(&r, ns, 1, 32).tokens, 0);
     rig_end(&r);

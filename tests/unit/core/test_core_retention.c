@@ -102,6 +102,7 @@ START_TEST(decoded_blocks_have_a_wish_of_their_own)
     store(2, 1, &wishes, true);
     ck_assert_uint_eq(level_of(1, 0), 80);
     ck_assert_uint_eq(level_of(2, 0), 10);
+    ck_assert_uint_eq(core_metrics(r.core)->wishes, 2);
     rig_end(&r);
 }
 END_TEST
