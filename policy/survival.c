@@ -8,8 +8,10 @@
 
 #define FIRST_LOG2_MS 4u /* the first bucket ends at 16 ms; two buckets for each doubling */
 /* Buckets from three minutes on have few hits: what is known of the class above counts for more. */
-#define LATE      29u
-#define DEPTH_MAX 16u /* of the tree: a class and those above it */
+#define LATE           29u
+#define STRENGTH_EARLY 0.6f
+#define STRENGTH_LATE  2.0f
+#define DEPTH_MAX      16u /* of the tree: a class and those above it */
 /* A slot is this long, or shorter where so many uses begin, but not shorter than time is told. */
 #define SLOT_MS   1000u
 #define SLOT_USES 100.0f
@@ -26,14 +28,24 @@ struct table {
     float hit[SURVIVAL_BUCKETS];  /* uses that ended with a hit at that age */
     float past[SURVIVAL_BUCKETS]; /* uses that outlived that age */
     float chance[SURVIVAL_BUCKETS];
-    float score[SURVIVAL_BUCKETS + 1]; /* at the bucket's begin */
     float uses;
     bool seen;
 };
 
+/* Apart from the rest, for it is read most. */
+struct scores {
+    float at[SURVIVAL_BUCKETS + 1]; /* at the bucket's begin */
+};
+
 struct slot {
-    uint32_t bucket; /* that its uses are in */
+    uint32_t bucket; /* that its uses are in; SURVIVAL_BUCKETS: they outlived all */
     uint32_t row;    /* of alive */
+};
+
+/* Of a class, while a slot passes: what passes in those below it, and in those beside whose table
+ * it is. */
+struct passing {
+    float below, beside;
 };
 
 struct survival {
@@ -45,11 +57,16 @@ struct survival {
     uint64_t begin_ms[SURVIVAL_SLOTS]; /* slots.h */
     struct slot slot[SURVIVAL_SLOTS];
     struct table *table;
-    float *alive;         /* [SURVIVAL_SLOTS][classes] */
-    uint16_t *seen_class; /* ascending */
+    struct scores *score;
+    float *alive;            /* [SURVIVAL_SLOTS][classes] */
+    struct passing *passing; /* all 0 but in slot_pass() */
+    uint16_t *seen_class;    /* ascending */
     const struct survival_class *tree;
-    double width[SURVIVAL_BUCKETS];      /* of the buckets, in seconds */
-    float edge_ms[SURVIVAL_BUCKETS + 1]; /* where they begin */
+    double width[SURVIVAL_BUCKETS];         /* of the buckets, in seconds */
+    float per_ms[SURVIVAL_BUCKETS];         /* of the bucket's width */
+    float base[SURVIVAL_BUCKETS];           /* chance of a hit that nothing is known of */
+    float strength[SURVIVAL_BUCKETS];       /* times that of the class */
+    uint64_t edge_ms[SURVIVAL_BUCKETS + 1]; /* where buckets begin */
 };
 
 static uint64_t edge_ms(unsigned bucket)
@@ -60,24 +77,40 @@ static uint64_t edge_ms(unsigned bucket)
     return bucket % 2 ? base : base + base * 27 / 65;
 }
 
-static unsigned bucket_of(uint64_t age_ms)
+/* SURVIVAL_BUCKETS: older than all are. */
+static unsigned bucket_of(const struct survival *s, uint64_t age_ms)
 {
     if (age_ms < 1u << FIRST_LOG2_MS)
         return 0;
-    unsigned log2 = 63u - (unsigned)__builtin_clzll(age_ms);
-    unsigned bucket = 2 * (log2 - FIRST_LOG2_MS) + 1;
-    if (age_ms >= edge_ms(bucket + 1))
-        bucket++;
-    return bucket < SURVIVAL_BUCKETS ? bucket : SURVIVAL_BUCKETS - 1;
+    const unsigned log2 = 63u - (unsigned)__builtin_clzll(age_ms);
+    const unsigned bucket = 2 * (log2 - FIRST_LOG2_MS) + 1;
+    if (bucket >= SURVIVAL_BUCKETS)
+        return SURVIVAL_BUCKETS;
+    return bucket + (age_ms >= s->edge_ms[bucket + 1]);
 }
 
 size_t survival_mem_bytes(unsigned classes)
 {
     return round64(sizeof(struct survival)) + round64(classes * sizeof(struct table)) +
-           SURVIVAL_SLOTS * classes * sizeof(float) + classes * sizeof(uint16_t);
+           round64(classes * sizeof(struct scores)) + SURVIVAL_SLOTS * classes * sizeof(float) +
+           classes * (sizeof(struct passing) + sizeof(uint16_t));
 }
 
 static void work_out(struct survival *s, unsigned class);
+
+static void init_buckets(struct survival *s)
+{
+    for (unsigned i = 0; i <= SURVIVAL_BUCKETS; i++)
+        s->edge_ms[i] = edge_ms(i);
+    for (unsigned i = 0; i < SURVIVAL_BUCKETS; i++) {
+        s->width[i] = (double)(edge_ms(i + 1) - edge_ms(i)) * 1e-3;
+        s->per_ms[i] = 1 / (float)(edge_ms(i + 1) - edge_ms(i));
+        s->strength[i] = i < LATE ? STRENGTH_EARLY : STRENGTH_LATE;
+        s->base[i] = BASE;
+    }
+    for (unsigned i = 0; i < BASE_FIRST; i++)
+        s->base[i] = BASE * (float)(s->width[i] / s->width[BASE_FIRST]);
+}
 
 struct survival *survival_init(void *mem, unsigned classes, const struct survival_class *tree)
 {
@@ -86,14 +119,15 @@ struct survival *survival_init(void *mem, unsigned classes, const struct surviva
     s->classes = classes;
     s->tree = tree;
     s->table = (struct table *)at;
-    s->alive = (float *)(at + round64(classes * sizeof(struct table)));
-    s->seen_class = (uint16_t *)(s->alive + (size_t)SURVIVAL_SLOTS * classes);
+    at += round64(classes * sizeof(struct table));
+    s->score = (struct scores *)at;
+    at += round64(classes * sizeof(struct scores));
+    s->alive = (float *)at;
+    s->passing = (struct passing *)(s->alive + (size_t)SURVIVAL_SLOTS * classes);
+    s->seen_class = (uint16_t *)(s->passing + classes);
     for (uint32_t i = 0; i < SURVIVAL_SLOTS; i++)
         s->slot[i].row = i;
-    for (unsigned i = 0; i <= SURVIVAL_BUCKETS; i++)
-        s->edge_ms[i] = (float)edge_ms(i);
-    for (unsigned i = 0; i < SURVIVAL_BUCKETS; i++)
-        s->width[i] = (double)(edge_ms(i + 1) - edge_ms(i)) * 1e-3;
+    init_buckets(s);
     for (unsigned c = classes; c-- > 0;)
         work_out(s, c);
     return s;
@@ -131,16 +165,44 @@ static unsigned bucket_in(const struct survival *s, unsigned from, unsigned at, 
     return at == from || at == c->beside ? bucket : bucket_above(c, bucket);
 }
 
-static void slot_pass(struct survival *s, struct slot *slot)
+static void pass(struct table *t, unsigned from, unsigned to, float uses)
+{
+    for (unsigned i = from; i < to; i++)
+        t->past[i] += uses;
+}
+
+/* In the tables above a class whose ages are told in other units there. */
+static void pass_above(struct survival *s, const struct survival_class *at, unsigned from,
+                       unsigned to, float uses)
+{
+    for (unsigned n = at->above; n != SURVIVAL_NONE; n = s->tree[n].above)
+        for (unsigned i = from; i < to; i++)
+            s->table[n].past[bucket_above(at, i)] += uses;
+}
+
+/* The uses of a slot outlive all buckets from theirs to `to`. What is above a class comes after it,
+ * so that each table is written once. */
+static void slot_pass(struct survival *s, struct slot *slot, unsigned to)
 {
     const float *alive = s->alive + (size_t)slot->row * s->classes;
+    const unsigned from = slot->bucket;
     for (unsigned i = 0; i < s->seen; i++) {
         const unsigned c = s->seen_class[i];
-        if (alive[c] > 0)
-            for (unsigned n = c; n != SURVIVAL_NONE; n = next_up(s, c, n))
-                s->table[n].past[bucket_in(s, c, n, slot->bucket)] += alive[c];
+        const struct survival_class *at = &s->tree[c];
+        const struct passing passing = s->passing[c];
+        const float own = alive[c], all = own + passing.below + passing.beside;
+        if (!(all > 0))
+            continue;
+        s->passing[c] = (struct passing){0};
+        pass(&s->table[c], from, to, all);
+        if (at->beside != SURVIVAL_NONE)
+            s->passing[at->beside].beside += own;
+        if (at->shift != 0)
+            pass_above(s, at, from, to, own);
+        if (at->above != SURVIVAL_NONE)
+            s->passing[at->above].below += (at->shift != 0 ? 0 : own) + passing.below;
     }
-    slot->bucket++;
+    slot->bucket = to;
 }
 
 static void make_room(struct survival *s)
@@ -149,8 +211,8 @@ static void make_room(struct survival *s)
     struct slot *a = &s->slot[best], *b = a + 1;
     float *to = s->alive + (size_t)a->row * s->classes;
     float *from = s->alive + (size_t)b->row * s->classes;
-    while (b->bucket < a->bucket)
-        slot_pass(s, b);
+    if (b->bucket < a->bucket)
+        slot_pass(s, b, a->bucket);
     for (unsigned i = 0; i < s->seen; i++) {
         const unsigned c = s->seen_class[i];
         to[c] += from[c];
@@ -174,8 +236,8 @@ void survival_tick(struct survival *s, uint64_t now_ms)
         const uint64_t begin = s->begin_ms[i];
         const uint64_t end = i + 1 < s->slots ? s->begin_ms[i + 1] : now_ms;
         const uint64_t age = now_ms - (begin + (end - begin) / 2);
-        while (slot->bucket + 1 < SURVIVAL_BUCKETS && age >= edge_ms(slot->bucket + 1))
-            slot_pass(s, slot);
+        if (slot->bucket < SURVIVAL_BUCKETS && age >= s->edge_ms[slot->bucket + 1])
+            slot_pass(s, slot, bucket_of(s, age));
     }
     if (s->slots == SURVIVAL_SLOTS)
         make_room(s);
@@ -236,7 +298,9 @@ void survival_end(struct survival *s, unsigned class, float weight, uint64_t the
     leave(s, class, weight, then_ms);
     if (!hit)
         return;
-    const unsigned bucket = bucket_of(now_ms - then_ms);
+    const unsigned bucket = bucket_of(s, now_ms - then_ms);
+    if (bucket == SURVIVAL_BUCKETS) /* it was counted as one that outlived all */
+        return;
     for (unsigned n = class; n != SURVIVAL_NONE; n = next_up(s, class, n))
         s->table[n].hit[bucket_in(s, class, n, bucket)] += weight;
 }
@@ -252,12 +316,15 @@ void survival_move(struct survival *s, unsigned from, unsigned to, float weight,
 /* Of those who enter the first bucket, `hits` have been hit and `time` seconds been kept when a
  * bucket begins. What a bucket promises is the steepest way from its point to any later one, so the
  * first edge of the upper hull of those from it on. */
-static void score(const struct survival *s, struct table *t)
+static void score(struct survival *s, unsigned class)
 {
+    const float *chance = s->table[class].chance;
+    float *ret = s->score[class].at;
     double hits[SURVIVAL_BUCKETS + 1], time[SURVIVAL_BUCKETS + 1], alive = 1;
+    float gain[SURVIVAL_BUCKETS], cost[SURVIVAL_BUCKETS];
     hits[0] = time[0] = 0;
     for (unsigned i = 0; i < SURVIVAL_BUCKETS; i++) {
-        double hit = alive * (double)t->chance[i];
+        double hit = alive * (double)chance[i];
         hits[i + 1] = hits[i] + hit;
         time[i + 1] = time[i] + (alive - hit * 0.5) * s->width[i];
         alive = alive - hit > ALIVE_MIN ? alive - hit : ALIVE_MIN;
@@ -276,26 +343,37 @@ static void score(const struct survival *s, struct table *t)
             n--;
         }
         hull[n++] = i;
-        t->score[i] = (float)(more / later);
+        gain[i] = (float)more;
+        cost[i] = (float)later;
     }
-    t->score[SURVIVAL_BUCKETS] = t->score[SURVIVAL_BUCKETS - 1] * 0.5f;
+    for (unsigned i = 0; i < SURVIVAL_BUCKETS; i++)
+        ret[i] = gain[i] / cost[i];
+    ret[SURVIVAL_BUCKETS] = ret[SURVIVAL_BUCKETS - 1] * 0.5f;
 }
 
-static float base_chance(const struct survival *s, unsigned bucket)
+/* The chances that are believed in before anything of the class is seen. */
+static void believe(const struct survival *s, const struct survival_class *at,
+                    float ret[restrict SURVIVAL_BUCKETS])
 {
-    return bucket < BASE_FIRST ? BASE * (float)(s->width[bucket] / s->width[BASE_FIRST]) : BASE;
-}
-
-/* The chance that is believed in before anything of the class is seen. */
-static float prior_of(const struct survival *s, const struct survival_class *at, unsigned bucket)
-{
-    float prior = at->above == SURVIVAL_NONE ? base_chance(s, bucket)
-                                             : s->table[at->above].chance[bucket_above(at, bucket)];
-    prior *= bucket < LATE ? at->factor : at->late;
-    if (at->beside != SURVIVAL_NONE)
-        prior *= s->table[at->beside].chance[bucket] /
-                 s->table[s->tree[at->beside].above].chance[bucket];
-    return prior < PRIOR_MAX ? prior : PRIOR_MAX;
+    const float *above = at->above == SURVIVAL_NONE ? s->base : s->table[at->above].chance;
+    for (unsigned i = 0; i < LATE; i++)
+        ret[i] = at->factor;
+    for (unsigned i = LATE; i < SURVIVAL_BUCKETS; i++)
+        ret[i] = at->late;
+    if (at->shift == 0)
+        for (unsigned i = 0; i < SURVIVAL_BUCKETS; i++)
+            ret[i] *= above[i];
+    else
+        for (unsigned i = 0; i < SURVIVAL_BUCKETS; i++)
+            ret[i] *= above[bucket_above(at, i)];
+    if (at->beside != SURVIVAL_NONE) {
+        const float *beside = s->table[at->beside].chance;
+        const float *whole = s->table[s->tree[at->beside].above].chance;
+        for (unsigned i = 0; i < SURVIVAL_BUCKETS; i++)
+            ret[i] *= beside[i] / whole[i];
+    }
+    for (unsigned i = 0; i < SURVIVAL_BUCKETS; i++)
+        ret[i] = ret[i] < PRIOR_MAX ? ret[i] : PRIOR_MAX;
 }
 
 /* In steps, so that what needs no younger bucket is done for several at once. */
@@ -305,21 +383,23 @@ static void work_out(struct survival *s, unsigned class)
     const struct survival_class *at = &s->tree[class];
     float prior[SURVIVAL_BUCKETS], strength[SURVIVAL_BUCKETS], all[SURVIVAL_BUCKETS];
     float believed[SURVIVAL_BUCKETS], came[SURVIVAL_BUCKETS];
-    for (unsigned i = 0; i < SURVIVAL_BUCKETS; i++)
-        prior[i] = prior_of(s, at, i);
+    believe(s, at, prior);
     for (unsigned i = 0; i < SURVIVAL_BUCKETS; i++) {
-        strength[i] = at->strength * (i < LATE ? 0.6f : 2.0f) + at->hits / prior[i];
+        strength[i] = at->strength * s->strength[i] + at->hits / prior[i];
         all[i] = t->hit[i] + t->past[i] + strength[i];
         believed[i] = strength[i] / all[i];
         came[i] = (t->hit[i] / prior[i] + strength[i]) / all[i];
+        came[i] = (came[i] < 1 ? came[i] : 1) * (1 - believed[i]);
     }
+    float doubt[SURVIVAL_BUCKETS];
     float part = 1; /* of the hits that were believed in at younger ages, those that came */
     for (unsigned i = 0; i < SURVIVAL_BUCKETS; i++) {
-        const float doubt = 1 - part < at->doubt ? 1 - part : at->doubt;
-        t->chance[i] = (t->hit[i] + strength[i] * prior[i] * (1 - doubt * believed[i])) / all[i];
-        part += ((came[i] < 1 ? came[i] : 1) - part) * (1 - believed[i]);
+        doubt[i] = 1 - part < at->doubt ? 1 - part : at->doubt;
+        part = part * believed[i] + came[i];
     }
-    score(s, t);
+    for (unsigned i = 0; i < SURVIVAL_BUCKETS; i++)
+        t->chance[i] = (t->hit[i] + strength[i] * prior[i] * (1 - doubt[i] * believed[i])) / all[i];
+    score(s, class);
 }
 
 void survival_learn(struct survival *s)
@@ -332,11 +412,12 @@ void survival_learn(struct survival *s)
 
 float survival_score(const struct survival *s, unsigned class, uint64_t age_ms)
 {
-    unsigned i = bucket_of(age_ms);
-    const struct table *t = &s->table[class];
-    const float from = s->edge_ms[i], to = s->edge_ms[i + 1];
-    float part = ((float)age_ms - from) / (to - from);
-    return t->score[i] + (t->score[i + 1] - t->score[i]) * (part < 1 ? part : 1);
+    const unsigned i = bucket_of(s, age_ms);
+    const float *score = s->score[class].at;
+    if (i == SURVIVAL_BUCKETS) /* of older ones nothing is known: it falls as with LRU */
+        return score[i] * ((float)s->edge_ms[i] / (float)age_ms);
+    const float part = (float)(int64_t)(age_ms - s->edge_ms[i]) * s->per_ms[i];
+    return score[i] + (score[i + 1] - score[i]) * part;
 }
 
 float survival_chance(const struct survival *s, unsigned class, uint64_t age_ms, uint64_t for_ms)
@@ -344,9 +425,9 @@ float survival_chance(const struct survival *s, unsigned class, uint64_t age_ms,
     const struct table *t = &s->table[class];
     const float end = (float)(age_ms + for_ms);
     float at = (float)age_ms, none = 1;
-    for (unsigned i = bucket_of(age_ms); i < SURVIVAL_BUCKETS && at < end; i++) {
-        const float to = s->edge_ms[i + 1] < end ? s->edge_ms[i + 1] : end;
-        none *= 1 - t->chance[i] * (to - at) / (s->edge_ms[i + 1] - s->edge_ms[i]);
+    for (unsigned i = bucket_of(s, age_ms); i < SURVIVAL_BUCKETS && at < end; i++) {
+        const float edge = (float)s->edge_ms[i + 1], to = edge < end ? edge : end;
+        none *= 1 - t->chance[i] * (to - at) * s->per_ms[i];
         at = to;
     }
     return 1 - none;

@@ -22,17 +22,17 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define SURVIVAL_BUCKETS 52u
+#define SURVIVAL_BUCKETS 64u /* to nine months */
 #define SURVIVAL_SLOTS   64u
 #define SURVIVAL_NONE    UINT16_MAX
 
 struct survival;
 
 /* A class is drawn towards the one above it (which has a greater number; SURVIVAL_NONE: the root,
- * the last of all). One that is part of two, `above` and `beside`, is drawn towards the chance in
- * `above`, times that in `beside`, over that in the class above `beside`. With a shift the ages of
- * the class above are in units of a time of the class's own (`shift` buckets for it), so that
- * classes which differ in how fast all goes share one table. */
+ * the last of all). One that is part of two, `above` and `beside` (a greater number, too), is drawn
+ * towards the chance in `above`, times that in `beside`, over that in the class above `beside`.
+ * With a shift the ages of the class above are in units of a time of the class's own (`shift`
+ * buckets for it), so that classes which differ in how fast all goes share one table. */
 struct survival_class {
     uint16_t above, beside;
     float factor;   /* what is believed before anything is seen: hits are so much more likely than

@@ -476,6 +476,51 @@ START_TEST(a_sweep_does_not_evict_who_waits_longer_than_all_others)
 }
 END_TEST
 
+#define DAYS 41u
+#define DAY  96u /* requests: one each quarter of an hour */
+
+/* Three chains of five are asked for again 1 to 16 days later, and so on; the others never. */
+static void ask_for_days(void)
+{
+    static uint32_t due[DAYS * DAY]; /* chain + 1, by the number of the request */
+    memset(due, 0, sizeof(due));
+    uint32_t chains = 0, seed = 1;
+    for (unsigned i = 0; i < DAYS * DAY; i++) {
+        const uint32_t chain = due[i] ? due[i] - 1 : chains++;
+        seed = seed * 1664525u + 1013904223u;
+        unsigned at = i + DAY + (seed >> 8) % (15 * DAY);
+        while (at < DAYS * DAY && due[at])
+            at++;
+        if ((seed >> 27) % 5 < 3 && at < DAYS * DAY)
+            due[at] = chain + 1;
+        char line[128];
+        snprintf(line, sizeof(line), "{\"timestamp\": %" PRIu64 ", \"hash_ids\": [%u,%u]}",
+                 i * UINT64_C(86400000) / DAY, 2 * chain, 2 * chain + 1);
+        ask(line);
+    }
+    ck_assert_int_eq(sim_forest_create(&trace, &forest), 0);
+}
+
+static double hit_ratio(const struct policy_ops *ops, uint32_t room)
+{
+    run(config(ops, room, 0));
+    return (double)counts.host_hits / (double)counts.accesses;
+}
+
+/* Once ages above nine days were one age: what had grown older seemed to come back at once, and was
+ * kept for good. */
+START_TEST(ages_of_weeks_are_told_apart)
+{
+    ask_for_days();
+    for (unsigned percent = 30; percent <= 60; percent += 10) {
+        const uint32_t room = forest->n_nodes * percent / 100;
+        const double lru = hit_ratio(&policy_lru, room);
+        const double density = hit_ratio(&policy_density, room);
+        ck_assert_msg(density >= lru - 0.01, "at %u %%: %f, LRU %f", percent, density, lru);
+    }
+}
+END_TEST
+
 START_TEST(with_admit_all_no_block_is_refused)
 {
     make_random(2000);
@@ -642,6 +687,7 @@ int main(void)
     tcase_add_test(t, each_decision_is_timed);
     tcase_add_loop_test(t, a_sweep_over_documents_does_not_evict_a_conversation, 0, 16);
     tcase_add_loop_test(t, a_sweep_does_not_evict_who_waits_longer_than_all_others, 0, 12);
+    tcase_add_test(t, ages_of_weeks_are_told_apart);
     tcase_add_test(t, with_admit_all_no_block_is_refused);
     tcase_add_test(t, belady_is_what_trying_everything_finds);
     tcase_add_test(t, no_policy_is_better_than_belady);

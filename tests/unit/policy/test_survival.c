@@ -164,6 +164,25 @@ START_TEST(what_did_not_come_at_one_age_is_doubted_at_the_next)
 }
 END_TEST
 
+/* Beyond the last bucket a use counts as one that outlived all: hits there are no sign that all
+ * that has grown so old comes back at once. */
+START_TEST(what_is_older_than_all_ages_is_worth_less_the_older_it_is)
+{
+    const uint64_t day = UINT64_C(24) * 3600 * 1000;
+    for (uint64_t d = 0; d <= 800; d += 2) {
+        survival_tick(s, d * day);
+        if (d >= 400)
+            survival_end(s, QUICK, 1, (d - 400) * day, d * day, true);
+        survival_begin(s, QUICK, 1);
+    }
+    learn();
+    const float year = survival_score(s, QUICK, 365 * day);
+    ck_assert(year > 0);
+    ck_assert(survival_chance(s, QUICK, 0, 280 * day) < 0.01f);
+    expect_near(survival_score(s, QUICK, 730 * day), year / 2, "in another year");
+}
+END_TEST
+
 /* Slow for a class of the quickest, so that all its late ages are one age of the class above, at
  * which nearly all are hit. */
 START_TEST(what_is_nearly_always_hit_has_a_worth_at_any_age)
@@ -276,6 +295,7 @@ int main(void)
     tcase_add_test(tc, a_class_that_nobody_saw_yet_is_like_the_one_above_in_its_own_time);
     tcase_add_test(tc, a_class_that_moved_in_is_worked_out_too);
     tcase_add_test(tc, what_did_not_come_at_one_age_is_doubted_at_the_next);
+    tcase_add_test(tc, what_is_older_than_all_ages_is_worth_less_the_older_it_is);
     tcase_add_test(tc, what_is_nearly_always_hit_has_a_worth_at_any_age);
     tcase_add_test(tc, a_time_between_uses_that_was_nothing_grows);
     tcase_add_test(tc, a_pause_counts_as_eight_times_the_mean_at_most);
