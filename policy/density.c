@@ -383,6 +383,8 @@ static void look_at_others(struct policy *p, const struct policy_request *r)
     uint32_t lru = 0, lru2 = 0;
     bool in_lru = true, in_lru2 = true;
     shadow_look(&p->shadow, p->in, p->now);
+    for (uint32_t i = 0; i < r->n; i++)
+        ghost_prefetch(p->ghost, r->hash[i]);
     for (uint32_t i = 0; i < r->n && (in_lru || in_lru2); i++) {
         const struct ghost *g = ghost_find(p->ghost, r->hash[i]);
         in_lru = in_lru && g && shadow_lru_has(&p->shadow, g);

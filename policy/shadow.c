@@ -5,19 +5,23 @@
 
 #include "slots.h"
 
-static struct shadow_slot *slot_of(struct shadow *s, uint32_t then)
+static unsigned slot_of(const struct shadow *s, uint32_t then)
 {
-    return &s->slot[slots_at(s->begin, s->slots, then)];
+    return slots_at(s->begin, s->slots, then);
+}
+
+static void merge(uint32_t *count, unsigned best, unsigned slots)
+{
+    count[best] += count[best + 1];
+    memmove(&count[best + 1], &count[best + 2], (slots - best - 2) * sizeof(*count));
 }
 
 static void make_room(struct shadow *s, uint32_t now)
 {
     const unsigned best = slots_merge(s->begin, s->slots, now);
-    struct shadow_slot *a = &s->slot[best], *b = a + 1;
-    a->once += b->once;
-    a->twice += b->twice;
-    a->before += b->before;
-    memmove(b, b + 1, (s->slots - best - 2) * sizeof(*b));
+    merge(s->used, best, s->slots);
+    merge(s->once, best, s->slots);
+    merge(s->before, best, s->slots);
     s->slots--;
 }
 
@@ -27,7 +31,7 @@ void shadow_tick(struct shadow *s, uint32_t now)
         return;
     if (s->slots == SHADOW_SLOTS)
         make_room(s, now);
-    s->slot[s->slots] = (struct shadow_slot){0};
+    s->used[s->slots] = s->once[s->slots] = s->before[s->slots] = 0;
     s->begin[s->slots] = s->slots ? now : 0; /* the first holds what is older than all, too */
     s->slots++;
 }
@@ -40,75 +44,56 @@ static uint32_t before_of(const struct ghost *g)
 
 void shadow_begin(struct shadow *s, const struct ghost *g)
 {
-    struct shadow_slot *slot = slot_of(s, g->used);
-    if (g->uses < 2) {
-        slot->once++;
-        return;
-    }
-    slot->twice++;
-    slot_of(s, before_of(g))->before++;
+    const unsigned slot = slot_of(s, g->used);
+    s->used[slot]++;
+    if (g->uses < 2)
+        s->once[slot]++;
+    else
+        s->before[slot_of(s, before_of(g))]++;
 }
 
 void shadow_end(struct shadow *s, const struct ghost *g)
 {
-    struct shadow_slot *slot = slot_of(s, g->used);
-    if (g->uses < 2) {
-        slot->once--;
-        return;
-    }
-    slot->twice--;
-    slot_of(s, before_of(g))->before--;
+    const unsigned slot = slot_of(s, g->used);
+    s->used[slot]--;
+    if (g->uses < 2)
+        s->once[slot]--;
+    else
+        s->before[slot_of(s, before_of(g))]--;
 }
 
-/* A use in a slot where room ends is kept as far as there is room for its slot. */
-struct edge {
-    float since, room;
-    bool full;
-};
-
-static void edge_pass(struct edge *e, float begin, float end, uint32_t n)
+/* Since when as many were used as there is room for; what room is left, if that is all. A slot where
+ * room ends is kept in part. */
+static uint32_t look_back(const struct shadow *s, const uint32_t *used, uint32_t now,
+                          uint32_t *room)
 {
-    if (e->full)
-        return;
-    if ((float)n > e->room) {
-        e->since = end - (end - begin) * e->room / (float)n;
-        e->room = 0;
-        e->full = true;
-        return;
-    }
-    e->room -= (float)n;
-    e->since = begin;
+    unsigned i = s->slots;
+    while (i > 0 && used[i - 1] <= *room)
+        *room -= used[--i];
+    if (i == 0)
+        return 0;
+    const uint64_t end = i < s->slots ? s->begin[i] : now, begin = s->begin[i - 1];
+    const float width = (float)(int64_t)(end - begin);
+    const uint64_t part = (uint64_t)(int64_t)(width * (float)*room / (float)used[i - 1]);
+    *room = 0;
+    return (uint32_t)(end - part);
 }
 
 void shadow_look(struct shadow *s, uint32_t room, uint32_t now)
 {
-    struct edge lru = {.room = (float)room}, twice = {.room = (float)room};
-    float end = (float)now;
-    for (unsigned i = s->slots; i-- > 0 && !(lru.full && twice.full);) {
-        const struct shadow_slot *slot = &s->slot[i];
-        const float begin = (float)s->begin[i];
-        edge_pass(&lru, begin, end, slot->once + slot->twice);
-        edge_pass(&twice, begin, end, slot->before);
-        end = begin;
-    }
-    struct edge once = {.room = twice.room, .full = twice.full, .since = (float)now + 1};
-    end = (float)now;
-    for (unsigned i = s->slots; i-- > 0 && !once.full;) {
-        const float begin = (float)s->begin[i];
-        edge_pass(&once, begin, end, s->slot[i].once);
-        end = begin;
-    }
-    s->lru = lru.since;
-    s->twice = twice.since;
-    s->once = once.since;
+    uint32_t left = room;
+    s->since_lru = look_back(s, s->used, now, &left);
+    left = room;
+    s->since_twice = look_back(s, s->before, now, &left);
+    s->since_once = left > 0 ? look_back(s, s->once, now, &left) : now + 1;
 }
 
 bool shadow_lru_has(const struct shadow *s, const struct ghost *g)
 {
-    return (float)g->used >= s->lru;
+    return g->used >= s->since_lru;
 }
 
 bool shadow_lru2_has(const struct shadow *s, const struct ghost *g)
 {
-    return g->uses < 2 ? (float)g->used >= s->once : (float)before_of(g) >= s->twice;
+    return g->uses < 2 ? g->used >= s->since_once : before_of(g) >= s->since_twice;
 }

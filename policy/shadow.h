@@ -20,16 +20,12 @@
 #define SHADOW_SLOTS 192u
 #define SHADOW_TICKS 16u /* the narrowest slot: a quarter of a second */
 
-struct shadow_slot {
-    uint32_t once, twice; /* blocks used once, and more often, whose last use was then */
-    uint32_t before;      /* blocks whose use before the last was then */
-};
-
 struct shadow {
     uint32_t slots;
     uint64_t begin[SHADOW_SLOTS]; /* slots.h */
-    struct shadow_slot slot[SHADOW_SLOTS];
-    float lru, once, twice; /* since when what is used is kept */
+    /* Blocks by slot: all and those used once, by their last use; the rest by the one before. */
+    uint32_t used[SHADOW_SLOTS], once[SHADOW_SLOTS], before[SHADOW_SLOTS];
+    uint32_t since_lru, since_once, since_twice; /* what is used is kept */
 };
 
 /* Before the others, when time may have passed. All times are in GHOST_MS. */

@@ -23,8 +23,9 @@ unsigned slots_merge(uint64_t *begin, unsigned n, uint64_t now)
     unsigned best = 0;
     float least = 3e38f;
     for (unsigned i = 0; i + 2 < n; i++) {
-        const float width = (float)(begin[i + 2] - begin[i]);
-        const float rel = width / (float)(now - begin[i] + 1);
+        /* signed, for it is sooner converted */
+        const float width = (float)(int64_t)(begin[i + 2] - begin[i]);
+        const float rel = width / (float)(int64_t)(now - begin[i] + 1);
         if (rel < least)
             least = rel, best = i;
     }

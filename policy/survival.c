@@ -39,7 +39,7 @@ struct scores {
 
 struct slot {
     uint32_t bucket; /* that its uses are in; SURVIVAL_BUCKETS: they outlived all */
-    uint32_t row;    /* of alive */
+    uint32_t row;    /* of alive and some */
 };
 
 /* Of a class, while a slot passes: what passes in those below it, and in those beside whose table
@@ -49,7 +49,7 @@ struct passing {
 };
 
 struct survival {
-    unsigned classes;
+    unsigned classes, words; /* words: of a set of classes */
     unsigned seen, next; /* classes that had a use; the one of them that is worked out next */
     unsigned slots;
     float begun; /* in the youngest slot */
@@ -59,6 +59,8 @@ struct survival {
     struct table *table;
     struct scores *score;
     float *alive;            /* [SURVIVAL_SLOTS][classes] */
+    uint64_t *some;          /* [SURVIVAL_SLOTS][words]: classes that may be in a row of alive */
+    uint64_t *todo;          /* [words]: classes that slot_pass() has before it */
     struct passing *passing; /* all 0 but in slot_pass() */
     uint16_t *seen_class;    /* ascending */
     const struct survival_class *tree;
@@ -89,11 +91,17 @@ static unsigned bucket_of(const struct survival *s, uint64_t age_ms)
     return bucket + (age_ms >= s->edge_ms[bucket + 1]);
 }
 
+static unsigned words_of(unsigned classes)
+{
+    return (classes + 63) / 64;
+}
+
 size_t survival_mem_bytes(unsigned classes)
 {
     return round64(sizeof(struct survival)) + round64(classes * sizeof(struct table)) +
-           round64(classes * sizeof(struct scores)) + SURVIVAL_SLOTS * classes * sizeof(float) +
-           classes * (sizeof(struct passing) + sizeof(uint16_t));
+           round64(classes * sizeof(struct scores)) +
+           (SURVIVAL_SLOTS + 1) * words_of(classes) * sizeof(uint64_t) +
+           classes * (SURVIVAL_SLOTS * sizeof(float) + sizeof(struct passing) + sizeof(uint16_t));
 }
 
 static void work_out(struct survival *s, unsigned class);
@@ -117,12 +125,15 @@ struct survival *survival_init(void *mem, unsigned classes, const struct surviva
     struct survival *s = mem;
     char *at = (char *)mem + round64(sizeof(*s));
     s->classes = classes;
+    s->words = words_of(classes);
     s->tree = tree;
     s->table = (struct table *)at;
     at += round64(classes * sizeof(struct table));
     s->score = (struct scores *)at;
     at += round64(classes * sizeof(struct scores));
-    s->alive = (float *)at;
+    s->some = (uint64_t *)at;
+    s->todo = s->some + (size_t)SURVIVAL_SLOTS * s->words;
+    s->alive = (float *)(s->todo + s->words);
     s->passing = (struct passing *)(s->alive + (size_t)SURVIVAL_SLOTS * classes);
     s->seen_class = (uint16_t *)(s->passing + classes);
     for (uint32_t i = 0; i < SURVIVAL_SLOTS; i++)
@@ -133,11 +144,38 @@ struct survival *survival_init(void *mem, unsigned classes, const struct surviva
     return s;
 }
 
-/* How many of a class that began then are under way. */
-static float *alive_at(struct survival *s, unsigned class, uint64_t then_ms)
+static void set_add(uint64_t *set, unsigned class)
 {
-    const struct slot *slot = &s->slot[slots_at(s->begin_ms, s->slots, then_ms)];
-    return &s->alive[(size_t)slot->row * s->classes + class];
+    set[class / 64] |= UINT64_C(1) << class % 64;
+}
+
+static unsigned set_take(uint64_t *word)
+{
+    const unsigned bit = (unsigned)__builtin_ctzll(*word);
+    *word &= *word - 1;
+    return bit;
+}
+
+static uint64_t *some_of(struct survival *s, const struct slot *slot)
+{
+    return s->some + (size_t)slot->row * s->words;
+}
+
+static float *alive_of(struct survival *s, const struct slot *slot)
+{
+    return s->alive + (size_t)slot->row * s->classes;
+}
+
+/* Uses of a class that began then are under way. */
+static void join(struct survival *s, const struct slot *slot, unsigned class, float weight)
+{
+    alive_of(s, slot)[class] += weight;
+    set_add(some_of(s, slot), class);
+}
+
+static const struct slot *slot_at(const struct survival *s, uint64_t then_ms)
+{
+    return &s->slot[slots_at(s->begin_ms, s->slots, then_ms)];
 }
 
 /* Walks from a class over all those that it is part of. */
@@ -180,28 +218,39 @@ static void pass_above(struct survival *s, const struct survival_class *at, unsi
             s->table[n].past[bucket_above(at, i)] += uses;
 }
 
+/* Uses of a class outlive these buckets, and so do those of the classes below it. */
+static void class_pass(struct survival *s, unsigned class, float own, unsigned from, unsigned to)
+{
+    const struct survival_class *at = &s->tree[class];
+    const struct passing passing = s->passing[class];
+    const float all = own + passing.below + passing.beside;
+    if (!(all > 0))
+        return;
+    s->passing[class] = (struct passing){0};
+    pass(&s->table[class], from, to, all);
+    if (at->beside != SURVIVAL_NONE) {
+        s->passing[at->beside].beside += own;
+        set_add(s->todo, at->beside);
+    }
+    if (at->shift != 0)
+        pass_above(s, at, from, to, own);
+    if (at->above != SURVIVAL_NONE) {
+        s->passing[at->above].below += (at->shift != 0 ? 0 : own) + passing.below;
+        set_add(s->todo, at->above);
+    }
+}
+
 /* The uses of a slot outlive all buckets from theirs to `to`. What is above a class comes after it,
  * so that each table is written once. */
 static void slot_pass(struct survival *s, struct slot *slot, unsigned to)
 {
-    const float *alive = s->alive + (size_t)slot->row * s->classes;
-    const unsigned from = slot->bucket;
-    for (unsigned i = 0; i < s->seen; i++) {
-        const unsigned c = s->seen_class[i];
-        const struct survival_class *at = &s->tree[c];
-        const struct passing passing = s->passing[c];
-        const float own = alive[c], all = own + passing.below + passing.beside;
-        if (!(all > 0))
-            continue;
-        s->passing[c] = (struct passing){0};
-        pass(&s->table[c], from, to, all);
-        if (at->beside != SURVIVAL_NONE)
-            s->passing[at->beside].beside += own;
-        if (at->shift != 0)
-            pass_above(s, at, from, to, own);
-        if (at->above != SURVIVAL_NONE)
-            s->passing[at->above].below += (at->shift != 0 ? 0 : own) + passing.below;
-    }
+    const float *alive = alive_of(s, slot);
+    memcpy(s->todo, some_of(s, slot), s->words * sizeof(*s->todo));
+    for (unsigned w = 0; w < s->words; w++)
+        while (s->todo[w]) {
+            const unsigned class = w * 64 + set_take(&s->todo[w]);
+            class_pass(s, class, alive[class], slot->bucket, to);
+        }
     slot->bucket = to;
 }
 
@@ -209,15 +258,16 @@ static void make_room(struct survival *s)
 {
     const unsigned best = slots_merge(s->begin_ms, s->slots, s->now_ms);
     struct slot *a = &s->slot[best], *b = a + 1;
-    float *to = s->alive + (size_t)a->row * s->classes;
-    float *from = s->alive + (size_t)b->row * s->classes;
+    float *from = alive_of(s, b);
+    uint64_t *some = some_of(s, b);
     if (b->bucket < a->bucket)
         slot_pass(s, b, a->bucket);
-    for (unsigned i = 0; i < s->seen; i++) {
-        const unsigned c = s->seen_class[i];
-        to[c] += from[c];
-        from[c] = 0;
-    }
+    for (unsigned w = 0; w < s->words; w++)
+        while (some[w]) {
+            const unsigned class = w * 64 + set_take(&some[w]);
+            join(s, a, class, from[class]);
+            from[class] = 0;
+        }
     uint32_t row = b->row;
     memmove(b, b + 1, (s->slots - best - 2) * sizeof(*b));
     s->slots--;
@@ -276,7 +326,7 @@ void survival_begin(struct survival *s, unsigned class, float weight)
 {
     if (!s->table[class].seen)
         see(s, class);
-    s->alive[(size_t)s->slot[s->slots - 1].row * s->classes + class] += weight;
+    join(s, &s->slot[s->slots - 1], class, weight);
     s->begun += weight;
     for (unsigned n = class; n != SURVIVAL_NONE; n = next_up(s, class, n)) {
         struct table *t = &s->table[n];
@@ -288,7 +338,7 @@ void survival_begin(struct survival *s, unsigned class, float weight)
 
 static void leave(struct survival *s, unsigned class, float weight, uint64_t then_ms)
 {
-    float *alive = alive_at(s, class, then_ms);
+    float *alive = &alive_of(s, slot_at(s, then_ms))[class];
     *alive = *alive > weight ? *alive - weight : 0;
 }
 
@@ -310,7 +360,7 @@ void survival_move(struct survival *s, unsigned from, unsigned to, float weight,
     if (!s->table[to].seen)
         see(s, to);
     leave(s, from, weight, then_ms);
-    *alive_at(s, to, then_ms) += weight;
+    join(s, slot_at(s, then_ms), to, weight);
 }
 
 /* Of those who enter the first bucket, `hits` have been hit and `time` seconds been kept when a
