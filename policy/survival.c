@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "survival.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "round.h"
@@ -363,44 +364,6 @@ void survival_move(struct survival *s, unsigned from, unsigned to, float weight,
     join(s, slot_at(s, then_ms), to, weight);
 }
 
-/* Of those who enter the first bucket, `hits` have been hit and `time` seconds been kept when a
- * bucket begins. What a bucket promises is the steepest way from its point to any later one, so the
- * first edge of the upper hull of those from it on. */
-static void score(struct survival *s, unsigned class)
-{
-    const float *chance = s->table[class].chance;
-    float *ret = s->score[class].at;
-    double hits[SURVIVAL_BUCKETS + 1], time[SURVIVAL_BUCKETS + 1], alive = 1;
-    float gain[SURVIVAL_BUCKETS], cost[SURVIVAL_BUCKETS];
-    hits[0] = time[0] = 0;
-    for (unsigned i = 0; i < SURVIVAL_BUCKETS; i++) {
-        double hit = alive * (double)chance[i];
-        hits[i + 1] = hits[i] + hit;
-        time[i + 1] = time[i] + (alive - hit * 0.5) * s->width[i];
-        alive = alive - hit > ALIVE_MIN ? alive - hit : ALIVE_MIN;
-    }
-    unsigned hull[SURVIVAL_BUCKETS + 1], n = 0;
-    hull[n++] = SURVIVAL_BUCKETS;
-    for (unsigned i = SURVIVAL_BUCKETS; i-- > 0;) {
-        double more = hits[hull[n - 1]] - hits[i], later = time[hull[n - 1]] - time[i];
-        while (n > 1) {
-            const double more_next = hits[hull[n - 2]] - hits[i];
-            const double later_next = time[hull[n - 2]] - time[i];
-            if (more_next * later < more * later_next)
-                break;
-            more = more_next;
-            later = later_next;
-            n--;
-        }
-        hull[n++] = i;
-        gain[i] = (float)more;
-        cost[i] = (float)later;
-    }
-    for (unsigned i = 0; i < SURVIVAL_BUCKETS; i++)
-        ret[i] = gain[i] / cost[i];
-    ret[SURVIVAL_BUCKETS] = ret[SURVIVAL_BUCKETS - 1] * 0.5f;
-}
-
 /* The chances that are believed in before anything of the class is seen. */
 static void believe(const struct survival *s, const struct survival_class *at,
                     float ret[restrict SURVIVAL_BUCKETS])
@@ -426,30 +389,87 @@ static void believe(const struct survival *s, const struct survival_class *at,
         ret[i] = ret[i] < PRIOR_MAX ? ret[i] : PRIOR_MAX;
 }
 
-/* In steps, so that what needs no younger bucket is done for several at once. */
-static void work_out(struct survival *s, unsigned class)
+/* What was seen of a class and what is believed, each bucket apart, so that several are done at
+ * once. */
+struct weighed {
+    float seen[SURVIVAL_BUCKETS], likely[SURVIVAL_BUCKETS]; /* parts of the chance of a hit */
+    float believed[SURVIVAL_BUCKETS];                       /* how much of it is belief */
+    float came[SURVIVAL_BUCKETS]; /* of the hits that were believed in, times what is not belief */
+};
+
+static void weigh(const struct survival *s, unsigned class, struct weighed *restrict w)
 {
-    struct table *t = &s->table[class];
+    const struct table *t = &s->table[class];
     const struct survival_class *at = &s->tree[class];
-    float prior[SURVIVAL_BUCKETS], strength[SURVIVAL_BUCKETS], all[SURVIVAL_BUCKETS];
-    float believed[SURVIVAL_BUCKETS], came[SURVIVAL_BUCKETS];
+    float prior[SURVIVAL_BUCKETS];
     believe(s, at, prior);
     for (unsigned i = 0; i < SURVIVAL_BUCKETS; i++) {
-        strength[i] = at->strength * s->strength[i] + at->hits / prior[i];
-        all[i] = t->hit[i] + t->past[i] + strength[i];
-        believed[i] = strength[i] / all[i];
-        came[i] = (t->hit[i] / prior[i] + strength[i]) / all[i];
-        came[i] = (came[i] < 1 ? came[i] : 1) * (1 - believed[i]);
+        const float strength = at->strength * s->strength[i] + at->hits / prior[i];
+        const float each = 1 / (t->hit[i] + t->past[i] + strength);
+        const float came = (t->hit[i] / prior[i] + strength) * each;
+        w->seen[i] = t->hit[i] * each;
+        w->believed[i] = strength * each;
+        w->likely[i] = prior[i] * w->believed[i];
+        w->came[i] = (came < 1 ? came : 1) * (1 - w->believed[i]);
     }
-    float doubt[SURVIVAL_BUCKETS];
+}
+
+/* Of those who enter the first bucket, `hits` have been hit and `time` seconds been kept when a
+ * bucket begins. */
+struct life {
+    double hits[SURVIVAL_BUCKETS + 1], time[SURVIVAL_BUCKETS + 1];
+};
+
+static void live(const struct survival *s, const struct weighed *w, float doubt_most,
+                 float *restrict ret_chance, struct life *restrict ret)
+{
+    double alive = 1;
     float part = 1; /* of the hits that were believed in at younger ages, those that came */
+    ret->hits[0] = ret->time[0] = 0;
     for (unsigned i = 0; i < SURVIVAL_BUCKETS; i++) {
-        doubt[i] = 1 - part < at->doubt ? 1 - part : at->doubt;
-        part = part * believed[i] + came[i];
+        const float doubt = 1 - part < doubt_most ? 1 - part : doubt_most;
+        const float chance = w->seen[i] + w->likely[i] * (1 - doubt * w->believed[i]);
+        const double hit = alive * (double)chance, left = alive * (1 - (double)chance);
+        part = part * w->believed[i] + w->came[i];
+        ret_chance[i] = chance;
+        ret->hits[i + 1] = ret->hits[i] + hit;
+        ret->time[i + 1] = ret->time[i] + (alive - hit * 0.5) * s->width[i];
+        alive = left > ALIVE_MIN ? left : ALIVE_MIN;
+    }
+}
+
+/* What a bucket promises is the steepest way from its point to any later one, so the first edge of
+ * the upper hull of those from it on. */
+static void score(const struct life *life, float *restrict ret)
+{
+    struct point {
+        double hits, time;
+    } hull[SURVIVAL_BUCKETS + 2];
+    float more[SURVIVAL_BUCKETS], later[SURVIVAL_BUCKETS];
+    struct point *top = &hull[1];
+    *top = (struct point){life->hits[SURVIVAL_BUCKETS], life->time[SURVIVAL_BUCKETS]};
+    hull[0] = (struct point){-HUGE_VAL, top->time + 1}; /* nobody goes there */
+    for (unsigned i = SURVIVAL_BUCKETS; i-- > 0;) {
+        const struct point at = {life->hits[i], life->time[i]};
+        while ((top[-1].hits - at.hits) * (top->time - at.time) >=
+               (top->hits - at.hits) * (top[-1].time - at.time))
+            top--;
+        more[i] = (float)(top->hits - at.hits);
+        later[i] = (float)(top->time - at.time);
+        *++top = at;
     }
     for (unsigned i = 0; i < SURVIVAL_BUCKETS; i++)
-        t->chance[i] = (t->hit[i] + strength[i] * prior[i] * (1 - doubt[i] * believed[i])) / all[i];
-    score(s, class);
+        ret[i] = more[i] / later[i];
+    ret[SURVIVAL_BUCKETS] = ret[SURVIVAL_BUCKETS - 1] * 0.5f;
+}
+
+static void work_out(struct survival *s, unsigned class)
+{
+    struct weighed weighed;
+    struct life life;
+    weigh(s, class, &weighed);
+    live(s, &weighed, s->tree[class].doubt, s->table[class].chance, &life);
+    score(&life, s->score[class].at);
 }
 
 void survival_learn(struct survival *s)
