@@ -19,6 +19,9 @@
 #include "survival.h"
 
 #define LEARN_EACH 4u /* classes whose scores are worked out at each request */
+#define ASKED_MAX \
+    256u          /* blocks of a request whose ghosts are looked for once; the rest: each time */
+#define AHEAD 12u /* and so far ahead they are brought nearer */
 /* Of a shared block, the mean is over so many: popularity drifts, that of system prompts least. */
 #define GAP_USES      3u
 #define GAP_USES_MOST 16u
@@ -257,6 +260,38 @@ static void is_back(struct policy *p, struct ghost *g)
 
 /* ---- requests ---- */
 
+/* A request and what is remembered of its blocks; NULL: nothing. */
+struct asked {
+    const struct policy_request *r;
+    struct ghost *ghost[ASKED_MAX];
+};
+
+static void look_up(struct policy *p, const struct policy_request *r, struct asked *ret)
+{
+    const uint32_t n = r->n < ASKED_MAX ? r->n : ASKED_MAX;
+    ret->r = r;
+    for (uint32_t i = 0; i < n && i < AHEAD; i++)
+        ghost_prefetch(p->ghost, r->hash[i]);
+    for (uint32_t i = 0; i < n; i++) {
+        if (i + AHEAD < n)
+            ghost_prefetch(p->ghost, r->hash[i + AHEAD]);
+        ret->ghost[i] = ghost_find(p->ghost, r->hash[i]);
+    }
+}
+
+static struct ghost *ghost_asked(struct policy *p, const struct asked *asked, uint32_t i)
+{
+    return i < ASKED_MAX ? asked->ghost[i] : ghost_find(p->ghost, asked->r->hash[i]);
+}
+
+/* After ghosts were added, so that it may have made room, or be one of them: named twice. */
+static struct ghost *ghost_now(struct policy *p, const struct asked *asked, uint32_t i)
+{
+    const uint64_t hash = asked->r->hash[i];
+    struct ghost *g = i < ASKED_MAX ? asked->ghost[i] : NULL;
+    return g && ghost_is_of(g, hash) ? g : ghost_find(p->ghost, hash);
+}
+
 struct chain {
     unsigned class, tip; /* of its blocks, of its last */
     unsigned turn;
@@ -298,12 +333,13 @@ static unsigned shared_size(unsigned size, unsigned known)
 
 /* A request continues a chain when all that it knows is the chain of one earlier request, but for
  * that one's last block, nobody else has used it, and it grows now and then. */
-static struct chain chain_of(struct policy *p, const struct policy_request *r)
+static struct chain chain_of(struct policy *p, const struct asked *asked)
 {
+    const struct policy_request *r = asked->r;
     const struct ghost *deepest = NULL;
     unsigned known = 0;
     for (uint32_t i = 0; i < r->n; i++) {
-        const struct ghost *g = ghost_find(p->ghost, r->hash[i]);
+        const struct ghost *g = ghost_asked(p, asked, i);
         if (g) {
             deepest = g;
             known++;
@@ -346,11 +382,12 @@ static unsigned gap_uses(const struct ghost *g)
     return part < GAP_USES ? GAP_USES : part < GAP_USES_MOST ? part : GAP_USES_MOST;
 }
 
-/* A block of the chain, with `left` behind it. */
-static void use(struct policy *p, const struct chain *c, uint64_t hash, uint32_t left,
+/* Block i of the chain. */
+static void use(struct policy *p, const struct chain *c, const struct asked *asked, uint32_t i,
                 struct run *ended, struct run *begun)
 {
-    struct ghost *g = ghost_find(p->ghost, hash);
+    const uint32_t left = asked->r->n - 1 - i;
+    struct ghost *g = ghost_now(p, asked, i);
     if (g) {
         shadow_end(&p->shadow, g);
         is_back(p, g);
@@ -362,7 +399,7 @@ static void use(struct policy *p, const struct chain *c, uint64_t hash, uint32_t
         ended->weight += weight_of(g);
         ghost_set_gap(g, ghost_gap(g, p->now, gap_uses(g)));
     } else {
-        g = remember(p, hash);
+        g = remember(p, asked->r->hash[i]);
     }
     g->uses += g->uses < UINT8_MAX;
     g->turn = (uint8_t)c->turn;
@@ -378,15 +415,14 @@ static void use(struct policy *p, const struct chain *c, uint64_t hash, uint32_t
 }
 
 /* What LRU and LRU-2 would have had of it. */
-static void look_at_others(struct policy *p, const struct policy_request *r)
+static void look_at_others(struct policy *p, const struct asked *asked)
 {
+    const struct policy_request *r = asked->r;
     uint32_t lru = 0, lru2 = 0;
     bool in_lru = true, in_lru2 = true;
     shadow_look(&p->shadow, p->in, p->now);
-    for (uint32_t i = 0; i < r->n; i++)
-        ghost_prefetch(p->ghost, r->hash[i]);
     for (uint32_t i = 0; i < r->n && (in_lru || in_lru2); i++) {
-        const struct ghost *g = ghost_find(p->ghost, r->hash[i]);
+        const struct ghost *g = ghost_asked(p, asked, i);
         in_lru = in_lru && g && shadow_lru_has(&p->shadow, g);
         in_lru2 = in_lru2 && g && shadow_lru2_has(&p->shadow, g);
         lru += in_lru;
@@ -410,11 +446,13 @@ static void density_request(struct policy *p, const struct policy_request *r, ui
         survival_learn(p->survival);
     if (r->n == 0)
         return;
-    look_at_others(p, r);
-    const struct chain c = chain_of(p, r);
+    struct asked asked;
+    look_up(p, r, &asked);
+    look_at_others(p, &asked);
+    const struct chain c = chain_of(p, &asked);
     struct run ended = {0}, begun = {0};
     for (uint32_t i = 0; i < r->n; i++)
-        use(p, &c, r->hash[i], r->n - 1 - i, &ended, &begun);
+        use(p, &c, &asked, i, &ended, &begun);
     run_ends(p, &ended);
     run_begins(p, &begun);
 }
@@ -673,6 +711,8 @@ static uint32_t density_victim(struct policy *p, uint8_t list, uint64_t now_ms,
         uint32_t block = order_least(p->order, list, p->now, order_by(p), p);
         if (block == POLICY_NO_BLOCK || can_evict(ctx, block)) {
             p->victim = block;
+            if (block != POLICY_NO_BLOCK)
+                ghost_prefetch(p->ghost, order_node(p->order, block)->hash); /* it goes */
             return block;
         }
         order_out(p->order, block);

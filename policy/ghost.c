@@ -61,6 +61,11 @@ struct ghost *ghost_find(struct ghost_table *t, uint64_t hash)
     return NULL;
 }
 
+bool ghost_is_of(const struct ghost *g, uint64_t hash)
+{
+    return g->tag == tag_of(hash);
+}
+
 static uint64_t forgotten_by(const struct ghost *g, uint32_t now)
 {
     const uint64_t age = now - g->used;

@@ -35,6 +35,8 @@ struct ghost_table *ghost_init(void *mem, uint32_t blocks_max);
 /* Brings what ghost_find will read nearer. */
 void ghost_prefetch(struct ghost_table *t, uint64_t hash);
 struct ghost *ghost_find(struct ghost_table *t, uint64_t hash);
+/* Of one that ghost_find found for this hash earlier: it is still that. */
+bool ghost_is_of(const struct ghost *g, uint64_t hash);
 /* One for a hash that ghost_find did not find. now: GHOST_MS. `ret_gone` is what made room; its tag
  * is 0 if nothing did. */
 struct ghost *ghost_add(struct ghost_table *t, uint64_t hash, uint32_t now, struct ghost *ret_gone);

@@ -62,8 +62,8 @@ void shadow_end(struct shadow *s, const struct ghost *g)
         s->before[slot_of(s, before_of(g))]--;
 }
 
-/* Since when as many were used as there is room for; what room is left, if that is all. A slot where
- * room ends is kept in part. */
+/* Since when as many were used as there is room for; what room is left, if that is all. A slot
+ * where room ends is kept in part. */
 static uint32_t look_back(const struct shadow *s, const uint32_t *used, uint32_t now,
                           uint32_t *room)
 {

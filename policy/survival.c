@@ -51,7 +51,7 @@ struct passing {
 
 struct survival {
     unsigned classes, words; /* words: of a set of classes */
-    unsigned seen, next; /* classes that had a use; the one of them that is worked out next */
+    unsigned seen, next;     /* classes that had a use; the one of them that is worked out next */
     unsigned slots;
     float begun; /* in the youngest slot */
     uint64_t now_ms;
