@@ -18,10 +18,9 @@
 #include "shadow.h"
 #include "survival.h"
 
-#define LEARN_EACH 4u /* classes whose scores are worked out at each request */
-#define ASKED_MAX \
-    256u          /* blocks of a request whose ghosts are looked for once; the rest: each time */
-#define AHEAD 12u /* and so far ahead they are brought nearer */
+#define LEARN_EACH 4u   /* classes whose scores are worked out at each request */
+#define ASKED_MAX  256u /* blocks of a request that are looked up once; the rest: each time */
+#define AHEAD      12u  /* and so far ahead they are brought nearer */
 /* Of a shared block, the mean is over so many: popularity drifts, that of system prompts least. */
 #define GAP_USES      3u
 #define GAP_USES_MOST 16u
@@ -46,6 +45,10 @@
 #define STAY_SEEN   0.3f   /* of it: what comes back later says too little of what goes now */
 #define ADMIT       0.99f  /* of the victim's worth: what is worth as much is taken */
 #define ONCE        1e-12f /* LRU-2: what was used once goes before all else */
+/* GHOST_MS: a year, and half of it. When `now` is as great as the first it begins anew at the
+ * second; what was used longer ago was used then. */
+#define NOW_MAX  (UINT32_C(1) << 31)
+#define NOW_KEPT (UINT32_C(1) << 30)
 
 /* Of a use that began then, at a time. */
 struct expected {
@@ -54,7 +57,8 @@ struct expected {
 };
 
 struct policy {
-    uint32_t now; /* GHOST_MS */
+    uint64_t base; /* GHOST_MS: times of 32 bits are told from then on */
+    uint32_t now;  /* GHOST_MS */
     uint64_t now_ms;
     float common;         /* mean of saves per byte; 0 until the first is known */
     float values;         /* it is the mean of so many */
@@ -97,15 +101,49 @@ static struct policy *density_init(void *mem, const struct policy_config *config
     return p;
 }
 
+static uint32_t earlier(uint32_t time, uint64_t by)
+{
+    return time > by ? (uint32_t)(time - by) : 0;
+}
+
+/* All that is remembered is gone through: a tenth of a second for ten million blocks, twice a year.
+ */
+static void begin_anew(struct policy *p, uint64_t by)
+{
+    p->base += by;
+    ghost_earlier(p->ghost, by);
+    order_earlier(p->order, by);
+    shadow_earlier(&p->shadow, by);
+    p->since = earlier(p->since, by);
+    p->went = p->since > 0 ? p->went : 0; /* 0: it is not known since when */
+    p->last = (struct expected){0};
+}
+
 static void set_now(struct policy *p, uint64_t now_ms)
 {
-    p->now = (uint32_t)(now_ms / GHOST_MS);
-    p->now_ms = (uint64_t)p->now * GHOST_MS;
+    const uint64_t now = now_ms / GHOST_MS;
+    if (now - p->base >= NOW_MAX)
+        begin_anew(p, now - p->base - NOW_KEPT);
+    p->now = (uint32_t)(now - p->base);
+    p->now_ms = now * GHOST_MS;
+}
+
+static uint32_t time_of(const struct policy *p, uint64_t ms)
+{
+    const uint64_t time = ms / GHOST_MS;
+    if (time < p->base)
+        return 0;
+    return time - p->base < UINT32_MAX ? (uint32_t)(time - p->base) : UINT32_MAX;
 }
 
 static uint64_t ms_of(uint32_t ticks)
 {
     return (uint64_t)ticks * GHOST_MS;
+}
+
+static uint64_t at_ms(const struct policy *p, uint32_t time)
+{
+    return (p->base + time) * GHOST_MS;
 }
 
 /* ---- uses ---- */
@@ -118,7 +156,7 @@ static float weight_of(const struct ghost *g)
 
 static void use_ends(struct policy *p, const struct ghost *g, bool hit)
 {
-    survival_end(p->survival, g->class, weight_of(g), ms_of(g->used), p->now_ms, hit);
+    survival_end(p->survival, g->class, weight_of(g), at_ms(p, g->used), p->now_ms, hit);
 }
 
 static void use_begins(struct policy *p, struct ghost *g, unsigned class)
@@ -138,7 +176,7 @@ struct run {
 static void run_ends(struct policy *p, struct run *run)
 {
     if (run->weight > 0)
-        survival_end(p->survival, run->class, run->weight, ms_of(run->used), p->now_ms, true);
+        survival_end(p->survival, run->class, run->weight, at_ms(p, run->used), p->now_ms, true);
     run->weight = 0;
 }
 
@@ -467,7 +505,7 @@ static void density_advise(struct policy *p, enum policy_advice advice, uint32_t
         unsigned class = class_said(node->class, advice);
         struct ghost *g = ghost_find(p->ghost, node->hash);
         if (g) {
-            survival_move(p->survival, g->class, class, weight_of(g), ms_of(g->used));
+            survival_move(p->survival, g->class, class, weight_of(g), at_ms(p, g->used));
             g->class = (uint16_t) class;
         }
         order_out(p->order, block[i]);
@@ -546,7 +584,7 @@ static void density_insert(struct policy *p, uint32_t block, const struct policy
                              .class = g->class,
                              .gap = gap_of(g),
                              .list = hint->list,
-                             .used = (uint32_t)(hint->used_ms / GHOST_MS),
+                             .used = time_of(p, hint->used_ms),
                              .value = value_of(p, hint)};
     if (hint->parent != POLICY_NO_BLOCK) {
         const struct order_node *up = order_node(p->order, hint->parent);
@@ -722,7 +760,7 @@ static uint32_t density_victim(struct policy *p, uint8_t list, uint64_t now_ms,
 
 static float density_worth(const struct policy *p, uint32_t block, uint64_t now_ms)
 {
-    return worth_at(p, order_node(p->order, block), (uint32_t)(now_ms / GHOST_MS));
+    return worth_at(p, order_node(p->order, block), time_of(p, now_ms));
 }
 
 const struct policy_ops policy_density = {

@@ -88,6 +88,15 @@ struct ghost *ghost_add(struct ghost_table *t, uint64_t hash, uint32_t now, stru
     return at;
 }
 
+void ghost_earlier(struct ghost_table *t, uint64_t by)
+{
+    for (size_t i = 0; i < (size_t)t->sets * WAYS; i++) {
+        struct ghost *g = &t->entry[i];
+        if (g->tag)
+            g->used = g->used > by ? (uint32_t)(g->used - by) : 0;
+    }
+}
+
 /* In few bits: exact below 2^(fraction + 1), `fraction` bits behind the first above. */
 static uint32_t pack(uint32_t x, unsigned fraction)
 {

@@ -26,7 +26,7 @@ struct ghost {
 
 #define GHOST_LEFT_MAX 3u
 
-#define GHOST_MS 16u /* unit of time: 2^32 are two years */
+#define GHOST_MS 16u /* unit of time: 2^32 are two years; see ghost_earlier */
 
 struct ghost_table;
 
@@ -40,6 +40,8 @@ bool ghost_is_of(const struct ghost *g, uint64_t hash);
 /* One for a hash that ghost_find did not find. now: GHOST_MS. `ret_gone` is what made room; its tag
  * is 0 if nothing did. */
 struct ghost *ghost_add(struct ghost_table *t, uint64_t hash, uint32_t now, struct ghost *ret_gone);
+/* Time is told from `by` later on: what was before it is at 0. GHOST_MS. */
+void ghost_earlier(struct ghost_table *t, uint64_t by);
 
 /* GHOST_MS. The mean time between its uses, of the last `uses_max` about, if it is used now. */
 uint32_t ghost_gap(const struct ghost *g, uint32_t now, unsigned uses_max);

@@ -25,7 +25,8 @@ struct few {
 };
 
 struct order {
-    unsigned queues, words;
+    unsigned queues, words, lists;
+    uint32_t blocks;
     struct order_node *node;
     struct queue *queue; /* [lists][queues] */
     uint64_t *some;      /* [lists][words]: queues that may have blocks */
@@ -64,6 +65,8 @@ struct order *order_init(void *mem, uint32_t blocks_max, unsigned classes, unsig
     char *at = (char *)mem + round64(sizeof(*o));
     o->queues = queues_of(classes);
     o->words = (o->queues + 63) / 64;
+    o->lists = lists;
+    o->blocks = blocks_max;
     o->node = (struct order_node *)at;
     at += nodes_bytes(blocks_max);
     o->queue = (struct queue *)at;
@@ -161,6 +164,17 @@ void order_out(struct order *o, uint32_t block)
     struct queue *q = queue_of(o, n);
     *(n->younger == POLICY_NO_BLOCK ? &q->young : &o->node[n->younger].older) = n->older;
     *(n->older == POLICY_NO_BLOCK ? &q->old : &o->node[n->older].younger) = n->younger;
+}
+
+void order_earlier(struct order *o, uint64_t by)
+{
+    for (uint32_t i = 0; i < o->blocks; i++) {
+        struct order_node *n = &o->node[i];
+        if (n->state != ORDER_UNKNOWN)
+            n->used = n->used > by ? (uint32_t)(n->used - by) : 0;
+    }
+    for (unsigned l = 0; l < o->lists; l++)
+        o->few[l].looks = 0;
 }
 
 /* The old end of a queue, after those that are too old for it have passed to the next band. */

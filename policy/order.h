@@ -54,6 +54,8 @@ void order_old(struct order *o, uint32_t block, uint32_t now, float common);
 bool order_behind(struct order *o, uint32_t block, uint32_t younger);
 /* Out, if it is in; its state is to be set by the caller. */
 void order_out(struct order *o, uint32_t block);
+/* Time is told from `by` later on: what was used before it was used at 0. */
+void order_earlier(struct order *o, uint64_t by);
 /* The block of a list that is least worth, POLICY_NO_BLOCK when there is none. When `worth` is
  * another one than at the last decision, all queues are looked at again. */
 uint32_t order_least(struct order *o, unsigned list, uint32_t now, order_worth_fn *worth,

@@ -16,9 +16,9 @@ static void merge(uint32_t *count, unsigned best, unsigned slots)
     memmove(&count[best + 1], &count[best + 2], (slots - best - 2) * sizeof(*count));
 }
 
-static void make_room(struct shadow *s, uint32_t now)
+/* The counts of slot `best` and the next, which have become one. */
+static void merge_counts(struct shadow *s, unsigned best)
 {
-    const unsigned best = slots_merge(s->begin, s->slots, now);
     merge(s->used, best, s->slots);
     merge(s->once, best, s->slots);
     merge(s->before, best, s->slots);
@@ -30,10 +30,20 @@ void shadow_tick(struct shadow *s, uint32_t now)
     if (s->slots && now - s->begin[s->slots - 1] < SHADOW_TICKS)
         return;
     if (s->slots == SHADOW_SLOTS)
-        make_room(s, now);
+        merge_counts(s, slots_merge(s->begin, s->slots, now));
     s->used[s->slots] = s->once[s->slots] = s->before[s->slots] = 0;
     s->begin[s->slots] = s->slots ? now : 0; /* the first holds what is older than all, too */
     s->slots++;
+}
+
+void shadow_earlier(struct shadow *s, uint64_t by)
+{
+    while (s->slots > 1 && s->begin[1] <= by) {
+        memmove(&s->begin[1], &s->begin[2], (s->slots - 2) * sizeof(s->begin[0]));
+        merge_counts(s, 0);
+    }
+    for (unsigned i = 1; i < s->slots; i++)
+        s->begin[i] -= by;
 }
 
 static uint32_t before_of(const struct ghost *g)

@@ -30,6 +30,8 @@ struct shadow {
 
 /* Before the others, when time may have passed. All times are in GHOST_MS. */
 void shadow_tick(struct shadow *s, uint32_t now);
+/* Time is told from `by` later on: what was before it is at 0. */
+void shadow_earlier(struct shadow *s, uint64_t by);
 /* A use of g has begun, or is over (called with g as it was when it began). */
 void shadow_begin(struct shadow *s, const struct ghost *g);
 void shadow_end(struct shadow *s, const struct ghost *g);

@@ -521,6 +521,48 @@ START_TEST(ages_of_weeks_are_told_apart)
 }
 END_TEST
 
+/* In units of 16 ms, as times are kept in 32 bits: what is remembered is told from another time on
+ * when the first half of them is used up. */
+START_TEST(uptime_of_years_changes_nothing)
+{
+    static const uint64_t passed[] = {UINT64_C(16) << 31, UINT64_C(16) << 32, UINT64_C(16) << 36};
+    chats(1);
+    ck_assert_int_eq(sim_forest_create(&trace, &forest), 0);
+    const uint32_t room = forest->n_nodes / 5;
+    const double young = hit_ratio(&policy_density, room);
+    const uint64_t middle = forest->at_ms[trace.n_requests / 2] / 16 * 16;
+    for (size_t r = 0; r < trace.n_requests; r++)
+        forest->at_ms[r] += passed[_i] - middle;
+    const double old = hit_ratio(&policy_density, room);
+    ck_assert_msg(old > young - 0.001 && old < young + 0.001, "%f, not %f", old, young);
+}
+END_TEST
+
+/* Once the clock of 32 bits had wrapped, all was taken for younger, or older, than it was. */
+START_TEST(work_goes_on_as_before_after_a_year_of_it)
+{
+    enum { YEARS = 4, DAY_MS = 86400000 };
+    chats(1);
+    const unsigned day = (unsigned)trace.n_requests;
+    ck_assert_uint_le(day * (YEARS + 1), REQUESTS_MAX);
+    const size_t ids = trace.n_ids;
+    for (unsigned y = 0; y < YEARS; y++)
+        chats(1);
+    for (size_t i = 0; i < trace.n_ids; i++) /* nobody asks for what was there a year ago */
+        trace.ids[i] += i / ids * 10000000;
+    ck_assert_int_eq(sim_forest_create(&trace, &forest), 0);
+    for (size_t r = 0; r < trace.n_requests; r++)
+        forest->at_ms[r] = trace.requests[r].timestamp_ms + r / day * UINT64_C(365) * DAY_MS;
+    run(config(&policy_density, 200, 0));
+    uint64_t hit[YEARS + 1] = {0};
+    for (size_t r = 0; r < trace.n_requests; r++)
+        hit[r / day] += hits[r].host;
+    for (unsigned y = 1; y <= YEARS; y++)
+        ck_assert_msg(hit[y] >= hit[0], "year %u: %" PRIu64 " hits, %" PRIu64 " at first", y,
+                      hit[y], hit[0]);
+}
+END_TEST
+
 START_TEST(with_admit_all_no_block_is_refused)
 {
     make_random(2000);
@@ -688,6 +730,8 @@ int main(void)
     tcase_add_loop_test(t, a_sweep_over_documents_does_not_evict_a_conversation, 0, 16);
     tcase_add_loop_test(t, a_sweep_does_not_evict_who_waits_longer_than_all_others, 0, 12);
     tcase_add_test(t, ages_of_weeks_are_told_apart);
+    tcase_add_loop_test(t, uptime_of_years_changes_nothing, 0, 3);
+    tcase_add_test(t, work_goes_on_as_before_after_a_year_of_it);
     tcase_add_test(t, with_admit_all_no_block_is_refused);
     tcase_add_test(t, belady_is_what_trying_everything_finds);
     tcase_add_test(t, no_policy_is_better_than_belady);

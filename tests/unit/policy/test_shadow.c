@@ -45,9 +45,16 @@ static void use(struct ghost *g)
     shadow_begin(&s, g);
 }
 
+static void ghost_earlier_all(uint32_t by)
+{
+    for (unsigned i = 0; i < NAMES; i++)
+        name[i].used = name[i].used > by ? name[i].used - by : 0;
+}
+
 static uint32_t before(const struct ghost *g)
 {
-    return g->used - ghost_get_gap(g);
+    const uint32_t gap = ghost_get_gap(g);
+    return g->used > gap ? g->used - gap : 0;
 }
 
 /* How many names LRU would rather keep than g. */
@@ -103,6 +110,25 @@ START_TEST(counting_says_what_lists_would)
         if (i % 500 == 499)
             expect_all_as_listed();
     }
+}
+END_TEST
+
+/* What was before that is at 0, and can be told from what came later only. */
+START_TEST(counts_stay_right_when_time_is_told_from_later_on)
+{
+    for (unsigned i = 0; i < 8000; i++) {
+        const unsigned a = draw() % NAMES, b = draw() % NAMES;
+        use(&name[a < b ? a : b]);
+        if (i % 1000 != 999)
+            continue;
+        const uint32_t by = now - 500 * STEP;
+        shadow_earlier(&s, by);
+        ghost_earlier_all(by);
+        now -= by;
+        expect_all_as_listed();
+    }
+    shadow_earlier(&s, UINT64_C(1) << 40);
+    ck_assert_uint_eq(s.slots, 1);
 }
 END_TEST
 
@@ -243,6 +269,7 @@ int main(void)
     TCase *counts = tcase_create("counts");
     tcase_add_checked_fixture(counts, setup, NULL);
     tcase_add_test(counts, counting_says_what_lists_would);
+    tcase_add_test(counts, counts_stay_right_when_time_is_told_from_later_on);
     tcase_add_test(counts, where_all_is_used_once_the_youngest_are_there);
     tcase_add_test(counts, what_was_used_twice_outlives_what_is_read_once);
     tcase_add_test(counts, with_room_for_all_all_is_there);
