@@ -24,7 +24,7 @@
 struct sim_forest {
     const struct trace *trace; /* borrowed */
     uint32_t n_nodes;
-    uint32_t *node;  /* of each access */
+    uint32_t *node;  /* of each access; numbered as they come */
     uint64_t *hash;  /* of each access: of the chain to here */
     uint32_t *next;  /* of each access: the next request that has this node, or SIM_NEVER */
     uint64_t *at_ms; /* of each request; never goes back. All of one time, or none: one a second */
@@ -37,10 +37,13 @@ void sim_forest_destroy(struct sim_forest **forest);
 
 /* What workers say when a request has ended; made from the trace's future, wrong with probability
  * 1 - right. A chain ends when its last block but one, which is its last full one, is never asked
- * for again. */
+ * for again; it is soon continued when that is within `within_ms`. It is read in passing when it
+ * ends with the request that it began with: nothing behind its first block, which others may share,
+ * was asked for before. */
 struct sim_hints {
-    enum policy_advice kind; /* POLICY_ADVICE_NONE: none are given; ENDED or CONTINUE */
+    enum policy_advice kind; /* POLICY_ADVICE_NONE: none are given */
     double right;
+    uint32_t within_ms; /* SOON */
 };
 
 /* Processor time that it took to choose blocks and to let them go, each. */

@@ -27,6 +27,7 @@ struct sim_cache {
     uint32_t *free;     /* block numbers */
     uint32_t n_free, n_host;
     uint32_t request; /* that runs: its number plus one */
+    uint32_t known;   /* nodes that were asked for before it */
     uint64_t now_ms, random;
     struct sim_counts counts;
     /* NVMe: a ring of places, reclaimed a segment at a time */

@@ -17,6 +17,8 @@
 #define POLICIES_MAX 16
 #define BELADY       "belady"
 #define PUBLISHED    "published"
+#define SOON_S       60.0 /* what 'soon' is, unless it is said */
+#define SOON_MAX_S   4e6  /* 32 bits of ms */
 
 static const char help[] =
     "Usage: kvcachebench simulate TRACE [OPTIONS]\n"
@@ -35,11 +37,12 @@ static const char help[] =
     "  --capacity LIST     a share of the trace's unique blocks (5%), a size (64GiB, with\n"
     "                      --block-bytes or --model) or '2000 blocks'; a list is a sweep (default\n"
     "                      1%,2%,5%,10%,20%,50%); host=1%,nvme=10% simulates both tiers\n"
-    "  --hints KIND:Q      workers say when a chain has 'ended', or that it will 'continue', and "
-    "are\n"
-    "                      right with probability Q; made from the trace's future, as in "
-    "ended:0.9.\n"
-    "                      default and lru heed it\n"
+    "  --hints KIND:Q      workers say of a chain that it has 'ended', that it will 'continue', "
+    "or\n"
+    "                      'soon' (within 60 s; soon:Q,SECONDS), or that it is a 'scan', read once "
+    "in\n"
+    "                      passing; right with probability Q, made from the trace's future, as in\n"
+    "                      ended:0.9. default heeds them all, lru ended and scan\n"
     "  --write-budget X    with nvme: blocks written for each block accessed (default: no limit)\n"
     "  --keep-percent N    with nvme: of what is there, the part that is not worth writing again\n"
     "                      when its room is reclaimed (default 60)\n"
@@ -161,18 +164,42 @@ static int take_capacity(struct args *args, const char *text)
     return 0;
 }
 
+static bool hint_kind(const char *name, size_t n, enum policy_advice *ret_kind)
+{
+    static const char *const names[POLICY_ADVICE_COUNT] = {[POLICY_ADVICE_ENDED] = "ended",
+                                                           [POLICY_ADVICE_CONTINUE] = "continue",
+                                                           [POLICY_ADVICE_SOON] = "soon",
+                                                           [POLICY_ADVICE_SCAN] = "scan"};
+    for (unsigned i = 0; i < POLICY_ADVICE_COUNT; i++) {
+        if (!names[i] || strlen(names[i]) != n || memcmp(name, names[i], n) != 0)
+            continue;
+        *ret_kind = (enum policy_advice)i;
+        return true;
+    }
+    return false;
+}
+
+/* KIND:Q, and with soon perhaps ,SECONDS. */
 static int take_hints(struct args *args, const char *text)
 {
-    const char *right = strchr(text, ':');
-    const size_t n = right ? (size_t)(right - text) : 0;
-    if (n == 5 && memcmp(text, "ended", n) == 0)
-        args->hints.kind = POLICY_ADVICE_ENDED;
-    else if (n == 8 && memcmp(text, "continue", n) == 0)
-        args->hints.kind = POLICY_ADVICE_CONTINUE;
-    else
-        return say_usage("--hints %s: must be ended:Q or continue:Q, as in ended:0.9", text);
+    const char *colon = strchr(text, ':'), *comma = colon ? strchr(colon, ',') : NULL;
+    if (!colon || !hint_kind(text, (size_t)(colon - text), &args->hints.kind))
+        return say_usage("--hints %s: must be ended:Q, continue:Q, soon:Q or scan:Q, as in "
+                         "ended:0.9",
+                         text);
+    if (comma && args->hints.kind != POLICY_ADVICE_SOON)
+        return say_usage("--hints %s: only soon has a time, as in soon:0.9,30", text);
+    char right[32];
+    const int n = comma ? (int)(comma - colon) - 1 : (int)strlen(colon + 1);
+    if ((size_t)snprintf(right, sizeof(right), "%.*s", n, colon + 1) >= sizeof(right))
+        return say_usage("--hints %s: how often they are right is a number between 0 and 1", text);
+    double seconds = SOON_S;
+    int rc = opt_number("hints", right, 0, 1, &args->hints.right);
+    if (rc == 0 && comma)
+        rc = opt_number("hints soon:Q,", comma + 1, 0.001, SOON_MAX_S, &seconds);
+    args->hints.within_ms = (uint32_t)(seconds * 1e3 + 0.5);
     args->hints_text = text;
-    return opt_number("hints", right + 1, 0, 1, &args->hints.right);
+    return rc;
 }
 
 static int take_model(struct args *args, const char *name)

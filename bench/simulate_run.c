@@ -241,6 +241,24 @@ static uint32_t own_tail(const struct sim_cache *c, const struct chain *chain, u
     return n;
 }
 
+/* Whether what could be said of the chain is so. again: when its last full block is asked for. */
+static bool is_so(const struct sim_cache *c, const struct chain *chain, uint32_t again)
+{
+    const bool ended = again == SIM_NEVER;
+    switch (c->config->hints.kind) {
+    case POLICY_ADVICE_ENDED:
+        return ended;
+    case POLICY_ADVICE_CONTINUE:
+        return !ended;
+    case POLICY_ADVICE_SOON:
+        return !ended && c->forest->at_ms[again] - c->now_ms <= c->config->hints.within_ms;
+    case POLICY_ADVICE_SCAN:
+        return ended && chain->node[chain->n > 1 ? 1 : 0] >= c->known;
+    default:
+        return false;
+    }
+}
+
 static void give_hint(struct sim_cache *c, const struct chain *chain, const uint32_t *next,
                       uint32_t *blocks)
 {
@@ -248,13 +266,12 @@ static void give_hint(struct sim_cache *c, const struct chain *chain, const uint
     if (hints->kind == POLICY_ADVICE_NONE || !chain->cached)
         return;
     const bool right = (double)(sim_random(c) >> 11) * 0x1p-53 < hints->right;
-    const bool ended = next[chain->n > 1 ? chain->n - 2 : 0] == SIM_NEVER;
-    const bool said = (ended == (hints->kind == POLICY_ADVICE_ENDED)) == right;
+    const bool said = is_so(c, chain, next[chain->n > 1 ? chain->n - 2 : 0]) == right;
     if (!said || !c->config->ops->advise)
         return;
     const uint32_t n = own_tail(c, chain, blocks);
     if (n)
-        c->config->ops->advise(c->policy, hints->kind, 0, blocks, n, c->now_ms);
+        c->config->ops->advise(c->policy, hints->kind, hints->within_ms, blocks, n, c->now_ms);
 }
 
 static struct sim_hit run_request(struct sim_cache *c, size_t r, uint32_t *scratch)
@@ -282,6 +299,8 @@ static struct sim_hit run_request(struct sim_cache *c, size_t r, uint32_t *scrat
     for (uint32_t i = chain.cached; i-- > 0 && can_leave(c, chain.block[i]);)
         ops->release(c->policy, chain.block[i], false);
     give_hint(c, &chain, &c->forest->next[request->first], scratch + request->blocks);
+    if (chain.node[chain.n - 1] >= c->known)
+        c->known = chain.node[chain.n - 1] + 1;
     if (c->log)
         sim_nvme_learn(c, request->blocks);
     return hit;

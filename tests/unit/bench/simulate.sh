@@ -43,6 +43,30 @@ says '^published-lru .* -$'
 go 0 trace.jsonl --capacity 10% --policy default
 says_not 'hints:'
 
+# What is said: of what kind, how often it is right, how soon soon is.
+for kind in ended:0.9 continue:1 soon:0.9 soon:0,0.5 scan:0.9; do
+    go 0 trace.jsonl --capacity 10% --policy default --hints "$kind" --json
+    says "\"hints\":\"$kind\""
+done
+go 0 trace.jsonl --capacity 10% --policy default --hints soon:1,0.001 --json
+cp out never
+go 0 trace.jsonl --capacity 10% --policy default --hints soon:1,1000000 --json
+! cmp -s out never || fail 'soon is soon, however long it is'
+for bad in ended soon: never:1 ':1' ended: ,; do
+    go 2 trace.jsonl --hints "$bad"
+    says "^kvcachebench simulate: --hints.*\(must be ended:Q, continue:Q, soon:Q or scan:Q\|between 0 and 1\)"
+done
+for bad in soon:1.1 soon:-1,5 scan:x soon:,5 scan:00000000000000000000000000000000000; do
+    go 2 trace.jsonl --hints "$bad"
+    says '^kvcachebench simulate: --hints.*between 0 and 1$'
+done
+go 2 trace.jsonl --hints scan:0.9,30
+says '--hints scan:0.9,30: only soon has a time, as in soon:0.9,30$'
+for bad in soon:1, soon:1,0 soon:1,x soon:1,1e9 soon:1,5,6; do
+    go 2 trace.jsonl --hints "$bad"
+    says '^kvcachebench simulate: --hints soon:Q,.*between 0.001 and 4e+06$'
+done
+
 # --admit-all is for policies that judge, in memory alone.
 go 2 trace.jsonl --policy published,lru --admit-all
 says '--admit-all: none of the policies judges'

@@ -24,6 +24,22 @@ static void run(struct sim_config c)
     ck_assert_int_eq(sim_run(forest, &c, hits, &counts), 0);
 }
 
+/* n ids from `first` on. */
+static void ask_chain_at(unsigned ms, unsigned first, unsigned n)
+{
+    char line[4096];
+    int at = snprintf(line, sizeof(line), "{\"timestamp\": %u, \"hash_ids\": [%u", ms, first);
+    for (unsigned i = 1; i < n; i++)
+        at += snprintf(line + at, sizeof(line) - (size_t)at, ",%u", first + i);
+    snprintf(line + at, sizeof(line) - (size_t)at, "]}");
+    ask(line);
+}
+
+static void ask_chain(unsigned second, unsigned first, unsigned n)
+{
+    ask_chain_at(second * 1000, first, n);
+}
+
 /* ---- the forest ---- */
 
 START_TEST(equal_ids_are_one_node_below_one_parent)
@@ -184,6 +200,7 @@ END_TEST
 /* ---- what a policy is told ---- */
 
 static char story[4096];
+static unsigned said_times;
 
 static void tell(const char *what, uint64_t number)
 {
@@ -214,10 +231,13 @@ static void spy_request(struct policy *p, const struct policy_request *request, 
 static void spy_advise(struct policy *p, enum policy_advice advice, uint32_t within_ms,
                        const uint32_t *block, uint32_t n, uint64_t now_ms)
 {
+    static const char *const said[POLICY_ADVICE_COUNT] = {"", "ended", "continue", "soon", "scan"};
     (void)p;
-    (void)within_ms;
     (void)now_ms;
-    tell(advice == POLICY_ADVICE_ENDED ? "ended" : "continue", n);
+    if (advice == POLICY_ADVICE_SOON)
+        tell("within", within_ms);
+    tell(said[advice], n);
+    said_times++;
     for (uint32_t i = 0; i < n; i++)
         tell("b", block[i]);
 }
@@ -248,17 +268,76 @@ START_TEST(hints_name_the_blocks_that_no_other_chain_shares)
     const struct policy_ops ops = spy();
     make("1 2 3, 1 4 5, 1 2 6");
     struct sim_config c = config(&ops, 10, 0);
-    c.hints = (struct sim_hints){POLICY_ADVICE_ENDED, 1};
+    c.hints = (struct sim_hints){POLICY_ADVICE_ENDED, 1, 0};
     run(c);
     ck_assert_str_eq(story, "r0 i0 i1 i2 r1 t0 i1 i2 ended2 b4 b3 r2 t1 t0 i2 ended1 b5 ");
     story[0] = '\0';
-    c.hints = (struct sim_hints){POLICY_ADVICE_CONTINUE, 1};
+    c.hints = (struct sim_hints){POLICY_ADVICE_CONTINUE, 1, 0};
     run(c);
     ck_assert_str_eq(story, "r0 i0 i1 i2 continue2 b2 b1 r1 t0 i1 i2 r2 t1 t0 i2 ");
     story[0] = '\0';
-    c.hints = (struct sim_hints){POLICY_ADVICE_ENDED, 0}; /* always wrong */
+    c.hints = (struct sim_hints){POLICY_ADVICE_ENDED, 0, 0}; /* always wrong */
     run(c);
     ck_assert_str_eq(story, "r0 i0 i1 i2 ended2 b2 b1 r1 t0 i1 i2 r2 t1 t0 i2 ");
+}
+END_TEST
+
+static const char *story_of(const struct policy_ops *ops, struct sim_hints hints)
+{
+    struct sim_config c = config(ops, 20, 0);
+    c.hints = hints;
+    story[0] = '\0';
+    run(c);
+    return story;
+}
+
+/* Requests are a second apart; 1 4 5 is continued after two, 1 2 3 after three. */
+START_TEST(soon_is_said_of_what_is_asked_for_within_the_time)
+{
+    const struct policy_ops ops = spy();
+    make("1 2 3, 1 4 5, 1 6 7, 1 4 5, 1 2 3");
+    const char *want = "r0 i0 i1 i2 r1 t0 i1 i2 within2000 soon2 b4 b3 r1 t0 i1 i2 "
+                       "r3 t4 t3 t0 r3 t2 t1 t0 ";
+    ck_assert_str_eq(story_of(&ops, (struct sim_hints){POLICY_ADVICE_SOON, 1, 2000}), want);
+    want = "r0 i0 i1 i2 r1 t0 i1 i2 r1 t0 i1 i2 r3 t4 t3 t0 r3 t2 t1 t0 ";
+    ck_assert_str_eq(story_of(&ops, (struct sim_hints){POLICY_ADVICE_SOON, 1, 1999}), want);
+    want = "r0 i0 i1 i2 within4000 soon2 b2 b1 r1 t0 i1 i2 within4000 soon2 b4 b3 r1 t0 i1 i2 "
+           "r3 t4 t3 t0 r3 t2 t1 t0 ";
+    ck_assert_str_eq(story_of(&ops, (struct sim_hints){POLICY_ADVICE_SOON, 1, 4000}), want);
+    want = "r0 i0 i1 i2 r1 t0 i1 i2 r1 t0 i1 i2 within4000 soon2 b6 b5 "
+           "r3 t4 t3 t0 within4000 soon2 b4 b3 r3 t2 t1 t0 within4000 soon2 b2 b1 ";
+    ck_assert_str_eq(story_of(&ops, (struct sim_hints){POLICY_ADVICE_SOON, 0, 4000}), want);
+}
+END_TEST
+
+/* 1 2 3 and 1 4 5 come again; of what ends, 1 4 5 is not new, and 1 6 7 and 8 9 10 are. */
+START_TEST(scan_is_said_of_what_is_new_and_never_comes_again)
+{
+    const struct policy_ops ops = spy();
+    make("1 2 3, 1 4 5, 1 6 7, 1 4 5, 8 9 10, 1 2 3");
+    const char *want = "r0 i0 i1 i2 r1 t0 i1 i2 r1 t0 i1 i2 scan2 b6 b5 r3 t4 t3 t0 "
+                       "r0 i0 i1 i2 scan2 b9 b8 r3 t2 t1 t0 ";
+    ck_assert_str_eq(story_of(&ops, (struct sim_hints){POLICY_ADVICE_SCAN, 1, 0}), want);
+    want = "r0 i0 i1 i2 scan2 b2 b1 r1 t0 i1 i2 scan2 b4 b3 r1 t0 i1 i2 r3 t4 t3 t0 scan2 b4 b3 "
+           "r0 i0 i1 i2 r3 t2 t1 t0 scan2 b2 b1 ";
+    ck_assert_str_eq(story_of(&ops, (struct sim_hints){POLICY_ADVICE_SCAN, 0, 0}), want);
+}
+END_TEST
+
+/* Of a thousand that are never asked for again, as many as it is right of. */
+START_TEST(hints_are_right_as_often_as_is_said)
+{
+    const struct policy_ops ops = spy();
+    for (unsigned i = 0; i < 1000; i++)
+        ask_chain(i, 10 * i, 3);
+    ck_assert_int_eq(sim_forest_create(&trace, &forest), 0);
+    for (unsigned kind = POLICY_ADVICE_ENDED; kind < POLICY_ADVICE_COUNT; kind++) {
+        const bool so = kind == POLICY_ADVICE_ENDED || kind == POLICY_ADVICE_SCAN;
+        said_times = 0;
+        (void)story_of(&ops, (struct sim_hints){(enum policy_advice)kind, 0.8, 60000});
+        const unsigned right = so ? said_times : 1000 - said_times;
+        ck_assert_msg(right > 760 && right < 840, "kind %u: %u of 1000", kind, right);
+    }
 }
 END_TEST
 
@@ -364,7 +443,7 @@ START_TEST(a_run_is_the_same_every_time)
     make_random(2000);
     for (unsigned i = 0; policy_at(i); i++) {
         struct sim_config c = config(policy_at(i), 50, 200);
-        c.hints = (struct sim_hints){POLICY_ADVICE_ENDED, 0.7};
+        c.hints = (struct sim_hints){POLICY_ADVICE_ENDED, 0.7, 0};
         c.write_budget = 0.3;
         c.keep_percent = 50;
         run(c);
@@ -399,21 +478,6 @@ END_TEST
 
 #define DOCS 32u
 #define DOC  64u /* blocks; all of them five times what memory holds */
-
-static void ask_chain_at(unsigned ms, unsigned first, unsigned n)
-{
-    char line[4096];
-    int at = snprintf(line, sizeof(line), "{\"timestamp\": %u, \"hash_ids\": [%u", ms, first);
-    for (unsigned i = 1; i < n; i++)
-        at += snprintf(line + at, sizeof(line) - (size_t)at, ",%u", first + i);
-    snprintf(line + at, sizeof(line) - (size_t)at, "]}");
-    ask(line);
-}
-
-static void ask_chain(unsigned second, unsigned first, unsigned n)
-{
-    ask_chain_at(second * 1000, first, n);
-}
 
 /* Ten minutes of people: each four seconds one begins, who asks one to five times, 15 to 60 seconds
  * apart. */
@@ -718,6 +782,9 @@ int main(void)
     tcase_add_test(t, a_request_that_is_larger_than_the_cache_keeps_its_beginning);
     tcase_add_test(t, requests_come_before_touches_and_these_before_inserts);
     tcase_add_test(t, hints_name_the_blocks_that_no_other_chain_shares);
+    tcase_add_test(t, soon_is_said_of_what_is_asked_for_within_the_time);
+    tcase_add_test(t, scan_is_said_of_what_is_new_and_never_comes_again);
+    tcase_add_test(t, hints_are_right_as_often_as_is_said);
     tcase_add_test(t, what_leaves_memory_is_written_once_and_comes_back);
     tcase_add_test(t, the_oldest_writing_is_reclaimed_first);
     tcase_add_test(t, what_has_a_copy_in_memory_loses_its_place_and_is_written_again_later);
