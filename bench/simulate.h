@@ -60,7 +60,8 @@ struct sim_config {
     uint64_t seed;
     bool admit_all; /* as policy.admission: false */
     struct sim_hints hints;
-    double write_budget;   /* blocks written for each block accessed; 0: no limit */
+    double write_budget;   /* blocks written for each block accessed, at no time more than that and
+                            * 64, or a 64th of nvme_blocks; 0: no limit */
     unsigned keep_percent; /* of what is on NVMe, the part that is not worth writing again */
     struct sim_decisions *decisions; /* added to, unless NULL: reading the clock takes time */
 };

@@ -13,9 +13,15 @@
 
 #define SEGMENTS       64u
 #define SEGMENT_BLOCKS 4096u
-#define SAMPLES        8u /* of what is on NVMe, for each request */
+#define AHEAD_BLOCKS   64u /* of the write budget, or a segment if that is less */
+#define SAMPLES        8u  /* of what is on NVMe, for each request */
 /* Segments that are emptied for one block at most: what is kept of them may fill them again. */
 #define RECLAIM_MAX 4u
+
+static uint32_t ahead_blocks(const struct sim_cache *c)
+{
+    return c->segment < AHEAD_BLOCKS ? c->segment : AHEAD_BLOCKS;
+}
 
 int sim_nvme_create(struct sim_cache *c)
 {
@@ -30,6 +36,8 @@ int sim_nvme_create(struct sim_cache *c)
         return -ENOMEM;
     memset(c->log, 0xff, (size_t)places * sizeof(*c->log)); /* SIM_NONE */
     admit_init(c->admit, c->config->keep_percent);
+    if (c->config->write_budget > 0)
+        admit_bound(c->admit, (float)ahead_blocks(c) * (float)c->config->block_bytes);
     return 0;
 }
 

@@ -102,6 +102,17 @@ void admit_init(struct admit *a, unsigned keep_percent)
     quantile_init(&a->keep, (float)keep_percent / 100);
 }
 
+void admit_bound(struct admit *a, float ahead)
+{
+    a->limited = a->bounded = true;
+    a->ahead = ahead;
+}
+
+static bool can_pay(const struct admit *a, uint32_t bytes, bool must)
+{
+    return !a->bounded || a->saved + (must ? a->ahead : -a->ahead) >= (float)bytes;
+}
+
 void admit_grant(struct admit *a, float bytes)
 {
     a->limited = true;
@@ -135,7 +146,7 @@ bool admit_write(struct admit *a, float worth, uint32_t bytes, bool must)
         quantile_add(&a->write, worth);
         a->offered += (float)bytes;
     }
-    const bool write = must || quantile_above(&a->write, worth);
+    const bool write = can_pay(a, bytes, must) && (must || quantile_above(&a->write, worth));
     if (write)
         a->saved -= (float)bytes;
     if (a->limited && ++a->offers % STRIKE_EVERY == 0)
@@ -150,8 +161,8 @@ void admit_sample(struct admit *a, float worth)
 
 bool admit_keep(struct admit *a, float worth, uint32_t bytes, bool must)
 {
-    const bool keep =
-        (quantile_above(&a->keep, worth) && !(a->limited && a->saved < -a->granted)) || must;
+    const bool worthy = quantile_above(&a->keep, worth) && !(a->limited && a->saved < -a->granted);
+    const bool keep = must || (worthy && can_pay(a, bytes, false));
     if (keep) {
         a->again += (float)bytes;
         a->saved -= (float)bytes;

@@ -438,6 +438,27 @@ START_TEST(the_write_budget_is_kept)
 }
 END_TEST
 
+/* Once all was written until 256 blocks had been offered. */
+START_TEST(the_write_budget_is_kept_from_the_first_request_on)
+{
+    make_random(REQUESTS_MAX);
+    const size_t all = trace.n_requests;
+    for (unsigned percent = 1; percent <= 40; percent = 3 * percent + 1)
+        for (trace.n_requests = 1; trace.n_requests <= all; trace.n_requests *= 2) {
+            struct sim_config c = config(percent % 2 ? &policy_density : &policy_lru, 50, 400);
+            c.keep_percent = 50;
+            c.write_budget = percent / 100.0;
+            run(c);
+            const struct trace_request *last = &trace.requests[trace.n_requests - 1];
+            const double asked = (double)(last->first + last->blocks);
+            const double wrote = (double)(counts.nvme_written + counts.nvme_rewritten);
+            ck_assert_msg(wrote <= asked * c.write_budget + 400.0 / 64,
+                          "%u %%, %zu requests: %.0f of %.0f", percent, trace.n_requests, wrote,
+                          asked);
+        }
+}
+END_TEST
+
 START_TEST(a_run_is_the_same_every_time)
 {
     make_random(2000);
@@ -792,6 +813,7 @@ int main(void)
     tcase_add_test(t, a_chain_comes_back_whole);
     tcase_add_test(t, a_subtree_goes_with_its_root);
     tcase_add_test(t, the_write_budget_is_kept);
+    tcase_add_test(t, the_write_budget_is_kept_from_the_first_request_on);
     tcase_add_test(t, a_run_is_the_same_every_time);
     tcase_add_test(t, each_decision_is_timed);
     tcase_add_loop_test(t, a_sweep_over_documents_does_not_evict_a_conversation, 0, 16);
