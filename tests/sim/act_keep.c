@@ -49,6 +49,14 @@ static bool some_chain(struct sim *s, struct core_seq *ret)
     return true;
 }
 
+static uint64_t bound_in_memory(struct sim *s)
+{
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < s->core->cfg.namespaces_max; i++)
+        sum += s->core->ns[i].id ? s->core->ns[i].bound[0] : 0;
+    return sum;
+}
+
 static void take_pin(struct sim *s)
 {
     struct core_pin in = {.in_memory = sim_rnd(s, 2)};
@@ -57,6 +65,7 @@ static void take_pin(struct sim *s)
     if (!some_chain(s, &in.seq))
         return;
     in.ttl_ms = sim_rnd(s, 2) ? 1 + sim_rnd(s, 20000) : 0;
+    const uint64_t before = bound_in_memory(s);
     int err = core_pin(s->core, &in, &got, &why);
     SIM_TRACE(s, "pin: %s", err_name(err));
     SIM_CHECK(s,
@@ -64,6 +73,11 @@ static void take_pin(struct sim *s)
                   err == KVC_E_LIMIT,
               "core_pin: %s", err_name(err));
     SIM_CHECK(s, err || (got.id && got.blocks > 0), "a pin of nothing");
+    const uint64_t after = bound_in_memory(s), most = s->tier_cfg.lasting_bytes;
+    SIM_CHECK(s,
+              after == before || !most || after <= most ||
+                  core_quota_promised(s->core, 0, NULL) > most,
+              "pins have %llu bytes of memory", (unsigned long long)after);
 }
 
 static void end_pin(struct sim *s)
