@@ -15,7 +15,7 @@
 #include "ranks.h"
 #include "units.h"
 
-/* Held at a time, about: leases are limited, and so is memory into which storage is loaded. */
+/* Held at a time, about: less where the daemon lets a session hold less (limits.lease_bytes). */
 #define PIECE_BYTES (UINT64_C(64) << 20)
 #define TRIES       3
 
@@ -49,6 +49,7 @@ struct export
     struct st_tensor *tensor;
     struct outfile out;
     uint64_t data_at, done, total;
+    uint32_t unit, step; /* tokens: of the smallest piece, and held at a time */
     struct progress bar;
 };
 
@@ -194,13 +195,15 @@ static int missing(const struct export *e, const struct kvc_prefix *prefix, uint
     return CTL_NOTHING;
 }
 
-/* What is held by the first rank, in every rank. */
+/* What is held by the first rank, in every rank. KVC_E_LIMIT, not told, or an enum ctl_exit. */
 static int write_hold(struct export *e, const struct kvc_hold *hold)
 {
     int rc = write_rank(e, hold, 0);
     for (uint32_t r = 1; rc == 0 && r < e->ranks.n; r++) {
         struct kvc_hold *same = NULL;
         rc = kvc_redeem(e->ranks.rank[r].ns, hold->ticket, &same);
+        if (rc == KVC_E_LIMIT)
+            return rc;
         if (rc < 0)
             return ranks_fail(e->n.ctl, &e->ranks, r, rc);
         rc = write_rank(e, same, r);
@@ -213,7 +216,7 @@ static int write_hold(struct export *e, const struct kvc_hold *hold)
     return rc < 0 ? write_fail(e, rc) : rc;
 }
 
-/* Blocks that end in (from, to]. */
+/* Blocks that end in (from, to]. KVC_E_LIMIT, not told, or an enum ctl_exit. */
 static int write_piece(struct export *e, uint32_t from, uint32_t to)
 {
     const struct ctl *ctl = e->n.ctl;
@@ -226,6 +229,8 @@ static int write_piece(struct export *e, uint32_t from, uint32_t to)
     for (int i = 0; i < TRIES; i++) {
         kvc_release(e->ranks.rank[0].kvc, &hold);
         const int rc = kvc_acquire(e->ranks.rank[0].ns, &seq, &options, &hold);
+        if (rc == KVC_E_LIMIT)
+            return rc;
         if (rc < 0)
             return ranks_fail(ctl, &e->ranks, 0, rc);
         if (hold->prefix.tokens == to)
@@ -247,22 +252,58 @@ static uint64_t common(uint64_t a, uint64_t b)
     return a / x * b;
 }
 
-/* Tokens to be read at a time. A prefix of a sequence needs other blocks than the whole where
- * attention is not full: then all at once. */
-static uint32_t piece_tokens(const struct export *e)
+/* How many tokens are read at a time. A prefix of a sequence needs other blocks than the whole
+ * where attention is not full: then all at once. */
+static void set_step(struct export *e)
 {
     const struct kvc_ns_spec *s = &e->doc.spec;
-    uint64_t step = 1, bytes = 0;
+    uint64_t unit = 1, bytes = 0;
+    e->unit = e->step = e->doc.tokens;
     for (uint32_t g = 0; g < s->groups; g++) {
         if (s->group[g].rule != KVC_RULE_FULL)
-            return e->doc.tokens;
-        step = common(step, s->group[g].block_tokens);
+            return;
+        unit = common(unit, s->group[g].block_tokens);
     }
+    if (unit >= e->doc.tokens)
+        return;
     for (uint32_t g = 0; g < s->groups; g++)
-        bytes += step / s->group[g].block_tokens * s->group[g].block_bytes;
-    const uint64_t n = PIECE_BYTES / bytes;
-    step *= n > 0 ? n : 1;
-    return step < e->doc.tokens ? (uint32_t)step : e->doc.tokens;
+        bytes += unit / s->group[g].block_tokens * s->group[g].block_bytes * docfile_shards(s, g);
+    const uint64_t n = PIECE_BYTES / bytes, all = e->doc.tokens / unit + 1;
+    e->unit = (uint32_t)unit;
+    e->step = (uint32_t)(n > all ? all : n > 0 ? n : 1) * e->unit;
+}
+
+/* Fewer at a time from here on, or an enum ctl_exit. */
+static int step_down(struct export *e)
+{
+    const uint32_t units = e->step / e->unit;
+    if (units > 1) {
+        e->step = units / 2 * e->unit;
+        return 0;
+    }
+    ctl_error("the daemon lets a session hold less at a time than %s: raise limits.lease_bytes in "
+              "its configuration",
+              e->unit < e->doc.tokens ? "one block"
+                                      : "this document, which cannot be read in parts");
+    return CTL_FAILED;
+}
+
+static int write_pieces(struct export *e)
+{
+    int rc = 0;
+    set_step(e);
+    for (uint32_t at = 0, end; rc == 0 && at < e->doc.tokens;) {
+        const uint64_t done = e->done;
+        end = e->doc.tokens - at > e->step ? at + e->step : e->doc.tokens;
+        rc = write_piece(e, at, end);
+        if (rc == KVC_E_LIMIT) {
+            rc = step_down(e);
+            e->done = done;
+        } else {
+            at = end;
+        }
+    }
+    return rc;
 }
 
 static int write_file(struct export *e)
@@ -275,10 +316,8 @@ static int write_file(struct export *e)
         outfile_drop(&e->out);
         return write_fail(e, rc);
     }
-    const uint32_t step = piece_tokens(e), tokens = e->doc.tokens;
     progress_begin(&e->bar, "exporting", e->total);
-    for (uint32_t at = 0; rc == 0 && at<tokens; at = tokens - at> step ? at + step : tokens)
-        rc = write_piece(e, at, tokens - at > step ? at + step : tokens);
+    rc = write_pieces(e);
     progress_end(&e->bar);
     if (rc == 0) {
         const int error = write_header(e);

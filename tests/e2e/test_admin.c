@@ -705,6 +705,62 @@ START_TEST(a_flipped_bit_is_found_and_nothing_named)
 }
 END_TEST
 
+/* A daemon whose sessions may hold 64 KiB, with one document of 48 blocks of so many bytes. */
+static void start_tight(struct rig *r, struct kvc **ret_kvc, uint32_t block_bytes)
+{
+    static const char *const sets[] = {"limits.lease_bytes=64KiB", NULL};
+    rig_start(r, sets);
+    *ret_kvc = rig_open(r, 8 * MIB);
+    struct kvc_ns *own = rig_ns(*ret_kvc, "m", BT, block_bytes);
+    rig_keys(own, 1, BT, BLOCKS, keys);
+    ck_assert_uint_eq(rig_store(*ret_kvc, own, keys, 0, BLOCKS, BT, block_bytes, statuses), BLOCKS);
+    ctl(r, 0, "doc put book --ns %u --tip %s", kvc_ns_id(own), hex(BLOCKS - 1));
+}
+
+/* The file's one tensor, which is its end, has each block of the chain as it was stored. */
+static void check_file(const struct rig *r, const char *name, uint32_t block_bytes)
+{
+    static uint8_t block[RIG_BLOCK];
+    char path[160];
+    snprintf(path, sizeof path, "%s/%s", r->dir, name);
+    FILE *f = fopen(path, "re");
+    ck_assert_ptr_nonnull(f);
+    ck_assert_int_eq(fseek(f, -(long)(BLOCKS * block_bytes), SEEK_END), 0);
+    for (uint32_t i = 0; i < BLOCKS; i++) {
+        ck_assert_uint_eq(fread(block, 1, block_bytes, f), block_bytes);
+        ck_assert_msg(rig_check(keys + (size_t)i * KVC_KEY_BYTES, block, block_bytes),
+                      "block %u has other bytes than were stored", i);
+    }
+    fclose(f);
+}
+
+START_TEST(an_export_holds_as_little_as_the_daemon_allows)
+{
+    struct rig tight = {.pid = 0};
+    struct kvc *own;
+    start_tight(&tight, &own, RIG_BLOCK);
+    ctl(&tight, 0, "doc export book book.safetensors");
+    SAYS("768 tokens, 384.00 KiB");
+    check_file(&tight, "book.safetensors", RIG_BLOCK);
+    kvc_close(&own);
+    rig_stop(&tight);
+    rig_clean(&tight);
+}
+END_TEST
+
+START_TEST(an_export_of_blocks_that_cannot_be_held_names_the_limit)
+{
+    struct rig tight = {.pid = 0};
+    struct kvc *own;
+    start_tight(&tight, &own, 128 * 1024);
+    ctl(&tight, 5, "doc export book book.safetensors");
+    SAYS("less at a time than one block: raise limits.lease_bytes");
+    kvc_close(&own);
+    rig_stop(&tight);
+    rig_clean(&tight);
+}
+END_TEST
+
 START_TEST(an_export_that_fails_leaves_the_file_alone)
 {
     char path[160], text[16] = "";
@@ -764,6 +820,8 @@ int main(void)
     tcase_add_test(t, names_and_what_a_file_says_do_not_steer_the_terminal);
     tcase_add_test(t, another_namespace_is_refused_and_each_difference_named);
     tcase_add_test(t, a_flipped_bit_is_found_and_nothing_named);
+    tcase_add_test(t, an_export_holds_as_little_as_the_daemon_allows);
+    tcase_add_test(t, an_export_of_blocks_that_cannot_be_held_names_the_limit);
     tcase_add_test(t, an_export_that_fails_leaves_the_file_alone);
     tcase_add_test(t, an_export_onto_a_fifo_is_refused);
     suite_add_tcase(s, t);
