@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "docfile.h"
 #include "hash.h"
@@ -14,8 +15,14 @@
 #include "ranks.h"
 #include "units.h"
 
-#define STAGING_BYTES (UINT64_C(64) << 20)
+/* Stored at a time: a session may be writing half of host.limit, and there is no sense in more. */
+#define STAGING_BYTES (UINT64_C(8) << 20)
 #define STAGING_ALIGN UINT64_C(64)
+/* For what is being written to storage to make room: twice as long each time, up to the second one,
+ * because each try counts as a use of the blocks before, and what is used while it is written stays
+ * in memory. */
+#define PAUSE_MS     20u
+#define PAUSE_MAX_MS 1000u
 /* While it is being stored nothing of it shall go: the name comes last. */
 #define WISH_MS UINT64_C(600000)
 
@@ -55,7 +62,8 @@ struct import {
     struct chain chain; /* of the target */
     struct ranks ranks;
     uint8_t *block;
-    uint64_t done, stored;
+    uint64_t done;
+    uint32_t waited_ms, pause_ms; /* for room, since a block was stored last */
     struct progress bar;
 };
 
@@ -173,24 +181,37 @@ static int find_keys(struct import *m)
 
 /* ---- storing ---- */
 
-static int check_statuses(const struct import *m, const uint8_t *statuses, uint32_t n)
+static int say_refused(int error)
 {
-    for (uint32_t i = 0; i < n; i++) {
-        const uint8_t s = statuses[i];
-        if (s == KVC_ST_OK || s == KVC_ST_EXISTS || s == KVC_ST_PENDING)
-            continue;
-        ctl_error("a block could not be stored: %s. Nothing has been given its name; make room "
-                  "('kvcachectl usage', 'kvcachectl quota show'), then import it again: what is "
-                  "there already is not copied twice",
-                  kvc_error_text(-1000 - (int)s));
-        return CTL_FAILED;
-    }
-    (void)m;
-    return 0;
+    ctl_error("a block could not be stored: %s. Nothing has been given its name; make room "
+              "('kvcachectl usage', 'kvcachectl quota show'), then import it again: what is "
+              "there already is not copied twice",
+              kvc_error_text(error));
+    return CTL_FAILED;
 }
 
-/* Blocks first .. first + n - 1 of a group's tensor, for one shard. */
-static int store(struct import *m, uint32_t g, uint32_t shard, uint32_t first, uint32_t n)
+/* There may be room soon: earlier blocks are on their way to storage. */
+static bool may_pass(int error)
+{
+    return error == KVC_E_FULL || error == KVC_E_BUSY || error == KVC_E_LIMIT;
+}
+
+/* How many from the first on are there; and why the next one is not, if there is one. */
+static uint32_t count_stored(const uint8_t *statuses, uint32_t n, int *ret_error)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        if (statuses[i] == KVC_ST_OK || statuses[i] == KVC_ST_EXISTS ||
+            statuses[i] == KVC_ST_PENDING)
+            continue;
+        *ret_error = -1000 - (int)statuses[i];
+        return i;
+    }
+    return n;
+}
+
+/* Blocks first .. first + *n - 1 of a group's tensor, for one shard; *n: so many from the first on
+ * are there, and for the others there is no room now. 0, or an enum ctl_exit. */
+static int store(struct import *m, uint32_t g, uint32_t shard, uint32_t first, uint32_t *n)
 {
     static uint64_t offsets[KVC_STORE_MAX];
     static uint8_t statuses[KVC_STORE_MAX];
@@ -201,29 +222,43 @@ static int store(struct import *m, uint32_t g, uint32_t shard, uint32_t first, u
     char name[ST_NAME_BYTES];
     snprintf(name, sizeof(name), "group%u.shard%u", g, shard);
     const struct st_tensor *t = st_find(&m->header, name);
-    for (uint32_t i = 0; i < n; i++) {
+    for (uint32_t i = 0; i < *n; i++) {
         const int rc = read_block(m, t, g, shard, first + i);
         if (rc != 0)
             return rc;
         offsets[i] = i * slot;
         memcpy(m->ranks.rank[shard].staging + offsets[i], m->block, spec->block_bytes);
-        m->done += spec->block_bytes;
-        progress_show(&m->bar, m->done);
     }
     const struct kvc_retain wish = {.priority = KVC_PRIORITY_MAX, .duration_ms = WISH_MS};
-    const bool last = at + n == m->doc.group[g].keys;
+    const bool last = at + *n == m->doc.group[g].keys;
     const struct kvc_blocks blocks = {
         .group = g,
         .parent = at > 0 ? seq->group[g].keys + (size_t)(at - 1) * KVC_KEY_BYTES : NULL,
         .keys = seq->group[g].keys + (size_t)at * KVC_KEY_BYTES,
-        .n = n,
+        .n = *n,
         .first_token = at * spec->block_tokens,
-        .last_tokens = last ? m->doc.tokens - (at + n - 1) * spec->block_tokens : 0,
+        .last_tokens = last ? m->doc.tokens - (at + *n - 1) * spec->block_tokens : 0,
         .flags = KVC_F_ALL,
         .retain = &wish,
         .nretain = 1};
     const int rc = kvc_store(m->ranks.rank[shard].ns, &blocks, offsets, NULL, 0, statuses);
-    return rc < 0 ? ranks_fail(m->n.ctl, &m->ranks, shard, rc) : check_statuses(m, statuses, n);
+    if (rc < 0 && !may_pass(rc))
+        return ranks_fail(m->n.ctl, &m->ranks, shard, rc);
+    int error = rc;
+    *n = rc < 0 ? 0 : count_stored(statuses, *n, &error);
+    return error == 0 || may_pass(error) ? 0 : say_refused(error);
+}
+
+/* The same for all shards. */
+static int store_shards(struct import *m, uint32_t g, uint32_t first, uint32_t *n)
+{
+    const uint32_t shards = docfile_shards(&m->doc.spec, g);
+    int rc = 0;
+    for (uint32_t s = 0; rc == 0 && *n > 0 && s < shards; s++)
+        rc = store(m, g, s, first, n);
+    m->done += (uint64_t)*n * m->doc.spec.group[g].block_bytes * shards;
+    progress_show(&m->bar, m->done);
+    return rc;
 }
 
 /* As many blocks of a group as one staging area takes. */
@@ -239,23 +274,53 @@ static uint32_t at_a_time(const struct import *m, uint32_t g)
     return (uint32_t)n;
 }
 
+/* Waits for room, in all as long as an answer may take; false when that is over. */
+static bool await_room(struct import *m)
+{
+    if (m->waited_ms >= m->n.ctl->timeout_ms)
+        return false;
+    m->pause_ms = m->waited_ms == 0                ? PAUSE_MS
+                  : m->pause_ms < PAUSE_MAX_MS / 2 ? 2 * m->pause_ms
+                                                   : PAUSE_MAX_MS;
+    m->waited_ms += m->pause_ms;
+    const struct timespec pause = {.tv_sec = m->pause_ms / 1000,
+                                   .tv_nsec = (long)(m->pause_ms % 1000) * 1000000};
+    nanosleep(&pause, NULL);
+    return true;
+}
+
+/* Fewer at a time while there is little room. */
+static int store_steps(struct import *m, uint32_t g, uint32_t most)
+{
+    const uint32_t all = m->doc.group[g].n;
+    int rc = 0;
+    for (uint32_t at = 0, step = most, n; rc == 0 && at < all; at += n) {
+        const uint32_t asked = all - at < step ? all - at : step;
+        n = asked;
+        rc = store_shards(m, g, at, &n);
+        if (n > 0)
+            m->waited_ms = 0;
+        if (n == asked)
+            step = step > most / 2 ? most : 2 * step;
+        else if (step > 1)
+            step /= 2;
+        if (rc == 0 && n == 0 && !await_room(m))
+            rc = say_refused(KVC_E_FULL);
+    }
+    return rc;
+}
+
 static int store_group(struct import *m, uint32_t g)
 {
-    const uint32_t step = at_a_time(m, g), all = m->doc.group[g].n;
-    if (step == 0) {
+    const uint32_t most = at_a_time(m, g);
+    if (most == 0) {
         char size[UNITS_TEXT_BYTES];
         ctl_error("the daemon grants less staging than one block takes (%s); see staging.total and "
                   "staging.session_max in its configuration",
                   units_format_bytes(m->doc.spec.group[g].block_bytes, size));
         return CTL_FAILED;
     }
-    int rc = 0;
-    for (uint32_t at = 0; rc == 0 && at < all; at += step) {
-        const uint32_t n = all - at < step ? all - at : step;
-        for (uint32_t s = 0; rc == 0 && s < docfile_shards(&m->doc.spec, g); s++)
-            rc = store(m, g, s, at, n);
-    }
-    return rc;
+    return store_steps(m, g, most);
 }
 
 static int store_all(struct import *m)
@@ -278,11 +343,23 @@ static int store_all(struct import *m)
     for (uint32_t g = 0; rc == 0 && g < m->doc.spec.groups; g++)
         rc = store_group(m, g);
     progress_end(&m->bar);
-    m->stored = total;
     return rc;
 }
 
 /* ---- the name ---- */
+
+/* On storage, but for what may pass: what it reaches is read into memory to be written for good,
+ * and memory may be full of what is being written. */
+static int put_durable(struct import *m, const struct kvc_name_options *options,
+                       struct kvc_named *done)
+{
+    int rc;
+    m->waited_ms = 0;
+    do
+        rc = kvc_name_put(m->chain.ns, m->n.kind, m->n.name, &m->chain.seq, options, done);
+    while ((rc == KVC_E_FULL || rc == KVC_E_BUSY) && await_room(m));
+    return rc;
+}
 
 static int put_name(struct import *m)
 {
@@ -294,7 +371,7 @@ static int put_name(struct import *m)
     struct kvc_named done;
     char size[UNITS_TEXT_BYTES];
     bool durable = true;
-    int rc = kvc_name_put(m->chain.ns, m->n.kind, m->n.name, &m->chain.seq, &options, &done);
+    int rc = put_durable(m, &options, &done);
     if (rc == KVC_E_BAD_ARGUMENT) { /* without a storage tier nothing can be durable */
         durable = false;
         options.flags &= ~(unsigned)KVC_F_DURABLE;

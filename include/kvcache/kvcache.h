@@ -271,7 +271,8 @@ struct kvc_blocks {
 };
 
 /* Announces blocks (others can wait for them) and takes room. statuses[i]: KVC_ST_OK = write it and
- * commit, KVC_ST_EXISTS or KVC_ST_PENDING = nothing to do, else why not. 0 in *ret_reservation:
+ * commit, KVC_ST_EXISTS or KVC_ST_PENDING = nothing to do, else why not: KVC_ST_FULL also when the
+ * session would be writing more than half of the daemon's host.limit. 0 in *ret_reservation:
  * nothing was reserved. The handle is this session's; it ends with its last block or kvc_drop. */
 KVC_API KVC_MUST_USE int kvc_reserve(struct kvc_ns *ns, const struct kvc_blocks *blocks,
                                      uint64_t *ret_reservation, uint8_t *statuses);
@@ -284,9 +285,10 @@ KVC_API KVC_MUST_USE int kvc_commit(struct kvc_ns *ns, uint64_t reservation, uin
                                     uint32_t n, const uint64_t *offsets, const uint32_t *tokens,
                                     size_t ntokens, uint8_t *statuses);
 /* Reserve and commit in one round trip, for blocks that are all in staging already: UINT64_MAX is
- * -EINVAL here. Nobody waits for these, so they are judged: KVC_ST_NOT_WORTH = memory is full of
- * what is worth more, and there is no storage behind it (PROTOCOL.md, Admission: not with
- * KVC_F_ALL, not what goes on from a named conversation, not within a guaranteed share). */
+ * -EINVAL here. The same half of host.limit bounds what one call can store. Nobody waits for these,
+ * so they are judged: KVC_ST_NOT_WORTH = memory is full of what is worth more, and there is no
+ * storage behind it (PROTOCOL.md, Admission: not with KVC_F_ALL, not what goes on from a named
+ * conversation, not within a guaranteed share). */
 KVC_API KVC_MUST_USE int kvc_store(struct kvc_ns *ns, const struct kvc_blocks *blocks,
                                    const uint64_t *offsets, const uint32_t *tokens, size_t ntokens,
                                    uint8_t *statuses);

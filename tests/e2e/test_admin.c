@@ -13,6 +13,7 @@
 #include "rig.h"
 
 #define BT     16u
+#define KIB    (1u << 10)
 #define MIB    (1u << 20)
 #define BLOCKS 48u
 #define TOKENS (BLOCKS * BT)
@@ -257,7 +258,7 @@ START_TEST(pins_say_whose_sub_tenant_they_are)
     fprintf(f, "principals:\n  - name: gate\n    uids: [%u]\n    tenant: acme\n    gateway: true\n",
             (unsigned)getuid());
     fclose(f);
-    const char *const sets[] = {set, NULL};
+    const char *const sets[] = {"host.limit=8MiB", set, NULL};
     rig_restart(&gate, sets);
     struct kvc *of = rig_open(&gate, 4 * MIB);
     struct kvc_ns_spec spec = rig_spec("m", BT, RIG_BLOCK);
@@ -705,22 +706,26 @@ START_TEST(a_flipped_bit_is_found_and_nothing_named)
 }
 END_TEST
 
-/* A daemon whose sessions may hold 64 KiB, with one document of 48 blocks of so many bytes. */
-static void start_tight(struct rig *r, struct kvc **ret_kvc, uint32_t block_bytes)
+/* A daemon with 8 MiB of memory, no storage and this setting, and one document of 48 blocks of so
+ * many bytes. */
+static void start_tight(struct rig *r, const char *set, uint32_t block_bytes, struct kvc **ret_kvc)
 {
-    static const char *const sets[] = {"limits.lease_bytes=64KiB", NULL};
+    const char *const sets[] = {"host.limit=8MiB", set, NULL};
     rig_start(r, sets);
-    *ret_kvc = rig_open(r, 8 * MIB);
+    *ret_kvc = rig_open(r, 4 * MIB);
     struct kvc_ns *own = rig_ns(*ret_kvc, "m", BT, block_bytes);
     rig_keys(own, 1, BT, BLOCKS, keys);
-    ck_assert_uint_eq(rig_store(*ret_kvc, own, keys, 0, BLOCKS, BT, block_bytes, statuses), BLOCKS);
+    for (uint32_t at = 0; at < BLOCKS; at += BLOCKS / 2)
+        ck_assert_uint_eq(
+            rig_store(*ret_kvc, own, keys, at, at + BLOCKS / 2, BT, block_bytes, statuses),
+            BLOCKS / 2);
     ctl(r, 0, "doc put book --ns %u --tip %s", kvc_ns_id(own), hex(BLOCKS - 1));
 }
 
 /* The file's one tensor, which is its end, has each block of the chain as it was stored. */
 static void check_file(const struct rig *r, const char *name, uint32_t block_bytes)
 {
-    static uint8_t block[RIG_BLOCK];
+    static uint8_t block[128 * KIB];
     char path[160];
     snprintf(path, sizeof path, "%s/%s", r->dir, name);
     FILE *f = fopen(path, "re");
@@ -738,7 +743,7 @@ START_TEST(an_export_holds_as_little_as_the_daemon_allows)
 {
     struct rig tight = {.pid = 0};
     struct kvc *own;
-    start_tight(&tight, &own, RIG_BLOCK);
+    start_tight(&tight, "limits.lease_bytes=64KiB", RIG_BLOCK, &own);
     ctl(&tight, 0, "doc export book book.safetensors");
     SAYS("768 tokens, 384.00 KiB");
     check_file(&tight, "book.safetensors", RIG_BLOCK);
@@ -752,9 +757,57 @@ START_TEST(an_export_of_blocks_that_cannot_be_held_names_the_limit)
 {
     struct rig tight = {.pid = 0};
     struct kvc *own;
-    start_tight(&tight, &own, 128 * 1024);
+    start_tight(&tight, "limits.lease_bytes=64KiB", 128 * KIB, &own);
     ctl(&tight, 5, "doc export book book.safetensors");
     SAYS("less at a time than one block: raise limits.lease_bytes");
+    kvc_close(&own);
+    rig_stop(&tight);
+    rig_clean(&tight);
+}
+END_TEST
+
+/* A session may be writing half of host.limit: less than the document, and than an import would
+ * store at a time. */
+START_TEST(an_import_writes_as_little_as_the_daemon_allows)
+{
+    struct rig tight = {.pid = 0};
+    struct kvc *own;
+    start_tight(&tight, "limits.lease_bytes=8MiB", 128 * KIB, &own);
+    ctl(&tight, 0, "doc export book book.safetensors");
+    ctl(&tight, 0, "doc forget book --evict");
+    ctl(&tight, 0, "doc import book.safetensors");
+    SAYS("document 'book': 768 tokens, 6.00 MiB");
+    ctl(&tight, 0, "doc export book again.safetensors");
+    check_file(&tight, "again.safetensors", 128 * KIB);
+    kvc_close(&own);
+    rig_stop(&tight);
+    rig_clean(&tight);
+}
+END_TEST
+
+/* Holds a block of its own until the session ends. */
+static void hold_one(struct kvc *worker, uint32_t chain)
+{
+    struct kvc_ns *other = rig_ns(worker, "other", BT, MIB);
+    struct kvc_hold *hold = NULL;
+    rig_keys(other, chain, BT, 1, keys);
+    ck_assert_uint_eq(rig_store(worker, other, keys, 0, 1, BT, MIB, statuses), 1);
+    const struct kvc_seq seq = rig_seq(keys, 1, BT);
+    ck_assert_int_eq(kvc_acquire(other, &seq, NULL, &hold), 0);
+}
+
+START_TEST(an_import_for_which_there_is_no_room_says_so)
+{
+    struct rig tight = {.pid = 0};
+    struct kvc *own;
+    start_tight(&tight, "limits.lease_bytes=8MiB", 128 * KIB, &own);
+    ctl(&tight, 0, "doc export book book.safetensors");
+    ctl(&tight, 0, "doc forget book --evict");
+    for (uint32_t chain = 2; chain < 10; chain++)
+        hold_one(own, chain);
+    ctl(&tight, 5, "--timeout 5s doc import book.safetensors");
+    SAYS("a block could not be stored: no room");
+    ctl(&tight, 1, "doc list");
     kvc_close(&own);
     rig_stop(&tight);
     rig_clean(&tight);
@@ -822,6 +875,8 @@ int main(void)
     tcase_add_test(t, a_flipped_bit_is_found_and_nothing_named);
     tcase_add_test(t, an_export_holds_as_little_as_the_daemon_allows);
     tcase_add_test(t, an_export_of_blocks_that_cannot_be_held_names_the_limit);
+    tcase_add_test(t, an_import_writes_as_little_as_the_daemon_allows);
+    tcase_add_test(t, an_import_for_which_there_is_no_room_says_so);
     tcase_add_test(t, an_export_that_fails_leaves_the_file_alone);
     tcase_add_test(t, an_export_onto_a_fifo_is_refused);
     suite_add_tcase(s, t);
