@@ -320,6 +320,7 @@ int named_forget(struct named *n, int argc, char **argv, const char *help)
 {
     static const struct option options[] = {
         NAMED_SUB, {"evict", no_argument, NULL, 'e'}, CTL_COMMON_OPTIONS, {0}};
+    struct kvc_evicted gone = {0}; /* nothing, without --evict */
     struct kvc_name_info info;
     int rc = named_options(n, argc, argv, options, help, true);
     if (rc != 0)
@@ -329,14 +330,14 @@ int named_forget(struct named *n, int argc, char **argv, const char *help)
         rc = chain_show_name(n->ctl, n->kind, n->name, n->sub, &info);
     if (rc != 0)
         return rc;
-    struct kvc_evicted gone = {0};
     rc = n->evict ? kvc_name_evict(n->ctl->kvc, n->kind, n->name, n->sub, false, &gone)
                   : kvc_name_forget(n->ctl->kvc, n->kind, n->name, n->sub, false);
     if (rc < 0)
         return named_fail(n, rc);
     if (n->ctl->json)
-        json_print(json_pack("{s:s, s:b, s:I}", "name", n->name, "evicted", n->evict, "bytes",
-                             (json_int_t)info.bytes));
+        json_print(json_pack("{s:s, s:b, s:I, s:I, s:I}", "name", n->name, "evicted", n->evict,
+                             "blocks", (json_int_t)gone.blocks, "bytes", (json_int_t)gone.bytes,
+                             "kept_blocks", (json_int_t)gone.kept_blocks));
     else if (n->evict)
         print_gone(&gone);
     else

@@ -198,6 +198,19 @@ START_TEST(evicting_a_document_spares_what_another_shares)
 }
 END_TEST
 
+/* What went is in the JSON, and not what the name had reached. */
+START_TEST(forgetting_says_what_went)
+{
+    const uint32_t id = kvc_ns_id(ns);
+    ctl(&rig, 0, "doc put part --ns %u --tip %s", id, hex(15));
+    ctl(&rig, 0, "doc put whole --ns %u --tip %s", id, hex(BLOCKS - 1));
+    ctl(&rig, 0, "doc forget whole --evict --json");
+    SAYS("\"evicted\":true,\"blocks\":32,\"bytes\":262144,\"kept_blocks\":16}");
+    ctl(&rig, 0, "doc forget part --json");
+    SAYS("\"evicted\":false,\"blocks\":0,\"bytes\":0,\"kept_blocks\":0}");
+}
+END_TEST
+
 /* ---- what goes on ---- */
 
 START_TEST(top_shows_what_was_asked_and_who_holds_it)
@@ -857,6 +870,7 @@ int main(void)
     tcase_add_test(t, a_document_from_put_to_forget);
     tcase_add_test(t, a_conversation_moves_and_goes);
     tcase_add_test(t, evicting_a_document_spares_what_another_shares);
+    tcase_add_test(t, forgetting_says_what_went);
     tcase_add_test(t, top_shows_what_was_asked_and_who_holds_it);
     tcase_add_test(t, pins_hold_until_they_are_removed);
     tcase_add_test(t, pins_say_whose_sub_tenant_they_are);
