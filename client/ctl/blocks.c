@@ -123,7 +123,7 @@ static void add_row(struct blocks *b, const struct place *at, const struct kvc_w
     table_cell(b->table, "%u", w->tokens);
     table_cell(b->table, "%u/%u", w->shards_present, w->shards);
     table_cell(b->table, "%s", units_format_bytes(w->bytes, size));
-    table_cell(b->table, "%s ago", units_format_duration_ns(w->age_ms * 1000000, age));
+    table_cell(b->table, "%s ago", units_format_duration_ms(w->age_ms, age));
     table_cell(b->table, "%u", w->leases);
     table_cell(b->table, "%u", w->children);
     if (w->tiers & KVC_TIER_HOST)

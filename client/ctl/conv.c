@@ -132,12 +132,12 @@ static int renew(const struct named *n)
     if (rc < 0)
         return named_fail(n, rc);
     if (n->ctl->json)
-        json_print(json_pack("{s:s, s:I, s:I}", "name", n->name, "ttl_ms", (json_int_t)n->ttl_ms,
+        json_print(json_pack("{s:s, s:I, s:I}", "name", n->name, "ttl_ms", json_number(n->ttl_ms),
                              "bytes_in_memory", (json_int_t)bytes));
     else
         ctl_line("conversation '%s': %s%s", n->name,
                  n->ttl_ms ? "goes when it was not used for " : "does not go by itself",
-                 n->ttl_ms ? units_format_duration_ns(n->ttl_ms * 1000000, ttl) : "");
+                 n->ttl_ms ? units_format_duration_ms(n->ttl_ms, ttl) : "");
     return CTL_OK;
 }
 

@@ -103,7 +103,7 @@ static void add_row(struct explain *e, const char *key, const struct kvc_explana
     table_cell(e->table,
                "%s; %s, %u tokens, %u of %u shards, leases %u, children %u, last used %s ago",
                where, units_format_bytes(x->bytes, size), x->tokens, x->shards_present, x->shards,
-               x->leases, x->children, units_format_duration_ns(x->age_ms * 1000000, age));
+               x->leases, x->children, units_format_duration_ms(x->age_ms, age));
 }
 
 static int add(void *ctx, const struct kvc_explanation *x)

@@ -18,3 +18,8 @@ void json_print(json_t *value)
     (void)ctl_flush(); /* main() tells, and exits with it */
     json_decref(value);
 }
+
+long long json_number(uint64_t value)
+{
+    return value < INT64_MAX ? (long long)value : INT64_MAX;
+}

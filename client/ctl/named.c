@@ -102,7 +102,7 @@ static json_t *info_json(const struct kvc_name_info *x)
         (json_int_t)x->tokens, "tokens_cached", (json_int_t)x->tokens_cached, "blocks",
         (json_int_t)x->blocks, "bytes", (json_int_t)x->bytes, "bytes_in_memory",
         (json_int_t)x->bytes_in_memory, "bytes_on_disk", (json_int_t)x->bytes_on_disk, "age_ms",
-        (json_int_t)x->age_ms, "idle_ms", (json_int_t)x->idle_ms, "ttl_ms", (json_int_t)x->ttl_ms,
+        (json_int_t)x->age_ms, "idle_ms", (json_int_t)x->idle_ms, "ttl_ms", json_number(x->ttl_ms),
         "priority", (json_int_t)x->priority, "pinned", x->pinned, "has_tokens", x->has_tokens,
         "tip", tip);
 }
@@ -135,9 +135,8 @@ static int add(void *ctx, const struct kvc_name_info *x)
     table_cell(l->table, "%s", bytes_or_none(x->bytes_on_disk, text));
     table_cell(l->table, "%u", x->priority);
     table_cell(l->table, "%s", x->pinned ? "yes" : "-");
-    table_cell(l->table, "%s ago", units_format_duration_ns(x->idle_ms * 1000000, text));
-    table_cell(l->table, "%s",
-               x->ttl_ms ? units_format_duration_ns(x->ttl_ms * 1000000, text) : "-");
+    table_cell(l->table, "%s ago", units_format_duration_ms(x->idle_ms, text));
+    table_cell(l->table, "%s", x->ttl_ms ? units_format_duration_ms(x->ttl_ms, text) : "-");
     return 0;
 }
 
@@ -186,9 +185,9 @@ static void print_info(const struct ctl *ctl, const struct kvc_name_info *x)
     ROW("blocks", "%s", units_format_count(x->blocks, count));
     ROW("size", "%s: %s in memory, %s on disk", units_format_bytes(x->bytes, a),
         units_format_bytes(x->bytes_in_memory, b), units_format_bytes(x->bytes_on_disk, c));
-    ROW("made", "%s ago", units_format_duration_ns(x->age_ms * 1000000, a));
-    ROW("used", "%s ago", units_format_duration_ns(x->idle_ms * 1000000, a));
-    ROW("ttl", "%s", x->ttl_ms ? units_format_duration_ns(x->ttl_ms * 1000000, a) : "none");
+    ROW("made", "%s ago", units_format_duration_ms(x->age_ms, a));
+    ROW("used", "%s ago", units_format_duration_ms(x->idle_ms, a));
+    ROW("ttl", "%s", x->ttl_ms ? units_format_duration_ms(x->ttl_ms, a) : "none");
     ROW("priority", "%u", x->priority);
     ROW("pinned", "%s", x->pinned ? "yes" : "no");
     ROW("token ids", "%s", x->has_tokens ? "kept" : "not kept");

@@ -218,7 +218,7 @@ static json_t *pin_json(const struct listed *p, const char *tip)
                      "principal", x->principal, "tenant", x->tenant, "sub_tenant", p->sub, "ns",
                      (json_int_t)x->ns, "tokens", (json_int_t)x->tokens, "bytes",
                      (json_int_t)x->bytes, "in_memory", x->in_memory, "left_ms",
-                     (json_int_t)x->left_ms, "tip", tip);
+                     json_number(x->left_ms), "tip", tip);
 }
 
 static void add_row(struct listing *l, const struct listed *p)
@@ -237,8 +237,7 @@ static void add_row(struct listing *l, const struct listed *p)
     table_cell(l->table, "%u", x->tokens);
     table_cell(l->table, "%s", units_format_bytes(x->bytes, size));
     table_cell(l->table, "%s", x->in_memory ? "memory" : "any tier");
-    table_cell(l->table, "%s",
-               x->left_ms ? units_format_duration_ns(x->left_ms * 1000000, left) : "-");
+    table_cell(l->table, "%s", x->left_ms ? units_format_duration_ms(x->left_ms, left) : "-");
     table_cell(l->table, "%.16s", tip);
 }
 

@@ -45,7 +45,6 @@ int cmd_ping(struct ctl *ctl, int argc, char **argv)
     }
     char took[UNITS_TEXT_BYTES], up[UNITS_TEXT_BYTES];
     printf("%s answers in %s, up for %s\n", ctl_socket(ctl),
-           units_format_duration_ns(took_ns, took),
-           units_format_duration_ns(uptime_ms * 1000000, up));
+           units_format_duration_ns(took_ns, took), units_format_duration_ms(uptime_ms, up));
     return CTL_OK;
 }

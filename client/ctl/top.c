@@ -289,7 +289,7 @@ static void print_screen(const struct top *t)
     if (isatty(STDOUT_FILENO))
         fputs("\033[H\033[2J", stdout);
     ctl_line("kvcache-daemon, up %s, sessions: %s; rates of the last %s%s",
-             units_format_duration_ns(value(&t->now, "daemon.uptime_ms") * 1000000, a),
+             units_format_duration_ms(value(&t->now, "daemon.uptime_ms"), a),
              units_format_count(value(&t->now, "svc.sessions"), sessions),
              units_format_duration_ns((uint64_t)(since_s(t) * 1e9), b),
              t->before.stats == 0 ? ", since it began" : "");

@@ -82,7 +82,7 @@ static void print_state(const struct trace *t, enum kvc_trace_action action,
     printf("%s: %s requests in %s of %s, over %s",
            action == KVC_TRACE_OFF ? "off now; it had" : "on", units_format_count(s->records, n),
            units_format_bytes(s->used_bytes, used), units_format_bytes(s->bytes, all),
-           units_format_duration_ns(s->age_ms * 1000000, age));
+           units_format_duration_ms(s->age_ms, age));
     if (s->dropped)
         printf("; %s older ones had to go", units_format_count(s->dropped, n));
     putchar('\n');

@@ -180,6 +180,27 @@ START_TEST(a_conversation_moves_and_goes)
 }
 END_TEST
 
+/* As nanoseconds they would not fit in 64 bits. */
+START_TEST(times_of_many_centuries_are_shown_as_such)
+{
+    const struct kvc_seq seq = rig_seq(keys, BLOCKS, BT);
+    struct kvc_name_options options = {.ttl_ms = UINT64_C(700) * 365 * 86400 * 1000};
+    uint64_t pin;
+    ck_assert_int_eq(kvc_name_put(ns, KVC_NAME_CONVERSATION, "old", &seq, &options, NULL), 0);
+    ck_assert_int_eq(kvc_pin(ns, &seq, false, options.ttl_ms, &pin), 0);
+    ctl(&rig, 0, "conv show old");
+    SAYS("213503 d 23 h");
+    ctl(&rig, 0, "conv list");
+    SAYS("213503 d 23 h");
+    ctl(&rig, 0, "pin list");
+    SAYS("213503 d 23 h");
+    options.ttl_ms = UINT64_MAX - 1;
+    ck_assert_int_eq(kvc_name_put(ns, KVC_NAME_CONVERSATION, "old", &seq, &options, NULL), 0);
+    ctl(&rig, 0, "conv show old --json");
+    SAYS("\"ttl_ms\":9223372036854775807");
+}
+END_TEST
+
 START_TEST(evicting_a_document_spares_what_another_shares)
 {
     const uint32_t id = kvc_ns_id(ns);
@@ -869,6 +890,7 @@ int main(void)
     tcase_set_timeout(t, 120);
     tcase_add_test(t, a_document_from_put_to_forget);
     tcase_add_test(t, a_conversation_moves_and_goes);
+    tcase_add_test(t, times_of_many_centuries_are_shown_as_such);
     tcase_add_test(t, evicting_a_document_spares_what_another_shares);
     tcase_add_test(t, forgetting_says_what_went);
     tcase_add_test(t, top_shows_what_was_asked_and_who_holds_it);

@@ -261,6 +261,11 @@ const char *units_format_duration_ns(uint64_t ns, char buf[UNITS_TEXT_BYTES])
     return format_pair(seconds, 86400, 3600, "d", "h", buf);
 }
 
+const char *units_format_duration_ms(uint64_t ms, char buf[UNITS_TEXT_BYTES])
+{
+    return units_format_duration_ns(ms > UINT64_MAX / MS ? UINT64_MAX : ms * MS, buf);
+}
+
 const char *units_format_count(uint64_t n, char buf[UNITS_COUNT_BYTES])
 {
     char reversed[UNITS_COUNT_BYTES];

@@ -12,7 +12,7 @@
 
 #include <stdint.h>
 
-#define UNITS_TEXT_BYTES  16 /* room for any text of units_format_bytes, _rate and _duration_ns */
+#define UNITS_TEXT_BYTES  16 /* room for any text of units_format_bytes, _rate and _duration_* */
 #define UNITS_COUNT_BYTES 32 /* the same for units_format_count */
 
 /* "4096", "4096B", "64GiB", "1.5 TiB", "10GB": B, KiB MiB GiB TiB (powers of 1024), kB MB GB TB
@@ -34,6 +34,8 @@ const char *units_format_bytes(uint64_t bytes, char buf[UNITS_TEXT_BYTES]);
 const char *units_format_rate(uint64_t bytes_per_s, char buf[UNITS_TEXT_BYTES]);
 /* "850 ns", "12.30 us", "1.50 ms", "2.34 s", "3 min 20 s", "1 h 5 min", "7 d 3 h" */
 const char *units_format_duration_ns(uint64_t ns, char buf[UNITS_TEXT_BYTES]);
+/* The same; what is longer than 64 bits of nanoseconds, 584 years, shows as these. */
+const char *units_format_duration_ms(uint64_t ms, char buf[UNITS_TEXT_BYTES]);
 /* "12,031" */
 const char *units_format_count(uint64_t n, char buf[UNITS_COUNT_BYTES]);
 

@@ -154,6 +154,9 @@ START_TEST(durations_are_shown)
     ck_assert_str_eq(units_format_duration_ns(3900 * S, b), "1 h 5 min");
     ck_assert_str_eq(units_format_duration_ns(615600 * S, b), "7 d 3 h");
     ck_assert_str_eq(units_format_duration_ns(UINT64_MAX, b), "213503 d 23 h");
+    ck_assert_str_eq(units_format_duration_ms(1500, b), "1.50 s");
+    ck_assert_str_eq(units_format_duration_ms(UINT64_MAX / 1000000 + 1, b), "213503 d 23 h");
+    ck_assert_str_eq(units_format_duration_ms(UINT64_MAX, b), "213503 d 23 h");
 }
 END_TEST
 
