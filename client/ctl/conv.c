@@ -59,12 +59,17 @@ static const char save_help[] =
     "c0ffee0000000000000000000000000000000000000000000000000000000000\n";
 
 static const char extend_help[] =
-    "Usage: kvcachectl conv extend NAME [--ttl TIME|none] [--tip KEY [--tokens FILE]] [--sub "
+    "Usage: kvcachectl conv extend NAME (--ttl TIME|none | --tip KEY [--tokens FILE]) [--sub "
     "NAME]\n"
     "\n"
-    "Counts as a use. With --ttl the name gets another time to live; with --tip it moves on to "
-    "that\n"
-    "block of its namespace, and keeps priority, pin and time to live.\n"
+    "Counts as a use. At least one of --ttl and --tip is needed: 'kvcachectl conv preload NAME\n"
+    "--no-wait' counts a use and changes nothing.\n"
+    "\n"
+    "  --ttl TIME|none  another time to live\n"
+    "  --tip KEY        it moves on to that block of its namespace, and keeps priority, pin and,\n"
+    "                   without --ttl, its time to live\n"
+    "  --tokens FILE    the token ids up to there, as for 'conv save'\n"
+    "  --sub NAME       of gateways: of this sub-tenant\n"
     "\n"
     "Examples:\n"
     "  kvcachectl conv extend alice-17 --ttl 1d\n";
@@ -154,7 +159,10 @@ static int extend(struct ctl *ctl, int argc, char **argv)
     struct chain chain = {.ids = NULL};
     int rc = named_options(&n, argc, argv, options, extend_help, true);
     if (rc == 0 && n.ttl_ms == UINT64_MAX && !n.ask.has_tip)
-        rc = ctl_usage("how? Give --ttl TIME, or --tip KEY of a later block");
+        rc = ctl_usage("how? Give --ttl TIME, or --tip KEY of a later block; 'kvcachectl conv "
+                       "preload NAME --no-wait' counts a use and changes nothing");
+    if (rc == 0 && n.ask.tokens && !n.ask.has_tip)
+        rc = ctl_usage("--tokens %s: goes with --tip KEY, the last block of these", n.ask.tokens);
     if (rc != 0)
         return rc < 0 ? CTL_OK : rc;
     rc = chain_read(&n.ask);

@@ -94,6 +94,9 @@ expect 2 "must be from 1 to 100" doc put book --ns 3 --tip "$key" --priority 0
 expect 2 "must be from 1 to 100" conv save talk --ns 3 --tip "$key" --priority 101
 expect 2 "needs a unit" conv save talk --ns 3 --tip "$key" --ttl 5
 expect 2 "how? Give --ttl" conv extend talk
+expect 2 "preload NAME --no-wait" conv extend talk
+expect 0 "conv extend NAME (--ttl TIME|none | --tip KEY" conv extend --help
+expect 2 "goes with --tip KEY" conv extend talk --ttl 1h --tokens ids.json
 expect 2 "where to?" doc export book
 expect 2 "which file?" doc import
 expect 2 "No such file" doc import nothing.safetensors
