@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "field.h"
+#include "utf8.h"
 
 #define TOO_SHORT "the message ends too early"
 
@@ -141,30 +142,12 @@ static struct codec_bin unpack_bytes(struct unpack *un, bool text, const char *m
     return none;
 }
 
-/* Bytes of the UTF-8 sequence at p, or 0: overlong forms, surrogates, beyond U+10FFFF, cut off. */
-static size_t utf8_step(const uint8_t *p, size_t left)
-{
-    static const uint32_t least[5] = {0, 0, 0x80, 0x800, 0x10000};
-    if (p[0] < 0x80)
-        return 1;
-    size_t n = p[0] >= 0xf0 ? 4 : p[0] >= 0xe0 ? 3 : 2;
-    if (p[0] < 0xc2 || p[0] > 0xf4 || n > left)
-        return 0;
-    uint32_t code = p[0] & (0xffu >> (n + 1));
-    for (size_t i = 1; i < n; i++) {
-        if ((p[i] & 0xc0) != 0x80)
-            return 0;
-        code = code << 6 | (p[i] & 0x3f);
-    }
-    bool is_surrogate = code >= 0xd800 && code <= 0xdfff;
-    return code < least[n] || code > 0x10ffff || is_surrogate ? 0 : n;
-}
-
 bool codec_is_text(struct codec_bin s)
 {
     for (size_t i = 0, step; i < s.n; i += step) {
-        step = utf8_step(s.p + i, s.n - i);
-        if (step == 0 || s.p[i] == 0)
+        uint32_t code;
+        step = utf8_next(s.p + i, s.n - i, &code);
+        if (step == 0 || code == 0)
             return false;
     }
     return true;

@@ -4,16 +4,37 @@
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "ctl.h"
+#include "plain.h"
+#include "utf8.h"
+
+/* Escaped is also what JSON does not ask for, as in plain(): to who parses it it is the same. */
+static void put_escaped(const char *text)
+{
+    size_t left = strlen(text), n;
+    for (; left > 0; text += n, left -= n) {
+        uint32_t code;
+        n = utf8_next(text, left, &code);
+        if (n == 0) /* jansson's texts are UTF-8 */
+            n = 1;
+        else if (plain_steers(code))
+            printf("\\u%04x", code);
+        else
+            fwrite(text, 1, n, stdout);
+    }
+}
 
 void json_print(json_t *value)
 {
-    if (!value) {
+    char *text = value ? json_dumps(value, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
+    if (!text) {
         fputs("kvcachectl: out of memory\n", stderr);
         abort();
     }
-    json_dumpf(value, stdout, JSON_COMPACT | JSON_REAL_PRECISION(9));
+    put_escaped(text);
+    free(text);
     putchar('\n');
     (void)ctl_flush(); /* main() tells, and exits with it */
     json_decref(value);

@@ -6,8 +6,8 @@
 
 struct json_t;
 
-/* Prints the value on a line of its own and gives it back. Aborts when it is NULL: memory is out.
- */
+/* Prints the value on a line of its own, without what could steer the terminal, and gives it back.
+ * Aborts when it is NULL: memory is out. */
 void json_print(struct json_t *value);
 /* For "I" of json_pack(), whose integers are signed: what does not fit is the largest. */
 long long json_number(uint64_t value);

@@ -1,13 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "plain.h"
 
+#include <string.h>
+
+#include "utf8.h"
+
+bool plain_steers(uint32_t code)
+{
+    return code < ' ' || (code >= 0x7f && code < 0xa0) || code == 0x061c || code == 0x200e ||
+           code == 0x200f || (code >= 0x202a && code <= 0x202e) ||
+           (code >= 0x2066 && code <= 0x2069);
+}
+
 char *plain(char *text)
 {
-    for (unsigned char *c = (unsigned char *)text; *c; c++) {
-        if (*c < ' ' || *c == 0x7f)
-            *c = '?';
-        else if (c[0] == 0xc2 && c[1] >= 0x80 && c[1] < 0xa0)
-            c[0] = c[1] = '?';
+    size_t left = strlen(text);
+    for (char *c = text; left > 0;) {
+        uint32_t code;
+        size_t n = utf8_next(c, left, &code);
+        if (n == 0 || plain_steers(code)) {
+            n = n > 0 ? n : 1;
+            memset(c, '?', n);
+        }
+        c += n;
+        left -= n;
     }
     return text;
 }

@@ -6,6 +6,7 @@
 #include "ctl.h"
 #include "json.h"
 #include "listing.h"
+#include "plain.h"
 #include "units.h"
 
 static const char help[] =
@@ -91,7 +92,7 @@ static const char *whose_text(const struct kvc_quota *q, char text[WHOSE_BYTES])
         snprintf(text, WHOSE_BYTES, "ns %u", q->ns);
     else
         snprintf(text, WHOSE_BYTES, "%s%s%s", q->tenant, q->sub[0] ? "/" : "", q->sub);
-    return text;
+    return plain(text);
 }
 
 static void add_row(struct table *t, const struct kvc_quota *q)

@@ -8,6 +8,7 @@
 #include "ctl.h"
 #include "json.h"
 #include "kv_model.h"
+#include "plain.h"
 #include "table.h"
 #include "units.h"
 
@@ -129,7 +130,9 @@ static void print_json(const struct size *s)
 static void print_model(const struct size *s)
 {
     const struct kv_model *m = &s->model;
-    printf("%s: %u layers", m->name, m->layers);
+    char name[sizeof(m->name)];
+    snprintf(name, sizeof(name), "%s", m->name);
+    printf("%s: %u layers", plain(name), m->layers);
     if (m->sliding || m->linear || m->plain) {
         printf(" (%u full", m->full);
         if (m->sliding)

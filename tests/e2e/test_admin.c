@@ -693,6 +693,11 @@ START_TEST(names_and_what_a_file_says_do_not_steer_the_terminal)
     ctl(&rig, 0, "doc export $(printf 'bo\\033[31mok') book.safetensors");
     ctl(&rig, 0, "doc import book.safetensors");
     SAYS("document 'bo?[31mok'");
+    ctl(&rig, 0, "doc put $(printf 'evil\\342\\200\\256koob') --ns %u --tip %s", kvc_ns_id(ns),
+        hex(BLOCKS - 1));
+    SAYS("document 'evil???koob'");
+    ctl(&rig, 0, "doc list ev --json");
+    SAYS("\"evil\\u202ekoob\"");
     ctl(&rig, 2, "doc import $(printf 'no\\033[31mfile')");
     SAYS("no?[31mfile");
     ctl(&rig, 2, "doc import .");

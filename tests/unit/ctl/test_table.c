@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "check_run.h"
+#include "plain.h"
 #include "table.h"
 
 static const char *const heads[] = {"NAME", ">VALUE", "WHY", NULL};
@@ -61,6 +62,25 @@ START_TEST(control_characters_do_not_reach_the_terminal)
 }
 END_TEST
 
+/* Each control between two letters; the last but one is C1 and no UTF-8. */
+START_TEST(text_does_not_change_direction)
+{
+    static const char *const controls[] = {
+        "\xd8\x9c",     "\xe2\x80\x8e", "\xe2\x80\x8f", "\xe2\x80\xaa", "\xe2\x80\xae",
+        "\xe2\x81\xa6", "\xe2\x81\xa9", "\xc2\x9b",     "\x9b",         "\x7f"};
+    for (size_t i = 0; i < sizeof(controls) / sizeof(controls[0]); i++) {
+        char text[16];
+        snprintf(text, sizeof(text), "a%sb", controls[i]);
+        plain(text);
+        ck_assert_uint_eq(strspn(text + 1, "?"), strlen(controls[i]));
+        ck_assert_int_eq(text[0], 'a');
+        ck_assert_int_eq(text[strlen(text) - 1], 'b');
+    }
+    char kept[] = "\xe2\x80\x8d\xe2\x80\xa6\xe2\x81\xaa"; /* beside them */
+    ck_assert_str_eq(plain(kept), "\xe2\x80\x8d\xe2\x80\xa6\xe2\x81\xaa");
+}
+END_TEST
+
 START_TEST(takes_many_rows)
 {
     struct table *table = table_create(NULL);
@@ -77,6 +97,7 @@ int main(void)
     tcase_add_test(tc, columns_line_up_and_numbers_go_right);
     tcase_add_test(tc, colour_is_for_the_heads_only);
     tcase_add_test(tc, control_characters_do_not_reach_the_terminal);
+    tcase_add_test(tc, text_does_not_change_direction);
     tcase_add_test(tc, takes_many_rows);
     Suite *suite = suite_create("table");
     suite_add_tcase(suite, tc);
