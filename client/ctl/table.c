@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "table.h"
 #include "plain.h"
+#include "width.h"
 
 #include <stdarg.h>
 #include <stdlib.h>
@@ -26,15 +27,6 @@ static void *or_abort(void *memory)
 static bool is_number(const struct table *t, size_t column)
 {
     return t->heads && t->heads[column][0] == '>';
-}
-
-/* Columns that UTF-8 text takes on a terminal, where each character takes one. */
-static size_t width_of(const char *text)
-{
-    size_t n = 0;
-    for (; *text; text++)
-        n += ((unsigned char)*text & 0xc0) != 0x80;
-    return n;
 }
 
 static const char *head(const struct table *t, size_t column)

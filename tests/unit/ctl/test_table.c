@@ -62,6 +62,35 @@ START_TEST(control_characters_do_not_reach_the_terminal)
 }
 END_TEST
 
+/* Letters with marks, kana, Han, an emoji, Hangul of three jamo: each row ends in the same column.
+ */
+START_TEST(columns_line_up_whatever_the_script)
+{
+    static const char *const names[] = {
+        "e\xcc\x81t\xc3\xa9",                   /* 3 */
+        "\xe3\x83\xa2\xe3\x83\x87\xe3\x83\xab", /* 6 */
+        "\xe6\xa8\xa1\xe5\x9e\x8b-7b",          /* 7 */
+        "\xf0\x9f\xa6\x99",                     /* 2 */
+        "\xe1\x84\x80\xe1\x85\xa1\xe1\x86\xa8", /* 2 */
+    };
+    static const int gaps[] = {4, 1, 0, 5, 5};
+    struct table *table = table_create(heads);
+    char want[512] = "NAME     VALUE  WHY\n";
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        table_cell(table, "%s", names[i]);
+        table_cell(table, "%d", 1);
+        table_cell(table, "x");
+        char line[64];
+        snprintf(line, sizeof(line), "%s%*s      1  x\n", names[i], gaps[i], "");
+        strcat(want, line); /* NOLINT(clang-analyzer-security.insecureAPI.strcpy): it fits */
+    }
+    char *text = printed(table, false);
+    ck_assert_str_eq(text, want);
+    free(text);
+    table_destroy(&table);
+}
+END_TEST
+
 /* Each control between two letters; the last but one is C1 and no UTF-8. */
 START_TEST(text_does_not_change_direction)
 {
@@ -97,6 +126,7 @@ int main(void)
     tcase_add_test(tc, columns_line_up_and_numbers_go_right);
     tcase_add_test(tc, colour_is_for_the_heads_only);
     tcase_add_test(tc, control_characters_do_not_reach_the_terminal);
+    tcase_add_test(tc, columns_line_up_whatever_the_script);
     tcase_add_test(tc, text_does_not_change_direction);
     tcase_add_test(tc, takes_many_rows);
     Suite *suite = suite_create("table");
