@@ -3,19 +3,29 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* realpath() of what is there; of a file that is yet to be made, its name as it was given. */
+/* What is written to as it is keeps its name: a pipe behind /dev/stdout has no other. */
+static bool is_stream(const char *path)
+{
+    struct stat there;
+    return stat(path, &there) == 0 && !S_ISREG(there.st_mode) && !S_ISDIR(there.st_mode);
+}
+
+/* realpath() of a file that is there; of one that is yet to be made, its name as it was given. */
 static int resolve(const char *path, char target[PATH_MAX])
 {
     struct stat link;
-    if (realpath(path, target))
-        return 0;
-    if (errno != ENOENT || lstat(path, &link) == 0)
-        return -errno; /* a symlink to nothing, too */
+    if (!is_stream(path)) {
+        if (realpath(path, target))
+            return 0;
+        if (errno != ENOENT || lstat(path, &link) == 0)
+            return -errno; /* a symlink to nothing, too */
+    }
     int n = snprintf(target, PATH_MAX, "%s", path);
     return n < 0 || n >= PATH_MAX ? -ENAMETOOLONG : 0;
 }

@@ -884,6 +884,8 @@ START_TEST(an_export_onto_a_fifo_is_refused)
     ctl(&rig, 5, "doc export book fifo");
     SAYS("fifo: must be a regular file");
     ctl(&rig, 5, "doc export book /dev/null");
+    ctl(&rig, 5, "doc export book /dev/stdout"); /* a pipe */
+    SAYS("/dev/stdout: must be a regular file");
 }
 END_TEST
 

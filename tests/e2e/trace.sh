@@ -99,6 +99,11 @@ expect 0 trace dump "$dir/fifo"
 wait $!
 [ -p "$dir/fifo" ] || fail "the FIFO is gone"
 cmp "$dir/dump.jsonl" "$dir/from-fifo" || fail "through a FIFO it differs"
+for name in /dev/stdout /dev/fd/1; do # a pipe
+    "$bin/kvcachectl" trace dump "$name" 2>"$dir/said" | cat >"$dir/from-pipe"
+    cmp "$dir/dump.jsonl" "$dir/from-pipe" || fail "through $name it differs: $(cat "$dir/said")"
+done
+expect 0 trace dump /dev/null
 chmod 640 "$dir/keep/old"
 ln -s keep/old "$dir/link"
 expect 0 trace dump "$dir/link"
