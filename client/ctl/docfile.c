@@ -275,6 +275,12 @@ static int take_head(const struct st_header *h, char *why, struct docfile *doc)
     const char *field = docfile_take_spec(doc, parse(st_text(h, "namespace")));
     if (field)
         return bad(why, "its 'namespace' is no specification of one: %s", field);
+    field = docfile_unknown_field(doc);
+    if (field)
+        return bad(why,
+                   "its 'namespace' has '%.40s', which this program does not know: it may make the "
+                   "KV another; import it with the version that exported it",
+                   field);
     if (!from_hex(st_text(h, "seed_print"), doc->seed_print, DOC_PRINT_BYTES))
         return bad(why, "its 'seed_print' is not hexadecimal, or not of %u bytes", DOC_PRINT_BYTES);
     return take_number(h, "tokens", UINT32_MAX, why, &doc->tokens);
@@ -299,6 +305,26 @@ static int take_ids(const struct st_header *h, char *why, struct docfile *doc)
     if (full)
         return -ENOMEM;
     return good ? 0 : bad(why, "its 'token_ids' are not as many token ids as it has tokens");
+}
+
+/* Said twice, for who reads the file without the whole namespace. */
+static int check_sizes(const struct st_header *h, char *why, const struct docfile *doc)
+{
+    json_t *sizes = parse(st_text(h, "block_tokens"));
+    int rc = json_array_size(sizes) == doc->spec.groups
+                 ? 0
+                 : bad(why,
+                       "its 'block_tokens' are not one number for each of its namespace's %u "
+                       "groups",
+                       doc->spec.groups);
+    for (uint32_t g = 0; rc == 0 && g < doc->spec.groups; g++) {
+        const json_t *size = json_array_get(sizes, g);
+        if (!json_is_integer(size) || json_integer_value(size) != doc->spec.group[g].block_tokens)
+            rc = bad(why, "its 'block_tokens' of group %u are not the %u of its namespace", g,
+                     doc->spec.group[g].block_tokens);
+    }
+    json_decref(sizes);
+    return rc;
 }
 
 /* How many blocks there are is in the shapes. */
@@ -370,6 +396,8 @@ int docfile_load(const struct st_header *header, char why[ST_WHY_BYTES], struct 
     *doc = (struct docfile){.tokens = 0};
     why[0] = '\0';
     int rc = take_head(header, why, doc);
+    if (rc == 0)
+        rc = check_sizes(header, why, doc);
     if (rc == 0)
         rc = take_counts(header, why, doc);
     if (rc == 0 && docfile_tensors(doc, NULL) != header->tensors)

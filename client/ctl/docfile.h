@@ -17,6 +17,9 @@
  *   header_sum      hex: SHA-256 of all other texts, or one wrong token id would give the blocks to
  *                   another sequence
  *
+ * A field of `namespace` or of one of its groups that is not known is refused: it may be what makes
+ * KV another. A text beside those above is read over; the header_sum is of it too.
+ *
  * Pure but for memory. What is read is checked against all that it says of itself.
  */
 #ifndef CTL_DOCFILE_H
@@ -69,6 +72,8 @@ struct json_t *docfile_spec_json(const struct kvc_ns_spec *spec);
 /* Takes the JSON over (NULL counts as wrong), whose texts doc->spec then borrows. NULL, or the
  * field that is wrong (static). */
 const char *docfile_take_spec(struct docfile *doc, struct json_t *json);
+/* A field of what was taken that nobody here knows, borrowed from `doc`; or NULL. */
+const char *docfile_unknown_field(const struct docfile *doc);
 /* Sets `doc`'s own copy of a specification. -ENOMEM, -EINVAL (a text is not UTF-8). */
 ST_MUST_USE int docfile_set_spec(struct docfile *doc, const struct kvc_ns_spec *spec);
 /* Names what differs so that blocks of one are of no use in the other ("dtype: bf16 here, fp8

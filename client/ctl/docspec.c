@@ -99,35 +99,44 @@ static bool take_u32(const json_t *o, const char *name, uint32_t min, uint32_t m
     return true;
 }
 
-static bool take_group(const json_t *o, struct kvc_group_spec *g)
+/* NULL, or the field that is wrong. */
+static const char *take_group(const json_t *o, struct kvc_group_spec *g)
 {
     const char *rule;
     const json_t *replicated = json_object_get(o, "replicated");
-    if (!take_text(o, "rule", KVC_STRING_MAX, &rule) || !json_is_boolean(replicated))
-        return false;
     unsigned i = 0;
+    if (!take_text(o, "rule", KVC_STRING_MAX, &rule))
+        return "groups[].rule";
     while (i < 3 && strcmp(rule, rules[i]) != 0)
         i++;
     if (i == 3)
-        return false;
+        return "groups[].rule";
     g->rule = (enum kvc_rule)i;
+    if (!json_is_boolean(replicated))
+        return "groups[].replicated";
     g->replicated = json_is_true(replicated);
+    if (!take_u32(o, "block_tokens", 1, KVC_BLOCK_TOKENS_MAX, &g->block_tokens))
+        return "groups[].block_tokens";
+    if (!take_u32(o, "block_bytes", 1, KVC_BLOCK_BYTES_MAX, &g->block_bytes))
+        return "groups[].block_bytes";
     const bool window = g->rule == KVC_RULE_WINDOW;
-    return take_u32(o, "block_tokens", 1, KVC_BLOCK_TOKENS_MAX, &g->block_tokens) &&
-           take_u32(o, "block_bytes", 1, KVC_BLOCK_BYTES_MAX, &g->block_bytes) &&
-           take_u32(o, "window", window ? 1 : 0, window ? UINT32_MAX : 0, &g->window);
+    if (!take_u32(o, "window", window ? 1 : 0, window ? UINT32_MAX : 0, &g->window))
+        return "groups[].window";
+    return NULL;
 }
 
-static bool take_groups(const json_t *array, struct kvc_ns_spec *s)
+static const char *take_groups(const json_t *array, struct kvc_ns_spec *s)
 {
     const size_t n = json_array_size(array);
     if (n < 1 || n > KVC_GROUPS_MAX)
-        return false;
+        return "groups";
     s->groups = (uint32_t)n;
-    for (uint32_t i = 0; i < s->groups; i++)
-        if (!take_group(json_array_get(array, i), &s->group[i]))
-            return false;
-    return true;
+    for (uint32_t i = 0; i < s->groups; i++) {
+        const char *field = take_group(json_array_get(array, i), &s->group[i]);
+        if (field)
+            return field;
+    }
+    return NULL;
 }
 
 /* The texts stay the JSON's. */
@@ -161,7 +170,42 @@ static const char *spec_of(const json_t *o, struct kvc_ns_spec *s)
         return "prefill_ns_per_token";
     if (!take_u64(o, "prefill_ns_per_token_pair", 0, INT64_MAX, &s->prefill_ns_per_token_pair))
         return "prefill_ns_per_token_pair";
-    return take_groups(json_object_get(o, "groups"), s) ? NULL : "groups";
+    return take_groups(json_object_get(o, "groups"), s);
+}
+
+/* The first of an object's fields that is none of `known`, which ends with NULL; or NULL. */
+static const char *other_field(json_t *o, const char *const *known)
+{
+    const char *name;
+    json_t *value;
+    json_object_foreach(o, name, value)
+    {
+        unsigned i = 0;
+        while (known[i] && strcmp(known[i], name) != 0)
+            i++;
+        if (!known[i])
+            return name;
+    }
+    return NULL;
+}
+
+const char *docfile_unknown_field(const struct docfile *doc)
+{
+#define X(name) #name,
+    static const char *const fields[] = {SPEC_TEXTS(X) SPEC_NUMBERS(X) "sub_tenant",
+                                         "with_tokens",
+                                         "prefill_ns_per_token",
+                                         "prefill_ns_per_token_pair",
+                                         "groups",
+                                         NULL};
+#undef X
+    static const char *const of_group[] = {"block_tokens", "block_bytes", "rule",
+                                           "window",       "replicated",  NULL};
+    const json_t *groups = json_object_get(doc->spec_json, "groups");
+    const char *name = other_field(doc->spec_json, fields);
+    for (size_t i = 0; !name && i < json_array_size(groups); i++)
+        name = other_field(json_array_get(groups, i), of_group);
+    return name;
 }
 
 const char *docfile_take_spec(struct docfile *doc, json_t *json)

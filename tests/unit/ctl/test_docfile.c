@@ -131,10 +131,10 @@ END_TEST
 
 START_TEST(each_text_of_the_metadata_is_needed)
 {
-    static const char *const keys[] = {"format",    "format_version", "name",    "namespace",
-                                       "tokens",    "token_ids",      "keys.0",  "keys.1",
-                                       "keys_from", "seed_print",     "first.0", "first.1",
-                                       "sums.0.0",  "sums.0.1",       "sums.1.0"};
+    static const char *const keys[] = {"format",    "format_version", "name",     "namespace",
+                                       "tokens",    "token_ids",      "keys.0",   "keys.1",
+                                       "keys_from", "seed_print",     "first.0",  "first.1",
+                                       "sums.0.0",  "sums.0.1",       "sums.1.0", "block_tokens"};
     char why[ST_WHY_BYTES];
     struct docfile got;
     for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
@@ -179,6 +179,63 @@ START_TEST(a_text_that_changed_on_the_way_is_refused)
 }
 END_TEST
 
+/* With one text of the metadata another one, and the sum over it: `why` names what is wrong. */
+static void refuses(const char *key, const char *text, const char *says)
+{
+    char why[ST_WHY_BYTES], sum[DOC_HEADER_SUM_BYTES];
+    struct docfile got;
+    uint64_t bytes;
+    json_t *metadata = docfile_metadata(&doc);
+    ck_assert_int_eq(json_object_set_new(metadata, key, json_string(text)), 0);
+    ck_assert_int_eq(docfile_sum(metadata, sum), 0);
+    ck_assert_int_eq(json_object_set_new(metadata, "header_sum", json_string(sum)), 0);
+    ck_assert_int_eq(st_write_header(file, metadata, tensor, tensors, &bytes), 0);
+    ck_assert_int_eq(fflush(file), 0);
+    ck_assert_int_eq(ftruncate(fileno(file), (off_t)(bytes + data_bytes)), 0);
+    ck_assert_msg(load(&got, why) == -EINVAL, "%s: %s", key, text);
+    ck_assert_msg(strstr(why, says) != NULL, "no '%s' in: %s", says, why);
+    docfile_free(&got);
+    json_decref(metadata);
+}
+
+START_TEST(sizes_that_are_not_those_of_the_namespace_are_refused)
+{
+    refuses("block_tokens", "[16, 32]", "'block_tokens' of group 1 are not the 64");
+    refuses("block_tokens", "[16]", "'block_tokens' are not one number for each");
+    refuses("block_tokens", "[16, \"64\"]", "'block_tokens' of group 1");
+    refuses("block_tokens", "16", "'block_tokens'");
+}
+END_TEST
+
+/* The specification with a field more, or another one; in a group of it too. */
+static void refuses_spec(bool in_group, const char *field, json_t *value, const char *says)
+{
+    json_t *o = docfile_spec_json(&doc.spec);
+    json_t *to = in_group ? json_array_get(json_object_get(o, "groups"), 1) : o;
+    ck_assert_int_eq(json_object_set_new(to, field, value), 0);
+    char *text = json_dumps(o, JSON_COMPACT);
+    refuses("namespace", text, says);
+    free(text);
+    json_decref(o);
+}
+
+START_TEST(fields_of_the_namespace_that_nobody_knows_are_refused)
+{
+    refuses_spec(false, "rope_scaling", json_string("yarn"), "has 'rope_scaling'");
+    refuses_spec(true, "sinks", json_integer(4), "has 'sinks'");
+}
+END_TEST
+
+START_TEST(what_is_wrong_in_a_group_is_named)
+{
+    refuses_spec(true, "block_tokens", json_integer(0), "groups[].block_tokens");
+    refuses_spec(true, "block_bytes", json_string("3"), "groups[].block_bytes");
+    refuses_spec(true, "rule", json_string("half"), "groups[].rule");
+    refuses_spec(true, "window", json_integer(1), "groups[].window");
+    refuses_spec(true, "replicated", json_integer(1), "groups[].replicated");
+}
+END_TEST
+
 static char named[256];
 
 static void take(void *ctx, const char *field, const char *of_a, const char *of_b)
@@ -219,6 +276,9 @@ int main(void)
     tcase_add_test(tc, a_file_cut_off_or_prolonged_is_refused_everywhere);
     tcase_add_test(tc, each_text_of_the_metadata_is_needed);
     tcase_add_test(tc, a_text_that_changed_on_the_way_is_refused);
+    tcase_add_test(tc, sizes_that_are_not_those_of_the_namespace_are_refused);
+    tcase_add_test(tc, fields_of_the_namespace_that_nobody_knows_are_refused);
+    tcase_add_test(tc, what_is_wrong_in_a_group_is_named);
     tcase_add_test(tc, differences_are_named_and_costs_are_none);
     tcase_add_test(tc, seeds_are_told_apart_and_not_given_away);
     Suite *suite = suite_create("docfile");
