@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <math.h>
+#include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "simulate_report.h"
+#include "utf8.h"
 
 enum { WIDTH = 860, HEIGHT = 520, LEFT = 70, RIGHT = 150, TOP = 50, BOTTOM = 60 };
 
@@ -51,13 +54,27 @@ static struct axes axes_of(const struct sim_result *results, size_t n)
     return axes;
 }
 
+/* What a document of XML may have (XML 1.0, 2.2); controls but for white space it may not. */
+static bool is_xml(uint32_t code)
+{
+    return code >= ' ' ? code < 0x7f || (code >= 0xa0 && (code & 0xfffe) != 0xfffe)
+                       : code == '\t' || code == '\n';
+}
+
 static void put_text(FILE *to, const char *text)
 {
-    for (; *text; text++) {
-        if (strchr("<>&", *text))
+    size_t left = strlen(text), n;
+    for (; left > 0; text += n, left -= n) {
+        uint32_t code = 0;
+        n = utf8_next(text, left, &code);
+        if (n == 0 || !is_xml(code)) {
+            fputs("\xef\xbf\xbd", to); /* U+FFFD */
+            n = n > 0 ? n : 1;
+        } else if (strchr("<>&", *text)) {
             fprintf(to, "&#%d;", *text);
-        else
-            fputc(*text, to);
+        } else {
+            fwrite(text, 1, n, to);
+        }
     }
 }
 

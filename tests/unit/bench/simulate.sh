@@ -88,3 +88,13 @@ says '^published-lfu-aging '
 in_line
 go 0 trace.jsonl --capacity 'host=10%,nvme=123456789 blocks' --policy default,lru
 in_line
+
+# A trace may be named as one likes: the drawing is XML all the same.
+name=$(printf 'a\033<b>\001&\303\251\377.jsonl')
+cp trace.jsonl "$name"
+go 0 "$name" --capacity 10% --policy lru --svg drawing.svg
+if python3 -c '' 2>/dev/null; then
+    python3 -c 'import xml.etree.ElementTree as e; e.parse("drawing.svg")' || fail 'the drawing is no XML'
+fi
+title=$(printf 'a\357\277\275&#60;b&#62;\357\277\275&#38;\303\251\357\277\275.jsonl')
+grep -q "$title" drawing.svg || fail "the drawing has no title '$title'"
