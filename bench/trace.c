@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include <kvcache/proto.h>
 
@@ -64,6 +65,18 @@ __attribute__((format(printf, 2, 3))) static int refuse(const struct scan *scan,
     return -EINVAL;
 }
 
+/* A byte of the file in a message: 'x', or its number where a terminal would not show it. */
+struct shown {
+    char text[8];
+};
+
+static struct shown shown(char c)
+{
+    struct shown s;
+    snprintf(s.text, sizeof(s.text), c >= ' ' && c <= '~' ? "'%c'" : "\\x%02x", (unsigned char)c);
+    return s;
+}
+
 static void skip_space(struct scan *scan)
 {
     while (*scan->at == ' ' || *scan->at == '\t' || *scan->at == '\r' || *scan->at == '\n')
@@ -85,7 +98,7 @@ static int expect(struct scan *scan, char c, const char *where)
         return 0;
     if (*scan->at == '\0')
         return refuse(scan, "the line ends where '%c' is expected %s", c, where);
-    return refuse(scan, "'%c' where '%c' is expected %s", *scan->at, c, where);
+    return refuse(scan, "%s where '%c' is expected %s", shown(*scan->at).text, c, where);
 }
 
 /* The text between the quotes, unescaped names being all that matters here. */
@@ -191,7 +204,7 @@ static int skip_value(struct scan *scan)
         case ']':
         case '}':
             if (depth == 0)
-                return refuse(scan, "'%c' where a value is expected", *scan->at);
+                return refuse(scan, "%s where a value is expected", shown(*scan->at).text);
             depth--;
             scan->at++;
             break;
@@ -202,7 +215,7 @@ static int skip_value(struct scan *scan)
             }
             size_t word = strcspn(scan->at, ",:]}\" \t\r\n");
             if (word == 0)
-                return refuse(scan, "'%c' where a value is expected", *scan->at);
+                return refuse(scan, "%s where a value is expected", shown(*scan->at).text);
             scan->at += word;
         }
     } while (depth > 0);
@@ -258,7 +271,8 @@ static int parse_object(struct scan *scan, struct trace *trace, struct trace_req
     }
     skip_space(scan);
     if (*scan->at != '\0')
-        return refuse(scan, "'%c' behind the end of the request; one request a line", *scan->at);
+        return refuse(scan, "%s behind the end of the request; one request a line",
+                      shown(*scan->at).text);
     if (!has_ids) {
         return refuse(scan, "no hash_ids; expected a line like "
                             "{\"timestamp\":0,\"input_length\":1024,\"output_length\":10,"
@@ -279,6 +293,17 @@ int trace__parse_line(struct trace *trace, const char *line, char why[TRACE_WHY_
     return append_request(trace, &request);
 }
 
+/* A request, or an empty line. */
+static int read_line(struct trace *trace, const char *line, size_t length, char *text)
+{
+    const size_t until = strlen(line); /* a NUL byte, or its end */
+    if (until < length) {
+        snprintf(text, TRACE_WHY_BYTES, "column %zu: a NUL byte, which no text has", until + 1);
+        return -EINVAL;
+    }
+    return line[strspn(line, " \t\r\n")] == '\0' ? 0 : trace__parse_line(trace, line, text);
+}
+
 static int read_lines(FILE *file, const char *path, size_t requests_max, char *why,
                       struct trace *trace)
 {
@@ -290,10 +315,8 @@ static int read_lines(FILE *file, const char *path, size_t requests_max, char *w
     while (rc == 0 && (requests_max == 0 || trace->n_requests < requests_max) &&
            (length = getline(&line, &cap, file)) >= 0) {
         number++;
-        if (line[strspn(line, " \t\r\n")] == '\0' && strlen(line) == (size_t)length)
-            continue;
         char text[TRACE_WHY_BYTES];
-        rc = trace__parse_line(trace, line, text);
+        rc = read_line(trace, line, (size_t)length, text);
         if (rc == -EINVAL)
             snprintf(why, TRACE_WHY_BYTES, "%s:%" PRIu64 ": %.400s", path, number, text);
     }
@@ -303,18 +326,33 @@ static int read_lines(FILE *file, const char *path, size_t requests_max, char *w
     return rc;
 }
 
-int trace_load(const char *path, size_t requests_max, char why[TRACE_WHY_BYTES],
-               struct trace **ret_trace)
+/* Negative errno with `why`. */
+static int open_trace(const char *path, char *why, FILE **ret_file)
 {
+    struct stat st;
     FILE *file = fopen(path, "re");
-    if (!file) {
-        int error = -errno;
+    int error = file ? 0 : -errno;
+    if (file && fstat(fileno(file), &st) == 0 && S_ISDIR(st.st_mode)) {
+        error = -EISDIR;
+        fclose(file);
+    }
+    if (error < 0)
         snprintf(why, TRACE_WHY_BYTES,
                  "%s: %s; give a trace in Mooncake's JSONL form, or make one with "
                  "'kvcachebench gen'",
-                 path, strerror(-error));
+                 path, error == -EISDIR ? "is a directory" : strerror(-error));
+    else
+        *ret_file = file;
+    return error;
+}
+
+int trace_load(const char *path, size_t requests_max, char why[TRACE_WHY_BYTES],
+               struct trace **ret_trace)
+{
+    FILE *file = NULL;
+    const int error = open_trace(path, why, &file);
+    if (error < 0)
         return error;
-    }
     struct trace *trace = calloc(1, sizeof(*trace));
     int rc = trace ? read_lines(file, path, requests_max, why, trace) : -ENOMEM;
     fclose(file);

@@ -97,13 +97,52 @@ START_TEST(refuses_ids_and_lengths_out_of_range)
 }
 END_TEST
 
+START_TEST(what_a_terminal_would_not_show_is_named_by_its_number)
+{
+    assert_refused("\033[2J", "\\x1b where '{' is expected");
+    assert_refused("{\"hash_ids\":[1]}\xc3", "\\xc3 behind the end");
+    assert_refused("{\"hash_ids\"\x7f", "\\x7f where ':' is expected");
+    assert_refused("{\"x\":,\001", "',' where a value");
+}
+END_TEST
+
+static void write_trace(char *path, const char *text, size_t n)
+{
+    FILE *file = fdopen(mkstemp(path), "w");
+    ck_assert_ptr_nonnull(file);
+    ck_assert_uint_eq(fwrite(text, 1, n, file), n);
+    fclose(file);
+}
+
+START_TEST(a_nul_byte_is_an_error_of_its_line)
+{
+    static const char *const says[] = {":2: column 17: a NUL byte", ":2: column 1: a NUL byte"};
+    static const char after[] = "{\"hash_ids\":[1]}\n{\"hash_ids\":[2]}\0{}\n";
+    static const char alone[] = "{\"hash_ids\":[1]}\n\0\n";
+    for (int i = 0; i < 2; i++) {
+        char path[] = "trace-XXXXXX";
+        struct trace *loaded = NULL;
+        write_trace(path, i == 0 ? after : alone, i == 0 ? sizeof(after) - 1 : sizeof(alone) - 1);
+        ck_assert_int_eq(trace_load(path, 0, why, &loaded), -EINVAL);
+        ck_assert_msg(strstr(why, says[i]) != NULL, "'%s' does not say '%s'", why, says[i]);
+        remove(path);
+    }
+}
+END_TEST
+
+START_TEST(a_directory_is_said_to_be_one)
+{
+    struct trace *loaded = NULL;
+    ck_assert_int_eq(trace_load(".", 0, why, &loaded), -EISDIR);
+    ck_assert_msg(strncmp(why, ".: is a directory; give a trace", 31) == 0, "%s", why);
+}
+END_TEST
+
 START_TEST(names_file_and_line)
 {
+    static const char text[] = "{\"hash_ids\":[1]}\n\n{\"hash_ids\":[oops]}\n";
     char path[] = "trace-XXXXXX";
-    int fd = mkstemp(path);
-    FILE *file = fdopen(fd, "w");
-    fputs("{\"hash_ids\":[1]}\n\n{\"hash_ids\":[oops]}\n", file);
-    fclose(file);
+    write_trace(path, text, sizeof(text) - 1);
     struct trace *loaded = NULL;
     ck_assert_int_eq(trace_load(path, 0, why, &loaded), -EINVAL);
     char where[64];
@@ -251,6 +290,9 @@ int main(void)
     tcase_add_test(tc, takes_a_request_without_blocks);
     tcase_add_test(tc, refuses_what_is_no_request);
     tcase_add_test(tc, refuses_ids_and_lengths_out_of_range);
+    tcase_add_test(tc, what_a_terminal_would_not_show_is_named_by_its_number);
+    tcase_add_test(tc, a_nul_byte_is_an_error_of_its_line);
+    tcase_add_test(tc, a_directory_is_said_to_be_one);
     tcase_add_test(tc, names_file_and_line);
     tcase_add_test(tc, counts_distinct_blocks);
     tcase_add_test(tc, ids_that_do_not_go_with_the_lengths_are_noticed);
