@@ -11,13 +11,13 @@
 #include "json.h"
 #include "named.h"
 #include "outfile.h"
+#include "pause.h"
 #include "progress.h"
 #include "ranks.h"
 #include "units.h"
 
 /* Held at a time, about: less where the daemon lets a session hold less (limits.lease_bytes). */
 #define PIECE_BYTES (UINT64_C(64) << 20)
-#define TRIES       3
 
 static const char help[] =
     "Usage: kvcachectl doc export NAME FILE [--sub NAME] [--json]\n"
@@ -50,6 +50,7 @@ struct export
     struct outfile out;
     uint64_t data_at, done, total;
     uint32_t unit, step; /* tokens: of the smallest piece, and held at a time */
+    struct pause pause;  /* for what is to be loaded */
     struct progress bar;
 };
 
@@ -183,15 +184,36 @@ static int write_fail(const struct export *e, int error)
     return CTL_FAILED;
 }
 
-static int missing(const struct export *e, const struct kvc_prefix *prefix, uint32_t want)
+/* Half as much at a time from here on; false when that is not possible. */
+static bool step_down(struct export *e)
 {
-    const char *why = "";
+    const uint32_t units = e->step / e->unit;
+    if (units <= 1)
+        return false;
+    e->step = units / 2 * e->unit;
+    return true;
+}
+
+/* The first reason that a group has. */
+static enum kvc_miss reason_of(const struct export *e, const struct kvc_prefix *prefix)
+{
     for (uint32_t g = 0; g < e->doc.spec.groups; g++)
-        if (prefix->group[g].reason != KVC_MISS_NONE && !why[0])
-            why = kvc_miss_text(prefix->group[g].reason);
+        if (prefix->group[g].reason != KVC_MISS_NONE)
+            return prefix->group[g].reason;
+    return KVC_MISS_NONE;
+}
+
+/* Not all of a piece is there. Less at a time may be, or all later: what is on storage needs room
+ * in memory. 0: again so; or an enum ctl_exit. */
+static int missing(struct export *e, const struct kvc_prefix *prefix, uint32_t want)
+{
+    const enum kvc_miss reason = reason_of(e, prefix);
+    if (reason == KVC_MISS_NOT_LOADED &&
+        (step_down(e) || pause_again(&e->pause, e->n.ctl->timeout_ms)))
+        return 0;
     ctl_error("of %u tokens only %u are there to be read: %s; 'kvcachectl doc preload' brings it "
               "into memory, --timeout allows more time",
-              want, prefix->tokens, why);
+              want, prefix->tokens, reason == KVC_MISS_NONE ? "" : kvc_miss_text(reason));
     return CTL_NOTHING;
 }
 
@@ -216,27 +238,45 @@ static int write_hold(struct export *e, const struct kvc_hold *hold)
     return rc < 0 ? write_fail(e, rc) : rc;
 }
 
-/* Blocks that end in (from, to]. KVC_E_LIMIT, not told, or an enum ctl_exit. */
-static int write_piece(struct export *e, uint32_t from, uint32_t to)
+/* It is more than the daemon lets a session hold. 0: again with less; or an enum ctl_exit. */
+static int too_much(struct export *e)
+{
+    if (step_down(e))
+        return 0;
+    ctl_error("the daemon lets a session hold less at a time than %s: raise limits.lease_bytes in "
+              "its configuration",
+              e->unit < e->doc.tokens ? "one block"
+                                      : "this document, which cannot be read in parts");
+    return CTL_FAILED;
+}
+
+/* Blocks that end in (*at, to], which is then *at; or not yet: again from *at. 0, or an enum
+ * ctl_exit. */
+static int write_piece(struct export *e, uint32_t *at, uint32_t to)
 {
     const struct ctl *ctl = e->n.ctl;
     struct kvc_seq seq = e->chain.seq;
     struct kvc_hold *hold = NULL;
-    const struct kvc_acquire_options options = {.flags = KVC_F_ALL, .from_tokens = from};
+    const struct kvc_acquire_options options = {.flags = KVC_F_ALL, .from_tokens = *at};
+    const uint64_t done = e->done;
     seq.tokens = to;
     for (uint32_t g = 0; g < e->doc.spec.groups; g++)
         seq.group[g].n = chain_blocks(e->chain.spec, g, to);
-    for (int i = 0; i < TRIES; i++) {
-        kvc_release(e->ranks.rank[0].kvc, &hold);
-        const int rc = kvc_acquire(e->ranks.rank[0].ns, &seq, &options, &hold);
-        if (rc == KVC_E_LIMIT)
-            return rc;
-        if (rc < 0)
-            return ranks_fail(ctl, &e->ranks, 0, rc);
-        if (hold->prefix.tokens == to)
-            break;
+    int rc = kvc_acquire(e->ranks.rank[0].ns, &seq, &options, &hold);
+    if (rc < 0 && rc != KVC_E_LIMIT)
+        return ranks_fail(ctl, &e->ranks, 0, rc);
+    if (rc == 0 && hold->prefix.tokens != to) {
+        rc = missing(e, &hold->prefix, to);
+    } else {
+        rc = rc == 0 ? write_hold(e, hold) : rc;
+        if (rc == 0) {
+            *at = to;
+            e->pause = (struct pause){0};
+        } else if (rc == KVC_E_LIMIT) {
+            e->done = done;
+            rc = too_much(e);
+        }
     }
-    const int rc = hold->prefix.tokens == to ? write_hold(e, hold) : missing(e, &hold->prefix, to);
     kvc_release(e->ranks.rank[0].kvc, &hold);
     return rc;
 }
@@ -273,36 +313,12 @@ static void set_step(struct export *e)
     e->step = (uint32_t)(n > all ? all : n > 0 ? n : 1) * e->unit;
 }
 
-/* Fewer at a time from here on, or an enum ctl_exit. */
-static int step_down(struct export *e)
-{
-    const uint32_t units = e->step / e->unit;
-    if (units > 1) {
-        e->step = units / 2 * e->unit;
-        return 0;
-    }
-    ctl_error("the daemon lets a session hold less at a time than %s: raise limits.lease_bytes in "
-              "its configuration",
-              e->unit < e->doc.tokens ? "one block"
-                                      : "this document, which cannot be read in parts");
-    return CTL_FAILED;
-}
-
 static int write_pieces(struct export *e)
 {
     int rc = 0;
     set_step(e);
-    for (uint32_t at = 0, end; rc == 0 && at < e->doc.tokens;) {
-        const uint64_t done = e->done;
-        end = e->doc.tokens - at > e->step ? at + e->step : e->doc.tokens;
-        rc = write_piece(e, at, end);
-        if (rc == KVC_E_LIMIT) {
-            rc = step_down(e);
-            e->done = done;
-        } else {
-            at = end;
-        }
-    }
+    for (uint32_t at = 0; rc == 0 && at < e->doc.tokens;)
+        rc = write_piece(e, &at, e->doc.tokens - at > e->step ? at + e->step : e->doc.tokens);
     return rc;
 }
 

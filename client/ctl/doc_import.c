@@ -5,12 +5,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "docfile.h"
 #include "hash.h"
 #include "json.h"
 #include "named.h"
+#include "pause.h"
 #include "progress.h"
 #include "ranks.h"
 #include "units.h"
@@ -18,11 +18,6 @@
 /* Stored at a time: a session may be writing half of host.limit, and there is no sense in more. */
 #define STAGING_BYTES (UINT64_C(8) << 20)
 #define STAGING_ALIGN UINT64_C(64)
-/* For what is being written to storage to make room: twice as long each time, up to the second one,
- * because each try counts as a use of the blocks before, and what is used while it is written stays
- * in memory. */
-#define PAUSE_MS     20u
-#define PAUSE_MAX_MS 1000u
 /* While it is being stored nothing of it shall go: the name comes last. */
 #define WISH_MS UINT64_C(600000)
 
@@ -63,7 +58,7 @@ struct import {
     struct ranks ranks;
     uint8_t *block;
     uint64_t done;
-    uint32_t waited_ms, pause_ms; /* for room, since a block was stored last */
+    struct pause pause; /* for room */
     struct progress bar;
 };
 
@@ -274,21 +269,6 @@ static uint32_t at_a_time(const struct import *m, uint32_t g)
     return (uint32_t)n;
 }
 
-/* Waits for room, in all as long as an answer may take; false when that is over. */
-static bool await_room(struct import *m)
-{
-    if (m->waited_ms >= m->n.ctl->timeout_ms)
-        return false;
-    m->pause_ms = m->waited_ms == 0                ? PAUSE_MS
-                  : m->pause_ms < PAUSE_MAX_MS / 2 ? 2 * m->pause_ms
-                                                   : PAUSE_MAX_MS;
-    m->waited_ms += m->pause_ms;
-    const struct timespec pause = {.tv_sec = m->pause_ms / 1000,
-                                   .tv_nsec = (long)(m->pause_ms % 1000) * 1000000};
-    nanosleep(&pause, NULL);
-    return true;
-}
-
 /* Fewer at a time while there is little room. */
 static int store_steps(struct import *m, uint32_t g, uint32_t most)
 {
@@ -299,12 +279,12 @@ static int store_steps(struct import *m, uint32_t g, uint32_t most)
         n = asked;
         rc = store_shards(m, g, at, &n);
         if (n > 0)
-            m->waited_ms = 0;
+            m->pause = (struct pause){0};
         if (n == asked)
             step = step > most / 2 ? most : 2 * step;
         else if (step > 1)
             step /= 2;
-        if (rc == 0 && n == 0 && !await_room(m))
+        if (rc == 0 && n == 0 && !pause_again(&m->pause, m->n.ctl->timeout_ms))
             rc = say_refused(KVC_E_FULL);
     }
     return rc;
@@ -354,10 +334,10 @@ static int put_durable(struct import *m, const struct kvc_name_options *options,
                        struct kvc_named *done)
 {
     int rc;
-    m->waited_ms = 0;
+    m->pause = (struct pause){0};
     do
         rc = kvc_name_put(m->chain.ns, m->n.kind, m->n.name, &m->chain.seq, options, done);
-    while ((rc == KVC_E_FULL || rc == KVC_E_BUSY) && await_room(m));
+    while ((rc == KVC_E_FULL || rc == KVC_E_BUSY) && pause_again(&m->pause, m->n.ctl->timeout_ms));
     return rc;
 }
 
