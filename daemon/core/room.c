@@ -67,6 +67,21 @@ static struct tier_loc some_loc(struct core *c, const struct block *b)
     return p->loc;
 }
 
+/* Whether its host copy goes without loss. */
+static bool is_saved(const struct core *c, const struct block *b)
+{
+    return c->cfg.disk && b->state == BLOCK_PRESENT && (b->flags & BLOCK_F_DISK);
+}
+
+static void leave(struct core *c, const struct core_ns *ns, struct block *b, uint32_t bytes,
+                  uint32_t *in_vain)
+{
+    const struct tier *host = c->cfg.host;
+    *in_vain += !host->ops->helps(host, some_loc(c, b), ns->principal, bytes);
+    c->m.blocks_left++;
+    host_drop(c, b);
+}
+
 /* The next block whose host copy goes without loss, NULL when there is none. */
 static struct block *next_clean(struct core *c, uint32_t payer)
 {
@@ -77,7 +92,7 @@ static struct block *next_clean(struct core *c, uint32_t payer)
     if (no == POLICY_NO_BLOCK)
         return NULL;
     b = &c->blocks[no];
-    return b->state == BLOCK_PRESENT && (b->flags & BLOCK_F_DISK) ? b : NULL;
+    return is_saved(c, b) ? b : NULL;
 }
 
 /* One block makes room: 0, KVC_E_FULL when none can, KVC_E_BUSY when one will soon,
@@ -88,9 +103,7 @@ static int room_make(struct core *c, const struct core_ns *ns, uint32_t bytes, s
     const struct tier *host = c->cfg.host;
     struct block *b = next_clean(c, ns->payer);
     if (b) {
-        *in_vain += !host->ops->helps(host, some_loc(c, b), ns->principal, bytes);
-        c->m.blocks_left++;
-        host_drop(c, b);
+        leave(c, ns, b, bytes, in_vain);
         return 0;
     }
     if (w->patient && c->cfg.disk) {
@@ -104,6 +117,10 @@ static int room_make(struct core *c, const struct core_ns *ns, uint32_t bytes, s
         const uint32_t no = evict_next(c, ns->payer, 0);
         if (no == POLICY_NO_BLOCK)
             return KVC_E_FULL;
+        if (is_saved(c, &c->blocks[no])) { /* behind one that could not go */
+            leave(c, ns, &c->blocks[no], bytes, in_vain);
+            return 0;
+        }
         const struct tier_loc loc = some_loc(c, &c->blocks[no]);
         const bool helps = host->ops->helps(host, loc, ns->principal, bytes);
         const int err = evict_victim(c, ns->payer, no, n < ROOM_PATIENCE / 2, w);

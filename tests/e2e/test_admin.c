@@ -25,15 +25,20 @@ static char paths[128];
 static uint8_t keys[BLOCKS * KVC_KEY_BYTES], statuses[BLOCKS];
 static char said[65536];
 
-static void start(struct rig *r)
+static void start_with(struct rig *r, const char *limit)
 {
     char dir[80];
-    const char *const sets[] = {paths, "nvme.limit=96MiB", "nvme.segment=4MiB", NULL};
+    const char *const sets[] = {paths, limit, "nvme.segment=4MiB", NULL};
     rig_dir(r);
     snprintf(dir, sizeof dir, "%s/store", r->dir);
     ck_assert_int_eq(mkdir(dir, 0700), 0);
     snprintf(paths, sizeof paths, "nvme.paths=%s", dir);
     rig_restart(r, sets);
+}
+
+static void start(struct rig *r)
+{
+    start_with(r, "nvme.limit=96MiB");
 }
 
 static void store(uint32_t chain, uint32_t first)
@@ -745,6 +750,38 @@ START_TEST(a_flipped_bit_is_found_and_nothing_named)
 }
 END_TEST
 
+/* Storage may be larger than memory, and so may a document be; blocks of earlier turns go there. */
+START_TEST(a_document_larger_than_memory_is_exported_and_imported)
+{
+    const uint32_t n = 64;
+    static uint8_t large[64 * KVC_KEY_BYTES];
+    struct rig one = {.pid = 0}, other = {.pid = 0};
+    start_with(&one, "nvme.limit=256MiB");
+    struct kvc *worker = rig_open(&one, MIB);
+    struct kvc_ns *own = rig_ns(worker, "large", BT, MIB);
+    rig_keys(own, 9, BT, n, large);
+    for (uint32_t at = 0, got; at < n; at += got) { /* as fast as storage takes it */
+        got = rig_store(worker, own, large, at, at + 1, BT, MIB, statuses);
+        if (got == 0)
+            rig_sleep_ms(10);
+    }
+    write_ids(&one, "large.json", 9, n * BT);
+    ctl(&one, 0, "doc put large --ns %u --tokens large.json", kvc_ns_id(own));
+    ctl(&one, 0, "doc export large large.safetensors");
+    SAYS("1024 tokens, 64.00 MiB");
+    start_with(&other, "nvme.limit=256MiB");
+    ctl(&other, 0, "doc import %s/large.safetensors", one.dir);
+    SAYS("document 'large': 1024 tokens, 64.00 MiB");
+    SAYS("on stable storage");
+    ctl(&other, 0, "doc export large again.safetensors");
+    kvc_close(&worker);
+    rig_stop(&one);
+    rig_clean(&one);
+    rig_stop(&other);
+    rig_clean(&other);
+}
+END_TEST
+
 /* A daemon with 8 MiB of memory, no storage and this setting, and one document of 48 blocks of so
  * many bytes. */
 static void start_tight(struct rig *r, const char *set, uint32_t block_bytes, struct kvc **ret_kvc)
@@ -916,6 +953,7 @@ int main(void)
     tcase_add_test(t, names_and_what_a_file_says_do_not_steer_the_terminal);
     tcase_add_test(t, another_namespace_is_refused_and_each_difference_named);
     tcase_add_test(t, a_flipped_bit_is_found_and_nothing_named);
+    tcase_add_test(t, a_document_larger_than_memory_is_exported_and_imported);
     tcase_add_test(t, an_export_holds_as_little_as_the_daemon_allows);
     tcase_add_test(t, an_export_of_blocks_that_cannot_be_held_names_the_limit);
     tcase_add_test(t, an_import_writes_as_little_as_the_daemon_allows);
