@@ -157,6 +157,12 @@ static int take_first(void *ctx, const struct kvc_device *d)
     return 1;
 }
 
+bool gpu_device_is_up(struct kvc *k)
+{
+    struct kvc_device d = {.up = false};
+    return kvc_is_up(k) && kvc_devices(k, take_first, &d) == 1 && d.up;
+}
+
 struct kvc_device gpu_device(struct kvc *k)
 {
     struct kvc_device d = {.up = false};

@@ -77,5 +77,7 @@ uint32_t gpu_random(uint64_t *random, uint32_t below);
 
 /* What the daemon says of its first device. */
 struct kvc_device gpu_device(struct kvc *k);
+/* False also while the session is not there. */
+bool gpu_device_is_up(struct kvc *k);
 
 #endif

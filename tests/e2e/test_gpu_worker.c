@@ -504,7 +504,7 @@ START_TEST(a_daemon_that_is_killed_writes_to_no_page_afterwards)
                 (void)!kvc_ping(a.k, &ms);
                 rig_sleep_ms(5);
             }
-            for (uint64_t end = rig_now_ms() + 30000; rig_now_ms() < end && !gpu_device(a.k).up;)
+            for (uint64_t end = rig_now_ms() + 30000; rig_now_ms() < end && !gpu_device_is_up(a.k);)
                 rig_sleep_ms(5);
         }
         rig_keys(a.ns, 1, GPU_BT, BLOCKS, keys);
