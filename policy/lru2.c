@@ -17,8 +17,8 @@ enum place { UNKNOWN, IN, ASIDE, PARKED };
 
 /* Times are in units of 16 ms, from 1. */
 struct lru2_block {
+    uint64_t last, before;      /* uses; before: 0 when there was one only */
     uint32_t child, next, prev; /* in the heap; prev: of a first child its parent */
-    uint32_t last, before;      /* uses; before: 0 when there was one only */
     uint32_t print;
     uint16_t depth;
     uint8_t list, place;
@@ -63,9 +63,21 @@ static struct policy *lru2_init(void *mem, const struct policy_config *config)
     return p;
 }
 
-static uint32_t lru2_time(uint64_t ms)
+static uint64_t lru2_time(uint64_t ms)
 {
-    return (uint32_t)(ms >> TIME_SHIFT) + 1;
+    return (ms >> TIME_SHIFT) + 1;
+}
+
+/* A table remembers the low half of a time: it was in the two years before now. */
+static uint32_t low_half(uint64_t time)
+{
+    return (uint32_t)time ? (uint32_t)time : 1;
+}
+
+static uint64_t whole_time(uint32_t low, uint64_t now)
+{
+    const uint64_t ago = (uint32_t)((uint32_t)now - low);
+    return low == 0 ? 0 : now > ago ? now - ago : 1;
 }
 
 /* ---- the heap ---- */
@@ -151,11 +163,10 @@ static void leave(struct policy *p, uint32_t block, enum place place)
 static void lru2_insert(struct policy *p, uint32_t block, const struct policy_hint *hint,
                         uint64_t now_ms)
 {
-    (void)now_ms;
     const uint32_t print = gone_print(hint->hash);
     p->block[block] =
         (struct lru2_block){.last = lru2_time(hint->used_ms),
-                            .before = gone_take(&p->ghosts, print),
+                            .before = whole_time(gone_take(&p->ghosts, print), lru2_time(now_ms)),
                             .print = print,
                             .depth = hint->depth < UINT16_MAX ? (uint16_t)hint->depth : UINT16_MAX,
                             .list = hint->list};
@@ -178,7 +189,7 @@ static void lru2_remove(struct policy *p, uint32_t block)
 {
     const struct lru2_block *b = &p->block[block];
     if (b->place != UNKNOWN)
-        gone_put(&p->ghosts, b->print, b->last);
+        gone_put(&p->ghosts, b->print, low_half(b->last));
     leave(p, block, UNKNOWN);
 }
 
@@ -227,7 +238,7 @@ static uint32_t lru2_victim(struct policy *p, uint8_t list, uint64_t now_ms,
 static float lru2_worth(const struct policy *p, uint32_t block, uint64_t now_ms)
 {
     const struct lru2_block *b = &p->block[block];
-    const uint32_t now = lru2_time(now_ms);
+    const uint64_t now = lru2_time(now_ms);
     return b->before ? -(float)(now - b->before) : -2e9f - (float)(now - b->last);
 }
 

@@ -8,6 +8,7 @@
 #include "policy.h"
 
 #define FIRST_BAND_TICKS 6u  /* log2: the first band is about a second */
+#define PASS_MOST        32u /* blocks of a queue that pass to another band at a time */
 #define KEPT             16u /* queues that a look keeps; the others of ORDER_FEW come after it */
 
 struct queue {
@@ -177,18 +178,19 @@ void order_earlier(struct order *o, uint64_t by)
         o->few[l].looks = 0;
 }
 
-/* The old end of a queue, after those that are too old for it have passed to the next band. */
+/* The old end of a queue, after those that are too old for it have passed to the next band. After a
+ * pause these may be all that there are: they pass in steps, and the oldest is at the old end
+ * whether it has passed or not. None leaves out a band, so that none overtakes older ones. */
 static uint32_t old_end(struct order *o, unsigned list, unsigned number, uint32_t now)
 {
     struct queue *q = &o->queue[(size_t)list * o->queues + number];
-    while (q->old != POLICY_NO_BLOCK) {
+    for (unsigned n_passed = 0; q->old != POLICY_NO_BLOCK && n_passed < PASS_MOST; n_passed++) {
         uint32_t block = q->old;
         struct order_node *n = &o->node[block];
-        unsigned band = band_of(now - n->used);
-        if (band <= n->band)
+        if (band_of(now - n->used) <= n->band)
             break;
         order_out(o, block);
-        n->band = (uint8_t)band;
+        n->band++;
         link_between(o, block, POLICY_NO_BLOCK, queue_of(o, n)->young);
     }
     return q->old;

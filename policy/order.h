@@ -6,7 +6,8 @@
  * as long as the one before) and of its value (what it saves per byte, in three steps). In a queue
  * blocks stand from young to old, so all of them are worth about the same, the old end is asked for
  * all of them, and the worth of a class may rise or fall with age. Blocks pass to the next band
- * when they are met at the old end.
+ * when they are met at the old end, a few dozen at a time: a decision after a long pause takes no
+ * longer than any other.
  *
  * There are thousands of queues and some hundreds with blocks in them. The least of all is looked
  * for once in ORDER_LOOKS decisions; in between among the few that were least then and those that

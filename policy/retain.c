@@ -372,11 +372,18 @@ static void set_until(struct retain *r, uint32_t block, uint32_t until)
     r->next = least(r->next, until);
 }
 
-/* Rounded up; what is beyond 32 bits ends with them. */
+/* Time stops with 32 bits, after 8.7 years: wishes that are to end have ended then. */
+static uint32_t whole_units(uint64_t ms)
+{
+    const uint64_t units = ms / RETAIN_UNIT_MS;
+    return units > UINT32_MAX ? UINT32_MAX : (uint32_t)units;
+}
+
+/* An end, rounded up. */
 static uint32_t units_of(uint64_t until_ms)
 {
-    const uint64_t units = until_ms / RETAIN_UNIT_MS + (until_ms % RETAIN_UNIT_MS != 0);
-    return units > UINT32_MAX ? UINT32_MAX : (uint32_t)units;
+    const uint32_t units = whole_units(until_ms);
+    return units < UINT32_MAX && until_ms % RETAIN_UNIT_MS != 0 ? units + 1 : units;
 }
 
 static unsigned base_level(const struct retain *r, uint32_t block)
@@ -387,7 +394,7 @@ static unsigned base_level(const struct retain *r, uint32_t block)
 void retain_wish(struct retain *r, uint32_t block, unsigned level, uint64_t until_ms, bool set,
                  uint64_t now_ms)
 {
-    const uint32_t until = units_of(until_ms), now = (uint32_t)(now_ms / RETAIN_UNIT_MS);
+    const uint32_t until = units_of(until_ms), now = whole_units(now_ms);
     if (set)
         r->base[block] = 0;
     uint32_t end = set || r->until[block] <= now ? 0 : r->until[block];
@@ -432,7 +439,7 @@ static bool end_group(struct retain *r, uint32_t group, uint32_t now, uint64_t n
 
 bool retain_tick(struct retain *r, uint64_t now_ms, uint32_t max, uint32_t *ret_ended)
 {
-    const uint32_t now = (uint32_t)(now_ms / RETAIN_UNIT_MS);
+    const uint32_t now = whole_units(now_ms);
     *ret_ended = 0;
     if (r->next == 0 || r->next > now)
         return false;

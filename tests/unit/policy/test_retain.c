@@ -143,6 +143,31 @@ START_TEST(at_its_end_a_wish_returns_to_the_default_as_the_youngest)
 }
 END_TEST
 
+/* Ends are kept in 32 bits of 64 ms. */
+START_TEST(after_years_of_uptime_nothing_is_kept_for_ever_by_an_end)
+{
+    now = (UINT64_C(64) << 32) - 5000;
+    put(0, 0);
+    put(1, 0);
+    wish(0, 80, 1000);
+    wish(1, 80, 3600000);
+    now += 2000;
+    ck_assert_uint_eq(tick(), 1);
+    ck_assert_uint_eq(retain_level(r, 0), RETAIN_DEFAULT);
+    ck_assert_uint_eq(retain_level(r, 1), 80);
+    now += 3600000;
+    ck_assert_uint_eq(tick(), 1);
+    ck_assert_uint_eq(retain_level(r, 1), RETAIN_DEFAULT);
+    put(2, 0);
+    wish(2, 80, 1000);
+    now += 1001;
+    (void)tick();
+    ck_assert_uint_eq(retain_level(r, 2), RETAIN_DEFAULT);
+    wish(2, 80, 0);
+    ck_assert_uint_eq(retain_level(r, 2), 80);
+}
+END_TEST
+
 START_TEST(a_low_level_ends_too)
 {
     put(0, 0);
@@ -532,6 +557,7 @@ int main(void)
     tcase_add_test(t, the_lowest_level_is_drained_first);
     tcase_add_test(t, what_may_not_go_lets_the_next_level_go);
     tcase_add_test(t, at_its_end_a_wish_returns_to_the_default_as_the_youngest);
+    tcase_add_test(t, after_years_of_uptime_nothing_is_kept_for_ever_by_an_end);
     tcase_add_test(t, a_low_level_ends_too);
     tcase_add_test(t, an_end_comes_at_most_one_unit_late_and_never_early);
     tcase_add_test(t, of_two_wishes_the_higher_level_counts_and_of_one_level_the_later_end);
