@@ -282,6 +282,8 @@ static struct sim_hit run_request(struct sim_cache *c, size_t r, uint32_t *scrat
                           .hash = &c->forest->hash[request->first],
                           .n = request->blocks,
                           .block = scratch};
+    if (chain.n == 0) /* it asks for nothing */
+        return (struct sim_hit){0};
     c->request = (uint32_t)r + 1;
     c->now_ms = c->forest->at_ms[r];
     struct sim_hit hit = find_prefix(c, &chain);

@@ -29,6 +29,20 @@ says_not() {
 
 "$bench" gen --requests 300 --seed 7 --output trace.jsonl
 
+# A request may ask for no block at all, the first one too.
+cat >empty.jsonl <<'EOF'
+{"timestamp":0,"input_length":10,"output_length":1,"hash_ids":[]}
+{"timestamp":1,"input_length":1024,"output_length":1,"hash_ids":[1,2]}
+{"timestamp":2,"input_length":0,"output_length":1,"hash_ids":[]}
+{"timestamp":3,"input_length":1024,"output_length":1,"hash_ids":[1,2]}
+EOF
+everyone=default,density,lru,s3fifo,arc,lru2,published,belady
+go 0 empty.jsonl --capacity 100% --policy "$everyone" --json
+for kind in ended:0.5 continue:1 soon:1 scan:1; do
+    go 0 empty.jsonl --capacity 100% --policy default,lru --hints "$kind"
+    go 0 empty.jsonl --capacity 'host=1 block,nvme=2 blocks' --write-budget 1 --hints "$kind"
+done
+
 # Hints go to policies that heed them; where none does they are an error.
 go 2 trace.jsonl --policy published-lru,belady,arc --hints ended:1
 says '--hints ended:1: none of the policies heeds hints'
