@@ -4,6 +4,8 @@
 
 #include "bench.h"
 #include "near.h"
+#include "out.h"
+#include "stdfds.h"
 
 static const struct bench_cmd commands[] = {
     {"replay", "replay a request trace, check every byte of every hit", cmd_replay},
@@ -36,7 +38,7 @@ static void print_help(FILE *to)
         to);
 }
 
-int main(int argc, char **argv)
+static int run(int argc, char **argv)
 {
     const char *name = argc > 1 ? argv[1] : "";
     if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0) {
@@ -66,4 +68,21 @@ int main(int argc, char **argv)
         fputs("Try 'kvcachebench --help'.\n", stderr);
     }
     return BENCH_USAGE;
+}
+
+/* What was printed has to arrive, or a script takes nothing for an answer. */
+int main(int argc, char **argv)
+{
+    const int held = stdfds_hold();
+    if (held < 0) {
+        say_error("%s", strerror(-held));
+        return BENCH_FAILED;
+    }
+    int code = run(argc, argv);
+    const int failed = out_flush();
+    if (failed < 0 && code != BENCH_FAILED) {
+        say_error("stdout: %s", strerror(-failed));
+        code = code == BENCH_OK ? BENCH_FAILED : code;
+    }
+    return code;
 }

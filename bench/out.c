@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
@@ -39,11 +40,25 @@ void out_json(const struct out_metric *metric)
         json_object_set_new(line, "limit", limit);
         json_object_set_new(line, "ratio", json_real(metric->ratio));
     }
-    if (!line || json_dumpf(line, stdout, JSON_COMPACT | JSON_REAL_PRECISION(6)) != 0)
-        say_error("cannot write %s to stdout", metric->metric);
+    if (!line) {
+        say_error("out of memory");
+        abort();
+    }
+    (void)json_dumpf(line, stdout, JSON_COMPACT | JSON_REAL_PRECISION(6));
     fputc('\n', stdout);
-    fflush(stdout);
+    (void)out_flush(); /* main() tells */
     json_decref(line);
+}
+
+int out_flush(void)
+{
+    static int first;
+    int failed = fflush(stdout) != 0 ? errno : 0;
+    if (!failed && ferror(stdout))
+        failed = EIO;
+    if (first == 0)
+        first = failed;
+    return -first;
 }
 
 static int compare(const void *a, const void *b)

@@ -55,7 +55,7 @@ struct trace_gen_options {
     uint32_t block_tokens;
 };
 /* Writes conversations of several turns that share system prompts; the same options give the same
- * bytes. 0, -ENOMEM, -EIO. */
+ * bytes. 0, -ENOMEM, or what writing failed with. */
 BENCH_MUST_USE int trace_generate(const struct trace_gen_options *options, FILE *to);
 /* The same for another kind of workload: -EINVAL when there is none of that name. */
 BENCH_MUST_USE int trace_generate_kind(const struct trace_gen_options *options, const char *kind,

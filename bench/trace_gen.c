@@ -165,6 +165,7 @@ static int write_turn(struct gen *gen, struct talk *talk, FILE *to)
     int rc = talk_reserve(talk, blocks);
     if (rc < 0)
         return rc;
+    errno = 0;
     for (uint32_t i = talk->whole_blocks; i < blocks; i++)
         talk->ids[i] = gen->next_id++;
 
@@ -173,8 +174,8 @@ static int write_turn(struct gen *gen, struct talk *talk, FILE *to)
     fputs("\"hash_ids\": [", to);
     for (uint32_t i = 0; i < blocks; i++)
         fprintf(to, "%s%" PRIu64, i ? ", " : "", talk->ids[i]);
-    if (fputs("]}\n", to) < 0)
-        return -EIO;
+    if (fputs("]}\n", to) < 0 || ferror(to))
+        return errno ? -errno : -EIO;
 
     talk->whole_blocks = talk->tokens / gen->block_tokens;
     talk->tokens += answer;
@@ -213,7 +214,5 @@ int trace_generate(const struct trace_gen_options *options, FILE *to)
     while (gen.n_talks > 0)
         talk_free(gen.heap[--gen.n_talks]);
     free(gen.heap);
-    if (rc == 0 && (fflush(to) != 0 || ferror(to)))
-        rc = -EIO;
-    return rc;
+    return rc == 0 && fflush(to) != 0 ? -errno : rc;
 }

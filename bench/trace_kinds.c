@@ -474,5 +474,7 @@ int trace_generate_kind(const struct trace_gen_options *options, const char *kin
         at_ms += exponential(m, GAP_MEAN_MS);
     }
     maker_free(m);
-    return fflush(to) != 0 || ferror(to) ? -EIO : 0;
+    if (fflush(to) != 0)
+        return -errno;
+    return ferror(to) ? -EIO : 0;
 }

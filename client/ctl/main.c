@@ -6,6 +6,7 @@
 
 #include "ctl.h"
 #include "near.h"
+#include "stdfds.h"
 
 static const struct ctl_cmd commands[] = {
     {"ping", cmd_ping},       {"stats", cmd_stats},   {"top", cmd_top},       {"ns", cmd_ns},
@@ -107,6 +108,11 @@ static int run(struct ctl *ctl, int argc, char **argv)
 int main(int argc, char **argv)
 {
     static const struct option options[] = {CTL_COMMON_OPTIONS, {0}};
+    const int held = stdfds_hold();
+    if (held < 0) {
+        ctl_error("%s", strerror(-held));
+        return CTL_FAILED;
+    }
     struct ctl ctl = {.timeout_ms = KVC_DEADLINE_DEFAULT_MS, .colour = wants_colour()};
     int rc = ctl_options(&ctl, argc, argv, "+:h", options, help, NULL, NULL);
     if (rc == 0)

@@ -121,6 +121,13 @@ for command in "trace dump" "stats --json" "stats" "ns --json" "--help"; do
     grep -q "stdout: No space left" "$dir/said" || fail "$command: $(cat "$dir/said")"
     ! grep -q "replay" "$dir/said" || fail "$command into a full device claims success"
 done
+for command in "stats --json" "stats" "ns --json" "ns" "ping"; do
+    got=0
+    # shellcheck disable=SC2086 # a command and its arguments
+    "$bin/kvcachectl" $command >&- 2>"$dir/said" || got=$?
+    [ "$got" = 5 ] || fail "$command with stdout closed exited with $got"
+    grep -q "stdout: Bad file descriptor" "$dir/said" || fail "$command: $(cat "$dir/said")"
+done
 blocks "$dir/first.jsonl" >"$dir/first.ids"
 blocks "$dir/dump.jsonl" >"$dir/dump.ids"
 [ "$(wc -l <"$dir/dump.ids")" -gt 100 ] || fail "only $(wc -l <"$dir/dump.ids") requests in the dump"

@@ -43,6 +43,28 @@ for kind in ended:0.5 continue:1 soon:1 scan:1; do
     go 0 empty.jsonl --capacity 'host=1 block,nvme=2 blocks' --write-budget 1 --hints "$kind"
 done
 
+# What does not arrive is said, whatever was to be printed.
+into() { # WHERE ARGUMENT...
+    where=$1 why=$2 code=0
+    shift 2
+    if [ "$where" = closed ]; then
+        "$bench" "$@" >&- 2>out || code=$?
+    else
+        "$bench" "$@" >"$where" 2>out || code=$?
+    fi
+    [ "$code" = 5 ] || fail "$* into $where: exit code $code, expected 5"
+    says "stdout: $why"
+    [ "$(grep -c stdout out)" = 1 ] || fail "$* into $where: it says so more than once"
+}
+for words in 'simulate trace.jsonl' 'simulate trace.jsonl --json' 'simulate --decisions 100' \
+    'simulate --help' 'gen --requests 1' 'gen --requests 1 --kind loop' 'gen --requests 1000' \
+    'gen --kind list' 'replay --help' '--help' '--version'; do
+    # shellcheck disable=SC2086 # a command and its arguments
+    into /dev/full 'No space left on device' $words
+    # shellcheck disable=SC2086
+    into closed 'Bad file descriptor' $words
+done
+
 # Hints go to policies that heed them; where none does they are an error.
 go 2 trace.jsonl --policy published-lru,belady,arc --hints ended:1
 says '--hints ended:1: none of the policies heeds hints'

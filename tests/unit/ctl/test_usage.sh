@@ -160,4 +160,19 @@ done
 expect 3 "$PWD/other" --socket "$PWD/other" ping
 expect 3 "$PWD/other" ping --socket "$PWD/other"
 
+# With stdout closed, and nothing that is opened in its place.
+gpt2=$KVC_SOURCE_DIR/tests/unit/ctl/configs/gpt2.json
+for words in --help --version "size --config $gpt2 --context 8K" \
+    "size --config $gpt2 --context 8K --json"; do
+    # shellcheck disable=SC2086 # a command and its arguments
+    said=$("$ctl" $words 2>&1 >&-)
+    case $?:$said in
+    "5:kvcachectl"*"stdout: Bad file descriptor") ;;
+    *)
+        echo "kvcachectl $words without stdout: '$said'"
+        failures=$((failures + 1))
+        ;;
+    esac
+done
+
 exit $((failures > 0))
