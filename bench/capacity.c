@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,10 +39,28 @@ static int parse_blocks(const char *text, uint64_t *ret_blocks)
     return rc == 0 && *ret_blocks == 0 ? -ERANGE : rc;
 }
 
+/* "5" could be any of three. */
+static int refuse_bare(uint64_t n, char *why)
+{
+    char share[24] = "5", size[40];
+    if (n >= 1 && n <= 100)
+        snprintf(share, sizeof(share), "%" PRIu64, n);
+    snprintf(size, sizeof(size), "%" PRIu64 "%s", n, n <= 1024 ? "GiB" : "B");
+    snprintf(why, CAPACITY_WHY_BYTES,
+             "'%" PRIu64
+             "' does not say of what: give a share of the trace's unique blocks (%s%%), a "
+             "size (%s), or a number of blocks (%" PRIu64 " blocks)",
+             n, share, size, n);
+    return -EINVAL;
+}
+
 static int parse_room(const char *text, char *why, struct capacity_room *ret_room)
 {
     struct capacity_room room = {0};
     const char *unit_why = "";
+    uint64_t bare;
+    if (units_parse_count(text, &bare, NULL) == 0 && bare > 0)
+        return refuse_bare(bare, why);
     int rc = parse_percent(text, &room.percent);
     if (rc == -EINVAL)
         rc = parse_blocks(text, &room.blocks);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Capacities as they are asked for: "1%" of a trace's unique blocks, "64GiB", "2000 blocks", and
- * those of several tiers, "hbm=1%,host=5%,nvme=20%". Pure. */
+ * those of several tiers, "hbm=1%,host=5%,nvme=20%". A number alone is none of them. Pure. */
 #ifndef BENCH_CAPACITY_H
 #define BENCH_CAPACITY_H
 

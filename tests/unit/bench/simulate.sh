@@ -103,6 +103,14 @@ for bad in soon:1, soon:1,0 soon:1,x soon:1,1e9 soon:1,5,6; do
     says '^kvcachebench simulate: --hints soon:Q,.*between 0.001 and 4e+06$'
 done
 
+# A number alone is no capacity; in replay neither.
+go 2 trace.jsonl --capacity 5
+says "--capacity: '5' does not say of what: .*(5%).*(5GiB).*(5 blocks)"
+code=0
+"$bench" replay trace.jsonl --capacity host=5,nvme=10% >out 2>&1 || code=$?
+[ "$code" = 2 ] || fail "replay --capacity host=5,nvme=10%: exit code $code"
+says "--capacity: '5' does not say of what"
+
 # --admit-all is for policies that judge, in memory alone.
 go 2 trace.jsonl --policy published,lru --admit-all
 says '--admit-all: none of the policies judges'

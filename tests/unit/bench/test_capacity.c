@@ -30,7 +30,7 @@ START_TEST(a_size_holds_whole_slots)
 {
     ck_assert_uint_eq(blocks_of("1MiB", 4096), 256);
     ck_assert_uint_eq(blocks_of("1MiB", 4097), 128);
-    ck_assert_uint_eq(blocks_of("4097", 100), 1);
+    ck_assert_uint_eq(blocks_of("4097B", 100), 1);
     ck_assert_uint_eq(blocks_of("host=64GiB", 2 << 20), 32768);
 }
 END_TEST
@@ -79,6 +79,27 @@ START_TEST(memory_of_a_device_is_a_tier_of_its_own)
 }
 END_TEST
 
+START_TEST(a_number_alone_is_refused_with_what_it_could_be)
+{
+    static const struct {
+        const char *text, *why;
+    } bare[] = {
+        {"5",
+         "'5' does not say of what: give a share of the trace's unique blocks (5%), a size (5GiB), "
+         "or a number of blocks (5 blocks)"},
+        {"10%,host=2000", "'2000' does not say of what: give a share of the trace's unique blocks "
+                          "(5%), a size (2000B), or a number of blocks (2000 blocks)"},
+        {"host=1%,nvme=18446744073709551615",
+         "'18446744073709551615' does not say of what: give a share of the trace's unique blocks "
+         "(5%), a size (18446744073709551615B), or a number of blocks (18446744073709551615 "
+         "blocks)"}};
+    for (size_t i = 0; i < sizeof(bare) / sizeof(bare[0]); i++) {
+        ck_assert_int_eq(capacity_parse_list(bare[i].text, why, list, &n), -EINVAL);
+        ck_assert_str_eq(why, bare[i].why);
+    }
+}
+END_TEST
+
 START_TEST(refuses_what_is_no_capacity)
 {
     static const char *const wrong[] = {"",
@@ -124,6 +145,7 @@ int main(void)
     tcase_add_test(tc, a_list_is_a_sweep_and_keeps_the_texts);
     tcase_add_test(tc, two_tiers_are_one_capacity);
     tcase_add_test(tc, memory_of_a_device_is_a_tier_of_its_own);
+    tcase_add_test(tc, a_number_alone_is_refused_with_what_it_could_be);
     tcase_add_test(tc, refuses_what_is_no_capacity);
     Suite *suite = suite_create("capacity");
     suite_add_tcase(suite, tc);
