@@ -68,7 +68,9 @@ static const char help[] =
     "  --svg FILE          plot the hit ratio over capacity, a line for each policy\n"
     "  --decisions N       no trace: how much processor time a policy takes to evict a block when "
     "N\n"
-    "                      are cached (of made-up conversations), its bookkeeping in it\n"
+    "                      are cached (of made-up conversations), its bookkeeping in it; goes "
+    "with\n"
+    "                      --policy (the daemon's own), --block-..., --model, --seed and --json\n"
     "  --json              one JSON object per line on stdout, nothing else there\n"
     "\n"
     "Exit codes: 0 good, 2 usage, 5 other.\n"
@@ -92,10 +94,31 @@ struct args {
     struct sim_cost cost;
     uint64_t block_bytes, block_tokens, requests, seed, keep_percent, decisions;
     double write_budget;
+    const char *of_trace; /* an option that has a sense with a trace only, if there was one */
     bool nvme_asked, admit_all, json;
 };
 
 /* ---- options ---- */
+
+static const struct option options[] = {
+    {"policy", required_argument, NULL, 'p'},
+    {"capacity", required_argument, NULL, 'c'},
+    {"hints", required_argument, NULL, 'H'},
+    {"write-budget", required_argument, NULL, 'w'},
+    {"keep-percent", required_argument, NULL, 'k'},
+    {"block-tokens", required_argument, NULL, 't'},
+    {"block-bytes", required_argument, NULL, 'b'},
+    {"model", required_argument, NULL, 'm'},
+    {"cost", required_argument, NULL, 'C'},
+    {"seed", required_argument, NULL, 's'},
+    {"requests", required_argument, NULL, 'n'},
+    {"decisions", required_argument, NULL, 'd'},
+    {"admit-all", no_argument, NULL, 'a'},
+    {"svg", required_argument, NULL, 'S'},
+    {"json", no_argument, NULL, 'j'},
+    {"help", no_argument, NULL, 'h'},
+    {0},
+};
 
 static bool is_published(const char *name)
 {
@@ -222,9 +245,19 @@ static int take_cost(struct args *args, const char *text)
     return 0;
 }
 
+/* What --decisions would not heed. */
+static void note_of_trace(struct args *args, int c)
+{
+    static const char of_trace[] = "cHwkCnaS";
+    for (size_t i = 0; options[i].name && strchr(of_trace, c); i++)
+        if (options[i].val == c)
+            args->of_trace = options[i].name;
+}
+
 static int take_option(void *ctx, int c, char **argv)
 {
     struct args *args = ctx;
+    note_of_trace(args, c);
     switch (c) {
     case 'p':
         return take_policies(args, optarg);
@@ -307,6 +340,19 @@ static int check_effect(const struct args *args)
     return 0;
 }
 
+static int check_decisions(const struct args *args)
+{
+    if (args->of_trace)
+        return say_usage("--%s goes with a trace, and --decisions has none; leave one away",
+                         args->of_trace);
+    for (size_t i = 0; i < args->n_policies; i++)
+        if (!policy_by_name(args->policy[i])) /* the bound decides nothing in time */
+            return say_usage("--policy %s: --decisions is about the daemon's own policies, such as "
+                             "default and lru",
+                             args->policy[i]);
+    return 0;
+}
+
 /* What no single option can say. */
 static int check_args(struct args *args)
 {
@@ -322,6 +368,8 @@ static int check_args(struct args *args)
                          args->block_bytes, KVC_BLOCK_BYTES_MAX);
     if (args->n_policies == 0)
         args->policy[args->n_policies++] = "default";
+    if (args->decisions)
+        return check_decisions(args);
     int rc = args->n_capacities ? 0 : take_capacity(args, "1%,2%,5%,10%,20%,50%");
     if (rc == 0)
         rc = check_storage(args);
@@ -331,23 +379,6 @@ static int check_args(struct args *args)
 /* 0, an enum bench_exit, or -1 when --help was printed. */
 static int parse_args(int argc, char **argv, struct args *args)
 {
-    static const struct option options[] = {{"policy", required_argument, NULL, 'p'},
-                                            {"capacity", required_argument, NULL, 'c'},
-                                            {"hints", required_argument, NULL, 'H'},
-                                            {"write-budget", required_argument, NULL, 'w'},
-                                            {"keep-percent", required_argument, NULL, 'k'},
-                                            {"block-tokens", required_argument, NULL, 't'},
-                                            {"block-bytes", required_argument, NULL, 'b'},
-                                            {"model", required_argument, NULL, 'm'},
-                                            {"cost", required_argument, NULL, 'C'},
-                                            {"seed", required_argument, NULL, 's'},
-                                            {"requests", required_argument, NULL, 'n'},
-                                            {"decisions", required_argument, NULL, 'd'},
-                                            {"admit-all", no_argument, NULL, 'a'},
-                                            {"svg", required_argument, NULL, 'S'},
-                                            {"json", no_argument, NULL, 'j'},
-                                            {"help", no_argument, NULL, 'h'},
-                                            {0}};
     const int rc = opt_each(argc, argv, options, help, NULL, take_option, args);
     if (rc != 0)
         return rc;
@@ -502,8 +533,7 @@ static int time_decisions(const struct args *args)
         rc = hits ? 0 : -ENOMEM;
     }
     for (size_t i = 0; rc == 0 && i < args->n_policies; i++)
-        if (policy_by_name(args->policy[i])) /* the bound decides nothing in time */
-            rc = time_policy(args, forest, hits, args->policy[i]);
+        rc = time_policy(args, forest, hits, args->policy[i]);
     if (rc < 0)
         say_error("%s", strerror(-rc));
     free(hits);

@@ -111,6 +111,21 @@ code=0
 [ "$code" = 2 ] || fail "replay --capacity host=5,nvme=10%: exit code $code"
 says "--capacity: '5' does not say of what"
 
+# --decisions takes nothing that it would not heed, and no policy that decides nothing in time.
+for words in '--svg x.svg' '--hints ended:1' '--capacity 10%' '--capacity host=1%,nvme=10%' \
+    '--write-budget 1' '--keep-percent 5' '--cost 1' '--requests 5' '--admit-all'; do
+    # shellcheck disable=SC2086 # an option and its value
+    go 2 --decisions 100 $words
+    says "^kvcachebench simulate: ${words%% *} goes with a trace, and --decisions has none"
+done
+for policy in published-arc belady; do
+    go 2 --decisions 100 --policy lru,$policy
+    says "--policy $policy: --decisions is about the daemon's own policies"
+done
+go 2 --decisions 100 --policy published
+go 0 --decisions 100 --policy lru,arc --block-bytes 4KiB --seed 3 --json
+says '"policy":"arc"'
+
 # --admit-all is for policies that judge, in memory alone.
 go 2 trace.jsonl --policy published,lru --admit-all
 says '--admit-all: none of the policies judges'
