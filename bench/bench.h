@@ -68,6 +68,8 @@ BENCH_MUST_USE int opt_count(const char *name, const char *text, uint64_t min, u
 BENCH_MUST_USE int opt_seconds(const char *name, const char *text, double *ret);
 BENCH_MUST_USE int opt_number(const char *name, const char *text, double min, double max,
                               double *ret);
+/* Whether the text is a number from min to max; opt_number() without a message. */
+BENCH_MUST_USE bool opt_is_number(const char *text, double min, double max, double *ret);
 /* "64KiB,2MiB": up to `max` sizes. */
 BENCH_MUST_USE int opt_bytes_list(const char *name, const char *text, uint64_t *list, size_t max,
                                   size_t *ret_n);

@@ -120,14 +120,21 @@ int opt_count(const char *name, const char *text, uint64_t min, uint64_t max, ui
     return 0;
 }
 
-int opt_number(const char *name, const char *text, double min, double max, double *ret)
+bool opt_is_number(const char *text, double min, double max, double *ret)
 {
     char *end;
     errno = 0;
-    double value = strtod(text, &end);
+    const double value = strtod(text, &end);
     if (end == text || *end != '\0' || errno != 0 || !isfinite(value) || value < min || value > max)
-        return say_usage("--%s %s: must be a number between %g and %g", name, text, min, max);
+        return false;
     *ret = value;
+    return true;
+}
+
+int opt_number(const char *name, const char *text, double min, double max, double *ret)
+{
+    if (!opt_is_number(text, min, max, ret))
+        return say_usage("--%s %s: must be a number between %g and %g", name, text, min, max);
     return 0;
 }
 

@@ -18,7 +18,8 @@
 #define BELADY       "belady"
 #define PUBLISHED    "published"
 #define SOON_S       60.0 /* what 'soon' is, unless it is said */
-#define SOON_MAX_S   4e6  /* 32 bits of ms */
+#define SOON_MIN_S   0.001
+#define SOON_MAX_S   4e6 /* 32 bits of ms */
 
 static const char help[] =
     "Usage: kvcachebench simulate TRACE [OPTIONS]\n"
@@ -209,22 +210,26 @@ static int take_hints(struct args *args, const char *text)
 {
     const char *colon = strchr(text, ':'), *comma = colon ? strchr(colon, ',') : NULL;
     if (!colon || !hint_kind(text, (size_t)(colon - text), &args->hints.kind))
-        return say_usage("--hints %s: must be ended:Q, continue:Q, soon:Q or scan:Q, as in "
+        return say_usage("--hints '%s': must be ended:Q, continue:Q, soon:Q or scan:Q, as in "
                          "ended:0.9",
                          text);
     if (comma && args->hints.kind != POLICY_ADVICE_SOON)
-        return say_usage("--hints %s: only soon has a time, as in soon:0.9,30", text);
+        return say_usage("--hints '%s': only soon has a time, as in soon:0.9,30", text);
     char right[32];
     const int n = comma ? (int)(comma - colon) - 1 : (int)strlen(colon + 1);
-    if ((size_t)snprintf(right, sizeof(right), "%.*s", n, colon + 1) >= sizeof(right))
-        return say_usage("--hints %s: how often they are right is a number between 0 and 1", text);
     double seconds = SOON_S;
-    int rc = opt_number("hints", right, 0, 1, &args->hints.right);
-    if (rc == 0 && comma)
-        rc = opt_number("hints soon:Q,", comma + 1, 0.001, SOON_MAX_S, &seconds);
+    if ((size_t)snprintf(right, sizeof(right), "%.*s", n, colon + 1) >= sizeof(right) ||
+        !opt_is_number(right, 0, 1, &args->hints.right))
+        return say_usage("--hints '%s': how often they are right must be a number between 0 and 1, "
+                         "as in %.*s:0.9",
+                         text, (int)(colon - text), text);
+    if (comma && !opt_is_number(comma + 1, SOON_MIN_S, SOON_MAX_S, &seconds))
+        return say_usage("--hints '%s': how soon must be a number of seconds between %g and %.0f, "
+                         "as in soon:0.9,30",
+                         text, SOON_MIN_S, SOON_MAX_S);
     args->hints.within_ms = (uint32_t)(seconds * 1e3 + 0.5);
     args->hints_text = text;
-    return rc;
+    return 0;
 }
 
 static int take_model(struct args *args, const char *name)
@@ -331,7 +336,7 @@ static int check_storage(const struct args *args)
 static int check_effect(const struct args *args)
 {
     if (args->hints_text && !any_policy(args, heeds_hints))
-        return say_usage("--hints %s: none of the policies heeds hints; take 'default' or 'lru'",
+        return say_usage("--hints '%s': none of the policies heeds hints; take 'default' or 'lru'",
                          args->hints_text);
     if (args->admit_all && has_nvme(args))
         return say_usage("--admit-all: with nvme= every block comes in anyway; leave one away");

@@ -67,7 +67,7 @@ done
 
 # Hints go to policies that heed them; where none does they are an error.
 go 2 trace.jsonl --policy published-lru,belady,arc --hints ended:1
-says '--hints ended:1: none of the policies heeds hints'
+says "--hints 'ended:1': none of the policies heeds hints"
 go 0 trace.jsonl --capacity 10% --policy default,lru,published-lru,belady --hints ended:1 --json
 says '"policy":"default".*"hints":"ended:1"'
 says '"policy":"lru".*"hints":"ended:1"'
@@ -88,19 +88,19 @@ go 0 trace.jsonl --capacity 10% --policy default --hints soon:1,0.001 --json
 cp out never
 go 0 trace.jsonl --capacity 10% --policy default --hints soon:1,1000000 --json
 ! cmp -s out never || fail 'soon is soon, however long it is'
-for bad in ended soon: never:1 ':1' ended: ,; do
+for bad in ended never:1 ':1' ,; do
     go 2 trace.jsonl --hints "$bad"
-    says "^kvcachebench simulate: --hints.*\(must be ended:Q, continue:Q, soon:Q or scan:Q\|between 0 and 1\)"
+    says "^kvcachebench simulate: --hints '$bad': must be ended:Q, continue:Q, soon:Q or scan:Q"
 done
-for bad in soon:1.1 soon:-1,5 scan:x soon:,5 scan:00000000000000000000000000000000000; do
+for bad in soon:1.1 soon:-1,5 scan:x soon:,5 soon: ended: scan:00000000000000000000000000000000000; do
     go 2 trace.jsonl --hints "$bad"
-    says '^kvcachebench simulate: --hints.*between 0 and 1$'
+    says "^kvcachebench simulate: --hints '$bad': how often they are right must be a number between 0 and 1, as in ${bad%%:*}:0.9$"
 done
 go 2 trace.jsonl --hints scan:0.9,30
-says '--hints scan:0.9,30: only soon has a time, as in soon:0.9,30$'
+says "--hints 'scan:0.9,30': only soon has a time, as in soon:0.9,30$"
 for bad in soon:1, soon:1,0 soon:1,x soon:1,1e9 soon:1,5,6; do
     go 2 trace.jsonl --hints "$bad"
-    says '^kvcachebench simulate: --hints soon:Q,.*between 0.001 and 4e+06$'
+    says "^kvcachebench simulate: --hints '$bad': how soon must be a number of seconds between 0.001 and 4000000, as in soon:0.9,30$"
 done
 
 # A number alone is no capacity; in replay neither.
