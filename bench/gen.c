@@ -17,8 +17,7 @@ static const char help[] =
     "same\n"
     "trace.\n"
     "\n"
-    "  --kind KIND       talks (the default), documents, drift, scans, agents, phases, uniform,\n"
-    "                    loop, batch, mixed; 'list' says what each is like\n"
+    "  --kind KIND       one of those below (default talks); 'list' prints them alone\n"
     "  --requests N      how many requests (default 4000)\n"
     "  --seed S          which trace (default 1)\n"
     "  --block-tokens N  tokens that one hash id stands for (default 512)\n"
@@ -30,12 +29,12 @@ static const char help[] =
 
 static const char talks[] = "talks";
 
-static int list_kinds(void)
+static int list_kinds(const char *indent)
 {
     const char *name, *text;
-    printf("%-9s  several turns each, from shared system prompts\n", talks);
+    printf("%s%-9s  several turns each, from shared system prompts\n", indent, talks);
     for (unsigned i = 0; (name = trace_kind(i, &text)) != NULL; i++)
-        printf("%-9s  %s\n", name, text);
+        printf("%s%-9s  %s\n", indent, name, text);
     return BENCH_OK;
 }
 
@@ -97,7 +96,8 @@ int cmd_gen(int argc, char **argv)
             break;
         case 'h':
             fputs(help, stdout);
-            return BENCH_OK;
+            puts("\nKinds:");
+            return list_kinds("  ");
         default:
             return opt_unknown(c, argv);
         }
@@ -105,7 +105,7 @@ int cmd_gen(int argc, char **argv)
     if (rc == 0 && optind < argc)
         rc = say_usage("'%s' is not understood", argv[optind]);
     if (rc == 0 && strcmp(kind, "list") == 0)
-        return list_kinds();
+        return list_kinds("");
     if (rc == 0)
         rc = check_kind(kind);
     if (rc != 0)

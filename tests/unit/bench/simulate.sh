@@ -43,6 +43,15 @@ for kind in ended:0.5 continue:1 soon:1 scan:1; do
     go 0 empty.jsonl --capacity 'host=1 block,nvme=2 blocks' --write-budget 1 --hints "$kind"
 done
 
+# The kinds of gen, in its help and alone.
+"$bench" gen --kind list >kinds
+"$bench" gen --help | sed '1,/^Kinds:$/d; s/^  //' >out
+cmp -s kinds out || fail "gen --help lists other kinds than --kind list: $(cat kinds)"
+grep -q '^questions ' kinds || fail 'no kind questions'
+while read -r kind _; do
+    "$bench" gen --kind "$kind" --requests 1 >out 2>&1 || fail "gen --kind $kind"
+done <kinds
+
 # What does not arrive is said, whatever was to be printed.
 into() { # WHERE ARGUMENT...
     where=$1 why=$2 code=0
