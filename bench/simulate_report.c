@@ -73,6 +73,7 @@ void sim_report_json(const struct sim_result *result)
 struct layout {
     int policy, capacity;
     bool nvme, hints;
+    bool losses; /* hits that cost more than computing them does; not a column */
 };
 
 static int wider(int width, const char *text)
@@ -89,17 +90,41 @@ static struct layout layout_of(const struct sim_result *results, size_t n)
         layout.capacity = wider(layout.capacity, results[i].capacity);
         layout.nvme |= results[i].nvme_blocks > 0;
         layout.hints |= results[i].hints != NULL;
+        layout.losses |= results[i].times.time_hit_ratio < 0;
     }
     return layout;
 }
 
+/* A number in a column of so many characters, whatever it is. */
+struct cell {
+    char text[16];
+};
+
+/* Six: what reading costs may be many times what computing does. */
+static struct cell saved(double ratio)
+{
+    struct cell cell;
+    snprintf(cell.text, sizeof(cell.text), ratio >= 0 ? "%.4f" : "%.3f", ratio);
+    if (ratio < -9.9994)
+        snprintf(cell.text, sizeof(cell.text), "<-9.99");
+    return cell;
+}
+
+/* Eight. */
+static struct cell seconds(double s)
+{
+    struct cell cell;
+    snprintf(cell.text, sizeof(cell.text), s < 9999.9994 ? "%.3f" : "%.2e", s);
+    return cell;
+}
+
 static void row(const struct layout *layout, const struct sim_result *r)
 {
-    printf("%-*s %-*s %9" PRIu64 "  %6.4f %6.4f %6.4f  %8.3f %8.3f %8.3f %8.3f  %7.2f",
-           layout->policy, r->policy, layout->capacity, r->capacity,
-           r->host_blocks + r->nvme_blocks, sim_hit_ratio(r), r->times.token_hit_ratio,
-           r->times.time_hit_ratio, r->times.mean_s, r->times.p50_s, r->times.p95_s, r->times.p99_s,
-           accesses_per_s(r) * 1e-6);
+    printf("%-*s %-*s %9" PRIu64 "  %6.4f %6.4f %6s  %8s %8s %8s %8s  %7.2f", layout->policy,
+           r->policy, layout->capacity, r->capacity, r->host_blocks + r->nvme_blocks,
+           sim_hit_ratio(r), r->times.token_hit_ratio, saved(r->times.time_hit_ratio).text,
+           seconds(r->times.mean_s).text, seconds(r->times.p50_s).text,
+           seconds(r->times.p95_s).text, seconds(r->times.p99_s).text, accesses_per_s(r) * 1e-6);
     if (layout->nvme)
         printf("  %5.3f  %5.3f   %5.3f  %5.3f", per_access(r, r->counts.host_hits),
                per_access(r, r->counts.nvme_hits), writes_per_access(r),
@@ -120,6 +145,8 @@ void sim_report_table(const struct sim_result *results, size_t n)
         row(&layout, &results[i]);
     puts("\nhits, tokens, time: the part of blocks, of prompt tokens, of the time without a cache "
          "that is saved\nTTFT: simulated mean, in seconds; --help says how");
+    if (layout.losses)
+        puts("time below 0: with this --cost, reading what hits takes longer than computing it");
     if (layout.hints)
         puts("hints: what workers say of their chains; -: the policy does not heed it");
     if (layout.nvme)

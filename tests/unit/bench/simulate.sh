@@ -157,6 +157,19 @@ in_line
 go 0 trace.jsonl --capacity 'host=10%,nvme=123456789 blocks' --policy default,lru
 in_line
 
+# So they do when hits cost more than they save, however much.
+for cost in 1,0,0.001 1,0,0.0000000001 1,0,0.02 1e15,1e15; do
+    go 0 trace.jsonl --capacity 10% --policy default,published --cost $cost
+    in_line
+done
+go 0 trace.jsonl --capacity 10%,20% --cost 1,0,0.001
+says '^default .* <-9.99  '
+says '^time below 0: '
+go 0 trace.jsonl --capacity 10% --cost 1,0,0.001 --json
+says '"metric":"time_hit_ratio","value":-[0-9]'
+go 0 trace.jsonl --capacity 10%
+says_not 'below 0'
+
 # A trace may be named as one likes: the drawing is XML all the same.
 name=$(printf 'a\033<b>\001&\303\251\377.jsonl')
 cp trace.jsonl "$name"
