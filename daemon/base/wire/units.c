@@ -41,7 +41,9 @@ struct hint {
 #define WHY_BYTES    "a size is a number and a unit, such as '64GiB', '1.5TiB', '512MB' or '4096'"
 #define WHY_TIME     "a duration is a number and a unit, such as '250ms', '2s', '5min' or '7d'"
 #define WHY_COUNT    "a count is decimal digits alone, such as '4096'"
-#define WHY_RANGE    "the number is too large for 64 bits"
+#define MAX_BYTES    "a size is at most 18446744073709551615, or 16777215TiB"
+#define MAX_TIME     "a duration is at most 18446744073s, or 213503d" /* 64 bits of ns */
+#define MAX_COUNT    "a count is at most 18446744073709551615"
 #define WHY_FRACTION "at most 9 digits may follow the decimal point"
 
 #define HINT_K "a unit is written in full: KiB (1024 bytes) or kB (1000 bytes)"
@@ -114,13 +116,15 @@ struct number {
     const char *unit;
 };
 
-static int read_number(const char *s, struct number *ret, const char *why, const char **ret_why)
+/* `why` and `range`: what to say of what is no number, and of one that is too large. */
+static int read_number(const char *s, struct number *ret, const char *why, const char *range,
+                       const char **ret_why)
 {
     struct number num = {.scale = 1};
     if (!is_digit(*s))
         return refuse(-EINVAL, why, ret_why);
     if (!read_digits(&s, &num.whole))
-        return refuse(-ERANGE, WHY_RANGE, ret_why);
+        return refuse(-ERANGE, range, ret_why);
     if (*s == '.') {
         const char *first = ++s;
         if (!is_digit(*s))
@@ -139,8 +143,8 @@ static int read_number(const char *s, struct number *ret, const char *why, const
     return 0;
 }
 
-static int apply_unit(const struct number *num, const struct unit *unit, uint64_t *ret,
-                      const char **ret_why)
+static int apply_unit(const struct number *num, const struct unit *unit, const char *range,
+                      uint64_t *ret, const char **ret_why)
 {
     if (num->scale != 1 && unit->factor == 1)
         return refuse(-EINVAL, "a fraction needs a larger unit: '1.5GiB' or '1.5s', not '1.5'",
@@ -148,7 +152,7 @@ static int apply_unit(const struct number *num, const struct unit *unit, uint64_
     const u128 v =
         (u128)num->whole * unit->factor + (u128)num->fraction * unit->factor / num->scale;
     if (v > UINT64_MAX)
-        return refuse(-ERANGE, WHY_RANGE, ret_why);
+        return refuse(-ERANGE, range, ret_why);
     *ret = (uint64_t)v;
     return 0;
 }
@@ -156,13 +160,13 @@ static int apply_unit(const struct number *num, const struct unit *unit, uint64_
 int units_parse_bytes(const char *s, uint64_t *ret, const char **ret_why)
 {
     struct number num;
-    int r = read_number(s, &num, WHY_BYTES, ret_why);
+    int r = read_number(s, &num, WHY_BYTES, MAX_BYTES, ret_why);
     if (r < 0)
         return r;
     const struct unit *unit = find_unit(byte_units, num.unit[0] == '\0' ? "B" : num.unit);
     if (unit == NULL)
         return refuse(-EINVAL, find_hint(byte_hints, num.unit, WHY_BYTES), ret_why);
-    return apply_unit(&num, unit, ret, ret_why);
+    return apply_unit(&num, unit, MAX_BYTES, ret, ret_why);
 }
 
 int units_parse_duration(const char *s, uint64_t *ret_ns, const char **ret_why)
@@ -172,13 +176,13 @@ int units_parse_duration(const char *s, uint64_t *ret_ns, const char **ret_why)
         return 0;
     }
     struct number num;
-    int r = read_number(s, &num, WHY_TIME, ret_why);
+    int r = read_number(s, &num, WHY_TIME, MAX_TIME, ret_why);
     if (r < 0)
         return r;
     const struct unit *unit = find_unit(time_units, num.unit);
     if (unit == NULL)
         return refuse(-EINVAL, find_hint(time_hints, num.unit, WHY_TIME), ret_why);
-    return apply_unit(&num, unit, ret_ns, ret_why);
+    return apply_unit(&num, unit, MAX_TIME, ret_ns, ret_why);
 }
 
 int units_parse_count(const char *s, uint64_t *ret, const char **ret_why)
@@ -187,7 +191,7 @@ int units_parse_count(const char *s, uint64_t *ret, const char **ret_why)
     if (!is_digit(*s))
         return refuse(-EINVAL, WHY_COUNT, ret_why);
     if (!read_digits(&s, &v))
-        return refuse(-ERANGE, WHY_RANGE, ret_why);
+        return refuse(-ERANGE, MAX_COUNT, ret_why);
     if (*s != '\0')
         return refuse(-EINVAL, WHY_COUNT, ret_why);
     *ret = v;

@@ -125,6 +125,32 @@ START_TEST(counts_are_digits_alone)
 }
 END_TEST
 
+/* What is too large is answered with what is not. */
+static void names_largest(parser *parse, const char *text, const char *const *largest)
+{
+    uint64_t v;
+    const char *why = "";
+    ck_assert_int_eq(parse(text, &v, &why), -ERANGE);
+    for (; *largest; largest++) {
+        ck_assert_msg(strstr(why, *largest) != NULL, "'%s': no '%s' in: %s", text, *largest, why);
+        ck_assert_int_eq(parse(*largest, &v, NULL), 0);
+    }
+}
+
+START_TEST(what_is_too_large_is_told_the_largest)
+{
+    uint64_t v;
+    static const char *const times[] = {"18446744073s", "213503d", NULL};
+    static const char *const sizes[] = {"18446744073709551615", "16777215TiB", NULL};
+    static const char *const counts[] = {"18446744073709551615", NULL};
+    names_largest(units_parse_duration, "18446744073709551615ms", times);
+    names_largest(units_parse_duration, "99999999999999999999s", times);
+    names_largest(units_parse_bytes, "16777216TiB", sizes);
+    names_largest(units_parse_count, "18446744073709551616", counts);
+    ck_assert_int_eq(units_parse_duration("18446744074s", &v, NULL), -ERANGE);
+}
+END_TEST
+
 START_TEST(sizes_and_rates_are_shown)
 {
     char b[UNITS_TEXT_BYTES];
@@ -203,6 +229,7 @@ int main(void)
     tcase_add_test(tc, durations_are_read);
     tcase_add_test(tc, durations_without_a_clear_unit_are_refused);
     tcase_add_test(tc, counts_are_digits_alone);
+    tcase_add_test(tc, what_is_too_large_is_told_the_largest);
     tcase_add_test(tc, sizes_and_rates_are_shown);
     tcase_add_test(tc, durations_are_shown);
     tcase_add_test(tc, counts_have_separators);

@@ -93,6 +93,7 @@ expect 2 "has fewer" doc put book --ns 3 --tip abc
 expect 2 "must be from 1 to 100" doc put book --ns 3 --tip "$key" --priority 0
 expect 2 "must be from 1 to 100" conv save talk --ns 3 --tip "$key" --priority 101
 expect 2 "needs a unit" conv save talk --ns 3 --tip "$key" --ttl 5
+expect 2 "at most 18446744073s, or 213503d" conv save talk --ns 3 --tip "$key" --ttl 18446744073709551615ms
 expect 2 "how? Give --ttl" conv extend talk
 expect 2 "preload NAME --no-wait" conv extend talk
 expect 0 "conv extend NAME (--ttl TIME|none | --tip KEY" conv extend --help
