@@ -14,16 +14,19 @@ bool plain_steers(uint32_t code)
 
 char *plain(char *text)
 {
-    size_t left = strlen(text);
-    for (char *c = text; left > 0;) {
+    size_t left = strlen(text), n;
+    char *to = text;
+    for (const char *from = text; left > 0; from += n, left -= n) {
         uint32_t code;
-        size_t n = utf8_next(c, left, &code);
+        n = utf8_next(from, left, &code);
         if (n == 0 || plain_steers(code)) {
             n = n > 0 ? n : 1;
-            memset(c, '?', n);
+            *to++ = '?';
+            continue;
         }
-        c += n;
-        left -= n;
+        memmove(to, from, n);
+        to += n;
     }
+    *to = '\0';
     return text;
 }

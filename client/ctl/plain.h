@@ -10,7 +10,7 @@
 /* Whether a character could steer the terminal: C0, DEL and C1; and what changes the direction of
  * text (Bidi_Control of Unicode), by which a line shows as what it is not. */
 bool plain_steers(uint32_t code);
-/* Puts '?' for each byte of such a character, and of what is not UTF-8. Returns text. */
+/* Puts '?' for each such character, and for each byte of what is not UTF-8. Returns text. */
 char *plain(char *text);
 
 #endif

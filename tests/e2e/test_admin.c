@@ -700,7 +700,7 @@ START_TEST(names_and_what_a_file_says_do_not_steer_the_terminal)
     SAYS("document 'bo?[31mok'");
     ctl(&rig, 0, "doc put $(printf 'evil\\342\\200\\256koob') --ns %u --tip %s", kvc_ns_id(ns),
         hex(BLOCKS - 1));
-    SAYS("document 'evil???koob'");
+    SAYS("document 'evil?koob'");
     ctl(&rig, 0, "doc list ev --json");
     SAYS("\"evil\\u202ekoob\"");
     ctl(&rig, 2, "doc import $(printf 'no\\033[31mfile')");

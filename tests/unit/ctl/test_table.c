@@ -56,7 +56,7 @@ START_TEST(control_characters_do_not_reach_the_terminal)
     table_cell(table, "model");
     table_cell(table, "%s", "\033[2Jevil\n\xc2\x9b\xc3\xa9");
     char *text = printed(table, false);
-    ck_assert_str_eq(text, "model  ?[2Jevil???\xc3\xa9\n");
+    ck_assert_str_eq(text, "model  ?[2Jevil??\xc3\xa9\n");
     free(text);
     table_destroy(&table);
 }
@@ -91,7 +91,7 @@ START_TEST(columns_line_up_whatever_the_script)
 }
 END_TEST
 
-/* Each control between two letters; the last but one is C1 and no UTF-8. */
+/* Each control between two letters, and one mark for it; the last but one is C1 and no UTF-8. */
 START_TEST(text_does_not_change_direction)
 {
     static const char *const controls[] = {
@@ -101,9 +101,9 @@ START_TEST(text_does_not_change_direction)
         char text[16];
         snprintf(text, sizeof(text), "a%sb", controls[i]);
         plain(text);
-        ck_assert_uint_eq(strspn(text + 1, "?"), strlen(controls[i]));
+        ck_assert_uint_eq(strspn(text + 1, "?"), 1);
         ck_assert_int_eq(text[0], 'a');
-        ck_assert_int_eq(text[strlen(text) - 1], 'b');
+        ck_assert_str_eq(text + 2, "b");
     }
     char kept[] = "\xe2\x80\x8d\xe2\x80\xa6\xe2\x81\xaa"; /* beside them */
     ck_assert_str_eq(plain(kept), "\xe2\x80\x8d\xe2\x80\xa6\xe2\x81\xaa");

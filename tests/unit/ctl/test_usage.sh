@@ -142,7 +142,7 @@ EOF
 expect 2 "more than 8 EiB" size --config huge.json --context 4096
 expect 0 "absorbed K" size --config huge.json --context 1 --block-tokens 1 --kv-type int4
 sed 's/"gpt2"/"gpt\\u001b[31m\\u202e2"/' "$KVC_SOURCE_DIR/tests/unit/ctl/configs/gpt2.json" >steers.json
-expect 0 'gpt?[31m???2: 12 layers' size --config steers.json --context 8K
+expect 0 'gpt?[31m?2: 12 layers' size --config steers.json --context 8K
 expect 0 "301989888" size --config "$KVC_SOURCE_DIR/tests/unit/ctl/configs/gpt2.json" --context 8K --json
 expect 2 "is a directory" size --config . --context 1
 expect 2 "must be from 1 to" size --context 99999M
