@@ -245,8 +245,12 @@ static int take_number(const struct st_header *h, const char *key, uint32_t max,
 {
     const char *text = st_text(h, key);
     uint64_t value;
-    if (!text || units_parse_count(text, &value, NULL) < 0 || value > max)
-        return bad(why, "its '%s' is no whole number up to %u", key, max);
+    if (!text)
+        return bad(why, "its '%s' is missing", key);
+    if (units_parse_count(text, &value, NULL) < 0 || value > max)
+        return max == 0 ? bad(why, "its '%s' is '%.40s' and must be 0", key, text)
+                        : bad(why, "its '%s' is '%.40s' and must be a whole number from 0 to %u",
+                              key, text, max);
     *ret = (uint32_t)value;
     return 0;
 }

@@ -207,6 +207,14 @@ START_TEST(sizes_that_are_not_those_of_the_namespace_are_refused)
 }
 END_TEST
 
+START_TEST(a_number_that_is_wrong_is_told_what_is_right)
+{
+    refuses("first.0", "1", "its 'first.0' is '1' and must be 0");
+    refuses("first.1", "9", "its 'first.1' is '9' and must be a whole number from 0 to 1");
+    refuses("tokens", "-1", "its 'tokens' is '-1' and must be a whole number from 0 to 4294967295");
+}
+END_TEST
+
 /* The specification with a field more, or another one; in a group of it too. */
 static void refuses_spec(bool in_group, const char *field, json_t *value, const char *says)
 {
@@ -277,6 +285,7 @@ int main(void)
     tcase_add_test(tc, each_text_of_the_metadata_is_needed);
     tcase_add_test(tc, a_text_that_changed_on_the_way_is_refused);
     tcase_add_test(tc, sizes_that_are_not_those_of_the_namespace_are_refused);
+    tcase_add_test(tc, a_number_that_is_wrong_is_told_what_is_right);
     tcase_add_test(tc, fields_of_the_namespace_that_nobody_knows_are_refused);
     tcase_add_test(tc, what_is_wrong_in_a_group_is_named);
     tcase_add_test(tc, differences_are_named_and_costs_are_none);
