@@ -351,15 +351,16 @@ static int write_file(struct export *e)
 
 static void say_done(const struct export *e)
 {
-    char size[UNITS_TEXT_BYTES];
+    char size[UNITS_TEXT_BYTES], tokens[UNITS_COUNT_BYTES];
+    const uint32_t tensors = docfile_tensors(&e->doc, NULL);
     if (e->n.ctl->json) {
         json_print(json_pack("{s:s, s:s, s:I, s:I, s:b}", "name", e->doc.name, "file", e->path,
                              "tokens", (json_int_t)e->doc.tokens, "bytes", (json_int_t)e->total,
                              "portable", e->doc.keys_of_ids));
         return;
     }
-    printf("%s: %u tokens, %s in %u tensors\n", e->path, e->doc.tokens,
-           units_format_bytes(e->total, size), docfile_tensors(&e->doc, NULL));
+    printf("%s: %s tokens, %s in %u tensor%s\n", e->path, units_format_count(e->doc.tokens, tokens),
+           units_format_bytes(e->total, size), tensors, tensors == 1 ? "" : "s");
     if (!e->doc.keys_of_ids)
         puts(e->doc.ids ? "the engine makes keys in its own way: it can be imported where the "
                           "namespace's seed is the same"

@@ -349,7 +349,7 @@ static int put_name(struct import *m)
         .ttl_ms = m->n.ttl_ms != UINT64_MAX ? m->n.ttl_ms : 0,
         .tokens = m->doc.ids};
     struct kvc_named done;
-    char size[UNITS_TEXT_BYTES];
+    char size[UNITS_TEXT_BYTES], tokens[UNITS_COUNT_BYTES], all[UNITS_COUNT_BYTES];
     bool durable = true;
     int rc = put_durable(m, &options, &done);
     if (rc == KVC_E_BAD_ARGUMENT) { /* without a storage tier nothing can be durable */
@@ -364,15 +364,15 @@ static int put_name(struct import *m)
                              (json_int_t)kvc_ns_id(m->chain.ns), "tokens", (json_int_t)done.tokens,
                              "bytes", (json_int_t)done.bytes, "durable", durable));
     else
-        ctl_line("document '%s': %u tokens, %s in namespace %u%s", m->n.name, done.tokens,
-                 units_format_bytes(done.bytes, size), kvc_ns_id(m->chain.ns),
-                 durable ? ", on stable storage" : "");
+        ctl_line("document '%s': %s tokens, %s in namespace %u%s", m->n.name,
+                 units_format_count(done.tokens, tokens), units_format_bytes(done.bytes, size),
+                 kvc_ns_id(m->chain.ns), durable ? ", on stable storage" : "");
     if (done.tokens == m->doc.tokens)
         return CTL_OK;
     ctl_error(
-        "only %u of its %u tokens stayed: there is no room for all of it ('kvcachectl usage', "
+        "only %s of its %s tokens stayed: there is no room for all of it ('kvcachectl usage', "
         "'kvcachectl quota show'). Make some, and import it again",
-        done.tokens, m->doc.tokens);
+        units_format_count(done.tokens, tokens), units_format_count(m->doc.tokens, all));
     return CTL_FAILED;
 }
 

@@ -115,7 +115,7 @@ static const char *bytes_or_none(uint64_t bytes, char buf[UNITS_TEXT_BYTES])
 static int add(void *ctx, const struct kvc_name_info *x)
 {
     struct listing *l = ctx;
-    char text[UNITS_TEXT_BYTES];
+    char text[UNITS_TEXT_BYTES], count[UNITS_COUNT_BYTES];
     if (l->array) {
         json_t *item = info_json(x);
         if (item)
@@ -128,8 +128,8 @@ static int add(void *ctx, const struct kvc_name_info *x)
     table_cell(l->table, "%s%s%s", x->tenant[0] ? x->tenant : "-", x->sub[0] ? "/" : "", x->sub);
     table_cell(l->table, "%s", x->model[0] ? x->model : "-");
     table_cell(l->table, "%u", x->ns);
-    table_cell(l->table, "%u", x->tokens);
-    table_cell(l->table, "%u", x->tokens_cached);
+    table_cell(l->table, "%s", units_format_count(x->tokens, count));
+    table_cell(l->table, "%s", units_format_count(x->tokens_cached, count));
     table_cell(l->table, "%s", bytes_or_none(x->bytes, text));
     table_cell(l->table, "%s", bytes_or_none(x->bytes_in_memory, text));
     table_cell(l->table, "%s", bytes_or_none(x->bytes_on_disk, text));
@@ -245,17 +245,17 @@ int named_fail(const struct named *n, int error)
 
 static void print_put(const struct named *n, const struct kvc_named *done, uint32_t asked)
 {
-    char size[UNITS_TEXT_BYTES];
+    char size[UNITS_TEXT_BYTES], tokens[UNITS_COUNT_BYTES], all[UNITS_COUNT_BYTES];
     if (n->ctl->json)
         json_print(json_pack("{s:s, s:I, s:I, s:I}", "name", n->name, "tokens",
                              (json_int_t)done->tokens, "bytes", (json_int_t)done->bytes,
                              "tokens_asked", (json_int_t)asked));
     else
-        ctl_line("%s '%s': %u tokens, %s", chain_kind_name(n->kind), n->name, done->tokens,
-                 units_format_bytes(done->bytes, size));
+        ctl_line("%s '%s': %s tokens, %s", chain_kind_name(n->kind), n->name,
+                 units_format_count(done->tokens, tokens), units_format_bytes(done->bytes, size));
     if (done->tokens < asked)
-        ctl_error("only %u of %u tokens are cached, and the name stands for those", done->tokens,
-                  asked);
+        ctl_error("only %s of %s tokens are cached, and the name stands for those",
+                  units_format_count(done->tokens, tokens), units_format_count(asked, all));
 }
 
 int named_put(const struct named *n, const struct chain *chain, const struct kvc_name_info *old)

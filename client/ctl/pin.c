@@ -129,7 +129,7 @@ static int take_size(void *ctx, const struct kvc_pin_info *x)
 
 static int take_pin(const struct pin *p, const struct chain *chain)
 {
-    char size[UNITS_TEXT_BYTES];
+    char size[UNITS_TEXT_BYTES], tokens[UNITS_COUNT_BYTES];
     struct seek s = {.id = 0};
     int rc = kvc_pin(chain->ns, &chain->seq, p->memory, p->ttl_ms, &s.id);
     if (rc < 0)
@@ -141,8 +141,8 @@ static int take_pin(const struct pin *p, const struct chain *chain)
         json_print(json_pack("{s:I, s:I, s:I}", "pin", (json_int_t)s.id, "tokens",
                              (json_int_t)s.tokens, "bytes", (json_int_t)s.bytes));
     else
-        printf("pin %llu: %u tokens, %s\n", (unsigned long long)s.id, s.tokens,
-               units_format_bytes(s.bytes, size));
+        printf("pin %llu: %s tokens, %s\n", (unsigned long long)s.id,
+               units_format_count(s.tokens, tokens), units_format_bytes(s.bytes, size));
     return CTL_OK;
 }
 
@@ -225,6 +225,7 @@ static void add_row(struct listing *l, const struct listed *p)
 {
     const struct kvc_pin_info *x = &p->info;
     char tip[KEY_TEXT_BYTES], size[UNITS_TEXT_BYTES], left[UNITS_TEXT_BYTES];
+    char count[UNITS_COUNT_BYTES];
     key_format(x->tip, tip);
     if (l->array) {
         json_array_append_new(l->array, pin_json(p, tip));
@@ -234,7 +235,7 @@ static void add_row(struct listing *l, const struct listed *p)
     table_cell(l->table, "%s", x->principal);
     table_cell(l->table, "%s%s%s", x->tenant[0] ? x->tenant : "-", p->sub[0] ? "/" : "", p->sub);
     table_cell(l->table, "%u", x->ns);
-    table_cell(l->table, "%u", x->tokens);
+    table_cell(l->table, "%s", units_format_count(x->tokens, count));
     table_cell(l->table, "%s", units_format_bytes(x->bytes, size));
     table_cell(l->table, "%s", x->in_memory ? "memory" : "any tier");
     table_cell(l->table, "%s", x->left_ms ? units_format_duration_ms(x->left_ms, left) : "-");

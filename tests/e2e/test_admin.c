@@ -768,10 +768,12 @@ START_TEST(a_document_larger_than_memory_is_exported_and_imported)
     write_ids(&one, "large.json", 9, n * BT);
     ctl(&one, 0, "doc put large --ns %u --tokens large.json", kvc_ns_id(own));
     ctl(&one, 0, "doc export large large.safetensors");
-    SAYS("1024 tokens, 64.00 MiB");
+    SAYS("1,024 tokens, 64.00 MiB in 1 tensor\n");
+    ctl(&one, 0, "doc list");
+    SAYS(" 1,024 ");
     start_with(&other, "nvme.limit=256MiB");
     ctl(&other, 0, "doc import %s/large.safetensors", one.dir);
-    SAYS("document 'large': 1024 tokens, 64.00 MiB");
+    SAYS("document 'large': 1,024 tokens, 64.00 MiB");
     SAYS("on stable storage");
     ctl(&other, 0, "doc export large again.safetensors");
     kvc_close(&worker);
