@@ -9,7 +9,7 @@ static const char help[] =
     "Documents: KV that was computed once, to be used often, under a name. What it reaches is "
     "written\n"
     "to storage at once where there is any, is kept there as long as the name lasts, and is found\n"
-    "again after a restart; in memory alone it stays by its priority, or --pin. Documents behind "
+    "again after a restart; in memory alone it stays by its priority, or --pin. Documents behind\n"
     "one system prefix share its blocks.\n"
     "\n"
     "  put NAME      give this name to a sequence that is cached, or move it there\n"

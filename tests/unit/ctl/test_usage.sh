@@ -161,6 +161,17 @@ done
 expect 3 "$PWD/other" --socket "$PWD/other" ping
 expect 3 "$PWD/other" ping --socket "$PWD/other"
 
+# No line of prose is wider than a terminal of 100 columns; an example may be, for a key in it.
+for command in doc "doc put" "doc list" "doc show" "doc pin" "doc preload" "doc forget" "doc export" \
+    "doc import"; do
+    # shellcheck disable=SC2086 # a command and its verb
+    wide=$("$ctl" $command --help | awk 'length($0) > 100')
+    if [ -n "$wide" ]; then
+        echo "kvcachectl $command --help: more than 100 columns: $wide"
+        failures=$((failures + 1))
+    fi
+done
+
 # With stdout closed, and nothing that is opened in its place.
 gpt2=$KVC_SOURCE_DIR/tests/unit/ctl/configs/gpt2.json
 for words in --help --version "size --config $gpt2 --context 8K" \
