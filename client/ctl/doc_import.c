@@ -136,6 +136,25 @@ static int into_own(struct import *m)
     return rc < 0 ? ctl_fail(m->n.ctl, rc) : 0;
 }
 
+/* The only keys are those in the file, and nobody here would ask for them. */
+static int refuse_seed(const struct import *m)
+{
+    static const char other[] = "made with another seed than this namespace's (of another daemon, "
+                                "principal or tenant)";
+    if (m->doc.ids)
+        ctl_error("refused: the keys in %s were %s, and by the engine in a way of its own: they "
+                  "are not those of its token ids, so nobody here would find the blocks. Import "
+                  "it as the principal and tenant that it is of, into a daemon with the same "
+                  "secret (secret_file), or let the engine compute and store it here",
+                  m->path, other);
+    else
+        ctl_error("refused: the keys in %s were %s, and there are no token ids to make others of, "
+                  "so nobody here would find the blocks. Give it token ids where it comes from: "
+                  "'kvcachectl doc put %s --tokens FILE ...', then export it again",
+                  m->path, other, m->n.name);
+    return CTL_FAILED;
+}
+
 /* The keys under which the target's users will ask for it. */
 static int find_keys(struct import *m)
 {
@@ -149,17 +168,8 @@ static int find_keys(struct import *m)
         m->chain.ids = NULL;
         return rc;
     }
-    if (memcmp(print, m->doc.seed_print, sizeof(print)) != 0) {
-        ctl_error("refused: the keys in %s were made with another seed than this namespace's (of "
-                  "another daemon, principal or tenant), and %s, so nobody here would find the "
-                  "blocks. Give it token ids where it comes from: 'kvcachectl doc put %s "
-                  "--tokens FILE ...', then export it again",
-                  m->path,
-                  m->doc.ids ? "the engine makes keys in a way of its own"
-                             : "there are no token ids to make others of",
-                  m->n.name);
-        return CTL_FAILED;
-    }
+    if (memcmp(print, m->doc.seed_print, sizeof(print)) != 0)
+        return refuse_seed(m);
     m->chain.seq.tokens = m->doc.tokens;
     for (uint32_t g = 0; g < m->doc.spec.groups; g++) {
         const size_t bytes = (size_t)m->doc.group[g].keys * KVC_KEY_BYTES;

@@ -684,7 +684,26 @@ START_TEST(a_document_without_token_ids_comes_back_to_its_own_seed_only)
     start(&other);
     ctl(&other, 5, "doc import %s/book.safetensors", rig.dir);
     SAYS("another seed");
+    SAYS("Give it token ids where it comes from");
     ctl(&other, 1, "doc list");
+    rig_stop(&other);
+    rig_clean(&other);
+}
+END_TEST
+
+/* Its keys are not those of its token ids, so ids do not help, and that is not what is advised. */
+START_TEST(a_document_with_keys_of_an_engine_is_told_where_it_can_go)
+{
+    struct rig other = {.pid = 0};
+    write_ids(&rig, "ids.json", 77, TOKENS);
+    ctl(&rig, 0, "doc put book --ns %u --tip %s --tokens ids.json", kvc_ns_id(ns), hex(BLOCKS - 1));
+    ctl(&rig, 0, "doc export book book.safetensors");
+    SAYS("the engine makes keys in its own way");
+    start(&other);
+    ctl(&other, 5, "doc import %s/book.safetensors", rig.dir);
+    SAYS("into a daemon with the same secret");
+    SAYS_NOT("Give it token ids");
+    ctl(&rig, 0, "doc import book.safetensors --name again");
     rig_stop(&other);
     rig_clean(&other);
 }
@@ -952,6 +971,7 @@ int main(void)
     tcase_add_test(t, evicting_by_tenant_model_and_priority);
     tcase_add_test(t, a_document_goes_to_a_daemon_with_another_seed);
     tcase_add_test(t, a_document_without_token_ids_comes_back_to_its_own_seed_only);
+    tcase_add_test(t, a_document_with_keys_of_an_engine_is_told_where_it_can_go);
     tcase_add_test(t, names_and_what_a_file_says_do_not_steer_the_terminal);
     tcase_add_test(t, another_namespace_is_refused_and_each_difference_named);
     tcase_add_test(t, a_flipped_bit_is_found_and_nothing_named);
