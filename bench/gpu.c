@@ -205,7 +205,7 @@ static void print_text(const struct bench *b, const struct perf_side sides[4])
         printf("   wanted %.2f of %s: %s", wanted, is_emulated ? "memcpy" : "plain copy",
                (is_emulated ? by_memcpy : by_plain) >= wanted ? "good" : "MISSED");
     puts("");
-    fflush(stdout);
+    (void)out_flush();
 }
 
 static void report(const struct bench *b, const struct perf_side sides[4])

@@ -334,7 +334,7 @@ static void print_text(const struct half *h, const struct way *way, double alone
     if (is_chosen(h, way))
         printf("   chosen, wanted %.2f: %s", WANTED, slower <= WANTED ? "good" : "MISSED");
     puts("");
-    fflush(stdout);
+    (void)out_flush();
 }
 
 /* By what a step beside loads took of one alone in the same round: the median of rounds. */
@@ -427,7 +427,7 @@ static int fork_worker(struct half *h, pid_t *ret_pid)
         say_error("a pair of sockets: %s", strerror(errno));
         return BENCH_FAILED;
     }
-    fflush(stdout);
+    (void)out_flush();
     *ret_pid = fork();
     if (*ret_pid == 0) {
         close(sockets[0]);

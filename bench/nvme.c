@@ -249,7 +249,7 @@ static void report(struct nvme_bench *b, const struct perf_side *sides, size_t n
                100 * (double)b->loaded_bytes / (double)b->got_bytes,
                b->pattern == WRITE ? "reached" : "came from");
     putchar('\n');
-    fflush(stdout);
+    (void)out_flush();
 }
 
 /* ---- what is measured ---- */

@@ -459,7 +459,7 @@ static void report(const struct bench *b, const char *path, const struct perf_si
            units_format_rate((uint64_t)sides[0].value, rate[0]),
            units_format_rate((uint64_t)sides[1].value, rate[1]), sides[0].value / sides[1].value,
            units_format_duration_ns(p50, a), units_format_duration_ns(p99, z), cpu, memcpy_cpu);
-    fflush(stdout);
+    (void)out_flush();
 }
 
 static int measure(struct bench *b, const char *path, bool stores)

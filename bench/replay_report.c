@@ -277,5 +277,5 @@ void replay_report_table(const struct replay_result *results, size_t n)
         report_full(&results[0]);
     else
         report_rows(results, n);
-    fflush(stdout);
+    (void)out_flush();
 }

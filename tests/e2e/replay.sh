@@ -25,6 +25,13 @@ no_wrong_bytes() {
 }
 
 "$bench" gen --requests 300 --seed 7 >generated.jsonl
+for json in '' --json; do # a report that does not arrive
+    code=0
+    # shellcheck disable=SC2086 # an option, or none
+    "$bench" replay generated.jsonl --requests 20 --capacity 16MiB $json >/dev/full 2>full.out || code=$?
+    [ "$code" = 5 ] || fail "replay $json into a full device: exit code $code"
+    grep -q 'stdout: No space left on device' full.out || fail "replay $json: $(cat full.out)"
+done
 "$bench" replay generated.jsonl --workers 2 --capacity 16MiB --block-bytes 16KiB --json >generated.out
 no_wrong_bytes generated.out
 hits=$(metric hit_ratio generated.out)
