@@ -8,6 +8,7 @@
 
 #include <kvcache/proto.h>
 
+#include "admit.h"
 #include "capacity.h"
 #include "model.h"
 #include "simulate.h"
@@ -48,7 +49,7 @@ static const char help[] =
     "At\n"
     "                      no time more, but for 64 blocks, or a 64th of nvme if that is less\n"
     "  --keep-percent N    with nvme: of what is there, the part that is not worth writing again\n"
-    "                      when its room is reclaimed (default 60)\n"
+    "                      when its room is reclaimed (default 45, as a daemon begins)\n"
     "  --block-tokens N    tokens that one hash id of the trace stands for (default 512;\n"
     "                      'kvcachectl trace dump' says it of its own)\n"
     "  --block-bytes SIZE  payload of a block\n"
@@ -568,7 +569,7 @@ int cmd_simulate(int argc, char **argv)
         .cost = {.ns_per_token = 40000, .ns_per_pair = 1.3, .host_gbs = 20, .nvme_gbs = 5},
         .block_tokens = 512,
         .seed = 1,
-        .keep_percent = 60};
+        .keep_percent = ADMIT_KEEP_PERCENT};
     const int rc = parse_args(argc, argv, &args);
     if (rc != 0)
         return rc < 0 ? BENCH_OK : rc;

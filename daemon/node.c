@@ -485,7 +485,7 @@ static bool is_empty(const struct node *n)
 
 static bool is_stored(const struct node *n)
 {
-    return core_names_is_quiet(n->core) && node_nvme_is_quiet(n->nvme);
+    return core_names_is_quiet(n->core) && node_nvme_is_quiet(n->nvme) && core_is_still(n->core);
 }
 
 static int run_until(struct node *n, uint64_t until_ns, bool (*done)(const struct node *))
@@ -501,11 +501,12 @@ static int run_until(struct node *n, uint64_t until_ns, bool (*done)(const struc
  * kernel ends it with the process, whose memory and locks last until then. */
 static int stop_storage(struct node *n)
 {
+    core_stop(n->core);
     node_nvme_stop(n->nvme);
     int rc = run_until(n, n->now_ns + MAX(n->cfg->drain_timeout, END_TIMEOUT_NS), is_stored);
     if (rc || is_stored(n))
         return rc;
-    LOG_ERROR("I/O on nvme.paths did not end; leaving all the same");
+    LOG_ERROR("I/O on nvme.paths, or a copy from there, did not end; leaving all the same");
     n->abandoned = true;
     return -EBUSY;
 }
@@ -944,7 +945,9 @@ void node_stop(struct node **node)
     front_destroy(&n->front);
     attach_destroy(&n->attach);
     svc_destroy(&n->svc);
-    if (n->abandoned) { /* the process ends; nothing that I/O may touch is freed */
+    if (n->abandoned ||
+        (n->core &&
+         !core_is_still(n->core))) { /* the process ends; nothing that I/O may touch is freed */
         *node = NULL;
         return;
     }

@@ -29,6 +29,10 @@ void quantile_add(struct quantile *q, float value);
  * for one question. True while nothing is known. */
 bool quantile_above(struct quantile *q, float value);
 
+/* Of what is on disk, the part that is not worth writing again, in percent: what a daemon begins
+ * with, and what its simulator takes. Less hits more and writes more (README.md). */
+#define ADMIT_KEEP_PERCENT 45u
+
 struct admit {
     struct quantile write, keep;
     bool limited;

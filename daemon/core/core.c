@@ -231,6 +231,17 @@ int core_create(const struct core_config *config, struct core **ret_core)
     return 0;
 }
 
+void core_stop(struct core *c)
+{
+    c->stopping = true;
+}
+
+bool core_is_still(const struct core *c)
+{
+    return pool_used(c->moves) == 0 && pool_used(c->ops) == 0 && pool_used(c->verify_ops) == 0 &&
+           near_is_still(c);
+}
+
 void core_destroy(struct core **core)
 {
     struct core *c = *core;

@@ -124,6 +124,11 @@ KVC_WARN_UNUSED int core_adopt(struct core *c, const struct core_found *found, u
  * shards, go. Returns the number of blocks that are there. */
 uint32_t core_adopt_end(struct core *c);
 
+/* Before the end, when no client is left: blocks begin to move between tiers no more. */
+void core_stop(struct core *c);
+/* Nothing is in flight that would end in core: only then it may be destroyed, for tiers end what
+ * they have when they are. */
+bool core_is_still(const struct core *c);
 /* Once a turn, before anything else. now_ns never goes back. */
 void core_tick(struct core *c, uint64_t now_ns);
 /* Runs the done queue: waiters whose block changed, as many as look at a bounded number of keys;

@@ -381,6 +381,7 @@ struct core {
     bool admitted;
     uint32_t keep_seed;
     uint32_t keep_percent;
+    bool stopping;                                  /* no move begins */
     uint32_t keep_seen[RETAIN_MAX + 1], keep_total; /* of what is on disk, sampled, by level */
     struct {
         uint32_t block, gen;
@@ -879,6 +880,7 @@ uint64_t near_bytes(const struct core_config *cfg);
 uint32_t near_runs(const struct core_config *cfg);
 int near_create(struct core *c) KVC_WARN_UNUSED;
 void near_destroy(struct core *c);
+bool near_is_still(const struct core *c); /* no job is in flight */
 /* It is DYING: what nobody holds of it on devices goes. */
 void near_died(struct core *c, struct block *b);
 /* Its bytes are wrong: who reads one of its copies on devices is told by the generation. */

@@ -78,7 +78,7 @@ static bool moves_left(const struct core *c, uint32_t shards, bool load)
 {
     /* Neither direction takes the last of them from the other. */
     const uint64_t reserve = load ? 0 : MOVE_OPS_MAX / 4;
-    return pool_used(c->moves) + (load ? 0 : MOVES_MAX / 4) < MOVES_MAX &&
+    return !c->stopping && pool_used(c->moves) + (load ? 0 : MOVES_MAX / 4) < MOVES_MAX &&
            pool_used(c->move_ops) + shards + reserve <= MOVE_OPS_MAX;
 }
 

@@ -626,6 +626,11 @@ int near_create(struct core *c)
     return err;
 }
 
+bool near_is_still(const struct core *c)
+{
+    return !c->near || list_empty(&c->near->in_flight);
+}
+
 void near_destroy(struct core *c)
 {
     struct near_table *t = c->near;

@@ -9,8 +9,6 @@
 
 #define RECLAIM_STEP 64u
 #define RECLAIM_TREE 256u
-/* Of blocks on disk, the share that is not worth being written again, in percent. */
-#define KEEP_PERCENT 40u
 #define KEEP_SAMPLES 8u
 #define KEEP_WINDOW  4096u /* samples of levels, then all count half */
 
@@ -254,8 +252,8 @@ uint32_t core_keep_percent_now(const struct core *c)
 
 void reclaim_listen(struct core *c)
 {
-    c->keep_percent = KEEP_PERCENT;
-    admit_init(&c->admit, KEEP_PERCENT);
+    c->keep_percent = ADMIT_KEEP_PERCENT;
+    admit_init(&c->admit, ADMIT_KEEP_PERCENT);
     c->cfg.disk->events =
         (struct tier_events){.ctx = c, .moved = on_moved, .lost = on_lost, .room = on_room};
 }

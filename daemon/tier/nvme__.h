@@ -481,6 +481,8 @@ bool nvme__formatting(const struct nvme *n);
 /* The same, and it goes on: who finds no room waits for it. */
 bool nvme__room_grows(const struct nvme *n);
 uint32_t nvme__reserve(const struct nvme *n);
+/* Whether `pages` of this class can be written by a move now. */
+bool nvme__can_move(const struct nvme *n, enum nvme_class which, uint64_t pages);
 /* What may stay whoever wants room, while the log is written anew at a bearable price. */
 uint64_t nvme__lasting_pages(const struct nvme *n);
 

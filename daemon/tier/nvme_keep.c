@@ -28,7 +28,8 @@ bool nvme__keep(struct tier *t, struct tier_loc loc, uint32_t owner)
         return true;
     if (n->stopping || n->journal_error != 0 || n->keeps == NVME_KEEPS_MAX ||
         pages * NVME_PAGE > n->c.extent_bytes || !nvme__path_up(nvme__entry_path(n, e)) ||
-        n->promised_pages + pages > nvme__room_pages(n))
+        n->promised_pages + pages > nvme__room_pages(n) ||
+        !nvme__can_move(n, (e->flags & NVME_E_DURABLE) ? NVME_DURABLE : NVME_NORMAL, pages + 2))
         return false;
     if (n->c.write_per_day != 0 && n->budget.tokens <= 0 && (e->flags & NVME_E_DURABLE) == 0)
         return false;
@@ -61,14 +62,16 @@ void nvme__keep_abandon(struct nvme *n, struct tier_loc from)
     MUST(false); /* whoever moves is in one of them */
 }
 
-/* The move has failed. A promise stays where it is and is told again, unless its bytes are wrong;
- * the rest is lost, for its segment has to go. */
-static void stay(struct nvme *n, struct nvme_move *it, bool corrupt)
+/* The move has failed. For want of room everything stays where it is and is told again: core says
+ * what goes. A promise stays in any case, unless its bytes are wrong; what else cannot be moved is
+ * lost. */
+static void stay(struct nvme *n, struct nvme_move *it, int status, bool corrupt)
 {
     struct nvme_entry *e = nvme__entry(n, it->from);
     const uint32_t owner = e->owner, seg = n->extent[e->extent].seg;
     e->flags &= (uint8_t)~NVME_E_MOVING;
-    if (((e->flags & NVME_E_DURABLE) != 0 || n->stopping) && !corrupt) {
+    const bool may = (e->flags & NVME_E_DURABLE) != 0 || n->stopping || status == -ENOSPC;
+    if (may && !corrupt) {
         e->flags &= (uint8_t)~NVME_E_TOLD;
         if (n->seg[seg].state == NVME_S_VICTIM)
             n->seg[seg].told = n->seg[seg].extents;
@@ -90,7 +93,7 @@ static bool settle(struct nvme *n, struct nvme_move *it, int status, bool corrup
     if (status != 0 || from == NULL) {
         nvme__entry_free(n, it->op.loc);
         if (from != NULL)
-            stay(n, it, corrupt);
+            stay(n, it, status, corrupt);
         return true;
     }
     struct nvme_entry *to = nvme__entry(n, it->op.loc);

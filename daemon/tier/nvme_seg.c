@@ -182,6 +182,12 @@ static uint32_t open_left(const struct nvme *n, const struct nvme_path *p, enum 
                                                     : n->seg_pages - n->seg[seg].used_pages;
 }
 
+/* Segments that are for what moves. */
+static uint32_t held_segs(const struct nvme *n)
+{
+    return (nvme__reserve(n) + 1) / 2;
+}
+
 /* Promises have all the segments that they may keep from being emptied: half. Those that are less
  * than half full of them do not count, for they are emptied when room is short, but a third of all
  * has none. */
@@ -199,13 +205,26 @@ static bool half_is_held(const struct nvme *n)
 }
 
 /* New promises have their half; one that moves gives back as much as it takes, and a segment that
- * was open when the store was left is never filled: a limit here would end all moves for good. */
+ * was open when the store was left is never filled: a limit here would end all moves for good. The
+ * last free ones are not for new promises: what moves needs them, or there would be no others. */
 static bool may_open(const struct nvme *n, const struct nvme_path *p, enum nvme_class which,
                      bool moves)
 {
     if (p->free_seg == NVME_NONE)
         return false;
-    return which == NVME_NORMAL || moves || !half_is_held(n);
+    if (moves || which == NVME_NORMAL)
+        return true;
+    return (n->segs_free > held_segs(n) || nvme__formatting(n)) && !half_is_held(n);
+}
+
+bool nvme__can_move(const struct nvme *n, enum nvme_class which, uint64_t pages)
+{
+    for (uint32_t i = 0; i < n->paths; i++) {
+        const struct nvme_path *p = &n->path[i];
+        if (nvme__path_up(p) && (p->free_seg != NVME_NONE || open_left(n, p, which) >= pages))
+            return true;
+    }
+    return false;
 }
 
 static void open_next(struct nvme *n, struct nvme_path *p, enum nvme_class which)
@@ -276,7 +295,7 @@ uint64_t nvme__put_pages(const struct nvme *n)
     const uint64_t pages = nvme__room_pages(n);
     if (nvme__formatting(n)) /* nothing is reclaimed: room comes by itself */
         return pages;
-    const uint64_t held = (uint64_t)((nvme__reserve(n) + 1) / 2) * (n->seg_pages - 2);
+    const uint64_t held = (uint64_t)held_segs(n) * (n->seg_pages - 2);
     return pages > held ? pages - held : 0;
 }
 

@@ -340,6 +340,24 @@ START_TEST(a_lookup_can_begin_to_load)
 }
 END_TEST
 
+/* What is on its way from storage into memory ends before the daemon does. */
+START_TEST(a_daemon_stops_in_good_order_while_it_loads)
+{
+    for (uint32_t c = 0; c < 6; c++)
+        store_durably(c);
+    for (uint32_t round = 0; round < 12; round++) {
+        restart();
+        for (uint32_t c = 0; c < 6; c++)
+            ck_assert_uint_eq(found(c, KVC_F_PREFETCH), CHAIN);
+        for (uint32_t i = 0; i < round % 4; i++)
+            rig_sleep_ms(1);
+    }
+    restart();
+    for (uint32_t c = 0; c < 6; c++)
+        ck_assert_uint_eq(load_chain(c), CHAIN);
+}
+END_TEST
+
 START_TEST(loading_does_not_hold_up_others)
 {
     struct kvc_op *op;
@@ -627,6 +645,7 @@ int main(void)
     tcase_add_test(t, a_drained_daemon_restarts_warm);
     tcase_add_test(t, an_acquire_without_loading_waits_for_nothing);
     tcase_add_test(t, a_lookup_can_begin_to_load);
+    tcase_add_test(t, a_daemon_stops_in_good_order_while_it_loads);
     tcase_add_test(t, loading_does_not_hold_up_others);
     tcase_add_test(t, storage_can_be_verified);
     tcase_add_test(t, a_promise_that_is_damaged_on_storage_is_written_again);
