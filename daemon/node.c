@@ -745,7 +745,7 @@ static void tell_shares(struct node *n)
                    sum = core_quota_promised(n->core, 1, NULL);
     if (sum > most)
         LOG_WARN("quotas: nvme_share is %s in all, and of storage as it is %s can be guaranteed: "
-                 "shares there are not kept; lower them, or give storage more room",
+                 "of each share that part is kept; lower them, or give storage more room",
                  units_format_bytes(sum, all), units_format_bytes(most, there));
 }
 

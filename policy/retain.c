@@ -299,6 +299,19 @@ bool retain_guards(const struct retain *r, uint32_t owner, uint32_t taker, unsig
     return false;
 }
 
+bool retain_keeps(const struct retain *r, uint32_t owner, unsigned tier, uint64_t bytes,
+                  uint32_t percent)
+{
+    for (; owner != 0; owner = r->owner[owner].above) {
+        const struct retain_owner *o = &r->owner[owner];
+        const uint64_t all = o->quota.share[tier],
+                       share = percent == 100 ? all : all / 100 * percent;
+        if (share > 0 && (o->held[tier] <= share || o->held[tier] - share < bytes))
+            return true;
+    }
+    return false;
+}
+
 /* ---- blocks ---- */
 
 bool retain_is_in(const struct retain *r, uint32_t block)

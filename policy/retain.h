@@ -72,6 +72,9 @@ uint32_t retain_over(const struct retain *r, uint32_t owner, unsigned tier, uint
 /* Whether a block of `bytes` of this owner is guaranteed to stay when `taker` wants room. */
 bool retain_guards(const struct retain *r, uint32_t owner, uint32_t taker, unsigned tier,
                    uint64_t bytes);
+/* The same whoever wants room, where only so much of each share can be kept. */
+bool retain_keeps(const struct retain *r, uint32_t owner, unsigned tier, uint64_t bytes,
+                  uint32_t percent);
 /* Whether `owner` is `above` or below it. */
 bool retain_is_within(const struct retain *r, uint32_t owner, uint32_t above);
 

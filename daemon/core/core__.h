@@ -381,7 +381,9 @@ struct core {
     bool admitted;
     uint32_t keep_seed;
     uint32_t keep_percent;
-    bool stopping;                                  /* no move begins */
+    bool stopping;         /* no move begins */
+    uint32_t disk_percent; /* quota_disk_percent(), once a millisecond */
+    uint64_t disk_percent_ms;
     uint32_t keep_seen[RETAIN_MAX + 1], keep_total; /* of what is on disk, sampled, by level */
     struct {
         uint32_t block, gen;
@@ -662,8 +664,8 @@ int quota_room(struct core *c, const struct core_ns *ns, uint32_t bytes,
 int quota_disk(struct core *c, const struct core_ns *ns, uint64_t bytes) KVC_WARN_UNUSED;
 /* Some of its owners has more in memory than leaves it a margin below its limit. */
 bool quota_tight(const struct core *c, const struct core_ns *ns);
-/* Whether all that is guaranteed on disk can be kept there. */
-bool quota_disk_fits(const struct core *c);
+/* Of what is guaranteed on disk, as much as can be kept there, in percent. */
+uint32_t quota_disk_percent(const struct core *c);
 /* Whether `bytes` more of ns may be bound to a tier: 0; KVC_E_QUOTA when all that is bound there
  * would be above a hard limit, or leave less than is guaranteed to others, which could then not be
  * kept; KVC_E_PIN_LIMIT when pins would leave hardly any memory for all the rest. */

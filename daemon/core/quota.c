@@ -306,16 +306,32 @@ static uint64_t sum_up(const struct core *c, unsigned tier, uint64_t need[RETAIN
     return need[0];
 }
 
-bool quota_disk_fits(const struct core *c)
+/* What storage takes for what is held there, which is whole pages, by what it is. */
+static double rounded_up(const struct core *c)
+{
+    const struct tier *disk = c->cfg.disk;
+    double taken = 1, held = 1;
+    for (uint32_t i = 0; i < c->cfg.namespaces_max; i++) {
+        const struct core_ns *ns = &c->ns[i];
+        double most = 1;
+        for (uint32_t g = 0; ns->id && ns->held[1] > 0 && g < ns->spec.ngroups; g++) {
+            const uint32_t bytes = ns->spec.group[g].block_bytes;
+            most = MAX(most, (double)disk->ops->slot_bytes(disk, bytes) / bytes);
+        }
+        taken += ns->id ? most * (double)ns->held[1] : 0;
+        held += ns->id ? (double)ns->held[1] : 0;
+    }
+    return taken / held;
+}
+
+uint32_t quota_disk_percent(const struct core *c)
 {
     uint64_t need[RETAIN_OWNERS] = {0};
     struct tier_stats st;
-    if (!tier_sizes(c, 1, &st))
-        return true;
-    const uint64_t held = MAX(retain_held(c->retain, 0, 1), 1);
-    /* Blocks take whole pages. */
-    const double pages = (double)MAX(st.used_bytes, held) / (double)held;
-    return (double)sum_up(c, 1, need) * pages <= (double)st.lasting_bytes;
+    if (c->m.quotas == 0 || !tier_sizes(c, 1, &st))
+        return 100;
+    const double want = (double)sum_up(c, 1, need) * rounded_up(c), most = (double)st.lasting_bytes;
+    return want > most ? (uint32_t)(100 * most / want) : 100;
 }
 
 static uint64_t bound_within(const struct core *c, uint32_t payer, unsigned tier);

@@ -73,8 +73,8 @@ static bool deserves(struct core *c, const struct block *b, bool must)
     const uint32_t no = block_no(c, b);
     const uint64_t bytes = block_bytes(c, b);
     const uint32_t percent = level_percent(c, retain_level(c->retain, no));
-    must |= percent == 0 ||
-            (retain_guards(c->retain, block_ns(c, b)->payer, 0, 1, bytes) && quota_disk_fits(c));
+    must |=
+        percent == 0 || retain_keeps(c->retain, block_ns(c, b)->payer, 1, bytes, c->disk_percent);
     if (!must && percent >= 100)
         return false;
     const float worth = c->cfg.policy->worth(c->policy, no, c->now_ms);
@@ -193,6 +193,10 @@ bool reclaim_step(struct core *c)
     if (c->nstuck > 0)
         stuck_again(c);
     keep_learn(c);
+    if (c->now_ms != c->disk_percent_ms) {
+        c->disk_percent_ms = c->now_ms;
+        c->disk_percent = quota_disk_percent(c);
+    }
     return c->cfg.disk->ops->reclaim(c->cfg.disk, RECLAIM_STEP, on_occupant, c) == RECLAIM_STEP;
 }
 

@@ -205,17 +205,21 @@ static int nvme_alloc(struct tier *t, uint32_t principal, uint32_t bytes, struct
     (void)near; /* neighbours are what is put together */
     if (bytes == 0 || t->ops->slot_bytes(t, bytes) == 0)
         return KVC_E_TOO_LARGE;
-    n->most_coming = n->begun_in_vain = 0;
-    if (n->promised_pages + pages > nvme__put_pages(n))
+    if (n->promised_pages + pages > nvme__put_pages(n)) {
+        n->vain.asked = true;
         return nvme__room_grows(n) ? KVC_E_BUSY : KVC_E_NO_ROOM;
+    }
     return nvme__entry_new(n, bytes, owner, ret_loc);
 }
 
 static void nvme_free(struct tier *t, struct tier_loc loc)
 {
     struct nvme *n = nvme__of(t);
-    if ((nvme__entry(n, loc)->flags & NVME_E_MOVING) != 0)
+    const struct nvme_entry *e = nvme__entry(n, loc);
+    if ((e->flags & NVME_E_MOVING) != 0)
         nvme__keep_abandon(n, loc);
+    if (e->state == NVME_E_LIVE)
+        nvme__vain_freed(n, nvme__pages(e->bytes));
     nvme__entry_free(n, loc);
 }
 
@@ -347,6 +351,7 @@ static const struct tier_ops nvme_ops = {
     .granted = nvme__granted,
     .admits = nvme__admits,
     .room_soon = nvme__room_soon,
+    .promises = nvme__promises,
 };
 
 int nvme_create(const struct nvme_config *config, struct nvme **ret_nvme)

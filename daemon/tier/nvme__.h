@@ -369,9 +369,12 @@ struct nvme {
     struct nvme_seg *seg;
     uint32_t segs_free, segs_deleting, segs_victim, segs_durable;
     uint64_t told_ns; /* when reclaim last told core of an occupant */
-    /* Since room was last asked for: the most segments that were free or about to be, and how many
-     * were begun since it was as many. */
-    uint32_t most_coming, begun_in_vain;
+    struct {
+        uint32_t most;  /* segments that were free or about to be; less by those that PUTs took */
+        uint32_t begun; /* by reclaim since they were as many */
+        bool asked;     /* for room that there was not, since the last of these */
+        uint64_t freed_pages, until_ns, pause_ns;
+    } vain;
     uint32_t delete_head; /* segments that go, chained */
     struct nvme_path path[DISK_PATHS_MAX];
     uint32_t turn_path; /* where the search for a path begins */
@@ -481,6 +484,10 @@ bool nvme__formatting(const struct nvme *n);
 /* The same, and it goes on: who finds no room waits for it. */
 bool nvme__room_grows(const struct nvme *n);
 uint32_t nvme__reserve(const struct nvme *n);
+/* tier_ops.promises */
+bool nvme__promises(const struct tier *t);
+/* So much has gone that was there: reclaim may gain by it. */
+void nvme__vain_freed(struct nvme *n, uint64_t pages);
 /* Whether `pages` of this class can be written by a move now. */
 bool nvme__can_move(const struct nvme *n, enum nvme_class which, uint64_t pages);
 /* What may stay whoever wants room, while the log is written anew at a bearable price. */

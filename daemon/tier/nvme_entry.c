@@ -144,6 +144,7 @@ void nvme__unpromise(struct tier *t, struct tier_loc loc)
     e->flags &= (uint8_t)~NVME_E_DURABLE;
     n->durable_pages -= pages;
     s->durable_pages -= pages;
+    nvme__vain_freed(n, pages);
     if (s->durable_pages != 0 || !s->durable || s->unread || s->state == NVME_S_OPEN)
         return;
     s->durable = false;

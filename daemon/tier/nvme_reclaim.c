@@ -7,6 +7,9 @@
 
 #define BATCH    64u
 #define STUCK_NS (UINT64_C(300) * 1000000)
+/* From one try to the next, where it was in vain. */
+#define VAIN_FIRST_NS (UINT64_C(1000) * 1000000)
+#define VAIN_MOST_NS  (UINT64_C(300000) * 1000000)
 
 static bool scarce(const struct nvme *n)
 {
@@ -26,16 +29,48 @@ static bool at_rest(const struct nvme *n)
     return n->now_ns - n->told_ns > STUCK_NS;
 }
 
-/* All that is written anew gains no room, and nobody has asked for any since. */
+/* All that is written anew gains no room. */
 static bool in_vain(const struct nvme *n)
 {
-    return n->begun_in_vain > n->segs / 4 + 8;
+    return n->vain.begun > n->segs / 4 + 8;
+}
+
+/* Then it is tried again when somebody has asked for room, ever more rarely. */
+static bool may_try(const struct nvme *n)
+{
+    return !in_vain(n) || (n->vain.asked && n->now_ns >= n->vain.until_ns);
+}
+
+static void count_begun(struct nvme *n)
+{
+    const uint32_t coming = n->segs_free + n->segs_deleting;
+    n->vain.begun++;
+    if (coming > n->vain.most) {
+        n->vain.most = coming;
+        n->vain.begun = 0;
+        n->vain.pause_ns = 0;
+    }
+    if (!in_vain(n))
+        return;
+    n->vain.pause_ns = MIN(MAX(2 * n->vain.pause_ns, VAIN_FIRST_NS), VAIN_MOST_NS);
+    n->vain.until_ns = n->now_ns + n->vain.pause_ns;
+    n->vain.asked = false;
+}
+
+void nvme__vain_freed(struct nvme *n, uint64_t pages)
+{
+    n->vain.freed_pages += pages;
+    if (n->vain.freed_pages < n->seg_pages / 8)
+        return;
+    n->vain.freed_pages = 0;
+    n->vain.begun = 0;
+    n->vain.pause_ns = 0;
 }
 
 static bool wanted(const struct nvme *n)
 {
     const uint32_t coming = n->segs_free + n->segs_deleting;
-    if (n->journal_error != 0 || n->stopping || nvme__formatting(n) || in_vain(n))
+    if (n->journal_error != 0 || n->stopping || nvme__formatting(n) || !may_try(n))
         return false;
     /* One after the other, unless there is room for all of another one. */
     if (n->segs_victim > 0 && room_left(n) < n->seg_pages && !at_rest(n))
@@ -55,6 +90,14 @@ static bool may_go(const struct nvme *n, const struct nvme_seg *s)
            (!s->unread && s->durable_pages < n->seg_pages / 2 && s->durable_pages <= room_left(n));
 }
 
+/* Where there is no room at all, the one goes next that needs the least of it. */
+static bool goes_first(const struct nvme *n, const struct nvme_seg *a, const struct nvme_seg *b)
+{
+    if (n->segs_free + n->segs_deleting == 0 && a->live != b->live)
+        return a->live < b->live;
+    return a->gen < b->gen;
+}
+
 static uint32_t pick(const struct nvme *n)
 {
     uint32_t best = NVME_NONE;
@@ -63,7 +106,7 @@ static uint32_t pick(const struct nvme *n)
         if (!may_go(n, s))
             continue;
         const bool idle = s->readers == 0, best_idle = b != NULL && b->readers == 0;
-        if (b == NULL || (idle && !best_idle) || (idle == best_idle && s->gen < b->gen))
+        if (b == NULL || (idle && !best_idle) || (idle == best_idle && goes_first(n, s, b)))
             best = i;
     }
     return best;
@@ -72,9 +115,7 @@ static uint32_t pick(const struct nvme *n)
 static void begin(struct nvme *n, uint32_t seg)
 {
     struct nvme_seg *s = &n->seg[seg];
-    const uint32_t coming = n->segs_free + n->segs_deleting;
-    n->begun_in_vain = coming > n->most_coming ? 0 : n->begun_in_vain + 1;
-    n->most_coming = MAX(n->most_coming, coming);
+    count_begun(n);
     s->state = NVME_S_VICTIM;
     s->told = s->extents;
     s->unread = false;
@@ -169,5 +210,7 @@ bool nvme__room_soon(const struct tier *t)
     if (n->journal_error != 0 || n->stopping || nvme__formatting(n) ||
         n->promised_pages + extent <= nvme__put_pages(n))
         return false;
-    return n->segs_victim > 0 || n->segs_deleting > 0 || pick(n) != NVME_NONE;
+    if (n->segs_deleting > 0)
+        return true;
+    return !in_vain(n) && (n->segs_victim > 0 || pick(n) != NVME_NONE);
 }

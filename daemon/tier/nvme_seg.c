@@ -217,6 +217,12 @@ static bool may_open(const struct nvme *n, const struct nvme_path *p, enum nvme_
     return (n->segs_free > held_segs(n) || nvme__formatting(n)) && !half_is_held(n);
 }
 
+bool nvme__promises(const struct tier *t)
+{
+    const struct nvme *n = nvme__of(t);
+    return !half_is_held(n);
+}
+
 bool nvme__can_move(const struct nvme *n, enum nvme_class which, uint64_t pages)
 {
     for (uint32_t i = 0; i < n->paths; i++) {
@@ -227,7 +233,7 @@ bool nvme__can_move(const struct nvme *n, enum nvme_class which, uint64_t pages)
     return false;
 }
 
-static void open_next(struct nvme *n, struct nvme_path *p, enum nvme_class which)
+static void open_next(struct nvme *n, struct nvme_path *p, enum nvme_class which, bool moves)
 {
     struct nvme_open *o = &p->open[which];
     if (o->seg != NVME_NONE)
@@ -237,6 +243,8 @@ static void open_next(struct nvme *n, struct nvme_path *p, enum nvme_class which
     p->free_seg = s->next;
     p->free_segs--;
     n->segs_free--;
+    if (!moves && n->vain.most > 0)
+        n->vain.most--;
     s->next = NVME_NONE;
     s->state = NVME_S_OPEN;
     s->gen = (uint64_t)n->epoch << 32 | ++n->gen_count;
@@ -261,7 +269,7 @@ struct nvme_path *nvme__seg_room(struct nvme *n, enum nvme_class which, bool mov
     if (best == NULL)
         return NULL;
     if (open_left(n, best, which) < pages)
-        open_next(n, best, which);
+        open_next(n, best, which, moves);
     n->turn_path = best->number + 1;
     return best;
 }
@@ -314,7 +322,7 @@ uint64_t nvme__lasting_pages(const struct nvme *n)
 
 uint32_t nvme__reserve(const struct nvme *n)
 {
-    const uint32_t want = MAX(2 * n->paths, n->segs / 32);
+    const uint32_t want = MAX(3 * n->paths, n->segs / 32);
     return MIN(want, MAX(n->segs / 4,
                          2u)); /* more than is held for moves, or nothing would be reclaimed */
 }

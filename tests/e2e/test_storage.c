@@ -511,7 +511,7 @@ START_TEST(an_idle_daemon_comes_to_rest_whatever_is_guaranteed)
     while (kvc_quota_set(k, &quota) == 0)
         quota = share_of(most += MIB);
     ck_assert_ptr_nonnull(strstr(kvc_last_error(k), "can be guaranteed"));
-    ck_assert_uint_ge(most, LIMIT / 4 * 3);
+    ck_assert_uint_ge(most, LIMIT / 3 * 2);
     quota = share_of(most - MIB);
     ck_assert_int_eq(kvc_quota_set(k, &quota), 0);
     check_comes_to_rest();

@@ -177,6 +177,8 @@ struct tier_ops {
     /* Room is short now, and being made: events.room follows. Who can wait does better than to let
      * go of what has no other place. */
     bool (*room_soon)(const struct tier *t);
+    /* Whether there is room for promises, which may not have all of the tier. May be NULL: yes. */
+    bool (*promises)(const struct tier *t);
 };
 
 /* What a storage tier tells core by itself, on the control thread, from its callbacks or kick(). */
