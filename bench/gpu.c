@@ -12,6 +12,7 @@
 #include "log.h"
 #include "out.h"
 #include "progress.h"
+#include "stdfds.h"
 #include "units.h"
 
 #define BYTES_MIN    (BENCH_DEVICE_DEPTH * BENCH_DEVICE_OP_BYTES)
@@ -205,7 +206,7 @@ static void print_text(const struct bench *b, const struct perf_side sides[4])
         printf("   wanted %.2f of %s: %s", wanted, is_emulated ? "memcpy" : "plain copy",
                (is_emulated ? by_memcpy : by_plain) >= wanted ? "good" : "MISSED");
     puts("");
-    (void)out_flush();
+    (void)stdfds_flush();
 }
 
 static void report(const struct bench *b, const struct perf_side sides[4])

@@ -23,6 +23,7 @@
 #include "gpu_bench.h"
 #include "out.h"
 #include "progress.h"
+#include "stdfds.h"
 #include "units.h"
 
 #define DEPTH        BENCH_DEVICE_DEPTH
@@ -334,7 +335,7 @@ static void print_text(const struct half *h, const struct way *way, double alone
     if (is_chosen(h, way))
         printf("   chosen, wanted %.2f: %s", WANTED, slower <= WANTED ? "good" : "MISSED");
     puts("");
-    (void)out_flush();
+    (void)stdfds_flush();
 }
 
 /* By what a step beside loads took of one alone in the same round: the median of rounds. */
@@ -427,7 +428,7 @@ static int fork_worker(struct half *h, pid_t *ret_pid)
         say_error("a pair of sockets: %s", strerror(errno));
         return BENCH_FAILED;
     }
-    (void)out_flush();
+    (void)stdfds_flush();
     *ret_pid = fork();
     if (*ret_pid == 0) {
         close(sockets[0]);

@@ -79,7 +79,7 @@ int main(int argc, char **argv)
         return BENCH_FAILED;
     }
     int code = run(argc, argv);
-    const int failed = out_flush();
+    const int failed = stdfds_flush();
     if (failed < 0 && code != BENCH_FAILED) {
         say_error("stdout: %s", strerror(-failed));
         code = code == BENCH_OK ? BENCH_FAILED : code;

@@ -10,6 +10,7 @@
 #include "fio.h"
 #include "nvme_data.h"
 #include "out.h"
+#include "stdfds.h"
 #include "units.h"
 
 #define HOST_MIN   (UINT64_C(32) << 20)
@@ -249,7 +250,7 @@ static void report(struct nvme_bench *b, const struct perf_side *sides, size_t n
                100 * (double)b->loaded_bytes / (double)b->got_bytes,
                b->pattern == WRITE ? "reached" : "came from");
     putchar('\n');
-    (void)out_flush();
+    (void)stdfds_flush();
 }
 
 /* ---- what is measured ---- */

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <errno.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
@@ -7,6 +6,7 @@
 
 #include "bench.h"
 #include "out.h"
+#include "stdfds.h"
 
 /* Counts stay integers, so that a script can compare them with ==. */
 static json_t *number(double value)
@@ -46,19 +46,8 @@ void out_json(const struct out_metric *metric)
     }
     (void)json_dumpf(line, stdout, JSON_COMPACT | JSON_REAL_PRECISION(6));
     fputc('\n', stdout);
-    (void)out_flush(); /* main() tells */
+    (void)stdfds_flush(); /* main() tells */
     json_decref(line);
-}
-
-int out_flush(void)
-{
-    static int first;
-    int failed = fflush(stdout) != 0 ? errno : 0;
-    if (!failed && ferror(stdout))
-        failed = EIO;
-    if (first == 0)
-        first = failed;
-    return -first;
 }
 
 static int compare(const void *a, const void *b)

@@ -32,9 +32,6 @@ struct out_metric {
 };
 
 void out_json(const struct out_metric *metric);
-/* Writes out what stdout holds: 0, or the negative errno of the first write to it that failed.
- * main() says so and ends with BENCH_FAILED. */
-int out_flush(void);
 
 /* Sorts `values`; the mean of the middle two for an even n. n > 0. */
 double out_median(double *values, size_t n);

@@ -21,6 +21,7 @@
 #include "pattern.h"
 #include "perf.h"
 #include "progress.h"
+#include "stdfds.h"
 #include "units.h"
 
 #define BATCH_BYTES   (UINT64_C(32) << 20)
@@ -459,7 +460,7 @@ static void report(const struct bench *b, const char *path, const struct perf_si
            units_format_rate((uint64_t)sides[0].value, rate[0]),
            units_format_rate((uint64_t)sides[1].value, rate[1]), sides[0].value / sides[1].value,
            units_format_duration_ns(p50, a), units_format_duration_ns(p99, z), cpu, memcpy_cpu);
-    (void)out_flush();
+    (void)stdfds_flush();
 }
 
 static int measure(struct bench *b, const char *path, bool stores)

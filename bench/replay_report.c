@@ -6,6 +6,7 @@
 
 #include "out.h"
 #include "replay_report.h"
+#include "stdfds.h"
 #include "units.h"
 
 double replay_hit_ratio(const struct replay_result *result)
@@ -277,5 +278,5 @@ void replay_report_table(const struct replay_result *results, size_t n)
         report_full(&results[0]);
     else
         report_rows(results, n);
-    (void)out_flush();
+    (void)stdfds_flush();
 }

@@ -99,9 +99,6 @@ __attribute__((format(printf, 1, 2))) void ctl_line(const char *format, ...);
 __attribute__((format(printf, 1, 2))) void ctl_error(const char *format, ...);
 /* The same, with the hint to --help; returns CTL_USAGE. */
 __attribute__((format(printf, 1, 2))) int ctl_usage(const char *format, ...);
-/* Writes out what stdout holds: 0, or the negative errno of the first write to it that failed.
- * main() says so and ends with CTL_FAILED, so only loops need to look. */
-int ctl_flush(void);
 /* For messages and hints: the command that runs, "" for none. */
 void ctl_set_command(const char *name);
 const char *ctl_socket(const struct ctl *ctl);

@@ -8,6 +8,7 @@
 
 #include "ctl.h"
 #include "plain.h"
+#include "stdfds.h"
 #include "utf8.h"
 
 /* Escaped is also what JSON does not ask for, as in plain(): to who parses it it is the same. */
@@ -36,7 +37,7 @@ void json_print(json_t *value)
     put_escaped(text);
     free(text);
     putchar('\n');
-    (void)ctl_flush(); /* main() tells, and exits with it */
+    (void)stdfds_flush(); /* main() tells, and exits with it */
     json_decref(value);
 }
 

@@ -120,7 +120,7 @@ int main(int argc, char **argv)
     else if (rc < 0)
         rc = CTL_OK;
     kvc_close(&ctl.kvc);
-    int failed = ctl_flush();
+    int failed = stdfds_flush();
     if (failed < 0) {
         ctl_error("stdout: %s", strerror(-failed));
         rc = rc == CTL_OK || rc == CTL_NOTHING ? CTL_FAILED : rc;

@@ -9,6 +9,7 @@
 #include "infile.h"
 #include "near.h"
 #include "plain.h"
+#include "stdfds.h"
 #include "units.h"
 
 #ifndef KVC_VERSION
@@ -21,17 +22,6 @@ static uint32_t asked_ns; /* the last --ns; 0 = none */
 void ctl_set_command(const char *name)
 {
     command = name;
-}
-
-int ctl_flush(void)
-{
-    static int first;
-    int failed = fflush(stdout) != 0 ? errno : 0;
-    if (!failed && ferror(stdout))
-        failed = EIO;
-    if (first == 0)
-        first = failed;
-    return failed ? -first : 0;
 }
 
 /* A line, without what could steer the terminal; cut when memory is out. */
@@ -52,7 +42,7 @@ __attribute__((format(printf, 2, 0))) static void put_line(FILE *to, const char 
 
 __attribute__((format(printf, 1, 0))) static void say(const char *format, va_list args)
 {
-    (void)ctl_flush();
+    (void)stdfds_flush();
     fprintf(stderr, "kvcachectl%s%s: ", command[0] ? " " : "", command);
     put_line(stderr, format, args);
 }

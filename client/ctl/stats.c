@@ -13,6 +13,7 @@
 #include "json.h"
 #include "paths.h"
 #include "stat_text.h"
+#include "stdfds.h"
 #include "table.h"
 #include "units.h"
 
@@ -192,7 +193,7 @@ static int show(struct stats *s)
             print_json(s);
         else
             print_table(s);
-        if (ctl_flush() < 0 || !s->watch)
+        if (stdfds_flush() < 0 || !s->watch)
             return CTL_OK;
         struct timespec pause = {.tv_sec = (time_t)s->seconds};
         pause.tv_nsec = (long)((s->seconds - (double)pause.tv_sec) * 1e9);

@@ -16,6 +16,7 @@
 #include "ctl.h"
 #include "gpus.h"
 #include "json.h"
+#include "stdfds.h"
 #include "table.h"
 #include "units.h"
 
@@ -372,7 +373,7 @@ static int show(struct top *t)
             print_json(t);
         else
             print_screen(t);
-        if (ctl_flush() < 0 || ++shown == t->count)
+        if (stdfds_flush() < 0 || ++shown == t->count)
             return CTL_OK;
         if (!t->ctl->json && !isatty(STDOUT_FILENO))
             putchar('\n');

@@ -9,6 +9,7 @@
 #include "json.h"
 #include "outfile.h"
 #include "renumber.h"
+#include "stdfds.h"
 #include "units.h"
 
 static const char help[] =
@@ -201,7 +202,7 @@ static int dump(struct trace *t)
     if (code == CTL_OK && t->path)
         t->error = outfile_keep(&t->out);
     else if (code == CTL_OK)
-        t->error = ctl_flush();
+        t->error = stdfds_flush();
     else
         outfile_drop(&t->out);
     if (t->error < 0) {

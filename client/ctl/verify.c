@@ -9,6 +9,7 @@
 #include "gpus.h"
 #include "json.h"
 #include "key.h"
+#include "stdfds.h"
 #include "units.h"
 
 enum { BAR_CELLS = 24 };
@@ -154,7 +155,7 @@ static void tell_corrupt(struct verify *v, const struct kvc_corrupt *x)
                "with %u that follow it\n",
                key, x->ns, x->group, x->shard, ctl_tier_names(x->tier), x->chunk,
                (unsigned long long)x->off, x->below);
-    (void)ctl_flush();
+    (void)stdfds_flush();
 }
 
 static void tell_end(const struct verify *v)

@@ -397,7 +397,7 @@ struct core_acquire {
     bool read_only; /* leaves no trace: nothing is touched, and the policy does not hear of it; not
                      * together with `load` (KVC_E_BAD_ARGUMENT) */
     bool unasked;   /* for no request of an engine: what it finds is used now, but not counted as
-                     * asked   for, and the policy learns nothing from it */
+                     * asked for, and the policy learns nothing from it */
 };
 /* The policy hears of an acquire when it is answered with 0.
  * With `load` and a prefix that is not all in memory: without a waiter 1 is returned, nothing is

@@ -381,9 +381,9 @@ struct core {
     bool admitted;
     uint32_t keep_seed;
     uint32_t keep_percent;
-    bool stopping;         /* no move begins */
-    uint32_t disk_percent; /* quota_disk_percent(), once a millisecond */
-    uint64_t disk_percent_ms;
+    bool stopping;                                  /* no move begins */
+    uint32_t disk_percent;                          /* quota_disk_percent() */
+    uint64_t disk_percent_ms;                       /* when that was asked, and one; 0: never */
     uint32_t keep_seen[RETAIN_MAX + 1], keep_total; /* of what is on disk, sampled, by level */
     struct {
         uint32_t block, gen;
@@ -459,6 +459,11 @@ static inline bool block_in_policy(const struct block *b)
 static inline bool block_ready(const struct block *b)
 {
     return (b->flags & (BLOCK_F_HOST | BLOCK_F_UNCHECKED)) == BLOCK_F_HOST;
+}
+/* Whole: a copy in memory goes without loss. */
+static inline bool block_on_disk(const struct block *b)
+{
+    return b->state == BLOCK_PRESENT && (b->flags & BLOCK_F_DISK);
 }
 static inline bool block_pinned(const struct block *b)
 {

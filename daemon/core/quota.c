@@ -360,11 +360,6 @@ bool core_quota_next(const struct core *c, uint32_t *cursor, struct core_quota *
 
 /* ---- limits in memory ---- */
 
-static bool is_on_disk(const struct block *b)
-{
-    return b->state == BLOCK_PRESENT && b->flags & BLOCK_F_DISK;
-}
-
 /* One block of `over` leaves memory: 0, KVC_E_QUOTA when none can, KVC_E_NOT_WORTH. */
 static int quota_make(struct core *c, uint32_t payer, uint32_t over, struct welcome *w)
 {
@@ -374,7 +369,7 @@ static int quota_make(struct core *c, uint32_t payer, uint32_t over, struct welc
         if (no == POLICY_NO_BLOCK)
             return KVC_E_QUOTA;
         b = &c->blocks[no];
-        if (is_on_disk(b))
+        if (block_on_disk(b))
             break;
         const int err = evict_victim(c, payer, no, n < QUOTA_PATIENCE / 2, w);
         c->m.quota_evicted += err == 0;
@@ -444,7 +439,7 @@ static bool relieve(struct core *c, uint32_t payer, uint32_t *left)
         if (no == POLICY_NO_BLOCK)
             return false;
         b = &c->blocks[no];
-        if (is_on_disk(b)) {
+        if (block_on_disk(b)) {
             c->m.blocks_left++;
             host_drop(c, b);
         } else if (c->cfg.disk && b->state == BLOCK_PRESENT && c->now_ms >= c->pause_ms &&
@@ -517,8 +512,8 @@ int quota_bind(const struct core *c, const struct core_ns *ns, unsigned tier, ui
 
 static bool leaves_disk(struct core *c, const struct block *b, uint32_t within, bool trees)
 {
-    return (b->flags & BLOCK_F_LINKED) && is_on_disk(b) && !block_stays(b) && !block_in_use(c, b) &&
-           !(b->flags & BLOCK_F_TORN) &&
+    return (b->flags & BLOCK_F_LINKED) && block_on_disk(b) && !block_stays(b) &&
+           !block_in_use(c, b) && !(b->flags & BLOCK_F_TORN) &&
            ((b->flags & BLOCK_F_HOST) || b->child == CORE_NONE || trees) &&
            retain_is_within(c->retain, block_ns(c, b)->payer, within);
 }

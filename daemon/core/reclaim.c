@@ -66,15 +66,26 @@ static void keep_learn(struct core *c)
     }
 }
 
-/* By level, then by what the policy says. What is guaranteed to its owner stays, as long as there
- * is room to guarantee it. */
+/* As far as there is room to guarantee it; asked of all that there is once in a millisecond. */
+static bool is_guaranteed(struct core *c, const struct block *b, uint64_t bytes)
+{
+    const uint32_t payer = block_ns(c, b)->payer;
+    if (payer == 0)
+        return false;
+    if (c->disk_percent_ms != c->now_ms + 1) {
+        c->disk_percent_ms = c->now_ms + 1;
+        c->disk_percent = quota_disk_percent(c);
+    }
+    return retain_keeps(c->retain, payer, 1, bytes, c->disk_percent);
+}
+
+/* By level, then by what the policy says. What is guaranteed to its owner stays. */
 static bool deserves(struct core *c, const struct block *b, bool must)
 {
     const uint32_t no = block_no(c, b);
     const uint64_t bytes = block_bytes(c, b);
     const uint32_t percent = level_percent(c, retain_level(c->retain, no));
-    must |=
-        percent == 0 || retain_keeps(c->retain, block_ns(c, b)->payer, 1, bytes, c->disk_percent);
+    must |= percent == 0 || is_guaranteed(c, b, bytes);
     if (!must && percent >= 100)
         return false;
     const float worth = c->cfg.policy->worth(c->policy, no, c->now_ms);
@@ -193,10 +204,6 @@ bool reclaim_step(struct core *c)
     if (c->nstuck > 0)
         stuck_again(c);
     keep_learn(c);
-    if (c->now_ms != c->disk_percent_ms) {
-        c->disk_percent_ms = c->now_ms;
-        c->disk_percent = quota_disk_percent(c);
-    }
     return c->cfg.disk->ops->reclaim(c->cfg.disk, RECLAIM_STEP, on_occupant, c) == RECLAIM_STEP;
 }
 

@@ -67,12 +67,6 @@ static struct tier_loc some_loc(struct core *c, const struct block *b)
     return p->loc;
 }
 
-/* Whether its host copy goes without loss. */
-static bool is_saved(const struct core *c, const struct block *b)
-{
-    return c->cfg.disk && b->state == BLOCK_PRESENT && (b->flags & BLOCK_F_DISK);
-}
-
 static void leave(struct core *c, const struct core_ns *ns, struct block *b, uint32_t bytes,
                   uint32_t *in_vain)
 {
@@ -92,7 +86,7 @@ static struct block *next_clean(struct core *c, uint32_t payer)
     if (no == POLICY_NO_BLOCK)
         return NULL;
     b = &c->blocks[no];
-    return is_saved(c, b) ? b : NULL;
+    return block_on_disk(b) ? b : NULL;
 }
 
 /* One block makes room: 0, KVC_E_FULL when none can, KVC_E_BUSY when one will soon,
@@ -117,7 +111,7 @@ static int room_make(struct core *c, const struct core_ns *ns, uint32_t bytes, s
         const uint32_t no = evict_next(c, ns->payer, 0);
         if (no == POLICY_NO_BLOCK)
             return KVC_E_FULL;
-        if (is_saved(c, &c->blocks[no])) { /* behind one that could not go */
+        if (block_on_disk(&c->blocks[no])) { /* behind one that could not go */
             leave(c, ns, &c->blocks[no], bytes, in_vain);
             return 0;
         }

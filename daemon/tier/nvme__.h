@@ -484,6 +484,8 @@ bool nvme__formatting(const struct nvme *n);
 /* The same, and it goes on: who finds no room waits for it. */
 bool nvme__room_grows(const struct nvme *n);
 uint32_t nvme__reserve(const struct nvme *n);
+/* Of the reserve, segments that are for what moves: new PUTs find room above them only. */
+uint32_t nvme__held_segs(const struct nvme *n);
 /* tier_ops.promises */
 bool nvme__promises(const struct tier *t);
 /* So much has gone that was there: reclaim may gain by it. */

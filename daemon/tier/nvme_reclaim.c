@@ -41,14 +41,19 @@ static bool may_try(const struct nvme *n)
     return !in_vain(n) || (n->vain.asked && n->now_ns >= n->vain.until_ns);
 }
 
+static void gained(struct nvme *n)
+{
+    n->vain.begun = 0;
+    n->vain.pause_ns = 0;
+}
+
 static void count_begun(struct nvme *n)
 {
     const uint32_t coming = n->segs_free + n->segs_deleting;
     n->vain.begun++;
     if (coming > n->vain.most) {
         n->vain.most = coming;
-        n->vain.begun = 0;
-        n->vain.pause_ns = 0;
+        gained(n);
     }
     if (!in_vain(n))
         return;
@@ -63,8 +68,7 @@ void nvme__vain_freed(struct nvme *n, uint64_t pages)
     if (n->vain.freed_pages < n->seg_pages / 8)
         return;
     n->vain.freed_pages = 0;
-    n->vain.begun = 0;
-    n->vain.pause_ns = 0;
+    gained(n);
 }
 
 static bool wanted(const struct nvme *n)

@@ -182,8 +182,7 @@ static uint32_t open_left(const struct nvme *n, const struct nvme_path *p, enum 
                                                     : n->seg_pages - n->seg[seg].used_pages;
 }
 
-/* Segments that are for what moves. */
-static uint32_t held_segs(const struct nvme *n)
+uint32_t nvme__held_segs(const struct nvme *n)
 {
     return (nvme__reserve(n) + 1) / 2;
 }
@@ -214,7 +213,13 @@ static bool may_open(const struct nvme *n, const struct nvme_path *p, enum nvme_
         return false;
     if (moves || which == NVME_NORMAL)
         return true;
-    return (n->segs_free > held_segs(n) || nvme__formatting(n)) && !half_is_held(n);
+    return (n->segs_free > nvme__held_segs(n) || nvme__formatting(n)) && !half_is_held(n);
+}
+
+static bool has_room(const struct nvme *n, const struct nvme_path *p, enum nvme_class which,
+                     bool moves, uint64_t pages)
+{
+    return nvme__path_up(p) && (open_left(n, p, which) >= pages || may_open(n, p, which, moves));
 }
 
 bool nvme__promises(const struct tier *t)
@@ -226,8 +231,7 @@ bool nvme__promises(const struct tier *t)
 bool nvme__can_move(const struct nvme *n, enum nvme_class which, uint64_t pages)
 {
     for (uint32_t i = 0; i < n->paths; i++) {
-        const struct nvme_path *p = &n->path[i];
-        if (nvme__path_up(p) && (p->free_seg != NVME_NONE || open_left(n, p, which) >= pages))
+        if (has_room(n, &n->path[i], which, true, pages))
             return true;
     }
     return false;
@@ -261,7 +265,7 @@ struct nvme_path *nvme__seg_room(struct nvme *n, enum nvme_class which, bool mov
     struct nvme_path *best = NULL;
     for (uint32_t i = 0; i < n->paths; i++) {
         struct nvme_path *p = &n->path[(n->turn_path + i) % n->paths];
-        if (!nvme__path_up(p) || (open_left(n, p, which) < pages && !may_open(n, p, which, moves)))
+        if (!has_room(n, p, which, moves, pages))
             continue;
         if (best == NULL || p->queued_bytes < best->queued_bytes)
             best = p;
@@ -303,7 +307,7 @@ uint64_t nvme__put_pages(const struct nvme *n)
     const uint64_t pages = nvme__room_pages(n);
     if (nvme__formatting(n)) /* nothing is reclaimed: room comes by itself */
         return pages;
-    const uint64_t held = (uint64_t)held_segs(n) * (n->seg_pages - 2);
+    const uint64_t held = (uint64_t)nvme__held_segs(n) * (n->seg_pages - 2);
     return pages > held ? pages - held : 0;
 }
 

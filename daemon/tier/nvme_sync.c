@@ -389,7 +389,7 @@ static bool commit_wanted(const struct nvme *n)
     if (n->commit.busy || n->journal_error != 0)
         return false;
     const bool due = n->commit_due_ns <= n->now_ns || n->flushing ||
-                     (n->delete_head != NVME_NONE && n->segs_free < (nvme__reserve(n) + 1) / 2 + 1);
+                     (n->delete_head != NVME_NONE && n->segs_free <= nvme__held_segs(n));
     return due && (has_news(n) || n->budget.changed);
 }
 

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <unistd.h>
 
 #include "sys.h"
@@ -18,4 +19,15 @@ int stdfds_hold(void)
             return -errno;
     }
     return 0;
+}
+
+int stdfds_flush(void)
+{
+    static int first;
+    int failed = fflush(stdout) != 0 ? errno : 0;
+    if (!failed && ferror(stdout))
+        failed = EIO;
+    if (first == 0)
+        first = failed;
+    return failed ? -first : 0;
 }
