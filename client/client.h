@@ -33,7 +33,9 @@
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
                "offsets, token ids and leases go to the wire as they are in memory");
 
-/* Slots of requests in flight; a power of two. The daemon's own limit is lower by default. */
+/* Requests of the caller in flight, parked ones too. The daemon's own limit is lower by default. */
+#define OPS_MAX 1024u
+/* Buckets in which a request is found by its correlation id. */
 #define OPS_SLOTS 1024u
 /* How long after its deadline a reply is still awaited: the daemon answers at the deadline, and its
  * answer travels. Also how long the reply to a CANCEL is awaited. */
@@ -77,6 +79,7 @@ struct kvc_op {
     struct kvc *kvc;
     struct kvc_op *prev, *next; /* live list; next alone: free list */
     struct kvc_op *ready_prev, *ready_next;
+    struct kvc_op *slot_next;
     struct kvc_ns *ns; /* where the outcome needs it, else NULL */
     struct msg_head head;
     uint64_t guard_ns; /* when the wait ends, whatever the daemon does */
@@ -85,6 +88,7 @@ struct kvc_op {
     bool listed;     /* to be handed out by kvc_next when it is done */
     bool ready;      /* in the ready list */
     bool borrows;    /* the daemon may touch staging or pages until this is settled */
+    bool is_callers; /* counts against OPS_MAX */
     bool retried;    /* sent again because the daemon had let its namespace go */
     bool owns_ns;    /* NS_OPEN: ns is not in the session's list */
     bool is_overdue; /* cancelled by the library, for its time was up */
@@ -199,7 +203,8 @@ struct kvc {
 
     uint8_t *tx; /* KVC_MESSAGE_MAX bytes; pages are touched as messages grow */
     uint64_t corr;
-    struct kvc_op *slot[OPS_SLOTS]; /* in flight, by correlation id */
+    struct kvc_op *slot[OPS_SLOTS]; /* in flight, by correlation id; chains of slot_next */
+    uint32_t in_flight;             /* of the caller's */
     struct kvc_op *live_ops, *free_ops;
     struct kvc_op *ready_first, *ready_last;
     uint32_t ready_n;
@@ -341,11 +346,13 @@ int kvc__malformed(struct kvc *k, const char *what);
 
 /* ---- ops.c ---- */
 
-/* An op that is never sent: the next call is op__complete(). KVC_E_BUSY: too many in flight.
- * -ENOMEM. */
+/* An op that is never sent: the next call is op__complete(). -ENOMEM. */
 __attribute__((warn_unused_result)) int op__new_unsent(struct kvc *k, uint8_t code,
                                                        struct kvc_op **ret_op);
-/* One with head filled in, to be sent. Also KVC_E_TIMEOUT. */
+/* One of the library's own, with head filled in, to be sent. Also KVC_E_TIMEOUT. */
+__attribute__((warn_unused_result)) int op__new_own(struct kvc *k, uint8_t code,
+                                                    uint64_t deadline_ns, struct kvc_op **ret_op);
+/* One of the caller's. Also KVC_E_BUSY: OPS_MAX are in flight. */
 __attribute__((warn_unused_result)) int op__new(struct kvc *k, uint8_t code, uint64_t deadline_ns,
                                                 struct kvc_op **ret_op);
 /* Sends k->tx, or parks it until its namespace is open; `len` is what the encoder returned. On

@@ -374,7 +374,7 @@ static int start_greeting(struct kvc *k, const struct att_welcome *w)
     k->state = LINK_GREETING;
     struct msg_hello hello = {.ver_min = KVC_PROTO_MIN, .ver_max = KVC_PROTO_MAX};
     struct kvc_op *op = NULL;
-    rc = op__new(k, KVC_OP_HELLO, k->attach_until_ns, &op);
+    rc = op__new_own(k, KVC_OP_HELLO, k->attach_until_ns, &op);
     if (rc == 0) {
         op->then = greeted;
         rc = op__send(op, codec_enc_hello(k->tx, KVC_MESSAGE_MAX, &op->head, &hello));

@@ -159,7 +159,7 @@ int ns__reopen(struct kvc_ns *ns)
     if (ns->opening != NULL)
         return 0;
     struct kvc_op *op;
-    int rc = op__new(k, KVC_OP_NS_OPEN, kvc__deadline(k, 0), &op);
+    int rc = op__new_own(k, KVC_OP_NS_OPEN, kvc__deadline(k, 0), &op);
     if (rc < 0)
         return rc;
     op->ns = ns;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Requests in flight. A correlation id is chosen so that its slot is free: id modulo OPS_SLOTS
- * finds the op, without a search and without collisions. A reply that finds nobody is discarded,
- * after giving back what it grants.
+ * Requests in flight. A correlation id is found in a hash table, in which an op stands from its
+ * making until its outcome is known: parked requests too, or two of them might share a place. A
+ * reply that finds nobody is discarded, after giving back what it grants.
  */
 #include "client.h"
 
@@ -14,27 +14,37 @@
 #include "client_gpu__.h"
 #include "sys.h"
 
+/* Where the op with this id hangs in its bucket, or would. */
 static struct kvc_op **slot_of(struct kvc *k, uint64_t corr)
 {
-    return &k->slot[corr % OPS_SLOTS];
+    struct kvc_op **at = &k->slot[corr % OPS_SLOTS];
+    while (*at != NULL && (*at)->head.corr != corr)
+        at = &(*at)->slot_next;
+    return at;
 }
 
-static void leave_slot(struct kvc_op *op)
+static void slot_enter(struct kvc_op *op)
 {
-    struct kvc_op **slot = slot_of(op->kvc, op->head.corr);
-    if (*slot == op)
-        *slot = NULL;
+    struct kvc *k = op->kvc;
+    struct kvc_op **bucket = &k->slot[op->head.corr % OPS_SLOTS];
+    op->slot_next = *bucket;
+    *bucket = op;
+    k->in_flight += op->is_callers;
+}
+
+static void slot_leave(struct kvc_op *op)
+{
+    struct kvc_op **at = slot_of(op->kvc, op->head.corr);
+    if (*at != op)
+        return;
+    *at = op->slot_next;
+    op->kvc->in_flight -= op->is_callers;
 }
 
 /* ---- life of an op ---- */
 
 int op__new_unsent(struct kvc *k, uint8_t code, struct kvc_op **ret_op)
 {
-    uint64_t corr = k->corr + 1;
-    while (*slot_of(k, corr) != NULL && corr - k->corr <= OPS_SLOTS)
-        corr++;
-    if (*slot_of(k, corr) != NULL)
-        return kvc__fail(k, KVC_E_BUSY, "%u requests in flight: wait for some", OPS_SLOTS);
     struct kvc_op *op = k->free_ops;
     if (op != NULL)
         k->free_ops = op->next;
@@ -43,17 +53,17 @@ int op__new_unsent(struct kvc *k, uint8_t code, struct kvc_op **ret_op)
     if (op == NULL)
         return kvc__fail(k, -ENOMEM, "out of memory");
 
-    k->corr = corr;
     *op = (struct kvc_op){
-        .kvc = k, .head = {.op = code, .corr = corr}, .epoch = k->epoch, .next = k->live_ops};
+        .kvc = k, .head = {.op = code, .corr = ++k->corr}, .epoch = k->epoch, .next = k->live_ops};
     if (op->next != NULL)
         op->next->prev = op;
     k->live_ops = op;
+    slot_enter(op);
     *ret_op = op;
     return 0;
 }
 
-int op__new(struct kvc *k, uint8_t code, uint64_t deadline_ns, struct kvc_op **ret_op)
+int op__new_own(struct kvc *k, uint8_t code, uint64_t deadline_ns, struct kvc_op **ret_op)
 {
     uint32_t ms = kvc__ms_until(deadline_ns);
     if (ms == 0)
@@ -63,6 +73,18 @@ int op__new(struct kvc *k, uint8_t code, uint64_t deadline_ns, struct kvc_op **r
         return rc;
     (*ret_op)->head.deadline_ms = ms;
     (*ret_op)->guard_ns = deadline_ns + GRACE_MS * NS_PER_MS;
+    return 0;
+}
+
+int op__new(struct kvc *k, uint8_t code, uint64_t deadline_ns, struct kvc_op **ret_op)
+{
+    if (k->in_flight >= OPS_MAX)
+        return kvc__fail(k, KVC_E_BUSY, "%u requests in flight: wait for some", OPS_MAX);
+    int rc = op__new_own(k, code, deadline_ns, ret_op);
+    if (rc < 0)
+        return rc;
+    (*ret_op)->is_callers = true;
+    k->in_flight++;
     return 0;
 }
 
@@ -80,7 +102,7 @@ static void leave_ready(struct kvc_op *op)
 void op__complete(struct kvc_op *op, int error)
 {
     struct kvc *k = op->kvc;
-    leave_slot(op);
+    slot_leave(op);
     op->error = error;
     if (op->stage == OP_DONE)
         return;
@@ -141,7 +163,7 @@ void op__free(struct kvc_op *op)
     if (op == NULL)
         return;
     struct kvc *k = op->kvc;
-    leave_slot(op);
+    slot_leave(op);
     leave_ready(op);
     let_go(op);
     wire__msg_free(&op->msg);
@@ -238,7 +260,6 @@ int op__send(struct kvc_op *op, int len)
         op__complete(op, rc);
     } else if (op->stage == OP_NEW) {
         op->stage = OP_SENT;
-        *slot_of(k, op->head.corr) = op;
     }
     watch__update(k);
     return rc;
@@ -259,7 +280,6 @@ void op__resend(struct kvc_op *op)
         return;
     }
     op->stage = OP_SENT;
-    *slot_of(k, op->head.corr) = op;
 }
 
 struct msg_head op__post_head(struct kvc *k, uint8_t code)
@@ -307,6 +327,7 @@ static void send_again(struct kvc_op *op)
     struct kvc_ns *ns = op->ns;
     wire__msg_free(&op->msg);
     op->retried = true;
+    slot_enter(op);                                      /* it waits for another reply */
     if (op->ns_id != ns->id && ns->epoch == op->epoch) { /* another request saw to that */
         op__resend(op);
         return;
@@ -328,7 +349,7 @@ static bool must_settle(const struct kvc_op *op)
 /* op->msg is its reply. */
 static void on_reply(struct kvc_op *op, uint16_t status)
 {
-    leave_slot(op);
+    slot_leave(op);
     op->error = status == KVC_ST_OK ? 0 : kvc__status_error(status);
     if (op->then != NULL) {
         op->then(op);
@@ -355,7 +376,7 @@ static int dispatch(struct kvc *k, struct wire_msg *msg)
         return kvc__down(k, KVC_E_BAD_MESSAGE, "the daemon sent a malformed reply; disconnected");
     }
     struct kvc_op *op = *slot_of(k, h.corr);
-    if (op == NULL || op->head.corr != h.corr) {
+    if (op == NULL || op->stage != OP_SENT) {
         give_back(k, &h, msg);
         wire__msg_free(msg);
         return 1;

@@ -272,7 +272,7 @@ static int send_open(struct kvc_pool *p)
 {
     struct kvc *k = p->gpu->kvc;
     struct kvc_op *op = NULL;
-    int rc = op__new(k, KVC_OP_POOL_OPEN, kvc__deadline(k, 0), &op);
+    int rc = op__new_own(k, KVC_OP_POOL_OPEN, kvc__deadline(k, 0), &op);
     if (rc < 0)
         return rc;
     struct msg_pool_open m = {.pool = p->no, .pages_max = p->pages_max, .ngroups = p->groups};
@@ -450,7 +450,7 @@ static void close_there(struct kvc_pool *p)
     if (k->state != LINK_UP || p->epoch != k->epoch ||
         (p->state != POOL_OPEN && p->state != POOL_OPENING))
         return;
-    if (op__new(k, KVC_OP_POOL_CLOSE, kvc__deadline(k, 0), &op) < 0) {
+    if (op__new_own(k, KVC_OP_POOL_CLOSE, kvc__deadline(k, 0), &op) < 0) {
         take_back(p);
         return;
     }

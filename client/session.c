@@ -202,11 +202,13 @@ void kvc_close(struct kvc **kvc)
     /* In a child of fork() the ZeroMQ context has no thread and must not be touched, and nothing
      * may be said on the parent's connection; closing the copied descriptor does not end it. */
     if (!fork__is_child(k)) {
-        wire__destroy(&k->wire);
         unmap_all(k); /* which closing says to the daemon */
+        /* The attach connection first: its end is the session's. The other way round, a reply that
+         * the daemon still owes finds the control connection alone cut, which is a fault. */
         fork__hold_off();
         channel__close(&k->attach_fd);
         fork__go_on();
+        wire__destroy(&k->wire);
     } else if (k->attach_fd >= 0) {
         close(k->attach_fd);
     }

@@ -61,7 +61,7 @@ int op__cancel(struct kvc_op *op)
     }
     uint64_t until = kvc__now() + GRACE_MS * NS_PER_MS;
     struct kvc_op *cancel;
-    int rc = op__new(k, KVC_OP_CANCEL, until, &cancel);
+    int rc = op__new_own(k, KVC_OP_CANCEL, until, &cancel);
     if (rc < 0)
         return rc;
     cancel->guard_ns = until;

@@ -291,10 +291,18 @@ static void tell_again(void *ctx, uint64_t now_ns)
 }
 
 /* Tells the peer and stops serving it. One that holds nothing is closed at once; one that may still
- * be reading, or map a device's memory, keeps that until it closes the connection or dies. */
+ * be reading, or map a device's memory, keeps that until it closes the connection or dies. A
+ * session that has closed both its connections has ended and is not dropped: the control
+ * connection's end was only seen first, by a reply that was still owed. */
 static void session_drop(struct session *se)
 {
     struct svc *s = se->svc;
+    const int err = tell_dropped(se);
+    if (err == -EPIPE && se->deaf && se->doom_status == KVC_ST_LIMIT) {
+        s->ports.attach_close(s->ports.ctx, se->conn);
+        session_close(se);
+        return;
+    }
     s->ndoomed--;
     se->doomed = false;
     FLIGHT(DROP_SESSION, se->doom_status, se->index, 0);
@@ -302,7 +310,6 @@ static void session_drop(struct session *se)
                          (unsigned)se->uid, (int)se->pid, se->doom_text);
     s->m.sessions_dropped++;
     session_mute(se);
-    int err = tell_dropped(se);
     bool holds = se->client && (core_client_lease_bytes(se->client) > 0 || lend_any(se));
     if (holds) {
         se->state = SESSION_DROPPED;

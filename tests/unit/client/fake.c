@@ -641,8 +641,11 @@ static void control_open(struct daemon *d)
     static unsigned no;
     snprintf(d->endpoint, sizeof(d->endpoint), "ipc://%s/control.%u.%u", d->f->dir,
              (unsigned)getpid(), no++);
+    const int no_mark = 0; /* or replies are dropped beyond it */
     d->router = zmq_socket(d->ctx, ZMQ_ROUTER);
-    NEED(d->router != NULL && zmq_bind(d->router, d->endpoint) == 0);
+    NEED(d->router != NULL &&
+         zmq_setsockopt(d->router, ZMQ_SNDHWM, &no_mark, sizeof(no_mark)) == 0 &&
+         zmq_bind(d->router, d->endpoint) == 0);
 }
 
 static void hang_up_last(struct daemon *d)

@@ -657,6 +657,37 @@ START_TEST(a_child_does_not_disturb_the_parents_loop)
 }
 END_TEST
 
+/* A parked request awaits its reply as one does that was sent: no other may take its place. */
+START_TEST(parked_requests_are_bounded_and_each_answered_once)
+{
+    enum { PARKED = 1023 };
+    static uint8_t seen[PARKED + 1];
+    struct kvc_seq seq = seq_of(4);
+    struct kvc_op *op;
+    uint32_t opened = atomic_load(&fake.s->requests[KVC_OP_NS_OPEN]);
+    memset(seen, 0, sizeof(seen));
+    fake.s->rule[0] = (struct fake_rule){
+        .op = KVC_OP_LOOKUP, .what = FAKE_STATUS, .status = KVC_ST_NO_NAMESPACE, .times = 1};
+    fake.s->rule[1] = (struct fake_rule){.op = KVC_OP_NS_OPEN, .what = FAKE_AFTER_NEXT, .times = 1};
+    (void)begin_lookup(0);
+    while (atomic_load(&fake.s->requests[KVC_OP_NS_OPEN]) == opened) {
+        (void)kvc_progress(kvc);
+        usleep(1000);
+    }
+    for (uintptr_t i = 1; i < PARKED; i++)
+        (void)begin_lookup(i);
+    ck_assert_int_eq(kvc_ping_begin(kvc, &op), 0); /* its answer lets the namespace open */
+    kvc_op_set_user(op, (void *)(uintptr_t)PARKED);
+    ck_assert_int_eq(kvc_lookup_begin(ns, &seq, 0, &op), KVC_E_BUSY);
+    for (int i = 0; i <= PARKED; i++)
+        seen[(uintptr_t)finish_next(0).user]++;
+    for (int i = 0; i <= PARKED; i++)
+        ck_assert_uint_eq(seen[i], 1);
+    ck_assert(kvc_is_up(kvc));
+    ck_assert_uint_eq(kvc_epoch(kvc), 1);
+}
+END_TEST
+
 /* A child that lives on has copies of ZeroMQ's descriptors: the parent must not go on watching what
  * it has closed. */
 START_TEST(a_child_that_lives_on_does_not_keep_the_loop_awake)
@@ -724,6 +755,7 @@ static void add_tests_of_ends(TCase *t)
     tcase_add_test(t, it_is_opened_once_for_all_in_flight);
     tcase_add_test(t, it_is_opened_once_for_each_request);
     tcase_add_test(t, a_namespace_refused_then_fails_the_request);
+    tcase_add_test(t, parked_requests_are_bounded_and_each_answered_once);
     tcase_add_test(t, a_child_does_not_disturb_the_parents_loop);
     tcase_add_test(t, a_child_that_lives_on_does_not_keep_the_loop_awake);
 }

@@ -66,8 +66,8 @@ static int port_attach_send(void *ctx, uint32_t conn, const void *buf, size_t le
 {
     struct sr_peer *p = peer_by_conn(ctx, conn);
     ck_assert(!p->closed && len <= sizeof(p->last));
-    if (p->full)
-        return -EAGAIN;
+    if (p->full || p->left)
+        return p->left ? -EPIPE : -EAGAIN;
     memcpy(p->last, buf, len);
     p->last_len = len;
     p->last_fd = fd;

@@ -43,6 +43,7 @@ struct sr_peer {
     bool deaf;         /* takes no replies */
     unsigned deaf_for; /* does not take so many */
     bool full;         /* takes no attach messages */
+    bool left;         /* has closed its end of the attach connection */
 };
 
 /* A device over the fake one, with memory of workers. */

@@ -407,6 +407,21 @@ START_TEST(who_takes_no_replies_is_dropped)
 }
 END_TEST
 
+/* It closes right after a release: the answer that is still owed finds nobody. */
+START_TEST(who_has_closed_is_not_dropped)
+{
+    struct sr_peer *p = sr_peer(&s, 0, SR_UID_ONE, 0);
+    p->deaf = true;
+    p->left = true;
+    (void)sr_release(&s, p, 1);
+    sr_turn(&s, 1000);
+    ck_assert_uint_eq(sr_metric(&s, "replies_lost"), 1);
+    ck_assert(p->closed);
+    ck_assert_uint_eq(sr_metric(&s, "sessions_dropped"), 0);
+    ck_assert_uint_eq(sr_metric(&s, "detaches"), 1);
+}
+END_TEST
+
 START_TEST(a_leaving_daemon_says_so_and_lets_things_end)
 {
     struct sr_peer *p = sr_peer(&s, 0, SR_UID_ONE, 4096);
@@ -478,6 +493,7 @@ int main(void)
     tcase_add_test(t, who_could_not_be_told_that_it_was_dropped_is_told_once_it_reads);
     tcase_add_test(t, after_a_lost_reply_none_follows);
     tcase_add_test(t, who_takes_no_replies_is_dropped);
+    tcase_add_test(t, who_has_closed_is_not_dropped);
     tcase_add_test(t, a_leaving_daemon_says_so_and_lets_things_end);
     tcase_add_test(t, the_end_comes_in_every_state);
     suite_add_tcase(su, t);
