@@ -106,9 +106,8 @@ int core_adopt(struct core *c, const struct core_found *f, uint32_t *ret_owner)
         block_set_loc(c, b, f->label.shard, f->loc);
     } else {
         block_set_disk(c, b, f->label.shard, f->loc);
-        if (f->label.durable) {
-            b->flags |= BLOCK_F_DURABLE;
-        }
+        if (f->label.durable)
+            b->shards_present++; /* until it is known: shards with a promise */
         if (f->label.by_pin)
             b->flags |= BLOCK_F_BY_PIN;
     }
@@ -159,9 +158,11 @@ static void found_places(struct core *c, struct block *b)
         b->flags |= BLOCK_F_HOST | BLOCK_F_UNCHECKED;
     if (c->cfg.disk && found_whole(c, b, false)) {
         b->flags |= BLOCK_F_DISK;
-    } else {
-        block_clear(b, BLOCK_F_DURABLE | BLOCK_F_BY_PIN);
+        /* One that was being made when the daemon died may have reached some shards alone. */
+        if (b->shards_present == block_shards(c, b))
+            b->flags |= BLOCK_F_DURABLE;
     }
+    b->shards_present = 0;
     if (!(b->flags & BLOCK_F_DURABLE))
         block_clear(b, BLOCK_F_BY_PIN);
     c->pins_found |= (b->flags & BLOCK_F_BY_PIN) != 0;

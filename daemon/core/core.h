@@ -545,6 +545,8 @@ KVC_WARN_UNUSED int core_reservation(struct core *c, struct core_client *cl, uin
                                      struct core_ns **ret_ns, uint32_t *ret_group);
 /* Asks the copies in flight to stop; done() still follows. */
 void core_commit_cancel(struct core *c, struct core_commit *commit);
+/* It is durable and has landed, and all that it waits for is other shards, from other commits. */
+bool core_commit_lacks_shards(struct core *c, const struct core_commit *commit);
 /* Gives up what is not committed. KVC_E_GONE. */
 KVC_WARN_UNUSED int core_drop(struct core *c, struct core_client *cl, uint64_t reservation);
 

@@ -30,7 +30,8 @@ enum block_flag {
     BLOCK_F_CLEAN = 0x800,     /* HOST and DISK, its host copy goes next: out of the policy */
     BLOCK_F_RING = 0x1000,     /* its number is in the ring of clean blocks; outlives the block */
     BLOCK_F_AWAITED = 0x2000,  /* some load waits for it to come */
-    BLOCK_F_PROMISED = 0x4000, /* some commit waits for it to be durable */
+    BLOCK_F_PROMISED = 0x4000, /* some commit waits for it to be durable; PENDING: it is to be so,
+                                  whichever of its shards that was asked of */
     BLOCK_F_DURABLE = 0x8000,  /* DISK: written with a promise */
     BLOCK_F_SAFE = 0x10000,    /* DURABLE, and so is everything before it in its chain */
     BLOCK_F_FOUND = 0x20000,   /* being taken over at start */

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is to be durable: a block that has landed in memory for a durable commit, or what a name
- * reaches. It is written to disk with a promise, and so is everything before it in its chain that
- * is not there with one yet; then whoever waits is told. A promise waits for the nearest block,
- * upwards, that is not durable. What is promised for names is lent: for a commit it counts for
- * nothing, and is written again.
+ * What is to be durable: a block of which a shard has landed in memory for a durable commit, or
+ * what a name reaches. When all its shards are there it is written to disk with a promise, and so
+ * is everything before it in its chain that is not there with one yet; then whoever waits is told.
+ * A promise waits for the nearest block, upwards, that is not durable. What is promised for names
+ * is lent: for a commit it counts for nothing, and is written again.
  */
 #include "core__.h"
 
@@ -86,6 +86,10 @@ static int push_one(void *ctx, struct block *b)
 static int push_all(struct core *c, const struct promise *p, uint32_t *ret_await)
 {
     struct push_name push = {.c = c, .await = CORE_NONE};
+    if (!p->name && c->blocks[p->block].state == BLOCK_PENDING) {
+        *ret_await = p->block; /* for its other shards; nothing is written for what may never be */
+        return 0;
+    }
     if (!p->name)
         return promise_push(c, &c->blocks[p->block], SAVE_PROMISE, ret_await);
     int err = name_each_block(c, p->name, push_one, &push);
@@ -99,6 +103,13 @@ static bool is_cancelled(const struct promise *p)
     return p->cancel && atomic_load_explicit(p->cancel, memory_order_relaxed);
 }
 
+/* The block of a commit. */
+static bool has_gone(const struct core *c, const struct promise *p)
+{
+    const struct block *b = &c->blocks[p->block];
+    return b->gen != p->gen || (b->state != BLOCK_PENDING && b->state != BLOCK_PRESENT);
+}
+
 /* True: its status is final. */
 static bool promise_check(struct core *c, struct promise *p, uint8_t *ret_status)
 {
@@ -110,8 +121,7 @@ static bool promise_check(struct core *c, struct promise *p, uint8_t *ret_status
         *ret_status = KVC_ST_CANCELLED;
         return true;
     }
-    if (!p->name &&
-        (c->blocks[p->block].gen != p->gen || c->blocks[p->block].state != BLOCK_PRESENT)) {
+    if (!p->name && has_gone(c, p)) {
         *ret_status = KVC_ST_GONE;
         return true;
     }
@@ -159,8 +169,9 @@ void promise_event(struct core *c, struct block *b, int err)
         if (p->await != no)
             continue;
         p->await = CORE_NONE;
-        /* A name falls back on what is before a block that has gone. */
-        if (p->name && err == KVC_E_GONE)
+        /* A name falls back on what is before a block that has gone; a commit's has gone with it.
+         */
+        if (err == KVC_E_GONE)
             continue;
         p->verdict = err == -ENOSPC ? KVC_ST_FULL : err ? KVC_ST_TIER : KVC_ST_OK;
     }

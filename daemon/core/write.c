@@ -201,8 +201,10 @@ static uint8_t reserve_one(struct reserving *x, uint32_t i, struct block **block
                 block_touch(c, b);
             return KVC_ST_EXISTS;
         }
-        if (block_part(c, b, x->shard))
+        if (block_part(c, b, x->shard)) {
+            b->flags |= in->durable ? BLOCK_F_PROMISED : 0u;
             return KVC_ST_PENDING;
+        }
         block_hold(b); /* as above: its other shards may be all that keeps it */
         struct welcome w = {.near = x->near};
         int err = take_part(x, b, &w);
@@ -420,14 +422,18 @@ static void op_done(struct tier_op *t)
     struct core_op *o = CONTAINER_OF(t, struct core_op, op);
     struct core *c = o->core;
     struct block *b = &c->blocks[o->block];
+    const bool asked = b->flags & BLOCK_F_PROMISED; /* by whom, does not matter */
     b->copies--;
     list_remove(&o->node);
     const uint8_t status = op_land(c, o, b);
     block_freed(c, b, false);
-    if (status == KVC_ST_OK && o->durable && b->state == BLOCK_PRESENT)
+    if (status == KVC_ST_OK && o->durable) {
         promise_commit(c, o);
-    else
+    } else {
+        if (status == KVC_ST_OK && asked && b->state == BLOCK_PRESENT)
+            promise_begin(c, b);
         op_finish(c, o, status);
+    }
     promise_step(c);
 }
 
@@ -649,6 +655,19 @@ void core_commit_cancel(struct core *c, struct core_commit *m)
         atomic_store_explicit(&o->op.cancel, true, memory_order_relaxed);
         c->promise_due = true;
     }
+}
+
+bool core_commit_lacks_shards(struct core *c, const struct core_commit *m)
+{
+    uint32_t waiting = 0;
+    LIST_FOR_EACH_SAFE (node, next, &c->promised) {
+        const struct promise *p = CONTAINER_OF(node, struct promise, node);
+        const struct core_op *o = CONTAINER_OF(p, struct core_op, promise);
+        if (!p->name && o->commit == m)
+            waiting +=
+                c->blocks[p->block].gen == p->gen && c->blocks[p->block].state == BLOCK_PENDING;
+    }
+    return waiting > 0 && waiting == m->left;
 }
 
 /* ---- clients ---- */

@@ -36,8 +36,10 @@ static void call_expire(void *ctx, uint64_t now_ns)
         core_commit_cancel(s->core, &call->commit);
         reply_error(s, call->session, &call->head, KVC_E_TIMEOUT,
                     call->pages
-                        ? "the copies are still running; cancel before reusing the pages"
-                        : "the copies are still running; cancel before reusing the staging area");
+                        ? "copies may still be running, cancel before reusing the pages; what was "
+                          "to be durable is not known to be"
+                        : "copies may still be running, cancel before reusing the staging area; "
+                          "what was to be durable is not known to be");
         return;
     case CALL_SEND: /* as a commit */
         call->answered = true;
@@ -201,9 +203,12 @@ void call_cancel_all(struct svc *s, struct session *se)
         call_stop(s, CONTAINER_OF(node, struct call, node), false);
 }
 
-static bool waits_for_word(const struct call *call)
+/* For what is not to come any more: a word, or what other ranks would store. */
+static bool waits_for_others(struct svc *s, struct call *call)
 {
     const bool sends = call->kind == CALL_SEND;
+    if (call->kind == CALL_COMMIT && core_commit_lacks_shards(s->core, &call->commit))
+        return true;
     if (!sends && (call->kind != CALL_COMMIT || !call->pages))
         return false;
     const _Atomic uint64_t *after = sends ? call->send.after : call->commit.after;
@@ -213,7 +218,7 @@ static bool waits_for_word(const struct call *call)
 
 void call_drain(struct svc *s, struct call *call)
 {
-    if (!waits_for_word(call))
+    if (!waits_for_others(s, call))
         return;
     call->drained = true;
     if (call->kind == CALL_SEND)

@@ -261,7 +261,10 @@ struct kvc_blocks {
     const char *sub_tenant;
     unsigned flags; /* KVC_F_DURABLE: what commits them returns when they, and all before them in
                        their chains, are on stable storage (KVC_ST_OK; QUOTA, FULL and TIER: cached,
-                       but not that; EXISTS: promised from now on, without waiting);
+                       but not that; EXISTS: promised from now on, without waiting). Of a block of
+                       several shards: all of them, so it waits until the other ranks have stored
+                       theirs (GONE: one of them dropped it); who stores several ranks' shards in
+                       one thread begins them all (kvc_store_begin) before it waits.
                        KVC_E_BAD_ARGUMENT where the daemon has no storage tier. KVC_F_DECODED: of
                        decoded tokens. KVC_F_ALL: kvc_store takes them whatever they are worth, for
                        instance to be named or pinned. KVC_F_NO_STORE: answered with KVC_ST_NO_STORE

@@ -310,6 +310,21 @@ static void on_done(struct core_commit *c)
 {
     struct rig_commit *m = (struct rig_commit *)(void *)c;
     m->done++;
+    if (m->durable_in && m->statuses[0] == KVC_ST_OK)
+        ck_assert(rig_explain(m->durable_in, 0, m->ns, m->chain, m->at).durable);
+}
+
+/* Of several blocks the first may be told and have gone again when the last is. */
+static void note_durable(struct rig *r, const struct rig_put *p, struct rig_commit *m)
+{
+    struct core_ns_view v;
+    core_ns_view(p->ns, &v);
+    if (!p->durable || p->n != 1 || p->statuses[0] != KVC_ST_OK)
+        return;
+    m->durable_in = r;
+    m->ns = v.id;
+    m->chain = p->chain;
+    m->at = p->first;
 }
 
 int rig_commit(struct rig *r, unsigned client, const struct rig_put *p, struct rig_commit *m)
@@ -335,6 +350,7 @@ int rig_commit(struct rig *r, unsigned client, const struct rig_put *p, struct r
                                 .deadline_ns = r->now_ns + 1000000000,
                                 .statuses = m->statuses,
                                 .done = on_done};
+    note_durable(r, p, m);
     return core_commit(r->core, r->cl[client], &m->c, &r->why);
 }
 
@@ -629,5 +645,6 @@ int rig_commit_pages(struct rig *r, unsigned client, const struct rig_put *p, un
                                 .statuses = m->statuses,
                                 .done = on_done,
                                 .store = true};
+    note_durable(r, p, m);
     return core_commit(r->core, r->cl[client], &m->c, &r->why);
 }

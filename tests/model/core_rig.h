@@ -76,6 +76,9 @@ struct rig_commit {
     uint8_t *staging, *offsets;
     uint32_t *pages;
     uint8_t statuses[KVC_STORE_MAX];
+    /* Of one block that is to be durable: where to look when it is said to be so. */
+    struct rig *durable_in;
+    uint32_t ns, chain, at;
 };
 /* Commits all that was reserved. As core_commit(); rig_commit_free() once it is done. */
 int rig_commit(struct rig *r, unsigned client, const struct rig_put *p, struct rig_commit *m);

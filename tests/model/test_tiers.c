@@ -103,7 +103,7 @@ static void store(unsigned n, uint32_t group, uint32_t shard, uint32_t chain, ui
                          .shard = shard,
                          .chain = chain + group * 1000,
                          .n = blocks,
-                         .durable = rnd(12) == 0,
+                         .durable = rnd(6) == 0,
                          .decoded = rnd(4) == 0,
                          .retention = some_wishes()};
     ck_assert_int_eq(rig_reserve(&r, client, &p), 0);
@@ -202,9 +202,13 @@ static void do_acquire(void)
         ck_assert(err == 1 || err == KVC_E_BUSY || err == KVC_E_LIMIT);
 }
 
+/* Of a commit too: the other shards of what is to be durable may never come. */
 static void do_deadline(void)
 {
     struct waiter *w = &waiter[rnd(WAITERS)];
+    struct rig_commit *m = commit[rnd(COMMITS)];
+    if (m && !m->done && rnd(2))
+        core_commit_cancel(r.core, &m->c);
     if (!w->used)
         return;
     core_waiter_cancel(r.core, &w->w);

@@ -151,6 +151,100 @@ START_TEST(a_drain_says_what_stops_it)
 }
 END_TEST
 
+/* ---- ranks ---- */
+
+/* A namespace of two shards. */
+static uint32_t open_wide(struct sr_peer *p)
+{
+    struct msg_ns_open msg = {.model = codec_text("wide"),
+                              .position = codec_text("rope"),
+                              .attention = codec_text("causal"),
+                              .shards = 2,
+                              .ngroups = 1};
+    struct msg_reply_head head;
+    struct msg_ns_open_reply reply;
+    msg.groups[0] = (struct msg_group){.block_tokens = 8, .block_bytes = 64};
+    const uint64_t corr = sr_send(
+        &s, p, codec_enc_ns_open(s.buf, sizeof(s.buf), sr_head(&s, KVC_OP_NS_OPEN, 0), &msg));
+    const struct sr_reply *r = sr_reply(&s, corr);
+    ck_assert_int_eq(codec_dec_ns_open_reply(r->bytes, r->len, &head, &reply), 0);
+    return reply.ns;
+}
+
+/* One block of one shard, which lands. */
+static uint64_t store_shard(struct sr_peer *p, uint32_t shard, uint32_t flags)
+{
+    static const uint8_t offset[8];
+    uint8_t key[KVC_KEY_BYTES];
+    sr_key(1, 0, key);
+    struct msg_store msg = {
+        .reserve = {.ns = open_wide(p), .flags = flags, .shard = shard, .keys = {key, sizeof(key)}},
+        .offsets = {offset, sizeof(offset)}};
+    const uint64_t corr =
+        sr_send(&s, p, codec_enc_store(s.buf, sizeof(s.buf), sr_head(&s, KVC_OP_STORE, 300), &msg));
+    for (unsigned i = 0; i < 4; i++)
+        sr_copies(&s);
+    return corr;
+}
+
+START_TEST(a_rank_waits_for_the_others_to_make_its_block_durable)
+{
+    struct sr_peer *one = sr_peer(&s, 0, SR_UID_ONE, 4096);
+    struct sr_peer *two = sr_peer(&s, 1, SR_UID_ONE + 1, 4096);
+    const uint64_t first = store_shard(one, 0, KVC_F_DURABLE);
+    ck_assert_uint_eq(sr_replies(&s, first), 0);
+    const uint64_t last = store_shard(two, 1, 0);
+    sr_all(&s, first, KVC_ST_OK);
+    sr_all(&s, last, KVC_ST_OK);
+    ck_assert_uint_eq(fake_disk_puts(s.disk, true), 2);
+}
+END_TEST
+
+START_TEST(a_rank_whose_others_do_not_come_is_told_at_its_deadline)
+{
+    struct sr_peer *one = sr_peer(&s, 0, SR_UID_ONE, 4096);
+    struct sr_peer *two = sr_peer(&s, 1, SR_UID_ONE + 1, 4096);
+    const uint64_t first = store_shard(one, 0, KVC_F_DURABLE);
+    sr_turn(&s, 299);
+    ck_assert_uint_eq(sr_replies(&s, first), 0);
+    sr_turn(&s, 1);
+    ck_assert_uint_eq(sr_status(&s, first), KVC_ST_TIMEOUT);
+    ck_assert(svc_is_quiet(s.svc));
+    sr_all(&s, store_shard(two, 1, 0), KVC_ST_OK); /* and the block is made durable all the same */
+    ck_assert_uint_eq(fake_disk_puts(s.disk, true), 2);
+}
+END_TEST
+
+START_TEST(a_rank_is_told_when_another_ends_with_its_part)
+{
+    struct sr_peer *one = sr_peer(&s, 0, SR_UID_ONE, 4096);
+    struct sr_peer *two = sr_peer(&s, 1, SR_UID_ONE + 1, 4096);
+    uint8_t key[KVC_KEY_BYTES];
+    sr_key(1, 0, key);
+    struct msg_reserve msg = {.ns = open_wide(two), .shard = 1, .keys = {key, sizeof(key)}};
+    const uint64_t reserved = sr_send(
+        &s, two, codec_enc_reserve(s.buf, sizeof(s.buf), sr_head(&s, KVC_OP_RESERVE, 0), &msg));
+    ck_assert_uint_ne(sr_reservation(&s, reserved), 0);
+    const uint64_t first = store_shard(one, 0, KVC_F_DURABLE);
+    ck_assert_uint_eq(sr_replies(&s, first), 0);
+    sr_leave(&s, two);
+    sr_settle(&s);
+    sr_all(&s, first, KVC_ST_GONE);
+}
+END_TEST
+
+/* The others are told SHUTDOWN from now on. */
+START_TEST(a_shutdown_does_not_wait_for_other_ranks)
+{
+    struct sr_peer *one = sr_peer(&s, 0, SR_UID_ONE, 4096);
+    const uint64_t first = store_shard(one, 0, KVC_F_DURABLE);
+    svc_drain(s.svc);
+    sr_settle(&s);
+    ck_assert_uint_eq(sr_status(&s, first), KVC_ST_SHUTDOWN);
+    ck_assert(svc_is_quiet(s.svc));
+}
+END_TEST
+
 int main(void)
 {
     Suite *su = suite_create("storage");
@@ -165,6 +259,10 @@ int main(void)
     tcase_add_test(t, they_are_for_administrators);
     tcase_add_test(t, a_drain_with_nothing_left_is_done);
     tcase_add_test(t, a_drain_says_what_stops_it);
+    tcase_add_test(t, a_rank_waits_for_the_others_to_make_its_block_durable);
+    tcase_add_test(t, a_rank_whose_others_do_not_come_is_told_at_its_deadline);
+    tcase_add_test(t, a_rank_is_told_when_another_ends_with_its_part);
+    tcase_add_test(t, a_shutdown_does_not_wait_for_other_ranks);
     suite_add_tcase(su, t);
     SRunner *sr = srunner_create(su);
     srunner_run_all(sr, CK_NORMAL);
