@@ -90,6 +90,7 @@ static void prepare(void)
                            .hbm = options.hbm,
                            .durable_works = options.paths > 0,
                            .durable_share = options.durable_share,
+                           .shards = {2, WORLD_SHARDS, 1},
                            .spoil = options.spoil};
 }
 
@@ -275,6 +276,7 @@ static int verdict(void)
     metric("faults", n->faults);
     metric("blocks_stored", n->stored);
     metric("durable_stores", n->durable);
+    metric("rank_stores", n->rank_stores);
     metric("blocks_read", n->hits + total.blocks);
     metric("promises_checked", total.promised);
     metric("outlived", total.outlived);
@@ -293,6 +295,11 @@ static int verdict(void)
     }
     if (options.paths > 0 && options.durable_share > 0 && n->durable == 0 && total.rounds > 3) {
         fprintf(stderr, "nothing was acknowledged as durable: that was not tested\n");
+        worked = false;
+    }
+    if (options.paths > 0 && options.durable_share > 0 && n->rank_stores == 0 && total.rounds > 3) {
+        fprintf(stderr,
+                "no rank of several was told that its block is durable: that was not tested\n");
         worked = false;
     }
     return worked && wrong + total.durable_lost + n->durable_lost + total.accounting_errors +

@@ -100,7 +100,7 @@ static void sort_files(void)
     uint32_t n = 0;
     for (uint32_t c = 0; c < CHAINS; c++)
         for (uint32_t b = 0; b < WORLD_LEN; b++) {
-            world_fill(&world.chain[c], b, 1, bytes);
+            world_fill(&world.chain[c], b, 1, 0, bytes);
             for (uint32_t at = 0; at < world_block_bytes[world.chain[c].size]; at += FILES_PAGE)
                 memcpy(&words[n++], bytes + at, 8);
         }

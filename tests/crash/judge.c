@@ -160,15 +160,16 @@ static int walk(struct kvc *k, const struct list *l, struct figures *f)
     return 0;
 }
 
-static int read_disk(struct kvc *k, struct figures *f, struct judged *j)
+/* Storage counts each shard, VERIFY each block. */
+static int read_ns(struct kvc *k, const struct kvc_ns_info *ns, struct figures *f, struct judged *j)
 {
-    struct kvc_verify v = {.tier = KVC_TIER_NVME, .bytes_max = SLICE_BYTES};
+    struct kvc_verify v = {.ns = ns->ns, .tier = KVC_TIER_NVME, .bytes_max = SLICE_BYTES};
     do {
         static struct kvc_verified got;
         int err = kvc_verify_slice(k, &v, &got);
         if (err)
             return err;
-        f->nvme_blocks += got.blocks;
+        f->nvme_blocks += (uint64_t)got.blocks * ns->shards;
         j->accounting_errors += got.corrupt + got.failed;
         if (got.corrupt + got.failed > 0)
             say(j, "reading the disk: %u blocks are not as stored, %u could not be read",
@@ -176,6 +177,14 @@ static int read_disk(struct kvc *k, struct figures *f, struct judged *j)
         v.cursor = got.cursor;
     } while (v.cursor != 0);
     return 0;
+}
+
+static int read_disk(struct kvc *k, const struct list *l, struct figures *f, struct judged *j)
+{
+    int err = 0;
+    for (uint32_t i = 0; i < l->n && err == 0; i++)
+        err = read_ns(k, &l->ns[i], f, j);
+    return err;
 }
 
 static bool equal(const struct figures *a, const struct figures *b)
@@ -197,7 +206,7 @@ int judge_accounts(struct world_session *s, bool nvme, struct judged *io_judged)
         if (err == 0)
             err = walk(s->k, &list, &counted);
         if (err == 0 && nvme)
-            err = read_disk(s->k, &counted, io_judged);
+            err = read_disk(s->k, &list, &counted, io_judged);
         if (err && err != KVC_E_GONE)
             return err;
         if (!nvme)

@@ -20,28 +20,31 @@ uint64_t world_random(uint64_t *state)
 
 /* ---- bytes ---- */
 
-static void key_of(const struct world_chain *chain, uint32_t block, uint32_t version, uint8_t *key)
+static void key_of(const struct world_chain *chain, uint32_t block, uint32_t version,
+                   uint32_t shard, uint8_t *key)
 {
     const uint64_t mix = version * 0x9e3779b97f4a7c15ull;
     memcpy(key, chain->keys + (size_t)block * KVC_KEY_BYTES, KVC_KEY_BYTES);
     for (unsigned i = 0; i < 8; i++)
         key[i] ^= (uint8_t)(mix >> (8 * i));
+    key[8] ^= (uint8_t)shard;
 }
 
-void world_fill(const struct world_chain *chain, uint32_t block, uint32_t version, void *p)
+void world_fill(const struct world_chain *chain, uint32_t block, uint32_t version, uint32_t shard,
+                void *p)
 {
     uint8_t key[KVC_KEY_BYTES];
-    key_of(chain, block, version, key);
+    key_of(chain, block, version, shard, key);
     rig_fill(key, p, world_block_bytes[chain->size]);
 }
 
 /* The version that these are the bytes of, 0: none. */
 static uint32_t version_of(const struct world_chain *chain, uint32_t block, uint32_t newest,
-                           const void *p, uint32_t bytes)
+                           uint32_t shard, const void *p, uint32_t bytes)
 {
     uint8_t key[KVC_KEY_BYTES];
     for (uint32_t v = newest; v > 0; v--) {
-        key_of(chain, block, v, key);
+        key_of(chain, block, v, shard, key);
         if (rig_check(key, p, bytes))
             return v;
     }
@@ -69,7 +72,7 @@ static uint32_t version_in_pages(const struct world_chain *chain, uint32_t block
 {
     uint8_t key[KVC_KEY_BYTES];
     for (uint32_t v = newest; v > 0; v--) {
-        key_of(chain, block, v, key);
+        key_of(chain, block, v, 0, key);
         if (rig_pages_has(p, INTO + block, key))
             return v;
     }
@@ -88,23 +91,48 @@ static void make_chain(struct world_session *s, uint32_t c)
         chain->block[b].floor = 1;
 }
 
-int world_open(struct world *w, uint64_t staging_bytes, struct world_session *ret_session)
+static uint32_t shards_of(const struct world *w, uint32_t size)
+{
+    return w->shards[size] ? w->shards[size] : 1;
+}
+
+static uint32_t ranks_of(const struct world *w)
+{
+    uint32_t n = 1;
+    for (uint32_t i = 0; i < WORLD_SIZES; i++)
+        n = shards_of(w, i) > n ? shards_of(w, i) : n;
+    return n;
+}
+
+static int rank_open(struct world *w, uint64_t staging_bytes, uint32_t shard, struct world_rank *x)
 {
     static const char *const models[WORLD_SIZES] = {"small", "ragged", "large"};
     struct kvc_options o = {.socket = w->rig->socket,
                             .name = "crash",
                             .staging_bytes = staging_bytes,
+                            .shard = shard,
                             .timeout_ms = TIMEOUT_MS,
                             .must_connect = true};
-    struct world_session s = {.w = w};
-    int err = kvc_open(&o, &s.k);
+    int err = kvc_open(&o, &x->k);
     for (uint32_t i = 0; err == 0 && i < WORLD_SIZES; i++) {
         struct kvc_ns_spec spec = rig_spec(models[i], WORLD_BT, world_block_bytes[i]);
-        err = kvc_ns_open(s.k, &spec, &s.ns[i]);
+        spec.shards = shards_of(w, i);
+        err = kvc_ns_open(x->k, &spec, &x->ns[i]);
         if (err == 0 && w->have_keys &&
-            memcmp(w->seed[i], kvc_ns_seed(s.ns[i]), KVC_KEY_BYTES) != 0)
+            memcmp(w->seed[i], kvc_ns_seed(x->ns[i]), KVC_KEY_BYTES) != 0)
             err = -ESTALE;
     }
+    return err;
+}
+
+int world_open(struct world *w, uint64_t staging_bytes, struct world_session *ret_session)
+{
+    struct world_session s = {.w = w, .dice = 1};
+    int err = 0;
+    for (uint32_t i = 0; err == 0 && i < ranks_of(w); i++)
+        err = rank_open(w, staging_bytes, i, &s.rank[i]);
+    s.k = s.rank[0].k;
+    memcpy(s.ns, s.rank[0].ns, sizeof s.ns);
     if (err == 0 && w->hbm)
         err = kvc_gpu_open(s.k, RIG_DEVICE, &s.gpu);
     if (err) {
@@ -127,17 +155,27 @@ void world_close(struct world_session *s)
     for (uint32_t i = 0; i < WORLD_SIZES; i++)
         rig_pages_close(&s->pages[i]);
     kvc_gpu_close(&s->gpu);
-    kvc_close(&s->k);
+    for (uint32_t i = 0; i < WORLD_SHARDS; i++)
+        kvc_close(&s->rank[i].k);
+    s->k = NULL;
 }
 
 /* ---- reading ---- */
 
-static void versions_of(struct world_session *s, const struct world_chain *chain,
+/* What was read of one more shard. */
+static void read_add(struct world_read *read, uint32_t shard, uint32_t block, uint32_t version)
+{
+    if (shard == 0 || version < read->version[block])
+        read->version[block] = version;
+}
+
+static void versions_of(struct world_session *s, const struct world_chain *chain, uint32_t shard,
                         const struct kvc_hold *hold, struct world_read *read)
 {
     static _Thread_local uint8_t copy[65536];
     const uint32_t bytes = world_block_bytes[chain->size], newest = chain->newest;
-    read->hit = hold->group[0].n;
+    const uint32_t hit = hold->group[0].n;
+    read->hit = shard == 0 || hit < read->hit ? hit : read->hit;
     for (uint32_t i = 0; i < read->hit; i++) {
         const void *p = rig_hold_data(hold, i);
         s->w->counts.near_blocks += kvc_hold_device(hold, 0, i) != NULL;
@@ -146,24 +184,25 @@ static void versions_of(struct world_session *s, const struct world_chain *chain
             copy[bytes / 2] ^= 1;
             p = copy;
         }
-        read->version[i] = version_of(chain, i, newest, p, bytes);
+        read_add(read, shard, i, version_of(chain, i, newest, shard, p, bytes));
     }
 }
 
-static int read_held(struct world_session *s, const struct world_chain *chain, bool on_device,
-                     unsigned timeout_ms, struct world_read *read)
+static int read_held(struct world_session *s, const struct world_chain *chain, uint32_t shard,
+                     bool on_device, unsigned timeout_ms, struct world_read *read)
 {
     struct kvc_seq seq = rig_seq(chain->keys, WORLD_LEN, WORLD_BT);
     struct kvc_acquire_options o = {.timeout_ms = timeout_ms};
     struct kvc_hold *hold = NULL;
-    struct kvc_ns *ns = s->ns[chain->size];
+    const struct world_rank *x = &s->rank[shard];
+    struct kvc_ns *ns = x->ns[chain->size];
     int err =
         on_device ? kvc_acquire_on(ns, &seq, s->gpu, &o, &hold) : kvc_acquire(ns, &seq, &o, &hold);
     if (err == 0) {
-        versions_of(s, chain, hold, read);
+        versions_of(s, chain, shard, hold, read);
         err = kvc_hold_check(hold);
     }
-    kvc_release(s->k, &hold);
+    kvc_release(x->k, &hold);
     return err;
 }
 
@@ -196,7 +235,9 @@ int world_read(struct world_session *s, const struct world_chain *chain, enum wo
         return err;
     read.present = p.tokens / WORLD_BT;
     err = pages ? read_pages(s, chain, pages, timeout_ms, &read)
-                : read_held(s, chain, way == WORLD_ON_DEVICE && s->gpu, timeout_ms, &read);
+                : read_held(s, chain, 0, way == WORLD_ON_DEVICE && s->gpu, timeout_ms, &read);
+    for (uint32_t i = 1; err == 0 && i < shards_of(s->w, chain->size); i++)
+        err = read_held(s, chain, i, false, timeout_ms, &read);
     if (err)
         return err;
     *ret_read = read;
@@ -282,18 +323,28 @@ static void promise(struct world *w, struct world_chain *chain, uint32_t upto)
     w->counts.durable++;
 }
 
+/* Room for the payload of b->n blocks in the rank's staging, filled; false: there is none. */
+static bool stage(const struct world_rank *x, uint32_t shard, const struct world_chain *chain,
+                  const struct kvc_blocks *b, uint32_t first, uint64_t *ret_offsets)
+{
+    uint64_t room;
+    const uint64_t stride = (world_block_bytes[chain->size] + 63ull) / 64 * 64;
+    uint8_t *staging = kvc_staging(x->k, &room);
+    if (!staging || room < b->n * stride)
+        return false;
+    for (uint32_t i = 0; i < b->n; i++) {
+        ret_offsets[i] = i * stride;
+        world_fill(chain, first + i, chain->newest, shard, staging + ret_offsets[i]);
+    }
+    return true;
+}
+
 static int store_staged(struct world_session *s, const struct world_chain *chain,
                         const struct kvc_blocks *b, uint32_t first, uint8_t *statuses)
 {
-    uint64_t room, offsets[WORLD_LEN];
-    const uint64_t stride = (world_block_bytes[chain->size] + 63ull) / 64 * 64;
-    uint8_t *staging = kvc_staging(s->k, &room);
-    if (!staging || room < b->n * stride)
+    uint64_t offsets[WORLD_LEN];
+    if (!stage(&s->rank[0], 0, chain, b, first, offsets))
         return KVC_E_DOWN;
-    for (uint32_t i = 0; i < b->n; i++) {
-        offsets[i] = i * stride;
-        world_fill(chain, first + i, chain->newest, staging + offsets[i]);
-    }
     return kvc_store(s->ns[chain->size], b, offsets, NULL, 0, statuses);
 }
 
@@ -303,7 +354,7 @@ static int store_pages(struct world_session *s, const struct world_chain *chain,
 {
     uint8_t key[KVC_KEY_BYTES];
     for (uint32_t i = 0; i < b->n; i++) {
-        key_of(chain, first + i, chain->newest, key);
+        key_of(chain, first + i, chain->newest, 0, key);
         rig_pages_put(p, FROM + i, key);
     }
     s->w->counts.page_blocks += b->n;
@@ -311,24 +362,103 @@ static int store_pages(struct world_session *s, const struct world_chain *chain,
                            (struct kvc_word){0}, NULL, 0, statuses);
 }
 
-int world_store(struct world_session *s, struct world_chain *chain, uint32_t first, uint32_t n,
-                bool durable)
+/* One rank's part of a store. */
+struct part {
+    struct world_rank *x;
+    struct kvc_op *op; /* NULL: it has ended */
+    int err;
+    bool durable;
+    uint8_t statuses[WORLD_LEN];
+};
+
+static void part_begin(struct part *p, uint32_t shard, const struct world_chain *chain,
+                       struct kvc_blocks b, uint32_t first)
+{
+    uint64_t offsets[WORLD_LEN];
+    b.flags = p->durable ? KVC_F_DURABLE : 0;
+    p->err = KVC_E_DOWN;
+    if (stage(p->x, shard, chain, &b, first, offsets))
+        p->err = kvc_store_begin(p->x->ns[chain->size], &b, offsets, NULL, 0, &p->op);
+}
+
+static bool part_took_all(const struct part *p, uint32_t n)
+{
+    for (uint32_t i = 0; i < n && p->err == 0; i++)
+        if (p->statuses[i] != KVC_ST_OK && p->statuses[i] != KVC_ST_EXISTS &&
+            p->statuses[i] != KVC_ST_PENDING)
+            return false;
+    return p->err == 0;
+}
+
+/* Who asked for a durable block waits for all ranks: until one of them has failed. */
+static void parts_end(struct part *part, uint32_t shards, uint32_t n)
+{
+    bool failed = false;
+    for (uint32_t i = 0; i < shards; i++)
+        failed |= part[i].err != 0;
+    for (bool waits = true; waits; rig_sleep_ms(waits)) {
+        waits = false;
+        for (uint32_t i = 0; i < shards; i++) {
+            struct part *p = &part[i];
+            if (!p->op)
+                continue;
+            (void)kvc_progress(p->x->k);
+            const bool tried = failed && !kvc_done(p->op) && kvc_cancel(p->op) == 0;
+            if (!kvc_done(p->op)) {
+                waits |= !tried || kvc_is_up(p->x->k);
+                continue;
+            }
+            p->err = kvc_wait(&p->op, NULL, NULL, p->statuses);
+            failed |= !part_took_all(p, n);
+        }
+    }
+}
+
+static int store_ranks(struct world_session *s, struct world_chain *chain,
+                       const struct kvc_blocks *b, uint32_t first, bool durable)
+{
+    const uint32_t shards = shards_of(s->w, chain->size), version = chain->newest;
+    const uint64_t dice = world_random(&s->dice) >> 8;
+    struct part part[WORLD_SHARDS] = {0};
+    const uint64_t who = 1 + dice % ((1u << shards) - 1); /* who asks for it */
+    for (uint32_t i = 0; i < shards; i++) {
+        const uint32_t shard = (uint32_t)(i + dice / 8) % shards;
+        part[shard].x = &s->rank[shard];
+        part[shard].durable = durable && who >> shard & 1;
+        part_begin(&part[shard], shard, chain, *b, first);
+    }
+    parts_end(part, shards, b->n);
+    int ok = 0;
+    for (uint32_t i = 0; i < b->n; i++) {
+        uint32_t told = 0;
+        for (uint32_t k = 0; k < shards; k++) {
+            if (part[k].err != 0 || part[k].statuses[i] != KVC_ST_OK)
+                continue;
+            told++;
+            chain->block[first + i].floor = version;
+            s->w->counts.rank_stores += part[k].durable;
+            if (part[k].durable)
+                promise(s->w, chain, first + i + 1);
+        }
+        ok += told == shards;
+    }
+    for (uint32_t k = 0; k < shards && ok == 0; k++)
+        ok = part[k].err != KVC_E_CANCELLED ? part[k].err : ok;
+    return ok;
+}
+
+static int store_alone(struct world_session *s, struct world_chain *chain,
+                       const struct kvc_blocks *b, uint32_t first, bool durable)
 {
     uint8_t statuses[WORLD_LEN];
     const uint32_t version = chain->newest;
-    struct kvc_blocks b = {.parent =
-                               first ? chain->keys + (size_t)(first - 1) * KVC_KEY_BYTES : NULL,
-                           .keys = chain->keys + (size_t)first * KVC_KEY_BYTES,
-                           .n = n - first,
-                           .first_token = first * WORLD_BT,
-                           .flags = durable ? KVC_F_DURABLE : 0};
     struct rig_pages *p = s->turn++ % 2 ? pages_of(s, chain->size) : NULL;
-    int err = p ? store_pages(s, chain, p, &b, first, statuses)
-                : store_staged(s, chain, &b, first, statuses);
+    int err = p ? store_pages(s, chain, p, b, first, statuses)
+                : store_staged(s, chain, b, first, statuses);
     if (err)
         return err;
     int ok = 0;
-    for (uint32_t i = 0; i < n - first; i++) {
+    for (uint32_t i = 0; i < b->n; i++) {
         if (statuses[i] != KVC_ST_OK)
             continue;
         ok++;
@@ -336,7 +466,22 @@ int world_store(struct world_session *s, struct world_chain *chain, uint32_t fir
         if (durable)
             promise(s->w, chain, first + i + 1);
     }
-    s->w->counts.stored += (uint64_t)ok;
+    return ok;
+}
+
+int world_store(struct world_session *s, struct world_chain *chain, uint32_t first, uint32_t n,
+                bool durable)
+{
+    struct kvc_blocks b = {.parent =
+                               first ? chain->keys + (size_t)(first - 1) * KVC_KEY_BYTES : NULL,
+                           .keys = chain->keys + (size_t)first * KVC_KEY_BYTES,
+                           .n = n - first,
+                           .first_token = first * WORLD_BT,
+                           .flags = durable ? KVC_F_DURABLE : 0};
+    const int ok = shards_of(s->w, chain->size) > 1 ? store_ranks(s, chain, &b, first, durable)
+                                                    : store_alone(s, chain, &b, first, durable);
+    if (ok > 0)
+        s->w->counts.stored += (uint64_t)ok;
     return ok;
 }
 
@@ -410,6 +555,7 @@ static void *work(void *arg)
     struct worker *me = arg;
     struct world_session s;
     if (world_open(me->w, WORLD_STAGING, &s) == 0) {
+        s.dice = me->seed;
         while (!me->w->stop && kvc_is_up(s.k))
             step(me, &s);
         world_close(&s);

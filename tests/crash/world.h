@@ -24,6 +24,7 @@
 #define WORLD_CHAINS  96u
 #define WORLD_WORKERS 3u
 #define WORLD_STAGING (2u << 20)
+#define WORLD_SHARDS  3u /* of a block, at most */
 
 extern const uint32_t world_block_bytes[WORLD_SIZES];
 
@@ -58,6 +59,7 @@ struct world_counts {
     _Atomic uint64_t durable_lost; /* promised, and not found by their owner in the same run */
     _Atomic uint64_t page_blocks;  /* stored out of pages, or loaded into them */
     _Atomic uint64_t near_blocks;  /* read in slots of the device */
+    _Atomic uint64_t rank_stores;  /* acknowledged as durable to one of several ranks */
     _Atomic uint64_t faults;       /* errors that say that a program is wrong */
 };
 
@@ -67,6 +69,7 @@ struct world {
     bool durable_works; /* there is a storage tier */
     double durable_share;
     enum world_spoil spoil;
+    uint32_t shards[WORLD_SIZES];             /* of the blocks of each namespace; 0: one */
     uint8_t seed[WORLD_SIZES][KVC_KEY_BYTES]; /* of the namespaces: the same in each run */
     bool have_keys;
     struct world_chain chain[WORLD_CHAINS];
@@ -75,10 +78,18 @@ struct world {
     char first_fault[256]; /* what the first fault was; "" */
 };
 
-struct world_session {
-    struct world *w;
+/* Who stores and reads one shard of each block: a session of its own. */
+struct world_rank {
     struct kvc *k;
     struct kvc_ns *ns[WORLD_SIZES];
+};
+
+struct world_session {
+    struct world *w;
+    struct kvc *k; /* of rank 0, as are its namespaces */
+    struct kvc_ns *ns[WORLD_SIZES];
+    struct world_rank rank[WORLD_SHARDS];
+    uint64_t dice;       /* which ranks ask for a durable block, and in which order they store */
     struct kvc_gpu *gpu; /* NULL: no device */
     /* Of two chains; the first is stored from, the second loaded into. Made when first wanted;
      * .pool is NULL before. */
@@ -99,22 +110,25 @@ enum world_way {
 int world_open(struct world *w, uint64_t staging_bytes, struct world_session *ret_session);
 void world_close(struct world_session *s);
 
-/* What a block of this version contains. */
-void world_fill(const struct world_chain *chain, uint32_t block, uint32_t version, void *p);
+/* What this shard of a block of this version contains. */
+void world_fill(const struct world_chain *chain, uint32_t block, uint32_t version, uint32_t shard,
+                void *p);
 
 /* What one read of a chain found. */
 struct world_read {
     uint32_t present;            /* leading blocks that lookup told */
     uint32_t hit;                /* of them, held and read */
-    uint32_t version[WORLD_LEN]; /* of those read; 0: of no version there ever was */
+    uint32_t version[WORLD_LEN]; /* of those read, the oldest of its shards'; 0: of no version there
+                                  * ever was */
 };
-/* Looks up and reads a whole chain, waiting for what is on disk. `floor` of each block is what the
- * caller demands. 0, or the error of the call. KVC_STALE: nothing is known. */
+/* Looks up and reads a whole chain, all shards, waiting for what is on disk. `floor` of each block
+ * is what the caller demands. 0, or the error of the call. KVC_STALE: nothing is known. */
 int world_read(struct world_session *s, const struct world_chain *chain, enum world_way way,
                unsigned timeout_ms, struct world_read *ret_read);
 
-/* Stores blocks first .. n-1 of a chain at its newest version. Returns how many were OK, or the
- * error of the call; what was acknowledged is written down. */
+/* Stores blocks first .. n-1 of a chain at its newest version, each shard by its own rank; durable:
+ * at least one of them asks for that. Returns how many were OK for all of them, or the error of the
+ * call; what was acknowledged to any rank is written down. */
 int world_store(struct world_session *s, struct world_chain *chain, uint32_t first, uint32_t n,
                 bool durable);
 
