@@ -692,8 +692,9 @@ uint32_t pins_of_runs(const struct core_config *cfg);
 /* What is wrong with a specification, or NULL. */
 const char *core__ns_fault(const struct core_ns_spec *s);
 const char *core__ns_unsound(const struct core_ns_spec *s);
-int core__ns_digest(struct core *c, const char *what, const struct core_identity *who,
-                    const struct core_ns_spec *spec, struct key256 *ret) KVC_WARN_UNUSED;
+/* Digest of all that makes a namespace: equal for equal ones, also after a restart. */
+int core__ns_print(struct core *c, const struct core_identity *who, const struct core_ns_spec *spec,
+                   struct key256 *ret) KVC_WARN_UNUSED;
 int core__ns_find_or_make(struct core *c, const struct core_identity *who,
                           const struct core_ns_spec *spec, struct core_ns **ret_ns) KVC_WARN_UNUSED;
 /* The first 8 bytes of a print, as a number that is not 0. */
@@ -703,6 +704,8 @@ bool ns_visible(const struct core_client *cl, const struct core_ns *ns);
 struct core_ns *ns_by_id(struct core *c, uint32_t id);
 /* Bit set of fields in which two namespaces differ. */
 uint32_t ns_diff(const struct core_ns *a, const struct core_ns *b);
+/* Another namespace of the same principal, sub-tenant and model. */
+bool ns_is_sibling(const struct core_ns *ns, const struct core_ns *o);
 
 /* find.c */
 /* What is remembered of a key that is not there: KVC_MISS_NEVER when nothing is. */

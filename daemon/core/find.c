@@ -150,9 +150,7 @@ enum kvc_miss miss_reason(struct core *c, const struct core_ns *ns, uint32_t gro
     uint32_t tried = 0;
     for (uint32_t i = 0; i < c->cfg.namespaces_max && tried < FIND_SIBLINGS; i++) {
         const struct core_ns *o = &c->ns[i];
-        if (o == ns || !o->id || o->principal != ns->principal || !o->blocks)
-            continue;
-        if (strcmp(o->spec.sub, ns->spec.sub) != 0)
+        if (!o->blocks || !ns_is_sibling(ns, o))
             continue;
         tried++;
         if (group >= o->spec.ngroups || !index_get(c, o, group, key))

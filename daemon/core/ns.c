@@ -97,8 +97,8 @@ static int add_spec(struct sha256 *sha, const struct core_ns_spec *s)
     return err;
 }
 
-int core__ns_digest(struct core *c, const char *what, const struct core_identity *who,
-                    const struct core_ns_spec *spec, struct key256 *ret)
+/* What every digest begins with: its purpose, the daemon's secret, and whose it is. */
+static int digest_begin(struct core *c, const char *what, const struct core_identity *who)
 {
     int err = sha256_begin(c->sha);
     if (!err)
@@ -109,8 +109,27 @@ int core__ns_digest(struct core *c, const char *what, const struct core_identity
         err = add_text(c->sha, 0x12, who->name);
     if (!err)
         err = add_text(c->sha, 0x13, who->tenant);
+    return err;
+}
+
+int core__ns_print(struct core *c, const struct core_identity *who, const struct core_ns_spec *spec,
+                   struct key256 *ret)
+{
+    int err = digest_begin(c, "kvcache namespace print 1", who);
     if (!err)
         err = add_spec(c->sha, spec);
+    return err ? err : sha256_end(c->sha, ret);
+}
+
+/* The same for all namespaces of one principal, tenant and sub-tenant: the index keeps namespaces
+ * apart, and equal tokens have equal keys, so that a miss can tell which field differs from the
+ * namespace that has the block. */
+static int ns_seed(struct core *c, const struct core_identity *who, const char *sub_tenant,
+                   struct key256 *ret)
+{
+    int err = digest_begin(c, "kvcache namespace seed 2", who);
+    if (!err)
+        err = add_text(c->sha, 0x14, sub_tenant);
     return err ? err : sha256_end(c->sha, ret);
 }
 
@@ -133,6 +152,7 @@ uint32_t ns_diff(const struct core_ns *a, const struct core_ns *b)
     TEXT(ATTENTION, attention);
     TEXT(LORA, lora);
     NUMBER(SHARDS, shards);
+    NUMBER(TOKENS, flags);
     TEXT(EXTRA, extra);
     TEXT(SUB_TENANT, sub);
 #undef TEXT
@@ -144,6 +164,12 @@ uint32_t ns_diff(const struct core_ns *a, const struct core_ns *b)
                  p->window != q->window || p->flags != q->flags || p->rule != q->rule;
     }
     return d | (uint32_t)groups << KVC_NS_FIELD_GROUPS;
+}
+
+bool ns_is_sibling(const struct core_ns *ns, const struct core_ns *o)
+{
+    return o != ns && o->id && o->principal == ns->principal &&
+           strcmp(o->spec.model, ns->spec.model) == 0 && strcmp(o->spec.sub, ns->spec.sub) == 0;
 }
 
 static bool same_owner(const struct core_client *cl, const struct core_ns *ns)
@@ -237,7 +263,7 @@ int core__ns_find_or_make(struct core *c, const struct core_identity *who,
                           const struct core_ns_spec *spec, struct core_ns **ret_ns)
 {
     struct key256 print, seed;
-    int err = core__ns_digest(c, "kvcache namespace print 1", who, spec, &print);
+    int err = core__ns_print(c, who, spec, &print);
     if (err)
         return KVC_E_INTERNAL;
     for (uint32_t i = 0; i < c->cfg.namespaces_max; i++) {
@@ -252,7 +278,7 @@ int core__ns_find_or_make(struct core *c, const struct core_identity *who,
     }
     if (ns_by_print(c, core__short_print(&print)))
         return KVC_E_LIMIT; /* tiers could not tell the two apart */
-    if (core__ns_digest(c, "kvcache namespace seed 1", who, spec, &seed))
+    if (ns_seed(c, who, spec->sub, &seed))
         return KVC_E_INTERNAL;
     struct core_ns *ns = ns_slot(c, who->principal);
     if (!ns)
@@ -282,12 +308,8 @@ static uint32_t ns_near(struct core *c, const struct core_ns *ns, struct core_ne
     uint32_t n = 0;
     for (uint32_t i = 0; n < 4 && i < c->cfg.namespaces_max; i++) {
         const struct core_ns *o = &c->ns[i];
-        if (o == ns || !o->id || o->principal != ns->principal)
-            continue;
-        uint32_t fields = ns_diff(ns, o);
-        if (fields & (1u << KVC_NS_FIELD_MODEL | 1u << KVC_NS_FIELD_SUB_TENANT))
-            continue;
-        near[n++] = (struct core_near){.ns = o->id, .fields = fields};
+        if (ns_is_sibling(ns, o))
+            near[n++] = (struct core_near){.ns = o->id, .fields = ns_diff(ns, o)};
     }
     return n;
 }

@@ -164,7 +164,7 @@ int core_ns_restore(struct core *c, const uint8_t *record, uint32_t bytes, core_
     if (!id || strcmp(id->tenant, h.tenant) != 0 || strcmp(id->name, h.owner) != 0)
         return KVC_E_DENIED;
     struct key256 now;
-    if (core__ns_digest(c, "kvcache namespace print 1", id, &spec, &now))
+    if (core__ns_print(c, id, &spec, &now))
         return KVC_E_INTERNAL;
     if (core__short_print(&now) != h.print)
         return KVC_E_DENIED;

@@ -67,6 +67,8 @@ static void put_loc(void *ctx, const struct tier_view *v)
     codec_put_loc(&w->s->locs[(size_t)w->n++ * KVC_LOC_BYTES], &loc);
 }
 
+#define SHARD_DETAIL "shard: the namespace has fewer shards"
+
 void reply_held(struct svc *s, struct session *se, const struct msg_head *head,
                 const struct core_held *held, uint32_t shard, bool near)
 {
@@ -76,8 +78,7 @@ void reply_held(struct svc *s, struct session *se, const struct msg_head *head,
                        : core_lease_locs(s->core, se->client, held->lease, shard, put_loc, &w);
         if (err) {
             (void)!core_release(s->core, se->client, held->lease); /* who may have guessed it */
-            reply_error(s, se, head, err,
-                        err == KVC_E_BAD_ARGUMENT ? "shard: the namespace has fewer shards" : NULL);
+            reply_error(s, se, head, err, err == KVC_E_BAD_ARGUMENT ? SHARD_DETAIL : NULL);
             return;
         }
     }
@@ -194,6 +195,12 @@ int svc__want(struct request *rq, const struct msg_acquire *msg, struct core_acq
     if (err) {
         *ret_why = ns_detail(err);
         return err;
+    }
+    struct core_ns_view ns;
+    core_ns_view(in.seq.ns, &ns);
+    if (msg->shard >= ns.spec->shards) { /* whether it hits or not */
+        *ret_why = SHARD_DETAIL;
+        return KVC_E_BAD_ARGUMENT;
     }
     if (rq->s->trace && !in.read_only && core_seq_fault(&in.seq) == NULL)
         trace__asked(rq->s, rq->se, &in.seq);

@@ -238,7 +238,8 @@ enum kvc_rule {
     X(12, SHARDS, "shards")                  \
     X(13, GROUPS, "groups")                  \
     X(14, EXTRA, "extra")                    \
-    X(15, SUB_TENANT, "sub_tenant")
+    X(15, SUB_TENANT, "sub_tenant")          \
+    X(16, TOKENS, "tokens")
 
 enum kvc_ns_field {
 #define X(bit, name, text) KVC_NS_FIELD_##name = bit,

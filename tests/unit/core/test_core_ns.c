@@ -223,6 +223,40 @@ START_TEST(equal_keys_in_other_namespaces_do_not_hit)
 }
 END_TEST
 
+/* Keys that a client derives from the seed hit nothing in another namespace, and the miss says
+ * which field differs. */
+START_TEST(equal_tokens_have_equal_keys_in_namespaces_of_one_owner)
+{
+    struct core_ns_spec spec = rig_spec("m", 16, 64), other = spec, model = spec;
+    strcpy(other.dtype, "fp8");
+    strcpy(model.model, "n");
+    struct core_ns *a = rig_ns(&r, 1, &spec), *b = rig_ns(&r, 1, &other);
+    struct core_ns *c = rig_ns(&r, 1, &model);
+    struct key256 x = seed_of(a), y = seed_of(b);
+    ck_assert(key256_equal(&x, &y));
+    rig_store(&r, 1, a, 0, 1, 0, 4);
+    struct core_prefix p = rig_lookup(&r, b, 1, 64);
+    ck_assert_uint_eq(p.group[0].reason, KVC_MISS_NAMESPACE);
+    ck_assert_uint_eq(p.group[0].detail, 1u << KVC_NS_FIELD_DTYPE);
+    p = rig_lookup(&r, c, 1, 64); /* nobody expects blocks of another model */
+    ck_assert_uint_eq(p.group[0].reason, KVC_MISS_NEVER);
+}
+END_TEST
+
+START_TEST(a_namespace_with_tokens_says_that_it_differs)
+{
+    struct core_ns_spec spec = rig_spec("m", 16, 64), other = spec;
+    other.flags = KVC_F_TOKENS;
+    struct core_ns *a = rig_ns(&r, 1, &spec), *b;
+    struct core_near near[4];
+    uint32_t nnear = 0;
+    ck_assert_int_eq(core_ns_open(r.core, r.cl[1], &other, &b, near, &nnear, &r.why), 0);
+    ck_assert_ptr_ne(a, b);
+    ck_assert_uint_eq(nnear, 1);
+    ck_assert_uint_eq(near[0].fields, 1u << KVC_NS_FIELD_TOKENS);
+}
+END_TEST
+
 /* ---- slots ---- */
 
 static struct core_ns *numbered(unsigned client, unsigned n)
@@ -377,6 +411,8 @@ int main(void)
     tcase_add_test(t, sub_tenants_are_for_gateways_and_apart);
     tcase_add_test(t, anothers_namespace_does_not_exist);
     tcase_add_test(t, equal_keys_in_other_namespaces_do_not_hit);
+    tcase_add_test(t, equal_tokens_have_equal_keys_in_namespaces_of_one_owner);
+    tcase_add_test(t, a_namespace_with_tokens_says_that_it_differs);
     tcase_add_test(t, the_longest_opened_empty_namespace_makes_room);
     tcase_add_test(t, when_all_hold_blocks_there_is_no_slot);
     tcase_add_test(t, a_slot_is_not_reused_below_a_lease_on_dropped_blocks);

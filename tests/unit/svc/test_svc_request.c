@@ -5,6 +5,7 @@
 #include "check_run.h"
 #include "svc__.h"
 #include "svc_rig.h"
+#include "svc_rig__.h"
 
 static struct srig s;
 
@@ -312,6 +313,23 @@ START_TEST(anothers_namespace_and_tickets_are_not_there)
 }
 END_TEST
 
+/* With blocks that hit and with none: what is asked for is wrong in itself. */
+START_TEST(a_shard_that_is_not_there_is_refused)
+{
+    struct sr_peer *p = sr_peer(&s, 0, SR_UID_ONE, 4096);
+    struct sr_blocks b = {.ns = sr_ns(&s, p, "m"), .chain = 1, .n = 2};
+    for (int hit = 0; hit < 2; hit++) {
+        struct msg_acquire msg = {.seq = sr__seq(&b), .shard = 1};
+        const struct msg_head *h = sr_head(&s, KVC_OP_ACQUIRE, 0);
+        uint64_t a = sr_send(&s, p, codec_enc_acquire(s.buf, sizeof(s.buf), h, &msg));
+        ck_assert_uint_eq(sr_status(&s, a), KVC_ST_BAD_ARGUMENT);
+        (void)sr_store(&s, p, &b);
+        sr_copies(&s);
+    }
+    ck_assert_uint_eq(core_metrics(s.core)->leases, 0);
+}
+END_TEST
+
 START_TEST(sub_tenants_of_a_gateway_are_apart)
 {
     struct sr_peer *g = sr_peer(&s, 0, SR_UID_GW, 4096), *p = sr_peer(&s, 1, SR_UID_ONE, 0);
@@ -494,6 +512,7 @@ int main(void)
     tcase_add_test(t, waiting_requests_of_all_are_limited);
     tcase_add_test(t, lease_bytes_are_limited);
     tcase_add_test(t, anothers_namespace_and_tickets_are_not_there);
+    tcase_add_test(t, a_shard_that_is_not_there_is_refused);
     tcase_add_test(t, sub_tenants_of_a_gateway_are_apart);
     tcase_add_test(t, statistics_are_for_administrators);
     tcase_add_test(t, lists_show_what_is_ones_own);
