@@ -183,6 +183,8 @@ void block_kill(struct core *c, struct block *b, enum kvc_miss reason)
     block_unlink(c, b);
     if (b->pins > 0)
         pin_lost(c, b, reason);
+    b->counted = b->state == BLOCK_PRESENT && (b->copies > 0 || b->moving > 0);
+    c->ending += b->counted;
     if (b->state == BLOCK_PRESENT) {
         struct core_ns *ns = block_ns(c, b);
         block_place(c, b, 0, BLOCK_F_HOST | BLOCK_F_DISK | BLOCK_F_UNCHECKED);
@@ -204,8 +206,6 @@ void block_kill(struct core *c, struct block *b, enum kvc_miss reason)
     room_bind(c, b);
     promise_event(c, b, KVC_E_GONE);
     near_died(c, b);
-    if (b->copies == 0 && b->moving == 0)
-        disk_drop(c, b); /* leases are on what is in memory, or in slots */
     block_settle(c, b);
 }
 
@@ -219,10 +219,14 @@ static void record_free(struct core *c, struct block *b)
 
 void block_settle(struct core *c, struct block *b)
 {
-    if (b->state != BLOCK_DYING || b->leases > 0 || b->copies > 0 || b->moving > 0)
+    if (b->state != BLOCK_DYING || b->copies > 0 || b->moving > 0)
+        return;
+    disk_drop(c, b); /* leases are on what is in memory, or in slots */
+    c->ending -= b->counted;
+    b->counted = 0;
+    if (b->leases > 0)
         return;
     MUST(!b->near); /* who holds a copy on a device holds the block */
-    disk_drop(c, b);
     if (!has_parts(b)) {
         if (b->where)
             host_give(c, b, (struct tier_loc){b->where});

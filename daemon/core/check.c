@@ -9,7 +9,7 @@ struct tally {
     uint64_t records, linked, present, pending, present_bytes;
     uint64_t holds, copies, parts, claims; /* counted at the blocks */
     uint64_t below, children;              /* blocks that name a parent; that a parent names */
-    uint64_t moving, ring, promising;
+    uint64_t moving, ring, promising, ending;
     uint64_t in_memory, on_disk, memory_bytes, disk_bytes, unsaved, clean_bytes, unchecked;
 };
 
@@ -210,6 +210,7 @@ static void check_block(struct core *c, uint32_t no, struct tally *t)
     MUST(!b->listed);
     t->records++;
     t->moving += b->moving;
+    t->ending += b->state == BLOCK_DYING && b->counted;
     t->promising += b->promising;
     t->holds += b->leases;
     t->copies += b->copies;
@@ -218,6 +219,7 @@ static void check_block(struct core *c, uint32_t no, struct tally *t)
     MUST(ns->id != 0 && b->group < ns->spec.ngroups);
     if (b->state == BLOCK_DYING) {
         MUST((b->leases > 0 || b->copies > 0 || b->moving > 0) && !(b->flags & BLOCK_F_LINKED));
+        MUST(!b->counted || b->copies > 0 || b->moving > 0);
         MUST(!retain_is_in(c->retain, no) && b->pins == 0);
         return;
     }
@@ -296,6 +298,7 @@ static void check_tiers(struct core *c, const struct tally *t)
         wanted += l->wanted;
     MUST(reading == c->reading_bytes && wanted == c->wanted_bytes);
     MUST(promising == t->promising);
+    MUST(t->ending == c->ending);
     MUST(left == t->moving && bytes[0] == c->m.saving_bytes && bytes[1] == c->loading_bytes);
     MUST(leaving == c->leaving_bytes && t->ring == c->clean_n);
     MUST(t->in_memory == c->m.blocks_in_memory && t->memory_bytes == c->m.bytes_in_memory);

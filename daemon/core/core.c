@@ -206,6 +206,8 @@ int core_create(const struct core_config *config, struct core **ret_core)
     list_init(&c->waiting);
     list_init(&c->woken);
     list_init(&c->jobs);
+    list_init(&c->gone_next);
+    list_init(&c->gone_now);
     list_init(&c->copying);
     list_init(&c->slices);
     list_init(&c->verifying);
@@ -238,8 +240,8 @@ void core_stop(struct core *c)
 
 bool core_is_still(const struct core *c)
 {
-    return pool_used(c->moves) == 0 && pool_used(c->ops) == 0 && pool_used(c->verify_ops) == 0 &&
-           near_is_still(c);
+    return c->gone_state != GONE_SETTLING && pool_used(c->moves) == 0 && pool_used(c->ops) == 0 &&
+           pool_used(c->verify_ops) == 0 && near_is_still(c);
 }
 
 void core_destroy(struct core **core)

@@ -867,6 +867,16 @@ struct core_places {
     uint64_t host, disk, near; /* near: on devices */
 };
 
+/* Waits until what was removed so far stays away after a crash. Zeroed before its first use. */
+struct core_gone {
+    struct list_node node; /* the core's: queued until fn is called or core_gone_cancel() */
+    void (*fn)(struct core_gone *g, int err); /* from core_placement_step(). 0; KVC_E_TIER: removed,
+                                               * but storage does not say that it stays away */
+};
+/* One wait of storage serves all that are queued when it begins. */
+void core_gone_await(struct core *c, struct core_gone *g);
+void core_gone_cancel(struct core_gone *g);
+
 struct core_evict_job {
     uint32_t ns; /* 0 = any that the client may evict from */
     bool have_key;
@@ -881,6 +891,9 @@ struct core_evict_job {
 
     uint64_t ret_blocks, ret_bytes, ret_kept; /* results */
     struct core_places ret_in;
+    int ret_err;           /* as core_gone.fn's */
+    bool evicted;          /* the core's: all is evicted, and `gone` waits */
+    struct core_gone gone; /* the core's */
     struct list_node node; /* the core's */
     uint32_t phase, cursor;
     uint32_t next, next_gen; /* where the walk of the tree at the cursor goes on */
@@ -889,8 +902,8 @@ struct core_evict_job {
     uint64_t age_bytes[64];
     uint32_t age_floor;
 };
-/* Runs in slices from core_placement_step(); done() runs there, once. A dry run finds what would go
- * if nothing else happened meanwhile. */
+/* Runs in slices from core_placement_step(); done() runs there, once, when what went stays away
+ * after a crash. A dry run finds what would go if nothing else happened meanwhile. */
 void core_evict_start(struct core *c, struct core_evict_job *job);
 /* Forgets a job that has not ended; done() will not run. */
 void core_evict_cancel(struct core *c, struct core_evict_job *job);

@@ -60,7 +60,7 @@ struct block {
     uint16_t ns; /* slot in core->ns */
     uint8_t group : 4;
     uint8_t bound : 2;   /* tiers whose room pins, names or commits bind it to: a bit each */
-    uint8_t counted : 1; /* by the preview of an eviction (job.c) */
+    uint8_t counted : 1; /* by the preview of an eviction (job.c); DYING: in core->ending */
     uint8_t near : 1;    /* some device has a copy of it, or is being given one (near.c) */
     uint8_t state;       /* enum block_state */
     /* holders: leases, loads, and a reservation that is linking children to it */
@@ -340,13 +340,18 @@ struct core {
 
     struct list_node waiting, woken; /* core_waiter */
     struct list_node jobs;           /* core_evict_job */
-    struct list_node copying;        /* core_op */
-    struct list_node slices;         /* core_verify */
-    struct list_node verifying;      /* verify_op */
-    struct list_node promised;       /* promise */
-    struct list_node loads;          /* core_load that has not ended */
-    struct list_node loaders;        /* core_client with blocks to load */
-    struct list_node short_of_room;  /* core_waiter of stores */
+    struct list_node gone_next;      /* core_gone that wait for the next settling of storage */
+    struct list_node gone_now;       /* those for the one that is under way, or over */
+    struct tier_op gone_op;
+    enum { GONE_IDLE, GONE_SETTLING, GONE_SETTLED } gone_state;
+    uint32_t ending; /* DYING blocks that I/O still holds, and with them their places on disk */
+    struct list_node copying;       /* core_op */
+    struct list_node slices;        /* core_verify */
+    struct list_node verifying;     /* verify_op */
+    struct list_node promised;      /* promise */
+    struct list_node loads;         /* core_load that has not ended */
+    struct list_node loaders;       /* core_client with blocks to load */
+    struct list_node short_of_room; /* core_waiter of stores */
 
     /* Clean blocks in the order in which their host copies go: a ring of record numbers. */
     uint32_t *clean;
@@ -639,6 +644,8 @@ int evict_one(struct core *c, uint32_t payer, struct welcome *w) KVC_WARN_UNUSED
 /* job.c */
 /* A step of the eviction job at hand; true: there is more to do. */
 bool job_run(struct core *c);
+/* gone.c */
+void gone_step(struct core *c);
 
 /* rules.c */
 /* What is set now is what it began with. */

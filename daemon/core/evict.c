@@ -137,5 +137,7 @@ bool core_placement_step(struct core *c)
         load_pump(c);
         room_wake(c);
     }
-    return job_run(c) || more;
+    more |= job_run(c);
+    gone_step(c);
+    return more;
 }

@@ -150,7 +150,8 @@ static bool job_visit(struct core *c, struct core_evict_job *job, uint32_t no, u
     switch ((enum job_phase)job->phase) {
     case JOB_CLEAR:
         block_clear(b, BLOCK_F_KEEP);
-        b->counted = 0;
+        if (b->state != BLOCK_DYING)
+            b->counted = 0;
         return true;
     case JOB_MARK:
         if ((b->flags & BLOCK_F_LINKED) && job_spares(c, job, b))
@@ -174,10 +175,23 @@ static bool job_visit(struct core *c, struct core_evict_job *job, uint32_t no, u
     return true;
 }
 
-static void job_end(struct core_evict_job *job)
+static void on_gone(struct core_gone *g, int err)
+{
+    struct core_evict_job *job = CONTAINER_OF(g, struct core_evict_job, gone);
+    job->ret_err = err;
+    job->done(job);
+}
+
+static void job_end(struct core *c, struct core_evict_job *job)
 {
     list_remove(&job->node);
-    job->done(job);
+    if (job->dry_run) {
+        job->done(job);
+        return;
+    }
+    job->evicted = true;
+    job->gone = (struct core_gone){.fn = on_gone};
+    core_gone_await(c, &job->gone);
 }
 
 /* In every namespace and group that may have the key; true when all of them are through. */
@@ -230,6 +244,8 @@ void core_evict_start(struct core *c, struct core_evict_job *job)
     job->cursor = 0;
     job->next = CORE_NONE;
     job->place = 0;
+    job->evicted = false;
+    job->ret_err = 0;
     job->ret_blocks = job->ret_bytes = job->ret_kept = 0;
     job->ret_in = (struct core_places){0};
     memset(job->age_bytes, 0, sizeof job->age_bytes);
@@ -239,7 +255,10 @@ void core_evict_start(struct core *c, struct core_evict_job *job)
 void core_evict_cancel(struct core *c, struct core_evict_job *job)
 {
     (void)c;
-    list_remove(&job->node);
+    if (job->evicted)
+        core_gone_cancel(&job->gone);
+    else
+        list_remove(&job->node);
 }
 
 bool job_run(struct core *c)
@@ -249,6 +268,6 @@ bool job_run(struct core *c)
         return false;
     struct core_evict_job *job = CONTAINER_OF(node, struct core_evict_job, node);
     if (job_step(c, job))
-        job_end(job);
+        job_end(c, job);
     return !list_empty(&c->jobs);
 }

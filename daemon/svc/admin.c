@@ -189,8 +189,13 @@ static void on_evicted(struct core_evict_job *job)
     LOG_INFO("session %u: evict%s: %llu blocks, %llu bytes, %llu kept", call->session->serial,
              job->dry_run ? " (dry run)" : "", (unsigned long long)reply.blocks,
              (unsigned long long)reply.bytes, (unsigned long long)reply.kept_blocks);
-    s->m.replies_ok++;
-    reply_send(s, call->session, codec_enc_evict_reply(s->out, sizeof s->out, &call->head, &reply));
+    if (job->ret_err) {
+        reply_error(s, call->session, &call->head, job->ret_err, call_gone_detail(job->ret_err));
+    } else {
+        s->m.replies_ok++;
+        reply_send(s, call->session,
+                   codec_enc_evict_reply(s->out, sizeof s->out, &call->head, &reply));
+    }
     call_end(s, call);
 }
 

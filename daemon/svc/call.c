@@ -8,12 +8,40 @@ static uint64_t deadline_of(const struct svc *s, const struct msg_head *head)
     return s->now_ns + MIN(ms, KVC_DEADLINE_MAX_MS) * 1000000ull;
 }
 
+void call_await_gone(struct call *call, void (*fn)(struct core_gone *gone, int err))
+{
+    call->gone = (struct core_gone){.fn = fn};
+    call->going = true;
+    core_gone_await(call->session->svc->core, &call->gone);
+}
+
+const char *call_gone_detail(int err)
+{
+    return err == KVC_E_TIMEOUT ? "the blocks are removed, but storage has not said in time that "
+                                  "they stay away after a crash; ask again to wait for it"
+                                : "the blocks are removed, but the journal of the storage tier "
+                                  "takes no commits: after a restart they may be back (PATHS)";
+}
+
+/* Answers with an error, and ends, a call whose removal is not on stable storage. */
+static void gone_expire(struct call *call)
+{
+    core_gone_cancel(&call->gone);
+    reply_error(call->session->svc, call->session, &call->head, KVC_E_TIMEOUT,
+                call_gone_detail(KVC_E_TIMEOUT));
+    call_end(call->session->svc, call);
+}
+
 static void call_expire(void *ctx, uint64_t now_ns)
 {
     struct call *call = ctx;
     struct svc *s = call->session->svc;
     (void)now_ns;
     FLIGHT(TIMEOUT, call->head.op, call->session->index, call->head.corr);
+    if (call->going) {
+        gone_expire(call);
+        return;
+    }
     switch ((enum call_kind)call->kind) {
     case CALL_WAIT:
         wait_finish(call);
@@ -60,7 +88,8 @@ static void call_expire(void *ctx, uint64_t now_ns)
     case CALL_EVICT:
         core_evict_cancel(s->core, &call->job);
         reply_error(s, call->session, &call->head, KVC_E_TIMEOUT,
-                    "part of it is done; ask again with a longer deadline");
+                    call->job.evicted ? call_gone_detail(KVC_E_TIMEOUT)
+                                      : "part of it is done; ask again with a longer deadline");
         call_end(s, call);
         return;
     }
@@ -161,6 +190,13 @@ void call_end(struct svc *s, struct call *call)
 /* Stops a call whose requester no longer wants an answer, or (answer) gets CANCELLED. */
 static void call_stop(struct svc *s, struct call *call, bool answer)
 {
+    if (call->going) {
+        core_gone_cancel(&call->gone);
+        if (answer)
+            reply_error(s, call->session, &call->head, KVC_E_CANCELLED, NULL);
+        call_end(s, call);
+        return;
+    }
     switch ((enum call_kind)call->kind) {
     case CALL_NAME:
         core_name_cancel(&call->name_waiter);

@@ -171,11 +171,26 @@ static void reply_verify(struct svc *s, const struct call *call)
                codec_enc_verify_reply(s->out, sizeof s->out, &call->head, &reply));
 }
 
+static void on_verify_gone(struct core_gone *gone, int err)
+{
+    struct call *call = CONTAINER_OF(gone, struct call, gone);
+    struct svc *s = call->session->svc;
+    if (err)
+        reply_error(s, call->session, &call->head, err, call_gone_detail(err));
+    else
+        reply_verify(s, call);
+    call_end(s, call);
+}
+
 static void on_verified(struct core_verify *v)
 {
     struct call *call = CONTAINER_OF(v, struct call, verify);
     struct session *se = call->session;
     struct svc *s = se->svc;
+    if (!call->answered && !call->cancelled && se->state == SESSION_READY && call->ncorrupt > 0) {
+        call_await_gone(call, on_verify_gone);
+        return;
+    }
     if (!call->answered && se->state == SESSION_READY) {
         if (call->cancelled)
             reply_error(s, se, &call->head, KVC_E_CANCELLED, NULL);

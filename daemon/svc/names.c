@@ -40,10 +40,25 @@ static void reply_named(struct svc *s, struct session *se, const struct msg_head
                    : codec_enc_evict_reply(s->out, sizeof s->out, head, &o->forgotten));
 }
 
+static void on_forgotten(struct core_gone *gone, int err)
+{
+    struct call *call = CONTAINER_OF(gone, struct call, gone);
+    struct svc *s = call->session->svc;
+    if (err)
+        reply_error(s, call->session, &call->head, err, call_gone_detail(err));
+    else
+        reply_named(s, call->session, &call->head, &call->outcome);
+    call_end(s, call);
+}
+
 static void on_kept(struct core_name_waiter *w, int err)
 {
     struct call *call = CONTAINER_OF(w, struct call, name_waiter);
     struct svc *s = call->session->svc;
+    if (!err && call->evicts) {
+        call_await_gone(call, on_forgotten);
+        return;
+    }
     if (err)
         reply_error(s, call->session, &call->head, err,
                     call->head.op == KVC_OP_NAME_PUT
@@ -58,8 +73,10 @@ static void on_kept(struct core_name_waiter *w, int err)
 static void kept(struct request *rq, struct call *call, int rc, const char *why,
                  const union outcome *reply)
 {
-    if (rc == 1) {
+    if (rc == 1 || (rc == 0 && call && call->evicts)) {
         call->outcome = *reply;
+        if (rc == 0)
+            call_await_gone(call, on_forgotten);
         return;
     }
     if (rc)
@@ -135,6 +152,7 @@ void op_name_forget(struct request *rq)
     if (!call)
         return;
     call->name_waiter.fn = on_kept;
+    call->evicts = msg.evict;
     const int rc =
         core_name_forget(rq->s->core, nm, msg.evict ? &evicted : NULL, &call->name_waiter);
     const union outcome done = forgotten(&evicted);

@@ -151,9 +151,12 @@ struct call {
     struct device *device; /* FILL */
     struct core_commit commit;
     struct core_evict_job job;
+    struct core_gone gone; /* NAME, VERIFY: what they removed is to stay away */
+    bool going;            /* `gone` waits */
     char tenant[KVC_STRING_MAX], model[KVC_STRING_MAX]; /* of the job */
     struct core_verify verify;
     struct core_name_waiter name_waiter;
+    bool evicts; /* NAME: the name's own blocks go with it */
     uint32_t ncorrupt;
     bool all_tiers; /* CALL_VERIFY: host memory, storage, devices */
     union {
@@ -248,6 +251,10 @@ void call_unkeep(struct request *rq, struct call *call);
 void request_end(struct request *rq);
 /* When its timer is to fire, from now on. */
 void call_rearm(struct call *call, uint64_t due_ns);
+/* What it has removed is to stay away after a crash: then `fn`. */
+void call_await_gone(struct call *call, void (*fn)(struct core_gone *gone, int err));
+/* What the answer says when storage does not say so (err), or not in time. */
+const char *call_gone_detail(int err);
 /* Copies begin until then, so that they have ended by the deadline. */
 uint64_t call_copies_due(const struct call *call);
 /* Answered now or before; frees it, and answers a CANCEL that waited for it. */

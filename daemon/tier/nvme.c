@@ -352,6 +352,7 @@ static const struct tier_ops nvme_ops = {
     .admits = nvme__admits,
     .room_soon = nvme__room_soon,
     .promises = nvme__promises,
+    .settle = nvme__settle,
 };
 
 int nvme_create(const struct nvme_config *config, struct nvme **ret_nvme)
@@ -434,7 +435,7 @@ void nvme_stop(struct nvme *n)
 bool nvme_is_quiet(const struct nvme *n)
 {
     return n->ios == 0 && n->finish.n == 0 && n->lost.n == 0 && !waiting(n) && nvme__keep_idle(n) &&
-           nvme__sync_idle(n);
+           nvme__sync_idle(n) && n->settle.next.n == 0 && !nvme__settling(n);
 }
 
 /* ---- figures ---- */

@@ -185,6 +185,7 @@ struct nvme_seg {
     uint32_t readers;
     uint32_t told; /* of a victim: the extent that is being told, NONE: all were */
     uint8_t state, path;
+    bool settling; /* DELETING: what is settled waits until it has gone */
     bool durable;
     bool broken; /* an extent was lost: what is behind it is lost too */
     bool named;  /* the journal has an extent of this generation, so the rest is found */
@@ -328,9 +329,20 @@ struct nvme_commit {
     struct journal_commit commit;
     bool busy;
     struct nvme_extents extents; /* whose first commit this is */
+    uint64_t dirty;              /* what `dirty_out` is when it is done */
     uint32_t deleted;            /* extents, chained by next */
     struct journal_change change[NVME_COMMIT_MAX];
     uint8_t value[NVME_COMMIT_MAX][NVME_VALUE_BYTES];
+};
+
+/* What was freed is to stay away (nvme_settle.c). */
+enum nvme_settle_phase { NVME_ST_IDLE, NVME_ST_OPEN, NVME_ST_TOLD };
+struct nvme_settle {
+    struct nvme_ops next, now; /* tier_ops.settle: of the next round, and of this one */
+    enum nvme_settle_phase phase;
+    uint64_t seq;      /* OPEN: extents up to this one are to be in the journal, or lost */
+    uint64_t dirty;    /* TOLD: so many are to have been in a commit since they were dirty */
+    uint32_t deleting; /* TOLD: segments that are to be out of the journal */
 };
 
 struct nvme_budget {
@@ -392,6 +404,8 @@ struct nvme {
     struct nvme_keep *keep;
     uint32_t keep_head, keeps;
     struct nvme_commit commit;
+    struct nvme_settle settle;
+    uint64_t dirty_in, dirty_out; /* extents that came on the list; that a commit has told of */
     struct nvme_budget budget;
     uint64_t commit_due_ns; /* UINT64_MAX: nothing */
     bool tell_settled;      /* an extent was lost, and is not to be looked for */
@@ -442,6 +456,8 @@ KVC_WARN_UNUSED int nvme__entry_new(struct nvme *n, uint32_t bytes, uint32_t own
                                     struct tier_loc *ret_loc);
 /* Its room is nobody's; with what was written there it dies. */
 void nvme__entry_free(struct nvme *n, struct tier_loc loc);
+/* The journal says of some of its blocks that they are alive, and they are not. */
+void nvme__dirty(struct nvme *n, uint32_t extent);
 void nvme__entry_link(struct nvme *n, struct nvme_entry *e, uint32_t extent);
 /* It is as if it had not been written. */
 void nvme__entry_unlink(struct nvme *n, struct nvme_entry *e);
@@ -542,6 +558,14 @@ static inline uint32_t nvme__dead_of(const struct nvme_extent *x)
 void nvme__journal_failed(struct nvme *n, int error);
 uint64_t nvme__sync_next(const struct nvme *n);
 bool nvme__sync_idle(const struct nvme *n);
+/* nvme_settle.c */
+void nvme__settle(struct tier *t, struct tier_op *op);
+void nvme__settle_run(struct nvme *n);
+/* All that is written is to be synced now, and a commit to follow. */
+static inline bool nvme__settling(const struct nvme *n)
+{
+    return n->settle.phase != NVME_ST_IDLE;
+}
 /* nvme_reclaim.c */
 uint32_t nvme__reclaim(struct tier *t, uint32_t max, tier_occupant_fn *each, void *ctx);
 bool nvme__room_soon(const struct tier *t);
@@ -552,6 +576,8 @@ bool nvme__keep(struct tier *t, struct tier_loc loc, uint32_t owner);
 void nvme__keep_run(struct nvme *n);
 void nvme__keep_abandon(struct nvme *n, struct tier_loc from);
 bool nvme__keep_idle(const struct nvme *n);
+/* Some block that is written again was freed meanwhile: its new place is not free yet. */
+bool nvme__keep_abandoned(const struct nvme *n);
 /* Whether a PUT is one of reclaim's own. */
 bool nvme__keep_owns(const struct nvme *n, const struct tier_op *op);
 /* nvme_health.c */

@@ -66,6 +66,13 @@ void nvme__entry_link(struct nvme *n, struct nvme_entry *e, uint32_t extent)
     }
 }
 
+void nvme__dirty(struct nvme *n, uint32_t extent)
+{
+    n->extent[extent].flags |= NVME_X_LISTED;
+    nvme__extents_push(n, &n->dirty, extent);
+    n->dirty_in++;
+}
+
 /* The journal says that it is alive: the next commit says otherwise. */
 static void mark_dirty(struct nvme *n, uint32_t extent)
 {
@@ -73,8 +80,7 @@ static void mark_dirty(struct nvme *n, uint32_t extent)
     x->flags |= NVME_X_DIRTY;
     if (x->state != NVME_X_COMMITTED || (x->flags & NVME_X_LISTED) != 0)
         return;
-    x->flags |= NVME_X_LISTED;
-    nvme__extents_push(n, &n->dirty, extent);
+    nvme__dirty(n, extent);
     nvme__commit_soon(n);
 }
 

@@ -105,6 +105,10 @@ static void tell_lost(struct nvme *n)
 
 static void end_op(struct nvme *n, struct tier_op *op)
 {
+    if (op->loc.id == 0) { /* of settle() */
+        op->done(op);
+        return;
+    }
     struct nvme_entry *e = nvme__entry(n, op->loc);
     const bool lost = e->extent != NVME_NONE && n->extent[e->extent].state == NVME_X_LOST;
     if (op->kind == TIER_PUT) {

@@ -56,6 +56,7 @@ void nvme__keep_abandon(struct nvme *n, struct tier_loc from)
         for (uint32_t i = 0; mv->phase != NVME_M_IDLE && i < mv->items; i++)
             if (mv->item[i].from.id == from.id && !mv->item[i].ended && !mv->item[i].abandoned) {
                 mv->item[i].abandoned = true;
+                atomic_store_explicit(&mv->item[i].op.cancel, true, memory_order_relaxed);
                 return;
             }
     }
@@ -279,6 +280,17 @@ void nvme__keep_run(struct nvme *n)
         nvme__entry(n, k->from)->flags &= (uint8_t)~NVME_E_MOVING;
         nvme__entry_free(n, k->to);
     }
+}
+
+bool nvme__keep_abandoned(const struct nvme *n)
+{
+    for (unsigned m = 0; m < NVME_MOVERS; m++) {
+        const struct nvme_mover *mv = &n->mover[m];
+        for (uint32_t i = 0; mv->phase != NVME_M_IDLE && i < mv->items; i++)
+            if (mv->item[i].abandoned && !mv->item[i].ended)
+                return true;
+    }
+    return false;
 }
 
 bool nvme__keep_idle(const struct nvme *n)

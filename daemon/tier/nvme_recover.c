@@ -573,8 +573,7 @@ static void start_segments(struct recover *v)
             nvme__written(n, p, extent);
             p->sync_due_ns = n->now_ns;
         } else if ((x->flags & NVME_X_DIRTY) != 0 && (x->flags & NVME_X_LISTED) == 0) {
-            x->flags |= NVME_X_LISTED;
-            nvme__extents_push(n, &n->dirty, extent);
+            nvme__dirty(n, extent);
         }
     }
     for (uint32_t i = 0; i < n->paths; i++) {

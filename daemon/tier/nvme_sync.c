@@ -183,7 +183,7 @@ static void sync_path(struct nvme *n, struct nvme_path *p)
     uint32_t extent;
     if (p->sync_busy || !nvme__path_up(p) || p->written.n == 0)
         return;
-    if (p->durable.n == 0 && p->sync_due_ns > n->now_ns && !n->flushing)
+    if (p->durable.n == 0 && p->sync_due_ns > n->now_ns && !n->flushing && !nvme__settling(n))
         return;
     p->sync_busy = true;
     p->sync_due_ns = UINT64_MAX;
@@ -329,6 +329,8 @@ static void finish_deleted(struct nvme *n)
         }
         *at = s->next;
         n->segs_deleting--;
+        n->settle.deleting -= s->settling;
+        s->settling = false;
         n->m.segments_reclaimed++;
         nvme__seg_free(n, seg);
     }
@@ -343,8 +345,7 @@ static void finish_new(struct nvme *n)
         n->seg[x->seg].named = true;
         n->seg[x->seg].pending--;
         if ((x->flags & NVME_X_DIRTY) != 0) {
-            x->flags |= NVME_X_LISTED;
-            nvme__extents_push(n, &n->dirty, extent);
+            nvme__dirty(n, extent);
             nvme__commit_soon(n);
         }
         nvme__seg_look(n, x->seg);
@@ -367,6 +368,7 @@ static void on_committed(struct journal_commit *commit)
     if (n->journal_error == 0 && commit->result == 0) {
         n->m.commits++;
         n->deaths_commit = 0;
+        n->dirty_out = n->commit.dirty;
         n->work = true; /* promises may have waited for that */
         finish_new(n);
         finish_deleted(n);
@@ -388,7 +390,7 @@ static bool commit_wanted(const struct nvme *n)
 {
     if (n->commit.busy || n->journal_error != 0)
         return false;
-    const bool due = n->commit_due_ns <= n->now_ns || n->flushing ||
+    const bool due = n->commit_due_ns <= n->now_ns || n->flushing || nvme__settling(n) ||
                      (n->delete_head != NVME_NONE && n->segs_free <= nvme__held_segs(n));
     return due && (has_news(n) || n->budget.changed);
 }
@@ -401,6 +403,7 @@ static void commit_start(struct nvme *n)
     n->commit_due_ns = UINT64_MAX;
     gather_new(n);
     gather_dirty(n);
+    k->dirty = n->dirty_in - n->dirty.n;
     gather_deleted(n);
     gather_budget(n);
     gather_settled(n);
@@ -412,8 +415,10 @@ static void commit_start(struct nvme *n)
         n->commit_due_ns = n->now_ns;
     if (n->dirty.n != 0 || n->delete_head != NVME_NONE)
         nvme__commit_soon(n);
-    if (k->commit.n == 0)
+    if (k->commit.n == 0) {
+        n->dirty_out = k->dirty;
         return;
+    }
     k->busy = true;
     n->journal->ops->commit(n->journal, &k->commit);
 }
@@ -425,6 +430,7 @@ void nvme__sync_run(struct nvme *n)
             nvme__durable_settle(n, &n->path[i], n->journal_error != 0 ? -EIO : 0);
         sync_path(n, &n->path[i]);
     }
+    nvme__settle_run(n);
     if (commit_wanted(n))
         commit_start(n);
     else if (!n->commit.busy && !has_news(n))

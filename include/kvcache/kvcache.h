@@ -725,6 +725,8 @@ struct kvc_evicted {
     uint64_t blocks, bytes, kept_blocks;
     uint64_t host_bytes, nvme_bytes, device_bytes; /* where those that went were, or are */
 };
+/* Returns when what went stays away after a crash. KVC_E_TIER, KVC_E_TIMEOUT: it went, but may be
+ * back after one. */
 KVC_API KVC_MUST_USE int kvc_evict(struct kvc *kvc, const struct kvc_evict_filter *filter,
                                    struct kvc_evicted *ret_evicted);
 /* The name goes, and its blocks but for those that others share, pin or use (kept_blocks). dry_run:

@@ -210,6 +210,68 @@ START_TEST(what_was_stored_durably_survives_a_kill)
 }
 END_TEST
 
+/* ---- removals ---- */
+
+static uint64_t evicted(const struct kvc_evict_filter *filter)
+{
+    struct kvc_evicted x = {0};
+    ck_assert_int_eq(kvc_evict(k, filter, &x), 0);
+    return x.blocks;
+}
+
+static void evict_model(void)
+{
+    ck_assert_uint_eq(evicted(&(struct kvc_evict_filter){.model = "m"}), CHAIN);
+}
+static void evict_ns(void)
+{
+    ck_assert_uint_eq(evicted(&(struct kvc_evict_filter){.ns = kvc_ns_id(ns)}), CHAIN);
+}
+static void evict_key(void)
+{
+    rig_keys(ns, 1, BT, CHAIN, keys);
+    ck_assert_uint_eq(evicted(&(struct kvc_evict_filter){.key = keys}), CHAIN);
+}
+static void evict_old(void)
+{
+    rig_sleep_ms(40);
+    ck_assert_uint_eq(evicted(&(struct kvc_evict_filter){.older_than_ms = 20}), CHAIN);
+}
+static void evict_name(void)
+{
+    struct kvc_evicted x = {0};
+    ck_assert_int_eq(kvc_name_evict(k, KVC_NAME_CONVERSATION, "talk", NULL, false, &x), 0);
+    ck_assert_uint_eq(x.blocks, CHAIN);
+}
+
+static void (*const removals[])(void) = {evict_model, evict_ns, evict_key, evict_old, evict_name};
+
+/* The journal is written this rarely when nobody waits for it. */
+static const char *const lazy[] = {paths, "nvme.limit=96MiB", "nvme.segment=4MiB", "nvme.sync=60s",
+                                   NULL};
+
+START_TEST(what_was_evicted_stays_away_after_a_kill)
+{
+    kvc_close(&k);
+    rig_stop(&rig);
+    rig_restart(&rig, lazy);
+    open_session();
+    store_durably(1);
+    if (removals[_i] == evict_name) {
+        struct kvc_seq seq = rig_seq(keys, CHAIN, BT);
+        struct kvc_named named;
+        ck_assert_int_eq(kvc_name_put(ns, KVC_NAME_CONVERSATION, "talk", &seq, NULL, &named), 0);
+    }
+    removals[_i]();
+    rig_kill(&rig);
+    kvc_close(&k);
+    rig_restart(&rig, lazy);
+    open_session();
+    ck_assert_uint_eq(found(1, 0), 0);
+    ck_assert_uint_eq(rig_stat(k, "core.blocks_present"), 0);
+}
+END_TEST
+
 /* A name mistyped in the configuration was the end of all that the store held. */
 START_TEST(a_start_with_another_principal_is_refused_and_costs_nothing)
 {
@@ -639,6 +701,8 @@ int main(void)
     tcase_add_test(t, a_chain_longer_than_memory_is_stored_whole);
     tcase_add_test(t, more_than_storage_holds_makes_room_and_keeps_the_limit);
     tcase_add_test(t, what_was_stored_durably_survives_a_kill);
+    tcase_add_loop_test(t, what_was_evicted_stays_away_after_a_kill, 0,
+                        (int)(sizeof removals / sizeof removals[0]));
     tcase_add_test(t, a_start_with_another_principal_is_refused_and_costs_nothing);
     tcase_add_test(t, a_path_that_is_not_mounted_at_a_start_costs_nothing);
     tcase_add_test(t, a_daemon_that_says_nothing_finds_as_much);

@@ -194,6 +194,44 @@ static void drop(struct sim *s, uint32_t id)
     t->durable = t->moving = false;
 }
 
+/* ---- what is to stay away ---- */
+
+struct settling {
+    struct tier_op op;
+    struct sim *s;
+    uint32_t dead[SIM_IDS];
+};
+static uint32_t settlings;
+
+static void on_settled(struct tier_op *op)
+{
+    struct settling *x = CONTAINER_OF(op, struct settling, op);
+    struct sim *s = x->s;
+    settlings--;
+    if (op->status != 0 && !s->faults && !s->dying)
+        sim_fail(s, "what was freed could not be settled: %s", err_name(op->status));
+    for (uint32_t id = 1; id < SIM_IDS && op->status == 0 && !s->dying; id++)
+        s->thing[id].dead = MAX(s->thing[id].dead, x->dead[id]);
+    s->totals->settled += op->status == 0 && !s->dying;
+    free(x);
+}
+
+/* From its done() on, versions that are dead now must not be found again. */
+static void settle(struct sim *s)
+{
+    struct settling *x = calloc(1, sizeof(*x));
+    MUST(x != NULL);
+    x->s = s;
+    x->op.done = on_settled;
+    /* What a bad start did not see, nobody could free. */
+    for (uint32_t id = 1; id < SIM_IDS && !s->bad && s->rig.report.blocks_over == 0; id++) {
+        const struct sim_thing *t = &s->thing[id];
+        x->dead[id] = t->state == SIM_ABSENT ? t->versions : t->version - 1;
+    }
+    settlings++;
+    s->rig.tier->ops->settle(s->rig.tier, &x->op);
+}
+
 static void occupant(void *ctx, struct tier_loc loc, uint32_t owner)
 {
     struct sim *s = ctx;
@@ -387,6 +425,8 @@ static void step(struct sim *s)
         else if (s->ops != 0)
             atomic_store(&pending[below(s, s->ops)]->op.cancel, true);
     }
+    if (below(s, 40) == 0)
+        settle(s);
     if (below(s, 60) == 0)
         nvme_flush(g->nvme);
     if (below(s, 5) != 0)
@@ -403,8 +443,8 @@ static void rest(struct sim *s)
         rig_turn(&s->rig, 1000000000);
     nvme_flush(s->rig.nvme);
     rig_settle(&s->rig);
-    if (s->ops != 0)
-        sim_fail(s, "%u operations have not ended", s->ops);
+    if (s->ops + settlings != 0)
+        sim_fail(s, "%u operations have not ended", s->ops + settlings);
     const struct metric_set m = nvme_metric_set(s->rig.nvme);
     const int out = metric_find(&m, "paths_out"), journal = metric_find(&m, "journal_error");
     if (metric_value(&m, (unsigned)journal) != 0)
@@ -579,16 +619,17 @@ static uint32_t read_list(const char *path, uint64_t list[LIST_MAX])
 
 static void print_totals(const struct sim_totals *t, int failed)
 {
-    printf(
-        "%llu seeds, %d failed; %llu lives, %llu puts (%llu durable), %llu reads, %llu found "
-        "again, %llu told by reclaim, %llu kept, %llu lost, %llu rebuilds, %llu extents found "
-        "forward (%llu torn), %llu whole "
-        "checks\n",
-        (unsigned long long)t->seeds, failed, (unsigned long long)t->lives,
-        (unsigned long long)t->puts, (unsigned long long)t->durables, (unsigned long long)t->gets,
-        (unsigned long long)t->found, (unsigned long long)t->reclaimed, (unsigned long long)t->kept,
-        (unsigned long long)t->lost, (unsigned long long)t->rebuilt, (unsigned long long)t->forward,
-        (unsigned long long)t->torn, (unsigned long long)t->checked);
+    printf("%llu seeds, %d failed; %llu lives, %llu puts (%llu durable), %llu reads, %llu found "
+           "again, %llu told by reclaim, %llu kept, %llu lost, %llu rebuilds, %llu extents found "
+           "forward (%llu torn), %llu whole "
+           "checks, %llu times what was freed was settled\n",
+           (unsigned long long)t->seeds, failed, (unsigned long long)t->lives,
+           (unsigned long long)t->puts, (unsigned long long)t->durables,
+           (unsigned long long)t->gets, (unsigned long long)t->found,
+           (unsigned long long)t->reclaimed, (unsigned long long)t->kept,
+           (unsigned long long)t->lost, (unsigned long long)t->rebuilt,
+           (unsigned long long)t->forward, (unsigned long long)t->torn,
+           (unsigned long long)t->checked, (unsigned long long)t->settled);
 }
 
 int main(int argc, char **argv)

@@ -30,7 +30,7 @@ struct sim_thing {
 
 struct sim_totals {
     uint64_t seeds, lives, puts, durables, gets, found, reclaimed, kept, lost, rebuilt, torn,
-        forward, checked;
+        forward, checked, settled;
 };
 
 struct sim {

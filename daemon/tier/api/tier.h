@@ -179,6 +179,10 @@ struct tier_ops {
     bool (*room_soon)(const struct tier *t);
     /* Whether there is room for promises, which may not have all of the tier. May be NULL: yes. */
     bool (*promises)(const struct tier *t);
+    /* op->done(): what was freed before this call stays away when the process is killed or the
+     * power fails. op->status 0; -EIO: nobody can say so, the journal takes no commits. Nothing
+     * else of op is read. May be NULL: what is freed stays away at once. */
+    void (*settle)(struct tier *t, struct tier_op *op);
 };
 
 /* What a storage tier tells core by itself, on the control thread, from its callbacks or kick(). */

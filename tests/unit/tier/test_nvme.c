@@ -105,6 +105,43 @@ START_TEST(what_was_freed_stays_away)
 }
 END_TEST
 
+static void on_settled(struct tier_op *op)
+{
+    *(int *)op->owner = op->status;
+}
+
+/* By the removal's own commit: nothing else is due. */
+static void settle_now(void)
+{
+    int status = 1;
+    struct tier_op op = {.done = on_settled, .owner = &status};
+    g.tier->ops->settle(g.tier, &op);
+    for (unsigned i = 0; i < 100 && status == 1; i++)
+        rig_turn(&g, 1000);
+    ck_assert_int_eq(status, 0);
+}
+
+START_TEST(what_was_settled_stays_away)
+{
+    struct tier_loc loc[13];
+    g.config.sync_ns = UINT64_C(60) * 1000000000;
+    rig_close(&g);
+    ck_assert_int_eq(rig_open(&g), 0);
+    for (uint32_t id = 1; id <= 12; id++)
+        ck_assert_int_eq(rig_put(&g, id, 4096, id % 3 != 0, &loc[id]), 0);
+    for (uint32_t id = 1; id <= 12; id += 2)
+        g.tier->ops->free(g.tier, loc[id]);
+    settle_now();
+    rig_crash(&g, _i == 1);
+    ck_assert_int_eq(rig_open(&g), 0);
+    for (uint32_t id = 1; id <= 12; id++)
+        if (id % 2 != 0)
+            ck_assert_uint_eq(rig_where(&g, id).id, 0);
+        else if (id % 3 != 0)
+            ck_assert_uint_ne(rig_where(&g, id).id, 0);
+}
+END_TEST
+
 START_TEST(without_a_journal_the_tables_tell)
 {
     struct tier_loc loc;
@@ -410,6 +447,7 @@ int main(void)
     tcase_add_test(t, a_durable_block_outlives_power);
     tcase_add_test(t, labels_are_as_they_were);
     tcase_add_test(t, what_was_freed_stays_away);
+    tcase_add_loop_test(t, what_was_settled_stays_away, 0, 2);
     tcase_add_test(t, without_a_journal_the_tables_tell);
     tcase_add_loop_test(t, blocks_of_a_turn_are_one_write_and_one_read, 0, 3);
     tcase_add_test(t, a_sync_does_not_wait_for_its_time_when_much_is_written);

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What was removed on request stays away. A block that I/O holds when it is killed keeps its place
+ * on disk until that has ended; then storage has to say that all deaths so far outlive a crash
+ * (tier_ops.settle). Who asked for a removal is told after that, and not before. Memory that
+ * outlives the process needs nothing: a slot's header is void when the slot is freed or revoked.
+ */
+#include "core__.h"
+
+void core_gone_await(struct core *c, struct core_gone *g)
+{
+    list_push_back(&c->gone_next, &g->node);
+}
+
+void core_gone_cancel(struct core_gone *g)
+{
+    list_remove(&g->node);
+}
+
+static void on_settled(struct tier_op *op)
+{
+    struct core *c = op->owner;
+    c->gone_state = GONE_SETTLED;
+}
+
+static void tell(struct core *c)
+{
+    const int err = c->gone_op.status ? KVC_E_TIER : 0;
+    for (struct list_node *node; (node = list_first(&c->gone_now));) {
+        struct core_gone *g = CONTAINER_OF(node, struct core_gone, node);
+        list_remove(node);
+        g->fn(g, err);
+    }
+}
+
+void gone_step(struct core *c)
+{
+    if (c->gone_state == GONE_SETTLED) {
+        c->gone_state = GONE_IDLE;
+        tell(c);
+    }
+    if (c->gone_state != GONE_IDLE || list_empty(&c->gone_next) || c->ending > 0)
+        return;
+    for (struct list_node *node; (node = list_first(&c->gone_next));) {
+        list_remove(node);
+        list_push_back(&c->gone_now, node);
+    }
+    c->gone_op = (struct tier_op){.done = on_settled, .owner = c};
+    if (c->cfg.disk && c->cfg.disk->ops->settle) {
+        c->gone_state = GONE_SETTLING;
+        c->cfg.disk->ops->settle(c->cfg.disk, &c->gone_op);
+        return;
+    }
+    tell(c);
+}

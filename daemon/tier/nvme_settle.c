@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What was freed stays away after a crash: tier_ops.settle. Deaths travel with the next commit
+ * anyway; here that commit is made at once, and waited for. A round serves all that wait when it
+ * begins:
+ *
+ *   - not before the new place of each block that was freed while it was moved is free, too;
+ *   - OPEN: extents that the journal does not name yet are synced and committed, for recovery finds
+ *     promises behind what the journal names, with blocks of them that were freed since;
+ *   - TOLD: extents with blocks that were freed are in a commit, and segments without any are out
+ *     of the journal.
+ *
+ * A path that is out does not delay it: what the journal names of it is told as ever. What it has
+ * not synced, with dead blocks in it, is lost: nobody was promised any of that.
+ */
+#include "nvme__.h"
+
+void nvme__settle(struct tier *t, struct tier_op *op)
+{
+    struct nvme *n = nvme__of(t);
+    op->loc.id = 0;
+    op->bytes = 0;
+    nvme__ops_push(&n->settle.next, op);
+    n->work = true;
+}
+
+static void end_round(struct nvme *n, int status)
+{
+    struct tier_op *op;
+    while ((op = nvme__ops_pop(&n->settle.now)) != NULL)
+        nvme__finish(n, op, status);
+    n->settle.phase = NVME_ST_IDLE;
+}
+
+static bool any_dead(const struct nvme *n, const struct nvme_extents *list)
+{
+    for (uint32_t at = list->n != 0 ? list->head : NVME_NONE; at != NVME_NONE;
+         at = n->extent[at].next)
+        if (nvme__dead_of(&n->extent[at]) != 0)
+            return true;
+    return false;
+}
+
+/* The lowest extent that is neither in the journal nor lost, and may have dead blocks. */
+static uint64_t open_seq(const struct nvme *n)
+{
+    uint64_t open = UINT64_MAX;
+    for (uint32_t i = 0; i < n->writes_n; i++) {
+        const struct nvme_extent *x = &n->extent[n->write[i].extent];
+        if (x->state == NVME_X_WRITING)
+            open = nvme__sooner(open, x->seq);
+    }
+    for (uint32_t i = 0; i < n->paths; i++) {
+        const struct nvme_path *p = &n->path[i];
+        open = nvme__sooner(open, p->syncing_seq);
+        if (nvme__path_up(p) || any_dead(n, &p->written))
+            open = nvme__sooner(open, p->written_seq);
+    }
+    for (uint32_t at = n->synced.n != 0 ? n->synced.head : NVME_NONE; at != NVME_NONE;
+         at = n->extent[at].next)
+        open = nvme__sooner(open, n->extent[at].seq);
+    return open;
+}
+
+static void lose_what_is_out(struct nvme *n)
+{
+    for (uint32_t i = 0; i < n->paths; i++) {
+        struct nvme_path *p = &n->path[i];
+        if (!nvme__path_up(p) && !p->sync_busy && any_dead(n, &p->written))
+            nvme__sync_failed(n, p);
+    }
+}
+
+/* All deaths are in extents that are dirty, or in segments that go. */
+static void begin_told(struct nvme *n)
+{
+    struct nvme_settle *st = &n->settle;
+    st->phase = NVME_ST_TOLD;
+    st->dirty = n->dirty_in;
+    for (uint32_t seg = n->delete_head; seg != NVME_NONE; seg = n->seg[seg].next) {
+        st->deleting += !n->seg[seg].settling;
+        n->seg[seg].settling = true;
+    }
+}
+
+void nvme__settle_run(struct nvme *n)
+{
+    struct nvme_settle *st = &n->settle;
+    if (n->journal_error != 0) {
+        end_round(n, -EIO);
+        st->now = st->next;
+        st->next = (struct nvme_ops){0};
+        end_round(n, -EIO);
+        return;
+    }
+    if (st->phase == NVME_ST_IDLE && st->next.n != 0 && !nvme__keep_abandoned(n)) {
+        st->now = st->next;
+        st->next = (struct nvme_ops){0};
+        st->phase = NVME_ST_OPEN;
+        st->seq = n->seq_count;
+    }
+    if (st->phase == NVME_ST_OPEN) {
+        lose_what_is_out(n);
+        if (!n->commit.busy && !n->tell_settled && open_seq(n) > st->seq)
+            begin_told(n);
+    }
+    if (st->phase == NVME_ST_TOLD && n->dirty_out >= st->dirty && st->deleting == 0)
+        end_round(n, 0);
+}
