@@ -3,7 +3,7 @@
  * crash: a daemon under mixed load is killed at random moments, again and again, on one store.
  *
  *   crash [--rounds N] [--seed S] [--run-ms MS] [--durable-share P] [--paths N] [--host-only]
- *         [--hbm] [--persist] [--throttle [BYTES_PER_S]] [--json]
+ *         [--hbm] [--persist] [--power] [--throttle [BYTES_PER_S]] [--json]
  *
  * README.md says what is stored, what is promised and what is checked.
  */
@@ -21,6 +21,7 @@
 
 #include "judge.h"
 #include "place.h"
+#include "power.h"
 
 #define THROTTLE_DEFAULT (32u << 20)
 #define RUN_MS           1200u
@@ -30,18 +31,19 @@ static struct {
     unsigned rounds, run_ms, paths;
     uint64_t seed, throttle;
     double durable_share;
-    bool persist, json, hbm;
+    bool persist, json, hbm, power;
     enum world_spoil spoil;
 } options = {.rounds = 20, .paths = 2, .durable_share = 0.25};
 
 static struct place place;
+static struct power power;
 static struct world world;
 static uint64_t seed;
 
 static struct {
     uint64_t rounds, kills, early_kills, stops, outlived, checks, chains_empty;
     uint64_t wrong_bytes, durable_lost, accounting_errors, returned;
-    uint64_t blocks, promised;
+    uint64_t blocks, promised, removals, removed_back;
 } total;
 
 static uint64_t dice(uint64_t n)
@@ -78,6 +80,8 @@ static void prepare(void)
         place_set(&place, "hbm.chunk=2MiB");
         place_set(&place, "hbm.emu_latency=200us");
     }
+    if (options.power)
+        power_watch(&power, place.rig.dir);
     if (options.throttle > 0) {
         place_set(&place, "nvme.io_timeout=60s");
         int err = place_slow_down(&place, options.throttle, why);
@@ -94,6 +98,13 @@ static void prepare(void)
                            .spoil = options.spoil};
 }
 
+/* The daemon's process has ended, and with --power so has the machine. */
+static void after_end(void)
+{
+    if (options.power)
+        power_cut(&power, &seed);
+}
+
 static void start(void)
 {
     place_forget_log(&place); /* of the round before: it was good */
@@ -102,6 +113,7 @@ static void start(void)
         struct timespec ts = {.tv_nsec = (long)dice(120000000)};
         nanosleep(&ts, NULL);
         rig_kill(&place.rig);
+        after_end();
         total.early_kills++;
     }
     int status = place_try(&place, NULL);
@@ -116,6 +128,9 @@ static void spoil_model(void)
     struct world_chain *chain = &world.chain[0];
     if (world.spoil == SPOIL_DURABLE && total.rounds > 0) {
         chain->block[WORLD_LEN - 1].durable = chain->newest;
+    } else if (world.spoil == SPOIL_REMOVED && total.rounds > 0) {
+        for (uint32_t b = 0; b < WORLD_LEN; b++)
+            chain->block[b].gone = true;
     } else if (world.spoil == SPOIL_OLD && total.rounds > 0) {
         for (uint32_t c = 0; c < WORLD_CHAINS; c++) {
             world.chain[c].newest++;
@@ -165,6 +180,8 @@ static void judge(void)
     total.returned += j.returned;
     total.blocks += j.blocks;
     total.promised += j.promised;
+    total.removals += j.removals;
+    total.removed_back += j.removed_back;
 }
 
 /* Of a daemon that is gone, and of memory that was shared with it, nothing is left with those who
@@ -186,10 +203,12 @@ static void run_and_end(void)
     if (dice(10) == 0) {
         world_join(&world, threads);
         rig_stop(&place.rig);
+        after_end();
         total.stops++;
         return;
     }
     rig_kill(&place.rig);
+    after_end();
     total.kills++;
     if (options.paths > 0 && !place_is_free(&place))
         total.outlived++;
@@ -241,13 +260,14 @@ static void progress(void)
             "round %" PRIu64 "/%u: %" PRIu64 " killed, %" PRIu64 " while starting, %" PRIu64
             " stopped, %" PRIu64 " outlived by writes, %" PRIu64 " checks; %" PRIu64
             " blocks stored, %" PRIu64 " durable, %" PRIu64 " read, %" PRIu64 " evicted; %" PRIu64
-            " found after a start, %" PRIu64 " promises; wrong %" PRIu64 ", lost %" PRIu64
-            ", returned %" PRIu64 ", accounts %" PRIu64 "\n",
+            " found after a start, %" PRIu64 " promises, %" PRIu64 " removals; wrong %" PRIu64
+            ", lost %" PRIu64 ", removed and back %" PRIu64 ", returned %" PRIu64
+            ", accounts %" PRIu64 "\n",
             total.rounds, options.rounds, total.kills, total.early_kills, total.stops,
             total.outlived, total.checks, (uint64_t)n->stored, (uint64_t)n->durable,
-            (uint64_t)n->hits, (uint64_t)n->evicted, total.blocks, total.promised,
-            total.wrong_bytes + n->wrong_bytes, total.durable_lost, total.returned,
-            total.accounting_errors);
+            (uint64_t)n->hits, (uint64_t)n->evicted, total.blocks, total.promised, total.removals,
+            total.wrong_bytes + n->wrong_bytes, total.durable_lost, total.removed_back,
+            total.returned, total.accounting_errors);
 }
 
 /* ---- the run ---- */
@@ -271,6 +291,7 @@ static int verdict(void)
     metric("rounds", total.rounds);
     metric("wrong_bytes", wrong);
     metric("durable_lost", total.durable_lost + n->durable_lost);
+    metric("removed_back", total.removed_back);
     metric("accounting_errors", total.accounting_errors);
     metric("returned", total.returned);
     metric("faults", n->faults);
@@ -279,7 +300,14 @@ static int verdict(void)
     metric("rank_stores", n->rank_stores);
     metric("blocks_read", n->hits + total.blocks);
     metric("promises_checked", total.promised);
+    metric("removals_checked", total.removals);
     metric("outlived", total.outlived);
+    if (options.power) {
+        metric("writes", power.writes);
+        metric("writes_unsynced", power.unsynced);
+        metric("writes_undone", power.undone);
+        metric("writes_torn", power.torn);
+    }
     if (options.hbm) {
         metric("page_blocks", n->page_blocks);
         metric("near_blocks", n->near_blocks);
@@ -293,6 +321,10 @@ static int verdict(void)
         fprintf(stderr, "no block was in pages, or none on the device: that was not tested\n");
         worked = false;
     }
+    if (options.power && total.rounds > 3 && power.undone + power.torn == 0) {
+        fprintf(stderr, "nothing was lost when the power failed: that was not tested\n");
+        worked = false;
+    }
     if (options.paths > 0 && options.durable_share > 0 && n->durable == 0 && total.rounds > 3) {
         fprintf(stderr, "nothing was acknowledged as durable: that was not tested\n");
         worked = false;
@@ -303,7 +335,7 @@ static int verdict(void)
         worked = false;
     }
     return worked && wrong + total.durable_lost + n->durable_lost + total.accounting_errors +
-                             total.returned + n->faults ==
+                             total.removed_back + total.returned + n->faults ==
                          0
                ? 0
                : 1;
@@ -333,7 +365,7 @@ static int run(const char *role, uint64_t arg)
     return rc;
 }
 
-enum { OPT_HOST_ONLY = 256, OPT_HBM, OPT_SPOIL };
+enum { OPT_HOST_ONLY = 256, OPT_HBM, OPT_POWER, OPT_SPOIL };
 
 static const struct option long_options[] = {{"rounds", required_argument, NULL, 'r'},
                                              {"seed", required_argument, NULL, 's'},
@@ -343,6 +375,7 @@ static const struct option long_options[] = {{"rounds", required_argument, NULL,
                                              {"host-only", no_argument, NULL, OPT_HOST_ONLY},
                                              {"hbm", no_argument, NULL, OPT_HBM},
                                              {"persist", no_argument, NULL, 'P'},
+                                             {"power", no_argument, NULL, OPT_POWER},
                                              {"throttle", optional_argument, NULL, 't'},
                                              {"spoil", required_argument, NULL, OPT_SPOIL},
                                              {"json", no_argument, NULL, 'j'},
@@ -351,8 +384,8 @@ static const struct option long_options[] = {{"rounds", required_argument, NULL,
 
 static const char usage[] =
     "usage: crash [--rounds N] [--seed S] [--run-ms MS] [--durable-share 0..1] [--paths 1..4]\n"
-    "             [--host-only] [--hbm] [--persist] [--throttle[=BYTES_PER_S]] [--json]\n"
-    "             [--spoil bytes|durable|old|count|store]\n"
+    "             [--host-only] [--hbm] [--persist] [--power] [--throttle[=BYTES_PER_S]] [--json]\n"
+    "             [--spoil bytes|durable|old|removed|count|store]\n"
     "\n"
     "  --rounds N         kills (default 20)\n"
     "  --seed S           repeats a run as far as threads and disks allow (default: by time)\n"
@@ -363,17 +396,16 @@ static const char usage[] =
     "  --host-only        no storage tier\n"
     "  --hbm              a device: workers store out of pages, load into pages and read in place\n"
     "  --persist          host memory outlives the daemon, in a directory of /dev/shm\n"
+    "  --power            what was written and not synced is lost or torn, each time\n"
     "  --throttle         the disk takes 32 MiB/s (or so much), so that writes outlive the daemon\n"
     "  --json             figures as one object per line on stdout\n"
     "  --spoil KIND       makes a check see what is not so: the run must fail\n";
 
 static bool spoil_of(const char *name)
 {
-    static const char *const names[] = {[SPOIL_BYTES] = "bytes",
-                                        [SPOIL_DURABLE] = "durable",
-                                        [SPOIL_OLD] = "old",
-                                        [SPOIL_COUNT] = "count",
-                                        [SPOIL_STORE] = "store"};
+    static const char *const names[] = {
+        [SPOIL_BYTES] = "bytes",     [SPOIL_DURABLE] = "durable", [SPOIL_OLD] = "old",
+        [SPOIL_REMOVED] = "removed", [SPOIL_COUNT] = "count",     [SPOIL_STORE] = "store"};
     for (unsigned i = SPOIL_BYTES; i < sizeof names / sizeof names[0]; i++)
         if (strcmp(name, names[i]) == 0) {
             options.spoil = (enum world_spoil)i;
@@ -418,6 +450,9 @@ static bool take(int c)
     case OPT_HBM:
         options.hbm = true;
         return true;
+    case OPT_POWER:
+        options.power = true;
+        return true;
     case 'P':
         options.persist = true;
         return true;
@@ -446,6 +481,11 @@ int main(int argc, char **argv)
     }
     if (optind != argc) {
         fputs(usage, stderr);
+        return 2;
+    }
+    if (options.power && (options.persist || options.paths == 0 || options.throttle)) {
+        fprintf(stderr, "crash: --power is about a storage tier, and goes neither with --persist "
+                        "nor with --throttle\n");
         return 2;
     }
     if (options.run_ms == 0)

@@ -29,7 +29,12 @@ static void judge_block(struct judged *j, const struct world_chain *chain, uint3
                         uint32_t version)
 {
     const uint32_t floor = chain->block[b].floor, durable = chain->block[b].durable;
-    if (version == 0 || version < durable) {
+    const uint32_t removed = chain->block[b].removed;
+    if (chain->block[b].gone || (version != 0 && version <= removed)) {
+        j->removed_back++;
+        say(j, "chain %u block %u: version %u is back; up to %u was evicted%s", c, b, version,
+            removed, chain->block[b].gone ? ", and nothing stored since" : "");
+    } else if (version == 0 || version < durable) {
         j->wrong_bytes++;
         say(j, "chain %u block %u: bytes of version %u, newest %u, promised %u", c, b, version,
             (unsigned)chain->newest, durable);
@@ -64,6 +69,7 @@ static int judge_chain(struct world_session *s, uint32_t c, struct judged *j)
         judge_block(j, chain, c, b, read.version[b]);
     for (uint32_t b = 0; b < WORLD_LEN; b++) {
         const bool promised = chain->block[b].durable > 0;
+        j->removals += chain->block[b].gone || chain->block[b].removed > 0;
         j->promised += promised;
         if (!promised || b < read.hit)
             continue;

@@ -10,6 +10,8 @@ struct judged {
     uint64_t promised;      /* blocks that were acknowledged as durable */
     uint64_t wrong_bytes;   /* of no version there was, or older than what was promised */
     uint64_t durable_lost;  /* promised, and not there */
+    uint64_t removals;      /* blocks of which an eviction was acknowledged, nothing stored since */
+    uint64_t removed_back;  /* they, or an older version of others, are there again */
     uint64_t returned;      /* evicted before an orderly stop, and there again */
     uint64_t accounting_errors;
     char first[320]; /* what was found first; "" */

@@ -24,5 +24,6 @@ one bytes wrong_bytes --host-only
 one bytes wrong_bytes --host-only --hbm
 one durable durable_lost --host-only
 one old returned --host-only
+one removed removed_back --host-only
 one count accounting_errors --host-only
 one store accounting_errors

@@ -478,6 +478,8 @@ int world_store(struct world_session *s, struct world_chain *chain, uint32_t fir
                            .n = n - first,
                            .first_token = first * WORLD_BT,
                            .flags = durable ? KVC_F_DURABLE : 0};
+    for (uint32_t i = first; i < n; i++)
+        chain->block[i].gone = false;
     const int ok = shards_of(s->w, chain->size) > 1 ? store_ranks(s, chain, &b, first, durable)
                                                     : store_alone(s, chain, &b, first, durable);
     if (ok > 0)
@@ -508,8 +510,12 @@ static void evict(struct world_session *s, struct world_chain *chain, uint32_t f
     if (err)
         return;
     s->w->counts.evicted += evicted.blocks;
+    for (uint32_t b = from; b < WORLD_LEN && evicted.kept_blocks == 0; b++)
+        chain->block[b].gone = true;
     if (from > 0 || evicted.kept_blocks > 0)
         return;
+    for (uint32_t b = 0; b < WORLD_LEN; b++)
+        chain->block[b].removed = (uint32_t)chain->newest;
     const uint32_t next = chain->newest + 1;
     chain->newest = next;
     for (uint32_t b = 0; b < WORLD_LEN; b++)

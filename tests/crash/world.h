@@ -33,6 +33,10 @@ struct world_block {
     _Atomic uint32_t floor;
     /* Version that was acknowledged as durable, 0: none; one below is wrong after a crash, too. */
     _Atomic uint32_t durable;
+    /* Versions up to this one went by an eviction that was acknowledged: none is back, ever. */
+    _Atomic uint32_t removed;
+    /* An eviction was acknowledged, and no store has been sent since: no version is there. */
+    _Atomic bool gone;
 };
 
 struct world_chain {
@@ -49,6 +53,7 @@ enum world_spoil {
     SPOIL_BYTES,   /* one bit of one block is other after it was read */
     SPOIL_DURABLE, /* a block that was never stored counts as acknowledged */
     SPOIL_OLD,     /* a chain counts as evicted and stored again, and was not */
+    SPOIL_REMOVED, /* a chain that is there counts as evicted */
     SPOIL_COUNT,   /* one block less in the walk over all blocks */
     SPOIL_STORE,   /* the store's file is damaged before it is checked offline */
 };
