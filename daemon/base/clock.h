@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The two clocks. Core and policy never call these: they get time as a parameter, and a test's fake
+ * The clocks. Core and policy never call these: they get time as a parameter, and a test's fake
  * clock is simply another value. Any thread.
  */
 #ifndef KVC_BASE_CLOCK_H
@@ -10,6 +10,8 @@
 
 /* CLOCK_MONOTONIC, nanoseconds: durations and deadlines. */
 uint64_t clock_now_ns(void);
+/* CLOCK_THREAD_CPUTIME_ID: what the calling thread has computed, and not waited. */
+uint64_t clock_thread_ns(void);
 /* CLOCK_REALTIME, milliseconds since 1970: for people and for disk, never for a deadline. */
 uint64_t clock_wall_ms(void);
 

@@ -329,9 +329,11 @@ static void sort_pass(const struct found_at *from, struct found_at *to, uint32_t
 static void found_known(struct core *c, struct block *b)
 {
     const struct core_wish wish = {.level = b->copies - 1u, .duration_ms = RETAIN_FOR_EVER};
+    const struct core_ns_spec *spec = &block_ns(c, b)->spec;
+    const struct core_cost cost = {spec->prefill_ns_per_token, spec->prefill_ns_per_token_pair};
     const bool wished = b->copies > 0;
     b->copies = 0;
-    block_known(c, b, POLICY_NO_BLOCK);
+    block_known(c, b, POLICY_NO_BLOCK, &cost); /* who stored it has gone */
     if (!block_in_policy(b))
         block_park(c, b);
     if (wished)

@@ -41,7 +41,7 @@ struct block *block_new(struct core *c)
     return b;
 }
 
-void block_link(struct core *c, struct block *b, struct block *parent)
+void block_link(struct core *c, struct block *b, struct block *parent, const struct core_cost *cost)
 {
     uint32_t no = block_no(c, b);
     b->used = core__stamp(c);
@@ -57,34 +57,34 @@ void block_link(struct core *c, struct block *b, struct block *parent)
     }
     index_add(c, b);
     block_ns(c, b)->records++;
-    block_known(c, b, b->parent != CORE_NONE ? b->parent : POLICY_NO_BLOCK);
+    block_known(c, b, b->parent != CORE_NONE ? b->parent : POLICY_NO_BLOCK, cost);
 }
 
-/* What the namespace says that its tokens cost to compute, in microseconds. */
-static uint32_t saves(struct core *c, const struct block *b, uint32_t depth)
+/* What its tokens cost to compute, in microseconds. */
+static uint32_t saves(struct core *c, const struct block *b, uint32_t depth,
+                      const struct core_cost *cost)
 {
-    const struct core_ns_spec *s = &block_ns(c, b)->spec;
     const double first = (double)depth * block_group(c, b)->block_tokens;
-    const double ns = (double)b->tokens *
-                      ((double)s->prefill_ns_per_token +
-                       (double)s->prefill_ns_per_token_pair * (first + (double)b->tokens / 2));
+    const double ns =
+        (double)b->tokens * ((double)cost->ns_per_token +
+                             (double)cost->ns_per_token_pair * (first + (double)b->tokens / 2));
     return ns <= 0 ? 0 : ns >= 4e12 ? UINT32_MAX : (uint32_t)(ns / 1000) + 1;
 }
 
 struct policy_hint block_hint(struct core *c, const struct block *b, uint32_t parent,
-                              uint32_t depth)
+                              uint32_t depth, const struct core_cost *cost)
 {
     return (struct policy_hint){.hash = index_hash(c, b->ns, b->group, b->key.b),
                                 .parent = parent,
                                 .depth = depth,
                                 .bytes = (uint32_t)MIN(block_bytes(c, b), UINT32_MAX),
-                                .saves = saves(c, b, depth),
+                                .saves = saves(c, b, depth, cost),
                                 .used_ms = c->now_ms};
 }
 
-void block_known(struct core *c, struct block *b, uint32_t parent)
+void block_known(struct core *c, struct block *b, uint32_t parent, const struct core_cost *cost)
 {
-    struct policy_hint hint = block_hint(c, b, parent, b->depth);
+    struct policy_hint hint = block_hint(c, b, parent, b->depth, cost);
     hint.list = retain_enter(c->retain, block_no(c, b), block_ns(c, b)->payer);
     hint.used_ms -= MIN(c->now_ms, core__age_ms(c, b));
     c->cfg.policy->insert(c->policy, block_no(c, b), &hint, c->now_ms);

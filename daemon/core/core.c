@@ -334,6 +334,7 @@ void core__explain(struct core *c, const struct block *b, struct core_explanatio
                (b->flags & BLOCK_F_DISK ? CORE_ON_DISK : 0u) |
                (near_is_there(c, b) ? CORE_ON_DEVICE : 0u);
     x->durable = b->flags & BLOCK_F_DURABLE;
+    x->reason = block_reachable(c, b) ? KVC_MISS_NONE : KVC_MISS_NOT_LOADED;
     if (b->flags & BLOCK_F_HOST)
         host->ops->view(host, block_loc(c, b, 0), &x->view);
 }

@@ -153,6 +153,11 @@ struct core_client {
     bool closing;
     struct list_node loads;  /* core_load of which blocks are to be begun */
     struct list_node loader; /* core->loaders, while there are such */
+    struct {
+        uint32_t ns; /* 0: free */
+        struct core_cost cost;
+    } stated[CORE_COSTS];
+    uint32_t stated_next; /* whose place the next new one gets */
 };
 
 struct lease {
@@ -518,7 +523,8 @@ uint32_t index_table_size(uint32_t blocks_max);
 
 /* block.c */
 struct block *block_new(struct core *c); /* NULL: all in use */
-void block_link(struct core *c, struct block *b, struct block *parent);
+void block_link(struct core *c, struct block *b, struct block *parent,
+                const struct core_cost *cost);
 /* A new record that was never linked goes back. */
 void block_abandon(struct core *c, struct block *b);
 /* Unserved from now on: out of index, forest and policy; its room goes when nothing uses it. The
@@ -555,9 +561,9 @@ bool block_in_host(struct core *c, const struct block *b);
 void block_place(struct core *c, struct block *b, uint32_t set, uint32_t clear);
 /* What the policy is told of a block that comes in now. parent: or POLICY_NO_BLOCK. */
 struct policy_hint block_hint(struct core *c, const struct block *b, uint32_t parent,
-                              uint32_t depth);
+                              uint32_t depth, const struct core_cost *cost);
 /* The policy hears of it, and has it in its order. */
-void block_known(struct core *c, struct block *b, uint32_t parent);
+void block_known(struct core *c, struct block *b, uint32_t parent, const struct core_cost *cost);
 /* Back into the policy's order, and out of it. */
 void block_enter(struct core *c, struct block *b);
 void block_park(struct core *c, struct block *b);
@@ -764,6 +770,8 @@ int save_begin(struct core *c, struct block *b, enum save_why why) KVC_WARN_UNUS
 int load_begin(struct core *c, struct block *b) KVC_WARN_UNUSED;
 /* Its disk copies can be read now. */
 bool block_readable(struct core *c, const struct block *b);
+/* A present block that a hit may have: in memory, or on disk and its path is in service. */
+bool block_reachable(struct core *c, const struct block *b);
 /* Of a block that is also on disk and not in use. */
 void host_drop(struct core *c, struct block *b);
 /* When a shard on disk was lost while something was in flight: what is left of it there goes. */

@@ -33,7 +33,7 @@ static bool is_usable(struct core *c, const struct find *f, uint32_t g, uint32_t
     const uint64_t end = (uint64_t)(i + 1) * f->seq->ns->spec.group[g].block_tokens;
     if (f->where == FIND_HOST && end > f->from)
         return false;
-    return (b->flags & BLOCK_F_HOST) || block_readable(c, b);
+    return block_reachable(c, b);
 }
 
 /* Records of blocks 0 .. n-1 of group g; stops at the first that is not present if `chain`.

@@ -25,6 +25,11 @@ bool block_readable(struct core *c, const struct block *b)
     return true;
 }
 
+bool block_reachable(struct core *c, const struct block *b)
+{
+    return (b->flags & BLOCK_F_HOST) || block_readable(c, b);
+}
+
 void host_drop(struct core *c, struct block *b)
 {
     const uint32_t shards = block_shards(c, b);

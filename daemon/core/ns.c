@@ -271,8 +271,10 @@ int core__ns_find_or_make(struct core *c, const struct core_identity *who,
         if (!ns->id || ns->principal != who->principal || !key256_equal(&ns->print, &print))
             continue;
         ns->used_ms = c->now_ms;
-        ns->spec.prefill_ns_per_token = spec->prefill_ns_per_token;
-        ns->spec.prefill_ns_per_token_pair = spec->prefill_ns_per_token_pair;
+        if (spec->prefill_ns_per_token != 0 || spec->prefill_ns_per_token_pair != 0) {
+            ns->spec.prefill_ns_per_token = spec->prefill_ns_per_token;
+            ns->spec.prefill_ns_per_token_pair = spec->prefill_ns_per_token_pair;
+        }
         *ret_ns = ns;
         return 0;
     }
@@ -314,6 +316,26 @@ static uint32_t ns_near(struct core *c, const struct core_ns *ns, struct core_ne
     return n;
 }
 
+static void cost_state(struct core_client *cl, uint32_t id, const struct core_ns_spec *spec)
+{
+    uint32_t at = 0;
+    while (at < CORE_COSTS && cl->stated[at].ns != id)
+        at++;
+    if (at == CORE_COSTS)
+        at = cl->stated_next++ % CORE_COSTS;
+    cl->stated[at].ns = id;
+    cl->stated[at].cost =
+        (struct core_cost){spec->prefill_ns_per_token, spec->prefill_ns_per_token_pair};
+}
+
+struct core_cost core_ns_cost(const struct core_client *cl, uint32_t id)
+{
+    for (uint32_t i = 0; i < CORE_COSTS; i++)
+        if (cl->stated[i].ns == id)
+            return cl->stated[i].cost;
+    return (struct core_cost){0};
+}
+
 int core_ns_open(struct core *c, struct core_client *cl, const struct core_ns_spec *spec,
                  struct core_ns **ret_ns, struct core_near *ret_near, uint32_t *ret_nnear,
                  const char **ret_why)
@@ -341,6 +363,7 @@ int core_ns_open(struct core *c, struct core_client *cl, const struct core_ns_sp
                        "(limits.namespaces); evict one first";
         return err;
     }
+    cost_state(cl, ns->id, spec);
     *ret_nnear = ns_near(c, ns, ret_near);
     *ret_ns = ns;
     return 0;

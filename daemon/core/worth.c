@@ -2,9 +2,6 @@
 /* Load or recompute: which part of a prefix is worth loading, by what the disk does now. */
 #include "find.h"
 
-/* What a worker copies from host memory to its device: not measured here, for it is the worker's.
- */
-#define HOST_BYTES_PER_S (UINT64_C(16) << 30)
 /* While everything is quicker computed, one block that often is loaded nevertheless: how else would
  * it be found out that the disk has become faster. */
 #define PROBE_MS 1000u
@@ -15,9 +12,13 @@ struct span {
     struct worth_load load;
 };
 
-static struct worth_speed speed_now(const struct core *c)
+/* Host memory's is that of the daemon's own copies into it: what reads it is the worker's. */
+static struct worth_speed speed_now(struct core *c)
 {
-    struct worth_speed speed = {.host_bytes_per_s = HOST_BYTES_PER_S,
+    struct tier_stats host;
+    c->cfg.host->ops->stats(c->cfg.host, &host);
+    c->m.host_bytes_per_s = host.bytes_per_s;
+    struct worth_speed speed = {.host_bytes_per_s = host.bytes_per_s,
                                 .disk_busy_bytes = c->reading_bytes,
                                 .disk_wait_bytes = c->wanted_bytes};
     worth_meter_now(&c->meter, c->reading_bytes, c->now_ns, &speed);
@@ -92,8 +93,7 @@ static bool is_plain(struct core *c, const struct find *f, const struct worth_co
 
 uint32_t worth_cut(struct core *c, const struct find *f)
 {
-    const struct core_ns_spec *spec = &f->seq->ns->spec;
-    const struct worth_cost cost = {spec->prefill_ns_per_token, spec->prefill_ns_per_token_pair};
+    const struct worth_cost cost = {f->seq->cost.ns_per_token, f->seq->cost.ns_per_token_pair};
     if (!f->seq->worth || !c->load_or_recompute || f->tokens <= f->from ||
         (cost.ns_per_token == 0 && cost.ns_per_token_pair == 0))
         return f->tokens;

@@ -19,6 +19,7 @@ struct reserving {
     struct tier_loc near; /* where the block before landed */
     bool judged;          /* new blocks, beside what would go for them */
     bool asked;           /* whether they go on from a conversation, which are not */
+    bool cut; /* durable, and a block before it cannot be read: a promise would not hold */
 };
 
 static const char *reserve_fault(struct core *c, const struct core_reserve *in)
@@ -114,7 +115,7 @@ static struct welcome welcome_of(struct reserving *x, uint32_t i, const struct b
     w.judged = true;
     w.level = wish_of(x->in, x->group->block_tokens, i, &wish) ? wish.level : RETAIN_DEFAULT;
     w.hint = block_hint(c, b, parent ? block_no(c, parent) : POLICY_NO_BLOCK,
-                        parent ? parent->depth + 1 : 0);
+                        parent ? parent->depth + 1 : 0, &x->in->cost);
     return w;
 }
 
@@ -147,7 +148,7 @@ static int announce(struct reserving *x, uint32_t i, uint32_t tokens, struct blo
         if (err)
             block_abandon(c, b);
         else
-            block_link(c, b, parent);
+            block_link(c, b, parent, &x->in->cost);
     }
     if (parent)
         block_unhold(c, parent);
@@ -177,6 +178,32 @@ static uint8_t refusal(struct core *c, int err)
     }
 }
 
+/* Whether b or a block that it builds on is out of service with its path. */
+static bool chain_is_cut(struct core *c, const struct block *b)
+{
+    while (b->state != BLOCK_PRESENT || block_reachable(c, b)) {
+        if (b->parent == CORE_NONE)
+            return false;
+        b = &c->blocks[b->parent];
+    }
+    return true;
+}
+
+static uint8_t reserve_present(struct reserving *x, struct block *b)
+{
+    struct core *c = x->c;
+    if (!block_reachable(c, b)) {
+        x->cut = x->in->durable && x->group->rule == KVC_RULE_FULL;
+        return KVC_ST_TIER;
+    }
+    c->m.blocks_touched++;
+    if (x->in->durable && !block_promised(b))
+        promise_begin(c, b);
+    if (x->group->rule != KVC_RULE_FULL) /* of a chain, the path of its last block */
+        block_touch(c, b);
+    return KVC_ST_EXISTS;
+}
+
 /* What to do about one key; `*block` is the one before it and becomes this one. */
 static uint8_t reserve_one(struct reserving *x, uint32_t i, struct block **block)
 {
@@ -193,18 +220,14 @@ static uint8_t reserve_one(struct reserving *x, uint32_t i, struct block **block
     }
     if (b) {
         *block = b;
-        if (b->state == BLOCK_PRESENT) {
-            c->m.blocks_touched++;
-            if (in->durable && !block_promised(b))
-                promise_begin(c, b);
-            if (x->group->rule != KVC_RULE_FULL) /* of a chain, the path of its last block */
-                block_touch(c, b);
-            return KVC_ST_EXISTS;
-        }
+        if (b->state == BLOCK_PRESENT)
+            return reserve_present(x, b);
         if (block_part(c, b, x->shard)) {
             b->flags |= in->durable ? BLOCK_F_PROMISED : 0u;
             return KVC_ST_PENDING;
         }
+        if (x->cut)
+            return KVC_ST_TIER;
         block_hold(b); /* as above: its other shards may be all that keeps it */
         struct welcome w = {.near = x->near};
         int err = take_part(x, b, &w);
@@ -214,6 +237,10 @@ static uint8_t reserve_one(struct reserving *x, uint32_t i, struct block **block
     bool full = x->group->rule == KVC_RULE_FULL;
     if (full && !parent && (i > 0 || in->parent))
         return KVC_ST_NO_PARENT;
+    if (full && x->cut) {
+        *block = NULL;
+        return KVC_ST_TIER;
+    }
     int err = announce(x, i, tokens, full ? parent : NULL, block);
     if (!err)
         return KVC_ST_OK;
@@ -264,6 +291,7 @@ int core_reserve(struct core *c, struct core_client *cl, const struct core_reser
 
     struct block *before = in->parent ? index_get(c, in->ns, in->group, in->parent) : NULL;
     struct block *last = before;
+    x.cut = in->durable && g->rule == KVC_RULE_FULL && before && chain_is_cut(c, before);
     uint8_t stopped = 0; /* what is told of all keys from there on */
     for (uint32_t i = 0; i < in->n; i++) {
         uint32_t pushed = r->blocks.n;

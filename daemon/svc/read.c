@@ -5,7 +5,10 @@
 
 int svc__seq(struct request *rq, const struct msg_seq *msg, bool all, struct core_seq *ret_seq)
 {
-    struct core_seq seq = {.tokens = msg->tokens, .ngroups = msg->ngroups, .worth = !all};
+    struct core_seq seq = {.tokens = msg->tokens,
+                           .ngroups = msg->ngroups,
+                           .worth = !all,
+                           .cost = core_ns_cost(rq->se->client, msg->ns)};
     struct core_ns *ns;
     int err =
         core_ns_find(rq->s->core, rq->se->client, msg->ns, msg->sub.p, msg->sub.n, &ns, &seq.ns);

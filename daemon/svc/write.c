@@ -38,6 +38,7 @@ static int reserve_in(struct request *rq, const struct msg_reserve *msg, struct 
                               .last_tokens = msg->last_tokens,
                               .durable = msg->flags & KVC_F_DURABLE,
                               .decoded = msg->flags & KVC_F_DECODED,
+                              .cost = core_ns_cost(rq->se->client, msg->ns),
                               .retention = wishes_of(msg, wishes)};
     int err = core_ns_get(rq->s->core, rq->se->client, msg->ns, msg->sub.p, msg->sub.n, &in.ns);
     if (!err)

@@ -19,6 +19,11 @@
  * and not much more often, for each may cost the control thread a wake-up. */
 #define COPIER_BATCH_BYTES  (UINT64_C(1) << 20)
 #define COPIER_THREADS_AUTO 4u
+/* A rate is taken over so many bytes, or over what is there if that is as much as the other; of
+ * less, the clock would tell. One that is slower than the best moves it by one part in so many. */
+#define MEASURE_BYTES (UINT64_C(256) << 10)
+#define MEASURE_MIN   (UINT64_C(64) << 10)
+#define MEASURE_DECAY 64u
 /* Checks with the threads: little, for who submits copies later goes before those that are not. */
 #define COPIER_CHECK_CREDIT (UINT64_C(1) << 20)
 /* Of what copier_turn() sums in a turn a block is this part at most: large ones are worth a thread.
@@ -61,6 +66,7 @@ struct copier {
 
     /* any thread */
     struct inbox results;
+    _Atomic uint64_t bytes_per_s; /* as measured(); 0: nothing was */
 
     /* control thread */
     _Alignas(64) struct loop *loop;
@@ -216,11 +222,41 @@ static void bind(struct copy_thread *t)
     (void)pthread_mutex_unlock(&c->lock);
 }
 
+/* Copies that one thread makes without a pause. */
+struct span {
+    uint64_t begun_ns, bytes; /* 0: it has not begun */
+};
+
+/* The fastest of late: what is slower may have been disturbed, so it counts for little. */
+static void measured(struct copier *c, struct span *span)
+{
+    const uint64_t took_ns = span->bytes >= MEASURE_MIN ? clock_thread_ns() - span->begun_ns : 0;
+    if (took_ns > 0) {
+        const uint64_t rate = span->bytes * UINT64_C(1000000000) / took_ns;
+        uint64_t best = atomic_load_explicit(&c->bytes_per_s, memory_order_relaxed);
+        best = rate > best ? rate : best - (best - rate) / MEASURE_DECAY;
+        atomic_store_explicit(&c->bytes_per_s, best, memory_order_relaxed);
+    }
+    *span = (struct span){0};
+}
+
+static void run_measured(struct copy_thread *t, struct tier_op *op, struct span *span)
+{
+    if (op->kind == TIER_PUT && span->begun_ns == 0)
+        span->begun_ns = clock_thread_ns();
+    run(t->step, op);
+    if (op->kind != TIER_PUT || op->status != 0)
+        *span = (struct span){0};
+    else if ((span->bytes += op->bytes) >= MEASURE_BYTES)
+        measured(t->copier, span);
+}
+
 static void *thread_main(void *arg)
 {
     struct copy_thread *t = arg;
     struct copier *c = t->copier;
     struct op_queue done;
+    struct span span = {0};
     queue_init(&done);
     bind(t);
     for (struct tier_op *op; (op = wait_next(t)) != NULL;) {
@@ -229,7 +265,7 @@ static void *thread_main(void *arg)
             /* No copy waits any longer for its reply because something is checked after it. */
             if (is_check(op))
                 hand_over(c, &done);
-            run(t->step, op);
+            run_measured(t, op, &span);
             bytes += op->bytes;
             queue_push(&done, op);
             if (bytes >= COPIER_BATCH_BYTES) {
@@ -237,6 +273,7 @@ static void *thread_main(void *arg)
                 bytes = 0;
             }
         } while ((op = try_next(c)) != NULL);
+        measured(c, &span);
         hand_over(c, &done);
     }
     return NULL;
@@ -378,6 +415,7 @@ bool copier_is_due(const struct copier *c)
 void copier_stats(const struct copier *c, struct copier_stats *ret_stats)
 {
     *ret_stats = c->stats;
+    ret_stats->bytes_per_s = atomic_load_explicit(&c->bytes_per_s, memory_order_relaxed);
     pthread_mutex_t *lock = (pthread_mutex_t *)&c->lock; /* logically const */
     (void)pthread_mutex_lock(lock);
     ret_stats->bind_err = c->bind_err;

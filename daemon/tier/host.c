@@ -114,6 +114,7 @@ static void op_stats(const struct tier *t, struct tier_stats *ret_stats)
         .faulted_bytes = as.faulted_bytes,
         .inflight_ops = cs.inflight_ops,
         .inflight_bytes = cs.inflight_bytes,
+        .bytes_per_s = cs.bytes_per_s,
     };
 }
 

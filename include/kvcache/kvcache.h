@@ -133,7 +133,7 @@ struct kvc_ns_spec {
     uint32_t layers, kv_heads, head_size;
     uint32_t shards;                    /* ranks that hold parts of a block; 0 = 1 */
     bool with_tokens;                   /* stores carry token ids */
-    uint64_t prefill_ns_per_token;      /* 0 = unknown: a hit is always worth loading */
+    uint64_t prefill_ns_per_token;      /* this session's; 0 = unknown: all is worth loading */
     uint64_t prefill_ns_per_token_pair; /* quadratic part, in 1e-6 ns */
     uint32_t groups;                    /* 1 to KVC_GROUPS_MAX */
     struct kvc_group_spec group[KVC_GROUPS_MAX];
@@ -182,10 +182,11 @@ struct kvc_prefix {
     uint64_t load_us;       /* about how long loading what is not in memory takes; LOOKUP only */
 };
 
-/* A namespace that states its prefill cost gets as much of the prefix as is quicker loaded than
- * computed again, by the measured bandwidth and queue of the tiers (KVC_F_ALL: all of it).
- * flags: 0 = no side effect, KVC_F_TOUCH = counts as a use, KVC_F_PREFETCH = what it finds on disk
- * is being loaded into memory when it returns, as far as there is room; nothing waits for that. */
+/* A session that states the namespace's prefill cost gets as much of the prefix as is quicker
+ * loaded than computed again, by the measured bandwidth and queue of the tiers (KVC_F_ALL: all of
+ * it). flags: 0 = no side effect, KVC_F_TOUCH = counts as a use, KVC_F_PREFETCH = what it finds on
+ * disk is being loaded into memory when it returns, as far as there is room; nothing waits for
+ * that. */
 KVC_API KVC_MUST_USE int kvc_lookup(struct kvc_ns *ns, const struct kvc_seq *seq, unsigned flags,
                                     struct kvc_prefix *ret_prefix);
 
@@ -275,7 +276,8 @@ struct kvc_blocks {
 
 /* Announces blocks (others can wait for them) and takes room. statuses[i]: KVC_ST_OK = write it and
  * commit, KVC_ST_EXISTS or KVC_ST_PENDING = nothing to do, else why not: KVC_ST_FULL also when the
- * session would be writing more than half of the daemon's host.limit. 0 in *ret_reservation:
+ * session would be writing more than half of the daemon's host.limit, KVC_ST_TIER when its only
+ * copy is on a storage path that is out of service. 0 in *ret_reservation:
  * nothing was reserved. The handle is this session's; it ends with its last block or kvc_drop. */
 KVC_API KVC_MUST_USE int kvc_reserve(struct kvc_ns *ns, const struct kvc_blocks *blocks,
                                      uint64_t *ret_reservation, uint8_t *statuses);

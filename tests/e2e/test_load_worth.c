@@ -129,6 +129,42 @@ START_TEST(a_prompt_is_not_loaded_from_a_disk_that_is_slower_than_prefill)
 }
 END_TEST
 
+static struct kvc_prefix lookup_in(struct kvc_ns *in)
+{
+    struct kvc_seq seq = seq_of(0);
+    struct kvc_prefix p;
+    ck_assert_int_eq(kvc_lookup(in, &seq, 0, &p), 0);
+    return p;
+}
+
+/* One session's cost made every other's hits in memory NOT_WORTH, and stayed when it had gone. */
+START_TEST(a_cost_counts_for_the_session_that_states_it)
+{
+    start(sets, NULL, DEAR);
+    (void)seq_of(0);
+    ck_assert_uint_eq(rig_store(k, ns, keys, 0, CHAIN, BT, BYTES, statuses), CHAIN);
+    struct kvc *other = rig_open(&rig, 4 * MIB), *third;
+    struct kvc_ns_spec spec = rig_spec("m", BT, BYTES);
+    struct kvc_ns *cheap, *unstated;
+    spec.prefill_ns_per_token = 1; /* less than any memory takes for the 512 bytes of a token */
+    ck_assert_int_eq(kvc_ns_open(other, &spec, &cheap), 0);
+    ck_assert_uint_eq(lookup_in(ns).tokens, ALL);
+    struct kvc_prefix p = lookup_in(cheap);
+    ck_assert_uint_eq(p.tokens, 0);
+    ck_assert_uint_eq(p.cached_tokens, ALL);
+    ck_assert_uint_eq(p.group[0].reason, KVC_MISS_NOT_WORTH);
+    kvc_close(&other);
+    ck_assert_uint_eq(lookup_in(ns).tokens, ALL);
+    third = rig_open(&rig, 4 * MIB);
+    spec.prefill_ns_per_token = 0;
+    ck_assert_int_eq(kvc_ns_open(third, &spec, &unstated), 0);
+    ck_assert_uint_eq(lookup_in(unstated).tokens, ALL);
+    ck_assert_uint_eq(lookup_in(ns).tokens, ALL);
+    kvc_close(&third);
+    teardown();
+}
+END_TEST
+
 START_TEST(what_is_dear_to_compute_is_loaded)
 {
     start(sets, NULL, DEAR);
@@ -284,6 +320,7 @@ int main(void)
     TCase *t = tcase_create("worth");
     tcase_set_timeout(t, 280);
     tcase_add_test(t, a_prompt_is_not_loaded_from_a_disk_that_is_slower_than_prefill);
+    tcase_add_test(t, a_cost_counts_for_the_session_that_states_it);
     tcase_add_test(t, what_is_dear_to_compute_is_loaded);
     tcase_add_loop_test(t, without_a_cost_or_with_the_switch_off_all_is_loaded, 0, 2);
     tcase_add_test(t, tokens_that_nobody_has_count_as_a_miss);

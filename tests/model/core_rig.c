@@ -302,6 +302,7 @@ int rig_reserve(struct rig *r, unsigned client, struct rig_put *p)
                               .durable = p->durable,
                               .decoded = p->decoded,
                               .judged = p->judged,
+                              .cost = core_ns_cost(r->cl[client], v.id),
                               .retention = p->retention};
     return core_reserve(r->core, r->cl[client], &in, &p->reservation, p->statuses, &r->why);
 }

@@ -198,7 +198,8 @@ static void fake_stats(const struct tier *t, struct tier_stats *ret)
                                .lasting_bytes = f->cfg.lasting_bytes ? f->cfg.lasting_bytes
                                                                      : (uint64_t)f->cfg.regions *
                                                                            f->cfg.region_bytes,
-                               .inflight_ops = f->inflight};
+                               .inflight_ops = f->inflight,
+                               .bytes_per_s = f->cfg.bytes_per_s};
     for (uint32_t i = 0; i < f->cfg.regions; i++) {
         const struct region *g = &f->region[i];
         if (g->principal == 0)

@@ -22,6 +22,7 @@ struct fake_tier_config {
     uint64_t seed;          /* of fake_tier_run() */
     uint32_t chunk_base;    /* chunk numbers are above it */
     uint64_t lasting_bytes; /* that may stay whoever wants room; 0: all */
+    uint64_t bytes_per_s;   /* at which it says that it is read; 0: unknown */
 };
 
 struct fake_tier *fake_tier_create(const struct fake_tier_config *config);

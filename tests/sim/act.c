@@ -173,6 +173,7 @@ struct sim_req *sim_req_new(struct sim *s, struct sim_client *cl, uint8_t op)
         *r = (struct sim_req){.used = true,
                               .op = op,
                               .corr = ++s->corr,
+                              .turn = s->turn,
                               .resv = SIM_NONE,
                               .allowed = 1u << KVC_ST_OK | 1u << KVC_ST_BUSY};
         memset(r->slot, 0xff, sizeof r->slot);

@@ -166,13 +166,14 @@ static void on_reserve(struct sim *s, struct sim_client *cl, struct sim_req *r,
     v->used = ok > 0;
 }
 
-static bool status_fits(const struct sim_req *r, uint32_t i, uint8_t status)
+static bool status_fits(const struct sim *s, const struct sim_req *r, uint32_t i, uint8_t status)
 {
     bool store = r->op == KVC_OP_STORE;
     bool refused = status == KVC_ST_EXISTS || status == KVC_ST_PENDING || status == KVC_ST_FULL ||
                    status == KVC_ST_NO_PARENT || status == KVC_ST_TOO_LARGE ||
                    status == KVC_ST_QUOTA || status == KVC_ST_NOT_WORTH ||
-                   status == KVC_ST_BAD_ARGUMENT || status == KVC_ST_BUSY;
+                   status == KVC_ST_BAD_ARGUMENT || status == KVC_ST_BUSY ||
+                   (status == KVC_ST_TIER && (s->disk_out || s->disk_out_turn > r->turn));
     if (r->offset[i] == OFFSET_SKIP)
         return status == KVC_ST_OK || (store && refused);
     if (r->offset[i] == OFFSET_BAD)
@@ -201,7 +202,7 @@ static void on_commit(struct sim *s, struct sim_req *r, const struct sim_answer 
     SIM_CHECK(s, m.statuses.n == r->wait_tokens, "statuses in a reply");
     for (uint32_t i = 0; i < m.statuses.n; i++) {
         uint8_t status = m.statuses.p[i];
-        SIM_CHECK(s, status < KVC_ST_COUNT && status_fits(r, i, status),
+        SIM_CHECK(s, status < KVC_ST_COUNT && status_fits(s, r, i, status),
                   "entry %u of request %llu: status %s, its copy %s", i,
                   (unsigned long long)r->corr, codec_status_name(status),
                   r->verdict[i] == 1   ? "was not made"

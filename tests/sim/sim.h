@@ -133,6 +133,7 @@ struct sim_req {
     uint8_t op;
     uint32_t allowed; /* statuses, one bit each */
     uint64_t corr, due_ns, target;
+    uint64_t turn; /* in which it was sent */
     struct sim_seq seq;
     uint32_t from, wait_tokens, shard;
     struct sim_span span;
@@ -241,6 +242,7 @@ struct sim {
     struct fake_disk *disk; /* NULL: without storage */
     uint32_t disk_regions;
     bool disk_out;
+    uint64_t disk_out_turn; /* behind the last in which it was */
     struct core_client *observer[SIM_PRINCIPALS];
     uint64_t outage_until_ns;
     struct msg_ns_open spec[SIM_SPECS];

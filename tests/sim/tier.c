@@ -135,9 +135,11 @@ void sim_disk_step(struct sim *s, bool calm)
         fake_disk_grows(s->disk, false);
     } else {
         fake_disk_grows(s->disk, s->turn < GROWS_TURNS);
+        const bool was_out = s->disk_out;
         if (sim_rnd(s, 1000) < 5 + s->swarm.outage_pm)
             s->disk_out = !s->disk_out;
         fake_disk_out(s->disk, s->disk_out);
+        s->disk_out_turn = was_out || s->disk_out ? s->turn + 1 : s->disk_out_turn;
         if (sim_rnd(s, 20) == 0)
             fake_disk_want(s->disk, sim_rnd(s, s->disk_regions));
         if (sim_rnd(s, 400) == 0)

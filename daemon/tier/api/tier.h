@@ -96,6 +96,7 @@ struct tier_stats {
     uint64_t faulted_bytes; /* of them, touched in advance so far */
     uint64_t inflight_ops;
     uint64_t inflight_bytes;
+    uint64_t bytes_per_s; /* of memory: at which a thread copied of late, at best; 0: unknown */
 };
 
 struct tier;

@@ -550,6 +550,7 @@ static struct core_held weighs(const struct device *device)
     struct core_waiter w = {.fn = on_loaded};
     struct core_held held;
     in.seq.worth = true;
+    in.seq.cost = (struct core_cost){.ns_per_token = 1000};
     in.seq.on = device;
     ck_assert_int_eq(core_acquire(r.core, r.cl[1], &in, &w, &held, &r.why), 0);
     core_check(r.core);
@@ -559,7 +560,6 @@ static struct core_held weighs(const struct device *device)
 START_TEST(what_is_in_slots_costs_no_load)
 {
     struct core_ns_spec spec = rig_spec("costs", 8, SLOT);
-    spec.prefill_ns_per_token = 1000;
     ns = rig_ns(&r, 1, &spec);
     core_load_or_recompute(r.core, true);
     rig_store(&r, 1, ns, 0, 50, 0, 1);

@@ -41,6 +41,23 @@ static uint32_t load(uint32_t chain, uint32_t tokens)
     return held.prefix.tokens;
 }
 
+static void store_durable(uint32_t chain, uint32_t first, uint32_t n, uint8_t want)
+{
+    struct rig_put *p = calloc(1, sizeof *p);
+    struct rig_commit *m = calloc(1, sizeof *m);
+    ck_assert(p && m);
+    *p = (struct rig_put){.ns = ns, .chain = chain, .first = first, .n = n, .durable = true};
+    ck_assert_int_eq(rig_reserve(&r, 1, p), 0);
+    ck_assert_int_eq(rig_commit(&r, 1, p, m), 1);
+    rig_settle(&r);
+    ck_assert_uint_eq(m->done, 1);
+    for (uint32_t i = 0; i < n; i++)
+        ck_assert_uint_eq(m->statuses[i], want);
+    rig_commit_free(m);
+    free(p);
+    free(m);
+}
+
 START_TEST(what_leaves_memory_is_on_disk_and_comes_back)
 {
     begin(16, 64);
@@ -115,6 +132,47 @@ START_TEST(what_is_out_of_service_is_absent_and_comes_back)
     ck_assert_uint_eq(load(1, 16), 0);
     fake_disk_out(r.disk, false);
     ck_assert_uint_eq(load(1, 16), 16);
+    rig_end(&r);
+}
+END_TEST
+
+/* It was told EXISTS, and counted as a use, though nobody could read it. */
+START_TEST(what_is_out_of_service_does_not_exist_for_a_store)
+{
+    begin(16, 64);
+    store_chains(1, 16);
+    fake_disk_out(r.disk, true);
+    struct rig_put p = {.ns = ns, .chain = 1, .n = 3};
+    ck_assert_int_eq(rig_reserve(&r, 1, &p), 0);
+    ck_assert_uint_eq(p.statuses[0], KVC_ST_TIER);
+    ck_assert_uint_eq(p.statuses[1], KVC_ST_TIER);
+    ck_assert_uint_eq(p.statuses[2], KVC_ST_OK); /* a hit with them, once they can be read */
+    ck_assert_uint_eq(rig_explain(&r, 1, 0, 1, 0).reason, KVC_MISS_NOT_LOADED);
+    p = (struct rig_put){.ns = ns, .chain = 16, .n = 2};
+    ck_assert_int_eq(rig_reserve(&r, 1, &p), 0);
+    ck_assert_uint_eq(p.statuses[0], KVC_ST_EXISTS); /* in memory too */
+    fake_disk_out(r.disk, false);
+    p = (struct rig_put){.ns = ns, .chain = 1, .n = 2};
+    ck_assert_int_eq(rig_reserve(&r, 1, &p), 0);
+    ck_assert_uint_eq(p.statuses[0], KVC_ST_EXISTS);
+    ck_assert_uint_eq(rig_explain(&r, 1, 0, 1, 0).reason, KVC_MISS_NONE);
+    rig_end(&r);
+}
+END_TEST
+
+/* OK would promise all that comes before it too. */
+START_TEST(nothing_is_promised_behind_what_is_out_of_service)
+{
+    begin(16, 64);
+    store_chains(1, 16);
+    fake_disk_out(r.disk, true);
+    struct rig_put p = {.ns = ns, .chain = 1, .first = 2, .n = 2, .durable = true};
+    ck_assert_int_eq(rig_reserve(&r, 1, &p), 0);
+    ck_assert_uint_eq(p.statuses[0], KVC_ST_TIER);
+    ck_assert_uint_eq(p.statuses[1], KVC_ST_NO_PARENT);
+    ck_assert_uint_eq(p.reservation, 0);
+    fake_disk_out(r.disk, false);
+    store_durable(1, 2, 2, KVC_ST_OK);
     rig_end(&r);
 }
 END_TEST
@@ -224,23 +282,6 @@ START_TEST(a_touch_keeps_a_clean_block_in_memory)
 END_TEST
 
 /* ---- promises ---- */
-
-static void store_durable(uint32_t chain, uint32_t first, uint32_t n, uint8_t want)
-{
-    struct rig_put *p = calloc(1, sizeof *p);
-    struct rig_commit *m = calloc(1, sizeof *m);
-    ck_assert(p && m);
-    *p = (struct rig_put){.ns = ns, .chain = chain, .first = first, .n = n, .durable = true};
-    ck_assert_int_eq(rig_reserve(&r, 1, p), 0);
-    ck_assert_int_eq(rig_commit(&r, 1, p, m), 1);
-    rig_settle(&r);
-    ck_assert_uint_eq(m->done, 1);
-    for (uint32_t i = 0; i < n; i++)
-        ck_assert_uint_eq(m->statuses[i], want);
-    rig_commit_free(m);
-    free(p);
-    free(m);
-}
 
 START_TEST(a_promise_takes_the_whole_chain_to_disk)
 {
@@ -503,6 +544,8 @@ int main(void)
     tcase_add_test(t, a_block_is_loaded_once_for_all_who_ask);
     tcase_add_test(t, wrong_bytes_from_disk_are_a_miss);
     tcase_add_test(t, what_is_out_of_service_is_absent_and_comes_back);
+    tcase_add_test(t, what_is_out_of_service_does_not_exist_for_a_store);
+    tcase_add_test(t, nothing_is_promised_behind_what_is_out_of_service);
     tcase_add_test(t, without_admission_memory_evicts_as_ever);
     tcase_add_test(t, a_store_waits_for_what_is_on_its_way);
     tcase_add_test(t, stores_that_wait_get_no_more_than_there_is);
