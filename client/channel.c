@@ -2,6 +2,7 @@
 #include "channel.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -112,6 +113,12 @@ int channel__recv(int fd, void *buf, size_t cap, int *ret_passed)
     }
     *ret_passed = passed;
     return rc;
+}
+
+bool channel__is_hung_up(int fd)
+{
+    struct pollfd p = {.fd = fd};
+    return poll(&p, 1, 0) > 0 && (p.revents & (POLLHUP | POLLERR)) != 0;
 }
 
 void channel__close(int *fd)

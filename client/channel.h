@@ -6,6 +6,7 @@
 #ifndef KVC_CLIENT_CHANNEL_H
 #define KVC_CLIENT_CHANNEL_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -20,6 +21,8 @@ __attribute__((warn_unused_result)) int channel__send(int fd, const void *buf, s
  * or more than one descriptor. *ret_passed: an owned descriptor, or -1; set on success only. */
 __attribute__((warn_unused_result)) int channel__recv(int fd, void *buf, size_t cap,
                                                       int *ret_passed);
+/* Whether its other end is closed, whatever is still to be read. Takes nothing from it. */
+bool channel__is_hung_up(int fd);
 /* Ends the connection, also for copies of the descriptor elsewhere. Sets *fd to -1; accepts that.
  */
 void channel__close(int *fd);

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "channel.h"
 #include "client.h"
 #include "client_gpu__.h"
 
@@ -262,7 +263,9 @@ static void after_reading(void)
 
 bool hold__is_kept(const struct kvc *k, uint32_t epoch)
 {
-    return (k->state >= LINK_REOPENING && k->epoch == epoch) || parted__has(k, epoch);
+    if (k->state >= LINK_REOPENING && k->epoch == epoch)
+        return !channel__is_hung_up(k->attach_fd); /* nobody may have looked at it for long */
+    return parted__has(k, epoch);
 }
 
 int kvc_hold_check(const struct kvc_hold *hold)

@@ -9,7 +9,6 @@
  * there: it then frees all else of the session (reservations, requests, staging) at once.
  */
 #include <errno.h>
-#include <poll.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -44,19 +43,12 @@ static void say_end(const struct kvc *k)
         (void)!channel__send(k->attach_fd, buf, (size_t)len, -1);
 }
 
-/* The connection of a daemon that is no more keeps nothing. */
-static bool is_hung_up(int fd)
-{
-    struct pollfd p = {.fd = fd};
-    return poll(&p, 1, 0) > 0 && (p.revents & (POLLHUP | POLLERR)) != 0;
-}
-
 void parted__add(struct kvc *k, bool tell)
 {
     if (k->state < LINK_REOPENING || k->parting == NULL || !is_read(k, k->epoch))
         return;
-    if (tell && is_hung_up(k->attach_fd))
-        return;
+    if (tell && channel__is_hung_up(k->attach_fd))
+        return; /* the connection of a daemon that is no more keeps nothing */
     if (tell)
         say_end(k);
     struct parted *p = k->parting;
@@ -73,7 +65,7 @@ bool parted__has(const struct kvc *k, uint32_t epoch)
     const struct parted *p = k->parted;
     while (p != NULL && p->epoch != epoch)
         p = p->next;
-    return p != NULL && !is_hung_up(p->fd);
+    return p != NULL && !channel__is_hung_up(p->fd);
 }
 
 /* In a child of fork() only the copy is closed: the connection goes on. */

@@ -6,6 +6,9 @@
  * Nothing that is read here is trusted: a header counts only with its checksum, at its own place,
  * with numbers that fit. What does not count is free room, or a chunk whose memory is freed. A
  * chunk that has an owner and cannot be read is never given to another: it holds somebody's data.
+ *
+ * Workers of the run before may still read. So each slot gets a generation of this run, and where
+ * slots cannot be found because the header before them is damaged, their pages are freed.
  */
 #include "arena__.h"
 
@@ -307,10 +310,25 @@ static void recover_slab(struct arena *a, uint32_t chunk, uint32_t page, arena_f
         list_push_back(&a->classes[s->class].partial, &s->link);
 }
 
+/* Generations of slots that were not found would outlive what the next slabs put in their place. */
+static void free_runs_punch(struct arena *a, uint32_t chunk)
+{
+    struct arena_chunk *c = &a->chunks[chunk];
+    for (uint32_t page = a->first_page; page < a->chunk_pages;) {
+        const uint32_t end = arena__run_end(a, c, page);
+        chunk_punch(&c->mem, (uint64_t)page << LAYOUT_PAGE_SHIFT,
+                    (uint64_t)(end - page) << LAYOUT_PAGE_SHIFT);
+        page = end;
+        while (page < a->chunk_pages && arena__bit(c, page))
+            page++;
+    }
+}
+
 static void recover_chunk(struct arena *a, uint32_t chunk, arena_found_fn *each, void *ctx)
 {
     struct arena_chunk *c = &a->chunks[chunk];
     const struct chunk_header *h = arena__chunk_header(c);
+    const uint32_t damaged = a->recovery.slabs_damaged;
     for (uint32_t i = 0; i < a->words; i++) {
         uint64_t bits = atomic_load_explicit(&h->slabs[i], memory_order_relaxed);
         for (; bits != 0; bits &= bits - 1) {
@@ -323,6 +341,8 @@ static void recover_chunk(struct arena *a, uint32_t chunk, arena_found_fn *each,
             }
         }
     }
+    if (a->recovery.slabs_damaged != damaged)
+        free_runs_punch(a, chunk);
 }
 
 void arena_recover(struct arena *a, arena_found_fn *each, void *ctx,

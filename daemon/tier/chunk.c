@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/statfs.h>
 #include <unistd.h>
 
@@ -31,11 +32,11 @@ static int map_shared(int fd, uint64_t bytes, uint8_t **ret_base)
     return 0;
 }
 
-/* No seal against shrinking: the daemon truncates the chunk when its room goes to another. Files
- * take no seals. */
+/* What is sealed against writing cannot be punched, so it must stay open to truncation. Files take
+ * no seals. */
 static bool seal(int fd, bool kept)
 {
-    const int seals = F_SEAL_GROW | F_SEAL_SEAL | (kept ? 0 : F_SEAL_FUTURE_WRITE);
+    const int seals = F_SEAL_GROW | F_SEAL_SEAL | (kept ? F_SEAL_SHRINK : F_SEAL_FUTURE_WRITE);
     return fcntl(fd, F_ADD_SEALS, seals) == 0 && !kept;
 }
 
@@ -123,13 +124,37 @@ int chunk_attach(const struct chunk_want *want, int fd, struct chunk_mem *ret_me
     return 0;
 }
 
+static int punch(int fd, uint64_t at, uint64_t bytes)
+{
+    const int mode = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
+    for (;;) {
+        if (bytes == 0 || fallocate(fd, mode, (off_t)at, (off_t)bytes) == 0)
+            return 0;
+        if (errno != EINTR)
+            return -errno;
+    }
+}
+
+/* All of the file, also where it is not as long as a chunk is. */
+static void free_pages(int fd)
+{
+    struct stat st;
+    int err = fstat(fd, &st) == 0 ? punch(fd, 0, (uint64_t)st.st_size) : -errno;
+    if (err == -EPERM) /* sealed against writing */
+        err = ftruncate(fd, 0);
+    /* Only a failing disk or another seal could refuse this, and there is neither. */
+    MUST(err == 0);
+}
+
+void chunk_punch(const struct chunk_mem *mem, uint64_t at, uint64_t bytes)
+{
+    MUST(punch(mem->fd, at, bytes) == 0);
+}
+
 void chunk_destroy(struct chunk_mem *mem)
 {
-    if (mem->fd >= 0) {
-        /* Only a failing disk or a seal could refuse this, and there is neither. */
-        const int err = ftruncate(mem->fd, 0);
-        MUST(err == 0);
-    }
+    if (mem->fd >= 0)
+        free_pages(mem->fd);
     chunk_leave(mem);
 }
 

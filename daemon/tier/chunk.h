@@ -5,8 +5,9 @@
  *
  * A memfd is born with mode 0666 and can be opened again through /proc, so it is made 0600 before
  * it has a size. One that goes with the daemon is also sealed against new writable mappings where
- * the kernel can, so that not even another process of the daemon's own uid gets one; one that is
- * kept cannot be, for the next run needs such a mapping. Workers receive `ro_fd`.
+ * the kernel can, so that not even another process of the daemon's own uid gets one. One that is
+ * kept cannot be, for the next run needs such a mapping; a memfd that is kept is sealed against
+ * resizing instead. Workers receive `ro_fd`.
  *
  * Threads: no shared state; a struct chunk_mem belongs to one thread at a time.
  */
@@ -53,10 +54,15 @@ KVC_WARN_UNUSED int chunk_create(const struct chunk_want *want, struct chunk_mem
 /* The same for memory of the run before, of which fd is a descriptor: takes it, on failure too. */
 KVC_WARN_UNUSED int chunk_attach(const struct chunk_want *want, int fd, struct chunk_mem *ret_mem);
 
-/* Truncates first, so that the pages are free even while a worker has them mapped (its access is
- * then a SIGBUS), then unmaps and closes. The cost is that of freeing the pages (tens of
- * milliseconds per GiB of small ones). No-op for one that does not exist. */
+/* Frees the pages even while a worker has them mapped, then unmaps and closes. What is kept is
+ * punched: workers of an earlier life read it, and find zeroes from now on, so no generation that
+ * they know. What is sealed against writing can only be truncated: whoever reads it without a lease
+ * gets SIGBUS. The cost is that of freeing the pages (tens of milliseconds per GiB of small ones).
+ * No-op for one that does not exist. */
 void chunk_destroy(struct chunk_mem *mem);
+
+/* Frees these bytes of a chunk that is kept, which read as zeroes from now on. */
+void chunk_punch(const struct chunk_mem *mem, uint64_t at, uint64_t bytes);
 
 /* Unmaps and closes, and leaves the pages to workers that still have them mapped: for the end of
  * the daemon, which must not cost a reader more than a miss. No-op for one that does not exist. */

@@ -230,13 +230,14 @@ pid_t rig_spawn(const struct rig *r, const char *role, uint64_t arg)
     snprintf(number, sizeof number, "%llu", (unsigned long long)arg);
     fflush(NULL);
     pid_t pid = fork();
+    if (pid == 0) { /* and no word to Check: its descriptor may be another's by now */
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (setenv("KVC_RIG_SOCKET", r->socket, 1) == 0)
+            execl("/proc/self/exe", "worker", role, number, (char *)NULL);
+        _exit(127);
+    }
     ck_assert_int_ge(pid, 0);
-    if (pid > 0)
-        return pid;
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (setenv("KVC_RIG_SOCKET", r->socket, 1) == 0)
-        execl("/proc/self/exe", "worker", role, number, (char *)NULL);
-    _exit(127);
+    return pid;
 }
 
 bool rig_is_child(int argc, char **argv, struct rig *ret_rig, const char **ret_role,

@@ -272,6 +272,22 @@ static bool hint_came(void *arg)
     return atomic_load(&fake.s->hint) == *(uint32_t *)arg;
 }
 
+/* Its memory, generations and all, is as it was. */
+START_TEST(a_hold_is_stale_as_soon_as_its_daemon_is_no_more)
+{
+    struct kvc_seq seq = seq_of(2);
+    struct kvc_hold *h;
+    atomic_store(&fake.s->hit_blocks, 2);
+    ck_assert_int_eq(kvc_acquire(ns, &seq, NULL, &h), 0);
+    ck_assert_int_eq(kvc_hold_check(h), 0);
+    fake_kill(&fake);
+    ck_assert_int_eq(kvc_hold_check(h), KVC_STALE);
+    fake_start(&fake);
+    ck_assert_int_eq(kvc_hold_check(h), KVC_STALE);
+    kvc_release(kvc, &h);
+}
+END_TEST
+
 START_TEST(a_hint_is_sent_and_not_waited_for)
 {
     struct kvc_seq seq = seq_of(3);
@@ -571,6 +587,7 @@ int main(void)
     tcase_add_test(tc, an_acquire_without_a_hit_holds_nothing);
     tcase_add_test(tc, a_ticket_gives_the_same_blocks_to_another_rank);
     tcase_add_test(tc, a_changed_generation_is_stale);
+    tcase_add_test(tc, a_hold_is_stale_as_soon_as_its_daemon_is_no_more);
     tcase_add_test(tc, store_reads_staging);
     tcase_add_test(tc, reserve_then_commit_in_two_steps);
     tcase_add_test(tc, a_reservation_can_be_dropped_once);

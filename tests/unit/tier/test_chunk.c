@@ -16,9 +16,9 @@
 
 #define BYTES (UINT64_C(2) << 20)
 
-static struct chunk_mem make(void)
+static struct chunk_mem make_for(enum arena_persist persist)
 {
-    const struct home_config config = {.persist = ARENA_PERSIST_OFF};
+    const struct home_config config = {.persist = persist};
     struct home *home = NULL;
     struct chunk_mem mem;
     ck_assert_int_eq(home_open(&config, &home), 0);
@@ -26,6 +26,11 @@ static struct chunk_mem make(void)
     ck_assert_int_eq(chunk_create(&want, &mem), 0);
     home_close(&home);
     return mem;
+}
+
+static struct chunk_mem make(void)
+{
+    return make_for(ARENA_PERSIST_OFF);
 }
 
 /* Exit status of body(arg) in a child, or 128 + the signal that ended it. */
@@ -201,6 +206,47 @@ START_TEST(a_destroyed_chunk_gives_its_pages_back_though_a_worker_maps_it)
 }
 END_TEST
 
+static int read_zeroes(void *arg)
+{
+    const volatile char *p = arg;
+    for (unsigned i = 0; i < BYTES; i += 512)
+        if (p[i] != 0)
+            return 1;
+    return 0;
+}
+
+/* Workers of an earlier life have it mapped, and nobody can tell them in time. */
+START_TEST(a_destroyed_chunk_that_was_kept_kills_no_reader)
+{
+    struct chunk_mem mem = make_for(ARENA_PERSIST_FDS);
+    const int worker_fd = dup(mem.ro_fd);
+    void *map = mmap(NULL, BYTES, PROT_READ, MAP_SHARED, worker_fd, 0);
+    ck_assert_ptr_ne(map, MAP_FAILED);
+    memset(mem.base, 'x', BYTES);
+
+    chunk_destroy(&mem);
+
+    struct stat st;
+    ck_assert_int_eq(fstat(worker_fd, &st), 0);
+    ck_assert_int_eq(st.st_blocks, 0);
+    ck_assert_int_eq(in_child(read_zeroes, map), 0);
+    munmap(map, BYTES);
+    close(worker_fd);
+}
+END_TEST
+
+START_TEST(nobody_makes_a_kept_memfd_shorter)
+{
+    struct chunk_mem mem = make_for(ARENA_PERSIST_FDS);
+    const int fd = reopen(mem.ro_fd, O_RDWR);
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_eq(ftruncate(fd, 0), -1);
+    ck_assert_int_eq(errno, EPERM);
+    close(fd);
+    chunk_destroy(&mem);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("tier/chunk");
@@ -211,6 +257,8 @@ int main(void)
     tcase_add_test(t, another_uid_cannot_open_a_chunk_again);
     tcase_add_test(t, not_even_the_same_uid_gets_a_second_writable_mapping);
     tcase_add_test(t, a_destroyed_chunk_gives_its_pages_back_though_a_worker_maps_it);
+    tcase_add_test(t, a_destroyed_chunk_that_was_kept_kills_no_reader);
+    tcase_add_test(t, nobody_makes_a_kept_memfd_shorter);
     suite_add_tcase(s, t);
     return check_run(s);
 }
