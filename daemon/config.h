@@ -124,12 +124,13 @@ struct config {
 
     uint32_t limits_sessions;
     uint32_t limits_namespaces;
-    uint32_t limits_requests;    /* in flight per session */
-    uint64_t limits_lease_bytes; /* per session */
-    uint32_t limits_leases;      /* of all sessions */
-    uint32_t limits_waiters;     /* requests that wait or copy, of all sessions */
-    uint32_t limits_names;       /* conversations and documents; 0: none */
-    uint64_t limits_name_tokens; /* bytes of token ids of documents */
+    uint32_t limits_requests;         /* in flight per session */
+    uint64_t limits_lease_bytes;      /* per session */
+    uint32_t limits_leases;           /* of all sessions */
+    uint32_t limits_waiters;          /* requests that wait or copy, of all sessions */
+    uint64_t limits_reserve_progress; /* ns; 0: none */
+    uint32_t limits_names;            /* conversations and documents; 0: none */
+    uint64_t limits_name_tokens;      /* bytes of token ids of documents */
 
     uint64_t drain_timeout; /* ns */
     uint32_t flight_records;

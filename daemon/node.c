@@ -122,6 +122,7 @@ static struct core_config core_config_of(const struct config *cfg)
                                 .name_ids_bytes = cfg->limits_name_tokens,
                                 .lease_bytes_max = cfg->limits_lease_bytes,
                                 .claim_bytes_max = cfg->host_limit / 2,
+                                .progress_ms = cfg->limits_reserve_progress / 1000000,
                                 .fair = true,
                                 .principals_max = cfg->nprincipals,
                                 .policy = policy_by_name(cfg->policy_eviction),
@@ -441,6 +442,7 @@ static int64_t wait_ns(const struct node *n, bool more)
         return 0;
     uint64_t next = MIN(svc_next_ns(n->svc), n->now_ns + TICK_NS);
     next = MIN(next, node_nvme_next_ns(n->nvme));
+    next = MIN(next, core_next_ns(n->core));
     if (n->watchdog_ns != 0)
         next = MIN(next, n->alive_ns + n->watchdog_ns);
     return next > n->now_ns ? (int64_t)(next - n->now_ns) : 0;

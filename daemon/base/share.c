@@ -34,18 +34,26 @@ static uint64_t lacks(const struct share *s, uint64_t held)
     return s->each > held ? s->each - held : 0;
 }
 
-bool share_take(struct share *s, uint32_t holder, uint64_t n)
+uint64_t share_left(const struct share *s, uint32_t holder)
 {
     MUST(holder < s->holders);
+    const uint64_t left = s->total - MIN(s->total, s->used);
+    return MIN(left, lacks(s, s->held[holder]) + left - MIN(left, s->owed));
+}
+
+void share_charge(struct share *s, uint32_t holder, uint64_t n)
+{
     const uint64_t held = s->held[holder];
-    if (n > s->total - s->used)
-        return false;
-    const uint64_t owed = s->owed - lacks(s, held) + lacks(s, held + n);
-    if (s->total - s->used - n < owed)
-        return false;
+    s->owed = s->owed - lacks(s, held) + lacks(s, held + n);
     s->held[holder] += n;
     s->used += n;
-    s->owed = owed;
+}
+
+bool share_take(struct share *s, uint32_t holder, uint64_t n)
+{
+    if (n > share_left(s, holder))
+        return false;
+    share_charge(s, holder, n);
     return true;
 }
 

@@ -31,6 +31,10 @@ KVC_WARN_UNUSED int share_create(struct share *s, uint64_t total, uint64_t each,
 /* Zeroed memory too. */
 void share_destroy(struct share *s);
 KVC_WARN_UNUSED bool share_take(struct share *s, uint32_t holder, uint64_t n);
+/* How many share_take() would give. */
+uint64_t share_left(const struct share *s, uint32_t holder);
+/* Takes them, whoever is promised what: for what cannot be refused any more. */
+void share_charge(struct share *s, uint32_t holder, uint64_t n);
 void share_give(struct share *s, uint32_t holder, uint64_t n);
 /* An object of the pool that the share counts; NULL when the holder has its share, or pool_get()
  * gives none. */

@@ -130,6 +130,7 @@ static bool has_parts(const struct block *b)
 /* Writers' claims on a block that will not be: their reservations forget it. */
 static void close_claims(struct core *c, struct block *b)
 {
+    const uint64_t was = unevictable_of(c, b);
     for (uint32_t i = b->where; i != CORE_NONE;) {
         struct part *p = pool_at(c->parts, i);
         i = p->next;
@@ -140,6 +141,7 @@ static void close_claims(struct core *c, struct block *b)
         r->client->claim_bytes -= block_group(c, b)->block_bytes;
         resv_close_entry(c, r);
     }
+    unevictable_changed(c, b, was);
 }
 
 /* The payload of its largest blocks, all shards. */
@@ -200,7 +202,9 @@ void block_kill(struct core *c, struct block *b, enum kvc_miss reason)
         c->m.blocks_pending--;
         c->m.blocks_dropped++;
     }
+    const uint64_t was = unevictable_of(c, b);
     SM_MOVE(&block_sm, &b->state, BLOCK_DYING);
+    unevictable_changed(c, b, was);
     core__wake(c, b);
     load_wake(c, b);
     room_bind(c, b);
@@ -291,16 +295,25 @@ void block_kill_tree(struct core *c, struct block *b, enum kvc_miss reason)
     }
 }
 
-void block_hold(struct block *b)
+void block_hold(struct core *c, struct block *b)
 {
     MUST(b->leases < BLOCK_HOLDS_MAX);
-    b->leases++;
+    const uint64_t was = b->leases == 0 ? unevictable_of(c, b) : 0;
+    if (b->leases++ == 0)
+        unevictable_changed(c, b, was);
+}
+
+void block_unhold_quietly(struct core *c, struct block *b)
+{
+    MUST(b->leases > 0);
+    const uint64_t was = b->leases == 1 ? unevictable_of(c, b) : 0;
+    if (--b->leases == 0)
+        unevictable_changed(c, b, was);
 }
 
 void block_unhold(struct core *c, struct block *b)
 {
-    MUST(b->leases > 0);
-    b->leases--;
+    block_unhold_quietly(c, b);
     block_freed(c, b, false);
     block_settle(c, b);
 }
@@ -419,10 +432,12 @@ static void count_places(struct core *c, const struct block *b, bool more)
 
 void block_place(struct core *c, struct block *b, uint32_t set, uint32_t clear)
 {
+    const uint64_t was = unevictable_of(c, b);
     count_places(c, b, false);
     block_clear(b, clear);
     b->flags |= set & BLOCK_F_ALL;
     count_places(c, b, true);
+    unevictable_changed(c, b, was);
     room_bind(c, b);
 }
 

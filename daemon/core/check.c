@@ -14,7 +14,7 @@ struct tally {
 };
 
 struct room {
-    uint64_t held[RETAIN_TIERS], bound[RETAIN_TIERS], pinned;
+    uint64_t held[RETAIN_TIERS], bound[RETAIN_TIERS], pinned, unevictable;
 };
 
 static void check_bound(struct core *c, const struct block *b, struct room *room)
@@ -49,11 +49,29 @@ static void check_room(struct core *c, struct room *room)
         }
         room[b->ns].pinned += b->pins > 0 ? block_bytes(c, b) : 0;
         check_bound(c, b, &room[b->ns]);
+        room[b->ns].unevictable += unevictable_of(c, b);
     }
     const struct move *m;
     POOL_FOR_EACH (m, i, c->moves)
         if (m->kind == MOVE_SAVE)
             room[c->blocks[m->block].ns].held[1] += m->bytes;
+}
+
+/* What cannot be evicted is counted so, for namespaces and their principals. */
+static void check_unevictable(struct core *c, const struct room *room)
+{
+    const struct share *s = &c->unevictable_share;
+    uint64_t all = 0, of = 0;
+    for (uint32_t i = 0; i < c->cfg.namespaces_max; i++) {
+        MUST(room[i].unevictable == c->ns[i].unevictable);
+        all += room[i].unevictable;
+    }
+    for (uint32_t p = 0; p < s->holders; p++, of = 0) {
+        for (uint32_t i = 0; i < c->cfg.namespaces_max; i++)
+            of += c->ns[i].id && owner_no(c, c->ns[i].principal) == p ? room[i].unevictable : 0;
+        MUST(of == s->held[p]);
+    }
+    MUST(all == s->used && all == c->m.unevictable_bytes);
 }
 
 /* Bytes of owners are those of their namespaces, and nobody has grown beyond a limit. */
@@ -85,6 +103,7 @@ static void check_quotas(struct core *c)
         quotas += c->quota[i].payer != 0;
     MUST(quotas == c->m.quotas && leaving == c->leaving_bytes && pinned == c->m.pinned_bytes);
     MUST(retain_is_sound(c->retain)); /* held is not above its bound, lists are what is in them */
+    check_unevictable(c, room);
     free(room);
 }
 

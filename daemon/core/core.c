@@ -132,6 +132,14 @@ static int fair_share(const struct core *c, struct share *s, uint32_t total, uin
     return share_create(s, total, c->cfg.fair ? share_each(total, holders) : 0, holders);
 }
 
+static int create_unevictable_share(struct core *c, uint32_t principals)
+{
+    struct tier_stats st;
+    c->cfg.host->ops->stats(c->cfg.host, &st);
+    return share_create(&c->unevictable_share, st.limit_bytes,
+                        c->cfg.fair ? share_each(st.limit_bytes, principals) : 0, principals);
+}
+
 static int create_shares(struct core *c)
 {
     const struct core_config *cfg = &c->cfg;
@@ -151,6 +159,8 @@ static int create_shares(struct core *c)
         err = fair_share(c, &c->ns_share, cfg->namespaces_max, principals);
     if (!err)
         err = fair_share(c, &c->slice_share, core__slices_max(cfg), principals);
+    if (!err)
+        err = create_unevictable_share(c, principals);
     if (!err && cfg->pins_max)
         err = fair_share(c, &c->pin_share, cfg->pins_max, principals);
     c->attached = err ? NULL : sys_calloc(principals + 1, sizeof *c->attached);
@@ -273,6 +283,7 @@ void core_destroy(struct core **core)
     share_destroy(&c->gated_share);
     share_destroy(&c->ns_share);
     share_destroy(&c->slice_share);
+    share_destroy(&c->unevictable_share);
     free(c->attached);
     core__pages_put(c->blocks, b.blocks);
     core__pages_put(c->table, b.table);

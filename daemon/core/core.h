@@ -45,6 +45,8 @@ struct core_config {
     uint64_t name_ids_bytes;  /* memory for token ids of documents */
     uint64_t lease_bytes_max; /* per client */
     uint64_t claim_bytes_max; /* per client, reserved and not committed; 0: no limit */
+    uint64_t progress_ms;     /* a writer that commits nothing for so long, or less by its own
+                               * pace, keeps what it reserved from nobody; 0: no limit */
     /* Promise every client, and every principal its namespaces, an equal part of half of each pool
      * (share.h). Off: first come, first served. principals_max: their highest number. */
     bool fair;
@@ -136,6 +138,8 @@ void core_tick(struct core *c, uint64_t now_ns);
 unsigned core_run_done(struct core *c);
 /* The done queue is not empty. */
 bool core_has_done(const struct core *c);
+/* When the next step has something to do, unless it has now; UINT64_MAX: not by time alone. */
+uint64_t core_next_ns(const struct core *c);
 /* One bounded step of background work; true while there is more. */
 bool core_placement_step(struct core *c);
 
@@ -153,6 +157,7 @@ bool core_placement_step(struct core *c);
     X(COUNTER, blocks_stored, "blocks that became present")                                   \
     X(COUNTER, bytes_stored, "payload bytes copied into tiers")                               \
     X(COUNTER, blocks_dropped, "announced blocks that never became present")                  \
+    X(COUNTER, blocks_taken_over, "announced blocks that another took over, being late")      \
     X(COUNTER, blocks_touched, "stores of blocks that existed")                               \
     X(COUNTER, blocks_evicted, "blocks evicted for room")                                     \
     X(COUNTER, blocks_evicted_admin, "blocks evicted on request")                             \
@@ -209,7 +214,10 @@ bool core_placement_step(struct core *c);
     X(GAUGE, bytes_present, "payload bytes of present blocks, all shards")                    \
     X(GAUGE, leases, "leases")                                                                \
     X(GAUGE, leased_bytes, "bytes under lease, counted per lease")                            \
+    X(GAUGE, unevictable_bytes, "bytes in memory that are held, reserved or pinned")          \
     X(GAUGE, reservations, "reservations")                                                    \
+    X(GAUGE, lease_oldest_ms, "age of the oldest lease")                                      \
+    X(GAUGE, reservation_oldest_ms, "age of the oldest reservation")                          \
     X(GAUGE, commits_in_flight, "commits in flight")                                          \
     X(GAUGE, pins, "pins")                                                                    \
     X(GAUGE, pinned_blocks, "blocks pinned")                                                  \

@@ -139,6 +139,7 @@ struct core_ns {
     uint64_t named_bytes;         /* of blocks that names reach */
     uint64_t bound[RETAIN_TIERS]; /* of blocks that are bound there (room_bind()) */
     uint64_t near_bytes;          /* of slots on devices */
+    uint64_t unevictable;         /* bytes of slots in memory that nobody can be given now */
 };
 
 struct core_client {
@@ -149,7 +150,9 @@ struct core_client {
     uint64_t lease_bytes, claim_bytes; /* claim: reserved and not committed */
     uint32_t copies; /* in flight out of its staging; the slice that reads for it; fills and sends
                       * of its, and copies in flight for them */
-    bool verifying;  /* such a slice is under way */
+    uint64_t progress_ms; /* its last commit */
+    uint64_t step_ms;     /* what it takes to one, lately (progress.c); 0: not known */
+    bool verifying;       /* such a slice is under way */
     bool closing;
     struct list_node loads;  /* core_load of which blocks are to be begun */
     struct list_node loader; /* core->loaders, while there are such */
@@ -165,6 +168,7 @@ struct lease {
     uint64_t id;
     uint8_t ticket[KVC_TICKET_BYTES];
     struct core_client *client;
+    uint64_t since_ms;
     uint64_t bytes;
     struct run_list blocks;
     uint32_t ngroups, tokens;
@@ -184,6 +188,7 @@ struct reservation {
     struct core_client *client;
     struct core_ns *ns;
     uint32_t group;
+    uint64_t since_ms;
     uint32_t n, open; /* keys; keys not committed or dropped yet */
     uint8_t shard;
     bool durable;
@@ -314,7 +319,8 @@ struct core {
     struct retain *retain;
     void *retain_mem;
     struct quota quota[RETAIN_OWNERS];
-    bool give_due; /* some blocks are in the lists of another owner */
+    uint64_t guaranteed; /* bytes in memory, by all quotas together */
+    bool give_due;       /* some blocks are in the lists of another owner */
     uint32_t give_at, quota_hand, quota_at;
     uint32_t refused, refused_gen; /* goes next, and is not to be saved */
 
@@ -334,9 +340,10 @@ struct core {
     struct pool *moves, *move_ops, *loads_pool;
     /* Who has how much of these pools, by client; of `ns` by principal. */
     struct share run_share, lease_share, resv_share, op_share, ns_share, load_share;
-    struct share slice_share; /* of slices under way, by principal */
-    struct share gated_share; /* of ops, those with a word that had not come; by client */
-    uint32_t *attached;       /* clients by principal */
+    struct share slice_share;       /* of slices under way, by principal */
+    struct share unevictable_share; /* bytes of slots in memory, by principal (unevictable.c) */
+    struct share gated_share;       /* of ops, those with a word that had not come; by client */
+    uint32_t *attached;             /* clients by principal */
     uint64_t lease_serial, resv_serial;
 
     struct core_ns *ns; /* cfg.namespaces_max */
@@ -364,6 +371,7 @@ struct core {
     /* Blocks that are in memory alone while some that build on them are on disk: a ring. */
     struct run_entry above[ABOVE_MAX];
     uint32_t above_at, above_n, above_moves;
+    uint64_t look_ms;       /* progress_step() has nothing to do before */
     uint64_t leaving_bytes; /* of what is being saved, to make room */
     uint64_t loading_bytes;
     uint64_t reading_bytes;               /* of them, from disk */
@@ -534,7 +542,7 @@ void block_kill(struct core *c, struct block *b, enum kvc_miss reason);
 void block_kill_tree(struct core *c, struct block *b, enum kvc_miss reason);
 /* Frees the record of a DYING block that nothing uses any more. */
 void block_settle(struct core *c, struct block *b);
-void block_hold(struct block *b);
+void block_hold(struct core *c, struct block *b);
 /* Whether one more request may hold it: keys may come twice, and the core's own holds need some of
  * those that can be counted. */
 static inline bool block_may_be_held(const struct block *b)
@@ -542,6 +550,8 @@ static inline bool block_may_be_held(const struct block *b)
     return b->leases < BLOCK_HOLDS_MAX / 2;
 }
 void block_unhold(struct core *c, struct block *b);
+/* A hold of the core's own ends, and nobody else hears of it. */
+void block_unhold_quietly(struct core *c, struct block *b);
 /* What kept it from being evicted may have ended: the policy hears of it. */
 void block_freed(struct core *c, struct block *b, bool last_child);
 void block_touch(struct core *c, struct block *b);
@@ -630,6 +640,24 @@ void room_bind(struct core *c, struct block *b);
 /* Adds where b's bytes are. */
 void room_places(struct core *c, const struct block *b, struct core_places *places);
 
+/* unevictable.c */
+/* The bytes of slots that b keeps in memory whoever wants room there. */
+uint64_t unevictable_of(struct core *c, const struct block *b);
+/* After what may have changed that; was: what unevictable_of() said before. */
+void unevictable_changed(struct core *c, struct block *b, uint64_t was);
+/* The same that a first hold of b would keep there, and one more part of it that is reserved. */
+uint64_t unevictable_by_hold(struct core *c, const struct block *b);
+uint64_t unevictable_by_part(struct core *c, const struct block *b);
+/* Whether `bytes` more of ns may be kept there. *left: what is known to be left for this request,
+ * at first 0; it becomes less by them. 0; KVC_E_FULL: principals are promised the rest;
+ * KVC_E_QUOTA: shares of other owners are. */
+int unevictable_take(struct core *c, const struct core_ns *ns, uint64_t bytes,
+                     uint64_t *left) KVC_WARN_UNUSED;
+/* Whether b, which is on disk alone, may be loaded for who holds it. */
+bool unevictable_may_load(struct core *c, const struct block *b);
+/* For who is told that. */
+const char *unevictable_why(int err);
+
 /* evict.c */
 /* What goes next of what may leave memory so that `payer` has room: only of `within` and those
  * below it, 0: of everybody. POLICY_NO_BLOCK. */
@@ -690,6 +718,9 @@ uint32_t quota_disk_percent(const struct core *c);
  * kept; KVC_E_PIN_LIMIT when pins would leave hardly any memory for all the rest. */
 int quota_bind(const struct core *c, const struct core_ns *ns, unsigned tier,
                uint64_t bytes) KVC_WARN_UNUSED;
+/* Bytes of slots in memory that may yet be unevictable there for ns, beside what is guaranteed to
+ * others: all shares together hold against that as far as they leave the tier its passing part. */
+uint64_t quota_unevictable_left(const struct core *c, const struct core_ns *ns);
 bool quota_step(struct core *c);
 
 /* pin.c */
@@ -812,9 +843,9 @@ void room_wake(struct core *c);
 
 /* load.c */
 /* Starts the loads of what f's prefix beyond `from` tokens lacks in memory, for the waiter: 1. 0:
- * it lacks nothing, or nothing can be loaded now. KVC_E_LIMIT. */
+ * it lacks nothing, or nothing can be loaded now. KVC_E_LIMIT, perhaps with *ret_why. */
 int load_start(struct core *c, struct core_client *cl, const struct find *f, uint32_t from,
-               struct core_waiter *waiter) KVC_WARN_UNUSED;
+               struct core_waiter *waiter, const char **ret_why) KVC_WARN_UNUSED;
 /* All of it is in memory, or in slots of its device. */
 bool load_is_ready(struct core *c, const struct find *f, uint32_t from);
 void load_pump(struct core *c);
@@ -883,6 +914,15 @@ void core__client_settle(struct core *c, struct core_client *cl);
 /* One entry of a reservation is committed or dropped; the last one frees it. */
 void resv_close_entry(struct core *c, struct reservation *r);
 void resv_drop_all(struct core *c, struct reservation *r);
+
+/* progress.c */
+/* A commit of r has come; announced: what it brings was reserved by another request. */
+void progress_made(struct core *c, struct reservation *r, bool announced);
+/* It is claimed, and its writer is past its progress deadline. */
+bool part_is_late(struct core *c, const struct part *p);
+/* Some part of it is: it is not being stored. */
+bool block_is_late(struct core *c, const struct block *b);
+void progress_step(struct core *c);
 
 /* core.c */
 void *core__pages(uint64_t bytes);

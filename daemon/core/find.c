@@ -28,7 +28,9 @@ static uint32_t tokens_of_block(const struct find *f, uint32_t g, uint32_t i)
 static bool is_usable(struct core *c, const struct find *f, uint32_t g, uint32_t i,
                       const struct block *b)
 {
-    if (b->state != BLOCK_PRESENT || find_ready(c, f, b))
+    if (b->state != BLOCK_PRESENT)
+        return !block_is_late(c, b);
+    if (find_ready(c, f, b))
         return true;
     const uint64_t end = (uint64_t)(i + 1) * f->seq->ns->spec.group[g].block_tokens;
     if (f->where == FIND_HOST && end > f->from)
@@ -141,7 +143,7 @@ enum kvc_miss miss_reason(struct core *c, const struct core_ns *ns, uint32_t gro
     uint64_t hash = index_hash(c, slot, group, key);
     const struct block *b = index_find(c, hash, slot, group, key);
     if (b && b->state == BLOCK_PENDING)
-        return KVC_MISS_PENDING;
+        return block_is_late(c, b) ? KVC_MISS_DROPPED : KVC_MISS_PENDING;
     if (b && !block_ready(b))
         return KVC_MISS_NOT_LOADED;
     enum kvc_miss reason = ghost_reason(c, hash);

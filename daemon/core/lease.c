@@ -24,6 +24,7 @@ static struct lease *lease_new(struct core *c, struct core_client *cl)
     uint32_t no = pool_index(c->leases, l);
     l->id = ++c->lease_serial << 32 | (no + 1);
     l->client = cl;
+    l->since_ms = c->now_ms;
     l->near_device = CORE_NONE;
     run_init(&l->blocks);
     run_init(&l->near);
@@ -81,16 +82,23 @@ struct lease *lease_by_id(struct core *c, const struct core_client *cl, uint64_t
     return l && l->id == id && l->client == cl && !l->ended ? l : NULL;
 }
 
-static int lease_add(struct core *c, struct lease *l, uint32_t no)
+/* left: of unevictable_take(). */
+static int lease_add(struct core *c, struct lease *l, uint32_t no, uint64_t *left,
+                     const char **ret_why)
 {
     struct block *b = &c->blocks[no];
     uint64_t bytes = block_bytes(c, b);
     if (l->client->lease_bytes + bytes > c->cfg.lease_bytes_max || !block_may_be_held(b))
         return KVC_E_LIMIT;
-    int err = run_push(c, client_no(c, l->client), &l->blocks, no, b->gen);
+    int err = unevictable_take(c, block_ns(c, b), unevictable_by_hold(c, b), left);
+    if (err) {
+        *ret_why = unevictable_why(err);
+        return KVC_E_LIMIT;
+    }
+    err = run_push(c, client_no(c, l->client), &l->blocks, no, b->gen);
     if (err)
         return err;
-    block_hold(b);
+    block_hold(c, b);
     l->bytes += bytes;
     l->client->lease_bytes += bytes;
     block_ns(c, b)->leased += bytes;
@@ -110,8 +118,10 @@ static void held_of(const struct lease *l, struct core_held *held)
 }
 
 /* The blocks that f's prefix needs and that end after `from` tokens. */
-static int lease_found(struct core *c, struct lease *l, const struct find *f, uint32_t from)
+static int lease_found(struct core *c, struct lease *l, const struct find *f, uint32_t from,
+                       const char **ret_why)
 {
+    uint64_t left = 0;
     l->ngroups = f->seq->ngroups;
     l->tokens = f->tokens;
     for (uint32_t g = 0; g < l->ngroups; g++) {
@@ -121,7 +131,7 @@ static int lease_found(struct core *c, struct lease *l, const struct find *f, ui
         l->group[g].n = end - first;
         for (uint32_t i = first; i < end; i++) {
             const struct block *b = &c->blocks[c->found[f->at[g] + i]];
-            int err = lease_add(c, l, block_no(c, b));
+            int err = lease_add(c, l, block_no(c, b), &left, ret_why);
             if (!err && !block_ready(b)) /* so it was found on the device */
                 err = near_lease(c, l, f->near, f->seq, b);
             if (err)
@@ -201,9 +211,9 @@ static bool wait_for(struct core *c, const struct core_acquire *in, struct find 
 /* Begins to load what f found, and notes what there was. 1: it has begun. */
 static int load_all(struct core *c, struct core_client *cl, const struct core_acquire *in,
                     struct core_waiter *waiter, const struct find *f,
-                    const struct core_prefix *prefix)
+                    const struct core_prefix *prefix, const char **ret_why)
 {
-    int got = load_start(c, cl, f, in->from_tokens, waiter);
+    int got = load_start(c, cl, f, in->from_tokens, waiter, ret_why);
     if (got != 1)
         return got;
     struct find memory;
@@ -217,7 +227,8 @@ static int load_all(struct core *c, struct core_client *cl, const struct core_ac
 
 /* The prefix in memory, and on the device. 1: waits for it, or for more of it. */
 static int find_in_memory(struct core *c, struct core_client *cl, const struct core_acquire *in,
-                          struct core_waiter *waiter, struct find *f, struct core_prefix *prefix)
+                          struct core_waiter *waiter, struct find *f, struct core_prefix *prefix,
+                          const char **ret_why)
 {
     uint32_t cached = 0;
     if (c->cfg.disk || c->unchecked > 0) {
@@ -226,7 +237,7 @@ static int find_in_memory(struct core *c, struct core_client *cl, const struct c
             return wait_for(c, in, f, waiter);
         int got = in->load ? 1 : 0;
         if (in->load && waiter)
-            got = load_all(c, cl, in, waiter, f, prefix);
+            got = load_all(c, cl, in, waiter, f, prefix, ret_why);
         if (got != 0)
             return got;
         cached = prefix->cached_tokens;
@@ -246,7 +257,7 @@ int core_acquire(struct core *c, struct core_client *cl, const struct core_acqui
         return KVC_E_BAD_ARGUMENT;
     struct find f;
     struct core_held held = {0};
-    int err = find_in_memory(c, cl, in, waiter, &f, &held.prefix);
+    int err = find_in_memory(c, cl, in, waiter, &f, &held.prefix, ret_why);
     if (err)
         return err;
     add_asked(&f, waiter, &held.prefix);
@@ -255,7 +266,7 @@ int core_acquire(struct core *c, struct core_client *cl, const struct core_acqui
     held.ngroups = in->seq.ngroups;
     if (f.tokens > in->from_tokens) {
         struct lease *l = lease_new(c, cl);
-        err = l ? lease_found(c, l, &f, in->from_tokens) : KVC_E_BUSY;
+        err = l ? lease_found(c, l, &f, in->from_tokens, ret_why) : KVC_E_BUSY;
         if (!err) {
             c->m.bytes_leased += l->bytes;
             c->m.near_only_hits += l->near.n;
@@ -386,9 +397,11 @@ int core_redeem(struct core *c, struct core_client *cl, const uint8_t ticket[KVC
     l->ngroups = from->ngroups;
     l->tokens = from->tokens;
     memcpy(l->group, from->group, sizeof l->group);
+    const char *why;
+    uint64_t left = 0;
     struct run_iter it = run_begin(c, &from->blocks);
     for (const struct run_entry *e; (e = run_next(c, &it));) {
-        int err = lease_add(c, l, e->block);
+        int err = lease_add(c, l, e->block, &left, &why); /* it is held, so this adds nothing */
         if (err) {
             lease_free(c, l);
             return err;

@@ -58,9 +58,9 @@ void load_cancel_all(struct core *c, const struct core_client *cl)
 /* Holds what the prefix needs, in slots of its device what is not in memory and is there; counts
  * bytes, and blocks that are to be loaded. */
 static int load_hold(struct core *c, struct core_load *l, const struct find *f, uint32_t from,
-                     uint64_t *ret_bytes, uint32_t *ret_lacks)
+                     uint64_t *ret_bytes, uint32_t *ret_lacks, const char **ret_why)
 {
-    uint64_t bytes = 0;
+    uint64_t bytes = 0, left = 0;
     uint32_t lacks = 0;
     for (uint32_t g = 0; g < f->seq->ngroups; g++) {
         uint32_t first, end;
@@ -72,10 +72,15 @@ static int load_hold(struct core *c, struct core_load *l, const struct find *f, 
                 return KVC_E_LIMIT;
             if (!block_ready(b) && find_ready(c, f, b) && near_load(c, l, f->near, f->seq, b) == 0)
                 continue;
-            int err = run_push(c, client_no(c, l->client), &l->blocks, block_no(c, b), b->gen);
+            int err = unevictable_take(c, f->seq->ns, unevictable_by_hold(c, b), &left);
+            if (err) {
+                *ret_why = unevictable_why(err);
+                return KVC_E_LIMIT;
+            }
+            err = run_push(c, client_no(c, l->client), &l->blocks, block_no(c, b), b->gen);
             if (err)
                 return err;
-            block_hold(b);
+            block_hold(c, b);
             lacks += !block_ready(b);
             if (!(b->flags & (BLOCK_F_HOST | BLOCK_F_LOADING)) && (b->leases == 1 || b->near))
                 l->wanted += block_bytes(c, b); /* who reads it on a device does not load it */
@@ -87,7 +92,7 @@ static int load_hold(struct core *c, struct core_load *l, const struct find *f, 
 }
 
 int load_start(struct core *c, struct core_client *cl, const struct find *f, uint32_t from,
-               struct core_waiter *waiter)
+               struct core_waiter *waiter, const char **ret_why)
 {
     if (waiter->load || f->tokens <= from)
         return 0;
@@ -99,7 +104,7 @@ int load_start(struct core *c, struct core_client *cl, const struct find *f, uin
     run_init(&l->near);
     uint64_t bytes = 0;
     uint32_t lacks = 0;
-    int err = load_hold(c, l, f, from, &bytes, &lacks);
+    int err = load_hold(c, l, f, from, &bytes, &lacks, ret_why);
     c->wanted_bytes += l->wanted;
     if (!err && cl->lease_bytes + bytes > c->cfg.lease_bytes_max)
         err = KVC_E_LIMIT;

@@ -353,7 +353,7 @@ static void load_end(struct core *c, struct move *m)
     worth_meter_end(&c->meter, m->bytes, m->err == 0, c->reading_bytes, c->now_ns);
     c->m.loads_in_flight--;
     block_clear(b, BLOCK_F_LOADING);
-    block_hold(b); /* until all has been looked at */
+    block_hold(c, b); /* until all has been looked at */
     if (ok)
         landed_in_host(c, m, b);
     else
@@ -367,7 +367,7 @@ static void load_end(struct core *c, struct move *m)
                  (unread && block_readable(c, b) && !(b->flags & BLOCK_F_DURABLE)))
             load_lost(c, b, KVC_MISS_DROPPED);
     }
-    b->leases--;
+    block_unhold_quietly(c, b);
     move_ended(c, b, ok ? 0 : -EIO);
 }
 
@@ -450,14 +450,16 @@ int load_begin(struct core *c, struct block *b)
     }
     if (!block_readable(c, b))
         return KVC_E_GONE;
+    if (!unevictable_may_load(c, b))
+        return KVC_E_FULL;
     struct block *p = b->parent != CORE_NONE ? &c->blocks[b->parent] : NULL;
-    block_hold(b); /* making room must take neither */
+    block_hold(c, b); /* making room must take neither */
     if (p)
-        block_hold(p);
+        block_hold(c, p);
     int err = load_room(c, b, shards);
     if (p)
         block_unhold(c, p);
-    b->leases--;
+    block_unhold_quietly(c, b);
     if (err)
         return err;
     struct move *m = move_new(c, b, MOVE_LOAD);
@@ -511,7 +513,7 @@ static void check_end(struct core *c, struct move *m)
     c->loading_bytes -= m->bytes;
     c->m.loads_in_flight--;
     block_clear(b, BLOCK_F_LOADING);
-    block_hold(b);
+    block_hold(c, b);
     if (ok && live) {
         block_place(c, b, 0, BLOCK_F_UNCHECKED);
         c->m.blocks_checked++;
@@ -519,7 +521,7 @@ static void check_end(struct core *c, struct move *m)
     move_free(c, m);
     if (corrupt && live)
         check_failed(c, b);
-    b->leases--;
+    block_unhold_quietly(c, b);
     move_ended(c, b, 0);
 }
 

@@ -374,7 +374,7 @@ int near_load(struct core *c, struct core_load *l, const struct near_device *dev
 {
     int err = hold_in(c, l->client, &l->near, serving(c, dev, seq, b));
     if (!err)
-        block_hold(b);
+        block_hold(c, b);
     return err;
 }
 

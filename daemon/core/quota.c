@@ -84,9 +84,13 @@ static void place_namespaces(struct core *c)
     }
 }
 
+static uint64_t sum_up(const struct core *c, unsigned tier, uint64_t need[RETAIN_OWNERS]);
+
 /* What is held above a limit by now may stay, and not grow. */
 static void accept_held(struct core *c)
 {
+    uint64_t none[RETAIN_OWNERS] = {0};
+    c->guaranteed = sum_up(c, 0, none);
     for (uint32_t i = 0; i < ARRAY_LEN(c->quota); i++) {
         const uint32_t payer = c->quota[i].payer;
         if (!payer)
@@ -506,6 +510,37 @@ int quota_bind(const struct core *c, const struct core_ns *ns, unsigned tier, ui
             return KVC_E_QUOTA;
     }
     return room_to_bind(c, ns, tier, bytes);
+}
+
+/* What the owner, and those above it, may yet have before their shares are used up. */
+static uint64_t own_slack(const struct core *c, uint32_t payer,
+                          const uint64_t direct[RETAIN_OWNERS], const uint64_t need[RETAIN_OWNERS])
+{
+    uint64_t slack = 0;
+    for (uint32_t o = payer; o != 0; o = retain_owner_above(c->retain, o)) {
+        uint64_t held = direct[o];
+        for (uint32_t i = 0; i < ARRAY_LEN(c->quota); i++) {
+            const uint32_t below = c->quota[i].payer;
+            if (below && retain_owner_above(c->retain, below) == o)
+                held = plus(held, need[below]);
+        }
+        slack = plus(slack, need[o] - held);
+    }
+    return slack;
+}
+
+uint64_t quota_unevictable_left(const struct core *c, const struct core_ns *ns)
+{
+    uint64_t direct[RETAIN_OWNERS] = {0}, need[RETAIN_OWNERS];
+    struct tier_stats st;
+    for (uint32_t i = 0; i < c->cfg.namespaces_max; i++)
+        if (c->ns[i].id)
+            direct[c->ns[i].payer] += c->ns[i].unevictable;
+    memcpy(need, direct, sizeof need);
+    c->cfg.host->ops->stats(c->cfg.host, &st);
+    const uint64_t used = sum_up(c, 0, need);
+    const uint64_t most = MAX(st.limit_bytes, c->guaranteed + st.limit_bytes / TIER_PASSING);
+    return plus(own_slack(c, ns->payer, direct, need), most - MIN(most, used));
 }
 
 /* ---- limits on disk ---- */

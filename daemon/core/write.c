@@ -17,6 +17,7 @@ struct reserving {
     uint32_t shard; /* 0 for replicated groups */
     struct reservation *r;
     struct tier_loc near; /* where the block before landed */
+    uint64_t left;        /* of unevictable_take() */
     bool judged;          /* new blocks, beside what would go for them */
     bool asked;           /* whether they go on from a conversation, which are not */
     bool cut; /* durable, and a block before it cannot be read: a promise would not hold */
@@ -59,8 +60,10 @@ static int take_part(struct reserving *x, struct block *b, struct welcome *w)
     const uint64_t claims = x->cl->claim_bytes + x->group->block_bytes;
     if (c->cfg.claim_bytes_max && claims > c->cfg.claim_bytes_max)
         return KVC_E_FULL;
+    int err = unevictable_take(c, x->in->ns, unevictable_by_part(c, b), &x->left);
+    if (err)
+        return err;
     struct part *p = pool_get(c->parts);
-    int err = 0;
     for (unsigned tries = 0; !p && !err && tries < 64; tries++) {
         err = evict_one(c, x->in->ns->payer, w);
         p = pool_get(c->parts);
@@ -78,16 +81,40 @@ static int take_part(struct reserving *x, struct block *b, struct welcome *w)
         pool_put(c->parts, p);
         return err;
     }
+    const uint64_t was = unevictable_of(c, b);
     *p = (struct part){.loc = loc,
                        .next = b->where,
                        .resv = pool_index(c->reservations, x->r),
                        .shard = (uint8_t)x->shard,
                        .state = PART_RESERVED};
     b->where = pool_index(c->parts, p);
+    unevictable_changed(c, b, was);
     x->near = loc;
     x->r->open++;
     x->cl->claim_bytes = claims;
     c->m.blocks_reserved++;
+    return 0;
+}
+
+/* The writer that claims a part is late: the claim is this reservation's now, with the room. */
+static int take_over(struct reserving *x, struct block *b, struct part *p)
+{
+    struct core *c = x->c;
+    struct reservation *late = pool_at(c->reservations, p->resv);
+    const uint32_t bytes = x->group->block_bytes;
+    const uint64_t claims = x->cl->claim_bytes + bytes;
+    if (late->client != x->cl && c->cfg.claim_bytes_max && claims > c->cfg.claim_bytes_max)
+        return KVC_E_FULL;
+    int err = run_push(c, client_no(c, x->cl), &x->r->blocks, block_no(c, b), b->gen);
+    if (err)
+        return err;
+    p->resv = pool_index(c->reservations, x->r);
+    x->near = p->loc;
+    x->r->open++;
+    x->cl->claim_bytes += bytes;
+    late->client->claim_bytes -= bytes;
+    resv_close_entry(c, late);
+    c->m.blocks_taken_over++;
     return 0;
 }
 
@@ -130,7 +157,7 @@ static int announce(struct reserving *x, uint32_t i, uint32_t tokens, struct blo
          */
         if (!c->cfg.disk)
             block_touch_path(c, parent);
-        block_hold(parent); /* making room must not evict it */
+        block_hold(c, parent); /* making room must not evict it */
     }
     const struct block new = {.key = *(const struct key256 *)key,
                               .ns = (uint16_t)(x->in->ns - c->ns),
@@ -222,15 +249,19 @@ static uint8_t reserve_one(struct reserving *x, uint32_t i, struct block **block
         *block = b;
         if (b->state == BLOCK_PRESENT)
             return reserve_present(x, b);
-        if (block_part(c, b, x->shard)) {
+        struct part *p = block_part(c, b, x->shard);
+        if (p && !part_is_late(c, p)) {
             b->flags |= in->durable ? BLOCK_F_PROMISED : 0u;
             return KVC_ST_PENDING;
         }
         if (x->cut)
             return KVC_ST_TIER;
-        block_hold(b); /* as above: its other shards may be all that keeps it */
+        int err = p ? take_over(x, b, p) : 0;
+        if (p)
+            return err ? refusal(c, err) : KVC_ST_OK;
+        block_hold(c, b); /* as above: its other shards may be all that keeps it */
         struct welcome w = {.near = x->near};
-        int err = take_part(x, b, &w);
+        err = take_part(x, b, &w);
         block_unhold(c, b);
         return !err ? KVC_ST_OK : err == KVC_E_QUOTA ? refusal(c, err) : KVC_ST_FULL;
     }
@@ -280,6 +311,7 @@ int core_reserve(struct core *c, struct core_client *cl, const struct core_reser
     x.shard = group_shards(in->ns, g) == 1 ? 0 : in->shard;
     r->id = ++c->resv_serial << 32 | (pool_index(c->reservations, r) + 1);
     r->client = cl;
+    r->since_ms = c->now_ms;
     r->ns = in->ns;
     r->group = in->group;
     r->shard = (uint8_t)x.shard;
@@ -451,6 +483,9 @@ static void op_done(struct tier_op *t)
     struct core *c = o->core;
     struct block *b = &c->blocks[o->block];
     const bool asked = b->flags & BLOCK_F_PROMISED; /* by whom, does not matter */
+    const uint64_t was = unevictable_of(c, b);
+    ((struct part *)pool_at(c->parts, o->part))->state = PART_RESERVED; /* and nobody's claim */
+    unevictable_changed(c, b, was);
     b->copies--;
     list_remove(&o->node);
     const uint8_t status = op_land(c, o, b);
@@ -634,6 +669,7 @@ int core_commit(struct core *c, struct core_client *cl, struct core_commit *m, c
     int err = m->pages ? commit_out_of_pages(c, m, r, &gated, ret_why) : 0;
     if (err)
         return err;
+    progress_made(c, r, !m->store);
     r->open++;
     struct run_iter it = run_begin(c, &r->blocks);
     for (uint32_t i = 0; i < end; i++) {

@@ -106,7 +106,7 @@ void reply_held(struct svc *s, struct session *se, const struct msg_head *head,
 
 static const char *acquire_detail(int err, const char *why)
 {
-    if (err == KVC_E_LIMIT)
+    if (err == KVC_E_LIMIT && !why)
         return "the session's leases reach their limit (limits.lease_bytes)";
     if (err == KVC_E_BUSY)
         return "too many leases (limits.leases)";

@@ -341,6 +341,17 @@ static void on_ok(struct sim *s, struct sim_client *cl, struct sim_req *r,
     }
 }
 
+/* What may be unevictable before somebody is refused more: of principals half is promised to all
+ * of them, of shares the whole. */
+static uint64_t unevictable_most(struct sim *s)
+{
+    struct tier_stats st;
+    s->core_cfg.host->ops->stats(s->core_cfg.host, &st);
+    const uint64_t shares = MIN(core_quota_promised(s->core, 0, NULL), st.limit_bytes);
+    const uint64_t most = s->core_cfg.fair ? st.limit_bytes / 2 : st.limit_bytes;
+    return MIN(most, MAX(st.limit_bytes - shares, st.limit_bytes / TIER_PASSING));
+}
+
 /* LIMIT of an ACQUIRE is the truth: what it found would be too much. */
 static void check_limit(struct sim *s, struct sim_client *cl, const struct sim_req *r)
 {
@@ -351,16 +362,20 @@ static void check_limit(struct sim *s, struct sim_client *cl, const struct sim_r
         return;
     struct core_seq q = sim_core_seq(s, ns, &r->seq);
     MUST(core_lookup(s->core, &q, false, &found, &why) == 0);
-    uint64_t bytes = 0;
+    uint64_t bytes = 0, more = 0;
     for (uint32_t i = 0; i < SIM_LEASES; i++)
         bytes += cl->lease[i].id ? cl->lease[i].bytes : 0;
     for (uint32_t g = 0; g < q.ngroups; g++) {
         uint32_t first, end;
         sim_needs(s, r->seq.space.spec, g, found.tokens, r->from, &first, &end);
-        bytes += (end - first) * sim_block_bytes(s, r->seq.space.spec, g);
+        more += (end - first) * sim_block_bytes(s, r->seq.space.spec, g);
     }
-    SIM_CHECK(s, bytes > s->core_cfg.lease_bytes_max, "LIMIT at %llu bytes of %llu",
-              (unsigned long long)bytes, (unsigned long long)s->core_cfg.lease_bytes_max);
+    bytes += more;
+    SIM_CHECK(s,
+              bytes > s->core_cfg.lease_bytes_max ||
+                  core_metrics(s->core)->unevictable_bytes + more > unevictable_most(s),
+              "LIMIT at %llu bytes of %llu", (unsigned long long)bytes,
+              (unsigned long long)s->core_cfg.lease_bytes_max);
 }
 
 static void on_error(struct sim *s, struct sim_client *cl, struct sim_req *r, uint16_t status)

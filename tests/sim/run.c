@@ -99,6 +99,7 @@ static void choose_limits(struct sim *s)
         .commits_max = odd(s, 128, few[sim_rnd(s, 4)]),
         .lease_bytes_max = odd(s, 1u << 20, 64u * (1 + sim_rnd(s, 60))),
         .claim_bytes_max = odd(s, 0, 256u * (1 + sim_rnd(s, 60))),
+        .progress_ms = s->seed % 3 ? 0 : 1 + s->seed % 500,
         .fair = sim_rnd(s, 2),
         .principals_max = SIM_PRINCIPALS,
         .pins_max = odd(s, 32, sim_rnd(s, 4)),

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Progress deadlines of reservations. A writer that has announced blocks and commits nothing for
+ * long (a hung device, a debugger, a stopped process) keeps them from nobody: who waits for them is
+ * told, and who stores them takes the claim over, with its room. Until then a late commit counts.
+ *
+ * The time is a multiple of what the writer's own steps take, from a reservation to its commit or
+ * from commit to commit, within bounds. Blocks that are being copied are in progress: their copies
+ * have deadlines of their own.
+ */
+#include "core__.h"
+
+/* Of the longest step lately; and no writer has less. */
+#define PROGRESS_STEPS  8u
+#define PROGRESS_MIN_MS 2000u
+/* Waiters are looked at, and ages are told, this often. */
+#define PROGRESS_LOOK_MS 50u
+
+static uint64_t last_step_ms(const struct reservation *r)
+{
+    return MAX(r->since_ms, r->client->progress_ms);
+}
+
+void progress_made(struct core *c, struct reservation *r, bool announced)
+{
+    struct core_client *cl = r->client;
+    const uint64_t step = c->now_ms - last_step_ms(r);
+    if (announced) /* what is reserved and committed in one tells nothing */
+        cl->step_ms = MAX(MAX(step, 1), cl->step_ms - cl->step_ms / 8);
+    cl->progress_ms = c->now_ms;
+}
+
+static bool resv_is_late(const struct core *c, const struct reservation *r)
+{
+    const uint64_t most = c->cfg.progress_ms, step = r->client->step_ms;
+    const uint64_t allowed = step ? MIN(most, MAX(PROGRESS_STEPS * step, PROGRESS_MIN_MS)) : most;
+    return most > 0 && c->now_ms - last_step_ms(r) >= allowed;
+}
+
+bool part_is_late(struct core *c, const struct part *p)
+{
+    return part_claimed(p) && resv_is_late(c, pool_at(c->reservations, p->resv));
+}
+
+bool block_is_late(struct core *c, const struct block *b)
+{
+    for (uint32_t i = b->where; b->state == BLOCK_PENDING && i != CORE_NONE;) {
+        const struct part *p = pool_at(c->parts, i);
+        if (part_is_late(c, p))
+            return true;
+        i = p->next;
+    }
+    return false;
+}
+
+/* Who waits for a block whose writer is late looks again, and finds that nobody is storing it. */
+static void wake_waiters(struct core *c)
+{
+    LIST_FOR_EACH_SAFE (node, next, &c->waiting) {
+        struct core_waiter *w = CONTAINER_OF(node, struct core_waiter, node);
+        const struct block *b = &c->blocks[w->block];
+        if (b->gen != w->gen || !block_is_late(c, b))
+            continue;
+        list_remove(&w->node);
+        list_push_back(&c->woken, &w->node);
+    }
+}
+
+/* A client's oldest is the first of its list. */
+static void tell_ages(struct core *c)
+{
+    const struct core_client *cl;
+    uint64_t lease = c->now_ms, resv = c->now_ms;
+    POOL_FOR_EACH (cl, i, c->clients) {
+        const struct list_node *l = list_first(&cl->leases), *r = list_first(&cl->reservations);
+        if (l)
+            lease = MIN(lease, CONTAINER_OF(l, const struct lease, node)->since_ms);
+        if (r)
+            resv = MIN(resv, CONTAINER_OF(r, const struct reservation, node)->since_ms);
+    }
+    c->m.lease_oldest_ms = c->now_ms - lease;
+    c->m.reservation_oldest_ms = c->now_ms - resv;
+}
+
+uint64_t core_next_ns(const struct core *c)
+{
+    return c->cfg.progress_ms && !list_empty(&c->waiting) ? c->look_ms * 1000000 : UINT64_MAX;
+}
+
+void progress_step(struct core *c)
+{
+    if (c->now_ms < c->look_ms)
+        return;
+    c->look_ms = c->now_ms + PROGRESS_LOOK_MS;
+    wake_waiters(c);
+    tell_ages(c);
+}

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What cannot be evicted from host memory now, whoever wants room there: what leases, loads and
+ * pins hold, what is reserved and what is being written. Counted in slots, each once, for the
+ * principal and the owners of its namespace, so that what they keep leaves others their part.
+ *
+ * What is above such blocks in their chains is not counted: it is evicted after them.
+ */
+#include "core__.h"
+
+static uint64_t slot_bytes(struct core *c, const struct block *b)
+{
+    const struct tier *host = c->cfg.host;
+    const uint32_t bytes = block_group(c, b)->block_bytes;
+    return host->ops->slot_bytes ? host->ops->slot_bytes(host, bytes) : bytes;
+}
+
+/* Its shards, while some of them is to be written. */
+static uint32_t parts_in_use(struct core *c, const struct block *b)
+{
+    uint32_t n = 0;
+    bool used = false;
+    for (uint32_t i = b->flags & BLOCK_F_PARTS ? b->where : CORE_NONE; i != CORE_NONE; n++) {
+        const struct part *p = pool_at(c->parts, i);
+        used |= part_claimed(p) || p->state == PART_COPYING;
+        i = p->next;
+    }
+    return used ? n : 0;
+}
+
+/* How many slots of it. */
+static uint32_t slots_in_use(struct core *c, const struct block *b)
+{
+    switch (b->state) {
+    case BLOCK_PENDING: /* what holds it is making room below it */
+        return parts_in_use(c, b);
+    case BLOCK_PRESENT:
+        return block_is_bound(b, 0) || (b->leases > 0 && b->flags & BLOCK_F_HOST)
+                   ? block_shards(c, b)
+                   : 0;
+    case BLOCK_DYING:
+        return b->leases > 0 ? block_shards(c, b) : parts_in_use(c, b);
+    default:
+        return 0;
+    }
+}
+
+uint64_t unevictable_of(struct core *c, const struct block *b)
+{
+    const uint32_t n = slots_in_use(c, b);
+    return n ? n * slot_bytes(c, b) : 0;
+}
+
+void unevictable_changed(struct core *c, struct block *b, uint64_t was)
+{
+    struct core_ns *ns = block_ns(c, b);
+    const uint64_t now = unevictable_of(c, b);
+    if (now > was)
+        share_charge(&c->unevictable_share, owner_no(c, ns->principal), now - was);
+    else if (now < was)
+        share_give(&c->unevictable_share, owner_no(c, ns->principal), was - now);
+    ns->unevictable += now - was;
+    c->m.unevictable_bytes += now - was;
+}
+
+uint64_t unevictable_by_hold(struct core *c, const struct block *b)
+{
+    const bool more = b->leases == 0 && b->flags & BLOCK_F_HOST && !block_is_bound(b, 0);
+    return more ? block_shards(c, b) * slot_bytes(c, b) : 0;
+}
+
+uint64_t unevictable_by_part(struct core *c, const struct block *b)
+{
+    uint32_t done = 0; /* of its shards, which are kept for the others */
+    for (uint32_t i = b->where; i != CORE_NONE; done++)
+        i = ((const struct part *)pool_at(c->parts, i))->next;
+    return (1 + (parts_in_use(c, b) ? 0 : done)) * slot_bytes(c, b);
+}
+
+int unevictable_take(struct core *c, const struct core_ns *ns, uint64_t bytes, uint64_t *left)
+{
+    const struct share *s = &c->unevictable_share;
+    if (bytes <= *left) {
+        *left -= bytes;
+        return 0;
+    }
+    uint64_t by_principal = share_left(s, owner_no(c, ns->principal)), by_owner = by_principal;
+    if (c->guaranteed > 0) /* at least this; all shares are looked at when it is not enough */
+        by_owner = s->total - MIN(s->total, s->used + c->guaranteed);
+    if (c->guaranteed > 0 && bytes > by_owner)
+        by_owner = quota_unevictable_left(c, ns);
+    if (bytes > by_principal || bytes > by_owner)
+        return bytes > by_principal ? KVC_E_FULL : KVC_E_QUOTA;
+    *left = MIN(by_principal, by_owner) - bytes;
+    return 0;
+}
+
+bool unevictable_may_load(struct core *c, const struct block *b)
+{
+    uint64_t left = 0, bytes = block_shards(c, b) * slot_bytes(c, b);
+    if (b->leases == 0 || block_is_bound(b, 0)) /* nobody holds it, or it counts already */
+        return true;
+    return unevictable_take(c, block_ns(c, b), bytes + c->loading_bytes, &left) == 0;
+}
+
+const char *unevictable_why(int err)
+{
+    return err == KVC_E_QUOTA ? "leases, reservations and pins have all memory that is not "
+                                "guaranteed to other owners (kvcachectl quota)"
+                              : "leases, reservations and pins of this principal have what memory "
+                                "is not promised to other principals";
+}

@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What leases and reservations may keep in memory whoever wants room there: principals and owners
+ * of shares, each beside greedy sessions of another one. */
+#include <check.h>
+
+#include "check_run.h"
+#include "core_rig.h"
+
+#define SLOT  64u
+#define SLOTS 256u /* 64 regions of 4: a chain of 4 blocks is one */
+
+static struct rig r;
+static struct core_ns *ns, *other; /* of principals 1 and 2, tenants t1 and t2 */
+
+static void begin(bool fair)
+{
+    rig_defaults(&r);
+    r.tier_cfg.regions = SLOTS / 4;
+    r.tier_cfg.region_bytes = 4 * SLOT;
+    r.cfg.leases_max = 4 * SLOTS; /* no pool is the limit */
+    r.cfg.commits_max = 4 * SLOTS;
+    r.cfg.fair = fair;
+    r.cfg.principals_max = fair ? 9 : 0;
+    rig_begin(&r);
+    struct core_ns_spec spec = rig_spec("m", 8, SLOT);
+    ns = rig_ns(&r, 1, &spec);
+    other = rig_ns(&r, 3, &spec);
+}
+
+static void set_share(const char *tenant, uint64_t bytes)
+{
+    const struct core_quota q = {.scope = KVC_SCOPE_TENANT,
+                                 .tenant = tenant,
+                                 .bytes = {{RETAIN_NO_LIMIT, RETAIN_NO_LIMIT}, {bytes, 0}}};
+    ck_assert_int_eq(core_quota_set(r.core, &q), 0);
+    core_check(r.core);
+}
+
+/* Reserves chains of four until one is refused; what that is told. */
+static uint8_t reserve_all(unsigned client, struct core_ns *n, uint32_t chain)
+{
+    for (uint32_t i = 0; i < SLOTS; i++) {
+        struct rig_put p = {.ns = n, .chain = chain + i, .n = 4};
+        ck_assert_int_eq(rig_reserve(&r, client, &p), 0);
+        for (unsigned k = 0; k < 4; k++)
+            if (p.statuses[k] != KVC_ST_OK)
+                return p.statuses[k];
+    }
+    return KVC_ST_OK;
+}
+
+static int acquire(unsigned client, struct core_ns *n, uint32_t chain, uint32_t from,
+                   struct core_held *ret)
+{
+    const struct core_acquire in = {.seq = rig_seq(n, chain, 32), .from_tokens = from};
+    return core_acquire(r.core, r.cl[client], &in, NULL, ret, &r.why);
+}
+
+/* Stores as many chains of four as memory has room for, and leases each, until a lease is refused;
+ * how many it has. */
+static uint32_t lease_all(unsigned client, struct core_ns *n, uint32_t chain, uint32_t chains,
+                          int *ret_err)
+{
+    for (uint32_t i = 0; i < chains; i++) {
+        rig_store(&r, client, n, 0, chain + i, 0, 4);
+        rig_step(&r);
+    }
+    for (uint32_t i = 0; i < chains; i++) {
+        struct core_held held;
+        *ret_err = acquire(client, n, chain + i, 0, &held);
+        if (*ret_err)
+            return i;
+    }
+    return chains;
+}
+
+/* Both sessions of principal 1 lease what they get; the refusal says why. */
+static void lease_both(struct core_ns *n, const char *why)
+{
+    int err = 0;
+    const uint32_t had = lease_all(1, n, 1000, SLOTS / 4, &err);
+    ck_assert_int_eq(err, KVC_E_LIMIT);
+    for (uint32_t i = had; i < SLOTS / 4; i++) {
+        struct core_held held;
+        ck_assert_int_eq(acquire(2, n, 1000 + i, 0, &held), KVC_E_LIMIT);
+    }
+    ck_assert_ptr_nonnull(strstr(r.why, why));
+}
+
+/* Twice as much as there is, of which as much as is promised is always there. */
+static void store_within(struct core_ns *n, uint32_t chains)
+{
+    for (uint32_t i = 0; i < SLOTS / 2; i++) {
+        rig_store(&r, 3, n, 0, 5000 + i, 0, 4);
+        rig_step(&r);
+        for (uint32_t k = 0; k < chains && k <= i; k++)
+            ck_assert_uint_eq(rig_lookup(&r, n, 5000 + i - k, 32).tokens, 32);
+    }
+    core_check(r.core);
+}
+
+static void end(void)
+{
+    for (unsigned i = 1; i <= 2; i++)
+        rig_close(&r, i);
+    core_check(r.core);
+    rig_end(&r);
+}
+
+START_TEST(who_only_reserves_leaves_the_others_their_part)
+{
+    begin(true);
+    for (unsigned i = 1; i <= 2; i++)
+        ck_assert_uint_eq(reserve_all(i, ns, 1000 * i), KVC_ST_FULL);
+    ck_assert_uint_ge(rig_slots(&r), SLOTS / 2);
+    core_check(r.core);
+    store_within(other, 3);
+    end();
+}
+END_TEST
+
+START_TEST(who_holds_leases_leaves_the_others_their_part)
+{
+    begin(true);
+    lease_both(ns, "other principals");
+    core_check(r.core);
+    store_within(other, 3);
+    end();
+}
+END_TEST
+
+/* What is refused is given again when others have let go. */
+START_TEST(what_was_refused_is_given_when_leases_have_ended)
+{
+    begin(true);
+    int err = 0;
+    const uint32_t n = lease_all(1, ns, 1000, SLOTS / 4, &err);
+    struct core_held held;
+    ck_assert_int_eq(err, KVC_E_LIMIT);
+    ck_assert_int_eq(acquire(2, ns, 1000, 0, &held), 0); /* kept already, by the other session */
+    rig_close(&r, 1);
+    ck_assert_int_eq(acquire(2, ns, 1000 + n, 0, &held), 0);
+    core_check(r.core);
+    rig_close(&r, 2);
+    rig_end(&r);
+}
+END_TEST
+
+/* 0: they reserve, 1: they lease. */
+START_TEST(a_guaranteed_share_is_not_lent_to_what_stays)
+{
+    begin(false);
+    set_share("t2", SLOTS / 4 * SLOT);
+    for (unsigned i = 1; i <= 2 && _i == 0; i++)
+        ck_assert_uint_eq(reserve_all(i, ns, 1000 * i), KVC_ST_QUOTA);
+    if (_i == 1)
+        lease_both(ns, "guaranteed");
+    core_check(r.core);
+    store_within(other, SLOTS / 4 / 4);
+    end();
+}
+END_TEST
+
+/* Where all of memory is guaranteed, an eighth of it is for what comes and goes even so. */
+START_TEST(shares_of_all_memory_leave_an_eighth_to_the_rest)
+{
+    begin(false);
+    set_share("t2", (uint64_t)SLOTS * SLOT);
+    ck_assert_uint_eq(reserve_all(1, ns, 1000), KVC_ST_QUOTA);
+    ck_assert_uint_eq(rig_slots(&r), SLOTS / 8);
+    end();
+}
+END_TEST
+
+/* Its own share is there for an owner's leases, however much others keep. */
+START_TEST(within_its_share_an_owner_may_hold_what_it_likes)
+{
+    begin(false);
+    set_share("t2", SLOTS / 4 * SLOT);
+    ck_assert_uint_eq(reserve_all(1, ns, 1000), KVC_ST_QUOTA);
+    int err = 0;
+    ck_assert_uint_eq(lease_all(3, other, 7000, SLOTS / 4 / 4, &err), SLOTS / 4 / 4);
+    core_check(r.core);
+    rig_close(&r, 3);
+    end();
+}
+END_TEST
+
+/* A block counts once, whoever holds it in a principal, and pinned or not. */
+START_TEST(a_block_counts_once)
+{
+    begin(true);
+    struct core_held held[3];
+    struct core_pinned pinned;
+    rig_store(&r, 1, ns, 0, 1, 0, 4);
+    for (unsigned i = 0; i < 3; i++)
+        ck_assert_int_eq(acquire(1 + i % 2, ns, 1, 0, &held[i]), 0);
+    const struct core_pin pin = {.seq = rig_seq(ns, 1, 32)};
+    ck_assert_int_eq(core_pin(r.core, &pin, &pinned, &r.why), 0);
+    ck_assert_uint_eq(core_metrics(r.core)->unevictable_bytes, 4 * SLOT);
+    rig_release(&r, 1, &held[0]);
+    rig_release(&r, 2, &held[1]);
+    rig_release(&r, 1, &held[2]);
+    ck_assert_uint_eq(core_metrics(r.core)->unevictable_bytes, 4 * SLOT);
+    ck_assert_int_eq(core_unpin(r.core, NULL, pinned.id), 0);
+    ck_assert_uint_eq(core_metrics(r.core)->unevictable_bytes, 0);
+    end();
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("core_unevictable");
+    TCase *t = tcase_create("unevictable");
+    tcase_add_test(t, who_only_reserves_leaves_the_others_their_part);
+    tcase_add_test(t, who_holds_leases_leaves_the_others_their_part);
+    tcase_add_test(t, what_was_refused_is_given_when_leases_have_ended);
+    tcase_add_loop_test(t, a_guaranteed_share_is_not_lent_to_what_stays, 0, 2);
+    tcase_add_test(t, shares_of_all_memory_leave_an_eighth_to_the_rest);
+    tcase_add_test(t, within_its_share_an_owner_may_hold_what_it_likes);
+    tcase_add_test(t, a_block_counts_once);
+    suite_add_tcase(s, t);
+    return check_run(s);
+}
