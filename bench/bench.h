@@ -36,6 +36,7 @@ int cmd_lookup(int argc, char **argv);
 int cmd_reuse(int argc, char **argv);
 int cmd_idle(int argc, char **argv);
 int cmd_surge(int argc, char **argv);
+int cmd_fair(int argc, char **argv);
 int cmd_nvme(int argc, char **argv);
 int cmd_simulate(int argc, char **argv);
 int cmd_gpu(int argc, char **argv);

@@ -19,7 +19,7 @@
 
 #include "bench_rig.h"
 
-enum { START_TIMEOUT_MS = 180000, STOP_TIMEOUT_MS = 10000, PATHS = 5 };
+enum { START_TIMEOUT_MS = 180000, STOP_TIMEOUT_MS = 10000, PATHS = 6 };
 
 /* The file that a daemon makes in a directory that it is given for blocks. */
 #define STORE_FILE "kvcache.store"
@@ -135,7 +135,7 @@ static int make_directory(struct rig *rig, bool server)
         return BENCH_FAILED;
     }
     static const char *const names[PATHS] = {"attach.sock", "control.sock", "daemon.log",
-                                             "daemon.lock", RIG_SERVER_SOCKET};
+                                             "daemon.lock", "daemon.yaml",  RIG_SERVER_SOCKET};
     for (unsigned i = 0; i < PATHS; i++)
         snprintf(rig->path[i], sizeof(rig->path[i]), "%s/%s", rig->dir, names[i]);
     snprintf(rig->socket, sizeof(rig->socket), "%s", rig->path[server ? PATHS - 1 : 0]);
@@ -186,6 +186,20 @@ void rig_store_bytes(const struct rig *rig, uint64_t *ret_store, uint64_t *ret_o
     *ret_other = counted.other;
 }
 
+static int write_config(const struct rig *rig, const char *config)
+{
+    if (!config)
+        return 0;
+    FILE *f = fopen(rig->path[4], "we");
+    bool bad = !f || fputs(config, f) < 0;
+    if (f && fclose(f) != 0)
+        bad = true;
+    if (!bad && chmod(rig->dir, 0711) == 0)
+        return 0;
+    say_error("%s: %s", rig->path[4], strerror(errno));
+    return BENCH_FAILED;
+}
+
 /* In the child, between fork and exec. */
 static void redirect(const struct rig *rig)
 {
@@ -214,11 +228,15 @@ static void exec_daemon(const struct rig *rig, const struct rig_options *options
     char dir[PATH_MAX / 4], store[PATH_MAX / 2];
     snprintf(dir, sizeof(dir), "runtime_dir=%s", rig->dir);
     snprintf(store, sizeof(store), "nvme.paths=%s", rig->store);
-    const char *argv[2 * RIG_SETS_MAX + 8];
+    const char *argv[2 * RIG_SETS_MAX + 10];
     size_t n = 0;
     argv[n++] = path;
     argv[n++] = "--set";
     argv[n++] = dir;
+    if (options->config) {
+        argv[n++] = "--config";
+        argv[n++] = rig->path[4];
+    }
     if (rig->store[0]) {
         argv[n++] = "--set";
         argv[n++] = store;
@@ -303,6 +321,8 @@ static int start_own(struct rig *rig, const struct rig_options *options)
         rc = make_directory(rig, options->server);
     if (rc == 0)
         rc = make_store(rig, options->store_in);
+    if (rc == 0)
+        rc = write_config(rig, options->config);
     if (rc != 0)
         return rc;
     current = rig;

@@ -31,6 +31,9 @@ struct rig_options {
      * private directory, in which it must listen on the stream socket RIG_SERVER_SOCKET and may
      * leave files. Ends with NULL. */
     const char *const *server;
+    /* The daemon's configuration file, where --set does not do, and whoever may reach its sockets;
+     * NULL = none, and they are for the caller's uid alone. */
+    const char *config;
 };
 
 /* Adds a --set; `format` makes "key=value". */

@@ -71,7 +71,7 @@ struct node {
     bool started;                   /* all parts are there */
     uint64_t watchdog_ns, alive_ns; /* how often a sign of life is due; the last one */
     bool abandoned;                 /* I/O that does not end may still touch memory */
-    uint64_t now_ns;
+    uint64_t now_ns, cpu_ns; /* cpu_ns: what the thread had used when the turn before ended */
     struct node_metrics metrics;
     struct svc_principal principals[CONFIG_PRINCIPALS_MAX];
     struct core_identity identities[CONFIG_PRINCIPALS_MAX];     /* the same for core */
@@ -436,6 +436,15 @@ static void on_woke(void *ctx)
     sign_of_life(n);
 }
 
+/* How long it was, and how much of that it had a processor: the rest is others'. */
+static void turn_measure(struct node *n)
+{
+    const uint64_t cpu_ns = clock_thread_ns();
+    histo_add(&n->metrics.turn_ns, clock_now_ns() - n->now_ns);
+    histo_add(&n->metrics.turn_cpu_ns, cpu_ns - n->cpu_ns);
+    n->cpu_ns = cpu_ns;
+}
+
 static int64_t wait_ns(const struct node *n, bool more)
 {
     if (more)
@@ -472,6 +481,7 @@ static int node_turn(struct node *n, uint64_t until_ns, bool *more)
     if ((!front_idle(n->front) && front_more(n->front)) || core_has_done(n->core) ||
         host_is_due(n->host))
         *more = true;
+    turn_measure(n);
     return 0;
 }
 
@@ -517,6 +527,7 @@ int node_run(struct node *n)
 {
     bool more = true;
     int rc = 0;
+    n->cpu_ns = clock_thread_ns();
     while (!rc && !n->terminate)
         rc = node_turn(n, UINT64_MAX, &more);
     if (rc) {

@@ -7,6 +7,8 @@
 
 #define NODE_METRICS(X)                                                                        \
     X(COUNTER, turns, "turns of the control thread")                                           \
+    X(HISTO, turn_ns, "a turn of the control thread, without its wait for work")               \
+    X(HISTO, turn_cpu_ns, "processor time of a turn")                                          \
     X(COUNTER, control_allocs, "allocations by our objects on the control thread after start") \
     X(COUNTER, chunks_retired, "chunks that changed hands")                                    \
     X(COUNTER, log_lines_lost, "log lines that could not be written")                          \

@@ -10,7 +10,7 @@
 
 /* CLOCK_MONOTONIC, nanoseconds: durations and deadlines. */
 uint64_t clock_now_ns(void);
-/* CLOCK_THREAD_CPUTIME_ID: what the calling thread has computed, and not waited. */
+/* CLOCK_THREAD_CPUTIME_ID, nanoseconds: what the calling thread has computed, and not waited. */
 uint64_t clock_thread_ns(void);
 /* CLOCK_REALTIME, milliseconds since 1970: for people and for disk, never for a deadline. */
 uint64_t clock_wall_ms(void);

@@ -1,0 +1,518 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One client looks up short prefixes, first alone and then beside sessions that ask for as much as
+ * the protocol lets them. Where the caller is root the greedy ones are another principal's.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "lat.h"
+#include "out.h"
+#include "perf.h"
+#include "progress.h"
+
+#define BLOCK_TOKENS 16u
+#define BLOCK_BYTES  4096u
+#define LOOKUP_KEYS  16u
+#define GREEDY_MAX   16u
+#define DEPTH        4u
+#define CHAIN_LONG   32768u
+#define CHAIN_WAIT   4096u
+#define WAITS        200u /* over all greedy sessions */
+#define GREEDY_UID   60000u
+
+static const char help[] =
+    "Usage: kvcachebench fair [OPTIONS]\n"
+    "\n"
+    "How long lookups of 16 keys take beside greedy sessions, and how long they take alone; and "
+    "the\n"
+    "longest turn of the daemon's control thread. The kinds of greed, a daemon of its own for "
+    "each:\n"
+    "\n"
+    "  stores    each session has four STOREs of 4,096 new blocks of 4 KiB in flight\n"
+    "  acquires  each session has four ACQUIREs of 32,768 cached blocks in flight\n"
+    "  waits     200 ACQUIREs of 4,096 blocks that wait for the last of them, which one session\n"
+    "            announces and gives up, over and over\n"
+    "\n"
+    "The greedy sessions are another principal's where the caller is root.\n"
+    "\n"
+    "  --kind K       one of them (default: all)\n"
+    "  --sessions N   greedy ones (default 4)\n"
+    "  --seconds S    of one measurement (default 2)\n"
+    "  --pairs N      alone and beside them, taking turns; medians are reported (default 3)\n"
+    "  --daemon PATH  the daemon to start\n"
+    "  --json         one JSON object per line on stdout\n";
+
+enum kind { KIND_STORES, KIND_ACQUIRES, KIND_WAITS, KINDS };
+static const char *const kind_names[KINDS] = {"stores", "acquires", "waits"};
+
+/* Of all processes. */
+struct shared {
+    _Atomic uint32_t ready, failed;
+    _Atomic bool busy; /* the greedy ones are at work */
+    _Atomic uint64_t requests;
+};
+
+struct fair {
+    uint64_t sessions, pairs;
+    double seconds;
+    const char *daemon_path;
+    bool json, one, two_principals;
+    enum kind kind;
+    struct perf_session session;
+    struct shared *shared;
+    uint8_t *keys; /* CHAIN_LONG of them */
+    pid_t pids[GREEDY_MAX];
+};
+
+struct greedy {
+    const struct fair *f;
+    uint32_t no;
+    struct kvc *kvc;
+    struct kvc_ns *ns;
+    uint64_t stream;
+    uint64_t *offsets;
+    uint8_t *keys;
+    struct kvc_op *ops[WAITS];
+};
+
+static void pause_ms(unsigned ms)
+{
+    const struct timespec ts = {.tv_nsec = (long)ms * 1000000};
+    nanosleep(&ts, NULL);
+}
+
+static void make_keys(uint64_t stream, uint32_t n, uint8_t *keys)
+{
+    for (uint32_t i = 0; i < n; i++)
+        perf_key(stream, i, keys + (size_t)i * KVC_KEY_BYTES);
+}
+
+/* ---- the greedy ---- */
+
+static const uint8_t *key_at(const uint8_t *keys, uint32_t i)
+{
+    return keys + (size_t)i * KVC_KEY_BYTES;
+}
+
+static struct kvc_blocks part_of(const uint8_t *keys, uint32_t first, uint32_t n)
+{
+    return (struct kvc_blocks){.parent = first > 0 ? key_at(keys, first - 1) : NULL,
+                               .keys = key_at(keys, first),
+                               .n = n,
+                               .first_token = first * BLOCK_TOKENS,
+                               .flags = KVC_F_ALL};
+}
+
+/* Blocks 0 to n - 1 are there afterwards. */
+static int store_chain(struct greedy *g, uint32_t n)
+{
+    static uint8_t statuses[KVC_STORE_MAX];
+    int rc = 0;
+    for (uint32_t at = 0; rc == 0 && at < n; at += KVC_STORE_MAX) {
+        const uint32_t some = n - at < KVC_STORE_MAX ? n - at : KVC_STORE_MAX;
+        const struct kvc_blocks blocks = part_of(g->keys, at, some);
+        rc = kvc_store(g->ns, &blocks, g->offsets, NULL, 0, statuses);
+    }
+    return rc < 0 ? rc : 0;
+}
+
+static int begin_store(struct greedy *g, uint32_t i)
+{
+    uint8_t *keys = g->keys + (size_t)i * KVC_STORE_MAX * KVC_KEY_BYTES;
+    make_keys(++g->stream, KVC_STORE_MAX, keys);
+    const struct kvc_blocks blocks = part_of(keys, 0, KVC_STORE_MAX);
+    return kvc_store_begin(g->ns, &blocks, g->offsets, NULL, 0, &g->ops[i]);
+}
+
+static int begin_acquire(struct greedy *g, uint32_t i)
+{
+    const bool waits = g->f->kind == KIND_WAITS;
+    const uint32_t n = waits ? CHAIN_WAIT : CHAIN_LONG;
+    const struct kvc_seq seq = {.tokens = n * BLOCK_TOKENS, .group = {{.keys = g->keys, .n = n}}};
+    const struct kvc_acquire_options options = {
+        .flags = waits ? KVC_F_WAIT : 0,
+        .from_tokens = waits ? (n - 2) * BLOCK_TOKENS : 0, /* little is held, all is looked up */
+        .timeout_ms = 10000};
+    return kvc_acquire_begin(g->ns, &seq, &options, &g->ops[i]);
+}
+
+static int finish(struct greedy *g, uint32_t i)
+{
+    struct kvc_result result = {0};
+    if (!g->ops[i])
+        return 0;
+    const int rc = kvc_finish(&g->ops[i], &result);
+    kvc_release(g->kvc, &result.hold);
+    atomic_fetch_add(&g->f->shared->requests, 1);
+    return rc == KVC_E_BUSY || rc == KVC_E_LIMIT ? 0 : rc; /* that is no harm to others */
+}
+
+static int ask_and_finish(struct greedy *g, uint32_t n, int (*begin)(struct greedy *g, uint32_t i))
+{
+    int rc = 0;
+    for (uint32_t i = 0; rc >= 0; i = (i + 1) % n) {
+        rc = finish(g, i);
+        const bool busy = atomic_load(&g->f->shared->busy);
+        if (rc >= 0 && busy)
+            rc = begin(g, i);
+        else if (rc >= 0 && i == n - 1)
+            pause_ms(1);
+    }
+    return rc;
+}
+
+/* The one whose last block the others wait for. */
+static int announce_and_drop(struct greedy *g)
+{
+    const struct kvc_blocks last = part_of(g->keys, CHAIN_WAIT - 1, 1);
+    int rc = 0;
+    while (rc >= 0) {
+        uint64_t reservation = 0;
+        uint8_t status;
+        if (!atomic_load(&g->f->shared->busy)) {
+            pause_ms(1);
+            continue;
+        }
+        rc = kvc_reserve(g->ns, &last, &reservation, &status);
+        if (rc >= 0 && reservation)
+            rc = kvc_drop(g->kvc, reservation);
+        atomic_fetch_add(&g->f->shared->requests, 1);
+    }
+    return rc;
+}
+
+static int greedy_connect(struct greedy *g)
+{
+    const uint64_t staging = (uint64_t)KVC_STORE_MAX * BLOCK_BYTES;
+    const struct kvc_options options = {.socket = rig_socket(g->f->session.rig),
+                                        .name = "greedy",
+                                        .staging_bytes = staging,
+                                        .timeout_ms = 60000,
+                                        .must_connect = true};
+    g->keys = malloc((size_t)CHAIN_LONG * KVC_KEY_BYTES);
+    g->offsets = malloc(KVC_STORE_MAX * sizeof *g->offsets);
+    if (!g->keys || !g->offsets)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < KVC_STORE_MAX; i++)
+        g->offsets[i] = (uint64_t)i * BLOCK_BYTES;
+    int rc = kvc_open(&options, &g->kvc);
+    if (rc >= 0 && !kvc_staging(g->kvc, NULL))
+        rc = KVC_E_DOWN;
+    return rc < 0 ? rc : perf_ns_open(g->kvc, BLOCK_BYTES, "fair", &g->ns);
+}
+
+static int greedy_work(struct greedy *g)
+{
+    const enum kind kind = g->f->kind;
+    int rc = greedy_connect(g);
+    g->stream = UINT64_C(1000000) * (g->no + 1);
+    make_keys(7, kind == KIND_ACQUIRES ? CHAIN_LONG : CHAIN_WAIT, g->keys);
+    if (rc >= 0 && g->no == 0 && kind != KIND_STORES)
+        rc = store_chain(g, kind == KIND_WAITS ? CHAIN_WAIT - 1 : CHAIN_LONG);
+    if (rc < 0)
+        return rc;
+    atomic_fetch_add(&g->f->shared->ready, 1);
+    if (kind == KIND_STORES)
+        return ask_and_finish(g, DEPTH, begin_store);
+    if (kind == KIND_ACQUIRES)
+        return ask_and_finish(g, DEPTH, begin_acquire);
+    if (g->no == 0)
+        return announce_and_drop(g);
+    const uint32_t each = WAITS / (uint32_t)(g->f->sessions - 1);
+    return ask_and_finish(g, each, begin_acquire);
+}
+
+static pid_t greedy_start(const struct fair *f, uint32_t no)
+{
+    fflush(NULL);
+    const pid_t pid = fork();
+    if (pid != 0)
+        return pid;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    rig_disown();
+    if (f->two_principals && (setgid(GREEDY_UID) != 0 || setuid(GREEDY_UID) != 0))
+        _exit(BENCH_FAILED);
+    static struct greedy g;
+    g = (struct greedy){.f = f, .no = no};
+    const int rc = greedy_work(&g);
+    say_error("a greedy session: %s: %s", kvc_error_name(rc), kvc_last_error(g.kvc));
+    atomic_fetch_add(&f->shared->failed, 1);
+    _exit(BENCH_FAILED);
+}
+
+/* They come one by one: the first one stores what all of them ask for. */
+static int greedy_start_all(struct fair *f)
+{
+    for (uint32_t i = 0; i < f->sessions; i++) {
+        f->pids[i] = greedy_start(f, i);
+        if (f->pids[i] < 0)
+            return BENCH_FAILED;
+        while (atomic_load(&f->shared->ready) <= i) {
+            if (atomic_load(&f->shared->failed) > 0)
+                return BENCH_FAILED;
+            pause_ms(1);
+        }
+    }
+    return 0;
+}
+
+static void greedy_stop_all(struct fair *f)
+{
+    for (uint32_t i = 0; i < f->sessions; i++) {
+        if (f->pids[i] <= 0)
+            continue;
+        kill(f->pids[i], SIGKILL);
+        waitpid(f->pids[i], NULL, 0);
+        f->pids[i] = 0;
+    }
+}
+
+/* ---- the other ---- */
+
+static int fill(struct fair *f)
+{
+    uint64_t offsets[LOOKUP_KEYS] = {0};
+    uint8_t statuses[LOOKUP_KEYS];
+    make_keys(1, LOOKUP_KEYS, f->keys);
+    const struct kvc_blocks blocks = part_of(f->keys, 0, LOOKUP_KEYS);
+    int rc = perf_ns_open(f->session.kvc, BLOCK_BYTES, "modest", &f->session.ns);
+    if (rc >= 0)
+        rc = kvc_store(f->session.ns, &blocks, offsets, NULL, 0, statuses);
+    return rc < 0 ? perf_fail(&f->session, rc, "store") : perf_statuses(statuses, LOOKUP_KEYS);
+}
+
+static int look_up(struct fair *f, struct lat *lat)
+{
+    const struct kvc_seq seq = {.tokens = LOOKUP_KEYS * BLOCK_TOKENS,
+                                .group = {{.keys = f->keys, .n = LOOKUP_KEYS}}};
+    const uint64_t until = now_ns() + (uint64_t)(f->seconds * 1e9);
+    for (uint64_t begun = now_ns(); begun < until;) {
+        struct kvc_prefix prefix;
+        int rc = kvc_lookup(f->session.ns, &seq, KVC_F_TOUCH, &prefix);
+        if (rc < 0)
+            return perf_fail(&f->session, rc, "lookup");
+        const uint64_t ended = now_ns();
+        lat_add(lat, ended - begun);
+        begun = ended;
+    }
+    return 0;
+}
+
+struct outcome {
+    double p50, p99;
+    double requests; /* a second, of the greedy */
+};
+
+static int round_of(struct fair *f, bool beside, struct outcome *ret)
+{
+    struct lat lat = {0};
+    atomic_store(&f->shared->busy, beside);
+    pause_ms(200);
+    const uint64_t before = atomic_load(&f->shared->requests);
+    int rc = look_up(f, &lat);
+    *ret = (struct outcome){.p50 = (double)lat_quantile_ns(&lat, 0.5) * 1e-9,
+                            .p99 = (double)lat_quantile_ns(&lat, 0.99) * 1e-9,
+                            .requests =
+                                (double)(atomic_load(&f->shared->requests) - before) / f->seconds};
+    atomic_store(&f->shared->busy, false);
+    pause_ms(300);
+    if (rc == 0 && atomic_load(&f->shared->failed) > 0)
+        rc = BENCH_FAILED;
+    return rc;
+}
+
+/* ---- reports ---- */
+
+static void put_json(const struct fair *f, const char *metric, double value, const char *unit,
+                     const char *limit, double against)
+{
+    if (!f->json)
+        return;
+    out_json(
+        &(struct out_metric){.bench = "fair",
+                             .keys = {{.key = "kind", .text = kind_names[f->kind]},
+                                      {.key = "sessions", .number = f->sessions},
+                                      {.key = "principals", .number = f->two_principals ? 2 : 1}},
+                             .metric = metric,
+                             .value = value,
+                             .unit = unit,
+                             .limit_what = limit,
+                             .limit = against,
+                             .ratio = against > 0 ? value / against : 0});
+}
+
+static int report(struct fair *f, const struct outcome *alone, const struct outcome *beside)
+{
+    uint64_t wall = 0, cpu = 0, handler = 0;
+    int rc = perf_stat(f->session.kvc, "daemon.turn_ns.max", &wall);
+    if (rc >= 0)
+        rc = perf_stat(f->session.kvc, "daemon.turn_cpu_ns.max", &cpu);
+    if (rc >= 0)
+        rc = perf_stat(f->session.kvc, "svc.handle_ns.max", &handler);
+    if (rc < 0)
+        return perf_fail(&f->session, rc, "stats");
+    put_json(f, "lookup_p50", beside->p50, "s", "alone", alone->p50);
+    put_json(f, "lookup_p99", beside->p99, "s", "alone", alone->p99);
+    put_json(f, "greedy_requests_per_s", beside->requests, "1/s", NULL, 0);
+    put_json(f, "turn_max", (double)wall * 1e-9, "s", NULL, 0);
+    put_json(f, "turn_cpu_max", (double)cpu * 1e-9, "s", NULL, 0);
+    put_json(f, "handle_max", (double)handler * 1e-9, "s", NULL, 0);
+    progress_clear();
+    if (!f->json)
+        printf("  %-9s %8.1f %8.1f %6.1fx %9.1f %9.1f %6.1fx %10.0f %9.2f %9.2f %9.2f\n",
+               kind_names[f->kind], alone->p50 * 1e6, beside->p50 * 1e6, beside->p50 / alone->p50,
+               alone->p99 * 1e6, beside->p99 * 1e6, beside->p99 / alone->p99, beside->requests,
+               (double)wall * 1e-6, (double)cpu * 1e-6, (double)handler * 1e-6);
+    fflush(stdout);
+    return 0;
+}
+
+static void print_head(const struct fair *f)
+{
+    if (f->json)
+        return;
+    printf("Lookups of %u keys alone and beside %u greedy sessions of %s, in us; and the longest "
+           "turn of the\ncontrol thread, its processor time, and the longest handler, in ms\n\n",
+           LOOKUP_KEYS, (unsigned)f->sessions,
+           f->two_principals ? "another principal" : "the same principal");
+    printf("  %-9s %8s %8s %7s %9s %9s %7s %10s %9s %9s %9s\n", "kind", "p50", "beside", "", "p99",
+           "beside", "", "requests/s", "turn", "cpu", "handler");
+}
+
+static double median_of(const struct outcome *all, size_t n, size_t field)
+{
+    double values[PERF_PAIRS_MAX];
+    for (size_t i = 0; i < n; i++)
+        memcpy(&values[i], (const char *)&all[i] + field, sizeof values[i]);
+    return out_median(values, n);
+}
+
+static struct outcome medians(const struct outcome *all, size_t n)
+{
+    return (struct outcome){.p50 = median_of(all, n, offsetof(struct outcome, p50)),
+                            .p99 = median_of(all, n, offsetof(struct outcome, p99)),
+                            .requests = median_of(all, n, offsetof(struct outcome, requests))};
+}
+
+static int measure(struct fair *f)
+{
+    static struct outcome alone[PERF_PAIRS_MAX], beside[PERF_PAIRS_MAX];
+    for (uint64_t i = 0; i < f->pairs; i++) {
+        progress_show(false, "%s: pair %u of %u", kind_names[f->kind], (unsigned)i + 1,
+                      (unsigned)f->pairs);
+        int rc = round_of(f, i % 2 == 0, i % 2 == 0 ? &beside[i] : &alone[i]);
+        if (rc == 0)
+            rc = round_of(f, i % 2 != 0, i % 2 != 0 ? &beside[i] : &alone[i]);
+        if (rc != 0)
+            return rc;
+    }
+    const struct outcome a = medians(alone, f->pairs), b = medians(beside, f->pairs);
+    return report(f, &a, &b);
+}
+
+/* ---- the command ---- */
+
+static int run_kind(struct fair *f)
+{
+    char config[512];
+    snprintf(config, sizeof config,
+             "socket_mode: \"0666\"\n"
+             "principals:\n"
+             "  - {name: modest, uids: [0], admin: true}\n"
+             "  - {name: greedy, uids: [%u]}\n",
+             GREEDY_UID);
+    struct rig_options options = {.daemon_path = f->daemon_path,
+                                  .config = f->two_principals ? config : NULL};
+    rig_set(&options, "host.limit=1GiB");
+    rig_set(&options, "log.level=warn");
+    memset(f->shared, 0, sizeof *f->shared);
+    int rc = perf_open(&options, 1u << 20, &f->session);
+    if (rc == 0)
+        rc = perf_settle(&f->session);
+    if (rc == 0)
+        rc = fill(f);
+    if (rc == 0)
+        rc = greedy_start_all(f);
+    if (rc == 0)
+        rc = measure(f);
+    greedy_stop_all(f);
+    progress_clear();
+    perf_close(&f->session);
+    return rc;
+}
+
+static int take_kind(struct fair *f, const char *name)
+{
+    for (f->kind = 0; f->kind < KINDS; f->kind++)
+        if (strcmp(name, kind_names[f->kind]) == 0) {
+            f->one = true;
+            return 0;
+        }
+    return say_usage("--kind is stores, acquires or waits, not '%s'", name);
+}
+
+static int take_option(void *ctx, int c, char **argv)
+{
+    struct fair *f = ctx;
+    switch (c) {
+    case 'k':
+        return take_kind(f, optarg);
+    case 'n':
+        return opt_count("sessions", optarg, 2, GREEDY_MAX, &f->sessions);
+    case 'S':
+        return opt_seconds("seconds", optarg, &f->seconds);
+    case 'p':
+        return opt_count("pairs", optarg, 1, PERF_PAIRS_MAX, &f->pairs);
+    case 'd':
+        f->daemon_path = optarg;
+        return 0;
+    case 'j':
+        f->json = true;
+        return 0;
+    default:
+        return opt_unknown(c, argv);
+    }
+}
+
+int cmd_fair(int argc, char **argv)
+{
+    static const struct option options[] = {
+        {"kind", required_argument, NULL, 'k'},    {"sessions", required_argument, NULL, 'n'},
+        {"seconds", required_argument, NULL, 'S'}, {"pairs", required_argument, NULL, 'p'},
+        {"daemon", required_argument, NULL, 'd'},  {"json", no_argument, NULL, 'j'},
+        {"help", no_argument, NULL, 'h'},          {0}};
+    static struct fair f = {.sessions = 4, .pairs = 3, .seconds = 2};
+    int rc = opt_each(argc, argv, options, help, NULL, take_option, &f);
+    if (rc != 0)
+        return rc < 0 ? BENCH_OK : rc;
+    if (optind < argc)
+        return say_usage("'%s' is not understood", argv[optind]);
+    f.two_principals = geteuid() == 0;
+    f.keys = malloc((size_t)CHAIN_LONG * KVC_KEY_BYTES);
+    f.shared =
+        mmap(NULL, sizeof *f.shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (!f.keys || f.shared == MAP_FAILED) {
+        say_error("out of memory");
+        return BENCH_FAILED;
+    }
+    print_head(&f);
+    for (unsigned k = f.one ? f.kind : 0; rc == 0 && k <= (f.one ? (unsigned)f.kind : KINDS - 1);
+         k++) {
+        f.kind = k;
+        rc = run_kind(&f);
+        if (f.one)
+            break;
+    }
+    free(f.keys);
+    return rc;
+}
