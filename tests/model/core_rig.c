@@ -211,8 +211,11 @@ void rig_evict(struct rig *r, struct core_evict_job *job)
 {
     job->done = on_job;
     core_evict_start(r->core, job);
-    while (job->cursor != UINT32_MAX)
+    while (job->cursor != UINT32_MAX) {
         (void)core_placement_step(r->core);
+        if (job->evicted) /* and I/O that holds some of it has to end */
+            (void)rig_turn(r);
+    }
     ck_assert_uint_eq(job->cursor, UINT32_MAX);
     core_check(r->core);
 }

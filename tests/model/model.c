@@ -291,7 +291,8 @@ static bool sibling_has(const struct model *m, uint32_t ns, uint32_t group, cons
         const struct m_ns *o = &m->ns[i];
         if (i == ns || !o->alive || o->principal != m->ns[ns].principal)
             continue;
-        if (group >= o->spec.ngroups || strcmp(o->spec.sub, m->ns[ns].spec.sub) != 0)
+        if (group >= o->spec.ngroups || strcmp(o->spec.sub, m->ns[ns].spec.sub) != 0 ||
+            strcmp(o->spec.model, m->ns[ns].spec.model) != 0)
             continue;
         int b = m_find(m, i, group, key);
         if (b != M_NONE && m->block[b].state >= least)

@@ -238,13 +238,18 @@ static void on_job(struct core_evict_job *job)
     job->client = NULL;
 }
 
+static void copies_end(void);
+
 static void do_evict(void)
 {
     struct core_evict_job job = {.client = r.cl[0], .done = on_job, .bytes = rnd(2) * 500};
     job.older_than_ms = rnd(400);
     core_evict_start(r.core, &job);
-    while (job.client)
+    while (job.client) {
         (void)core_placement_step(r.core);
+        if (job.evicted) /* and I/O that holds some of it has to end */
+            copies_end();
+    }
 }
 
 static void on_slice(struct core_verify *v)
