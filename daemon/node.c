@@ -15,6 +15,7 @@
 #include "attach.h"
 #include "clock.h"
 #include "core_names.h"
+#include "crash.h"
 #include "flight.h"
 #include "front.h"
 #include "home.h"
@@ -587,6 +588,7 @@ static int start_flight(struct node *n)
     if (err)
         return err;
     err_set_must_hook(flight_dump_stderr);
+    crash_init(flight_dump_stderr);
     return flight_thread("control");
 }
 

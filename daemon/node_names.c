@@ -20,7 +20,8 @@
 #define HUGETLBFS_MAGIC 0x958458f6
 
 struct node_names {
-    struct meta *meta;
+    struct meta *meta; /* NULL: it could not be opened, for which see `missing` */
+    int missing;
     char dir[NVME_PATH_FILE_BYTES + 16];
     bool told;
 };
@@ -66,13 +67,28 @@ uint64_t node_names_bytes(const struct config *cfg, const struct core_config *co
     return cfg->limits_names != 0 ? core_names_bytes(core) + JOURNAL_BYTES : 0;
 }
 
+/* A disk that is full or ill costs what names are noted for, and not the daemon. */
+static bool can_do_without(int err)
+{
+    return err == -ENOSPC || err == -EDQUOT || err == -EIO || err == -EROFS;
+}
+
 static int open_meta(struct node_names *n, struct loop *loop)
 {
     const struct meta_config cfg = {.dir = n->dir, .lock_wait_ms = LOCK_WAIT_MS};
     struct meta_report report = {0};
     int err = meta_open(&cfg, loop, &n->meta, &report);
+    const char *why = report.why[0] != '\0' ? report.why : err_name(err);
+    if (can_do_without(err)) {
+        n->missing = err;
+        LOG_ERROR("names.dir: %s. The daemon starts without it: conversations and documents "
+                  "end with this run, and who asks for more is answered TIER. Make room for %u MiB "
+                  "there, or set names.dir, and start again",
+                  why, (unsigned)(META_MAP_BYTES >> 20));
+        return 0;
+    }
     if (err)
-        LOG_ERROR("names.dir: %s: %s", n->dir, report.why[0] != '\0' ? report.why : err_name(err));
+        LOG_ERROR("names.dir: %s: %s", n->dir, why);
     else if (report.damaged)
         LOG_WARN("names.dir: %s was damaged (%s); it is kept as env.bad, and conversations and "
                  "documents begin anew: their blocks are ordinary ones now",
@@ -113,9 +129,15 @@ static uint64_t wall_ms(void)
 int node_names_recover(struct node_names *n, struct core *core, core_who_fn *who, void *ctx)
 {
     struct core_names_found found;
-    int err = core_names_open(core, n ? meta_journal(n->meta) : NULL, wall_ms(), who, ctx, &found);
-    if (!n)
+    struct journal *journal = n && n->meta ? meta_journal(n->meta) : NULL;
+    int err = core_names_open(core, journal, wall_ms(), who, ctx, &found);
+    if (!err && n && n->missing)
+        core_names_fail(core, n->missing);
+    if (!n || (!err && n->missing)) {
+        if (n)
+            n->told = true;
         return err;
+    }
     if (err) {
         LOG_ERROR("names.dir: %s: %s", n->dir, err_name(err));
         return err;

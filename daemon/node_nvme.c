@@ -54,6 +54,7 @@ struct node_nvme {
     char foreign[2 * KVC_PARAMS_MAX + 32]; /* whose the first of the foreign ones is */
     char error[NVME_PATHS_MAX][KVC_STRING_MAX];
     int told[NVME_PATHS_MAX], told_journal; /* errors that the log has */
+    uint64_t told_corrupt[NVME_PATHS_MAX], corrupt_due_ns[NVME_PATHS_MAX];
 };
 
 static uint64_t wall_ns(void)
@@ -105,7 +106,8 @@ static struct disk_file_config disk_config_of(const struct node_nvme *n)
                                      .lock_wait_ms = LOCK_WAIT_MS,
                                      .create = true,
                                      .direct = true,
-                                     .problem = nvme_head_problem};
+                                     .problem = nvme_head_problem,
+                                     .length = nvme_head_length};
 }
 
 static struct nvme_config nvme_config_of(const struct config *cfg)
@@ -464,21 +466,59 @@ int node_nvme_recover(struct node_nvme *n, core_who_fn *who, void *ctx, const bo
 
 /* ---- in the turn ---- */
 
+#define LENGTHS_BYTES 160u
+/* Blocks that are wrong are told of one path so often, all that were found meanwhile together. */
+#define CORRUPT_NS 10000000000u
+
 static const char *meaning(int err)
 {
-    return err == -ENOENT ? ": it is not there any more, or its name leads to another file" : "";
+    return err == -ENOENT    ? ": it is not there any more, or its name leads to another file"
+           : err == -ENODATA ? ": it has become shorter"
+           : err == -ESTALE  ? ": it holds another store, or none"
+                             : "";
+}
+
+/* Of a path that was cut. */
+static void lengths(const struct node_nvme *n, uint32_t path, int err, char text[LENGTHS_BYTES])
+{
+    text[0] = '\0';
+    if (err == -ENODATA)
+        (void)!snprintf(text, LENGTHS_BYTES,
+                        " (%llu bytes found, %llu expected); a restart gives it its length again, "
+                        "without the blocks that were behind",
+                        (unsigned long long)disk_file_length(n->disk, path),
+                        (unsigned long long)disk_file_bytes(n->disk, path));
+}
+
+static void tell_corrupt(struct node_nvme *n, uint64_t now_ns)
+{
+    for (uint32_t i = 0; i < n->paths.n; i++) {
+        const uint64_t all = nvme_path_corrupt(n->nvme, i), news = all - n->told_corrupt[i];
+        if (news == 0 || now_ns < n->corrupt_due_ns[i])
+            continue;
+        LOG_WARN("nvme: %s: %llu blocks were not what had been stored there (%llu since the "
+                 "start): they are dropped; look at the drive",
+                 disk_file_name(n->disk, i), (unsigned long long)news, (unsigned long long)all);
+        n->told_corrupt[i] = all;
+        n->corrupt_due_ns[i] = now_ns + MIN(CORRUPT_NS, UINT64_MAX - now_ns);
+    }
 }
 
 static void tell_health(struct node_nvme *n)
 {
+    char found[LENGTHS_BYTES];
     for (uint32_t i = 0; i < n->paths.n; i++) {
         const int err = nvme_path_error(n->nvme, i), told = n->told[i];
         n->told[i] = err;
-        if (err != 0 && told == 0)
-            LOG_WARN_RATELIMITED(1, "nvme: %s is out of service: %s%s", disk_file_name(n->disk, i),
-                                 err_name(err), meaning(err));
+        /* What it means may be found out only after an I/O has failed. */
+        const bool is_news = err != told && (told == 0 || meaning(err)[0] != '\0');
+        lengths(n, i, is_news ? err : 0, found);
+        if (err != 0 && is_news)
+            LOG_WARN_RATELIMITED(NVME_PATHS_MAX, "nvme: %s is out of service: %s%s%s",
+                                 disk_file_name(n->disk, i), err_name(err), meaning(err), found);
         else if (err == 0 && told != 0)
-            LOG_INFO_RATELIMITED(1, "nvme: %s is in service again", disk_file_name(n->disk, i));
+            LOG_INFO_RATELIMITED(NVME_PATHS_MAX, "nvme: %s is in service again",
+                                 disk_file_name(n->disk, i));
     }
     const int err = nvme_journal_error(n->nvme);
     if (err != 0 && n->told_journal == 0)
@@ -493,6 +533,7 @@ void node_nvme_tick(struct node_nvme *n, uint64_t now_ns)
         return;
     nvme_tick(n->nvme, now_ns, wall_ns());
     tell_health(n);
+    tell_corrupt(n, now_ns);
 }
 
 uint64_t node_nvme_next_ns(const struct node_nvme *n)
@@ -509,8 +550,10 @@ void node_nvme_kick(struct node_nvme *n)
 
 void node_nvme_stop(struct node_nvme *n)
 {
-    if (n != NULL)
-        nvme_stop(n->nvme);
+    if (n == NULL)
+        return;
+    tell_corrupt(n, UINT64_MAX);
+    nvme_stop(n->nvme);
 }
 
 bool node_nvme_is_quiet(const struct node_nvme *n)

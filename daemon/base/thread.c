@@ -7,6 +7,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "crash.h"
 #include "fault.h"
 
 #define SLICE_NS 100000u /* the least that the kernel takes */
@@ -17,9 +18,14 @@ int thread_start(const char *name, void *(*main)(void *arg), void *arg, pthread_
     char short_name[16] = {0};
     sigset_t all;
     sigset_t before;
+    sigset_t fatal;
     if (FAULT(thread))
         return -EAGAIN;
+    crash_signals(&fatal);
     (void)sigfillset(&all);
+    for (int i = 1; i < NSIG; i++)
+        if (sigismember(&fatal, i) == 1)
+            (void)sigdelset(&all, i);
     (void)pthread_sigmask(SIG_SETMASK, &all, &before);
     const int err = pthread_create(&thread, NULL, main, arg);
     (void)pthread_sigmask(SIG_SETMASK, &before, NULL);

@@ -227,6 +227,7 @@ bool core_placement_step(struct core *c);
     X(COUNTER, names_expired, "names that ended by their TTL")                                \
     X(COUNTER, name_save_failures, "times that what a name reaches could not be saved")       \
     X(COUNTER, names_written, "names written to their journal")                               \
+    X(GAUGE, names_error, "errno that ended the journal of names: none is noted")             \
     X(GAUGE, names, "names")                                                                  \
     X(GAUGE, named_blocks, "blocks that names reach")                                         \
     X(GAUGE, named_bytes, "payload bytes of them")                                            \

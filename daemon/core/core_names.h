@@ -141,6 +141,8 @@ KVC_WARN_UNUSED int core_names_open(struct core *c, struct journal *journal, uin
                                     struct core_names_found *ret_found);
 /* Begins no more commits; the one that is under way ends as usual. Before the journal is closed. */
 void core_names_stop(struct core *c);
+/* The journal could not be opened: nothing is noted, as if it had taken nothing more. */
+void core_names_fail(struct core *c, int err);
 /* Why the journal takes nothing more; 0: it does. Names go on without it. */
 int core_names_error(const struct core *c);
 /* Nothing is on its way to the journal. */

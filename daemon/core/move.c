@@ -374,8 +374,13 @@ static void load_end(struct core *c, struct move *m)
 static void on_adopted(struct tier_op *t)
 {
     struct move_op *o = CONTAINER_OF(t, struct move_op, op);
-    if (t->status == 0 && !hash128_equal(&t->sum, &o->want))
+    if (t->status == 0 && !hash128_equal(&t->sum, &o->want)) {
+        struct core *c = o->core;
+        const struct block *b = &c->blocks[o->move->block];
         o->move->corrupt = true;
+        if (block_on_disk(b))
+            c->cfg.disk->ops->revoke(c->cfg.disk, block_disk(c, b, o->shard));
+    }
     if (op_ended(o->core, o, t->status))
         load_end(o->core, o->move);
 }

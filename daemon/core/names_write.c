@@ -270,6 +270,16 @@ static void journal_lost(struct core *c)
     }
 }
 
+void core_names_fail(struct core *c, int err)
+{
+    MUST(err < 0);
+    if (!c->names)
+        return;
+    c->names->error = err;
+    c->m.names_error = (uint64_t)-err;
+    journal_lost(c);
+}
+
 static void on_done(struct journal_commit *commit)
 {
     struct core *c = commit->owner;
@@ -277,8 +287,7 @@ static void on_done(struct journal_commit *commit)
     const uint32_t heads = n->commit.nheads;
     n->commit.in_flight = false;
     if (commit->result) {
-        n->error = commit->result;
-        journal_lost(c);
+        core_names_fail(c, commit->result);
         return;
     }
     for (uint32_t i = 0; i < heads; i++)

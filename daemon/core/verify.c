@@ -78,6 +78,8 @@ static void drop_corrupt(struct core *c, const struct verify_op *o, struct block
     struct core_verify *v = o->slice;
     struct core_corrupt x = {.key = &b->key, .ns = ns->id, .group = b->group, .shard = o->shard};
     c->m.blocks_corrupt++;
+    if (on_disk(v))
+        c->cfg.disk->ops->revoke(c->cfg.disk, block_disk(c, b, o->shard));
     if (v->tier == CORE_VERIFY_HOST) {
         host->view(c->cfg.host, block_loc(c, b, o->shard), &x.view);
         near_revoke(c, b); /* they are copies of what was read */

@@ -150,7 +150,11 @@ static int stands(const struct disk *disk, uint32_t path)
 {
     const struct disk_file *d = (const struct disk_file *)disk; /* its first member */
     MUST(path < disk->paths);
-    return disk_id_at(d->paths[path].name, d->paths[path].id);
+    const struct disk_path *p = &d->paths[path];
+    const int gone = disk_id_at(p->name, p->id);
+    if (gone < 0)
+        return gone;
+    return disk_file__length(p) < p->bytes ? -ENODATA : 0;
 }
 
 static const struct disk_ops file_ops = {.submit = submit, .bytes = bytes_of, .stands = stands};
@@ -264,6 +268,17 @@ int disk_file_give_back(struct disk_file *disk, uint32_t path)
     MUST(path < disk->disk.paths);
     const struct disk_path *p = &disk->paths[path];
     return p->is_device || sys_ftruncate(p->fd, 0) == 0 ? 0 : -errno;
+}
+
+uint64_t disk_file_bytes(const struct disk_file *disk, uint32_t path)
+{
+    return bytes_of(&disk->disk, path);
+}
+
+uint64_t disk_file_length(const struct disk_file *disk, uint32_t path)
+{
+    MUST(path < disk->disk.paths);
+    return disk_file__length(&disk->paths[path]);
 }
 
 const char *disk_file_note(const struct disk_file *disk)

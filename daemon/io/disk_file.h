@@ -44,6 +44,9 @@ struct disk_file_config {
      * whose beginning cannot be read is not asked about. Asked of all paths before any is sized.
      * NULL: whatever it is may be written over. */
     const char *(*problem)(const uint8_t *head, uint64_t bytes);
+    /* How long a file is that begins so; 0: it does not say. A shorter one has lost its end, which
+     * disk_file_note() tells. NULL: nobody knows. */
+    uint64_t (*length)(const uint8_t *head, uint64_t bytes);
 };
 
 struct disk_file;
@@ -73,6 +76,10 @@ bool disk_file_is_direct(const struct disk_file *disk, uint32_t path);
 /* Gives back the room of a file that is not to be used, and holds nothing; a device stays as it is.
  * Negative errno. */
 KVC_WARN_UNUSED int disk_file_give_back(struct disk_file *disk, uint32_t path);
+/* What the path was to hold when it was opened, and what it has now; UINT64_MAX: the system does
+ * not say. */
+uint64_t disk_file_bytes(const struct disk_file *disk, uint32_t path);
+uint64_t disk_file_length(const struct disk_file *disk, uint32_t path);
 /* What an operator should know: no O_DIRECT here, no reserved room there, a file that others may
  * read. "" when all is well. */
 const char *disk_file_note(const struct disk_file *disk);

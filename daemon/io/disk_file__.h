@@ -36,7 +36,7 @@ struct disk_file {
     uint32_t inflight_max;
     struct disk_io *ios;
     struct disk_path paths[DISK_PATHS_MAX];
-    char note[256];
+    char note[2 * DISK_FILE_WHY_BYTES];
 };
 
 /* Opens and locks path no. i and looks at what is there; it then is closed by disk_file_close() if
@@ -44,6 +44,8 @@ struct disk_file {
  * why. */
 KVC_WARN_UNUSED int disk_file__open_path(struct disk_file *d, const struct disk_file_config *config,
                                          uint32_t i, char *ret_why);
+/* Of the file or device as it is now; UINT64_MAX: it cannot be told. */
+uint64_t disk_file__length(const struct disk_path *p);
 /* Then gives it its size. */
 KVC_WARN_UNUSED int disk_file__size_path(struct disk_file *d, const struct disk_file_config *config,
                                          uint32_t i, char *ret_why);

@@ -218,6 +218,15 @@ static int size_device(const struct opening *o)
     return 0;
 }
 
+uint64_t disk_file__length(const struct disk_path *p)
+{
+    struct stat st;
+    uint64_t bytes = UINT64_MAX;
+    if (p->is_device)
+        return device_bytes(p->fd, &bytes) < 0 ? UINT64_MAX : bytes;
+    return fstat(p->fd, &st) < 0 ? UINT64_MAX : (uint64_t)st.st_size;
+}
+
 /* Exactly `bytes`, with room behind all of them where the file system can promise that. */
 static int reserve(const struct opening *o, uint64_t before, uint64_t bytes)
 {
@@ -268,6 +277,17 @@ static int size_file(const struct opening *o)
     return r < 0 ? refuse_sys(o, r, "fsync") : 0;
 }
 
+static void look_at_length(const struct opening *o, uint64_t wanted)
+{
+    const uint64_t found = disk_file__length(o->path);
+    if (found < wanted)
+        note(o->disk,
+             "%s%s: has %llu bytes, and its store was made with %llu: somebody cut it, and what "
+             "was behind is gone",
+             o->disk->note[0] ? "; " : "", o->path->name, (unsigned long long)found,
+             (unsigned long long)wanted);
+}
+
 /* Nothing of what somebody else has there may be lost to a path that was mistyped. */
 static int look_inside(const struct opening *o)
 {
@@ -281,6 +301,8 @@ static int look_inside(const struct opening *o)
         got += n > 0 ? (uint64_t)n : 0;
     } while ((n > 0 && got < DISK_FILE_HEAD_BYTES) || (n < 0 && errno == EINTR));
     const char *problem = n < 0 ? NULL : o->config->problem(head, DISK_FILE_HEAD_BYTES);
+    if (n >= 0 && !problem && o->config->length)
+        look_at_length(o, o->config->length(head, DISK_FILE_HEAD_BYTES));
     free(head);
     return problem ? refuse(o->why, -EINVAL, "%s: %s", o->path->name, problem) : 0;
 }

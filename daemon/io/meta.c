@@ -8,7 +8,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "crash.h"
 #include "disk_lock.h"
+#include "log.h"
 #include "meta__.h"
 #include "sys.h"
 #include "thread.h"
@@ -44,6 +46,7 @@ struct meta {
     struct commit_list queued;
     struct commit_list ended;
     struct meta_stats stats;
+    uint64_t file_bytes; /* that data.mdb must have */
     bool readonly;
     bool stop;
 };
@@ -112,10 +115,36 @@ static void count(struct meta *m, const struct journal_commit *first, int result
     }
     m->stats.transactions++;
     m->stats.map_bytes = meta__db_map_bytes(m->db);
+    m->file_bytes = meta__db_file_bytes(m->db);
     for (; first; first = first->next) {
         m->stats.commits++;
         m->stats.changes += first->n;
     }
+}
+
+struct job {
+    struct meta_db *db;
+    const struct journal_commit *first;
+};
+
+static int commit_all(void *ctx)
+{
+    const struct job *job = ctx;
+    return meta__db_commit(job->db, job->first);
+}
+
+/* A page of the map that the device does not give, or that was cut off meanwhile, costs the journal
+ * and not the daemon; what LMDB has in memory is not to be trusted then, nor given back. */
+static int commit_survive(struct meta *m, const struct journal_commit *first)
+{
+    struct job job = {m->db, first};
+    const int r = crash_survive(commit_all, &job);
+    if (r == -EFAULT) {
+        LOG_ERROR("journal %s: a page of it cannot be read any more: it takes no more commits",
+                  m->file);
+        m->db = NULL;
+    }
+    return r;
 }
 
 static void *meta_main(void *arg)
@@ -130,7 +159,7 @@ static void *meta_main(void *arg)
         const struct commit_list some = take_some(m);
         const bool is_broken = m->stats.error != 0;
         (void)pthread_mutex_unlock(&m->lock);
-        const int result = is_broken ? -EROFS : meta__db_commit(m->db, some.head);
+        const int result = is_broken ? -EROFS : commit_survive(m, some.head);
         (void)pthread_mutex_lock(&m->lock);
         if (!is_broken)
             count(m, some.head, result);
@@ -205,8 +234,15 @@ static int clear(struct journal *j)
 
 static int stands(const struct journal *j)
 {
-    const struct meta *m = (const struct meta *)j; /* its first member */
-    return disk_id_at(m->file, m->id);
+    struct meta *m = (struct meta *)(uintptr_t)j; /* its first member; for the lock alone */
+    struct stat st;
+    const int gone = disk_id_at(m->file, m->id);
+    if (gone < 0 || stat(m->file, &st) < 0)
+        return gone;
+    (void)pthread_mutex_lock(&m->lock);
+    const uint64_t least = m->file_bytes;
+    (void)pthread_mutex_unlock(&m->lock);
+    return (uint64_t)st.st_size < least ? -ENODATA : 0;
 }
 
 static const struct journal_ops meta_ops = {
@@ -407,6 +443,7 @@ static int open_in(struct meta *m, const struct place *p)
         return r;
     }
     m->stats.map_bytes = meta__db_map_bytes(m->db);
+    m->file_bytes = meta__db_file_bytes(m->db);
     r = identify(m, p);
     if (r < 0)
         return r;

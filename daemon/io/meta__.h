@@ -31,6 +31,8 @@ KVC_WARN_UNUSED int meta__db_commit(struct meta_db *db, const struct journal_com
 KVC_WARN_UNUSED int meta__db_walk(struct meta_db *db, journal_each_fn *each, void *ctx);
 KVC_WARN_UNUSED int meta__db_clear(struct meta_db *db);
 uint64_t meta__db_map_bytes(const struct meta_db *db);
+/* What data.mdb had after the last commit; a shorter one takes none. */
+uint64_t meta__db_file_bytes(const struct meta_db *db);
 
 /* For the child alone, since it may not come back: opens the environment and looks at all of it:
  * order and sums of the entries, that each is found, that no page is in use and free at once; then

@@ -34,6 +34,7 @@ struct meta_db {
     MDB_env *env;
     MDB_dbi dbi;
     uint64_t map_bytes;
+    uint64_t file_bytes; /* after the last commit: what is mapped is in the file up to here */
     bool readonly;
     char dir[4096];
 };
@@ -230,6 +231,14 @@ static int open_dbi(struct meta_db *db, char *ret_why)
     return rc != 0 ? failed(db, ret_why, "mdb_txn_commit", rc) : 0;
 }
 
+/* 0: nobody can tell. */
+static uint64_t length(const struct meta_db *db)
+{
+    struct stat st;
+    mdb_filehandle_t fd;
+    return mdb_env_get_fd(db->env, &fd) == 0 && fstat(fd, &st) == 0 ? (uint64_t)st.st_size : 0;
+}
+
 static int db_new(const char *dir, uint64_t map_bytes, bool readonly, struct meta_db **ret_db,
                   char *ret_why)
 {
@@ -271,6 +280,7 @@ int meta__db_open(const char *dir, uint64_t map_bytes, bool readonly, struct met
         meta__db_close(&db);
         return r;
     }
+    db->file_bytes = length(db);
     *ret_db = db;
     return 0;
 }
@@ -288,6 +298,11 @@ void meta__db_close(struct meta_db **db)
 uint64_t meta__db_map_bytes(const struct meta_db *db)
 {
     return db->map_bytes;
+}
+
+uint64_t meta__db_file_bytes(const struct meta_db *db)
+{
+    return db->file_bytes;
 }
 
 /* --- making --- */
@@ -348,6 +363,17 @@ int meta__db_make(const char *dir, uint64_t map_bytes, char *ret_why)
 
 /* --- commits --- */
 
+/* LMDB reads through its map: a page that is not in the file any more would end the process. */
+static int look_at_length(const struct meta_db *db)
+{
+    const uint64_t found = length(db);
+    if (found >= db->file_bytes)
+        return 0;
+    LOG_ERROR_RATELIMITED(5, "journal %s: data.mdb has %llu bytes and had %llu: somebody cut it",
+                          db->dir, (unsigned long long)found, (unsigned long long)db->file_bytes);
+    return -ENODATA;
+}
+
 static int apply(const struct meta_db *db, MDB_txn *txn, const struct journal_change *change)
 {
     uint8_t bytes[KEY_BYTES];
@@ -395,14 +421,19 @@ static int grow(struct meta_db *db)
 int meta__db_commit(struct meta_db *db, const struct journal_commit *first)
 {
     const char *what = "";
-    int rc;
+    int rc = look_at_length(db);
+    if (rc < 0)
+        return rc;
     while ((rc = try_commit(db, first, &what)) == MDB_MAP_FULL) {
         what = "mdb_env_set_mapsize";
         rc = grow(db);
         if (rc != 0)
             break;
     }
-    return rc != 0 ? failed(db, NULL, what, rc) : 0;
+    if (rc != 0)
+        return failed(db, NULL, what, rc);
+    db->file_bytes = MAX(db->file_bytes, length(db));
+    return 0;
 }
 
 int meta__db_clear(struct meta_db *db)

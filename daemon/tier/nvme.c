@@ -223,10 +223,11 @@ static void nvme_free(struct tier *t, struct tier_loc loc)
     nvme__entry_free(n, loc);
 }
 
-/* Nobody maps what is here; who reads it compares the sum. */
+/* Nobody maps what is here; who reads it compares the sum. So it only counts. */
 static void nvme_revoke(struct tier *t, struct tier_loc loc)
 {
     MUST(nvme__entry(nvme__of(t), loc)->state == NVME_E_LIVE);
+    nvme__count_corrupt(nvme__of(t), loc);
 }
 
 static void nvme_submit(struct tier *t, struct tier_op *op)
@@ -444,6 +445,18 @@ int nvme_path_error(const struct nvme *n, uint32_t path)
 {
     MUST(path < n->paths);
     return nvme__path_up(&n->path[path]) ? 0 : n->path[path].error;
+}
+
+void nvme__count_corrupt(struct nvme *n, struct tier_loc loc)
+{
+    n->m.blocks_corrupt++;
+    nvme__entry_path(n, nvme__entry(n, loc))->corrupt++;
+}
+
+uint64_t nvme_path_corrupt(const struct nvme *n, uint32_t path)
+{
+    MUST(path < n->paths);
+    return n->path[path].corrupt;
 }
 
 int nvme_journal_error(const struct nvme *n)

@@ -54,6 +54,8 @@ struct nvme_config {
  * volumes and swap have their signatures. */
 #define NVME_LOOK_BYTES 131072u
 const char *nvme_head_problem(const uint8_t *head, uint64_t bytes);
+/* How long a path is that begins so; 0: it does not say. */
+uint64_t nvme_head_length(const uint8_t *head, uint64_t bytes);
 
 /* NULL, or what is wrong with the configuration, in words. */
 const char *nvme_config_problem(const struct nvme_config *config);
@@ -125,7 +127,8 @@ bool nvme_is_quiet(const struct nvme *nvme);
 enum nvme_path_state { NVME_PATH_FORMATTING, NVME_PATH_UP, NVME_PATH_OUT };
 struct nvme_path_stats {
     enum nvme_path_state state;
-    int error; /* why it is out: -EIO, -ENOSPC, -EROFS, -ETIMEDOUT, ... */
+    int error; /* why it is out: -EIO, -ENOSPC, -EROFS, -ETIMEDOUT, ...; -ENOENT: its name leads
+                * elsewhere; -ENODATA: it has become shorter; -ESTALE: it is not this store's */
     uint64_t bytes, used_bytes, formatted_bytes;
     uint64_t reads, writes, syncs, read_bytes, write_bytes, errors, outs;
     uint64_t queued, queued_bytes;
@@ -134,6 +137,8 @@ struct nvme_path_stats {
 /* 0: in service; else as nvme_path_stats.error. And that of the journal. */
 int nvme_path_error(const struct nvme *nvme, uint32_t path);
 int nvme_journal_error(const struct nvme *nvme);
+/* Shards of blocks that were read there and were not what had been stored. */
+uint64_t nvme_path_corrupt(const struct nvme *nvme, uint32_t path);
 void nvme_path_stats(const struct nvme *nvme, uint32_t path, struct nvme_path_stats *ret_stats);
 
 #define NVME_METRICS(X)                                                      \
@@ -151,6 +156,7 @@ void nvme_path_stats(const struct nvme *nvme, uint32_t path, struct nvme_path_st
     X(COUNTER, segments_reclaimed, "segments emptied for reuse")             \
     X(COUNTER, blocks_kept, "blocks that reclaim wrote again")               \
     X(COUNTER, blocks_lost, "blocks lost to I/O errors")                     \
+    X(COUNTER, blocks_corrupt, "blocks found not as stored: dropped")        \
     X(COUNTER, budget_refused, "blocks that the write budget refused")       \
     X(GAUGE, budget_spent_bytes, "written since the budget's day began")     \
     X(GAUGE, budget_left_bytes, "that may be written now")                   \

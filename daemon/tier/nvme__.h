@@ -219,7 +219,7 @@ struct nvme_ops {
     uint32_t n;
 };
 
-enum nvme_super_phase { NVME_SB_IDLE, NVME_SB_WRITE, NVME_SB_READ, NVME_SB_SYNC };
+enum nvme_super_phase { NVME_SB_IDLE, NVME_SB_LOOK, NVME_SB_WRITE, NVME_SB_READ, NVME_SB_SYNC };
 struct nvme_path {
     enum nvme_path_state state;
     int error;
@@ -258,7 +258,7 @@ struct nvme_path {
     struct iovec zero_iov[16];
     bool zero_busy;
     uint64_t probe_ns, pause_ns, since_ns;
-    uint64_t reads, writes_done, syncs, read_bytes, write_bytes, errors, outs;
+    uint64_t reads, writes_done, syncs, read_bytes, write_bytes, errors, outs, corrupt;
     struct histo read_ns, write_ns;
 };
 
@@ -583,6 +583,8 @@ bool nvme__keep_owns(const struct nvme *n, const struct tier_op *op);
 /* nvme_health.c */
 void nvme__health_io(struct nvme *n, struct nvme_path *p, const struct nvme_io *io);
 void nvme__path_out(struct nvme *n, struct nvme_path *p, int error);
+/* Bytes that are not those that were stored. */
+void nvme__count_corrupt(struct nvme *n, struct tier_loc loc);
 void nvme__health_tick(struct nvme *n);
 uint64_t nvme__health_next(const struct nvme *n);
 /* Writes the superblock, reads it back (probe) and syncs. */

@@ -2,8 +2,9 @@
 /*
  * Paths that fail. A write or a sync that fails takes its path out, and so do two reads in a row (a
  * single one may be a bad sector) and an I/O that takes too long. A path that is out is tried
- * again: its superblock is written, read back and synced, and when that is well it is back. So is
- * one whose file lost its name, for a restart would not find it; it is back when the file is.
+ * again: its superblock is read, for another store may have taken its place, written, read back and
+ * synced, and when that is well it is back. Out is also one whose file lost its name, for a restart
+ * would not find it, or became shorter; it is back when the file is.
  */
 #include "nvme__.h"
 
@@ -73,6 +74,38 @@ static void super_end(struct nvme *n, struct nvme_path *p, int result)
         nvme__format_saved(n, p);
 }
 
+static void on_super(struct nvme_io *io);
+
+static void super_write(struct nvme *n, struct nvme_path *p)
+{
+    struct nvme_super s = {.seq = ++p->super_seq,
+                           .path = p->number,
+                           .paths = n->paths,
+                           .seg_pages = n->seg_pages,
+                           .segments = p->segs,
+                           .formatted = p->super_formatted,
+                           .epoch = n->epoch};
+    memcpy(s.uuid, n->uuid, sizeof(s.uuid));
+    nvme__super_encode(&s, p->super_page);
+    p->super_phase = NVME_SB_WRITE;
+    p->super_iov = (struct iovec){p->super_page, NVME_PAGE};
+    n->m.bytes_written += NVME_PAGE;
+    nvme__issue(n, &p->super_io, DISK_WRITE, p, &p->super_iov, 1, p->super_seq & 1, NVME_PAGE,
+                on_super);
+}
+
+/* One of the two is enough: a write of the other may have failed. */
+static bool is_ours(const struct nvme *n, const struct nvme_path *p)
+{
+    for (unsigned i = 0; i < 2; i++) {
+        struct nvme_super s;
+        if (nvme__super_decode(p->super_page + (size_t)i * NVME_PAGE, &s) == 0 &&
+            memcmp(s.uuid, n->uuid, sizeof(s.uuid)) == 0 && s.path == p->number)
+            return true;
+    }
+    return false;
+}
+
 static void on_super(struct nvme_io *io)
 {
     struct nvme *n = io->n;
@@ -80,11 +113,17 @@ static void on_super(struct nvme_io *io)
     int result = io->op.result < 0 ? (int)io->op.result : 0;
     if (result == 0 && n->now_ns - io->start_ns > n->c.io_timeout_ns)
         result = -ETIMEDOUT;
+    if (result == 0 && p->super_phase == NVME_SB_LOOK && !is_ours(n, p))
+        result = -ESTALE;
     if (result == 0 && p->super_phase == NVME_SB_READ &&
         memcmp(p->super_page, p->super_page + NVME_PAGE, NVME_PAGE) != 0)
         result = -EIO;
     if (result != 0 || p->super_phase == NVME_SB_SYNC) {
         super_end(n, p, result);
+        return;
+    }
+    if (p->super_phase == NVME_SB_LOOK) {
+        super_write(n, p);
         return;
     }
     if (p->super_phase == NVME_SB_WRITE && p->super_probe) {
@@ -99,23 +138,16 @@ static void on_super(struct nvme_io *io)
 
 void nvme__super_start(struct nvme *n, struct nvme_path *p, uint32_t formatted, bool probe)
 {
-    struct nvme_super s = {.seq = ++p->super_seq,
-                           .path = p->number,
-                           .paths = n->paths,
-                           .seg_pages = n->seg_pages,
-                           .segments = p->segs,
-                           .formatted = formatted,
-                           .epoch = n->epoch};
     MUST(p->super_phase == NVME_SB_IDLE);
-    memcpy(s.uuid, n->uuid, sizeof(s.uuid));
-    nvme__super_encode(&s, p->super_page);
-    p->super_phase = NVME_SB_WRITE;
     p->super_probe = probe;
     p->super_formatted = formatted;
-    p->super_iov = (struct iovec){p->super_page, NVME_PAGE};
-    n->m.bytes_written += NVME_PAGE;
-    nvme__issue(n, &p->super_io, DISK_WRITE, p, &p->super_iov, 1, p->super_seq & 1, NVME_PAGE,
-                on_super);
+    if (!probe) {
+        super_write(n, p);
+        return;
+    }
+    p->super_phase = NVME_SB_LOOK;
+    p->super_iov = (struct iovec){p->super_page, (size_t)2 * NVME_PAGE};
+    nvme__issue(n, &p->super_io, DISK_READ, p, &p->super_iov, 1, 0, p->super_iov.iov_len, on_super);
 }
 
 /* ---- time ---- */

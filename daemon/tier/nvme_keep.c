@@ -78,6 +78,8 @@ static void stay(struct nvme *n, struct nvme_move *it, int status, bool corrupt)
             n->seg[seg].told = n->seg[seg].extents;
         return;
     }
+    if (corrupt)
+        nvme__count_corrupt(n, it->from);
     nvme__entry_free(n, it->from);
     n->m.blocks_lost++;
     if (n->tier.events.lost != NULL)

@@ -85,6 +85,18 @@ const char *nvme_head_problem(const uint8_t *head, uint64_t bytes)
                                   "it may be overwritten";
 }
 
+uint64_t nvme_head_length(const uint8_t *head, uint64_t bytes)
+{
+    struct nvme_super s[2];
+    MUST(bytes >= 2 * NVME_PAGE);
+    const bool first = nvme__super_decode(head, &s[0]) == 0,
+               second = nvme__super_decode(head + NVME_PAGE, &s[1]) == 0;
+    if (!first && !second)
+        return 0;
+    const struct nvme_super *best = &s[!first || (second && s[1].seq > s[0].seq)];
+    return (NVME_HEADER_PAGES + (uint64_t)best->segments * best->seg_pages) * NVME_PAGE;
+}
+
 /* ---- table ---- */
 
 static struct hash128 table_sum(const uint8_t *table, uint32_t items)

@@ -55,6 +55,20 @@ static void start(const char *fault)
                   (unsigned)status);
 }
 
+/* Lines of the daemon's log that contain it. */
+static unsigned lines_with(const char *text)
+{
+    char path[160], line[1024];
+    unsigned n = 0;
+    snprintf(path, sizeof path, "%s/log", place.rig.dir);
+    FILE *log = fopen(path, "r");
+    ck_assert_ptr_nonnull(log);
+    while (fgets(line, sizeof line, log))
+        n += strstr(line, text) != NULL;
+    (void)fclose(log);
+    return n;
+}
+
 /* What a correct caller may be told while a disk is ill. */
 static bool may_be(int err)
 {
@@ -200,11 +214,13 @@ END_TEST
 
 /* ---- a file system that is full ---- */
 
-static bool mount_small(void)
+static bool mount_of(const char *size)
 {
+    char options[64];
+    snprintf(options, sizeof options, "size=%s,mode=0700", size);
     if (unshare(CLONE_NEWNS) < 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
         return false;
-    return mount("tmpfs", place.store[0], "tmpfs", 0, "size=200m,mode=0700") == 0;
+    return mount("tmpfs", place.store[0], "tmpfs", 0, options) == 0;
 }
 
 static void write_filler(const char *path, size_t bytes)
@@ -219,7 +235,7 @@ START_TEST(a_file_system_that_is_full_for_a_while)
 {
     char filler[128];
     struct world_session s;
-    if (!mount_small()) {
+    if (!mount_of("200m")) {
         printf("SKIP: a full file system; only root can mount one\n");
         return;
     }
@@ -246,17 +262,70 @@ START_TEST(a_file_system_that_is_full_for_a_while)
 }
 END_TEST
 
+static int name_chain(struct world_session *s, bool durable)
+{
+    const struct kvc_name_options o = {.flags = durable ? KVC_F_DURABLE : 0u};
+    const struct world_chain *chain = &world.chain[0];
+    struct kvc_seq seq = rig_seq(chain->keys, WORLD_LEN, WORLD_BT);
+    struct kvc_named named;
+    return kvc_name_put(s->ns[chain->size], KVC_NAME_CONVERSATION, "one", &seq, &o, &named);
+}
+
+/* The store and its journal took all the room: the daemon did not start for want of names.db. */
+START_TEST(a_start_without_room_for_names)
+{
+    struct world_session s;
+    if (!mount_of("140m")) {
+        printf("SKIP: a full file system; only root can mount one\n");
+        return;
+    }
+    start(NULL);
+    ck_assert_int_eq(world_open(&world, WORLD_STAGING, &s), 0);
+    ck_assert_uint_eq(rig_stat(s.k, "core.names_error"), ENOSPC);
+    ck_assert_uint_eq(lines_with("names.dir: "), 1);
+    ck_assert_uint_eq(lines_with("Make room for 64 MiB there"), 1);
+    ck_assert_int_eq(world_store(&s, &world.chain[0], 0, WORLD_LEN, true), (int)WORLD_LEN);
+    ck_assert_int_eq(name_chain(&s, false), 0);
+    ck_assert_int_eq(name_chain(&s, true), KVC_E_TIER);
+    world_close(&s);
+    rig_stop(&place.rig);
+    ck_assert_int_eq(mount("tmpfs", place.store[0], "tmpfs", MS_REMOUNT, "size=300m"), 0);
+    start(NULL);
+    ck_assert_int_eq(world_open(&world, WORLD_STAGING, &s), 0);
+    ck_assert_uint_eq(rig_stat(s.k, "core.names_error"), 0);
+    ck_assert_int_eq(name_chain(&s, true), 0);
+    world_close(&s);
+    look("with room for names");
+    rig_stop(&place.rig);
+    ck_assert_int_eq(umount2(place.store[0], MNT_DETACH), 0);
+}
+END_TEST
+
 /* The store's file is cut off below the daemon. */
 START_TEST(a_store_that_loses_its_end)
 {
+    struct stat st;
     char path[160];
     struct world_session s;
     start(NULL);
     ck_assert_int_eq(world_open(&world, WORLD_STAGING, &s), 0);
     exercise(&s);
     snprintf(path, sizeof path, "%s/kvcache.store", place.store[0]);
+    ck_assert_int_eq(stat(path, &st), 0);
     ck_assert_int_eq(truncate(path, 4 << 20), 0);
-    exercise(&s);
+    const uint64_t until = rig_now_ms() + BACK_MS;
+    while (rig_stat(s.k, "nvme.paths_out") == 0) {
+        ck_assert_msg(rig_now_ms() < until, "the path does not go out");
+        rig_sleep_ms(50);
+    }
+    exercise(&s); /* each retry would take it in again, and each read out */
+    ck_assert_uint_eq(rig_stat(s.k, "nvme.paths_out"), 1);
+    ck_assert_uint_eq(outs(&s), 1);
+    char found[64];
+    snprintf(found, sizeof found, "(4194304 bytes found, %llu expected)",
+             (unsigned long long)st.st_size);
+    ck_assert_uint_eq(lines_with(found), 1);
+    ck_assert_int_eq(truncate(path, st.st_size), 0);
     wait_until_back(&s);
     world_close(&s);
     rig_stop(&place.rig);
@@ -265,6 +334,71 @@ START_TEST(a_store_that_loses_its_end)
         ck_assert(WIFEXITED(status) && WEXITSTATUS(status) <= 2);
     else
         rig_stop(&place.rig);
+}
+END_TEST
+
+/* Bytes that went bad on the medium were misses, and no line of the log said so. */
+START_TEST(a_store_whose_bytes_go_bad)
+{
+    static char bad[1 << 20];
+    char path[160];
+    struct world_session s;
+    struct kvc_drained drained = {.left = 1};
+    start(NULL);
+    ck_assert_int_eq(world_open(&world, WORLD_STAGING, &s), 0);
+    for (uint32_t c = 0; c < CHAINS; c++)
+        ck_assert(may_be(world_store(&s, &world.chain[c], 0, WORLD_LEN, false)));
+    const uint64_t until = rig_now_ms() + BACK_MS;
+    while (drained.left > 0) {
+        ck_assert_msg(rig_now_ms() < until, "%llu bytes are not drained",
+                      (unsigned long long)drained.left);
+        ck_assert_int_eq(kvc_drain(s.k, 8u << 20, &drained), 0);
+        rig_sleep_ms(10);
+    }
+    snprintf(path, sizeof path, "%s/kvcache.store", place.store[0]);
+    const int fd = open(path, O_WRONLY | O_CLOEXEC);
+    ck_assert_int_ge(fd, 0);
+    memset(bad, 0x5a, sizeof bad);
+    for (off_t at = 16384; at < (off_t)32 << 20; at += (off_t)sizeof bad)
+        ck_assert_int_eq(pwrite(fd, bad, sizeof bad, at), (ssize_t)sizeof bad);
+    close(fd);
+    for (uint32_t c = 0; rig_stat(s.k, "nvme.blocks_corrupt") < 5; c = (c + 1) % CHAINS) {
+        ck_assert_msg(rig_now_ms() < until, "no block is found corrupt");
+        read_one(&s, c);
+    }
+    world_close(&s);
+    rig_stop(&place.rig); /* what was found last is told before */
+    const unsigned lines = lines_with("blocks were not what had been stored there");
+    ck_assert_uint_ge(lines, 1);
+    ck_assert_uint_le(lines, 2 + (unsigned)(rig_now_ms() - (until - BACK_MS)) / 10000);
+}
+END_TEST
+
+/* LMDB reads through a map: its file that was cut ended the daemon with SIGBUS, without a word. */
+START_TEST(a_journal_that_loses_its_end)
+{
+    char path[160];
+    struct world_session s;
+    start(NULL);
+    ck_assert_int_eq(world_open(&world, WORLD_STAGING, &s), 0);
+    exercise(&s);
+    ck_assert_uint_gt(acknowledged, 0);
+    snprintf(path, sizeof path, "%s/journal/env/data.mdb", place.store[0]);
+    ck_assert_int_eq(truncate(path, 4096), 0);
+    const uint64_t until = rig_now_ms() + BACK_MS;
+    for (uint32_t c = CHAINS; rig_stat(s.k, "nvme.journal_error") == 0; c++) {
+        ck_assert_msg(rig_now_ms() < until, "nobody sees that the journal was cut");
+        int ok = world_store(&s, &world.chain[c % WORLD_CHAINS], 0, WORLD_LEN, false);
+        ck_assert_msg(may_be(ok), "store: %s: %s", kvc_error_name(ok), kvc_last_error(s.k));
+    }
+    ck_assert_uint_eq(rig_stat(s.k, "nvme.journal_error"), ENODATA);
+    ck_assert_uint_eq(lines_with("it has become shorter; until a restart nothing is written"), 1);
+    read_one(&s, 0);
+    world_close(&s);
+    rig_stop(&place.rig);
+    start(NULL);
+    look("found again by the tables");
+    rig_stop(&place.rig);
 }
 END_TEST
 
@@ -299,9 +433,16 @@ static Suite *suite(void)
     tcase_add_loop_test(t, a_disk_that_errs_for_a_while, 0, sizeof faults / sizeof faults[0]);
     tcase_add_loop_test(t, a_disk_that_is_slow_for_a_while, 0, sizeof stalls / sizeof stalls[0]);
     tcase_add_test(t, a_file_system_that_is_full_for_a_while);
-    tcase_add_test(t, a_store_that_loses_its_end);
     tcase_add_test(t, a_second_path_serves_on);
     suite_add_tcase(s, t);
+    TCase *cut = tcase_create("files"); /* that are cut, wrong, or have no room */
+    tcase_add_checked_fixture(cut, setup, teardown);
+    tcase_set_timeout(cut, 580);
+    tcase_add_test(cut, a_start_without_room_for_names);
+    tcase_add_test(cut, a_store_that_loses_its_end);
+    tcase_add_test(cut, a_store_whose_bytes_go_bad);
+    tcase_add_test(cut, a_journal_that_loses_its_end);
+    suite_add_tcase(s, cut);
     return s;
 }
 

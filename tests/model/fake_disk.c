@@ -28,7 +28,7 @@ struct fake_disk {
     struct slot *slot;
     uint32_t next; /* where alloc looks first, as a log does */
     uint32_t puts[2];
-    uint32_t unpromised;
+    uint32_t unpromised, revoked;
     unsigned inflight, kicked;
     struct tier_op *op[INFLIGHT_MAX];
 };
@@ -96,6 +96,7 @@ static void disk_free(struct tier *t, struct tier_loc loc)
 static void disk_revoke(struct tier *t, struct tier_loc loc)
 {
     MUST(slot_at(of(t), loc)->state == SLOT_PUBLISHED);
+    of(t)->revoked++;
 }
 
 static void disk_submit(struct tier *t, struct tier_op *op)
@@ -303,6 +304,11 @@ uint32_t fake_disk_used(const struct fake_disk *f)
     for (uint32_t i = 0; i < f->cfg.slots; i++)
         n += f->slot[i].state != SLOT_FREE;
     return n;
+}
+
+uint32_t fake_disk_revoked(const struct fake_disk *f)
+{
+    return f->revoked;
 }
 
 uint32_t fake_disk_unpromised(const struct fake_disk *f)

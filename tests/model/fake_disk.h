@@ -45,6 +45,7 @@ bool fake_disk_flip(struct fake_disk *f, const uint8_t key[32], uint32_t shard);
 /* PUTs that were durable, and have landed; those that were not. */
 uint32_t fake_disk_puts(const struct fake_disk *f, bool durable);
 /* Promises that were taken back; each must have been made for a pin. */
+uint32_t fake_disk_revoked(const struct fake_disk *f);
 uint32_t fake_disk_unpromised(const struct fake_disk *f);
 
 struct fake_kept {

@@ -24,7 +24,7 @@ struct fake_disk {
         uint8_t *away; /* NULL: zeros */
         uint64_t written;
         int broken;
-        bool stalled, gone;
+        bool stalled, gone, cut;
         uint64_t bad_off, bad_bytes; /* cannot be read */
         struct written *log, **tail; /* not synced, in order of completion */
     } path[DISK_PATHS_MAX];
@@ -78,7 +78,7 @@ static uint64_t disk_bytes(const struct disk *disk, uint32_t path)
 
 static int disk_stands(const struct disk *disk, uint32_t path)
 {
-    return of(disk)->path[path].gone ? -ENOENT : 0;
+    return of(disk)->path[path].gone ? -ENOENT : of(disk)->path[path].cut ? -ENODATA : 0;
 }
 
 static const struct disk_ops disk_ops = {
@@ -252,6 +252,11 @@ void fake_disk_misdirect(struct fake_disk *d, unsigned per_mille)
 void fake_disk_break(struct fake_disk *d, uint32_t path, int error)
 {
     d->path[path].broken = error;
+}
+
+void fake_disk_cut(struct fake_disk *d, uint32_t path, bool cut)
+{
+    d->path[path].cut = cut;
 }
 
 void fake_disk_stall(struct fake_disk *d, uint32_t path, bool stalled)

@@ -36,6 +36,8 @@ void fake_disk_break(struct fake_disk *d, uint32_t path, int error);
 void fake_disk_unreadable(struct fake_disk *d, uint32_t path, uint64_t off, uint64_t bytes);
 /* The path's name leads to another file. */
 void fake_disk_unlink(struct fake_disk *d, uint32_t path, bool gone);
+/* The path is shorter than it was, and has its length again. */
+void fake_disk_cut(struct fake_disk *d, uint32_t path, bool cut);
 void fake_disk_stall(struct fake_disk *d, uint32_t path, bool stalled);
 
 /* The first bytes of a path become zero, for good. */

@@ -46,7 +46,8 @@ struct disk_ops {
     /* Bytes that the path can hold. */
     uint64_t (*bytes)(const struct disk *d, uint32_t path);
     /* 0; -ENOENT: its name leads to nothing or to another file, so that a restart would not find
-     * what is written now. A stat(2). NULL: always 0. */
+     * what is written now. -ENODATA: it has become shorter than bytes(). A few system calls. NULL:
+     * always 0. */
     int (*stands)(const struct disk *d, uint32_t path);
 };
 

@@ -117,7 +117,8 @@ struct tier_ops {
      * operation may be in flight on it. */
     void (*free)(struct tier *t, struct tier_loc loc);
     /* From this call on the generation of what is published at loc differs, so that who reads it
-     * sees KVC_STALE; the room stays taken. For bytes that turned out to be wrong. */
+     * sees KVC_STALE; the room stays taken. For bytes that turned out to be wrong: a storage tier
+     * counts them. */
     void (*revoke)(struct tier *t, struct tier_loc loc);
     void (*submit)(struct tier *t, struct tier_op *op);
     /* The slot now holds `op`'s bytes and label: stamps the header. Call after done() with status

@@ -234,7 +234,54 @@ START_TEST(a_file_stands_as_long_as_its_name_leads_to_it)
 }
 END_TEST
 
+/* It came back into service as soon as a superblock could be written, and out with the next read.
+ */
+START_TEST(a_file_that_was_cut_does_not_stand)
+{
+    const char *name = in_scratch(DISK_FILE_NAME);
+    must_open(scratch, MIB);
+    const struct disk *d = disk_file_disk(disk);
+    ck_assert_int_eq(truncate(name, (off_t)(MIB / 2)), 0);
+    ck_assert_int_eq(d->ops->stands(d, 0), -ENODATA);
+    ck_assert_uint_eq(disk_file_bytes(disk, 0), MIB);
+    ck_assert_uint_eq(disk_file_length(disk, 0), MIB / 2);
+    ck_assert_int_eq(truncate(name, (off_t)MIB), 0);
+    ck_assert_int_eq(d->ops->stands(d, 0), 0);
+}
+END_TEST
+
 /* --- opening --- */
+
+static uint64_t a_mebibyte(const uint8_t *head, uint64_t bytes)
+{
+    (void)head;
+    (void)bytes;
+    return MIB;
+}
+
+static const char *no_problem(const uint8_t *head, uint64_t bytes)
+{
+    (void)head;
+    (void)bytes;
+    return NULL;
+}
+
+START_TEST(a_file_that_is_shorter_than_it_says_is_told)
+{
+    const struct disk_file_path path = {in_scratch(DISK_FILE_NAME), MIB};
+    const struct disk_file_config config = {
+        .paths = &path, .count = 1, .create = true, .problem = no_problem, .length = a_mebibyte};
+    must_open(scratch, MIB);
+    disk_file_close(&disk);
+    ck_assert_int_eq(disk_file_open(&config, loop, &disk, why), 0);
+    ck_assert_ptr_null(strstr(disk_file_note(disk), "1048576"));
+    disk_file_close(&disk);
+    ck_assert_int_eq(truncate(path.name, 8192), 0);
+    ck_assert_int_eq(disk_file_open(&config, loop, &disk, why), 0);
+    ck_assert_ptr_nonnull(strstr(disk_file_note(disk), "has 8192 bytes"));
+    ck_assert_ptr_nonnull(strstr(disk_file_note(disk), "1048576"));
+}
+END_TEST
 
 START_TEST(a_directory_gets_a_file_of_exactly_the_size)
 {
@@ -540,6 +587,8 @@ int main(void)
     tcase_add_loop_test(tc, a_vector_is_written_and_read_another_way, first, end);
     tcase_add_loop_test(tc, more_than_the_limit_in_flight_waits_and_is_done, first, end);
     tcase_add_test(tc, a_file_that_was_cut_behind_our_back_is_an_error);
+    tcase_add_test(tc, a_file_that_was_cut_does_not_stand);
+    tcase_add_test(tc, a_file_that_is_shorter_than_it_says_is_told);
     tcase_add_test(tc, a_file_stands_as_long_as_its_name_leads_to_it);
     tcase_add_test_raise_signal(tc, an_operation_beyond_the_end_is_a_bug, SIGABRT);
     tcase_add_test(tc, faults_fail_what_they_name_and_then_pass);

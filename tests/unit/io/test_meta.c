@@ -142,6 +142,24 @@ START_TEST(it_stands_as_long_as_its_name_leads_to_it)
 }
 END_TEST
 
+/* LMDB would read its map behind the end of its file, which ends the process. */
+START_TEST(one_that_was_cut_takes_no_commit)
+{
+    const struct journal_change change = {1, "a", 1};
+    must_open();
+    const struct journal *j = meta_journal(meta);
+    ck_assert_int_eq(commit(&change, 1), 0);
+    ck_assert_int_eq(j->ops->stands(j), 0);
+    ck_assert_int_eq(truncate(in_scratch("journal/env/data.mdb"), 4096), 0);
+    ck_assert_int_eq(j->ops->stands(j), -ENODATA);
+    ck_assert_int_eq(commit(&change, 1), -ENODATA);
+    ck_assert_int_eq(commit(&change, 1), -EROFS);
+    reopen();
+    ck_assert(report.damaged);
+    ck_assert_int_eq(commit(&change, 1), 0);
+}
+END_TEST
+
 START_TEST(commits_end_in_the_order_in_which_they_were_begun)
 {
     enum { N = 300 };
@@ -549,6 +567,7 @@ int main(void)
     tcase_set_timeout(tc, 280);
     tcase_add_test(tc, what_was_committed_is_there_after_a_restart_in_order_of_keys);
     tcase_add_test(tc, it_stands_as_long_as_its_name_leads_to_it);
+    tcase_add_test(tc, one_that_was_cut_takes_no_commit);
     tcase_add_test(tc, commits_end_in_the_order_in_which_they_were_begun);
     tcase_add_test(tc, close_waits_for_what_was_begun_and_says_so);
     tcase_add_test(tc, the_map_grows_when_it_is_full);

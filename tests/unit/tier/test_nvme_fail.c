@@ -235,6 +235,74 @@ START_TEST(a_file_that_loses_its_name_is_taken_out_until_it_is_back)
 }
 END_TEST
 
+/* A superblock was written over whatever had taken its place, and then it was in service. */
+START_TEST(another_store_in_its_place_does_not_come_into_service)
+{
+    struct nvme_path_stats st;
+    rig_init(&g, 1, PATH_BYTES, 5);
+    ck_assert_int_eq(rig_open(&g), 0);
+    rig_settle(&g);
+    ck_assert_int_eq(rig_put(&g, 1, 5000, true, &where[1]), 0);
+    fake_disk_break(g.disk, 0, -EIO);
+    ck_assert_int_lt(rig_put(&g, 2, 5000, true, &where[2]), 0);
+    nvme_path_stats(g.nvme, 0, &st);
+    ck_assert_int_eq(st.state, NVME_PATH_OUT);
+    fake_disk_break(g.disk, 0, 0);
+    fake_disk_swap(g.disk, 0);
+    for (unsigned i = 0; i < 100; i++)
+        rig_turn(&g, 1000000000);
+    nvme_path_stats(g.nvme, 0, &st);
+    ck_assert_int_eq(st.state, NVME_PATH_OUT);
+    ck_assert_int_eq(st.error, -ESTALE);
+    for (unsigned i = 0; i < 4096; i++)
+        ck_assert_uint_eq(fake_disk_bytes(g.disk, 0)[i], 0);
+    fake_disk_swap(g.disk, 0);
+    for (unsigned i = 0; i < 100; i++)
+        rig_turn(&g, 1000000000);
+    nvme_path_stats(g.nvme, 0, &st);
+    ck_assert_int_ne(st.state, NVME_PATH_OUT);
+    ck_assert_int_eq(rig_get(&g, where[1], 1, 5000), 0);
+    rig_destroy(&g);
+}
+END_TEST
+
+START_TEST(a_file_that_is_cut_stays_out_of_service)
+{
+    struct nvme_path_stats st;
+    rig_init(&g, 1, PATH_BYTES, 5);
+    ck_assert_int_eq(rig_open(&g), 0);
+    rig_settle(&g);
+    ck_assert_int_eq(rig_put(&g, 1, 5000, true, &where[1]), 0);
+    fake_disk_cut(g.disk, 0, true);
+    for (unsigned i = 0; i < 100; i++)
+        rig_turn(&g, 1000000000);
+    nvme_path_stats(g.nvme, 0, &st);
+    ck_assert_int_eq(st.state, NVME_PATH_OUT);
+    ck_assert_int_eq(st.error, -ENODATA);
+    ck_assert_uint_eq(st.outs, 1);
+    fake_disk_cut(g.disk, 0, false);
+    for (unsigned i = 0; i < 5; i++)
+        rig_turn(&g, 1000000000);
+    ck_assert_int_eq(rig_get(&g, where[1], 1, 5000), 0);
+    rig_destroy(&g);
+}
+END_TEST
+
+/* Of 39 blocks that had gone bad no figure and no line of the log spoke. */
+START_TEST(blocks_that_are_wrong_count_for_their_path)
+{
+    rig_init(&g, 2, PATH_BYTES, 5);
+    ck_assert_int_eq(rig_open(&g), 0);
+    rig_settle(&g);
+    ck_assert_int_eq(rig_put(&g, 1, 5000, true, &where[1]), 0);
+    g.tier->ops->revoke(g.tier, where[1]);
+    ck_assert_uint_eq(nvme_path_corrupt(g.nvme, 0) + nvme_path_corrupt(g.nvme, 1), 1);
+    const struct metric_set set = nvme_metric_set(g.nvme);
+    ck_assert_uint_eq(metric_value(&set, (unsigned)metric_find(&set, "blocks_corrupt")), 1);
+    rig_destroy(&g);
+}
+END_TEST
+
 START_TEST(a_journal_that_loses_its_name_takes_no_promise)
 {
     rig_init(&g, 1, PATH_BYTES, 5);
@@ -261,6 +329,9 @@ int main(void)
     tcase_add_loop_test(t, every_operation_of_a_recovery, 0, 2);
     tcase_add_test(t, a_slow_path_is_taken_out_and_comes_back);
     tcase_add_test(t, a_file_that_loses_its_name_is_taken_out_until_it_is_back);
+    tcase_add_test(t, another_store_in_its_place_does_not_come_into_service);
+    tcase_add_test(t, a_file_that_is_cut_stays_out_of_service);
+    tcase_add_test(t, blocks_that_are_wrong_count_for_their_path);
     tcase_add_test(t, a_journal_that_loses_its_name_takes_no_promise);
     suite_add_tcase(s, t);
     return check_run(s);
