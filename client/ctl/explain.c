@@ -96,7 +96,8 @@ static void add_row(struct explain *e, const char *key, const struct kvc_explana
         return;
     }
     char where[80], size[UNITS_TEXT_BYTES], age[UNITS_TEXT_BYTES];
-    snprintf(where, sizeof(where), "%s", ctl_tier_names(x->tiers));
+    snprintf(where, sizeof(where), "%s%s", ctl_tier_names(x->tiers),
+             x->reason == KVC_MISS_NOT_LOADED ? ", out of service" : "");
     if (x->tiers & KVC_TIER_HOST)
         snprintf(where, sizeof(where), "%s chunk %u at %llu", ctl_tier_names(x->tiers), x->chunk,
                  (unsigned long long)x->off);
