@@ -149,14 +149,14 @@ static bool is_first_on(const struct nvme_paths *p, uint32_t i)
     return true;
 }
 
-/* What a journal that is to be made there takes of that file system. */
+/* What a journal that is to be made there, and names.db beside it, take of that file system. */
 static uint64_t journal_on(const struct nvme_paths *p, uint32_t i)
 {
     char dir[NVME_PATH_FILE_BYTES];
     struct stat st, on;
     dir_of(p->journal, dir);
     const bool is_new = stat(p->journal, &st) < 0 && stat(dir, &st) == 0;
-    return is_new && stat(p->path[i].given, &on) == 0 && on.st_dev == st.st_dev ? META_MAP_BYTES
+    return is_new && stat(p->path[i].given, &on) == 0 && on.st_dev == st.st_dev ? 2 * META_MAP_BYTES
                                                                                 : 0;
 }
 

@@ -301,6 +301,24 @@ START_TEST(a_start_without_room_for_names)
 }
 END_TEST
 
+/* Nine tenths of what is free went to the store, and the rest to its journal. */
+START_TEST(the_default_limit_leaves_room_for_names)
+{
+    struct world_session s;
+    if (!mount_of("400m")) {
+        printf("SKIP: a small file system; only root can mount one\n");
+        return;
+    }
+    place_set(&place, "nvme.limit=auto");
+    start(NULL);
+    ck_assert_int_eq(world_open(&world, WORLD_STAGING, &s), 0);
+    ck_assert_uint_eq(rig_stat(s.k, "core.names_error"), 0);
+    world_close(&s);
+    rig_stop(&place.rig);
+    ck_assert_int_eq(umount2(place.store[0], MNT_DETACH), 0);
+}
+END_TEST
+
 /* The store's file is cut off below the daemon. */
 START_TEST(a_store_that_loses_its_end)
 {
@@ -439,6 +457,7 @@ static Suite *suite(void)
     tcase_add_checked_fixture(cut, setup, teardown);
     tcase_set_timeout(cut, 580);
     tcase_add_test(cut, a_start_without_room_for_names);
+    tcase_add_test(cut, the_default_limit_leaves_room_for_names);
     tcase_add_test(cut, a_store_that_loses_its_end);
     tcase_add_test(cut, a_store_whose_bytes_go_bad);
     tcase_add_test(cut, a_journal_that_loses_its_end);
