@@ -91,7 +91,7 @@ uint64_t nvme_footprint(const struct nvme_config *config)
         (uint64_t)n->segs * sizeof(struct nvme_seg) +
         WRITES * (sizeof(struct nvme_write) + NVME_HEAD_PAGES * (uint64_t)NVME_PAGE) +
         READS * sizeof(struct nvme_read) + NVME_VERIFIES * NVME_VERIFY_BYTES + movers +
-        NVME_KEEPS_MAX * sizeof(struct nvme_keep) + NVME_ZERO_BYTES +
+        NVME_KEEPS_MAX * sizeof(struct nvme_keep) + NVME_ZERO_BYTES + NVME_DEADS * NVME_PAGE +
         n->paths * 2 * (uint64_t)NVME_PAGE;
     free(n);
     return bytes;
@@ -130,6 +130,10 @@ static bool alloc_io(struct nvme *n)
     for (unsigned i = 0; i < NVME_VERIFIES; i++) {
         n->verify[i].buf = nvme__buffer(NVME_VERIFY_BYTES / NVME_PAGE);
         good = good && n->verify[i].buf != NULL;
+    }
+    for (unsigned i = 0; i < NVME_DEADS; i++) {
+        n->dead[i].page = nvme__buffer(1);
+        good = good && n->dead[i].page != NULL;
     }
     for (unsigned i = 0; i < NVME_MOVERS; i++) {
         n->mover[i].n = n;
@@ -177,6 +181,8 @@ void nvme_destroy(struct nvme **nvme)
         free(n->write[i].head);
     for (unsigned i = 0; i < NVME_VERIFIES; i++)
         free(n->verify[i].buf);
+    for (unsigned i = 0; i < NVME_DEADS; i++)
+        free(n->dead[i].page);
     for (unsigned i = 0; i < NVME_MOVERS; i++) {
         free(n->mover[i].head);
         free(n->mover[i].buf);

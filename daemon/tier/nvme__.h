@@ -74,6 +74,20 @@ static inline uint32_t nvme__table_pages(uint32_t items)
 /* Items first, then this: it zeroes what is behind the last one and sums it all up. */
 void nvme__table_seal(uint8_t *table, struct nvme_head *head);
 void nvme__item_encode(uint8_t *table, uint32_t i, const struct nvme_item *item);
+/* Behind the items of a table, under a checksum of its own, which of them are dead: in the last
+ * sector of its last page, so that it is written whole or not at all. Zeros: none is. */
+#define NVME_DEAD_BYTES 512u
+static inline bool nvme__dead_fits(uint32_t items)
+{
+    return nvme__table_pages(items) * NVME_PAGE - NVME_HEAD_BYTES - items * NVME_ITEM_BYTES >=
+           NVME_DEAD_BYTES;
+}
+struct nvme_value;
+/* Into the last page of the table of an extent of v, of the store `uuid`. */
+void nvme__dead_encode(uint8_t *last_page, const uint8_t uuid[16], const struct nvme_value *v);
+/* Adds those that the table says are dead, for head_decode() has accepted it. */
+void nvme__dead_decode(const uint8_t *table, const struct nvme_head *h,
+                       uint8_t dead[NVME_MAP_BYTES]);
 /* -ENOENT: no table, -ENOBUFS: it is longer than `bytes`, -EUCLEAN: damaged. */
 KVC_WARN_UNUSED int nvme__head_decode(const uint8_t *table, uint64_t bytes,
                                       struct nvme_head *ret_head);
@@ -150,7 +164,8 @@ enum {
     NVME_X_DIRTY = 2,
     NVME_X_LISTED = 4,
     NVME_X_UNREAD = 8,
-    NVME_X_DROPPED = 16
+    NVME_X_DROPPED = 16,
+    NVME_X_BURIED = 32 /* its table says that all of it is dead */
 };
 struct nvme_extent {
     struct hash128 sum;
@@ -242,10 +257,11 @@ struct nvme_path {
     struct nvme_ops durable;           /* PUTs that wait for sync and journal */
     struct nvme_io sync;
     bool sync_busy;
-    uint64_t sync_due_ns;   /* UINT64_MAX: nothing to sync */
-    uint64_t written_pages; /* since a sync was last begun */
-    uint64_t settled;       /* what the journal has under NVME_KEY_SETTLED */
-    bool hold_settled;      /* it stays: what is behind it could not be read at start */
+    uint64_t sync_due_ns;                           /* UINT64_MAX: nothing to sync */
+    uint64_t dead_wrote, dead_syncing, dead_synced; /* tables that say who died; of them, synced */
+    uint64_t written_pages;                         /* since a sync was last begun */
+    uint64_t settled;  /* what the journal has under NVME_KEY_SETTLED */
+    bool hold_settled; /* it stays: what is behind it could not be read at start */
     /* superblock */
     uint64_t super_seq;
     enum nvme_super_phase super_phase;
@@ -323,6 +339,16 @@ struct nvme_keep {
     struct tier_loc to;
 };
 
+/* Before a commit, tables of its extents are told who died (nvme_dead.c). */
+#define NVME_DEADS 32u
+struct nvme_dead {
+    struct nvme_io io;
+    struct iovec iov;
+    uint8_t *page;
+    uint32_t extent, seg; /* extent: NONE when the commit did not wait for it */
+    bool busy;
+};
+
 #define NVME_COMMIT_MAX  1024u
 #define NVME_COMMIT_KEPT 2u /* of them, for the budget and what is settled */
 struct nvme_commit {
@@ -330,19 +356,24 @@ struct nvme_commit {
     bool busy;
     struct nvme_extents extents; /* whose first commit this is */
     uint64_t dirty;              /* what `dirty_out` is when it is done */
-    uint32_t deleted;            /* extents, chained by next */
+    bool telling;                /* tables are told first */
+    uint32_t told, tell_n;       /* of `tell`: begun; there are */
+    uint32_t tell[NVME_COMMIT_MAX];
+    uint32_t deleted; /* extents, chained by next */
     struct journal_change change[NVME_COMMIT_MAX];
     uint8_t value[NVME_COMMIT_MAX][NVME_VALUE_BYTES];
 };
 
 /* What was freed is to stay away (nvme_settle.c). */
-enum nvme_settle_phase { NVME_ST_IDLE, NVME_ST_OPEN, NVME_ST_TOLD };
+enum nvme_settle_phase { NVME_ST_IDLE, NVME_ST_OPEN, NVME_ST_TOLD, NVME_ST_SYNC };
 struct nvme_settle {
     struct nvme_ops next, now; /* tier_ops.settle: of the next round, and of this one */
     enum nvme_settle_phase phase;
     uint64_t seq;      /* OPEN: extents up to this one are to be in the journal, or lost */
     uint64_t dirty;    /* TOLD: so many are to have been in a commit since they were dirty */
     uint32_t deleting; /* TOLD: segments that are to be out of the journal */
+    uint64_t dead[DISK_PATHS_MAX]; /* SYNC: so many tables of each path are to be synced */
+    bool untold; /* something died in an extent that is left as it is for the next start */
 };
 
 struct nvme_budget {
@@ -404,6 +435,7 @@ struct nvme {
     struct nvme_keep *keep;
     uint32_t keep_head, keeps;
     struct nvme_commit commit;
+    struct nvme_dead dead[NVME_DEADS];
     struct nvme_settle settle;
     uint64_t dirty_in, dirty_out; /* extents that came on the list; that a commit has told of */
     struct nvme_budget budget;
@@ -558,6 +590,16 @@ static inline uint32_t nvme__dead_of(const struct nvme_extent *x)
 void nvme__journal_failed(struct nvme *n, int error);
 uint64_t nvme__sync_next(const struct nvme *n);
 bool nvme__sync_idle(const struct nvme *n);
+/* Segments that the journal has left, and nobody reads, are free. */
+void nvme__segs_deleted(struct nvme *n);
+/* What the journal is told of the extent. */
+void nvme__value(const struct nvme *n, uint32_t extent, struct nvme_value *ret_value);
+/* nvme_dead.c */
+/* The extent is one whose table the next commit waits for. */
+void nvme__dead_add(struct nvme *n, uint32_t extent);
+bool nvme__dead_busy(const struct nvme *n);
+/* Begins what can be; true: all has ended. */
+bool nvme__dead_run(struct nvme *n);
 /* nvme_settle.c */
 void nvme__settle(struct tier *t, struct tier_op *op);
 void nvme__settle_run(struct nvme *n);

@@ -161,7 +161,8 @@ struct walk {
     uint64_t gen;    /* the newest in it so far; what is older is no more */
 };
 
-static bool take_table(struct check *k, struct walk *w, uint32_t page, const struct nvme_head *h)
+static bool take_table(struct check *k, struct walk *w, uint32_t page, const uint8_t *table,
+                       const struct nvme_head *h)
 {
     const struct nvme_super *s = &k->super[w->path];
     if (memcmp(h->uuid, s->uuid, sizeof(h->uuid)) != 0 || h->path != w->path || h->seg != w->seg ||
@@ -170,9 +171,10 @@ static bool take_table(struct check *k, struct walk *w, uint32_t page, const str
     if (h->gen != w->gen)
         k->n = w->before;
     w->gen = h->gen;
-    const struct extent x = {.path = w->path,
-                             .page = NVME_HEADER_PAGES + (uint64_t)w->seg * s->seg_pages + page,
-                             .value = nvme__value_of(h)};
+    struct extent x = {.path = w->path,
+                       .page = NVME_HEADER_PAGES + (uint64_t)w->seg * s->seg_pages + page,
+                       .value = nvme__value_of(h)};
+    nvme__dead_decode(table, h, x.value.dead);
     const int r = take_extent(k, &x);
     k->error = r < 0 ? r : k->error;
     return true;
@@ -184,11 +186,11 @@ static uint32_t take_tables(struct check *k, struct walk *w, uint32_t page, uint
     uint32_t at = 0;
     while (at < pages) {
         struct nvme_head h;
-        const int r = nvme__head_decode(k->piece + (size_t)at * NVME_PAGE,
-                                        (uint64_t)(pages - at) * NVME_PAGE, &h);
+        const uint8_t *table = k->piece + (size_t)at * NVME_PAGE;
+        const int r = nvme__head_decode(table, (uint64_t)(pages - at) * NVME_PAGE, &h);
         if (r == -ENOBUFS && at != 0)
             return at;
-        at += r == 0 && take_table(k, w, page + at, &h) ? h.pages : 1;
+        at += r == 0 && take_table(k, w, page + at, table, &h) ? h.pages : 1;
     }
     return at;
 }
@@ -233,6 +235,7 @@ static uint32_t take_forward(struct check *k, struct extent *x, uint64_t first, 
             return 0;
         *x = (struct extent){
             .path = x->path, .page = first + at, .forward = true, .value = nvme__value_of(&h)};
+        nvme__dead_decode(k->piece + (size_t)at * NVME_PAGE, &h, x->value.dead);
         k->error = take_extent(k, x);
         if (k->error < 0)
             return 0;

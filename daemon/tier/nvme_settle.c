@@ -8,7 +8,9 @@
  *   - OPEN: extents that the journal does not name yet are synced and committed, for recovery finds
  *     promises behind what the journal names, with blocks of them that were freed since;
  *   - TOLD: extents with blocks that were freed are in a commit, and segments without any are out
- *     of the journal.
+ *     of the journal;
+ *   - SYNC: the tables that were told of these deaths (nvme_dead.c) are synced, for who has lost
+ *     the journal.
  *
  * A path that is out does not delay it: what the journal names of it is told as ever. What it has
  * not synced, with dead blocks in it, is lost: nobody was promised any of that.
@@ -83,6 +85,15 @@ static void begin_told(struct nvme *n)
     }
 }
 
+/* Tables of a path that is out are not told, or not synced: the journal is. */
+static bool are_synced(const struct nvme *n)
+{
+    for (uint32_t i = 0; i < n->paths; i++)
+        if (nvme__path_up(&n->path[i]) && n->path[i].dead_synced < n->settle.dead[i])
+            return false;
+    return true;
+}
+
 void nvme__settle_run(struct nvme *n)
 {
     struct nvme_settle *st = &n->settle;
@@ -104,6 +115,11 @@ void nvme__settle_run(struct nvme *n)
         if (!n->commit.busy && !n->tell_settled && open_seq(n) > st->seq)
             begin_told(n);
     }
-    if (st->phase == NVME_ST_TOLD && n->dirty_out >= st->dirty && st->deleting == 0)
-        end_round(n, 0);
+    if (st->phase == NVME_ST_TOLD && n->dirty_out >= st->dirty && st->deleting == 0) {
+        st->phase = NVME_ST_SYNC;
+        for (uint32_t i = 0; i < n->paths; i++)
+            st->dead[i] = n->path[i].dead_wrote;
+    }
+    if (st->phase == NVME_ST_SYNC && are_synced(n))
+        end_round(n, st->untold ? -EIO : 0);
 }

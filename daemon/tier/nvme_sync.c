@@ -166,6 +166,7 @@ static void on_synced(struct nvme_io *io)
     p->sync_busy = false;
     if (io->op.result < 0)
         return; /* health has seen to it */
+    p->dead_synced = p->dead_syncing;
     p->syncing_seq = UINT64_MAX;
     while ((extent = nvme__extents_pop(n, &p->syncing)) != NVME_NONE) {
         struct nvme_extent *x = &n->extent[extent];
@@ -181,13 +182,15 @@ static void on_synced(struct nvme_io *io)
 static void sync_path(struct nvme *n, struct nvme_path *p)
 {
     uint32_t extent;
-    if (p->sync_busy || !nvme__path_up(p) || p->written.n == 0)
+    const bool tables = nvme__settling(n) && p->dead_synced < p->dead_wrote;
+    if (p->sync_busy || !nvme__path_up(p) || (p->written.n == 0 && !tables))
         return;
     if (p->durable.n == 0 && p->sync_due_ns > n->now_ns && !n->flushing && !nvme__settling(n))
         return;
     p->sync_busy = true;
     p->sync_due_ns = UINT64_MAX;
     p->written_pages = 0;
+    p->dead_syncing = p->dead_wrote;
     p->syncing_seq = p->written_seq;
     p->written_seq = UINT64_MAX;
     while ((extent = nvme__extents_pop(n, &p->written)) != NVME_NONE) {
@@ -210,7 +213,7 @@ static uint64_t key_of(const struct nvme *n, const struct nvme_extent *x)
 }
 
 /* Dead is what nobody holds; namespaces are not, as long as the segment lives. */
-static void value_of(const struct nvme *n, uint32_t extent, struct nvme_value *ret)
+void nvme__value(const struct nvme *n, uint32_t extent, struct nvme_value *ret)
 {
     const struct nvme_extent *x = &n->extent[extent];
     *ret = (struct nvme_value){.flags = (x->flags & NVME_X_DURABLE) != 0 ? NVME_T_DURABLE : 0,
@@ -235,7 +238,7 @@ static void change_put(struct nvme *n, uint32_t extent)
     struct nvme_extent *x = &n->extent[extent];
     struct nvme_value v;
     const uint32_t i = k->commit.n++;
-    value_of(n, extent, &v);
+    nvme__value(n, extent, &v);
     x->flags &= (uint8_t)~NVME_X_DIRTY;
     k->change[i] = (struct journal_change){
         .key = key_of(n, x), .value = k->value[i], .bytes = nvme__value_encode(&v, k->value[i])};
@@ -249,6 +252,8 @@ static void gather_new(struct nvme *n)
            (extent = nvme__extents_pop(n, &n->synced)) != NVME_NONE) {
         n->extent[extent].state = NVME_X_COMMITTING;
         change_put(n, extent);
+        if (nvme__dead_of(&n->extent[extent]) != 0)
+            nvme__dead_add(n, extent);
         nvme__extents_push(n, &n->commit.extents, extent);
     }
 }
@@ -261,8 +266,10 @@ static void gather_dirty(struct nvme *n)
         struct nvme_extent *x = &n->extent[extent];
         x->flags &= (uint8_t)~NVME_X_LISTED;
         if ((x->flags & (NVME_X_DIRTY | NVME_X_UNREAD)) == NVME_X_DIRTY &&
-            n->seg[x->seg].state != NVME_S_DELETING)
+            n->seg[x->seg].state != NVME_S_DELETING) {
             change_put(n, extent);
+            nvme__dead_add(n, extent);
+        }
     }
 }
 
@@ -280,6 +287,8 @@ static void gather_deleted(struct nvme *n)
             s->extents = n->extent[extent].seg_next;
             k->change[k->commit.n++] =
                 (struct journal_change){.key = key_of(n, &n->extent[extent])};
+            if ((n->extent[extent].flags & NVME_X_BURIED) == 0)
+                nvme__dead_add(n, extent);
             n->extent[extent].next = k->deleted;
             k->deleted = extent;
             s->pending++; /* until the commit is done */
@@ -320,10 +329,15 @@ static void finish_deleted(struct nvme *n)
         n->seg[n->extent[extent].seg].pending--;
         nvme__extent_free(n, extent);
     }
+    nvme__segs_deleted(n);
+}
+
+void nvme__segs_deleted(struct nvme *n)
+{
     for (uint32_t *at = &n->delete_head; *at != NVME_NONE;) {
         const uint32_t seg = *at;
         struct nvme_seg *s = &n->seg[seg];
-        if (s->extents != NVME_NONE || s->pending != 0) {
+        if (s->extents != NVME_NONE || s->pending != 0 || s->readers != 0) {
             at = &s->next;
             continue;
         }
@@ -395,11 +409,22 @@ static bool commit_wanted(const struct nvme *n)
     return due && (has_news(n) || n->budget.changed);
 }
 
+/* When the tables know of who died: so the journal is never ahead of them. */
+static void commit_go(struct nvme *n)
+{
+    struct nvme_commit *k = &n->commit;
+    if (!k->telling || !nvme__dead_run(n))
+        return;
+    k->telling = false;
+    n->journal->ops->commit(n->journal, &k->commit);
+}
+
 static void commit_start(struct nvme *n)
 {
     struct nvme_commit *k = &n->commit;
     k->commit = (struct journal_commit){.change = k->change, .done = on_committed, .owner = n};
     k->deleted = NVME_NONE;
+    k->tell_n = k->told = 0;
     n->commit_due_ns = UINT64_MAX;
     gather_new(n);
     gather_dirty(n);
@@ -419,8 +444,8 @@ static void commit_start(struct nvme *n)
         n->dirty_out = k->dirty;
         return;
     }
-    k->busy = true;
-    n->journal->ops->commit(n->journal, &k->commit);
+    k->busy = k->telling = true;
+    commit_go(n);
 }
 
 void nvme__sync_run(struct nvme *n)
@@ -430,6 +455,7 @@ void nvme__sync_run(struct nvme *n)
             nvme__durable_settle(n, &n->path[i], n->journal_error != 0 ? -EIO : 0);
         sync_path(n, &n->path[i]);
     }
+    commit_go(n);
     nvme__settle_run(n);
     if (commit_wanted(n))
         commit_start(n);
@@ -458,7 +484,7 @@ bool nvme__sync_idle(const struct nvme *n)
             (p->written.n != 0 && nvme__path_up(p)))
             return false;
     }
-    if (n->commit.busy)
+    if (n->commit.busy || nvme__dead_busy(n))
         return false;
     return n->journal_error != 0 || !has_news(n);
 }

@@ -5,6 +5,7 @@
 
 #define SUPER_MAGIC UINT64_C(0x6b76637375706231)
 #define TABLE_MAGIC UINT64_C(0x6b76637461626c31)
+#define DEAD_MAGIC  UINT64_C(0x3144414544564b4e) /* "NKVDEAD1" */
 #define VALUE_KIND  1u
 #define VALUE_HEAD  48u
 
@@ -204,6 +205,52 @@ void nvme__item_decode(const uint8_t *table, uint32_t i, struct nvme_item *ret)
     ret->flags = cursor_u8(&c);
     ret->level = cursor_u8(&c);
     MUST(cursor_ok(&c));
+}
+
+/* ---- who died ---- */
+
+static uint8_t *dead_sector(uint8_t *last_page)
+{
+    return last_page + NVME_PAGE - NVME_DEAD_BYTES;
+}
+
+void nvme__dead_encode(uint8_t *last_page, const uint8_t uuid[16], const struct nvme_value *v)
+{
+    struct wcursor w;
+    uint8_t *at = dead_sector(last_page);
+    memset(at, 0, NVME_DEAD_BYTES);
+    wcursor_init(&w, at, NVME_DEAD_BYTES);
+    wcursor_put_u64le(&w, DEAD_MAGIC);
+    wcursor_put(&w, uuid, 16);
+    wcursor_put_u64le(&w, v->gen);
+    wcursor_put_u64le(&w, v->seq);
+    wcursor_put_u32le(&w, v->items);
+    wcursor_put(&w, v->dead, sizeof(v->dead));
+    const struct hash128 sum = hash_sum(at, wcursor_len(&w));
+    wcursor_put(&w, sum.b, sizeof(sum.b));
+    MUST(wcursor_ok(&w));
+}
+
+void nvme__dead_decode(const uint8_t *table, const struct nvme_head *h,
+                       uint8_t dead[NVME_MAP_BYTES])
+{
+    struct cursor c;
+    if (!nvme__dead_fits(h->items))
+        return;
+    const uint8_t *at = table + (size_t)nvme__table_pages(h->items) * NVME_PAGE - NVME_DEAD_BYTES;
+    cursor_init(&c, at, NVME_DEAD_BYTES);
+    const bool magic = cursor_u64le(&c) == DEAD_MAGIC;
+    const uint8_t *uuid = cursor_take(&c, 16);
+    const bool same =
+        cursor_u64le(&c) == h->gen && cursor_u64le(&c) == h->seq && cursor_u32le(&c) == h->items;
+    const uint8_t *map = cursor_take(&c, NVME_MAP_BYTES);
+    const struct hash128 sum = hash_sum(at, (size_t)(map + NVME_MAP_BYTES - at));
+    const uint8_t *is = cursor_take(&c, sizeof(sum.b));
+    MUST(cursor_ok(&c));
+    if (!magic || !same || memcmp(uuid, h->uuid, 16) != 0 || memcmp(is, sum.b, sizeof(sum.b)) != 0)
+        return;
+    for (uint32_t i = 0; i < NVME_MAP_BYTES; i++)
+        dead[i] |= map[i];
 }
 
 bool nvme__item_ok(const struct nvme_head *h, const struct nvme_item *it)

@@ -99,6 +99,7 @@ static void plan(struct nvme *n, const struct nvme_open *o, enum nvme_class whic
 {
     const uint32_t room = MIN(n->seg_pages - n->seg[o->seg].used_pages, NVME_EXTENT_MAX);
     const uint32_t most = (uint32_t)(n->c.extent_bytes / NVME_PAGE);
+    struct plan fits = {0}; /* behind the items there is room for who dies of them */
     *pl = (struct plan){0};
     for (const struct tier_op *op = n->put[which].head; op != NULL; op = op->next) {
         const uint32_t pages = nvme__pages(op->bytes), before = pl->prints;
@@ -115,7 +116,11 @@ static void plan(struct nvme *n, const struct nvme_open *o, enum nvme_class whic
         }
         pl->items++;
         pl->payload_pages += pages;
+        if (nvme__dead_fits(pl->items + pl->prints))
+            fits = *pl;
     }
+    if (fits.items != 0)
+        *pl = fits;
 }
 
 static void item_of(const struct tier_op *op, uint32_t page, struct nvme_item *ret)

@@ -3,7 +3,8 @@
  * crash: a daemon under mixed load is killed at random moments, again and again, on one store.
  *
  *   crash [--rounds N] [--seed S] [--run-ms MS] [--durable-share P] [--paths N] [--host-only]
- *         [--hbm] [--persist] [--power] [--throttle [BYTES_PER_S]] [--json]
+ *         [--hbm] [--persist] [--power] [--lose-journal]
+ *         [--throttle [BYTES_PER_S]] [--json]
  *
  * README.md says what is stored, what is promised and what is checked.
  */
@@ -31,7 +32,7 @@ static struct {
     unsigned rounds, run_ms, paths;
     uint64_t seed, throttle;
     double durable_share;
-    bool persist, json, hbm, power;
+    bool persist, json, hbm, power, lose_journal;
     enum world_spoil spoil;
 } options = {.rounds = 20, .paths = 2, .durable_share = 0.25};
 
@@ -43,7 +44,7 @@ static uint64_t seed;
 static struct {
     uint64_t rounds, kills, early_kills, stops, outlived, checks, chains_empty;
     uint64_t wrong_bytes, durable_lost, accounting_errors, returned;
-    uint64_t blocks, promised, removals, removed_back;
+    uint64_t blocks, promised, removals, removed_back, journals_lost;
 } total;
 
 static uint64_t dice(uint64_t n)
@@ -103,6 +104,13 @@ static void after_end(void)
 {
     if (options.power)
         power_cut(&power, &seed);
+    if (!options.lose_journal)
+        return;
+    char path[160];
+    snprintf(path, sizeof path, "%s/journal/env/data.mdb", place.store[0]);
+    const bool was_there = unlink(path) == 0;
+    ck_assert(was_there || errno == ENOENT); /* it may not have come so far */
+    total.journals_lost += was_there;
 }
 
 static void start(void)
@@ -238,7 +246,7 @@ static void spoil_store(void)
  * be on their way. */
 static void check_store(void)
 {
-    if (options.paths == 0 || dice(2) != 0)
+    if (options.paths == 0 || options.lose_journal || dice(2) != 0)
         return;
     if (world.spoil == SPOIL_STORE)
         spoil_store();
@@ -302,6 +310,8 @@ static int verdict(void)
     metric("promises_checked", total.promised);
     metric("removals_checked", total.removals);
     metric("outlived", total.outlived);
+    if (options.lose_journal)
+        metric("journals_lost", total.journals_lost);
     if (options.power) {
         metric("writes", power.writes);
         metric("writes_unsynced", power.unsynced);
@@ -319,6 +329,10 @@ static int verdict(void)
         fprintf(stderr, "nothing was stored, or nothing read: nothing was tested\n");
     if (options.hbm && (n->page_blocks == 0 || n->near_blocks == 0)) {
         fprintf(stderr, "no block was in pages, or none on the device: that was not tested\n");
+        worked = false;
+    }
+    if (options.lose_journal && total.journals_lost == 0) {
+        fprintf(stderr, "no journal was lost: that was not tested\n");
         worked = false;
     }
     if (options.power && total.rounds > 3 && power.undone + power.torn == 0) {
@@ -365,7 +379,7 @@ static int run(const char *role, uint64_t arg)
     return rc;
 }
 
-enum { OPT_HOST_ONLY = 256, OPT_HBM, OPT_POWER, OPT_SPOIL };
+enum { OPT_HOST_ONLY = 256, OPT_HBM, OPT_POWER, OPT_LOSE, OPT_SPOIL };
 
 static const struct option long_options[] = {{"rounds", required_argument, NULL, 'r'},
                                              {"seed", required_argument, NULL, 's'},
@@ -376,6 +390,7 @@ static const struct option long_options[] = {{"rounds", required_argument, NULL,
                                              {"hbm", no_argument, NULL, OPT_HBM},
                                              {"persist", no_argument, NULL, 'P'},
                                              {"power", no_argument, NULL, OPT_POWER},
+                                             {"lose-journal", no_argument, NULL, OPT_LOSE},
                                              {"throttle", optional_argument, NULL, 't'},
                                              {"spoil", required_argument, NULL, OPT_SPOIL},
                                              {"json", no_argument, NULL, 'j'},
@@ -384,7 +399,8 @@ static const struct option long_options[] = {{"rounds", required_argument, NULL,
 
 static const char usage[] =
     "usage: crash [--rounds N] [--seed S] [--run-ms MS] [--durable-share 0..1] [--paths 1..4]\n"
-    "             [--host-only] [--hbm] [--persist] [--power] [--throttle[=BYTES_PER_S]] [--json]\n"
+    "             [--host-only] [--hbm] [--persist] [--power] [--lose-journal]\n"
+    "             [--throttle[=BYTES_PER_S]] [--json]\n"
     "             [--spoil bytes|durable|old|removed|count|store]\n"
     "\n"
     "  --rounds N         kills (default 20)\n"
@@ -397,6 +413,7 @@ static const char usage[] =
     "  --hbm              a device: workers store out of pages, load into pages and read in place\n"
     "  --persist          host memory outlives the daemon, in a directory of /dev/shm\n"
     "  --power            what was written and not synced is lost or torn, each time\n"
+    "  --lose-journal     it is gone after each end: all is found by the tables\n"
     "  --throttle         the disk takes 32 MiB/s (or so much), so that writes outlive the daemon\n"
     "  --json             figures as one object per line on stdout\n"
     "  --spoil KIND       makes a check see what is not so: the run must fail\n";
@@ -452,6 +469,9 @@ static bool take(int c)
         return true;
     case OPT_POWER:
         options.power = true;
+        return true;
+    case OPT_LOSE:
+        options.lose_journal = true;
         return true;
     case 'P':
         options.persist = true;

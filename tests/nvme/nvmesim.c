@@ -208,10 +208,13 @@ static void on_settled(struct tier_op *op)
     struct settling *x = CONTAINER_OF(op, struct settling, op);
     struct sim *s = x->s;
     settlings--;
-    if (op->status != 0 && !s->faults && !s->dying)
+    if (op->status != 0 && !s->faults && !s->bad && !s->dying)
         sim_fail(s, "what was freed could not be settled: %s", err_name(op->status));
     for (uint32_t id = 1; id < SIM_IDS && op->status == 0 && !s->dying; id++)
         s->thing[id].dead = MAX(s->thing[id].dead, x->dead[id]);
+    for (uint32_t id = 1; id < SIM_IDS && op->status == 0 && !s->dying && !s->faults; id++)
+        for (uint32_t v = s->thing[id].born + 1; v <= x->dead[id]; v++)
+            s->thing[id].settled[v % SIM_VERSIONS] = true;
     s->totals->settled += op->status == 0 && !s->dying;
     free(x);
 }

@@ -21,7 +21,9 @@ struct sim_thing {
     bool whole;        /* where it is are its bytes, also when it was found by its table */
     uint32_t versions; /* ever put */
     uint32_t dead;     /* versions up to this one are dead for certain */
-    uint32_t gone;     /* of them, those of another store */
+    uint32_t born;     /* versions up to this one are of earlier lives */
+    bool settled[SIM_VERSIONS]; /* dead for certain, with or without a journal */
+    uint32_t gone;              /* of them, those of another store */
     struct {
         struct hash128 sum;
         uint32_t bytes;

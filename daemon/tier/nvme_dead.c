@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Tables learn who died. Behind a table's items, in a sector of its own, stands which of them are
+ * dead; a rebuild without a journal reads it with the table. It is written before the commit that
+ * tells the journal the same, so what the journal knows the tables know: the page is read, the
+ * sector in it changed, and the page written again where it was. All its other sectors are written
+ * as they are, so a torn write harms nothing.
+ *
+ * A path that is out keeps its tables as they were, and no commit waits for it. I/O of such a path
+ * may still be on its way: until it has ended its segment is not used again.
+ */
+#include "nvme__.h"
+
+void nvme__dead_add(struct nvme *n, uint32_t extent)
+{
+    struct nvme_commit *k = &n->commit;
+    if (nvme__dead_fits(n->extent[extent].items))
+        k->tell[k->tell_n++] = extent;
+}
+
+static void end(struct nvme *n, struct nvme_dead *d, bool good)
+{
+    struct nvme_path *p = &n->path[n->seg[d->seg].path];
+    p->dead_wrote += good;
+    if (good && d->extent != NVME_NONE && n->extent[d->extent].live == 0)
+        n->extent[d->extent].flags |= NVME_X_BURIED;
+    d->busy = false;
+    if (--n->seg[d->seg].readers != 0)
+        return;
+    nvme__seg_look(n, d->seg);
+    if (n->seg[d->seg].state == NVME_S_DELETING)
+        nvme__segs_deleted(n);
+}
+
+static void on_written(struct nvme_io *io)
+{
+    end(io->n, CONTAINER_OF(io, struct nvme_dead, io), io->op.result >= 0);
+}
+
+static void on_read(struct nvme_io *io)
+{
+    struct nvme_dead *d = CONTAINER_OF(io, struct nvme_dead, io);
+    struct nvme *n = io->n;
+    struct nvme_path *p = &n->path[io->op.path];
+    struct nvme_value v;
+    if (io->op.result < 0 || d->extent == NVME_NONE || !nvme__path_up(p)) {
+        end(n, d, false);
+        return;
+    }
+    nvme__value(n, d->extent, &v);
+    nvme__dead_encode(d->page, n->uuid, &v);
+    n->m.bytes_written += NVME_PAGE;
+    nvme__issue(n, io, DISK_WRITE, p, &d->iov, 1, io->op.off / NVME_PAGE, NVME_PAGE, on_written);
+}
+
+static void begin(struct nvme *n, struct nvme_dead *d, uint32_t extent)
+{
+    const struct nvme_extent *x = &n->extent[extent];
+    d->busy = true;
+    d->extent = extent;
+    d->seg = x->seg;
+    n->seg[x->seg].readers++;
+    d->iov = (struct iovec){d->page, NVME_PAGE};
+    nvme__issue(n, &d->io, DISK_READ, &n->path[n->seg[x->seg].path], &d->iov, 1,
+                nvme__extent_page(n, x) + nvme__table_pages(x->items) - 1, NVME_PAGE, on_read);
+}
+
+bool nvme__dead_busy(const struct nvme *n)
+{
+    for (uint32_t i = 0; i < NVME_DEADS; i++)
+        if (n->dead[i].busy)
+            return true;
+    return false;
+}
+
+/* Those that have nothing to do with the commit at hand any more are nobody's to wait for. */
+static bool waits(struct nvme *n)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < NVME_DEADS; i++) {
+        struct nvme_dead *d = &n->dead[i];
+        if (!d->busy || d->extent == NVME_NONE)
+            continue;
+        if (nvme__path_up(&n->path[n->seg[d->seg].path]))
+            any = true;
+        else
+            d->extent = NVME_NONE;
+    }
+    return any;
+}
+
+/* Of an earlier commit something is still being written there, of when the path was out. */
+static bool is_late(const struct nvme *n, uint32_t seg)
+{
+    for (uint32_t i = 0; i < NVME_DEADS; i++)
+        if (n->dead[i].busy && n->dead[i].extent == NVME_NONE && n->dead[i].seg == seg)
+            return true;
+    return false;
+}
+
+bool nvme__dead_run(struct nvme *n)
+{
+    struct nvme_commit *k = &n->commit;
+    for (uint32_t i = 0; i < NVME_DEADS && k->told < k->tell_n;) {
+        const uint32_t extent = k->tell[k->told];
+        if (!nvme__path_up(&n->path[n->seg[n->extent[extent].seg].path])) {
+            k->told++;
+            continue;
+        }
+        if (is_late(n, n->extent[extent].seg))
+            return false;
+        if (!n->dead[i].busy) {
+            begin(n, &n->dead[i], extent);
+            k->told++;
+        }
+        i++;
+    }
+    return !waits(n) && k->told == k->tell_n;
+}
