@@ -182,6 +182,25 @@ static void amount(const struct kvc_evicted *done, char *text, size_t cap)
         snprintf(text + n, cap - n, ")");
 }
 
+static int on_path(void *ctx, const struct kvc_path *p)
+{
+    (void)ctx;
+    if (p->state == KVC_PATH_OUT)
+        fprintf(stderr,
+                "kvcachectl: path %s is out: what is there and was not seen since the daemon "
+                "started was not looked at; evict again when it is back\n",
+                p->name);
+    return 0;
+}
+
+/* Only administrators see paths: to others it says nothing. */
+static void warn_of_paths(const struct evict *e, struct ctl *ctl)
+{
+    struct kvc_writes writes;
+    if (!e->filter.dry_run)
+        (void)!kvc_paths(ctl->kvc, on_path, NULL, &writes);
+}
+
 /* ---- by name ---- */
 
 static void print_name(const struct evict *e, const struct kvc_evicted *done)
@@ -205,6 +224,7 @@ static int evict_name(const struct evict *e, struct ctl *ctl)
     rc = kvc_name_evict(ctl->kvc, e->kind, e->name, e->sub, e->filter.dry_run, &done);
     if (rc < 0)
         return ctl_fail(ctl, rc);
+    warn_of_paths(e, ctl);
     if (ctl->json) {
         json_t *o = evicted_json(e, &done);
         json_object_set_new(o, "kind", json_string(chain_kind_name(e->kind)));
@@ -235,6 +255,7 @@ static int evict_matching(const struct evict *e, struct ctl *ctl)
     const int rc = kvc_evict(ctl->kvc, &e->filter, &done);
     if (rc < 0)
         return ctl_fail(ctl, rc);
+    warn_of_paths(e, ctl);
     if (ctl->json)
         json_print(evicted_json(e, &done));
     else

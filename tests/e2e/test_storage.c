@@ -212,6 +212,31 @@ END_TEST
 
 /* ---- removals ---- */
 
+/* The journal is written this rarely when nobody waits for it. */
+static const char *const lazy[] = {paths, "nvme.limit=96MiB", "nvme.segment=4MiB", "nvme.sync=60s",
+                                   NULL};
+
+/* Another byte in the store where the block of that number of the chain lies. */
+static void damage(uint32_t chain, uint32_t block)
+{
+    static uint8_t want[BYTES], page[4096];
+    char file[128];
+    off_t at = 0;
+    snprintf(file, sizeof file, "%s/store/kvcache.store", rig.dir);
+    const int fd = open(file, O_RDWR | O_CLOEXEC);
+    ck_assert_int_ge(fd, 0);
+    rig_keys(ns, chain, BT, CHAIN, keys);
+    rig_fill(keys + block * KVC_KEY_BYTES, want, BYTES);
+    while (pread(fd, page, sizeof page, at) == (ssize_t)sizeof page &&
+           memcmp(page, want, sizeof page) != 0)
+        at += (off_t)sizeof page;
+    ck_assert_mem_eq(page, want, sizeof page);
+    page[77] ^= 1;
+    ck_assert_int_eq(pwrite(fd, page, sizeof page, at), sizeof page);
+    ck_assert_int_eq(fsync(fd), 0);
+    ck_assert_int_eq(close(fd), 0);
+}
+
 static uint64_t evicted(const struct kvc_evict_filter *filter)
 {
     struct kvc_evicted x = {0};
@@ -244,11 +269,27 @@ static void evict_name(void)
     ck_assert_uint_eq(x.blocks, CHAIN);
 }
 
-static void (*const removals[])(void) = {evict_model, evict_ns, evict_key, evict_old, evict_name};
+/* The first block of the chain is not what was stored, and all others build on it. */
+static void verify_damaged(void)
+{
+    struct kvc_verify v = {.tier = KVC_TIER_NVME, .bytes_max = 16 * MIB};
+    uint32_t corrupt = 0;
+    damage(1, 0);
+    kvc_close(&k); /* memory has it still */
+    rig_stop(&rig);
+    rig_restart(&rig, lazy);
+    open_session();
+    do {
+        struct kvc_verified done;
+        ck_assert_int_eq(kvc_verify_slice(k, &v, &done), 0);
+        corrupt += done.corrupt;
+        v.cursor = done.cursor;
+    } while (v.cursor != 0);
+    ck_assert_uint_eq(corrupt, 1);
+}
 
-/* The journal is written this rarely when nobody waits for it. */
-static const char *const lazy[] = {paths, "nvme.limit=96MiB", "nvme.segment=4MiB", "nvme.sync=60s",
-                                   NULL};
+static void (*const removals[])(void) = {evict_model, evict_ns,   evict_key,
+                                         evict_old,   evict_name, verify_damaged};
 
 START_TEST(what_was_evicted_stays_away_after_a_kill)
 {
@@ -467,27 +508,6 @@ static int on_explained(void *ctx, const struct kvc_explanation *x)
 {
     *(uint8_t *)ctx = x->tiers;
     return 0;
-}
-
-/* Another byte in the store where the block of that number of the chain lies. */
-static void damage(uint32_t chain, uint32_t block)
-{
-    static uint8_t want[BYTES], page[4096];
-    char file[128];
-    off_t at = 0;
-    snprintf(file, sizeof file, "%s/store/kvcache.store", rig.dir);
-    const int fd = open(file, O_RDWR | O_CLOEXEC);
-    ck_assert_int_ge(fd, 0);
-    rig_keys(ns, chain, BT, CHAIN, keys);
-    rig_fill(keys + block * KVC_KEY_BYTES, want, BYTES);
-    while (pread(fd, page, sizeof page, at) == (ssize_t)sizeof page &&
-           memcmp(page, want, sizeof page) != 0)
-        at += (off_t)sizeof page;
-    ck_assert_mem_eq(page, want, sizeof page);
-    page[77] ^= 1;
-    ck_assert_int_eq(pwrite(fd, page, sizeof page, at), sizeof page);
-    ck_assert_int_eq(fsync(fd), 0);
-    ck_assert_int_eq(close(fd), 0);
 }
 
 static uint64_t count_corrupt(void)
