@@ -15,6 +15,8 @@
 #define WAIT_NS UINT64_C(10000000000)
 /* Namespaces looked at in one turn. */
 #define PRINTS_PER_TURN 32u
+/* Between two looks at memory that was cut, for what was in use. */
+#define LOST_TURNS 64u
 
 /* ---- the service manager's descriptors ---- */
 
@@ -119,11 +121,30 @@ static uint64_t print_of(const struct config_principal *p)
     return print != 0 ? print : 1;
 }
 
+/* A process that may open its memory again for writing changes what others read, and no generation
+ * tells. */
+static void warn_of_writers(const struct config *cfg)
+{
+    for (unsigned i = 0; i < cfg->nprincipals; i++) {
+        const struct config_principal *p = &cfg->principals[i];
+        for (unsigned j = 0; j < p->nuids; j++) {
+            if (p->uids[j] != geteuid() && p->uids[j] != 0)
+                continue;
+            LOG_WARN("host.persist: memory that is kept cannot be sealed: workers of uid %u "
+                     "(principal %s), the daemon's own or root, can write into blocks that others "
+                     "read; run the daemon as a user that no worker has, or set host.persist to "
+                     "off",
+                     (unsigned)p->uids[j], p->name);
+        }
+    }
+}
+
 void node_warm_config(struct node_warm *w, const struct config *cfg, struct host_config *ret)
 {
     if (strcmp(cfg->host_persist, "off") == 0)
         return;
     w->on = true;
+    warn_of_writers(cfg);
     for (unsigned i = 0; i < cfg->nprincipals; i++)
         w->prints[i + 1] = print_of(&cfg->principals[i]);
     ret->arena.home.persist = cfg->host_persist[0] == '/' ? ARENA_PERSIST_DIR : ARENA_PERSIST_FDS;
@@ -158,12 +179,12 @@ static uint32_t on_block(void *ctx, const struct arena_found *found)
 void node_warm_recover(struct node_warm *w, struct host *host, struct core *core, core_who_fn *who,
                        void *ctx)
 {
-    if (!w->on)
-        return;
     const struct host_recovery how = {.ctx = w, .ns = on_ns, .block = on_block};
     struct arena_recovery report;
     w->core = core;
     w->host = host;
+    if (!w->on)
+        return;
     w->who = who;
     w->who_ctx = ctx;
     host_recover(host, &how, &report);
@@ -185,9 +206,34 @@ static void put(struct node_warm *w, uint64_t print)
     w->is_full |= err != 0;
 }
 
+static void on_lost(void *ctx, struct tier_loc loc, uint32_t owner)
+{
+    const struct node_warm *w = ctx;
+    (void)loc;
+    core_host_lost(w->core, owner);
+}
+
+static void lost_turn(struct node_warm *w)
+{
+    if (w->lost_pause > 0 && host_has_lost(w->host) != ARENA_LOSS_NEW) {
+        w->lost_pause--;
+        return;
+    }
+    const uint32_t n = host_lost(w->host, on_lost, w);
+    w->lost_pause = LOST_TURNS;
+    if (n > 0)
+        LOG_ERROR_RATELIMITED(4,
+                              "host memory: another process made %u chunks shorter, or their file "
+                              "system lost pages: what was in them is dropped. Only processes of "
+                              "uid %u and of root can do that: let workers have another uid",
+                              n, (unsigned)geteuid());
+}
+
 void node_warm_turn(struct node_warm *w)
 {
     uint64_t prints[PRINTS_PER_TURN];
+    if (w->core != NULL && host_has_lost(w->host) != ARENA_LOSS_NONE)
+        lost_turn(w);
     if (!w->on || w->core == NULL)
         return;
     if (!w->is_walking && core_ns_changes(w->core) == w->seen)

@@ -3,7 +3,7 @@
  * Host memory that outlives the daemon (host.persist): where its chunks are, what is found in them
  * at start, and the records of the namespaces that they belong to.
  *
- * Thread: control thread. Zeroed before the first use; without host.persist nothing happens here.
+ * Thread: control thread. Zeroed before the first use.
  */
 #ifndef KVC_NODE_WARM_H
 #define KVC_NODE_WARM_H
@@ -22,6 +22,7 @@ struct node_warm {
     uint64_t walking;                           /* of the one under way */
     uint32_t cursor;
     bool on, is_walking, is_full;
+    uint32_t lost_pause; /* turns until memory that was cut is looked at again */
     struct home_fd *fds; /* that waited with the service manager */
     uint32_t nfds, fds_cap;
 };
@@ -38,7 +39,8 @@ void node_warm_config(struct node_warm *w, const struct config *cfg, struct host
 /* What is there goes to the core; core_adopt_end() is the caller's. Locks on storage are held. */
 void node_warm_recover(struct node_warm *w, struct host *host, struct core *core, core_who_fn *who,
                        void *ctx);
-/* Once a turn: namespaces that came get their records beside the chunks. */
+/* Once a turn: namespaces that came get their records beside the chunks. Whether memory is kept or
+ * not: blocks in memory that another process cut are dropped. */
 void node_warm_turn(struct node_warm *w);
 
 #endif

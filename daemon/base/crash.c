@@ -11,6 +11,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "bus.h"
 #include "err.h"
 
 #define STACK_BYTES 65536u
@@ -147,6 +148,10 @@ static void on_fatal(int number, siginfo_t *info, void *context)
     (void)context;
     if (number == SIGBUS && info->si_code > 0 && survivor != NULL)
         siglongjmp(*survivor, 1);
+    if (number == SIGBUS && info->si_code > 0 && bus_is_mended(info->si_addr)) {
+        errno = saved;
+        return;
+    }
     while (i < ARRAY_LEN(fatal) - 1 && fatal[i].number != number)
         i++;
     if (atomic_compare_exchange_strong(&crashing, &none, self)) {

@@ -3,7 +3,7 @@
  * A fatal signal (SIGSEGV, SIGBUS, SIGILL, SIGFPE) says why before it ends the process: one line on
  * stderr with the signal, the address, the thread, and the file that is mapped there, if one is.
  * Only system calls that a signal handler may make; no allocation, no lock. Then the signal has the
- * effect that it would have had.
+ * effect that it would have had. A SIGBUS that a claim mends (bus.h) is not fatal.
  */
 #ifndef KVC_BASE_CRASH_H
 #define KVC_BASE_CRASH_H

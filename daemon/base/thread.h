@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * thread: starting a helper thread, behind the fault point `thread`. Signals are the control
- * thread's: a thread that is started here has all of them blocked.
+ * thread's: a thread that is started here has all of them blocked, but for those of crash.h.
  *
  * Threads: any.
  */

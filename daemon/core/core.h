@@ -883,6 +883,11 @@ KVC_WARN_UNUSED int core_verify_start(struct core *c, struct core_verify *v);
 /* Asks it to stop; done() still follows. */
 void core_verify_cancel(struct core *c, struct core_verify *v);
 
+/* The block's memory in host is no more, and what is there now is not what was stored. Its copy
+ * there goes, and the block if it has no other one; what is in use stays until it is told of again.
+ */
+void core_host_lost(struct core *c, uint32_t block_no);
+
 /* Where the bytes of blocks are; what has a copy in several is in each. */
 struct core_places {
     uint64_t host, disk, near; /* near: on devices */

@@ -61,6 +61,17 @@ static void drain_occupant(void *ctx, struct tier_loc loc, uint32_t owner)
     evict_tree(c, owner, &c->m.blocks_evicted);
 }
 
+void core_host_lost(struct core *c, uint32_t block_no)
+{
+    struct block *b = &c->blocks[block_no];
+    if (b->state != BLOCK_PRESENT || !(b->flags & BLOCK_F_HOST) || b->copies > 0 || b->moving > 0)
+        return;
+    if (!(b->flags & BLOCK_F_DISK))
+        verify_host_is_corrupt(c, b);
+    else if (!block_in_use(c, b) && b->host_pins == 0)
+        host_drop(c, b);
+}
+
 static struct tier_loc some_loc(struct core *c, const struct block *b)
 {
     if (!(b->flags & BLOCK_F_PARTS))

@@ -85,6 +85,10 @@ static int fill(struct arena *a)
             err = arena__chunk_make(a, i);
     if (err < 0)
         return err;
+    a->claim = (struct bus_claim){.fn = arena__lose, .ctx = a};
+    err = bus_claim(&a->claim);
+    if (err < 0)
+        return err;
     /* Only now: faulting in would hold the lock that mapping needs. */
     keeper_aim(a->keeper, a->sizes.prefault_bytes);
     return 0;
@@ -118,6 +122,7 @@ void arena_destroy(struct arena **arena)
         return;
     struct arena *a = *arena;
     keeper_destroy(&a->keeper);
+    bus_unclaim(&a->claim);
     if (a->tables != NULL) {
         for (uint32_t i = 0; i < a->sizes.chunks; i++)
             chunk_leave(&a->chunks[i].mem);
@@ -298,6 +303,12 @@ void arena_free(struct arena *a, struct tier_loc loc)
 }
 
 /* --- slots --- */
+
+bool arena_is_for(const struct arena *a, struct tier_loc loc, uint32_t bytes)
+{
+    uint32_t slot;
+    return arena__find(a, loc, &slot)->slot_pages == arena__slot_pages(bytes);
+}
 
 uint32_t arena_place(const struct arena *a, struct tier_loc loc)
 {

@@ -128,6 +128,8 @@ uint32_t arena_slot_bytes(uint32_t bytes);
 /* Whether a block of this size can ever be handed out. */
 bool arena_can_hold(const struct arena *a, uint32_t bytes);
 
+/* Whether a slot handed out is of the size that a block of `bytes` gets. */
+bool arena_is_for(const struct arena *a, struct tier_loc loc, uint32_t bytes);
 /* Which of arena_sizes.chunks a slot handed out is in; its offset is that of arena_view(). */
 uint32_t arena_place(const struct arena *a, struct tier_loc loc);
 /* Where a slot handed out is in this process: payload, and its bytes rounded up to a page. */
@@ -158,6 +160,15 @@ uint8_t *arena_settled(const struct arena *a, uint32_t no);
 /* The same, and one that has an owner is faulted in, prefault or not: no more in all than prefault
  * would. */
 uint8_t *arena_settle(struct arena *a, uint32_t no);
+
+/* Whether another process cut the file of a chunk: this one goes on with zeroes, and nothing that
+ * was or comes there can be served. */
+enum arena_loss { ARENA_LOSS_NONE, ARENA_LOSS_KNOWN, ARENA_LOSS_NEW };
+enum arena_loss arena_has_lost(const struct arena *a);
+/* At once when there is a new one, and every now and then while there is one: tells of each slot of
+ * such chunks that is handed out, to be freed. A chunk is replaced when it is empty. Returns how
+ * many were not known before. */
+uint32_t arena_lost(struct arena *a, tier_occupant_fn *each, void *ctx);
 
 /* While memory that belongs to chunk `no` (of arena_sizes.chunks), or to one that was at its place
  * before, is lent to others: the chunk stays usable for its owner, but no room is handed out to the

@@ -9,6 +9,7 @@
 #define KVC_TIER_ARENA_INTERNAL_H
 
 #include "arena.h"
+#include "bus.h"
 #include "keeper.h"
 #include "layout.h"
 #include "list.h"
@@ -55,6 +56,9 @@ struct arena_chunk {
     uint32_t principal; /* while owned */
     bool owned;
     bool lent; /* of the place: see arena_lend() */
+    /* Somebody else cut the file, and this process has zeroes of its own there; set by whichever
+     * thread came upon it. */
+    _Atomic bool lost;
     bool longest_known;
     uint32_t slabs;
     uint32_t longest; /* longest run of free pages */
@@ -69,7 +73,7 @@ struct arena_region {
     uint32_t chunk;
     uint32_t page, pages;
     uint32_t slabs_left; /* plus one while arena_drain() walks it */
-    uint32_t principal;  /* for whom */
+    uint32_t principal;  /* for whom; ARENA_NONE: for nobody, and it is not given up */
     uint32_t slot_pages; /* what for */
     uint64_t seq;
 };
@@ -111,6 +115,9 @@ struct arena {
     uint64_t memo_epoch;
     uint32_t memo_principal, memo_slot_pages;
     bool memo_has_room;
+
+    struct bus_claim claim;
+    _Atomic int loss; /* enum arena_loss */
 
     struct arena_report report;
     struct keeper *keeper;
@@ -232,6 +239,9 @@ struct arena_slab *arena__slab_make(struct arena *a, uint32_t principal, uint32_
 void arena__slab_announce(struct arena_chunk *c, uint32_t page, bool there);
 
 /* --- arena_drain.c --- */
+
+/* For bus_claim(): the chunk with this address is lost, and the access may go on. */
+bool arena__lose(void *ctx, void *addr);
 
 /* A slab of the region has become empty and is gone. */
 void arena__region_slab_gone(struct arena *a, uint32_t region);

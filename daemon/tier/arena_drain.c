@@ -9,6 +9,8 @@
  */
 #include "arena__.h"
 
+#include <sys/mman.h>
+
 struct pick {
     uint32_t chunk, page, pages;
     uint64_t cost; /* bytes of slots handed out in it */
@@ -121,17 +123,19 @@ static void give_up(struct arena *a, struct arena_region *r)
     a->epoch++;
 }
 
+/* NULL: all are of chunks that are lost. */
 static struct arena_region *region_take(struct arena *a)
 {
-    struct arena_region *oldest = &a->regions[0];
+    struct arena_region *oldest = NULL;
     for (unsigned i = 0; i < ARENA_DRAINS_MAX; i++) {
         struct arena_region *r = &a->regions[i];
         if (!r->active)
             return r;
-        if (r->seq < oldest->seq)
+        if (r->principal != ARENA_NONE && (oldest == NULL || r->seq < oldest->seq))
             oldest = r;
     }
-    give_up(a, oldest);
+    if (oldest != NULL)
+        give_up(a, oldest);
     return oldest;
 }
 
@@ -139,6 +143,8 @@ static struct arena_region *begin(struct arena *a, const struct pick *pick, uint
 {
     struct arena_region *r = region_take(a);
     struct arena_chunk *c = &a->chunks[pick->chunk];
+    if (r == NULL)
+        return NULL;
     *r = (struct arena_region){
         .active = true,
         .chunk = pick->chunk,
@@ -201,6 +207,21 @@ static uint32_t report_slab(struct arena *a, uint32_t chunk, uint32_t page, tier
     return n;
 }
 
+static uint32_t report_pages(struct arena *a, uint32_t chunk, uint32_t page, uint32_t pages,
+                             tier_occupant_fn *each, void *ctx)
+{
+    const uint32_t end = page + pages;
+    uint32_t n = 0;
+    while (page < end) {
+        const struct arena_slab *s = arena__slab_at(a, chunk, page);
+        const uint32_t step = s != NULL ? s->pages : 1;
+        if (s != NULL)
+            n += report_slab(a, chunk, page, each, ctx);
+        page += step;
+    }
+    return n;
+}
+
 uint32_t arena_drain(struct arena *a, uint32_t principal, uint32_t bytes, tier_occupant_fn *each,
                      void *ctx)
 {
@@ -213,17 +234,86 @@ uint32_t arena_drain(struct arena *a, uint32_t principal, uint32_t bytes, tier_o
     if (!pick_region(a, principal, slot_pages, &pick))
         return 0;
     struct arena_region *r = begin(a, &pick, principal);
-    const uint32_t end = pick.page + pick.pages;
-    uint32_t n = 0;
-    for (uint32_t page = pick.page; page < end;) {
-        const struct arena_slab *s = arena__slab_at(a, pick.chunk, page);
-        const uint32_t pages = s != NULL ? s->pages : 1;
-        if (s != NULL)
-            n += report_slab(a, pick.chunk, page, each, ctx);
-        page += pages;
-    }
+    if (r == NULL)
+        return 0;
+    const uint32_t n = report_pages(a, pick.chunk, pick.page, pick.pages, each, ctx);
     arena__region_slab_gone(a, (uint32_t)(r - a->regions));
     return n;
+}
+
+/* --- chunks that are lost --- */
+
+/* In a signal handler, on any thread: the table's entry of a chunk that somebody uses is steady. */
+bool arena__lose(void *ctx, void *addr)
+{
+    struct arena *a = ctx;
+    const uint8_t *const at = addr;
+    for (uint32_t i = 0; i < a->sizes.chunks; i++) {
+        struct arena_chunk *c = &a->chunks[i];
+        uint8_t *const base = __atomic_load_n(&c->mem.base, __ATOMIC_RELAXED);
+        if (base == NULL || at < base || (uint64_t)(at - base) >= a->sizes.chunk_bytes)
+            continue;
+        /* All of it: generations must not go on to change in the file for some slots alone. */
+        const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE;
+        atomic_store(&c->lost, true);
+        atomic_store(&a->loss, ARENA_LOSS_NEW);
+        return mmap(base, a->sizes.chunk_bytes, PROT_READ | PROT_WRITE, flags, -1, 0) != MAP_FAILED;
+    }
+    return false;
+}
+
+enum arena_loss arena_has_lost(const struct arena *a)
+{
+    return (enum arena_loss)atomic_load_explicit(&a->loss, memory_order_relaxed);
+}
+
+/* Nothing more is handed out of it, and it is not found by the next run. False: no region is free.
+ */
+static bool lost_begin(struct arena *a, uint32_t chunk)
+{
+    const struct pick all = {
+        .chunk = chunk, .page = a->first_page, .pages = a->chunk_pages - a->first_page};
+    for (unsigned i = 0; i < ARENA_DRAINS_MAX; i++)
+        if (a->regions[i].active && a->regions[i].chunk == chunk)
+            give_up(a, &a->regions[i]);
+    if (begin(a, &all, ARENA_NONE) == NULL)
+        return false;
+    home_forget(a->home, a->chunks[chunk].id);
+    return true;
+}
+
+static struct arena_region *lost_region(struct arena *a, uint32_t chunk)
+{
+    for (unsigned i = 0; i < ARENA_DRAINS_MAX; i++) {
+        struct arena_region *r = &a->regions[i];
+        if (r->active && r->chunk == chunk && r->principal == ARENA_NONE)
+            return r;
+    }
+    return NULL;
+}
+
+uint32_t arena_lost(struct arena *a, tier_occupant_fn *each, void *ctx)
+{
+    uint32_t fresh = 0;
+    bool any = false;
+    atomic_store(&a->loss, ARENA_LOSS_NONE);
+    for (uint32_t i = 0; i < a->sizes.chunks; i++) {
+        struct arena_chunk *c = &a->chunks[i];
+        if (!atomic_load(&c->lost) || !c->owned)
+            continue; /* who lost it is about to own it */
+        const bool is_new = lost_region(a, i) == NULL;
+        if (!is_new || lost_begin(a, i)) {
+            fresh += is_new;
+            (void)report_pages(a, i, a->first_page, a->chunk_pages - a->first_page, each, ctx);
+            if (is_new) /* the walk's own share of the region */
+                arena__region_slab_gone(a, (uint32_t)(lost_region(a, i) - a->regions));
+        }
+        any |= atomic_load(&c->lost);
+    }
+    int none = ARENA_LOSS_NONE; /* or a new one, from another thread */
+    if (any)
+        (void)atomic_compare_exchange_strong(&a->loss, &none, ARENA_LOSS_KNOWN);
+    return fresh;
 }
 
 bool arena_helps(struct arena *a, struct tier_loc loc, uint32_t principal, uint32_t bytes)
@@ -289,7 +379,7 @@ void arena_check(struct arena *a)
             }
             for (uint32_t p = 0; p < s->pages; p++)
                 MUST(arena__bit(c, page + p));
-            MUST(is_announced(c, page));
+            MUST(is_announced(c, page) || atomic_load(&c->lost)); /* there all is zero */
             check_slab(a, s, &bytes);
             slabs++;
             page += s->pages;
@@ -301,6 +391,10 @@ void arena_check(struct arena *a)
     }
     MUST(total == a->used_bytes && slabs_total == a->slabs_used && held == a->held_pages);
     MUST(a->used_bytes <= a->config.limit_bytes);
+    for (unsigned i = 0; i < ARENA_DRAINS_MAX; i++) {
+        const struct arena_region *r = &a->regions[i];
+        MUST(!r->active || r->principal != ARENA_NONE || atomic_load(&a->chunks[r->chunk].lost));
+    }
     uint32_t classes = 0;
     for (uint32_t b = 0; b <= a->bucket_mask; b++)
         for (uint32_t i = a->buckets[b]; i != ARENA_NONE; i = a->classes[i].next) {

@@ -104,6 +104,7 @@ void arena__chunk_set(struct arena *a, uint32_t chunk, uint32_t id, struct chunk
     c->mem = *mem;
     c->id = id;
     c->owned = false;
+    atomic_store(&c->lost, false);
     c->used_bytes = 0;
     memset(c->used, 0, a->words * sizeof(c->used[0]));
     arena__mark(a, c, 0, a->first_page, true);

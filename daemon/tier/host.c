@@ -56,9 +56,7 @@ static void op_revoke(struct tier *t, struct tier_loc loc)
 static void op_submit(struct tier *t, struct tier_op *op)
 {
     struct host *h = host_of(t);
-    struct tier_view view;
-    arena_view(h->arena, op->loc, &view);
-    MUST(arena_slot_bytes(op->bytes) == arena_slot_bytes(view.bytes));
+    MUST(arena_is_for(h->arena, op->loc, op->bytes));
     copier_submit(h->copier, op, arena_payload(h->arena, op->loc));
 }
 
@@ -324,6 +322,16 @@ void host_pins_stats(const struct host *h, struct pins_stats *ret_stats)
     *ret_stats = (struct pins_stats){0};
     if (h->pins != NULL)
         pins_stats(h->pins, ret_stats);
+}
+
+enum arena_loss host_has_lost(const struct host *h)
+{
+    return arena_has_lost(h->arena);
+}
+
+uint32_t host_lost(struct host *h, tier_occupant_fn *each, void *ctx)
+{
+    return arena_lost(h->arena, each, ctx);
 }
 
 bool host_is_due(const struct host *h)

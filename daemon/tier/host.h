@@ -70,6 +70,10 @@ void host_set_retired_cb(struct host *host, arena_retired_fn *fn, void *ctx);
 typedef void(host_chunk_fn)(void *ctx, void *base, uint64_t bytes);
 void host_set_settled_cb(struct host *host, host_chunk_fn *settled, host_chunk_fn *gone, void *ctx);
 
+/* Whether another process cut the memory of a chunk: see arena_lost(). */
+enum arena_loss host_has_lost(const struct host *host);
+uint32_t host_lost(struct host *host, tier_occupant_fn *each, void *ctx);
+
 /* ---- what outlives a run (host_config.arena.home) ---- */
 
 struct host_recovery {

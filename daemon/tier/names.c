@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "bus.h"
 #include "hash.h"
 #include "layout.h"
 #include "sys.h"
@@ -45,6 +46,7 @@ struct names {
     uint32_t *index;  /* print -> record, open addressing */
     uint32_t mask;
     uint32_t free_from; /* no record below it is free */
+    struct bus_claim claim;
 };
 
 /* --- pages --- */
@@ -166,6 +168,18 @@ static void read_pages(struct names *n)
     index_build(n);
 }
 
+/* Another process cut the file: this run goes on with zeroes of its own, and the next finds none of
+ * its namespaces. In a signal handler. */
+static bool lose(void *ctx, void *addr)
+{
+    const struct names *n = ctx;
+    const uint8_t *const at = addr;
+    const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
+    if (at < n->base || (uint64_t)(at - n->base) >= n->bytes)
+        return false;
+    return mmap(n->base, n->bytes, PROT_READ | PROT_WRITE, flags, -1, 0) != MAP_FAILED;
+}
+
 static int fill(struct names *n, uint32_t records_max)
 {
     int err = home_names(n->home, page_at(records_max), &n->fd, &n->bytes);
@@ -184,6 +198,10 @@ static int fill(struct names *n, uint32_t records_max)
     if (p == MAP_FAILED)
         return -errno;
     n->base = p;
+    n->claim = (struct bus_claim){.fn = lose, .ctx = n};
+    err = bus_claim(&n->claim);
+    if (err < 0)
+        return err;
     err = home_reserve(n->home, n->fd, 0, LAYOUT_PAGE_BYTES);
     n->old = err == 0 && is_valid(n);
     if (err == 0 && !n->old)
@@ -220,6 +238,7 @@ void names_close(struct names **names)
     if (names == NULL || *names == NULL)
         return;
     struct names *n = *names;
+    bus_unclaim(&n->claim);
     if (n->base != NULL)
         (void)munmap(n->base, n->bytes);
     if (n->fd >= 0)

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Host memory that outlives the daemon: what is back, and that it is right at its first use. */
 #include <check.h>
+#include <glob.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "check_run.h"
 #include "place.h"
@@ -35,15 +37,23 @@ static void start(void)
     ck_assert_int_eq(status, 0);
 }
 
-static void fill(void)
+/* How many blocks were stored, of those that were not there. */
+static uint32_t store_all(void)
 {
+    uint32_t ok = 0;
     struct kvc *k = rig_open(&place.rig, 2u << 20);
     struct kvc_ns *ns = rig_ns(k, "warm", BT, RIG_BLOCK);
     for (uint32_t c = 0; c < CHAINS; c++) {
         rig_keys(ns, c, BT, LEN, keys);
-        ck_assert_uint_eq(rig_store(k, ns, keys, 0, LEN, BT, RIG_BLOCK, statuses), LEN);
+        ok += rig_store(k, ns, keys, 0, LEN, BT, RIG_BLOCK, statuses);
     }
     kvc_close(&k);
+    return ok;
+}
+
+static void fill(void)
+{
+    ck_assert_uint_eq(store_all(), CHAINS * LEN);
 }
 
 /* Blocks that are there; each is compared. */
@@ -148,6 +158,76 @@ START_TEST(descriptors_that_are_not_said_right_begin_with_empty_memory)
 }
 END_TEST
 
+static void cut_each(off_t to)
+{
+    char pattern[96];
+    glob_t found;
+    snprintf(pattern, sizeof pattern, "%s/*", place.persist);
+    ck_assert_int_eq(glob(pattern, 0, NULL, &found), 0);
+    for (size_t i = 0; i < found.gl_pathc; i++)
+        if (strstr(found.gl_pathv[i], "/chunk-") ||
+            strcmp(strrchr(found.gl_pathv[i], '/'), "/names") == 0)
+            ck_assert_int_eq(truncate(found.gl_pathv[i], to), 0);
+    globfree(&found);
+}
+
+static void evict_all(void)
+{
+    struct kvc_evict_filter all = {0};
+    struct kvc_evicted evicted;
+    struct kvc *k = rig_open(&place.rig, 0);
+    ck_assert_int_eq(kvc_evict(k, &all, &evicted), 0);
+    kvc_close(&k);
+}
+
+/* Storing and evicting touch what is no more; then all of it is replaced. */
+static void files_are_cut(off_t to)
+{
+    start();
+    fill();
+    cut_each(to);
+    (void)store_all();
+    evict_all();
+    unsigned rounds = 1;
+    while (rounds < 100 && (store_all() < CHAINS * LEN || read_all() < CHAINS * LEN)) {
+        evict_all();
+        rounds++;
+    }
+    ck_assert_uint_lt(rounds, 100);
+    rig_stop(&place.rig);
+}
+
+START_TEST(files_that_another_process_cuts_cost_blocks_and_not_the_daemon)
+{
+    static const off_t to[] = {0, 4096, 1 << 20};
+    files_are_cut(to[_i]);
+}
+END_TEST
+
+static bool log_has(const char *words)
+{
+    char command[256];
+    snprintf(command, sizeof command, "grep -q '%s' %s/log", words, place.rig.dir);
+    return system(command) == 0;
+}
+
+/* Its own uid may write to what cannot be sealed. */
+START_TEST(workers_who_could_write_are_named_at_start)
+{
+    char words[128];
+    snprintf(words, sizeof words, "workers of uid %u (principal self)", (unsigned)geteuid());
+    start();
+    ck_assert(log_has(words));
+    rig_stop(&place.rig);
+    place_forget_log(&place);
+    place_set(&place, "host.persist=off");
+    start();
+    ck_assert(!log_has(words));
+    ck_assert(log_has("sealed against new writable mappings"));
+    rig_stop(&place.rig);
+}
+END_TEST
+
 static Suite *suite(void)
 {
     Suite *s = suite_create("warm");
@@ -160,6 +240,8 @@ static Suite *suite(void)
     tcase_add_test(t, less_memory_than_before_is_fewer_blocks);
     tcase_add_test(t, another_secret_finds_nothing_of_before);
     tcase_add_test(t, descriptors_that_are_not_said_right_begin_with_empty_memory);
+    tcase_add_test(t, workers_who_could_write_are_named_at_start);
+    tcase_add_loop_test(t, files_that_another_process_cuts_cost_blocks_and_not_the_daemon, 0, 3);
     suite_add_tcase(s, t);
     return s;
 }
