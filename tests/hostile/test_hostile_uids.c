@@ -401,6 +401,127 @@ START_TEST(a_chunk_that_was_mapped_never_shows_another_principals_bytes)
 }
 END_TEST
 
+/* ---- memory that cannot be evicted ---- */
+
+#define GREEDY  4u          /* sessions */
+#define BYTES   (64u << 10) /* of a block */
+#define CHAIN   8u          /* blocks */
+#define CHAINS  64u         /* as many bytes as host.limit */
+#define PROMISE (8u << 20)  /* a quarter of it */
+
+/* As above, with 32 MiB; of the odd rounds, the client's tenant is guaranteed a part of it. */
+static void setup_holds(bool share)
+{
+    static char at[80];
+    static const char *const sets[] = {
+        at,  "host.limit=32MiB", "host.chunk=2MiB", "policy.eviction=lru", "staging.total=16MiB",
+        NULL};
+    strcpy(config, "/tmp/kvc-config-XXXXXX");
+    int fd = mkstemp(config);
+    ck_assert_int_ge(fd, 0);
+    dprintf(fd,
+            "principals:\n"
+            "  - name: ops\n    tenant: tb\n    uids: [0]\n    admin: true\n"
+            "  - name: one\n    tenant: ta\n    uids: [%u]\n",
+            UID_ONE);
+    if (share)
+        dprintf(fd, "quotas:\n  - tenant: tb\n    host_share: 16MiB\n");
+    close(fd);
+    snprintf(at, sizeof at, "@%s", config);
+    hostile_begin(&s, sets);
+}
+
+static struct peer greedy[GREEDY];
+static uint32_t greedy_ns;
+static uint8_t greedy_keys[CHAINS][CHAIN * KVC_KEY_BYTES];
+
+static void greedy_open(void)
+{
+    uint8_t seed[KVC_KEY_BYTES];
+    for (unsigned i = 0; i < GREEDY; i++) {
+        peer_open(&greedy[i], s.rig, CHAIN * BYTES);
+        ck_assert_int_eq(peer_ns(&greedy[i], "greedy", 16, BYTES, &greedy_ns, seed), KVC_ST_OK);
+    }
+    for (unsigned i = 0; i < CHAINS; i++)
+        peer_keys(seed, i, 16, CHAIN, greedy_keys[i]);
+}
+
+/* They reserve all that they get, and write nothing. */
+static void as_reservers(int ready, int go)
+{
+    uint64_t id;
+    uint8_t statuses[CHAIN];
+    unsigned refused = 0;
+    greedy_open();
+    for (unsigned i = 0; i < CHAINS; i++) {
+        const struct msg_reserve reserve = {.ns = greedy_ns,
+                                            .keys = {greedy_keys[i], sizeof greedy_keys[i]}};
+        ck_assert_int_eq(peer_reserve(&greedy[i % GREEDY], &reserve, &id, statuses), KVC_ST_OK);
+        refused += statuses[CHAIN - 1] == KVC_ST_FULL || statuses[CHAIN - 1] == KVC_ST_QUOTA;
+    }
+    ck_assert_uint_gt(refused, 0);
+    say(ready);
+    hear(go);
+}
+
+/* They fill memory, and then lease all that they get. */
+static void as_lease_holders(int ready, int go)
+{
+    uint64_t offsets[CHAIN], lease;
+    unsigned refused = 0;
+    greedy_open();
+    for (unsigned i = 0; i < CHAIN; i++)
+        offsets[i] = i * BYTES;
+    for (unsigned i = 0; i < CHAINS; i++) {
+        const struct msg_store store = {
+            .reserve = {.ns = greedy_ns, .keys = {greedy_keys[i], sizeof greedy_keys[i]}},
+            .offsets = {(const uint8_t *)offsets, sizeof offsets}};
+        ck_assert_int_eq(peer_store(&greedy[i % GREEDY], &store, NULL), KVC_ST_OK);
+    }
+    for (unsigned i = 0; i < CHAINS; i++) {
+        const struct msg_acquire acquire = {
+            .seq = {.ns = greedy_ns,
+                    .tokens = CHAIN * 16,
+                    .ngroups = 1,
+                    .keys[0] = {greedy_keys[i], sizeof greedy_keys[i]}}};
+        const int status = peer_acquire(&greedy[i % GREEDY], &acquire, &lease, NULL);
+        ck_assert(status == KVC_ST_OK || status == KVC_ST_LIMIT);
+        refused += status == KVC_ST_LIMIT;
+    }
+    ck_assert_uint_gt(refused, 0);
+    say(ready);
+    hear(go);
+}
+
+/* Twice so much, in stores of half a MiB: each is taken whole, and is there then. kept: so is what
+ * was stored before it, back to `bytes`. */
+static void store_within(uint64_t bytes, bool kept)
+{
+    static uint8_t keys[2 * CHAINS][CHAIN * KVC_KEY_BYTES];
+    uint8_t statuses[CHAIN];
+    struct kvc_ns *ns = rig_ns(s.k, "beside", 16, BYTES);
+    const unsigned n = (unsigned)(bytes / (CHAIN * BYTES));
+    for (unsigned i = 0; i < 2 * n; i++) {
+        rig_keys(ns, i, 16, CHAIN, keys[i]);
+        ck_assert_uint_eq(rig_store(s.k, ns, keys[i], 0, CHAIN, 16, BYTES, statuses), CHAIN);
+        for (unsigned back = 0; back < (kept ? n : 1) && back <= i; back += n / 2)
+            ck_assert_uint_eq(rig_load(s.k, ns, keys[i - back], CHAIN, 16, BYTES), CHAIN);
+    }
+}
+
+/* 0, 1: reservations; 2, 3: leases; 1, 3: with a guaranteed share. */
+START_TEST(what_others_hold_leaves_a_principal_its_part)
+{
+    const bool share = _i % 2;
+    struct other one;
+    setup_holds(share);
+    other_begin(&one, UID_ONE, _i < 2 ? as_reservers : as_lease_holders);
+    store_within(share ? 12u << 20 : PROMISE, share); /* chunks that both have are lost to it */
+    other_end(&one);
+    teardown();
+}
+END_TEST
+
 int main(void)
 {
     if (geteuid() != 0) {
@@ -417,6 +538,10 @@ int main(void)
     tcase_add_test(t, reading_of_a_sub_tenant_creates_nothing);
     tcase_add_test(t, no_way_to_write_leads_into_a_chunk);
     tcase_add_test(t, a_chunk_that_was_mapped_never_shows_another_principals_bytes);
+    suite_add_tcase(suite, t);
+    t = tcase_create("holds");
+    tcase_set_timeout(t, 600);
+    tcase_add_loop_test(t, what_others_hold_leaves_a_principal_its_part, 0, 4);
     suite_add_tcase(suite, t);
     return check_run(suite);
 }
