@@ -613,6 +613,25 @@ struct msg_usage_reply {
     struct msg_usage_item items[KVC_USAGE_MAX];
 };
 
+struct msg_sessions {
+    uint32_t after; /* sessions above this one */
+    uint32_t end;   /* the one that ends first; 0: none */
+};
+struct msg_session_item {
+    uint32_t session;
+    struct codec_bin name, principal, tenant;
+    uint32_t uid, pid;
+    uint8_t dropped;
+    uint32_t leases, reservations;
+    uint64_t leased_bytes, reserved_bytes, lease_age_ms, reservation_age_ms;
+};
+struct msg_sessions_reply {
+    uint8_t ended;
+    uint8_t more;
+    uint32_t nitems;
+    struct msg_session_item items[KVC_SESSIONS_MAX];
+};
+
 struct msg_policy { /* with SHOW all but the action is 0 */
     uint8_t action; /* enum kvc_policy_action */
     struct codec_bin name;
@@ -679,6 +698,7 @@ struct msg_policy_reply {
     X(PIN_LIST, pin_list)       \
     X(QUOTA_SET, quota_set)     \
     X(USAGE, usage)             \
+    X(SESSIONS, sessions)       \
     X(POLICY, policy)           \
     X(POOL_OPEN, pool_open)     \
     X(POOL_CLOSE, pool_close)   \
@@ -725,6 +745,7 @@ CODEC_MUST_USE int codec_dec_bare(const void *buf, size_t len, struct msg_head *
     X(pin_list)                         \
     X(quota_list)                       \
     X(usage)                            \
+    X(sessions)                         \
     X(policy)                           \
     X(devices)                          \
     X(pages_load)

@@ -9,12 +9,12 @@ _Static_assert(KVC_STRING_MAX == 128 && KVC_PARAMS_MAX == 256 && CODEC_DETAIL_MA
                    KVC_STORE_MAX == 4096 && KVC_RELEASE_MAX == 1024 && KVC_EXPLAIN_MAX == 256 &&
                    KVC_BLOCKS_MAX == 256 && KVC_VERIFY_MAX == 64 && KVC_TRACE_MAX == 256 &&
                    KVC_PATHS_MAX == 16 && KVC_NAMES_MAX == 128 && KVC_PINS_MAX == 256 &&
-                   KVC_QUOTAS_MAX == 128 && KVC_USAGE_MAX == 64 && KVC_TRACE_BYTES_MIN == 1 << 20 &&
-                   KVC_TRACE_BYTES_MAX == 1 << 30 && KVC_RETAIN_MAX == 16 &&
-                   KVC_RETAIN_BYTES == 20 && KVC_PRIORITY_MAX == 100 && KVC_UUID_BYTES == 16 &&
-                   KVC_IPC_BYTES == 64 && KVC_DEVICES_MAX == 16 && KVC_MEMS_MAX == 1024 &&
-                   KVC_POOLS_MAX == 8 && KVC_WORDS == 512 && KVC_REGIONS_MAX == 4096 &&
-                   KVC_REGION_BYTES == 40 && KVC_PAGES_MAX == 262144,
+                   KVC_QUOTAS_MAX == 128 && KVC_USAGE_MAX == 64 && KVC_SESSIONS_MAX == 64 &&
+                   KVC_TRACE_BYTES_MIN == 1 << 20 && KVC_TRACE_BYTES_MAX == 1 << 30 &&
+                   KVC_RETAIN_MAX == 16 && KVC_RETAIN_BYTES == 20 && KVC_PRIORITY_MAX == 100 &&
+                   KVC_UUID_BYTES == 16 && KVC_IPC_BYTES == 64 && KVC_DEVICES_MAX == 16 &&
+                   KVC_MEMS_MAX == 1024 && KVC_POOLS_MAX == 8 && KVC_WORDS == 512 &&
+                   KVC_REGIONS_MAX == 4096 && KVC_REGION_BYTES == 40 && KVC_PAGES_MAX == 262144,
                "the texts below spell these limits out");
 
 /* ---- requests ---- */
@@ -424,6 +424,12 @@ SCHEMA(codec__req_quota_set, struct msg_quota_set, quota_set_fields, .ops = {KVC
 
 static const struct field usage_fields[] = {U32(struct msg_usage, after)};
 SCHEMA(codec__req_usage, struct msg_usage, usage_fields, .ops = {KVC_OP_USAGE});
+
+static const struct field sessions_fields[] = {
+    U32(struct msg_sessions, after),
+    U32(struct msg_sessions, end),
+};
+SCHEMA(codec__req_sessions, struct msg_sessions, sessions_fields, .ops = {KVC_OP_SESSIONS});
 
 static const char *check_policy(const void *p)
 {

@@ -336,6 +336,32 @@ static const struct field usage_reply_fields[] = {
 };
 SCHEMA(codec__rep_usage, struct msg_usage_reply, usage_reply_fields, .ops = {KVC_OP_USAGE});
 
+static const struct field session_item_fields[] = {
+    U32(struct msg_session_item, session),
+    NAME(struct msg_session_item, name),
+    NAME(struct msg_session_item, principal),
+    NAME(struct msg_session_item, tenant),
+    U32(struct msg_session_item, uid),
+    U32(struct msg_session_item, pid),
+    BOOL(struct msg_session_item, dropped),
+    U32(struct msg_session_item, leases),
+    U32(struct msg_session_item, reservations),
+    U64(struct msg_session_item, leased_bytes),
+    U64(struct msg_session_item, reserved_bytes),
+    U64(struct msg_session_item, lease_age_ms),
+    U64(struct msg_session_item, reservation_age_ms),
+};
+static SCHEMA(session_item, struct msg_session_item, session_item_fields, .bare = false);
+
+static const struct field sessions_reply_fields[] = {
+    BOOL(struct msg_sessions_reply, ended),
+    BOOL(struct msg_sessions_reply, more),
+    ARRAY(struct msg_sessions_reply, items, nitems, session_item, 0, KVC_SESSIONS_MAX,
+          "items must be an array of at most 64 arrays of 13"),
+};
+SCHEMA(codec__rep_sessions, struct msg_sessions_reply, sessions_reply_fields,
+       .ops = {KVC_OP_SESSIONS});
+
 static const struct field level_item_fields[] = {
     UINT(struct msg_level_item, priority, 0, KVC_PRIORITY_MAX,
          "priority must be an integer from 0 to 100"),

@@ -54,6 +54,7 @@ int cmd_pin(struct ctl *ctl, int argc, char **argv);
 int cmd_quota(struct ctl *ctl, int argc, char **argv);
 int cmd_policy(struct ctl *ctl, int argc, char **argv);
 int cmd_usage(struct ctl *ctl, int argc, char **argv);
+int cmd_sessions(struct ctl *ctl, int argc, char **argv);
 int cmd_gpu(struct ctl *ctl, int argc, char **argv);
 
 /* Rows of a getopt_long table that every command has; values from 256 on are theirs. */

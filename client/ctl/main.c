@@ -9,11 +9,16 @@
 #include "stdfds.h"
 
 static const struct ctl_cmd commands[] = {
-    {"ping", cmd_ping},       {"stats", cmd_stats},   {"top", cmd_top},       {"ns", cmd_ns},
-    {"explain", cmd_explain}, {"blocks", cmd_blocks}, {"verify", cmd_verify}, {"drain", cmd_drain},
-    {"trace", cmd_trace},     {"doc", cmd_doc},       {"conv", cmd_conv},     {"pin", cmd_pin},
-    {"quota", cmd_quota},     {"policy", cmd_policy}, {"usage", cmd_usage},   {"evict", cmd_evict},
-    {"gpu", cmd_gpu},         {"size", cmd_size},
+    {"ping", cmd_ping},         {"stats", cmd_stats},
+    {"top", cmd_top},           {"ns", cmd_ns},
+    {"explain", cmd_explain},   {"blocks", cmd_blocks},
+    {"verify", cmd_verify},     {"drain", cmd_drain},
+    {"trace", cmd_trace},       {"doc", cmd_doc},
+    {"conv", cmd_conv},         {"pin", cmd_pin},
+    {"quota", cmd_quota},       {"policy", cmd_policy},
+    {"usage", cmd_usage},       {"evict", cmd_evict},
+    {"gpu", cmd_gpu},           {"size", cmd_size},
+    {"sessions", cmd_sessions},
 };
 
 static const char help[] =
@@ -37,6 +42,7 @@ static const char help[] =
     "  quota    how much tenants and namespaces may hold, and are promised\n"
     "  policy   how it is decided what stays; part of it can be changed while it runs\n"
     "  usage    who holds the room, by tier\n"
+    "  sessions workers: what they hold, since when; ends one\n"
     "  gpu      the daemon's devices: in service or not, what they hold, how fast they copy\n"
     "  evict    throw blocks out by namespace, key, tenant, model, age, priority or amount\n"
     "  size     how large a model's KV cache is, and what fits where; needs no daemon\n"

@@ -352,6 +352,13 @@ void core_client_close(struct core *c, struct core_client *cl);
  * ends while its process may still be reading. core_client_close() follows later. */
 void core_client_quarantine(struct core *c, struct core_client *cl);
 uint64_t core_client_lease_bytes(const struct core_client *cl);
+struct core_client_view {
+    uint32_t leases, reservations;
+    uint64_t leased_bytes, reserved_bytes;
+    uint64_t lease_age_ms, reservation_age_ms; /* of the oldest */
+};
+void core_client_view(const struct core *c, const struct core_client *cl,
+                      struct core_client_view *ret_view);
 
 /* ---- reading ---- */
 

@@ -66,20 +66,31 @@ static void wake_waiters(struct core *c)
     }
 }
 
-/* A client's oldest is the first of its list. */
+void core_client_view(const struct core *c, const struct core_client *cl,
+                      struct core_client_view *ret_view)
+{
+    const struct list_node *l = list_first(&cl->leases), *r = list_first(&cl->reservations);
+    *ret_view = (struct core_client_view){
+        .leases = (uint32_t)c->lease_share.held[client_no(c, cl)],
+        .reservations = (uint32_t)c->resv_share.held[client_no(c, cl)],
+        .leased_bytes = cl->lease_bytes,
+        .reserved_bytes = cl->claim_bytes,
+        .lease_age_ms = l ? c->now_ms - CONTAINER_OF(l, const struct lease, node)->since_ms : 0,
+        .reservation_age_ms =
+            r ? c->now_ms - CONTAINER_OF(r, const struct reservation, node)->since_ms : 0,
+    };
+}
+
 static void tell_ages(struct core *c)
 {
     const struct core_client *cl;
-    uint64_t lease = c->now_ms, resv = c->now_ms;
+    struct core_client_view v;
+    c->m.lease_oldest_ms = c->m.reservation_oldest_ms = 0;
     POOL_FOR_EACH (cl, i, c->clients) {
-        const struct list_node *l = list_first(&cl->leases), *r = list_first(&cl->reservations);
-        if (l)
-            lease = MIN(lease, CONTAINER_OF(l, const struct lease, node)->since_ms);
-        if (r)
-            resv = MIN(resv, CONTAINER_OF(r, const struct reservation, node)->since_ms);
+        core_client_view(c, cl, &v);
+        c->m.lease_oldest_ms = MAX(c->m.lease_oldest_ms, v.lease_age_ms);
+        c->m.reservation_oldest_ms = MAX(c->m.reservation_oldest_ms, v.reservation_age_ms);
     }
-    c->m.lease_oldest_ms = c->now_ms - lease;
-    c->m.reservation_oldest_ms = c->now_ms - resv;
 }
 
 uint64_t core_next_ns(const struct core *c)

@@ -68,6 +68,7 @@ static op_fn *const ops[] = {
     [KVC_OP_QUOTA_SET] = op_quota_set,
     [KVC_OP_QUOTA_LIST] = op_quota_list,
     [KVC_OP_USAGE] = op_usage,
+    [KVC_OP_SESSIONS] = op_sessions,
     [KVC_OP_POLICY] = op_policy,
     [KVC_OP_HINT] = op_hint,
     [KVC_OP_NS_SPEC] = op_ns_spec,

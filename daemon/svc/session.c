@@ -271,6 +271,16 @@ void session_doom(struct session *se, uint16_t status, const char *text)
     se->svc->ndoomed++;
 }
 
+void session_force(struct session *se, uint16_t status, const char *text)
+{
+    session_doom(se, status, text);
+    if (se->state == SESSION_DROPPED && !se->doomed) {
+        se->doomed = true; /* once more, now for all that it kept */
+        se->svc->ndoomed++;
+    }
+    se->forced = true;
+}
+
 static int tell_dropped(struct session *se)
 {
     struct svc *s = se->svc;
@@ -297,8 +307,10 @@ static void tell_again(void *ctx, uint64_t now_ns)
 static void session_drop(struct session *se)
 {
     struct svc *s = se->svc;
-    const int err = tell_dropped(se);
-    if (err == -EPIPE && se->deaf && se->doom_status == KVC_ST_LIMIT) {
+    /* Dropped before, and now forced out of what it kept: or both its connections are closed. */
+    const bool again = se->state == SESSION_DROPPED;
+    const int err = again ? 0 : tell_dropped(se);
+    if (again || (err == -EPIPE && se->deaf && se->doom_status == KVC_ST_LIMIT)) {
         s->ports.attach_close(s->ports.ctx, se->conn);
         session_close(se);
         return;
@@ -310,7 +322,8 @@ static void session_drop(struct session *se)
                          (unsigned)se->uid, (int)se->pid, se->doom_text);
     s->m.sessions_dropped++;
     session_mute(se);
-    bool holds = se->client && (core_client_lease_bytes(se->client) > 0 || lend_any(se));
+    const bool holds =
+        !se->forced && se->client && (core_client_lease_bytes(se->client) > 0 || lend_any(se));
     if (holds) {
         se->state = SESSION_DROPPED;
         s->m.quarantined++;

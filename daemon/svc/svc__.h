@@ -73,6 +73,7 @@ struct session {
     bool staging_pending;
     bool admitted; /* ports.admit() has its route */
     bool deaf;     /* a reply did not reach it */
+    bool forced;   /* ended by somebody: it keeps nothing, though its process may live */
     uint16_t doom_status;
     const char *doom_text; /* static */
     uint32_t index, serial;
@@ -201,6 +202,7 @@ struct svc {
         struct msg_pin_list_reply pins;
         struct msg_quota_list_reply quotas;
         struct msg_usage_reply usage;
+        struct msg_sessions_reply sessions;
         struct msg_devices_reply devices;
         struct msg_policy_reply policy;
     } list;
@@ -234,6 +236,9 @@ uint16_t status_of(int err); /* wire status of a negative return value; total */
 
 /* session.c */
 void session_doom(struct session *se, uint16_t status, const char *text);
+/* The same, and its leases end too, though its process may live; of one that was dropped before,
+ * what it kept. */
+void session_force(struct session *se, uint16_t status, const char *text);
 struct session *session_by_route(struct svc *s, const void *route, size_t len);
 /* One of the things that a session that has been closed waits for is over. */
 void session_over(struct session *se);
@@ -376,6 +381,7 @@ void op_stats(struct request *rq);
 void op_ns_list(struct request *rq);
 void op_explain(struct request *rq);
 void op_evict(struct request *rq);
+void op_sessions(struct request *rq);
 
 /* The text of a message with a zero behind it; NULL when it is empty. */
 const char *svc__text(char to[KVC_STRING_MAX], struct codec_bin from);

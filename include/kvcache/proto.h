@@ -39,10 +39,11 @@
 #define KVC_PRIORITY_DEFAULT 35u
 #define KVC_PRIORITY_MAX     100u
 /* Names, pins, quotas or users of one reply. */
-#define KVC_NAMES_MAX  128u
-#define KVC_PINS_MAX   256u
-#define KVC_QUOTAS_MAX 128u
-#define KVC_USAGE_MAX  64u
+#define KVC_NAMES_MAX    128u
+#define KVC_PINS_MAX     256u
+#define KVC_QUOTAS_MAX   128u
+#define KVC_USAGE_MAX    64u
+#define KVC_SESSIONS_MAX 64u
 /* Devices of one DEVICES reply; a device's name on the wire; a handle of its memory. */
 #define KVC_DEVICES_MAX 16u
 #define KVC_UUID_BYTES  16u
@@ -122,6 +123,7 @@ enum kvc_op_code {
     KVC_OP_PAGES_LOAD = 40,
     KVC_OP_PAGES_STORE = 41,
     KVC_OP_ACQUIRE_ON = 42,
+    KVC_OP_SESSIONS = 43,
     KVC_OP_REPLY = 0x80
 };
 

@@ -273,6 +273,9 @@ START_TEST(pins_hold_until_they_are_removed)
     SAYS("kept 48");
     ctl(&rig, 0, "usage");
     SAYS("384.00 KiB");
+    ctl(&rig, 0, "sessions list");
+    SAYS("kvcachectl");
+    ctl(&rig, 1, "sessions end 4711");
     ctl(&rig, 1, "pin rm 4711");
     ctl(&rig, 0, "pin list --json");
     char *at = strstr(said, "\"pin\":");

@@ -214,6 +214,13 @@ static int on_usage(void *ctx, const struct kvc_usage *x)
     return ++seen % 64 == 63;
 }
 
+static int on_session(void *ctx, const struct kvc_session_info *x)
+{
+    (void)ctx;
+    FUZZ_CHECK(memchr(x->name, 0, sizeof(x->name)), "a text without an end");
+    return ++seen % 64 == 63;
+}
+
 static void call_keep(uint8_t arg)
 {
     struct kvc_ns_spec *spec = NULL;
@@ -232,6 +239,7 @@ static void call_keep(uint8_t arg)
         check(kvc_quota_list(kvc, on_quota, NULL));
     } else if (arg == INSPECT_SPEC + 3) {
         check(kvc_usage(kvc, on_usage, NULL));
+        check(kvc_sessions(kvc, on_session, NULL));
     } else {
         check(kvc_policy(kvc, NULL, &policy));
     }

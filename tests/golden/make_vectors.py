@@ -184,6 +184,8 @@ def requests():
         request("quota_list", "as it is", []),
         request("usage", "from the start", [0]),
         request("usage", "after the last", [U32]),
+        request("sessions", "from the start", [0, 0]),
+        request("sessions", "after the last, and one ends", [U32, U32]),
         request("policy", "show", [0, "", 0, 0, 0, 0]),
         request("policy", "set", [1, "density", 60, 1, 0, 1 << 34]),
         request("policy", "largest", [1, "n" * 127, 100, 1, 1, U64]),
@@ -540,6 +542,17 @@ def replies():
             "usage",
             "one",
             [0, [[1, "alice", "acme", "", "llama", 12, 25165824, 4096, 0, 2097152, 0, 8192, 4096]]],
+        ),
+        reply("sessions", "none, one was ended", [1, 0, []]),
+        reply(
+            "sessions",
+            "one",
+            [0, 0, [[12, "worker", "alice", "acme", 1001, 4711, 0, 3, 1, 25165824, 4096, 60000, 5]]],
+        ),
+        reply(
+            "sessions",
+            "17, largest, and more",
+            [1, 1, [[U32] + ["n" * 127] * 3 + [U32, U32, 1, U32, U32] + [U64] * 4] * 17],
         ),
         reply("usage", "17, largest, and more", [1, [[U32] + ["n" * 127] * 4 + [U64] * 8] * 17]),
         reply(

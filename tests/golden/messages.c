@@ -152,6 +152,7 @@ const struct message_kind message_kinds[] = {
     REPLY(QUOTA_SET, "quota_set", bare),
     REPLY(QUOTA_LIST, "quota_list", quota_list),
     REPLY(USAGE, "usage", usage),
+    REPLY(SESSIONS, "sessions", sessions),
     REPLY(POLICY, "policy", policy),
     REPLY(DEVICES, "devices", devices),
     REPLY(POOL_OPEN, "pool_open", bare),

@@ -82,6 +82,11 @@ USAGE = fields(
     " leased_bytes device_bytes promised_bytes"
 )
 
+SESSION = fields(
+    "session name:t principal:t tenant:t uid pid dropped leases reservations leased_bytes"
+    " reserved_bytes lease_age_ms reservation_age_ms"
+)
+
 RATE = fields("frag_bytes to_engine to_kernel from_engine from_kernel to_path from_path to_window")
 DEVICE = fields(
     "uuid:b name:t why:t up emulated limit_bytes used_bytes memory_bytes imported_bytes blocks"
@@ -145,6 +150,7 @@ REQUESTS = {
         + [("pages", "*b")],
     ),
     "pages_store": (41, RESERVE + fields("pool after_word after_value pages:b tokens:b")),
+    "sessions": (43, fields("after end")),
     "acquire_on": (42, SEQ + fields("flags shard from_tokens wait_tokens uuid:b")),
 }
 EVICTED = fields("blocks bytes kept_blocks host_bytes nvme_bytes device_bytes")
@@ -188,6 +194,7 @@ REPLIES = {
     "quota_set": [],
     "quota_list": [("items", QUOTA + fields("host_bytes nvme_bytes host_promised nvme_promised"))],
     "usage": fields("more") + [("items", USAGE)],
+    "sessions": fields("ended more") + [("items", SESSION)],
     "policy": fields(
         "name:t text:t chosen:t keep_percent load_or_recompute admission pin_bytes_max"
         " keep_percent_start load_or_recompute_start admission_start pin_bytes_max_start storage"

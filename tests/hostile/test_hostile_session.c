@@ -411,6 +411,85 @@ START_TEST(many_namespaces_of_one_session)
 }
 END_TEST
 
+/* ---- workers that hang ---- */
+
+static void setup_hung(void)
+{
+    static const char *const sets[] = {"limits.reserve_progress=1s", NULL};
+    hostile_begin(&s, sets);
+    peer_open(&p, s.rig, 1u << 20);
+    ck_assert_int_eq(peer_ns(&p, "hostile", HOSTILE_BT, HOSTILE_BLOCK, &ns, seed), KVC_ST_OK);
+    peer_keys(seed, 1, HOSTILE_BT, KEYS, keys);
+    for (unsigned i = 0; i < KEYS; i++)
+        offsets[i] = i * HOSTILE_BLOCK;
+}
+
+/* With so long a deadline that the reply does not come by it. */
+static uint8_t wait_reason(struct peer *who)
+{
+    static uint8_t buf[65536];
+    const struct msg_acquire msg = acquire_of(4, KVC_F_WAIT);
+    struct msg_head head = peer_head(who, KVC_OP_ACQUIRE);
+    struct msg_reply_head rh;
+    struct msg_acquire_reply reply;
+    head.deadline_ms = 300000;
+    int len = codec_enc_acquire(buf, sizeof buf, &head, &msg);
+    ck_assert_int_eq(peer_ask(who, &head, buf, len, &len), KVC_ST_OK);
+    ck_assert_int_eq(codec_dec_acquire_reply(buf, (size_t)len, &rh, &reply), 0);
+    ck_assert_uint_eq(reply.lease, 0);
+    return reply.groups[0].reason;
+}
+
+START_TEST(what_a_hung_writer_announced_is_stored_by_others)
+{
+    struct peer q;
+    uint64_t id;
+    const struct msg_reserve reserve = {.ns = ns, .keys = keys_bin(0, 4)};
+    peer_open(&q, s.rig, 1u << 20);
+    ck_assert_int_eq(peer_ns(&q, "hostile", HOSTILE_BT, HOSTILE_BLOCK, &ns, seed), KVC_ST_OK);
+    ck_assert_int_eq(peer_reserve(&p, &reserve, &id, statuses), KVC_ST_OK);
+    ck_assert_uint_eq(statuses[3], KVC_ST_OK);
+    ck_assert_uint_eq(wait_reason(&q), KVC_MISS_DROPPED);
+    const struct msg_store store = store_of(4);
+    ck_assert_int_eq(peer_store(&q, &store, statuses), KVC_ST_OK);
+    for (unsigned i = 0; i < 4; i++)
+        ck_assert_uint_eq(statuses[i], KVC_ST_OK);
+    ck_assert_int_eq(commit(&p, id), KVC_ST_GONE); /* it is told */
+    ck_assert_uint_eq(rig_stat(s.k, "core.blocks_taken_over"), 4);
+    peer_close(&q);
+}
+END_TEST
+
+struct oldest {
+    uint32_t session;
+    uint64_t leased;
+};
+
+static int find_holder(void *ctx, const struct kvc_session_info *x)
+{
+    struct oldest *o = ctx;
+    if (x->leases > 0)
+        *o = (struct oldest){x->session, x->leased_bytes};
+    return 0;
+}
+
+START_TEST(leases_of_a_hung_reader_are_ended_by_an_operator)
+{
+    uint64_t lease;
+    struct oldest o = {0};
+    const struct msg_store store = store_of(4);
+    const struct msg_acquire acquire = acquire_of(4, 0);
+    ck_assert_int_eq(peer_store(&p, &store, NULL), KVC_ST_OK);
+    ck_assert_int_eq(peer_acquire(&p, &acquire, &lease, NULL), KVC_ST_OK);
+    ck_assert_int_eq(kvc_sessions(s.k, find_holder, &o), 0);
+    ck_assert_uint_eq(o.leased, 4 * HOSTILE_BLOCK);
+    ck_assert_int_eq(kvc_session_end(s.k, o.session), 0); /* p does not close */
+    rig_wait_stat(s.k, "core.leases", 0);
+    rig_wait_stat(s.k, "svc.sessions", 1);
+    ck_assert_int_eq(kvc_session_end(s.k, o.session), KVC_E_GONE);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("hostile session");
@@ -429,6 +508,12 @@ int main(void)
     tcase_add_test(t, waiting_requests_leave_others_theirs);
     tcase_add_test(t, a_thousand_requests_in_flight_are_answered_one_by_one);
     tcase_add_test(t, many_namespaces_of_one_session);
+    suite_add_tcase(suite, t);
+    t = tcase_create("hung workers");
+    tcase_add_checked_fixture(t, setup_hung, teardown);
+    tcase_set_timeout(t, 600);
+    tcase_add_test(t, what_a_hung_writer_announced_is_stored_by_others);
+    tcase_add_test(t, leases_of_a_hung_reader_are_ended_by_an_operator);
     suite_add_tcase(suite, t);
     return check_run(suite);
 }

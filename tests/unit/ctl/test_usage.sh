@@ -128,6 +128,8 @@ expect 2 "what? Give --keep-percent" policy set
 expect 2 "--load-or-recompute maybe: say on or off" policy set --load-or-recompute maybe
 expect 2 "--admission yes: say on or off" policy set --admission yes
 expect 2 "must be from 0 to 100" policy set --keep-percent 101
+expect 2 "which session" sessions end
+expect 2 "is no session" sessions end x
 expect 2 "there are ns, tenant, principal and model" usage --by size
 expect 2 "which of them?" evict --doc a --ns 3
 expect 2 "of which --doc" evict --sub s

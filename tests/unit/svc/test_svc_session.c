@@ -353,6 +353,52 @@ START_TEST(a_session_that_is_dropped_keeps_its_leases_until_it_lets_go)
 }
 END_TEST
 
+static const struct msg_sessions_reply *sessions(struct sr_peer *p, uint32_t after, uint32_t end)
+{
+    static struct msg_sessions_reply r;
+    const struct msg_sessions m = {.after = after, .end = end};
+    struct msg_reply_head head;
+    const struct sr_reply *reply = sr_reply(
+        &s, sr_send(&s, p,
+                    codec_enc_sessions(s.buf, sizeof s.buf, sr_head(&s, KVC_OP_SESSIONS, 0), &m)));
+    ck_assert_int_eq(codec_dec_sessions_reply(reply->bytes, reply->len, &head, &r), 0);
+    return &r;
+}
+
+/* A worker that holds leases, and one that was dropped and holds them still. */
+START_TEST(an_operator_sees_who_holds_what_and_ends_it)
+{
+    struct sr_peer *ops = sr_peer(&s, 2, SR_UID_OPS, 0), *two = sr_peer(&s, 1, SR_UID_TWO, 0);
+    struct sr_peer *p = sr_peer(&s, 0, SR_UID_ONE, 4096);
+    struct sr_blocks b = {.ns = sr_ns(&s, p, "m"), .chain = 1, .n = 2};
+    (void)sr_store(&s, p, &b);
+    sr_copies(&s);
+    (void)sr_acquire(&s, p, &b, false);
+    sr_turn(&s, 5000);
+    const struct msg_sessions_reply *r = sessions(ops, 0, 0);
+    ck_assert_uint_eq(r->nitems, 3);
+    const struct msg_session_item it = r->items[2];
+    ck_assert(it.leases == 1 && it.leased_bytes > 0 && it.lease_age_ms == 5000 && !it.dropped);
+    ck_assert_uint_eq(sessions(ops, it.session, 0)->nitems, 0);
+    ck_assert_uint_eq(sessions(two, 0, 0)->nitems, 1); /* its own */
+    ck_assert_uint_eq(sessions(two, 0, it.session)->ended, 0);
+    ck_assert_uint_eq(core_metrics(s.core)->leases, 1);
+    if (_i == 1) { /* dropped before, and its process does not close the connection */
+        sr_send_raw(&s, p->route, KVC_ROUTE_BYTES, "junk", 4);
+        sr_turn(&s, 0);
+        ck_assert(!p->closed && sessions(ops, 0, 0)->items[2].dropped);
+    }
+    ck_assert_uint_eq(sessions(ops, 0, it.session)->ended, 1);
+    sr_turn(&s, 0);
+    ck_assert(p->closed);
+    ck_assert_uint_eq(sr_dropped_status(p), _i == 1 ? KVC_ST_BAD_MESSAGE : KVC_ST_CANCELLED);
+    ck_assert_uint_eq(core_metrics(s.core)->leases, 0);
+    ck_assert_uint_eq(sr_metric(&s, "sessions"), 2);
+    ck_assert_uint_eq(sr_metric(&s, "quarantined"), 0);
+    ck_assert_uint_eq(sessions(ops, 0, it.session)->ended, 0);
+}
+END_TEST
+
 START_TEST(who_could_not_be_told_that_it_was_dropped_is_told_once_it_reads)
 {
     struct sr_peer *p = sr_peer(&s, 0, SR_UID_ONE, 4096);
@@ -490,6 +536,7 @@ int main(void)
     tcase_add_test(t, a_writer_goes_while_it_reserves_waits_and_copies);
     tcase_add_test(t, leases_end_with_the_connection);
     tcase_add_test(t, a_session_that_is_dropped_keeps_its_leases_until_it_lets_go);
+    tcase_add_loop_test(t, an_operator_sees_who_holds_what_and_ends_it, 0, 2);
     tcase_add_test(t, who_could_not_be_told_that_it_was_dropped_is_told_once_it_reads);
     tcase_add_test(t, after_a_lost_reply_none_follows);
     tcase_add_test(t, who_takes_no_replies_is_dropped);
