@@ -558,16 +558,6 @@ int kvc_paths(struct kvc *kvc, int (*fn)(void *ctx, const struct kvc_path *), vo
 
 /* ---- evict ---- */
 
-void admin__evicted(const struct msg_evict_reply *r, struct kvc_evicted *ret_evicted)
-{
-    *ret_evicted = (struct kvc_evicted){.blocks = r->blocks,
-                                        .bytes = r->bytes,
-                                        .kept_blocks = r->kept_blocks,
-                                        .host_bytes = r->host_bytes,
-                                        .nvme_bytes = r->nvme_bytes,
-                                        .device_bytes = r->device_bytes};
-}
-
 int kvc_evict(struct kvc *kvc, const struct kvc_evict_filter *filter,
               struct kvc_evicted *ret_evicted)
 {
@@ -590,7 +580,12 @@ int kvc_evict(struct kvc *kvc, const struct kvc_evict_filter *filter,
     if (rc == 0)
         rc = op__checked(op, codec_dec_evict_reply(op->msg.data, op->msg.len, &head, &reply));
     if (rc == 0)
-        admin__evicted(&reply, ret_evicted);
+        *ret_evicted = (struct kvc_evicted){.blocks = reply.blocks,
+                                            .bytes = reply.bytes,
+                                            .kept_blocks = reply.kept_blocks,
+                                            .host_bytes = reply.host_bytes,
+                                            .nvme_bytes = reply.nvme_bytes,
+                                            .device_bytes = reply.device_bytes};
     op__free(op);
     return rc;
 }

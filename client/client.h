@@ -504,10 +504,6 @@ __attribute__((warn_unused_result)) int write__finish_drop(struct kvc_op *op);
 /* A reservation whose reply came too late for anybody. */
 void resv__abandon(struct kvc *k, uint64_t id);
 
-/* ---- admin.c ---- */
-
-void admin__evicted(const struct msg_evict_reply *r, struct kvc_evicted *ret_evicted);
-
 /* ---- session.c ---- */
 
 __attribute__((warn_unused_result)) int session__finish_ping(struct kvc_op *op,

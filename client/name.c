@@ -156,7 +156,7 @@ int kvc_name_show(struct kvc *kvc, enum kvc_name_kind kind, const char *name, co
 
 /* ---- forget, load, tokens ---- */
 
-static int forget(struct kvc *kvc, const struct msg_name_forget *m, struct msg_evict_reply *r)
+static int forget(struct kvc *kvc, const struct msg_name_forget *m, struct msg_name_forget_reply *r)
 {
     struct kvc_op *op;
     struct msg_reply_head head;
@@ -165,7 +165,7 @@ static int forget(struct kvc *kvc, const struct msg_name_forget *m, struct msg_e
         return rc;
     rc = op__call(op, codec_enc_name_forget(kvc->tx, KVC_MESSAGE_MAX, &op->head, m));
     if (rc == 0)
-        rc = op__checked(op, codec_dec_evict_reply(op->msg.data, op->msg.len, &head, r));
+        rc = op__checked(op, codec_dec_name_forget_reply(op->msg.data, op->msg.len, &head, r));
     op__free(op);
     return rc;
 }
@@ -173,25 +173,40 @@ static int forget(struct kvc *kvc, const struct msg_name_forget *m, struct msg_e
 int kvc_name_forget(struct kvc *kvc, enum kvc_name_kind kind, const char *name, const char *sub,
                     bool evict)
 {
-    struct msg_evict_reply r;
+    struct msg_name_forget_reply r;
     const struct msg_name_forget m = {
         .kind = (uint8_t)kind, .name = codec_text(name), .sub = codec_text(sub), .evict = evict};
     return forget(kvc, &m, &r);
 }
 
-int kvc_name_evict(struct kvc *kvc, enum kvc_name_kind kind, const char *name, const char *sub,
-                   bool dry_run, struct kvc_evicted *ret_evicted)
+int kvc_name_evict_kept(struct kvc *kvc, enum kvc_name_kind kind, const char *name, const char *sub,
+                        bool dry_run, struct kvc_evicted *ret_evicted, struct kvc_kept *ret_kept)
 {
-    struct msg_evict_reply r;
+    struct msg_name_forget_reply r;
     const struct msg_name_forget m = {.kind = (uint8_t)kind,
                                       .name = codec_text(name),
                                       .sub = codec_text(sub),
                                       .evict = 1,
                                       .dry_run = dry_run};
     const int rc = forget(kvc, &m, &r);
-    if (rc == 0)
-        admin__evicted(&r, ret_evicted);
+    if (rc < 0)
+        return rc;
+    *ret_evicted = (struct kvc_evicted){.blocks = r.blocks,
+                                        .bytes = r.bytes,
+                                        .kept_blocks = r.kept_blocks,
+                                        .host_bytes = r.host_bytes,
+                                        .nvme_bytes = r.nvme_bytes,
+                                        .device_bytes = r.device_bytes};
+    *ret_kept = (struct kvc_kept){
+        .named = r.kept_named, .pinned = r.kept_pinned, .used = r.kept_used, .below = r.kept_below};
     return rc;
+}
+
+int kvc_name_evict(struct kvc *kvc, enum kvc_name_kind kind, const char *name, const char *sub,
+                   bool dry_run, struct kvc_evicted *ret_evicted)
+{
+    struct kvc_kept kept;
+    return kvc_name_evict_kept(kvc, kind, name, sub, dry_run, ret_evicted, &kept);
 }
 
 int kvc_name_load(struct kvc *kvc, enum kvc_name_kind kind, const char *name, const char *sub,

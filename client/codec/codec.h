@@ -350,7 +350,7 @@ struct msg_name_list_reply {
     uint32_t nitems;
     struct msg_name_item items[KVC_NAMES_MAX];
 };
-struct msg_name_forget { /* its reply is a msg_evict_reply */
+struct msg_name_forget {
     uint8_t kind;
     struct codec_bin name, sub;
     uint8_t evict, dry_run;
@@ -429,10 +429,16 @@ struct msg_evict {
     struct codec_bin tenant, model; /* empty = any */
     uint32_t priority_below;        /* only blocks of a lower priority; 0 = any */
 };
-struct msg_evict_reply { /* NAME_FORGET's too */
+struct msg_evict_reply {
     uint64_t blocks, bytes;
     uint64_t kept_blocks;                          /* matched, but leased or being written */
     uint64_t host_bytes, nvme_bytes, device_bytes; /* where those that went were */
+};
+struct msg_name_forget_reply {
+    uint64_t blocks, bytes;
+    uint64_t kept_blocks;                          /* the sum of those below */
+    uint64_t host_bytes, nvme_bytes, device_bytes; /* where those that went were */
+    uint64_t kept_named, kept_pinned, kept_used, kept_below;
 };
 
 struct msg_blocks {
@@ -734,7 +740,8 @@ CODEC_MUST_USE int codec_dec_bare(const void *buf, size_t len, struct msg_head *
     X(name_list)                        \
     X(name_load)                        \
     X(name_tokens)                      \
-    X(evict) /* NAME_FORGET */          \
+    X(evict)                            \
+    X(name_forget)                      \
     X(blocks)                           \
     X(verify)                           \
     X(trace)                            \

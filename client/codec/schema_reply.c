@@ -157,8 +157,17 @@ static const struct field evict_reply_fields[] = {
     U64(struct msg_evict_reply, kept_blocks), U64(struct msg_evict_reply, host_bytes),
     U64(struct msg_evict_reply, nvme_bytes),  U64(struct msg_evict_reply, device_bytes),
 };
-SCHEMA(codec__rep_evict, struct msg_evict_reply, evict_reply_fields,
-       .ops = {KVC_OP_EVICT, KVC_OP_NAME_FORGET});
+SCHEMA(codec__rep_evict, struct msg_evict_reply, evict_reply_fields, .ops = {KVC_OP_EVICT});
+
+static const struct field name_forget_reply_fields[] = {
+    U64(struct msg_name_forget_reply, blocks),      U64(struct msg_name_forget_reply, bytes),
+    U64(struct msg_name_forget_reply, kept_blocks), U64(struct msg_name_forget_reply, host_bytes),
+    U64(struct msg_name_forget_reply, nvme_bytes),  U64(struct msg_name_forget_reply, device_bytes),
+    U64(struct msg_name_forget_reply, kept_named),  U64(struct msg_name_forget_reply, kept_pinned),
+    U64(struct msg_name_forget_reply, kept_used),   U64(struct msg_name_forget_reply, kept_below),
+};
+SCHEMA(codec__rep_name_forget, struct msg_name_forget_reply, name_forget_reply_fields,
+       .ops = {KVC_OP_NAME_FORGET});
 
 static const struct field block_item_fields[] = {
     FIXED(struct msg_block_item, key, "key must be binary of 32 bytes"),

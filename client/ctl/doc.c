@@ -78,11 +78,13 @@ static const char preload_help[] =
     "\n"
     "Exit code 1 when not all of it could be loaded.\n";
 
-static const char forget_help[] = "Usage: kvcachectl doc forget NAME [--evict] [--sub NAME]\n"
-                                  "\n"
-                                  "The name goes, and its blocks become ordinary ones.\n"
-                                  "\n"
-                                  "  --evict  they go too, but for what others share\n";
+static const char forget_help[] =
+    "Usage: kvcachectl doc forget NAME [--evict] [--sub NAME]\n"
+    "\n"
+    "The name goes, and its blocks become ordinary ones.\n"
+    "\n"
+    "  --evict  they go too, but for what others share, pin, use or build\n"
+    "           on: how many stay for which reason is said\n";
 
 #define DOC                                   \
     {                                         \

@@ -7,6 +7,7 @@
 #include "chain.h"
 #include "json.h"
 #include "key.h"
+#include "named.h"
 #include "units.h"
 
 static const char help[] =
@@ -203,25 +204,24 @@ static void warn_of_paths(const struct evict *e, struct ctl *ctl)
 
 /* ---- by name ---- */
 
-static void print_name(const struct evict *e, const struct kvc_evicted *done)
+static void print_name(const struct evict *e, const struct kvc_evicted *done,
+                       const struct kvc_kept *kept)
 {
-    char text[256], kept[UNITS_COUNT_BYTES], stays[96] = "";
+    char text[256], stays[NAMED_STAYS_BYTES];
     amount(done, text, sizeof(text));
-    if (done->kept_blocks)
-        snprintf(stays, sizeof(stays), "; %s stay%s, which others share, pin, use or build on",
-                 units_format_count(done->kept_blocks, kept), done->kept_blocks == 1 ? "s" : "");
     ctl_line("%s %s '%s': %s%s", e->filter.dry_run ? "would evict" : "evicted",
-             chain_kind_name(e->kind), e->name, text, stays);
+             chain_kind_name(e->kind), e->name, text, named_stays(done, kept, stays));
 }
 
 static int evict_name(const struct evict *e, struct ctl *ctl)
 {
     struct kvc_name_info info;
     struct kvc_evicted done;
+    struct kvc_kept kept;
     int rc = chain_show_name(ctl, e->kind, e->name, e->sub, &info); /* says what there is instead */
     if (rc != 0)
         return rc;
-    rc = kvc_name_evict(ctl->kvc, e->kind, e->name, e->sub, e->filter.dry_run, &done);
+    rc = kvc_name_evict_kept(ctl->kvc, e->kind, e->name, e->sub, e->filter.dry_run, &done, &kept);
     if (rc < 0)
         return ctl_fail(ctl, rc);
     warn_of_paths(e, ctl);
@@ -229,9 +229,10 @@ static int evict_name(const struct evict *e, struct ctl *ctl)
         json_t *o = evicted_json(e, &done);
         json_object_set_new(o, "kind", json_string(chain_kind_name(e->kind)));
         json_object_set_new(o, "name", json_string(e->name));
+        json_object_set_new(o, "kept", named_kept_json(&kept));
         json_print(o);
     } else {
-        print_name(e, &done);
+        print_name(e, &done, &kept);
     }
     return CTL_OK;
 }

@@ -303,16 +303,44 @@ int named_save(struct named *n, int argc, char **argv, const char *help)
 
 /* ---- forget ---- */
 
-static void print_gone(const struct kvc_evicted *gone)
+const char *named_stays(const struct kvc_evicted *done, const struct kvc_kept *kept,
+                        char text[NAMED_STAYS_BYTES])
 {
-    char blocks[UNITS_COUNT_BYTES], size[UNITS_TEXT_BYTES], kept[UNITS_COUNT_BYTES];
-    printf("forgotten, and %s block%s of it, %s, %s gone", units_format_count(gone->blocks, blocks),
-           gone->blocks == 1 ? "" : "s", units_format_bytes(gone->bytes, size),
-           gone->blocks == 1 ? "is" : "are");
-    if (gone->kept_blocks)
-        printf("; %s stay%s, which others share, pin, use or build on",
-               units_format_count(gone->kept_blocks, kept), gone->kept_blocks == 1 ? "s" : "");
-    putchar('\n');
+    static const char *const why[] = {"shared with other names", "pinned", "in use",
+                                      "built on by blocks that stay"};
+    const uint64_t n[] = {kept->named, kept->pinned, kept->used, kept->below};
+    char count[UNITS_COUNT_BYTES];
+    text[0] = '\0';
+    if (done->kept_blocks == 0)
+        return text;
+    size_t at = (size_t)snprintf(text, NAMED_STAYS_BYTES,
+                                 "; %s stay%s:", units_format_count(done->kept_blocks, count),
+                                 done->kept_blocks == 1 ? "s" : "");
+    const char *before = " ";
+    for (unsigned i = 0; i < sizeof(n) / sizeof(n[0]); i++) {
+        if (n[i] == 0 || at >= NAMED_STAYS_BYTES)
+            continue;
+        at += (size_t)snprintf(text + at, NAMED_STAYS_BYTES - at, "%s%s %s", before,
+                               units_format_count(n[i], count), why[i]);
+        before = ", ";
+    }
+    return text;
+}
+
+json_t *named_kept_json(const struct kvc_kept *kept)
+{
+    return json_pack("{s:I, s:I, s:I, s:I}", "named", (json_int_t)kept->named, "pinned",
+                     (json_int_t)kept->pinned, "used", (json_int_t)kept->used, "below",
+                     (json_int_t)kept->below);
+}
+
+static void print_gone(const struct kvc_evicted *gone, const struct kvc_kept *kept)
+{
+    char blocks[UNITS_COUNT_BYTES], size[UNITS_TEXT_BYTES], stays[NAMED_STAYS_BYTES];
+    printf("forgotten, and %s block%s of it, %s, %s gone%s\n",
+           units_format_count(gone->blocks, blocks), gone->blocks == 1 ? "" : "s",
+           units_format_bytes(gone->bytes, size), gone->blocks == 1 ? "is" : "are",
+           named_stays(gone, kept, stays));
 }
 
 int named_forget(struct named *n, int argc, char **argv, const char *help)
@@ -320,6 +348,7 @@ int named_forget(struct named *n, int argc, char **argv, const char *help)
     static const struct option options[] = {
         NAMED_SUB, {"evict", no_argument, NULL, 'e'}, CTL_COMMON_OPTIONS, {0}};
     struct kvc_evicted gone = {0}; /* nothing, without --evict */
+    struct kvc_kept kept = {0};
     struct kvc_name_info info;
     int rc = named_options(n, argc, argv, options, help, true);
     if (rc != 0)
@@ -329,16 +358,17 @@ int named_forget(struct named *n, int argc, char **argv, const char *help)
         rc = chain_show_name(n->ctl, n->kind, n->name, n->sub, &info);
     if (rc != 0)
         return rc;
-    rc = n->evict ? kvc_name_evict(n->ctl->kvc, n->kind, n->name, n->sub, false, &gone)
+    rc = n->evict ? kvc_name_evict_kept(n->ctl->kvc, n->kind, n->name, n->sub, false, &gone, &kept)
                   : kvc_name_forget(n->ctl->kvc, n->kind, n->name, n->sub, false);
     if (rc < 0)
         return named_fail(n, rc);
     if (n->ctl->json)
-        json_print(json_pack("{s:s, s:b, s:I, s:I, s:I}", "name", n->name, "evicted", n->evict,
+        json_print(json_pack("{s:s, s:b, s:I, s:I, s:I, s:o}", "name", n->name, "evicted", n->evict,
                              "blocks", (json_int_t)gone.blocks, "bytes", (json_int_t)gone.bytes,
-                             "kept_blocks", (json_int_t)gone.kept_blocks));
+                             "kept_blocks", (json_int_t)gone.kept_blocks, "kept",
+                             named_kept_json(&kept)));
     else if (n->evict)
-        print_gone(&gone);
+        print_gone(&gone, &kept);
     else
         printf("forgotten; its blocks are ordinary ones now\n");
     return CTL_OK;

@@ -5,6 +5,8 @@
 
 #include "chain.h"
 
+struct json_t;
+
 /* A verb's command line. */
 struct named {
     struct ctl *ctl;
@@ -59,6 +61,12 @@ int named_show(struct named *n, int argc, char **argv, const char *help);
 int named_save(struct named *n, int argc, char **argv, const char *help);
 int named_forget(struct named *n, int argc, char **argv, const char *help);
 int named_preload(struct named *n, int argc, char **argv, const char *help);
+
+/* "; 16 stay: 14 are shared with other names, 2 in use", or nothing when none does. */
+#define NAMED_STAYS_BYTES 256u
+const char *named_stays(const struct kvc_evicted *done, const struct kvc_kept *kept,
+                        char text[NAMED_STAYS_BYTES]);
+struct json_t *named_kept_json(const struct kvc_kept *kept);
 
 /* doc_export.c, doc_import.c */
 int doc_export(struct ctl *ctl, int argc, char **argv);

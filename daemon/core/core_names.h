@@ -53,7 +53,9 @@ struct core_named {
     uint32_t tokens;
     uint64_t bytes; /* of what a hit of them needs */
 };
-/* Makes a name, or moves it to what is cached of the sequence. 0. 1: made, and the waiter is queued
+/* Makes a name, or moves it to what is cached of the sequence. A partly filled last block that it
+ * leaves goes when the new chain has a fuller one in its place and nothing else reaches or holds it
+ * (a durable commit does). 0. 1: made, and the waiter is queued
  * until it is in the journal and, if durable, its blocks are on stable storage; fn's err then is 0,
  * or why that cannot be (KVC_E_FULL: no room for promises; KVC_E_TIER): the name is there and its
  * blocks are protected in memory alone. Without `durable` and without a waiter nothing is waited
@@ -68,8 +70,11 @@ void core_name_cancel(struct core_name_waiter *waiter);
 KVC_WARN_UNUSED int core_name_find(struct core *c, const struct core_client *cl,
                                    const struct core_name_id *id, struct core_name **ret_name);
 struct core_evicted {
-    uint64_t blocks, bytes;
-    uint64_t kept; /* other blocks that the name reaches: shared, pinned, in use */
+    uint64_t blocks, bytes; /* last blocks that the name has passed count, too */
+    uint64_t kept;          /* other blocks that the name reaches: the sum of those below */
+    uint64_t kept_named;    /* reached by other names */
+    uint64_t kept_pinned, kept_used;
+    uint64_t kept_below; /* what stays builds on them: blocks of others, or those above */
     struct core_places in;
 };
 /* The name goes. evict: NULL, or so do those of its blocks that nothing else holds, reaches, pins

@@ -352,9 +352,11 @@ static uint32_t count_needs(struct core *c, const struct find *f, uint32_t *ret_
 }
 
 /* The new before the old goes, so that what both reach stays as it is. */
-static void move_to(struct core *c, struct core_name *nm, const struct find *f)
+static void move_to(struct core *c, struct core_name *nm, const struct find *f,
+                    struct passed_tips *passed)
 {
     const uint32_t old = nm->refs;
+    names_passed(c, old, f, passed);
     nm->refs = CORE_NONE;
     for (uint32_t g = 0; g < f->seq->ngroups; g++) {
         uint32_t first, end;
@@ -378,7 +380,7 @@ static const char *put_fault(struct core *c, const struct core_name_put *in, uin
 }
 
 static void fill(struct core *c, struct core_name *nm, const struct core_name_put *in,
-                 const struct find *f)
+                 const struct find *f, struct passed_tips *passed)
 {
     const struct core_ns *ns = in->seq->ns;
     const uint32_t level = in->priority ? in->priority : KVC_PRIORITY_DEFAULT;
@@ -389,7 +391,7 @@ static void fill(struct core *c, struct core_name *nm, const struct core_name_pu
     nm->print = ns->short_print;
     nm->tokens = f->tokens;
     nm->content = ++c->names->serial;
-    move_to(c, nm, f);
+    move_to(c, nm, f, passed);
     name_ids_free(c->names, nm->ids);
     nm->nids = in->ids ? in->seq->tokens : 0;
     nm->ids = in->ids ? ids_keep(c->names, in->ids, nm->nids) : CORE_NONE;
@@ -409,6 +411,7 @@ int core_name_put(struct core *c, struct core_client *cl, const struct core_name
 {
     struct find f;
     struct core_prefix prefix;
+    struct passed_tips passed;
     char name[KVC_STRING_MAX];
     uint32_t blocks;
     uint64_t bytes;
@@ -461,8 +464,9 @@ int core_name_put(struct core *c, struct core_client *cl, const struct core_name
     find_prefix(c, in->seq, FIND_ANY, 0, &f, &prefix);
     nm->blocks = blocks;
     nm->bytes = bytes;
-    fill(c, nm, in, &f);
+    fill(c, nm, in, &f, &passed);
     find_touch(c, &f);
+    names_let_passed_go(c, &passed);
     name_arm(c, nm);
     c->m.names_put++;
     name_write(c, nm);

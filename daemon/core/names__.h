@@ -7,6 +7,8 @@
 #include "core_names.h"
 #include "wheel.h"
 
+struct find;
+
 /* Blocks that names hold themselves: tips, and what windows need. */
 #define NAMES_REFS_EACH 8u
 /* A piece of a name as the journal has it. */
@@ -182,6 +184,17 @@ bool names_save_step(struct core *c);
 uint32_t name_cached(struct core *c, const struct core_name *nm);
 
 /* ---- names_evict.c ---- */
+
+/* Last blocks of turns that are over: partly filled, so that nothing follows them, where the name's
+ * new chain has a fuller block. At most one of each group. */
+struct passed_tips {
+    struct run_entry e[KVC_GROUPS_MAX];
+    uint32_t n;
+};
+/* Of the refs from `head` on, when the name moves to f's prefix. */
+void names_passed(struct core *c, uint32_t head, const struct find *f, struct passed_tips *ret);
+/* They go, unless something holds them: then they go first. The name is where it moves to. */
+void names_let_passed_go(struct core *c, const struct passed_tips *passed);
 
 /* Whether hard limits allow all that a name of f's prefix has to keep; nm: the name that moves
  * there, NULL: a new one. KVC_E_QUOTA. */

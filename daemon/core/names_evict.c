@@ -67,6 +67,53 @@ static void each_own(struct core *c, const struct core_name *nm, own_fn *fn, voi
             n->of[no].marks &= MARK_NEW;
 }
 
+/* ---- last blocks of turns that are over ---- */
+
+void names_passed(struct core *c, uint32_t head, const struct find *f, struct passed_tips *ret)
+{
+    const struct names *n = c->names;
+    ret->n = 0;
+    for (uint32_t no = head; no != CORE_NONE; no = n->ref[no].next_of_name) {
+        const struct name_ref *r = &n->ref[no];
+        const struct block *b = &c->blocks[r->block];
+        uint32_t first, end;
+        if (block_ns(c, b) != f->seq->ns || b->tokens == block_group(c, b)->block_tokens)
+            continue;
+        find_needs(f, r->group, f->tokens, &first, &end);
+        if (r->place < first || r->place >= end || ret->n == KVC_GROUPS_MAX)
+            continue;
+        const struct block *now = &c->blocks[c->found[f->at[r->group] + r->place]];
+        if (now->parent == b->parent && now->tokens > b->tokens)
+            ret->e[ret->n++] = (struct run_entry){r->block, b->gen};
+    }
+}
+
+static bool is_free(struct core *c, const struct block *b)
+{
+    return b->state == BLOCK_PRESENT && !block_named(c, b) && !block_pinned(b) && !block_held(c, b);
+}
+
+void names_let_passed_go(struct core *c, const struct passed_tips *passed)
+{
+    for (uint32_t i = 0; i < passed->n; i++) {
+        struct block *b = &c->blocks[passed->e[i].block];
+        if (b->gen != passed->e[i].gen || block_named(c, b))
+            continue;
+        if (is_free(c, b) && !block_promised(b) && !b->promising)
+            block_kill(c, b, KVC_MISS_EVICTED);
+        else if (b->state == BLOCK_PRESENT)
+            wish_add(c, b, &(struct core_wish){.level = 0, .duration_ms = RETAIN_FOR_EVER}, true);
+    }
+}
+
+/* Of a child: some name has passed it, and it could not go then. Its level says so. */
+static bool may_go_with_parent(struct core *c, const struct block *b)
+{
+    const uint32_t no = block_no(c, b);
+    return b->tokens < block_group(c, b)->block_tokens && is_free(c, b) &&
+           retain_is_in(c->retain, no) && retain_base(c->retain, no) == 0;
+}
+
 /* ---- eviction ---- */
 
 /* Blocks that it reaches, marked, or (false) no more marked. */
@@ -97,23 +144,50 @@ static void count_gone(struct core *c, const struct block *b, struct core_evicte
     room_places(c, b, &x->in);
 }
 
+/* One that no other name reaches, and that stays. */
+static void count_kept(struct core *c, const struct block *b, bool pinned, struct core_evicted *x)
+{
+    uint64_t *why = pinned ? &x->kept_pinned : block_held(c, b) ? &x->kept_used : &x->kept_below;
+    ++*why;
+    x->kept++;
+}
+
+struct would {
+    struct core_evicted x;
+    uint64_t own; /* blocks that no other name reaches */
+    bool went;    /* the last one looked at would go */
+};
+
 static bool would_go(void *ctx, struct core *c, const struct core_name *nm, struct block *b,
                      bool below)
 {
-    if (b->state != BLOCK_PRESENT || b->children != (below ? 1u : 0u) || block_held(c, b) ||
-        is_pinned_by_others(nm, b))
-        return false;
-    count_gone(c, b, ctx);
+    struct would *w = ctx;
+    const bool pinned = is_pinned_by_others(nm, b);
+    uint32_t passed = 0;
+    for (uint32_t no = b->child; no != CORE_NONE; no = c->blocks[no].next)
+        passed += may_go_with_parent(c, &c->blocks[no]);
+    w->own++;
+    w->went = b->state == BLOCK_PRESENT && !pinned && !block_held(c, b) && (w->went || !below) &&
+              b->children == passed + below;
+    if (!w->went) {
+        count_kept(c, b, pinned, &w->x);
+        return true;
+    }
+    for (uint32_t no = b->child; no != CORE_NONE; no = c->blocks[no].next)
+        if (may_go_with_parent(c, &c->blocks[no]))
+            count_gone(c, &c->blocks[no], &w->x);
+    count_gone(c, b, &w->x);
     return true;
 }
 
 void core_name_would_evict(struct core *c, const struct core_name *nm,
                            struct core_evicted *ret_evicted)
 {
-    struct core_evicted x = {0};
-    each_own(c, nm, would_go, &x);
-    x.kept = reached(c, nm) - x.blocks;
-    *ret_evicted = x;
+    struct would w = {.own = 0};
+    each_own(c, nm, would_go, &w);
+    w.x.kept_named = reached(c, nm) - w.own;
+    w.x.kept += w.x.kept_named;
+    *ret_evicted = w.x;
 }
 
 /* Blocks that it holds, noted before it ends; those that nothing else needs go. */
@@ -130,7 +204,29 @@ static int note(void *ctx, struct block *b)
     return 0;
 }
 
-static void evict_noted(struct core *c, const struct noted *x, struct core_evicted *evicted)
+static void evict_block(struct core *c, struct block *b, struct core_evicted *evicted)
+{
+    count_gone(c, b, evicted);
+    c->m.blocks_evicted_admin++;
+    block_kill(c, b, KVC_MISS_EVICTED);
+}
+
+/* True: it has gone, with what of its children a name has passed. */
+static bool evict_with_passed(struct core *c, struct block *b, struct core_evicted *evicted)
+{
+    if (!is_free(c, b))
+        return false;
+    for (uint32_t no = b->child; no != CORE_NONE; no = c->blocks[no].next)
+        if (!may_go_with_parent(c, &c->blocks[no]))
+            return false;
+    while (b->child != CORE_NONE)
+        evict_block(c, &c->blocks[b->child], evicted);
+    evict_block(c, b, evicted);
+    return true;
+}
+
+/* What is noted then is where each chain ends now. */
+static void evict_noted(struct core *c, struct noted *x, struct core_evicted *evicted)
 {
     for (uint32_t i = 0; i < x->n; i++) {
         uint32_t no = x->e[i].block;
@@ -139,15 +235,38 @@ static void evict_noted(struct core *c, const struct noted *x, struct core_evict
         while (no != CORE_NONE) {
             struct block *b = &c->blocks[no];
             const uint32_t parent = b->parent;
-            if (b->state != BLOCK_PRESENT || block_named(c, b) || block_pinned(b) ||
-                b->child != CORE_NONE || block_held(c, b))
+            if (!evict_with_passed(c, b, evicted))
                 break;
-            count_gone(c, b, evicted);
-            c->m.blocks_evicted_admin++;
-            block_kill(c, b, KVC_MISS_EVICTED);
             no = parent;
         }
+        x->e[i] = (struct run_entry){no, no == CORE_NONE ? 0 : c->blocks[no].gen};
     }
+}
+
+/* Each block from there up, once. */
+static void count_stays(struct core *c, const struct noted *x, struct core_evicted *evicted)
+{
+    struct block_name *const of = c->names->of;
+    for (unsigned pass = 0; pass < 2; pass++)
+        for (uint32_t i = 0; i < x->n; i++) {
+            uint32_t no = x->e[i].block;
+            if (no == CORE_NONE || c->blocks[no].gen != x->e[i].gen ||
+                c->blocks[no].state != BLOCK_PRESENT)
+                continue;
+            for (; no != CORE_NONE && (of[no].marks == 0) == (pass == 0);
+                 no = c->blocks[no].parent) {
+                const struct block *b = &c->blocks[no];
+                of[no].marks = pass == 0 ? MARK_TIP : 0;
+                if (pass > 0)
+                    continue;
+                if (!block_named(c, b)) {
+                    count_kept(c, b, block_pinned(b), evicted);
+                    continue;
+                }
+                evicted->kept_named++;
+                evicted->kept++;
+            }
+        }
 }
 
 int core_name_forget(struct core *c, struct core_name *nm, struct core_evicted *evict,
@@ -155,13 +274,13 @@ int core_name_forget(struct core *c, struct core_name *nm, struct core_evicted *
 {
     struct noted noted = {.c = c, .e = (struct run_entry *)(void *)c->names->keys};
     if (evict) {
-        *evict = (struct core_evicted){.kept = reached(c, nm)};
+        *evict = (struct core_evicted){.kept = 0};
         (void)name_each_block(c, nm, note, &noted);
     }
     name_end(c, nm);
     if (evict) {
         evict_noted(c, &noted, evict);
-        evict->kept -= evict->blocks;
+        count_stays(c, &noted, evict);
     }
     return nm->state == NAME_GOING && waiter ? name_await(c, nm, waiter, false) : 0;
 }

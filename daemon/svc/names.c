@@ -37,7 +37,7 @@ static void reply_named(struct svc *s, struct session *se, const struct msg_head
     reply_send(s, se,
                head->op == KVC_OP_NAME_PUT
                    ? codec_enc_name_put_reply(s->out, sizeof s->out, head, &o->named)
-                   : codec_enc_evict_reply(s->out, sizeof s->out, head, &o->forgotten));
+                   : codec_enc_name_forget_reply(s->out, sizeof s->out, head, &o->forgotten));
 }
 
 static void on_forgotten(struct core_gone *gone, int err)
@@ -131,7 +131,11 @@ static union outcome forgotten(const struct core_evicted *x)
                                          .kept_blocks = x->kept,
                                          .host_bytes = x->in.host,
                                          .nvme_bytes = x->in.disk,
-                                         .device_bytes = x->in.near}};
+                                         .device_bytes = x->in.near,
+                                         .kept_named = x->kept_named,
+                                         .kept_pinned = x->kept_pinned,
+                                         .kept_used = x->kept_used,
+                                         .kept_below = x->kept_below}};
 }
 
 void op_name_forget(struct request *rq)

@@ -115,7 +115,7 @@ enum call_kind {
 /* What NAME_PUT and NAME_FORGET answer. */
 union outcome {
     struct msg_name_put_reply named;
-    struct msg_evict_reply forgotten;
+    struct msg_name_forget_reply forgotten;
 };
 
 /* A request that is not answered within its handler. */

@@ -752,6 +752,18 @@ KVC_API KVC_MUST_USE int kvc_evict(struct kvc *kvc, const struct kvc_evict_filte
 KVC_API KVC_MUST_USE int kvc_name_evict(struct kvc *kvc, enum kvc_name_kind kind, const char *name,
                                         const char *sub, bool dry_run,
                                         struct kvc_evicted *ret_evicted);
+/* Why blocks of a name stay: each counts once, for the first of these that holds. */
+struct kvc_kept {
+    uint64_t named;  /* other names reach them */
+    uint64_t pinned; /* pins hold them */
+    uint64_t used;   /* under lease, or being written */
+    uint64_t below;  /* blocks of others, or that stay, build on them */
+};
+/* The same, and why kept_blocks stay. */
+KVC_API KVC_MUST_USE int kvc_name_evict_kept(struct kvc *kvc, enum kvc_name_kind kind,
+                                             const char *name, const char *sub, bool dry_run,
+                                             struct kvc_evicted *ret_evicted,
+                                             struct kvc_kept *ret_kept);
 
 #ifdef __cplusplus
 }

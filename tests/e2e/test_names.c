@@ -217,6 +217,57 @@ START_TEST(a_tip_that_moves_leaves_what_it_left_to_others)
 }
 END_TEST
 
+/* Partly filled last blocks of turns that were over stayed, and held all before them. */
+START_TEST(what_only_a_conversation_reached_goes_with_it)
+{
+    for (uint32_t i = 0; i < TOKENS; i++)
+        said[i] = 100 + i * 7;
+    for (uint32_t t = 0; t < 3; t++)
+        turn(t, KVC_F_DURABLE);
+    const uint32_t blocks = (3 * (PROMPT + ANSWER) + BT - 1) / BT;
+    ck_assert_uint_eq(rig_stat(k, "core.blocks_present"), blocks);
+    struct kvc_evicted e;
+    struct kvc_kept kept;
+    ck_assert_int_eq(kvc_name_evict_kept(k, KVC_NAME_CONVERSATION, "chat", NULL, false, &e, &kept),
+                     0);
+    ck_assert_uint_eq(e.blocks, blocks);
+    ck_assert_uint_eq(e.kept_blocks, 0);
+    ck_assert_uint_eq(rig_stat(k, "core.blocks_present"), 0);
+    rig_wait_stat(k, "nvme.blocks", 0);
+    kvc_close(&k);
+    rig_stop(&rig);
+    rig_restart(&rig, sets);
+    open_session();
+    ck_assert_uint_eq(rig_stat(k, "core.blocks_present"), 0);
+    for (uint32_t t = 1; t <= 3; t++)
+        ck_assert_uint_eq(take_back(t * (PROMPT + ANSWER)), 0);
+}
+END_TEST
+
+START_TEST(what_stays_of_a_conversation_is_told_with_its_reason)
+{
+    for (uint32_t i = 0; i < TOKENS; i++)
+        said[i] = 5 + i;
+    store_from(0, 20 * BT);
+    put("chat", 20 * BT, 0);
+    put("other", 4 * BT, 0);
+    const struct kvc_seq seq = chain_of(10 * BT);
+    struct kvc_hold *hold;
+    ck_assert_int_eq(kvc_acquire(ns, &seq, NULL, &hold), 0);
+    struct kvc_evicted e;
+    struct kvc_kept kept;
+    ck_assert_int_eq(kvc_name_evict_kept(k, KVC_NAME_CONVERSATION, "chat", NULL, true, &e, &kept),
+                     0);
+    ck_assert(e.blocks == 10 && e.kept_blocks == 10);
+    ck_assert(kept.named == 4 && kept.used == 6 && kept.pinned == 0 && kept.below == 0);
+    ck_assert_int_eq(kvc_name_evict_kept(k, KVC_NAME_CONVERSATION, "chat", NULL, false, &e, &kept),
+                     0);
+    ck_assert(e.blocks == 10 && e.kept_blocks == 10);
+    ck_assert(kept.named == 4 && kept.used == 6 && kept.pinned == 0 && kept.below == 0);
+    kvc_release(k, &hold);
+}
+END_TEST
+
 /* ---- documents ---- */
 
 static int count_one(void *ctx, const struct kvc_name_info *info)
@@ -309,6 +360,8 @@ int main(void)
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_add_test(t, a_conversation_goes_on_over_pauses_workers_and_a_dead_daemon);
     tcase_add_test(t, a_tip_that_moves_leaves_what_it_left_to_others);
+    tcase_add_test(t, what_only_a_conversation_reached_goes_with_it);
+    tcase_add_test(t, what_stays_of_a_conversation_is_told_with_its_reason);
     tcase_add_test(t, documents_share_a_beginning_and_survive_a_kill_with_their_tokens);
     tcase_add_test(t, a_damaged_file_of_names_is_begun_anew);
     suite_add_tcase(s, t);

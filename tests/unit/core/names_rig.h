@@ -96,7 +96,7 @@ static inline struct core_name_view view(const char *name)
     return v;
 }
 
-static inline void forget(const char *name, bool evict)
+static inline struct core_evicted forget(const char *name, bool evict)
 {
     struct core_name *nm = find(name);
     ck_assert_ptr_nonnull(nm);
@@ -108,6 +108,7 @@ static inline void forget(const char *name, bool evict)
         ck_assert_mem_eq(&did, &would, sizeof did);
     core_check(r.core);
     ck_assert_ptr_null(find(name));
+    return did;
 }
 
 static inline const struct core_metrics *m(void)
