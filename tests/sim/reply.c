@@ -180,7 +180,9 @@ static bool status_fits(const struct sim *s, const struct sim_req *r, uint32_t i
         return status == KVC_ST_BAD_ARGUMENT || status == KVC_ST_GONE || (store && refused);
     switch (r->verdict[i]) {
     case 0:
-        return status == KVC_ST_OK || status == KVC_ST_GONE;
+        return status == KVC_ST_OK || status == KVC_ST_GONE ||
+               (r->span.durable &&
+                (status == KVC_ST_TIER || status == KVC_ST_FULL || status == KVC_ST_QUOTA));
     case 1:
         return status == KVC_ST_GONE || status == KVC_ST_BUSY || (store && refused);
     case -EIO:

@@ -118,6 +118,7 @@ struct sim_span {
     struct sim_space space;
     uint32_t chain, group, shard, first, n, last_tokens; /* 0 = full */
     const uint8_t *parent;                               /* instead of its own; or NULL */
+    bool durable;
 };
 
 struct sim_ticket {

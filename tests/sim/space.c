@@ -176,6 +176,7 @@ struct msg_reserve sim_msg_reserve(struct sim *s, const struct sim_client *cl,
     struct msg_reserve m = {.ns = id ? id : cl->ns[p->space.spec][0],
                             .group = p->group,
                             .shard = p->shard,
+                            .flags = p->durable ? KVC_F_DURABLE : 0,
                             .first_token = p->first * g->block_tokens,
                             .last_tokens = p->last_tokens};
     if (!id)
