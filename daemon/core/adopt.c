@@ -151,6 +151,14 @@ static bool found_whole(struct core *c, struct block *b, bool host)
     return false;
 }
 
+/* A promise that was being made when the daemon died may have reached some shards alone. */
+static void found_unpromise(struct core *c, struct block *b)
+{
+    struct tier *disk = c->cfg.disk;
+    for (uint32_t i = 0; i < block_shards(c, b) && disk->ops->unpromise; i++)
+        disk->ops->unpromise(disk, block_disk(c, b, i));
+}
+
 /* Where it is, so far in its flags alone. */
 static void found_places(struct core *c, struct block *b)
 {
@@ -158,9 +166,10 @@ static void found_places(struct core *c, struct block *b)
         b->flags |= BLOCK_F_HOST | BLOCK_F_UNCHECKED;
     if (c->cfg.disk && found_whole(c, b, false)) {
         b->flags |= BLOCK_F_DISK;
-        /* One that was being made when the daemon died may have reached some shards alone. */
         if (b->shards_present == block_shards(c, b))
             b->flags |= BLOCK_F_DURABLE;
+        else if (b->shards_present > 0)
+            found_unpromise(c, b);
     }
     b->shards_present = 0;
     if (!(b->flags & BLOCK_F_DURABLE))

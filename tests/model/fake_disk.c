@@ -227,8 +227,8 @@ static bool disk_admits(const struct tier *t, uint32_t bytes, uint64_t age_ms)
 static void disk_unpromise(struct tier *t, struct tier_loc loc)
 {
     struct slot *s = slot_at(of(t), loc);
-    MUST(s->state == SLOT_PUBLISHED && s->label.durable && s->label.by_pin);
-    of(t)->unpromised++;
+    MUST(s->state == SLOT_PUBLISHED);
+    of(t)->unpromised += s->label.durable;
 }
 
 static const struct tier_ops disk_ops = {
@@ -375,17 +375,31 @@ bool fake_disk_lose(struct fake_disk *f)
     return false;
 }
 
-bool fake_disk_flip(struct fake_disk *f, const uint8_t key[32], uint32_t shard)
+static struct slot *slot_of(struct fake_disk *f, const uint8_t key[32], uint32_t shard)
 {
     for (uint32_t i = 0; i < f->cfg.slots; i++) {
         struct slot *s = &f->slot[i];
-        if (s->state != SLOT_PUBLISHED || s->label.shard != shard ||
-            memcmp(s->label.key.b, key, 32) != 0)
-            continue;
-        s->mem[s->bytes / 2] ^= 0x10;
-        return true;
+        if (s->state == SLOT_PUBLISHED && s->label.shard == shard &&
+            memcmp(s->label.key.b, key, 32) == 0)
+            return s;
     }
-    return false;
+    return NULL;
+}
+
+bool fake_disk_plain(struct fake_disk *f, const uint8_t key[32], uint32_t shard)
+{
+    struct slot *s = slot_of(f, key, shard);
+    if (s)
+        s->label.durable = s->label.by_pin = false;
+    return s != NULL;
+}
+
+bool fake_disk_flip(struct fake_disk *f, const uint8_t key[32], uint32_t shard)
+{
+    struct slot *s = slot_of(f, key, shard);
+    if (s)
+        s->mem[s->bytes / 2] ^= 0x10;
+    return s != NULL;
 }
 
 void fake_disk_each(struct fake_disk *f, fake_kept_fn *fn, void *ctx)

@@ -42,10 +42,12 @@ void fake_disk_want(struct fake_disk *f, uint32_t region);
 bool fake_disk_lose(struct fake_disk *f);
 /* One bit of what is stored of this key and shard; false: it is not there. */
 bool fake_disk_flip(struct fake_disk *f, const uint8_t key[32], uint32_t shard);
+/* What is stored of this key and shard counts as stored without a promise; false: not there. */
+bool fake_disk_plain(struct fake_disk *f, const uint8_t key[32], uint32_t shard);
 /* PUTs that were durable, and have landed; those that were not. */
 uint32_t fake_disk_puts(const struct fake_disk *f, bool durable);
-/* Promises that were taken back; each must have been made for a pin. */
 uint32_t fake_disk_revoked(const struct fake_disk *f);
+/* Promises that were taken back. */
 uint32_t fake_disk_unpromised(const struct fake_disk *f);
 
 struct fake_kept {

@@ -166,8 +166,8 @@ struct tier_ops {
      * free() it, which ends the move untold. false: it cannot be (no budget, no room, path taken
      * out); core then frees it. */
     bool (*keep)(struct tier *t, struct tier_loc loc, uint32_t owner);
-    /* What is at loc was published as durable, and is no promise any more: it is reclaimed like any
-     * other from now on. May be NULL. */
+    /* What is at loc is no promise any more, if it was published as durable: it is reclaimed like
+     * any other from now on. May be NULL. */
     void (*unpromise)(struct tier *t, struct tier_loc loc);
     /* Bytes by which the write budget has grown since the last call; UINT64_MAX: there is none. May
      * be NULL: none. */

@@ -324,24 +324,14 @@ END_TEST
 START_TEST(a_promise_of_one_shard_is_none)
 {
     begin_wide(64, 64, false);
-    for (uint32_t shard = 0; shard < SHARDS; shard++) {
-        struct core_found f = {.bytes = 64};
-        f.label = (struct tier_label){.key = rig_key(1, 0),
-                                      .print = wide_view().print,
-                                      .shard = shard,
-                                      .tokens = BT,
-                                      .durable = shard == (uint32_t)_i};
-        f.loc = (struct tier_loc){1 + shard};
-        uint32_t owner;
-        ck_assert_int_eq(core_adopt(r.core, &f, &owner), 0);
-    }
-    ck_assert_uint_eq(core_adopt_end(r.core), 1);
-    core_check(r.core);
-    ck_assert_uint_eq(wide_view().bound[1], 0);
-    core_destroy(&r.core); /* the places are made up */
-    fake_tier_destroy(&r.tier);
-    r.cfg.disk->events = (struct tier_events){.ctx = NULL};
-    fake_disk_destroy(&r.disk);
+    told(store_part(0, 1, 1, false), KVC_ST_OK);
+    told(store_part(1, 1, 1, true), KVC_ST_OK);
+    ck_assert(fake_disk_plain(r.disk, rig_key(1, 0).b, (uint32_t)_i));
+    restart(false);
+    ck_assert(!is_durable(1, 0));
+    ck_assert_uint_eq(fake_disk_unpromised(r.disk), SHARDS - 1);
+    check_both(1, 1);
+    rig_end(&r);
 }
 END_TEST
 
