@@ -39,6 +39,7 @@ int cmd_surge(int argc, char **argv);
 int cmd_fair(int argc, char **argv);
 int cmd_nvme(int argc, char **argv);
 int cmd_simulate(int argc, char **argv);
+int cmd_scan(int argc, char **argv);
 int cmd_gpu(int argc, char **argv);
 int cmd_pages(int argc, char **argv);
 

@@ -10,6 +10,7 @@
 static const struct bench_cmd commands[] = {
     {"replay", "replay a request trace, check every byte of every hit", cmd_replay},
     {"simulate", "hit ratios of eviction policies on a trace, without a daemon", cmd_simulate},
+    {"scan", "what eviction policies keep of a hot set that pauses", cmd_scan},
     {"gen", "write a trace of generated conversations", cmd_gen},
     {"store", "bytes per second from staging into the cache", cmd_store},
     {"load", "bytes per second read in place from the cache", cmd_load},

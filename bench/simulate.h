@@ -97,6 +97,30 @@ BENCH_MUST_USE int sim_published(const struct sim_forest *forest, const char *na
                                  struct sim_hit *hits, struct sim_counts *ret_counts);
 const char *sim_published_at(unsigned i);
 
+/* A hot set, asked for again and again, which pauses while other clients store or ask for what is
+ * new; then it is asked for once more. What a scan is like: */
+enum sim_scan_kind {
+    SIM_SCAN_STREAM, /* one client, at an even rate */
+    SIM_SCAN_MANY,   /* eight, with chains of different lengths */
+    SIM_SCAN_BURSTS, /* all in four bursts, the last at the end of the pause */
+    SIM_SCAN_REUSED, /* a third of the chains is asked for again, soon after */
+    SIM_SCAN_KINDS
+};
+
+struct sim_scan {
+    enum sim_scan_kind kind;
+    uint32_t hot, volume; /* blocks: of the hot set, of the scan */
+    uint32_t chain;       /* blocks of a chain, at most */
+    uint32_t active_ms, pause_ms;
+    bool stored; /* nobody asks for what the scan brings before it is stored */
+};
+
+/* Returns owned; *ret_after: the first of the requests that come after the pause, which ask for
+ * each block of the hot set once. 0 or -ENOMEM. */
+BENCH_MUST_USE int sim_scan(const struct sim_scan *scan, struct trace **ret_trace,
+                            size_t *ret_after);
+const char *sim_scan_name(enum sim_scan_kind kind);
+
 /* A trace of conversations in which room for so many blocks is needed half as often again. Returns
  * owned; 0 or -ENOMEM. */
 BENCH_MUST_USE int sim_conversations(uint64_t blocks, struct trace **ret_trace);

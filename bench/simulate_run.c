@@ -287,13 +287,15 @@ static struct sim_hit run_request(struct sim_cache *c, size_t r, uint32_t *scrat
     c->request = (uint32_t)r + 1;
     c->now_ms = c->forest->at_ms[r];
     struct sim_hit hit = find_prefix(c, &chain);
+    if (request->stored) /* what is there already stays as it is */
+        hit = (struct sim_hit){0};
     const struct policy_request asked = {
         .hash = chain.hash, .n = chain.n, .hits = chain.cached, .source = 0};
-    if (ops->request)
+    if (ops->request && !request->stored)
         ops->request(c->policy, &asked, c->now_ms);
     if (hit.nvme)
         promote(c, &chain, &hit);
-    for (uint32_t i = chain.cached; i-- > 0;)
+    for (uint32_t i = chain.cached; i-- > 0 && !request->stored;)
         ops->touch(c->policy, chain.block[i], c->now_ms);
     bring_in(c, &chain);
 

@@ -8,6 +8,7 @@
 #ifndef BENCH_TRACE_H
 #define BENCH_TRACE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -22,6 +23,7 @@ struct trace_request {
     uint32_t output_tokens;
     uint32_t blocks;
     size_t first; /* of its ids in struct trace */
+    bool stored;  /* a worker stores this chain, which nobody asked for; a file has none such */
 };
 
 struct trace {

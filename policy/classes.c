@@ -21,6 +21,10 @@ enum { KIND_NEXT = 2 * CLASS_NEWS, KIND_SHARED = KIND_NEXT + CLASS_NEWS * CLASS_
  * known: as LRU-2, ARC and S3-FIFO believe. */
 #define AGAIN 2.0f
 
+/* And of what was used from 2, 4, 8, ... 128 times on, once it was not for three times as long as
+ * is usual of it: what all ask for comes back after a pause, though no pause was seen yet. */
+static const float often[CLASS_USES] = {1, 1, 1, 1, 4, 8, 16};
+
 /* Of what begins something and is as long as can be told apart, how likely a hit in the first three
  * minutes is believed to be beside other new things, until more is known: a sweep over documents
  * that are read once is through before that is learned, and what it pushes out is gone. */
@@ -40,6 +44,7 @@ static void under(struct survival_class *tree, unsigned class, unsigned above, u
                                 .beside = (uint16_t)beside,
                                 .factor = 1,
                                 .late = 1,
+                                .later = 1,
                                 .doubt = DOUBT,
                                 .strength = beside == SURVIVAL_NONE ? STRENGTH : STRENGTH_BOTH};
 }
@@ -105,8 +110,10 @@ void classes_init(struct survival_class *ret_tree)
         t[CLASS_SHARED + i].doubt = 0;
     }
     under_each(t, CLASS_OFTEN, CLASS_USES, CLASS_ANY_SHARED, CLASS_USES);
-    for (unsigned i = 0; i < CLASS_USES; i++)
+    for (unsigned i = 0; i < CLASS_USES; i++) {
         t[CLASS_OFTEN + i].doubt = 0;
+        t[CLASS_OFTEN + i].later = often[i];
+    }
     under_each(t, CLASS_TIP, 2 * CLASS_NEWS, CLASS_ANY_TIP, 2 * CLASS_NEWS);
     is_long_news(&t[CLASS_TIP + CLASS_NEWS - 1]); /* all behind it stays as long as it does */
     for (unsigned i = CLASS_ANY_FIRST; i < CLASS_ALL; i++)
@@ -115,15 +122,15 @@ void classes_init(struct survival_class *ret_tree)
     for (unsigned a = 1; a < POLICY_ADVICE_COUNT; a++) {
         unsigned any = CLASS_ANY_SAID + a - 1;
         under(t, any, CLASS_OWN, SURVIVAL_NONE);
-        t[any].factor = t[any].late = believed[a];
+        t[any].factor = t[any].late = t[any].later = believed[a];
         for (unsigned k = 0; k < CLASS_SAID_KINDS; k++)
             under(t, CLASS_SAID + (a - 1) * CLASS_SAID_KINDS + k, of_kind(k), any);
     }
     under(t, CLASS_ANY_SHARED, SURVIVAL_NONE, SURVIVAL_NONE);
     under(t, CLASS_ALL, SURVIVAL_NONE, SURVIVAL_NONE);
     t[CLASS_ANY_SHARED].doubt = t[CLASS_ALL].doubt = 0;
-    t[CLASS_ANY_NEXT].factor = t[CLASS_ANY_NEXT].late = AGAIN;
-    t[CLASS_ANY_SHARED].factor = t[CLASS_ANY_SHARED].late = AGAIN;
+    t[CLASS_ANY_NEXT].factor = t[CLASS_ANY_NEXT].late = t[CLASS_ANY_NEXT].later = AGAIN;
+    t[CLASS_ANY_SHARED].factor = t[CLASS_ANY_SHARED].late = t[CLASS_ANY_SHARED].later = AGAIN;
 }
 
 static unsigned log2_of(uint64_t x)
@@ -192,4 +199,14 @@ unsigned class_said(unsigned class, enum policy_advice advice)
 unsigned class_unsaid(unsigned class)
 {
     return class < CLASS_SAID ? class : of_kind(kind_of(class));
+}
+
+unsigned class_flow(unsigned class)
+{
+    if (is_shared(class))
+        return 2 + (class - CLASS_SHARED) / CLASS_TIMES;
+    if (class >= CLASS_TIP && class < CLASS_SAID)
+        return class >= CLASS_TIP + CLASS_NEWS;
+    const unsigned kind = kind_of(class);
+    return kind >= KIND_NEXT && kind < KIND_SHARED;
 }

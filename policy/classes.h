@@ -59,4 +59,9 @@ unsigned class_said(unsigned class, enum policy_advice advice);
 /* The class of all such blocks, whatever was said; of one of which nothing was said itself. */
 unsigned class_unsaid(unsigned class);
 
+/* Kinds of uses that are told apart where it is seen what streams through: what begins something,
+ * what continues a chain, and what is shared, by how often. */
+#define CLASS_FLOWS (2 + CLASS_USES)
+unsigned class_flow(unsigned class);
+
 #endif

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "classes.h"
+#include "flow.h"
 #include "ghost.h"
 #include "guard.h"
 #include "order.h"
@@ -72,6 +73,7 @@ struct policy {
     float news;           /* what it is worth, of what is expected */
     struct expected last;
     struct guard guard;
+    struct flow flow;
     struct survival *survival;
     struct ghost_table *ghost;
     struct order *order;
@@ -97,6 +99,7 @@ static struct policy *density_init(void *mem, const struct policy_config *config
     at += round64(ghost_mem_bytes(config->blocks_max));
     p->order = order_init(at, config->blocks_max, CLASS_BLOCKS, config->lists_max);
     p->common = p->news = 1;
+    flow_init(&p->flow);
     p->victim = POLICY_NO_BLOCK;
     return p;
 }
@@ -164,6 +167,7 @@ static void use_begins(struct policy *p, struct ghost *g, unsigned class)
     g->class = (uint16_t) class;
     g->used = p->now;
     survival_begin(p->survival, class, weight_of(g));
+    flow_begins(&p->flow, class, p->in, p->now);
 }
 
 /* Uses of one class that began at the same time: blocks of one request, counted at once. */
@@ -192,10 +196,11 @@ static bool is_of_run(const struct run *run, const struct ghost *g)
     return run->class == g->class && run->used == g->used;
 }
 
-static void run_is_of(struct run *run, const struct ghost *g)
+static void run_add(struct run *run, const struct ghost *g)
 {
     run->class = g->class;
     run->used = g->used;
+    run->weight += weight_of(g);
 }
 
 static struct ghost *remember(struct policy *p, uint64_t hash)
@@ -433,8 +438,8 @@ static void use(struct policy *p, const struct chain *c, const struct asked *ask
             run_begins(p, begun);
         if (!is_of_run(ended, g))
             run_ends(p, ended);
-        run_is_of(ended, g);
-        ended->weight += weight_of(g);
+        run_add(ended, g);
+        flow_is_back(&p->flow, g->class);
         ghost_set_gap(g, ghost_gap(g, p->now, gap_uses(g)));
     } else {
         g = remember(p, asked->r->hash[i]);
@@ -448,8 +453,8 @@ static void use(struct policy *p, const struct chain *c, const struct asked *ask
     shadow_begin(&p->shadow, g);
     if (!is_of_run(begun, g))
         run_begins(p, begun);
-    run_is_of(begun, g);
-    begun->weight += weight_of(g);
+    run_add(begun, g);
+    flow_begins(&p->flow, g->class, p->in, p->now);
 }
 
 /* What LRU and LRU-2 would have had of it. */
@@ -688,7 +693,8 @@ static float worth_at(const void *ctx, const struct order_node *n, uint32_t now)
 {
     const struct policy *p = ctx;
     const float news = is_news(n->class) ? p->news : 1;
-    return survival_score(p->survival, n->class, ms_of(age_of(n, now))) * n->value * news;
+    return survival_score(p->survival, n->class, ms_of(age_of(n, now))) * n->value * news *
+           flow_part(&p->flow, n->class);
 }
 
 /* What advice changes of a block's worth, as far as is known. */

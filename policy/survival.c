@@ -10,6 +10,7 @@
 #define FIRST_LOG2_MS 4u /* the first bucket ends at 16 ms; two buckets for each doubling */
 /* Buckets from three minutes on have few hits: what is known of the class above counts for more. */
 #define LATE           29u
+#define LATER          32u
 #define STRENGTH_EARLY 0.6f
 #define STRENGTH_LATE  2.0f
 #define DEPTH_MAX      16u /* of the tree: a class and those above it */
@@ -371,8 +372,10 @@ static void believe(const struct survival *s, const struct survival_class *at,
     const float *above = at->above == SURVIVAL_NONE ? s->base : s->table[at->above].chance;
     for (unsigned i = 0; i < LATE; i++)
         ret[i] = at->factor;
-    for (unsigned i = LATE; i < SURVIVAL_BUCKETS; i++)
+    for (unsigned i = LATE; i < LATER; i++)
         ret[i] = at->late;
+    for (unsigned i = LATER; i < SURVIVAL_BUCKETS; i++)
+        ret[i] = at->later;
     if (at->shift == 0)
         for (unsigned i = 0; i < SURVIVAL_BUCKETS; i++)
             ret[i] *= above[i];

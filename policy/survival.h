@@ -37,7 +37,9 @@ struct survival_class {
     uint16_t above, beside;
     float factor;   /* what is believed before anything is seen: hits are so much more likely than
                      * there, */
-    float late;     /* and so much from three minutes on */
+    float late;     /* so much from three minutes on, */
+    float later;    /* and so much from twelve minutes on; of classes below a shift these are times
+                     * of their own: the first, and three times it */
     float strength; /* uses that this counts for */
     float hits;     /* and in each bucket as many more as have so many hits */
     float doubt;    /* Where hits were fewer than believed, as many fewer are believed in at greater

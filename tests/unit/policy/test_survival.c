@@ -13,17 +13,24 @@
 enum { QUICK, SLOW, ABOVE, CLASSES };
 
 static const struct survival_class tree[CLASSES] = {
-    [QUICK] = {.above = ABOVE, .beside = SURVIVAL_NONE, .factor = 1, .late = 1, .strength = LITTLE},
+    [QUICK] = {.above = ABOVE,
+               .beside = SURVIVAL_NONE,
+               .factor = 1,
+               .late = 1,
+               .later = 1,
+               .strength = LITTLE},
     [SLOW] = {.above = ABOVE,
               .beside = SURVIVAL_NONE,
               .factor = 1,
               .late = 1,
+              .later = 1,
               .strength = LITTLE,
               .shift = -4},
     [ABOVE] = {.above = SURVIVAL_NONE,
                .beside = SURVIVAL_NONE,
                .factor = 1,
                .late = 1,
+               .later = 1,
                .strength = LITTLE},
 };
 
@@ -192,14 +199,20 @@ START_TEST(what_is_nearly_always_hit_has_a_worth_at_any_age)
                    .beside = SURVIVAL_NONE,
                    .factor = 1,
                    .late = 1,
+                   .later = 1,
                    .strength = 10,
                    .shift = 21},
-        [SLOW] =
-            {.above = ABOVE, .beside = SURVIVAL_NONE, .factor = 1, .late = 1, .strength = LITTLE},
+        [SLOW] = {.above = ABOVE,
+                  .beside = SURVIVAL_NONE,
+                  .factor = 1,
+                  .late = 1,
+                  .later = 1,
+                  .strength = LITTLE},
         [ABOVE] = {.above = SURVIVAL_NONE,
                    .beside = SURVIVAL_NONE,
                    .factor = 1,
                    .late = 1,
+                   .later = 1,
                    .strength = LITTLE},
     };
     teardown();
