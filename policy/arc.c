@@ -155,4 +155,5 @@ const struct policy_ops policy_arc = {
     .release = arc_release,
     .victim = arc_victim,
     .worth = arc_worth,
+    .rank = arc_worth,
 };

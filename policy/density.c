@@ -689,12 +689,16 @@ static uint32_t age_of(const struct order_node *n, uint32_t now)
     return now > n->used ? now - n->used : 0;
 }
 
+static float promised_at(const struct policy *p, const struct order_node *n, uint32_t now)
+{
+    const float news = is_news(n->class) ? p->news : 1;
+    return survival_score(p->survival, n->class, ms_of(age_of(n, now))) * n->value * news;
+}
+
 static float worth_at(const void *ctx, const struct order_node *n, uint32_t now)
 {
     const struct policy *p = ctx;
-    const float news = is_news(n->class) ? p->news : 1;
-    return survival_score(p->survival, n->class, ms_of(age_of(n, now))) * n->value * news *
-           flow_part(&p->flow, n->class);
+    return promised_at(p, n, now) * flow_part(&p->flow, n->class);
 }
 
 /* What advice changes of a block's worth, as far as is known. */
@@ -764,7 +768,13 @@ static uint32_t density_victim(struct policy *p, uint8_t list, uint64_t now_ms,
     }
 }
 
+/* For a tier below, which has other room than what passes through is counted against. */
 static float density_worth(const struct policy *p, uint32_t block, uint64_t now_ms)
+{
+    return promised_at(p, order_node(p->order, block), time_of(p, now_ms));
+}
+
+static float density_rank(const struct policy *p, uint32_t block, uint64_t now_ms)
 {
     return worth_at(p, order_node(p->order, block), time_of(p, now_ms));
 }
@@ -783,6 +793,7 @@ const struct policy_ops policy_density = {
     .release = density_release,
     .victim = density_victim,
     .worth = density_worth,
+    .rank = density_rank,
     .admits = density_admits,
     .prefetch = density_prefetch,
     .request = density_request,

@@ -190,5 +190,6 @@ const struct policy_ops policy_lru = {
     .release = lru_release,
     .victim = lru_victim,
     .worth = lru_worth,
+    .rank = lru_worth,
     .advise = lru_advise,
 };

@@ -256,4 +256,5 @@ const struct policy_ops policy_lru2 = {
     .release = lru2_release,
     .victim = lru2_victim,
     .worth = lru2_worth,
+    .rank = lru2_worth,
 };

@@ -100,6 +100,9 @@ struct policy_ops {
     /* How much a known block is worth keeping, more is better; comparable between the blocks of one
      * policy at one time, and slowly changing. */
     float (*worth)(const struct policy *p, uint32_t block, uint64_t now_ms);
+    /* The same by what is seen of the tier that is evicted from alone, as its victims go: between
+     * the victims of several lists. */
+    float (*rank)(const struct policy *p, uint32_t block, uint64_t now_ms);
     /* These four may be NULL. */
     /* Whether a block that would come in now is worth more than `victim`, which would have to go
      * for it; NULL: always. One that is not is taken for gone: it need not be told again. */

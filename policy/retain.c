@@ -518,7 +518,7 @@ uint32_t retain_victim(struct retain *r, uint32_t owner, uint32_t within, uint64
         const uint32_t block = r->ops->victim(r->policy, (uint8_t)no, now_ms, can_evict, ctx);
         if (block == POLICY_NO_BLOCK)
             continue;
-        const float worth = r->ops->worth(r->policy, block, now_ms);
+        const float worth = r->ops->rank(r->policy, block, now_ms);
         if (best == POLICY_NO_BLOCK || in < inside || worth < best_worth) {
             best = block;
             best_worth = worth;

@@ -129,4 +129,5 @@ const struct policy_ops policy_s3fifo = {
     .release = s3_release,
     .victim = s3_victim,
     .worth = s3_worth,
+    .rank = s3_worth,
 };

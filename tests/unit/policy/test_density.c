@@ -454,6 +454,27 @@ START_TEST(a_store_before_the_first_request_is_learned_from)
 }
 END_TEST
 
+/* A document that a tenant asks for every two seconds, and then not; new blocks of another tenant
+ * pass through. Between victims of the two the new ones go. */
+START_TEST(what_passes_through_goes_before_other_lists)
+{
+    for (unsigned i = 0; i < 100; i++) {
+        ask(70000, CHAIN, 0);
+        rig.now_ms += 2000;
+    }
+    keep(1, 70000, 0);
+    rig.now_ms += 200000;
+    for (uint64_t i = 0; i < 100; i++)
+        ask(i, CHAIN, 0);
+    keep(2, 99, 1);
+    ck_assert_uint_eq(rig_victim(&rig, 0), 1);
+    ck_assert_uint_eq(rig_victim(&rig, 1), 2);
+    const float hot = rig.ops->rank(rig.p, 1, rig.now_ms),
+                new = rig.ops->rank(rig.p, 2, rig.now_ms);
+    ck_assert_msg(hot > new, "%g, new %g", (double)hot, (double)new);
+}
+END_TEST
+
 START_TEST(lists_are_apart)
 {
     keep(1, 1, 0);
@@ -659,6 +680,7 @@ int main(void)
     tcase_add_test(tc, what_was_not_taken_tells_what_news_is_worth);
     tcase_add_test(tc, what_is_not_taken_counts_once_however_often_it_is_offered);
     tcase_add_loop_test(tc, a_store_before_the_first_request_is_learned_from, 0, 2);
+    tcase_add_test(tc, what_passes_through_goes_before_other_lists);
     tcase_add_test(tc, lists_are_apart);
     tcase_add_test(tc, what_is_parked_keeps_its_age_and_its_worth);
     tcase_add_test(tc, a_block_in_use_is_asked_for_once);
