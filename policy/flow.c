@@ -10,7 +10,7 @@
 /* Where a smaller part than this comes back, worth falls with its square: a scan of as much as
  * there is room for halves the part 16 times. It does not fall so far that what is worth less than
  * other blocks of its kind could not be told any more. */
-#define FEW       0.0065f
+#define FEW      0.0065f
 #define PART_MIN 1e-3f
 #define QUIET    (600u * 1000 / GHOST_MS)
 

@@ -11,6 +11,7 @@
 
 #include "bus.h"
 #include "check_run.h"
+#include "crash.h"
 #include "warm_fixture.h"
 
 static uint32_t told;
@@ -36,7 +37,7 @@ START_TEST(a_chunk_that_is_cut_is_emptied_and_replaced)
     struct arena_stats st;
     char path[128];
     arena_recover(a, NULL, NULL, &r);
-    ck_assert_int_eq(bus_init(), 0);
+    crash_init(NULL);
     for (unsigned i = 0; i < 3; i++)
         ck_assert_int_eq(arena_alloc(a, 1, 8192, (struct tier_loc){0}, 7, &loc[i]), 0);
     arena_view(a, loc[0], &before);
@@ -85,7 +86,7 @@ START_TEST(what_is_in_use_in_chunks_that_are_cut_is_told_of_again)
     struct tier_view v;
     char path[128];
     arena_recover(a, NULL, NULL, &r);
-    ck_assert_int_eq(bus_init(), 0);
+    crash_init(NULL);
     for (unsigned i = 0; i < 6; i++) /* one to a chunk */
         ck_assert_int_eq(arena_alloc(a, 1, 3 * MIB / 2, (struct tier_loc){0}, 7, &loc[i]), 0);
     for (unsigned i = 0; i < 6; i++) {
