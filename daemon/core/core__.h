@@ -680,6 +680,8 @@ int evict_one(struct core *c, uint32_t payer, struct welcome *w) KVC_WARN_UNUSED
 bool job_run(struct core *c);
 /* gone.c */
 void gone_step(struct core *c);
+/* The next gone_step() has something to begin or to tell. */
+bool gone_is_due(const struct core *c);
 
 /* rules.c */
 /* What is set now is what it began with. */

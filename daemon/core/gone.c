@@ -33,13 +33,19 @@ static void tell(struct core *c)
     }
 }
 
+bool gone_is_due(const struct core *c)
+{
+    return c->gone_state == GONE_SETTLED ||
+           (c->gone_state == GONE_IDLE && !list_empty(&c->gone_next) && c->ending == 0);
+}
+
 void gone_step(struct core *c)
 {
     if (c->gone_state == GONE_SETTLED) {
         c->gone_state = GONE_IDLE;
         tell(c);
     }
-    if (c->gone_state != GONE_IDLE || list_empty(&c->gone_next) || c->ending > 0)
+    if (!gone_is_due(c))
         return;
     for (struct list_node *node; (node = list_first(&c->gone_next));) {
         list_remove(node);

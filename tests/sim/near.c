@@ -715,11 +715,20 @@ uint64_t sim_near_commits(const struct sim *s)
 
 /* ---- end ---- */
 
+uint32_t sim_near_inflight(const struct sim *s)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; s->near && i < DEVICES; i++) {
+        struct fake_tier *slots = fake_device_slots(s->near->device[i]);
+        n += fake_device_inflight(s->near->device[i]);
+        n += slots ? fake_tier_inflight(slots) : 0;
+    }
+    return n;
+}
+
 static bool is_quiet(const struct sim *s)
 {
-    uint32_t left = s->nflights;
-    for (uint32_t i = 0; i < DEVICES; i++)
-        left += fake_device_inflight(s->near->device[i]);
+    uint32_t left = s->nflights + sim_near_inflight(s);
     for (uint32_t i = 0; i < SIM_PRINCIPALS; i++)
         left += s->near->engine[i].cl != NULL;
     return left == 0;

@@ -18,6 +18,8 @@ void sim_check_near(struct sim *s);
 /* Bytes that engines have leased, and their commits in flight. */
 uint64_t sim_near_leased(const struct sim *s);
 uint64_t sim_near_commits(const struct sim *s);
+/* Copies of devices under way. */
+uint32_t sim_near_inflight(const struct sim *s);
 /* Engines go, and all that is in flight ends. */
 void sim_near_end(struct sim *s);
 void sim_near_destroy(struct sim *s);

@@ -169,11 +169,11 @@ static void on_reserve(struct sim *s, struct sim_client *cl, struct sim_req *r,
 static bool status_fits(const struct sim *s, const struct sim_req *r, uint32_t i, uint8_t status)
 {
     bool store = r->op == KVC_OP_STORE;
-    bool refused = status == KVC_ST_EXISTS || status == KVC_ST_PENDING || status == KVC_ST_FULL ||
-                   status == KVC_ST_NO_PARENT || status == KVC_ST_TOO_LARGE ||
-                   status == KVC_ST_QUOTA || status == KVC_ST_NOT_WORTH ||
-                   status == KVC_ST_BAD_ARGUMENT || status == KVC_ST_BUSY ||
-                   (status == KVC_ST_TIER && (s->disk_out || s->disk_out_turn > r->turn));
+    bool refused =
+        status == KVC_ST_EXISTS || status == KVC_ST_PENDING || status == KVC_ST_FULL ||
+        status == KVC_ST_NO_PARENT || status == KVC_ST_TOO_LARGE || status == KVC_ST_QUOTA ||
+        status == KVC_ST_NOT_WORTH || status == KVC_ST_BAD_ARGUMENT || status == KVC_ST_BUSY ||
+        (status == KVC_ST_TIER && (s->disk_out || s->disk_out_turn > r->turn || s->disk_lost));
     if (r->offset[i] == OFFSET_SKIP)
         return status == KVC_ST_OK || (store && refused);
     if (r->offset[i] == OFFSET_BAD)

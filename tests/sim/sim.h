@@ -244,6 +244,7 @@ struct sim {
     uint32_t disk_regions;
     bool disk_out;
     uint64_t disk_out_turn; /* behind the last in which it was */
+    bool disk_lost; /* something: who loads it meanwhile keeps a block that nobody can read */
     struct core_client *observer[SIM_PRINCIPALS];
     uint64_t outage_until_ns;
     struct msg_ns_open spec[SIM_SPECS];

@@ -143,7 +143,7 @@ void sim_disk_step(struct sim *s, bool calm)
         if (sim_rnd(s, 20) == 0)
             fake_disk_want(s->disk, sim_rnd(s, s->disk_regions));
         if (sim_rnd(s, 400) == 0)
-            (void)fake_disk_lose(s->disk);
+            s->disk_lost |= fake_disk_lose(s->disk);
         fake_disk_admit(s->disk, sim_rnd(s, 10) != 0);
         fake_disk_keeps(s->disk, sim_rnd(s, 4) != 0);
     }
