@@ -144,6 +144,16 @@ static void on_gone(void *ctx, void *base, uint64_t bytes)
         hbm_unpin_host(h->hbm[i], base, bytes);
 }
 
+/* The most that one has: all of them register the same pages. */
+static uint64_t on_leaving(void *ctx)
+{
+    const struct node_hbm *h = ctx;
+    uint64_t most = 0;
+    for (uint32_t i = 0; i < h->n; i++)
+        most = MAX(most, hbm_leaving_bytes(h->hbm[i]));
+    return most;
+}
+
 /* ---- life ---- */
 
 /* Two names may mean one device (cuda:0 and its UUID): whichever comes up later is not used. Once
@@ -210,7 +220,7 @@ int node_hbm_open(const struct config *cfg, struct loop *loop, struct host *host
         return err;
     }
     h->host = host;
-    host_set_settled_cb(host, on_settled, on_gone, h);
+    host_set_settled_cb(host, on_settled, on_gone, on_leaving, h);
     *ret_hbm = h;
     return 0;
 }
@@ -221,7 +231,7 @@ void node_hbm_close(struct node_hbm **hbm)
     if (!h)
         return;
     if (h->host)
-        host_set_settled_cb(h->host, NULL, NULL, NULL);
+        host_set_settled_cb(h->host, NULL, NULL, NULL, NULL);
     for (uint32_t i = h->n; i-- > 0;)
         hbm_destroy(&h->hbm[i]);
     free(h);

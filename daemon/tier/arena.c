@@ -261,7 +261,8 @@ int arena_alloc(struct arena *a, uint32_t principal, uint32_t bytes, struct tier
     const uint64_t slot_bytes = (uint64_t)slot_pages << LAYOUT_PAGE_SHIFT;
     if (!arena_can_hold(a, bytes))
         return KVC_E_TOO_LARGE;
-    if (slot_bytes > a->config.limit_bytes - a->used_bytes)
+    const uint64_t left = a->config.limit_bytes - a->used_bytes;
+    if (slot_bytes + a->held_bytes > left)
         return KVC_E_NO_ROOM;
     uint32_t slot = 0;
     struct arena_slab *s = near_slot(a, near, principal, slot_pages, &slot);
@@ -398,6 +399,11 @@ int arena_chunk_fd(const struct arena *a, uint32_t chunk, uint32_t principal, ui
         return c->mem.ro_fd;
     }
     return -ENOENT;
+}
+
+void arena_hold(struct arena *a, uint64_t bytes)
+{
+    a->held_bytes = bytes > a->sizes.chunk_bytes ? bytes - a->sizes.chunk_bytes : 0;
 }
 
 void arena_lend(struct arena *a, uint32_t no, bool is_lent)

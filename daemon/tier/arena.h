@@ -170,6 +170,10 @@ enum arena_loss arena_has_lost(const struct arena *a);
  * many were not known before. */
 uint32_t arena_lost(struct arena *a, tier_occupant_fn *each, void *ctx);
 
+/* So many bytes of chunks that were retired are not free yet, for somebody has them registered.
+ * What is beyond one chunk, which is no part of the limit, counts against it. */
+void arena_hold(struct arena *a, uint64_t bytes);
+
 /* While memory that belongs to chunk `no` (of arena_sizes.chunks), or to one that was at its place
  * before, is lent to others: the chunk stays usable for its owner, but no room is handed out to the
  * next one until it is lent no more. */

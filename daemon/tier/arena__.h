@@ -105,6 +105,7 @@ struct arena {
 
     uint64_t used_bytes, used_slots, slabs_used;
     uint64_t held_pages; /* by drains */
+    uint64_t held_bytes; /* of the limit, by chunks that were retired */
     uint64_t allocs;     /* calls of arena_alloc() */
     uint64_t replace_at; /* no chunk is replaced before this call: the last attempt failed */
     uint64_t chunks_retired;

@@ -163,6 +163,7 @@ struct hbm_pin {
 struct hbm_pins {
     struct pool *pool;
     struct list_node list;
+    uint64_t leaving_bytes; /* to be let go of, and not yet */
 };
 
 struct hbm {

@@ -10,6 +10,7 @@ static void pin(struct hbm_pin *p);
 static void forget(struct hbm_pin *p)
 {
     list_remove(&p->node);
+    p->hbm->pins.leaving_bytes -= p->unpinning ? p->unpin.bytes : 0;
     pool_put(p->hbm->pins.pool, p);
 }
 
@@ -66,9 +67,15 @@ void hbm_unpin_host(struct hbm *h, void *base, uint64_t bytes)
             continue;
         /* At once, behind its PIN: what is copied after this call must not find the old pages. */
         p->unpinning = true;
+        h->pins.leaving_bytes += bytes;
         hbm__submit(h, &p->unpin);
         return;
     }
+}
+
+uint64_t hbm_leaving_bytes(const struct hbm *h)
+{
+    return h->pins.leaving_bytes;
 }
 
 void hbm__pins_up(struct hbm *h)

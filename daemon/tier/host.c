@@ -23,6 +23,7 @@ struct host {
     uint32_t chunks, pin_at, pin_pause;
     uint64_t chunk_bytes;
     host_chunk_fn *settled, *gone; /* NULL: nobody asks */
+    host_leaving_fn *leaving;
     void *settled_ctx;
     uint8_t **told; /* by chunk: the base that `settled` has, or NULL */
     uint32_t tell_at, tell_pause;
@@ -172,6 +173,11 @@ unsigned host_buffers(const struct host_config *config)
 
 /* --- create, destroy --- */
 
+static void leaving_look(struct host *h)
+{
+    arena_hold(h->arena, h->leaving != NULL ? h->leaving(h->settled_ctx) : 0);
+}
+
 static void on_moved(void *ctx, uint32_t no)
 {
     struct host *h = ctx;
@@ -180,6 +186,7 @@ static void on_moved(void *ctx, uint32_t no)
     if (h->told[no] != NULL && h->gone != NULL)
         h->gone(h->settled_ctx, h->told[no], h->chunk_bytes);
     h->told[no] = NULL;
+    leaving_look(h);
 }
 
 static int pins_start(struct host *h, struct loop *loop)
@@ -306,12 +313,15 @@ void host_turn(struct host *h)
         pin_some(h);
     if (h->settled != NULL)
         tell_some(h);
+    leaving_look(h);
 }
 
-void host_set_settled_cb(struct host *h, host_chunk_fn *settled, host_chunk_fn *gone, void *ctx)
+void host_set_settled_cb(struct host *h, host_chunk_fn *settled, host_chunk_fn *gone,
+                         host_leaving_fn *leaving, void *ctx)
 {
     h->settled = settled;
     h->gone = gone;
+    h->leaving = leaving;
     h->settled_ctx = ctx;
     memset(h->told, 0, h->chunks * sizeof(h->told[0]));
     h->tell_at = h->tell_pause = 0;

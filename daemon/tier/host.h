@@ -66,9 +66,13 @@ void host_set_retired_cb(struct host *host, arena_retired_fn *fn, void *ctx);
 /* For devices, which copy faster from and to memory that is registered with them. `settled` is told
  * of each chunk once, when it has an owner and has been faulted in (a few at a time, from
  * host_turn(); for this it is faulted in without prefault too), and `gone` of a chunk that it was
- * told of, before its pages go. NULL: nobody asks any more. */
+ * told of, before its pages go. `leaving` says how many bytes that are gone are registered still:
+ * these pages are not free, so what is beyond one chunk counts against the limit. NULL: nobody asks
+ * any more. */
 typedef void(host_chunk_fn)(void *ctx, void *base, uint64_t bytes);
-void host_set_settled_cb(struct host *host, host_chunk_fn *settled, host_chunk_fn *gone, void *ctx);
+typedef uint64_t(host_leaving_fn)(void *ctx);
+void host_set_settled_cb(struct host *host, host_chunk_fn *settled, host_chunk_fn *gone,
+                         host_leaving_fn *leaving, void *ctx);
 
 /* Whether another process cut the memory of a chunk: see arena_lost(). */
 enum arena_loss host_has_lost(const struct host *host);

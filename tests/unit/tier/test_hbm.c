@@ -729,7 +729,9 @@ START_TEST(host_memory_is_registered_when_the_device_is_up)
     hbm_unpin_host(rig.hbm, rig.host + 8192, 4096); /* never was */
     hbm_pin_host(rig.hbm, rig.host + 8192, 4096);
     hbm_unpin_host(rig.hbm, rig.host + 8192, 4096); /* right behind */
+    ck_assert_uint_eq(hbm_leaving_bytes(rig.hbm), 8192);
     RIG_UNTIL(&rig, fake_gpu_waiting(gpu(), GPU_UNPIN) == 0);
+    ck_assert_uint_eq(hbm_leaving_bytes(rig.hbm), 0);
     ck_assert(!fake_gpu_is_pinned(gpu(), rig.host));
     ck_assert(!fake_gpu_is_pinned(gpu(), rig.host + 8192));
     ck_assert(fake_gpu_is_pinned(gpu(), rig.host + 4096));

@@ -167,7 +167,7 @@ START_TEST(devices_hear_of_chunks_that_were_not_faulted_in_before)
     ck_assert(!config.arena.prefault);
     ck_assert_int_eq(host_create(&config, loop, &h), 0);
     struct tier *t = host_tier(h);
-    host_set_settled_cb(h, on_settled, on_gone, &told);
+    host_set_settled_cb(h, on_settled, on_gone, NULL, &told);
     ck_assert_int_eq(t->ops->alloc(t, 1, 1024, (struct tier_loc){0}, 1, &loc), 0);
     while (told.settled == 0)
         host_turn(h);
@@ -176,8 +176,47 @@ START_TEST(devices_hear_of_chunks_that_were_not_faulted_in_before)
     ck_assert_uint_eq(told.settled, 1);
     host_arena_stats(h, &st);
     ck_assert_uint_eq(st.faulted_bytes, 4 * MIB); /* that one alone */
-    host_set_settled_cb(h, NULL, NULL, NULL);
+    host_set_settled_cb(h, NULL, NULL, NULL, NULL);
     t->ops->free(t, loc);
+    host_destroy(&h);
+    loop_destroy(&loop);
+}
+END_TEST
+
+static uint64_t on_leaving(void *ctx)
+{
+    return *(const uint64_t *)ctx;
+}
+
+/* One chunk is in the budget beside the limit, others are not. */
+START_TEST(retired_memory_that_is_registered_counts_against_the_limit)
+{
+    struct loop *loop = fixture_loop(LOOP_AUTO);
+    struct host *h = NULL;
+    struct tier_loc loc[64];
+    uint64_t leaving = 0;
+    unsigned all = 0, fewer = 0;
+    ck_assert_int_eq(host_create(&config, loop, &h), 0);
+    struct tier *t = host_tier(h);
+    host_set_settled_cb(h, on_settled, on_gone, on_leaving, &leaving);
+    while (t->ops->alloc(t, 1, MIB, (struct tier_loc){0}, 1, &loc[all]) == 0)
+        all++;
+    leaving = 4 * MIB;
+    host_turn(h);
+    t->ops->free(t, loc[--all]);
+    ck_assert_int_eq(t->ops->alloc(t, 1, MIB, (struct tier_loc){0}, 1, &loc[all++]), 0);
+    leaving = 6 * MIB;
+    host_turn(h);
+    while (t->ops->alloc(t, 1, MIB, (struct tier_loc){0}, 1, &loc[all]) != 0) {
+        ck_assert_uint_gt(all, 0);
+        t->ops->free(t, loc[--all]);
+        fewer++;
+    }
+    ck_assert_uint_eq(fewer, 3); /* 2 MiB, and what is handed out now */
+    leaving = 0;
+    host_turn(h);
+    ck_assert_int_eq(t->ops->alloc(t, 1, MIB, (struct tier_loc){0}, 1, &loc[all + 1]), 0);
+    host_set_settled_cb(h, NULL, NULL, NULL, NULL);
     host_destroy(&h);
     loop_destroy(&loop);
 }
@@ -193,7 +232,7 @@ START_TEST(devices_hear_of_chunks_that_come_and_go)
     faulted.arena.prefault = true;
     ck_assert_int_eq(host_create(&faulted, loop, &h), 0);
     struct tier *t = host_tier(h);
-    host_set_settled_cb(h, on_settled, on_gone, &told);
+    host_set_settled_cb(h, on_settled, on_gone, NULL, &told);
     for (unsigned i = 0; i < 1000; i++)
         host_turn(h);
     ck_assert_uint_eq(told.settled, 0); /* they are nobody's */
@@ -219,7 +258,7 @@ START_TEST(devices_hear_of_chunks_that_come_and_go)
     while (told.settled == before) /* and those that came for them */
         host_turn(h);
 
-    host_set_settled_cb(h, NULL, NULL, NULL);
+    host_set_settled_cb(h, NULL, NULL, NULL, NULL);
     const unsigned gone = told.gone;
     for (unsigned i = 0; i < m; i++)
         t->ops->free(t, others[i]);
@@ -316,6 +355,7 @@ int main(void)
     TCase *t = tcase_create("host");
     tcase_add_loop_test(t, a_stored_block_is_read_back_by_descriptor_and_offset, 0, 2);
     tcase_add_test(t, room_passes_to_another_principal_by_drain);
+    tcase_add_test(t, retired_memory_that_is_registered_counts_against_the_limit);
     tcase_add_test(t, devices_hear_of_chunks_that_come_and_go);
     tcase_add_test(t, devices_hear_of_chunks_that_were_not_faulted_in_before);
     tcase_add_test(t, slot_bytes_rounds_up_and_is_0_for_what_never_fits);
