@@ -298,17 +298,15 @@ void block_kill_tree(struct core *c, struct block *b, enum kvc_miss reason)
 void block_hold(struct core *c, struct block *b)
 {
     MUST(b->leases < BLOCK_HOLDS_MAX);
-    const uint64_t was = b->leases == 0 ? unevictable_of(c, b) : 0;
     if (b->leases++ == 0)
-        unevictable_changed(c, b, was);
+        unevictable_held(c, b);
 }
 
 void block_unhold_quietly(struct core *c, struct block *b)
 {
     MUST(b->leases > 0);
-    const uint64_t was = b->leases == 1 ? unevictable_of(c, b) : 0;
     if (--b->leases == 0)
-        unevictable_changed(c, b, was);
+        unevictable_unheld(c, b);
 }
 
 void block_unhold(struct core *c, struct block *b)

@@ -129,17 +129,18 @@ struct core_ns {
     struct key256 print;  /* of identity and spec: equal prints are one namespace */
     uint64_t short_print; /* of it, as tiers keep it; never 0, no two have the same */
     struct key256 seed;
-    uint64_t records;             /* not free, dying ones too: keeps the slot */
-    uint64_t blocks, bytes;       /* present */
-    uint64_t used_ms;             /* when a session last named it */
-    uint64_t held[RETAIN_TIERS];  /* payload bytes for which room is taken */
-    uint64_t pinned, leased;      /* bytes */
-    uint64_t leaving;             /* of core->leaving_bytes */
-    uint32_t payer;               /* its owner in core->retain */
-    uint64_t named_bytes;         /* of blocks that names reach */
-    uint64_t bound[RETAIN_TIERS]; /* of blocks that are bound there (room_bind()) */
-    uint64_t near_bytes;          /* of slots on devices */
-    uint64_t unevictable;         /* bytes of slots in memory that nobody can be given now */
+    uint64_t records;                    /* not free, dying ones too: keeps the slot */
+    uint64_t blocks, bytes;              /* present */
+    uint64_t used_ms;                    /* when a session last named it */
+    uint64_t held[RETAIN_TIERS];         /* payload bytes for which room is taken */
+    uint64_t pinned, leased;             /* bytes */
+    uint64_t leaving;                    /* of core->leaving_bytes */
+    uint32_t payer;                      /* its owner in core->retain */
+    uint64_t named_bytes;                /* of blocks that names reach */
+    uint64_t bound[RETAIN_TIERS];        /* of blocks that are bound there (room_bind()) */
+    uint64_t near_bytes;                 /* of slots on devices */
+    uint64_t unevictable;                /* bytes of slots in memory that nobody can be given now */
+    uint32_t slot_bytes[KVC_GROUPS_MAX]; /* in memory, of one shard */
 };
 
 struct core_client {
@@ -643,10 +644,17 @@ void room_places(struct core *c, const struct block *b, struct core_places *plac
 /* unevictable.c */
 /* The bytes of slots that b keeps in memory whoever wants room there. */
 uint64_t unevictable_of(struct core *c, const struct block *b);
-/* After what may have changed that; was: what unevictable_of() said before. */
+/* The first hold of b has come, the last has gone. */
+void unevictable_held(struct core *c, struct block *b);
+void unevictable_unheld(struct core *c, struct block *b);
+/* After what may have changed that otherwise; was: what unevictable_of() said before. */
 void unevictable_changed(struct core *c, struct block *b, uint64_t was);
 /* The same that a first hold of b would keep there, and one more part of it that is reserved. */
-uint64_t unevictable_by_hold(struct core *c, const struct block *b);
+static inline uint64_t unevictable_by_hold(struct core *c, const struct block *b)
+{
+    const bool more = b->leases == 0 && b->flags & BLOCK_F_HOST && !block_is_bound(b, 0);
+    return more ? (uint64_t)block_shards(c, b) * block_ns(c, b)->slot_bytes[b->group] : 0;
+}
 uint64_t unevictable_by_part(struct core *c, const struct block *b);
 /* Whether `bytes` more of ns may be kept there. *left: what is known to be left for this request,
  * at first 0; it becomes less by them. 0; KVC_E_FULL: principals are promised the rest;

@@ -300,6 +300,11 @@ int core__ns_find_or_make(struct core *c, const struct core_identity *who,
                            .short_print = core__short_print(&print),
                            .seed = seed,
                            .used_ms = c->now_ms};
+    const struct tier *host = c->cfg.host;
+    for (uint32_t g = 0; g < spec->ngroups; g++) {
+        const uint32_t bytes = spec->group[g].block_bytes;
+        ns->slot_bytes[g] = host->ops->slot_bytes ? host->ops->slot_bytes(host, bytes) : bytes;
+    }
     ns->payer = quota_payer(c, ns);
     *ret_ns = ns;
     return 0;

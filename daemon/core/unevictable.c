@@ -10,9 +10,7 @@
 
 static uint64_t slot_bytes(struct core *c, const struct block *b)
 {
-    const struct tier *host = c->cfg.host;
-    const uint32_t bytes = block_group(c, b)->block_bytes;
-    return host->ops->slot_bytes ? host->ops->slot_bytes(host, bytes) : bytes;
+    return block_ns(c, b)->slot_bytes[b->group];
 }
 
 /* Its shards, while some of them is to be written. */
@@ -51,10 +49,8 @@ uint64_t unevictable_of(struct core *c, const struct block *b)
     return n ? n * slot_bytes(c, b) : 0;
 }
 
-void unevictable_changed(struct core *c, struct block *b, uint64_t was)
+static void count(struct core *c, struct core_ns *ns, uint64_t was, uint64_t now)
 {
-    struct core_ns *ns = block_ns(c, b);
-    const uint64_t now = unevictable_of(c, b);
     if (now > was)
         share_charge(&c->unevictable_share, owner_no(c, ns->principal), now - was);
     else if (now < was)
@@ -63,10 +59,30 @@ void unevictable_changed(struct core *c, struct block *b, uint64_t was)
     c->m.unevictable_bytes += now - was;
 }
 
-uint64_t unevictable_by_hold(struct core *c, const struct block *b)
+void unevictable_changed(struct core *c, struct block *b, uint64_t was)
 {
-    const bool more = b->leases == 0 && b->flags & BLOCK_F_HOST && !block_is_bound(b, 0);
-    return more ? block_shards(c, b) * slot_bytes(c, b) : 0;
+    count(c, block_ns(c, b), was, unevictable_of(c, b));
+}
+
+/* Of those that are served this is on the path of each hit. */
+void unevictable_held(struct core *c, struct block *b)
+{
+    const uint64_t now = unevictable_of(c, b);
+    if (b->state == BLOCK_PRESENT && block_is_bound(b, 0))
+        return;
+    if (b->state == BLOCK_PRESENT)
+        count(c, block_ns(c, b), 0, now);
+    else if (b->state == BLOCK_DYING)
+        count(c, block_ns(c, b), parts_in_use(c, b) * slot_bytes(c, b), now);
+}
+
+void unevictable_unheld(struct core *c, struct block *b)
+{
+    const uint64_t was = block_shards(c, b) * slot_bytes(c, b);
+    if (b->state == BLOCK_PRESENT && b->flags & BLOCK_F_HOST && !block_is_bound(b, 0))
+        count(c, block_ns(c, b), was, 0);
+    else if (b->state == BLOCK_DYING)
+        count(c, block_ns(c, b), was, unevictable_of(c, b));
 }
 
 uint64_t unevictable_by_part(struct core *c, const struct block *b)
