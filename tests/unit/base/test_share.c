@@ -101,6 +101,23 @@ START_TEST(random_takes_and_gives_keep_the_promise)
 }
 END_TEST
 
+/* Who is charged more than there is takes what is promised to others, until it is given back. */
+START_TEST(what_is_charged_counts_whatever_is_promised)
+{
+    ck_assert_int_eq(share_create(&s, 10, 2, 2), 0);
+    share_charge(&s, 0, 9);
+    ck_assert_uint_eq(share_left(&s, 0), 0);
+    ck_assert_uint_eq(share_left(&s, 1), 1);
+    share_charge(&s, 0, 3);
+    ck_assert_uint_eq(share_left(&s, 1), 0);
+    ck_assert(!share_take(&s, 1, 1));
+    share_give(&s, 0, 5);
+    ck_assert_uint_eq(share_left(&s, 0), 1);
+    ck_assert_uint_eq(share_left(&s, 1), 3);
+    ck_assert(share_take(&s, 1, 3));
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("share");
@@ -111,6 +128,7 @@ int main(void)
     tcase_add_test(t, what_is_given_back_may_be_taken_by_anybody);
     tcase_add_test(t, without_a_promise_it_is_a_plain_pool);
     tcase_add_test(t, many_at_once_count_like_many_by_one);
+    tcase_add_test(t, what_is_charged_counts_whatever_is_promised);
     tcase_add_test(t, random_takes_and_gives_keep_the_promise);
     suite_add_tcase(suite, t);
     return check_run(suite);
