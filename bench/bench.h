@@ -34,6 +34,7 @@ int cmd_store(int argc, char **argv);
 int cmd_load(int argc, char **argv);
 int cmd_lookup(int argc, char **argv);
 int cmd_reuse(int argc, char **argv);
+int cmd_churn(int argc, char **argv);
 int cmd_idle(int argc, char **argv);
 int cmd_surge(int argc, char **argv);
 int cmd_fair(int argc, char **argv);

@@ -21,6 +21,7 @@ static const struct bench_cmd commands[] = {
     {"reuse", "how soon a waiting worker has a block that another commits", cmd_reuse},
     {"surge", "what many workers compute of one prefix that all ask for", cmd_surge},
     {"fair", "what one client waits while others are greedy", cmd_fair},
+    {"churn", "how long stores take while storage reclaims, and what it rewrites", cmd_churn},
     {"idle", "processor time of a daemon that is asked for nothing", cmd_idle},
 };
 

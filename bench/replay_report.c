@@ -21,12 +21,11 @@ uint64_t replay_nvme_hits(const struct replay_result *result)
     return loaded < hits ? loaded : hits;
 }
 
-/* Bytes written for each byte of payload that went to storage, what reclaim moved left out. */
+/* Bytes written, whatever for, for each byte of payload that went to storage. */
 static double write_amplification(const struct replay_result *result)
 {
     const struct replay_storage *storage = &result->tally.storage;
-    double written =
-        (double)(storage->written_bytes + storage->journal_bytes) - (double)storage->kept_bytes;
+    double written = (double)(storage->written_bytes + storage->journal_bytes);
     return storage->accepted_bytes ? written / (double)storage->accepted_bytes : 0;
 }
 

@@ -33,6 +33,7 @@ struct sim_cache {
     /* NVMe: a ring of places, reclaimed a segment at a time */
     uint32_t *log; /* block or SIM_NONE */
     uint32_t *keep;
+    uint64_t *written_ms; /* of each place, 0: not yet */
     uint32_t head, segment;
     struct admit *admit;
 };

@@ -31,8 +31,9 @@ int sim_nvme_create(struct sim_cache *c)
         c->segment = SEGMENT_BLOCKS;
     c->log = malloc((size_t)places * sizeof(*c->log));
     c->keep = malloc((size_t)c->segment * sizeof(*c->keep));
+    c->written_ms = calloc(places, sizeof(*c->written_ms));
     c->admit = malloc(sizeof(*c->admit));
-    if (!c->log || !c->keep || !c->admit)
+    if (!c->log || !c->keep || !c->written_ms || !c->admit)
         return -ENOMEM;
     memset(c->log, 0xff, (size_t)places * sizeof(*c->log)); /* SIM_NONE */
     admit_init(c->admit, c->config->keep_percent);
@@ -45,12 +46,23 @@ void sim_nvme_destroy(struct sim_cache *c)
 {
     free(c->log);
     free(c->keep);
+    free(c->written_ms);
     free(c->admit);
 }
 
 static float worth_of(const struct sim_cache *c, uint32_t block)
 {
     return c->config->ops->worth(c->policy, block, c->now_ms);
+}
+
+/* That it is asked for before that place is written over again, if it lasts as long as what was
+ * written there last. */
+static float chance_of(const struct sim_cache *c, uint32_t block, uint32_t place)
+{
+    const struct policy_ops *ops = c->config->ops;
+    if (!ops->chance || c->written_ms[place] == 0)
+        return 1;
+    return ops->chance(c->policy, block, c->now_ms - c->written_ms[place], c->now_ms);
 }
 
 void sim_nvme_forget(struct sim_cache *c, uint32_t block)
@@ -64,6 +76,7 @@ void sim_nvme_forget(struct sim_cache *c, uint32_t block)
 
 static void put(struct sim_cache *c, uint32_t block)
 {
+    c->written_ms[c->head] = c->now_ms;
     c->log[c->head] = block;
     c->blocks[block].place = c->head;
     c->head = (c->head + 1) % c->config->nvme_blocks;
@@ -82,8 +95,8 @@ static void reclaim(struct sim_cache *c)
         const struct sim_block *b = &c->blocks[block];
         if (b->host)
             sim_nvme_forget(c, block);
-        else if (admit_keep(c->admit, worth_of(c, block), c->config->block_bytes,
-                            b->used == c->request))
+        else if (admit_keep(c->admit, worth_of(c, block), chance_of(c, block, i),
+                            c->config->block_bytes, b->used == c->request))
             c->keep[n++] = block;
         else
             sim_kill(c, block);
@@ -108,7 +121,8 @@ bool sim_nvme_write(struct sim_cache *c, uint32_t block)
 {
     const struct sim_block *b = &c->blocks[block];
     if (c->log[c->head] != SIM_NONE ||
-        !admit_write(c->admit, worth_of(c, block), c->config->block_bytes, b->child != SIM_NONE))
+        !admit_write(c->admit, worth_of(c, block), chance_of(c, block, c->head),
+                     c->config->block_bytes, b->child != SIM_NONE))
         return false;
     put(c, block);
     c->counts.nvme_written++;

@@ -138,8 +138,10 @@ static void strike_balance(struct admit *a)
     a->again *= OLDER;
 }
 
-bool admit_write(struct admit *a, float worth, uint32_t bytes, bool must)
+bool admit_write(struct admit *a, float worth, float chance, uint32_t bytes, bool must)
 {
+    if (!must && chance < ADMIT_CHANCE)
+        return false;
     if (must) {
         a->again += (float)bytes;
     } else {
@@ -159,9 +161,10 @@ void admit_sample(struct admit *a, float worth)
     quantile_add(&a->keep, worth);
 }
 
-bool admit_keep(struct admit *a, float worth, uint32_t bytes, bool must)
+bool admit_keep(struct admit *a, float worth, float chance, uint32_t bytes, bool must)
 {
-    const bool worthy = quantile_above(&a->keep, worth) && !(a->limited && a->saved < -a->granted);
+    const bool worthy = chance >= ADMIT_CHANCE && quantile_above(&a->keep, worth) &&
+                        !(a->limited && a->saved < -a->granted);
     const bool keep = must || (worthy && can_pay(a, bytes, false));
     if (keep) {
         a->again += (float)bytes;

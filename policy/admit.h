@@ -5,7 +5,9 @@
  *
  * Both are thresholds on policy_ops.worth, moved so that a wanted part of what is offered is above
  * them: of blocks that leave memory the part that the write budget pays for; of what is on disk the
- * part that is worth keeping over its age there. Only the order of worths counts, not their size.
+ * part that is worth keeping over its age there.  Only the order of worths counts, not their
+ * size. And a write has to be worth its bytes, however little other blocks are worth: what nobody
+ * is expected to ask for before its place is written over is not written, and not written again.
  */
 #ifndef KVC_ADMIT_H
 #define KVC_ADMIT_H
@@ -33,6 +35,9 @@ bool quantile_above(struct quantile *q, float value);
  * with, and what its simulator takes. Less hits more and writes more (README.md). */
 #define ADMIT_KEEP_PERCENT 45u
 
+/* Writing a block has to promise so many hits until its place is written over (README.md). */
+#define ADMIT_CHANCE 0.08f
+
 struct admit {
     struct quantile write, keep;
     bool limited;
@@ -53,12 +58,13 @@ void admit_bound(struct admit *a, float ahead);
 /* The budget grows; what a write takes is taken off by admit_write and admit_keep. Saved up at most
  * what it was granted lately. */
 void admit_grant(struct admit *a, float bytes);
-/* A block that leaves memory: whether it is to be written. Learns from it. must: whatever it is
- * worth (its descendants are on disk, and go with it); without a bound, yes. */
-bool admit_write(struct admit *a, float worth, uint32_t bytes, bool must);
+/* A block that leaves memory: whether it is to be written. Learns from it. chance: that somebody
+ * asks for it before its place would be written over, 1 where that is not known. must: whatever it
+ * is worth (its descendants are on disk, and go with it); without a bound, yes. */
+bool admit_write(struct admit *a, float worth, float chance, uint32_t bytes, bool must);
 /* A block on disk, drawn at random: learns from it. */
 void admit_sample(struct admit *a, float worth);
-/* Whether a block on disk is to be written again. must: yes. */
-bool admit_keep(struct admit *a, float worth, uint32_t bytes, bool must);
+/* Whether a block on disk is to be written again; chance as above. must: yes. */
+bool admit_keep(struct admit *a, float worth, float chance, uint32_t bytes, bool must);
 
 #endif

@@ -779,6 +779,16 @@ static float density_rank(const struct policy *p, uint32_t block, uint64_t now_m
     return worth_at(p, order_node(p->order, block), time_of(p, now_ms));
 }
 
+static float density_chance(const struct policy *p, uint32_t block, uint64_t for_ms,
+                            uint64_t now_ms)
+{
+    const struct order_node *n = order_node(p->order, block);
+    const float news = is_news(n->class) ? p->news : 1;
+    const uint64_t age_ms = ms_of(age_of(n, time_of(p, now_ms)));
+    const float chance = news * survival_chance(p->survival, n->class, age_ms, for_ms);
+    return chance < 1 ? chance : 1;
+}
+
 const struct policy_ops policy_density = {
     .name = "density",
     .help = "expected hits per byte-second, learned",
@@ -794,6 +804,7 @@ const struct policy_ops policy_density = {
     .victim = density_victim,
     .worth = density_worth,
     .rank = density_rank,
+    .chance = density_chance,
     .admits = density_admits,
     .prefetch = density_prefetch,
     .request = density_request,

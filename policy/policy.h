@@ -103,7 +103,9 @@ struct policy_ops {
     /* The same by what is seen of the tier that is evicted from alone, as its victims go: between
      * the victims of several lists. */
     float (*rank)(const struct policy *p, uint32_t block, uint64_t now_ms);
-    /* These four may be NULL. */
+    /* These five may be NULL. */
+    /* The chance that somebody asks for a known block within `for_ms` from now, 0 to 1. */
+    float (*chance)(const struct policy *p, uint32_t block, uint64_t for_ms, uint64_t now_ms);
     /* Whether a block that would come in now is worth more than `victim`, which would have to go
      * for it; NULL: always. One that is not is taken for gone: it need not be told again. */
     bool (*admits)(struct policy *p, const struct policy_hint *hint, uint32_t victim,

@@ -106,10 +106,10 @@ static double ratio(uint64_t a, uint64_t b)
     return b ? (double)a / (double)b : 0;
 }
 
-static uint64_t written_once(const struct kvc_writes *w)
+/* Whatever it was written for: payload, tables, journal, and what reclaim wrote again. */
+static uint64_t written_in_all(const struct kvc_writes *w)
 {
-    uint64_t all = w->written + w->journal;
-    return all > w->kept ? all - w->kept : 0;
+    return w->written + w->journal;
 }
 
 static void print_writes(const struct kvc_writes *w)
@@ -122,9 +122,9 @@ static void print_writes(const struct kvc_writes *w)
     else
         printf("write budget: no limit (nvme.writes_per_day, nvme.endurance)\n");
     if (w->accepted)
-        printf("write amplification: %.3f (%s written for %s of payload), and %.3f for payload "
+        printf("write amplification: %.3f (%s written for %s of payload), %.3f of it for payload "
                "written again when room was reclaimed (%s)\n",
-               ratio(written_once(w), w->accepted), units_format_bytes(written_once(w), a),
+               ratio(written_in_all(w), w->accepted), units_format_bytes(written_in_all(w), a),
                units_format_bytes(w->accepted, b), ratio(w->kept, w->accepted),
                units_format_bytes(w->kept, c));
 }
@@ -194,7 +194,7 @@ json_t *paths_json(const struct paths *p)
     put(writes, "kept_bytes", p->writes.kept);
     put(writes, "journal_bytes", p->writes.journal);
     json_object_set_new(writes, "amplification",
-                        json_real(ratio(written_once(&p->writes), p->writes.accepted)));
+                        json_real(ratio(written_in_all(&p->writes), p->writes.accepted)));
     json_object_set_new(writes, "amplification_of_kept",
                         json_real(ratio(p->writes.kept, p->writes.accepted)));
     return json_pack("{s:o, s:o}", "paths", list, "writes", writes);

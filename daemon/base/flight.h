@@ -17,23 +17,24 @@
 #include "err.h"
 
 /* X(name, what a, b and c mean); a dump begins with it. */
-#define FLIGHT_EVENTS(X)                                         \
-    X(TURN, "a loop turn: a requests, b completions")            \
-    X(REQ, "a operation, b session, c request id")               \
-    X(REPLY, "a status, b session, c request id")                \
-    X(RESERVE, "a slots, b namespace, c bytes")                  \
-    X(COMMIT, "a slots, b namespace")                            \
-    X(COPY_DONE, "a result, b slot, c bytes")                    \
-    X(PUBLISH, "a group, b namespace, c first bytes of the key") \
-    X(EVICT, "a group, b namespace, c first bytes of the key")   \
-    X(LEASE, "a blocks, b lease, c session")                     \
-    X(RELEASE, "a blocks, b lease, c session")                   \
-    X(ATTACH, "a uid, b session, c pid")                         \
-    X(DETACH, "a uid, b session, c pid")                         \
-    X(DROP_SESSION, "a reason, b session")                       \
-    X(CHUNK, "a 1 made or 0 gone, b chunk, c bytes")             \
-    X(TIMEOUT, "a operation, b session, c request id")           \
-    X(CANCEL, "a operation, b session, c request id")            \
+#define FLIGHT_EVENTS(X)                                                                     \
+    X(TURN, "a loop turn: a requests, b completions")                                        \
+    X(REQ, "a operation, b session, c request id")                                           \
+    X(REPLY, "a status, b session, c request id")                                            \
+    X(RESERVE, "a slots, b namespace, c bytes")                                              \
+    X(COMMIT, "a slots, b namespace")                                                        \
+    X(COPY_DONE, "a result, b slot, c bytes")                                                \
+    X(PUBLISH, "a group, b namespace, c first bytes of the key")                             \
+    X(EVICT, "a group, b namespace, c first bytes of the key")                               \
+    X(LEASE, "a blocks, b lease, c session")                                                 \
+    X(RELEASE, "a blocks, b lease, c session")                                               \
+    X(ATTACH, "a uid, b session, c pid")                                                     \
+    X(DETACH, "a uid, b session, c pid")                                                     \
+    X(DROP_SESSION, "a reason, b session")                                                   \
+    X(CHUNK, "a 1 made or 0 gone, b chunk, c bytes")                                         \
+    X(TIMEOUT, "a operation, b session, c request id")                                       \
+    X(CANCEL, "a operation, b session, c request id")                                        \
+    X(ROOM_WAIT, "a ms that a store waited for room, b session, c bytes being written then") \
     X(ERROR, "a error negated, b and c whatever helps")
 
 #define FLIGHT__ENUM(name, text) FLIGHT_##name,

@@ -401,6 +401,7 @@ struct core {
     bool admitted;
     uint32_t keep_seed;
     uint32_t keep_percent;
+    uint64_t turn_ms;                               /* of storage, as in tier_stats */
     bool stopping;                                  /* no move begins */
     uint32_t disk_percent;                          /* quota_disk_percent() */
     uint64_t disk_percent_ms;                       /* when that was asked, and one; 0: never */
@@ -850,6 +851,9 @@ bool place_fill(struct core *c);
 void place_pressed(struct core *c);
 /* Stores that wait for room, as far as there is some, or none will come. */
 void room_wake(struct core *c);
+/* The chance that somebody asks for a block before its place on disk is written over, or would be
+ * if it were written now; 1: not known. */
+float disk_chance(const struct core *c, uint32_t no);
 
 /* load.c */
 /* Starts the loads of what f's prefix beyond `from` tokens lacks in memory, for the waiter: 1. 0:

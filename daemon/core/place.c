@@ -93,8 +93,8 @@ struct block *clean_of(struct core *c, uint32_t within)
 
 /* ---- how much ---- */
 
-/* Room that can be had without evicting; none once it has been found short, until a good part is
- * free again: what is free may be of other sizes or principals. */
+/* Room that can be had without evicting. Once it has been found short, only what came free since,
+ * until that is a good part: what was free then may be of other sizes or principals. */
 static uint64_t room_free(struct core *c)
 {
     struct tier_stats st;
@@ -102,7 +102,9 @@ static uint64_t room_free(struct core *c)
     const uint64_t left = st.limit_bytes - MIN(st.limit_bytes, st.used_bytes);
     if (c->pressed && left > c->pressed_bytes && left - c->pressed_bytes > st.limit_bytes / 8)
         c->pressed = false;
-    return c->pressed ? 0 : left;
+    if (!c->pressed)
+        return left;
+    return left > c->pressed_bytes ? left - c->pressed_bytes : 0;
 }
 
 void place_pressed(struct core *c)
@@ -125,6 +127,18 @@ static uint64_t clean_target(const struct core *c)
     return MIN(target, st.limit_bytes / 2);
 }
 
+static uint64_t room_near(struct core *c)
+{
+    return room_free(c) + c->m.clean_bytes;
+}
+
+/* What of it nobody was woken for. */
+static uint64_t room_spare(struct core *c)
+{
+    const uint64_t near = room_near(c);
+    return list_empty(&c->woken) ? near : near - MIN(near, c->room_given);
+}
+
 /* ---- making it so ---- */
 
 static void refuse(struct core *c, const struct block *b)
@@ -133,24 +147,29 @@ static void refuse(struct core *c, const struct block *b)
     c->refused_gen = b->gen;
 }
 
-/* Asked once of each block that goes next, however often it is tried. What somebody wished to keep,
- * and what others on disk build on, is written whatever it is worth. */
+/* What somebody wished to keep, and what others on disk build on: whatever it is worth. */
+static bool must_be_written(const struct core *c, const struct block *b)
+{
+    return b->child != CORE_NONE || block_pinned(b) ||
+           retain_level(c->retain, block_no(c, b)) > RETAIN_DEFAULT;
+}
+
+/* Asked once of each block that goes next, however often it is tried. */
 static bool is_worth_writing(struct core *c, const struct block *b, uint32_t bytes)
 {
     const uint32_t no = block_no(c, b);
     if (c->offered == no && c->offered_gen == b->gen)
         return c->admitted;
-    const bool must =
-        b->child != CORE_NONE || block_pinned(b) || retain_level(c->retain, no) > RETAIN_DEFAULT;
+    const bool must = must_be_written(c, b);
     c->offered = no;
     c->offered_gen = b->gen;
-    c->admitted =
-        admit_write(&c->admit, c->cfg.policy->worth(c->policy, no, c->now_ms), bytes, must);
+    c->admitted = admit_write(&c->admit, c->cfg.policy->worth(c->policy, no, c->now_ms),
+                              disk_chance(c, no), bytes, must);
     return c->admitted;
 }
 
-/* True: go on. */
-static bool place_one(struct core *c)
+/* True: go on. enough: so much is leaving that nothing more is to be written. */
+static bool place_one(struct core *c, bool enough)
 {
     const uint32_t no = evict_next(c, 0, 0);
     if (no == POLICY_NO_BLOCK)
@@ -171,13 +190,16 @@ static bool place_one(struct core *c)
     }
     const struct tier *disk = c->cfg.disk;
     const uint32_t bytes = (uint32_t)MIN(block_bytes(c, b), UINT32_MAX);
-    if (c->now_ms < c->pause_ms || !disk->ops->admits(disk, bytes, 0))
-        return false;
     if (!is_worth_writing(c, b, bytes)) {
-        refuse(c, b);
         c->m.blocks_not_worth++;
+        /* Nobody waits for the disk where room is to be had without it. */
+        if (room_spare(c) < c->room_wanted)
+            return evict_subtree(c, b, true);
+        refuse(c, b);
         return false;
     }
+    if (enough || c->now_ms < c->pause_ms || !disk->ops->admits(disk, bytes, 0))
+        return false;
     int err = save_begin(c, b, SAVE_LEAVING);
     if (err == KVC_E_QUOTA)
         refuse(c, b);
@@ -194,7 +216,8 @@ bool place_fill(struct core *c)
     if (granted != UINT64_MAX)
         admit_grant(&c->admit, (float)granted);
     for (uint32_t n = 0; n < PLACE_STEP; n++) {
-        if (room_free(c) + c->m.clean_bytes + c->leaving_bytes >= target || !place_one(c))
+        const bool enough = room_free(c) + c->m.clean_bytes + c->leaving_bytes >= target;
+        if ((enough && room_spare(c) >= c->room_wanted) || !place_one(c, enough))
             return false;
     }
     return true;
@@ -208,18 +231,6 @@ bool leaving_soon(const struct core *c)
 }
 
 /* ---- stores that wait ---- */
-
-static uint64_t room_near(struct core *c)
-{
-    return room_free(c) + c->m.clean_bytes;
-}
-
-/* What of it nobody was woken for. */
-static uint64_t room_spare(struct core *c)
-{
-    const uint64_t near = room_near(c);
-    return list_empty(&c->woken) ? near : near - MIN(near, c->room_given);
-}
 
 /* What a store of so many bytes can be made to wait for. */
 static uint64_t room_worth(const struct core *c, uint64_t bytes)

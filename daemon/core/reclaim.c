@@ -79,6 +79,13 @@ static bool is_guaranteed(struct core *c, const struct block *b, uint64_t bytes)
     return retain_keeps(c->retain, payer, 1, bytes, c->disk_percent);
 }
 
+float disk_chance(const struct core *c, uint32_t no)
+{
+    const struct policy_ops *policy = c->cfg.policy;
+    return policy->chance && c->turn_ms > 0 ? policy->chance(c->policy, no, c->turn_ms, c->now_ms)
+                                            : 1;
+}
+
 /* By level, then by what the policy says. What is guaranteed to its owner stays. */
 static bool deserves(struct core *c, const struct block *b, bool must)
 {
@@ -89,7 +96,7 @@ static bool deserves(struct core *c, const struct block *b, bool must)
     if (!must && percent >= 100)
         return false;
     const float worth = c->cfg.policy->worth(c->policy, no, c->now_ms);
-    return admit_keep(&c->admit, worth, (uint32_t)MIN(bytes, UINT32_MAX), must);
+    return admit_keep(&c->admit, worth, disk_chance(c, no), (uint32_t)MIN(bytes, UINT32_MAX), must);
 }
 
 /* A large tree counts as in use. */
@@ -204,6 +211,9 @@ bool reclaim_step(struct core *c)
     if (c->nstuck > 0)
         stuck_again(c);
     keep_learn(c);
+    struct tier_stats st;
+    c->cfg.disk->ops->stats(c->cfg.disk, &st);
+    c->turn_ms = st.turn_ms;
     return c->cfg.disk->ops->reclaim(c->cfg.disk, RECLAIM_STEP, on_occupant, c) == RECLAIM_STEP;
 }
 

@@ -113,6 +113,8 @@ struct svc_config {
     X(GAUGE, recalled, "retired chunks on devices that sessions have not unmapped yet")    \
     X(COUNTER, recalls_late, "times that a session had some for half a minute")            \
     X(HISTO, handle_ns, "time in a handler")                                               \
+    X(HISTO, room_wait_ns, "stores: waiting for room in memory, 1 us to 50 ms each")       \
+    X(COUNTER, room_waits_late, "of them, in vain: other blocks went unwritten")           \
     X(HISTO, commit_ns, "commit: from receipt to reply")                                   \
     X(HISTO, pages_ns, "loads into pages: from receipt to reply")                          \
     X(HISTO, wait_ns, "acquires that waited: from receipt to reply")

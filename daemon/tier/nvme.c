@@ -211,10 +211,8 @@ static int nvme_alloc(struct tier *t, uint32_t principal, uint32_t bytes, struct
     (void)near; /* neighbours are what is put together */
     if (bytes == 0 || t->ops->slot_bytes(t, bytes) == 0)
         return KVC_E_TOO_LARGE;
-    if (n->promised_pages + pages > nvme__put_pages(n)) {
-        n->vain.asked = true;
+    if (!nvme__put_fits(n, pages))
         return nvme__room_grows(n) ? KVC_E_BUSY : KVC_E_NO_ROOM;
-    }
     return nvme__entry_new(n, bytes, owner, ret_loc);
 }
 
@@ -300,12 +298,14 @@ static void nvme_stats(const struct tier *t, struct tier_stats *ret)
 {
     const struct nvme *n = nvme__of(t);
     const uint64_t seg_bytes = (uint64_t)n->seg_pages * NVME_PAGE;
-    *ret = (struct tier_stats){.limit_bytes = n->segs * seg_bytes,
-                               .lasting_bytes = nvme__lasting_pages(n) * NVME_PAGE,
-                               .used_bytes = (n->live_pages + n->promised_pages) * NVME_PAGE,
-                               .used_slots = n->entries_used,
-                               .inflight_ops = n->ios,
-                               .inflight_bytes = n->write_inflight + n->read_inflight};
+    *ret =
+        (struct tier_stats){.limit_bytes = n->segs * seg_bytes,
+                            .lasting_bytes = nvme__lasting_pages(n) * NVME_PAGE,
+                            .used_bytes = (n->live_pages + n->promised_pages) * NVME_PAGE,
+                            .used_slots = n->entries_used,
+                            .inflight_ops = n->ios,
+                            .turn_ms = n->oldest_ns ? (n->now_ns - n->oldest_ns) / 1000000 + 1 : 0,
+                            .inflight_bytes = n->write_inflight + n->read_inflight};
     for (uint32_t i = 0; i < n->paths; i++)
         ret->faulted_bytes += n->path[i].formatted * seg_bytes;
     ret->mapped_bytes = ret->faulted_bytes;
@@ -503,6 +503,9 @@ struct metric_set nvme_metric_set(const struct nvme *nvme)
     m->budget_spent_bytes = n->budget.spent;
     const bool limited = n->c.write_per_day != 0 && n->budget.tokens > 0;
     m->budget_left_bytes = limited ? (uint64_t)n->budget.tokens : 0;
+    if (m->bytes_accepted > 0)
+        m->write_amplification_percent =
+            (m->bytes_written + m->bytes_journal) * 100 / m->bytes_accepted;
     m->blocks = n->entries_used;
     m->used_bytes = n->live_pages * NVME_PAGE;
     m->durable_bytes = n->durable_pages * NVME_PAGE;

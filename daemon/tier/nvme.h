@@ -160,6 +160,7 @@ void nvme_path_stats(const struct nvme *nvme, uint32_t path, struct nvme_path_st
     X(COUNTER, budget_refused, "blocks that the write budget refused")       \
     X(GAUGE, budget_spent_bytes, "written since the budget's day began")     \
     X(GAUGE, budget_left_bytes, "that may be written now")                   \
+    X(GAUGE, write_amplification_percent, "all bytes written, of bytes put") \
     X(GAUGE, blocks, "blocks on disk")                                       \
     X(GAUGE, used_bytes, "bytes of them, in whole pages")                    \
     X(GAUGE, durable_bytes, "of them, promised")                             \

@@ -192,8 +192,9 @@ enum nvme_seg_state {
 };
 struct nvme_seg {
     uint64_t gen;
-    uint32_t extents; /* the newest; chained by seg_next */
-    uint32_t next;    /* in a list of segments */
+    uint64_t opened_ns; /* 0: by an earlier life */
+    uint32_t extents;   /* the newest; chained by seg_next */
+    uint32_t next;      /* in a list of segments */
     uint32_t used_pages, live_pages, live, durable_pages;
     uint32_t pending;    /* extents that are not in the journal yet */
     uint32_t done_pages; /* written without a gap, from the first on */
@@ -332,7 +333,7 @@ struct nvme_mover {
     uint8_t *head, *buf; /* NVME_TABLE_PAGES; extent_bytes */
     struct nvme_move item[NVME_MOVE_ITEMS];
 };
-#define NVME_MOVERS    2u
+#define NVME_MOVERS    4u
 #define NVME_KEEPS_MAX 4096u /* blocks that wait to be moved */
 struct nvme_keep {
     struct tier_loc from; /* 0: it was freed meanwhile */
@@ -411,7 +412,8 @@ struct nvme {
     uint32_t extents_max, extents_fresh, extent_free, extents_used;
     struct nvme_seg *seg;
     uint32_t segs_free, segs_deleting, segs_victim, segs_durable;
-    uint64_t told_ns; /* when reclaim last told core of an occupant */
+    uint64_t oldest_ns; /* when what was reclaimed last had been opened; 0: not in this life */
+    uint64_t told_ns;   /* when reclaim last told core of an occupant */
     struct {
         uint32_t most;  /* segments that were free or about to be; less by those that PUTs took */
         uint32_t begun; /* by reclaim since they were as many */
@@ -527,6 +529,9 @@ struct nvme_path *nvme__seg_room(struct nvme *n, enum nvme_class which, bool mov
 uint64_t nvme__room_pages(const struct nvme *n);
 /* Of it, what is not held back for what reclaim keeps. */
 uint64_t nvme__put_pages(const struct nvme *n);
+/* Whether a PUT of so many pages has room. If not, room was asked for: reclaim that had given up
+ * tries again. */
+bool nvme__put_fits(struct nvme *n, uint64_t pages);
 /* Some path is still being written for the first time. */
 bool nvme__formatting(const struct nvme *n);
 /* The same, and it goes on: who finds no room waits for it. */

@@ -132,7 +132,7 @@ bool nvme__admits(const struct tier *t, uint32_t bytes, uint64_t age_ms)
 {
     struct nvme *n = nvme__of(t);
     const uint32_t pages = nvme__pages(bytes);
-    if (n->stopping || n->journal_error != 0 || n->promised_pages + pages > nvme__put_pages(n))
+    if (n->stopping || n->journal_error != 0 || !nvme__put_fits(n, pages))
         return false;
     if (n->c.write_per_day == 0 || n->budget.tokens >= burst(n) / 2)
         return true;

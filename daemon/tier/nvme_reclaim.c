@@ -120,6 +120,8 @@ static void begin(struct nvme *n, uint32_t seg)
 {
     struct nvme_seg *s = &n->seg[seg];
     count_begun(n);
+    if (s->opened_ns != 0)
+        n->oldest_ns = s->opened_ns;
     s->state = NVME_S_VICTIM;
     s->told = s->extents;
     s->unread = false;

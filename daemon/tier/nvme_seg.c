@@ -252,6 +252,7 @@ static void open_next(struct nvme *n, struct nvme_path *p, enum nvme_class which
     s->next = NVME_NONE;
     s->state = NVME_S_OPEN;
     s->gen = (uint64_t)n->epoch << 32 | ++n->gen_count;
+    s->opened_ns = n->now_ns;
     s->done_pages = 0;
     s->broken = s->named = false;
     s->durable = which == NVME_DURABLE;
@@ -309,6 +310,13 @@ uint64_t nvme__put_pages(const struct nvme *n)
         return pages;
     const uint64_t held = (uint64_t)nvme__held_segs(n) * (n->seg_pages - 2);
     return pages > held ? pages - held : 0;
+}
+
+bool nvme__put_fits(struct nvme *n, uint64_t pages)
+{
+    const bool fits = n->promised_pages + pages <= nvme__put_pages(n);
+    n->vain.asked |= !fits;
+    return fits;
 }
 
 uint64_t nvme__lasting_pages(const struct nvme *n)

@@ -182,6 +182,7 @@ static void disk_stats(const struct tier *t, struct tier_stats *ret)
     *ret = (struct tier_stats){.limit_bytes = f->cfg.slots,
                                .lasting_bytes =
                                    f->cfg.lasting_bytes ? f->cfg.lasting_bytes : UINT64_MAX,
+                               .turn_ms = f->cfg.turn_ms,
                                .inflight_ops = f->inflight};
     ret->used_slots = ret->used_bytes = fake_disk_used(f);
 }

@@ -17,6 +17,7 @@ struct fake_disk_config {
     uint32_t region_slots; /* that are reclaimed together */
     uint64_t seed;
     uint64_t lasting_bytes; /* that may stay whoever wants room; 0: any */
+    uint64_t turn_ms;       /* that a place lasts, as tier_stats says; 0: not known */
 };
 
 struct fake_disk *fake_disk_create(const struct fake_disk_config *config);

@@ -97,6 +97,8 @@ struct tier_stats {
     uint64_t inflight_ops;
     uint64_t inflight_bytes;
     uint64_t bytes_per_s; /* of memory: at which a thread copied of late, at best; 0: unknown */
+    uint64_t turn_ms; /* a log: how long a place lasts, since what is reclaimed next was written at
+                       * most; 0: not known yet */
 };
 
 struct tier;

@@ -217,6 +217,87 @@ START_TEST(a_store_waits_for_what_is_on_its_way)
 }
 END_TEST
 
+static float chance_now;
+static uint64_t asked_for_ms;
+
+static float chance_of(const struct policy *p, uint32_t block, uint64_t for_ms, uint64_t now_ms)
+{
+    (void)p;
+    (void)block;
+    (void)now_ms;
+    asked_for_ms = for_ms;
+    return chance_now;
+}
+
+/* A policy that gives each block this chance to be asked for while a place on disk lasts. */
+static void begin_chance(uint32_t host, uint32_t disk, uint64_t turn_ms, float chance)
+{
+    static struct policy_ops ops;
+    ops = policy_lru;
+    ops.chance = chance_of;
+    chance_now = chance;
+    rig_defaults(&r);
+    r.cfg.policy = &ops;
+    r.tier_cfg.regions = 1;
+    r.tier_cfg.region_bytes = host * 64;
+    r.disk_cfg =
+        (struct fake_disk_config){.slots = disk, .region_slots = 8, .seed = 3, .turn_ms = turn_ms};
+    rig_begin(&r);
+    struct core_ns_spec spec = rig_spec("m", 8, 64);
+    ns = rig_ns(&r, 1, &spec);
+}
+
+/* A store waits for the disk to have what is worth a write, and for nothing else, though blocks are
+ * on their way there. */
+START_TEST(no_store_waits_for_what_is_not_worth_a_write)
+{
+    const float chance[] = {0, 1};
+    for (unsigned i = 0; i < 2; i++) {
+        begin_chance(16, 64, 1000, 1);
+        (void)core_placement_step(r.core); /* learns how long a place lasts */
+        for (uint32_t n = 1; n <= 8; n++)
+            rig_store(&r, 1, ns, 0, n, 0, 2);
+        (void)core_placement_step(r.core);
+        ck_assert_uint_gt(core_metrics(r.core)->saving_bytes, 0);
+        chance_now = chance[i];
+        struct core_waiter w = {.fn = on_fired};
+        ck_assert_int_eq(core_store_must_wait(r.core, 128, &w), i == 1);
+        if (i == 1)
+            core_waiter_cancel(r.core, &w);
+        rig_store(&r, 1, ns, 0, 9, 0, 2);
+        ck_assert_uint_eq(asked_for_ms, 1000);
+        ck_assert_uint_eq(core_metrics(r.core)->blocks_not_worth > 0, i == 0);
+        rig_settle(&r);
+        rig_end(&r);
+    }
+}
+END_TEST
+
+/* Whatever the rest is worth; 1000 ms is how long its place would last. */
+START_TEST(reclaim_writes_nothing_again_that_brings_no_hit)
+{
+    const float chance[] = {0, 1};
+    for (unsigned i = 0; i < 2; i++) {
+        begin_chance(16, 64, 1000, 1);
+        core_keep_percent(r.core, 1);
+        for (uint32_t n = 1; n <= 32; n++) { /* nothing builds on any of them */
+            rig_store(&r, 1, ns, 0, n, 0, 1);
+            rig_settle(&r);
+            rig_step(&r);
+        }
+        for (unsigned n = 0; n < 400; n++)
+            (void)core_placement_step(r.core);
+        chance_now = chance[i];
+        fake_disk_want(r.disk, 0);
+        rig_settle(&r);
+        const struct core_metrics *m = core_metrics(r.core);
+        ck_assert_uint_eq(m->blocks_kept > 0, i == 1);
+        ck_assert(m->blocks_reclaimed > 0 || i == 1);
+        rig_end(&r);
+    }
+}
+END_TEST
+
 static void on_store(struct core_waiter *w)
 {
     (void)w;
@@ -549,6 +630,8 @@ int main(void)
     tcase_add_test(t, nothing_is_promised_behind_what_is_out_of_service);
     tcase_add_test(t, without_admission_memory_evicts_as_ever);
     tcase_add_test(t, a_store_waits_for_what_is_on_its_way);
+    tcase_add_test(t, no_store_waits_for_what_is_not_worth_a_write);
+    tcase_add_test(t, reclaim_writes_nothing_again_that_brings_no_hit);
     tcase_add_test(t, stores_that_wait_get_no_more_than_there_is);
     tcase_add_test(t, a_store_that_comes_leaves_room_to_those_that_were_woken);
     tcase_add_test(t, a_touch_keeps_a_clean_block_in_memory);

@@ -90,7 +90,7 @@ START_TEST(without_a_budget_everything_is_written)
     admit_init(&a, 80);
     unsigned written = 0;
     for (unsigned i = 0; i < 10000; i++)
-        written += admit_write(&a, draw(), 4096, false);
+        written += admit_write(&a, draw(), 1, 4096, false);
     ck_assert_uint_eq(written, 10000);
 }
 END_TEST
@@ -102,7 +102,7 @@ START_TEST(a_budget_goes_to_what_is_worth_most)
     for (unsigned i = 0; i < 100000; i++) {
         const float worth = draw();
         admit_grant(&a, 0.25f * 4096);
-        if (!admit_write(&a, worth, 4096, false))
+        if (!admit_write(&a, worth, 1, 4096, false))
             continue;
         written++;
         good += worth > 0.75f;
@@ -119,7 +119,7 @@ START_TEST(what_must_be_written_is_paid_for_first)
     for (unsigned i = 0; i < 100000; i++) {
         const bool is = draw() < 0.2f;
         admit_grant(&a, 0.4f * 4096);
-        written += admit_write(&a, draw(), 4096, is);
+        written += admit_write(&a, draw(), 1, 4096, is);
         must += is;
     }
     ck_assert_msg(near(written, 40000, 800), "%u", written);
@@ -134,8 +134,8 @@ START_TEST(what_reclaim_writes_is_taken_off)
     for (unsigned i = 0; i < 100000; i++) {
         admit_grant(&a, 0.5f * 4096);
         admit_sample(&a, draw());
-        written += admit_write(&a, draw(), 4096, false);
-        kept += admit_keep(&a, draw(), 4096, false);
+        written += admit_write(&a, draw(), 1, 4096, false);
+        kept += admit_keep(&a, draw(), 1, 4096, false);
     }
     ck_assert_msg(near(kept, 20000, 1000), "%u", kept);
     ck_assert_msg(near(written + kept, 50000, 1000), "%u", written + kept);
@@ -149,8 +149,8 @@ START_TEST(reclaim_alone_does_not_exceed_the_budget)
     for (unsigned i = 0; i < 100000; i++) {
         admit_grant(&a, 0.1f * 4096);
         admit_sample(&a, draw());
-        written += admit_write(&a, draw(), 4096, false);
-        written += admit_keep(&a, draw(), 4096, false);
+        written += admit_write(&a, draw(), 1, 4096, false);
+        written += admit_keep(&a, draw(), 1, 4096, false);
     }
     ck_assert_msg(near(written, 10000, 1000), "%u", written);
 }
@@ -164,7 +164,7 @@ START_TEST(a_budget_that_is_not_used_buys_no_flood_later)
     unsigned written = 0;
     for (unsigned i = 0; i < 100000; i++) {
         admit_grant(&a, 0.1f * 4096);
-        written += admit_write(&a, draw(), 4096, false);
+        written += admit_write(&a, draw(), 1, 4096, false);
     }
     ck_assert_msg(written < 20000, "%u", written);
 }
@@ -179,10 +179,10 @@ START_TEST(a_bound_holds_from_the_first_offer_on)
         admit_bound(&a, ahead);
         float spent = 0, granted = 0;
         for (unsigned i = 0; i < 20000; i++) {
-            spent += admit_write(&a, draw(), 4096, draw() * 10 < (float)part) ? 4096 : 0;
+            spent += admit_write(&a, draw(), 1, 4096, draw() * 10 < (float)part) ? 4096 : 0;
             admit_sample(&a, draw());
             if (i % 7 == 0)
-                spent += admit_keep(&a, draw(), 4096, false) ? 4096 : 0;
+                spent += admit_keep(&a, draw(), 1, 4096, false) ? 4096 : 0;
             ck_assert_msg(spent <= granted + ahead, "%f of %f after %u offers", (double)spent,
                           (double)granted, i + 1);
             granted += 0.125f * 4096; /* exact, as all sums are */
@@ -199,13 +199,32 @@ START_TEST(what_must_be_kept_is_paid_for_by_what_need_not_be_written)
     admit_bound(&a, 4096);
     unsigned kept = 0, written = 0;
     for (unsigned i = 0; i < 100; i++)
-        kept += admit_keep(&a, draw(), 4096, true);
+        kept += admit_keep(&a, draw(), 1, 4096, true);
     ck_assert_uint_eq(kept, 100);
     for (unsigned i = 0; i < 1000; i++) {
         admit_grant(&a, 0.1f * 4096);
-        written += admit_write(&a, draw(), 4096, false);
+        written += admit_write(&a, draw(), 1, 4096, false);
     }
     ck_assert_uint_eq(written, 0);
+}
+END_TEST
+
+/* However little the rest is worth. */
+START_TEST(what_promises_no_hit_is_not_written)
+{
+    unsigned written = 0, kept = 0;
+    admit_init(&a, 45);
+    for (unsigned i = 0; i < 1000; i++) {
+        admit_sample(&a, draw());
+        written += admit_write(&a, 1 + draw(), 0.9f * ADMIT_CHANCE, 4096, false);
+        kept += admit_keep(&a, 1 + draw(), 0.9f * ADMIT_CHANCE, 4096, false);
+    }
+    ck_assert_uint_eq(written, 0);
+    ck_assert_uint_eq(kept, 0);
+    ck_assert(admit_write(&a, 0, 0, 4096, true));
+    ck_assert(admit_keep(&a, 0, 0, 4096, true));
+    ck_assert(admit_write(&a, 0, ADMIT_CHANCE, 4096, false));
+    ck_assert(admit_keep(&a, 2, ADMIT_CHANCE, 4096, false));
 }
 END_TEST
 
@@ -227,6 +246,7 @@ int main(void)
     tcase_add_test(t, a_budget_that_is_not_used_buys_no_flood_later);
     tcase_add_test(t, a_bound_holds_from_the_first_offer_on);
     tcase_add_test(t, what_must_be_kept_is_paid_for_by_what_need_not_be_written);
+    tcase_add_test(t, what_promises_no_hit_is_not_written);
     suite_add_tcase(s, t);
     return check_run(s);
 }

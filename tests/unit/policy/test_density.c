@@ -218,6 +218,39 @@ START_TEST(what_comes_back_every_two_seconds_is_worth_half_a_hit_a_second)
 }
 END_TEST
 
+static float chance_within(uint32_t block, uint64_t for_ms)
+{
+    return rig.ops->chance(rig.p, block, for_ms, rig.now_ms);
+}
+
+START_TEST(what_comes_back_every_two_seconds_is_asked_for_within_three)
+{
+    for (unsigned i = 0; i < 200; i++) {
+        ask(1, CHAIN, 0);
+        rig.now_ms += 2003;
+    }
+    ask(1, CHAIN, 0);
+    keep(1, 1, 0);
+    const float soon = chance_within(1, 100), later = chance_within(1, 3000);
+    ck_assert_msg(soon < 0.1f && later > 0.8f && later <= 1, "%g in .1 s, %g in 3 s", (double)soon,
+                  (double)later);
+}
+END_TEST
+
+/* Chains of one block, of which nobody asks for any again. */
+START_TEST(what_never_comes_back_has_no_chance)
+{
+    for (uint64_t i = 0; i < 2000; i++) {
+        const uint64_t hash = name_of(i * 100);
+        const struct policy_request request = {.hash = &hash, .n = 1};
+        rig.ops->request(rig.p, &request, rig.now_ms);
+        rig.now_ms += 100;
+    }
+    keep(1, 1999, 0);
+    ck_assert_msg(chance_within(1, 10000) < 0.03f, "%g", (double)chance_within(1, 10000));
+}
+END_TEST
+
 /* A document of one block that is asked for every two seconds, among 500 that nobody asks for
  * again: it is a last block too, and not like theirs. */
 START_TEST(last_blocks_that_come_back_are_told_apart)
@@ -671,6 +704,8 @@ int main(void)
     tcase_add_test(tc, where_lru2_hits_more_what_was_used_once_goes);
     tcase_add_test(tc, old_habits_are_forgotten);
     tcase_add_test(tc, what_comes_back_every_two_seconds_is_worth_half_a_hit_a_second);
+    tcase_add_test(tc, what_comes_back_every_two_seconds_is_asked_for_within_three);
+    tcase_add_test(tc, what_never_comes_back_has_no_chance);
     tcase_add_test(tc, last_blocks_that_come_back_are_told_apart);
     tcase_add_test(tc, what_never_comes_back_loses_worth);
     tcase_add_test(tc, a_chain_that_does_not_grow_is_no_conversation);

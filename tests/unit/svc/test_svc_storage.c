@@ -25,6 +25,15 @@ static void with(void)
     sr_begin(&s);
 }
 
+static void with_little_memory(void)
+{
+    sr_defaults(&s);
+    counts = (struct msg_paths_reply){.npaths = 0};
+    s.paths = &counts;
+    s.regions = 1;
+    sr_begin(&s);
+}
+
 static void teardown(void)
 {
     sr_end(&s);
@@ -245,6 +254,31 @@ START_TEST(a_shutdown_does_not_wait_for_other_ranks)
 }
 END_TEST
 
+/* A disk that writes nothing: memory is full of blocks that are on their way there. */
+START_TEST(a_store_that_waits_for_room_is_counted)
+{
+    struct sr_peer *p = sr_peer(&s, 0, SR_UID_ONE, 4096);
+    struct sr_blocks b = {.ns = sr_ns(&s, p, "m"), .n = 16};
+    uint64_t corr = 0;
+    for (b.chain = 1; b.chain <= 4; b.chain++) { /* 64 blocks are all that there is room for */
+        corr = sr_store(&s, p, &b);
+        (void)fake_tier_run(s.tier, UINT32_MAX, 0);
+        sr_turn(&s, 0);
+        sr_all(&s, corr, KVC_ST_OK);
+    }
+    corr = sr_store(&s, p, &b);
+    sr_turn(&s, 1);
+    ck_assert_uint_eq(sr_replies(&s, corr), 0);
+    ck_assert_uint_eq(sr_metric(&s, "room_wait_ns"), 0); /* none has ended */
+    for (unsigned ms = 0; ms < 10000 && sr_metric(&s, "room_wait_ns") == 0; ms++)
+        sr_turn(&s, 1);
+    ck_assert_uint_eq(sr_metric(&s, "room_wait_ns"), 1);
+    ck_assert_uint_eq(sr_metric(&s, "room_waits_late"), 1);
+    sr_copies(&s);
+    sr_all(&s, corr, KVC_ST_OK);
+}
+END_TEST
+
 int main(void)
 {
     Suite *su = suite_create("storage");
@@ -263,6 +297,10 @@ int main(void)
     tcase_add_test(t, a_rank_whose_others_do_not_come_is_told_at_its_deadline);
     tcase_add_test(t, a_rank_is_told_when_another_ends_with_its_part);
     tcase_add_test(t, a_shutdown_does_not_wait_for_other_ranks);
+    suite_add_tcase(su, t);
+    t = tcase_create("little memory");
+    tcase_add_checked_fixture(t, with_little_memory, teardown);
+    tcase_add_test(t, a_store_that_waits_for_room_is_counted);
     suite_add_tcase(su, t);
     SRunner *sr = srunner_create(su);
     srunner_run_all(sr, CK_NORMAL);

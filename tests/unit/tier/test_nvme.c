@@ -434,6 +434,62 @@ START_TEST(a_store_of_few_segments_is_written_on)
 }
 END_TEST
 
+static void on_kept(void *ctx, struct tier_loc loc, uint32_t owner)
+{
+    (void)ctx;
+    (void)g.tier->ops->keep(g.tier, loc, owner);
+}
+
+/* Of what core keeps no room is gained, and reclaim gives up for a while. Core asks whether a block
+ * may be written before it asks for room: that is asking for room too, or nothing is ever written
+ * again. */
+START_TEST(who_is_refused_has_asked_for_room)
+{
+    struct tier_loc loc;
+    uint32_t id = PROMISED, told = 0;
+    while (rig_put(&g, id, 4 * 4096, false, &loc) == 0)
+        id++;
+    for (unsigned i = 0, rests = 0; i < 5000 && rests < 400; i++) {
+        told = g.tier->ops->reclaim(g.tier, 64, on_kept, NULL);
+        rests = told == 0 ? rests + 1 : 0;
+        rig_turn(&g, 1000000);
+    }
+    ck_assert_uint_eq(told, 0);
+    ck_assert_uint_gt(metric("blocks_kept"), 0);
+    for (unsigned i = 0; i < 400 && told == 0; i++) {
+        ck_assert(!g.tier->ops->admits(g.tier, 14 * 4096, 0));
+        told = g.tier->ops->reclaim(g.tier, 64, on_gone, NULL);
+        rig_turn(&g, 1000000000);
+    }
+    ck_assert_uint_gt(told, 0);
+}
+END_TEST
+
+static unsigned kept_of;
+static void on_half(void *ctx, struct tier_loc loc, uint32_t owner)
+{
+    (kept_of++ % 2 ? on_kept : on_gone)(ctx, loc, owner);
+}
+
+/* Half of all is written again, so of two bytes one is payload that came. */
+START_TEST(write_amplification_counts_what_is_written_again)
+{
+    struct tier_loc loc;
+    ck_assert_uint_eq(metric("write_amplification_percent"), 0);
+    for (uint32_t i = 0; i < 2000; i++) {
+        const int r = rig_put(&g, PROMISED + i, 4 * 4096, false, &loc);
+        ck_assert(r == 0 || r == -ENOSPC || r == KVC_E_NO_ROOM);
+        (void)g.tier->ops->reclaim(g.tier, 8, on_half, NULL);
+        rig_turn(&g, 10000000);
+    }
+    const uint64_t all = metric("bytes_written") + metric("bytes_journal");
+    ck_assert_uint_gt(metric("bytes_kept"), metric("bytes_accepted") / 4);
+    ck_assert_uint_eq(metric("write_amplification_percent"), all * 100 / metric("bytes_accepted"));
+    ck_assert_uint_gt(metric("write_amplification_percent"),
+                      100 + 100 * metric("bytes_kept") / metric("bytes_accepted"));
+}
+END_TEST
+
 static int reclaim_and_put(uint32_t id, struct tier_loc *ret_loc)
 {
     for (uint32_t i = 0; i < 50; i++) {
@@ -496,6 +552,8 @@ int main(void)
     tcase_add_test(t, a_new_store_says_that_room_is_coming);
     tcase_add_test(t, what_is_promised_no_more_is_reclaimed);
     tcase_add_test(t, the_budget_says_once_what_came);
+    tcase_add_test(t, who_is_refused_has_asked_for_room);
+    tcase_add_test(t, write_amplification_counts_what_is_written_again);
     tcase_add_test(t, a_durable_block_outlives_power);
     tcase_add_test(t, labels_are_as_they_were);
     tcase_add_test(t, what_was_freed_stays_away);
