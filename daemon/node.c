@@ -238,10 +238,10 @@ static void port_attach_close(void *ctx, uint32_t conn)
     attach_close(n->attach, conn);
 }
 
-static void *port_keep(void *ctx, void *msg)
+static void *port_keep(void *ctx, void *msg, const void **ret_buf)
 {
     struct node *n = ctx;
-    return front_keep(n->front, msg);
+    return front_keep(n->front, msg, ret_buf);
 }
 
 static void port_unkeep(void *ctx, void *kept)

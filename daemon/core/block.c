@@ -180,6 +180,7 @@ void block_kill(struct core *c, struct block *b, enum kvc_miss reason)
 {
     MUST(b->state == BLOCK_PENDING || b->state == BLOCK_PRESENT);
     uint64_t bytes = block_bytes(c, b);
+    c->work += WORK_KILL;
     ghost_note(c, b, reason);
     names_lost(c, b);
     block_unlink(c, b);
@@ -558,6 +559,15 @@ void run_reverse(struct core *c, struct run_list *l)
 struct run_iter run_begin(struct core *c, const struct run_list *l)
 {
     return (struct run_iter){.r = l->head == CORE_NONE ? NULL : pool_at(c->runs, l->head)};
+}
+
+struct run_iter run_at(struct core *c, const struct run_list *l, uint32_t i)
+{
+    struct run_iter it = run_begin(c, l);
+    for (; it.r && i >= CORE_RUN_ENTRIES; i -= CORE_RUN_ENTRIES)
+        it.r = it.r->next == CORE_NONE ? NULL : pool_at(c->runs, it.r->next);
+    it.i = i;
+    return it;
 }
 
 const struct run_entry *run_next(struct core *c, struct run_iter *it)

@@ -286,8 +286,9 @@ static void check_holders(struct core *c, const struct tally *t)
         holds += load->blocks.n + load->near.n;
     const struct reservation *r;
     POOL_FOR_EACH (r, i, c->reservations) {
-        MUST(r->open > 0);
-        open += r->open;
+        MUST(r->open > r->busy || (r->open == r->busy && r->busy > 0));
+        open += r->open - r->busy;
+        holds += r->held != CORE_NONE;
     }
     MUST(holds == t->holds && bytes == c->m.leased_bytes && open == t->claims);
     MUST(pool_used(c->leases) == c->m.leases && pool_used(c->reservations) == c->m.reservations);

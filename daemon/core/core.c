@@ -305,6 +305,11 @@ void core_tick(struct core *c, uint64_t now_ns)
     c->now_ms = now_ns / 1000000;
 }
 
+uint64_t core_work(const struct core *c)
+{
+    return c->work;
+}
+
 struct metric_set core_metric_set(const struct core *c)
 {
     return METRIC_SET(core, "core", &c->m);

@@ -67,6 +67,7 @@ struct core_config {
     uint32_t near_max;
     const struct policy_ops *near_policy;
     uint32_t device_copies; /* requests that copy at a time, of each device; 0: 256 */
+    uint32_t slice_work;    /* of one slice, core_work() units; 0: 1024, some 100 to 200 us */
     bool near_verify; /* host memory is read before a device copies it, and compared with its sum */
     struct key256 secret; /* salts come from it */
 };
@@ -125,6 +126,13 @@ KVC_WARN_UNUSED int core_adopt(struct core *c, const struct core_found *found, u
 /* All has been told: chains are linked; blocks without their ancestors, or without all their
  * shards, go. Returns the number of blocks that are there. */
 uint32_t core_adopt_end(struct core *c);
+
+/* ---- slices ----
+ *
+ * What works through many keys does so in slices (core_reserve_step() and the like), between which
+ * anything may happen. Work is counted, not timed, so that a simulation repeats itself: one unit is
+ * about what looking up a key takes. */
+uint64_t core_work(const struct core *c);
 
 /* Before the end, when no client is left: blocks begin to move between tiers no more. */
 void core_stop(struct core *c);
@@ -514,6 +522,36 @@ struct core_reserve {
 KVC_WARN_UNUSED int core_reserve(struct core *c, struct core_client *cl,
                                  const struct core_reserve *in, uint64_t *ret_reservation,
                                  uint8_t *statuses, const char **ret_why);
+
+/* The same in slices; embedded in its owner's memory, and may be moved between two of them. */
+struct core_reserving {
+    struct core_reserve in; /* all that it points to is borrowed until the last slice */
+    uint8_t *statuses;      /* in.n, borrowed as well; final after the last slice */
+    uint64_t ret_reservation;
+
+    struct core *core; /* the core's from here on */
+    struct core_client *client;
+    const struct core_group *group;
+    struct reservation *r;
+    uint32_t ns_id, at, shard; /* shard: 0 for replicated groups */
+    struct core_seen {
+        uint32_t no, gen;
+    } before, last;       /* the block of the key before; the last one that there was */
+    struct tier_loc near; /* where the block before landed */
+    uint64_t left;        /* of unevictable_take() */
+    bool judged;          /* new blocks, beside what would go for them */
+    bool asked;           /* whether they go on from a conversation, which are not */
+    bool cut; /* durable, and a block before it cannot be read: a promise would not hold */
+    uint8_t stopped;      /* what is told of all keys from there on */
+};
+/* Before its first slice. 0, KVC_E_BAD_ARGUMENT with *ret_why, KVC_E_BUSY. */
+KVC_WARN_UNUSED int core_reserve_begin(struct core *c, struct core_client *cl,
+                                       struct core_reserving *x, const char **ret_why);
+/* A slice. True: there is more to do. */
+KVC_WARN_UNUSED bool core_reserve_step(struct core_reserving *x);
+/* No further slice: what it has reserved is dropped. */
+void core_reserve_cancel(struct core_reserving *x);
+
 /* Whether new blocks are judged, from now on. */
 void core_admission(struct core *c, bool on);
 bool core_admission_now(const struct core *c);
@@ -560,6 +598,9 @@ struct core_commit {
     uint32_t left;
     uint32_t first_op, last_op; /* of one out of pages, until its copy begins */
     struct core_turn turn;
+    struct reservation *slicing; /* until its last slice */
+    uint32_t at, end;
+    bool gated;
 };
 /* What it stores is not computed yet: its word has not come. */
 bool core_commit_is_early(const struct core_commit *commit);
@@ -568,10 +609,17 @@ bool core_commit_is_early(const struct core_commit *commit);
  * KVC_E_BUSY with *ret_why (out of pages: too many blocks wait for words). */
 KVC_WARN_UNUSED int core_commit(struct core *c, struct core_client *cl, struct core_commit *commit,
                                 const char **ret_why);
+/* The same in slices: begun with 0, then a slice at a time. CORE_MORE: there is another, and done()
+ * does not run before it. Offsets are borrowed until the last one. */
+#define CORE_MORE 2
+KVC_WARN_UNUSED int core_commit_begin(struct core *c, struct core_client *cl,
+                                      struct core_commit *commit, const char **ret_why);
+KVC_WARN_UNUSED int core_commit_step(struct core *c, struct core_commit *commit);
 /* Whose and which: the namespace and group of one of this client's reservations. KVC_E_GONE. */
 KVC_WARN_UNUSED int core_reservation(struct core *c, struct core_client *cl, uint64_t reservation,
                                      struct core_ns **ret_ns, uint32_t *ret_group);
-/* Asks the copies in flight to stop; done() still follows. */
+/* Asks the copies in flight to stop; done() still follows. Between two slices none follows, and it
+ * may run inside this call. */
 void core_commit_cancel(struct core *c, struct core_commit *commit);
 /* It is durable and has landed, and all that it waits for is other shards, from other commits. */
 bool core_commit_lacks_shards(struct core *c, const struct core_commit *commit);

@@ -191,6 +191,8 @@ struct reservation {
     uint32_t group;
     uint64_t since_ms;
     uint32_t n, open; /* keys; keys not committed or dropped yet */
+    uint32_t busy;    /* of open, those of a reserve or commit between slices */
+    uint32_t held;    /* the block before the next slice's first key; CORE_NONE: it needs no hold */
     uint8_t shard;
     bool durable;
     struct run_list blocks;
@@ -302,6 +304,7 @@ struct quota {
 struct core {
     struct core_config cfg;
     uint64_t now_ns, now_ms;
+    uint64_t work, slice_end; /* core_work(); where the slice at hand ends */
     struct core_metrics m;
 
     struct block *blocks;
@@ -510,6 +513,23 @@ static inline bool part_claimed(const struct part *p)
     return p->state == PART_RESERVED && p->resv != CORE_NONE;
 }
 
+/* What things cost, in units of core_work(). */
+enum work {
+    WORK_LOOK = 1,  /* a key is looked up, a block held or let go of */
+    WORK_MAKE = 8,  /* a block is announced */
+    WORK_COPY = 6,  /* a copy is begun */
+    WORK_KILL = 10, /* a block goes */
+    WORK_SLICE = 1024
+};
+static inline void work_slice(struct core *c)
+{
+    c->slice_end = c->work + (c->cfg.slice_work ? c->cfg.slice_work : WORK_SLICE);
+}
+static inline bool slice_over(const struct core *c)
+{
+    return c->work >= c->slice_end;
+}
+
 /* A client's number, for the shares. */
 static inline uint32_t client_no(const struct core *c, const struct core_client *cl)
 {
@@ -614,6 +634,8 @@ static inline uint32_t run_principal(const struct core *c, uint32_t principal)
     return c->cfg.clients_max + owner_no(c, principal);
 }
 struct run_iter run_begin(struct core *c, const struct run_list *l);
+/* The next is number i. */
+struct run_iter run_at(struct core *c, const struct run_list *l, uint32_t i);
 const struct run_entry *run_next(struct core *c, struct run_iter *it);
 
 /* room.c: all room that blocks have is taken and given back here, and counted for its namespace */

@@ -9,19 +9,7 @@
 
 /* ---- reserve ---- */
 
-struct reserving {
-    struct core *c;
-    struct core_client *cl;
-    const struct core_reserve *in;
-    const struct core_group *group;
-    uint32_t shard; /* 0 for replicated groups */
-    struct reservation *r;
-    struct tier_loc near; /* where the block before landed */
-    uint64_t left;        /* of unevictable_take() */
-    bool judged;          /* new blocks, beside what would go for them */
-    bool asked;           /* whether they go on from a conversation, which are not */
-    bool cut; /* durable, and a block before it cannot be read: a promise would not hold */
-};
+static void resv_drop_open(struct core *c, struct reservation *r);
 
 static const char *reserve_fault(struct core *c, const struct core_reserve *in)
 {
@@ -54,18 +42,18 @@ static const char *reserve_fault(struct core *c, const struct core_reserve *in)
     return NULL;
 }
 
-static int take_part(struct reserving *x, struct block *b, struct welcome *w)
+static int take_part(struct core_reserving *x, struct block *b, struct welcome *w)
 {
-    struct core *c = x->c;
-    const uint64_t claims = x->cl->claim_bytes + x->group->block_bytes;
+    struct core *c = x->core;
+    const uint64_t claims = x->client->claim_bytes + x->group->block_bytes;
     if (c->cfg.claim_bytes_max && claims > c->cfg.claim_bytes_max)
         return KVC_E_FULL;
-    int err = unevictable_take(c, x->in->ns, unevictable_by_part(c, b), &x->left);
+    int err = unevictable_take(c, x->in.ns, unevictable_by_part(c, b), &x->left);
     if (err)
         return err;
     struct part *p = pool_get(c->parts);
     for (unsigned tries = 0; !p && !err && tries < 64; tries++) {
-        err = evict_one(c, x->in->ns->payer, w);
+        err = evict_one(c, x->in.ns->payer, w);
         p = pool_get(c->parts);
     }
     if (!p)
@@ -73,7 +61,7 @@ static int take_part(struct reserving *x, struct block *b, struct welcome *w)
     struct tier_loc loc;
     err = host_take(c, b, w, &loc);
     if (!err) {
-        err = run_push(c, client_no(c, x->cl), &x->r->blocks, block_no(c, b), b->gen);
+        err = run_push(c, client_no(c, x->client), &x->r->blocks, block_no(c, b), b->gen);
         if (err)
             host_give(c, b, loc);
     }
@@ -91,15 +79,15 @@ static int take_part(struct reserving *x, struct block *b, struct welcome *w)
     unevictable_changed(c, b, was);
     x->near = loc;
     x->r->open++;
-    x->cl->claim_bytes = claims;
+    x->client->claim_bytes = claims;
     c->m.blocks_reserved++;
     return 0;
 }
 
 /* The writer that claims a part is late: the claim is this reservation's now, with the room. */
-static int take_over(struct reserving *x, struct block *b, struct part *p)
+static int take_over(struct core_reserving *x, struct block *b, struct part *p)
 {
-    struct core *c = x->c;
+    struct core *c = x->core;
     struct reservation *late = pool_at(c->reservations, p->resv);
     const uint32_t bytes = x->group->block_bytes;
     const uint64_t claims = x->cl->claim_bytes + bytes;
@@ -128,10 +116,10 @@ static int new_record(struct core *c, uint32_t payer, struct welcome *w, struct 
 
 /* How a new block of key i is taken. A conversation that has a name and goes on is taken whatever
  * it is worth: it is to be named again. */
-static struct welcome welcome_of(struct reserving *x, uint32_t i, const struct block *b,
+static struct welcome welcome_of(struct core_reserving *x, uint32_t i, const struct block *b,
                                  const struct block *parent)
 {
-    struct core *c = x->c;
+    struct core *c = x->core;
     struct welcome w = {.near = x->near};
     if (x->judged && !x->asked && parent)
         x->judged = !block_goes_on(c, parent);
@@ -140,18 +128,18 @@ static struct welcome welcome_of(struct reserving *x, uint32_t i, const struct b
         return w;
     struct core_wish wish;
     w.judged = true;
-    w.level = wish_of(x->in, x->group->block_tokens, i, &wish) ? wish.level : RETAIN_DEFAULT;
+    w.level = wish_of(&x->in, x->group->block_tokens, i, &wish) ? wish.level : RETAIN_DEFAULT;
     w.hint = block_hint(c, b, parent ? block_no(c, parent) : POLICY_NO_BLOCK,
-                        parent ? parent->depth + 1 : 0, &x->in->cost);
+                        parent ? parent->depth + 1 : 0, &x->in.cost);
     return w;
 }
 
 /* A record and room for key i below `parent`, which may be NULL. */
-static int announce(struct reserving *x, uint32_t i, uint32_t tokens, struct block *parent,
+static int announce(struct core_reserving *x, uint32_t i, uint32_t tokens, struct block *parent,
                     struct block **ret_block)
 {
-    struct core *c = x->c;
-    const uint8_t *key = x->in->keys + (size_t)i * KVC_KEY_BYTES;
+    struct core *c = x->core;
+    const uint8_t *key = x->in.keys + (size_t)i * KVC_KEY_BYTES;
     if (parent) {
         /* With storage what is before it may leave memory for it, and is used when all have room.
          */
@@ -160,12 +148,13 @@ static int announce(struct reserving *x, uint32_t i, uint32_t tokens, struct blo
         block_hold(c, parent); /* making room must not evict it */
     }
     const struct block new = {.key = *(const struct key256 *)key,
-                              .ns = (uint16_t)(x->in->ns - c->ns),
-                              .group = x->in->group & 0xfu,
+                              .ns = (uint16_t)(x->in.ns - c->ns),
+                              .group = x->in.group & 0xfu,
                               .tokens = tokens & 0x7ffu};
     struct welcome w = welcome_of(x, i, &new, parent);
     struct block *b;
-    int err = new_record(c, x->in->ns->payer, &w, &b);
+    c->work += WORK_MAKE;
+    int err = new_record(c, x->in.ns->payer, &w, &b);
     if (b) {
         b->key = new.key;
         b->ns = new.ns;
@@ -175,7 +164,7 @@ static int announce(struct reserving *x, uint32_t i, uint32_t tokens, struct blo
         if (err)
             block_abandon(c, b);
         else
-            block_link(c, b, parent, &x->in->cost);
+            block_link(c, b, parent, &x->in.cost);
     }
     if (parent)
         block_unhold(c, parent);
@@ -216,15 +205,15 @@ static bool chain_is_cut(struct core *c, const struct block *b)
     return true;
 }
 
-static uint8_t reserve_present(struct reserving *x, struct block *b)
+static uint8_t reserve_present(struct core_reserving *x, struct block *b)
 {
-    struct core *c = x->c;
+    struct core *c = x->core;
     if (!block_reachable(c, b)) {
-        x->cut = x->in->durable && x->group->rule == KVC_RULE_FULL;
+        x->cut = x->in.durable && x->group->rule == KVC_RULE_FULL;
         return KVC_ST_TIER;
     }
     c->m.blocks_touched++;
-    if (x->in->durable && !block_promised(b))
+    if (x->in.durable && !block_promised(b))
         promise_begin(c, b);
     if (x->group->rule != KVC_RULE_FULL) /* of a chain, the path of its last block */
         block_touch(c, b);
@@ -232,15 +221,16 @@ static uint8_t reserve_present(struct reserving *x, struct block *b)
 }
 
 /* What to do about one key; `*block` is the one before it and becomes this one. */
-static uint8_t reserve_one(struct reserving *x, uint32_t i, struct block **block)
+static uint8_t reserve_one(struct core_reserving *x, uint32_t i, struct block **block)
 {
-    struct core *c = x->c;
-    const struct core_reserve *in = x->in;
+    struct core *c = x->core;
+    const struct core_reserve *in = &x->in;
     const uint8_t *key = in->keys + (size_t)i * KVC_KEY_BYTES;
     uint32_t bt = x->group->block_tokens;
     uint32_t tokens = i == in->n - 1 && in->last_tokens ? in->last_tokens : bt;
     struct block *b = index_get(c, in->ns, in->group, key);
     struct block *parent = *block;
+    c->work += WORK_LOOK;
     if (b && b->tokens != tokens) { /* a key names its tokens: one of the two is wrong */
         *block = NULL;
         return KVC_ST_BAD_ARGUMENT;
@@ -288,68 +278,165 @@ static bool is_judged(const struct core *c, const struct core_reserve *in,
            group_shards(in->ns, g) == 1;
 }
 
-static void reserve_wish(struct reserving *x, uint32_t i, struct block *b)
+static void reserve_wish(struct core_reserving *x, uint32_t i, struct block *b)
 {
     struct core_wish wish;
-    if (!wish_of(x->in, x->group->block_tokens, i, &wish))
+    if (!wish_of(&x->in, x->group->block_tokens, i, &wish))
         return;
-    x->c->m.wishes++;
-    wish_add(x->c, b, &wish, false);
+    x->core->m.wishes++;
+    wish_add(x->core, b, &wish, false);
 }
 
-int core_reserve(struct core *c, struct core_client *cl, const struct core_reserve *in,
-                 uint64_t *ret_reservation, uint8_t *statuses, const char **ret_why)
+static struct core_seen seen(struct core *c, const struct block *b)
 {
+    return b ? (struct core_seen){block_no(c, b), b->gen} : (struct core_seen){CORE_NONE, 0};
+}
+
+/* NULL: it has gone since. */
+static struct block *seen_block(struct core *c, struct core_seen seen)
+{
+    struct block *b = seen.no == CORE_NONE ? NULL : &c->blocks[seen.no];
+    return b && b->gen == seen.gen && b->flags & BLOCK_F_LINKED ? b : NULL;
+}
+
+int core_reserve_begin(struct core *c, struct core_client *cl, struct core_reserving *x,
+                       const char **ret_why)
+{
+    const struct core_reserve *in = &x->in;
     if ((*ret_why = reserve_fault(c, in)))
         return KVC_E_BAD_ARGUMENT;
     struct reservation *r = share_get(&c->resv_share, client_no(c, cl), c->reservations);
     if (!r)
         return KVC_E_BUSY;
     const struct core_group *g = &in->ns->spec.group[in->group];
-    struct reserving x = {
-        .c = c, .cl = cl, .in = in, .group = g, .r = r, .judged = is_judged(c, in, g)};
-    x.shard = group_shards(in->ns, g) == 1 ? 0 : in->shard;
+    *x = (struct core_reserving){.in = x->in,
+                                 .statuses = x->statuses,
+                                 .core = c,
+                                 .client = cl,
+                                 .group = g,
+                                 .r = r,
+                                 .ns_id = in->ns->id,
+                                 .judged = is_judged(c, in, g)};
+    x->shard = group_shards(in->ns, g) == 1 ? 0 : in->shard;
     r->id = ++c->resv_serial << 32 | (pool_index(c->reservations, r) + 1);
     r->client = cl;
     r->since_ms = c->now_ms;
     r->ns = in->ns;
     r->group = in->group;
-    r->shard = (uint8_t)x.shard;
+    r->shard = (uint8_t)x->shard;
     r->durable = in->durable;
-    r->open = 1; /* until the loop is through */
+    r->open = r->busy = 1; /* until the last slice */
+    r->held = CORE_NONE;
     run_init(&r->blocks);
     list_push_back(&cl->reservations, &r->node);
     c->m.reservations++;
+    x->before = seen(c, in->parent ? index_get(c, in->ns, in->group, in->parent) : NULL);
+    x->last = x->before;
+    const struct block *parent = seen_block(c, x->before);
+    x->cut = in->durable && g->rule == KVC_RULE_FULL && parent && chain_is_cut(c, parent);
+    return 0;
+}
 
-    struct block *before = in->parent ? index_get(c, in->ns, in->group, in->parent) : NULL;
-    struct block *last = before;
-    x.cut = in->durable && g->rule == KVC_RULE_FULL && before && chain_is_cut(c, before);
-    uint8_t stopped = 0; /* what is told of all keys from there on */
-    for (uint32_t i = 0; i < in->n; i++) {
-        uint32_t pushed = r->blocks.n;
-        statuses[i] = stopped ? stopped : reserve_one(&x, i, &before);
-        if (before && !stopped)
-            reserve_wish(&x, i, before);
-        /* Entry i of the list is key i: keys without a claim get an entry that matches no record.
-         */
-        if (r->blocks.n == pushed && run_push(c, client_no(c, cl), &r->blocks, 0, 0) != 0) {
-            memset(statuses + i, KVC_ST_BUSY, in->n - i);
-            break;
-        }
-        if (statuses[i] == KVC_ST_FULL || statuses[i] == KVC_ST_QUOTA ||
-            statuses[i] == KVC_ST_NOT_WORTH)
-            stopped = statuses[i];
-        if (statuses[i] == KVC_ST_BUSY)
-            stopped = KVC_ST_FULL;
-        if (before)
-            last = before;
+/* What is there and comes before the next key stays until then, as within a slice. A block that is
+ * being written has a writer. */
+static void reserving_hold(struct core_reserving *x)
+{
+    struct block *b = seen_block(x->core, x->before);
+    if (!b || b->state != BLOCK_PRESENT || !block_may_be_held(b))
+        return;
+    block_hold(x->core, b);
+    x->r->held = x->before.no;
+}
+
+static struct block *reserving_resume(struct core_reserving *x)
+{
+    struct block *b = seen_block(x->core, x->before);
+    if (x->r->held != CORE_NONE)
+        block_unhold(x->core, &x->core->blocks[x->r->held]);
+    x->r->held = CORE_NONE;
+    return b;
+}
+
+/* Keys that come after a pool was empty: they are told so, and have no entry. */
+static void reserving_cut(struct core_reserving *x, uint8_t status)
+{
+    memset(x->statuses + x->at, status, x->in.n - x->at);
+    x->at = x->in.n;
+}
+
+static void reserving_one(struct core_reserving *x, struct block **before)
+{
+    struct core *c = x->core;
+    struct reservation *r = x->r;
+    const uint32_t pushed = r->blocks.n, i = x->at;
+    const uint8_t status = x->stopped ? x->stopped : reserve_one(x, i, before);
+    x->statuses[i] = status;
+    if (*before && !x->stopped)
+        reserve_wish(x, i, *before);
+    /* Entry i of the list is key i: keys without a claim get an entry that matches no record. */
+    if (r->blocks.n == pushed && run_push(c, client_no(c, x->client), &r->blocks, 0, 0) != 0) {
+        reserving_cut(x, KVC_ST_BUSY);
+        return;
     }
+    if (status == KVC_ST_FULL || status == KVC_ST_QUOTA || status == KVC_ST_NOT_WORTH)
+        x->stopped = status;
+    if (status == KVC_ST_BUSY)
+        x->stopped = KVC_ST_FULL;
+    x->before = seen(c, *before);
+    if (*before)
+        x->last = x->before;
+    x->at++;
+}
+
+static void reserving_end(struct core_reserving *x)
+{
+    struct core *c = x->core;
+    struct reservation *r = x->r;
+    struct block *last = seen_block(c, x->last);
     r->n = r->blocks.n;
-    if (last && last->flags & BLOCK_F_LINKED)
+    if (last)
         block_touch_path(c, last);
-    uint64_t id = r->open > 1 ? r->id : 0;
+    x->ret_reservation = r->open > 1 ? r->id : 0;
+    r->busy = 0;
     resv_close_entry(c, r);
-    *ret_reservation = id;
+}
+
+bool core_reserve_step(struct core_reserving *x)
+{
+    struct core *c = x->core;
+    struct block *before = reserving_resume(x);
+    work_slice(c);
+    x->left = 0; /* others may have taken some since */
+    if (x->in.ns->id != x->ns_id) /* it had nothing, and another has its place */
+        reserving_cut(x, KVC_ST_GONE);
+    while (x->at < x->in.n) {
+        reserving_one(x, &before);
+        if (x->at < x->in.n && slice_over(c)) {
+            reserving_hold(x);
+            return true;
+        }
+    }
+    reserving_end(x);
+    return false;
+}
+
+void core_reserve_cancel(struct core_reserving *x)
+{
+    (void)reserving_resume(x);
+    x->r->busy = 0;
+    resv_drop_open(x->core, x->r);
+}
+
+int core_reserve(struct core *c, struct core_client *cl, const struct core_reserve *in,
+                 uint64_t *ret_reservation, uint8_t *statuses, const char **ret_why)
+{
+    struct core_reserving x = {.in = *in, .statuses = statuses};
+    int err = core_reserve_begin(c, cl, &x, ret_why);
+    if (err)
+        return err;
+    while (core_reserve_step(&x))
+        continue;
+    *ret_reservation = x.ret_reservation;
     return 0;
 }
 
@@ -372,7 +459,7 @@ static struct reservation *resv_by_id(struct core *c, const struct core_client *
     if (no >= pool_count(c->reservations))
         return NULL;
     struct reservation *r = pool_at(c->reservations, no);
-    return r && r->id == id && r->client == cl ? r : NULL;
+    return r && r->id == id && r->client == cl && r->busy == 0 ? r : NULL;
 }
 
 /* The block and part of an entry that is still this reservation's to commit, else NULL. */
@@ -389,9 +476,9 @@ static struct part *entry_part(struct core *c, const struct reservation *r,
     return p;
 }
 
-void resv_drop_all(struct core *c, struct reservation *r)
+/* With one entry open for who calls. */
+static void resv_drop_open(struct core *c, struct reservation *r)
 {
-    r->open++;
     struct run_iter it = run_begin(c, &r->blocks);
     for (const struct run_entry *e; (e = run_next(c, &it));) {
         struct block *b;
@@ -400,6 +487,13 @@ void resv_drop_all(struct core *c, struct reservation *r)
     }
     MUST(r->open == 1);
     resv_close_entry(c, r);
+}
+
+void resv_drop_all(struct core *c, struct reservation *r)
+{
+    MUST(r->busy == 0);
+    r->open++;
+    resv_drop_open(c, r);
 }
 
 int core_drop(struct core *c, struct core_client *cl, uint64_t reservation)
@@ -587,6 +681,7 @@ static void op_submit(struct core *c, struct core_commit *m, struct core_op *o,
 static bool commit_one(struct core *c, struct core_commit *m, bool gated, struct reservation *r,
                        const struct run_entry *e, uint32_t i)
 {
+    c->work += WORK_LOOK;
     if (!entry_wanted(m, i))
         return false;
     struct block *b;
@@ -613,6 +708,7 @@ static bool commit_one(struct core *c, struct core_commit *m, bool gated, struct
                           .gated = gated,
                           .block = block_no(c, b),
                           .part = pool_index(c->parts, p)};
+    c->work += WORK_COPY;
     p->state = PART_COPYING;
     p->resv = CORE_NONE;
     m->client->claim_bytes -= bytes;
@@ -649,7 +745,8 @@ bool core_commit_is_early(const struct core_commit *m)
     return near_is_gated(m->after, m->after_value);
 }
 
-int core_commit(struct core *c, struct core_client *cl, struct core_commit *m, const char **ret_why)
+int core_commit_begin(struct core *c, struct core_client *cl, struct core_commit *m,
+                      const char **ret_why)
 {
     struct reservation *r = resv_by_id(c, cl, m->reservation);
     if (!r)
@@ -665,31 +762,66 @@ int core_commit(struct core *c, struct core_client *cl, struct core_commit *m, c
     m->first_op = m->last_op = CORE_NONE;
     list_init(&m->node);
     list_init(&m->turn.node);
-    bool gated = false;
-    int err = m->pages ? commit_out_of_pages(c, m, r, &gated, ret_why) : 0;
+    m->gated = false;
+    int err = m->pages ? commit_out_of_pages(c, m, r, &m->gated, ret_why) : 0;
     if (err)
         return err;
     progress_made(c, r, !m->store);
+    m->left = 1; /* until the last slice */
+    m->slicing = r;
+    m->at = m->first;
+    m->end = end;
     r->open++;
-    struct run_iter it = run_begin(c, &r->blocks);
-    for (uint32_t i = 0; i < end; i++) {
-        const struct run_entry *e = run_next(c, &it);
-        MUST(e != NULL);
-        if (i < m->first)
-            continue;
-        if (commit_one(c, m, gated, r, e, i - m->first))
-            resv_close_entry(c, r);
-    }
-    resv_close_entry(c, r);
-    if (gated) /* what is not copied is not counted */
-        share_give(&c->gated_share, client_no(c, cl), m->n - m->left);
-    if (m->first_op != CORE_NONE)
-        near_store_begin(c, m);
-    if (m->left == 0)
-        return 0;
+    r->busy++;
     list_push_back(&cl->commits, &m->node);
     c->m.commits_in_flight++;
-    return 1;
+    return 0;
+}
+
+/* Behind its last slice: as core_commit(). */
+static int commit_sliced(struct core *c, struct core_commit *m)
+{
+    struct reservation *r = m->slicing;
+    m->slicing = NULL;
+    r->busy--;
+    resv_close_entry(c, r);
+    m->left--;
+    if (m->gated) /* what is not copied is not counted */
+        share_give(&c->gated_share, client_no(c, m->client), m->n - m->left);
+    if (m->first_op != CORE_NONE)
+        near_store_begin(c, m);
+    if (m->left > 0)
+        return 1;
+    list_remove(&m->node);
+    c->m.commits_in_flight--;
+    return 0;
+}
+
+int core_commit_step(struct core *c, struct core_commit *m)
+{
+    struct reservation *r = m->slicing;
+    struct run_iter it = run_at(c, &r->blocks, m->at);
+    work_slice(c);
+    for (; m->at < m->end; m->at++) {
+        if (slice_over(c))
+            return CORE_MORE;
+        const struct run_entry *e = run_next(c, &it);
+        MUST(e != NULL);
+        if (commit_one(c, m, m->gated, r, e, m->at - m->first))
+            resv_close_entry(c, r);
+    }
+    return commit_sliced(c, m);
+}
+
+int core_commit(struct core *c, struct core_client *cl, struct core_commit *m, const char **ret_why)
+{
+    int rc = core_commit_begin(c, cl, m, ret_why);
+    if (rc)
+        return rc;
+    do
+        rc = core_commit_step(c, m);
+    while (rc == CORE_MORE);
+    return rc;
 }
 
 int core_reservation(struct core *c, struct core_client *cl, uint64_t reservation,
@@ -703,8 +835,23 @@ int core_reservation(struct core *c, struct core_client *cl, uint64_t reservatio
     return 0;
 }
 
+/* What no slice has come to is not copied. True: nothing was, and done() has run. */
+static bool commit_cut(struct core *c, struct core_commit *m)
+{
+    for (uint32_t i = m->at - m->first; i < m->end - m->first; i++)
+        if (entry_wanted(m, i))
+            m->statuses[i] = KVC_ST_CANCELLED;
+    m->at = m->end;
+    if (commit_sliced(c, m) == 1)
+        return false;
+    m->done(m);
+    return true;
+}
+
 void core_commit_cancel(struct core *c, struct core_commit *m)
 {
+    if (m->slicing && commit_cut(c, m))
+        return;
     LIST_FOR_EACH_SAFE (node, next, &c->copying) {
         struct core_op *o = CONTAINER_OF(node, struct core_op, node);
         if (o->commit == m)

@@ -253,13 +253,14 @@ int front_send(struct front *f, const void *route, size_t route_len, const void 
     return err;
 }
 
-void *front_keep(struct front *f, void *msg)
+void *front_keep(struct front *f, void *msg, const void **ret_buf)
 {
     zmq_msg_t *kept = pool_get(f->kept);
     if (!kept)
         return NULL;
     zmq_msg_init(kept);
     MUST(zmq_msg_move(kept, msg) == 0);
+    *ret_buf = zmq_msg_data(kept); /* a small message lies in its zmq_msg_t */
     return kept;
 }
 

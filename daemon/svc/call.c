@@ -46,6 +46,17 @@ static void call_expire(void *ctx, uint64_t now_ns)
     case CALL_WAIT:
         wait_finish(call);
         return;
+    case CALL_TURN:
+        reply_error(s, call->session, &call->head, KVC_E_TIMEOUT,
+                    "other requests of the session, or of others, took so long");
+        call_end(s, call);
+        return;
+    case CALL_RESERVE:
+        reserve_cancel(call);
+        reply_error(s, call->session, &call->head, KVC_E_TIMEOUT,
+                    "not all blocks had been reserved; those that were are dropped");
+        call_end(s, call);
+        return;
     case CALL_ROOM:
         room_finish(call);
         return;
@@ -61,13 +72,14 @@ static void call_expire(void *ctx, uint64_t now_ns)
     case CALL_COMMIT:
         /* The copies still run: told now, freed when they have ended. */
         call->answered = true;
-        core_commit_cancel(s->core, &call->commit);
         reply_error(s, call->session, &call->head, KVC_E_TIMEOUT,
                     call->pages
                         ? "copies may still be running, cancel before reusing the pages; what was "
                           "to be durable is not known to be"
                         : "copies may still be running, cancel before reusing the staging area; "
                           "what was to be durable is not known to be");
+        work_leave(call);
+        core_commit_cancel(s->core, &call->commit); /* the call may end in here */
         return;
     case CALL_SEND: /* as a commit */
         call->answered = true;
@@ -107,7 +119,9 @@ struct call *call_new(struct request *rq, enum call_kind kind)
     call->session = rq->se;
     call->head = rq->head;
     call->kind = (uint8_t)kind;
-    call->begun_ns = s->now_ns;
+    call->begun_ns = rq->begun_ns ? rq->begun_ns : s->now_ns;
+    call->buf = rq->buf;
+    call->len = rq->len;
     call->timer.fn = call_expire;
     call->timer.ctx = call;
     call->due_ns = rq->due_ns ? rq->due_ns : deadline_of(s, &rq->head);
@@ -127,7 +141,7 @@ bool call_keep(struct request *rq, struct call *call)
         rq->kept = NULL;
     } else if (share_take(&s->kept_share, rq->se->index, rq->len)) {
         call->kept_bytes = rq->len;
-        call->kept = s->ports.keep(s->ports.ctx, rq->msg);
+        call->kept = s->ports.keep(s->ports.ctx, rq->msg, &call->buf);
     }
     return call->kept != NULL;
 }
@@ -137,6 +151,21 @@ void call_unkeep(struct request *rq, struct call *call)
     MUST(!rq->kept);
     rq->kept = call->kept;
     rq->kept_bytes = call->kept_bytes;
+    call->kept = NULL;
+    call->kept_bytes = 0;
+}
+
+void call_resume(struct call *call, struct request *ret_rq)
+{
+    *ret_rq = (struct request){.s = call->session->svc,
+                               .se = call->session,
+                               .head = call->head,
+                               .buf = call->buf,
+                               .len = call->len,
+                               .begun_ns = call->begun_ns,
+                               .due_ns = call->due_ns,
+                               .kept = call->kept,
+                               .kept_bytes = call->kept_bytes};
     call->kept = NULL;
     call->kept_bytes = 0;
 }
@@ -172,6 +201,7 @@ void call_end(struct svc *s, struct call *call)
     struct session *se = call->session;
     wheel_del(&s->wheel, &call->timer);
     list_remove(&call->node);
+    work_leave(call);
     if (call->pages)
         call->pages->calls--;
     if (call->kept)
@@ -201,6 +231,11 @@ static void call_stop(struct svc *s, struct call *call, bool answer)
     case CALL_NAME:
         core_name_cancel(&call->name_waiter);
         break;
+    case CALL_TURN:
+        break;
+    case CALL_RESERVE:
+        reserve_cancel(call);
+        break;
     case CALL_WAIT:
     case CALL_LOAD:
     case CALL_ROOM:
@@ -218,15 +253,16 @@ static void call_stop(struct svc *s, struct call *call, bool answer)
     case CALL_COMMIT:
     case CALL_SEND:
         call->cancelled = true;
+        work_leave(call);
+        if (!answer) /* who cancelled is still owed a reply by the deadline */
+            wheel_del(&s->wheel, &call->timer);
         if (call->kind == CALL_VERIFY)
             core_verify_cancel(s->core, &call->verify);
         else if (call->kind == CALL_COMMIT)
             core_commit_cancel(s->core, &call->commit);
         else
             core_send_cancel(s->core, &call->send);
-        if (!answer) /* who cancelled is still owed a reply by the deadline */
-            wheel_del(&s->wheel, &call->timer);
-        return; /* ends in its done() */
+        return; /* ends in its done(), which may have run */
     }
     if (answer)
         reply_error(s, call->session, &call->head, KVC_E_CANCELLED, NULL);

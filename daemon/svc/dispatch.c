@@ -93,7 +93,18 @@ static bool always_allowed(uint8_t op)
            op == KVC_OP_STATS;
 }
 
-static void dispatch(struct request *rq)
+static bool is_full(const struct request *rq)
+{
+    return rq->se->inflight >= rq->s->cfg.requests_max && !always_allowed(rq->head.op);
+}
+
+static void refuse_full(struct request *rq)
+{
+    reply_error(rq->s, rq->se, &rq->head, KVC_E_BUSY,
+                "too many requests of this session are in flight (limits.requests)");
+}
+
+void dispatch(struct request *rq)
 {
     struct svc *s = rq->s;
     uint8_t op = rq->head.op;
@@ -103,9 +114,8 @@ static void dispatch(struct request *rq)
         reply_error(s, rq->se, &rq->head, KVC_E_VERSION, "HELLO must be the first request");
     } else if (s->draining && !always_allowed(op)) {
         reply_error(s, rq->se, &rq->head, KVC_E_SHUTDOWN, NULL);
-    } else if (rq->se->inflight >= s->cfg.requests_max && !always_allowed(op)) {
-        reply_error(s, rq->se, &rq->head, KVC_E_BUSY,
-                    "too many requests of this session are in flight (limits.requests)");
+    } else if (is_full(rq)) {
+        refuse_full(rq);
     } else {
         ops[op](rq);
     }
@@ -127,8 +137,15 @@ void svc_request(struct svc *s, const void *route, size_t route_len, const void 
         return;
     }
     FLIGHT(REQ, rq.head.op, se->index, rq.head.corr);
-    uint64_t begun = clock_now_ns();
-    dispatch(&rq);
+    uint64_t begun = clock_now_ns(), before = core_work(s->core);
+    /* What is called off does not wait for its own end. */
+    if (rq.head.op == KVC_OP_CANCEL || work_comes_first(se))
+        dispatch(&rq);
+    else if (is_full(&rq))
+        refuse_full(&rq);
+    else
+        work_queue(&rq);
     request_end(&rq);
+    work_charge(se, core_work(s->core) - before, len);
     histo_add(&s->m.handle_ns, clock_now_ns() - begun);
 }

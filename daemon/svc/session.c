@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sessions: who is attached, with which rights, and how they end. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 
 #include "ring.h"
@@ -64,8 +65,10 @@ int svc_create(const struct svc_config *config, struct core *core, const struct 
     s->core = core;
     s->ports = *ports;
     s->sessions = sys_pages((uint64_t)svc_conns_max(config) * sizeof *s->sessions);
-    int err = s->sessions ? pool_create(&s->calls, "calls", sizeof(struct call), config->calls_max)
-                          : -ENOMEM;
+    s->work_share = sys_calloc(MAX(config->nprincipals, 1u), sizeof *s->work_share);
+    int err = s->sessions && s->work_share
+                  ? pool_create(&s->calls, "calls", sizeof(struct call), config->calls_max)
+                  : -ENOMEM;
     if (!err)
         err = create_shares(s);
     if (err) {
@@ -75,7 +78,9 @@ int svc_create(const struct svc_config *config, struct core *core, const struct 
     for (uint32_t i = 0; i < svc_conns_max(config); i++) {
         s->sessions[i] = (struct session){.index = i, .conn = CONN_NONE, .svc = s};
         list_init(&s->sessions[i].calls);
+        list_init(&s->sessions[i].work);
     }
+    list_init(&s->busy);
     svc_add_metrics(s, METRIC_SET(svc, "svc", &s->m));
     svc_add_metrics(s, core_metric_set(core));
     *ret_svc = s;
@@ -93,6 +98,7 @@ void svc_destroy(struct svc **svc)
     share_destroy(&s->staging_share);
     share_destroy(&s->call_share);
     share_destroy(&s->kept_share);
+    free(s->work_share);
     if (s->sessions)
         MUST(munmap(s->sessions, (uint64_t)svc_conns_max(&s->cfg) * sizeof *s->sessions) == 0);
     MUST(munmap(s, sizeof *s) == 0);
@@ -113,12 +119,13 @@ void svc_turn_begin(struct svc *s, uint64_t now_ns)
     }
     s->now_ns = now_ns;
     s->explain_left = SVC_EXPLAIN_PLACES;
+    s->turn_used = 0;
     wheel_run(&s->wheel, now_ns);
 }
 
 uint64_t svc_next_ns(const struct svc *s)
 {
-    return wheel_next_ns(&s->wheel);
+    return list_empty(&s->busy) ? wheel_next_ns(&s->wheel) : 0;
 }
 
 /* ---- identity ---- */
@@ -204,6 +211,7 @@ static void session_free(struct session *se)
     uint32_t index = se->index;
     *se = (struct session){.index = index, .conn = CONN_NONE, .svc = s};
     list_init(&se->calls);
+    list_init(&se->work);
     s->m.sessions--;
 }
 
@@ -343,6 +351,7 @@ static void session_drop(struct session *se)
 
 void svc_turn_end(struct svc *s)
 {
+    work_run(s);
     for (uint32_t i = 0; s->ndoomed > 0 && i < svc_conns_max(&s->cfg); i++)
         if (s->sessions[i].doomed)
             session_drop(&s->sessions[i]);

@@ -45,8 +45,9 @@ struct svc_ports {
     int (*attach_send)(void *ctx, uint32_t conn, const void *buf, size_t len, int fd);
     /* Closes it; svc_attach_closed() does not follow. */
     void (*attach_close)(void *ctx, uint32_t conn);
-    /* Keeps a request's bytes beyond the handler; NULL when no more can be kept. */
-    void *(*keep)(void *ctx, void *msg);
+    /* Keeps a request's bytes beyond the handler, from now on at *ret_buf: where they were, if a
+     * key is among them. NULL when no more can be kept. */
+    void *(*keep)(void *ctx, void *msg, const void **ret_buf);
     void (*unkeep)(void *ctx, void *kept);
     /* Starts making a staging area; svc_staging_ready(tag) follows unless this fails. */
     int (*staging_make)(void *ctx, uint64_t bytes, uint64_t tag);
@@ -90,6 +91,8 @@ struct svc_config {
     /* Promise each principal a part of sessions and staging, and each session one of the calls
      * (share.h). Off: first come, first served. */
     bool fair;
+    uint32_t
+        turn_work; /* of one turn, core_work() units: then all else waits for another; 0: 1024 */
 };
 
 #define SVC_METRICS(X)                                                                     \
@@ -112,6 +115,7 @@ struct svc_config {
     X(GAUGE, pools, "pools of workers on devices")                                         \
     X(GAUGE, recalled, "retired chunks on devices that sessions have not unmapped yet")    \
     X(COUNTER, recalls_late, "times that a session had some for half a minute")            \
+    X(COUNTER, slices, "turns of requests that were not done where they came in")          \
     X(HISTO, handle_ns, "time in a handler")                                               \
     X(HISTO, room_wait_ns, "stores: waiting for room in memory, 1 us to 50 ms each")       \
     X(COUNTER, room_waits_late, "of them, in vain: other blocks went unwritten")           \
@@ -135,9 +139,10 @@ void svc_add_metrics(struct svc *s, struct metric_set set);
 
 /* Once a turn, first: the time, and the timers that are due. */
 void svc_turn_begin(struct svc *s, uint64_t now_ns);
-/* Once a turn, last: ends sessions that a handler found wanting. */
+/* Once a turn, last: requests that wait for their turn, and slices of those that take long, so much
+ * as a turn may take; then sessions end that a handler found wanting. */
 void svc_turn_end(struct svc *s);
-/* When svc_turn_begin() must run next at the latest; UINT64_MAX = no timer. */
+/* When svc_turn_begin() must run next at the latest; UINT64_MAX = no timer. 0: at once. */
 uint64_t svc_next_ns(const struct svc *s);
 
 /* ---- attach channel ---- */

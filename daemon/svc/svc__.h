@@ -97,11 +97,23 @@ struct session {
     struct wheel_timer pay;   /* until it is sent what it is owed */
     struct owed owed[SVC_OWED_MAX];
     uint32_t nowed;
+    struct list_node work; /* calls in the order in which they have their turns */
+    struct list_node busy; /* svc->busy, while there are such */
+    uint64_t work_used;    /* among the sessions of its principal */
     struct svc *svc;
+};
+
+/* Of a principal. */
+struct work_share {
+    uint64_t used;  /* among the principals */
+    uint64_t floor; /* what its session that came last had used: of sessions, when they come */
+    uint32_t busy;  /* sessions */
 };
 
 enum call_kind {
     CALL_WAIT = 1,
+    CALL_TURN,    /* has not been handled: others come first */
+    CALL_RESERVE, /* RESERVE; STORE and PAGES_STORE until they copy */
     CALL_COMMIT,
     CALL_EVICT,
     CALL_VERIFY,
@@ -118,9 +130,17 @@ union outcome {
     struct msg_name_forget_reply forgotten;
 };
 
+/* What a reserve borrows. */
+struct wishes {
+    struct core_range range[KVC_RETAIN_MAX];
+    struct core_retention retention;
+};
+
 /* A request that is not answered within its handler. */
 struct call {
     struct list_node node; /* session->calls */
+    struct list_node turn; /* session->work, while it waits for its turn, or for that of a slice */
+    void (*step)(struct call *call); /* what it does then */
     struct session *session;
     struct msg_head head;
     uint8_t kind;
@@ -130,9 +150,9 @@ struct call {
     struct msg_head cancel;
     uint64_t begun_ns;
     struct wheel_timer timer;
-    void *kept; /* the request's bytes, for CALL_WAIT, CALL_ROOM and those with pages */
+    void *kept; /* the request's bytes, for those that go on reading them */
     size_t kept_bytes;
-    const void *buf; /* CALL_ROOM: the request */
+    const void *buf; /* where they are */
     size_t len;
     uint64_t due_ns; /* its deadline; the timer may be earlier */
     struct core_acquire acquire;
@@ -150,6 +170,8 @@ struct call {
         struct core_fill fill;
     };
     struct device *device; /* FILL */
+    struct core_reserving reserving;
+    struct wishes wishes;
     struct core_commit commit;
     struct core_evict_job job;
     struct core_gone gone; /* NAME, VERIFY: what they removed is to stay away */
@@ -191,6 +213,12 @@ struct svc {
     struct session *sessions; /* svc_conns_max() */
     uint32_t ndoomed;
     uint32_t serial;
+    struct work_share *work_share;   /* by principal */
+    uint64_t work_floor;             /* of principals, when they come */
+    uint64_t turn_used;              /* work of this turn */
+    struct list_node busy;           /* sessions that have work */
+    struct core_reserving reserving; /* of a request that may not outlive its handler */
+    struct wishes wishes;
     uint32_t importing;                         /* memories of devices, over all sessions */
     uint32_t explain_left;                      /* places that EXPLAINs may look at in this turn */
     struct ring *trace;                         /* NULL = off */
@@ -217,10 +245,31 @@ struct request {
     const void *buf;
     size_t len;
     void *msg;
-    uint64_t due_ns; /* of one that has waited for room: its deadline; else 0 */
-    void *kept;      /* and its bytes, which call_keep() may take over */
+    /* Of one that has waited: since when, its deadline, and its bytes, which call_keep() may take
+     * over. */
+    uint64_t begun_ns, due_ns;
+    void *kept;
     size_t kept_bytes;
+    bool had_room; /* it has waited for room */
 };
+
+/* dispatch.c */
+void dispatch(struct request *rq);
+
+/* work.c */
+/* Whether a request that has come may be handled at once. */
+bool work_comes_first(struct session *se);
+/* Else it waits for its turn. */
+void work_queue(struct request *rq);
+/* A call goes on in another turn, before all else of its session: `step` is called then, and again
+ * until the call leaves, or ends. */
+void work_go_on(struct call *call, void (*step)(struct call *call));
+/* The same behind all else. */
+void work_wait(struct call *call, void (*step)(struct call *call));
+void work_leave(struct call *call);
+/* What was done for a session counts, and a request of so many bytes, which may be 0. */
+void work_charge(struct session *se, uint64_t core_units, size_t bytes);
+void work_run(struct svc *s);
 
 /* reply.c: exactly one of these per request */
 void reply_send(struct svc *s, struct session *se, int len); /* of what was encoded into s->out */
@@ -252,6 +301,8 @@ struct call *call_new(struct request *rq, enum call_kind kind); /* NULL: answere
 bool call_keep(struct request *rq, struct call *call) KVC_WARN_UNUSED;
 /* They are the request's again, which goes on; request_end() frees them. */
 void call_unkeep(struct request *rq, struct call *call);
+/* The request that a call was made of, which goes on; the call is to be ended. */
+void call_resume(struct call *call, struct request *ret_rq);
 /* The last of every request: frees the bytes that it still has. */
 void request_end(struct request *rq);
 /* When its timer is to fire, from now on. */
@@ -312,6 +363,8 @@ void op_commit(struct request *rq);
 void op_store(struct request *rq);
 void op_drop(struct request *rq);
 void op_pages_store(struct request *rq);
+/* One that has not copied anything yet ends: what it has reserved is dropped. */
+void reserve_cancel(struct call *call);
 /* A RESERVE or STORE that was put aside for lack of room goes on. */
 void room_finish(struct call *call);
 

@@ -2,12 +2,6 @@
 /* RESERVE, COMMIT, STORE, PAGES_STORE, DROP. */
 #include "svc__.h"
 
-/* What core_reserve() borrows. */
-struct wishes {
-    struct core_range range[KVC_RETAIN_MAX];
-    struct core_retention retention;
-};
-
 static const struct core_retention *wishes_of(const struct msg_reserve *msg, struct wishes *room)
 {
     const uint32_t n = msg->retain.n / KVC_RETAIN_BYTES;
@@ -66,18 +60,11 @@ static void count_wait(struct svc *s, const struct call *call)
 void room_finish(struct call *call)
 {
     struct svc *s = call->session->svc;
-    struct request rq = {.s = s,
-                         .se = call->session,
-                         .head = call->head,
-                         .buf = call->buf,
-                         .len = call->len,
-                         .due_ns = call->due_ns,
-                         .kept = call->kept,
-                         .kept_bytes = call->kept_bytes};
+    struct request rq;
     count_wait(s, call);
     core_waiter_cancel(s->core, &call->waiter);
-    call->kept = NULL;
-    call->kept_bytes = 0;
+    call_resume(call, &rq);
+    rq.had_room = true;
     call_end(s, call);
     if (s->now_ns >= rq.due_ns)
         reply_error(s, rq.se, &rq.head, KVC_E_TIMEOUT, "no room was made in time");
@@ -102,7 +89,7 @@ static bool wait_for_room(struct request *rq, const struct core_reserve *in)
     struct svc *s = rq->s;
     struct core_ns_view v;
     core_ns_view(in->ns, &v);
-    if (rq->due_ns || in->group >= v.spec->ngroups)
+    if (rq->had_room || in->group >= v.spec->ngroups)
         return false;
     const uint64_t bytes = (uint64_t)in->n * v.spec->group[in->group].block_bytes;
     if (!core_store_must_wait(s->core, bytes, NULL))
@@ -110,8 +97,6 @@ static bool wait_for_room(struct request *rq, const struct core_reserve *in)
     struct call *call = call_new(rq, CALL_ROOM);
     if (!call)
         return true; /* answered */
-    call->buf = rq->buf;
-    call->len = rq->len;
     call->waiter.fn = on_room;
     const bool kept = call_keep(rq, call);
     if (!kept || !core_store_must_wait(s->core, bytes, &call->waiter)) {
@@ -125,37 +110,101 @@ static bool wait_for_room(struct request *rq, const struct core_reserve *in)
     return true;
 }
 
-/* ---- requests ---- */
+/* ---- reserving, in slices ---- */
+
+/* The wishes of a reserve lie in its owner's memory. */
+static void reserving_move(struct core_reserving *to, const struct core_reserving *from,
+                           struct wishes *wishes)
+{
+    *to = *from;
+    if (!to->in.retention)
+        return;
+    *wishes = *CONTAINER_OF(from->in.retention, struct wishes, retention);
+    wishes->retention.range = wishes->range;
+    to->in.retention = &wishes->retention;
+}
+
+void reserve_cancel(struct call *call)
+{
+    core_reserve_cancel(&call->reserving);
+}
+
+/* The first slice has not done it: the request stays, and goes on in other turns. */
+static void reserve_goes_on(struct request *rq, struct call *call, void (*step)(struct call *call))
+{
+    if (!call->kept && !call_keep(rq, call)) {
+        reserve_cancel(call);
+        reply_error(rq->s, rq->se, &rq->head, KVC_E_BUSY,
+                    "too many requests are waiting (limits.waiters)");
+        call_end(rq->s, call);
+        return;
+    }
+    work_go_on(call, step);
+}
+
+/* ---- RESERVE ---- */
+
+static void reply_reserve(struct svc *s, struct session *se, const struct msg_head *head,
+                          const struct core_reserving *x)
+{
+    if (s->trace)
+        trace__stored(s, se, &x->in);
+    const struct msg_reserve_reply reply = {.reservation = x->ret_reservation,
+                                            .statuses = {x->statuses, x->in.n}};
+    s->m.replies_ok++;
+    reply_send(s, se, codec_enc_reserve_reply(s->out, sizeof s->out, head, &reply));
+}
+
+static void reserve_step(struct call *call)
+{
+    struct svc *s = call->session->svc;
+    if (core_reserve_step(&call->reserving))
+        return;
+    reply_reserve(s, call->session, &call->head, &call->reserving);
+    call_end(s, call);
+}
+
+static void reserve_long(struct request *rq)
+{
+    struct svc *s = rq->s;
+    struct call *call = call_new(rq, CALL_RESERVE);
+    if (!call) {
+        core_reserve_cancel(&s->reserving);
+        return;
+    }
+    reserving_move(&call->reserving, &s->reserving, &call->wishes);
+    call->reserving.statuses = call->statuses;
+    memcpy(call->statuses, s->scratch, call->reserving.in.n);
+    reserve_goes_on(rq, call, reserve_step);
+}
 
 void op_reserve(struct request *rq)
 {
     struct svc *s = rq->s;
     struct msg_reserve msg;
-    struct core_reserve in;
-    struct wishes wishes;
-    struct msg_reserve_reply reply = {0};
+    struct core_reserving *x = &s->reserving;
     const char *why = NULL;
     int err = codec_dec_reserve(rq->buf, rq->len, &rq->head, &msg);
     if (err)
         why = rq->head.detail;
     if (!err && (why = svc__durable_fault(s, msg.flags)))
         err = KVC_E_BAD_ARGUMENT;
-    if (!err && (err = reserve_in(rq, &msg, &wishes, &in)))
+    if (!err && (err = reserve_in(rq, &msg, &s->wishes, &x->in)))
         why = ns_detail(err);
-    if (!err && wait_for_room(rq, &in))
+    if (!err && wait_for_room(rq, &x->in))
         return;
+    x->statuses = s->scratch;
     if (!err)
-        err = core_reserve(s->core, rq->se->client, &in, &reply.reservation, s->scratch, &why);
-    if (err) {
+        err = core_reserve_begin(s->core, rq->se->client, x, &why);
+    if (err)
         reply_error(s, rq->se, &rq->head, err, why);
-        return;
-    }
-    if (s->trace)
-        trace__stored(s, rq->se, &in);
-    reply.statuses = (struct codec_bin){s->scratch, in.n};
-    s->m.replies_ok++;
-    reply_send(s, rq->se, codec_enc_reserve_reply(s->out, sizeof s->out, &rq->head, &reply));
+    else if (core_reserve_step(x))
+        reserve_long(rq);
+    else
+        reply_reserve(s, rq->se, &rq->head, x);
 }
+
+/* ---- COMMIT ---- */
 
 static void reply_commit(struct svc *s, struct session *se, const struct msg_head *head,
                          const uint8_t *statuses, uint32_t n)
@@ -197,28 +246,84 @@ static const char *tokens_fault(const struct core_ns *ns, uint32_t group, uint32
     return tokens.n > most ? "tokens: more than the blocks hold" : NULL;
 }
 
-/* Starts the copies of `call`, or answers when there are none. */
-static void commit_run(struct request *rq, struct call *call, const char *why)
+/* What a STORE has reserved and not copied (a bad offset, an empty pool) has nobody to commit it.
+ */
+static void store_leave(struct svc *s, struct session *se, uint64_t reservation)
 {
-    struct svc *s = rq->s;
+    int err = core_drop(s->core, se->client, reservation);
+    MUST(err == 0 || err == KVC_E_GONE);
+}
+
+/* Behind the last slice: copies are in flight (1), or it is answered. */
+static void commit_sliced(struct call *call, int rc)
+{
+    struct svc *s = call->session->svc;
+    struct session *se = call->session;
+    const struct core_commit *m = &call->commit;
+    const bool stores = m->store;
+    const uint64_t reservation = m->reservation;
+    work_leave(call);
+    if (rc == 1 && s->draining)
+        call_drain(s, call);
+    if (rc == 0) {
+        reply_commit(s, se, &call->head, call->statuses, m->n);
+        call_end(s, call);
+    }
+    if (stores)
+        store_leave(s, se, reservation);
+}
+
+static void commit_step(struct call *call)
+{
+    const int rc = core_commit_step(call->session->svc->core, &call->commit);
+    if (rc != CORE_MORE)
+        commit_sliced(call, rc);
+}
+
+/* The first slice has not done it, and the request cannot stay. */
+static void commit_give_up(struct call *call)
+{
+    struct svc *s = call->session->svc;
+    struct session *se = call->session;
+    const bool stores = call->commit.store;
+    const uint64_t reservation = call->commit.reservation;
+    reply_error(s, se, &call->head, KVC_E_BUSY, "too many requests are waiting (limits.waiters)");
+    call->answered = true;
+    core_commit_cancel(s->core, &call->commit); /* the call may end in here */
+    if (stores)
+        store_leave(s, se, reservation);
+}
+
+/* Begins the copies of `call`, or answers. rq: NULL, the request is kept. */
+static void commit_run(struct request *rq, struct call *call)
+{
+    struct svc *s = call->session->svc;
+    struct session *se = call->session;
     struct core_commit *m = &call->commit;
+    const char *why = NULL;
     if (!call->pages) {
-        m->staging = rq->se->staging_base;
-        m->staging_bytes = rq->se->staging_bytes;
+        m->staging = se->staging_base;
+        m->staging_bytes = se->staging_bytes;
     }
     m->deadline_ns = call->pages ? call_copies_due(call) : call->due_ns;
     m->statuses = call->statuses;
     m->done = on_commit_done;
-    int err = core_commit(s->core, rq->se->client, m, &why);
-    if (err == 1 && s->draining)
-        call_drain(s, call);
-    if (err == 1)
+    call->kind = CALL_COMMIT;
+    int rc = core_commit_begin(s->core, se->client, m, &why);
+    if (rc) {
+        reply_error(s, se, &call->head, rc, why);
+        if (m->store)
+            store_leave(s, se, m->reservation);
+        call_end(s, call);
         return;
-    if (err)
-        reply_error(s, rq->se, &rq->head, err, why);
+    }
+    rc = core_commit_step(s->core, m);
+    if (rc != CORE_MORE)
+        commit_sliced(call, rc);
+    else if (call->kept || call_keep(rq, call))
+        work_go_on(call, commit_step);
     else
-        reply_commit(s, rq->se, &rq->head, call->statuses, m->n);
-    call_end(s, call);
+        commit_give_up(call);
 }
 
 void op_commit(struct request *rq)
@@ -248,8 +353,10 @@ void op_commit(struct request *rq)
                                         .first = msg.first,
                                         .n = msg.offsets.n / 8,
                                         .offsets = msg.offsets.p};
-    commit_run(rq, call, why);
+    commit_run(rq, call);
 }
+
+/* ---- STORE ---- */
 
 /* What a store wants: as core_reserve() takes it, and a look at its token ids. */
 static int store_in(struct request *rq, const struct msg_reserve *msg, struct codec_bin tokens,
@@ -269,30 +376,51 @@ static int store_in(struct request *rq, const struct msg_reserve *msg, struct co
     return *ret_why ? KVC_E_BAD_ARGUMENT : 0;
 }
 
+/* All is reserved that can be. */
+static void store_reserved(struct request *rq, struct call *call)
+{
+    struct svc *s = call->session->svc;
+    const struct core_reserving *x = &call->reserving;
+    if (s->trace)
+        trace__stored(s, call->session, &x->in);
+    if (!x->ret_reservation) {
+        reply_commit(s, call->session, &call->head, call->statuses, x->in.n);
+        call_end(s, call);
+        return;
+    }
+    call->commit.reservation = x->ret_reservation;
+    call->commit.n = x->in.n;
+    call->commit.store = true;
+    commit_run(rq, call);
+}
+
+static void store_copy(struct call *call)
+{
+    store_reserved(NULL, call);
+}
+
+static void store_step(struct call *call)
+{
+    if (!core_reserve_step(&call->reserving))
+        work_go_on(call, store_copy);
+}
+
 /* Reserves and copies; from where, call->commit says. Answers. */
 static void store_run(struct request *rq, struct call *call, const struct core_reserve *in)
 {
     struct svc *s = rq->s;
     const char *why = NULL;
-    uint64_t reservation;
-    int err = core_reserve(s->core, rq->se->client, in, &reservation, call->statuses, &why);
-    if (!err && s->trace)
-        trace__stored(s, rq->se, in);
-    if (err || !reservation) {
-        if (err)
-            reply_error(s, rq->se, &rq->head, err, why);
-        else
-            reply_commit(s, rq->se, &rq->head, call->statuses, in->n);
+    const struct core_reserving wanted = {.in = *in, .statuses = call->statuses};
+    reserving_move(&call->reserving, &wanted, &call->wishes);
+    int err = core_reserve_begin(s->core, rq->se->client, &call->reserving, &why);
+    if (err) {
+        reply_error(s, rq->se, &rq->head, err, why);
         call_end(s, call);
-        return;
+    } else if (!core_reserve_step(&call->reserving)) {
+        store_reserved(rq, call);
+    } else {
+        reserve_goes_on(rq, call, store_step);
     }
-    call->commit.reservation = reservation;
-    call->commit.n = in->n;
-    call->commit.store = true;
-    commit_run(rq, call, why);
-    /* What was reserved and not copied (a bad offset, an empty pool) has nobody to commit it. */
-    err = core_drop(s->core, rq->se->client, reservation);
-    MUST(err == 0 || err == KVC_E_GONE);
 }
 
 void op_store(struct request *rq)
@@ -317,7 +445,7 @@ void op_store(struct request *rq)
     }
     if (wait_for_room(rq, &in))
         return;
-    struct call *call = call_new(rq, CALL_COMMIT);
+    struct call *call = call_new(rq, CALL_RESERVE);
     if (!call)
         return;
     call->commit = (struct core_commit){.offsets = msg.offsets.p};
@@ -377,7 +505,7 @@ void op_pages_store(struct request *rq)
     }
     if (wait_for_room(rq, &in))
         return;
-    struct call *call = call_new(rq, CALL_COMMIT);
+    struct call *call = call_new(rq, CALL_RESERVE);
     if (!call)
         return;
     if (!call_keep(rq, call)) {

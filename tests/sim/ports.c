@@ -178,7 +178,7 @@ static void port_refresh(void *ctx)
 
 /* ---- requests that wait ---- */
 
-static void *port_keep(void *ctx, void *msg)
+static void *port_keep(void *ctx, void *msg, const void **ret_buf)
 {
     struct sim *s = ctx;
     struct sim_message **m = msg;
@@ -186,6 +186,7 @@ static void *port_keep(void *ctx, void *msg)
         return NULL;
     void *kept = *m;
     SIM_CHECK(s, kept, "a message is kept twice");
+    *ret_buf = (*m)->bytes;
     *m = NULL;
     s->kept++;
     return kept;

@@ -114,6 +114,7 @@ static void choose_limits(struct sim *s)
                                      .fair = s->core_cfg.fair,
                                      .endpoint = "ipc:///nowhere",
                                      .server = "simulation",
+                                     .turn_work = UINT32_MAX, /* who asks is answered at once */
                                      .principals = sim_principals,
                                      .nprincipals = SIM_PRINCIPALS};
 }

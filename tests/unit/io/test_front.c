@@ -31,6 +31,7 @@ static struct {
     char route[32];
     bool keep;
     void *kept[TEXTS];
+    const void *kept_at[TEXTS];
 } got;
 
 static void on_message(void *arg, const void *route, size_t route_len, const void *buf, size_t len,
@@ -44,7 +45,7 @@ static void on_message(void *arg, const void *route, size_t route_len, const voi
     memcpy(got.route, route, route_len);
     got.len[got.n] = len;
     if (got.keep)
-        got.kept[got.n] = front_keep(front, msg);
+        got.kept[got.n] = front_keep(front, msg, &got.kept_at[got.n]);
     got.n++;
 }
 
@@ -280,6 +281,7 @@ START_TEST(kept_messages_outlive_the_callback_up_to_the_limit)
     ck_assert_ptr_nonnull(got.kept[0]);
     ck_assert_ptr_nonnull(got.kept[1]);
     ck_assert_ptr_null(got.kept[2]);
+    ck_assert_mem_eq(got.kept_at[1], "keep me", 7);
     front_unkeep(front, got.kept[0]);
     say(worker, "keep me too");
     drain_until(4);

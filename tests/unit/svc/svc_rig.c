@@ -87,7 +87,7 @@ struct message {
     uint8_t *bytes;
 };
 
-static void *port_keep(void *ctx, void *msg)
+static void *port_keep(void *ctx, void *msg, const void **ret_buf)
 {
     struct srig *s = ctx;
     struct message *m = msg, *kept;
@@ -97,6 +97,7 @@ static void *port_keep(void *ctx, void *msg)
     ck_assert(kept != NULL && m->bytes != NULL);
     *kept = *m;
     m->bytes = NULL;
+    *ret_buf = kept->bytes;
     s->kept++;
     return kept;
 }
@@ -158,6 +159,7 @@ void sr_defaults(struct srig *s)
                                  .endpoint = "ipc:///somewhere",
                                  .server = "test 1",
                                  .policy_chosen = "a test",
+                                 .turn_work = UINT32_MAX, /* all is handled where it comes in */
                                  .principals = principals,
                                  .nprincipals = ARRAY_LEN(principals)};
     s->core_cfg = (struct core_config){.blocks_max = 1024,

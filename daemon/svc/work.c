@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Whose turn it is. A request is handled where it comes in, unless others are due: then it is kept
+ * and waits behind those of its session. What takes long goes on in slices. Principals take turns,
+ * and the sessions of each, by the work that was done for them.
+ */
+#include "clock.h"
+#include "svc__.h"
+
+/* Work of one turn after which no further request or slice is begun in it. */
+#define TURN_WORK 1024u
+/* A request costs so much beside what core counts; and so much per so many bytes of it. */
+#define REQUEST_WORK  16u
+#define REQUEST_BYTES 256u
+/* Who has had so much more than the others still comes first: what little one asks for now and then
+ * does not wait for their slices. */
+#define WORK_CREDIT 1024u
+
+static bool turn_over(const struct svc *s)
+{
+    return s->turn_used >= (s->cfg.turn_work ? s->cfg.turn_work : TURN_WORK);
+}
+
+static struct work_share *share_of(const struct session *se)
+{
+    return &se->svc->work_share[session_principal(se) - 1];
+}
+
+/* Who had nothing to do saves no turns up. */
+static void lift(struct session *se)
+{
+    struct work_share *p = share_of(se);
+    if (!list_empty(&se->work))
+        return;
+    if (p->busy == 0)
+        p->used = MAX(p->used, se->svc->work_floor);
+    se->work_used = MAX(se->work_used, p->floor);
+}
+
+static bool is_before(const struct session *a, const struct session *b, uint64_t credit)
+{
+    const struct work_share *p = share_of(a), *q = share_of(b);
+    return p == q ? a->work_used < b->work_used + credit : p->used < q->used + credit;
+}
+
+/* Of those that have something to do, the one that had least of its principal, which had least. */
+static struct session *next_session(struct svc *s)
+{
+    struct session *best = NULL;
+    LIST_FOR_EACH_SAFE (node, next, &s->busy) {
+        struct session *se = CONTAINER_OF(node, struct session, busy);
+        if (!best || is_before(se, best, 0))
+            best = se;
+    }
+    return best;
+}
+
+void work_charge(struct session *se, uint64_t core_units, size_t bytes)
+{
+    struct svc *s = se->svc;
+    struct work_share *p = share_of(se);
+    const uint64_t units = core_units + REQUEST_WORK + bytes / REQUEST_BYTES;
+    p->floor = MAX(p->floor, se->work_used);
+    s->work_floor = MAX(s->work_floor, p->used);
+    se->work_used += units;
+    p->used += units;
+    s->turn_used += units;
+}
+
+bool work_comes_first(struct session *se)
+{
+    struct svc *s = se->svc;
+    lift(se);
+    if (!list_empty(&se->work) || turn_over(s))
+        return false;
+    const struct session *other = next_session(s);
+    return !other || is_before(se, other, WORK_CREDIT);
+}
+
+static void work_link(struct call *call, bool first)
+{
+    struct session *se = call->session;
+    lift(se);
+    if (list_empty(&se->work)) {
+        list_push_back(&se->svc->busy, &se->busy);
+        share_of(se)->busy++;
+    }
+    if (first)
+        list_push_front(&se->work, &call->turn);
+    else
+        list_push_back(&se->work, &call->turn);
+}
+
+void work_go_on(struct call *call, void (*step)(struct call *call))
+{
+    call->step = step;
+    if (!list_is_linked(&call->turn))
+        work_link(call, true);
+}
+
+void work_wait(struct call *call, void (*step)(struct call *call))
+{
+    call->step = step;
+    if (!list_is_linked(&call->turn))
+        work_link(call, false);
+}
+
+void work_leave(struct call *call)
+{
+    struct session *se = call->session;
+    if (!list_is_linked(&call->turn))
+        return;
+    list_remove(&call->turn);
+    if (!list_empty(&se->work))
+        return;
+    list_remove(&se->busy);
+    share_of(se)->busy--;
+}
+
+/* The turn of a request that was not handled where it came in. */
+static void begin(struct call *call)
+{
+    struct svc *s = call->session->svc;
+    struct request rq;
+    call_resume(call, &rq);
+    call_end(s, call);
+    dispatch(&rq);
+    request_end(&rq);
+}
+
+void work_queue(struct request *rq)
+{
+    struct call *call = call_new(rq, CALL_TURN);
+    if (!call)
+        return;
+    if (call_keep(rq, call)) {
+        work_wait(call, begin);
+        return;
+    }
+    reply_error(rq->s, rq->se, &rq->head, KVC_E_BUSY,
+                "too many requests are waiting (limits.waiters)");
+    call_end(rq->s, call);
+}
+
+void work_run(struct svc *s)
+{
+    for (bool first = true; first || !turn_over(s); first = false) {
+        struct session *se = next_session(s);
+        if (!se)
+            return;
+        struct call *call = CONTAINER_OF(list_first(&se->work), struct call, turn);
+        const uint64_t before = core_work(s->core), begun_ns = clock_now_ns();
+        call->step(call);
+        work_charge(se, core_work(s->core) - before, 0);
+        histo_add(&s->m.handle_ns, clock_now_ns() - begun_ns);
+        s->m.slices++;
+    }
+}
