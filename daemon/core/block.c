@@ -4,6 +4,9 @@
 #include "index.h"
 #include "sm.h"
 
+/* Ancestors that one store touches: some 100 us. */
+#define TOUCH_MAX 1024u
+
 static const char *const block_state_names[] = {"free", "pending", "present", "dying"};
 static const uint32_t block_edges[] = {
     [BLOCK_FREE] = 1u << BLOCK_PENDING,
@@ -180,7 +183,7 @@ void block_kill(struct core *c, struct block *b, enum kvc_miss reason)
 {
     MUST(b->state == BLOCK_PENDING || b->state == BLOCK_PRESENT);
     uint64_t bytes = block_bytes(c, b);
-    c->work += WORK_KILL;
+    c->work += WORK_BLOCK;
     ghost_note(c, b, reason);
     names_lost(c, b);
     block_unlink(c, b);
@@ -335,7 +338,8 @@ void block_touch(struct core *c, struct block *b)
 void block_touch_path(struct core *c, struct block *b)
 {
     uint32_t now = core__stamp(c);
-    while (b->used != now) {
+    for (uint32_t n = 0; b->used != now && n < TOUCH_MAX; n++) {
+        c->work += WORK_LOOK;
         block_touch(c, b);
         if (b->parent == CORE_NONE)
             return;

@@ -59,7 +59,7 @@ void core_budget(const struct core_config *cfg, struct core_budget *ret)
         .policy = policy_bytes(cfg),
         .retain = retain_mem_bytes(cfg->blocks_max),
         .leases = pool_bytes_for(sizeof(struct lease), cfg->leases_max) +
-                  pool_bytes_for(sizeof(struct run), runs_max(cfg)),
+                  pool_bytes_for(sizeof(struct run), runs_max(cfg)) + asks_bytes(),
         .namespaces = (uint64_t)cfg->namespaces_max * sizeof(struct core_ns),
         .commits =
             pool_bytes_for(sizeof(struct reservation), cfg->commits_max) +
@@ -196,6 +196,8 @@ static int create_pools(struct core *c)
     if (!err)
         err = create_shares(c);
     if (!err)
+        err = asks_create(c);
+    if (!err)
         err = names_create(c);
     return err ? err : near_create(c);
 }
@@ -225,6 +227,7 @@ int core_create(const struct core_config *config, struct core **ret_core)
     list_init(&c->loads);
     list_init(&c->loaders);
     list_init(&c->short_of_room);
+    ask_leave(c);
     int err = hash_random(c->hash_secret, sizeof c->hash_secret);
     if (!err)
         err = sha256_create(&c->sha);
@@ -273,6 +276,7 @@ void core_destroy(struct core **core)
     pool_destroy(&c->move_ops);
     pool_destroy(&c->loads_pool);
     pool_destroy(&c->clients);
+    asks_destroy(c);
     pool_destroy(&c->pins);
     share_destroy(&c->pin_share);
     share_destroy(&c->run_share);

@@ -133,6 +133,7 @@ uint32_t core_adopt_end(struct core *c);
  * anything may happen. Work is counted, not timed, so that a simulation repeats itself: one unit is
  * about what looking up a key takes. */
 uint64_t core_work(const struct core *c);
+#define CORE_MORE 2 /* what a slice returns that is not the last */
 
 /* Before the end, when no client is left: blocks begin to move between tiers no more. */
 void core_stop(struct core *c);
@@ -413,6 +414,10 @@ struct core_waiter {
     /* When its loads began: tokens that were in memory, that were worth it, and that were cached.
      */
     uint32_t in_memory, worth, cached;
+    /* Blocks of its chain that were there, the last of them, and that each builds on the one
+     * before: then all are there as long as that one is. */
+    uint32_t lead, last, last_gen;
+    bool chained;
 };
 
 struct core_held {
@@ -447,6 +452,31 @@ struct core_acquire {
 KVC_WARN_UNUSED int core_acquire(struct core *c, struct core_client *cl,
                                  const struct core_acquire *in, struct core_waiter *waiter,
                                  struct core_held *ret_held, const char **ret_why);
+/* Of a waiter that was called: true when it waits on, for what it waited for has been announced
+ * again. What comes before is not looked up anew. False: ask again. */
+KVC_WARN_UNUSED bool core_wait_again(struct core *c, const struct core_acquire *in,
+                                     struct core_waiter *waiter);
+
+/* ---- asking in slices ---- */
+
+/* An acquire, or a lookup, of so many keys that it takes slices; the core's. */
+struct core_ask;
+/* Whether it takes more than one. */
+bool core_seq_is_long(const struct core *c, const struct core_seq *seq);
+struct core_asking {
+    struct core_acquire in;     /* what it points to is borrowed until it has ended */
+    bool looks;                 /* core_lookup(): no lease; in.read_only: without `touch` */
+    struct core_waiter *waiter; /* borrowed; NULL: none */
+    struct core_ask *ask;       /* NULL: not begun, or at its end */
+};
+/* A slice. CORE_MORE: there is another to come, also while too many others have begun. Else as
+ * core_acquire(), or core_lookup() with the prefix in ret_held. Blocks that it has found stay until
+ * its end; a waiter that it has queued may be called before that. */
+KVC_WARN_UNUSED int core_ask_step(struct core *c, struct core_client *cl, struct core_asking *x,
+                                  struct core_held *ret_held, const char **ret_why);
+/* No further slice. */
+void core_ask_cancel(struct core *c, struct core_asking *x);
+
 /* Starts loading what a lookup of seq finds that is not in memory: at most bytes_max, as far as
  * there is room and loads in flight are few; nobody waits for it. Returns blocks under way. */
 uint32_t core_prefetch(struct core *c, const struct core_seq *seq, uint64_t bytes_max);
@@ -611,7 +641,6 @@ KVC_WARN_UNUSED int core_commit(struct core *c, struct core_client *cl, struct c
                                 const char **ret_why);
 /* The same in slices: begun with 0, then a slice at a time. CORE_MORE: there is another, and done()
  * does not run before it. Offsets are borrowed until the last one. */
-#define CORE_MORE 2
 KVC_WARN_UNUSED int core_commit_begin(struct core *c, struct core_client *cl,
                                       struct core_commit *commit, const char **ret_why);
 KVC_WARN_UNUSED int core_commit_step(struct core *c, struct core_commit *commit);

@@ -300,6 +300,13 @@ struct quota {
 
 #define STUCK_MAX 64u
 
+/* What a lookup finds. */
+struct find_room {
+    uint32_t found[KVC_KEYS_MAX];
+    uint32_t runlen[KVC_KEYS_MAX];
+    uint64_t hash[KVC_KEYS_MAX];
+};
+
 #define ABOVE_MAX 1024u
 struct core {
     struct core_config cfg;
@@ -424,9 +431,14 @@ struct core {
     uint8_t random[512];
     uint32_t random_at;
 
-    uint32_t found[KVC_KEYS_MAX]; /* scratch of one lookup: record numbers by group and block */
-    uint32_t runlen[KVC_KEYS_MAX];
-    uint64_t hash[KVC_KEYS_MAX];
+    /* Of the lookup at hand: in `room`, or in that of one that goes on in slices. */
+    uint32_t *found; /* record numbers by group and block */
+    uint32_t *runlen;
+    uint64_t *hash;
+    struct find_room room;
+    struct pool *asks;          /* core_ask */
+    struct find_room *ask_room; /* of each */
+    struct share ask_share;     /* by principal */
 };
 
 static inline struct core_ns *block_ns(struct core *c, const struct block *b)
@@ -515,15 +527,17 @@ static inline bool part_claimed(const struct part *p)
 
 /* What things cost, in units of core_work(). */
 enum work {
-    WORK_LOOK = 1,  /* a key is looked up, a block held or let go of */
-    WORK_MAKE = 8,  /* a block is announced */
-    WORK_COPY = 6,  /* a copy is begun */
-    WORK_KILL = 10, /* a block goes */
+    WORK_LOOK = 1,   /* a key is looked up, a block held, touched, or let go of */
+    WORK_BLOCK = 16, /* a block is announced, or goes, or a copy of it is begun */
     WORK_SLICE = 1024
 };
+static inline uint32_t work_of_slice(const struct core *c)
+{
+    return c->cfg.slice_work ? c->cfg.slice_work : WORK_SLICE;
+}
 static inline void work_slice(struct core *c)
 {
-    c->slice_end = c->work + (c->cfg.slice_work ? c->cfg.slice_work : WORK_SLICE);
+    c->slice_end = c->work + work_of_slice(c);
 }
 static inline bool slice_over(const struct core *c)
 {
@@ -578,7 +592,7 @@ void block_unhold_quietly(struct core *c, struct block *b);
 void block_freed(struct core *c, struct block *b, bool last_child);
 void block_touch(struct core *c, struct block *b);
 /* Touches b and its ancestors until one that was touched in this instant; keeps the order that
- * policies rely on. */
+ * policies rely on. Of a long chain those near b: the others have descendants, and stay. */
 void block_touch_path(struct core *c, struct block *b);
 struct part *block_part(struct core *c, const struct block *b, uint32_t shard);
 struct tier_loc block_loc(struct core *c, const struct block *b, uint32_t shard);
@@ -792,6 +806,15 @@ enum kvc_miss miss_trace(struct core *c, const struct core_ns *ns, uint32_t grou
 enum kvc_miss miss_reason(struct core *c, const struct core_ns *ns, uint32_t group,
                           const uint8_t *key, uint32_t *ret_detail);
 
+/* ask.c */
+uint64_t asks_bytes(void);
+int asks_create(struct core *c) KVC_WARN_UNUSED;
+void asks_destroy(struct core *c);
+/* Blocks that they hold, each as often as they do; for core_check(). */
+uint64_t asks_hold(const struct core *c);
+/* The lookup at hand is one that is done in one piece. */
+void ask_leave(struct core *c);
+
 /* verify.c */
 /* The bytes in memory of one that is leased differ from what was stored: it is dropped with all
  * below it, and its readers are told, if it has not been already. */
@@ -799,7 +822,7 @@ void verify_host_is_corrupt(struct core *c, struct block *b);
 /* Asks the client's slices to stop. */
 void verify_cancel_all(struct core *c, const struct core_client *cl);
 /* Records looked at in one slice. */
-#define VERIFY_STEPS 8192u
+#define VERIFY_STEPS 2048u
 /* Whether the slice is to look at blocks of this namespace. */
 bool verify_wants_ns(const struct core_verify *v, const struct core_ns *ns);
 /* How many blocks it may hold in place, of so many that there are. */

@@ -38,16 +38,32 @@ static bool is_usable(struct core *c, const struct find *f, uint32_t g, uint32_t
     return block_reachable(c, b);
 }
 
-/* Records of blocks 0 .. n-1 of group g; stops at the first that is not present if `chain`.
- * Returns how many were looked at. */
-static uint32_t probe(struct core *c, struct find *f, uint32_t g, uint32_t n, bool chain)
+/* What is there stays until the last slice. */
+static void find_hold(struct core *c, struct find *f, uint32_t at, struct block *b)
+{
+    if (b->state != BLOCK_PRESENT)
+        return;
+    if (!block_may_be_held(b)) {
+        f->refused = true;
+        return;
+    }
+    block_hold(c, b);
+    f->held[at / 64] |= UINT64_C(1) << at % 64;
+    f->holds++;
+}
+
+/* Records of blocks 0 .. n-1 of group g, from that on that is to be looked at next; stops at the
+ * first that is not present if `chain`. True: that was all. */
+static bool probe(struct core *c, struct find *f, uint32_t g, uint32_t n, bool chain)
 {
     const struct core_seq *seq = f->seq;
     uint32_t slot = (uint32_t)(seq->ns - c->ns);
     uint32_t *found = &c->found[f->at[g]];
     uint64_t *hash = &c->hash[f->at[g]];
-    uint32_t hashed = 0;
-    for (uint32_t i = 0; i < n; i++) {
+    uint32_t hashed = f->hashed[g], i = f->probed[g];
+    for (; i < n; i++) {
+        if (f->held && slice_over(c))
+            break;
         for (; hashed < n && hashed < i + 2 * FIND_AHEAD; hashed++) {
             uint64_t h = index_hash(c, slot, g, seq->keys[g] + (size_t)hashed * KVC_KEY_BYTES);
             hash[hashed] = h;
@@ -57,13 +73,20 @@ static uint32_t probe(struct core *c, struct find *f, uint32_t g, uint32_t n, bo
         if (i + FIND_AHEAD < n)
             index_prefetch_record(c, hash[i + FIND_AHEAD]);
         const uint8_t *key = seq->keys[g] + (size_t)i * KVC_KEY_BYTES;
-        const struct block *b = index_find(c, hash[i], slot, g, key);
+        struct block *b = index_find(c, hash[i], slot, g, key);
         bool here = b && b->tokens == tokens_of_block(f, g, i) && is_usable(c, f, g, i, b);
+        c->work += WORK_LOOK;
         found[i] = here ? block_no(c, b) : CORE_NONE;
-        if (chain && (!here || b->state != BLOCK_PRESENT))
-            return i + 1;
+        if (here && f->held)
+            find_hold(c, f, f->at[g] + i, b);
+        f->linked &= !here || i == 0 || b->parent == found[i - 1];
+        if (chain && (!here || b->state != BLOCK_PRESENT)) {
+            f->probed[g] = i + 1;
+            return true;
+        }
     }
-    return n;
+    f->probed[g] = i;
+    return i == n;
 }
 
 static bool present(const struct core *c, uint32_t no)
@@ -71,22 +94,25 @@ static bool present(const struct core *c, uint32_t no)
     return no != CORE_NONE && c->blocks[no].state == BLOCK_PRESENT;
 }
 
-static void probe_full(struct core *c, struct find *f, uint32_t g)
+static bool probe_full(struct core *c, struct find *f, uint32_t g)
 {
     uint32_t bt = f->seq->ns->spec.group[g].block_tokens;
-    f->probed[g] = probe(c, f, g, f->seq->n[g], true);
+    if (!probe(c, f, g, f->seq->n[g], true))
+        return false;
     uint32_t lead = f->probed[g];
     if (lead > 0 && !present(c, c->found[f->at[g] + lead - 1]))
         lead--;
     f->lead[g] = lead;
     f->limit = MIN(f->limit, (uint32_t)MIN((uint64_t)lead * bt, f->seq->tokens));
+    return true;
 }
 
-static void probe_other(struct core *c, struct find *f, uint32_t g)
+static bool probe_other(struct core *c, struct find *f, uint32_t g)
 {
     uint32_t bt = f->seq->ns->spec.group[g].block_tokens;
     uint32_t n = MIN(f->seq->n[g], (uint32_t)(((uint64_t)f->seq->tokens + bt - 1) / bt));
-    f->probed[g] = probe(c, f, g, n, false);
+    if (!probe(c, f, g, n, false))
+        return false;
     uint32_t run = 0;
     for (uint32_t i = 0; i < n; i++) {
         run = present(c, c->found[f->at[g] + i]) ? run + 1 : 0;
@@ -94,6 +120,7 @@ static void probe_other(struct core *c, struct find *f, uint32_t g)
         if (run == i + 1)
             f->lead[g] = run;
     }
+    return true;
 }
 
 /* Blocks first .. end-1 of group g that a prefix of `tokens` needs. */
@@ -176,7 +203,9 @@ static void explain_end(struct core *c, const struct find *f, uint32_t g,
                         struct core_prefix *prefix)
 {
     const struct core_group *p = &f->seq->ns->spec.group[g];
-    uint32_t gap = first_gap(c, f, g, p->rule == KVC_RULE_FULL ? 0 : f->tokens / p->block_tokens);
+    const bool full = p->rule == KVC_RULE_FULL;
+    uint32_t gap = full ? f->lead[g] < f->probed[g] ? f->lead[g] : CORE_NONE
+                        : first_gap(c, f, g, f->tokens / p->block_tokens);
     prefix->group[g].blocks = f->lead[g];
     prefix->group[g].detail = 0;
     if (f->cut) {
@@ -209,38 +238,48 @@ const char *core_seq_fault(const struct core_seq *seq)
     return total > KVC_KEYS_MAX ? "too many keys in one request" : NULL;
 }
 
-static void find_nothing(const struct core_seq *seq, struct core_prefix *ret_prefix)
+void find_nothing(const struct core_seq *seq, struct core_prefix *ret_prefix)
 {
     *ret_prefix = (struct core_prefix){.tokens = 0};
     for (uint32_t g = 0; g < seq->ngroups; g++)
         ret_prefix->group[g].reason = seq->n[g] > 0 ? KVC_MISS_NEVER : KVC_MISS_NONE;
 }
 
-void find_prefix(struct core *c, const struct core_seq *seq, enum find_where where, uint32_t from,
-                 struct find *f, struct core_prefix *ret_prefix)
+void find_begin(struct core *c, const struct core_seq *seq, enum find_where where, uint32_t from,
+                struct find *f)
 {
     *f = (struct find){.seq = seq,
                        .near = near_serving(c, seq),
                        .where = where,
                        .from = from,
-                       .limit = seq->tokens};
-    if (seq->absent) {
-        find_nothing(seq, ret_prefix);
-        return;
-    }
+                       .limit = seq->tokens,
+                       .coarsest = 1,
+                       .linked = true};
     uint32_t at = 0;
-    f->coarsest = 1;
-    for (uint32_t g = 0; g < seq->ngroups; g++) {
+    for (uint32_t g = 0; g < seq->ngroups && !seq->absent; g++) {
         f->at[g] = at;
         at += seq->n[g];
         f->coarsest = MAX(f->coarsest, seq->ns->spec.group[g].block_tokens);
-        if (seq->ns->spec.group[g].rule == KVC_RULE_FULL)
-            probe_full(c, f, g);
     }
-    for (uint32_t g = 0; g < seq->ngroups; g++)
-        if (seq->ns->spec.group[g].rule != KVC_RULE_FULL)
-            probe_other(c, f, g);
+}
 
+/* Full groups first: all the others can be as long as they allow. */
+bool find_look(struct core *c, struct find *f)
+{
+    const struct core_seq *seq = f->seq;
+    for (; f->group < 2 * seq->ngroups; f->group++) {
+        const uint32_t g = f->group % seq->ngroups;
+        const bool full = seq->ns->spec.group[g].rule == KVC_RULE_FULL;
+        if (full && f->group < seq->ngroups && !probe_full(c, f, g))
+            return false;
+        if (!full && f->group >= seq->ngroups && !probe_other(c, f, g))
+            return false;
+    }
+    return true;
+}
+
+void find_decide(struct core *c, struct find *f, struct core_prefix *ret_prefix)
+{
     uint32_t tokens = f->limit;
     while (!find_satisfies(c, f, tokens))
         tokens = (tokens - 1) / f->coarsest * f->coarsest;
@@ -249,8 +288,20 @@ void find_prefix(struct core *c, const struct core_seq *seq, enum find_where whe
     f->tokens = ret_prefix->tokens = worth_cut(c, f);
     f->cut = f->tokens < tokens;
     ret_prefix->load_ns = 0;
-    for (uint32_t g = 0; g < seq->ngroups; g++)
+    for (uint32_t g = 0; g < f->seq->ngroups; g++)
         explain_end(c, f, g, ret_prefix);
+}
+
+void find_prefix(struct core *c, const struct core_seq *seq, enum find_where where, uint32_t from,
+                 struct find *f, struct core_prefix *ret_prefix)
+{
+    find_begin(c, seq, where, from, f);
+    if (seq->absent) {
+        find_nothing(seq, ret_prefix);
+        return;
+    }
+    MUST(find_look(c, f));
+    find_decide(c, f, ret_prefix);
 }
 
 /* ---- waiting ---- */

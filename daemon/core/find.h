@@ -23,6 +23,12 @@ struct find {
     uint32_t coarsest;               /* block_tokens, the largest of all groups */
     uint32_t tokens;                 /* the result */
     bool cut;                        /* more is there, and not worth loading */
+    bool linked; /* each block of a full group that is there builds on the one before */
+    /* Of one that goes on in slices: where it is, by groups, those that are full first; what is
+     * there is held, by bits of `held`. */
+    uint32_t group, holds;
+    uint64_t *held; /* NULL: it is done in one piece */
+    bool refused;   /* one could not be held */
 };
 
 /* A lease on what f found may have b as it is: in host memory, or in a slot of the device. */
@@ -34,6 +40,12 @@ static inline bool find_ready(struct core *c, const struct find *f, const struct
 /* NULL, or what is wrong with the sequence. */
 void find_prefix(struct core *c, const struct core_seq *seq, enum find_where where, uint32_t from,
                  struct find *ret_find, struct core_prefix *ret_prefix);
+/* The same in pieces: begun, then looked for until true, then decided. */
+void find_begin(struct core *c, const struct core_seq *seq, enum find_where where, uint32_t from,
+                struct find *ret_find);
+bool find_look(struct core *c, struct find *f);
+void find_decide(struct core *c, struct find *f, struct core_prefix *ret_prefix);
+void find_nothing(const struct core_seq *seq, struct core_prefix *ret_prefix);
 void find_needs(const struct find *f, uint32_t g, uint32_t tokens, uint32_t *ret_first,
                 uint32_t *ret_end);
 /* Whether a prefix of so many tokens, at most those found, satisfies every group. */
@@ -45,6 +57,23 @@ void find_touch(struct core *c, const struct find *f);
 /* The first and end of what a lease of f's prefix beyond `from` tokens takes of group g. */
 void find_lease(const struct find *f, uint32_t g, uint32_t from, uint32_t *ret_first,
                 uint32_t *ret_end);
+
+/* lease.c: pieces of core_acquire() */
+/* Queues the waiter, if the prefix may grow by waiting. */
+bool find_wait(struct core *c, const struct core_acquire *in, struct find *f,
+               struct core_waiter *waiter);
+/* Before the lease: what the answer says, and what is counted. */
+void find_count(struct core *c, const struct core_acquire *in, const struct find *f,
+                const struct core_waiter *waiter, struct core_prefix *prefix);
+/* A lease of f's prefix without its blocks yet; NULL: none is free. */
+struct lease *lease_begin(struct core *c, struct core_client *cl, const struct find *f,
+                          uint32_t from);
+/* left: of unevictable_take(). */
+int lease_add_found(struct core *c, struct lease *l, const struct find *f, struct block *b,
+                    uint64_t *left, const char **ret_why) KVC_WARN_UNUSED;
+/* The waiter is answered. */
+void waiter_done(struct core *c, struct core_waiter *waiter);
+void lease_held(struct core *c, const struct lease *l, struct core_held *held);
 
 /* worth.c: how many of the tokens found are worth loading; all, unless the sequence asks for that
  * and its namespace states a cost. */

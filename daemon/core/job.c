@@ -131,7 +131,7 @@ static bool job_take_tree(struct core *c, struct core_evict_job *job, uint32_t r
 {
     uint32_t no = job_resume(c, job, root);
     for (; no != CORE_NONE && !job_full(job); --*left) {
-        if (*left == 0) {
+        if (*left == 0 || slice_over(c)) {
             job->next = no;
             job->next_gen = c->blocks[no].gen;
             return false;
@@ -214,9 +214,10 @@ static bool job_by_key(struct core *c, struct core_evict_job *job, uint32_t *lef
 static bool job_step(struct core *c, struct core_evict_job *job)
 {
     uint32_t left = JOB_SLICE;
+    work_slice(c); /* what goes counts more than what is looked at */
     if (job->have_key && job->phase == JOB_EVICT)
         return job_by_key(c, job, &left);
-    for (; left > 0 && job->cursor < c->blocks_high; job->cursor++, left--) {
+    for (; left > 0 && !slice_over(c) && job->cursor < c->blocks_high; job->cursor++, left--) {
         if (!job_visit(c, job, job->cursor, &left))
             return false;
         job->next = CORE_NONE;

@@ -2,8 +2,8 @@
 /* Leases: what keeps blocks in place while workers read them. */
 #include "find.h"
 
-/* Keys that woken waiters may look up in one turn: a millisecond or so. */
-#define DONE_KEYS 65536u
+/* Keys that woken waiters may look up in one turn: some 300 us. */
+#define DONE_KEYS 4096u
 
 static void random_bytes(struct core *c, uint8_t *out, uint32_t n)
 {
@@ -117,11 +117,19 @@ static void held_of(const struct lease *l, struct core_held *held)
     }
 }
 
-/* The blocks that f's prefix needs and that end after `from` tokens. */
-static int lease_found(struct core *c, struct lease *l, const struct find *f, uint32_t from,
-                       const char **ret_why)
+void lease_held(struct core *c, const struct lease *l, struct core_held *held)
 {
-    uint64_t left = 0;
+    c->m.bytes_leased += l->bytes;
+    c->m.near_only_hits += l->near.n;
+    held_of(l, held);
+}
+
+struct lease *lease_begin(struct core *c, struct core_client *cl, const struct find *f,
+                          uint32_t from)
+{
+    struct lease *l = lease_new(c, cl);
+    if (!l)
+        return NULL;
     l->ngroups = f->seq->ngroups;
     l->tokens = f->tokens;
     for (uint32_t g = 0; g < l->ngroups; g++) {
@@ -129,11 +137,28 @@ static int lease_found(struct core *c, struct lease *l, const struct find *f, ui
         find_lease(f, g, from, &first, &end);
         l->group[g].first = first;
         l->group[g].n = end - first;
-        for (uint32_t i = first; i < end; i++) {
-            const struct block *b = &c->blocks[c->found[f->at[g] + i]];
-            int err = lease_add(c, l, block_no(c, b), &left, ret_why);
-            if (!err && !block_ready(b)) /* so it was found on the device */
-                err = near_lease(c, l, f->near, f->seq, b);
+    }
+    return l;
+}
+
+int lease_add_found(struct core *c, struct lease *l, const struct find *f, struct block *b,
+                    uint64_t *left, const char **ret_why)
+{
+    int err = lease_add(c, l, block_no(c, b), left, ret_why);
+    if (!err && !block_ready(b)) /* so it was found on the device */
+        err = near_lease(c, l, f->near, f->seq, b);
+    return err;
+}
+
+/* The blocks that f's prefix needs and that end after the tokens that the lease begins with. */
+static int lease_found(struct core *c, struct lease *l, const struct find *f, const char **ret_why)
+{
+    uint64_t left = 0;
+    for (uint32_t g = 0; g < l->ngroups; g++) {
+        const uint32_t first = l->group[g].first;
+        for (uint32_t i = 0; i < l->group[g].n; i++) {
+            struct block *b = &c->blocks[c->found[f->at[g] + first + i]];
+            int err = lease_add_found(c, l, f, b, &left, ret_why);
             if (err)
                 return err;
         }
@@ -187,15 +212,9 @@ static void count_acquire(struct core *c, const struct find *f, uint32_t from,
     }
 }
 
-static bool wait_for(struct core *c, const struct core_acquire *in, struct find *f,
-                     struct core_waiter *waiter)
+static void wait_on(struct core *c, const struct core_acquire *in, struct core_waiter *waiter,
+                    uint32_t no)
 {
-    uint32_t enough = in->wait_tokens ? MIN(in->wait_tokens, in->seq.tokens) : in->seq.tokens;
-    if (!in->wait || in->seq.absent || f->tokens >= enough || f->cut)
-        return false;
-    uint32_t no = find_blocker(c, f, enough);
-    if (no == CORE_NONE)
-        return false;
     waiter->block = no;
     waiter->gen = c->blocks[no].gen;
     waiter->ns = (uint32_t)(in->seq.ns - c->ns);
@@ -205,6 +224,59 @@ static bool wait_for(struct core *c, const struct core_acquire *in, struct find 
     c->blocks[no].flags |= BLOCK_F_WAITED;
     list_push_back(&c->waiting, &waiter->node);
     c->m.waits++;
+}
+
+/* What the waiter has found of a chain stands as long as its last block does. */
+static void wait_note(struct core *c, const struct find *f, struct core_waiter *waiter)
+{
+    const uint32_t lead = f->lead[0];
+    waiter->chained = f->seq->ngroups == 1 && f->linked && lead > 0 &&
+                      f->seq->ns->spec.group[0].rule == KVC_RULE_FULL;
+    if (!waiter->chained)
+        return;
+    waiter->lead = lead;
+    waiter->last = c->found[f->at[0] + lead - 1];
+    waiter->last_gen = c->blocks[waiter->last].gen;
+}
+
+bool find_wait(struct core *c, const struct core_acquire *in, struct find *f,
+               struct core_waiter *waiter)
+{
+    uint32_t enough = in->wait_tokens ? MIN(in->wait_tokens, in->seq.tokens) : in->seq.tokens;
+    if (!in->wait || in->seq.absent || f->tokens >= enough || f->cut)
+        return false;
+    uint32_t no = find_blocker(c, f, enough);
+    if (no == CORE_NONE)
+        return false;
+    wait_note(c, f, waiter);
+    wait_on(c, in, waiter, no);
+    return true;
+}
+
+void find_count(struct core *c, const struct core_acquire *in, const struct find *f,
+                const struct core_waiter *waiter, struct core_prefix *prefix)
+{
+    add_asked(f, waiter, prefix);
+    if (!in->unasked)
+        count_acquire(c, f, in->from_tokens, waiter, prefix);
+}
+
+bool core_wait_again(struct core *c, const struct core_acquire *in, struct core_waiter *waiter)
+{
+    const struct core_seq *seq = &in->seq;
+    if (!waiter->chained || !in->wait || seq->absent)
+        return false;
+    const struct block *last = &c->blocks[waiter->last];
+    c->work += 2 * WORK_LOOK;
+    if (last->gen != waiter->last_gen || !(last->flags & BLOCK_F_LINKED))
+        return false;
+    const uint32_t bt = seq->ns->spec.group[0].block_tokens, i = waiter->lead;
+    const struct block *b = index_get(c, seq->ns, 0, seq->keys[0] + (size_t)i * KVC_KEY_BYTES);
+    if (!b || b->state != BLOCK_PENDING || b->tokens != MIN(bt, seq->tokens - i * bt))
+        return false;
+    if (block_is_late(c, b)) /* as if nobody were writing it */
+        return false;
+    wait_on(c, in, waiter, block_no(c, b));
     return true;
 }
 
@@ -234,7 +306,7 @@ static int find_in_memory(struct core *c, struct core_client *cl, const struct c
     if (c->cfg.disk || c->unchecked > 0) {
         find_prefix(c, &in->seq, FIND_ANY, in->from_tokens, f, prefix);
         if (load_is_ready(c, f, in->from_tokens))
-            return wait_for(c, in, f, waiter);
+            return find_wait(c, in, f, waiter);
         int got = in->load ? 1 : 0;
         if (in->load && waiter)
             got = load_all(c, cl, in, waiter, f, prefix, ret_why);
@@ -244,7 +316,15 @@ static int find_in_memory(struct core *c, struct core_client *cl, const struct c
     }
     find_prefix(c, &in->seq, FIND_HOST, in->from_tokens, f, prefix);
     prefix->cached_tokens = MAX(prefix->cached_tokens, cached);
-    return wait_for(c, in, f, waiter);
+    return find_wait(c, in, f, waiter);
+}
+
+void waiter_done(struct core *c, struct core_waiter *waiter)
+{
+    if (waiter && waiter->load)
+        load_free(c, waiter->load);
+    if (waiter)
+        waiter->in_memory = waiter->worth = waiter->cached = 0;
 }
 
 int core_acquire(struct core *c, struct core_client *cl, const struct core_acquire *in,
@@ -260,20 +340,15 @@ int core_acquire(struct core *c, struct core_client *cl, const struct core_acqui
     int err = find_in_memory(c, cl, in, waiter, &f, &held.prefix, ret_why);
     if (err)
         return err;
-    add_asked(&f, waiter, &held.prefix);
-    if (!in->unasked)
-        count_acquire(c, &f, in->from_tokens, waiter, &held.prefix);
+    find_count(c, in, &f, waiter, &held.prefix);
     held.ngroups = in->seq.ngroups;
     if (f.tokens > in->from_tokens) {
-        struct lease *l = lease_new(c, cl);
-        err = l ? lease_found(c, l, &f, in->from_tokens, ret_why) : KVC_E_BUSY;
-        if (!err) {
-            c->m.bytes_leased += l->bytes;
-            c->m.near_only_hits += l->near.n;
-            held_of(l, &held);
-        } else if (l) {
+        struct lease *l = lease_begin(c, cl, &f, in->from_tokens);
+        err = l ? lease_found(c, l, &f, ret_why) : KVC_E_BUSY;
+        if (!err)
+            lease_held(c, l, &held);
+        else if (l)
             lease_free(c, l);
-        }
     }
     if (!err && !in->read_only) {
         if (!in->unasked)
@@ -284,10 +359,7 @@ int core_acquire(struct core *c, struct core_client *cl, const struct core_acqui
         *ret_held = held;
     if (!err && f.cut && !in->read_only)
         worth_probe(c, &f);
-    if (waiter && waiter->load)
-        load_free(c, waiter->load);
-    if (waiter)
-        waiter->in_memory = waiter->worth = waiter->cached = 0;
+    waiter_done(c, waiter);
     return err;
 }
 

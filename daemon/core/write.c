@@ -153,7 +153,7 @@ static int announce(struct core_reserving *x, uint32_t i, uint32_t tokens, struc
                               .tokens = tokens & 0x7ffu};
     struct welcome w = welcome_of(x, i, &new, parent);
     struct block *b;
-    c->work += WORK_MAKE;
+    c->work += WORK_BLOCK;
     int err = new_record(c, x->in.ns->payer, &w, &b);
     if (b) {
         b->key = new.key;
@@ -708,7 +708,7 @@ static bool commit_one(struct core *c, struct core_commit *m, bool gated, struct
                           .gated = gated,
                           .block = block_no(c, b),
                           .part = pool_index(c->parts, p)};
-    c->work += WORK_COPY;
+    c->work += WORK_BLOCK;
     p->state = PART_COPYING;
     p->resv = CORE_NONE;
     m->client->claim_bytes -= bytes;

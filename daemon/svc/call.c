@@ -46,6 +46,12 @@ static void call_expire(void *ctx, uint64_t now_ns)
     case CALL_WAIT:
         wait_finish(call);
         return;
+    case CALL_LOOK:
+        core_ask_cancel(s->core, &call->asking);
+        reply_error(s, call->session, &call->head, KVC_E_TIMEOUT,
+                    "not all keys had been looked up; others had their turns too");
+        call_end(s, call);
+        return;
     case CALL_TURN:
         reply_error(s, call->session, &call->head, KVC_E_TIMEOUT,
                     "other requests of the session, or of others, took so long");
@@ -146,6 +152,13 @@ bool call_keep(struct request *rq, struct call *call)
     return call->kept != NULL;
 }
 
+void refuse_to_keep(struct request *rq, struct call *call)
+{
+    reply_error(rq->s, rq->se, &rq->head, KVC_E_BUSY,
+                "too many requests are waiting (limits.waiters)");
+    call_end(rq->s, call);
+}
+
 void call_unkeep(struct request *rq, struct call *call)
 {
     MUST(!rq->kept);
@@ -236,9 +249,11 @@ static void call_stop(struct svc *s, struct call *call, bool answer)
     case CALL_RESERVE:
         reserve_cancel(call);
         break;
+    case CALL_LOOK:
     case CALL_WAIT:
     case CALL_LOAD:
     case CALL_ROOM:
+        core_ask_cancel(s->core, &call->asking);
         core_waiter_cancel(s->core, &call->waiter);
         break;
     case CALL_EVICT:

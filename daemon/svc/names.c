@@ -2,8 +2,8 @@
 /* NAME_PUT, NAME_LIST, NAME_FORGET, NAME_LOAD, NAME_TOKENS. */
 #include "svc__.h"
 
-/* Blocks that one NAME_LIST looks at: a millisecond or so. When none are left it has one item. */
-#define LIST_BLOCKS 16384u
+/* Blocks that one NAME_LIST looks at: some 200 us. When none are left it has one item. */
+#define LIST_BLOCKS 4096u
 
 static struct core_name_id id_of(uint8_t kind, const struct codec_bin *name,
                                  const struct codec_bin *sub)

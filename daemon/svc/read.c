@@ -25,6 +25,58 @@ int svc__seq(struct request *rq, const struct msg_seq *msg, bool all, struct cor
     return 0;
 }
 
+/* The answer to LOOKUP. */
+static void reply_looked(struct svc *s, struct session *se, const struct msg_head *head,
+                         const struct core_seq *seq, const struct core_prefix *prefix,
+                         bool prefetch)
+{
+    if (prefetch)
+        (void)core_prefetch(s->core, seq, SVC_PREFETCH_BYTES);
+    struct msg_lookup_reply reply = {.hit_tokens = prefix->tokens,
+                                     .cached_tokens = prefix->cached_tokens,
+                                     .load_us = (prefix->load_ns + 999) / 1000,
+                                     .ngroups = seq->ngroups};
+    for (uint32_t g = 0; g < seq->ngroups; g++)
+        reply.groups[g] = (struct msg_group_hit){.blocks = prefix->group[g].blocks,
+                                                 .reason = prefix->group[g].reason,
+                                                 .detail = prefix->group[g].detail};
+    s->m.replies_ok++;
+    reply_send(s, se, codec_enc_lookup_reply(s->out, sizeof s->out, head, &reply));
+}
+
+static void look_step(struct call *call)
+{
+    struct svc *s = call->session->svc;
+    struct core_held found = {0};
+    const char *why = NULL;
+    int err = core_ask_step(s->core, call->session->client, &call->asking, &found, &why);
+    if (err == CORE_MORE) {
+        work_go_on(call, look_step);
+        return;
+    }
+    if (err)
+        reply_error(s, call->session, &call->head, err, why);
+    else
+        reply_looked(s, call->session, &call->head, &call->asking.in.seq, &found.prefix,
+                     call->prefetch);
+    call_end(s, call);
+}
+
+static void look_begin(struct request *rq, const struct msg_lookup *msg, const struct core_seq *seq)
+{
+    struct call *call = call_new(rq, CALL_LOOK);
+    if (!call)
+        return;
+    if (!call_keep(rq, call)) {
+        refuse_to_keep(rq, call);
+        return;
+    }
+    call->prefetch = msg->flags & KVC_F_PREFETCH;
+    call->asking = (struct core_asking){
+        .in = {.seq = *seq, .read_only = !(msg->flags & KVC_F_TOUCH)}, .looks = true};
+    look_step(call);
+}
+
 void op_lookup(struct request *rq)
 {
     struct svc *s = rq->s;
@@ -37,24 +89,16 @@ void op_lookup(struct request *rq)
         why = rq->head.detail;
     if (!err && (err = svc__seq(rq, &msg.seq, msg.flags & KVC_F_ALL, &seq)))
         why = ns_detail(err);
-    if (!err)
-        err = core_lookup(s->core, &seq, msg.flags & KVC_F_TOUCH, &prefix, &why);
-    if (err) {
-        reply_error(s, rq->se, &rq->head, err, why);
+    if (!err && core_seq_is_long(s->core, &seq)) {
+        look_begin(rq, &msg, &seq);
         return;
     }
-    if (msg.flags & KVC_F_PREFETCH)
-        (void)core_prefetch(s->core, &seq, SVC_PREFETCH_BYTES);
-    struct msg_lookup_reply reply = {.hit_tokens = prefix.tokens,
-                                     .cached_tokens = prefix.cached_tokens,
-                                     .load_us = (prefix.load_ns + 999) / 1000,
-                                     .ngroups = seq.ngroups};
-    for (uint32_t g = 0; g < seq.ngroups; g++)
-        reply.groups[g] = (struct msg_group_hit){.blocks = prefix.group[g].blocks,
-                                                 .reason = prefix.group[g].reason,
-                                                 .detail = prefix.group[g].detail};
-    s->m.replies_ok++;
-    reply_send(s, rq->se, codec_enc_lookup_reply(s->out, sizeof s->out, &rq->head, &reply));
+    if (!err)
+        err = core_lookup(s->core, &seq, msg.flags & KVC_F_TOUCH, &prefix, &why);
+    if (err)
+        reply_error(s, rq->se, &rq->head, err, why);
+    else
+        reply_looked(s, rq->se, &rq->head, &seq, &prefix, msg.flags & KVC_F_PREFETCH);
 }
 
 struct loc_writer {
@@ -113,17 +157,38 @@ static const char *acquire_detail(int err, const char *why)
     return why;
 }
 
-/* Answers, goes on waiting, or lets follow what follows. */
+/* A slice of it, or all. 1: it waits. */
+static int wait_ask(struct call *call, struct core_held *ret_held, const char **ret_why)
+{
+    struct core *core = call->session->svc->core;
+    struct core_client *cl = call->session->client;
+    /* The namespace may have gone in the meantime, and its place may be another's. */
+    int err = core_ns_get(core, cl, call->ns, NULL, 0, &call->acquire.seq.ns);
+    if (err)
+        return err;
+    if (!call->asking.ask && !core_seq_is_long(core, &call->acquire.seq))
+        return core_acquire(core, cl, &call->acquire, &call->waiter, ret_held, ret_why);
+    call->asking.in = call->acquire;
+    call->asking.waiter = &call->waiter;
+    return core_ask_step(core, cl, &call->asking, ret_held, ret_why);
+}
+
+static void wait_woken(struct call *call);
+
+/* Answers, goes on, waits, or lets follow what follows. */
 void wait_again(struct call *call)
 {
     struct svc *s = call->session->svc;
     struct core_held held;
     const char *why = NULL;
-    struct core_client *cl = call->session->client;
-    /* The namespace may have gone in the meantime, and its place may be another's. */
-    int err = core_ns_get(s->core, cl, call->ns, NULL, 0, &call->acquire.seq.ns);
-    if (!err)
-        err = core_acquire(s->core, cl, &call->acquire, &call->waiter, &held, &why);
+    const int err = wait_ask(call, &held, &why);
+    if (err == CORE_MORE) {
+        work_go_on(call, wait_again);
+        return;
+    }
+    work_leave(call);
+    if (err == 1 && call->woken) /* before its last slice */
+        work_wait(call, wait_woken);
     if (err == 1)
         return;
     histo_add(&s->m.wait_ns, s->now_ns - call->begun_ns);
@@ -131,29 +196,61 @@ void wait_again(struct call *call)
         call->then(call, &held);
         return;
     }
+    core_ask_cancel(s->core, &call->asking);
     reply_error(s, call->session, &call->head, err, acquire_detail(err, why));
     call_end(s, call);
+}
+
+/* Its turn, since it was woken: often what it waits for is being written again. */
+static void wait_woken(struct call *call)
+{
+    struct core *core = call->session->svc->core;
+    call->woken = false;
+    if (core_ns_get(core, call->session->client, call->ns, NULL, 0, &call->acquire.seq.ns) == 0 &&
+        core_wait_again(core, &call->acquire, &call->waiter))
+        work_leave(call);
+    else
+        wait_again(call);
 }
 
 static void acquired(struct call *call, const struct core_held *held)
 {
     struct svc *s = call->session->svc;
+    if (call->prefetch)
+        (void)core_prefetch(s->core, &call->acquire.seq, SVC_PREFETCH_BYTES);
     reply_held(s, call->session, &call->head, held, call->shard, false);
     call_end(s, call);
+}
+
+static bool wait_is_long(const struct call *call)
+{
+    return core_seq_is_long(call->session->svc->core, &call->acquire.seq);
 }
 
 static void on_wake(struct core_waiter *w)
 {
     struct call *call = CONTAINER_OF(w, struct call, waiter);
     call->acquire.load = false; /* what was to be loaded has been, as far as it goes */
-    wait_again(call);
+    call->woken = true;
+    if (call->asking.ask) /* it is about to wait */
+        return;
+    if (wait_is_long(call))
+        work_wait(call, wait_woken);
+    else
+        wait_woken(call);
 }
 
 void wait_finish(struct call *call)
 {
-    core_waiter_cancel(call->session->svc->core, &call->waiter);
+    struct core *core = call->session->svc->core;
+    core_waiter_cancel(core, &call->waiter);
+    core_ask_cancel(core, &call->asking);
     call->acquire.wait = call->acquire.load = false;
-    wait_again(call);
+    work_leave(call);
+    if (wait_is_long(call))
+        work_wait(call, wait_again);
+    else
+        wait_again(call);
 }
 
 /* The keys are read again at every wake-up, so the request's bytes stay. */
@@ -164,9 +261,7 @@ struct call *wait_new(struct request *rq, const struct core_acquire *in, uint32_
     if (!call)
         return NULL;
     if (!call_keep(rq, call)) {
-        reply_error(rq->s, rq->se, &rq->head, KVC_E_BUSY,
-                    "too many requests are waiting (limits.waiters)");
-        call_end(rq->s, call);
+        refuse_to_keep(rq, call);
         return NULL;
     }
     struct core_ns_view v;
@@ -182,8 +277,10 @@ struct call *wait_new(struct request *rq, const struct core_acquire *in, uint32_
 static void wait_begin(struct request *rq, const struct core_acquire *in, uint32_t shard)
 {
     struct call *call = wait_new(rq, in, shard, acquired);
-    if (call)
-        wait_again(call);
+    if (!call)
+        return;
+    call->prefetch = !in->wait && !in->load && !in->read_only;
+    wait_again(call);
 }
 
 int svc__want(struct request *rq, const struct msg_acquire *msg, struct core_acquire *ret_in,
@@ -224,7 +321,7 @@ void op_acquire(struct request *rq)
     else
         err = svc__want(rq, &msg, &in, &why);
     if (!err) {
-        if (in.wait) {
+        if (in.wait || core_seq_is_long(s->core, &in.seq)) {
             wait_begin(rq, &in, msg.shard);
             return;
         }

@@ -112,6 +112,7 @@ struct work_share {
 
 enum call_kind {
     CALL_WAIT = 1,
+    CALL_LOOK,    /* LOOKUP, in slices */
     CALL_TURN,    /* has not been handled: others come first */
     CALL_RESERVE, /* RESERVE; STORE and PAGES_STORE until they copy */
     CALL_COMMIT,
@@ -156,6 +157,8 @@ struct call {
     size_t len;
     uint64_t due_ns; /* its deadline; the timer may be earlier */
     struct core_acquire acquire;
+    struct core_asking asking; /* of many keys */
+    bool woken;                /* its waiter was called */
     uint32_t ns, shard;
     struct core_waiter waiter;
     /* CALL_WAIT: what follows when the hit is held; it ends the call, or makes it another. */
@@ -193,9 +196,9 @@ struct call {
     };
 };
 
-/* Places (namespace and group) that the EXPLAINs of one turn look at: a millisecond or so. When
+/* Places (namespace and group) that the EXPLAINs of one turn look at: some 100 us. When
  * none are left, each still has its first key explained. */
-#define SVC_EXPLAIN_PLACES 16384u
+#define SVC_EXPLAIN_PLACES 2048u
 
 struct svc {
     struct svc_config cfg;
@@ -299,6 +302,8 @@ void session_say(struct session *se, const void *buf, int len, int fd);
 struct call *call_new(struct request *rq, enum call_kind kind); /* NULL: answered BUSY */
 /* The request's bytes stay until the call has ended. False: no more can be kept. */
 bool call_keep(struct request *rq, struct call *call) KVC_WARN_UNUSED;
+/* It could not: the request is refused, and the call ended. */
+void refuse_to_keep(struct request *rq, struct call *call);
 /* They are the request's again, which goes on; request_end() frees them. */
 void call_unkeep(struct request *rq, struct call *call);
 /* The request that a call was made of, which goes on; the call is to be ended. */

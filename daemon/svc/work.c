@@ -137,9 +137,7 @@ void work_queue(struct request *rq)
         work_wait(call, begin);
         return;
     }
-    reply_error(rq->s, rq->se, &rq->head, KVC_E_BUSY,
-                "too many requests are waiting (limits.waiters)");
-    call_end(rq->s, call);
+    refuse_to_keep(rq, call);
 }
 
 void work_run(struct svc *s)

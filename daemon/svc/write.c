@@ -134,9 +134,7 @@ static void reserve_goes_on(struct request *rq, struct call *call, void (*step)(
 {
     if (!call->kept && !call_keep(rq, call)) {
         reserve_cancel(call);
-        reply_error(rq->s, rq->se, &rq->head, KVC_E_BUSY,
-                    "too many requests are waiting (limits.waiters)");
-        call_end(rq->s, call);
+        refuse_to_keep(rq, call);
         return;
     }
     work_go_on(call, step);
@@ -509,9 +507,7 @@ void op_pages_store(struct request *rq)
     if (!call)
         return;
     if (!call_keep(rq, call)) {
-        reply_error(s, rq->se, &rq->head, KVC_E_BUSY,
-                    "too many requests are waiting (limits.waiters)");
-        call_end(s, call);
+        refuse_to_keep(rq, call);
         return;
     }
     call->pages = pages;

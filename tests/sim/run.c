@@ -102,6 +102,7 @@ static void choose_limits(struct sim *s)
         .progress_ms = s->seed % 3 ? 0 : 1 + s->seed % 500,
         .fair = sim_rnd(s, 2),
         .principals_max = SIM_PRINCIPALS,
+        .slice_work = UINT32_MAX,
         .pins_max = odd(s, 32, sim_rnd(s, 4)),
         .pin_bytes_max = odd(s, 0, 256u * sim_rnd(s, 60)),
         .policy = policy_of(s->seed)};

@@ -163,6 +163,7 @@ void sr_defaults(struct srig *s)
                                  .principals = principals,
                                  .nprincipals = ARRAY_LEN(principals)};
     s->core_cfg = (struct core_config){.blocks_max = 1024,
+                                       .slice_work = UINT32_MAX,
                                        .clients_max = 6,
                                        .namespaces_max = 16,
                                        .leases_max = 32,

@@ -3,20 +3,24 @@
 #include <check.h>
 
 #include "check_run.h"
+#include "core__.h"
+#include "svc__.h"
 #include "svc_rig.h"
 
-#define LONG_BLOCKS 40u
-#define TURNS       40u /* more than any of them takes */
+#define LONG_BLOCKS  40u
+#define SLICE_BLOCKS 2u
+#define TURNS        100u /* more than any of them takes */
 
 static struct srig s;
 static struct sr_peer *p, *q;
 static struct sr_blocks longer, shorter;
 
-/* A slice announces four blocks, or begins five copies; a turn has one slice. */
+/* A slice announces two blocks, or begins as many copies; a turn has one slice. */
 static void setup(void)
 {
     sr_defaults(&s);
-    s.core_cfg.slice_work = 32;
+    s.core_cfg.slice_work = 34;
+    s.core_cfg.lease_bytes_max = 1u << 20;
     s.cfg.turn_work = 1;
     sr_begin(&s);
     p = sr_peer(&s, 0, SR_UID_ONE, 4096);
@@ -73,10 +77,10 @@ static const uint8_t *reserved(uint64_t corr)
 START_TEST(a_long_reserve_takes_a_slice_a_turn)
 {
     const uint64_t corr = sr_reserve(&s, p, &longer);
-    ck_assert_uint_eq(pending(), 4);
+    ck_assert_uint_eq(pending(), SLICE_BLOCKS);
     sr_turn(&s, 0);
-    ck_assert_uint_eq(pending(), 8);
-    ck_assert_uint_eq(turns_until(corr), LONG_BLOCKS / 4 - 2);
+    ck_assert_uint_eq(pending(), 2 * SLICE_BLOCKS);
+    ck_assert_uint_eq(turns_until(corr), LONG_BLOCKS / SLICE_BLOCKS - 2);
     ck_assert_uint_eq(pending(), LONG_BLOCKS);
     ck_assert_uint_ne(sr_reservation(&s, corr), 0);
     ck_assert_uint_eq(s.kept, 0);
@@ -141,7 +145,7 @@ START_TEST(cancel_between_two_slices_drops_what_was_reserved)
     const uint64_t ops[] = {sr_reserve(&s, p, &longer), sr_store(&s, p, &longer),
                             sr_lookup(&s, p, &shorter)};
     sr_turn(&s, 0);
-    ck_assert_uint_eq(pending(), 8);
+    ck_assert_uint_eq(pending(), 2 * SLICE_BLOCKS);
     for (unsigned i = 3; i-- > 0;) {
         const uint64_t cancel = sr_cancel(&s, p, ops[i]);
         ck_assert_uint_eq(sr_status(&s, ops[i]), KVC_ST_CANCELLED);
@@ -241,11 +245,11 @@ START_TEST(what_is_dropped_between_two_slices_breaks_the_chain)
 }
 END_TEST
 
-/* A slice looks at 32 keys that exist. */
+/* A slice looks at 34 keys that exist. */
 START_TEST(what_was_found_stays_until_the_next_slice_builds_on_it)
 {
     struct sr_blocks there = longer;
-    there.n = 34;
+    there.n = 38;
     copies_until(sr_store(&s, q, &there));
     const uint64_t resv = sr_reserve(&s, p, &longer);
     const struct msg_evict all = {.ns = longer.ns};
@@ -254,9 +258,9 @@ START_TEST(what_was_found_stays_until_the_next_slice_builds_on_it)
         sr_settle(&s);
         ck_assert_uint_lt(i, TURNS);
     }
-    ck_assert_uint_eq(reserved(resv)[31], KVC_ST_EXISTS);
+    ck_assert_uint_eq(reserved(resv)[33], KVC_ST_EXISTS);
     ck_assert_uint_eq(reserved(resv)[LONG_BLOCKS - 1], KVC_ST_OK);
-    ck_assert_uint_ge(core_metrics(s.core)->blocks_present, 32);
+    ck_assert_uint_ge(core_metrics(s.core)->blocks_present, 34);
 }
 END_TEST
 
@@ -280,7 +284,7 @@ END_TEST
 START_TEST(principals_take_turns_by_work_and_so_do_their_sessions)
 {
     struct sr_peer *all[] = {p, q, NULL, NULL};
-    const unsigned n = 4, slices = LONG_BLOCKS / 4;
+    const unsigned n = 4, slices = LONG_BLOCKS / SLICE_BLOCKS;
     uint64_t corr[4];
     struct sr_blocks b = longer;
     all[2] = sr_peer(&s, 2, SR_UID_ONE, 0);
@@ -305,6 +309,256 @@ START_TEST(principals_take_turns_by_work_and_so_do_their_sessions)
 }
 END_TEST
 
+/* ---- what is looked up in slices ---- */
+
+/* All blocks are there. */
+static void store_all(void)
+{
+    copies_until(sr_store(&s, q, &longer));
+    sr_turn(&s, 0);
+}
+
+START_TEST(a_long_lookup_finds_what_one_in_one_piece_finds)
+{
+    struct sr_blocks some = longer;
+    some.n = LONG_BLOCKS - 3;
+    copies_until(sr_store(&s, q, &some));
+    sr_turn(&s, 0);
+    const uint64_t corr = sr_lookup(&s, p, &longer);
+    ck_assert_uint_ge(turns_until(corr), 1);
+    ck_assert_uint_eq(sr_hit(&s, corr), some.n * 8);
+    ck_assert_uint_eq(core_metrics(s.core)->lookups, 1);
+    ck_assert_uint_eq(s.kept, 0);
+}
+END_TEST
+
+START_TEST(a_long_acquire_holds_what_one_in_one_piece_holds)
+{
+    struct sr_blocks some = longer;
+    some.n = LONG_BLOCKS - 3;
+    copies_until(sr_store(&s, q, &some));
+    sr_turn(&s, 0);
+    const uint64_t corr = sr_acquire(&s, p, &longer, false);
+    ck_assert_uint_ge(turns_until(corr), 2);
+    const struct msg_acquire_reply held = sr_held(&s, corr);
+    ck_assert_uint_eq(held.hit_tokens, some.n * 8);
+    ck_assert_uint_eq(held.groups[0].first, 0);
+    ck_assert_uint_eq(held.groups[0].locs.n, some.n * KVC_LOC_BYTES);
+    ck_assert_uint_eq(held.groups[0].reason, KVC_MISS_NEVER);
+    const struct core_metrics *m = core_metrics(s.core);
+    ck_assert(m->acquires == 1 && m->tokens_hit == some.n * 8);
+    ck_assert(m->leases == 1 && m->leased_bytes == some.n * 64);
+    ck_assert_uint_eq(s.kept, 0);
+}
+END_TEST
+
+static void evict_all(void)
+{
+    const struct msg_evict all = {.ns = longer.ns};
+    (void)sr_send(&s, q, codec_enc_evict(s.buf, sizeof s.buf, sr_head(&s, KVC_OP_EVICT, 0), &all));
+    for (unsigned i = 0; i < 4; i++)
+        while (core_placement_step(s.core))
+            continue;
+}
+
+START_TEST(what_a_long_acquire_found_is_not_evicted_before_it_is_held)
+{
+    store_all();
+    const uint64_t corr = sr_acquire(&s, p, &longer, false);
+    sr_turn(&s, 0);
+    ck_assert_uint_eq(sr_replies(&s, corr), 0);
+    evict_all();
+    sr_turn(&s, 0);
+    evict_all();
+    (void)turns_until(corr);
+    ck_assert_uint_ge(sr_held(&s, corr).hit_tokens, 34 * 8);
+    ck_assert_uint_eq(core_metrics(s.core)->blocks_present, sr_held(&s, corr).hit_tokens / 8);
+}
+END_TEST
+
+/* Their bytes are bad, for instance. */
+START_TEST(what_has_gone_since_it_was_found_is_looked_up_again)
+{
+    store_all();
+    const uint64_t corr = sr_acquire(&s, p, &longer, false);
+    sr_turn(&s, 0);
+    uint8_t key[KVC_KEY_BYTES];
+    sr_key(longer.chain, 20, key);
+    struct core_ns *ns = ns_by_id(s.core, longer.ns);
+    block_kill_tree(s.core, index_get(s.core, ns, 0, key), KVC_MISS_CORRUPT);
+    (void)turns_until(corr);
+    ck_assert_uint_eq(sr_held(&s, corr).hit_tokens, 20 * 8);
+    ck_assert_uint_eq(core_metrics(s.core)->leased_bytes, 20 * 64);
+}
+END_TEST
+
+START_TEST(cancel_and_end_of_a_long_acquire_let_go_of_what_was_found)
+{
+    store_all();
+    for (unsigned turns = 0; turns < 5; turns++) {
+        const uint64_t corr = sr_acquire(&s, p, &longer, false);
+        for (unsigned i = 0; i < turns && sr_replies(&s, corr) == 0; i++)
+            sr_turn(&s, 0);
+        (void)sr_cancel(&s, p, corr);
+        if (sr_status(&s, corr) == KVC_ST_OK)
+            (void)sr_release(&s, p, sr_held(&s, corr).lease);
+        sr_turn(&s, 0);
+        ck_assert_uint_eq(core_metrics(s.core)->leases, 0);
+    }
+    const uint64_t corr = sr_acquire(&s, p, &longer, false);
+    (void)sr_lookup(&s, p, &longer);
+    sr_turn(&s, 0);
+    sr_leave(&s, p);
+    ck_assert_uint_eq(sr_replies(&s, corr), 0);
+    evict_all();
+    sr_turn(&s, 0);
+    evict_all();
+    ck_assert_uint_eq(core_metrics(s.core)->blocks_present, 0);
+    sr_turn(&s, 0);
+    ck_assert_uint_eq(s.kept, 0);
+}
+END_TEST
+
+START_TEST(a_long_acquire_has_what_is_there_at_its_deadline)
+{
+    store_all();
+    longer.deadline_ms = 100;
+    const uint64_t corr = sr_acquire(&s, p, &longer, false), look = sr_lookup(&s, p, &longer);
+    sr_turn(&s, 102);
+    ck_assert_uint_eq(sr_status(&s, look), KVC_ST_TIMEOUT);
+    (void)turns_until(corr);
+    ck_assert_uint_eq(sr_held(&s, corr).hit_tokens, LONG_BLOCKS * 8);
+}
+END_TEST
+
+/* ---- waiting ---- */
+
+static struct sr_blocks last_one(void)
+{
+    struct sr_blocks last = longer;
+    last.first = LONG_BLOCKS - 1;
+    last.n = 1;
+    return last;
+}
+
+static uint64_t reserve_last(void)
+{
+    const struct sr_blocks last = last_one();
+    const uint64_t corr = sr_reserve(&s, q, &last);
+    (void)turns_until(corr);
+    return sr_reservation(&s, corr);
+}
+
+static void drop(uint64_t reservation)
+{
+    (void)turns_until(sr_drop(&s, q, reservation));
+}
+
+/* All blocks but the last are there, which is announced, and p waits for it. */
+static uint64_t wait_for_last(uint64_t *ret_reservation)
+{
+    struct sr_blocks before = longer;
+    before.n = LONG_BLOCKS - 1;
+    copies_until(sr_store(&s, q, &before));
+    sr_turn(&s, 0);
+    *ret_reservation = reserve_last();
+    const uint64_t corr = sr_acquire(&s, p, &longer, true);
+    for (unsigned i = 0; svc_next_ns(s.svc) == 0; i++) {
+        ck_assert_uint_lt(i, TURNS);
+        sr_turn(&s, 0);
+    }
+    ck_assert_uint_eq(sr_replies(&s, corr), 0);
+    ck_assert_uint_eq(core_metrics(s.core)->waits, 1);
+    return corr;
+}
+
+/* Both before anybody else has a turn. */
+static uint64_t drop_and_reserve(uint64_t reservation)
+{
+    struct core_client *cl = s.svc->sessions[1].client;
+    uint8_t keys[2 * KVC_KEY_BYTES], status;
+    const char *why;
+    sr_key(longer.chain, LONG_BLOCKS - 2, keys);
+    sr_key(longer.chain, LONG_BLOCKS - 1, keys + KVC_KEY_BYTES);
+    const struct core_reserve in = {.ns = ns_by_id(s.core, longer.ns),
+                                    .parent = keys,
+                                    .first_token = (LONG_BLOCKS - 1) * 8,
+                                    .keys = keys + KVC_KEY_BYTES,
+                                    .n = 1};
+    ck_assert_int_eq(core_drop(s.core, cl, reservation), 0);
+    ck_assert_int_eq(core_reserve(s.core, cl, &in, &reservation, &status, &why), 0);
+    ck_assert_uint_eq(status, KVC_ST_OK);
+    return reservation;
+}
+
+START_TEST(who_waits_again_does_not_look_up_what_was_there)
+{
+    uint64_t resv;
+    const uint64_t corr = wait_for_last(&resv);
+    for (unsigned i = 0; i < 5; i++) {
+        const uint64_t waits = core_metrics(s.core)->waits;
+        resv = drop_and_reserve(resv);
+        const uint64_t before = core_work(s.core);
+        for (unsigned t = 0; t < 3; t++)
+            sr_turn(&s, 0);
+        ck_assert_uint_lt(core_work(s.core) - before, LONG_BLOCKS / 2);
+        ck_assert_uint_eq(core_metrics(s.core)->waits, waits + 1);
+        ck_assert_uint_eq(sr_replies(&s, corr), 0);
+    }
+    drop(resv);
+    (void)turns_until(corr);
+    ck_assert_uint_eq(sr_held(&s, corr).hit_tokens, (LONG_BLOCKS - 1) * 8);
+}
+END_TEST
+
+START_TEST(what_a_long_wait_waits_for_comes)
+{
+    uint64_t resv;
+    const uint64_t corr = wait_for_last(&resv);
+    struct sr_blocks last = last_one();
+    last.first = 0; /* of staging */
+    copies_until(sr_commit(&s, q, resv, &last));
+    (void)turns_until(corr);
+    ck_assert_uint_eq(sr_held(&s, corr).hit_tokens, LONG_BLOCKS * 8);
+}
+END_TEST
+
+START_TEST(a_long_wait_ends_at_its_deadline_or_when_it_is_cancelled)
+{
+    uint64_t resv;
+    longer.deadline_ms = 100;
+    const uint64_t corr = wait_for_last(&resv);
+    sr_turn(&s, 102);
+    (void)turns_until(corr);
+    ck_assert_uint_eq(sr_held(&s, corr).hit_tokens, (LONG_BLOCKS - 1) * 8);
+    longer.deadline_ms = 0;
+    const uint64_t again = sr_acquire(&s, p, &longer, true);
+    sr_turn(&s, 0);
+    (void)sr_cancel(&s, p, again);
+    ck_assert_uint_eq(sr_status(&s, again), KVC_ST_CANCELLED);
+    drop(resv);
+    ck_assert_uint_eq(sr_metric(&s, "calls"), 0);
+}
+END_TEST
+
+/* Woken when it has found what it waits for, and has not let go of the rest yet. */
+START_TEST(who_is_woken_in_its_last_slice_asks_again)
+{
+    struct sr_blocks before = longer;
+    before.n = LONG_BLOCKS - 1;
+    copies_until(sr_store(&s, q, &before));
+    sr_turn(&s, 0);
+    const uint64_t resv = reserve_last();
+    const uint64_t corr = sr_acquire(&s, p, &longer, true);
+    while (core_metrics(s.core)->waits == 0)
+        sr_turn(&s, 0);
+    ck_assert_uint_eq(svc_next_ns(s.svc), 0);
+    MUST(core_drop(s.core, s.svc->sessions[1].client, resv) == 0);
+    (void)turns_until(corr);
+    ck_assert_uint_eq(sr_held(&s, corr).hit_tokens, (LONG_BLOCKS - 1) * 8);
+}
+END_TEST
+
 int main(void)
 {
     Suite *su = suite_create("turns");
@@ -323,6 +577,16 @@ int main(void)
     tcase_add_test(t, what_was_found_stays_until_the_next_slice_builds_on_it);
     tcase_add_test(t, a_request_that_cannot_be_kept_is_refused_and_leaves_nothing);
     tcase_add_test(t, principals_take_turns_by_work_and_so_do_their_sessions);
+    tcase_add_test(t, a_long_lookup_finds_what_one_in_one_piece_finds);
+    tcase_add_test(t, a_long_acquire_holds_what_one_in_one_piece_holds);
+    tcase_add_test(t, what_a_long_acquire_found_is_not_evicted_before_it_is_held);
+    tcase_add_test(t, what_has_gone_since_it_was_found_is_looked_up_again);
+    tcase_add_test(t, cancel_and_end_of_a_long_acquire_let_go_of_what_was_found);
+    tcase_add_test(t, a_long_acquire_has_what_is_there_at_its_deadline);
+    tcase_add_test(t, who_waits_again_does_not_look_up_what_was_there);
+    tcase_add_test(t, what_a_long_wait_waits_for_comes);
+    tcase_add_test(t, a_long_wait_ends_at_its_deadline_or_when_it_is_cancelled);
+    tcase_add_test(t, who_is_woken_in_its_last_slice_asks_again);
     suite_add_tcase(su, t);
     return check_run(su);
 }

@@ -1,0 +1,293 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Acquires and lookups of many keys, in slices. What is found is held until the end, so that the
+ * lease covers what the answer says; room for what is found has each that has begun, of a few.
+ */
+#include "find.h"
+
+#define ASKS_MAX 16u
+/* So many keys are looked up in one piece. */
+#define ASK_SHORT 512u
+
+enum ask_phase { ASK_LOOK, ASK_LEASE, ASK_TELL, ASK_TOUCH, ASK_FREE };
+
+struct core_ask {
+    struct find f;
+    struct core_client *client;
+    struct core_held held;
+    struct lease *lease;
+    uint8_t phase;      /* enum ask_phase */
+    bool whole;         /* it cannot be done so: it is done in one piece */
+    int rc;             /* what it is to return */
+    const char *why;    /* and why */
+    uint32_t group, at; /* in LEASE, TOUCH, FREE */
+    uint32_t ns;        /* id */
+    uint64_t hold_bits[(KVC_KEYS_MAX + 63) / 64];
+};
+
+uint64_t asks_bytes(void)
+{
+    return pool_bytes_for(sizeof(struct core_ask), ASKS_MAX) + ASKS_MAX * sizeof(struct find_room);
+}
+
+int asks_create(struct core *c)
+{
+    const uint32_t principals = MAX(c->cfg.principals_max, 1u);
+    int err = pool_create(&c->asks, "lookups in slices", sizeof(struct core_ask), ASKS_MAX);
+    if (err)
+        return err;
+    c->ask_room = core__pages(ASKS_MAX * sizeof(struct find_room));
+    if (!c->ask_room)
+        return -ENOMEM;
+    return share_create(&c->ask_share, ASKS_MAX, c->cfg.fair ? share_each(ASKS_MAX, principals) : 0,
+                        principals);
+}
+
+void asks_destroy(struct core *c)
+{
+    pool_destroy(&c->asks);
+    share_destroy(&c->ask_share);
+    core__pages_put(c->ask_room, ASKS_MAX * sizeof(struct find_room));
+}
+
+uint64_t asks_hold(const struct core *c)
+{
+    uint64_t n = 0;
+    const struct core_ask *ask;
+    POOL_FOR_EACH (ask, i, c->asks)
+        n += ask->f.holds;
+    return n;
+}
+
+static void room_enter(struct core *c, struct find_room *room)
+{
+    c->found = room->found;
+    c->runlen = room->runlen;
+    c->hash = room->hash;
+}
+
+void ask_leave(struct core *c)
+{
+    room_enter(c, &c->room);
+}
+
+static void ask_enter(struct core *c, const struct core_ask *ask)
+{
+    room_enter(c, &c->ask_room[pool_index(c->asks, ask)]);
+}
+
+bool core_seq_is_long(const struct core *c, const struct core_seq *seq)
+{
+    uint64_t n = 0;
+    for (uint32_t g = 0; g < seq->ngroups; g++)
+        n += seq->n[g];
+    return !seq->absent && n > MIN(ASK_SHORT, work_of_slice(c));
+}
+
+/* ---- phases: each true when it is through ---- */
+
+/* Where f's prefix is: what is not ready as it is has to be loaded. */
+static bool all_ready(struct core *c, const struct core_asking *x, const struct find *f)
+{
+    return x->looks || load_is_ready(c, f, x->in.from_tokens);
+}
+
+static void ask_begin(struct core *c, struct core_asking *x, struct core_client *cl,
+                      struct core_ask *ask)
+{
+    ask->client = cl;
+    ask->ns = x->in.seq.ns->id;
+    find_begin(c, &x->in.seq, FIND_ANY, x->looks ? 0 : x->in.from_tokens, &ask->f);
+    ask->f.held = ask->hold_bits;
+}
+
+/* What follows when all has been looked for. */
+static void ask_decide(struct core *c, struct core_asking *x, struct core_ask *ask)
+{
+    struct find *f = &ask->f;
+    const struct core_acquire *in = &x->in;
+    ask->phase = ASK_FREE;
+    if (f->refused) {
+        ask->whole = true;
+        return;
+    }
+    find_decide(c, f, &ask->held.prefix);
+    if (!all_ready(c, x, f)) {
+        ask->whole = true;
+        return;
+    }
+    ask->held.ngroups = in->seq.ngroups;
+    if (x->looks) {
+        ask->held.prefix.load_ns = worth_load_now(c, f);
+        c->m.lookups++;
+        ask->phase = in->read_only ? ASK_FREE : ASK_TELL;
+        return;
+    }
+    if (find_wait(c, in, f, x->waiter)) {
+        ask->rc = 1;
+        return;
+    }
+    find_count(c, in, f, x->waiter, &ask->held.prefix);
+    ask->phase = in->read_only ? ASK_FREE : ASK_TELL;
+    if (f->tokens <= in->from_tokens)
+        return;
+    ask->lease = lease_begin(c, ask->client, f, in->from_tokens);
+    ask->phase = ask->lease ? ASK_LEASE : ASK_FREE;
+    ask->rc = ask->lease ? 0 : KVC_E_BUSY;
+}
+
+/* A block has gone since it was found: all is looked up again. */
+static void ask_give_up(struct core *c, struct core_ask *ask, int rc)
+{
+    if (ask->lease)
+        lease_free(c, ask->lease);
+    ask->lease = NULL;
+    ask->rc = rc;
+    ask->whole = rc == 0;
+    ask->phase = ASK_FREE;
+}
+
+static void ask_lease(struct core *c, struct core_ask *ask, const char **ret_why)
+{
+    uint64_t left = 0;
+    struct find *f = &ask->f;
+    struct lease *l = ask->lease;
+    for (; ask->group < l->ngroups; ask->group++, ask->at = 0) {
+        for (; ask->at < l->group[ask->group].n; ask->at++) {
+            if (slice_over(c))
+                return;
+            const uint32_t i = l->group[ask->group].first + ask->at;
+            struct block *b = &c->blocks[c->found[f->at[ask->group] + i]];
+            c->work += WORK_LOOK;
+            const bool there = b->state == BLOCK_PRESENT && find_ready(c, f, b);
+            const int err = there ? lease_add_found(c, l, f, b, &left, ret_why) : 0;
+            if (err || !there) {
+                ask_give_up(c, ask, err);
+                return;
+            }
+        }
+    }
+    lease_held(c, l, &ask->held);
+    ask->phase = ASK_TELL;
+}
+
+static void ask_tell(struct core *c, const struct core_asking *x, struct core_ask *ask)
+{
+    ask->phase = x->in.read_only ? ASK_FREE : ASK_TOUCH;
+    ask->group = 0;
+    ask->at = 0;
+    if (x->in.read_only || x->in.unasked)
+        return;
+    tell_request(c, &ask->f);
+    for (uint32_t g = 0; g < x->in.seq.ngroups; g++)
+        c->work += x->in.seq.n[g] / 4;
+}
+
+/* As find_touch(). */
+static void ask_touch(struct core *c, struct core_ask *ask)
+{
+    const struct find *f = &ask->f;
+    for (; ask->group < f->seq->ngroups; ask->group++, ask->at = 0) {
+        uint32_t first, end;
+        find_needs(f, ask->group, f->tokens, &first, &end);
+        for (; ask->at < end - first; ask->at++) {
+            if (slice_over(c))
+                return;
+            c->work += WORK_LOOK;
+            block_touch(c, &c->blocks[c->found[f->at[ask->group] + end - 1 - ask->at]]);
+        }
+    }
+    ask->phase = ASK_FREE;
+}
+
+/* Deepest first: what comes before is not evicted under what builds on it. */
+static bool ask_free(struct core *c, struct core_ask *ask, bool all)
+{
+    struct find *f = &ask->f;
+    for (uint32_t w = ARRAY_LEN(ask->hold_bits); w-- > 0 && f->holds > 0;) {
+        while (f->held[w]) {
+            if (!all && slice_over(c))
+                return false;
+            const uint32_t bit = 63u - (uint32_t)__builtin_clzll(f->held[w]);
+            f->held[w] &= ~(UINT64_C(1) << bit);
+            f->holds--;
+            c->work += WORK_LOOK;
+            block_unhold(c, &c->blocks[c->found[w * 64 + bit]]);
+        }
+    }
+    return true;
+}
+
+static void ask_put(struct core *c, struct core_asking *x)
+{
+    struct core_ask *ask = x->ask;
+    share_put(&c->ask_share, owner_no(c, ask->client->who.principal), c->asks, ask);
+    x->ask = NULL;
+    ask_leave(c);
+}
+
+void core_ask_cancel(struct core *c, struct core_asking *x)
+{
+    struct core_ask *ask = x->ask;
+    if (!ask)
+        return;
+    ask_enter(c, ask);
+    if (ask->lease)
+        lease_free(c, ask->lease);
+    (void)ask_free(c, ask, true);
+    ask_put(c, x);
+}
+
+/* The end of it, in one piece where it could not be done in slices. */
+static int ask_end(struct core *c, struct core_client *cl, struct core_asking *x,
+                   struct core_held *ret_held, const char **ret_why)
+{
+    struct core_ask *ask = x->ask;
+    const int rc = ask->rc;
+    *ret_why = ask->why;
+    const bool whole = ask->whole;
+    if (rc == 0 && !whole) {
+        *ret_held = ask->held;
+        if (!x->looks && ask->f.cut && !x->in.read_only)
+            worth_probe(c, &ask->f);
+    }
+    ask_put(c, x);
+    if (whole && x->looks)
+        return core_lookup(c, &x->in.seq, !x->in.read_only, &ret_held->prefix, ret_why);
+    if (whole)
+        return core_acquire(c, cl, &x->in, x->waiter, ret_held, ret_why);
+    if (rc != 1 && !x->looks)
+        waiter_done(c, x->waiter);
+    return rc;
+}
+
+int core_ask_step(struct core *c, struct core_client *cl, struct core_asking *x,
+                  struct core_held *ret_held, const char **ret_why)
+{
+    work_slice(c);
+    *ret_why = NULL;
+    if (!x->ask) {
+        if ((*ret_why = core_seq_fault(&x->in.seq)))
+            return KVC_E_BAD_ARGUMENT;
+        x->ask = share_get(&c->ask_share, owner_no(c, cl->who.principal), c->asks);
+        if (!x->ask)
+            return CORE_MORE;
+        ask_begin(c, x, cl, x->ask);
+    }
+    struct core_ask *ask = x->ask;
+    ask_enter(c, ask);
+    if (x->in.seq.ns->id != ask->ns) /* it had nothing, and another has its place */
+        ask_give_up(c, ask, KVC_E_NO_NAMESPACE);
+    if (ask->phase == ASK_LOOK && find_look(c, &ask->f))
+        ask_decide(c, x, ask);
+    if (ask->phase == ASK_LEASE && !slice_over(c))
+        ask_lease(c, ask, &ask->why);
+    if (ask->phase == ASK_TELL && !slice_over(c))
+        ask_tell(c, x, ask);
+    if (ask->phase == ASK_TOUCH && !slice_over(c))
+        ask_touch(c, ask);
+    if (ask->phase == ASK_FREE && !slice_over(c) && ask_free(c, ask, false))
+        return ask_end(c, cl, x, ret_held, ret_why);
+    ask_leave(c);
+    return CORE_MORE;
+}
