@@ -621,7 +621,8 @@ struct core_commit {
     uint64_t deadline_ns;
     uint8_t *statuses; /* n, borrowed until done(); an entry that is skipped is left alone */
     void (*done)(struct core_commit *commit); /* once, never from inside core_commit() */
-    bool store; /* statuses are those of core_reserve(): only its OK entries are copied */
+    bool store; /* statuses are those of core_reserve(): only its OK entries are copied, and what
+                 * is not copied is dropped */
 
     struct list_node node; /* the core's from here on */
     struct core_client *client;
@@ -654,6 +655,8 @@ void core_commit_cancel(struct core *c, struct core_commit *commit);
 bool core_commit_lacks_shards(struct core *c, const struct core_commit *commit);
 /* Gives up what is not committed. KVC_E_GONE. */
 KVC_WARN_UNUSED int core_drop(struct core *c, struct core_client *cl, uint64_t reservation);
+/* A slice of it: CORE_MORE, and at last 0; KVC_E_GONE, which it may be after some too. */
+KVC_WARN_UNUSED int core_drop_step(struct core *c, struct core_client *cl, uint64_t reservation);
 
 /* ---- devices ----
  *

@@ -192,6 +192,7 @@ struct reservation {
     uint64_t since_ms;
     uint32_t n, open; /* keys; keys not committed or dropped yet */
     uint32_t busy;    /* of open, those of a reserve or commit between slices */
+    uint32_t dropped; /* entries at its end that are over, while it is dropped in slices */
     uint32_t held;    /* the block before the next slice's first key; CORE_NONE: it needs no hold */
     uint8_t shard;
     bool durable;

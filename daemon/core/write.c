@@ -489,6 +489,22 @@ static void resv_drop_open(struct core *c, struct reservation *r)
     resv_close_entry(c, r);
 }
 
+/* A slice of the same, from the last entry on: the first would take all the others along. True:
+ * there is more to do. The caller has an entry open. */
+static bool resv_drop_some(struct core *c, struct reservation *r)
+{
+    for (; r->dropped < r->blocks.n; r->dropped++) {
+        if (slice_over(c))
+            return true;
+        struct run_iter it = run_at(c, &r->blocks, r->blocks.n - 1 - r->dropped);
+        struct block *b;
+        c->work += WORK_LOOK;
+        if (entry_part(c, r, run_next(c, &it), &b))
+            block_kill_tree(c, b, KVC_MISS_DROPPED);
+    }
+    return false;
+}
+
 void resv_drop_all(struct core *c, struct reservation *r)
 {
     MUST(r->busy == 0);
@@ -503,6 +519,19 @@ int core_drop(struct core *c, struct core_client *cl, uint64_t reservation)
         return KVC_E_GONE;
     resv_drop_all(c, r);
     return 0;
+}
+
+int core_drop_step(struct core *c, struct core_client *cl, uint64_t reservation)
+{
+    struct reservation *r = resv_by_id(c, cl, reservation);
+    if (!r)
+        return KVC_E_GONE;
+    r->open++;
+    work_slice(c);
+    const bool more = resv_drop_some(c, r);
+    MUST(more || r->open == 1);
+    resv_close_entry(c, r);
+    return more ? CORE_MORE : 0;
 }
 
 /* ---- commit ---- */
@@ -810,6 +839,9 @@ int core_commit_step(struct core *c, struct core_commit *m)
         if (commit_one(c, m, m->gated, r, e, m->at - m->first))
             resv_close_entry(c, r);
     }
+    /* What a store has reserved and does not copy (a bad offset, an empty pool) nobody commits. */
+    if (m->store && resv_drop_some(c, r))
+        return CORE_MORE;
     return commit_sliced(c, m);
 }
 
@@ -842,6 +874,8 @@ static bool commit_cut(struct core *c, struct core_commit *m)
         if (entry_wanted(m, i))
             m->statuses[i] = KVC_ST_CANCELLED;
     m->at = m->end;
+    for (bool more = m->store; more; more = resv_drop_some(c, m->slicing))
+        work_slice(c);
     if (commit_sliced(c, m) == 1)
         return false;
     m->done(m);

@@ -63,6 +63,9 @@ static void call_expire(void *ctx, uint64_t now_ns)
                     "not all blocks had been reserved; those that were are dropped");
         call_end(s, call);
         return;
+    case CALL_DROP:
+        drop_finish(call);
+        return;
     case CALL_ROOM:
         room_finish(call);
         return;
@@ -244,6 +247,11 @@ static void call_stop(struct svc *s, struct call *call, bool answer)
     case CALL_NAME:
         core_name_cancel(&call->name_waiter);
         break;
+    case CALL_DROP:
+        if (!answer) /* its session's end drops the rest */
+            break;
+        drop_finish(call); /* it is too late to change one's mind */
+        return;
     case CALL_TURN:
         break;
     case CALL_RESERVE:

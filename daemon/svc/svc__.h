@@ -115,6 +115,7 @@ enum call_kind {
     CALL_LOOK,    /* LOOKUP, in slices */
     CALL_TURN,    /* has not been handled: others come first */
     CALL_RESERVE, /* RESERVE; STORE and PAGES_STORE until they copy */
+    CALL_DROP,
     CALL_COMMIT,
     CALL_EVICT,
     CALL_VERIFY,
@@ -368,6 +369,8 @@ void op_commit(struct request *rq);
 void op_store(struct request *rq);
 void op_drop(struct request *rq);
 void op_pages_store(struct request *rq);
+/* The rest of a DROP, and its answer. */
+void drop_finish(struct call *call);
 /* One that has not copied anything yet ends: what it has reserved is dropped. */
 void reserve_cancel(struct call *call);
 /* A RESERVE or STORE that was put aside for lack of room goes on. */

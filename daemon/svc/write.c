@@ -244,31 +244,17 @@ static const char *tokens_fault(const struct core_ns *ns, uint32_t group, uint32
     return tokens.n > most ? "tokens: more than the blocks hold" : NULL;
 }
 
-/* What a STORE has reserved and not copied (a bad offset, an empty pool) has nobody to commit it.
- */
-static void store_leave(struct svc *s, struct session *se, uint64_t reservation)
-{
-    int err = core_drop(s->core, se->client, reservation);
-    MUST(err == 0 || err == KVC_E_GONE);
-}
-
 /* Behind the last slice: copies are in flight (1), or it is answered. */
 static void commit_sliced(struct call *call, int rc)
 {
     struct svc *s = call->session->svc;
-    struct session *se = call->session;
-    const struct core_commit *m = &call->commit;
-    const bool stores = m->store;
-    const uint64_t reservation = m->reservation;
     work_leave(call);
     if (rc == 1 && s->draining)
         call_drain(s, call);
-    if (rc == 0) {
-        reply_commit(s, se, &call->head, call->statuses, m->n);
-        call_end(s, call);
-    }
-    if (stores)
-        store_leave(s, se, reservation);
+    if (rc == 1)
+        return;
+    reply_commit(s, call->session, &call->head, call->statuses, call->commit.n);
+    call_end(s, call);
 }
 
 static void commit_step(struct call *call)
@@ -282,14 +268,18 @@ static void commit_step(struct call *call)
 static void commit_give_up(struct call *call)
 {
     struct svc *s = call->session->svc;
-    struct session *se = call->session;
-    const bool stores = call->commit.store;
-    const uint64_t reservation = call->commit.reservation;
-    reply_error(s, se, &call->head, KVC_E_BUSY, "too many requests are waiting (limits.waiters)");
+    reply_error(s, call->session, &call->head, KVC_E_BUSY,
+                "too many requests are waiting (limits.waiters)");
     call->answered = true;
     core_commit_cancel(s->core, &call->commit); /* the call may end in here */
-    if (stores)
-        store_leave(s, se, reservation);
+}
+
+/* What a STORE has reserved has nobody to commit it. */
+static void store_leave(struct call *call)
+{
+    const struct core_commit *m = &call->commit;
+    int err = core_drop(call->session->svc->core, call->session->client, m->reservation);
+    MUST(err == 0 || err == KVC_E_GONE);
 }
 
 /* Begins the copies of `call`, or answers. rq: NULL, the request is kept. */
@@ -311,7 +301,7 @@ static void commit_run(struct request *rq, struct call *call)
     if (rc) {
         reply_error(s, se, &call->head, rc, why);
         if (m->store)
-            store_leave(s, se, m->reservation);
+            store_leave(call);
         call_end(s, call);
         return;
     }
@@ -517,18 +507,44 @@ void op_pages_store(struct request *rq)
     store_run(rq, call, &in);
 }
 
+static void reply_drop(struct svc *s, struct session *se, const struct msg_head *head)
+{
+    s->m.replies_ok++;
+    reply_send(s, se, codec_enc_bare_reply(s->out, sizeof s->out, head));
+}
+
+static void drop_step(struct call *call)
+{
+    struct svc *s = call->session->svc;
+    const int rc = core_drop_step(s->core, call->session->client, call->commit.reservation);
+    if (rc != CORE_MORE)
+        drop_finish(call);
+}
+
+void drop_finish(struct call *call)
+{
+    struct svc *s = call->session->svc;
+    const int err = core_drop(s->core, call->session->client, call->commit.reservation);
+    MUST(err == 0 || err == KVC_E_GONE);
+    reply_drop(s, call->session, &call->head);
+    call_end(s, call);
+}
+
 void op_drop(struct request *rq)
 {
     struct svc *s = rq->s;
     struct msg_drop msg;
+    struct call *call;
     int err = codec_dec_drop(rq->buf, rq->len, &rq->head, &msg);
     const char *why = err ? rq->head.detail : NULL;
     if (!err)
-        err = core_drop(s->core, rq->se->client, msg.reservation);
-    if (err) {
+        err = core_drop_step(s->core, rq->se->client, msg.reservation);
+    if (err < 0) {
         reply_error(s, rq->se, &rq->head, err, why);
-        return;
+    } else if (err == 0) {
+        reply_drop(s, rq->se, &rq->head);
+    } else if ((call = call_new(rq, CALL_DROP)) != NULL) {
+        call->commit.reservation = msg.reservation;
+        work_go_on(call, drop_step);
     }
-    s->m.replies_ok++;
-    reply_send(s, rq->se, codec_enc_bare_reply(s->out, sizeof s->out, &rq->head));
 }

@@ -182,14 +182,18 @@ START_TEST(offsets_are_checked_and_the_entry_stays_reserved)
     put_offset(offsets, UINT64_MAX);
     ck_assert_int_eq(core_commit(r.core, r.cl[1], &c, &r.why), 0);
     ck_assert_uint_eq(status, 0xee);
-    c.store = true; /* then nothing may be left out */
-    status = KVC_ST_OK;
-    ck_assert_int_eq(core_commit(r.core, r.cl[1], &c, &r.why), 0);
-    ck_assert_uint_eq(status, KVC_ST_BAD_ARGUMENT);
     ck_assert_uint_eq(fake_tier_inflight(r.tier), 0);
     ck_assert_int_eq(rig_commit(&r, 1, &p, m), 1);
     (void)fake_tier_run(r.tier, 1, 0);
     ck_assert_uint_eq(m->statuses[0], KVC_ST_OK);
+    p.chain = 2;
+    ck_assert_int_eq(rig_reserve(&r, 1, &p), 0);
+    c.reservation = p.reservation;
+    c.store = true; /* then nothing may be left out, and nothing stays reserved */
+    status = KVC_ST_OK;
+    ck_assert_int_eq(core_commit(r.core, r.cl[1], &c, &r.why), 0);
+    ck_assert_uint_eq(status, KVC_ST_BAD_ARGUMENT);
+    ck_assert_int_eq(core_drop(r.core, r.cl[1], p.reservation), KVC_E_GONE);
 }
 END_TEST
 

@@ -157,6 +157,26 @@ START_TEST(cancel_between_two_slices_drops_what_was_reserved)
 }
 END_TEST
 
+START_TEST(a_long_drop_takes_a_slice_a_turn)
+{
+    const uint64_t resv = sr_reserve(&s, p, &longer);
+    (void)turns_until(resv);
+    const uint64_t corr = sr_drop(&s, p, sr_reservation(&s, resv));
+    const uint64_t behind = sr_reserve(&s, p, &longer);
+    sr_turn(&s, 0);
+    ck_assert_uint_ge(pending(), LONG_BLOCKS / 2);
+    (void)turns_until(corr);
+    ck_assert_uint_eq(sr_status(&s, corr), KVC_ST_OK);
+    (void)turns_until(behind);
+    ck_assert_uint_eq(reserved(behind)[LONG_BLOCKS - 1], KVC_ST_OK);
+    const uint64_t last = sr_drop(&s, p, sr_reservation(&s, behind));
+    sr_turn(&s, 0);
+    (void)sr_cancel(&s, p, last);
+    ck_assert_uint_eq(sr_status(&s, last), KVC_ST_OK);
+    ck_assert_uint_eq(pending() + core_metrics(s.core)->reservations, 0);
+}
+END_TEST
+
 /* Into its copies, of which some are under way. */
 static uint64_t store_into_copies(uint32_t deadline_ms)
 {
@@ -571,6 +591,7 @@ int main(void)
     tcase_add_test(t, requests_of_one_session_keep_their_order);
     tcase_add_test(t, cancel_between_two_slices_drops_what_was_reserved);
     tcase_add_test(t, cancel_among_the_copies_of_a_store_ends_with_those_that_were_begun);
+    tcase_add_test(t, a_long_drop_takes_a_slice_a_turn);
     tcase_add_test(t, a_deadline_between_two_slices_is_kept);
     tcase_add_test(t, a_session_may_end_between_two_slices);
     tcase_add_test(t, what_is_dropped_between_two_slices_breaks_the_chain);
