@@ -278,7 +278,7 @@ static void check_holders(struct core *c, const struct tally *t)
     uint64_t holds = 0, bytes = 0, open = 0;
     const struct lease *lease;
     POOL_FOR_EACH (lease, i, c->leases) {
-        holds += lease->blocks.n;
+        holds += lease->blocks.n - lease->freed;
         bytes += lease->bytes;
     }
     const struct core_load *load;

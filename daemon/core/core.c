@@ -234,6 +234,8 @@ int core_create(const struct core_config *config, struct core **ret_core)
     list_init(&c->promised);
     list_init(&c->loads);
     list_init(&c->loaders);
+    list_init(&c->going);
+    lease_turn(c);
     list_init(&c->short_of_room);
     ask_leave(c);
     int err = hash_random(c->hash_secret, sizeof c->hash_secret);
@@ -313,6 +315,7 @@ void core_destroy(struct core **core)
 void core_tick(struct core *c, uint64_t now_ns)
 {
     MUST(now_ns >= c->now_ns);
+    lease_turn(c);
     c->now_ns = now_ns;
     c->now_ms = now_ns / 1000000;
 }

@@ -155,6 +155,7 @@ struct core_client {
     uint64_t step_ms;     /* what it takes to one, lately (progress.c); 0: not known */
     bool verifying;       /* such a slice is under way */
     bool closing;
+    uint32_t ending;         /* its leases in core->going */
     struct list_node loads;  /* core_load of which blocks are to be begun */
     struct list_node loader; /* core->loaders, while there are such */
     struct {
@@ -178,6 +179,8 @@ struct lease {
     bool filled;          /* some fill has looked for its blocks */
     uint32_t uses;        /* fills, sends and copies in flight that need its blocks */
     bool ended;           /* released; it lives until its last use has ended */
+    bool going;           /* in core->going */
+    uint32_t freed;       /* then: blocks that it holds no more */
     struct {
         uint32_t first, n;
     } group[KVC_GROUPS_MAX];
@@ -375,6 +378,8 @@ struct core {
     struct list_node promised;      /* promise */
     struct list_node loads;         /* core_load that has not ended */
     struct list_node loaders;       /* core_client with blocks to load */
+    struct list_node going;         /* lease whose blocks are let go of in slices */
+    uint32_t end_left;              /* blocks that leases may still let go of at once in this turn */
     struct list_node short_of_room; /* core_waiter of stores */
 
     /* Clean blocks in the order in which their host copies go: a ring of record numbers. */
@@ -995,6 +1000,10 @@ void core__explain(struct core *c, const struct block *b, struct core_explanatio
 void lease_free(struct core *c, struct lease *l);
 /* Its client has no more to do with it: it is freed, or will be with its last use. */
 void lease_end(struct core *c, struct lease *l);
+/* A slice of letting go of the blocks of large leases that have ended; true: there are more. */
+bool lease_step(struct core *c);
+/* A turn begins. */
+void lease_turn(struct core *c);
 /* NULL: the client has no such lease. */
 struct lease *lease_by_id(struct core *c, const struct core_client *cl, uint64_t id);
 /* Somebody needs its blocks, and what it holds on a device, whatever its client does. */

@@ -131,6 +131,7 @@ bool core_placement_step(struct core *c)
     more |= pin_step(c);
     more |= quota_step(c);
     progress_step(c);
+    more |= lease_step(c);
     if (c->cfg.disk) {
         promise_step(c);
         more |= place_fill(c);

@@ -29,6 +29,7 @@ struct find {
     uint32_t group, holds;
     uint64_t *held; /* NULL: it is done in one piece */
     bool refused;   /* one could not be held */
+    uint64_t left;  /* of unevictable_take(), within a slice */
 };
 
 /* A lease on what f found may have b as it is: in host memory, or in a slot of the device. */

@@ -36,29 +36,87 @@ static struct lease *lease_new(struct core *c, struct core_client *cl)
     return l;
 }
 
-void lease_free(struct core *c, struct lease *l)
+/* It counts for nobody any more. */
+static void lease_uncount(struct core *c, struct lease *l)
 {
     MUST(l->uses == 0);
     near_let_go(c, l); /* not later: copies go before their blocks */
-    struct run_iter it = run_begin(c, &l->blocks);
-    for (const struct run_entry *e; (e = run_next(c, &it));) {
-        struct block *b = &c->blocks[e->block];
+    l->client->lease_bytes -= l->bytes;
+    c->m.leased_bytes -= l->bytes;
+    l->bytes = 0;
+}
+
+/* Lets go of its blocks; true: not of all, the slice is over. */
+static bool lease_unhold(struct core *c, struct lease *l, bool all)
+{
+    struct run_iter it = run_at(c, &l->blocks, l->freed);
+    for (; l->freed < l->blocks.n; l->freed++) {
+        if (!all && slice_over(c))
+            return true;
+        struct block *b = &c->blocks[run_next(c, &it)->block];
+        c->work += WORK_LOOK;
         block_ns(c, b)->leased -= block_bytes(c, b);
         block_unhold(c, b);
     }
+    return false;
+}
+
+static void lease_put(struct core *c, struct lease *l)
+{
     run_free(c, client_no(c, l->client), &l->blocks);
-    l->client->lease_bytes -= l->bytes;
-    c->m.leased_bytes -= l->bytes;
     c->m.leases--;
     list_remove(&l->node);
     share_put(&c->lease_share, client_no(c, l->client), c->leases, l);
+}
+
+void lease_free(struct core *c, struct lease *l)
+{
+    lease_uncount(c, l);
+    (void)lease_unhold(c, l, true);
+    lease_put(c, l);
+}
+
+void lease_turn(struct core *c)
+{
+    c->end_left = work_of_slice(c);
+}
+
+/* At once, unless others have let go of much in this turn. */
+static void lease_go(struct core *c, struct lease *l)
+{
+    if (l->blocks.n <= c->end_left) {
+        c->end_left -= l->blocks.n;
+        lease_free(c, l);
+        return;
+    }
+    lease_uncount(c, l);
+    list_remove(&l->node);
+    list_push_back(&c->going, &l->node);
+    l->going = true;
+    l->client->ending++;
+}
+
+bool lease_step(struct core *c)
+{
+    struct list_node *node = list_first(&c->going);
+    if (!node)
+        return false;
+    struct lease *l = CONTAINER_OF(node, struct lease, node);
+    struct core_client *cl = l->client;
+    work_slice(c);
+    if (lease_unhold(c, l, false))
+        return true;
+    lease_put(c, l);
+    cl->ending--;
+    core__client_settle(c, cl);
+    return !list_empty(&c->going);
 }
 
 void lease_end(struct core *c, struct lease *l)
 {
     l->ended = true;
     if (l->uses == 0)
-        lease_free(c, l);
+        lease_go(c, l);
 }
 
 void lease_use(struct lease *l)
@@ -70,7 +128,7 @@ void lease_unuse(struct core *c, struct lease *l)
 {
     MUST(l->uses > 0);
     if (--l->uses == 0 && l->ended)
-        lease_free(c, l);
+        lease_go(c, l);
 }
 
 struct lease *lease_by_id(struct core *c, const struct core_client *cl, uint64_t id)

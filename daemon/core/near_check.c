@@ -254,7 +254,7 @@ static void check_users(struct core *c, struct counted *t)
     uint64_t sends = 0;
     const struct lease *l;
     POOL_FOR_EACH (l, i, c->leases)
-        MUST(l->uses == t->uses[i] && (!l->ended || l->uses > 0));
+        MUST(l->uses == t->uses[i] && (!l->ended || l->uses > 0 || l->going));
     const struct core_op *o;
     POOL_FOR_EACH (o, i, c->ops)
         t->client_copies[client_no(c, o->client)]++;

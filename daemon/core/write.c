@@ -538,7 +538,7 @@ int core_drop_step(struct core *c, struct core_client *cl, uint64_t reservation)
 
 void core__client_settle(struct core *c, struct core_client *cl)
 {
-    if (!cl->closing || cl->copies > 0)
+    if (!cl->closing || cl->copies > 0 || cl->ending > 0)
         return;
     void (*idle)(void *) = cl->idle;
     void *ctx = cl->ctx;

@@ -10,6 +10,7 @@ void rig_defaults(struct rig *r)
 {
     *r = (struct rig){
         .cfg = {.blocks_max = 4096,
+                .slice_work = UINT32_MAX,
                 .clients_max = 16,
                 .namespaces_max = 16,
                 .leases_max = 64,

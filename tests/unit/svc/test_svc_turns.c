@@ -423,7 +423,7 @@ START_TEST(cancel_and_end_of_a_long_acquire_let_go_of_what_was_found)
         if (sr_status(&s, corr) == KVC_ST_OK)
             (void)sr_release(&s, p, sr_held(&s, corr).lease);
         sr_turn(&s, 0);
-        ck_assert_uint_eq(core_metrics(s.core)->leases, 0);
+        ck_assert_uint_eq(core_metrics(s.core)->leased_bytes, 0);
     }
     const uint64_t corr = sr_acquire(&s, p, &longer, false);
     (void)sr_lookup(&s, p, &longer);
@@ -436,6 +436,31 @@ START_TEST(cancel_and_end_of_a_long_acquire_let_go_of_what_was_found)
     ck_assert_uint_eq(core_metrics(s.core)->blocks_present, 0);
     sr_turn(&s, 0);
     ck_assert_uint_eq(s.kept, 0);
+}
+END_TEST
+
+/* A lease of 40 blocks; a turn lets go of 34. */
+START_TEST(a_large_lease_counts_no_more_at_once_and_lets_go_in_slices)
+{
+    store_all();
+    const uint64_t corr = sr_acquire(&s, p, &longer, false);
+    (void)turns_until(corr);
+    const uint64_t release = sr_release(&s, p, sr_held(&s, corr).lease);
+    sr_turn(&s, 2);
+    ck_assert_uint_eq(sr_status(&s, release), KVC_ST_OK);
+    ck_assert_uint_eq(core_metrics(s.core)->leased_bytes, 0);
+    ck_assert_uint_eq(core_metrics(s.core)->leases, 1);
+    const uint64_t again = sr_acquire(&s, p, &longer, false);
+    (void)turns_until(again);
+    sr_leave(&s, p); /* its session does not end before */
+    ck_assert_uint_eq(core_client_lease_bytes(s.svc->sessions[0].client), 0);
+    for (unsigned i = 0; i < 4; i++)
+        sr_turn(&s, 0);
+    ck_assert_ptr_null(s.svc->sessions[0].client);
+    ck_assert_uint_eq(core_metrics(s.core)->leases, 0);
+    evict_all();
+    ck_assert_uint_eq(core_metrics(s.core)->blocks_present, 0);
+    sr_turn(&s, 0);
 }
 END_TEST
 
@@ -603,6 +628,7 @@ int main(void)
     tcase_add_test(t, what_a_long_acquire_found_is_not_evicted_before_it_is_held);
     tcase_add_test(t, what_has_gone_since_it_was_found_is_looked_up_again);
     tcase_add_test(t, cancel_and_end_of_a_long_acquire_let_go_of_what_was_found);
+    tcase_add_test(t, a_large_lease_counts_no_more_at_once_and_lets_go_in_slices);
     tcase_add_test(t, a_long_acquire_has_what_is_there_at_its_deadline);
     tcase_add_test(t, who_waits_again_does_not_look_up_what_was_there);
     tcase_add_test(t, what_a_long_wait_waits_for_comes);
