@@ -7,8 +7,10 @@
 #include "clock.h"
 #include "svc__.h"
 
-/* Work of one turn after which no further request or slice is begun in it. */
-#define TURN_WORK 1024u
+/* Work of one turn after which no further slice is begun in it; and no further request, of which
+ * most look up what the processor has at hand, and are done sooner than they count. */
+#define TURN_WORK     1024u
+#define TURN_REQUESTS 4u
 /* A request costs so much beside what core counts; and so much per so many bytes of it. */
 #define REQUEST_WORK  16u
 #define REQUEST_BYTES 256u
@@ -16,9 +18,9 @@
  * does not wait for their slices. */
 #define WORK_CREDIT 1024u
 
-static bool turn_over(const struct svc *s)
+static bool turn_over(const struct svc *s, uint64_t times)
 {
-    return s->turn_used >= (s->cfg.turn_work ? s->cfg.turn_work : TURN_WORK);
+    return s->turn_used >= times * (s->cfg.turn_work ? s->cfg.turn_work : TURN_WORK);
 }
 
 static struct work_share *share_of(const struct session *se)
@@ -71,7 +73,7 @@ bool work_comes_first(struct session *se)
 {
     struct svc *s = se->svc;
     lift(se);
-    if (!list_empty(&se->work) || turn_over(s))
+    if (!list_empty(&se->work) || turn_over(s, TURN_REQUESTS))
         return false;
     const struct session *other = next_session(s);
     return !other || is_before(se, other, WORK_CREDIT);
@@ -142,7 +144,7 @@ void work_queue(struct request *rq)
 
 void work_run(struct svc *s)
 {
-    for (bool first = true; first || !turn_over(s); first = false) {
+    for (bool first = true; first || !turn_over(s, 1); first = false) {
         struct session *se = next_session(s);
         if (!se)
             return;
