@@ -276,7 +276,7 @@ int core_ask_step(struct core *c, struct core_client *cl, struct core_asking *x,
     }
     struct core_ask *ask = x->ask;
     ask_enter(c, ask);
-    ask->f.left = 0; /* others may have taken some since */
+    ask->f.left = 0;                 /* others may have taken some since */
     if (x->in.seq.ns->id != ask->ns) /* it had nothing, and another has its place */
         ask_give_up(c, ask, KVC_E_NO_NAMESPACE);
     if (ask->phase == ASK_LOOK && find_look(c, &ask->f))

@@ -127,9 +127,7 @@ KVC_WARN_UNUSED int core_adopt(struct core *c, const struct core_found *found, u
  * shards, go. Returns the number of blocks that are there. */
 uint32_t core_adopt_end(struct core *c);
 
-/* ---- slices ----
- *
- * What works through many keys does so in slices (core_reserve_step() and the like), between which
+/* What works through many keys does so in slices (core_reserve_step() and the like), between which
  * anything may happen. Work is counted, not timed, so that a simulation repeats itself: one unit is
  * about what looking up a key takes. */
 uint64_t core_work(const struct core *c);
@@ -571,8 +569,8 @@ struct core_reserving {
     uint64_t left;        /* of unevictable_take() */
     bool judged;          /* new blocks, beside what would go for them */
     bool asked;           /* whether they go on from a conversation, which are not */
-    bool cut; /* durable, and a block before it cannot be read: a promise would not hold */
-    uint8_t stopped;      /* what is told of all keys from there on */
+    bool cut;        /* durable, and a block before it cannot be read: a promise would not hold */
+    uint8_t stopped; /* what is told of all keys from there on */
 };
 /* Before its first slice. 0, KVC_E_BAD_ARGUMENT with *ret_why, KVC_E_BUSY. */
 KVC_WARN_UNUSED int core_reserve_begin(struct core *c, struct core_client *cl,

@@ -372,14 +372,14 @@ struct core {
     struct tier_op gone_op;
     enum { GONE_IDLE, GONE_SETTLING, GONE_SETTLED } gone_state;
     uint32_t ending; /* DYING blocks that I/O still holds, and with them their places on disk */
-    struct list_node copying;       /* core_op */
-    struct list_node slices;        /* core_verify */
-    struct list_node verifying;     /* verify_op */
-    struct list_node promised;      /* promise */
-    struct list_node loads;         /* core_load that has not ended */
-    struct list_node loaders;       /* core_client with blocks to load */
-    struct list_node going;         /* lease whose blocks are let go of in slices */
-    uint32_t end_left;              /* blocks that leases may still let go of at once in this turn */
+    struct list_node copying;   /* core_op */
+    struct list_node slices;    /* core_verify */
+    struct list_node verifying; /* verify_op */
+    struct list_node promised;  /* promise */
+    struct list_node loads;     /* core_load that has not ended */
+    struct list_node loaders;   /* core_client with blocks to load */
+    struct list_node going;     /* lease whose blocks are let go of in slices */
+    uint32_t end_left;          /* blocks that leases may still let go of at once in this turn */
     struct list_node short_of_room; /* core_waiter of stores */
 
     /* Clean blocks in the order in which their host copies go: a ring of record numbers. */
@@ -654,8 +654,7 @@ static inline uint32_t run_principal(const struct core *c, uint32_t principal)
     return c->cfg.clients_max + owner_no(c, principal);
 }
 struct run_iter run_begin(struct core *c, const struct run_list *l);
-/* The next is number i. */
-struct run_iter run_at(struct core *c, const struct run_list *l, uint32_t i);
+struct run_iter run_at(struct core *c, const struct run_list *l, uint32_t i); /* number i is next */
 const struct run_entry *run_next(struct core *c, struct run_iter *it);
 
 /* room.c: all room that blocks have is taken and given back here, and counted for its namespace */
@@ -1002,8 +1001,7 @@ void lease_free(struct core *c, struct lease *l);
 void lease_end(struct core *c, struct lease *l);
 /* A slice of letting go of the blocks of large leases that have ended; true: there are more. */
 bool lease_step(struct core *c);
-/* A turn begins. */
-void lease_turn(struct core *c);
+void lease_turn(struct core *c); /* a turn begins */
 /* NULL: the client has no such lease. */
 struct lease *lease_by_id(struct core *c, const struct core_client *cl, uint64_t id);
 /* Somebody needs its blocks, and what it holds on a device, whatever its client does. */

@@ -90,16 +90,16 @@ static int take_over(struct core_reserving *x, struct block *b, struct part *p)
     struct core *c = x->core;
     struct reservation *late = pool_at(c->reservations, p->resv);
     const uint32_t bytes = x->group->block_bytes;
-    const uint64_t claims = x->cl->claim_bytes + bytes;
-    if (late->client != x->cl && c->cfg.claim_bytes_max && claims > c->cfg.claim_bytes_max)
+    const uint64_t claims = x->client->claim_bytes + bytes;
+    if (late->client != x->client && c->cfg.claim_bytes_max && claims > c->cfg.claim_bytes_max)
         return KVC_E_FULL;
-    int err = run_push(c, client_no(c, x->cl), &x->r->blocks, block_no(c, b), b->gen);
+    int err = run_push(c, client_no(c, x->client), &x->r->blocks, block_no(c, b), b->gen);
     if (err)
         return err;
     p->resv = pool_index(c->reservations, x->r);
     x->near = p->loc;
     x->r->open++;
-    x->cl->claim_bytes += bytes;
+    x->client->claim_bytes += bytes;
     late->client->claim_bytes -= bytes;
     resv_close_entry(c, late);
     c->m.blocks_taken_over++;
@@ -406,7 +406,7 @@ bool core_reserve_step(struct core_reserving *x)
     struct core *c = x->core;
     struct block *before = reserving_resume(x);
     work_slice(c);
-    x->left = 0; /* others may have taken some since */
+    x->left = 0;                  /* others may have taken some since */
     if (x->in.ns->id != x->ns_id) /* it had nothing, and another has its place */
         reserving_cut(x, KVC_ST_GONE);
     while (x->at < x->in.n) {
