@@ -4,7 +4,7 @@
 #define KVC_CORE_INTERNAL_H
 
 #include "admit.h"
-#include "core.h"
+#include "core_slices.h"
 #include "flight.h"
 #include "pool.h"
 #include "share.h"
@@ -531,25 +531,6 @@ static inline bool part_claimed(const struct part *p)
     return p->state == PART_RESERVED && p->resv != CORE_NONE;
 }
 
-/* What things cost, in units of core_work(). */
-enum work {
-    WORK_LOOK = 1,   /* a key is looked up, a block held, touched, or let go of */
-    WORK_BLOCK = 16, /* a block is announced, or goes, or a copy of it is begun */
-    WORK_SLICE = 1024
-};
-static inline uint32_t work_of_slice(const struct core *c)
-{
-    return c->cfg.slice_work ? c->cfg.slice_work : WORK_SLICE;
-}
-static inline void work_slice(struct core *c)
-{
-    c->slice_end = c->work + work_of_slice(c);
-}
-static inline bool slice_over(const struct core *c)
-{
-    return c->work >= c->slice_end;
-}
-
 /* A client's number, for the shares. */
 static inline uint32_t client_no(const struct core *c, const struct core_client *cl)
 {
@@ -811,15 +792,6 @@ enum kvc_miss miss_trace(struct core *c, const struct core_ns *ns, uint32_t grou
 enum kvc_miss miss_reason(struct core *c, const struct core_ns *ns, uint32_t group,
                           const uint8_t *key, uint32_t *ret_detail);
 
-/* ask.c */
-uint64_t asks_bytes(void);
-int asks_create(struct core *c) KVC_WARN_UNUSED;
-void asks_destroy(struct core *c);
-/* Blocks that they hold, each as often as they do; for core_check(). */
-uint64_t asks_hold(const struct core *c);
-/* The lookup at hand is one that is done in one piece. */
-void ask_leave(struct core *c);
-
 /* verify.c */
 /* The bytes in memory of one that is leased differ from what was stored: it is dropped with all
  * below it, and its readers are told, if it has not been already. */
@@ -1008,46 +980,7 @@ struct lease *lease_by_id(struct core *c, const struct core_client *cl, uint64_t
 void lease_use(struct lease *l);
 void lease_unuse(struct core *c, struct lease *l);
 
-/* near.c, near_fill.c, near_send.c; where there are no devices they do nothing */
-uint64_t near_bytes(const struct core_config *cfg);
-uint32_t near_runs(const struct core_config *cfg);
-int near_create(struct core *c) KVC_WARN_UNUSED;
-void near_destroy(struct core *c);
-bool near_is_still(const struct core *c); /* no job is in flight */
-/* It is DYING: what nobody holds of it on devices goes. */
-void near_died(struct core *c, struct block *b);
-/* Its bytes are wrong: who reads one of its copies on devices is told by the generation. */
-void near_revoke(struct core *c, struct block *b);
-/* Some device has a copy of it that is there. */
-bool near_is_there(const struct core *c, const struct block *b);
-/* The device in whose slots the blocks of seq may be read; NULL: none, or it is out. */
-struct near_device;
-const struct near_device *near_serving(const struct core *c, const struct core_seq *seq);
-/* The part of b that seq asks for is in a slot there. */
-bool near_serves(struct core *c, const struct near_device *dev, const struct core_seq *seq,
-                 const struct block *b);
-/* Holds that one, for a lease, or for a load together with its block. KVC_E_BUSY. */
-int near_lease(struct core *c, struct lease *l, const struct near_device *dev,
-               const struct core_seq *seq, const struct block *b) KVC_WARN_UNUSED;
-int near_load(struct core *c, struct core_load *l, const struct near_device *dev,
-              const struct core_seq *seq, struct block *b) KVC_WARN_UNUSED;
-/* Bytes of its copies on devices. */
-uint64_t near_held(struct core *c, const struct block *b);
-/* What a lease holds on its device; what a load does. */
-void near_let_go(struct core *c, struct lease *l);
-void near_unload(struct core *c, struct core_load *l);
-/* Asks its sends to stop. */
-void near_cancel_all(struct core *c, struct core_client *cl);
-/* The copies of a commit out of pages. What is wrong with it, NULL: nothing. */
-const char *near_store_fault(const struct core *c, const struct core_commit *m,
-                             const struct reservation *r);
-/* The copy of its list of ops, which is not empty, begins or waits for its turn. */
-void near_store_begin(struct core *c, struct core_commit *m);
-void near_store_cancel(struct core *c, struct core_commit *m);
-/* near_wait.c: those whose turn has come begin; those whose time is up end. */
-void near_run_waiting(struct core *c);
-/* Some may be able to begin or end now. */
-bool near_has_due(const struct core *c);
-void near_check(struct core *c);
+#include "near_core.h"
+#include "slice.h"
 
 #endif

@@ -5,6 +5,7 @@
 
 #include "codec.h"
 #include "core_names.h"
+#include "core_slices.h"
 #include "flight.h"
 #include "log.h"
 #include "pool.h"

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Requests of many keys, a slice of work at a time; between two slices anything may happen. Commits
+ * and drops in slices are in core.h. Thread: as there.
+ */
+#ifndef KVC_CORE_SLICES_H
+#define KVC_CORE_SLICES_H
+
+#include "core.h"
+
+/* An acquire, or a lookup, of so many keys that it takes slices; the core's. */
+struct core_ask;
+/* Whether it takes more than one. */
+bool core_seq_is_long(const struct core *c, const struct core_seq *seq);
+struct core_asking {
+    struct core_acquire in;     /* what it points to is borrowed until it has ended */
+    bool looks;                 /* core_lookup(): no lease; in.read_only: without `touch` */
+    struct core_waiter *waiter; /* borrowed; NULL: none */
+    struct core_ask *ask;       /* NULL: not begun, or at its end */
+};
+/* A slice. CORE_MORE: there is another to come, also while too many others have begun. Else as
+ * core_acquire(), or core_lookup() with the prefix in ret_held. Blocks that it has found stay until
+ * its end; a waiter that it has queued may be called before that. */
+KVC_WARN_UNUSED int core_ask_step(struct core *c, struct core_client *cl, struct core_asking *x,
+                                  struct core_held *ret_held, const char **ret_why);
+/* No further slice. */
+void core_ask_cancel(struct core *c, struct core_asking *x);
+
+/* core_reserve(); embedded in its owner's memory, and may be moved between two of them. */
+struct core_reserving {
+    struct core_reserve in; /* all that it points to is borrowed until the last slice */
+    uint8_t *statuses;      /* in.n, borrowed as well; final after the last slice */
+    uint64_t ret_reservation;
+
+    struct core *core; /* the core's from here on */
+    struct core_client *client;
+    const struct core_group *group;
+    struct reservation *r;
+    uint32_t ns_id, at, shard; /* shard: 0 for replicated groups */
+    struct core_seen {
+        uint32_t no, gen;
+    } before, last;       /* the block of the key before; the last one that there was */
+    struct tier_loc near; /* where the block before landed */
+    uint64_t left;        /* of unevictable_take() */
+    bool judged;          /* new blocks, beside what would go for them */
+    bool asked;           /* whether they go on from a conversation, which are not */
+    bool cut;        /* durable, and a block before it cannot be read: a promise would not hold */
+    uint8_t stopped; /* what is told of all keys from there on */
+};
+/* Before its first slice. 0, KVC_E_BAD_ARGUMENT with *ret_why, KVC_E_BUSY. */
+KVC_WARN_UNUSED int core_reserve_begin(struct core *c, struct core_client *cl,
+                                       struct core_reserving *x, const char **ret_why);
+/* A slice. True: there is more to do. */
+KVC_WARN_UNUSED bool core_reserve_step(struct core_reserving *x);
+/* No further slice: what it has reserved is dropped. */
+void core_reserve_cancel(struct core_reserving *x);
+
+#endif

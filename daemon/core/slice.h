@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Work that is done in slices; the end of core__.h, which includes it. */
+#ifndef KVC_CORE_SLICE_H
+#define KVC_CORE_SLICE_H
+
+#include "core__.h"
+
+/* What things cost, in units of core_work(). */
+enum work {
+    WORK_LOOK = 1,   /* a key is looked up, a block held, touched, or let go of */
+    WORK_BLOCK = 16, /* a block is announced, or goes, or a copy of it is begun */
+    WORK_SLICE = 1024
+};
+static inline uint32_t work_of_slice(const struct core *c)
+{
+    return c->cfg.slice_work ? c->cfg.slice_work : WORK_SLICE;
+}
+static inline void work_slice(struct core *c)
+{
+    c->slice_end = c->work + work_of_slice(c);
+}
+static inline bool slice_over(const struct core *c)
+{
+    return c->work >= c->slice_end;
+}
+
+/* ask.c */
+uint64_t asks_bytes(void);
+int asks_create(struct core *c) KVC_WARN_UNUSED;
+void asks_destroy(struct core *c);
+/* Blocks that they hold, each as often as they do; for core_check(). */
+uint64_t asks_hold(const struct core *c);
+/* The lookup at hand is one that is done in one piece. */
+void ask_leave(struct core *c);
+
+#endif
