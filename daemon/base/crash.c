@@ -13,6 +13,7 @@
 
 #include "bus.h"
 #include "err.h"
+#include "sys.h"
 
 #define STACK_BYTES 65536u
 #define LINE_BYTES  640u
@@ -92,7 +93,7 @@ static void line_file(struct line *l, uintptr_t address)
 {
     char map[LINE_BYTES], chunk[1024];
     size_t len = 0;
-    const int fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
+    const int fd = sys_open("/proc/self/maps", O_RDONLY, 0);
     const char *file = NULL;
     ssize_t n;
     while (fd >= 0 && file == NULL && (n = read(fd, chunk, sizeof(chunk))) > 0) {

@@ -8,6 +8,7 @@
  * is replaced.
  */
 #include "arena__.h"
+#include "sys.h"
 
 #include <sys/mman.h>
 
@@ -257,7 +258,8 @@ bool arena__lose(void *ctx, void *addr)
         const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE;
         atomic_store(&c->lost, true);
         atomic_store(&a->loss, ARENA_LOSS_NEW);
-        return mmap(base, a->sizes.chunk_bytes, PROT_READ | PROT_WRITE, flags, -1, 0) != MAP_FAILED;
+        return sys_mmap(base, a->sizes.chunk_bytes, PROT_READ | PROT_WRITE, flags, -1) !=
+               MAP_FAILED;
     }
     return false;
 }

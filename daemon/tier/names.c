@@ -177,7 +177,7 @@ static bool lose(void *ctx, void *addr)
     const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
     if (at < n->base || (uint64_t)(at - n->base) >= n->bytes)
         return false;
-    return mmap(n->base, n->bytes, PROT_READ | PROT_WRITE, flags, -1, 0) != MAP_FAILED;
+    return sys_mmap(n->base, n->bytes, PROT_READ | PROT_WRITE, flags, -1) != MAP_FAILED;
 }
 
 static int fill(struct names *n, uint32_t records_max)

@@ -33,7 +33,7 @@ findings() {
                     gsub(/"[^"]*"/, "", code)
                 }
                 /^[[:alpha:]]/ && !/;$/ { next } # the head of a function, perhaps of that name
-                code ~ calls && !seen && code !~ /ftruncate\(mem->fd, 0\)/ {
+                code ~ calls && !seen && code !~ /err = ftruncate\(fd, 0\)/ {
                     print file ":" NR ": not behind a fault point:" $0
                 }
                 /^}/ { seen = 0 }' "$1/$file"
