@@ -52,7 +52,7 @@ KVC_WARN_UNUSED int core_reserve_begin(struct core *c, struct core_client *cl,
                                        struct core_reserving *x, const char **ret_why);
 /* A slice. True: there is more to do. */
 KVC_WARN_UNUSED bool core_reserve_step(struct core_reserving *x);
-/* No further slice: what it has reserved is dropped. */
+/* No further slice, also behind the last one: what it has reserved is dropped. */
 void core_reserve_cancel(struct core_reserving *x);
 
 #endif

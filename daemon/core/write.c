@@ -398,6 +398,7 @@ static void reserving_end(struct core_reserving *x)
         block_touch_path(c, last);
     x->ret_reservation = r->open > 1 ? r->id : 0;
     r->busy = 0;
+    x->r = NULL; /* it may be gone */
     resv_close_entry(c, r);
 }
 
@@ -422,6 +423,12 @@ bool core_reserve_step(struct core_reserving *x)
 
 void core_reserve_cancel(struct core_reserving *x)
 {
+    if (!x->r) { /* behind its last slice: a STORE that has not begun its copies */
+        const int err =
+            x->ret_reservation ? core_drop(x->core, x->client, x->ret_reservation) : KVC_E_GONE;
+        MUST(err == 0 || err == KVC_E_GONE);
+        return;
+    }
     (void)reserving_resume(x);
     x->r->busy = 0;
     resv_drop_open(x->core, x->r);

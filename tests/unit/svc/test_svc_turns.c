@@ -206,6 +206,26 @@ START_TEST(cancel_among_the_copies_of_a_store_ends_with_those_that_were_begun)
 }
 END_TEST
 
+/* _i: turns that it has had. Between its last key and its first copy it is cancelled as well. */
+START_TEST(cancel_of_a_store_at_any_turn_leaves_nothing)
+{
+    const uint64_t corr = sr_store(&s, p, &longer);
+    for (int i = 0; i < _i; i++)
+        sr_turn(&s, 0);
+    const uint64_t cancel = sr_cancel(&s, p, corr);
+    for (unsigned n = 0; n < TURNS && sr_replies(&s, cancel) == 0; n++) {
+        while (fake_tier_inflight(s.tier) > 0)
+            fake_tier_end(s.tier, fake_tier_op(s.tier, 0), -ECANCELED);
+        sr_turn(&s, 0);
+    }
+    ck_assert_uint_eq(sr_status(&s, corr), KVC_ST_CANCELLED);
+    sr_settle(&s);
+    ck_assert_uint_eq(pending() + core_metrics(s.core)->reservations, 0);
+    ck_assert_uint_eq(sr_metric(&s, "calls"), 0);
+    ck_assert_uint_eq(s.kept, 0);
+}
+END_TEST
+
 START_TEST(a_deadline_between_two_slices_is_kept)
 {
     longer.deadline_ms = 100;
@@ -617,6 +637,8 @@ int main(void)
     tcase_add_test(t, cancel_between_two_slices_drops_what_was_reserved);
     tcase_add_test(t, cancel_among_the_copies_of_a_store_ends_with_those_that_were_begun);
     tcase_add_test(t, a_long_drop_takes_a_slice_a_turn);
+    tcase_add_loop_test(t, cancel_of_a_store_at_any_turn_leaves_nothing, 0,
+                        LONG_BLOCKS / SLICE_BLOCKS + 4);
     tcase_add_test(t, a_deadline_between_two_slices_is_kept);
     tcase_add_test(t, a_session_may_end_between_two_slices);
     tcase_add_test(t, what_is_dropped_between_two_slices_breaks_the_chain);
