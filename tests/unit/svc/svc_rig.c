@@ -242,7 +242,7 @@ void sr_end(struct srig *s)
         sr_device_copies(s);
         sr_copies(s);
     }
-    for (unsigned i = 0; i < 8; i++) /* large leases end in slices */
+    for (unsigned i = 0; i < 1000 && !svc_is_empty(s->svc); i++) /* large leases end in slices */
         sr_turn(s, 0);
     ck_assert(svc_is_empty(s->svc) && svc_is_quiet(s->svc));
     for (unsigned i = 0; i < s->nstaging; i++)

@@ -326,6 +326,10 @@ START_TEST(every_request_gets_exactly_one_reply)
     memset(life, 0, sizeof(life));
     memset(spaces, 0, sizeof(spaces));
     sr_defaults(&s);
+    if (seed % 2 == 0) { /* in slices of a few blocks, few a turn */
+        s.core_cfg.slice_work = 1 + dice(60);
+        s.cfg.turn_work = 40;
+    }
     sr_begin(&s);
     s.corr = 1000000; /* encodes in 5 bytes, so a head has one length */
     for (unsigned i = 0; i < 5; i++)
