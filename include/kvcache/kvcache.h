@@ -230,7 +230,8 @@ KVC_API KVC_MUST_USE int kvc_acquire(struct kvc_ns *ns, const struct kvc_seq *se
 KVC_API KVC_MUST_USE int kvc_redeem(struct kvc_ns *ns, const uint8_t ticket[KVC_TICKET_BYTES],
                                     struct kvc_hold **ret_hold);
 /* After reading: 0 = what was read is what is stored; KVC_STALE = discard it. No traffic. Once the
- * daemon is no more every hold is stale. When it is there and the session has ended nevertheless
+ * kernel has closed the connections of a daemon that ended (milliseconds after its process), every
+ * hold is stale; until then its memory is as it was. When it is there and the session has ended nevertheless
  * (it dropped it, or the library gave it up: kvc_last_error says why), holds last until they are
  * released: release them soon, they keep its memory. The bytes of a hold can be read until it is
  * released, whatever happens. */
@@ -385,8 +386,9 @@ KVC_API KVC_MUST_USE int kvc_name_tokens(struct kvc *kvc, enum kvc_name_kind kin
  * The same calls in two halves. *_begin sends the request and returns an op; the op is done when
  * its outcome is there; kvc_finish (or kvc_wait) hands the outcome out and frees the op. Up to the
  * daemon's limits.requests (256 by default) may be in flight, what is begun beyond ends with
- * KVC_E_BUSY; the inputs may be reused once begin returns,
- * staging once the op is finished. Replies come in any order.
+ * KVC_E_BUSY. A session has 1,024 at most, those that wait for a namespace included: begin returns
+ * KVC_E_BUSY for the next one. The inputs may be reused once begin returns, staging once the op is
+ * finished. Replies come in any order.
  *
  * Begin halves, kvc_progress, kvc_next, kvc_cancel_begin, kvc_release, and kvc_finish of an op that
  * is done never wait, whatever the daemon does: absent, frozen, or dying. (They copy and make
