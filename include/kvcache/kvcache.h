@@ -231,10 +231,10 @@ KVC_API KVC_MUST_USE int kvc_redeem(struct kvc_ns *ns, const uint8_t ticket[KVC_
                                     struct kvc_hold **ret_hold);
 /* After reading: 0 = what was read is what is stored; KVC_STALE = discard it. No traffic. Once the
  * kernel has closed the connections of a daemon that ended (milliseconds after its process), every
- * hold is stale; until then its memory is as it was. When it is there and the session has ended nevertheless
- * (it dropped it, or the library gave it up: kvc_last_error says why), holds last until they are
- * released: release them soon, they keep its memory. The bytes of a hold can be read until it is
- * released, whatever happens. */
+ * hold is stale; until then its memory is as it was. When it is there and the session has ended
+ * nevertheless (it dropped it, or the library gave it up: kvc_last_error says why), holds last
+ * until they are released: release them soon, they keep its memory. The bytes of a hold can be read
+ * until it is released, whatever happens. */
 KVC_API KVC_MUST_USE int kvc_hold_check(const struct kvc_hold *hold);
 /* Releases hold and leases; sent without waiting for the reply. Accepts NULL. The hold knows its
  * session; kvc may be NULL. */
