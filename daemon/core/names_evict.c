@@ -106,12 +106,24 @@ void names_let_passed_go(struct core *c, const struct passed_tips *passed)
     }
 }
 
-/* Of a child: some name has passed it, and it could not go then. Its level says so. */
-static bool may_go_with_parent(struct core *c, const struct block *b)
+/* Some name has passed it, and it could not go then. Its level says so. */
+static bool is_passed(const struct core *c, const struct block *b)
 {
-    const uint32_t no = block_no(c, b);
+    return retain_is_in(c->retain, block_no(c, b)) && retain_base(c->retain, block_no(c, b)) == 0;
+}
+
+/* Found at start, where levels that names gave are not known any more, and not used since. */
+static bool is_unused(const struct core *c, const struct block *b)
+{
+    const uint32_t found = (uint32_t)(c->found_ms >> CORE_AGE_SHIFT);
+    return c->m.blocks_adopted > 0 && (int32_t)(b->used - found) <= 0;
+}
+
+/* Of a child: the end of a turn that is over. beside: tokens of the name's block in its place. */
+static bool may_go_with_parent(struct core *c, const struct block *b, uint32_t beside)
+{
     return b->tokens < block_group(c, b)->block_tokens && is_free(c, b) &&
-           retain_is_in(c->retain, no) && retain_base(c->retain, no) == 0;
+           (is_passed(c, b) || (b->tokens < beside && is_unused(c, b)));
 }
 
 /* ---- eviction ---- */
@@ -154,8 +166,9 @@ static void count_kept(struct core *c, const struct block *b, bool pinned, struc
 
 struct would {
     struct core_evicted x;
-    uint64_t own; /* blocks that no other name reaches */
-    bool went;    /* the last one looked at would go */
+    uint64_t own;    /* blocks that no other name reaches */
+    bool went;       /* the last one looked at would go */
+    uint32_t tokens; /* that it has */
 };
 
 static bool would_go(void *ctx, struct core *c, const struct core_name *nm, struct block *b,
@@ -163,9 +176,11 @@ static bool would_go(void *ctx, struct core *c, const struct core_name *nm, stru
 {
     struct would *w = ctx;
     const bool pinned = is_pinned_by_others(nm, b);
+    const uint32_t beside = below ? w->tokens : 0;
     uint32_t passed = 0;
+    w->tokens = b->tokens;
     for (uint32_t no = b->child; no != CORE_NONE; no = c->blocks[no].next)
-        passed += may_go_with_parent(c, &c->blocks[no]);
+        passed += may_go_with_parent(c, &c->blocks[no], beside);
     w->own++;
     w->went = b->state == BLOCK_PRESENT && !pinned && !block_held(c, b) && (w->went || !below) &&
               b->children == passed + below;
@@ -174,7 +189,7 @@ static bool would_go(void *ctx, struct core *c, const struct core_name *nm, stru
         return true;
     }
     for (uint32_t no = b->child; no != CORE_NONE; no = c->blocks[no].next)
-        if (may_go_with_parent(c, &c->blocks[no]))
+        if (may_go_with_parent(c, &c->blocks[no], beside))
             count_gone(c, &c->blocks[no], &w->x);
     count_gone(c, b, &w->x);
     return true;
@@ -211,13 +226,15 @@ static void evict_block(struct core *c, struct block *b, struct core_evicted *ev
     block_kill(c, b, KVC_MISS_EVICTED);
 }
 
-/* True: it has gone, with what of its children a name has passed. */
-static bool evict_with_passed(struct core *c, struct block *b, struct core_evicted *evicted)
+/* True: it has gone, with its children that are ends of turns, as the one that had `beside` tokens
+ * before them. */
+static bool evict_with_passed(struct core *c, struct block *b, uint32_t beside,
+                              struct core_evicted *evicted)
 {
     if (!is_free(c, b))
         return false;
     for (uint32_t no = b->child; no != CORE_NONE; no = c->blocks[no].next)
-        if (!may_go_with_parent(c, &c->blocks[no]))
+        if (!may_go_with_parent(c, &c->blocks[no], beside))
             return false;
     while (b->child != CORE_NONE)
         evict_block(c, &c->blocks[b->child], evicted);
@@ -229,15 +246,16 @@ static bool evict_with_passed(struct core *c, struct block *b, struct core_evict
 static void evict_noted(struct core *c, struct noted *x, struct core_evicted *evicted)
 {
     for (uint32_t i = 0; i < x->n; i++) {
-        uint32_t no = x->e[i].block;
+        uint32_t no = x->e[i].block, beside = 0;
         if (c->blocks[no].gen != x->e[i].gen)
             continue;
         while (no != CORE_NONE) {
             struct block *b = &c->blocks[no];
-            const uint32_t parent = b->parent;
-            if (!evict_with_passed(c, b, evicted))
+            const uint32_t parent = b->parent, tokens = b->tokens;
+            if (!evict_with_passed(c, b, beside, evicted))
                 break;
             no = parent;
+            beside = tokens;
         }
         x->e[i] = (struct run_entry){no, no == CORE_NONE ? 0 : c->blocks[no].gen};
     }

@@ -76,6 +76,14 @@ static void kill_daemon(void)
     open_session();
 }
 
+static void stop_and_start(void)
+{
+    kvc_close(&k);
+    rig_stop(&rig);
+    rig_restart(&rig, sets);
+    open_session();
+}
+
 /* Others' traffic, so much that host memory keeps nothing of what was there. */
 static void flood(uint32_t round)
 {
@@ -102,7 +110,7 @@ static struct kvc_seq chain_of(uint32_t tokens)
 }
 
 /* Stores blocks first .. of the chain of so many tokens, the last one partly filled. */
-static void store_from(uint32_t first, uint32_t tokens)
+static void store_flagged(uint32_t first, uint32_t tokens, unsigned flags)
 {
     const struct kvc_seq seq = chain_of(tokens);
     uint64_t bytes, offsets[64];
@@ -119,11 +127,17 @@ static void store_from(uint32_t first, uint32_t tokens)
                                  .keys = keys + first * KVC_KEY_BYTES,
                                  .n = n,
                                  .first_token = first * BT,
-                                 .last_tokens = tokens % BT};
+                                 .last_tokens = tokens % BT,
+                                 .flags = flags};
     const int err = kvc_store(ns, &b, offsets, NULL, 0, statuses);
     ck_assert_msg(err == 0, "kvc_store: %s: %s", kvc_error_name(err), kvc_last_error(k));
     for (uint32_t i = 0; i < n; i++)
         ck_assert(statuses[i] == KVC_ST_OK || statuses[i] == KVC_ST_EXISTS);
+}
+
+static void store_from(uint32_t first, uint32_t tokens)
+{
+    store_flagged(first, tokens, 0);
 }
 
 /* Tokens of the sequence that are there, their bytes checked. */
@@ -234,13 +248,45 @@ START_TEST(what_only_a_conversation_reached_goes_with_it)
     ck_assert_uint_eq(e.kept_blocks, 0);
     ck_assert_uint_eq(rig_stat(k, "core.blocks_present"), 0);
     rig_wait_stat(k, "nvme.blocks", 0);
-    kvc_close(&k);
-    rig_stop(&rig);
-    rig_restart(&rig, sets);
-    open_session();
+    stop_and_start();
     ck_assert_uint_eq(rig_stat(k, "core.blocks_present"), 0);
     for (uint32_t t = 1; t <= 3; t++)
         ck_assert_uint_eq(take_back(t * (PROMPT + ANSWER)), 0);
+}
+END_TEST
+
+/* Stores that promised keep ends of turns on storage; nobody notes there whose they were. */
+static void goes_after_restart(void (*restart)(void))
+{
+    static const uint32_t turns[] = {20, 45, 70, 95, 120, 150, 185};
+    struct kvc_evicted e;
+    struct kvc_kept kept;
+    for (uint32_t i = 0; i < TOKENS; i++)
+        said[i] = 100 + i * 7;
+    for (uint32_t i = 0; i < 7; i++) {
+        store_flagged(i > 0 ? turns[i - 1] / BT : 0, turns[i], KVC_F_ALL | KVC_F_DURABLE);
+        put("chat", turns[i], KVC_F_DURABLE);
+    }
+    restart();
+    const uint64_t blocks = rig_stat(k, "core.blocks_present");
+    ck_assert_uint_ge(blocks, 185 / BT + 1);
+    ck_assert_int_eq(kvc_name_evict_kept(k, KVC_NAME_CONVERSATION, "chat", NULL, false, &e, &kept),
+                     0);
+    ck_assert_uint_eq(e.blocks, blocks);
+    ck_assert_uint_eq(e.kept_blocks, 0);
+    ck_assert_uint_eq(rig_stat(k, "core.blocks_present"), 0);
+    rig_wait_stat(k, "nvme.blocks", 0);
+}
+
+START_TEST(what_only_a_conversation_reached_goes_with_it_after_a_restart)
+{
+    goes_after_restart(stop_and_start);
+}
+END_TEST
+
+START_TEST(what_only_a_conversation_reached_goes_with_it_after_a_kill)
+{
+    goes_after_restart(kill_daemon);
 }
 END_TEST
 
@@ -361,6 +407,8 @@ int main(void)
     tcase_add_test(t, a_conversation_goes_on_over_pauses_workers_and_a_dead_daemon);
     tcase_add_test(t, a_tip_that_moves_leaves_what_it_left_to_others);
     tcase_add_test(t, what_only_a_conversation_reached_goes_with_it);
+    tcase_add_test(t, what_only_a_conversation_reached_goes_with_it_after_a_restart);
+    tcase_add_test(t, what_only_a_conversation_reached_goes_with_it_after_a_kill);
     tcase_add_test(t, what_stays_of_a_conversation_is_told_with_its_reason);
     tcase_add_test(t, documents_share_a_beginning_and_survive_a_kill_with_their_tokens);
     tcase_add_test(t, a_damaged_file_of_names_is_begun_anew);

@@ -158,6 +158,69 @@ START_TEST(what_a_store_has_promised_goes_with_the_name)
 }
 END_TEST
 
+static void begin_anew(bool host_survives)
+{
+    const struct core_ns_spec spec = rig_spec("m", BT, 64);
+    rig_restart(&r, host_survives);
+    ns = rig_ns(&r, 1, &spec);
+    rig_step(&r);
+}
+
+/* What was noted of them in memory has gone with the daemon; the storage has them still. */
+START_TEST(what_a_store_has_promised_goes_with_the_name_after_restarts_too)
+{
+    begin(64, 64, true);
+    turn(20, true);
+    turn(41, true);
+    begin_anew(false);
+    turn(63, true);
+    ck_assert(is_there(20) && is_there(41));
+    begin_anew(true);
+    begin_anew(false);
+    ck_assert_uint_eq(m()->blocks_present, 10);
+    const struct core_evicted gone = forget("talk", true);
+    ck_assert(gone.blocks == 10 && gone.kept == 0);
+    rig_settle(&r);
+    ck_assert_uint_eq(fake_disk_used(r.disk), 0);
+    rig_end(&r);
+}
+END_TEST
+
+START_TEST(what_somebody_uses_after_a_restart_is_not_the_name_s_own)
+{
+    begin(64, 64, true);
+    turn(20, true);
+    turn(41, true);
+    turn(63, true);
+    begin_anew(true);
+    const struct core_seq seq = talk_seq(20);
+    struct core_prefix prefix;
+    ck_assert_int_eq(core_lookup(r.core, &seq, true, &prefix, &r.why), 0);
+    store_end(62, false); /* of this life */
+    const struct core_evicted gone = forget("talk", true);
+    ck_assert(gone.blocks == 1 && gone.kept == 7 && gone.kept_below == 7);
+    ck_assert(is_there(20) && is_there(41) && is_there(62));
+    rig_end(&r);
+}
+END_TEST
+
+START_TEST(what_no_name_has_passed_stays_after_a_restart)
+{
+    begin(64, 64, true);
+    turn(21, true);
+    turn(18, true); /* an answer made anew, and shorter */
+    turn(41, true);
+    put_talk("other", 21);
+    store_end(42, true); /* fuller than the name's */
+    store_end(33, true); /* beside a full block */
+    begin_anew(false);
+    struct core_evicted gone = forget("talk", true);
+    ck_assert(gone.blocks == 1 && gone.kept == 5 && gone.kept_named == 2);
+    ck_assert(is_there(21) && is_there(42) && is_there(18));
+    rig_end(&r);
+}
+END_TEST
+
 START_TEST(what_stays_has_a_reason)
 {
     begin(64, 0, false);
@@ -190,6 +253,9 @@ int main(void)
     tcase_add_test(t, what_another_name_reaches_stays);
     tcase_add_test(t, what_is_held_goes_with_the_name);
     tcase_add_test(t, what_a_store_has_promised_goes_with_the_name);
+    tcase_add_test(t, what_a_store_has_promised_goes_with_the_name_after_restarts_too);
+    tcase_add_test(t, what_somebody_uses_after_a_restart_is_not_the_name_s_own);
+    tcase_add_test(t, what_no_name_has_passed_stays_after_a_restart);
     tcase_add_test(t, what_stays_has_a_reason);
     suite_add_tcase(s, t);
     return check_run(s);
