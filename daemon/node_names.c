@@ -161,7 +161,11 @@ void node_names_turn(struct node_names *n, const struct core *core)
     if (!n || n->told || !core_names_error(core))
         return;
     n->told = true;
-    LOG_ERROR("names.dir: %s: %s; conversations and documents are not noted any more until the "
+    const int err = core_names_error(core);
+    LOG_ERROR("names.dir: %s: %s%s; conversations and documents are not noted any more until the "
               "daemon is started again",
-              n->dir, err_name(core_names_error(core)));
+              n->dir, err_name(err),
+              err == -ENOENT    ? ": env/data.mdb is not there any more, or another file is"
+              : err == -ENODATA ? ": env/data.mdb has become shorter"
+                                : "");
 }

@@ -78,7 +78,8 @@ struct core_evicted {
     struct core_places in;
 };
 /* The name goes. evict: NULL, or so do those of its blocks that nothing else holds, reaches, pins
- * or builds on, and this is told. 1: waits as core_name_put(), for the journal; 0. */
+ * or builds on, and this is told. 1: waits as core_name_put(), for the journal; 0; KVC_E_TIER: it
+ * has gone, and its journal takes nothing more: the next run may have it again. */
 KVC_WARN_UNUSED int core_name_forget(struct core *c, struct core_name *name,
                                      struct core_evicted *evict, struct core_name_waiter *waiter);
 /* What of it would go now. Looks at each of its blocks, as core_name_view(). */

@@ -716,6 +716,7 @@ bool names_step(struct core *c)
         return false;
     if (n->wheel_on)
         (void)wheel_run(&n->wheel, c->now_ns);
+    names_look(c);
     const bool more = names_save_step(c);
     names_write_step(c);
     return more;

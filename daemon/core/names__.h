@@ -23,6 +23,8 @@ struct find;
 #define NAMES_STALE 4096u
 /* Blocks that could not be saved are tried again so much later. */
 #define NAMES_RETRY_NS UINT64_C(1000000000)
+/* So often it is asked whether the journal's file is where it was. */
+#define NAMES_LOOK_NS UINT64_C(2000000000)
 /* Storage that makes room is asked again so much later, unless it says so before. */
 #define NAMES_PAUSE_MS 50u
 
@@ -120,6 +122,7 @@ struct names {
 
     struct journal *journal;
     int error;
+    uint64_t look_ns; /* whether it stands is asked then */
     struct list_node writing, saving;
     uint32_t active;
     uint64_t pause_ms; /* nothing is begun before: storage makes room */
@@ -206,6 +209,8 @@ int name_room_for(struct core *c, struct core_name *nm, const struct find *f,
 /* What it is, or that it goes, is to be in the journal. */
 void name_write(struct core *c, struct core_name *nm);
 void names_write_step(struct core *c);
+/* From time to time: a journal that does not stand any more has failed. */
+void names_look(struct core *c);
 /* These pieces are to go from the journal. */
 void name_stale(struct names *n, uint64_t content, uint32_t first, uint32_t pieces);
 #define NAMES_PIECE_BITS  20u

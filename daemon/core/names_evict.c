@@ -300,7 +300,13 @@ int core_name_forget(struct core *c, struct core_name *nm, struct core_evicted *
         evict_noted(c, &noted, evict);
         count_stays(c, &noted, evict);
     }
-    return nm->state == NAME_GOING && waiter ? name_await(c, nm, waiter, false) : 0;
+    if (!waiter)
+        return 0;
+    /* An ended name's slot is free at once where its journal has failed; the journal has it still.
+     */
+    if (c->names->error)
+        return KVC_E_TIER;
+    return nm->state == NAME_GOING ? name_await(c, nm, waiter, false) : 0;
 }
 
 /* ---- what it has to keep ---- */

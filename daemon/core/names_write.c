@@ -280,14 +280,34 @@ void core_names_fail(struct core *c, int err)
     journal_lost(c);
 }
 
+/* What a commit is worth where the journal's name leads elsewhere: the next start reads that. */
+static int journal_standing(const struct names *n)
+{
+    return n->journal && n->journal->ops->stands ? n->journal->ops->stands(n->journal) : 0;
+}
+
+void names_look(struct core *c)
+{
+    struct names *n = c->names;
+    if (n->error || c->now_ns < n->look_ns)
+        return;
+    n->look_ns = c->now_ns + NAMES_LOOK_NS;
+    const int gone = journal_standing(n);
+    if (gone < 0)
+        core_names_fail(c, gone);
+}
+
 static void on_done(struct journal_commit *commit)
 {
     struct core *c = commit->owner;
     struct names *n = c->names;
     const uint32_t heads = n->commit.nheads;
     n->commit.in_flight = false;
-    if (commit->result) {
-        core_names_fail(c, commit->result);
+    if (n->error) /* meanwhile: its names have been told, and their slots may be others' */
+        return;
+    const int err = commit->result ? commit->result : journal_standing(n);
+    if (err) {
+        core_names_fail(c, err);
         return;
     }
     for (uint32_t i = 0; i < heads; i++)
@@ -331,6 +351,6 @@ int core_names_error(const struct core *c)
 bool core_names_is_quiet(const struct core *c)
 {
     const struct names *n = c->names;
-    return !n || !n->journal || n->error ||
-           (!n->commit.in_flight && list_empty(&n->writing) && n->stale_n == 0);
+    return !n || (!n->commit.in_flight &&
+                  (!n->journal || n->error || (list_empty(&n->writing) && n->stale_n == 0)));
 }

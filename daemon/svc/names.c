@@ -40,6 +40,15 @@ static void reply_named(struct svc *s, struct session *se, const struct msg_head
                    : codec_enc_name_forget_reply(s->out, sizeof s->out, head, &o->forgotten));
 }
 
+/* Of an error that says that the journal of names or storage takes nothing. */
+static const char *kept_detail(uint16_t op)
+{
+    return op == KVC_OP_NAME_PUT
+               ? "the name is there, but what it reaches is not all on stable storage"
+               : "the name is removed, but the journal of names takes no commits: after a restart "
+                 "it may be back (names.dir, see the daemon's log)";
+}
+
 static void on_forgotten(struct core_gone *gone, int err)
 {
     struct call *call = CONTAINER_OF(gone, struct call, gone);
@@ -60,10 +69,7 @@ static void on_kept(struct core_name_waiter *w, int err)
         return;
     }
     if (err)
-        reply_error(s, call->session, &call->head, err,
-                    call->head.op == KVC_OP_NAME_PUT
-                        ? "the name is there, but what it reaches is not all on stable storage"
-                        : NULL);
+        reply_error(s, call->session, &call->head, err, kept_detail(call->head.op));
     else
         reply_named(s, call->session, &call->head, &call->outcome);
     call_end(s, call);
@@ -80,7 +86,8 @@ static void kept(struct request *rq, struct call *call, int rc, const char *why,
         return;
     }
     if (rc)
-        reply_error(rq->s, rq->se, &rq->head, rc, why);
+        reply_error(rq->s, rq->se, &rq->head, rc,
+                    why || rc != KVC_E_TIER ? why : kept_detail(rq->head.op));
     else
         reply_named(rq->s, rq->se, &rq->head, reply);
     if (call)

@@ -19,6 +19,7 @@ struct fake_journal {
     struct entry entry[ENTRIES_MAX]; /* in order of keys */
     uint32_t n, damaged;
     bool used; /* since the last crash */
+    bool gone;
     struct journal_commit *first, *last;
 };
 
@@ -95,10 +96,17 @@ static int journal_clear(struct journal *j)
     return 0;
 }
 
+static int journal_stands(const struct journal *j)
+{
+    return ((const struct fake_journal *)j)->gone ? -ENOENT : 0; /* its first member */
+}
+
 struct fake_journal *fake_journal_create(void)
 {
-    static const struct journal_ops ops = {
-        .commit = journal_commit, .walk = journal_walk, .clear = journal_clear};
+    static const struct journal_ops ops = {.commit = journal_commit,
+                                           .walk = journal_walk,
+                                           .clear = journal_clear,
+                                           .stands = journal_stands};
     struct fake_journal *f = calloc(1, sizeof *f);
     MUST(f != NULL);
     f->journal.ops = &ops;
@@ -145,6 +153,11 @@ void fake_journal_crash(struct fake_journal *f)
 void fake_journal_damage(struct fake_journal *f, uint32_t at)
 {
     f->damaged = at;
+}
+
+void fake_journal_unlink(struct fake_journal *f)
+{
+    f->gone = true;
 }
 
 uint32_t fake_journal_entries(const struct fake_journal *f)

@@ -20,6 +20,8 @@ unsigned fake_journal_run(struct fake_journal *f, int err);
 void fake_journal_crash(struct fake_journal *f);
 /* The entry at this place of the order is damaged: walks end there. UINT32_MAX: none is. */
 void fake_journal_damage(struct fake_journal *f, uint32_t at);
+/* Its name leads to another file from now on. */
+void fake_journal_unlink(struct fake_journal *f);
 uint32_t fake_journal_entries(const struct fake_journal *f);
 /* Takes the entry at this place of the order away. */
 void fake_journal_drop(struct fake_journal *f, uint32_t at);

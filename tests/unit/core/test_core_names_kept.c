@@ -254,6 +254,55 @@ START_TEST(names_go_on_in_memory_when_their_journal_fails)
 }
 END_TEST
 
+START_TEST(a_name_that_a_failed_journal_has_is_not_forgotten_for_good)
+{
+    begin(16, 64, true);
+    store(1, 0, 4);
+    named("a", 1, 16);
+    named("b", 1, 32);
+    rig_settle(&r);
+    core_names_fail(r.core, -EIO);
+    struct waited w = {.w = {.fn = on_waited}};
+    struct core_evicted evicted;
+    ck_assert_int_eq(core_name_forget(r.core, find("b"), &evicted, &w.w), KVC_E_TIER);
+    ck_assert_uint_eq(evicted.blocks, 2);
+    ck_assert_int_eq(core_name_forget(r.core, find("a"), NULL, &w.w), KVC_E_TIER);
+    ck_assert_uint_eq(w.calls, 0);
+    ck_assert_ptr_null(find("a"));
+    ck_assert_ptr_null(find("b"));
+    rig_settle(&r);
+    restart(false);
+    ck_assert_uint_eq(r.names_found.names, 2); /* which is why it is not OK */
+    rig_end(&r);
+}
+END_TEST
+
+/* i 0: it is noticed by the commit that it costs; 1: with none. */
+START_TEST(a_journal_whose_name_leads_elsewhere_has_failed)
+{
+    begin(16, 64, true);
+    store(1, 0, 4);
+    named("a", 1, 16);
+    rig_settle(&r);
+    fake_journal_unlink(r.journal);
+    struct waited w = {.w = {.fn = on_waited}};
+    if (_i == 0) {
+        struct core_named n;
+        ck_assert_int_eq(put("c", 1, 32, (struct core_name_put){.durable = true}, &w, &n), 1);
+        rig_settle(&r);
+        ck_assert(w.calls == 1 && w.err == KVC_E_TIER);
+    } else {
+        ck_assert_int_eq(core_names_error(r.core), 0);
+        for (unsigned i = 0; i < 150; i++) /* three seconds */
+            rig_step(&r);
+        rig_settle(&r);
+    }
+    ck_assert_int_eq(core_names_error(r.core), -ENOENT);
+    ck_assert_uint_eq(m()->names_error, ENOENT);
+    rig_end(&r);
+}
+END_TEST
+
 /* ---- at random ---- */
 
 static uint64_t random_state;
@@ -470,6 +519,8 @@ int main(void)
     tcase_add_test(t, pieces_of_nothing_are_swept);
     tcase_add_test(t, a_damaged_journal_begins_anew_with_what_could_be_read);
     tcase_add_test(t, names_go_on_in_memory_when_their_journal_fails);
+    tcase_add_test(t, a_name_that_a_failed_journal_has_is_not_forgotten_for_good);
+    tcase_add_loop_test(t, a_journal_whose_name_leads_elsewhere_has_failed, 0, 2);
     tcase_add_test(t, counts_hold_whatever_happens);
     suite_add_tcase(s, t);
     return check_run(s);
