@@ -130,7 +130,7 @@ static void says(const char *what)
 /* Sanitizers, whose handlers were there first, end the process in their own way. */
 static void ended_by(int status, int signal)
 {
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
     (void)signal;
     ck_assert(!WIFEXITED(status) || WEXITSTATUS(status) != 0);
 #else
