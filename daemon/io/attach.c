@@ -2,10 +2,12 @@
 #include "attach.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -19,7 +21,10 @@
 #define ACCEPTS_PER_TURN  16
 #define MESSAGES_PER_TURN 16
 /* All workers may come at once. */
-#define BACKLOG_MIN 64u
+/* 5 s. */
+#define OUTLIVED_TRIES    100u
+#define OUTLIVED_PAUSE_US 50000u
+#define BACKLOG_MIN       64u
 
 struct conn {
     struct attach *a;
@@ -197,21 +202,49 @@ static int unlink_socket(const char *path)
     return unlink(path) ? -errno : 0;
 }
 
-/* A socket file that nobody listens on is left over from a daemon that was killed. */
-static int remove_stale(const struct sockaddr_un *addr)
+/* Whether the process that listens at the other end has ended. */
+static bool listener_has_ended(int fd)
+{
+    struct ucred cred;
+    socklen_t len = sizeof cred;
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) != 0 || cred.pid <= 0)
+        return false;
+    const int pidfd = (int)syscall(SYS_pidfd_open, cred.pid, 0);
+    if (pidfd < 0)
+        return errno == ESRCH;
+    struct pollfd p = {.fd = pidfd, .events = POLLIN};
+    const bool ended = poll(&p, 1, 0) == 1;
+    close(pidfd);
+    return ended;
+}
+
+/* A socket file that nobody listens on is left over from a daemon that was killed. -EAGAIN: the
+ * kernel has not let go of its descriptors yet, for they outlive it until its last I/O has ended.
+ */
+static int remove_if_stale(const struct sockaddr_un *addr)
 {
     int fd = sys_unix_socket(0);
     if (fd < 0)
         return -errno;
     int err = 0;
     if (connect(fd, (const struct sockaddr *)addr, sizeof *addr) == 0)
-        err = -EADDRINUSE;
+        err = listener_has_ended(fd) ? -EAGAIN : -EADDRINUSE;
     else if (errno == ECONNREFUSED)
         err = unlink_socket(addr->sun_path);
     else if (errno != ENOENT)
         err = -errno;
     close(fd);
     return err;
+}
+
+static int remove_stale(const struct sockaddr_un *addr)
+{
+    int err = remove_if_stale(addr);
+    for (unsigned i = 0; err == -EAGAIN && i < OUTLIVED_TRIES; i++) {
+        (void)usleep(OUTLIVED_PAUSE_US);
+        err = remove_if_stale(addr);
+    }
+    return err == -EAGAIN ? -EADDRINUSE : err;
 }
 
 static int listen_at(struct attach *a, const struct attach_config *cfg)
