@@ -158,7 +158,7 @@ void op_sessions(struct request *rq)
     struct svc *s = rq->s;
     struct msg_sessions msg;
     struct msg_sessions_reply *reply = &s->list.sessions;
-    const struct session *page[KVC_SESSIONS_MAX];
+    const struct session *page[KVC_SESSIONS_MAX] = {NULL};
     int err = codec_dec_sessions(rq->buf, rq->len, &rq->head, &msg);
     if (err) {
         reply_error(s, rq->se, &rq->head, err, rq->head.detail);

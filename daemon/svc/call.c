@@ -32,6 +32,31 @@ static void gone_expire(struct call *call)
     call_end(call->session->svc, call);
 }
 
+/* Ends what the core does for a call that is answered with TIMEOUT at once: why; NULL: for this one
+ * there is more to do. */
+static const char *call_give_up(struct core *c, struct call *call)
+{
+    switch ((enum call_kind)call->kind) {
+    case CALL_LOOK:
+        core_ask_cancel(c, &call->asking);
+        return "not all keys had been looked up; others had their turns too";
+    case CALL_TURN:
+        return "other requests of the session, or of others, took so long";
+    case CALL_RESERVE:
+        reserve_cancel(call);
+        return "not all blocks had been reserved; those that were are dropped";
+    case CALL_NAME:
+        core_name_cancel(&call->name_waiter);
+        return "it is done, but not on stable storage yet";
+    case CALL_EVICT:
+        core_evict_cancel(c, &call->job);
+        return call->job.evicted ? call_gone_detail(KVC_E_TIMEOUT)
+                                 : "part of it is done; ask again with a longer deadline";
+    default:
+        return NULL;
+    }
+}
+
 static void call_expire(void *ctx, uint64_t now_ns)
 {
     struct call *call = ctx;
@@ -42,26 +67,21 @@ static void call_expire(void *ctx, uint64_t now_ns)
         gone_expire(call);
         return;
     }
+    const char *why = call_give_up(s->core, call);
+    if (why) {
+        reply_error(s, call->session, &call->head, KVC_E_TIMEOUT, why);
+        call_end(s, call);
+        return;
+    }
     switch ((enum call_kind)call->kind) {
+    case CALL_LOOK:
+    case CALL_TURN:
+    case CALL_RESERVE:
+    case CALL_NAME:
+    case CALL_EVICT:
+        return; /* given up above */
     case CALL_WAIT:
         wait_finish(call);
-        return;
-    case CALL_LOOK:
-        core_ask_cancel(s->core, &call->asking);
-        reply_error(s, call->session, &call->head, KVC_E_TIMEOUT,
-                    "not all keys had been looked up; others had their turns too");
-        call_end(s, call);
-        return;
-    case CALL_TURN:
-        reply_error(s, call->session, &call->head, KVC_E_TIMEOUT,
-                    "other requests of the session, or of others, took so long");
-        call_end(s, call);
-        return;
-    case CALL_RESERVE:
-        reserve_cancel(call);
-        reply_error(s, call->session, &call->head, KVC_E_TIMEOUT,
-                    "not all blocks had been reserved; those that were are dropped");
-        call_end(s, call);
         return;
     case CALL_DROP:
         drop_finish(call);
@@ -71,12 +91,6 @@ static void call_expire(void *ctx, uint64_t now_ns)
         return;
     case CALL_LOAD:
         load_finish(call);
-        return;
-    case CALL_NAME:
-        core_name_cancel(&call->name_waiter);
-        reply_error(s, call->session, &call->head, KVC_E_TIMEOUT,
-                    "it is done, but not on stable storage yet");
-        call_end(s, call);
         return;
     case CALL_COMMIT:
         /* The copies still run: told now, freed when they have ended. */
@@ -105,13 +119,6 @@ static void call_expire(void *ctx, uint64_t now_ns)
         reply_error(s, call->session, &call->head, KVC_E_TIMEOUT,
                     "the blocks were not read in time; ask again with a longer deadline, or for "
                     "fewer bytes");
-        return;
-    case CALL_EVICT:
-        core_evict_cancel(s->core, &call->job);
-        reply_error(s, call->session, &call->head, KVC_E_TIMEOUT,
-                    call->job.evicted ? call_gone_detail(KVC_E_TIMEOUT)
-                                      : "part of it is done; ask again with a longer deadline");
-        call_end(s, call);
         return;
     }
 }
