@@ -219,11 +219,11 @@ static bool listener_has_ended(int fd)
 }
 
 /* A socket file that nobody listens on is left over from a daemon that was killed. -EAGAIN: the
- * kernel has not let go of its descriptors yet, for they outlive it until its last I/O has ended.
- */
+ * kernel has not let go of its descriptors yet, for they outlive it until its last I/O has ended;
+ * or its queue is full, which a blocking connect would wait out. */
 static int remove_if_stale(const struct sockaddr_un *addr)
 {
-    int fd = sys_unix_socket(0);
+    int fd = sys_unix_socket(SOCK_NONBLOCK);
     if (fd < 0)
         return -errno;
     int err = 0;
