@@ -303,35 +303,38 @@ static void is_back(struct policy *p, struct ghost *g)
 
 /* ---- requests ---- */
 
-/* A request and what is remembered of its blocks; NULL: nothing. */
+/* A piece of a request and what is remembered of its blocks; NULL: nothing. */
 struct asked {
     const struct policy_request *r;
+    uint32_t first, end; /* blocks of the piece */
     struct ghost *ghost[ASKED_MAX];
 };
 
-static void look_up(struct policy *p, const struct policy_request *r, struct asked *ret)
+static void look_up(struct policy *p, struct asked *asked)
 {
-    const uint32_t n = r->n < ASKED_MAX ? r->n : ASKED_MAX;
-    ret->r = r;
+    const uint32_t all = asked->end - asked->first, n = all < ASKED_MAX ? all : ASKED_MAX;
+    const uint64_t *hash = &asked->r->hash[asked->first];
     for (uint32_t i = 0; i < n && i < AHEAD; i++)
-        ghost_prefetch(p->ghost, r->hash[i]);
+        ghost_prefetch(p->ghost, hash[i]);
     for (uint32_t i = 0; i < n; i++) {
         if (i + AHEAD < n)
-            ghost_prefetch(p->ghost, r->hash[i + AHEAD]);
-        ret->ghost[i] = ghost_find(p->ghost, r->hash[i]);
+            ghost_prefetch(p->ghost, hash[i + AHEAD]);
+        asked->ghost[i] = ghost_find(p->ghost, hash[i]);
     }
 }
 
 static struct ghost *ghost_asked(struct policy *p, const struct asked *asked, uint32_t i)
 {
-    return i < ASKED_MAX ? asked->ghost[i] : ghost_find(p->ghost, asked->r->hash[i]);
+    const uint32_t k = i - asked->first;
+    return k < ASKED_MAX ? asked->ghost[k] : ghost_find(p->ghost, asked->r->hash[i]);
 }
 
 /* After ghosts were added, so that it may have made room, or be one of them: named twice. */
 static struct ghost *ghost_now(struct policy *p, const struct asked *asked, uint32_t i)
 {
     const uint64_t hash = asked->r->hash[i];
-    struct ghost *g = i < ASKED_MAX ? asked->ghost[i] : NULL;
+    const uint32_t k = i - asked->first;
+    struct ghost *g = k < ASKED_MAX ? asked->ghost[k] : NULL;
     return g && ghost_is_of(g, hash) ? g : ghost_find(p->ghost, hash);
 }
 
@@ -374,22 +377,46 @@ static unsigned shared_size(unsigned size, unsigned known)
     return size < shared ? size : shared;
 }
 
-/* A request continues a chain when all that it knows is the chain of one earlier request, but for
- * that one's last block, nobody else has used it, and it grows now and then. */
-static struct chain chain_of(struct policy *p, const struct asked *asked)
+/* How far a request is, and what was seen of its chain: all is looked at before it counts. */
+struct told {
+    bool looked;          /* at all of it; then each block is used */
+    bool no_lru, no_lru2; /* LRU, LRU-2 would have had no more of it */
+    uint32_t at;
+    uint32_t known, lru, lru2;
+    struct ghost deepest; /* of those known, as it was */
+    struct chain chain;   /* once all is looked at */
+};
+_Static_assert(sizeof(struct told) <= sizeof(((struct policy_part *)NULL)->state),
+               "policy_part.state holds it");
+
+/* Which blocks are remembered; and which LRU and LRU-2 would have had. */
+static void look_at(struct policy *p, const struct asked *asked, struct told *t)
 {
-    const struct policy_request *r = asked->r;
     const struct ghost *deepest = NULL;
-    unsigned known = 0;
-    for (uint32_t i = 0; i < r->n; i++) {
-        const struct ghost *g = ghost_asked(p, asked, i);
+    if (t->at == 0)
+        shadow_look(&p->shadow, p->in, p->now);
+    for (; t->at < asked->end; t->at++) {
+        const struct ghost *g = ghost_asked(p, asked, t->at);
+        t->no_lru = t->no_lru || !g || !shadow_lru_has(&p->shadow, g);
+        t->no_lru2 = t->no_lru2 || !g || !shadow_lru2_has(&p->shadow, g);
+        t->lru += !t->no_lru;
+        t->lru2 += !t->no_lru2;
         if (g) {
             deepest = g;
-            known++;
+            t->known++;
         }
     }
-    unsigned news = r->n - known;
-    struct chain c = {.turn = 1, .size = log2_of(r->n)};
+    if (deepest)
+        t->deepest = *deepest;
+}
+
+/* A request continues a chain when all that it knows is the chain of one earlier request, but for
+ * that one's last block, nobody else has used it, and it grows now and then. */
+static struct chain chain_of(struct policy *p, uint32_t n, const struct told *t)
+{
+    const struct ghost *deepest = &t->deepest;
+    const unsigned known = t->known, news = n - known;
+    struct chain c = {.turn = 1, .size = log2_of(n)};
     c.shared = shared_size(c.size, known);
     bool continued = known > 1 && deepest->left <= 1 && deepest->uses <= deepest->turn &&
                      deepest->uses < REPEATS;
@@ -457,23 +484,6 @@ static void use(struct policy *p, const struct chain *c, const struct asked *ask
     flow_begins(&p->flow, g->class, p->in, p->now);
 }
 
-/* What LRU and LRU-2 would have had of it. */
-static void look_at_others(struct policy *p, const struct asked *asked)
-{
-    const struct policy_request *r = asked->r;
-    uint32_t lru = 0, lru2 = 0;
-    bool in_lru = true, in_lru2 = true;
-    shadow_look(&p->shadow, p->in, p->now);
-    for (uint32_t i = 0; i < r->n && (in_lru || in_lru2); i++) {
-        const struct ghost *g = ghost_asked(p, asked, i);
-        in_lru = in_lru && g && shadow_lru_has(&p->shadow, g);
-        in_lru2 = in_lru2 && g && shadow_lru2_has(&p->shadow, g);
-        lru += in_lru;
-        lru2 += in_lru2;
-    }
-    guard_request(&p->guard, r->hits, lru, lru2);
-}
-
 /* Time goes on. */
 static void tick(struct policy *p, uint64_t now_ms)
 {
@@ -482,22 +492,53 @@ static void tick(struct policy *p, uint64_t now_ms)
     shadow_tick(&p->shadow, p->now);
 }
 
-static void density_request(struct policy *p, const struct policy_request *r, uint64_t now_ms)
+static void use_all(struct policy *p, const struct asked *asked, struct told *t)
 {
-    tick(p, now_ms);
-    for (unsigned i = 0; i < LEARN_EACH; i++)
-        survival_learn(p->survival);
-    if (r->n == 0)
-        return;
-    struct asked asked;
-    look_up(p, r, &asked);
-    look_at_others(p, &asked);
-    const struct chain c = chain_of(p, &asked);
     struct run ended = {0}, begun = {0};
-    for (uint32_t i = 0; i < r->n; i++)
-        use(p, &c, &asked, i, &ended, &begun);
+    for (; t->at < asked->end; t->at++)
+        use(p, &t->chain, asked, t->at, &ended, &begun);
     run_ends(p, &ended);
     run_begins(p, &begun);
+}
+
+/* A piece of it. True: there is another. */
+static bool hear(struct policy *p, const struct policy_request *r, struct told *t)
+{
+    const uint32_t left = r->n - t->at, most = r->part ? r->part->most : left;
+    struct asked asked;
+    asked.r = r;
+    asked.first = t->at;
+    asked.end = t->at + (most < left ? most : left);
+    look_up(p, &asked);
+    if (!t->looked) {
+        look_at(p, &asked, t);
+        if (t->at < r->n)
+            return true;
+        guard_request(&p->guard, r->hits, t->lru, t->lru2);
+        t->chain = chain_of(p, r->n, t);
+        t->looked = true;
+        t->at = 0;
+        if (asked.first > 0)
+            return true;
+    }
+    use_all(p, &asked, t);
+    return t->at < r->n;
+}
+
+static bool density_request(struct policy *p, const struct policy_request *r, uint64_t now_ms)
+{
+    struct told t = {0};
+    if (r->part)
+        memcpy(&t, r->part->state, sizeof t);
+    tick(p, now_ms);
+    for (unsigned i = 0; i < LEARN_EACH && t.at == 0 && !t.looked; i++)
+        survival_learn(p->survival);
+    if (r->n == 0)
+        return false;
+    const bool more = hear(p, r, &t);
+    if (r->part)
+        memcpy(r->part->state, &t, sizeof t);
+    return more;
 }
 
 static void density_advise(struct policy *p, enum policy_advice advice, uint32_t within_ms,

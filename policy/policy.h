@@ -50,12 +50,19 @@ struct policy_hint {
     uint64_t used_ms; /* its last use: now, or earlier for what was found at start */
 };
 
+/* How far a request is that is told in pieces: other calls may come between two of them. */
+struct policy_part {
+    uint32_t most;     /* blocks of a piece, 1 at least; the caller's */
+    uint64_t state[8]; /* the policy's; zeroed before the first piece */
+};
+
 /* A worker asks for a chain: comes before the touches and inserts that it causes. */
 struct policy_request {
     const uint64_t *hash; /* of the chain's blocks from its first; borrowed during the call */
     uint32_t n;
-    uint32_t hits;   /* leading blocks that are cached, in whatever tier */
-    uint32_t source; /* who asks: requests of one source are more alike than others' */
+    uint32_t hits;            /* leading blocks that are cached, in whatever tier */
+    uint32_t source;          /* who asks: requests of one source are more alike than others' */
+    struct policy_part *part; /* NULL: it is told in one piece */
 };
 
 /* What a worker says of a chain; it may be wrong, and a policy learns how far it can be believed.
@@ -112,7 +119,8 @@ struct policy_ops {
                    uint64_t now_ms);
     /* The block with this hash comes in soon: what will be read then is brought nearer. */
     void (*prefetch)(const struct policy *p, uint64_t hash);
-    void (*request)(struct policy *p, const struct policy_request *request, uint64_t now_ms);
+    /* True: there is another piece to come, with the same request. */
+    bool (*request)(struct policy *p, const struct policy_request *request, uint64_t now_ms);
     /* Of a chain's blocks that are known and that no other chain shares, deepest first. */
     void (*advise)(struct policy *p, enum policy_advice advice, uint32_t within_ms,
                    const uint32_t *block, uint32_t n, uint64_t now_ms);

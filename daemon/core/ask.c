@@ -21,7 +21,8 @@ struct core_ask {
     int rc;             /* what it is to return */
     const char *why;    /* and why */
     uint32_t group, at; /* in LEASE, TOUCH, FREE */
-    uint32_t ns;        /* id */
+    struct telling telling;
+    uint32_t ns; /* id */
     uint64_t hold_bits[(KVC_KEYS_MAX + 63) / 64];
 };
 
@@ -173,14 +174,12 @@ static void ask_lease(struct core *c, struct core_ask *ask, const char **ret_why
 
 static void ask_tell(struct core *c, const struct core_asking *x, struct core_ask *ask)
 {
+    const bool tells = !x->in.read_only && !x->in.unasked;
+    if (tells && !tell_step(c, &ask->f, &ask->telling))
+        return;
     ask->phase = x->in.read_only ? ASK_FREE : ASK_TOUCH;
     ask->group = 0;
     ask->at = 0;
-    if (x->in.read_only || x->in.unasked)
-        return;
-    tell_request(c, &ask->f);
-    for (uint32_t g = 0; g < x->in.seq.ngroups; g++)
-        c->work += x->in.seq.n[g] / 4;
 }
 
 /* As find_touch(). */

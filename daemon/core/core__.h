@@ -730,7 +730,7 @@ void wish_begin(struct core *c, struct block *b);
 uint8_t wish_label(const struct core *c, const struct block *b);
 bool wish_step(struct core *c);
 /* The policy hears that somebody asks for what f found. */
-void tell_request(struct core *c, const struct find *f);
+void tell_request(struct core *c, struct find *f);
 
 /* quota.c */
 /* The owner that a namespace belongs to. */

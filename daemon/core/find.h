@@ -32,6 +32,15 @@ struct find {
     uint64_t left;  /* of unevictable_take(), within a slice */
 };
 
+/* How far the policy has been told of a request, by groups. */
+struct telling {
+    uint32_t group, hits; /* of that group, leading blocks that are there, in whatever tier */
+    bool counted;         /* those are all */
+    struct policy_part part;
+};
+/* retention.c: goes on with it until it is through, which is true, or the slice is over. */
+bool tell_step(struct core *c, struct find *f, struct telling *t);
+
 /* A lease on what f found may have b as it is: in host memory, or in a slot of the device. */
 static inline bool find_ready(struct core *c, const struct find *f, const struct block *b)
 {

@@ -220,12 +220,13 @@ static void spy_touch(struct policy *p, uint32_t block, uint64_t now_ms)
     policy_lru.touch(p, block, now_ms);
 }
 
-static void spy_request(struct policy *p, const struct policy_request *request, uint64_t now_ms)
+static bool spy_request(struct policy *p, const struct policy_request *request, uint64_t now_ms)
 {
     (void)p;
     (void)now_ms;
     tell("r", request->hits);
     ck_assert_uint_eq(request->n, 3);
+    return false;
 }
 
 static void spy_advise(struct policy *p, enum policy_advice advice, uint32_t within_ms,

@@ -279,13 +279,14 @@ static struct {
 } heard;
 static struct policy_ops spy;
 
-static void on_request(struct policy *p, const struct policy_request *q, uint64_t now_ms)
+static bool on_request(struct policy *p, const struct policy_request *q, uint64_t now_ms)
 {
     (void)p;
     (void)now_ms;
     heard.requests++;
     heard.n = q->n;
     heard.hits = q->hits;
+    return false;
 }
 
 static void on_advise(struct policy *p, enum policy_advice advice, uint32_t within_ms,

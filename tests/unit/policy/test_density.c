@@ -290,6 +290,48 @@ START_TEST(what_never_comes_back_loses_worth)
 }
 END_TEST
 
+#define LONG 20u
+
+/* Chains that share their beginnings, in pieces of `most` or (0) whole. */
+static void ask_long(struct rig *to, uint64_t i, uint32_t most)
+{
+    uint64_t hash[LONG];
+    for (uint32_t k = 0; k < LONG; k++)
+        hash[k] = name_of(i % 7 * 1000 + k + (k >= i % LONG ? i * 50 : 0));
+    struct policy_part part = {.most = most};
+    const struct policy_request request = {
+        .hash = hash, .n = LONG, .hits = i % 3, .part = most ? &part : NULL};
+    unsigned pieces = 1;
+    while (to->ops->request(to->p, &request, to->now_ms))
+        pieces++;
+    ck_assert_uint_eq(pieces, !most || most >= LONG ? 1 : 2 * ((LONG + most - 1) / most));
+}
+
+/* _i: blocks of a piece. */
+START_TEST(a_request_in_pieces_counts_as_one_in_one_piece)
+{
+    struct rig whole;
+    rig_open(&whole, &policy_density);
+    for (uint64_t i = 0; i < 600; i++) {
+        ask_long(&rig, i, (uint32_t)_i);
+        ask_long(&whole, i, 0);
+        whole.now_ms = rig.now_ms += 700 + i % 11 * 400;
+    }
+    for (uint32_t i = 0; i < RIG_BLOCKS; i++) {
+        const struct policy_hint hint = {.hash = name_of(i % 7 * 1000 + i / 7),
+                                         .parent = NONE,
+                                         .bytes = 4096,
+                                         .used_ms = rig.now_ms};
+        rig.ops->insert(rig.p, i, &hint, rig.now_ms);
+        whole.ops->insert(whole.p, i, &hint, rig.now_ms);
+        const float a = worth_now(i), b = whole.ops->worth(whole.p, i, rig.now_ms);
+        ck_assert_msg(a - b <= a * 1e-3f && b - a <= a * 1e-3f, "%u: %g, %g", i, (double)a,
+                      (double)b);
+    }
+    rig_close(&whole);
+}
+END_TEST
+
 /* Two documents with another question each time, one often and one seldom: as conversations that
  * have many turns they would be of one class, of all that take longer than two minutes. */
 START_TEST(a_chain_that_does_not_grow_is_no_conversation)
@@ -697,6 +739,7 @@ int main(void)
     TCase *tc = tcase_create("density");
     tcase_set_timeout(tc, 120); /* sanitizers on a busy machine */
     tcase_add_checked_fixture(tc, setup, teardown);
+    tcase_add_loop_test(tc, a_request_in_pieces_counts_as_one_in_one_piece, 1, LONG + 2);
     tcase_add_test(tc, at_a_cold_start_the_oldest_goes);
     tcase_add_test(tc, a_chain_goes_leaf_first_after_a_touch_too);
     tcase_add_test(tc, what_comes_back_is_worth_more_than_what_does_not);

@@ -484,6 +484,42 @@ START_TEST(a_large_lease_counts_no_more_at_once_and_lets_go_in_slices)
 }
 END_TEST
 
+static struct {
+    unsigned pieces;
+    uint32_t most;
+} heard;
+
+static bool on_request(struct policy *policy, const struct policy_request *request, uint64_t now_ms)
+{
+    (void)policy;
+    (void)now_ms;
+    const uint32_t most = request->part ? request->part->most : request->n;
+    heard.pieces++;
+    heard.most = MAX(heard.most, most);
+    return request->part && ++request->part->state[0] * most < 2 * (uint64_t)request->n;
+}
+
+/* 40 blocks in pieces of a slice each, twice. */
+START_TEST(the_policy_hears_of_a_long_acquire_in_slices)
+{
+    static struct policy_ops ops;
+    ops = policy_lru;
+    ops.request = on_request;
+    heard.pieces = heard.most = 0;
+    store_all();
+    s.core->cfg.policy = &ops;
+    const uint64_t corr = sr_acquire(&s, p, &longer, false);
+    for (unsigned n = 0, before = 0; sr_replies(&s, corr) == 0; n++, before = heard.pieces) {
+        ck_assert_uint_lt(n, TURNS);
+        sr_turn(&s, 0);
+        ck_assert_uint_le(heard.pieces - before, 1);
+    }
+    ck_assert_uint_eq(heard.pieces, 3);
+    ck_assert_uint_le(heard.most, 34);
+    ck_assert_uint_eq(sr_held(&s, corr).hit_tokens, LONG_BLOCKS * 8);
+}
+END_TEST
+
 START_TEST(a_long_acquire_has_what_is_there_at_its_deadline)
 {
     store_all();
@@ -651,6 +687,7 @@ int main(void)
     tcase_add_test(t, what_has_gone_since_it_was_found_is_looked_up_again);
     tcase_add_test(t, cancel_and_end_of_a_long_acquire_let_go_of_what_was_found);
     tcase_add_test(t, a_large_lease_counts_no_more_at_once_and_lets_go_in_slices);
+    tcase_add_test(t, the_policy_hears_of_a_long_acquire_in_slices);
     tcase_add_test(t, a_long_acquire_has_what_is_there_at_its_deadline);
     tcase_add_test(t, who_waits_again_does_not_look_up_what_was_there);
     tcase_add_test(t, what_a_long_wait_waits_for_comes);
