@@ -4,7 +4,7 @@
 #include "schema_fields.h"
 
 _Static_assert(KVC_STRING_MAX == 128 && KVC_PARAMS_MAX == 256 && CODEC_DETAIL_MAX == 512 &&
-                   KVC_GROUPS_MAX == 16 && KVC_SHARDS_MAX == 64 && KVC_BLOCK_TOKENS_MAX == 1024 &&
+                   KVC_GROUPS_MAX == 16 && KVC_SHARDS_MAX == 64 && KVC_BLOCK_TOKENS_MAX == 65536 &&
                    KVC_BLOCK_BYTES_MAX == 1 << 30 && KVC_KEYS_MAX == 32768 &&
                    KVC_STORE_MAX == 4096 && KVC_RELEASE_MAX == 1024 && KVC_EXPLAIN_MAX == 256 &&
                    KVC_BLOCKS_MAX == 256 && KVC_VERIFY_MAX == 64 && KVC_TRACE_MAX == 256 &&
@@ -38,7 +38,7 @@ const struct schema codec__req_bare = {
 
 static const struct field group_fields[] = {
     UINT(struct msg_group, block_tokens, 1, KVC_BLOCK_TOKENS_MAX,
-         "block_tokens must be an integer from 1 to 1024"),
+         "block_tokens must be an integer from 1 to 65536"),
     UINT(struct msg_group, block_bytes, 1, KVC_BLOCK_BYTES_MAX,
          "block_bytes must be an integer from 1 to 1073741824"),
     UINT(struct msg_group, rule, KVC_RULE_FULL, KVC_RULE_STATE,
@@ -147,7 +147,7 @@ SCHEMA(codec__req_release, struct msg_release, release_fields, .ops = {KVC_OP_RE
         BLOB(T, r keys, KVC_KEY_BYTES, 1, KVC_STORE_MAX,                                    \
              "keys must be binary of 1 to 4096 x 32 bytes"),                                \
         UINT(T, r last_tokens, 0, KVC_BLOCK_TOKENS_MAX,                                     \
-             "last_tokens must be an integer from 0 to 1024"),                              \
+             "last_tokens must be an integer from 0 to 65536"),                             \
         BLOB(T, r retain, KVC_RETAIN_BYTES, 0, KVC_RETAIN_MAX,                              \
              "retain must be binary of at most 16 x 20 bytes")
 
@@ -507,7 +507,7 @@ static const char *check_pool_open(const void *p)
 
 static const struct field pool_group_fields[] = {
     UINT(struct msg_pool_group, pages_per_block, 1, KVC_BLOCK_TOKENS_MAX,
-         "pages_per_block must be an integer from 1 to 1024"),
+         "pages_per_block must be an integer from 1 to 65536"),
     BLOB(struct msg_pool_group, regions, KVC_REGION_BYTES, 1, KVC_REGIONS_MAX,
          "regions must be binary of 1 to 4096 x 40 bytes"),
 };

@@ -41,7 +41,7 @@ static struct block *found_new(struct core *c, const struct core_found *f, uint3
     b->key = f->label.key;
     b->ns = (uint16_t)slot;
     b->group = f->label.group & 0xfu;
-    b->tokens = f->label.tokens & 0x7ffu;
+    b->tokens = f->label.tokens & 0x1ffffu;
     b->used = core__stamp(c) - (f->age_ms >> CORE_AGE_SHIFT);
     b->flags |= BLOCK_F_FOUND;
     if (block_shards(c, b) == 1) {

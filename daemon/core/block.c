@@ -17,6 +17,13 @@ static const uint32_t block_edges[] = {
 static const struct sm_table block_sm = {
     .name = "block", .states = block_state_names, .n = 4, .edges = block_edges};
 
+static void block_state_set(struct block *b, enum block_state to)
+{
+    uint8_t state = b->state;
+    SM_MOVE(&block_sm, &state, to);
+    b->state = state & 3u;
+}
+
 struct block *block_new(struct core *c)
 {
     uint32_t no;
@@ -38,7 +45,7 @@ struct block *block_new(struct core *c)
                         .child = CORE_NONE,
                         .next = CORE_NONE,
                         .prev = CORE_NONE};
-    SM_MOVE(&block_sm, &b->state, BLOCK_PENDING);
+    block_state_set(b, BLOCK_PENDING);
     c->blocks_used++;
     c->m.blocks_pending++;
     return b;
@@ -207,7 +214,7 @@ void block_kill(struct core *c, struct block *b, enum kvc_miss reason)
         c->m.blocks_dropped++;
     }
     const uint64_t was = unevictable_of(c, b);
-    SM_MOVE(&block_sm, &b->state, BLOCK_DYING);
+    block_state_set(b, BLOCK_DYING);
     unevictable_changed(c, b, was);
     core__wake(c, b);
     load_wake(c, b);
@@ -219,7 +226,7 @@ void block_kill(struct core *c, struct block *b, enum kvc_miss reason)
 
 static void record_free(struct core *c, struct block *b)
 {
-    SM_MOVE(&block_sm, &b->state, BLOCK_FREE);
+    block_state_set(b, BLOCK_FREE);
     b->next = c->free_head;
     c->free_head = block_no(c, b);
     c->blocks_used--;
@@ -255,7 +262,7 @@ void block_abandon(struct core *c, struct block *b)
 {
     MUST(b->state == BLOCK_PENDING && !(b->flags & BLOCK_F_LINKED) && b->where == CORE_NONE);
     c->m.blocks_pending--;
-    SM_MOVE(&block_sm, &b->state, BLOCK_DYING);
+    block_state_set(b, BLOCK_DYING);
     record_free(c, b);
 }
 
@@ -412,7 +419,7 @@ struct tier_label block_label(struct core *c, const struct block *b, uint32_t sh
                                .ns = ns->id,
                                .group = b->group,
                                .shard = shard,
-                               .tokens = (uint16_t)b->tokens,
+                               .tokens = b->tokens,
                                .level = wish_label(c, b),
                                .has_parent = b->parent != CORE_NONE};
     if (label.has_parent)
@@ -454,7 +461,7 @@ void block_publish(struct core *c, struct block *b)
         block_clear(b, BLOCK_F_PARTS);
         pool_put(c->parts, p);
     }
-    SM_MOVE(&block_sm, &b->state, BLOCK_PRESENT);
+    block_state_set(b, BLOCK_PRESENT);
     wish_begin(c, b);
     block_place(c, b, BLOCK_F_HOST, 0);
     count_present(c, ns, bytes);
@@ -465,7 +472,7 @@ void block_publish(struct core *c, struct block *b)
 
 void block_found(struct core *c, struct block *b, uint64_t bytes)
 {
-    SM_MOVE(&block_sm, &b->state, BLOCK_PRESENT);
+    block_state_set(b, BLOCK_PRESENT);
     count_present(c, block_ns(c, b), bytes);
 }
 

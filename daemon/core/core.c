@@ -15,7 +15,7 @@ METRIC_DESC(core, CORE_METRICS);
 
 _Static_assert(sizeof(struct block) == 88, "the budget of the index counts on it");
 _Static_assert(KVC_GROUPS_MAX <= 16 && RETAIN_TIERS == 2, "bits of a record");
-_Static_assert(KVC_BLOCK_TOKENS_MAX < 1u << 11 && KVC_SHARDS_MAX < 1u << 7 &&
+_Static_assert(KVC_BLOCK_TOKENS_MAX < 1u << 17 && KVC_SHARDS_MAX < 1u << 7 &&
                    KVC_SHARDS_MAX <= BLOCK_COPIES_MAX && KVC_GROUPS_MAX < 1u << 7,
                "they fit their fields");
 _Static_assert(sizeof(struct part) == 16, "the budget of the index counts on it");

@@ -57,24 +57,24 @@ enum block_flag {
 /* One block: 88 bytes. The first cache line answers a lookup. */
 struct block {
     struct key256 key;
-    uint16_t ns; /* slot in core->ns */
-    uint8_t group : 4;
-    uint8_t bound : 2;   /* tiers whose room pins, names or commits bind it to: a bit each */
-    uint8_t counted : 1; /* by the preview of an eviction (job.c); DYING: in core->ending */
-    uint8_t near : 1;    /* some device has a copy of it, or is being given one (near.c) */
-    uint8_t state;       /* enum block_state */
-    /* holders: leases, loads, and a reservation that is linking children to it */
-    uint32_t leases : 23;
-    uint32_t listed : 1; /* in the pin that is being made; 0 outside of core_pin() */
-    uint32_t pins : 8;
-    uint32_t used; /* last use, core->now_ms >> CORE_AGE_SHIFT */
-    uint32_t tokens : 11;
-    uint32_t flags : 21;         /* enum block_flag */
-    uint32_t shards_present : 7; /* of at most KVC_SHARDS_MAX; wherever they are */
-    uint32_t copies : 9;    /* of writers and verifications, in flight, at most BLOCK_COPIES_MAX */
-    uint32_t moving : 7;    /* shards on their way between tiers */
+    uint32_t ns : 16;       /* slot in core->ns */
+    uint32_t state : 2;     /* enum block_state */
+    uint32_t bound : 2;     /* tiers whose room pins, names or commits bind it to: a bit each */
+    uint32_t counted : 1;   /* by the preview of an eviction (job.c); DYING: in core->ending */
+    uint32_t near : 1;      /* some device has a copy of it, or is being given one (near.c) */
+    uint32_t listed : 1;    /* in the pin that is being made; 0 outside of core_pin() */
     uint32_t promising : 1; /* being written to disk for a promise, which binds it there already */
     uint32_t host_pins : 8; /* of `pins`, those that keep its copy in memory too */
+    /* holders: leases, loads, and a reservation that is linking children to it */
+    uint32_t leases : 23;
+    uint32_t copies : 9;  /* of writers and verifications, in flight, at most BLOCK_COPIES_MAX */
+    uint32_t used;        /* last use, core->now_ms >> CORE_AGE_SHIFT */
+    uint32_t tokens : 17; /* that it covers: 1 to KVC_BLOCK_TOKENS_MAX */
+    uint32_t pins : 8;
+    uint32_t moving : 7;         /* shards on their way between tiers */
+    uint32_t flags : 21;         /* enum block_flag */
+    uint32_t shards_present : 7; /* of at most KVC_SHARDS_MAX; wherever they are */
+    uint32_t group : 4;
     uint32_t where; /* head of its parts, or the host location of a block of one shard, or 0 */
     union {
         uint32_t disk; /* location on disk of a block of one shard, or 0 */

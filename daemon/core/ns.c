@@ -37,7 +37,7 @@ const char *core__ns_unsound(const struct core_ns_spec *s)
 static const char *group_fault(const struct core_group *g)
 {
     if (g->block_tokens < 1 || g->block_tokens > KVC_BLOCK_TOKENS_MAX)
-        return "block_tokens must be 1 to 1024";
+        return "block_tokens must be 1 to 65536";
     if (g->block_bytes < 1 || g->block_bytes > KVC_BLOCK_BYTES_MAX)
         return "block_bytes must be 1 byte to 1 GiB";
     if (g->rule > KVC_RULE_STATE)

@@ -150,7 +150,7 @@ static int announce(struct core_reserving *x, uint32_t i, uint32_t tokens, struc
     const struct block new = {.key = *(const struct key256 *)key,
                               .ns = (uint16_t)(x->in.ns - c->ns),
                               .group = x->in.group & 0xfu,
-                              .tokens = tokens & 0x7ffu};
+                              .tokens = tokens & 0x1ffffu};
     struct welcome w = welcome_of(x, i, &new, parent);
     struct block *b;
     c->work += WORK_BLOCK;

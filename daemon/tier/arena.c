@@ -342,7 +342,8 @@ void arena_publish(struct arena *a, struct tier_loc loc, const struct tier_label
     h->parent = label->has_parent ? label->parent : (struct key256){{0}};
     h->print = label->print;
     h->bytes = bytes;
-    h->tokens = label->tokens;
+    h->tokens = (uint16_t)label->tokens;
+    h->tokens_high = (uint8_t)(label->tokens >> 16);
     h->group = (uint8_t)label->group;
     h->shard = (uint8_t)label->shard;
     h->flags =

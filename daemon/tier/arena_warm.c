@@ -225,7 +225,7 @@ static void read_slot(const struct arena *a, const struct arena_slab *s, uint32_
                   .print = h->print,
                   .group = h->group,
                   .shard = h->shard,
-                  .tokens = h->tokens,
+                  .tokens = h->tokens | (uint32_t)h->tokens_high << 16,
                   .has_parent = (h->flags & SLOT_HAS_PARENT) != 0,
                   .durable = (h->flags & SLOT_DURABLE) != 0,
                   .level = h->level},

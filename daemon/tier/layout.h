@@ -69,14 +69,15 @@ struct slot_header {
     struct hash128 sum; /* of the payload */
     struct key256 key;
     struct key256 parent;
-    uint64_t print; /* of the namespace */
-    uint32_t bytes; /* of payload */
-    uint16_t tokens;
+    uint64_t print;  /* of the namespace */
+    uint32_t bytes;  /* of payload */
+    uint16_t tokens; /* its lower 16 bits */
     uint8_t group;
     uint8_t shard;
     uint8_t flags;
-    uint8_t level; /* tier_label.level */
-    uint8_t unused[14];
+    uint8_t level;       /* tier_label.level */
+    uint8_t tokens_high; /* the others; 0 in slots from before there were any */
+    uint8_t unused[13];
 };
 _Static_assert(sizeof(struct slot_header) == 128, "two cache lines");
 _Static_assert(sizeof(_Atomic uint64_t) == 8, "what a worker reads as a plain 64-bit word");

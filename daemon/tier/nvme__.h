@@ -63,7 +63,8 @@ struct nvme_item {
     struct hash128 sum;
     uint64_t print;
     uint32_t page, bytes; /* page: of the extent */
-    uint16_t tokens, shard;
+    uint32_t tokens;      /* on disk: 16 bits with the others, the rest behind `level` */
+    uint16_t shard;
     uint8_t group, flags;
     uint8_t level; /* core's: tier_label.level; 0 in tables from before there was one */
 };

@@ -181,11 +181,12 @@ void nvme__item_encode(uint8_t *table, uint32_t i, const struct nvme_item *it)
     wcursor_put_u64le(&w, it->print);
     wcursor_put_u32le(&w, it->page);
     wcursor_put_u32le(&w, it->bytes);
-    wcursor_put_u16le(&w, it->tokens);
+    wcursor_put_u16le(&w, (uint16_t)it->tokens);
     wcursor_put_u16le(&w, it->shard);
     wcursor_put_u8(&w, it->group);
     wcursor_put_u8(&w, it->flags);
     wcursor_put_u8(&w, it->level);
+    wcursor_put_u8(&w, (uint8_t)(it->tokens >> 16));
     MUST(wcursor_ok(&w));
 }
 
@@ -204,6 +205,7 @@ void nvme__item_decode(const uint8_t *table, uint32_t i, struct nvme_item *ret)
     ret->group = cursor_u8(&c);
     ret->flags = cursor_u8(&c);
     ret->level = cursor_u8(&c);
+    ret->tokens |= (uint32_t)cursor_u8(&c) << 16;
     MUST(cursor_ok(&c));
 }
 

@@ -21,7 +21,7 @@
 
 #define KVC_GROUPS_MAX       16u
 #define KVC_SHARDS_MAX       64u
-#define KVC_BLOCK_TOKENS_MAX 1024u
+#define KVC_BLOCK_TOKENS_MAX 65536u
 /* Payload of one shard of one block. */
 #define KVC_BLOCK_BYTES_MAX (1u << 30)
 /* Keys of one LOOKUP or ACQUIRE, summed over its groups; blocks of one RESERVE or STORE. */

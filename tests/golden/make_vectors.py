@@ -76,7 +76,7 @@ def requests():
                 8,
                 U64,
                 U64,
-                [[1024, 1 << 30, 1, U32, 16]] * 16,
+                [[65536, 1 << 30, 1, U32, 16]] * 16,
             ],
             corr=U64,
             deadline=600000,
@@ -128,7 +128,7 @@ def requests():
         request(
             "reserve",
             "largest numbers",
-            [U32, "s" * 127, 1056, 15, 63, K[0], U32, b"\xee" * (4096 * 32), 1024]
+            [U32, "s" * 127, 1056, 15, 63, K[0], U32, b"\xee" * (4096 * 32), 65536]
             + [retain(U32 - 1, U32, 100, U64) * 16],
             corr=U64,
         ),
@@ -275,7 +275,7 @@ def requests():
         request(
             "pool_open",
             "largest numbers",
-            [7, b"\xff" * 16, U32, [[1024, region(1023, U32, U64, U64, U64)]] * 16],
+            [7, b"\xff" * 16, U32, [[65536, region(1023, U32, U64, U64, U64)]] * 16],
             corr=U64,
         ),
         request("pool_close", "one", [0]),
@@ -360,7 +360,7 @@ def replies():
             + ["t" * 127] * 6
             + ["t" * 255, "t" * 127, "t" * 127, "t" * 255, "t" * 127]
             + [U32] * 3
-            + [64, 8, U64, U64, [[1024, 1 << 30, 1, U32, 16]] * 16],
+            + [64, 8, U64, U64, [[65536, 1 << 30, 1, U32, 16]] * 16],
             corr=U64,
         ),
         reply("lookup", "two of three blocks, the third was evicted", [32, 32, 0, [[2, 2, 0]]], corr=3),

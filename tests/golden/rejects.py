@@ -361,7 +361,7 @@ def reject_requests():
         (7, "keys must be binary of 1 to 4096 x 32 bytes", b""),
         (7, "keys must be binary of 1 to 4096 x 32 bytes", bytes(33)),
         (7, "keys must be binary of 1 to 4096 x 32 bytes", bytes(4097 * 32)),
-        (8, "last_tokens must be an integer from 0 to 1024", 1025),
+        (8, "last_tokens must be an integer from 0 to 65536", 65537),
         (9, "retain must be binary of at most 16 x 20 bytes", bytes(19)),
         (9, "retain must be binary of at most 16 x 20 bytes", bytes(17 * 20)),
         (9, "retain: end_token must be 0 or above first_token", retain(16, 16, 0, 0)),
@@ -415,8 +415,8 @@ def reject_requests():
         whole = ns + tail
         cases.append(("ns_open", ARG, detail, whole[:i] + [bad] + whole[i + 1 :]))
     for bad, detail in (
-        ([0, 1, 0, 0, 0], "block_tokens must be an integer from 1 to 1024"),
-        ([1025, 1, 0, 0, 0], "block_tokens must be an integer from 1 to 1024"),
+        ([0, 1, 0, 0, 0], "block_tokens must be an integer from 1 to 65536"),
+        ([65537, 1, 0, 0, 0], "block_tokens must be an integer from 1 to 65536"),
         ([1, 0, 0, 0, 0], "block_bytes must be an integer from 1 to 1073741824"),
         ([1, (1 << 30) + 1, 0, 0, 0], "block_bytes must be an integer from 1 to 1073741824"),
         ([1, 1, 3, 0, 0], "rule must be 0 (full), 1 (window) or 2 (state)"),
@@ -456,8 +456,8 @@ def device_cases(reserve):
         ("pages_max must be an integer from 1 to 2^32 - 1", [0, uuid, 0, [[1, good]]]),
         ("groups must be an array of 1 to 16 arrays of 2", [0, uuid, 1, []]),
         ("groups must be an array of 1 to 16 arrays of 2", [0, uuid, 1, [[1, good]] * 17]),
-        ("pages_per_block must be an integer from 1 to 1024", opened(good, 0)),
-        ("pages_per_block must be an integer from 1 to 1024", opened(good, 1025)),
+        ("pages_per_block must be an integer from 1 to 65536", opened(good, 0)),
+        ("pages_per_block must be an integer from 1 to 65536", opened(good, 65537)),
         ("regions must be binary of 1 to 4096 x 40 bytes", opened(b"")),
         ("regions must be binary of 1 to 4096 x 40 bytes", opened(good[:-1])),
         ("regions must be binary of 1 to 4096 x 40 bytes", opened(bytes(4097 * 40))),
@@ -615,7 +615,7 @@ def reject_replies():
         (
             "ns_spec",
             ARG,
-            "block_tokens must be an integer from 1 to 1024",
+            "block_tokens must be an integer from 1 to 65536",
             [1] + LLAMA + [1, 0, 0, 0, [[0, 64, 0, 0, 0]]],
         ),
         ("ns_open", ARG, "seed must be binary of 32 bytes", [1, bytes(31), []]),

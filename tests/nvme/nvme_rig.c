@@ -153,7 +153,8 @@ void rig_fill(uint8_t *to, uint32_t bytes, uint32_t id, uint32_t version)
 
 struct tier_label rig_label(uint32_t id)
 {
-    struct tier_label l = {.print = 1 + id % 3, .group = id % 5, .shard = id % 2, .tokens = 16};
+    struct tier_label l = {
+        .print = 1 + id % 3, .group = id % 5, .shard = id % 2, .tokens = 65536 - id % 5};
     l.level = (uint8_t)(id % 102);
     memset(l.key.b, 0x5a, sizeof(l.key.b));
     memcpy(l.key.b + 8, &id, sizeof(id));

@@ -41,7 +41,7 @@ struct tier_label {
     uint32_t ns;          /* its id, of this run alone */
     uint32_t group;
     uint32_t shard;
-    uint16_t tokens;
+    uint32_t tokens;
     bool has_parent;
     bool durable;  /* stored with a promise: reclaim never drops it */
     bool by_pin;   /* durable for pins and names, which may end */

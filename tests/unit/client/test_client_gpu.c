@@ -542,7 +542,7 @@ static void no_pages_a_block(struct kvc_pool_spec *s)
 }
 static void many_pages_a_block(struct kvc_pool_spec *s)
 {
-    s->group[0].pages_per_block = 1025;
+    s->group[0].pages_per_block = KVC_BLOCK_TOKENS_MAX + 1;
 }
 static void no_regions(struct kvc_pool_spec *s)
 {
@@ -602,7 +602,7 @@ static const struct wrong_spec wrong_specs[] = {
     {"pages_max is 0", no_pages},
     {"page 32 would end beyond", pages_beyond},
     {"pages_per_block is 0", no_pages_a_block},
-    {"pages_per_block is 1025", many_pages_a_block},
+    {"pages_per_block is 65537", many_pages_a_block},
     {"0 regions", no_regions},
     {"with a pointer", no_region_array},
     {"over all groups", many_regions},

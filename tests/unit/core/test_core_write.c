@@ -123,6 +123,23 @@ START_TEST(nothing_follows_a_partly_filled_block)
 }
 END_TEST
 
+/* Engines with recurrent state use pages of thousands of tokens. */
+START_TEST(the_largest_block_keeps_its_number_of_tokens)
+{
+    struct core_ns_spec spec = rig_spec("large", KVC_BLOCK_TOKENS_MAX, 64);
+    struct core_ns *large = rig_ns(&r, 1, &spec);
+    struct rig_put p = {.ns = large, .chain = 1, .n = 3, .last_tokens = 65535};
+    ck_assert_int_eq(rig_reserve(&r, 1, &p), 0);
+    EXPECT(p.statuses, KVC_ST_OK, KVC_ST_OK, KVC_ST_OK);
+    ck_assert_int_eq(rig_commit(&r, 1, &p, m), 1);
+    rig_settle(&r);
+    ck_assert_uint_eq(rig_lookup(&r, large, 1, 2 * 65536).tokens, 2 * 65536);
+    ck_assert_uint_eq(rig_lookup(&r, large, 1, 2 * 65536 + 65535).tokens, 2 * 65536 + 65535);
+    ck_assert_uint_eq(rig_lookup(&r, large, 1, 3 * 65536).tokens, 2 * 65536);
+    core_check(r.core);
+}
+END_TEST
+
 START_TEST(storing_what_exists_is_a_use)
 {
     struct core_ns_spec spec = rig_spec("window", 8, 64);
@@ -472,6 +489,7 @@ int main(void)
     tcase_add_test(t, a_key_twice_in_one_request_is_reserved_once);
     tcase_add_test(t, arguments_outside_the_namespace_are_refused);
     tcase_add_test(t, nothing_follows_a_partly_filled_block);
+    tcase_add_test(t, the_largest_block_keeps_its_number_of_tokens);
     tcase_add_test(t, storing_what_exists_is_a_use);
     tcase_add_test(t, offsets_are_checked_and_the_entry_stays_reserved);
     tcase_add_test(t, commit_names_entries_of_its_own_reservation);

@@ -59,7 +59,7 @@ static struct tier_label label_of(uint32_t no, uint32_t stamp)
     struct tier_label l = {.print = 0x7000 + no % 3,
                            .group = no % 16,
                            .shard = stamp % 64,
-                           .tokens = (uint16_t)(1 + stamp % 1000),
+                           .tokens = 65536 - stamp % 3,
                            .has_parent = no % 2 == 1,
                            .durable = no % 5 == 0,
                            .level = (uint8_t)(stamp % 102)};
