@@ -110,7 +110,7 @@ static struct kvc_blocks part_of(const uint8_t *keys, uint32_t first, uint32_t n
                                .keys = key_at(keys, first),
                                .n = n,
                                .first_token = first * BLOCK_TOKENS,
-                               .flags = KVC_F_ALL};
+                               .flags = KVC_F_ADMIT};
 }
 
 /* Blocks 0 to n - 1 are there afterwards. */

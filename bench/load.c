@@ -69,7 +69,7 @@ static int store_batch(struct load *l, uint64_t batch)
         pattern_fill(keys + (size_t)i * KVC_KEY_BYTES, l->session.staging + offsets[i],
                      l->block_bytes);
     }
-    struct kvc_blocks blocks = {.keys = keys, .n = l->batch, .flags = KVC_F_ALL};
+    struct kvc_blocks blocks = {.keys = keys, .n = l->batch, .flags = KVC_F_ADMIT};
     int rc = kvc_store(l->session.ns, &blocks, offsets, NULL, 0, statuses);
     return rc < 0 ? perf_fail(&l->session, rc, "store") : perf_statuses(statuses, l->batch);
 }

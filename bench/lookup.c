@@ -147,7 +147,7 @@ static int store_chain(struct lookup *l, const uint8_t *keys)
                                     .keys = from,
                                     .n = n,
                                     .first_token = first * BLOCK_TOKENS,
-                                    .flags = KVC_F_ALL};
+                                    .flags = KVC_F_ADMIT};
         int rc = kvc_store(l->session.ns, &blocks, offsets, NULL, 0, statuses);
         rc = rc < 0 ? perf_fail(&l->session, rc, "store") : perf_statuses(statuses, n);
         if (rc != 0)

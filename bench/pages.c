@@ -12,6 +12,8 @@
 #include <sys/mman.h>
 #include <time.h>
 
+#include <kvcache/admin.h>
+#include <kvcache/async.h>
 #include <kvcache/gpu.h>
 
 #include "cpu.h"
@@ -150,7 +152,7 @@ static int store_begin(struct bench *b, struct flight *f, uint64_t batch)
     for (uint32_t i = 0; i < b->batch; i++)
         perf_key(~b->stream, b->stored * b->batch + i, f->keys + (size_t)i * KVC_KEY_BYTES);
     b->stored++;
-    const struct kvc_blocks blocks = {.keys = f->keys, .n = b->batch, .flags = KVC_F_ALL};
+    const struct kvc_blocks blocks = {.keys = f->keys, .n = b->batch, .flags = KVC_F_ADMIT};
     f->batch = batch;
     f->begun_ns = now_ns();
     int rc = kvc_pages_store_begin(b->session.ns, &blocks, b->pool, pages_of(b, batch),
@@ -357,7 +359,8 @@ static int store_batch(struct bench *b, uint64_t batch)
         pattern_fill(keys_of(b, batch) + (size_t)i * KVC_KEY_BYTES, b->session.staging + offsets[i],
                      b->block_bytes);
     }
-    const struct kvc_blocks blocks = {.keys = keys_of(b, batch), .n = b->batch, .flags = KVC_F_ALL};
+    const struct kvc_blocks blocks = {
+        .keys = keys_of(b, batch), .n = b->batch, .flags = KVC_F_ADMIT};
     int rc = kvc_store(b->session.ns, &blocks, offsets, NULL, 0, statuses);
     return rc < 0 ? fail(b, rc, "store") : perf_statuses(statuses, b->batch);
 }

@@ -10,6 +10,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <kvcache/admin.h>
+#include <kvcache/async.h>
 #include <kvcache/kvcache.h>
 
 #include "bench.h"

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <kvcache/admin.h>
 #include <kvcache/gpu.h>
 
 #include "bench_rig.h"

@@ -4,6 +4,7 @@
 #ifndef BENCH_REPLAY_WORKER_H
 #define BENCH_REPLAY_WORKER_H
 
+#include <kvcache/async.h>
 #include <kvcache/gpu.h>
 
 #include "replay.h"

@@ -93,7 +93,7 @@ static void writer(struct reuse *r, bool commits)
         while (atomic_load(&r->shared->go) <= chain)
             nap(100000);
         make_keys(r, chain);
-        struct kvc_blocks blocks = {.keys = r->keys, .n = CHAIN, .flags = KVC_F_ALL};
+        struct kvc_blocks blocks = {.keys = r->keys, .n = CHAIN, .flags = KVC_F_ADMIT};
         uint64_t reservation, offset = 0;
         if (kvc_reserve(r->session.ns, &blocks, &reservation, statuses) || !reservation)
             _exit(BENCH_FAILED);

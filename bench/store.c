@@ -60,7 +60,7 @@ static int begin(struct store *s, struct flight *flight)
         s->offsets[i] = (flight->region * s->batch + i) * s->block_bytes;
     }
     s->next++;
-    struct kvc_blocks blocks = {.keys = flight->keys, .n = s->batch, .flags = KVC_F_ALL};
+    struct kvc_blocks blocks = {.keys = flight->keys, .n = s->batch, .flags = KVC_F_ADMIT};
     int rc = kvc_store_begin(s->session.ns, &blocks, s->offsets, NULL, 0, &flight->op);
     return rc < 0 ? perf_fail(&s->session, rc, "store") : 0;
 }

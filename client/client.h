@@ -23,6 +23,8 @@
 #include <sys/types.h>
 #include <time.h>
 
+#include <kvcache/admin.h>
+#include <kvcache/async.h>
 #include <kvcache/gpu.h>
 #include <kvcache/kvcache.h>
 
@@ -50,6 +52,9 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
  * not known that its process has. */
 #define ENDING_MS 2000u
 #define ENDINGS   4u
+/* How long a call waits for the answer to the probe of a daemon that let a request's time pass;
+ * counted from the probe's sending, so that all calls together wait for it once. */
+#define PROBE_WAIT_MS 125u
 /* How often a call looks at the attach channel without a reason to. */
 #define NEWS_INTERVAL_MS 10u
 
@@ -66,6 +71,7 @@ struct kvc_ns {
     uint32_t id;
     uint32_t epoch;         /* in which it was last opened */
     int error;              /* why the daemon of that epoch refused it; 0 = open */
+    bool has_seed;          /* a daemon has opened it */
     struct kvc_op *opening; /* NS_OPEN in flight, for which parked ops wait; else NULL */
     uint8_t seed[KVC_KEY_BYTES];
     uint32_t groups;
@@ -167,6 +173,7 @@ struct kvc {
     char name[64];
     uint64_t staging_wanted;
     uint32_t shard, timeout_ms;
+    bool must_connect;
 
     enum link_state state;
     int attach_fd; /* -1 in DOWN */
@@ -174,7 +181,11 @@ struct kvc {
     uint32_t epoch;
     uint64_t next_try_ns, attach_until_ns, news_ns;
     uint32_t backoff_ms;
-    int down_error;     /* what the link went down with */
+    int down_error; /* what the link went down with */
+    /* Since when the daemon is silent: it let a wait pass without a word, and has said nothing
+     * since; 0 = it is not. Nobody waits for a silent daemon. */
+    uint64_t silent_ns;
+    bool is_probed;     /* a PING of the library's own is unanswered */
     uint32_t reopening; /* namespaces unanswered in REOPENING */
     struct parted *parted;
     struct parted *parting; /* for the next parting: it must not fail; NULL only while DOWN */
@@ -264,7 +275,8 @@ enum half { BLOCKING, BEGINNING };
 /* When a call with this timeout (0 = the session's) ends. */
 uint64_t kvc__deadline(const struct kvc *k, uint32_t timeout_ms);
 /* Starts every call that talks and may wait: fork rule, news of the attach channel, reconnecting
- * when it is due. 0 = up; KVC_E_DOWN; -EPERM in a child of fork(). */
+ * when it is due. 0 = up; KVC_E_DOWN; KVC_E_TIMEOUT: up, and the daemon is silent; -EPERM in a
+ * child of fork(). */
 __attribute__((warn_unused_result)) int kvc__enter(struct kvc *k, uint64_t deadline_ns);
 /* The same without waiting: a link that is not up yet goes as far as it can. */
 __attribute__((warn_unused_result)) int kvc__look(struct kvc *k);
@@ -382,6 +394,9 @@ __attribute__((warn_unused_result)) int op__call(struct kvc_op *op, int len);
 __attribute__((warn_unused_result)) int op__pump(struct kvc *k, uint64_t until_ns, bool nap);
 /* wire__is_cut(): ends the link. */
 __attribute__((warn_unused_result)) int op__cut(struct kvc *k);
+/* The daemon let a wait pass without a word: it is asked for a sign of life, and nobody waits for
+ * it before it has given one. */
+void op__silent(struct kvc *k);
 /* Ends what waits beyond its guard. */
 void op__expire(struct kvc *k);
 /* Waits for an op that is ENDING. */

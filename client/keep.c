@@ -287,11 +287,11 @@ static void to_policy(const struct msg_policy_reply *r, struct kvc_policy_info *
 {
     *p = (struct kvc_policy_info){.keep_percent = r->keep_percent,
                                   .load_or_recompute = r->load_or_recompute,
-                                  .admit_all = !r->admission,
+                                  .admission = r->admission,
                                   .pin_bytes_max = r->pin_bytes_max,
                                   .keep_percent_start = r->keep_percent_start,
                                   .load_or_recompute_start = r->load_or_recompute_start,
-                                  .admit_all_start = !r->admission_start,
+                                  .admission_start = r->admission_start,
                                   .pin_bytes_max_start = r->pin_bytes_max_start,
                                   .storage = r->storage,
                                   .hints = r->hints,
@@ -329,7 +329,7 @@ int kvc_policy(struct kvc *kvc, const struct kvc_policy_info *set, struct kvc_po
         m.name = codec_text(set->name);
         m.keep_percent = set->keep_percent;
         m.load_or_recompute = set->load_or_recompute;
-        m.admission = !set->admit_all;
+        m.admission = set->admission;
         m.pin_bytes_max = set->pin_bytes_max;
     }
     struct msg_reply_head head;

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <time.h>
 
+#include <kvcache/admin.h>
 #include <kvcache/kvcache.h>
 
 #include "disk_peer.h"

@@ -116,7 +116,7 @@ static int store_begin(struct peer *peer, uint32_t slot, uint32_t first, uint32_
     }
     if (ours->copied)
         memcpy(ours->session.staging + offsets[0], peer->source + first * bytes, n * bytes);
-    struct kvc_blocks blocks = {.keys = key_of(ours, first), .n = n, .flags = KVC_F_ALL};
+    struct kvc_blocks blocks = {.keys = key_of(ours, first), .n = n, .flags = KVC_F_ADMIT};
     int rc = kvc_store_begin(ours->session.ns, &blocks, offsets, NULL, 0, &batch->op);
     return rc < 0 ? perf_fail(&ours->session, rc, "store") : 0;
 }

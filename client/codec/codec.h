@@ -190,7 +190,7 @@ struct msg_release_reply {
 struct msg_reserve {
     uint32_t ns;
     struct codec_bin sub;
-    uint32_t flags; /* KVC_F_DURABLE, KVC_F_DECODED, KVC_F_ALL */
+    uint32_t flags; /* KVC_F_DURABLE, KVC_F_DECODED, KVC_F_ADMIT */
     uint32_t group;
     uint32_t shard;
     struct codec_bin parent; /* 0 or 32 bytes: the block before the first key */

@@ -138,8 +138,8 @@ SCHEMA(codec__req_release, struct msg_release, release_fields, .ops = {KVC_OP_RE
 
 #define RESERVE_FIELDS(T, r)                                                                \
     UINT(T, r ns, 0, UINT32_MAX, NS_MUST), TEXT(T, r sub, 0, KVC_STRING_MAX - 1, SUB_MUST), \
-        FLAGS(T, r flags, KVC_F_DURABLE | KVC_F_DECODED | KVC_F_ALL,                        \
-              "flags of RESERVE and STORE must be a sum of 32, 512 and 1024"),              \
+        FLAGS(T, r flags, KVC_F_DURABLE | KVC_F_DECODED | KVC_F_ADMIT,                      \
+              "flags of RESERVE and STORE must be a sum of 32, 1024 and 16384"),            \
         UINT(T, r group, 0, KVC_GROUPS_MAX - 1, GROUP_MUST), SHARD(T, r shard),             \
         BLOB(T, r parent, KVC_KEY_BYTES, 0, 1, "parent must be binary of 0 or 32 bytes"),   \
         UINT(T, r first_token, 0, UINT32_MAX,                                               \

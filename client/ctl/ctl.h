@@ -12,6 +12,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include <kvcache/admin.h>
 #include <kvcache/kvcache.h>
 
 enum ctl_exit {

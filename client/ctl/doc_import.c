@@ -244,7 +244,7 @@ static int store(struct import *m, uint32_t g, uint32_t shard, uint32_t first, u
         .n = *n,
         .first_token = at * spec->block_tokens,
         .last_tokens = last ? m->doc.tokens - (at + *n - 1) * spec->block_tokens : 0,
-        .flags = KVC_F_ALL,
+        .flags = KVC_F_ADMIT,
         .retain = &wish,
         .nretain = 1};
     const int rc = kvc_store(m->ranks.rank[shard].ns, &blocks, offsets, NULL, 0, statuses);

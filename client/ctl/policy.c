@@ -84,15 +84,15 @@ static void learned_json(json_t *o, const struct kvc_policy_info *p)
 
 static void print_json(const struct kvc_policy_info *p)
 {
-    json_t *o = set_json(p->keep_percent, p->load_or_recompute, !p->admit_all, p->pin_bytes_max);
+    json_t *o = set_json(p->keep_percent, p->load_or_recompute, p->admission, p->pin_bytes_max);
     json_object_set_new(o, "name", json_string(p->name));
     json_object_set_new(o, "text", json_string(p->text));
     json_object_set_new(o, "chosen_by", json_string(p->chosen));
     json_object_set_new(o, "at_start",
                         set_json(p->keep_percent_start, p->load_or_recompute_start,
-                                 !p->admit_all_start, p->pin_bytes_max_start));
+                                 p->admission_start, p->pin_bytes_max_start));
     json_object_set_new(o, "admission_in_effect",
-                        json_boolean(!p->admit_all && p->admits && !p->storage));
+                        json_boolean(p->admission && p->admits && !p->storage));
     json_object_set_new(o, "storage", json_boolean(p->storage));
     json_object_set_new(o, "hints", json_boolean(p->hints));
     json_object_set_new(o, "admits", json_boolean(p->admits));
@@ -150,7 +150,7 @@ static void set_lines(struct table *t, const struct kvc_policy_info *p)
         (void)snprintf(vain, sizeof(vain), ", without effect: storage takes what leaves memory");
     else if (!p->admits)
         (void)snprintf(vain, sizeof(vain), ", without effect: policy %s admits all", p->name);
-    switch_line(t, "admission", !p->admit_all, !p->admit_all_start, vain);
+    switch_line(t, "admission", p->admission, p->admission_start, vain);
     if (!p->pins)
         line(t, "pin-limit", "nothing may be pinned (policy.pin_limit: 0)");
     else if (p->pin_bytes_max != p->pin_bytes_max_start)
@@ -304,7 +304,7 @@ static int set(struct ctl *ctl, int argc, char **argv)
     if (p.has_weigh)
         now.load_or_recompute = p.weigh;
     if (p.has_admission)
-        now.admit_all = !p.admission;
+        now.admission = p.admission;
     if (p.has_pin)
         now.pin_bytes_max = p.pin;
     return ask(ctl, &now);

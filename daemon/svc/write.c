@@ -357,7 +357,7 @@ static int store_in(struct request *rq, const struct msg_reserve *msg, struct co
         *ret_why = ns_detail(err);
         return err;
     }
-    ret_in->judged = !(msg->flags & KVC_F_ALL);
+    ret_in->judged = !(msg->flags & KVC_F_ADMIT);
     *ret_why = NULL;
     if (ret_in->group < KVC_GROUPS_MAX)
         *ret_why = tokens_fault(ret_in->ns, ret_in->group, ret_in->n, tokens);

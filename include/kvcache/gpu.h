@@ -38,6 +38,10 @@
 extern "C" {
 #endif
 
+#define KVC_ABI_GPU                                                                           \
+    KVC_ABI(kvc_rate), KVC_ABI(kvc_device), KVC_ABI(kvc_pool_region), KVC_ABI(kvc_pool_spec), \
+        KVC_ABI(kvc_word), KVC_ABI(kvc_pages_load), KVC_ABI(kvc_loaded)
+
 /* ---- devices ---- */
 
 struct kvc_rate {
@@ -67,16 +71,21 @@ KVC_API KVC_MUST_USE int kvc_devices(struct kvc *kvc,
                                      int (*fn)(void *ctx, const struct kvc_device *), void *ctx);
 
 /* How blocks come into pages of frag_bytes (page_bytes of a pool's regions) the fastest, by what
- * the daemon measured of the nearest size: KVC_COPY_ENGINE, KVC_COPY_KERNEL   kvc_pages_load: the
- * daemon copies page by page KVC_COPY_WINDOW                    kvc_acquire_on, then kvc_gpu_load:
- * blocks come in one piece, and the worker scatters them on its own stream KVC_COPY_UNKNOWN not
- * measured yet The window when it is a quarter faster than the engine and no slower than the
- * kernel: it needs room in slots (hbm.devices), and the worker's own time. Where a block is in a
- * slot already only the scattering is left. Pure. */
+ * the daemon measured of the nearest size:
+ *
+ *   KVC_COPY_ENGINE, KVC_COPY_KERNEL   kvc_pages_load: the daemon copies page by page
+ *   KVC_COPY_WINDOW                    kvc_acquire_on, then kvc_gpu_load: blocks come in one piece,
+ *                                      and the worker scatters them on its own stream
+ *   KVC_COPY_UNKNOWN                   not measured yet
+ *
+ * The window when it is a quarter faster than the engine and no slower than the kernel: it needs
+ * room in slots (hbm.devices), and the worker's own time. Where a block is in a slot already only
+ * the scattering is left. Pure. */
 KVC_API enum kvc_copy_path kvc_load_path(const struct kvc_device *device, uint32_t frag_bytes);
 
 /* ---- the worker's side of a device ---- */
 
+struct kvc_op;  /* async.h */
 struct kvc_gpu; /* belongs to its session; close it before that */
 struct kvc_mem; /* memory on the device that the daemon may be given; belongs to its kvc_gpu */
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * libkvcache: the client of kvcache-daemon.
+ * libkvcache: the client of kvcache-daemon. This header is what a worker needs; beside it, in the
+ * same library: <kvcache/async.h> for a caller's loop, <kvcache/gpu.h> for paged memory (on GPUs,
+ * and in host memory), <kvcache/admin.h> for operators and tools.
  *
  * A `struct kvc` is one session with the daemon of this node: an attach connection (identity,
  * descriptors, life), a control socket, a staging area and read-only mappings of the arena.
@@ -10,13 +12,18 @@
  *
  * The daemon may be absent at any time. Lookups and acquires then return 0 with no hit within their
  * deadline, stores return KVC_E_DOWN and are counted (kvc_counters), and the session reconnects by
- * itself at a later call. After a reconnect all holds, reservations and staging contents of before
- * are void: holds report KVC_STALE (but see kvc_hold_check), stores return KVC_E_DOWN until
- * kvc_staging was asked again.
+ * itself at a later call, kvc_staging included. After a reconnect all holds, reservations and
+ * staging contents of before are void: holds report KVC_STALE (but see kvc_hold_check), stores
+ * return KVC_E_DOWN until kvc_staging was asked again.
  *
- * A daemon that is there and does not answer costs a call its deadline and up to 250 ms more; one
- * that stores as long again, to make sure that nothing reads staging. A lookup or acquire is then a
- * miss; a store is KVC_E_TIMEOUT, and counted like one that was dropped.
+ * A daemon that is there and does not answer (frozen, stopped) costs one call its deadline and up
+ * to 250 ms more; one that stores up to 250 ms again, to make sure that nothing reads staging. A
+ * lookup or acquire is then a miss; a store is KVC_E_TIMEOUT, and counted like one that was
+ * dropped. From then on the daemon is *silent*: the library has asked it for a sign of life (a PING
+ * that stays in flight; there is no thread for that), for which the next call may wait 125 ms once.
+ * Until it answers calls fail at once: what reads is a miss, what stores is KVC_E_TIMEOUT or
+ * KVC_E_DOWN, kvc_is_up is false. When it goes on, the next call works, without opening anything
+ * again.
  *
  * Threads. A session is used by one thread at a time; it may be handed from one thread to another
  * by anything that orders memory (a mutex, a queue). That holds for all that belongs to it:
@@ -58,7 +65,38 @@ extern "C" {
 
 struct kvc;    /* a session */
 struct kvc_ns; /* a namespace opened in a session; lives as long as the session */
-struct kvc_op; /* a request that was begun */
+
+/* ---- ABI ----
+ *
+ * For bindings, which are compiled or written apart from the library: once, before anything else,
+ *
+ *     static const struct kvc_abi mine[] = {KVC_ABI_STRUCTS};
+ *     const char *differs = kvc_abi(KVC_API_VERSION, mine, sizeof(mine) / sizeof(mine[0]));
+ *
+ * One that describes the structs by hand gives its own names and sizes.
+ */
+
+#define KVC_API_VERSION "0.6" /* the soname's: each has layouts of its own */
+struct kvc_abi {
+    const char *name; /* "kvc_options" */
+    size_t bytes;     /* sizeof(struct kvc_options) */
+};
+#define KVC_ABI(name)              \
+    {                              \
+#name, sizeof(struct name) \
+    }
+#define KVC_ABI_STRUCTS                                                                         \
+    KVC_ABI(kvc_options), KVC_ABI(kvc_counters), KVC_ABI(kvc_group_spec), KVC_ABI(kvc_ns_spec), \
+        KVC_ABI(kvc_seq), KVC_ABI(kvc_prefix), KVC_ABI(kvc_block), KVC_ABI(kvc_hold),           \
+        KVC_ABI(kvc_acquire_options), KVC_ABI(kvc_retain), KVC_ABI(kvc_blocks),                 \
+        KVC_ABI(kvc_name_options), KVC_ABI(kvc_named), KVC_ABI(kvc_name_info)
+/* NULL: this library is of that version, and its structs of these names have these sizes. Else a
+ * text that names the first difference; valid until the next call of this thread. The names of
+ * KVC_ABI_STRUCTS, KVC_ABI_ASYNC (async.h), KVC_ABI_ADMIN (admin.h) and KVC_ABI_GPU (gpu.h) are
+ * known. */
+KVC_API const char *kvc_abi(const char *version, const struct kvc_abi *abi, size_t n);
+/* KVC_API_VERSION of the library. Static. */
+KVC_API const char *kvc_version(void);
 
 /* ---- session ---- */
 
@@ -70,7 +108,8 @@ struct kvc_options {
     uint64_t staging_bytes; /* room for blocks on their way into the cache; 0 = none (a reader) */
     uint32_t shard;         /* this rank's shard of every block, 0 on a single rank */
     uint32_t timeout_ms;    /* default deadline of every call; 0 = KVC_DEADLINE_DEFAULT_MS */
-    bool must_connect;      /* kvc_open fails when no daemon answers, instead of starting down */
+    bool must_connect;      /* kvc_open and kvc_ns_open fail when no daemon answers, instead of
+                               starting down */
     bool no_wait; /* kvc_open does not wait for the daemon: the session starts down, and later calls
                      or kvc_progress bring it up; rights are then refused in kvc_last_error only */
 };
@@ -94,11 +133,12 @@ KVC_API const char *kvc_miss_text(unsigned reason);
 KVC_API bool kvc_is_up(const struct kvc *kvc);
 /* One round trip. */
 KVC_API KVC_MUST_USE int kvc_ping(struct kvc *kvc, uint64_t *ret_uptime_ms);
-/* Writable staging area, `*ret_bytes` long (what the daemon granted); NULL when down or 0. Its
- * contents are void after a reconnect, and are not stored before this has been called again: call
- * it before the area is filled, not between filling and storing. The addresses stay mapped until
- * then, but other memory may take their place when the session loses its daemon: what a device has
- * registered must be registered again when kvc_epoch has changed. */
+/* Writable staging area, `*ret_bytes` long (what the daemon granted); NULL when down or 0. Never
+ * waits; a session that is down goes on with connecting in it, step by step. Its contents are void
+ * after a reconnect, and are not stored before this has been called again: call it before the area
+ * is filled, not between filling and storing. The addresses stay mapped until then, but other
+ * memory may take their place when the session loses its daemon: what a device has registered must
+ * be registered again when kvc_epoch has changed. */
 KVC_API void *kvc_staging(struct kvc *kvc, uint64_t *ret_bytes);
 /* Grows by one at each (re)connect; 0 = never connected. */
 KVC_API uint32_t kvc_epoch(const struct kvc *kvc);
@@ -139,15 +179,18 @@ struct kvc_ns_spec {
     struct kvc_group_spec group[KVC_GROUPS_MAX];
 };
 
-/* KVC_E_UNSOUND with the reason in kvc_last_error; KVC_E_DOWN when no daemon ever answered for this
- * specification. The handle is borrowed from the session, is the same for an equal specification,
- * and is reopened by itself after a reconnect, and once when the daemon has let it go because it
- * was empty (requests are then sent again, unseen). */
+/* KVC_E_UNSOUND with the reason in kvc_last_error. Without a daemon, or where it does not answer:
+ * 0, and the namespace is opened by itself when one is there (sessions with must_connect:
+ * KVC_E_DOWN or KVC_E_TIMEOUT). Until then what reads is a miss and what stores is KVC_E_DOWN; a
+ * refusal comes from the calls that name it. The handle is borrowed from the session, is the same
+ * for an equal specification, and is reopened by itself after a reconnect, and once when the daemon
+ * has let it go because it was empty (requests are then sent again, unseen). */
 KVC_API KVC_MUST_USE int kvc_ns_open(struct kvc *kvc, const struct kvc_ns_spec *spec,
                                      struct kvc_ns **ret_ns);
-/* The parent of every first block, given by the daemon; may change at a reconnect (kvc_epoch). */
+/* The parent of every first block, given by the daemon; NULL as long as none has opened the
+ * namespace. May change at a reconnect (kvc_epoch). */
 KVC_API const uint8_t *kvc_ns_seed(const struct kvc_ns *ns);
-KVC_API uint32_t kvc_ns_id(const struct kvc_ns *ns);
+KVC_API uint32_t kvc_ns_id(const struct kvc_ns *ns); /* 0: none has */
 
 /* ---- keys ---- */
 
@@ -192,7 +235,9 @@ KVC_API KVC_MUST_USE int kvc_lookup(struct kvc_ns *ns, const struct kvc_seq *seq
 
 /* Bytes of this rank's shard of one block, readable in place until the hold is released. Blocks
  * that were stored together mostly lie side by side: small ones are read fastest as one piece where
- * the next one's data begins at data + bytes. */
+ * the next one's data begins at data + bytes. Those of 1 MiB and more do not: memory passes from
+ * block size to block size in pieces of 2 MiB, each with a page of headers before its blocks;
+ * pieces of that size are read no faster together. */
 struct kvc_block {
     const void *data;
     uint32_t bytes;
@@ -268,9 +313,9 @@ struct kvc_blocks {
                        theirs (GONE: one of them dropped it); who stores several ranks' shards in
                        one thread begins them all (kvc_store_begin) before it waits.
                        KVC_E_BAD_ARGUMENT where the daemon has no storage tier. KVC_F_DECODED: of
-                       decoded tokens. KVC_F_ALL: kvc_store takes them whatever they are worth, for
-                       instance to be named or pinned. KVC_F_NO_STORE: answered with KVC_ST_NO_STORE
-                       for each block, and nothing is sent */
+                       decoded tokens. KVC_F_ADMIT: kvc_store takes them whatever they are worth,
+                       for instance to be named or pinned. KVC_F_NO_STORE: answered with
+                       KVC_ST_NO_STORE for each block, and nothing is sent */
     const struct kvc_retain *retain; /* nretain wishes, at most KVC_RETAIN_MAX */
     uint32_t nretain;
 };
@@ -293,7 +338,7 @@ KVC_API KVC_MUST_USE int kvc_commit(struct kvc_ns *ns, uint64_t reservation, uin
 /* Reserve and commit in one round trip, for blocks that are all in staging already: UINT64_MAX is
  * -EINVAL here. The same half of host.limit bounds what one call can store. Nobody waits for these,
  * so they are judged: KVC_ST_NOT_WORTH = memory is full of what is worth more, and there is no
- * storage behind it (PROTOCOL.md, Admission: not with KVC_F_ALL, not what goes on from a named
+ * storage behind it (PROTOCOL.md, Admission: not with KVC_F_ADMIT, not what goes on from a named
  * conversation, not within a guaranteed share). */
 KVC_API KVC_MUST_USE int kvc_store(struct kvc_ns *ns, const struct kvc_blocks *blocks,
                                    const uint64_t *offsets, const uint32_t *tokens, size_t ntokens,
@@ -335,7 +380,7 @@ struct kvc_named {
 };
 /* Makes a name or moves it to seq. What is covered is the longest prefix of seq that is cached now;
  * that is what the name stands for: what is to be named for the first time is best stored with
- * KVC_F_ALL, and as a conversation goes on from there it is taken anyway. options may be NULL.
+ * KVC_F_ADMIT, and as a conversation goes on from there it is taken anyway. options may be NULL.
  * KVC_E_GONE: nothing of it is cached; KVC_E_PIN_LIMIT; KVC_E_QUOTA: a hard limit on storage is
  * below what would be promised there, or what is guaranteed to others leaves less, and the name is
  * as it was; KVC_E_LIMIT (names). With KVC_F_DURABLE: KVC_E_FULL (promises have half of the
@@ -380,393 +425,6 @@ KVC_API KVC_MUST_USE int kvc_name_load(struct kvc *kvc, enum kvc_name_kind kind,
 KVC_API KVC_MUST_USE int kvc_name_tokens(struct kvc *kvc, enum kvc_name_kind kind, const char *name,
                                          const char *sub, uint32_t first, uint32_t *tokens,
                                          uint32_t max);
-
-/* ---- requests in flight ----
- *
- * The same calls in two halves. *_begin sends the request and returns an op; the op is done when
- * its outcome is there; kvc_finish (or kvc_wait) hands the outcome out and frees the op. Up to the
- * daemon's limits.requests (256 by default) may be in flight, what is begun beyond ends with
- * KVC_E_BUSY. A session has 1,024 at most, those that wait for a namespace included: begin returns
- * KVC_E_BUSY for the next one. The inputs may be reused once begin returns, staging once the op is
- * finished. Replies come in any order.
- *
- * Begin halves, kvc_progress, kvc_next, kvc_cancel_begin, kvc_release, and kvc_finish of an op that
- * is done never wait, whatever the daemon does: absent, frozen, or dying. (They copy and make
- * system calls; none of these sleeps.) A session that is down goes on with connecting in them, step
- * by step. A request that is begun while the session is not up is done at once: a lookup, acquire
- * or redeem as a miss, a namespace that is known as it was before; what stores fails in its begin
- * half with KVC_E_DOWN, like a ping or a new namespace. The other functions wait as said above;
- * kvc_open waits for the daemon up to the session's timeout (no_wait: not at all), kvc_close up to
- * 250 ms for it to take hints that it has not answered yet, and for libzmq's threads to end, which
- * does not depend on the daemon.
- *
- * A loop:
- *
- *     poll for POLLIN on kvc_fd(kvc), with everything else
- *     kvc_progress(kvc);
- *     while (kvc_next(kvc, &op) > 0) {
- *         struct kvc_result r;
- *         int rc = kvc_finish(&op, &r);       r.kind, r.user say whose it is
- *     }
- */
-
-/* An outcome. Of the fields after `user` those of the request's kind are set. */
-struct kvc_result {
-    uint8_t kind;             /* enum kvc_op_code: which begin half */
-    void *user;               /* kvc_op_set_user */
-    struct kvc_prefix prefix; /* LOOKUP, PAGES_LOAD */
-    struct kvc_hold *hold;    /* ACQUIRE, REDEEM: to be released, whatever it contains */
-    struct kvc_ns *ns;        /* NS_OPEN: borrowed from the session */
-    uint64_t reservation;     /* RESERVE: 0 = nothing was reserved */
-    uint64_t uptime_ms;       /* PING */
-    const uint8_t *statuses;  /* RESERVE, COMMIT, STORE, PAGES_STORE: n of them, borrowed until the
-                                 next kvc_finish of this session */
-    uint32_t n;
-};
-
-KVC_API KVC_MUST_USE int kvc_ping_begin(struct kvc *kvc, struct kvc_op **ret_op);
-KVC_API KVC_MUST_USE int kvc_ns_open_begin(struct kvc *kvc, const struct kvc_ns_spec *spec,
-                                           struct kvc_op **ret_op);
-KVC_API KVC_MUST_USE int kvc_lookup_begin(struct kvc_ns *ns, const struct kvc_seq *seq,
-                                          unsigned flags, struct kvc_op **ret_op);
-KVC_API KVC_MUST_USE int kvc_acquire_begin(struct kvc_ns *ns, const struct kvc_seq *seq,
-                                           const struct kvc_acquire_options *options,
-                                           struct kvc_op **ret_op);
-KVC_API KVC_MUST_USE int kvc_redeem_begin(struct kvc_ns *ns, const uint8_t ticket[KVC_TICKET_BYTES],
-                                          struct kvc_op **ret_op);
-KVC_API KVC_MUST_USE int kvc_reserve_begin(struct kvc_ns *ns, const struct kvc_blocks *blocks,
-                                           struct kvc_op **ret_op);
-KVC_API KVC_MUST_USE int kvc_commit_begin(struct kvc_ns *ns, uint64_t reservation, uint32_t first,
-                                          uint32_t n, const uint64_t *offsets,
-                                          const uint32_t *tokens, size_t ntokens,
-                                          struct kvc_op **ret_op);
-KVC_API KVC_MUST_USE int kvc_store_begin(struct kvc_ns *ns, const struct kvc_blocks *blocks,
-                                         const uint64_t *offsets, const uint32_t *tokens,
-                                         size_t ntokens, struct kvc_op **ret_op);
-KVC_API KVC_MUST_USE int kvc_drop_begin(struct kvc *kvc, uint64_t reservation,
-                                        struct kvc_op **ret_op);
-
-/* A word of the caller's that stays with the op; NULL at first. */
-KVC_API void kvc_op_set_user(struct kvc_op *op, void *user);
-KVC_API void *kvc_op_user(const struct kvc_op *op);
-/* Whether its outcome is there. No traffic: kvc_progress takes in what has come. */
-KVC_API bool kvc_done(const struct kvc_op *op);
-
-/* Hands out what the call that waits would: its return value, its outputs in *ret_result (of which
- * kind and user are set on failure too; the call's outputs are zero then). Waits for the op if it
- * is not done, at most as long as that call. Frees *op and sets it to NULL whatever it returns. */
-KVC_API KVC_MUST_USE int kvc_finish(struct kvc_op **op, struct kvc_result *ret_result);
-/* kvc_finish for a lookup, an acquire or redeem, a store or commit. Exactly one of the outputs is
- * used, that of the op's kind; the others may be NULL. */
-KVC_API KVC_MUST_USE int kvc_wait(struct kvc_op **op, struct kvc_prefix *ret_prefix,
-                                  struct kvc_hold **ret_hold, uint8_t *ret_statuses);
-/* Ends a request early. Returns when nothing will touch this session's staging for it any more; the
- * op is then finished as usual and gives KVC_E_CANCELLED or its outcome. Waits for up to 250 ms. */
-KVC_API KVC_MUST_USE int kvc_cancel(struct kvc_op *op);
-/* The same without waiting: the op is done some time later, 250 ms at most. */
-KVC_API KVC_MUST_USE int kvc_cancel_begin(struct kvc_op *op);
-
-/* The descriptor that a poll, epoll, io_uring or asyncio loop watches for POLLIN; never read or
- * written. Readable (level-triggered) while kvc_progress has something to do or kvc_next something
- * to hand out: replies, the daemon's death, deadlines, connecting. The same one until kvc_close,
- * which closes it; made by the first call. -EPERM, -EMFILE, -ENOMEM, ... */
-KVC_API KVC_MUST_USE int kvc_fd(struct kvc *kvc);
-/* Does what can be done now: receives replies, notices the daemon's end, ends what is beyond its
- * deadline, goes on with connecting. Returns how many ops kvc_next has; -EPERM. Without kvc_fd it
- * may be called now and then instead. */
-KVC_API int kvc_progress(struct kvc *kvc);
-/* 1 = *ret_op is done and has not been handed out before, in the order in which they became done;
- * 0 = none; -EPERM. The op is the caller's to finish; one that is finished without having been
- * handed out is not handed out any more. No traffic. */
-KVC_API KVC_MUST_USE int kvc_next(struct kvc *kvc, struct kvc_op **ret_op);
-
-/* ---- operation (needs admin rights for what belongs to others) ----
- *
- * A function that is called for each item may call other functions of its session, but kvc_close.
- */
-
-struct kvc_stat {
-    char name[64];
-    bool gauge;
-    uint64_t value;
-};
-/* Calls fn for each statistic; a non-zero return of fn ends the walk and is returned. */
-KVC_API KVC_MUST_USE int kvc_stats(struct kvc *kvc, int (*fn)(void *ctx, const struct kvc_stat *),
-                                   void *ctx);
-
-struct kvc_ns_info {
-    uint32_t ns, shards, groups, block_tokens, block_bytes; /* the last two of group 0 */
-    char principal[KVC_STRING_MAX], tenant[KVC_STRING_MAX], sub[KVC_STRING_MAX],
-        model[KVC_STRING_MAX], dtype[KVC_STRING_MAX];
-    uint64_t blocks, bytes;
-};
-KVC_API KVC_MUST_USE int kvc_ns_list(struct kvc *kvc,
-                                     int (*fn)(void *ctx, const struct kvc_ns_info *), void *ctx);
-
-/* All that a namespace was opened with. Returns owned: free() gives back the struct with its texts.
- * *ret_own (may be NULL): kvc_ns_open with it gives this session that namespace; not so for what
- * belongs to another principal. KVC_E_NO_NAMESPACE. */
-KVC_API KVC_MUST_USE int kvc_ns_spec_of(struct kvc *kvc, uint32_t ns, struct kvc_ns_spec **ret_spec,
-                                        bool *ret_own);
-
-struct kvc_explanation {
-    uint32_t key, ns, group;
-    uint8_t state, reason; /* enum kvc_block_state, enum kvc_miss */
-    uint32_t detail, tokens, shards, shards_present, leases, children, chunk;
-    uint64_t bytes, age_ms, off;
-    uint8_t tiers; /* set of enum kvc_tier_id: where shard 0 is; chunk and off are in host memory */
-};
-KVC_API KVC_MUST_USE int kvc_explain(struct kvc *kvc, uint32_t ns, const uint8_t *keys, uint32_t n,
-                                     int (*fn)(void *ctx, const struct kvc_explanation *),
-                                     void *ctx);
-
-/* Walks through the blocks of a namespace: from a block to the first one of its sequence, or to all
- * that build on it, or the first blocks of all sequences (enum kvc_walk_mode). */
-struct kvc_walk {
-    uint32_t ns, group;
-    enum kvc_walk_mode mode;
-    const uint8_t *key; /* where UP and DOWN begin; NULL for ROOTS */
-    uint32_t depth;     /* DOWN: levels below the key; 0 = all */
-};
-struct kvc_walked {
-    uint8_t key[KVC_KEY_BYTES], parent[KVC_KEY_BYTES];
-    bool has_parent;
-    uint8_t state, tiers; /* enum kvc_block_state, set of enum kvc_tier_id */
-    uint32_t depth, tokens, shards, shards_present, leases, children, chunk;
-    uint64_t bytes, age_ms, off;
-};
-/* Calls fn for each; a non-zero return of fn ends the walk and is returned. Nothing when the key is
- * not cached. KVC_E_GONE: blocks went while the walk was among them; what fn has got was true.
- * KVC_E_NO_NAMESPACE. */
-KVC_API KVC_MUST_USE int kvc_walk_blocks(struct kvc *kvc, const struct kvc_walk *walk,
-                                         int (*fn)(void *ctx, const struct kvc_walked *),
-                                         void *ctx);
-
-/* One slice of a pass over what is stored: reads blocks again and compares checksums. Start with
- * cursor 0, go on with ret_verified->cursor until that is 0; the pace is the caller's. */
-struct kvc_verify {
-    uint32_t ns;           /* 0 = any */
-    enum kvc_tier_id tier; /* KVC_TIER_NONE = all */
-    uint64_t cursor;
-    uint64_t bytes_max; /* payload to read, about; at least 1 */
-};
-/* A block that was not what had been stored; it is gone now. HBM: the copy in that slot alone is.
- */
-struct kvc_corrupt {
-    uint8_t key[KVC_KEY_BYTES];
-    uint32_t ns, group, shard, chunk, below; /* below: blocks that built on it, gone too */
-    uint8_t tier;                            /* enum kvc_tier_id */
-    uint64_t off;
-};
-struct kvc_verified {
-    uint64_t cursor, bytes;           /* read */
-    uint32_t blocks, skipped, failed; /* HBM: copies of them. skipped: being written; failed: could
-                                       * not be read */
-    uint32_t corrupt;
-    struct kvc_corrupt found[KVC_VERIFY_MAX]; /* the first `corrupt` of them */
-};
-/* KVC_E_BUSY: others verify too; try again. KVC_E_NO_NAMESPACE; KVC_E_BAD_ARGUMENT: there is no
- * such tier. */
-KVC_API KVC_MUST_USE int kvc_verify_slice(struct kvc *kvc, const struct kvc_verify *verify,
-                                          struct kvc_verified *ret_verified);
-
-/* The daemon's record of what was asked for, for replaying: needs admin rights. */
-struct kvc_trace_state {
-    bool on;
-    uint32_t ns; /* 0 = all */
-    uint64_t bytes, used_bytes, records, dropped, age_ms;
-};
-/* bytes: memory for ON, 0 = the daemon's default; ns: for ON, 0 = all. OFF forgets the trace, and
- * tells what it was. KVC_E_EXISTS: one is on already. */
-KVC_API KVC_MUST_USE int kvc_trace(struct kvc *kvc, enum kvc_trace_action action, uint32_t ns,
-                                   uint64_t bytes, struct kvc_trace_state *ret_state);
-struct kvc_trace_record {
-    uint32_t ns, block_tokens, input_tokens, output_tokens;
-    uint64_t timestamp_ms; /* since the trace was turned on */
-    uint32_t n;
-    const uint8_t *ids; /* n x u64 little-endian, one per block asked for; borrowed by fn */
-};
-/* Calls fn for each record, oldest first; a non-zero return of fn ends the walk and is returned.
- * *ret_lost: records that were dropped while this went on. KVC_E_GONE: no trace is on. */
-KVC_API KVC_MUST_USE int kvc_trace_dump(struct kvc *kvc, uint32_t ns,
-                                        int (*fn)(void *ctx, const struct kvc_trace_record *),
-                                        void *ctx, uint64_t *ret_lost);
-
-/* One step of writing to storage all that only host memory holds: starts up to bytes_max (at least
- * 1) of writes. Call it again until ret_drained->left is 0 or does not fall any more. Needs admin
- * rights. KVC_E_BAD_ARGUMENT: there is no storage tier. */
-struct kvc_drained {
-    uint64_t left; /* payload bytes that only host memory holds */
-    uint8_t stop;  /* enum kvc_drain_stop: why it will not get to 0 by itself */
-};
-KVC_API KVC_MUST_USE int kvc_drain(struct kvc *kvc, uint64_t bytes_max,
-                                   struct kvc_drained *ret_drained);
-
-/* A path of the storage tier: needs admin rights. */
-struct kvc_path {
-    char name[KVC_PARAMS_MAX], error[KVC_STRING_MAX]; /* error: why it is out, else "" */
-    uint8_t state;                                    /* enum kvc_path_state */
-    uint64_t bytes, used_bytes, formatted_bytes;
-    uint64_t reads, writes, syncs, read_bytes, write_bytes;
-    uint64_t errors, outs; /* I/Os that failed; times that it was taken out */
-    uint64_t queued, queued_bytes;
-    uint64_t read_p50_us, read_p99_us, read_max_us, write_p50_us, write_p99_us, write_max_us;
-};
-/* What is written to all of them, and what may be. */
-struct kvc_writes {
-    uint64_t per_day;  /* bytes; 0 = no limit */
-    uint64_t spent;    /* since the budget's day began */
-    uint64_t left;     /* that may be written now */
-    uint64_t accepted; /* payload put */
-    uint64_t written;  /* payload, tables, superblocks */
-    uint64_t kept;     /* of them, payload written again when room was reclaimed */
-    uint64_t journal;
-};
-/* Calls fn for each path (for none where there is no storage tier); a non-zero return of fn ends
- * the walk and is returned. */
-KVC_API KVC_MUST_USE int kvc_paths(struct kvc *kvc, int (*fn)(void *ctx, const struct kvc_path *),
-                                   void *ctx, struct kvc_writes *ret_writes);
-
-/* A pin: nothing of a chain goes while it lasts, whoever wants room; it counts against its tenant's
- * budget of pinned bytes. */
-struct kvc_pin_info {
-    uint64_t id, bytes, left_ms; /* left_ms: 0 = without end */
-    uint32_t ns, tokens;
-    char principal[KVC_STRING_MAX], tenant[KVC_STRING_MAX];
-    bool in_memory; /* its copy in memory stays too */
-    uint8_t tip[KVC_KEY_BYTES];
-};
-/* Pins what is cached of seq. ttl_ms 0: until kvc_unpin. The pin outlives the session and not the
- * daemon: names last. KVC_E_PIN_LIMIT: over the budget, or pins of all in memory would have more
- * than seven eighths of it; KVC_E_QUOTA: a hard limit is below what would have to stay, or what is
- * guaranteed to others leaves less; KVC_E_GONE: nothing is cached. */
-KVC_API KVC_MUST_USE int kvc_pin(struct kvc_ns *ns, const struct kvc_seq *seq, bool in_memory,
-                                 uint64_t ttl_ms, uint64_t *ret_pin);
-/* KVC_E_NO_NAME: there is no such pin of this principal's. */
-KVC_API KVC_MUST_USE int kvc_unpin(struct kvc *kvc, uint64_t pin);
-KVC_API KVC_MUST_USE int kvc_pin_list(struct kvc *kvc,
-                                      int (*fn)(void *ctx, const struct kvc_pin_info *), void *ctx);
-
-/* A quota, for all that a tenant, one of its sub-tenants, or a namespace holds. Admin rights. */
-struct kvc_quota {
-    uint8_t scope; /* enum kvc_scope, not ALL */
-    char tenant[KVC_STRING_MAX],
-        sub[KVC_STRING_MAX];         /* of TENANT and SUB; an answer also has an NS's */
-    uint32_t ns;                     /* of NS */
-    uint64_t host_limit, nvme_limit; /* bytes, never exceeded; UINT64_MAX = none */
-    uint64_t host_share, nvme_share; /* guaranteed: what others borrow of it while it lies idle is
-                                        taken back first; in memory but for chunks in which
-                                        another principal leases, pins or reserves something */
-    uint64_t host_bytes, nvme_bytes; /* held now; this and what follows of the answer only */
-    /* What stays there whoever wants room: in host memory for pins, on storage for names, pins and
-     * durable commits, what is yet to be written too. A limit that was lowered below that is
-     * reached when some of them end. */
-    uint64_t host_promised, nvme_promised;
-};
-/* Sets or changes one; all limits UINT64_MAX and all shares 0: removes it. Lasts until the daemon
- * ends; those of the configuration come back. KVC_E_NO_NAMESPACE, KVC_E_LIMIT (quotas). */
-KVC_API KVC_MUST_USE int kvc_quota_set(struct kvc *kvc, const struct kvc_quota *quota);
-KVC_API KVC_MUST_USE int kvc_quota_list(struct kvc *kvc,
-                                        int (*fn)(void *ctx, const struct kvc_quota *), void *ctx);
-
-/* Who holds the room. */
-struct kvc_usage {
-    char principal[KVC_STRING_MAX], tenant[KVC_STRING_MAX], sub[KVC_STRING_MAX],
-        model[KVC_STRING_MAX];
-    uint32_t ns;
-    uint64_t blocks, host_bytes, nvme_bytes, pinned_bytes, named_bytes, leased_bytes;
-    uint64_t device_bytes;   /* of slots on devices, over all of them */
-    uint64_t promised_bytes; /* on storage, as nvme_promised of kvc_quota */
-};
-/* Calls fn for each namespace that the session may see. */
-KVC_API KVC_MUST_USE int kvc_usage(struct kvc *kvc, int (*fn)(void *ctx, const struct kvc_usage *),
-                                   void *ctx);
-
-/* Sessions, what they hold in place, and for how long. */
-struct kvc_session_info {
-    char name[KVC_STRING_MAX], principal[KVC_STRING_MAX], tenant[KVC_STRING_MAX];
-    uint32_t session, uid, pid;
-    uint32_t leases, reservations;
-    uint64_t leased_bytes, reserved_bytes;     /* reserved: announced, and not committed */
-    uint64_t lease_age_ms, reservation_age_ms; /* of the oldest; 0: there is none */
-    bool dropped; /* the daemon has ended it, and its process still holds leases */
-};
-/* Calls fn for each session that this one may see. */
-KVC_API KVC_MUST_USE int
-kvc_sessions(struct kvc *kvc, int (*fn)(void *ctx, const struct kvc_session_info *), void *ctx);
-/* Ends a session of this principal, or any with admin rights: its leases and reservations too, at
- * once, though its process may live and read. KVC_E_GONE: there is no such session to see. */
-KVC_API KVC_MUST_USE int kvc_session_end(struct kvc *kvc, uint32_t session);
-
-/* The eviction policy: which it is, and what may be set while it runs. Admin rights to set. */
-struct kvc_level {
-    uint32_t priority;
-    uint64_t blocks; /* that are kept at it */
-};
-struct kvc_policy_info {
-    char name[64], text[512];    /* text: what it is, for people */
-    char chosen[KVC_PARAMS_MAX]; /* "default", "--set", "FILE:LINE" of the daemon's configuration */
-    uint32_t keep_percent;       /* of what is on disk, the part that is not worth writing again */
-    bool load_or_recompute;      /* whether it is weighed */
-    uint64_t pin_bytes_max;      /* per tenant */
-    /* The same as the daemon began: what differs has been set since. */
-    uint32_t keep_percent_start;
-    bool load_or_recompute_start;
-    uint64_t pin_bytes_max_start;
-    bool storage; /* there is a storage tier */
-    bool hints;   /* the policy heeds hints */
-    bool pins;    /* pins are taken: else each is KVC_E_LIMIT */
-    bool all;     /* false: what follows is 0, for want of admin rights */
-    uint64_t writes_per_day, spent_bytes, left_bytes; /* as in struct kvc_writes */
-    uint64_t load_bytes_per_s, load_latency_us;       /* learned of storage; 0 = nothing yet */
-    uint64_t hints_ended, hints_continue, hints_soon, hints_scan; /* given since it began */
-    uint64_t wishes, wishes_ended;                                /* blocks */
-    uint32_t levels;
-    struct kvc_level level[KVC_PRIORITY_MAX + 1]; /* those that have blocks, lowest first */
-    /* What is stored into full memory is taken whatever it is worth; and as the daemon began. */
-    bool admit_all, admit_all_start;
-    bool admits; /* the policy judges what is stored: else, and with storage, all is taken anyway */
-};
-/* set: NULL, or the new values of keep_percent, load_or_recompute, admit_all and pin_bytes_max; its
- * name is compared: KVC_E_BAD_ARGUMENT when it is another one, for that takes a restart. */
-KVC_API KVC_MUST_USE int kvc_policy(struct kvc *kvc, const struct kvc_policy_info *set,
-                                    struct kvc_policy_info *ret_info);
-
-struct kvc_evict_filter {
-    uint32_t ns;            /* 0 = any */
-    const uint8_t *key;     /* NULL, or this block and its descendants */
-    uint64_t older_than_ms; /* 0 = any age */
-    uint64_t bytes;         /* stop after this much; 0 = no limit */
-    bool dry_run;
-    const char *tenant, *model; /* NULL = any */
-    uint32_t priority_below;    /* only blocks of a lower priority; 0 = any */
-    bool force;                 /* what is pinned or named too, but not what is leased */
-};
-struct kvc_evicted {
-    uint64_t blocks, bytes, kept_blocks;
-    uint64_t host_bytes, nvme_bytes, device_bytes; /* where those that went were, or are */
-};
-/* Returns when what went stays away after a crash. KVC_E_TIER, KVC_E_TIMEOUT: it went, but may be
- * back after one. */
-KVC_API KVC_MUST_USE int kvc_evict(struct kvc *kvc, const struct kvc_evict_filter *filter,
-                                   struct kvc_evicted *ret_evicted);
-/* The name goes, and its blocks but for those that others share, pin or use (kept_blocks). dry_run:
- * what would go now; nothing is changed. KVC_E_NO_NAME. */
-KVC_API KVC_MUST_USE int kvc_name_evict(struct kvc *kvc, enum kvc_name_kind kind, const char *name,
-                                        const char *sub, bool dry_run,
-                                        struct kvc_evicted *ret_evicted);
-/* Why blocks of a name stay: each counts once, for the first of these that holds. */
-struct kvc_kept {
-    uint64_t named;  /* other names reach them */
-    uint64_t pinned; /* pins hold them */
-    uint64_t used;   /* under lease, or being written */
-    uint64_t below;  /* blocks of others, or that stay, build on them */
-};
-/* The same, and why kept_blocks stay. */
-KVC_API KVC_MUST_USE int kvc_name_evict_kept(struct kvc *kvc, enum kvc_name_kind kind,
-                                             const char *name, const char *sub, bool dry_run,
-                                             struct kvc_evicted *ret_evicted,
-                                             struct kvc_kept *ret_kept);
 
 #ifdef __cplusplus
 }

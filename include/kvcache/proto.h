@@ -264,14 +264,15 @@ enum kvc_flag {
                                but its loading starts */
     KVC_F_READ_ONLY = 1u << 8, /* LOOKUP, ACQUIRE: leaves no trace: no use is counted,
                                   nothing is learned from it, and nothing is loaded */
-    KVC_F_ALL = 1u << 9, /* LOOKUP, ACQUIRE: also what is quicker computed than loaded; STORE: also
-                            what is worth less than what goes for it */
+    KVC_F_ALL =
+        1u << 9, /* LOOKUP, ACQUIRE, PAGES_LOAD: also what is quicker computed than loaded */
     KVC_F_DECODED =
         1u << 10, /* RESERVE, STORE: blocks of decoded tokens, with a wish of their own */
     KVC_F_NO_STORE = 1u << 11, /* of the library: RESERVE and STORE answer NO_STORE for each block,
                                   without traffic */
     KVC_F_PINNED = 1u << 12,   /* NAME_PUT: and pinned while the name lasts */
-    KVC_F_FORCE = 1u << 13     /* EVICT: what is pinned or named too */
+    KVC_F_FORCE = 1u << 13,    /* EVICT: what is pinned or named too */
+    KVC_F_ADMIT = 1u << 14 /* STORE, PAGES_STORE: also what is worth less than what goes for it */
 };
 
 /* State of a block as EXPLAIN reports it. */

@@ -14,7 +14,8 @@ set -eu
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
 root=$(CDPATH='' cd -- "$here/../.." && pwd)
 header=$root/include/kvcache/kvcache.h
-headers="$header $root/include/kvcache/gpu.h"
+headers="$header $root/include/kvcache/async.h $root/include/kvcache/admin.h
+$root/include/kvcache/gpu.h"
 baseline=$root/client/abi/libkvcache.abi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT INT TERM

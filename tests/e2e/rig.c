@@ -394,7 +394,7 @@ uint32_t rig_store(struct kvc *k, struct kvc_ns *ns, const uint8_t *keys, uint32
                            .keys = keys + (size_t)first * KVC_KEY_BYTES,
                            .n = n - first,
                            .first_token = first * block_tokens,
-                           .flags = KVC_F_ALL};
+                           .flags = KVC_F_ADMIT};
     int err = kvc_store(ns, &b, offsets, NULL, 0, statuses);
     ck_assert_msg(err == 0, "kvc_store: %s: %s", kvc_error_name(err), kvc_last_error(k));
     free(offsets);

@@ -9,6 +9,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include <kvcache/admin.h>
+#include <kvcache/async.h>
 #include <kvcache/kvcache.h>
 
 #define RIG_BLOCK 8192u

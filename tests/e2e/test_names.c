@@ -264,7 +264,7 @@ static void goes_after_restart(void (*restart)(void))
     for (uint32_t i = 0; i < TOKENS; i++)
         said[i] = 100 + i * 7;
     for (uint32_t i = 0; i < 7; i++) {
-        store_flagged(i > 0 ? turns[i - 1] / BT : 0, turns[i], KVC_F_ALL | KVC_F_DURABLE);
+        store_flagged(i > 0 ? turns[i - 1] / BT : 0, turns[i], KVC_F_ADMIT | KVC_F_DURABLE);
         put("chat", turns[i], KVC_F_DURABLE);
     }
     restart();

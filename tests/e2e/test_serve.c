@@ -215,14 +215,14 @@ START_TEST(what_is_used_all_the_time_does_not_go_for_what_is_new)
     ck_assert_int_eq(kvc_reserve(ns, &b, &reservation, statuses), 0);
     ck_assert_uint_eq(statuses[0], KVC_ST_OK); /* others may wait for it */
     ck_assert_int_eq(kvc_drop(k, reservation), 0);
-    ck_assert_uint_eq(store_judged(200, 64, KVC_F_ALL), KVC_ST_OK);
+    ck_assert_uint_eq(store_judged(200, 64, KVC_F_ADMIT), KVC_ST_OK);
     ck_assert_uint_eq(rig_load(k, ns, keys, 64, BT, RIG_BLOCK), 64);
     struct kvc_policy_info rules, set;
     ck_assert_int_eq(kvc_policy(k, NULL, &rules), 0);
-    ck_assert(!rules.admit_all && !rules.admit_all_start && rules.admits && !rules.storage);
-    rules.admit_all = true;
+    ck_assert(rules.admission && rules.admission_start && rules.admits && !rules.storage);
+    rules.admission = false;
     ck_assert_int_eq(kvc_policy(k, &rules, &set), 0);
-    ck_assert(set.admit_all && !set.admit_all_start && set.load_or_recompute);
+    ck_assert(!set.admission && set.admission_start && set.load_or_recompute);
     ck_assert_uint_eq(store_judged(300, 64, 0), KVC_ST_OK);
     ck_assert_uint_eq(rig_stat(k, "core.reserve_not_worth"), 1);
 }

@@ -659,7 +659,7 @@ static bool check(struct scene *s)
                                    {.name = "device0.imported_bytes"},
                                    {.name = "device0.inflight_bytes"}};
     make_keys(s, 7, N, keys);
-    (void)store_as(s, keys, N, RIG_BLOCK, KVC_F_ALL);
+    (void)store_as(s, keys, N, RIG_BLOCK, KVC_F_ADMIT);
     if (s->failed || load(s, keys, N, RIG_BLOCK) != N || s->failed)
         return false;
     return (!device || check_device(s)) && settles(s, left, nleft) &&

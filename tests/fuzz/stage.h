@@ -11,6 +11,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include <kvcache/admin.h>
+#include <kvcache/async.h>
 #include <kvcache/kvcache.h>
 
 #include "records.h"

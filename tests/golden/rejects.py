@@ -351,8 +351,9 @@ def reject_requests():
     ]
     for i, detail, bad in (
         (1, name % "sub", "s" * 128),
-        (2, "flags of RESERVE and STORE must be a sum of 32, 512 and 1024", 1),
-        (2, "flags of RESERVE and STORE must be a sum of 32, 512 and 1024", 2080),
+        (2, "flags of RESERVE and STORE must be a sum of 32, 1024 and 16384", 1),
+        (2, "flags of RESERVE and STORE must be a sum of 32, 1024 and 16384", 512),
+        (2, "flags of RESERVE and STORE must be a sum of 32, 1024 and 16384", 2080),
         (3, "group must be an integer from 0 to 15", 16),
         (4, "shard must be an integer from 0 to 63", 64),
         (5, "parent must be binary of 0 or 32 bytes", bytes(31)),

@@ -13,6 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <kvcache/async.h>
 #include <kvcache/gpu.h>
 #include <kvcache/kvcache.h>
 

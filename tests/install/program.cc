@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The headers in C++, and a round trip. */
+#include <kvcache/async.h>
 #include <kvcache/gpu.h>
 #include <kvcache/kvcache.h>
 

@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <kvcache/admin.h>
+#include <kvcache/async.h>
 #include <kvcache/kvcache.h>
 
 #include "check_run.h"

@@ -6,6 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <kvcache/admin.h>
+#include <kvcache/async.h>
+#include <kvcache/gpu.h>
 #include <kvcache/kvcache.h>
 
 #include "check_run.h"
@@ -116,6 +119,25 @@ START_TEST(every_error_and_reason_has_a_name)
 }
 END_TEST
 
+START_TEST(a_binding_of_other_structs_is_refused_by_name)
+{
+    struct kvc_abi mine[] = {KVC_ABI_STRUCTS, KVC_ABI_ASYNC, KVC_ABI_ADMIN, KVC_ABI_GPU};
+    const size_t n = sizeof(mine) / sizeof(mine[0]);
+    ck_assert_ptr_null(kvc_abi(KVC_API_VERSION, mine, n));
+    ck_assert_ptr_null(kvc_abi(kvc_version(), NULL, 0));
+    for (size_t i = 0; i < n; i++) {
+        mine[i].bytes += 8;
+        const char *differs = kvc_abi(KVC_API_VERSION, mine, n);
+        ck_assert_ptr_nonnull(differs);
+        ck_assert_ptr_nonnull(strstr(differs, mine[i].name));
+        mine[i].bytes -= 8;
+    }
+    ck_assert_ptr_nonnull(strstr(kvc_abi("0.5", mine, n), "0.5"));
+    const struct kvc_abi other = {"kvc_of_old", 8};
+    ck_assert_ptr_nonnull(strstr(kvc_abi(KVC_API_VERSION, &other, 1), "kvc_of_old"));
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("client_keys");
@@ -126,6 +148,7 @@ int main(void)
     tcase_add_test(tc, no_tokens_have_no_keys);
     tcase_add_test(tc, bad_arguments_are_refused);
     tcase_add_test(tc, every_error_and_reason_has_a_name);
+    tcase_add_test(tc, a_binding_of_other_structs_is_refused_by_name);
     suite_add_tcase(s, tc);
     return check_run(s);
 }

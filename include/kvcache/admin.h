@@ -1,0 +1,314 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * libkvcache for operators and tools: statistics, walks, pins, quotas, the policy, eviction.
+ *
+ * What belongs to other principals needs admin rights. A function that is called for each item may
+ * call other functions of its session, but kvc_close. Return values, threads and fork are those of
+ * <kvcache/kvcache.h>.
+ */
+#ifndef KVCACHE_ADMIN_H
+#define KVCACHE_ADMIN_H
+
+#include <kvcache/kvcache.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define KVC_ABI_ADMIN                                                                          \
+    KVC_ABI(kvc_stat), KVC_ABI(kvc_ns_info), KVC_ABI(kvc_explanation), KVC_ABI(kvc_walk),      \
+        KVC_ABI(kvc_walked), KVC_ABI(kvc_verify), KVC_ABI(kvc_corrupt), KVC_ABI(kvc_verified), \
+        KVC_ABI(kvc_trace_state), KVC_ABI(kvc_trace_record), KVC_ABI(kvc_drained),             \
+        KVC_ABI(kvc_path), KVC_ABI(kvc_writes), KVC_ABI(kvc_pin_info), KVC_ABI(kvc_quota),     \
+        KVC_ABI(kvc_usage), KVC_ABI(kvc_session_info), KVC_ABI(kvc_level),                     \
+        KVC_ABI(kvc_policy_info), KVC_ABI(kvc_evict_filter), KVC_ABI(kvc_evicted),             \
+        KVC_ABI(kvc_kept)
+
+struct kvc_stat {
+    char name[64];
+    bool gauge;
+    uint64_t value;
+};
+/* Calls fn for each statistic; a non-zero return of fn ends the walk and is returned. */
+KVC_API KVC_MUST_USE int kvc_stats(struct kvc *kvc, int (*fn)(void *ctx, const struct kvc_stat *),
+                                   void *ctx);
+
+struct kvc_ns_info {
+    uint32_t ns, shards, groups, block_tokens, block_bytes; /* the last two of group 0 */
+    char principal[KVC_STRING_MAX], tenant[KVC_STRING_MAX], sub[KVC_STRING_MAX],
+        model[KVC_STRING_MAX], dtype[KVC_STRING_MAX];
+    uint64_t blocks, bytes;
+};
+KVC_API KVC_MUST_USE int kvc_ns_list(struct kvc *kvc,
+                                     int (*fn)(void *ctx, const struct kvc_ns_info *), void *ctx);
+
+/* All that a namespace was opened with. Returns owned: free() gives back the struct with its texts.
+ * *ret_own (may be NULL): kvc_ns_open with it gives this session that namespace; not so for what
+ * belongs to another principal. KVC_E_NO_NAMESPACE. */
+KVC_API KVC_MUST_USE int kvc_ns_spec_of(struct kvc *kvc, uint32_t ns, struct kvc_ns_spec **ret_spec,
+                                        bool *ret_own);
+
+struct kvc_explanation {
+    uint32_t key, ns, group;
+    uint8_t state, reason; /* enum kvc_block_state, enum kvc_miss */
+    uint32_t detail, tokens, shards, shards_present, leases, children, chunk;
+    uint64_t bytes, age_ms, off;
+    uint8_t tiers; /* set of enum kvc_tier_id: where shard 0 is; chunk and off are in host memory */
+};
+KVC_API KVC_MUST_USE int kvc_explain(struct kvc *kvc, uint32_t ns, const uint8_t *keys, uint32_t n,
+                                     int (*fn)(void *ctx, const struct kvc_explanation *),
+                                     void *ctx);
+
+/* Walks through the blocks of a namespace: from a block to the first one of its sequence, or to all
+ * that build on it, or the first blocks of all sequences (enum kvc_walk_mode). */
+struct kvc_walk {
+    uint32_t ns, group;
+    enum kvc_walk_mode mode;
+    const uint8_t *key; /* where UP and DOWN begin; NULL for ROOTS */
+    uint32_t depth;     /* DOWN: levels below the key; 0 = all */
+};
+struct kvc_walked {
+    uint8_t key[KVC_KEY_BYTES], parent[KVC_KEY_BYTES];
+    bool has_parent;
+    uint8_t state, tiers; /* enum kvc_block_state, set of enum kvc_tier_id */
+    uint32_t depth, tokens, shards, shards_present, leases, children, chunk;
+    uint64_t bytes, age_ms, off;
+};
+/* Calls fn for each; a non-zero return of fn ends the walk and is returned. Nothing when the key is
+ * not cached. KVC_E_GONE: blocks went while the walk was among them; what fn has got was true.
+ * KVC_E_NO_NAMESPACE. */
+KVC_API KVC_MUST_USE int kvc_walk_blocks(struct kvc *kvc, const struct kvc_walk *walk,
+                                         int (*fn)(void *ctx, const struct kvc_walked *),
+                                         void *ctx);
+
+/* One slice of a pass over what is stored: reads blocks again and compares checksums. Start with
+ * cursor 0, go on with ret_verified->cursor until that is 0; the pace is the caller's. */
+struct kvc_verify {
+    uint32_t ns;           /* 0 = any */
+    enum kvc_tier_id tier; /* KVC_TIER_NONE = all */
+    uint64_t cursor;
+    uint64_t bytes_max; /* payload to read, about; at least 1 */
+};
+/* A block that was not what had been stored; it is gone now. HBM: the copy in that slot alone is.
+ */
+struct kvc_corrupt {
+    uint8_t key[KVC_KEY_BYTES];
+    uint32_t ns, group, shard, chunk, below; /* below: blocks that built on it, gone too */
+    uint8_t tier;                            /* enum kvc_tier_id */
+    uint64_t off;
+};
+struct kvc_verified {
+    uint64_t cursor, bytes;           /* read */
+    uint32_t blocks, skipped, failed; /* HBM: copies of them. skipped: being written; failed: could
+                                       * not be read */
+    uint32_t corrupt;
+    struct kvc_corrupt found[KVC_VERIFY_MAX]; /* the first `corrupt` of them */
+};
+/* KVC_E_BUSY: others verify too; try again. KVC_E_NO_NAMESPACE; KVC_E_BAD_ARGUMENT: there is no
+ * such tier. */
+KVC_API KVC_MUST_USE int kvc_verify_slice(struct kvc *kvc, const struct kvc_verify *verify,
+                                          struct kvc_verified *ret_verified);
+
+/* The daemon's record of what was asked for, for replaying: needs admin rights. */
+struct kvc_trace_state {
+    bool on;
+    uint32_t ns; /* 0 = all */
+    uint64_t bytes, used_bytes, records, dropped, age_ms;
+};
+/* bytes: memory for ON, 0 = the daemon's default; ns: for ON, 0 = all. OFF forgets the trace, and
+ * tells what it was. KVC_E_EXISTS: one is on already. */
+KVC_API KVC_MUST_USE int kvc_trace(struct kvc *kvc, enum kvc_trace_action action, uint32_t ns,
+                                   uint64_t bytes, struct kvc_trace_state *ret_state);
+struct kvc_trace_record {
+    uint32_t ns, block_tokens, input_tokens, output_tokens;
+    uint64_t timestamp_ms; /* since the trace was turned on */
+    uint32_t n;
+    const uint8_t *ids; /* n x u64 little-endian, one per block asked for; borrowed by fn */
+};
+/* Calls fn for each record, oldest first; a non-zero return of fn ends the walk and is returned.
+ * *ret_lost: records that were dropped while this went on. KVC_E_GONE: no trace is on. */
+KVC_API KVC_MUST_USE int kvc_trace_dump(struct kvc *kvc, uint32_t ns,
+                                        int (*fn)(void *ctx, const struct kvc_trace_record *),
+                                        void *ctx, uint64_t *ret_lost);
+
+/* One step of writing to storage all that only host memory holds: starts up to bytes_max (at least
+ * 1) of writes. Call it again until ret_drained->left is 0 or does not fall any more. Needs admin
+ * rights. KVC_E_BAD_ARGUMENT: there is no storage tier. */
+struct kvc_drained {
+    uint64_t left; /* payload bytes that only host memory holds */
+    uint8_t stop;  /* enum kvc_drain_stop: why it will not get to 0 by itself */
+};
+KVC_API KVC_MUST_USE int kvc_drain(struct kvc *kvc, uint64_t bytes_max,
+                                   struct kvc_drained *ret_drained);
+
+/* A path of the storage tier: needs admin rights. */
+struct kvc_path {
+    char name[KVC_PARAMS_MAX], error[KVC_STRING_MAX]; /* error: why it is out, else "" */
+    uint8_t state;                                    /* enum kvc_path_state */
+    uint64_t bytes, used_bytes, formatted_bytes;
+    uint64_t reads, writes, syncs, read_bytes, write_bytes;
+    uint64_t errors, outs; /* I/Os that failed; times that it was taken out */
+    uint64_t queued, queued_bytes;
+    uint64_t read_p50_us, read_p99_us, read_max_us, write_p50_us, write_p99_us, write_max_us;
+};
+/* What is written to all of them, and what may be. */
+struct kvc_writes {
+    uint64_t per_day;  /* bytes; 0 = no limit */
+    uint64_t spent;    /* since the budget's day began */
+    uint64_t left;     /* that may be written now */
+    uint64_t accepted; /* payload put */
+    uint64_t written;  /* payload, tables, superblocks */
+    uint64_t kept;     /* of them, payload written again when room was reclaimed */
+    uint64_t journal;
+};
+/* Calls fn for each path (for none where there is no storage tier); a non-zero return of fn ends
+ * the walk and is returned. */
+KVC_API KVC_MUST_USE int kvc_paths(struct kvc *kvc, int (*fn)(void *ctx, const struct kvc_path *),
+                                   void *ctx, struct kvc_writes *ret_writes);
+
+/* A pin: nothing of a chain goes while it lasts, whoever wants room; it counts against its tenant's
+ * budget of pinned bytes. */
+struct kvc_pin_info {
+    uint64_t id, bytes, left_ms; /* left_ms: 0 = without end */
+    uint32_t ns, tokens;
+    char principal[KVC_STRING_MAX], tenant[KVC_STRING_MAX];
+    bool in_memory; /* its copy in memory stays too */
+    uint8_t tip[KVC_KEY_BYTES];
+};
+/* Pins what is cached of seq. ttl_ms 0: until kvc_unpin. The pin outlives the session and not the
+ * daemon: names last. KVC_E_PIN_LIMIT: over the budget, or pins of all in memory would have more
+ * than seven eighths of it; KVC_E_QUOTA: a hard limit is below what would have to stay, or what is
+ * guaranteed to others leaves less; KVC_E_GONE: nothing is cached. */
+KVC_API KVC_MUST_USE int kvc_pin(struct kvc_ns *ns, const struct kvc_seq *seq, bool in_memory,
+                                 uint64_t ttl_ms, uint64_t *ret_pin);
+/* KVC_E_NO_NAME: there is no such pin of this principal's. */
+KVC_API KVC_MUST_USE int kvc_unpin(struct kvc *kvc, uint64_t pin);
+KVC_API KVC_MUST_USE int kvc_pin_list(struct kvc *kvc,
+                                      int (*fn)(void *ctx, const struct kvc_pin_info *), void *ctx);
+
+/* A quota, for all that a tenant, one of its sub-tenants, or a namespace holds. Admin rights. */
+struct kvc_quota {
+    uint8_t scope; /* enum kvc_scope, not ALL */
+    char tenant[KVC_STRING_MAX],
+        sub[KVC_STRING_MAX];         /* of TENANT and SUB; an answer also has an NS's */
+    uint32_t ns;                     /* of NS */
+    uint64_t host_limit, nvme_limit; /* bytes, never exceeded; UINT64_MAX = none */
+    uint64_t host_share, nvme_share; /* guaranteed: what others borrow of it while it lies idle is
+                                        taken back first; in memory but for chunks in which
+                                        another principal leases, pins or reserves something */
+    uint64_t host_bytes, nvme_bytes; /* held now; this and what follows of the answer only */
+    /* What stays there whoever wants room: in host memory for pins, on storage for names, pins and
+     * durable commits, what is yet to be written too. A limit that was lowered below that is
+     * reached when some of them end. */
+    uint64_t host_promised, nvme_promised;
+};
+/* Sets or changes one; all limits UINT64_MAX and all shares 0: removes it. Lasts until the daemon
+ * ends; those of the configuration come back. KVC_E_NO_NAMESPACE, KVC_E_LIMIT (quotas). */
+KVC_API KVC_MUST_USE int kvc_quota_set(struct kvc *kvc, const struct kvc_quota *quota);
+KVC_API KVC_MUST_USE int kvc_quota_list(struct kvc *kvc,
+                                        int (*fn)(void *ctx, const struct kvc_quota *), void *ctx);
+
+/* Who holds the room. */
+struct kvc_usage {
+    char principal[KVC_STRING_MAX], tenant[KVC_STRING_MAX], sub[KVC_STRING_MAX],
+        model[KVC_STRING_MAX];
+    uint32_t ns;
+    uint64_t blocks, host_bytes, nvme_bytes, pinned_bytes, named_bytes, leased_bytes;
+    uint64_t device_bytes;   /* of slots on devices, over all of them */
+    uint64_t promised_bytes; /* on storage, as nvme_promised of kvc_quota */
+};
+/* Calls fn for each namespace that the session may see. */
+KVC_API KVC_MUST_USE int kvc_usage(struct kvc *kvc, int (*fn)(void *ctx, const struct kvc_usage *),
+                                   void *ctx);
+
+/* Sessions, what they hold in place, and for how long. */
+struct kvc_session_info {
+    char name[KVC_STRING_MAX], principal[KVC_STRING_MAX], tenant[KVC_STRING_MAX];
+    uint32_t session, uid, pid;
+    uint32_t leases, reservations;
+    uint64_t leased_bytes, reserved_bytes;     /* reserved: announced, and not committed */
+    uint64_t lease_age_ms, reservation_age_ms; /* of the oldest; 0: there is none */
+    bool dropped; /* the daemon has ended it, and its process still holds leases */
+};
+/* Calls fn for each session that this one may see. */
+KVC_API KVC_MUST_USE int
+kvc_sessions(struct kvc *kvc, int (*fn)(void *ctx, const struct kvc_session_info *), void *ctx);
+/* Ends a session of this principal, or any with admin rights: its leases and reservations too, at
+ * once, though its process may live and read. KVC_E_GONE: there is no such session to see. */
+KVC_API KVC_MUST_USE int kvc_session_end(struct kvc *kvc, uint32_t session);
+
+/* The eviction policy: which it is, and what may be set while it runs. Admin rights to set. */
+struct kvc_level {
+    uint32_t priority;
+    uint64_t blocks; /* that are kept at it */
+};
+struct kvc_policy_info {
+    char name[64], text[512];    /* text: what it is, for people */
+    char chosen[KVC_PARAMS_MAX]; /* "default", "--set", "FILE:LINE" of the daemon's configuration */
+    uint32_t keep_percent;       /* of what is on disk, the part that is not worth writing again */
+    bool load_or_recompute;      /* whether it is weighed */
+    uint64_t pin_bytes_max;      /* per tenant */
+    /* The same as the daemon began: what differs has been set since. */
+    uint32_t keep_percent_start;
+    bool load_or_recompute_start;
+    uint64_t pin_bytes_max_start;
+    bool storage; /* there is a storage tier */
+    bool hints;   /* the policy heeds hints */
+    bool pins;    /* pins are taken: else each is KVC_E_LIMIT */
+    bool all;     /* false: what follows is 0, for want of admin rights */
+    uint64_t writes_per_day, spent_bytes, left_bytes; /* as in struct kvc_writes */
+    uint64_t load_bytes_per_s, load_latency_us;       /* learned of storage; 0 = nothing yet */
+    uint64_t hints_ended, hints_continue, hints_soon, hints_scan; /* given since it began */
+    uint64_t wishes, wishes_ended;                                /* blocks */
+    uint32_t levels;
+    struct kvc_level level[KVC_PRIORITY_MAX + 1]; /* those that have blocks, lowest first */
+    /* What is stored into full memory is judged (PROTOCOL.md, Admission); and as the daemon began.
+     */
+    bool admission, admission_start;
+    bool admits; /* the policy judges what is stored: else, and with storage, all is taken anyway */
+};
+/* set: NULL, or the new values of keep_percent, load_or_recompute, admission and pin_bytes_max; its
+ * name is compared: KVC_E_BAD_ARGUMENT when it is another one, for that takes a restart. */
+KVC_API KVC_MUST_USE int kvc_policy(struct kvc *kvc, const struct kvc_policy_info *set,
+                                    struct kvc_policy_info *ret_info);
+
+struct kvc_evict_filter {
+    uint32_t ns;            /* 0 = any */
+    const uint8_t *key;     /* NULL, or this block and its descendants */
+    uint64_t older_than_ms; /* 0 = any age */
+    uint64_t bytes;         /* stop after this much; 0 = no limit */
+    bool dry_run;
+    const char *tenant, *model; /* NULL = any */
+    uint32_t priority_below;    /* only blocks of a lower priority; 0 = any */
+    bool force;                 /* what is pinned or named too, but not what is leased */
+};
+struct kvc_evicted {
+    uint64_t blocks, bytes, kept_blocks;
+    uint64_t host_bytes, nvme_bytes, device_bytes; /* where those that went were, or are */
+};
+/* Returns when what went stays away after a crash. KVC_E_TIER, KVC_E_TIMEOUT: it went, but may be
+ * back after one. */
+KVC_API KVC_MUST_USE int kvc_evict(struct kvc *kvc, const struct kvc_evict_filter *filter,
+                                   struct kvc_evicted *ret_evicted);
+/* The name goes, and its blocks but for those that others share, pin or use (kept_blocks). dry_run:
+ * what would go now; nothing is changed. KVC_E_NO_NAME. */
+KVC_API KVC_MUST_USE int kvc_name_evict(struct kvc *kvc, enum kvc_name_kind kind, const char *name,
+                                        const char *sub, bool dry_run,
+                                        struct kvc_evicted *ret_evicted);
+/* Why blocks of a name stay: each counts once, for the first of these that holds. */
+struct kvc_kept {
+    uint64_t named;  /* other names reach them */
+    uint64_t pinned; /* pins hold them */
+    uint64_t used;   /* under lease, or being written */
+    uint64_t below;  /* blocks of others, or that stay, build on them */
+};
+/* The same, and why kept_blocks stay. */
+KVC_API KVC_MUST_USE int kvc_name_evict_kept(struct kvc *kvc, enum kvc_name_kind kind,
+                                             const char *name, const char *sub, bool dry_run,
+                                             struct kvc_evicted *ret_evicted,
+                                             struct kvc_kept *ret_kept);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
