@@ -45,6 +45,7 @@ static int end_link(struct kvc *k, int error)
     k->asked_n = 0;
     k->mems_asked = 0;
     k->reopening = 0;
+    k->is_probed = false;
     op__fail_all(k, error);
     watch__update(k);
     return error;
@@ -69,6 +70,7 @@ int kvc__lost(struct kvc *k, int error, const char *fmt, ...)
     (void)vsnprintf(k->error, sizeof(k->error), fmt, ap);
     va_end(ap);
     watch__remove(k, k->attach_fd);
+    k->silent_ns = 0; /* the next daemon is another one */
     return end_link(k, error);
 }
 
@@ -179,6 +181,8 @@ static int next_datagram(struct kvc *k, uint8_t buf[KVC_ATTACH_MAX], int *ret_pa
     if (n < 0)
         return kvc__lost(k, KVC_E_DOWN, "the daemon at %s is gone (%s)", k->socket,
                          n == -EPIPE ? "it closed the connection" : strerrordesc_np(-n));
+    if (n > 0)
+        k->silent_ns = 0;
     return n;
 }
 
@@ -278,8 +282,10 @@ static int start_attach(struct kvc *k)
         return kvc__fail(k, KVC_E_DOWN,
                          "the daemon at %s has not let in those who came before: its queue is full",
                          k->socket);
-    if (fd < 0)
+    if (fd < 0) {
+        k->silent_ns = 0;
         return kvc__fail(k, KVC_E_DOWN, "no daemon at %s (%s)", k->socket, strerrordesc_np(-fd));
+    }
     watch__add(k, fd);
     k->state = LINK_ATTACHING;
     return 0;

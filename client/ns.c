@@ -88,6 +88,7 @@ static int take_reply(struct kvc_op *op)
         rc = op__checked(op, codec_dec_ns_open_reply(op->msg.data, op->msg.len, &head, &reply));
         if (rc == 0) {
             ns->id = reply.ns;
+            ns->has_seed = true;
             memcpy(ns->seed, reply.seed, sizeof(ns->seed));
         }
     }
@@ -174,8 +175,7 @@ int ns__reopen(struct kvc_ns *ns)
 int ns__check(struct kvc_ns *ns)
 {
     if (ns->epoch == ns->kvc->epoch && ns->error < 0)
-        return kvc__fail(ns->kvc, ns->error,
-                         "the daemon refused to open this namespace again after a reconnect: %s",
+        return kvc__fail(ns->kvc, ns->error, "the daemon refused to open this namespace: %s",
                          kvc_error_text(ns->error));
     return 0;
 }
@@ -257,34 +257,42 @@ static struct kvc_ns *create(struct kvc *k, const struct msg_ns_open *m, const u
     return ns;
 }
 
-int ns__on_reply(struct kvc_op *op)
+/* The session has it from now on. */
+static void adopt(struct kvc_op *op)
 {
     struct kvc *k = op->kvc;
-    int rc = take_reply(op);
-    if (rc < 0)
-        return rc;
     /* Another request for the same specification may have been answered before. */
     struct kvc_ns *ns = op->ns, *same = find(k, ns->canon, ns->canon_len);
     op->owns_ns = false;
     if (same != NULL) {
         free(ns);
         op->ns = same;
-        return 0;
+        return;
     }
     ns->next = k->ns;
     k->ns = ns;
-    return 0;
 }
 
-/* A namespace that nobody has asked for yet. */
+int ns__on_reply(struct kvc_op *op)
+{
+    int rc = take_reply(op);
+    if (rc == 0)
+        adopt(op);
+    return rc;
+}
+
+/* A namespace that nobody has asked for yet; without a daemon it is opened when one comes. */
 static int begin_new(struct kvc_op *op, const struct msg_ns_open *m, const uint8_t *canon,
-                     size_t len)
+                     size_t len, int down)
 {
     op->ns = create(op->kvc, m, canon, len);
     if (op->ns == NULL)
         return kvc__fail(op->kvc, -ENOMEM, "out of memory");
     op->owns_ns = true;
-    return send_open(op->ns, op);
+    if (down == 0)
+        return send_open(op->ns, op);
+    op__complete(op, down);
+    return 0;
 }
 
 /* One that is open, or has to be opened again. */
@@ -311,13 +319,14 @@ static int begin(struct kvc *k, const struct kvc_ns_spec *spec, int down, bool l
     if (len < 0)
         return len;
     struct kvc_ns *known = find(k, canon, (size_t)len);
-    if (known == NULL && down < 0)
+    if (known == NULL && down < 0 && k->must_connect)
         return down;
     int rc = op__new(k, KVC_OP_NS_OPEN, kvc__deadline(k, 0), &op);
     if (rc < 0)
         return rc;
     op->listed = listed;
-    rc = known != NULL ? begin_known(op, known, down == 0) : begin_new(op, &m, canon, (size_t)len);
+    rc = known != NULL ? begin_known(op, known, down == 0)
+                       : begin_new(op, &m, canon, (size_t)len, down);
     if (rc < 0) {
         op__free(op);
         return rc;
@@ -335,6 +344,10 @@ int kvc_ns_open_begin(struct kvc *kvc, const struct kvc_ns_spec *spec, struct kv
 int ns__finish(struct kvc_op *op, struct kvc_ns **ret_ns)
 {
     int rc = op__await(op);
+    if (kvc__is_miss(rc) && op->owns_ns && !op->kvc->must_connect) {
+        adopt(op);
+        rc = 0;
+    }
     if (rc == 0)
         *ret_ns = op->ns;
     return rc;
@@ -353,7 +366,7 @@ int kvc_ns_open(struct kvc *kvc, const struct kvc_ns_spec *spec, struct kvc_ns *
 
 const uint8_t *kvc_ns_seed(const struct kvc_ns *ns)
 {
-    return ns->seed;
+    return ns->has_seed ? ns->seed : NULL;
 }
 
 uint32_t kvc_ns_id(const struct kvc_ns *ns)

@@ -375,6 +375,7 @@ static int dispatch(struct kvc *k, struct wire_msg *msg)
         wire__msg_free(msg);
         return kvc__down(k, KVC_E_BAD_MESSAGE, "the daemon sent a malformed reply; disconnected");
     }
+    k->silent_ns = 0;
     struct kvc_op *op = *slot_of(k, h.corr);
     if (op == NULL || op->stage != OP_SENT) {
         give_back(k, &h, msg);

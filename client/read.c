@@ -337,7 +337,7 @@ int kvc_hint(struct kvc_ns *ns, const struct kvc_seq *seq, enum kvc_hint_kind ki
         return rc;
     rc = kvc__look(k);
     if (rc < 0)
-        return kvc__is_down(rc) ? 0 : rc;
+        return kvc__is_miss(rc) ? 0 : rc;
     struct kvc_op *op;
     rc = ns__check(ns);
     if (rc == 0)

@@ -46,6 +46,26 @@ uint64_t kvc__deadline(const struct kvc *k, uint32_t timeout_ms)
     return kvc__now() + NS_PER_MS * (timeout_ms != 0 ? timeout_ms : k->timeout_ms);
 }
 
+/* Whether a daemon that was silent has said something: 0, or KVC_E_TIMEOUT; an error with the link
+ * down. */
+static int hear(struct kvc *k, uint64_t deadline_ns)
+{
+    const uint64_t until_ns = kvc__min(deadline_ns, k->silent_ns + PROBE_WAIT_MS * NS_PER_MS);
+    int rc = 1;
+    while (k->silent_ns != 0 && k->state == LINK_UP && rc > 0)
+        rc = op__pump(k, until_ns, kvc__ms_until(until_ns) > 0);
+    if (rc == 0 && k->state == LINK_UP && wire__is_cut(&k->wire))
+        rc = op__cut(k);
+    if (k->state != LINK_UP)
+        return k->down_error;
+    if (k->silent_ns == 0)
+        return 0;
+    return kvc__fail(k, KVC_E_TIMEOUT,
+                     "the daemon at %s does not answer (a request was given up %llu ms ago): calls "
+                     "fail at once until it does",
+                     k->socket, (unsigned long long)((kvc__now() - k->silent_ns) / NS_PER_MS));
+}
+
 int kvc__enter(struct kvc *k, uint64_t deadline_ns)
 {
     if (fork__is_child(k))
@@ -54,14 +74,24 @@ int kvc__enter(struct kvc *k, uint64_t deadline_ns)
     bool up = k->state == LINK_UP;
     if (up && kvc__now() - k->news_ns > NEWS_INTERVAL_MS * NS_PER_MS)
         up = kvc__news(k) == 0;
-    if (up)
+    if (up && k->silent_ns == 0)
         return 0;
+    if (up) {
+        int rc = hear(k, deadline_ns);
+        watch__update(k);
+        if (k->state == LINK_UP)
+            return rc;
+    }
 
     /* The wait for a WELCOME is spent once; later calls of the same attach only look. */
+    if (k->silent_ns != 0)
+        deadline_ns = 0;
     uint64_t welcome_ns = deadline_ns > 0 ? kvc__now() : 0;
     if (k->state == LINK_DOWN)
         welcome_ns = kvc__min(deadline_ns, welcome_ns + WELCOME_WAIT_MS * NS_PER_MS);
     int rc = kvc__connect(k, welcome_ns, deadline_ns);
+    if (rc < 0 && deadline_ns > 0 && (k->state == LINK_GREETING || k->state == LINK_REOPENING))
+        op__silent(k);
     watch__update(k);
     return rc == 0 ? 0 : KVC_E_DOWN;
 }
@@ -139,6 +169,7 @@ static int create(const struct kvc_options *o, struct kvc **ret_kvc)
     set_name(k, o->name);
     k->staging_wanted = o->staging_bytes;
     k->shard = o->shard;
+    k->must_connect = o->must_connect;
     k->timeout_ms = o->timeout_ms != 0 ? o->timeout_ms : KVC_DEADLINE_DEFAULT_MS;
     k->attach_fd = -1;
     for (uint32_t i = 0; i < ENDINGS; i++)
@@ -224,7 +255,7 @@ const char *kvc_last_error(const struct kvc *kvc)
 
 bool kvc_is_up(const struct kvc *kvc)
 {
-    return kvc->state == LINK_UP && !fork__is_child(kvc);
+    return kvc->state == LINK_UP && kvc->silent_ns == 0 && !fork__is_child(kvc);
 }
 
 uint32_t kvc_epoch(const struct kvc *kvc)
@@ -239,7 +270,8 @@ void kvc_get_counters(const struct kvc *kvc, struct kvc_counters *ret_counters)
 
 void *kvc_staging(struct kvc *kvc, uint64_t *ret_bytes)
 {
-    if (!kvc_is_up(kvc) || kvc->staging == NULL || kvc->staging_epoch != kvc->epoch)
+    /* Nothing else may connect a session that only stores. */
+    if (kvc__look(kvc) < 0 || kvc->staging == NULL || kvc->staging_epoch != kvc->epoch)
         return NULL;
     kvc->staging_asked = kvc->epoch;
     if (ret_bytes != NULL)

@@ -15,6 +15,7 @@
 static void unsettled(struct kvc_op *op)
 {
     int error = op->msg.full ? op->error : KVC_E_TIMEOUT;
+    op__silent(op->kvc);
     (void)kvc__down(op->kvc, KVC_E_DOWN,
                     "the daemon neither ends a request nor cancels it; disconnected, so that its "
                     "%s the caller's again",
@@ -83,6 +84,29 @@ void op__settle(struct kvc_op *op)
         unsettled(op);
 }
 
+/* ---- a daemon that does not answer ---- */
+
+static void probed(struct kvc_op *probe)
+{
+    probe->kvc->is_probed = false; /* dispatch has noted that it lives */
+    op__free(probe);
+}
+
+void op__silent(struct kvc *k)
+{
+    struct kvc_op *probe = NULL;
+    if (k->silent_ns == 0)
+        k->silent_ns = kvc__now();
+    if (k->is_probed || k->state != LINK_UP ||
+        op__new_own(k, KVC_OP_PING, kvc__now() + KVC_DEADLINE_MAX_MS * NS_PER_MS, &probe) < 0)
+        return;
+    probe->guard_ns = UINT64_MAX; /* the answer is of use whenever it comes */
+    probe->then = probed;
+    k->is_probed = op__send(probe, codec_enc_bare(k->tx, KVC_MESSAGE_MAX, &probe->head)) == 0;
+    if (!k->is_probed)
+        op__free(probe);
+}
+
 /* `op` has waited beyond its guard. */
 static void expire(struct kvc_op *op)
 {
@@ -94,9 +118,12 @@ static void expire(struct kvc_op *op)
         op->is_overdue = true;
         op__settle(op);
     } else {
+        const bool unanswered = op->is_callers && op->stage != OP_CHUNKS;
         if (op->stage == OP_CHUNKS)
             k->asked_n = 0; /* to be asked for again */
         op__end(op, KVC_E_TIMEOUT);
+        if (unanswered)
+            op__silent(k);
     }
 }
 

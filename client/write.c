@@ -407,6 +407,8 @@ static int begin_drop(struct kvc *k, uint64_t reservation, enum half half, struc
     if (rc == -EPERM || r == NULL)
         return rc == -EPERM ? rc : kvc__fail(k, KVC_E_GONE, "no such reservation");
     bool current = rc == 0 && r->epoch == k->epoch;
+    if (rc == KVC_E_TIMEOUT && r->epoch == k->epoch)
+        resv__abandon(k, r->id); /* nobody waits for a daemon that is silent */
     struct kvc_op *op = NULL;
     rc = op__new(k, KVC_OP_DROP, deadline, &op);
     if (rc < 0)

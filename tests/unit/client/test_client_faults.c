@@ -187,9 +187,11 @@ static void start_impatient(void)
 static void revive(void)
 {
     uint64_t ms;
-    int rc = -1;
-    for (int i = 0; i < 100 && rc < 0; i++)
+    int rc = kvc_ping(kvc, &ms);
+    for (int i = 0; i < 5000 && rc < 0; i++) { /* at once, while the daemon is silent */
+        usleep(1000);
         rc = kvc_ping(kvc, &ms);
+    }
     ck_assert_int_eq(rc, 0);
     ck_assert_ptr_nonnull(kvc_staging(kvc, NULL));
 }
@@ -235,6 +237,86 @@ START_TEST(a_stopped_daemon_is_a_miss)
     ck_assert_uint_eq(counters.lookups_down, 1);
     kill(fake.pid, SIGCONT);
     revive();
+}
+END_TEST
+
+/* So many calls would take far longer than this test may if each waited for its deadline. */
+#define IMPATIENT_CALLS 1000
+
+START_TEST(a_stopped_daemon_costs_one_deadline_and_not_one_a_call)
+{
+    struct kvc_seq seq = seq_of(1);
+    struct kvc_blocks b = blocks_of(1);
+    struct kvc_prefix p = {.tokens = 1};
+    struct kvc_hold *h;
+    uint64_t offsets[1] = {0}, resv;
+    uint8_t st[1];
+    atomic_store(&fake.s->hit_blocks, 1);
+    kill(fake.pid, SIGSTOP);
+    ck_assert_int_eq(kvc_lookup(ns, &seq, 0, &p), 0);
+    for (int i = 0; i < IMPATIENT_CALLS; i++) {
+        ck_assert(!kvc_is_up(kvc));
+        ck_assert_int_eq(kvc_acquire(ns, &seq, NULL, &h), 0);
+        ck_assert_uint_eq(h->lease, 0);
+        kvc_release(kvc, &h);
+        ck_assert_ptr_null(kvc_staging(kvc, NULL));
+        ck_assert_int_eq(kvc_store(ns, &b, offsets, NULL, 0, st), KVC_E_TIMEOUT);
+        ck_assert_int_eq(kvc_reserve(ns, &b, &resv, st), KVC_E_TIMEOUT);
+        ck_assert_ptr_nonnull(strstr(kvc_last_error(kvc), "does not answer"));
+        ck_assert_int_eq(kvc_hint(ns, &seq, KVC_HINT_ENDED, 0), 0);
+    }
+    struct kvc_counters c;
+    kvc_get_counters(kvc, &c);
+    ck_assert_uint_eq(c.lookups_down, 1 + IMPATIENT_CALLS);
+    ck_assert_uint_eq(c.stores_dropped_blocks, 2 * IMPATIENT_CALLS);
+    kill(fake.pid, SIGCONT);
+    revive();
+    ck_assert_uint_eq(kvc_epoch(kvc), 1); /* nothing was opened again */
+    ck_assert_uint_eq(atomic_load(&fake.s->requests[KVC_OP_ACQUIRE]), 0);
+    for (p.tokens = 0; p.tokens == 0;)
+        ck_assert_int_eq(kvc_lookup(ns, &seq, 0, &p), 0);
+}
+END_TEST
+
+START_TEST(a_stopped_daemon_costs_a_session_that_stores_one_deadline)
+{
+    struct kvc_blocks b = blocks_of(1);
+    struct kvc_ns_spec other = spec_of("qwen");
+    struct kvc_ns *handle;
+    uint64_t offsets[1] = {0};
+    uint8_t st[1];
+    kill(fake.pid, SIGSTOP);
+    ck_assert_int_eq(kvc_store(ns, &b, offsets, NULL, 0, st), KVC_E_TIMEOUT);
+    for (int i = 0; i < IMPATIENT_CALLS; i++) {
+        ck_assert_ptr_null(kvc_staging(kvc, NULL));
+        ck_assert_int_eq(kvc_store(ns, &b, offsets, NULL, 0, st), KVC_E_DOWN);
+        ck_assert_int_eq(kvc_ns_open(kvc, &other, &handle), 0);
+    }
+    kill(fake.pid, SIGCONT);
+    revive();
+    ck_assert_uint_eq(kvc_epoch(kvc), 2);
+}
+END_TEST
+
+START_TEST(a_reservation_is_dropped_without_waiting_for_a_stopped_daemon)
+{
+    struct kvc_blocks b = blocks_of(1);
+    struct kvc_seq seq = seq_of(1);
+    struct kvc_prefix p;
+    uint64_t resv[8];
+    uint8_t st[1];
+    for (int i = 0; i < 8; i++) {
+        while (kvc_reserve(ns, &b, &resv[i], st) < 0)
+            revive();
+    }
+    kill(fake.pid, SIGSTOP);
+    ck_assert_int_eq(kvc_lookup(ns, &seq, 0, &p), 0);
+    for (int i = 0; i < 8; i++)
+        ck_assert_int_eq(kvc_drop(kvc, resv[i]), 0);
+    kill(fake.pid, SIGCONT);
+    revive();
+    ck_assert_uint_eq(kvc_epoch(kvc), 1);
+    ck_assert_uint_eq(atomic_load(&fake.s->requests[KVC_OP_DROP]), 8);
 }
 END_TEST
 
@@ -632,6 +714,9 @@ int main(void)
     tcase_add_checked_fixture(impatient, start_impatient, stop);
     tcase_add_test(impatient, no_reply_is_a_miss_and_the_session_lives_on);
     tcase_add_test(impatient, a_stopped_daemon_is_a_miss);
+    tcase_add_test(impatient, a_stopped_daemon_costs_one_deadline_and_not_one_a_call);
+    tcase_add_test(impatient, a_stopped_daemon_costs_a_session_that_stores_one_deadline);
+    tcase_add_test(impatient, a_reservation_is_dropped_without_waiting_for_a_stopped_daemon);
     tcase_add_test(impatient, a_store_without_a_reply_is_cancelled);
     tcase_add_test(impatient, a_store_answered_with_timeout_is_cancelled);
     tcase_add_test(impatient, a_store_that_cannot_be_cancelled_ends_the_session);

@@ -174,14 +174,98 @@ END_TEST
 START_TEST(a_session_that_began_down_comes_up_by_itself)
 {
     struct kvc_ns_spec spec = spec_of("llama");
+    uint64_t ms;
     ck_assert_int_eq(open_with(fake.path, false), 0);
-    ck_assert_int_eq(kvc_ns_open(kvc, &spec, &ns), KVC_E_DOWN);
+    ck_assert_int_eq(kvc_ping(kvc, &ms), KVC_E_DOWN);
     fake_start(&fake);
-    for (int i = 0; i < 5000 && kvc_ns_open(kvc, &spec, &ns) < 0; i++)
+    for (int i = 0; i < 5000 && kvc_ping(kvc, &ms) < 0; i++)
         usleep(1000);
+    ck_assert_int_eq(kvc_ns_open(kvc, &spec, &ns), 0);
     ck_assert(kvc_is_up(kvc));
     ck_assert_uint_eq(kvc_epoch(kvc), 1);
     ck_assert_ptr_nonnull(kvc_staging(kvc, NULL));
+}
+END_TEST
+
+static void await_up(void)
+{
+    uint64_t ms;
+    for (int i = 0; i < 5000 && kvc_ping(kvc, &ms) < 0; i++)
+        usleep(1000);
+    ck_assert(kvc_is_up(kvc));
+}
+
+START_TEST(a_namespace_opens_itself_when_the_daemon_comes)
+{
+    struct kvc_ns_spec spec = spec_of("llama");
+    struct kvc_seq seq = seq_of(2);
+    struct kvc_prefix p = {.tokens = 1};
+    struct kvc_blocks b = blocks_of(1);
+    struct kvc_ns *again;
+    uint64_t r;
+    uint8_t st[1];
+    ck_assert_int_eq(open_with(fake.path, false), 0);
+    ck_assert_int_eq(kvc_ns_open(kvc, &spec, &ns), 0);
+    ck_assert_int_eq(kvc_ns_open(kvc, &spec, &again), 0);
+    ck_assert_ptr_eq(again, ns);
+    ck_assert_ptr_null(kvc_ns_seed(ns));
+    ck_assert_uint_eq(kvc_ns_id(ns), 0);
+    ck_assert_int_eq(kvc_lookup(ns, &seq, 0, &p), 0);
+    ck_assert_uint_eq(p.tokens, 0);
+    ck_assert_int_eq(kvc_reserve(ns, &b, &r, st), KVC_E_DOWN);
+    atomic_store(&fake.s->hit_blocks, 2);
+    fake_start(&fake);
+    await_up();
+    ck_assert_int_eq(kvc_lookup(ns, &seq, 0, &p), 0);
+    ck_assert_uint_eq(p.tokens, 32);
+    ck_assert_uint_eq(atomic_load(&fake.s->last_ns), kvc_ns_id(ns));
+    ck_assert_ptr_nonnull(kvc_ns_seed(ns));
+    ck_assert_uint_eq(atomic_load(&fake.s->requests[KVC_OP_NS_OPEN]), 1);
+}
+END_TEST
+
+START_TEST(a_namespace_that_is_refused_later_says_so_in_its_calls)
+{
+    struct kvc_ns_spec spec = spec_of("llama");
+    struct kvc_seq seq = seq_of(2);
+    struct kvc_prefix p;
+    ck_assert_int_eq(open_with(fake.path, false), 0);
+    ck_assert_int_eq(kvc_ns_open(kvc, &spec, &ns), 0);
+    fake_rule(&fake, KVC_OP_NS_OPEN, FAKE_STATUS, KVC_ST_UNSOUND, 9);
+    fake_start(&fake);
+    await_up();
+    ck_assert_int_eq(kvc_lookup(ns, &seq, 0, &p), KVC_E_UNSOUND);
+    ck_assert_ptr_null(kvc_ns_seed(ns));
+}
+END_TEST
+
+START_TEST(a_namespace_opens_itself_when_a_daemon_answers_at_last)
+{
+    struct kvc_ns_spec spec = spec_of("llama");
+    struct kvc_seq seq = seq_of(2);
+    struct kvc_prefix p = {.tokens = 0};
+    fake_start(&fake);
+    ck_assert_int_eq(open_with(fake.path, false), 0);
+    await_up();
+    kill(fake.pid, SIGSTOP);
+    ck_assert_int_eq(kvc_ns_open(kvc, &spec, &ns), 0);
+    ck_assert_ptr_null(kvc_ns_seed(ns));
+    atomic_store(&fake.s->hit_blocks, 2);
+    kill(fake.pid, SIGCONT);
+    await_up();
+    for (int i = 0; i < 100 && p.tokens == 0; i++)
+        ck_assert_int_eq(kvc_lookup(ns, &seq, 0, &p), 0);
+    ck_assert_uint_eq(p.tokens, 32);
+}
+END_TEST
+
+START_TEST(a_session_that_must_connect_opens_no_namespace_alone)
+{
+    struct kvc_ns_spec spec = spec_of("llama");
+    fake_start(&fake);
+    ck_assert_int_eq(open_with(fake.path, true), 0);
+    fake_kill(&fake);
+    ck_assert_int_eq(kvc_ns_open(kvc, &spec, &ns), KVC_E_DOWN);
 }
 END_TEST
 
@@ -197,11 +281,8 @@ static void lose_daemon(void)
 
 static void regain_daemon(void)
 {
-    uint64_t ms;
     fake_start(&fake);
-    for (int i = 0; i < 5000 && kvc_ping(kvc, &ms) < 0; i++)
-        usleep(1000);
-    ck_assert(kvc_is_up(kvc));
+    await_up();
 }
 
 START_TEST(without_a_daemon_lookups_miss_and_are_counted)
@@ -243,7 +324,8 @@ START_TEST(a_namespace_that_is_known_opens_without_a_daemon)
     lose_daemon();
     ck_assert_int_eq(kvc_ns_open(kvc, &same, &again), 0);
     ck_assert_ptr_eq(again, ns);
-    ck_assert_int_eq(kvc_ns_open(kvc, &other, &again), KVC_E_DOWN);
+    ck_assert_int_eq(kvc_ns_open(kvc, &other, &again), 0);
+    ck_assert_ptr_null(kvc_ns_seed(again));
 }
 END_TEST
 
@@ -316,6 +398,26 @@ START_TEST(staging_of_before_is_not_stored_under_new_keys)
     staging[0] = 0x22;
     ck_assert_int_eq(kvc_store(ns, &b, offsets, NULL, 0, st), 0);
     ck_assert_uint_eq(atomic_load(&fake.s->stored_byte), 0x22);
+}
+END_TEST
+
+/* It asks for staging before each store, and calls nothing else when there is none. */
+START_TEST(a_session_that_only_stores_reconnects)
+{
+    struct kvc_blocks b = blocks_of(1);
+    uint64_t offsets[1] = {0};
+    uint8_t st[1], *staging;
+    fake_kill(&fake);
+    for (int i = 0; i < 100; i++)
+        ck_assert(kvc_staging(kvc, NULL) == NULL || kvc_store(ns, &b, offsets, NULL, 0, st) < 0);
+    fake_start(&fake);
+    for (int i = 0; i < 5000 && (staging = kvc_staging(kvc, NULL)) == NULL; i++)
+        usleep(1000);
+    ck_assert_ptr_nonnull(staging);
+    staging[0] = 0x33;
+    ck_assert_int_eq(kvc_store(ns, &b, offsets, NULL, 0, st), 0);
+    ck_assert_uint_eq(atomic_load(&fake.s->stored_byte), 0x33);
+    ck_assert_uint_eq(kvc_epoch(kvc), 2);
 }
 END_TEST
 
@@ -502,6 +604,10 @@ int main(void)
     tcase_add_test(open, a_child_does_not_keep_its_dead_parents_session_alive);
     tcase_add_test(open, close_frees_holds_and_requests_in_flight);
     tcase_add_test(open, a_session_that_began_down_comes_up_by_itself);
+    tcase_add_test(open, a_namespace_opens_itself_when_the_daemon_comes);
+    tcase_add_test(open, a_namespace_that_is_refused_later_says_so_in_its_calls);
+    tcase_add_test(open, a_namespace_opens_itself_when_a_daemon_answers_at_last);
+    tcase_add_test(open, a_session_that_must_connect_opens_no_namespace_alone);
     suite_add_tcase(s, open);
     TCase *lost = tcase_create("lost");
     tcase_add_checked_fixture(lost, start_open, stop);
@@ -512,6 +618,7 @@ int main(void)
     tcase_add_test(lost, a_hold_of_before_can_be_read_and_is_stale);
     tcase_add_test(lost, chunks_are_mapped_anew_after_a_reconnect);
     tcase_add_test(lost, staging_of_before_is_not_stored_under_new_keys);
+    tcase_add_test(lost, a_session_that_only_stores_reconnects);
     tcase_add_test(lost, staging_stays_writable_while_the_daemon_is_away);
     tcase_add_test(lost, a_reservation_of_before_is_void);
     tcase_add_test(lost, dropping_a_reservation_of_before_is_no_error);
