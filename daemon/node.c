@@ -26,6 +26,7 @@
 #include "node_metrics.h"
 #include "node_names.h"
 #include "node_nvme.h"
+#include "node_tables.h"
 #include "node_warm.h"
 #include "notify.h"
 #include "secret.h"
@@ -65,6 +66,7 @@ struct node {
     struct core *core;
     struct svc *svc;
     struct front *front;
+    struct keeper *keeper; /* touches tables; NULL: host.prefault is off */
     struct attach *attach;
     struct loop_watch front_watch, signal_watch;
     int signals;
@@ -159,21 +161,21 @@ void node_budget_inputs(const struct config *cfg, void *ctx, struct budget_input
     struct core_budget b;
     node_warm_config(&warm, cfg, &host);
     core_budget(&core, &b);
-    *ret = (struct budget_inputs){
-        .host_footprint_bytes = host_footprint(&host),
-        .index_bytes = b.blocks + b.table + b.ghosts + b.parts + b.clean,
-        .policy_bytes = b.policy + b.retain,
-        .lease_bytes = b.leases + b.commits + b.pins,
-        .session_bytes = svc_bytes(&svc),
-        .namespace_bytes = b.namespaces,
-        .names_bytes = node_names_bytes(cfg, &core),
-        .flight_bytes = (uint64_t)FLIGHT_THREADS * cfg->flight_records * 32,
-        .copy_bytes = (uint64_t)MAX(cfg->copy_threads, 4u) << 20,
-        .nvme_bytes = node_nvme_bytes(cfg),
-        .journal_bytes = node_nvme_journal_bytes(cfg),
-        .device_bytes = node_hbm_bytes(cfg),
-        .near_bytes = b.near,
-        .front_bytes = front_guard_bytes(cfg->limits_sessions) + SVC_KEPT_MAX};
+    *ret =
+        (struct budget_inputs){.host_footprint_bytes = host_footprint(&host),
+                               .index_bytes = b.blocks + b.table + b.ghosts + b.parts + b.clean,
+                               .policy_bytes = b.policy + b.retain,
+                               .lease_bytes = b.leases + b.commits + b.pins,
+                               .session_bytes = svc_bytes(&svc),
+                               .namespace_bytes = b.namespaces,
+                               .names_bytes = node_names_bytes(cfg, &core),
+                               .flight_bytes = (uint64_t)FLIGHT_THREADS * cfg->flight_records * 32,
+                               .copy_bytes = (uint64_t)MAX(cfg->copy_threads, 4u) << 20,
+                               .nvme_bytes = node_nvme_bytes(cfg),
+                               .journal_bytes = node_nvme_journal_bytes(cfg),
+                               .device_bytes = node_hbm_bytes(cfg),
+                               .near_bytes = b.near,
+                               .front_bytes = front_bytes(cfg->limits_sessions) + SVC_KEPT_MAX};
 }
 
 /* Of the attach socket. */
@@ -876,6 +878,11 @@ static int start_front(struct node *n)
     return loop_watch_add(n->loop, &n->front_watch);
 }
 
+static int start_tables(struct node *n)
+{
+    return !n->cfg->host_prefault ? 0 : node_tables_touch(n->core, n->svc, n->front, &n->keeper);
+}
+
 static int start_attach(struct node *n)
 {
     /* One more than there are sessions: who gets none is told so. */
@@ -913,6 +920,7 @@ static const struct {
     {"services", start_svc},
     {"attach socket", start_attach},
     {"control socket", start_front},
+    {"tables", start_tables},
 };
 
 int node_start(const struct config *cfg, struct node **ret_node)
@@ -953,6 +961,7 @@ void node_stop(struct node **node)
     struct node *n = *node;
     if (!n)
         return;
+    keeper_destroy(&n->keeper);
     if (n->front)
         loop_watch_del(n->loop, &n->front_watch);
     if (n->front && unlink(strchr(n->endpoint, '/') + 2) && errno != ENOENT)

@@ -5,7 +5,6 @@
  */
 #include "find.h"
 
-#define ASKS_MAX 16u
 /* So many keys are looked up in one piece. */
 #define ASK_SHORT 512u
 

@@ -98,7 +98,8 @@ void *core__pages(uint64_t bytes)
     if (!p)
         return NULL;
     (void)madvise(p, bytes, MADV_HUGEPAGE);
-    if (bytes >= LARGE_PAGE) /* else the first store clears some of each table in one turn: 5 ms */
+    if (bytes >= LARGE_PAGE) /* else the first store clears some of each table in one turn: 5 ms;
+                                what follows is touched in the background (core_memory()) */
         (void)madvise(p, LARGE_PAGE, MADV_POPULATE_WRITE);
     return p;
 }
@@ -318,6 +319,22 @@ void core_tick(struct core *c, uint64_t now_ns)
     lease_turn(c);
     c->now_ns = now_ns;
     c->now_ms = now_ns / 1000000;
+}
+
+void core_memory(const struct core *c, struct sys_range ret[CORE_RANGES])
+{
+    struct core_budget b;
+    core_budget(&c->cfg, &b);
+    const struct sys_range all[CORE_RANGES] = {{(void *)c, sizeof *c},
+                                               {c->table, b.table},
+                                               {c->ghost, b.ghosts},
+                                               {c->policy_mem, b.policy},
+                                               {c->retain_mem, b.retain},
+                                               {c->blocks, b.blocks},
+                                               {c->ns, b.namespaces},
+                                               {c->clean, b.clean},
+                                               {c->ask_room, ASKS_MAX * sizeof(struct find_room)}};
+    memcpy(ret, all, sizeof all);
 }
 
 uint64_t core_work(const struct core *c)

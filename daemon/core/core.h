@@ -27,6 +27,7 @@
 #include "metric.h"
 #include "policy.h"
 #include "retain.h"
+#include "sys.h"
 #include "tier.h"
 
 #define CORE_NONE UINT32_MAX
@@ -131,6 +132,9 @@ uint32_t core_adopt_end(struct core *c);
  * anything may happen. Work is counted, not timed, so that a simulation repeats itself: one unit is
  * about what looking up a key takes. */
 uint64_t core_work(const struct core *c);
+/* Its tables, for who touches them before they are used; unused ranges have no bytes. */
+#define CORE_RANGES 9u
+void core_memory(const struct core *c, struct sys_range ret[CORE_RANGES]);
 #define CORE_MORE 2 /* what a slice returns that is not the last */
 
 /* Before the end, when no client is left: blocks begin to move between tiers no more. */

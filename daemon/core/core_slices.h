@@ -26,6 +26,13 @@ KVC_WARN_UNUSED int core_ask_step(struct core *c, struct core_client *cl, struct
 /* No further slice. */
 void core_ask_cancel(struct core *c, struct core_asking *x);
 
+/* core_lease_locs() from number *at on, a slice of them; the shard is one of the namespace's.
+ * CORE_MORE; KVC_E_GONE also for a block that went bad after the first slice. */
+KVC_WARN_UNUSED int core_lease_locs_step(struct core *c, struct core_client *cl, uint64_t lease,
+                                         uint32_t shard, uint32_t *at, core_loc_fn *fn, void *ctx);
+
+uint32_t core_lease_locs_slice(const struct core *c); /* as many as a slice tells */
+
 /* core_reserve(); embedded in its owner's memory, and may be moved between two of them. */
 struct core_reserving {
     struct core_reserve in; /* all that it points to is borrowed until the last slice */

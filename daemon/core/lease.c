@@ -543,6 +543,19 @@ int core_redeem(struct core *c, struct core_client *cl, const uint8_t ticket[KVC
     return 0;
 }
 
+static int loc_tell(struct core *c, const struct block *b, uint32_t shard, core_loc_fn *fn,
+                    void *ctx)
+{
+    const uint32_t s = group_shards(block_ns(c, b), block_group(c, b)) == 1 ? 0 : shard;
+    const struct tier *host = c->cfg.host;
+    struct tier_view view;
+    if (!block_in_host(c, b))
+        return KVC_E_GONE;
+    host->ops->view(host, block_loc(c, b, s), &view);
+    fn(ctx, &view);
+    return 0;
+}
+
 int core_lease_locs(struct core *c, struct core_client *cl, uint64_t lease, uint32_t shard,
                     core_loc_fn *fn, void *ctx)
 {
@@ -553,16 +566,38 @@ int core_lease_locs(struct core *c, struct core_client *cl, uint64_t lease, uint
     const struct run_entry *first = run_next(c, &it);
     if (first && shard >= block_ns(c, &c->blocks[first->block])->spec.shards)
         return KVC_E_BAD_ARGUMENT;
-    const struct tier *host = c->cfg.host;
+    int err = 0;
     it = run_begin(c, &l->blocks);
-    for (const struct run_entry *e; (e = run_next(c, &it));) {
-        const struct block *b = &c->blocks[e->block];
-        uint32_t s = group_shards(block_ns(c, b), block_group(c, b)) == 1 ? 0 : shard;
-        struct tier_view view;
-        if (!block_in_host(c, b))
-            return KVC_E_GONE;
-        host->ops->view(host, block_loc(c, b, s), &view);
-        fn(ctx, &view);
+    for (const struct run_entry *e; !err && (e = run_next(c, &it));)
+        err = loc_tell(c, &c->blocks[e->block], shard, fn, ctx);
+    return err;
+}
+
+/* Locations that are as much work as looking up one key. */
+#define LOCS_WORK 8u
+
+uint32_t core_lease_locs_slice(const struct core *c)
+{
+    return work_of_slice(c) * LOCS_WORK / WORK_LOOK;
+}
+
+int core_lease_locs_step(struct core *c, struct core_client *cl, uint64_t lease, uint32_t shard,
+                         uint32_t *at, core_loc_fn *fn, void *ctx)
+{
+    const struct lease *l = lease_by_id(c, cl, lease);
+    if (!l)
+        return KVC_E_NO_LEASE;
+    work_slice(c);
+    struct run_iter it = run_at(c, &l->blocks, *at);
+    for (; *at < l->blocks.n; ++*at) {
+        if (slice_over(c))
+            return CORE_MORE;
+        c->work += *at % LOCS_WORK == 0 ? WORK_LOOK : 0;
+        const struct block *b = &c->blocks[run_next(c, &it)->block];
+        /* Its generation is another one by now, which would match. */
+        const int err = b->flags & BLOCK_F_CORRUPT ? KVC_E_GONE : loc_tell(c, b, shard, fn, ctx);
+        if (err)
+            return err;
     }
     return 0;
 }

@@ -25,6 +25,7 @@ static inline bool slice_over(const struct core *c)
 }
 
 /* ask.c */
+#define ASKS_MAX 16u
 uint64_t asks_bytes(void);
 int asks_create(struct core *c) KVC_WARN_UNUSED;
 void asks_destroy(struct core *c);

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "front.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -18,8 +20,16 @@
 /* A worker that is slow is waited for: with its connection libkvcache loses its session. */
 #define HANDSHAKE_MS 10000
 
+/* Messages from here on would each be mapped anew (front_guard.c), and cost as many page faults as
+ * they have pages, a millisecond for a long ACQUIRE's: they are sent from rooms that stay. */
+#define ROOM_FROM  (128u << 10)
+#define ROOM_BYTES (9u << 17) /* what KVC_KEYS_MAX blocks take, and a little */
+#define ROOMS      8u
+
 struct front {
     void *ctx, *socket;
+    uint8_t *rooms;
+    _Atomic uint32_t free_rooms; /* bits; set by ZeroMQ's threads, cleared by the control thread */
     struct front_guard *guard;
     int fd;
     struct pool *kept; /* zmq_msg_t */
@@ -107,12 +117,29 @@ static void *refused(int err)
     return NULL;
 }
 
+uint64_t front_bytes(uint32_t peers_max)
+{
+    return front_guard_bytes(peers_max) + ROOMS * ROOM_BYTES;
+}
+
+static int create_rooms(struct front *f)
+{
+    f->rooms = sys_pages(ROOMS * ROOM_BYTES);
+    if (!f->rooms)
+        return -ENOMEM;
+    (void)madvise(f->rooms, ROOMS * ROOM_BYTES, MADV_HUGEPAGE);
+    atomic_init(&f->free_rooms, (1u << ROOMS) - 1);
+    return 0;
+}
+
 int front_create(const struct front_config *config, struct front **ret_front)
 {
     struct front *f = sys_calloc(1, sizeof *f);
     if (!f)
         return -ENOMEM;
     int err = pool_create(&f->kept, "kept messages", sizeof(zmq_msg_t), config->kept_max);
+    if (!err)
+        err = create_rooms(f);
     if (!err) {
         f->ctx = FAULT(alloc) ? refused(ENOMEM) : zmq_ctx_new();
         f->socket = !f->ctx ? NULL : FAULT(fd) ? refused(EMFILE) : zmq_socket(f->ctx, ZMQ_ROUTER);
@@ -143,8 +170,15 @@ void front_destroy(struct front **front)
         zmq_ctx_term(f->ctx);
     front_guard_destroy(&f->guard);
     pool_destroy(&f->kept);
+    if (f->rooms)
+        MUST(munmap(f->rooms, ROOMS * ROOM_BYTES) == 0);
     free(f);
     *front = NULL;
+}
+
+struct sys_range front_memory(const struct front *f)
+{
+    return (struct sys_range){f->rooms, ROOMS * ROOM_BYTES};
 }
 
 int front_fd(const struct front *f)
@@ -235,21 +269,57 @@ void front_woke(struct front *f)
     f->idle = false;
 }
 
+/* ZeroMQ has sent what lay there, on whichever of its threads. */
+static void room_free(void *data, void *hint)
+{
+    struct front *f = hint;
+    const size_t no = (size_t)((uint8_t *)data - f->rooms) / ROOM_BYTES;
+    atomic_fetch_or_explicit(&f->free_rooms, UINT32_C(1) << no, memory_order_release);
+}
+
+/* The one that was used last, mostly: its pages are there. NULL: none is free. */
+static void *room_take(struct front *f)
+{
+    const uint32_t have = atomic_load_explicit(&f->free_rooms, memory_order_acquire);
+    if (!have)
+        return NULL;
+    const uint32_t no = (uint32_t)__builtin_ctz(have);
+    atomic_fetch_and_explicit(&f->free_rooms, ~(UINT32_C(1) << no), memory_order_acquire);
+    return f->rooms + (size_t)no * ROOM_BYTES;
+}
+
+static int body_make(struct front *f, const void *buf, size_t len, zmq_msg_t *ret_msg)
+{
+    void *room = len >= ROOM_FROM && len <= ROOM_BYTES ? room_take(f) : NULL;
+    if (room && zmq_msg_init_data(ret_msg, room, len, room_free, f) != 0) {
+        room_free(room, f);
+        return -ENOMEM;
+    }
+    if (!room && zmq_msg_init_size(ret_msg, len) != 0)
+        return -ENOMEM;
+    memcpy(zmq_msg_data(ret_msg), buf, len);
+    return 0;
+}
+
 int front_send(struct front *f, const void *route, size_t route_len, const void *buf, size_t len)
 {
     f->idle = f->asked = false;
     if (FAULT(send))
         return -EAGAIN;
+    zmq_msg_t body;
     int err = front_guard_sending(f->guard, route, route_len, len);
     if (err)
         return err;
     /* A peer that was found and has room: the second frame of a message always follows its first.
      */
-    if (zmq_send(f->socket, route, route_len, ZMQ_SNDMORE | ZMQ_DONTWAIT) < 0 ||
-        zmq_send(f->socket, buf, len, ZMQ_DONTWAIT) < 0) {
+    err = body_make(f, buf, len, &body) ? -EAGAIN : 0;
+    if (!err && (zmq_send(f->socket, route, route_len, ZMQ_SNDMORE | ZMQ_DONTWAIT) < 0 ||
+                 zmq_msg_send(&body, f->socket, ZMQ_DONTWAIT) < 0)) {
         err = -zmq_errno();
-        front_guard_unsent(f->guard, route, route_len, len);
+        zmq_msg_close(&body);
     }
+    if (err)
+        front_guard_unsent(f->guard, route, route_len, len);
     return err;
 }
 

@@ -13,6 +13,7 @@
 
 #include "err.h"
 #include "front_guard.h"
+#include "sys.h"
 
 struct front;
 
@@ -31,6 +32,8 @@ struct front_config {
 typedef void(front_fn)(void *ctx, const void *route, size_t route_len, const void *buf, size_t len,
                        void *msg);
 
+/* Memory that it takes at most. */
+uint64_t front_bytes(uint32_t peers_max);
 /* Binds. -EADDRINUSE, -EACCES, -ENAMETOOLONG, ... logged here. */
 KVC_WARN_UNUSED int front_create(const struct front_config *config, struct front **ret_front);
 void front_destroy(struct front **front);
@@ -40,6 +43,8 @@ void front_dismiss(struct front *f, const uint8_t route[KVC_ROUTE_BYTES]);
 /* See front_guard_tick(). */
 void front_tick(struct front *f, uint64_t now_ns);
 void front_numbers(struct front *f, struct front_guard_stats *ret_stats);
+/* What large messages are sent from, for who touches it before it is used. */
+struct sys_range front_memory(const struct front *f);
 /* What the loop watches for EPOLLIN. */
 int front_fd(const struct front *f);
 

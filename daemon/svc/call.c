@@ -225,6 +225,7 @@ void call_end(struct svc *s, struct call *call)
     wheel_del(&s->wheel, &call->timer);
     list_remove(&call->node);
     work_leave(call);
+    locs_free(s, call);
     if (call->pages)
         call->pages->calls--;
     if (call->kept)
@@ -268,6 +269,8 @@ static void call_stop(struct svc *s, struct call *call, bool answer)
     case CALL_WAIT:
     case CALL_LOAD:
     case CALL_ROOM:
+        if (call->locs) /* nobody has been told of the lease */
+            (void)!core_release(s->core, call->session->client, call->held.lease);
         core_ask_cancel(s->core, &call->asking);
         core_waiter_cancel(s->core, &call->waiter);
         break;

@@ -102,7 +102,7 @@ void op_lookup(struct request *rq)
 }
 
 struct loc_writer {
-    struct svc *s;
+    uint8_t *to;
     uint32_t n;
 };
 
@@ -111,15 +111,37 @@ static void put_loc(void *ctx, const struct tier_view *v)
     struct loc_writer *w = ctx;
     struct msg_loc loc = {
         .chunk = v->chunk, .bytes = v->bytes, .off = v->off, .hdr = v->hdr, .gen = v->gen};
-    codec_put_loc(&w->s->locs[(size_t)w->n++ * KVC_LOC_BYTES], &loc);
+    codec_put_loc(&w->to[(size_t)w->n++ * KVC_LOC_BYTES], &loc);
 }
 
 #define SHARD_DETAIL "shard: the namespace has fewer shards"
 
+/* at: the locations of what it holds. */
+static void reply_locs(struct svc *s, struct session *se, const struct msg_head *head,
+                       const struct core_held *held, const uint8_t *at, uint32_t n)
+{
+    struct msg_acquire_reply reply = {.hit_tokens = held->prefix.tokens,
+                                      .cached_tokens = held->prefix.cached_tokens,
+                                      .lease = held->lease,
+                                      .ngroups = held->ngroups};
+    memcpy(reply.ticket, held->ticket, sizeof reply.ticket);
+    for (uint32_t g = 0; g < held->ngroups; g++) {
+        uint32_t bytes = held->group[g].n * KVC_LOC_BYTES;
+        reply.groups[g] = (struct msg_group_locs){.first = held->group[g].first,
+                                                  .locs = {at, bytes},
+                                                  .reason = held->prefix.group[g].reason,
+                                                  .detail = held->prefix.group[g].detail};
+        at += bytes;
+    }
+    FLIGHT(LEASE, n, held->lease, se->index);
+    s->m.replies_ok++;
+    reply_send(s, se, codec_enc_acquire_reply(s->out, sizeof s->out, head, &reply));
+}
+
 void reply_held(struct svc *s, struct session *se, const struct msg_head *head,
                 const struct core_held *held, uint32_t shard, bool near)
 {
-    struct loc_writer w = {.s = s};
+    struct loc_writer w = {.to = s->locs};
     if (held->lease) {
         int err = near ? core_lease_locs_near(s->core, se->client, held->lease, shard, put_loc, &w)
                        : core_lease_locs(s->core, se->client, held->lease, shard, put_loc, &w);
@@ -129,23 +151,7 @@ void reply_held(struct svc *s, struct session *se, const struct msg_head *head,
             return;
         }
     }
-    struct msg_acquire_reply reply = {.hit_tokens = held->prefix.tokens,
-                                      .cached_tokens = held->prefix.cached_tokens,
-                                      .lease = held->lease,
-                                      .ngroups = held->ngroups};
-    memcpy(reply.ticket, held->ticket, sizeof reply.ticket);
-    const uint8_t *at = s->locs;
-    for (uint32_t g = 0; g < held->ngroups; g++) {
-        uint32_t bytes = held->group[g].n * KVC_LOC_BYTES;
-        reply.groups[g] = (struct msg_group_locs){.first = held->group[g].first,
-                                                  .locs = {at, bytes},
-                                                  .reason = held->prefix.group[g].reason,
-                                                  .detail = held->prefix.group[g].detail};
-        at += bytes;
-    }
-    FLIGHT(LEASE, w.n, held->lease, se->index);
-    s->m.replies_ok++;
-    reply_send(s, se, codec_enc_acquire_reply(s->out, sizeof s->out, head, &reply));
+    reply_locs(s, se, head, held, s->locs, w.n);
 }
 
 static const char *acquire_detail(int err, const char *why)
@@ -213,11 +219,70 @@ static void wait_woken(struct call *call)
         wait_again(call);
 }
 
+static uint8_t *long_locs_take(struct svc *s)
+{
+    for (uint32_t i = 0; i < SVC_LONG_LOCS; i++)
+        if (!s->long_used[i]) {
+            s->long_used[i] = true;
+            return s->long_locs[i];
+        }
+    return NULL;
+}
+
+void locs_free(struct svc *s, struct call *call)
+{
+    if (call->locs)
+        s->long_used[(size_t)(call->locs - s->long_locs[0]) / sizeof s->long_locs[0]] = false;
+    call->locs = NULL;
+}
+
+/* A slice of the locations, and at last the reply. */
+static void locs_step(struct call *call)
+{
+    struct svc *s = call->session->svc;
+    struct core_client *cl = call->session->client;
+    struct loc_writer w = {.to = call->locs, .n = call->nlocs};
+    const int err =
+        core_lease_locs_step(s->core, cl, call->held.lease, call->shard, &call->nlocs, put_loc, &w);
+    if (err == CORE_MORE) {
+        work_go_on(call, locs_step);
+        return;
+    }
+    if (err == KVC_E_GONE) { /* it is asked for anew */
+        locs_free(s, call);
+        (void)!core_release(s->core, cl, call->held.lease);
+        wait_again(call);
+        return;
+    }
+    if (err)
+        reply_error(s, call->session, &call->head, err, NULL); /* who may have guessed its number */
+    else
+        reply_locs(s, call->session, &call->head, &call->held, call->locs, call->nlocs);
+    call_end(s, call);
+}
+
+/* Whether the hit has so many locations that they are told in slices. */
+static bool locs_begin(struct call *call, const struct core_held *held)
+{
+    struct svc *s = call->session->svc;
+    uint64_t n = 0;
+    for (uint32_t g = 0; g < held->ngroups; g++)
+        n += held->group[g].n;
+    call->locs = held->lease && n > core_lease_locs_slice(s->core) ? long_locs_take(s) : NULL;
+    call->held = *held;
+    call->nlocs = 0;
+    return call->locs != NULL;
+}
+
 static void acquired(struct call *call, const struct core_held *held)
 {
     struct svc *s = call->session->svc;
     if (call->prefetch)
         (void)core_prefetch(s->core, &call->acquire.seq, SVC_PREFETCH_BYTES);
+    if (locs_begin(call, held)) {
+        work_go_on(call, locs_step);
+        return;
+    }
     reply_held(s, call->session, &call->head, held, call->shard, false);
     call_end(s, call);
 }
@@ -243,9 +308,11 @@ static void on_wake(struct core_waiter *w)
 void wait_finish(struct call *call)
 {
     struct core *core = call->session->svc->core;
+    call->acquire.wait = call->acquire.load = false;
+    if (call->locs) /* it has found what it tells, and tells it soon */
+        return;
     core_waiter_cancel(core, &call->waiter);
     core_ask_cancel(core, &call->asking);
-    call->acquire.wait = call->acquire.load = false;
     work_leave(call);
     if (wait_is_long(call))
         work_wait(call, wait_again);

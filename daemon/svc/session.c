@@ -61,6 +61,7 @@ int svc_create(const struct svc_config *config, struct core *core, const struct 
     struct svc *s = sys_pages(sizeof *s);
     if (!s)
         return -ENOMEM;
+    (void)madvise(s, sizeof *s, MADV_HUGEPAGE);
     s->cfg = *config;
     s->core = core;
     s->ports = *ports;
@@ -85,6 +86,11 @@ int svc_create(const struct svc_config *config, struct core *core, const struct 
     svc_add_metrics(s, core_metric_set(core));
     *ret_svc = s;
     return 0;
+}
+
+struct sys_range svc_memory(const struct svc *s)
+{
+    return (struct sys_range){(void *)s, sizeof *s};
 }
 
 void svc_destroy(struct svc **svc)

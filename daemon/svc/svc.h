@@ -134,6 +134,8 @@ KVC_WARN_UNUSED int svc_create(const struct svc_config *config, struct core *cor
                                const struct svc_ports *ports, struct svc **ret_svc);
 /* Every session must have ended. Accepts NULL. */
 void svc_destroy(struct svc **svc);
+/* Its buffers, for who touches them before they are used. */
+struct sys_range svc_memory(const struct svc *s);
 /* Adds a module's metrics to STATS. Borrows the set's memory. */
 void svc_add_metrics(struct svc *s, struct metric_set set);
 

@@ -168,6 +168,8 @@ struct call {
     struct core_held held;      /* SEND, FILL */
     struct device_pages *pages; /* of a pool; counted there. NULL: none */
     bool prefetch;              /* begins to load what it does not wait for */
+    uint8_t *locs;              /* WAIT, of a long lease: svc->long_locs, as far as they are told */
+    uint32_t nlocs;
     const uint32_t *page[KVC_GROUPS_MAX];
     uint32_t skipped[KVC_GROUPS_MAX]; /* keys of the group that have no pages */
     union {
@@ -202,6 +204,9 @@ struct call {
  * none are left, each still has its first key explained. */
 #define SVC_EXPLAIN_PLACES 2048u
 
+/* Replies to ACQUIRE that are made in slices; there is no room for more, which are made at once. */
+#define SVC_LONG_LOCS 4u
+
 struct svc {
     struct svc_config cfg;
     struct core *core;
@@ -230,6 +235,8 @@ struct svc {
     uint32_t trace_ns;                          /* 0 = all */
     uint8_t scratch[KVC_STORE_MAX];             /* statuses of a request that does not wait */
     uint8_t locs[KVC_KEYS_MAX * KVC_LOC_BYTES]; /* of one ACQUIRE reply */
+    uint8_t long_locs[SVC_LONG_LOCS][KVC_KEYS_MAX * KVC_LOC_BYTES]; /* of those told in slices */
+    bool long_used[SVC_LONG_LOCS];
     struct device_region regions[KVC_REGIONS_MAX]; /* of one POOL_OPEN */
     union {                                        /* a list on its way out */
         struct msg_pin_list_reply pins;
@@ -338,6 +345,7 @@ void op_redeem(struct request *rq);
 void op_release(struct request *rq);
 void op_hint(struct request *rq);
 /* Answers a waiting acquire with what is there. */
+void locs_free(struct svc *s, struct call *call);
 void wait_finish(struct call *call);
 /* Waits for what `in` wants; `then` follows, with the lease. NULL: answered. The caller goes on
  * with wait_again(). */

@@ -18,9 +18,14 @@
  * does not wait for their slices. */
 #define WORK_CREDIT 1024u
 
+static uint64_t turn_work(const struct svc *s, uint64_t times)
+{
+    return times * (s->cfg.turn_work ? s->cfg.turn_work : TURN_WORK);
+}
+
 static bool turn_over(const struct svc *s, uint64_t times)
 {
-    return s->turn_used >= times * (s->cfg.turn_work ? s->cfg.turn_work : TURN_WORK);
+    return s->turn_used >= turn_work(s, times);
 }
 
 static struct work_share *share_of(const struct session *se)
@@ -95,7 +100,10 @@ static void work_link(struct call *call, bool first)
 
 void work_go_on(struct call *call, void (*step)(struct call *call))
 {
+    struct svc *s = call->session->svc;
     call->step = step;
+    /* It has had a slice, and that is no little request: what comes behind it waits. */
+    s->turn_used = MAX(s->turn_used, turn_work(s, TURN_REQUESTS));
     if (!list_is_linked(&call->turn))
         work_link(call, true);
 }

@@ -74,6 +74,8 @@ struct copier {
     struct gate copy_gate, check_gate;
     struct op_queue here; /* for copier_turn() */
     uint64_t here_bytes, turn_bytes;
+    struct op_queue ended; /* their done() is to be called; in this turn of finish_left more */
+    uint32_t finish_left;
     struct copier_stats stats;
     const struct topo *topo;
     unsigned threads_max;
@@ -356,23 +358,31 @@ static void reap(struct copier *c)
 {
     struct inbox_item *first = inbox_drain(&c->results);
     /* Credit first, so that the threads have work while done() runs. */
-    for (struct inbox_item *i = first; i != NULL; i = inbox_next(i)) {
-        const struct tier_op *op = CONTAINER_OF(i, struct tier_op, item);
-        gate_of(c, op)->granted_bytes -= op->bytes;
-    }
-    if (c->stats.waiting_ops > 0)
-        feed(c);
     for (struct inbox_item *i = first; i != NULL;) {
         struct tier_op *op = CONTAINER_OF(i, struct tier_op, item);
         i = inbox_next(i);
+        gate_of(c, op)->granted_bytes -= op->bytes;
+        queue_push(&c->ended, op);
+    }
+    if (c->stats.waiting_ops > 0)
+        feed(c);
+}
+
+/* As many as this turn may yet. */
+static void finish_some(struct copier *c)
+{
+    for (struct tier_op *op; c->finish_left > 0 && (op = queue_pop(&c->ended)) != NULL;) {
+        c->finish_left--;
         finish(c, op);
     }
 }
 
 static void on_results(struct loop_watch *watch, uint32_t events)
 {
+    struct copier *c = watch->ctx;
     (void)events;
-    reap(watch->ctx);
+    reap(c);
+    finish_some(c);
 }
 
 void copier_submit(struct copier *c, struct tier_op *op, void *dst)
@@ -396,6 +406,8 @@ void copier_submit(struct copier *c, struct tier_op *op, void *dst)
 
 void copier_turn(struct copier *c)
 {
+    finish_some(c);
+    c->finish_left = COPIER_TURN_OPS;
     struct op_queue now = c->here;
     if (now.head == NULL)
         return;
@@ -409,7 +421,7 @@ void copier_turn(struct copier *c)
 
 bool copier_is_due(const struct copier *c)
 {
-    return c->here.head != NULL;
+    return c->here.head != NULL || c->ended.head != NULL;
 }
 
 void copier_stats(const struct copier *c, struct copier_stats *ret_stats)
@@ -474,6 +486,8 @@ int copier_create(const struct copier_config *config, struct loop *loop, struct 
     queue_init(&c->copies);
     queue_init(&c->checks);
     queue_init(&c->here);
+    queue_init(&c->ended);
+    c->finish_left = COPIER_TURN_OPS;
     c->turn_bytes = config->turn_bytes;
     gate_init(&c->copy_gate, config->inflight_bytes);
     gate_init(&c->check_gate, COPIER_CHECK_CREDIT);
@@ -505,6 +519,8 @@ void copier_destroy(struct copier **copier)
         struct tier_op *op;
         loop_watch_del(c->loop, &c->watch);
         reap(c); /* may feed what waited for credit */
+        while ((op = queue_pop(&c->ended)) != NULL)
+            finish(c, op);
         while ((op = queue_pop(&c->here)) != NULL || (op = queue_pop(&c->copies)) != NULL ||
                (op = queue_pop(&c->checks)) != NULL ||
                (op = queue_pop(&c->copy_gate.waiting)) != NULL ||

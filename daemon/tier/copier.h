@@ -61,6 +61,9 @@ void copier_destroy(struct copier **copier);
  */
 void copier_submit(struct copier *c, struct tier_op *op, void *dst);
 
+/* Operations whose done() is called in one turn: some 500 us. The others' is in the next. */
+#define COPIER_TURN_OPS 512u
+
 /* Once a turn, after loop_turn(): sums what turn_bytes left to this thread, and calls its done().
  * For a small block waking a thread, and being woken by it, costs several times the sum. What is
  * submitted after it is for the next turn, which must not wait then: copier_is_due(). */

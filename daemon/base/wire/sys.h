@@ -13,6 +13,7 @@
 
 #include <signal.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 #define SYS__CHECKED __attribute__((warn_unused_result))
@@ -34,6 +35,10 @@ SYS__CHECKED int sys_ftruncate(int fd, off_t bytes);
 SYS__CHECKED int sys_fallocate(int fd, int mode, off_t bytes);
 /* Anonymous zeroed pages that cost nothing until they are touched; NULL when refused. */
 SYS__CHECKED void *sys_pages(size_t bytes);
+struct sys_range {
+    void *base;
+    uint64_t bytes;
+};
 
 /* point fd: EMFILE; all with CLOEXEC */
 SYS__CHECKED int sys_memfd(const char *name, unsigned flags);

@@ -244,6 +244,29 @@ START_TEST(a_peer_that_does_not_read_is_again_and_not_waited_for)
 }
 END_TEST
 
+/* More of them than there are rooms, and they are not read before the last is sent; twice. */
+START_TEST(large_answers_arrive_as_they_were_sent)
+{
+    enum { N = 12, BYTES = 200000 };
+    static uint8_t sent[BYTES], read[BYTES];
+    void *worker = worker_new("worker 1");
+    say(worker, "hello");
+    drain_until(1);
+    for (unsigned round = 0; round < 2; round++) {
+        for (unsigned i = 0; i < N; i++) {
+            memset(sent, (int)(16 * round + i + 1), BYTES);
+            ck_assert_int_eq(answer("worker 1", sent, BYTES), 0);
+        }
+        for (unsigned i = 0; i < N; i++) {
+            memset(sent, (int)(16 * round + i + 1), BYTES);
+            ck_assert_int_eq(zmq_recv(worker, read, BYTES, 0), BYTES);
+            ck_assert_mem_eq(read, sent, BYTES);
+        }
+    }
+    zmq_close(worker);
+}
+END_TEST
+
 START_TEST(a_message_of_several_frames_is_one_without_bytes)
 {
     void *worker = worker_new("worker 1");
@@ -454,6 +477,7 @@ int main(void)
     tcase_add_test(tc, a_message_that_came_before_a_send_is_not_slept_over);
     tcase_add_test(tc, answers_go_to_their_route_and_to_no_other);
     tcase_add_test(tc, a_peer_that_does_not_read_is_again_and_not_waited_for);
+    tcase_add_test(tc, large_answers_arrive_as_they_were_sent);
     tcase_add_test(tc, a_message_of_several_frames_is_one_without_bytes);
     tcase_add_test(tc, a_message_above_the_limit_is_not_delivered);
     tcase_add_test(tc, kept_messages_outlive_the_callback_up_to_the_limit);

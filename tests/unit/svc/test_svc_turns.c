@@ -127,6 +127,22 @@ START_TEST(others_are_served_between_two_slices)
 }
 END_TEST
 
+/* However much a turn may take. */
+START_TEST(a_turn_begins_one_long_request)
+{
+    s.svc->cfg.turn_work = 1000;
+    const uint64_t first = sr_reserve(&s, p, &longer), look = sr_lookup(&s, q, &shorter);
+    struct sr_blocks other = longer;
+    other.chain = 3;
+    const uint64_t second = sr_reserve(&s, q, &other);
+    ck_assert_uint_eq(pending(), SLICE_BLOCKS);
+    ck_assert_uint_le(turns_until(look), 2);
+    (void)turns_until(first);
+    (void)turns_until(second);
+    ck_assert_uint_eq(pending(), 2 * LONG_BLOCKS);
+}
+END_TEST
+
 START_TEST(requests_of_one_session_keep_their_order)
 {
     const uint64_t resv = sr_reserve(&s, p, &longer);
@@ -520,6 +536,90 @@ START_TEST(the_policy_hears_of_a_long_acquire_in_slices)
 }
 END_TEST
 
+/* Of an acquire of all blocks, to where a slice has told 32 of 40 locations. */
+static uint64_t acquire_into_locs(void)
+{
+    s.core->cfg.slice_work = 4;
+    const uint64_t corr = sr_acquire(&s, p, &longer, false);
+    for (unsigned n = 0; !s.svc->long_used[0]; n++) {
+        ck_assert_uint_lt(n, TURNS);
+        sr_turn(&s, 0);
+    }
+    sr_turn(&s, 0);
+    ck_assert_uint_eq(sr_replies(&s, corr), 0);
+    ck_assert_uint_eq(core_metrics(s.core)->leases, 1);
+    return corr;
+}
+
+static void release(uint64_t corr)
+{
+    (void)turns_until(sr_release(&s, p, sr_held(&s, corr).lease));
+}
+
+START_TEST(locations_in_slices_are_those_in_one_piece)
+{
+    static uint8_t whole[LONG_BLOCKS * KVC_LOC_BYTES];
+    store_all();
+    const uint64_t first = sr_acquire(&s, p, &longer, false);
+    (void)turns_until(first);
+    memcpy(whole, sr_held(&s, first).groups[0].locs.p, sizeof whole);
+    release(first);
+    const uint64_t corr = acquire_into_locs();
+    (void)turns_until(corr);
+    const struct msg_acquire_reply held = sr_held(&s, corr);
+    ck_assert_uint_eq(held.hit_tokens, LONG_BLOCKS * 8);
+    ck_assert_uint_eq(held.groups[0].locs.n, sizeof whole);
+    ck_assert_mem_eq(held.groups[0].locs.p, whole, sizeof whole);
+    ck_assert(!s.svc->long_used[0]);
+    release(corr);
+}
+END_TEST
+
+START_TEST(who_is_cancelled_or_leaves_among_its_locations_holds_nothing)
+{
+    store_all();
+    const uint64_t corr = acquire_into_locs();
+    (void)sr_cancel(&s, p, corr);
+    ck_assert_uint_eq(sr_status(&s, corr), KVC_ST_CANCELLED);
+    ck_assert_uint_eq(core_metrics(s.core)->leased_bytes, 0);
+    ck_assert(!s.svc->long_used[0]);
+    for (unsigned i = 0; i < TURNS && core_metrics(s.core)->leases > 0; i++)
+        sr_turn(&s, 0);
+    longer.deadline_ms = 100;
+    const uint64_t late = acquire_into_locs();
+    sr_turn(&s, 102);
+    (void)turns_until(late);
+    ck_assert_uint_eq(sr_held(&s, late).hit_tokens, LONG_BLOCKS * 8);
+    release(late);
+    for (unsigned i = 0; i < TURNS && core_metrics(s.core)->leases > 0; i++)
+        sr_turn(&s, 0);
+    (void)acquire_into_locs();
+    sr_leave(&s, p);
+    for (unsigned i = 0; i < TURNS && core_metrics(s.core)->leases > 0; i++)
+        sr_turn(&s, 0);
+    ck_assert_uint_eq(core_metrics(s.core)->leases, 0);
+    ck_assert(!s.svc->long_used[0]);
+    ck_assert_uint_eq(s.kept, 0);
+}
+END_TEST
+
+/* The generation that would be told is that of now, after its bytes were found to be bad. */
+START_TEST(what_goes_bad_among_the_locations_is_not_told)
+{
+    store_all();
+    const uint64_t corr = acquire_into_locs();
+    uint8_t key[KVC_KEY_BYTES];
+    sr_key(longer.chain, 38, key);
+    struct block *b = index_get(s.core, ns_by_id(s.core, longer.ns), 0, key);
+    b->flags |= BLOCK_F_CORRUPT;
+    block_kill_tree(s.core, b, KVC_MISS_CORRUPT);
+    (void)turns_until(corr);
+    ck_assert_uint_eq(sr_held(&s, corr).hit_tokens, 38 * 8);
+    ck_assert_uint_eq(core_metrics(s.core)->leased_bytes, 38 * 64);
+    release(corr);
+}
+END_TEST
+
 START_TEST(a_long_acquire_has_what_is_there_at_its_deadline)
 {
     store_all();
@@ -669,6 +769,7 @@ int main(void)
     tcase_add_test(t, a_long_store_is_stored_as_if_in_one_piece);
     tcase_add_test(t, a_long_commit_begins_its_copies_in_slices);
     tcase_add_test(t, others_are_served_between_two_slices);
+    tcase_add_test(t, a_turn_begins_one_long_request);
     tcase_add_test(t, requests_of_one_session_keep_their_order);
     tcase_add_test(t, cancel_between_two_slices_drops_what_was_reserved);
     tcase_add_test(t, cancel_among_the_copies_of_a_store_ends_with_those_that_were_begun);
@@ -688,6 +789,9 @@ int main(void)
     tcase_add_test(t, cancel_and_end_of_a_long_acquire_let_go_of_what_was_found);
     tcase_add_test(t, a_large_lease_counts_no_more_at_once_and_lets_go_in_slices);
     tcase_add_test(t, the_policy_hears_of_a_long_acquire_in_slices);
+    tcase_add_test(t, locations_in_slices_are_those_in_one_piece);
+    tcase_add_test(t, who_is_cancelled_or_leaves_among_its_locations_holds_nothing);
+    tcase_add_test(t, what_goes_bad_among_the_locations_is_not_told);
     tcase_add_test(t, a_long_acquire_has_what_is_there_at_its_deadline);
     tcase_add_test(t, who_waits_again_does_not_look_up_what_was_there);
     tcase_add_test(t, what_a_long_wait_waits_for_comes);

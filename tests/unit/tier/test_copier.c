@@ -208,6 +208,34 @@ START_TEST(a_share_of_what_is_waited_for_is_summed_by_the_turn)
 }
 END_TEST
 
+START_TEST(a_turn_ends_so_many_copies_and_leaves_the_rest_to_the_next)
+{
+    enum { MORE = 40, N = COPIER_TURN_OPS + MORE, BYTES = 64 };
+    struct loop *loop = fixture_loop(LOOP_AUTO);
+    struct copier *c = make(loop, 2, MIB);
+    uint8_t *src = noise(BYTES), *dst = room(N * BYTES);
+    struct job *jobs = calloc(N, sizeof(*jobs));
+    for (unsigned i = 0; i < N; i++)
+        submit(c, &jobs[i], src, BYTES, dst + BYTES * i);
+    struct copier_stats stats;
+    TURN_UNTIL(loop, copier_is_due(c) || done_count > COPIER_TURN_OPS);
+    ck_assert_uint_eq(done_count, COPIER_TURN_OPS);
+    copier_turn(c);
+    ck_assert_uint_eq(done_count, COPIER_TURN_OPS); /* it was the same turn */
+    TURN_UNTIL(loop, (copier_turn(c), done_count == N));
+    ck_assert(!copier_is_due(c));
+    copier_stats(c, &stats);
+    ck_assert_uint_eq(stats.inflight_ops, 0);
+    for (unsigned i = 0; i < N; i++)
+        ck_assert(jobs[i].done == 1 && jobs[i].op.status == 0);
+    copier_destroy(&c);
+    free(jobs);
+    free(src);
+    free(dst);
+    loop_destroy(&loop);
+}
+END_TEST
+
 START_TEST(what_is_large_is_summed_by_a_thread)
 {
     struct loop *loop = fixture_loop(LOOP_AUTO);
@@ -671,6 +699,7 @@ int main(void)
     tcase_add_test(t, verifying_sums_what_the_slot_holds_and_changes_nothing);
     tcase_add_test(t, adopting_sums_what_another_tier_has_put_there);
     tcase_add_test(t, a_share_of_what_is_waited_for_is_summed_by_the_turn);
+    tcase_add_test(t, a_turn_ends_so_many_copies_and_leaves_the_rest_to_the_next);
     tcase_add_test(t, what_is_large_is_summed_by_a_thread);
     tcase_add_test(t, every_operation_is_done_once_and_never_from_submit);
     tcase_add_test(t, beyond_the_credit_operations_wait_in_order);
