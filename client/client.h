@@ -74,6 +74,7 @@ struct kvc_ns {
     bool has_seed;          /* a daemon has opened it */
     struct kvc_op *opening; /* NS_OPEN in flight, for which parked ops wait; else NULL */
     uint8_t seed[KVC_KEY_BYTES];
+    bool with_tokens;
     uint32_t groups;
     struct msg_group group[KVC_GROUPS_MAX];
     size_t canon_len;
@@ -438,6 +439,9 @@ __attribute__((warn_unused_result)) int ns__renumber(struct kvc_op *op);
 /* Keys are there, and not too many: 0, or -EINVAL with its text. */
 __attribute__((warn_unused_result)) int read__check_seq(struct kvc_ns *ns,
                                                         const struct kvc_seq *seq);
+/* The same, and as many of them as the sequence has blocks. */
+__attribute__((warn_unused_result)) int read__check_chains(struct kvc_ns *ns,
+                                                           const struct kvc_seq *seq);
 void read__to_msg(const struct kvc_ns *ns, const struct kvc_seq *seq, struct msg_seq *m);
 
 /* Before the session closes: waits a little until the daemon has its hints. */
@@ -518,6 +522,23 @@ write__finish_reserve(struct kvc_op *op, uint64_t *ret_reservation, uint8_t *ret
 __attribute__((warn_unused_result)) int write__finish_drop(struct kvc_op *op);
 /* A reservation whose reply came too late for anybody. */
 void resv__abandon(struct kvc *k, uint64_t id);
+
+/* ---- put.c ---- */
+
+/* Where the bytes of blocks come from: a callback, or pages. */
+struct source {
+    int (*fill)(void *ctx, const struct kvc_run *run);
+    void *ctx;
+    struct kvc_pool *pool;
+    const uint32_t *pages; /* of the blocks of the call */
+    struct kvc_word after; /* of pools that the daemon reads */
+};
+/* Stores consecutive blocks, any number, in as many pieces as room demands. As kvc_store otherwise;
+ * what the caller does not have is NO_STORE. */
+__attribute__((warn_unused_result)) int put__blocks(struct kvc_ns *ns, const struct kvc_blocks *b,
+                                                    const struct source *from,
+                                                    const uint32_t *tokens, size_t ntokens,
+                                                    uint8_t *statuses);
 
 /* ---- session.c ---- */
 

@@ -122,9 +122,14 @@ __attribute__((warn_unused_result)) int pool__check_group(const struct kvc_gpu *
                                                           const struct kvc_pool_spec *spec,
                                                           uint32_t group, bool with_memory,
                                                           uint64_t *ret_block_bytes);
-/* Page numbers below the limit: 0, or -EINVAL. */
+/* Page numbers below the limit; may_lack: or KVC_NO_PAGE. 0, or -EINVAL. */
 __attribute__((warn_unused_result)) int pool__check_pages(struct kvc *k, const uint32_t *pages,
-                                                          uint64_t n, uint32_t pages_max);
+                                                          uint64_t n, uint32_t pages_max,
+                                                          bool may_lack);
+/* Whether the library copies its pages itself. */
+bool pool__is_host(const struct kvc_pool *p);
+/* What it was opened with; borrows the pool's regions. */
+struct kvc_pool_spec pool__spec(const struct kvc_pool *p);
 bool pool__is_open(const struct kvc_pool *p);
 /* Begins to open it; requests parked for it go on then, or end. 0 = under way, or open; else why it
  * cannot be now. */
@@ -135,6 +140,10 @@ void pool__mem_came(struct kvc *k);
 void pool__gave_up(struct kvc_pool *p);
 
 /* ---- pages.c ---- */
+
+/* That the pool's blocks are those of the namespace. 0, or -EINVAL. */
+__attribute__((warn_unused_result)) int
+pages__check_pool(struct kvc_ns *ns, const struct kvc_pool *pool, uint32_t group);
 
 /* As in read.c and write.c. The outcome of a load is in its pool too. */
 __attribute__((warn_unused_result)) int pages__finish_load(struct kvc_op *op,
@@ -155,6 +164,19 @@ struct pages_have {
 };
 uint32_t pages__tokens(const struct pages_have *group, uint32_t groups, uint32_t hit,
                        uint32_t from_tokens);
+
+/* ---- host.c ---- */
+
+/* The calls of pages.c for a pool in host memory, whose arguments are checked. */
+__attribute__((warn_unused_result)) int host__load(struct kvc_ns *ns, const struct kvc_seq *seq,
+                                                   struct kvc_pool *pool,
+                                                   const struct kvc_pages_load *load,
+                                                   struct kvc_loaded *ret_loaded);
+__attribute__((warn_unused_result)) int host__store(struct kvc_ns *ns,
+                                                    const struct kvc_blocks *blocks,
+                                                    struct kvc_pool *pool, const uint32_t *pages,
+                                                    struct kvc_word after, const uint32_t *tokens,
+                                                    size_t ntokens, uint8_t *statuses);
 
 /* ---- near.c ---- */
 

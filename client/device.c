@@ -64,10 +64,13 @@ int device__open(struct kvc *k, const char *name, struct device **ret_device)
                          DEVICE_NAME_BYTES - 1);
     if (device__number(name, "emu:", &number))
         return device__emu.open(k, name, ret_device);
+    if (strcmp(name, "host") == 0)
+        return device__host.open(k, name, ret_device);
     if (!device__number(name, "cuda:", &number) && strncmp(name, "GPU-", 4) != 0)
         return kvc__fail(k, -EINVAL,
-                         "a device is GPU-<uuid> as 'nvidia-smi -L' prints it, cuda:<ordinal>, or "
-                         "emu:<number> for an emulated one; this is '%s'",
+                         "a device is GPU-<uuid> as 'nvidia-smi -L' prints it, cuda:<ordinal>, "
+                         "emu:<number> for an emulated one, or host for this process's own memory; "
+                         "this is '%s'",
                          name);
 #ifdef KVC_HAVE_CUDA
     return device__cuda.open(k, name, ret_device);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The worker's own device: its memory, memory of the daemon's on it, copies on the worker's stream.
- * Two implementations: device_emu.c (shared host memory, addresses are pointers, all is done when a
- * call returns) and device_cuda.c (the driver, found at run time). Nothing above them knows more of
+ * Three implementations: device_emu.c (shared host memory, addresses are pointers, all is done when
+ * a call returns), device_host.c (plain host memory, of which the daemon knows nothing) and
+ * device_cuda.c (the driver, found at run time). Nothing above them knows more of
  * a device than this.
  *
  * Functions return 0 or a negative errno with its text in kvc_last_error. A device is counted: the
@@ -105,16 +106,19 @@ struct device {
     struct kvc *kvc;
     uint32_t refs;
     bool is_emulated;
+    bool is_host;    /* plain host memory: the library copies, the daemon does not */
     int32_t ordinal; /* as other libraries number it */
     uint8_t uuid[KVC_UUID_BYTES];
 };
 
 extern const struct device_ops device__emu;
+extern const struct device_ops device__host;
 #ifdef KVC_HAVE_CUDA
 extern const struct device_ops device__cuda;
 #endif
 
-/* "emu:<number>", "cuda:<ordinal>", "GPU-<uuid>". Returns one reference. -EINVAL, -ENODEV, -ENOMEM.
+/* "emu:<number>", "cuda:<ordinal>", "GPU-<uuid>", "host". Returns one reference. -EINVAL, -ENODEV,
+ * -ENOMEM.
  */
 __attribute__((warn_unused_result)) int device__open(struct kvc *k, const char *name,
                                                      struct device **ret_device);

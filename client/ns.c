@@ -249,6 +249,7 @@ static struct kvc_ns *create(struct kvc *k, const struct msg_ns_open *m, const u
     if (ns == NULL)
         return NULL;
     ns->kvc = k;
+    ns->with_tokens = (m->flags & KVC_F_TOKENS) != 0;
     ns->groups = m->ngroups;
     for (uint32_t i = 0; i < m->ngroups; i++)
         ns->group[i] = m->groups[i];

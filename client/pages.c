@@ -16,8 +16,7 @@ static struct codec_bin pages_bin(const uint32_t *pages, uint64_t n)
     return (struct codec_bin){.p = (const uint8_t *)pages, .n = (uint32_t)(4 * n)};
 }
 
-/* That the pool's blocks are those of the namespace. */
-static int check_pool(struct kvc_ns *ns, const struct kvc_pool *pool, uint32_t group)
+int pages__check_pool(struct kvc_ns *ns, const struct kvc_pool *pool, uint32_t group)
 {
     struct kvc *k = ns->kvc;
     if (pool == NULL || pool->gpu->kvc != k)
@@ -59,13 +58,13 @@ static int check_load(struct kvc_ns *ns, const struct kvc_seq *seq, const struct
                          load->flags);
     int rc = read__check_seq(ns, seq);
     for (uint32_t g = 0; g < ns->groups && rc == 0; g++) {
-        rc = check_pool(ns, pool, g);
+        rc = pages__check_pool(ns, pool, g);
         uint64_t n = rc == 0 ? pages_of(ns, seq, pool, load, g) : 0;
         total += n;
         if (rc == 0 && n > 0 && load->pages[g] == NULL)
             rc = kvc__fail(k, -EINVAL, "group %u: pages is NULL", g);
         if (rc == 0 && n <= KVC_PAGES_MAX)
-            rc = pool__check_pages(k, load->pages[g], n, pool->pages_max);
+            rc = pool__check_pages(k, load->pages[g], n, pool->pages_max, pool__is_host(pool));
     }
     if (rc == 0 && total > KVC_PAGES_MAX)
         rc = kvc__fail(k, -EINVAL, "%llu page numbers in one request; at most %u",
@@ -114,12 +113,21 @@ static int check_words(struct kvc_op *op, const struct kvc_pool *pool,
     return rc;
 }
 
+static int no_halves(struct kvc *k)
+{
+    return kvc__fail(k, -EOPNOTSUPP,
+                     "pages on the device 'host' are copied by the caller's thread: kvc_pages_load "
+                     "and kvc_pages_store, or kvc_gpu_load and kvc_gpu_stage, wait for that");
+}
+
 static int begin_load(struct kvc_ns *ns, const struct kvc_seq *seq, struct kvc_pool *pool,
                       const struct kvc_pages_load *load, enum half half, struct kvc_op **ret_op)
 {
     struct kvc *k = ns->kvc;
     struct kvc_op *op = NULL;
     int rc = check_load(ns, seq, pool, load);
+    if (rc == 0 && pool__is_host(pool))
+        rc = no_halves(k);
     if (rc == 0)
         rc = read__new_op(ns, KVC_OP_PAGES_LOAD, kvc__deadline(k, load->timeout_ms), half, &op);
     if (rc < 0)
@@ -303,6 +311,10 @@ int kvc_pages_load(struct kvc_ns *ns, const struct kvc_seq *seq, struct kvc_pool
                    const struct kvc_pages_load *load, struct kvc_loaded *ret_loaded)
 {
     struct kvc_op *op = NULL;
+    if (pool != NULL && pool__is_host(pool)) {
+        int err = check_load(ns, seq, pool, load);
+        return err < 0 ? err : host__load(ns, seq, pool, load, ret_loaded);
+    }
     int rc = begin_load(ns, seq, pool, load, BLOCKING, &op);
     if (rc < 0)
         return rc;
@@ -322,7 +334,7 @@ static int check_store(struct kvc_ns *ns, const struct kvc_blocks *blocks,
     struct kvc *k = ns->kvc;
     int rc = write__check_blocks(ns, blocks);
     if (rc == 0)
-        rc = check_pool(ns, pool, blocks->group);
+        rc = pages__check_pool(ns, pool, blocks->group);
     if (rc < 0)
         return rc;
     uint64_t n = (uint64_t)blocks->n * pool->group[blocks->group].pages_per_block;
@@ -331,7 +343,7 @@ static int check_store(struct kvc_ns *ns, const struct kvc_blocks *blocks,
                          "%llu page numbers in one request; a pointer, and at most %u, were "
                          "expected",
                          (unsigned long long)n, KVC_PAGES_MAX);
-    return pool__check_pages(k, pages, n, pool->pages_max);
+    return pool__check_pages(k, pages, n, pool->pages_max, pool__is_host(pool));
 }
 
 static int send_store(struct kvc_op *op, const struct kvc_blocks *blocks,
@@ -358,6 +370,8 @@ static int begin_store(struct kvc_ns *ns, const struct kvc_blocks *blocks, struc
     int rc = check_store(ns, blocks, pool, pages);
     if (rc == 0)
         rc = write__check_tokens(k, tokens, ntokens);
+    if (rc == 0 && pool__is_host(pool))
+        rc = no_halves(k);
     if (rc < 0)
         return rc;
     if (blocks->flags & KVC_F_NO_STORE)
@@ -402,6 +416,13 @@ int kvc_pages_store(struct kvc_ns *ns, const struct kvc_blocks *blocks, struct k
     struct kvc_op *op = NULL;
     if (statuses == NULL)
         return kvc__fail(ns->kvc, -EINVAL, "statuses is NULL");
+    if (pool != NULL && pool__is_host(pool)) {
+        int err = check_store(ns, blocks, pool, pages);
+        if (err == 0)
+            err = write__check_tokens(ns->kvc, tokens, ntokens);
+        return err < 0 ? err
+                       : host__store(ns, blocks, pool, pages, after, tokens, ntokens, statuses);
+    }
     int rc = begin_store(ns, blocks, pool, pages, after, tokens, ntokens, BLOCKING, &op);
     if (rc < 0)
         return rc;

@@ -56,7 +56,7 @@ static int check_region(const struct kvc_gpu *gpu, const struct kvc_pool_spec *s
     if (i > 0 && r->layer < r[-1].layer)
         return wrong(k, "group %u, region %u: layer %u comes after layer %u: they must ascend",
                      group, i, r->layer, r[-1].layer);
-    if (r->mem == NULL && with_memory)
+    if (r->mem == NULL && with_memory && !gpu->device->is_host)
         return wrong(k, "group %u, region %u: mem is NULL", group, i);
     if (r->mem != NULL && r->mem->gpu != gpu)
         return wrong(k, "group %u, region %u: mem is of another device", group, i);
@@ -95,10 +95,11 @@ int pool__check_group(const struct kvc_gpu *gpu, const struct kvc_pool_spec *spe
     return 0;
 }
 
-int pool__check_pages(struct kvc *k, const uint32_t *pages, uint64_t n, uint32_t pages_max)
+int pool__check_pages(struct kvc *k, const uint32_t *pages, uint64_t n, uint32_t pages_max,
+                      bool may_lack)
 {
     for (uint64_t i = 0; i < n; i++) {
-        if (pages[i] >= pages_max)
+        if (pages[i] >= pages_max && !(may_lack && pages[i] == KVC_NO_PAGE))
             return kvc__fail(k, -EINVAL, "page number %llu is %u; it must be below %u",
                              (unsigned long long)i, pages[i], pages_max);
     }
@@ -110,8 +111,10 @@ int pool__check_pages(struct kvc *k, const uint32_t *pages, uint64_t n, uint32_t
 static void destroy(struct kvc_pool *p)
 {
     for (uint32_t g = 0; g < p->groups; g++) {
-        for (uint32_t i = 0; i < p->group[g].regions; i++)
-            mem__unref(p->group[g].region[i].mem);
+        for (uint32_t i = 0; i < p->group[g].regions; i++) {
+            if (p->group[g].region[i].mem != NULL)
+                mem__unref(p->group[g].region[i].mem);
+        }
         free(p->group[g].region);
     }
     free(p->wire);
@@ -139,8 +142,10 @@ static int copy_group(struct kvc_pool *p, const struct kvc_pool_spec *spec, uint
     if (to->region == NULL)
         return kvc__fail(p->gpu->kvc, -ENOMEM, "out of memory");
     memcpy(to->region, spec->group[group].region, n * sizeof(*to->region));
-    for (uint32_t i = 0; i < n; i++)
-        to->region[i].mem->pools++;
+    for (uint32_t i = 0; i < n; i++) {
+        if (to->region[i].mem != NULL)
+            to->region[i].mem->pools++;
+    }
     to->pages_per_block = spec->group[group].pages_per_block;
     to->regions = n;
     to->layers = count_layers(to->region, n);
@@ -185,6 +190,22 @@ static int create(struct kvc_gpu *gpu, const struct kvc_pool_spec *spec, struct 
 }
 
 /* ---- opening ---- */
+
+bool pool__is_host(const struct kvc_pool *p)
+{
+    return p->gpu->device->is_host;
+}
+
+struct kvc_pool_spec pool__spec(const struct kvc_pool *p)
+{
+    struct kvc_pool_spec spec = {.pages_max = p->pages_max, .groups = p->groups};
+    for (uint32_t g = 0; g < p->groups; g++) {
+        spec.group[g].pages_per_block = p->group[g].pages_per_block;
+        spec.group[g].regions = p->group[g].regions;
+        spec.group[g].region = p->group[g].region;
+    }
+    return spec;
+}
 
 bool pool__is_open(const struct kvc_pool *p)
 {
@@ -430,7 +451,7 @@ int kvc_pool_open(struct kvc_gpu *gpu, const struct kvc_pool_spec *spec, struct 
         return rc;
     p->no = no;
     k->pool[no] = p;
-    rc = await_open(p, kvc__deadline(k, 0));
+    rc = pool__is_host(p) ? 0 : await_open(p, kvc__deadline(k, 0));
     if (rc < 0) {
         char why[sizeof(k->error)];
         memcpy(why, k->error, sizeof(why));

@@ -22,6 +22,20 @@ int read__check_seq(struct kvc_ns *ns, const struct kvc_seq *seq)
     return 0;
 }
 
+int read__check_chains(struct kvc_ns *ns, const struct kvc_seq *seq)
+{
+    int rc = read__check_seq(ns, seq);
+    for (uint32_t g = 0; g < ns->groups && rc == 0; g++) {
+        const uint32_t bt = ns->group[g].block_tokens, full = seq->tokens / bt;
+        if (seq->group[g].n != full && (seq->group[g].n != full + 1 || seq->tokens % bt == 0))
+            rc =
+                kvc__fail(ns->kvc, -EINVAL, "group %u has %u keys; %u tokens are %u blocks of %u%s",
+                          g, seq->group[g].n, seq->tokens, full, bt,
+                          seq->tokens % bt != 0 ? ", and a partly filled one" : "");
+    }
+    return rc;
+}
+
 void read__to_msg(const struct kvc_ns *ns, const struct kvc_seq *seq, struct msg_seq *m)
 {
     m->ns = ns->id;
@@ -263,8 +277,8 @@ int kvc_acquire_on(struct kvc_ns *ns, const struct kvc_seq *seq, struct kvc_gpu 
                    const struct kvc_acquire_options *options, struct kvc_hold **ret_hold)
 {
     struct kvc_op *op;
-    if (gpu == NULL || gpu->kvc != ns->kvc)
-        return kvc__fail(ns->kvc, -EINVAL, "gpu is NULL, or of another session");
+    if (gpu == NULL || gpu->kvc != ns->kvc || gpu->device->is_host)
+        return kvc__fail(ns->kvc, -EINVAL, "gpu is NULL, of another session, or the device 'host'");
     int rc = begin_acquire(ns, seq, gpu, options, BLOCKING, &op);
     return rc < 0 ? rc : kvc_wait(&op, NULL, ret_hold, NULL);
 }

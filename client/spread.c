@@ -73,9 +73,13 @@ static int add_block(struct spread *s, const struct kvc_pool_spec *spec, uint32_
         if (r->mem != NULL)
             base += (uint64_t)(uintptr_t)r->mem->memory.addr;
         for (uint32_t j = 0; j < spec->group[group].pages_per_block; j++) {
-            uint64_t page = base + pages[j] * r->stride_bytes;
-            int rc =
-                to_pages ? add(s, page, block, r->page_bytes) : add(s, block, page, r->page_bytes);
+            const uint64_t page = base + pages[j] * r->stride_bytes;
+            int rc = 0;
+            if (pages[j] != KVC_NO_PAGE)
+                rc = to_pages ? add(s, page, block, r->page_bytes)
+                              : add(s, block, page, r->page_bytes);
+            else if (!to_pages) /* what another block left in staging is not this one's */
+                memset((void *)(uintptr_t)block, 0, r->page_bytes);
             if (rc < 0)
                 return rc;
             block += r->page_bytes;
@@ -100,7 +104,7 @@ static int check_load_group(struct kvc_gpu *gpu, const struct kvc_hold *hold,
     int rc = pool__check_group(gpu, spec, group, false, &bytes);
     if (rc == 0)
         rc = pool__check_pages(k, pages, (uint64_t)n * spec->group[group].pages_per_block,
-                               spec->pages_max);
+                               spec->pages_max, true);
     for (uint32_t i = 0; i < n && rc == 0; i++) {
         if (hold->group[group].block[i].bytes != bytes)
             rc = kvc__fail(k, -EINVAL, "group %u: a block has %u bytes, its pages %llu", group,
@@ -112,6 +116,8 @@ static int check_load_group(struct kvc_gpu *gpu, const struct kvc_hold *hold,
 /* Whether a chunk is registered with the driver, which it is at its first use. */
 static bool is_pinned(struct device *d, struct map *m)
 {
+    if (d->is_host)
+        return false;
     if (m->pinned != NULL || m->is_pageable)
         return m->pinned != NULL;
     if (d->ops->pin(d, (void *)(uintptr_t)m->base, m->bytes, true) < 0) {
@@ -185,7 +191,8 @@ static bool pin_staging(struct kvc_gpu *gpu)
 {
     struct kvc *k = gpu->kvc;
     struct device *d = gpu->device;
-    if (k->staging_pinned == NULL && d->ops->pin(d, k->staging, k->staging_bytes, false) == 0) {
+    if (k->staging_pinned == NULL && !d->is_host &&
+        d->ops->pin(d, k->staging, k->staging_bytes, false) == 0) {
         k->staging_pinned = d;
         device__ref(d);
     }
@@ -208,7 +215,7 @@ int kvc_gpu_stage(struct kvc_gpu *gpu, const struct kvc_pool_spec *spec, uint32_
     rc = pool__check_group(gpu, spec, group, false, &bytes);
     if (rc == 0)
         rc = pool__check_pages(k, pages, (uint64_t)n * spec->group[group].pages_per_block,
-                               spec->pages_max);
+                               spec->pages_max, true);
     if (rc == 0)
         rc = check_offsets(k, offsets, n, bytes);
     struct spread s = {.device = gpu->device, .stream = stream, .way = DEVICE_TO_HOST, .n = 0};

@@ -1,11 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * libkvcache on a GPU: paged KV memory of a worker that the daemon reads and writes (pools), blocks
- * that the daemon keeps on the device (slots), and copies that the worker makes itself.
+ * libkvcache for paged KV memory: pools of pages on a GPU that the daemon reads and writes, or in
+ * the worker's own memory; blocks that the daemon keeps on the device (slots); and copies that the
+ * worker makes itself.
  *
  * Devices are CUDA devices, or emulated ones ("emu:0": shared host memory, whose addresses are
  * plain pointers; for tests, and for machines without a GPU). The CUDA driver is found at run time;
  * the library does not link it. A device is usable when both sides can open it.
+ *
+ * The device "host" is the memory of this process: no GPU and no rights are needed, the daemon is
+ * given none of it, and its pools are there while the daemon is not. A region's mem is NULL then,
+ * and its base an address. kvc_pages_load, kvc_pages_store, kvc_gpu_load, kvc_gpu_stage and kvc_put
+ * copy in the caller's thread: memcpy, neighbours in one piece, all layers of all blocks in a call.
+ * Stores go through staging, as kvc_put's do. It has no words (-EINVAL), no slots, and no begin
+ * halves (-EOPNOTSUPP: kvc_acquire_begin and kvc_gpu_load, kvc_gpu_stage and kvc_store_begin).
  *
  * Return values, threads and fork are those of <kvcache/kvcache.h>. When the session reconnects
  * (kvc_epoch changes) pools and registrations are made again by themselves, at the next call that
@@ -89,9 +97,9 @@ struct kvc_op;  /* async.h */
 struct kvc_gpu; /* belongs to its session; close it before that */
 struct kvc_mem; /* memory on the device that the daemon may be given; belongs to its kvc_gpu */
 
-/* device: as kvc_device.device, or "cuda:<ordinal>"; once in a session. CUDA: uses the primary
- * context of that device (made current in each call and restored). -ENODEV (no such device, no
- * driver: kvc_last_error names the next step), -EINVAL, -ENOMEM. */
+/* device: as kvc_device.device, "cuda:<ordinal>", or "host"; once in a session. CUDA: uses the
+ * primary context of that device (made current in each call and restored). -ENODEV (no such device,
+ * no driver: kvc_last_error names the next step), -EINVAL, -ENOMEM. */
 KVC_API KVC_MUST_USE int kvc_gpu_open(struct kvc *kvc, const char *device,
                                       struct kvc_gpu **ret_gpu);
 /* Closes its pools and memories too. Accepts NULL. */
@@ -133,7 +141,7 @@ KVC_API KVC_MUST_USE int kvc_gpu_wait(struct kvc_gpu *gpu, void *stream, uint32_
  * A block is the bytes of its pages, region by region, in the order given here. Workers whose pages
  * differ inside (NHD, HND) must say so in their namespace's `layout`. */
 struct kvc_pool_region {
-    struct kvc_mem *mem;
+    struct kvc_mem *mem; /* host: may be NULL, base is an address then */
     uint64_t base, stride_bytes, page_bytes;
     uint32_t layer; /* ascending */
 };
@@ -146,6 +154,11 @@ struct kvc_pool_spec {
         const struct kvc_pool_region *region; /* copied */
     } group[KVC_GROUPS_MAX];
 };
+/* In a list of page numbers: not there. Nothing is copied to it, and zeros are stored: for the
+ * pages of a partly filled block that hold no token. Where the daemon copies (pools on devices)
+ * only for whole blocks of kvc_put. */
+#define KVC_NO_PAGE UINT32_MAX
+
 struct kvc_pool;
 /* KVC_E_BAD_ARGUMENT with what is wrong in kvc_last_error; KVC_E_TIER: the daemon has no such
  * device, or it is out; KVC_E_FULL: the device has no memory left to import it; KVC_E_LIMIT:
@@ -233,10 +246,11 @@ KVC_API struct DLManagedTensorVersioned *kvc_hold_dlpack_versioned(const struct 
 
 /* ---- copies that the worker makes ---- */
 
-/* Blocks of a hold to pages, on the worker's stream, from host memory or the device: without the
- * daemon, for memory that cannot be exported. Chunks of host memory are registered with the driver
- * at their first use. spec: as a pool's, whose regions' mem may be NULL (base is an address then).
- * pages[g]: pages_per_block for each of the hold's blocks. Emulated: done when it returns. */
+/* Blocks of a hold to pages (KVC_NO_PAGE: passed over), on the worker's stream, from host memory or
+ * the device: without the daemon, for memory that cannot be exported. Chunks of host memory are
+ * registered with the driver at their first use. spec: as a pool's, whose regions' mem may be NULL
+ * (base is an address then). pages[g]: pages_per_block for each of the hold's blocks. Emulated:
+ * done when it returns. */
 KVC_API KVC_MUST_USE int kvc_gpu_load(struct kvc_gpu *gpu, const struct kvc_hold *hold,
                                       const struct kvc_pool_spec *spec,
                                       const uint32_t *const pages[KVC_GROUPS_MAX], void *stream);

@@ -85,11 +85,12 @@ struct kvc_abi {
     {                              \
 #name, sizeof(struct name) \
     }
-#define KVC_ABI_STRUCTS                                                                         \
-    KVC_ABI(kvc_options), KVC_ABI(kvc_counters), KVC_ABI(kvc_group_spec), KVC_ABI(kvc_ns_spec), \
-        KVC_ABI(kvc_seq), KVC_ABI(kvc_prefix), KVC_ABI(kvc_block), KVC_ABI(kvc_hold),           \
-        KVC_ABI(kvc_acquire_options), KVC_ABI(kvc_retain), KVC_ABI(kvc_blocks),                 \
-        KVC_ABI(kvc_name_options), KVC_ABI(kvc_named), KVC_ABI(kvc_name_info)
+#define KVC_ABI_STRUCTS                                                                          \
+    KVC_ABI(kvc_options), KVC_ABI(kvc_counters), KVC_ABI(kvc_group_spec), KVC_ABI(kvc_ns_spec),  \
+        KVC_ABI(kvc_seq), KVC_ABI(kvc_prefix), KVC_ABI(kvc_block), KVC_ABI(kvc_hold),            \
+        KVC_ABI(kvc_acquire_options), KVC_ABI(kvc_retain), KVC_ABI(kvc_blocks),                  \
+        KVC_ABI(kvc_name_options), KVC_ABI(kvc_named), KVC_ABI(kvc_name_info), KVC_ABI(kvc_run), \
+        KVC_ABI(kvc_put), KVC_ABI(kvc_put_result), KVC_ABI(kvc_get), KVC_ABI(kvc_got)
 /* NULL: this library is of that version, and its structs of these names have these sizes. Else a
  * text that names the first difference; valid until the next call of this thread. The names of
  * KVC_ABI_STRUCTS, KVC_ABI_ASYNC (async.h), KVC_ABI_ADMIN (admin.h) and KVC_ABI_GPU (gpu.h) are
@@ -213,6 +214,15 @@ struct kvc_seq {
     } group[KVC_GROUPS_MAX];
     const char *sub_tenant; /* gateway sessions: whose data, else NULL */
 };
+
+/* A sequence of token ids, with the keys of all its blocks, a partly filled last one too: those of
+ * kvc_hash_chain from the namespace's seed on. Returns owned: kvc_seq_free. KVC_E_DOWN as long as
+ * no daemon has opened the namespace. */
+KVC_API KVC_MUST_USE int kvc_seq_new(struct kvc_ns *ns, const uint32_t *tokens, uint32_t ntokens,
+                                     const void *extra, size_t extra_bytes,
+                                     struct kvc_seq **ret_seq);
+/* Accepts NULL and a pointer to NULL. */
+KVC_API void kvc_seq_free(struct kvc_seq **seq);
 
 struct kvc_prefix {
     uint32_t tokens; /* longest cached prefix that satisfies every group, and is worth loading */
@@ -345,6 +355,93 @@ KVC_API KVC_MUST_USE int kvc_store(struct kvc_ns *ns, const struct kvc_blocks *b
                                    uint8_t *statuses);
 /* Gives up what is not committed yet. 0 also when it ended with its connection; KVC_E_GONE. */
 KVC_API KVC_MUST_USE int kvc_drop(struct kvc *kvc, uint64_t reservation);
+
+/* ---- a sequence in one call ----
+ *
+ * The calls above with their arithmetic: what is missing, parents, pieces, checks. Both wait, and
+ * call back in the caller's thread. A callback may write to or read from the memory that it is
+ * given, with threads of its own too; it must call nothing of its session.
+ */
+
+struct kvc_pool; /* gpu.h: pages, in host memory too */
+struct kvc_word; /* gpu.h */
+
+/* Consecutive blocks of a group, of one shard each. */
+struct kvc_run {
+    uint32_t group, first, n;     /* blocks first .. first + n - 1 of the sequence */
+    uint32_t first_token, tokens; /* that they hold: the last block may be partly filled */
+    uint32_t block_bytes;
+    uint64_t stride_bytes; /* block first + i is at data + i * stride_bytes */
+    void *data;            /* of kvc_get: for reading, a write faults */
+};
+
+struct kvc_put {
+    const struct kvc_seq *seq; /* from its first token on; NULL: kvc_seq_new of the tokens */
+    const uint32_t *tokens;    /* all ids; needed without seq, else for a namespace with_tokens */
+    uint32_t ntokens;
+    const void *extra; /* without seq: as kvc_seq_new's */
+    size_t extra_bytes;
+    /* 0: the daemon is asked which blocks it has. Else blocks that end at or before this token are
+     * taken for stored, without asking: by the put before, or because they were loaded. When the
+     * daemon has lost one of them meanwhile (NO_PARENT), the put begins with the first that is
+     * missing. */
+    uint32_t from_tokens;
+    unsigned flags; /* KVC_F_DURABLE, KVC_F_DECODED, KVC_F_ADMIT, KVC_F_NO_STORE: of kvc_blocks */
+    const struct kvc_retain *retain;
+    uint32_t nretain;
+    /* Where the blocks come from, one of the two. fill writes the blocks of a run to staging, all
+     * block_bytes of each; 0 = done; 1 = the caller does not have them; negative = the put ends and
+     * returns that. In groups of rule FULL a run is as long as there is room for, in others it is
+     * one block. */
+    int (*fill)(void *ctx, const struct kvc_run *run);
+    void *ctx;
+    /* Pages of a pool: pages_per_block numbers for each key of each group. A block of KVC_NO_PAGE
+     * alone is one that the caller does not have. */
+    struct kvc_pool *pool;
+    const uint32_t *pages[KVC_GROUPS_MAX];
+    const struct kvc_word *after; /* on a device: nothing is read before it; NULL = none */
+    /* What became of each key: NULL, or room for as many as the group has. KVC_ST_OK = stored now;
+     * EXISTS, PENDING = there, or being stored by another; NO_STORE = the caller did not have it;
+     * else why not, as of kvc_store. */
+    uint8_t *statuses[KVC_GROUPS_MAX];
+};
+struct kvc_put_result {
+    struct {
+        uint32_t stored, there, left; /* blocks: OK; EXISTS and PENDING; all others */
+        uint8_t status;               /* of the first of `left` */
+    } group[KVC_GROUPS_MAX];
+    uint32_t tokens; /* up to here every group of rule FULL has its blocks */
+    uint64_t bytes;  /* stored now, of this shard */
+};
+/* Stores what is missing of a sequence. What is filled goes through the whole staging area, in as
+ * many pieces as it has room for: no store of the caller's may be in flight, and staging holds
+ * nothing of the caller's. 0 also when blocks were refused (ret_result, statuses); after an error
+ * statuses are void, and pieces before it are stored: KVC_E_DOWN and KVC_E_TIMEOUT (what was not
+ * sent is counted as dropped), -EINVAL, what fill returned. ret_result may be NULL. */
+KVC_API KVC_MUST_USE int kvc_put(struct kvc_ns *ns, const struct kvc_put *put,
+                                 struct kvc_put_result *ret_result);
+
+struct kvc_get {
+    const struct kvc_seq *seq; /* these as in kvc_put */
+    const uint32_t *tokens;
+    uint32_t ntokens;
+    const void *extra;
+    size_t extra_bytes;
+    struct kvc_acquire_options acquire;
+    /* Copies the blocks of a run away; other than 0 = the get ends and returns that. Blocks that
+     * lie side by side come in one run (stride_bytes == block_bytes). */
+    int (*take)(void *ctx, const struct kvc_run *run);
+    void *ctx;
+};
+struct kvc_got {
+    struct kvc_prefix prefix; /* found */
+    uint32_t tokens;          /* of it, read: 0 = none, whatever take was given */
+};
+/* Reads the blocks of the longest cached prefix that end after acquire.from_tokens: acquire, take,
+ * the check after reading, release. No hit, no daemon, or blocks that changed while they were read:
+ * 0 with ret_got->tokens 0. kvc_pages_load (gpu.h) does the same into pages. */
+KVC_API KVC_MUST_USE int kvc_get(struct kvc_ns *ns, const struct kvc_get *get,
+                                 struct kvc_got *ret_got);
 
 /* ---- hints, conversations, documents ----
  *
