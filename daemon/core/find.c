@@ -246,6 +246,24 @@ void find_nothing(const struct core_seq *seq, struct core_prefix *ret_prefix)
         ret_prefix->group[g].reason = seq->n[g] > 0 ? KVC_MISS_NEVER : KVC_MISS_NONE;
 }
 
+int find_absence(struct core *c, const struct core_seq *seq, const struct core_prefix *prefix,
+                 const char **ret_why)
+{
+    for (uint32_t g = 0; g < seq->ngroups; g++) {
+        const uint32_t gap = prefix->group[g].blocks;
+        const struct block *b =
+            gap < seq->n[g] ? index_get(c, seq->ns, g, seq->keys[g] + (size_t)gap * KVC_KEY_BYTES)
+                            : NULL;
+        if (!b || b->state != BLOCK_PRESENT || !(b->flags & BLOCK_F_DISK) || block_reachable(c, b))
+            continue;
+        *ret_why = "what is cached of it is on a storage path that is out of service "
+                   "(kvcachectl stats paths)";
+        return KVC_E_TIER;
+    }
+    *ret_why = "nothing of it is cached";
+    return KVC_E_GONE;
+}
+
 void find_begin(struct core *c, const struct core_seq *seq, enum find_where where, uint32_t from,
                 struct find *f)
 {

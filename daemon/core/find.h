@@ -56,6 +56,10 @@ void find_begin(struct core *c, const struct core_seq *seq, enum find_where wher
 bool find_look(struct core *c, struct find *f);
 void find_decide(struct core *c, struct find *f, struct core_prefix *ret_prefix);
 void find_nothing(const struct core_seq *seq, struct core_prefix *ret_prefix);
+/* Why a prefix of no tokens holds nothing that could be kept: KVC_E_GONE, or KVC_E_TIER where its
+ * copies are out of service. FIND_ANY. */
+KVC_WARN_UNUSED int find_absence(struct core *c, const struct core_seq *seq,
+                                 const struct core_prefix *prefix, const char **ret_why);
 void find_needs(const struct find *f, uint32_t g, uint32_t tokens, uint32_t *ret_first,
                 uint32_t *ret_end);
 /* Whether a prefix of so many tokens, at most those found, satisfies every group. */

@@ -425,10 +425,8 @@ int core_name_put(struct core *c, struct core_client *cl, const struct core_name
     }
     names_wheel(c);
     find_prefix(c, in->seq, FIND_ANY, 0, &f, &prefix);
-    if (f.tokens == 0) {
-        *ret_why = "nothing of it is cached";
-        return KVC_E_GONE;
-    }
+    if (f.tokens == 0)
+        return find_absence(c, in->seq, &prefix, ret_why);
     *ret_why = put_fault(c, in, count_needs(c, &f, &blocks, &bytes));
     if (*ret_why)
         return KVC_E_LIMIT;

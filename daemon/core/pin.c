@@ -207,7 +207,7 @@ int core_pin(struct core *c, const struct core_pin *in, struct core_pinned *ret_
     struct core_prefix prefix;
     find_prefix(c, &in->seq, FIND_ANY, 0, &f, &prefix);
     if (in->seq.absent || f.tokens == 0)
-        return KVC_E_GONE;
+        return find_absence(c, &in->seq, &prefix, ret_why);
     struct pin *p = c->cfg.pins_max ? pin_new(c, in, &f) : NULL;
     if (!p)
         return KVC_E_LIMIT;
@@ -322,7 +322,8 @@ static bool settle(struct core *c, struct pin *p, uint32_t *left, bool *ret_stop
         struct block *b = pinned_block(c, e);
         const int got = b ? mend(c, p, b) : 0;
         settled &= got == 0;
-        if (got == KVC_E_BUSY || got == KVC_E_FULL || (got != 0 && --*left == 0)) {
+        if (got == KVC_E_BUSY || got == KVC_E_FULL || got == KVC_E_TIER ||
+            (got != 0 && --*left == 0)) {
             *ret_stop = true;
             return false;
         }

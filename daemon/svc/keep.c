@@ -25,8 +25,6 @@ static const char *pin_detail(const struct svc *s, int err, const char *why)
     if (err == KVC_E_LIMIT && !v.pins)
         return "nothing can be pinned: policy.pin_limit is 0";
     switch (err) {
-    case KVC_E_GONE:
-        return "nothing of the sequence is cached";
     case KVC_E_PIN_LIMIT:
         return "the tenant's budget of pinned bytes (policy.pin_limit) would be exceeded, or seven "
                "eighths of host memory by the pins in memory of all";

@@ -212,7 +212,7 @@ static int nvme_alloc(struct tier *t, uint32_t principal, uint32_t bytes, struct
     if (bytes == 0 || t->ops->slot_bytes(t, bytes) == 0)
         return KVC_E_TOO_LARGE;
     if (!nvme__put_fits(n, pages))
-        return nvme__room_grows(n) ? KVC_E_BUSY : KVC_E_NO_ROOM;
+        return nvme__room_grows(n) ? KVC_E_BUSY : nvme__any_up(n) ? KVC_E_NO_ROOM : KVC_E_TIER;
     return nvme__entry_new(n, bytes, owner, ret_loc);
 }
 

@@ -527,6 +527,8 @@ void nvme__seg_look(struct nvme *n, uint32_t seg);
 /* Path for `pages` of a class: the one with the shortest queue; its open segment has that room
  * then. NULL: none. `moves`: reclaim's own, for which promises have no limit. */
 struct nvme_path *nvme__seg_room(struct nvme *n, enum nvme_class which, bool moves, uint32_t pages);
+/* Of the paths any is in service. */
+bool nvme__any_up(const struct nvme *n);
 uint64_t nvme__room_pages(const struct nvme *n);
 /* Of it, what is not held back for what reclaim keeps. */
 uint64_t nvme__put_pages(const struct nvme *n);

@@ -279,6 +279,14 @@ struct nvme_path *nvme__seg_room(struct nvme *n, enum nvme_class which, bool mov
     return best;
 }
 
+bool nvme__any_up(const struct nvme *n)
+{
+    for (uint32_t i = 0; i < n->paths; i++)
+        if (nvme__path_up(&n->path[i]))
+            return true;
+    return false;
+}
+
 uint64_t nvme__room_pages(const struct nvme *n)
 {
     uint64_t pages = 0;

@@ -358,7 +358,7 @@ static bool write_one(struct nvme *n, enum nvme_class which)
     if (p == NULL && (n->segs_deleting != 0 || nvme__room_grows(n)))
         return false;
     if (p == NULL) { /* a move behind it may still have room */
-        nvme__put_failed(n, nvme__ops_pop(list), -ENOSPC);
+        nvme__put_failed(n, nvme__ops_pop(list), nvme__any_up(n) ? -ENOSPC : -EIO);
         return true;
     }
     if (p->writes >= DEPTH || (p->writes != 0 && list->bytes < n->c.extent_bytes))

@@ -178,7 +178,8 @@ struct kvc_pin_info {
 /* Pins what is cached of seq. ttl_ms 0: until kvc_unpin. The pin outlives the session and not the
  * daemon: names last. KVC_E_PIN_LIMIT: over the budget, or pins of all in memory would have more
  * than seven eighths of it; KVC_E_QUOTA: a hard limit is below what would have to stay, or what is
- * guaranteed to others leaves less; KVC_E_GONE: nothing is cached. */
+ * guaranteed to others leaves less; KVC_E_GONE: nothing is cached; KVC_E_TIER: it is, on a storage
+ * path that is out of service. */
 KVC_API KVC_MUST_USE int kvc_pin(struct kvc_ns *ns, const struct kvc_seq *seq, bool in_memory,
                                  uint64_t ttl_ms, uint64_t *ret_pin);
 /* KVC_E_NO_NAME: there is no such pin of this principal's. */

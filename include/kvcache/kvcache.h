@@ -478,11 +478,12 @@ struct kvc_named {
 /* Makes a name or moves it to seq. What is covered is the longest prefix of seq that is cached now;
  * that is what the name stands for: what is to be named for the first time is best stored with
  * KVC_F_ADMIT, and as a conversation goes on from there it is taken anyway. options may be NULL.
- * KVC_E_GONE: nothing of it is cached; KVC_E_PIN_LIMIT; KVC_E_QUOTA: a hard limit on storage is
- * below what would be promised there, or what is guaranteed to others leaves less, and the name is
- * as it was; KVC_E_LIMIT (names). With KVC_F_DURABLE: KVC_E_FULL (promises have half of the
- * storage), KVC_E_TIER and KVC_E_TIMEOUT: the name is made, but not all of it is on stable storage;
- * that is tried again by itself, and *ret_named is not set. */
+ * KVC_E_GONE: nothing of it is cached; KVC_E_TIER: what is cached of it is on a storage path that
+ * is out of service, and the name is as it was; KVC_E_PIN_LIMIT; KVC_E_QUOTA: a hard limit on
+ * storage is below what would be promised there, or what is guaranteed to others leaves less, and
+ * the name is as it was; KVC_E_LIMIT (names). With KVC_F_DURABLE: KVC_E_FULL (promises have half of
+ * the storage), KVC_E_TIER and KVC_E_TIMEOUT: the name is made, but not all of it is on stable
+ * storage; that is tried again by itself, and *ret_named is not set. */
 KVC_API KVC_MUST_USE int kvc_name_put(struct kvc_ns *ns, enum kvc_name_kind kind, const char *name,
                                       const struct kvc_seq *seq,
                                       const struct kvc_name_options *options,

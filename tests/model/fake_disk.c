@@ -63,7 +63,7 @@ static int disk_alloc(struct tier *t, uint32_t principal, uint32_t bytes, struct
         *ret_loc = (struct tier_loc){at + 1};
         return 0;
     }
-    return KVC_E_NO_ROOM;
+    return f->out ? KVC_E_TIER : KVC_E_NO_ROOM;
 }
 
 static void slot_free(struct slot *s)
@@ -320,6 +320,11 @@ uint32_t fake_disk_unpromised(const struct fake_disk *f)
 uint32_t fake_disk_puts(const struct fake_disk *f, bool durable)
 {
     return f->puts[durable];
+}
+
+bool fake_disk_is_out(const struct fake_disk *f)
+{
+    return f->out;
 }
 
 void fake_disk_out(struct fake_disk *f, bool out)

@@ -32,6 +32,7 @@ unsigned fake_disk_run(struct fake_disk *f, unsigned n, unsigned fail_pct);
 
 /* Out of service: operations fail, nothing is readable, nothing is taken. Back: events.room. */
 void fake_disk_out(struct fake_disk *f, bool out);
+bool fake_disk_is_out(const struct fake_disk *f);
 /* It has no room yet, and says so. At the end: events.room. */
 void fake_disk_grows(struct fake_disk *f, bool grows);
 /* Whether it admits anything; whether it keeps. */

@@ -441,7 +441,7 @@ static void do_pin(void)
     struct core_pinned got;
     const int err = core_pin(r.core, &in, &got, &r.why);
     ck_assert(err == 0 || err == KVC_E_GONE || err == KVC_E_PIN_LIMIT || err == KVC_E_QUOTA ||
-              err == KVC_E_LIMIT);
+              err == KVC_E_LIMIT || (err == KVC_E_TIER && fake_disk_is_out(r.disk)));
 }
 
 static void do_wish(void)

@@ -161,8 +161,8 @@ def run_tests(names):
 
 
 def targets_of(tests):
-    """A test is a program of its name; one with another loop, or other seeds, adds a suffix."""
-    return sorted({re.sub(r"_epoll$|(?<=^nvmesim)_.*$", "", test) for test in tests})
+    """A test is a program of its name; one with another loop, seeds or options adds a suffix."""
+    return sorted({re.sub(r"_epoll$|(?<=^nvmesim)_.*$|(?<=^crash)_.*$", "", test) for test in tests})
 
 
 def check(defect, arguments, read):
@@ -208,6 +208,8 @@ def self_test():
             raise Failure(f"self-test: an edit of {old!r} {'does not apply' if applies else 'applies'}")
     if verdict([]) == 0 or verdict(["a_test"]) != 0:
         raise Failure("self-test: a defect that survives must count as one")
+    if targets_of(["crash_power", "nvmesim_seeds", "test_loop_epoll"]) != ["crash", "nvmesim", "test_loop"]:
+        raise Failure("self-test: a test with a suffix is built as its program")
     read = read_tree(ROOT)
     every = all_defects()
     wrong = []

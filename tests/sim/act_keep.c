@@ -70,7 +70,7 @@ static void take_pin(struct sim *s)
     SIM_TRACE(s, "pin: %s", err_name(err));
     SIM_CHECK(s,
               err == 0 || err == KVC_E_GONE || err == KVC_E_PIN_LIMIT || err == KVC_E_QUOTA ||
-                  err == KVC_E_LIMIT,
+                  err == KVC_E_LIMIT || (err == KVC_E_TIER && s->disk_out),
               "core_pin: %s", err_name(err));
     SIM_CHECK(s, err || (got.id && got.blocks > 0), "a pin of nothing");
     const uint64_t after = bound_in_memory(s), most = s->tier_cfg.lasting_bytes;

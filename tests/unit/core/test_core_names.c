@@ -482,7 +482,7 @@ START_TEST(a_put_that_cannot_be_kept_says_so_and_is_tried_again)
     ck_assert_int_eq(put("c", 1, 16, (struct core_name_put){.durable = true}, &w, &n), 1);
     rig_settle(&r);
     ck_assert_uint_eq(w.calls, 1);
-    ck_assert(w.err == KVC_E_FULL || w.err == KVC_E_TIER);
+    ck_assert_int_eq(w.err, KVC_E_TIER); /* FULL would ask to forget other names */
     ck_assert_uint_eq(view("c").bytes_on_disk, 0);
     fake_disk_out(r.disk, false);
     for (unsigned i = 0; i < 1600; i++)
@@ -494,6 +494,25 @@ START_TEST(a_put_that_cannot_be_kept_says_so_and_is_tried_again)
 END_TEST
 
 /* It ended the daemon. */
+/* GONE says that it has to be computed anew. */
+START_TEST(what_is_out_of_service_cannot_be_named_and_is_not_gone)
+{
+    begin(4, 64, false);
+    for (uint32_t i = 1; i < 8; i++)
+        store(i, 0, 2);
+    struct waited w;
+    struct core_named n;
+    fake_disk_out(r.disk, true);
+    ck_assert_int_eq(put("c", 1, 16, (struct core_name_put){.durable = false}, &w, &n), KVC_E_TIER);
+    ck_assert_ptr_nonnull(strstr(r.why, "out of service"));
+    ck_assert_int_eq(put("c", 99, 16, (struct core_name_put){.durable = false}, &w, &n),
+                     KVC_E_GONE);
+    fake_disk_out(r.disk, false);
+    ck_assert_int_eq(put("c", 1, 16, (struct core_name_put){.durable = false}, &w, &n), 0);
+    rig_end(&r);
+}
+END_TEST
+
 START_TEST(what_a_pin_holds_stays_when_the_name_is_evicted)
 {
     begin(16, 32, false);
@@ -605,6 +624,7 @@ int main(void)
     tcase_add_test(t, a_put_waits_until_its_blocks_are_on_disk);
     tcase_add_test(t, a_put_that_cannot_be_kept_says_so_and_is_tried_again);
     tcase_add_test(t, what_a_pin_holds_stays_when_the_name_is_evicted);
+    tcase_add_test(t, what_is_out_of_service_cannot_be_named_and_is_not_gone);
     tcase_add_test(t, what_would_go_with_a_name_is_its_own);
     tcase_add_test(t, a_block_that_a_name_reaches_often_is_one_block);
     suite_add_tcase(s, t);

@@ -286,6 +286,41 @@ START_TEST(a_pin_in_memory_brings_blocks_there_and_keeps_them)
 }
 END_TEST
 
+/* GONE says that it has to be computed anew. */
+START_TEST(what_is_out_of_service_cannot_be_pinned_and_is_not_gone)
+{
+    begin(4, 64);
+    uint64_t id;
+    for (uint32_t i = 1; i < 8; i++)
+        store(i, 2);
+    ck_assert_uint_eq(rig_explain(&r, 0, 0, 1, 1).tiers, CORE_ON_DISK);
+    fake_disk_out(r.disk, true);
+    ck_assert_int_eq(pin(1, 2, false, 0, &id), KVC_E_TIER);
+    ck_assert_ptr_nonnull(strstr(r.why, "out of service"));
+    ck_assert_int_eq(pin(99, 2, false, 0, &id), KVC_E_GONE);
+    fake_disk_out(r.disk, false);
+    ck_assert_int_eq(pin(1, 2, false, 0, &id), 0);
+    rig_end(&r);
+}
+END_TEST
+
+/* What is in memory alone is kept there, and is written when the path is back. */
+START_TEST(what_is_pinned_while_storage_is_out_is_written_later)
+{
+    begin(8, 64);
+    uint64_t id;
+    store(1, 2);
+    fake_disk_out(r.disk, true);
+    ck_assert_int_eq(pin(1, 2, false, 0, &id), 0);
+    later(500);
+    ck_assert(!rig_explain(&r, 0, 0, 1, 1).durable);
+    fake_disk_out(r.disk, false);
+    later(500);
+    ck_assert(rig_explain(&r, 0, 0, 1, 1).durable);
+    rig_end(&r);
+}
+END_TEST
+
 START_TEST(what_was_pinned_before_a_restart_becomes_ordinary_if_nobody_pins_it_again)
 {
     begin(4, 64);
@@ -384,6 +419,8 @@ int main(void)
     tcase_add_test(t, what_is_pinned_is_made_durable_and_goes_back_to_ordinary);
     tcase_add_test(t, what_others_were_promised_outlasts_a_pin);
     tcase_add_test(t, a_pin_in_memory_brings_blocks_there_and_keeps_them);
+    tcase_add_test(t, what_is_out_of_service_cannot_be_pinned_and_is_not_gone);
+    tcase_add_test(t, what_is_pinned_while_storage_is_out_is_written_later);
     tcase_add_test(t, what_was_pinned_before_a_restart_becomes_ordinary_if_nobody_pins_it_again);
     suite_add_tcase(s, t);
     return check_run(s);

@@ -177,15 +177,30 @@ START_TEST(a_rank_whose_half_block_goes_for_room_is_told)
 }
 END_TEST
 
-/* The store that waits is full when the block is complete. */
+/* The store that waits is told when the block is complete. */
 START_TEST(each_rank_is_told_that_storage_has_no_room)
+{
+    begin_wide(64, 2 * SHARDS, false);
+    struct part_of *before = store_part(0, 2, 2, true);
+    told(store_part(1, 2, 2, true), KVC_ST_OK);
+    told(before, KVC_ST_OK);
+    struct part_of *first = store_part(0, 1, 2, true);
+    struct part_of *last = store_part(1, 1, 2, true);
+    told(first, KVC_ST_FULL);
+    told(last, KVC_ST_FULL);
+    ck_assert(!is_durable(1, 0));
+    rig_end(&r);
+}
+END_TEST
+
+START_TEST(each_rank_is_told_that_storage_is_out_of_service)
 {
     begin_wide(64, 64, false);
     struct part_of *first = store_part(0, 1, 2, true);
     fake_disk_out(r.disk, true);
     struct part_of *last = store_part(1, 1, 2, true);
-    told(first, KVC_ST_FULL);
-    told(last, KVC_ST_FULL);
+    told(first, KVC_ST_TIER);
+    told(last, KVC_ST_TIER);
     ck_assert(!is_durable(1, 0));
     fake_disk_out(r.disk, false);
     rig_end(&r);
@@ -346,6 +361,7 @@ int main(void)
     tcase_add_test(t, a_rank_whose_block_is_dropped_by_another_is_told);
     tcase_add_test(t, a_rank_whose_half_block_goes_for_room_is_told);
     tcase_add_test(t, each_rank_is_told_that_storage_has_no_room);
+    tcase_add_test(t, each_rank_is_told_that_storage_is_out_of_service);
     tcase_add_test(t, a_name_keeps_all_shards_of_what_it_reaches);
     tcase_add_test(t, a_name_does_not_reach_a_block_that_lacks_a_shard);
     tcase_add_test(t, a_pin_keeps_all_shards);

@@ -224,7 +224,7 @@ START_TEST(a_file_that_loses_its_name_is_taken_out_until_it_is_back)
     ck_assert_int_eq(st.state, NVME_PATH_OUT);
     ck_assert_int_eq(st.error, -ENOENT);
     ck_assert_uint_eq(st.outs, 1);
-    ck_assert_int_lt(rig_put(&g, 2, 5000, true, &where[2]), 0);
+    ck_assert_int_eq(rig_put(&g, 2, 5000, true, &where[2]), KVC_E_TIER);
 
     fake_disk_unlink(g.disk, 0, false);
     for (unsigned i = 0; i < 5; i++)
