@@ -192,8 +192,8 @@ static void decide_nvme(struct config *cfg)
         nvme_paths_read(cfg->nvme_paths, cfg->nvme_journal, &paths, why, sizeof(why)) < 0)
         return;
     DECIDE(cfg, nvme_limit, "nvme.limit",
-           clamp(nvme_paths_room(&paths) / 10 * 9 / MIB * MIB,
-                 config_table[config_key("nvme.limit")].min, CONFIG_BYTES_MAX),
+           clamp(nvme_paths_room(&paths) / 10 * 9 / MIB * MIB, nvme_paths_least(cfg, paths.n),
+                 CONFIG_BYTES_MAX),
            "90 %% of what is free on nvme.paths");
     nvme_paths_secret(&paths, file);
     decide_secret(cfg, file, "beside the journal");

@@ -161,19 +161,16 @@ static void check_mode(const struct config *cfg, struct config_errors *errors)
     }
 }
 
-/* Fewer segments than these leave no room to move anything. */
-#define SEGMENTS_MIN 8u
-
 static void check_nvme_values(const struct config *cfg, struct config_errors *errors)
 {
     char got[CONFIG__SHOWN_BYTES], segment[CONFIG__SHOWN_BYTES];
 
     if (cfg->nvme_limit != 0 && cfg->nvme_segment != 0 &&
-        cfg->nvme_limit / cfg->nvme_segment < SEGMENTS_MIN)
+        cfg->nvme_limit / cfg->nvme_segment < NVME_PATHS_SEGMENTS_MIN)
         config__error_at(cfg, errors, "nvme.limit",
                          "expected at least %u segments of nvme.segment, which is %s, got %s; "
                          "lower the one or raise the other",
-                         SEGMENTS_MIN, value_of(cfg, "nvme.segment", segment),
+                         NVME_PATHS_SEGMENTS_MIN, value_of(cfg, "nvme.segment", segment),
                          value_of(cfg, "nvme.limit", got));
     if (cfg->nvme_writes_per_day != 0 && cfg->nvme_endurance != 0)
         config__error_at(cfg, errors, "nvme.endurance",

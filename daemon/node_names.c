@@ -11,12 +11,13 @@
 #include "log.h"
 #include "meta.h"
 #include "nvme_paths.h"
+#include "outage.h"
 #include "sys.h"
 
 /* How long a daemon that was killed may keep its lock. */
 #define LOCK_WAIT_MS    10000u
 #define JOURNAL_BYTES   (UINT64_C(8) << 20)
-#define DIR_NAME        "names.db"
+#define DIR_NAME        NVME_PATHS_NAMES
 #define HUGETLBFS_MAGIC 0x958458f6
 
 struct node_names {
@@ -162,10 +163,8 @@ void node_names_turn(struct node_names *n, const struct core *core)
         return;
     n->told = true;
     const int err = core_names_error(core);
-    LOG_ERROR("names.dir: %s: %s%s; conversations and documents are not noted any more until the "
-              "daemon is started again",
-              n->dir, err_name(err),
-              err == -ENOENT    ? ": env/data.mdb is not there any more, or another file is"
-              : err == -ENODATA ? ": env/data.mdb has become shorter"
-                                : "");
+    const char *what = outage_of(err_name(err))->what;
+    LOG_ERROR("names.dir: %s/env/data.mdb: %s%s%s; conversations and documents are not noted any "
+              "more until the daemon is started again",
+              n->dir, err_name(err), what ? ": " : "", what ? what : "");
 }

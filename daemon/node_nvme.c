@@ -15,6 +15,7 @@
 #include "notify.h"
 #include "nvme.h"
 #include "nvme_paths.h"
+#include "outage.h"
 #include "sys.h"
 #include "units.h"
 
@@ -72,10 +73,10 @@ static bool is_on(const struct config *cfg)
 /* ---- from configuration to parts ---- */
 
 /* Equal parts of the limit; a device that is smaller gives all it has, and the others the rest. */
-static void share_limit(const struct config *cfg, struct node_nvme *n)
+static void share_limit(struct node_nvme *n, uint64_t limit)
 {
     bool fixed[NVME_PATHS_MAX] = {false};
-    uint64_t left = cfg->nvme_limit;
+    uint64_t left = limit;
     uint32_t open = n->paths.n;
     for (bool again = true; again && open > 0;) {
         again = false;
@@ -189,10 +190,63 @@ uint64_t node_nvme_journal_bytes(const struct config *cfg)
 
 /* ---- opening ---- */
 
+/* What the file systems are short of for such a limit. */
+static uint64_t missing_for(struct node_nvme *n, uint64_t limit, char dir[NVME_PATH_FILE_BYTES])
+{
+    uint64_t bytes[NVME_PATHS_MAX];
+    share_limit(n, limit);
+    for (uint32_t i = 0; i < n->paths.n; i++)
+        bytes[i] = n->disk_path[i].bytes;
+    return nvme_paths_missing(&n->paths, bytes, dir);
+}
+
+/* The largest limit that fits, in MiB; 0: the least one does not. */
+static uint64_t fitting_mib(struct node_nvme *n, uint64_t least)
+{
+    char dir[NVME_PATH_FILE_BYTES];
+    uint64_t low = least >> 20, high = n->cfg->nvme_limit >> 20;
+    if (missing_for(n, low << 20, dir) > 0)
+        return 0;
+    while (low < high) {
+        const uint64_t mid = high - (high - low) / 2;
+        if (missing_for(n, mid << 20, dir) > 0)
+            high = mid - 1;
+        else
+            low = mid;
+    }
+    return low;
+}
+
+/* Nothing is left behind by this start: how much it lacks, and what would do. */
+static void tell_no_room(struct node_nvme *n)
+{
+    char dir[NVME_PATH_FILE_BYTES] = "", limit[UNITS_TEXT_BYTES], more[UNITS_TEXT_BYTES],
+         less[UNITS_TEXT_BYTES];
+    const uint64_t asked = n->cfg->nvme_limit, least = nvme_paths_least(n->cfg, n->paths.n),
+                   mib = fitting_mib(n, least), missing = missing_for(n, asked, dir);
+    units_format_bytes(asked, limit);
+    units_format_bytes(missing, more);
+    if (missing == 0)
+        LOG_ERROR("nvme.limit: %s does not fit, though the file system shows as much as free: is "
+                  "there a quota? Make room, or lower nvme.limit",
+                  limit);
+    else if (mib > 0)
+        LOG_ERROR("nvme.limit: %s does not fit on the file system of %s with the journal, %u MiB: "
+                  "%s more are wanted. Make that room, or set nvme.limit to %lluMiB at most",
+                  limit, dir, (unsigned)(META_MAP_BYTES >> 20), more, (unsigned long long)mib);
+    else
+        LOG_ERROR("nvme.limit: %s does not fit on the file system of %s with the journal, %u MiB: "
+                  "%s more are wanted, and %s for the least limit, %lluMiB. Make that room, or "
+                  "set nvme.journal to a directory on another file system",
+                  limit, dir, (unsigned)(META_MAP_BYTES >> 20), more,
+                  units_format_bytes(missing_for(n, least, dir), less),
+                  (unsigned long long)(least >> 20));
+}
+
 static int open_disk(struct node_nvme *n)
 {
     char why[DISK_FILE_WHY_BYTES];
-    share_limit(n->cfg, n);
+    share_limit(n, n->cfg->nvme_limit);
     const struct disk_file_config cfg = disk_config_of(n);
     int err = disk_file_open(&cfg, n->loop, &n->disk, why);
     if (err == -EBUSY)
@@ -225,6 +279,10 @@ static int open_journal(struct node_nvme *n)
         LOG_WARN("nvme.journal: %s was damaged (%s); it is kept as env.bad and made again from the "
                  "tables on storage",
                  n->paths.journal, report.why);
+    if (err) { /* closed too: only then has the file system their room again */
+        disk_file_unmake(n->disk);
+        disk_file_close(&n->disk);
+    }
     return err;
 }
 
@@ -265,6 +323,8 @@ int node_nvme_open(const struct config *cfg, struct loop *loop, uint64_t now_ns,
         err = open_disk(n);
     if (!err)
         err = open_journal(n);
+    if (err == -ENOSPC || err == -EDQUOT)
+        tell_no_room(n);
     if (!err)
         err = create_tier(n, now_ns);
     if (err)
@@ -470,22 +530,12 @@ int node_nvme_recover(struct node_nvme *n, core_who_fn *who, void *ctx, const bo
 /* Blocks that are wrong are told of one path so often, all that were found meanwhile together. */
 #define CORRUPT_NS 10000000000u
 
-static const char *meaning(int err)
-{
-    return err == -ENOENT    ? ": it is not there any more, or its name leads to another file"
-           : err == -ENODATA ? ": it has become shorter"
-           : err == -ESTALE  ? ": it holds another store, or none"
-                             : "";
-}
-
 /* Of a path that was cut. */
 static void lengths(const struct node_nvme *n, uint32_t path, int err, char text[LENGTHS_BYTES])
 {
     text[0] = '\0';
     if (err == -ENODATA)
-        (void)!snprintf(text, LENGTHS_BYTES,
-                        " (%llu bytes found, %llu expected); a restart gives it its length again, "
-                        "without the blocks that were behind",
+        (void)!snprintf(text, LENGTHS_BYTES, " (%llu bytes found, %llu expected)",
                         (unsigned long long)disk_file_length(n->disk, path),
                         (unsigned long long)disk_file_bytes(n->disk, path));
 }
@@ -504,26 +554,35 @@ static void tell_corrupt(struct node_nvme *n, uint64_t now_ns)
     }
 }
 
-static void tell_health(struct node_nvme *n)
+static void tell_out(const struct node_nvme *n, uint32_t path, int err)
 {
     char found[LENGTHS_BYTES];
+    const struct outage *why = outage_of(err_name(err));
+    lengths(n, path, err, found);
+    LOG_WARN_RATELIMITED(NVME_PATHS_MAX, "nvme: %s is out of service: %s%s%s%s; %s",
+                         disk_file_name(n->disk, path), err_name(err),
+                         why->what != NULL ? ": " : "", why->what != NULL ? why->what : "", found,
+                         why->next);
+}
+
+static void tell_health(struct node_nvme *n)
+{
     for (uint32_t i = 0; i < n->paths.n; i++) {
         const int err = nvme_path_error(n->nvme, i), told = n->told[i];
         n->told[i] = err;
         /* What it means may be found out only after an I/O has failed. */
-        const bool is_news = err != told && (told == 0 || meaning(err)[0] != '\0');
-        lengths(n, i, is_news ? err : 0, found);
-        if (err != 0 && is_news)
-            LOG_WARN_RATELIMITED(NVME_PATHS_MAX, "nvme: %s is out of service: %s%s%s",
-                                 disk_file_name(n->disk, i), err_name(err), meaning(err), found);
+        if (err != 0 && err != told && (told == 0 || outage_of(err_name(err))->what != NULL))
+            tell_out(n, i, err);
         else if (err == 0 && told != 0)
             LOG_INFO_RATELIMITED(NVME_PATHS_MAX, "nvme: %s is in service again",
                                  disk_file_name(n->disk, i));
     }
     const int err = nvme_journal_error(n->nvme);
+    const char *what = outage_of(err_name(err))->what;
     if (err != 0 && n->told_journal == 0)
-        LOG_ERROR("nvme: the journal in %s fails: %s%s; until a restart nothing is written",
-                  n->paths.journal, err_name(err), meaning(err));
+        LOG_ERROR("nvme: the journal in %s fails: %s%s%s; until a restart nothing is written",
+                  n->paths.journal, err_name(err), what != NULL ? ": " : "",
+                  what != NULL ? what : "");
     n->told_journal = err;
 }
 

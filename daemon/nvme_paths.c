@@ -3,6 +3,7 @@
 
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 
 #include "meta.h"
 
@@ -149,15 +150,29 @@ static bool is_first_on(const struct nvme_paths *p, uint32_t i)
     return true;
 }
 
-/* What a journal that is to be made there, and names.db beside it, take of that file system. */
-static uint64_t journal_on(const struct nvme_paths *p, uint32_t i)
+/* Of a file system, for the secret, locks and directories beside a journal. */
+#define SMALL_FILES_BYTES (UINT64_C(256) << 10)
+
+/* A journal that is to be made takes so much of its file system. */
+static uint64_t journal_bytes(const char *dir)
 {
-    char dir[NVME_PATH_FILE_BYTES];
-    struct stat st, on;
+    char env[NVME_PATH_FILE_BYTES + 32];
+    struct stat st;
+    (void)!snprintf(env, sizeof(env), "%s/env", dir);
+    return stat(env, &st) < 0 && errno == ENOENT ? META_MAP_BYTES + SMALL_FILES_BYTES : 0;
+}
+
+/* The same for path i's file system. names.db is done without before a store is. */
+static uint64_t journals_on(const struct nvme_paths *p, uint32_t i, uint64_t free)
+{
+    char dir[NVME_PATH_FILE_BYTES], names[NVME_PATH_FILE_BYTES + 16];
+    struct stat at, on;
     dir_of(p->journal, dir);
-    const bool is_new = stat(p->journal, &st) < 0 && stat(dir, &st) == 0;
-    return is_new && stat(p->path[i].given, &on) == 0 && on.st_dev == st.st_dev ? 2 * META_MAP_BYTES
-                                                                                : 0;
+    if (stat(dir, &at) < 0 || stat(p->path[i].given, &on) < 0 || on.st_dev != at.st_dev)
+        return 0;
+    (void)!snprintf(names, sizeof(names), "%s/" NVME_PATHS_NAMES, dir);
+    const uint64_t journal = journal_bytes(p->journal), both = journal + journal_bytes(names);
+    return free >= both + config_table[config_key("nvme.limit")].min ? both : journal;
 }
 
 uint64_t nvme_paths_room(const struct nvme_paths *paths)
@@ -170,9 +185,69 @@ uint64_t nvme_paths_room(const struct nvme_paths *paths)
             continue;
         room += at.exists ? at.bytes : 0;
         if (!at.is_device && is_first_on(paths, i))
-            room += at.free - MIN(at.free, journal_on(paths, i));
+            room += at.free - MIN(at.free, journals_on(paths, i, at.free));
     }
     return room;
+}
+
+uint64_t nvme_paths_least(const struct config *cfg, uint32_t paths)
+{
+    const uint64_t segments = MAX(NVME_PATHS_SEGMENTS_MIN, NVME_PATHS_SEGMENTS_MIN / 2 * paths);
+    return ROUND_UP(MAX(config_table[config_key("nvme.limit")].min, segments * cfg->nvme_segment),
+                    UINT64_C(1) << 20);
+}
+
+/* What is wanted of the file systems, each once. */
+struct rooms {
+    struct {
+        dev_t dev;
+        uint64_t wanted, free;
+        const char *dir;
+    } at[NVME_PATHS_MAX + 1];
+    uint32_t n;
+};
+
+static void want_room(struct rooms *r, const char *dir, uint64_t bytes)
+{
+    struct stat st;
+    struct statvfs fs;
+    uint32_t i = 0;
+    if (stat(dir, &st) < 0 || statvfs(dir, &fs) < 0)
+        return;
+    while (i < r->n && r->at[i].dev != st.st_dev)
+        i++;
+    if (i == r->n) {
+        r->at[i].dev = st.st_dev;
+        r->at[i].free = (uint64_t)fs.f_bavail * fs.f_frsize;
+        r->at[i].dir = dir;
+        r->n++;
+    }
+    r->at[i].wanted += bytes;
+}
+
+uint64_t nvme_paths_missing(const struct nvme_paths *paths, const uint64_t *bytes,
+                            char ret_dir[NVME_PATH_FILE_BYTES])
+{
+    static char dir[NVME_PATHS_MAX + 1][NVME_PATH_FILE_BYTES];
+    struct rooms rooms = {.n = 0};
+    uint64_t missing = 0;
+    dir_of(paths->journal, dir[NVME_PATHS_MAX]);
+    want_room(&rooms, dir[NVME_PATHS_MAX], journal_bytes(paths->journal));
+    for (uint32_t i = 0; i < paths->n; i++) {
+        static struct disk_file_room room;
+        char why[DISK_FILE_WHY_BYTES];
+        dir_of(paths->path[i].file, dir[i]);
+        if (disk_file_probe(paths->path[i].given, &room, why) == 0 && !room.is_device)
+            want_room(&rooms, dir[i], bytes[i] - MIN(bytes[i], room.bytes));
+    }
+    for (uint32_t i = 0; i < rooms.n; i++) {
+        const uint64_t more = rooms.at[i].wanted - MIN(rooms.at[i].wanted, rooms.at[i].free);
+        if (more <= missing)
+            continue;
+        missing = more;
+        (void)!snprintf(ret_dir, NVME_PATH_FILE_BYTES, "%s", rooms.at[i].dir);
+    }
+    return missing;
 }
 
 void nvme_paths_secret(const struct nvme_paths *paths, char ret_file[NVME_PATH_FILE_BYTES])

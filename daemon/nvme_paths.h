@@ -13,6 +13,11 @@
 #define NVME_PATHS_MAX       16u
 #define NVME_PATH_FILE_BYTES (CONFIG_PATH_BYTES + 32)
 
+#define NVME_PATHS_NAMES "names.db" /* beside the journal */
+
+/* Fewer segments than these leave no room to move anything. */
+#define NVME_PATHS_SEGMENTS_MIN 8u
+
 enum nvme_place { NVME_PLACE_NONE, NVME_PLACE_DIR, NVME_PLACE_FILE, NVME_PLACE_DEVICE };
 
 struct nvme_path {
@@ -37,9 +42,17 @@ KVC_WARN_UNUSED int nvme_paths_read(const char *list, const char *journal,
  */
 KVC_WARN_UNUSED int nvme_paths_find(const struct nvme_paths *paths, const char *list,
                                     uint32_t *ret_bits, char *why, size_t why_cap);
-/* Bytes that the stores can grow to: what is free on their file systems, less what a journal that
- * is to be made there takes, and what they have already; sizes of devices. */
+/* Bytes that the stores can grow to: what is free on their file systems, less what a journal and a
+ * names.db that are to be made there take (that one only where a store is left beside it), and what
+ * they have already; sizes of devices. */
 uint64_t nvme_paths_room(const struct nvme_paths *paths);
+/* The least nvme.limit of use for so many paths, in whole MiB. */
+uint64_t nvme_paths_least(const struct config *cfg, uint32_t paths);
+/* Bytes that the file systems are short of when path i is to have bytes[i], and a journal is to be
+ * made where there is none: of the one that is shortest, with a directory on it; 0: all fits, as
+ * far as they say. */
+uint64_t nvme_paths_missing(const struct nvme_paths *paths, const uint64_t *bytes,
+                            char ret_dir[NVME_PATH_FILE_BYTES]);
 /* The secret that outlives a run: beside the journal. */
 void nvme_paths_secret(const struct nvme_paths *paths, char ret_file[NVME_PATH_FILE_BYTES]);
 

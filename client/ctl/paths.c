@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "outage.h"
 #include "table.h"
 #include "units.h"
 
@@ -93,12 +94,19 @@ static void add_row(struct table *t, const struct kvc_path *x)
     count_cell(t, x->outs);
 }
 
-/* What a path that is out waits for. */
+void paths_out_text(const struct kvc_path *x, char *text, size_t cap)
+{
+    const struct outage *why = outage_of(x->error);
+    snprintf(text, cap, "%s is out: %s%s%s. Its blocks are misses meanwhile; %s", x->name,
+             x->error[0] ? x->error : "no reason is known", why->what ? ": " : "",
+             why->what ? why->what : "", why->next);
+}
+
 static void print_out(const struct kvc_path *x)
 {
-    printf("%s is out: %s. Its blocks are misses until it answers; it is tried again by itself. "
-           "Look at the kernel's log (dmesg) and the drive (smartctl -a)\n",
-           x->name, x->error[0] ? x->error : "no reason is known");
+    char text[PATHS_OUT_BYTES];
+    paths_out_text(x, text, sizeof text);
+    printf("%s\n", text);
 }
 
 static double ratio(uint64_t a, uint64_t b)

@@ -17,6 +17,9 @@ struct paths {
 __attribute__((warn_unused_result)) int paths_take(struct ctl *ctl, struct paths *ret_paths);
 /* Nothing for none. */
 void paths_print(const struct paths *p, bool colour);
+/* Why a path is out, and what to do: the words of the daemon's log. */
+#define PATHS_OUT_BYTES 1024u
+void paths_out_text(const struct kvc_path *path, char *text, size_t cap);
 /* {"paths": [...], "writes": {...}}, owned by the caller. */
 struct json_t *paths_json(const struct paths *p);
 

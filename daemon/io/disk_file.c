@@ -189,6 +189,15 @@ static bool is_sound(const struct disk_file_config *config, char *ret_why)
     return false;
 }
 
+void disk_file_unmake(struct disk_file *disk)
+{
+    for (uint32_t i = 0; i < disk->disk.paths; i++) {
+        if (disk->paths[i].made)
+            (void)unlink(disk->paths[i].name);
+        disk->paths[i].made = false;
+    }
+}
+
 static int open_all(struct disk_file *d, const struct disk_file_config *config, char *ret_why)
 {
     int r = 0;
@@ -198,9 +207,8 @@ static int open_all(struct disk_file *d, const struct disk_file_config *config, 
     }
     for (uint32_t i = 0; r == 0 && i < config->count; i++)
         r = disk_file__size_path(d, config, i, ret_why);
-    for (uint32_t i = 0; r < 0 && i < d->disk.paths; i++)
-        if (d->paths[i].made)
-            (void)unlink(d->paths[i].name);
+    if (r < 0)
+        disk_file_unmake(d);
     return r;
 }
 

@@ -64,6 +64,8 @@ uint32_t disk_file_ops(const struct disk_file_config *config);
  */
 KVC_WARN_UNUSED int disk_file_open(const struct disk_file_config *config, struct loop *loop,
                                    struct disk_file **ret_disk, char ret_why[DISK_FILE_WHY_BYTES]);
+/* Removes the files that were made when it was opened: what was to be in them will not be. */
+void disk_file_unmake(struct disk_file *disk);
 /* No operation may be in flight (MUST): turn the loop until all are done. Accepts NULL. */
 void disk_file_close(struct disk_file **disk);
 
