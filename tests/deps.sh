@@ -12,7 +12,7 @@ set -eu
 
 packages="gcc libc6-dev cmake ninja-build pkg-config
     liburing-dev libzmq3-dev libmsgpack-dev libhwloc-dev liblmdb-dev libsystemd-dev
-    libxxhash-dev libssl-dev libyaml-dev libjansson-dev check python3"
+    libxxhash-dev libssl-dev libyaml-dev libjansson-dev check python3 python3-dev"
 list=
 
 for argument; do

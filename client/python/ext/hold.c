@@ -1,0 +1,322 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A hold: blocks in place, as views, and copied to an engine's pages. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "kvcpy.h"
+
+struct hold *hold_new(struct space *space)
+{
+    struct hold *h = (struct hold *)PyType_GenericAlloc(hold_type, 0);
+    if (h != NULL)
+        h->space = (struct space *)Py_NewRef((PyObject *)space);
+    return h;
+}
+
+void hold_link(struct hold *hold, struct kvc_hold *held)
+{
+    struct session *s = hold->space->session;
+    hold->hold = held;
+    hold->next = s->holds;
+    hold->prev = NULL;
+    if (s->holds != NULL)
+        s->holds->prev = hold;
+    s->holds = hold;
+}
+
+void hold_unlink(struct hold *hold)
+{
+    struct session *s = hold->space->session;
+    if (hold->prev != NULL)
+        hold->prev->next = hold->next;
+    else
+        s->holds = hold->next;
+    if (hold->next != NULL)
+        hold->next->prev = hold->prev;
+    hold->hold = NULL;
+}
+
+/* The hold goes back to the library, unless closing the session has taken it. */
+static void hold_give_back(struct hold *h)
+{
+    PyThreadState *state;
+    bool may_free;
+    struct session *s = h->space->session;
+    if (!session_begin_quietly(s, &state, &may_free))
+        return;
+    if (h->hold != NULL) {
+        struct kvc_hold *held = h->hold;
+        hold_unlink(h);
+        kvc_release(s->kvc, &held);
+    }
+    session_end_quietly(s, state);
+}
+
+static void hold_dealloc(PyObject *self)
+{
+    struct hold *h = (struct hold *)self;
+    PyTypeObject *type = Py_TYPE(self);
+    if (h->hold != NULL)
+        hold_give_back(h);
+    Py_XDECREF((PyObject *)h->space);
+    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
+    release(self);
+    Py_DECREF(type);
+}
+
+/* The hold may be looked at: with the GIL. False: an exception is set. */
+static bool hold_usable(const struct hold *h)
+{
+    if (h->space->session->pid != getpid()) {
+        raise_error(-EPERM, "the hold belongs to the parent process");
+        return false;
+    }
+    if (h->hold != NULL && !h->closing && !h->space->session->closing)
+        return true;
+    PyErr_SetString(PyExc_ValueError, "the hold is released");
+    return false;
+}
+
+static PyObject *hold_release(PyObject *self, PyObject *args)
+{
+    (void)args;
+    struct hold *h = (struct hold *)self;
+    if (h->views > 0) {
+        PyErr_Format(PyExc_BufferError,
+                     "%zd views of the hold's blocks are in use: drop them first", h->views);
+        return NULL;
+    }
+    h->closing = true;
+    if (h->hold != NULL)
+        hold_give_back(h);
+    Py_RETURN_NONE;
+}
+
+/* (lease, ticket, epoch, prefix, ((first, n), ...)) */
+static PyObject *hold_info(PyObject *self, PyObject *args)
+{
+    (void)args;
+    struct hold *h = (struct hold *)self;
+    if (!hold_usable(h))
+        return NULL;
+    uint32_t n = h->space->groups;
+    PyObject *groups = PyTuple_New((Py_ssize_t)n);
+    for (uint32_t i = 0; groups != NULL && i < n; i++) {
+        PyObject *one = Py_BuildValue("II", h->hold->group[i].first, h->hold->group[i].n);
+        if (one == NULL || PyTuple_SetItem(groups, (Py_ssize_t)i, one) < 0)
+            Py_CLEAR(groups);
+    }
+    PyObject *prefix = groups == NULL ? NULL : prefix_to(&h->hold->prefix, n);
+    if (prefix == NULL) {
+        Py_XDECREF(groups);
+        return NULL;
+    }
+    return Py_BuildValue("Ky#INN", (unsigned long long)h->hold->lease,
+                         (const char *)h->hold->ticket, (Py_ssize_t)KVC_TICKET_BYTES,
+                         h->hold->epoch, prefix, groups);
+}
+
+/* The block of the arguments (group, i); NULL: an exception is set. */
+static const struct kvc_block *block_of(const struct hold *h, PyObject *args, uint32_t *ret_group,
+                                        uint32_t *ret_i)
+{
+    if (!PyArg_ParseTuple(args, "II", ret_group, ret_i) || !hold_usable(h))
+        return NULL;
+    if (*ret_group >= h->space->groups || *ret_i >= h->hold->group[*ret_group].n) {
+        PyErr_Format(PyExc_IndexError, "block %u of group %u: the hold has %u of it", *ret_i,
+                     *ret_group, *ret_group < h->space->groups ? h->hold->group[*ret_group].n : 0u);
+        return NULL;
+    }
+    return &h->hold->group[*ret_group].block[*ret_i];
+}
+
+static PyObject *hold_block(PyObject *self, PyObject *args)
+{
+    struct hold *h = (struct hold *)self;
+    uint32_t group, i;
+    const struct kvc_block *b = block_of(h, args, &group, &i);
+    if (b == NULL)
+        return NULL;
+    /* Read-only for whoever has the view; the mapping is too. */
+    return view_new(self, &h->views, (void *)(uintptr_t)b->data, (Py_ssize_t)b->bytes, true);
+}
+
+static PyObject *hold_check(PyObject *self, PyObject *args)
+{
+    (void)args;
+    struct hold *h = (struct hold *)self;
+    if (!hold_usable(h))
+        return NULL;
+    PyThreadState *state = session_begin(h->space->session);
+    if (state == NULL)
+        return NULL;
+    int rc = h->hold == NULL ? KVC_STALE : kvc_hold_check(h->hold);
+    (void)session_end(h->space->session, state, 0);
+    return PyBool_FromLong(rc == 0);
+}
+
+/* ---- copies ---- */
+
+struct load {
+    const struct layout *layout;
+    struct numbers pages[KVC_GROUPS_MAX];
+    bool wanted[KVC_GROUPS_MAX];
+};
+
+static bool load_group(struct load *load, const struct hold *h, uint32_t group, PyObject *pages)
+{
+    if (Py_IsNone(pages))
+        return true;
+    if (!numbers_from(pages, "pages", &load->pages[group]))
+        return false;
+    if (load->pages[group].n == 0 && h->hold->group[group].n == 0)
+        return true;
+    load->wanted[group] = true;
+    return layout_check(load->layout, group, h->space->group[group].block_bytes,
+                        &load->pages[group], h->hold->group[group].n);
+}
+
+static bool load_from(PyObject *all, struct hold *h, struct load *load)
+{
+    Py_ssize_t n = PySequence_Size(all);
+    if (n < 0)
+        return false;
+    if (n != (Py_ssize_t)h->space->groups) {
+        raise_errorf(-EINVAL, "pages of %zd groups: the namespace has %u", n, h->space->groups);
+        return false;
+    }
+    for (uint32_t g = 0; g < h->space->groups; g++) {
+        PyObject *pages = PySequence_GetItem(all, (Py_ssize_t)g);
+        bool good = pages != NULL && load_group(load, h, g, pages);
+        Py_XDECREF(pages);
+        if (!good)
+            return false;
+    }
+    return true;
+}
+
+/* Without the GIL and without the lock: a count of views keeps the hold. */
+static void load_copy(const struct load *load, const struct hold *h)
+{
+    for (uint32_t g = 0; g < h->space->groups; g++) {
+        if (!load->wanted[g])
+            continue;
+        const uint32_t *pages = load->pages[g].at;
+        for (uint32_t i = 0; i < h->hold->group[g].n; i++) {
+            layout_scatter(load->layout, g, pages, h->hold->group[g].block[i].data);
+            pages += load->layout->group[g].pages_per_block;
+        }
+    }
+}
+
+/* What was copied out of the hold is what is stored; with the GIL. False: an exception is set. */
+static bool hold_still_true(struct hold *h)
+{
+    PyThreadState *state = session_begin(h->space->session);
+    if (state == NULL)
+        return false;
+    int rc = kvc_hold_check(h->hold);
+    return session_end(h->space->session, state, rc) == 0;
+}
+
+static PyObject *hold_load(PyObject *self, PyObject *args)
+{
+    struct hold *h = (struct hold *)self;
+    PyObject *layout, *pages;
+    if (!PyArg_ParseTuple(args, "O!O", layout_type, &layout, &pages))
+        return NULL;
+    struct load load = {.layout = (const struct layout *)layout};
+    if (!hold_usable(h))
+        return NULL;
+    h->views++; /* nobody releases it meanwhile */
+    bool good = load_from(pages, h, &load);
+    if (good) {
+        Py_BEGIN_ALLOW_THREADS;
+        load_copy(&load, h);
+        Py_END_ALLOW_THREADS;
+        good = hold_still_true(h);
+    }
+    h->views--;
+    for (uint32_t g = 0; g < KVC_GROUPS_MAX; g++)
+        numbers_free(&load.pages[g]);
+    if (!good)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+static void read_copy(const struct hold *h, uint32_t group, uint8_t *to)
+{
+    for (uint32_t i = 0; i < h->hold->group[group].n; i++) {
+        const struct kvc_block *b = &h->hold->group[group].block[i];
+        memcpy(to, b->data, b->bytes);
+        to += b->bytes;
+    }
+}
+
+/* Copies all blocks of a group, one after the other, into a writable buffer. */
+static PyObject *hold_read_into(PyObject *self, PyObject *args)
+{
+    struct hold *h = (struct hold *)self;
+    unsigned group;
+    Py_buffer to;
+    if (!PyArg_ParseTuple(args, "Iw*", &group, &to))
+        return NULL;
+    bool good = hold_usable(h);
+    if (good && group >= h->space->groups) {
+        PyErr_Format(PyExc_IndexError, "group %u: the namespace has %u", group, h->space->groups);
+        good = false;
+    }
+    uint64_t wanted =
+        good ? (uint64_t)h->hold->group[group].n * h->space->group[group].block_bytes : 0;
+    if (good && (uint64_t)to.len != wanted) {
+        raise_errorf(-EINVAL, "a buffer of %zd bytes: the hold's blocks of group %u have %llu",
+                     to.len, group, (unsigned long long)wanted);
+        good = false;
+    }
+    if (good) {
+        h->views++;
+        Py_BEGIN_ALLOW_THREADS;
+        read_copy(h, group, to.buf);
+        Py_END_ALLOW_THREADS;
+        good = hold_still_true(h);
+        h->views--;
+    }
+    PyBuffer_Release(&to);
+    if (!good)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *hold_dlpack(PyObject *self, PyObject *args)
+{
+    struct hold *h = (struct hold *)self;
+    uint32_t group, i;
+    if (block_of(h, args, &group, &i) == NULL)
+        return NULL;
+    return dlpack_new(h, group, i);
+}
+
+static PyMethodDef methods[] = {
+    {"release", hold_release, METH_NOARGS, NULL}, {"info", hold_info, METH_NOARGS, NULL},
+    {"block", hold_block, METH_VARARGS, NULL},    {"check", hold_check, METH_NOARGS, NULL},
+    {"load", hold_load, METH_VARARGS, NULL},      {"read_into", hold_read_into, METH_VARARGS, NULL},
+    {"dlpack", hold_dlpack, METH_VARARGS, NULL},  {NULL, NULL, 0, NULL},
+};
+static PyType_Slot slots[] = {
+    {Py_tp_dealloc, hold_dealloc},
+    {Py_tp_methods, methods},
+    {0, NULL},
+};
+static PyType_Spec spec = {
+    .name = "kvcache_client._kvc.Hold",
+    .basicsize = sizeof(struct hold),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .slots = slots,
+};
+
+PyTypeObject *hold_make(PyObject *module)
+{
+    return (PyTypeObject *)PyType_FromModuleAndSpec(module, &spec, NULL);
+}

@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The inside of kvcache_client._kvc: libkvcache for Python, by the limited API of 3.11.
+ *
+ * Threads. libkvcache wants one thread at a time in a session: each session has a lock. A call
+ * drops the GIL first and takes the lock then (session_begin), and goes back in the other order
+ * (session_end), so nobody waits for the lock with the GIL held. Lists of holds and requests are
+ * guarded by the session's lock; counts of views and the flags beside them by the GIL.
+ *
+ * Fork. A child's objects of its parent's session only raise, and free their memory.
+ */
+#ifndef KVC_PYTHON_KVCPY_H
+#define KVC_PYTHON_KVCPY_H
+
+#define PY_SSIZE_T_CLEAN
+#define Py_LIMITED_API 0x030B0000
+#include <Python.h>
+
+#include <kvcache/admin.h>
+#include <kvcache/async.h>
+#include <kvcache/gpu.h>
+#include <kvcache/kvcache.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+struct hold;
+struct request;
+
+struct session {
+    PyObject ob_base;
+    struct kvc *kvc; /* NULL once closed */
+    pthread_mutex_t lock;
+    pid_t pid;
+    bool closing;
+    Py_ssize_t views; /* of staging */
+    struct hold *holds;
+    struct request *requests;
+};
+
+struct space { /* a namespace */
+    PyObject ob_base;
+    struct kvc_ns *ns;
+    struct session *session;
+    uint32_t groups;
+    struct kvc_group_spec group[KVC_GROUPS_MAX];
+};
+
+struct hold {
+    PyObject ob_base;
+    struct kvc_hold *hold; /* NULL once released */
+    struct space *space;
+    struct hold *prev, *next;
+    Py_ssize_t views;
+    bool closing;
+};
+
+/* Pages of host memory, by region of each group. */
+struct region {
+    uint8_t *base;
+    uint64_t stride, bytes;
+};
+struct layout {
+    PyObject ob_base;
+    uint32_t groups, pages_max;
+    struct {
+        uint32_t pages_per_block, regions;
+        uint64_t block_bytes;
+        struct region *region;
+    } group[KVC_GROUPS_MAX];
+};
+
+extern PyTypeObject *session_type, *space_type, *hold_type, *layout_type, *view_type, *request_type,
+    *dlpack_type;
+
+/* ---- module.c ---- */
+
+/* Raises kvcache_client's exception for what a function of libkvcache returned. Returns NULL. */
+PyObject *raise_error(int rc, const char *text);
+/* The same with a text made here. */
+PyObject *raise_errorf(int rc, const char *format, ...);
+
+/* ---- args.c ---- */
+
+/* A sequence of tokens as chains of keys, from Python's arguments. */
+struct seq_arg {
+    struct kvc_seq seq;
+    PyObject *kept[KVC_GROUPS_MAX];
+};
+/* keys: bytes (one group), or a sequence of them. False: an exception is set. */
+bool seq_from(PyObject *keys, uint32_t tokens, const char *sub, struct seq_arg *ret_seq);
+void seq_free(struct seq_arg *seq);
+
+/* Unsigned numbers of 32 bits, from a buffer of 32- or 64-bit integers or any sequence of int. */
+struct numbers {
+    uint32_t *at;
+    size_t n;
+};
+bool numbers_from(PyObject *from, const char *what, struct numbers *ret_numbers);
+void numbers_free(struct numbers *numbers);
+
+PyObject *prefix_to(const struct kvc_prefix *prefix, uint32_t groups);
+/* dict[key] = value, and value's reference is taken. False: an exception is set. */
+bool dict_take(PyObject *dict, const char *key, PyObject *value);
+
+/* ---- session.c ---- */
+
+/* Drops the GIL and takes the session's lock. NULL: an exception is set. */
+PyThreadState *session_begin(struct session *session);
+/* The reverse. rc below 0: raises, with the session's last error as its text. */
+int session_end(struct session *session, PyThreadState *state, int rc);
+/* For deallocation: session_begin that raises nothing. False: the session is not this process's, or
+ * a thread was inside it when this one was forked; *ret_free says whether memory may be freed. */
+bool session_begin_quietly(struct session *session, PyThreadState **ret_state, bool *ret_free);
+void session_end_quietly(struct session *session, PyThreadState *state);
+
+/* ---- hold.c ---- */
+
+/* An empty hold, not in its session's list. */
+struct hold *hold_new(struct space *space);
+/* Puts it into its session's list: with the session's lock. */
+void hold_link(struct hold *hold, struct kvc_hold *held);
+void hold_unlink(struct hold *hold);
+
+/* ---- view.c ---- */
+
+/* An exporter of memory: `owner` is kept, and *views counts its buffers. */
+PyObject *view_new(PyObject *owner, Py_ssize_t *views, void *data, Py_ssize_t bytes,
+                   bool read_only);
+
+/* ---- dlpack.c ---- */
+
+PyObject *dlpack_new(struct hold *hold, uint32_t group, uint32_t i);
+/* (capsule) -> (address, bytes of an element, read_only, shape, strides): host memory only. */
+PyObject *dlpack_info(PyObject *module, PyObject *args);
+
+/* ---- space.c, store.c, names.c, requests.c: methods ---- */
+
+extern PyMethodDef session_name_methods[];
+PyObject *space_open(struct session *session, PyObject *args);
+/* The arguments of opening a namespace; texts borrowed. False: an exception is set. */
+bool space_spec(PyObject *args, struct kvc_ns_spec *ret_spec);
+struct space *space_new(struct session *session, uint32_t groups,
+                        const struct kvc_group_spec *group);
+PyObject *space_store(PyObject *self, PyObject *args);
+PyObject *space_store_begin(PyObject *self, PyObject *args);
+PyObject *space_name_put(PyObject *self, PyObject *args);
+PyObject *space_pin(PyObject *self, PyObject *args);
+PyObject *space_hint(PyObject *self, PyObject *args);
+
+/* ---- layout.c ---- */
+
+/* Blocks to pages and back; pages_per_block numbers a block, checked before. */
+void layout_scatter(const struct layout *layout, uint32_t group, const uint32_t *pages,
+                    const uint8_t *block);
+void layout_gather(const struct layout *layout, uint32_t group, const uint32_t *pages,
+                   uint8_t *block);
+/* False: an exception is set. */
+bool layout_check(const struct layout *layout, uint32_t group, uint32_t block_bytes,
+                  const struct numbers *pages, uint64_t blocks);
+
+/* Creates a type of the module. NULL: an exception is set. */
+PyTypeObject *session_make(PyObject *module);
+PyTypeObject *space_make(PyObject *module);
+PyTypeObject *hold_make(PyObject *module);
+PyTypeObject *layout_make(PyObject *module);
+PyTypeObject *view_make(PyObject *module);
+PyTypeObject *dlpack_make(PyObject *module);
+PyTypeObject *request_make(PyObject *module);
+
+#endif

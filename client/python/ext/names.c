@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Conversations, documents, pins and hints. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kvcpy.h"
+
+PyObject *space_hint(PyObject *self, PyObject *args)
+{
+    struct space *space = (struct space *)self;
+    PyObject *keys;
+    unsigned tokens, within_ms;
+    int kind;
+    const char *sub;
+    struct seq_arg seq;
+    if (!PyArg_ParseTuple(args, "OIiIz", &keys, &tokens, &kind, &within_ms, &sub) ||
+        !seq_from(keys, tokens, sub, &seq))
+        return NULL;
+    PyThreadState *state = session_begin(space->session);
+    int rc = -1;
+    if (state != NULL)
+        rc = session_end(space->session, state,
+                         kvc_hint(space->ns, &seq.seq, (enum kvc_hint_kind)kind, within_ms));
+    seq_free(&seq);
+    if (rc < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+static bool ids_match(const struct numbers *ids, unsigned tokens)
+{
+    if (ids->at == NULL || ids->n == tokens)
+        return true;
+    raise_errorf(-EINVAL, "%zu token ids: the sequence has %u tokens", ids->n, tokens);
+    return false;
+}
+
+/* (kind, name, keys, tokens, flags, priority, ttl_ms, ids, sub_tenant) -> (tokens, bytes) */
+PyObject *space_name_put(PyObject *self, PyObject *args)
+{
+    struct space *space = (struct space *)self;
+    PyObject *keys, *from;
+    const char *name, *sub;
+    unsigned tokens;
+    int kind;
+    unsigned long long ttl;
+    struct kvc_name_options o = {0};
+    struct numbers ids = {0};
+    struct seq_arg seq;
+    if (!PyArg_ParseTuple(args, "isOIIIKOz", &kind, &name, &keys, &tokens, &o.flags, &o.priority,
+                          &ttl, &from, &sub) ||
+        (!Py_IsNone(from) && !numbers_from(from, "token_ids", &ids)))
+        return NULL;
+    PyObject *result = NULL;
+    if (ids_match(&ids, tokens) && seq_from(keys, tokens, sub, &seq)) {
+        struct kvc_named named = {0};
+        o.ttl_ms = ttl;
+        o.tokens = ids.at;
+        PyThreadState *state = session_begin(space->session);
+        if (state != NULL && session_end(space->session, state,
+                                         kvc_name_put(space->ns, (enum kvc_name_kind)kind, name,
+                                                      &seq.seq, &o, &named)) == 0)
+            result = Py_BuildValue("IK", named.tokens, (unsigned long long)named.bytes);
+        seq_free(&seq);
+    }
+    numbers_free(&ids);
+    return result;
+}
+
+/* (keys, tokens, in_memory, ttl_ms, sub_tenant) -> pin */
+PyObject *space_pin(PyObject *self, PyObject *args)
+{
+    struct space *space = (struct space *)self;
+    PyObject *keys;
+    unsigned tokens;
+    int in_memory;
+    unsigned long long ttl;
+    const char *sub;
+    struct seq_arg seq;
+    if (!PyArg_ParseTuple(args, "OIpKz", &keys, &tokens, &in_memory, &ttl, &sub) ||
+        !seq_from(keys, tokens, sub, &seq))
+        return NULL;
+    PyObject *result = NULL;
+    uint64_t pin = 0;
+    PyThreadState *state = session_begin(space->session);
+    if (state != NULL && session_end(space->session, state,
+                                     kvc_pin(space->ns, &seq.seq, in_memory != 0, ttl, &pin)) == 0)
+        result = PyLong_FromUnsignedLongLong(pin);
+    seq_free(&seq);
+    return result;
+}
+
+/* ---- lists: collected without the GIL ---- */
+
+struct list {
+    char *item;
+    size_t bytes, n, room; /* bytes: of an item */
+};
+
+static int list_take(struct list *list, const void *item)
+{
+    if (list->n == list->room) {
+        size_t room = list->room == 0 ? 64 : 2 * list->room;
+        char *grown = realloc(list->item, room * list->bytes);
+        if (grown == NULL)
+            return -ENOMEM;
+        list->item = grown;
+        list->room = room;
+    }
+    memcpy(list->item + list->n++ * list->bytes, item, list->bytes);
+    return 0;
+}
+
+/* The list as one of Python's, and its memory goes. */
+static PyObject *list_to(struct list *list, PyObject *(*one)(const void *item))
+{
+    PyObject *all = PyList_New(0);
+    for (size_t i = 0; all != NULL && i < list->n; i++) {
+        PyObject *made = one(list->item + i * list->bytes);
+        if (made == NULL || PyList_Append(all, made) < 0)
+            Py_CLEAR(all);
+        Py_XDECREF(made);
+    }
+    free(list->item);
+    return all;
+}
+
+static PyObject *text(const char *s)
+{
+    return PyUnicode_DecodeUTF8(s, (Py_ssize_t)strlen(s), "replace");
+}
+
+static PyObject *whole(uint64_t value)
+{
+    return PyLong_FromUnsignedLongLong(value);
+}
+
+static PyObject *info_to(const void *item)
+{
+    const struct kvc_name_info *i = item;
+    PyObject *d = PyDict_New();
+    if (d == NULL)
+        return NULL;
+    bool good =
+        dict_take(d, "kind", whole(i->kind)) && dict_take(d, "name", text(i->name)) &&
+        dict_take(d, "principal", text(i->principal)) && dict_take(d, "tenant", text(i->tenant)) &&
+        dict_take(d, "sub_tenant", text(i->sub)) && dict_take(d, "model", text(i->model)) &&
+        dict_take(d, "ns", whole(i->ns)) && dict_take(d, "tokens", whole(i->tokens)) &&
+        dict_take(d, "blocks", whole(i->blocks)) &&
+        dict_take(d, "tokens_cached", whole(i->tokens_cached)) &&
+        dict_take(d, "bytes", whole(i->bytes)) &&
+        dict_take(d, "bytes_in_memory", whole(i->bytes_in_memory)) &&
+        dict_take(d, "bytes_on_disk", whole(i->bytes_on_disk)) &&
+        dict_take(d, "age_ms", whole(i->age_ms)) && dict_take(d, "idle_ms", whole(i->idle_ms)) &&
+        dict_take(d, "ttl_ms", whole(i->ttl_ms)) && dict_take(d, "priority", whole(i->priority)) &&
+        dict_take(d, "pinned", PyBool_FromLong(i->pinned)) &&
+        dict_take(d, "has_tokens", PyBool_FromLong(i->has_tokens)) &&
+        dict_take(d, "tip", PyBytes_FromStringAndSize((const char *)i->tip, KVC_KEY_BYTES));
+    if (!good)
+        Py_CLEAR(d);
+    return d;
+}
+
+static PyObject *pin_to(const void *item)
+{
+    const struct kvc_pin_info *i = item;
+    PyObject *d = PyDict_New();
+    if (d == NULL)
+        return NULL;
+    bool good = dict_take(d, "id", whole(i->id)) && dict_take(d, "bytes", whole(i->bytes)) &&
+                dict_take(d, "left_ms", whole(i->left_ms)) && dict_take(d, "ns", whole(i->ns)) &&
+                dict_take(d, "tokens", whole(i->tokens)) &&
+                dict_take(d, "principal", text(i->principal)) &&
+                dict_take(d, "tenant", text(i->tenant)) &&
+                dict_take(d, "in_memory", PyBool_FromLong(i->in_memory)) &&
+                dict_take(d, "tip", PyBytes_FromStringAndSize((const char *)i->tip, KVC_KEY_BYTES));
+    if (!good)
+        Py_CLEAR(d);
+    return d;
+}
+
+static int take_info(void *ctx, const struct kvc_name_info *info)
+{
+    return list_take(ctx, info);
+}
+
+static int take_pin(void *ctx, const struct kvc_pin_info *info)
+{
+    return list_take(ctx, info);
+}
+
+/* (kind, prefix, sub_tenant) -> [dict] */
+static PyObject *name_list(PyObject *self, PyObject *args)
+{
+    struct session *s = (struct session *)self;
+    unsigned kind;
+    const char *prefix, *sub;
+    if (!PyArg_ParseTuple(args, "Izz", &kind, &prefix, &sub))
+        return NULL;
+    PyThreadState *state = session_begin(s);
+    if (state == NULL)
+        return NULL;
+    struct list list = {.bytes = sizeof(struct kvc_name_info)};
+    if (session_end(s, state, kvc_name_list(s->kvc, kind, prefix, sub, take_info, &list)) < 0) {
+        free(list.item);
+        return NULL;
+    }
+    return list_to(&list, info_to);
+}
+
+/* (kind, name, sub_tenant) -> dict */
+static PyObject *name_show(PyObject *self, PyObject *args)
+{
+    struct session *s = (struct session *)self;
+    int kind;
+    const char *name, *sub;
+    if (!PyArg_ParseTuple(args, "isz", &kind, &name, &sub))
+        return NULL;
+    PyThreadState *state = session_begin(s);
+    if (state == NULL)
+        return NULL;
+    struct kvc_name_info info = {0};
+    int rc = kvc_name_show(s->kvc, (enum kvc_name_kind)kind, name, sub, &info);
+    return session_end(s, state, rc) < 0 ? NULL : info_to(&info);
+}
+
+/* (kind, name, sub_tenant, evict) */
+static PyObject *name_forget(PyObject *self, PyObject *args)
+{
+    struct session *s = (struct session *)self;
+    int kind, evict;
+    const char *name, *sub;
+    if (!PyArg_ParseTuple(args, "iszp", &kind, &name, &sub, &evict))
+        return NULL;
+    PyThreadState *state = session_begin(s);
+    if (state == NULL)
+        return NULL;
+    int rc = kvc_name_forget(s->kvc, (enum kvc_name_kind)kind, name, sub, evict != 0);
+    if (session_end(s, state, rc) < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+/* (kind, name, sub_tenant, ttl_ms, wait, timeout_ms) -> bytes in memory */
+static PyObject *name_load(PyObject *self, PyObject *args)
+{
+    struct session *s = (struct session *)self;
+    int kind, wait;
+    const char *name, *sub;
+    unsigned long long ttl;
+    unsigned timeout;
+    if (!PyArg_ParseTuple(args, "iszKpI", &kind, &name, &sub, &ttl, &wait, &timeout))
+        return NULL;
+    PyThreadState *state = session_begin(s);
+    if (state == NULL)
+        return NULL;
+    uint64_t bytes = 0;
+    int rc =
+        kvc_name_load(s->kvc, (enum kvc_name_kind)kind, name, sub, ttl, wait != 0, timeout, &bytes);
+    return session_end(s, state, rc) < 0 ? NULL : whole(bytes);
+}
+
+/* (kind, name, sub_tenant, first, max) -> bytes of u32 in the machine's order */
+static PyObject *name_tokens(PyObject *self, PyObject *args)
+{
+    struct session *s = (struct session *)self;
+    int kind;
+    const char *name, *sub;
+    unsigned first, max;
+    if (!PyArg_ParseTuple(args, "iszII", &kind, &name, &sub, &first, &max))
+        return NULL;
+    uint32_t *ids = calloc((size_t)max + 1, sizeof(*ids));
+    if (ids == NULL)
+        return PyErr_NoMemory();
+    PyThreadState *state = session_begin(s);
+    int n = -1;
+    if (state != NULL)
+        n = session_end(
+            s, state,
+            kvc_name_tokens(s->kvc, (enum kvc_name_kind)kind, name, sub, first, ids, max));
+    PyObject *result = n < 0 ? NULL
+                             : PyBytes_FromStringAndSize((const char *)ids,
+                                                         (Py_ssize_t)((size_t)n * sizeof(*ids)));
+    free(ids);
+    return result;
+}
+
+static PyObject *unpin(PyObject *self, PyObject *args)
+{
+    struct session *s = (struct session *)self;
+    unsigned long long pin;
+    if (!PyArg_ParseTuple(args, "K", &pin))
+        return NULL;
+    PyThreadState *state = session_begin(s);
+    if (state == NULL || session_end(s, state, kvc_unpin(s->kvc, pin)) < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *pin_list(PyObject *self, PyObject *args)
+{
+    (void)args;
+    struct session *s = (struct session *)self;
+    PyThreadState *state = session_begin(s);
+    if (state == NULL)
+        return NULL;
+    struct list list = {.bytes = sizeof(struct kvc_pin_info)};
+    if (session_end(s, state, kvc_pin_list(s->kvc, take_pin, &list)) < 0) {
+        free(list.item);
+        return NULL;
+    }
+    return list_to(&list, pin_to);
+}
+
+PyMethodDef session_name_methods[] = {
+    {"name_list", name_list, METH_VARARGS, NULL},     {"name_show", name_show, METH_VARARGS, NULL},
+    {"name_forget", name_forget, METH_VARARGS, NULL}, {"name_load", name_load, METH_VARARGS, NULL},
+    {"name_tokens", name_tokens, METH_VARARGS, NULL}, {"unpin", unpin, METH_VARARGS, NULL},
+    {"pin_list", pin_list, METH_NOARGS, NULL},        {NULL, NULL, 0, NULL},
+};

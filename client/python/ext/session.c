@@ -1,0 +1,349 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A session: its life, its lock, staging, counters and statistics. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "kvcpy.h"
+#include "request.h"
+
+PyThreadState *session_begin(struct session *session)
+{
+    if (session->pid != getpid()) {
+        raise_error(-EPERM, "the session belongs to the parent process: open one after fork()");
+        return NULL;
+    }
+    PyThreadState *state = PyEval_SaveThread();
+    (void)pthread_mutex_lock(&session->lock);
+    if (session->kvc != NULL)
+        return state;
+    (void)pthread_mutex_unlock(&session->lock);
+    PyEval_RestoreThread(state);
+    PyErr_SetString(PyExc_ValueError, "the session is closed");
+    return NULL;
+}
+
+int session_end(struct session *session, PyThreadState *state, int rc)
+{
+    char text[512] = "";
+    if (rc < 0 && session->kvc != NULL) {
+        strncpy(text, kvc_last_error(session->kvc), sizeof(text) - 1);
+    }
+    (void)pthread_mutex_unlock(&session->lock);
+    PyEval_RestoreThread(state);
+    if (rc < 0)
+        raise_error(rc, text);
+    return rc;
+}
+
+bool session_begin_quietly(struct session *session, PyThreadState **ret_state, bool *ret_free)
+{
+    if (session->pid == getpid()) {
+        *ret_state = PyEval_SaveThread();
+        (void)pthread_mutex_lock(&session->lock);
+        *ret_free = true;
+        return true;
+    }
+    /* A thread that the child does not have may have been inside: then nothing is touched. */
+    *ret_state = NULL;
+    *ret_free = pthread_mutex_trylock(&session->lock) == 0;
+    return *ret_free;
+}
+
+void session_end_quietly(struct session *session, PyThreadState *state)
+{
+    (void)pthread_mutex_unlock(&session->lock);
+    if (state != NULL)
+        PyEval_RestoreThread(state);
+}
+
+static PyObject *session_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    (void)kwargs;
+    struct kvc_options o = {0};
+    unsigned long long staging;
+    int must_connect, no_wait;
+    if (!PyArg_ParseTuple(args, "zzKIIpp", &o.socket, &o.name, &staging, &o.shard, &o.timeout_ms,
+                          &must_connect, &no_wait))
+        return NULL;
+    o.staging_bytes = staging;
+    o.must_connect = must_connect != 0;
+    o.no_wait = no_wait != 0;
+    struct kvc *kvc = NULL;
+    char text[512] = "";
+    int rc;
+    Py_BEGIN_ALLOW_THREADS;
+    rc = kvc_open(&o, &kvc);
+    if (rc < 0) {
+        strncpy(text, kvc_last_error(NULL), sizeof(text) - 1);
+    }
+    Py_END_ALLOW_THREADS;
+    if (rc < 0)
+        return raise_error(rc, text);
+    struct session *s = (struct session *)PyType_GenericAlloc(type, 0);
+    if (s == NULL) {
+        kvc_close(&kvc);
+        return NULL;
+    }
+    s->kvc = kvc;
+    s->pid = getpid();
+    (void)pthread_mutex_init(&s->lock, NULL);
+    return (PyObject *)s;
+}
+
+/* With the lock: what belongs to the session is void, and the session goes. Returns the requests
+ * that were in flight. */
+static struct request *session_shut(struct session *s)
+{
+    struct request *orphans = s->requests;
+    s->requests = NULL;
+    while (s->holds != NULL)
+        hold_unlink(s->holds);
+    for (struct request *r = orphans; r != NULL; r = r->next)
+        r->op = NULL;
+    kvc_close(&s->kvc);
+    return orphans;
+}
+
+static void session_dealloc(PyObject *self)
+{
+    struct session *s = (struct session *)self;
+    PyTypeObject *type = Py_TYPE(self);
+    PyThreadState *state;
+    bool may_free;
+    if (session_begin_quietly(s, &state, &may_free)) {
+        (void)session_shut(s); /* a request in flight has a reference to its session */
+        session_end_quietly(s, state);
+    }
+    if (may_free)
+        (void)pthread_mutex_destroy(&s->lock);
+    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
+    release(self);
+    Py_DECREF(type);
+}
+
+static bool views_live(struct session *s)
+{
+    bool live = s->views > 0;
+    for (struct hold *h = s->holds; h != NULL && !live; h = h->next)
+        live = h->views > 0;
+    return live;
+}
+
+static PyObject *session_close(PyObject *self, PyObject *args)
+{
+    (void)args;
+    struct session *s = (struct session *)self;
+    if (s->kvc == NULL || s->closing)
+        Py_RETURN_NONE;
+    PyThreadState *state;
+    bool may_free;
+    s->closing = true; /* no view is made from here on */
+    if (!session_begin_quietly(s, &state, &may_free))
+        Py_RETURN_NONE;
+    /* Counts of views change with the GIL alone: nobody makes one any more, some may still go. */
+    bool live = views_live(s);
+    struct request *orphans = live ? NULL : session_shut(s);
+    session_end_quietly(s, state);
+    while (orphans != NULL) {
+        struct request *r = orphans;
+        orphans = r->next;
+        Py_DECREF((PyObject *)r); /* the list's */
+    }
+    if (!live)
+        Py_RETURN_NONE;
+    s->closing = false;
+    PyErr_SetString(PyExc_BufferError,
+                    "the session has views of staging or of blocks in use: drop them first");
+    return NULL;
+}
+
+static PyObject *session_up(PyObject *self, PyObject *args)
+{
+    (void)args;
+    struct session *s = (struct session *)self;
+    if (s->kvc == NULL || s->pid != getpid())
+        Py_RETURN_FALSE;
+    PyThreadState *state = session_begin(s);
+    if (state == NULL)
+        return NULL;
+    int up = kvc_is_up(s->kvc);
+    (void)session_end(s, state, 0);
+    return PyBool_FromLong(up);
+}
+
+static PyObject *session_epoch(PyObject *self, PyObject *args)
+{
+    (void)args;
+    struct session *s = (struct session *)self;
+    PyThreadState *state = session_begin(s);
+    if (state == NULL)
+        return NULL;
+    uint32_t epoch = kvc_epoch(s->kvc);
+    (void)session_end(s, state, 0);
+    return PyLong_FromUnsignedLong(epoch);
+}
+
+static PyObject *session_ping(PyObject *self, PyObject *args)
+{
+    (void)args;
+    struct session *s = (struct session *)self;
+    PyThreadState *state = session_begin(s);
+    if (state == NULL)
+        return NULL;
+    uint64_t uptime = 0;
+    if (session_end(s, state, kvc_ping(s->kvc, &uptime)) < 0)
+        return NULL;
+    return PyLong_FromUnsignedLongLong(uptime);
+}
+
+static PyObject *session_last_error(PyObject *self, PyObject *args)
+{
+    (void)args;
+    struct session *s = (struct session *)self;
+    char text[512] = "";
+    PyThreadState *state = session_begin(s);
+    if (state == NULL)
+        return NULL;
+    strncpy(text, kvc_last_error(s->kvc), sizeof(text) - 1);
+    (void)session_end(s, state, 0);
+    return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
+}
+
+static PyObject *session_counters(PyObject *self, PyObject *args)
+{
+    (void)args;
+    struct session *s = (struct session *)self;
+    PyThreadState *state = session_begin(s);
+    if (state == NULL)
+        return NULL;
+    struct kvc_counters c;
+    kvc_get_counters(s->kvc, &c);
+    (void)session_end(s, state, 0);
+    return Py_BuildValue("{s:K,s:K,s:K,s:K,s:K}", "lookups_down",
+                         (unsigned long long)c.lookups_down, "stores_dropped_blocks",
+                         (unsigned long long)c.stores_dropped_blocks, "stores_dropped_bytes",
+                         (unsigned long long)c.stores_dropped_bytes, "reconnects",
+                         (unsigned long long)c.reconnects, "stale", (unsigned long long)c.stale);
+}
+
+static PyObject *session_fileno(PyObject *self, PyObject *args)
+{
+    (void)args;
+    struct session *s = (struct session *)self;
+    PyThreadState *state = session_begin(s);
+    if (state == NULL)
+        return NULL;
+    int fd = kvc_fd(s->kvc);
+    if (session_end(s, state, fd) < 0)
+        return NULL;
+    return PyLong_FromLong(fd);
+}
+
+static PyObject *session_staging(PyObject *self, PyObject *args)
+{
+    (void)args;
+    struct session *s = (struct session *)self;
+    PyThreadState *state = session_begin(s);
+    if (state == NULL)
+        return NULL;
+    uint64_t bytes = 0;
+    void *at = kvc_staging(s->kvc, &bytes);
+    (void)session_end(s, state, 0);
+    if (at == NULL)
+        Py_RETURN_NONE;
+    if (s->closing) {
+        PyErr_SetString(PyExc_ValueError, "the session is being closed");
+        return NULL;
+    }
+    return view_new(self, &s->views, at, (Py_ssize_t)bytes, false);
+}
+
+/* ---- statistics ---- */
+
+struct stats {
+    struct kvc_stat *item;
+    size_t n, room;
+};
+
+static int stats_take(void *ctx, const struct kvc_stat *stat)
+{
+    struct stats *all = ctx;
+    if (all->n == all->room) {
+        size_t room = all->room == 0 ? 256 : 2 * all->room;
+        struct kvc_stat *item = realloc(all->item, room * sizeof(*item));
+        if (item == NULL)
+            return -ENOMEM;
+        all->item = item;
+        all->room = room;
+    }
+    all->item[all->n++] = *stat;
+    return 0;
+}
+
+static PyObject *session_stats(PyObject *self, PyObject *args)
+{
+    (void)args;
+    struct session *s = (struct session *)self;
+    PyThreadState *state = session_begin(s);
+    if (state == NULL)
+        return NULL;
+    struct stats all = {0};
+    PyObject *dict = NULL;
+    if (session_end(s, state, kvc_stats(s->kvc, stats_take, &all)) == 0)
+        dict = PyDict_New();
+    for (size_t i = 0; dict != NULL && i < all.n; i++)
+        if (!dict_take(dict, all.item[i].name, PyLong_FromUnsignedLongLong(all.item[i].value)))
+            Py_CLEAR(dict);
+    free(all.item);
+    return dict;
+}
+
+static PyObject *session_namespace(PyObject *self, PyObject *args)
+{
+    return space_open((struct session *)self, args);
+}
+
+static PyMethodDef own_methods[] = {
+    {"close", session_close, METH_NOARGS, NULL},
+    {"up", session_up, METH_NOARGS, NULL},
+    {"epoch", session_epoch, METH_NOARGS, NULL},
+    {"ping", session_ping, METH_NOARGS, NULL},
+    {"last_error", session_last_error, METH_NOARGS, NULL},
+    {"counters", session_counters, METH_NOARGS, NULL},
+    {"fileno", session_fileno, METH_NOARGS, NULL},
+    {"staging", session_staging, METH_NOARGS, NULL},
+    {"stats", session_stats, METH_NOARGS, NULL},
+    {"namespace", session_namespace, METH_VARARGS, NULL},
+};
+
+/* One table for the type: the type keeps a pointer to it. */
+static PyMethodDef methods[40];
+
+static size_t methods_add(size_t n, const PyMethodDef *from, size_t count)
+{
+    for (size_t i = 0; i < count && from[i].ml_name != NULL; i++)
+        methods[n++] = from[i];
+    return n;
+}
+
+PyTypeObject *session_make(PyObject *module)
+{
+    size_t n = methods_add(0, own_methods, sizeof(own_methods) / sizeof(own_methods[0]));
+    n = methods_add(n, session_name_methods, 12);
+    (void)methods_add(n, session_request_methods, 12);
+    static PyType_Slot slots[] = {
+        {Py_tp_new, session_new},
+        {Py_tp_dealloc, session_dealloc},
+        {Py_tp_methods, methods},
+        {0, NULL},
+    };
+    static PyType_Spec spec = {
+        .name = "kvcache_client._kvc.Session",
+        .basicsize = sizeof(struct session),
+        .flags = Py_TPFLAGS_DEFAULT,
+        .slots = slots,
+    };
+    return (PyTypeObject *)PyType_FromModuleAndSpec(module, &spec, NULL);
+}

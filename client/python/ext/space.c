@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A namespace: opening it, lookups, acquires. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kvcpy.h"
+#include "request.h"
+
+static bool spec_group(PyObject *item, struct kvc_group_spec *ret_group)
+{
+    int rule, replicated;
+    struct kvc_group_spec g = {0};
+    if (!PyTuple_Check(item) || !PyArg_ParseTuple(item, "IIiIp", &g.block_tokens, &g.block_bytes,
+                                                  &rule, &g.window, &replicated)) {
+        if (!PyErr_Occurred())
+            PyErr_SetString(
+                PyExc_TypeError,
+                "a group is a tuple (block_tokens, block_bytes, rule, window, replicated)");
+        return false;
+    }
+    g.rule = (enum kvc_rule)rule;
+    g.replicated = replicated != 0;
+    *ret_group = g;
+    return true;
+}
+
+static bool spec_groups(PyObject *groups, struct kvc_ns_spec *spec)
+{
+    Py_ssize_t n = PySequence_Size(groups);
+    if (n < 0)
+        return false;
+    if (n == 0 || n > (Py_ssize_t)KVC_GROUPS_MAX) {
+        raise_errorf(-EINVAL, "%zd groups: 1 to %u were expected", n, KVC_GROUPS_MAX);
+        return false;
+    }
+    spec->groups = (uint32_t)n;
+    for (uint32_t i = 0; i < spec->groups; i++) {
+        PyObject *item = PySequence_GetItem(groups, (Py_ssize_t)i);
+        bool good = item != NULL && spec_group(item, &spec->group[i]);
+        Py_XDECREF(item);
+        if (!good)
+            return false;
+    }
+    return true;
+}
+
+bool space_spec(PyObject *args, struct kvc_ns_spec *ret_spec)
+{
+    struct kvc_ns_spec s = {0};
+    int with_tokens;
+    unsigned long long per_token, per_pair;
+    PyObject *groups;
+    if (!PyArg_ParseTuple(args, "ssssssssssz(IIII)pKKO", &s.model, &s.revision, &s.dtype, &s.quant,
+                          &s.layout, &s.position, &s.position_params, &s.attention, &s.lora,
+                          &s.extra, &s.sub_tenant, &s.layers, &s.kv_heads, &s.head_size, &s.shards,
+                          &with_tokens, &per_token, &per_pair, &groups) ||
+        !spec_groups(groups, &s))
+        return false;
+    s.with_tokens = with_tokens != 0;
+    s.prefill_ns_per_token = per_token;
+    s.prefill_ns_per_token_pair = per_pair;
+    *ret_spec = s;
+    return true;
+}
+
+struct space *space_new(struct session *session, uint32_t groups,
+                        const struct kvc_group_spec *group)
+{
+    struct space *space = (struct space *)PyType_GenericAlloc(space_type, 0);
+    if (space == NULL)
+        return NULL;
+    space->session = (struct session *)Py_NewRef((PyObject *)session);
+    space->groups = groups;
+    memcpy(space->group, group, groups * sizeof(*group));
+    return space;
+}
+
+PyObject *space_open(struct session *session, PyObject *args)
+{
+    struct kvc_ns_spec spec;
+    if (!space_spec(args, &spec))
+        return NULL;
+    struct space *space = space_new(session, spec.groups, spec.group);
+    if (space == NULL)
+        return NULL;
+    PyThreadState *state = session_begin(session);
+    if (state == NULL ||
+        session_end(session, state, kvc_ns_open(session->kvc, &spec, &space->ns)) < 0)
+        Py_CLEAR(space);
+    return (PyObject *)space;
+}
+
+static void space_dealloc(PyObject *self)
+{
+    struct space *space = (struct space *)self;
+    PyTypeObject *type = Py_TYPE(self);
+    Py_XDECREF((PyObject *)space->session);
+    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
+    release(self);
+    Py_DECREF(type);
+}
+
+static PyObject *space_id(PyObject *self, PyObject *args)
+{
+    (void)args;
+    struct space *space = (struct space *)self;
+    PyThreadState *state = session_begin(space->session);
+    if (state == NULL)
+        return NULL;
+    uint32_t id = kvc_ns_id(space->ns);
+    (void)session_end(space->session, state, 0);
+    return PyLong_FromUnsignedLong(id);
+}
+
+static PyObject *space_seed(PyObject *self, PyObject *args)
+{
+    (void)args;
+    struct space *space = (struct space *)self;
+    uint8_t seed[KVC_KEY_BYTES];
+    PyThreadState *state = session_begin(space->session);
+    if (state == NULL)
+        return NULL;
+    const uint8_t *at = kvc_ns_seed(space->ns);
+    if (at != NULL)
+        memcpy(seed, at, sizeof(seed));
+    (void)session_end(space->session, state, 0);
+    if (at == NULL)
+        return raise_error(KVC_E_DOWN,
+                           "the namespace has not been opened yet: its seed is unknown");
+    return PyBytes_FromStringAndSize((const char *)seed, sizeof(seed));
+}
+
+static PyObject *space_lookup(PyObject *self, PyObject *args)
+{
+    struct space *space = (struct space *)self;
+    PyObject *keys;
+    unsigned tokens, flags;
+    const char *sub;
+    struct seq_arg seq;
+    if (!PyArg_ParseTuple(args, "OIIz", &keys, &tokens, &flags, &sub) ||
+        !seq_from(keys, tokens, sub, &seq))
+        return NULL;
+    PyObject *found = NULL;
+    PyThreadState *state = session_begin(space->session);
+    if (state != NULL) {
+        struct kvc_prefix prefix = {0};
+        int rc = kvc_lookup(space->ns, &seq.seq, flags, &prefix);
+        if (session_end(space->session, state, rc) == 0)
+            found = prefix_to(&prefix, space->groups);
+    }
+    seq_free(&seq);
+    return found;
+}
+
+static PyObject *space_acquire(PyObject *self, PyObject *args)
+{
+    struct space *space = (struct space *)self;
+    PyObject *keys;
+    unsigned tokens;
+    const char *sub;
+    struct kvc_acquire_options o = {0};
+    struct seq_arg seq;
+    if (!PyArg_ParseTuple(args, "OIIIIIz", &keys, &tokens, &o.flags, &o.from_tokens, &o.wait_tokens,
+                          &o.timeout_ms, &sub) ||
+        !seq_from(keys, tokens, sub, &seq))
+        return NULL;
+    struct hold *hold = hold_new(space);
+    PyThreadState *state = hold == NULL ? NULL : session_begin(space->session);
+    if (state != NULL) {
+        struct kvc_hold *held = NULL;
+        int rc = kvc_acquire(space->ns, &seq.seq, &o, &held);
+        if (rc == 0)
+            hold_link(hold, held);
+        if (session_end(space->session, state, rc) < 0)
+            Py_CLEAR(hold);
+    } else {
+        Py_CLEAR(hold);
+    }
+    seq_free(&seq);
+    return (PyObject *)hold;
+}
+
+static PyObject *space_redeem(PyObject *self, PyObject *args)
+{
+    struct space *space = (struct space *)self;
+    const char *ticket;
+    Py_ssize_t bytes;
+    if (!PyArg_ParseTuple(args, "y#", &ticket, &bytes))
+        return NULL;
+    if (bytes != (Py_ssize_t)KVC_TICKET_BYTES) {
+        PyErr_Format(PyExc_ValueError, "a ticket of %zd bytes: %u were expected", bytes,
+                     KVC_TICKET_BYTES);
+        return NULL;
+    }
+    struct hold *hold = hold_new(space);
+    PyThreadState *state = hold == NULL ? NULL : session_begin(space->session);
+    if (state == NULL) {
+        Py_CLEAR(hold);
+        return NULL;
+    }
+    struct kvc_hold *held = NULL;
+    int rc = kvc_redeem(space->ns, (const uint8_t *)ticket, &held);
+    if (rc == 0)
+        hold_link(hold, held);
+    if (session_end(space->session, state, rc) < 0)
+        Py_CLEAR(hold);
+    return (PyObject *)hold;
+}
+
+static PyMethodDef own_methods[] = {
+    {"id", space_id, METH_NOARGS, NULL},
+    {"seed", space_seed, METH_NOARGS, NULL},
+    {"lookup", space_lookup, METH_VARARGS, NULL},
+    {"acquire", space_acquire, METH_VARARGS, NULL},
+    {"redeem", space_redeem, METH_VARARGS, NULL},
+    {"store", space_store, METH_VARARGS, NULL},
+    {"name_put", space_name_put, METH_VARARGS, NULL},
+    {"pin", space_pin, METH_VARARGS, NULL},
+    {"hint", space_hint, METH_VARARGS, NULL},
+};
+
+PyTypeObject *space_make(PyObject *module)
+{
+    enum { OWN = sizeof(own_methods) / sizeof(own_methods[0]) };
+    static PyMethodDef methods[OWN + 12];
+    memcpy(methods, own_methods, sizeof(own_methods));
+    for (size_t i = 0; i < 11 && space_request_methods[i].ml_name != NULL; i++)
+        methods[OWN + i] = space_request_methods[i];
+    static PyType_Slot slots[] = {
+        {Py_tp_dealloc, space_dealloc},
+        {Py_tp_methods, methods},
+        {0, NULL},
+    };
+    static PyType_Spec spec = {
+        .name = "kvcache_client._kvc.Namespace",
+        .basicsize = sizeof(struct space),
+        .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+        .slots = slots,
+    };
+    return (PyTypeObject *)PyType_FromModuleAndSpec(module, &spec, NULL);
+}

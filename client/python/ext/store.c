@@ -1,0 +1,332 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Storing: from staging as it lies there, from buffers, or from an engine's pages. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kvcpy.h"
+#include "request.h"
+
+/* Where the bytes of blocks come from: exactly one of the three. */
+struct source {
+    uint64_t *offsets; /* in staging already */
+    Py_buffer *buffers;
+    uint32_t nbuffers;
+    const struct layout *layout;
+    struct numbers pages;
+};
+struct store {
+    struct space *space;
+    struct kvc_blocks blocks;
+    struct kvc_retain retain[KVC_RETAIN_MAX];
+    struct source from;
+    struct numbers tokens;
+    bool has_tokens;
+    uint8_t *statuses;
+    Py_buffer keys, parent;
+    const char *why;
+};
+
+static void store_free(struct store *s)
+{
+    for (uint32_t i = 0; i < s->from.nbuffers; i++)
+        PyBuffer_Release(&s->from.buffers[i]);
+    free(s->from.buffers);
+    free(s->from.offsets);
+    numbers_free(&s->from.pages);
+    numbers_free(&s->tokens);
+    if (s->keys.obj != NULL)
+        PyBuffer_Release(&s->keys);
+    if (s->parent.obj != NULL)
+        PyBuffer_Release(&s->parent);
+}
+
+/* ---- arguments ---- */
+
+static bool store_keys(struct store *s, PyObject *keys, PyObject *parent)
+{
+    if (PyObject_GetBuffer(keys, &s->keys, PyBUF_SIMPLE) < 0)
+        return false;
+    if (s->keys.len == 0 || s->keys.len % (Py_ssize_t)KVC_KEY_BYTES != 0) {
+        PyErr_Format(PyExc_ValueError, "keys of %zd bytes: a multiple of %u was expected",
+                     s->keys.len, KVC_KEY_BYTES);
+        return false;
+    }
+    s->blocks.keys = s->keys.buf;
+    s->blocks.n = (uint32_t)(s->keys.len / KVC_KEY_BYTES);
+    if (Py_IsNone(parent))
+        return true;
+    if (PyObject_GetBuffer(parent, &s->parent, PyBUF_SIMPLE) < 0)
+        return false;
+    if (s->parent.len != (Py_ssize_t)KVC_KEY_BYTES) {
+        PyErr_Format(PyExc_ValueError, "parent of %zd bytes: %u were expected", s->parent.len,
+                     KVC_KEY_BYTES);
+        return false;
+    }
+    s->blocks.parent = s->parent.buf;
+    return true;
+}
+
+static bool store_retain(struct store *s, PyObject *retain)
+{
+    Py_ssize_t n = PySequence_Size(retain);
+    if (n < 0)
+        return false;
+    if (n > (Py_ssize_t)KVC_RETAIN_MAX) {
+        raise_errorf(-EINVAL, "%zd wishes in retain: at most %u are allowed", n, KVC_RETAIN_MAX);
+        return false;
+    }
+    for (Py_ssize_t i = 0; i < n; i++) {
+        struct kvc_retain *r = &s->retain[i];
+        unsigned long long ms;
+        PyObject *item = PySequence_GetItem(retain, i);
+        bool good = item != NULL && PyArg_ParseTuple(item, "IIIK", &r->first_token, &r->end_token,
+                                                     &r->priority, &ms);
+        Py_XDECREF(item);
+        if (!good)
+            return false;
+        r->duration_ms = ms;
+    }
+    s->blocks.retain = s->retain;
+    s->blocks.nretain = (uint32_t)n;
+    return true;
+}
+
+static bool source_offsets(struct store *s, PyObject *offsets)
+{
+    PyObject *list = PySequence_List(offsets);
+    if (list == NULL)
+        return false;
+    size_t n = (size_t)PyList_Size(list);
+    if (n != s->blocks.n) {
+        raise_errorf(-EINVAL, "%zu offsets for %u keys", n, s->blocks.n);
+    } else if ((s->from.offsets = calloc(n, sizeof(*s->from.offsets))) == NULL) {
+        PyErr_NoMemory();
+    } else {
+        for (size_t i = 0; i < n && !PyErr_Occurred(); i++)
+            s->from.offsets[i] = PyLong_AsUnsignedLongLong(PyList_GetItem(list, (Py_ssize_t)i));
+    }
+    Py_DECREF(list);
+    return !PyErr_Occurred();
+}
+
+static bool source_buffer(struct store *s, PyObject *list, uint32_t i, uint32_t block_bytes)
+{
+    Py_buffer *b = &s->from.buffers[i];
+    if (PyObject_GetBuffer(PyList_GetItem(list, (Py_ssize_t)i), b, PyBUF_SIMPLE) < 0)
+        return false;
+    s->from.nbuffers = i + 1;
+    if (b->len == (Py_ssize_t)block_bytes)
+        return true;
+    raise_errorf(-EINVAL, "block %u has %zd bytes: the group's blocks have %u", i, b->len,
+                 block_bytes);
+    return false;
+}
+
+static bool source_buffers(struct store *s, PyObject *blocks, uint32_t block_bytes)
+{
+    PyObject *list = PySequence_List(blocks);
+    if (list == NULL)
+        return false;
+    size_t n = (size_t)PyList_Size(list);
+    bool good = false;
+    if (n != s->blocks.n) {
+        raise_errorf(-EINVAL, "%zu blocks for %u keys", n, s->blocks.n);
+    } else if ((s->from.buffers = calloc(n, sizeof(*s->from.buffers))) == NULL) {
+        PyErr_NoMemory();
+    } else {
+        good = true;
+        for (uint32_t i = 0; i < n && good; i++)
+            good = source_buffer(s, list, i, block_bytes);
+    }
+    Py_DECREF(list);
+    return good;
+}
+
+static bool source_from(struct store *s, PyObject *offsets, PyObject *blocks, PyObject *layout,
+                        PyObject *pages)
+{
+    uint32_t block_bytes = s->space->group[s->blocks.group].block_bytes;
+    if (!Py_IsNone(offsets))
+        return source_offsets(s, offsets);
+    if (!Py_IsNone(blocks))
+        return source_buffers(s, blocks, block_bytes);
+    if (!PyObject_TypeCheck(layout, layout_type)) {
+        PyErr_SetString(PyExc_TypeError, "blocks, offsets, or a page layout and pages are needed");
+        return false;
+    }
+    s->from.layout = (const struct layout *)layout;
+    return numbers_from(pages, "pages", &s->from.pages) &&
+           layout_check(s->from.layout, s->blocks.group, block_bytes, &s->from.pages, s->blocks.n);
+}
+
+/* ---- sending ---- */
+
+static uint32_t least(uint64_t a, uint64_t b)
+{
+    return (uint32_t)(a < b ? a : b);
+}
+
+static void stage_one(const struct store *s, uint32_t i, uint8_t *at)
+{
+    if (s->from.layout == NULL) {
+        memcpy(at, s->from.buffers[i].buf, (size_t)s->from.buffers[i].len);
+        return;
+    }
+    uint32_t per_block = s->from.layout->group[s->blocks.group].pages_per_block;
+    layout_gather(s->from.layout, s->blocks.group, s->from.pages.at + (size_t)i * per_block, at);
+}
+
+/* Fills staging with blocks from `first` on, as many as fit. Returns how many; offsets[i] is
+ * theirs. Nothing is staged where nothing is sent (NO_STORE), or nobody is there (the call counts
+ * it). */
+static int stage_some(struct store *s, uint32_t first, uint32_t most, uint64_t *offsets)
+{
+    const struct kvc_group_spec *g = &s->space->group[s->blocks.group];
+    uint64_t step = ((uint64_t)g->block_bytes + 63) / 64 * 64, room = 0;
+    if (s->from.offsets != NULL) {
+        memcpy(offsets, s->from.offsets + first, most * sizeof(*offsets));
+        return (int)most;
+    }
+    uint8_t *at = kvc_staging(s->space->session->kvc, &room);
+    if ((s->blocks.flags & KVC_F_NO_STORE) != 0 ||
+        (at == NULL && room == 0 && !kvc_is_up(s->space->session->kvc))) {
+        memset(offsets, 0, most * sizeof(*offsets));
+        return (int)most;
+    }
+    uint32_t n = at == NULL ? 0 : least(most, (room + step - g->block_bytes) / step);
+    if (n == 0) {
+        s->why = "staging has no room for one block: open the session with staging_bytes of "
+                 "several blocks";
+        return -EINVAL;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        offsets[i] = i * step;
+        stage_one(s, first + i, at + offsets[i]);
+    }
+    return (int)n;
+}
+
+/* The ids of tokens of blocks first .. first + n - 1. */
+static const uint32_t *tokens_of(const struct store *s, uint32_t first, uint32_t n, size_t *ret_n)
+{
+    uint64_t per_block = s->space->group[s->blocks.group].block_tokens;
+    uint64_t from = first * per_block, to = (first + n) * per_block;
+    from = from < s->tokens.n ? from : s->tokens.n;
+    to = to < s->tokens.n ? to : s->tokens.n;
+    *ret_n = (size_t)(to - from);
+    return s->has_tokens ? s->tokens.at + from : NULL;
+}
+
+/* One piece: what fits in staging and in one request. Returns the number of its blocks. */
+static int store_piece(struct store *s, uint32_t first, uint64_t *offsets)
+{
+    uint32_t left = s->blocks.n - first;
+    int n = stage_some(s, first, least(left, KVC_STORE_MAX), offsets);
+    if (n < 0)
+        return n;
+    struct kvc_blocks piece = s->blocks;
+    if (first > 0)
+        piece.parent = s->blocks.keys + (size_t)(first - 1) * KVC_KEY_BYTES;
+    piece.keys = s->blocks.keys + (size_t)first * KVC_KEY_BYTES;
+    piece.n = (uint32_t)n;
+    piece.first_token += first * s->space->group[s->blocks.group].block_tokens;
+    if ((uint32_t)n < left)
+        piece.last_tokens = 0;
+    size_t ntokens;
+    const uint32_t *tokens = tokens_of(s, first, piece.n, &ntokens);
+    int rc = kvc_store(s->space->ns, &piece, offsets, tokens, ntokens, s->statuses + first);
+    return rc < 0 ? rc : n;
+}
+
+/* Children of a block that is not there cannot be stored: they are not copied for that answer. */
+static bool goes_on(uint8_t status, unsigned flags)
+{
+    return status == KVC_ST_OK || status == KVC_ST_EXISTS || status == KVC_ST_PENDING ||
+           (flags & (KVC_F_DURABLE | KVC_F_NO_STORE)) != 0;
+}
+
+static int store_all(struct store *s)
+{
+    uint64_t *offsets = calloc(least(s->blocks.n, KVC_STORE_MAX), sizeof(*offsets));
+    if (offsets == NULL)
+        return -ENOMEM;
+    uint32_t first = 0;
+    int n = 0;
+    while (n >= 0 && first < s->blocks.n) {
+        n = store_piece(s, first, offsets);
+        if (n < 0)
+            break;
+        first += (uint32_t)n;
+        if (!goes_on(s->statuses[first - 1], s->blocks.flags))
+            break;
+    }
+    free(offsets);
+    memset(s->statuses + first, KVC_ST_NO_PARENT, s->blocks.n - first);
+    return n < 0 ? n : 0;
+}
+
+static PyObject *store_run(struct store *s)
+{
+    PyObject *statuses = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)s->blocks.n);
+    if (statuses == NULL)
+        return NULL;
+    s->statuses = (uint8_t *)PyBytes_AsString(statuses);
+    PyThreadState *state = session_begin(s->space->session);
+    if (state == NULL) {
+        Py_DECREF(statuses);
+        return NULL;
+    }
+    int rc = store_all(s);
+    const char *why = s->why;
+    if (why != NULL) {
+        (void)session_end(s->space->session, state, 0);
+        raise_error(rc, why);
+    } else {
+        (void)session_end(s->space->session, state, rc);
+    }
+    if (rc < 0)
+        Py_CLEAR(statuses);
+    return statuses;
+}
+
+/* (group, parent, keys, offsets, blocks, layout, pages, first_token, last_tokens, flags, tokens,
+ * retain, sub_tenant) -> statuses */
+PyObject *space_store(PyObject *self, PyObject *args)
+{
+    struct store s = {.space = (struct space *)self};
+    PyObject *parent, *keys, *offsets, *blocks, *layout, *pages, *tokens, *retain;
+    if (!PyArg_ParseTuple(args, "IOOOOOOIIIOOz", &s.blocks.group, &parent, &keys, &offsets, &blocks,
+                          &layout, &pages, &s.blocks.first_token, &s.blocks.last_tokens,
+                          &s.blocks.flags, &tokens, &retain, &s.blocks.sub_tenant))
+        return NULL;
+    if (s.blocks.group >= s.space->groups)
+        return raise_errorf(-EINVAL, "group %u: the namespace has %u", s.blocks.group,
+                            s.space->groups);
+    PyObject *statuses = NULL;
+    s.has_tokens = !Py_IsNone(tokens);
+    if (store_keys(&s, keys, parent) && store_retain(&s, retain) &&
+        source_from(&s, offsets, blocks, layout, pages) &&
+        (!s.has_tokens || numbers_from(tokens, "tokens", &s.tokens)))
+        statuses = store_run(&s);
+    store_free(&s);
+    return statuses;
+}
+
+/* (group, parent, keys, offsets, first_token, last_tokens, flags, tokens, retain, sub_tenant): one
+ * request, begun */
+PyObject *space_store_begin(PyObject *self, PyObject *args)
+{
+    struct store s = {.space = (struct space *)self};
+    PyObject *parent, *keys, *offsets, *tokens, *retain;
+    if (!PyArg_ParseTuple(args, "IOOOIIIOOz", &s.blocks.group, &parent, &keys, &offsets,
+                          &s.blocks.first_token, &s.blocks.last_tokens, &s.blocks.flags, &tokens,
+                          &retain, &s.blocks.sub_tenant))
+        return NULL;
+    PyObject *request = NULL;
+    if (store_keys(&s, keys, parent) && store_retain(&s, retain) && source_offsets(&s, offsets) &&
+        (Py_IsNone(tokens) || numbers_from(tokens, "tokens", &s.tokens)))
+        request = request_store(s.space, &s.blocks, s.from.offsets, &s.tokens);
+    store_free(&s);
+    return request;
+}
