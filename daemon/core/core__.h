@@ -653,8 +653,9 @@ struct welcome {
 int host_take(struct core *c, const struct block *b, struct welcome *w,
               struct tier_loc *ret_loc) KVC_WARN_UNUSED;
 void host_give(struct core *c, const struct block *b, struct tier_loc loc);
-/* The same on disk, where room is made by storage itself: KVC_E_NO_ROOM, KVC_E_QUOTA. */
-int disk_take(struct core *c, const struct block *b, struct tier_loc near,
+/* The same on disk, where room is made by storage itself: KVC_E_NO_ROOM, KVC_E_QUOTA. must: as in
+ * quota_disk(). */
+int disk_take(struct core *c, const struct block *b, struct tier_loc near, bool must,
               struct tier_loc *ret_loc) KVC_WARN_UNUSED;
 void disk_give(struct core *c, const struct block *b, struct tier_loc loc);
 /* Payload bytes of room that b's namespace has in a tier from now on, or no more. */
@@ -740,8 +741,9 @@ void quota_ns_gone(struct core *c, const struct core_ns *ns);
  * patient, KVC_E_NOT_WORTH if judged. */
 int quota_room(struct core *c, const struct core_ns *ns, uint32_t bytes,
                struct welcome *w) KVC_WARN_UNUSED;
-/* The same on disk: what is on disk of who is over its limit goes. KVC_E_QUOTA. */
-int quota_disk(struct core *c, const struct core_ns *ns, uint64_t bytes) KVC_WARN_UNUSED;
+/* The same on disk: what is on disk of who is over its limit goes; copies of clean blocks only for
+ * what must be written (a promise), for else they would be written anew. KVC_E_QUOTA. */
+int quota_disk(struct core *c, const struct core_ns *ns, uint64_t bytes, bool must) KVC_WARN_UNUSED;
 /* Some of its owners has more in memory than leaves it a margin below its limit. */
 bool quota_tight(const struct core *c, const struct core_ns *ns);
 /* Of what is guaranteed on disk, as much as can be kept there, in percent. */

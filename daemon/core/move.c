@@ -240,14 +240,14 @@ static void on_saved(struct tier_op *t)
 }
 
 /* Room on disk for each shard, next to its parent's. */
-static int save_room(struct core *c, struct block *b, uint32_t shards,
+static int save_room(struct core *c, struct block *b, uint32_t shards, bool must,
                      struct tier_loc loc[KVC_SHARDS_MAX])
 {
     struct tier_loc near = {0};
     if (b->parent != CORE_NONE)
         near = block_disk(c, &c->blocks[b->parent], 0);
     for (uint32_t i = 0; i < shards; i++) {
-        int err = disk_take(c, b, near, &loc[i]);
+        int err = disk_take(c, b, near, must, &loc[i]);
         if (err) {
             while (i > 0)
                 disk_give(c, b, loc[--i]);
@@ -271,7 +271,7 @@ int save_begin(struct core *c, struct block *b, enum save_why why)
     if (why == SAVE_PROMISE && !block_is_bound(b, 1))
         err = quota_bind(c, block_ns(c, b), 1, block_bytes(c, b));
     if (!err)
-        err = save_room(c, b, shards, loc);
+        err = save_room(c, b, shards, durable, loc);
     if (err) {
         c->m.quota_unsaved += err == KVC_E_QUOTA;
         if (err != KVC_E_QUOTA)

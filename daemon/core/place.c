@@ -39,17 +39,22 @@ static void ring_compact(struct core *c)
     c->clean_n = n;
 }
 
+/* It is in the ring, or there is a place for it. */
+static bool ring_takes(struct core *c, const struct block *b)
+{
+    if (!(b->flags & BLOCK_F_RING) && c->clean_n == c->clean_max)
+        ring_compact(c);
+    return (b->flags & BLOCK_F_RING) || c->clean_n < c->clean_max;
+}
+
 void clean_push(struct core *c, struct block *b)
 {
-    if (!(b->flags & BLOCK_F_RING)) {
-        if (c->clean_n == c->clean_max)
-            ring_compact(c);
-        if (c->clean_n == c->clean_max) {
-            block_enter(c, b);
-            return;
-        }
-        c->clean[ring_at(c, c->clean_n++)] = block_no(c, b);
+    if (!ring_takes(c, b)) {
+        block_enter(c, b);
+        return;
     }
+    if (!(b->flags & BLOCK_F_RING))
+        c->clean[ring_at(c, c->clean_n++)] = block_no(c, b);
     b->flags |= BLOCK_F_RING | BLOCK_F_CLEAN;
     c->m.clean_bytes += block_bytes(c, b);
 }
@@ -198,7 +203,8 @@ static bool place_one(struct core *c, bool enough)
         refuse(c, b);
         return false;
     }
-    if (enough || c->now_ms < c->pause_ms || !disk->ops->admits(disk, bytes, 0))
+    if (enough || !ring_takes(c, b) || c->now_ms < c->pause_ms ||
+        !disk->ops->admits(disk, bytes, 0))
         return false;
     int err = save_begin(c, b, SAVE_LEAVING);
     if (err == KVC_E_QUOTA)

@@ -562,8 +562,9 @@ static bool goes_first(struct core *c, const struct block *a, const struct block
 
 /* Of some records behind *hand, the owner's block on disk of the lowest level that was used longest
  * ago: its copy there goes, and with `trees`, if others build on it, the first of these that may.
- * False: none of them. */
-static bool disk_make(struct core *c, uint32_t within, uint32_t *hand, bool trees)
+ * Without `clean` no clean block: its copy would be written anew at once, for another's again, and
+ * so on for ever. False: none of them. */
+static bool disk_make(struct core *c, uint32_t within, uint32_t *hand, bool trees, bool clean)
 {
     struct block *best = NULL;
     const uint32_t steps = MIN(HAND_STEPS, c->blocks_high);
@@ -571,7 +572,8 @@ static bool disk_make(struct core *c, uint32_t within, uint32_t *hand, bool tree
         if (++*hand >= c->blocks_high)
             *hand = 0;
         struct block *b = &c->blocks[*hand];
-        if (leaves_disk(c, b, within, trees) && (!best || goes_first(c, b, best)))
+        if ((clean || !(b->flags & BLOCK_F_CLEAN)) && leaves_disk(c, b, within, trees) &&
+            (!best || goes_first(c, b, best)))
             best = b;
     }
     if (!best)
@@ -589,14 +591,14 @@ static bool disk_make(struct core *c, uint32_t within, uint32_t *hand, bool tree
     return true;
 }
 
-int quota_disk(struct core *c, const struct core_ns *ns, uint64_t bytes)
+int quota_disk(struct core *c, const struct core_ns *ns, uint64_t bytes, bool must)
 {
     for (uint32_t n = 0;; n++) {
         const uint32_t over = retain_over(c->retain, ns->payer, 1, bytes);
         if (over == RETAIN_NO_OWNER)
             return 0;
         if (n == QUOTA_PATIENCE || bytes > retain_quota_of(c->retain, over)->limit[1] ||
-            !disk_make(c, over, &c->quota_hand, false))
+            !disk_make(c, over, &c->quota_hand, false, must))
             return KVC_E_QUOTA;
     }
 }
@@ -613,7 +615,7 @@ static bool relieve_disk(struct core *c, struct quota *q)
             return false;
         }
         const bool trees = q->disk_seen >= all;
-        if (!disk_make(c, q->payer, &q->disk_hand, trees)) {
+        if (!disk_make(c, q->payer, &q->disk_hand, trees, true)) {
             q->disk_seen = MIN(q->disk_seen + HAND_STEPS, 2 * all);
             return q->disk_seen < 2 * all;
         }

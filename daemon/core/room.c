@@ -179,12 +179,13 @@ void host_give(struct core *c, const struct block *b, struct tier_loc loc)
 
 /* ---- disk ---- */
 
-int disk_take(struct core *c, const struct block *b, struct tier_loc near, struct tier_loc *ret_loc)
+int disk_take(struct core *c, const struct block *b, struct tier_loc near, bool must,
+              struct tier_loc *ret_loc)
 {
     struct tier *disk = c->cfg.disk;
     struct core_ns *ns = block_ns(c, b);
     const uint32_t bytes = block_group(c, b)->block_bytes;
-    int err = quota_disk(c, ns, bytes);
+    int err = quota_disk(c, ns, bytes, must);
     if (!err)
         err = disk->ops->alloc(disk, ns->principal, bytes, near, block_no(c, b), ret_loc);
     if (!err)

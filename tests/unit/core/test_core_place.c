@@ -491,6 +491,28 @@ START_TEST(what_is_lost_on_disk_is_lost_unless_memory_has_it)
 }
 END_TEST
 
+/* Four of the largest are to be clean: more of the small ones than may be. */
+START_TEST(no_more_is_written_than_may_be_clean)
+{
+    rig_defaults(&r);
+    r.tier_cfg.regions = 2;
+    r.tier_cfg.region_bytes = 400 * 64;
+    r.disk_cfg = (struct fake_disk_config){.slots = 1024, .region_slots = 8, .seed = 3};
+    r.cfg.blocks_max = 400;
+    rig_begin(&r);
+    struct core_ns_spec small = rig_spec("m", 8, 64), large = rig_spec("l", 8, 40 * 64);
+    ns = rig_ns(&r, 1, &small);
+    store_chains(1, 190);
+    ck_assert_uint_eq(core_metrics(r.core)->blocks_demoted, 0);
+    rig_store(&r, 1, rig_ns(&r, 1, &large), 0, 1000, 0, 10);
+    rig_settle(&r);
+    const uint64_t most = 400 / 8 + 64, demoted = core_metrics(r.core)->blocks_demoted;
+    ck_assert_uint_ge(demoted, most);
+    ck_assert_uint_le(demoted, most + 64); /* begun before these had landed */
+    rig_end(&r);
+}
+END_TEST
+
 START_TEST(a_drain_leaves_nothing_in_memory_alone)
 {
     begin(64, 64);
@@ -641,6 +663,7 @@ int main(void)
     tcase_add_test(t, reclaim_keeps_what_was_used_and_drops_the_rest);
     tcase_add_test(t, reclaim_keeps_nothing_of_a_plain_stream);
     tcase_add_test(t, what_is_lost_on_disk_is_lost_unless_memory_has_it);
+    tcase_add_test(t, no_more_is_written_than_may_be_clean);
     tcase_add_test(t, a_drain_leaves_nothing_in_memory_alone);
     tcase_add_test(t, a_drain_ends_with_the_write_budget);
     tcase_add_test(t, a_restart_finds_what_both_tiers_have);

@@ -7,8 +7,9 @@
 #include "core_rig.h"
 
 static struct rig r;
-static struct core_ns *ns, *other; /* of tenants t1 and t2 */
-static uint64_t lasting[2];        /* of the tiers; 0: all of them */
+static struct core_ns *ns, *other;      /* of tenants t1 and t2 */
+static uint64_t lasting[2];             /* of the tiers; 0: all of them */
+static const struct policy_ops *policy; /* NULL: the rig's */
 
 static void begin(uint32_t host, uint32_t disk)
 {
@@ -19,6 +20,8 @@ static void begin(uint32_t host, uint32_t disk)
     if (disk)
         r.disk_cfg = (struct fake_disk_config){
             .slots = disk, .region_slots = 8, .seed = 3, .lasting_bytes = lasting[1]};
+    if (policy)
+        r.cfg.policy = policy;
     rig_begin(&r);
     struct core_ns_spec spec = rig_spec("m", 8, 64);
     ns = rig_ns(&r, 1, &spec);
@@ -323,6 +326,44 @@ START_TEST(nothing_is_written_to_disk_for_who_may_have_nothing_there)
     ck_assert_uint_eq(m.statuses[0], KVC_ST_QUOTA);
     rig_commit_free(&m);
     rig_end(&r);
+}
+END_TEST
+
+/* So many turns of the daemon, in which nobody asks for anything. */
+static void idle_turns(unsigned n)
+{
+    for (unsigned i = 0; i < n; i++) {
+        (void)core_placement_step(r.core);
+        r.cfg.disk->ops->kick(r.cfg.disk);
+        (void)fake_disk_run(r.disk, 1000, 0);
+        (void)core_run_done(r.core);
+        core_check(r.core);
+    }
+}
+
+/* A chain in memory of which less may be on disk than is to be clean: no block's copy there goes
+ * for another's, which then goes for that of the first. */
+static void no_turns_are_taken(unsigned at, uint32_t chain, uint32_t most)
+{
+    policy = policy_at(at);
+    begin(4, 128);
+    policy = NULL;
+    ck_assert_int_eq(set(KVC_SCOPE_TENANT, "t1", NULL, 0, RETAIN_NO_LIMIT, 0, most * 64, 0), 0);
+    store(1, ns, 1, chain);
+    idle_turns(30);
+    const uint32_t puts = fake_disk_puts(r.disk, false);
+    idle_turns(60);
+    ck_assert_uint_eq(fake_disk_puts(r.disk, false), puts);
+    ck_assert_uint_eq(rig_lookup(&r, ns, 1, chain * 8).tokens, chain * 8);
+    rig_end(&r);
+}
+
+START_TEST(blocks_never_take_turns_at_their_owner_s_room_on_disk)
+{
+    for (unsigned at = 0; policy_at(at); at++)
+        for (uint32_t chain = 2; chain <= 8; chain++)
+            for (uint32_t most = 1; most <= 4; most++)
+                no_turns_are_taken(at, chain, most);
 }
 END_TEST
 
@@ -816,6 +857,7 @@ int main(void)
     tcase_add_test(t, a_limit_on_disk_that_is_lowered_is_kept_without_anybody_asking);
     tcase_add_test(t, what_builds_in_memory_on_what_must_leave_the_disk_goes_too);
     tcase_add_test(t, nothing_is_written_to_disk_for_who_may_have_nothing_there);
+    tcase_add_test(t, blocks_never_take_turns_at_their_owner_s_room_on_disk);
     tcase_add_test(t, a_drain_tells_what_quotas_keep_off_the_disk_and_displaces_nothing);
     tcase_add_test(t, beyond_a_limit_on_disk_nothing_is_promised);
     tcase_add_test(t, promises_hold_a_lowered_limit_up_until_they_end);
