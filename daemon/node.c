@@ -482,7 +482,7 @@ static int node_turn(struct node *n, uint64_t until_ns, bool *more)
     node_nvme_kick(n->nvme);
     /* Not optional, and last: receives and sends above may have taken the socket's wake-up. */
     if ((!front_idle(n->front) && front_more(n->front)) || core_has_done(n->core) ||
-        host_is_due(n->host))
+        core_has_steps(n->core) || host_is_due(n->host))
         *more = true;
     turn_measure(n);
     return 0;

@@ -149,6 +149,8 @@ void core_tick(struct core *c, uint64_t now_ns);
 unsigned core_run_done(struct core *c);
 /* The done queue is not empty. */
 bool core_has_done(const struct core *c);
+/* core_placement_step() has something to do now, which a request may have begun after it. */
+bool core_has_steps(const struct core *c);
 /* When the next step has something to do, unless it has now; UINT64_MAX: not by time alone. */
 uint64_t core_next_ns(const struct core *c);
 /* One bounded step of background work; true while there is more. */

@@ -123,6 +123,11 @@ uint32_t evict_tree(struct core *c, uint32_t root, uint64_t *counter)
     return n;
 }
 
+bool core_has_steps(const struct core *c)
+{
+    return !list_empty(&c->jobs) || !list_empty(&c->going);
+}
+
 bool core_placement_step(struct core *c)
 {
     bool more = reclaim_step(c);

@@ -354,6 +354,9 @@ static struct block *reserving_resume(struct core_reserving *x)
     if (x->r->held != CORE_NONE)
         block_unhold(x->core, &x->core->blocks[x->r->held]);
     x->r->held = CORE_NONE;
+    /* Room next to what has gone meanwhile is another's. */
+    if (x->at > 0 && !(b && b->state == BLOCK_PENDING && block_part(x->core, b, x->shard)))
+        x->near = (struct tier_loc){0};
     return b;
 }
 
@@ -397,6 +400,10 @@ static void reserving_end(struct core_reserving *x)
     if (last)
         block_touch_path(c, last);
     x->ret_reservation = r->open > 1 ? r->id : 0;
+    /* What was announced in slices before has all gone since: nobody may take it for stored. */
+    for (uint32_t i = 0; !x->ret_reservation && i < x->in.n; i++)
+        if (x->statuses[i] == KVC_ST_OK)
+            x->statuses[i] = KVC_ST_GONE;
     r->busy = 0;
     x->r = NULL; /* it may be gone */
     resv_close_entry(c, r);

@@ -19,7 +19,8 @@ static void hold_begin(struct call *call)
 {
     const uint64_t now_ns = call->session->svc->now_ns;
     call->prefetch = !call->acquire.load && !call->acquire.wait;
-    call_rearm(call, now_ns + (call->due_ns - now_ns) / 4 * 3);
+    const uint64_t left_ns = call->due_ns > now_ns ? call->due_ns - now_ns : 0;
+    call_rearm(call, now_ns + left_ns / 4 * 3);
     wait_again(call);
 }
 

@@ -148,6 +148,7 @@ struct call {
     struct msg_head head;
     uint8_t kind;
     bool answered, cancelled;
+    bool refused;    /* COMMIT: it cannot be kept for its next slice, and ends with its copies */
     bool drained;    /* it waited for a word of its worker's when the daemon began to stop */
     bool has_cancel; /* a CANCEL waits for this call to end */
     struct msg_head cancel;

@@ -106,7 +106,8 @@ static bool wait_for_room(struct request *rq, const struct core_reserve *in)
         return false;
     }
     /* Half of its time at most: its copies need some too. */
-    call_rearm(call, s->now_ns + MIN((call->due_ns - s->now_ns) / 2, ROOM_WAIT_NS));
+    const uint64_t left_ns = call->due_ns > s->now_ns ? call->due_ns - s->now_ns : 0;
+    call_rearm(call, s->now_ns + MIN(left_ns / 2, ROOM_WAIT_NS));
     return true;
 }
 
@@ -221,6 +222,9 @@ static void on_commit_done(struct core_commit *m)
     if (!call->answered && se->state == SESSION_READY) {
         if (call->cancelled)
             reply_error(s, se, &call->head, KVC_E_CANCELLED, NULL);
+        else if (call->refused)
+            reply_error(s, se, &call->head, KVC_E_BUSY,
+                        "too many requests are waiting (limits.waiters)");
         else if (call->drained)
             reply_error(s, se, &call->head, KVC_E_SHUTDOWN, NULL);
         else
@@ -264,14 +268,12 @@ static void commit_step(struct call *call)
         commit_sliced(call, rc);
 }
 
-/* The first slice has not done it, and the request cannot stay. */
+/* The first slice has not done it, and the request cannot stay. It is answered with the last copy
+ * that was begun, which reads the worker's memory until then. */
 static void commit_give_up(struct call *call)
 {
-    struct svc *s = call->session->svc;
-    reply_error(s, call->session, &call->head, KVC_E_BUSY,
-                "too many requests are waiting (limits.waiters)");
-    call->answered = true;
-    core_commit_cancel(s->core, &call->commit); /* the call may end in here */
+    call->refused = true;
+    core_commit_cancel(call->session->svc->core, &call->commit); /* the call may end in here */
 }
 
 /* What a STORE has reserved has nobody to commit it. */

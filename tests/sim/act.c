@@ -204,13 +204,15 @@ static void arrive(struct sim *s, struct sim_client *cl, struct sim_req *r,
     uint32_t ms = m->deadline_ms ? m->deadline_ms : KVC_DEADLINE_DEFAULT_MS;
     r->delivered = true;
     r->due_ns = s->now_ns + MIN(ms, KVC_DEADLINE_MAX_MS) * SIM_MS;
-    if (r->op == KVC_OP_RELEASE)
+    if (r->op == KVC_OP_RELEASE && s->slices)
+        r->due_ns += SVC_RELEASE_NS; /* its turn comes until then */
+    else if (r->op == KVC_OP_RELEASE)
         r->due_ns = MIN(r->due_ns, s->now_ns + SVC_RELEASE_NS);
     for (uint32_t i = 0; r->op == KVC_OP_RELEASE && i < SIM_LEASES; i++)
         if (cl->lease[i].id && cl->lease[i].releasing == r->corr)
             cl->lease[i].id = 0;
     const struct sim_ticket *t = &r->ticket;
-    if (r->op != KVC_OP_REDEEM || !t->lease)
+    if (r->op != KVC_OP_REDEEM || !t->lease || s->slices) /* then it may end before its turn */
         return;
     const struct sim_client *owner = &s->client[t->client];
     for (uint32_t i = 0; i < SIM_LEASES && owner->life == t->life; i++)
@@ -249,7 +251,7 @@ static void deliver(struct sim *s, struct sim_message *m)
     r = heard && corr ? sim_req_by_corr(cl, corr) : NULL;
     if (r && cl->late && !waits(r))
         cl->doomed = true; /* it has been, since this turn began */
-    SIM_CHECK(s, !r || cl->doomed || r->timed_out || waits(r),
+    SIM_CHECK(s, !r || cl->doomed || r->timed_out || waits(r) || s->slices,
               "operation %u is not answered at once", r ? r->op : 0);
 }
 

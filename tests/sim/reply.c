@@ -169,13 +169,14 @@ static void on_reserve(struct sim *s, struct sim_client *cl, struct sim_req *r,
 static bool status_fits(const struct sim *s, const struct sim_req *r, uint32_t i, uint8_t status)
 {
     bool store = r->op == KVC_OP_STORE;
-    bool refused =
-        status == KVC_ST_EXISTS || status == KVC_ST_PENDING || status == KVC_ST_FULL ||
-        status == KVC_ST_NO_PARENT || status == KVC_ST_TOO_LARGE || status == KVC_ST_QUOTA ||
-        status == KVC_ST_NOT_WORTH || status == KVC_ST_BAD_ARGUMENT || status == KVC_ST_BUSY ||
-        (status == KVC_ST_TIER && (s->disk_out || s->disk_out_turn > r->turn || s->disk_lost));
+    bool refused = status == KVC_ST_EXISTS || status == KVC_ST_PENDING || status == KVC_ST_FULL ||
+                   status == KVC_ST_NO_PARENT || status == KVC_ST_TOO_LARGE ||
+                   status == KVC_ST_QUOTA || status == KVC_ST_NOT_WORTH ||
+                   status == KVC_ST_BAD_ARGUMENT || status == KVC_ST_BUSY ||
+                   (status == KVC_ST_TIER &&
+                    (s->disk_out || s->disk_out_turn > r->turn || s->disk_lost || s->slices));
     if (r->offset[i] == OFFSET_SKIP)
-        return status == KVC_ST_OK || (store && refused);
+        return status == KVC_ST_OK || (store && refused) || (s->slices && status == KVC_ST_GONE);
     if (r->offset[i] == OFFSET_BAD)
         return status == KVC_ST_BAD_ARGUMENT || status == KVC_ST_GONE || (store && refused);
     switch (r->verdict[i]) {
@@ -257,7 +258,7 @@ static void on_explain(struct sim *s, struct sim_client *cl, const struct sim_an
     SIM_CHECK(s, rc == 0, "an unreadable list");
     while ((rc = codec_iter_explain(&it, &x)) == 1) {
         bool seen = !x.ns || core_ns_exists(s->core, s->observer[cl->principal], x.ns);
-        SIM_CHECK(s, seen, "EXPLAIN shows a namespace of somebody else");
+        SIM_CHECK(s, seen || s->slices, "EXPLAIN shows a namespace of somebody else");
         SIM_CHECK(s, x.state != KVC_BLOCK_PRESENT || x.shards == x.shards_present,
                   "present with %u of %u shards", x.shards_present, x.shards);
     }
@@ -272,7 +273,7 @@ static void on_ns_list(struct sim *s, struct sim_client *cl, const struct sim_an
     int rc = codec_iter_begin(a->bytes, a->len, &h, &it);
     SIM_CHECK(s, rc == 0, "an unreadable list");
     while ((rc = codec_iter_ns(&it, &x)) == 1)
-        SIM_CHECK(s, core_ns_exists(s->core, s->observer[cl->principal], x.ns),
+        SIM_CHECK(s, core_ns_exists(s->core, s->observer[cl->principal], x.ns) || s->slices,
                   "NS_LIST shows a namespace of somebody else");
     SIM_CHECK(s, rc == 0, "an unreadable list");
 }
@@ -385,15 +386,16 @@ static void on_error(struct sim *s, struct sim_client *cl, struct sim_req *r, ui
     if (status == KVC_ST_NO_NAMESPACE && !r->any)
         memset(cl->ns, 0, sizeof cl->ns);
     if (status == KVC_ST_TIMEOUT)
-        SIM_CHECK(s, s->now_ns >= r->due_ns, "TIMEOUT before the deadline");
+        SIM_CHECK(s, s->now_ns >= r->due_ns || (s->slices && r->op == KVC_OP_RELEASE),
+                  "TIMEOUT before the deadline");
     if (status == KVC_ST_NO_LEASE)
         SIM_CHECK(s, !r->ticket_good, "a good ticket is refused");
-    if (status == KVC_ST_LIMIT && s->core_cfg.namespaces_max >= 32)
+    if (status == KVC_ST_LIMIT && s->core_cfg.namespaces_max >= 32 && !s->slices)
         check_limit(s, cl, r);
     if (r->op == KVC_OP_RESERVE && !r->any)
         cl->resv[r->resv].used = false;
     if (r->op == KVC_OP_RELEASE)
-        SIM_CHECK(s, status == KVC_ST_VERSION, "RELEASE is refused");
+        SIM_CHECK(s, status == KVC_ST_VERSION || s->slices, "RELEASE is refused");
 }
 
 static void read_one(struct sim *s, struct sim_client *cl, const struct sim_answer *a)
@@ -410,6 +412,9 @@ static void read_one(struct sim *s, struct sim_client *cl, const struct sim_answ
     uint32_t allowed = r->allowed;
     if (s->draining)
         allowed |= 1u << KVC_ST_SHUTDOWN;
+    if (s->slices) /* until its turn the namespace may go, and time */
+        allowed |= 1u << KVC_ST_TIMEOUT | 1u << KVC_ST_CANCELLED | 1u << KVC_ST_NO_NAMESPACE |
+                   1u << KVC_ST_BUSY;
     if (!cl->greeted)
         allowed |= 1u << KVC_ST_VERSION;
     SIM_CHECK(s, h.status < KVC_ST_COUNT && allowed >> h.status & 1,

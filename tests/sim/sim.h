@@ -229,6 +229,7 @@ struct sim_seen; /* locations seen so far: check.c */
 struct sim_near; /* devices and engines: near.c */
 
 struct sim {
+    bool slices; /* long requests go on in slices, and what comes behind them waits */
     uint64_t seed, turns, turn, random, now_ns, corr;
     uint32_t conns;
     bool trace, draining, ending, more;

@@ -52,8 +52,9 @@ static void on_submit(void *ctx, struct tier_op *op)
         f->verdict = -EIO;
     if (op->kind == TIER_PUT) {
         find_owner(s, f);
-    } else if (op->kind == TIER_ADOPT ||
-               op->flags & TIER_F_AWAITED) { /* nobody's: whoever asks shares it */
+    } else if (op->kind == TIER_ADOPT || op->flags & TIER_F_AWAITED ||
+               s->slices) { /* nobody's: whoever asks shares it; or it is not known whose turn it is
+                             */
         f->client = f->entry = SIM_NONE;
     } else { /* begun by the request that is being handled */
         SIM_CHECK(s, s->speaking != SIM_NONE, "a verification that nobody asked for");

@@ -295,9 +295,68 @@ START_TEST(what_is_dropped_between_two_slices_breaks_the_chain)
     ck_assert_uint_eq(sr_replies(&s, resv), 0);
     (void)turns_until(resv);
     ck_assert_uint_eq(reserved(resv)[0], KVC_ST_PENDING);
-    ck_assert_uint_eq(reserved(resv)[2], KVC_ST_OK);
+    ck_assert_uint_eq(reserved(resv)[2], KVC_ST_GONE); /* there is no reservation that has it */
+    ck_assert_uint_eq(sr_reservation(&s, resv), 0);
     ck_assert_uint_eq(reserved(resv)[LONG_BLOCKS - 1], KVC_ST_NO_PARENT);
     ck_assert_uint_eq(pending(), 0);
+}
+END_TEST
+
+/* The same of a STORE: what it had announced has gone, and it says so. */
+START_TEST(a_store_that_lost_all_between_two_slices_stored_nothing)
+{
+    struct sr_blocks head = longer;
+    head.n = 2;
+    const uint64_t above = sr_reserve(&s, q, &head);
+    (void)turns_until(above);
+    const uint64_t corr = sr_store(&s, p, &longer);
+    sr_turn(&s, 0);
+    (void)turns_until(sr_drop(&s, q, sr_reservation(&s, above)));
+    copies_until(corr);
+    static struct msg_commit_reply reply;
+    struct msg_reply_head h;
+    const struct sr_reply *r = sr_reply(&s, corr);
+    ck_assert_int_eq(codec_dec_commit_reply(r->bytes, r->len, &h, &reply), 0);
+    for (uint32_t i = 0; i < reply.statuses.n; i++)
+        ck_assert_uint_ne(reply.statuses.p[i], KVC_ST_OK);
+    ck_assert_uint_eq(core_metrics(s.core)->blocks_present, 0);
+}
+END_TEST
+
+/* Begun behind the turn's step of work, it needs no timer for the next. */
+START_TEST(an_eviction_that_had_to_wait_is_work_to_do)
+{
+    const uint64_t resv = sr_reserve(&s, p, &longer);
+    const struct msg_evict all = {.ns = longer.ns, .flags = KVC_F_DRY_RUN};
+    const uint64_t corr =
+        sr_send(&s, p, codec_enc_evict(s.buf, sizeof s.buf, sr_head(&s, KVC_OP_EVICT, 0), &all));
+    (void)turns_until(resv);
+    ck_assert(!core_has_steps(s.core));
+    sr_turn(&s, 0);
+    ck_assert_uint_eq(sr_replies(&s, corr), 0);
+    ck_assert(core_has_steps(s.core));
+    for (unsigned i = 0; i < TURNS && core_has_steps(s.core); i++)
+        (void)core_placement_step(s.core);
+    ck_assert_uint_eq(sr_status(&s, corr), KVC_ST_OK);
+}
+END_TEST
+
+/* Its first slice has begun copies, which read staging until they have ended. */
+START_TEST(a_commit_that_cannot_be_kept_is_refused_behind_its_copies)
+{
+    const uint64_t resv = sr_reserve(&s, p, &longer);
+    (void)turns_until(resv);
+    sr_turn(&s, 0);
+    s.keep_fails = true;
+    const uint64_t corr = sr_commit(&s, p, sr_reservation(&s, resv), &longer);
+    ck_assert_uint_gt(fake_tier_inflight(s.tier), 0);
+    sr_turn(&s, 0);
+    ck_assert_uint_eq(sr_replies(&s, corr), 0);
+    while (fake_tier_inflight(s.tier) > 0)
+        fake_tier_end(s.tier, fake_tier_op(s.tier, 0), -ECANCELED);
+    sr_turn(&s, 0);
+    ck_assert_uint_eq(sr_status(&s, corr), KVC_ST_BUSY);
+    ck_assert_uint_eq(sr_metric(&s, "calls"), 0);
 }
 END_TEST
 
@@ -779,6 +838,9 @@ int main(void)
     tcase_add_test(t, a_deadline_between_two_slices_is_kept);
     tcase_add_test(t, a_session_may_end_between_two_slices);
     tcase_add_test(t, what_is_dropped_between_two_slices_breaks_the_chain);
+    tcase_add_test(t, a_store_that_lost_all_between_two_slices_stored_nothing);
+    tcase_add_test(t, an_eviction_that_had_to_wait_is_work_to_do);
+    tcase_add_test(t, a_commit_that_cannot_be_kept_is_refused_behind_its_copies);
     tcase_add_test(t, what_was_found_stays_until_the_next_slice_builds_on_it);
     tcase_add_test(t, a_request_that_cannot_be_kept_is_refused_and_leaves_nothing);
     tcase_add_test(t, principals_take_turns_by_work_and_so_do_their_sessions);
