@@ -12,6 +12,7 @@
 #include "hbm.h"
 #include "nvme_paths.h"
 #include "policy.h"
+#include "remedy.h"
 #include "tier.h"
 #include "units.h"
 
@@ -247,6 +248,47 @@ static bool may_write(const char *dir)
     return faccessat(AT_FDCWD, dir, W_OK | X_OK, AT_EACCESS) == 0;
 }
 
+/* Told of a directory that is there. */
+static void check_writable(const struct config *cfg, const char *key, const char *dir,
+                           struct config_errors *errors)
+{
+    char remedy[REMEDY_BYTES];
+    if (may_write(dir))
+        return;
+    const int err = errno;
+    config__error_at(cfg, errors, key, "expected a directory that uid %u may write, got %s: %s%s",
+                     (unsigned)geteuid(), dir, strerror(err), remedy_of(err, dir, false, remedy));
+}
+
+/* A directory that is there, or can be made in one that is. */
+static void check_makable(const struct config *cfg, const char *key, const char *dir,
+                          struct config_errors *errors)
+{
+    char parent[CONFIG_PATH_BYTES], remedy[REMEDY_BYTES];
+    int err;
+
+    parent_of(dir, parent);
+    if (is_dir(dir, &err)) {
+        check_writable(cfg, key, dir, errors);
+        return;
+    }
+    if (err != ENOENT) {
+        config__error_at(cfg, errors, key, "expected a directory, got %s: %s%s", dir, strerror(err),
+                         remedy_of(err, parent, false, remedy));
+        return;
+    }
+    if (is_dir(parent, &err)) {
+        if (may_write(parent))
+            return;
+        err = errno;
+    }
+    config__error_at(cfg, errors, key,
+                     "expected a directory that exists or can be made, got %s: uid %u cannot "
+                     "make it in %s: %s%s",
+                     dir, (unsigned)geteuid(), parent, strerror(err),
+                     remedy_of(err, parent, false, remedy));
+}
+
 static void check_runtime_dir(const struct config *cfg, struct config_errors *errors)
 {
     const char *dir = cfg->runtime_dir, *key = "runtime_dir";
@@ -262,11 +304,7 @@ static void check_runtime_dir(const struct config *cfg, struct config_errors *er
                          "path, got %zu",
                          socket_path_max, strlen(dir));
     else if (is_dir(dir, &err)) {
-        if (!may_write(dir))
-            config__error_at(cfg, errors, key,
-                             "expected a directory that uid %u may write, got %s: %s; change its "
-                             "owner, or name another directory",
-                             (unsigned)geteuid(), dir, strerror(errno));
+        check_writable(cfg, key, dir, errors);
     } else if (err != ENOENT) {
         config__error_at(cfg, errors, key,
                          "expected a directory, got %s: %s; for example '/run/kvcache'", dir,
@@ -333,6 +371,7 @@ static void check_nvme_path(const struct config *cfg, const struct nvme_path *p,
                             struct config_errors *errors)
 {
     const char *key = "nvme.paths";
+    char remedy[REMEDY_BYTES];
 
     if (p->place == NVME_PLACE_NONE && p->err == ENOENT)
         config__error_at(cfg, errors, key,
@@ -343,47 +382,44 @@ static void check_nvme_path(const struct config *cfg, const struct nvme_path *p,
         config__error_at(cfg, errors, key,
                          "expected a directory, a file or a block device, got %s: %s", p->given,
                          p->err != 0 ? strerror(p->err) : "it is none of these");
-    else if (p->place == NVME_PLACE_DIR && !may_write(p->given))
+    else if (p->place == NVME_PLACE_DIR)
+        check_writable(cfg, key, p->given, errors);
+    else if (faccessat(AT_FDCWD, p->given, R_OK | W_OK, AT_EACCESS) < 0) {
+        const int err = errno;
         config__error_at(cfg, errors, key,
-                         "expected a directory that uid %u may write, got %s: %s; try: chown %u %s",
-                         (unsigned)geteuid(), p->given, strerror(errno), (unsigned)geteuid(),
-                         p->given);
-    else if (p->place != NVME_PLACE_DIR &&
-             faccessat(AT_FDCWD, p->given, R_OK | W_OK, AT_EACCESS) < 0)
-        config__error_at(
-            cfg, errors, key,
-            "expected a %s that uid %u may read and write, got %s: %s; try: chown %u %s",
-            p->place == NVME_PLACE_FILE ? "file" : "device", (unsigned)geteuid(), p->given,
-            strerror(errno), (unsigned)geteuid(), p->given);
+                         "expected a %s that uid %u may read and write, got %s: %s%s",
+                         p->place == NVME_PLACE_FILE ? "file" : "device", (unsigned)geteuid(),
+                         p->given, strerror(err), remedy_of(err, p->given, false, remedy));
+    }
 }
 
 static void check_journal(const struct config *cfg, const struct nvme_paths *p,
                           struct config_errors *errors)
 {
     const char *key = "nvme.journal";
-    char parent[CONFIG_PATH_BYTES];
-    int err;
 
-    parent_of(p->journal, parent);
     if (cfg->nvme_journal[0] == '\0' && p->path[0].place == NVME_PLACE_DEVICE)
         config__error_at(cfg, errors, key,
                          "expected a directory, for the first of nvme.paths is a block device and "
                          "has none beside it; for example '/var/lib/kvcache/journal'");
-    else if (is_dir(p->journal, &err)) {
-        if (!may_write(p->journal))
-            config__error_at(
-                cfg, errors, key,
-                "expected a directory that uid %u may write, got %s: %s; try: chown %u "
-                "%s",
-                (unsigned)geteuid(), p->journal, strerror(errno), (unsigned)geteuid(), p->journal);
-    } else if (err != ENOENT)
-        config__error_at(cfg, errors, key, "expected a directory, got %s: %s", p->journal,
-                         strerror(err));
-    else if (!is_dir(parent, &err) || !may_write(parent))
-        config__error_at(cfg, errors, key,
-                         "expected a directory that exists or can be made, got %s: uid %u cannot "
-                         "make it in %s; make it, or name another",
-                         p->journal, (unsigned)geteuid(), parent);
+    else
+        check_makable(cfg, key, p->journal, errors);
+}
+
+/* One that is mistyped is refused; a file system that has become read-only costs what is noted
+ * there, and not the daemon. */
+static void check_names_dir(const struct config *cfg, struct config_errors *errors)
+{
+    const char *dir = cfg->names_dir;
+    char parent[CONFIG_PATH_BYTES];
+    int err;
+
+    if (dir[0] == '\0' || cfg->limits_names == 0)
+        return;
+    parent_of(dir, parent);
+    if (!may_write(is_dir(dir, &err) ? dir : parent) && errno == EROFS)
+        return;
+    check_makable(cfg, "names.dir", dir, errors);
 }
 
 static void check_nvme_paths(const struct config *cfg, struct config_errors *errors)
@@ -428,10 +464,8 @@ static void check_persist(const struct config *cfg, struct config_errors *errors
                          "expected a directory on tmpfs or hugetlbfs, got %s: %s; for example: "
                          "install -d -m 0700 -o %u %s",
                          path, strerror(err), (unsigned)geteuid(), path);
-    else if (!may_write(path))
-        config__error_at(cfg, errors, key,
-                         "expected a directory that uid %u may write, got %s: %s; try: chown %u %s",
-                         (unsigned)geteuid(), path, strerror(errno), (unsigned)geteuid(), path);
+    else
+        check_writable(cfg, key, path, errors);
 }
 
 void config__check_paths(const struct config *cfg, struct config_errors *errors)
@@ -439,5 +473,6 @@ void config__check_paths(const struct config *cfg, struct config_errors *errors)
     check_runtime_dir(cfg, errors);
     check_secret_file(cfg, errors);
     check_nvme_paths(cfg, errors);
+    check_names_dir(cfg, errors);
     check_persist(cfg, errors);
 }

@@ -12,7 +12,10 @@
 #include "meta.h"
 #include "nvme_paths.h"
 #include "outage.h"
+#include "remedy.h"
 #include "sys.h"
+
+_Static_assert(META_MAP_BYTES == UINT64_C(64) << 20, "as it is told below");
 
 /* How long a daemon that was killed may keep its lock. */
 #define LOCK_WAIT_MS    10000u
@@ -80,16 +83,21 @@ static int open_meta(struct node_names *n, struct loop *loop)
     struct meta_report report = {0};
     int err = meta_open(&cfg, loop, &n->meta, &report);
     const char *why = report.why[0] != '\0' ? report.why : err_name(err);
+    char remedy[REMEDY_BYTES];
     if (can_do_without(err)) {
         n->missing = err;
-        LOG_ERROR("names.dir: %s. The daemon starts without it: conversations and documents "
-                  "end with this run, and who asks for more is answered TIER. Make room for %u MiB "
-                  "there, or set names.dir, and start again",
-                  why, (unsigned)(META_MAP_BYTES >> 20));
+        LOG_ERROR(
+            "names.dir: %s. The daemon starts without it: conversations and documents "
+            "end with this run, and who asks for more is answered TIER. %s, or set names.dir, "
+            "and start again",
+            why,
+            err == -EROFS ? "Mount its file system read-write"
+            : err == -EIO ? "Look at the drive (dmesg, smartctl -a)"
+                          : "Make room for 64 MiB there");
         return 0;
     }
     if (err)
-        LOG_ERROR("names.dir: %s: %s", n->dir, why);
+        LOG_ERROR("names.dir: %s%s", why, remedy_of(err, n->dir, true, remedy));
     else if (report.damaged)
         LOG_WARN("names.dir: %s was damaged (%s); it is kept as env.bad, and conversations and "
                  "documents begin anew: their blocks are ordinary ones now",

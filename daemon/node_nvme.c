@@ -16,6 +16,7 @@
 #include "nvme.h"
 #include "nvme_paths.h"
 #include "outage.h"
+#include "remedy.h"
 #include "sys.h"
 #include "units.h"
 
@@ -245,7 +246,7 @@ static void tell_no_room(struct node_nvme *n)
 
 static int open_disk(struct node_nvme *n)
 {
-    char why[DISK_FILE_WHY_BYTES];
+    char why[DISK_FILE_WHY_BYTES], remedy[REMEDY_BYTES];
     share_limit(n, n->cfg->nvme_limit);
     const struct disk_file_config cfg = disk_config_of(n);
     int err = disk_file_open(&cfg, n->loop, &n->disk, why);
@@ -254,7 +255,7 @@ static int open_disk(struct node_nvme *n)
                   "this one paths of its own",
                   why);
     else if (err)
-        LOG_ERROR("nvme.paths: %s", why);
+        LOG_ERROR("nvme.paths: %s%s", why, remedy_of(err, n->paths.path[0].given, true, remedy));
     if (err)
         return err;
     for (uint32_t i = 0; i < n->paths.n; i++) {
@@ -272,9 +273,10 @@ static int open_journal(struct node_nvme *n)
 {
     const struct meta_config cfg = {.dir = n->paths.journal, .lock_wait_ms = LOCK_WAIT_MS};
     struct meta_report report = {0};
+    char remedy[REMEDY_BYTES];
     int err = meta_open(&cfg, n->loop, &n->meta, &report);
     if (err)
-        LOG_ERROR("nvme.journal: %s", report.why);
+        LOG_ERROR("nvme.journal: %s%s", report.why, remedy_of(err, n->paths.journal, true, remedy));
     else if (report.damaged)
         LOG_WARN("nvme.journal: %s was damaged (%s); it is kept as env.bad and made again from the "
                  "tables on storage",

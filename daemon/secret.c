@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "log.h"
+#include "remedy.h"
 #include "sys.h"
 
 static int sync_directory_of(const char *path)
@@ -81,6 +82,7 @@ static int secret_read(int fd, const char *path, struct key256 *secret)
 
 int secret_load(const char *path, struct key256 *ret_secret)
 {
+    char remedy[REMEDY_BYTES];
     struct key256 secret;
     int err;
     if (!path[0]) {
@@ -93,7 +95,8 @@ int secret_load(const char *path, struct key256 *ret_secret)
         if (fd >= 0)
             close(fd);
         if (err)
-            LOG_ERROR("secret_file %s: %s", path, err_name(err));
+            LOG_ERROR("secret_file %s: %s%s", path, err_name(err),
+                      remedy_of(err, path, false, remedy));
     }
     if (!err)
         *ret_secret = secret;

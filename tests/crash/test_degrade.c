@@ -380,6 +380,36 @@ START_TEST(the_default_limit_leaves_room_for_names)
 }
 END_TEST
 
+/* Told to make room there, or to give the directory another owner. */
+START_TEST(a_start_on_a_file_system_that_is_read_only)
+{
+    char ro[128];
+    struct world_session s;
+    if (!mount_of("200m")) {
+        printf("SKIP: a read-only file system; only root can mount one\n");
+        return;
+    }
+    snprintf(ro, sizeof ro, "%s/ro", place.rig.dir);
+    ck_assert_int_eq(mkdir(ro, 0700), 0);
+    ck_assert_int_eq(mount("tmpfs", ro, "tmpfs", MS_RDONLY, "size=1m"), 0);
+    place_set(&place, "names.dir=%s/names", ro);
+    start(NULL);
+    ck_assert_int_eq(world_open(&world, WORLD_STAGING, &s), 0);
+    ck_assert_uint_eq(rig_stat(s.k, "core.names_error"), EROFS);
+    ck_assert_uint_eq(lines_with("Mount its file system read-write"), 1);
+    ck_assert_uint_eq(lines_with("Make room"), 0);
+    world_close(&s);
+    rig_stop(&place.rig);
+    place_set(&place, "nvme.journal=%s/journal", ro);
+    const int status = place_try(&place, NULL);
+    ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 2);
+    ck_assert_uint_eq(lines_with("mount its file system read-write"), 1);
+    ck_assert_uint_eq(lines_with("chown"), 0);
+    ck_assert_int_eq(umount2(ro, MNT_DETACH), 0);
+    ck_assert_int_eq(umount2(place.store[0], MNT_DETACH), 0);
+}
+END_TEST
+
 /* The store's file is cut off below the daemon. */
 START_TEST(a_store_that_loses_its_end)
 {
@@ -521,6 +551,7 @@ static Suite *suite(void)
     tcase_add_test(cut, the_default_limit_fits_a_small_file_system);
     tcase_add_test(cut, a_start_without_room_for_names);
     tcase_add_test(cut, the_default_limit_leaves_room_for_names);
+    tcase_add_test(cut, a_start_on_a_file_system_that_is_read_only);
     tcase_add_test(cut, a_store_that_loses_its_end);
     tcase_add_test(cut, a_store_whose_bytes_go_bad);
     tcase_add_test(cut, a_journal_that_loses_its_end);

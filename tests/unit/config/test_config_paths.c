@@ -2,6 +2,7 @@
 /* What the configuration needs of the file system. */
 #include "check_run.h"
 #include "nvme_paths.h"
+#include "remedy.h"
 #include "scratch.h"
 
 #include <grp.h>
@@ -157,8 +158,8 @@ START_TEST(a_runtime_dir_must_be_writable)
     become_nobody();
     (void)!snprintf(expected, sizeof(expected),
                     "--set: runtime_dir: expected a directory that uid %u may write, got "
-                    "%s/locked: Permission denied; change its owner, or name another directory",
-                    (unsigned)geteuid(), scratch_dir);
+                    "%s/locked: Permission denied; try: chown %u %s/locked",
+                    (unsigned)geteuid(), scratch_dir, (unsigned)geteuid(), scratch_dir);
 
     ck_assert_str_eq(load_error(NULL, set_path("runtime_dir", "locked")), expected);
 }
@@ -306,6 +307,43 @@ START_TEST(a_storage_path_must_be_writable)
 }
 END_TEST
 
+/* One that is mistyped ended the start late, with an errno and no word of what to do. */
+START_TEST(a_names_dir_may_exist_or_be_made)
+{
+    scratch_write("file", "", 0);
+    ck_assert_int_eq(mkdir("n", 0700), 0);
+    ck_assert_int_eq(mkdir("locked", 0500), 0);
+    ck_assert_int_eq(mkdir("run", 0777), 0);
+    ck_assert_int_eq(chmod("run", 0777), 0);
+    ck_assert_str_eq(load_error(NULL, set_path("names.dir", "n")), "");
+    ck_assert_str_eq(load_error(NULL, set_path("names.dir", "new")), "");
+    ck_assert_str_eq(load_error(NULL, set_path("names.dir", "file")),
+                     in_dir("--set: names.dir: expected a directory, got DIR/file: Not a "
+                            "directory; name a directory that exists, or make this one"));
+    ck_assert_ptr_nonnull(strstr(load_error(NULL, set_path("names.dir", "none/n")),
+                                 "none: No such file or directory; name a directory that exists, "
+                                 "or make this one"));
+    become_nobody();
+    ck_assert_ptr_nonnull(
+        strstr(load_error(NULL, set_path("names.dir", "locked")), "Permission denied; try: chown"));
+    ck_assert_ptr_nonnull(strstr(load_error(NULL, set_path("names.dir", "locked/n")),
+                                 "Permission denied; try: chown"));
+}
+END_TEST
+
+/* A read-only file system was to be given another owner. */
+START_TEST(a_remedy_is_for_what_is_wrong)
+{
+    char text[REMEDY_BYTES];
+    ck_assert_ptr_nonnull(strstr(remedy_of(-EROFS, "/a", false, text), "read-write"));
+    ck_assert_ptr_null(strstr(text, "chown"));
+    ck_assert_ptr_nonnull(strstr(remedy_of(EACCES, "/a", true, text), "chown -R "));
+    ck_assert_ptr_nonnull(strstr(remedy_of(-EACCES, "/a", false, text), "/a"));
+    ck_assert_ptr_null(strstr(text, "-R"));
+    ck_assert_str_eq(remedy_of(-EIO, "/a", false, text), "");
+}
+END_TEST
+
 START_TEST(journal_and_secret_lie_beside_the_first_store)
 {
     struct nvme_paths p;
@@ -359,6 +397,8 @@ int main(void)
     tcase_add_test(t, a_storage_path_may_be_a_directory_or_a_file);
     tcase_add_test(t, a_store_and_its_directory_are_one_path);
     tcase_add_test(t, a_storage_path_must_be_writable);
+    tcase_add_test(t, a_names_dir_may_exist_or_be_made);
+    tcase_add_test(t, a_remedy_is_for_what_is_wrong);
     tcase_add_test(t, journal_and_secret_lie_beside_the_first_store);
     tcase_add_test(t, host_memory_may_outlive_the_daemon_in_a_directory);
     suite_add_tcase(s, t);
