@@ -140,7 +140,7 @@ static bool has_parts(const struct block *b)
 /* Writers' claims on a block that will not be: their reservations forget it. */
 static void close_claims(struct core *c, struct block *b)
 {
-    const uint64_t was = unevictable_of(c, b);
+    const uint64_t was = unevictable_change(c, b);
     for (uint32_t i = b->where; i != CORE_NONE;) {
         struct part *p = pool_at(c->parts, i);
         i = p->next;
@@ -213,7 +213,7 @@ void block_kill(struct core *c, struct block *b, enum kvc_miss reason)
         c->m.blocks_pending--;
         c->m.blocks_dropped++;
     }
-    const uint64_t was = unevictable_of(c, b);
+    const uint64_t was = unevictable_change(c, b);
     block_state_set(b, BLOCK_DYING);
     unevictable_changed(c, b, was);
     core__wake(c, b);
@@ -442,7 +442,7 @@ static void count_places(struct core *c, const struct block *b, bool more)
 
 void block_place(struct core *c, struct block *b, uint32_t set, uint32_t clear)
 {
-    const uint64_t was = unevictable_of(c, b);
+    const uint64_t was = unevictable_change(c, b);
     count_places(c, b, false);
     block_clear(b, clear);
     b->flags |= set & BLOCK_F_ALL;

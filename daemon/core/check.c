@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "core__.h"
+#include "regions.h"
 #include "sys.h"
 
 struct tally {
@@ -72,6 +73,7 @@ static void check_unevictable(struct core *c, const struct room *room)
         MUST(of == s->held[p]);
     }
     MUST(all == s->used && all == c->m.unevictable_bytes);
+    regions_check(c);
 }
 
 /* Bytes of owners are those of their namespaces, and nobody has grown beyond a limit. */

@@ -7,6 +7,7 @@
 
 #include "core__.h"
 #include "core_names.h"
+#include "regions.h"
 #include "sys.h"
 
 #define GHOST_PER_BUCKET 4u
@@ -170,6 +171,8 @@ static int create_shares(struct core *c)
         err = fair_share(c, &c->slice_share, core__slices_max(cfg), principals);
     if (!err)
         err = create_unevictable_share(c, principals);
+    if (!err)
+        err = regions_create(c, principals);
     if (!err && cfg->pins_max)
         err = fair_share(c, &c->pin_share, cfg->pins_max, principals);
     c->attached = err ? NULL : sys_calloc(principals + 1, sizeof *c->attached);
@@ -237,6 +240,7 @@ int core_create(const struct core_config *config, struct core **ret_core)
     list_init(&c->loaders);
     list_init(&c->going);
     lease_turn(c);
+    regions_turn(c);
     list_init(&c->short_of_room);
     ask_leave(c);
     int err = hash_random(c->hash_secret, sizeof c->hash_secret);
@@ -299,6 +303,7 @@ void core_destroy(struct core **core)
     share_destroy(&c->ns_share);
     share_destroy(&c->slice_share);
     share_destroy(&c->unevictable_share);
+    regions_destroy(c);
     free(c->attached);
     core__pages_put(c->blocks, b.blocks);
     core__pages_put(c->table, b.table);
@@ -317,6 +322,7 @@ void core_tick(struct core *c, uint64_t now_ns)
 {
     MUST(now_ns >= c->now_ns);
     lease_turn(c);
+    regions_turn(c);
     c->now_ns = now_ns;
     c->now_ms = now_ns / 1000000;
 }

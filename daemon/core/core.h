@@ -207,6 +207,7 @@ bool core_placement_step(struct core *c);
     X(COUNTER, wishes, "blocks for which a retention was wished")                             \
     X(COUNTER, wishes_ended, "blocks whose retention ended")                                  \
     X(COUNTER, advice, "hints that were given to the policy")                                 \
+    X(COUNTER, blocks_shifted, "blocks moved within memory so that what is held lies close")  \
     X(COUNTER, quota_refused, "requests cut short because a quota was exhausted")             \
     X(COUNTER, quota_evicted, "blocks evicted to stay within their own quota")                \
     X(COUNTER, quota_unsaved, "blocks not written to disk, for their quota there")            \
@@ -228,6 +229,7 @@ bool core_placement_step(struct core *c);
     X(GAUGE, leases, "leases")                                                                \
     X(GAUGE, leased_bytes, "bytes under lease, counted per lease")                            \
     X(GAUGE, unevictable_bytes, "bytes in memory that are held, reserved or pinned")          \
+    X(GAUGE, unevictable_regions, "chunks of memory that hold some of them")                  \
     X(GAUGE, reservations, "reservations")                                                    \
     X(GAUGE, lease_oldest_ms, "age of the oldest lease")                                      \
     X(GAUGE, reservation_oldest_ms, "age of the oldest reservation")                          \

@@ -140,6 +140,7 @@ struct core_ns {
     uint64_t bound[RETAIN_TIERS];        /* of blocks that are bound there (room_bind()) */
     uint64_t near_bytes;                 /* of slots on devices */
     uint64_t unevictable;                /* bytes of slots in memory that nobody can be given now */
+    uint32_t regions;                    /* core->region: those that are its */
     uint32_t slot_bytes[KVC_GROUPS_MAX]; /* in memory, of one shard */
 };
 
@@ -334,8 +335,9 @@ struct core {
     struct retain *retain;
     void *retain_mem;
     struct quota quota[RETAIN_OWNERS];
-    uint64_t guaranteed; /* bytes in memory, by all quotas together */
-    bool give_due;       /* some blocks are in the lists of another owner */
+    uint64_t guaranteed;         /* bytes in memory, by all quotas together */
+    uint64_t guaranteed_regions; /* the same in regions of memory */
+    bool give_due;               /* some blocks are in the lists of another owner */
     uint32_t give_at, quota_hand, quota_at;
     uint32_t refused, refused_gen; /* goes next, and is not to be saved */
 
@@ -357,8 +359,12 @@ struct core {
     struct share run_share, lease_share, resv_share, op_share, ns_share, load_share;
     struct share slice_share;       /* of slices under way, by principal */
     struct share unevictable_share; /* bytes of slots in memory, by principal (unevictable.c) */
-    struct share gated_share;       /* of ops, those with a word that had not come; by client */
-    uint32_t *attached;             /* clients by principal */
+    struct region *region;          /* of host memory (regions.c); NULL: not looked at */
+    uint64_t region_bytes;
+    struct share region_share; /* of them, by principal: in which something stays */
+    uint64_t shift_left;       /* bytes that may yet be moved among them in this turn */
+    struct share gated_share;  /* of ops, those with a word that had not come; by client */
+    uint32_t *attached;        /* clients by principal */
     uint64_t lease_serial, resv_serial;
 
     struct core_ns *ns; /* cfg.namespaces_max */
@@ -671,7 +677,8 @@ uint64_t unevictable_of(struct core *c, const struct block *b);
 /* The first hold of b has come, the last has gone. */
 void unevictable_held(struct core *c, struct block *b);
 void unevictable_unheld(struct core *c, struct block *b);
-/* After what may have changed that otherwise; was: what unevictable_of() said before. */
+/* Before what may change that otherwise, or where b is in memory; and after. */
+uint64_t unevictable_change(struct core *c, const struct block *b) KVC_WARN_UNUSED;
 void unevictable_changed(struct core *c, struct block *b, uint64_t was);
 /* The same that a first hold of b would keep there, and one more part of it that is reserved. */
 static inline uint64_t unevictable_by_hold(struct core *c, const struct block *b)
@@ -685,10 +692,14 @@ uint64_t unevictable_by_part(struct core *c, const struct block *b);
  * KVC_E_QUOTA: shares of other owners are. */
 int unevictable_take(struct core *c, const struct core_ns *ns, uint64_t bytes,
                      uint64_t *left) KVC_WARN_UNUSED;
+/* Whether a first hold of b may keep it there, of ns; it may have another place there then.
+ * KVC_E_BUSY: not in this turn. */
+int unevictable_hold(struct core *c, const struct core_ns *ns, struct block *b,
+                     uint64_t *left) KVC_WARN_UNUSED;
 /* Whether b, which is on disk alone, may be loaded for who holds it. */
 bool unevictable_may_load(struct core *c, const struct block *b);
-/* For who is told that. */
-const char *unevictable_why(int err);
+/* What a lease is told that is refused by these. */
+int unevictable_refused(int err, const char **ret_why) KVC_WARN_UNUSED;
 
 /* evict.c */
 /* What goes next of what may leave memory so that `payer` has room: only of `within` and those

@@ -43,8 +43,7 @@ static void find_hold(struct core *c, struct find *f, uint32_t at, struct block 
 {
     if (b->state != BLOCK_PRESENT)
         return;
-    if (!block_may_be_held(b) ||
-        unevictable_take(c, f->seq->ns, unevictable_by_hold(c, b), &f->left) != 0) {
+    if (!block_may_be_held(b) || unevictable_hold(c, f->seq->ns, b, &f->left) != 0) {
         f->refused = true;
         return;
     }

@@ -148,11 +148,9 @@ static int lease_add(struct core *c, struct lease *l, uint32_t no, uint64_t *lef
     uint64_t bytes = block_bytes(c, b);
     if (l->client->lease_bytes + bytes > c->cfg.lease_bytes_max || !block_may_be_held(b))
         return KVC_E_LIMIT;
-    int err = unevictable_take(c, block_ns(c, b), unevictable_by_hold(c, b), left);
-    if (err) {
-        *ret_why = unevictable_why(err);
-        return KVC_E_LIMIT;
-    }
+    int err = unevictable_hold(c, block_ns(c, b), b, left);
+    if (err)
+        return unevictable_refused(err, ret_why);
     err = run_push(c, client_no(c, l->client), &l->blocks, no, b->gen);
     if (err)
         return err;

@@ -72,11 +72,9 @@ static int load_hold(struct core *c, struct core_load *l, const struct find *f, 
                 return KVC_E_LIMIT;
             if (!block_ready(b) && find_ready(c, f, b) && near_load(c, l, f->near, f->seq, b) == 0)
                 continue;
-            int err = unevictable_take(c, f->seq->ns, unevictable_by_hold(c, b), &left);
-            if (err) {
-                *ret_why = unevictable_why(err);
-                return KVC_E_LIMIT;
-            }
+            int err = unevictable_hold(c, f->seq->ns, b, &left);
+            if (err)
+                return unevictable_refused(err, ret_why);
             err = run_push(c, client_no(c, l->client), &l->blocks, block_no(c, b), b->gen);
             if (err)
                 return err;

@@ -4,7 +4,7 @@
  * all shards have landed; until then its room belongs to the move (on disk) or stands in the record
  * without BLOCK_F_HOST (in memory). A block is in one move at a time, and in use meanwhile.
  */
-#include "core__.h"
+#include "regions.h"
 
 /* Storage has its own timeouts; this bounds what none of them does. */
 #define MOVE_DEADLINE_NS (UINT64_C(120) * 1000000000)
@@ -30,6 +30,18 @@ bool block_reachable(struct core *c, const struct block *b)
     return (b->flags & BLOCK_F_HOST) || block_readable(c, b);
 }
 
+static void host_give_back(struct core *c, struct block *b, uint32_t shards)
+{
+    const uint64_t was = unevictable_change(c, b);
+    for (uint32_t i = 0; i < shards; i++) {
+        struct tier_loc loc = block_loc(c, b, i);
+        if (loc.id)
+            host_give(c, b, loc);
+        block_set_loc(c, b, i, (struct tier_loc){0});
+    }
+    unevictable_changed(c, b, was);
+}
+
 void host_drop(struct core *c, struct block *b)
 {
     const uint32_t shards = block_shards(c, b);
@@ -41,10 +53,7 @@ void host_drop(struct core *c, struct block *b)
         c->m.clean_bytes -= block_bytes(c, b);
     block_clear(b, BLOCK_F_CLEAN);
     block_place(c, b, 0, BLOCK_F_HOST | BLOCK_F_UNCHECKED);
-    for (uint32_t i = 0; i < shards; i++) {
-        host_give(c, b, block_loc(c, b, i));
-        block_set_loc(c, b, i, (struct tier_loc){0});
-    }
+    host_give_back(c, b, shards);
 }
 
 void disk_drop(struct core *c, struct block *b)
@@ -308,16 +317,6 @@ int save_begin(struct core *c, struct block *b, enum save_why why)
 
 /* ---- into memory ---- */
 
-static void host_give_back(struct core *c, struct block *b, uint32_t shards)
-{
-    for (uint32_t i = 0; i < shards; i++) {
-        struct tier_loc loc = block_loc(c, b, i);
-        if (loc.id)
-            host_give(c, b, loc);
-        block_set_loc(c, b, i, (struct tier_loc){0});
-    }
-}
-
 static void landed_in_host(struct core *c, struct move *m, struct block *b)
 {
     struct tier *host = c->cfg.host;
@@ -327,6 +326,17 @@ static void landed_in_host(struct core *c, struct move *m, struct block *b)
     block_enter(c, b);
     c->m.blocks_loaded++;
     c->m.bytes_loaded += m->bytes;
+}
+
+/* What is being loaded stays until it is there. */
+static void load_mark(struct core *c, struct block *b, bool loading)
+{
+    const uint64_t was = unevictable_change(c, b);
+    if (loading)
+        b->flags |= BLOCK_F_LOADING;
+    else
+        block_clear(b, BLOCK_F_LOADING);
+    unevictable_changed(c, b, was);
 }
 
 static void count_corrupt(struct core *c, const struct block *b)
@@ -352,7 +362,7 @@ static void load_end(struct core *c, struct move *m)
     c->reading_bytes -= m->bytes;
     worth_meter_end(&c->meter, m->bytes, m->err == 0, c->reading_bytes, c->now_ns);
     c->m.loads_in_flight--;
-    block_clear(b, BLOCK_F_LOADING);
+    load_mark(c, b, false);
     block_hold(c, b); /* until all has been looked at */
     if (ok)
         landed_in_host(c, m, b);
@@ -411,11 +421,18 @@ static int load_room(struct core *c, struct block *b, uint32_t shards)
         if (p && p->state == BLOCK_PRESENT)
             w.near = block_loc(c, p, i);
         int err = host_take(c, b, &w, &loc);
+        const bool taken = err == 0;
+        if (taken)
+            err = regions_admit_new(c, b, &loc);
+        if (err && taken)
+            host_give(c, b, loc);
         if (err) {
             host_give_back(c, b, shards);
             return err;
         }
+        const uint64_t was = unevictable_change(c, b);
         block_set_loc(c, b, i, loc);
+        unevictable_changed(c, b, was);
     }
     return 0;
 }
@@ -461,7 +478,10 @@ int load_begin(struct core *c, struct block *b)
     block_hold(c, b); /* making room must take neither */
     if (p)
         block_hold(c, p);
+    load_mark(c, b, true);
     int err = load_room(c, b, shards);
+    if (err)
+        load_mark(c, b, false);
     if (p)
         block_unhold(c, p);
     block_unhold_quietly(c, b);
@@ -477,7 +497,6 @@ int load_begin(struct core *c, struct block *b)
                                  .dst = host->ops->payload(host, block_loc(c, b, i)),
                                  .done = on_read};
     }
-    b->flags |= BLOCK_F_LOADING;
     worth_meter_begin(&c->meter, m->bytes, c->reading_bytes, c->now_ns);
     c->reading_bytes += m->bytes;
     c->loading_bytes += m->bytes;

@@ -4,6 +4,7 @@
 
 #include "core__.h"
 #include "cursor.h"
+#include "regions.h"
 
 #define NS_ID_SLOT_BITS 16
 
@@ -288,6 +289,7 @@ int core__ns_find_or_make(struct core *c, const struct core_identity *who,
     c->ns_changes++;
     if (ns->id)
         quota_ns_gone(c, ns);
+    regions_ns_gone(c, ns);
     uint32_t slot = (uint32_t)(ns - c->ns);
     if ((++c->ns_serial << NS_ID_SLOT_BITS) == 0)
         c->ns_serial = 1;

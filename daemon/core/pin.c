@@ -4,6 +4,7 @@
  * copy in memory, a durable one on disk) is begun in steps, and tried again while it lacks.
  */
 #include "find.h"
+#include "regions.h"
 
 #define PIN_AGAIN_MS 100u
 #define PIN_STEP     256u /* entries looked at in one step */
@@ -155,7 +156,6 @@ static int allowed(struct core *c, const struct core_pin *in, const struct added
         err = quota_bind(c, ns, t, added->bound[t]);
     if (!err && max && added->budget > 0 && tenant_pinned(c, ns->tenant) + added->budget > max)
         err = KVC_E_PIN_LIMIT;
-    c->m.pins_refused += err == KVC_E_PIN_LIMIT;
     return err;
 }
 
@@ -185,11 +185,37 @@ static struct pin *pin_new(struct core *c, const struct core_pin *in, const stru
     return p;
 }
 
-static void pin_begin(struct core *c, struct pin *p)
+/* The first n of its blocks. */
+static void pin_let_go(struct core *c, struct pin *p, uint32_t n)
 {
     struct run_iter it = run_begin(c, &p->blocks);
-    for (const struct run_entry *e; (e = run_next(c, &it));)
-        hold(c, &c->blocks[e->block], p->in_memory);
+    for (const struct run_entry *e; n-- > 0 && (e = run_next(c, &it));) {
+        struct block *b = pinned_block(c, e);
+        if (b)
+            let_go(c, b, p->in_memory);
+    }
+}
+
+/* All of its blocks, or none. */
+static int pin_hold(struct core *c, struct pin *p)
+{
+    const bool binds = c->region && (p->in_memory || !c->cfg.disk);
+    struct run_iter it = run_begin(c, &p->blocks);
+    uint32_t n = 0;
+    for (const struct run_entry *e; (e = run_next(c, &it)); n++) {
+        struct block *b = &c->blocks[e->block];
+        const int err = binds && unevictable_by_hold(c, b) > 0 ? regions_admit(c, b) : 0;
+        if (err) {
+            pin_let_go(c, p, n);
+            return err == KVC_E_FULL ? KVC_E_PIN_LIMIT : err;
+        }
+        hold(c, b, p->in_memory);
+    }
+    return 0;
+}
+
+static void pin_begin(struct core *c, struct pin *p)
+{
     if (p->end_ms && (!c->pin_next_ms || p->end_ms < c->pin_next_ms))
         c->pin_next_ms = p->end_ms;
     c->m.pins++;
@@ -215,7 +241,10 @@ int core_pin(struct core *c, const struct core_pin *in, struct core_pinned *ret_
     int err = collect(c, p, &f, &added);
     if (!err)
         err = allowed(c, in, &added);
+    if (!err)
+        err = pin_hold(c, p);
     if (err) {
+        c->m.pins_refused += err == KVC_E_PIN_LIMIT;
         pin_free(c, p);
         return err;
     }
@@ -227,12 +256,7 @@ int core_pin(struct core *c, const struct core_pin *in, struct core_pinned *ret_
 
 static void pin_end(struct core *c, struct pin *p)
 {
-    struct run_iter it = run_begin(c, &p->blocks);
-    for (const struct run_entry *e; (e = run_next(c, &it));) {
-        struct block *b = pinned_block(c, e);
-        if (b)
-            let_go(c, b, p->in_memory);
-    }
+    pin_let_go(c, p, p->blocks.n);
     c->m.pins--;
     pin_free(c, p);
 }

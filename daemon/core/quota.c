@@ -4,7 +4,7 @@
  * in policy/retain.h are the wider ones. Bytes follow a namespace to another owner at once, its
  * blocks' places in the lists of the policy in steps.
  */
-#include "core__.h"
+#include "regions.h"
 
 #define QUOTA_PATIENCE 64u
 #define QUOTA_STEP     64u
@@ -84,13 +84,15 @@ static void place_namespaces(struct core *c)
     }
 }
 
-static uint64_t sum_up(const struct core *c, unsigned tier, uint64_t need[RETAIN_OWNERS]);
+static uint64_t sum_up(const struct core *c, unsigned tier, uint64_t unit,
+                       uint64_t need[RETAIN_OWNERS]);
 
 /* What is held above a limit by now may stay, and not grow. */
 static void accept_held(struct core *c)
 {
-    uint64_t none[RETAIN_OWNERS] = {0};
-    c->guaranteed = sum_up(c, 0, none);
+    uint64_t none[RETAIN_OWNERS] = {0}, regions[RETAIN_OWNERS] = {0};
+    c->guaranteed = sum_up(c, 0, 1, none);
+    c->guaranteed_regions = c->region ? sum_up(c, 0, c->region_bytes, regions) : 0;
     for (uint32_t i = 0; i < ARRAY_LEN(c->quota); i++) {
         const uint32_t payer = c->quota[i].payer;
         if (!payer)
@@ -295,15 +297,17 @@ uint64_t core_tier_shareable(const struct core *c, unsigned tier)
 }
 
 /* need: what each owner has to have for itself, by its number; then also, at least, its share and
- * what those below it have to have. */
-static uint64_t sum_up(const struct core *c, unsigned tier, uint64_t need[RETAIN_OWNERS])
+ * what those below it have to have. In units of so many bytes. */
+static uint64_t sum_up(const struct core *c, unsigned tier, uint64_t unit,
+                       uint64_t need[RETAIN_OWNERS])
 {
     for (uint32_t scope = KVC_SCOPE_NS; scope > KVC_SCOPE_ALL; scope--)
         for (uint32_t i = 0; i < ARRAY_LEN(c->quota); i++) {
             const struct quota *q = &c->quota[i];
             if (!q->payer || q->scope != scope)
                 continue;
-            need[q->payer] = MAX(need[q->payer], retain_quota_of(c->retain, q->payer)->share[tier]);
+            const uint64_t share = retain_quota_of(c->retain, q->payer)->share[tier];
+            need[q->payer] = MAX(need[q->payer], share / unit + (share % unit != 0));
             uint64_t *above = &need[retain_owner_above(c->retain, q->payer)];
             *above = plus(*above, need[q->payer]);
         }
@@ -334,7 +338,8 @@ uint32_t quota_disk_percent(const struct core *c)
     struct tier_stats st;
     if (c->m.quotas == 0 || !tier_sizes(c, 1, &st))
         return 100;
-    const double want = (double)sum_up(c, 1, need) * rounded_up(c), most = (double)st.lasting_bytes;
+    const double want = (double)sum_up(c, 1, 1, need) * rounded_up(c),
+                 most = (double)st.lasting_bytes;
     return want > most ? (uint32_t)(100 * most / want) : 100;
 }
 
@@ -478,7 +483,7 @@ static uint64_t needed(const struct core *c, unsigned tier, const struct core_ns
         if (c->ns[i].id)
             need[c->ns[i].payer] += c->ns[i].bound[tier];
     need[ns->payer] = plus(need[ns->payer], more);
-    return sum_up(c, tier, need);
+    return sum_up(c, tier, 1, need);
 }
 
 /* What is bound in memory leaves room there for what comes and goes. On storage without shares,
@@ -488,7 +493,7 @@ static int room_to_bind(const struct core *c, const struct core_ns *ns, unsigned
 {
     struct tier_stats st;
     uint64_t none[RETAIN_OWNERS] = {0};
-    const bool shares = c->m.quotas > 0 && sum_up(c, tier, none) > 0;
+    const bool shares = c->m.quotas > 0 && sum_up(c, tier, 1, none) > 0;
     if ((tier == 1 && !shares) || !tier_sizes(c, tier, &st))
         return 0;
     const uint64_t with = needed(c, tier, ns, bytes);
@@ -529,18 +534,34 @@ static uint64_t own_slack(const struct core *c, uint32_t payer,
     return slack;
 }
 
+/* Beside what is direct, in units of so many bytes, of which there are so many. */
+static uint64_t left_beside(const struct core *c, uint32_t payer, uint64_t unit, uint64_t there,
+                            const uint64_t direct[RETAIN_OWNERS])
+{
+    const uint64_t guaranteed = unit > 1 ? c->guaranteed_regions : c->guaranteed;
+    uint64_t need[RETAIN_OWNERS];
+    memcpy(need, direct, sizeof need);
+    const uint64_t used = sum_up(c, 0, unit, need);
+    const uint64_t most = MAX(there, guaranteed + there / TIER_PASSING);
+    return plus(own_slack(c, payer, direct, need), most - MIN(most, used));
+}
+
 uint64_t quota_unevictable_left(const struct core *c, const struct core_ns *ns)
 {
-    uint64_t direct[RETAIN_OWNERS] = {0}, need[RETAIN_OWNERS];
-    struct tier_stats st;
+    uint64_t direct[RETAIN_OWNERS] = {0};
     for (uint32_t i = 0; i < c->cfg.namespaces_max; i++)
         if (c->ns[i].id)
             direct[c->ns[i].payer] += c->ns[i].unevictable;
-    memcpy(need, direct, sizeof need);
-    c->cfg.host->ops->stats(c->cfg.host, &st);
-    const uint64_t used = sum_up(c, 0, need);
-    const uint64_t most = MAX(st.limit_bytes, c->guaranteed + st.limit_bytes / TIER_PASSING);
-    return plus(own_slack(c, ns->payer, direct, need), most - MIN(most, used));
+    return left_beside(c, ns->payer, 1, c->unevictable_share.total, direct);
+}
+
+uint64_t quota_regions_left(const struct core *c, const struct core_ns *ns)
+{
+    uint64_t direct[RETAIN_OWNERS] = {0};
+    for (uint32_t i = 0; i < c->cfg.namespaces_max; i++)
+        if (c->ns[i].id)
+            direct[c->ns[i].payer] += c->ns[i].regions;
+    return left_beside(c, ns->payer, c->region_bytes, c->region_share.total, direct);
 }
 
 /* ---- limits on disk ---- */

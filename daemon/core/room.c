@@ -22,7 +22,7 @@ void room_bind(struct core *c, struct block *b)
         if (block_is_bound(b, t) != want[t])
             block_ns(c, b)->bound[t] += want[t] ? block_bytes(c, b) : -block_bytes(c, b);
     }
-    const uint64_t was = unevictable_of(c, b);
+    const uint64_t was = unevictable_change(c, b);
     b->bound = (uint8_t)(want[0] | want[1] << 1) & 3u;
     unevictable_changed(c, b, was);
 }

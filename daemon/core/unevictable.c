@@ -6,7 +6,7 @@
  *
  * What is above such blocks in their chains is not counted: it is evicted after them.
  */
-#include "core__.h"
+#include "regions.h"
 
 static uint64_t slot_bytes(struct core *c, const struct block *b)
 {
@@ -43,6 +43,13 @@ static uint32_t slots_in_use(struct core *c, const struct block *b)
     }
 }
 
+/* Whether its slots count in their regions: what is being loaded too, for it is waited for. */
+static bool stays(struct core *c, const struct block *b)
+{
+    const uint32_t where = b->flags & (BLOCK_F_LOADING | BLOCK_F_HOST);
+    return where == BLOCK_F_LOADING || slots_in_use(c, b) > 0;
+}
+
 uint64_t unevictable_of(struct core *c, const struct block *b)
 {
     const uint32_t n = slots_in_use(c, b);
@@ -59,9 +66,18 @@ static void count(struct core *c, struct core_ns *ns, uint64_t was, uint64_t now
     c->m.unevictable_bytes += now - was;
 }
 
+uint64_t unevictable_change(struct core *c, const struct block *b)
+{
+    if (c->region && stays(c, b))
+        regions_count(c, b, false);
+    return unevictable_of(c, b);
+}
+
 void unevictable_changed(struct core *c, struct block *b, uint64_t was)
 {
     count(c, block_ns(c, b), was, unevictable_of(c, b));
+    if (c->region && stays(c, b))
+        regions_count(c, b, true);
 }
 
 /* Of those that are served this is on the path of each hit. */
@@ -70,19 +86,28 @@ void unevictable_held(struct core *c, struct block *b)
     const uint64_t now = unevictable_of(c, b);
     if (b->state == BLOCK_PRESENT && block_is_bound(b, 0))
         return;
-    if (b->state == BLOCK_PRESENT)
+    if (b->state == BLOCK_PRESENT) {
         count(c, block_ns(c, b), 0, now);
-    else if (b->state == BLOCK_DYING)
-        count(c, block_ns(c, b), parts_in_use(c, b) * slot_bytes(c, b), now);
+        if (c->region && now > 0)
+            regions_count(c, b, true);
+    } else if (b->state == BLOCK_DYING) {
+        const uint32_t parts = parts_in_use(c, b);
+        count(c, block_ns(c, b), parts * slot_bytes(c, b), now);
+        if (c->region && parts == 0 && !(b->flags & BLOCK_F_LOADING))
+            regions_count(c, b, true);
+    }
 }
 
 void unevictable_unheld(struct core *c, struct block *b)
 {
     const uint64_t was = block_shards(c, b) * slot_bytes(c, b);
-    if (b->state == BLOCK_PRESENT && b->flags & BLOCK_F_HOST && !block_is_bound(b, 0))
-        count(c, block_ns(c, b), was, 0);
-    else if (b->state == BLOCK_DYING)
-        count(c, block_ns(c, b), was, unevictable_of(c, b));
+    const bool present = b->state == BLOCK_PRESENT && b->flags & BLOCK_F_HOST;
+    if ((present && block_is_bound(b, 0)) || (!present && b->state != BLOCK_DYING))
+        return;
+    const uint64_t now = present ? 0 : unevictable_of(c, b);
+    count(c, block_ns(c, b), was, now);
+    if (c->region && (present || !stays(c, b)))
+        regions_count(c, b, false);
 }
 
 uint64_t unevictable_by_part(struct core *c, const struct block *b)
@@ -111,6 +136,13 @@ int unevictable_take(struct core *c, const struct core_ns *ns, uint64_t bytes, u
     return 0;
 }
 
+int unevictable_hold(struct core *c, const struct core_ns *ns, struct block *b, uint64_t *left)
+{
+    const uint64_t bytes = unevictable_by_hold(c, b);
+    const int err = unevictable_take(c, ns, bytes, left);
+    return err || !c->region || bytes == 0 ? err : regions_admit(c, b);
+}
+
 bool unevictable_may_load(struct core *c, const struct block *b)
 {
     uint64_t left = 0, bytes = block_shards(c, b) * slot_bytes(c, b);
@@ -119,10 +151,15 @@ bool unevictable_may_load(struct core *c, const struct block *b)
     return unevictable_take(c, block_ns(c, b), bytes + c->loading_bytes, &left) == 0;
 }
 
-const char *unevictable_why(int err)
+int unevictable_refused(int err, const char **ret_why)
 {
-    return err == KVC_E_QUOTA ? "leases, reservations and pins have all memory that is not "
-                                "guaranteed to other owners (kvcachectl quota)"
-                              : "leases, reservations and pins of this principal have what memory "
-                                "is not promised to other principals";
+    if (err == KVC_E_BUSY) {
+        *ret_why = "too much would have to be moved in memory at once; try again";
+        return err;
+    }
+    *ret_why = err == KVC_E_QUOTA ? "leases, reservations and pins have all memory that is not "
+                                    "guaranteed to other owners (kvcachectl quota)"
+                                  : "leases, reservations and pins of this principal have what "
+                                    "memory is not promised to other principals";
+    return KVC_E_LIMIT;
 }

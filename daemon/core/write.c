@@ -3,6 +3,7 @@
 #include "core__.h"
 #include "cursor.h"
 #include "near__.h"
+#include "regions.h"
 
 #define STAGING_ALIGN 64u
 #define NO_OFFSET     UINT64_MAX
@@ -61,7 +62,9 @@ static int take_part(struct core_reserving *x, struct block *b, struct welcome *
     struct tier_loc loc;
     err = host_take(c, b, w, &loc);
     if (!err) {
-        err = run_push(c, client_no(c, x->client), &x->r->blocks, block_no(c, b), b->gen);
+        err = regions_admit_new(c, b, &loc);
+        if (!err)
+            err = run_push(c, client_no(c, x->client), &x->r->blocks, block_no(c, b), b->gen);
         if (err)
             host_give(c, b, loc);
     }
@@ -69,7 +72,7 @@ static int take_part(struct core_reserving *x, struct block *b, struct welcome *
         pool_put(c->parts, p);
         return err;
     }
-    const uint64_t was = unevictable_of(c, b);
+    const uint64_t was = unevictable_change(c, b);
     *p = (struct part){.loc = loc,
                        .next = b->where,
                        .resv = pool_index(c->reservations, x->r),
@@ -620,7 +623,7 @@ static void op_done(struct tier_op *t)
     struct core *c = o->core;
     struct block *b = &c->blocks[o->block];
     const bool asked = b->flags & BLOCK_F_PROMISED; /* by whom, does not matter */
-    const uint64_t was = unevictable_of(c, b);
+    const uint64_t was = unevictable_change(c, b);
     ((struct part *)pool_at(c->parts, o->part))->state = PART_RESERVED; /* and nobody's claim */
     unevictable_changed(c, b, was);
     b->copies--;

@@ -31,6 +31,8 @@ static const char *pin_detail(const struct svc *s, int err, const char *why)
     case KVC_E_QUOTA:
         return "pins, names and durable commits would have to keep more than a quota allows, "
                "or than is left beside what is guaranteed to others (QUOTA_LIST)";
+    case KVC_E_BUSY:
+        return "too much would have to be moved in memory at once; try again";
     case KVC_E_LIMIT:
         return "too many pins, or too many on one block";
     default:

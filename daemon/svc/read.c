@@ -158,7 +158,7 @@ static const char *acquire_detail(int err, const char *why)
 {
     if (err == KVC_E_LIMIT && !why)
         return "the session's leases reach their limit (limits.lease_bytes)";
-    if (err == KVC_E_BUSY)
+    if (err == KVC_E_BUSY && !why)
         return "too many leases (limits.leases)";
     return why;
 }

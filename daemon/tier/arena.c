@@ -252,6 +252,11 @@ static struct tier_loc take(struct arena *a, struct arena_slab *s, uint32_t slot
     return loc;
 }
 
+struct tier_loc arena__take(struct arena *a, struct arena_slab *s, uint32_t bytes, uint32_t owner)
+{
+    return take(a, s, free_slot(s, 0), bytes, owner);
+}
+
 int arena_alloc(struct arena *a, uint32_t principal, uint32_t bytes, struct tier_loc near,
                 uint32_t owner, struct tier_loc *ret_loc)
 {
@@ -315,6 +320,11 @@ uint32_t arena_place(const struct arena *a, struct tier_loc loc)
 {
     uint32_t slot;
     return arena__find(a, loc, &slot)->chunk;
+}
+
+uint32_t arena_chunk_no(const struct arena *a, struct tier_loc loc)
+{
+    return loc.id / a->chunk_pages;
 }
 
 void *arena_payload(const struct arena *a, struct tier_loc loc)
@@ -455,6 +465,8 @@ void arena_stats(const struct arena *a, struct arena_stats *ret_stats)
         .mapped_bytes = a->sizes.chunks * a->sizes.chunk_bytes,
         .faulted_bytes = ks.faulted_bytes,
         .slabs = a->slabs_used,
+        .chunks = a->sizes.chunks,
+        .yield_bytes = a->sizes.yield_bytes,
         .chunks_retired = a->chunks_retired,
         .draining_bytes = a->held_pages << LAYOUT_PAGE_SHIFT,
         .prefault_bytes = a->sizes.prefault_bytes,

@@ -62,6 +62,7 @@ struct arena_sizes {
     uint64_t table_bytes;
     uint64_t prefault_bytes; /* how much of the chunks is faulted in at start */
     uint64_t likely_bytes;   /* how much the limit is likely to need of them */
+    uint64_t yield_bytes;    /* of slots in one chunk, at least, where none is above chunk / 16 */
 };
 
 struct arena;
@@ -123,6 +124,11 @@ void arena_free(struct arena *a, struct tier_loc loc);
 void arena_revoke(struct arena *a, struct tier_loc loc);
 uint32_t arena_drain(struct arena *a, uint32_t principal, uint32_t bytes, tier_occupant_fn *each,
                      void *ctx);
+/* Of the chunk (of arena_sizes.chunks); NULL: nothing stays. One per arena. */
+typedef bool(arena_stays_fn)(void *ctx, uint32_t no);
+void arena_set_stays(struct arena *a, arena_stays_fn *fn, void *ctx);
+KVC_WARN_UNUSED int arena_shift(struct arena *a, struct tier_loc loc, const struct tier_shift *s,
+                                struct tier_loc *ret_loc);
 bool arena_helps(struct arena *a, struct tier_loc loc, uint32_t principal, uint32_t bytes);
 uint32_t arena_slot_bytes(uint32_t bytes);
 /* Whether a block of this size can ever be handed out. */
@@ -132,6 +138,8 @@ bool arena_can_hold(const struct arena *a, uint32_t bytes);
 bool arena_is_for(const struct arena *a, struct tier_loc loc, uint32_t bytes);
 /* Which of arena_sizes.chunks a slot handed out is in; its offset is that of arena_view(). */
 uint32_t arena_place(const struct arena *a, struct tier_loc loc);
+/* The same, of any slot. */
+uint32_t arena_chunk_no(const struct arena *a, struct tier_loc loc);
 /* Where a slot handed out is in this process: payload, and its bytes rounded up to a page. */
 void *arena_payload(const struct arena *a, struct tier_loc loc);
 /* Stamps label and sum, then a new generation (release). `bytes` as given to arena_alloc(). */
@@ -186,6 +194,8 @@ struct arena_stats {
     uint64_t mapped_bytes;
     uint64_t faulted_bytes;
     uint64_t slabs;
+    uint32_t chunks;
+    uint64_t yield_bytes; /* see arena_sizes */
     uint64_t chunks_owned;
     uint64_t chunks_retired; /* since start */
     uint64_t draining_bytes; /* pages held back until their region is empty */

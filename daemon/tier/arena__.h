@@ -126,6 +126,9 @@ struct arena {
     void *moved_ctx;
     arena_retired_fn *retired;
     void *retired_ctx;
+    arena_stays_fn *stays;
+    void *stays_ctx;
+    uint32_t shift_chunk, shift_page, shift_slot; /* what arena_shift() looks at next */
 
     void *tables; /* one mapping for all private tables */
     uint64_t tables_bytes;
@@ -199,6 +202,8 @@ struct slot_header *arena__slot_header(const struct arena *a, const struct arena
                                        uint32_t slot);
 
 uint64_t arena__next_gen(struct arena *a);
+/* The lowest free slot of a slab that has one is handed out. */
+struct tier_loc arena__take(struct arena *a, struct arena_slab *s, uint32_t bytes, uint32_t owner);
 
 /* --- arena_warm.c: what was there before --- */
 
@@ -217,6 +222,9 @@ uint32_t arena__longest(struct arena *a, struct arena_chunk *c);
 struct arena_class *arena__class(const struct arena *a, uint32_t principal, uint32_t slot_pages);
 /* A new slab for the class of (principal, slot_pages), or NULL: no run, or no class record. */
 struct arena_slab *arena__carve(struct arena *a, uint32_t principal, uint32_t slot_pages);
+/* The same in this chunk of the principal's, which has a run that is long enough. */
+struct arena_slab *arena__carve_in(struct arena *a, uint32_t chunk, uint32_t principal,
+                                   uint32_t slot_pages);
 /* The slab is empty: its pages go back, or stay held for its drain. */
 void arena__give_back(struct arena *a, struct arena_slab *s);
 /* Whether a slot of this kind could be had if the limit allowed it. */
@@ -246,5 +254,9 @@ bool arena__lose(void *ctx, void *addr);
 
 /* A slab of the region has become empty and is gone. */
 void arena__region_slab_gone(struct arena *a, uint32_t region);
+
+/* --- arena_shift.c --- */
+
+bool arena__stays(const struct arena *a, uint32_t chunk);
 
 #endif

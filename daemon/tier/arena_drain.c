@@ -92,7 +92,7 @@ static bool pick_region(const struct arena *a, uint32_t principal, uint32_t slot
             continue;
         if (a->chunks[i].principal == principal)
             pick_window(a, i, arena__run_min(slot_pages), &own);
-        else
+        else if (!arena__stays(a, i))
             pick_chunk(a, i, &other);
     }
     if (own.cost == UINT64_MAX && other.cost == UINT64_MAX)

@@ -348,14 +348,10 @@ struct arena_slab *arena__slab_make(struct arena *a, uint32_t principal, uint32_
     return s;
 }
 
-struct arena_slab *arena__carve(struct arena *a, uint32_t principal, uint32_t slot_pages)
+static struct arena_slab *carve_at(struct arena *a, uint32_t chunk, uint32_t page, uint32_t run,
+                                   uint32_t principal, uint32_t slot_pages)
 {
-    if (arena__class(a, principal, slot_pages) == NULL && a->class_free == ARENA_NONE)
-        return NULL;
-    uint32_t page, run, pages;
-    const uint32_t chunk = choose_run(a, principal, slot_pages, &page, &run);
-    if (chunk == ARENA_NONE)
-        return NULL;
+    uint32_t pages;
     const uint32_t slots = arena__slab_fit(run, slot_pages, &pages);
     if (!keeper_is_done(a->keeper, chunk) &&
         home_reserve(a->home, a->chunks[chunk].mem.fd, (uint64_t)page << LAYOUT_PAGE_SHIFT,
@@ -366,6 +362,24 @@ struct arena_slab *arena__carve(struct arena *a, uint32_t principal, uint32_t sl
     list_push_front(&a->classes[s->class].partial, &s->link);
     stamp(a, s);
     return s;
+}
+
+struct arena_slab *arena__carve(struct arena *a, uint32_t principal, uint32_t slot_pages)
+{
+    if (arena__class(a, principal, slot_pages) == NULL && a->class_free == ARENA_NONE)
+        return NULL;
+    uint32_t page, run;
+    const uint32_t chunk = choose_run(a, principal, slot_pages, &page, &run);
+    return chunk != ARENA_NONE ? carve_at(a, chunk, page, run, principal, slot_pages) : NULL;
+}
+
+struct arena_slab *arena__carve_in(struct arena *a, uint32_t chunk, uint32_t principal,
+                                   uint32_t slot_pages)
+{
+    uint32_t run;
+    const uint32_t page = find_run(a, &a->chunks[chunk], arena__run_min(slot_pages), &run);
+    MUST(page != ARENA_NONE);
+    return carve_at(a, chunk, page, run, principal, slot_pages);
 }
 
 void arena__give_back(struct arena *a, struct arena_slab *s)

@@ -98,6 +98,23 @@ static bool op_helps(const struct tier *t, struct tier_loc loc, uint32_t princip
     return arena_helps(host_of(t)->arena, loc, principal, bytes);
 }
 
+static uint32_t op_region(const struct tier *t, struct tier_loc loc)
+{
+    return arena_chunk_no(host_of(t)->arena, loc);
+}
+
+static int op_shift(struct tier *t, struct tier_loc loc, const struct tier_shift *s,
+                    struct tier_loc *ret_loc)
+{
+    return arena_shift(host_of(t)->arena, loc, s, ret_loc);
+}
+
+static bool stays(void *ctx, uint32_t no)
+{
+    const struct tier_events *e = &((const struct host *)ctx)->tier.events;
+    return e->stays != NULL && e->stays(e->ctx, no);
+}
+
 static void op_stats(const struct tier *t, struct tier_stats *ret_stats)
 {
     struct arena_stats as;
@@ -114,6 +131,8 @@ static void op_stats(const struct tier *t, struct tier_stats *ret_stats)
         .inflight_ops = cs.inflight_ops,
         .inflight_bytes = cs.inflight_bytes,
         .bytes_per_s = cs.bytes_per_s,
+        .regions = as.chunks,
+        .region_bytes = as.yield_bytes,
     };
 }
 
@@ -131,6 +150,8 @@ static const struct tier_ops host_ops = {
     .helps = op_helps,
     .stats = op_stats,
     .payload = op_payload,
+    .region = op_region,
+    .shift = op_shift,
 };
 
 /* --- configuration --- */
@@ -199,6 +220,7 @@ static int pins_start(struct host *h, struct loop *loop)
     if (h->told == NULL)
         return -ENOMEM;
     arena_set_moved(h->arena, on_moved, h);
+    arena_set_stays(h->arena, stays, h);
     if (h->config.buffers == 0)
         return 0;
     return pins_create(loop, h->config.buffers, sizes.chunks, sizes.chunk_bytes, &h->pins);

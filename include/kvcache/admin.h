@@ -195,8 +195,7 @@ struct kvc_quota {
     uint32_t ns;                     /* of NS */
     uint64_t host_limit, nvme_limit; /* bytes, never exceeded; UINT64_MAX = none */
     uint64_t host_share, nvme_share; /* guaranteed: what others borrow of it while it lies idle is
-                                        taken back first; in memory but for chunks in which
-                                        another principal leases, pins or reserves something */
+                                        taken back first */
     uint64_t host_bytes, nvme_bytes; /* held now; this and what follows of the answer only */
     /* What stays there whoever wants room: in host memory for pins, on storage for names, pins and
      * durable commits, what is yet to be written too. A limit that was lowered below that is

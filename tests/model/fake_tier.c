@@ -155,16 +155,98 @@ static uint32_t fake_slot_bytes(const struct tier *t, uint32_t bytes)
     return slot_bytes <= of(t)->cfg.region_bytes ? slot_bytes : 0;
 }
 
+static bool stays(const struct fake_tier *f, uint32_t region)
+{
+    const struct tier_events *e = &f->tier.events;
+    return e->stays != NULL && e->stays(e->ctx, region);
+}
+
+static uint32_t fake_region(const struct tier *t, struct tier_loc loc)
+{
+    struct region *g;
+    (void)slot_at(of(t), loc, &g);
+    return (uint32_t)(g - of(t)->region);
+}
+
+/* Free room in a region in which something stays, or else an occupant that may move. */
+static struct slot *shift_to(struct fake_tier *f, const struct region *from,
+                             const struct tier_shift *want, struct tier_loc *ret_loc)
+{
+    struct slot *best = NULL;
+    for (uint32_t i = 0; i < f->cfg.regions; i++) {
+        const struct region *g = &f->region[i];
+        if (g->principal != from->principal || g->slot_bytes != from->slot_bytes || g->draining ||
+            !stays(f, i))
+            continue;
+        for (uint32_t n = 0; n < g->slots; n++) {
+            const struct tier_loc loc = {i * SLOTS_MAX + n + 1};
+            struct slot *s = &g->slot[n];
+            const bool free = s->state == SLOT_FREE;
+            if ((best != NULL && !free) || (!free && !want->may_move(want->ctx, loc, s->owner)))
+                continue;
+            *ret_loc = loc;
+            best = s;
+            if (free)
+                return best;
+        }
+    }
+    return best;
+}
+
+static void slots_exchange(const struct region *g, struct slot *s, const struct region *h,
+                           struct slot *t)
+{
+    uint8_t *a = mem_of(g, s), *b = mem_of(h, t);
+    const struct slot was = *s;
+    for (uint32_t i = 0; i < g->slot_bytes; i++) {
+        const uint8_t byte = a[i];
+        a[i] = b[i];
+        b[i] = byte;
+    }
+    MUST(s->readers == 0 && s->state != SLOT_WRITING && t->readers == 0 &&
+         t->state != SLOT_WRITING);
+    const uint64_t gen = t->gen;
+    *s = *t;
+    *t = was;
+    s->gen = was.gen + 1;
+    t->gen = gen + 1;
+}
+
+static int fake_shift(struct tier *t, struct tier_loc loc, const struct tier_shift *want,
+                      struct tier_loc *ret_loc)
+{
+    struct fake_tier *f = of(t);
+    struct region *g, *h;
+    struct slot *s = slot_at(f, loc, &g);
+    struct tier_loc at;
+    struct slot *to = shift_to(f, g, want, &at);
+    if (to == NULL)
+        return KVC_E_NO_ROOM;
+    (void)slot_at(f, at, &h);
+    const bool free = to->state == SLOT_FREE;
+    const uint32_t other = to->owner;
+    slots_exchange(g, s, h, to);
+    if (free) {
+        h->used++;
+        s->state = SLOT_TAKEN;
+        fake_free(t, loc);
+    } else {
+        want->moved(want->ctx, other, at, loc);
+    }
+    *ret_loc = at;
+    return 0;
+}
+
 static uint32_t fake_drain(struct tier *t, uint32_t principal, uint32_t bytes,
                            tier_occupant_fn *each, void *ctx)
 {
     struct fake_tier *f = of(t);
     struct region *best = NULL;
-    (void)principal;
     (void)bytes;
     for (uint32_t i = 0; i < f->cfg.regions; i++) {
         struct region *g = &f->region[i];
-        if (g->principal != 0 && !g->draining && (best == NULL || g->used < best->used))
+        if (g->principal != 0 && !g->draining && (g->principal == principal || !stays(f, i)) &&
+            (best == NULL || g->used < best->used))
             best = g;
     }
     if (best == NULL)
@@ -199,7 +281,9 @@ static void fake_stats(const struct tier *t, struct tier_stats *ret)
                                                                      : (uint64_t)f->cfg.regions *
                                                                            f->cfg.region_bytes,
                                .inflight_ops = f->inflight,
-                               .bytes_per_s = f->cfg.bytes_per_s};
+                               .bytes_per_s = f->cfg.bytes_per_s,
+                               .regions = f->cfg.regions,
+                               .region_bytes = f->cfg.region_bytes};
     for (uint32_t i = 0; i < f->cfg.regions; i++) {
         const struct region *g = &f->region[i];
         if (g->principal == 0)
@@ -495,6 +579,8 @@ static const struct tier_ops fake_ops = {
     .helps = fake_helps,
     .stats = fake_stats,
     .payload = fake_payload,
+    .region = fake_region,
+    .shift = fake_shift,
 };
 
 struct fake_tier *fake_tier_create(const struct fake_tier_config *config)

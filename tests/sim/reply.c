@@ -2,6 +2,7 @@
 /* Each reply against what was asked. */
 #include <stdlib.h>
 
+#include "share.h"
 #include "sim.h"
 
 struct sim_req *sim_req_by_corr(struct sim_client *cl, uint64_t corr)
@@ -355,6 +356,18 @@ static uint64_t unevictable_most(struct sim *s)
     return MIN(most, MAX(st.limit_bytes - shares, st.limit_bytes / TIER_PASSING));
 }
 
+/* The same in regions of memory, of which a share may need one more for each quota. */
+static uint64_t regions_most(struct sim *s)
+{
+    struct tier_stats st;
+    s->core_cfg.host->ops->stats(s->core_cfg.host, &st);
+    const uint64_t shares = core_quota_promised(s->core, 0, NULL) / st.region_bytes +
+                            core_metrics(s->core)->quotas,
+                   each = share_each(st.regions, SIM_PRINCIPALS),
+                   most = st.regions - (s->core_cfg.fair ? each * SIM_PRINCIPALS : 0);
+    return MIN(most, MAX(st.regions - MIN(st.regions, shares), st.regions / TIER_PASSING));
+}
+
 /* LIMIT of an ACQUIRE is the truth: what it found would be too much. */
 static void check_limit(struct sim *s, struct sim_client *cl, const struct sim_req *r)
 {
@@ -365,18 +378,21 @@ static void check_limit(struct sim *s, struct sim_client *cl, const struct sim_r
         return;
     struct core_seq q = sim_core_seq(s, ns, &r->seq);
     MUST(core_lookup(s->core, &q, false, &found, &why) == 0);
-    uint64_t bytes = 0, more = 0;
+    uint64_t bytes = 0, more = 0, slots = 0;
     for (uint32_t i = 0; i < SIM_LEASES; i++)
         bytes += cl->lease[i].id ? cl->lease[i].bytes : 0;
     for (uint32_t g = 0; g < q.ngroups; g++) {
         uint32_t first, end;
         sim_needs(s, r->seq.space.spec, g, found.tokens, r->from, &first, &end);
         more += (end - first) * sim_block_bytes(s, r->seq.space.spec, g);
+        slots += (end - first) * sim_block_bytes(s, r->seq.space.spec, g) /
+                 s->spec[r->seq.space.spec].groups[g].block_bytes;
     }
     bytes += more;
     SIM_CHECK(s,
               bytes > s->core_cfg.lease_bytes_max ||
-                  core_metrics(s->core)->unevictable_bytes + more > unevictable_most(s),
+                  core_metrics(s->core)->unevictable_bytes + more > unevictable_most(s) ||
+                  core_metrics(s->core)->unevictable_regions + slots > regions_most(s),
               "LIMIT at %llu bytes of %llu", (unsigned long long)bytes,
               (unsigned long long)s->core_cfg.lease_bytes_max);
 }

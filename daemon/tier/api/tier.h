@@ -99,12 +99,22 @@ struct tier_stats {
     uint64_t bytes_per_s; /* of memory: at which a thread copied of late, at best; 0: unknown */
     uint64_t turn_ms; /* a log: how long a place lasts, since what is reclaimed next was written at
                        * most; 0: not known yet */
+    uint32_t regions; /* parts of memory that belong to one principal each, until they are empty; 0:
+                       * there are none */
+    uint64_t region_bytes; /* of slots that one holds, at least, where none is large in it */
 };
 
 struct tier;
 
 /* Called by drain() for each occupied location in the room that it wants emptied. */
 typedef void(tier_occupant_fn)(void *ctx, struct tier_loc loc, uint32_t owner);
+
+/* Called by shift(): whether the content of loc may have another place; that it has. */
+struct tier_shift {
+    void *ctx;
+    bool (*may_move)(void *ctx, struct tier_loc loc, uint32_t owner);
+    void (*moved)(void *ctx, uint32_t owner, struct tier_loc from, struct tier_loc to);
+};
 
 struct tier_ops {
     const char *name;
@@ -137,7 +147,8 @@ struct tier_ops {
      * is empty; then it is room by itself. `each` may free any location, this one included; it must
      * not call alloc or drain. Returns the number of occupants reported; 0 if there is no such
      * region, or if the limit alone is in the way. A region that cannot be emptied now (leases)
-     * stays reserved; the next call picks another one and may give up an older one. */
+     * stays reserved; the next call picks another one and may give up an older one. Of other
+     * principals' regions it picks none of which events.stays() is true. */
     uint32_t (*drain)(struct tier *t, uint32_t principal, uint32_t bytes, tier_occupant_fn *each,
                       void *ctx);
     /* After KVC_E_NO_ROOM: whether freeing loc brings room for `bytes` of `principal` nearer. True
@@ -151,6 +162,15 @@ struct tier_ops {
 
     /* The payload of room that was handed out: page-aligned, whole pages. */
     void *(*payload)(const struct tier *t, struct tier_loc loc);
+    /* The region of loc, below tier_stats.regions. NULL: there are none, nor is there shift(). */
+    uint32_t (*region)(const struct tier *t, struct tier_loc loc);
+    /* The room at loc, with what is in it, for room of its size in a region of the same principal
+     * of which events.stays() is true: free room, or that of an occupant that may move, which then
+     * is at loc. Copies payload in this call. loc has no operation in flight, nor has who may move;
+     * what was published is so at its new place. KVC_E_NO_ROOM: none was found, of some that were
+     * looked at. */
+    int (*shift)(struct tier *t, struct tier_loc loc, const struct tier_shift *s,
+                 struct tier_loc *ret_loc) KVC_WARN_UNUSED;
 
     /* ---- storage (NULL where a tier is memory) ---- */
 
@@ -190,9 +210,12 @@ struct tier_ops {
     void (*settle)(struct tier *t, struct tier_op *op);
 };
 
-/* What a storage tier tells core by itself, on the control thread, from its callbacks or kick(). */
+/* What a storage tier tells core by itself, on the control thread, from its callbacks or kick();
+ * and what memory asks. */
 struct tier_events {
     void *ctx;
+    /* Whether something in the region stays now, whoever wants room. NULL: nothing does. */
+    bool (*stays)(void *ctx, uint32_t region);
     /* keep() ended well: the block is at `to` now, `from` is free. */
     void (*moved)(void *ctx, uint32_t owner, struct tier_loc from, struct tier_loc to);
     /* What was at loc is no more (a failed fsync, a path that lost its data, a failed keep()): the

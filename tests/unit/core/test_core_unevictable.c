@@ -12,19 +12,27 @@
 static struct rig r;
 static struct core_ns *ns, *other; /* of principals 1 and 2, tenants t1 and t2 */
 
-static void begin(bool fair)
+/* Of blocks of so many shards. */
+static void begin_with(bool fair, uint32_t principals, uint32_t shards)
 {
     rig_defaults(&r);
     r.tier_cfg.regions = SLOTS / 4;
     r.tier_cfg.region_bytes = 4 * SLOT;
     r.cfg.leases_max = 4 * SLOTS; /* no pool is the limit */
     r.cfg.commits_max = 4 * SLOTS;
+    r.cfg.pins_max = 4 * SLOTS;
     r.cfg.fair = fair;
-    r.cfg.principals_max = fair ? 9 : 0;
+    r.cfg.principals_max = principals;
     rig_begin(&r);
     struct core_ns_spec spec = rig_spec("m", 8, SLOT);
-    ns = rig_ns(&r, 1, &spec);
     other = rig_ns(&r, 3, &spec);
+    spec.shards = shards;
+    ns = rig_ns(&r, 1, &spec);
+}
+
+static void begin(bool fair)
+{
+    begin_with(fair, fair ? 9 : 0, 1);
 }
 
 static void set_share(const char *tenant, uint64_t bytes)
@@ -208,6 +216,134 @@ START_TEST(a_block_counts_once)
 }
 END_TEST
 
+/* ---- a region passes to others only as a whole ---- */
+
+#define REGIONS (SLOTS / 4)
+
+/* _i 0: half of memory is promised to nine principals; 1: the other one is guaranteed a quarter of
+ * it. What is left to it is as many chains of four. */
+static uint32_t begin_apart(int share, uint32_t shards)
+{
+    begin_with(!share, 9, shards);
+    if (share)
+        set_share("t2", SLOTS / 4 * SLOT);
+    return share ? REGIONS / 4 : REGIONS / 2 / 9;
+}
+
+static uint64_t regions_kept(void)
+{
+    return core_metrics(r.core)->unevictable_regions;
+}
+
+/* One shard of the first block of so many chains; four of them lie in one region. */
+static void store_roots(uint32_t chain, uint32_t n, uint32_t shard)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        struct rig_put p = {.ns = ns, .shard = shard, .chain = chain + i, .n = 1};
+        struct rig_commit m;
+        ck_assert_int_eq(rig_reserve(&r, 1, &p), 0);
+        ck_assert_int_eq(rig_commit(&r, 1, &p, &m), 1);
+        (void)fake_tier_run(r.tier, 1, 0);
+        ck_assert_uint_eq(m.statuses[0], KVC_ST_OK);
+        rig_commit_free(&m);
+        rig_step(&r);
+    }
+}
+
+static int acquire_root(unsigned client, uint32_t chain, struct core_held *ret)
+{
+    const struct core_acquire in = {.seq = rig_seq(ns, chain, 8)};
+    core_tick(r.core, r.now_ns); /* a turn */
+    return core_acquire(r.core, r.cl[client], &in, NULL, ret, &r.why);
+}
+
+/* One block in four, so that there is one in every region: each is leased, and is what it was. */
+START_TEST(leases_here_and_there_leave_the_others_whole_regions)
+{
+    const uint32_t chains = begin_apart(_i % 2, 1 + (uint32_t)_i / 2),
+                   shards = 1 + (uint32_t)_i / 2;
+    struct core_held held[REGIONS];
+    for (uint32_t s = 0; s < shards; s++)
+        store_roots(1000, SLOTS / shards, s);
+    for (uint32_t i = 0; i < REGIONS / shards; i++)
+        ck_assert_int_eq(acquire_root(1 + i % 2, 1000 + 4 * i, &held[i]), 0);
+    core_check(r.core);
+    store_within(other, chains);
+    ck_assert_uint_gt(core_metrics(r.core)->blocks_shifted, 0);
+    ck_assert_uint_le(regions_kept() + chains, REGIONS);
+    for (uint32_t i = 0; i < REGIONS / shards; i++)
+        for (uint32_t s = 0; s < shards; s++)
+            rig_check_lease(&r, 1 + i % 2, held[i].lease, s);
+    end();
+}
+END_TEST
+
+/* What is let go of lies in every region in turn, and so would what takes its place. */
+START_TEST(reservations_here_and_there_leave_the_others_whole_regions)
+{
+    const uint32_t chains = begin_apart(_i, 1);
+    struct core_held held;
+    store_roots(1000, SLOTS, 0);
+    for (uint32_t i = 0; i < SLOTS; i++, rig_step(&r)) {
+        ck_assert_int_eq(acquire_root(1, 1000 + i % REGIONS * 4 + i / REGIONS, &held), 0);
+        rig_release(&r, 1, &held);
+    }
+    for (uint32_t i = 0; i < REGIONS; i++) {
+        struct rig_put p = {.ns = ns, .chain = 3000 + i, .n = 1};
+        core_tick(r.core, r.now_ns);
+        ck_assert_int_eq(rig_reserve(&r, 1 + i % 2, &p), 0);
+        ck_assert_uint_eq(p.statuses[0], KVC_ST_OK);
+    }
+    core_check(r.core);
+    store_within(other, chains);
+    ck_assert_uint_le(regions_kept() + chains, REGIONS);
+    end();
+}
+END_TEST
+
+START_TEST(pins_here_and_there_leave_the_others_whole_regions)
+{
+    const uint32_t chains = begin_apart(_i, 1);
+    uint64_t pin[REGIONS];
+    store_roots(1000, SLOTS, 0);
+    for (uint32_t i = 0; i < REGIONS; i++) {
+        const struct core_pin in = {.seq = rig_seq(ns, 1000 + 4 * i, 8)};
+        struct core_pinned pinned;
+        core_tick(r.core, r.now_ns);
+        ck_assert_int_eq(core_pin(r.core, &in, &pinned, &r.why), 0);
+        pin[i] = pinned.id;
+    }
+    core_check(r.core);
+    store_within(other, chains);
+    ck_assert_uint_le(regions_kept() + chains, REGIONS);
+    for (uint32_t i = 0; i < REGIONS; i++)
+        ck_assert_int_eq(core_unpin(r.core, NULL, pin[i]), 0);
+    end();
+}
+END_TEST
+
+/* There is nothing to change places with: what is kept is all that its regions hold. */
+START_TEST(what_cannot_lie_together_is_refused)
+{
+    (void)begin_apart(1, 1);
+    struct core_ns_spec spec = rig_spec("large", 8, 4 * SLOT);
+    struct core_ns *large = rig_ns(&r, 1, &spec);
+    struct core_held held;
+    store_roots(1000, SLOTS - 4, 0);
+    rig_store(&r, 1, large, 0, 2000, 0, 1);
+    for (uint32_t n = 0; regions_kept() < REGIONS / 4 * 3; n++)
+        ck_assert_int_eq(acquire_root(1, 1000 + 4 * n, &held), 0);
+    const struct core_acquire in = {.seq = rig_seq(large, 2000, 8)};
+    ck_assert_int_eq(core_acquire(r.core, r.cl[2], &in, NULL, &held, &r.why), KVC_E_LIMIT);
+    ck_assert_ptr_nonnull(strstr(r.why, "guaranteed"));
+    rig_close(&r, 1);
+    ck_assert_int_eq(core_acquire(r.core, r.cl[2], &in, NULL, &held, &r.why), 0);
+    core_check(r.core);
+    rig_close(&r, 2);
+    rig_end(&r);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("core_unevictable");
@@ -219,6 +355,10 @@ int main(void)
     tcase_add_test(t, shares_of_all_memory_leave_an_eighth_to_the_rest);
     tcase_add_test(t, within_its_share_an_owner_may_hold_what_it_likes);
     tcase_add_test(t, a_block_counts_once);
+    tcase_add_loop_test(t, leases_here_and_there_leave_the_others_whole_regions, 0, 4);
+    tcase_add_loop_test(t, reservations_here_and_there_leave_the_others_whole_regions, 0, 2);
+    tcase_add_loop_test(t, pins_here_and_there_leave_the_others_whole_regions, 0, 2);
+    tcase_add_test(t, what_cannot_lie_together_is_refused);
     suite_add_tcase(s, t);
     return check_run(s);
 }

@@ -41,7 +41,8 @@ struct model {
     uint64_t limit;
     uint64_t retired;
     uint32_t kept;      /* leased occupants of the last drain */
-    uint64_t counts[4]; /* allocs, evictions, drains, refusals */
+    uint32_t stays;     /* of four chunks that one in which something stays */
+    uint64_t counts[5]; /* allocs, evictions, drains, refusals, shifts */
 };
 
 static uint64_t next_random(struct model *m)
@@ -77,6 +78,8 @@ static void verify(struct model *m, uint32_t i)
     ck_assert_uint_eq(v.bytes, l->bytes);
     ck_assert_uint_eq(*first_word(m, l), l->stamp);
     ck_assert_uint_eq(*last_word(m, l), l->stamp ^ UINT64_MAX);
+    const struct hash128 sum = arena_sum(m->a, l->loc);
+    ck_assert_int_eq(memcmp(&sum, &l->stamp, sizeof l->stamp), 0);
     uint64_t bytes;
     ck_assert_int_ge(arena_chunk_fd(m->a, v.chunk, l->principal, &bytes), 0);
     ck_assert_uint_le(v.off + arena_slot_bytes(l->bytes), bytes);
@@ -155,6 +158,58 @@ static int take_room(struct model *m, uint32_t principal, uint32_t bytes, struct
     }
 }
 
+static void see(struct model *m, struct live *l)
+{
+    struct tier_view v;
+    arena_view(m->a, l->loc, &v);
+    l->gen = v.gen;
+}
+
+/* ---- into chunks in which something stays ---- */
+
+static bool stays(void *ctx, uint32_t no)
+{
+    const struct model *m = ctx;
+    return no % 4 == m->stays;
+}
+
+static bool may_move(void *ctx, struct tier_loc loc, uint32_t owner)
+{
+    const struct model *m = ctx;
+    ck_assert(m->live[owner].used);
+    ck_assert_uint_eq(m->live[owner].loc.id, loc.id);
+    return !m->live[owner].leased;
+}
+
+static void moved(void *ctx, uint32_t owner, struct tier_loc from, struct tier_loc to)
+{
+    struct model *m = ctx;
+    const uint64_t gen = m->live[owner].gen;
+    ck_assert_uint_eq(m->live[owner].loc.id, from.id);
+    m->live[owner].loc = to;
+    see(m, &m->live[owner]);
+    ck_assert_uint_ne(m->live[owner].gen, gen);
+}
+
+static void shift(struct model *m, uint32_t i)
+{
+    const struct tier_shift want = {.ctx = m, .may_move = may_move, .moved = moved};
+    struct live *l = &m->live[i];
+    struct tier_loc to;
+    if (l->leased || stays(m, arena_place(m->a, l->loc)))
+        return;
+    if (arena_shift(m->a, l->loc, &want, &to) == 0) {
+        ck_assert(stays(m, arena_place(m->a, to)));
+        l->loc = to;
+        const uint64_t gen = l->gen;
+        see(m, l);
+        ck_assert_uint_ne(l->gen, gen);
+        m->counts[4]++;
+    }
+    verify(m, i);
+    m->stays = below(m, 4);
+}
+
 static void store(struct model *m, bool evict)
 {
     static const uint32_t sizes[] = {4096, 5000, 16384, 65536, 65536, 65536, 300000, 1u << 20};
@@ -177,14 +232,16 @@ static void store(struct model *m, bool evict)
             m->free[k] = m->free[--m->nfree];
             break;
         }
-    struct tier_view v;
-    arena_view(m->a, made.loc, &v);
-    made.gen = v.gen;
     made.stamp = next_random(m);
     made.leased = below(m, 16) == 0;
     *l = made;
     *first_word(m, l) = l->stamp;
     *last_word(m, l) = l->stamp ^ UINT64_MAX;
+    const struct tier_label label = {.tokens = (uint16_t)l->stamp};
+    struct hash128 sum = {{0}};
+    memcpy(&sum, &l->stamp, sizeof l->stamp);
+    arena_publish(m->a, l->loc, &label, &sum, l->bytes);
+    see(m, l);
     m->order[m->n++] = i;
     m->used_bytes += arena_slot_bytes(l->bytes);
 }
@@ -222,12 +279,15 @@ static void run(uint64_t seed, uint64_t chunk_bytes, uint64_t steps)
         m->free[i] = i;
     ck_assert_int_eq(arena_create(&config, &m->a), 0);
     arena_set_retired(m->a, on_retired, m);
+    arena_set_stays(m->a, stays, m);
     for (uint64_t step = 0; step < steps; step++) {
         const uint32_t what = below(m, 100);
         if (what < 60)
             store(m, what < 50);
         else if (m->n > 0 && what < 80)
             drop(m, m->order[below(m, m->n)]);
+        else if (m->n > 0 && what < 90)
+            shift(m, m->order[below(m, m->n)]);
         else if (m->n > 0 && what < 98)
             verify(m, m->order[below(m, m->n)]);
         else if (m->n > 0) /* leases come and go */
@@ -249,11 +309,12 @@ static void run(uint64_t seed, uint64_t chunk_bytes, uint64_t steps)
     ck_assert_uint_eq(st.draining_bytes, 0);
     ck_assert_uint_eq(st.chunks_retired, m->retired);
     printf("  %" PRIu64 " allocs, %" PRIu64 " evictions, %" PRIu64 " drains, %" PRIu64
-           " refused, %" PRIu64 " chunks retired\n",
-           m->counts[0], m->counts[1], m->counts[2], m->counts[3], m->retired);
+           " refused, %" PRIu64 " shifts, %" PRIu64 " chunks retired\n",
+           m->counts[0], m->counts[1], m->counts[2], m->counts[3], m->counts[4], m->retired);
     /* The run went where it was meant to go. */
     ck_assert_uint_gt(m->counts[1], 0);
     ck_assert_uint_gt(m->counts[2], 0);
+    ck_assert_uint_gt(m->counts[4], 0);
     ck_assert_uint_gt(m->retired, 0);
     arena_destroy(&m->a);
 }

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What cannot be evicted from host memory, by regions that belong to one principal each. */
+#ifndef KVC_CORE_REGIONS_H
+#define KVC_CORE_REGIONS_H
+
+#include "core__.h"
+
+/* Of host memory: it belongs to one principal until it is empty. */
+struct region {
+    uint32_t slots; /* that nobody can be given now */
+    uint32_t ns;    /* slot in core->ns; while there are such: for whom it counts */
+};
+
+int regions_create(struct core *c, uint32_t principals) KVC_WARN_UNUSED;
+void regions_destroy(struct core *c);
+/* All that b has in memory stays from now on, or no more. */
+void regions_count(struct core *c, const struct block *b, bool stays);
+/* Whether b, whose slots are not counted, may stay where it is; it is moved where it may. As
+ * unevictable_take(); KVC_E_BUSY: not in this turn. */
+int regions_admit(struct core *c, struct block *b) KVC_WARN_UNUSED;
+/* The same of *loc, which was taken for one more shard of b, and of b with it. */
+int regions_admit_new(struct core *c, const struct block *b, struct tier_loc *loc) KVC_WARN_UNUSED;
+/* quota.c: as quota_unevictable_left(), in regions. */
+uint64_t quota_regions_left(const struct core *c, const struct core_ns *ns);
+/* The namespace's slot is given to another one. */
+void regions_ns_gone(struct core *c, const struct core_ns *ns);
+void regions_turn(struct core *c); /* a turn begins */
+void regions_check(struct core *c);
+
+#endif
