@@ -150,7 +150,46 @@ static void layout_dealloc(PyObject *self)
     Py_DECREF(type);
 }
 
+/* (group, pages, to, offsets): copies blocks from their pages to offsets of a writable buffer. */
+static PyObject *layout_stage(PyObject *self, PyObject *args)
+{
+    struct layout *layout = (struct layout *)self;
+    PyObject *from, *offsets;
+    unsigned group;
+    Py_buffer to;
+    struct numbers pages = {0}, at = {0};
+    if (!PyArg_ParseTuple(args, "IOw*O", &group, &from, &to, &offsets))
+        return NULL;
+    bool good = numbers_from(from, "pages", &pages) && numbers_from(offsets, "offsets", &at);
+    uint64_t bytes = group < layout->groups ? layout->group[group].block_bytes : 0;
+    good = good && layout_check(layout, group, (uint32_t)bytes, &pages, at.n);
+    for (size_t i = 0; good && i < at.n; i++)
+        if (at.at[i] + bytes > (uint64_t)to.len) {
+            raise_errorf(-EINVAL, "offset %u: a block of %llu bytes ends behind %zd bytes",
+                         at.at[i], (unsigned long long)bytes, to.len);
+            good = false;
+        }
+    if (good) {
+        Py_BEGIN_ALLOW_THREADS;
+        for (size_t i = 0; i < at.n; i++)
+            layout_gather(layout, group, pages.at + i * layout->group[group].pages_per_block,
+                          (uint8_t *)to.buf + at.at[i]);
+        Py_END_ALLOW_THREADS;
+    }
+    numbers_free(&pages);
+    numbers_free(&at);
+    PyBuffer_Release(&to);
+    if (!good)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef methods[] = {
+    {"stage", layout_stage, METH_VARARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
 static PyType_Slot slots[] = {
+    {Py_tp_methods, methods},
     {Py_tp_new, layout_new},
     {Py_tp_dealloc, layout_dealloc},
     {0, NULL},

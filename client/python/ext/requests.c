@@ -46,11 +46,13 @@ void request_unlink(struct request *r)
     r->op = NULL;
 }
 
-/* Ends a begin half: rc is the library's. The caller's reference goes with a failure. */
-static PyObject *request_begun(struct request *r, PyThreadState *state, int rc, struct kvc_op *op)
+/* Ends a begin half: rc is the library's, *op what it began. The caller's reference goes with a
+ * failure. */
+static PyObject *request_begun(struct request *r, PyThreadState *state, int rc,
+                               struct kvc_op *const *op)
 {
     if (rc == 0)
-        request_link(r, op);
+        request_link(r, *op);
     if (session_end(r->session, state, rc) == 0)
         return (PyObject *)r;
     Py_DECREF((PyObject *)r); /* the list's */
@@ -94,7 +96,7 @@ static PyObject *ping_begin(PyObject *self, PyObject *args)
     PyThreadState *state = request_begin(r);
     struct kvc_op *op = NULL;
     if (state != NULL)
-        return request_begun(r, state, kvc_ping_begin(s->kvc, &op), op);
+        return request_begun(r, state, kvc_ping_begin(s->kvc, &op), &op);
     return NULL;
 }
 
@@ -110,7 +112,7 @@ static PyObject *namespace_begin(PyObject *self, PyObject *args)
     PyThreadState *state = request_begin(r);
     struct kvc_op *op = NULL;
     if (state != NULL)
-        return request_begun(r, state, kvc_ns_open_begin(s->kvc, &spec, &op), op);
+        return request_begun(r, state, kvc_ns_open_begin(s->kvc, &spec, &op), &op);
     return NULL;
 }
 
@@ -128,7 +130,7 @@ static PyObject *lookup_begin(PyObject *self, PyObject *args)
     PyThreadState *state = request_begin(r);
     struct kvc_op *op = NULL;
     if (state != NULL)
-        made = request_begun(r, state, kvc_lookup_begin(space->ns, &seq.seq, flags, &op), op);
+        made = request_begun(r, state, kvc_lookup_begin(space->ns, &seq.seq, flags, &op), &op);
     seq_free(&seq);
     return made;
 }
@@ -149,7 +151,7 @@ static PyObject *acquire_begin(PyObject *self, PyObject *args)
     PyThreadState *state = request_begin(r);
     struct kvc_op *op = NULL;
     if (state != NULL)
-        made = request_begun(r, state, kvc_acquire_begin(space->ns, &seq.seq, &o, &op), op);
+        made = request_begun(r, state, kvc_acquire_begin(space->ns, &seq.seq, &o, &op), &op);
     seq_free(&seq);
     return made;
 }
@@ -171,7 +173,7 @@ static PyObject *redeem_begin(PyObject *self, PyObject *args)
     struct kvc_op *op = NULL;
     if (state != NULL)
         return request_begun(r, state, kvc_redeem_begin(space->ns, (const uint8_t *)ticket, &op),
-                             op);
+                             &op);
     return NULL;
 }
 
@@ -183,7 +185,7 @@ PyObject *request_store(struct space *space, const struct kvc_blocks *blocks,
     struct kvc_op *op = NULL;
     if (state != NULL)
         return request_begun(
-            r, state, kvc_store_begin(space->ns, blocks, offsets, tokens->at, tokens->n, &op), op);
+            r, state, kvc_store_begin(space->ns, blocks, offsets, tokens->at, tokens->n, &op), &op);
     return NULL;
 }
 

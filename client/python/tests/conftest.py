@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -119,6 +119,14 @@ def open_ns(session: kv.Session, model: str, **more: object) -> kv.Namespace:
 @pytest.fixture
 def ns(session: kv.Session, request: pytest.FixtureRequest) -> kv.Namespace:
     return open_ns(session, request.node.name)
+
+
+def wait_until(true: Callable[[], object]) -> None:
+    """Until something holds; a minute is for ever."""
+    end = time.monotonic() + 60
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.002)
 
 
 def payload(i: int, size: int = BLOCK_BYTES) -> bytes:

@@ -8,7 +8,7 @@ import os
 import threading
 
 import pytest
-from conftest import BLOCK_BYTES, BLOCK_TOKENS, Daemon, open_ns, payload
+from conftest import BLOCK_BYTES, BLOCK_TOKENS, Daemon, open_ns, payload, wait_until
 
 import kvcache_client as kv
 from kvcache_client import _kvc
@@ -397,10 +397,7 @@ def test_a_restarted_daemon_is_found_again(own_daemon: Daemon) -> None:
         epoch = session.epoch
         own_daemon.kill()
         keys = ns.hash_chain(list(range(BLOCK_TOKENS)))
-        for _ in range(200):
-            if not hold.check():
-                break
-        assert not hold.check()
+        wait_until(lambda: not hold.check())
         assert bytes(hold.block(0, 0)) == payload(0)
         with pytest.raises(kv.Stale):
             hold.read_into(0, bytearray(BLOCK_BYTES))
@@ -409,11 +406,7 @@ def test_a_restarted_daemon_is_found_again(own_daemon: Daemon) -> None:
             ns.store(0, None, keys, [payload(0)])
         assert session.counters()["stores_dropped_blocks"] == 1
         own_daemon.start()
-        for _ in range(100):
-            ns.lookup(keys, BLOCK_TOKENS)
-            if session.up:
-                break
-            threading.Event().wait(0.05)
+        wait_until(lambda: ns.lookup(keys, BLOCK_TOKENS) and session.up)
         assert session.epoch > epoch
         keys = ns.hash_chain(list(range(BLOCK_TOKENS)))
         assert list(ns.store(0, None, keys, [payload(9)])) == [OK]

@@ -7,7 +7,7 @@ from array import array
 from typing import Any
 
 import pytest
-from conftest import Daemon, open_ns
+from conftest import Daemon, open_ns, wait_until
 
 import kvcache_client as kv
 
@@ -121,8 +121,7 @@ def test_a_stale_load_is_said(own_daemon: Daemon) -> None:
         ns.store_pages(layout_of(memory), 0, None, keys, [0])
         with ns.acquire(keys, 16) as hold:
             own_daemon.kill()
-            while hold.check():
-                pass
+            wait_until(lambda: not hold.check())
             with pytest.raises(kv.Stale):
                 hold.load_pages(layout_of(memory), [[1]])
 

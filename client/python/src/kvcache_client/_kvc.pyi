@@ -53,6 +53,9 @@ class Layout:
         pages_per_block: Sequence[int],
         /,
     ) -> Layout: ...
+    def stage(
+        self, group: int, pages: type_numbers, to: Buffer, offsets: type_numbers, /
+    ) -> None: ...
 
 @final
 class DLPack:

@@ -42,7 +42,8 @@ def hash_chain(parent: Buffer, tokens: Numbers, block_tokens: int, extra: Buffer
     return _kvc.hash_chain(parent, as_numbers(tokens), block_tokens, extra)
 
 
-def _flags(**wanted: bool) -> int:
+def flags_of(**wanted: bool) -> int:
+    """Flags of a request by name."""
     bits = {
         "touch": _kvc.F_TOUCH,
         "prefetch": _kvc.F_PREFETCH,
@@ -219,7 +220,7 @@ class Namespace:
             everything: also what is quicker computed than loaded.
             sub_tenant: gateway sessions: whose data.
         """
-        flags = _flags(touch=touch, prefetch=prefetch, everything=everything)
+        flags = flags_of(touch=touch, prefetch=prefetch, everything=everything)
         return Prefix.of(self._raw.lookup(keys, tokens, flags, sub_tenant))
 
     def acquire(
@@ -247,7 +248,7 @@ class Namespace:
             wait_tokens: enough to return at once; 0 = all.
             timeout_ms: 0 = the session's. What has come by then is held.
         """
-        flags = _flags(wait=wait, no_load=no_load, read_only=read_only, everything=everything)
+        flags = flags_of(wait=wait, no_load=no_load, read_only=read_only, everything=everything)
         return Hold(
             self._raw.acquire(keys, tokens, flags, from_tokens, wait_tokens, timeout_ms, sub_tenant)
         )
@@ -300,7 +301,7 @@ class Namespace:
         Raises:
             Down: no daemon is there; the blocks are dropped and counted.
         """
-        flags = _flags(durable=durable, decoded=decoded, admit=admit, no_store=no_store)
+        flags = flags_of(durable=durable, decoded=decoded, admit=admit, no_store=no_store)
         memory = None if blocks is None else [as_bytes(b) for b in blocks]
         ids = None if tokens is None else as_numbers(tokens)
         return self._raw.store(
@@ -343,7 +344,7 @@ class Namespace:
             layout: where the pages lie.
             pages: pages_per_block numbers for each key: shape [n * pages_per_block].
         """
-        flags = _flags(durable=durable, decoded=decoded, admit=admit, no_store=no_store)
+        flags = flags_of(durable=durable, decoded=decoded, admit=admit, no_store=no_store)
         ids = None if tokens is None else as_numbers(tokens)
         return self._raw.store(
             group,
@@ -400,7 +401,7 @@ class Namespace:
         Returns:
             (tokens, bytes) that the name covers: what is cached of the sequence now.
         """
-        flags = _flags(pinned=pinned, durable=durable)
+        flags = flags_of(pinned=pinned, durable=durable)
         ids = None if token_ids is None else as_numbers(token_ids)
         return self._raw.name_put(
             kind, name, keys, tokens, flags, priority, ttl_ms, ids, sub_tenant
@@ -551,14 +552,26 @@ class Session:
             Unsound: KV of such a model cannot be reused; the text says why.
         """
         raw = self._raw.namespace(
-            *namespace_spec(
+            *spec_of(
                 model=model,
                 groups=groups,
-                texts=(revision, dtype, quant, layout, position, position_params, attention),
-                more=(lora, extra, sub_tenant),
-                shape=(layers, kv_heads, head_size, shards),
+                revision=revision,
+                dtype=dtype,
+                quant=quant,
+                layout=layout,
+                position=position,
+                position_params=position_params,
+                attention=attention,
+                lora=lora,
+                extra=extra,
+                sub_tenant=sub_tenant,
+                layers=layers,
+                kv_heads=kv_heads,
+                head_size=head_size,
+                shards=shards,
                 with_tokens=with_tokens,
-                prefill=(prefill_ns_per_token, prefill_ns_per_token_pair),
+                prefill_ns_per_token=prefill_ns_per_token,
+                prefill_ns_per_token_pair=prefill_ns_per_token_pair,
             )
         )
         return Namespace(raw, tuple(groups))
@@ -639,16 +652,44 @@ def _name_info(raw: dict[str, object]) -> NameInfo:
     return NameInfo(kind=NameKind(kind), **raw)  # type: ignore[arg-type]
 
 
-def namespace_spec(
+def spec_of(
     *,
     model: str,
     groups: Sequence[Group],
-    texts: tuple[str, str, str, str, str, str, str],
-    more: tuple[str, str, str | None],
-    shape: tuple[int, int, int, int],
-    with_tokens: bool,
-    prefill: tuple[int, int],
+    revision: str = "",
+    dtype: str = "",
+    quant: str = "",
+    layout: str = "",
+    position: str = "",
+    position_params: str = "",
+    attention: str = "causal",
+    lora: str = "",
+    extra: str = "",
+    sub_tenant: str | None = None,
+    layers: int = 0,
+    kv_heads: int = 0,
+    head_size: int = 0,
+    shards: int = 1,
+    with_tokens: bool = False,
+    prefill_ns_per_token: int = 0,
+    prefill_ns_per_token_pair: int = 0,
 ) -> tuple[object, ...]:
-    """The arguments of a namespace as the extension takes them."""
-    specs = [g.spec() for g in groups]
-    return (model, *texts, *more, shape, with_tokens, *prefill, specs)
+    """The arguments of :meth:`Session.namespace` as the extension takes them."""
+    return (
+        model,
+        revision,
+        dtype,
+        quant,
+        layout,
+        position,
+        position_params,
+        attention,
+        lora,
+        extra,
+        sub_tenant,
+        (layers, kv_heads, head_size, shards),
+        with_tokens,
+        prefill_ns_per_token,
+        prefill_ns_per_token_pair,
+        [g.spec() for g in groups],
+    )

@@ -1,0 +1,390 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The same calls for asyncio: requests in flight, and one descriptor that the event loop watches.
+
+    from kvcache_client import aio
+
+    async with await aio.Session.open(staging_bytes=64 << 20) as session:
+        ns = await session.namespace(model="m", position="rope", groups=[Group(16, block_bytes)])
+        found = await asyncio.gather(*(ns.lookup(k, n) for k, n in prompts))
+
+A session belongs to the loop in which it was opened. Up to 256 of its requests may be in flight at
+the daemon, and 1,024 in all. A call that is cancelled is cancelled at the daemon too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, cast
+
+from kvcache_client import _kvc
+from kvcache_client._errors import Down
+from kvcache_client._memory import PageLayout, as_bytes, as_numbers
+from kvcache_client._session import Hold, flags_of, hash_chain, spec_of
+from kvcache_client._types import Group, Prefix, Retain
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+    from kvcache_client._memory import Memory, Numbers
+    from kvcache_client._session import Keys
+
+__all__ = ["Namespace", "Session"]
+
+_Then = Callable[[], None]
+_DEADLINE_MS = 5000
+_ALIGN = 64
+
+
+async def _whole(work: Coroutine[Any, Any, None]) -> None:
+    """Runs to the end, cancelled or not: nothing writes to staging after this."""
+    task = asyncio.ensure_future(work)
+    cancelled = False
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError:
+            cancelled = True
+    task.result()
+    if cancelled:
+        raise asyncio.CancelledError
+
+
+class _Staging:
+    """Room of the staging area, shared out: first fit. Who finds none waits."""
+
+    def __init__(self) -> None:
+        self._taken: list[tuple[int, int]] = []  # (from, to), ascending
+        self._waiting: list[asyncio.Future[None]] = []
+
+    def take(self, size: int, total: int) -> int | None:
+        """Offset of ``size`` bytes, or None."""
+        at = 0
+        for i, (begin, end) in enumerate([*self._taken, (total, total)]):
+            if begin - at >= size:
+                self._taken.insert(i, (at, at + size))
+                return at
+            at = end
+        return None
+
+    def give(self, at: int) -> None:
+        """The bytes that :meth:`take` gave."""
+        self._taken = [t for t in self._taken if t[0] != at]
+        waiting, self._waiting = self._waiting, []
+        for one in waiting:
+            if not one.done():
+                one.set_result(None)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether all of it is free."""
+        return not self._taken
+
+    async def wait(self) -> None:
+        """Until some of it is given back."""
+        one: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(one)
+        await one
+
+    def close(self) -> None:
+        """Nobody waits any more."""
+        for one in self._waiting:
+            one.cancel()
+
+
+class Session:
+    """A session in an event loop. :meth:`open` makes it."""
+
+    def __init__(self, raw: _kvc.Session, loop: asyncio.AbstractEventLoop) -> None:
+        """Takes over a session that was opened with no_wait."""
+        self._raw = raw
+        self._loop = loop
+        self._futures: dict[_kvc.Request, tuple[asyncio.Future[Any], _Then | None]] = {}
+        self._staging = _Staging()
+        self._came_up: list[asyncio.Future[None]] = []
+        self._fd = raw.fileno()
+        loop.add_reader(self._fd, self._progress)
+
+    @classmethod
+    async def open(
+        cls,
+        *,
+        socket: str | None = None,
+        name: str | None = None,
+        staging_bytes: int = 0,
+        shard: int = 0,
+        timeout_ms: int = 0,
+        must_connect: bool = False,
+    ) -> Self:
+        """Opens a session and waits for the daemon, at most ``timeout_ms`` (0 = 5,000).
+
+        Arguments are those of :class:`kvcache_client.Session`.
+
+        Raises:
+            Down: no daemon answers, with must_connect.
+        """
+        raw = _kvc.Session(socket, name, staging_bytes, shard, timeout_ms, False, True)
+        session = cls(raw, asyncio.get_running_loop())
+        try:
+            async with asyncio.timeout((timeout_ms or _DEADLINE_MS) / 1000):
+                await session.wait_up()
+        except TimeoutError:
+            if must_connect:
+                text = session._raw.last_error()
+                session.close()
+                raise Down(-1101, "DOWN", text) from None
+        except BaseException:
+            session.close()
+            raise
+        return session
+
+    async def wait_up(self) -> None:
+        """Until the daemon is there."""
+        self._progress()
+        while not self._raw.up():
+            one = self._loop.create_future()
+            self._came_up.append(one)
+            await one
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the session; calls in flight are cancelled. BufferError while views are in use."""
+        self._loop.remove_reader(self._fd)
+        try:
+            self._raw.close()
+        except BufferError:
+            self._loop.add_reader(self._fd, self._progress)
+            raise
+        futures, self._futures = self._futures, {}
+        for future, _ in futures.values():
+            future.cancel()
+        for one in self._came_up:
+            one.cancel()
+        self._staging.close()
+
+    @property
+    def up(self) -> bool:
+        """Whether the daemon is there, as far as the session knows."""
+        return self._raw.up()
+
+    @property
+    def epoch(self) -> int:
+        """Grows by one at each connection; 0 = never connected."""
+        return self._raw.epoch()
+
+    def _progress(self) -> None:
+        for request in self._raw.progress():
+            future, then = self._futures.pop(request)
+            try:
+                outcome = request.finish()
+            except Exception as error:
+                if not future.done():
+                    future.set_exception(error)
+            else:
+                if not future.done():
+                    future.set_result(outcome)
+            if then is not None:
+                then()
+        waiting, self._came_up = self._came_up, []
+        for one in waiting:
+            if not one.done():
+                one.set_result(None)
+
+    async def _outcome(self, request: _kvc.Request, then: _Then | None = None) -> Any:
+        """What a request gives; ``then`` runs when it is done, cancelled or not."""
+        future: asyncio.Future[Any] = self._loop.create_future()
+        self._futures[request] = (future, then)
+        try:
+            return await future
+        except asyncio.CancelledError:
+            if request in self._futures:
+                request.cancel()
+            raise
+
+    async def ping(self) -> int:
+        """One round trip. Returns the daemon's uptime in milliseconds."""
+        return cast("int", await self._outcome(self._raw.ping_begin()))
+
+    async def namespace(self, *, model: str, groups: Sequence[Group], **more: Any) -> Namespace:
+        """As :meth:`kvcache_client.Session.namespace`, with its arguments."""
+        request = self._raw.namespace_begin(*spec_of(model=model, groups=groups, **more))
+        return Namespace(self, cast("_kvc.Namespace", await self._outcome(request)), tuple(groups))
+
+
+class Namespace:
+    """A namespace of a session in an event loop."""
+
+    def __init__(self, session: Session, raw: _kvc.Namespace, groups: tuple[Group, ...]) -> None:
+        self._session = session
+        self._raw = raw
+        self.groups = groups
+
+    @property
+    def seed(self) -> bytes:
+        """32 bytes: parent of every first block."""
+        return self._raw.seed()
+
+    def hash_chain(self, tokens: Numbers, group: int = 0, extra: Buffer = b"") -> bytes:
+        """Keys of the blocks of a sequence from its first token: shape [n * 32] bytes."""
+        return hash_chain(self.seed, tokens, self.groups[group].block_tokens, extra)
+
+    async def lookup(
+        self,
+        keys: Keys,
+        tokens: int,
+        *,
+        touch: bool = False,
+        prefetch: bool = False,
+        everything: bool = False,
+        sub_tenant: str | None = None,
+    ) -> Prefix:
+        """As :meth:`kvcache_client.Namespace.lookup`."""
+        flags = flags_of(touch=touch, prefetch=prefetch, everything=everything)
+        request = self._raw.lookup_begin(keys, tokens, flags, sub_tenant)
+        return Prefix.of(await self._session._outcome(request))
+
+    async def acquire(
+        self,
+        keys: Keys,
+        tokens: int,
+        *,
+        from_tokens: int = 0,
+        wait: bool = False,
+        no_load: bool = False,
+        read_only: bool = False,
+        everything: bool = False,
+        wait_tokens: int = 0,
+        timeout_ms: int = 0,
+        sub_tenant: str | None = None,
+    ) -> Hold:
+        """As :meth:`kvcache_client.Namespace.acquire`. Copying out of the hold does not wait."""
+        flags = flags_of(wait=wait, no_load=no_load, read_only=read_only, everything=everything)
+        request = self._raw.acquire_begin(
+            keys, tokens, flags, from_tokens, wait_tokens, timeout_ms, sub_tenant
+        )
+        return Hold(await self._session._outcome(request))
+
+    async def redeem(self, ticket: bytes) -> Hold:
+        """As :meth:`kvcache_client.Namespace.redeem`."""
+        return Hold(await self._session._outcome(self._raw.redeem_begin(ticket)))
+
+    async def store(
+        self,
+        group: int,
+        parent: Buffer | None,
+        keys: Buffer,
+        blocks: Sequence[Memory],
+        *,
+        first_token: int = 0,
+        last_tokens: int = 0,
+        durable: bool = False,
+        decoded: bool = False,
+        admit: bool = False,
+        tokens: Numbers | None = None,
+        retain: Sequence[Retain] = (),
+        sub_tenant: str | None = None,
+    ) -> bytes:
+        """As :meth:`kvcache_client.Namespace.store`, in one request.
+
+        Waits for room in staging; the blocks must fit in it.
+        """
+        memory = [as_bytes(b) for b in blocks]
+
+        def fill(staging: memoryview, offsets: list[int]) -> None:
+            for one, at in zip(memory, offsets, strict=True):
+                staging[at : at + len(one)] = one
+
+        flags = flags_of(durable=durable, decoded=decoded, admit=admit)
+        rest = (first_token, last_tokens, flags, tokens, retain, sub_tenant)
+        return await self._store(group, parent, keys, fill, rest)
+
+    async def store_pages(
+        self,
+        layout: PageLayout,
+        group: int,
+        parent: Buffer | None,
+        keys: Buffer,
+        pages: Numbers,
+        *,
+        first_token: int = 0,
+        last_tokens: int = 0,
+        durable: bool = False,
+        decoded: bool = False,
+        admit: bool = False,
+        tokens: Numbers | None = None,
+        retain: Sequence[Retain] = (),
+        sub_tenant: str | None = None,
+    ) -> bytes:
+        """As :meth:`kvcache_client.Namespace.store_pages`, in one request.
+
+        The pages are copied before the first wait for the daemon, in another thread.
+        """
+        numbers = as_numbers(pages)
+
+        def fill(staging: memoryview, offsets: list[int]) -> None:
+            layout.raw.stage(group, numbers, staging, offsets)
+
+        flags = flags_of(durable=durable, decoded=decoded, admit=admit)
+        rest = (first_token, last_tokens, flags, tokens, retain, sub_tenant)
+        return await self._store(group, parent, keys, fill, rest)
+
+    async def _store(
+        self,
+        group: int,
+        parent: Buffer | None,
+        keys: Buffer,
+        fill: Callable[[memoryview, list[int]], None],
+        rest: tuple[int, int, int, Numbers | None, Sequence[Retain], str | None],
+    ) -> bytes:
+        session = self._session
+        block_bytes = self.groups[group].block_bytes
+        step = (block_bytes + _ALIGN - 1) // _ALIGN * _ALIGN
+        n = memoryview(keys).nbytes // _kvc.KEY_BYTES
+        at = await self._room(n * step)
+        begun = False
+        try:
+            staging = session._raw.staging()
+            if staging is None:
+                raise Down(-1101, "DOWN", "no daemon is there to store into")
+            offsets = [at + i * step for i in range(n)]
+            try:
+                await _whole(asyncio.to_thread(fill, staging, offsets))
+            finally:
+                staging.release()
+            first_token, last_tokens, flags, tokens, retain, sub = rest
+            ids = None if tokens is None else as_numbers(tokens)
+            request = self._raw.store_begin(
+                group, parent, keys, offsets, first_token, last_tokens, flags, ids, retain, sub
+            )
+            begun = True
+        finally:
+            if not begun:
+                session._staging.give(at)
+        return cast("bytes", await session._outcome(request, lambda: session._staging.give(at)))
+
+    async def _room(self, size: int) -> int:
+        """An offset in staging with ``size`` bytes of room."""
+        session = self._session
+        while True:
+            staging = session._raw.staging()
+            if staging is None:
+                raise Down(-1101, "DOWN", "no daemon is there to store into")
+            total = len(staging)
+            staging.release()
+            at = session._staging.take(size, total)
+            if at is not None:
+                return at
+            if session._staging.is_empty:
+                raise ValueError(f"{size} bytes of blocks do not fit in staging of {total} bytes")
+            await session._staging.wait()
