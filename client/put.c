@@ -280,14 +280,25 @@ static int put_from(struct putting *p, uint32_t group, uint32_t first)
                        with_tokens ? put->ntokens - before : 0, p->statuses + first);
 }
 
+/* Where a group's blocks begin that are not known to be stored: a block that ends at the last token
+ * is a partly filled one too. */
+static uint32_t put_first(const struct putting *p, uint32_t group)
+{
+    const uint32_t from = p->put->from_tokens, n = p->seq->group[group].n;
+    uint32_t first = from / p->ns->group[group].block_tokens;
+    if (from == 0)
+        first = p->there[group];
+    else if (from >= p->seq->tokens)
+        first = n;
+    return first < n ? first : n;
+}
+
 /* A parent that is gone: from the first block that is missing now. */
 static int put_group(struct putting *p, uint32_t group)
 {
     const struct msg_group *g = &p->ns->group[group];
     const uint32_t n = p->seq->group[group].n;
-    uint32_t first =
-        p->put->from_tokens > 0 ? p->put->from_tokens / g->block_tokens : p->there[group];
-    first = (uint32_t)kvc__min(first, n);
+    uint32_t first = put_first(p, group);
     int rc = 0;
     for (uint32_t lost = 0; rc == 0; lost++) {
         rc = first < n ? put_from(p, group, first) : 0;

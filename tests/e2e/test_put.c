@@ -181,7 +181,16 @@ START_TEST(a_put_goes_on_from_the_last_one_without_asking)
     struct kvc_put_result r = put(&c, 10 * BT + 3);
     expect_group(&r, 0, 10, 10, 0);
     ck_assert_uint_eq(c.filled[0], 10);
+    r = put(&c, 20 * BT);
+    expect_group(&r, 0, 0, 20, 0);
+    struct caller tail = caller_of(20 * BT + 3);
+    (void)put(&tail, 20 * BT);
+    ck_assert_uint_eq(tail.filled[0], 1);
+    r = put(&tail, 20 * BT + 3); /* the partly filled block ends there too */
+    expect_group(&r, 0, 0, 21, 0);
+    ck_assert_uint_eq(tail.filled[0], 1);
     ck_assert_uint_eq(rig_stat(k, "core.lookups"), asked);
+    caller_end(&tail);
     caller_end(&head);
     caller_end(&c);
 }
