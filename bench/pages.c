@@ -54,7 +54,9 @@ static const char help[] =
     "processor time of daemon and worker together for 1 GB (1e9 bytes), and of that memcpy, which\n"
     "a busy machine changes less than the rates.\n"
     "\n"
-    "  --device NAME       emu:<number>, cuda:<number> or GPU-<uuid> (default emu:0)\n"
+    "  --device NAME       emu:<number>, cuda:<number>, GPU-<uuid>, or host: this process's "
+    "memory,\n"
+    "                      which the library copies itself, a request at a time (default emu:0)\n"
     "  --fragments LIST    sizes of pages; a block is a whole number of them (default\n"
     "                      4KiB,16KiB,64KiB,2MiB)\n"
     "  --block-bytes SIZE  (default 2MiB)\n"
@@ -77,6 +79,9 @@ struct flight {
     struct kvc_op *op;
     uint64_t batch, begun_ns;
     uint8_t keys[KVC_STORE_MAX * KVC_KEY_BYTES]; /* of a store */
+    /* Pages in host memory: done when it was begun. */
+    struct kvc_loaded loaded;
+    uint8_t statuses[KVC_STORE_MAX];
 };
 
 struct bench {
@@ -89,7 +94,7 @@ struct bench {
     struct kvc_gpu *gpu;
     struct kvc_mem *mem;
     uint8_t *shadow; /* what memcpy has for the pages: the pages, where it can reach them */
-    bool is_emulated;
+    bool is_emulated, is_host;
     struct kvc_pool *pool;
     struct kvc_pool_region region[REGIONS_MAX];
     struct kvc_pool_spec spec;
@@ -127,19 +132,21 @@ static int load_begin(struct bench *b, struct flight *f, uint64_t batch, uint64_
     const struct kvc_pages_load load = {.pages[0] = pages_of(b, into)};
     f->batch = batch;
     f->begun_ns = now_ns();
-    int rc = kvc_pages_load_begin(b->session.ns, &seq, b->pool, &load, &f->op);
+    int rc = b->is_host ? kvc_pages_load(b->session.ns, &seq, b->pool, &load, &f->loaded)
+                        : kvc_pages_load_begin(b->session.ns, &seq, b->pool, &load, &f->op);
     return rc < 0 ? fail(b, rc, "loading into pages") : 0;
 }
 
 static int load_end(struct bench *b, struct flight *f)
 {
     struct kvc_prefix prefix;
-    struct kvc_loaded loaded;
-    int rc = kvc_wait(&f->op, &prefix, NULL, NULL);
+    struct kvc_loaded loaded = f->loaded;
+    int rc = b->is_host ? 0 : kvc_wait(&f->op, &prefix, NULL, NULL);
     if (rc < 0)
         return fail(b, rc, "loading into pages");
     lat_add(&b->lat, now_ns() - f->begun_ns);
-    kvc_pages_loaded(b->pool, &loaded);
+    if (!b->is_host)
+        kvc_pages_loaded(b->pool, &loaded);
     if (loaded.tokens == b->batch * BLOCK_TOKENS)
         return 0;
     say_error("only %u of %u blocks have come into their pages (%u are cached)",
@@ -155,19 +162,21 @@ static int store_begin(struct bench *b, struct flight *f, uint64_t batch)
     const struct kvc_blocks blocks = {.keys = f->keys, .n = b->batch, .flags = KVC_F_ADMIT};
     f->batch = batch;
     f->begun_ns = now_ns();
-    int rc = kvc_pages_store_begin(b->session.ns, &blocks, b->pool, pages_of(b, batch),
-                                   (struct kvc_word){0}, NULL, 0, &f->op);
+    const struct kvc_word none = {0};
+    int rc = b->is_host ? kvc_pages_store(b->session.ns, &blocks, b->pool, pages_of(b, batch), none,
+                                          NULL, 0, f->statuses)
+                        : kvc_pages_store_begin(b->session.ns, &blocks, b->pool, pages_of(b, batch),
+                                                none, NULL, 0, &f->op);
     return rc < 0 ? fail(b, rc, "storing from pages") : 0;
 }
 
 static int store_end(struct bench *b, struct flight *f)
 {
-    uint8_t statuses[KVC_STORE_MAX];
-    int rc = kvc_wait(&f->op, NULL, NULL, statuses);
+    int rc = b->is_host ? 0 : kvc_wait(&f->op, NULL, NULL, f->statuses);
     if (rc < 0)
         return fail(b, rc, "storing from pages");
     lat_add(&b->lat, now_ns() - f->begun_ns);
-    return perf_statuses(statuses, b->batch);
+    return perf_statuses(f->statuses, b->batch);
 }
 
 static int begin(struct bench *b, bool stores, uint64_t no)
@@ -274,6 +283,8 @@ static int wrong(const struct bench *b, uint64_t bytes, const char *what)
 /* What is on the stream has ended. */
 static int sync_stream(struct bench *b)
 {
+    if (b->is_host)
+        return 0;
     volatile uint64_t *words = kvc_gpu_words(b->gpu);
     const uint64_t value = ++b->signals, until = now_ns() + SYNC_NS;
     int rc = kvc_gpu_signal(b->gpu, NULL, 0, value);
@@ -565,11 +576,11 @@ static int one_size(struct bench *b, uint64_t frag_bytes)
         rc = check_loads(b, 0);
     if (rc == 0)
         rc = measure_loads(b, "host-pages", false);
-    if (rc == 0)
+    if (rc == 0 && !b->is_host)
         rc = fill_slots(b);
     if (rc == 0)
         rc = check_loads(b, 1);
-    if (rc == 0)
+    if (rc == 0 && !b->is_host)
         rc = measure_loads(b, "slot-pages", true);
     if (rc == 0) /* and the pages have the bytes that are to be stored */
         rc = check_loads(b, 0);
@@ -622,6 +633,7 @@ static int open_memory(struct bench *b)
     b->keys = malloc(blocks * KVC_KEY_BYTES);
     b->page = malloc(b->bytes / b->args.sizes[0] * sizeof(*b->page));
     b->host = perf_private_memory(2 * b->bytes);
+    b->is_emulated = b->is_emulated || b->is_host; /* addresses are pointers */
     b->shadow = b->is_emulated ? at : perf_private_memory(b->bytes);
     if (b->keys && b->page && b->host && b->shadow)
         return 0;
@@ -647,13 +659,15 @@ static int run_all(struct bench *b)
     rig_set(&options, "host.limit=%" PRIu64, 2 * b->bytes);
     rig_set(&options, "staging.session_max=%" PRIu64, STAGING_BYTES);
     rig_set(&options, "staging.total=%" PRIu64, STAGING_BYTES);
-    rig_set(&options, "hbm.devices=%s=%" PRIu64, b->device, b->bytes + SLOTS_SPARE);
-    rig_set(&options, "hbm.emu_memory=%" PRIu64, b->bytes + 2 * SLOTS_SPARE);
+    if (!b->is_host) {
+        rig_set(&options, "hbm.devices=%s=%" PRIu64, b->device, b->bytes + SLOTS_SPARE);
+        rig_set(&options, "hbm.emu_memory=%" PRIu64, b->bytes + 2 * SLOTS_SPARE);
+    }
     rig_set(&options, "log.level=warn");
     int rc = perf_open(&options, STAGING_BYTES, &b->session);
     if (rc != 0)
         return rc;
-    rc = wait_until_up(b);
+    rc = b->is_host ? 0 : wait_until_up(b);
     if (rc == 0)
         rc = perf_settle(&b->session);
     if (rc == 0)
@@ -717,7 +731,10 @@ static int check_fragments(const struct bench *b)
 
 static int check_options(struct bench *b)
 {
-    const char *problem = gpu_device_problem(b->device);
+    b->is_host = strcmp(b->device, "host") == 0;
+    if (b->is_host)
+        b->args.depth = 1;
+    const char *problem = b->is_host ? NULL : gpu_device_problem(b->device);
     if (problem != NULL)
         return say_usage("--device %s: %s", b->device, problem);
     int rc = check_fragments(b);

@@ -33,6 +33,13 @@ for path in host-pages slot-pages pages-host; do
 done
 grep -q '"limit":{"what":"memcpy"' little.out || fail "no limit"
 
+"$bench" pages --device host --bytes 24MiB --block-bytes 192KiB --fragments 4KiB,192KiB --batch 16 \
+    --seconds 0.02 --pairs 1 --json >host.out || fail "host: exit code $?"
+for path in host-pages pages-host; do
+    grep -q "\"device\":\"host\",\"path\":\"$path\",\"fragment_bytes\":4096,.*pages_bytes_per_s" host.out ||
+        fail "host: no $path"
+done
+
 refused "no whole number of fragments" --block-bytes 64KiB --fragments 48KiB
 refused "must be more than --depth 4" --bytes 64MiB
 refused "the smallest must come first" --fragments 16KiB,4KiB
