@@ -67,7 +67,7 @@ static int turn(struct kvc *kvc, struct kvc_ns *ns, const char *name, uint32_t *
 
 int main(int argc, char **argv)
 {
-    const int turns = argc == 3 ? atoi(argv[2]) : 0;
+    const long turns = argc == 3 ? strtol(argv[2], NULL, 10) : 0;
     if (turns < 1 || turns > TURNS_MAX)
         return 2;
     uint32_t said[TURN_TOKENS * TURNS_MAX], n = TURN_TOKENS * (uint32_t)turns;
