@@ -335,7 +335,8 @@ void block_freed(struct core *c, struct block *b, bool last_child)
 
 void block_touch(struct core *c, struct block *b)
 {
-    b->used = core__stamp(c);
+    if (b->state != BLOCK_PENDING || b->shards_present == 0)
+        b->used = core__stamp(c); /* that of a half block says how long it waits for a rank */
     if (b->flags & BLOCK_F_CLEAN)
         clean_recall(c, b);
     if (b->flags & BLOCK_F_LINKED)

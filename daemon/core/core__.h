@@ -68,7 +68,7 @@ struct block {
     /* holders: leases, loads, and a reservation that is linking children to it */
     uint32_t leases : 23;
     uint32_t copies : 9;  /* of writers and verifications, in flight, at most BLOCK_COPIES_MAX */
-    uint32_t used;        /* last use, core->now_ms >> CORE_AGE_SHIFT */
+    uint32_t used;        /* last use; of a half block: when a shard was last claimed or landed */
     uint32_t tokens : 17; /* that it covers: 1 to KVC_BLOCK_TOKENS_MAX */
     uint32_t pins : 8;
     uint32_t moving : 7;         /* shards on their way between tiers */
@@ -659,8 +659,7 @@ struct welcome {
 int host_take(struct core *c, const struct block *b, struct welcome *w,
               struct tier_loc *ret_loc) KVC_WARN_UNUSED;
 void host_give(struct core *c, const struct block *b, struct tier_loc loc);
-/* The same on disk, where room is made by storage itself: KVC_E_NO_ROOM, KVC_E_QUOTA. must: as in
- * quota_disk(). */
+/* The same on disk, where storage makes room. must: see quota_disk(). KVC_E_NO_ROOM, _QUOTA. */
 int disk_take(struct core *c, const struct block *b, struct tier_loc near, bool must,
               struct tier_loc *ret_loc) KVC_WARN_UNUSED;
 void disk_give(struct core *c, const struct block *b, struct tier_loc loc);
@@ -969,7 +968,7 @@ void resv_drop_all(struct core *c, struct reservation *r);
 void progress_made(struct core *c, struct reservation *r, bool announced);
 /* It is claimed, and its writer is past its progress deadline. */
 bool part_is_late(struct core *c, const struct part *p);
-/* Some part of it is: it is not being stored. */
+/* Some part of it is, or nobody has claimed what it lacks for long: it is not being stored. */
 bool block_is_late(struct core *c, const struct block *b);
 void progress_step(struct core *c);
 

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Progress deadlines of reservations. A writer that has announced blocks and commits nothing for
- * long (a hung device, a debugger, a stopped process) keeps them from nobody: who waits for them is
- * told, and who stores them takes the claim over, with its room. Until then a late commit counts.
+ * Progress deadlines of reservations, and of blocks that wait for a rank. A writer that has
+ * announced blocks and commits nothing for long (a hung device, a debugger, a stopped process)
+ * keeps them from nobody: who waits for them is told, and who stores them takes the claim over,
+ * with its room. Until then a late commit counts.
  *
  * The time is a multiple of what the writer's own steps take, from a reservation to its commit or
  * from commit to commit, within bounds. Blocks that are being copied are in progress: their copies
- * have deadlines of their own.
+ * have deadlines of their own. A block of several shards of which some are there and no other is
+ * claimed has the most time, from the last shard that was claimed or has landed.
  */
 #include "core__.h"
 
@@ -44,13 +46,17 @@ bool part_is_late(struct core *c, const struct part *p)
 
 bool block_is_late(struct core *c, const struct block *b)
 {
-    for (uint32_t i = b->where; b->state == BLOCK_PENDING && i != CORE_NONE;) {
+    if (b->state != BLOCK_PENDING)
+        return false;
+    bool being_written = false;
+    for (uint32_t i = b->where; i != CORE_NONE;) {
         const struct part *p = pool_at(c->parts, i);
         if (part_is_late(c, p))
             return true;
+        being_written |= p->state != PART_DONE;
         i = p->next;
     }
-    return false;
+    return !being_written && c->cfg.progress_ms > 0 && core__age_ms(c, b) >= c->cfg.progress_ms;
 }
 
 /* Who waits for a block whose writer is late looks again, and finds that nobody is storing it. */

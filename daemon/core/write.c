@@ -79,6 +79,7 @@ static int take_part(struct core_reserving *x, struct block *b, struct welcome *
                        .shard = (uint8_t)x->shard,
                        .state = PART_RESERVED};
     b->where = pool_index(c->parts, p);
+    b->used = core__stamp(c);
     unevictable_changed(c, b, was);
     x->near = loc;
     x->r->open++;
@@ -600,6 +601,8 @@ static uint8_t op_land(struct core *c, const struct core_op *o, struct block *b)
     c->m.bytes_from_pages += o->op.kind == TIER_ADOPT ? o->op.bytes : 0;
     if (++b->shards_present == group_shards(block_ns(c, b), block_group(c, b)))
         block_publish(c, b);
+    else
+        b->used = core__stamp(c);
     return KVC_ST_OK;
 }
 

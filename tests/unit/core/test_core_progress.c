@@ -184,6 +184,85 @@ START_TEST(what_is_being_copied_is_in_progress)
 }
 END_TEST
 
+static void of_shards(uint32_t shards)
+{
+    struct core_ns_spec spec = rig_spec("several", 8, 64);
+    spec.shards = shards;
+    ns = rig_ns(&r, 1, &spec);
+}
+
+static uint8_t reserve_shard(unsigned client, uint32_t shard, struct rig_put *p)
+{
+    *p = (struct rig_put){.ns = ns, .chain = 1, .n = 2, .shard = shard};
+    ck_assert_int_eq(rig_reserve(&r, client, p), 0);
+    ck_assert_uint_eq(p->statuses[0], p->statuses[1]);
+    return p->statuses[0];
+}
+
+static void store_shard(unsigned client, uint32_t shard)
+{
+    struct rig_put p;
+    ck_assert_uint_eq(reserve_shard(client, shard, &p), KVC_ST_OK);
+    commit(client, &p);
+}
+
+/* Its writer is gone, and who stores again what is there renews nothing. */
+START_TEST(a_block_of_which_a_rank_never_begins_is_waited_for_so_long)
+{
+    struct rig_put again;
+    struct core_waiter w;
+    struct core_held held;
+    of_shards(2);
+    store_shard(1, 0);
+    rig_close(&r, 1);
+    ck_assert_int_eq(wait_for(1, &w, &held), 1);
+    pass(MOST_MS / 2);
+    ck_assert_uint_eq(reserve_shard(3, 0, &again), KVC_ST_PENDING);
+    pass(MOST_MS / 2 - 100);
+    ck_assert_uint_eq(core_run_done(r.core), 0);
+    pass(200);
+    ck_assert_uint_eq(core_run_done(r.core), 1);
+    ck_assert_int_eq(wait_for(1, &w, &held), 0);
+    ck_assert_uint_eq(held.prefix.group[0].reason, KVC_MISS_DROPPED);
+}
+END_TEST
+
+START_TEST(a_rank_that_comes_later_completes_its_block)
+{
+    struct rig_put p;
+    struct core_waiter w;
+    struct core_held held;
+    of_shards(2);
+    store_shard(1, 0);
+    pass(10 * MOST_MS);
+    ck_assert_int_eq(wait_for(1, &w, &held), 0);
+    ck_assert_uint_eq(reserve_shard(2, 1, &p), KVC_ST_OK);
+    ck_assert_int_eq(wait_for(1, &w, &held), 1); /* somebody stores it again */
+    commit(2, &p);
+    ck_assert_uint_eq(core_run_done(r.core), 1);
+    ck_assert_uint_eq(rig_lookup(&r, ns, 1, 16).tokens, 16);
+}
+END_TEST
+
+START_TEST(each_rank_that_claims_or_lands_renews_the_time)
+{
+    struct rig_put p;
+    struct core_waiter w;
+    struct core_held held;
+    of_shards(3);
+    store_shard(1, 0);
+    pass(MOST_MS - 1000);
+    ck_assert_uint_eq(reserve_shard(2, 1, &p), KVC_ST_OK);
+    pass(MOST_MS - 1000);
+    ck_assert_int_eq(wait_for(1, &w, &held), 1);
+    commit(2, &p);
+    pass(MOST_MS - 1000);
+    ck_assert_uint_eq(core_run_done(r.core), 0);
+    pass(2000);
+    ck_assert_uint_eq(core_run_done(r.core), 1);
+}
+END_TEST
+
 START_TEST(the_oldest_lease_and_reservation_are_told)
 {
     struct rig_put p;
@@ -216,6 +295,9 @@ int main(void)
     tcase_add_test(t, progress_renews_the_time);
     tcase_add_test(t, the_time_is_a_multiple_of_the_writer_s_own_steps);
     tcase_add_test(t, what_is_being_copied_is_in_progress);
+    tcase_add_test(t, a_block_of_which_a_rank_never_begins_is_waited_for_so_long);
+    tcase_add_test(t, a_rank_that_comes_later_completes_its_block);
+    tcase_add_test(t, each_rank_that_claims_or_lands_renews_the_time);
     tcase_add_test(t, the_oldest_lease_and_reservation_are_told);
     suite_add_tcase(s, t);
     return check_run(s);
