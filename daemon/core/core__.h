@@ -691,10 +691,6 @@ uint64_t unevictable_by_part(struct core *c, const struct block *b);
  * KVC_E_QUOTA: shares of other owners are. */
 int unevictable_take(struct core *c, const struct core_ns *ns, uint64_t bytes,
                      uint64_t *left) KVC_WARN_UNUSED;
-/* Whether a first hold of b may keep it there, of ns; it may have another place there then.
- * KVC_E_BUSY: not in this turn. */
-int unevictable_hold(struct core *c, const struct core_ns *ns, struct block *b,
-                     uint64_t *left) KVC_WARN_UNUSED;
 /* Whether b, which is on disk alone, may be loaded for who holds it. */
 bool unevictable_may_load(struct core *c, const struct block *b);
 /* What a lease is told that is refused by these. */

@@ -3,6 +3,7 @@
 #include "find.h"
 
 #include "index.h"
+#include "regions.h"
 
 /* Keys hashed in advance: a table and a record line each are on their way. */
 #define FIND_AHEAD    16

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Leases: what keeps blocks in place while workers read them. */
 #include "find.h"
+#include "regions.h"
 
 /* Keys that woken waiters may look up in one turn: some 300 us. */
 #define DONE_KEYS 4096u

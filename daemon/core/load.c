@@ -4,6 +4,7 @@
  * are loaded once, whoever asks; clients take turns at beginning them.
  */
 #include "find.h"
+#include "regions.h"
 
 /* A client begins so much before another has its turn. */
 #define LOAD_TURN_BYTES (UINT64_C(1) << 20)

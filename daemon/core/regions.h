@@ -18,7 +18,16 @@ void regions_count(struct core *c, const struct block *b, bool stays);
 /* Whether b, whose slots are not counted, may stay where it is; it is moved where it may. As
  * unevictable_take(); KVC_E_BUSY: not in this turn. */
 int regions_admit(struct core *c, struct block *b) KVC_WARN_UNUSED;
-/* The same of *loc, which was taken for one more shard of b, and of b with it. */
+/* Whether a first hold of b, of ns, may keep it in memory, in bytes and in regions; it may have
+ * another place there then. On the path of each hit. */
+KVC_WARN_UNUSED static inline int unevictable_hold(struct core *c, const struct core_ns *ns,
+                                                   struct block *b, uint64_t *left)
+{
+    const uint64_t bytes = unevictable_by_hold(c, b);
+    const int err = unevictable_take(c, ns, bytes, left);
+    return err || !c->region || bytes == 0 ? err : regions_admit(c, b);
+}
+/* As regions_admit() of *loc, which was taken for one more shard of b, and of b with it. */
 int regions_admit_new(struct core *c, const struct block *b, struct tier_loc *loc) KVC_WARN_UNUSED;
 /* quota.c: as quota_unevictable_left(), in regions. */
 uint64_t quota_regions_left(const struct core *c, const struct core_ns *ns);

@@ -136,13 +136,6 @@ int unevictable_take(struct core *c, const struct core_ns *ns, uint64_t bytes, u
     return 0;
 }
 
-int unevictable_hold(struct core *c, const struct core_ns *ns, struct block *b, uint64_t *left)
-{
-    const uint64_t bytes = unevictable_by_hold(c, b);
-    const int err = unevictable_take(c, ns, bytes, left);
-    return err || !c->region || bytes == 0 ? err : regions_admit(c, b);
-}
-
 bool unevictable_may_load(struct core *c, const struct block *b)
 {
     uint64_t left = 0, bytes = block_shards(c, b) * slot_bytes(c, b);
