@@ -29,6 +29,7 @@
 #define CHAIN_WAIT   4096u
 #define WAITS        200u /* over all greedy sessions */
 #define GREEDY_UID   60000u
+#define ANNOUNCED    16u /* RESERVEs of KVC_STORE_MAX blocks, of one session */
 
 static const char help[] =
     "Usage: kvcachebench fair [OPTIONS]\n"
@@ -42,6 +43,9 @@ static const char help[] =
     "  acquires  each session has four ACQUIREs of 32,768 cached blocks in flight\n"
     "  waits     200 ACQUIREs of 4,096 blocks that wait for the last of them, which one session\n"
     "            announces and gives up, over and over\n"
+    "  hints     each session says of a chain of 32,768 cached blocks that it has ended, over and\n"
+    "            over, four such hints ahead of a ping\n"
+    "  ends      each session announces 65,536 blocks, goes, and comes again\n"
     "\n"
     "The greedy sessions are another principal's where the caller is root.\n"
     "\n"
@@ -52,8 +56,8 @@ static const char help[] =
     "  --daemon PATH  the daemon to start\n"
     "  --json         one JSON object per line on stdout\n";
 
-enum kind { KIND_STORES, KIND_ACQUIRES, KIND_WAITS, KINDS };
-static const char *const kind_names[KINDS] = {"stores", "acquires", "waits"};
+enum kind { KIND_STORES, KIND_ACQUIRES, KIND_WAITS, KIND_HINTS, KIND_ENDS, KINDS };
+static const char *const kind_names[KINDS] = {"stores", "acquires", "waits", "hints", "ends"};
 
 /* Of all processes. */
 struct shared {
@@ -191,6 +195,25 @@ static int announce_and_drop(struct greedy *g)
     return rc;
 }
 
+static int hint(struct greedy *g)
+{
+    const struct kvc_seq seq = {.tokens = CHAIN_LONG * BLOCK_TOKENS,
+                                .group = {{.keys = g->keys, .n = CHAIN_LONG}}};
+    int rc = 0;
+    while (rc >= 0) {
+        if (!atomic_load(&g->f->shared->busy)) {
+            pause_ms(1);
+            continue;
+        }
+        for (uint32_t i = 0; rc >= 0 && i < DEPTH; i++)
+            rc = kvc_hint(g->ns, &seq, KVC_HINT_ENDED, 0);
+        if (rc >= 0)
+            rc = kvc_ping(g->kvc, NULL); /* handled in order: behind them */
+        atomic_fetch_add(&g->f->shared->requests, DEPTH);
+    }
+    return rc;
+}
+
 static int greedy_connect(struct greedy *g)
 {
     const uint64_t staging = (uint64_t)KVC_STORE_MAX * BLOCK_BYTES;
@@ -211,13 +234,39 @@ static int greedy_connect(struct greedy *g)
     return rc < 0 ? rc : perf_ns_open(g->kvc, BLOCK_BYTES, "fair", &g->ns);
 }
 
+/* Announces as much as fits into a few requests, and leaves it to its end. */
+static int announce_and_go(struct greedy *g)
+{
+    static uint8_t statuses[KVC_STORE_MAX];
+    int rc = 0;
+    while (rc >= 0) {
+        if (!atomic_load(&g->f->shared->busy)) {
+            pause_ms(1);
+            continue;
+        }
+        for (uint32_t i = 0; rc >= 0 && i < ANNOUNCED; i++) {
+            uint64_t reservation;
+            make_keys(++g->stream, KVC_STORE_MAX, g->keys);
+            const struct kvc_blocks blocks = part_of(g->keys, 0, KVC_STORE_MAX);
+            rc = kvc_reserve(g->ns, &blocks, &reservation, statuses);
+            atomic_fetch_add(&g->f->shared->requests, 1);
+        }
+        kvc_close(&g->kvc); /* with its namespace */
+        free(g->keys);
+        free(g->offsets);
+        if (rc >= 0)
+            rc = greedy_connect(g);
+    }
+    return rc;
+}
+
 static int greedy_work(struct greedy *g)
 {
     const enum kind kind = g->f->kind;
     int rc = greedy_connect(g);
     g->stream = UINT64_C(1000000) * (g->no + 1);
-    make_keys(7, kind == KIND_ACQUIRES ? CHAIN_LONG : CHAIN_WAIT, g->keys);
-    if (rc >= 0 && g->no == 0 && kind != KIND_STORES)
+    make_keys(7, kind == KIND_WAITS ? CHAIN_WAIT : CHAIN_LONG, g->keys);
+    if (rc >= 0 && g->no == 0 && kind != KIND_STORES && kind != KIND_ENDS)
         rc = store_chain(g, kind == KIND_WAITS ? CHAIN_WAIT - 1 : CHAIN_LONG);
     if (rc < 0)
         return rc;
@@ -226,6 +275,10 @@ static int greedy_work(struct greedy *g)
         return ask_and_finish(g, DEPTH, begin_store);
     if (kind == KIND_ACQUIRES)
         return ask_and_finish(g, DEPTH, begin_acquire);
+    if (kind == KIND_HINTS)
+        return hint(g);
+    if (kind == KIND_ENDS)
+        return announce_and_go(g);
     if (g->no == 0)
         return announce_and_drop(g);
     const uint32_t each = WAITS / (uint32_t)(g->f->sessions - 1);
@@ -458,7 +511,7 @@ static int take_kind(struct fair *f, const char *name)
             f->one = true;
             return 0;
         }
-    return say_usage("--kind is stores, acquires or waits, not '%s'", name);
+    return say_usage("--kind is stores, acquires, waits, hints or ends, not '%s'", name);
 }
 
 static int take_option(void *ctx, int c, char **argv)

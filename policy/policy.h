@@ -121,7 +121,8 @@ struct policy_ops {
     void (*prefetch)(const struct policy *p, uint64_t hash);
     /* True: there is another piece to come, with the same request. */
     bool (*request)(struct policy *p, const struct policy_request *request, uint64_t now_ms);
-    /* Of a chain's blocks that are known and that no other chain shares, deepest first. */
+    /* Of a chain's blocks that are known and that no other chain shares, deepest first. Of a long
+     * chain in pieces, the one with its first blocks first. */
     void (*advise)(struct policy *p, enum policy_advice advice, uint32_t within_ms,
                    const uint32_t *block, uint32_t n, uint64_t now_ms);
 };

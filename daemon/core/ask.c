@@ -8,18 +8,21 @@
 /* So many keys are looked up in one piece. */
 #define ASK_SHORT 512u
 
-enum ask_phase { ASK_LOOK, ASK_LEASE, ASK_TELL, ASK_TOUCH, ASK_FREE };
+enum ask_phase { ASK_LOOK, ASK_LEASE, ASK_TELL, ASK_TOUCH, ASK_COUNT, ASK_SAY, ASK_FREE };
+/* Blocks of which a policy hears advice at once. */
+#define SAY_PIECE 256u
 
 struct core_ask {
     struct find f;
     struct core_client *client;
     struct core_held held;
     struct lease *lease;
-    uint8_t phase;      /* enum ask_phase */
-    bool whole;         /* it cannot be done so: it is done in one piece */
-    int rc;             /* what it is to return */
-    const char *why;    /* and why */
-    uint32_t group, at; /* in LEASE, TOUCH, FREE */
+    uint8_t phase;                 /* enum ask_phase */
+    bool whole;                    /* it cannot be done so: it is done in one piece */
+    int rc;                        /* what it is to return */
+    const char *why;               /* and why */
+    uint32_t group, at;            /* in LEASE, TOUCH, COUNT, SAY, FREE */
+    uint32_t said[KVC_GROUPS_MAX]; /* blocks of each group that are advised on; counted first */
     struct telling telling;
     uint32_t ns; /* id */
     uint64_t hold_bits[(KVC_KEYS_MAX + 63) / 64];
@@ -117,6 +120,10 @@ static void ask_decide(struct core *c, struct core_asking *x, struct core_ask *a
         return;
     }
     ask->held.ngroups = in->seq.ngroups;
+    if (x->advice) {
+        ask->phase = ASK_COUNT;
+        return;
+    }
     if (x->looks) {
         ask->held.prefix.load_ns = worth_load_now(c, f);
         c->m.lookups++;
@@ -198,6 +205,51 @@ static void ask_touch(struct core *c, struct core_ask *ask)
     ask->phase = ASK_FREE;
 }
 
+/* How many own_blocks() of each group has. */
+static void ask_count(struct core *c, struct core_ask *ask)
+{
+    const struct find *f = &ask->f;
+    for (; ask->group < f->seq->ngroups; ask->group++) {
+        uint32_t first, end, *n = &ask->said[ask->group];
+        own_range(f, ask->group, &first, &end);
+        for (; *n < end - first; ++*n) {
+            if (slice_over(c))
+                return;
+            c->work += WORK_LOOK;
+            if (is_shared(&c->blocks[c->found[f->at[ask->group] + end - 1 - *n]], *n == 0))
+                break;
+        }
+    }
+    ask->group = 0;
+    ask->phase = ASK_SAY;
+}
+
+/* A chain's first pieces first: what is to go next goes to the end of an order. */
+static void ask_say(struct core *c, const struct core_asking *x, struct core_ask *ask)
+{
+    const struct find *f = &ask->f;
+    const struct policy_ops *policy = c->cfg.policy;
+    uint32_t block[SAY_PIECE];
+    for (; policy->advise && ask->group < f->seq->ngroups; ask->group++, ask->at = 0) {
+        uint32_t first, end;
+        own_range(f, ask->group, &first, &end);
+        first = end - ask->said[ask->group];
+        while (first + ask->at < end) {
+            if (slice_over(c))
+                return;
+            const uint32_t n = MIN(MIN(end - first - ask->at, SAY_PIECE), work_of_slice(c));
+            for (uint32_t i = 0; i < n; i++) /* deepest first */
+                block[i] = c->found[f->at[ask->group] + first + ask->at + n - 1 - i];
+            policy->advise(c->policy, x->advice, x->within_ms, block, n, c->now_ms);
+            c->work += n * WORK_LOOK;
+            ask->at += n;
+        }
+    }
+    c->m.advice++;
+    c->hinted[x->advice]++;
+    ask->phase = ASK_FREE;
+}
+
 /* Deepest first: what comes before is not evicted under what builds on it. */
 static bool ask_free(struct core *c, struct core_ask *ask, bool all)
 {
@@ -250,6 +302,12 @@ static int ask_end(struct core *c, struct core_client *cl, struct core_asking *x
             worth_probe(c, &ask->f);
     }
     ask_put(c, x);
+    if (whole && x->advice) {
+        const int n = core_advise(c, &x->in.seq, x->advice, x->within_ms, ret_why);
+        return n < 0 ? n : 0;
+    }
+    if (rc == 0 && x->advice == POLICY_ADVICE_SOON)
+        (void)core_prefetch(c, &x->in.seq, UINT64_MAX);
     if (whole && x->looks)
         return core_lookup(c, &x->in.seq, !x->in.read_only, &ret_held->prefix, ret_why);
     if (whole)
@@ -285,6 +343,10 @@ int core_ask_step(struct core *c, struct core_client *cl, struct core_asking *x,
         ask_tell(c, x, ask);
     if (ask->phase == ASK_TOUCH && !slice_over(c))
         ask_touch(c, ask);
+    if (ask->phase == ASK_COUNT && !slice_over(c))
+        ask_count(c, ask);
+    if (ask->phase == ASK_SAY && !slice_over(c))
+        ask_say(c, x, ask);
     if (ask->phase == ASK_FREE && !slice_over(c) && ask_free(c, ask, false))
         return ask_end(c, cl, x, ret_held, ret_why);
     ask_leave(c);

@@ -385,6 +385,7 @@ struct core {
     struct list_node loads;     /* core_load that has not ended */
     struct list_node loaders;   /* core_client with blocks to load */
     struct list_node going;     /* lease whose blocks are let go of in slices */
+    struct list_node dropping;  /* reservations of clients that end, as these */
     uint32_t end_left;          /* blocks that leases may still let go of at once in this turn */
     struct list_node short_of_room; /* core_waiter of stores */
 

@@ -13,8 +13,10 @@ struct core_ask;
 /* Whether it takes more than one. */
 bool core_seq_is_long(const struct core *c, const struct core_seq *seq);
 struct core_asking {
-    struct core_acquire in;     /* what it points to is borrowed until it has ended */
-    bool looks;                 /* core_lookup(): no lease; in.read_only: without `touch` */
+    struct core_acquire in;    /* what it points to is borrowed until it has ended */
+    bool looks;                /* core_lookup(): no lease; in.read_only: without `touch` */
+    enum policy_advice advice; /* with `looks`: core_advise(), within_ms */
+    uint32_t within_ms;
     struct core_waiter *waiter; /* borrowed; NULL: none */
     struct core_ask *ask;       /* NULL: not begun, or at its end */
 };

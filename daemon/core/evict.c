@@ -125,7 +125,7 @@ uint32_t evict_tree(struct core *c, uint32_t root, uint64_t *counter)
 
 bool core_has_steps(const struct core *c)
 {
-    return !list_empty(&c->jobs) || !list_empty(&c->going);
+    return !list_empty(&c->jobs) || !list_empty(&c->going) || !list_empty(&c->dropping);
 }
 
 bool core_placement_step(struct core *c)
@@ -137,6 +137,7 @@ bool core_placement_step(struct core *c)
     more |= quota_step(c);
     progress_step(c);
     more |= lease_step(c);
+    more |= resv_step(c);
     if (c->cfg.disk) {
         promise_step(c);
         more |= place_fill(c);

@@ -32,6 +32,11 @@ struct find {
     uint64_t left;  /* of unevictable_take(), within a slice */
 };
 
+/* retention.c: blocks of group g of which advice on the chain may be; it is for those that no other
+ * chain shares, from the last one on. */
+void own_range(const struct find *f, uint32_t g, uint32_t *ret_first, uint32_t *ret_end);
+bool is_shared(const struct block *b, bool is_last);
+
 /* How far the policy has been told of a request, by groups. */
 struct telling {
     uint32_t group, hits; /* of that group, leading blocks that are there, in whatever tier */

@@ -158,18 +158,27 @@ int core_wish(struct core *c, const struct core_seq *seq, uint32_t from_tokens,
 
 /* ---- advice ---- */
 
+void own_range(const struct find *f, uint32_t g, uint32_t *ret_first, uint32_t *ret_end)
+{
+    find_needs(f, g, f->tokens, ret_first, ret_end);
+    if (f->seq->ns->spec.group[g].rule == KVC_RULE_FULL)
+        *ret_end = f->lead[g];
+}
+
+bool is_shared(const struct block *b, bool is_last)
+{
+    return b->children > 1 || (is_last && b->children > 0);
+}
+
 /* Blocks of group g that are there and that no other chain shares, deepest first, into core->runlen
  * (which find_prefix() has done with). */
 static uint32_t own_blocks(struct core *c, const struct find *f, uint32_t g)
 {
     uint32_t first, end, n = 0;
-    find_needs(f, g, f->tokens, &first, &end);
-    if (f->seq->ns->spec.group[g].rule == KVC_RULE_FULL)
-        end = f->lead[g];
+    own_range(f, g, &first, &end);
     for (; end > first; n++) {
         const uint32_t no = c->found[f->at[g] + --end];
-        const struct block *b = &c->blocks[no];
-        if (b->children > 1 || (n == 0 && b->children > 0))
+        if (is_shared(&c->blocks[no], n == 0))
             break;
         c->runlen[n] = no;
     }

@@ -24,6 +24,12 @@ static inline bool slice_over(const struct core *c)
     return c->work >= c->slice_end;
 }
 
+/* write.c: drops a slice of what is reserved, from the last entry on. True: there is more to do.
+ * The caller has an entry open. */
+bool resv_drop_some(struct core *c, struct reservation *r);
+/* client.c: a slice of what clients that have ended leave reserved; true: there is more. */
+bool resv_step(struct core *c);
+
 /* ask.c */
 #define ASKS_MAX 16u
 uint64_t asks_bytes(void);

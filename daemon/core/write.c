@@ -509,7 +509,7 @@ static void resv_drop_open(struct core *c, struct reservation *r)
 
 /* A slice of the same, from the last entry on: the first would take all the others along. True:
  * there is more to do. The caller has an entry open. */
-static bool resv_drop_some(struct core *c, struct reservation *r)
+bool resv_drop_some(struct core *c, struct reservation *r)
 {
     for (; r->dropped < r->blocks.n; r->dropped++) {
         if (slice_over(c))
@@ -553,16 +553,6 @@ int core_drop_step(struct core *c, struct core_client *cl, uint64_t reservation)
 }
 
 /* ---- commit ---- */
-
-void core__client_settle(struct core *c, struct core_client *cl)
-{
-    if (!cl->closing || cl->copies > 0 || cl->ending > 0)
-        return;
-    void (*idle)(void *) = cl->idle;
-    void *ctx = cl->ctx;
-    pool_put(c->clients, cl);
-    idle(ctx);
-}
 
 uint8_t core__copy_status(int err)
 {
@@ -933,59 +923,4 @@ bool core_commit_lacks_shards(struct core *c, const struct core_commit *m)
                 c->blocks[p->block].gen == p->gen && c->blocks[p->block].state == BLOCK_PENDING;
     }
     return waiting > 0 && waiting == m->left;
-}
-
-/* ---- clients ---- */
-
-int core_client_open(struct core *c, const struct core_identity *who, void (*idle)(void *ctx),
-                     void *ctx, struct core_client **ret_client)
-{
-    MUST(!c->cfg.principals_max || who->principal <= c->cfg.principals_max);
-    struct core_client *cl = pool_get(c->clients);
-    if (!cl)
-        return KVC_E_LIMIT;
-    cl->who = *who;
-    cl->idle = idle;
-    cl->ctx = ctx;
-    list_init(&cl->leases);
-    list_init(&cl->reservations);
-    list_init(&cl->commits);
-    list_init(&cl->loads);
-    list_init(&cl->sends);
-    if (c->cfg.principals_max)
-        c->attached[who->principal]++;
-    *ret_client = cl;
-    return 0;
-}
-
-void core_client_quarantine(struct core *c, struct core_client *cl)
-{
-    for (struct list_node *node; (node = list_first(&cl->reservations));)
-        resv_drop_all(c, CONTAINER_OF(node, struct reservation, node));
-    LIST_FOR_EACH_SAFE (node, next, &cl->commits)
-        core_commit_cancel(c, CONTAINER_OF(node, struct core_commit, node));
-    near_cancel_all(c, cl);
-    verify_cancel_all(c, cl);
-}
-
-void core_client_close(struct core *c, struct core_client *cl)
-{
-    core_client_quarantine(c, cl);
-    load_cancel_all(c, cl);
-    LIST_FOR_EACH_SAFE (node, next, &cl->leases)
-        lease_end(c, CONTAINER_OF(node, struct lease, node));
-    LIST_FOR_EACH_SAFE (node, next, &c->jobs) {
-        struct core_evict_job *job = CONTAINER_OF(node, struct core_evict_job, node);
-        if (job->client == cl)
-            core_evict_cancel(c, job);
-    }
-    cl->closing = true;
-    if (c->cfg.principals_max)
-        c->attached[cl->who.principal]--;
-    core__client_settle(c, cl);
-}
-
-uint64_t core_client_lease_bytes(const struct core_client *cl)
-{
-    return cl->lease_bytes;
 }

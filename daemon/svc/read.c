@@ -452,6 +452,42 @@ static enum policy_advice advice_of(uint8_t kind)
     return POLICY_ADVICE_NONE;
 }
 
+static void reply_hinted(struct svc *s, struct session *se, const struct msg_head *head)
+{
+    s->m.replies_ok++;
+    reply_send(s, se, codec_enc_bare_reply(s->out, sizeof s->out, head));
+}
+
+static void hint_step(struct call *call)
+{
+    struct svc *s = call->session->svc;
+    struct core_held none;
+    const char *why = NULL;
+    const int err = core_ask_step(s->core, call->session->client, &call->asking, &none, &why);
+    if (err == CORE_MORE) {
+        work_go_on(call, hint_step);
+        return;
+    }
+    if (err)
+        reply_error(s, call->session, &call->head, err, why);
+    else
+        reply_hinted(s, call->session, &call->head);
+    call_end(s, call);
+}
+
+static void hint_begin(struct request *rq, const struct core_asking *asking)
+{
+    struct call *call = call_new(rq, CALL_LOOK);
+    if (!call)
+        return;
+    if (!call_keep(rq, call)) {
+        refuse_to_keep(rq, call);
+        return;
+    }
+    call->asking = *asking;
+    hint_step(call);
+}
+
 void op_hint(struct request *rq)
 {
     struct svc *s = rq->s;
@@ -463,12 +499,18 @@ void op_hint(struct request *rq)
         why = rq->head.detail;
     if (!err && (err = svc__seq(rq, &msg.seq, true, &seq)))
         why = ns_detail(err);
-    if (!err)
-        err = core_advise(s->core, &seq, advice_of(msg.kind), msg.within_ms, &why);
-    if (err < 0) {
-        reply_error(s, rq->se, &rq->head, err, why);
+    const enum policy_advice advice = err ? POLICY_ADVICE_NONE : advice_of(msg.kind);
+    if (!err && advice && core_seq_is_long(s->core, &seq)) {
+        hint_begin(rq, &(struct core_asking){.in = {.seq = seq, .read_only = true},
+                                             .looks = true,
+                                             .advice = advice,
+                                             .within_ms = msg.within_ms});
         return;
     }
-    s->m.replies_ok++;
-    reply_send(s, rq->se, codec_enc_bare_reply(s->out, sizeof s->out, &rq->head));
+    if (!err)
+        err = core_advise(s->core, &seq, advice, msg.within_ms, &why);
+    if (err < 0)
+        reply_error(s, rq->se, &rq->head, err, why);
+    else
+        reply_hinted(s, rq->se, &rq->head);
 }

@@ -119,7 +119,8 @@ static void model_begin(struct model *m, uint64_t seed)
                                     .slot_align = 64,
                                     .seed = seed + 1};
     m->tier = fake_tier_create(&tier);
-    m->cfg = (struct core_config){.blocks_max = blocks_max[rnd(m, 4)],
+    m->cfg = (struct core_config){.slice_work = UINT32_MAX, /* ends are at once */
+                                  .blocks_max = blocks_max[rnd(m, 4)],
                                   .clients_max = M_CLIENTS_MAX - rnd(m, 3),
                                   .namespaces_max = 2 + rnd(m, 7),
                                   .leases_max = few[rnd(m, 3)],

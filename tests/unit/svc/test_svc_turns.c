@@ -323,6 +323,26 @@ START_TEST(a_store_that_lost_all_between_two_slices_stored_nothing)
 }
 END_TEST
 
+START_TEST(what_a_session_leaves_reserved_goes_in_slices)
+{
+    const uint64_t resv = sr_reserve(&s, p, &longer);
+    (void)turns_until(resv);
+    sr_turn(&s, 0);
+    sr_leave(&s, p);
+    ck_assert_uint_ge(pending(), LONG_BLOCKS / 2);
+    ck_assert(core_has_steps(s.core));
+    const uint64_t before = pending();
+    sr_turn(&s, 0);
+    ck_assert_uint_ge(pending() + 2 * SLICE_BLOCKS, before);
+    ck_assert_uint_lt(pending(), before);
+    ck_assert_ptr_nonnull(s.svc->sessions[0].client);
+    for (unsigned i = 0; i < TURNS && core_has_steps(s.core); i++)
+        sr_turn(&s, 0);
+    ck_assert_uint_eq(pending() + core_metrics(s.core)->reservations, 0);
+    ck_assert_ptr_null(s.svc->sessions[0].client);
+}
+END_TEST
+
 /* Begun behind the turn's step of work, it needs no timer for the next. */
 START_TEST(an_eviction_that_had_to_wait_is_work_to_do)
 {
@@ -679,6 +699,55 @@ START_TEST(what_goes_bad_among_the_locations_is_not_told)
 }
 END_TEST
 
+static struct {
+    unsigned pieces;
+    uint32_t most, blocks;
+} said;
+
+static void on_advise(struct policy *policy, enum policy_advice advice, uint32_t within_ms,
+                      const uint32_t *block, uint32_t n, uint64_t now_ms)
+{
+    said.pieces++;
+    said.most = MAX(said.most, n);
+    said.blocks += n;
+    policy_lru.advise(policy, advice, within_ms, block, n, now_ms);
+}
+
+static uint64_t hint(const struct sr_blocks *b)
+{
+    uint8_t keys[LONG_BLOCKS * KVC_KEY_BYTES];
+    struct msg_hint msg = {.seq = {.ns = b->ns, .tokens = b->n * 8, .ngroups = 1},
+                           .kind = KVC_HINT_ENDED};
+    for (uint32_t i = 0; i < b->n; i++)
+        sr_key(b->chain, i, &keys[(size_t)i * KVC_KEY_BYTES]);
+    msg.seq.keys[0] = (struct codec_bin){keys, b->n * KVC_KEY_BYTES};
+    return sr_send(&s, p, codec_enc_hint(s.buf, sizeof s.buf, sr_head(&s, KVC_OP_HINT, 0), &msg));
+}
+
+START_TEST(a_long_hint_is_passed_on_in_slices)
+{
+    static struct policy_ops ops;
+    ops = policy_lru;
+    ops.advise = on_advise;
+    memset(&said, 0, sizeof said);
+    store_all();
+    s.core->cfg.policy = &ops;
+    const uint64_t corr = hint(&longer);
+    for (unsigned n = 0, before = 0; sr_replies(&s, corr) == 0; n++, before = said.pieces) {
+        ck_assert_uint_lt(n, TURNS);
+        sr_turn(&s, 0);
+        ck_assert_uint_le(said.pieces - before, 1);
+    }
+    ck_assert_uint_eq(sr_status(&s, corr), KVC_ST_OK);
+    ck_assert_uint_eq(said.pieces, 2);
+    ck_assert_uint_eq(said.blocks, LONG_BLOCKS);
+    ck_assert_uint_le(said.most, 34);
+    ck_assert_uint_eq(s.core->m.advice, 1);
+    ck_assert_uint_eq(s.core->hinted[POLICY_ADVICE_ENDED], 1);
+    ck_assert_uint_eq(s.kept, 0);
+}
+END_TEST
+
 START_TEST(a_long_acquire_has_what_is_there_at_its_deadline)
 {
     store_all();
@@ -839,6 +908,7 @@ int main(void)
     tcase_add_test(t, a_session_may_end_between_two_slices);
     tcase_add_test(t, what_is_dropped_between_two_slices_breaks_the_chain);
     tcase_add_test(t, a_store_that_lost_all_between_two_slices_stored_nothing);
+    tcase_add_test(t, what_a_session_leaves_reserved_goes_in_slices);
     tcase_add_test(t, an_eviction_that_had_to_wait_is_work_to_do);
     tcase_add_test(t, a_commit_that_cannot_be_kept_is_refused_behind_its_copies);
     tcase_add_test(t, what_was_found_stays_until_the_next_slice_builds_on_it);
@@ -854,6 +924,7 @@ int main(void)
     tcase_add_test(t, locations_in_slices_are_those_in_one_piece);
     tcase_add_test(t, who_is_cancelled_or_leaves_among_its_locations_holds_nothing);
     tcase_add_test(t, what_goes_bad_among_the_locations_is_not_told);
+    tcase_add_test(t, a_long_hint_is_passed_on_in_slices);
     tcase_add_test(t, a_long_acquire_has_what_is_there_at_its_deadline);
     tcase_add_test(t, who_waits_again_does_not_look_up_what_was_there);
     tcase_add_test(t, what_a_long_wait_waits_for_comes);
