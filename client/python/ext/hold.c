@@ -162,20 +162,27 @@ static PyObject *hold_check(PyObject *self, PyObject *args)
 struct load {
     const struct layout *layout;
     struct numbers pages[KVC_GROUPS_MAX];
-    bool wanted[KVC_GROUPS_MAX];
 };
 
 static bool load_group(struct load *load, const struct hold *h, uint32_t group, PyObject *pages)
 {
-    if (Py_IsNone(pages))
+    uint32_t n = h->hold->group[group].n;
+    if (!Py_IsNone(pages))
+        return numbers_from(pages, "pages", &load->pages[group]) &&
+               (n == 0 || layout_count(load->layout, group, &load->pages[group], n));
+    if (n == 0 || group >= load->layout->spec.groups)
         return true;
-    if (!numbers_from(pages, "pages", &load->pages[group]))
+    /* The group is left out: pages that are not there. */
+    size_t numbers = (size_t)n * load->layout->spec.group[group].pages_per_block;
+    uint32_t *at = malloc(numbers * sizeof(*at) + 1);
+    if (at == NULL) {
+        PyErr_NoMemory();
         return false;
-    if (load->pages[group].n == 0 && h->hold->group[group].n == 0)
-        return true;
-    load->wanted[group] = true;
-    return layout_check(load->layout, group, h->space->group[group].block_bytes,
-                        &load->pages[group], h->hold->group[group].n);
+    }
+    for (size_t i = 0; i < numbers; i++)
+        at[i] = KVC_NO_PAGE;
+    load->pages[group] = (struct numbers){at, numbers};
+    return true;
 }
 
 static bool load_from(PyObject *all, struct hold *h, struct load *load)
@@ -197,18 +204,17 @@ static bool load_from(PyObject *all, struct hold *h, struct load *load)
     return true;
 }
 
-/* Without the GIL and without the lock: a count of views keeps the hold. */
-static void load_copy(const struct load *load, const struct hold *h)
+/* With the session's lock. */
+static int load_copy(const struct load *load, const struct hold *h)
 {
-    for (uint32_t g = 0; g < h->space->groups; g++) {
-        if (!load->wanted[g])
-            continue;
-        const uint32_t *pages = load->pages[g].at;
-        for (uint32_t i = 0; i < h->hold->group[g].n; i++) {
-            layout_scatter(load->layout, g, pages, h->hold->group[g].block[i].data);
-            pages += load->layout->group[g].pages_per_block;
-        }
-    }
+    const uint32_t *pages[KVC_GROUPS_MAX];
+    struct kvc_gpu *host;
+    for (uint32_t g = 0; g < KVC_GROUPS_MAX; g++)
+        pages[g] = load->pages[g].at;
+    int rc = session_host(h->space->session, &host);
+    if (rc == 0)
+        rc = kvc_gpu_load(host, h->hold, &load->layout->spec, pages, NULL);
+    return rc < 0 ? rc : kvc_hold_check(h->hold);
 }
 
 /* What was copied out of the hold is what is stored; with the GIL. False: an exception is set. */
@@ -232,12 +238,8 @@ static PyObject *hold_load(PyObject *self, PyObject *args)
         return NULL;
     h->views++; /* nobody releases it meanwhile */
     bool good = load_from(pages, h, &load);
-    if (good) {
-        Py_BEGIN_ALLOW_THREADS;
-        load_copy(&load, h);
-        Py_END_ALLOW_THREADS;
-        good = hold_still_true(h);
-    }
+    PyThreadState *state = good ? session_begin(h->space->session) : NULL;
+    good = state != NULL && session_end(h->space->session, state, load_copy(&load, h)) == 0;
     h->views--;
     for (uint32_t g = 0; g < KVC_GROUPS_MAX; g++)
         numbers_free(&load.pages[g]);

@@ -34,7 +34,8 @@ struct session {
     pthread_mutex_t lock;
     pid_t pid;
     bool closing;
-    Py_ssize_t views; /* of staging */
+    Py_ssize_t views;     /* of staging */
+    struct kvc_gpu *host; /* NULL until pages are copied; goes with the session */
     struct hold *holds;
     struct request *requests;
 };
@@ -57,18 +58,10 @@ struct hold {
 };
 
 /* Pages of host memory, by region of each group. */
-struct region {
-    uint8_t *base;
-    uint64_t stride, bytes;
-};
 struct layout {
     PyObject ob_base;
-    uint32_t groups, pages_max;
-    struct {
-        uint32_t pages_per_block, regions;
-        uint64_t block_bytes;
-        struct region *region;
-    } group[KVC_GROUPS_MAX];
+    struct kvc_pool_spec spec;
+    struct kvc_pool_region *region[KVC_GROUPS_MAX]; /* spec's */
 };
 
 extern PyTypeObject *session_type, *space_type, *hold_type, *layout_type, *view_type, *request_type,
@@ -115,6 +108,9 @@ int session_end(struct session *session, PyThreadState *state, int rc);
 bool session_begin_quietly(struct session *session, PyThreadState **ret_state, bool *ret_free);
 void session_end_quietly(struct session *session, PyThreadState *state);
 
+/* This process's memory as a device of the session: with its lock. */
+int session_host(struct session *session, struct kvc_gpu **ret_host);
+
 /* ---- hold.c ---- */
 
 /* An empty hold, not in its session's list. */
@@ -135,7 +131,12 @@ PyObject *dlpack_new(struct hold *hold, uint32_t group, uint32_t i);
 /* (capsule) -> (address, bytes of an element, read_only, shape, strides): host memory only. */
 PyObject *dlpack_info(PyObject *module, PyObject *args);
 
-/* ---- space.c, store.c, names.c, requests.c: methods ---- */
+/* ---- store.c ---- */
+
+/* ((first_token, end_token, priority, duration_ms), ...) -> how many; -1: an exception is set. */
+int retain_from(PyObject *from, struct kvc_retain ret_retain[KVC_RETAIN_MAX]);
+
+/* ---- space.c, store.c, put.c, names.c, requests.c: methods ---- */
 
 extern PyMethodDef session_name_methods[];
 PyObject *space_open(struct session *session, PyObject *args);
@@ -144,6 +145,8 @@ bool space_spec(PyObject *args, struct kvc_ns_spec *ret_spec);
 struct space *space_new(struct session *session, uint32_t groups,
                         const struct kvc_group_spec *group);
 PyObject *space_store(PyObject *self, PyObject *args);
+PyObject *space_stage(PyObject *self, PyObject *args);
+PyObject *space_put(PyObject *self, PyObject *args);
 PyObject *space_store_begin(PyObject *self, PyObject *args);
 PyObject *space_name_put(PyObject *self, PyObject *args);
 PyObject *space_pin(PyObject *self, PyObject *args);
@@ -151,14 +154,10 @@ PyObject *space_hint(PyObject *self, PyObject *args);
 
 /* ---- layout.c ---- */
 
-/* Blocks to pages and back; pages_per_block numbers a block, checked before. */
-void layout_scatter(const struct layout *layout, uint32_t group, const uint32_t *pages,
-                    const uint8_t *block);
-void layout_gather(const struct layout *layout, uint32_t group, const uint32_t *pages,
-                   uint8_t *block);
-/* False: an exception is set. */
-bool layout_check(const struct layout *layout, uint32_t group, uint32_t block_bytes,
-                  const struct numbers *pages, uint64_t blocks);
+/* So many numbers as the blocks have pages? False: an exception is set. What they say is checked by
+ * the library. */
+bool layout_count(const struct layout *layout, uint32_t group, const struct numbers *pages,
+                  uint64_t blocks);
 
 /* Creates a type of the module. NULL: an exception is set. */
 PyTypeObject *session_make(PyObject *module);

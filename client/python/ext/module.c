@@ -148,6 +148,7 @@ static const struct {
     {"KEY_BYTES", KVC_KEY_BYTES},
     {"GROUPS_MAX", KVC_GROUPS_MAX},
     {"STORE_MAX", KVC_STORE_MAX},
+    {"NO_PAGE", KVC_NO_PAGE},
     {"BLOCK_TOKENS_MAX", KVC_BLOCK_TOKENS_MAX},
     {"PRIORITY_DEFAULT", KVC_PRIORITY_DEFAULT},
     {"F_WAIT", KVC_F_WAIT},
@@ -209,7 +210,8 @@ static int add_types(PyObject *module)
  */
 static int check_abi(void)
 {
-    static const struct kvc_abi abi[] = {KVC_ABI_STRUCTS, KVC_ABI_ASYNC, KVC_ABI_ADMIN};
+    static const struct kvc_abi abi[] = {KVC_ABI_STRUCTS, KVC_ABI_ASYNC, KVC_ABI_ADMIN,
+                                         KVC_ABI_GPU};
     const char *differs = kvc_abi(KVC_API_VERSION, abi, sizeof(abi) / sizeof(abi[0]));
     if (differs != NULL)
         PyErr_Format(PyExc_ImportError, "kvcache_client and libkvcache do not fit: %s", differs);

@@ -58,6 +58,16 @@ void session_end_quietly(struct session *session, PyThreadState *state)
         PyEval_RestoreThread(state);
 }
 
+int session_host(struct session *session, struct kvc_gpu **ret_host)
+{
+    int rc = 0;
+    if (session->host == NULL)
+        rc = kvc_gpu_open(session->kvc, "host", &session->host);
+    if (rc == 0)
+        *ret_host = session->host;
+    return rc;
+}
+
 static PyObject *session_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     (void)kwargs;
@@ -102,6 +112,7 @@ static struct request *session_shut(struct session *s)
         hold_unlink(s->holds);
     for (struct request *r = orphans; r != NULL; r = r->next)
         r->op = NULL;
+    s->host = NULL;
     kvc_close(&s->kvc);
     return orphans;
 }

@@ -215,6 +215,8 @@ static PyMethodDef own_methods[] = {
     {"acquire", space_acquire, METH_VARARGS, NULL},
     {"redeem", space_redeem, METH_VARARGS, NULL},
     {"store", space_store, METH_VARARGS, NULL},
+    {"stage", space_stage, METH_VARARGS, NULL},
+    {"put", space_put, METH_VARARGS, NULL},
     {"name_put", space_name_put, METH_VARARGS, NULL},
     {"pin", space_pin, METH_VARARGS, NULL},
     {"hint", space_hint, METH_VARARGS, NULL},

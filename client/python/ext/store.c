@@ -67,29 +67,35 @@ static bool store_keys(struct store *s, PyObject *keys, PyObject *parent)
     return true;
 }
 
-static bool store_retain(struct store *s, PyObject *retain)
+int retain_from(PyObject *from, struct kvc_retain ret_retain[KVC_RETAIN_MAX])
 {
-    Py_ssize_t n = PySequence_Size(retain);
+    Py_ssize_t n = PySequence_Size(from);
     if (n < 0)
-        return false;
+        return -1;
     if (n > (Py_ssize_t)KVC_RETAIN_MAX) {
         raise_errorf(-EINVAL, "%zd wishes in retain: at most %u are allowed", n, KVC_RETAIN_MAX);
-        return false;
+        return -1;
     }
     for (Py_ssize_t i = 0; i < n; i++) {
-        struct kvc_retain *r = &s->retain[i];
+        struct kvc_retain *r = &ret_retain[i];
         unsigned long long ms;
-        PyObject *item = PySequence_GetItem(retain, i);
+        PyObject *item = PySequence_GetItem(from, i);
         bool good = item != NULL && PyArg_ParseTuple(item, "IIIK", &r->first_token, &r->end_token,
                                                      &r->priority, &ms);
         Py_XDECREF(item);
         if (!good)
-            return false;
+            return -1;
         r->duration_ms = ms;
     }
+    return (int)n;
+}
+
+static bool store_retain(struct store *s, PyObject *retain)
+{
+    int n = retain_from(retain, s->retain);
     s->blocks.retain = s->retain;
-    s->blocks.nretain = (uint32_t)n;
-    return true;
+    s->blocks.nretain = n < 0 ? 0 : (uint32_t)n;
+    return n >= 0;
 }
 
 static bool source_offsets(struct store *s, PyObject *offsets)
@@ -157,7 +163,7 @@ static bool source_from(struct store *s, PyObject *offsets, PyObject *blocks, Py
     }
     s->from.layout = (const struct layout *)layout;
     return numbers_from(pages, "pages", &s->from.pages) &&
-           layout_check(s->from.layout, s->blocks.group, block_bytes, &s->from.pages, s->blocks.n);
+           layout_count(s->from.layout, s->blocks.group, &s->from.pages, s->blocks.n);
 }
 
 /* ---- sending ---- */
@@ -165,16 +171,6 @@ static bool source_from(struct store *s, PyObject *offsets, PyObject *blocks, Py
 static uint32_t least(uint64_t a, uint64_t b)
 {
     return (uint32_t)(a < b ? a : b);
-}
-
-static void stage_one(const struct store *s, uint32_t i, uint8_t *at)
-{
-    if (s->from.layout == NULL) {
-        memcpy(at, s->from.buffers[i].buf, (size_t)s->from.buffers[i].len);
-        return;
-    }
-    uint32_t per_block = s->from.layout->group[s->blocks.group].pages_per_block;
-    layout_gather(s->from.layout, s->blocks.group, s->from.pages.at + (size_t)i * per_block, at);
 }
 
 /* Fills staging with blocks from `first` on, as many as fit. Returns how many; offsets[i] is
@@ -202,7 +198,7 @@ static int stage_some(struct store *s, uint32_t first, uint32_t most, uint64_t *
     }
     for (uint32_t i = 0; i < n; i++) {
         offsets[i] = i * step;
-        stage_one(s, first + i, at + offsets[i]);
+        memcpy(at + offsets[i], s->from.buffers[first + i].buf, g->block_bytes);
     }
     return (int)n;
 }
@@ -246,7 +242,7 @@ static bool goes_on(uint8_t status, unsigned flags)
            (flags & (KVC_F_DURABLE | KVC_F_NO_STORE)) != 0;
 }
 
-static int store_all(struct store *s)
+static int store_pieces(struct store *s)
 {
     uint64_t *offsets = calloc(least(s->blocks.n, KVC_STORE_MAX), sizeof(*offsets));
     if (offsets == NULL)
@@ -264,6 +260,27 @@ static int store_all(struct store *s)
     free(offsets);
     memset(s->statuses + first, KVC_ST_NO_PARENT, s->blocks.n - first);
     return n < 0 ? n : 0;
+}
+
+/* All at once: the library has pieces of its own. */
+static int store_pages(struct store *s)
+{
+    struct kvc_gpu *host;
+    struct kvc_pool *pool;
+    int rc = session_host(s->space->session, &host);
+    if (rc == 0)
+        rc = kvc_pool_open(host, &s->from.layout->spec, &pool);
+    if (rc < 0)
+        return rc;
+    rc = kvc_pages_store(s->space->ns, &s->blocks, pool, s->from.pages.at, (struct kvc_word){0},
+                         s->has_tokens ? s->tokens.at : NULL, s->tokens.n, s->statuses);
+    kvc_pool_close(&pool);
+    return rc;
+}
+
+static int store_all(struct store *s)
+{
+    return s->from.layout != NULL ? store_pages(s) : store_pieces(s);
 }
 
 static PyObject *store_run(struct store *s)
@@ -329,4 +346,35 @@ PyObject *space_store_begin(PyObject *self, PyObject *args)
         request = request_store(s.space, &s.blocks, s.from.offsets, &s.tokens);
     store_free(&s);
     return request;
+}
+
+/* (layout, group, pages, offsets): copies blocks from their pages into staging. */
+PyObject *space_stage(PyObject *self, PyObject *args)
+{
+    struct store s = {.space = (struct space *)self};
+    struct session *session = s.space->session;
+    PyObject *layout, *pages, *offsets;
+    unsigned group;
+    if (!PyArg_ParseTuple(args, "O!IOO", layout_type, &layout, &group, &pages, &offsets))
+        return NULL;
+    Py_ssize_t n = PySequence_Size(offsets);
+    s.blocks.n = (uint32_t)n;
+    s.from.layout = (const struct layout *)layout;
+    PyThreadState *state = NULL;
+    if (n >= 0 && source_offsets(&s, offsets) && numbers_from(pages, "pages", &s.from.pages) &&
+        layout_count(s.from.layout, group, &s.from.pages, s.blocks.n))
+        state = session_begin(session);
+    int rc = -1;
+    if (state != NULL) {
+        struct kvc_gpu *host;
+        rc = session_host(session, &host);
+        if (rc == 0)
+            rc = kvc_gpu_stage(host, &s.from.layout->spec, group, s.from.pages.at, s.blocks.n,
+                               s.from.offsets, NULL);
+        rc = session_end(session, state, rc);
+    }
+    store_free(&s);
+    if (rc < 0)
+        return NULL;
+    Py_RETURN_NONE;
 }

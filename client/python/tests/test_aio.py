@@ -85,7 +85,7 @@ def test_pages(daemon: Daemon) -> None:
                 hold.load_pages(layouts[1], [[0, 7]])
             assert other[:BLOCK_BYTES] == pool[6 * BLOCK_BYTES : 7 * BLOCK_BYTES]
             assert other[7 * BLOCK_BYTES :] == pool[BLOCK_BYTES : 2 * BLOCK_BYTES]
-            with pytest.raises(ValueError, match="page 8"):
+            with pytest.raises(ValueError, match="is 8"):
                 await ns.store_pages(layouts[0], 0, None, keys, [0, 8])
 
     run(work())

@@ -91,9 +91,9 @@ def test_wrong_layouts_are_named(session: kv.Session) -> None:
     keys = ns.hash_chain(list(range(16)))
     half = layout_of(memory[:2])
     for call, says in (
-        (lambda: ns.store_pages(half, 0, None, keys, [0]), "1024 bytes"),
+        (lambda: ns.store_pages(half, 0, None, keys, [0]), "1024"),
         (lambda: ns.store_pages(layout, 0, None, keys, [0, 1]), "2 page numbers"),
-        (lambda: ns.store_pages(layout, 0, None, keys, [PAGES]), f"page {PAGES}"),
+        (lambda: ns.store_pages(layout, 0, None, keys, [PAGES]), f"is {PAGES}"),
         (lambda: kv.PageLayout([[kv.Region(0, 1, 1)]], 1), "address"),
         (lambda: kv.PageLayout([], 1), "groups"),
         (lambda: kv.PageLayout.of_tensors([[b"read only"]]), "read-only"),
@@ -107,9 +107,70 @@ def test_wrong_layouts_are_named(session: kv.Session) -> None:
             call()
     ns.store_pages(layout, 0, None, keys, [0])
     with ns.acquire(keys, 16) as hold:
-        for pages, says in (([[0, 1]], "2 page numbers"), ([[PAGES]], "page 12"), ([], "0 groups")):
+        for pages, says in (([[0, 1]], "2 page numbers"), ([[PAGES]], "is 12"), ([], "0 groups")):
             with pytest.raises(ValueError, match=says):
                 hold.load_pages(layout, pages)
+
+
+def test_pages_that_are_not_there(session: kv.Session) -> None:
+    """Nothing is copied to them; of a partly filled block zeros are stored for them."""
+    ns = open_ns(session, "no page", groups=(kv.Group(16, LAYERS * PAGE * 2),))
+    source, target = layers(True), layers(False)
+    keys = ns.hash_chain(range(20))
+    assert not any(
+        ns.store_pages(layout_of(source, 2), 0, None, keys, [0, 1, 2, kv.NO_PAGE], last_tokens=4)
+    )
+    with ns.acquire(keys, 20) as hold:
+        assert bytes(hold.block(0, 1)[PAGE : 2 * PAGE]) == bytes(PAGE)
+        hold.load_pages(layout_of(target, 2), [[3, kv.NO_PAGE, 4, 5]])
+    assert page(target[1], 3) == page(source[1], 0)
+    assert page(target[2], 4) == page(source[2], 2)
+    assert page(target[0], 5) == bytes(PAGE)
+
+
+def test_put_stores_what_is_missing(session: kv.Session) -> None:
+    groups = (kv.Group(16, 2 * PAGE), kv.Group(32, PAGE, rule="window", window=32))
+    ns = open_ns(session, "put", groups=groups)
+    source, target = layers(True), layers(False)
+
+    def layout(memory: list[bytearray]) -> kv.PageLayout:
+        views = [memoryview(m).cast("B", (PAGES, PAGE)) for m in memory]
+        return kv.PageLayout.of_tensors([views[:2], views[2:]])
+
+    tokens = list(range(96))
+    keys = [ns.hash_chain(tokens, g) for g in range(2)]
+    pages = [[0, 1, 2, 3, 4, 5], [6, 7, 8]]
+    part = ns.put(layout(source), [keys[0][:64], keys[1][:32]], 32, [[0, 1], [6]])
+    assert (part.tokens, part.bytes) == (32, 5 * PAGE)
+    whole = ns.put(layout(source), keys, 96, pages)
+    assert whole.tokens == 96
+    assert [g[:3] for g in whole.groups] == [(4, 2, 0), (2, 1, 0)]
+    assert list(whole.groups[0].statuses) == [kv.Status.EXISTS] * 2 + [kv.Status.OK] * 4
+    again = ns.put(layout(source), keys, 96, pages, from_tokens=96)
+    assert again.bytes == 0
+    other = [[11, 10, 9, 8, 7, 6], [0, 1, 2]]
+    assert ns.get(layout(target), keys, 96, other) == 96
+    for block in range(6):
+        assert page(target[1], other[0][block]) == page(source[1], pages[0][block])
+    assert page(target[2], 2) == page(source[2], 8)
+    assert page(target[2], 0) == bytes(PAGE)  # outside the window
+    none = ns.hash_chain([5] * 96, 0), ns.hash_chain([5] * 96, 1)
+    assert ns.get(layout(target), none, 96, other) == 0
+    with pytest.raises(ValueError, match="page numbers"):
+        ns.put(layout(source), keys, 96, [[0], [1]])
+    with pytest.raises(ValueError, match="1 groups"):
+        ns.put(layout(source), keys, 96, [[0]])
+
+
+def test_put_takes_up_what_the_daemon_has_lost(session: kv.Session) -> None:
+    ns = open_ns(session, "put again", groups=(kv.Group(16, LAYERS * PAGE),))
+    keys = ns.hash_chain(range(64))
+    source, target = layers(True), layers(False)
+    done = ns.put(layout_of(source), keys, 64, [[0, 1, 2, 3]], from_tokens=32)
+    assert (done.tokens, done.groups[0].stored) == (64, 4)
+    assert ns.get(layout_of(target), keys, 64, [[4, 5, 6, 7]], from_tokens=32) == 64
+    assert page(target[0], 4) == bytes(PAGE)
+    assert page(target[0], 7) == page(source[0], 3)
 
 
 def test_a_stale_load_is_said(own_daemon: Daemon) -> None:

@@ -24,7 +24,7 @@ from kvcache_client._errors import (
     Timeout,
     Unsound,
 )
-from kvcache_client._memory import PageLayout, Region
+from kvcache_client._memory import NO_PAGE, PageLayout, Region
 from kvcache_client._session import BlockView, Hold, Namespace, Session, hash_chain
 from kvcache_client._types import (
     Group,
@@ -35,6 +35,8 @@ from kvcache_client._types import (
     NameKind,
     PinInfo,
     Prefix,
+    Put,
+    PutGroup,
     Retain,
     Status,
 )
@@ -42,6 +44,7 @@ from kvcache_client._types import (
 __version__ = "0.6.0"
 
 __all__ = [
+    "NO_PAGE",
     "BadArgument",
     "BlockView",
     "Denied",
@@ -59,6 +62,8 @@ __all__ = [
     "PageLayout",
     "PinInfo",
     "Prefix",
+    "Put",
+    "PutGroup",
     "Region",
     "Retain",
     "Session",

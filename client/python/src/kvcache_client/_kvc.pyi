@@ -10,6 +10,7 @@ LIBRARY_VERSION: Final[str]
 KEY_BYTES: Final[int]
 GROUPS_MAX: Final[int]
 STORE_MAX: Final[int]
+NO_PAGE: Final[int]
 BLOCK_TOKENS_MAX: Final[int]
 PRIORITY_DEFAULT: Final[int]
 F_WAIT: Final[int]
@@ -48,14 +49,11 @@ def memory(owner: object, address: int, bytes_: int, read_only: bool, /) -> memo
 class Layout:
     def __new__(
         cls,
-        groups: Sequence[Sequence[tuple[int, int, int]]],
+        groups: Sequence[Sequence[tuple[int, int, int, int]]],
         pages_max: int,
         pages_per_block: Sequence[int],
         /,
     ) -> Layout: ...
-    def stage(
-        self, group: int, pages: type_numbers, to: Buffer, offsets: type_numbers, /
-    ) -> None: ...
 
 @final
 class DLPack:
@@ -113,6 +111,22 @@ class Namespace:
         sub: str | None,
         /,
     ) -> bytes: ...
+    def stage(
+        self, layout: Layout, group: int, pages: type_numbers, offsets: Sequence[int], /
+    ) -> None: ...
+    def put(
+        self,
+        layout: Layout,
+        keys: type_keys,
+        tokens: int,
+        ids: type_numbers | None,
+        pages: Sequence[type_numbers],
+        from_tokens: int,
+        flags: int,
+        retain: Sequence[tuple[int, int, int, int]],
+        sub: str | None,
+        /,
+    ) -> tuple[int, int, tuple[tuple[int, int, int, int, bytes], ...]]: ...
     def name_put(
         self,
         kind: int,

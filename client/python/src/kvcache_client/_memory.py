@@ -13,7 +13,16 @@ from kvcache_client import _kvc
 if TYPE_CHECKING:
     from typing_extensions import Buffer, CapsuleType
 
-__all__ = ["DLPackObject", "Memory", "Numbers", "PageLayout", "Region", "as_bytes", "as_numbers"]
+__all__ = [
+    "NO_PAGE",
+    "DLPackObject",
+    "Memory",
+    "Numbers",
+    "PageLayout",
+    "Region",
+    "as_bytes",
+    "as_numbers",
+]
 
 
 @runtime_checkable
@@ -22,6 +31,9 @@ class DLPackObject(Protocol):
 
     def __dlpack__(self, *, stream: None = None) -> CapsuleType: ...
 
+
+# In a list of page numbers: not there. Nothing is copied to it, and zeros are stored for it.
+NO_PAGE: int = _kvc.NO_PAGE
 
 # What holds bytes of KV, and what holds page numbers or token ids.
 Memory: TypeAlias = "Buffer | DLPackObject"
@@ -124,14 +136,17 @@ class PageLayout:
     def __post_init__(self) -> None:
         per_block = self.pages_per_block
         counts = [per_block] * len(self.groups) if isinstance(per_block, int) else list(per_block)
-        regions = [[(r.address, r.stride, r.bytes) for r in group] for group in self.groups]
+        regions = [list(group) for group in self.groups]
         object.__setattr__(self, "raw", _kvc.Layout(regions, self.pages_max, counts))
+
+    def per_block(self, group: int = 0) -> int:
+        """Pages of a block of the group."""
+        count = self.pages_per_block
+        return count if isinstance(count, int) else count[group]
 
     def block_bytes(self, group: int = 0) -> int:
         """Bytes of a block of the group."""
-        per_block = self.pages_per_block
-        count = per_block if isinstance(per_block, int) else per_block[group]
-        return count * sum(r.bytes for r in self.groups[group])
+        return self.per_block(group) * sum(r.bytes for r in self.groups[group])
 
     @classmethod
     def of_tensors(

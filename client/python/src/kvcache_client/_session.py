@@ -9,9 +9,19 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from kvcache_client import _kvc
-from kvcache_client._errors import Error
+from kvcache_client._errors import Error, Stale
 from kvcache_client._memory import PageLayout, as_bytes, as_numbers
-from kvcache_client._types import Group, Hint, NameInfo, NameKind, PinInfo, Prefix, Retain
+from kvcache_client._types import (
+    Group,
+    Hint,
+    NameInfo,
+    NameKind,
+    PinInfo,
+    Prefix,
+    Put,
+    PutGroup,
+    Retain,
+)
 
 if TYPE_CHECKING:
     from typing import Self
@@ -361,6 +371,95 @@ class Namespace:
             retain,
             sub_tenant,
         )
+
+    def put(
+        self,
+        layout: PageLayout,
+        keys: Keys,
+        tokens: int,
+        pages: Sequence[Numbers],
+        *,
+        from_tokens: int = 0,
+        durable: bool = False,
+        decoded: bool = False,
+        admit: bool = False,
+        token_ids: Numbers | None = None,
+        retain: Sequence[Retain] = (),
+        sub_tenant: str | None = None,
+    ) -> Put:
+        """Stores what is missing of a whole sequence from an engine's pages: all groups, one call.
+
+        The daemon is asked what it has, and only the rest is copied. Uses all of staging.
+
+        Args:
+            layout: where the pages lie.
+            keys: of the whole sequence: one bytes object per group (of one group: just that).
+            tokens: length of the sequence that the keys cover.
+            pages: for each group pages_per_block numbers for each of its keys; a block of
+                :data:`NO_PAGE` alone is not stored (what a window has left).
+            from_tokens: blocks that end at or before this token are taken for stored, without
+                asking, for instance by the put before. What the daemon has lost meanwhile is stored
+                again.
+            durable, decoded, admit, retain, sub_tenant: as of :meth:`store`.
+            token_ids: of the whole sequence, for a namespace with_tokens.
+
+        Raises:
+            Down, Timeout: pieces before it may be stored.
+        """
+        flags = flags_of(durable=durable, decoded=decoded, admit=admit)
+        ids = None if token_ids is None else as_numbers(token_ids)
+        numbers = [as_numbers(p) for p in pages]
+        done, size, groups = self._raw.put(
+            layout.raw, keys, tokens, ids, numbers, from_tokens, flags, retain, sub_tenant
+        )
+        return Put(done, size, tuple(PutGroup(*g) for g in groups))
+
+    def get(
+        self,
+        layout: PageLayout,
+        keys: Keys,
+        tokens: int,
+        pages: Sequence[Numbers],
+        *,
+        from_tokens: int = 0,
+        wait: bool = False,
+        no_load: bool = False,
+        everything: bool = False,
+        timeout_ms: int = 0,
+        sub_tenant: str | None = None,
+    ) -> int:
+        """Loads the longest cached prefix of a sequence into an engine's pages.
+
+        Args:
+            layout, keys, tokens: as of :meth:`put`.
+            pages: for each group pages_per_block numbers for each of its keys.
+            from_tokens: what is there already: only blocks that end after this token are loaded.
+            wait, no_load, everything, timeout_ms, sub_tenant: as of :meth:`acquire`.
+
+        Returns:
+            Tokens of the prefix whose blocks (behind from_tokens) are in the pages now; 0: nothing.
+        """
+        with self.acquire(
+            keys,
+            tokens,
+            from_tokens=from_tokens,
+            wait=wait,
+            no_load=no_load,
+            everything=everything,
+            timeout_ms=timeout_ms,
+            sub_tenant=sub_tenant,
+        ) as hold:
+            if not hold:
+                return 0
+            held: list[Numbers | None] = []
+            for group, (numbers, (first, n)) in enumerate(zip(pages, hold.groups, strict=True)):
+                per_block = layout.per_block(group)
+                held.append(as_numbers(numbers)[first * per_block : (first + n) * per_block])  # type: ignore[index]
+            try:
+                hold.load_pages(layout, held)
+            except Stale:
+                return 0
+            return hold.tokens
 
     def hint(
         self,

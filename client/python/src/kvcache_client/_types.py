@@ -18,6 +18,8 @@ __all__ = [
     "NameKind",
     "PinInfo",
     "Prefix",
+    "Put",
+    "PutGroup",
     "Retain",
     "Rule",
     "Status",
@@ -167,6 +169,38 @@ class Prefix(NamedTuple):
     def of(cls, raw: tuple[int, int, int, tuple[tuple[int, int, int], ...]]) -> Prefix:
         """From what the extension gives."""
         return cls(raw[0], raw[1], raw[2], tuple(GroupPrefix(*g) for g in raw[3]))
+
+
+class PutGroup(NamedTuple):
+    """What became of one group's blocks.
+
+    Attributes:
+        stored: blocks that were stored now.
+        there: blocks that were there already, or are being stored by another.
+        left: all others.
+        status: :class:`Status` of the first of those.
+        statuses: one byte (:class:`Status`) for each key.
+    """
+
+    stored: int
+    there: int
+    left: int
+    status: int
+    statuses: bytes
+
+
+class Put(NamedTuple):
+    """What :meth:`Namespace.put` did.
+
+    Attributes:
+        tokens: up to here every group of rule ``"full"`` has its blocks.
+        bytes: stored now, of this shard.
+        groups: one for each group of the namespace.
+    """
+
+    tokens: int
+    bytes: int
+    groups: tuple[PutGroup, ...]
 
 
 class Retain(NamedTuple):

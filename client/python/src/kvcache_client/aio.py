@@ -333,7 +333,7 @@ class Namespace:
         numbers = as_numbers(pages)
 
         def fill(staging: memoryview, offsets: list[int]) -> None:
-            layout.raw.stage(group, numbers, staging, offsets)
+            self._raw.stage(layout.raw, group, numbers, offsets)
 
         flags = flags_of(durable=durable, decoded=decoded, admit=admit)
         rest = (first_token, last_tokens, flags, tokens, retain, sub_tenant)

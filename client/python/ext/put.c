@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What is missing of a whole sequence, stored from an engine's pages in one call. */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "kvcpy.h"
+
+struct put {
+    struct space *space;
+    struct kvc_put put;
+    const struct layout *layout;
+    struct seq_arg seq;
+    struct numbers tokens, pages[KVC_GROUPS_MAX];
+    struct kvc_retain retain[KVC_RETAIN_MAX];
+    PyObject *statuses[KVC_GROUPS_MAX];
+};
+
+static void put_free(struct put *p)
+{
+    for (uint32_t g = 0; g < KVC_GROUPS_MAX; g++) {
+        numbers_free(&p->pages[g]);
+        Py_CLEAR(p->statuses[g]);
+    }
+    numbers_free(&p->tokens);
+    seq_free(&p->seq);
+}
+
+static bool put_sequence(struct put *p, PyObject *keys, unsigned tokens, PyObject *ids,
+                         const char *sub)
+{
+    if (!Py_IsNone(ids) && !numbers_from(ids, "tokens", &p->tokens))
+        return false;
+    p->put.tokens = p->tokens.at;
+    p->put.ntokens = (uint32_t)p->tokens.n;
+    if (!seq_from(keys, tokens, sub, &p->seq))
+        return false;
+    p->put.seq = &p->seq.seq;
+    return true;
+}
+
+static bool put_group(struct put *p, uint32_t group, PyObject *pages)
+{
+    uint32_t n = p->seq.seq.group[group].n;
+    if (!numbers_from(pages, "pages", &p->pages[group]) ||
+        !layout_count(p->layout, group, &p->pages[group], n))
+        return false;
+    p->put.pages[group] = p->pages[group].at;
+    p->statuses[group] = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)n);
+    if (p->statuses[group] == NULL)
+        return false;
+    p->put.statuses[group] = (uint8_t *)PyBytes_AsString(p->statuses[group]);
+    return true;
+}
+
+static bool put_pages(struct put *p, PyObject *pages)
+{
+    Py_ssize_t n = PySequence_Size(pages);
+    if (n < 0)
+        return false;
+    if (n != (Py_ssize_t)p->space->groups) {
+        raise_errorf(-EINVAL, "pages of %zd groups: the namespace has %u", n, p->space->groups);
+        return false;
+    }
+    for (uint32_t g = 0; g < p->space->groups; g++) {
+        PyObject *item = PySequence_GetItem(pages, (Py_ssize_t)g);
+        bool good = item != NULL && put_group(p, g, item);
+        Py_XDECREF(item);
+        if (!good)
+            return false;
+    }
+    return true;
+}
+
+static int put_run(struct put *p, struct kvc_put_result *ret_result)
+{
+    struct kvc_gpu *host;
+    int rc = session_host(p->space->session, &host);
+    if (rc == 0)
+        rc = kvc_pool_open(host, &p->layout->spec, &p->put.pool);
+    if (rc < 0)
+        return rc;
+    rc = kvc_put(p->space->ns, &p->put, ret_result);
+    kvc_pool_close(&p->put.pool);
+    return rc;
+}
+
+/* (tokens, bytes, ((stored, there, left, status, statuses), ...)) */
+static PyObject *put_result(struct put *p, const struct kvc_put_result *result)
+{
+    PyObject *groups = PyTuple_New((Py_ssize_t)p->space->groups);
+    for (uint32_t g = 0; groups != NULL && g < p->space->groups; g++) {
+        PyObject *one =
+            Py_BuildValue("IIIIO", result->group[g].stored, result->group[g].there,
+                          result->group[g].left, (unsigned)result->group[g].status, p->statuses[g]);
+        if (one == NULL || PyTuple_SetItem(groups, (Py_ssize_t)g, one) < 0)
+            Py_CLEAR(groups);
+    }
+    if (groups == NULL)
+        return NULL;
+    return Py_BuildValue("IKN", result->tokens, (unsigned long long)result->bytes, groups);
+}
+
+/* (layout, keys, tokens, ids, pages, from_tokens, flags, retain, sub_tenant) */
+PyObject *space_put(PyObject *self, PyObject *args)
+{
+    struct put p = {.space = (struct space *)self};
+    PyObject *layout, *keys, *ids, *pages, *retain, *made = NULL;
+    unsigned tokens;
+    const char *sub;
+    if (!PyArg_ParseTuple(args, "O!OIOOIIOz", layout_type, &layout, &keys, &tokens, &ids, &pages,
+                          &p.put.from_tokens, &p.put.flags, &retain, &sub))
+        return NULL;
+    p.layout = (const struct layout *)layout;
+    int n = retain_from(retain, p.retain);
+    p.put.retain = p.retain;
+    p.put.nretain = n < 0 ? 0 : (uint32_t)n;
+    if (n >= 0 && put_sequence(&p, keys, tokens, ids, sub) && put_pages(&p, pages)) {
+        struct kvc_put_result result = {0};
+        PyThreadState *state = session_begin(p.space->session);
+        if (state != NULL && session_end(p.space->session, state, put_run(&p, &result)) == 0)
+            made = put_result(&p, &result);
+    }
+    put_free(&p);
+    return made;
+}
