@@ -209,8 +209,9 @@ static PyObject *tensor_info(const struct dl_tensor *t, bool read_only)
         Py_XDECREF(strides);
         return NULL;
     }
-    return Py_BuildValue("KIONN", (unsigned long long)((uintptr_t)t->data + t->byte_offset),
-                         (t->bits * t->lanes + 7u) / 8u, read_only ? Py_True : Py_False, shape,
+    unsigned long long address = (uintptr_t)t->data + t->byte_offset;
+    unsigned item_bytes = ((unsigned)t->bits * t->lanes + 7u) / 8u;
+    return Py_BuildValue("KIONN", address, item_bytes, read_only ? Py_True : Py_False, shape,
                          strides);
 }
 

@@ -72,7 +72,7 @@ extern PyTypeObject *session_type, *space_type, *hold_type, *layout_type, *view_
 /* Raises kvcache_client's exception for what a function of libkvcache returned. Returns NULL. */
 PyObject *raise_error(int rc, const char *text);
 /* The same with a text made here. */
-PyObject *raise_errorf(int rc, const char *format, ...);
+__attribute__((format(printf, 2, 3))) PyObject *raise_errorf(int rc, const char *format, ...);
 
 /* ---- args.c ---- */
 

@@ -266,7 +266,7 @@ static int store_pieces(struct store *s)
 static int store_pages(struct store *s)
 {
     struct kvc_gpu *host;
-    struct kvc_pool *pool;
+    struct kvc_pool *pool = NULL;
     int rc = session_host(s->space->session, &host);
     if (rc == 0)
         rc = kvc_pool_open(host, &s->from.layout->spec, &pool);
