@@ -18,7 +18,7 @@ list=
 for argument; do
     case $argument in
     --ci) packages="$packages clang clang-format clang-tidy ccache g++ abigail-tools
-        python3-numpy zsh fish" ;;
+        python3-numpy zsh fish libnuma1" ;;
     --bench) packages="$packages fio librocksdb-dev" ;;
     --coverage) packages="$packages gcovr" ;;
     # clang's runtime (sanitizers, libFuzzer) is a package of clang's own version.

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The connection to the daemon: calls that never raise into the engine, one log line a change."""
+
+from __future__ import annotations
+
+import select
+import time
+from typing import TYPE_CHECKING
+
+from vllm.logger import init_logger
+
+from kvcache_client import Error, Session, Unsound
+
+if TYPE_CHECKING:
+    from kvcache_client import Namespace, _kvc
+    from kvcache_client.vllm.options import Options
+    from kvcache_client.vllm.plan import Plan
+
+__all__ = ["Link", "logger"]
+
+logger = init_logger("vllm.kvcache_daemon")
+
+
+class Link:
+    """A session and its namespace.
+
+    Attributes:
+        session: of the daemon; down as long as there is none.
+        ns: the namespace, which opens itself when the daemon comes.
+        refused: what the daemon said when it refused the namespace; nothing is asked any more.
+    """
+
+    def __init__(
+        self, plan: Plan, options: Options, name: str, *, staging: int = 0, shard: int = 0
+    ) -> None:
+        self.name = name
+        self.refused: str | None = None
+        self._plan = plan
+        self._was_up: bool | None = None
+        self._down_since = time.monotonic()
+        self.session = Session(
+            socket=options.socket,
+            name=name[:63],
+            staging_bytes=staging,
+            shard=shard,
+            timeout_ms=options.timeout_ms,
+        )
+        self.ns: Namespace = plan.open(self.session)
+        self.watch()
+
+    def watch(self) -> bool:
+        """Whether the daemon is there; says so in the log when that has changed."""
+        up = self.session.up
+        if up != self._was_up:
+            now = time.monotonic()
+            if not up:
+                why = self.session.last_error or "no answer"
+                logger.warning(
+                    "kvcache-daemon is not there for %s: all is computed until it is (%s)",
+                    self.name,
+                    why,
+                )
+                self._down_since = now
+            elif self._was_up is None:
+                logger.info("kvcache-daemon serves %s: namespace %d", self.name, self.ns.id)
+            else:
+                logger.warning(
+                    "kvcache-daemon is back for %s after %.1f s", self.name, now - self._down_since
+                )
+            self._was_up = up
+        return up
+
+    def failed(self, what: str, error: Error) -> None:
+        """An error that is the namespace's ends all asking; any other is the moment's."""
+        if isinstance(error, Unsound) or error.name in ("DENIED", "VERSION"):
+            if self.refused is None:
+                logger.error("kvcache-daemon refuses %s: %s", self.name, error)
+            self.refused = str(error)
+        elif self.watch():
+            logger.debug("%s: %s: %s", self.name, what, error)
+
+    def wait(self, request: _kvc.Request, seconds: float) -> bool:
+        """Waits for a begun request to be done, at most so long. Returns whether it is."""
+        raw = self.session._raw
+        raw.progress()
+        if request.done():
+            return True
+        poll = select.poll()
+        poll.register(self.session.fileno(), select.POLLIN)
+        end = time.monotonic() + seconds
+        while not request.done():
+            left = end - time.monotonic()
+            if left <= 0:
+                return False
+            poll.poll(max(1, int(left * 1000)))
+            raw.progress()
+        return True
+
+    def close(self) -> None:
+        """Ends the session."""
+        try:
+            self.session.close()
+        except (BufferError, Error) as error:
+            logger.debug("%s: close: %s", self.name, error)

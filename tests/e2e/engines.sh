@@ -1,0 +1,33 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# The connectors against real engines (tests/engines/README.md): makes the environment when it is not
+# there, and runs. Arguments are pytest's: --long also runs what takes minutes.
+set -eu
+
+source=${KVC_SOURCE_DIR:-$(cd "$(dirname -- "$0")/../.." && pwd)}
+export KVC_BIN_DIR="${KVC_BIN_DIR:-$source/build/release/bin}"
+package=$(dirname -- "$KVC_BIN_DIR")/python
+export KVC_MODELS="$source/build/engines/models"
+
+if [ "${KVC_TRACE_LIGHT:-}" = 1 ]; then
+    echo "SKIP: engines: Python cannot load a library that was built with a sanitizer"
+    exit 77
+fi
+if [ ! -e "$package/kvcache_client/_kvc.abi3.so" ]; then
+    echo "SKIP: engines: the Python package is not built: no headers of Python"
+    exit 77
+fi
+
+sh "$source/tests/engines/venv.sh" "$source/build/engines/venv" || {
+    echo "SKIP: engines: vLLM cannot be installed here (see above)"
+    exit 77
+}
+venv=$source/build/engines/venv
+
+# What vLLM wants on a CPU. One engine at a time; its threads share the processors with the daemon.
+export LD_PRELOAD="$venv/lib/libiomp5.so" PYTHONPATH="$package" PYTHONDONTWRITEBYTECODE=1
+export VLLM_CPU_KVCACHE_SPACE="${VLLM_CPU_KVCACHE_SPACE:-1}" VLLM_ENABLE_V1_MULTIPROCESSING=0
+export VLLM_NO_USAGE_STATS=1 DO_NOT_TRACK=1 HF_HUB_OFFLINE=1 TRANSFORMERS_OFFLINE=1
+export VLLM_PLUGINS=kvcache_daemon
+cd "$source/tests/engines"
+exec "$venv/bin/python" -m pytest -p no:cacheprovider -rs "$@"

@@ -1,0 +1,262 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A daemon, engines and prompts of a test's own.
+
+Importing vLLM takes 15 s and an engine 3 s: this process imports, and each engine is a child of
+it by fork(). Children share nothing but the daemon.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+BIN = Path(os.environ["KVC_BIN_DIR"])
+CONNECTOR = {
+    "kv_connector": "KVCacheDaemonConnector",
+    "kv_connector_module_path": "kvcache_client.vllm",
+    "kv_role": "kv_both",
+    "kv_load_failure_policy": "recompute",
+}
+_fork = multiprocessing.get_context("fork")
+
+
+class Daemon:
+    """One daemon; storage=True: with a storage tier, found again after a restart."""
+
+    def __init__(self, *, storage: bool = False, memory: str = "256MiB") -> None:
+        self.dir = Path(tempfile.mkdtemp(prefix="kvc-engines."))
+        self.socket = str(self.dir / "run" / "attach.sock")
+        self._process: subprocess.Popen[bytes] | None = None
+        settings = {
+            "runtime_dir": self.dir / "run",
+            "socket_mode": "0600",
+            "host.limit": memory,
+            "memory.budget": "3GiB",
+            "secret_file": self.dir / "secret",
+        }
+        if storage:
+            (self.dir / "store").mkdir()
+            settings |= {"nvme.paths": self.dir / "store", "nvme.limit": "1GiB"}
+        self._arguments = [f"--set={k}={v}" for k, v in settings.items()]
+        self.start()
+
+    def start(self) -> None:
+        """Starts it, and waits until it serves."""
+        log = open(self.dir / "log", "ab")  # noqa: SIM115 (the daemon's)
+        self._process = subprocess.Popen(
+            [BIN / "kvcache-daemon", *self._arguments], stdout=log, stderr=log
+        )
+        end = time.monotonic() + 120
+        ready = (self.dir / "log").read_text().count("ready: ")
+        while (self.dir / "log").read_text().count("ready: ") == ready:
+            if self._process.poll() is not None or time.monotonic() > end:
+                raise RuntimeError("the daemon does not start:\n" + (self.dir / "log").read_text())
+            time.sleep(0.02)
+
+    def signal(self, number: int) -> None:
+        """Sends a signal."""
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    def kill(self) -> None:
+        """kill -9, and waits for its end."""
+        self.signal(signal.SIGKILL)
+        assert self._process is not None
+        self._process.wait()
+
+    def stat(self, name: str) -> int:
+        """One of its statistics."""
+        env = os.environ | {"KVCACHE_SOCKET": self.socket}
+        out = subprocess.run(
+            [BIN / "kvcachectl", "stats", "--json"], env=env, capture_output=True, check=True
+        )
+        return int(json.loads(out.stdout)[name])
+
+    def close(self) -> None:
+        """Ends it; its files go."""
+        if self._process is not None and self._process.poll() is None:
+            self.signal(signal.SIGCONT)
+            self.kill()
+        shutil.rmtree(self.dir, ignore_errors=True)
+
+
+class Answer:
+    """Of one prompt: tokens, log-probabilities, cached prompt tokens, seconds to the first."""
+
+    def __init__(self, output: Any) -> None:
+        choice = output.outputs[0]
+        self.tokens = tuple(choice.token_ids)
+        self.logprobs = [next(iter(d.values())).logprob for d in choice.logprobs or []]
+        self.cached = output.num_cached_tokens or 0
+        metrics = output.metrics
+        self.ttft = metrics.first_token_latency if metrics else None
+        self.finish = choice.finish_reason
+
+
+class Engine:
+    """vLLM in a child process. connector: kv_connector_extra_config, or None: without one."""
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        connector: dict[str, Any] | None = None,
+        transfer: Any = None,
+        **more: Any,
+    ) -> None:
+        options: dict[str, Any] = {
+            "model": model,
+            "dtype": "float32",
+            "max_model_len": 4096,
+            "enforce_eager": True,
+            "max_num_seqs": 8,
+            "max_num_batched_tokens": 4096,
+            "disable_log_stats": False,
+            "seed": 0,
+            "block_size": 32,
+        }
+        if connector is not None:
+            options["kv_transfer_config"] = {
+                **CONNECTOR,
+                **(transfer or {}),
+                "kv_connector_extra_config": connector,
+            }
+        options.update(more)
+        fd, self.log = tempfile.mkstemp(prefix="kvc-engine.", suffix=".log")
+        os.close(fd)
+        self._pipe, theirs = _fork.Pipe()
+        self._process = _fork.Process(target=_serve, args=(theirs, options, self.log))
+        self._process.start()
+        theirs.close()
+        self._get()
+
+    def _get(self) -> Any:
+        try:
+            good, value = self._pipe.recv()
+        except EOFError:
+            self._process.join()
+            text = Path(self.log).read_text(errors="replace")[-6000:]
+            raise RuntimeError(f"the engine ended with {self._process.exitcode}:\n{text}") from None
+        if not good:
+            raise EngineError(value)
+        return value
+
+    def begin(self, prompts: list[list[int]], params: Any = None, **sampling: Any) -> None:
+        """generate() without waiting."""
+        self._pipe.send(("generate", prompts, params, sampling))
+
+    def end(self) -> list[Answer]:
+        """What begin() made."""
+        answers: list[Answer] = self._get()
+        return answers
+
+    def generate(
+        self, prompts: list[list[int]], params: Any = None, **sampling: Any
+    ) -> list[Answer]:
+        """Answers to prompts of token ids; params: kv_transfer_params of each."""
+        self.begin(prompts, params, **sampling)
+        return self.end()
+
+    def call(self, name: str, *arguments: Any) -> Any:
+        """A method of LLM."""
+        self._pipe.send(("call", name, arguments))
+        return self._get()
+
+    def lines(self) -> list[str]:
+        """What the connector has logged."""
+        text = Path(self.log).read_text(errors="replace")
+        return [line for line in text.splitlines() if "kvcache-daemon" in line]
+
+    def close(self) -> None:
+        """Ends the child."""
+        self._pipe.close()
+        self._process.join(30)
+        if self._process.is_alive():
+            self._process.kill()
+        os.unlink(self.log)
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class EngineError(Exception):
+    """An exception in the engine's process, as text."""
+
+
+def _serve(pipe: Connection, options: dict[str, Any], log: str) -> None:
+    """The child: makes the engine, and does what comes."""
+    fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(fd, 1)
+    os.dup2(fd, 2)
+    from vllm import LLM, SamplingParams
+
+    try:
+        llm = LLM(**options)
+    except BaseException as error:
+        pipe.send((False, repr(error)))
+        os._exit(1)
+    pipe.send((True, None))
+    while True:
+        try:
+            what, *rest = pipe.recv()
+        except EOFError:
+            llm.llm_engine.engine_core.shutdown()
+            os._exit(0)
+        try:
+            if what == "generate":
+                pipe.send((True, _generate(llm, SamplingParams, *rest)))
+            else:
+                pipe.send((True, getattr(llm, rest[0])(*rest[1])))
+        except BaseException as error:
+            pipe.send((False, repr(error)))
+
+
+def _generate(
+    llm: Any, make: Any, prompts: list[list[int]], params: Any, sampling: Any
+) -> list[Answer]:
+    wanted = {"temperature": 0, "max_tokens": 8, "ignore_eos": True, "logprobs": 1} | sampling
+    wishes = params or [None] * len(prompts)
+    each = [
+        make(**wanted, extra_args={"kv_transfer_params": {"kvcache": w}} if w is not None else None)
+        for w in wishes
+    ]
+    outputs = llm.generate([{"prompt_token_ids": p} for p in prompts], each, use_tqdm=False)
+    return [Answer(o) for o in outputs]
+
+
+def tokens(n: int, *seed: object) -> list[int]:
+    """Ids that depend on the seed alone."""
+    source = random.Random(repr(seed))
+    return [source.randrange(256) for _ in range(n)]
+
+
+def conversations(
+    people: int, turns: int, *, system: int = 160, said: int = 48
+) -> list[list[tuple[int, list[int]]]]:
+    """For each turn what each of the people says: (person, ids); four share a system prompt."""
+    return [
+        [
+            (p, (tokens(system, "system", p // 4) if t == 0 else []) + tokens(said, p, t))
+            for p in range(people)
+        ]
+        for t in range(turns)
+    ]
+
+
+def report(line: str) -> None:
+    """A figure, for whoever reads the log."""
+    sys.stderr.write(f"\n  {line}\n")

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Real engines: what they say is the same with the connector, and the KV comes from the daemon."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from model import make
+from rig import Answer, Daemon, Engine, conversations, report, tokens
+
+MODELS = Path(os.environ["KVC_MODELS"])
+BLOCK = 32
+TURNS = 5
+PEOPLE = int(os.environ.get("KVC_PEOPLE", "8"))  # x TURNS prompts
+TRIALS = int(os.environ.get("KVC_TRIALS", "20"))  # of corrupt blocks
+
+
+@pytest.fixture(scope="module")
+def model() -> str:
+    return str(make("llama", MODELS / "llama"))
+
+
+@pytest.fixture
+def daemon() -> Iterator[Daemon]:
+    made = Daemon(storage=True)
+    yield made
+    made.close()
+
+
+class Talk:
+    """All turns of all conversations; what is said in a turn depends on the answers before."""
+
+    def __init__(self) -> None:
+        self.prompts: list[list[list[int]]] = []
+        self.answers: list[list[Answer]] = []
+
+    @classmethod
+    def hold(cls, engine: Engine) -> Talk:
+        talk = cls()
+        history: dict[int, list[int]] = {}
+        for turn in conversations(PEOPLE, TURNS):
+            prompts = [history.get(p, []) + said for p, said in turn]
+            answers = engine.generate(prompts)
+            for (p, _), prompt, answer in zip(turn, prompts, answers, strict=True):
+                history[p] = prompt + list(answer.tokens)
+            talk.prompts.append(prompts)
+            talk.answers.append(answers)
+        return talk
+
+    def again(self, engine: Engine) -> list[list[Answer]]:
+        return [engine.generate(prompts) for prompts in self.prompts]
+
+    def same(self, answers: list[list[Answer]]) -> None:
+        for turn, (mine, theirs) in enumerate(zip(self.answers, answers, strict=True)):
+            for i, (a, b) in enumerate(zip(mine, theirs, strict=True)):
+                assert a.tokens == b.tokens, f"turn {turn}, conversation {i}"
+                off = max(abs(x - y) for x, y in zip(a.logprobs, b.logprobs, strict=True))
+                assert off < 1e-3, (
+                    f"turn {turn}, conversation {i}: a log-probability differs by {off}"
+                )
+
+    def reusable(self) -> int:
+        """Prompt tokens in whole blocks, of which one token at least is left to compute."""
+        return sum((len(p) - 1) // BLOCK * BLOCK for turn in self.prompts for p in turn)
+
+
+def differs(a: Answer, b: Answer) -> bool:
+    """Other tokens, or a log-probability that is off by 1e-3."""
+    off = max(abs(x - y) for x, y in zip(a.logprobs, b.logprobs, strict=True))
+    return a.tokens != b.tokens or off >= 1e-3
+
+
+def cached(answers: list[list[Answer]]) -> int:
+    return sum(a.cached for turn in answers for a in turn)
+
+
+def test_all_say_the_same(model: str, daemon: Daemon) -> None:
+    """Plain, with vLLM's prefix cache, storing, loading; after the engine's and daemon's end."""
+    with Engine(model, enable_prefix_caching=False) as plain:
+        talk = Talk.hold(plain)
+    with Engine(model) as own:
+        talk.same(talk.again(own))
+    with Engine(model, connector={"socket": daemon.socket}) as first:
+        talk.same(talk.again(first))
+    for who in ("second engine", "after kill -9"):
+        with Engine(model, connector={"socket": daemon.socket}, enable_prefix_caching=False) as e:
+            answers = talk.again(e)
+            lines = e.lines()
+        talk.same(answers)
+        share = cached(answers) / talk.reusable()
+        report(f"{who}: {share:.1%} of {talk.reusable()} reusable prompt tokens loaded")
+        assert share >= 0.95, lines
+        daemon.kill()
+        daemon.start()
+
+
+def test_a_corrupt_block_is_seen(model: str, daemon: Daemon) -> None:
+    """The comparison of this file can fail: one block of each prompt changed before its commit."""
+    prompts = [tokens(300, "corrupt", i) for i in range(TRIALS)]
+    wrong = {"kv_connector": "Corrupting", "kv_connector_module_path": "corrupting"}
+    options = {"socket": daemon.socket, "store_decoded": False}
+    with Engine(model, connector=options, transfer=wrong, enable_prefix_caching=False) as first:
+        truth = first.generate(prompts)
+    with Engine(model, connector=options, enable_prefix_caching=False) as second:
+        answers = second.generate(prompts)
+    assert all(a.cached == 288 for a in answers)
+    changed = sum(differs(a, b) for a, b in zip(truth, answers, strict=True))
+    report(f"corrupt blocks: {changed} of {TRIALS} seen")
+    assert changed >= 0.95 * TRIALS
+
+
+def test_logs_one_line(model: str, daemon: Daemon) -> None:
+    """The daemon goes and comes: the engine goes on, and says so once."""
+    prompts = [tokens(200, "gone", i) for i in range(4)]
+    with Engine(model, connector={"socket": daemon.socket}) as engine:
+        before = engine.generate(prompts)
+        daemon.kill()
+        without = engine.generate(prompts)
+        daemon.start()
+        engine.generate([tokens(200, "back", i) for i in range(4)])
+        engine.call("reset_prefix_cache")
+        after = engine.generate(prompts)
+        lines = engine.lines()
+    assert [a.tokens for a in before] == [a.tokens for a in without] == [a.tokens for a in after]
+    assert all(a.finish == "length" for a in without)
+    for side in ("-0:", None):
+        gone = [x for x in lines if "is not there" in x and (side is None or side in x)]
+        assert len(gone) <= 2, lines

@@ -1,0 +1,262 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The two sides against a real daemon, without an engine: every byte is compared."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from fakes import BLOCK, PAGE, Mini, Request, plan
+from kvcache_client import Group, NameKind
+from rig import Daemon, tokens
+
+Make = Callable[..., Mini]
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Daemon]:
+    made = Daemon()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def own() -> Iterator[Daemon]:
+    made = Daemon()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def mini() -> Iterator[Make]:
+    made: list[Mini] = []
+
+    def make(daemon: Daemon, *arguments: object, **options: object) -> Mini:
+        made.append(Mini(daemon.socket, *arguments, **options))  # type: ignore[arg-type]
+        return made[-1]
+
+    yield make
+    for m in made:
+        m.close()
+
+
+def ask(name: str, n: int, *seed: object, **more: object) -> Request:
+    return Request(name, tokens(n, *seed), **more)
+
+
+def test_second_engine_loads(shared: Daemon, mini: Make) -> None:
+    mini(shared).run(ask("a", 100, "second"))
+    second, again = mini(shared), ask("b", 100, "second")
+    assert second.load(again) == (96, False)
+    second.check(again, 0, 96)
+
+
+def test_one_token_is_left(shared: Daemon, mini: Make) -> None:
+    mini(shared).run(ask("a", 96, "left"))
+    assert mini(shared).load(ask("b", 96, "left")) == (80, False)
+
+
+def test_local_blocks_are_not_loaded(shared: Daemon, mini: Make) -> None:
+    """Pages that vLLM shares already are not written; a hit that shrank is asked again."""
+    mini(shared).run(ask("a", 100, "local"))
+    second, again = mini(shared), ask("b", 100, "local")
+    assert second.match(again, 64) == 32
+    assert second.match(again, 32) == 64
+    second.allocate(again, 96)
+    assert second.load(again, 32) == (64, False)
+    second.check(again, 32, 96)
+    first = second.tables["b"][0][0]
+    assert not second.caches[0]["0.0"][first].any()
+
+
+def test_chunks_are_stored_once(shared: Daemon, mini: Make) -> None:
+    first = mini(shared)
+    first.run(ask("a", 100, "chunks"), chunk=40)
+    assert first.stored == [(0, 0, 2), (0, 2, 3), (0, 5, 1)]
+    again = mini(shared)
+    again.run(ask("b", 100, "chunks"))
+    assert again.stored == []
+
+
+def test_only_final_tokens_are_stored(shared: Daemon, mini: Make) -> None:
+    """Speculative decoding: drafts have KV, and no hash. Async scheduling: the hash comes later."""
+    first, r = mini(shared), ask("a", 30, "spec")
+    first.match(r)
+    first.step({"a": (r, 0, 30)})
+    first.step({"a": (r, 30, 4)})  # of them 3 are drafts; block 1 would be full
+    assert first.stored == [(0, 0, 1)]
+    r.ids += [1, 2, 3]
+    r.hash()
+    first.step({"a": (r, 33, 1)})
+    assert first.stored == [(0, 0, 1), (0, 1, 1)]
+    second, again = mini(shared), Request("b", r.ids)
+    assert second.load(again)[0] == 32
+    second.check(again, 0, 32)
+
+
+def test_preempted_request_goes_on(shared: Daemon, mini: Make) -> None:
+    first, r = mini(shared), ask("a", 100, "preempted")
+    assert first.load(r) == (0, False)
+    first.step({"a": (r, 0, 64)})
+    del first.tables["a"]
+    assert first.load(r) == (64, False)
+    first.check(r, 0, 64)
+    first.step({"a": (r, 64, 36)})
+    assert first.stored == [(0, 0, 4), (0, 4, 2)]
+
+
+def test_aborted_while_asking_and_loading(shared: Daemon, mini: Make) -> None:
+    mini(shared).run(ask("a", 100, "abort"))
+    second = mini(shared)
+    asking, held = ask("b", 100, "abort"), ask("c", 100, "abort")
+    second.scheduler.matched(asking, 0)
+    second.scheduler.finished(asking)
+    second.match(held)
+    second.scheduler.finished(held)
+    assert second.load(ask("d", 100, "abort")) == (96, False)
+    second.scheduler.link.session.ping()
+    assert shared.stat("core.leases") == 0
+
+
+def test_staging_smaller_than_a_step(shared: Daemon, mini: Make) -> None:
+    mini(shared, staging=4096, store_ms=5000).run(ask("a", 1600, "staging"))
+    second, again = mini(shared), ask("b", 1600, "staging")
+    assert second.load(again) == (1584, False)
+    second.check(again, 0, 1584)
+
+
+def test_large_load_in_a_thread(shared: Daemon, mini: Make) -> None:
+    mini(shared).run(ask("a", 400, "thread"))
+    second, again = mini(shared, inline_bytes=0), ask("b", 400, "thread")
+    assert second.load(again) == (384, False)
+    second.check(again, 0, 384)
+
+
+def test_ranks_hold_parts(shared: Daemon, mini: Make) -> None:
+    two = plan(ranks=2)
+    mini(shared, two).run(ask("a", 100, "ranks"))
+    second, again = mini(shared, two), ask("b", 100, "ranks")
+    assert second.load(again) == (96, False)
+    second.check(again, 0, 96)
+
+
+def test_groups(shared: Daemon, mini: Make) -> None:
+    """Full attention, a sliding window and larger blocks: a hit ends where all end."""
+    three = plan(Group(BLOCK, 2 * PAGE), Group(BLOCK, PAGE, "window", 31), Group(32, PAGE))
+    mini(shared, three).run(ask("a", 120, "groups"))
+    second, again = mini(shared, three), ask("b", 120, "groups")
+    assert second.match(again) == 96
+    table = second.allocate(again, 96)
+    table[1][:4] = [0] * 4  # outside of the window: vLLM has its null page there
+    assert second.load(again) == (96, False)
+    second.check(again, 0, 96)
+
+
+def test_null_pages_are_not_stored(shared: Daemon, mini: Make) -> None:
+    two = plan(Group(BLOCK, PAGE), Group(BLOCK, PAGE, "window", 31))
+    first, r = mini(shared, two), ask("a", 64, "null")
+    first.match(r)
+    first.allocate(r, 64)[1][1] = 0
+    first.step({"a": (r, 0, 64)})
+    assert first.stored == [(0, 0, 4), (1, 0, 1), (1, 2, 2)]
+
+
+def test_daemon_lost_the_beginning(own: Daemon, mini: Make) -> None:
+    """Restarted between two steps: the sequence is stored again from its beginning."""
+    first, r = mini(own), ask("a", 100, "lost")
+    first.match(r)
+    first.step({"a": (r, 0, 64)})
+    own.kill()
+    own.start()
+    first.connect()
+    first.step({"a": (r, 64, 30)})
+    r.ids += tokens(20, "lost", "more")
+    r.hash()
+    first.step({"a": (r, 94, 20)})
+    assert first.stored[-1] == (0, 0, 7)
+    second, again = mini(own), Request("b", [*r.ids, 1])
+    assert second.load(again) == (112, False)
+    second.check(again, 0, 112)
+
+
+def test_daemon_ends_before_the_load(own: Daemon, mini: Make) -> None:
+    """The load fails, is not tried again, and what is computed instead is stored."""
+    mini(own).run(ask("a", 100, "ends"))
+    second, r = mini(own), ask("b", 100, "ends")
+    assert second.match(r) == 96
+    own.kill()
+    assert second.load(r) == (96, True)
+    assert second.match(r) == 0
+    own.start()
+    second.connect()
+    time.sleep(0.6)  # nothing is stored for half a second after the daemon could not be reached
+    second.step({"b": (r, 0, 100)})
+    assert second.stored == [(0, 0, 6)]
+    third, again = mini(own), ask("c", 100, "ends")
+    assert third.load(again) == (96, False)
+
+
+def test_frozen_daemon_costs_one_deadline(own: Daemon, mini: Make) -> None:
+    mini(own).run(ask("a", 100, "frozen"))
+    second = mini(own, timeout_ms=100, load_ms=200, lookup_ms=5)
+    own.signal(signal.SIGSTOP)
+    try:
+        r = ask("b", 100, "frozen")
+        assert second.scheduler.matched(r, 0) == (None, False)
+        assert second.match(r) == 0
+        second.step({"b": (r, 0, 100)})
+        assert second.match(ask("c", 100, "frozen")) == 0
+    finally:
+        own.signal(signal.SIGCONT)
+
+
+def test_absent_daemon(own: Daemon, mini: Make) -> None:
+    own.kill()
+    first, r = mini(own, wait=False), ask("a", 100, "absent")
+    assert first.load(r) == (0, False)
+    first.step({"a": (r, 0, 100)})
+    own.start()
+    first.connect()
+    time.sleep(0.6)
+    first.run(ask("b", 100, "absent", 2))
+    assert mini(own).load(ask("c", 100, "absent", 2)) == (96, False)
+
+
+def test_wishes(shared: Daemon, mini: Make, caplog: pytest.LogCaptureFixture) -> None:
+    """no_store, no_load; a wrong wish is named and left out."""
+    first = mini(shared)
+    first.run(ask("a", 100, "wishes", params={"kvcache": {"no_store": True}}))
+    assert first.stored == []
+    first.run(ask("b", 100, "wishes", params={"kvcache": {"priority": 101, "no_store": False}}))
+    assert first.stored == [(0, 0, 6)]
+    assert mini(shared).load(ask("c", 100, "wishes", params={"kvcache": {"no_load": True}}))[0] == 0
+
+
+def test_names(shared: Daemon, mini: Make) -> None:
+    first = mini(shared)
+    wishes = {"conversation": "talk", "document": "book", "priority": 60}
+    first.run(ask("a", 100, "names", params={"kvcache": wishes}))
+    assert first.scheduler.has_names()
+    first.step({})
+    assert not first.scheduler.has_names()
+    session = first.scheduler.link.session
+    for kind, name in ((NameKind.CONVERSATION, "talk"), (NameKind.DOCUMENT, "book")):
+        info = session.name_get(kind, name)
+        assert info is not None
+        assert (info.tokens, info.tokens_cached, info.priority) == (96, 96, 60)
+
+
+def test_statistics(shared: Daemon, mini: Make) -> None:
+    mini(shared).run(ask("a", 100, "statistics"))
+    second = mini(shared)
+    second.load(ask("b", 100, "statistics"))
+    counted = second.scheduler.stats.take()
+    loaded = second.workers[0].stats.take()
+    assert counted is not None
+    assert loaded is not None
+    line = counted.aggregate(loaded).reduce()
+    assert line["hit_tokens"] == 96
+    assert line["load_bytes"] == 6 * 2 * PAGE
+    assert second.scheduler.stats.take() is None
