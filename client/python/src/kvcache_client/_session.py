@@ -592,8 +592,9 @@ class Session:
     def staging(self) -> memoryview | None:
         """The staging area: shape [bytes], uint8, writable; None when down or none.
 
-        Ask for it before it is filled: what was in it is void after a reconnect. Stores with
-        ``blocks`` and of pages use the same area from its beginning.
+        Ask for it before it is filled, and do not keep the view: what was in it is void after a
+        reconnect, and its memory may be gone after one to a daemon that grants another size.
+        Stores with ``blocks`` and of pages use the same area from its beginning.
         """
         return self._raw.staging()
 
