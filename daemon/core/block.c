@@ -2,6 +2,7 @@
 /* Block records: life cycle, forest, shards, and lists of blocks. */
 #include "core__.h"
 #include "index.h"
+#include "regions.h"
 #include "sm.h"
 
 /* Ancestors that one store touches: some 100 us. */
@@ -64,6 +65,8 @@ void block_link(struct core *c, struct block *b, struct block *parent, const str
             c->blocks[b->next].prev = no;
         parent->child = no;
         parent->children++;
+        if (block_keeps_above(c, b))
+            block_hold(c, parent);
     }
     index_add(c, b);
     block_ns(c, b)->records++;
@@ -120,8 +123,11 @@ static void block_unlink(struct core *c, struct block *b)
     else if (b->parent != CORE_NONE)
         c->blocks[b->parent].child = b->next;
     if (b->parent != CORE_NONE) {
-        c->blocks[b->parent].children--;
-        block_freed(c, &c->blocks[b->parent], true);
+        struct block *parent = &c->blocks[b->parent];
+        parent->children--;
+        if (block_keeps_above(c, b))
+            block_unhold_quietly(c, parent);
+        block_freed(c, parent, true);
     }
     b->parent = b->next = b->prev = CORE_NONE;
     index_del(c, b);
@@ -308,16 +314,28 @@ void block_kill_tree(struct core *c, struct block *b, enum kvc_miss reason)
 
 void block_hold(struct core *c, struct block *b)
 {
-    MUST(b->leases < BLOCK_HOLDS_MAX);
-    if (b->leases++ == 0)
+    for (;; b = &c->blocks[b->parent]) {
+        const bool kept = block_keeps_above(c, b);
+        MUST(b->leases < BLOCK_HOLDS_MAX);
+        if (b->leases++ > 0)
+            return;
         unevictable_held(c, b);
+        if (kept || !block_keeps_above(c, b))
+            return;
+    }
 }
 
 void block_unhold_quietly(struct core *c, struct block *b)
 {
-    MUST(b->leases > 0);
-    if (--b->leases == 0)
+    for (;; b = &c->blocks[b->parent]) {
+        const bool kept = block_keeps_above(c, b);
+        MUST(b->leases > 0);
+        if (--b->leases > 0)
+            return;
         unevictable_unheld(c, b);
+        if (!kept || block_keeps_above(c, b))
+            return;
+    }
 }
 
 void block_unhold(struct core *c, struct block *b)
@@ -456,6 +474,7 @@ void block_publish(struct core *c, struct block *b)
 {
     struct core_ns *ns = block_ns(c, b);
     uint64_t bytes = block_bytes(c, b);
+    const bool kept = block_keeps_above(c, b);
     if (group_shards(ns, block_group(c, b)) == 1) {
         struct part *p = pool_at(c->parts, b->where);
         b->where = p->loc.id;
@@ -463,6 +482,8 @@ void block_publish(struct core *c, struct block *b)
         pool_put(c->parts, p);
     }
     block_state_set(b, BLOCK_PRESENT);
+    if (kept && !block_keeps_above(c, b))
+        block_unhold_quietly(c, &c->blocks[b->parent]);
     wish_begin(c, b);
     block_place(c, b, BLOCK_F_HOST, 0);
     count_present(c, ns, bytes);

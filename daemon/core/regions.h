@@ -18,12 +18,26 @@ void regions_count(struct core *c, const struct block *b, bool stays);
 /* Whether b, whose slots are not counted, may stay where it is; it is moved where it may. As
  * unevictable_take(); KVC_E_BUSY: not in this turn. */
 int regions_admit(struct core *c, struct block *b) KVC_WARN_UNUSED;
+/* Without storage a block leaves memory after all that build on it. So what is held, or has parts
+ * that are to be written, holds the block before it in its chain: whether b does. Where there is
+ * one principal nobody counts. */
+static inline bool block_keeps_above(struct core *c, const struct block *b)
+{
+    return c->region && !c->cfg.disk && b->parent != CORE_NONE &&
+           (b->leases > 0 || (b->state == BLOCK_PENDING && unevictable_of(c, b) > 0));
+}
+/* unevictable.c: as unevictable_hold() of b and of those before it in its chain that nobody holds.
+ */
+int chain_admit(struct core *c, struct block *b, uint64_t *left) KVC_WARN_UNUSED;
 /* Whether a first hold of b, of ns, may keep it in memory, in bytes and in regions; it may have
  * another place there then. On the path of each hit. */
 KVC_WARN_UNUSED static inline int unevictable_hold(struct core *c, const struct core_ns *ns,
                                                    struct block *b, uint64_t *left)
 {
     const uint64_t bytes = unevictable_by_hold(c, b);
+    if (c->region && !c->cfg.disk && bytes > 0 && b->parent != CORE_NONE &&
+        c->blocks[b->parent].leases == 0)
+        return chain_admit(c, b, left);
     const int err = unevictable_take(c, ns, bytes, left);
     return err || !c->region || bytes == 0 ? err : regions_admit(c, b);
 }

@@ -4,7 +4,8 @@
  * pins hold, what is reserved and what is being written. Counted in slots, each once, for the
  * principal and the owners of its namespace, so that what they keep leaves others their part.
  *
- * What is above such blocks in their chains is not counted: it is evicted after them.
+ * Without storage a block leaves memory after all that build on it. So who holds a block, or writes
+ * one, holds those before it in its chain as well (block_keeps_above()).
  */
 #include "regions.h"
 
@@ -75,9 +76,18 @@ uint64_t unevictable_change(struct core *c, const struct block *b)
 
 void unevictable_changed(struct core *c, struct block *b, uint64_t was)
 {
-    count(c, block_ns(c, b), was, unevictable_of(c, b));
+    const uint64_t now = unevictable_of(c, b);
+    count(c, block_ns(c, b), was, now);
     if (c->region && stays(c, b))
         regions_count(c, b, true);
+    const bool keeps = block_keeps_above(c, b);
+    if (!c->region || c->cfg.disk || b->parent == CORE_NONE || b->state != BLOCK_PENDING ||
+        b->leases > 0 || keeps == (was > 0))
+        return;
+    if (keeps)
+        block_hold(c, &c->blocks[b->parent]);
+    else
+        block_unhold_quietly(c, &c->blocks[b->parent]);
 }
 
 /* Of those that are served this is on the path of each hit. */
@@ -108,6 +118,33 @@ void unevictable_unheld(struct core *c, struct block *b)
     count(c, block_ns(c, b), was, now);
     if (c->region && (present || !stays(c, b)))
         regions_count(c, b, false);
+}
+
+int chain_admit(struct core *c, struct block *b, uint64_t *left)
+{
+    struct block *end = b;
+    int err = 0;
+    /* Each is counted until the last is known to be admitted. */
+    while (end && !err) {
+        const uint64_t bytes = unevictable_by_hold(c, end);
+        if (end->leases > 0 || end->state != BLOCK_PRESENT)
+            break;
+        c->work += WORK_LOOK;
+        err = unevictable_take(c, block_ns(c, end), bytes, left);
+        if (!err && bytes > 0)
+            err = regions_admit(c, end);
+        if (err)
+            break;
+        end->leases = 1;
+        unevictable_held(c, end);
+        end = end->parent != CORE_NONE ? &c->blocks[end->parent] : NULL;
+    }
+    while (b != end) {
+        b->leases = 0;
+        unevictable_unheld(c, b);
+        b = b->parent != CORE_NONE ? &c->blocks[b->parent] : NULL;
+    }
+    return err;
 }
 
 uint64_t unevictable_by_part(struct core *c, const struct block *b)

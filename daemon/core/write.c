@@ -144,6 +144,11 @@ static int announce(struct core_reserving *x, uint32_t i, uint32_t tokens, struc
 {
     struct core *c = x->core;
     const uint8_t *key = x->in.keys + (size_t)i * KVC_KEY_BYTES;
+    uint64_t left = 0;
+    int err =
+        parent && c->region && !c->cfg.disk ? unevictable_hold(c, x->in.ns, parent, &left) : 0;
+    if (err)
+        return err;
     if (parent) {
         /* With storage what is before it may leave memory for it, and is used when all have room.
          */
@@ -158,7 +163,7 @@ static int announce(struct core_reserving *x, uint32_t i, uint32_t tokens, struc
     struct welcome w = welcome_of(x, i, &new, parent);
     struct block *b;
     c->work += WORK_BLOCK;
-    int err = new_record(c, x->in.ns->payer, &w, &b);
+    err = new_record(c, x->in.ns->payer, &w, &b);
     if (b) {
         b->key = new.key;
         b->ns = new.ns;

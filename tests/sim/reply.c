@@ -378,20 +378,23 @@ static void check_limit(struct sim *s, struct sim_client *cl, const struct sim_r
         return;
     struct core_seq q = sim_core_seq(s, ns, &r->seq);
     MUST(core_lookup(s->core, &q, false, &found, &why) == 0);
-    uint64_t bytes = 0, more = 0, slots = 0;
+    struct tier *host = s->core_cfg.host;
+    uint64_t bytes = 0, kept = 0, slots = 0; /* kept: with what comes before it, without storage */
     for (uint32_t i = 0; i < SIM_LEASES; i++)
         bytes += cl->lease[i].id ? cl->lease[i].bytes : 0;
     for (uint32_t g = 0; g < q.ngroups; g++) {
         uint32_t first, end;
         sim_needs(s, r->seq.space.spec, g, found.tokens, r->from, &first, &end);
-        more += (end - first) * sim_block_bytes(s, r->seq.space.spec, g);
-        slots += (end - first) * sim_block_bytes(s, r->seq.space.spec, g) /
-                 s->spec[r->seq.space.spec].groups[g].block_bytes;
+        const uint32_t payload = s->spec[r->seq.space.spec].groups[g].block_bytes;
+        const uint64_t each = sim_block_bytes(s, r->seq.space.spec, g);
+        const uint64_t all = (end - (s->core_cfg.disk ? first : 0)) * each / payload;
+        bytes += (end - first) * each;
+        kept += all * (host->ops->slot_bytes ? host->ops->slot_bytes(host, payload) : payload);
+        slots += all;
     }
-    bytes += more;
     SIM_CHECK(s,
               bytes > s->core_cfg.lease_bytes_max ||
-                  core_metrics(s->core)->unevictable_bytes + more > unevictable_most(s) ||
+                  core_metrics(s->core)->unevictable_bytes + kept > unevictable_most(s) ||
                   core_metrics(s->core)->unevictable_regions + slots > regions_most(s),
               "LIMIT at %llu bytes of %llu", (unsigned long long)bytes,
               (unsigned long long)s->core_cfg.lease_bytes_max);

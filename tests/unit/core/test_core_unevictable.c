@@ -322,6 +322,101 @@ START_TEST(pins_here_and_there_leave_the_others_whole_regions)
 }
 END_TEST
 
+/* ---- chains: without storage what is held keeps all before it ---- */
+
+#define LONG 16u /* blocks of a chain */
+
+/* Returns how many. */
+static uint32_t store_long(uint32_t chains)
+{
+    for (uint32_t i = 0; i < chains; i++) {
+        rig_store(&r, 1, ns, 0, 1000 + i, 0, LONG);
+        rig_step(&r);
+    }
+    return chains;
+}
+
+static int acquire_last(uint32_t chain, struct core_held *ret)
+{
+    const struct core_acquire in = {.seq = rig_seq(ns, chain, 8 * LONG),
+                                    .from_tokens = 8 * (LONG - 1)};
+    return core_acquire(r.core, r.cl[1], &in, NULL, ret, &r.why);
+}
+
+START_TEST(a_lease_on_a_last_block_counts_all_of_its_chain)
+{
+    begin(true);
+    struct core_held held[SLOTS / LONG];
+    uint32_t had = 0;
+    for (const uint32_t chains = store_long(SLOTS / LONG); had < chains; had++)
+        if (acquire_last(1000 + had, &held[had]))
+            break;
+    ck_assert_uint_gt(had, 0);
+    ck_assert_uint_lt(had, SLOTS / LONG);
+    ck_assert_ptr_nonnull(strstr(r.why, "other principals"));
+    ck_assert_uint_eq(core_metrics(r.core)->unevictable_bytes, (uint64_t)had * LONG * SLOT);
+    core_check(r.core);
+    store_within(other, 3);
+    rig_release(&r, 1, &held[0]);
+    ck_assert_uint_eq(core_metrics(r.core)->unevictable_bytes, (uint64_t)(had - 1) * LONG * SLOT);
+    end();
+}
+END_TEST
+
+START_TEST(leases_on_one_chain_count_it_once)
+{
+    begin(true);
+    struct core_held a, b;
+    store_long(1);
+    ck_assert_int_eq(acquire_last(1000, &a), 0);
+    ck_assert_int_eq(acquire(1, ns, 1000, 0, &b), 0);
+    ck_assert_uint_eq(core_metrics(r.core)->unevictable_bytes, LONG * SLOT);
+    rig_release(&r, 1, &a);
+    ck_assert_uint_eq(core_metrics(r.core)->unevictable_bytes, 4 * SLOT);
+    core_check(r.core);
+    rig_release(&r, 1, &b);
+    ck_assert_uint_eq(core_metrics(r.core)->unevictable_bytes, 0);
+    end();
+}
+END_TEST
+
+/* It was stored before others were guaranteed the room. */
+START_TEST(a_chain_that_may_not_stay_is_not_leased_by_its_end)
+{
+    begin(true);
+    const uint32_t blocks = SLOTS / 2;
+    struct core_held held;
+    for (uint32_t i = 0; i < blocks; i += LONG)
+        rig_store(&r, 1, ns, 0, 1000, i, LONG);
+    set_share("t2", SLOTS * 3 / 4 * SLOT);
+    const struct core_acquire in = {.seq = rig_seq(ns, 1000, 8 * blocks),
+                                    .from_tokens = 8 * (blocks - 1)};
+    ck_assert_int_eq(core_acquire(r.core, r.cl[1], &in, NULL, &held, &r.why), KVC_E_LIMIT);
+    struct rig_put p = {.ns = ns, .chain = 1000, .first = blocks, .n = 1};
+    ck_assert_int_eq(rig_reserve(&r, 1, &p), 0);
+    ck_assert_uint_eq(p.statuses[0], KVC_ST_QUOTA);
+    ck_assert_uint_eq(core_metrics(r.core)->unevictable_bytes, 0);
+    end();
+}
+END_TEST
+
+START_TEST(a_reservation_behind_a_chain_counts_all_of_it)
+{
+    begin(true);
+    uint8_t last = KVC_ST_OK;
+    const uint32_t chains = store_long(SLOTS / LONG * 3 / 4);
+    for (uint32_t i = 0; i < chains && last == KVC_ST_OK; i++) {
+        struct rig_put p = {.ns = ns, .chain = 1000 + i, .first = LONG, .n = 1};
+        ck_assert_int_eq(rig_reserve(&r, 1, &p), 0);
+        last = p.statuses[0];
+    }
+    ck_assert_uint_eq(last, KVC_ST_FULL);
+    core_check(r.core);
+    store_within(other, 3);
+    end();
+}
+END_TEST
+
 /* There is nothing to change places with: what is kept is all that its regions hold. */
 START_TEST(what_cannot_lie_together_is_refused)
 {
@@ -358,6 +453,10 @@ int main(void)
     tcase_add_loop_test(t, leases_here_and_there_leave_the_others_whole_regions, 0, 4);
     tcase_add_loop_test(t, reservations_here_and_there_leave_the_others_whole_regions, 0, 2);
     tcase_add_loop_test(t, pins_here_and_there_leave_the_others_whole_regions, 0, 2);
+    tcase_add_test(t, a_lease_on_a_last_block_counts_all_of_its_chain);
+    tcase_add_test(t, leases_on_one_chain_count_it_once);
+    tcase_add_test(t, a_chain_that_may_not_stay_is_not_leased_by_its_end);
+    tcase_add_test(t, a_reservation_behind_a_chain_counts_all_of_it);
     tcase_add_test(t, what_cannot_lie_together_is_refused);
     suite_add_tcase(s, t);
     return check_run(s);
