@@ -198,6 +198,8 @@ struct kvc {
 
     uint8_t *staging; /* of the last epoch that had one; stays mapped while down */
     uint64_t staging_bytes;
+    uint8_t *staging_before; /* another area that the caller may write to until he asks again */
+    uint64_t staging_before_bytes;
     uint32_t staging_epoch;        /* of that mapping */
     uint32_t staging_asked;        /* epoch in which the caller last asked for it */
     struct device *staging_pinned; /* registered there; counted */

@@ -291,6 +291,17 @@ static int start_attach(struct kvc *k)
     return 0;
 }
 
+/* Another area takes its place: who was given this one may write to it until he asks again. */
+static void staging_leave(struct kvc *k)
+{
+    if (k->staging_asked != k->staging_epoch) {
+        (void)munmap(k->staging, k->staging_bytes);
+        return;
+    }
+    k->staging_before = k->staging;
+    k->staging_before_bytes = k->staging_bytes;
+}
+
 /* The new area takes the place of the old one where it fits: a caller who still has the old pointer
  * then writes to memory that is void, not to memory that is gone. */
 static int map_staging(struct kvc *k, int fd, uint64_t bytes)
@@ -304,8 +315,10 @@ static int map_staging(struct kvc *k, int fd, uint64_t bytes)
                    ? sys_mmap(k->staging, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd)
                    : sys_map_file(bytes, PROT_READ | PROT_WRITE, fd);
     int rc = at == MAP_FAILED ? -errno : 0;
-    if (k->staging != NULL && (!in_place || rc < 0))
+    if (k->staging != NULL && in_place && rc < 0)
         (void)munmap(k->staging, k->staging_bytes);
+    else if (k->staging != NULL && !in_place)
+        staging_leave(k);
     k->staging = rc < 0 ? NULL : at;
     if (rc < 0)
         return kvc__down(k, rc, "cannot map %llu bytes of staging: %s", (unsigned long long)bytes,

@@ -125,6 +125,13 @@ static void unmap_all(struct kvc *k)
     map__retire_all(&k->maps);
 }
 
+static void staging_forget_before(struct kvc *k)
+{
+    if (k->staging_before != NULL)
+        (void)munmap(k->staging_before, k->staging_before_bytes);
+    k->staging_before = NULL;
+}
+
 static void release_memory(struct kvc *k)
 {
     unmap_all(k);
@@ -137,6 +144,7 @@ static void release_memory(struct kvc *k)
     }
     if (k->staging != NULL)
         (void)munmap(k->staging, k->staging_bytes);
+    staging_forget_before(k);
     if (k->tx != NULL)
         (void)munmap(k->tx, KVC_MESSAGE_MAX);
     watch__close(k);
@@ -273,6 +281,7 @@ void *kvc_staging(struct kvc *kvc, uint64_t *ret_bytes)
     /* Nothing else may connect a session that only stores. */
     if (kvc__look(kvc) < 0 || kvc->staging == NULL || kvc->staging_epoch != kvc->epoch)
         return NULL;
+    staging_forget_before(kvc);
     kvc->staging_asked = kvc->epoch;
     if (ret_bytes != NULL)
         *ret_bytes = kvc->staging_bytes;

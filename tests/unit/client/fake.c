@@ -110,6 +110,8 @@ static void welcome(struct daemon *d, int conn, const struct att_hello *hello)
         w.detail = text("this daemon speaks versions 7 to 9");
         w.staging_bytes = 0;
     }
+    if (mode == FAKE_HALF_STAGING)
+        w.staging_bytes /= 2;
     int fd = w.staging_bytes != 0 ? make_staging(d, w.staging_bytes) : -1;
     att_send(conn, buf, codec_enc_att_welcome(buf, sizeof(buf), &w),
              mode == FAKE_NO_DESCRIPTOR ? -1 : fd);

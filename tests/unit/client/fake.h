@@ -51,6 +51,7 @@ enum fake_attach {
     FAKE_OTHER_VERSION,
     FAKE_MUTE,          /* reads HELLO, says nothing */
     FAKE_NO_DESCRIPTOR, /* grants staging, passes none */
+    FAKE_HALF_STAGING,  /* grants half of what was asked for */
     FAKE_FULL,          /* says so and closes, before HELLO and (in turns) behind it, unread */
     FAKE_NONSENSE
 };

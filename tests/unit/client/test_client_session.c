@@ -432,6 +432,28 @@ START_TEST(staging_stays_writable_while_the_daemon_is_away)
 }
 END_TEST
 
+/* A daemon with another staging.session_max has come: the area of before was unmapped, and a caller
+ * that was filling it died. */
+START_TEST(staging_stays_writable_until_it_is_asked_for_again)
+{
+    uint64_t bytes;
+    uint8_t *staging = kvc_staging(kvc, &bytes);
+    lose_daemon();
+    atomic_store(&fake.s->attach, FAKE_HALF_STAGING);
+    regain_daemon();
+    memset(staging, 1, bytes);
+    lose_daemon();
+    atomic_store(&fake.s->attach, FAKE_WELCOME);
+    regain_daemon();
+    memset(staging, 2, bytes);
+    uint64_t again;
+    staging = kvc_staging(kvc, &again);
+    ck_assert_uint_eq(again, bytes);
+    ck_assert_uint_eq(staging[0], 0);
+    memset(staging, 3, bytes);
+}
+END_TEST
+
 START_TEST(a_reservation_of_before_is_void)
 {
     struct kvc_blocks b = blocks_of(2);
@@ -620,6 +642,7 @@ int main(void)
     tcase_add_test(lost, staging_of_before_is_not_stored_under_new_keys);
     tcase_add_test(lost, a_session_that_only_stores_reconnects);
     tcase_add_test(lost, staging_stays_writable_while_the_daemon_is_away);
+    tcase_add_test(lost, staging_stays_writable_until_it_is_asked_for_again);
     tcase_add_test(lost, a_reservation_of_before_is_void);
     tcase_add_test(lost, dropping_a_reservation_of_before_is_no_error);
     tcase_add_test(lost, a_slow_welcome_is_waited_for_across_calls);

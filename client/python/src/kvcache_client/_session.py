@@ -593,7 +593,7 @@ class Session:
         """The staging area: shape [bytes], uint8, writable; None when down or none.
 
         Ask for it before it is filled, and do not keep the view: what was in it is void after a
-        reconnect, and its memory may be gone after one to a daemon that grants another size.
+        reconnect, and its memory may be gone once the area is asked for again.
         Stores with ``blocks`` and of pages use the same area from its beginning.
         """
         return self._raw.staging()
