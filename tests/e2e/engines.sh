@@ -7,7 +7,9 @@ set -eu
 source=${KVC_SOURCE_DIR:-$(cd "$(dirname -- "$0")/../.." && pwd)}
 export KVC_BIN_DIR="${KVC_BIN_DIR:-$source/build/release/bin}"
 package=$(dirname -- "$KVC_BIN_DIR")/python
-export KVC_MODELS="$source/build/engines/models"
+# Environment and models; a tree that is tested in a copy may use those of another one.
+engines=${KVC_ENGINES:-$source/build/engines}
+export KVC_MODELS="$engines/models"
 
 if [ "${KVC_TRACE_LIGHT:-}" = 1 ]; then
     echo "SKIP: engines: Python cannot load a library that was built with a sanitizer"
@@ -18,16 +20,16 @@ if [ ! -e "$package/kvcache_client/_kvc.abi3.so" ]; then
     exit 77
 fi
 
-sh "$source/tests/engines/venv.sh" "$source/build/engines/venv" || {
+mkdir -p "$engines"
+venv=$engines/venv
+flock "$engines/lock" sh "$source/tests/engines/venv.sh" "$venv" || {
     echo "SKIP: engines: vLLM cannot be installed here (see above)"
     exit 77
 }
-venv=$source/build/engines/venv
 
 # What vLLM wants on a CPU. One engine at a time; its threads share the processors with the daemon.
 export LD_PRELOAD="$venv/lib/libiomp5.so" PYTHONPATH="$package" PYTHONDONTWRITEBYTECODE=1
 export VLLM_CPU_KVCACHE_SPACE="${VLLM_CPU_KVCACHE_SPACE:-1}" VLLM_ENABLE_V1_MULTIPROCESSING=0
 export VLLM_NO_USAGE_STATS=1 DO_NOT_TRACK=1 HF_HUB_OFFLINE=1 TRANSFORMERS_OFFLINE=1
-export VLLM_PLUGINS=kvcache_daemon
 cd "$source/tests/engines"
 exec "$venv/bin/python" -m pytest -p no:cacheprovider -rs "$@"

@@ -133,6 +133,7 @@ class Engine:
                 "kv_connector_extra_config": connector,
             }
         options.update(more)
+        options = {k: v for k, v in options.items() if v is not None}
         fd, self.log = tempfile.mkstemp(prefix="kvc-engine.", suffix=".log")
         os.close(fd)
         self._pipe, theirs = _fork.Pipe()

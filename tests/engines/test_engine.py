@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from model import make
@@ -50,8 +51,8 @@ class Talk:
             talk.answers.append(answers)
         return talk
 
-    def again(self, engine: Engine) -> list[list[Answer]]:
-        return [engine.generate(prompts) for prompts in self.prompts]
+    def again(self, engine: Engine, wish: dict[str, Any] | None = None) -> list[list[Answer]]:
+        return [engine.generate(p, [wish] * len(p) if wish else None) for p in self.prompts]
 
     def same(self, answers: list[list[Answer]]) -> None:
         for turn, (mine, theirs) in enumerate(zip(self.answers, answers, strict=True)):
@@ -84,9 +85,10 @@ def test_all_say_the_same(model: str, daemon: Daemon) -> None:
     with Engine(model) as own:
         talk.same(talk.again(own))
     with Engine(model, connector={"socket": daemon.socket}) as first:
-        talk.same(talk.again(first))
+        talk.same(talk.again(first, {"durable": True}))
     for who in ("second engine", "after kill -9"):
-        with Engine(model, connector={"socket": daemon.socket}, enable_prefix_caching=False) as e:
+        options = {"socket": daemon.socket, "report_prefill_cost": False}
+        with Engine(model, connector=options, enable_prefix_caching=False) as e:
             answers = talk.again(e)
             lines = e.lines()
         talk.same(answers)

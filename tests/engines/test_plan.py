@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from kvcache_client.vllm.cost import PrefillCost
 from kvcache_client.vllm.options import Options, Wishes, bytes_of
 from kvcache_client.vllm.pages import regions
 from kvcache_client.vllm.plan import Refused, _check, _group, _position
@@ -211,3 +212,24 @@ def test_wishes() -> None:
     assert len(wrong) == 2
     assert "'colour' is no wish" in wrong[0]
     assert "ttl_ms is -1" in wrong[1]
+
+
+# ---- cost of prefill
+
+
+def test_prefill_cost() -> None:
+    """Short and first steps do not count, shorter ones count at once, changes are reported."""
+    now = [0.0]
+    cost = PrefillCost(lambda: now[0])
+
+    def step(tokens: int, seconds: float) -> int | None:
+        cost.begin(tokens)
+        now[0] += seconds
+        return cost.end()
+
+    assert [step(1000, 9.0), step(1000, 9.0), step(10, 0.001)] == [None, None, None]
+    assert step(1000, 0.01) == 10_000
+    assert step(1000, 0.011) is None
+    assert step(1000, 0.005) == 5_000
+    cost.begin(1000)
+    assert step(1000, 0.001) is None

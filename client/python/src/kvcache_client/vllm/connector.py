@@ -12,6 +12,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorTransferResults,
     SupportsHMA,
 )
+from vllm.v1.metrics.cache_hit_source import CacheHitSource
 
 from kvcache_client.vllm.messages import StepOrders
 from kvcache_client.vllm.options import Options
@@ -37,6 +38,8 @@ __all__ = ["KVCacheDaemonConnector"]
 
 class KVCacheDaemonConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
     """KV cache of an engine in kvcache-daemon; see :mod:`kvcache_client.vllm`."""
+
+    _cache_hit_source = CacheHitSource.HOST
 
     def __init__(
         self, vllm_config: VllmConfig, role: KVConnectorRole, kv_cache_config: KVCacheConfig
@@ -175,7 +178,7 @@ class KVCacheDaemonConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[m
         return PromMetrics(vllm_config, metric_types, labelnames, per_engine_labelvalues)
 
     def take_events(self) -> Iterable[Any]:
-        """KV events."""
+        """None: the daemon evicts without telling, so events would promise what is gone."""
         return ()
 
     def shutdown(self) -> None:

@@ -37,6 +37,7 @@ class Link:
         self.refused: str | None = None
         self._plan = plan
         self._was_up: bool | None = None
+        self._said: set[tuple[str, str]] = set()
         self._down_since = time.monotonic()
         self.session = Session(
             socket=options.socket,
@@ -76,8 +77,9 @@ class Link:
             if self.refused is None:
                 logger.error("kvcache-daemon refuses %s: %s", self.name, error)
             self.refused = str(error)
-        elif self.watch():
-            logger.debug("%s: %s: %s", self.name, what, error)
+        elif self.watch() and (what, error.name) not in self._said:
+            self._said.add((what, error.name))
+            logger.warning("%s: %s: %s (said once)", self.name, what, error)
 
     def wait(self, request: _kvc.Request, seconds: float) -> bool:
         """Waits for a begun request to be done, at most so long. Returns whether it is."""
@@ -95,6 +97,15 @@ class Link:
             poll.poll(max(1, int(left * 1000)))
             raw.progress()
         return True
+
+    def cost(self, ns_per_token: int) -> None:
+        """Tells the daemon what computing a token costs here."""
+        if not self.watch():
+            return
+        try:
+            self.ns = self._plan.open(self.session, ns_per_token)
+        except Error as error:
+            self.failed("namespace", error)
 
     def close(self) -> None:
         """Ends the session."""

@@ -47,6 +47,7 @@ class Store:
         first: number of the first block.
         pages: shape [n].
         decoded: they hold decoded tokens.
+        durable: the answer comes when they are on stable storage.
         retain: wishes how long they stay.
         sub_tenant: whose they are, where the session is a gateway's.
     """
@@ -58,17 +59,17 @@ class Store:
     first: int
     pages: list[int]
     decoded: bool = False
+    durable: bool = False
     retain: tuple[Retain, ...] = ()
     sub_tenant: str | None = None
 
 
 @dataclass
 class StepOrders(KVConnectorMetadata):  # type: ignore[misc]
-    """All of a step. busy: the engine has other work in it."""
+    """All of a step."""
 
     loads: list[Load] = field(default_factory=list)
     stores: list[Store] = field(default_factory=list)
-    busy: bool = False
 
 
 @dataclass

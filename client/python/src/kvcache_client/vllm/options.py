@@ -101,6 +101,7 @@ class Wishes:
     Attributes:
         priority: of the blocks that it stores, 0 to 100 (35 is what blocks have without a wish).
         ttl_ms: how long the priority lasts; 0: without end.
+        durable: what it stores is on stable storage before staging is free for others.
         no_store: nothing of it is stored.
         no_load: nothing is loaded for it.
         conversation: name that the sequence gets when the request ends.
@@ -111,6 +112,7 @@ class Wishes:
 
     priority: int | None = None
     ttl_ms: int = 0
+    durable: bool = False
     no_store: bool = False
     no_load: bool = False
     conversation: str | None = None
@@ -169,6 +171,7 @@ _WISHES: dict[str, tuple[Any, str]] = {
     "priority": (_number(100), "0 to 100"),
     "ttl_ms": (_number(2**53), "a number of milliseconds"),
     "within_ms": (_number(2**31), "a number of milliseconds"),
+    "durable": (_flag, "true or false"),
     "no_store": (_flag, "true or false"),
     "no_load": (_flag, "true or false"),
     "conversation": (_name, "a name of 1 to 127 bytes"),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from kvcache_client import Error, Hold, NameKind, Retain, Status
 from kvcache_client._session import flags_of
+from kvcache_client.vllm.cost import PrefillCost
 from kvcache_client.vllm.link import Link, logger
 from kvcache_client.vllm.messages import Load, Report, StepOrders, Store
 from kvcache_client.vllm.options import Options, Wishes
@@ -57,6 +58,7 @@ class _State:
         sent: for each group the number of leading blocks that are stored, being stored or there.
         stopped: groups of which nothing more is stored: the daemon has no room for them.
         jobs: orders to store that have not been answered.
+        edges: for each group of states the number of blocks before the last state that was written.
     """
 
     request: Request
@@ -70,6 +72,7 @@ class _State:
     given_up: bool = False
     stopped: set[int] = field(default_factory=set)
     jobs: int = 0
+    edges: dict[int, int] = field(default_factory=dict)
 
 
 @dataclass
@@ -110,6 +113,7 @@ class SchedulerSide:
         self._jobs: dict[int, _Job] = {}
         self._answers: dict[int, Any] = {}
         self._next_job = 0
+        self._cost = PrefillCost()
         self._pause_until = 0.0
         self._names: list[_Name] = []
 
@@ -230,7 +234,8 @@ class SchedulerSide:
 
     def orders(self, output: SchedulerOutput) -> StepOrders:
         """build_connector_meta: what the workers do in this step."""
-        orders = StepOrders(loads=self._orders, busy=output.total_num_scheduled_tokens > 0)
+        orders = StepOrders(loads=self._orders)
+        self._cost.begin(output.total_num_scheduled_tokens if not self._orders else 0)
         self._orders = []
         if not self._stores or self.link.refused is not None:
             return orders
@@ -264,11 +269,20 @@ class SchedulerSide:
         tables: Sequence[Sequence[int]] | None = None
         for i, group in enumerate(self.plan.groups):
             end = final // group.block_tokens
+            if group.group.rule == "state":
+                end = self._state_end(state, i, computed, end)
             if end <= state.sent[i] or i in state.stopped:
                 continue
             if tables is None:
                 tables = output.kv_connector_block_state.get_block_ids(request.request_id)
             self._order_group(orders, state, i, end, tables[i])
+
+    def _state_end(self, state: _State, i: int, computed: int, end: int) -> int:
+        """Blocks up to the last state that was written: vLLM writes one where a step ends."""
+        if computed % self.plan.groups[i].block_tokens == 0:
+            state.edges[i] = computed // self.plan.groups[i].block_tokens
+        edge = state.edges.get(i, 0)
+        return edge if edge <= end else 0
 
     def _order_group(
         self, orders: StepOrders, state: _State, i: int, end: int, table: Sequence[int]
@@ -290,6 +304,7 @@ class SchedulerSide:
                     start,
                     list(table[start:stop]),
                     decoded,
+                    state.wishes.durable,
                     self._retain(state),
                     self._sub_tenant(state),
                 )
@@ -319,6 +334,9 @@ class SchedulerSide:
             state = self._states.get(request_id)
             if state is not None and state.loading:
                 self._loaded(state, request_id in (output.failed_recving or ()))
+        cost = self._cost.end()
+        if cost is not None and self.options.report_prefill_cost:
+            self.link.cost(cost)
         report = output.kv_connector_worker_meta
         if isinstance(report, Report):
             for job, outcome in report.stores.items():

@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kvcache_client import Error, Stale, Status
+from kvcache_client import Down, Error, Stale, Status, Timeout
 from kvcache_client._session import flags_of
 from kvcache_client.vllm.link import Link, logger
 from kvcache_client.vllm.messages import Report, StepOrders, Store, StoreOutcome
@@ -26,6 +26,14 @@ __all__ = ["Ring", "WorkerSide"]
 
 _GOOD = {Status.OK, Status.EXISTS, Status.PENDING}
 _PIECE_MAX = 1024  # blocks in one request: daemon and engine then work side by side
+
+
+def _status_of(error: Error) -> Status:
+    """Of an order whose request failed as a whole: passing when the daemon could not be reached."""
+    if isinstance(error, Timeout):
+        return Status.TIMEOUT
+    known = Status.__members__.get(error.name)
+    return Status.SHUTDOWN if isinstance(error, Down) or known is None else known
 
 
 class Ring:
@@ -228,14 +236,14 @@ class WorkerSide:
                 offsets,
                 (order.first + done) * group.block_tokens,
                 0,
-                flags_of(decoded=order.decoded),
+                flags_of(decoded=order.decoded, durable=order.durable),
                 None,
                 order.retain,
                 order.sub_tenant,
             )
         except Error as error:
             self.link.failed("store", error)
-            self._end(order.job, 0, len(order.pages) - done, Status.SHUTDOWN, last=True)
+            self._end(order.job, 0, len(order.pages) - done, _status_of(error), last=True)
             return False
         self._sent.append(_Sent(op, order.job, piece, last))
         return True
@@ -260,8 +268,7 @@ class WorkerSide:
             assert isinstance(statuses, bytes)
         except Error as error:
             self.link.failed("store", error)
-            status = Status.TIMEOUT if error.name in ("TIMEOUT", "ETIMEDOUT") else Status.SHUTDOWN
-            self._end(sent.job, 0, sent.n, status, last=sent.last)
+            self._end(sent.job, 0, sent.n, _status_of(error), last=sent.last)
             return
         bad = [i for i, s in enumerate(statuses) if s not in _GOOD]
         good = bad[0] if bad else sent.n
