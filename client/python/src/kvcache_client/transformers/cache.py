@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DaemonCache", "PrefixCache"]
 
+_log = logging.getLogger("kvcache_client.transformers")
 _KEY = 32
 _GOOD = (int(Status.OK), int(Status.EXISTS))
 
@@ -70,7 +72,8 @@ class DaemonCache(DynamicCache):  # type: ignore[misc]
             raise ValueError("input_ids do not begin with the tokens of this cache")
         try:
             return self._prefixes._save(self, ids, conversation, document, durable)
-        except (Down, Timeout):
+        except (Down, Timeout) as error:
+            _log.warning("nothing was stored: %s", error)
             return 0
 
 
@@ -122,7 +125,7 @@ class PrefixCache:
             raise ValueError("KV of this model cannot be reused: " + "; ".join(refused))
         self._groups = self.facts.layer_groups()
         groups = self.facts.groups(self.block_tokens)
-        staging = max(64 << 20, 4 * sum(g.block_bytes for g in groups))
+        staging = max(16 << 20, 2 * sum(g.block_bytes for g in groups))
         self._owned = Session(name="transformers", staging_bytes=staging) if not session else None
         self.session: Session = session or self._owned  # type: ignore[assignment]
         heads = self.facts.layers[0].keys
