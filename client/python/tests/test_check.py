@@ -75,6 +75,7 @@ def test_latent_attention_is_replicated() -> None:
         ({"rope_scaling": {"rope_type": "of tomorrow"}}, "not known"),
         ({"model_type": "bert"}, "suffix"),
         ({"is_encoder_decoder": True}, "suffix"),
+        ({"use_bidirectional_attention": True}, "suffix"),
     ],
 )
 def test_what_is_unsound_is_named(change: dict[str, Any], says: str) -> None:
@@ -130,3 +131,28 @@ def test_weights_say_the_same(tmp_path: Path) -> None:
     )
     transformers.LlamaForCausalLM(config).save_pretrained(tmp_path)
     assert compare_weights(str(tmp_path)) < 1e-4
+    assert main([str(tmp_path), "--weights"]) == 0
+
+
+def test_weights_say_what_a_configuration_hides(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The comparison is able to fail: rotations that are scaled beyond 64 tokens."""
+    transformers: Any = pytest.importorskip("transformers")
+    rope = {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 8.0}
+    config = transformers.LlamaConfig(
+        hidden_size=64,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        vocab_size=99,
+        max_position_embeddings=64,
+        rope_parameters=rope,
+    )
+    transformers.LlamaForCausalLM(config).save_pretrained(tmp_path)
+    assert compare_weights(str(tmp_path)) > 1e-3
+    assert main([str(tmp_path), "--weights", "--json"]) == 1
+    said = json.loads(capsys.readouterr().out)
+    assert not said["sound"]
+    assert said["weights_differ"] > 1e-3
+    assert len(said["unsound"]) == 2

@@ -3,8 +3,15 @@
 
 MODEL_OR_CONFIG is a config.json as models are published with, its directory, or the name of a
 model in the local Hugging Face cache; nothing is downloaded. Prints the namespace that follows and
-whether reuse is sound. With --weights (torch and transformers) the prefix's KV is computed with and
-without a suffix, and compared. Exit status: 0 sound, 1 not, 2 not understood.
+whether reuse is sound: that is so when KV of a token depends on the tokens up to it alone.
+
+  attention   must be causal: an encoder's KV changes with the text behind it
+  positions   must not be embedded anew as the text grows (dynamic NTK does that)
+  layers      full attention is cut at any block; a sliding window too, by the blocks in its window;
+              a recurrent or linear layer has a state, which is right only where a prefill stopped
+
+With --weights (torch and transformers) the prefix's KV is computed with and without a suffix, and
+compared. Exit status: 0 sound, 1 not, 2 not understood.
 """
 
 from __future__ import annotations
@@ -14,7 +21,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -184,7 +191,8 @@ def check(
     unsound: list[str] = []
     notes: list[str] = []
     kind = str(text.get("model_type", config.get("model_type", "model")))
-    if text.get("is_encoder_decoder") or any(b in kind for b in _BIDIRECTIONAL):
+    towards_both = text.get("use_bidirectional_attention") not in (None, False, "vision")
+    if text.get("is_encoder_decoder") or towards_both or any(b in kind for b in _BIDIRECTIONAL):
         unsound.append(
             f"{kind}: tokens attend to later ones, so a prefix's KV depends on its suffix"
         )
@@ -290,7 +298,11 @@ def text_of(report: Report) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command."""
-    parser = argparse.ArgumentParser(prog="python -m kvcache_client.check", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m kvcache_client.check",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("model", metavar="MODEL_OR_CONFIG")
     parser.add_argument("--dtype", default="", help="of KV: float32, float16, bfloat16, fp8")
     parser.add_argument("--block-tokens", type=int, default=16)
@@ -298,6 +310,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--weights", action="store_true", help="compare KV with and without a suffix"
     )
+    parser.add_argument("--json", action="store_true", help="one JSON object, for programs")
     given = parser.parse_args(arguments)
     try:
         path = find_config(given.model)
@@ -305,15 +318,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         report = check(
             config, dtype=given.dtype, block_tokens=given.block_tokens, ranks=given.ranks
         )
-        print(text_of(report))
-        if given.weights:
-            worst = compare_weights(str(path.parent))
-            print(
-                f"weights    a suffix changes the prefix's KV by {worst:.1e} of its largest entry"
-            )
-            if worst > 1e-4:
-                print("UNSOUND    the prefix's KV depends on what follows")
-                return 1
+        worst = compare_weights(str(path.parent)) if given.weights else None
+        if worst is not None and worst > 1e-4:
+            report.unsound.append("the prefix's KV depends on what follows: --weights shows it")
+        if given.json:
+            values = {"sound": not report.unsound, "weights_differ": worst, **asdict(report)}
+            print(json.dumps(values))
+        else:
+            print(text_of(report))
+            if worst is not None:
+                print(f"weights    a suffix changes KV by {worst:.1e} of its largest entry")
     except (NotUnderstood, OSError, ValueError) as error:
         print(f"not understood: {error}", file=sys.stderr)
         return 2

@@ -12,6 +12,6 @@ Example::
 """
 
 from kvcache_client.transformers.cache import DaemonCache, PrefixCache
-from kvcache_client.transformers.facts import Facts, Finding, Layer, facts_of, layers_of
+from kvcache_client.transformers.facts import Facts, Layer, facts_of, layers_of
 
-__all__ = ["DaemonCache", "Facts", "Finding", "Layer", "PrefixCache", "facts_of", "layers_of"]
+__all__ = ["DaemonCache", "Facts", "Layer", "PrefixCache", "facts_of", "layers_of"]

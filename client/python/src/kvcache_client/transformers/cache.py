@@ -98,7 +98,7 @@ class PrefixCache:
         name, revision: of the model; by default what its configuration says, and a digest of the
             weights.
         lora: the adapter that is active; empty = none.
-        position: the scheme, where the configuration does not say it.
+        position: the scheme, where the configuration does not say it: nothing is refused then.
         sub_tenant: of a gateway's session.
     """
 
@@ -120,9 +120,8 @@ class PrefixCache:
         self.block_tokens = chunk_tokens or block_tokens
         layers, dtype = layers_of(model)
         self.facts: Facts = facts_of(model.config, layers, dtype, name)
-        refused = [] if position else self.facts.refused
-        if refused:
-            raise ValueError("KV of this model cannot be reused: " + "; ".join(refused))
+        if self.facts.refused and not position:
+            raise ValueError("KV of this model cannot be reused: " + "; ".join(self.facts.refused))
         self._groups = self.facts.layer_groups()
         groups = self.facts.groups(self.block_tokens)
         staging = max(16 << 20, 2 * sum(g.block_bytes for g in groups))
