@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # The connectors against real engines (tests/engines/README.md): makes the environment when it is not
-# there, and runs. Arguments are pytest's: --long also runs what takes minutes.
+# there, and runs. Arguments are pytest's: --long also runs what takes minutes. --bench: measures instead.
 set -eu
 
 source=${KVC_SOURCE_DIR:-$(cd "$(dirname -- "$0")/../.." && pwd)}
@@ -32,4 +32,8 @@ export LD_PRELOAD="$venv/lib/libiomp5.so" PYTHONPATH="$package" PYTHONDONTWRITEB
 export VLLM_CPU_KVCACHE_SPACE="${VLLM_CPU_KVCACHE_SPACE:-1}" VLLM_ENABLE_V1_MULTIPROCESSING=0
 export VLLM_NO_USAGE_STATS=1 DO_NOT_TRACK=1 HF_HUB_OFFLINE=1 TRANSFORMERS_OFFLINE=1
 cd "$source/tests/engines"
+if [ "${1:-}" = --bench ]; then
+    shift
+    PYTHONPATH=$PYTHONPATH:. exec "$venv/bin/python" "$source/bench/engines/vllm.py" "$@"
+fi
 exec "$venv/bin/python" -m pytest -p no:cacheprovider -rs "$@"

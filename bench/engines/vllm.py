@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""vLLM with the connector against vLLM alone: time to the first token, and throughput.
+
+usage: vllm.py ttft|throughput [--tokens N] [--rounds N] [--kind bench]
+
+ttft: a shared prefix of N tokens and 37 own ones; the engine with the connector has never computed
+the prefix. throughput: prompts that share nothing, in turns. The result is one JSON line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import time
+from pathlib import Path
+
+from model import make
+from rig import Daemon, Engine, tokens
+
+
+def ttft(model: str, shared: int, rounds: int) -> dict[str, float]:
+    """Milliseconds to the first token: medians; the first prompt of each process is left out."""
+    daemon = Daemon(memory="1GiB")
+    prefix = tokens(shared, "shared")
+    prompts = [prefix + tokens(37, "own", i) for i in range(rounds + 1)]
+    warm = tokens(shared + 37, "warm")
+    found: dict[str, list[float]] = {}
+    answers = {}
+    size = shared + 512
+    more = {"max_model_len": size, "max_num_batched_tokens": size, "block_size": 128}
+    for who in ("first", "plain", "connector"):
+        connector = None if who == "plain" else {"socket": daemon.socket}
+        with Engine(model, connector=connector, **more) as engine:
+            engine.generate([warm], [{"no_store": True}], max_tokens=1)
+            for prompt in prompts[: 1 if who == "first" else None]:
+                (answer,) = engine.generate([prompt])
+                found.setdefault(who, []).append(answer.ttft * 1e3)
+                answers.setdefault(who, []).append(answer.tokens)
+                engine.call("reset_prefix_cache")
+    assert answers["plain"] == answers["connector"], "the answers differ"
+    daemon.close()
+    plain, ours = (statistics.median(found[w][1:]) for w in ("plain", "connector"))
+    return {
+        "tokens": shared,
+        "plain_ms": round(plain, 1),
+        "connector_ms": round(ours, 1),
+        "times": round(plain / ours, 1),
+    }
+
+
+def throughput(model: str, rounds: int, requests: int) -> dict[str, float]:
+    """Tokens a second of prompts that share nothing, in interleaved runs of both engines."""
+    daemon = Daemon(memory="1GiB")
+    more = {"max_num_batched_tokens": 2048, "enable_prefix_caching": True}
+    shares, rates = [], {"plain": [], "connector": []}
+    with (
+        Engine(model, **more) as plain,
+        Engine(model, connector={"socket": daemon.socket}, **more) as ours,
+    ):
+        engines = {"plain": plain, "connector": ours}
+        for n in range(rounds + 1):
+            prompts = [tokens(512, "nothing shared", n, i) for i in range(requests)]
+            order = list(engines) if n % 2 else list(engines)[::-1]
+            seconds = {}
+            for who in order:
+                began = time.perf_counter()
+                engines[who].generate(prompts, max_tokens=16)
+                seconds[who] = time.perf_counter() - began
+            if n > 0:  # the first is for warming up
+                for who, s in seconds.items():
+                    rates[who].append(requests * 528 / s)
+                shares.append(seconds["plain"] / seconds["connector"])
+    daemon.close()
+    return {
+        "rounds": rounds,
+        "plain_tokens_per_s": round(statistics.median(rates["plain"])),
+        "connector_tokens_per_s": round(statistics.median(rates["connector"])),
+        "share": round(statistics.median(shares), 3),
+        "least": round(min(shares), 3),
+        "most": round(max(shares), 3),
+        "share_of_best": round(max(rates["connector"]) / max(rates["plain"]), 3),
+    }
+
+
+def main() -> None:
+    """Prints one JSON line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=["ttft", "throughput"])
+    parser.add_argument("--tokens", type=int, default=2048)
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--requests", type=int, default=8)
+    parser.add_argument("--kind", default="bench")
+    a = parser.parse_args()
+    model = str(make(a.kind, Path(os.environ["KVC_MODELS"]) / a.kind))
+    if a.what == "ttft":
+        result = ttft(model, a.tokens, a.rounds)
+    else:
+        result = throughput(model, a.rounds, a.requests)
+    print(json.dumps({"what": a.what, "model": a.kind} | result))
+
+
+if __name__ == "__main__":
+    import vllm
+    import vllm.v1.engine.core
+    import vllm.v1.engine.llm_engine
+    import vllm.v1.worker.cpu_worker  # noqa: F401
+
+    main()
