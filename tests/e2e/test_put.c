@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <kvcache/gpu.h>
 
@@ -14,6 +15,8 @@
 #define TOKENS_MAX 2048u
 /* Of staging: less than most chains. */
 #define ROOM 4u
+/* A killed daemon's connections are closed within that time, or the test fails. */
+#define END_MS 10000u
 
 static struct rig rig;
 static struct kvc *k;
@@ -56,6 +59,7 @@ struct caller {
     uint32_t lacks[KVC_GROUPS_MAX]; /* blocks below it are not the caller's any more */
     int error;                      /* what fill and take return */
     bool kills;
+    struct kvc_hold *seen; /* kills: taken before, and stale once the daemon's connection ended */
     bool is_right;
 };
 
@@ -83,6 +87,17 @@ static int fill(void *ctx, const struct kvc_run *run)
     return 0;
 }
 
+/* The kernel closes a killed daemon's connections some time after its process has ended; holds are
+ * stale from then on, and not before. */
+static void kill_and_see(const struct kvc_hold *seen)
+{
+    const struct timespec ms = {.tv_nsec = 1000000};
+    rig_kill(&rig);
+    for (unsigned left = END_MS; left > 0 && kvc_hold_check(seen) == 0; left--)
+        (void)nanosleep(&ms, NULL);
+    ck_assert_int_eq(kvc_hold_check(seen), KVC_STALE);
+}
+
 static int take(void *ctx, const struct kvc_run *run)
 {
     struct caller *c = ctx;
@@ -94,7 +109,7 @@ static int take(void *ctx, const struct kvc_run *run)
                       (const uint8_t *)run->data + i * run->stride_bytes, run->block_bytes);
     c->taken += run->n;
     if (c->kills)
-        rig_kill(&rig);
+        kill_and_see(c->seen);
     c->kills = false;
     return 0;
 }
@@ -270,8 +285,10 @@ START_TEST(what_is_read_while_the_daemon_dies_is_discarded)
     struct caller c = caller_of(4 * BT);
     struct kvc_got got;
     (void)put(&c, 0);
+    ck_assert_int_eq(kvc_acquire(ns, c.seq, NULL, &c.seen), 0);
     c.kills = true;
     got = get(&c, 0);
+    kvc_release(k, &c.seen);
     ck_assert(!c.kills);
     ck_assert_uint_eq(got.prefix.tokens, 4 * BT);
     ck_assert_uint_eq(got.tokens, 0);
