@@ -224,10 +224,17 @@ static void tell_no_room(struct node_nvme *n)
     char dir[NVME_PATH_FILE_BYTES] = "", limit[UNITS_TEXT_BYTES], more[UNITS_TEXT_BYTES],
          less[UNITS_TEXT_BYTES];
     const uint64_t asked = n->cfg->nvme_limit, least = nvme_paths_least(n->cfg, n->paths.n),
-                   mib = fitting_mib(n, least), missing = missing_for(n, asked, dir);
+                   mib = fitting_mib(n, least), journal = missing_for(n, 0, dir),
+                   missing = missing_for(n, asked, dir);
     units_format_bytes(asked, limit);
     units_format_bytes(missing, more);
-    if (missing == 0)
+    if (missing > 0 && missing == journal) /* no store takes room there */
+        LOG_ERROR(
+            "nvme.journal: a journal of %u MiB does not fit on the file system of %s: %s more "
+            "are wanted. Make that room, or set nvme.journal to a directory on another file "
+            "system",
+            (unsigned)(META_MAP_BYTES >> 20), dir, more);
+    else if (missing == 0)
         LOG_ERROR("nvme.limit: %s does not fit, though the file system shows as much as free: is "
                   "there a quota? Make room, or lower nvme.limit",
                   limit);

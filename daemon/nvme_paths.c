@@ -162,12 +162,22 @@ static uint64_t journal_bytes(const char *dir)
     return stat(env, &st) < 0 && errno == ENOENT ? META_MAP_BYTES + SMALL_FILES_BYTES : 0;
 }
 
+/* Where the journal's file system is asked: the journal's own directory where a file system is
+ * mounted there, else the one above. */
+static void journal_place(const struct nvme_paths *p, char ret[NVME_PATH_FILE_BYTES])
+{
+    struct stat own, above;
+    dir_of(p->journal, ret);
+    if (stat(p->journal, &own) == 0 && stat(ret, &above) == 0 && own.st_dev != above.st_dev)
+        (void)!snprintf(ret, NVME_PATH_FILE_BYTES, "%s", p->journal);
+}
+
 /* The same for path i's file system. names.db is done without before a store is. */
 static uint64_t journals_on(const struct nvme_paths *p, uint32_t i, uint64_t free)
 {
     char dir[NVME_PATH_FILE_BYTES], names[NVME_PATH_FILE_BYTES + 16];
     struct stat at, on;
-    dir_of(p->journal, dir);
+    journal_place(p, dir);
     if (stat(dir, &at) < 0 || stat(p->path[i].given, &on) < 0 || on.st_dev != at.st_dev)
         return 0;
     (void)!snprintf(names, sizeof(names), "%s/" NVME_PATHS_NAMES, dir);
@@ -231,7 +241,7 @@ uint64_t nvme_paths_missing(const struct nvme_paths *paths, const uint64_t *byte
     static char dir[NVME_PATHS_MAX + 1][NVME_PATH_FILE_BYTES];
     struct rooms rooms = {.n = 0};
     uint64_t missing = 0;
-    dir_of(paths->journal, dir[NVME_PATHS_MAX]);
+    journal_place(paths, dir[NVME_PATHS_MAX]);
     want_room(&rooms, dir[NVME_PATHS_MAX], journal_bytes(paths->journal));
     for (uint32_t i = 0; i < paths->n; i++) {
         static struct disk_file_room room;

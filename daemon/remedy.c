@@ -20,6 +20,11 @@ const char *remedy_of(int err, const char *path, bool inside, char text[REMEDY_B
                         "; mount its file system read-write (an error may have made it read-only: "
                         "dmesg), or name another place");
         break;
+    case ENOSPC:
+    case EDQUOT:
+        (void)!snprintf(text, REMEDY_BYTES,
+                        "; make room on its file system or in the quota, or name another place");
+        break;
     case ENOENT:
     case ENOTDIR:
         (void)!snprintf(text, REMEDY_BYTES, "; name a directory that exists, or make this one");

@@ -310,6 +310,35 @@ START_TEST(a_start_without_room_for_the_journal)
 }
 END_TEST
 
+/* The text blamed nvme.limit, and asked for a quota. */
+START_TEST(a_journal_on_a_full_file_system_of_its_own)
+{
+    char filler[128], stores[128];
+    if (!mount_of("4m")) {
+        printf("SKIP: a full file system; only root can mount one\n");
+        return;
+    }
+    snprintf(stores, sizeof stores, "%s/stores", place.rig.dir);
+    ck_assert_int_eq(mkdir(stores, 0700), 0);
+    place_set(&place, "nvme.paths=%s", stores);
+    place_set(&place, "nvme.journal=%s", place.store[0]);
+    int status = place_try(&place, NULL);
+    ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 1);
+    ck_assert_uint_eq(lines_with("nvme.journal: a journal of 64 MiB does not fit"), 1);
+    ck_assert_uint_eq(lines_with("60.25 MiB more are wanted"), 1);
+    ck_assert_uint_eq(lines_with("is there a quota"), 0);
+    place_set(&place, "nvme.journal=%s/journal", stores);
+    place_set(&place, "secret_file=%s/secret", place.store[0]);
+    snprintf(filler, sizeof filler, "%s/filler", place.store[0]);
+    write_filler(filler, 4u << 20);
+    place_forget_log(&place);
+    status = place_try(&place, NULL);
+    ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 1);
+    ck_assert_uint_eq(lines_with("ENOSPC; make room on its file system"), 1);
+    ck_assert_int_eq(umount2(place.store[0], MNT_DETACH), 0);
+}
+END_TEST
+
 /* The default took the room of the journal that the start before had begun to make. */
 START_TEST(the_default_limit_fits_a_small_file_system)
 {
@@ -548,6 +577,7 @@ static Suite *suite(void)
     tcase_add_checked_fixture(cut, setup, teardown);
     tcase_set_timeout(cut, 580);
     tcase_add_test(cut, a_start_without_room_for_the_journal);
+    tcase_add_test(cut, a_journal_on_a_full_file_system_of_its_own);
     tcase_add_test(cut, the_default_limit_fits_a_small_file_system);
     tcase_add_test(cut, a_start_without_room_for_names);
     tcase_add_test(cut, the_default_limit_leaves_room_for_names);

@@ -340,6 +340,8 @@ START_TEST(a_remedy_is_for_what_is_wrong)
     ck_assert_ptr_nonnull(strstr(remedy_of(EACCES, "/a", true, text), "chown -R "));
     ck_assert_ptr_nonnull(strstr(remedy_of(-EACCES, "/a", false, text), "/a"));
     ck_assert_ptr_null(strstr(text, "-R"));
+    ck_assert_ptr_nonnull(strstr(remedy_of(-ENOSPC, "/a", false, text), "make room"));
+    ck_assert_ptr_nonnull(strstr(remedy_of(-EDQUOT, "/a", false, text), "make room"));
     ck_assert_str_eq(remedy_of(-EIO, "/a", false, text), "");
 }
 END_TEST
