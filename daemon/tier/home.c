@@ -137,11 +137,17 @@ static bool is_ours(int fd)
 }
 
 /* What a daemon made begins with its magic, or is zero there still; or some bits of it flipped. */
+static bool has_magic(int fd, uint64_t magic)
+{
+    uint64_t first;
+    return pread(fd, &first, sizeof(first), 0) == sizeof(first) && first == magic;
+}
+
 static bool is_made_here(int fd, uint64_t magic)
 {
     uint64_t first = 0;
     const ssize_t n = pread(fd, &first, sizeof(first), 0);
-    if (n == sizeof(first) && first == magic)
+    if (has_magic(fd, magic))
         return true;
     const bool maybe =
         n == 0 ||
@@ -149,43 +155,66 @@ static bool is_made_here(int fd, uint64_t magic)
     return maybe && is_ours(fd);
 }
 
-static bool is_stranger(int dir, const char *name)
+enum kin {
+    KIN_NONE,     /* bears no name of ours */
+    KIN_STRANGER, /* bears one, and is not of our making */
+    KIN_DAMAGED,  /* the same; but nobody else can have had it in hand */
+    KIN_MADE,     /* ours, as far as can be told */
+    KIN_OURS,     /* ours: nobody else can have had it in hand, and its magic is right */
+};
+
+static enum kin kin_of(int dir, const char *name)
 {
     struct stat st;
     uint32_t id;
     const bool chunk = is_chunk(name, chunk_prefix, &id);
+    const uint64_t magic = chunk ? LAYOUT_CHUNK_MAGIC : LAYOUT_NAMES_MAGIC;
     if (!chunk && strcmp(name, names_file) != 0)
-        return false;
+        return KIN_NONE;
     if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(st.st_mode))
-        return true;
+        return KIN_STRANGER;
     const int fd = FAULT(fd) ? -1 : openat(dir, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-    const bool made = fd >= 0 && is_made_here(fd, chunk ? LAYOUT_CHUNK_MAGIC : LAYOUT_NAMES_MAGIC);
-    if (fd >= 0)
-        (void)close(fd);
-    return !made;
+    if (fd < 0)
+        return KIN_STRANGER;
+    const bool ours = is_ours(fd);
+    const enum kin kin = ours && has_magic(fd, magic) ? KIN_OURS
+                         : is_made_here(fd, magic)    ? KIN_MADE
+                         : ours                       ? KIN_DAMAGED
+                                                      : KIN_STRANGER;
+    (void)close(fd);
+    return kin;
 }
 
 const char *home_stranger(const char *dir, char *text, uint32_t cap)
 {
-    const char *found = NULL;
+    char found[NAME_MAX + 1] = "";
     DIR *list = FAULT(alloc) ? NULL : opendir(dir);
     const struct dirent *e;
+    enum kin worst = KIN_NONE;
+    bool home = false;
     if (list == NULL) {
         (void)snprintf(text, cap, "%s cannot be read", dir);
         return text;
     }
-    while (found == NULL && (e = readdir(list)) != NULL) {
-        if (!is_stranger(dirfd(list), e->d_name))
+    while (worst != KIN_STRANGER && (e = readdir(list)) != NULL) {
+        const enum kin kin = kin_of(dirfd(list), e->d_name);
+        home |= kin == KIN_OURS;
+        if (kin != KIN_STRANGER && kin != KIN_DAMAGED)
             continue;
-        (void)snprintf(text, cap,
-                       "%s/%s has a name that kvcache-daemon gives its memory, and is not of its "
-                       "making, or damaged; nothing was changed: move it away, or set host.persist "
-                       "to a directory of the daemon's own",
-                       dir, e->d_name);
-        found = text;
+        worst = kin;
+        (void)snprintf(found, sizeof(found), "%s", e->d_name);
     }
     (void)closedir(list);
-    return found;
+    /* Beside a file that is ours for certain, one that could be is a damaged one of ours: recovery
+     * gives it up. Alone it may be somebody's notes. */
+    if (worst == KIN_NONE || (worst == KIN_DAMAGED && home))
+        return NULL;
+    (void)snprintf(text, cap,
+                   "%s/%s has a name that kvcache-daemon gives its memory, and is not of its "
+                   "making, or damaged; nothing was changed: move it away, or set host.persist "
+                   "to a directory of the daemon's own",
+                   dir, found);
+    return text;
 }
 
 /* --- open, close --- */

@@ -58,7 +58,9 @@ struct home;
 const char *home_dir_problem(const char *dir, char *text, uint32_t cap);
 
 /* NULL, or what in the directory bears a name of ours and is not of our making, and what would do.
- * In `text`. Changes nothing. */
+ * Beside a file of ours with a sound magic, one that nobody else can have had in hand is ours, and
+ * damaged: recovery unlinks it, and leaves its memory to those that map it. In `text`. Changes
+ * nothing. */
 const char *home_stranger(const char *dir, char *text, uint32_t cap);
 
 /* -EBUSY: another daemon has the directory. -EINVAL: home_dir_problem() says why. -EEXIST:

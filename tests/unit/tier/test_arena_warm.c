@@ -622,6 +622,39 @@ START_TEST(what_lies_in_the_directory_and_is_not_ours_harms_nobody)
 }
 END_TEST
 
+/* One damaged header kept the daemon from starting. The file is unlinked, never cut. */
+START_TEST(a_chunk_file_with_a_damaged_header_is_left_to_its_readers)
+{
+    static const uint8_t rubbish[4096] = {1, 2, 3};
+    static struct check c;
+    struct kept k;
+    struct arena_recovery r;
+    char path[128];
+    struct stat st;
+    struct shared *sh = share();
+    if (!first_run(&k, ARENA_PERSIST_DIR, sh))
+        return;
+    const struct arena_config config = config_of(&k, ARENA_PERSIST_DIR);
+    plant(&k, "chunk-907", 0600, rubbish, sizeof(rubbish));
+    snprintf(path, sizeof(path), "%s/chunk-907", k.dir);
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ck_assert_int_ge(fd, 0);
+
+    second_run(&k, &config, sh, &c, &r);
+
+    nothing_is_missing(&c);
+    ck_assert_uint_eq(r.damaged, 1);
+    ck_assert_int_ne(lstat(path, &st), 0);
+    ck_assert_int_eq(fstat(fd, &st), 0);
+    ck_assert_int_eq(st.st_size, 2 * MIB);
+    close(fd);
+    plant(&k, "chunk-908", 0644, rubbish, sizeof(rubbish)); /* others may have made it */
+    struct arena *a = NULL;
+    ck_assert_int_eq(arena_create(&config, &a), -EEXIST);
+    kept_end(&k);
+}
+END_TEST
+
 /* They were overwritten or removed: somebody's notes in a file `names`, for one. */
 START_TEST(files_of_others_that_bear_our_names_refuse_the_start_and_stay)
 {
@@ -899,6 +932,7 @@ int main(void)
     tcase_add_test(t, many_small_blocks_are_found_by_their_headers_alone);
     tcase_add_test(t, two_daemons_do_not_share_a_directory);
     tcase_add_test(t, what_lies_in_the_directory_and_is_not_ours_harms_nobody);
+    tcase_add_test(t, a_chunk_file_with_a_damaged_header_is_left_to_its_readers);
     tcase_add_test(t, files_of_others_that_bear_our_names_refuse_the_start_and_stay);
     tcase_add_test(t, a_flipped_bit_in_a_header_costs_blocks_and_is_never_believed);
     tcase_add_test(t, payload_that_looks_like_headers_is_not_taken_for_them);
