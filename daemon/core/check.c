@@ -74,6 +74,11 @@ static void check_unevictable(struct core *c, const struct room *room)
         MUST(of == s->held[p]);
     }
     MUST(all == s->used && all == c->m.unevictable_bytes);
+    for (uint32_t p = 0; p < c->host_share.holders; p++, of = 0) {
+        for (uint32_t i = 0; i < c->cfg.namespaces_max; i++)
+            of += c->ns[i].id && owner_no(c, c->ns[i].principal) == p ? room[i].held[0] : 0;
+        MUST(of == c->host_share.held[p]);
+    }
     regions_check(c);
 }
 

@@ -142,12 +142,15 @@ static int fair_share(const struct core *c, struct share *s, uint32_t total, uin
     return share_create(s, total, c->cfg.fair ? share_each(total, holders) : 0, holders);
 }
 
-static int create_unevictable_share(struct core *c, uint32_t principals)
+static int create_memory_shares(struct core *c, uint32_t principals)
 {
     struct tier_stats st;
     c->cfg.host->ops->stats(c->cfg.host, &st);
-    return share_create(&c->unevictable_share, st.limit_bytes,
-                        c->cfg.fair ? share_each(st.limit_bytes, principals) : 0, principals);
+    const uint64_t each = c->cfg.fair ? share_each(st.limit_bytes, principals) : 0;
+    int err = share_create(&c->unevictable_share, st.limit_bytes, each, principals);
+    if (!err)
+        err = share_create(&c->host_share, st.limit_bytes, each, principals);
+    return err;
 }
 
 static int create_shares(struct core *c)
@@ -170,7 +173,7 @@ static int create_shares(struct core *c)
     if (!err)
         err = fair_share(c, &c->slice_share, core__slices_max(cfg), principals);
     if (!err)
-        err = create_unevictable_share(c, principals);
+        err = create_memory_shares(c, principals);
     if (!err)
         err = regions_create(c, principals);
     if (!err && cfg->pins_max)
@@ -304,6 +307,7 @@ void core_destroy(struct core **core)
     share_destroy(&c->ns_share);
     share_destroy(&c->slice_share);
     share_destroy(&c->unevictable_share);
+    share_destroy(&c->host_share);
     regions_destroy(c);
     free(c->attached);
     core__pages_put(c->blocks, b.blocks);

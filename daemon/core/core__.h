@@ -359,7 +359,8 @@ struct core {
     struct share run_share, lease_share, resv_share, op_share, ns_share, load_share;
     struct share slice_share;       /* of slices under way, by principal */
     struct share unevictable_share; /* bytes of slots in memory, by principal (unevictable.c) */
-    struct region *region;          /* of host memory (regions.c); NULL: not looked at */
+    struct share host_share; /* bytes of room taken in memory, by principal: only counted there */
+    struct region *region;   /* of host memory (regions.c); NULL: not looked at */
     uint64_t region_bytes;
     struct share region_share; /* of them, by principal: in which something stays */
     uint64_t shift_left;       /* bytes that may yet be moved among them in this turn */
@@ -666,6 +667,9 @@ int disk_take(struct core *c, const struct block *b, struct tier_loc near, bool 
 void disk_give(struct core *c, const struct block *b, struct tier_loc loc);
 /* Payload bytes of room that b's namespace has in a tier from now on, or no more. */
 void room_count(struct core *c, struct core_ns *ns, unsigned tier, int64_t bytes);
+/* With so many bytes more in memory the principal of ns has no more than its promised part of
+ * memory. */
+bool room_is_promised(const struct core *c, const struct core_ns *ns, uint32_t bytes);
 /* What binds b to a tier may have come or gone: a pin, a name, a promise on disk, or b itself. */
 void room_bind(struct core *c, struct block *b);
 /* Adds where b's bytes are. */

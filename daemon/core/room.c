@@ -9,6 +9,16 @@ void room_count(struct core *c, struct core_ns *ns, unsigned tier, int64_t bytes
 {
     ns->held[tier] += (uint64_t)bytes;
     retain_count(c->retain, ns->payer, tier, bytes);
+    if (tier == 0 && bytes > 0)
+        share_charge(&c->host_share, owner_no(c, ns->principal), (uint64_t)bytes);
+    else if (tier == 0)
+        share_give(&c->host_share, owner_no(c, ns->principal), (uint64_t)-bytes);
+}
+
+bool room_is_promised(const struct core *c, const struct core_ns *ns, uint32_t bytes)
+{
+    const struct share *s = &c->host_share;
+    return s->held[owner_no(c, ns->principal)] + bytes <= s->each;
 }
 
 void room_bind(struct core *c, struct block *b)

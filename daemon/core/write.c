@@ -119,7 +119,7 @@ static int new_record(struct core *c, uint32_t payer, struct welcome *w, struct 
 }
 
 /* How a new block of key i is taken. A conversation that has a name and goes on is taken whatever
- * it is worth: it is to be named again. */
+ * it is worth: it is to be named again. So is what a principal stores within its promised part. */
 static struct welcome welcome_of(struct core_reserving *x, uint32_t i, const struct block *b,
                                  const struct block *parent)
 {
@@ -128,7 +128,7 @@ static struct welcome welcome_of(struct core_reserving *x, uint32_t i, const str
     if (x->judged && !x->asked && parent)
         x->judged = !block_goes_on(c, parent);
     x->asked = true;
-    if (!x->judged)
+    if (!x->judged || room_is_promised(c, x->in.ns, x->group->block_bytes))
         return w;
     struct core_wish wish;
     w.judged = true;

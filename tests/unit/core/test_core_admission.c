@@ -276,6 +276,46 @@ START_TEST(within_a_share_nothing_is_judged)
 }
 END_TEST
 
+/* Half of memory is promised to the principals, in equal parts. The other one has filled all of it.
+ */
+START_TEST(within_the_part_of_its_principal_nothing_is_judged)
+{
+    rig_defaults(&r);
+    r.tier_cfg.regions = 36;
+    r.tier_cfg.region_bytes = 4 * 64;
+    r.cfg.fair = true;
+    r.cfg.principals_max = 9;
+    judge.ops = policy_lru;
+    judge.ops.admits = judge_admits;
+    judge.yes = judge.once = false;
+    judge.asked = 0;
+    r.cfg.policy = &judge.ops;
+    r.cfg.admission = true;
+    rig_begin(&r);
+    const struct core_ns_spec spec = rig_spec("m", BT, 64);
+    struct core_ns *other = rig_ns(&r, 3, &spec);
+    ns = rig_ns(&r, 1, &spec);
+    for (uint32_t i = 0; i < 36; i++)
+        store(1 + i, 0, 4);
+    for (uint32_t i = 0; i <= 8; i++) {
+        struct rig_put p = {.ns = other, .chain = 50 + i, .n = 1, .judged = true};
+        struct rig_commit m;
+        ck_assert_int_eq(rig_reserve(&r, 3, &p), 0);
+        ck_assert_uint_eq(p.statuses[0], i < 8 ? KVC_ST_OK : KVC_ST_NOT_WORTH);
+        ck_assert_uint_eq(judge.asked, i / 8);
+        if (i == 8)
+            break;
+        ck_assert_int_ge(rig_commit(&r, 3, &p, &m), 0);
+        rig_settle(&r);
+        rig_commit_free(&m);
+    }
+    for (uint32_t i = 0; i < 8; i++)
+        ck_assert_uint_eq(rig_lookup(&r, other, 50 + i, BT).tokens, BT);
+    core_check(r.core);
+    rig_end(&r);
+}
+END_TEST
+
 START_TEST(within_a_quota_it_is_judged_beside_what_is_of_that_quota)
 {
     begin_full(0, true);
@@ -400,6 +440,7 @@ int main(void)
     tcase_add_test(t, what_something_has_gone_for_is_taken);
     tcase_add_test(t, where_the_index_is_full_it_is_judged_too);
     tcase_add_test(t, within_a_share_nothing_is_judged);
+    tcase_add_test(t, within_the_part_of_its_principal_nothing_is_judged);
     tcase_add_test(t, within_a_quota_it_is_judged_beside_what_is_of_that_quota);
     tcase_add_test(t, blocks_of_several_groups_or_shards_are_all_taken);
     tcase_add_test(t, what_goes_on_from_the_end_of_a_conversation_is_taken);
