@@ -212,20 +212,22 @@ static void principals_of(const struct config *cfg, struct svc_principal *out)
 
 static int port_reply(void *ctx, const uint8_t route[KVC_ROUTE_BYTES], const void *buf, size_t len)
 {
-    struct node *n = ctx;
-    return front_send(n->front, route, KVC_ROUTE_BYTES, buf, len);
+    return front_send(((struct node *)ctx)->front, route, KVC_ROUTE_BYTES, buf, len);
+}
+
+static bool port_backlogged(void *ctx, const uint8_t route[KVC_ROUTE_BYTES])
+{
+    return front_backlogged(((const struct node *)ctx)->front, route, KVC_ROUTE_BYTES);
 }
 
 static void port_admit(void *ctx, const uint8_t route[KVC_ROUTE_BYTES], uid_t uid)
 {
-    struct node *n = ctx;
-    front_admit(n->front, route, uid);
+    front_admit(((struct node *)ctx)->front, route, uid);
 }
 
 static void port_dismiss(void *ctx, const uint8_t route[KVC_ROUTE_BYTES])
 {
-    struct node *n = ctx;
-    front_dismiss(n->front, route);
+    front_dismiss(((struct node *)ctx)->front, route);
 }
 
 static int port_attach_send(void *ctx, uint32_t conn, const void *buf, size_t len, int fd)
@@ -832,6 +834,7 @@ static int start_svc(struct node *n)
     const uint32_t nsets = node_hbm_metric_sets(n->hbm, sets);
     struct svc_ports ports = {.ctx = n,
                               .reply = port_reply,
+                              .backlogged = port_backlogged,
                               .admit = port_admit,
                               .dismiss = port_dismiss,
                               .attach_send = port_attach_send,

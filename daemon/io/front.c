@@ -301,6 +301,11 @@ static int body_make(struct front *f, const void *buf, size_t len, zmq_msg_t *re
     return 0;
 }
 
+bool front_backlogged(const struct front *f, const void *route, size_t route_len)
+{
+    return front_guard_backlogged(f->guard, route, route_len);
+}
+
 int front_send(struct front *f, const void *route, size_t route_len, const void *buf, size_t len)
 {
     f->idle = f->asked = false;

@@ -61,6 +61,9 @@ void front_woke(struct front *f);
 /* Never blocks. 0; -EHOSTUNREACH: no such peer; -EAGAIN: it does not read, or is not connected. */
 KVC_WARN_UNUSED int front_send(struct front *f, const void *route, size_t route_len,
                                const void *buf, size_t len);
+/* So much waits for the peer to read that no further request of it should be begun: half of what
+ * front_send() takes. Nothing tells when that ends. */
+bool front_backlogged(const struct front *f, const void *route, size_t route_len);
 /* Takes over the message of the callback that is running; its bytes are at *ret_buf from now on:
  * where they were, if there are more than a few dozen. NULL when kept_max are held. */
 void *front_keep(struct front *f, void *msg, const void **ret_buf);

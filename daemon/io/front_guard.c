@@ -319,6 +319,18 @@ int front_guard_sending(struct front_guard *g, const void *route, size_t route_l
     return err;
 }
 
+/* Without the lock: peers come and go on the thread that asks. */
+bool front_guard_backlogged(struct front_guard *g, const void *route, size_t route_len)
+{
+    const struct peer *p = route_len == KVC_ROUTE_BYTES ? peer_of(g, route) : NULL;
+    if (!p)
+        return false;
+    const uint64_t mine = atomic_load_explicit(&p->out, memory_order_relaxed);
+    return mine > QUEUED_ONE_MAX / 2 ||
+           (mine > QUEUED_EACH &&
+            atomic_load_explicit(&g->out, memory_order_relaxed) > QUEUED_ALL_MAX / 2);
+}
+
 void front_guard_unsent(struct front_guard *g, const void *route, size_t route_len, uint64_t bytes)
 {
     if (route_len != KVC_ROUTE_BYTES)

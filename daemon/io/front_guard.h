@@ -65,6 +65,9 @@ KVC_WARN_UNUSED int front_guard_taken(struct front_guard *g, const void *route, 
 KVC_WARN_UNUSED int front_guard_sending(struct front_guard *g, const void *route, size_t route_len,
                                         uint64_t bytes);
 
+/* Control thread. So much waits for this peer to read that none of its requests should be begun:
+ * half of what front_guard_sending() takes; the other half is for what comes in spite of that. */
+bool front_guard_backlogged(struct front_guard *g, const void *route, size_t route_len);
 /* What was announced with front_guard_sending() was not sent after all. */
 void front_guard_unsent(struct front_guard *g, const void *route, size_t route_len, uint64_t bytes);
 /* At least once a second: while others wait for room, ends connections whose large message has been

@@ -131,7 +131,7 @@ void svc_turn_begin(struct svc *s, uint64_t now_ns)
 
 uint64_t svc_next_ns(const struct svc *s)
 {
-    return list_empty(&s->busy) ? wheel_next_ns(&s->wheel) : 0;
+    return MIN(work_next_ns(s), wheel_next_ns(&s->wheel));
 }
 
 /* ---- identity ---- */

@@ -36,6 +36,9 @@ struct svc_ports {
     void *ctx;
     /* 0; negative: the peer is gone or takes nothing any more (its session is then dropped). */
     int (*reply)(void *ctx, const uint8_t route[KVC_ROUTE_BYTES], const void *buf, size_t len);
+    /* Optional. Whether so many bytes wait for the peer to read them that none of its requests is
+     * begun or goes on; asked for again every millisecond. */
+    bool (*backlogged)(void *ctx, const uint8_t route[KVC_ROUTE_BYTES]);
     /* Optional, both. From now on `route` may be heard, over a connection of `uid`; and no longer,
      * and what waits for it is thrown away. Bytes 1 and 2 of a route (the lower first) are a number
      * below sessions_max that no other admitted route has. */

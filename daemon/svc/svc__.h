@@ -283,6 +283,8 @@ void work_leave(struct call *call);
 /* What was done for a session counts, and a request of so many bytes, which may be 0. */
 void work_charge(struct session *se, uint64_t core_units, size_t bytes);
 void work_run(struct svc *s);
+/* When it has something to do: 0 = now, UINT64_MAX = nothing is there. */
+uint64_t work_next_ns(const struct svc *s);
 
 /* reply.c: exactly one of these per request */
 void reply_send(struct svc *s, struct session *se, int len); /* of what was encoded into s->out */

@@ -18,6 +18,9 @@
  * does not wait for their slices. */
 #define WORK_CREDIT 1024u
 
+/* Nothing tells when a peer has read its replies. */
+#define BACKLOG_NS 1000000u
+
 static uint64_t turn_work(const struct svc *s, uint64_t times)
 {
     return times * (s->cfg.turn_work ? s->cfg.turn_work : TURN_WORK);
@@ -50,13 +53,21 @@ static bool is_before(const struct session *a, const struct session *b, uint64_t
     return p == q ? a->work_used < b->work_used + credit : p->used < q->used + credit;
 }
 
-/* Of those that have something to do, the one that had least of its principal, which had least. */
-static struct session *next_session(struct svc *s)
+/* It reads its replies more slowly than it asks: its requests wait until it has read some. */
+static bool is_backlogged(const struct session *se)
+{
+    const struct svc_ports *ports = &se->svc->ports;
+    return ports->backlogged && ports->backlogged(ports->ctx, se->route);
+}
+
+/* Of those that have something to do, and take replies, the one that had least of its principal,
+ * which had least. */
+static struct session *next_session(const struct svc *s)
 {
     struct session *best = NULL;
     LIST_FOR_EACH_SAFE (node, next, &s->busy) {
         struct session *se = CONTAINER_OF(node, struct session, busy);
-        if (!best || is_before(se, best, 0))
+        if (!is_backlogged(se) && (!best || is_before(se, best, 0)))
             best = se;
     }
     return best;
@@ -78,7 +89,7 @@ bool work_comes_first(struct session *se)
 {
     struct svc *s = se->svc;
     lift(se);
-    if (!list_empty(&se->work) || turn_over(s, TURN_REQUESTS))
+    if (!list_empty(&se->work) || turn_over(s, TURN_REQUESTS) || is_backlogged(se))
         return false;
     const struct session *other = next_session(s);
     return !other || is_before(se, other, WORK_CREDIT);
@@ -163,4 +174,11 @@ void work_run(struct svc *s)
         histo_add(&s->m.handle_ns, clock_now_ns() - begun_ns);
         s->m.slices++;
     }
+}
+
+uint64_t work_next_ns(const struct svc *s)
+{
+    if (list_empty(&s->busy))
+        return UINT64_MAX;
+    return next_session(s) ? 0 : s->now_ns + BACKLOG_NS;
 }

@@ -244,6 +244,31 @@ START_TEST(a_peer_that_does_not_read_is_again_and_not_waited_for)
 }
 END_TEST
 
+/* Before anything is refused: half of the room is left for what has begun. */
+START_TEST(a_peer_that_is_slow_is_told_of_in_time)
+{
+    static char buf[1 << 16];
+    void *worker = worker_new("worker 1");
+    say(worker, "hello");
+    drain_until(1);
+    unsigned sent = 0;
+    for (; !front_backlogged(front, route_of("worker 1"), KVC_ROUTE_BYTES); sent++) {
+        ck_assert_uint_lt(sent, 1000);
+        ck_assert_int_eq(answer("worker 1", buf, sizeof buf), 0);
+    }
+    for (unsigned i = 0; i < (3u << 20) / sizeof buf; i++, sent++)
+        ck_assert_int_eq(answer("worker 1", buf, sizeof buf), 0);
+    while (sent-- > 0)
+        ck_assert_int_eq(zmq_recv(worker, buf, sizeof buf, 0), (int)sizeof buf);
+    unsigned waits = 0;
+    while (front_backlogged(front, route_of("worker 1"), KVC_ROUTE_BYTES)) {
+        ck_assert_uint_lt(waits++, WAIT_MS);
+        poll(NULL, 0, 1);
+    }
+    zmq_close(worker);
+}
+END_TEST
+
 /* More of them than there are rooms, and they are not read before the last is sent; twice. */
 START_TEST(large_answers_arrive_as_they_were_sent)
 {
@@ -477,6 +502,7 @@ int main(void)
     tcase_add_test(tc, a_message_that_came_before_a_send_is_not_slept_over);
     tcase_add_test(tc, answers_go_to_their_route_and_to_no_other);
     tcase_add_test(tc, a_peer_that_does_not_read_is_again_and_not_waited_for);
+    tcase_add_test(tc, a_peer_that_is_slow_is_told_of_in_time);
     tcase_add_test(tc, large_answers_arrive_as_they_were_sent);
     tcase_add_test(tc, a_message_of_several_frames_is_one_without_bytes);
     tcase_add_test(tc, a_message_above_the_limit_is_not_delivered);

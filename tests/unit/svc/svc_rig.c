@@ -48,6 +48,12 @@ static int port_reply(void *ctx, const uint8_t route[KVC_ROUTE_BYTES], const voi
     return 0;
 }
 
+static bool port_backlogged(void *ctx, const uint8_t route[KVC_ROUTE_BYTES])
+{
+    const struct sr_peer *p = peer_by_route(ctx, route);
+    return p && p->backlogged;
+}
+
 static void port_paths(void *ctx, struct msg_paths_reply *ret_reply)
 {
     const struct srig *s = ctx;
@@ -189,6 +195,7 @@ void sr_begin(struct srig *s)
     ck_assert_int_eq(core_create(&s->core_cfg, &s->core), 0);
     struct svc_ports ports = {.ctx = s,
                               .reply = port_reply,
+                              .backlogged = port_backlogged,
                               .attach_send = port_attach_send,
                               .attach_close = port_attach_close,
                               .keep = port_keep,

@@ -42,6 +42,7 @@ struct sr_peer {
     bool closed;       /* by the daemon */
     bool deaf;         /* takes no replies */
     unsigned deaf_for; /* does not take so many */
+    bool backlogged;   /* has many replies to read yet */
     bool full;         /* takes no attach messages */
     bool left;         /* has closed its end of the attach connection */
 };

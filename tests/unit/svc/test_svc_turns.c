@@ -156,6 +156,30 @@ START_TEST(requests_of_one_session_keep_their_order)
 }
 END_TEST
 
+/* Its session was dropped, though it had no more requests in flight than it may. */
+START_TEST(requests_wait_until_replies_are_read)
+{
+    p->backlogged = true;
+    const uint64_t resv = sr_reserve(&s, p, &longer), look = sr_lookup(&s, p, &shorter);
+    const uint64_t off = sr_lookup(&s, p, &shorter), others = sr_lookup(&s, q, &shorter);
+    for (unsigned i = 0; i < TURNS; i++)
+        sr_turn(&s, 0);
+    ck_assert_uint_eq(sr_status(&s, others), KVC_ST_OK);
+    ck_assert_uint_eq(sr_replies(&s, resv) + sr_replies(&s, look) + sr_replies(&s, off), 0);
+    ck_assert_uint_eq(pending(), 0);
+    ck_assert_uint_gt(svc_next_ns(s.svc), s.now_ns); /* and no turn after the other */
+    ck_assert_uint_le(svc_next_ns(s.svc), s.now_ns + 1000000);
+    const uint64_t cancel = sr_cancel(&s, p, off);
+    ck_assert_uint_eq(sr_status(&s, cancel), KVC_ST_OK);
+    ck_assert_uint_eq(sr_status(&s, off), KVC_ST_CANCELLED);
+    p->backlogged = false;
+    ck_assert_uint_eq(svc_next_ns(s.svc), 0);
+    (void)turns_until(look);
+    ck_assert_uint_lt(sr_order(&s, resv), sr_order(&s, look));
+    ck_assert_uint_eq(pending(), LONG_BLOCKS);
+}
+END_TEST
+
 START_TEST(cancel_between_two_slices_drops_what_was_reserved)
 {
     const uint64_t ops[] = {sr_reserve(&s, p, &longer), sr_store(&s, p, &longer),
@@ -899,6 +923,7 @@ int main(void)
     tcase_add_test(t, others_are_served_between_two_slices);
     tcase_add_test(t, a_turn_begins_one_long_request);
     tcase_add_test(t, requests_of_one_session_keep_their_order);
+    tcase_add_test(t, requests_wait_until_replies_are_read);
     tcase_add_test(t, cancel_between_two_slices_drops_what_was_reserved);
     tcase_add_test(t, cancel_among_the_copies_of_a_store_ends_with_those_that_were_begun);
     tcase_add_test(t, a_long_drop_takes_a_slice_a_turn);
