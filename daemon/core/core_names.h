@@ -52,6 +52,7 @@ struct core_name_put {
 struct core_named {
     uint32_t tokens;
     uint64_t bytes; /* of what a hit of them needs */
+    bool went; /* a block that it left has gone: core_gone_await() tells from when on for good */
 };
 /* Makes a name, or moves it to what is cached of the sequence. A partly filled last block that it
  * leaves goes when the new chain has a fuller one in its place and nothing else reaches or holds it

@@ -464,12 +464,12 @@ int core_name_put(struct core *c, struct core_client *cl, const struct core_name
     nm->bytes = bytes;
     fill(c, nm, in, &f, &passed);
     find_touch(c, &f);
-    names_let_passed_go(c, &passed);
+    const bool went = names_let_passed_go(c, &passed);
     name_arm(c, nm);
     c->m.names_put++;
     name_write(c, nm);
     name_save(c, nm);
-    *ret_named = (struct core_named){.tokens = nm->tokens, .bytes = bytes};
+    *ret_named = (struct core_named){.tokens = nm->tokens, .bytes = bytes, .went = went};
     return waiter ? name_await(c, nm, waiter, in->durable) : 0;
 }
 

@@ -196,8 +196,9 @@ struct passed_tips {
 };
 /* Of the refs from `head` on, when the name moves to f's prefix. */
 void names_passed(struct core *c, uint32_t head, const struct find *f, struct passed_tips *ret);
-/* They go, unless something holds them: then they go first. The name is where it moves to. */
-void names_let_passed_go(struct core *c, const struct passed_tips *passed);
+/* They go, unless something holds them: then they go first. The name is where it moves to. Whether
+ * any went. */
+bool names_let_passed_go(struct core *c, const struct passed_tips *passed);
 
 /* Whether hard limits allow all that a name of f's prefix has to keep; nm: the name that moves
  * there, NULL: a new one. KVC_E_QUOTA. */

@@ -93,17 +93,21 @@ static bool is_free(struct core *c, const struct block *b)
     return b->state == BLOCK_PRESENT && !block_named(c, b) && !block_pinned(b) && !block_held(c, b);
 }
 
-void names_let_passed_go(struct core *c, const struct passed_tips *passed)
+bool names_let_passed_go(struct core *c, const struct passed_tips *passed)
 {
+    bool went = false;
     for (uint32_t i = 0; i < passed->n; i++) {
         struct block *b = &c->blocks[passed->e[i].block];
         if (b->gen != passed->e[i].gen || block_named(c, b))
             continue;
-        if (is_free(c, b) && !block_promised(b) && !b->promising)
+        if (is_free(c, b) && !block_promised(b) && !b->promising) {
             block_kill(c, b, KVC_MISS_EVICTED);
-        else if (b->state == BLOCK_PRESENT)
+            went = true;
+        } else if (b->state == BLOCK_PRESENT) {
             wish_add(c, b, &(struct core_wish){.level = 0, .duration_ms = RETAIN_FOR_EVER}, true);
+        }
     }
+    return went;
 }
 
 /* Some name has passed it, and it could not go then. Its level says so. */

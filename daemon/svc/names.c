@@ -128,6 +128,8 @@ void op_name_put(struct request *rq)
     const int rc =
         core_name_put(s->core, rq->se->client, &in, call ? &call->name_waiter : NULL, &named, &why);
     const union outcome reply = {.named = {.tokens = named.tokens, .bytes = named.bytes}};
+    if (call)
+        call->evicts = named.went;
     kept(rq, call, rc, why, &reply);
 }
 

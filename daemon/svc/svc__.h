@@ -187,7 +187,7 @@ struct call {
     char tenant[KVC_STRING_MAX], model[KVC_STRING_MAX]; /* of the job */
     struct core_verify verify;
     struct core_name_waiter name_waiter;
-    bool evicts; /* NAME: the name's own blocks go with it */
+    bool evicts; /* NAME: blocks go with it, and are to stay away after a crash */
     uint32_t ncorrupt;
     bool all_tiers; /* CALL_VERIFY: host memory, storage, devices */
     union {

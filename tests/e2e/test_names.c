@@ -208,6 +208,32 @@ START_TEST(a_conversation_goes_on_over_pauses_workers_and_a_dead_daemon)
 }
 END_TEST
 
+/* Removals came back for as long as nothing else made storage write its journal. */
+START_TEST(what_a_durable_name_has_passed_stays_away_after_a_kill)
+{
+    static const char *const lazy[] = {paths, "nvme.limit=160MiB", "nvme.segment=4MiB",
+                                       "nvme.sync=60s", NULL};
+    static const uint32_t turns[] = {BT + 4, 2 * BT + 13, 4 * BT + 6, 6 * BT + 4};
+    for (uint32_t i = 0; i < TOKENS; i++)
+        said[i] = 900 + i;
+    kvc_close(&k);
+    rig_stop(&rig);
+    rig_restart(&rig, lazy);
+    open_session();
+    for (uint32_t t = 0; t < 4; t++) {
+        store_from(t > 0 ? turns[t - 1] / BT : 0, turns[t]);
+        put("chat", turns[t], KVC_F_DURABLE);
+    }
+    ck_assert_uint_eq(rig_stat(k, "core.blocks_present"), 7);
+    rig_kill(&rig);
+    kvc_close(&k);
+    rig_restart(&rig, lazy);
+    open_session();
+    ck_assert_uint_eq(rig_stat(k, "core.blocks_present"), 7);
+    ck_assert_uint_eq(take_back(turns[3]), turns[3]);
+}
+END_TEST
+
 START_TEST(a_tip_that_moves_leaves_what_it_left_to_others)
 {
     for (uint32_t i = 0; i < TOKENS; i++)
@@ -405,6 +431,7 @@ int main(void)
     tcase_set_timeout(t, 400);
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_add_test(t, a_conversation_goes_on_over_pauses_workers_and_a_dead_daemon);
+    tcase_add_test(t, what_a_durable_name_has_passed_stays_away_after_a_kill);
     tcase_add_test(t, a_tip_that_moves_leaves_what_it_left_to_others);
     tcase_add_test(t, what_only_a_conversation_reached_goes_with_it);
     tcase_add_test(t, what_only_a_conversation_reached_goes_with_it_after_a_restart);
