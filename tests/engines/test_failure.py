@@ -40,12 +40,14 @@ def rounds(number: int, requests: int) -> list[list[list[int]]]:
     ]
 
 
-def play(engine: Engine, prompts: list[list[list[int]]]) -> tuple[list[Answer], list[float]]:
-    """Answers of all rounds, and seconds of each."""
+def play(
+    engine: Engine, prompts: list[list[list[int]]], *, durable: bool = False
+) -> tuple[list[Answer], list[float]]:
+    """Answers of all rounds, and seconds of each; durable: what is stored outlives the daemon."""
     answers, seconds = [], []
     for prompt in prompts:
         began = time.monotonic()
-        answers += engine.generate(prompt)
+        answers += engine.generate(prompt, [{"durable": True}] * len(prompt) if durable else None)
         seconds.append(time.monotonic() - began)
     return answers, seconds
 
@@ -60,13 +62,11 @@ def disturbed(
         began = time.monotonic()
         engine.begin(prompt)
         time.sleep(source.random() * usual)
-        if fault == "kill":
-            daemon.kill()
-        else:
-            daemon.signal(signal.SIGSTOP)
+        daemon.signal(signal.SIGKILL if fault == "kill" else signal.SIGSTOP)
         answers += engine.end()
         seconds.append(time.monotonic() - began)
         if fault == "kill":
+            daemon.kill()  # waits for its end
             daemon.start()
         else:
             daemon.signal(signal.SIGCONT)
@@ -80,7 +80,7 @@ def run(model: str, daemon: Daemon, kills: int, freezes: int, requests: int) -> 
     with Engine(model) as plain:
         truth, _ = play(plain, prompts)
     with Engine(model, connector={"socket": daemon.socket}, enable_prefix_caching=False) as engine:
-        engine.generate(prompts[0])
+        play(engine, prompts, durable=True)
         quiet, usual = play(engine, prompts)
         answers, seconds = disturbed(
             engine, daemon, prompts, faults, sorted(usual)[len(usual) // 2]

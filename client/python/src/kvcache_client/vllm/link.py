@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from vllm.logger import init_logger
 
-from kvcache_client import Error, Session, Unsound
+from kvcache_client import Error, Hold, Session, Unsound
 
 if TYPE_CHECKING:
     from kvcache_client import Namespace, _kvc
@@ -36,6 +36,7 @@ class Link:
         self.name = name
         self.refused: str | None = None
         self._plan = plan
+        self._deadline_s = options.timeout_ms / 1000
         self._was_up: bool | None = None
         self._said: set[tuple[str, str]] = set()
         self._down_since = time.monotonic()
@@ -97,6 +98,13 @@ class Link:
             poll.poll(max(1, int(left * 1000)))
             raw.progress()
         return True
+
+    def redeem(self, ticket: bytes) -> Hold:
+        """The blocks of the scheduler's ticket. A daemon that has ended is a failure at once."""
+        op = self.ns._raw.redeem_begin(ticket)
+        if not self.wait(op, self._deadline_s):
+            op.cancel()
+        return Hold(op.finish())  # type: ignore[arg-type]
 
     def cost(self, ns_per_token: int) -> None:
         """Tells the daemon what computing a token costs here."""

@@ -57,7 +57,7 @@ class Options:
     staging: int = 128 << 20
     timeout_ms: int = 500
     lookup_ms: int = 5
-    load_ms: int = 2000
+    load_ms: int = 1000
     inline_bytes: int = 64 << 20
     store_ms: int = 100
     store_decoded: bool = True

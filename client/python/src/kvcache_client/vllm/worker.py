@@ -128,7 +128,7 @@ class WorkerSide:
         began = time.perf_counter()
         assert self.pages is not None
         try:
-            with link.ns.redeem(load.ticket) as hold:
+            with link.redeem(load.ticket) as hold:
                 held = list(hold.groups)
                 wanted = [(f, len(p)) for f, p in zip(load.firsts, load.pages, strict=True)]
                 if any(n and h != (f, n) for h, (f, n) in zip(held, wanted, strict=True)):
