@@ -487,6 +487,12 @@ static unsigned lacking(const struct retain *r, uint32_t owner, uint32_t above,
     return n;
 }
 
+bool retain_lacks(const struct retain *r, uint32_t owner)
+{
+    uint32_t lack[RETAIN_TREE];
+    return lacking(r, owner, 0, lack) > 0;
+}
+
 /* How many of them it is within: what is outside goes first. */
 static unsigned within_of(const struct retain *r, uint32_t owner, const uint32_t *owners,
                           unsigned n)

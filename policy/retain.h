@@ -75,6 +75,8 @@ bool retain_guards(const struct retain *r, uint32_t owner, uint32_t taker, unsig
 /* The same whoever wants room, where only so much of each share can be kept. */
 bool retain_keeps(const struct retain *r, uint32_t owner, unsigned tier, uint64_t bytes,
                   uint32_t percent);
+/* Whether it, or one above it, holds less in tier 0 than is guaranteed to it. */
+bool retain_lacks(const struct retain *r, uint32_t owner);
 /* Whether `owner` is `above` or below it. */
 bool retain_is_within(const struct retain *r, uint32_t owner, uint32_t above);
 

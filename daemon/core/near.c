@@ -261,7 +261,7 @@ static int slot_take(struct core *c, struct near_device *dev, const struct block
             return err;
         if (in_vain >= NEAR_PATIENCE && !has_drained) {
             has_drained = true;
-            if (slots->ops->drain(slots, principal, bytes, drain_occupant, c) > 0)
+            if (slots->ops->drain(slots, principal, bytes, false, drain_occupant, c) > 0)
                 continue;
         }
         struct near *e = next_victim(c, dev);

@@ -170,7 +170,8 @@ int host_take(struct core *c, const struct block *b, struct welcome *w, struct t
         if (in_vain >= ROOM_PATIENCE && !has_drained) {
             has_drained = true;
             c->m.drains++;
-            if (host->ops->drain(host, ns->principal, bytes, drain_occupant, &drained) > 0)
+            const bool lacks = retain_lacks(c->retain, ns->payer);
+            if (host->ops->drain(host, ns->principal, bytes, lacks, drain_occupant, &drained) > 0)
                 continue;
         }
         err = room_make(c, ns, bytes, w, &in_vain);

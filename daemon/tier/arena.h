@@ -122,8 +122,8 @@ KVC_WARN_UNUSED int arena_alloc(struct arena *a, uint32_t principal, uint32_t by
                                 struct tier_loc near, uint32_t owner, struct tier_loc *ret_loc);
 void arena_free(struct arena *a, struct tier_loc loc);
 void arena_revoke(struct arena *a, struct tier_loc loc);
-uint32_t arena_drain(struct arena *a, uint32_t principal, uint32_t bytes, tier_occupant_fn *each,
-                     void *ctx);
+uint32_t arena_drain(struct arena *a, uint32_t principal, uint32_t bytes, bool others,
+                     tier_occupant_fn *each, void *ctx);
 /* Of the chunk (of arena_sizes.chunks); NULL: nothing stays. One per arena. */
 typedef bool(arena_stays_fn)(void *ctx, uint32_t no);
 void arena_set_stays(struct arena *a, arena_stays_fn *fn, void *ctx);

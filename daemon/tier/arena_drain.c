@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Making room by emptying a region: a run of slabs and free pages in one of the principal's own
- * chunks, or the whole of another principal's chunk, whichever holds fewer bytes.
+ * chunks, or the whole of another principal's chunk, whichever holds fewer bytes; the chunk where
+ * others are to make room.
  *
  * While a region is active its free pages are marked used and its slabs are on no list, so nothing
  * of it is handed out. When its last slab is gone all its pages become free at once, or the chunk
@@ -82,7 +83,7 @@ static void pick_chunk(const struct arena *a, uint32_t chunk, struct pick *best)
                           c->last_alloc};
 }
 
-static bool pick_region(const struct arena *a, uint32_t principal, uint32_t slot_pages,
+static bool pick_region(const struct arena *a, uint32_t principal, uint32_t slot_pages, bool others,
                         struct pick *ret_pick)
 {
     struct pick own = {.cost = UINT64_MAX};
@@ -97,7 +98,8 @@ static bool pick_region(const struct arena *a, uint32_t principal, uint32_t slot
     }
     if (own.cost == UINT64_MAX && other.cost == UINT64_MAX)
         return false;
-    *ret_pick = own.cost <= other.cost ? own : other;
+    const bool from_others = others ? other.cost != UINT64_MAX : other.cost < own.cost;
+    *ret_pick = from_others ? other : own;
     return true;
 }
 
@@ -223,8 +225,8 @@ static uint32_t report_pages(struct arena *a, uint32_t chunk, uint32_t page, uin
     return n;
 }
 
-uint32_t arena_drain(struct arena *a, uint32_t principal, uint32_t bytes, tier_occupant_fn *each,
-                     void *ctx)
+uint32_t arena_drain(struct arena *a, uint32_t principal, uint32_t bytes, bool others,
+                     tier_occupant_fn *each, void *ctx)
 {
     const uint32_t slot_pages = arena__slot_pages(bytes);
     struct pick pick;
@@ -232,7 +234,7 @@ uint32_t arena_drain(struct arena *a, uint32_t principal, uint32_t bytes, tier_o
         return 0;
     if (arena__has_room(a, principal, slot_pages))
         return 0; /* the limit alone is in the way, and any eviction serves that */
-    if (!pick_region(a, principal, slot_pages, &pick))
+    if (!pick_region(a, principal, slot_pages, others, &pick))
         return 0;
     struct arena_region *r = begin(a, &pick, principal);
     if (r == NULL)

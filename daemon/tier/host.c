@@ -87,10 +87,10 @@ static uint32_t op_slot_bytes(const struct tier *t, uint32_t bytes)
     return arena_can_hold(host_of(t)->arena, bytes) ? arena_slot_bytes(bytes) : 0;
 }
 
-static uint32_t op_drain(struct tier *t, uint32_t principal, uint32_t bytes, tier_occupant_fn *each,
-                         void *ctx)
+static uint32_t op_drain(struct tier *t, uint32_t principal, uint32_t bytes, bool others,
+                         tier_occupant_fn *each, void *ctx)
 {
-    return arena_drain(host_of(t)->arena, principal, bytes, each, ctx);
+    return arena_drain(host_of(t)->arena, principal, bytes, others, each, ctx);
 }
 
 static bool op_helps(const struct tier *t, struct tier_loc loc, uint32_t principal, uint32_t bytes)

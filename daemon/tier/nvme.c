@@ -271,10 +271,11 @@ static uint32_t nvme_slot_bytes(const struct tier *t, uint32_t bytes)
     return bytes != 0 && pages <= most ? pages * NVME_PAGE : 0;
 }
 
-static uint32_t nvme_drain(struct tier *t, uint32_t principal, uint32_t bytes,
+static uint32_t nvme_drain(struct tier *t, uint32_t principal, uint32_t bytes, bool others,
                            tier_occupant_fn *each, void *ctx)
 {
     (void)t;
+    (void)others;
     (void)principal;
     (void)bytes;
     (void)each;

@@ -237,7 +237,7 @@ static int fake_shift(struct tier *t, struct tier_loc loc, const struct tier_shi
     return 0;
 }
 
-static uint32_t fake_drain(struct tier *t, uint32_t principal, uint32_t bytes,
+static uint32_t fake_drain(struct tier *t, uint32_t principal, uint32_t bytes, bool others,
                            tier_occupant_fn *each, void *ctx)
 {
     struct fake_tier *f = of(t);
@@ -245,8 +245,11 @@ static uint32_t fake_drain(struct tier *t, uint32_t principal, uint32_t bytes,
     (void)bytes;
     for (uint32_t i = 0; i < f->cfg.regions; i++) {
         struct region *g = &f->region[i];
-        if (g->principal != 0 && !g->draining && (g->principal == principal || !stays(f, i)) &&
-            (best == NULL || g->used < best->used))
+        if (g->principal == 0 || g->draining || (g->principal != principal && stays(f, i)))
+            continue;
+        const bool theirs = others && g->principal != principal,
+                   had = best != NULL && others && best->principal != principal;
+        if (best == NULL || (theirs == had ? g->used < best->used : theirs))
             best = g;
     }
     if (best == NULL)

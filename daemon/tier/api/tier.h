@@ -148,9 +148,10 @@ struct tier_ops {
      * not call alloc or drain. Returns the number of occupants reported; 0 if there is no such
      * region, or if the limit alone is in the way. A region that cannot be emptied now (leases)
      * stays reserved; the next call picks another one and may give up an older one. Of other
-     * principals' regions it picks none of which events.stays() is true. */
-    uint32_t (*drain)(struct tier *t, uint32_t principal, uint32_t bytes, tier_occupant_fn *each,
-                      void *ctx);
+     * principals' regions it picks none of which events.stays() is true. others: it picks one of
+     * those, whatever it costs, if there is any. */
+    uint32_t (*drain)(struct tier *t, uint32_t principal, uint32_t bytes, bool others,
+                      tier_occupant_fn *each, void *ctx);
     /* After KVC_E_NO_ROOM: whether freeing loc brings room for `bytes` of `principal` nearer. True
      * for any loc while only the limit is in the way (several may have to go), for slots of the
      * same kind, for the last slot of what then is a large enough run, and for what is left of a

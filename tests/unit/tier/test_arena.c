@@ -345,7 +345,7 @@ START_TEST(a_full_arena_makes_room_for_another_size_by_draining)
     unsigned rounds = 0;
     /* Fresh chunks may still be there: then only the limit is in the way. */
     for (uint32_t i = 0; i < n && arena_alloc(a, 1, 2 * MIB, anywhere, 0, &big) != 0; i++) {
-        if (arena_drain(a, 1, 2 * MIB, evict, &e) == 0) {
+        if (arena_drain(a, 1, 2 * MIB, false, evict, &e) == 0) {
             ck_assert(arena_helps(a, locs[i], 1, 2 * MIB));
             arena_free(a, locs[i]);
             locs[i].id = 0;
@@ -395,7 +395,7 @@ START_TEST(drain_of_own_chunks_takes_the_cheapest_run)
     ck_assert_int_eq(arena_alloc(a, 1, 3 * MIB, anywhere, 0, &big), KVC_E_NO_ROOM);
     ck_assert(!arena_helps(a, locs[0], 1, 3 * MIB)); /* its neighbour is still there */
 
-    ck_assert_uint_eq(arena_drain(a, 1, 3 * MIB, evict, &e), 2);
+    ck_assert_uint_eq(arena_drain(a, 1, 3 * MIB, false, evict, &e), 2);
 
     ck_assert_uint_eq(e.calls, 2);
     big = must_alloc(a, 1, 3 * MIB);
@@ -414,7 +414,7 @@ START_TEST(drain_has_nothing_to_do_when_only_the_limit_is_in_the_way)
     const uint32_t n = fill(a, 1, 64 * KIB, locs, ARRAY_LEN(locs));
     uint32_t calls = 0;
     ck_assert_uint_eq(n, 128);
-    ck_assert_uint_eq(arena_drain(a, 2, MIB, count_only, &calls), 0);
+    ck_assert_uint_eq(arena_drain(a, 2, MIB, false, count_only, &calls), 0);
     ck_assert_uint_eq(calls, 0);
     for (uint32_t i = 0; i < 16; i++) {
         struct tier_loc loc;
@@ -423,6 +423,30 @@ START_TEST(drain_has_nothing_to_do_when_only_the_limit_is_in_the_way)
         arena_free(a, locs[i]);
     }
     (void)must_alloc(a, 2, MIB);
+    arena_destroy(&a);
+}
+END_TEST
+
+static void note(void *ctx, struct tier_loc loc, uint32_t owner)
+{
+    (void)owner;
+    *(struct tier_loc *)ctx = loc;
+}
+
+/* _i: where others are to make room, the cheaper region in an own chunk stays. */
+START_TEST(others_make_room_whatever_it_costs)
+{
+    struct arena *a = make(16 * MIB, 4 * MIB);
+    const struct tier_loc large = must_alloc(a, 2, 2200 * KIB), small = must_alloc(a, 2, 4 * KIB);
+    struct tier_loc loc, seen = {0};
+    for (uint32_t i = 1; i < stats_of(a).mapped_bytes / (4 * MIB); i++)
+        (void)must_alloc(a, 1, 2200 * KIB);
+    arena_free(a, large);
+    ck_assert_int_eq(arena_alloc(a, 2, 3 * MIB, anywhere, 0, &loc), KVC_E_NO_ROOM);
+    ck_assert_uint_eq(arena_drain(a, 2, 3 * MIB, _i > 0, note, &seen), 1);
+    ck_assert_uint_ne(seen.id, 0);
+    ck_assert_int_eq(view_of(a, seen).chunk == view_of(a, small).chunk, _i == 0);
+    arena_check(a);
     arena_destroy(&a);
 }
 END_TEST
@@ -438,7 +462,7 @@ START_TEST(a_region_with_a_leased_block_is_held_until_it_goes)
     ck_assert_int_eq(arena_alloc(a, 2, 4 * KIB, anywhere, 0, &loc), KVC_E_NO_ROOM);
     arena_free(a, locs[1]);
 
-    ck_assert_uint_eq(arena_drain(a, 2, 4 * KIB, evict, &e), 1);
+    ck_assert_uint_eq(arena_drain(a, 2, 4 * KIB, false, evict, &e), 1);
 
     ck_assert_uint_eq(e.calls, 1);
     ck_assert_uint_gt(stats_of(a).draining_bytes, 0);
@@ -467,14 +491,14 @@ START_TEST(the_fifth_drain_gives_up_the_oldest)
     uint64_t held = 0;
     for (unsigned i = 0; i < 4; i++) {
         const uint32_t before = seen;
-        const uint32_t reported = arena_drain(a, 2, 4 * KIB, count_only, &seen);
+        const uint32_t reported = arena_drain(a, 2, 4 * KIB, false, count_only, &seen);
         ck_assert_uint_gt(reported, 0);
         ck_assert_uint_eq(seen - before, reported);
         arena_check(a);
     }
     held = stats_of(a).draining_bytes;
     for (unsigned i = 0; i < 8; i++) {
-        (void)!arena_drain(a, 2, 4 * KIB, count_only, &seen);
+        (void)!arena_drain(a, 2, 4 * KIB, false, count_only, &seen);
         arena_check(a);
     }
     ck_assert_uint_le(stats_of(a).draining_bytes, held + 4 * MIB);
@@ -753,6 +777,7 @@ int main(void)
     tcase_add_test(t, a_full_arena_makes_room_for_another_size_by_draining);
     tcase_add_test(t, drain_of_own_chunks_takes_the_cheapest_run);
     tcase_add_test(t, drain_has_nothing_to_do_when_only_the_limit_is_in_the_way);
+    tcase_add_loop_test(t, others_make_room_whatever_it_costs, 0, 2);
     tcase_add_test(t, a_region_with_a_leased_block_is_held_until_it_goes);
     tcase_add_test(t, the_fifth_drain_gives_up_the_oldest);
     tcase_add_test(t, helps_tells_what_frees_a_usable_run);

@@ -144,7 +144,7 @@ static int take_room(struct model *m, uint32_t principal, uint32_t bytes, struct
             in_vain = 0;
             m->counts[2]++;
             m->kept = 0;
-            if (arena_drain(m->a, principal, bytes, drain_each, m) > 0) {
+            if (arena_drain(m->a, principal, bytes, below(m, 2), drain_each, m) > 0) {
                 emptied = m->kept == 0;
                 continue;
             }
