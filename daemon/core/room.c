@@ -170,7 +170,7 @@ int host_take(struct core *c, const struct block *b, struct welcome *w, struct t
         if (in_vain >= ROOM_PATIENCE && !has_drained) {
             has_drained = true;
             c->m.drains++;
-            const bool lacks = retain_lacks(c->retain, ns->payer);
+            const bool lacks = retain_lacks(c->retain, ns->payer) || room_is_promised(c, ns, bytes);
             if (host->ops->drain(host, ns->principal, bytes, lacks, drain_occupant, &drained) > 0)
                 continue;
         }
