@@ -8,8 +8,8 @@
 /* So many keys are looked up in one piece. */
 #define ASK_SHORT 512u
 
-enum ask_phase { ASK_LOOK, ASK_LEASE, ASK_TELL, ASK_TOUCH, ASK_COUNT, ASK_SAY, ASK_FREE };
-/* Blocks of which a policy hears advice at once. */
+enum ask_phase { ASK_LOOK, ASK_LEASE, ASK_TELL, ASK_TOUCH, ASK_COUNT, ASK_SAY, ASK_PIN, ASK_FREE };
+/* Blocks of which a policy hears advice, or that are pinned, at once. */
 #define SAY_PIECE 256u
 
 struct core_ask {
@@ -17,11 +17,12 @@ struct core_ask {
     struct core_client *client;
     struct core_held held;
     struct lease *lease;
+    struct pin *pin;               /* while it is being made */
     uint8_t phase;                 /* enum ask_phase */
     bool whole;                    /* it cannot be done so: it is done in one piece */
     int rc;                        /* what it is to return */
     const char *why;               /* and why */
-    uint32_t group, at;            /* in LEASE, TOUCH, COUNT, SAY, FREE */
+    uint32_t group, at;            /* in LEASE, TOUCH, COUNT, SAY, PIN, FREE */
     uint32_t said[KVC_GROUPS_MAX]; /* blocks of each group that are advised on; counted first */
     struct telling telling;
     uint32_t ns; /* id */
@@ -104,6 +105,23 @@ static void ask_begin(struct core *c, struct core_asking *x, struct core_client 
     ask->f.held = ask->hold_bits;
 }
 
+static struct core_pin pin_of(const struct core_asking *x)
+{
+    return (struct core_pin){.seq = x->in.seq, .in_memory = x->in_memory, .ttl_ms = x->ttl_ms};
+}
+
+static void ask_pin_begin(struct core *c, const struct core_asking *x, struct core_ask *ask)
+{
+    const struct core_pin in = pin_of(x);
+    if (ask->f.tokens == 0) {
+        ask->rc = find_absence(c, &x->in.seq, &ask->held.prefix, &ask->why);
+        return;
+    }
+    ask->pin = pin_new(c, &in, &ask->f);
+    ask->rc = ask->pin ? 0 : KVC_E_LIMIT;
+    ask->phase = ask->pin ? ASK_PIN : ASK_FREE;
+}
+
 /* What follows when all has been looked for. */
 static void ask_decide(struct core *c, struct core_asking *x, struct core_ask *ask)
 {
@@ -122,6 +140,10 @@ static void ask_decide(struct core *c, struct core_asking *x, struct core_ask *a
     ask->held.ngroups = in->seq.ngroups;
     if (x->advice) {
         ask->phase = ASK_COUNT;
+        return;
+    }
+    if (x->pins) {
+        ask_pin_begin(c, x, ask);
         return;
     }
     if (x->looks) {
@@ -149,6 +171,9 @@ static void ask_give_up(struct core *c, struct core_ask *ask, int rc)
     if (ask->lease)
         lease_free(c, ask->lease);
     ask->lease = NULL;
+    if (ask->pin)
+        pin_drop(c, ask->pin);
+    ask->pin = NULL;
     ask->rc = rc;
     ask->whole = rc == 0;
     ask->phase = ASK_FREE;
@@ -250,6 +275,43 @@ static void ask_say(struct core *c, const struct core_asking *x, struct core_ask
     ask->phase = ASK_FREE;
 }
 
+/* Whether blocks first .. end-1 of group g are there, and none of them comes twice in other pieces:
+ * in a full group each has the depth of its key, any other group is one piece. */
+static bool can_pin(struct core *c, const struct find *f, uint32_t g, uint32_t first, uint32_t end)
+{
+    const bool full = f->seq->ns->spec.group[g].rule == KVC_RULE_FULL;
+    for (uint32_t i = first; i < end; i++) {
+        const struct block *b = &c->blocks[c->found[f->at[g] + i]];
+        if (b->state != BLOCK_PRESENT || (full && b->depth != i))
+            return false;
+    }
+    return full || end - first <= SAY_PIECE;
+}
+
+static void ask_pin(struct core *c, struct core_ask *ask)
+{
+    const struct find *f = &ask->f;
+    for (; ask->group < f->seq->ngroups; ask->group++, ask->at = 0) {
+        const bool full = f->seq->ns->spec.group[ask->group].rule == KVC_RULE_FULL;
+        uint32_t first, end;
+        find_needs(f, ask->group, f->tokens, &first, &end);
+        for (uint32_t n; first + ask->at < end; ask->at += n) {
+            if (slice_over(c))
+                return;
+            const uint32_t from = first + ask->at;
+            n = full ? MIN(MIN(end - from, SAY_PIECE), work_of_slice(c)) : end - from;
+            c->work += n * WORK_LOOK;
+            const bool can = can_pin(c, f, ask->group, from, from + n);
+            const int err = can ? pin_add(c, ask->pin, f, ask->group, from, from + n) : 0;
+            if (err || !can) {
+                ask_give_up(c, ask, err);
+                return;
+            }
+        }
+    }
+    ask->phase = ASK_FREE;
+}
+
 /* Deepest first: what comes before is not evicted under what builds on it. */
 static bool ask_free(struct core *c, struct core_ask *ask, bool all)
 {
@@ -284,6 +346,8 @@ void core_ask_cancel(struct core *c, struct core_asking *x)
     ask_enter(c, ask);
     if (ask->lease)
         lease_free(c, ask->lease);
+    if (ask->pin)
+        pin_drop(c, ask->pin);
     (void)ask_free(c, ask, true);
     ask_put(c, x);
 }
@@ -301,7 +365,13 @@ static int ask_end(struct core *c, struct core_client *cl, struct core_asking *x
         if (!x->looks && ask->f.cut && !x->in.read_only)
             worth_probe(c, &ask->f);
     }
+    if (ask->pin)
+        pin_begin(c, ask->pin, x->ttl_ms, &x->pinned);
     ask_put(c, x);
+    if (whole && x->pins) {
+        const struct core_pin in = pin_of(x);
+        return core_pin(c, &in, &x->pinned, ret_why);
+    }
     if (whole && x->advice) {
         const int n = core_advise(c, &x->in.seq, x->advice, x->within_ms, ret_why);
         return n < 0 ? n : 0;
@@ -347,6 +417,8 @@ int core_ask_step(struct core *c, struct core_client *cl, struct core_asking *x,
         ask_count(c, ask);
     if (ask->phase == ASK_SAY && !slice_over(c))
         ask_say(c, x, ask);
+    if (ask->phase == ASK_PIN && !slice_over(c))
+        ask_pin(c, ask);
     if (ask->phase == ASK_FREE && !slice_over(c) && ask_free(c, ask, false))
         return ask_end(c, cl, x, ret_held, ret_why);
     ask_leave(c);

@@ -123,7 +123,8 @@ static void check_pins(struct core *c)
     MUST(count != NULL);
     const struct pin *p;
     POOL_FOR_EACH (p, i, c->pins) {
-        pins++;
+        pins += p->id != 0;
+        MUST(p->held == p->blocks.n);
         struct run_iter it = run_begin(c, &p->blocks);
         for (const struct run_entry *e; (e = run_next(c, &it));) {
             const struct block *b = &c->blocks[e->block];

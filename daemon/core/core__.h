@@ -62,7 +62,7 @@ struct block {
     uint32_t bound : 2;     /* tiers whose room pins, names or commits bind it to: a bit each */
     uint32_t counted : 1;   /* by the preview of an eviction (job.c); DYING: in core->ending */
     uint32_t near : 1;      /* some device has a copy of it, or is being given one (near.c) */
-    uint32_t listed : 1;    /* in the pin that is being made; 0 outside of core_pin() */
+    uint32_t listed : 1;    /* in the pin that is being made; 0 outside of pin_add() */
     uint32_t promising : 1; /* being written to disk for a promise, which binds it there already */
     uint32_t host_pins : 8; /* of `pins`, those that keep its copy in memory too */
     /* holders: leases, loads, and a reservation that is linking children to it */
@@ -282,7 +282,7 @@ struct verify_op {
 
 /* Somebody's wish that blocks stay. */
 struct pin {
-    uint64_t id;     /* serial above, pool index + 1 below */
+    uint64_t id;     /* serial above, pool index + 1 below; 0: it is being made */
     uint64_t end_ms; /* 0: none */
     uint64_t bytes;
     uint32_t ns, principal, tokens; /* ns: id */
@@ -290,6 +290,7 @@ struct pin {
     bool in_memory, of_name;
     uint64_t settled; /* core->pin_epoch when all was in memory that should be, and on disk */
     struct run_list blocks;
+    uint32_t held; /* of `blocks`, those that it holds: all, but where it comes or goes */
     struct key256 tip;
 };
 

@@ -17,6 +17,10 @@ struct core_asking {
     bool looks;                /* core_lookup(): no lease; in.read_only: without `touch` */
     enum policy_advice advice; /* with `looks`: core_advise(), within_ms */
     uint32_t within_ms;
+    bool pins; /* with `looks`: core_pin(), in_memory, ttl_ms; at its end there is `pinned` */
+    bool in_memory;
+    uint64_t ttl_ms;
+    struct core_pinned pinned;
     struct core_waiter *waiter; /* borrowed; NULL: none */
     struct core_ask *ask;       /* NULL: not begun, or at its end */
 };

@@ -53,13 +53,20 @@ static void hold(struct core *c, struct block *b, bool in_memory)
         clean_recall(c, b);
 }
 
-static void let_go(struct core *c, struct block *b, bool in_memory)
+/* Of what the last run had pinned: give_back_found() comes to it yet. */
+static bool is_found(const struct core *c, const struct block *b)
+{
+    return c->pins_found && block_no(c, b) >= c->found_at;
+}
+
+static void let_go(struct core *c, const struct pin *p, struct block *b)
 {
     MUST(b->pins > 0);
-    b->host_pins -= in_memory;
+    b->host_pins -= p->in_memory;
     if (--b->pins == 0) {
         count_pinned(c, b, false);
-        if (b->flags & BLOCK_F_BY_PIN && !block_named(c, b))
+        /* A pin that is refused leaves what was there as it was. */
+        if (b->flags & BLOCK_F_BY_PIN && !block_named(c, b) && (p->id || !is_found(c, b)))
             promise_end(c, b);
     }
     room_bind(c, b);
@@ -125,34 +132,13 @@ static int collect_one(struct core *c, struct pin *p, struct block *b, struct ad
     return 0;
 }
 
-/* Puts f's blocks into the list; holds nothing yet. */
-static int collect(struct core *c, struct pin *p, const struct find *f, struct added *ret_added)
-{
-    int err = 0;
-    *ret_added = (struct added){0};
-    for (uint32_t g = 0; g < f->seq->ngroups && !err; g++) {
-        uint32_t first, end;
-        find_needs(f, g, f->tokens, &first, &end);
-        for (uint32_t i = first; i < end && !err; i++) {
-            struct block *b = &c->blocks[c->found[f->at[g] + i]];
-            err = collect_one(c, p, b, ret_added);
-            if (g == 0)
-                p->tip = b->key;
-        }
-    }
-    struct run_iter it = run_begin(c, &p->blocks);
-    for (const struct run_entry *e; (e = run_next(c, &it));)
-        c->blocks[e->block].listed = 0;
-    return err;
-}
-
 /* Whether so much more may be pinned. Of a name's pin, names_room_for() has said so. */
-static int allowed(struct core *c, const struct core_pin *in, const struct added *added)
+static int allowed(struct core *c, const struct core_ns *ns, const struct pin *p,
+                   const struct added *added)
 {
-    const struct core_ns *ns = in->seq.ns;
     const uint64_t max = c->pin_bytes_max;
     int err = 0;
-    for (unsigned t = 0; t < RETAIN_TIERS && !err && !in->of_name; t++)
+    for (unsigned t = 0; t < RETAIN_TIERS && !err && !p->of_name; t++)
         err = quota_bind(c, ns, t, added->bound[t]);
     if (!err && max && added->budget > 0 && tenant_pinned(c, ns->tenant) + added->budget > max)
         err = KVC_E_PIN_LIMIT;
@@ -165,63 +151,88 @@ static void pin_free(struct core *c, struct pin *p)
     share_put(&c->pin_share, owner_no(c, p->principal), c->pins, p);
 }
 
-static struct pin *pin_new(struct core *c, const struct core_pin *in, const struct find *f)
+struct pin *pin_new(struct core *c, const struct core_pin *in, const struct find *f)
 {
     const struct core_ns *ns = in->seq.ns;
-    struct pin *p = share_get(&c->pin_share, owner_no(c, ns->principal), c->pins);
+    struct pin *p =
+        c->cfg.pins_max ? share_get(&c->pin_share, owner_no(c, ns->principal), c->pins) : NULL;
     if (!p)
         return NULL;
-    *p = (struct pin){.id = ++c->pin_serial << 32 | (pool_index(c->pins, p) + 1),
-                      .ns = ns->id,
+    *p = (struct pin){.ns = ns->id,
                       .principal = ns->principal,
                       .owner = ns->owner,
                       .tenant = ns->tenant,
                       .tokens = f->tokens,
                       .in_memory = in->in_memory,
                       .of_name = in->of_name};
-    if (in->ttl_ms)
-        p->end_ms = c->now_ms + MIN(in->ttl_ms, UINT64_MAX / 2);
     run_init(&p->blocks);
     return p;
 }
 
-/* The first n of its blocks. */
-static void pin_let_go(struct core *c, struct pin *p, uint32_t n)
+static void pin_let_go(struct core *c, struct pin *p)
 {
     struct run_iter it = run_begin(c, &p->blocks);
-    for (const struct run_entry *e; n-- > 0 && (e = run_next(c, &it));) {
+    for (const struct run_entry *e; p->held > 0 && (e = run_next(c, &it)); p->held--) {
         struct block *b = pinned_block(c, e);
         if (b)
-            let_go(c, b, p->in_memory);
+            let_go(c, p, b);
     }
 }
 
-/* All of its blocks, or none. */
-static int pin_hold(struct core *c, struct pin *p)
+static int pin_hold(struct core *c, struct pin *p, struct block *b)
 {
     const bool binds = c->region && (p->in_memory || !c->cfg.disk);
-    struct run_iter it = run_begin(c, &p->blocks);
-    uint32_t n = 0;
-    for (const struct run_entry *e; (e = run_next(c, &it)); n++) {
-        struct block *b = &c->blocks[e->block];
-        const int err = binds && unevictable_by_hold(c, b) > 0 ? regions_admit(c, b) : 0;
-        if (err) {
-            pin_let_go(c, p, n);
-            return err == KVC_E_FULL ? KVC_E_PIN_LIMIT : err;
-        }
-        hold(c, b, p->in_memory);
-    }
+    const int err = binds && unevictable_by_hold(c, b) > 0 ? regions_admit(c, b) : 0;
+    if (err)
+        return err == KVC_E_FULL ? KVC_E_PIN_LIMIT : err;
+    hold(c, b, p->in_memory);
+    p->held++;
     return 0;
 }
 
-static void pin_begin(struct core *c, struct pin *p)
+int pin_add(struct core *c, struct pin *p, const struct find *f, uint32_t g, uint32_t first,
+            uint32_t end)
 {
+    const uint32_t *found = &c->found[f->at[g]];
+    struct added added = {0};
+    int err = 0;
+    for (uint32_t i = first; i < end && !err; i++) {
+        err = collect_one(c, p, &c->blocks[found[i]], &added);
+        if (g == 0)
+            p->tip = c->blocks[found[i]].key;
+    }
+    if (!err)
+        err = allowed(c, f->seq->ns, p, &added);
+    for (uint32_t i = first; i < end; i++) {
+        struct block *b = &c->blocks[found[i]];
+        if (b->listed && !err)
+            err = pin_hold(c, p, b);
+        b->listed = 0;
+    }
+    c->m.pins_refused += err == KVC_E_PIN_LIMIT;
+    return err;
+}
+
+void pin_drop(struct core *c, struct pin *p)
+{
+    pin_let_go(c, p);
+    pin_free(c, p);
+}
+
+void pin_begin(struct core *c, struct pin *p, uint64_t ttl_ms, struct core_pinned *ret_pinned)
+{
+    MUST(p->held == p->blocks.n);
+    p->id = ++c->pin_serial << 32 | (pool_index(c->pins, p) + 1);
+    if (ttl_ms)
+        p->end_ms = c->now_ms + MIN(ttl_ms, UINT64_MAX / 2);
     if (p->end_ms && (!c->pin_next_ms || p->end_ms < c->pin_next_ms))
         c->pin_next_ms = p->end_ms;
     c->m.pins++;
     c->m.pins_taken++;
     c->pin_again_ms = c->now_ms;
     c->pins_settled = false;
+    *ret_pinned = (struct core_pinned){
+        .id = p->id, .tokens = p->tokens, .blocks = p->blocks.n, .bytes = p->bytes};
 }
 
 int core_pin(struct core *c, const struct core_pin *in, struct core_pinned *ret_pinned,
@@ -234,31 +245,26 @@ int core_pin(struct core *c, const struct core_pin *in, struct core_pinned *ret_
     find_prefix(c, &in->seq, FIND_ANY, 0, &f, &prefix);
     if (in->seq.absent || f.tokens == 0)
         return find_absence(c, &in->seq, &prefix, ret_why);
-    struct pin *p = c->cfg.pins_max ? pin_new(c, in, &f) : NULL;
+    struct pin *p = pin_new(c, in, &f);
     if (!p)
         return KVC_E_LIMIT;
-    struct added added;
-    int err = collect(c, p, &f, &added);
-    if (!err)
-        err = allowed(c, in, &added);
-    if (!err)
-        err = pin_hold(c, p);
-    if (err) {
-        c->m.pins_refused += err == KVC_E_PIN_LIMIT;
-        pin_free(c, p);
-        return err;
+    int err = 0;
+    for (uint32_t g = 0; g < in->seq.ngroups && !err; g++) {
+        uint32_t first, end;
+        find_needs(&f, g, f.tokens, &first, &end);
+        err = pin_add(c, p, &f, g, first, end);
     }
-    pin_begin(c, p);
-    *ret_pinned = (struct core_pinned){
-        .id = p->id, .tokens = p->tokens, .blocks = p->blocks.n, .bytes = p->bytes};
-    return 0;
+    if (err)
+        pin_drop(c, p);
+    else
+        pin_begin(c, p, in->ttl_ms, ret_pinned);
+    return err;
 }
 
 static void pin_end(struct core *c, struct pin *p)
 {
-    pin_let_go(c, p, p->blocks.n);
     c->m.pins--;
-    pin_free(c, p);
+    pin_drop(c, p);
 }
 
 static bool may_see(const struct core_client *cl, const struct pin *p)
@@ -282,7 +288,7 @@ bool core_pin_next(const struct core *c, const struct core_client *cl, uint64_t 
     const uint32_t n = c->cfg.pins_max ? pool_count(c->pins) : 0;
     for (uint32_t i = (uint32_t)*cursor; i < n; i++) {
         const struct pin *p = pool_at(c->pins, i);
-        if (!p || !may_see(cl, p))
+        if (!p || !p->id || !may_see(cl, p))
             continue;
         *ret_view = (struct core_pin_view){
             .id = p->id,
@@ -364,7 +370,7 @@ static void mend_all(struct core *c)
     POOL_FOR_EACH (p, i, c->pins) {
         if (stop)
             break;
-        if (p->settled == c->pin_epoch)
+        if (!p->id || p->settled == c->pin_epoch)
             continue;
         if (settle(c, p, &left, &stop))
             p->settled = c->pin_epoch;

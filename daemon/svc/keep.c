@@ -40,6 +40,49 @@ static const char *pin_detail(const struct svc *s, int err, const char *why)
     }
 }
 
+static void reply_pinned(struct svc *s, struct session *se, const struct msg_head *head,
+                         const struct core_pinned *pinned)
+{
+    const struct msg_pin_reply reply = {.pin = pinned->id, .bytes = pinned->bytes};
+    s->m.replies_ok++;
+    reply_send(s, se, codec_enc_pin_reply(s->out, sizeof s->out, head, &reply));
+}
+
+static void pin_go_on(struct call *call)
+{
+    struct svc *s = call->session->svc;
+    struct core_held none;
+    const char *why = NULL;
+    const int err = core_ask_step(s->core, call->session->client, &call->asking, &none, &why);
+    if (err == CORE_MORE) {
+        work_go_on(call, pin_go_on);
+        return;
+    }
+    if (err)
+        reply_error(s, call->session, &call->head, err, pin_detail(s, err, why));
+    else
+        reply_pinned(s, call->session, &call->head, &call->asking.pinned);
+    call_end(s, call);
+}
+
+/* Of many keys. */
+static void pin_slices(struct request *rq, const struct core_pin *pin)
+{
+    struct call *call = call_new(rq, CALL_LOOK);
+    if (!call)
+        return;
+    if (!call_keep(rq, call)) {
+        refuse_to_keep(rq, call);
+        return;
+    }
+    call->asking = (struct core_asking){.in = {.seq = pin->seq, .read_only = true},
+                                        .looks = true,
+                                        .pins = true,
+                                        .in_memory = pin->in_memory,
+                                        .ttl_ms = pin->ttl_ms};
+    pin_go_on(call);
+}
+
 void op_pin(struct request *rq)
 {
     struct svc *s = rq->s;
@@ -55,6 +98,10 @@ void op_pin(struct request *rq)
     if (!err) {
         pin.in_memory = msg.tier == KVC_TIER_HOST;
         pin.ttl_ms = msg.ttl_ms;
+        if (core_seq_is_long(s->core, &pin.seq)) {
+            pin_slices(rq, &pin);
+            return;
+        }
         err = core_pin(s->core, &pin, &pinned, &why);
         why = err ? pin_detail(s, err, why) : NULL;
     }
@@ -62,8 +109,7 @@ void op_pin(struct request *rq)
         fail(rq, err, why);
         return;
     }
-    const struct msg_pin_reply reply = {.pin = pinned.id, .bytes = pinned.bytes};
-    answer(rq, codec_enc_pin_reply(s->out, sizeof s->out, &rq->head, &reply));
+    reply_pinned(s, rq->se, &rq->head, &pinned);
 }
 
 void op_unpin(struct request *rq)

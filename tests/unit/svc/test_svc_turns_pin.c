@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Long pins go on in slices: test_svc_turns.c has the other requests. */
+#include <check.h>
+
+#include "check_run.h"
+#include "core__.h"
+#include "svc__.h"
+#include "svc_rig.h"
+
+#define LONG_BLOCKS 40u
+#define TURNS       100u /* more than any of them takes */
+
+static struct srig s;
+static struct sr_peer *p, *q;
+static struct sr_blocks longer;
+
+/* A slice pins at most 34 blocks; a turn has one slice. */
+static void setup(void)
+{
+    sr_defaults(&s);
+    s.core_cfg.slice_work = 34;
+    s.core_cfg.pins_max = 2;
+    s.cfg.turn_work = 1;
+    sr_begin(&s);
+    p = sr_peer(&s, 0, SR_UID_ONE, 4096);
+    sr_turn(&s, 0);
+    q = sr_peer(&s, 1, SR_UID_ONE, 4096);
+    sr_turn(&s, 0);
+    longer = (struct sr_blocks){.ns = sr_ns(&s, p, "m"), .chain = 1, .n = LONG_BLOCKS};
+    sr_turn(&s, 0);
+}
+
+static void teardown(void)
+{
+    sr_end(&s);
+}
+
+/* Turns until it is answered; how many that took. */
+static unsigned turns_until(uint64_t corr)
+{
+    unsigned n = 0;
+    for (; sr_replies(&s, corr) == 0; n++) {
+        ck_assert_uint_lt(n, TURNS);
+        sr_turn(&s, 0);
+    }
+    return n;
+}
+
+static void copies_until(uint64_t corr)
+{
+    for (unsigned n = 0; sr_replies(&s, corr) == 0; n++) {
+        ck_assert_uint_lt(n, TURNS);
+        sr_copies(&s);
+    }
+}
+
+static void store_all(void)
+{
+    copies_until(sr_store(&s, q, &longer));
+    sr_turn(&s, 0);
+}
+
+static void evict_all(void)
+{
+    const struct msg_evict all = {.ns = longer.ns};
+    (void)sr_send(&s, q, codec_enc_evict(s.buf, sizeof s.buf, sr_head(&s, KVC_OP_EVICT, 0), &all));
+    for (unsigned i = 0; i < 4; i++)
+        while (core_placement_step(s.core))
+            continue;
+}
+
+static uint64_t pin(const struct sr_blocks *b)
+{
+    static uint8_t keys[LONG_BLOCKS * KVC_KEY_BYTES];
+    for (uint32_t i = 0; i < b->n; i++)
+        sr_key(b->chain, i, &keys[(size_t)i * KVC_KEY_BYTES]);
+    const struct msg_pin msg = {
+        .seq = {
+            .ns = b->ns, .tokens = b->n * 8, .ngroups = 1, .keys = {{keys, b->n * KVC_KEY_BYTES}}}};
+    return sr_send(&s, p, codec_enc_pin(s.buf, sizeof s.buf, sr_head(&s, KVC_OP_PIN, 0), &msg));
+}
+
+static uint64_t pinned(void)
+{
+    return core_metrics(s.core)->pinned_blocks;
+}
+
+/* Until some blocks are pinned, and others are not. */
+static uint64_t pin_partly(void)
+{
+    const uint64_t corr = pin(&longer);
+    for (unsigned n = 0; pinned() == 0; n++) {
+        ck_assert_uint_lt(n, TURNS);
+        sr_turn(&s, 0);
+    }
+    ck_assert_uint_lt(pinned(), LONG_BLOCKS);
+    ck_assert_uint_eq(sr_replies(&s, corr), 0);
+    core_check(s.core);
+    return corr;
+}
+
+static void no_pin_is_left(void)
+{
+    ck_assert_uint_eq(pinned() + core_metrics(s.core)->pinned_bytes, 0);
+    ck_assert_uint_eq(core_metrics(s.core)->pins + asks_hold(s.core), 0);
+    ck_assert_uint_eq(sr_metric(&s, "calls") + s.kept, 0);
+    core_check(s.core);
+}
+
+START_TEST(a_long_pin_holds_its_blocks_in_slices)
+{
+    struct core_pin_view v;
+    uint64_t cursor = 0;
+    store_all();
+    const uint64_t corr = pin_partly();
+    ck_assert_uint_le(pinned(), 34);
+    ck_assert(!core_pin_next(s.core, NULL, &cursor, &v));
+    ck_assert_uint_ge(turns_until(corr), 2);
+    ck_assert_uint_eq(sr_status(&s, corr), KVC_ST_OK);
+    ck_assert_uint_eq(pinned(), LONG_BLOCKS);
+    ck_assert(core_pin_next(s.core, NULL, &cursor, &v));
+    ck_assert_uint_eq(v.blocks, LONG_BLOCKS);
+    ck_assert_uint_eq(v.tokens, LONG_BLOCKS * 8);
+    ck_assert_uint_eq(asks_hold(s.core), 0);
+    core_check(s.core);
+    ck_assert_int_eq(core_unpin(s.core, NULL, v.id), 0);
+    no_pin_is_left();
+}
+END_TEST
+
+START_TEST(a_pin_that_is_cancelled_or_left_between_two_slices_holds_nothing)
+{
+    store_all();
+    const uint64_t corr = pin_partly();
+    (void)sr_cancel(&s, p, corr);
+    ck_assert_uint_eq(sr_status(&s, corr), KVC_ST_CANCELLED);
+    no_pin_is_left();
+    (void)pin_partly();
+    sr_leave(&s, p);
+    sr_turn(&s, 0);
+    no_pin_is_left();
+}
+END_TEST
+
+START_TEST(a_pin_over_its_budget_between_two_slices_holds_nothing)
+{
+    store_all();
+    const uint64_t corr = pin_partly();
+    core_pin_budget(s.core, core_metrics(s.core)->pinned_bytes);
+    (void)turns_until(corr);
+    ck_assert_uint_eq(sr_status(&s, corr), KVC_ST_PIN_LIMIT);
+    ck_assert_uint_eq(core_metrics(s.core)->pins_refused, 1);
+    no_pin_is_left();
+}
+END_TEST
+
+START_TEST(an_eviction_between_two_slices_leaves_what_is_to_be_pinned)
+{
+    store_all();
+    const uint64_t corr = pin_partly();
+    evict_all();
+    (void)turns_until(corr);
+    ck_assert_uint_eq(sr_status(&s, corr), KVC_ST_OK);
+    ck_assert_uint_eq(pinned(), LONG_BLOCKS);
+    ck_assert_uint_eq(core_metrics(s.core)->blocks_present, LONG_BLOCKS);
+    core_check(s.core);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *su = suite_create("turns_pin");
+    TCase *t = tcase_create("turns_pin");
+    tcase_add_checked_fixture(t, setup, teardown);
+    tcase_add_test(t, a_long_pin_holds_its_blocks_in_slices);
+    tcase_add_test(t, a_pin_that_is_cancelled_or_left_between_two_slices_holds_nothing);
+    tcase_add_test(t, a_pin_over_its_budget_between_two_slices_holds_nothing);
+    tcase_add_test(t, an_eviction_between_two_slices_leaves_what_is_to_be_pinned);
+    suite_add_tcase(su, t);
+    return check_run(su);
+}
