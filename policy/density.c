@@ -505,10 +505,7 @@ static void use_all(struct policy *p, const struct asked *asked, struct told *t)
 static bool hear(struct policy *p, const struct policy_request *r, struct told *t)
 {
     const uint32_t left = r->n - t->at, most = r->part ? r->part->most : left;
-    struct asked asked;
-    asked.r = r;
-    asked.first = t->at;
-    asked.end = t->at + (most < left ? most : left);
+    struct asked asked = {.r = r, .first = t->at, .end = t->at + (most < left ? most : left)};
     look_up(p, &asked);
     if (!t->looked) {
         look_at(p, &asked, t);

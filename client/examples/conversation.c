@@ -75,15 +75,16 @@ int main(int argc, char **argv)
         said[i] = (i * i + 3) % 241;
     struct kvc_options options = {
         .name = "conversation", .staging_bytes = 1 << 20, .must_connect = true};
-    struct kvc_ns_spec spec = {.model = "example",
-                               .dtype = "u8",
-                               .position = "rope",
-                               .attention = "causal",
-                               .layers = 1,
-                               .kv_heads = 1,
-                               .head_size = TOKEN_BYTES,
-                               .groups = 1,
-                               .group = {{BLOCK_TOKENS, BLOCK_TOKENS * TOKEN_BYTES}}};
+    struct kvc_ns_spec spec = {
+        .model = "example",
+        .dtype = "u8",
+        .position = "rope",
+        .attention = "causal",
+        .layers = 1,
+        .kv_heads = 1,
+        .head_size = TOKEN_BYTES,
+        .groups = 1,
+        .group = {{.block_tokens = BLOCK_TOKENS, .block_bytes = BLOCK_TOKENS * TOKEN_BYTES}}};
     struct kvc *kvc = NULL;
     struct kvc_ns *ns;
     int rc = kvc_open(&options, &kvc);

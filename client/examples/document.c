@@ -2,7 +2,6 @@
 /*
  * A document whose KV is computed once: stored, named and pinned, then read by others. Files of
  * documents are kvcachectl's; they go to other daemons too, because token ids are stored with it.
- *
  *     cc document.c $(pkg-config --cflags --libs kvcache) -o document
  *     ./document store manual
  *     kvcachectl doc export manual manual.safetensors
@@ -73,16 +72,17 @@ int main(int argc, char **argv)
 {
     struct kvc_options options = {
         .name = "document", .staging_bytes = 1 << 20, .must_connect = true};
-    struct kvc_ns_spec spec = {.model = "example",
-                               .dtype = "u8",
-                               .position = "rope",
-                               .attention = "causal",
-                               .layers = 1,
-                               .kv_heads = 1,
-                               .head_size = TOKEN_BYTES,
-                               .with_tokens = true,
-                               .groups = 1,
-                               .group = {{BLOCK_TOKENS, BLOCK_TOKENS * TOKEN_BYTES}}};
+    struct kvc_ns_spec spec = {
+        .model = "example",
+        .dtype = "u8",
+        .position = "rope",
+        .attention = "causal",
+        .layers = 1,
+        .kv_heads = 1,
+        .head_size = TOKEN_BYTES,
+        .with_tokens = true,
+        .groups = 1,
+        .group = {{.block_tokens = BLOCK_TOKENS, .block_bytes = BLOCK_TOKENS * TOKEN_BYTES}}};
     struct kvc *kvc = NULL;
     struct kvc_ns *ns;
     if (argc != 3)

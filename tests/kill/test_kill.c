@@ -142,8 +142,14 @@ static void read_for_ever(struct shared *sh)
     while (kvc_ns_open(k, &spec, &ns) != 0) /* the daemon may be killed before it was ever seen */
         rig_sleep_ms(2);
     while (!sh->stop) {
-        rig_keys(ns, 1, BT, BATCH, keys);
         struct kvc_seq seq = rig_seq(keys, BATCH, BT);
+        struct kvc_prefix none;
+        if (kvc_ns_seed(ns) == NULL) { /* no daemon has opened it yet: asking does */
+            (void)!kvc_lookup(ns, &seq, 0, &none);
+            rig_sleep_ms(2);
+            continue;
+        }
+        rig_keys(ns, 1, BT, BATCH, keys);
         struct kvc_acquire_options soon = {.timeout_ms = 300};
         struct kvc_hold *hold = NULL;
         if (kvc_acquire(ns, &seq, &soon, &hold) || hold->group[0].n == 0) {
