@@ -226,6 +226,7 @@ int core_create(const struct core_config *config, struct core **ret_core)
         return -ENOMEM;
     c->cfg = *config;
     c->free_head = CORE_NONE;
+    c->looks_left = LOOKS_NO_END;
     c->random_at = sizeof c->random;
     c->pin_bytes_max = config->pin_bytes_max;
     c->pin_epoch = 1;

@@ -317,7 +317,7 @@ struct find_room {
 struct core {
     struct core_config cfg;
     uint64_t now_ns, now_ms;
-    uint64_t work, slice_end; /* core_work(); where the slice at hand ends */
+    uint64_t work, slice_end, looks_left; /* core_work(); the slice's end; see evict_next() */
     struct core_metrics m;
 
     struct block *blocks;
@@ -704,7 +704,7 @@ int unevictable_refused(int err, const char **ret_why) KVC_WARN_UNUSED;
 
 /* evict.c */
 /* What goes next of what may leave memory so that `payer` has room: only of `within` and those
- * below it, 0: of everybody. POLICY_NO_BLOCK. */
+ * below it, 0: of everybody. POLICY_NO_BLOCK: none, or evict_paused(). */
 uint32_t evict_next(struct core *c, uint32_t payer, uint32_t within);
 /* The block that evict_next() named goes, with all below it, for what comes in so: 0,
  * KVC_E_NOT_WORTH if judged, KVC_E_FULL: not so now, it is as good as used. patient: as below. */

@@ -15,9 +15,22 @@ static void evict_for_room(struct core *c, struct block *b)
     block_kill(c, b, KVC_MISS_EVICTED);
 }
 
+/* For a policy; true too when it is to stop its search. */
+static bool evict_look(void *ctx, uint32_t no)
+{
+    struct core *c = ctx;
+    if (evict_paused(c) || block_can_leave(c, no))
+        return true;
+    c->work += WORK_LOOK;
+    c->looks_left -= c->looks_left != LOOKS_NO_END;
+    return false;
+}
+
 uint32_t evict_next(struct core *c, uint32_t payer, uint32_t within)
 {
-    return retain_victim(c->retain, payer, within, c->largest, c->now_ms, block_can_leave, c);
+    const uint32_t no =
+        retain_victim(c->retain, payer, within, c->largest, c->now_ms, evict_look, c);
+    return evict_paused(c) ? POLICY_NO_BLOCK : no;
 }
 
 bool evict_subtree(struct core *c, struct block *b, bool patient)
@@ -94,6 +107,8 @@ int evict_one(struct core *c, uint32_t payer, struct welcome *w)
     }
     for (uint32_t n = 0; n < SUBTREE_MAX; n++) {
         const uint32_t no = evict_next(c, payer, 0);
+        if (evict_paused(c))
+            return KVC_E_FULL;
         if (no == POLICY_NO_BLOCK) {
             b = clean_pop(c, payer);
             if (!b)

@@ -24,6 +24,18 @@ static inline bool slice_over(const struct core *c)
     return c->work >= c->slice_end;
 }
 
+/* A policy sets blocks aside that may not leave, each once, but perhaps thousands in one search for
+ * a victim. A slice of a reservation looks at some, and goes on in the next one. */
+#define LOOKS_NO_END UINT64_MAX
+static inline uint64_t looks_of_slice(const struct core *c)
+{
+    return MAX(work_of_slice(c) / 4, 1u);
+}
+static inline bool evict_paused(const struct core *c)
+{
+    return c->looks_left == 0;
+}
+
 /* write.c: drops a slice of what is reserved, from the last entry on. True: there is more to do.
  * The caller has an entry open. */
 bool resv_drop_some(struct core *c, struct reservation *r);

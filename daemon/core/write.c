@@ -183,9 +183,14 @@ static int announce(struct core_reserving *x, uint32_t i, uint32_t tokens, struc
     return 0;
 }
 
+/* Of no block: the key is looked at again in the next slice. */
+#define STATUS_PAUSED UINT8_MAX
+
 /* What a block is told that got no room. */
 static uint8_t refusal(struct core *c, int err)
 {
+    if (evict_paused(c))
+        return STATUS_PAUSED;
     c->m.reserve_full += err != KVC_E_QUOTA && err != KVC_E_NOT_WORTH;
     c->m.reserve_not_worth += err == KVC_E_NOT_WORTH;
     c->m.quota_refused += err == KVC_E_QUOTA;
@@ -262,7 +267,9 @@ static uint8_t reserve_one(struct core_reserving *x, uint32_t i, struct block **
         struct welcome w = {.near = x->near};
         err = take_part(x, b, &w);
         block_unhold(c, b);
-        return !err ? KVC_ST_OK : err == KVC_E_QUOTA ? refusal(c, err) : KVC_ST_FULL;
+        if (!err)
+            return KVC_ST_OK;
+        return err == KVC_E_QUOTA || evict_paused(c) ? refusal(c, err) : KVC_ST_FULL;
     }
     bool full = x->group->rule == KVC_RULE_FULL;
     if (full && !parent && (i > 0 || in->parent))
@@ -380,8 +387,13 @@ static void reserving_one(struct core_reserving *x, struct block **before)
 {
     struct core *c = x->core;
     struct reservation *r = x->r;
+    struct block *const parent = *before;
     const uint32_t pushed = r->blocks.n, i = x->at;
     const uint8_t status = x->stopped ? x->stopped : reserve_one(x, i, before);
+    if (status == STATUS_PAUSED) {
+        *before = parent;
+        return;
+    }
     x->statuses[i] = status;
     if (*before && !x->stopped)
         reserve_wish(x, i, *before);
@@ -423,16 +435,19 @@ bool core_reserve_step(struct core_reserving *x)
     struct core *c = x->core;
     struct block *before = reserving_resume(x);
     work_slice(c);
+    c->looks_left = looks_of_slice(c);
     x->left = 0;                  /* others may have taken some since */
     if (x->in.ns->id != x->ns_id) /* it had nothing, and another has its place */
         reserving_cut(x, KVC_ST_GONE);
     while (x->at < x->in.n) {
         reserving_one(x, &before);
-        if (x->at < x->in.n && slice_over(c)) {
+        if (x->at < x->in.n && (slice_over(c) || evict_paused(c))) {
+            c->looks_left = LOOKS_NO_END;
             reserving_hold(x);
             return true;
         }
     }
+    c->looks_left = LOOKS_NO_END;
     reserving_end(x);
     return false;
 }

@@ -5,6 +5,7 @@
 
 #include "check_run.h"
 #include "core_rig.h"
+#include "core_slices.h"
 
 static struct rig r;
 static struct core_ns *ns;
@@ -480,6 +481,40 @@ START_TEST(room_is_not_reused_below_a_copy)
 }
 END_TEST
 
+/* Leased blocks cannot leave, and the policy learns that of each when it would be next. One search
+ * for room meets all of them, in slices. */
+START_TEST(a_search_past_leased_blocks_goes_on_in_slices)
+{
+    enum { CHAINS = 16, LOOKS = 4 };
+    struct rig full;
+    rig_defaults(&full);
+    full.cfg.slice_work = 4 * LOOKS;
+    full.tier_cfg = (struct fake_tier_config){
+        .regions = 1, .region_bytes = CHAINS * 64, .slot_align = 64, .seed = 1};
+    rig_begin(&full);
+    struct core_ns_spec spec = rig_spec("m", 8, 64);
+    struct core_ns *all = rig_ns(&full, 1, &spec);
+    for (unsigned i = 0; i < CHAINS; i++) {
+        rig_store(&full, 1, all, 0, 10 + i, 0, 1);
+        if (i < 2 * LOOKS)
+            (void)rig_acquire(&full, 1, all, 10 + i, 8);
+    }
+    const struct key256 key = rig_key(1, 0);
+    uint8_t status;
+    struct core_reserving x = {.in = {.ns = all, .keys = key.b, .n = 1}, .statuses = &status};
+    ck_assert_int_eq(core_reserve_begin(full.core, full.cl[2], &x, &full.why), 0);
+    unsigned slices = 1;
+    while (core_reserve_step(&x)) {
+        core_check(full.core);
+        slices++;
+    }
+    ck_assert_uint_eq(status, KVC_ST_OK);
+    ck_assert_uint_ge(slices, 2);
+    ck_assert_uint_eq(core_metrics(full.core)->reserve_full, 0);
+    rig_end(&full);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("writing");
@@ -505,6 +540,7 @@ int main(void)
     tcase_add_test(t, quarantine_keeps_leases_and_drops_the_rest);
     tcase_add_test(t, a_drop_takes_what_others_built_on_it);
     tcase_add_test(t, room_is_not_reused_below_a_copy);
+    tcase_add_test(t, a_search_past_leased_blocks_goes_on_in_slices);
     suite_add_tcase(s, t);
     return check_run(s);
 }
