@@ -4,12 +4,16 @@
 from __future__ import annotations
 
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 
 import pytest
 from fakes import BLOCK, PAGE, Mini, Request, plan
 from kvcache_client import Group, NameKind
+from kvcache_client.vllm.options import Options
+from kvcache_client.vllm.scheduler import SchedulerSide
+from kvcache_client.vllm.worker import WorkerSide
 from rig import Daemon, tokens
 
 Make = Callable[..., Mini]
@@ -214,7 +218,7 @@ def test_frozen_daemon_costs_one_deadline(own: Daemon, mini: Make) -> None:
 
 def test_absent_daemon(own: Daemon, mini: Make) -> None:
     own.kill()
-    first, r = mini(own, wait=False), ask("a", 100, "absent")
+    first, r = mini(own, wait=False, start_ms=0), ask("a", 100, "absent")
     assert first.load(r) == (0, False)
     first.step({"a": (r, 0, 100)})
     own.start()
@@ -222,6 +226,32 @@ def test_absent_daemon(own: Daemon, mini: Make) -> None:
     time.sleep(0.6)
     first.run(ask("b", 100, "absent", 2))
     assert mini(own).load(ask("c", 100, "absent", 2)) == (96, False)
+
+
+@pytest.mark.parametrize("role", ["scheduler", "worker"])
+def test_start_waits_for_the_daemon(own: Daemon, role: str) -> None:
+    """Engine and daemon are started together: the engine is connected before its first request."""
+    own.kill()
+    options = Options(socket=own.socket, staging=1 << 20, start_ms=60_000)
+    later = threading.Timer(0.2, own.start)
+    later.start()
+    side: SchedulerSide | WorkerSide
+    if role == "scheduler":
+        side = SchedulerSide(plan(), options, "together")
+    else:
+        side = WorkerSide(plan(), options, "together", 0)
+    connected, namespace = side.link.session.up, side.link.ns.id
+    later.join()
+    side.close()
+    assert connected
+    assert namespace != 0
+
+
+def test_start_goes_on_without_a_daemon(own: Daemon) -> None:
+    own.kill()
+    side = SchedulerSide(plan(), Options(socket=own.socket, start_ms=50), "alone")
+    assert not side.link.session.up
+    side.close()
 
 
 def test_wishes(shared: Daemon, mini: Make, caplog: pytest.LogCaptureFixture) -> None:

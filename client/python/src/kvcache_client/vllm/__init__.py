@@ -31,6 +31,8 @@ How the connector works, and why so:
 * A sliding window of W tokens needs W - 1 tokens before the next one: that is the window that the
   daemon is told, so a hit holds exactly the blocks that vLLM allocates.
 * One token at least is left to compute, and a hit ends where every group's blocks end.
+* An engine's start waits up to ``start_ms`` for its daemon, so that one that is started together
+  with it loads from its first request. Without a daemon the engine then starts all the same.
 * A daemon that is absent, frozen or full costs a bounded delay once; the engine computes what it
   would compute without the connector, and one line is logged for each change.
 """

@@ -12,6 +12,8 @@ from vllm.logger import init_logger
 from kvcache_client import Error, Hold, Session, Unsound
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kvcache_client import Namespace, _kvc
     from kvcache_client.vllm.options import Options
     from kvcache_client.vllm.plan import Plan
@@ -28,10 +30,20 @@ class Link:
         session: of the daemon; down as long as there is none.
         ns: the namespace, which opens itself when the daemon comes.
         refused: what the daemon said when it refused the namespace; nothing is asked any more.
+
+    Args:
+        wait_ms: how long the constructor waits for a daemon that is not there yet.
     """
 
     def __init__(
-        self, plan: Plan, options: Options, name: str, *, staging: int = 0, shard: int = 0
+        self,
+        plan: Plan,
+        options: Options,
+        name: str,
+        *,
+        staging: int = 0,
+        shard: int = 0,
+        wait_ms: int = 0,
     ) -> None:
         self.name = name
         self.refused: str | None = None
@@ -48,6 +60,7 @@ class Link:
             timeout_ms=options.timeout_ms,
         )
         self.ns: Namespace = plan.open(self.session)
+        self._until(lambda: self.session.up, wait_ms / 1000)
         self.watch()
 
     def watch(self) -> bool:
@@ -84,14 +97,18 @@ class Link:
 
     def wait(self, request: _kvc.Request, seconds: float) -> bool:
         """Waits for a begun request to be done, at most so long. Returns whether it is."""
+        return self._until(request.done, seconds)
+
+    def _until(self, done: Callable[[], bool], seconds: float) -> bool:
+        """Waits while the session works, at most so long. Returns whether ``done()``."""
         raw = self.session._raw
         raw.progress()
-        if request.done():
+        if done():
             return True
         poll = select.poll()
         poll.register(self.session.fileno(), select.POLLIN)
         end = time.monotonic() + seconds
-        while not request.done():
+        while not done():
             left = end - time.monotonic()
             if left <= 0:
                 return False

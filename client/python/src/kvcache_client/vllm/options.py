@@ -41,6 +41,8 @@ class Options:
         socket: the daemon's attach socket; None: ``$KVCACHE_SOCKET``, else its usual place.
         name: of the engine, in the daemon's statistics; ranks are appended.
         staging: room of each rank for blocks on their way into the cache, bytes or ``"64MiB"``.
+        start_ms: how long an engine's start waits for a daemon that is not there yet: its workers
+            side by side, and then its scheduler. 0: not at all.
         timeout_ms: deadline of a call that is answered from memory.
         lookup_ms: how long the scheduler waits for an acquire before it goes on with others.
         load_ms: how long a request waits for blocks on disk; what has come by then is used.
@@ -55,6 +57,7 @@ class Options:
     socket: str | None = None
     name: str = "vllm"
     staging: int = 128 << 20
+    start_ms: int = 2000
     timeout_ms: int = 500
     lookup_ms: int = 5
     load_ms: int = 1000

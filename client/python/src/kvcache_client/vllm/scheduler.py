@@ -98,14 +98,14 @@ class _Name:
 
 
 class SchedulerSide:
-    """Decisions. No call of it waits longer than ``lookup_ms``, or raises."""
+    """Decisions. No call waits longer than ``lookup_ms`` (its start: ``start_ms``), or raises."""
 
     def __init__(
         self, plan: Plan, options: Options, name: str, *, loads: bool = True, stores: bool = True
     ) -> None:
         self.plan = plan
         self.options = options
-        self.link = Link(plan, options, name)
+        self.link = Link(plan, options, name, wait_ms=options.start_ms)
         self.stats = Stats()
         self._loads, self._stores = loads, stores
         self._states: dict[str, _State] = {}

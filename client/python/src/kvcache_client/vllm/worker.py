@@ -90,7 +90,9 @@ class WorkerSide:
         self.plan = plan
         self.options = options
         self.rank = rank
-        self.link = Link(plan, options, name, staging=options.staging, shard=rank)
+        self.link = Link(
+            plan, options, name, staging=options.staging, shard=rank, wait_ms=options.start_ms
+        )
         self.stats = Stats()
         self.pages: Pages | None = None
         self._name = name
