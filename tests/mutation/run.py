@@ -18,8 +18,7 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 TREE = os.path.join(ROOT, "build", "mutation", "tree")
-PRESET = "asan"
-BUILD = os.path.join(TREE, "build", PRESET)
+PRESETS = ("asan", "release")
 LEFT_OUT = "^(gate|gpu|long)$"
 
 
@@ -37,6 +36,9 @@ class Defect:
         head, *edits = re.split(r"^<<<< (.*)\n", text, flags=re.M)
         self.what = self.header(head, "what")
         self.tests = self.header(head, "tests").split()
+        self.preset = self.header(head, "preset", PRESETS[0])
+        if self.preset not in PRESETS:
+            raise Failure(f"{path}: preset '{self.preset}' is none of {' '.join(PRESETS)}")
         self.edits = []
         for file_name, edit in zip(edits[::2], edits[1::2]):
             match = re.fullmatch(r"(.*)^====\n(.*)^>>>>\n\s*", edit, flags=re.M | re.S)
@@ -46,11 +48,11 @@ class Defect:
         if not self.edits:
             raise Failure(f"{path}: no edit ('<<<< FILE', old, '====', new, '>>>>')")
 
-    def header(self, head, key):
+    def header(self, head, key, default=None):
         match = re.search(rf"^{key}: *(.+)$", head, flags=re.M)
-        if not match:
+        if not match and default is None:
             raise Failure(f"{self.name}.mut: no line '{key}: ...'")
-        return match.group(1)
+        return match.group(1) if match else default
 
     def files(self):
         return sorted({file for file, _, _ in self.edits})
@@ -119,6 +121,8 @@ def sync():
 def command(*arguments):
     """Runs it in TREE -> (exit status, output)."""
     environment = dict(os.environ, CCACHE_BASEDIR=TREE, CCACHE_NOHASHDIR="1")
+    # 6 GB are not made once more for the copy.
+    environment.setdefault("KVC_ENGINES", os.path.join(ROOT, "build", "engines"))
     if shutil.which("ccache"):
         environment.setdefault("CMAKE_C_COMPILER_LAUNCHER", "ccache")
     done = subprocess.run(
@@ -134,25 +138,32 @@ def command(*arguments):
     return done.returncode, done.stdout
 
 
-def build(jobs, targets):
+def build_dir(preset):
+    return os.path.join(TREE, "build", preset)
+
+
+def build(preset, jobs, targets):
     status, said = command(
-        "cmake", "--build", BUILD, "-j", str(jobs), *(["--target", *targets] if targets else [])
+        "cmake", "--build", build_dir(preset), "-j", str(jobs), *(["--target", *targets] if targets else [])
     )
     if status != 0:
         errors = [line for line in said.splitlines() if re.search(r"error|FAILED", line)]
         raise Failure("does not build:\n" + "\n".join(errors[:10] or said.splitlines()[-10:]))
 
 
-def run_tests(names):
+def run_tests(preset, names):
     """Runs these tests, all of them for None -> what failed, as a list of words."""
     chosen = ["-R", "^(" + "|".join(names) + ")$"] if names else ["-LE", LEFT_OUT]
     status, said = command(
-        "ctest", "--test-dir", BUILD, "--output-on-failure", "--no-tests=error", *chosen
+        "ctest", "--test-dir", build_dir(preset), "--output-on-failure", "--no-tests=error", *chosen
     )
     if "No tests were found" in said:
         raise Failure(f"no such tests: {' '.join(names or [])}")
     if names and len(re.findall(r"^ *\d+/\d+ Test ", said, flags=re.M)) != len(names):
         raise Failure(f"not all of these are tests: {' '.join(names)}")
+    skipped = re.findall(r"^\s*\d+ - (\S+) \(Skipped\)", said, flags=re.M)
+    if names and skipped:
+        raise Failure(f"skipped, so that nothing is caught: {' '.join(skipped)}")
     if status == 0:
         return []
     cases = re.findall(r"^\S+?:\d+:[FES]:[^:]*:([^:]*):", said, flags=re.M)
@@ -171,8 +182,8 @@ def check(defect, arguments, read):
     try:
         for file, text in texts.items():
             write_tree(file, text)
-        build(arguments.jobs, [] if arguments.all else targets_of(defect.tests))
-        return run_tests(None if arguments.all else defect.tests)
+        build(defect.preset, arguments.jobs, [] if arguments.all else targets_of(defect.tests))
+        return run_tests(defect.preset, None if arguments.all else defect.tests)
     finally:
         for file in texts:
             write_tree(file, read(file))
@@ -182,14 +193,15 @@ def prepare(arguments, defects):
     """A build without any defect in which the tests pass."""
     os.makedirs(TREE, exist_ok=True)
     sync()
-    status, said = command("cmake", "--preset", PRESET)
-    if status != 0:
-        raise Failure("the tree cannot be configured:\n" + said)
-    tests = sorted({test for defect in defects for test in defect.tests})
-    build(arguments.jobs, [] if arguments.all else targets_of(tests))
-    failed = run_tests(None if arguments.all else tests)
-    if failed:
-        raise Failure("without any defect these fail already: " + ", ".join(failed))
+    for preset in sorted({defect.preset for defect in defects}):
+        status, said = command("cmake", "--preset", preset)
+        if status != 0:
+            raise Failure("the tree cannot be configured:\n" + said)
+        tests = sorted({t for defect in defects if defect.preset == preset for t in defect.tests})
+        build(preset, arguments.jobs, [] if arguments.all else targets_of(tests))
+        failed = run_tests(preset, None if arguments.all else tests)
+        if failed:
+            raise Failure("without any defect these fail already: " + ", ".join(failed))
 
 
 def self_test():
