@@ -197,8 +197,11 @@ int kvc_name_evict_kept(struct kvc *kvc, enum kvc_name_kind kind, const char *na
                                         .host_bytes = r.host_bytes,
                                         .nvme_bytes = r.nvme_bytes,
                                         .device_bytes = r.device_bytes};
-    *ret_kept = (struct kvc_kept){
-        .named = r.kept_named, .pinned = r.kept_pinned, .used = r.kept_used, .below = r.kept_below};
+    *ret_kept = (struct kvc_kept){.named = r.kept_named,
+                                  .pinned = r.kept_pinned,
+                                  .used = r.kept_used,
+                                  .below = r.kept_below,
+                                  .passed = r.kept_passed};
     return rc;
 }
 

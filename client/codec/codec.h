@@ -438,7 +438,7 @@ struct msg_name_forget_reply {
     uint64_t blocks, bytes;
     uint64_t kept_blocks;                          /* the sum of those below */
     uint64_t host_bytes, nvme_bytes, device_bytes; /* where those that went were */
-    uint64_t kept_named, kept_pinned, kept_used, kept_below;
+    uint64_t kept_named, kept_pinned, kept_used, kept_below, kept_passed;
 };
 
 struct msg_blocks {

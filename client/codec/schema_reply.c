@@ -165,6 +165,7 @@ static const struct field name_forget_reply_fields[] = {
     U64(struct msg_name_forget_reply, nvme_bytes),  U64(struct msg_name_forget_reply, device_bytes),
     U64(struct msg_name_forget_reply, kept_named),  U64(struct msg_name_forget_reply, kept_pinned),
     U64(struct msg_name_forget_reply, kept_used),   U64(struct msg_name_forget_reply, kept_below),
+    U64(struct msg_name_forget_reply, kept_passed),
 };
 SCHEMA(codec__rep_name_forget, struct msg_name_forget_reply, name_forget_reply_fields,
        .ops = {KVC_OP_NAME_FORGET});

@@ -307,8 +307,8 @@ const char *named_stays(const struct kvc_evicted *done, const struct kvc_kept *k
                         char text[NAMED_STAYS_BYTES])
 {
     static const char *const why[] = {"shared with other names", "pinned", "in use",
-                                      "built on by blocks that stay"};
-    const uint64_t n[] = {kept->named, kept->pinned, kept->used, kept->below};
+                                      "built on by blocks that stay", "left by earlier turns"};
+    const uint64_t n[] = {kept->named, kept->pinned, kept->used, kept->below, kept->passed};
     char count[UNITS_COUNT_BYTES];
     text[0] = '\0';
     if (done->kept_blocks == 0)
@@ -329,9 +329,9 @@ const char *named_stays(const struct kvc_evicted *done, const struct kvc_kept *k
 
 json_t *named_kept_json(const struct kvc_kept *kept)
 {
-    return json_pack("{s:I, s:I, s:I, s:I}", "named", (json_int_t)kept->named, "pinned",
+    return json_pack("{s:I, s:I, s:I, s:I, s:I}", "named", (json_int_t)kept->named, "pinned",
                      (json_int_t)kept->pinned, "used", (json_int_t)kept->used, "below",
-                     (json_int_t)kept->below);
+                     (json_int_t)kept->below, "passed", (json_int_t)kept->passed);
 }
 
 static void print_gone(const struct kvc_evicted *gone, const struct kvc_kept *kept)

@@ -63,7 +63,7 @@ int named_forget(struct named *n, int argc, char **argv, const char *help);
 int named_preload(struct named *n, int argc, char **argv, const char *help);
 
 /* "; 16 stay: 14 are shared with other names, 2 in use", or nothing when none does. */
-#define NAMED_STAYS_BYTES 256u
+#define NAMED_STAYS_BYTES 320u
 const char *named_stays(const struct kvc_evicted *done, const struct kvc_kept *kept,
                         char text[NAMED_STAYS_BYTES]);
 struct json_t *named_kept_json(const struct kvc_kept *kept);

@@ -13,7 +13,7 @@
 #include "units.h"
 
 #ifndef KVC_VERSION
-#define KVC_VERSION "0.6.0"
+#define KVC_VERSION "0.7.0"
 #endif
 
 static const char *command = "";

@@ -72,10 +72,13 @@ KVC_WARN_UNUSED int core_name_find(struct core *c, const struct core_client *cl,
                                    const struct core_name_id *id, struct core_name **ret_name);
 struct core_evicted {
     uint64_t blocks, bytes; /* last blocks that the name has passed count, too */
-    uint64_t kept;          /* other blocks that the name reaches: the sum of those below */
-    uint64_t kept_named;    /* reached by other names */
+    /* Other blocks that the name reaches, and ends of turns beside them that names have passed: the
+     * sum of those below. */
+    uint64_t kept;
+    uint64_t kept_named; /* reached by other names */
     uint64_t kept_pinned, kept_used;
-    uint64_t kept_below; /* what stays builds on them: blocks of others, or those above */
+    uint64_t kept_below;  /* what stays builds on them: blocks of others, or those above */
+    uint64_t kept_passed; /* such ends: a durable commit has promised them, or they were in use */
     struct core_places in;
 };
 /* The name goes. evict: NULL, or so do those of its blocks that nothing else holds, reaches, pins

@@ -464,7 +464,7 @@ int core_name_put(struct core *c, struct core_client *cl, const struct core_name
     nm->bytes = bytes;
     fill(c, nm, in, &f, &passed);
     find_touch(c, &f);
-    const bool went = names_let_passed_go(c, &passed);
+    const bool went = names_let_passed_go(c, nm, &passed);
     name_arm(c, nm);
     c->m.names_put++;
     name_write(c, nm);

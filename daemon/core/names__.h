@@ -11,6 +11,8 @@ struct find;
 
 /* Blocks that names hold themselves: tips, and what windows need. */
 #define NAMES_REFS_EACH 8u
+/* Partly filled first blocks that a name remembers: those of its last turns within that block. */
+#define NAMES_ENDS 4u
 /* A piece of a name as the journal has it. */
 #define NAMES_IDS      250u /* token ids of one */
 #define NAMES_KEYS     27u  /* keys of one, with group and place */
@@ -50,6 +52,7 @@ struct core_name {
     uint32_t ids, nids;                    /* head of its pieces of token ids, CORE_NONE */
     uint64_t pin;                          /* of one that is pinned, 0: none */
     uint64_t ttl_ms, made_ms, used_ms;     /* the last two: names_now() */
+    struct run_entry ends[NAMES_ENDS];     /* first blocks that it has passed, and that stayed */
     uint64_t content;                      /* grows with each put: number of what it is */
     uint64_t written;                      /* the content that the journal has, 0: none */
     uint32_t written_keys, written_pieces; /* of it: pieces of keys; all but the head */
@@ -198,7 +201,7 @@ struct passed_tips {
 void names_passed(struct core *c, uint32_t head, const struct find *f, struct passed_tips *ret);
 /* They go, unless something holds them: then they go first. The name is where it moves to. Whether
  * any went. */
-bool names_let_passed_go(struct core *c, const struct passed_tips *passed);
+bool names_let_passed_go(struct core *c, struct core_name *nm, const struct passed_tips *passed);
 
 /* Whether hard limits allow all that a name of f's prefix has to keep; nm: the name that moves
  * there, NULL: a new one. KVC_E_QUOTA. */

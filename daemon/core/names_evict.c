@@ -93,7 +93,16 @@ static bool is_free(struct core *c, const struct block *b)
     return b->state == BLOCK_PRESENT && !block_named(c, b) && !block_pinned(b) && !block_held(c, b);
 }
 
-bool names_let_passed_go(struct core *c, const struct passed_tips *passed)
+/* Nothing leads to a first block from the blocks of another chain. */
+static void remember_first(const struct core *c, struct core_name *nm, struct run_entry e)
+{
+    if (c->blocks[e.block].parent != CORE_NONE)
+        return;
+    memmove(&nm->ends[1], &nm->ends[0], sizeof nm->ends - sizeof nm->ends[0]);
+    nm->ends[0] = e;
+}
+
+bool names_let_passed_go(struct core *c, struct core_name *nm, const struct passed_tips *passed)
 {
     bool went = false;
     for (uint32_t i = 0; i < passed->n; i++) {
@@ -105,6 +114,7 @@ bool names_let_passed_go(struct core *c, const struct passed_tips *passed)
             went = true;
         } else if (b->state == BLOCK_PRESENT) {
             wish_add(c, b, &(struct core_wish){.level = 0, .duration_ms = RETAIN_FOR_EVER}, true);
+            remember_first(c, nm, passed->e[i]);
         }
     }
     return went;
@@ -124,34 +134,18 @@ static bool is_unused(const struct core *c, const struct block *b)
 }
 
 /* Of a child: the end of a turn that is over. beside: tokens of the name's block in its place. */
+static bool is_end(struct core *c, const struct block *b, uint32_t beside)
+{
+    return b->tokens < block_group(c, b)->block_tokens && b->state == BLOCK_PRESENT &&
+           !block_named(c, b) && (is_passed(c, b) || (b->tokens < beside && is_unused(c, b)));
+}
+
 static bool may_go_with_parent(struct core *c, const struct block *b, uint32_t beside)
 {
-    return b->tokens < block_group(c, b)->block_tokens && is_free(c, b) &&
-           (is_passed(c, b) || (b->tokens < beside && is_unused(c, b)));
+    return is_end(c, b, beside) && is_free(c, b);
 }
 
 /* ---- eviction ---- */
-
-/* Blocks that it reaches, marked, or (false) no more marked. */
-static uint64_t mark_reached(struct core *c, const struct core_name *nm, bool on)
-{
-    struct names *n = c->names;
-    uint64_t blocks = 0;
-    for (uint32_t ref = nm->refs; ref != CORE_NONE; ref = n->ref[ref].next_of_name)
-        for (uint32_t no = n->ref[ref].block;
-             no != CORE_NONE && (n->of[no].marks & MARK_TIP) == (on ? 0 : MARK_TIP);
-             no = c->blocks[no].parent) {
-            n->of[no].marks = on ? MARK_TIP : 0;
-            blocks++;
-        }
-    return blocks;
-}
-
-static uint64_t reached(struct core *c, const struct core_name *nm)
-{
-    (void)mark_reached(c, nm, true);
-    return mark_reached(c, nm, false);
-}
 
 static void count_gone(struct core *c, const struct block *b, struct core_evicted *x)
 {
@@ -160,12 +154,68 @@ static void count_gone(struct core *c, const struct block *b, struct core_evicte
     room_places(c, b, &x->in);
 }
 
-/* One that no other name reaches, and that stays. */
-static void count_kept(struct core *c, const struct block *b, bool pinned, struct core_evicted *x)
+/* One that stays though no other name reaches it; *why: if it is neither pinned nor in use. */
+static void count_kept(struct core *c, const struct block *b, bool pinned, uint64_t *why,
+                       struct core_evicted *x)
 {
-    uint64_t *why = pinned ? &x->kept_pinned : block_held(c, b) ? &x->kept_used : &x->kept_below;
+    why = pinned ? &x->kept_pinned : block_held(c, b) ? &x->kept_used : why;
     ++*why;
     x->kept++;
+}
+
+/* The ends of turns that build on b count as kept, until they go. Of its children the name's own
+ * have marks. */
+static void count_ends(struct core *c, const struct core_name *nm, const struct block *b,
+                       struct core_evicted *x)
+{
+    const struct block_name *of = c->names->of;
+    uint32_t beside = 0;
+    for (uint32_t no = b->child; no != CORE_NONE; no = c->blocks[no].next)
+        beside = MAX(beside, of[no].marks ? c->blocks[no].tokens : 0);
+    for (uint32_t no = b->child; no != CORE_NONE; no = c->blocks[no].next)
+        if (is_end(c, &c->blocks[no], beside))
+            count_kept(c, &c->blocks[no], is_pinned_by_others(nm, &c->blocks[no]), &x->kept_passed,
+                       x);
+}
+
+static void count_end_gone(struct core *c, const struct block *b, struct core_evicted *x)
+{
+    count_gone(c, b, x);
+    x->kept_passed--;
+    x->kept--;
+}
+
+/* Marks the blocks that it reaches, once each; how many. ends: NULL, or has what count_ends() says.
+ */
+static uint64_t mark_reached(struct core *c, const struct core_name *nm, unsigned from, unsigned to,
+                             struct core_evicted *ends)
+{
+    struct names *n = c->names;
+    uint64_t blocks = 0;
+    for (uint32_t ref = nm->refs; ref != CORE_NONE; ref = n->ref[ref].next_of_name)
+        for (uint32_t no = n->ref[ref].block; no != CORE_NONE && n->of[no].marks == from;
+             no = c->blocks[no].parent) {
+            n->of[no].marks = to & MARKS;
+            blocks++;
+            if (ends)
+                count_ends(c, nm, &c->blocks[no], ends);
+        }
+    return blocks;
+}
+
+/* Blocks that it reaches; what builds on them and is kept, into *x. */
+static uint64_t reached(struct core *c, const struct core_name *nm, struct core_evicted *x)
+{
+    (void)mark_reached(c, nm, 0, MARK_TIP, NULL);
+    (void)mark_reached(c, nm, MARK_TIP, MARK_OWN, x);
+    return mark_reached(c, nm, MARK_OWN, 0, NULL);
+}
+
+/* The i-th that it remembers; NULL: it is none any more. */
+static struct block *first_end(struct core *c, const struct core_name *nm, uint32_t i)
+{
+    struct block *b = &c->blocks[nm->ends[i].block];
+    return nm->ends[i].gen != 0 && b->gen == nm->ends[i].gen && is_end(c, b, 0) ? b : NULL;
 }
 
 struct would {
@@ -189,12 +239,12 @@ static bool would_go(void *ctx, struct core *c, const struct core_name *nm, stru
     w->went = b->state == BLOCK_PRESENT && !pinned && !block_held(c, b) && (w->went || !below) &&
               b->children == passed + below;
     if (!w->went) {
-        count_kept(c, b, pinned, &w->x);
+        count_kept(c, b, pinned, &w->x.kept_below, &w->x);
         return true;
     }
     for (uint32_t no = b->child; no != CORE_NONE; no = c->blocks[no].next)
         if (may_go_with_parent(c, &c->blocks[no], beside))
-            count_gone(c, &c->blocks[no], &w->x);
+            count_end_gone(c, &c->blocks[no], &w->x);
     count_gone(c, b, &w->x);
     return true;
 }
@@ -203,8 +253,16 @@ void core_name_would_evict(struct core *c, const struct core_name *nm,
                            struct core_evicted *ret_evicted)
 {
     struct would w = {.own = 0};
+    const uint64_t all = reached(c, nm, &w.x);
     each_own(c, nm, would_go, &w);
-    w.x.kept_named = reached(c, nm) - w.own;
+    for (uint32_t i = 0; i < NAMES_ENDS; i++) {
+        const struct block *b = first_end(c, nm, i);
+        if (b && is_free(c, b))
+            count_gone(c, b, &w.x);
+        else if (b)
+            count_kept(c, b, is_pinned_by_others(nm, b), &w.x.kept_passed, &w.x);
+    }
+    w.x.kept_named = all - w.own;
     w.x.kept += w.x.kept_named;
     *ret_evicted = w.x;
 }
@@ -223,9 +281,8 @@ static int note(void *ctx, struct block *b)
     return 0;
 }
 
-static void evict_block(struct core *c, struct block *b, struct core_evicted *evicted)
+static void evict_block(struct core *c, struct block *b)
 {
-    count_gone(c, b, evicted);
     c->m.blocks_evicted_admin++;
     block_kill(c, b, KVC_MISS_EVICTED);
 }
@@ -240,10 +297,23 @@ static bool evict_with_passed(struct core *c, struct block *b, uint32_t beside,
     for (uint32_t no = b->child; no != CORE_NONE; no = c->blocks[no].next)
         if (!may_go_with_parent(c, &c->blocks[no], beside))
             return false;
-    while (b->child != CORE_NONE)
-        evict_block(c, &c->blocks[b->child], evicted);
-    evict_block(c, b, evicted);
+    while (b->child != CORE_NONE) {
+        count_end_gone(c, &c->blocks[b->child], evicted);
+        evict_block(c, &c->blocks[b->child]);
+    }
+    count_gone(c, b, evicted);
+    evict_block(c, b);
     return true;
+}
+
+static void evict_first_ends(struct core *c, const struct core_name *nm,
+                             struct core_evicted *evicted)
+{
+    for (uint32_t i = 0; i < NAMES_ENDS; i++) {
+        struct block *b = first_end(c, nm, i);
+        if (b && !evict_with_passed(c, b, 0, evicted))
+            count_kept(c, b, block_pinned(b), &evicted->kept_passed, evicted);
+    }
 }
 
 /* What is noted then is where each chain ends now. */
@@ -282,7 +352,7 @@ static void count_stays(struct core *c, const struct noted *x, struct core_evict
                 if (pass > 0)
                     continue;
                 if (!block_named(c, b)) {
-                    count_kept(c, b, block_pinned(b), evicted);
+                    count_kept(c, b, block_pinned(b), &evicted->kept_below, evicted);
                     continue;
                 }
                 evicted->kept_named++;
@@ -297,7 +367,9 @@ int core_name_forget(struct core *c, struct core_name *nm, struct core_evicted *
     struct noted noted = {.c = c, .e = (struct run_entry *)(void *)c->names->keys};
     if (evict) {
         *evict = (struct core_evicted){.kept = 0};
+        (void)reached(c, nm, evict);
         (void)name_each_block(c, nm, note, &noted);
+        evict_first_ends(c, nm, evict);
     }
     name_end(c, nm);
     if (evict) {

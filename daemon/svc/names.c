@@ -144,7 +144,8 @@ static union outcome forgotten(const struct core_evicted *x)
                                          .kept_named = x->kept_named,
                                          .kept_pinned = x->kept_pinned,
                                          .kept_used = x->kept_used,
-                                         .kept_below = x->kept_below}};
+                                         .kept_below = x->kept_below,
+                                         .kept_passed = x->kept_passed}};
 }
 
 void op_name_forget(struct request *rq)

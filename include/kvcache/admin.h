@@ -301,6 +301,8 @@ struct kvc_kept {
     uint64_t pinned; /* pins hold them */
     uint64_t used;   /* under lease, or being written */
     uint64_t below;  /* blocks of others, or that stay, build on them */
+    uint64_t passed; /* partly filled ends of earlier turns, beside such blocks: stored durably, or
+                      * in use when a name went on */
 };
 /* The same, and why kept_blocks stay. */
 KVC_API KVC_MUST_USE int kvc_name_evict_kept(struct kvc *kvc, enum kvc_name_kind kind,

@@ -233,7 +233,7 @@ START_TEST(forgetting_says_what_went)
     ctl(&rig, 0, "doc forget whole --evict --json");
     SAYS(
         "\"evicted\":true,\"blocks\":32,\"bytes\":262144,\"kept_blocks\":16,\"kept\":{\"named\":16,"
-        "\"pinned\":0,\"used\":0,\"below\":0}}");
+        "\"pinned\":0,\"used\":0,\"below\":0,\"passed\":0}}");
     ctl(&rig, 0, "doc forget part --json");
     SAYS("\"evicted\":false,\"blocks\":0,\"bytes\":0,\"kept_blocks\":0,");
 }

@@ -340,6 +340,47 @@ START_TEST(what_stays_of_a_conversation_is_told_with_its_reason)
 }
 END_TEST
 
+static void ctl_says(const char *words, const char *what)
+{
+    char line[512], text[512];
+    snprintf(line, sizeof line, "KVCACHE_SOCKET=%s %s/kvcachectl --timeout 60s %s 2>&1", rig.socket,
+             rig_bin(), words);
+    FILE *out = popen(line, "r"); /* NOLINT(cert-env33-c): our own words */
+    ck_assert_ptr_nonnull(out);
+    text[fread(text, 1, sizeof text - 1, out)] = '\0';
+    ck_assert_int_eq(pclose(out), 0);
+    ck_assert_msg(strstr(text, what), "no '%s' in: %s", what, text);
+}
+
+/* The end of a turn is nobody's when the name goes on; a name that stays holds what is before it.
+ */
+START_TEST(ends_of_turns_that_stores_promised_are_told_where_they_stay)
+{
+    for (uint32_t i = 0; i < TOKENS; i++)
+        said[i] = 9 + i;
+    store_flagged(0, 20, KVC_F_DURABLE);
+    put("chat", 20, 0);
+    put("other", BT, 0);
+    store_flagged(1, 45, KVC_F_DURABLE);
+    put("chat", 45, 0);
+    struct kvc_evicted e;
+    struct kvc_kept kept;
+    ctl_says("evict --conv chat --dry-run",
+             "2 stay: 1 shared with other names, 1 left by earlier turns");
+    ck_assert_int_eq(kvc_name_evict_kept(k, KVC_NAME_CONVERSATION, "chat", NULL, true, &e, &kept),
+                     0);
+    ck_assert(e.blocks == 2 && e.kept_blocks == 2 && kept.named == 1 && kept.passed == 1);
+    ctl_says("conv forget chat --evict --json",
+             "\"blocks\":2,\"bytes\":131072,\"kept_blocks\":2,\"kept\":{\"named\":1,\"pinned\":0,"
+             "\"used\":0,\"below\":0,\"passed\":1}}");
+    ck_assert_uint_eq(rig_stat(k, "core.blocks_present"), 2);
+    ck_assert_int_eq(kvc_name_evict_kept(k, KVC_NAME_CONVERSATION, "other", NULL, false, &e, &kept),
+                     0);
+    ck_assert_uint_eq(e.blocks, 2);
+    ck_assert_uint_eq(e.kept_blocks, 0);
+}
+END_TEST
+
 /* ---- documents ---- */
 
 static int count_one(void *ctx, const struct kvc_name_info *info)
@@ -437,6 +478,7 @@ int main(void)
     tcase_add_test(t, what_only_a_conversation_reached_goes_with_it_after_a_restart);
     tcase_add_test(t, what_only_a_conversation_reached_goes_with_it_after_a_kill);
     tcase_add_test(t, what_stays_of_a_conversation_is_told_with_its_reason);
+    tcase_add_test(t, ends_of_turns_that_stores_promised_are_told_where_they_stay);
     tcase_add_test(t, documents_share_a_beginning_and_survive_a_kill_with_their_tokens);
     tcase_add_test(t, a_damaged_file_of_names_is_begun_anew);
     suite_add_tcase(s, t);

@@ -180,7 +180,7 @@ REPLIES = {
     "drain": fields("left stop"),
     "name_put": fields("tokens bytes"),
     "name_list": fields("cursor:b") + [("items", NAME)],
-    "name_forget": EVICTED + fields("kept_named kept_pinned kept_used kept_below"),
+    "name_forget": EVICTED + fields("kept_named kept_pinned kept_used kept_below kept_passed"),
     "name_load": fields("bytes"),
     "name_tokens": fields("tokens ids:b"),
     "paths": fields(

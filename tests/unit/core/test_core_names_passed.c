@@ -158,6 +158,42 @@ START_TEST(what_a_store_has_promised_goes_with_the_name)
 }
 END_TEST
 
+/* What another name reaches stays, and holds what builds on it: that was the talk's, or the
+ * other's. */
+START_TEST(what_a_store_has_promised_beside_what_stays_has_a_reason)
+{
+    begin(64, 64, false);
+    turn(20, true);
+    turn(23, true);
+    put_talk("other", 16);
+    turn(41, true);
+    ck_assert(is_there(20) && is_there(23));
+    const struct core_evicted gone = forget("talk", true);
+    ck_assert(gone.blocks == 4 && gone.kept == 4);
+    ck_assert(gone.kept_named == 2 && gone.kept_passed == 2);
+    const struct core_evicted all = forget("other", true);
+    ck_assert(all.blocks == 4 && all.kept == 0);
+    rig_end(&r);
+}
+END_TEST
+
+/* No block of the chain leads there. */
+START_TEST(what_a_store_has_promised_of_the_first_block_goes_with_the_name)
+{
+    begin(64, 64, false);
+    turn(3, true);
+    turn(5, true);
+    turn(41, true);
+    ck_assert(is_there(3) && is_there(5));
+    struct core_held held = rig_acquire(&r, 1, ns, end_chain(5), 5);
+    struct core_evicted gone = forget("talk", true);
+    ck_assert(gone.blocks == 7 && gone.kept == 1 && gone.kept_used == 1);
+    ck_assert(!is_there(3) && is_there(5));
+    rig_release(&r, 1, &held);
+    rig_end(&r);
+}
+END_TEST
+
 static void begin_anew(bool host_survives)
 {
     const struct core_ns_spec spec = rig_spec("m", BT, 64);
@@ -198,7 +234,8 @@ START_TEST(what_somebody_uses_after_a_restart_is_not_the_name_s_own)
     ck_assert_int_eq(core_lookup(r.core, &seq, true, &prefix, &r.why), 0);
     store_end(62, false); /* of this life */
     const struct core_evicted gone = forget("talk", true);
-    ck_assert(gone.blocks == 1 && gone.kept == 7 && gone.kept_below == 7);
+    ck_assert(gone.blocks == 1 && gone.kept == 8);
+    ck_assert(gone.kept_below == 7 && gone.kept_passed == 1);
     ck_assert(is_there(20) && is_there(41) && is_there(62));
     rig_end(&r);
 }
@@ -215,7 +252,8 @@ START_TEST(what_no_name_has_passed_stays_after_a_restart)
     store_end(33, true); /* beside a full block */
     begin_anew(false);
     struct core_evicted gone = forget("talk", true);
-    ck_assert(gone.blocks == 1 && gone.kept == 5 && gone.kept_named == 2);
+    ck_assert(gone.blocks == 1 && gone.kept == 7);
+    ck_assert(gone.kept_named == 2 && gone.kept_below == 3 && gone.kept_passed == 2);
     ck_assert(is_there(21) && is_there(42) && is_there(18));
     rig_end(&r);
 }
@@ -253,6 +291,8 @@ int main(void)
     tcase_add_test(t, what_another_name_reaches_stays);
     tcase_add_test(t, what_is_held_goes_with_the_name);
     tcase_add_test(t, what_a_store_has_promised_goes_with_the_name);
+    tcase_add_test(t, what_a_store_has_promised_beside_what_stays_has_a_reason);
+    tcase_add_test(t, what_a_store_has_promised_of_the_first_block_goes_with_the_name);
     tcase_add_test(t, what_a_store_has_promised_goes_with_the_name_after_restarts_too);
     tcase_add_test(t, what_somebody_uses_after_a_restart_is_not_the_name_s_own);
     tcase_add_test(t, what_no_name_has_passed_stays_after_a_restart);
