@@ -15,6 +15,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <kvcache/admin.h>
+
 #include "lat.h"
 #include "out.h"
 #include "perf.h"
@@ -46,6 +48,10 @@ static const char help[] =
     "  hints     each session says of a chain of 32,768 cached blocks that it has ended, over and\n"
     "            over, four such hints ahead of a ping\n"
     "  ends      each session announces 65,536 blocks, goes, and comes again\n"
+    "  pins      each session pins a chain of 32,768 cached blocks, and unpins it, over and over\n"
+    "  names     each session names a chain of 32,768 cached blocks of its own, loads the name,\n"
+    "            and forgets it, over and over\n"
+    "  forgets   each session stores such a chain, names it, and forgets it with its blocks\n"
     "\n"
     "The greedy sessions are another principal's where the caller is root.\n"
     "\n"
@@ -56,8 +62,19 @@ static const char help[] =
     "  --daemon PATH  the daemon to start\n"
     "  --json         one JSON object per line on stdout\n";
 
-enum kind { KIND_STORES, KIND_ACQUIRES, KIND_WAITS, KIND_HINTS, KIND_ENDS, KINDS };
-static const char *const kind_names[KINDS] = {"stores", "acquires", "waits", "hints", "ends"};
+enum kind {
+    KIND_STORES,
+    KIND_ACQUIRES,
+    KIND_WAITS,
+    KIND_HINTS,
+    KIND_ENDS,
+    KIND_PINS,
+    KIND_NAMES,
+    KIND_FORGETS,
+    KINDS
+};
+static const char *const kind_names[KINDS] = {"stores", "acquires", "waits", "hints",
+                                              "ends",   "pins",     "names", "forgets"};
 
 /* Of all processes. */
 struct shared {
@@ -195,10 +212,15 @@ static int announce_and_drop(struct greedy *g)
     return rc;
 }
 
+static struct kvc_seq long_seq(const struct greedy *g)
+{
+    return (struct kvc_seq){.tokens = CHAIN_LONG * BLOCK_TOKENS,
+                            .group = {{.keys = g->keys, .n = CHAIN_LONG}}};
+}
+
 static int hint(struct greedy *g)
 {
-    const struct kvc_seq seq = {.tokens = CHAIN_LONG * BLOCK_TOKENS,
-                                .group = {{.keys = g->keys, .n = CHAIN_LONG}}};
+    const struct kvc_seq seq = long_seq(g);
     int rc = 0;
     while (rc >= 0) {
         if (!atomic_load(&g->f->shared->busy)) {
@@ -260,29 +282,99 @@ static int announce_and_go(struct greedy *g)
     return rc;
 }
 
+static int pin(struct greedy *g)
+{
+    const struct kvc_seq seq = long_seq(g);
+    int rc = 0;
+    while (rc >= 0) {
+        uint64_t pin;
+        if (!atomic_load(&g->f->shared->busy)) {
+            pause_ms(1);
+            continue;
+        }
+        rc = kvc_pin(g->ns, &seq, false, 0, &pin);
+        if (rc >= 0)
+            rc = kvc_unpin(g->kvc, pin);
+        atomic_fetch_add(&g->f->shared->requests, 2);
+        rc = rc == KVC_E_BUSY || rc == KVC_E_LIMIT ? 0 : rc;
+    }
+    return rc;
+}
+
+static int name_and_forget(struct greedy *g)
+{
+    const bool evict = g->f->kind == KIND_FORGETS;
+    const struct kvc_seq seq = long_seq(g);
+    char name[32];
+    snprintf(name, sizeof name, "greedy-%u", g->no);
+    int rc = 0;
+    while (rc >= 0) {
+        struct kvc_named named;
+        uint64_t bytes;
+        if (!atomic_load(&g->f->shared->busy)) {
+            pause_ms(1);
+            continue;
+        }
+        if (evict)
+            rc = store_chain(g, CHAIN_LONG);
+        if (rc >= 0)
+            rc = kvc_name_put(g->ns, KVC_NAME_DOCUMENT, name, &seq, NULL, &named);
+        if (rc >= 0 && !evict)
+            rc = kvc_name_load(g->kvc, KVC_NAME_DOCUMENT, name, NULL, UINT64_MAX, false, 0, &bytes);
+        if (rc >= 0)
+            rc = kvc_name_forget(g->kvc, KVC_NAME_DOCUMENT, name, NULL, evict);
+        atomic_fetch_add(&g->f->shared->requests, 3);
+    }
+    return rc;
+}
+
+static int work_of(struct greedy *g)
+{
+    switch (g->f->kind) {
+    case KIND_STORES:
+        return ask_and_finish(g, DEPTH, begin_store);
+    case KIND_ACQUIRES:
+        return ask_and_finish(g, DEPTH, begin_acquire);
+    case KIND_HINTS:
+        return hint(g);
+    case KIND_ENDS:
+        return announce_and_go(g);
+    case KIND_PINS:
+        return pin(g);
+    case KIND_NAMES:
+    case KIND_FORGETS:
+        return name_and_forget(g);
+    default:
+        return g->no == 0
+                   ? announce_and_drop(g)
+                   : ask_and_finish(g, WAITS / (uint32_t)(g->f->sessions - 1), begin_acquire);
+    }
+}
+
+/* Blocks that are there before a greedy session is ready: of one chain for all, or of its own. */
+static uint32_t stored_first(const struct greedy *g)
+{
+    const enum kind kind = g->f->kind;
+    if (kind == KIND_STORES || kind == KIND_ENDS || kind == KIND_FORGETS)
+        return 0;
+    if (kind == KIND_NAMES)
+        return CHAIN_LONG;
+    return g->no > 0 ? 0 : kind == KIND_WAITS ? CHAIN_WAIT - 1 : CHAIN_LONG;
+}
+
 static int greedy_work(struct greedy *g)
 {
     const enum kind kind = g->f->kind;
+    const bool own = kind == KIND_NAMES || kind == KIND_FORGETS;
     int rc = greedy_connect(g);
     g->stream = UINT64_C(1000000) * (g->no + 1);
-    make_keys(7, kind == KIND_WAITS ? CHAIN_WAIT : CHAIN_LONG, g->keys);
-    if (rc >= 0 && g->no == 0 && kind != KIND_STORES && kind != KIND_ENDS)
-        rc = store_chain(g, kind == KIND_WAITS ? CHAIN_WAIT - 1 : CHAIN_LONG);
+    make_keys(own ? 7 + g->no : 7, kind == KIND_WAITS ? CHAIN_WAIT : CHAIN_LONG, g->keys);
+    if (rc >= 0)
+        rc = store_chain(g, stored_first(g));
     if (rc < 0)
         return rc;
     atomic_fetch_add(&g->f->shared->ready, 1);
-    if (kind == KIND_STORES)
-        return ask_and_finish(g, DEPTH, begin_store);
-    if (kind == KIND_ACQUIRES)
-        return ask_and_finish(g, DEPTH, begin_acquire);
-    if (kind == KIND_HINTS)
-        return hint(g);
-    if (kind == KIND_ENDS)
-        return announce_and_go(g);
-    if (g->no == 0)
-        return announce_and_drop(g);
-    const uint32_t each = WAITS / (uint32_t)(g->f->sessions - 1);
-    return ask_and_finish(g, each, begin_acquire);
+    return work_of(g);
 }
 
 static pid_t greedy_start(const struct fair *f, uint32_t no)
@@ -486,7 +578,8 @@ static int run_kind(struct fair *f)
              GREEDY_UID);
     struct rig_options options = {.daemon_path = f->daemon_path,
                                   .config = f->two_principals ? config : NULL};
-    rig_set(&options, "host.limit=1GiB");
+    /* Half of it, and of the index, is promised to each principal; four chains are of one. */
+    rig_set(&options, f->kind < KIND_NAMES ? "host.limit=1GiB" : "host.limit=4GiB");
     rig_set(&options, "log.level=warn");
     memset(f->shared, 0, sizeof *f->shared);
     int rc = perf_open(&options, 1u << 20, &f->session);
@@ -511,7 +604,8 @@ static int take_kind(struct fair *f, const char *name)
             f->one = true;
             return 0;
         }
-    return say_usage("--kind is stores, acquires, waits, hints or ends, not '%s'", name);
+    return say_usage(
+        "--kind is stores, acquires, waits, hints, ends, pins, names or forgets, not '%s'", name);
 }
 
 static int take_option(void *ctx, int c, char **argv)

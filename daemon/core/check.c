@@ -123,9 +123,9 @@ static void check_pins(struct core *c)
     MUST(count != NULL);
     const struct pin *p;
     POOL_FOR_EACH (p, i, c->pins) {
-        pins += p->id != 0;
-        MUST(p->held == p->blocks.n);
-        struct run_iter it = run_begin(c, &p->blocks);
+        pins += p->id != 0 && !p->going;
+        MUST(p->held == p->blocks.n && (p->freed == 0 || p->going));
+        struct run_iter it = run_at(c, &p->blocks, p->freed);
         for (const struct run_entry *e; (e = run_next(c, &it));) {
             const struct block *b = &c->blocks[e->block];
             if (b->gen != e->gen || !(b->flags & BLOCK_F_LINKED))

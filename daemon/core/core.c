@@ -244,6 +244,7 @@ int core_create(const struct core_config *config, struct core **ret_core)
     list_init(&c->loaders);
     list_init(&c->going);
     list_init(&c->dropping);
+    list_init(&c->unpinning);
     lease_turn(c);
     regions_turn(c);
     list_init(&c->short_of_room);

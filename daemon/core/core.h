@@ -755,7 +755,8 @@ struct core_pinned {
 KVC_WARN_UNUSED int core_pin(struct core *c, const struct core_pin *in,
                              struct core_pinned *ret_pinned, const char **ret_why);
 /* The pin ends. cl: who asks (its own principal's, or any for an administrator, but those of
- * names); NULL: the daemon.
+ * names); NULL: the daemon. 0. CORE_MORE: nobody sees it any more, and it lets go of its blocks in
+ * slices: core_unpin_step(), or core_placement_step() by itself.
  * KVC_E_NO_NAME: there is no such pin, or no right to it. */
 KVC_WARN_UNUSED int core_unpin(struct core *c, const struct core_client *cl, uint64_t id);
 struct core_pin_view {

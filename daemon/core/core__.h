@@ -280,20 +280,6 @@ struct verify_op {
     struct hash128 want;
 };
 
-/* Somebody's wish that blocks stay. */
-struct pin {
-    uint64_t id;     /* serial above, pool index + 1 below; 0: it is being made */
-    uint64_t end_ms; /* 0: none */
-    uint64_t bytes;
-    uint32_t ns, principal, tokens; /* ns: id */
-    const char *owner, *tenant;
-    bool in_memory, of_name;
-    uint64_t settled; /* core->pin_epoch when all was in memory that should be, and on disk */
-    struct run_list blocks;
-    uint32_t held; /* of `blocks`, those that it holds: all, but where it comes or goes */
-    struct key256 tip;
-};
-
 /* A quota: what retain.h calls an owner, by name. */
 struct quota {
     uint32_t payer;     /* in core->retain; 0: this is not in use */
@@ -348,6 +334,11 @@ struct core {
     uint64_t pin_next_ms;  /* no pin ends before; 0: none ends */
     uint64_t pin_again_ms; /* what pins lack is tried again then */
     bool pins_settled;
+    struct {
+        uint32_t no;    /* of the pass over all pins that is under way */
+        uint64_t epoch; /* when it began */
+        bool on, lacks;
+    } pins_pass;
     bool forced;        /* a job takes what is pinned too */
     uint64_t pin_epoch; /* grows when some pinned block lacks a copy again; from 1 */
     bool pins_found;    /* what was pinned before the start and is not by then goes back */
@@ -388,6 +379,7 @@ struct core {
     struct list_node loaders;   /* core_client with blocks to load */
     struct list_node going;     /* lease whose blocks are let go of in slices */
     struct list_node dropping;  /* reservations of clients that end, as these */
+    struct list_node unpinning; /* pins that have ended, as these */
     uint32_t end_left;          /* blocks that leases may still let go of at once in this turn */
     struct list_node short_of_room; /* core_waiter of stores */
 
@@ -770,15 +762,6 @@ int quota_bind(const struct core *c, const struct core_ns *ns, unsigned tier,
 uint64_t quota_unevictable_left(const struct core *c, const struct core_ns *ns);
 bool quota_step(struct core *c);
 
-/* pin.c */
-bool pin_step(struct core *c);
-/* A pinned block goes, whatever was wished: its bytes are bad or lost, what it was stored below is
- * dropped by its writer, or it is forced out. Never for room. */
-void pin_lost(struct core *c, struct block *b, enum kvc_miss reason);
-/* Some pinned block lacks a copy again. */
-void pin_look(struct core *c);
-uint32_t pins_of_runs(const struct core_config *cfg);
-
 /* ns.c */
 /* What is wrong with a specification, or NULL. */
 const char *core__ns_fault(const struct core_ns_spec *s);
@@ -995,6 +978,7 @@ void lease_use(struct lease *l);
 void lease_unuse(struct core *c, struct lease *l);
 
 #include "near_core.h"
+#include "pin.h"
 #include "slice.h"
 
 #endif

@@ -39,6 +39,9 @@ KVC_WARN_UNUSED int core_lease_locs_step(struct core *c, struct core_client *cl,
 
 uint32_t core_lease_locs_slice(const struct core *c); /* as many as a slice tells */
 
+/* A slice of letting go of the blocks of a pin that has ended; true: there is more. */
+KVC_WARN_UNUSED bool core_unpin_step(struct core *c, uint64_t pin);
+
 /* core_reserve(); embedded in its owner's memory, and may be moved between two of them. */
 struct core_reserving {
     struct core_reserve in; /* all that it points to is borrowed until the last slice */

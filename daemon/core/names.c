@@ -178,8 +178,8 @@ void name_free(struct core *c, struct core_name *nm)
 
 static void unpin(struct core *c, struct core_name *nm)
 {
-    const int err = nm->pin ? core_unpin(c, NULL, nm->pin) : 0;
-    MUST(err == 0 || err == KVC_E_NO_NAME);
+    if (nm->pin)
+        pin_end(c, nm->pin);
     nm->pin = 0;
 }
 

@@ -169,14 +169,20 @@ struct pin *pin_new(struct core *c, const struct core_pin *in, const struct find
     return p;
 }
 
-static void pin_let_go(struct core *c, struct pin *p)
+/* True: not of all, the slice is over. */
+static bool pin_let_go(struct core *c, struct pin *p, bool all)
 {
-    struct run_iter it = run_begin(c, &p->blocks);
-    for (const struct run_entry *e; p->held > 0 && (e = run_next(c, &it)); p->held--) {
-        struct block *b = pinned_block(c, e);
+    if (p->freed == 0)
+        p->at = run_begin(c, &p->blocks);
+    for (; p->freed < p->held; p->freed++) {
+        if (!all && slice_over(c))
+            return true;
+        struct block *b = pinned_block(c, run_next(c, &p->at));
+        c->work += WORK_LOOK;
         if (b)
             let_go(c, p, b);
     }
+    return false;
 }
 
 static int pin_hold(struct core *c, struct pin *p, struct block *b)
@@ -215,7 +221,7 @@ int pin_add(struct core *c, struct pin *p, const struct find *f, uint32_t g, uin
 
 void pin_drop(struct core *c, struct pin *p)
 {
-    pin_let_go(c, p);
+    (void)pin_let_go(c, p, true);
     pin_free(c, p);
 }
 
@@ -261,25 +267,64 @@ int core_pin(struct core *c, const struct core_pin *in, struct core_pinned *ret_
     return err;
 }
 
-static void pin_end(struct core *c, struct pin *p)
+static struct pin *pin_by_id(struct core *c, uint64_t id)
 {
+    const uint32_t no = (uint32_t)id - 1;
+    struct pin *p = c->cfg.pins_max && no < pool_count(c->pins) ? pool_at(c->pins, no) : NULL;
+    return p && p->id == id ? p : NULL;
+}
+
+void pin_end(struct core *c, uint64_t id)
+{
+    struct pin *p = pin_by_id(c, id);
+    MUST(p && !p->going);
     c->m.pins--;
     pin_drop(c, p);
 }
 
+/* At once, unless others have let go of much in this turn: true, there is more to do. */
+static bool pin_go(struct core *c, struct pin *p)
+{
+    c->m.pins--;
+    if (p->held <= c->end_left) {
+        c->end_left -= p->held;
+        pin_drop(c, p);
+        return false;
+    }
+    p->going = true;
+    list_push_back(&c->unpinning, &p->node);
+    return true;
+}
+
+/* A slice of it; true: there is more. */
+static bool pin_go_on(struct core *c, struct pin *p)
+{
+    work_slice(c);
+    if (pin_let_go(c, p, false))
+        return true;
+    list_remove(&p->node);
+    pin_free(c, p);
+    return false;
+}
+
 static bool may_see(const struct core_client *cl, const struct pin *p)
 {
-    return !cl || (!p->of_name && (cl->who.admin || cl->who.principal == p->principal));
+    return !p->going &&
+           (!cl || (!p->of_name && (cl->who.admin || cl->who.principal == p->principal)));
 }
 
 int core_unpin(struct core *c, const struct core_client *cl, uint64_t id)
 {
-    const uint32_t no = (uint32_t)id - 1;
-    struct pin *p = c->cfg.pins_max && no < pool_count(c->pins) ? pool_at(c->pins, no) : NULL;
-    if (!p || p->id != id || !may_see(cl, p))
+    struct pin *p = pin_by_id(c, id);
+    if (!p || !may_see(cl, p))
         return KVC_E_NO_NAME;
-    pin_end(c, p);
-    return 0;
+    return pin_go(c, p) ? CORE_MORE : 0;
+}
+
+bool core_unpin_step(struct core *c, uint64_t id)
+{
+    struct pin *p = pin_by_id(c, id);
+    return p && pin_go_on(c, p);
 }
 
 bool core_pin_next(const struct core *c, const struct core_client *cl, uint64_t *cursor,
@@ -316,11 +361,11 @@ static void end_due(struct core *c)
         return;
     struct pin *p;
     POOL_FOR_EACH (p, i, c->pins) {
-        if (!p->end_ms)
+        if (!p->end_ms || p->going)
             continue;
         if (p->end_ms <= c->now_ms) {
             c->m.pins_ended++;
-            pin_end(c, p);
+            (void)pin_go(c, p);
         } else if (!next || p->end_ms < next) {
             next = p->end_ms;
         }
@@ -343,41 +388,71 @@ static int mend(struct core *c, const struct pin *p, struct block *b)
     return ok_is_under_way(promise_make(c, b, SAVE_PIN));
 }
 
-/* True when it lacks nothing any more. */
+/* Begins what it lacks, from where its pass stands on. False: the slice is over. */
 static bool settle(struct core *c, struct pin *p, uint32_t *left, bool *ret_stop)
 {
-    bool settled = true;
-    struct run_iter it = run_begin(c, &p->blocks);
-    for (const struct run_entry *e; (e = run_next(c, &it));) {
-        struct block *b = pinned_block(c, e);
+    if (p->pass != c->pins_pass.no) {
+        p->pass = c->pins_pass.no;
+        p->at = run_begin(c, &p->blocks);
+        p->looked = 0;
+        p->lacks = false;
+    }
+    for (; p->looked < p->blocks.n; p->looked++) {
+        if (slice_over(c))
+            return false;
+        struct block *b = pinned_block(c, run_next(c, &p->at));
         const int got = b ? mend(c, p, b) : 0;
-        settled &= got == 0;
+        c->work += WORK_LOOK;
+        p->lacks |= got != 0;
         if (got == KVC_E_BUSY || got == KVC_E_FULL || got == KVC_E_TIER ||
             (got != 0 && --*left == 0)) {
             *ret_stop = true;
-            return false;
+            return true;
         }
     }
-    return settled;
+    return true;
 }
 
-static void mend_all(struct core *c)
+static void pass_begin(struct core *c)
 {
-    bool all = true, stop = false;
+    c->pins_pass.no++;
+    c->pins_pass.epoch = c->pin_epoch;
+    c->pins_pass.on = true;
+    c->pins_pass.lacks = false;
+}
+
+/* A pass over all pins, in slices; true: there is more of it. */
+static bool mend_all(struct core *c)
+{
+    bool stop = false;
     uint32_t left = PIN_STEP;
-    c->pin_again_ms = c->now_ms + PIN_AGAIN_MS;
+    if (!c->pins_pass.on)
+        pass_begin(c);
+    work_slice(c);
     struct pin *p;
     POOL_FOR_EACH (p, i, c->pins) {
         if (stop)
             break;
-        if (!p->id || p->settled == c->pin_epoch)
+        if (!p->id || p->going || p->settled >= c->pins_pass.epoch)
             continue;
-        if (settle(c, p, &left, &stop))
-            p->settled = c->pin_epoch;
-        else
-            all = false;
+        if (!settle(c, p, &left, &stop))
+            return true;
+        if (!p->lacks)
+            p->settled = c->pins_pass.epoch;
+        c->pins_pass.lacks |= p->lacks;
     }
-    c->pins_settled = all && !stop;
+    c->pins_pass.on = false;
+    c->pins_settled = !c->pins_pass.lacks && !stop && c->pins_pass.epoch == c->pin_epoch;
+    c->pin_again_ms = c->now_ms + PIN_AGAIN_MS;
+    return false;
+}
+
+/* Those that have ended, one by one; true: there is more. */
+static bool unpin_step(struct core *c)
+{
+    struct list_node *node = list_first(&c->unpinning);
+    return node &&
+           (pin_go_on(c, CONTAINER_OF(node, struct pin, node)) || !list_empty(&c->unpinning));
 }
 
 /* What the last run had pinned, and nobody pins now. */
@@ -400,7 +475,8 @@ bool pin_step(struct core *c)
     if (!c->cfg.pins_max)
         return give_back_found(c);
     end_due(c);
-    if (!c->pins_settled && c->now_ms >= c->pin_again_ms)
-        mend_all(c);
-    return give_back_found(c);
+    bool more = unpin_step(c);
+    if (c->pins_pass.on || (!c->pins_settled && c->now_ms >= c->pin_again_ms))
+        more |= mend_all(c);
+    return give_back_found(c) || more;
 }

@@ -45,6 +45,8 @@ static const char *call_give_up(struct core *c, struct call *call)
     case CALL_RESERVE:
         reserve_cancel(call);
         return "not all blocks had been reserved; those that were are dropped";
+    case CALL_UNPIN:
+        return "the pin has ended, and lets go of its blocks yet";
     case CALL_NAME:
         core_name_cancel(&call->name_waiter);
         return "it is done, but not on stable storage yet";
@@ -77,6 +79,7 @@ static void call_expire(void *ctx, uint64_t now_ns)
     case CALL_LOOK:
     case CALL_TURN:
     case CALL_RESERVE:
+    case CALL_UNPIN:
     case CALL_NAME:
     case CALL_EVICT:
         return; /* given up above */
@@ -123,15 +126,12 @@ static void call_expire(void *ctx, uint64_t now_ns)
     }
 }
 
-struct call *call_new(struct request *rq, enum call_kind kind)
+struct call *call_try(struct request *rq, enum call_kind kind)
 {
     struct svc *s = rq->s;
     struct call *call = share_get(&s->call_share, rq->se->index, s->calls);
-    if (!call) {
-        reply_error(s, rq->se, &rq->head, KVC_E_BUSY,
-                    "too many requests are waiting (limits.waiters)");
+    if (!call)
         return NULL;
-    }
     call->session = rq->se;
     call->head = rq->head;
     call->kind = (uint8_t)kind;
@@ -145,6 +145,15 @@ struct call *call_new(struct request *rq, enum call_kind kind)
     wheel_add(&s->wheel, &call->timer, call->due_ns);
     rq->se->inflight++;
     s->m.calls++;
+    return call;
+}
+
+struct call *call_new(struct request *rq, enum call_kind kind)
+{
+    struct call *call = call_try(rq, kind);
+    if (!call)
+        reply_error(rq->s, rq->se, &rq->head, KVC_E_BUSY,
+                    "too many requests are waiting (limits.waiters)");
     return call;
 }
 
@@ -261,6 +270,7 @@ static void call_stop(struct svc *s, struct call *call, bool answer)
         drop_finish(call); /* it is too late to change one's mind */
         return;
     case CALL_TURN:
+    case CALL_UNPIN: /* the core goes on with it */
         break;
     case CALL_RESERVE:
         reserve_cancel(call);

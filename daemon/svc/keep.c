@@ -112,19 +112,43 @@ void op_pin(struct request *rq)
     reply_pinned(s, rq->se, &rq->head, &pinned);
 }
 
+static void reply_unpinned(struct svc *s, struct session *se, const struct msg_head *head)
+{
+    s->m.replies_ok++;
+    reply_send(s, se, codec_enc_bare_reply(s->out, sizeof s->out, head));
+}
+
+static void unpin_go_on(struct call *call)
+{
+    struct svc *s = call->session->svc;
+    if (core_unpin_step(s->core, call->pin)) {
+        work_go_on(call, unpin_go_on);
+        return;
+    }
+    reply_unpinned(s, call->session, &call->head);
+    call_end(s, call);
+}
+
 void op_unpin(struct request *rq)
 {
     struct svc *s = rq->s;
     struct msg_unpin msg;
     int err = codec_dec_unpin(rq->buf, rq->len, &rq->head, &msg);
     const char *why = rq->head.detail;
-    if (!err && (err = core_unpin(s->core, rq->se->client, msg.pin)))
+    if (!err && (err = core_unpin(s->core, rq->se->client, msg.pin)) < 0)
         why = "there is no such pin, or it belongs to another principal";
-    if (err) {
+    if (err < 0) {
         fail(rq, err, why);
         return;
     }
-    answer(rq, codec_enc_bare_reply(s->out, sizeof s->out, &rq->head));
+    /* Without a call for it, the answer comes before all blocks are let go of. */
+    struct call *call = err == CORE_MORE ? call_try(rq, CALL_UNPIN) : NULL;
+    if (!call) {
+        reply_unpinned(s, rq->se, &rq->head);
+        return;
+    }
+    call->pin = msg.pin;
+    work_go_on(call, unpin_go_on);
 }
 
 void op_pin_list(struct request *rq)

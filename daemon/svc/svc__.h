@@ -117,6 +117,7 @@ enum call_kind {
     CALL_TURN,    /* has not been handled: others come first */
     CALL_RESERVE, /* RESERVE; STORE and PAGES_STORE until they copy */
     CALL_DROP,
+    CALL_UNPIN, /* lets go of its blocks */
     CALL_COMMIT,
     CALL_EVICT,
     CALL_VERIFY,
@@ -198,6 +199,7 @@ struct call {
             char name[KVC_STRING_MAX], sub[KVC_STRING_MAX];
         } load;                /* CALL_LOAD */
         union outcome outcome; /* CALL_NAME */
+        uint64_t pin;          /* CALL_UNPIN */
     };
 };
 
@@ -312,6 +314,7 @@ void session_say(struct session *se, const void *buf, int len, int fd);
 
 /* call.c */
 struct call *call_new(struct request *rq, enum call_kind kind); /* NULL: answered BUSY */
+struct call *call_try(struct request *rq, enum call_kind kind); /* NULL: not answered */
 /* The request's bytes stay until the call has ended. False: no more can be kept. */
 bool call_keep(struct request *rq, struct call *call) KVC_WARN_UNUSED;
 /* It could not: the request is refused, and the call ended. */

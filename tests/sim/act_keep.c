@@ -57,6 +57,41 @@ static uint64_t bound_in_memory(struct sim *s)
     return sum;
 }
 
+static void pin_said(struct sim *s, int err, const struct core_pinned *got, uint64_t before)
+{
+    SIM_TRACE(s, "pin: %s", err_name(err));
+    SIM_CHECK(s,
+              err == 0 || err == KVC_E_GONE || err == KVC_E_PIN_LIMIT || err == KVC_E_QUOTA ||
+                  err == KVC_E_LIMIT || (err == KVC_E_TIER && s->disk_out) ||
+                  (err == KVC_E_NO_NAMESPACE && s->slices),
+              "a pin: %s", err_name(err));
+    SIM_CHECK(s, err || (got->id && got->blocks > 0), "a pin of nothing");
+    const uint64_t after = bound_in_memory(s), most = s->tier_cfg.lasting_bytes;
+    SIM_CHECK(s,
+              after <= before || !most || after <= most ||
+                  core_quota_promised(s->core, 0, NULL) > most,
+              "pins have %llu bytes of memory", (unsigned long long)after);
+}
+
+static void pin_in_slices(struct sim *s, const struct core_pin *in)
+{
+    struct sim_keep *k = &s->keep;
+    if (k->asks)
+        return;
+    *k = (struct sim_keep){.asks = true,
+                           .asking = {.in = {.seq = in->seq, .read_only = true},
+                                      .looks = true,
+                                      .pins = true,
+                                      .in_memory = in->in_memory,
+                                      .ttl_ms = in->ttl_ms},
+                           .bound = bound_in_memory(s),
+                           .unpinned = k->unpinned};
+    for (uint32_t g = 0; g < in->seq.ngroups; g++) {
+        memcpy(k->keys[g], in->seq.keys[g], (size_t)in->seq.n[g] * KVC_KEY_BYTES);
+        k->asking.in.seq.keys[g] = k->keys[g];
+    }
+}
+
 static void take_pin(struct sim *s)
 {
     struct core_pin in = {.in_memory = sim_rnd(s, 2)};
@@ -66,26 +101,50 @@ static void take_pin(struct sim *s)
         return;
     in.ttl_ms = sim_rnd(s, 2) ? 1 + sim_rnd(s, 20000) : 0;
     const uint64_t before = bound_in_memory(s);
-    int err = core_pin(s->core, &in, &got, &why);
-    SIM_TRACE(s, "pin: %s", err_name(err));
-    SIM_CHECK(s,
-              err == 0 || err == KVC_E_GONE || err == KVC_E_PIN_LIMIT || err == KVC_E_QUOTA ||
-                  err == KVC_E_LIMIT || (err == KVC_E_TIER && s->disk_out),
-              "core_pin: %s", err_name(err));
-    SIM_CHECK(s, err || (got.id && got.blocks > 0), "a pin of nothing");
-    const uint64_t after = bound_in_memory(s), most = s->tier_cfg.lasting_bytes;
-    SIM_CHECK(s,
-              after == before || !most || after <= most ||
-                  core_quota_promised(s->core, 0, NULL) > most,
-              "pins have %llu bytes of memory", (unsigned long long)after);
+    if (s->slices)
+        pin_in_slices(s, &in);
+    else
+        pin_said(s, core_pin(s->core, &in, &got, &why), &got, before);
 }
 
 static void end_pin(struct sim *s)
 {
     struct core_pin_view v;
     uint64_t cursor = sim_rnd(s, 8);
-    if (core_pin_next(s->core, NULL, &cursor, &v))
-        SIM_CHECK(s, core_unpin(s->core, NULL, v.id) == 0, "a pin that is listed is not there");
+    if (!core_pin_next(s->core, NULL, &cursor, &v))
+        return;
+    const int err = core_unpin(s->core, NULL, v.id);
+    SIM_CHECK(s, err == 0 || (s->slices && err == CORE_MORE), "a pin that is listed is not there");
+    SIM_CHECK(s, core_unpin(s->core, NULL, v.id) == KVC_E_NO_NAME, "a pin ends twice");
+    s->keep.unpinned = err == CORE_MORE ? v.id : 0;
+}
+
+/* No draw of its own: who asks for a slice, or calls it off, is chosen by the turn. */
+static void keep_step(struct sim *s)
+{
+    struct sim_keep *k = &s->keep;
+    struct core_held none;
+    const char *why;
+    if (k->unpinned && s->turn % 3 == 0 && !core_unpin_step(s->core, k->unpinned))
+        k->unpinned = 0;
+    if (k->asks && s->turn % 29 == 0) {
+        core_ask_cancel(s->core, &k->asking);
+        k->asks = false;
+    }
+    if (!k->asks || s->turn % 2)
+        return;
+    const int err = core_ask_step(s->core, s->observer[3], &k->asking, &none, &why);
+    if (err == CORE_MORE)
+        return;
+    k->asks = false;
+    pin_said(s, err, &k->asking.pinned, k->bound);
+}
+
+void sim_keep_end(struct sim *s)
+{
+    if (s->keep.asks)
+        core_ask_cancel(s->core, &s->keep.asking);
+    s->keep.asks = false;
 }
 
 static void wish(struct sim *s)
@@ -112,6 +171,7 @@ static void advise(struct sim *s)
 
 void sim_act_keep(struct sim *s)
 {
+    keep_step(s);
     if (s->draining || !sim_pct(s, s->swarm.keep_pct))
         return;
     switch (sim_rnd(s, 12)) {

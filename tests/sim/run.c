@@ -308,6 +308,7 @@ static void end(struct sim *s)
         turn(s);
     SIM_CHECK(s, patience < QUIET_TURNS || svc_is_quiet(s->svc), "it does not become quiet");
     s->ending = true;
+    sim_keep_end(s);
     svc_end_all(s->svc);
     for (uint32_t i = 0; i < SIM_CLIENTS; i++)
         SIM_CHECK(s, s->client[i].state == CL_OFF, "client %u is not told of the end", i);

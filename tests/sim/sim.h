@@ -10,6 +10,7 @@
 #define KVC_TEST_SIM_H
 
 #include "codec.h"
+#include "core_slices.h"
 #include "fake_disk.h"
 #include "fake_tier.h"
 #include "svc.h"
@@ -225,6 +226,15 @@ struct sim_choice {
     uint32_t client;
 };
 
+/* What act_keep.c has the core do in slices; one at a time. */
+struct sim_keep {
+    bool asks;
+    struct core_asking asking;
+    uint8_t keys[SIM_GROUPS][SIM_BLOCKS * KVC_KEY_BYTES];
+    uint64_t bound;    /* in memory, when it began */
+    uint64_t unpinned; /* a pin that has ended and may hold blocks; 0: none */
+};
+
 struct sim_seen; /* locations seen so far: check.c */
 struct sim_near; /* devices and engines: near.c */
 
@@ -253,6 +263,7 @@ struct sim {
     bool seed_known[SIM_PRINCIPALS][SIM_SPECS][SIM_SUBS];
     uint8_t seed_of[SIM_PRINCIPALS][SIM_SPECS][SIM_SUBS][KVC_KEY_BYTES];
     struct sim_client client[SIM_CLIENTS];
+    struct sim_keep keep;
     uint32_t speaking; /* whose attach message or request is being handled */
     uint64_t asking;   /* the number of that request */
     struct sim_flight flight[SIM_FLIGHTS];
@@ -386,5 +397,7 @@ struct core_seq sim_core_seq(struct sim *s, struct core_ns *ns, const struct sim
 /* act_keep.c */
 void sim_act_keep(struct sim *s);
 void sim_check_keep(struct sim *s);
+/* What it does in slices is called off. */
+void sim_keep_end(struct sim *s);
 
 #endif

@@ -215,7 +215,68 @@ START_TEST(eviction_by_level_tenant_and_model)
 }
 END_TEST
 
+static void begin_in_slices(uint32_t host, uint32_t disk, uint32_t work)
+{
+    rig_defaults(&r);
+    r.cfg.slice_work = work;
+    r.tier_cfg.regions = 1;
+    r.tier_cfg.region_bytes = host * 64;
+    if (disk)
+        r.disk_cfg = (struct fake_disk_config){.slots = disk, .region_slots = 8, .seed = 3};
+    rig_begin(&r);
+    struct core_ns_spec spec = rig_spec("m", 8, 64);
+    ns = rig_ns(&r, 1, &spec);
+}
+
+/* One step lets go of no more than a slice. */
+START_TEST(a_long_pin_that_ends_by_itself_lets_go_in_slices)
+{
+    begin_in_slices(32, 0, 4);
+    const struct core_metrics *m = core_metrics(r.core);
+    uint64_t id;
+    store(1, 20);
+    ck_assert_int_eq(pin(1, 20, false, 1000, &id), 0);
+    r.now_ns += UINT64_C(1100000000);
+    core_tick(r.core, r.now_ns);
+    ck_assert(core_placement_step(r.core));
+    ck_assert_uint_eq(m->pins, 0);
+    ck_assert_uint_eq(m->pinned_blocks, 16);
+    ck_assert_int_eq(core_unpin(r.core, NULL, id), KVC_E_NO_NAME);
+    core_check(r.core);
+    for (uint64_t left = 16; left > 0; left -= 4) {
+        ck_assert_uint_eq(m->pinned_blocks, left);
+        ck_assert(core_has_steps(r.core));
+        (void)core_placement_step(r.core);
+        core_check(r.core);
+    }
+    ck_assert(!core_has_steps(r.core));
+    ck_assert_uint_eq(m->pins_ended, 1);
+    ck_assert_uint_eq(m->pinned_blocks + m->pinned_bytes, 0);
+    rig_end(&r);
+}
+END_TEST
+
 /* ---- two tiers ---- */
+
+/* What a pin lacks is begun in slices, and no entry is passed over. */
+START_TEST(what_a_long_pin_lacks_is_begun_in_slices)
+{
+    begin_in_slices(32, 64, 4);
+    uint64_t id;
+    rig_store(&r, 1, ns, 0, 1, 0, 20);
+    rig_step(&r);
+    ck_assert_int_eq(pin(1, 20, false, 0, &id), 0);
+    ck_assert(core_placement_step(r.core));
+    ck_assert_uint_le(core_metrics(r.core)->saving_bytes, UINT64_C(4) * 64);
+    later(300);
+    for (uint32_t i = 0; i < 20; i++)
+        ck_assert(rig_explain(&r, 0, 0, 1, i).durable);
+    ck_assert_int_eq(core_unpin(r.core, NULL, id), CORE_MORE);
+    later(300);
+    ck_assert_uint_eq(fake_disk_unpromised(r.disk), 20);
+    rig_end(&r);
+}
+END_TEST
 
 START_TEST(what_is_pinned_is_made_durable_and_goes_back_to_ordinary)
 {
@@ -416,6 +477,8 @@ int main(void)
     tcase_add_test(t, there_are_no_more_pins_than_there_may_be);
     tcase_add_test(t, eviction_on_request_spares_pins_unless_it_is_forced);
     tcase_add_test(t, eviction_by_level_tenant_and_model);
+    tcase_add_test(t, a_long_pin_that_ends_by_itself_lets_go_in_slices);
+    tcase_add_test(t, what_a_long_pin_lacks_is_begun_in_slices);
     tcase_add_test(t, what_is_pinned_is_made_durable_and_goes_back_to_ordinary);
     tcase_add_test(t, what_others_were_promised_outlasts_a_pin);
     tcase_add_test(t, a_pin_in_memory_brings_blocks_there_and_keeps_them);

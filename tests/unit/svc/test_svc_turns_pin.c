@@ -14,11 +14,11 @@ static struct srig s;
 static struct sr_peer *p, *q;
 static struct sr_blocks longer;
 
-/* A slice pins at most 34 blocks; a turn has one slice. */
-static void setup(void)
+/* A turn has one slice of requests. */
+static void begin(uint32_t slice_work)
 {
     sr_defaults(&s);
-    s.core_cfg.slice_work = 34;
+    s.core_cfg.slice_work = slice_work;
     s.core_cfg.pins_max = 2;
     s.cfg.turn_work = 1;
     sr_begin(&s);
@@ -28,6 +28,18 @@ static void setup(void)
     sr_turn(&s, 0);
     longer = (struct sr_blocks){.ns = sr_ns(&s, p, "m"), .chain = 1, .n = LONG_BLOCKS};
     sr_turn(&s, 0);
+}
+
+/* A slice pins at most 34 blocks. */
+static void setup(void)
+{
+    begin(34);
+}
+
+/* Or lets go of 10. */
+static void setup_short(void)
+{
+    begin(10);
 }
 
 static void teardown(void)
@@ -123,7 +135,9 @@ START_TEST(a_long_pin_holds_its_blocks_in_slices)
     ck_assert_uint_eq(v.tokens, LONG_BLOCKS * 8);
     ck_assert_uint_eq(asks_hold(s.core), 0);
     core_check(s.core);
-    ck_assert_int_eq(core_unpin(s.core, NULL, v.id), 0);
+    if (core_unpin(s.core, NULL, v.id) == CORE_MORE)
+        while (core_unpin_step(s.core, v.id))
+            continue;
     no_pin_is_left();
 }
 END_TEST
@@ -167,6 +181,117 @@ START_TEST(an_eviction_between_two_slices_leaves_what_is_to_be_pinned)
 }
 END_TEST
 
+/* ---- UNPIN ---- */
+
+/* The long chain is pinned; its pin. */
+static uint64_t pin_all(void)
+{
+    struct core_pin_view v;
+    uint64_t cursor = 0;
+    store_all();
+    const uint64_t corr = pin(&longer);
+    (void)turns_until(corr);
+    ck_assert_uint_eq(sr_status(&s, corr), KVC_ST_OK);
+    ck_assert(core_pin_next(s.core, NULL, &cursor, &v));
+    return v.id;
+}
+
+static uint64_t unpin(struct sr_peer *peer, uint64_t id)
+{
+    const struct msg_unpin msg = {.pin = id};
+    return sr_send(&s, peer,
+                   codec_enc_unpin(s.buf, sizeof s.buf, sr_head(&s, KVC_OP_UNPIN, 0), &msg));
+}
+
+/* Until it has let go of some blocks, and pins others yet. */
+static uint64_t unpin_partly(uint64_t id)
+{
+    const uint64_t corr = unpin(p, id);
+    for (unsigned n = 0; pinned() == LONG_BLOCKS; n++) {
+        ck_assert_uint_lt(n, TURNS);
+        sr_turn(&s, 0);
+    }
+    ck_assert_uint_gt(pinned(), 0);
+    ck_assert_uint_eq(sr_replies(&s, corr), 0);
+    return corr;
+}
+
+START_TEST(a_long_unpin_lets_go_of_its_blocks_in_slices)
+{
+    struct core_pin_view v;
+    uint64_t cursor = 0;
+    const uint64_t id = pin_all(), corr = unpin_partly(id);
+    ck_assert(!core_pin_next(s.core, NULL, &cursor, &v));
+    ck_assert_uint_eq(core_metrics(s.core)->pins, 0);
+    const uint64_t again = unpin(q, id);
+    ck_assert_uint_ge(turns_until(corr), 1);
+    ck_assert_uint_eq(sr_status(&s, corr), KVC_ST_OK);
+    (void)turns_until(again);
+    ck_assert_uint_eq(sr_status(&s, again), KVC_ST_NO_NAME);
+    no_pin_is_left();
+}
+END_TEST
+
+/* Its answer says that the budget has room again. */
+START_TEST(a_pin_behind_a_long_unpin_finds_its_budget)
+{
+    const uint64_t id = pin_all();
+    core_pin_budget(s.core, core_metrics(s.core)->pinned_bytes);
+    const uint64_t corr = unpin_partly(id);
+    longer.n--;
+    const uint64_t behind = pin(&longer);
+    (void)turns_until(corr);
+    (void)turns_until(behind);
+    ck_assert_uint_eq(sr_status(&s, behind), KVC_ST_OK);
+    ck_assert_uint_eq(pinned(), LONG_BLOCKS - 1);
+}
+END_TEST
+
+START_TEST(an_unpin_that_is_cancelled_or_left_between_two_slices_goes_on)
+{
+    uint64_t id = pin_all();
+    const uint64_t corr = unpin_partly(id);
+    (void)sr_cancel(&s, p, corr);
+    ck_assert_uint_eq(sr_status(&s, corr), KVC_ST_CANCELLED);
+    for (unsigned i = 0; i < LONG_BLOCKS; i++)
+        sr_turn(&s, 0);
+    no_pin_is_left();
+    id = pin_all();
+    (void)unpin_partly(id);
+    sr_leave(&s, p);
+    for (unsigned i = 0; i < LONG_BLOCKS; i++)
+        sr_turn(&s, 0);
+    no_pin_is_left();
+}
+END_TEST
+
+START_TEST(what_another_pins_and_what_goes_between_two_slices_of_an_unpin)
+{
+    struct core_pinned other;
+    const uint64_t id = pin_all(), corr = unpin_partly(id);
+    uint8_t key[2 * KVC_KEY_BYTES];
+    const char *why;
+    for (uint32_t i = 0; i < 2; i++)
+        sr_key(longer.chain, i, &key[(size_t)i * KVC_KEY_BYTES]);
+    const struct core_pin in = {.seq = {.ns = ns_by_id(s.core, longer.ns),
+                                        .tokens = 16,
+                                        .ngroups = 1,
+                                        .keys = {key},
+                                        .n = {2}}};
+    ck_assert_int_eq(core_pin(s.core, &in, &other, &why), 0);
+    evict_all(); /* what is pinned by neither */
+    ck_assert_uint_lt(core_metrics(s.core)->blocks_present, LONG_BLOCKS + 1);
+    core_check(s.core);
+    (void)turns_until(corr);
+    ck_assert_uint_eq(pinned(), 2);
+    evict_all();
+    ck_assert_uint_eq(core_metrics(s.core)->blocks_present, 2);
+    ck_assert_int_eq(core_unpin(s.core, NULL, other.id), 0);
+    ck_assert_uint_eq(pinned() + core_metrics(s.core)->pins, 0);
+    core_check(s.core);
+}
+END_TEST
+
 int main(void)
 {
     Suite *su = suite_create("turns_pin");
@@ -176,6 +301,13 @@ int main(void)
     tcase_add_test(t, a_pin_that_is_cancelled_or_left_between_two_slices_holds_nothing);
     tcase_add_test(t, a_pin_over_its_budget_between_two_slices_holds_nothing);
     tcase_add_test(t, an_eviction_between_two_slices_leaves_what_is_to_be_pinned);
+    suite_add_tcase(su, t);
+    t = tcase_create("unpin");
+    tcase_add_checked_fixture(t, setup_short, teardown);
+    tcase_add_test(t, a_long_unpin_lets_go_of_its_blocks_in_slices);
+    tcase_add_test(t, a_pin_behind_a_long_unpin_finds_its_budget);
+    tcase_add_test(t, an_unpin_that_is_cancelled_or_left_between_two_slices_goes_on);
+    tcase_add_test(t, what_another_pins_and_what_goes_between_two_slices_of_an_unpin);
     suite_add_tcase(su, t);
     return check_run(su);
 }

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Pins; towards the end of core__.h, which includes it. */
+#ifndef KVC_CORE_PIN_H
+#define KVC_CORE_PIN_H
+
+#include "core__.h"
+
+/* Somebody's wish that blocks stay. */
+struct pin {
+    uint64_t id;     /* serial above, pool index + 1 below; 0: it is being made */
+    uint64_t end_ms; /* 0: none */
+    uint64_t bytes;
+    uint32_t ns, principal, tokens; /* ns: id */
+    const char *owner, *tenant;
+    bool in_memory, of_name;
+    uint64_t settled; /* core->pin_epoch when all was in memory that should be, and on disk */
+    struct run_list blocks;
+    uint32_t held;  /* of `blocks`, those that it has pinned: all, but while it comes */
+    uint32_t freed; /* of `held`, the first ones, which it has let go of: none before its end */
+    struct key256 tip;
+    bool going;            /* it has ended, nobody sees it */
+    struct list_node node; /* then: core->unpinning */
+    struct run_iter at;    /* where its pass, or its end, goes on */
+    uint32_t pass, looked; /* number of its last pass, and entries looked at in that */
+    bool lacks;            /* some of them lack something */
+};
+
+/* A step of what pins lack, and of those that end. True: there is more to do at once. */
+bool pin_step(struct core *c);
+/* A pinned block goes, whatever was wished: its bytes are bad or lost, what it was stored below is
+ * dropped by its writer, or it is forced out. Never for room. */
+void pin_lost(struct core *c, struct block *b, enum kvc_miss reason);
+/* Some pinned block lacks a copy again. */
+void pin_look(struct core *c);
+uint32_t pins_of_runs(const struct core_config *cfg);
+/* A pin ends, and lets go of its blocks now. */
+void pin_end(struct core *c, uint64_t id);
+
+#endif
