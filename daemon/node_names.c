@@ -18,14 +18,18 @@
 _Static_assert(META_MAP_BYTES == UINT64_C(64) << 20, "as it is told below");
 
 /* How long a daemon that was killed may keep its lock. */
-#define LOCK_WAIT_MS    10000u
+#define LOCK_WAIT_MS 10000u
+/* One that could not be made is tried again after so long. */
+#define AGAIN_MS        5000u
 #define JOURNAL_BYTES   (UINT64_C(8) << 20)
 #define DIR_NAME        NVME_PATHS_NAMES
 #define HUGETLBFS_MAGIC 0x958458f6
 
 struct node_names {
     struct meta *meta; /* NULL: it could not be opened, for which see `missing` */
-    int missing;
+    int missing;       /* 0, or why; then `meta` is to be made yet */
+    struct loop *loop;
+    struct core *core;
     char dir[NVME_PATH_FILE_BYTES + 16];
     bool told;
 };
@@ -88,12 +92,13 @@ static int open_meta(struct node_names *n, struct loop *loop)
         n->missing = err;
         LOG_ERROR(
             "names.dir: %s. The daemon starts without it: conversations and documents "
-            "end with this run, and who asks for more is answered TIER. %s, or set names.dir, "
-            "and start again",
+            "end with this run, and who asks for more is answered TIER, until it can be made. %s: "
+            "it is tried again every %u s. Or set names.dir, and start again",
             why,
             err == -EROFS ? "Mount its file system read-write"
             : err == -EIO ? "Look at the drive (dmesg, smartctl -a)"
-                          : "Make room for 64 MiB there");
+                          : "Make room for 64 MiB there",
+            AGAIN_MS / 1000);
         return 0;
     }
     if (err)
@@ -110,6 +115,7 @@ int node_names_open(const struct config *cfg, struct loop *loop, struct node_nam
     struct node_names *n = sys_calloc(1, sizeof *n);
     if (!n)
         return -ENOMEM;
+    n->loop = loop;
     int err = dir_of(cfg, n->dir, sizeof(n->dir));
     if (!err && n->dir[0] != '\0')
         err = open_meta(n, loop);
@@ -135,18 +141,45 @@ static uint64_t wall_ms(void)
     return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
 }
 
+/* There is room, or the disk is well again. */
+static void on_made(void *ctx, int err)
+{
+    struct node_names *n = ctx;
+    if (err) {
+        LOG_ERROR("names.dir: %s has names of an earlier run, which a start alone reads: start the "
+                  "daemon again",
+                  n->dir);
+        return;
+    }
+    core_names_begin(n->core, meta_journal(n->meta));
+    n->missing = 0;
+    n->told = false;
+    LOG_INFO("names.dir: %s could be made now: conversations and documents, those that are there "
+             "too, outlive the daemon from here on",
+             n->dir);
+}
+
+static void begin_without(struct node_names *n, struct core *core)
+{
+    const struct meta_config cfg = {.dir = n->dir};
+    n->core = core;
+    n->told = true;
+    core_names_fail(core, n->missing);
+    const int err = meta_make(&cfg, n->loop, AGAIN_MS, on_made, n, &n->meta);
+    if (err)
+        LOG_ERROR("names.dir: %s: %s; it is not tried again before the next start", n->dir,
+                  err_name(err));
+}
+
 int node_names_recover(struct node_names *n, struct core *core, core_who_fn *who, void *ctx)
 {
     struct core_names_found found;
     struct journal *journal = n && n->meta ? meta_journal(n->meta) : NULL;
     int err = core_names_open(core, journal, wall_ms(), who, ctx, &found);
     if (!err && n && n->missing)
-        core_names_fail(core, n->missing);
-    if (!n || (!err && n->missing)) {
-        if (n)
-            n->told = true;
+        begin_without(n, core);
+    if (!n || (!err && n->missing))
         return err;
-    }
     if (err) {
         LOG_ERROR("names.dir: %s: %s", n->dir, err_name(err));
         return err;

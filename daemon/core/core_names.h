@@ -153,6 +153,9 @@ KVC_WARN_UNUSED int core_names_open(struct core *c, struct journal *journal, uin
 void core_names_stop(struct core *c);
 /* The journal could not be opened: nothing is noted, as if it had taken nothing more. */
 void core_names_fail(struct core *c, int err);
+/* Later it could be made, and is empty: it has all that there is, and is done, from now on. Only
+ * after core_names_fail() of a run that had none. */
+void core_names_begin(struct core *c, struct journal *journal);
 /* Why the journal takes nothing more; 0: it does. Names go on without it. */
 int core_names_error(const struct core *c);
 /* Nothing is on its way to the journal. */

@@ -280,6 +280,18 @@ void core_names_fail(struct core *c, int err)
     journal_lost(c);
 }
 
+void core_names_begin(struct core *c, struct journal *journal)
+{
+    struct names *n = c->names;
+    MUST(n && n->error && !n->journal);
+    n->journal = journal;
+    n->error = 0;
+    c->m.names_error = 0;
+    for (uint32_t i = 0; i < n->high; i++)
+        if (n->name[i].state == NAME_LIVE)
+            name_write(c, &n->name[i]);
+}
+
 /* What a commit is worth where the journal's name leads elsewhere: the next start reads that. */
 static int journal_standing(const struct names *n)
 {

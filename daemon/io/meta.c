@@ -6,6 +6,8 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "crash.h"
@@ -40,6 +42,13 @@ struct meta {
     struct disk_id id;  /* of LMDB's file */
     char file[PATH_BYTES];
 
+    /* of meta_make(); NULL: there is a journal, or never will be */
+    meta_made_fn *made;
+    void *made_ctx;
+    uint32_t pause_ms;
+    uint64_t map_bytes;
+    char dir[PATH_BYTES];
+
     pthread_mutex_t lock;
     pthread_cond_t work;
     /* under `lock` */
@@ -49,6 +58,8 @@ struct meta {
     uint64_t file_bytes; /* that data.mdb must have */
     bool readonly;
     bool stop;
+    bool making; /* the thread is to make it first */
+    int make_err;
 };
 
 static void list_init(struct commit_list *l)
@@ -147,10 +158,38 @@ static int commit_survive(struct meta *m, const struct journal_commit *first)
     return r;
 }
 
+static int make_files(struct meta *m);
+
+/* Under the lock, but for the attempts. */
+static void make_first(struct meta *m)
+{
+    while (m->making && !m->stop) {
+        struct timespec until;
+        (void)clock_gettime(CLOCK_MONOTONIC, &until);
+        until.tv_sec += m->pause_ms / 1000;
+        until.tv_nsec += (long)(m->pause_ms % 1000) * 1000000;
+        until.tv_sec += until.tv_nsec / 1000000000;
+        until.tv_nsec %= 1000000000;
+        int waited = 0;
+        while (!m->stop && waited != ETIMEDOUT)
+            waited = pthread_cond_timedwait(&m->work, &m->lock, &until);
+        if (m->stop)
+            return;
+        (void)pthread_mutex_unlock(&m->lock);
+        const int r = make_files(m);
+        (void)pthread_mutex_lock(&m->lock);
+        m->making = r != 0 && r != -EEXIST;
+        m->make_err = r;
+    }
+    ring(m);
+}
+
 static void *meta_main(void *arg)
 {
     struct meta *m = arg;
     (void)pthread_mutex_lock(&m->lock);
+    if (m->making)
+        make_first(m);
     for (;;) {
         while (!m->stop && !m->queued.head)
             (void)pthread_cond_wait(&m->work, &m->lock);
@@ -207,6 +246,19 @@ static void take_back(struct meta *m)
     }
 }
 
+static void tell_made(struct meta *m)
+{
+    meta_made_fn *const made = m->made;
+    (void)pthread_mutex_lock(&m->lock);
+    const bool making = m->making;
+    const int err = m->make_err;
+    (void)pthread_mutex_unlock(&m->lock);
+    if (!made || making)
+        return;
+    m->made = NULL;
+    made(m->made_ctx, err);
+}
+
 static void on_bell(struct loop_watch *watch, uint32_t events)
 {
     struct meta *m = watch->ctx;
@@ -215,6 +267,7 @@ static void on_bell(struct loop_watch *watch, uint32_t events)
     /* First the counter, then the list: the other way round loses a wake-up in between. */
     const ssize_t got = read(m->bell, &n, sizeof n);
     MUST(got == (ssize_t)sizeof n || errno == EAGAIN || errno == EINTR);
+    tell_made(m);
     take_back(m);
 }
 
@@ -267,6 +320,7 @@ struct place {
     const struct meta_config *config;
     uint64_t map_bytes;
     struct meta_report *report;
+    bool is_new; /* one that is there already is left alone */
     char env[PATH_BYTES];
     char fresh[PATH_BYTES];
     char bad[PATH_BYTES];
@@ -393,7 +447,7 @@ static int prepare(const struct place *p)
             return r;
     }
     if (lstat(p->env, &st) == 0)
-        return walk_first(p);
+        return p->is_new ? -EEXIST : walk_first(p);
     if (errno != ENOENT || p->config->readonly)
         return refuse(p, -errno, "env");
     p->report->fresh = true;
@@ -427,6 +481,7 @@ static int identify(struct meta *m, const struct place *p)
     return refuse(p, r, "data.mdb");
 }
 
+/* All but the thread. */
 static int open_in(struct meta *m, const struct place *p)
 {
     char why[META_WHY_BYTES] = "";
@@ -444,10 +499,28 @@ static int open_in(struct meta *m, const struct place *p)
     }
     m->stats.map_bytes = meta__db_map_bytes(m->db);
     m->file_bytes = meta__db_file_bytes(m->db);
-    r = identify(m, p);
-    if (r < 0)
-        return r;
-    return refuse(p, start(m), "its thread");
+    return identify(m, p);
+}
+
+static struct meta *meta_new(const struct meta_config *config, struct loop *loop)
+{
+    pthread_condattr_t attr;
+    struct meta *m = sys_calloc(1, sizeof *m);
+    if (!m)
+        return NULL;
+    m->journal.ops = &meta_ops;
+    m->loop = loop;
+    m->lock_fd = -1;
+    m->bell = -1;
+    m->readonly = config->readonly;
+    list_init(&m->queued);
+    list_init(&m->ended);
+    (void)pthread_condattr_init(&attr);
+    (void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    (void)pthread_mutex_init(&m->lock, NULL); /* these cannot fail with glibc */
+    (void)pthread_cond_init(&m->work, &attr);
+    (void)pthread_condattr_destroy(&attr);
+    return m;
 }
 
 int meta_open(const struct meta_config *config, struct loop *loop, struct meta **ret_meta,
@@ -460,19 +533,63 @@ int meta_open(const struct meta_config *config, struct loop *loop, struct meta *
     int r = place_init(&p);
     if (r < 0)
         return r;
-    struct meta *m = sys_calloc(1, sizeof *m);
+    struct meta *m = meta_new(config, loop);
     if (!m)
         return refuse(&p, -ENOMEM, "memory");
-    m->journal.ops = &meta_ops;
-    m->loop = loop;
-    m->lock_fd = -1;
-    m->bell = -1;
-    m->readonly = config->readonly;
-    list_init(&m->queued);
-    list_init(&m->ended);
-    (void)pthread_mutex_init(&m->lock, NULL); /* default attributes: cannot fail with glibc */
-    (void)pthread_cond_init(&m->work, NULL);
     r = open_in(m, &p);
+    if (r == 0)
+        r = refuse(&p, start(m), "its thread");
+    if (r < 0) {
+        meta_close(&m);
+        return r;
+    }
+    *ret_meta = m;
+    return 0;
+}
+
+/* Room that only a file system without much else has is not taken, not even for the moment in which
+ * it is seen not to do. */
+static bool has_room(const char *dir, uint64_t bytes)
+{
+    struct statvfs fs;
+    return statvfs(dir, &fs) < 0 || fs.f_blocks == 0 || fs.f_bavail >= bytes / fs.f_frsize;
+}
+
+/* On the thread. */
+static int make_files(struct meta *m)
+{
+    const struct meta_config config = {.dir = m->dir};
+    struct meta_report report = {0};
+    struct place p = {
+        .config = &config, .map_bytes = m->map_bytes, .report = &report, .is_new = true};
+    int r = place_init(&p);
+    if (r == 0)
+        r = make_dir(&p);
+    if (r == 0 && !has_room(m->dir, m->map_bytes))
+        r = -ENOSPC;
+    if (r == 0)
+        r = open_in(m, &p);
+    if (r < 0 && m->lock_fd >= 0) {
+        (void)close(m->lock_fd);
+        m->lock_fd = -1;
+    }
+    return r;
+}
+
+int meta_make(const struct meta_config *config, struct loop *loop, uint32_t pause_ms,
+              meta_made_fn *made, void *ctx, struct meta **ret_meta)
+{
+    MUST(!config->readonly && pause_ms > 0);
+    struct meta *m = meta_new(config, loop);
+    if (!m)
+        return -ENOMEM;
+    m->made = made;
+    m->made_ctx = ctx;
+    m->pause_ms = pause_ms;
+    m->map_bytes = config->map_bytes ? config->map_bytes : META_MAP_BYTES;
+    m->making = true;
+    const int n = snprintf(m->dir, sizeof m->dir, "%s", config->dir);
+    const int r = n < 0 || (size_t)n >= sizeof m->dir ? -ENAMETOOLONG : start(m);
     if (r < 0) {
         meta_close(&m);
         return r;

@@ -49,7 +49,20 @@ struct meta;
  */
 KVC_WARN_UNUSED int meta_open(const struct meta_config *config, struct loop *loop,
                               struct meta **ret_meta, struct meta_report *ret_report);
-/* Waits for the commits that were begun; then their done() runs, from here. Accepts NULL. */
+/* What meta_make() calls on the loop's thread, once. 0: meta_journal() is ready. -EEXIST: one of an
+ * earlier run is there, which is for meta_open() alone; nothing more is tried. */
+typedef void(meta_made_fn)(void *ctx, int err);
+/*
+ * A journal that meta_open() could not make, as its file system was full: the thread makes it, and
+ * tries every pause_ms until it can, so that nothing here waits for a disk. Until then
+ * meta_journal() must not be used. Borrows the loop; copies config. -EAGAIN, -ENOMEM, what the
+ * system answered.
+ */
+KVC_WARN_UNUSED int meta_make(const struct meta_config *config, struct loop *loop,
+                              uint32_t pause_ms, meta_made_fn *made, void *ctx,
+                              struct meta **ret_meta);
+/* Waits for the commits that were begun; then their done() runs, from here. Of meta_make(): for the
+ * attempt that is under way; made() is not called any more. Accepts NULL. */
 void meta_close(struct meta **meta);
 
 struct journal *meta_journal(struct meta *meta);

@@ -254,6 +254,33 @@ START_TEST(names_go_on_in_memory_when_their_journal_fails)
 }
 END_TEST
 
+/* The disk was full at the start, and is not any more. */
+START_TEST(names_are_noted_once_their_journal_could_be_made)
+{
+    begin(16, 64, false);
+    core_names_fail(r.core, -ENOSPC);
+    store(1, 0, 4);
+    named("a", 1, 16);
+    named("gone", 1, 24);
+    struct waited w;
+    struct core_named n;
+    ck_assert_int_eq(put("c", 1, 32, (struct core_name_put){.durable = true}, &w, &n), KVC_E_TIER);
+    forget("gone", false);
+    r.journal = fake_journal_create();
+    core_names_begin(r.core, fake_journal_of(r.journal));
+    ck_assert_int_eq(core_names_error(r.core), 0);
+    ck_assert_uint_eq(m()->names_error, 0);
+    ck_assert(!core_names_is_quiet(r.core));
+    ck_assert_int_eq(put("d", 1, 24, (struct core_name_put){.durable = true}, &w, &n), 1);
+    rig_settle(&r);
+    ck_assert(w.calls == 1 && w.err == 0);
+    restart(false);
+    ck_assert_uint_eq(r.names_found.names, 3);
+    ck_assert(find("a") && find("c") && find("d") && !find("gone"));
+    rig_end(&r);
+}
+END_TEST
+
 START_TEST(a_name_that_a_failed_journal_has_is_not_forgotten_for_good)
 {
     begin(16, 64, true);
@@ -519,6 +546,7 @@ int main(void)
     tcase_add_test(t, pieces_of_nothing_are_swept);
     tcase_add_test(t, a_damaged_journal_begins_anew_with_what_could_be_read);
     tcase_add_test(t, names_go_on_in_memory_when_their_journal_fails);
+    tcase_add_test(t, names_are_noted_once_their_journal_could_be_made);
     tcase_add_test(t, a_name_that_a_failed_journal_has_is_not_forgotten_for_good);
     tcase_add_loop_test(t, a_journal_whose_name_leads_elsewhere_has_failed, 0, 2);
     tcase_add_test(t, counts_hold_whatever_happens);

@@ -403,6 +403,81 @@ START_TEST(each_refused_call_is_an_error)
 }
 END_TEST
 
+/* --- made later --- */
+
+static int made_err;
+static unsigned made_calls;
+
+static void note_made(void *ctx, int err)
+{
+    ck_assert_ptr_eq(ctx, &made_err);
+    made_err = err;
+    made_calls++;
+}
+
+/* There is nothing yet that it could stand in. */
+static const char *begin_to_make(void)
+{
+    const char *dir = in_scratch("later/journal");
+    const struct meta_config config = {.dir = dir, .map_bytes = UINT64_C(1) << 20};
+    made_calls = 0;
+    ck_assert_int_eq(meta_open(&config, loop, &meta, &report), -ENOENT);
+    ck_assert_ptr_null(meta);
+    ck_assert_int_eq(meta_make(&config, loop, 5, note_made, &made_err, &meta), 0);
+    return dir;
+}
+
+static int await_made(void)
+{
+    while (made_calls == 0)
+        ck_assert_int_ge(loop_turn(loop, GIVE_UP_NS), 0);
+    ck_assert_uint_eq(made_calls, 1);
+    return made_err;
+}
+
+START_TEST(what_could_not_be_made_is_made_once_it_can)
+{
+    const struct meta_config config = {.dir = begin_to_make()};
+    ck_assert_int_eq(mkdir(in_scratch("later"), 0700), 0);
+    ck_assert_int_eq(await_made(), 0);
+    ck_assert_int_eq(meta_journal(meta)->ops->stands(meta_journal(meta)), 0);
+    ck_assert_str_eq(contents(), "");
+    ck_assert_int_eq(put_text(1, "one"), 0);
+    ck_assert_uint_eq(made_calls, 1);
+    meta_close(&meta);
+    ck_assert_int_eq(meta_open(&config, loop, &meta, &report), 0);
+    ck_assert_str_eq(contents(), "1=one ");
+}
+END_TEST
+
+/* What stands in it would have to be read. */
+START_TEST(one_of_an_earlier_run_is_not_made_anew)
+{
+    const struct meta_config config = {.dir = in_scratch("journal")};
+    struct meta *other = NULL;
+    must_open();
+    ck_assert_int_eq(put_text(1, "one"), 0);
+    made_calls = 0;
+    ck_assert_int_eq(meta_make(&config, loop, 5, note_made, &made_err, &other), 0);
+    meta_close(&meta); /* which has the lock: until then it is tried again */
+    ck_assert_int_eq(await_made(), -EEXIST);
+    meta_close(&other);
+    must_open();
+    ck_assert_str_eq(contents(), "1=one ");
+}
+END_TEST
+
+START_TEST(nobody_is_told_of_what_is_closed_before_it_is_made)
+{
+    (void)begin_to_make();
+    meta_close(&meta);
+    ck_assert_ptr_null(meta);
+    ck_assert_int_eq(mkdir(in_scratch("later"), 0700), 0);
+    ck_assert_uint_eq(made_calls, 0);
+    ck_assert_int_eq(access(in_scratch("later/journal"), F_OK), -1);
+}
+END_TEST
+
 /* --- damage --- */
 
 static void fill(unsigned entries)
@@ -579,6 +654,9 @@ int main(void)
     tcase_add_test(tc, a_directory_without_its_file_is_damaged);
     tcase_add_test(tc, after_an_error_it_takes_no_more_until_it_is_opened_again);
     tcase_add_loop_test(tc, each_refused_call_is_an_error, 0, 7);
+    tcase_add_test(tc, what_could_not_be_made_is_made_once_it_can);
+    tcase_add_test(tc, one_of_an_earlier_run_is_not_made_anew);
+    tcase_add_test(tc, nobody_is_told_of_what_is_closed_before_it_is_made);
     tcase_add_test(tc, flipped_bits_are_found_or_harmless);
     tcase_add_test(tc, what_was_damaged_is_kept_aside);
     tcase_add_test(tc, killed_while_it_commits_it_has_what_was_promised);
