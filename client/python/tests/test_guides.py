@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from conftest import Daemon
+from test_llamacpp import real, smollm2
 
 DOCS = Path(__file__).parents[1] / "docs"
 # What each guide has shown when its last line has run.
@@ -21,6 +22,7 @@ SHOWS: dict[str, Callable[[dict[str, Any]], bool]] = {
     "prefill-decode": lambda names: names["cache"].loaded_tokens > 0,
     "transformers": lambda names: names["exact"].load(names["input_ids"]).loaded_tokens > 0,
 }
+LLAMA_CPP = DOCS / "llamacpp.md"
 PYTHON = re.compile(r"^```python\n(.*?)^```$", re.M | re.S)
 
 
@@ -56,8 +58,23 @@ def test_python_runs_as_written(
         prefixes.close()
 
 
+@real
+def test_llama_cpp_runs_as_written(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twice: the second time what the first one saved is there."""
+    monkeypatch.setenv("KVCACHE_SOCKET", daemon.socket)
+    loaded = []
+    for _ in range(2):
+        names: dict[str, Any] = {"model_path": str(smollm2())}
+        for code in PYTHON.findall(LLAMA_CPP.read_text()):
+            exec(compile(code, str(LLAMA_CPP), "exec"), names)
+        loaded.append(names["loaded"])
+        names["session"].close()
+    assert loaded == [0, len(names["tokens"]) - 1]
+
+
 def test_every_guide_with_python_is_run() -> None:
-    assert {p.stem for p in DOCS.glob("*.md") if PYTHON.search(p.read_text())} == set(SHOWS)
+    run = {*SHOWS, LLAMA_CPP.stem}
+    assert {p.stem for p in DOCS.glob("*.md") if PYTHON.search(p.read_text())} == run
 
 
 def test_links_lead_somewhere() -> None:
