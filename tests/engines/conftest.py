@@ -4,10 +4,9 @@
 from __future__ import annotations
 
 import pytest
-import vllm
-import vllm.v1.engine.core
-import vllm.v1.engine.llm_engine
-import vllm.v1.worker.cpu_worker  # noqa: F401
+from rig import preload
+
+preload()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -15,6 +15,7 @@ from kvcache_client.vllm.options import Options
 from kvcache_client.vllm.plan import GroupPlan, Plan
 from kvcache_client.vllm.scheduler import SchedulerSide
 from kvcache_client.vllm.worker import WorkerSide
+from rig import NEVER_MS
 
 BLOCK = 16
 PAGE = 96  # bytes that a layer has of a block
@@ -48,6 +49,7 @@ class Request(SimpleNamespace):
             num_prompt_tokens=len(ids),
             skip_reading_prefix_cache=False,
             kv_transfer_params=more.pop("params", None),
+            lora_request=more.pop("lora", None),
             block_hashes=[],
         )
         self.hash()
@@ -71,7 +73,8 @@ class Mini:
         self, socket: str, made: Plan | None = None, *, wait: bool = True, **options: Any
     ) -> None:
         self.plan = made or plan()
-        chosen = Options(**({"socket": socket, "staging": 1 << 20} | options))
+        never = dict.fromkeys(("start_ms", "timeout_ms", "load_ms", "store_ms"), NEVER_MS)
+        chosen = Options(**({"socket": socket, "staging": 1 << 20} | never | options))
         self.scheduler = SchedulerSide(self.plan, chosen, "mini")
         self.workers = [
             WorkerSide(self.plan, chosen, f"mini-{r}", r) for r in range(self.plan.ranks)
@@ -96,7 +99,7 @@ class Mini:
     def connect(self) -> None:
         """Waits for all sessions to be up (again)."""
         for side in (self.scheduler, *self.workers):
-            end = time.monotonic() + 30
+            end = time.monotonic() + NEVER_MS / 1000
             while True:
                 try:
                     side.link.session.ping()
@@ -161,7 +164,8 @@ class Mini:
 
     def match(self, request: Request, local: int = 0) -> int:
         """Asks until there is an answer. Returns tokens beyond the local ones."""
-        for _ in range(2000):
+        end = time.monotonic() + NEVER_MS / 1000
+        while time.monotonic() < end:
             found, later = self.scheduler.matched(request, local)
             if found is not None:
                 assert later == (found > 0)
@@ -177,7 +181,8 @@ class Mini:
         if not found:
             return 0, False
         left, failed = len(self.workers), False
-        for _ in range(2000):
+        end = time.monotonic() + NEVER_MS / 1000
+        while time.monotonic() < end:
             output = self.step({})
             left -= output.count.get(request.request_id, 0)
             failed |= request.request_id in output.failed
@@ -222,7 +227,7 @@ class Mini:
             worker.load(orders)
             worker.store(orders)
             for sent in worker._sent:
-                worker.link.wait(sent.op, 5)
+                worker.link.wait(sent.op, NEVER_MS / 1000)
             loaded, failed = worker.loaded()
             bad |= failed
             for name in loaded:

@@ -2,14 +2,23 @@
 """Tiny models with random weights and a tokenizer of bytes.
 
 usage: model.py KIND DIR; KIND: llama (one group), window (Gemma-3-like: sliding window and full
-attention), linear (Qwen3-Next-like: linear and full attention), bench (25 million weights)
+attention), linear (Qwen3-Next-like: linear and full attention), ranks (heads for two ranks), bench
+(25 million weights)
 """
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
+
+# vLLM's classes of these models, and their modules.
+CLASSES = {
+    "LlamaForCausalLM": "llama",
+    "Gemma3ForCausalLM": "gemma3",
+    "Qwen3NextForCausalLM": "qwen3_next",
+}
 
 
 def _tokenizer(folder: Path, positions: int) -> int:
@@ -38,8 +47,8 @@ def _config(kind: str, words: int) -> Any:
     # A range large enough that greedy output depends on the whole prompt.
     shared = {"vocab_size": words, "initializer_range": 0.12, "tie_word_embeddings": False}
     shared |= {"bos_token_id": words - 3, "eos_token_id": words - 2, "pad_token_id": words - 1}
-    if kind in ("llama", "bench"):
-        hidden, layers = (512, 8) if kind == "bench" else (128, 2)
+    if kind in ("llama", "ranks", "bench"):
+        hidden, layers = {"llama": (128, 2), "ranks": (256, 2), "bench": (512, 8)}[kind]
         return t.LlamaConfig(
             **(shared | {"initializer_range": 0.08} if kind == "bench" else shared),
             hidden_size=hidden,
@@ -101,6 +110,26 @@ def make(kind: str, folder: Path) -> Path:
     torch.manual_seed(7)
     model = transformers.AutoModelForCausalLM.from_config(_config(kind, words), dtype=torch.float32)
     model.save_pretrained(folder)
+    return folder
+
+
+def adapter(folder: Path, seed: int) -> Path:
+    """A LoRA adapter of the llama model: rank 8, of queries and values."""
+    import torch
+    from safetensors.torch import save_file
+
+    folder.mkdir(parents=True, exist_ok=True)
+    source = torch.Generator().manual_seed(seed)
+    weights = {}
+    for layer in range(2):
+        for name, outputs in (("q_proj", 128), ("v_proj", 64)):
+            at = f"base_model.model.model.layers.{layer}.self_attn.{name}"
+            weights[f"{at}.lora_A.weight"] = 0.3 * torch.randn(8, 128, generator=source)
+            weights[f"{at}.lora_B.weight"] = 0.3 * torch.randn(outputs, 8, generator=source)
+    save_file(weights, folder / "adapter_model.safetensors")
+    config = {"peft_type": "LORA", "r": 8, "lora_alpha": 8, "bias": "none"}
+    config |= {"target_modules": ["q_proj", "v_proj"], "base_model_name_or_path": "llama"}
+    (folder / "adapter_config.json").write_text(json.dumps(config))
     return folder
 
 

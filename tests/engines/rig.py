@@ -3,10 +3,14 @@
 
 Importing vLLM takes 15 s and an engine 3 s: this process imports, and each engine is a child of
 it by fork(). Children share nothing but the daemon.
+
+No result depends on how fast the machine is. Deadlines of the connector are out of reach where a
+test counts what is loaded (``patient``), and an engine ends when its stores have been answered.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import multiprocessing
 import os
@@ -28,7 +32,25 @@ CONNECTOR = {
     "kv_role": "kv_both",
     "kv_load_failure_policy": "recompute",
 }
+# A deadline that only what hangs reaches.
+NEVER_MS = 600_000
 _fork = multiprocessing.get_context("fork")
+
+
+def preload() -> None:
+    """Imports what engines need, the models' classes included: a child finds all of it.
+
+    vLLM would start a process for each architecture that it has not seen on this machine.
+    """
+    from model import CLASSES
+    from vllm import ModelRegistry
+
+    for module in ("core", "llm_engine"):
+        importlib.import_module(f"vllm.v1.engine.{module}")
+    importlib.import_module("vllm.v1.worker.cpu_worker")
+    for name, module in CLASSES.items():
+        made = importlib.import_module(f"vllm.model_executor.models.{module}")
+        ModelRegistry.register_model(name, getattr(made, name))
 
 
 class Daemon:
@@ -91,6 +113,15 @@ class Daemon:
         shutil.rmtree(self.dir, ignore_errors=True)
 
 
+def patient(daemon: Daemon, **more: Any) -> dict[str, Any]:
+    """Options of a connector whose results do not depend on the load of the machine.
+
+    The daemon is not told what prefill costs: it would weigh that against a disk's measured speed.
+    """
+    never = dict.fromkeys(("start_ms", "timeout_ms", "load_ms", "store_ms"), NEVER_MS)
+    return {"socket": daemon.socket, "report_prefill_cost": False} | never | more
+
+
 class Answer:
     """Of one prompt: tokens, log-probabilities, cached prompt tokens, seconds to the first."""
 
@@ -132,6 +163,7 @@ class Engine:
                 **(transfer or {}),
                 "kv_connector_extra_config": connector,
             }
+        self._stores = connector is not None
         options.update(more)
         options = {k: v for k, v in options.items() if v is not None}
         fd, self.log = tempfile.mkstemp(prefix="kvc-engine.", suffix=".log")
@@ -140,7 +172,11 @@ class Engine:
         self._process = _fork.Process(target=_serve, args=(theirs, options, self.log))
         self._process.start()
         theirs.close()
-        self._get()
+        try:
+            self._get()
+        except BaseException:
+            self.close()
+            raise
 
     def _get(self) -> Any:
         try:
@@ -165,7 +201,10 @@ class Engine:
     def generate(
         self, prompts: list[list[int]], params: Any = None, **sampling: Any
     ) -> list[Answer]:
-        """Answers to prompts of token ids; params: kv_transfer_params of each."""
+        """Answers to prompts of token ids; params: kv_transfer_params of each.
+
+        lora: (name, number, folder) of an adapter for all of them.
+        """
         self.begin(prompts, params, **sampling)
         return self.end()
 
@@ -179,6 +218,10 @@ class Engine:
         text = Path(self.log).read_text(errors="replace")
         return [line for line in text.splitlines() if "kvcache-daemon" in line]
 
+    def settle(self) -> None:
+        """Waits until all that was to be stored has been answered."""
+        self.call("collective_rpc", _settle)
+
     def close(self) -> None:
         """Ends the child."""
         self._pipe.close()
@@ -190,7 +233,9 @@ class Engine:
     def __enter__(self) -> Engine:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None and self._stores:
+            self.settle()
         self.close()
 
 
@@ -226,16 +271,33 @@ def _serve(pipe: Connection, options: dict[str, Any], log: str) -> None:
             pipe.send((False, repr(error)))
 
 
+def _settle(_worker: Any) -> None:
+    """In each worker: orders to store that are under way end."""
+    from vllm.distributed.kv_transfer import get_kv_transfer_group
+
+    worker = get_kv_transfer_group().worker
+    while worker._sent:
+        if not worker.link.wait(worker._sent[-1].op, NEVER_MS / 1000):
+            raise TimeoutError("a store is not answered")
+        worker._collect()
+
+
 def _generate(
     llm: Any, make: Any, prompts: list[list[int]], params: Any, sampling: Any
 ) -> list[Answer]:
+    lora = sampling.pop("lora", None)
+    if lora is not None:
+        from vllm.lora.request import LoRARequest
+
+        lora = LoRARequest(*lora)
     wanted = {"temperature": 0, "max_tokens": 8, "ignore_eos": True, "logprobs": 1} | sampling
     wishes = params or [None] * len(prompts)
     each = [
         make(**wanted, extra_args={"kv_transfer_params": {"kvcache": w}} if w is not None else None)
         for w in wishes
     ]
-    outputs = llm.generate([{"prompt_token_ids": p} for p in prompts], each, use_tqdm=False)
+    inputs = [{"prompt_token_ids": p} for p in prompts]
+    outputs = llm.generate(inputs, each, use_tqdm=False, lora_request=lora)
     return [Answer(o) for o in outputs]
 
 

@@ -7,6 +7,7 @@ import dataclasses
 import inspect
 from importlib.metadata import version
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import kvcache_client.vllm as package
@@ -14,7 +15,9 @@ import pytest
 from kvcache_client.vllm.stats import DaemonStats, PromMetrics
 from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
 from vllm.distributed.kv_transfer.kv_connector.v1 import base, metrics
+from vllm.lora.request import LoRARequest
 from vllm.v1.core.kv_cache_manager import KVCacheBlocks
+from vllm.v1.core.kv_cache_utils import _gen_lora_extra_hash_keys
 from vllm.v1.core.sched.output import CachedRequestData, NewRequestData, SchedulerOutput
 from vllm.v1.kv_cache_interface import KVCacheConfig, KVCacheGroupSpec
 from vllm.v1.outputs import KVConnectorOutput
@@ -137,9 +140,18 @@ def test_fields(of: type, wanted: str) -> None:
 def test_request() -> None:
     source = inspect.getsource(Request)
     for name in ("block_hashes", "num_prompt_tokens", "kv_transfer_params", "cache_salt",
-                 "skip_reading_prefix_cache"):  # fmt: skip
+                 "skip_reading_prefix_cache", "lora_request"):  # fmt: skip
         assert f"self.{name}" in source
     assert isinstance(inspect.getattr_static(Request, "num_tokens"), property)
+
+
+def test_adapter_is_in_the_hash() -> None:
+    """Keys rely on it: an adapter's name and path are in vLLM's hashes."""
+    assert {"lora_name", "lora_path", "load_inplace"} <= set(LoRARequest.__struct_fields__)
+    lora = LoRARequest("name", 1, "/path")
+    assert _gen_lora_extra_hash_keys(SimpleNamespace(lora_request=lora)) == [  # type: ignore[arg-type]
+        ("lora", "name", "/path")
+    ]
 
 
 def test_statistics_classes() -> None:

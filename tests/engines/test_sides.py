@@ -7,6 +7,8 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from fakes import BLOCK, PAGE, Mini, Request, plan
@@ -14,7 +16,7 @@ from kvcache_client import Group, NameKind
 from kvcache_client.vllm.options import Options
 from kvcache_client.vllm.scheduler import SchedulerSide
 from kvcache_client.vllm.worker import WorkerSide
-from rig import Daemon, tokens
+from rig import NEVER_MS, Daemon, tokens
 
 Make = Callable[..., Mini]
 
@@ -125,7 +127,7 @@ def test_aborted_while_asking_and_loading(shared: Daemon, mini: Make) -> None:
 
 
 def test_staging_smaller_than_a_step(shared: Daemon, mini: Make) -> None:
-    mini(shared, staging=4096, store_ms=5000).run(ask("a", 1600, "staging"))
+    mini(shared, staging=4096).run(ask("a", 1600, "staging"))
     second, again = mini(shared), ask("b", 1600, "staging")
     assert second.load(again) == (1584, False)
     second.check(again, 0, 1584)
@@ -232,7 +234,7 @@ def test_absent_daemon(own: Daemon, mini: Make) -> None:
 def test_start_waits_for_the_daemon(own: Daemon, role: str) -> None:
     """Engine and daemon are started together: the engine is connected before its first request."""
     own.kill()
-    options = Options(socket=own.socket, staging=1 << 20, start_ms=60_000)
+    options = Options(socket=own.socket, staging=1 << 20, start_ms=NEVER_MS)
     later = threading.Timer(0.2, own.start)
     later.start()
     side: SchedulerSide | WorkerSide
@@ -262,6 +264,22 @@ def test_wishes(shared: Daemon, mini: Make, caplog: pytest.LogCaptureFixture) ->
     first.run(ask("b", 100, "wishes", params={"kvcache": {"priority": 101, "no_store": False}}))
     assert first.stored == [(0, 0, 6)]
     assert mini(shared).load(ask("c", 100, "wishes", params={"kvcache": {"no_load": True}}))[0] == 0
+
+
+def test_adapter_was_replaced(shared: Daemon, mini: Make, tmp_path: Path) -> None:
+    """Other weights at an adapter's path: an engine that has read them does not load the old KV."""
+    files = tmp_path / "adapter_model.safetensors"
+    lora = SimpleNamespace(lora_path=str(tmp_path), load_inplace=False)
+    files.write_bytes(b"old")
+    first = mini(shared)
+    first.run(ask("a", 100, "adapter", lora=lora))
+    assert mini(shared).load(ask("b", 100, "adapter", lora=lora))[0] == 96
+    assert mini(shared).load(ask("c", 100, "adapter"))[0] == 0
+    files.write_bytes(b"newer")
+    assert mini(shared).load(ask("d", 100, "adapter", lora=lora))[0] == 0
+    assert first.load(ask("e", 100, "adapter", lora=lora))[0] == 96  # has the old weights still
+    again = SimpleNamespace(lora_path=str(tmp_path), load_inplace=True)
+    assert first.load(ask("f", 100, "adapter", lora=again))[0] == 0
 
 
 def test_names(shared: Daemon, mini: Make) -> None:

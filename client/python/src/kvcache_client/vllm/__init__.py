@@ -26,8 +26,10 @@ How the connector works, and why so:
   the scheduler has hashed them. Their pages are copied to staging while the step still owns them;
   the request to the daemon goes on while the engine computes. So neither preemption nor an abort
   nor the end of a request has to wait for a store, and no page is kept for one.
-* Keys are vLLM's own block hashes. They cover tokens, LoRA, multimodal inputs, prompt embeddings
-  and ``cache_salt``. A group with larger blocks takes the last hash in each block, as vLLM does.
+* Keys are vLLM's own block hashes. They cover tokens, an adapter's name and path, multimodal
+  inputs, prompt embeddings and ``cache_salt``. For LoRA the adapter's files (names, sizes, times)
+  are added: other weights at the same path are another adapter. A group with larger blocks takes
+  the last hash in each block, as vLLM does.
 * A sliding window of W tokens needs W - 1 tokens before the next one: that is the window that the
   daemon is told, so a hit holds exactly the blocks that vLLM allocates.
 * One token at least is left to compute, and a hit ends where every group's blocks end.

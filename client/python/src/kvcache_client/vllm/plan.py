@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from kvcache_client import Namespace, Session
 
-__all__ = ["GroupPlan", "Plan", "Refused"]
+__all__ = ["GroupPlan", "Plan", "Refused", "adapter_files"]
 
 
 class Refused(ValueError):
@@ -310,13 +310,21 @@ def _revision(config: VllmConfig) -> str:
     commit = getattr(model.hf_config, "_commit_hash", None)
     if commit:
         return str(commit)
-    folder = Path(model.model)
+    return _files(Path(model.model), ".safetensors", ".bin", ".gguf", ".pt")
+
+
+def _files(folder: Path, *suffixes: str) -> str:
+    """Tells one set of files from another at the same place; empty when there is no folder."""
     if not folder.is_dir():
         return ""
-    files = sorted(
-        p for p in folder.iterdir() if p.suffix in (".safetensors", ".bin", ".gguf", ".pt")
-    )
+    files = sorted(p for p in folder.iterdir() if p.suffix in suffixes)
     return "files:" + _digest([(p.name, p.stat().st_size, p.stat().st_mtime_ns) for p in files])
+
+
+def adapter_files(path: str) -> bytes:
+    """What keys of a LoRA adapter's blocks get beside vLLM's hash, which has its name and path."""
+    folder = Path(path).expanduser()
+    return _files(folder, ".safetensors", ".bin", ".pt", ".json").encode()
 
 
 def _layout(config: VllmConfig) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from kvcache_client import Error, Hold, NameKind, Retain, Status
@@ -13,6 +14,7 @@ from kvcache_client.vllm.cost import PrefillCost
 from kvcache_client.vllm.link import Link, logger
 from kvcache_client.vllm.messages import Load, Report, StepOrders, Store
 from kvcache_client.vllm.options import Options, Wishes
+from kvcache_client.vllm.plan import adapter_files
 from kvcache_client.vllm.stats import Stats
 
 if TYPE_CHECKING:
@@ -59,6 +61,7 @@ class _State:
         stopped: groups of which nothing more is stored: the daemon has no room for them.
         jobs: orders to store that have not been answered.
         edges: for each group of states the number of blocks before the last state that was written.
+        salt: of an adapter, see :func:`adapter_files`; empty: there is none.
     """
 
     request: Request
@@ -73,6 +76,19 @@ class _State:
     stopped: set[int] = field(default_factory=set)
     jobs: int = 0
     edges: dict[int, int] = field(default_factory=dict)
+    salt: bytes = b""
+    _salted: list[bytes] = field(default_factory=list)
+
+    @property
+    def hashes(self) -> Sequence[bytes]:
+        """Of its full blocks: vLLM's, and with an adapter also over the adapter's files."""
+        own: list[bytes] = self.request.block_hashes
+        if not self.salt:
+            return own
+        del self._salted[len(own) :]
+        new = own[len(self._salted) :]
+        self._salted += [sha256(self.salt + h).digest() for h in new]
+        return self._salted
 
 
 @dataclass
@@ -116,6 +132,7 @@ class SchedulerSide:
         self._cost = PrefillCost()
         self._pause_until = 0.0
         self._names: list[_Name] = []
+        self._adapters: dict[str, bytes] = {}
 
     # ---- loads
 
@@ -169,7 +186,7 @@ class SchedulerSide:
         return True
 
     def _begin(self, state: _State, computed: int, limit: int) -> _kvc.Request:
-        keys = self.plan.all_keys(state.request.block_hashes, limit)
+        keys = self.plan.all_keys(state.hashes, limit)
         return self.link.ns._raw.acquire_begin(
             keys, limit, flags_of(), computed, 0, self.options.load_ms, self._sub_tenant(state)
         )
@@ -196,7 +213,7 @@ class SchedulerSide:
 
     def _again(self, state: _State, computed: int, tokens: int) -> None:
         """The hit ended inside a block of some group: the shorter one needs other blocks."""
-        keys = self.plan.all_keys(state.request.block_hashes, tokens)
+        keys = self.plan.all_keys(state.hashes, tokens)
         held = self.link.ns.acquire(
             keys, tokens, from_tokens=computed, no_load=True, sub_tenant=self._sub_tenant(state)
         )
@@ -292,7 +309,7 @@ class SchedulerSide:
             first = end - 1  # a state replaces those before it
         for start, stop in _runs(table, first, min(end, len(table))):
             self._next_job += 1
-            hashes = state.request.block_hashes
+            hashes = state.hashes
             parent = group.keys(hashes, start - 1, start) if start else None
             decoded = stop * group.block_tokens > state.request.num_prompt_tokens
             orders.stores.append(
@@ -383,7 +400,7 @@ class SchedulerSide:
         if tokens == 0:
             return 0
         try:
-            keys = self.plan.all_keys(state.request.block_hashes, tokens)
+            keys = self.plan.all_keys(state.hashes, tokens)
             prefix = self.link.ns.lookup(
                 keys, tokens, everything=True, sub_tenant=self._sub_tenant(state)
             )
@@ -400,9 +417,19 @@ class SchedulerSide:
             wishes, wrong = Wishes.of(request.kv_transfer_params)
             for text in wrong:
                 logger.warning("request %s: %s; it is left out", request.request_id, text)
-            state = _State(request, wishes, [0] * len(self.plan.groups))
+            sent = [0] * len(self.plan.groups)
+            state = _State(request, wishes, sent, salt=self._adapter(request))
             self._states[request.request_id] = state
         return state
+
+    def _adapter(self, request: Request) -> bytes:
+        """The engine computes with the files that it has read: later ones are another adapter's."""
+        lora = request.lora_request
+        if lora is None:
+            return b""
+        if lora.lora_path not in self._adapters or lora.load_inplace:
+            self._adapters[lora.lora_path] = adapter_files(lora.lora_path)
+        return self._adapters[lora.lora_path]
 
     def finished(self, request: Request) -> None:
         """The request has ended, however; its pages are freed behind this."""
@@ -436,7 +463,7 @@ class SchedulerSide:
         ):
             covered = self._covered(state, tokens)
             if name is not None and covered > 0:
-                keys = self.plan.all_keys(request.block_hashes, covered)
+                keys = self.plan.all_keys(state.hashes, covered)
                 self._names.append(_Name(state, kind, name, keys, covered, until))
 
     def has_names(self) -> bool:
@@ -471,7 +498,7 @@ class SchedulerSide:
             return
         try:
             self.link.ns.hint(
-                self.plan.all_keys(state.request.block_hashes, covered),
+                self.plan.all_keys(state.hashes, covered),
                 covered,
                 wishes.hint,
                 within_ms=wishes.within_ms,
