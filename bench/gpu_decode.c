@@ -48,14 +48,13 @@ int gpu_decode_wait(struct gpu_decode *decode, double *ret_step)
 }
 
 #else
-#include <cuda.h>
-#include <cudaTypedefs.h>
-#include <dlfcn.h>
 #include <kvcache/kernels.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "cuda_driver.h"
 
 #define STRING(name)  STRING_(name)
 #define STRING_(name) #name
@@ -67,37 +66,7 @@ int gpu_decode_wait(struct gpu_decode *decode, double *ret_step)
 /* CU_DEVICE_ATTRIBUTE_MPS_ENABLED of CUDA 12.4; an older driver does not know it. */
 #define ATTRIBUTE_MPS ((CUdevice_attribute)133)
 
-/* Name without "cu", CUDA version whose calling convention is meant. */
-#define CUDA_CALLS(X)                 \
-    X(GetErrorName, 6000)             \
-    X(DeviceGetCount, 2000)           \
-    X(DeviceGet, 2000)                \
-    X(DeviceGetUuid, 11040)           \
-    X(DeviceGetAttribute, 2000)       \
-    X(DevicePrimaryCtxRetain, 7000)   \
-    X(DevicePrimaryCtxRelease, 11000) \
-    X(CtxSetCurrent, 4000)            \
-    X(CtxSynchronize, 2000)           \
-    X(StreamCreateWithPriority, 5050) \
-    X(StreamDestroy, 4000)            \
-    X(EventCreate, 2000)              \
-    X(EventDestroy, 4000)             \
-    X(EventRecord, 2000)              \
-    X(EventSynchronize, 2000)         \
-    X(ModuleLoadData, 2000)           \
-    X(ModuleUnload, 2000)             \
-    X(ModuleGetFunction, 2000)        \
-    X(LaunchKernel, 4000)             \
-    X(MemAlloc, 3020)                 \
-    X(MemFree, 3020)                  \
-    X(MemsetD8, 3020)                 \
-    X(MemcpyAsync, 4000)
-
-static struct {
-#define FIELD(name, version) PFN_cu##name##_v##version name;
-    CUDA_CALLS(FIELD)
-#undef FIELD
-} cu;
+static const struct cuda_api *cu;
 
 struct gpu_decode {
     CUdevice device;
@@ -127,7 +96,7 @@ static int must(const char *call, CUresult r)
     const char *name = NULL;
     if (r == CUDA_SUCCESS)
         return 0;
-    if (cu.GetErrorName(r, &name) != CUDA_SUCCESS || name == NULL)
+    if (cu->GetErrorName(r, &name) != CUDA_SUCCESS || name == NULL)
         name = "an unknown error";
     is_out = true;
     say_error("decode steps: %s: %s (%d)", call, name, (int)r);
@@ -136,36 +105,24 @@ static int must(const char *call, CUresult r)
 
 /* ---- opening ---- */
 
-/* The driver is loaded already: the device is open. */
 static int find_calls(void)
 {
-    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-    PFN_cuGetProcAddress_v12000 get =
-        library ? (PFN_cuGetProcAddress_v12000)dlsym(library, "cuGetProcAddress_v2") : NULL;
-    const char *missing = get ? NULL : "cuGetProcAddress_v2";
-    void *at = NULL;
-#define FIND(name, version)                                                                        \
-    if (!missing &&                                                                                \
-        (get("cu" #name, &at, version, CU_GET_PROC_ADDRESS_DEFAULT, NULL) != CUDA_SUCCESS || !at)) \
-        missing = "cu" #name;                                                                      \
-    if (!missing)                                                                                  \
-        cu.name = (PFN_cu##name##_v##version)at;
-    CUDA_CALLS(FIND)
-#undef FIND
-    if (missing)
-        say_error("decode steps: the NVIDIA driver has no %s", missing);
-    return missing ? BENCH_FAILED : 0;
+    const char *problem = NULL;
+    cu = cuda_find(&problem);
+    if (cu == NULL)
+        say_error("decode steps: %s", problem);
+    return cu == NULL ? BENCH_FAILED : 0;
 }
 
 static int find_device(struct gpu_decode *g, const struct bench_device *d)
 {
     int n = 0;
-    int rc = must("cuDeviceGetCount", cu.DeviceGetCount(&n));
+    int rc = must("cuDeviceGetCount", cu->DeviceGetCount(&n));
     for (int i = 0; i < n && rc == 0; i++) {
         CUuuid uuid;
-        rc = must("cuDeviceGet", cu.DeviceGet(&g->device, i));
+        rc = must("cuDeviceGet", cu->DeviceGet(&g->device, i));
         if (rc == 0)
-            rc = must("cuDeviceGetUuid", cu.DeviceGetUuid(&uuid, g->device));
+            rc = must("cuDeviceGetUuid", cu->DeviceGetUuid(&uuid, g->device));
         if (rc == 0 && memcmp(uuid.bytes, gpu_uuid(d->gpu), GPU_UUID_BYTES) == 0)
             return 0;
     }
@@ -177,11 +134,11 @@ static int find_device(struct gpu_decode *g, const struct bench_device *d)
 static int enter(struct gpu_decode *g)
 {
     CUcontext context = NULL;
-    int rc = must("cuDevicePrimaryCtxRetain", cu.DevicePrimaryCtxRetain(&context, g->device));
+    int rc = must("cuDevicePrimaryCtxRetain", cu->DevicePrimaryCtxRetain(&context, g->device));
     if (rc != 0)
         return rc;
     g->context = context;
-    return must("cuCtxSetCurrent", cu.CtxSetCurrent(context));
+    return must("cuCtxSetCurrent", cu->CtxSetCurrent(context));
 }
 
 static int look(struct gpu_decode *g)
@@ -189,36 +146,37 @@ static int look(struct gpu_decode *g)
     int processors = 0, mps = 0;
     const int rc = must(
         "cuDeviceGetAttribute",
-        cu.DeviceGetAttribute(&processors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, g->device));
+        cu->DeviceGetAttribute(&processors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, g->device));
     g->blocks = KVC_DECODE_BLOCKS * (unsigned)processors;
-    g->mps = cu.DeviceGetAttribute(&mps, ATTRIBUTE_MPS, g->device) == CUDA_SUCCESS && mps;
+    g->mps = cu->DeviceGetAttribute(&mps, ATTRIBUTE_MPS, g->device) == CUDA_SUCCESS && mps;
     return rc;
 }
 
 static int load_kernel(struct gpu_decode *g)
 {
-    const char *const name = STRING(KVC_DECODE_KERNEL);
-    int rc = must("cuModuleLoadData", cu.ModuleLoadData(&g->module, kvc_decode_image));
-    if (rc == 0)
-        rc = must("cuModuleGetFunction", cu.ModuleGetFunction(&g->kernel, g->module, name));
+    const char *call = "";
+    const CUresult said =
+        cuda_load_kernel(cu, kvc_decode_image, kvc_decode_ptx, STRING(KVC_DECODE_KERNEL),
+                         &g->module, &g->kernel, &call);
+    int rc = must(call, said);
     if (rc == 0)
         rc = must("cuStreamCreateWithPriority",
-                  cu.StreamCreateWithPriority(&g->stream, CU_STREAM_NON_BLOCKING, 0));
+                  cu->StreamCreateWithPriority(&g->stream, CU_STREAM_NON_BLOCKING, 0));
     for (unsigned i = 0; i < AHEAD && rc == 0; i++)
-        rc = must("cuEventCreate", cu.EventCreate(&g->event[i], CU_EVENT_DISABLE_TIMING));
+        rc = must("cuEventCreate", cu->EventCreate(&g->event[i], CU_EVENT_DISABLE_TIMING));
     return rc;
 }
 
 static int make_memory(struct gpu_decode *g)
 {
-    int rc = must("cuMemAlloc", cu.MemAlloc(&g->kv, g->kv_bytes));
+    int rc = must("cuMemAlloc", cu->MemAlloc(&g->kv, g->kv_bytes));
     if (rc == 0)
-        rc = must("cuMemAlloc", cu.MemAlloc(&g->sum, sizeof(uint32_t)));
+        rc = must("cuMemAlloc", cu->MemAlloc(&g->sum, sizeof(uint32_t)));
     if (rc == 0)
-        rc = must("cuMemsetD8", cu.MemsetD8(g->kv, FILL, g->kv_bytes));
+        rc = must("cuMemsetD8", cu->MemsetD8(g->kv, FILL, g->kv_bytes));
     if (rc == 0)
-        rc = must("cuMemsetD8", cu.MemsetD8(g->sum, 0, sizeof(uint32_t)));
-    return rc == 0 ? must("cuCtxSynchronize", cu.CtxSynchronize()) : rc;
+        rc = must("cuMemsetD8", cu->MemsetD8(g->sum, 0, sizeof(uint32_t)));
+    return rc == 0 ? must("cuCtxSynchronize", cu->CtxSynchronize()) : rc;
 }
 
 int gpu_decode_open(const struct bench_device *d, uint64_t kv_bytes, struct gpu_decode **ret_decode)
@@ -255,17 +213,17 @@ void gpu_decode_close(struct gpu_decode **decode)
     }
     for (unsigned i = 0; i < AHEAD; i++)
         if (g->event[i])
-            (void)must("cuEventDestroy", cu.EventDestroy(g->event[i]));
+            (void)must("cuEventDestroy", cu->EventDestroy(g->event[i]));
     if (g->stream)
-        (void)must("cuStreamDestroy", cu.StreamDestroy(g->stream));
+        (void)must("cuStreamDestroy", cu->StreamDestroy(g->stream));
     if (g->module)
-        (void)must("cuModuleUnload", cu.ModuleUnload(g->module));
+        (void)must("cuModuleUnload", cu->ModuleUnload(g->module));
     if (g->kv)
-        (void)must("cuMemFree", cu.MemFree(g->kv));
+        (void)must("cuMemFree", cu->MemFree(g->kv));
     if (g->sum)
-        (void)must("cuMemFree", cu.MemFree(g->sum));
+        (void)must("cuMemFree", cu->MemFree(g->sum));
     if (g->context)
-        (void)must("cuDevicePrimaryCtxRelease", cu.DevicePrimaryCtxRelease(g->device));
+        (void)must("cuDevicePrimaryCtxRelease", cu->DevicePrimaryCtxRelease(g->device));
     free(g);
 }
 
@@ -280,10 +238,10 @@ static int launch(struct gpu_decode *g)
 {
     uint64_t words = g->kv_bytes / sizeof(uint32_t);
     void *arguments[] = {&g->kv, &words, &g->sum};
-    int rc = must("cuLaunchKernel", cu.LaunchKernel(g->kernel, g->blocks, 1, 1, KVC_DECODE_THREADS,
-                                                    1, 1, 0, g->stream, arguments, NULL));
+    int rc = must("cuLaunchKernel", cu->LaunchKernel(g->kernel, g->blocks, 1, 1, KVC_DECODE_THREADS,
+                                                     1, 1, 0, g->stream, arguments, NULL));
     if (rc == 0)
-        rc = must("cuEventRecord", cu.EventRecord(g->event[g->launched % AHEAD], g->stream));
+        rc = must("cuEventRecord", cu->EventRecord(g->event[g->launched % AHEAD], g->stream));
     g->expected += (uint32_t)words * WORD_SUM;
     g->launched++;
     return rc;
@@ -291,7 +249,7 @@ static int launch(struct gpu_decode *g)
 
 static int await_step(struct gpu_decode *g, uint64_t step)
 {
-    return must("cuEventSynchronize", cu.EventSynchronize(g->event[step % AHEAD]));
+    return must("cuEventSynchronize", cu->EventSynchronize(g->event[step % AHEAD]));
 }
 
 /* Time counts from the end of one step to the end of another. */
@@ -299,7 +257,7 @@ static int run_steps(struct gpu_decode *g)
 {
     const uint64_t warm = now_ns() + WARM_NS;
     uint64_t ended = 0, first = 0, first_ns = 0, last_ns = 0;
-    int rc = must("cuCtxSetCurrent", cu.CtxSetCurrent(g->context));
+    int rc = must("cuCtxSetCurrent", cu->CtxSetCurrent(g->context));
     g->launched = 0;
     while (rc == 0 && (first_ns == 0 || ended == first || last_ns - first_ns < g->wanted_ns)) {
         while (rc == 0 && g->launched < ended + AHEAD)
@@ -347,9 +305,10 @@ bool gpu_decode_is_over(const struct gpu_decode *g)
 static int check_sum(struct gpu_decode *g)
 {
     uint32_t sum = 0;
-    int rc = must("cuMemcpyAsync", cu.MemcpyAsync((uintptr_t)&sum, g->sum, sizeof(sum), g->stream));
+    int rc =
+        must("cuMemcpyAsync", cu->MemcpyAsync((uintptr_t)&sum, g->sum, sizeof(sum), g->stream));
     if (rc == 0)
-        rc = must("cuCtxSynchronize", cu.CtxSynchronize());
+        rc = must("cuCtxSynchronize", cu->CtxSynchronize());
     if (rc == 0 && sum != g->expected) {
         say_error("decode steps have added up %#x instead of %#x: not every byte was read", sum,
                   g->expected);

@@ -11,16 +11,14 @@
 
 int cuda__check(struct cuda *c, const char *call, CUresult r)
 {
-    const char *name = NULL, *words = NULL;
+    char text[CUDA_TEXT_BYTES];
     if (r == CUDA_SUCCESS)
         return 0;
     int error = r == CUDA_ERROR_OUT_OF_MEMORY   ? -ENOMEM
                 : r == CUDA_ERROR_NOT_SUPPORTED ? -EOPNOTSUPP
                                                 : -EIO;
-    if (c->cu->GetErrorName(r, &name) != CUDA_SUCCESS || name == NULL ||
-        c->cu->GetErrorString(r, &words) != CUDA_SUCCESS || words == NULL)
-        return kvc__fail(c->dev.kvc, error, "%s: CUDA error %d", call, (int)r);
-    return kvc__fail(c->dev.kvc, error, "%s: %s (%s)", call, name, words);
+    cuda_text(c->cu, call, r, text);
+    return kvc__fail(c->dev.kvc, error, "%s", text);
 }
 
 int cuda__enter(struct cuda *c)
@@ -129,7 +127,7 @@ static int find_device(struct cuda *c, const char *name)
 static int cuda_open(struct kvc *k, const char *name, struct device **ret_device)
 {
     const char *problem = NULL;
-    const struct cuda_api *cu = cuda__api(&problem);
+    const struct cuda_api *cu = cuda_find(&problem);
     if (cu == NULL)
         return kvc__fail(k, -ENODEV, "%s", problem);
     struct cuda *c = sys_calloc(1, sizeof(*c));

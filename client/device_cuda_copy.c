@@ -40,18 +40,16 @@ static int make_lists(struct cuda *c)
     return rc;
 }
 
-/* A device that the image has no code for copies without the kernel. */
+/* A device that takes neither the image nor the PTX copies without the kernel. */
 static bool has_kernel(struct cuda *c)
 {
     if (c->kernel_tried || !c->one_address)
         return c->kernel != NULL;
     c->kernel_tried = true;
     CUfunction kernel = NULL;
-    if (c->cu->ModuleLoadData(&c->module, kvc_frags_image) != CUDA_SUCCESS) {
-        c->module = NULL;
-        return false;
-    }
-    if (c->cu->ModuleGetFunction(&kernel, c->module, STRING(KVC_FRAGS_KERNEL)) == CUDA_SUCCESS &&
+    const char *call;
+    if (cuda_load_kernel(c->cu, kvc_frags_image, kvc_frags_ptx, STRING(KVC_FRAGS_KERNEL),
+                         &c->module, &kernel, &call) == CUDA_SUCCESS &&
         make_lists(c) == 0)
         c->kernel = kernel;
     return c->kernel != NULL;
@@ -125,49 +123,34 @@ static int copy_by_kernel(struct cuda *c, const struct device_frag *frag, uint32
 
 /* ---- the copy engine ---- */
 
-#ifdef CUDA_BATCH
 /* The default stream takes no batches. */
 static bool takes_batch(const struct cuda *c, CUstream stream)
 {
-    return c->cu->MemcpyBatchAsync != NULL && stream != NULL && stream != CU_STREAM_LEGACY;
+    return !c->no_batch && cuda_has_batch(c->cu) && stream != NULL && stream != CU_STREAM_LEGACY;
 }
 
-static int copy_batch(struct cuda *c, const struct device_frag *frag, uint32_t n, CUstream stream)
+static CUresult copy_batch(struct cuda *c, const struct device_frag *frag, uint32_t n,
+                           CUstream stream)
 {
     CUdeviceptr to[DEVICE_FRAGS], from[DEVICE_FRAGS];
-    size_t bytes[DEVICE_FRAGS], first = 0;
-    CUmemcpyAttributes attributes = {.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM,
-                                     .flags = CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE};
+    size_t bytes[DEVICE_FRAGS];
     for (uint32_t i = 0; i < n; i++) {
         to[i] = frag[i].to;
         from[i] = frag[i].from;
         bytes[i] = frag[i].bytes;
     }
-    return cuda__check(c, "cuMemcpyBatchAsync",
-                       c->cu->MemcpyBatchAsync(to, from, bytes, n, &attributes, &first, 1, stream));
+    return cuda_copy_batch(c->cu, to, from, bytes, n, stream);
 }
-#else
-static bool takes_batch(const struct cuda *c, CUstream stream)
-{
-    (void)c;
-    (void)stream;
-    return false;
-}
-
-static int copy_batch(struct cuda *c, const struct device_frag *frag, uint32_t n, CUstream stream)
-{
-    (void)frag;
-    (void)n;
-    (void)stream;
-    return cuda__check(c, "cuMemcpyBatchAsync", CUDA_ERROR_NOT_SUPPORTED);
-}
-#endif
 
 static int copy_by_engine(struct cuda *c, const struct device_frag *frag, uint32_t n, bool reaches,
                           CUstream stream)
 {
-    if (n > 1 && reaches && takes_batch(c, stream))
-        return copy_batch(c, frag, n, stream);
+    if (n > 1 && reaches && takes_batch(c, stream)) {
+        const CUresult r = copy_batch(c, frag, n, stream);
+        if (r != CUDA_ERROR_NOT_SUPPORTED)
+            return cuda__check(c, "cuMemcpyBatchAsync", r);
+        c->no_batch = true; /* the driver has it, and does not do it for this device */
+    }
     int rc = 0;
     for (uint32_t i = 0; i < n && rc == 0; i++)
         rc = cuda__check(c, "cuMemcpyAsync",

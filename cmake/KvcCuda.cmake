@@ -50,29 +50,46 @@ function(kvc_cuda_arch_flags ret_var)
   set(${ret_var} "${flags}" PARENT_SCOPE)
 endfunction()
 
-# kvc_cuda_image(<target> <symbol> <file.cu> [DEPENDS file...])
+# kvc_cuda__embed(<target> <symbol> <file>): the bytes of <file> as <symbol>[] of <target>.
+function(kvc_cuda__embed target symbol file)
+  add_custom_command(OUTPUT "${file}.c"
+    COMMAND "${CMAKE_COMMAND}" "-DFILE=${file}" "-DOUTPUT=${file}.c" "-DNAME=${symbol}"
+            -P "${CMAKE_SOURCE_DIR}/cmake/KvcEmbed.cmake"
+    DEPENDS "${file}" "${CMAKE_SOURCE_DIR}/cmake/KvcEmbed.cmake"
+    VERBATIM)
+  target_sources(${target} PRIVATE "${file}.c")
+endfunction()
+
+# kvc_cuda_image(<target> <symbol>_image <file.cu> [FLAGS flag...] [DEPENDS file...])
 #
 # Adds to <target> the device code of <file.cu>, one image for all architectures, as the bytes
-# <symbol>[] and their count <symbol>_bytes (size_t). For cuModuleLoadData(); links nothing.
+# <symbol>_image[] and their count <symbol>_image_bytes (size_t); and as PTX <symbol>_ptx[] of the
+# oldest version that has sm_80 (7.0, CUDA 11.0), which any driver compiles: it takes no image of a
+# newer CUDA than its own. For cuModuleLoadData(); links nothing. KVC_PTX has the files, for tests.
 function(kvc_cuda_image target symbol source)
-  cmake_parse_arguments(PARSE_ARGV 3 ARG "" "" "DEPENDS")
+  cmake_parse_arguments(PARSE_ARGV 3 ARG "" "" "FLAGS;DEPENDS")
+  string(REGEX REPLACE "_image$" "_ptx" ptx_symbol "${symbol}")
   set(image "${CMAKE_CURRENT_BINARY_DIR}/${symbol}.fatbin")
+  set(ptx "${CMAKE_CURRENT_BINARY_DIR}/${ptx_symbol}.ptx")
   kvc_cuda_arch_flags(arch_flags)
   set(host_flags "")
   if(CMAKE_CUDA_HOST_COMPILER)
     set(host_flags "-ccbin=${CMAKE_CUDA_HOST_COMPILER}")
   endif()
+  set(nvcc "${CMAKE_CUDA_COMPILER}" -O3 -std=c++17 -DKVC_HAVE_CUDA=1
+      "-I${CMAKE_SOURCE_DIR}/include" ${ARG_FLAGS} ${host_flags})
   add_custom_command(OUTPUT "${image}"
-    COMMAND "${CMAKE_CUDA_COMPILER}" -fatbin -O3 -std=c++17 -DKVC_HAVE_CUDA=1
-            "-I${CMAKE_SOURCE_DIR}/include" ${host_flags} ${arch_flags}
-            -o "${image}" "${CMAKE_CURRENT_SOURCE_DIR}/${source}"
+    COMMAND ${nvcc} -fatbin ${arch_flags} -o "${image}" "${CMAKE_CURRENT_SOURCE_DIR}/${source}"
     DEPENDS "${source}" ${ARG_DEPENDS}
     COMMENT "Building CUDA image ${symbol}"
     VERBATIM)
-  add_custom_command(OUTPUT "${image}.c"
-    COMMAND "${CMAKE_COMMAND}" "-DFILE=${image}" "-DOUTPUT=${image}.c" "-DNAME=${symbol}"
-            -P "${CMAKE_SOURCE_DIR}/cmake/KvcEmbed.cmake"
-    DEPENDS "${image}" "${CMAKE_SOURCE_DIR}/cmake/KvcEmbed.cmake"
+  add_custom_command(OUTPUT "${ptx}"
+    COMMAND ${nvcc} -ptx -arch=compute_80 -o "${ptx}.new" "${CMAKE_CURRENT_SOURCE_DIR}/${source}"
+    COMMAND sed -e "s/^\\.version .*/.version 7.0/" "${ptx}.new" > "${ptx}"
+    DEPENDS "${source}" ${ARG_DEPENDS}
+    COMMENT "Building PTX ${ptx_symbol}"
     VERBATIM)
-  target_sources(${target} PRIVATE "${image}.c")
+  kvc_cuda__embed(${target} ${symbol} "${image}")
+  kvc_cuda__embed(${target} ${ptx_symbol} "${ptx}")
+  set_property(GLOBAL APPEND PROPERTY KVC_PTX "${ptx}")
 endfunction()

@@ -3,7 +3,8 @@
 #
 #   cmake -DFILE=in -DOUTPUT=out.c -DNAME=symbol -P KvcEmbed.cmake
 #
-# Defines `const unsigned char symbol[]`, aligned to 16 bytes, and `const size_t symbol_bytes`.
+# Defines `const unsigned char symbol[]`, aligned to 16 bytes, and `const size_t symbol_bytes`. One
+# zero byte follows these, so that text is a string.
 foreach(argument FILE OUTPUT NAME)
   if(NOT ${argument})
     message(FATAL_ERROR "KvcEmbed.cmake: needs -D${argument}=...")
@@ -20,5 +21,5 @@ file(WRITE "${OUTPUT}"
   "#include <stddef.h>\n"
   "extern const unsigned char ${NAME}[];\n"
   "extern const size_t ${NAME}_bytes;\n"
-  "__attribute__((aligned(16))) const unsigned char ${NAME}[] = {\n${hex}};\n"
-  "const size_t ${NAME}_bytes = sizeof ${NAME};\n")
+  "__attribute__((aligned(16))) const unsigned char ${NAME}[] = {\n${hex}0x00};\n"
+  "const size_t ${NAME}_bytes = sizeof ${NAME} - 1;\n")

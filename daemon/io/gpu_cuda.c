@@ -20,7 +20,7 @@ int cuda__must(struct gpu_dev *dev, const char *call, CUresult r)
 {
     if (r == CUDA_SUCCESS)
         return 0;
-    cuda__text(dev->cu, call, r, dev->why);
+    cuda_text(dev->cu, call, r, dev->why);
     dev->broken = true;
     return -EIO;
 }
@@ -36,7 +36,7 @@ int cuda__may(struct gpu_dev *dev, const char *call, CUresult r, int otherwise)
 {
     if (r == CUDA_SUCCESS)
         return 0;
-    cuda__text(dev->cu, call, r, dev->why);
+    cuda_text(dev->cu, call, r, dev->why);
     switch (r) {
     case CUDA_ERROR_OUT_OF_MEMORY:
     case CUDA_ERROR_OPERATING_SYSTEM: /* descriptors, address space */
@@ -57,7 +57,7 @@ bool cuda__undone(struct gpu_dev *dev, const char *call, CUresult r)
         return true;
     /* The first failure is the one to be told; the others follow from it. */
     if (!dev->broken)
-        cuda__text(dev->cu, call, r, dev->why);
+        cuda_text(dev->cu, call, r, dev->why);
     dev->broken = true;
     return false;
 }
@@ -135,7 +135,7 @@ static const char *problem(const char *device)
     const char *text = NULL;
     if (!parse(device, &name))
         return "a CUDA device is called GPU-<uuid>, as nvidia-smi -L lists it, or cuda:<ordinal>";
-    return cuda__api(&text) ? NULL : text;
+    return cuda_find(&text) ? NULL : text;
 }
 
 /* ---- opening ---- */
@@ -145,7 +145,7 @@ static int begun(struct gpu_dev *dev, const char *call, CUresult r)
 {
     if (r == CUDA_SUCCESS)
         return 0;
-    cuda__text(dev->cu, call, r, dev->why);
+    cuda_text(dev->cu, call, r, dev->why);
     switch (r) {
     case CUDA_ERROR_OUT_OF_MEMORY:
         return -ENOMEM;
@@ -307,7 +307,7 @@ static int open_dev(const struct gpu_config *config, struct gpu_dev **ret_dev,
                     struct gpu_dev_info *ret_info, char ret_why[GPU_WHY_BYTES])
 {
     const char *text = NULL;
-    const struct cuda_api *cu = cuda__api(&text);
+    const struct cuda_api *cu = cuda_find(&text);
     struct gpu_dev_info info = {0};
     if (!cu) {
         snprintf(ret_why, GPU_WHY_BYTES, "%s", text);
@@ -362,7 +362,7 @@ static void reset(struct gpu_dev *dev)
     cuda__unpin_all(dev);
     const CUresult r = cu->DevicePrimaryCtxReset(dev->device);
     if (r != CUDA_SUCCESS) {
-        cuda__text(cu, "cuDevicePrimaryCtxReset", r, text);
+        cuda_text(cu, "cuDevicePrimaryCtxReset", r, text);
         LOG_WARN("gpu: what the device had may be lost until the daemon ends: %s", text);
     }
     cuda__free_all(dev, true);
@@ -380,7 +380,7 @@ static void close_dev(struct gpu_dev *dev)
         (void)cu->CtxSetCurrent(NULL);
         const CUresult r = cu->DevicePrimaryCtxRelease(dev->device);
         if (r != CUDA_SUCCESS) {
-            cuda__text(cu, "cuDevicePrimaryCtxRelease", r, text);
+            cuda_text(cu, "cuDevicePrimaryCtxRelease", r, text);
             LOG_WARN("gpu: closing the device: %s", text);
         }
     }

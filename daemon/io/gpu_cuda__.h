@@ -1,109 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the files of gpu_drv_cuda share: gpu_cuda.c (opening, closing, polling), gpu_cuda_api.c (the
- * driver's functions), gpu_cuda_mem.c (memory), gpu_cuda_pin.c (host memory), gpu_cuda_copy.c
- * (copies), gpu_cuda_order.c (their order). All on the device's own thread, but for cuda__api().
- * Empty without CUDA.
+ * What the files of gpu_drv_cuda share: gpu_cuda.c (opening, closing, polling), gpu_cuda_mem.c
+ * (memory), gpu_cuda_pin.c (host memory), gpu_cuda_copy.c (copies), gpu_cuda_order.c (their order).
+ * All on the device's own thread. Empty without CUDA.
  */
 #ifndef KVC_IO_GPU_CUDA_PRIVATE_H
 #define KVC_IO_GPU_CUDA_PRIVATE_H
 #ifdef KVC_HAVE_CUDA
 
-#include <cuda.h>
-#include <cudaTypedefs.h>
 #include <kvcache/kernels.h>
 
+#include "cuda_driver.h"
 #include "gpu_drv.h"
-
-/* ---- the driver's functions ---- */
-
-#define CUDA_VERSION_MIN 12000 /* of the driver: 12.0, R525 */
-
-/* Name without "cu", CUDA version whose calling convention is meant (PFN_cu<name>_v<version>). */
-#define CUDA_CALLS(X)                              \
-    X(DriverGetVersion, 2020)                      \
-    X(Init, 2000)                                  \
-    X(GetErrorName, 6000)                          \
-    X(GetErrorString, 6000)                        \
-    X(DeviceGetCount, 2000)                        \
-    X(DeviceGet, 2000)                             \
-    X(DeviceGetName, 2000)                         \
-    X(DeviceGetUuid, 11040)                        \
-    X(DeviceGetAttribute, 2000)                    \
-    X(DeviceTotalMem, 3020)                        \
-    X(DevicePrimaryCtxSetFlags, 11000)             \
-    X(DevicePrimaryCtxRetain, 7000)                \
-    X(DevicePrimaryCtxRelease, 11000)              \
-    X(DevicePrimaryCtxReset, 11000)                \
-    X(CtxSetCurrent, 4000)                         \
-    X(CtxSynchronize, 2000)                        \
-    X(CtxGetStreamPriorityRange, 5050)             \
-    X(StreamCreateWithPriority, 5050)              \
-    X(StreamDestroy, 4000)                         \
-    X(StreamQuery, 2000)                           \
-    X(StreamWaitEvent, 3020)                       \
-    X(EventCreate, 2000)                           \
-    X(EventDestroy, 4000)                          \
-    X(EventRecord, 2000)                           \
-    X(EventQuery, 2000)                            \
-    X(EventSynchronize, 2000)                      \
-    X(ModuleLoadData, 2000)                        \
-    X(ModuleUnload, 2000)                          \
-    X(ModuleGetFunction, 2000)                     \
-    X(LaunchKernel, 4000)                          \
-    X(MemAlloc, 3020)                              \
-    X(MemFree, 3020)                               \
-    X(MemGetAddressRange, 3020)                    \
-    X(PointerGetAttribute, 4000)                   \
-    X(IpcGetMemHandle, 4010)                       \
-    X(IpcOpenMemHandle, 11000)                     \
-    X(IpcCloseMemHandle, 4010)                     \
-    X(MemGetAllocationGranularity, 10020)          \
-    X(MemCreate, 10020)                            \
-    X(MemRelease, 10020)                           \
-    X(MemAddressReserve, 10020)                    \
-    X(MemAddressFree, 10020)                       \
-    X(MemMap, 10020)                               \
-    X(MemUnmap, 10020)                             \
-    X(MemSetAccess, 10020)                         \
-    X(MemExportToShareableHandle, 10020)           \
-    X(MemImportFromShareableHandle, 10020)         \
-    X(MemGetAllocationPropertiesFromHandle, 10020) \
-    X(MemHostAlloc, 2020)                          \
-    X(MemFreeHost, 2000)                           \
-    X(MemHostRegister, 6050)                       \
-    X(MemHostUnregister, 4000)                     \
-    X(MemHostGetDevicePointer, 3020)               \
-    X(MemsetD8, 3020)                              \
-    X(MemcpyAsync, 4000)
-
-/* A batch of copies came with 12.8 and lost an argument with 13.0; older headers know neither. */
-#if CUDA_VERSION >= 12080
-#define CUDA_BATCH_OLD 12080
-#endif
-#if CUDA_VERSION >= 13000
-#define CUDA_BATCH_NEW 13000
-#endif
-
-struct cuda_api {
-#define CUDA__FIELD(name, version) PFN_cu##name##_v##version name;
-    CUDA_CALLS(CUDA__FIELD)
-#undef CUDA__FIELD
-#ifdef CUDA_BATCH_OLD
-    PFN_cuMemcpyBatchAsync_v12080 MemcpyBatchAsyncOld; /* NULL: the driver has none */
-#endif
-#ifdef CUDA_BATCH_NEW
-    PFN_cuMemcpyBatchAsync_v13000 MemcpyBatchAsync;
-#endif
-    int version; /* of the driver: 1000 * major + 10 * minor */
-};
-
-/* Finds the driver, at the first call that can; NULL with *ret_problem (static text) when there is
- * none. Any thread. */
-const struct cuda_api *cuda__api(const char **ret_problem);
-/* "cuMemMap: CUDA_ERROR_OUT_OF_MEMORY (out of memory)" */
-void cuda__text(const struct cuda_api *cu, const char *call, CUresult r,
-                char ret_text[GPU_WHY_BYTES]);
 
 /* ---- memory that the device can reach ---- */
 

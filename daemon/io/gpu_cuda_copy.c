@@ -36,46 +36,10 @@ static int copy_one(struct walk *w, uint64_t to, uint64_t from, uint64_t bytes)
     return cuda__must(w->dev, "cuMemcpyAsync", w->dev->cu->MemcpyAsync(to, from, bytes, w->stream));
 }
 
-#ifdef CUDA_BATCH_OLD
 static bool has_batch(const struct gpu_dev *dev)
 {
-    if (dev->no_batch)
-        return false;
-#ifdef CUDA_BATCH_NEW
-    if (dev->cu->MemcpyBatchAsync)
-        return true;
-#endif
-    return dev->cu->MemcpyBatchAsyncOld;
+    return !dev->no_batch && cuda_has_batch(dev->cu);
 }
-
-static CUresult copy_batch(struct gpu_dev *dev, CUstream stream)
-{
-    CUmemcpyAttributes attributes = {.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM,
-                                     .flags = CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE};
-    size_t from_first = 0;
-#ifdef CUDA_BATCH_NEW
-    if (dev->cu->MemcpyBatchAsync)
-        return dev->cu->MemcpyBatchAsync(dev->batch_to, dev->batch_from, dev->batch_bytes,
-                                         dev->batch, &attributes, &from_first, 1, stream);
-#endif
-    size_t failed = SIZE_MAX;
-    return dev->cu->MemcpyBatchAsyncOld(dev->batch_to, dev->batch_from, dev->batch_bytes,
-                                        dev->batch, &attributes, &from_first, 1, &failed, stream);
-}
-#else
-static bool has_batch(const struct gpu_dev *dev)
-{
-    (void)dev;
-    return false;
-}
-
-static CUresult copy_batch(struct gpu_dev *dev, CUstream stream)
-{
-    (void)dev;
-    (void)stream;
-    return CUDA_ERROR_NOT_SUPPORTED;
-}
-#endif
 
 static int copy_singly(struct walk *w)
 {
@@ -93,11 +57,12 @@ static int copy_many(struct walk *w)
     struct gpu_dev *dev = w->dev;
     if (gpu_is_revoked(w->revoke))
         return -ECANCELED;
-    const CUresult r = copy_batch(dev, w->stream);
+    const CUresult r = cuda_copy_batch(dev->cu, dev->batch_to, dev->batch_from, dev->batch_bytes,
+                                       dev->batch, w->stream);
     if (r != CUDA_ERROR_NOT_SUPPORTED)
         return cuda__must(dev, "cuMemcpyBatchAsync", r);
     dev->no_batch = true;
-    cuda__text(dev->cu, "cuMemcpyBatchAsync", r, dev->why);
+    cuda_text(dev->cu, "cuMemcpyBatchAsync", r, dev->why);
     LOG_INFO("gpu: no batches of copies, each is a call of its own: %s", dev->why);
     return copy_singly(w);
 }
@@ -297,17 +262,14 @@ int cuda__copy(struct gpu_dev *dev, enum gpu_path path, enum gpu_direction direc
 
 /* ---- birth and death ---- */
 
-/* 0 without a kernel, too: a driver that is older than the compiler, or a device that it did not
- * build for. */
+/* 0 without a kernel, too: a device or a driver that takes neither image nor PTX. */
 static int load_kernel(struct gpu_dev *dev)
 {
-    const struct cuda_api *cu = dev->cu;
-    const char *const name = STRING(KVC_FRAGS_KERNEL);
-    int r = cuda__may(dev, "cuModuleLoadData", cu->ModuleLoadData(&dev->module, kvc_frags_image),
-                      -EOPNOTSUPP);
-    if (r == 0)
-        r = cuda__may(dev, "cuModuleGetFunction",
-                      cu->ModuleGetFunction(&dev->kernel, dev->module, name), -EOPNOTSUPP);
+    const char *call;
+    const CUresult said =
+        cuda_load_kernel(dev->cu, kvc_frags_image, kvc_frags_ptx, STRING(KVC_FRAGS_KERNEL),
+                         &dev->module, &dev->kernel, &call);
+    const int r = cuda__may(dev, call, said, -EOPNOTSUPP);
     if (r == -EOPNOTSUPP)
         LOG_INFO("gpu: no copies by kernel, the copy engine does all: %s", dev->why);
     return r == -EOPNOTSUPP ? 0 : r;

@@ -124,7 +124,7 @@ static void unregister_range(struct gpu_dev *dev, struct cuda_pin *pin)
     if (pin->owner == dev) {
         (void)cuda__undone(dev, "cuMemHostUnregister", r);
     } else if (r != CUDA_SUCCESS) {
-        cuda__text(dev->cu, "cuMemHostUnregister", r, text);
+        cuda_text(dev->cu, "cuMemHostUnregister", r, text);
         LOG_WARN("gpu: %ju bytes of host memory stay pinned: %s", (uintmax_t)pin->bytes, text);
     }
     atomic_store_explicit(&pin->serial, 0, memory_order_release);

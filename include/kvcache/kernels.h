@@ -3,7 +3,9 @@
  * Kernels with a C ABI: of each a CPU twin (suffix _cpu) and, where the build has CUDA
  * (KVC_HAVE_CUDA), an image of device code for the driver's cuModuleLoadData() and
  * cuLaunchKernel(): no CUDA runtime is linked. An image has code for the devices that it was built
- * for (kernels/README.md); another device refuses it when it is loaded.
+ * for (kernels/README.md); another device refuses it when it is loaded, and so does a driver of an
+ * older CUDA than the compiler. For these there is PTX, as text that ends with a zero byte: any
+ * driver since CUDA 11.0 compiles it, for any device since sm_80.
  *
  * Memory    all buffers are borrowed: by _cpu until it returns, by a kernel until it has ended; for
  *           a kernel all of them, lists too, must be in the device's reach.
@@ -42,7 +44,7 @@ void kvc_copy_frags_cpu(const struct kvc_frag *list, uint32_t n);
 #define KVC_FRAGS_KERNEL  kvc_copy_frags /* its name, as an identifier */
 #define KVC_FRAGS_BLOCKS  8u
 #define KVC_FRAGS_THREADS 512u
-extern const unsigned char kvc_frags_image[];
+extern const unsigned char kvc_frags_image[], kvc_frags_ptx[];
 extern const size_t kvc_frags_image_bytes;
 #endif
 
@@ -65,7 +67,7 @@ void kvc_decode_cpu(const uint32_t *kv, uint64_t words, uint32_t *ret_sum);
 #define KVC_DECODE_KERNEL  kvc_decode /* its name, as an identifier */
 #define KVC_DECODE_BLOCKS  2u         /* for each multiprocessor */
 #define KVC_DECODE_THREADS 512u
-extern const unsigned char kvc_decode_image[];
+extern const unsigned char kvc_decode_image[], kvc_decode_ptx[];
 extern const size_t kvc_decode_image_bytes;
 #endif
 

@@ -57,7 +57,7 @@ jansson\.h             client/ctl/[a-z_]+\.c|bench/[a-z_]+\.c
 hiredis/hiredis\.h     bench/peers/hiredis\.c
 rocksdb/c\.h           bench/peers/(disk_)?rocks(_fail)?\.c
 check\.h               no file outside tests
-cuda.*                 kernels/[a-z_]+\.cu|daemon/io/gpu_cuda__\.h|client/device_cuda__\.h|bench/gpu_decode\.c
+cuda.*                 kernels/[a-z_]+\.cu|daemon/base/cuda/cuda_driver\.h
 EOF
 }
 

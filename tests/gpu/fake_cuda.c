@@ -432,7 +432,7 @@ static const struct {
     void *function;
 } entries[] = {
 #define ENTRY(name, version) {"cu" #name, version, (void *)fake_##name},
-    CUDA_CALLS(ENTRY) FAKE_WORKER_CALLS(ENTRY)
+    CUDA_CALLS(ENTRY)
 #undef ENTRY
 #ifdef CUDA_BATCH_OLD
         {"cuMemcpyBatchAsync", CUDA_BATCH_OLD, (void *)fake_MemcpyBatchAsyncOld},

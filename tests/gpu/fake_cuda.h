@@ -13,7 +13,8 @@ struct fake_cuda {
     /* Objects that are there: contexts, streams, memory, ...; what they are, in words. */
     unsigned (*live)(char *ret_text, size_t bytes);
     /* Calls of a function since cuInit() first ran, and of what is counted like one: "piece" (a
-     * copy of one run of bytes, single or of a batch), "frag" (one entry of a kernel's list). */
+     * copy of one run of bytes, single or of a batch), "frag" (one entry of a kernel's list), "ptx"
+     * (a module that came as PTX). */
     uint64_t (*calls)(const char *name);
     /* Failures from now on, as FAKE_CUDA_FAIL says them; "" takes all back. Aborts on bad text. */
     void (*arm)(const char *text);

@@ -93,17 +93,8 @@ unsigned fake__run_live(const struct fake_device *device, char *text, size_t byt
 
 /* ---- entry points ---- */
 
-/* What libkvcache calls and the daemon does not. */
-#define FAKE_WORKER_CALLS(X)            \
-    X(CtxPushCurrent, 4000)             \
-    X(CtxPopCurrent, 4000)              \
-    X(MemRetainAllocationHandle, 11000) \
-    X(StreamWriteValue64, 11070)        \
-    X(StreamWaitValue64, 11070)
-
 #define FAKE__DECLARE(name, version) __typeof__(*(PFN_cu##name##_v##version)0) fake_##name;
 CUDA_CALLS(FAKE__DECLARE)
-FAKE_WORKER_CALLS(FAKE__DECLARE)
 #undef FAKE__DECLARE
 #ifdef CUDA_BATCH_OLD
 __typeof__(*(PFN_cuMemcpyBatchAsync_v12080)0) fake_MemcpyBatchAsyncOld;

@@ -544,9 +544,20 @@ CUresult fake_MemcpyBatchAsync(CUdeviceptr *to, CUdeviceptr *from, size_t *bytes
 
 /* ---- kernels ---- */
 
-CUresult fake_ModuleLoadData(CUmodule *ret_module, const void *image)
+/* PTX 9.0 is CUDA 13.0's, 8.0 12.0's, 7.0 11.0's. */
+static CUresult load_ptx(const char *text)
 {
-    const CUresult r = fake__enter("cuModuleLoadData", FAKE_CONTEXT);
+    const char *line = strstr(text, "\n.version ");
+    int version = 0;
+    if (!line || sscanf(line, "\n.version %d.", &version) != 1 || !strstr(text, "\n}\n"))
+        fake__wrong("cuModuleLoadData: no image of device code, and no PTX");
+    fake__add("ptx", 1);
+    return version + 4 > fake.version / 1000 ? CUDA_ERROR_UNSUPPORTED_PTX_VERSION : CUDA_SUCCESS;
+}
+
+/* By a driver of an older CUDA than the compiler's, the image's code is not known. */
+static CUresult load_image(const void *image)
+{
     uint32_t magic;
     uint16_t head_bytes;
     uint64_t bytes;
@@ -554,7 +565,16 @@ CUresult fake_ModuleLoadData(CUmodule *ret_module, const void *image)
     memcpy(&head_bytes, (const char *)image + 6, sizeof(head_bytes));
     memcpy(&bytes, (const char *)image + 8, sizeof(bytes));
     if (magic != IMAGE_MAGIC || head_bytes != 16 || bytes == 0 || bytes > IMAGE_MAX_BYTES)
-        fake__wrong("cuModuleLoadData: no image of device code");
+        return load_ptx(image);
+    return CUDA_VERSION / 1000 > fake.version / 1000 ? CUDA_ERROR_UNSUPPORTED_PTX_VERSION
+                                                     : CUDA_SUCCESS;
+}
+
+CUresult fake_ModuleLoadData(CUmodule *ret_module, const void *image)
+{
+    CUresult r = fake__enter("cuModuleLoadData", FAKE_CONTEXT);
+    if (r == CUDA_SUCCESS)
+        r = load_image(image);
     if (r != CUDA_SUCCESS)
         return fake__leave(r);
     struct module *m = object(sizeof(*m));

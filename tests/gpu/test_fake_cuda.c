@@ -198,7 +198,7 @@ static void setup(void)
     const char *problem;
     dev = open_device(DEV0);
     mem = alloc(dev, FAKE_BYTES);
-    cu = cuda__api(&problem);
+    cu = cuda_find(&problem);
 }
 
 START_TEST(a_breach_of_the_drivers_contract_aborts)

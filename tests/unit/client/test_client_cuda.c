@@ -425,7 +425,9 @@ static const struct {
     {"FAKE_CUDA_VERSION", "12040", false, true},
     {"FAKE_CUDA_HOST_OFFSET", "0x10000000000", false, false}, /* other addresses on the device */
     {"FAKE_CUDA_READ_ONLY_PINS", "0", false, false},
-    {"FAKE_CUDA_FAIL", "cuModuleLoadData:1=209", true, false},
+    {"FAKE_CUDA_VERSION", "12080", true, true}, /* its kernel is PTX */
+    {"FAKE_CUDA_FAIL", "cuModuleLoadData:1=209", true, true},
+    {"FAKE_CUDA_FAIL", "cuModuleLoadData:1=209,cuModuleLoadData:2=218", true, false},
     {"FAKE_CUDA_FAIL", "cuMemHostRegister:1=2", false, false},
 };
 
@@ -490,9 +492,19 @@ START_TEST(blocks_on_the_device_are_copied_there)
 }
 END_TEST
 
+/* What the copies do for which there is no list: batches, from CUDA 12.8 on and where the device
+ * can (it is asked once). */
+static const struct {
+    const char *version, *fail;
+    unsigned batches;
+} engines[] = {
+    {"13000", "", 4}, {"12080", "", 4}, {"12040", "", 0}, {"13000", "cuMemcpyBatchAsync:1=801", 1}};
+
 /* More launches than lists, none of which the device has come to yet: nobody waits for it. */
 START_TEST(copies_are_never_waited_for)
 {
+    set("FAKE_CUDA_VERSION", engines[_i].version);
+    set("FAKE_CUDA_FAIL", engines[_i].fail);
     static const uint32_t list[] = {9, 4, 20, 21, 0, 31, 7, 2};
     const uint32_t *const lists[KVC_GROUPS_MAX] = {list};
     struct kvc_hold *hold = NULL;
@@ -507,7 +519,7 @@ START_TEST(copies_are_never_waited_for)
     for (int i = 0; i < 12; i++)
         ck_assert_int_eq(kvc_gpu_load(gpu, hold, &spec, lists, stream), 0);
     ck_assert_uint_eq(control->calls("cuLaunchKernel"), 8);
-    ck_assert_uint_eq(control->calls("cuMemcpyBatchAsync"), 4);
+    ck_assert_uint_eq(control->calls("cuMemcpyBatchAsync"), engines[_i].batches);
     control->hold(0);
     drain();
     ck_assert_int_eq(CU(MemFree, 3020)(own), 0);
@@ -704,7 +716,8 @@ int main(void)
     tcase_add_loop_test(t, memory_of_the_daemons_that_is_not_what_it_says_is_refused, 0, 2);
     tcase_add_loop_test(t, a_hold_is_copied_into_pages, 0, (int)(sizeof(ways) / sizeof(ways[0])));
     tcase_add_test(t, blocks_on_the_device_are_copied_there);
-    tcase_add_test(t, copies_are_never_waited_for);
+    tcase_add_loop_test(t, copies_are_never_waited_for, 0,
+                        (int)(sizeof(engines) / sizeof(engines[0])));
     tcase_add_loop_test(t, pages_are_copied_to_staging, 0, (int)(sizeof(ways) / sizeof(ways[0])));
     tcase_add_loop_test(t, a_driver_that_refuses_leaves_nothing_behind, 0,
                         (int)(sizeof(refusing) / sizeof(refusing[0])));

@@ -478,7 +478,8 @@ START_TEST(fragments_arrive_on_either_path)
 {
     set("FAKE_CUDA_VERSION", ways[_i].version);
     set("FAKE_CUDA_HOST_OFFSET", ways[_i].host_offset);
-    set("FAKE_CUDA_FAIL", ways[_i].has_kernel ? "" : "cuModuleLoadData:1=209");
+    set("FAKE_CUDA_FAIL",
+        ways[_i].has_kernel ? "" : "cuModuleLoadData:1=209,cuModuleLoadData:2=218");
     set("FAKE_CUDA_DELAY_US", "20");
     dev = open_device(DEV0);
     ck_assert_int_eq(info.has_kernel, ways[_i].has_kernel);
@@ -486,6 +487,22 @@ START_TEST(fragments_arrive_on_either_path)
     ck_assert_int_eq(fake->calls("frag") > 0, ways[_i].has_kernel);
     const bool has_batch = strcmp(ways[_i].version, "12070") != 0;
     ck_assert_int_eq(fake->calls("cuMemcpyBatchAsync") > 0, has_batch);
+    close_device(dev);
+}
+END_TEST
+
+/* A driver of CUDA 12 knows no image of CUDA 13; a device may be one that the image has no code
+ * for. */
+START_TEST(an_image_that_is_refused_is_loaded_as_ptx)
+{
+    static const char *const versions[] = {"12000", "12080", "13000"};
+    set("FAKE_CUDA_VERSION", versions[_i]);
+    set("FAKE_CUDA_FAIL", "cuModuleLoadData:1=209");
+    dev = open_device(DEV0);
+    ck_assert(info.has_kernel);
+    ck_assert_uint_eq(fake->calls("ptx"), 1);
+    copy_random_fragments(PINNED, 3);
+    ck_assert_uint_gt(fake->calls("frag"), 0);
     close_device(dev);
 }
 END_TEST
@@ -846,6 +863,7 @@ static Suite *make_suite(void)
     tcase_add_loop_test(alone, memory_of_another_device_is_refused, 0, 2);
     tcase_add_test(alone, a_registration_that_outlives_its_context_is_made_anew);
     tcase_add_loop_test(alone, fragments_arrive_on_either_path, 0, (int)ARRAY_LEN(ways));
+    tcase_add_loop_test(alone, an_image_that_is_refused_is_loaded_as_ptx, 0, 3);
     tcase_add_test(alone, more_fragments_than_the_lists_hold);
     suite_add_tcase(suite, alone);
 
