@@ -12,7 +12,7 @@ set -eu
 
 packages="gcc libc6-dev cmake ninja-build pkg-config
     liburing-dev libzmq3-dev libmsgpack-dev libhwloc-dev liblmdb-dev libsystemd-dev
-    libxxhash-dev libssl-dev libyaml-dev libjansson-dev check python3 python3-dev python3-venv"
+    libxxhash-dev libssl-dev libyaml-dev libjansson-dev libopenblas-dev check python3 python3-dev python3-venv"
 list=
 
 for argument; do

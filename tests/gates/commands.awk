@@ -74,7 +74,7 @@ function script_line(path, word, i, n,    name) {
     }
 }
 
-function command_line(text,    n, word, i, at, name) {
+function command_line(text,    n, word, i, at, name, ours) {
     n = split(text, word, /[ \t]+/)
     for (i = 1; i <= n; i++) {
         at = bare(word[i])
@@ -82,11 +82,12 @@ function command_line(text,    n, word, i, at, name) {
         if (at ~ /^(\.\/)?build\/[a-z]+\/bin\/[a-z_-]+$/ && !(name in target) &&
             name !~ /^(test|fuzz)_/)
             finding("names " at ", which the build does not make")
-        if (name in program)
+        if (name in program) {
             program_line(name, word, i + 1, n)
-        else if (at in script)
+            ours = 1
+        } else if (at in script)
             script_line(at, word, i + 1, n)
-        else if (at == "--preset" && word[i + 1] ~ /^[a-z]+$/ && !(word[i + 1] in preset))
+        else if (at == "--preset" && !ours && word[i + 1] ~ /^[a-z]+$/ && !(word[i + 1] in preset))
             finding("there is no preset " word[i + 1])
     }
     name = option_name(bare(word[1]))

@@ -53,7 +53,8 @@ msgpack(\.h|/.*)       client/codec/[a-z_]+\.c
 xxhash\.h              daemon/base/wire/hash\.c|bench/[a-z_]+\.c
 openssl/.*             daemon/base/wire/hash\.c|bench/[a-z_]+\.c
 yaml\.h                daemon/config[a-z_]*\.c
-jansson\.h             client/ctl/[a-z_]+\.c|bench/[a-z_]+\.c
+jansson\.h             client/(ctl|worker)/[a-z_]+\.c|bench/[a-z_]+\.c
+cblas\.h               client/worker/product\.c
 hiredis/hiredis\.h     bench/peers/hiredis\.c
 rocksdb/c\.h           bench/peers/(disk_)?rocks(_fail)?\.c
 check\.h               no file outside tests
@@ -247,6 +248,7 @@ programs() {
     cat <<'EOF'
 kvcachectl      client/ctl
 kvcachebench    bench
+kvcache-worker  client/worker
 kvcache-daemon  daemon
 EOF
 }
@@ -288,7 +290,7 @@ known_commands() {
 rule_document_command() {
     known_commands >"$work/known"
     grep -E '\.[18]$' "$work/all" >"$work/explaining" || :
-    grep -E '^(bench|client/ctl|daemon)/[^/]*\.c$' "$work/c" >>"$work/explaining" || :
+    grep -E '^(bench|client/ctl|client/worker|daemon)/[^/]*\.c$' "$work/c" >>"$work/explaining" || :
     cat "$work/docs" >>"$work/explaining"
     xargs -r awk -f "$here/commands.awk" "$work/known" <"$work/explaining" | report document-command
 }

@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * paged: pages of block_tokens tokens out of a pool that sequences share (Kwon et al.,
+ * arXiv:2309.06180). A page is laid out as a block of the daemon's, so a prefix that the daemon has
+ * is read where it lies: one list of the daemon's blocks, one of the sequence's own pages. Only a
+ * block that the sequence goes on writing to is copied into a page of its own.
+ */
+#include <errno.h>
+#include <kvcache/kvcache.h>
+#include <stdlib.h>
+
+#include "kv_pages.h"
+
+#define MIN(a, b) ((a) < (b) ? (a) : (b))
+
+struct paged {
+    struct kv kv;
+    struct kv_layout l;
+    struct kv_lent lent; /* the first blocks */
+    struct kv_table own; /* the others */
+    uint64_t copied;
+};
+
+static uint32_t blocks_of(const struct kv *kv, uint32_t tokens)
+{
+    return (tokens + kv->setup.block_tokens - 1) / kv->setup.block_tokens;
+}
+
+static void paged_destroy(struct kv *kv)
+{
+    struct paged *p = (struct paged *)kv;
+    lent_destroy(&p->lent);
+    table_destroy(&p->own);
+    free(p);
+}
+
+static int paged_create(const struct kv_setup *s, struct kv **ret_kv)
+{
+    struct paged *p = calloc(1, sizeof(*p));
+    if (!p)
+        return -ENOMEM;
+    p->kv = (struct kv){.is = &kv_paged, .setup = *s};
+    int rc = kv_layout_make(s->model, s->block_tokens, s->k_type, s->v_type, &p->l);
+    if (rc == 0 && s->peer)
+        p->own.pool = pool_share(((struct paged *)s->peer)->own.pool);
+    else if (rc == 0)
+        rc =
+            pool_create(p->l.block_bytes, blocks_of(&p->kv, s->tokens_max) * s->seqs, &p->own.pool);
+    if (rc != 0) {
+        paged_destroy(&p->kv);
+        return rc;
+    }
+    *ret_kv = &p->kv;
+    return 0;
+}
+
+static int paged_room(struct kv *kv, uint32_t tokens)
+{
+    struct paged *p = (struct paged *)kv;
+    const uint32_t blocks = blocks_of(kv, tokens);
+    return blocks <= p->lent.n ? 0 : table_grow(&p->own, blocks - p->lent.n);
+}
+
+static void *own_block(const struct paged *p, uint32_t block)
+{
+    return pool_page(p->own.pool, p->own.page[block - p->lent.n]);
+}
+
+static int paged_write(struct kv *kv, uint32_t layer, uint32_t first, uint32_t n, const float *k,
+                       const float *v, const float *x)
+{
+    struct paged *p = (struct paged *)kv;
+    const size_t row = (size_t)p->l.kv_heads * p->l.head_size;
+    int rc = 0;
+    (void)x;
+    for (uint32_t done = 0; rc == 0 && done < n;) {
+        const uint32_t at = (first + done) % p->l.tokens;
+        const uint32_t here = MIN(n - done, p->l.tokens - at);
+        rc = kv_rows_put(&p->l, layer, at, here, k + done * row, v + done * row,
+                         own_block(p, (first + done) / p->l.tokens));
+        done += here;
+    }
+    return rc;
+}
+
+static int paged_view(struct kv *kv, uint32_t layer, uint32_t tokens, struct kv_view *view)
+{
+    const struct paged *p = (const struct paged *)kv;
+    const uint32_t lent = MIN(tokens, p->lent.n * p->l.tokens);
+    kv_view_add(view, &p->l, layer, p->lent.base, p->lent.step, p->lent.page, lent);
+    kv_view_add(view, &p->l, layer, p->own.pool->base, p->l.block_bytes, p->own.page,
+                tokens - lent);
+    return 0;
+}
+
+static int paged_advance(struct kv *kv, uint32_t tokens)
+{
+    kv->tokens = tokens;
+    return 0;
+}
+
+static void paged_truncate(struct kv *kv, uint32_t tokens)
+{
+    struct paged *p = (struct paged *)kv;
+    const uint32_t blocks = blocks_of(kv, tokens);
+    kv->tokens = MIN(kv->tokens, tokens);
+    table_cut(&p->own, blocks > p->lent.n ? blocks - p->lent.n : 0);
+    lent_cut(&p->lent, blocks);
+}
+
+static void paged_usage(const struct kv *kv, struct kv_usage *ret_usage)
+{
+    const struct paged *p = (const struct paged *)kv;
+    *ret_usage = (struct kv_usage){.bytes = p->own.n * p->l.block_bytes,
+                                   .borrowed = p->lent.n * p->l.block_bytes,
+                                   .copied = p->copied};
+}
+
+static int paged_adopt(struct kv *kv, const struct kvc_block *block, uint32_t first, uint32_t n,
+                       uint32_t tokens)
+{
+    struct paged *p = (struct paged *)kv;
+    const uint32_t per = p->l.tokens, whole = tokens / per - first;
+    int rc =
+        first == p->lent.n && p->own.n == 0 && whole > 0 ? lent_add(&p->lent, block, whole) : 0;
+    if (rc == -ERANGE)
+        rc = 0; /* copied, then */
+    if (rc == 0)
+        rc = paged_room(kv, tokens);
+    for (uint32_t b = p->lent.n > first ? p->lent.n : first; rc == 0 && b < first + n; b++) {
+        if (b * per >= tokens)
+            break;
+        const uint32_t here = MIN(per, tokens - b * per);
+        rc = kv_rows_copy(&p->l, block[b - first].data, 0, &p->l, own_block(p, b), 0, here);
+        p->copied += here * (p->l.block_bytes / per);
+    }
+    return rc == 0 ? paged_advance(kv, tokens) : rc;
+}
+
+const struct kv_strategy kv_paged = {
+    .name = "paged",
+    .what = "pages out of a pool; blocks of the daemon are read where they lie",
+    .create = paged_create,
+    .destroy = paged_destroy,
+    .room = paged_room,
+    .write = paged_write,
+    .view = paged_view,
+    .advance = paged_advance,
+    .truncate = paged_truncate,
+    .usage = paged_usage,
+    .layout = "[layer][K|V][token][head][size]",
+    .block_bytes = kv_block_bytes,
+    .block_out = kv_block_out,
+    .adopt = paged_adopt,
+};

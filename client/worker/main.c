@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "product.h"
+#include "stdfds.h"
+#include "worker.h"
+
+/* All of a file; text_append() says what is too long. */
+static int file_append(struct worker *w, struct sequence *seq, FILE *file, const char *name)
+{
+    char piece[4096];
+    size_t n;
+    int rc = 0;
+    while (rc == 0 && (n = fread(piece, 1, sizeof(piece), file)) > 0)
+        rc = text_append(w, seq, piece, n);
+    if (rc == 0 && ferror(file)) {
+        worker_say("%s: %s", name, strerror(errno));
+        rc = EXIT_FAULT;
+    }
+    return rc;
+}
+
+static int document_append(struct worker *w, struct sequence *seq)
+{
+    FILE *file = fopen(w->is.file, "rbe");
+    if (!file) {
+        worker_say("%s: %s", w->is.file, strerror(errno));
+        return EXIT_FAULT;
+    }
+    const int rc = file_append(w, seq, file, w->is.file);
+    (void)fclose(file);
+    return rc;
+}
+
+/* ---- what came of it ---- */
+
+static json_t *sequence_json(const struct worker *w, const struct sequence *s, uint32_t made)
+{
+    json_t *tokens = json_array(), *all = json_object();
+    struct kv_usage usage;
+    s->kv->is->usage(s->kv, &usage);
+    for (uint32_t i = s->n - made; i < s->n; i++)
+        json_array_append_new(tokens, json_integer(s->token[i]));
+    json_object_set_new(all, "prompt_tokens", json_integer(s->n - made));
+    json_object_set_new(all, "from_daemon_tokens", json_integer(s->prefill.taken));
+    json_object_set_new(all, "computed_tokens", json_integer(s->prefill.computed));
+    json_object_set_new(all, "take_ns", json_integer((json_int_t)s->prefill.take_ns));
+    json_object_set_new(all, "prefill_ns", json_integer((json_int_t)s->prefill.compute_ns));
+    json_object_set_new(all, "kv_bytes", json_integer((json_int_t)usage.bytes));
+    json_object_set_new(all, "borrowed_bytes", json_integer((json_int_t)usage.borrowed));
+    json_object_set_new(all, "copied_bytes", json_integer((json_int_t)usage.copied));
+    json_object_set_new(
+        all, "block_bytes",
+        json_integer(
+            (json_int_t)(w->is.strategy->block_bytes ? w->is.strategy->block_bytes(s->kv) : 0)));
+    json_object_set_new(all, "tokens", tokens);
+    return all;
+}
+
+static double rate_of(const struct worker *w, const struct turn *turn)
+{
+    return turn->decode_ns > 0 ? (double)turn->steps * w->seqs * 1e9 / (double)turn->decode_ns : 0;
+}
+
+static void print_json(const struct worker *w, const struct turn *turn)
+{
+    json_t *all = json_object(), *sequences = json_array();
+    for (uint32_t i = 0; i < w->seqs; i++)
+        json_array_append_new(sequences, sequence_json(w, &w->seq[i], w->is.new_tokens));
+    json_object_set_new(all, "model", json_string(w->model.is.name));
+    json_object_set_new(all, "strategy", json_string(w->is.strategy->name));
+    json_object_set_new(all, "k_type", json_string(kvc_type_name((enum kvc_type)w->is.k_type)));
+    json_object_set_new(all, "v_type", json_string(kvc_type_name((enum kvc_type)w->is.v_type)));
+    json_object_set_new(all, "blas_core", json_string(product_core()));
+    json_object_set_new(all, "attention", json_string(kvc_attend_cpu_name()));
+    json_object_set_new(all, "threads", json_integer(w->model.threads));
+    json_object_set_new(all, "chunk_tokens", json_integer(w->model.chunk));
+    json_object_set_new(all, "weight_bytes", json_integer((json_int_t)w->model.weight_bytes));
+    json_object_set_new(all, "ttft_ns", json_integer((json_int_t)turn->ttft_ns));
+    json_object_set_new(all, "tokens_per_s", json_real(rate_of(w, turn)));
+    json_object_set_new(all, "sequences", sequences);
+    json_dumpf(all, stdout, JSON_COMPACT);
+    putchar('\n');
+    json_decref(all);
+}
+
+static void print_text(const struct worker *w, const struct turn *turn)
+{
+    for (uint32_t i = 0; i < w->seqs; i++) {
+        const struct sequence *s = &w->seq[i];
+        for (uint32_t t = s->n - w->is.new_tokens; t < s->n; t++)
+            token_show(s->token[t]);
+        putchar('\n');
+        if (w->is.quiet)
+            continue;
+        worker_say("%u tokens: %u from the daemon in %.2f ms, %u computed in %.1f ms",
+                   s->n - w->is.new_tokens, s->prefill.taken, (double)s->prefill.take_ns / 1e6,
+                   s->prefill.computed, (double)s->prefill.compute_ns / 1e6);
+    }
+    if (!w->is.quiet && w->is.new_tokens > 0)
+        worker_say("first token after %.2f ms, then %.1f tokens/s", (double)turn->ttft_ns / 1e6,
+                   rate_of(w, turn));
+}
+
+/* ---- */
+
+static int prompts_append(struct worker *w)
+{
+    const struct options *o = &w->is;
+    const uint32_t all = o->prompts + o->from_stdin;
+    int rc = 0;
+    for (uint32_t i = 0; rc == 0 && i < (all > 0 ? all : 1); i++) {
+        rc = worker_sequence(w, i);
+        if (rc == 0 && o->file)
+            rc = document_append(w, &w->seq[i]);
+        if (rc == 0 && i < o->prompts)
+            rc = o->prompt[i].ids
+                     ? ids_append(w, &w->seq[i], o->prompt[i].text)
+                     : text_append(w, &w->seq[i], o->prompt[i].text, strlen(o->prompt[i].text));
+        else if (rc == 0 && o->from_stdin)
+            rc = file_append(w, &w->seq[i], stdin, "standard input");
+    }
+    return rc;
+}
+
+static int run(struct worker *w)
+{
+    struct turn turn;
+    if (w->is.chat)
+        return worker_chat(w);
+    int rc = prompts_append(w);
+    rc = rc == 0 ? worker_turn(w, NULL, &turn) : rc;
+    rc = rc == 0 ? worker_keep(w) : rc;
+    if (rc == 0 && w->is.json)
+        print_json(w, &turn);
+    else if (rc == 0)
+        print_text(w, &turn);
+    return rc;
+}
+
+int main(int argc, char **argv)
+{
+    struct options options;
+    struct worker *w = NULL;
+    product_choose_core(argv);
+    const int held = stdfds_hold();
+    if (held < 0) {
+        worker_say("%s", strerror(-held));
+        return EXIT_FAULT;
+    }
+    int rc = options_take(argc, argv, &options);
+    if (rc < 0)
+        rc = worker_begin(&options, &w);
+    if (rc == 0 && w)
+        rc = run(w);
+    worker_end(&w);
+    const int failed = stdfds_flush();
+    if (failed < 0) {
+        worker_say("stdout: %s", strerror(-failed));
+        rc = rc == 0 ? EXIT_FAULT : rc;
+    }
+    return rc;
+}

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Matrix products: the adapter of OpenBLAS. product.c alone includes its header.
+ *
+ * w is [n][k] as Hugging Face keeps weights (outputs first), x is [rows][k], y is [rows][n].
+ *
+ * Bits      y is a function of x and w, of `rows` and of which row it is, of the number of threads
+ *           and of BLAS's kernels. It is not the same bits for another number of rows, nor from
+ *           product_row(). Who compares bits gives each token the same row of the same number.
+ * Threads   one caller at a time.
+ */
+#ifndef WORKER_PRODUCT_H
+#define WORKER_PRODUCT_H
+
+#include <stdint.h>
+
+/* First thing in main(), with its argv: where OpenBLAS takes the CPU for a much older one, because
+ * it is newer than OpenBLAS is, the program starts again with OPENBLAS_CORETYPE set. Nothing
+ * happens where the user has set it. */
+void product_choose_core(char **argv);
+/* Once, before the first product; `threads` is 1 or more. */
+void product_begin(uint32_t threads);
+/* BLAS's kernels here, as in "SkylakeX". Static. */
+const char *product_core(void);
+void product_rows(const float *x, const float *w, float *y, uint32_t rows, uint32_t n, uint32_t k);
+void product_row(const float *x, const float *w, float *y, uint32_t n, uint32_t k);
+
+#endif

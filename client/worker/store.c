@@ -1,0 +1,366 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model.h"
+#include "product.h"
+#include "store.h"
+
+#define STAGING_BYTES (UINT64_C(16) << 20)
+#define ALIGN         64u
+#define LONG_MS       60000u /* another worker's prefill, loads from storage */
+
+struct store {
+    struct kvc *kvc;
+    struct kvc_ns *ns;
+    uint32_t block_tokens;
+    uint64_t block_bytes;
+    bool wait;
+};
+
+__attribute__((format(printf, 3, 4))) static int store_wrong(char *why, int error,
+                                                             const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(why, STORE_WHY_BYTES, format, args);
+    va_end(args);
+    return error;
+}
+
+/* What a call said, for people; 0 where it only says that no daemon is there to help. */
+static int call_failed(const struct store *s, const char *what, int error, char *why)
+{
+    if (error == KVC_E_DOWN || error == KVC_E_TIMEOUT || error == KVC_E_BUSY)
+        return 0;
+    return store_wrong(why, error, "%s: %s: %.200s", what, kvc_error_name(error),
+                       kvc_last_error(s->kvc));
+}
+
+/* ---- the session ---- */
+
+static int spec_open(struct store *s, const struct store_options *o, const struct kv *kv, char *why)
+{
+    const struct kv_setup *setup = &kv->setup;
+    const struct model *m = setup->model;
+    char extra[KVC_PARAMS_MAX], theta[KVC_PARAMS_MAX], exact[48] = "";
+    const char *k_type = kvc_type_name((enum kvc_type)setup->k_type);
+    const char *v_type = kvc_type_name((enum kvc_type)setup->v_type);
+    if (kv->is->lossy)
+        (void)snprintf(exact, sizeof(exact), ", %s, last %u exact", kv->is->name,
+                       setup->exact_tokens);
+    (void)snprintf(extra, sizeof(extra), "chunk %u, threads %u, blas %s, attention split %u%s",
+                   m->chunk, m->threads, product_core(), MODEL_SPLIT_TOKENS, exact);
+    (void)snprintf(theta, sizeof(theta), "theta %.9g", m->is.rope_theta);
+    const struct kvc_ns_spec spec = {
+        .model = m->is.name,
+        .revision = m->is.revision,
+        .dtype = k_type,
+        .quant = v_type,
+        .layout = kv->is->layout,
+        .position = "rope",
+        .position_params = theta,
+        .attention = "causal",
+        .extra = extra,
+        .layers = m->is.layers,
+        .kv_heads = m->is.kv_heads,
+        .head_size = m->is.head_size,
+        .prefill_ns_per_token = o->prefill_ns,
+        .groups = 1,
+        .group = {{.block_tokens = s->block_tokens, .block_bytes = (uint32_t)s->block_bytes}}};
+    const int rc = kvc_ns_open(s->kvc, &spec, &s->ns);
+    return rc == 0 ? 0
+                   : store_wrong(why, rc, "the daemon opens no namespace: %s: %.200s",
+                                 kvc_error_name(rc), kvc_last_error(s->kvc));
+}
+
+int store_open(const struct store_options *o, const struct kv *kv, char why[STORE_WHY_BYTES],
+               struct store **ret_store)
+{
+    struct store *s = calloc(1, sizeof(*s));
+    if (!s)
+        return store_wrong(why, -ENOMEM, "no memory");
+    s->block_tokens = kv->setup.block_tokens;
+    s->block_bytes = kv->is->block_bytes(kv);
+    s->wait = o->wait;
+    const uint64_t blocks = 2 * ((s->block_bytes + ALIGN - 1) / ALIGN * ALIGN);
+    const struct kvc_options options = {.socket = o->socket,
+                                        .name = "kvcache-worker",
+                                        .staging_bytes =
+                                            blocks > STAGING_BYTES ? blocks : STAGING_BYTES,
+                                        .must_connect = o->must_connect};
+    int rc = s->block_bytes <= KVC_BLOCK_BYTES_MAX
+                 ? kvc_open(&options, &s->kvc)
+                 : store_wrong(why, -E2BIG,
+                               "blocks of %u tokens are %ju bytes, and %u is the most; "
+                               "take a smaller --block",
+                               s->block_tokens, (uintmax_t)s->block_bytes, KVC_BLOCK_BYTES_MAX);
+    if (rc < 0 && rc != -E2BIG)
+        (void)store_wrong(why, rc,
+                          "no daemon: %s: %.200s; start one, or name its socket with "
+                          "--socket",
+                          kvc_error_name(rc), kvc_last_error(NULL));
+    rc = rc == 0 ? spec_open(s, o, kv, why) : rc;
+    if (rc != 0)
+        store_close(&s);
+    else
+        *ret_store = s;
+    return rc;
+}
+
+void store_close(struct store **store)
+{
+    if (!*store)
+        return;
+    kvc_close(&(*store)->kvc);
+    free(*store);
+    *store = NULL;
+}
+
+struct kvc *store_session(struct store *s)
+{
+    return s->kvc;
+}
+
+struct kvc_ns *store_ns(struct store *s)
+{
+    return s->ns;
+}
+
+/* ---- taking ---- */
+
+bool store_is_good(const struct store_seq *seq)
+{
+    for (uint32_t i = 0; i < seq->holds; i++)
+        if (kvc_hold_check(seq->hold[i]) != 0)
+            return false;
+    return true;
+}
+
+/* kv gets the hold's blocks. What was copied out of blocks is believed after the check only. */
+static int take_hold(struct store *s, struct store_seq *seq, struct kv *kv, struct kvc_hold *hold,
+                     uint32_t limit, char *why)
+{
+    const uint32_t tokens = hold->prefix.tokens < limit ? hold->prefix.tokens : limit;
+    if (hold->lease == 0 || tokens <= kv->tokens || seq->holds == STORE_HOLDS_MAX) {
+        kvc_release(s->kvc, &hold);
+        return 0;
+    }
+    seq->hold[seq->holds++] = hold;
+    const int rc =
+        kv->is->adopt(kv, hold->group[0].block, hold->group[0].first, hold->group[0].n, tokens);
+    if (rc != 0)
+        return store_wrong(why, rc, "the %s cache does not take the daemon's blocks: %s",
+                           kv->is->name, strerror(-rc));
+    if (!store_is_good(seq)) {
+        kv->is->truncate(kv, 0);
+        store_leave(s, seq);
+    }
+    seq->stored = kv->tokens / s->block_tokens * s->block_tokens;
+    return 0;
+}
+
+int store_take(struct store *s, struct store_seq *seq, struct kv *kv, const uint32_t *tokens,
+               uint32_t n, uint32_t limit, char why[STORE_WHY_BYTES])
+{
+    const struct kvc_acquire_options options = {
+        .flags = s->wait ? KVC_F_WAIT : 0, .from_tokens = kv->tokens, .timeout_ms = LONG_MS};
+    struct kvc_seq *keys;
+    struct kvc_hold *hold;
+    int rc = kvc_seq_new(s->ns, tokens, n, NULL, 0, &keys);
+    if (rc < 0)
+        return call_failed(s, "keys", rc, why);
+    rc = kvc_acquire(s->ns, keys, &options, &hold);
+    kvc_seq_free(&keys);
+    return rc == 0 ? take_hold(s, seq, kv, hold, limit, why) : call_failed(s, "acquire", rc, why);
+}
+
+void store_leave(struct store *s, struct store_seq *seq)
+{
+    for (uint32_t i = 0; i < seq->holds; i++)
+        kvc_release(s->kvc, &seq->hold[i]);
+    /* What a daemon that is gone was told needs no dropping. */
+    if (seq->reservation != 0 && kvc_drop(s->kvc, seq->reservation) < 0)
+        seq->reservation = 0;
+    kvc_seq_free(&seq->keys);
+    free(seq->status);
+    *seq = (struct store_seq){0};
+}
+
+/* ---- storing ---- */
+
+static const uint8_t *key_at(const struct kvc_seq *keys, uint32_t block)
+{
+    return block == UINT32_MAX ? NULL : keys->group[0].keys + (size_t)block * KVC_KEY_BYTES;
+}
+
+static void announced_end(struct store *s, struct store_seq *seq)
+{
+    if (seq->reservation != 0 && kvc_drop(s->kvc, seq->reservation) < 0)
+        seq->refused = true; /* the daemon is gone */
+    seq->reservation = 0;
+    seq->n = 0;
+    kvc_seq_free(&seq->keys);
+    free(seq->status);
+    seq->status = NULL;
+}
+
+int store_announce(struct store *s, struct store_seq *seq, const struct kv *kv,
+                   const uint32_t *tokens, uint32_t n, char why[STORE_WHY_BYTES])
+{
+    announced_end(s, seq);
+    const uint32_t first = kv->tokens / s->block_tokens, past = n / s->block_tokens;
+    if (past <= first)
+        return 0;
+    seq->reserved = first;
+    seq->n = past - first < KVC_STORE_MAX ? past - first : KVC_STORE_MAX;
+    seq->status = calloc(seq->n, 1);
+    if (!seq->status)
+        return store_wrong(why, -ENOMEM, "no memory");
+    int rc = kvc_seq_new(s->ns, tokens, (first + seq->n) * s->block_tokens, NULL, 0, &seq->keys);
+    if (rc == 0) {
+        const struct kvc_blocks blocks = {.parent = key_at(seq->keys, first - 1),
+                                          .keys = key_at(seq->keys, first),
+                                          .n = seq->n,
+                                          .first_token = first * s->block_tokens};
+        rc = kvc_reserve(s->ns, &blocks, &seq->reservation, seq->status);
+    }
+    if (rc < 0) {
+        announced_end(s, seq);
+        return call_failed(s, "reserve", rc, why);
+    }
+    return s->wait && seq->status[0] == KVC_ST_PENDING;
+}
+
+/* Blocks first .. first + n - 1 of what is announced, out of staging. */
+static int commit_piece(struct store *s, struct store_seq *seq, struct kv *kv, uint32_t first,
+                        uint32_t n, uint8_t *staging, char *why)
+{
+    enum { PIECE = 64 };
+    uint64_t offset[PIECE];
+    uint8_t status[PIECE];
+    const uint64_t stride = (s->block_bytes + ALIGN - 1) / ALIGN * ALIGN;
+    n = n < PIECE ? n : PIECE;
+    for (uint32_t i = 0; i < n; i++) {
+        offset[i] = UINT64_MAX;
+        if (seq->status[first + i] != KVC_ST_OK)
+            continue;
+        offset[i] = i * stride;
+        const int rc =
+            kv->is->block_out(kv, seq->reserved + first + i, s->block_tokens, staging + offset[i]);
+        if (rc != 0)
+            return store_wrong(why, rc, "the %s cache has lost block %u", kv->is->name,
+                               seq->reserved + first + i);
+    }
+    const int rc = kvc_commit(s->ns, seq->reservation, first, n, offset, NULL, 0, status);
+    if (rc < 0) {
+        seq->refused = true;
+        return call_failed(s, "commit", rc, why);
+    }
+    return (int)n;
+}
+
+int store_commit(struct store *s, struct store_seq *seq, struct kv *kv, const uint32_t *tokens,
+                 char why[STORE_WHY_BYTES])
+{
+    (void)tokens;
+    uint64_t bytes = 0;
+    const uint32_t has = kv->tokens / s->block_tokens;
+    const uint64_t stride = (s->block_bytes + ALIGN - 1) / ALIGN * ALIGN;
+    uint32_t at = seq->stored / s->block_tokens;
+    at = at > seq->reserved ? at - seq->reserved : 0;
+    while (seq->reservation != 0 && !seq->refused && at < seq->n && seq->reserved + at < has) {
+        uint8_t *staging = kvc_staging(s->kvc, &bytes);
+        const uint64_t room = staging ? bytes / stride : 0;
+        if (room == 0)
+            break; /* no daemon, or one that gives less than a block */
+        uint64_t n = has - seq->reserved - at;
+        n = n < seq->n - at ? n : seq->n - at;
+        const int done =
+            commit_piece(s, seq, kv, at, (uint32_t)(n < room ? n : room), staging, why);
+        if (done <= 0)
+            return done;
+        at += (uint32_t)done;
+        seq->stored = (seq->reserved + at) * s->block_tokens;
+    }
+    return 0;
+}
+
+struct filling {
+    struct kv *kv;
+    int error;
+};
+
+static int fill_run(void *ctx, const struct kvc_run *run)
+{
+    struct filling *f = ctx;
+    const uint32_t per = f->kv->setup.block_tokens;
+    for (uint32_t i = 0; i < run->n; i++) {
+        const uint32_t rest = run->tokens - i * per;
+        const int rc = f->kv->is->block_out(f->kv, run->first + i, rest < per ? rest : per,
+                                            (char *)run->data + i * run->stride_bytes);
+        if (rc != 0)
+            return 1; /* not here any more; the daemon has it, or nobody */
+    }
+    return 0;
+}
+
+int store_all(struct store *s, struct store_seq *seq, struct kv *kv, const uint32_t *tokens,
+              uint32_t n, char why[STORE_WHY_BYTES])
+{
+    struct filling filling = {.kv = kv};
+    announced_end(s, seq);
+    const struct kvc_put put = {.tokens = tokens,
+                                .ntokens = n,
+                                .from_tokens = seq->stored,
+                                .flags = KVC_F_ADMIT,
+                                .fill = fill_run,
+                                .ctx = &filling};
+    struct kvc_put_result result = {.tokens = 0};
+    const int rc = kvc_put(s->ns, &put, &result);
+    if (rc < 0)
+        return call_failed(s, "put", rc, why);
+    seq->refused = false;
+    seq->stored = result.tokens / s->block_tokens * s->block_tokens;
+    return 0;
+}
+
+/* ---- names ---- */
+
+int store_name_tokens(struct store *s, enum kvc_name_kind kind, const char *name, uint32_t *tokens,
+                      uint32_t max, char why[STORE_WHY_BYTES])
+{
+    uint64_t bytes;
+    int rc = kvc_name_load(s->kvc, kind, name, NULL, UINT64_MAX, true, LONG_MS, &bytes);
+    if (rc == 0)
+        rc = kvc_name_tokens(s->kvc, kind, name, NULL, 0, tokens, max);
+    if (rc >= 0 || rc == KVC_E_NO_NAME)
+        return rc < 0 ? 0 : rc;
+    return store_wrong(why, rc, "%s: %s: %.200s", name, kvc_error_name(rc), kvc_last_error(s->kvc));
+}
+
+int store_name_put(struct store *s, enum kvc_name_kind kind, const char *name,
+                   const uint32_t *tokens, uint32_t n, bool *ret_durable, char why[STORE_WHY_BYTES])
+{
+    struct kvc_name_options options = {.flags = KVC_F_DURABLE, .tokens = tokens};
+    struct kvc_named named;
+    struct kvc_seq *keys;
+    options.flags |= kind == KVC_NAME_DOCUMENT ? KVC_F_PINNED : 0;
+    int rc = kvc_seq_new(s->ns, tokens, n, NULL, 0, &keys);
+    if (rc == 0) {
+        rc = kvc_name_put(s->ns, kind, name, keys, &options, &named);
+        *ret_durable = rc == 0;
+        if (rc == KVC_E_BAD_ARGUMENT) { /* no storage to be durable on */
+            options.flags &= ~(unsigned)KVC_F_DURABLE;
+            rc = kvc_name_put(s->ns, kind, name, keys, &options, &named);
+        }
+        kvc_seq_free(&keys);
+    }
+    if (rc == 0)
+        return 0;
+    return store_wrong(why, rc, "%s is not kept: %s: %.200s", name, kvc_error_name(rc),
+                       kvc_last_error(s->kvc));
+}

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The cache strategies of kvcache-worker without a daemon: the logits of each are those of
+ * recomputation, and memory is what the strategy says. */
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bits.h"
+#include "check_run.h"
+
+static char why[MODEL_WHY_BYTES];
+static const uint32_t blocks[] = {2, 8, 16, 64, 1024};
+static const struct kv_strategy *const kept[] = {&kv_static, &kv_doubling, &kv_paged};
+#define KEPT (sizeof(kept) / sizeof(kept[0]))
+
+/* ---- bits ---- */
+
+START_TEST(a_prefix_computed_in_pieces_is_the_same_bits)
+{
+    static uint32_t token[400];
+    float all[BITS_VOCAB], logits[BITS_VOCAB];
+    bits_tokens(token, 400);
+    for (uint32_t round = 0; round < 20; round++) {
+        const struct bits_setup setup = {.strategy = &kv_paged, .block = blocks[round % 5]};
+        const uint32_t n = 2 + bits_below(398), cut = 1 + bits_below(n - 1);
+        struct sequence seq;
+        bits_recompute(&setup, token, n, all);
+        sequence_init(&seq, &bits_model, bits_kv(&setup), NULL);
+        bits_turn(&seq, token, cut, logits);
+        ck_assert_msg(sequence_settle(&seq, why) == 0, "%s", why);
+        bits_turn(&seq, token + cut, n - cut, logits);
+        ck_assert_msg(bits_same(all, logits), "%u tokens, cut at %u", n, cut);
+        sequence_end(&seq);
+    }
+}
+END_TEST
+
+/* Prompt and answer: strategies that keep decode alike, token by token. */
+START_TEST(strategies_give_the_same_logits_for_each_decoded_token)
+{
+    enum { PROMPT = 70, ANSWER = 40 };
+    uint32_t token[PROMPT];
+    static float want[ANSWER][BITS_VOCAB];
+    bits_tokens(token, PROMPT);
+    const uint32_t types[][2] = {{KVC_F32, KVC_F32}, {KVC_BF16, KVC_F16}, {KVC_Q8_0, KVC_Q4_0}};
+    for (size_t t = 0; t < 3; t++)
+        for (size_t s = 0; s < KEPT; s++) {
+            const struct bits_setup setup = {kept[s], 8, types[t][0], types[t][1], 0};
+            struct sequence seq, *of = &seq;
+            float logits[BITS_VOCAB];
+            sequence_init(&seq, &bits_model, bits_kv(&setup), NULL);
+            bits_turn(&seq, token, PROMPT, logits);
+            for (uint32_t i = 0; i < ANSWER; i++) {
+                if (s == 0)
+                    memcpy(want[i], logits, sizeof(logits));
+                ck_assert_msg(bits_same(want[i], logits), "%s, token %u", kept[s]->name, i);
+                const uint32_t next = sequence_greedy(logits, BITS_VOCAB);
+                ck_assert_int_eq(sequence_append(&seq, &next, 1, why), 0);
+                ck_assert_msg(sequence_step(&of, 1, logits, why) == 0, "%s", why);
+            }
+            sequence_end(&seq);
+        }
+}
+END_TEST
+
+START_TEST(none_computes_all_again_for_each_token)
+{
+    const struct bits_setup none = {.strategy = &kv_none, .block = 16};
+    uint32_t token[50];
+    float want[BITS_VOCAB], logits[BITS_VOCAB];
+    struct sequence seq, *of = &seq;
+    bits_tokens(token, 50);
+    sequence_init(&seq, &bits_model, bits_kv(&none), NULL);
+    bits_turn(&seq, token, 40, logits);
+    for (uint32_t n = 41; n <= 50; n++) {
+        ck_assert_int_eq(sequence_append(&seq, &token[n - 1], 1, why), 0);
+        ck_assert_msg(sequence_step(&of, 1, logits, why) == 0, "%s", why);
+        bits_recompute(&none, token, n, want);
+        ck_assert_msg(bits_same(want, logits), "%u tokens", n);
+    }
+    sequence_end(&seq);
+}
+END_TEST
+
+START_TEST(sequences_of_a_batch_do_not_change_each_other)
+{
+    enum { SEQS = 5 };
+    const struct bits_setup paged = {.strategy = &kv_paged, .block = 16};
+    uint32_t token[SEQS][100];
+    struct sequence seq[SEQS], *of[SEQS];
+    static float logits[SEQS][BITS_VOCAB], want[BITS_VOCAB];
+    for (uint32_t i = 0; i < SEQS; i++) {
+        bits_tokens(token[i], 100);
+        of[i] = &seq[i];
+        sequence_init(&seq[i], &bits_model, bits_kv(&paged), NULL);
+        ck_assert_int_eq(sequence_append(&seq[i], token[i], 20 * (i + 1), why), 0);
+        ck_assert_int_eq(sequence_prefill(&seq[i], why), 0);
+    }
+    ck_assert_msg(sequence_step(of, SEQS, logits[0], why) == 0, "%s", why);
+    for (uint32_t i = 0; i < SEQS; i++) {
+        bits_recompute(&paged, token[i], 20 * (i + 1), want);
+        ck_assert_msg(bits_same(want, logits[i]), "sequence %u", i);
+        sequence_end(&seq[i]);
+    }
+}
+END_TEST
+
+/* ---- memory ---- */
+
+static struct kv_usage usage_after(const struct bits_setup *setup, uint32_t n)
+{
+    static uint32_t token[2048];
+    static float logits[BITS_VOCAB];
+    struct kv_usage usage;
+    struct sequence seq;
+    sequence_init(&seq, &bits_model, bits_kv(setup), NULL);
+    bits_turn(&seq, token, n, logits);
+    seq.kv->is->usage(seq.kv, &usage);
+    sequence_end(&seq);
+    return usage;
+}
+
+/* 2 n d L H: K and V, tokens, head size, layers, heads, of 4 bytes each. */
+static uint64_t formula(uint64_t n)
+{
+    const struct model_config *c = &bits_model.is;
+    return 2 * n * c->head_size * c->layers * c->kv_heads * sizeof(float);
+}
+
+START_TEST(memory_is_as_the_strategies_say)
+{
+    const struct bits_setup paged = {.strategy = &kv_paged, .block = 16},
+                            fixed = {.strategy = &kv_static, .block = 16},
+                            doubling = {.strategy = &kv_doubling, .block = 16};
+    ck_assert_uint_eq(usage_after(&paged, 2048).bytes, formula(2048));
+    ck_assert_uint_eq(usage_after(&paged, 33).bytes, formula(48));
+    ck_assert_uint_eq(usage_after(&fixed, 33).bytes, formula(4096));
+    ck_assert_uint_eq(usage_after(&doubling, 33).bytes, formula(64));
+    ck_assert_uint_eq(usage_after(&doubling, 65).bytes, formula(128));
+    ck_assert_uint_eq(usage_after(&doubling, 65).copied, formula(64));
+    ck_assert_uint_eq(usage_after(&doubling, 1025).copied, formula(64 + 128 + 256 + 512 + 1024));
+}
+END_TEST
+
+START_TEST(what_is_too_long_is_refused)
+{
+    const struct bits_setup paged = {.strategy = &kv_paged, .block = 16};
+    static uint32_t token[4097];
+    struct sequence seq;
+    sequence_init(&seq, &bits_model, bits_kv(&paged), NULL);
+    ck_assert_int_lt(sequence_append(&seq, token, 4097, why), 0);
+    ck_assert_ptr_nonnull(strstr(why, "4096"));
+    ck_assert_int_lt(sequence_prefill(&seq, why), 0);
+    token[0] = BITS_VOCAB;
+    ck_assert_int_eq(sequence_append(&seq, token, 2, why), 0);
+    ck_assert_int_lt(sequence_prefill(&seq, why), 0);
+    ck_assert_ptr_nonnull(strstr(why, "token 256"));
+    sequence_end(&seq);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("worker_bits");
+    TCase *tc = tcase_create("bits");
+    bits_seed();
+    tcase_add_checked_fixture(tc, bits_begin, bits_end);
+    tcase_add_test(tc, a_prefix_computed_in_pieces_is_the_same_bits);
+    tcase_add_test(tc, strategies_give_the_same_logits_for_each_decoded_token);
+    tcase_add_test(tc, none_computes_all_again_for_each_token);
+    tcase_add_test(tc, sequences_of_a_batch_do_not_change_each_other);
+    tcase_add_test(tc, memory_is_as_the_strategies_say);
+    tcase_add_test(tc, what_is_too_long_is_refused);
+    suite_add_tcase(suite, tc);
+    return check_run(suite);
+}
