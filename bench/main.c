@@ -17,6 +17,7 @@ static const struct bench_cmd commands[] = {
     {"nvme", "bytes per second from and to storage, beside fio", cmd_nvme},
     {"gpu", "bytes per second to and from a device, without a daemon", cmd_gpu},
     {"pages", "bytes per second into and out of a worker's pages on a device", cmd_pages},
+    {"attention", "how fast the CPU attends to KV of each type, without a daemon", cmd_attention},
     {"lookup", "round trips and rate of lookups", cmd_lookup},
     {"reuse", "how soon a waiting worker has a block that another commits", cmd_reuse},
     {"surge", "what many workers compute of one prefix that all ask for", cmd_surge},
@@ -31,7 +32,7 @@ static void print_help(FILE *to)
           "Measures kvcache-daemon, and checks what it serves.\n\nCommands:\n",
           to);
     for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
-        fprintf(to, "  %-8s %s\n", commands[i].name, commands[i].summary);
+        fprintf(to, "  %-9s %s\n", commands[i].name, commands[i].summary);
     fputs(
         "\n'kvcachebench COMMAND --help' explains one of them. Without --socket PATH each starts\n"
         "a daemon of its own in a private directory and ends it again.\n\n"

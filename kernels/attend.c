@@ -15,7 +15,9 @@
 #include "attend__.h"
 #include "numeric.h"
 
-#define UNITS_ENOUGH 4u /* for each thread */
+#define UNITS_ENOUGH     4u     /* for each thread */
+#define DEVICE_SEQS_MAX  65535u /* of CUDA: a grid's y and z */
+#define DEVICE_PARTS_MAX 65535u
 
 #define MIN(a, b) ((a) < (b) ? (a) : (b))
 #define MAX(a, b) ((a) > (b) ? (a) : (b))
@@ -103,22 +105,31 @@ static struct block block_of(const struct run *run, uint64_t unit)
 
 /* ---- a tile ---- */
 
-/* The rows of `n` listed tokens from `index` of a list on, all in one page; gives n. */
-static uint32_t run_of_rows(const struct block *b, const struct kvc_paged *list, uint32_t index,
-                            uint32_t n, struct attend_tile *tile, uint32_t t)
+static void put_row(struct attend_rows *rows, uint32_t t, const struct kvc_plane *plane,
+                    uint64_t offset, uint32_t bytes)
+{
+    rows->row[t] = (const char *)plane->base + offset;
+    rows->type[t] = plane->type;
+    rows->bytes[t] = bytes;
+}
+
+/* The rows of up to `n` listed tokens from `index` of a list on, all in one page; gives their
+ * number. */
+static uint32_t find_in_page(const struct kvc_attention *a, const struct block *b,
+                             const struct kvc_paged *list, uint32_t index, uint32_t n,
+                             struct attend_tile *tile, uint32_t t)
 {
     const uint32_t offset = index % list->page_tokens;
     const uint64_t page = list->page[list->first[b->s] + index / list->page_tokens];
-    const char *k =
-        (const char *)list->k.base + page * list->k.page_stride + b->kv_head * list->k.head_stride;
-    const char *v =
-        (const char *)list->v.base + page * list->v.page_stride + b->kv_head * list->v.head_stride;
+    const struct kvc_plane *k = &list->k, *v = &list->v;
+    const uint64_t k_at = page * k->page_stride + b->kv_head * k->head_stride,
+                   v_at = page * v->page_stride + b->kv_head * v->head_stride;
+    const uint32_t k_bytes = kvc_row_bytes((enum kvc_type)k->type, a->head_size),
+                   v_bytes = kvc_row_bytes((enum kvc_type)v->type, a->head_size);
     n = MIN(n, list->page_tokens - offset);
     for (uint32_t i = 0; i < n; i++) {
-        tile->k[t + i] = k + (offset + i) * list->k.token_stride;
-        tile->v[t + i] = v + (offset + i) * list->v.token_stride;
-        tile->k_type[t + i] = list->k.type;
-        tile->v_type[t + i] = list->v.type;
+        put_row(&tile->k, t + i, k, k_at + (offset + i) * k->token_stride, k_bytes);
+        put_row(&tile->v, t + i, v, v_at + (offset + i) * v->token_stride, v_bytes);
     }
     return n;
 }
@@ -128,19 +139,21 @@ static void tile_find(const struct kvc_attention *a, const struct block *b, uint
                       struct attend_tile *tile)
 {
     static const float none[KVC_HEAD_SIZE_MAX];
+    static const struct kvc_plane nowhere = {.base = none, .type = KVC_F32};
     const uint32_t from = MAX(begin, b->from), to = MIN(begin + KVC_TILE_TOKENS, b->to);
     for (uint32_t t = 0; t < KVC_TILE_TOKENS; t++) {
         if (begin + t < from || begin + t >= to) {
-            tile->k[t] = tile->v[t] = none;
-            tile->k_type[t] = tile->v_type[t] = KVC_F32;
+            put_row(&tile->k, t, &nowhere, 0, 0);
+            put_row(&tile->v, t, &nowhere, 0, 0);
         }
     }
     uint32_t at = from, before = b->dropped;
     for (uint32_t l = 0; l < a->lists && at < to; l++) {
-        const uint32_t tokens = attend__list_tokens(&a->list[l], b->s);
+        const struct kvc_paged *list = &a->list[l];
+        const uint32_t tokens = attend__list_tokens(list, b->s);
         while (at < to && at - before < tokens)
-            at += run_of_rows(b, &a->list[l], at - before, MIN(to - at, tokens - (at - before)),
-                              tile, at - begin);
+            at += find_in_page(a, b, list, at - before, MIN(to - at, tokens - (at - before)), tile,
+                               at - begin);
         before += tokens;
     }
 }
@@ -151,11 +164,11 @@ static uint32_t in_tile(uint32_t token, uint32_t begin)
 }
 
 static void tile_attend(const struct run *run, const struct block *b, uint32_t begin,
+                        const struct attend_tile *tile, const struct attend_tile *next,
                         struct attend_scratch *s, const struct attend_state *state)
 {
     const struct kvc_attention *a = run->a;
-    tile_find(a, b, begin, &s->tile);
-    run->isa->load(&s->tile, a->head_size, s->keys, s->values);
+    run->isa->load(tile, next, a->head_size, s->keys, s->values);
     for (uint32_t r = 0; r < b->rows; r++) {
         const uint32_t position = row_position(a, b, r);
         s->from[r] = in_tile(MAX(row_from(a, position), b->dropped), begin);
@@ -180,9 +193,13 @@ static void part_attend(const struct run *run, const struct block *b, uint32_t f
                         struct attend_scratch *s, const struct attend_state *state)
 {
     state_clear(state, b->rows, run->a->head_size);
-    for (uint32_t begin = from / KVC_TILE_TOKENS * KVC_TILE_TOKENS; begin < to;
-         begin += KVC_TILE_TOKENS)
-        tile_attend(run, b, begin, s, state);
+    uint32_t begin = from / KVC_TILE_TOKENS * KVC_TILE_TOKENS, i = 0;
+    if (begin < to)
+        tile_find(run->a, b, begin, &s->tile[0]);
+    for (; begin < to; begin += KVC_TILE_TOKENS, i ^= 1) {
+        tile_find(run->a, b, begin + KVC_TILE_TOKENS, &s->tile[i ^ 1]);
+        tile_attend(run, b, begin, &s->tile[i], &s->tile[i ^ 1], s, state);
+    }
 }
 
 /* A later part into the sum of those before it. */
@@ -385,4 +402,39 @@ int kvc_attend_cpu(const struct kvc_attention *attention, struct kvc_threads *th
 const char *kvc_attend_cpu_name(void)
 {
     return attend__best()->name;
+}
+
+/* ---- on a device ---- */
+
+int kvc_attend_plan(const struct kvc_attention *a, uint32_t blocks,
+                    struct kvc_attend_plan *ret_plan, char ret_why[KVC_WHY_BYTES])
+{
+    uint64_t rows = 0;
+    const int rc = attend__check(a, ret_why);
+    if (rc != 0)
+        return rc;
+    if (a->seqs > DEVICE_SEQS_MAX)
+        return attend__refuse(ret_why, "%u sequences; a device takes up to %u", a->seqs,
+                              DEVICE_SEQS_MAX);
+    for (uint32_t s = 0; s < a->seqs; s++)
+        rows = MAX(rows, (uint64_t)(a->q_first[s + 1] - a->q_first[s]) * group_of(a));
+    const uint64_t x = (rows + KVC_ATTEND_ROWS - 1) / KVC_ATTEND_ROWS * a->kv_heads;
+    if (x > INT32_MAX)
+        return attend__refuse(ret_why,
+                              "%ju rows of a sequence and KV head are too many for a device",
+                              (uintmax_t)rows);
+    const uint32_t parts = parts_max(a);
+    if (parts > DEVICE_PARTS_MAX)
+        return attend__refuse(ret_why, "%u parts of a sequence; a device takes up to %u", parts,
+                              DEVICE_PARTS_MAX);
+    /* All parts of a unit in one block, or each in its own: in between they would be merged in
+     * another order, which changes bits. */
+    const uint32_t y = x * a->seqs < blocks ? MAX(parts, 1) : 1;
+    *ret_plan = (struct kvc_attend_plan){.x = (uint32_t)x,
+                                         .y = y,
+                                         .z = a->seqs,
+                                         .parts = parts,
+                                         .work_bytes = x * y * a->seqs * KVC_ATTEND_ROWS *
+                                                       (a->head_size + 2) * sizeof(float)};
+    return 0;
 }

@@ -23,8 +23,10 @@ struct attend_state {
 
 /* The rows of a tile's tokens; of tokens that are not there a row of zeros. */
 struct attend_tile {
-    const void *k[KVC_TILE_TOKENS], *v[KVC_TILE_TOKENS];
-    uint32_t k_type[KVC_TILE_TOKENS], v_type[KVC_TILE_TOKENS];
+    struct attend_rows {
+        const void *row[KVC_TILE_TOKENS];
+        uint32_t type[KVC_TILE_TOKENS], bytes[KVC_TILE_TOKENS];
+    } k, v;
 };
 
 /* Memory of one thread. */
@@ -36,14 +38,16 @@ struct attend_scratch {
     float part_acc[ATTEND_ROWS * KVC_HEAD_SIZE_MAX], part_m[ATTEND_ROWS], part_l[ATTEND_ROWS];
     float all_acc[ATTEND_ROWS * KVC_HEAD_SIZE_MAX], all_m[ATTEND_ROWS], all_l[ATTEND_ROWS];
     uint32_t from[ATTEND_ROWS], to[ATTEND_ROWS]; /* of a tile: the tokens that a row sees */
-    struct attend_tile tile;
+    struct attend_tile tile[2];                  /* the one that is attended to, and the next */
 };
 
 struct attend_isa {
     const char *name;
     bool (*is_here)(void);
-    /* The tile's rows as fp32: K with tokens side by side, V as it is. */
-    void (*load)(const struct attend_tile *tile, uint32_t head_size, float *keys, float *values);
+    /* The tile's rows as fp32: K with tokens side by side, V as it is. The next one's are fetched
+     * meanwhile. */
+    void (*load)(const struct attend_tile *tile, const struct attend_tile *next, uint32_t head_size,
+                 float *keys, float *values);
     /* One tile into `state`: scores, weights, sums; from s->keys, values, q, from and to. */
     void (*step)(struct attend_scratch *s, uint32_t rows, uint32_t head_size,
                  const struct attend_state *state);

@@ -13,13 +13,14 @@
  *   vec_only(v, from, to) v where from <= i < to, else -infinity
  *   vec_f32 ... vec_q4_0  16 values of a row, that begin at value i; vec_scaled for int8
  *   vec_transpose         16 by 16
- *   VEC_ROWS, VEC_COLUMNS so many rows by so many vectors are summed up in registers
+ *   VEC_ROWS, VEC_COLUMNS so many rows (6 at most) by so many vectors are summed up in registers
  */
 #ifndef KERNELS_ATTEND_TILE_H
 #define KERNELS_ATTEND_TILE_H
 
-#define TILE   KVC_TILE_TOKENS
-#define INLINE static inline __attribute__((always_inline))
+#define TILE       KVC_TILE_TOKENS
+#define LINE_BYTES 64u /* of a cache */
+#define INLINE     static inline __attribute__((always_inline))
 
 /* ---- bringing a tile in ---- */
 
@@ -37,19 +38,30 @@ ROW_TO_FLOAT(q8_0, vec_q8_0)
 ROW_TO_FLOAT(q4_0, vec_q4_0)
 ROW_TO_FLOAT(i8, vec_i8)
 
-static void rows_load(const void *const *row, const uint32_t *type, uint32_t head_size, float *to)
+/* A row that is needed soon. */
+static inline void row_fetch(const uint8_t *row, uint32_t bytes)
+{
+    for (uint32_t at = 0; at < bytes; at += LINE_BYTES)
+        __builtin_prefetch(row + at);
+}
+
+/* Rows `row` as fp32; meanwhile the rows of the next tile are on their way. */
+static void rows_load(const struct attend_rows *rows, const struct attend_rows *next,
+                      uint32_t head_size, float *to)
 {
     static void (*const load[KVC_TYPES])(const uint8_t *, uint32_t, float *) = {
         floats_of_f32,  floats_of_f16,  floats_of_bf16, floats_of_f8,
         floats_of_q8_0, floats_of_q4_0, floats_of_i8};
-    for (uint32_t t = 0; t < TILE; t++)
-        load[type[t]](row[t], head_size, to + t * head_size);
+    for (uint32_t t = 0; t < TILE; t++) {
+        row_fetch(next->row[t], next->bytes[t]);
+        load[rows->type[t]](rows->row[t], head_size, to + t * head_size);
+    }
 }
 
-static void tile_load(const struct attend_tile *tile, uint32_t head_size, float *keys,
-                      float *values)
+static void tile_load(const struct attend_tile *tile, const struct attend_tile *next,
+                      uint32_t head_size, float *keys, float *values)
 {
-    rows_load(tile->k, tile->k_type, head_size, values);
+    rows_load(&tile->k, &next->k, head_size, values);
     for (uint32_t t = 0; t < TILE; t += 16) {
         for (uint32_t d = 0; d < head_size; d += 16) {
             vec block[16];
@@ -60,7 +72,7 @@ static void tile_load(const struct attend_tile *tile, uint32_t head_size, float 
                 vec_store(keys + (d + i) * TILE + t, block[i]);
         }
     }
-    rows_load(tile->v, tile->v_type, head_size, values);
+    rows_load(&tile->v, &next->v, head_size, values);
 }
 
 /* ---- products ---- */
@@ -106,30 +118,42 @@ INLINE void product_rows(uint32_t rows, uint32_t columns, const float *a, uint32
         product(rows, 1, a, a_stride, b + 16 * c, b_stride, n, first, out + 16 * c, out_stride);
 }
 
+/* Up to VEC_ROWS rows: each number of them is code of its own, with its sums in registers. */
+#define PRODUCT_CASE(rows)                                                                    \
+    case rows:                                                                                \
+        if ((rows) <= VEC_ROWS)                                                               \
+            product_rows(rows, columns, a, a_stride, b, b_stride, n, first, out, out_stride); \
+        break
+static void product_few(uint32_t rows, uint32_t columns, const float *a, uint32_t a_stride,
+                        const float *b, uint32_t b_stride, uint32_t n, const float *first,
+                        float *out, uint32_t out_stride)
+{
+    switch (rows) {
+        PRODUCT_CASE(1);
+        PRODUCT_CASE(2);
+        PRODUCT_CASE(3);
+        PRODUCT_CASE(4);
+        PRODUCT_CASE(5);
+        PRODUCT_CASE(6);
+    }
+}
+
 /* Scores: q times keys. */
 static void tile_scores(const float *q, uint32_t rows, uint32_t head_size, const float *keys,
                         float *scores)
 {
-    uint32_t r = 0;
-    for (; r + VEC_ROWS <= rows; r += VEC_ROWS)
-        product_rows(VEC_ROWS, TILE / 16, q + r * head_size, head_size, keys, TILE, head_size, NULL,
-                     scores + r * TILE, TILE);
-    for (; r < rows; r++)
-        product_rows(1, TILE / 16, q + r * head_size, head_size, keys, TILE, head_size, NULL,
-                     scores + r * TILE, TILE);
+    for (uint32_t r = 0; r < rows; r += VEC_ROWS)
+        product_few(rows - r < VEC_ROWS ? rows - r : VEC_ROWS, TILE / 16, q + r * head_size,
+                    head_size, keys, TILE, head_size, NULL, scores + r * TILE, TILE);
 }
 
 /* What is there, made smaller, and weights times values. */
 static void tile_sums(const float *weights, uint32_t rows, uint32_t head_size, const float *values,
                       const float *smaller, float *acc)
 {
-    uint32_t r = 0;
-    for (; r + VEC_ROWS <= rows; r += VEC_ROWS)
-        product_rows(VEC_ROWS, head_size / 16, weights + r * TILE, TILE, values, head_size, TILE,
-                     smaller + r, acc + r * head_size, head_size);
-    for (; r < rows; r++)
-        product_rows(1, head_size / 16, weights + r * TILE, TILE, values, head_size, TILE,
-                     smaller + r, acc + r * head_size, head_size);
+    for (uint32_t r = 0; r < rows; r += VEC_ROWS)
+        product_few(rows - r < VEC_ROWS ? rows - r : VEC_ROWS, head_size / 16, weights + r * TILE,
+                    TILE, values, head_size, TILE, smaller + r, acc + r * head_size, head_size);
 }
 
 /* One row's scores become weights; gives by what the sums so far are multiplied. */

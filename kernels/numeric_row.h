@@ -121,20 +121,20 @@ NUMERIC_FN void row_put_i8(const float *x, uint32_t n, uint8_t *row)
 }
 
 /* Value i of a row in a type that has no scale. */
-NUMERIC_FN void row_put(uint32_t type, const float *x, uint32_t i, uint8_t *row)
+NUMERIC_FN void row_put(uint32_t type, float x, uint32_t i, uint8_t *row)
 {
     switch (type) {
     case KVC_F32:
-        *(float *)(void *)(row + 4 * i) = x[i];
+        *(float *)(void *)(row + 4 * i) = x;
         return;
     case KVC_F16:
-        row_put_u16(row + 2 * i, f16_of_float(x[i]));
+        row_put_u16(row + 2 * i, f16_of_float(x));
         return;
     case KVC_BF16:
-        row_put_u16(row + 2 * i, bf16_of_float(x[i]));
+        row_put_u16(row + 2 * i, bf16_of_float(x));
         return;
     default: /* KVC_F8 */
-        row[i] = f8_of_float(x[i]);
+        row[i] = f8_of_float(x);
         return;
     }
 }
@@ -155,7 +155,7 @@ NUMERIC_FN void row_quantise(uint32_t type, uint32_t n, const float *x, uint8_t 
         return;
     default:
         for (uint32_t i = 0; i < n; i++)
-            row_put(type, x, i, row);
+            row_put(type, x[i], i, row);
         return;
     }
 }

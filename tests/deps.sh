@@ -2,24 +2,24 @@
 # SPDX-License-Identifier: Apache-2.0
 # Installs the Debian packages that building and testing need, those that are missing only.
 #
-#   deps.sh             compiler, build tools, libraries, Check, Python
-#   deps.sh --ci        also clang, clang-format, clang-tidy, ccache, g++, abidiff, NumPy, zsh, fish
+#   deps.sh             compilers, build tools, libraries, Check, Python
+#   deps.sh --ci        also clang, clang-format, clang-tidy, ccache, abidiff, NumPy, zsh, fish
 #   deps.sh --coverage  also gcovr
-#   deps.sh --bench     also fio and RocksDB, which storage is compared with
+#   deps.sh --bench     also fio and RocksDB, which storage is compared with, OpenBLAS
 #   deps.sh --fuzz      also clang with its sanitizers and libFuzzer, and llvm-cov
 #   deps.sh --list      print the names and install nothing (after one of these: the longer list)
 set -eu
 
-packages="gcc libc6-dev cmake ninja-build pkg-config
+packages="gcc g++ libc6-dev cmake ninja-build pkg-config
     liburing-dev libzmq3-dev libmsgpack-dev libhwloc-dev liblmdb-dev libsystemd-dev
     libxxhash-dev libssl-dev libyaml-dev libjansson-dev libopenblas-dev check python3 python3-dev python3-venv"
 list=
 
 for argument; do
     case $argument in
-    --ci) packages="$packages clang clang-format clang-tidy ccache g++ abigail-tools
+    --ci) packages="$packages clang clang-format clang-tidy ccache abigail-tools
         python3-numpy zsh fish libnuma1" ;;
-    --bench) packages="$packages fio librocksdb-dev" ;;
+    --bench) packages="$packages fio librocksdb-dev libopenblas-dev" ;;
     --coverage) packages="$packages gcovr" ;;
     # clang's runtime (sanitizers, libFuzzer) is a package of clang's own version.
     --fuzz) packages="$packages clang llvm libclang-rt-14-dev" ;;

@@ -151,6 +151,54 @@ KVC_MUST_USE int kvc_attend_cpu(const struct kvc_attention *attention, struct kv
 /* What kvc_attend_cpu() uses here: "avx512", "avx2" or "plain". */
 const char *kvc_attend_cpu_name(void);
 
+/* ---- on a device ---- */
+
+/*
+ * Device code for cuModuleLoadData() and cuLaunchKernel() (image: below, where the build has CUDA).
+ * All addresses in the arguments are the device's; whoever launches has checked them: the kernels
+ * check nothing, kvc_attend_plan() does.
+ *
+ *   KVC_ATTEND_KERNEL        (struct kvc_attention, uint32_t parts, float *work)
+ *   KVC_ATTEND_MERGE_KERNEL  (struct kvc_attention, uint32_t states, float *work)
+ *       one after the other on one stream, blocks of KVC_ATTEND_THREADS; grids (x, y, z), then
+ *       (x, 1, z); states is y. work is device memory, a multiple of 4.
+ *   KVC_QUANTISE_KERNEL, KVC_DEQUANTISE_KERNEL  (struct kvc_rows)
+ *       a warp a row, blocks of KVC_ROWS_THREADS, any grid; what kvc_quantise() checks holds.
+ */
+#define KVC_ATTEND_KERNEL       kvc_attend
+#define KVC_ATTEND_MERGE_KERNEL kvc_attend_merge
+#define KVC_ATTEND_THREADS      128u
+#define KVC_ATTEND_ROWS         8u
+#define KVC_QUANTISE_KERNEL     kvc_quantise_rows
+#define KVC_DEQUANTISE_KERNEL   kvc_dequantise_rows
+#define KVC_ROWS_THREADS        256u
+
+struct kvc_rows {
+    uint32_t type, head_size;
+    uint64_t rows;
+    const void *from;
+    uint64_t from_stride;
+    void *to;
+    uint64_t to_stride;
+};
+
+struct kvc_attend_plan {
+    uint32_t x, y, z, parts;
+    uint64_t work_bytes;
+};
+/*
+ * Checks as kvc_attend_cpu() does, and divides the work. `a` is the attention with page lists,
+ * dropped and q_first in the host's memory, for they are read here; bases, q and out are not.
+ * `blocks`: that keep the device busy, 4 for each multiprocessor. It changes no bit.
+ */
+KVC_MUST_USE int kvc_attend_plan(const struct kvc_attention *a, uint32_t blocks,
+                                 struct kvc_attend_plan *ret_plan, char ret_why[KVC_WHY_BYTES]);
+
+#ifdef KVC_HAVE_CUDA
+extern const unsigned char kvc_attend_image[];
+extern const size_t kvc_attend_image_bytes;
+#endif
+
 #ifdef __cplusplus
 }
 #endif

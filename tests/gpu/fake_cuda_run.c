@@ -3,12 +3,14 @@
  * One thread per context executes what its streams hold: a stream in its order, the streams among
  * each other in any, each thing some time after it was asked for.
  */
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "fake_cuda__.h"
+#include "fibres.h"
 
 #define IMAGE_MAGIC     0xba55ed50u
 #define IMAGE_MAX_BYTES (UINT64_C(64) << 20)
@@ -30,8 +32,9 @@ struct work {
     struct kvc_frag *copy; /* COPY: [n], owned */
     uint64_t list;         /* LAUNCH: device address of n fragments; DECODE: of the KV */
     uint32_t n;
-    struct event *event;  /* RECORD, WAIT */
-    uint64_t word, value; /* WRITE, AWAIT: its device address; DECODE: the sum's, words of KV */
+    struct event *event;      /* RECORD, WAIT */
+    uint64_t word, value;     /* WRITE, AWAIT: its device address; DECODE: the sum's, words of KV */
+    unsigned blocks, threads; /* LAUNCH, DECODE: the grid */
 };
 
 struct stream {
@@ -103,31 +106,47 @@ static void execute_copies(const struct fake_device *d, const struct work *w)
     }
 }
 
+/* The kernels themselves, on fibres: one launch backwards, the next one not. */
+static void run_kernel(const char *kernel, const struct work *w, void *const *args)
+{
+    static atomic_uint launches;
+    const unsigned grid[3] = {w->blocks, 1, 1}, block[3] = {w->threads, 1, 1};
+    fibres_run(kernel, grid, block, atomic_fetch_add(&launches, 1) % 2 == 0, args);
+}
+
+/* A fragment with addresses of the device, as the kernel finds it here. */
+static struct kvc_frag frag_here(const struct fake_device *d, const struct kvc_frag *frag,
+                                 uint32_t i)
+{
+    const char *to = fake__reach(d, frag->to, frag->bytes);
+    const char *from = fake__reach(d, frag->from, frag->bytes);
+    if (!to || !from || frag->bytes == 0)
+        fake__wrong("fragment %u (to %#jx, from %#jx, %ju bytes) is out of the kernel's reach", i,
+                    (uintmax_t)frag->to, (uintmax_t)frag->from, (uintmax_t)frag->bytes);
+    return (struct kvc_frag){.to = (uintptr_t)to, .from = (uintptr_t)from, .bytes = frag->bytes};
+}
+
 static void execute_launch(const struct fake_device *d, const struct work *w)
 {
     const struct kvc_frag *list = (const void *)fake__reach(d, w->list, w->n * sizeof(*list));
     if (!list)
         fake__wrong("the kernel cannot reach its list");
-    for (uint32_t i = 0; i < w->n; i++) {
-        const char *to = fake__reach(d, list[i].to, list[i].bytes);
-        const char *from = fake__reach(d, list[i].from, list[i].bytes);
-        if (!to || !from || list[i].bytes == 0)
-            fake__wrong("fragment %u (to %#jx, from %#jx, %ju bytes) is out of the kernel's reach",
-                        i, (uintmax_t)list[i].to, (uintmax_t)list[i].from,
-                        (uintmax_t)list[i].bytes);
-        const struct kvc_frag here = {
-            .to = (uintptr_t)to, .from = (uintptr_t)from, .bytes = list[i].bytes};
-        kvc_copy_frags_cpu(&here, 1);
-    }
+    struct kvc_frag *here = object(w->n * sizeof(*here));
+    uint32_t n = w->n;
+    for (uint32_t i = 0; i < n; i++)
+        here[i] = frag_here(d, &list[i], i);
+    run_kernel(STRING(KVC_FRAGS_KERNEL), w, (void *[]){&here, &n});
+    free(here);
 }
 
 static void execute_decode(const struct fake_device *d, const struct work *w)
 {
     const uint32_t *kv = (const void *)fake__reach(d, w->list, w->value * sizeof(*kv));
     uint32_t *sum = (void *)fake__reach(d, w->word, sizeof(*sum));
+    uint64_t words = w->value;
     if (!kv || !sum)
         fake__wrong("the KV that a decode step reads, or its sum, has gone");
-    kvc_decode_cpu(kv, w->value, sum);
+    run_kernel(STRING(KVC_DECODE_KERNEL), w, (void *[]){&kv, &words, &sum});
 }
 
 static volatile uint64_t *word_of(const struct fake_device *d, const struct work *w)
@@ -635,6 +654,8 @@ static void launch_frags(struct stream *s, unsigned blocks, unsigned threads, vo
     struct work *w = enqueue(s, LAUNCH);
     w->list = list;
     w->n = n;
+    w->blocks = blocks;
+    w->threads = threads;
     fake__add("frag", n);
 }
 
@@ -657,6 +678,8 @@ static void launch_decode(struct stream *s, unsigned blocks, unsigned threads, v
     w->list = kv;
     w->value = words;
     w->word = sum;
+    w->blocks = blocks;
+    w->threads = threads;
 }
 
 CUresult fake_LaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,

@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Attention on the CPU (kvcache/attention.h): decode by the bytes of K and V that it reads, prefill
+ * by its floating-point operations, without a daemon.
+ */
+#include <inttypes.h>
+#include <kvcache/attention.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "attention.h"
+#include "out.h"
+#include "units.h"
+
+#define HEADS        32u
+#define PAGE_TOKENS  16u
+#define SEQS         4u
+#define SPLIT_TOKENS 512u
+#define BYTES_MIN    (UINT64_C(8) << 20)
+#define BYTES_MAX    (UINT64_C(64) << 30)
+#define THREADS_MAX  256u
+#define WANTED       0.50 /* of the read bandwidth */
+
+static const char help[] =
+    "Usage: kvcachebench attention [OPTIONS]\n"
+    "\n"
+    "How fast the CPU attends to KV of each type, in pages that lie at random. Decode: bytes of K\n"
+    "and V read a second, beside as many threads that only read the same memory. Prefill: a chunk\n"
+    "of 512 queries behind 1,536 tokens, operations a second, beside a matrix product of OpenBLAS\n"
+    "(where the build found it). 32 heads of 128 values, pages of 16 tokens.\n"
+    "\n"
+    "  --prefill      prefill, not decode\n"
+    "  --threads N    (default: one for each processor)\n"
+    "  --kv-heads N   1 to 32, a divisor of 32 (default 8)\n"
+    "  --bytes SIZE   of K and V together that a decode step reads (default 1GiB)\n"
+    "  --seconds S    of one measurement (default 0.5)\n"
+    "  --pairs N      measurements of each, taking turns; medians are reported (default 5)\n"
+    "  --json         one JSON object per line on stdout\n"
+    "\n"
+    "Example:\n"
+    "  kvcachebench attention --threads 2\n";
+
+/* One type's case: the same pages hold K and V of all sequences. */
+struct bench {
+    const struct attention_args *args;
+    enum kvc_type type;
+    struct kvc_threads *threads;
+    uint8_t *kv;
+    uint64_t kv_bytes;
+    uint32_t *page, first[SEQS + 1], last[SEQS], q_first[SEQS + 1];
+    float *q, *out;
+    struct kvc_attention a;
+    double flops; /* of a call */
+};
+
+/* ---- a case ---- */
+
+static uint64_t next_random(uint64_t *state)
+{
+    *state = *state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return *state >> 33;
+}
+
+/* Rows at random, a few thousand of them again and again. */
+static int fill_rows(struct bench *b, uint32_t row_bytes)
+{
+    enum { ROWS = 4096 };
+    uint64_t random = 1;
+    float *x = malloc((size_t)ROWS * ATTENTION_HEAD * sizeof(*x));
+    uint8_t *rows = malloc((size_t)ROWS * row_bytes);
+    int rc = x && rows ? 0 : BENCH_FAILED;
+    for (size_t i = 0; rc == 0 && i < (size_t)ROWS * ATTENTION_HEAD; i++)
+        x[i] = (float)next_random(&random) * 0x1p-30f - 1;
+    if (rc == 0 && kvc_quantise(b->type, ATTENTION_HEAD, ROWS, x, ATTENTION_HEAD * sizeof(*x), rows,
+                                row_bytes, NULL) != 0)
+        rc = BENCH_FAILED;
+    for (uint64_t at = 0; rc == 0 && at < b->kv_bytes;) {
+        const uint64_t left = b->kv_bytes - at, whole = (uint64_t)ROWS * row_bytes;
+        memcpy(b->kv + at, rows, left < whole ? left : whole);
+        at += left < whole ? left : whole;
+    }
+    free(rows);
+    free(x);
+    return rc;
+}
+
+static void order_pages(struct bench *b, uint32_t pages)
+{
+    uint64_t random = 2;
+    for (uint32_t i = 0; i < pages; i++)
+        b->page[i] = i;
+    for (uint32_t i = pages; i > 1; i--) {
+        const uint32_t other = (uint32_t)(next_random(&random) % i), kept = b->page[i - 1];
+        b->page[i - 1] = b->page[other];
+        b->page[other] = kept;
+    }
+}
+
+/* K of a page's tokens, then V of them; a token has its heads side by side. */
+static void lay_out(struct bench *b, uint32_t row_bytes, uint32_t pages, uint32_t seqs,
+                    uint32_t queries)
+{
+    const uint32_t kv_heads = (uint32_t)b->args->kv_heads;
+    const uint64_t half = (uint64_t)PAGE_TOKENS * kv_heads * row_bytes;
+    const struct kvc_plane k = {b->kv, 2 * half, (uint64_t)kv_heads * row_bytes, row_bytes,
+                                b->type},
+                           v = {b->kv + half, k.page_stride, k.token_stride, row_bytes, b->type};
+    for (uint32_t s = 0; s <= seqs; s++) {
+        b->first[s] = pages / seqs * s;
+        b->q_first[s] = queries * s;
+    }
+    for (uint32_t s = 0; s < seqs; s++)
+        b->last[s] = PAGE_TOKENS;
+    b->a = (struct kvc_attention){.seqs = seqs,
+                                  .heads = HEADS,
+                                  .kv_heads = kv_heads,
+                                  .head_size = ATTENTION_HEAD,
+                                  .scale = 1 / sqrtf(ATTENTION_HEAD),
+                                  .split_tokens = SPLIT_TOKENS,
+                                  .lists = 1,
+                                  .list = {{k, v, PAGE_TOKENS, pages, b->page, b->first, b->last}},
+                                  .q_first = b->q_first,
+                                  .q = b->q,
+                                  .out = b->out};
+}
+
+static void bench_close(struct bench *b)
+{
+    if (b->kv)
+        munmap(b->kv, b->kv_bytes);
+    free(b->page);
+    free(b->q);
+    free(b->out);
+    kvc_threads_destroy(&b->threads);
+}
+
+/* What a decode step reads, or a chunk behind a prefix. */
+static int bench_open(struct bench *b)
+{
+    const bool prefill = b->args->prefill;
+    const uint32_t row_bytes = kvc_row_bytes(b->type, ATTENTION_HEAD);
+    const uint64_t page_bytes = UINT64_C(2) * PAGE_TOKENS * b->args->kv_heads * row_bytes;
+    const uint32_t seqs = prefill ? 1 : SEQS, queries = prefill ? ATTENTION_CHUNK : 1;
+    const uint64_t all =
+        prefill ? (ATTENTION_BEFORE + ATTENTION_CHUNK) / PAGE_TOKENS : b->args->bytes / page_bytes;
+    const uint32_t pages = (uint32_t)(all / seqs * seqs);
+    const size_t floats = (size_t)seqs * queries * HEADS * ATTENTION_HEAD;
+    uint64_t random = 3;
+    b->kv_bytes = pages * page_bytes;
+    b->kv = perf_private_memory(b->kv_bytes);
+    b->page = malloc(pages * sizeof(*b->page));
+    b->q = malloc(floats * sizeof(*b->q));
+    b->out = malloc(floats * sizeof(*b->out));
+    if (!b->kv || !b->page || !b->q || !b->out ||
+        kvc_threads_create((uint32_t)b->args->threads, &b->threads) != 0 ||
+        fill_rows(b, row_bytes) != 0) {
+        say_error("out of memory or threads");
+        return BENCH_FAILED;
+    }
+    for (size_t i = 0; i < floats; i++)
+        b->q[i] = (float)next_random(&random) * 0x1p-30f - 1;
+    order_pages(b, pages);
+    lay_out(b, row_bytes, pages, seqs, queries);
+    const double seen = (double)queries * (ATTENTION_BEFORE + (queries + 1) / 2.0);
+    b->flops = prefill ? 4.0 * ATTENTION_HEAD * HEADS * seen : 0;
+    return 0;
+}
+
+/* ---- the sides ---- */
+
+static int run_ours(void *ctx, double seconds, double *ret_value)
+{
+    const struct bench *b = ctx;
+    const uint64_t begun = now_ns(), until = begun + (uint64_t)(seconds * 1e9);
+    char why[KVC_WHY_BYTES] = "";
+    uint64_t calls = 0;
+    do {
+        if (kvc_attend_cpu(&b->a, b->threads, why) != 0) {
+            say_error("%s", why);
+            return BENCH_FAILED;
+        }
+        calls++;
+    } while (now_ns() < until);
+    const double of_a_call = b->args->prefill ? b->flops : (double)b->kv_bytes;
+    *ret_value = of_a_call * (double)calls / ((double)(now_ns() - begun) * 1e-9);
+    return 0;
+}
+
+static int run_read(void *ctx, double seconds, double *ret_value)
+{
+    const struct bench *b = ctx;
+    return attention_read(b->kv, b->kv_bytes, (uint32_t)b->args->threads, seconds, ret_value);
+}
+
+static int run_blas(void *ctx, double seconds, double *ret_value)
+{
+    const struct bench *b = ctx;
+    return attention_blas((uint32_t)b->args->threads, seconds, ret_value);
+}
+
+/* ---- results ---- */
+
+static void report(const struct bench *b, const struct perf_side *ours,
+                   const struct perf_side *limit)
+{
+    const bool prefill = b->args->prefill;
+    const double ratio = limit->value > 0 ? ours->value / limit->value : 0;
+    char rate[2][UNITS_TEXT_BYTES];
+    if (b->args->perf.json) {
+        out_json(
+            &(struct out_metric){.bench = "attention",
+                                 .keys = {{.key = "type", .text = kvc_type_name(b->type)},
+                                          {.key = "isa", .text = kvc_attend_cpu_name()},
+                                          {.key = "threads", .number = b->args->threads},
+                                          {.key = "kv_heads", .number = b->args->kv_heads}},
+                                 .metric = prefill ? "prefill_flops_per_s" : "decode_bytes_per_s",
+                                 .value = ours->value,
+                                 .unit = prefill ? "FLOP/s" : "B/s",
+                                 .limit_what = limit->value > 0 ? limit->what : NULL,
+                                 .limit = limit->value,
+                                 .ratio = ratio});
+    } else if (prefill) {
+        printf("  %-5s %8.1f GFLOP/s   %s %8.1f GFLOP/s   ratio %.2f\n", kvc_type_name(b->type),
+               ours->value * 1e-9, limit->what, limit->value * 1e-9, ratio);
+    } else {
+        units_format_rate((uint64_t)ours->value, rate[0]);
+        units_format_rate((uint64_t)limit->value, rate[1]);
+        printf("  %-5s %14s   %s %14s   ratio %.2f   wanted %.2f: %s\n", kvc_type_name(b->type),
+               rate[0], limit->what, rate[1], ratio, WANTED, ratio >= WANTED ? "good" : "MISSED");
+    }
+    (void)fflush(stdout);
+}
+
+static int one_type(const struct attention_args *args, enum kvc_type type)
+{
+    struct bench b = {.args = args, .type = type};
+    const bool has_limit = !args->prefill || attention_has_blas();
+    struct perf_side sides[2] = {
+        {.run = run_ours},
+        {.what = args->prefill ? "OpenBLAS" : "read", .run = args->prefill ? run_blas : run_read}};
+    int rc = bench_open(&b);
+    if (rc == 0)
+        rc = perf_rounds(&args->perf, &b, sides, has_limit ? 2 : 1);
+    if (rc == 0)
+        report(&b, &sides[0], &sides[1]);
+    bench_close(&b);
+    return rc;
+}
+
+/* ---- command line ---- */
+
+static int take_option(void *ctx, int c, char **argv)
+{
+    struct attention_args *args = ctx;
+    switch (c) {
+    case 'P':
+        args->prefill = true;
+        return 0;
+    case 't':
+        return opt_count("threads", optarg, 1, THREADS_MAX, &args->threads);
+    case 'k':
+        return opt_count("kv-heads", optarg, 1, HEADS, &args->kv_heads);
+    case 'y':
+        return opt_bytes("bytes", optarg, BYTES_MIN, BYTES_MAX, &args->bytes);
+    case 'S':
+        return opt_seconds("seconds", optarg, &args->perf.seconds);
+    case 'p':
+        return opt_count("pairs", optarg, 1, PERF_PAIRS_MAX, &args->perf.pairs);
+    case 'j':
+        args->perf.json = true;
+        return 0;
+    default:
+        return opt_unknown(c, argv);
+    }
+}
+
+int cmd_attention(int argc, char **argv)
+{
+    static const struct option options[] = {{"prefill", no_argument, NULL, 'P'},
+                                            {"threads", required_argument, NULL, 't'},
+                                            {"kv-heads", required_argument, NULL, 'k'},
+                                            {"bytes", required_argument, NULL, 'y'},
+                                            {"seconds", required_argument, NULL, 'S'},
+                                            {"pairs", required_argument, NULL, 'p'},
+                                            {"json", no_argument, NULL, 'j'},
+                                            {"help", no_argument, NULL, 'h'},
+                                            {0}};
+    const long processors = sysconf(_SC_NPROCESSORS_ONLN);
+    struct attention_args args = {.perf = {.bench = "attention", .seconds = 0.5, .pairs = 5},
+                                  .threads = processors > 0 ? (uint64_t)processors : 1,
+                                  .kv_heads = 8,
+                                  .bytes = PERF_WORKING_SET};
+    int rc = opt_each(argc, argv, options, help, NULL, take_option, &args);
+    if (rc != 0)
+        return rc < 0 ? BENCH_OK : rc;
+    if (optind < argc)
+        return say_usage("'%s' is not understood", argv[optind]);
+    if (HEADS % args.kv_heads != 0)
+        return say_usage("--kv-heads: %" PRIu64 " does not divide %u", args.kv_heads, HEADS);
+    for (uint32_t type = 0; rc == 0 && type < KVC_TYPES; type++)
+        rc = one_type(&args, (enum kvc_type)type);
+    return rc;
+}

@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The CUDA kernels, run on fibres with random grids: they give the bits of their CPU twins. */
+#include <kvcache/attention.h>
+#include <kvcache/kernels.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "attend_case.h"
+#include "check_run.h"
+#include "fibres.h"
+
+static unsigned warps_of(uint64_t *random)
+{
+    return 32 << case_below(random, 5);
+}
+
+static void *memory(size_t bytes)
+{
+    void *at = aligned_alloc(64, (bytes + 63) / 64 * 64);
+    ck_assert_ptr_nonnull(at);
+    return at;
+}
+
+static void fill(uint8_t *at, size_t bytes, uint64_t *random)
+{
+    for (size_t i = 0; i < bytes; i++)
+        at[i] = (uint8_t)case_random(random);
+}
+
+/* ---- fragments ---- */
+
+#define FRAGS_BYTES (256u << 10)
+#define FRAGS_MAX   200u
+
+/* Fragments with all alignments, sizes from 1 byte on, none over another. */
+static uint32_t make_frags(struct kvc_frag *list, uint8_t *to, const uint8_t *from,
+                           uint64_t *random)
+{
+    uint64_t at = case_below(random, 64);
+    uint32_t n = 0;
+    for (; n < FRAGS_MAX; n++) {
+        const uint64_t alignment = UINT64_C(1) << case_below(random, 6);
+        const uint64_t bytes = 1 + case_below(random, case_below(random, 3) ? 9000 : 300);
+        at = (at + alignment - 1) / alignment * alignment;
+        if (at + bytes > FRAGS_BYTES)
+            break;
+        const uint64_t source = case_below(random, FRAGS_BYTES - (uint32_t)bytes);
+        list[n] = (struct kvc_frag){(uintptr_t)to + at,
+                                    (uintptr_t)from + source / alignment * alignment, bytes};
+        at += bytes + case_below(random, 40);
+    }
+    return n;
+}
+
+START_TEST(fragments_are_those_of_the_twin)
+{
+    uint8_t *from = memory(FRAGS_BYTES), *to = memory(FRAGS_BYTES), *twin = memory(FRAGS_BYTES);
+    for (uint64_t seed = 1; seed <= CHECK_SHARE(30); seed++) {
+        uint64_t random = seed;
+        struct kvc_frag list[FRAGS_MAX];
+        const struct kvc_frag *arg = list;
+        fill(from, FRAGS_BYTES, &random);
+        memset(to, 0xee, FRAGS_BYTES);
+        memset(twin, 0xee, FRAGS_BYTES);
+        uint32_t n = make_frags(list, to, from, &random);
+        const unsigned grid[3] = {1 + case_below(&random, 8), 1, 1},
+                       block[3] = {warps_of(&random), 1, 1};
+        void *args[] = {&arg, &n};
+        fibres_run("kvc_copy_frags", grid, block, seed % 2, args);
+        for (uint32_t i = 0; i < n; i++)
+            list[i].to = list[i].to - (uintptr_t)to + (uintptr_t)twin;
+        kvc_copy_frags_cpu(list, n);
+        ck_assert_msg(memcmp(to, twin, FRAGS_BYTES) == 0, "seed %ju", (uintmax_t)seed);
+    }
+    free(twin);
+    free(to);
+    free(from);
+}
+END_TEST
+
+START_TEST(sums_are_those_of_the_twin)
+{
+    for (uint64_t seed = 1; seed <= CHECK_SHARE(20); seed++) {
+        uint64_t random = seed, words = 4 * UINT64_C(1) * (1 + case_below(&random, 20000));
+        uint32_t *kv = memory(words * sizeof(*kv)), sum = 5, twin = 5, *ret = &sum;
+        fill((uint8_t *)kv, words * sizeof(*kv), &random);
+        const unsigned grid[3] = {1 + case_below(&random, 8), 1, 1},
+                       block[3] = {warps_of(&random), 1, 1};
+        void *args[] = {&kv, &words, &ret};
+        fibres_run("kvc_decode", grid, block, seed % 2, args);
+        kvc_decode_cpu(kv, words, &twin);
+        ck_assert_uint_eq(sum, twin);
+        free(kv);
+    }
+}
+END_TEST
+
+/* ---- attention ---- */
+
+static void attend(struct kvc_attention *a, uint32_t blocks, bool backwards)
+{
+    char why[KVC_WHY_BYTES] = "";
+    struct kvc_attend_plan plan;
+    ck_assert_msg(kvc_attend_plan(a, blocks, &plan, why) == 0, "%s", why);
+    ck_assert_uint_le(plan.y, plan.parts);
+    float *work = malloc(plan.work_bytes + 1); /* for its end: exactly so much */
+    ck_assert_ptr_nonnull(work);
+    memset(work, 0xff, plan.work_bytes);
+    const unsigned grid[3] = {plan.x, plan.y, plan.z}, merge[3] = {plan.x, 1, plan.z},
+                   block[3] = {KVC_ATTEND_THREADS, 1, 1};
+    void *args[] = {a, &plan.parts, &work}, *merge_args[] = {a, &plan.y, &work};
+    fibres_run("kvc_attend", grid, block, backwards, args);
+    fibres_run("kvc_attend_merge", merge, block, backwards, merge_args);
+    free(work);
+}
+
+static void assert_close(const float *out, const double *expected, size_t n, uint64_t seed)
+{
+    for (size_t i = 0; i < n; i++)
+        ck_assert_msg(fabs((double)out[i] - expected[i]) < 4e-6,
+                      "value %zu is %.9g, not %.9g (seed %ju)", i, (double)out[i], expected[i],
+                      (uintmax_t)seed);
+}
+
+static void one_attention(uint64_t seed)
+{
+    uint64_t random = seed;
+    struct attend_case c;
+    struct attend_laid laid;
+    case_choose(&c, &random);
+    case_fill(&c, &random);
+    case_lay(&c, 0, (int)(seed % 2), &random, &laid);
+    const size_t floats = (size_t)c.all_queries * c.heads * c.head_size;
+    float *twin = memory(laid.out_bytes);
+    ck_assert_int_eq(kvc_attend_cpu(&laid.a, NULL, NULL), 0);
+    memcpy(twin, laid.out, laid.out_bytes);
+    memset(laid.out, 0xff, laid.out_bytes);
+    attend(&laid.a, 1 + case_below(&random, 40), case_below(&random, 2));
+    for (size_t i = 0; i < floats; i++)
+        ck_assert_msg(memcmp(&laid.out[i], &twin[i], sizeof(float)) == 0,
+                      "value %zu is %.9g, the twin's %.9g (seed %ju)", i, (double)laid.out[i],
+                      (double)twin[i], (uintmax_t)seed);
+    if (seed % 3 == 0) {
+        double *expected = case_expected(&c);
+        assert_close(laid.out, expected, floats, seed);
+        free(expected);
+    }
+    free(twin);
+    laid_free(&laid);
+    case_free(&c);
+}
+
+START_TEST(attention_is_the_twins)
+{
+    for (uint64_t seed = 1; seed <= CHECK_SHARE(6); seed++)
+        one_attention(seed + 1000 * (uint64_t)_i);
+}
+END_TEST
+
+START_TEST(what_a_device_cannot_take_is_named)
+{
+    char why[KVC_WHY_BYTES];
+    struct kvc_attend_plan plan;
+    struct kvc_attention a = {.seqs = 1, .heads = 3, .kv_heads = 2, .head_size = 16};
+    ck_assert_int_lt(kvc_attend_plan(&a, 1, &plan, why), 0);
+    ck_assert_str_eq(why, "3 heads do not share 2 KV heads evenly");
+    const uint32_t seqs = 65536;
+    uint32_t *zeros = calloc(seqs + 1, sizeof(*zeros));
+    ck_assert_ptr_nonnull(zeros);
+    a = (struct kvc_attention){.seqs = seqs,
+                               .heads = 1,
+                               .kv_heads = 1,
+                               .head_size = 16,
+                               .scale = 1,
+                               .lists = 1,
+                               .list = {{.page_tokens = 1, .first = zeros}},
+                               .q_first = zeros};
+    ck_assert_int_lt(kvc_attend_plan(&a, 1, &plan, why), 0);
+    ck_assert_str_eq(why, "65536 sequences; a device takes up to 65535");
+    a.seqs = 65535;
+    ck_assert_int_eq(kvc_attend_plan(&a, 1, &plan, why), 0);
+    ck_assert_uint_eq(plan.x, 0);
+    free(zeros);
+}
+END_TEST
+
+/* ---- rows ---- */
+
+START_TEST(rows_are_those_of_the_twin)
+{
+    for (uint64_t seed = 1; seed <= CHECK_SHARE(40); seed++) {
+        uint64_t random = seed * 7 + (uint64_t)_i;
+        const uint32_t type = (uint32_t)_i, n = 32 * (1 + case_below(&random, 8));
+        const uint64_t rows = 1 + case_below(&random, 20);
+        const uint64_t stride = (kvc_row_bytes((enum kvc_type)type, n) + 7) / 4 * 4;
+        float *x = memory(rows * n * sizeof(float)), *y = memory(rows * n * sizeof(float)),
+              *z = memory(rows * n * sizeof(float));
+        uint8_t *kept = memory(rows * stride), *twin = memory(rows * stride);
+        for (uint64_t i = 0; i < rows * n; i++)
+            x[i] = case_below(&random, 4) ? case_normal(&random) : 0;
+        for (uint32_t i = 0; i < 64 && i < n; i++) /* equals with both signs, and nothing at all */
+            x[i] = i < 32 ? (i % 2 ? -1.5f : 1.5f) : -0.0f;
+        memset(kept, 0xee, rows * stride);
+        memset(twin, 0xee, rows * stride);
+        struct kvc_rows down = {type, n, rows, x, n * sizeof(float), kept, stride},
+                        up = {type, n, rows, kept, stride, y, n * sizeof(float)};
+        const unsigned grid[3] = {1 + case_below(&random, 3), 1, 1},
+                       block[3] = {warps_of(&random), 1, 1};
+        void *down_args[] = {&down}, *up_args[] = {&up};
+        fibres_run("kvc_quantise_rows", grid, block, seed % 2, down_args);
+        ck_assert_int_eq(
+            kvc_quantise((enum kvc_type)type, n, rows, x, n * sizeof(float), twin, stride, NULL),
+            0);
+        ck_assert_msg(memcmp(kept, twin, rows * stride) == 0, "seed %ju", (uintmax_t)seed);
+        fibres_run("kvc_dequantise_rows", grid, block, seed % 2, up_args);
+        ck_assert_int_eq(
+            kvc_dequantise((enum kvc_type)type, n, rows, twin, stride, z, n * sizeof(float), NULL),
+            0);
+        ck_assert_msg(memcmp(y, z, rows * n * sizeof(float)) == 0, "seed %ju", (uintmax_t)seed);
+        free(twin);
+        free(kept);
+        free(z);
+        free(y);
+        free(x);
+    }
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("cuda_kernels");
+    TCase *tcase = tcase_create("twins");
+    tcase_add_test(tcase, fragments_are_those_of_the_twin);
+    tcase_add_test(tcase, sums_are_those_of_the_twin);
+    tcase_add_loop_test(tcase, attention_is_the_twins, 0, 8);
+    tcase_add_test(tcase, what_a_device_cannot_take_is_named);
+    tcase_add_loop_test(tcase, rows_are_those_of_the_twin, 0, (int)KVC_TYPES);
+    suite_add_tcase(suite, tcase);
+    return check_run(suite);
+}

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* CUDA's rules as fibres have them: a kernel that breaks one ends the process, with its reason on
+ * stderr. */
+#include <kvcache/attention.h>
+#include <signal.h>
+#include <stdint.h>
+
+#include "check_run.h"
+#include "fibres.h"
+
+static const unsigned one[3] = {1, 1, 1}, warp[3] = {32, 1, 1};
+
+START_TEST(threads_meet_before_they_go_on)
+{
+    uint32_t neighbour[3 * 96];
+    uint32_t *to = neighbour;
+    void *args[] = {&to};
+    const unsigned three[3] = {3, 1, 1}, threads[3] = {96, 1, 1};
+    fibres_run("rules_neighbour", three, threads, _i != 0, args);
+    for (uint32_t i = 0; i < 3 * 96; i++)
+        ck_assert_uint_eq(neighbour[i], i / 96 * 96 + (i + 1) % 96);
+}
+END_TEST
+
+START_TEST(warps_go_their_own_ways_in_between)
+{
+    uint32_t sum = 0;
+    uint32_t *to = &sum;
+    void *args[] = {&to};
+    const unsigned threads[3] = {128, 1, 1};
+    fibres_run("rules_uneven", one, threads, _i != 0, args);
+    ck_assert_uint_eq(sum, 63 * 64 / 2);
+}
+END_TEST
+
+START_TEST(threads_that_wait_for_ever_abort)
+{
+    uint32_t sum = 0;
+    uint32_t *to = &sum;
+    void *args[] = {&to};
+    fibres_run("rules_lane_missing", one, warp, _i != 0, args);
+}
+END_TEST
+
+START_TEST(a_name_that_there_is_not_aborts)
+{
+    fibres_run("kvc_nothing", one, warp, false, NULL);
+}
+END_TEST
+
+START_TEST(part_of_a_warp_cannot_shuffle)
+{
+    uint32_t sum = 0;
+    uint64_t words = 0;
+    _Alignas(16) uint32_t kv[4] = {0};
+    const uint32_t *from = kv;
+    uint32_t *to = &sum;
+    void *args[] = {&from, &words, &to};
+    const unsigned half[3] = {16, 1, 1};
+    fibres_run("kvc_decode", one, half, false, args);
+}
+END_TEST
+
+START_TEST(an_address_must_be_aligned)
+{
+    uint32_t sum = 0;
+    uint64_t words = 4;
+    _Alignas(16) uint32_t kv[8] = {0};
+    const uint32_t *from = kv + 1;
+    uint32_t *to = &sum;
+    void *args[] = {&from, &words, &to};
+    fibres_run("kvc_decode", one, warp, false, args);
+}
+END_TEST
+
+START_TEST(a_block_has_1024_threads_at_most)
+{
+    const unsigned large[3] = {1025, 1, 1};
+    fibres_run("kvc_decode", one, large, false, NULL);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("fibres");
+    TCase *tcase = tcase_create("rules");
+    tcase_add_loop_test(tcase, threads_meet_before_they_go_on, 0, 2);
+    tcase_add_loop_test(tcase, warps_go_their_own_ways_in_between, 0, 2);
+    tcase_add_loop_test_raise_signal(tcase, threads_that_wait_for_ever_abort, SIGABRT, 0, 2);
+    tcase_add_test_raise_signal(tcase, a_name_that_there_is_not_aborts, SIGABRT);
+    tcase_add_test_raise_signal(tcase, part_of_a_warp_cannot_shuffle, SIGABRT);
+    tcase_add_test_raise_signal(tcase, an_address_must_be_aligned, SIGABRT);
+    tcase_add_test_raise_signal(tcase, a_block_has_1024_threads_at_most, SIGABRT);
+    suite_add_tcase(suite, tcase);
+    return check_run(suite);
+}
