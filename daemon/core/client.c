@@ -12,21 +12,28 @@ void core__client_settle(struct core *c, struct core_client *cl)
     idle(ctx);
 }
 
-/* Of a client that ends: at once, unless others have let go of much in this turn. */
-static void resv_go(struct core *c, struct reservation *r)
+void resv_leave(struct core *c, struct reservation *r)
 {
     const uint64_t work = (uint64_t)r->blocks.n * WORK_BLOCK;
+    MUST(r->busy == 1);
     if (work <= c->end_left) {
         c->end_left -= work;
-        resv_drop_all(c, r);
+        r->busy = 0;
+        resv_drop_open(c, r);
         return;
     }
-    MUST(r->busy == 0);
-    r->busy = 1;
-    r->open++;
+    r->leaving = true;
     r->client->ending++;
     list_remove(&r->node);
     list_push_back(&c->dropping, &r->node);
+}
+
+void resv_go(struct core *c, struct reservation *r)
+{
+    MUST(r->busy == 0);
+    r->busy = 1;
+    r->open++;
+    resv_leave(c, r);
 }
 
 bool resv_step(struct core *c)

@@ -200,6 +200,7 @@ struct reservation {
     uint32_t held;    /* the block before the next slice's first key; CORE_NONE: it needs no hold */
     uint8_t shard;
     bool durable;
+    bool leaving; /* in core->dropping: who reserves its blocks takes the claims over */
     struct run_list blocks;
 };
 

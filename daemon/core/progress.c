@@ -41,7 +41,8 @@ static bool resv_is_late(const struct core *c, const struct reservation *r)
 
 bool part_is_late(struct core *c, const struct part *p)
 {
-    return part_claimed(p) && resv_is_late(c, pool_at(c->reservations, p->resv));
+    const struct reservation *r = part_claimed(p) ? pool_at(c->reservations, p->resv) : NULL;
+    return r && (r->leaving || resv_is_late(c, r));
 }
 
 bool block_is_late(struct core *c, const struct block *b)

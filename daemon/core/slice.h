@@ -39,7 +39,14 @@ static inline bool evict_paused(const struct core *c)
 /* write.c: drops a slice of what is reserved, from the last entry on. True: there is more to do.
  * The caller has an entry open. */
 bool resv_drop_some(struct core *c, struct reservation *r);
-/* client.c: a slice of what clients that have ended leave reserved; true: there is more. */
+/* All of it, now; as above. */
+void resv_drop_open(struct core *c, struct reservation *r);
+/* client.c: nobody has to do with it any more: it is dropped at once, unless others have let go of
+ * much in this turn; then in slices. The client lasts until then. */
+void resv_go(struct core *c, struct reservation *r);
+/* The same of one that is between two slices: it has an entry open that counts as busy. */
+void resv_leave(struct core *c, struct reservation *r);
+/* A slice of what is left so; true: there is more. */
 bool resv_step(struct core *c);
 
 /* ask.c */

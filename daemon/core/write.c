@@ -10,7 +10,7 @@
 
 /* ---- reserve ---- */
 
-static void resv_drop_open(struct core *c, struct reservation *r);
+static struct reservation *resv_by_id(struct core *c, const struct core_client *cl, uint64_t id);
 
 static const char *reserve_fault(struct core *c, const struct core_reserve *in)
 {
@@ -454,15 +454,15 @@ bool core_reserve_step(struct core_reserving *x)
 
 void core_reserve_cancel(struct core_reserving *x)
 {
-    if (!x->r) { /* behind its last slice: a STORE that has not begun its copies */
-        const int err =
-            x->ret_reservation ? core_drop(x->core, x->client, x->ret_reservation) : KVC_E_GONE;
-        MUST(err == 0 || err == KVC_E_GONE);
+    if (x->r) {
+        (void)reserving_resume(x);
+        resv_leave(x->core, x->r);
         return;
     }
-    (void)reserving_resume(x);
-    x->r->busy = 0;
-    resv_drop_open(x->core, x->r);
+    /* Behind its last slice: a STORE that has not begun its copies. */
+    struct reservation *r = resv_by_id(x->core, x->client, x->ret_reservation);
+    if (r)
+        resv_go(x->core, r);
 }
 
 int core_reserve(struct core *c, struct core_client *cl, const struct core_reserve *in,
@@ -515,7 +515,7 @@ static struct part *entry_part(struct core *c, const struct reservation *r,
 }
 
 /* With one entry open for who calls. */
-static void resv_drop_open(struct core *c, struct reservation *r)
+void resv_drop_open(struct core *c, struct reservation *r)
 {
     struct run_iter it = run_begin(c, &r->blocks);
     for (const struct run_entry *e; (e = run_next(c, &it));) {

@@ -180,6 +180,13 @@ START_TEST(requests_wait_until_replies_are_read)
 }
 END_TEST
 
+static void all_goes(void)
+{
+    while (core_has_steps(s.core))
+        sr_turn(&s, 0);
+    ck_assert_uint_eq(pending() + core_metrics(s.core)->reservations, 0);
+}
+
 START_TEST(cancel_between_two_slices_drops_what_was_reserved)
 {
     const uint64_t ops[] = {sr_reserve(&s, p, &longer), sr_store(&s, p, &longer),
@@ -191,9 +198,40 @@ START_TEST(cancel_between_two_slices_drops_what_was_reserved)
         ck_assert_uint_eq(sr_status(&s, ops[i]), KVC_ST_CANCELLED);
         ck_assert_uint_lt(sr_order(&s, ops[i]), sr_order(&s, cancel));
     }
-    ck_assert_uint_eq(pending(), 0);
-    ck_assert_uint_eq(sr_metric(&s, "calls"), 0);
-    ck_assert_uint_eq(s.kept, 0);
+    ck_assert_uint_eq(sr_metric(&s, "calls") + s.kept, 0);
+    all_goes();
+}
+END_TEST
+
+/* How much a RESERVE has left that is cancelled between two slices. */
+static uint64_t cancel_partly(void)
+{
+    const uint64_t corr = sr_reserve(&s, p, &longer);
+    while (pending() < 30)
+        sr_turn(&s, 0);
+    (void)sr_cancel(&s, p, corr);
+    ck_assert_uint_eq(sr_status(&s, corr), KVC_ST_CANCELLED);
+    return pending();
+}
+
+START_TEST(a_long_reserve_that_is_cancelled_is_dropped_in_slices)
+{
+    const uint64_t before = cancel_partly();
+    sr_turn(&s, 0);
+    ck_assert(pending() < before && pending() > 0);
+    all_goes();
+}
+END_TEST
+
+START_TEST(who_reserves_what_a_cancelled_reserve_leaves_takes_it_over)
+{
+    (void)cancel_partly();
+    const uint64_t again = sr_reserve(&s, q, &longer);
+    (void)turns_until(again);
+    for (uint32_t i = 0; i < LONG_BLOCKS; i++)
+        ck_assert_uint_eq(reserved(again)[i], KVC_ST_OK);
+    copies_until(sr_commit(&s, q, sr_reservation(&s, again), &longer));
+    ck_assert_uint_eq(core_metrics(s.core)->blocks_present, LONG_BLOCKS);
 }
 END_TEST
 
@@ -293,7 +331,7 @@ START_TEST(a_session_may_end_between_two_slices)
     sr_leave(&s, p);
     sr_turn(&s, 0);
     ck_assert_uint_eq(sr_replies(&s, corr), 0);
-    ck_assert_uint_eq(core_metrics(s.core)->reservations, 0);
+    all_goes();
     p = sr_peer(&s, 2, SR_UID_ONE, 4096);
     sr_turn(&s, 0);
     (void)store_into_copies(0);
@@ -925,6 +963,8 @@ int main(void)
     tcase_add_test(t, requests_of_one_session_keep_their_order);
     tcase_add_test(t, requests_wait_until_replies_are_read);
     tcase_add_test(t, cancel_between_two_slices_drops_what_was_reserved);
+    tcase_add_test(t, a_long_reserve_that_is_cancelled_is_dropped_in_slices);
+    tcase_add_test(t, who_reserves_what_a_cancelled_reserve_leaves_takes_it_over);
     tcase_add_test(t, cancel_among_the_copies_of_a_store_ends_with_those_that_were_begun);
     tcase_add_test(t, a_long_drop_takes_a_slice_a_turn);
     tcase_add_loop_test(t, cancel_of_a_store_at_any_turn_leaves_nothing, 0,
