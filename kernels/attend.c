@@ -9,6 +9,7 @@
  */
 #include <errno.h>
 #include <math.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -382,7 +383,7 @@ int attend__run(const struct attend_isa *isa, const struct kvc_attention *a,
     return rc;
 }
 
-const struct attend_isa *attend__best(void)
+static const struct attend_isa *find_best(void)
 {
 #ifdef __x86_64__
     if (attend__avx512.is_here())
@@ -391,6 +392,18 @@ const struct attend_isa *attend__best(void)
         return &attend__avx2;
 #endif
     return &attend__plain;
+}
+
+/* Asked once: where the machine is a virtual one, it takes 50 us to ask. */
+const struct attend_isa *attend__best(void)
+{
+    static const struct attend_isa *_Atomic best;
+    const struct attend_isa *isa = atomic_load_explicit(&best, memory_order_relaxed);
+    if (!isa) {
+        isa = find_best();
+        atomic_store_explicit(&best, isa, memory_order_relaxed);
+    }
+    return isa;
 }
 
 int kvc_attend_cpu(const struct kvc_attention *attention, struct kvc_threads *threads,

@@ -190,11 +190,17 @@ static inline vec vec_bf16(const uint8_t *row, uint32_t at)
     return (vec){bf16_eight(from), bf16_eight(from + 16)};
 }
 
+/* Subnormal numbers are multiples of 2^-9; a product of fp32's subnormal ones would be slow. */
 static inline __m256 f8_eight(__m256i x)
 {
     const __m256i sign = _mm256_slli_epi32(_mm256_and_si256(x, _mm256_set1_epi32(0x80)), 24);
-    const __m256i rest = _mm256_slli_epi32(_mm256_and_si256(x, _mm256_set1_epi32(0x7f)), 20);
-    const __m256 size = _mm256_mul_ps(_mm256_castsi256_ps(rest), _mm256_set1_ps(0x1p120f));
+    const __m256i rest = _mm256_and_si256(x, _mm256_set1_epi32(0x7f));
+    const __m256i normal =
+        _mm256_add_epi32(_mm256_slli_epi32(rest, 20), _mm256_set1_epi32(120 << 23));
+    const __m256 small = _mm256_mul_ps(floats_of(rest), _mm256_set1_ps(0x1p-9f));
+    const __m256i is_small = _mm256_cmpgt_epi32(_mm256_set1_epi32(8), rest);
+    const __m256 size =
+        _mm256_blendv_ps(_mm256_castsi256_ps(normal), small, _mm256_castsi256_ps(is_small));
     return _mm256_or_ps(size, _mm256_castsi256_ps(sign));
 }
 

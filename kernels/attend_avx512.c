@@ -137,13 +137,18 @@ static inline vec vec_bf16(const uint8_t *row, uint32_t at)
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
 }
 
+/* Subnormal numbers are multiples of 2^-9; a product of fp32's subnormal ones would be slow. */
 static inline vec vec_f8(const uint8_t *row, uint32_t at)
 {
     const __m512i x = _mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)(row + at)));
     const __m512i sign = _mm512_slli_epi32(_mm512_and_si512(x, _mm512_set1_epi32(0x80)), 24);
-    const __m512i rest = _mm512_slli_epi32(_mm512_and_si512(x, _mm512_set1_epi32(0x7f)), 20);
-    const vec size = vec_mul(_mm512_castsi512_ps(rest), vec_set(0x1p120f));
-    return _mm512_castsi512_ps(_mm512_or_si512(_mm512_castps_si512(size), sign));
+    const __m512i rest = _mm512_and_si512(x, _mm512_set1_epi32(0x7f));
+    const __m512i normal =
+        _mm512_add_epi32(_mm512_slli_epi32(rest, 20), _mm512_set1_epi32(120 << 23));
+    const vec small = vec_mul(_mm512_cvtepi32_ps(rest), vec_set(0x1p-9f));
+    const __m512i size = _mm512_mask_blend_epi32(
+        _mm512_cmplt_epi32_mask(rest, _mm512_set1_epi32(8)), normal, _mm512_castps_si512(small));
+    return _mm512_castsi512_ps(_mm512_or_si512(size, sign));
 }
 
 static inline vec vec_q8_0(const uint8_t *row, uint32_t at)

@@ -24,19 +24,39 @@
 
 /* ---- bringing a tile in ---- */
 
-#define ROW_TO_FLOAT(type, load)                                            \
-    static void floats_of_##type(const uint8_t *row, uint32_t n, float *to) \
-    {                                                                       \
-        for (uint32_t i = 0; i < n; i += 16)                                \
-            vec_store(to + i, load(row, i));                                \
+/* For each type: a row as fp32; 16 rows as fp32, turned round. */
+#define OF_TYPE(type, load)                                                        \
+    static void floats_of_##type(const uint8_t *row, uint32_t n, float *to)        \
+    {                                                                              \
+        for (uint32_t i = 0; i < n; i += 16)                                       \
+            vec_store(to + i, load(row, i));                                       \
+    }                                                                              \
+    static void keys_of_##type(const void *const row[16], uint32_t n, float *keys) \
+    {                                                                              \
+        for (uint32_t i = 0; i < n; i += 16) {                                     \
+            vec block[16];                                                         \
+            for (uint32_t t = 0; t < 16; t++)                                      \
+                block[t] = load(row[t], i);                                        \
+            vec_transpose(block);                                                  \
+            for (uint32_t k = 0; k < 16; k++)                                      \
+                vec_store(keys + (i + k) * TILE, block[k]);                        \
+        }                                                                          \
     }
-ROW_TO_FLOAT(f32, vec_f32)
-ROW_TO_FLOAT(f16, vec_f16)
-ROW_TO_FLOAT(bf16, vec_bf16)
-ROW_TO_FLOAT(f8, vec_f8)
-ROW_TO_FLOAT(q8_0, vec_q8_0)
-ROW_TO_FLOAT(q4_0, vec_q4_0)
-ROW_TO_FLOAT(i8, vec_i8)
+OF_TYPE(f32, vec_f32)
+OF_TYPE(f16, vec_f16)
+OF_TYPE(bf16, vec_bf16)
+OF_TYPE(f8, vec_f8)
+OF_TYPE(q8_0, vec_q8_0)
+OF_TYPE(q4_0, vec_q4_0)
+OF_TYPE(i8, vec_i8)
+
+static const struct {
+    void (*floats)(const uint8_t *row, uint32_t n, float *to);
+    void (*keys)(const void *const row[16], uint32_t n, float *keys);
+} of_type[KVC_TYPES] = {{floats_of_f32, keys_of_f32},   {floats_of_f16, keys_of_f16},
+                        {floats_of_bf16, keys_of_bf16}, {floats_of_f8, keys_of_f8},
+                        {floats_of_q8_0, keys_of_q8_0}, {floats_of_q4_0, keys_of_q4_0},
+                        {floats_of_i8, keys_of_i8}};
 
 /* A row that is needed soon. */
 static inline void row_fetch(const uint8_t *row, uint32_t bytes)
@@ -45,34 +65,50 @@ static inline void row_fetch(const uint8_t *row, uint32_t bytes)
         __builtin_prefetch(row + at);
 }
 
-/* Rows `row` as fp32; meanwhile the rows of the next tile are on their way. */
-static void rows_load(const struct attend_rows *rows, const struct attend_rows *next,
-                      uint32_t head_size, float *to)
+/* Rows `from` to from + 15; types may change in between. */
+static void rows_load(const struct attend_rows *rows, uint32_t from, uint32_t head_size, float *to)
 {
-    static void (*const load[KVC_TYPES])(const uint8_t *, uint32_t, float *) = {
-        floats_of_f32,  floats_of_f16,  floats_of_bf16, floats_of_f8,
-        floats_of_q8_0, floats_of_q4_0, floats_of_i8};
-    for (uint32_t t = 0; t < TILE; t++) {
+    for (uint32_t t = from; t < from + 16; t++)
+        of_type[rows->type[t]].floats(rows->row[t], head_size, to + t * head_size);
+}
+
+static void rows_fetch(const struct attend_rows *next, uint32_t from)
+{
+    for (uint32_t t = from; t < from + 16; t++)
         row_fetch(next->row[t], next->bytes[t]);
-        load[rows->type[t]](rows->row[t], head_size, to + t * head_size);
+}
+
+/* Keys from + 0 to from + 15, by way of `room` where their types differ. */
+static void keys_load(const struct attend_rows *rows, uint32_t from, uint32_t head_size,
+                      float *keys, float *room)
+{
+    const void *row[16];
+    uint32_t type = rows->type[from];
+    bool is_one = true;
+    for (uint32_t t = 0; t < 16; t++) {
+        row[t] = rows->row[from + t];
+        is_one = is_one && rows->type[from + t] == type;
     }
+    if (!is_one) {
+        rows_load(rows, from, head_size, room);
+        for (uint32_t t = 0; t < 16; t++)
+            row[t] = room + (from + t) * head_size;
+        type = KVC_F32;
+    }
+    of_type[type].keys(row, head_size, keys + from);
 }
 
 static void tile_load(const struct attend_tile *tile, const struct attend_tile *next,
                       uint32_t head_size, float *keys, float *values)
 {
-    rows_load(&tile->k, &next->k, head_size, values);
     for (uint32_t t = 0; t < TILE; t += 16) {
-        for (uint32_t d = 0; d < head_size; d += 16) {
-            vec block[16];
-            for (uint32_t i = 0; i < 16; i++)
-                block[i] = vec_load(values + (t + i) * head_size + d);
-            vec_transpose(block);
-            for (uint32_t i = 0; i < 16; i++)
-                vec_store(keys + (d + i) * TILE + t, block[i]);
-        }
+        rows_fetch(&next->k, t);
+        keys_load(&tile->k, t, head_size, keys, values);
     }
-    rows_load(&tile->v, &next->v, head_size, values);
+    for (uint32_t t = 0; t < TILE; t += 16) {
+        rows_fetch(&next->v, t);
+        rows_load(&tile->v, t, head_size, values);
+    }
 }
 
 /* ---- products ---- */
