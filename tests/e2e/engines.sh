@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # The connectors against real engines (tests/engines/README.md): makes the environment when it is not
-# there, and runs. Arguments are pytest's: --long also runs what takes minutes. --bench: measures instead.
+# there, and runs. Arguments are pytest's: --long also runs what takes minutes. --bench PROGRAM: measures
+# instead, with that program of bench/engines.
 set -eu
 
 source=${KVC_SOURCE_DIR:-$(cd "$(dirname -- "$0")/../.." && pwd)}
@@ -33,7 +34,8 @@ export VLLM_CPU_KVCACHE_SPACE="${VLLM_CPU_KVCACHE_SPACE:-1}" VLLM_ENABLE_V1_MULT
 export VLLM_NO_USAGE_STATS=1 DO_NOT_TRACK=1 HF_HUB_OFFLINE=1 TRANSFORMERS_OFFLINE=1
 cd "$source/tests/engines"
 if [ "${1:-}" = --bench ]; then
-    shift
-    PYTHONPATH=$PYTHONPATH:. exec "$venv/bin/python" "$source/bench/engines/vllm.py" "$@"
+    program=$2
+    shift 2
+    PYTHONPATH=$PYTHONPATH:. exec "$venv/bin/python" "$source/bench/engines/$program" "$@"
 fi
 exec "$venv/bin/python" -m pytest -p no:cacheprovider -rs "$@"

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """vLLM with the connector against vLLM alone: time to the first token, and throughput.
 
-usage: vllm.py ttft|throughput [--tokens N] [--rounds N] [--kind bench]
+usage: vllm.sh ttft|throughput [--tokens N] [--rounds N] [--kind bench]
 
 ttft: a shared prefix of N tokens and 37 own ones; the engine with the connector has never computed
 the prefix. throughput: prompts that share nothing, in turns. The result is one JSON line.
