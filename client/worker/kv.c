@@ -9,8 +9,8 @@
 #define MIN(a, b)   ((a) < (b) ? (a) : (b))
 #define PLANE_ALIGN 64u
 
-const struct kv_strategy *const kv_strategies[] = {&kv_none, &kv_static, &kv_doubling, &kv_paged,
-                                                   NULL};
+const struct kv_strategy *const kv_strategies[] = {
+    &kv_none, &kv_static, &kv_doubling, &kv_paged, &kv_offloaded, &kv_quantised, &kv_hidden, NULL};
 
 /* ---- blocks ---- */
 

@@ -2,6 +2,7 @@
 /* The way through the layers. */
 #include <errno.h>
 #include <math.h>
+#include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +16,8 @@
 #define MAX(a, b)  ((a) > (b) ? (a) : (b))
 #define ALIGN      64u
 #define CHUNK      256u /* large enough for BLAS to be quick */
-#define CHUNK_TINY 32u  /* of models whose products are small whatever is done */
+#define TINY       512u /* hidden: products are small whatever is done */
+#define CHUNK_TINY 32u
 
 /* Rows of a pass: [chunk or MODEL_SEQS_MAX][...]. */
 struct model_scratch {
@@ -290,11 +292,18 @@ static float *zeroes(uint64_t n)
     return memory;
 }
 
+static uint32_t cpus_here(void)
+{
+    cpu_set_t set;
+    return sched_getaffinity(0, sizeof(set), &set) == 0 ? (uint32_t)CPU_COUNT(&set) : 1;
+}
+
 int model_begin(struct model *model, uint32_t chunk, uint32_t threads, char why[MODEL_WHY_BYTES])
 {
     const struct model_config *c = &model->is;
-    model->chunk = chunk > 0 ? chunk : c->hidden < 512 ? CHUNK_TINY : CHUNK;
-    model->threads = threads;
+    const bool is_tiny = c->hidden < TINY; /* threads would wait for each other */
+    model->chunk = chunk > 0 ? chunk : is_tiny ? CHUNK_TINY : CHUNK;
+    model->threads = threads > 0 ? threads : is_tiny ? 1 : cpus_here();
     const uint64_t rows = MAX(model->chunk, MODEL_SEQS_MAX);
     const uint64_t q_dim = (uint64_t)c->heads * c->head_size;
     const uint64_t kv_dim = (uint64_t)c->kv_heads * c->head_size;
@@ -316,9 +325,9 @@ int model_begin(struct model *model, uint32_t chunk, uint32_t threads, char why[
         !s->cosine || !s->sine)
         return model_wrong(why, -ENOMEM, "no memory for chunks of %u tokens; a smaller --chunk?",
                            model->chunk);
-    product_begin(threads);
-    const int rc = kvc_threads_create(threads, &model->attenders);
-    return rc == 0 ? 0 : model_wrong(why, rc, "no %u threads: %s", threads, strerror(-rc));
+    product_begin(model->threads);
+    const int rc = kvc_threads_create(model->threads, &model->attenders);
+    return rc == 0 ? 0 : model_wrong(why, rc, "no %u threads: %s", model->threads, strerror(-rc));
 }
 
 void model_end(struct model *model)

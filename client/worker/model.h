@@ -60,7 +60,7 @@ MODEL_MUST_USE int model_load(const char *dir, char why[MODEL_WHY_BYTES], struct
 /* Names of the presets, separated by commas. Static. */
 const char *model_presets(void);
 
-/* After one of the above: what a pass needs. chunk 0: as suits the model. */
+/* After one of the above: what a pass needs. chunk and threads 0: as suits the model. */
 MODEL_MUST_USE int model_begin(struct model *model, uint32_t chunk, uint32_t threads,
                                char why[MODEL_WHY_BYTES]);
 /* Accepts what was zero and never filled. */

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <getopt.h>
-#include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,7 +25,7 @@ static const char help_head[] =
     "  --seed N         of the random weights (default 1)\n"
     "  --model DIR      Llama of Hugging Face: config.json, *.safetensors (fp32, fp16, bf16)\n"
     "  --chunk N        tokens that prefill computes at a time (default 256; tiny models 32)\n"
-    "  --threads N      (default: as many as there are CPUs)\n"
+    "  --threads N      (default: as many as there are CPUs; tiny models 1)\n"
     "\n"
     "What it is given; several of --prompt and --tokens are several sequences:\n"
     "  --prompt TEXT    each byte is a token\n"
@@ -332,20 +331,10 @@ static int check(const struct options *o)
     return -1;
 }
 
-static uint32_t cpus_here(void)
-{
-    cpu_set_t set;
-    return sched_getaffinity(0, sizeof(set), &set) == 0 ? (uint32_t)CPU_COUNT(&set) : 1;
-}
-
 int options_take(int argc, char **argv, struct options *ret_options)
 {
-    struct options o = {.seed = 1,
-                        .new_tokens = 32,
-                        .strategy = &kv_paged,
-                        .exact = 64,
-                        .block = 16,
-                        .threads = cpus_here()};
+    struct options o = {
+        .seed = 1, .new_tokens = 32, .strategy = &kv_paged, .exact = 64, .block = 16};
     int c, rc = -1;
     opterr = 0;
     while (rc < 0 && (c = getopt_long(argc, argv, ":h", table, NULL)) != -1)

@@ -140,42 +140,91 @@ bool store_is_good(const struct store_seq *seq)
     return true;
 }
 
-/* kv gets the hold's blocks. What was copied out of blocks is believed after the check only. */
-static int take_hold(struct store *s, struct store_seq *seq, struct kv *kv, struct kvc_hold *hold,
-                     uint32_t limit, char *why)
+static int hold_keep(struct store_seq *seq, struct kvc_hold *hold)
 {
-    const uint32_t tokens = hold->prefix.tokens < limit ? hold->prefix.tokens : limit;
-    if (hold->lease == 0 || tokens <= kv->tokens || seq->holds == STORE_HOLDS_MAX) {
-        kvc_release(s->kvc, &hold);
-        return 0;
+    if (seq->holds == seq->holds_room) {
+        const uint32_t room = 2 * seq->holds + 4;
+        struct kvc_hold **grown = realloc(seq->hold, room * sizeof(*grown));
+        if (!grown)
+            return -ENOMEM;
+        seq->hold = grown;
+        seq->holds_room = room;
     }
     seq->hold[seq->holds++] = hold;
-    const int rc =
-        kv->is->adopt(kv, hold->group[0].block, hold->group[0].first, hold->group[0].n, tokens);
+    return 0;
+}
+
+/* kv gets the hold's blocks. What was copied out of blocks is believed after the check only. */
+static int take_hold(struct store *s, struct store_seq *seq, struct kv *kv, struct kvc_hold *hold,
+                     uint32_t tokens, char *why)
+{
+    int rc = hold_keep(seq, hold);
+    if (rc != 0) {
+        kvc_release(s->kvc, &hold);
+        return store_wrong(why, rc, "no memory");
+    }
+    rc = kv->is->adopt(kv, hold->group[0].block, hold->group[0].first, hold->group[0].n, tokens);
     if (rc != 0)
         return store_wrong(why, rc, "the %s cache does not take the daemon's blocks: %s",
                            kv->is->name, strerror(-rc));
-    if (!store_is_good(seq)) {
-        kv->is->truncate(kv, 0);
-        store_leave(s, seq);
-    }
-    seq->stored = kv->tokens / s->block_tokens * s->block_tokens;
+    seq->adopted = tokens / s->block_tokens;
+    return 0;
+}
+
+/* Holds what is cached of tokens[0 .. n) in blocks that end after `from`. NULL: nothing. */
+static int acquire(struct store *s, const uint32_t *tokens, uint32_t n, uint32_t from,
+                   struct kvc_hold **ret_hold, char *why)
+{
+    const struct kvc_acquire_options options = {
+        .flags = s->wait ? KVC_F_WAIT : 0, .from_tokens = from, .timeout_ms = LONG_MS};
+    struct kvc_seq *keys;
+    struct kvc_hold *hold = NULL;
+    int rc = kvc_seq_new(s->ns, tokens, n, NULL, 0, &keys);
+    if (rc < 0)
+        return call_failed(s, "keys", rc, why);
+    rc = kvc_acquire(s->ns, keys, &options, &hold);
+    kvc_seq_free(&keys);
+    if (rc < 0)
+        return call_failed(s, "acquire", rc, why);
+    if (hold->lease == 0 || hold->group[0].n == 0)
+        kvc_release(s->kvc, &hold);
+    *ret_hold = hold;
     return 0;
 }
 
 int store_take(struct store *s, struct store_seq *seq, struct kv *kv, const uint32_t *tokens,
                uint32_t n, uint32_t limit, char why[STORE_WHY_BYTES])
 {
-    const struct kvc_acquire_options options = {
-        .flags = s->wait ? KVC_F_WAIT : 0, .from_tokens = kv->tokens, .timeout_ms = LONG_MS};
-    struct kvc_seq *keys;
-    struct kvc_hold *hold;
-    int rc = kvc_seq_new(s->ns, tokens, n, NULL, 0, &keys);
-    if (rc < 0)
-        return call_failed(s, "keys", rc, why);
-    rc = kvc_acquire(s->ns, keys, &options, &hold);
-    kvc_seq_free(&keys);
-    return rc == 0 ? take_hold(s, seq, kv, hold, limit, why) : call_failed(s, "acquire", rc, why);
+    struct kvc_hold *hold = NULL;
+    int rc = acquire(s, tokens, n, kv->tokens, &hold, why);
+    if (rc != 0 || !hold)
+        return rc;
+    const uint32_t got = hold->prefix.tokens < limit ? hold->prefix.tokens : limit;
+    if (got <= kv->tokens) {
+        kvc_release(s->kvc, &hold);
+        return 0;
+    }
+    rc = take_hold(s, seq, kv, hold, got, why);
+    if (rc == 0 && !store_is_good(seq)) {
+        kv->is->truncate(kv, 0);
+        store_leave(s, seq);
+    }
+    seq->stored = kv->tokens / s->block_tokens * s->block_tokens;
+    return rc;
+}
+
+/* What the sequence has stored becomes what it has of the daemon's: its own pages are free. */
+static int exchange(struct store *s, struct store_seq *seq, struct kv *kv, const uint32_t *tokens,
+                    char *why)
+{
+    struct kvc_hold *hold = NULL;
+    const uint32_t from = seq->adopted * s->block_tokens;
+    if (!kv->is->needs_store || seq->stored <= from)
+        return 0;
+    int rc = acquire(s, tokens, seq->stored, from, &hold, why);
+    if (rc == 0 && hold)
+        rc = take_hold(s, seq, kv, hold, hold->prefix.tokens, why);
+    return rc;
 }
 
 void store_leave(struct store *s, struct store_seq *seq)
@@ -187,6 +236,7 @@ void store_leave(struct store *s, struct store_seq *seq)
         seq->reservation = 0;
     kvc_seq_free(&seq->keys);
     free(seq->status);
+    free(seq->hold);
     *seq = (struct store_seq){0};
 }
 
@@ -266,7 +316,6 @@ static int commit_piece(struct store *s, struct store_seq *seq, struct kv *kv, u
 int store_commit(struct store *s, struct store_seq *seq, struct kv *kv, const uint32_t *tokens,
                  char why[STORE_WHY_BYTES])
 {
-    (void)tokens;
     uint64_t bytes = 0;
     const uint32_t has = kv->tokens / s->block_tokens;
     const uint64_t stride = (s->block_bytes + ALIGN - 1) / ALIGN * ALIGN;
@@ -286,7 +335,7 @@ int store_commit(struct store *s, struct store_seq *seq, struct kv *kv, const ui
         at += (uint32_t)done;
         seq->stored = (seq->reserved + at) * s->block_tokens;
     }
-    return 0;
+    return exchange(s, seq, kv, tokens, why);
 }
 
 struct filling {
@@ -325,7 +374,7 @@ int store_all(struct store *s, struct store_seq *seq, struct kv *kv, const uint3
         return call_failed(s, "put", rc, why);
     seq->refused = false;
     seq->stored = result.tokens / s->block_tokens * s->block_tokens;
-    return 0;
+    return exchange(s, seq, kv, tokens, why);
 }
 
 /* ---- names ---- */

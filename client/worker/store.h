@@ -17,7 +17,6 @@
 #include "kv.h"
 
 #define STORE_WHY_BYTES 320u
-#define STORE_HOLDS_MAX 16u
 
 struct store;
 
@@ -38,8 +37,9 @@ struct kvc_ns *store_ns(struct store *store);
 
 /* What the store knows of one sequence. Zero at first. */
 struct store_seq {
-    struct kvc_hold *hold[STORE_HOLDS_MAX];
-    uint32_t holds;
+    struct kvc_hold **hold; /* of what kv reads in place */
+    uint32_t holds, holds_room;
+    uint32_t adopted;     /* blocks that kv has of the daemon's, partly filled ones not counted */
     uint32_t stored;      /* tokens whose blocks the daemon has, or was given */
     struct kvc_seq *keys; /* of the announced tokens */
     uint64_t reservation; /* of blocks reserved .. reserved + n - 1 */
@@ -56,7 +56,8 @@ KV_MUST_USE int store_take(struct store *store, struct store_seq *seq, struct kv
  * the first of them, and store_take() would wait for it. */
 KV_MUST_USE int store_announce(struct store *store, struct store_seq *seq, const struct kv *kv,
                                const uint32_t *tokens, uint32_t n, char why[STORE_WHY_BYTES]);
-/* Stores those of the announced blocks that kv has by now. */
+/* Stores those of the announced blocks that kv has by now. A strategy that needs the store gets
+ * them back as the daemon's. */
 KV_MUST_USE int store_commit(struct store *store, struct store_seq *seq, struct kv *kv,
                              const uint32_t *tokens, char why[STORE_WHY_BYTES]);
 /* Stores all n tokens that kv has, the partly filled last block too. */

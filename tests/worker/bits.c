@@ -16,7 +16,7 @@ static char why[MODEL_WHY_BYTES];
 void bits_begin(void)
 {
     ck_assert_msg(model_preset("tiny", 1, why, &bits_model) == 0, "%s", why);
-    ck_assert_msg(model_begin(&bits_model, BITS_CHUNK, 2, why) == 0, "%s", why);
+    ck_assert_msg(model_begin(&bits_model, BITS_CHUNK, 1, why) == 0, "%s", why);
 }
 
 void bits_end(void)

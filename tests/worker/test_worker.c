@@ -92,7 +92,9 @@ static uint32_t turn(struct store *store, const struct bits_setup *setup, const 
 
 /* ---- random sequences ---- */
 
-static const struct kv_strategy *const strategies[] = {&kv_paged, &kv_static, &kv_doubling};
+/* Those that lose nothing: quantised with fp32 as its small types. */
+static const struct kv_strategy *const strategies[] = {&kv_paged,  &kv_static,    &kv_doubling,
+                                                       &kv_hidden, &kv_offloaded, &kv_quantised};
 static const uint32_t blocks[] = {2, 8, 16, 64, 1024};
 #define STRATEGIES (sizeof(strategies) / sizeof(strategies[0]))
 #define SETUPS     (5 * STRATEGIES)
@@ -113,7 +115,8 @@ START_TEST(any_sequence_has_the_logits_of_recomputation)
     struct bits_setup setups[SETUPS];
     const unsigned all = rounds();
     for (uint32_t i = 0; i < SETUPS; i++) {
-        setups[i] = (struct bits_setup){.strategy = strategies[i / 5], .block = blocks[i % 5]};
+        setups[i] =
+            (struct bits_setup){.strategy = strategies[i / 5], .block = blocks[i % 5], .exact = 32};
         store[i] = open_store(&setups[i], false);
     }
     for (unsigned r = 0; r < all; r++) {
@@ -145,9 +148,47 @@ START_TEST(any_sequence_has_the_logits_of_recomputation)
 }
 END_TEST
 
-/* ---- tiers, processes, deaths ---- */
+/* ---- memory ---- */
 
 #define N 300u
+
+START_TEST(what_is_offloaded_takes_two_layers_and_what_the_daemon_has_not)
+{
+    const struct bits_setup offloaded = {.strategy = &kv_offloaded, .block = 16};
+    uint32_t token[N];
+    float logits[BITS_VOCAB];
+    struct kv_usage usage;
+    struct sequence seq;
+    struct store *store = open_store(&offloaded, false);
+    bits_tokens(token, N);
+    sequence_init(&seq, &bits_model, bits_kv(&offloaded), store);
+    bits_turn(&seq, token, N, logits);
+    seq.kv->is->usage(seq.kv, &usage);
+    const uint64_t block = kv_offloaded.block_bytes(seq.kv), whole = (N - 1) / 16;
+    ck_assert_uint_eq(usage.borrowed, whole * block);
+    ck_assert_uint_eq(usage.bytes, whole * block * 2 / bits_model.is.layers + block);
+    sequence_end(&seq);
+    store_close(&store);
+}
+END_TEST
+
+START_TEST(hidden_states_are_stored_and_not_k_and_v)
+{
+    const struct bits_setup hidden = {.strategy = &kv_hidden, .block = 16};
+    struct store *store = open_store(&hidden, false);
+    uint32_t token[N];
+    float logits[BITS_VOCAB];
+    bits_tokens(token, N);
+    (void)turn(store, &hidden, token, N, 0, logits);
+    struct kvc *k = store_session(store);
+    const struct model_config *c = &bits_model.is;
+    ck_assert_uint_eq(rig_stat(k, "core.bytes_stored"),
+                      (N + 15) / 16 * 16 * (uint64_t)c->layers * c->hidden * sizeof(float));
+    store_close(&store);
+}
+END_TEST
+
+/* ---- tiers, processes, deaths ---- */
 
 static const struct bits_setup paged = {.strategy = &kv_paged, .block = 16};
 
@@ -383,6 +424,8 @@ static Suite *worker_suite(void)
     tcase_add_checked_fixture(tc, setup, teardown);
     tcase_set_timeout(tc, 600);
     tcase_add_test(tc, any_sequence_has_the_logits_of_recomputation);
+    tcase_add_test(tc, what_is_offloaded_takes_two_layers_and_what_the_daemon_has_not);
+    tcase_add_test(tc, hidden_states_are_stored_and_not_k_and_v);
     tcase_add_test(tc, a_conversation_goes_on_after_both_have_died);
     tcase_add_test(tc, what_went_to_storage_and_came_back_is_the_same);
     tcase_add_test(tc, another_process_has_computed_it);

@@ -2,6 +2,7 @@
 /* The cache strategies of kvcache-worker without a daemon: the logits of each are those of
  * recomputation, and memory is what the strategy says. */
 #include <check.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,7 +11,9 @@
 
 static char why[MODEL_WHY_BYTES];
 static const uint32_t blocks[] = {2, 8, 16, 64, 1024};
-static const struct kv_strategy *const kept[] = {&kv_static, &kv_doubling, &kv_paged};
+/* The last two keep these bits with fp32 alone. */
+static const struct kv_strategy *const kept[] = {&kv_static, &kv_doubling, &kv_paged, &kv_hidden,
+                                                 &kv_quantised};
 #define KEPT (sizeof(kept) / sizeof(kept[0]))
 
 /* ---- bits ---- */
@@ -20,8 +23,9 @@ START_TEST(a_prefix_computed_in_pieces_is_the_same_bits)
     static uint32_t token[400];
     float all[BITS_VOCAB], logits[BITS_VOCAB];
     bits_tokens(token, 400);
-    for (uint32_t round = 0; round < 20; round++) {
-        const struct bits_setup setup = {.strategy = &kv_paged, .block = blocks[round % 5]};
+    for (uint32_t round = 0; round < 60; round++) {
+        const struct bits_setup setup = {
+            .strategy = kept[round % KEPT], .block = blocks[round / KEPT % 5], .exact = 20};
         const uint32_t n = 2 + bits_below(398), cut = 1 + bits_below(n - 1);
         struct sequence seq;
         bits_recompute(&setup, token, n, all);
@@ -29,7 +33,8 @@ START_TEST(a_prefix_computed_in_pieces_is_the_same_bits)
         bits_turn(&seq, token, cut, logits);
         ck_assert_msg(sequence_settle(&seq, why) == 0, "%s", why);
         bits_turn(&seq, token + cut, n - cut, logits);
-        ck_assert_msg(bits_same(all, logits), "%u tokens, cut at %u", n, cut);
+        ck_assert_msg(bits_same(all, logits), "%s, blocks of %u, %u tokens, cut at %u",
+                      setup.strategy->name, setup.block, n, cut);
         sequence_end(&seq);
     }
 }
@@ -45,7 +50,9 @@ START_TEST(strategies_give_the_same_logits_for_each_decoded_token)
     const uint32_t types[][2] = {{KVC_F32, KVC_F32}, {KVC_BF16, KVC_F16}, {KVC_Q8_0, KVC_Q4_0}};
     for (size_t t = 0; t < 3; t++)
         for (size_t s = 0; s < KEPT; s++) {
-            const struct bits_setup setup = {kept[s], 8, types[t][0], types[t][1], 0};
+            const struct bits_setup setup = {kept[s], 8, types[t][0], types[t][1], 24};
+            if (t > 0 && (kept[s] == &kv_quantised || kept[s] == &kv_hidden))
+                continue;
             struct sequence seq, *of = &seq;
             float logits[BITS_VOCAB];
             sequence_init(&seq, &bits_model, bits_kv(&setup), NULL);
@@ -142,6 +149,66 @@ START_TEST(memory_is_as_the_strategies_say)
 }
 END_TEST
 
+/* Pages are quantised one by one, as soon as none of their tokens is among the last. */
+START_TEST(of_what_is_quantised_the_last_tokens_stay_exact)
+{
+    struct kv_layout small, wide;
+    const struct bits_setup setup = {&kv_quantised, 16, KVC_Q8_0, KVC_Q4_0, 100};
+    ck_assert_int_eq(kv_layout_make(&bits_model, 16, KVC_Q8_0, KVC_Q4_0, &small), 0);
+    ck_assert_int_eq(kv_layout_make(&bits_model, 16, KVC_F32, KVC_F32, &wide), 0);
+    ck_assert_uint_eq(usage_after(&setup, 115).bytes, 8 * wide.block_bytes);
+    ck_assert_uint_eq(usage_after(&setup, 116).bytes, small.block_bytes + 7 * wide.block_bytes);
+    ck_assert_uint_eq(usage_after(&setup, 1000).bytes,
+                      56 * small.block_bytes + 7 * wide.block_bytes);
+}
+END_TEST
+
+static double divergence(const float *want, const float *got)
+{
+    double top_p = -INFINITY, top_q = -INFINITY, sum_p = 0, sum_q = 0, kl = 0;
+    for (uint32_t i = 0; i < BITS_VOCAB; i++) {
+        top_p = fmax(top_p, want[i]);
+        top_q = fmax(top_q, got[i]);
+    }
+    for (uint32_t i = 0; i < BITS_VOCAB; i++) {
+        sum_p += exp(want[i] - top_p);
+        sum_q += exp(got[i] - top_q);
+    }
+    for (uint32_t i = 0; i < BITS_VOCAB; i++) {
+        const double p = want[i] - top_p - log(sum_p), q = got[i] - top_q - log(sum_q);
+        kl += exp(p) * (p - q);
+    }
+    return kl;
+}
+
+START_TEST(quantised_is_exact_as_far_as_it_is_said_to_be)
+{
+    enum { TOKENS = 200 };
+    static const struct bits_setup exact = {.strategy = &kv_paged, .block = 16};
+    static const struct {
+        uint32_t type;
+        double least, most; /* of the divergence */
+    } of[] = {{KVC_Q8_0, 1e-12, 1e-2}, {KVC_F8, 1e-9, 1e-1}, {KVC_Q4_0, 1e-7, 1}};
+    uint32_t token[TOKENS];
+    float want[BITS_VOCAB], logits[BITS_VOCAB];
+    bits_tokens(token, TOKENS);
+    bits_recompute(&exact, token, TOKENS, want);
+    for (size_t i = 0; i < sizeof(of) / sizeof(of[0]); i++) {
+        for (uint32_t last = 0; last <= TOKENS; last += TOKENS) {
+            const struct bits_setup setup = {&kv_quantised, 16, of[i].type, of[i].type, last};
+            struct sequence seq;
+            sequence_init(&seq, &bits_model, bits_kv(&setup), NULL);
+            bits_turn(&seq, token, TOKENS, logits);
+            const double kl = divergence(want, logits);
+            ck_assert_msg(last == TOKENS ? bits_same(want, logits)
+                                         : kl >= of[i].least && kl <= of[i].most,
+                          "type %u, the last %u exact: KL %g", of[i].type, last, kl);
+            sequence_end(&seq);
+        }
+    }
+}
+END_TEST
+
 START_TEST(what_is_too_long_is_refused)
 {
     const struct bits_setup paged = {.strategy = &kv_paged, .block = 16};
@@ -170,6 +237,8 @@ int main(void)
     tcase_add_test(tc, none_computes_all_again_for_each_token);
     tcase_add_test(tc, sequences_of_a_batch_do_not_change_each_other);
     tcase_add_test(tc, memory_is_as_the_strategies_say);
+    tcase_add_test(tc, of_what_is_quantised_the_last_tokens_stay_exact);
+    tcase_add_test(tc, quantised_is_exact_as_far_as_it_is_said_to_be);
     tcase_add_test(tc, what_is_too_long_is_refused);
     suite_add_tcase(suite, tc);
     return check_run(suite);
