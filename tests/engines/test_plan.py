@@ -118,6 +118,8 @@ def test_settings_name_the_fix(path: str, value: Any, fix: str) -> None:
         ({"rope_type": "default", "rope_theta": 1e4}, "rope"),
         ({"rope_type": "yarn", "factor": 4}, "yarn"),
         ({"rope_type": "default", "mrope_section": [1, 1]}, "mrope"),
+        ({"rope_type": "dynamic", "factor": 2}, "rope"),
+        ({"rope_type": "proportional"}, "rope"),
         (
             {
                 "full_attention": {"rope_type": "linear"},

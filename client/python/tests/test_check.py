@@ -4,13 +4,16 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import daemon_program
 
 from kvcache_client import Group
-from kvcache_client.check import NotUnderstood, check, compare_weights, find_config, main
+from kvcache_client._config import ROPE_TYPES, NotUnderstood, rope_types, scheme_of
+from kvcache_client.check import Report, check, compare_weights, find_config, main
 
 LLAMA = {
     "model_type": "llama",
@@ -33,6 +36,87 @@ def test_llama() -> None:
     assert check(LLAMA, ranks=4).groups == [Group(16, 16 * 4096 * 32 // 4)]
     assert check(LLAMA, ranks=16).groups == [Group(16, 16 * 4096 * 32 // 8)]
     assert check(LLAMA, dtype="fp8", block_tokens=64).groups == [Group(64, 64 * 2048 * 32)]
+
+
+# Of files as they are published; also read by kvcachectl's tests.
+CONFIGS = Path(__file__).parents[3] / "tests/unit/ctl/configs"
+
+
+def published(name: str, **options: Any) -> Report:
+    return check(json.loads((CONFIGS / f"{name}.json").read_text()), **options)
+
+
+# name -> groups (rule, window, layers), bytes of a token and layer, position, layers with a state.
+# Worked out by hand: 2 x heads x head size x 2 bytes; of MLA (latent + rotary key) x 2 bytes.
+PUBLISHED: dict[str, tuple[list[tuple[str, int, int]], int, str, int]] = {
+    "llama-3.1-8b": ([("full", 0, 32)], 2 * 8 * 128 * 2, "llama3", 0),
+    "qwen3-8b": ([("full", 0, 36)], 2 * 8 * 128 * 2, "rope", 0),
+    "mistral-7b": ([("window", 4096, 32)], 2 * 8 * 128 * 2, "rope", 0),
+    "gemma-3-27b": (
+        [("full", 0, 10), ("window", 1024, 52)],
+        2 * 16 * 128 * 2,
+        "rope-linear",
+        0,
+    ),
+    "gpt-oss-20b": ([("full", 0, 12), ("window", 128, 12)], 2 * 8 * 64 * 2, "yarn", 0),
+    "deepseek-v3": ([("full", 0, 61)], (512 + 64) * 2, "yarn", 0),
+    "qwen3-next-80b": ([("full", 0, 12)], 2 * 2 * 256 * 2, "rope", 36),
+    "mamba2-7b": ([], 0, "none", 64),
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_published(name: str) -> None:
+    groups, token_bytes, position, states = PUBLISHED[name]
+    report = published(name)
+    assert [(g.rule, g.window, g.block_bytes) for g in report.groups] == [
+        (rule, window, 16 * token_bytes * layers) for rule, window, layers in groups
+    ]
+    assert (report.token_bytes, report.position) == (token_bytes, position)
+    assert report.layers.get("state", 0) == states
+    assert (report.attention, report.unsound) == ("causal", [])
+    assert any("keep a state" in note for note in report.notes) == bool(states)
+
+
+def test_published_on_eight_ranks() -> None:
+    """Latents are the same on all ranks; 2 heads of 8 ranks go to 4 ranks each."""
+    assert published("deepseek-v3", ranks=8).groups == [Group(16, 16 * 1152 * 61, replicated=True)]
+    assert published("qwen3-next-80b", ranks=8).groups == [Group(16, 16 * 2048 * 12 // 2)]
+    assert published("mamba2-7b", ranks=8).groups == []
+
+
+@pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.json")), ids=lambda p: p.stem)
+def test_kvcachectl_reads_the_same(path: Path) -> None:
+    program = Path(daemon_program() or "").with_name("kvcachectl")
+    if not program.exists():
+        pytest.skip("no kvcachectl beside kvcache-daemon")
+    command = [
+        str(program),
+        "size",
+        "--config",
+        str(path),
+        "--context",
+        "16",
+        "--kv-type",
+        "bf16",
+        "--json",
+    ]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    if path.stem == "mamba2-7b":
+        assert "num_attention_heads" in ran.stderr  # nothing attends, and nothing has a size
+        return
+    assert ran.returncode == 0, ran.stderr
+    size = json.loads(ran.stdout)
+    model, report = size["model"], published(path.stem, dtype="bfloat16")
+    kept = report.layers
+    assert model["full_layers"] == kept.get("full", 0)
+    assert model["sliding_layers"] == kept.get("sliding", 0) + kept.get("chunked", 0)
+    assert model["linear_layers"] == kept.get("state", 0)
+    assert model["plain_layers"] == kept.get("plain", 0)
+    assert model["window"] == report.window
+    form = "MLA latents" if model["kv_lora_rank"] else "K+V"
+    (token,) = [f["bytes_per_token"] for f in size["forms"] if f["form"] == form]
+    assert token == sum(g.block_bytes for g in report.groups) // 16
 
 
 def test_sliding_and_full_layers() -> None:
@@ -84,14 +168,65 @@ def test_what_is_unsound_is_named(change: dict[str, Any], says: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("change", "layers"),
+    [
+        ({"attn_layer_period": 8, "attn_layer_offset": 4}, {"state": 28, "full": 4}),
+        ({"attn_layer_period": 8}, {"state": 28, "full": 4}),
+        ({"model_type": "gemma2", "sliding_window": 8}, {"sliding": 16, "full": 16}),
+        (
+            {"use_sliding_window": True, "max_window_layers": 20, "sliding_window": 8},
+            {"full": 20, "sliding": 12},
+        ),
+        ({"layer_types": ["mamba", "hybrid"] * 16}, {"state": 16, "full": 16}),
+    ],
+)
+def test_families_that_say_it_in_their_own_way(
+    change: dict[str, Any], layers: dict[str, int]
+) -> None:
+    assert check({**LLAMA, **change}).layers == layers
+
+
+def test_long_parameters_stay_apart() -> None:
+    rope = {"rope_type": "longrope", "long_factor": [1.0] * 100}
+    other = {**rope, "long_factor": [1.0] * 99 + [2.0]}
+    texts = {check({**LLAMA, "rope_scaling": r}).position_params for r in (rope, other)}
+    assert len(texts) == 2
+    assert all(len(t) <= 255 for t in texts)
+
+
+def test_types_of_rope() -> None:
+    assert rope_types(None) == rope_types({}) == set()
+    assert rope_types({"rope_theta": 1e4}) == {"default"}
+    assert rope_types({"type": "yarn"}) == {"yarn"}
+    both = {"a": {"rope_type": "linear"}, "b": {"rope_type": "default"}, "rope_theta": 1e4}
+    assert rope_types(both) == {"linear", "default"}
+    assert scheme_of(rope_types(both)) == "rope-linear"
+    assert scheme_of({"default", "proportional"}) == "rope"
+    # What a transformers model does by length must not be offered, and what is fixed must be.
+    for name, kind in ROPE_TYPES.items():
+        report = check({**LLAMA, "rope_scaling": {"rope_type": name, "factor": 2}})
+        assert bool(report.unsound) == (kind.by_length == "scales"), name
+        assert report.position == ("dynamic-ntk" if report.unsound else kind.scheme)
+
+
+@pytest.mark.parametrize(
     ("change", "says"),
     [
         ({"layer_types": ["full_attention"] * 31 + ["odd"]}, "odd"),
         ({"layer_types": ["full_attention"]}, "1 layers"),
         ({"layer_types": ["sliding_attention"] * 32}, "how far"),
+        ({"layer_types": ["chunked_attention"] * 32}, "how far"),
         ({"torch_dtype": "int3"}, "int3"),
         ({"num_hidden_layers": None}, "num_hidden_layers"),
-        ({"attn_layer_period": 8}, "hybrid"),
+        ({"odd_pattern": 8}, "odd_pattern"),
+        ({"hybrid_odd": [1]}, "hybrid_odd"),
+        ({"linear_attn_config": {"x": 1}}, "linear_attn_config"),
+        ({"attention_chunk_size": 8}, "attention_chunk_size"),
+        ({"num_kv_shared_layers": 1}, "share KV"),
+        ({"hybrid_layer_ids": [1, 1]}, "twice"),
+        ({"hybrid_override_pattern": "M" * 31 + "x"}, "'x'"),
+        ({"attn_type_list": [1] * 31 + [2]}, "has 2"),
+        ({"num_key_value_heads": 5}, "divide the 32"),
     ],
 )
 def test_what_is_not_understood_is_refused(change: dict[str, Any], says: str) -> None:

@@ -156,6 +156,9 @@ START_TEST(families_that_name_their_layers_in_their_own_way)
         {"recurrent-gemma-2b", 0, 8, 18, 0, 2048, 1, 256, 2ull * 256 * 1 * 8 * 2},
         {"zamba2", 9, 0, 45, 0, 0, 32, 160, 2ull * 160 * 32 * 9 * 2},
         {"llama-4-scout", 48 / 4, 36, 0, 0, 8192, 8, 128, 2ull * 128 * 8 * 48 * 2},
+        {"qwen3-8b", 36, 0, 0, 0, 0, 8, 128, 2ull * 128 * 8 * 36 * 2},
+        {"gpt-oss-20b", 12, 12, 0, 0, 128, 8, 64, 2ull * 64 * 8 * 24 * 2},
+        {"qwen3-next-80b", 12, 0, 36, 0, 0, 2, 256, 2ull * 256 * 2 * 12 * 2},
         {"exaone-4-32b", 64 / 4, 48, 0, 0, 4096, 8, 128, 2ull * 128 * 8 * 64 * 2},
     };
     for (size_t i = 0; i < sizeof(want) / sizeof(want[0]); i++) {

@@ -17,6 +17,7 @@ compared. Exit status: 0 sound, 1 not, 2 not understood.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import sys
@@ -25,32 +26,19 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from kvcache_client._config import (
+    ROPE_TYPES,
+    NotUnderstood,
+    heads_of,
+    layers_of,
+    rope_types,
+    scheme_of,
+)
 from kvcache_client._types import Group
 
 _BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "fp8": 1}
-_SOUND_POSITIONS = {
-    "default": "rope",
-    "linear": "rope-linear",
-    "yarn": "yarn",
-    "deepseek_yarn": "yarn",
-    "llama3": "llama3",
-    "longrope": "longrope",
-    "su": "longrope",
-    "mrope": "mrope",
-}
-_KINDS = {
-    "full_attention": "full",
-    "attention": "full",
-    "sliding_attention": "sliding",
-    "chunked_attention": "chunked",
-    "linear_attention": "state",
-    "mamba": "state",
-}
+_REFUSED = "dynamic-ntk"  # a scheme that the daemon refuses
 _BIDIRECTIONAL = ("bert", "roberta", "electra", "deberta", "distilbert", "albert", "modernbert")
-
-
-class NotUnderstood(Exception):
-    """The configuration has something that decides the result and is not known here."""
 
 
 @dataclass
@@ -58,7 +46,7 @@ class Report:
     """What follows from a configuration.
 
     Attributes:
-        layers: how many layers keep what: "full", "sliding", "chunked", "state".
+        layers: how many layers keep what: "full", "sliding", "chunked", "state", "plain" (nothing).
         token_bytes: KV bytes of one token in one attention layer, all ranks together.
         groups: of the namespace; a state's bytes are the engine's affair and not in here.
         unsound: why reuse would be wrong; empty: it is sound.
@@ -96,57 +84,9 @@ def find_config(name: str) -> Path:
     return found[-1]
 
 
-def _first(config: Mapping[str, Any], names: Sequence[str], otherwise: Any = None) -> Any:
-    for name in names:
-        if config.get(name) is not None:
-            return config[name]
-    if otherwise is None:
-        raise NotUnderstood(f"none of {', '.join(names)} is in the configuration")
-    return otherwise
-
-
-def _layers(config: Mapping[str, Any], total: int) -> tuple[dict[str, int], int]:
-    """How many layers keep what, and the window in tokens."""
-    counts = {"full": 0, "sliding": 0, "chunked": 0, "state": 0}
-    window = int(config.get("sliding_window") or config.get("attention_chunk_size") or 0)
-    types = config.get("layer_types") or config.get("layers_block_type")
-    if types:
-        for one in types:
-            if one not in _KINDS:
-                raise NotUnderstood(f"layer_types has {one!r}; known are {', '.join(_KINDS)}")
-            counts[_KINDS[one]] += 1
-    elif config.get("ssm_cfg") or str(config.get("model_type", "")).startswith(("mamba", "rwkv")):
-        counts["state"] = total
-    elif any(
-        k in config for k in ("hybrid_override_pattern", "attn_layer_period", "attn_type_list")
-    ):
-        raise NotUnderstood("a hybrid model without layer_types: the engine says its groups")
-    elif config.get("sliding_window_pattern"):
-        counts["full"] = total // int(config["sliding_window_pattern"])
-        counts["sliding"] = total - counts["full"]
-    elif config.get("sliding_window") and config.get("use_sliding_window", True):
-        counts["sliding"] = total
-    else:
-        counts["full"] = total
-    if sum(counts.values()) != total:
-        raise NotUnderstood(
-            f"layer_types names {sum(counts.values())} layers, and there are {total}"
-        )
-    return counts, window if counts["sliding"] or counts["chunked"] else 0
-
-
 def _position(config: Mapping[str, Any], unsound: list[str], notes: list[str]) -> tuple[str, str]:
     """Position scheme by the daemon's name, and its parameters as text."""
     kind = str(config.get("model_type", ""))
-    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
-    if any(isinstance(v, Mapping) for v in rope.values()):  # one set for each type of layer
-        schemes = {
-            str(v.get("rope_type", "default")) for v in rope.values() if isinstance(v, Mapping)
-        }
-    else:
-        schemes = {str(rope.get("rope_type", rope.get("type", "default")))}
-        if "mrope_section" in rope:
-            schemes = {"mrope"}
     if config.get("alibi") or kind in ("bloom", "mpt"):
         return "alibi", ""
     if (
@@ -156,25 +96,30 @@ def _position(config: Mapping[str, Any], unsound: list[str], notes: list[str]) -
         return "learned", ""
     if kind in ("t5", "mt5"):
         return "relative", ""
-    if kind.startswith(("mamba", "rwkv")):
+    if kind.startswith(("mamba", "rwkv", "falcon_mamba")) or kind in ("jamba", "nemotron_h"):
         return "none", ""
+    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
     params = {
         k: config[k] for k in ("rope_theta", "partial_rotary_factor") if config.get(k)
     } | dict(rope)
-    text = json.dumps(params, sort_keys=True, separators=(",", ":"))[:255]
-    known = schemes - {"default"} or {"default"}
-    for one in sorted(known):
-        if one in ("dynamic", "ntk", "rerope"):
-            unsound.append(
-                f"position scheme {one!r} embeds old positions anew as the sequence grows"
-            )
-        elif one not in _SOUND_POSITIONS:
-            unsound.append(f"position scheme {one!r} is not known")
-        if one in ("longrope", "su"):
-            notes.append(
-                "longrope has two sets of factors: sound in an engine that chooses one at start"
-            )
-    return _SOUND_POSITIONS.get(sorted(known)[0], "dynamic-ntk"), text
+    text = json.dumps(params, sort_keys=True, separators=(",", ":"))
+    if len(text) > 255:  # longrope's factors
+        text = hashlib.sha256(text.encode()).hexdigest()
+    types = rope_types(rope) or {"default"}
+    wrong = [
+        f"position scheme {one!r} is not known"
+        if one not in ROPE_TYPES
+        else f"position scheme {one!r} embeds old positions anew as the sequence grows (vLLM "
+        "computes it once, and is sound)"
+        for one in sorted(types)
+        if one not in ROPE_TYPES or ROPE_TYPES[one].by_length == "scales"
+    ]
+    unsound += wrong
+    if any(one in ROPE_TYPES and ROPE_TYPES[one].by_length == "chooses" for one in types):
+        notes.append(
+            "longrope has two sets of factors: sound in an engine that chooses one at start"
+        )
+    return _REFUSED if wrong else scheme_of(types), text
 
 
 def check(
@@ -199,26 +144,17 @@ def check(
     kv_type = dtype or str(text.get("dtype") or text.get("torch_dtype") or "bfloat16")
     if kv_type not in _BYTES:
         raise NotUnderstood(f"dtype {kv_type!r}; known are {', '.join(_BYTES)}")
-    total = int(_first(text, ("num_hidden_layers", "n_layer", "num_layers", "n_layers")))
-    counts, window = _layers(text, total)
-    heads = int(_first(text, ("num_attention_heads", "n_head", "n_heads"), 1))
-    kv_heads = (
-        1
-        if text.get("multi_query")
-        else int(_first(text, ("num_key_value_heads", "num_kv_heads", "n_head_kv"), heads))
-    )
-    head = int(
-        _first(
-            text, ("head_dim",), int(_first(text, ("hidden_size", "n_embd", "d_model"))) // heads
-        )
-    )
+    counts, window = layers_of(text, kind)
+    attends = any(counts.get(k) for k in ("full", "sliding", "chunked"))
+    kv_heads, head = heads_of(text, kind) if attends else (0, 0)
     latent = int(text.get("kv_lora_rank") or 0)
     elements = latent + int(text.get("qk_rope_head_dim") or 0) if latent else 2 * kv_heads * head
     token_bytes = elements * _BYTES[kv_type]
-    if not latent and kv_heads % ranks and ranks % kv_heads:
+    if not latent and kv_heads and kv_heads % ranks and ranks % kv_heads:
         raise NotUnderstood(f"{kv_heads} KV heads do not divide among {ranks} ranks")
-    shards = 1 if latent else min(ranks, kv_heads)
-    full, sliding = counts["full"] + counts["chunked"], counts["sliding"]
+    shards = 1 if latent or not attends else min(ranks, kv_heads)
+    full = counts.get("full", 0) + counts.get("chunked", 0)
+    sliding = counts.get("sliding", 0)
     layer_bytes = block_tokens * token_bytes // shards
     groups = []
     if full:
@@ -227,20 +163,18 @@ def check(
         groups.append(
             Group(block_tokens, layer_bytes * sliding, "window", window, replicated=bool(latent))
         )
-    if counts["state"]:
+    if counts.get("state"):
         notes.append(f"{counts['state']} layers keep a state: a group of rule 'state' beside these")
-    if counts["chunked"]:
+    if counts.get("chunked"):
         notes.append("layers with chunked attention are taken as full: sound, and more than needed")
     if latent:
         notes.append("MLA: a latent for all heads, the same on every tensor-parallel rank")
-    if counts["sliding"] and not window:
-        raise NotUnderstood("layers slide, and sliding_window does not say how far")
     position, params = _position(text, unsound, notes)
     attention = "bidirectional" if any("later ones" in u for u in unsound) else "causal"
     return Report(
         kind,
         kv_type,
-        {k: n for k, n in counts.items() if n},
+        counts,
         kv_heads,
         latent or head,
         token_bytes,

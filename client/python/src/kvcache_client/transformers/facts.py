@@ -92,7 +92,7 @@ def facts_of(config: Any, layers: tuple[Layer, ...], dtype: str, model: str = ""
     """The facts of a configuration (``PreTrainedConfig``) whose layers are known.
 
     Raises:
-        kvcache_client.check.NotUnderstood: what decides the result is not known.
+        kvcache_client._config.NotUnderstood: what decides the result is not known.
     """
     text = config.get_text_config(decoder=True)
     report = check(text.to_dict())

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +29,7 @@ from vllm.v1.kv_cache_interface import (
 )
 
 from kvcache_client import Group
+from kvcache_client._config import ROPE_TYPES, rope_types, scheme_of
 
 if TYPE_CHECKING:
     from vllm.config import VllmConfig
@@ -233,21 +234,6 @@ def _replicated(config: VllmConfig, kv: KVCacheConfig) -> bool:
 
 # ---- the namespace
 
-# rope_type of a model's configuration -> the daemon's name of the scheme. vLLM computes "dynamic"
-# once for the model's length, and not as a sequence grows: old positions keep their embedding.
-_SCHEMES = {
-    "default": "rope",
-    "proportional": "rope",
-    "mrope": "mrope",
-    "dynamic": "rope",
-    "linear": "rope-linear",
-    "yarn": "yarn",
-    "deepseek_yarn": "yarn",
-    "llama3": "llama3",
-    "longrope": "longrope",
-    "su": "longrope",
-}
-
 
 def _digest(value: object) -> str:
     text = json.dumps(value, sort_keys=True, default=str)
@@ -262,42 +248,25 @@ def _text(value: str, limit: int = 127) -> str:
     return f"{hashlib.sha256(value.encode()).hexdigest()[:32]}:{tail}"
 
 
-def _rope_types(parameters: object) -> Iterable[str]:
-    if not isinstance(parameters, dict):
-        return
-    if "rope_type" in parameters or "rope_theta" in parameters:
-        yield (
-            "mrope"
-            if "mrope_section" in parameters
-            else str(parameters.get("rope_type", "default"))
-        )
-        return
-    for value in parameters.values():
-        yield from _rope_types(value)
-
-
 def _position(config: VllmConfig) -> tuple[str, str]:
     """The daemon's name of the position scheme, and its parameters."""
     hf = config.model_config.hf_text_config
     parameters = getattr(hf, "rope_parameters", None) or getattr(hf, "rope_scaling", None)
-    types = set(_rope_types(parameters))
+    types = rope_types(parameters)
     if not types and getattr(hf, "rope_theta", None) is not None:
         types = {"default"}
-    unknown = types - set(_SCHEMES)
+    unknown = types - set(ROPE_TYPES)
     if unknown:
         raise Refused(f"the model's rope_type {sorted(unknown)} is not known to be sound to reuse")
-    schemes = {_SCHEMES[t] for t in types}
     facts: dict[str, object] = {"rope": parameters, "theta": getattr(hf, "rope_theta", None)}
-    if types & {"dynamic", "longrope", "su"}:
+    if any(ROPE_TYPES[t].by_length for t in types):
         facts["max_model_len"] = config.model_config.max_model_len
-    if not schemes:
+    if not types:
         position = getattr(hf, "position_embedding_type", None)
         alibi = bool(getattr(hf, "alibi", False)) or hf.model_type in ("bloom", "mpt")
         name = "alibi" if alibi else "learned" if position != "none" else "none"
     else:
-        name = "rope" if "rope" in schemes else sorted(schemes)[0]
-        if len(schemes) > 1:
-            name = sorted(schemes - {"rope"})[0]
+        name = scheme_of(types)
     text = json.dumps(facts, sort_keys=True, default=str)
     return name, text if len(text) <= 255 else _digest(facts)
 
