@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import signal
 import threading
 import time
@@ -138,6 +139,31 @@ def test_large_load_in_a_thread(shared: Daemon, mini: Make) -> None:
     second, again = mini(shared, inline_bytes=0), ask("b", 400, "thread")
     assert second.load(again) == (384, False)
     second.check(again, 0, 384)
+
+
+@pytest.mark.parametrize("busy", [False, True])
+def test_idle_step_waits_for_the_copy(
+    shared: Daemon, mini: Make, monkeypatch: pytest.MonkeyPatch, busy: bool
+) -> None:
+    """A step that computes leaves at once; one that does not gives its processor to the copy."""
+    mini(shared).run(ask("a", 400, "idle"))
+    second, again, other = mini(shared, inline_bytes=0), ask("b", 400, "idle"), ask("c", 64, busy)
+    worker, may_copy, waits = second.workers[0], threading.Event(), []
+    copy = worker._load_one
+    monkeypatch.setattr(worker, "_load_one", lambda *a: may_copy.wait(30) and copy(*a))
+
+    def wait(futures: object, seconds: float, when: str) -> None:
+        waits.append(seconds)
+        may_copy.set()
+        concurrent.futures.wait(list(futures), 30, when)  # type: ignore[call-overload]
+
+    monkeypatch.setattr("kvcache_client.vllm.worker.wait", wait)
+    found = second.match(again)
+    table = second.allocate(again, found)
+    second.scheduler.allocated(again, SimpleNamespace(get_block_ids=lambda: tuple(table)), found)
+    output = second.step({"c": (other, 0, 64)} if busy else {})
+    assert (output.count, waits) == (({}, []) if busy else ({"b": 1}, [0.002]))
+    may_copy.set()
 
 
 def test_ranks_hold_parts(shared: Daemon, mini: Make) -> None:

@@ -21,7 +21,8 @@ How the connector works, and why so:
   blocks on disk the scheduler is told to ask again, and goes on with other requests.
 * vLLM starts asynchronous loads behind the step's forward pass. A load up to ``inline_bytes`` is
   done at once and reported in the same step; with nothing else to run that costs one empty step
-  (well under a millisecond). Larger loads run in a thread, with the GIL released.
+  (well under a millisecond). Larger loads run in a thread, with the GIL released. A step that has
+  nothing to compute meanwhile waits two milliseconds for it, in place of taking its processor.
 * Blocks are stored as they fill, prompt and answer alike, and only those whose tokens are final:
   the scheduler has hashed them. Their pages are copied to staging while the step still owns them;
   the request to the daemon goes on while the engine computes. So neither preemption nor an abort

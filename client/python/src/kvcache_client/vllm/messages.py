@@ -66,8 +66,13 @@ class Store:
 
 @dataclass
 class StepOrders(KVConnectorMetadata):  # type: ignore[misc]
-    """All of a step."""
+    """All of a step.
 
+    Attributes:
+        idle: the step computes nothing.
+    """
+
+    idle: bool = False
     loads: list[Load] = field(default_factory=list)
     stores: list[Store] = field(default_factory=list)
 

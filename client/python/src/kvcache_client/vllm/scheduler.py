@@ -251,7 +251,7 @@ class SchedulerSide:
 
     def orders(self, output: SchedulerOutput) -> StepOrders:
         """build_connector_meta: what the workers do in this step."""
-        orders = StepOrders(loads=self._orders)
+        orders = StepOrders(output.total_num_scheduled_tokens == 0, self._orders)
         self._cost.begin(output.total_num_scheduled_tokens if not self._orders else 0)
         self._orders = []
         if not self._stores or self.link.refused is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["Ring", "WorkerSide"]
 
 _GOOD = {Status.OK, Status.EXISTS, Status.PENDING}
+_IDLE_S = 0.002  # how long a step without work waits for a load: others that come wait as long
 _PIECE_MAX = 1024  # blocks in one request: daemon and engine then work side by side
 
 
@@ -99,6 +100,7 @@ class WorkerSide:
         self._loader: Link | None = None
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="kvcache-load")
         self._running: dict[str, Future[bool]] = {}
+        self._idle = False
         self._loaded: set[str] = set()
         self._failed: set[str] = set()
         self._ring = Ring(0)
@@ -115,6 +117,7 @@ class WorkerSide:
 
     def load(self, orders: StepOrders) -> None:
         """start_load_kv: small loads now, large ones in a thread."""
+        self._idle = orders.idle
         for load in orders.loads:
             if load.bytes <= self.options.inline_bytes:
                 self._done(load.request, self._load_one(self.link, load))
@@ -148,7 +151,13 @@ class WorkerSide:
             self._failed.add(request)
 
     def loaded(self) -> tuple[set[str], set[str]]:
-        """Requests whose loads have ended since the last call, and those of them that failed."""
+        """Requests whose loads have ended since the last call, and those of them that failed.
+
+        vLLM steps as fast as it can while requests wait for loads: a step that computes nothing
+        leaves its processor to the copy for a moment.
+        """
+        if self._idle and self._running and not self._loaded:
+            wait(self._running.values(), _IDLE_S, FIRST_COMPLETED)
         for request in [r for r, f in self._running.items() if f.done()]:
             self._done(request, self._running.pop(request).result())
         loaded, self._loaded = self._loaded, set()
