@@ -244,6 +244,25 @@ def test_frozen_daemon_costs_one_deadline(own: Daemon, mini: Make) -> None:
         own.signal(signal.SIGCONT)
 
 
+def test_all_sessions_hear_of_a_restart(own: Daemon, mini: Make) -> None:
+    """Steps alone connect them again, so that the first request after a restart can load."""
+    one = mini(own, inline_bytes=0)
+    one.run(ask("a", 400, "restart"))
+    two = mini(own, inline_bytes=0)
+    assert two.load(ask("b", 400, "restart")) == (384, False)
+    own.kill()
+    own.start()
+    loader = two.workers[0]._loader
+    assert loader is not None
+    links = (two.scheduler.link, two.workers[0].link, loader)
+    before = [x.session.epoch for x in links]
+    end = time.monotonic() + 30
+    while any(x.session.epoch == n for x, n in zip(links, before, strict=True)):
+        assert time.monotonic() < end, [x.session.up for x in links]
+        two.step({})
+        time.sleep(0.01)
+
+
 def test_absent_daemon(own: Daemon, mini: Make) -> None:
     own.kill()
     first, r = mini(own, wait=False, start_ms=0), ask("a", 100, "absent")

@@ -63,6 +63,13 @@ class Link:
         self._until(lambda: self.session.up, wait_ms / 1000)
         self.watch()
 
+    def tend(self) -> None:
+        """In every step: a session that nobody asks anything hears of the daemon's end, and of the
+        next one's start. Else each session would cost the first request that needs it its load.
+        """
+        self.session._raw.progress()
+        self.watch()
+
     def watch(self) -> bool:
         """Whether the daemon is there; says so in the log when that has changed."""
         up = self.session.up

@@ -251,6 +251,7 @@ class SchedulerSide:
 
     def orders(self, output: SchedulerOutput) -> StepOrders:
         """build_connector_meta: what the workers do in this step."""
+        self.link.tend()
         orders = StepOrders(output.total_num_scheduled_tokens == 0, self._orders)
         self._cost.begin(output.total_num_scheduled_tokens if not self._orders else 0)
         self._orders = []

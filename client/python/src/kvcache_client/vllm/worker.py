@@ -118,6 +118,9 @@ class WorkerSide:
     def load(self, orders: StepOrders) -> None:
         """start_load_kv: small loads now, large ones in a thread."""
         self._idle = orders.idle
+        self.link.tend()
+        if self._loader is not None and not self._running:  # else its thread has the session
+            self._loader.tend()
         for load in orders.loads:
             if load.bytes <= self.options.inline_bytes:
                 self._done(load.request, self._load_one(self.link, load))
