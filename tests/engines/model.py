@@ -3,7 +3,8 @@
 
 usage: model.py KIND DIR; KIND: llama (one group), window (Gemma-3-like: sliding window and full
 attention), linear (Qwen3-Next-like: linear and full attention), ranks (heads for two ranks), bench
-(25 million weights)
+(25 million weights), wide (128 KiB of KV a token in 32 layers, as an 8B model has in 16 bits, and
+hardly any weights)
 """
 
 from __future__ import annotations
@@ -59,6 +60,17 @@ def _config(kind: str, words: int) -> Any:
             head_dim=64,
             max_position_embeddings=8192,
         )
+    if kind == "wide":
+        return t.LlamaConfig(
+            **shared,
+            hidden_size=128,
+            intermediate_size=128,
+            num_hidden_layers=32,
+            num_attention_heads=4,
+            num_key_value_heads=4,
+            head_dim=128,
+            max_position_embeddings=16384,
+        )
     if kind == "window":
         return t.Gemma3TextConfig(
             **shared,
@@ -106,7 +118,7 @@ def make(kind: str, folder: Path) -> Path:
     import transformers
 
     folder.mkdir(parents=True, exist_ok=True)
-    words = _tokenizer(folder, 8192)
+    words = _tokenizer(folder, 16384 if kind == "wide" else 8192)
     torch.manual_seed(7)
     model = transformers.AutoModelForCausalLM.from_config(_config(kind, words), dtype=torch.float32)
     model.save_pretrained(folder)

@@ -10,6 +10,7 @@ test counts what is loaded (``patient``), and an engine ends when its stores hav
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import multiprocessing
@@ -54,9 +55,18 @@ def preload() -> None:
 
 
 class Daemon:
-    """One daemon; storage=True: with a storage tier, found again after a restart."""
+    """One daemon; storage=True: with a storage tier, found again after a restart.
 
-    def __init__(self, *, storage: bool = False, memory: str = "256MiB") -> None:
+    more: settings by their names, in place of these or beside them.
+    """
+
+    def __init__(
+        self,
+        *,
+        storage: bool = False,
+        memory: str = "256MiB",
+        more: dict[str, str] | None = None,
+    ) -> None:
         self.dir = Path(tempfile.mkdtemp(prefix="kvc-engines."))
         self.socket = str(self.dir / "run" / "attach.sock")
         self._process: subprocess.Popen[bytes] | None = None
@@ -70,6 +80,7 @@ class Daemon:
         if storage:
             (self.dir / "store").mkdir()
             settings |= {"nvme.paths": self.dir / "store", "nvme.limit": "1GiB"}
+        settings |= more or {}
         self._arguments = [f"--set={k}={v}" for k, v in settings.items()]
         self.start()
 
@@ -86,6 +97,12 @@ class Daemon:
                 raise RuntimeError("the daemon does not start:\n" + (self.dir / "log").read_text())
             time.sleep(0.02)
 
+    @property
+    def pid(self) -> int:
+        """Of the daemon."""
+        assert self._process is not None
+        return self._process.pid
+
     def signal(self, number: int) -> None:
         """Sends a signal."""
         assert self._process is not None
@@ -93,7 +110,11 @@ class Daemon:
 
     def kill(self) -> None:
         """kill -9, and waits for its end."""
-        self.signal(signal.SIGKILL)
+        self.end(signal.SIGKILL)
+
+    def end(self, number: int) -> None:
+        """Sends a signal, and waits for its end."""
+        self.signal(number)
         assert self._process is not None
         self._process.wait()
 
@@ -223,7 +244,9 @@ class Engine:
         self.call("collective_rpc", _settle)
 
     def close(self) -> None:
-        """Ends the child."""
+        """Ends the child. It is told: children that were forked later hold its pipe open."""
+        with contextlib.suppress(OSError):
+            self._pipe.send(("end",))
         self._pipe.close()
         self._process.join(30)
         if self._process.is_alive():
@@ -260,6 +283,8 @@ def _serve(pipe: Connection, options: dict[str, Any], log: str) -> None:
         try:
             what, *rest = pipe.recv()
         except EOFError:
+            what = "end"
+        if what == "end":
             llm.llm_engine.engine_core.shutdown()
             os._exit(0)
         try:

@@ -1,0 +1,393 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The connector beside LMCache's MP server: the same engine, prompts and memory.
+
+usage: lmcache.sh load [--tokens 1024,2048,4096,8192] [--rounds N] [--way shm|socket]
+       lmcache.sh restart|killed|disk|others [--way shm|socket]
+
+load: all engines live side by side and take turns; with a connector an engine's own cache is off.
+restart: the daemon or server is ended and started again under a living engine.
+killed: an engine is killed in the middle of a store, and of a load; another one goes on.
+disk: four times more blocks than memory has room for.
+others: what vLLM and LMCache have and a CPU engine does not run, with what it says.
+The result is JSON, one line a case, and for load a table on stderr.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import peer
+from model import make
+from rig import Daemon, Engine, EngineError, tokens
+
+OWN = 8  # tokens behind the prefix, of one prompt alone: few, so that the step is short
+OURS, THEIRS, LOCAL = "kvcache-daemon", "LMCache", "own cache"
+_gib = 1 << 30
+
+
+def say(**values: Any) -> None:
+    """One JSON line."""
+    print(json.dumps(values), flush=True)
+
+
+def prompt(prefix: list[int], *seed: object) -> list[int]:
+    """A prefix and own tokens."""
+    return prefix + tokens(OWN, "own", *seed)
+
+
+def engine(model: str, who: str, server: Any, *, space: int = 2, **more: Any) -> Engine:
+    """An engine with a connector, or with none: who is "plain". space: its own KV memory, GiB.
+
+    With a connector its own prefix cache is off, so that every prefix is loaded.
+    """
+    os.environ["VLLM_CPU_KVCACHE_SPACE"] = str(space)
+    options = {"max_model_len": 8704, "max_num_batched_tokens": 2048, "block_size": 128} | more
+    options["enable_prefix_caching"] = who == "plain"
+    if who == OURS:
+        return Engine(model, connector={"socket": server.socket}, **options)
+    if who == THEIRS:
+        return Engine(model, connector=server.config, transfer=peer.CONNECTOR, **options)
+    return Engine(model, **options)
+
+
+class Ours(Daemon):
+    """The daemon."""
+
+    def memory(self) -> dict[str, int]:
+        """MiB: its own, and shared memory with the blocks."""
+        return peer.memory(self.pid)
+
+
+class Ask:
+    """One prompt: milliseconds to the first token, of the load alone, and tokens from the cache."""
+
+    def __init__(self, engine: Engine, prompt: list[int]) -> None:
+        (answer,) = engine.generate([prompt], max_tokens=2)
+        loads = engine.call("take_loads")
+        self.ttft = answer.ttft * 1e3
+        self.load = sum(loads) * 1e3
+        self.cached = answer.cached
+        self.tokens = answer.tokens
+
+    def figures(self) -> dict[str, Any]:
+        """For a line of JSON."""
+        return {
+            "ttft_ms": round(self.ttft, 1),
+            "load_ms": round(self.load, 1),
+            "cached": self.cached,
+        }
+
+
+def servers(stack: ExitStack, memory: float, way: str, **more: Any) -> dict[str, Any]:
+    """Both, with the same memory in GiB; more: disk, and settings of the daemon."""
+    disk = more.pop("disk", False)
+    settings = {"nvme.limit": "12GiB"} if disk else {}
+    # A block is 16 MiB and a header: a chunk of 32 MiB, the default here, has room for one.
+    settings |= {"memory.budget": "12GiB", "host.chunk": "256MiB"} | more
+    host = f"{int(memory * 1024)}MiB"
+    made: dict[str, Any] = {
+        OURS: Ours(memory=host, storage=disk, more=settings),
+        THEIRS: peer.Server(memory_gb=memory, way=way, disk=disk),
+    }
+    for server in made.values():
+        stack.callback(server.close)
+    return made
+
+
+# ---- load
+
+
+def load(model: str, sizes: list[int], rounds: int, way: str) -> None:
+    """Medians over rounds; what comes first in each process is left out."""
+    prefixes = {n: tokens(n, "prefix", n) for n in sizes}
+    kv = sum(sizes) * 128 * 1024 / _gib
+    found: dict[tuple[int, str], list[Ask]] = {}
+    with ExitStack() as stack:
+        made = servers(stack, memory=max(1.0, round(kv * 1.6, 1)), way=way)
+        engines = {w: stack.enter_context(engine(model, w, s)) for w, s in made.items()}
+        engines["plain"] = stack.enter_context(engine(model, "plain", None, space=3))
+        for w, e in engines.items():
+            for i in range(3):
+                Ask(e, prompt(tokens(512, "warm", i), i))
+            if w != "plain":
+                for n, prefix in prefixes.items():
+                    Ask(e, prompt(prefix, "first", n))
+        truth = {n: Ask(engines["plain"], prompt(p, 0)) for n, p in prefixes.items()}
+        for r in range(-2, rounds):
+            for n, prefix in prefixes.items():
+                order = [OURS, THEIRS] if r % 2 else [THEIRS, OURS]
+                asked = {w: Ask(engines[w], prompt(prefix, r)) for w in order}
+                asked[LOCAL] = Ask(engines["plain"], prompt(prefix, r))
+                if len({a.tokens for a in asked.values()}) != 1:
+                    raise SystemExit(
+                        f"other answers: { ({w: a.tokens for w, a in asked.items()}) }"
+                    )
+                say(what="round", n=r, tokens=n, **{w: a.figures() for w, a in asked.items()})
+                if r >= 0:
+                    for who, a in asked.items():
+                        found.setdefault((n, who), []).append(a)
+        used = {w: s.memory() for w, s in made.items()}
+    _report(sizes, truth, found, used, way)
+
+
+def _report(
+    sizes: list[int],
+    truth: dict[int, Ask],
+    found: dict[tuple[int, str], list[Ask]],
+    used: dict[str, dict[str, int]],
+    way: str,
+) -> None:
+    sys.stderr.write(
+        "| tokens | plain ms | own cache ms | kvcache-daemon ms | LMCache ms | load ms | "
+        "LMCache's | times faster |\n|---|---|---|---|---|---|---|---|\n"
+    )
+    for n in sizes:
+        line: dict[str, Any] = {"what": "load", "tokens": n, "way": way}
+        line["plain"] = {"ttft_ms": round(truth[n].ttft, 1)}
+        for who in (OURS, THEIRS, LOCAL):
+            asks = found[n, who]
+            line[who] = {
+                "ttft_ms": round(statistics.median(a.ttft for a in asks), 1),
+                "load_ms": round(statistics.median(a.load for a in asks), 1),
+                "least_load_ms": round(min(a.load for a in asks), 1),
+                "hit_ratio": round(statistics.mean(a.cached / n for a in asks), 4),
+                "rounds": len(asks),
+            }
+        ours, theirs = line[OURS], line[THEIRS]
+        pairs = [(o.load, t.load) for o, t in zip(found[n, OURS], found[n, THEIRS], strict=True)]
+        line["times"] = round(statistics.median(t / o for o, t in pairs if o and t), 2)
+        say(**line)
+        sys.stderr.write(
+            f"| {n} | {line['plain']['ttft_ms']} | {line[LOCAL]['ttft_ms']} | "
+            f"{ours['ttft_ms']} | {theirs['ttft_ms']} | {ours['load_ms']} | {theirs['load_ms']} | "
+            f"{line['times']} |\n"
+        )
+    say(what="memory of the servers, MiB", way=way, **used)
+
+
+# ---- restart
+
+
+def restart(model: str, way: str) -> None:
+    """Under an engine that lives on: how soon it serves, and what is found again."""
+    size = 2048
+    for fault, disk in ((signal.SIGTERM, False), (signal.SIGKILL, True)):
+        with ExitStack() as stack:
+            _restart_one(stack, model, way, fault, disk, size)
+
+
+def _restart_one(
+    stack: ExitStack, model: str, way: str, fault: signal.Signals, disk: bool, size: int
+) -> None:
+    persist = Path(tempfile.mkdtemp(prefix="kvc-bench.", dir="/dev/shm"))
+    stack.callback(shutil.rmtree, persist, ignore_errors=True)
+    made = servers(stack, 1.0, way, disk=disk, **{"host.persist": str(persist)})
+    asked = prompt(tokens(size, "restart"))
+    for who, server in made.items():
+        with engine(model, who, server) as living:
+            Ask(living, prompt(tokens(512, "warm")))
+            computed, before = Ask(living, asked), Ask(living, asked)
+            time.sleep(3)  # what is written behind
+            server.end(fault)
+            down = Ask(living, asked)
+            began = time.monotonic()
+            server.start()
+            starts = time.monotonic() - began
+            after = [Ask(living, asked) for _ in range(3)]
+        with engine(model, who, server) as fresh:
+            Ask(fresh, prompt(tokens(512, "warm")))
+            new = Ask(fresh, asked)
+        say(
+            what="restart",
+            who=who,
+            way=way,
+            by=fault.name,
+            disk=disk,
+            tokens=size,
+            computed=computed.figures(),
+            before=before.figures(),
+            while_down=down.figures(),
+            starts_s=round(starts, 2),
+            after=[a.figures() for a in after],
+            new_engine=new.figures(),
+            same_answers=len({a.tokens for a in (computed, before, down, *after, new)}) == 1,
+        )
+
+
+# ---- killed
+
+
+def _die(*_: Any, **__: Any) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@contextmanager
+def dies(who: str, when: str) -> Iterator[None]:
+    """Engines that are forked meanwhile kill themselves between begin and end of a transfer."""
+    if who == OURS:
+        from kvcache_client import Hold
+        from kvcache_client.vllm.worker import WorkerSide
+
+        place: tuple[Any, str] = (WorkerSide, "_send") if when == "store" else (Hold, "load_pages")
+    else:
+        from lmcache.v1.multiprocess.transfer_context.shm import EngineDrivenContextShm
+
+        name = "commit_store" if when == "store" else "commit_retrieve"
+        place = (EngineDrivenContextShm, name)
+    kind, name = place
+    good: Callable[..., Any] = getattr(kind, name)
+
+    def send(self: Any, *arguments: Any) -> Any:
+        good(self, *arguments)  # the daemon has the request, and copies
+        _die()
+
+    setattr(kind, name, send if name == "_send" else _die)
+    try:
+        yield
+    finally:
+        setattr(kind, name, good)
+
+
+def killed(model: str, _: str) -> None:
+    """What another engine finds afterwards."""
+    for when in ("store", "load"):
+        with ExitStack() as stack:
+            made = servers(stack, 0.75, "shm")
+            for who, server in made.items():
+                _killed_one(model, who, server, when)
+
+
+def _killed_one(model: str, who: str, server: Any, when: str) -> None:
+    size = 2048
+    prefix = tokens(size, "killed")
+    with engine(model, who, server) as other:
+        Ask(other, prompt(tokens(512, "warm"), 0))
+        if when == "load":
+            Ask(other, prompt(prefix, 0))
+        with dies(who, when):
+            victim = engine(model, who, server)
+        try:
+            victim.generate([prompt(prefix, "victim")])
+            raise SystemExit(f"{who}: the engine did not die in a {when}")
+        except RuntimeError:
+            pass
+        finally:
+            victim.close()
+        same, until = [], None
+        began = time.monotonic()
+        while until is None and time.monotonic() - began < 45:
+            same.append(Ask(other, prompt(prefix, len(same))))
+            if same[-1].cached >= size:
+                until = time.monotonic() - began
+        later = []
+        for i in range(4):  # more than memory has room for: the oldest has to go
+            fresh = tokens(size, "after", i)
+            Ask(other, prompt(fresh, 0))
+            later.append(Ask(other, prompt(fresh, 1)))
+    say(
+        what="killed",
+        who=who,
+        when=when,
+        same=[a.figures() for a in same[:3]],
+        asked=len(same),
+        whole_after_s=None if until is None else round(until, 1),
+        others=[a.figures() for a in later],
+    )
+
+
+# ---- disk
+
+
+def disk(model: str, way: str) -> None:
+    """Prefixes of 4,096 tokens, 512 MiB each, in 1 GiB of memory and a disk."""
+    size, n = 4096, 8
+    prefixes = [tokens(size, "disk", i) for i in range(n)]
+    with ExitStack() as stack:
+        made = servers(stack, 1.0, way, disk=True)
+        asks: dict[str, list[Ask]] = {w: [] for w in made}
+        for who, server in made.items():
+            with engine(model, who, server) as first:
+                for i, prefix in enumerate(prefixes):
+                    Ask(first, prompt(prefix, "first", i))
+        time.sleep(5)
+        engines = {w: stack.enter_context(engine(model, w, s)) for w, s in made.items()}
+        for e in engines.values():
+            Ask(e, prompt(tokens(512, "warm"), 0))
+        for r in range(3):
+            for i, prefix in enumerate(prefixes):
+                for who in (OURS, THEIRS) if i % 2 else (THEIRS, OURS):
+                    asked = Ask(engines[who], prompt(prefix, r, i))
+                    if r > 0:
+                        asks[who].append(asked)
+        for who, all_ in asks.items():
+            say(
+                what="disk",
+                who=who,
+                way=way,
+                tokens=size,
+                ttft_ms=round(statistics.median(a.ttft for a in all_), 1),
+                load_ms=round(statistics.median(a.load for a in all_), 1),
+                hit_ratio=round(statistics.mean(a.cached / size for a in all_), 4),
+                asked=len(all_),
+                memory=made[who].memory(),
+            )
+
+
+# ---- others
+
+
+def others(model: str) -> None:
+    """Connectors that are tried, and what their engines say."""
+    for name in ("OffloadingConnector", "SimpleCPUOffloadConnector", "LMCacheConnectorV1"):
+        transfer = {"kv_connector": name, "kv_connector_module_path": None}
+        extra = {"cpu_bytes_to_use": _gib, "num_cpu_blocks": 64}
+        try:
+            with Engine(model, connector=extra, transfer=transfer, block_size=128) as tried:
+                answers = [Ask(tried, prompt(tokens(1024, "tried"), i)) for i in range(3)]
+                lines = Path(tried.log).read_text(errors="replace").splitlines()
+                wrong = [x[-300:] for x in lines if "ERROR" in x or "Error" in x]
+                say(what=name, runs=[a.figures() for a in answers], said=wrong[-3:])
+        except (EngineError, RuntimeError) as error:
+            say(what=name, runs=False, said=str(error)[-400:])
+
+
+def main() -> None:
+    """JSON lines."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=["load", "restart", "killed", "disk", "others"])
+    parser.add_argument("--tokens", default="1024,2048,4096,8192")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--way", choices=["shm", "socket"], default="shm")
+    a = parser.parse_args()
+    models = Path(os.environ["KVC_MODELS"])
+    model = str(make("wide", models / "wide"))
+    if a.what == "load":
+        load(model, [int(n) for n in a.tokens.split(",")], a.rounds, a.way)
+    elif a.what == "others":
+        others(model)
+    else:
+        {"restart": restart, "killed": killed, "disk": disk}[a.what](model, a.way)
+
+
+if __name__ == "__main__":
+    import vllm
+    import vllm.v1.engine.core
+    import vllm.v1.engine.llm_engine
+    import vllm.v1.worker.cpu_worker  # noqa: F401
+
+    peer.install(Path(os.environ["KVC_MODELS"]).parent / "lmcache")
+    peer.mend_start()
+    peer.watch_loads()
+    main()
