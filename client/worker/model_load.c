@@ -65,6 +65,8 @@ static int refuse_others(const struct loader *l, const json_t *config)
     const char *type = json_string_value(json_object_get(config, "model_type"));
     const char *act = json_string_value(json_object_get(config, "hidden_act"));
     const json_t *scaling = json_object_get(config, "rope_scaling");
+    if (!json_is_object(scaling)) /* as transformers 5 calls it */
+        scaling = json_object_get(config, "rope_parameters");
     const char *scaled = json_string_value(json_object_get(scaling, "rope_type"));
     if (!type || strcmp(type, "llama") != 0)
         return loader_wrong(l, "config.json", "the worker computes model_type \"llama\", this is ",
