@@ -29,11 +29,19 @@ KVCACHE_INCLUDE_DIR=$here/../../include KVCACHE_LIBRARY_DIR=$library \
     cat "$work/log" >&2
     exit 1
 }
-rm -f "$out"/kvcache_client-*
-LD_LIBRARY_PATH=$library${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} \
-    "$python" -m auditwheel repair --strip --wheel-dir "$out" "$work"/built/*.whl >"$work/log" 2>&1 || {
+# The libraries that auditwheel puts in bring their licences.
+mkdir "$work/packed"
+{
+    LD_LIBRARY_PATH=$library${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} \
+        "$python" -m auditwheel repair --strip --wheel-dir "$work/repaired" "$work"/built/*.whl &&
+        "$python" -m wheel unpack --dest "$work/unpacked" "$work"/repaired/*.whl &&
+        "$python" "$here/licenses.py" "$work"/unpacked/kvcache_client-* &&
+        "$python" -m wheel pack --dest-dir "$work/packed" "$work"/unpacked/kvcache_client-*
+} >"$work/log" 2>&1 || {
     cat "$work/log" >&2
     exit 1
 }
+rm -f "$out"/kvcache_client-*
+cp "$work"/packed/*.whl "$out/"
 cp "$work"/built/*.tar.gz "$out/"
 ls "$out"/kvcache_client-*
