@@ -230,6 +230,7 @@ bool core_placement_step(struct core *c);
     X(GAUGE, leased_bytes, "bytes under lease, counted per lease")                            \
     X(GAUGE, unevictable_bytes, "bytes in memory that are held, reserved or pinned")          \
     X(GAUGE, unevictable_regions, "chunks of memory that hold some of them")                  \
+    X(GAUGE, guaranteed_regions, "chunks of memory that guaranteed shares need")              \
     X(GAUGE, reservations, "reservations")                                                    \
     X(GAUGE, lease_oldest_ms, "age of the oldest lease")                                      \
     X(GAUGE, reservation_oldest_ms, "age of the oldest reservation")                          \
@@ -329,6 +330,12 @@ KVC_WARN_UNUSED int core_ns_get(struct core *c, struct core_client *cl, uint32_t
 struct core_cost core_ns_cost(const struct core_client *cl, uint32_t id);
 /* Whether there is a namespace of this id that the client may see. */
 bool core_ns_exists(struct core *c, const struct core_client *cl, uint32_t id);
+/* Whether guaranteed shares of memory hold, with blocks of this namespace's sizes. */
+struct core_share_risk {
+    uint64_t chunks_needed, chunks; /* by all shares; that there are */
+    bool mixed; /* one owner of its principal has a share, another one blocks of other sizes */
+};
+void core_share_risk(const struct core *c, const struct core_ns *ns, struct core_share_risk *ret);
 /* The next namespace by id above `after` that the client may see, NULL at the end. */
 struct core_ns *core_ns_next(struct core *c, struct core_client *cl, uint32_t after);
 /* The next CORE_NS_PAGE of them at most, in one pass over the table; returns how many. */

@@ -142,6 +142,7 @@ struct core_ns {
     uint64_t unevictable;                /* bytes of slots in memory that nobody can be given now */
     uint32_t regions;                    /* core->region: those that are its */
     uint32_t slot_bytes[KVC_GROUPS_MAX]; /* in memory, of one shard */
+    uint64_t region_fill;                /* bytes that a region holds at least, of its blocks */
 };
 
 struct core_client {
@@ -286,6 +287,7 @@ struct quota {
     uint32_t payer;     /* in core->retain; 0: this is not in use */
     uint8_t scope;      /* enum kvc_scope */
     uint32_t ns;        /* id */
+    uint64_t fill;      /* bytes that a region of memory holds at least, of its blocks */
     uint32_t disk_hand; /* on the way back to its limit on disk: the last record looked at, */
     uint64_t disk_seen; /* and how many were in vain */
     char tenant[KVC_STRING_MAX], sub[KVC_STRING_MAX];
@@ -759,8 +761,9 @@ uint32_t quota_disk_percent(const struct core *c);
 int quota_bind(const struct core *c, const struct core_ns *ns, unsigned tier,
                uint64_t bytes) KVC_WARN_UNUSED;
 /* Bytes of slots in memory that may yet be unevictable there for ns, beside what is guaranteed to
- * others: all shares together hold against that as far as they leave the tier its passing part. */
-uint64_t quota_unevictable_left(const struct core *c, const struct core_ns *ns);
+ * others: all shares together hold against that as far as they leave the tier its passing part.
+ * *ret_own: of them, within its own share, which goes before what principals are promised. */
+uint64_t quota_unevictable_left(const struct core *c, const struct core_ns *ns, uint64_t *ret_own);
 bool quota_step(struct core *c);
 
 /* ns.c */

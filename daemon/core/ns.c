@@ -308,6 +308,7 @@ int core__ns_find_or_make(struct core *c, const struct core_identity *who,
         ns->slot_bytes[g] = host->ops->slot_bytes ? host->ops->slot_bytes(host, bytes) : bytes;
     }
     ns->payer = quota_payer(c, ns);
+    regions_ns_new(c, ns);
     *ret_ns = ns;
     return 0;
 }

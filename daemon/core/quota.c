@@ -84,15 +84,29 @@ static void place_namespaces(struct core *c)
     }
 }
 
-static uint64_t sum_up(const struct core *c, unsigned tier, uint64_t unit,
+static uint64_t sum_up(const struct core *c, unsigned tier, bool regions,
                        uint64_t need[RETAIN_OWNERS]);
+
+/* A share needs as many regions as hold it in those of its blocks that fill one worst. */
+void quota_guarantee(struct core *c)
+{
+    uint64_t none[RETAIN_OWNERS] = {0}, regions[RETAIN_OWNERS] = {0};
+    c->guaranteed = sum_up(c, 0, false, none);
+    for (uint32_t i = 0; c->region && c->m.quotas > 0 && i < ARRAY_LEN(c->quota); i++) {
+        struct quota *q = &c->quota[i];
+        q->fill = c->region_bytes;
+        for (uint32_t n = 0; q->payer && n < c->cfg.namespaces_max; n++)
+            if (c->ns[n].id && retain_is_within(c->retain, c->ns[n].payer, q->payer))
+                q->fill = MIN(q->fill, c->ns[n].region_fill);
+    }
+    c->guaranteed_regions = c->region ? sum_up(c, 0, true, regions) : 0;
+    c->m.guaranteed_regions = c->guaranteed_regions;
+}
 
 /* What is held above a limit by now may stay, and not grow. */
 static void accept_held(struct core *c)
 {
-    uint64_t none[RETAIN_OWNERS] = {0}, regions[RETAIN_OWNERS] = {0};
-    c->guaranteed = sum_up(c, 0, 1, none);
-    c->guaranteed_regions = c->region ? sum_up(c, 0, c->region_bytes, regions) : 0;
+    quota_guarantee(c);
     for (uint32_t i = 0; i < ARRAY_LEN(c->quota); i++) {
         const uint32_t payer = c->quota[i].payer;
         if (!payer)
@@ -297,8 +311,8 @@ uint64_t core_tier_shareable(const struct core *c, unsigned tier)
 }
 
 /* need: what each owner has to have for itself, by its number; then also, at least, its share and
- * what those below it have to have. In units of so many bytes. */
-static uint64_t sum_up(const struct core *c, unsigned tier, uint64_t unit,
+ * what those below it have to have. In bytes, or in regions that hold them. */
+static uint64_t sum_up(const struct core *c, unsigned tier, bool regions,
                        uint64_t need[RETAIN_OWNERS])
 {
     for (uint32_t scope = KVC_SCOPE_NS; scope > KVC_SCOPE_ALL; scope--)
@@ -307,6 +321,7 @@ static uint64_t sum_up(const struct core *c, unsigned tier, uint64_t unit,
             if (!q->payer || q->scope != scope)
                 continue;
             const uint64_t share = retain_quota_of(c->retain, q->payer)->share[tier];
+            const uint64_t unit = regions ? q->fill : 1;
             need[q->payer] = MAX(need[q->payer], share / unit + (share % unit != 0));
             uint64_t *above = &need[retain_owner_above(c->retain, q->payer)];
             *above = plus(*above, need[q->payer]);
@@ -338,7 +353,7 @@ uint32_t quota_disk_percent(const struct core *c)
     struct tier_stats st;
     if (c->m.quotas == 0 || !tier_sizes(c, 1, &st))
         return 100;
-    const double want = (double)sum_up(c, 1, 1, need) * rounded_up(c),
+    const double want = (double)sum_up(c, 1, false, need) * rounded_up(c),
                  most = (double)st.lasting_bytes;
     return want > most ? (uint32_t)(100 * most / want) : 100;
 }
@@ -483,7 +498,7 @@ static uint64_t needed(const struct core *c, unsigned tier, const struct core_ns
         if (c->ns[i].id)
             need[c->ns[i].payer] += c->ns[i].bound[tier];
     need[ns->payer] = plus(need[ns->payer], more);
-    return sum_up(c, tier, 1, need);
+    return sum_up(c, tier, false, need);
 }
 
 /* What is bound in memory leaves room there for what comes and goes. On storage without shares,
@@ -493,7 +508,7 @@ static int room_to_bind(const struct core *c, const struct core_ns *ns, unsigned
 {
     struct tier_stats st;
     uint64_t none[RETAIN_OWNERS] = {0};
-    const bool shares = c->m.quotas > 0 && sum_up(c, tier, 1, none) > 0;
+    const bool shares = c->m.quotas > 0 && sum_up(c, tier, false, none) > 0;
     if ((tier == 1 && !shares) || !tier_sizes(c, tier, &st))
         return 0;
     const uint64_t with = needed(c, tier, ns, bytes);
@@ -534,34 +549,37 @@ static uint64_t own_slack(const struct core *c, uint32_t payer,
     return slack;
 }
 
-/* Beside what is direct, in units of so many bytes, of which there are so many. */
-static uint64_t left_beside(const struct core *c, uint32_t payer, uint64_t unit, uint64_t there,
-                            const uint64_t direct[RETAIN_OWNERS])
+/* Of what is unevictable, in regions or in bytes. */
+static void direct_of(const struct core *c, bool regions, uint64_t ret_direct[RETAIN_OWNERS])
 {
-    const uint64_t guaranteed = unit > 1 ? c->guaranteed_regions : c->guaranteed;
-    uint64_t need[RETAIN_OWNERS];
+    memset(ret_direct, 0, RETAIN_OWNERS * sizeof *ret_direct);
+    for (uint32_t i = 0; i < c->cfg.namespaces_max; i++)
+        if (c->ns[i].id)
+            ret_direct[c->ns[i].payer] += regions ? c->ns[i].regions : c->ns[i].unevictable;
+}
+
+static uint64_t left(const struct core *c, const struct core_ns *ns, bool regions,
+                     uint64_t *ret_own)
+{
+    const struct share *s = regions ? &c->region_share : &c->unevictable_share;
+    const uint64_t guaranteed = regions ? c->guaranteed_regions : c->guaranteed;
+    uint64_t direct[RETAIN_OWNERS], need[RETAIN_OWNERS];
+    direct_of(c, regions, direct);
     memcpy(need, direct, sizeof need);
-    const uint64_t used = sum_up(c, 0, unit, need);
-    const uint64_t most = MAX(there, guaranteed + there / TIER_PASSING);
-    return plus(own_slack(c, payer, direct, need), most - MIN(most, used));
+    const uint64_t used = sum_up(c, 0, regions, need);
+    const uint64_t most = MAX(s->total, guaranteed + s->total / TIER_PASSING);
+    *ret_own = own_slack(c, ns->payer, direct, need);
+    return plus(*ret_own, most - MIN(most, used));
 }
 
-uint64_t quota_unevictable_left(const struct core *c, const struct core_ns *ns)
+uint64_t quota_unevictable_left(const struct core *c, const struct core_ns *ns, uint64_t *ret_own)
 {
-    uint64_t direct[RETAIN_OWNERS] = {0};
-    for (uint32_t i = 0; i < c->cfg.namespaces_max; i++)
-        if (c->ns[i].id)
-            direct[c->ns[i].payer] += c->ns[i].unevictable;
-    return left_beside(c, ns->payer, 1, c->unevictable_share.total, direct);
+    return left(c, ns, false, ret_own);
 }
 
-uint64_t quota_regions_left(const struct core *c, const struct core_ns *ns)
+uint64_t quota_regions_left(const struct core *c, const struct core_ns *ns, uint64_t *ret_own)
 {
-    uint64_t direct[RETAIN_OWNERS] = {0};
-    for (uint32_t i = 0; i < c->cfg.namespaces_max; i++)
-        if (c->ns[i].id)
-            direct[c->ns[i].payer] += c->ns[i].regions;
-    return left_beside(c, ns->payer, c->region_bytes, c->region_share.total, direct);
+    return left(c, ns, true, ret_own);
 }
 
 /* ---- limits on disk ---- */

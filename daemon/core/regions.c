@@ -105,6 +105,23 @@ void regions_count(struct core *c, const struct block *b, bool stays)
     }
 }
 
+void regions_ns_new(struct core *c, struct core_ns *ns)
+{
+    const struct tier *host = c->cfg.host;
+    if (!c->region)
+        return;
+    ns->region_fill = c->region_bytes;
+    for (uint32_t g = 0; g < ns->spec.ngroups; g++) {
+        const uint32_t slot = ns->slot_bytes[g]; /* 0: restored, and none fits in memory */
+        if (slot == 0)
+            continue;
+        const uint64_t slots = MIN(c->region_bytes, host->ops->region_fill(host, slot)) / slot;
+        ns->region_fill = MIN(ns->region_fill, slots * ns->spec.group[g].block_bytes);
+    }
+    if (c->m.quotas > 0)
+        quota_guarantee(c);
+}
+
 void regions_ns_gone(struct core *c, const struct core_ns *ns)
 {
     const uint32_t no = (uint32_t)(ns - c->ns);
@@ -121,17 +138,48 @@ void regions_ns_gone(struct core *c, const struct core_ns *ns)
     }
 }
 
+/* ---- what shares are worth ---- */
+
+static bool has_share(const struct core *c, const struct core_ns *ns)
+{
+    return ns->payer != 0 && retain_quota_of(c->retain, ns->payer)->share[0] > 0;
+}
+
+static bool same_sizes(const struct core_ns *a, const struct core_ns *b)
+{
+    for (uint32_t g = 0; g < a->spec.ngroups; g++)
+        for (uint32_t h = 0; h < b->spec.ngroups; h++)
+            if (a->slot_bytes[g] != b->slot_bytes[h])
+                return false;
+    return true;
+}
+
+void core_share_risk(const struct core *c, const struct core_ns *ns, struct core_share_risk *ret)
+{
+    *ret = (struct core_share_risk){.chunks_needed = c->guaranteed_regions,
+                                    .chunks = c->region ? c->region_share.total : 0};
+    for (uint32_t i = 0; c->m.quotas > 0 && i < c->cfg.namespaces_max; i++) {
+        const struct core_ns *o = &c->ns[i];
+        if (o->id && o->principal == ns->principal && o->payer != ns->payer &&
+            (has_share(c, o) || has_share(c, ns)) && !same_sizes(o, ns))
+            ret->mixed = true;
+    }
+}
+
 /* ---- what may stay ---- */
 
 /* Whether ns may keep one more region. */
 static int region_left(const struct core *c, const struct core_ns *ns)
 {
     const struct share *s = &c->region_share;
-    if (share_left(s, owner_no(c, ns->principal)) == 0)
-        return KVC_E_FULL;
-    if (c->guaranteed_regions == 0 || s->used + c->guaranteed_regions < s->total)
+    const bool full = share_left(s, owner_no(c, ns->principal)) == 0;
+    if (!full && (c->guaranteed_regions == 0 || s->used + c->guaranteed_regions < s->total))
         return 0;
-    return quota_regions_left(c, ns) > 0 ? 0 : KVC_E_QUOTA;
+    uint64_t own = 0;
+    const bool fits = c->guaranteed_regions > 0 && quota_regions_left(c, ns, &own) > 0;
+    if (own > 0 || (fits && !full))
+        return 0;
+    return full ? KVC_E_FULL : KVC_E_QUOTA;
 }
 
 /* For whom others make way. */

@@ -44,7 +44,11 @@ KVC_WARN_UNUSED static inline int unevictable_hold(struct core *c, const struct 
 /* As regions_admit() of *loc, which was taken for one more shard of b, and of b with it. */
 int regions_admit_new(struct core *c, const struct block *b, struct tier_loc *loc) KVC_WARN_UNUSED;
 /* quota.c: as quota_unevictable_left(), in regions. */
-uint64_t quota_regions_left(const struct core *c, const struct core_ns *ns);
+uint64_t quota_regions_left(const struct core *c, const struct core_ns *ns, uint64_t *ret_own);
+/* quota.c: what shares need is found anew: they have changed, or blocks of another size come. */
+void quota_guarantee(struct core *c);
+/* Its blocks have their sizes. */
+void regions_ns_new(struct core *c, struct core_ns *ns);
 /* The namespace's slot is given to another one. */
 void regions_ns_gone(struct core *c, const struct core_ns *ns);
 void regions_turn(struct core *c); /* a turn begins */

@@ -165,8 +165,13 @@ int unevictable_take(struct core *c, const struct core_ns *ns, uint64_t bytes, u
     uint64_t by_principal = share_left(s, owner_no(c, ns->principal)), by_owner = by_principal;
     if (c->guaranteed > 0) /* at least this; all shares are looked at when it is not enough */
         by_owner = s->total - MIN(s->total, s->used + c->guaranteed);
-    if (c->guaranteed > 0 && bytes > by_owner)
-        by_owner = quota_unevictable_left(c, ns);
+    uint64_t own = 0;
+    if (c->guaranteed > 0 && bytes > MIN(by_owner, by_principal))
+        by_owner = quota_unevictable_left(c, ns, &own);
+    if (bytes <= own) {
+        *left = own - bytes;
+        return 0;
+    }
     if (bytes > by_principal || bytes > by_owner)
         return bytes > by_principal ? KVC_E_FULL : KVC_E_QUOTA;
     *left = MIN(by_principal, by_owner) - bytes;

@@ -224,6 +224,30 @@ static const char *share_fault(struct core *c, const struct core_quota *quota,
     return NULL;
 }
 
+void svc__tell_shares(struct svc *s, const struct core_ns *ns)
+{
+    struct core_share_risk risk;
+    struct core_ns_view v;
+    core_share_risk(s->core, ns, &risk);
+    core_ns_view(ns, &v);
+    if (risk.chunks_needed > risk.chunks)
+        LOG_WARN_RATELIMITED(1,
+                             "quotas: with blocks as large as those of namespace %u (%s), host "
+                             "shares need %llu chunks of host memory, and there are %llu: others' "
+                             "leases may keep a part of them; set a larger host.chunk, or a "
+                             "smaller host_share",
+                             v.id, v.spec->model, (unsigned long long)risk.chunks_needed,
+                             (unsigned long long)risk.chunks);
+    if (risk.mixed)
+        LOG_WARN_RATELIMITED(
+            1,
+            "quotas: namespace %u (%s) has blocks of other sizes than another "
+            "owner's of the same principal, and a host_share is guaranteed to one "
+            "of the two: leases of the other may keep all of it but what is stored "
+            "there already; give the one with the share a principal of its own",
+            v.id, v.spec->model);
+}
+
 void op_quota_set(struct request *rq)
 {
     struct svc *s = rq->s;
@@ -254,6 +278,11 @@ void op_quota_set(struct request *rq)
     if (err) {
         fail(rq, err, quota_detail(err));
         return;
+    }
+    if (quota.scope == KVC_SCOPE_NS && quota.bytes.share[0] > 0) {
+        const struct core_ns *ns = core_ns_next(s->core, rq->se->client, quota.ns - 1);
+        MUST(ns != NULL); /* it has been found just now */
+        svc__tell_shares(s, ns);
     }
     answer(rq, codec_enc_bare_reply(s->out, sizeof s->out, &rq->head));
 }

@@ -75,6 +75,9 @@ void arena_sizes(const struct arena_config *config, struct arena_sizes *ret_size
  * the limit only above chunk_bytes / 16 (or by less than one slot). */
 uint64_t arena_reach_bytes(const struct arena_config *config, uint32_t bytes);
 
+/* Bytes of slots of one size (arena_slot_bytes()) that a chunk holds if there is nothing else. */
+uint64_t arena_fill_bytes(const struct arena *a, uint32_t slot_bytes);
+
 /* -EINVAL (see arena_config_problem), -ENOMEM, -EMFILE, -EAGAIN, and with ARENA_HUGE_REQUIRE what
  * refused huge pages; those of home_open(), and -ENOSPC when the directory's file system is smaller
  * than the chunks. Returns owned; no page of a chunk is touched but for the headers of those that

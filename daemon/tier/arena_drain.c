@@ -21,9 +21,10 @@ struct pick {
 
 /* --- choosing --- */
 
-/* What begins at `page`: a slab, or a run of free pages. False: it may not be part of a region. */
-static bool segment(const struct arena *a, uint32_t chunk, uint32_t page, uint32_t *ret_pages,
-                    uint64_t *ret_cost)
+/* What begins at `page`: a slab, or a run of free pages. False: it may not be part of a region.
+ * spare: slots of so many pages are left alone; 0: none. */
+static bool segment(const struct arena *a, uint32_t chunk, uint32_t page, uint32_t spare,
+                    uint32_t *ret_pages, uint64_t *ret_cost)
 {
     const struct arena_chunk *c = &a->chunks[chunk];
     if (!arena__bit(c, page)) {
@@ -34,19 +35,20 @@ static bool segment(const struct arena *a, uint32_t chunk, uint32_t page, uint32
     const struct arena_slab *s = arena__slab_at(a, chunk, page);
     *ret_pages = s != NULL ? s->pages : 1;
     *ret_cost = s != NULL ? (uint64_t)s->used * s->slot_pages << LAYOUT_PAGE_SHIFT : 0;
-    return s != NULL && s->region == 0;
+    return s != NULL && s->region == 0 && s->slot_pages != spare;
 }
 
 /* The cheapest run of at least `need` pages of one chunk, for *best: a window slides over its
  * segments and drops on the left what it does not need. */
-static void pick_window(const struct arena *a, uint32_t chunk, uint32_t need, struct pick *best)
+static void pick_window(const struct arena *a, uint32_t chunk, uint32_t need, uint32_t spare,
+                        struct pick *best)
 {
     uint32_t left = a->first_page;
     uint64_t cost = 0;
     uint32_t pages;
     for (uint32_t page = left; page < a->chunk_pages; page += pages) {
         uint64_t more;
-        if (!segment(a, chunk, page, &pages, &more)) {
+        if (!segment(a, chunk, page, spare, &pages, &more)) {
             left = page + pages;
             cost = 0;
             continue;
@@ -54,7 +56,7 @@ static void pick_window(const struct arena *a, uint32_t chunk, uint32_t need, st
         cost += more;
         uint32_t first_pages;
         uint64_t first_cost;
-        while (segment(a, chunk, left, &first_pages, &first_cost) &&
+        while (segment(a, chunk, left, spare, &first_pages, &first_cost) &&
                page + pages - left >= need + first_pages) {
             left += first_pages;
             cost -= first_cost;
@@ -87,15 +89,19 @@ static bool pick_region(const struct arena *a, uint32_t principal, uint32_t slot
                         struct pick *ret_pick)
 {
     struct pick own = {.cost = UINT64_MAX};
+    struct pick kept = {.cost = UINT64_MAX}; /* own, where something stays: perhaps in the window */
     struct pick other = {.cost = UINT64_MAX};
     for (uint32_t i = 0; i < a->sizes.chunks; i++) {
         if (!a->chunks[i].owned)
             continue;
         if (a->chunks[i].principal == principal)
-            pick_window(a, i, arena__run_min(slot_pages), &own);
+            pick_window(a, i, arena__run_min(slot_pages), others ? slot_pages : 0,
+                        others && arena__stays(a, i) ? &kept : &own);
         else if (!arena__stays(a, i))
             pick_chunk(a, i, &other);
     }
+    if (own.cost == UINT64_MAX)
+        own = kept;
     if (own.cost == UINT64_MAX && other.cost == UINT64_MAX)
         return false;
     const bool from_others = others ? other.cost != UINT64_MAX : other.cost < own.cost;

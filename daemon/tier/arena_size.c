@@ -147,3 +147,9 @@ uint64_t arena_reach_bytes(const struct arena_config *config, uint32_t bytes)
         slots_per_chunk((uint32_t)(sizes.chunk_bytes >> LAYOUT_PAGE_SHIFT), slot_pages);
     return MIN(slots, config->limit_bytes / slot_bytes) * slot_bytes;
 }
+
+uint64_t arena_fill_bytes(const struct arena *a, uint32_t slot_bytes)
+{
+    const uint32_t slot_pages = slot_bytes >> LAYOUT_PAGE_SHIFT;
+    return (uint64_t)slots_per_chunk(a->chunk_pages, slot_pages) * slot_bytes;
+}

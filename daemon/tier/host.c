@@ -87,6 +87,11 @@ static uint32_t op_slot_bytes(const struct tier *t, uint32_t bytes)
     return arena_can_hold(host_of(t)->arena, bytes) ? arena_slot_bytes(bytes) : 0;
 }
 
+static uint64_t op_region_fill(const struct tier *t, uint32_t slot_bytes)
+{
+    return arena_fill_bytes(host_of(t)->arena, slot_bytes);
+}
+
 static uint32_t op_drain(struct tier *t, uint32_t principal, uint32_t bytes, bool others,
                          tier_occupant_fn *each, void *ctx)
 {
@@ -151,6 +156,7 @@ static const struct tier_ops host_ops = {
     .stats = op_stats,
     .payload = op_payload,
     .region = op_region,
+    .region_fill = op_region_fill,
     .shift = op_shift,
 };
 

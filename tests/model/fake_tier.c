@@ -168,6 +168,12 @@ static uint32_t fake_region(const struct tier *t, struct tier_loc loc)
     return (uint32_t)(g - of(t)->region);
 }
 
+static uint64_t fake_region_fill(const struct tier *t, uint32_t slot_bytes)
+{
+    const uint32_t slots = of(t)->cfg.region_bytes / slot_bytes;
+    return (uint64_t)MIN(slots, SLOTS_MAX) * slot_bytes;
+}
+
 /* Free room in a region in which something stays, or else an occupant that may move. */
 static struct slot *shift_to(struct fake_tier *f, const struct region *from,
                              const struct tier_shift *want, struct tier_loc *ret_loc)
@@ -583,6 +589,7 @@ static const struct tier_ops fake_ops = {
     .stats = fake_stats,
     .payload = fake_payload,
     .region = fake_region,
+    .region_fill = fake_region_fill,
     .shift = fake_shift,
 };
 

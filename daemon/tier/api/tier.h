@@ -149,7 +149,8 @@ struct tier_ops {
      * region, or if the limit alone is in the way. A region that cannot be emptied now (leases)
      * stays reserved; the next call picks another one and may give up an older one. Of other
      * principals' regions it picks none of which events.stays() is true. others: it picks one of
-     * those, whatever it costs, if there is any. */
+     * those, whatever it costs, if there is any; else, of the principal's own, one without slots of
+     * this size, and where nothing stays if there is such a one. */
     uint32_t (*drain)(struct tier *t, uint32_t principal, uint32_t bytes, bool others,
                       tier_occupant_fn *each, void *ctx);
     /* After KVC_E_NO_ROOM: whether freeing loc brings room for `bytes` of `principal` nearer. True
@@ -165,6 +166,8 @@ struct tier_ops {
     void *(*payload)(const struct tier *t, struct tier_loc loc);
     /* The region of loc, below tier_stats.regions. NULL: there are none, nor is there shift(). */
     uint32_t (*region)(const struct tier *t, struct tier_loc loc);
+    /* Bytes of such slots (slot_bytes()) that an empty region holds. NULL as region(). */
+    uint64_t (*region_fill)(const struct tier *t, uint32_t slot_bytes);
     /* The room at loc, with what is in it, for room of its size in a region of the same principal
      * of which events.stays() is true: free room, or that of an occupant that may move, which then
      * is at loc. Copies payload in this call. loc has no operation in flight, nor has who may move;

@@ -96,15 +96,20 @@ static void lease_both(struct core_ns *n, const char *why)
 }
 
 /* Twice as much as there is, of which as much as is promised is always there. */
-static void store_within(struct core_ns *n, uint32_t chains)
+static void store_as(unsigned client, struct core_ns *n, uint32_t chains)
 {
     for (uint32_t i = 0; i < SLOTS / 2; i++) {
-        rig_store(&r, 3, n, 0, 5000 + i, 0, 4);
+        rig_store(&r, client, n, 0, 5000 + i, 0, 4);
         rig_step(&r);
         for (uint32_t k = 0; k < chains && k <= i; k++)
             ck_assert_uint_eq(rig_lookup(&r, n, 5000 + i - k, 32).tokens, 32);
     }
     core_check(r.core);
+}
+
+static void store_within(struct core_ns *n, uint32_t chains)
+{
+    store_as(3, n, chains);
 }
 
 static void end(void)
@@ -195,6 +200,27 @@ START_TEST(within_its_share_an_owner_may_hold_what_it_likes)
 END_TEST
 
 /* A block counts once, whoever holds it in a principal, and pinned or not. */
+/* Of one principal, one owner keeps all that its principal may; the other one has a share. */
+START_TEST(a_share_goes_before_what_principals_are_promised)
+{
+    int err = 0;
+    begin(true);
+    const struct core_ns_spec spec = rig_spec("mine", 8, SLOT);
+    struct core_ns *mine = rig_ns(&r, 1, &spec);
+    struct core_ns_view v;
+    core_ns_view(mine, &v);
+    const struct core_quota q = {
+        .scope = KVC_SCOPE_NS,
+        .ns = v.id,
+        .bytes = {{RETAIN_NO_LIMIT, RETAIN_NO_LIMIT}, {SLOTS / 4 * SLOT, 0}}};
+    ck_assert_int_eq(core_quota_set(r.core, &q), 0);
+    (void)lease_all(1, ns, 1000, SLOTS / 4, &err);
+    ck_assert_int_eq(err, KVC_E_LIMIT);
+    store_as(1, mine, SLOTS / 4 / 4);
+    end();
+}
+END_TEST
+
 START_TEST(a_block_counts_once)
 {
     begin(true);
@@ -274,6 +300,33 @@ START_TEST(leases_here_and_there_leave_the_others_whole_regions)
     for (uint32_t i = 0; i < REGIONS / shards; i++)
         for (uint32_t s = 0; s < shards; s++)
             rig_check_lease(&r, 1 + i % 2, held[i].lease, s);
+    end();
+}
+END_TEST
+
+/* Of a region of 256 bytes such a block leaves more than a third: the share lies in sixteen
+ * regions, and not in the ten that have as many bytes. */
+START_TEST(a_share_has_the_regions_that_its_blocks_take)
+{
+    const uint32_t bytes = 160; /* a slot of 192 */
+    struct core_held held[REGIONS];
+    begin_with(false, 9, 1);
+    set_share("t2", 16 * bytes);
+    ck_assert_uint_eq(core_metrics(r.core)->guaranteed_regions, 10);
+    const struct core_ns_spec spec = rig_spec("large", 8, bytes);
+    other = rig_ns(&r, 3, &spec);
+    struct core_share_risk risk;
+    core_share_risk(r.core, other, &risk);
+    ck_assert(risk.chunks_needed == 16 && risk.chunks == REGIONS && !risk.mixed);
+    ck_assert_uint_eq(core_metrics(r.core)->guaranteed_regions, 16);
+    store_roots(1000, SLOTS, 0);
+    for (uint32_t i = 0; i < REGIONS; i++)
+        ck_assert_int_eq(acquire_root(1 + i % 2, 1000 + 4 * i, &held[i]), 0);
+    core_check(r.core);
+    store_within(other, 4);
+    ck_assert_uint_le(regions_kept() + 16, REGIONS);
+    for (uint32_t i = 0; i < REGIONS; i++)
+        rig_check_lease(&r, 1 + i % 2, held[i].lease, 0);
     end();
 }
 END_TEST
@@ -482,8 +535,10 @@ int main(void)
     tcase_add_loop_test(t, a_guaranteed_share_is_not_lent_to_what_stays, 0, 2);
     tcase_add_test(t, shares_of_all_memory_leave_an_eighth_to_the_rest);
     tcase_add_test(t, within_its_share_an_owner_may_hold_what_it_likes);
+    tcase_add_test(t, a_share_goes_before_what_principals_are_promised);
     tcase_add_test(t, a_block_counts_once);
     tcase_add_loop_test(t, leases_here_and_there_leave_the_others_whole_regions, 0, 4);
+    tcase_add_test(t, a_share_has_the_regions_that_its_blocks_take);
     tcase_add_loop_test(t, reservations_here_and_there_leave_the_others_whole_regions, 0, 2);
     tcase_add_loop_test(t, pins_here_and_there_leave_the_others_whole_regions, 0, 2);
     tcase_add_loop_test(t, within_its_share_an_owner_s_own_blocks_stay, 0, 2);

@@ -451,6 +451,58 @@ START_TEST(others_make_room_whatever_it_costs)
 }
 END_TEST
 
+/* Chunks, and no limit beside their number. */
+static struct arena *make_two(void)
+{
+    const struct arena_config config = {
+        .limit_bytes = 8 * MIB, .chunk_bytes = 4 * MIB, .chunks = 2};
+    struct arena *a = NULL;
+    ck_assert_int_eq(arena_create(&config, &a), 0);
+    return a;
+}
+
+static bool stays_in(void *ctx, uint32_t no)
+{
+    return *(uint32_t *)ctx == no;
+}
+
+/* _i: of one principal alone, who is to have room gives none of that size, dear as the rest is. */
+START_TEST(who_is_to_have_room_keeps_its_own)
+{
+    static struct tier_loc locs[4096];
+    struct arena *a = make_two();
+    const struct tier_loc large = must_alloc(a, 1, 1200 * KIB);
+    const uint32_t n = fill(a, 1, 4 * KIB, locs, ARRAY_LEN(locs));
+    ck_assert_uint_gt(n, 1000);
+    struct tier_loc loc, seen = {0};
+    ck_assert_int_eq(arena_alloc(a, 1, 1200 * KIB, anywhere, 0, &loc), KVC_E_NO_ROOM);
+    ck_assert_uint_gt(arena_drain(a, 1, 1200 * KIB, _i > 0, note, &seen), 0);
+    ck_assert_int_eq(seen.id == large.id, _i == 0);
+    arena_check(a);
+    arena_destroy(&a);
+}
+END_TEST
+
+/* _i: some of it might stay in the region that is chosen. */
+START_TEST(who_is_to_have_room_gets_it_where_nothing_stays)
+{
+    static struct tier_loc locs[4096];
+    struct arena *a = make_two();
+    const uint32_t n = fill(a, 1, 4 * KIB, locs, ARRAY_LEN(locs));
+    uint32_t kept = arena_chunk_no(a, locs[0]);
+    for (uint32_t k = 0; k < n && k < 300; k++) /* it is the cheapest */
+        if (k % 128 != 0)
+            arena_free(a, locs[k]);
+    arena_set_stays(a, stays_in, &kept);
+    struct tier_loc loc, seen = {0};
+    ck_assert_int_eq(arena_alloc(a, 1, 600 * KIB, anywhere, 0, &loc), KVC_E_NO_ROOM);
+    ck_assert_uint_gt(arena_drain(a, 1, 600 * KIB, _i > 0, note, &seen), 0);
+    ck_assert_int_eq(arena_chunk_no(a, seen) == kept, _i == 0);
+    arena_check(a);
+    arena_destroy(&a);
+}
+END_TEST
+
 START_TEST(a_region_with_a_leased_block_is_held_until_it_goes)
 {
     struct tier_loc locs[64];
@@ -778,6 +830,8 @@ int main(void)
     tcase_add_test(t, drain_of_own_chunks_takes_the_cheapest_run);
     tcase_add_test(t, drain_has_nothing_to_do_when_only_the_limit_is_in_the_way);
     tcase_add_loop_test(t, others_make_room_whatever_it_costs, 0, 2);
+    tcase_add_loop_test(t, who_is_to_have_room_keeps_its_own, 0, 2);
+    tcase_add_loop_test(t, who_is_to_have_room_gets_it_where_nothing_stays, 0, 2);
     tcase_add_test(t, a_region_with_a_leased_block_is_held_until_it_goes);
     tcase_add_test(t, the_fifth_drain_gives_up_the_oldest);
     tcase_add_test(t, helps_tells_what_frees_a_usable_run);
