@@ -8,7 +8,19 @@
 /* So many keys are looked up in one piece. */
 #define ASK_SHORT 512u
 
-enum ask_phase { ASK_LOOK, ASK_LEASE, ASK_TELL, ASK_TOUCH, ASK_COUNT, ASK_SAY, ASK_PIN, ASK_FREE };
+enum ask_phase {
+    ASK_LOOK,
+    ASK_UP, /* from the tips of a name */
+    ASK_LEASE,
+    ASK_TELL,
+    ASK_TOUCH,
+    ASK_LOAD,  /* of a name: what it is to wait for is held */
+    ASK_AHEAD, /* or is begun to be loaded */
+    ASK_COUNT,
+    ASK_SAY,
+    ASK_PIN,
+    ASK_FREE
+};
 /* Blocks of which a policy hears advice, or that are pinned, at once. */
 #define SAY_PIECE 256u
 
@@ -18,11 +30,13 @@ struct core_ask {
     struct core_held held;
     struct lease *lease;
     struct pin *pin;               /* while it is being made */
+    struct core_load *load;        /* the same */
+    bool lacks;                    /* some of a name's blocks are not in memory */
     uint8_t phase;                 /* enum ask_phase */
     bool whole;                    /* it cannot be done so: it is done in one piece */
     int rc;                        /* what it is to return */
     const char *why;               /* and why */
-    uint32_t group, at;            /* in LEASE, TOUCH, COUNT, SAY, PIN, FREE */
+    uint32_t group, at;            /* in UP, LEASE, TOUCH, LOAD, AHEAD, COUNT, SAY, PIN */
     uint32_t said[KVC_GROUPS_MAX]; /* blocks of each group that are advised on; counted first */
     struct telling telling;
     uint32_t ns; /* id */
@@ -103,6 +117,12 @@ static void ask_begin(struct core *c, struct core_asking *x, struct core_client 
     ask->ns = x->in.seq.ns->id;
     find_begin(c, &x->in.seq, FIND_ANY, x->looks ? 0 : x->in.from_tokens, &ask->f);
     ask->f.held = ask->hold_bits;
+    ask->phase = x->name ? ASK_UP : ASK_LOOK;
+    ask_enter(c, ask);
+    if (x->name)
+        ask->whole = !name_find_tips(c, x->name, &ask->f);
+    if (ask->whole)
+        ask->phase = ASK_FREE;
 }
 
 static struct core_pin pin_of(const struct core_asking *x)
@@ -174,9 +194,41 @@ static void ask_give_up(struct core *c, struct core_ask *ask, int rc)
     if (ask->pin)
         pin_drop(c, ask->pin);
     ask->pin = NULL;
+    if (ask->load)
+        load_free(c, ask->load);
+    ask->load = NULL;
     ask->rc = rc;
     ask->whole = rc == 0;
     ask->phase = ASK_FREE;
+}
+
+/* The phase that follows, from the first block on. */
+static void ask_then(struct core_ask *ask, enum ask_phase phase)
+{
+    ask->phase = phase;
+    ask->group = 0;
+    ask->at = 0;
+}
+
+/* What the last blocks of a name's full groups build on. */
+static void ask_up(struct core *c, struct core_ask *ask)
+{
+    struct find *f = &ask->f;
+    for (; ask->group < f->seq->ngroups; ask->group++, ask->at = 0) {
+        const bool full = f->seq->ns->spec.group[ask->group].rule == KVC_RULE_FULL;
+        for (; full && ask->at + 1 < f->seq->n[ask->group]; ask->at++) {
+            if (slice_over(c))
+                return;
+            const uint32_t i = f->seq->n[ask->group] - 1 - ask->at;
+            const struct block *b = &c->blocks[c->found[f->at[ask->group] + i]];
+            if (b->state != BLOCK_PRESENT || b->parent == CORE_NONE ||
+                !find_put(c, f, ask->group, i - 1, &c->blocks[b->parent])) {
+                ask_give_up(c, ask, 0);
+                return;
+            }
+        }
+    }
+    ask_then(ask, ASK_TOUCH);
 }
 
 static void ask_lease(struct core *c, struct core_ask *ask, const char **ret_why)
@@ -208,13 +260,27 @@ static void ask_tell(struct core *c, const struct core_asking *x, struct core_as
     const bool tells = !x->in.read_only && !x->in.unasked;
     if (tells && !tell_step(c, &ask->f, &ask->telling))
         return;
-    ask->phase = x->in.read_only ? ASK_FREE : ASK_TOUCH;
-    ask->group = 0;
-    ask->at = 0;
+    ask_then(ask, x->in.read_only ? ASK_FREE : ASK_TOUCH);
+}
+
+static void count_in_memory(struct core *c, struct core_asking *x, struct core_ask *ask,
+                            const struct block *b)
+{
+    x->bytes_in_memory += b->flags & BLOCK_F_HOST ? block_bytes(c, b) : 0;
+    ask->lacks |= !find_ready(c, &ask->f, b);
+}
+
+static enum ask_phase ask_loads(struct core *c, const struct core_asking *x, struct core_ask *ask)
+{
+    if (!ask->lacks)
+        return ASK_FREE;
+    if (x->in.load && x->waiter && !x->waiter->load)
+        ask->load = load_new(c, ask->client);
+    return ask->load ? ASK_LOAD : x->load_bytes > 0 && !x->in.load ? ASK_AHEAD : ASK_FREE;
 }
 
 /* As find_touch(). */
-static void ask_touch(struct core *c, struct core_ask *ask)
+static void ask_touch(struct core *c, struct core_asking *x, struct core_ask *ask)
 {
     const struct find *f = &ask->f;
     for (; ask->group < f->seq->ngroups; ask->group++, ask->at = 0) {
@@ -223,11 +289,69 @@ static void ask_touch(struct core *c, struct core_ask *ask)
         for (; ask->at < end - first; ask->at++) {
             if (slice_over(c))
                 return;
+            struct block *b = &c->blocks[c->found[f->at[ask->group] + end - 1 - ask->at]];
             c->work += WORK_LOOK;
-            block_touch(c, &c->blocks[c->found[f->at[ask->group] + end - 1 - ask->at]]);
+            block_touch(c, b);
+            if (x->name)
+                count_in_memory(c, x, ask, b);
         }
     }
-    ask->phase = ASK_FREE;
+    ask_then(ask, x->name ? ask_loads(c, x, ask) : ASK_FREE);
+}
+
+/* The next block of what f needs, root first. NULL: those are all, or (*ret_over) the slice is
+ * over. */
+static struct block *ask_next(struct core *c, struct core_ask *ask, bool *ret_over)
+{
+    const struct find *f = &ask->f;
+    *ret_over = slice_over(c);
+    for (; !*ret_over && ask->group < f->seq->ngroups; ask->group++, ask->at = 0) {
+        uint32_t first, end;
+        find_needs(f, ask->group, f->tokens, &first, &end);
+        if (ask->at == end - first)
+            continue;
+        c->work += WORK_LOOK;
+        return &c->blocks[c->found[f->at[ask->group] + first + ask->at++]];
+    }
+    return NULL;
+}
+
+/* More than a client may hold at a time is loaded as far as there is room. */
+static void ask_load(struct core *c, const struct core_asking *x, struct core_ask *ask)
+{
+    uint64_t left = 0;
+    int err = 0;
+    bool over;
+    for (struct block *b; !err && (b = ask_next(c, ask, &over));) {
+        const bool there = b->state == BLOCK_PRESENT;
+        err = there ? load_add(c, ask->load, &ask->f, b, 1, &left, &ask->why) : KVC_E_GONE;
+    }
+    if (!err && over)
+        return;
+    if (!err)
+        err = load_go(c, ask->load, x->waiter);
+    if (err == 1) {
+        ask->load = NULL; /* the waiter's now */
+        ask->rc = 1;
+        ask_then(ask, ASK_FREE);
+        return;
+    }
+    ask_give_up(c, ask, 0);
+    ask->whole = err == KVC_E_GONE;
+    ask_then(ask, err == KVC_E_LIMIT ? ASK_AHEAD : ASK_FREE);
+}
+
+static void ask_ahead(struct core *c, struct core_asking *x, struct core_ask *ask)
+{
+    bool over;
+    for (struct block *b; (b = ask_next(c, ask, &over));) {
+        const int got = load_ahead(c, &ask->f, b, &x->load_bytes);
+        c->work += got == 1 ? WORK_BLOCK : 0;
+        if (got < 0)
+            break;
+    }
+    if (!over)
+        ask_then(ask, ASK_FREE);
 }
 
 /* How many own_blocks() of each group has. */
@@ -348,6 +472,8 @@ void core_ask_cancel(struct core *c, struct core_asking *x)
         lease_free(c, ask->lease);
     if (ask->pin)
         pin_drop(c, ask->pin);
+    if (ask->load)
+        load_free(c, ask->load);
     (void)ask_free(c, ask, true);
     ask_put(c, x);
 }
@@ -368,6 +494,8 @@ static int ask_end(struct core *c, struct core_client *cl, struct core_asking *x
     if (ask->pin)
         pin_begin(c, ask->pin, x->ttl_ms, &x->pinned);
     ask_put(c, x);
+    if (x->name)
+        return whole ? KVC_E_GONE : rc;
     if (whole && x->pins) {
         const struct core_pin in = pin_of(x);
         return core_pin(c, &in, &x->pinned, ret_why);
@@ -393,6 +521,8 @@ int core_ask_step(struct core *c, struct core_client *cl, struct core_asking *x,
     work_slice(c);
     *ret_why = NULL;
     if (!x->ask) {
+        if (x->name && !name_shape(c, x->name, &x->in.seq))
+            return KVC_E_GONE;
         if ((*ret_why = core_seq_fault(&x->in.seq)))
             return KVC_E_BAD_ARGUMENT;
         x->ask = share_get(&c->ask_share, owner_no(c, cl->who.principal), c->asks);
@@ -407,12 +537,18 @@ int core_ask_step(struct core *c, struct core_client *cl, struct core_asking *x,
         ask_give_up(c, ask, KVC_E_NO_NAMESPACE);
     if (ask->phase == ASK_LOOK && find_look(c, &ask->f))
         ask_decide(c, x, ask);
+    if (ask->phase == ASK_UP && !slice_over(c))
+        ask_up(c, ask);
     if (ask->phase == ASK_LEASE && !slice_over(c))
         ask_lease(c, ask, &ask->why);
     if (ask->phase == ASK_TELL && !slice_over(c))
         ask_tell(c, x, ask);
     if (ask->phase == ASK_TOUCH && !slice_over(c))
-        ask_touch(c, ask);
+        ask_touch(c, x, ask);
+    if (ask->phase == ASK_LOAD && !slice_over(c))
+        ask_load(c, x, ask);
+    if (ask->phase == ASK_AHEAD && !slice_over(c))
+        ask_ahead(c, x, ask);
     if (ask->phase == ASK_COUNT && !slice_over(c))
         ask_count(c, ask);
     if (ask->phase == ASK_SAY && !slice_over(c))

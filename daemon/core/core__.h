@@ -266,7 +266,9 @@ struct core_load {
     struct run_list blocks; /* held, and loaded */
     struct run_list near;   /* near copies, held with their blocks: what is not loaded */
     struct run_iter begin, pass;
-    uint64_t wanted;        /* bytes that were on disk alone and have not been begun */
+    uint64_t wanted; /* bytes that were on disk alone and have not been begun */
+    uint64_t bytes;  /* of all, and how many are to be loaded */
+    uint32_t lacks;
     uint32_t begun, passed; /* entries; what has been passed is in memory, or will not come */
     uint32_t block, gen;    /* the first that has not been passed, and is being loaded */
 };

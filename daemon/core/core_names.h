@@ -89,7 +89,10 @@ KVC_WARN_UNUSED int core_name_forget(struct core *c, struct core_name *name,
 /* What of it would go now. Looks at each of its blocks, as core_name_view(). */
 void core_name_would_evict(struct core *c, const struct core_name *name,
                            struct core_evicted *ret_evicted);
-/* Counts as a use of the name and of its blocks. ttl_ms: UINT64_MAX = as it was. */
+/* So long that what it covers is looked at in slices: core_ask_step() with `name`. */
+bool core_name_is_long(struct core *c, const struct core_name *name);
+/* Counts as a use of the name, and of its blocks unless it is long. ttl_ms: UINT64_MAX = as it was.
+ */
 void core_name_use(struct core *c, struct core_name *name, uint64_t ttl_ms);
 /* The sequence that it covers now, for lookups. Its keys are in the core, until the next call of
  * this. False: nothing is left of it. */

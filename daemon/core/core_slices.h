@@ -10,6 +10,7 @@
 
 /* An acquire, or a lookup, of so many keys that it takes slices; the core's. */
 struct core_ask;
+struct core_name;
 /* Whether it takes more than one. */
 bool core_seq_is_long(const struct core *c, const struct core_seq *seq);
 struct core_asking {
@@ -21,12 +22,18 @@ struct core_asking {
     bool in_memory;
     uint64_t ttl_ms;
     struct core_pinned pinned;
-    struct core_waiter *waiter; /* borrowed; NULL: none */
-    struct core_ask *ask;       /* NULL: not begun, or at its end */
+    /* With `looks`: what this name covers when the first slice begins, in place of in.seq. It
+     * counts as used now; what of it is not in memory is loaded, and waited for with in.load and a
+     * waiter (1), else begun within load_bytes. */
+    const struct core_name *name;
+    uint64_t load_bytes, bytes_in_memory; /* the latter is told */
+    struct core_waiter *waiter;           /* borrowed; NULL: none */
+    struct core_ask *ask;                 /* NULL: not begun, or at its end */
 };
 /* A slice. CORE_MORE: there is another to come, also while too many others have begun. Else as
  * core_acquire(), or core_lookup() with the prefix in ret_held. Blocks that it has found stay until
- * its end; a waiter that it has queued may be called before that. */
+ * its end; a waiter that it has queued may be called before that. Of a name also KVC_E_GONE: some
+ * of it has gone meanwhile, or cannot be held; core_name_seq() has what is left. */
 KVC_WARN_UNUSED int core_ask_step(struct core *c, struct core_client *cl, struct core_asking *x,
                                   struct core_held *ret_held, const char **ret_why);
 /* No further slice. */

@@ -53,6 +53,17 @@ static void find_hold(struct core *c, struct find *f, uint32_t at, struct block 
     f->holds++;
 }
 
+bool find_put(struct core *c, struct find *f, uint32_t g, uint32_t i, struct block *b)
+{
+    if (b->state != BLOCK_PRESENT || b->tokens != tokens_of_block(f, g, i) ||
+        !is_usable(c, f, g, i, b))
+        return false;
+    c->work += WORK_LOOK;
+    c->found[f->at[g] + i] = block_no(c, b);
+    find_hold(c, f, f->at[g] + i, b);
+    return !f->refused;
+}
+
 /* Records of blocks 0 .. n-1 of group g, from that on that is to be looked at next; stops at the
  * first that is not present if `chain`. True: that was all. */
 static bool probe(struct core *c, struct find *f, uint32_t g, uint32_t n, bool chain)

@@ -60,6 +60,10 @@ void find_begin(struct core *c, const struct core_seq *seq, enum find_where wher
                 struct find *ret_find);
 bool find_look(struct core *c, struct find *f);
 void find_decide(struct core *c, struct find *f, struct core_prefix *ret_prefix);
+/* Of one in slices that begins with blocks instead of keys: b is block i of group g, and is held.
+ * False: it is not there as it was, or cannot be held. */
+KVC_WARN_UNUSED bool find_put(struct core *c, struct find *f, uint32_t g, uint32_t i,
+                              struct block *b);
 void find_nothing(const struct core_seq *seq, struct core_prefix *ret_prefix);
 /* Why a prefix of no tokens holds nothing that could be kept: KVC_E_GONE, or KVC_E_TIER where its
  * copies are out of service. FIND_ANY. */
@@ -93,6 +97,27 @@ int lease_add_found(struct core *c, struct lease *l, const struct find *f, struc
 /* The waiter is answered. */
 void waiter_done(struct core *c, struct core_waiter *waiter);
 void lease_held(struct core *c, const struct lease *l, struct core_held *held);
+
+/* load.c: pieces of load_start() and core_prefetch() */
+/* NULL: none is free. load_free() ends it until load_go() has begun it. */
+struct core_load *load_new(struct core *c, struct core_client *cl);
+/* It holds b too, which the caller holds `holds` times, and which is to be loaded, or is ready.
+ * left: of unevictable_take(). */
+int load_add(struct core *c, struct core_load *l, const struct find *f, struct block *b,
+             uint32_t holds, uint64_t *left, const char **ret_why) KVC_WARN_UNUSED;
+/* Begins it: 1. KVC_E_LIMIT: the client would hold too much. */
+int load_go(struct core *c, struct core_load *l, struct core_waiter *waiter) KVC_WARN_UNUSED;
+/* Begins to load b, unless it is ready, within *left bytes. 1: it is under way, 0: it needs not be;
+ * negative: no more can be begun. */
+int load_ahead(struct core *c, const struct find *f, struct block *b,
+               uint64_t *left) KVC_WARN_UNUSED;
+
+/* names.c */
+/* What the name covers, by groups; its keys are not told. False: nothing. */
+bool name_shape(struct core *c, const struct core_name *nm, struct core_seq *ret_seq);
+/* Into f, in slices, what the name holds itself, and the last block of each full group. False: not
+ * all that it covers can be found from there. */
+KVC_WARN_UNUSED bool name_find_tips(struct core *c, const struct core_name *nm, struct find *f);
 
 /* pin.c: pieces of core_pin() */
 /* A pin without its blocks yet, which nobody sees; NULL: none is free. */

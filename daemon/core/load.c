@@ -56,61 +56,65 @@ void load_cancel_all(struct core *c, const struct core_client *cl)
             load_free(c, l);
 }
 
-/* Holds what the prefix needs, in slots of its device what is not in memory and is there; counts
- * bytes, and blocks that are to be loaded. */
-static int load_hold(struct core *c, struct core_load *l, const struct find *f, uint32_t from,
-                     uint64_t *ret_bytes, uint32_t *ret_lacks, const char **ret_why)
+struct core_load *load_new(struct core *c, struct core_client *cl)
 {
-    uint64_t bytes = 0, left = 0;
-    uint32_t lacks = 0;
+    struct core_load *l = share_get(&c->load_share, client_no(c, cl), c->loads_pool);
+    if (!l)
+        return NULL;
+    l->client = cl;
+    run_init(&l->blocks);
+    run_init(&l->near);
+    return l;
+}
+
+/* What is not in memory, and is in a slot of its device, is held there. */
+int load_add(struct core *c, struct core_load *l, const struct find *f, struct block *b,
+             uint32_t holds, uint64_t *left, const char **ret_why)
+{
+    const uint64_t bytes = block_bytes(c, b);
+    l->bytes += bytes;
+    if (!block_may_be_held(b))
+        return KVC_E_LIMIT;
+    if (!block_ready(b) && find_ready(c, f, b) && near_load(c, l, f->near, f->seq, b) == 0)
+        return 0;
+    int err = unevictable_hold(c, f->seq->ns, b, left);
+    if (err)
+        return unevictable_refused(err, ret_why);
+    err = run_push(c, client_no(c, l->client), &l->blocks, block_no(c, b), b->gen);
+    if (err)
+        return err;
+    block_hold(c, b);
+    l->lacks += !block_ready(b);
+    if (b->flags & (BLOCK_F_HOST | BLOCK_F_LOADING) || (b->leases > 1 + holds && !b->near))
+        return 0; /* who reads it on a device does not load it */
+    l->wanted += bytes;
+    c->wanted_bytes += bytes;
+    return 0;
+}
+
+/* Holds what the prefix needs. */
+static int load_hold(struct core *c, struct core_load *l, const struct find *f, uint32_t from,
+                     const char **ret_why)
+{
+    uint64_t left = 0;
     for (uint32_t g = 0; g < f->seq->ngroups; g++) {
         uint32_t first, end;
         find_lease(f, g, from, &first, &end);
         for (uint32_t i = first; i < end; i++) {
-            struct block *b = &c->blocks[c->found[f->at[g] + i]];
-            bytes += block_bytes(c, b);
-            if (!block_may_be_held(b))
-                return KVC_E_LIMIT;
-            if (!block_ready(b) && find_ready(c, f, b) && near_load(c, l, f->near, f->seq, b) == 0)
-                continue;
-            int err = unevictable_hold(c, f->seq->ns, b, &left);
-            if (err)
-                return unevictable_refused(err, ret_why);
-            err = run_push(c, client_no(c, l->client), &l->blocks, block_no(c, b), b->gen);
+            const int err =
+                load_add(c, l, f, &c->blocks[c->found[f->at[g] + i]], 0, &left, ret_why);
             if (err)
                 return err;
-            block_hold(c, b);
-            lacks += !block_ready(b);
-            if (!(b->flags & (BLOCK_F_HOST | BLOCK_F_LOADING)) && (b->leases == 1 || b->near))
-                l->wanted += block_bytes(c, b); /* who reads it on a device does not load it */
         }
     }
-    *ret_bytes = bytes;
-    *ret_lacks = lacks;
     return 0;
 }
 
-int load_start(struct core *c, struct core_client *cl, const struct find *f, uint32_t from,
-               struct core_waiter *waiter, const char **ret_why)
+int load_go(struct core *c, struct core_load *l, struct core_waiter *waiter)
 {
-    if (waiter->load || f->tokens <= from)
-        return 0;
-    struct core_load *l = share_get(&c->load_share, client_no(c, cl), c->loads_pool);
-    if (!l)
-        return 0;
-    l->client = cl;
-    run_init(&l->blocks);
-    run_init(&l->near);
-    uint64_t bytes = 0;
-    uint32_t lacks = 0;
-    int err = load_hold(c, l, f, from, &bytes, &lacks, ret_why);
-    c->wanted_bytes += l->wanted;
-    if (!err && cl->lease_bytes + bytes > c->cfg.lease_bytes_max)
-        err = KVC_E_LIMIT;
-    if (err) {
-        load_free(c, l);
-        return err == KVC_E_LIMIT ? err : 0;
-    }
+    struct core_client *cl = l->client;
+    if (cl->lease_bytes + l->bytes > c->cfg.lease_bytes_max)
+        return KVC_E_LIMIT;
     l->begin = run_begin(c, &l->blocks);
     l->pass = l->begin;
     l->block = CORE_NONE;
@@ -122,9 +126,26 @@ int load_start(struct core *c, struct core_client *cl, const struct find *f, uin
     list_push_back(&cl->loads, &l->node);
     list_push_back(&c->loads, &l->all);
     c->m.loads++;
-    c->m.blocks_hit_loaded += lacks;
+    c->m.blocks_hit_loaded += l->lacks;
     load_pump(c);
     return 1;
+}
+
+int load_start(struct core *c, struct core_client *cl, const struct find *f, uint32_t from,
+               struct core_waiter *waiter, const char **ret_why)
+{
+    if (waiter->load || f->tokens <= from)
+        return 0;
+    struct core_load *l = load_new(c, cl);
+    if (!l)
+        return 0;
+    int err = load_hold(c, l, f, from, ret_why);
+    if (!err)
+        err = load_go(c, l, waiter);
+    if (err == 1)
+        return 1;
+    load_free(c, l);
+    return err == KVC_E_LIMIT ? err : 0;
 }
 
 /* ---- progress ---- */
@@ -224,12 +245,28 @@ void load_pump(struct core *c)
     }
 }
 
+int load_ahead(struct core *c, const struct find *f, struct block *b, uint64_t *left)
+{
+    if (b->state != BLOCK_PRESENT || find_ready(c, f, b))
+        return 0;
+    if (b->flags & BLOCK_F_LOADING)
+        return 1;
+    const uint64_t bytes = block_bytes(c, b);
+    if (bytes > *left || b->moving > 0)
+        return KVC_E_BUSY;
+    const int err = load_begin(c, b);
+    if (err)
+        return err;
+    *left -= bytes;
+    c->m.prefetches++;
+    return 1;
+}
+
 uint32_t core_prefetch(struct core *c, const struct core_seq *seq, uint64_t bytes_max)
 {
     struct find f;
     struct core_prefix prefix;
     uint32_t n = 0;
-    uint64_t bytes = 0;
     if (core_seq_fault(seq) || seq->absent || (!c->cfg.disk && c->unchecked == 0))
         return 0;
     find_prefix(c, seq, FIND_ANY, 0, &f, &prefix);
@@ -237,16 +274,10 @@ uint32_t core_prefetch(struct core *c, const struct core_seq *seq, uint64_t byte
         uint32_t first, end;
         find_needs(&f, g, f.tokens, &first, &end);
         for (uint32_t i = first; i < end; i++) {
-            struct block *b = &c->blocks[c->found[f.at[g] + i]];
-            if (b->state != BLOCK_PRESENT || find_ready(c, &f, b))
-                continue;
-            if (!(b->flags & BLOCK_F_LOADING)) {
-                bytes += block_bytes(c, b);
-                if (bytes > bytes_max || b->moving > 0 || load_begin(c, b) != 0)
-                    return n;
-                c->m.prefetches++;
-            }
-            n++;
+            const int got = load_ahead(c, &f, &c->blocks[c->found[f.at[g] + i]], &bytes_max);
+            if (got < 0)
+                return n;
+            n += (uint32_t)got;
         }
     }
     return n;

@@ -632,17 +632,50 @@ uint32_t core_name_view(struct core *c, const struct core_name *nm, struct core_
     return w.n;
 }
 
-bool core_name_seq(struct core *c, const struct core_name *nm, struct core_seq *ret_seq)
+bool name_shape(struct core *c, const struct core_name *nm, struct core_seq *ret_seq)
 {
     struct core_ns *ns = ns_by_print(c, nm->print);
-    struct core_seq seq = {.ns = ns, .tokens = name_cached(c, nm)};
-    uint32_t at = 0;
-    if (!ns || seq.tokens == 0)
+    *ret_seq = (struct core_seq){.ns = ns, .tokens = name_cached(c, nm)};
+    if (!ns || ret_seq->tokens == 0)
         return false;
-    seq.ngroups = ns->spec.ngroups;
-    for (uint32_t g = 0; g < seq.ngroups; g++) {
+    ret_seq->ngroups = ns->spec.ngroups;
+    for (uint32_t g = 0; g < ret_seq->ngroups; g++) {
         const uint32_t bt = ns->spec.group[g].block_tokens;
-        seq.n[g] = (seq.tokens + bt - 1) / bt;
+        ret_seq->n[g] = (ret_seq->tokens + bt - 1) / bt;
+    }
+    return true;
+}
+
+bool name_find_tips(struct core *c, const struct core_name *nm, struct find *f)
+{
+    if (nm->cut && f->seq->ngroups > 1) /* some groups then reach beyond the others */
+        return false;
+    f->tokens = f->seq->tokens;
+    for (uint32_t no = nm->refs; no != CORE_NONE; no = c->names->ref[no].next_of_name) {
+        const struct name_ref *r = &c->names->ref[no];
+        struct block *b = &c->blocks[r->block];
+        const bool full = f->seq->ns->spec.group[r->group].rule == KVC_RULE_FULL;
+        const uint32_t n = f->seq->n[r->group], i = full ? b->depth : r->place;
+        if (i >= n || (full && i + 1 != n) || !find_put(c, f, r->group, i, b))
+            return false;
+    }
+    return true;
+}
+
+bool core_name_is_long(struct core *c, const struct core_name *nm)
+{
+    struct core_seq seq;
+    return name_shape(c, nm, &seq) && core_seq_is_long(c, &seq);
+}
+
+bool core_name_seq(struct core *c, const struct core_name *nm, struct core_seq *ret_seq)
+{
+    struct core_seq seq;
+    uint32_t at = 0;
+    if (!name_shape(c, nm, &seq))
+        return false;
+    const struct core_ns *ns = seq.ns;
+    for (uint32_t g = 0; g < seq.ngroups; g++) {
         seq.keys[g] = c->names->keys + (size_t)at * KVC_KEY_BYTES;
         at += seq.n[g];
         MUST(at <= KVC_KEYS_MAX);
@@ -679,7 +712,7 @@ void core_name_use(struct core *c, struct core_name *nm, uint64_t ttl_ms)
         nm->ttl_ms = ttl_ms;
     name_arm(c, nm);
     name_write(c, nm);
-    if (!core_name_seq(c, nm, &seq))
+    if (core_name_is_long(c, nm) || !core_name_seq(c, nm, &seq))
         return;
     find_prefix(c, &seq, FIND_ANY, 0, &f, &prefix);
     find_touch(c, &f);

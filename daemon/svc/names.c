@@ -267,30 +267,63 @@ void op_name_list(struct request *rq)
 /* ---- NAME_LOAD ---- */
 
 static void reply_loaded(struct svc *s, struct session *se, const struct msg_head *head,
-                         const struct core_name *nm)
+                         uint64_t bytes)
 {
-    struct core_name_view v;
-    (void)core_name_view(s->core, nm, &v);
-    const struct msg_name_load_reply reply = {.bytes = v.bytes_in_memory};
+    const struct msg_name_load_reply reply = {.bytes = bytes};
     s->m.replies_ok++;
     reply_send(s, se, codec_enc_name_load_reply(s->out, sizeof s->out, head, &reply));
 }
 
-/* Answers, or goes on waiting. */
-static void load_again(struct call *call)
+static uint64_t in_memory(struct svc *s, const struct core_name *nm)
 {
-    struct svc *s = call->session->svc;
-    struct core_client *cl = call->session->client;
+    struct core_name_view v;
+    (void)core_name_view(s->core, nm, &v);
+    return v.bytes_in_memory;
+}
+
+/* In one piece. */
+static void prefetch(struct svc *s, const struct core_name *nm)
+{
+    struct core_seq seq;
+    if (core_name_seq(s->core, nm, &seq))
+        (void)core_prefetch(s->core, &seq, SVC_PREFETCH_BYTES);
+}
+
+/* It may have gone meanwhile, or be another. */
+static int name_of(struct call *call, struct core_name **ret_name)
+{
     const struct core_name_id id = {.kind = call->load.kind,
                                     .name = (const uint8_t *)call->load.name,
                                     .name_bytes = (uint32_t)strlen(call->load.name),
                                     .sub = (const uint8_t *)call->load.sub,
                                     .sub_bytes = (uint32_t)strlen(call->load.sub)};
-    struct core_name *nm; /* it may have gone meanwhile, or be another */
+    return core_name_find(call->session->svc->core, call->session->client, &id, ret_name);
+}
+
+/* err: the name's. */
+static void load_end(struct call *call, int err, uint64_t bytes)
+{
+    struct svc *s = call->session->svc;
+    core_waiter_cancel(s->core, &call->waiter);
+    if (err)
+        reply_error(s, call->session, &call->head, err, NULL);
+    else
+        reply_loaded(s, call->session, &call->head, bytes);
+    call_end(s, call);
+}
+
+/* In one piece: answers, or goes on waiting. */
+static void load_whole(struct call *call)
+{
+    struct svc *s = call->session->svc;
+    struct core_client *cl = call->session->client;
+    struct core_name *nm;
     struct core_held held = {0};
     const char *why = NULL;
-    int err = core_name_find(s->core, cl, &id, &nm);
-    if (!err && core_name_seq(s->core, nm, &call->acquire.seq)) {
+    const int err = name_of(call, &nm);
+    if (!err && call->prefetch) {
+        prefetch(s, nm);
+    } else if (!err && core_name_seq(s->core, nm, &call->acquire.seq)) {
         const int rc = core_acquire(s->core, cl, &call->acquire, &call->waiter, &held, &why);
         if (rc == 1)
             return;
@@ -300,26 +333,69 @@ static void load_again(struct call *call)
         if (rc == KVC_E_LIMIT && call->acquire.load)
             (void)core_prefetch(s->core, &call->acquire.seq, SVC_PREFETCH_BYTES);
     }
-    core_waiter_cancel(s->core, &call->waiter);
+    load_end(call, err, err ? 0 : in_memory(s, nm));
+}
+
+/* Of a long name, and what follows: its first slice. Whether it is one. */
+static bool load_begin(struct call *call)
+{
+    struct core_name *nm;
+    if (name_of(call, &nm) != 0 || !core_name_is_long(call->session->svc->core, nm))
+        return false;
+    call->asking = (struct core_asking){.in = call->acquire,
+                                        .looks = true,
+                                        .name = nm,
+                                        .load_bytes = SVC_PREFETCH_BYTES,
+                                        .waiter = &call->waiter};
+    call->asking.in.load &= !call->prefetch;
+    if (!call->acquire.load && !call->prefetch) /* only to tell */
+        call->asking.load_bytes = 0;
+    return true;
+}
+
+/* A slice: answers, goes on, or waits. */
+static void load_again(struct call *call)
+{
+    struct svc *s = call->session->svc;
+    struct core_held none;
+    const char *why = NULL;
+    if (!call->asking.ask && !load_begin(call)) {
+        work_leave(call);
+        load_whole(call);
+        return;
+    }
+    const int err = core_ask_step(s->core, call->session->client, &call->asking, &none, &why);
+    if (err == CORE_MORE) {
+        work_go_on(call, load_again);
+        return;
+    }
+    work_leave(call);
+    if (err == 1 && call->woken) /* before its last slice */
+        work_wait(call, load_again);
+    if (err == 1)
+        return;
     if (err)
-        reply_error(s, call->session, &call->head, err, NULL);
+        load_whole(call);
     else
-        reply_loaded(s, call->session, &call->head, nm);
-    call_end(s, call);
+        load_end(call, 0, call->asking.bytes_in_memory);
 }
 
 static void on_loaded(struct core_waiter *w)
 {
     struct call *call = CONTAINER_OF(w, struct call, waiter);
     call->acquire.load = false;
-    load_again(call);
+    call->woken = true;
+    if (!call->asking.ask) /* it is about to wait */
+        work_wait(call, load_again);
 }
 
 void load_finish(struct call *call)
 {
     core_waiter_cancel(call->session->svc->core, &call->waiter);
-    call->acquire.load = false;
-    load_again(call);
+    core_ask_cancel(call->session->svc->core, &call->asking);
+    call->acquire.load = call->prefetch = false;
+    work_leave(call);
+    work_wait(call, load_again);
 }
 
 static void keep_text(char to[KVC_STRING_MAX], const struct codec_bin *from)
@@ -333,16 +409,15 @@ void op_name_load(struct request *rq)
 {
     struct svc *s = rq->s;
     struct msg_name_load msg;
-    struct core_seq seq;
     const int err = codec_dec_name_load(rq->buf, rq->len, &rq->head, &msg);
     struct core_name *nm = find(rq, err, msg.kind, &msg.name, &msg.sub);
     if (!nm)
         return;
     core_name_use(s->core, nm, msg.ttl_ms);
-    if (!(msg.flags & KVC_F_WAIT)) {
-        if (core_name_seq(s->core, nm, &seq))
-            (void)core_prefetch(s->core, &seq, SVC_PREFETCH_BYTES);
-        reply_loaded(s, rq->se, &rq->head, nm);
+    const bool waits = msg.flags & KVC_F_WAIT;
+    if (!waits && !core_name_is_long(s->core, nm)) {
+        prefetch(s, nm);
+        reply_loaded(s, rq->se, &rq->head, in_memory(s, nm));
         return;
     }
     struct call *call = call_new(rq, CALL_LOAD);
@@ -351,7 +426,8 @@ void op_name_load(struct request *rq)
     call->load.kind = msg.kind;
     keep_text(call->load.name, &msg.name);
     keep_text(call->load.sub, &msg.sub);
-    call->acquire = (struct core_acquire){.load = true, .unasked = true};
+    call->acquire = (struct core_acquire){.load = waits, .unasked = true};
+    call->prefetch = !waits;
     call->waiter.fn = on_loaded;
     load_again(call);
 }
