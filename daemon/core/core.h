@@ -330,8 +330,9 @@ KVC_WARN_UNUSED int core_ns_get(struct core *c, struct core_client *cl, uint32_t
 struct core_cost core_ns_cost(const struct core_client *cl, uint32_t id);
 /* Whether there is a namespace of this id that the client may see. */
 bool core_ns_exists(struct core *c, const struct core_client *cl, uint32_t id);
-/* Whether guaranteed shares of memory hold, with blocks of this namespace's sizes. */
+/* Whether guaranteed shares of memory hold with a namespace's blocks, and what these can fill. */
 struct core_share_risk {
+    uint64_t fill, limit, large;    /* bytes, of memory's, by blocks of `large` */
     uint64_t chunks_needed, chunks; /* by all shares; that there are */
     bool mixed; /* one owner of its principal has a share, another one blocks of other sizes */
 };

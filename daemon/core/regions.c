@@ -154,10 +154,24 @@ static bool same_sizes(const struct core_ns *a, const struct core_ns *b)
     return true;
 }
 
+static void fill_of(const struct core *c, const struct core_ns *ns, struct core_share_risk *ret)
+{
+    const struct tier *host = c->cfg.host;
+    struct tier_stats st;
+    host->ops->stats(host, &st);
+    ret->fill = ret->limit = st.limit_bytes;
+    for (uint32_t g = 0; host->ops->region_fill && g < ns->spec.ngroups; g++) {
+        const uint64_t fill = st.regions * host->ops->region_fill(host, ns->slot_bytes[g]);
+        ret->large = fill < ret->fill ? ns->spec.group[g].block_bytes : ret->large;
+        ret->fill = MIN(ret->fill, fill);
+    }
+}
+
 void core_share_risk(const struct core *c, const struct core_ns *ns, struct core_share_risk *ret)
 {
     *ret = (struct core_share_risk){.chunks_needed = c->guaranteed_regions,
                                     .chunks = c->region ? c->region_share.total : 0};
+    fill_of(c, ns, ret);
     for (uint32_t i = 0; c->m.quotas > 0 && i < c->cfg.namespaces_max; i++) {
         const struct core_ns *o = &c->ns[i];
         if (o->id && o->principal == ns->principal && o->payer != ns->payer &&

@@ -5,6 +5,11 @@
 #include "svc__.h"
 #include "units.h"
 
+/* Host memory of which more than so small a part stays empty, because blocks are large, is told of;
+ * a chunk of so many blocks leaves little. */
+#define FILL_SHARE  8u
+#define FILL_BLOCKS 16u
+
 static void fail(struct request *rq, int err, const char *why)
 {
     reply_error(rq->s, rq->se, &rq->head, err, why);
@@ -224,12 +229,30 @@ static const char *share_fault(struct core *c, const struct core_quota *quota,
     return NULL;
 }
 
+static void tell_fill(const struct core_ns_view *v, const struct core_share_risk *risk)
+{
+    char block[UNITS_TEXT_BYTES], fill[UNITS_TEXT_BYTES], limit[UNITS_TEXT_BYTES],
+        chunk[UNITS_TEXT_BYTES];
+    uint64_t better = 1;
+    while (better < (uint64_t)risk->large * FILL_BLOCKS)
+        better *= 2;
+    LOG_WARN_RATELIMITED(1,
+                         "namespace %u (%s): blocks of %s fill at most %s of host.limit's %s, for "
+                         "each chunk has room for a few and a rest that none fits in; set "
+                         "host.chunk to %s, or make the blocks smaller",
+                         v->id, v->spec->model, units_format_bytes(risk->large, block),
+                         units_format_bytes(risk->fill, fill),
+                         units_format_bytes(risk->limit, limit), units_format_bytes(better, chunk));
+}
+
 void svc__tell_shares(struct svc *s, const struct core_ns *ns)
 {
     struct core_share_risk risk;
     struct core_ns_view v;
     core_share_risk(s->core, ns, &risk);
     core_ns_view(ns, &v);
+    if (risk.fill < risk.limit - risk.limit / FILL_SHARE)
+        tell_fill(&v, &risk);
     if (risk.chunks_needed > risk.chunks)
         LOG_WARN_RATELIMITED(1,
                              "quotas: with blocks as large as those of namespace %u (%s), host "

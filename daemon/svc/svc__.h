@@ -477,7 +477,8 @@ void op_paths(struct request *rq);
 const char *svc__durable_fault(const struct svc *s, uint32_t flags);
 
 /* keep.c */
-/* A line of log where shares of memory do not hold with the blocks of this namespace. */
+/* A line of log where shares of memory do not hold with the blocks of this namespace, or where much
+ * of memory stays empty, for they are large. */
 void svc__tell_shares(struct svc *s, const struct core_ns *ns);
 void op_pin(struct request *rq);
 void op_unpin(struct request *rq);

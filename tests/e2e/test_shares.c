@@ -129,6 +129,16 @@ START_TEST(what_the_rest_of_its_principal_keeps_leaves_a_share_whole)
 }
 END_TEST
 
+START_TEST(blocks_that_leave_much_of_each_chunk_empty_are_told_of)
+{
+    large = rig_ns(k, "large", BT, LARGE);
+    ck_assert_uint_eq(lines_with("set host.chunk to"), 0);
+    (void)rig_ns(k, "huge", BT, 2 * MIB); /* one in a chunk of 4 MiB */
+    ck_assert_uint_eq(lines_with("(huge): blocks of "), 1);
+    ck_assert_uint_eq(lines_with("set host.chunk to 32"), 1);
+}
+END_TEST
+
 static Suite *suite(void)
 {
     Suite *s = suite_create("shares");
@@ -136,6 +146,7 @@ static Suite *suite(void)
     tcase_set_timeout(t, 250);
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_add_test(t, what_the_rest_of_its_principal_keeps_leaves_a_share_whole);
+    tcase_add_test(t, blocks_that_leave_much_of_each_chunk_empty_are_told_of);
     suite_add_tcase(s, t);
     return s;
 }
