@@ -31,7 +31,7 @@ static const char help[] =
     "\n"
     "  --device NAME       emu:<number>, cuda:<number> or GPU-<uuid> (default emu:0)\n"
     "  --bytes SIZE        on each side (default 1GiB)\n"
-    "  --block-bytes LIST  fragments (default 4KiB,16KiB,64KiB,2MiB; with --decode without 2MiB)\n"
+    "  --block-bytes LIST  fragments (default 1,2,4,6,16,18,64KiB,2MiB; with --decode 4,16,64KiB)\n"
     "  --decode            how much slower a kernel that reads KV step after step becomes beside\n"
     "                      loads, by each way that they can be made (not on an emulated device)\n"
     "  --kv-bytes SIZE     with --decode: what a step reads (default 2GiB)\n"
@@ -324,10 +324,12 @@ static int check_options(const struct gpu_args *args)
 
 static void take_defaults(struct gpu_args *args)
 {
-    static const uint64_t sizes[] = {4096, 16384, 65536, 2 << 20};
+    static const uint64_t copied[] = {1024, 2048, 4096, 6144, 16384, 18432, 65536, 2 << 20},
+                          beside[] = {4096, 16384, 65536};
     if (args->perf.n_sizes == 0) {
-        memcpy(args->perf.sizes, sizes, sizeof(sizes));
-        args->perf.n_sizes = ARRAY_LEN(sizes) - (args->decode ? 1 : 0);
+        args->perf.n_sizes = args->decode ? ARRAY_LEN(beside) : ARRAY_LEN(copied);
+        memcpy(args->perf.sizes, args->decode ? beside : copied,
+               args->perf.n_sizes * sizeof(uint64_t));
     }
     if (args->kv_bytes == 0)
         args->kv_bytes = UINT64_C(2) << 30;

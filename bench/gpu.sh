@@ -72,9 +72,9 @@ export KVC_BIN_DIR="$bin" KVC_TEST_GPU="$device" KVC_TEST_DEVICE="$device" KVC_R
 date -u
 nvidia-smi --query-gpu=name,uuid,driver_version --format=csv,noheader
 
-# Fragments by one plain copy; what loads cost who decodes.
+# Fragments by one plain copy, of eight sizes; what loads cost who decodes.
 # shellcheck disable=SC2086 # a list of options
-run 150 "$bin/kvcachebench" gpu --device "$device" $quick
+run 150 "$bin/kvcachebench" gpu --device "$device" --seconds 0.3 $quick
 decode="$bin/kvcachebench gpu --device $device --decode $quick${quick:+ --kv-bytes 4MiB}"
 # shellcheck disable=SC2086 # a command
 run 90 $decode

@@ -9,23 +9,41 @@
 
 enum { WARP = 32, UNROLL = 8 };
 
+/* Fewer than UNROLL * WARP units, all of a lane's loads in flight: one after the other, each would
+ * wait for the link. */
+template <typename T>
+__device__ static void copy_rest(T *to, const T *from, unsigned units, unsigned lane)
+{
+    T held[UNROLL] = {}; /* so that no register keeps what was never loaded */
+#pragma unroll
+    for (int k = 0; k < UNROLL; k++)
+        if (lane + k * WARP < units)
+            held[k] = __ldcs(from + lane + k * WARP);
+#pragma unroll
+    for (int k = 0; k < UNROLL; k++)
+        if (lane + k * WARP < units)
+            __stcs(to + lane + k * WARP, held[k]);
+}
+
 /* A warp wide, UNROLL loads of each lane in flight. What is read and written once is the first to
  * leave the caches again. */
 template <typename T>
 __device__ static void copy_units(T *to, const T *from, uint64_t units, unsigned lane)
 {
-    uint64_t at = lane;
-    for (; at + (UNROLL - 1) * WARP < units; at += UNROLL * WARP) {
+#pragma unroll 1
+    for (; units >= UNROLL * WARP; units -= UNROLL * WARP) {
         T held[UNROLL];
 #pragma unroll
         for (int k = 0; k < UNROLL; k++)
-            held[k] = __ldcs(from + at + k * WARP);
+            held[k] = __ldcs(from + lane + k * WARP);
 #pragma unroll
         for (int k = 0; k < UNROLL; k++)
-            __stcs(to + at + k * WARP, held[k]);
+            __stcs(to + lane + k * WARP, held[k]);
+        to += UNROLL * WARP;
+        from += UNROLL * WARP;
     }
-    for (; at < units; at += WARP)
-        __stcs(to + at, __ldcs(from + at));
+    if (units > 0)
+        copy_rest(to, from, (unsigned)units, lane);
 }
 
 /* In units of T as far as they go, the rest in bytes. */
@@ -36,8 +54,10 @@ __device__ static void copy_as(const struct kvc_frag *frag, unsigned lane)
     const uint64_t whole = units * sizeof(T);
     copy_units(reinterpret_cast<T *>(frag->to), reinterpret_cast<const T *>(frag->from), units,
                lane);
-    copy_units(reinterpret_cast<uint8_t *>(frag->to + whole),
-               reinterpret_cast<const uint8_t *>(frag->from + whole), frag->bytes - whole, lane);
+    if (whole < frag->bytes)
+        copy_rest(reinterpret_cast<uint8_t *>(frag->to + whole),
+                  reinterpret_cast<const uint8_t *>(frag->from + whole),
+                  (unsigned)(frag->bytes - whole), lane);
 }
 
 extern "C" __global__ void __launch_bounds__(KVC_FRAGS_THREADS)

@@ -204,7 +204,7 @@ enum gpu_path {
     GPU_PATHS
 };
 /* Measured at start (`calibrate`), in bytes per second; 0: not measured, or there is none. */
-#define GPU_CALIBRATED 6u /* fragments of 4 KiB, 16 KiB, 64 KiB, 256 KiB, 1 MiB, whole (8 MiB) */
+#define GPU_CALIBRATED 6u /* fragments of 1, 2, 6, 18 and 64 KiB, whole (8 MiB) */
 struct gpu_rates {
     uint32_t frag_bytes[GPU_CALIBRATED];
     uint64_t to[GPU_CALIBRATED][GPU_PATHS], from[GPU_CALIBRATED][GPU_PATHS];

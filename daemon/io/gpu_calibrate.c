@@ -24,7 +24,7 @@
 #define SCRATCH_BYTES (UINT64_C(8) << 20)
 /* With less than this a copy is over before it tells how fast it was. */
 #define SCRATCH_BYTES_MIN (UINT64_C(1) << 20)
-#define FRAGS_MAX         (SCRATCH_BYTES / 4096)
+#define FRAGS_MAX         2048u /* more of the smallest tell no more */
 #define ROUNDS            3u
 #define BUDGET_NS         UINT64_C(150000000)
 #define SPIN_NS           UINT64_C(2000000)
@@ -32,10 +32,12 @@
 /* A kernel takes its turns with those of the workers, so it must be this part faster to be worth
  * it; less may be noise. */
 #define WORTH_SHARE 4u
-/* Odd, so that it visits all of a power of two. */
-#define STRIDE 611u
+/* A prime that no number of fragments is a multiple of, so that it visits all. */
+#define STRIDE 613u
 
-static const uint32_t sizes[GPU_CALIBRATED] = {4096, 16384, 65536, 262144, 1048576, 8388608};
+/* What pages have: 1 and 2 KiB with fp8 and many ways of tensor parallelism; 18 KiB with MLA, 16
+ * tokens of 576 values; 64 KiB with none. Other sizes are taken for the nearest, by ratio. */
+static const uint32_t sizes[GPU_CALIBRATED] = {1024, 2048, 6144, 18432, 65536, 8388608};
 _Static_assert(FRAGS_MAX <= GPU_DRV_FRAGS_MAX, "one call to the driver");
 
 struct calibration {
@@ -62,11 +64,16 @@ static int wait_for(const struct calibration *c, uint64_t ticket, uint64_t begun
     }
 }
 
+static uint32_t frags_of(uint64_t bytes, uint64_t frag_bytes)
+{
+    return (uint32_t)MIN(bytes / frag_bytes, FRAGS_MAX);
+}
+
 /* In one half of the device's scratch in order, in the other scattered. */
 static uint32_t lay_out_within(struct calibration *c, uint64_t frag_bytes)
 {
     const uint64_t half = c->bytes / 2, each = MIN(frag_bytes, half);
-    const uint32_t n = (uint32_t)(half / each);
+    const uint32_t n = frags_of(half, each);
     for (uint32_t i = 0; i < n; i++)
         c->frag[i] = (struct gpu_frag){c->mem.addr + half + i * STRIDE % n * each,
                                        c->mem.addr + i * each, each};
@@ -75,7 +82,7 @@ static uint32_t lay_out_within(struct calibration *c, uint64_t frag_bytes)
 
 static uint32_t lay_out(struct calibration *c, enum gpu_direction direction, uint64_t frag_bytes)
 {
-    const uint32_t n = (uint32_t)(c->bytes / frag_bytes);
+    const uint32_t n = frags_of(c->bytes, frag_bytes);
     for (uint32_t i = 0; i < n; i++) {
         const uint64_t host = (uintptr_t)c->host + i * frag_bytes;
         const uint64_t device = c->mem.addr + i * STRIDE % n * frag_bytes;
@@ -119,7 +126,7 @@ static int measure(struct calibration *c, unsigned paths, enum gpu_direction dir
     }
     for (unsigned path = 0; path < paths; path++)
         if (best_ns[path] != UINT64_MAX)
-            ret_rates[path] = c->bytes * 1000000000 / best_ns[path];
+            ret_rates[path] = n * frag_bytes * 1000000000 / best_ns[path];
     return 0;
 }
 
@@ -134,7 +141,7 @@ static int measure_within(struct calibration *c, enum gpu_path path, uint64_t fr
             return err;
     }
     if (best_ns != UINT64_MAX)
-        *ret_rate = c->bytes / 2 * 1000000000 / best_ns;
+        *ret_rate = n * c->frag[0].bytes * 1000000000 / best_ns;
     return 0;
 }
 
@@ -155,7 +162,7 @@ static void raise_bound(struct gpu_rates *rates)
 /* The sizes that blocks have first, in case that there is no time for all. */
 static int measure_all(struct calibration *c, bool has_kernel, struct gpu_rates *rates)
 {
-    static const unsigned order[GPU_CALIBRATED] = {2, 1, 0, 3, 4, 5};
+    static const unsigned order[GPU_CALIBRATED] = {4, 3, 2, 1, 0, 5};
     const unsigned engine = GPU_PATH_ENGINE + 1,
                    paths = has_kernel && c->pinned ? GPU_PATHS : engine;
     int err = 0;

@@ -162,21 +162,21 @@ END_TEST
 
 START_TEST(the_nearest_size_that_was_measured_decides)
 {
-    struct gpu_rates r = {.frag_bytes = {4096, 16384, 65536, 262144, 1048576, 8388608}};
+    struct gpu_rates r = {.frag_bytes = {1024, 2048, 6144, 18432, 65536, 8388608}};
     const struct {
         uint64_t bytes;
         unsigned nearest;
     } want[] = {{1, 0},
-                {4096, 0},
-                {8192, 0},
-                {8193, 1},
-                {16384, 1},
-                {32768, 1},
-                {32769, 2},
-                {65536, 2},
-                {1 << 20, 4},
-                {2 << 20, 4},
-                {3 << 20, 5},
+                {1448, 0},
+                {1449, 1},
+                {3547, 1},
+                {3548, 2},
+                {10641, 2},
+                {10642, 3},
+                {34755, 3},
+                {34756, 4},
+                {741455, 4},
+                {741456, 5},
                 {16 << 20, 5},
                 {UINT64_C(1) << 40, 5}};
     for (size_t i = 0; i < ARRAY_LEN(want); i++) {
@@ -349,6 +349,20 @@ START_TEST(what_could_not_be_measured_is_when_there_is_memory)
 }
 END_TEST
 
+/* A page of its own size each: what is measured of another says little of its round trips. */
+START_TEST(the_sizes_that_pages_have_are_measured)
+{
+    static const uint32_t sizes[] = {1024, 2048, 6144, 18432, 65536};
+    const struct gpu_config config = {
+        .device = "emu:0", .calibrate = true, .changed = note_changed};
+    loop = make(LOOP_AUTO);
+    gpu = open_up(&config);
+    for (size_t i = 0; i < ARRAY_LEN(sizes); i++)
+        ck_assert_uint_eq(gpu_rates(gpu)->frag_bytes[i], sizes[i]);
+    close_spied();
+}
+END_TEST
+
 /* No try is long enough for two copies, so each must leave less to the next. */
 START_TEST(a_slow_device_is_measured_by_and_by)
 {
@@ -500,6 +514,7 @@ int main(void)
     tcase_add_test(tc, an_earlier_copy_whose_word_comes_goes_before_the_rest_of_a_later_one);
     tcase_add_loop_test(tc, calibration_makes_do_with_less_memory, 0, 3);
     tcase_add_test(tc, what_could_not_be_measured_is_when_there_is_memory);
+    tcase_add_test(tc, the_sizes_that_pages_have_are_measured);
     tcase_add_test(tc, a_slow_device_is_measured_by_and_by);
     tcase_add_test(tc, a_device_that_is_refused_is_out_for_good);
     tcase_add_test(tc, no_piece_is_given_of_a_copy_that_was_taken_back);
