@@ -29,19 +29,23 @@ static int failed(const struct gpu_plain *p, const char *what, int error)
     return BENCH_FAILED;
 }
 
-static int copy(struct gpu_plain *p, enum gpu_direction direction)
+static int wait_for(struct gpu_plain *p, const char *what, uint64_t ticket)
 {
     const struct timespec pause = {.tv_nsec = PAUSE_NS};
+    int rc;
+    while ((rc = p->drv->poll(p->dev, ticket)) == 0)
+        (void)nanosleep(&pause, NULL);
+    return rc < 0 ? failed(p, what, rc) : 0;
+}
+
+static int copy(struct gpu_plain *p, enum gpu_direction direction)
+{
     const uint64_t host = (uintptr_t)p->device->host;
     const bool to = direction == GPU_TO_DEVICE;
     const struct gpu_frag frag = {to ? p->mem.addr : host, to ? host : p->mem.addr, p->bytes};
     uint64_t ticket;
-    int rc = p->drv->copy(p->dev, GPU_PATH_ENGINE, direction, &frag, 1, NULL, &ticket);
-    if (rc < 0)
-        return failed(p, "a plain copy", rc);
-    while ((rc = p->drv->poll(p->dev, ticket)) == 0)
-        (void)nanosleep(&pause, NULL);
-    return rc < 0 ? failed(p, "a plain copy", rc) : 0;
+    const int rc = p->drv->copy(p->dev, GPU_PATH_ENGINE, direction, &frag, 1, NULL, &ticket);
+    return rc < 0 ? failed(p, "a plain copy", rc) : wait_for(p, "a plain copy", ticket);
 }
 
 static int make(struct gpu_plain *p)
@@ -55,9 +59,13 @@ static int make(struct gpu_plain *p)
         say_error("%s: %s", p->device->name, why);
         return BENCH_FAILED;
     }
-    rc = p->drv->alloc(p->dev, p->bytes, &p->mem);
+    uint64_t ticket = 0;
+    rc = p->drv->alloc(p->dev, p->bytes, &p->mem, &ticket);
     if (rc < 0)
         return failed(p, "memory for a plain copy", rc);
+    rc = ticket != 0 ? wait_for(p, "memory for a plain copy", ticket) : 0;
+    if (rc != 0)
+        return rc;
     rc = p->drv->pin(p->dev, p->device->host, p->bytes);
     p->pinned = rc == 0;
     return rc < 0 ? failed(p, "registering host memory", rc)

@@ -340,6 +340,7 @@ int gpu_open(const struct gpu_config *config, struct loop *loop, struct gpu **re
     list_init(&g->mems);
     gpu__copies_init(&g->late);
     gpu__copies_init(&g->thread.copies);
+    gpu__copies_init(&g->thread.allocs);
     const int err = start(g);
     if (err < 0) {
         gpu_close(&g);

@@ -10,7 +10,8 @@
  * ended by done() on the control thread, exactly once, never inline. Between submit and done the
  * operation, its fragments and all memory that it names belong to the device. Operations that copy
  * run in the order in which they were submitted, as far as their `after` words let them; others
- * (memory) run as soon as the thread is free.
+ * (memory) run as soon as the thread is free, but for GPU_PIN: registering takes 0.1 to 0.5 s per
+ * GiB, so one at a time goes between copies, the newest first, for half of the time at most.
  *
  * A question to a device has three answers: done, not yet, and anything else. Anything else takes
  * the device out: every operation in flight ends with -EIO once nothing touches its memory any
@@ -65,8 +66,9 @@ enum gpu_op_kind {
                     * shorter than it says; -EOPNOTSUPP: this kind cannot be imported here */
     GPU_FREE,      /* mem, of either kind; always 0. No copy of it may be in flight */
     GPU_PIN,       /* host, bytes: host memory is registered, so that copies from and to it are
-                    * asynchronous and fast. Needed for nothing. -ENOMEM, -EOPNOTSUPP */
-    GPU_UNPIN,     /* the same memory; always 0 */
+                    * asynchronous and fast. Needed for nothing. -ENOMEM, -EOPNOTSUPP; -ECANCELED
+                    * when it had not begun */
+    GPU_UNPIN,     /* the same memory; always 0. A GPU_PIN that has not begun ends before it */
     GPU_COPY       /* frags. -ETIMEDOUT and -ECANCELED when it had not begun; -ECANCELED when it was
                     * revoked, whatever was copied; -EIO; -EINVAL: a fragment is not in memory of
                     * this device; others may have been copied */

@@ -24,7 +24,8 @@ struct gpu_told {
     char why[GPU_WHY_BYTES];
 };
 
-/* What one copy() of the driver was given. */
+/* What one copy() of the driver was given, or an alloc() whose memory is being filled with zeros.
+ */
 struct gpu_batch {
     struct gpu_op *op;
     uint64_t ticket, bytes;
@@ -50,6 +51,9 @@ struct gpu_thread {
     uint32_t generation; /* of the last time that it was up */
     uint64_t retry_at_ns;
     struct gpu_copies copies; /* not, or not wholly, given to the driver */
+    struct gpu_copies allocs; /* that the driver has no room for yet */
+    struct gpu_op *pins;      /* that have not begun, the newest first */
+    uint64_t pin_at_ns;       /* when the next one may begin, while there are copies */
     struct gpu_batch batch[GPU_DRV_COPIES_MAX];
     uint32_t first, nbatches;
     uint64_t inflight_bytes; /* of batches */

@@ -192,14 +192,17 @@ static int with_scratch(struct calibration *c, bool has_kernel, struct gpu_rates
 {
     int err = -ENOMEM;
     for (c->bytes = SCRATCH_BYTES; err < 0 && c->bytes >= SCRATCH_BYTES_MIN; c->bytes /= 2) {
-        err = c->drv->alloc(c->dev, c->bytes, &c->mem);
-        if (err == 0)
+        uint64_t ticket = 0;
+        err = c->drv->alloc(c->dev, c->bytes, &c->mem, &ticket);
+        if (err == 0) {
+            err = ticket != 0 ? wait_for(c, ticket, clock_now_ns()) : 0;
             break;
+        }
         if (err == -EIO)
             return err;
     }
     if (err < 0)
-        return -ENOMEM;
+        return err == -ENOMEM ? -ENOMEM : -EIO;
     memset(c->host, 1, c->bytes); /* pages that were never written may all be one */
     err = c->drv->pin(c->dev, c->host, c->bytes);
     c->pinned = err == 0;

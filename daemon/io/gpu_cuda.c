@@ -391,6 +391,18 @@ static void close_dev(struct gpu_dev *dev)
 
 /* ---- tickets ---- */
 
+int cuda__ticket(struct gpu_dev *dev, enum gpu_direction direction, uint64_t *ret_ticket)
+{
+    const uint64_t ticket = dev->issued + 1;
+    const int r = cuda__must(dev, "cuEventRecord",
+                             dev->cu->EventRecord(dev->event[ticket % CUDA_TICKETS],
+                                                  dev->stream[direction - GPU_TO_DEVICE]));
+    if (r < 0)
+        return r;
+    *ret_ticket = dev->issued = ticket;
+    return 0;
+}
+
 static int poll_dev(struct gpu_dev *dev, uint64_t ticket)
 {
     if (dev->broken)

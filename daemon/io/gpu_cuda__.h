@@ -21,8 +21,9 @@ enum cuda_span_kind { CUDA_VMM = 1, CUDA_PLAIN, CUDA_IPC, CUDA_PIN };
 struct cuda_span {
     uint64_t start, end; /* addresses as fragments name them */
     enum cuda_span_kind kind;
-    uint64_t serial; /* gpu_mem.priv; never used twice */
-    int fd;          /* of VMM that is exported; else -1 */
+    uint64_t serial;  /* gpu_mem.priv; never used twice */
+    int fd;           /* of VMM that is exported; else -1 */
+    uint64_t cleared; /* the ticket that has filled it with zeros; 0: none */
     /* What there is of it, to be undone. */
     bool created, reserved, mapped;      /* VMM */
     bool held;                           /* PLAIN, IPC */
@@ -118,7 +119,11 @@ bool cuda__undone(struct gpu_dev *dev, const char *call, CUresult r);
 __attribute__((format(printf, 3, 4))) int cuda__refuse(struct gpu_dev *dev, int err,
                                                        const char *format, ...);
 
-KVC_WARN_UNUSED int cuda__alloc(struct gpu_dev *dev, uint64_t bytes, struct gpu_mem *mem);
+KVC_WARN_UNUSED int cuda__alloc(struct gpu_dev *dev, uint64_t bytes, struct gpu_mem *mem,
+                                uint64_t *ret_ticket);
+/* The next ticket: of what the stream of `direction` has been given by now. */
+KVC_WARN_UNUSED int cuda__ticket(struct gpu_dev *dev, enum gpu_direction direction,
+                                 uint64_t *ret_ticket);
 KVC_WARN_UNUSED int cuda__import(struct gpu_dev *dev, const struct device_handle *handle,
                                  struct gpu_mem *mem);
 void cuda__free(struct gpu_dev *dev, struct gpu_mem *mem);

@@ -251,13 +251,8 @@ int cuda__copy(struct gpu_dev *dev, enum gpu_path path, enum gpu_direction direc
     if (r == 0)
         r = copy_all(&w, frag, n);
     if (r == 0 || r == -ECANCELED) /* the ticket is of what was given */
-        r = cuda__must(
-            dev, "cuEventRecord",
-            dev->cu->EventRecord(dev->event[(dev->issued + 1) % CUDA_TICKETS], w.stream));
-    if (r < 0)
-        return r;
-    *ret_ticket = ++dev->issued;
-    return 0;
+        r = cuda__ticket(dev, direction, ret_ticket);
+    return r;
 }
 
 /* ---- birth and death ---- */

@@ -91,6 +91,10 @@ static uint64_t next_serial(void)
 static bool release(struct gpu_dev *dev, struct cuda_span *s)
 {
     const struct cuda_api *cu = dev->cu;
+    if (s->cleared > dev->ended && !dev->broken &&
+        !cuda__undone(dev, "cuEventSynchronize",
+                      cu->EventSynchronize(dev->event[s->cleared % CUDA_TICKETS])))
+        return false;
     const uint64_t bytes = s->end - s->start;
     if (s->mapped && cuda__undone(dev, "cuMemUnmap", cu->MemUnmap(s->start, bytes)))
         s->mapped = false;
@@ -113,7 +117,7 @@ static bool release(struct gpu_dev *dev, struct cuda_span *s)
 /* Of one that is not whole: what cannot be undone now is undone when the device is closed. */
 static int give_up(struct gpu_dev *dev, struct cuda_span *s, int err)
 {
-    if (!release(dev, s))
+    if (dev->broken || !release(dev, s))
         cuda__span_add(&dev->mem, s);
     return dev->broken ? -EIO : err;
 }
@@ -272,16 +276,21 @@ static int import_ipc(struct gpu_dev *dev, const struct device_handle *handle, s
     return 0;
 }
 
-/* Whoever imports it reads all of it, and CUDA does not promise that it is nobody's bytes. */
-static int clear(struct gpu_dev *dev, const struct cuda_span *s)
+/* Whoever imports it reads all of it, and CUDA does not promise that it is nobody's bytes. On a
+ * stream, for a wait here would be one of all copies. */
+static int clear(struct gpu_dev *dev, struct cuda_span *s)
 {
-    int r = cuda__may(dev, "cuMemsetD8", dev->cu->MemsetD8(s->start, 0, s->end - s->start), -EIO);
-    return r < 0 ? r : cuda__may(dev, "cuCtxSynchronize", dev->cu->CtxSynchronize(), -EIO);
+    MUST(dev->issued - dev->ended < CUDA_TICKETS);
+    int r = cuda__may(dev, "cuMemsetD8Async",
+                      dev->cu->MemsetD8Async(s->start, 0, s->end - s->start,
+                                             dev->stream[GPU_ON_DEVICE - GPU_TO_DEVICE]),
+                      -EIO);
+    return r < 0 ? r : cuda__ticket(dev, GPU_ON_DEVICE, &s->cleared);
 }
 
 /* ---- for gpu_drv.h ---- */
 
-int cuda__alloc(struct gpu_dev *dev, uint64_t bytes, struct gpu_mem *mem)
+int cuda__alloc(struct gpu_dev *dev, uint64_t bytes, struct gpu_mem *mem, uint64_t *ret_ticket)
 {
     MUST(bytes > 0);
     if (dev->broken)
@@ -301,6 +310,7 @@ int cuda__alloc(struct gpu_dev *dev, uint64_t bytes, struct gpu_mem *mem)
         return give_up(dev, &s, r);
     made.addr = s.start;
     hand_over(dev, &s, &made, mem);
+    *ret_ticket = s.cleared;
     return 0;
 }
 

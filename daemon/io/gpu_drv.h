@@ -40,7 +40,10 @@ struct gpu_drv {
     /* All memory has been freed, or is void with the device. Nothing runs, but after a negative
      * answer: then it returns only when nothing touches any memory of copies in flight. */
     void (*close)(struct gpu_dev *dev);
-    int (*alloc)(struct gpu_dev *dev, uint64_t bytes, struct gpu_mem *mem) KVC_WARN_UNUSED;
+    /* It is all zero when *ret_ticket has ended (poll; 0: it is), and nothing else is done with it
+     * before that but free(). Fewer than GPU_DRV_COPIES_MAX have begun. */
+    int (*alloc)(struct gpu_dev *dev, uint64_t bytes, struct gpu_mem *mem,
+                 uint64_t *ret_ticket) KVC_WARN_UNUSED;
     int (*import)(struct gpu_dev *dev, const struct device_handle *handle,
                   struct gpu_mem *mem) KVC_WARN_UNUSED;
     void (*free)(struct gpu_dev *dev, struct gpu_mem *mem);

@@ -242,7 +242,7 @@ static int make(uint64_t bytes, struct emu_mem *m)
     return 0;
 }
 
-static int emu_alloc(struct gpu_dev *d, uint64_t bytes, struct gpu_mem *mem)
+static int emu_alloc(struct gpu_dev *d, uint64_t bytes, struct gpu_mem *mem, uint64_t *ret_ticket)
 {
     struct emu_mem m = {.fd = -1};
     int err = strike(d);
@@ -261,6 +261,7 @@ static int emu_alloc(struct gpu_dev *d, uint64_t bytes, struct gpu_mem *mem)
     mem->addr = m.at;
     mem->bytes = bytes;
     mem->handle = (struct device_handle){.kind = DEVICE_HANDLE_EMU, .fd = m.fd, .bytes = bytes};
+    *ret_ticket = 0; /* a new file is zero */
     return 0;
 }
 

@@ -67,6 +67,14 @@ static void tell_out(struct gpu *g, int err, const char *why)
     g->thread.retry_at_ns = clock_now_ns() + g->config.retry_ns;
 }
 
+/* It does not come to what it was told to be: the driver's memory goes with the device. */
+static void forget_alloc(const struct gpu_op *op)
+{
+    if (op->mem->handle.fd >= 0 && op->mem->handle.kind != DEVICE_HANDLE_IPC)
+        (void)close(op->mem->handle.fd);
+    *op->mem = (struct gpu_mem){.handle = {.fd = -1}};
+}
+
 /* --- up and out --- */
 
 static void try_open(struct gpu *g)
@@ -95,12 +103,23 @@ static void try_open(struct gpu *g)
     tell(g, &g->up);
 }
 
+static void end_pins(struct gpu *g, int status)
+{
+    while (g->thread.pins != NULL) {
+        struct gpu_op *op = g->thread.pins;
+        g->thread.pins = op->next;
+        end(g, op, status);
+    }
+}
+
 /* Copies end in the order in which they were submitted, as far as they began so. */
 static void fail_all(struct gpu *g)
 {
     struct gpu_thread *t = &g->thread;
     for (; t->nbatches > 0; t->nbatches--) {
         const struct gpu_batch *b = &t->batch[t->first];
+        if (b->op->kind == GPU_ALLOC)
+            forget_alloc(b->op);
         if (b->last)
             end(g, b->op, -EIO);
         t->first = (t->first + 1) % GPU_DRV_COPIES_MAX;
@@ -108,6 +127,9 @@ static void fail_all(struct gpu *g)
     t->inflight_bytes = 0;
     while (t->copies.head != NULL)
         end(g, gpu__copies_take(&t->copies, &t->copies.head), -EIO);
+    while (t->allocs.head != NULL)
+        end(g, gpu__copies_take(&t->allocs, &t->allocs.head), -EIO);
+    end_pins(g, -EIO);
 }
 
 /* It is closed. */
@@ -205,9 +227,23 @@ static int pin(struct gpu *g, const struct gpu_op *op)
     return 0;
 }
 
+/* One that has not begun. */
+static void cancel_pin(struct gpu *g, const void *host)
+{
+    for (struct gpu_op **link = &g->thread.pins; *link != NULL; link = &(*link)->next) {
+        struct gpu_op *op = *link;
+        if (op->host != host)
+            continue;
+        *link = op->next;
+        end(g, op, -ECANCELED);
+        return;
+    }
+}
+
 static void unpin(struct gpu *g, const struct gpu_op *op)
 {
     struct gpu_thread *t = &g->thread;
+    cancel_pin(g, op->host);
     const uint32_t i = pin_find(t, (uintptr_t)op->host);
     if (i == t->npins || t->pin[i].at != (uintptr_t)op->host)
         return; /* it went with the device as it was then */
@@ -216,11 +252,11 @@ static void unpin(struct gpu *g, const struct gpu_op *op)
     memmove(&t->pin[i], &t->pin[i + 1], (t->npins - i) * sizeof(t->pin[0]));
 }
 
-static int alloc(struct gpu *g, struct gpu_op *op)
+static int alloc(struct gpu *g, struct gpu_op *op, uint64_t *ret_ticket)
 {
     struct gpu_mem *mem = op->mem;
     struct gpu_mem got = {.handle = {.fd = -1}};
-    int err = op->bytes == 0 ? -EINVAL : g->drv->alloc(g->thread.dev, op->bytes, &got);
+    int err = op->bytes == 0 ? -EINVAL : g->drv->alloc(g->thread.dev, op->bytes, &got, ret_ticket);
     if (err < 0)
         return err;
     if (got.handle.fd >= 0 && got.handle.kind != DEVICE_HANDLE_IPC) {
@@ -249,6 +285,17 @@ static int import(struct gpu *g, struct gpu_op *op)
     return 0;
 }
 
+static bool is_of_now(const struct gpu_thread *t, const struct gpu_op *op)
+{
+    return t->dev != NULL && op->generation == t->generation;
+}
+
+static bool is_busy(const struct gpu_thread *t)
+{
+    return t->nbatches > 0 || t->copies.head != NULL || t->allocs.head != NULL;
+}
+
+/* What is done at once. */
 static int run_memory(struct gpu *g, struct gpu_op *op)
 {
     const struct gpu_thread *t = &g->thread;
@@ -263,16 +310,57 @@ static int run_memory(struct gpu *g, struct gpu_op *op)
             g->drv->free(t->dev, op->mem);
         return 0;
     }
-    if (!up || op->generation != t->generation)
-        return -EIO;
-    switch (op->kind) {
-    case GPU_ALLOC:
-        return alloc(g, op);
-    case GPU_IMPORT:
-        return import(g, op);
-    default:
-        return pin(g, op);
+    return is_of_now(t, op) ? import(g, op) : -EIO;
+}
+
+/* Its end, for which the device may have to go. */
+static void end_or_take_out(struct gpu *g, struct gpu_op *op, int status)
+{
+    if (status == -EIO && is_of_now(&g->thread, op))
+        take_out(g, status);
+    end(g, op, status);
+}
+
+static void put_batch(struct gpu_thread *t, const struct gpu_batch *batch)
+{
+    t->batch[(t->first + t->nbatches++) % GPU_DRV_COPIES_MAX] = *batch;
+    t->inflight_bytes += batch->bytes;
+}
+
+/* As many as there is room for. Whether there was any. */
+static bool run_allocs(struct gpu *g)
+{
+    struct gpu_thread *t = &g->thread;
+    bool moved = false;
+    while (t->allocs.head != NULL && t->nbatches < GPU_DRV_COPIES_MAX) {
+        struct gpu_op *op = gpu__copies_take(&t->allocs, &t->allocs.head);
+        uint64_t ticket = 0;
+        const int status = alloc(g, op, &ticket);
+        moved = true;
+        if (status < 0 || ticket == 0)
+            end_or_take_out(g, op, status);
+        else
+            put_batch(t, &(struct gpu_batch){
+                             .op = op, .ticket = ticket, .given_ns = clock_now_ns(), .last = true});
     }
+    return moved;
+}
+
+/* One, and while there are copies only when these had as long as the last one took: it holds them
+ * up. Whether there was one. */
+static bool run_pin(struct gpu *g)
+{
+    struct gpu_thread *t = &g->thread;
+    const uint64_t begun = clock_now_ns();
+    struct gpu_op *op = t->pins;
+    if (op == NULL || (is_busy(t) && begun < t->pin_at_ns))
+        return false;
+    t->pins = op->next;
+    const int status = pin(g, op);
+    const uint64_t now = clock_now_ns();
+    t->pin_at_ns = now + (now - begun);
+    end_or_take_out(g, op, status);
+    return true;
 }
 
 /* --- copies --- */
@@ -371,14 +459,12 @@ static int give(struct gpu *g, struct gpu_op *op)
             return err;
         op->at += p.ends ? p.n : 0;
         op->part_bytes = p.ends ? 0 : op->part_bytes + p.bytes;
-        t->batch[(t->first + t->nbatches++) % GPU_DRV_COPIES_MAX] =
-            (struct gpu_batch){.op = op,
-                               .ticket = ticket,
-                               .bytes = p.bytes,
-                               .given_ns = clock_now_ns(),
-                               .end = op->at,
-                               .last = op->at == op->nfrags};
-        t->inflight_bytes += p.bytes;
+        put_batch(t, &(struct gpu_batch){.op = op,
+                                         .ticket = ticket,
+                                         .bytes = p.bytes,
+                                         .given_ns = clock_now_ns(),
+                                         .end = op->at,
+                                         .last = op->at == op->nfrags});
     }
     return 1;
 }
@@ -490,7 +576,7 @@ static bool reap(struct gpu *g)
         t->first = (t->first + 1) % GPU_DRV_COPIES_MAX;
         t->nbatches--;
         t->inflight_bytes -= b.bytes;
-        if (b.last && b.op->status < 0)
+        if (b.last && (b.op->status < 0 || b.op->kind == GPU_ALLOC))
             end(g, b.op, b.op->status);
         else if (b.last)
             end_whole(g, b.op);
@@ -505,16 +591,15 @@ static bool reap(struct gpu *g)
 static void accept_op(struct gpu *g, struct gpu_op *op)
 {
     struct gpu_thread *t = &g->thread;
-    if (op->kind != GPU_COPY) {
-        const int status = run_memory(g, op);
-        const bool out = status == -EIO && t->dev != NULL && op->generation == t->generation;
-        if (out)
-            take_out(g, status);
-        end(g, op, status);
-    } else if (t->dev == NULL || op->generation != t->generation) {
+    if (op->kind == GPU_FREE || op->kind == GPU_UNPIN || op->kind == GPU_IMPORT) {
+        end_or_take_out(g, op, run_memory(g, op));
+    } else if (!is_of_now(t, op)) {
         end(g, op, -EIO);
+    } else if (op->kind == GPU_PIN) {
+        op->next = t->pins;
+        t->pins = op;
     } else {
-        gpu__copies_push(&t->copies, op);
+        gpu__copies_push(op->kind == GPU_ALLOC ? &t->allocs : &t->copies, op);
     }
 }
 
@@ -549,11 +634,9 @@ static void cancel_unbegun(struct gpu *g)
         else
             link = &(*link)->next;
     }
-}
-
-static bool is_busy(const struct gpu_thread *t)
-{
-    return t->nbatches > 0 || t->copies.head != NULL;
+    while (g->thread.allocs.head != NULL)
+        end(g, gpu__copies_take(&g->thread.allocs, &g->thread.allocs.head), -ECANCELED);
+    end_pins(g, -ECANCELED);
 }
 
 /* When it may measure what it could not at start: idle, and all that it said of it before heard. */
@@ -566,7 +649,8 @@ static void measure_again(struct gpu *g)
 {
     struct gpu_thread *t = &g->thread;
     char why[GPU_WHY_BYTES] = "";
-    if (is_busy(t) || clock_now_ns() < measure_at_ns(t) || inbox_pending(&g->orders) ||
+    if (is_busy(t) || t->pins != NULL || clock_now_ns() < measure_at_ns(t) ||
+        inbox_pending(&g->orders) ||
         atomic_load_explicit(&g->measured.on_its_way, memory_order_acquire))
         return;
     const int err = gpu__calibrate(g->drv, t->dev, &g->up.info, &g->orders, &t->rates, why);
@@ -596,6 +680,8 @@ static uint64_t sleep_ns(const struct gpu *g)
     const uint64_t now = clock_now_ns();
     if (t->dev == NULL)
         return t->retry_at_ns > now ? t->retry_at_ns - now : 0;
+    if (!is_busy(t) && t->pins != NULL)
+        return 0;
     if (!is_busy(t)) {
         const uint64_t at = measure_at_ns(t);
         return at == UINT64_MAX ? at : at > now ? at - now : SLEEP_NS_MAX;
@@ -634,11 +720,14 @@ void *gpu__main(void *arg)
             cancel_unbegun(g);
         else if (t->dev == NULL)
             reopen(g);
-        if (t->dev != NULL) {
+        if (t->dev != NULL)
+            moved |= run_allocs(g);
+        if (t->dev != NULL)
             moved |= reap(g);
-            if (t->dev != NULL && t->copies.head != NULL)
-                moved |= feed(g);
-        }
+        if (t->dev != NULL && t->copies.head != NULL)
+            moved |= feed(g);
+        if (t->dev != NULL)
+            moved |= run_pin(g);
         if (moved)
             t->moved_ns = clock_now_ns();
         if (t->dev != NULL && !t->stopping)

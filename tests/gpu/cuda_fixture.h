@@ -95,20 +95,6 @@ static inline void close_device(struct gpu_dev *opened)
     assert_nothing_left();
 }
 
-static inline struct gpu_mem alloc(struct gpu_dev *on, uint64_t bytes)
-{
-    struct gpu_mem mem = {0};
-    const int r = gpu_drv_cuda.alloc(on, bytes, &mem);
-    ck_assert_msg(r == 0, "%d: %s", r, gpu_drv_cuda.why(on));
-    return mem;
-}
-
-static inline void must_pin(struct gpu_dev *on, void *host, uint64_t bytes)
-{
-    const int r = gpu_drv_cuda.pin(on, host, bytes);
-    ck_assert_msg(r == 0, "%d: %s", r, gpu_drv_cuda.why(on));
-}
-
 /* Until the ticket has ended, or the device is out. */
 static inline int wait_for(struct gpu_dev *on, uint64_t ticket)
 {
@@ -116,6 +102,22 @@ static inline int wait_for(struct gpu_dev *on, uint64_t ticket)
     while ((r = gpu_drv_cuda.poll(on, ticket)) == 0)
         nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
     return r;
+}
+
+static inline struct gpu_mem alloc(struct gpu_dev *on, uint64_t bytes)
+{
+    struct gpu_mem mem = {0};
+    uint64_t ticket = 0;
+    const int r = gpu_drv_cuda.alloc(on, bytes, &mem, &ticket);
+    ck_assert_msg(r == 0, "%d: %s", r, gpu_drv_cuda.why(on));
+    ck_assert_int_eq(wait_for(on, ticket), 1);
+    return mem;
+}
+
+static inline void must_pin(struct gpu_dev *on, void *host, uint64_t bytes)
+{
+    const int r = gpu_drv_cuda.pin(on, host, bytes);
+    ck_assert_msg(r == 0, "%d: %s", r, gpu_drv_cuda.why(on));
 }
 
 static inline uint64_t must_copy(struct gpu_dev *on, enum gpu_path path,

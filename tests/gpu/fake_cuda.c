@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "fake_cuda__.h"
 
@@ -129,6 +130,14 @@ CUresult fake__leave(CUresult r)
     return r;
 }
 
+void fake__sleep_us(uint64_t us)
+{
+    struct timespec left = {.tv_sec = (time_t)(us / 1000000),
+                            .tv_nsec = (long)(us % 1000000) * 1000};
+    while (nanosleep(&left, &left) < 0)
+        continue;
+}
+
 struct fake_device *fake__device(CUdevice device)
 {
     if (device < 0 || device >= fake.devices)
@@ -161,6 +170,7 @@ __attribute__((constructor)) static void read_settings(void)
     fake.memory_bytes = setting("FAKE_CUDA_MEMORY", UINT64_C(1) << 30);
     fake.host_offset = setting("FAKE_CUDA_HOST_OFFSET", 0);
     fake.delay_us = (unsigned)setting("FAKE_CUDA_DELAY_US", 100);
+    fake.pin_us_per_mib = (unsigned)setting("FAKE_CUDA_PIN_US", 0);
     fake.vmm = setting("FAKE_CUDA_VMM", 1);
     fake.ipc = setting("FAKE_CUDA_IPC", 1);
     fake.unified = setting("FAKE_CUDA_UNIFIED", 1);

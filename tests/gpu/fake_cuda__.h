@@ -44,7 +44,7 @@ struct fake {
     /* From the environment: see README.md. */
     int devices, version;
     uint64_t memory_bytes, host_offset;
-    unsigned delay_us;
+    unsigned delay_us, pin_us_per_mib;
     bool vmm, ipc, unified, keep_pins, read_only_pins, words;
     struct fake_device device[FAKE_DEVICES_MAX];
     struct list_node handles, ranges, hosts;
@@ -65,6 +65,7 @@ CUresult fake__count(const char *name, struct fake_device *device);
 void fake__add(const char *name, uint64_t n);
 /* The caller has broken the driver's contract: says so and aborts. */
 _Noreturn void fake__wrong(const char *format, ...) __attribute__((format(printf, 1, 2)));
+void fake__sleep_us(uint64_t us);
 struct fake_device *fake__device(CUdevice device);
 /* Appends " 3 streams" when n is 3; returns n. */
 unsigned fake__say(unsigned n, const char *what, char *text, size_t bytes);

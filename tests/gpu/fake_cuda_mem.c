@@ -88,7 +88,10 @@ static struct alloc *alloc_make(struct fake_device *device, uint64_t bytes)
     if (fd < 0 || ftruncate(fd, (off_t)(bytes + PAGE)) < 0 ||
         pwrite(fd, &tail, sizeof(tail), (off_t)bytes) != sizeof(tail))
         fake__wrong("no memfd");
-    return alloc_map(fd, bytes, device, true);
+    struct alloc *a = alloc_map(fd, bytes, device, true);
+    for (uint64_t at = 0; at < bytes; at += FAKE_GRANULARITY) /* of whoever had it before */
+        memset(a->bytes_at + at, 0xa5, MIN(bytes - at, PAGE));
+    return a;
 }
 
 /* Of a memfd that a fake driver made, in any process; NULL when it is something else. Takes fd. */
@@ -669,7 +672,10 @@ CUresult fake_MemHostRegister(void *at, size_t bytes, unsigned flags)
         r = CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
     if (r == CUDA_SUCCESS)
         host_add(start, bytes, true);
-    return fake__leave(r);
+    (void)fake__leave(r);
+    if (r == CUDA_SUCCESS) /* it reads the tables of all pages; the device works on meanwhile */
+        fake__sleep_us(bytes * fake.pin_us_per_mib >> 20);
+    return r;
 }
 
 CUresult fake_MemHostUnregister(void *at)

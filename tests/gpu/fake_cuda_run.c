@@ -24,13 +24,13 @@ struct event {
     bool is_asked; /* since it was recorded: the first question is always too early */
 };
 
-enum work_kind { COPY, LAUNCH, DECODE, RECORD, WAIT, WRITE, AWAIT };
+enum work_kind { COPY, FILL, LAUNCH, DECODE, RECORD, WAIT, WRITE, AWAIT };
 struct work {
     struct list_node node;
     enum work_kind kind;
     uint64_t ready_ns;
     struct kvc_frag *copy; /* COPY: [n], owned */
-    uint64_t list;         /* LAUNCH: device address of n fragments; DECODE: of the KV */
+    uint64_t list; /* LAUNCH: device address of n fragments; DECODE: of the KV; FILL: of n bytes */
     uint32_t n;
     struct event *event;      /* RECORD, WAIT */
     uint64_t word, value;     /* WRITE, AWAIT: its device address; DECODE: the sum's, words of KV */
@@ -104,6 +104,14 @@ static void execute_copies(const struct fake_device *d, const struct work *w)
             fake__wrong("memory of a copy has gone before it was executed");
         memcpy(to, from, c->bytes);
     }
+}
+
+static void execute_fill(const struct fake_device *d, const struct work *w)
+{
+    char *to = fake__reach(d, w->list, w->n);
+    if (!to)
+        fake__wrong("memory has gone before it was filled");
+    memset(to, (int)w->value, w->n);
 }
 
 /* The kernels themselves, on fibres: one launch backwards, the next one not. */
@@ -183,6 +191,8 @@ static void execute(struct fake_device *d, struct work *w)
             d->sticky = r; /* what fails while it is executed is not forgotten */
         else if (w->kind == COPY)
             execute_copies(d, w);
+        else if (w->kind == FILL)
+            execute_fill(d, w);
         else if (w->kind == DECODE)
             execute_decode(d, w);
         else
@@ -497,6 +507,21 @@ CUresult fake_MemsetD8(CUdeviceptr at, unsigned char value, size_t bytes)
         fake__wrong("cuMemsetD8: %zu bytes at %#llx: memory that is not there", bytes, at);
     if (r == CUDA_SUCCESS)
         memset(there, value, bytes);
+    return fake__leave(r);
+}
+
+CUresult fake_MemsetD8Async(CUdeviceptr at, unsigned char value, size_t bytes, CUstream stream)
+{
+    const CUresult r = fake__enter("cuMemsetD8Async", FAKE_CONTEXT);
+    struct stream *s = stream_of("cuMemsetD8Async", stream);
+    if (bytes == 0 || bytes > UINT32_MAX || !fake__reach(fake__current, at, bytes))
+        fake__wrong("cuMemsetD8Async: %zu bytes at %#llx: memory that is not there", bytes, at);
+    if (r == CUDA_SUCCESS) {
+        struct work *w = enqueue(s, FILL);
+        w->list = at;
+        w->n = (uint32_t)bytes;
+        w->value = value;
+    }
     return fake__leave(r);
 }
 

@@ -78,6 +78,7 @@
     X(MemHostUnregister, 4000)                     \
     X(MemHostGetDevicePointer, 3020)               \
     X(MemsetD8, 3020)                              \
+    X(MemsetD8Async, 3020)                         \
     X(MemcpyAsync, 4000)                           \
     X(StreamWriteValue64, 11070)                   \
     X(StreamWaitValue64, 11070)

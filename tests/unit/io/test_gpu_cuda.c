@@ -181,15 +181,45 @@ START_TEST(memory_is_exported_and_no_program_sees_into_it)
 }
 END_TEST
 
+/* What others copy holds up nobody who wants memory, and what they have is zero before they get it.
+ * _i: it is given back before. */
+START_TEST(memory_is_filled_with_zeros_behind_the_callers_back)
+{
+    struct gpu_mem mem = alloc(dev, MIB), more = {0};
+    unsigned char *host = host_memory(MIB), *zeros = host_memory(MIB);
+    const struct gpu_frag frag = {mem.addr, (uintptr_t)host, MIB};
+    uint64_t ticket = 0;
+    must_pin(dev, host, MIB);
+    fake->hold(1);
+    const uint64_t copied = must_copy(dev, GPU_PATH_ENGINE, GPU_TO_DEVICE, &frag, 1);
+    ck_assert_int_eq(gpu_drv_cuda.alloc(dev, MIB, &more, &ticket), 0);
+    ck_assert_int_eq(gpu_drv_cuda.poll(dev, ticket), 0);
+    fake->hold(0);
+    if (_i == 0) {
+        ck_assert_int_eq(wait_for(dev, ticket), 1);
+        fill(host, MIB, 3);
+        copy_from(dev, host, more.addr, MIB);
+        ck_assert_mem_eq(host, zeros, MIB);
+    }
+    gpu_drv_cuda.free(dev, &more);
+    ck_assert_int_eq(wait_for(dev, copied), 1);
+    gpu_drv_cuda.unpin(dev, host, MIB);
+    gpu_drv_cuda.free(dev, &mem);
+    free(host);
+    free(zeros);
+}
+END_TEST
+
 START_TEST(memory_that_there_is_not_is_enomem_and_no_more)
 {
+    uint64_t ticket;
     set("FAKE_CUDA_MEMORY", "67108864");
     dev = open_device(DEV0);
     struct gpu_mem mem = {0};
-    ck_assert_int_eq(gpu_drv_cuda.alloc(dev, UINT64_C(1) << 40, &mem), -ENOMEM);
-    ck_assert_int_eq(gpu_drv_cuda.alloc(dev, UINT64_MAX, &mem), -ENOMEM);
+    ck_assert_int_eq(gpu_drv_cuda.alloc(dev, UINT64_C(1) << 40, &mem, &ticket), -ENOMEM);
+    ck_assert_int_eq(gpu_drv_cuda.alloc(dev, UINT64_MAX, &mem, &ticket), -ENOMEM);
     struct gpu_mem most = alloc(dev, 63 * MIB);
-    ck_assert_int_eq(gpu_drv_cuda.alloc(dev, 3 * MIB, &mem), -ENOMEM);
+    ck_assert_int_eq(gpu_drv_cuda.alloc(dev, 3 * MIB, &mem, &ticket), -ENOMEM);
     ck_assert_ptr_nonnull(
         strstr(gpu_drv_cuda.why(dev), "CUDA_ERROR_OUT_OF_MEMORY (out of memory)"));
     ck_assert_uint_eq(mem.addr, 0);
@@ -426,7 +456,8 @@ START_TEST(a_registration_that_outlives_its_context_is_made_anew)
     must_pin(dev, host, MIB);
     fake->arm("cuMemAlloc:1=700!,cuMemCreate:1=700!");
     struct gpu_mem mem = {0};
-    ck_assert_int_eq(gpu_drv_cuda.alloc(dev, MIB, &mem), -EIO);
+    uint64_t ticket;
+    ck_assert_int_eq(gpu_drv_cuda.alloc(dev, MIB, &mem, &ticket), -EIO);
     gpu_drv_cuda.close(dev);
     dev = open_device(DEV0);
     must_pin(dev, host, MIB);
@@ -870,6 +901,7 @@ static Suite *make_suite(void)
     TCase *opened = tcase_create("a device");
     tcase_add_checked_fixture(opened, setup, teardown);
     tcase_add_test(opened, memory_is_exported_and_no_program_sees_into_it);
+    tcase_add_loop_test(opened, memory_is_filled_with_zeros_behind_the_callers_back, 0, 2);
     tcase_add_test(opened, what_is_not_freed_goes_when_the_device_is_closed);
     tcase_add_test(opened, memory_of_an_earlier_time_is_nobodys);
     tcase_add_test(opened, handles_that_are_none_cost_nothing);

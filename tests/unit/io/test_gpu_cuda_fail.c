@@ -43,10 +43,11 @@ static int copies(const struct gpu_mem *mem)
 static int live(void)
 {
     struct gpu_mem mem = {0}, imported = {0};
+    uint64_t ticket = 0;
     int r = try_open_as(DEV0, &dev);
     if (r < 0)
         return r;
-    const int first = r = gpu_drv_cuda.alloc(dev, 3 * MIB, &mem);
+    const int first = r = gpu_drv_cuda.alloc(dev, 3 * MIB, &mem, &ticket);
     const int second = r =
         r < 0 ? r : gpu_drv_cuda.import(dev, foreign.kind ? &foreign : &mem.handle, &imported);
     const int third = r = r < 0 ? r : gpu_drv_cuda.pin(dev, host, 32768);
@@ -220,17 +221,19 @@ START_TEST(what_others_send_and_what_there_is_not_does_not_cost_the_device)
 {
     int socket;
     struct gpu_mem mem = {0}, imported = {0};
+    uint64_t ticket = 0;
     set("FAKE_CUDA_VMM", kept[_i].vmm ? "1" : "0");
     const pid_t pid = worker_start(DEV0, 4 * MIB, &socket);
     foreign = receive_handle(socket);
     dev = open_device(DEV0);
     fake->arm(kept[_i].fail);
-    ck_assert_int_eq(gpu_drv_cuda.alloc(dev, MIB, &mem), kept[_i].alloc);
+    ck_assert_int_eq(gpu_drv_cuda.alloc(dev, MIB, &mem, &ticket), kept[_i].alloc);
     ck_assert_int_eq(gpu_drv_cuda.import(dev, &foreign, &imported), kept[_i].import);
     if (kept[_i].alloc < 0)
         mem = alloc(dev, MIB);
     else
         ck_assert_int_eq(gpu_drv_cuda.import(dev, &foreign, &imported), 0);
+    ck_assert_int_eq(wait_for(dev, ticket), 1);
     copy_to(dev, mem.addr, "fine", 4);
     copy_to(dev, imported.addr + 1, "again", 5);
     worker_end(pid, socket, 0);
@@ -246,7 +249,7 @@ static void assert_out(struct gpu_mem *mem)
     uint64_t ticket;
     const struct gpu_frag frag = {mem->addr, (uintptr_t)host, 1};
     ck_assert_int_eq(gpu_drv_cuda.poll(dev, 1), -EIO);
-    ck_assert_int_eq(gpu_drv_cuda.alloc(dev, 1, &other), -EIO);
+    ck_assert_int_eq(gpu_drv_cuda.alloc(dev, 1, &other, &ticket), -EIO);
     ck_assert_int_eq(gpu_drv_cuda.import(dev, &mem->handle, &other), -EIO);
     ck_assert_int_eq(gpu_drv_cuda.pin(dev, host, 4096), -EIO);
     ck_assert_int_eq(
@@ -292,8 +295,9 @@ START_TEST(an_error_without_a_name_is_told_by_its_number)
 {
     dev = open_device(DEV0);
     struct gpu_mem mem = {0};
+    uint64_t ticket;
     fake->arm("cuMemCreate:1=999");
-    ck_assert_int_eq(gpu_drv_cuda.alloc(dev, MIB, &mem), -EIO);
+    ck_assert_int_eq(gpu_drv_cuda.alloc(dev, MIB, &mem, &ticket), -EIO);
     ck_assert_str_eq(gpu_drv_cuda.why(dev), "cuMemCreate: CUDA error 999");
     close_device(dev);
 }

@@ -18,6 +18,20 @@ static _Atomic uint64_t word;
 static unsigned word_at;
 static _Atomic bool fails; /* the next poll */
 
+/* In its order: C for a copy, for a registration the first byte of the memory. */
+static char story[sizeof(given) / sizeof(given[0])];
+static size_t told;
+static _Atomic bool holds, is_held; /* registrations */
+
+static int spy_pin(struct gpu_dev *dev, void *host, uint64_t bytes)
+{
+    story[told++] = *(const char *)host;
+    atomic_store(&is_held, true);
+    while (atomic_load(&holds))
+        (void)usleep(100);
+    return gpu_drv_emu.pin(dev, host, bytes);
+}
+
 static int spy_copy(struct gpu_dev *dev, enum gpu_path path, enum gpu_direction direction,
                     const struct gpu_frag *frag, uint32_t n, struct gpu_revoke *revoke,
                     uint64_t *ret_ticket)
@@ -25,6 +39,7 @@ static int spy_copy(struct gpu_dev *dev, enum gpu_path path, enum gpu_direction 
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < n; i++)
         bytes += frag[i].bytes;
+    story[told++] = 'C';
     given[ngiven].path = path;
     given[ngiven].n = n;
     given[ngiven++].bytes = bytes;
@@ -57,6 +72,7 @@ static void open_spied(uint64_t inflight_bytes)
     spy = gpu_drv_emu;
     spy.copy = spy_copy;
     spy.poll = spy_poll;
+    spy.pin = spy_pin;
     gpu->drv = &spy;
 }
 
@@ -135,6 +151,58 @@ START_TEST(a_copy_takes_the_path_that_it_names)
     must_unpin(gpu, host, sizeof host);
     must_free(gpu, &mem);
     close_spied();
+}
+END_TEST
+
+/* Each takes as long as many copies do. */
+START_TEST(registrations_go_one_at_a_time_between_copies_the_newest_first)
+{
+    static uint8_t host[4][4096];
+    struct flight pins[4], unpin = {.op = {.kind = GPU_UNPIN, .host = host[1], .bytes = 4096}};
+    struct gpu_mem mem;
+    open_spied(0);
+    must_alloc(gpu, &mem, 4096);
+    atomic_store(&holds, true);
+    for (unsigned i = 0; i < 4; i++) {
+        host[i][0] = (uint8_t)('a' + i);
+        pins[i] = (struct flight){.op = {.kind = GPU_PIN, .host = host[i], .bytes = 4096}};
+        begin(gpu, &pins[i]);
+        while (!atomic_load(&is_held))
+            (void)usleep(100);
+    }
+    const struct gpu_frag frag = {mem.addr, at(host[0]), 1};
+    struct flight copied = copy_of(GPU_TO_DEVICE, &frag, 1);
+    begin(gpu, &copied);
+    begin(gpu, &unpin); /* of one that has not begun */
+    atomic_store(&holds, false);
+    ck_assert_int_eq(end_of(&copied), 0);
+    ck_assert_int_eq(end_of(&unpin), 0);
+    ck_assert_int_eq(end_of(&pins[1]), -ECANCELED);
+    ck_assert_uint_lt(pins[1].order, unpin.order);
+    for (unsigned i = 0; i < 4; i++)
+        ck_assert_int_eq(end_of(&pins[i]), i == 1 ? -ECANCELED : 0);
+    ck_assert_mem_eq(story, "aCdc", 5);
+    ck_assert_int_eq(pin(gpu, host[1], 4096), 0);
+    must_free(gpu, &mem);
+    close_spied();
+}
+END_TEST
+
+START_TEST(registrations_that_have_not_begun_end_with_the_device)
+{
+    static uint8_t host[2][4096];
+    struct flight pins[2];
+    open_spied(0);
+    atomic_store(&holds, true);
+    for (unsigned i = 0; i < 2; i++) {
+        pins[i] = (struct flight){.op = {.kind = GPU_PIN, .host = host[i], .bytes = 4096}};
+        begin(gpu, &pins[i]);
+    }
+    atomic_store(&holds, false);
+    gpu_close(&gpu);
+    for (unsigned i = 0; i < 2; i++)
+        ck_assert_uint_eq(pins[i].calls, 1);
+    loop_destroy(&loop);
 }
 END_TEST
 
@@ -508,6 +576,8 @@ int main(void)
     tcase_add_test(tc, a_kernel_gets_registered_memory_only);
     tcase_add_test(tc, a_copy_takes_the_path_that_it_names);
     tcase_add_test(tc, registrations_go_with_the_device);
+    tcase_add_test(tc, registrations_go_one_at_a_time_between_copies_the_newest_first);
+    tcase_add_test(tc, registrations_that_have_not_begun_end_with_the_device);
     tcase_add_test(tc, the_nearest_size_that_was_measured_decides);
     tcase_add_loop_test(tc, a_large_copy_is_given_in_pieces_within_the_credit, 0, 4);
     tcase_add_test(tc, pieces_end_at_marks_when_they_are_large_enough);
