@@ -119,6 +119,8 @@ CUresult fake__enter(const char *call, enum fake_need need)
     if (need == FAKE_CONTEXT && (!fake__current || !fake__current->is_alive))
         fake__wrong("%s without a context that is alive", call);
     const CUresult r = fake__count(call, fake__current);
+    while (fake.hung && strcmp(fake.hung, call) == 0)
+        pthread_cond_wait(&fake.moved, &fake.lock);
     if (r != CUDA_SUCCESS)
         return r;
     return need != FAKE_NOTHING && fake__current ? fake__current->sticky : CUDA_SUCCESS;
@@ -161,13 +163,36 @@ static uint64_t setting(const char *name, uint64_t otherwise)
     return text ? strtoull(text, NULL, 0) : otherwise;
 }
 
+/* CUDA_VISIBLE_DEVICES: numbers of the machine's devices, in the order in which the program counts
+ * them; what is behind a number that there is not is not seen. */
+static void number_devices(int machine)
+{
+    const char *text = getenv("CUDA_VISIBLE_DEVICES");
+    fake.devices = machine;
+    for (int i = 0; i < FAKE_DEVICES_MAX; i++)
+        fake.device[i].ordinal = fake.device[i].number = i;
+    if (!text)
+        return;
+    for (fake.devices = 0; fake.devices < machine && *text != '\0'; text += *text == ',') {
+        char *end;
+        const unsigned long number = strtoul(text, &end, 10);
+        if (end == text || number >= (unsigned long)machine)
+            return;
+        fake.device[fake.devices++].number = (int)number;
+        text = end;
+    }
+}
+
 __attribute__((constructor)) static void read_settings(void)
 {
-    fake.devices = (int)setting("FAKE_CUDA_DEVICES", 2);
-    if (fake.devices > FAKE_DEVICES_MAX)
+    const int machine = (int)setting("FAKE_CUDA_DEVICES", 2);
+    if (machine > FAKE_DEVICES_MAX)
         fake__wrong("FAKE_CUDA_DEVICES: at most %d", FAKE_DEVICES_MAX);
+    number_devices(machine);
     fake.version = (int)setting("FAKE_CUDA_VERSION", 13000);
     fake.memory_bytes = setting("FAKE_CUDA_MEMORY", UINT64_C(1) << 30);
+    fake.taken_bytes = setting("FAKE_CUDA_TAKEN", 0);
+    fake.pins_bytes = setting("FAKE_CUDA_PINS", UINT64_MAX);
     fake.host_offset = setting("FAKE_CUDA_HOST_OFFSET", 0);
     fake.delay_us = (unsigned)setting("FAKE_CUDA_DELAY_US", 100);
     fake.pin_us_per_mib = (unsigned)setting("FAKE_CUDA_PIN_US", 0);
@@ -176,12 +201,12 @@ __attribute__((constructor)) static void read_settings(void)
     fake.unified = setting("FAKE_CUDA_UNIFIED", 1);
     fake.keep_pins = setting("FAKE_CUDA_KEEP_PINS", 0);
     fake.read_only_pins = setting("FAKE_CUDA_READ_ONLY_PINS", 1);
+    fake.read_only_maps = setting("FAKE_CUDA_READ_ONLY_MAPS", 1);
     fake.words = setting("FAKE_CUDA_WORDS", 1);
     const char *text = getenv("FAKE_CUDA_FAIL");
     arm(text ? text : "");
     for (int i = 0; i < FAKE_DEVICES_MAX; i++) {
         struct fake_device *d = &fake.device[i];
-        d->ordinal = i;
         d->random = (uint64_t)i + 1;
         list_init(&d->streams);
         list_init(&d->events);
@@ -255,7 +280,7 @@ CUresult fake_DeviceGetName(char *name, int bytes, CUdevice device)
 {
     const CUresult r = fake__enter("cuDeviceGetName", FAKE_INIT);
     if (r == CUDA_SUCCESS)
-        snprintf(name, (size_t)bytes, "Fake %d", fake__device(device)->ordinal);
+        snprintf(name, (size_t)bytes, "Fake %d", fake__device(device)->number);
     return fake__leave(r);
 }
 
@@ -264,7 +289,7 @@ CUresult fake_DeviceGetUuid(CUuuid *ret_uuid, CUdevice device)
     const CUresult r = fake__enter("cuDeviceGetUuid", FAKE_INIT);
     if (r == CUDA_SUCCESS) {
         memcpy(ret_uuid->bytes, UUID_FAMILY, sizeof(ret_uuid->bytes));
-        ret_uuid->bytes[15] = (char)(0xa0 + fake__device(device)->ordinal);
+        ret_uuid->bytes[15] = (char)(0xa0 + fake__device(device)->number);
     }
     return fake__leave(r);
 }
@@ -508,6 +533,21 @@ static void control_arm(const char *text)
     pthread_mutex_unlock(&fake.lock);
 }
 
+static void control_hang(const char *name)
+{
+    pthread_mutex_lock(&fake.lock);
+    fake.hung = name;
+    pthread_cond_broadcast(&fake.moved);
+    pthread_mutex_unlock(&fake.lock);
+}
+
+static void control_capture(int on)
+{
+    pthread_mutex_lock(&fake.lock);
+    fake.is_capturing = on != 0;
+    pthread_mutex_unlock(&fake.lock);
+}
+
 static void control_hold(int on)
 {
     pthread_mutex_lock(&fake.lock);
@@ -517,5 +557,9 @@ static void control_hold(int on)
 }
 
 extern const struct fake_cuda fake_cuda_control;
-EXPORTED const struct fake_cuda fake_cuda_control = {
-    .live = control_live, .calls = control_calls, .arm = control_arm, .hold = control_hold};
+EXPORTED const struct fake_cuda fake_cuda_control = {.live = control_live,
+                                                     .calls = control_calls,
+                                                     .arm = control_arm,
+                                                     .hold = control_hold,
+                                                     .hang = control_hang,
+                                                     .capture = control_capture};

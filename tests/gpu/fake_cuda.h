@@ -20,6 +20,11 @@ struct fake_cuda {
     void (*arm)(const char *text);
     /* Nothing is executed while on != 0. */
     void (*hold)(int on);
+    /* Calls of this function do not come back; NULL: those and all others do. */
+    void (*hang)(const char *name);
+    /* Streams that a program has made are under graph capture while on != 0: nothing may be given
+     * to them, nor to the default stream, which would break the capture. */
+    void (*capture)(int on);
 };
 
 /* Exported by the library. */

@@ -24,9 +24,9 @@
 #define FAKE_PRIORITY_TOP    (-5)
 
 struct fake_device {
-    int ordinal;
-    unsigned refs; /* of the primary context */
-    bool is_alive; /* the context has state: retained, and not reset since */
+    int ordinal, number; /* as this process counts, and as the machine does */
+    unsigned refs;       /* of the primary context */
+    bool is_alive;       /* the context has state: retained, and not reset since */
     CUresult sticky;
     uint64_t used_bytes;
     unsigned flags;
@@ -40,12 +40,13 @@ struct fake {
     pthread_mutex_t lock;
     pthread_cond_t moved; /* something was executed, or is there to be */
     bool is_ready;        /* cuInit() has run */
-    bool is_held;
+    bool is_held, is_capturing;
+    const char *hung; /* the function whose calls do not come back */
     /* From the environment: see README.md. */
     int devices, version;
-    uint64_t memory_bytes, host_offset;
+    uint64_t memory_bytes, taken_bytes, pins_bytes, host_offset;
     unsigned delay_us, pin_us_per_mib;
-    bool vmm, ipc, unified, keep_pins, read_only_pins, words;
+    bool vmm, ipc, unified, keep_pins, read_only_pins, read_only_maps, words;
     struct fake_device device[FAKE_DEVICES_MAX];
     struct list_node handles, ranges, hosts;
 };
@@ -79,6 +80,8 @@ char *fake__reach(const struct fake_device *device, uint64_t addr, uint64_t byte
  * *ret_pageable. */
 char *fake__reach_any(const struct fake_device *device, uint64_t addr, uint64_t bytes,
                       bool *ret_pageable);
+/* Whether `device` may write there, which it can reach. */
+bool fake__may_write(const struct fake_device *device, uint64_t addr);
 /* What goes with the context of a device. */
 void fake__memory_reset(struct fake_device *device);
 /* Memory objects of a device; `of_context`: those that go with its context. */

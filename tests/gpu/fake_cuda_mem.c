@@ -43,7 +43,7 @@ struct range {
     enum range_kind kind;
     uint64_t start, bytes;
     struct alloc *alloc; /* NULL: nothing is mapped */
-    bool is_accessible;
+    bool is_accessible, is_read_only;
     unsigned opened; /* IPC */
 };
 
@@ -52,6 +52,7 @@ struct host {
     uint64_t start, bytes;
     struct fake_device *device;
     bool is_registered; /* else allocated */
+    bool is_read_only;
 };
 
 /* What an IPC handle says. */
@@ -79,10 +80,26 @@ static struct alloc *alloc_map(int fd, uint64_t bytes, struct fake_device *devic
     return a;
 }
 
+/* Others have a part, and take more at any time: what there is when one asks is no promise. */
+static uint64_t free_bytes(const struct fake_device *device)
+{
+    const uint64_t taken = device->used_bytes + fake.taken_bytes;
+    return taken < fake.memory_bytes ? fake.memory_bytes - taken : 0;
+}
+
+/* By its number in the machine; NULL: this process does not see it. */
+static struct fake_device *device_numbered(int number)
+{
+    for (int i = 0; i < fake.devices; i++)
+        if (fake.device[i].number == number)
+            return &fake.device[i];
+    return NULL;
+}
+
 static struct alloc *alloc_make(struct fake_device *device, uint64_t bytes)
 {
-    const struct tail tail = {.magic = TAIL_MAGIC, .bytes = bytes, .device = device->ordinal};
-    if (bytes > fake.memory_bytes - device->used_bytes)
+    const struct tail tail = {.magic = TAIL_MAGIC, .bytes = bytes, .device = device->number};
+    if (bytes > free_bytes(device))
         return NULL;
     const int fd = memfd_create("fake-cuda", MFD_CLOEXEC);
     if (fd < 0 || ftruncate(fd, (off_t)(bytes + PAGE)) < 0 ||
@@ -102,8 +119,8 @@ static struct alloc *alloc_of(int fd)
     if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && (uint64_t)st.st_size > PAGE &&
         pread(fd, &tail, sizeof(tail), st.st_size - (off_t)PAGE) == sizeof(tail) &&
         tail.magic == TAIL_MAGIC && tail.bytes == (uint64_t)st.st_size - PAGE &&
-        tail.device < fake.devices)
-        return alloc_map(fd, tail.bytes, &fake.device[tail.device], false);
+        device_numbered(tail.device))
+        return alloc_map(fd, tail.bytes, device_numbered(tail.device), false);
     if (fd >= 0)
         close(fd);
     return NULL;
@@ -199,18 +216,6 @@ static char *device_reach(const struct fake_device *device, uint64_t addr, uint6
     return x->alloc->bytes_at + (addr - x->start);
 }
 
-static char *host_reach(uint64_t addr, uint64_t bytes)
-{
-    const struct host *h = host_with(addr);
-    return h && bytes <= h->start + h->bytes - addr ? (char *)(uintptr_t)addr : NULL;
-}
-
-char *fake__reach(const struct fake_device *device, uint64_t addr, uint64_t bytes)
-{
-    char *at = device_reach(device, addr, bytes);
-    return at || addr < fake.host_offset ? at : host_reach(addr - fake.host_offset, bytes);
-}
-
 static bool is_mapped(uint64_t addr, uint64_t bytes)
 {
     unsigned char resident[256];
@@ -219,6 +224,30 @@ static bool is_mapped(uint64_t addr, uint64_t bytes)
         if (mincore((void *)(uintptr_t)at, MIN(end - at, sizeof(resident) * PAGE), resident) < 0)
             return false;
     return true;
+}
+
+/* The device has the pages that were registered, whatever the program maps there later. */
+static char *host_reach(uint64_t addr, uint64_t bytes)
+{
+    const struct host *h = host_with(addr);
+    if (h && bytes <= h->start + h->bytes - addr && !is_mapped(addr, bytes))
+        fake__wrong("host memory at %#jx was unmapped while it was registered", (uintmax_t)addr);
+    return h && bytes <= h->start + h->bytes - addr ? (char *)(uintptr_t)addr : NULL;
+}
+
+bool fake__may_write(const struct fake_device *device, uint64_t addr)
+{
+    const struct range *x = range_with(addr);
+    const struct host *h = host_with(addr);
+    if (!x && !h && addr >= fake.host_offset)
+        h = host_with(addr - fake.host_offset);
+    return x ? !x->is_read_only || x->alloc->device != device : !h || !h->is_read_only;
+}
+
+char *fake__reach(const struct fake_device *device, uint64_t addr, uint64_t bytes)
+{
+    char *at = device_reach(device, addr, bytes);
+    return at || addr < fake.host_offset ? at : host_reach(addr - fake.host_offset, bytes);
 }
 
 /* No byte of it is device memory or registered. */
@@ -391,14 +420,14 @@ CUresult fake_MemUnmap(CUdeviceptr at, size_t bytes)
     if (r == CUDA_SUCCESS) {
         alloc_put(x->alloc);
         x->alloc = NULL;
-        x->is_accessible = false;
+        x->is_accessible = x->is_read_only = false;
     }
     return fake__leave(r);
 }
 
 CUresult fake_MemSetAccess(CUdeviceptr at, size_t bytes, const CUmemAccessDesc *desc, size_t count)
 {
-    const CUresult r = fake__enter("cuMemSetAccess", FAKE_INIT);
+    CUresult r = fake__enter("cuMemSetAccess", FAKE_INIT);
     struct range *x = range_exact("cuMemSetAccess", at, bytes);
     if (!x->alloc || count != 1 ||
         (desc->flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE &&
@@ -406,8 +435,13 @@ CUresult fake_MemSetAccess(CUdeviceptr at, size_t bytes, const CUmemAccessDesc *
         desc->location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
         desc->location.id != x->alloc->device->ordinal)
         fake__wrong("cuMemSetAccess: nothing mapped, or not for its device");
-    if (r == CUDA_SUCCESS)
+    const bool is_read_only = desc->flags == CU_MEM_ACCESS_FLAGS_PROT_READ;
+    if (r == CUDA_SUCCESS && is_read_only && !fake.read_only_maps)
+        r = CUDA_ERROR_NOT_SUPPORTED;
+    if (r == CUDA_SUCCESS) {
         x->is_accessible = true;
+        x->is_read_only = is_read_only;
+    }
     return fake__leave(r);
 }
 
@@ -469,6 +503,16 @@ static struct range *plain_add(enum range_kind kind, struct alloc *a)
     return x;
 }
 
+CUresult fake_MemGetInfo(size_t *ret_free, size_t *ret_total)
+{
+    const CUresult r = fake__enter("cuMemGetInfo", FAKE_CONTEXT);
+    if (r == CUDA_SUCCESS) {
+        *ret_free = free_bytes(fake__current);
+        *ret_total = fake.memory_bytes;
+    }
+    return fake__leave(r);
+}
+
 CUresult fake_MemAlloc(CUdeviceptr *ret_at, size_t bytes)
 {
     CUresult r = fake__enter("cuMemAlloc", FAKE_CONTEXT);
@@ -511,7 +555,7 @@ CUresult fake_IpcGetMemHandle(CUipcMemHandle *ret_handle, CUdeviceptr at)
                                 .bytes = x->alloc->bytes,
                                 .pid = getpid(),
                                 .fd = x->alloc->fd,
-                                .device = x->alloc->device->ordinal};
+                                .device = x->alloc->device->number};
         memset(ret_handle, 0, sizeof(*ret_handle));
         memcpy(ret_handle, &ipc, sizeof(ipc));
     }
@@ -610,7 +654,7 @@ CUresult fake_PointerGetAttribute(void *ret_data, CUpointer_attribute which, CUd
 
 /* ---- host memory ---- */
 
-static void host_add(uint64_t start, uint64_t bytes, bool is_registered)
+static struct host *host_add(uint64_t start, uint64_t bytes, bool is_registered)
 {
     struct host *h = calloc(1, sizeof(*h));
     if (!h)
@@ -618,6 +662,18 @@ static void host_add(uint64_t start, uint64_t bytes, bool is_registered)
     *h = (struct host){
         .start = start, .bytes = bytes, .device = fake__current, .is_registered = is_registered};
     list_push_back(&fake.hosts, &h->node);
+    return h;
+}
+
+/* Pages that are registered stay where they are until they are not: there is a limit to that. */
+static uint64_t pinned_bytes(void)
+{
+    uint64_t bytes = 0;
+    LIST_FOR_EACH_SAFE (node, next, &fake.hosts) {
+        const struct host *h = CONTAINER_OF(node, struct host, node);
+        bytes += h->is_registered ? h->bytes : 0;
+    }
+    return bytes;
 }
 
 static void host_end(struct host *h)
@@ -640,7 +696,7 @@ CUresult fake_MemHostAlloc(void **ret_at, size_t bytes, unsigned flags)
     if (r == CUDA_SUCCESS && at == MAP_FAILED)
         r = CUDA_ERROR_OUT_OF_MEMORY;
     if (r == CUDA_SUCCESS) {
-        host_add((uintptr_t)at, whole, false);
+        (void)host_add((uintptr_t)at, whole, false);
         *ret_at = at;
     }
     return fake__leave(r);
@@ -670,8 +726,10 @@ CUresult fake_MemHostRegister(void *at, size_t bytes, unsigned flags)
         r = CUDA_ERROR_NOT_SUPPORTED;
     if (r == CUDA_SUCCESS && !is_pageable(start, bytes))
         r = CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+    if (r == CUDA_SUCCESS && bytes > fake.pins_bytes - pinned_bytes())
+        r = CUDA_ERROR_OUT_OF_MEMORY;
     if (r == CUDA_SUCCESS)
-        host_add(start, bytes, true);
+        host_add(start, bytes, true)->is_read_only = is_read_only;
     (void)fake__leave(r);
     if (r == CUDA_SUCCESS) /* it reads the tables of all pages; the device works on meanwhile */
         fake__sleep_us(bytes * fake.pin_us_per_mib >> 20);

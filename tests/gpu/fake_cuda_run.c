@@ -41,6 +41,8 @@ struct stream {
     struct list_node node;
     struct fake_device *device;
     struct list_node queue;
+    CUstream name; /* of a default stream: NULL, CU_STREAM_PER_THREAD; else its own address */
+    bool is_default;
 };
 
 struct module {
@@ -58,6 +60,14 @@ static uint64_t now_ns(void)
 
 /* ---- objects ---- */
 
+static void *object(size_t bytes)
+{
+    void *at = calloc(1, bytes);
+    if (!at)
+        fake__wrong("no memory");
+    return at;
+}
+
 static struct list_node *find(struct list_node *head, const void *node)
 {
     LIST_FOR_EACH_SAFE (at, next, head) {
@@ -67,8 +77,30 @@ static struct list_node *find(struct list_node *head, const void *node)
     return NULL;
 }
 
+/* The two default streams, which are there when they are used. One stands for those of all threads,
+ * and the legacy one does not wait for others: who relies on either is wrong. */
+static struct stream *default_stream(CUstream name)
+{
+    LIST_FOR_EACH_SAFE (node, next, &fake__current->streams) {
+        struct stream *s = CONTAINER_OF(node, struct stream, node);
+        if (s->is_default && s->name == name)
+            return s;
+    }
+    struct stream *s = object(sizeof(*s));
+    s->device = fake__current;
+    s->name = name;
+    s->is_default = true;
+    list_init(&s->queue);
+    list_push_back(&fake__current->streams, &s->node);
+    return s;
+}
+
 static struct stream *stream_of(const char *call, CUstream handle)
 {
+    if (!handle || handle == CU_STREAM_LEGACY)
+        return default_stream(NULL);
+    if (handle == CU_STREAM_PER_THREAD)
+        return default_stream(handle);
     struct list_node *node = find(&fake__current->streams, handle);
     if (!node)
         fake__wrong("%s: no stream of this context", call);
@@ -83,17 +115,17 @@ static struct event *event_of(const char *call, CUevent handle)
     return CONTAINER_OF(node, struct event, node);
 }
 
-static void *object(size_t bytes)
-{
-    void *at = calloc(1, bytes);
-    if (!at)
-        fake__wrong("no memory");
-    return at;
-}
-
 /* ---- executing ---- */
 
-static void execute_copies(const struct fake_device *d, const struct work *w)
+/* As the hardware: the context is broken. */
+static bool is_written(struct fake_device *d, uint64_t to)
+{
+    if (!fake__may_write(d, to))
+        d->sticky = CUDA_ERROR_ILLEGAL_ADDRESS;
+    return d->sticky == CUDA_SUCCESS;
+}
+
+static void execute_copies(struct fake_device *d, const struct work *w)
 {
     for (uint32_t i = w->n; i > 0; i--) { /* a batch promises no order */
         const struct kvc_frag *c = &w->copy[i - 1];
@@ -102,16 +134,18 @@ static void execute_copies(const struct fake_device *d, const struct work *w)
         const char *from = fake__reach_any(d, c->from, c->bytes, &pageable);
         if (!to || !from || pageable)
             fake__wrong("memory of a copy has gone before it was executed");
-        memcpy(to, from, c->bytes);
+        if (is_written(d, c->to))
+            memcpy(to, from, c->bytes);
     }
 }
 
-static void execute_fill(const struct fake_device *d, const struct work *w)
+static void execute_fill(struct fake_device *d, const struct work *w)
 {
     char *to = fake__reach(d, w->list, w->n);
     if (!to)
         fake__wrong("memory has gone before it was filled");
-    memset(to, (int)w->value, w->n);
+    if (is_written(d, w->list))
+        memset(to, (int)w->value, w->n);
 }
 
 /* The kernels themselves, on fibres: one launch backwards, the next one not. */
@@ -298,9 +332,18 @@ static unsigned count(const struct list_node *head)
     return n;
 }
 
+static unsigned defaults(const struct fake_device *device)
+{
+    unsigned n = 0;
+    LIST_FOR_EACH_SAFE (node, next, (struct list_node *)&device->streams) {
+        n += CONTAINER_OF(node, struct stream, node)->is_default;
+    }
+    return n;
+}
+
 unsigned fake__run_live(const struct fake_device *device, char *text, size_t bytes)
 {
-    return fake__say(count(&device->streams), "streams", text, bytes) +
+    return fake__say(count(&device->streams) - defaults(device), "streams", text, bytes) +
            fake__say(count(&device->events), "events", text, bytes) +
            fake__say(count(&device->modules), "modules", text, bytes);
 }
@@ -310,6 +353,8 @@ unsigned fake__run_live(const struct fake_device *device, char *text, size_t byt
 static struct work *enqueue(struct stream *s, enum work_kind kind)
 {
     struct work *w = object(sizeof(*w));
+    if (fake.is_capturing)
+        fake__wrong("something is given to a stream that is captured, or to the default stream");
     w->kind = kind;
     w->ready_ns = now_ns() + fake.delay_us * UINT64_C(1000);
     list_push_back(&s->queue, &w->node);
@@ -345,10 +390,24 @@ CUresult fake_StreamDestroy(CUstream stream)
 {
     const CUresult r = fake__enter("cuStreamDestroy", FAKE_CONTEXT);
     struct stream *s = stream_of("cuStreamDestroy", stream);
+    if (s->is_default)
+        fake__wrong("cuStreamDestroy: a default stream");
     if (!list_empty(&s->queue))
         fake__wrong("cuStreamDestroy: there is work in it");
     if (r == CUDA_SUCCESS)
         queue_end(s);
+    return fake__leave(r);
+}
+
+CUresult fake_StreamIsCapturing(CUstream stream, CUstreamCaptureStatus *ret_status)
+{
+    CUresult r = fake__enter("cuStreamIsCapturing", FAKE_CONTEXT);
+    const struct stream *s = stream_of("cuStreamIsCapturing", stream);
+    if (r == CUDA_SUCCESS && fake.is_capturing && s->is_default && !s->name)
+        r = CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+    if (r == CUDA_SUCCESS)
+        *ret_status = fake.is_capturing && !s->is_default ? CU_STREAM_CAPTURE_STATUS_ACTIVE
+                                                          : CU_STREAM_CAPTURE_STATUS_NONE;
     return fake__leave(r);
 }
 
@@ -538,8 +597,10 @@ CUresult fake_MemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstre
                     "registered in part",
                     to, from, bytes);
     if (r == CUDA_SUCCESS && pageable) {
+        if (fake.is_capturing)
+            fake__wrong("cuMemcpyAsync: of pageable memory under capture");
         r = drain(s);
-        if (r == CUDA_SUCCESS)
+        if (r == CUDA_SUCCESS && is_written(fake__current, to))
             memcpy(there, here, bytes);
         fake__add("piece", 1);
     } else if (r == CUDA_SUCCESS) {
@@ -555,6 +616,8 @@ static CUresult batch(CUdeviceptr *to, CUdeviceptr *from, size_t *bytes, size_t 
 {
     const CUresult r = fake__enter("cuMemcpyBatchAsync", FAKE_CONTEXT);
     struct stream *s = stream_of("cuMemcpyBatchAsync", stream);
+    if (s->is_default && !s->name)
+        fake__wrong("cuMemcpyBatchAsync: not on the default stream");
     if (n == 0 || nattributes != 1 || firsts[0] != 0 ||
         attributes->srcAccessOrder != CU_MEMCPY_SRC_ACCESS_ORDER_STREAM)
         fake__wrong("cuMemcpyBatchAsync: attributes");

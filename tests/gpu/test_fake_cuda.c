@@ -9,13 +9,14 @@ int main(void)
 }
 #else
 #include <signal.h>
+#include <sys/mman.h>
 
 #include "cuda_fixture.h"
 
 static const struct cuda_api *cu;
 static struct gpu_mem mem;
 #define FAKE_BYTES (4 * MIB)
-static unsigned char host[4096];
+static _Alignas(4096) unsigned char host[4096];
 
 static CUdeviceptr here(const void *at)
 {
@@ -167,6 +168,28 @@ static CUresult context_released_twice(void)
     return cu->DevicePrimaryCtxRelease(0);
 }
 
+static CUresult host_memory_unmapped_while_registered(void)
+{
+    void *at = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    ck_assert_ptr_ne(at, MAP_FAILED);
+    must_pin(dev, at, 8192);
+    ck_assert_int_eq(munmap(at, 8192), 0);
+    return cu->MemcpyAsync(mem.addr, here(at), 1, stream());
+}
+
+static CUresult work_for_a_stream_under_capture(void)
+{
+    fake->capture(1);
+    return cu->MemsetD8Async(mem.addr, 0, 1, stream());
+}
+
+static CUresult batch_on_the_default_stream(void)
+{
+    size_t bytes = 1;
+    CUdeviceptr to = mem.addr, from = mem.addr + 8;
+    return cuda_copy_batch(cu, &to, &from, &bytes, 1, NULL);
+}
+
 static CUresult image_that_is_none(void)
 {
     CUmodule module;
@@ -191,6 +214,9 @@ static CUresult (*const wrongs[])(void) = {copy_behind_the_end,
                                            unmapped_in_part,
                                            context_released_with_streams,
                                            context_released_twice,
+                                           host_memory_unmapped_while_registered,
+                                           work_for_a_stream_under_capture,
+                                           batch_on_the_default_stream,
                                            image_that_is_none};
 
 static void setup(void)
@@ -219,6 +245,40 @@ START_TEST(what_is_right_does_not)
 }
 END_TEST
 
+/* _i: device memory that is mapped for reading, host memory that is registered so. */
+START_TEST(who_writes_to_what_is_for_reading_breaks_the_context)
+{
+    setup();
+    const CUmemAccessDesc access = {
+        .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = dev->device},
+        .flags = CU_MEM_ACCESS_FLAGS_PROT_READ};
+    const unsigned flags =
+        CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP | CU_MEMHOSTREGISTER_READ_ONLY;
+    CUdeviceptr to = mem.addr, from = mem.addr + 8;
+    if (_i == 0)
+        ck_assert_int_eq(cu->MemSetAccess(mem.addr, FAKE_BYTES, &access, 1), CUDA_SUCCESS);
+    else
+        ck_assert_int_eq(cu->MemHostRegister(host, 4096, flags), CUDA_SUCCESS);
+    to = _i == 0 ? to : here(host);
+    ck_assert_int_eq(cu->MemcpyAsync(to, from, 8, stream()), CUDA_SUCCESS);
+    ck_assert_int_eq(cu->CtxSynchronize(), CUDA_ERROR_ILLEGAL_ADDRESS);
+}
+END_TEST
+
+START_TEST(what_can_be_registered_has_a_limit)
+{
+    set("FAKE_CUDA_PINS", "8192");
+    setup();
+    must_pin(dev, host, 4096);
+    unsigned char *more = host_memory(8192);
+    ck_assert_int_eq(gpu_drv_cuda.pin(dev, more, 8192), -ENOMEM);
+    gpu_drv_cuda.unpin(dev, host, 4096);
+    must_pin(dev, more, 8192);
+    close_device(dev);
+    free(more);
+}
+END_TEST
+
 int main(int argc, char **argv)
 {
     (void)argc;
@@ -228,6 +288,8 @@ int main(int argc, char **argv)
     tcase_add_loop_test_raise_signal(tcase, a_breach_of_the_drivers_contract_aborts, SIGABRT, 0,
                                      (int)ARRAY_LEN(wrongs));
     tcase_add_test(tcase, what_is_right_does_not);
+    tcase_add_loop_test(tcase, who_writes_to_what_is_for_reading_breaks_the_context, 0, 2);
+    tcase_add_test(tcase, what_can_be_registered_has_a_limit);
     suite_add_tcase(suite, tcase);
     return check_run(suite);
 }

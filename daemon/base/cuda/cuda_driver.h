@@ -43,6 +43,7 @@
     X(StreamCreateWithPriority, 5050)              \
     X(StreamDestroy, 4000)                         \
     X(StreamQuery, 2000)                           \
+    X(StreamIsCapturing, 10000)                    \
     X(StreamWaitEvent, 3020)                       \
     X(EventCreate, 2000)                           \
     X(EventDestroy, 4000)                          \
@@ -55,6 +56,7 @@
     X(LaunchKernel, 4000)                          \
     X(MemAlloc, 3020)                              \
     X(MemFree, 3020)                               \
+    X(MemGetInfo, 3020)                            \
     X(MemGetAddressRange, 3020)                    \
     X(PointerGetAttribute, 4000)                   \
     X(IpcGetMemHandle, 4010)                       \

@@ -357,6 +357,26 @@ START_TEST(memory_of_another_device_is_refused)
 }
 END_TEST
 
+/* A worker sees one device of two, and counts it as its first. */
+START_TEST(the_worker_counts_devices_otherwise)
+{
+    int socket;
+    set("FAKE_CUDA_VMM", _i == 0 ? "1" : "0");
+    set("CUDA_VISIBLE_DEVICES", "1");
+    const pid_t pid = worker_start(DEV0, 4 * MIB, &socket);
+    set("CUDA_VISIBLE_DEVICES", _i == 0 ? "0,1" : "1,0");
+    dev = open_device(UUID1);
+    ck_assert_str_eq(info.name, "Fake 1");
+    const struct device_handle handle = receive_handle(socket);
+    struct gpu_mem mem = {0};
+    ck_assert_int_eq(gpu_drv_cuda.import(dev, &handle, &mem), 0);
+    copy_to(dev, mem.addr + 1, "again", 5);
+    gpu_drv_cuda.free(dev, &mem);
+    worker_end(pid, socket, 0);
+    close_device(dev);
+}
+END_TEST
+
 START_TEST(handles_that_are_none_cost_nothing)
 {
     int fds[2];
@@ -892,6 +912,7 @@ static Suite *make_suite(void)
     tcase_add_loop_test(alone, another_processs_memory_is_read_and_written, 0, 2);
     tcase_add_loop_test(alone, memory_that_is_shorter_than_it_says_is_refused, 0, 2);
     tcase_add_loop_test(alone, memory_of_another_device_is_refused, 0, 2);
+    tcase_add_loop_test(alone, the_worker_counts_devices_otherwise, 0, 2);
     tcase_add_test(alone, a_registration_that_outlives_its_context_is_made_anew);
     tcase_add_loop_test(alone, fragments_arrive_on_either_path, 0, (int)ARRAY_LEN(ways));
     tcase_add_loop_test(alone, an_image_that_is_refused_is_loaded_as_ptx, 0, 3);
