@@ -66,12 +66,14 @@ int device__open(struct kvc *k, const char *name, struct device **ret_device)
         return device__emu.open(k, name, ret_device);
     if (strcmp(name, "host") == 0)
         return device__host.open(k, name, ret_device);
-    if (!device__number(name, "cuda:", &number) && strncmp(name, "GPU-", 4) != 0)
-        return kvc__fail(k, -EINVAL,
-                         "a device is GPU-<uuid> as 'nvidia-smi -L' prints it, cuda:<ordinal>, "
-                         "emu:<number> for an emulated one, or host for this process's own memory; "
-                         "this is '%s'",
-                         name);
+    if (!device__number(name, "cuda:", &number) && strncmp(name, "GPU-", 4) != 0 &&
+        strncmp(name, "MIG-", 4) != 0)
+        return kvc__fail(
+            k, -EINVAL,
+            "a device is GPU-<uuid> or MIG-<uuid> as 'nvidia-smi -L' prints it, cuda:<ordinal>, "
+            "emu:<number> for an emulated one, or host for this process's own memory; "
+            "this is '%s'",
+            name);
 #ifdef KVC_HAVE_CUDA
     return device__cuda.open(k, name, ret_device);
 #else
@@ -90,6 +92,11 @@ void device__unref(struct device *d)
 {
     if (d != NULL && --d->refs == 0)
         d->ops->close(d);
+}
+
+int device__may_use(struct device *d, void *stream)
+{
+    return d->ops->may_use != NULL ? d->ops->may_use(d, stream) : 0;
 }
 
 void device__handle_free(struct device_handle *handle)

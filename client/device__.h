@@ -89,6 +89,8 @@ struct device_ops {
         __attribute__((warn_unused_result));
     void (*unpin)(struct device *d, void *host);
 
+    /* NULL: any stream will do. -EINVAL with its text: nothing may be given to this one now. */
+    int (*may_use)(struct device *d, void *stream) __attribute__((warn_unused_result));
     /* word is in pinned memory. */
     int (*signal)(struct device *d, void *stream, volatile uint64_t *word, uint64_t value)
         __attribute__((warn_unused_result));
@@ -117,8 +119,8 @@ extern const struct device_ops device__host;
 extern const struct device_ops device__cuda;
 #endif
 
-/* "emu:<number>", "cuda:<ordinal>", "GPU-<uuid>", "host". Returns one reference. -EINVAL, -ENODEV,
- * -ENOMEM.
+/* "emu:<number>", "cuda:<ordinal>", "GPU-<uuid>", "MIG-<uuid>", "host". Returns one reference.
+ * -EINVAL, -ENODEV, -ENOMEM.
  */
 __attribute__((warn_unused_result)) int device__open(struct kvc *k, const char *name,
                                                      struct device **ret_device);
@@ -126,6 +128,8 @@ void device__ref(struct device *d);
 /* Closes it with the last one. Accepts NULL. */
 void device__unref(struct device *d);
 void device__handle_free(struct device_handle *handle);
+/* Before anything is done for a call that names a stream. */
+__attribute__((warn_unused_result)) int device__may_use(struct device *d, void *stream);
 
 /* The number behind `prefix`: false when the text is not that. */
 bool device__number(const char *text, const char *prefix, uint32_t *ret_number);

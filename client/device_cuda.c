@@ -55,7 +55,7 @@ static int find_by_uuid(struct cuda *c, const char *name)
         if (rc < 0)
             break;
         device__name((const uint8_t *)uuid.bytes, false, text);
-        if (strcasecmp(text, name) == 0)
+        if (strcasecmp(text + 4, name + 4) == 0) /* of a MIG instance the driver tells that one's */
             return i;
     }
     return rc < 0 ? -ENODEV
@@ -187,6 +187,29 @@ static void cuda_unpin(struct device *d, void *host)
     cuda__leave(c);
 }
 
+/* ---- streams ---- */
+
+/* A graph would copy from and to where blocks lay when it was captured; and while one is captured
+ * most calls to the driver that this library makes would end the capture. */
+static int cuda_may_use(struct device *d, void *stream)
+{
+    struct cuda *c = cuda__of(d);
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    int rc = cuda__enter(c);
+    if (rc < 0)
+        return rc;
+    const CUresult r = c->cu->StreamIsCapturing(stream, &status);
+    if (r == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT ||
+        (r == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE))
+        rc = kvc__fail(d->kvc, -EINVAL,
+                       "the stream is being captured into a graph, and blocks do not stay where a "
+                       "graph would look for them: call this before or behind the graph's launch");
+    else
+        rc = cuda__check(c, "cuStreamIsCapturing", r);
+    cuda__leave(c);
+    return rc;
+}
+
 /* ---- words ---- */
 
 /* The word's address on the device; in the context. */
@@ -240,6 +263,7 @@ const struct device_ops device__cuda = {.open = cuda_open,
                                         .free = cuda__free,
                                         .pin = cuda_pin,
                                         .unpin = cuda_unpin,
+                                        .may_use = cuda_may_use,
                                         .signal = cuda_signal,
                                         .wait = cuda_wait,
                                         .copy = cuda__copy};

@@ -24,10 +24,9 @@ static uint64_t round_up(uint64_t bytes, uint64_t unit)
 
 static void unmap(struct cuda *c, struct device_mem *mem)
 {
-    if (mem->base != 0) {
-        (void)c->cu->MemUnmap(mem->base, mem->room);
+    /* In a context that is broken nothing is undone: it goes with the process. */
+    if (mem->base != 0 && c->cu->MemUnmap(mem->base, mem->room) == CUDA_SUCCESS)
         (void)c->cu->MemAddressFree(mem->base, mem->room);
-    }
     if (mem->handle != 0)
         (void)c->cu->MemRelease(mem->handle);
     mem->base = 0;

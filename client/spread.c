@@ -163,6 +163,8 @@ int kvc_gpu_load(struct kvc_gpu *gpu, const struct kvc_hold *hold, const struct 
     int rc = 0;
     for (uint32_t g = 0; g < KVC_GROUPS_MAX && rc == 0; g++)
         rc = check_load_group(gpu, hold, spec, g, pages[g]);
+    if (rc == 0)
+        rc = device__may_use(gpu->device, stream);
     struct spread s = {.device = gpu->device, .stream = stream, .n = 0};
     for (uint32_t g = 0; g < KVC_GROUPS_MAX && rc == 0; g++) {
         if (hold->group[g].n > 0)
@@ -218,6 +220,8 @@ int kvc_gpu_stage(struct kvc_gpu *gpu, const struct kvc_pool_spec *spec, uint32_
                                spec->pages_max, true);
     if (rc == 0)
         rc = check_offsets(k, offsets, n, bytes);
+    if (rc == 0)
+        rc = device__may_use(gpu->device, stream);
     struct spread s = {.device = gpu->device, .stream = stream, .way = DEVICE_TO_HOST, .n = 0};
     if (rc == 0)
         s.is_pinned = pin_staging(gpu);

@@ -240,6 +240,8 @@ int kvc_gpu_signal(struct kvc_gpu *gpu, void *stream, uint32_t word, uint64_t va
     struct words *w = NULL;
     int rc = check(gpu, word, value);
     if (rc == 0)
+        rc = device__may_use(d, stream);
+    if (rc == 0)
         rc = get_pinned(gpu, &w);
     return rc < 0 ? rc : d->ops->signal(d, stream, &w->word[word], value);
 }
@@ -268,6 +270,8 @@ int kvc_gpu_wait(struct kvc_gpu *gpu, void *stream, uint32_t word, uint64_t valu
     struct device *d = gpu->device;
     struct words *w = NULL;
     int rc = check(gpu, word, value);
+    if (rc == 0)
+        rc = device__may_use(d, stream);
     if (rc == 0)
         rc = get_pinned(gpu, &w);
     if (rc < 0)

@@ -80,7 +80,8 @@ const struct option_desc config_table[] = {
      .help = "bytes of I/O in flight; more wait", .min = MIB, .max = CONFIG_BYTES_MAX},
 
     {"hbm.devices", OPT_STRING, FIELD(hbm_devices_text), .def = "",
-     .help = "GPUs, each with the bytes for blocks: 'cuda:0=20GiB, cuda:1', GPU-<uuid>, emu:N"},
+     .help = "GPUs, each with the bytes for blocks: 'cuda:0=20GiB, cuda:1', GPU-<uuid>, "
+             "MIG-<uuid>, emu:N"},
     {"hbm.chunk", OPT_BYTES, FIELD(hbm_chunk), .def = "auto",
      .help = "device memory is taken in pieces of this size; auto: 64MiB, less of small devices",
      .min = 2 * MIB, .max = GIB, .flags = OPTF_AUTO},

@@ -17,8 +17,9 @@
 /* A copy of a block on a device is a page of it at least. */
 #define NEAR_BYTES_MIN 4096u
 #define CHUNK_BYTES    (UINT64_C(64) << 20)
-/* Of a device: its inbox, its timer. Of its driver: a few of its own. */
-#define WATCHES_EACH     2u
+/* Of a device: its inbox, the timers of its thread and of its copies. Of its driver: a few of its
+ * own. */
+#define WATCHES_EACH     3u
 #define DESCRIPTORS_EACH 64u
 
 #define DEVICE_METRICS(X)                                               \
@@ -73,6 +74,7 @@ static struct hbm_config hbm_config_of(const struct config *cfg, uint32_t i)
     const struct hbm_device_entry *d = &cfg->devices.entry[i];
     return (struct hbm_config){
         .gpu = {.device = d->name,
+                .wanted_bytes = d->limit_bytes,
                 .calibrate = true,
                 .emu = {.memory_bytes = cfg->hbm_emu_memory,
                         .latency_ns = cfg->hbm_emu_latency,

@@ -12,8 +12,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
+#include "clock.h"
 #include "fault.h"
 #include "gpu__.h"
 #include "log.h"
@@ -24,6 +26,9 @@
 #define INFLIGHT_DEFAULT (UINT64_C(64) << 20)
 #define RETRY_DEFAULT_NS UINT64_C(5000000000)
 #define RECALIBRATE_NS   UINT64_C(60000000000)
+#define STUCK_NS         UINT64_C(30000000000)
+/* How often it is looked whether it is. */
+#define STUCK_SHARE 4u
 /* Of the credit, so that the driver has the next piece while it works on one. */
 #define PIECE_SHARE     8u
 #define PIECE_BYTES_MAX (UINT64_C(8) << 20)
@@ -51,7 +56,8 @@ static bool is_number(const char *text)
 static bool is_cuda(const char *device)
 {
     return (strncmp(device, "cuda:", 5) == 0 && is_number(device + 5)) ||
-           (strncmp(device, "GPU-", 4) == 0 && is_uuid(device + 4));
+           ((strncmp(device, "GPU-", 4) == 0 || strncmp(device, "MIG-", 4) == 0) &&
+            is_uuid(device + 4));
 }
 
 static bool is_emulated(const char *device)
@@ -71,7 +77,8 @@ static const struct gpu_drv *driver_of(const char *device)
 const char *gpu_name_problem(const char *device)
 {
     if (strlen(device) >= GPU_NAME_BYTES || !(is_cuda(device) || is_emulated(device)))
-        return "a device is GPU-<uuid> as 'nvidia-smi -L' prints it, cuda:<number>, or "
+        return "a device is GPU-<uuid> or MIG-<uuid> as 'nvidia-smi -L' prints it, cuda:<number>, "
+               "or "
                "emu:<number> "
                "for an emulated one";
 #ifndef KVC_HAVE_CUDA
@@ -137,6 +144,18 @@ static void log_unmeasured(const struct gpu *g, const struct gpu_told *told)
                             : "it has no memory (1 MiB) to measure copies with");
 }
 
+static void log_lack(const struct gpu *g)
+{
+    char there[UNITS_TEXT_BYTES], wanted[UNITS_TEXT_BYTES];
+    if (g->info.free_bytes >= g->config.wanted_bytes)
+        return;
+    LOG_WARN("gpu %s: %s of its memory are free, and hbm.devices gives blocks %s: others have the "
+             "rest. Blocks take what there is; what workers want to allocate later may fail. Lower "
+             "the limit, or end what has the memory (nvidia-smi lists it)",
+             g->device, units_format_bytes(g->info.free_bytes, there),
+             units_format_bytes(g->config.wanted_bytes, wanted));
+}
+
 /* Nothing that is submitted from now on reaches it. It is heard to be out when the thread has
  * closed it, as of any other. */
 static bool is_refused(struct gpu *g, const struct gpu_told *told)
@@ -155,6 +174,8 @@ static bool is_refused(struct gpu *g, const struct gpu_told *told)
 
 static void hear(struct gpu *g, struct gpu_told *told)
 {
+    const bool was_stuck = g->stuck;
+    g->stuck = g->stuck && told == &g->measured;
     if (told == &g->measured) {
         g->rates = told->rates;
         if (gpu__is_calibrated(&g->rates))
@@ -174,10 +195,11 @@ static void hear(struct gpu *g, struct gpu_told *told)
         g->why[0] = '\0';
         log_up(g);
         log_unmeasured(g, told);
+        log_lack(g);
     } else {
         g->state = GPU_OUT;
         memcpy(g->why, told->why, sizeof g->why);
-        g->metrics.outs++;
+        g->metrics.outs += was_stuck ? 0 : 1;
         void_all(g);
         LOG_WARN("gpu %s: is out: %s", g->device, g->why);
     }
@@ -207,6 +229,7 @@ static void finish_copy(struct gpu *g, const struct gpu_op *op)
 
 static void finish(struct gpu *g, struct gpu_op *op)
 {
+    g->flying--;
     if (op->status < 0 && op->status != -ECANCELED && op->status != -ETIMEDOUT)
         g->metrics.failures++;
     if (op->kind == GPU_COPY) {
@@ -239,6 +262,53 @@ static void on_results(struct loop_watch *watch, uint32_t events)
 {
     (void)events;
     deliver(watch->ctx);
+}
+
+/* --- a call of the driver that does not come back --- */
+
+static void set_timer(struct gpu *g, bool on)
+{
+    const uint64_t ns = on ? MAX(g->config.stuck_ns / STUCK_SHARE, UINT64_C(1000000)) : 0;
+    const struct timespec each = {.tv_sec = (time_t)(ns / 1000000000),
+                                  .tv_nsec = (long)(ns % 1000000000)};
+    const struct itimerspec at = {.it_interval = each, .it_value = each};
+    (void)timerfd_settime(g->timer, 0, &at, NULL); /* fails for bad times only */
+    g->ticking = on;
+}
+
+/* Nothing is known of what is in flight, so it stays so; nothing more is given to the device. */
+static void give_up(struct gpu *g)
+{
+    char limit[UNITS_TEXT_BYTES];
+    g->stuck = true;
+    g->state = GPU_OUT;
+    (void)snprintf(g->late_why, sizeof g->late_why,
+                   "a call of its driver has not come back for %s; what was in flight ends when it "
+                   "does, or with the daemon (dmesg may name an Xid)",
+                   units_format_duration_ns(g->config.stuck_ns, limit));
+    memcpy(g->why, g->late_why, sizeof g->why);
+    g->metrics.outs++;
+    void_all(g);
+    LOG_ERROR("gpu %s: is out: %s", g->device, g->why);
+    g->late_generation = g->generation;
+    inbox_post(&g->orders, &g->late);
+    if (!g->closing && g->config.changed != NULL)
+        g->config.changed(g->config.ctx, g);
+}
+
+static void on_tick(struct loop_watch *watch, uint32_t events)
+{
+    struct gpu *g = watch->ctx;
+    uint64_t ticks;
+    (void)events;
+    if (read(g->timer, &ticks, sizeof ticks) < 0)
+        return; /* not yet */
+    const uint64_t since = atomic_load_explicit(&g->since_ns, memory_order_relaxed);
+    const uint64_t now = clock_now_ns();
+    if (since != 0 && now > since && now - since >= g->config.stuck_ns && g->state != GPU_OUT)
+        give_up(g);
+    if (g->flying == 0 && g->state != GPU_STARTING)
+        set_timer(g, false);
 }
 
 /* --- operations --- */
@@ -279,10 +349,17 @@ void gpu_submit(struct gpu *g, struct gpu_op *op)
         prepare_copy(g, op);
     else if (op->kind == GPU_FREE)
         prepare_free(op);
-    if (g->closing)
-        gpu__copies_push(&g->late, op);
-    else
+    g->flying++;
+    if (!g->ticking && !g->closing)
+        set_timer(g, true);
+    if (g->closing) {
+        gpu__copies_push(&g->after_close, op);
+    } else if (g->stuck && op->kind != GPU_FREE && op->kind != GPU_UNPIN) {
+        op->status = -EIO;
+        inbox_post(&g->results, &op->item);
+    } else {
         inbox_post(&g->orders, &op->item);
+    }
 }
 
 /* --- open, close --- */
@@ -292,6 +369,9 @@ static int start(struct gpu *g)
     g->thread.pin = sys_calloc(GPU_PINS_MAX, sizeof(g->thread.pin[0]));
     if (g->thread.pin == NULL)
         return -ENOMEM;
+    g->timer = sys_timerfd(TFD_NONBLOCK);
+    if (g->timer < 0)
+        return -errno;
     int err = inbox_create(&g->orders);
     g->orders_made = err == 0;
     if (err == 0) {
@@ -302,8 +382,12 @@ static int start(struct gpu *g)
         return err;
     g->watch = (struct loop_watch){
         .fn = on_results, .ctx = g, .fd = inbox_fd(&g->results), .events = EPOLLIN};
+    g->tick = (struct loop_watch){.fn = on_tick, .ctx = g, .fd = g->timer, .events = EPOLLIN};
     err = loop_watch_add(g->loop, &g->watch);
+    if (err == 0)
+        err = loop_watch_add(g->loop, &g->tick);
     if (err == 0) {
+        set_timer(g, true);
         err = thread_start("kvc-gpu", gpu__main, g, &g->id);
         g->started = err == 0;
     }
@@ -320,6 +404,8 @@ static void configure(struct gpu *g, const struct gpu_config *config)
     g->metrics.credit_bytes = g->config.inflight_bytes;
     if (g->config.retry_ns == 0)
         g->config.retry_ns = RETRY_DEFAULT_NS;
+    if (g->config.stuck_ns == 0)
+        g->config.stuck_ns = STUCK_NS;
     if (g->config.recalibrate_ns == 0)
         g->config.recalibrate_ns = RECALIBRATE_NS;
     const uint64_t share = g->config.inflight_bytes / PIECE_SHARE;
@@ -335,10 +421,11 @@ int gpu_open(const struct gpu_config *config, struct loop *loop, struct gpu **re
         return -ENOMEM;
     memset(g, 0, sizeof(*g));
     g->loop = loop;
+    g->timer = -1;
     g->drv = driver_of(config->device);
     configure(g, config);
     list_init(&g->mems);
-    gpu__copies_init(&g->late);
+    gpu__copies_init(&g->after_close);
     gpu__copies_init(&g->thread.copies);
     gpu__copies_init(&g->thread.allocs);
     const int err = start(g);
@@ -350,10 +437,10 @@ int gpu_open(const struct gpu_config *config, struct loop *loop, struct gpu **re
     return 0;
 }
 
-static void end_late(struct gpu *g)
+static void end_after_close(struct gpu *g)
 {
-    while (g->late.head != NULL) {
-        struct gpu_op *op = gpu__copies_take(&g->late, &g->late.head);
+    while (g->after_close.head != NULL) {
+        struct gpu_op *op = gpu__copies_take(&g->after_close, &g->after_close.head);
         op->status = op->kind == GPU_FREE || op->kind == GPU_UNPIN ? 0 : -ECANCELED;
         finish(g, op);
     }
@@ -366,14 +453,19 @@ void gpu_close(struct gpu **gpu)
     struct gpu *g = *gpu;
     MUST(!g->calling);
     g->closing = true;
+    if (g->stuck)
+        LOG_WARN("gpu %s: waiting for %s; a SIGKILL is safe", g->device, g->why);
     if (g->started) {
         inbox_post(&g->orders, &g->bell);
         (void)pthread_join(g->id, NULL);
     }
     loop_watch_del(g->loop, &g->watch);
+    loop_watch_del(g->loop, &g->tick);
+    if (g->timer >= 0)
+        (void)close(g->timer);
     if (g->results_made) {
         deliver(g);
-        end_late(g);
+        end_after_close(g);
         inbox_destroy(&g->results);
     }
     if (g->orders_made)

@@ -152,9 +152,12 @@ struct gpu_emu_config {
 };
 
 struct gpu_config {
-    const char *device; /* "GPU-<uuid>", "cuda:<ordinal>", "emu:<number>"; borrowed during open */
+    const char *device; /* "GPU-<uuid>", "MIG-<uuid>", "cuda:<ordinal>", "emu:<number>"; borrowed
+                           during open */
     uint64_t inflight_bytes; /* given to the driver at a time; the rest waits in order: 0: 64 MiB */
     uint64_t retry_ns;       /* 0: 5 s */
+    uint64_t wanted_bytes;   /* what will be allocated: the log says so where less is free; 0 */
+    uint64_t stuck_ns;       /* how long a call of the driver may take: 0: 30 s */
     bool calibrate;          /* at start, in the device's thread, before it is UP */
     uint64_t recalibrate_ns; /* what could not be measured then is tried again so often at most,
                               * when nothing is in flight: 0: 60 s */

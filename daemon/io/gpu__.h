@@ -76,12 +76,16 @@ struct gpu {
     uint64_t piece_bytes; /* given to the driver at once, at most */
 
     /* any thread */
-    struct inbox orders;  /* struct gpu_op, `bell`, and `refusal` */
+    struct inbox orders;  /* struct gpu_op, `bell`, `refusal` and `late` */
     struct inbox results; /* struct gpu_op, `up`, `out` and `measured` */
     struct inbox_item bell;
     struct inbox_item refusal;
+    struct inbox_item late;
     char refused[GPU_WHY_BYTES];       /* why: constant once `refusal` is posted */
+    char late_why[GPU_WHY_BYTES];      /* constant once `late` is posted, as is: */
+    uint32_t late_generation;          /* the device that is to go, once the thread is back */
     struct gpu_told up, out, measured; /* measured: rates alone */
+    _Atomic uint64_t since_ns;         /* when the thread began what it is at; 0: it rests */
 
     /* the device's thread */
     _Alignas(64) struct gpu_thread thread;
@@ -93,13 +97,18 @@ struct gpu {
     bool orders_made, results_made, started;
     bool calling; /* a callback runs */
     bool closing;
+    int timer; /* runs while something is to come from the thread */
+    struct loop_watch tick;
+    bool ticking;
+    bool stuck;      /* out because a call of the driver does not come back */
+    uint32_t flying; /* operations that have not ended */
     enum gpu_state state;
     uint32_t generation;
     struct gpu_dev_info info;
     struct gpu_rates rates;
     char why[GPU_WHY_BYTES];
-    struct list_node mems;  /* gpu_mem.link: allocated or imported, not being freed */
-    struct gpu_copies late; /* submitted from callbacks of gpu_close() */
+    struct list_node mems;         /* gpu_mem.link: allocated or imported, not being freed */
+    struct gpu_copies after_close; /* submitted from callbacks of gpu_close() */
     struct gpu_metrics metrics;
 };
 

@@ -123,7 +123,8 @@ static bool parse_uuid(const char *text, uint8_t ret_uuid[GPU_UUID_BYTES])
 
 static bool parse(const char *device, struct name *ret_name)
 {
-    *ret_name = (struct name){.is_uuid = strncmp(device, "GPU-", 4) == 0};
+    *ret_name = (struct name){.is_uuid = strncmp(device, "GPU-", 4) == 0 ||
+                                         strncmp(device, "MIG-", 4) == 0};
     if (ret_name->is_uuid)
         return parse_uuid(device + 4, ret_name->uuid);
     return strncmp(device, "cuda:", 5) == 0 && parse_ordinal(device + 5, &ret_name->ordinal);
@@ -134,7 +135,8 @@ static const char *problem(const char *device)
     struct name name;
     const char *text = NULL;
     if (!parse(device, &name))
-        return "a CUDA device is called GPU-<uuid>, as nvidia-smi -L lists it, or cuda:<ordinal>";
+        return "a CUDA device is called GPU-<uuid> or MIG-<uuid>, as nvidia-smi -L lists it, or "
+               "cuda:<ordinal>";
     return cuda_find(&text) ? NULL : text;
 }
 
@@ -176,7 +178,8 @@ static int find_uuid(struct gpu_dev *dev, const struct name *name, int devices)
     }
     return cuda__refuse(dev, -ENODEV,
                         "none of the %d devices that the driver shows has this UUID: nvidia-smi -L "
-                        "lists them; CUDA_VISIBLE_DEVICES may hide some",
+                        "lists them; CUDA_VISIBLE_DEVICES may hide some, and shows one MIG "
+                        "instance at most",
                         devices);
 }
 
@@ -291,11 +294,15 @@ static int make_streams(struct gpu_dev *dev)
 
 static int bring_up(struct gpu_dev *dev, const char *device, struct gpu_dev_info *ret_info)
 {
+    size_t free_bytes = 0, all_bytes = 0;
     int r = find_device(dev, device);
     if (r == 0)
         r = look(dev, ret_info);
     if (r == 0)
         r = retain(dev);
+    if (r == 0)
+        r = begun(dev, "cuMemGetInfo", dev->cu->MemGetInfo(&free_bytes, &all_bytes));
+    ret_info->free_bytes = free_bytes;
     if (r == 0)
         r = make_streams(dev);
     return r < 0 ? r : cuda__copy_open(dev);

@@ -27,7 +27,8 @@ struct gpu_dev_info {
     char name[GPU_NAME_BYTES];
     uint8_t uuid[GPU_UUID_BYTES];
     enum device_handle_kind exports;
-    bool has_kernel; /* GPU_PATH_KERNEL */
+    bool has_kernel;     /* GPU_PATH_KERNEL */
+    uint64_t free_bytes; /* of its memory, when it was opened */
 };
 
 struct gpu_drv {

@@ -455,9 +455,12 @@ static void describe(const char *device, struct gpu_dev_info *ret_info)
 {
     uint64_t number = 0;
     const int err = units_parse_count(device + 4, &number, NULL);
-    MUST(err == 0); /* gpu_open() has looked */
-    *ret_info = (struct gpu_dev_info){
-        .name = "emulated", .uuid = "kvc-emu", .exports = DEVICE_HANDLE_EMU, .has_kernel = true};
+    MUST(err == 0);                                             /* gpu_open() has looked */
+    *ret_info = (struct gpu_dev_info){.free_bytes = UINT64_MAX, /* what is not there is -ENOMEM */
+                                      .name = "emulated",
+                                      .uuid = "kvc-emu",
+                                      .exports = DEVICE_HANDLE_EMU,
+                                      .has_kernel = true};
     for (unsigned i = 0; i < 4; i++)
         ret_info->uuid[GPU_UUID_BYTES - 1 - i] = (uint8_t)(number >> 8 * i);
 }

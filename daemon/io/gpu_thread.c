@@ -603,6 +603,20 @@ static void accept_op(struct gpu *g, struct gpu_op *op)
     }
 }
 
+/* A call of the driver has taken so long that the control thread has given the device up; it has
+ * come back. Opening it is no loss: then it is up, late. */
+static void was_late(struct gpu *g)
+{
+    if (g->thread.dev != NULL && g->thread.generation == g->late_generation)
+        take_out_for(g, -ETIMEDOUT, g->late_why);
+}
+
+/* Each step is to be a call of the driver or two: the control thread looks at this. */
+static void begin_step(struct gpu *g)
+{
+    atomic_store_explicit(&g->since_ns, clock_now_ns(), memory_order_relaxed);
+}
+
 /* Whether there was anything. */
 static bool take(struct gpu *g)
 {
@@ -614,10 +628,13 @@ static bool take(struct gpu *g)
     const bool moved = item != NULL;
     while (item != NULL) {
         struct inbox_item *next = inbox_next(item);
+        begin_step(g);
         if (item == &g->bell)
             t->stopping = true;
         else if (item == &g->refusal)
             refused(g);
+        else if (item == &g->late)
+            was_late(g);
         else
             accept_op(g, CONTAINER_OF(item, struct gpu_op, item));
         item = next;
@@ -704,6 +721,7 @@ static void rest(struct gpu *g)
     const struct timespec ts = {.tv_sec = (time_t)(ns / 1000000000),
                                 .tv_nsec = (long)(ns % 1000000000)};
     struct pollfd fd = {.fd = inbox_fd(&g->orders), .events = POLLIN};
+    atomic_store_explicit(&g->since_ns, 0, memory_order_relaxed);
     /* A signal, or no memory in the kernel: then it did not sleep. */
     g->thread.readable = ppoll(&fd, 1, ns == UINT64_MAX ? NULL : &ts, NULL) > 0;
 }
@@ -713,8 +731,10 @@ void *gpu__main(void *arg)
     struct gpu *g = arg;
     struct gpu_thread *t = &g->thread;
     (void)prctl(PR_SET_TIMERSLACK, TIMER_SLACK_NS); /* without it sleeps are longer */
+    begin_step(g);
     try_open(g);
     while (!t->stopping || is_busy(t)) {
+        begin_step(g);
         bool moved = take(g);
         if (t->stopping)
             cancel_unbegun(g);

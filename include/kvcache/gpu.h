@@ -93,13 +93,20 @@ KVC_API enum kvc_copy_path kvc_load_path(const struct kvc_device *device, uint32
 
 /* ---- the worker's side of a device ---- */
 
+/* Streams. A `stream` below is a CUstream (a cudaStream_t is one): one that the worker has made,
+ * the default stream (NULL or CU_STREAM_LEGACY: no batches of copies there, so copies of large
+ * fragments cost the host more) or the thread's own default stream (CU_STREAM_PER_THREAD, which
+ * PyTorch's may be). One that is being captured into a graph is refused with -EINVAL, and the
+ * default stream while any is: blocks do not stay where a graph would look for them. Call before or
+ * behind its launch. */
+
 struct kvc_op;  /* async.h */
 struct kvc_gpu; /* belongs to its session; close it before that */
 struct kvc_mem; /* memory on the device that the daemon may be given; belongs to its kvc_gpu */
 
-/* device: as kvc_device.device, "cuda:<ordinal>", or "host"; once in a session. CUDA: uses the
- * primary context of that device (made current in each call and restored). -ENODEV (no such device,
- * no driver: kvc_last_error names the next step), -EINVAL, -ENOMEM. */
+/* device: as kvc_device.device, "MIG-<uuid>", "cuda:<ordinal>", or "host"; once in a session. CUDA:
+ * uses the primary context of that device (made current in each call and restored). -ENODEV (no
+ * such device, no driver: kvc_last_error names the next step), -EINVAL, -ENOMEM. */
 KVC_API KVC_MUST_USE int kvc_gpu_open(struct kvc *kvc, const char *device,
                                       struct kvc_gpu **ret_gpu);
 /* Closes its pools and memories too. Accepts NULL. */

@@ -103,13 +103,17 @@ static void close_all(void)
 
 START_TEST(a_device_has_an_ordinal_and_a_uuid)
 {
-    struct kvc_gpu *by_uuid = NULL, *second = NULL;
+    struct kvc_gpu *by_uuid = NULL, *second = NULL, *instance = NULL;
     open_cuda();
     ck_assert_int_eq(kvc_gpu_open(kvc, "GPU-6b76632d-66616b65-2d637564-612d2da0", &by_uuid),
                      -ENODEV); /* the dashes are elsewhere */
     ck_assert_int_eq(kvc_gpu_open(kvc, "GPU-6b76632d-6661-6b65-2d63-7564612d2da0", &by_uuid),
                      -EINVAL);
     ck_assert_ptr_nonnull(strstr(kvc_last_error(kvc), "opened device"));
+    ck_assert_int_eq(kvc_gpu_open(kvc, "GPU-6B76632D-6661-6B65-2D63-7564612D2DA1", &second), 0);
+    kvc_gpu_close(&second);
+    ck_assert_int_eq(kvc_gpu_open(kvc, "MIG-6b76632d-6661-6b65-2d63-7564612d2da1", &instance), 0);
+    kvc_gpu_close(&instance);
     ck_assert_int_eq(kvc_gpu_open(kvc, "GPU-6B76632D-6661-6B65-2D63-7564612D2DA1", &second), 0);
     ck_assert_int_eq(kvc_gpu_open(kvc, "cuda:2", &by_uuid), -ENODEV);
     ck_assert_ptr_nonnull(strstr(kvc_last_error(kvc), "nvidia-smi -L"));
@@ -470,6 +474,97 @@ START_TEST(a_hold_is_copied_into_pages)
 }
 END_TEST
 
+/* The default streams: a thread's own takes batches, the legacy one does not. */
+START_TEST(a_default_stream_is_as_good_as_one_that_was_made)
+{
+    const CUstream defaults[] = {NULL, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD};
+    static const uint32_t list[] = {9, 4, 20, 21, 0, 31, 7, 2};
+    const uint32_t *const lists[KVC_GROUPS_MAX] = {list};
+    struct kvc_hold *hold = NULL;
+    CUdeviceptr own = 0;
+    if (_i >= 3)
+        set("FAKE_CUDA_FAIL", "cuModuleLoadData:1=209,cuModuleLoadData:2=218");
+    open_cuda();
+    const CUstream made = stream;
+    stream = defaults[_i % 3];
+    ck_assert_int_eq(CU(MemAlloc, 3020)(&own, MIB), 0);
+    struct kvc_pool_spec spec = own_spec(own, 2048);
+    struct kvc_seq seq = seq_of(4);
+    atomic_store(&fake.s->hit_blocks, 4);
+    ck_assert_int_eq(kvc_acquire(ns, &seq, NULL, &hold), 0);
+    ck_assert_msg(kvc_gpu_load(gpu, hold, &spec, lists, stream) == 0, "%s", kvc_last_error(kvc));
+    ck_assert_int_eq(kvc_gpu_signal(gpu, stream, 3, 77), 0);
+    ck_assert_int_eq(kvc_gpu_wait(gpu, stream, 3, 77), 0);
+    for (uint32_t i = 0; i < 4 * PPB; i++)
+        ck_assert(device_is(own + (uint64_t)list[i] * 2048, fake_byte(0, i / PPB), PAGE_BYTES));
+    ck_assert_uint_eq(kvc_gpu_words(gpu)[3], 77);
+    ck_assert((control->calls("cuMemcpyBatchAsync") > 0) == (_i == 5));
+    drain();
+    stream = made;
+    ck_assert_int_eq(CU(MemFree, 3020)(own), 0);
+    kvc_release(kvc, &hold);
+    close_all();
+}
+END_TEST
+
+/* Before it has done anything that would end the capture: the fake aborts upon that. */
+START_TEST(a_stream_under_capture_is_refused_by_name)
+{
+    static const uint32_t list[] = {9, 4, 20, 21, 0, 31, 7, 2};
+    static const uint64_t offsets[] = {8192, 64};
+    const uint32_t *const lists[KVC_GROUPS_MAX] = {list};
+    struct kvc_hold *hold = NULL;
+    CUdeviceptr own = 0;
+    open_cuda();
+    const CUstream asked = _i == 0 ? stream : NULL;
+    ck_assert_int_eq(CU(MemAlloc, 3020)(&own, MIB), 0);
+    struct kvc_pool_spec spec = own_spec(own, 2048);
+    struct kvc_seq seq = seq_of(4);
+    atomic_store(&fake.s->hit_blocks, 4);
+    ck_assert_int_eq(kvc_acquire(ns, &seq, NULL, &hold), 0);
+    control->capture(1);
+    const uint64_t before = control->calls("cuMemHostRegister");
+    const int refused[] = {kvc_gpu_load(gpu, hold, &spec, lists, asked),
+                           kvc_gpu_stage(gpu, &spec, 0, list, 2, offsets, asked),
+                           kvc_gpu_signal(gpu, asked, 3, 77), kvc_gpu_wait(gpu, asked, 3, 77)};
+    for (unsigned i = 0; i < 4; i++)
+        ck_assert_int_eq(refused[i], -EINVAL);
+    ck_assert_ptr_nonnull(strstr(kvc_last_error(kvc), "captured into a graph"));
+    ck_assert_uint_eq(control->calls("cuMemHostRegister"), before);
+    control->capture(0);
+    ck_assert_int_eq(kvc_gpu_load(gpu, hold, &spec, lists, asked), 0);
+    ck_assert_int_eq(kvc_gpu_signal(gpu, asked, 3, 77), 0);
+    const CUstream made = stream;
+    stream = asked;
+    drain();
+    stream = made;
+    ck_assert_int_eq(CU(MemFree, 3020)(own), 0);
+    kvc_release(kvc, &hold);
+    close_all();
+}
+END_TEST
+
+/* Slots are mapped for reading, where the driver can: a worker that writes to one loses its own
+ * context, and nobody else's bytes. */
+START_TEST(slots_are_mapped_for_reading)
+{
+    struct kvc_hold *hold = NULL;
+    set("FAKE_CUDA_READ_ONLY_MAPS", _i == 0 ? "1" : "0");
+    open_cuda();
+    atomic_store(&fake.s->near, FAKE_NEAR_CUDA);
+    ck_assert_int_eq(acquire(4, 2, &hold), 0);
+    const CUdeviceptr slot = at_of(kvc_hold_device(hold, 0, 0));
+    uint8_t byte = (uint8_t)(1 + fake_near_byte(0, 0));
+    put(slot, &byte, 1);
+    ck_assert_int_eq(CU(StreamQuery, 2000)(stream),
+                     _i == 0 ? CUDA_ERROR_ILLEGAL_ADDRESS : CUDA_SUCCESS);
+    if (_i == 1) {
+        kvc_release(kvc, &hold);
+        close_all();
+    }
+}
+END_TEST
+
 START_TEST(blocks_on_the_device_are_copied_there)
 {
     static const uint32_t list[] = {9, 4, 20, 21, 0, 31, 7, 2};
@@ -716,6 +811,9 @@ int main(void)
     tcase_add_loop_test(t, memory_of_the_daemons_that_is_not_what_it_says_is_refused, 0, 2);
     tcase_add_loop_test(t, a_hold_is_copied_into_pages, 0, (int)(sizeof(ways) / sizeof(ways[0])));
     tcase_add_test(t, blocks_on_the_device_are_copied_there);
+    tcase_add_loop_test(t, a_default_stream_is_as_good_as_one_that_was_made, 0, 6);
+    tcase_add_loop_test(t, a_stream_under_capture_is_refused_by_name, 0, 2);
+    tcase_add_loop_test(t, slots_are_mapped_for_reading, 0, 2);
     tcase_add_loop_test(t, copies_are_never_waited_for, 0,
                         (int)(sizeof(engines) / sizeof(engines[0])));
     tcase_add_loop_test(t, pages_are_copied_to_staging, 0, (int)(sizeof(ways) / sizeof(ways[0])));

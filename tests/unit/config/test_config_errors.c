@@ -64,9 +64,9 @@ static const struct bad {
      "x.yaml:3: quotas: tenant 'a' has two quotas, the first in line 2\n"},
     {"quotas: 7\n",
      "x.yaml:1: quotas: expected a list with one '- tenant: ...' per quota, got a single value\n"},
-    {"hbm: {devices: \"gpu0\"}\n",
-     "x.yaml:1: hbm.devices: gpu0: a device is GPU-<uuid> as 'nvidia-smi -L' prints it, "
-     "cuda:<number>, or emu:<number> for an emulated one\n"},
+    {"hbm: {devices: \"gpu0\"}\n", "x.yaml:1: hbm.devices: gpu0: a device is GPU-<uuid> or "
+                                   "MIG-<uuid> as 'nvidia-smi -L' prints it, "
+                                   "cuda:<number>, or emu:<number> for an emulated one\n"},
     {"hbm:\n  devices: emu:0=\n",
      "x.yaml:2: hbm.devices: expected a size behind 'emu:0=', got '': a size is missing; for "
      "example 'emu:0=20GiB'\n"},

@@ -43,7 +43,8 @@ static const char *const no_names[] = {"",
                                        "GPU-6b76632d-6661-6b65-2d63-7564612d2da00",
                                        "GPU-6b76632d-6661-6b65-2d63-7564612d2dag",
                                        "GPU-6b76632d66616b65-2d63-7564612d2da0---",
-                                       "MIG-6b76632d-6661-6b65-2d63-7564612d2da0"};
+                                       "MIG-6b76632d-6661-6b65-2d63-7564612d2da",
+                                       "MIG-GPU-6b76632d-6661-6b65-2d63-7564612d2da0/1/0"};
 
 START_TEST(a_name_that_is_none_is_told_what_would_be_one)
 {
@@ -56,8 +57,8 @@ END_TEST
 
 START_TEST(devices_are_found_by_ordinal_and_by_uuid)
 {
-    static const char *const names[] = {"cuda:1", UUID1,
-                                        "GPU-6B76632D-6661-6B65-2D63-7564612D2DA1"};
+    static const char *const names[] = {"cuda:1", UUID1, "GPU-6B76632D-6661-6B65-2D63-7564612D2DA1",
+                                        "MIG-6b76632d-6661-6b65-2d63-7564612d2da1"};
     ck_assert_ptr_null(gpu_drv_cuda.problem(names[_i]));
     dev = open_device(names[_i]);
     ck_assert_str_eq(info.name, "Fake 1");
@@ -901,7 +902,7 @@ static Suite *make_suite(void)
     TCase *alone = tcase_create("own settings");
     tcase_add_loop_test(alone, a_name_that_is_none_is_told_what_would_be_one, 0,
                         (int)ARRAY_LEN(no_names));
-    tcase_add_loop_test(alone, devices_are_found_by_ordinal_and_by_uuid, 0, 3);
+    tcase_add_loop_test(alone, devices_are_found_by_ordinal_and_by_uuid, 0, 4);
     tcase_add_test(alone, a_device_that_is_not_there_is_enodev);
     tcase_add_test(alone, a_device_without_unified_addresses_is_enodev);
     tcase_add_loop_test(alone, a_driver_that_does_not_start_is_enodev_and_tried_again, 0, 4);

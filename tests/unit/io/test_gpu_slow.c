@@ -13,6 +13,8 @@ int main(void)
 #else
 #include <dlfcn.h>
 #include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "fake_cuda.h"
 #include "gpu_fixture.h"
@@ -62,11 +64,90 @@ START_TEST(a_copy_does_not_wait_for_all_host_memory)
 }
 END_TEST
 
+/* The control thread gives up the device; the copy stays in flight, for nobody knows what touches
+ * its memory. When the call is back the device is tried again. */
+START_TEST(a_call_that_does_not_come_back_takes_the_device_out)
+{
+    const struct gpu_config config = {
+        .device = "cuda:0", .stuck_ns = 3000 * MS, .retry_ns = MS, .changed = note_changed};
+    static uint8_t host[4096];
+    struct gpu_mem mem;
+    open_fake(&config);
+    must_alloc(gpu, &mem, sizeof host);
+    const struct gpu_frag frag = {mem.addr, at(host), sizeof host};
+    struct flight hung = copy_of(GPU_TO_DEVICE, &frag, 1), late = copy_of(GPU_TO_DEVICE, &frag, 1);
+    fake->hang("cuMemcpyAsync");
+    begin(gpu, &hung);
+    wait_for_state(gpu, GPU_OUT);
+    ck_assert_ptr_nonnull(strstr(gpu_why(gpu), "has not come back for 3"));
+    ck_assert_uint_eq(mem.addr, 0);
+    ck_assert_int_eq(run(gpu, &late), -EIO);
+    ck_assert_uint_eq(hung.calls, 0);
+    ck_assert_uint_eq(gpu_metrics(gpu)->outs, 1);
+    fake->hang(NULL);
+    ck_assert_int_eq(end_of(&hung), -EIO);
+    wait_for_state(gpu, GPU_UP);
+    ck_assert_uint_eq(gpu_generation(gpu), 2);
+    ck_assert_uint_eq(gpu_metrics(gpu)->outs, 1);
+    must_free(gpu, &mem);
+    must_alloc(gpu, &mem, sizeof host);
+    ck_assert_int_eq(copy_to(gpu, mem.addr, host, sizeof host), 0);
+    must_free(gpu, &mem);
+    close_fake();
+}
+END_TEST
+
+/* Opening it is no loss. */
+START_TEST(a_device_that_comes_up_late_is_up)
+{
+    const struct gpu_config config = {
+        .device = "cuda:0", .stuck_ns = 100 * MS, .retry_ns = MS, .changed = note_changed};
+    fake = dlsym(dlopen("libcuda.so.1", RTLD_NOW), FAKE_CUDA_SYMBOL);
+    fake->hang("cuInit");
+    loop = make(LOOP_AUTO);
+    ck_assert_int_eq(gpu_open(&config, loop, &gpu), 0);
+    wait_for_state(gpu, GPU_OUT);
+    ck_assert_ptr_nonnull(strstr(gpu_why(gpu), "has not come back"));
+    fake->hang(NULL);
+    wait_for_state(gpu, GPU_UP);
+    close_fake();
+}
+END_TEST
+
+static size_t said(int fd, char *text, size_t bytes)
+{
+    const ssize_t n = pread(fd, text, bytes - 1, 0);
+    ck_assert_int_ge(n, 0);
+    text[n] = '\0';
+    return (size_t)n;
+}
+
+/* _i: others have so much that the limit cannot be had. */
+START_TEST(a_limit_above_what_is_free_is_told)
+{
+    const struct gpu_config config = {
+        .device = "cuda:0", .wanted_bytes = 512 * MIB, .changed = note_changed};
+    char text[4096];
+    const int err = dup(STDERR_FILENO), file = memfd_create("stderr", MFD_CLOEXEC);
+    set("FAKE_CUDA_TAKEN", _i == 0 ? "536870912" : "536870913");
+    ck_assert_int_ge(dup2(file, STDERR_FILENO), 0);
+    open_fake(&config);
+    close_fake();
+    ck_assert_int_ge(dup2(err, STDERR_FILENO), 0);
+    (void)said(file, text, sizeof text);
+    ck_assert_msg((strstr(text, "hbm.devices gives blocks 512.00 MiB") != NULL) == (_i == 1), "%s",
+                  text);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("gpu_slow");
     TCase *tcase = tcase_create("slow");
     tcase_add_test(tcase, a_copy_does_not_wait_for_all_host_memory);
+    tcase_add_test(tcase, a_call_that_does_not_come_back_takes_the_device_out);
+    tcase_add_test(tcase, a_device_that_comes_up_late_is_up);
+    tcase_add_loop_test(tcase, a_limit_above_what_is_free_is_told, 0, 2);
     suite_add_tcase(suite, tcase);
     return check_run(suite);
 }

@@ -431,6 +431,22 @@ START_TEST(the_sizes_that_pages_have_are_measured)
 }
 END_TEST
 
+/* Of one fragment, before the first that has more. */
+START_TEST(clocks_are_warm_before_anything_counts)
+{
+    open_spied(0);
+    struct gpu_rates rates = {.frag_bytes = {0}};
+    struct gpu_dev_info about = {.has_kernel = true};
+    char why[GPU_WHY_BYTES];
+    unsigned whole = 0;
+    ck_assert_int_eq(gpu__calibrate(&spy, gpu->thread.dev, &about, NULL, &rates, why), 0);
+    while (whole < ngiven && given[whole].n == 1)
+        whole++;
+    ck_assert_uint_gt(whole, 6); /* three each way are what counts */
+    close_spied();
+}
+END_TEST
+
 /* No try is long enough for two copies, so each must leave less to the next. */
 START_TEST(a_slow_device_is_measured_by_and_by)
 {
@@ -585,6 +601,7 @@ int main(void)
     tcase_add_loop_test(tc, calibration_makes_do_with_less_memory, 0, 3);
     tcase_add_test(tc, what_could_not_be_measured_is_when_there_is_memory);
     tcase_add_test(tc, the_sizes_that_pages_have_are_measured);
+    tcase_add_test(tc, clocks_are_warm_before_anything_counts);
     tcase_add_test(tc, a_slow_device_is_measured_by_and_by);
     tcase_add_test(tc, a_device_that_is_refused_is_out_for_good);
     tcase_add_test(tc, no_piece_is_given_of_a_copy_that_was_taken_back);
