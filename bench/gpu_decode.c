@@ -59,12 +59,10 @@ int gpu_decode_wait(struct gpu_decode *decode, double *ret_step)
 #define STRING(name)  STRING_(name)
 #define STRING_(name) #name
 
-#define AHEAD         4u                   /* steps launched and not ended yet */
-#define WARM_NS       UINT64_C(50000000)   /* not counted: until loads are in full swing */
-#define FILL          0x01                 /* every byte of the KV */
-#define WORD_SUM      UINT32_C(0x01010101) /* of one word of it */
-/* CU_DEVICE_ATTRIBUTE_MPS_ENABLED of CUDA 12.4; an older driver does not know it. */
-#define ATTRIBUTE_MPS ((CUdevice_attribute)133)
+#define AHEAD    4u                   /* steps launched and not ended yet */
+#define WARM_NS  UINT64_C(50000000)   /* not counted: until loads are in full swing */
+#define FILL     0x01                 /* every byte of the KV */
+#define WORD_SUM UINT32_C(0x01010101) /* of one word of it */
 
 static const struct cuda_api *cu;
 
@@ -148,7 +146,7 @@ static int look(struct gpu_decode *g)
         "cuDeviceGetAttribute",
         cu->DeviceGetAttribute(&processors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, g->device));
     g->blocks = KVC_DECODE_BLOCKS * (unsigned)processors;
-    g->mps = cu->DeviceGetAttribute(&mps, ATTRIBUTE_MPS, g->device) == CUDA_SUCCESS && mps;
+    g->mps = cu->DeviceGetAttribute(&mps, CUDA_ATTRIBUTE_MPS, g->device) == CUDA_SUCCESS && mps;
     return rc;
 }
 

@@ -89,6 +89,8 @@ const struct option_desc config_table[] = {
      .help = "which copy on a device goes first when room there is needed"},
     {"hbm.verify", OPT_BOOL, FIELD(hbm_verify), .def = "true",
      .help = "blocks in host memory are checked each time before a device copies them"},
+    {"hbm.exit_when_lost", OPT_BOOL, FIELD(hbm_exit_when_lost), .def = "false",
+     .help = "a device that was up and fails ends the daemon, to be started again"},
     {"hbm.emu_memory", OPT_BYTES, FIELD(hbm_emu_memory), .def = "1GiB",
      .help = "memory of an emulated device", .min = 4 * MIB, .max = CONFIG_BYTES_MAX},
     {"hbm.emu_latency", OPT_DURATION, FIELD(hbm_emu_latency), .def = "0s",

@@ -109,7 +109,7 @@ struct config {
     struct hbm_devices devices;
     uint64_t hbm_chunk;    /* 0: the tier's choice */
     char hbm_eviction[32]; /* a name that policy_by_name() knows */
-    bool hbm_verify;
+    bool hbm_verify, hbm_exit_when_lost;
     uint64_t hbm_emu_memory, hbm_emu_latency, hbm_emu_bandwidth; /* bytes, ns, bytes per second */
     char hbm_emu_fault[CONFIG_PATH_BYTES];
 

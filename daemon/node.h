@@ -19,7 +19,8 @@ void node_budget_inputs(const struct config *cfg, void *ctx, struct budget_input
  * logged, and everything started is stopped again. -ECANCELED: SIGTERM or SIGINT came first. */
 KVC_WARN_UNUSED int node_start(const struct config *cfg, struct node **ret_node);
 /* Serves until SIGTERM or SIGINT, then drains: no new requests, copies in flight end, sessions are
- * told. 0, or a negative errno when the loop failed. */
+ * told. 0, or a negative errno when the loop failed; -EIO when a device did (hbm.exit_when_lost).
+ */
 KVC_WARN_UNUSED int node_run(struct node *n);
 /* Accepts NULL. */
 void node_stop(struct node **n);

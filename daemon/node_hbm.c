@@ -2,6 +2,7 @@
 #include "node_hbm.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +22,7 @@
  * own. */
 #define WATCHES_EACH     3u
 #define DESCRIPTORS_EACH 64u
+#define MPS_DIRECTORY    "/tmp/nvidia-mps" /* where the driver looks by itself */
 
 #define DEVICE_METRICS(X)                                               \
     X(GAUGE, up, "1: in service, 0: out")                               \
@@ -201,6 +203,28 @@ static int open_one(struct node_hbm *h, const struct config *cfg, struct loop *l
     return 0;
 }
 
+/* The driver finds MPS by a directory, and says nothing where it finds none: then kernels of the
+ * daemon and of workers take turns. */
+static void log_mps(const struct config *cfg)
+{
+    const char *set = getenv("CUDA_MPS_PIPE_DIRECTORY");
+    const char *dir = set != NULL && set[0] != '\0' ? set : MPS_DIRECTORY;
+    char pipe[PATH_MAX];
+    (void)snprintf(pipe, sizeof pipe, "%s/control", dir);
+    if (access(pipe, F_OK) == 0)
+        LOG_INFO("MPS: its control daemon is at %s: it has one server, for one uid at a time, so "
+                 "workers must run with this daemon's uid (systemd/README.md); a GPU that fails %s",
+                 dir,
+                 cfg->hbm_exit_when_lost ? "ends this daemon"
+                                         : "takes no new worker while this daemon stays attached: "
+                                           "set hbm.exit_when_lost");
+    else if (set != NULL)
+        LOG_WARN("MPS: CUDA_MPS_PIPE_DIRECTORY is %s, and this process sees no %s: GPUs are used "
+                 "without it. Start nvidia-cuda-mps-control first, in a directory that this "
+                 "service sees: PrivateTmp=yes hides those in /tmp (systemd/README.md)",
+                 dir, pipe);
+}
+
 int node_hbm_open(const struct config *cfg, struct loop *loop, struct host *host,
                   node_hbm_retired_fn *retired, void *ctx, struct node_hbm **ret_hbm)
 {
@@ -212,8 +236,10 @@ int node_hbm_open(const struct config *cfg, struct loop *loop, struct host *host
     if (!h)
         return -ENOMEM;
     const char *text = gpu_cuda_text();
-    if (!all_emulated(cfg))
+    if (!all_emulated(cfg)) {
         LOG_INFO("%s", text);
+        log_mps(cfg);
+    }
     int err = 0;
     while (!err && h->n < cfg->devices.n)
         err = open_one(h, cfg, loop, retired, ctx);
@@ -244,6 +270,16 @@ struct device *const *node_hbm_devices(const struct node_hbm *h, uint32_t *ret_n
 {
     *ret_n = h ? h->n : 0;
     return h ? h->device : NULL;
+}
+
+const char *node_hbm_lost(const struct node_hbm *h)
+{
+    for (uint32_t i = 0; h && i < h->n; i++) {
+        const struct gpu *gpu = hbm_gpu(h->hbm[i]);
+        if (gpu_generation(gpu) > 0 && gpu_state(gpu) == GPU_OUT)
+            return h->name[i];
+    }
+    return NULL;
 }
 
 /* ---- statistics ---- */

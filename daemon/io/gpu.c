@@ -125,10 +125,11 @@ static void void_all(struct gpu *g)
 static void log_up(const struct gpu *g)
 {
     char to[UNITS_TEXT_BYTES], from[UNITS_TEXT_BYTES];
+    const char *mps = g->info.mps ? ", by MPS" : "";
     if (g->rates.plain_to == 0 || g->rates.plain_from == 0)
-        LOG_INFO("gpu %s: %s is up", g->device, g->info.name);
+        LOG_INFO("gpu %s: %s is up%s", g->device, g->info.name, mps);
     else
-        LOG_INFO("gpu %s: %s is up: %s to it, %s from it", g->device, g->info.name,
+        LOG_INFO("gpu %s: %s is up%s: %s to it, %s from it", g->device, g->info.name, mps,
                  units_format_rate(g->rates.plain_to, to),
                  units_format_rate(g->rates.plain_from, from));
 }

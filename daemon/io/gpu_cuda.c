@@ -251,6 +251,9 @@ static int look(struct gpu_dev *dev, struct gpu_dev_info *ret_info)
         return r;
     if (!unified)
         return cuda__refuse(dev, -ENODEV, "the device does not share addresses with the host");
+    int mps = 0;
+    ret_info->mps =
+        cu->DeviceGetAttribute(&mps, CUDA_ATTRIBUTE_MPS, dev->device) == CUDA_SUCCESS && mps != 0;
     memcpy(ret_info->uuid, uuid.bytes, GPU_UUID_BYTES);
     dev->memory_bytes = bytes;
     dev->vmm = vmm && fds;

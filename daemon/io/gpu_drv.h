@@ -28,6 +28,7 @@ struct gpu_dev_info {
     uint8_t uuid[GPU_UUID_BYTES];
     enum device_handle_kind exports;
     bool has_kernel;     /* GPU_PATH_KERNEL */
+    bool mps;            /* shared with other processes by MPS */
     uint64_t free_bytes; /* of its memory, when it was opened */
 };
 

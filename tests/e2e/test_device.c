@@ -3,10 +3,12 @@
  * the device, what kvcachectl says of it; a device that fails and comes back, workers that die. */
 #include <check.h>
 #include <errno.h>
+#include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -64,6 +66,16 @@ static void open_all(void)
     rig_keys(ns, 1, BT, BLOCKS, keys);
 }
 
+static void serve(const char *const *sets)
+{
+    rig_restart(&rig, sets);
+    struct kvc *first = rig_open(&rig, 0);
+    rig_wait_stat(first, "device0.up", 1);
+    rig_wait_stat(first, "device1.up", 1);
+    kvc_close(&first);
+    open_all();
+}
+
 static void setup(void)
 {
     char text[1024];
@@ -76,13 +88,8 @@ static void setup(void)
     write_file(file, text);
     char set[128];
     snprintf(set, sizeof set, "@%s", file);
-    const char *const sets[] = {set, NULL};
-    rig_start(&rig, sets);
-    struct kvc *first = rig_open(&rig, 0);
-    rig_wait_stat(first, "device0.up", 1);
-    rig_wait_stat(first, "device1.up", 1);
-    kvc_close(&first);
-    open_all();
+    rig_dir(&rig);
+    serve((const char *const[]){set, NULL});
 }
 
 static void close_all(void)
@@ -305,7 +312,7 @@ START_TEST(operators_see_devices)
     says("usage --json", "\"device_bytes\":262144");
     says("stats devices", "emu:1");
     says("stats device0.credit", "64.00 MiB");
-    says("stats --json", "\"fragment_bytes\":4096");
+    says("stats --json", "\"fragment_bytes\":6144");
     says("usage", "on emu:0:");
     says("usage --json", "\"limit_bytes\":16777216");
     char command[128] = "explain ";
@@ -359,6 +366,92 @@ START_TEST(a_device_that_fails_costs_misses_and_is_used_again)
         rig_sleep_ms(10);
     while (on_device() < BLOCKS)
         rig_sleep_ms(10);
+}
+END_TEST
+
+static int remove_one(const char *path, const struct stat *st, int kind, struct FTW *at)
+{
+    (void)st, (void)kind, (void)at;
+    return remove(path);
+}
+
+static void remove_persisted(const char *path)
+{
+    ck_assert_int_eq(nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT), 0);
+}
+
+/* As setup() did, for teardown(). */
+static void serve_again(void)
+{
+    char base[128];
+    snprintf(base, sizeof base, "@%s", file);
+    serve((const char *const[]){base, NULL});
+}
+
+#ifdef KVC_HAVE_CUDA
+/* What it says of MPS at start, with a GPU that is out. */
+static bool says_of_mps(const char *what)
+{
+    char path[128], text[16384];
+    const char *const sets[] = {"hbm.devices=cuda:63", NULL};
+    rig_restart(&rig, sets);
+    rig_stop(&rig);
+    snprintf(path, sizeof path, "%s/log", rig.dir);
+    FILE *f = fopen(path, "r");
+    ck_assert_ptr_nonnull(f);
+    text[fread(text, 1, sizeof text - 1, f)] = '\0';
+    ck_assert_int_eq(fclose(f), 0);
+    ck_assert_int_eq(unlink(path), 0);
+    return strstr(text, what) != NULL;
+}
+
+START_TEST(mps_that_is_not_seen_is_told_and_so_is_what_is_seen)
+{
+    char control[128];
+    close_all();
+    rig_stop(&rig);
+    ck_assert(!says_of_mps("MPS:"));
+    ck_assert_int_eq(setenv("CUDA_MPS_PIPE_DIRECTORY", dir, 1), 0);
+    ck_assert(says_of_mps("PrivateTmp=yes hides"));
+    snprintf(control, sizeof control, "%s/control", dir);
+    ck_assert_int_eq(mkfifo(control, 0600), 0);
+    ck_assert(says_of_mps("set hbm.exit_when_lost"));
+    ck_assert_int_eq(unlink(control), 0);
+    serve_again();
+}
+END_TEST
+#endif
+
+/* As under MPS, whose server takes no new process while an old one is attached. */
+START_TEST(a_device_that_fails_ends_a_daemon_that_is_to_be_started_again)
+{
+    char persist[64], set[96];
+    int status = 0;
+    close_all();
+    rig_stop(&rig);
+    snprintf(persist, sizeof persist, "/dev/shm/kvc-lost-%d", (int)getpid());
+    ck_assert_int_eq(mkdir(persist, 0700), 0);
+    snprintf(set, sizeof set, "host.persist=%s", persist);
+    char base[128];
+    snprintf(base, sizeof base, "@%s", file);
+    const char *const sets[] = {base, set, "hbm.exit_when_lost=true", NULL};
+    serve(sets);
+    ck_assert_uint_eq(rig_store(k, ns, keys, 0, BLOCKS, BT, RIG_BLOCK, statuses), BLOCKS);
+    write_file(fault, "sticky");
+    while (waitpid(rig.pid, &status, WNOHANG) == 0) {
+        (void)load_pages(64);
+        rig_sleep_ms(10);
+    }
+    ck_assert(WIFEXITED(status));
+    ck_assert_int_eq(WEXITSTATUS(status), 1);
+    ck_assert_int_eq(unlink(fault), 0);
+    close_all();
+    serve(sets);
+    ck_assert_uint_eq(rig_load(k, ns, keys, BLOCKS, BT, RIG_BLOCK), BLOCKS); /* warm */
+    close_all();
+    rig_stop(&rig);
+    remove_persisted(persist);
+    serve_again();
 }
 END_TEST
 
@@ -470,6 +563,10 @@ static Suite *suite(void)
     tcase_add_test(t, a_slot_that_went_bad_is_found_and_its_block_stays);
     tcase_add_test(t, stores_ahead_of_their_word_hold_up_no_other_session);
     tcase_add_test(t, a_device_that_fails_costs_misses_and_is_used_again);
+    tcase_add_test(t, a_device_that_fails_ends_a_daemon_that_is_to_be_started_again);
+#ifdef KVC_HAVE_CUDA
+    tcase_add_test(t, mps_that_is_not_seen_is_told_and_so_is_what_is_seen);
+#endif
     tcase_add_test(t, workers_that_die_leave_nothing_behind);
     suite_add_tcase(s, t);
     return s;

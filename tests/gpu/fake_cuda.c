@@ -199,6 +199,7 @@ __attribute__((constructor)) static void read_settings(void)
     fake.vmm = setting("FAKE_CUDA_VMM", 1);
     fake.ipc = setting("FAKE_CUDA_IPC", 1);
     fake.unified = setting("FAKE_CUDA_UNIFIED", 1);
+    fake.mps = setting("FAKE_CUDA_MPS", 0);
     fake.keep_pins = setting("FAKE_CUDA_KEEP_PINS", 0);
     fake.read_only_pins = setting("FAKE_CUDA_READ_ONLY_PINS", 1);
     fake.read_only_maps = setting("FAKE_CUDA_READ_ONLY_MAPS", 1);
@@ -313,8 +314,8 @@ CUresult fake_DeviceGetAttribute(int *ret_value, CUdevice_attribute which, CUdev
     case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT:
         *ret_value = FAKE_MULTIPROCESSORS;
         break;
-    case FAKE_ATTRIBUTE_MPS:
-        *ret_value = 0;
+    case CUDA_ATTRIBUTE_MPS:
+        *ret_value = fake.mps;
         break;
     case CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING:
         *ret_value = fake.unified;

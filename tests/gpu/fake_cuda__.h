@@ -17,7 +17,6 @@
 
 #define FAKE_DEVICES_MAX     4
 #define FAKE_MULTIPROCESSORS 4
-#define FAKE_ATTRIBUTE_MPS   133 /* CU_DEVICE_ATTRIBUTE_MPS_ENABLED; older headers lack it */
 #define FAKE_GRANULARITY     (UINT64_C(2) << 20)
 #define FAKE_PLAIN_BYTES     512u /* what cuMemAlloc() aligns to */
 #define FAKE_PRIORITY_LOW    0
@@ -46,7 +45,7 @@ struct fake {
     int devices, version;
     uint64_t memory_bytes, taken_bytes, pins_bytes, host_offset;
     unsigned delay_us, pin_us_per_mib;
-    bool vmm, ipc, unified, keep_pins, read_only_pins, read_only_maps, words;
+    bool vmm, ipc, unified, keep_pins, mps, read_only_pins, read_only_maps, words;
     struct fake_device device[FAKE_DEVICES_MAX];
     struct list_node handles, ranges, hosts;
 };

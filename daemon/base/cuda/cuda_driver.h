@@ -18,6 +18,8 @@
 
 #define CUDA_VERSION_MIN 12000 /* of the driver: 12.0, R525 */
 #define CUDA_TEXT_BYTES  256u
+/* CU_DEVICE_ATTRIBUTE_MPS_ENABLED of CUDA 12.4; an older driver does not know it. */
+#define CUDA_ATTRIBUTE_MPS ((CUdevice_attribute)133)
 
 /* Name without "cu", CUDA version whose calling convention is meant (PFN_cu<name>_v<version>). */
 #define CUDA_CALLS(X)                              \

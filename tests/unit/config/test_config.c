@@ -203,6 +203,7 @@ START_TEST(devices_are_read_and_printed_again)
                                        "  chunk: 4MiB\n"
                                        "  eviction: arc\n"
                                        "  verify: false\n"
+                                       "  exit_when_lost: true\n"
                                        "  emu_memory: 128MiB\n"
                                        "  emu_latency: 2500ns\n"
                                        "  emu_bandwidth: 2GiB\n"
@@ -221,6 +222,7 @@ START_TEST(devices_are_read_and_printed_again)
         ck_assert_uint_eq(c->devices.entry[1].limit_bytes, 0);
         ck_assert_uint_eq(hbm_devices_bytes(&c->devices), 64u << 20);
         ck_assert(!c->hbm_verify);
+        ck_assert(c->hbm_exit_when_lost);
         ck_assert_uint_eq(c->hbm_emu_memory, 128u << 20);
         ck_assert_uint_eq(c->hbm_emu_latency, 2500);
         ck_assert_uint_eq(c->hbm_emu_bandwidth, UINT64_C(2) << 30);

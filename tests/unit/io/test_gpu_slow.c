@@ -122,13 +122,14 @@ static size_t said(int fd, char *text, size_t bytes)
     return (size_t)n;
 }
 
-/* _i: others have so much that the limit cannot be had. */
+/* _i: others have so much that the limit cannot be had; and they share it by MPS. */
 START_TEST(a_limit_above_what_is_free_is_told)
 {
     const struct gpu_config config = {
         .device = "cuda:0", .wanted_bytes = 512 * MIB, .changed = note_changed};
     char text[4096];
     const int err = dup(STDERR_FILENO), file = memfd_create("stderr", MFD_CLOEXEC);
+    set("FAKE_CUDA_MPS", _i == 1 ? "1" : "0");
     set("FAKE_CUDA_TAKEN", _i == 0 ? "536870912" : "536870913");
     ck_assert_int_ge(dup2(file, STDERR_FILENO), 0);
     open_fake(&config);
@@ -137,6 +138,7 @@ START_TEST(a_limit_above_what_is_free_is_told)
     (void)said(file, text, sizeof text);
     ck_assert_msg((strstr(text, "hbm.devices gives blocks 512.00 MiB") != NULL) == (_i == 1), "%s",
                   text);
+    ck_assert((strstr(text, "Fake 0 is up, by MPS") != NULL) == (_i == 1));
 }
 END_TEST
 
