@@ -914,6 +914,8 @@ int names_create(struct core *c) KVC_WARN_UNUSED;
 void names_destroy(struct core *c);
 /* True while there is more to do. */
 bool names_step(struct core *c);
+/* Some name that has gone has blocks to let go of. */
+bool names_are_leaving(const struct core *c);
 /* Some name reaches it. */
 bool block_named(const struct core *c, const struct block *b);
 /* What comes behind it goes on from where a conversation ends, that has a name. */

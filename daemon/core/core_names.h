@@ -86,6 +86,20 @@ struct core_evicted {
  * has gone, and its journal takes nothing more: the next run may have it again. */
 KVC_WARN_UNUSED int core_name_forget(struct core *c, struct core_name *name,
                                      struct core_evicted *evict, struct core_name_waiter *waiter);
+/* The same in slices. Begun, it is a name of nobody, and answers are core_name_forget()'s; then it
+ * lets go of its blocks: core_name_forget_step(), or core_placement_step() by itself. `evicted` is
+ * whole after the last slice. */
+struct core_forgetting {
+    struct core_name *name; /* the core's; NULL: it has let go of all */
+    struct core_evicted evicted;
+};
+KVC_WARN_UNUSED int core_name_forget_begin(struct core *c, struct core_name *name, bool evict,
+                                           struct core_forgetting *x,
+                                           struct core_name_waiter *waiter);
+/* A slice. True: there is more. */
+KVC_WARN_UNUSED bool core_name_forget_step(struct core *c, struct core_forgetting *x);
+/* The core goes on with it, and tells nobody. */
+void core_name_forget_cancel(struct core_forgetting *x);
 /* What of it would go now. Looks at each of its blocks, as core_name_view(). */
 void core_name_would_evict(struct core *c, const struct core_name *name,
                            struct core_evicted *ret_evicted);

@@ -58,6 +58,7 @@ int names_create(struct core *c)
     n->free = n->refs_free = n->ids_free = CORE_NONE;
     list_init(&n->writing);
     list_init(&n->saving);
+    list_init(&n->leaving);
     n->name = core__pages(z.name);
     n->order = core__pages(z.order);
     n->ref = core__pages(z.ref);
@@ -170,6 +171,10 @@ struct core_name *name_new(struct core *c, uint8_t kind, const char *name,
 void name_free(struct core *c, struct core_name *nm)
 {
     struct names *n = c->names;
+    if (list_is_linked(&nm->leave)) {
+        nm->gone = true;
+        return;
+    }
     share_give(&n->share, owner_no(c, nm->principal), 1);
     nm->state = NAME_FREE;
     nm->next = n->free;
@@ -196,7 +201,7 @@ int name_pin(struct core *c, struct core_name *nm, const struct core_seq *seq)
     return 0;
 }
 
-void name_end(struct core *c, struct core_name *nm)
+void name_go(struct core *c, struct core_name *nm)
 {
     struct names *n = c->names;
     const uint32_t at = rank(n, nm->kind, nm->name, nm->principal, nm->sub);
@@ -205,15 +210,55 @@ void name_end(struct core *c, struct core_name *nm)
     n->count--;
     c->m.names--;
     wheel_del(&n->wheel, &nm->ttl);
-    unpin(c, nm);
+    if (nm->pin && core_unpin(c, NULL, nm->pin) != CORE_MORE)
+        nm->pin = 0;
     name_save_cancel(c, nm);
     name_wake(c, nm, KVC_E_NO_NAME); /* who waited for it to be kept */
     name_ids_free(n, nm->ids);
-    const uint32_t refs = nm->refs;
-    nm->refs = nm->ids = CORE_NONE;
+    nm->ids = CORE_NONE;
     nm->state = NAME_GOING;
-    name_let_go(c, refs);
+    list_push_back(&n->leaving, &nm->leave);
     name_write(c, nm);
+}
+
+/* What is pinned is not evicted, so its pin goes first. */
+bool name_leave(struct core *c, struct core_name *nm)
+{
+    work_slice(c);
+    if (nm->pin && core_unpin_step(c, nm->pin))
+        return true;
+    nm->pin = 0;
+    while (nm->refs != CORE_NONE) {
+        if (slice_over(c))
+            return true;
+        name_leave_block(c, nm);
+    }
+    list_remove(&nm->leave);
+    if (nm->forgetting)
+        nm->forgetting->name = NULL;
+    if (nm->gone)
+        name_free(c, nm);
+    return false;
+}
+
+void name_end(struct core *c, struct core_name *nm)
+{
+    name_go(c, nm);
+    while (name_leave(c, nm))
+        continue;
+}
+
+/* Those that go, one by one; true: there is more. */
+static bool leave_step(struct core *c)
+{
+    struct list_node *node = list_first(&c->names->leaving);
+    return node && (name_leave(c, CONTAINER_OF(node, struct core_name, leave)) ||
+                    !list_empty(&c->names->leaving));
+}
+
+bool names_are_leaving(const struct core *c)
+{
+    return c->names && !list_empty(&c->names->leaving);
 }
 
 /* ---- token ids ---- */
@@ -723,7 +768,7 @@ static void on_ttl(void *ctx, uint64_t now_ns)
     struct core_name *nm = ctx;
     (void)now_ns;
     nm->core->m.names_expired++;
-    name_end(nm->core, nm);
+    name_go(nm->core, nm);
 }
 
 static void on_retry(void *ctx, uint64_t now_ns)
@@ -748,7 +793,8 @@ bool names_step(struct core *c)
     if (n->wheel_on)
         (void)wheel_run(&n->wheel, c->now_ns);
     names_look(c);
-    const bool more = names_save_step(c);
+    bool more = leave_step(c);
+    more |= names_save_step(c);
     names_write_step(c);
     return more;
 }

@@ -30,10 +30,11 @@ struct find;
 /* Storage that makes room is asked again so much later, unless it says so before. */
 #define NAMES_PAUSE_MS 50u
 
+/* GOING: the journal has it still, or it has not let go of all its blocks. */
 enum name_state { NAME_FREE, NAME_LIVE, NAME_GOING };
 
 struct core_name {
-    uint8_t state; /* enum name_state; GOING: the journal has it still */
+    uint8_t state; /* enum name_state */
     uint8_t kind;
     uint8_t priority;
     bool pinned;
@@ -41,6 +42,8 @@ struct core_name {
     bool saved;     /* its blocks are on disk with a promise */
     bool active;    /* its promise is in core->promised */
     bool in_flight; /* its head is in the commit that is under way */
+    bool evicts;    /* GOING: what nothing else needs goes with it */
+    bool gone;      /* GOING: the journal does not have it, and it has refs yet */
     uint32_t next;  /* FREE: the next one */
     uint32_t principal;
     const char *owner, *tenant; /* borrowed from the identity */
@@ -59,6 +62,9 @@ struct core_name {
     struct list_node write;                /* names->writing */
     struct list_node save;                 /* names->saving */
     struct list_node waiters;              /* core_name_waiter */
+    struct list_node leave;                /* names->leaving, while it lets go of its blocks */
+    struct core_forgetting *forgetting;    /* who waits for that; NULL: nobody */
+    uint32_t beside; /* of that: tokens of the block behind the next one; 0: none is */
     struct promise promise;
     struct wheel_timer ttl, retry;
     struct core *core;
@@ -126,7 +132,7 @@ struct names {
     struct journal *journal;
     int error;
     uint64_t look_ns; /* whether it stands is asked then */
-    struct list_node writing, saving;
+    struct list_node writing, saving, leaving;
     uint32_t active;
     uint64_t pause_ms; /* nothing is begun before: storage makes room */
     struct name_commit commit;
@@ -155,9 +161,14 @@ struct core_name *name_new(struct core *c, uint8_t kind, const char *name,
                            const struct core_identity *who, const char *sub);
 struct core_name *name_get(struct core *c, uint8_t kind, const char *name, uint32_t principal,
                            const char *sub);
-/* It goes; its slot when the journal does not have it any more. */
+/* Nobody finds it any more, and it lets go of its blocks in slices; its slot goes when the journal
+ * does not have it any more either. */
+void name_go(struct core *c, struct core_name *nm);
+/* A slice of that. True: there is more to do. */
+bool name_leave(struct core *c, struct core_name *nm);
+/* Both in one piece. */
 void name_end(struct core *c, struct core_name *nm);
-/* Its slot goes. */
+/* Its slot goes, at once or with its last ref. */
 void name_free(struct core *c, struct core_name *nm);
 void name_arm(struct core *c, struct core_name *nm);
 /* Timers can be set from now on. */
@@ -181,6 +192,9 @@ void name_hold(struct core *c, struct core_name *nm, uint32_t group, uint32_t pl
 uint32_t names_refs_left(const struct names *n);
 /* Lets go of the refs from `head` on. */
 void name_let_go(struct core *c, uint32_t head);
+/* Of a name that goes: its first ref lets go of its block, and moves to the one before, while that
+ * is for this name alone or (all) to the first. Returns the block. */
+uint32_t name_climb(struct core *c, struct core_name *nm, bool all);
 /* Its blocks are to be saved. */
 void name_save(struct core *c, struct core_name *nm);
 void name_save_cancel(struct core *c, struct core_name *nm);
@@ -202,6 +216,9 @@ void names_passed(struct core *c, uint32_t head, const struct find *f, struct pa
 /* They go, unless something holds them: then they go first. The name is where it moves to. Whether
  * any went. */
 bool names_let_passed_go(struct core *c, struct core_name *nm, const struct passed_tips *passed);
+
+/* Of a name that goes: one block is let go of, evicted or counted. */
+void name_leave_block(struct core *c, struct core_name *nm);
 
 /* Whether hard limits allow all that a name of f's prefix has to keep; nm: the name that moves
  * there, NULL: a new one. KVC_E_QUOTA. */

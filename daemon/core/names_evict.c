@@ -163,8 +163,17 @@ static void count_kept(struct core *c, const struct block *b, bool pinned, uint6
     x->kept++;
 }
 
-/* The ends of turns that build on b count as kept, until they go. Of its children the name's own
- * have marks. */
+/* The ends of turns that build on b count as kept. */
+static void count_ends_beside(struct core *c, const struct core_name *nm, const struct block *b,
+                              uint32_t beside, struct core_evicted *x)
+{
+    for (uint32_t no = b->child; no != CORE_NONE; no = c->blocks[no].next)
+        if (is_end(c, &c->blocks[no], beside))
+            count_kept(c, &c->blocks[no], is_pinned_by_others(nm, &c->blocks[no]), &x->kept_passed,
+                       x);
+}
+
+/* Until they go. Of its children the name's own have marks. */
 static void count_ends(struct core *c, const struct core_name *nm, const struct block *b,
                        struct core_evicted *x)
 {
@@ -172,10 +181,7 @@ static void count_ends(struct core *c, const struct core_name *nm, const struct 
     uint32_t beside = 0;
     for (uint32_t no = b->child; no != CORE_NONE; no = c->blocks[no].next)
         beside = MAX(beside, of[no].marks ? c->blocks[no].tokens : 0);
-    for (uint32_t no = b->child; no != CORE_NONE; no = c->blocks[no].next)
-        if (is_end(c, &c->blocks[no], beside))
-            count_kept(c, &c->blocks[no], is_pinned_by_others(nm, &c->blocks[no]), &x->kept_passed,
-                       x);
+    count_ends_beside(c, nm, b, beside, x);
 }
 
 static void count_end_gone(struct core *c, const struct block *b, struct core_evicted *x)
@@ -267,20 +273,6 @@ void core_name_would_evict(struct core *c, const struct core_name *nm,
     *ret_evicted = w.x;
 }
 
-/* Blocks that it holds, noted before it ends; those that nothing else needs go. */
-struct noted {
-    struct core *c;
-    struct run_entry *e; /* in the scratch for keys, which has more room */
-    uint32_t n;
-};
-
-static int note(void *ctx, struct block *b)
-{
-    struct noted *x = ctx;
-    x->e[x->n++] = (struct run_entry){block_no(x->c, b), b->gen};
-    return 0;
-}
-
 static void evict_block(struct core *c, struct block *b)
 {
     c->m.blocks_evicted_admin++;
@@ -298,7 +290,7 @@ static bool evict_with_passed(struct core *c, struct block *b, uint32_t beside,
         if (!may_go_with_parent(c, &c->blocks[no], beside))
             return false;
     while (b->child != CORE_NONE) {
-        count_end_gone(c, &c->blocks[b->child], evicted);
+        count_gone(c, &c->blocks[b->child], evicted);
         evict_block(c, &c->blocks[b->child]);
     }
     count_gone(c, b, evicted);
@@ -316,73 +308,76 @@ static void evict_first_ends(struct core *c, const struct core_name *nm,
     }
 }
 
-/* What is noted then is where each chain ends now. */
-static void evict_noted(struct core *c, struct noted *x, struct core_evicted *evicted)
+/* It is a first block that windows need, for a key that comes twice. */
+static bool has_it_again(const struct core *c, const struct core_name *nm, const struct block *b)
 {
-    for (uint32_t i = 0; i < x->n; i++) {
-        uint32_t no = x->e[i].block, beside = 0;
-        if (c->blocks[no].gen != x->e[i].gen)
-            continue;
-        while (no != CORE_NONE) {
-            struct block *b = &c->blocks[no];
-            const uint32_t parent = b->parent, tokens = b->tokens;
-            if (!evict_with_passed(c, b, beside, evicted))
-                break;
-            no = parent;
-            beside = tokens;
-        }
-        x->e[i] = (struct run_entry){no, no == CORE_NONE ? 0 : c->blocks[no].gen};
-    }
+    const struct names *n = c->names;
+    uint32_t ref = b->parent == CORE_NONE ? n->of[block_no(c, b)].refs : 0;
+    while (ref && n->ref[ref - 1].name != name_no(c, nm))
+        ref = n->ref[ref - 1].next_of_block + 1;
+    return ref != 0;
 }
 
-/* Each block from there up, once. */
-static void count_stays(struct core *c, const struct noted *x, struct core_evicted *evicted)
+/* From the last block on. What it lets go of goes at once, unless something needs it: then what
+ * comes before stays too, for what stays builds on it. */
+void name_leave_block(struct core *c, struct core_name *nm)
 {
-    struct block_name *const of = c->names->of;
-    for (unsigned pass = 0; pass < 2; pass++)
-        for (uint32_t i = 0; i < x->n; i++) {
-            uint32_t no = x->e[i].block;
-            if (no == CORE_NONE || c->blocks[no].gen != x->e[i].gen ||
-                c->blocks[no].state != BLOCK_PRESENT)
-                continue;
-            for (; no != CORE_NONE && (of[no].marks == 0) == (pass == 0);
-                 no = c->blocks[no].parent) {
-                const struct block *b = &c->blocks[no];
-                of[no].marks = pass == 0 ? MARK_TIP : 0;
-                if (pass > 0)
-                    continue;
-                if (!block_named(c, b)) {
-                    count_kept(c, b, block_pinned(b), &evicted->kept_below, evicted);
-                    continue;
-                }
-                evicted->kept_named++;
-                evicted->kept++;
-            }
-        }
+    struct core_evicted none, *x = nm->forgetting ? &nm->forgetting->evicted : &none;
+    struct block *b = &c->blocks[name_climb(c, nm, nm->evicts)];
+    const uint32_t beside = nm->beside;
+    if (!nm->evicts || has_it_again(c, nm, b))
+        return;
+    nm->beside = b->parent == CORE_NONE ? 0 : b->tokens;
+    if (evict_with_passed(c, b, beside, x))
+        return;
+    count_ends_beside(c, nm, b, beside, x);
+    if (!block_named(c, b)) {
+        count_kept(c, b, block_pinned(b), &x->kept_below, x);
+        return;
+    }
+    x->kept_named++;
+    x->kept++;
+}
+
+int core_name_forget_begin(struct core *c, struct core_name *nm, bool evict,
+                           struct core_forgetting *x, struct core_name_waiter *waiter)
+{
+    *x = (struct core_forgetting){.name = nm};
+    if (evict)
+        evict_first_ends(c, nm, &x->evicted);
+    nm->evicts = evict;
+    nm->forgetting = x;
+    name_go(c, nm);
+    if (!waiter)
+        return 0;
+    /* The journal of one that is gone there has failed, or has it still. */
+    if (c->names->error)
+        return KVC_E_TIER;
+    return nm->gone ? 0 : name_await(c, nm, waiter, false);
+}
+
+bool core_name_forget_step(struct core *c, struct core_forgetting *x)
+{
+    return x->name && name_leave(c, x->name);
+}
+
+void core_name_forget_cancel(struct core_forgetting *x)
+{
+    if (x->name)
+        x->name->forgetting = NULL;
+    x->name = NULL;
 }
 
 int core_name_forget(struct core *c, struct core_name *nm, struct core_evicted *evict,
                      struct core_name_waiter *waiter)
 {
-    struct noted noted = {.c = c, .e = (struct run_entry *)(void *)c->names->keys};
-    if (evict) {
-        *evict = (struct core_evicted){.kept = 0};
-        (void)reached(c, nm, evict);
-        (void)name_each_block(c, nm, note, &noted);
-        evict_first_ends(c, nm, evict);
-    }
-    name_end(c, nm);
-    if (evict) {
-        evict_noted(c, &noted, evict);
-        count_stays(c, &noted, evict);
-    }
-    if (!waiter)
-        return 0;
-    /* An ended name's slot is free at once where its journal has failed; the journal has it still.
-     */
-    if (c->names->error)
-        return KVC_E_TIER;
-    return nm->state == NAME_GOING ? name_await(c, nm, waiter, false) : 0;
+    struct core_forgetting x;
+    const int rc = core_name_forget_begin(c, nm, evict != NULL, &x, waiter);
+    while (core_name_forget_step(c, &x))
+        continue;
+    if (evict)
+        *evict = x.evicted;
+    return rc;
 }
 
 /* ---- what it has to keep ---- */

@@ -142,18 +142,6 @@ static void ref_free(struct names *n, uint32_t no)
     n->refs_used--;
 }
 
-void name_let_go(struct core *c, uint32_t head)
-{
-    struct names *n = c->names;
-    for (uint32_t no = head; no != CORE_NONE;) {
-        const uint32_t next = n->ref[no].next_of_name, block = n->ref[no].block;
-        ref_unlink(n, no);
-        ref_free(n, no);
-        unreach(c, block);
-        no = next;
-    }
-}
-
 /* The name has lost what it held by this. */
 static void ref_forget(struct names *n, struct core_name *nm, uint32_t no)
 {
@@ -165,6 +153,34 @@ static void ref_forget(struct names *n, struct core_name *nm, uint32_t no)
     else
         nm->refs = r->next_of_name;
     ref_free(n, no);
+}
+
+uint32_t name_climb(struct core *c, struct core_name *nm, bool all)
+{
+    struct names *n = c->names;
+    const uint32_t ref = nm->refs, no = n->ref[ref].block, parent = c->blocks[no].parent;
+    c->work += WORK_LOOK;
+    ref_unlink(n, ref);
+    if (parent != CORE_NONE && (all || n->of[no].n == 1)) {
+        ref_link(n, ref, parent);
+        n->of[parent].n++; /* for which this block still counts, too */
+    } else {
+        ref_forget(n, nm, ref);
+    }
+    unreach(c, no);
+    return no;
+}
+
+void name_let_go(struct core *c, uint32_t head)
+{
+    struct names *n = c->names;
+    for (uint32_t no = head; no != CORE_NONE;) {
+        const uint32_t next = n->ref[no].next_of_name, block = n->ref[no].block;
+        ref_unlink(n, no);
+        ref_free(n, no);
+        unreach(c, block);
+        no = next;
+    }
 }
 
 /* ---- what blocks ask and tell ---- */
@@ -207,7 +223,8 @@ bool block_named(const struct core *c, const struct block *b)
 static bool ends_here(const struct names *n, uint32_t block)
 {
     for (uint32_t no = n->of[block].refs; no != 0; no = n->ref[no - 1].next_of_block + 1)
-        if (n->name[n->ref[no - 1].name].kind == KVC_NAME_CONVERSATION)
+        if (n->name[n->ref[no - 1].name].kind == KVC_NAME_CONVERSATION &&
+            n->name[n->ref[no - 1].name].state == NAME_LIVE)
             return true;
     return false;
 }
@@ -391,7 +408,8 @@ void names_check(struct core *c)
         const struct core_name *nm = &n->name[i];
         live += nm->state == NAME_LIVE;
         active += nm->active;
-        MUST(nm->state == NAME_LIVE || nm->refs == CORE_NONE);
+        MUST(nm->state == NAME_LIVE || nm->refs == CORE_NONE || list_is_linked(&nm->leave));
+        MUST(!list_is_linked(&nm->leave) || nm->state == NAME_GOING);
         for (uint32_t no = nm->refs; no != CORE_NONE; no = n->ref[no].next_of_name) {
             MUST(n->ref[no].name == i && c->blocks[n->ref[no].block].state == BLOCK_PRESENT);
             held[n->ref[no].block]++;

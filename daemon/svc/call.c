@@ -49,6 +49,7 @@ static const char *call_give_up(struct core *c, struct call *call)
         return "the pin has ended, and lets go of its blocks yet";
     case CALL_NAME:
         core_name_cancel(&call->name_waiter);
+        core_name_forget_cancel(&call->forgetting);
         return "it is done, but not on stable storage yet";
     case CALL_EVICT:
         core_evict_cancel(c, &call->job);
@@ -261,8 +262,9 @@ static void call_stop(struct svc *s, struct call *call, bool answer)
         return;
     }
     switch ((enum call_kind)call->kind) {
-    case CALL_NAME:
+    case CALL_NAME: /* the core goes on with what it lets go of */
         core_name_cancel(&call->name_waiter);
+        core_name_forget_cancel(&call->forgetting);
         break;
     case CALL_DROP:
         if (!answer) /* its session's end drops the rest */

@@ -60,9 +60,8 @@ static void on_forgotten(struct core_gone *gone, int err)
     call_end(s, call);
 }
 
-static void on_kept(struct core_name_waiter *w, int err)
+static void kept_end(struct call *call, int err)
 {
-    struct call *call = CONTAINER_OF(w, struct call, name_waiter);
     struct svc *s = call->session->svc;
     if (!err && call->evicts) {
         call_await_gone(call, on_forgotten);
@@ -73,6 +72,11 @@ static void on_kept(struct core_name_waiter *w, int err)
     else
         reply_named(s, call->session, &call->head, &call->outcome);
     call_end(s, call);
+}
+
+static void on_kept(struct core_name_waiter *w, int err)
+{
+    kept_end(CONTAINER_OF(w, struct call, name_waiter), err);
 }
 
 /* The answer to what core said: now, or when it has come (1). */
@@ -148,6 +152,28 @@ static union outcome forgotten(const struct core_evicted *x)
                                          .kept_passed = x->kept_passed}};
 }
 
+/* When the journal has it, and all blocks are let go of. */
+static void forget_go_on(struct call *call)
+{
+    if (core_name_forget_step(call->session->svc->core, &call->forgetting)) {
+        work_go_on(call, forget_go_on);
+        return;
+    }
+    work_leave(call);
+    if (call->journaled == 1)
+        return;
+    call->outcome = forgotten(&call->forgetting.evicted);
+    kept_end(call, call->journaled);
+}
+
+static void on_unwritten(struct core_name_waiter *w, int err)
+{
+    struct call *call = CONTAINER_OF(w, struct call, name_waiter);
+    call->journaled = err;
+    if (!call->forgetting.name)
+        forget_go_on(call);
+}
+
 void op_name_forget(struct request *rq)
 {
     struct msg_name_forget msg;
@@ -155,8 +181,8 @@ void op_name_forget(struct request *rq)
     struct core_name *nm = find(rq, err, msg.kind, &msg.name, &msg.sub);
     if (!nm)
         return;
-    struct core_evicted evicted = {0};
     if (msg.dry_run) {
+        struct core_evicted evicted;
         core_name_would_evict(rq->s->core, nm, &evicted);
         const union outcome would = forgotten(&evicted);
         reply_named(rq->s, rq->se, &rq->head, &would);
@@ -165,12 +191,11 @@ void op_name_forget(struct request *rq)
     struct call *call = call_new(rq, CALL_NAME);
     if (!call)
         return;
-    call->name_waiter.fn = on_kept;
+    call->name_waiter.fn = on_unwritten;
     call->evicts = msg.evict;
-    const int rc =
-        core_name_forget(rq->s->core, nm, msg.evict ? &evicted : NULL, &call->name_waiter);
-    const union outcome done = forgotten(&evicted);
-    kept(rq, call, rc, NULL, &done);
+    call->journaled =
+        core_name_forget_begin(rq->s->core, nm, msg.evict, &call->forgetting, &call->name_waiter);
+    forget_go_on(call);
 }
 
 /* ---- NAME_LIST ---- */

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "check_run.h"
+#include "core__.h"
 #include "names_rig.h"
 
 static void restart(bool host)
@@ -417,6 +418,24 @@ static void forget_now(struct core_name *nm, bool evict)
         ck_assert_mem_eq(&did, &would, sizeof did);
 }
 
+/* Perhaps not to the end: the core goes on with it while others are put, used and forgotten. */
+static void forget_in_slices(struct core_name *nm, bool evict)
+{
+    struct core_evicted would;
+    struct core_forgetting x;
+    core_name_would_evict(r.core, nm, &would);
+    r.core->cfg.slice_work = 1 + below(40);
+    ck_assert_int_eq(core_name_forget_begin(r.core, nm, evict, &x, NULL), 0);
+    bool more = true;
+    for (uint32_t left = below(12); left > 0 && more; left--) {
+        more = core_name_forget_step(r.core, &x);
+        core_check(r.core);
+    }
+    if (!more && evict)
+        ck_assert_mem_eq(&x.evicted, &would, sizeof would);
+    core_name_forget_cancel(&x);
+}
+
 static void act_name(void)
 {
     char name[2] = {(char)('a' + below(12)), 0};
@@ -427,7 +446,7 @@ static void act_name(void)
     switch (below(4)) {
     case 0:
         if (core_name_find(r.core, r.cl[1], &id, &nm) == 0)
-            forget_now(nm, below(2) == 0);
+            (below(2) ? forget_now : forget_in_slices)(nm, below(2) == 0);
         return;
     case 1:
         if (core_name_find(r.core, r.cl[1], &id, &nm) == 0)
@@ -484,6 +503,7 @@ static void turn(void)
 static void calm(void)
 {
     fake_disk_out(r.disk, false);
+    r.core->cfg.slice_work = UINT32_MAX;
     rig_settle(&r);
     for (; ncommits > 0; ncommits--) {
         ck_assert_uint_eq(commits[ncommits - 1].done, 1);

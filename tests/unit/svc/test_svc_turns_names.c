@@ -5,6 +5,7 @@
 #include "check_run.h"
 #include "core__.h"
 #include "core_names.h"
+#include "names__.h"
 #include "svc__.h"
 #include "svc_rig.h"
 
@@ -23,6 +24,7 @@ static void begin(bool storage)
     sr_defaults(&s);
     s.core_cfg.slice_work = 10;
     s.core_cfg.names_max = 4;
+    s.core_cfg.pins_max = 2;
     s.core_cfg.lease_bytes_max = LONG_BYTES;
     s.cfg.turn_work = 1;
     paths = (struct msg_paths_reply){.npaths = 0};
@@ -305,6 +307,168 @@ START_TEST(a_load_whose_deadline_comes_tells_what_there_is)
 }
 END_TEST
 
+/* ---- NAME_FORGET ---- */
+
+static uint64_t still_named(void)
+{
+    return core_metrics(s.core)->named_blocks;
+}
+
+static uint64_t forget(struct sr_peer *peer, bool evict, uint32_t deadline_ms)
+{
+    const struct msg_name_forget msg = {
+        .kind = KVC_NAME_CONVERSATION, .evict = evict, .name = codec_text("chat")};
+    return sr_send(&s, peer,
+                   codec_enc_name_forget(s.buf, sizeof s.buf,
+                                         sr_head(&s, KVC_OP_NAME_FORGET, deadline_ms), &msg));
+}
+
+static struct msg_name_forget_reply forgotten(uint64_t corr)
+{
+    struct msg_reply_head head;
+    struct msg_name_forget_reply reply;
+    const struct sr_reply *r = sr_reply(&s, corr);
+    ck_assert_int_eq(codec_dec_name_forget_reply(r->bytes, r->len, &head, &reply), 0);
+    ck_assert_uint_eq(head.status, KVC_ST_OK);
+    return reply;
+}
+
+/* Until it has let go of some blocks, and not of others. */
+static uint64_t forget_partly(bool evict)
+{
+    const uint64_t corr = forget(p, evict, 0);
+    for (unsigned n = 0; still_named() > LONG_BLOCKS - 5; n++) {
+        ck_assert_uint_lt(n, TURNS);
+        sr_turn(&s, 0);
+        core_check(s.core);
+    }
+    ck_assert_uint_gt(still_named(), 0);
+    ck_assert_uint_eq(sr_replies(&s, corr), 0);
+    ck_assert_ptr_null(named());
+    return corr;
+}
+
+static void nothing_is_left(uint32_t blocks)
+{
+    for (unsigned i = 0; i < LONG_BLOCKS; i++) {
+        sr_turn(&s, 0);
+        core_check(s.core);
+    }
+    ck_assert_uint_eq(still_named() + core_metrics(s.core)->named_bytes, 0);
+    ck_assert_uint_eq(core_metrics(s.core)->pinned_blocks, 0);
+    ck_assert_uint_eq(core_metrics(s.core)->blocks_present, blocks);
+    nothing_is_held();
+}
+
+START_TEST(a_long_name_lets_go_of_its_blocks_in_slices)
+{
+    name_long();
+    const uint64_t corr = forget_partly(false), again = forget(q, false, 0);
+    ck_assert_uint_ge(turns_until(corr), 1);
+    ck_assert_uint_eq(forgotten(corr).blocks, 0);
+    ck_assert_uint_eq(still_named(), 0); /* the answer says so */
+    (void)turns_until(again);
+    ck_assert_uint_eq(sr_status(&s, again), KVC_ST_NO_NAME);
+    nothing_is_left(LONG_BLOCKS);
+}
+END_TEST
+
+START_TEST(the_blocks_of_a_long_name_are_evicted_in_slices)
+{
+    name_long();
+    const uint64_t corr = forget_partly(true);
+    ck_assert_uint_ge(turns_until(corr), LONG_BLOCKS / 2 - 5);
+    ck_assert_uint_eq(forgotten(corr).blocks, LONG_BLOCKS);
+    ck_assert_uint_eq(forgotten(corr).bytes, LONG_BYTES);
+    ck_assert_uint_eq(forgotten(corr).kept_blocks, 0);
+    nothing_is_left(0);
+}
+END_TEST
+
+START_TEST(a_forget_that_is_cancelled_left_or_late_goes_on)
+{
+    for (unsigned i = 0; i < 3; i++) {
+        name_long();
+        const uint64_t corr = forget_partly(true);
+        if (i == 0)
+            (void)sr_cancel(&s, p, corr);
+        else if (i == 1)
+            sr_turn(&s, KVC_DEADLINE_DEFAULT_MS);
+        else
+            sr_leave(&s, p);
+        if (i < 2)
+            ck_assert_uint_eq(sr_status(&s, corr), i ? KVC_ST_TIMEOUT : KVC_ST_CANCELLED);
+        nothing_is_left(0);
+    }
+}
+END_TEST
+
+START_TEST(a_name_that_is_put_again_between_two_slices_keeps_its_blocks)
+{
+    name_long();
+    const uint64_t corr = forget_partly(true), again = put(q, longer.chain, 20);
+    (void)turns_until(again);
+    ck_assert_uint_eq(sr_status(&s, again), KVC_ST_OK);
+    (void)turns_until(corr);
+    ck_assert_uint_eq(forgotten(corr).blocks, LONG_BLOCKS - 20);
+    ck_assert_uint_eq(forgotten(corr).kept_named, 20);
+    ck_assert_uint_eq(forgotten(corr).kept_blocks, 20);
+    ck_assert_uint_eq(still_named(), 20);
+    ck_assert_ptr_nonnull(named());
+    core_check(s.core);
+    const uint64_t last = forget(q, true, 0);
+    (void)turns_until(last);
+    nothing_is_left(0);
+}
+END_TEST
+
+START_TEST(blocks_that_go_or_are_leased_between_two_slices_of_a_forget)
+{
+    name_long();
+    const uint64_t corr = forget_partly(true);
+    struct sr_blocks some = {.ns = longer.ns, .chain = 1, .n = 10};
+    const uint64_t lease = sr_acquire(&s, q, &some, false);
+    (void)turns_until(lease);
+    struct core_name *nm =
+        CONTAINER_OF(list_first(&s.core->names->leaving), struct core_name, leave);
+    block_kill_tree(s.core, &s.core->blocks[s.core->names->ref[nm->refs].block],
+                    KVC_MISS_CORRUPT); /* its bytes are bad */
+    core_check(s.core);
+    (void)turns_until(corr);
+    ck_assert_uint_lt(forgotten(corr).blocks, LONG_BLOCKS - 10);
+    ck_assert_uint_eq(forgotten(corr).kept_used, 10);
+    ck_assert_uint_eq(forgotten(corr).kept_blocks, 10);
+    (void)sr_release(&s, q, sr_held(&s, lease).lease);
+    nothing_is_left(10);
+}
+END_TEST
+
+START_TEST(a_name_past_its_time_lets_go_in_slices)
+{
+    name_long();
+    named()->ttl_ms = 1000;
+    name_arm(s.core, named());
+    sr_turn(&s, 1100);
+    ck_assert_ptr_null(named());
+    ck_assert_uint_gt(still_named(), 0);
+    ck_assert_uint_lt(still_named(), LONG_BLOCKS + 1);
+    nothing_is_left(LONG_BLOCKS);
+}
+END_TEST
+
+START_TEST(a_name_that_is_pinned_lets_go_of_that_first)
+{
+    name_long();
+    struct core_seq seq;
+    ck_assert(core_name_seq(s.core, named(), &seq));
+    ck_assert_int_eq(name_pin(s.core, named(), &seq), 0);
+    const uint64_t corr = forget(p, true, 0);
+    (void)turns_until(corr);
+    ck_assert_uint_eq(forgotten(corr).blocks, LONG_BLOCKS);
+    nothing_is_left(0);
+}
+END_TEST
+
 int main(void)
 {
     Suite *su = suite_create("turns_names");
@@ -314,6 +478,16 @@ int main(void)
     tcase_add_test(t, a_load_that_is_cancelled_or_left_between_two_slices_holds_nothing);
     tcase_add_test(t, a_name_that_is_forgotten_between_two_slices_is_loaded_as_it_was);
     tcase_add_test(t, a_block_that_goes_between_two_slices_is_not_loaded);
+    suite_add_tcase(su, t);
+    t = tcase_create("forget");
+    tcase_add_checked_fixture(t, setup, teardown);
+    tcase_add_test(t, a_long_name_lets_go_of_its_blocks_in_slices);
+    tcase_add_test(t, the_blocks_of_a_long_name_are_evicted_in_slices);
+    tcase_add_test(t, a_forget_that_is_cancelled_left_or_late_goes_on);
+    tcase_add_test(t, a_name_that_is_put_again_between_two_slices_keeps_its_blocks);
+    tcase_add_test(t, blocks_that_go_or_are_leased_between_two_slices_of_a_forget);
+    tcase_add_test(t, a_name_past_its_time_lets_go_in_slices);
+    tcase_add_test(t, a_name_that_is_pinned_lets_go_of_that_first);
     suite_add_tcase(su, t);
     t = tcase_create("load_storage");
     tcase_add_checked_fixture(t, setup_storage, teardown);
