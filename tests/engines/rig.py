@@ -13,9 +13,11 @@ from __future__ import annotations
 import contextlib
 import importlib
 import json
+import logging
 import multiprocessing
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -243,6 +245,14 @@ class Engine:
         """Waits until all that was to be stored has been answered."""
         self.call("collective_rpc", _settle)
 
+    def changes(self) -> dict[str, list[str]]:
+        """For each side of the connector what it logged of the daemon: "not there", "back", ..."""
+        sides: dict[str, list[str]] = {}
+        for line in self.lines():
+            for said, where in re.findall(r"is (not there|back) for ([\w-]+)", line):
+                sides.setdefault(where, []).append(said)
+        return sides
+
     def close(self) -> None:
         """Ends the child. It is told: children that were forked later hold its pipe open."""
         with contextlib.suppress(OSError):
@@ -271,6 +281,11 @@ def _serve(pipe: Connection, options: dict[str, Any], log: str) -> None:
     fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(fd, 1)
     os.dup2(fd, 2)
+    # vLLM's handlers have the stream that was there at the import: pytest's.
+    sys.stdout = sys.stderr = open(fd, "w", buffering=1)  # noqa: SIM115 (the process's)
+    for handler in logging.getLogger("vllm").handlers:
+        if isinstance(handler, logging.StreamHandler):
+            handler.setStream(sys.stdout)
     from vllm import LLM, SamplingParams
 
     try:

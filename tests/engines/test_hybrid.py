@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from model import make
-from rig import Answer, Daemon, Engine, report, tokens
+from rig import Answer, Daemon, Engine, patient, report, tokens
 from test_engine import MODELS, Talk, cached
 
 
@@ -23,9 +23,9 @@ def test_window(daemon: Daemon) -> None:
     model = str(make("window", MODELS / "window"))
     with Engine(model, enable_prefix_caching=False) as plain:
         talk = Talk.hold(plain)
-    with Engine(model, connector={"socket": daemon.socket}) as first:
+    with Engine(model, connector=patient(daemon)) as first:
         talk.same(talk.again(first))
-    with Engine(model, connector={"socket": daemon.socket}) as second:
+    with Engine(model, connector=patient(daemon)) as second:
         answers = []
         for prompts in talk.prompts:
             answers.append(second.generate(prompts))
@@ -47,10 +47,10 @@ def test_linear(daemon: Daemon) -> None:
     asked = [[book + tokens(20, "asked", i, j) for i, book in enumerate(books)] for j in range(2)]
     with Engine(model, enable_prefix_caching=False, **more) as plain:
         truth = [plain.generate(prompts) for prompts in asked]
-    with Engine(model, connector={"socket": daemon.socket}, **more) as first:
+    with Engine(model, connector=patient(daemon), **more) as first:
         answers = first.generate(asked[0])
     same(truth[0], answers)
-    with Engine(model, connector={"socket": daemon.socket}, **more) as second:
+    with Engine(model, connector=patient(daemon), **more) as second:
         answers = second.generate(asked[1])
     same(truth[1], answers)
     report(f"linear attention: {[a.cached for a in answers]} of 1200 tokens each loaded")
