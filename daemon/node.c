@@ -528,27 +528,17 @@ static int stop_storage(struct node *n)
     return -EBUSY;
 }
 
-/* A device has gone, and the configuration says that a new process is to find it. */
-static bool is_to_exit(const struct node *n)
-{
-    const char *name = n->cfg->hbm_exit_when_lost ? node_hbm_lost(n->hbm) : NULL;
-    if (name != NULL)
-        LOG_ERROR("device %s has failed, and hbm.exit_when_lost is true: leaving", name);
-    return name != NULL;
-}
-
 int node_run(struct node *n)
 {
     bool more = true;
     int rc = 0;
     n->cpu_ns = clock_thread_ns();
-    while (!rc && !n->terminate && !is_to_exit(n))
+    while (!rc && !n->terminate && !node_hbm_ends(n->hbm, n->cfg))
         rc = node_turn(n, UINT64_MAX, &more);
     if (rc) {
         LOG_ERROR("loop: %s", err_name(rc));
         return rc;
     }
-    const bool lost = !n->terminate;
     LOG_INFO("stopping: finishing what is in flight, at most %llu ms",
              (unsigned long long)(n->cfg->drain_timeout / 1000000));
     tell_manager(notify_stopping());
@@ -569,7 +559,7 @@ int node_run(struct node *n)
         rc = stop_storage(n);
     if (!rc)
         LOG_INFO("stopped");
-    return rc == 0 && lost ? -EIO : rc;
+    return rc == 0 && !n->terminate ? -EIO : rc; /* a device ended it */
 }
 
 /* ---- setup list and its mirror ---- */

@@ -272,14 +272,16 @@ struct device *const *node_hbm_devices(const struct node_hbm *h, uint32_t *ret_n
     return h ? h->device : NULL;
 }
 
-const char *node_hbm_lost(const struct node_hbm *h)
+bool node_hbm_ends(const struct node_hbm *h, const struct config *cfg)
 {
-    for (uint32_t i = 0; h && i < h->n; i++) {
+    for (uint32_t i = 0; h && cfg->hbm_exit_when_lost && i < h->n; i++) {
         const struct gpu *gpu = hbm_gpu(h->hbm[i]);
-        if (gpu_generation(gpu) > 0 && gpu_state(gpu) == GPU_OUT)
-            return h->name[i];
+        if (gpu_generation(gpu) == 0 || gpu_state(gpu) != GPU_OUT)
+            continue;
+        LOG_ERROR("device %s has failed, and hbm.exit_when_lost is true: leaving", h->name[i]);
+        return true;
     }
-    return NULL;
+    return false;
 }
 
 /* ---- statistics ---- */

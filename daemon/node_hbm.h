@@ -37,8 +37,9 @@ void node_hbm_close(struct node_hbm **hbm);
 /* The i-th device, and all of them; NULL gives none. */
 struct device *const *node_hbm_devices(const struct node_hbm *hbm, uint32_t *ret_n);
 
-/* The name of one that was up and is out; NULL: none. */
-const char *node_hbm_lost(const struct node_hbm *hbm);
+/* One that was up is out, and hbm.exit_when_lost is set: the daemon is to leave. Says so in the
+ * log. */
+bool node_hbm_ends(const struct node_hbm *hbm, const struct config *cfg);
 
 /* One set for each device, "device<no>"; brought up to date by node_hbm_refresh(). NULL gives 0. */
 uint32_t node_hbm_metric_sets(const struct node_hbm *hbm, struct metric_set ret[DEVICES_MAX]);
