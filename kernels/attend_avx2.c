@@ -234,7 +234,7 @@ static inline vec vec_i8(const uint8_t *row, uint32_t at)
     return vec_mul(vec_set(row_f32(row)), vec_ints(row + I8_HEAD + at));
 }
 
-#include "attend_tile.h"
+#include "attend_tile.inc"
 
 /* __builtin_cpu_supports() does not know f16c in each compiler. */
 static bool has_f16c(void)

@@ -172,7 +172,7 @@ static inline vec vec_i8(const uint8_t *row, uint32_t at)
     return vec_mul(vec_set(row_f32(row)), vec_ints(row + I8_HEAD + at));
 }
 
-#include "attend_tile.h"
+#include "attend_tile.inc"
 
 static bool is_here(void)
 {

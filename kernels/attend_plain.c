@@ -109,7 +109,7 @@ VEC_VALUES(vec_q8_0, KVC_Q8_0)
 VEC_VALUES(vec_q4_0, KVC_Q4_0)
 VEC_VALUES(vec_i8, KVC_I8)
 
-#include "attend_tile.h"
+#include "attend_tile.inc"
 
 static bool is_here(void)
 {

@@ -8,7 +8,8 @@
 # Outside of sys.c, thread.c and the allocation counter a call that is listed below is a finding,
 # unless FAULT( stands before it in the same function. Words in strings and comments do not count,
 # nor do the definitions in front_guard.c, nor the ftruncate() with which a chunk gives its pages
-# back. client/ctl/ and client/examples/ are programs that end when they are refused something;
+# back. client/ctl/, client/examples/ and client/worker/ are programs that end when they are refused
+# something;
 # client/python/ext/ stands on the public library alone, which has no fault points to offer.
 set -eu
 
@@ -23,7 +24,7 @@ calls="$calls|yaml_parser_initialize|yaml_emitter_initialize|io_uring_queue_init
 # directory -> findings on stdout
 findings() {
     (cd "$1" && find daemon client -name '*.c' ! -path 'client/ctl/*' \
-        ! -path 'client/examples/*' ! -path 'client/python/*' \
+        ! -path 'client/examples/*' ! -path 'client/python/*' ! -path 'client/worker/*' \
         ! -path daemon/base/wire/sys.c ! -path daemon/base/thread.c \
         ! -path daemon/alloc_count.c | sort) |
         while IFS= read -r file; do

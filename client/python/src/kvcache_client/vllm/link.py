@@ -64,8 +64,9 @@ class Link:
         self.watch()
 
     def tend(self) -> None:
-        """In every step: a session that nobody asks anything hears of the daemon's end, and of the
-        next one's start. Else each session would cost the first request that needs it its load.
+        """In every step: the session hears of the daemon's end, and of the next one's start.
+
+        One that nobody asks anything would else cost the first request that needs it its load.
         """
         self.session._raw.progress()
         self.watch()
