@@ -127,6 +127,12 @@ struct kv {
     uint32_t tokens; /* whose K and V are there */
 };
 
+/* So many blocks have `tokens` tokens. */
+static inline uint32_t kv_blocks(const struct kv *kv, uint32_t tokens)
+{
+    return (tokens + kv->setup.block_tokens - 1) / kv->setup.block_tokens;
+}
+
 extern const struct kv_strategy kv_none, kv_static, kv_doubling, kv_paged, kv_offloaded,
     kv_quantised, kv_hidden;
 /* Ends with NULL. */

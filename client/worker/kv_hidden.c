@@ -24,11 +24,6 @@ struct hidden {
     uint64_t token_bytes, layer_bytes, copied;
 };
 
-static uint32_t blocks_of(const struct kv *kv, uint32_t tokens)
-{
-    return (tokens + kv->setup.block_tokens - 1) / kv->setup.block_tokens;
-}
-
 static uint64_t hidden_block_bytes(const struct kv *kv)
 {
     const struct hidden *h = (const struct hidden *)kv;
@@ -58,7 +53,7 @@ static int hidden_create(const struct kv_setup *s, struct kv **ret_kv)
     if (rc == 0 && s->peer)
         h->x.pool = pool_share(((struct hidden *)s->peer)->x.pool);
     else if (rc == 0)
-        rc = pool_create(hidden_block_bytes(&h->kv), blocks_of(&h->kv, s->tokens_max) * s->seqs,
+        rc = pool_create(hidden_block_bytes(&h->kv), kv_blocks(&h->kv, s->tokens_max) * s->seqs,
                          &h->x.pool);
     if (rc != 0) {
         hidden_destroy(&h->kv);
@@ -71,7 +66,7 @@ static int hidden_create(const struct kv_setup *s, struct kv **ret_kv)
 static int hidden_room(struct kv *kv, uint32_t tokens)
 {
     struct hidden *h = (struct hidden *)kv;
-    const int rc = table_grow(&h->x, blocks_of(kv, tokens));
+    const int rc = table_grow(&h->x, kv_blocks(kv, tokens));
     return rc == 0 ? h->paged->is->room(h->paged, tokens) : rc;
 }
 
@@ -109,7 +104,7 @@ static void hidden_truncate(struct kv *kv, uint32_t tokens)
 {
     struct hidden *h = (struct hidden *)kv;
     kv->tokens = MIN(kv->tokens, tokens);
-    table_cut(&h->x, blocks_of(kv, tokens));
+    table_cut(&h->x, kv_blocks(kv, tokens));
     h->paged->is->truncate(h->paged, tokens);
 }
 

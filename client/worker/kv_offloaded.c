@@ -42,11 +42,6 @@ struct offloaded {
     bool has_thread;
 };
 
-static uint32_t blocks_of(const struct kv *kv, uint32_t tokens)
-{
-    return (tokens + kv->setup.block_tokens - 1) / kv->setup.block_tokens;
-}
-
 /* ---- the two layers ---- */
 
 static void layer_bring(struct offloaded *o, struct resident *r, uint32_t layer)
@@ -140,7 +135,7 @@ static int offloaded_create(const struct kv_setup *s, struct kv **ret_kv)
         o->own.pool = pool_share(((struct offloaded *)s->peer)->own.pool);
     else if (rc == 0)
         rc =
-            pool_create(o->l.block_bytes, blocks_of(&o->kv, s->tokens_max) * s->seqs, &o->own.pool);
+            pool_create(o->l.block_bytes, kv_blocks(&o->kv, s->tokens_max) * s->seqs, &o->own.pool);
     if (rc == 0)
         rc = -pthread_create(&o->thread, NULL, bringer, o);
     o->has_thread = rc == 0;
@@ -155,7 +150,7 @@ static int offloaded_create(const struct kv_setup *s, struct kv **ret_kv)
 static int offloaded_room(struct kv *kv, uint32_t tokens)
 {
     struct offloaded *o = (struct offloaded *)kv;
-    const uint32_t blocks = blocks_of(kv, tokens);
+    const uint32_t blocks = kv_blocks(kv, tokens);
     return blocks <= o->n ? 0 : table_grow(&o->own, blocks - o->n);
 }
 
@@ -163,18 +158,8 @@ static int offloaded_write(struct kv *kv, uint32_t layer, uint32_t first, uint32
                            const float *k, const float *v, const float *x)
 {
     const struct offloaded *o = (const struct offloaded *)kv;
-    const uint32_t per = o->l.tokens;
-    const size_t row = (size_t)o->l.kv_heads * o->l.head_size;
-    int rc = 0;
     (void)x;
-    for (uint32_t done = 0; rc == 0 && done < n;) {
-        const uint32_t at = (first + done) % per, here = MIN(n - done, per - at);
-        const uint32_t page = o->own.page[(first + done) / per - o->n];
-        rc = kv_rows_put(&o->l, layer, at, here, k + done * row, v + done * row,
-                         pool_page(o->own.pool, page));
-        done += here;
-    }
-    return rc;
+    return table_write(&o->own, &o->l, o->n, layer, first, n, k, v);
 }
 
 static int offloaded_view(struct kv *kv, uint32_t layer, uint32_t tokens, struct kv_view *view)
@@ -197,7 +182,7 @@ static int offloaded_advance(struct kv *kv, uint32_t tokens)
 static void offloaded_truncate(struct kv *kv, uint32_t tokens)
 {
     struct offloaded *o = (struct offloaded *)kv;
-    const uint32_t blocks = blocks_of(kv, tokens);
+    const uint32_t blocks = kv_blocks(kv, tokens);
     (void)pthread_mutex_lock(&o->lock);
     bringer_await(o);
     kv->tokens = MIN(kv->tokens, tokens);

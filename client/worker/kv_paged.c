@@ -21,11 +21,6 @@ struct paged {
     uint64_t copied;
 };
 
-static uint32_t blocks_of(const struct kv *kv, uint32_t tokens)
-{
-    return (tokens + kv->setup.block_tokens - 1) / kv->setup.block_tokens;
-}
-
 static void paged_destroy(struct kv *kv)
 {
     struct paged *p = (struct paged *)kv;
@@ -45,7 +40,7 @@ static int paged_create(const struct kv_setup *s, struct kv **ret_kv)
         p->own.pool = pool_share(((struct paged *)s->peer)->own.pool);
     else if (rc == 0)
         rc =
-            pool_create(p->l.block_bytes, blocks_of(&p->kv, s->tokens_max) * s->seqs, &p->own.pool);
+            pool_create(p->l.block_bytes, kv_blocks(&p->kv, s->tokens_max) * s->seqs, &p->own.pool);
     if (rc != 0) {
         paged_destroy(&p->kv);
         return rc;
@@ -57,7 +52,7 @@ static int paged_create(const struct kv_setup *s, struct kv **ret_kv)
 static int paged_room(struct kv *kv, uint32_t tokens)
 {
     struct paged *p = (struct paged *)kv;
-    const uint32_t blocks = blocks_of(kv, tokens);
+    const uint32_t blocks = kv_blocks(kv, tokens);
     return blocks <= p->lent.n ? 0 : table_grow(&p->own, blocks - p->lent.n);
 }
 
@@ -69,18 +64,9 @@ static void *own_block(const struct paged *p, uint32_t block)
 static int paged_write(struct kv *kv, uint32_t layer, uint32_t first, uint32_t n, const float *k,
                        const float *v, const float *x)
 {
-    struct paged *p = (struct paged *)kv;
-    const size_t row = (size_t)p->l.kv_heads * p->l.head_size;
-    int rc = 0;
+    const struct paged *p = (const struct paged *)kv;
     (void)x;
-    for (uint32_t done = 0; rc == 0 && done < n;) {
-        const uint32_t at = (first + done) % p->l.tokens;
-        const uint32_t here = MIN(n - done, p->l.tokens - at);
-        rc = kv_rows_put(&p->l, layer, at, here, k + done * row, v + done * row,
-                         own_block(p, (first + done) / p->l.tokens));
-        done += here;
-    }
-    return rc;
+    return table_write(&p->own, &p->l, p->lent.n, layer, first, n, k, v);
 }
 
 static int paged_view(struct kv *kv, uint32_t layer, uint32_t tokens, struct kv_view *view)
@@ -102,7 +88,7 @@ static int paged_advance(struct kv *kv, uint32_t tokens)
 static void paged_truncate(struct kv *kv, uint32_t tokens)
 {
     struct paged *p = (struct paged *)kv;
-    const uint32_t blocks = blocks_of(kv, tokens);
+    const uint32_t blocks = kv_blocks(kv, tokens);
     kv->tokens = MIN(kv->tokens, tokens);
     table_cut(&p->own, blocks > p->lent.n ? blocks - p->lent.n : 0);
     lent_cut(&p->lent, blocks);

@@ -101,6 +101,22 @@ void table_destroy(struct kv_table *t)
     *t = (struct kv_table){0};
 }
 
+int table_write(const struct kv_table *t, const struct kv_layout *l, uint32_t before,
+                uint32_t layer, uint32_t first, uint32_t n, const float *k, const float *v)
+{
+    const size_t row = (size_t)l->kv_heads * l->head_size;
+    int rc = 0;
+    for (uint32_t done = 0; rc == 0 && done < n;) {
+        const uint32_t at = (first + done) % l->tokens;
+        const uint32_t here = n - done < l->tokens - at ? n - done : l->tokens - at;
+        const uint32_t page = t->page[(first + done) / l->tokens - before];
+        rc = kv_rows_put(l, layer, at, here, k + done * row, v + done * row,
+                         pool_page(t->pool, page));
+        done += here;
+    }
+    return rc;
+}
+
 /* ---- the daemon's blocks ---- */
 
 static uint64_t common_step(uint64_t a, uint64_t b)

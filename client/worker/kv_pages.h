@@ -35,6 +35,11 @@ KV_MUST_USE int table_grow(struct kv_table *table, uint32_t n);
 void table_cut(struct kv_table *table, uint32_t n);
 void table_shift(struct kv_table *table);
 void table_destroy(struct kv_table *table);
+/* K and V of tokens first .. first + n - 1 of a sequence, into its pages: the table's first page
+ * has block number `before`. */
+KV_MUST_USE int table_write(const struct kv_table *table, const struct kv_layout *l,
+                            uint32_t before, uint32_t layer, uint32_t first, uint32_t n,
+                            const float *k, const float *v);
 
 /* Blocks of the daemon where they lie: as pages, whose numbers count steps from the lowest of them.
  * A step is what all their distances are multiples of. */

@@ -23,11 +23,6 @@ struct quantised {
     uint64_t copied;
 };
 
-static uint32_t blocks_of(const struct kv *kv, uint32_t tokens)
-{
-    return (tokens + kv->setup.block_tokens - 1) / kv->setup.block_tokens;
-}
-
 /* Of the first exact page. */
 static uint32_t exact_block(const struct quantised *q)
 {
@@ -47,7 +42,7 @@ static int pools_make(struct quantised *q)
 {
     const struct kv_setup *s = &q->kv.setup;
     const struct quantised *peer = (const struct quantised *)s->peer;
-    const uint32_t pages = blocks_of(&q->kv, s->tokens_max) * s->seqs;
+    const uint32_t pages = kv_blocks(&q->kv, s->tokens_max) * s->seqs;
     if (peer) {
         q->old.pool = pool_share(peer->old.pool);
         q->exact.pool = pool_share(peer->exact.pool);
@@ -77,7 +72,7 @@ static int quantised_create(const struct kv_setup *s, struct kv **ret_kv)
 static int quantised_room(struct kv *kv, uint32_t tokens)
 {
     struct quantised *q = (struct quantised *)kv;
-    const uint32_t blocks = blocks_of(kv, tokens), before = exact_block(q);
+    const uint32_t blocks = kv_blocks(kv, tokens), before = exact_block(q);
     return blocks <= before ? 0 : table_grow(&q->exact, blocks - before);
 }
 
@@ -90,17 +85,8 @@ static int quantised_write(struct kv *kv, uint32_t layer, uint32_t first, uint32
                            const float *k, const float *v, const float *x)
 {
     const struct quantised *q = (const struct quantised *)kv;
-    const uint32_t per = q->wide.tokens;
-    const size_t row = (size_t)q->wide.kv_heads * q->wide.head_size;
-    int rc = 0;
     (void)x;
-    for (uint32_t done = 0; rc == 0 && done < n;) {
-        const uint32_t at = (first + done) % per, here = MIN(n - done, per - at);
-        rc = kv_rows_put(&q->wide, layer, at, here, k + done * row, v + done * row,
-                         exact_at(q, (first + done) / per));
-        done += here;
-    }
-    return rc;
+    return table_write(&q->exact, &q->wide, exact_block(q), layer, first, n, k, v);
 }
 
 static int quantised_view(struct kv *kv, uint32_t layer, uint32_t tokens, struct kv_view *view)
@@ -138,7 +124,7 @@ static int quantised_advance(struct kv *kv, uint32_t tokens)
 static void quantised_truncate(struct kv *kv, uint32_t tokens)
 {
     struct quantised *q = (struct quantised *)kv;
-    const uint32_t blocks = blocks_of(kv, tokens), before = exact_block(q);
+    const uint32_t blocks = kv_blocks(kv, tokens), before = exact_block(q);
     kv->tokens = MIN(kv->tokens, tokens);
     table_cut(&q->exact, blocks > before ? blocks - before : 0);
     table_cut(&q->old, blocks > q->lent.n ? blocks - q->lent.n : 0);
