@@ -250,9 +250,9 @@ static const uint8_t *key_at(const struct kvc_seq *keys, uint32_t block)
 static void announced_end(struct store *s, struct store_seq *seq)
 {
     if (seq->reservation != 0 && kvc_drop(s->kvc, seq->reservation) < 0)
-        seq->refused = true; /* the daemon is gone */
+        seq->refused = true; /* the daemon is gone, and all that it was told */
     seq->reservation = 0;
-    seq->n = 0;
+    seq->n = seq->open = 0;
     kvc_seq_free(&seq->keys);
     free(seq->status);
     seq->status = NULL;
@@ -262,6 +262,7 @@ int store_announce(struct store *s, struct store_seq *seq, const struct kv *kv,
                    const uint32_t *tokens, uint32_t n, char why[STORE_WHY_BYTES])
 {
     announced_end(s, seq);
+    seq->refused = false;
     const uint32_t first = kv->tokens / s->block_tokens, past = n / s->block_tokens;
     if (past <= first)
         return 0;
@@ -282,6 +283,8 @@ int store_announce(struct store *s, struct store_seq *seq, const struct kv *kv,
         announced_end(s, seq);
         return call_failed(s, "reserve", rc, why);
     }
+    for (uint32_t i = 0; i < seq->n; i++)
+        seq->open += seq->status[i] == KVC_ST_OK;
     return s->wait && seq->status[0] == KVC_ST_PENDING;
 }
 
@@ -293,11 +296,13 @@ static int commit_piece(struct store *s, struct store_seq *seq, struct kv *kv, u
     uint64_t offset[PIECE];
     uint8_t status[PIECE];
     const uint64_t stride = (s->block_bytes + ALIGN - 1) / ALIGN * ALIGN;
+    uint32_t named = 0;
     n = n < PIECE ? n : PIECE;
     for (uint32_t i = 0; i < n; i++) {
         offset[i] = UINT64_MAX;
         if (seq->status[first + i] != KVC_ST_OK)
             continue;
+        named++;
         offset[i] = i * stride;
         const int rc =
             kv->is->block_out(kv, seq->reserved + first + i, s->block_tokens, staging + offset[i]);
@@ -305,11 +310,15 @@ static int commit_piece(struct store *s, struct store_seq *seq, struct kv *kv, u
             return store_wrong(why, rc, "the %s cache has lost block %u", kv->is->name,
                                seq->reserved + first + i);
     }
-    const int rc = kvc_commit(s->ns, seq->reservation, first, n, offset, NULL, 0, status);
-    if (rc < 0) {
+    const int rc =
+        named > 0 ? kvc_commit(s->ns, seq->reservation, first, n, offset, NULL, 0, status) : 0;
+    if (rc < 0) { /* GONE: of a daemon that has been replaced */
         seq->refused = true;
-        return call_failed(s, "commit", rc, why);
+        return rc == KVC_E_GONE ? 0 : call_failed(s, "commit", rc, why);
     }
+    seq->open -= named;
+    if (seq->open == 0)
+        seq->reservation = 0;
     return (int)n;
 }
 

@@ -44,6 +44,7 @@ struct store_seq {
     struct kvc_seq *keys; /* of the announced tokens */
     uint64_t reservation; /* of blocks reserved .. reserved + n - 1 */
     uint32_t reserved, n;
+    uint32_t open;   /* of them, to be committed yet: the last one ends the reservation */
     uint8_t *status; /* [n] */
     bool refused;    /* a block that the daemon did not take: what follows has no parent */
 };
