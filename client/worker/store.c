@@ -184,6 +184,9 @@ static int acquire(struct store *s, const uint32_t *tokens, uint32_t n, uint32_t
         return call_failed(s, "keys", rc, why);
     rc = kvc_acquire(s->ns, keys, &options, &hold);
     kvc_seq_free(&keys);
+    *ret_hold = NULL;
+    if (rc == KVC_E_LIMIT) /* more is cached than a session may hold: it is computed */
+        return 0;
     if (rc < 0)
         return call_failed(s, "acquire", rc, why);
     if (hold->lease == 0 || hold->group[0].n == 0)
