@@ -91,7 +91,9 @@ static int take_config(const struct loader *l, const json_t *config)
     rc = rc ? rc : take_size(l, config, "hidden_size", 0, &c->hidden);
     rc = rc ? rc : take_size(l, config, "num_attention_heads", 0, &c->heads);
     rc = rc ? rc : take_size(l, config, "num_key_value_heads", c->heads, &c->kv_heads);
-    rc = rc ? rc : take_size(l, config, "head_dim", c->hidden / c->heads, &c->head_size);
+    rc =
+        rc ? rc
+           : take_size(l, config, "head_dim", c->hidden / (c->heads ? c->heads : 1), &c->head_size);
     rc = rc ? rc : take_size(l, config, "intermediate_size", 0, &c->inner);
     rc = rc ? rc : take_size(l, config, "vocab_size", 0, &c->vocab);
     rc = rc ? rc : take_size(l, config, "max_position_embeddings", 2048, &c->tokens_max);

@@ -225,7 +225,7 @@ static int choose(struct worker *w, void (*shown)(uint32_t token))
 
 int worker_turn(struct worker *w, void (*shown)(uint32_t token), struct turn *ret_turn)
 {
-    struct sequence *seq[OPTIONS_PROMPTS_MAX];
+    struct sequence *seq[OPTIONS_PROMPTS_MAX] = {NULL};
     struct turn turn = {.steps = 0};
     const uint64_t begin = sequence_now_ns();
     int rc = 0;

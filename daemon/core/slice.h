@@ -25,11 +25,12 @@ static inline bool slice_over(const struct core *c)
 }
 
 /* A policy sets blocks aside that may not leave, each once, but perhaps thousands in one search for
- * a victim. A slice of a reservation looks at some, and goes on in the next one. */
+ * a victim. A slice of a reservation looks at some, and goes on in the next one. The few that it
+ * holds itself come back to the policy at its end, so it looks at more than these. */
 #define LOOKS_NO_END UINT64_MAX
 static inline uint64_t looks_of_slice(const struct core *c)
 {
-    return MAX(work_of_slice(c) / 4, 1u);
+    return MAX(work_of_slice(c) / 4, 16u);
 }
 static inline bool evict_paused(const struct core *c)
 {

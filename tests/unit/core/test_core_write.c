@@ -485,7 +485,7 @@ END_TEST
  * for room meets all of them, in slices. */
 START_TEST(a_search_past_leased_blocks_goes_on_in_slices)
 {
-    enum { CHAINS = 16, LOOKS = 4 };
+    enum { CHAINS = 64, LOOKS = 16 };
     struct rig full;
     rig_defaults(&full);
     full.cfg.slice_work = 4 * LOOKS;
