@@ -196,6 +196,7 @@ __attribute__((constructor)) static void read_settings(void)
     fake.host_offset = setting("FAKE_CUDA_HOST_OFFSET", 0);
     fake.delay_us = (unsigned)setting("FAKE_CUDA_DELAY_US", 100);
     fake.pin_us_per_mib = (unsigned)setting("FAKE_CUDA_PIN_US", 0);
+    fake.twins = setting("FAKE_CUDA_TWINS", 0);
     fake.vmm = setting("FAKE_CUDA_VMM", 1);
     fake.ipc = setting("FAKE_CUDA_IPC", 1);
     fake.unified = setting("FAKE_CUDA_UNIFIED", 1);

@@ -45,6 +45,7 @@ struct fake {
     int devices, version;
     uint64_t memory_bytes, taken_bytes, pins_bytes, host_offset;
     unsigned delay_us, pin_us_per_mib;
+    bool twins; /* kernels' twins are executed, for tests of many bytes */
     bool vmm, ipc, unified, keep_pins, mps, read_only_pins, read_only_maps, words;
     struct fake_device device[FAKE_DEVICES_MAX];
     struct list_node handles, ranges, hosts;

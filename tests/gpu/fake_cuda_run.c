@@ -177,7 +177,10 @@ static void execute_launch(const struct fake_device *d, const struct work *w)
     uint32_t n = w->n;
     for (uint32_t i = 0; i < n; i++)
         here[i] = frag_here(d, &list[i], i);
-    run_kernel(STRING(KVC_FRAGS_KERNEL), w, (void *[]){&here, &n});
+    if (fake.twins)
+        kvc_copy_frags_cpu(here, n);
+    else
+        run_kernel(STRING(KVC_FRAGS_KERNEL), w, (void *[]){&here, &n});
     free(here);
 }
 
@@ -188,7 +191,10 @@ static void execute_decode(const struct fake_device *d, const struct work *w)
     uint64_t words = w->value;
     if (!kv || !sum)
         fake__wrong("the KV that a decode step reads, or its sum, has gone");
-    run_kernel(STRING(KVC_DECODE_KERNEL), w, (void *[]){&kv, &words, &sum});
+    if (fake.twins)
+        kvc_decode_cpu(kv, words, sum);
+    else
+        run_kernel(STRING(KVC_DECODE_KERNEL), w, (void *[]){&kv, &words, &sum});
 }
 
 static volatile uint64_t *word_of(const struct fake_device *d, const struct work *w)
