@@ -10,7 +10,9 @@
 #include <time.h>
 
 #include "fake_cuda__.h"
+#ifdef FAKE_CUDA_FIBRES
 #include "fibres.h"
+#endif
 
 #define IMAGE_MAGIC     0xba55ed50u
 #define IMAGE_MAX_BYTES (UINT64_C(64) << 20)
@@ -148,12 +150,21 @@ static void execute_fill(struct fake_device *d, const struct work *w)
         memset(to, (int)w->value, w->n);
 }
 
-/* The kernels themselves, on fibres: one launch backwards, the next one not. */
-static void run_kernel(const char *kernel, const struct work *w, void *const *args)
+/* The kernels themselves, on fibres: one launch backwards, the next one not. False: twins are asked
+ * for. */
+static bool run_kernel(const char *kernel, const struct work *w, void *const *args)
 {
+#ifdef FAKE_CUDA_FIBRES
+    if (fake.twins)
+        return false;
     static atomic_uint launches;
     const unsigned grid[3] = {w->blocks, 1, 1}, block[3] = {w->threads, 1, 1};
     fibres_run(kernel, grid, block, atomic_fetch_add(&launches, 1) % 2 == 0, args);
+    return true;
+#else
+    (void)kernel, (void)w, (void)args;
+    return false;
+#endif
 }
 
 /* A fragment with addresses of the device, as the kernel finds it here. */
@@ -177,10 +188,8 @@ static void execute_launch(const struct fake_device *d, const struct work *w)
     uint32_t n = w->n;
     for (uint32_t i = 0; i < n; i++)
         here[i] = frag_here(d, &list[i], i);
-    if (fake.twins)
+    if (!run_kernel(STRING(KVC_FRAGS_KERNEL), w, (void *[]){&here, &n}))
         kvc_copy_frags_cpu(here, n);
-    else
-        run_kernel(STRING(KVC_FRAGS_KERNEL), w, (void *[]){&here, &n});
     free(here);
 }
 
@@ -191,10 +200,8 @@ static void execute_decode(const struct fake_device *d, const struct work *w)
     uint64_t words = w->value;
     if (!kv || !sum)
         fake__wrong("the KV that a decode step reads, or its sum, has gone");
-    if (fake.twins)
+    if (!run_kernel(STRING(KVC_DECODE_KERNEL), w, (void *[]){&kv, &words, &sum}))
         kvc_decode_cpu(kv, words, sum);
-    else
-        run_kernel(STRING(KVC_DECODE_KERNEL), w, (void *[]){&kv, &words, &sum});
 }
 
 static volatile uint64_t *word_of(const struct fake_device *d, const struct work *w)
