@@ -99,7 +99,8 @@ static int take_config(const struct loader *l, const json_t *config)
     rc = rc ? rc : take_size(l, config, "max_position_embeddings", 2048, &c->tokens_max);
     if (rc != 0)
         return rc;
-    if (c->heads % c->kv_heads != 0 || kvc_row_bytes(KVC_F32, c->head_size) == 0)
+    if (c->kv_heads == 0 || c->heads % c->kv_heads != 0 ||
+        kvc_row_bytes(KVC_F32, c->head_size) == 0)
         return loader_wrong(l, "config.json",
                             "heads are a multiple of KV heads, and their size one of 16 up to 512",
                             "");
