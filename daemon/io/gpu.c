@@ -228,9 +228,23 @@ static void finish_copy(struct gpu *g, const struct gpu_op *op)
     histo_add(&g->metrics.copy_ns, op->begun_ns); /* how long it ran, by now */
 }
 
+/* It ended well when the device had been given up: its owner has been told that all is lost. */
+static void end_too_late(struct gpu_op *op)
+{
+    if (op->status < 0 || op->kind == GPU_FREE || op->kind == GPU_UNPIN)
+        return;
+    op->status = -EIO;
+    if (op->kind == GPU_ALLOC && op->mem->handle.kind != 0 && op->mem->handle.fd >= 0)
+        (void)close(op->mem->handle.fd);
+    if (op->kind == GPU_ALLOC || op->kind == GPU_IMPORT)
+        *op->mem = (struct gpu_mem){.handle = {.fd = -1}};
+}
+
 static void finish(struct gpu *g, struct gpu_op *op)
 {
     g->flying--;
+    if (g->stuck)
+        end_too_late(op);
     if (op->status < 0 && op->status != -ECANCELED && op->status != -ETIMEDOUT)
         g->metrics.failures++;
     if (op->kind == GPU_COPY) {

@@ -252,24 +252,32 @@ static void unpin(struct gpu *g, const struct gpu_op *op)
     memmove(&t->pin[i], &t->pin[i + 1], (t->npins - i) * sizeof(t->pin[0]));
 }
 
+/* 0: it is there when *ret_ticket has ended, and if op->status is negative it is not to be kept. */
 static int alloc(struct gpu *g, struct gpu_op *op, uint64_t *ret_ticket)
 {
-    struct gpu_mem *mem = op->mem;
     struct gpu_mem got = {.handle = {.fd = -1}};
-    int err = op->bytes == 0 ? -EINVAL : g->drv->alloc(g->thread.dev, op->bytes, &got, ret_ticket);
+    const int err =
+        op->bytes == 0 ? -EINVAL : g->drv->alloc(g->thread.dev, op->bytes, &got, ret_ticket);
     if (err < 0)
         return err;
     if (got.handle.fd >= 0 && got.handle.kind != DEVICE_HANDLE_IPC) {
         const int fd = FAULT(fd) ? -1 : fcntl(got.handle.fd, F_DUPFD_CLOEXEC, 0);
-        if (fd < 0) {
-            g->drv->free(g->thread.dev, &got);
-            return -EMFILE;
-        }
         got.handle.fd = fd;
+        op->status = fd < 0 ? -EMFILE : 0;
     }
     got.generation = g->thread.generation;
-    *mem = got;
+    *op->mem = got;
     return 0;
+}
+
+/* The driver is through with it. */
+static void end_alloc(struct gpu *g, struct gpu_op *op)
+{
+    if (op->status < 0) {
+        g->drv->free(g->thread.dev, op->mem);
+        forget_alloc(op);
+    }
+    end(g, op, op->status);
 }
 
 static int import(struct gpu *g, struct gpu_op *op)
@@ -335,10 +343,12 @@ static bool run_allocs(struct gpu *g)
     while (t->allocs.head != NULL && t->nbatches < GPU_DRV_COPIES_MAX) {
         struct gpu_op *op = gpu__copies_take(&t->allocs, &t->allocs.head);
         uint64_t ticket = 0;
-        const int status = alloc(g, op, &ticket);
+        const int err = alloc(g, op, &ticket);
         moved = true;
-        if (status < 0 || ticket == 0)
-            end_or_take_out(g, op, status);
+        if (err < 0)
+            end_or_take_out(g, op, err);
+        else if (ticket == 0)
+            end_alloc(g, op);
         else
             put_batch(t, &(struct gpu_batch){
                              .op = op, .ticket = ticket, .given_ns = clock_now_ns(), .last = true});
@@ -576,7 +586,9 @@ static bool reap(struct gpu *g)
         t->first = (t->first + 1) % GPU_DRV_COPIES_MAX;
         t->nbatches--;
         t->inflight_bytes -= b.bytes;
-        if (b.last && (b.op->status < 0 || b.op->kind == GPU_ALLOC))
+        if (b.op->kind == GPU_ALLOC)
+            end_alloc(g, b.op);
+        else if (b.last && b.op->status < 0)
             end(g, b.op, b.op->status);
         else if (b.last)
             end_whole(g, b.op);

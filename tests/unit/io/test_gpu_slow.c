@@ -17,6 +17,7 @@ int main(void)
 #include <unistd.h>
 
 #include "fake_cuda.h"
+#include "fault.h"
 #include "gpu_fixture.h"
 
 static const struct fake_cuda *fake;
@@ -97,6 +98,26 @@ START_TEST(a_call_that_does_not_come_back_takes_the_device_out)
 }
 END_TEST
 
+/* More often than the driver has tickets: each ends, and is free again. */
+START_TEST(memory_without_a_descriptor_leaves_nothing)
+{
+    const struct gpu_config config = {.device = "cuda:0", .changed = note_changed};
+    static uint8_t host[4096];
+    struct gpu_mem mem;
+    open_fake(&config);
+    for (unsigned i = 0; i < 100; i++) {
+        ck_assert_int_eq(fault_arm("fd", 1), 0);
+        ck_assert_int_eq(alloc(gpu, &mem, MIB), -EMFILE);
+        fault_reset();
+    }
+    ck_assert_uint_eq(gpu_metrics(gpu)->memory_bytes, 0);
+    must_alloc(gpu, &mem, MIB);
+    ck_assert_int_eq(copy_to(gpu, mem.addr, host, sizeof host), 0);
+    must_free(gpu, &mem);
+    close_fake();
+}
+END_TEST
+
 /* Opening it is no loss. */
 START_TEST(a_device_that_comes_up_late_is_up)
 {
@@ -149,6 +170,7 @@ int main(void)
     tcase_add_test(tcase, a_copy_does_not_wait_for_all_host_memory);
     tcase_add_test(tcase, a_call_that_does_not_come_back_takes_the_device_out);
     tcase_add_test(tcase, a_device_that_comes_up_late_is_up);
+    tcase_add_test(tcase, memory_without_a_descriptor_leaves_nothing);
     tcase_add_loop_test(tcase, a_limit_above_what_is_free_is_told, 0, 2);
     suite_add_tcase(suite, tcase);
     return check_run(suite);
