@@ -112,13 +112,13 @@ static bool has_time(const struct calibration *c)
     return clock_now_ns() < c->until_ns && (c->yield_to == NULL || !inbox_pending(c->yield_to));
 }
 
-/* Copies that nobody counts, to and fro. */
+/* Copies that nobody counts, to and fro, once at least. */
 static int warm(struct calibration *c)
 {
     static const enum gpu_direction ways[] = {GPU_TO_DEVICE, GPU_FROM_DEVICE};
     int err = 0;
     c->until_ns = clock_now_ns() + WARM_NS;
-    for (unsigned i = 0; err == 0 && has_time(c); i++) {
+    for (unsigned i = 0; err == 0 && (i < ARRAY_LEN(ways) || has_time(c)); i++) {
         uint64_t ns = UINT64_MAX;
         const enum gpu_direction way = ways[i % ARRAY_LEN(ways)];
         err = time_copy(c, GPU_PATH_ENGINE, way, lay_out(c, way, c->bytes), &ns);
