@@ -44,6 +44,7 @@ int cmd_scan(int argc, char **argv);
 int cmd_gpu(int argc, char **argv);
 int cmd_pages(int argc, char **argv);
 int cmd_attention(int argc, char **argv);
+int cmd_allocation(int argc, char **argv);
 
 /* The subcommand's name, for messages. */
 void say_set_command(const char *name);

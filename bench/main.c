@@ -6,6 +6,17 @@
 #include "near.h"
 #include "out.h"
 #include "stdfds.h"
+#ifdef KVC_HAVE_BLAS
+#include "product.h"
+#else
+static int cmd_without(int argc, char **argv)
+{
+    (void)argc, (void)argv;
+    say_error("this build has no kvcache-worker, which needs OpenBLAS (Debian: libopenblas-dev)");
+    return BENCH_FAILED;
+}
+#define cmd_allocation cmd_without
+#endif
 
 static const struct bench_cmd commands[] = {
     {"replay", "replay a request trace, check every byte of every hit", cmd_replay},
@@ -18,6 +29,7 @@ static const struct bench_cmd commands[] = {
     {"gpu", "bytes per second to and from a device, without a daemon", cmd_gpu},
     {"pages", "bytes per second into and out of a worker's pages on a device", cmd_pages},
     {"attention", "how fast the CPU attends to KV of each type, without a daemon", cmd_attention},
+    {"allocation", "memory that ways to allocate KV take on a trace's lengths", cmd_allocation},
     {"lookup", "round trips and rate of lookups", cmd_lookup},
     {"reuse", "how soon a waiting worker has a block that another commits", cmd_reuse},
     {"surge", "what many workers compute of one prefix that all ask for", cmd_surge},
@@ -32,7 +44,7 @@ static void print_help(FILE *to)
           "Measures kvcache-daemon, and checks what it serves.\n\nCommands:\n",
           to);
     for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
-        fprintf(to, "  %-9s %s\n", commands[i].name, commands[i].summary);
+        fprintf(to, "  %-10s %s\n", commands[i].name, commands[i].summary);
     fputs(
         "\n'kvcachebench COMMAND --help' explains one of them. Without --socket PATH each starts\n"
         "a daemon of its own in a private directory and ends it again.\n\n"
@@ -77,6 +89,9 @@ static int run(int argc, char **argv)
 /* What was printed has to arrive, or a script takes nothing for an answer. */
 int main(int argc, char **argv)
 {
+#ifdef KVC_HAVE_BLAS
+    product_choose_core(argv);
+#endif
     const int held = stdfds_hold();
     if (held < 0) {
         say_error("%s", strerror(-held));

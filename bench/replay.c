@@ -67,7 +67,7 @@ struct args {
     const char *socket;
     const char *daemon_path;
     const char *dir; /* NULL = not given */
-    const struct model *model;
+    const struct known_model *model;
     struct capacity capacity[CAPACITY_LIST_MAX];
     size_t n_capacities; /* 0 = --capacity was not given */
     uint64_t workers, block_bytes, block_tokens, requests;
@@ -78,10 +78,10 @@ struct args {
 static void print_models(void)
 {
     puts("\nModels (bytes of KV per token, 16 bits):");
-    for (unsigned i = 0; model_at(i); i++) {
+    for (unsigned i = 0; known_model_at(i); i++) {
         char size[UNITS_TEXT_BYTES];
-        printf("  %-16s %s\n", model_at(i)->name,
-               units_format_bytes(model_bytes_per_token(model_at(i)), size));
+        printf("  %-16s %s\n", known_model_at(i)->name,
+               units_format_bytes(known_model_bytes_per_token(known_model_at(i)), size));
     }
 }
 
@@ -95,7 +95,7 @@ static int take_capacity(struct args *args, const char *text)
 
 static int take_model(struct args *args, const char *name)
 {
-    args->model = model_by_name(name);
+    args->model = known_model_by_name(name);
     return args->model ? 0 : say_usage("--model %s: not known; --help lists the models", name);
 }
 
@@ -153,7 +153,7 @@ static int check_args(struct args *args)
     if (args->socket && strcmp(args->policy, "default") != 0)
         return say_usage("the daemon at %s has its own policy; leave --policy away", args->socket);
     if (args->model)
-        args->block_bytes = model_bytes_per_token(args->model) * args->block_tokens;
+        args->block_bytes = known_model_bytes_per_token(args->model) * args->block_tokens;
     if (args->block_bytes > KVC_BLOCK_BYTES_MAX)
         return say_usage("a block of %" PRIu64 " bytes is above the limit of %u; use fewer "
                          "--block-tokens",

@@ -12,8 +12,8 @@
 #include <stdint.h>
 
 #include "bench.h"
+#include "known_model.h"
 #include "lat.h"
-#include "model.h"
 #include "trace.h"
 
 #define REPLAY_WORKERS_MAX 64
@@ -23,7 +23,7 @@
 struct replay_plan {
     const struct trace *trace;
     const char *socket;
-    const struct model *model; /* NULL: block_bytes was given */
+    const struct known_model *model; /* NULL: block_bytes was given */
     uint32_t workers;
     uint32_t block_tokens;
     uint32_t block_bytes;

@@ -10,7 +10,7 @@
 
 #include "admit.h"
 #include "capacity.h"
-#include "model.h"
+#include "known_model.h"
 #include "simulate.h"
 #include "simulate_cost.h"
 #include "simulate_report.h"
@@ -87,7 +87,7 @@ static const char help[] =
 
 struct args {
     const char *path, *svg, *hints_text;
-    const struct model *model;
+    const struct known_model *model;
     char policies[256]; /* split at its commas */
     const char *policy[POLICIES_MAX];
     size_t n_policies;
@@ -236,7 +236,7 @@ static int take_hints(struct args *args, const char *text)
 
 static int take_model(struct args *args, const char *name)
 {
-    args->model = model_by_name(name);
+    args->model = known_model_by_name(name);
     return args->model ? 0
                        : say_usage("--model %s: not known; 'kvcachebench replay --help' lists the "
                                    "models",
@@ -366,8 +366,9 @@ static int check_args(struct args *args)
     if (args->model && args->block_bytes)
         return say_usage("--model and --block-bytes both say how large a block is; give one");
     if (!args->block_bytes) {
-        const struct model *model = args->model ? args->model : model_by_name("llama-3.1-8b");
-        args->block_bytes = model_bytes_per_token(model) * args->block_tokens;
+        const struct known_model *model =
+            args->model ? args->model : known_model_by_name("llama-3.1-8b");
+        args->block_bytes = known_model_bytes_per_token(model) * args->block_tokens;
     }
     if (args->block_bytes > KVC_BLOCK_BYTES_MAX)
         return say_usage("a block of %" PRIu64 " bytes is above the limit of %u; use fewer "

@@ -51,6 +51,9 @@ struct model {
     struct model_scratch *scratch;
 };
 
+/* What a preset is like, without weights. 0, -ENOENT with why. */
+MODEL_MUST_USE int model_preset_config(const char *name, char why[MODEL_WHY_BYTES],
+                                       struct model_config *ret_config);
 /* "tiny", "125m", "1b", "8b" with random weights from a seed. 0, -ENOENT, -ENOMEM with why. */
 MODEL_MUST_USE int model_preset(const char *name, uint64_t seed, char why[MODEL_WHY_BYTES],
                                 struct model *ret_model);

@@ -159,19 +159,28 @@ static void fill_all(struct model *m, uint64_t seed)
     }
 }
 
+int model_preset_config(const char *name, char why[MODEL_WHY_BYTES],
+                        struct model_config *ret_config)
+{
+    for (size_t i = 0; i < PRESETS; i++)
+        if (strcmp(presets[i].name, name) == 0) {
+            *ret_config = presets[i];
+            ret_config->norm_eps = 1e-5f;
+            ret_config->rope_theta = 10000;
+            return 0;
+        }
+    return model_wrong(why, -ENOENT, "no preset '%s'; there are %s", name, model_presets());
+}
+
 int model_preset(const char *name, uint64_t seed, char why[MODEL_WHY_BYTES],
                  struct model *ret_model)
 {
     struct model m = {0};
-    for (size_t i = 0; i < PRESETS; i++)
-        if (strcmp(presets[i].name, name) == 0)
-            m.is = presets[i];
-    if (m.is.layers == 0)
-        return model_wrong(why, -ENOENT, "no preset '%s'; there are %s", name, model_presets());
-    m.is.norm_eps = 1e-5f;
-    m.is.rope_theta = 10000;
+    int rc = model_preset_config(name, why, &m.is);
+    if (rc != 0)
+        return rc;
     (void)snprintf(m.is.revision, sizeof(m.is.revision), "seed %ju", (uintmax_t)seed);
-    const int rc = model_allocate(&m, why);
+    rc = model_allocate(&m, why);
     if (rc != 0) {
         model_end(&m);
         return rc;

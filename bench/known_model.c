@@ -2,10 +2,10 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "model.h"
+#include "known_model.h"
 
 /* From the configuration files that the models are published with; 16-bit KV. */
-static const struct model models[] = {
+static const struct known_model models[] = {
     {"gpt2", 12, 12, 64, 2, 0},
     {"llama-3.2-1b", 16, 8, 64, 2, 0},
     {"llama-3.1-8b", 32, 8, 128, 2, 0},
@@ -17,21 +17,21 @@ static const struct model models[] = {
     {"deepseek-v3", 61, 1, 576, 2, 576},
 };
 
-const struct model *model_at(unsigned i)
+const struct known_model *known_model_at(unsigned i)
 {
     return i < sizeof(models) / sizeof(models[0]) ? &models[i] : NULL;
 }
 
-const struct model *model_by_name(const char *name)
+const struct known_model *known_model_by_name(const char *name)
 {
-    for (unsigned i = 0; model_at(i); i++) {
+    for (unsigned i = 0; known_model_at(i); i++) {
         if (strcmp(models[i].name, name) == 0)
             return &models[i];
     }
     return NULL;
 }
 
-uint64_t model_bytes_per_token(const struct model *model)
+uint64_t known_model_bytes_per_token(const struct known_model *model)
 {
     uint64_t elements =
         model->latent ? model->latent : (uint64_t)2 * model->kv_heads * model->head_size;

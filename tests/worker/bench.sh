@@ -1,0 +1,72 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# kvcachebench with kvcache-worker's model and strategies, in little: what it refuses, its figures.
+set -eu
+bench="$KVC_BIN_DIR/kvcachebench"
+dir=$(mktemp -d /tmp/kvc-worker-bench.XXXXXX)
+trap 'rm -rf "$dir"' EXIT
+out="$dir/out"
+
+fail() {
+    echo "bench: $*" >&2
+    cat "$out" "$dir/err" >&2 || true
+    exit 1
+}
+
+# refused CODE TEXT ARGUMENT...: it ends so and says that
+refused() {
+    code=$1
+    text=$2
+    shift 2
+    got=0
+    "$bench" "$@" >"$out" 2>"$dir/err" </dev/null || got=$?
+    [ "$got" -eq "$code" ] || fail "$*: exit code $got, not $code"
+    grep -qF -e "$text" "$dir/err" || fail "$*: does not say '$text'"
+}
+
+# runs ARGUMENT...: it ends well
+runs() {
+    "$bench" "$@" >"$out" 2>"$dir/err" </dev/null || fail "$*: exit code $?"
+}
+
+# has TEXT: a line of what it printed
+has() {
+    grep -qE -e "$1" "$out" || fail "no '$1'"
+}
+
+# value FILTER METRIC: of a line of --json
+value() {
+    grep -F -e "$1" "$out" | grep -F "\"metric\":\"$2\"" | sed -n 's/.*"value":\([^,}]*\).*/\1/p' | head -n 1
+}
+
+# is EXPRESSION: of awk
+is() {
+    awk "BEGIN { exit !($1) }" || fail "it is not so that $1"
+}
+
+# allocation: two sequences, of 100 and of 300 tokens, in a shape of 2 KiB a token.
+refused 2 "one trace" allocation a b
+refused 2 "no preset 'huge'" allocation --preset huge
+refused 2 "--block 0" allocation --block 0
+refused 2 "nowhere" allocation "$dir/nowhere"
+cat >"$dir/trace.jsonl" <<'EOF'
+{"timestamp":0,"input_length":90,"output_length":10,"hash_ids":[1]}
+{"timestamp":1,"input_length":290,"output_length":10,"hash_ids":[2]}
+EOF
+runs allocation "$dir/trace.jsonl" --preset tiny --block 16 --tokens 1000 --json
+is "$(value '"strategy":"static","requests":2' allocated_by_needed) == 1.5"
+is "$(value '"strategy":"static","requests":2' copied_by_needed) == 0"
+# 128 and 512 of 400; 64 tokens are copied never, for the first chunk is of 90 tokens; 256 once.
+is "$(value '"strategy":"doubling","requests":2' allocated_by_needed) == 1.6"
+is "$(value '"strategy":"doubling","requests":2' copied_by_needed) == 0.64"
+is "$(value '"strategy":"paged","requests":2' allocated_by_needed) == 1.04"
+is "$(value '"strategy":"paged","requests":2' copied_by_needed) == 0"
+is "$(value '"strategy":"paged","requests":2' allocation_s_per_token) > 0"
+is "$(value '"strategy":"static","tokens":1000' allocated_bytes) == 1000 * 2048"
+is "$(value '"strategy":"doubling","tokens":1000' allocated_bytes) == 1024 * 2048"
+is "$(value '"strategy":"paged","tokens":1000' allocated_bytes) == 1008 * 2048"
+runs allocation "$dir/trace.jsonl" --context 200 --tokens 64
+has '2 requests of .*: 150 tokens on average, 200 the longest \(1 were cut\)'
+has '^  paged .* wanted 1.05: good$'
+runs allocation --requests 3 --json
+is "$(value '"strategy":"paged","requests":3' allocated_by_needed) >= 1"
