@@ -72,7 +72,7 @@ void bench_device_lay_out(struct bench_device *d, enum gpu_direction direction, 
         const uint64_t host = (uintptr_t)d->host + i * frag_bytes;
         const uint64_t device = d->mem.addr + d->frag[i].to * frag_bytes;
         const bool to = direction == GPU_TO_DEVICE;
-        d->frag[i] = (struct gpu_frag){to ? device : host, to ? host : device, frag_bytes};
+        d->frag[i] = (struct kvc_frag){to ? device : host, to ? host : device, frag_bytes};
     }
 }
 

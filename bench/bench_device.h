@@ -23,7 +23,7 @@ struct bench_device {
     enum gpu_direction direction;
     uint64_t frag_bytes;
     uint32_t nfrags;
-    struct gpu_frag *frag;
+    struct kvc_frag *frag;
     uint64_t next; /* fragment */
 };
 

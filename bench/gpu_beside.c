@@ -70,11 +70,11 @@ struct half {
     int socket;
     struct shared *shared;
     struct gpu_mem window;
-    struct gpu_frag piece[DEPTH]; /* daemon: a slot in one piece */
+    struct kvc_frag piece[DEPTH]; /* daemon: a slot in one piece */
     struct gpu_mark mark[DEPTH];
     /* worker */
     struct gpu_decode *decode;
-    struct gpu_frag *scatter; /* each slot's fragments, WINDOW_BYTES in all */
+    struct kvc_frag *scatter; /* each slot's fragments, WINDOW_BYTES in all */
     uint32_t scattered;       /* of one slot */
 };
 
@@ -93,7 +93,7 @@ static void next_fill(void *ctx, uint64_t n, struct gpu_op *op)
 {
     struct half *h = ctx;
     const uint64_t slot = n % DEPTH;
-    h->piece[slot] = (struct gpu_frag){h->window.addr + slot * OP_BYTES,
+    h->piece[slot] = (struct kvc_frag){h->window.addr + slot * OP_BYTES,
                                        (uintptr_t)h->d.host + slot * OP_BYTES, OP_BYTES};
     op->direction = GPU_TO_DEVICE;
     op->path = ENGINE;
@@ -120,7 +120,7 @@ static void lay_out_scatter(struct half *h)
 {
     h->scattered = (uint32_t)(OP_BYTES / h->d.frag_bytes);
     for (uint32_t i = 0; i < DEPTH * h->scattered; i++)
-        h->scatter[i] = (struct gpu_frag){h->d.frag[i].to,
+        h->scatter[i] = (struct kvc_frag){h->d.frag[i].to,
                                           h->window.addr + i / h->scattered * OP_BYTES +
                                               i % h->scattered * h->d.frag_bytes,
                                           h->d.frag_bytes};

@@ -42,7 +42,7 @@ static int copy(struct gpu_plain *p, enum gpu_direction direction)
 {
     const uint64_t host = (uintptr_t)p->device->host;
     const bool to = direction == GPU_TO_DEVICE;
-    const struct gpu_frag frag = {to ? p->mem.addr : host, to ? host : p->mem.addr, p->bytes};
+    const struct kvc_frag frag = {to ? p->mem.addr : host, to ? host : p->mem.addr, p->bytes};
     uint64_t ticket;
     const int rc = p->drv->copy(p->dev, GPU_PATH_ENGINE, direction, &frag, 1, NULL, &ticket);
     return rc < 0 ? failed(p, "a plain copy", rc) : wait_for(p, "a plain copy", ticket);

@@ -18,6 +18,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <kvcache/kernels.h>
 #include <kvcache/proto.h>
 
 struct kvc;
@@ -53,9 +54,6 @@ struct device_mem {
     int fd;
 };
 
-struct device_frag { /* addresses of host memory, or on the device */
-    uint64_t to, from, bytes;
-};
 enum device_way { DEVICE_FROM_HOST, DEVICE_TO_HOST, DEVICE_ON_DEVICE };
 
 /* One copy() of at most so many fragments. */
@@ -99,7 +97,7 @@ struct device_ops {
         __attribute__((warn_unused_result));
     /* In order behind what is on the stream. The fragments may be reused after the return; the host
      * memory may not, before the stream has come by. is_pinned: all host memory that they name. */
-    int (*copy)(struct device *d, enum device_way way, const struct device_frag *frag, uint32_t n,
+    int (*copy)(struct device *d, enum device_way way, const struct kvc_frag *frag, uint32_t n,
                 bool is_pinned, void *stream) __attribute__((warn_unused_result));
 };
 

@@ -66,7 +66,7 @@ cuda__import(struct device *d, const struct device_handle *handle, struct device
 void cuda__free(struct device *d, struct device_mem *mem);
 
 __attribute__((warn_unused_result)) int cuda__copy(struct device *d, enum device_way way,
-                                                   const struct device_frag *frag, uint32_t n,
+                                                   const struct kvc_frag *frag, uint32_t n,
                                                    bool is_pinned, void *stream);
 /* In the context. */
 void cuda__copy_close(struct cuda *c);

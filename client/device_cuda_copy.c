@@ -99,8 +99,7 @@ static int launch(struct cuda *c, struct cuda_list *l, uint32_t n, CUstream stre
 
 /* Copies the first fragments, divided so that all warps have work: how many, 0 when there is no
  * list now, or an error. */
-static int copy_by_kernel(struct cuda *c, const struct device_frag *frag, uint32_t n,
-                          CUstream stream)
+static int copy_by_kernel(struct cuda *c, const struct kvc_frag *frag, uint32_t n, CUstream stream)
 {
     struct cuda_list *l = free_list(c);
     uint32_t used = 0, i = 0;
@@ -129,8 +128,7 @@ static bool takes_batch(const struct cuda *c, CUstream stream)
     return !c->no_batch && cuda_has_batch(c->cu) && stream != NULL && stream != CU_STREAM_LEGACY;
 }
 
-static CUresult copy_batch(struct cuda *c, const struct device_frag *frag, uint32_t n,
-                           CUstream stream)
+static CUresult copy_batch(struct cuda *c, const struct kvc_frag *frag, uint32_t n, CUstream stream)
 {
     CUdeviceptr to[DEVICE_FRAGS], from[DEVICE_FRAGS];
     size_t bytes[DEVICE_FRAGS];
@@ -142,7 +140,7 @@ static CUresult copy_batch(struct cuda *c, const struct device_frag *frag, uint3
     return cuda_copy_batch(c->cu, to, from, bytes, n, stream);
 }
 
-static int copy_by_engine(struct cuda *c, const struct device_frag *frag, uint32_t n, bool reaches,
+static int copy_by_engine(struct cuda *c, const struct kvc_frag *frag, uint32_t n, bool reaches,
                           CUstream stream)
 {
     if (n > 1 && reaches && takes_batch(c, stream)) {
@@ -161,7 +159,7 @@ static int copy_by_engine(struct cuda *c, const struct device_frag *frag, uint32
 /* ---- both ---- */
 
 /* reaches: the device reaches both sides, by the addresses that the fragments name. */
-static bool is_for_kernel(const struct device_frag *frag, uint32_t n, bool reaches)
+static bool is_for_kernel(const struct kvc_frag *frag, uint32_t n, bool reaches)
 {
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < n; i++)
@@ -169,7 +167,7 @@ static bool is_for_kernel(const struct device_frag *frag, uint32_t n, bool reach
     return reaches && n >= KERNEL_FRAGS && bytes / n < KERNEL_FRAG_BYTES;
 }
 
-int cuda__copy(struct device *d, enum device_way way, const struct device_frag *frag, uint32_t n,
+int cuda__copy(struct device *d, enum device_way way, const struct kvc_frag *frag, uint32_t n,
                bool is_pinned, void *stream)
 {
     struct cuda *c = cuda__of(d);

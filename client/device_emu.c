@@ -164,15 +164,14 @@ static int emu_signal(struct device *d, void *stream, volatile uint64_t *word, u
     return 0;
 }
 
-static int emu_copy(struct device *d, enum device_way way, const struct device_frag *frag,
-                    uint32_t n, bool is_pinned, void *stream)
+static int emu_copy(struct device *d, enum device_way way, const struct kvc_frag *frag, uint32_t n,
+                    bool is_pinned, void *stream)
 {
     (void)d;
     (void)way;
     (void)is_pinned;
     (void)stream;
-    for (uint32_t i = 0; i < n; i++)
-        memcpy((void *)(uintptr_t)frag[i].to, (const void *)(uintptr_t)frag[i].from, frag[i].bytes);
+    kvc_copy_frags_cpu(frag, n);
     return 0;
 }
 

@@ -24,7 +24,7 @@ struct spread {
     bool is_pinned;
     bool is_apart; /* the next one is not joined to the last: they are not registered as one */
     uint32_t n;
-    struct device_frag frag[DEVICE_FRAGS];
+    struct kvc_frag frag[DEVICE_FRAGS];
 };
 
 static int flush(struct spread *s)
@@ -50,7 +50,7 @@ static int turn(struct spread *s, enum device_way way, bool is_pinned)
 static int add(struct spread *s, uint64_t to, uint64_t from, uint64_t bytes)
 {
     if (s->n > 0 && !s->is_apart) {
-        struct device_frag *last = &s->frag[s->n - 1];
+        struct kvc_frag *last = &s->frag[s->n - 1];
         if (last->to + last->bytes == to && last->from + last->bytes == from) {
             last->bytes += bytes;
             return 0;
@@ -59,7 +59,7 @@ static int add(struct spread *s, uint64_t to, uint64_t from, uint64_t bytes)
     int rc = s->n == DEVICE_FRAGS ? flush(s) : 0;
     s->is_apart = false;
     if (rc == 0)
-        s->frag[s->n++] = (struct device_frag){.to = to, .from = from, .bytes = bytes};
+        s->frag[s->n++] = (struct kvc_frag){.to = to, .from = from, .bytes = bytes};
     return rc;
 }
 

@@ -29,6 +29,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include <kvcache/kernels.h>
+
 #include "device.h"
 #include "err.h"
 #include "inbox.h"
@@ -74,11 +76,6 @@ enum gpu_op_kind {
                     * this device; others may have been copied */
 };
 
-/* Addresses of host or device memory of this process. */
-struct gpu_frag {
-    uint64_t to, from;
-    uint64_t bytes; /* at least 1 */
-};
 enum gpu_direction { GPU_TO_DEVICE = 1, GPU_FROM_DEVICE = 2, GPU_ON_DEVICE = 3 };
 
 /* When fragments up to `end` have been copied, *word = value (release). Words are in host memory
@@ -109,7 +106,7 @@ struct gpu_op {
     enum gpu_direction direction;
     uint8_t path; /* 0: what gpu_path_of() says; else 1 + a gpu_path, where that can be taken (a
                    * kernel: all host memory is pinned). For measurements */
-    const struct gpu_frag *frag;
+    const struct kvc_frag *frag;
     uint32_t nfrags;
     const struct gpu_mark *mark; /* ascending; may be none */
     uint32_t nmarks;

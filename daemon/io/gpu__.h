@@ -148,9 +148,4 @@ bool gpu__is_calibrated(const struct gpu_rates *rates);
 enum gpu_path gpu__path(const struct gpu_rates *rates, enum gpu_direction direction,
                         uint64_t frag_bytes);
 
-/* gpu_emu_copy.c: the fragments one after the other, past the cache; with plain memcpy(). What was
- * copied is visible to whoever is told so with a release. */
-void gpu__emu_copy(const struct gpu_frag *frag, uint32_t n);
-void gpu__emu_copy_plain(const struct gpu_frag *frag, uint32_t n);
-
 #endif

@@ -51,7 +51,7 @@ struct calibration {
     struct inbox *yield_to; /* NULL: nobody is waited for */
     bool pinned;
     uint64_t until_ns;
-    struct gpu_frag frag[FRAGS_MAX];
+    struct kvc_frag frag[FRAGS_MAX];
 };
 
 static int wait_for(const struct calibration *c, uint64_t ticket, uint64_t begun_ns)
@@ -77,7 +77,7 @@ static uint32_t lay_out_within(struct calibration *c, uint64_t frag_bytes)
     const uint64_t half = c->bytes / 2, each = MIN(frag_bytes, half);
     const uint32_t n = frags_of(half, each);
     for (uint32_t i = 0; i < n; i++)
-        c->frag[i] = (struct gpu_frag){c->mem.addr + half + i * STRIDE % n * each,
+        c->frag[i] = (struct kvc_frag){c->mem.addr + half + i * STRIDE % n * each,
                                        c->mem.addr + i * each, each};
     return n;
 }
@@ -88,8 +88,8 @@ static uint32_t lay_out(struct calibration *c, enum gpu_direction direction, uin
     for (uint32_t i = 0; i < n; i++) {
         const uint64_t host = (uintptr_t)c->host + i * frag_bytes;
         const uint64_t device = c->mem.addr + i * STRIDE % n * frag_bytes;
-        c->frag[i] = direction == GPU_TO_DEVICE ? (struct gpu_frag){device, host, frag_bytes}
-                                                : (struct gpu_frag){host, device, frag_bytes};
+        c->frag[i] = direction == GPU_TO_DEVICE ? (struct kvc_frag){device, host, frag_bytes}
+                                                : (struct kvc_frag){host, device, frag_bytes};
     }
     return n;
 }

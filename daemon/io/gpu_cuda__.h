@@ -144,12 +144,12 @@ bool cuda__pin_holds(struct gpu_dev *dev, struct cuda_span *span);
 KVC_WARN_UNUSED int cuda__copy_open(struct gpu_dev *dev);
 void cuda__copy_close(struct gpu_dev *dev);
 KVC_WARN_UNUSED int cuda__copy(struct gpu_dev *dev, enum gpu_path path,
-                               enum gpu_direction direction, const struct gpu_frag *frag,
+                               enum gpu_direction direction, const struct kvc_frag *frag,
                                uint32_t n, struct gpu_revoke *revoke, uint64_t *ret_ticket);
 /* Lets the stream of `direction` wait for copies before the next ticket's that touch the same
  * memory, and notes what that one touches. */
 KVC_WARN_UNUSED int cuda__order(struct gpu_dev *dev, enum gpu_direction direction,
-                                const struct gpu_frag *frag, uint32_t n);
+                                const struct kvc_frag *frag, uint32_t n);
 
 #endif
 #endif

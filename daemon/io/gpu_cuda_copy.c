@@ -172,7 +172,7 @@ static bool joins(const struct piece *a, const struct piece *b)
            a->to_span == b->to_span && a->from_span == b->from_span;
 }
 
-static int add(struct walk *w, const struct gpu_frag *frag)
+static int add(struct walk *w, const struct kvc_frag *frag)
 {
     uint64_t step = 0;
     for (uint64_t at = 0; at < frag->bytes; at += step) {
@@ -201,10 +201,10 @@ static bool is_ours(const struct gpu_dev *dev, uint64_t addr, uint64_t bytes, ui
 }
 
 /* What lies beyond the device's memory would take the device out, and may be somebody else's. */
-static int check(struct walk *w, const struct gpu_frag *frag, uint32_t n)
+static int check(struct walk *w, const struct kvc_frag *frag, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {
-        const struct gpu_frag *f = &frag[i];
+        const struct kvc_frag *f = &frag[i];
         if ((w->to_device && !is_ours(w->dev, f->to, f->bytes, &w->to_hint)) ||
             (w->from_device && !is_ours(w->dev, f->from, f->bytes, &w->from_hint)))
             return cuda__refuse(w->dev, -EINVAL,
@@ -215,7 +215,7 @@ static int check(struct walk *w, const struct gpu_frag *frag, uint32_t n)
     return 0;
 }
 
-static int copy_all(struct walk *w, const struct gpu_frag *frag, uint32_t n)
+static int copy_all(struct walk *w, const struct kvc_frag *frag, uint32_t n)
 {
     int r = 0;
     for (uint32_t i = 0; i < n && r == 0; i++)
@@ -232,7 +232,7 @@ static int copy_all(struct walk *w, const struct gpu_frag *frag, uint32_t n)
 }
 
 int cuda__copy(struct gpu_dev *dev, enum gpu_path path, enum gpu_direction direction,
-               const struct gpu_frag *frag, uint32_t n, struct gpu_revoke *revoke,
+               const struct kvc_frag *frag, uint32_t n, struct gpu_revoke *revoke,
                uint64_t *ret_ticket)
 {
     MUST(path < GPU_PATHS && direction >= GPU_TO_DEVICE && direction <= GPU_ON_DEVICE);

@@ -69,7 +69,7 @@ static void touch_all(struct gpu_dev *dev, uint64_t addr, uint64_t bytes, unsign
         touch(dev, granule, stream, ticket, after);
 }
 
-int cuda__order(struct gpu_dev *dev, enum gpu_direction direction, const struct gpu_frag *frag,
+int cuda__order(struct gpu_dev *dev, enum gpu_direction direction, const struct kvc_frag *frag,
                 uint32_t n)
 {
     const uint64_t ticket = dev->issued + 1;

@@ -56,7 +56,7 @@ struct gpu_drv {
      * hardware has not been given is left out, and the ticket ends all the same. -EINVAL: one is
      * not in memory of the device; none was copied. */
     int (*copy)(struct gpu_dev *dev, enum gpu_path path, enum gpu_direction direction,
-                const struct gpu_frag *frag, uint32_t n, struct gpu_revoke *revoke,
+                const struct kvc_frag *frag, uint32_t n, struct gpu_revoke *revoke,
                 uint64_t *ret_ticket) KVC_WARN_UNUSED;
     /* 1: it and all before it have ended; 0: not yet; negative: the device is to be taken out. */
     int (*poll)(struct gpu_dev *dev, uint64_t ticket) KVC_WARN_UNUSED;

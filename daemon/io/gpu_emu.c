@@ -62,7 +62,7 @@ struct gpu_dev {
     uint64_t queued;
     bool stop;
     struct emu_job job[GPU_DRV_COPIES_MAX];
-    struct gpu_frag (*frag)[GPU_DRV_FRAGS_MAX]; /* of each job */
+    struct kvc_frag (*frag)[GPU_DRV_FRAGS_MAX]; /* of each job */
 
     /* any thread */
     _Atomic uint64_t ended;
@@ -348,13 +348,13 @@ static void *emu_main(void *arg)
             atomic_store_explicit(&d->failed, true, memory_order_release);
             return NULL;
         }
-        const struct gpu_frag *frag = d->frag[ticket % GPU_DRV_COPIES_MAX];
+        const struct kvc_frag *frag = d->frag[ticket % GPU_DRV_COPIES_MAX];
         if (gpu_is_revoked(job->revoke))
             ; /* it ends with nothing copied */
         else if (job->path == GPU_PATH_KERNEL)
-            gpu__emu_copy_plain(frag, job->n);
+            kvc_copy_frags_cpu(frag, job->n);
         else
-            gpu__emu_copy(frag, job->n);
+            kvc_stream_frags_cpu(frag, job->n);
         atomic_store_explicit(&d->ended, ticket, memory_order_release);
         (void)pthread_mutex_lock(&d->lock);
     }
@@ -362,7 +362,7 @@ static void *emu_main(void *arg)
     return NULL;
 }
 
-static uint64_t due_ns(struct gpu_dev *d, const struct gpu_frag *frag, uint32_t n)
+static uint64_t due_ns(struct gpu_dev *d, const struct kvc_frag *frag, uint32_t n)
 {
     const struct gpu_emu_config *config = &d->config;
     if (config->latency_ns == 0 && config->bytes_per_s == 0)
@@ -378,7 +378,7 @@ static uint64_t due_ns(struct gpu_dev *d, const struct gpu_frag *frag, uint32_t 
 }
 
 static bool are_addresses(struct gpu_dev *d, enum gpu_direction direction,
-                          const struct gpu_frag *frag, uint32_t n)
+                          const struct kvc_frag *frag, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {
         if (direction != GPU_FROM_DEVICE && !is_memory(d, frag[i].to, frag[i].bytes))
@@ -390,7 +390,7 @@ static bool are_addresses(struct gpu_dev *d, enum gpu_direction direction,
 }
 
 static int emu_copy(struct gpu_dev *d, enum gpu_path path, enum gpu_direction direction,
-                    const struct gpu_frag *frag, uint32_t n, struct gpu_revoke *revoke,
+                    const struct kvc_frag *frag, uint32_t n, struct gpu_revoke *revoke,
                     uint64_t *ret_ticket)
 {
     MUST(n > 0 && n <= GPU_DRV_FRAGS_MAX);

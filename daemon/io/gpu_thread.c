@@ -377,10 +377,10 @@ static bool run_pin(struct gpu *g)
 
 /* What the driver is given at once. */
 struct piece {
-    const struct gpu_frag *frag;
+    const struct kvc_frag *frag;
     uint32_t n;
     uint64_t bytes;
-    struct gpu_frag part; /* of a fragment that is larger than a piece */
+    struct kvc_frag part; /* of a fragment that is larger than a piece */
     bool ends;            /* its last fragment ends with it */
 };
 
@@ -393,13 +393,13 @@ static bool is_mark(const struct gpu_op *op, uint32_t *at_mark, uint32_t end)
 
 static void cut(const struct gpu *g, const struct gpu_op *op, struct piece *p)
 {
-    const struct gpu_frag *f = &op->frag[op->at];
+    const struct kvc_frag *f = &op->frag[op->at];
     uint32_t mark = op->mark_at;
     *p = (struct piece){.frag = f, .ends = true};
     if (op->part_bytes > 0 || f->bytes > g->piece_bytes) {
         const uint64_t left = f->bytes - op->part_bytes;
         p->bytes = MIN(left, g->piece_bytes);
-        p->part = (struct gpu_frag){f->to + op->part_bytes, f->from + op->part_bytes, p->bytes};
+        p->part = (struct kvc_frag){f->to + op->part_bytes, f->from + op->part_bytes, p->bytes};
         p->frag = &p->part;
         p->n = 1;
         p->ends = p->bytes == left;
@@ -422,7 +422,7 @@ static enum gpu_path choose(struct gpu *g, const struct gpu_op *op, const struct
     if (path == GPU_PATH_ENGINE || op->direction == GPU_ON_DEVICE)
         return path;
     for (uint32_t i = 0; i < p->n; i++) {
-        const struct gpu_frag *f = &p->frag[i];
+        const struct kvc_frag *f = &p->frag[i];
         if (!is_pinned(&g->thread, op->direction == GPU_TO_DEVICE ? f->from : f->to, f->bytes))
             return GPU_PATH_ENGINE;
     }

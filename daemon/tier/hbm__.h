@@ -133,7 +133,7 @@ struct hbm_part {
 
 struct hbm_copies {
     struct pool *jobs, *parts;
-    struct gpu_frag *frag; /* HBM_FRAGS for each part */
+    struct kvc_frag *frag; /* HBM_FRAGS for each part */
     struct gpu_mark *mark; /* HBM_MARKS + 1 for each part */
     void *lists;
     uint64_t lists_bytes;
@@ -271,7 +271,7 @@ void hbm__copies_place(struct hbm *h, uint32_t place, int err);
 /* --- hbm_frag.c --- */
 
 struct hbm_list {
-    struct gpu_frag *frag;
+    struct kvc_frag *frag;
     struct gpu_mark *mark;
     uint32_t nfrags, nmarks;
     enum gpu_direction direction;

@@ -486,7 +486,7 @@ static uint32_t copies_max(const struct hbm_config *config)
 
 static uint64_t list_bytes(void)
 {
-    return HBM_FRAGS * sizeof(struct gpu_frag) + (HBM_MARKS + 1) * sizeof(struct gpu_mark);
+    return HBM_FRAGS * sizeof(struct kvc_frag) + (HBM_MARKS + 1) * sizeof(struct gpu_mark);
 }
 
 uint64_t hbm__copies_host_bytes(const struct hbm_config *config)

@@ -105,13 +105,13 @@ static enum gpu_direction direction_of(const struct hbm_job *j)
 }
 
 /* *ret_mem: the worker's memory that it is in; NULL: none. */
-static struct gpu_frag frag_at(struct hbm_job *j, const struct device_mem **ret_mem)
+static struct kvc_frag frag_at(struct hbm_job *j, const struct device_mem **ret_mem)
 {
     const struct device_copy *c = j->copy;
     const struct device_piece *p = &c->piece[j->at.piece];
     *ret_mem = NULL;
     if (c->kind == DEVICE_FILL)
-        return (struct gpu_frag){slot_addr(j, p->slot), (uintptr_t)p->host, c->bytes};
+        return (struct kvc_frag){slot_addr(j, p->slot), (uintptr_t)p->host, c->bytes};
     const struct hbm_region *r = &group_of(c)->region[j->at.region];
     const uint32_t page = p->pages[j->at.page];
     *ret_mem = r->mem;
@@ -120,19 +120,19 @@ static struct gpu_frag frag_at(struct hbm_job *j, const struct device_mem **ret_
     const uint64_t in_block = (j->at.slots ? slot_addr(j, p->slot) : (uintptr_t)p->host) + r->at +
                               j->at.page * r->page_bytes;
     if (c->kind == DEVICE_STORE)
-        return (struct gpu_frag){in_block, in_page, r->page_bytes};
-    return (struct gpu_frag){in_page, in_block, r->page_bytes};
+        return (struct kvc_frag){in_block, in_page, r->page_bytes};
+    return (struct kvc_frag){in_page, in_block, r->page_bytes};
 }
 
 /* Behind the last one where it goes on there; not into what a mark is waiting for. One fragment
  * never leaves one allocation, nor one piece of host memory that is registered by itself: workers'
  * memory is compared, and payloads of two chunks never touch, for each begins with its headers. */
-static bool merge(struct hbm_list *list, const struct gpu_frag *f, const struct device_mem *mem)
+static bool merge(struct hbm_list *list, const struct kvc_frag *f, const struct device_mem *mem)
 {
     const uint32_t marked = list->nmarks > 0 ? list->mark[list->nmarks - 1].end : 0;
     if (list->nfrags == marked || list->mem != mem)
         return false;
-    struct gpu_frag *last = &list->frag[list->nfrags - 1];
+    struct kvc_frag *last = &list->frag[list->nfrags - 1];
     if (last->to + last->bytes != f->to || last->from + last->bytes != f->from)
         return false;
     last->bytes += f->bytes;
@@ -157,7 +157,7 @@ void hbm__list(struct hbm_job *j, struct hbm_list *list)
             continue;
         }
         const struct device_mem *mem;
-        const struct gpu_frag f = frag_at(j, &mem);
+        const struct kvc_frag f = frag_at(j, &mem);
         if (list->nfrags == 0)
             list->direction = direction_of(j);
         else if (list->direction != direction_of(j) || list->nmarks == HBM_MARKS)

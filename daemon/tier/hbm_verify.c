@@ -26,7 +26,7 @@ struct hbm_verify {
     uint64_t copied_bytes; /* by copies since the last piece */
     struct hash_stream sum;
     struct gpu_op copy;
-    struct gpu_frag frag;
+    struct kvc_frag frag;
 };
 _Static_assert(sizeof(struct hbm_verify) <= LAYOUT_PAGE_BYTES, "its buffer begins with a page");
 
@@ -95,7 +95,7 @@ static void piece_begin(struct hbm *h, uint64_t addr)
 {
     struct hbm_verify *v = h->verify;
     v->piece_bytes = next_bytes(v);
-    v->frag = (struct gpu_frag){
+    v->frag = (struct kvc_frag){
         .to = (uintptr_t)buffer_of(v), .from = addr + v->at, .bytes = v->piece_bytes};
     v->copy = (struct gpu_op){.kind = GPU_COPY,
                               .direction = GPU_FROM_DEVICE,

@@ -33,6 +33,9 @@ struct kvc_frag {
 };
 
 void kvc_copy_frags_cpu(const struct kvc_frag *list, uint32_t n);
+/* The same past the cache: for more bytes than the caches hold, or when nobody reads them soon. A
+ * release after the return makes the bytes visible to whoever acquires it. */
+void kvc_stream_frags_cpu(const struct kvc_frag *list, uint32_t n);
 
 #ifdef KVC_HAVE_CUDA
 /*

@@ -186,7 +186,7 @@ class Engine:
                 **(transfer or {}),
                 "kv_connector_extra_config": connector,
             }
-        self._stores = connector is not None
+        self._is_ours = connector is not None and transfer is None
         options.update(more)
         options = {k: v for k, v in options.items() if v is not None}
         fd, self.log = tempfile.mkstemp(prefix="kvc-engine.", suffix=".log")
@@ -267,7 +267,7 @@ class Engine:
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
-        if kind is None and self._stores:
+        if kind is None and self._is_ours:
             self.settle()
         self.close()
 

@@ -12,7 +12,7 @@ enum { AREA = 1 << 20, FRAGS = 600 };
 struct world {
     unsigned char *host, *seen, *expected[2]; /* of host and of area a */
     struct gpu_mem a, b;
-    struct gpu_frag frag[FRAGS];
+    struct kvc_frag frag[FRAGS];
     uint64_t random;
 };
 
@@ -34,7 +34,7 @@ static inline uint32_t draw(struct world *w, uint64_t to, uint64_t from)
         if (source + bytes > AREA || next_random(&w->random) % 3 != 0)
             source =
                 next_random(&w->random) % (AREA - bytes + 1) & ~(next_random(&w->random) & 15u);
-        w->frag[n++] = (struct gpu_frag){.to = to + at, .from = from + source, .bytes = bytes};
+        w->frag[n++] = (struct kvc_frag){.to = to + at, .from = from + source, .bytes = bytes};
         source += bytes;
         at += bytes + (next_random(&w->random) % 3 ? 0 : next_random(&w->random) % 64);
     }

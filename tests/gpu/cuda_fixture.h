@@ -121,7 +121,7 @@ static inline void must_pin(struct gpu_dev *on, void *host, uint64_t bytes)
 }
 
 static inline uint64_t must_copy(struct gpu_dev *on, enum gpu_path path,
-                                 enum gpu_direction direction, const struct gpu_frag *frag,
+                                 enum gpu_direction direction, const struct kvc_frag *frag,
                                  uint32_t n)
 {
     uint64_t ticket = 0;
@@ -133,13 +133,13 @@ static inline uint64_t must_copy(struct gpu_dev *on, enum gpu_path path,
 /* One run of bytes, there and back at once. */
 static inline void copy_to(struct gpu_dev *on, uint64_t to, const void *from, uint64_t bytes)
 {
-    const struct gpu_frag frag = {.to = to, .from = (uintptr_t)from, .bytes = bytes};
+    const struct kvc_frag frag = {.to = to, .from = (uintptr_t)from, .bytes = bytes};
     ck_assert_int_eq(wait_for(on, must_copy(on, GPU_PATH_ENGINE, GPU_TO_DEVICE, &frag, 1)), 1);
 }
 
 static inline void copy_from(struct gpu_dev *on, void *to, uint64_t from, uint64_t bytes)
 {
-    const struct gpu_frag frag = {.to = (uintptr_t)to, .from = from, .bytes = bytes};
+    const struct kvc_frag frag = {.to = (uintptr_t)to, .from = from, .bytes = bytes};
     ck_assert_int_eq(wait_for(on, must_copy(on, GPU_PATH_ENGINE, GPU_FROM_DEVICE, &frag, 1)), 1);
 }
 

@@ -197,7 +197,7 @@ START_TEST(a_context_that_died_is_followed_by_one_that_lives)
 {
     unsigned char *host = host_memory(MIB);
     struct gpu_mem mem = alloc(dev, MIB);
-    const struct gpu_frag frag = {mem.addr, (uintptr_t)host, MIB};
+    const struct kvc_frag frag = {mem.addr, (uintptr_t)host, MIB};
     uint64_t ticket = 0;
     must_pin(dev, host, MIB);
     poison();

@@ -139,14 +139,14 @@ static inline void must_unpin(struct gpu *g, void *host, uint64_t bytes)
     ck_assert_int_eq(run(g, &f), 0);
 }
 
-static inline struct flight copy_of(enum gpu_direction direction, const struct gpu_frag *frag,
+static inline struct flight copy_of(enum gpu_direction direction, const struct kvc_frag *frag,
                                     uint32_t n)
 {
     return (struct flight){
         .op = {.kind = GPU_COPY, .direction = direction, .frag = frag, .nfrags = n}};
 }
 
-static inline int copy(struct gpu *g, enum gpu_direction direction, const struct gpu_frag *frag,
+static inline int copy(struct gpu *g, enum gpu_direction direction, const struct kvc_frag *frag,
                        uint32_t n)
 {
     struct flight f = copy_of(direction, frag, n);
@@ -160,13 +160,13 @@ static inline uint64_t at(const void *host)
 
 static inline int copy_to(struct gpu *g, uint64_t device, const void *host, uint64_t bytes)
 {
-    const struct gpu_frag frag = {device, at(host), bytes};
+    const struct kvc_frag frag = {device, at(host), bytes};
     return copy(g, GPU_TO_DEVICE, &frag, 1);
 }
 
 static inline int copy_from(struct gpu *g, void *host, uint64_t device, uint64_t bytes)
 {
-    const struct gpu_frag frag = {at(host), device, bytes};
+    const struct kvc_frag frag = {at(host), device, bytes};
     return copy(g, GPU_FROM_DEVICE, &frag, 1);
 }
 

@@ -107,7 +107,7 @@ enum { SCATTERED = 3000 };
 
 /* Fragments of 1 to `max` bytes with gaps, in another order than they lie in; those of the packed
  * side follow each other. */
-static uint32_t scatter(struct gpu_frag *frag, uint64_t scattered, uint64_t bytes, uint64_t packed,
+static uint32_t scatter(struct kvc_frag *frag, uint64_t scattered, uint64_t bytes, uint64_t packed,
                         uint64_t max, bool to_packed)
 {
     static uint32_t order[SCATTERED];
@@ -130,8 +130,8 @@ static uint32_t scatter(struct gpu_frag *frag, uint64_t scattered, uint64_t byte
     }
     for (uint32_t i = 0; i < n; i++) {
         const uint64_t there = scattered + place[order[i]], len = length[order[i]];
-        frag[i] = to_packed ? (struct gpu_frag){packed, there, len}
-                            : (struct gpu_frag){there, packed, len};
+        frag[i] = to_packed ? (struct kvc_frag){packed, there, len}
+                            : (struct kvc_frag){there, packed, len};
         packed += len;
     }
     return n;
@@ -140,7 +140,7 @@ static uint32_t scatter(struct gpu_frag *frag, uint64_t scattered, uint64_t byte
 START_TEST(fragments_touch_what_they_name_and_nothing_else)
 {
     static const uint64_t largest[] = {1, 50, 700, 5000, 100000};
-    static struct gpu_frag frag[SCATTERED];
+    static struct kvc_frag frag[SCATTERED];
     const uint64_t bytes = 4 * MIB;
     struct gpu_mem mem;
     open_device(_i);
@@ -185,7 +185,7 @@ START_TEST(a_copy_on_the_device_stays_there)
     uint8_t *out = bytes_new(MIB), *back = bytes_new(MIB);
     scramble(out, MIB, 5);
     ck_assert_int_eq(copy_to(gpu, one.addr, out, MIB), 0);
-    const struct gpu_frag frag[] = {{two.addr + MIB / 2, one.addr, MIB / 2},
+    const struct kvc_frag frag[] = {{two.addr + MIB / 2, one.addr, MIB / 2},
                                     {two.addr, one.addr + MIB / 2, MIB / 2}};
     ck_assert_int_eq(copy(gpu, GPU_ON_DEVICE, frag, 2), 0);
     ck_assert_int_eq(copy_from(gpu, back, two.addr, MIB), 0);
@@ -203,7 +203,7 @@ START_TEST(copies_run_in_the_order_in_which_they_were_submitted)
 {
     enum { N = 200 };
     static struct flight all[N];
-    static struct gpu_frag frag[N];
+    static struct kvc_frag frag[N];
     static uint8_t value[N];
     struct gpu_mem mem;
     uint8_t last = 0;
@@ -211,7 +211,7 @@ START_TEST(copies_run_in_the_order_in_which_they_were_submitted)
     must_alloc(gpu, &mem, 4096);
     for (unsigned i = 0; i < N; i++) {
         value[i] = (uint8_t)i;
-        frag[i] = (struct gpu_frag){mem.addr, at(&value[i]), 1};
+        frag[i] = (struct kvc_frag){mem.addr, at(&value[i]), 1};
         all[i] = copy_of(GPU_TO_DEVICE, &frag[i], 1);
         begin(gpu, &all[i]);
     }
@@ -258,7 +258,7 @@ static unsigned marks_seen(_Atomic uint64_t *words, const uint8_t *got, const ui
 
 START_TEST(marks_are_written_in_order_when_their_fragments_are_there)
 {
-    static struct gpu_frag frag[MARKS * FRAGS_A_MARK];
+    static struct kvc_frag frag[MARKS * FRAGS_A_MARK];
     static struct gpu_mark mark[MARKS];
     static _Atomic uint64_t words[MARKS];
     const uint64_t bytes = sizeof frag / sizeof frag[0] * MARK_FRAG_BYTES;
@@ -269,7 +269,7 @@ START_TEST(marks_are_written_in_order_when_their_fragments_are_there)
     scramble(out, bytes, 7);
     ck_assert_int_eq(copy_to(gpu, mem.addr, out, bytes), 0);
     for (unsigned i = 0; i < MARKS * FRAGS_A_MARK; i++)
-        frag[i] = (struct gpu_frag){at(back) + i * MARK_FRAG_BYTES, mem.addr + i * MARK_FRAG_BYTES,
+        frag[i] = (struct kvc_frag){at(back) + i * MARK_FRAG_BYTES, mem.addr + i * MARK_FRAG_BYTES,
                                     MARK_FRAG_BYTES};
     for (unsigned k = 0; k < MARKS; k++)
         mark[k] =
@@ -299,7 +299,7 @@ START_TEST(a_copy_waits_for_its_word_and_holds_nobody_up)
     uint8_t value[3] = {1, 2, 3}, back = 0;
     open_device(_i);
     must_alloc(gpu, &mem, 4096);
-    const struct gpu_frag frag = {mem.addr, at(&value[0]), 1};
+    const struct kvc_frag frag = {mem.addr, at(&value[0]), 1};
     struct flight waits = copy_of(GPU_TO_DEVICE, &frag, 1);
     waits.op.after = &word;
     waits.op.after_value = 42;
@@ -325,7 +325,7 @@ START_TEST(what_is_cancelled_before_it_begins_copies_nothing)
     open_device(_i);
     must_alloc(gpu, &mem, 4096);
     ck_assert_int_eq(copy_to(gpu, mem.addr, &other, 1), 0);
-    const struct gpu_frag frag = {mem.addr, at(&value), 1};
+    const struct kvc_frag frag = {mem.addr, at(&value), 1};
     struct flight f = copy_of(GPU_TO_DEVICE, &frag, 1);
     f.op.after = &word;
     f.op.after_value = 1;
@@ -349,7 +349,7 @@ START_TEST(what_has_not_begun_at_its_deadline_does_not)
     uint8_t value = 1;
     open_device(_i);
     must_alloc(gpu, &mem, 4096);
-    const struct gpu_frag frag = {mem.addr, at(&value), 1};
+    const struct kvc_frag frag = {mem.addr, at(&value), 1};
     struct flight waits = copy_of(GPU_TO_DEVICE, &frag, 1), late = waits, good = waits;
     waits.op.after = &word;
     waits.op.after_value = 1;
@@ -425,7 +425,7 @@ END_TEST
 START_TEST(what_is_not_memory_of_the_device_is_refused_and_not_touched)
 {
     enum { MANY = 3072, EACH = 8192 }; /* a device may round memory up to 2 MiB */
-    static struct gpu_frag frag[MANY];
+    static struct kvc_frag frag[MANY];
     struct gpu_mem mem;
     uint8_t *host = bytes_new((uint64_t)MANY * EACH), *back = bytes_new((uint64_t)MANY * EACH);
     open_device(_i);
@@ -438,7 +438,7 @@ START_TEST(what_is_not_memory_of_the_device_is_refused_and_not_touched)
     ck_assert_uint_eq(back[0], 0);
     for (uint32_t i = 0; i < MANY; i++)
         frag[i] =
-            (struct gpu_frag){mem.addr + (uint64_t)i * EACH, at(host) + (uint64_t)i * EACH, EACH};
+            (struct kvc_frag){mem.addr + (uint64_t)i * EACH, at(host) + (uint64_t)i * EACH, EACH};
     frag[MANY - 1].to = outside;
     struct flight before = copy_of(GPU_TO_DEVICE, frag, MANY - 1);
     struct flight wrong = copy_of(GPU_TO_DEVICE, frag, MANY), after = before;
@@ -468,7 +468,7 @@ START_TEST(metrics_count_what_was_done)
     open_device(_i);
     const struct gpu_metrics *m = gpu_metrics(gpu);
     must_alloc(gpu, &mem, MIB);
-    const struct gpu_frag frag[] = {{mem.addr, at(value), 4096},
+    const struct kvc_frag frag[] = {{mem.addr, at(value), 4096},
                                     {mem.addr + 65536, at(value) + 4096, 8192}};
     struct flight f = copy_of(GPU_TO_DEVICE, frag, 2);
     begin(gpu, &f);
@@ -500,7 +500,7 @@ START_TEST(two_devices_know_nothing_of_each_other)
         ck_assert_int_ne(memcmp(gpu_uuid(gpu), gpu_uuid(other), GPU_UUID_BYTES), 0);
     must_alloc(gpu, &mine, 4096);
     must_alloc(other, &theirs, 4096);
-    const struct gpu_frag frag[] = {{mine.addr, at(&value[0]), 1}, {theirs.addr, at(&value[1]), 1}};
+    const struct kvc_frag frag[] = {{mine.addr, at(&value[0]), 1}, {theirs.addr, at(&value[1]), 1}};
     struct flight a = copy_of(GPU_TO_DEVICE, &frag[0], 1);
     struct flight b = copy_of(GPU_TO_DEVICE, &frag[1], 1);
     begin(gpu, &a);
@@ -522,7 +522,7 @@ START_TEST(closing_ends_all_that_is_in_flight)
 {
     enum { N = 60 };
     static struct flight all[N];
-    static struct gpu_frag frag[N];
+    static struct kvc_frag frag[N];
     _Atomic uint64_t never = 0;
     struct gpu_mem mem, refused = {0};
     const uint64_t each = 256 * KIB;
@@ -530,7 +530,7 @@ START_TEST(closing_ends_all_that_is_in_flight)
     must_alloc(gpu, &mem, N * each);
     uint8_t *out = bytes_new(N * each);
     for (unsigned i = 0; i < N; i++) {
-        frag[i] = (struct gpu_frag){mem.addr + i * each, at(out) + i * each, each};
+        frag[i] = (struct kvc_frag){mem.addr + i * each, at(out) + i * each, each};
         all[i] = copy_of(GPU_TO_DEVICE, &frag[i], 1);
         if (i % 3 == 2) {
             all[i].op.after = &never;
@@ -575,7 +575,7 @@ START_TEST(what_is_submitted_while_it_closes_ends_too)
     uint8_t value = 0;
     open_device(_i);
     must_alloc(gpu, &follow_mem, 4096);
-    const struct gpu_frag frag = {follow_mem.addr, at(&value), 1};
+    const struct kvc_frag frag = {follow_mem.addr, at(&value), 1};
     struct flight f = copy_of(GPU_TO_DEVICE, &frag, 1);
     f.op.after = &never;
     f.op.after_value = 1;
@@ -665,7 +665,7 @@ enum {
 
 struct random_copy {
     struct flight flight;
-    struct gpu_frag frag[RANDOM_FRAGS];
+    struct kvc_frag frag[RANDOM_FRAGS];
     struct gpu_mark mark;
     _Atomic uint64_t word, marked;
     bool waits;
@@ -694,7 +694,7 @@ static uint32_t random_frags(struct random_copy *c, unsigned to, unsigned from)
         if (offset + bytes > AREA_BYTES)
             break;
         c->frag[n++] =
-            (struct gpu_frag){base[to] + offset, base[from] + pick(AREA_BYTES - bytes + 1), bytes};
+            (struct kvc_frag){base[to] + offset, base[from] + pick(AREA_BYTES - bytes + 1), bytes};
         offset += bytes + (pick(2) ? 0 : pick(300));
     }
     return n;
@@ -730,7 +730,7 @@ static void begin_random(struct random_copy *c)
  * does not matter when. */
 static void begin_waiting(struct random_copy *c, uint8_t *own, uint64_t own_device)
 {
-    c->frag[0] = (struct gpu_frag){own_device, at(own), 4096};
+    c->frag[0] = (struct kvc_frag){own_device, at(own), 4096};
     c->flight = copy_of(GPU_TO_DEVICE, c->frag, 1);
     atomic_store(&c->word, 0);
     atomic_store(&c->marked, 0);

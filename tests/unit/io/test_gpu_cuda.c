@@ -188,7 +188,7 @@ START_TEST(memory_is_filled_with_zeros_behind_the_callers_back)
 {
     struct gpu_mem mem = alloc(dev, MIB), more = {0};
     unsigned char *host = host_memory(MIB), *zeros = host_memory(MIB);
-    const struct gpu_frag frag = {mem.addr, (uintptr_t)host, MIB};
+    const struct kvc_frag frag = {mem.addr, (uintptr_t)host, MIB};
     uint64_t ticket = 0;
     must_pin(dev, host, MIB);
     fake->hold(1);
@@ -237,7 +237,7 @@ START_TEST(what_is_not_freed_goes_when_the_device_is_closed)
     const struct gpu_mem mem = alloc(dev, MIB);
     unsigned char *host = host_memory(MIB);
     must_pin(dev, host, MIB);
-    const struct gpu_frag frag = {.to = mem.addr, .from = (uintptr_t)&byte, .bytes = 1};
+    const struct kvc_frag frag = {.to = mem.addr, .from = (uintptr_t)&byte, .bytes = 1};
     (void)must_copy(dev, GPU_PATH_ENGINE, GPU_TO_DEVICE, &frag, 1);
     close_device(dev);
     ck_assert_int_eq(fcntl(mem.handle.fd, F_GETFD), -1);
@@ -407,7 +407,7 @@ END_TEST
 
 static void copy_by_kernel(struct gpu_dev *to, const struct gpu_mem *mem, const void *host)
 {
-    const struct gpu_frag frag = {mem->addr, (uintptr_t)host, mem->bytes};
+    const struct kvc_frag frag = {mem->addr, (uintptr_t)host, mem->bytes};
     ck_assert_int_eq(wait_for(to, must_copy(to, GPU_PATH_KERNEL, GPU_TO_DEVICE, &frag, 1)), 1);
 }
 
@@ -563,10 +563,10 @@ END_TEST
 static uint64_t pieces_of(const struct gpu_mem *mem, const unsigned char *host, uint32_t n,
                           uint64_t bytes, uint64_t gap)
 {
-    struct gpu_frag frag[16];
+    struct kvc_frag frag[16];
     const uint64_t before = fake->calls("piece");
     for (uint32_t i = 0; i < n; i++)
-        frag[i] = (struct gpu_frag){.to = mem->addr + i * bytes,
+        frag[i] = (struct kvc_frag){.to = mem->addr + i * bytes,
                                     .from = (uintptr_t)host + i * (bytes + gap),
                                     .bytes = bytes};
     (void)wait_for(dev, must_copy(dev, GPU_PATH_ENGINE, GPU_TO_DEVICE, frag, n));
@@ -598,7 +598,7 @@ START_TEST(large_fragments_are_divided_among_the_warps)
     struct gpu_mem mem = alloc(dev, MIB);
     unsigned char *host = host_memory(MIB);
     must_pin(dev, host, MIB);
-    const struct gpu_frag frag = {.to = mem.addr, .from = (uintptr_t)host, .bytes = MIB};
+    const struct kvc_frag frag = {.to = mem.addr, .from = (uintptr_t)host, .bytes = MIB};
     (void)wait_for(dev, must_copy(dev, GPU_PATH_KERNEL, GPU_TO_DEVICE, &frag, 1));
     ck_assert_uint_eq(fake->calls("frag"), MIB / CUDA_LIST_BYTES);
     ck_assert_uint_eq(fake->calls("cuLaunchKernel"), 1);
@@ -617,14 +617,14 @@ START_TEST(more_fragments_than_the_lists_hold)
     struct gpu_mem mem = alloc(dev, 2 * n);
     unsigned char *host = host_memory(2 * n);
     unsigned char *seen = host_memory(2 * n);
-    struct gpu_frag *frag = calloc(n, sizeof(*frag));
+    struct kvc_frag *frag = calloc(n, sizeof(*frag));
     ck_assert_ptr_nonnull(frag);
     must_pin(dev, host, 2 * n);
     fill(host, 2 * n, 3);
     copy_to(dev, mem.addr, seen, 2 * n);
     for (uint32_t i = 0; i < n; i++)
         frag[i] =
-            (struct gpu_frag){.to = mem.addr + 2 * i, .from = (uintptr_t)host + 2 * i, .bytes = 1};
+            (struct kvc_frag){.to = mem.addr + 2 * i, .from = (uintptr_t)host + 2 * i, .bytes = 1};
     const uint64_t ticket = must_copy(dev, GPU_PATH_KERNEL, GPU_TO_DEVICE, frag, n);
     memset(frag, 0xff, n * sizeof(*frag)); /* they are the caller's again */
     ck_assert_int_eq(wait_for(dev, ticket), 1);
@@ -641,17 +641,17 @@ START_TEST(more_fragments_than_the_lists_hold)
 END_TEST
 
 /* Scattered, so that each is a piece of its own. */
-static void scatter(struct gpu_frag *frag, uint32_t n, uint64_t device, const unsigned char *host)
+static void scatter(struct kvc_frag *frag, uint32_t n, uint64_t device, const unsigned char *host)
 {
     for (uint32_t i = 0; i < n; i++)
-        frag[i] = (struct gpu_frag){device + i * 8192, (uintptr_t)host + i * 8192, 4096};
+        frag[i] = (struct kvc_frag){device + i * 8192, (uintptr_t)host + i * 8192, 4096};
 }
 
 /* The driver has the function, and does not do it here: the copies are made all the same, each by
  * itself, and it is not asked each time. */
 START_TEST(a_batch_that_is_not_supported_is_copied_piece_by_piece)
 {
-    struct gpu_frag frag[16];
+    struct kvc_frag frag[16];
     struct gpu_mem mem = alloc(dev, MIB);
     unsigned char *host = host_memory(MIB), *seen = host_memory(MIB);
     must_pin(dev, host, MIB);
@@ -679,7 +679,7 @@ START_TEST(a_copy_that_was_taken_back_is_not_begun_and_ends)
     const bool pinned = _i < 2;
     _Atomic uint64_t word = 1;
     struct gpu_revoke revoke = {.word = &word};
-    struct gpu_frag frag[16];
+    struct kvc_frag frag[16];
     struct gpu_mem mem = alloc(dev, MIB);
     unsigned char *host = host_memory(MIB), *seen = host_memory(MIB);
     if (pinned)
@@ -716,13 +716,13 @@ START_TEST(fragments_outside_the_devices_memory_are_refused)
     uint64_t ticket = 77;
     struct gpu_mem mem = alloc(dev, 2 * MIB);
     const uint64_t end = mem.addr + 2 * MIB;
-    const struct gpu_frag bad[] = {{end - 8, (uintptr_t)host, 9},
+    const struct kvc_frag bad[] = {{end - 8, (uintptr_t)host, 9},
                                    {end, (uintptr_t)host, 1},
                                    {mem.addr - 1, (uintptr_t)host, 1},
                                    {(uintptr_t)host, (uintptr_t)host, 1},
                                    {mem.addr, (uintptr_t)host, UINT64_MAX}};
     for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
-        const struct gpu_frag two[] = {{mem.addr, (uintptr_t)host, 4}, bad[i]};
+        const struct kvc_frag two[] = {{mem.addr, (uintptr_t)host, 4}, bad[i]};
         ck_assert_int_eq(
             gpu_drv_cuda.copy(dev, GPU_PATH_ENGINE, GPU_TO_DEVICE, two, 2, NULL, &ticket), -EINVAL);
         ck_assert_ptr_nonnull(strstr(gpu_drv_cuda.why(dev), "fragment 1"));
@@ -743,8 +743,8 @@ START_TEST(a_ticket_has_ended_when_it_and_all_before_it_have)
     uint64_t last = 0;
     must_pin(dev, host, MIB);
     fake->hold(1);
-    const struct gpu_frag to = {mem.addr, (uintptr_t)host, 4096};
-    const struct gpu_frag from = {(uintptr_t)host + 8192, mem.addr + 8192, 4096};
+    const struct kvc_frag to = {mem.addr, (uintptr_t)host, 4096};
+    const struct kvc_frag from = {(uintptr_t)host + 8192, mem.addr + 8192, 4096};
     for (int i = 0; i < 10; i++) {
         const uint64_t ticket = i % 2 ? must_copy(dev, GPU_PATH_ENGINE, GPU_FROM_DEVICE, &from, 1)
                                       : must_copy(dev, GPU_PATH_KERNEL, GPU_TO_DEVICE, &to, 1);
@@ -769,7 +769,7 @@ START_TEST(events_are_used_again)
     uint64_t ticket = 0;
     must_pin(dev, host, 4096);
     for (uint32_t i = 0; i < 20 * CUDA_TICKETS; i++) {
-        const struct gpu_frag frag = {mem.addr + 16 * i, (uintptr_t)host, 16};
+        const struct kvc_frag frag = {mem.addr + 16 * i, (uintptr_t)host, 16};
         ticket = must_copy(dev, GPU_PATH_ENGINE, GPU_TO_DEVICE, &frag, 1);
         if (ticket >= GPU_DRV_COPIES_MAX)
             ck_assert_int_eq(wait_for(dev, ticket - GPU_DRV_COPIES_MAX + 1), 1);
@@ -796,11 +796,11 @@ START_TEST(directions_run_at_once_and_in_order_where_they_meet)
     must_pin(dev, host, MIB);
     fill(host, 65536, 5);
     fake->hold(1);
-    const struct gpu_frag to[] = {{mem.addr, here, 65536}};
-    const struct gpu_frag other[] = {{here + 262144, mem.addr + 262144, 65536}};
-    const struct gpu_frag on[] = {{mem.addr + 131072, mem.addr + 65534, 2}};
-    const struct gpu_frag back[] = {{here + 131072, mem.addr + 131073, 1}};
-    const struct gpu_frag again[] = {{mem.addr + 524288, here + 131072, 1}};
+    const struct kvc_frag to[] = {{mem.addr, here, 65536}};
+    const struct kvc_frag other[] = {{here + 262144, mem.addr + 262144, 65536}};
+    const struct kvc_frag on[] = {{mem.addr + 131072, mem.addr + 65534, 2}};
+    const struct kvc_frag back[] = {{here + 131072, mem.addr + 131073, 1}};
+    const struct kvc_frag again[] = {{mem.addr + 524288, here + 131072, 1}};
     (void)must_copy(dev, GPU_PATH_ENGINE, GPU_TO_DEVICE, to, 1);
     (void)must_copy(dev, GPU_PATH_ENGINE, GPU_FROM_DEVICE, other, 1);
     (void)must_copy(dev, GPU_PATH_ENGINE, GPU_TO_DEVICE, to, 1);
@@ -833,9 +833,9 @@ START_TEST(a_chain_of_copies_need_not_be_waited_for)
         fill(out, MIB / 2, (uint64_t)round);
         for (uint64_t i = 0; i < CHAINS; i++) {
             const uint64_t at = i * STEP;
-            const struct gpu_frag to = {a.addr + at, (uintptr_t)out + at, BYTES};
-            const struct gpu_frag on = {b.addr + at, a.addr + at, BYTES};
-            const struct gpu_frag from = {(uintptr_t)back + at, b.addr + at, BYTES};
+            const struct kvc_frag to = {a.addr + at, (uintptr_t)out + at, BYTES};
+            const struct kvc_frag on = {b.addr + at, a.addr + at, BYTES};
+            const struct kvc_frag from = {(uintptr_t)back + at, b.addr + at, BYTES};
             const enum gpu_path path = i % 2 ? GPU_PATH_KERNEL : GPU_PATH_ENGINE;
             (void)must_copy(dev, path, GPU_TO_DEVICE, &to, 1);
             (void)must_copy(dev, GPU_PATH_ENGINE, GPU_ON_DEVICE, &on, 1);
@@ -858,7 +858,7 @@ START_TEST(order_is_kept_when_too_much_is_in_flight)
 {
     const uint32_t n = 4096, copies = 10;
     const uint64_t step = 16384, bytes = n * copies * step;
-    static struct gpu_frag frag[4096];
+    static struct kvc_frag frag[4096];
     unsigned char *host = host_memory(2 * MIB);
     struct gpu_mem mem = alloc(dev, MIB);
     gpu_drv_cuda.free(dev, &mem);
@@ -867,13 +867,13 @@ START_TEST(order_is_kept_when_too_much_is_in_flight)
     fake->hold(1);
     for (uint32_t k = 0; k < copies; k++) {
         for (uint32_t i = 0; i < n; i++)
-            frag[i] = (struct gpu_frag){mem.addr + (k * n + i) * step, (uintptr_t)host + i % 7, 1};
+            frag[i] = (struct kvc_frag){mem.addr + (k * n + i) * step, (uintptr_t)host + i % 7, 1};
         (void)must_copy(dev, GPU_PATH_KERNEL, GPU_TO_DEVICE, frag, n);
     }
     ck_assert_uint_eq(waits(), 0);
     /* Any byte of those is now waited for. */
     for (uint64_t i = 0; i < 40; i++) {
-        const struct gpu_frag back = {(uintptr_t)host + MIB + i * step,
+        const struct kvc_frag back = {(uintptr_t)host + MIB + i * step,
                                       mem.addr + i * 2039 % (n * copies) * step, 1};
         const uint64_t before = waits();
         (void)must_copy(dev, GPU_PATH_ENGINE, GPU_FROM_DEVICE, &back, 1);

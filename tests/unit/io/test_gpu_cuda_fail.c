@@ -21,7 +21,7 @@ static unsigned char *host;          /* 1 MiB */
 static struct device_handle foreign; /* of a worker, to be imported; kind 0: the device's own */
 
 static int copy_and_wait(enum gpu_path path, enum gpu_direction direction,
-                         const struct gpu_frag *frag, uint32_t n)
+                         const struct kvc_frag *frag, uint32_t n)
 {
     uint64_t ticket = 0;
     const int r = gpu_drv_cuda.copy(dev, path, direction, frag, n, NULL, &ticket);
@@ -31,8 +31,8 @@ static int copy_and_wait(enum gpu_path path, enum gpu_direction direction,
 static int copies(const struct gpu_mem *mem)
 {
     const uint64_t here = (uintptr_t)host, there = mem->addr;
-    const struct gpu_frag to[] = {{there, here, 4096}, {there + 8192, here + 4096, 100}};
-    const struct gpu_frag from[] = {{here + 65536, there, 5000}};
+    const struct kvc_frag to[] = {{there, here, 4096}, {there + 8192, here + 4096, 100}};
+    const struct kvc_frag from[] = {{here + 65536, there, 5000}};
     int r = copy_and_wait(GPU_PATH_ENGINE, GPU_TO_DEVICE, to, 2);
     if (r > 0)
         r = copy_and_wait(GPU_PATH_ENGINE, GPU_FROM_DEVICE, from, 1);
@@ -247,7 +247,7 @@ static void assert_out(struct gpu_mem *mem)
 {
     struct gpu_mem other = {0};
     uint64_t ticket;
-    const struct gpu_frag frag = {mem->addr, (uintptr_t)host, 1};
+    const struct kvc_frag frag = {mem->addr, (uintptr_t)host, 1};
     ck_assert_int_eq(gpu_drv_cuda.poll(dev, 1), -EIO);
     ck_assert_int_eq(gpu_drv_cuda.alloc(dev, 1, &other, &ticket), -EIO);
     ck_assert_int_eq(gpu_drv_cuda.import(dev, &mem->handle, &other), -EIO);
@@ -266,7 +266,7 @@ START_TEST(an_error_that_stays_takes_the_device_out_and_it_comes_back_empty)
     dev = open_device(DEV0);
     host = host_memory(MIB);
     struct gpu_mem mem = alloc(dev, MIB), other = {0};
-    const struct gpu_frag frag = {mem.addr, (uintptr_t)host, 4096};
+    const struct kvc_frag frag = {mem.addr, (uintptr_t)host, 4096};
     must_pin(dev, host, MIB);
     const int fd = mem.handle.fd;
     fake->arm(deaths[_i]);

@@ -206,7 +206,7 @@ START_TEST(memory_of_another_process_is_imported_and_let_go)
     ck_assert_int_eq(copy_to(gpu, mem.addr + 7999, &value[0], 1), 0);
     ck_assert_uint_eq(map[7999], 3);
     map[0] = value[1];
-    const struct gpu_frag frag = {mine.addr, mem.addr, 1};
+    const struct kvc_frag frag = {mine.addr, mem.addr, 1};
     ck_assert_int_eq(copy(gpu, GPU_ON_DEVICE, &frag, 1), 0);
     ck_assert_int_eq(copy_from(gpu, &back, mine.addr, 1), 0);
     ck_assert_uint_eq(back, 4);
@@ -365,7 +365,7 @@ START_TEST(what_the_fault_file_says_lasts_until_the_word_goes)
     open_emu();
     must_alloc(gpu, &mem, 4096);
     say(words[_i]);
-    const struct gpu_frag frag = {mem.addr, at(&value), 1};
+    const struct kvc_frag frag = {mem.addr, at(&value), 1};
     struct flight f = copy_of(GPU_TO_DEVICE, &frag, 1);
     ck_assert_int_eq(run(gpu, &f), -EIO);
     ck_assert_int_eq(gpu_state(gpu), GPU_OUT);
@@ -431,7 +431,7 @@ START_TEST(all_in_flight_ends_when_it_goes_out_and_nothing_is_touched_after_that
 {
     enum { N = 40 };
     static struct flight all[N];
-    static struct gpu_frag frag[N];
+    static struct kvc_frag frag[N];
     const uint64_t each = 128 * KIB;
     struct gpu_config config = config_emu();
     _Atomic uint64_t never = 0;
@@ -442,7 +442,7 @@ START_TEST(all_in_flight_ends_when_it_goes_out_and_nothing_is_touched_after_that
     must_alloc(gpu, &mem, N * each);
     uint8_t *host = bytes_new(N * each), *kept = bytes_new(N * each);
     for (unsigned i = 0; i < N; i++) {
-        frag[i] = (struct gpu_frag){at(host) + i * each, mem.addr + i * each, each};
+        frag[i] = (struct kvc_frag){at(host) + i * each, mem.addr + i * each, each};
         all[i] = copy_of(GPU_FROM_DEVICE, &frag[i], 1);
         all[i].op.after = i % 8 == 7 ? &never : NULL;
         all[i].op.after_value = 1;
@@ -477,7 +477,7 @@ START_TEST(what_was_meant_for_the_device_before_it_went_out_does_not_reach_the_o
     struct gpu_mem mem;
     open_emu();
     must_alloc(gpu, &mem, 4096);
-    const struct gpu_frag frag = {mem.addr, at(&value), 1};
+    const struct kvc_frag frag = {mem.addr, at(&value), 1};
     struct flight first = copy_of(GPU_TO_DEVICE, &frag, 1), second = first;
     say("sticky");
     begin(gpu, &first);
@@ -508,7 +508,7 @@ START_TEST(memory_is_handled_while_a_long_copy_runs)
     must_alloc(gpu, &mem, bytes);
     uint8_t *host = bytes_new(bytes), *back = bytes_new(bytes);
     scramble(host, bytes, 1);
-    const struct gpu_frag frag = {mem.addr, at(host), bytes};
+    const struct kvc_frag frag = {mem.addr, at(host), bytes};
     struct flight f = copy_of(GPU_TO_DEVICE, &frag, 1);
     struct flight alloc_now = {.op = {.kind = GPU_ALLOC, .mem = &other, .bytes = 4096}};
     begin(gpu, &f);
@@ -528,7 +528,7 @@ END_TEST
 /* Larger than what is given to the device at a time, in one fragment and in many. */
 START_TEST(a_copy_larger_than_the_credit_is_whole)
 {
-    static struct gpu_frag frag[4096];
+    static struct kvc_frag frag[4096];
     struct gpu_config config = config_emu();
     struct gpu_mem mem;
     const uint64_t bytes = 16 * MIB;
@@ -539,7 +539,7 @@ START_TEST(a_copy_larger_than_the_credit_is_whole)
     scramble(host, bytes, 1);
     ck_assert_int_eq(copy_to(gpu, mem.addr, host, bytes - 1), 0);
     for (uint32_t i = 0; i < 4096; i++)
-        frag[i] = (struct gpu_frag){at(back) + i * 4096, mem.addr + i * 4096, 4096};
+        frag[i] = (struct kvc_frag){at(back) + i * 4096, mem.addr + i * 4096, 4096};
     frag[4095].bytes--;
     ck_assert_int_eq(copy(gpu, GPU_FROM_DEVICE, frag, 4096), 0);
     must_equal(back, host, bytes - 1);
@@ -558,7 +558,7 @@ START_TEST(a_slow_copy_has_happened_when_it_has_ended_not_before)
     config.emu.latency_ns = 20 * MS;
     gpu = open_up(&config);
     must_alloc(gpu, &mem, 4096);
-    const struct gpu_frag to = {mem.addr, at(&value), 1};
+    const struct kvc_frag to = {mem.addr, at(&value), 1};
     struct flight f = copy_of(GPU_TO_DEVICE, &to, 1);
     const int64_t begun = now_ns();
     begin(gpu, &f);
@@ -582,11 +582,11 @@ START_TEST(closing_waits_for_what_runs_and_it_is_whole)
     uint8_t *host = bytes_new(bytes), *back = bytes_new(bytes);
     scramble(host, bytes, 1);
     ck_assert_int_eq(copy_to(gpu, mem.addr, host, bytes), 0);
-    const struct gpu_frag frag = {at(back), mem.addr, bytes};
+    const struct kvc_frag frag = {at(back), mem.addr, bytes};
     _Atomic uint64_t word = 0;
-    const struct gpu_frag first = {at(back), mem.addr, bytes / 2};
+    const struct kvc_frag first = {at(back), mem.addr, bytes / 2};
     const struct gpu_mark mark = {.end = 1, .value = 1, .word = &word};
-    struct gpu_frag two[] = {first, {at(back) + bytes / 2, mem.addr + bytes / 2, bytes / 2}};
+    struct kvc_frag two[] = {first, {at(back) + bytes / 2, mem.addr + bytes / 2, bytes / 2}};
     struct flight runs = copy_of(GPU_FROM_DEVICE, two, 2),
                   waits = copy_of(GPU_FROM_DEVICE, &frag, 1);
     runs.op.mark = &mark;

@@ -75,7 +75,7 @@ START_TEST(a_call_that_does_not_come_back_takes_the_device_out)
     struct gpu_mem mem;
     open_fake(&config);
     must_alloc(gpu, &mem, sizeof host);
-    const struct gpu_frag frag = {mem.addr, at(host), sizeof host};
+    const struct kvc_frag frag = {mem.addr, at(host), sizeof host};
     struct flight hung = copy_of(GPU_TO_DEVICE, &frag, 1), late = copy_of(GPU_TO_DEVICE, &frag, 1);
     fake->hang("cuMemcpyAsync");
     begin(gpu, &hung);

@@ -33,7 +33,7 @@ static int spy_pin(struct gpu_dev *dev, void *host, uint64_t bytes)
 }
 
 static int spy_copy(struct gpu_dev *dev, enum gpu_path path, enum gpu_direction direction,
-                    const struct gpu_frag *frag, uint32_t n, struct gpu_revoke *revoke,
+                    const struct kvc_frag *frag, uint32_t n, struct gpu_revoke *revoke,
                     uint64_t *ret_ticket)
 {
     uint64_t bytes = 0;
@@ -96,7 +96,7 @@ static void set_rates(uint64_t engine, uint64_t kernel)
 static enum gpu_path path_of(enum gpu_direction direction, uint64_t to, uint64_t from,
                              uint64_t bytes)
 {
-    const struct gpu_frag frag[] = {{to, from, bytes / 2}, {to + bytes / 2, from + bytes / 2, 1}};
+    const struct kvc_frag frag[] = {{to, from, bytes / 2}, {to + bytes / 2, from + bytes / 2, 1}};
     ck_assert_int_eq(copy(gpu, direction, frag, 2), 0);
     return given[ngiven - 1].path;
 }
@@ -129,7 +129,7 @@ END_TEST
 
 static enum gpu_path path_asked(enum gpu_path path, uint64_t to, const void *from)
 {
-    const struct gpu_frag frag = {to, at(from), 4096};
+    const struct kvc_frag frag = {to, at(from), 4096};
     struct flight f = copy_of(GPU_TO_DEVICE, &frag, 1);
     f.op.path = (uint8_t)(1 + path);
     ck_assert_int_eq(run(gpu, &f), 0);
@@ -170,7 +170,7 @@ START_TEST(registrations_go_one_at_a_time_between_copies_the_newest_first)
         while (!atomic_load(&is_held))
             (void)usleep(100);
     }
-    const struct gpu_frag frag = {mem.addr, at(host[0]), 1};
+    const struct kvc_frag frag = {mem.addr, at(host[0]), 1};
     struct flight copied = copy_of(GPU_TO_DEVICE, &frag, 1);
     begin(gpu, &copied);
     begin(gpu, &unpin); /* of one that has not begun */
@@ -264,7 +264,7 @@ END_TEST
 START_TEST(a_large_copy_is_given_in_pieces_within_the_credit)
 {
     enum { SMALL = 10000 };
-    static struct gpu_frag small[SMALL];
+    static struct kvc_frag small[SMALL];
     static const uint64_t credits[] = {1, 100000, 3 * MIB, 0};
     const uint64_t credit = credits[_i] > 0 ? credits[_i] : 64 * MIB;
     const uint64_t piece = MAX(MIN(credit / 8, 8 * MIB), 4096);
@@ -274,7 +274,7 @@ START_TEST(a_large_copy_is_given_in_pieces_within_the_credit)
     uint8_t *host = bytes_new(20 * MIB), *back = bytes_new(20 * MIB);
     scramble(host, 20 * MIB, 1);
     for (uint32_t i = 0; i < SMALL; i++)
-        small[i] = (struct gpu_frag){mem.addr + i * 100, at(host) + i * 100, 1 + i % 100};
+        small[i] = (struct kvc_frag){mem.addr + i * 100, at(host) + i * 100, 1 + i % 100};
     ck_assert_int_eq(copy(gpu, GPU_TO_DEVICE, small, SMALL), 0);
     const bool is_large = credit < 20 * MIB;
     ck_assert_int_eq(copy_to(gpu, mem.addr, host, is_large ? 4 * MIB : 20 * MIB), 0);
@@ -298,7 +298,7 @@ END_TEST
 START_TEST(pieces_end_at_marks_when_they_are_large_enough)
 {
     enum { N = 64, EACH = 256 * 1024 };
-    static struct gpu_frag frag[N];
+    static struct kvc_frag frag[N];
     static _Atomic uint64_t seen;
     const struct gpu_mark mark[] = {{2, 1, &seen}, {6, 2, &seen}, {20, 3, &seen}, {64, 4, &seen}};
     static const uint32_t want[] = {6, 14, 32, 12}; /* fragments: 2 are too few, 32 are 8 MiB */
@@ -307,7 +307,7 @@ START_TEST(pieces_end_at_marks_when_they_are_large_enough)
     must_alloc(gpu, &mem, N * EACH);
     uint8_t *host = bytes_new(N * EACH);
     for (uint32_t i = 0; i < N; i++)
-        frag[i] = (struct gpu_frag){mem.addr + i * EACH, at(host) + i * EACH, EACH};
+        frag[i] = (struct kvc_frag){mem.addr + i * EACH, at(host) + i * EACH, EACH};
     struct flight f = copy_of(GPU_TO_DEVICE, frag, N);
     f.op.mark = mark;
     f.op.nmarks = 4;
@@ -332,7 +332,7 @@ START_TEST(an_earlier_copy_whose_word_comes_goes_before_the_rest_of_a_later_one)
     must_alloc(gpu, &mem, bytes);
     must_alloc(gpu, &other, 4096);
     uint8_t *host = bytes_new(bytes);
-    const struct gpu_frag late = {other.addr, at(&value), 1}, large = {mem.addr, at(host), bytes};
+    const struct kvc_frag late = {other.addr, at(&value), 1}, large = {mem.addr, at(host), bytes};
     struct flight waits = copy_of(GPU_TO_DEVICE, &late, 1),
                   runs = copy_of(GPU_TO_DEVICE, &large, 1);
     waits.op.after = &word;
@@ -522,7 +522,7 @@ START_TEST(no_piece_is_given_of_a_copy_that_was_taken_back)
     open_spied(8 * EACH);
     must_alloc(gpu, &mem, bytes);
     uint8_t *host = bytes_new(bytes);
-    const struct gpu_frag frag = {mem.addr, at(host), bytes};
+    const struct kvc_frag frag = {mem.addr, at(host), bytes};
     static _Atomic uint64_t seen;
     const struct gpu_mark mark = {1, 1, &seen};
     struct flight f = copy_of(GPU_TO_DEVICE, &frag, 1);
@@ -548,7 +548,7 @@ START_TEST(what_waits_for_its_word_ends_when_it_is_taken_back)
     struct gpu_mem mem;
     open_spied(0);
     must_alloc(gpu, &mem, 4096);
-    const struct gpu_frag frag = {mem.addr, at(&value), 1};
+    const struct kvc_frag frag = {mem.addr, at(&value), 1};
     struct flight f = copy_of(GPU_TO_DEVICE, &frag, 1);
     f.op.revoke.word = &revoked;
     f.op.after = &never;
@@ -574,7 +574,7 @@ START_TEST(a_copy_that_was_given_whole_does_not_end_well_once_it_is_taken_back)
     gpu = open_up(&config);
     must_alloc(gpu, &mem, sizeof host);
     memset(host, 0x5a, sizeof host);
-    const struct gpu_frag frag = {at(host), mem.addr, sizeof host};
+    const struct kvc_frag frag = {at(host), mem.addr, sizeof host};
     struct flight f = copy_of(GPU_FROM_DEVICE, &frag, 1);
     f.op.revoke.word = &revoked;
     begin(gpu, &f);

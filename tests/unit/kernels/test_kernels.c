@@ -22,6 +22,31 @@ START_TEST(fragments_are_copied_and_nothing_else)
 }
 END_TEST
 
+/* Whatever their addresses and lengths, around a line and around what is streamed at all. */
+START_TEST(fragments_that_are_streamed_are_copied_and_nothing_else)
+{
+    enum { ROOM = 8192 };
+    static const uint64_t lengths[] = {1, 63, 64, 65, 1023, 1024, 1025, 1088, 2047, 4096};
+    static unsigned char from[ROOM], to[2 * ROOM], expected[2 * ROOM];
+    for (unsigned i = 0; i < sizeof(from); i++)
+        from[i] = (unsigned char)(1 + i % 251);
+    for (unsigned i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++) {
+        for (uint32_t shift = 0; shift < 64; shift += 7) {
+            const uint64_t n = lengths[i];
+            const struct kvc_frag list[] = {{(uintptr_t)to + shift, (uintptr_t)from + i, n},
+                                            {(uintptr_t)to + ROOM + i, (uintptr_t)from + shift, n}};
+            memset(to, 0, sizeof(to));
+            memset(expected, 0, sizeof(expected));
+            memcpy(expected + shift, from + i, n);
+            memcpy(expected + ROOM + i, from + shift, n);
+            kvc_stream_frags_cpu(list, 2);
+            ck_assert_mem_eq(to, expected, sizeof(to));
+        }
+    }
+    kvc_stream_frags_cpu(NULL, 0);
+}
+END_TEST
+
 START_TEST(a_decode_step_reads_every_word_once)
 {
     uint32_t kv[64], sum = 5, expected = 5;
@@ -69,6 +94,7 @@ int main(void)
     Suite *suite = suite_create("kernels");
     TCase *tcase = tcase_create("twins");
     tcase_add_test(tcase, fragments_are_copied_and_nothing_else);
+    tcase_add_test(tcase, fragments_that_are_streamed_are_copied_and_nothing_else);
     tcase_add_test(tcase, a_decode_step_reads_every_word_once);
 #ifdef KVC_HAVE_CUDA
     tcase_add_test(tcase, the_images_are_there_whole);

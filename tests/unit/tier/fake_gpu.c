@@ -224,7 +224,7 @@ uint32_t fake_gpu_memory(struct gpu *g)
 
 static void must_be_memory(struct gpu *g, const struct gpu_op *op, uint32_t i)
 {
-    const struct gpu_frag *f = &op->frag[i];
+    const struct kvc_frag *f = &op->frag[i];
     ck_assert_uint_gt(f->bytes, 0);
     ck_assert(op->direction == GPU_FROM_DEVICE || is_memory(g, f->to, f->bytes));
     ck_assert(op->direction == GPU_TO_DEVICE || is_memory(g, f->from, f->bytes));
@@ -262,7 +262,7 @@ static bool copy_some(struct gpu *g, struct gpu_op *op, uint32_t *frags)
 {
     op->begun_ns = 1;
     for (; op->at<op->nfrags && * frags> 0; --*frags) {
-        const struct gpu_frag *f = &op->frag[op->at];
+        const struct kvc_frag *f = &op->frag[op->at];
         must_be_memory(g, op, op->at);
         memcpy((void *)(uintptr_t)f->to, (const void *)(uintptr_t)f->from, f->bytes);
         op->at++;
