@@ -169,13 +169,12 @@ static void tile_attend(const struct run *run, const struct block *b, uint32_t b
                         struct attend_scratch *s, const struct attend_state *state)
 {
     const struct kvc_attention *a = run->a;
-    run->isa->load(tile, next, a->head_size, s->keys, s->values);
     for (uint32_t r = 0; r < b->rows; r++) {
         const uint32_t position = row_position(a, b, r);
         s->from[r] = in_tile(MAX(row_from(a, position), b->dropped), begin);
         s->to[r] = in_tile(position + 1, begin);
     }
-    run->isa->step(s, b->rows, a->head_size, state);
+    run->isa->step(s, tile, next, b->rows, a->head_size, state);
 }
 
 /* ---- parts ---- */

@@ -44,12 +44,10 @@ struct attend_scratch {
 struct attend_isa {
     const char *name;
     bool (*is_here)(void);
-    /* The tile's rows as fp32: K with tokens side by side, V as it is. The next one's are fetched
+    /* One tile into `state`: scores, weights, sums, for s->q, from and to. `next` is fetched
      * meanwhile. */
-    void (*load)(const struct attend_tile *tile, const struct attend_tile *next, uint32_t head_size,
-                 float *keys, float *values);
-    /* One tile into `state`: scores, weights, sums; from s->keys, values, q, from and to. */
-    void (*step)(struct attend_scratch *s, uint32_t rows, uint32_t head_size,
+    void (*step)(struct attend_scratch *s, const struct attend_tile *tile,
+                 const struct attend_tile *next, uint32_t rows, uint32_t head_size,
                  const struct attend_state *state);
 };
 

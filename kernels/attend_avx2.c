@@ -248,4 +248,4 @@ static bool is_here(void)
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
 }
 
-const struct attend_isa attend__avx2 = {"avx2", is_here, tile_load, tile_step};
+const struct attend_isa attend__avx2 = {"avx2", is_here, tile_step};

@@ -181,4 +181,4 @@ static bool is_here(void)
            attend__avx2.is_here();
 }
 
-const struct attend_isa attend__avx512 = {"avx512", is_here, tile_load, tile_step};
+const struct attend_isa attend__avx512 = {"avx512", is_here, tile_step};

@@ -116,4 +116,4 @@ static bool is_here(void)
     return true;
 }
 
-const struct attend_isa attend__plain = {"plain", is_here, tile_load, tile_step};
+const struct attend_isa attend__plain = {"plain", is_here, tile_step};
