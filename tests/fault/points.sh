@@ -10,7 +10,8 @@
 # nor do the definitions in front_guard.c, nor the ftruncate() with which a chunk gives its pages
 # back. client/ctl/, client/examples/ and client/worker/ are programs that end when they are refused
 # something;
-# client/python/ext/ stands on the public library alone, which has no fault points to offer.
+# client/python/ext/ stands on the public library alone, which has no fault points to offer:
+# client/python/tests/refuse.c refuses each of its allocations in turn.
 set -eu
 
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)

@@ -121,17 +121,24 @@ static bool numbers_of_buffer(const Py_buffer *b, const char *what, struct numbe
     return true;
 }
 
+PyObject *sequence_from(PyObject *from)
+{
+    return PySequence_Fast(from, "a sequence was expected");
+}
+
 static bool numbers_of_sequence(PyObject *from, const char *what, struct numbers *ret_numbers)
 {
-    PyObject *list = PySequence_List(from);
+    PyObject *list = sequence_from(from);
     if (list == NULL)
         return false;
-    bool good = numbers_alloc(ret_numbers, (size_t)PyList_Size(list));
+    bool good = numbers_alloc(ret_numbers, (size_t)PySequence_Size(list));
     for (size_t i = 0; good && i < ret_numbers->n; i++) {
         int over = 0;
-        PyObject *index = PyNumber_Index(PyList_GetItem(list, (Py_ssize_t)i));
+        PyObject *item = PySequence_GetItem(list, (Py_ssize_t)i);
+        PyObject *index = item == NULL ? NULL : PyNumber_Index(item);
         long long v = index == NULL ? -1 : PyLong_AsLongLongAndOverflow(index, &over);
         Py_XDECREF(index);
+        Py_XDECREF(item);
         good = !PyErr_Occurred() && number_put(ret_numbers, i, v, over != 0, what);
     }
     Py_DECREF(list);

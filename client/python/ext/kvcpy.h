@@ -85,6 +85,10 @@ struct seq_arg {
 bool seq_from(PyObject *keys, uint32_t tokens, const char *sub, struct seq_arg *ret_seq);
 void seq_free(struct seq_arg *seq);
 
+/* A list or tuple as it is, anything else that can be iterated as a list: a new reference. Not
+ * PySequence_List(), which in Python 3.11 leaks its argument where it finds no memory. */
+PyObject *sequence_from(PyObject *from);
+
 /* Unsigned numbers of 32 bits, from a buffer of 32- or 64-bit integers or any sequence of int. */
 struct numbers {
     uint32_t *at;

@@ -11,16 +11,20 @@ PyTypeObject *session_type, *space_type, *hold_type, *layout_type, *view_type, *
 
 PyObject *raise_error(int rc, const char *text)
 {
-    PyObject *errors = PyImport_ImportModule("kvcache_client._errors");
-    if (errors == NULL)
-        return NULL;
-    PyObject *made = PyObject_CallMethod(errors, "from_code", "iszz", rc, kvc_error_name(rc),
-                                         kvc_error_text(rc), text);
-    Py_DECREF(errors);
-    if (made != NULL) {
+    PyObject *errors = PyImport_ImportModule("kvcache_client._errors"), *from_code = NULL,
+             *made = NULL;
+    /* Out of the dictionary: an attribute's name would stay in Python's cache, another each time.
+     */
+    if (errors != NULL)
+        from_code = PyMapping_GetItemString(PyModule_GetDict(errors), "from_code");
+    if (from_code != NULL)
+        made = PyObject_CallFunction(from_code, "iszz", rc, kvc_error_name(rc), kvc_error_text(rc),
+                                     text);
+    if (made != NULL)
         PyErr_SetObject((PyObject *)Py_TYPE(made), made);
-        Py_DECREF(made);
-    }
+    Py_XDECREF(made);
+    Py_XDECREF(from_code);
+    Py_XDECREF(errors);
     return NULL;
 }
 
@@ -199,8 +203,13 @@ static int add_types(PyObject *module)
     };
     for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
         PyTypeObject *made = types[i].make(module);
-        if (made == NULL || PyModule_AddObjectRef(module, types[i].name, (PyObject *)made) < 0)
+        if (made == NULL || PyModule_AddObjectRef(module, types[i].name, (PyObject *)made) < 0) {
+            if (!PyErr_Occurred())
+                PyErr_NoMemory(); /* Python 3.11 forgets to */
+            Py_XDECREF((PyObject *)made);
             return -1;
+        }
+        Py_XDECREF((PyObject *)*types[i].type); /* of an import that ended here before */
         *types[i].type = made;
     }
     return 0;

@@ -68,6 +68,20 @@ PyObject *space_name_put(PyObject *self, PyObject *args)
     return result;
 }
 
+/* Ends a pin whose number cannot be told; an exception is set. */
+static void unpin_unseen(struct session *session, uint64_t pin)
+{
+    PyThreadState *state;
+    bool may_free;
+    int rc = 0;
+    if (!session_begin_quietly(session, &state, &may_free))
+        return;
+    if (session->kvc != NULL)
+        rc = kvc_unpin(session->kvc, pin);
+    session_end_quietly(session, state);
+    (void)rc; /* what the caller raises is the failure */
+}
+
 /* (keys, tokens, in_memory, ttl_ms, sub_tenant) -> pin */
 PyObject *space_pin(PyObject *self, PyObject *args)
 {
@@ -87,6 +101,8 @@ PyObject *space_pin(PyObject *self, PyObject *args)
     if (state != NULL && session_end(space->session, state,
                                      kvc_pin(space->ns, &seq.seq, in_memory != 0, ttl, &pin)) == 0)
         result = PyLong_FromUnsignedLongLong(pin);
+    if (result == NULL && pin != 0)
+        unpin_unseen(space->session, pin);
     seq_free(&seq);
     return result;
 }

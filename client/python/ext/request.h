@@ -11,13 +11,16 @@ struct request {
     struct session *session;
     struct space *space; /* NULL for a ping */
     struct request *prev, *next;
+    bool is_done; /* the library has said so */
+    bool is_told; /* progress() has its reference, and hands it out */
 };
 
 extern PyMethodDef session_request_methods[];
 extern PyMethodDef space_request_methods[];
 
-/* With the session's lock; the list's reference is then the caller's. */
-void request_unlink(struct request *request);
+/* References that its session's list has: with the session's lock, or once that is closed. */
+int request_refs(const struct request *request);
+void request_drop(struct request *request, int refs);
 /* Begins a store of what is in staging. */
 PyObject *request_store(struct space *space, const struct kvc_blocks *blocks,
                         const uint64_t *offsets, const struct numbers *tokens);

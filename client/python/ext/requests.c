@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Requests in two halves, for an event loop: *_begin, the session's progress(), and finish(). A
- * request in flight is in its session's list, which owns a reference.
+ * request in flight is in its session's list. The list owns two references: one until the outcome
+ * is taken, one that progress() hands out. So no other thread's finish() frees what is handed out.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -10,7 +11,21 @@
 #include "kvcpy.h"
 #include "request.h"
 
-/* With two references: the caller's and the list's. */
+/* Gives back references: the caller's, or what its session's list had. */
+void request_drop(struct request *r, int refs)
+{
+    while (refs-- > 0)
+        Py_DECREF((PyObject *)r);
+}
+
+int request_refs(const struct request *r)
+{
+    return r->is_told ? 1 : 2;
+}
+
+/* Made with all references that it will have: nothing is counted without the GIL. */
+enum { REFS_NEW = 3 };
+
 static struct request *request_new(struct session *session, struct space *space)
 {
     struct request *r = (struct request *)PyType_GenericAlloc(request_type, 0);
@@ -18,11 +33,12 @@ static struct request *request_new(struct session *session, struct space *space)
         return NULL;
     r->session = (struct session *)Py_NewRef((PyObject *)session);
     r->space = (struct space *)Py_XNewRef((PyObject *)space);
-    Py_INCREF((PyObject *)r); /* for the list */
+    for (int i = 1; i < REFS_NEW; i++)
+        Py_INCREF((PyObject *)r); /* for the list */
     return r;
 }
 
-/* With the session's lock. The list's reference was made before, with the GIL. */
+/* With the session's lock. The list's references were made before, with the GIL. */
 static void request_link(struct request *r, struct kvc_op *op)
 {
     struct session *s = r->session;
@@ -35,7 +51,8 @@ static void request_link(struct request *r, struct kvc_op *op)
     s->requests = r;
 }
 
-void request_unlink(struct request *r)
+/* Its outcome is taken: what the list had of it is the caller's. Returns how many references. */
+static int request_unlink(struct request *r)
 {
     if (r->prev != NULL)
         r->prev->next = r->next;
@@ -44,6 +61,7 @@ void request_unlink(struct request *r)
     if (r->next != NULL)
         r->next->prev = r->prev;
     r->op = NULL;
+    return request_refs(r);
 }
 
 /* Ends a begin half: rc is the library's, *op what it began. The caller's reference goes with a
@@ -55,8 +73,7 @@ static PyObject *request_begun(struct request *r, PyThreadState *state, int rc,
         request_link(r, *op);
     if (session_end(r->session, state, rc) == 0)
         return (PyObject *)r;
-    Py_DECREF((PyObject *)r); /* the list's */
-    Py_DECREF((PyObject *)r);
+    request_drop(r, REFS_NEW);
     return NULL;
 }
 
@@ -69,8 +86,7 @@ static PyThreadState *request_begin(struct request *r)
     PyThreadState *state = session_begin(r->session);
     if (state != NULL)
         return state;
-    Py_DECREF((PyObject *)r); /* the list's */
-    Py_DECREF((PyObject *)r);
+    request_drop(r, REFS_NEW);
     return NULL;
 }
 
@@ -209,50 +225,50 @@ static PyObject *result_to(struct request *r, const struct kvc_result *result, s
     }
 }
 
-/* Ends the op, with the lock held; KVC_STORE_MAX bytes for statuses. *ret_listed: the list's
- * reference is to go. */
+/* Ends the op, with the lock held; KVC_STORE_MAX bytes for statuses. Where hold or statuses are
+ * NULL what came for them goes. *ret_refs: what the list had, to be given back. */
 static int finish_locked(struct request *r, struct hold *hold, struct kvc_result *result,
-                         uint8_t *statuses, bool *ret_listed)
+                         uint8_t *statuses, int *ret_refs)
 {
     struct kvc_op *op = r->op;
-    *ret_listed = op != NULL;
+    *ret_refs = 0;
     if (op == NULL)
         return KVC_E_GONE;
-    request_unlink(r);
+    *ret_refs = request_unlink(r);
     int rc = kvc_finish(&op, result);
-    if (rc == 0 && result->hold != NULL)
+    if (rc == 0 && result->hold != NULL && hold != NULL)
         hold_link(hold, result->hold);
+    else if (rc == 0 && result->hold != NULL)
+        kvc_release(r->session->kvc, &result->hold);
     if (rc == 0 && result->kind == KVC_OP_NS_OPEN)
         r->space->ns = result->ns;
-    if (rc == 0 && result->statuses != NULL)
+    if (rc == 0 && result->statuses != NULL && statuses != NULL)
         memcpy(statuses, result->statuses, result->n);
     return rc;
 }
 
+/* The request is over afterwards, also where there is no memory for its outcome. */
 static PyObject *request_finish(PyObject *self, PyObject *args)
 {
     (void)args;
     struct request *r = (struct request *)self;
     struct hold *hold = r->space == NULL ? NULL : hold_new(r->space);
     uint8_t *statuses = malloc(KVC_STORE_MAX);
-    if (statuses == NULL || (r->space != NULL && hold == NULL)) {
-        Py_XDECREF((PyObject *)hold);
-        free(statuses);
-        return PyErr_NoMemory();
-    }
+    bool has_room = statuses != NULL && (r->space == NULL || hold != NULL);
+    PyErr_Clear(); /* raised below */
     PyObject *made = NULL;
     PyThreadState *state = session_begin(r->session);
     if (state != NULL) {
         struct kvc_result result = {0};
-        bool listed;
-        int rc = finish_locked(r, hold, &result, statuses, &listed);
+        int refs, rc = finish_locked(r, hold, &result, statuses, &refs);
         bool stores = result.statuses != NULL;
         uint32_t n = result.n;
-        if (session_end(r->session, state, rc) == 0)
+        if (session_end(r->session, state, rc) == 0 && !has_room)
+            PyErr_NoMemory();
+        else if (rc == 0)
             made = stores ? PyBytes_FromStringAndSize((const char *)statuses, (Py_ssize_t)n)
                           : result_to(r, &result, hold);
-        if (listed)
-            Py_DECREF((PyObject *)r);
+        request_drop(r, refs);
     }
     Py_XDECREF((PyObject *)hold);
     free(statuses);
@@ -284,32 +300,61 @@ static PyObject *request_cancel(PyObject *self, PyObject *args)
     Py_RETURN_NONE;
 }
 
-/* Goes on with all that can go on: -> [requests that are done and were not handed out before]. */
+enum { DONE_MAX = 1024 }; /* requests of a session */
+
+/* Goes on with all that can go on, with the lock. Returns how many requests are done and were not
+ * told, each with the reference that the list had for this; or an error. */
+static int progress_locked(struct session *s, struct request **ret_done)
+{
+    struct kvc_op *op;
+    int n = 0, rc = kvc_progress(s->kvc);
+    while (rc >= 0 && (rc = kvc_next(s->kvc, &op)) > 0)
+        ((struct request *)kvc_op_user(op))->is_done = true;
+    if (rc < 0)
+        return rc;
+    for (struct request *r = s->requests; r != NULL && n < DONE_MAX; r = r->next)
+        if (r->is_done && !r->is_told) {
+            r->is_told = true;
+            ret_done[n++] = r;
+        }
+    return n;
+}
+
+/* There is no memory to tell of them: the next progress() does it, but for those that another
+ * thread has finished meanwhile. */
+static void progress_untold(struct session *s, struct request **done, int n)
+{
+    PyThreadState *state;
+    bool may_free;
+    if (!session_begin_quietly(s, &state, &may_free))
+        return;
+    for (int i = 0; i < n; i++)
+        if (done[i]->op != NULL) {
+            done[i]->is_told = false;
+            done[i] = NULL;
+        }
+    session_end_quietly(s, state);
+    for (int i = 0; i < n; i++)
+        Py_XDECREF((PyObject *)done[i]);
+}
+
+/* -> [requests that are done and were not told before] */
 static PyObject *session_progress(PyObject *self, PyObject *args)
 {
     (void)args;
-    enum { MOST = 1024 }; /* of a session */
     struct session *s = (struct session *)self;
-    PyObject **done = calloc(MOST, sizeof(*done));
-    if (done == NULL)
-        return PyErr_NoMemory();
+    struct request *done[DONE_MAX];
     PyThreadState *state = session_begin(s);
-    if (state == NULL) {
-        free(done);
+    if (state == NULL)
         return NULL;
-    }
-    struct kvc_op *op;
-    size_t n = 0;
-    int rc = kvc_progress(s->kvc);
-    while (rc >= 0 && n < MOST && (rc = kvc_next(s->kvc, &op)) > 0)
-        done[n++] = kvc_op_user(op);
-    PyObject *list = NULL;
-    if (session_end(s, state, rc) >= 0)
-        list = PyList_New(0);
-    for (size_t i = 0; list != NULL && i < n; i++)
-        if (PyList_Append(list, done[i]) < 0)
-            Py_CLEAR(list);
-    free(done);
+    int n = progress_locked(s, done);
+    if (session_end(s, state, n) < 0)
+        return NULL;
+    PyObject *list = PyList_New(n);
+    if (list == NULL)
+        progress_untold(s, done, n);
+    for (int i = 0; list != NULL && i < n; i++)
+        (void)PyList_SetItem(list, i, (PyObject *)done[i]);
     return list;
 }
 

@@ -160,7 +160,7 @@ static PyObject *session_close(PyObject *self, PyObject *args)
     while (orphans != NULL) {
         struct request *r = orphans;
         orphans = r->next;
-        Py_DECREF((PyObject *)r); /* the list's */
+        request_drop(r, request_refs(r));
     }
     if (!live)
         Py_RETURN_NONE;

@@ -100,17 +100,20 @@ static bool store_retain(struct store *s, PyObject *retain)
 
 static bool source_offsets(struct store *s, PyObject *offsets)
 {
-    PyObject *list = PySequence_List(offsets);
+    PyObject *list = sequence_from(offsets);
     if (list == NULL)
         return false;
-    size_t n = (size_t)PyList_Size(list);
+    size_t n = (size_t)PySequence_Size(list);
     if (n != s->blocks.n) {
         raise_errorf(-EINVAL, "%zu offsets for %u keys", n, s->blocks.n);
     } else if ((s->from.offsets = calloc(n, sizeof(*s->from.offsets))) == NULL) {
         PyErr_NoMemory();
     } else {
-        for (size_t i = 0; i < n && !PyErr_Occurred(); i++)
-            s->from.offsets[i] = PyLong_AsUnsignedLongLong(PyList_GetItem(list, (Py_ssize_t)i));
+        for (size_t i = 0; i < n && !PyErr_Occurred(); i++) {
+            PyObject *item = PySequence_GetItem(list, (Py_ssize_t)i);
+            s->from.offsets[i] = item == NULL ? 0 : PyLong_AsUnsignedLongLong(item);
+            Py_XDECREF(item);
+        }
     }
     Py_DECREF(list);
     return !PyErr_Occurred();
@@ -119,7 +122,10 @@ static bool source_offsets(struct store *s, PyObject *offsets)
 static bool source_buffer(struct store *s, PyObject *list, uint32_t i, uint32_t block_bytes)
 {
     Py_buffer *b = &s->from.buffers[i];
-    if (PyObject_GetBuffer(PyList_GetItem(list, (Py_ssize_t)i), b, PyBUF_SIMPLE) < 0)
+    PyObject *item = PySequence_GetItem(list, (Py_ssize_t)i);
+    int rc = item == NULL ? -1 : PyObject_GetBuffer(item, b, PyBUF_SIMPLE);
+    Py_XDECREF(item);
+    if (rc < 0)
         return false;
     s->from.nbuffers = i + 1;
     if (b->len == (Py_ssize_t)block_bytes)
@@ -131,10 +137,10 @@ static bool source_buffer(struct store *s, PyObject *list, uint32_t i, uint32_t 
 
 static bool source_buffers(struct store *s, PyObject *blocks, uint32_t block_bytes)
 {
-    PyObject *list = PySequence_List(blocks);
+    PyObject *list = sequence_from(blocks);
     if (list == NULL)
         return false;
-    size_t n = (size_t)PyList_Size(list);
+    size_t n = (size_t)PySequence_Size(list);
     bool good = false;
     if (n != s->blocks.n) {
         raise_errorf(-EINVAL, "%zu blocks for %u keys", n, s->blocks.n);

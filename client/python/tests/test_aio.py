@@ -49,6 +49,23 @@ def test_store_then_read(daemon: Daemon) -> None:
     run(work())
 
 
+def test_an_outcome_that_nobody_waits_for(daemon: Daemon) -> None:
+    """Its caller found no memory for a future: others get theirs."""
+
+    async def work() -> None:
+        wrong: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(
+            lambda _loop, context: wrong.append(context)
+        )
+        async with await open_aio(daemon) as session:
+            session._raw.ping_begin()
+            await asyncio.gather(*(session.ping() for _ in range(3)))
+            await session.ping()
+        assert not wrong
+
+    run(work())
+
+
 def test_many_in_flight(daemon: Daemon) -> None:
     """More stores than staging has room for, and lookups among them."""
 

@@ -33,7 +33,9 @@ if TYPE_CHECKING:
 __all__ = ["Namespace", "Session"]
 
 _Then = Callable[[], None]
+_NOBODY = (None, None)  # waits for a request whose caller had no memory for a future
 _DEADLINE_MS = 5000
+_NO_MEMORY_S = 0.01
 _ALIGN = 64
 
 
@@ -103,6 +105,7 @@ class Session:
         self._futures: dict[_kvc.Request, tuple[asyncio.Future[Any], _Then | None]] = {}
         self._staging = _Staging()
         self._came_up: list[asyncio.Future[None]] = []
+        self._retry: asyncio.TimerHandle | None = None
         self._fd = raw.fileno()
         loop.add_reader(self._fd, self._progress)
 
@@ -166,6 +169,8 @@ class Session:
         except BufferError:
             self._loop.add_reader(self._fd, self._progress)
             raise
+        if self._retry is not None:
+            self._retry.cancel()
         futures, self._futures = self._futures, {}
         for future, _ in futures.values():
             future.cancel()
@@ -184,15 +189,23 @@ class Session:
         return self._raw.epoch()
 
     def _progress(self) -> None:
-        for request in self._raw.progress():
-            future, then = self._futures.pop(request)
+        if self._retry is not None:
+            self._retry.cancel()
+            self._retry = None
+        try:
+            done = self._raw.progress()
+        except MemoryError:  # nothing is lost: what is done is told later
+            self._retry = self._loop.call_later(_NO_MEMORY_S, self._progress)
+            return
+        for request in done:
+            future, then = self._futures.pop(request, _NOBODY)
             try:
                 outcome = request.finish()
             except Exception as error:
-                if not future.done():
+                if future is not None and not future.done():
                     future.set_exception(error)
             else:
-                if not future.done():
+                if future is not None and not future.done():
                     future.set_result(outcome)
             if then is not None:
                 then()
