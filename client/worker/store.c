@@ -288,7 +288,8 @@ int store_announce(struct store *s, struct store_seq *seq, const struct kv *kv,
     }
     for (uint32_t i = 0; i < seq->n; i++)
         seq->open += seq->status[i] == KVC_ST_OK;
-    return s->wait && seq->status[0] == KVC_ST_PENDING;
+    /* EXISTS: it came since store_take() looked. */
+    return s->wait && (seq->status[0] == KVC_ST_PENDING || seq->status[0] == KVC_ST_EXISTS);
 }
 
 /* Blocks first .. first + n - 1 of what is announced, out of staging. */

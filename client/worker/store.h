@@ -53,8 +53,8 @@ struct store_seq {
 KV_MUST_USE int store_take(struct store *store, struct store_seq *seq, struct kv *kv,
                            const uint32_t *tokens, uint32_t n, uint32_t limit,
                            char why[STORE_WHY_BYTES]);
-/* Says that the full blocks of tokens[kv->tokens .. n) are being computed. 1: another worker is at
- * the first of them, and store_take() would wait for it. */
+/* Says that the full blocks of tokens[kv->tokens .. n) are being computed. 1, where the store
+ * waits: another worker is at the first of them, or has stored it; store_take() has more now. */
 KV_MUST_USE int store_announce(struct store *store, struct store_seq *seq, const struct kv *kv,
                                const uint32_t *tokens, uint32_t n, char why[STORE_WHY_BYTES]);
 /* Stores those of the announced blocks that kv has by now. A strategy that needs the store gets

@@ -442,6 +442,29 @@ START_TEST(who_waits_takes_what_another_worker_computes)
 }
 END_TEST
 
+/* Between looking and announcing another worker may have stored the first block, or all. */
+START_TEST(who_waits_takes_what_was_stored_since_it_looked)
+{
+    uint32_t token[N];
+    float logits[BITS_VOCAB];
+    struct sequence late;
+    for (uint32_t i = 0; i < N; i++)
+        token[i] = (i * i + 11) % BITS_VOCAB;
+    struct store *store = open_store(&paged, true), *other = open_store(&paged, false);
+    sequence_init(&late, &bits_model, bits_kv(&paged), store);
+    ck_assert_int_eq(store_take(store, &late.stored, late.kv, token, N, N - 1, why), 0);
+    ck_assert_uint_eq(late.kv->tokens, 0);
+    ck_assert_uint_eq(turn(other, &paged, token, N, 0, logits), 0);
+    ck_assert_int_eq(store_announce(store, &late.stored, late.kv, token, N - 1, why), 1);
+    ck_assert_int_eq(sequence_append(&late, token, N, why), 0);
+    ck_assert_msg(sequence_prefill(&late, why) == 0, "%s", why);
+    ck_assert_uint_eq(late.prefill.taken, N - 1);
+    sequence_end(&late);
+    store_close(&other);
+    store_close(&store);
+}
+END_TEST
+
 static Suite *worker_suite(void)
 {
     Suite *suite = suite_create("worker");
@@ -463,6 +486,7 @@ static Suite *worker_suite(void)
     tcase_add_test(tc, a_block_that_was_wrong_when_it_was_stored_changes_the_answer);
     tcase_add_test(tc, a_block_that_is_damaged_after_its_commit_is_a_miss);
     tcase_add_test(tc, who_waits_takes_what_another_worker_computes);
+    tcase_add_test(tc, who_waits_takes_what_was_stored_since_it_looked);
     suite_add_tcase(suite, tc);
     return suite;
 }
