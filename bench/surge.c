@@ -5,6 +5,7 @@
  * which it is free again, in memory that all share; who books it sleeps until its turn is over.
  */
 #include <errno.h>
+#include <inttypes.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -19,6 +20,8 @@
 #include "out.h"
 #include "pattern.h"
 #include "perf.h"
+#include "progress.h"
+#include "surge_real.h"
 
 #define BLOCK_TOKENS 16u
 #define BLOCK_BYTES  (64u << 10)
@@ -26,6 +29,7 @@
 #define WORKERS_MAX  64u
 #define TOKENS_MAX   (KVC_STORE_MAX * BLOCK_TOKENS)
 #define WAIT_MS      60000u
+#define WANTED       1.2 /* computed by all, by what one computes alone; of kvcache-worker */
 
 static const char help[] =
     "Usage: kvcachebench surge [OPTIONS]\n"
@@ -39,9 +43,17 @@ static const char help[] =
     "  --workers N               1, 2, 4, ... up to this many, at most 64 (default 64)\n"
     "  --tokens N                of the prefix, a multiple of 16 (default 4096)\n"
     "  --prefill-us-per-token X  (default 40)\n"
+    "  --preset NAME             no model of a GPU: N processes of kvcache-worker with this "
+    "preset,\n"
+    "                            a thread each, 16 at most (default 8), each with a question of\n"
+    "                            its own behind the prefix (default 2048 tokens)\n"
     "  --pairs N                 rounds of each, taking turns; medians are reported (default 3)\n"
     "  --daemon PATH             the daemon to start\n"
-    "  --json                    one JSON object per line on stdout\n";
+    "  --json                    one JSON object per line on stdout\n"
+    "\n"
+    "Examples:\n"
+    "  kvcachebench surge --workers 16\n"
+    "  kvcachebench surge --preset 125m --workers 8\n";
 
 struct shared {
     _Atomic uint64_t free_ns;  /* when the GPU is free */
@@ -54,7 +66,7 @@ struct shared {
 struct surge {
     uint64_t workers_max, tokens, pairs;
     double us_per_token;
-    const char *daemon_path;
+    const char *daemon_path, *preset;
     bool json;
 
     struct rig *rig;
@@ -238,13 +250,15 @@ static int run_workers(struct surge *s, uint32_t workers, bool waits)
     return BENCH_FAILED;
 }
 
-struct outcome {
-    double computed, ttft_s;
-};
-
-static int round_of(struct surge *s, uint32_t workers, bool waits, struct outcome *ret)
+static int round_of(struct surge *s, uint32_t workers, bool waits, struct surge_outcome *ret)
 {
     s->stream++;
+    if (s->preset)
+        return surge_real_round(&(struct surge_real){.preset = s->preset,
+                                                     .socket = rig_socket(s->rig),
+                                                     .workers = workers,
+                                                     .tokens = (uint32_t)s->tokens},
+                                s->stream, waits, ret);
     for (uint32_t i = 0; i < s->blocks; i++)
         perf_key(s->stream, i, s->keys + (size_t)i * KVC_KEY_BYTES);
     int rc = run_workers(s, workers, waits);
@@ -253,7 +267,7 @@ static int round_of(struct surge *s, uint32_t workers, bool waits, struct outcom
     double sum = 0;
     for (uint32_t i = 0; i < workers; i++)
         sum += (double)s->shared->ttft_ns[i] * 1e-9;
-    *ret = (struct outcome){(double)atomic_load(&s->shared->computed), sum / workers};
+    *ret = (struct surge_outcome){(double)atomic_load(&s->shared->computed), sum / workers};
     return 0;
 }
 
@@ -267,32 +281,43 @@ static void report(const struct surge *s, uint32_t workers, double over_one, dou
                    {"ttft_speedup", "", speedup},
                    {"ttft_mean", "s", ttft_s}};
     for (unsigned i = 0; s->json && i < 3; i++)
-        out_json(&(struct out_metric){
-            .bench = "surge",
-            .keys = {{.key = "workers", .number = workers}, {.key = "tokens", .number = s->tokens}},
-            .metric = metrics[i].name,
-            .value = metrics[i].value,
-            .unit = metrics[i].unit});
+        out_json(
+            &(struct out_metric){.bench = "surge",
+                                 .keys = {{.key = "workers", .number = workers},
+                                          {.key = "tokens", .number = s->tokens},
+                                          {.key = s->preset ? "preset" : NULL, .text = s->preset}},
+                                 .metric = metrics[i].name,
+                                 .value = metrics[i].value,
+                                 .unit = metrics[i].unit});
     if (!s->json)
-        printf("  %2u workers   computed %.2f times   first token after %7.1f ms on average, "
+        printf("  %2u workers   computed %.2f times%s   first token after %7.1f ms on average, "
                "%.1f times as soon\n",
-               workers, over_one, ttft_s * 1e3, speedup);
+               workers, over_one,
+               !s->preset           ? ""
+               : over_one <= WANTED ? " (wanted 1.2: good)"
+                                    : " (wanted 1.2: MISSED)",
+               ttft_s * 1e3, speedup);
 }
 
 static int measure(struct surge *s, uint32_t workers)
 {
     double over_one[PERF_PAIRS_MAX], speedup[PERF_PAIRS_MAX], ttft[PERF_PAIRS_MAX];
+    const struct surge_real real = {.tokens = (uint32_t)s->tokens};
+    const double one = s->preset ? (double)surge_real_alone(&real) : (double)s->tokens;
     for (uint64_t i = 0; i < s->pairs; i++) {
-        struct outcome ours, alone;
+        progress_show(true, "surge: %u workers, round %" PRIu64 " of %" PRIu64, workers, i + 1,
+                      s->pairs);
+        struct surge_outcome ours, alone;
         int rc = round_of(s, workers, i % 2 == 0, i % 2 == 0 ? &ours : &alone);
         if (rc == 0)
             rc = round_of(s, workers, i % 2 != 0, i % 2 != 0 ? &ours : &alone);
         if (rc != 0)
             return rc;
-        over_one[i] = ours.computed / (double)s->tokens;
+        over_one[i] = ours.computed / one;
         speedup[i] = alone.ttft_s / ours.ttft_s;
         ttft[i] = ours.ttft_s;
     }
+    progress_clear();
     report(s, workers, out_median(over_one, s->pairs), out_median(speedup, s->pairs),
            out_median(ttft, s->pairs));
     return 0;
@@ -312,6 +337,9 @@ static int take_option(void *ctx, int c, char **argv)
         return opt_number("prefill-us-per-token", optarg, 0, 1e6, &s->us_per_token);
     case 'p':
         return opt_count("pairs", optarg, 1, PERF_PAIRS_MAX, &s->pairs);
+    case 'P':
+        s->preset = optarg;
+        return 0;
     case 'd':
         s->daemon_path = optarg;
         return 0;
@@ -329,6 +357,7 @@ static int parse(int argc, char **argv, struct surge *s)
                                             {"tokens", required_argument, NULL, 't'},
                                             {"prefill-us-per-token", required_argument, NULL, 'u'},
                                             {"pairs", required_argument, NULL, 'p'},
+                                            {"preset", required_argument, NULL, 'P'},
                                             {"daemon", required_argument, NULL, 'd'},
                                             {"json", no_argument, NULL, 'j'},
                                             {"help", no_argument, NULL, 'h'},
@@ -338,12 +367,31 @@ static int parse(int argc, char **argv, struct surge *s)
         return rc;
     if (optind < argc)
         return say_usage("'%s' is not understood", argv[optind]);
+    const uint64_t workers_max = s->preset ? SURGE_REAL_WORKERS_MAX : WORKERS_MAX;
+    if (s->tokens == 0)
+        s->tokens = s->preset ? 2048 : 4096;
+    if (s->workers_max == 0)
+        s->workers_max = s->preset ? 8 : WORKERS_MAX;
+    if (s->workers_max > workers_max)
+        return say_usage("--workers: at most %ju with --preset", (uintmax_t)workers_max);
+    if (s->preset && s->tokens > SURGE_REAL_TOKENS_MAX)
+        return say_usage("--tokens: at most %u with --preset", SURGE_REAL_TOKENS_MAX);
     return s->tokens % BLOCK_TOKENS ? say_usage("--tokens must be a multiple of 16") : 0;
+}
+
+/* With a modelled GPU from one worker on; real ones all at once. */
+static int measure_all(struct surge *s)
+{
+    int rc = 0;
+    for (uint32_t n = s->preset ? (uint32_t)s->workers_max : 1; rc == 0 && n < 2 * s->workers_max;
+         n *= 2)
+        rc = measure(s, n < s->workers_max ? n : (uint32_t)s->workers_max);
+    return rc;
 }
 
 int cmd_surge(int argc, char **argv)
 {
-    struct surge s = {.workers_max = WORKERS_MAX, .tokens = 4096, .pairs = 3, .us_per_token = 40};
+    struct surge s = {.pairs = 3, .us_per_token = 40};
     int rc = parse(argc, argv, &s);
     if (rc != 0)
         return rc < 0 ? BENCH_OK : rc;
@@ -361,8 +409,7 @@ int cmd_surge(int argc, char **argv)
     rig_set(&options, "staging.total=%u", 2 * WORKERS_MAX * CHUNK * BLOCK_BYTES);
     rig_set(&options, "log.level=warn");
     rc = rig_start(&options, &s.rig);
-    for (uint32_t n = 1; rc == 0 && n < 2 * s.workers_max; n *= 2)
-        rc = measure(&s, n < s.workers_max ? n : (uint32_t)s.workers_max);
+    rc = rc == 0 ? measure_all(&s) : rc;
     rig_stop(&s.rig);
     free(s.keys);
     return rc;

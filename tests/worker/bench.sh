@@ -70,3 +70,10 @@ has '2 requests of .*: 150 tokens on average, 200 the longest \(1 were cut\)'
 has '^  paged .* wanted 1.05: good$'
 runs allocation --requests 3 --json
 is "$(value '"strategy":"paged","requests":3' allocated_by_needed) >= 1"
+
+# surge with processes: three workers compute the prefix once, and 16 tokens of their own each.
+refused 2 "at most 16" surge --preset tiny --workers 17
+refused 5 "a worker ended before it had its prompt" surge --preset huge --workers 1 --pairs 1
+runs surge --preset tiny --workers 3 --tokens 256 --pairs 1 --json
+computed=$(value '"workers":3,"tokens":256,"preset":"tiny"' prefill_over_one)
+is "$computed >= 1 && $computed <= 1.2"
