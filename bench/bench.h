@@ -45,6 +45,7 @@ int cmd_gpu(int argc, char **argv);
 int cmd_pages(int argc, char **argv);
 int cmd_attention(int argc, char **argv);
 int cmd_allocation(int argc, char **argv);
+int cmd_ttft(int argc, char **argv);
 
 /* The subcommand's name, for messages. */
 void say_set_command(const char *name);

@@ -313,6 +313,22 @@ static int wait_until_ready(struct rig *rig)
     return 0;
 }
 
+static int run_server(struct rig *rig, const struct rig_options *options, const char *path)
+{
+    fflush(NULL);
+    rig->pid = fork();
+    if (rig->pid == 0 && options->server)
+        exec_server(rig, options->server);
+    if (rig->pid == 0)
+        exec_daemon(rig, options, path);
+    if (rig->pid < 0) {
+        rig->pid = 0;
+        say_error("fork: %s", strerror(errno));
+        return BENCH_FAILED;
+    }
+    return wait_until_ready(rig);
+}
+
 static int start_own(struct rig *rig, const struct rig_options *options)
 {
     char path[PATH_MAX];
@@ -327,18 +343,7 @@ static int start_own(struct rig *rig, const struct rig_options *options)
         return rc;
     current = rig;
     catch_signals();
-    fflush(NULL);
-    rig->pid = fork();
-    if (rig->pid == 0 && options->server)
-        exec_server(rig, options->server);
-    if (rig->pid == 0)
-        exec_daemon(rig, options, path);
-    if (rig->pid < 0) {
-        rig->pid = 0;
-        say_error("fork: %s", strerror(errno));
-        return BENCH_FAILED;
-    }
-    return wait_until_ready(rig);
+    return run_server(rig, options, path);
 }
 
 static int use_running(struct rig *rig, const char *socket)
@@ -407,6 +412,18 @@ static void end_daemon(struct rig *rig)
         }
         sleep_ms(5);
     }
+}
+
+int rig_restart(const struct rig_options *options, struct rig *rig)
+{
+    char path[PATH_MAX];
+    const int rc = find_daemon(options->daemon_path, path);
+    if (rc != 0)
+        return rc;
+    if (rig->pid > 0)
+        end_daemon(rig);
+    rig->pid = 0;
+    return run_server(rig, options, path);
 }
 
 void rig_stop(struct rig **rig)

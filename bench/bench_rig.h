@@ -41,6 +41,9 @@ __attribute__((format(printf, 2, 3))) void rig_set(struct rig_options *options, 
                                                    ...);
 /* 0 once a daemon accepts connections, or an enum bench_exit after saying what is wrong. */
 BENCH_MUST_USE int rig_start(const struct rig_options *options, struct rig **ret_rig);
+/* Ends the daemon and starts it again with the same options, over the store that it has left. The
+ * rig is still to be stopped when this fails. */
+BENCH_MUST_USE int rig_restart(const struct rig_options *options, struct rig *rig);
 const char *rig_socket(const struct rig *rig);
 /* Its process, 0 when the daemon was running before. */
 int rig_pid(const struct rig *rig);

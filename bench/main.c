@@ -15,6 +15,7 @@ static int cmd_without(int argc, char **argv)
     say_error("this build has no kvcache-worker, which needs OpenBLAS (Debian: libopenblas-dev)");
     return BENCH_FAILED;
 }
+#define cmd_ttft       cmd_without
 #define cmd_allocation cmd_without
 #endif
 
@@ -29,6 +30,7 @@ static const struct bench_cmd commands[] = {
     {"gpu", "bytes per second to and from a device, without a daemon", cmd_gpu},
     {"pages", "bytes per second into and out of a worker's pages on a device", cmd_pages},
     {"attention", "how fast the CPU attends to KV of each type, without a daemon", cmd_attention},
+    {"ttft", "time to the first token: computed, from memory, from storage", cmd_ttft},
     {"allocation", "memory that ways to allocate KV take on a trace's lengths", cmd_allocation},
     {"lookup", "round trips and rate of lookups", cmd_lookup},
     {"reuse", "how soon a waiting worker has a block that another commits", cmd_reuse},

@@ -12,6 +12,32 @@
 const struct kv_strategy *const kv_strategies[] = {
     &kv_none, &kv_static, &kv_doubling, &kv_paged, &kv_offloaded, &kv_quantised, &kv_hidden, NULL};
 
+/* ---- types ---- */
+
+static int type_parse(const char *text, size_t n, uint32_t *ret_type)
+{
+    for (uint32_t t = 0; t < KVC_TYPES; t++) {
+        const char *name = kvc_type_name((enum kvc_type)t);
+        if (strlen(name) == n && strncmp(name, text, n) == 0) {
+            *ret_type = t;
+            return 0;
+        }
+    }
+    return -EINVAL;
+}
+
+int kv_types_parse(const char *text, uint32_t *ret_k_type, uint32_t *ret_v_type)
+{
+    const size_t k = strcspn(text, ":");
+    const char *v = text[k] ? text + k + 1 : text;
+    uint32_t type[2];
+    if (type_parse(text, k, &type[0]) != 0 || type_parse(v, strlen(v), &type[1]) != 0)
+        return -EINVAL;
+    *ret_k_type = type[0];
+    *ret_v_type = type[1];
+    return 0;
+}
+
 /* ---- blocks ---- */
 
 int kv_layout_make(const struct model *model, uint32_t tokens, uint32_t k_type, uint32_t v_type,

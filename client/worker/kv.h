@@ -38,6 +38,8 @@ struct kv_layout {
     uint64_t layer_bytes, block_bytes;
 };
 
+/* "q8_0:fp16" (of K, of V), or one for both. -EINVAL: there is no such type. */
+KV_MUST_USE int kv_types_parse(const char *text, uint32_t *ret_k_type, uint32_t *ret_v_type);
 /* -EINVAL: a type has no such row. */
 KV_MUST_USE int kv_layout_make(const struct model *model, uint32_t tokens, uint32_t k_type,
                                uint32_t v_type, struct kv_layout *ret_layout);

@@ -110,27 +110,13 @@ static int take_strategy(struct options *o, const char *text)
     return USAGE("no strategy '%s'; --help lists them", text);
 }
 
-static int take_type(const char *text, size_t n, uint32_t *ret_type)
-{
-    for (uint32_t t = 0; t < KVC_TYPES; t++) {
-        const char *name = kvc_type_name((enum kvc_type)t);
-        if (strlen(name) == n && strncmp(name, text, n) == 0) {
-            *ret_type = t;
-            return -1;
-        }
-    }
-    return USAGE("--types: no type '%.*s'; there are fp32, fp16, bf16, fp8, q8_0, q4_0, int8",
-                 (int)n, text);
-}
-
 static int take_types(struct options *o, const char *text)
 {
-    const size_t k = strcspn(text, ":");
-    const int rc = take_type(text, k, &o->k_type);
-    if (rc >= 0)
-        return rc;
-    const char *v = text[k] ? text + k + 1 : text; /* one for both */
-    return take_type(v, strlen(v), &o->v_type);
+    if (kv_types_parse(text, &o->k_type, &o->v_type) == 0)
+        return -1;
+    return USAGE("--types: no type '%s'; there are fp32, fp16, bf16, fp8, q8_0, q4_0, int8, or two "
+                 "of them for K and V, as in q8_0:q4_0",
+                 text);
 }
 
 static int take_prompt(struct options *o, const char *text, bool ids)

@@ -71,6 +71,31 @@ has '^  paged .* wanted 1.05: good$'
 runs allocation --requests 3 --json
 is "$(value '"strategy":"paged","requests":3' allocated_by_needed) >= 1"
 
+# ttft: logits of fp32 are compared by the program itself.
+refused 2 "--tokens 1:" ttft --tokens 1
+refused 2 "from small to large" ttft --tokens 64,32
+refused 2 "no type 'q5_0'" ttft --types q5_0
+refused 2 "takes 8191" ttft --preset tiny --tokens 8192 --dir "$dir"
+refused 2 "no preset 'huge'" ttft --preset huge
+runs ttft --preset tiny --tokens 40,100 --types q8_0:q4_0 --rounds 2 --dir "$dir" --svg "$dir/t.svg" --json
+for tokens in 40 100; do
+    for case in recompute host storage; do
+        is "$(value "\"tokens\":$tokens,\"source\":\"$case\",\"types\":\"fp32\"" ttft) > 0"
+    done
+    for case in host storage; do
+        is "$(value "\"tokens\":$tokens,\"source\":\"$case\",\"types\":\"q8_0:q4_0\"" ttft) > 0"
+        has "\"tokens\":$tokens,\"source\":\"$case\",.*\"ttft_over_recompute\",.*\"limit\":"
+    done
+    has "\"tokens\":$tokens,\"source\":\"recompute\",.*\"limit\":\{\"what\":\"BLAS \+ step\",\"value\":0\.[0-9]*[1-9]"
+    has "\"tokens\":$tokens,\"source\":\"host\",.*\"limit\":\{\"what\":\"copy \+ step\""
+done
+grep -q 'storage, q8_0:q4_0' "$dir/t.svg" || fail "the drawing has no legend"
+[ "$(ls "$dir" | grep -c kvcachebench-store)" = 0 ] || fail "a store was left behind"
+# A disk of 200 ms a read: once it is known, computing is quicker.
+runs ttft --preset tiny --choose --tokens 16,64,256 --read-delay-ms 200 --rounds 2 --dir "$dir" --json
+is "$(value '"tokens":256,"read_delay_ms":200' choice_loads) == 0"
+is "$(value '"tokens":256,"read_delay_ms":200' choice_right) == 1"
+
 # surge with processes: three workers compute the prefix once, and 16 tokens of their own each.
 refused 2 "at most 16" surge --preset tiny --workers 17
 refused 5 "a worker ended before it had its prompt" surge --preset huge --workers 1 --pairs 1

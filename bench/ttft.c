@@ -1,0 +1,539 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Time to the first token of kvcache-worker's model in this process: a prompt is computed, or its K
+ * and V come from a daemon of its own, out of host memory or out of storage, in fp32 or in smaller
+ * types. Each beside what bounds it, measured in the same rounds.
+ */
+#include "ttft.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "capacity.h"
+#include "fio.h"
+#include "out.h"
+#include "progress.h"
+
+#define FIO_LEAST   (UINT64_C(64) << 20) /* of its file */
+#define FIO_MOST    (UINT64_C(1) << 30)
+#define FIO_IO      (UINT64_C(2) << 20) /* the daemon's largest I/O */
+#define FIO_DEPTH   8u
+#define FIO_SECONDS 0.5
+#define DISK_LEAST  (UINT64_C(512) << 20)
+#define DELAY_MAX   10000u
+#define NEAR        1.1 /* as quick */
+
+static const char help[] =
+    "Usage: kvcachebench ttft [OPTIONS]\n"
+    "\n"
+    "Time to the first token of a prompt, with kvcache-worker's model: computed again, or its K "
+    "and\n"
+    "V loaded from a daemon of its own, out of host memory, or out of storage after a restart; in\n"
+    "fp32, and in the types of --types. Bounds are measured in the same rounds: BLAS's own time "
+    "for\n"
+    "the same products; a copy of K and V, or their bytes at the speed of fio, and a decode step.\n"
+    "Logits of fp32 must be bit for bit those of the computation, else the exit code is 1.\n"
+    "\n" WORKER_MODEL_HELP "  --tokens LIST  lengths of prompts, rising (default 128,512,2048; "
+    "--choose: 16,32, ... 4096)\n"
+    "  --types LIST   of K and V beside fp32, as in q8_0,q8_0:q4_0 (default q8_0)\n"
+    "  --block N      tokens of a block (default 16)\n"
+    "  --rounds N     of each, taking turns; medians are reported (default 5, at most 25)\n"
+    "  --dir DIR      where the daemon keeps blocks on storage (default .)\n"
+    "  --choose       does the daemon, told what a token costs, load what is quicker loaded and\n"
+    "                 leave the rest to be computed? fp32 alone\n"
+    "  --read-delay-ms N  each read from storage takes so much longer: a slow disk\n"
+    "  --svg FILE     plot time over length\n"
+    "  --daemon PATH  the daemon to start\n"
+    "  --json         one JSON object per line on stdout\n"
+    "\n"
+    "Examples:\n"
+    "  kvcachebench ttft --svg ttft.svg\n"
+    "  kvcachebench ttft --tokens 2048 --types q8_0,q8_0:q4_0 --rounds 9\n"
+    "  kvcachebench ttft --choose --read-delay-ms 50\n";
+
+void ttft_add(struct ttft_times *times, double s)
+{
+    if (times->n < TTFT_ROUNDS_MAX)
+        times->s[times->n++] = s;
+}
+
+double ttft_median(const struct ttft_times *times)
+{
+    struct ttft_times sorted = *times;
+    return sorted.n > 0 ? out_median(sorted.s, sorted.n) : 0;
+}
+
+static int failed(const struct ttft *t)
+{
+    say_error("%s", t->why);
+    return BENCH_FAILED;
+}
+
+/* ---- prompts ---- */
+
+static struct kv_setup setup_of(struct ttft *t, const struct ttft_variant *v)
+{
+    uint32_t longest = 1;
+    for (size_t i = 0; i < t->lengths; i++)
+        longest = t->length[i].tokens > longest ? t->length[i].tokens : longest;
+    return (struct kv_setup){.model = &t->model,
+                             .tokens_max = longest + 1,
+                             .block_tokens = (uint32_t)t->block,
+                             .k_type = v->types.type[0],
+                             .v_type = v->types.type[1],
+                             .seqs = 2,
+                             .peer = v->keeper};
+}
+
+/* A sequence with the prompt appended. */
+static int sequence_begin(struct ttft *t, const struct ttft_variant *v, struct store *store,
+                          const struct ttft_length *l, struct sequence *ret_seq)
+{
+    const struct kv_setup setup = setup_of(t, v);
+    struct kv *kv;
+    int rc = v->is->create(&setup, &kv);
+    if (rc != 0) {
+        say_error("no cache of %u tokens in %s: %s", setup.tokens_max, v->types.name,
+                  strerror(-rc));
+        return BENCH_FAILED;
+    }
+    sequence_init(ret_seq, &t->model, kv, store);
+    if (sequence_append(ret_seq, l->token, l->tokens, t->why) == 0)
+        return 0;
+    sequence_end(ret_seq);
+    return failed(t);
+}
+
+/* From the prompt to the logits of its first token. */
+static int turn(struct ttft *t, const struct ttft_variant *v, struct store *store,
+                const struct ttft_length *l, double *ret_s, uint32_t *ret_taken)
+{
+    struct sequence seq, *one = &seq;
+    int rc = sequence_begin(t, v, store, l, &seq);
+    if (rc != 0)
+        return rc;
+    const uint64_t begin = now_ns();
+    rc = sequence_prefill(&seq, t->why);
+    rc = rc == 0 ? sequence_step(&one, 1, t->logits, t->why) : rc;
+    *ret_s = (double)(now_ns() - begin) * 1e-9;
+    *ret_taken = seq.prefill.taken;
+    sequence_end(&seq);
+    return rc == 0 ? 0 : failed(t);
+}
+
+/* The first logits of a case are what later ones are compared with. */
+static int same_logits(const struct ttft *t, const struct ttft_length *l, struct ttft_case *c,
+                       const char *what)
+{
+    const size_t bytes = t->model.is.vocab * sizeof(float);
+    if (!c->want && (c->want = malloc(bytes)))
+        memcpy(c->want, t->logits, bytes);
+    if (c->want && memcmp(c->want, t->logits, bytes) == 0)
+        return 0;
+    say_error("%u tokens: logits from %s are not those of before", l->tokens, what);
+    return BENCH_WRONG;
+}
+
+/* Computed and left with the daemon. */
+static int prompt_store(struct ttft *t, const struct ttft_variant *v, const struct ttft_length *l)
+{
+    struct sequence seq;
+    int rc = sequence_begin(t, v, v->store, l, &seq);
+    if (rc != 0)
+        return rc;
+    rc = sequence_prefill(&seq, t->why);
+    rc = rc == 0 ? sequence_settle(&seq, t->why) : rc;
+    sequence_end(&seq);
+    return rc == 0 ? 0 : failed(t);
+}
+
+/* All but the last token, which is computed, come from the daemon. */
+static int turn_loaded(struct ttft *t, size_t variant, struct ttft_length *l, const char *what,
+                       struct ttft_times *times)
+{
+    const struct ttft_variant *v = &t->variant[variant];
+    double s;
+    uint32_t taken;
+    int rc = turn(t, v, v->store, l, &s, &taken);
+    if (rc != 0)
+        return rc;
+    if (taken != l->tokens - 1) {
+        say_error("%u tokens, %s: the daemon had %u of them", l->tokens, v->types.name, taken);
+        return BENCH_FAILED;
+    }
+    ttft_add(times, s);
+    return same_logits(t, l, &l->of[variant], what);
+}
+
+/* ---- the daemon ---- */
+
+static int stores_open(struct ttft *t)
+{
+    for (size_t i = 0; i < t->variants; i++) {
+        struct ttft_variant *v = &t->variant[i];
+        const struct store_options options = {.socket = rig_socket(t->rig), .must_connect = true};
+        if (store_open(&options, v->keeper, t->why, &v->store) != 0)
+            return failed(t);
+    }
+    return perf_settle(&(struct perf_session){.kvc = store_session(t->variant[0].store)});
+}
+
+static void stores_close(struct ttft *t)
+{
+    for (size_t i = 0; i < t->variants; i++)
+        store_close(&t->variant[i].store);
+}
+
+/* Room for all prompts in all variants, in memory and on storage. */
+static int daemon_start(struct ttft *t)
+{
+    uint64_t bytes = 0;
+    for (size_t v = 0; v < t->variants; v++) {
+        const struct kv *kv = t->variant[v].keeper;
+        const uint64_t slot = capacity_slot_bytes(kv->is->block_bytes(kv));
+        for (size_t i = 0; i < t->lengths; i++)
+            bytes += kv_blocks(kv, t->length[i].tokens) * slot;
+    }
+    t->options = (struct rig_options){.daemon_path = t->daemon_path, .store_in = t->dir};
+    rig_set(&t->options, "host.limit=%" PRIu64, bytes * 5 / 4 + (UINT64_C(64) << 20));
+    rig_set(&t->options, "nvme.limit=%" PRIu64, 2 * bytes + DISK_LEAST);
+    rig_set(&t->options, "log.level=warn");
+    int rc = rig_start(&t->options, &t->rig);
+    rc = rc == 0 ? perf_quiet(t->rig, "has formatted its store") : rc;
+    return rc == 0 ? stores_open(t) : rc;
+}
+
+/* Afterwards storage alone has the prompts. */
+static int daemon_restart(struct ttft *t)
+{
+    stores_close(t);
+    const int rc = rig_restart(&t->options, t->rig);
+    return rc == 0 ? stores_open(t) : rc;
+}
+
+/* ---- rounds ---- */
+
+static int variants_open(struct ttft *t)
+{
+    for (size_t i = 0; i < t->variants; i++) {
+        struct ttft_variant *v = &t->variant[i];
+        v->is = i == 0 ? &kv_paged : &kv_quantised;
+        const struct kv_setup setup = setup_of(t, v);
+        const int rc = v->is->create(&setup, &v->keeper);
+        if (rc != 0) {
+            say_error("--types %s: %s", v->types.name,
+                      rc == -EINVAL ? "does not fit the model's head size" : strerror(-rc));
+            return BENCH_USAGE;
+        }
+        for (size_t n = 0; n < t->lengths; n++)
+            t->length[n].of[i].bytes =
+                v->is->block_bytes(v->keeper) * t->length[n].tokens / t->block;
+    }
+    return 0;
+}
+
+static int prompts_make(struct ttft *t)
+{
+    t->logits = calloc(t->model.is.vocab, sizeof(*t->logits));
+    for (size_t i = 0; i < t->lengths; i++) {
+        struct ttft_length *l = &t->length[i];
+        l->token = calloc(l->tokens, sizeof(*l->token));
+        if (!l->token || !t->logits) {
+            say_error("out of memory");
+            return BENCH_FAILED;
+        }
+        worker_model_prompt(&t->model, t->which.seed * 1000 + i, l->token, l->tokens);
+        if (l->tokens + 1 > t->model.is.tokens_max)
+            return say_usage("--tokens %u: %s takes %u", l->tokens, t->model.is.name,
+                             t->model.is.tokens_max - 1);
+    }
+    return 0;
+}
+
+static int recompute(struct ttft *t, struct ttft_length *l)
+{
+    double s;
+    uint32_t taken;
+    int rc = turn(t, &t->variant[0], NULL, l, &s, &taken);
+    if (rc == 0)
+        ttft_add(&l->recompute, s);
+    return rc == 0 ? same_logits(t, l, &l->of[0], "computation") : rc;
+}
+
+static int round_in_memory(struct ttft *t, struct ttft_length *l)
+{
+    int rc = recompute(t, l);
+    rc = rc == 0 ? ttft_bound_blas(t, l) : rc;
+    for (size_t v = 0; rc == 0 && v < t->variants; v++) {
+        rc = turn_loaded(t, v, l, "host memory", &l->of[v].host);
+        rc = rc == 0 ? ttft_bound_load(t, l, v) : rc;
+    }
+    return rc;
+}
+
+/* What the daemon recommends, where it is told what a token costs. Before anything is loaded. */
+static int choice(struct ttft *t, struct store *chooser, struct ttft_length *l, bool *ret_loaded)
+{
+    double s;
+    uint32_t taken;
+    const int rc = turn(t, &t->variant[0], chooser, l, &s, &taken);
+    if (rc != 0)
+        return rc;
+    l->choices++;
+    *ret_loaded = taken > 0;
+    l->loads += taken > 0;
+    if (taken == l->tokens - 1)
+        ttft_add(&l->of[0].storage, s);
+    return same_logits(t, l, &l->of[0], "the quicker source");
+}
+
+static int round_from_storage(struct ttft *t, struct ttft_length *l, struct store *chooser)
+{
+    bool loaded = false;
+    int rc = chooser ? choice(t, chooser, l, &loaded) : 0;
+    for (size_t v = 0; rc == 0 && v < t->variants && !loaded; v++)
+        rc = turn_loaded(t, v, l, "storage", &l->of[v].storage);
+    return rc;
+}
+
+static int chooser_open(struct ttft *t, struct store **ret_store)
+{
+    const struct store_options options = {
+        .socket = rig_socket(t->rig), .must_connect = true, .prefill_ns = (uint64_t)t->prefill_ns};
+    return store_open(&options, t->variant[0].keeper, t->why, ret_store) == 0 ? 0 : failed(t);
+}
+
+static int rounds_in_memory(struct ttft *t)
+{
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < t->lengths; i++)
+        for (size_t v = 0; rc == 0 && v < t->variants; v++) {
+            progress_show(true, "ttft: storing %u tokens, %s", t->length[i].tokens,
+                          t->variant[v].types.name);
+            rc = prompt_store(t, &t->variant[v], &t->length[i]);
+        }
+    for (uint64_t r = 0; rc == 0 && r < t->rounds; r++)
+        for (size_t i = 0; rc == 0 && i < t->lengths; i++) {
+            progress_show(true, "ttft: host memory, round %" PRIu64 " of %" PRIu64 ", %u tokens",
+                          r + 1, t->rounds, t->length[i].tokens);
+            rc = round_in_memory(t, &t->length[i]);
+        }
+    return rc;
+}
+
+static int disk_speed(struct ttft *t, const struct fio_file *file)
+{
+    const struct fio_job job = {
+        .file = file, .rw = "read", .io_bytes = FIO_IO, .depth = FIO_DEPTH, .seconds = FIO_SECONDS};
+    struct fio_result result;
+    const int rc = fio_run(&job, &result);
+    if (rc == 0)
+        ttft_add(&t->disk, result.bytes_per_s);
+    return rc;
+}
+
+/* A file that is some prompts long. */
+static uint64_t fio_bytes(const struct ttft *t)
+{
+    const uint64_t bytes = 4 * t->length[t->lengths - 1].of[0].bytes / FIO_IO * FIO_IO;
+    return bytes < FIO_LEAST ? FIO_LEAST : bytes > FIO_MOST ? FIO_MOST : bytes;
+}
+
+static int rounds_from_storage(struct ttft *t)
+{
+    struct fio_file file = {.fd = -1};
+    const int drained = perf_drain(store_session(t->variant[0].store));
+    int rc = drained < 0 ? say_exit_code(drained) : 0;
+    t->no_disk = t->read_delay_ms > 0 ? "--read-delay-ms" : fio_missing();
+    if (rc == 0 && !t->no_disk)
+        rc = fio_lay(t->dir, fio_bytes(t), &file);
+    const struct ttft_length *last = &t->length[t->lengths - 1];
+    t->prefill_ns = ttft_median(&last->recompute) * 1e9 / last->tokens;
+    for (uint64_t r = 0; rc == 0 && r < t->rounds; r++) {
+        struct store *chooser = NULL;
+        progress_show(true, "ttft: storage, round %" PRIu64 " of %" PRIu64, r + 1, t->rounds);
+        rc = daemon_restart(t);
+        if (rc == 0 && t->choose)
+            rc = chooser_open(t, &chooser);
+        for (size_t i = 0; rc == 0 && i < t->lengths; i++)
+            rc = round_from_storage(t, &t->length[i], chooser);
+        store_close(&chooser);
+        if (rc == 0 && !t->no_disk)
+            rc = disk_speed(t, &file);
+    }
+    fio_drop(&file);
+    return rc;
+}
+
+/* A choice was right if it was the quicker way, or as quick. */
+static void judge(struct ttft *t)
+{
+    for (size_t i = 0; i < t->lengths; i++) {
+        struct ttft_length *l = &t->length[i];
+        const double compute = ttft_median(&l->recompute), load = ttft_median(&l->of[0].storage);
+        l->right += load <= NEAR * compute ? l->loads : 0;
+        l->right += compute <= NEAR * load ? (uint32_t)l->choices - l->loads : 0;
+    }
+}
+
+/* ---- the command ---- */
+
+static int take_tokens(struct ttft *t, const char *text)
+{
+    char copy[256];
+    if ((size_t)snprintf(copy, sizeof(copy), "%s", text) >= sizeof(copy))
+        return say_usage("--tokens: the list is too long");
+    char *rest = copy;
+    t->lengths = 0;
+    for (char *item = strsep(&rest, ","); item; item = strsep(&rest, ",")) {
+        uint64_t n;
+        if (t->lengths == TTFT_LENGTHS_MAX)
+            return say_usage("--tokens: at most %u lengths", TTFT_LENGTHS_MAX);
+        const int rc = opt_count("tokens", item, 2, TTFT_TOKENS_MAX, &n);
+        if (rc != 0)
+            return rc;
+        if (t->lengths > 0 && n <= t->length[t->lengths - 1].tokens)
+            return say_usage("--tokens %s: from small to large", text);
+        t->length[t->lengths++].tokens = (uint32_t)n;
+    }
+    return 0;
+}
+
+static int take_types(struct ttft *t, const char *text)
+{
+    struct worker_types list[TTFT_VARIANTS_MAX - 1];
+    size_t n = 0;
+    const int rc = worker_types_list(text, list, TTFT_VARIANTS_MAX - 1, &n);
+    for (size_t i = 0; rc == 0 && i < n; i++)
+        t->variant[1 + i].types = list[i];
+    t->variants = 1 + n;
+    return rc;
+}
+
+static int take_option(void *ctx, int c, char **argv)
+{
+    struct ttft *t = ctx;
+    int rc;
+    if (worker_model_take(&t->which, c, &rc))
+        return rc;
+    switch (c) {
+    case 't':
+        return take_tokens(t, optarg);
+    case 'y':
+        return take_types(t, optarg);
+    case 'b':
+        return opt_count("block", optarg, 1, 1024, &t->block);
+    case 'r':
+        return opt_count("rounds", optarg, 1, TTFT_ROUNDS_MAX, &t->rounds);
+    case 'D':
+        t->dir = optarg;
+        return 0;
+    case 'c':
+        t->choose = true;
+        return 0;
+    case 'R':
+        return opt_count("read-delay-ms", optarg, 1, DELAY_MAX, &t->read_delay_ms);
+    case 'S':
+        t->svg = optarg;
+        return 0;
+    case 'd':
+        t->daemon_path = optarg;
+        return 0;
+    case 'j':
+        t->json = true;
+        return 0;
+    default:
+        return opt_unknown(c, argv);
+    }
+}
+
+static int parse(int argc, char **argv, struct ttft *t)
+{
+    static const struct option options[] = {WORKER_MODEL_OPTIONS,
+                                            {"tokens", required_argument, NULL, 't'},
+                                            {"types", required_argument, NULL, 'y'},
+                                            {"block", required_argument, NULL, 'b'},
+                                            {"rounds", required_argument, NULL, 'r'},
+                                            {"dir", required_argument, NULL, 'D'},
+                                            {"choose", no_argument, NULL, 'c'},
+                                            {"read-delay-ms", required_argument, NULL, 'R'},
+                                            {"svg", required_argument, NULL, 'S'},
+                                            {"daemon", required_argument, NULL, 'd'},
+                                            {"json", no_argument, NULL, 'j'},
+                                            {"help", no_argument, NULL, 'h'},
+                                            {0}};
+    int rc = opt_each(argc, argv, options, help, NULL, take_option, t);
+    if (rc != 0)
+        return rc;
+    if (optind < argc)
+        return say_usage("'%s' is not understood", argv[optind]);
+    worker_types_name(&t->variant[0].types);
+    if (t->variants == 0)
+        rc = take_types(t, "q8_0");
+    if (t->choose)
+        t->variants = 1;
+    if (rc == 0 && t->lengths == 0)
+        rc = take_tokens(t, t->choose ? "16,32,64,128,256,512,1024,2048,4096" : "128,512,2048");
+    return rc;
+}
+
+static void ttft_close(struct ttft *t)
+{
+    progress_clear();
+    stores_close(t);
+    rig_stop(&t->rig);
+    ttft_bounds_close(t);
+    for (size_t i = 0; i < t->lengths; i++) {
+        free(t->length[i].token);
+        for (size_t v = 0; v < t->variants; v++) {
+            struct ttft_case *c = &t->length[i].of[v];
+            free(c->want);
+            if (c->resident)
+                c->resident->is->destroy(c->resident);
+        }
+    }
+    for (size_t v = 0; v < t->variants; v++)
+        if (t->variant[v].keeper)
+            t->variant[v].is->destroy(t->variant[v].keeper);
+    model_end(&t->model);
+    free(t->logits);
+}
+
+static int measure(struct ttft *t)
+{
+    progress_show(true, "ttft: making the model's weights");
+    int rc = worker_model_open(&t->which, &t->model);
+    rc = rc == 0 ? prompts_make(t) : rc;
+    rc = rc == 0 ? variants_open(t) : rc;
+    rc = rc == 0 ? ttft_bounds_open(t) : rc;
+    rc = rc == 0 ? daemon_start(t) : rc;
+    rc = rc == 0 ? rounds_in_memory(t) : rc;
+    rc = rc == 0 ? rounds_from_storage(t) : rc;
+    progress_clear();
+    if (rc == 0) {
+        judge(t);
+        ttft_report(t);
+    }
+    return rc == 0 && t->svg ? ttft_plot(t) : rc;
+}
+
+int cmd_ttft(int argc, char **argv)
+{
+    static struct ttft t;
+    t = (struct ttft){.which = {.preset = "125m", .seed = 1}, .block = 16, .rounds = 5, .dir = "."};
+    char delay[48];
+    int rc = parse(argc, argv, &t);
+    if (rc != 0)
+        return rc < 0 ? BENCH_OK : rc;
+    (void)snprintf(delay, sizeof(delay), "read:1-=%" PRIu64 "ms", t.read_delay_ms);
+    if (t.read_delay_ms > 0 && setenv("KVC_FAULT", delay, 1) != 0) {
+        say_error("out of memory");
+        return BENCH_FAILED;
+    }
+    rc = measure(&t);
+    ttft_close(&t);
+    return rc;
+}
