@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""licenses.py DIR: licence texts of the libraries in an unpacked wheel, beside its own.
+"""licenses.py DIR: licences of the libraries in an unpacked wheel, beside its own.
 
 auditwheel copies libraries into the wheel (``*.libs``), and no licences. Debian has the texts in
 /usr/share/doc/PACKAGE/copyright; what those refer to in /usr/share/common-licenses comes along.
+License-Expression becomes that of all of them, by the table in NOTICE.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+from packaging.licenses import canonicalize_license_expression
+
 DOC = Path("/usr/share/doc")
 COMMON = Path("/usr/share/common-licenses")
-OURS = "libkvcache"
+OURS, OUR_LICENSE = "libkvcache", "Apache-2.0"
 # auditwheel puts a piece of a digest into each name: libzmq-98f0defc.so.5.2.4.
 _DIGEST = re.compile(r"-[0-9a-f]{8}(?=\.)")
 
@@ -33,16 +36,38 @@ def package_of(library: str) -> str:
     return packages.pop()
 
 
+def libraries(root: Path) -> dict[str, str]:
+    """Names of the libraries inside but ours, and those of their files as Debian has them."""
+    files = [_DIGEST.sub("", path.name) for path in sorted(root.glob("*.libs/*"))]
+    named = {file.split(".so")[0]: file for file in files}
+    named.pop(OURS, None)
+    return named
+
+
+def expressions(notice: str) -> dict[str, str]:
+    """SPDX expression of each library, by the table in NOTICE."""
+    table = notice.split("The wheel of kvcache_client")[1]
+    return dict(re.findall(r"^  (lib\S+) +(\S.*)$", table, re.M))
+
+
+def expression_of(names: set[str], notice: str) -> str:
+    """Of the wheel: our licence and those of what is inside."""
+    known = expressions(notice)
+    if set(known) != names:
+        sys.exit(
+            "licenses.py: the wheel and NOTICE do not have the same libraries: "
+            f"{', '.join(sorted(set(known) ^ names))} is in one of them alone"
+        )
+    parts = {part for one in known.values() for part in one.split(" AND ")} - {OUR_LICENSE}
+    return canonicalize_license_expression(" AND ".join([OUR_LICENSE, *sorted(parts)]))
+
+
 def texts_of(root: Path) -> dict[str, bytes]:
     """File names below licenses/ and their texts."""
     texts: dict[str, bytes] = {}
     common: set[str] = set()
-    for path in sorted(root.glob("*.libs/*")):
-        library = _DIGEST.sub("", path.name)
-        name = library.split(".so")[0]
-        if name == OURS:
-            continue
-        text = (DOC / package_of(library) / "copyright").read_bytes()
+    for name, file in libraries(root).items():
+        text = (DOC / package_of(file) / "copyright").read_bytes()
         texts[f"{name}.txt"] = text
         found = re.findall(rf"{COMMON}/([\w.+-]*\w)", text.decode(errors="replace"))
         common |= set(found)
@@ -52,7 +77,7 @@ def texts_of(root: Path) -> dict[str, bytes]:
 
 
 def main(root: Path) -> None:
-    """Writes the texts, and names them in METADATA."""
+    """Writes the texts; METADATA names them, and the expression of all."""
     (info,) = root.glob("*.dist-info")
     texts = texts_of(root)
     if not texts:
@@ -61,11 +86,15 @@ def main(root: Path) -> None:
         path = info / "licenses" / name
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(text)
-    metadata = (info / "METADATA").read_text()
-    lines = "".join(f"License-File: {name}\n" for name in texts)
-    last = metadata.rindex("License-File:", 0, metadata.index("\n\n"))
-    end = metadata.index("\n", last) + 1
-    (info / "METADATA").write_text(metadata[:end] + lines + metadata[end:])
+    expression = expression_of(set(libraries(root)), (info / "licenses/NOTICE").read_text())
+    head, text = (info / "METADATA").read_text().split("\n\n", 1)
+    lines = [
+        f"License-Expression: {expression}" if line.startswith("License-Expression:") else line
+        for line in head.split("\n")
+    ]
+    last = max(i for i, line in enumerate(lines) if line.startswith("License-File:"))
+    lines[last + 1 : last + 1] = [f"License-File: {name}" for name in texts]
+    (info / "METADATA").write_text("\n".join(lines) + "\n\n" + text)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import re
 from importlib.metadata import PackageNotFoundError, distribution
 
 import pytest
+from packaging.licenses import canonicalize_license_expression
 
 
 def licences() -> dict[str, str]:
@@ -55,7 +56,19 @@ def test_metadata_names_them_all() -> None:
     assert {"LICENSE", "NOTICE"} <= set(named)
 
 
-def test_notice_names_each_library() -> None:
+def table() -> dict[str, str]:
+    """NOTICE's libraries of the wheel, and their licences."""
     notice = licences()["NOTICE"].split("The wheel of kvcache_client")[1]
-    named = set(re.findall(r"^  (lib\S+)", notice, re.M))
-    assert named == libraries()
+    return dict(re.findall(r"^  (lib\S+) +(\S.*)$", notice, re.M))
+
+
+def test_notice_names_each_library() -> None:
+    assert set(table()) == libraries()
+
+
+def test_the_expression_is_of_all_that_is_inside() -> None:
+    of_all = distribution("kvcache-client").metadata["License-Expression"]
+    inside = {part for one in table().values() for part in one.split(" AND ")}
+    assert set(of_all.split(" AND ")) == inside | {"Apache-2.0"}
+    assert canonicalize_license_expression(of_all) == of_all
+    assert {"LGPL-3.0-or-later", "BSD-2-Clause", "ISC"} <= inside
