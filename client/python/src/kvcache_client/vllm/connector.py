@@ -178,7 +178,10 @@ class KVCacheDaemonConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[m
         return PromMetrics(vllm_config, metric_types, labelnames, per_engine_labelvalues)
 
     def take_events(self) -> Iterable[Any]:
-        """None: the daemon evicts without telling, so events would promise what is gone."""
+        """None: the daemon evicts without telling, so events would promise what is gone.
+
+        ``docs/vllm.md`` says what to do instead.
+        """
         return ()
 
     def shutdown(self) -> None:
