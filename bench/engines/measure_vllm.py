@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """vLLM with the connector against vLLM alone: time to the first token, and throughput.
 
-usage: vllm.sh ttft|throughput [--tokens N] [--rounds N] [--kind bench]
+usage: vllm.sh ttft|loads|throughput [--tokens N] [--rounds N] [--kind bench]
 
 ttft: a shared prefix of N tokens and 37 own ones; the engine with the connector has never computed
-the prefix. Beside it what an engine takes that has the prefix in its own cache, how fast the
-connector's loads are, and the C client with blocks of the same size and number: read in place
-(kvcachebench load), and copied into pages (kvcachebench pages). throughput: prompts that share
+the prefix. Beside it what an engine takes that has the prefix in its own cache, and how fast the
+connector's loads are. loads: how fast they are beside the C client's (c_loads.c), which loads the
+same blocks into pages of the same sizes and numbers, in turns. throughput: prompts that share
 nothing, in turns. The result is one JSON line.
 """
 
@@ -25,39 +25,97 @@ from model import make
 from rig import BIN, Daemon, Engine, preload, tokens
 
 
-def _watch_loads(_worker: Any) -> None:
-    """In the engine's process: the connector keeps (bytes, seconds) of each load."""
+def _watch(_worker: Any) -> None:
+    """In the engine's process: keeps (bytes, seconds, pages) of each load, and keys of stores."""
     from vllm.distributed.kv_transfer import get_kv_transfer_group
 
     side = get_kv_transfer_group().worker
-    side.seen, count = [], side.stats.load
+    side.seen, side.keys = [], {}
+    count, load, store = side.stats.load, side._load_one, side._store_one
 
-    def load(size: int, seconds: float) -> None:
-        side.seen.append((size, seconds))
+    def load_one(link: Any, order: Any) -> bool:
+        side.pages_now = order.pages[0]
+        return bool(load(link, order))
+
+    def counted(size: int, seconds: float) -> None:
+        side.seen.append((size, seconds, side.pages_now))
         count(size, seconds)
 
-    side.stats.load = load
+    def store_one(order: Any, end: float) -> int:
+        side.keys[order.first] = order.keys
+        return int(store(order, end))
+
+    side.stats.load, side._load_one, side._store_one = counted, load_one, store_one
 
 
-def _loads(_worker: Any) -> tuple[int, int, list[tuple[int, float]]]:
-    """Bytes of a block, of its part that lies in one place, and what was seen."""
+def _seen(_worker: Any) -> list[tuple[int, float, list[int]]]:
     from vllm.distributed.kv_transfer import get_kv_transfer_group
 
+    return list(get_kv_transfer_group().worker.seen)
+
+
+def _stored(_worker: Any) -> bytes:
+    """Keys of the blocks that were stored of one sequence."""
+    from vllm.distributed.kv_transfer import get_kv_transfer_group
+
+    keys = get_kv_transfer_group().worker.keys
+    return b"".join(keys[first] for first in sorted(keys))
+
+
+def _where(_worker: Any) -> dict[str, Any]:
+    """Namespace and pages, as c_loads.c wants them."""
+    from vllm.distributed.kv_transfer import get_kv_transfer_group
+
+    from kvcache_client._session import spec_of
+
     side = get_kv_transfer_group().worker
-    return side.plan.groups[0].block_bytes, side.pages.layout.groups[0][0].bytes, side.seen
+    (group,) = side.plan.groups
+    texts = spec_of(groups=[group.group], **side.plan.spec)
+    layout = side.pages.layout
+    return {
+        "ns": [*texts[:10], *texts[11], group.block_tokens, group.block_bytes],
+        "pages": layout.pages_max,
+        "regions": [[r.stride, r.bytes] for r in layout.groups[0]],
+    }
 
 
-def _c_client(block: int, blocks: int, fragment: int) -> dict[str, float]:
-    """GB/s of the C client, one request at a time."""
-    rates = {}
-    for what, more in (("load", []), ("pages", [f"--fragments={fragment}", "--device=host"])):
-        sizes = [f"--block-bytes={block}", f"--batch={blocks}", "--depth=1", "--json"]
-        command = [str(BIN / "kvcachebench"), what, *sizes, *more]
-        out = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
-        lines = [json.loads(line) for line in out.splitlines()]
-        (first, *_) = [x["value"] for x in lines if x["unit"] == "B/s"]
-        rates[f"c_{what}_GBps"] = round(first / 1e9, 2)
-    return rates
+class CClient:
+    """bench/engines/c_loads.c: the same loads without Python and engine."""
+
+    def __init__(self, socket: str, where: dict[str, Any], keys: bytes) -> None:
+        self._process = subprocess.Popen(
+            [BIN / "kvcache-c-loads"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        self._say({"socket": socket, "keys": keys.hex()} | where)
+
+    def _say(self, what: Any) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(what) + "\n")
+        self._process.stdin.flush()
+
+    def load(self, pages: list[int]) -> float:
+        """Seconds of one load into these pages."""
+        self._say(pages)
+        assert self._process.stdout is not None
+        answer = self._process.stdout.readline()
+        if not answer:
+            raise RuntimeError(f"c_loads ended with {self._process.wait()}")
+        return int(answer) / 1e9
+
+    def close(self) -> None:
+        """Ends it."""
+        self._process.communicate()
+
+
+def _engine(shared: int) -> dict[str, int]:
+    """Settings. Few pages: they are soon in use, and a server of some age has no page faults."""
+    size = shared + 512
+    return {
+        "max_model_len": size,
+        "max_num_batched_tokens": size,
+        "block_size": 128,
+        "num_gpu_blocks_override": 2 * (size // 128) + 8,
+    }
 
 
 def ttft(model: str, shared: int, rounds: int) -> dict[str, float]:
@@ -68,17 +126,14 @@ def ttft(model: str, shared: int, rounds: int) -> dict[str, float]:
     warm = [tokens(shared + 37, "warm", i) for i in range(3)]
     found: dict[str, list[float]] = {}
     answers = {}
-    size = shared + 512
-    more = {"max_model_len": size, "max_num_batched_tokens": size, "block_size": 128}
-    # Few pages, which the warm-up touches: a server that has run for a while has no page faults.
-    more["num_gpu_blocks_override"] = 2 * (size // 128) + 8
+    more = _engine(shared)
     for who in ("first", "plain", "own cache", "connector"):
         connector = {"socket": daemon.socket} if who in ("first", "connector") else None
         with Engine(model, connector=connector, **more) as engine:
             for prompt in warm:
                 engine.generate([prompt], [{"no_store": True}], max_tokens=1)
             if who == "connector":
-                engine.call("collective_rpc", _watch_loads)
+                engine.call("collective_rpc", _watch)
             for prompt in prompts[: 1 if who == "first" else None]:
                 (answer,) = engine.generate([prompt])
                 found.setdefault(who, []).append(answer.ttft * 1e3)
@@ -86,14 +141,13 @@ def ttft(model: str, shared: int, rounds: int) -> dict[str, float]:
                 if who != "own cache":
                     engine.call("reset_prefix_cache")
             if who == "connector":
-                ((block, fragment, loads),) = engine.call("collective_rpc", _loads)
+                (loads,) = engine.call("collective_rpc", _seen)
     assert answers["plain"] == answers["own cache"] == answers["connector"], "the answers differ"
     daemon.close()
     plain, own, ours = (
         statistics.median(found[w][1:]) for w in ("plain", "own cache", "connector")
     )
-    rate = statistics.median(size / seconds for size, seconds in loads[1:]) / 1e9
-    theirs = _c_client(block, loads[0][0] // block, fragment)
+    rate = statistics.median(size / seconds for size, seconds, _ in loads[1:])
     return {
         "tokens": shared,
         "plain_ms": round(plain, 1),
@@ -101,10 +155,48 @@ def ttft(model: str, shared: int, rounds: int) -> dict[str, float]:
         "connector_ms": round(ours, 1),
         "times": round(plain / ours, 1),
         "load_bytes": loads[0][0],
-        "load_GBps": round(rate, 2),
-        **theirs,
-        "share_of_c_load": round(rate / theirs["c_load_GBps"], 2),
-        "share_of_c_pages": round(rate / theirs["c_pages_GBps"], 2),
+        "load_GBps": round(rate / 1e9, 2),
+    }
+
+
+def loads(model: str, shared: int, rounds: int) -> dict[str, float]:
+    """Rates of the connector and of the C client: same daemon, blocks, page sizes and numbers."""
+    daemon = Daemon(memory="1GiB")
+    prefix = tokens(shared, "shared")
+    prompts = [prefix + tokens(37, "own", i) for i in range(rounds + 2)]
+    connector = {"socket": daemon.socket}
+    with Engine(model, connector=connector, **_engine(shared)) as engine:
+        engine.call("collective_rpc", _watch)
+        engine.generate([prompts[0]])
+        (keys,) = engine.call("collective_rpc", _stored)
+    ours, theirs = [], []
+    with Engine(model, connector=connector, **_engine(shared)) as engine:
+        for i in range(3):
+            engine.generate([tokens(shared + 37, "warm", i)], [{"no_store": True}], max_tokens=1)
+        engine.call("collective_rpc", _watch)
+        (where,) = engine.call("collective_rpc", _where)
+        client = CClient(daemon.socket, where, keys)
+        for prompt in prompts[1:]:
+            engine.generate([prompt], [{"no_store": True}], max_tokens=1)
+            engine.call("reset_prefix_cache")
+            (seen,) = engine.call("collective_rpc", _seen)
+            size, seconds, pages = seen[-1]
+            ours.append(size / seconds)
+            theirs.append(size / client.load(pages))
+    client.close()
+    daemon.close()
+    assert len(seen) == len(ours) == rounds + 1, "each prompt is one load"
+    pairs = [a / b for a, b in zip(ours[1:], theirs[1:], strict=True)]
+    return {
+        "tokens": shared,
+        "load_bytes": size,
+        "blocks": len(pages),
+        "fragment_bytes": where["regions"][0][1],
+        "connector_GBps": round(statistics.median(ours[1:]) / 1e9, 2),
+        "c_GBps": round(statistics.median(theirs[1:]) / 1e9, 2),
+        "share": round(statistics.median(pairs), 2),
+        "least": round(min(pairs), 2),
+        "most": round(max(pairs), 2),
     }
 
 
@@ -145,7 +237,7 @@ def throughput(model: str, rounds: int, requests: int) -> dict[str, float]:
 def main() -> None:
     """Prints one JSON line."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=["ttft", "throughput"])
+    parser.add_argument("what", choices=["ttft", "loads", "throughput"])
     parser.add_argument("--tokens", type=int, default=2048)
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--requests", type=int, default=8)
@@ -154,6 +246,8 @@ def main() -> None:
     model = str(make(a.kind, Path(os.environ["KVC_MODELS"]) / a.kind))
     if a.what == "ttft":
         result = ttft(model, a.tokens, a.rounds)
+    elif a.what == "loads":
+        result = loads(model, a.tokens, a.rounds)
     else:
         result = throughput(model, a.rounds, a.requests)
     print(json.dumps({"what": a.what, "model": a.kind} | result))
