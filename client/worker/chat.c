@@ -17,6 +17,30 @@ static void say_turn(const struct worker *w, const struct turn *turn)
             s->n, s->prefill.taken, s->prefill.computed, (double)turn->ttft_ns / 1e6);
 }
 
+static void show(struct worker *w, uint32_t token)
+{
+    text_put(&w->text, &w->out, token, stdout);
+    (void)fflush(stdout);
+}
+
+/* A message is a line; without a template it has the line's end too. */
+static int turn_of(struct worker *w, const char *line, size_t n)
+{
+    struct turn turn;
+    if (worker_has_turns(w) && line[n - 1] == '\n')
+        n--;
+    if (n == 0)
+        return 0;
+    int rc = worker_say_to(w, 0, TEXT_USER, line, n);
+    rc = rc == 0 ? worker_turn(w, show, &turn) : rc;
+    if (rc != 0)
+        return rc;
+    text_put_end(&w->out, stdout);
+    putchar('\n');
+    say_turn(w, &turn);
+    return worker_keep(w);
+}
+
 int worker_chat(struct worker *w)
 {
     char *line = NULL;
@@ -33,14 +57,7 @@ int worker_chat(struct worker *w)
         const ssize_t n = getline(&line, &room, stdin);
         if (n <= 0)
             break;
-        struct turn turn;
-        rc = text_append(w, &w->seq[0], line, (size_t)n);
-        rc = rc == 0 ? worker_turn(w, token_show, &turn) : rc;
-        if (rc == 0) {
-            putchar('\n');
-            say_turn(w, &turn);
-            rc = worker_keep(w);
-        }
+        rc = turn_of(w, line, (size_t)n);
     }
     free(line);
     return rc;

@@ -9,42 +9,75 @@
 #include "stdfds.h"
 #include "worker.h"
 
-/* All of a file; text_append() says what is too long. */
-static int file_append(struct worker *w, struct sequence *seq, FILE *file, const char *name)
+#define FILE_MAX (16u << 20) /* more than the longest sequence */
+
+/* All of a file is one message. */
+static int file_append(struct worker *w, uint32_t i, enum text_role role, FILE *file,
+                       const char *name)
 {
-    char piece[4096];
-    size_t n;
-    int rc = 0;
-    while (rc == 0 && (n = fread(piece, 1, sizeof(piece), file)) > 0)
-        rc = text_append(w, seq, piece, n);
-    if (rc == 0 && ferror(file)) {
-        worker_say("%s: %s", name, strerror(errno));
-        rc = EXIT_FAULT;
+    char *text = malloc(FILE_MAX + 1u);
+    if (!text) {
+        worker_say("no memory for %s", name);
+        return EXIT_FAULT;
     }
+    const size_t n = fread(text, 1, FILE_MAX + 1u, file);
+    int rc = EXIT_FAULT;
+    if (ferror(file))
+        worker_say("%s: %s", name, strerror(errno));
+    else if (n > FILE_MAX)
+        worker_say("%s: longer than 16 MiB; no sequence is", name);
+    else
+        rc = worker_say_to(w, i, role, text, n);
+    free(text);
     return rc;
 }
 
-static int document_append(struct worker *w, struct sequence *seq)
+static int document_append(struct worker *w, uint32_t i)
 {
     FILE *file = fopen(w->is.file, "rbe");
     if (!file) {
         worker_say("%s: %s", w->is.file, strerror(errno));
         return EXIT_FAULT;
     }
-    const int rc = file_append(w, seq, file, w->is.file);
+    const int rc = file_append(w, i, TEXT_SYSTEM, file, w->is.file);
     (void)fclose(file);
     return rc;
 }
 
 /* ---- what came of it ---- */
 
-static json_t *sequence_json(const struct worker *w, const struct sequence *s, uint32_t made)
+static void put_made(const struct worker *w, uint32_t i, FILE *to)
 {
+    const struct sequence *s = &w->seq[i];
+    struct text_out out = {.n = 0};
+    for (uint32_t t = s->n - w->made[i].tokens; t < s->n; t++)
+        text_put(&w->text, &out, s->token[t], to);
+    text_put_end(&out, to);
+}
+
+static json_t *made_json(const struct worker *w, uint32_t i)
+{
+    char *text = NULL;
+    size_t n = 0;
+    FILE *to = open_memstream(&text, &n);
+    if (to) {
+        put_made(w, i, to);
+        (void)fclose(to);
+    }
+    json_t *json = text ? json_stringn(text, n) : json_null();
+    free(text);
+    return json;
+}
+
+static json_t *sequence_json(const struct worker *w, uint32_t i)
+{
+    const struct sequence *s = &w->seq[i];
+    const uint32_t made = w->made[i].tokens;
     json_t *tokens = json_array(), *all = json_object();
     struct kv_usage usage;
     s->kv->is->usage(s->kv, &usage);
-    for (uint32_t i = s->n - made; i < s->n; i++)
-        json_array_append_new(tokens, json_integer(s->token[i]));
+    for (uint32_t t = s->n - made; t < s->n; t++)
+        json_array_append_new(tokens, json_integer(s->token[t]));
     json_object_set_new(all, "prompt_tokens", json_integer(s->n - made));
     json_object_set_new(all, "from_daemon_tokens", json_integer(s->prefill.taken));
     json_object_set_new(all, "computed_tokens", json_integer(s->prefill.computed));
@@ -58,19 +91,20 @@ static json_t *sequence_json(const struct worker *w, const struct sequence *s, u
         json_integer(
             (json_int_t)(w->is.strategy->block_bytes ? w->is.strategy->block_bytes(s->kv) : 0)));
     json_object_set_new(all, "tokens", tokens);
+    json_object_set_new(all, "text", made_json(w, i));
     return all;
 }
 
-static double rate_of(const struct worker *w, const struct turn *turn)
+static double rate_of(const struct turn *turn)
 {
-    return turn->decode_ns > 0 ? (double)turn->steps * w->seqs * 1e9 / (double)turn->decode_ns : 0;
+    return turn->decode_ns > 0 ? (double)turn->steps * 1e9 / (double)turn->decode_ns : 0;
 }
 
 static void print_json(const struct worker *w, const struct turn *turn)
 {
     json_t *all = json_object(), *sequences = json_array();
     for (uint32_t i = 0; i < w->seqs; i++)
-        json_array_append_new(sequences, sequence_json(w, &w->seq[i], w->is.new_tokens));
+        json_array_append_new(sequences, sequence_json(w, i));
     json_object_set_new(all, "model", json_string(w->model.is.name));
     json_object_set_new(all, "strategy", json_string(w->is.strategy->name));
     json_object_set_new(all, "k_type", json_string(kvc_type_name((enum kvc_type)w->is.k_type)));
@@ -81,7 +115,7 @@ static void print_json(const struct worker *w, const struct turn *turn)
     json_object_set_new(all, "chunk_tokens", json_integer(w->model.chunk));
     json_object_set_new(all, "weight_bytes", json_integer((json_int_t)w->model.weight_bytes));
     json_object_set_new(all, "ttft_ns", json_integer((json_int_t)turn->ttft_ns));
-    json_object_set_new(all, "tokens_per_s", json_real(rate_of(w, turn)));
+    json_object_set_new(all, "tokens_per_s", json_real(rate_of(turn)));
     json_object_set_new(all, "sequences", sequences);
     json_dumpf(all, stdout, JSON_COMPACT);
     putchar('\n');
@@ -92,18 +126,17 @@ static void print_text(const struct worker *w, const struct turn *turn)
 {
     for (uint32_t i = 0; i < w->seqs; i++) {
         const struct sequence *s = &w->seq[i];
-        for (uint32_t t = s->n - w->is.new_tokens; t < s->n; t++)
-            token_show(s->token[t]);
+        put_made(w, i, stdout);
         putchar('\n');
         if (w->is.quiet)
             continue;
         worker_say("%u tokens: %u from the daemon in %.2f ms, %u computed in %.1f ms",
-                   s->n - w->is.new_tokens, s->prefill.taken, (double)s->prefill.take_ns / 1e6,
+                   s->n - w->made[i].tokens, s->prefill.taken, (double)s->prefill.take_ns / 1e6,
                    s->prefill.computed, (double)s->prefill.compute_ns / 1e6);
     }
     if (!w->is.quiet && w->is.new_tokens > 0)
         worker_say("first token after %.2f ms, then %.1f tokens/s", (double)turn->ttft_ns / 1e6,
-                   rate_of(w, turn));
+                   rate_of(turn));
 }
 
 /* ---- */
@@ -116,13 +149,13 @@ static int prompts_append(struct worker *w)
     for (uint32_t i = 0; rc == 0 && i < (all > 0 ? all : 1); i++) {
         rc = worker_sequence(w, i);
         if (rc == 0 && o->file)
-            rc = document_append(w, &w->seq[i]);
+            rc = document_append(w, i);
         if (rc == 0 && i < o->prompts)
             rc = o->prompt[i].ids
                      ? ids_append(w, &w->seq[i], o->prompt[i].text)
-                     : text_append(w, &w->seq[i], o->prompt[i].text, strlen(o->prompt[i].text));
+                     : worker_say_to(w, i, TEXT_USER, o->prompt[i].text, strlen(o->prompt[i].text));
         else if (rc == 0 && o->from_stdin)
-            rc = file_append(w, &w->seq[i], stdin, "standard input");
+            rc = file_append(w, i, TEXT_USER, stdin, "standard input");
     }
     return rc;
 }

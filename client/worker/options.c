@@ -23,16 +23,19 @@ static const char help_head[] =
     "The model:\n"
     "  --preset NAME    random weights: tiny, 125m, 1b, 8b; text is noise, times are true\n"
     "  --seed N         of the random weights (default 1)\n"
-    "  --model DIR      Llama of Hugging Face: config.json, *.safetensors (fp32, fp16, bf16)\n"
+    "  --model DIR      Llama of Hugging Face: config.json, *.safetensors (fp32, fp16, bf16),\n"
+    "                   tokenizer.json (byte pairs); client/worker/smollm2.sh makes one\n"
     "  --chunk N        tokens that prefill computes at a time (default 256; tiny models 32)\n"
     "  --threads N      (default: as many as there are CPUs; tiny models 1)\n"
     "\n"
     "What it is given; several of --prompt and --tokens are several sequences:\n"
-    "  --prompt TEXT    each byte is a token\n"
+    "  --prompt TEXT    a message by the model's chat template, where it has one; without a\n"
+    "                   tokenizer each byte is a token\n"
+    "  --raw            text as it is, without a template\n"
     "  --tokens 1,2,3   token ids\n"
     "  --stdin          a prompt from standard input\n"
     "  --chat           line after line, as a conversation in the terminal\n"
-    "  --new N          tokens to generate (default 32)\n"
+    "  --new N          tokens to generate, at most (default 32)\n"
     "\n"
     "How it keeps K and V:\n"
     "  --strategy NAME  (default paged)\n";
@@ -63,7 +66,7 @@ static const char help_tail[] =
     "  kvcache-worker --preset 125m --prompt Hello --new 16\n"
     "  kvcache-worker --preset 125m --file manual.txt --document manual\n"
     "  kvcache-worker --preset 125m --document manual --prompt 'How?'\n"
-    "  kvcache-worker --preset tiny --conversation anna --chat\n";
+    "  kvcache-worker --model build/SmolLM2-135M-Instruct --conversation anna --chat\n";
 
 void worker_say(const char *format, ...)
 {
@@ -148,6 +151,7 @@ enum {
     O_TOKENS,
     O_STDIN,
     O_CHAT,
+    O_RAW,
     O_NEW,
     O_STRATEGY,
     O_TYPES,
@@ -175,6 +179,7 @@ static const struct option table[] = {{"preset", required_argument, NULL, O_PRES
                                       {"tokens", required_argument, NULL, O_TOKENS},
                                       {"stdin", no_argument, NULL, O_STDIN},
                                       {"chat", no_argument, NULL, O_CHAT},
+                                      {"raw", no_argument, NULL, O_RAW},
                                       {"new", required_argument, NULL, O_NEW},
                                       {"strategy", required_argument, NULL, O_STRATEGY},
                                       {"types", required_argument, NULL, O_TYPES},
@@ -254,7 +259,8 @@ static int take_word(struct options *o, int c, const char *value, char **argv)
         int c;
         bool *flag;
     } flags[] = {{O_STDIN, &o->from_stdin}, {O_CHAT, &o->chat}, {O_NO_DAEMON, &o->no_daemon},
-                 {O_WAIT, &o->wait},        {O_JSON, &o->json}, {O_QUIET, &o->quiet}};
+                 {O_WAIT, &o->wait},        {O_JSON, &o->json}, {O_QUIET, &o->quiet},
+                 {O_RAW, &o->raw}};
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
         if (texts[i].c == c) {
             *texts[i].text = value;

@@ -20,7 +20,7 @@ struct options {
         bool ids;
     } prompt[OPTIONS_PROMPTS_MAX];
     uint32_t prompts;
-    bool from_stdin, chat, json, wait, no_daemon, quiet;
+    bool from_stdin, chat, json, wait, no_daemon, quiet, raw;
     uint32_t new_tokens, chunk, threads;
     const struct kv_strategy *strategy;
     uint32_t k_type, v_type, exact, block, context;

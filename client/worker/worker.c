@@ -25,6 +25,8 @@ static int model_of(struct worker *w)
     int rc = o->preset ? model_preset(o->preset, o->seed, w->why, &w->model)
                        : model_load(o->model, w->why, &w->model);
     if (rc == 0)
+        rc = text_begin(o->model, w->model.is.vocab, w->why, &w->text);
+    if (rc == 0)
         rc = model_begin(&w->model, o->chunk, o->threads, w->why);
     w->load_ns = sequence_now_ns() - begin;
     return rc == 0 ? 0 : worker_fault(w);
@@ -74,6 +76,8 @@ static void say_core(const struct worker *w)
     worker_say("%s, %s: %.1f MB of weights in %.1f s; BLAS core %s, attention %s, %u threads",
                w->model.is.name, w->is.strategy->name, (double)w->model.weight_bytes / 1e6,
                (double)w->load_ns / 1e9, product_core(), kvc_attend_cpu_name(), w->model.threads);
+    if (w->is.model && !w->text.bpe)
+        worker_say("%s has no tokenizer.json, so each byte is a token", w->is.model);
     if (getenv("OPENBLAS_CORETYPE"))
         worker_say("OPENBLAS_CORETYPE=%s chooses BLAS's kernels; others may be quicker here",
                    getenv("OPENBLAS_CORETYPE"));
@@ -109,6 +113,7 @@ void worker_end(struct worker **worker)
     while (w->seqs > 0)
         sequence_end(&w->seq[--w->seqs]);
     store_close(&w->store);
+    text_end(&w->text);
     model_end(&w->model);
     free(w->logits);
     free(w);
@@ -154,6 +159,7 @@ int worker_sequence(struct worker *w, uint32_t i)
     if (i == 0)
         rc = store_of(w, kv);
     sequence_init(&w->seq[i], &w->model, kv, w->store);
+    w->made[i].end = TOKENIZER_NONE;
     w->seqs = i + 1;
     if (rc == 0 && w->is.conversation)
         rc = begin_with(w, &w->seq[i], KVC_NAME_CONVERSATION, w->is.conversation);
@@ -162,18 +168,23 @@ int worker_sequence(struct worker *w, uint32_t i)
     return rc;
 }
 
-int text_append(struct worker *w, struct sequence *seq, const char *text, size_t n)
+bool worker_has_turns(const struct worker *w)
 {
-    int rc = w->model.is.vocab >= 256
-                 ? 0
-                 : model_wrong(w->why, -EINVAL,
-                               "text is taken byte by byte, and the model has %u "
-                               "tokens only; give --tokens",
-                               w->model.is.vocab);
-    for (size_t i = 0; rc == 0 && i < n; i++) {
-        const uint32_t token = (unsigned char)text[i];
-        rc = sequence_append(seq, &token, 1, w->why);
-    }
+    return w->text.chat && !w->is.raw;
+}
+
+int worker_say_to(struct worker *w, uint32_t i, enum text_role role, const char *text, size_t n)
+{
+    struct sequence *seq = &w->seq[i];
+    struct text_tokens new = {NULL, 0};
+    int rc = worker_has_turns(w)
+                 ? text_message(&w->text, role, text, n, seq->token, seq->n, w->why, &new)
+                 : text_raw(&w->text, w->model.is.vocab, text, n, w->why, &new);
+    if (rc == 0)
+        rc = sequence_append(seq, new.id, new.n, w->why);
+    if (worker_has_turns(w))
+        w->made[i].end = text_end_token(&w->text);
+    free(new.id);
     return rc == 0 ? 0 : worker_fault(w);
 }
 
@@ -197,49 +208,52 @@ int ids_append(struct worker *w, struct sequence *seq, const char *text)
     return rc == 0 ? 0 : worker_fault(w);
 }
 
-void token_show(uint32_t token)
-{
-    if (token >= 256)
-        printf("<%u>", token);
-    else if (token == '\n' || (token >= ' ' && token < 127))
-        putchar((int)token);
-    else
-        putchar('?');
-    (void)fflush(stdout);
-}
-
 /* ---- a turn ---- */
 
-static int choose(struct worker *w, void (*shown)(uint32_t token))
+/* The sequences that go on. */
+static uint32_t going_on(struct worker *w, struct sequence **seq)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < w->seqs; i++)
+        if (w->made[i].tokens == 0 || w->seq[i].token[w->seq[i].n - 1] != w->made[i].end)
+            seq[n++] = &w->seq[i];
+    return n;
+}
+
+static int choose(struct worker *w, struct sequence *const *seq, uint32_t seqs,
+                  void (*shown)(struct worker *w, uint32_t token))
 {
     const uint32_t vocab = w->model.is.vocab;
     int rc = 0;
-    for (uint32_t i = 0; rc == 0 && i < w->seqs; i++) {
+    for (uint32_t i = 0; rc == 0 && i < seqs; i++) {
         const uint32_t token = sequence_greedy(w->logits + (size_t)i * vocab, vocab);
         if (shown)
-            shown(token);
-        rc = sequence_append(&w->seq[i], &token, 1, w->why);
+            shown(w, token);
+        rc = sequence_append(seq[i], &token, 1, w->why);
+        w->made[seq[i] - w->seq].tokens += rc == 0;
     }
     return rc;
 }
 
-int worker_turn(struct worker *w, void (*shown)(uint32_t token), struct turn *ret_turn)
+int worker_turn(struct worker *w, void (*shown)(struct worker *w, uint32_t token),
+                struct turn *ret_turn)
 {
     struct sequence *seq[OPTIONS_PROMPTS_MAX] = {NULL};
     struct turn turn = {.steps = 0};
     const uint64_t begin = sequence_now_ns();
+    uint32_t seqs;
     int rc = 0;
-    for (uint32_t i = 0; i < w->seqs; i++)
-        seq[i] = &w->seq[i];
-    for (uint32_t i = 0; rc == 0 && i < w->seqs; i++)
-        rc = sequence_prefill(seq[i], w->why);
-    for (uint32_t t = 0; rc == 0 && t < w->is.new_tokens; t++) {
-        rc = sequence_step(seq, w->seqs, w->logits, w->why);
-        rc = rc == 0 ? choose(w, shown) : rc;
+    for (uint32_t i = 0; rc == 0 && i < w->seqs; i++) {
+        w->made[i].tokens = 0;
+        rc = sequence_prefill(&w->seq[i], w->why);
+    }
+    for (uint32_t t = 0; rc == 0 && t < w->is.new_tokens && (seqs = going_on(w, seq)) > 0; t++) {
+        rc = sequence_step(seq, seqs, w->logits, w->why);
+        rc = rc == 0 ? choose(w, seq, seqs, shown) : rc;
         if (t == 0)
             turn.ttft_ns = sequence_now_ns() - begin;
         else
-            turn.steps++;
+            turn.steps += seqs;
     }
     turn.decode_ns = sequence_now_ns() - begin - turn.ttft_ns;
     *ret_turn = turn;

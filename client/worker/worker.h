@@ -5,13 +5,20 @@
 
 #include "options.h"
 #include "sequence.h"
+#include "text.h"
 
 struct worker {
     struct options is;
     struct model model;
+    struct text text;
+    struct text_out out; /* of --chat */
     struct store *store; /* NULL: works alone */
     struct sequence seq[OPTIONS_PROMPTS_MAX];
     uint32_t seqs;
+    struct {
+        uint32_t tokens; /* of the last turn */
+        uint32_t end;    /* the token behind which nothing follows, or TOKENIZER_NONE */
+    } made[OPTIONS_PROMPTS_MAX];
     float *logits; /* [seqs][vocab] */
     uint64_t load_ns;
     char why[MODEL_WHY_BYTES];
@@ -20,7 +27,7 @@ struct worker {
 /* What came of a turn, of all sequences. */
 struct turn {
     uint64_t ttft_ns, decode_ns;
-    uint32_t steps; /* after the first token */
+    uint32_t steps; /* tokens, but for the first of each sequence */
 };
 
 /* 0, or an exit code after saying why. */
@@ -28,9 +35,10 @@ int worker_begin(const struct options *options, struct worker **ret_worker);
 void worker_end(struct worker **worker);
 /* Sequence i, which begins with what the document or conversation has. */
 int worker_sequence(struct worker *w, uint32_t i);
-/* Prefill of all sequences and `new_tokens` tokens of each, which are appended; `shown`, where it
- * is given, is called with each. */
-int worker_turn(struct worker *w, void (*shown)(uint32_t token), struct turn *ret_turn);
+/* Prefill of all sequences and `new_tokens` tokens of each, or up to its end, which are appended;
+ * `shown`, where it is given, is called with each. */
+int worker_turn(struct worker *w, void (*shown)(struct worker *w, uint32_t token),
+                struct turn *ret_turn);
 /* What was said is stored, and named where it has a name. */
 int worker_keep(struct worker *w);
 /* The loop of --chat. */
@@ -38,10 +46,11 @@ int worker_chat(struct worker *w);
 /* Says `w->why` and returns EXIT_FAULT. */
 int worker_fault(struct worker *w);
 
-/* Text as tokens, each byte one. */
-int text_append(struct worker *w, struct sequence *seq, const char *text, size_t n);
+/* What a role says to sequence i: a message by the model's chat template, where it has one and no
+ * --raw forbids it; else text as it is. */
+int worker_say_to(struct worker *w, uint32_t i, enum text_role role, const char *text, size_t n);
 int ids_append(struct worker *w, struct sequence *seq, const char *text);
-/* On stdout: a byte that a terminal takes as it is, '?' for others, <id> for what is no byte. */
-void token_show(uint32_t token);
+/* Whether messages have a template. */
+bool worker_has_turns(const struct worker *w);
 
 #endif

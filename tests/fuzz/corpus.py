@@ -444,6 +444,35 @@ def zmtp_seeds():
     return [bytes([i % 8]) + data for i, data in enumerate(out)]
 
 
+def byte_level():
+    """Each byte as the character that ByteLevel writes for it."""
+    seen = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = iter(range(256, 512))
+    return [chr(b if b in seen else next(others)) for b in range(256)]
+
+
+def tokenizer(vocab, merges, added=(), digits=True, unknown=None):
+    level = {"type": "ByteLevel", "add_prefix_space": False}
+    steps = [{"type": "Digits", "individual_digits": True}, level]
+    data = {
+        "added_tokens": [{"id": i, "content": name, "special": True} for i, name in added],
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": steps} if digits else level,
+        "model": {"type": "BPE", "unk_token": unknown, "vocab": vocab, "merges": merges},
+    }
+    return json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def tokenizer_seeds():
+    few = {"a": 0, "b": 1, "ab": 2, "\u0120": 3, "\u0120ab": 4, "e": 5, "t": 6, "et": 7}
+    words = {"te": 256, "ty": 257, "ype": 258, "pe": 259, "type": 260}
+    every = {**{c: b for b, c in enumerate(byte_level())}, **words}
+    out = [tokenizer(few, [["a", "b"], ["\u0120", "ab"], ["e", "t"]])]
+    out += [tokenizer(few, ["a b", "\u0120 ab"], [(8, "type"), (9, "<|e|>")], False, "a")]
+    out += [tokenizer(few, [], [(9, "type"), (10, "types"), (11, "t")], True, "b")]
+    out += [tokenizer(every, [["t", "y"], ["p", "e"], ["y", "pe"], ["ty", "pe"]], [(261, "model")])]
+    return out + [tokenizer({"a": 0, "b": 0}, []), tokenizer(few, [["a", "x"]]), b"{}", b"[]", b""]
+
+
 def text_seeds():
     out = [c for c in c_strings(source("tests/unit/base/test_units.c")) if len(c) <= 64]
     out += [c for c in c_strings(source("tests/unit/ctl/test_key.c")) if len(c) <= 80]
@@ -461,6 +490,7 @@ TARGETS = {
     "text": text_seeds,
     "model": model_seeds,
     "document": document_seeds,
+    "tokenizer": tokenizer_seeds,
     "zmtp": zmtp_seeds,
 }
 
@@ -485,7 +515,7 @@ def dictionary(inputs):
 
 
 def dictionaries(to):
-    for name in ("config", "trace", "ctl", "text", "model"):
+    for name in ("config", "trace", "ctl", "text", "model", "tokenizer"):
         with open(os.path.join(to, name + ".dict"), "w", encoding="ascii") as f:
             f.write(dictionary(TARGETS[name]()))
 

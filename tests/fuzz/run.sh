@@ -3,7 +3,7 @@
 # Builds the fuzz preset, runs the targets one after the other, prints a table. See --help.
 set -eu
 
-all="wire svc attach reply config trace ctl text model document zmtp"
+all="wire svc attach reply config trace ctl text model document tokenizer zmtp"
 
 usage() {
     cat <<EOF

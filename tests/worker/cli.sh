@@ -34,7 +34,7 @@ refused() {
     text=$2
     shift 2
     got=0
-    "$worker" "$@" >"$dir/out" 2>"$dir/err" </dev/null || got=$?
+    "$worker" "$@" >"$dir/out" 2>"$dir/err" || got=$?
     [ "$got" -eq "$code" ] || fail "$*: exit code $got, not $code"
     grep -qF -e "$text" "$dir/err" || fail "$*: does not say '$text'"
 }
@@ -74,6 +74,25 @@ done
 runs --preset tiny --prompt hello --tokens 1,2,3 --types q8_0:q4_0 --new 4 --json
 has out '"sequences":\[\{.*\},\{.*"tokens":\[[0-9]+,[0-9]+,[0-9]+,[0-9]+\]'
 has err "works alone"
+
+# A model with a tokenizer and a chat's template: it says one character, of two tokens, and ends.
+python3 -B "$KVC_SOURCE_DIR/tests/worker/make_answer.py" "$dir/answer"
+runs --model "$dir/answer" --prompt "Hi" --prompt "How are you?" --no-daemon --quiet
+printf 'ß\nß\n' | cmp - "$dir/out" || fail "no eszett"
+runs --model "$dir/answer" --prompt "Hi" --no-daemon --json
+has out '"tokens":\[[0-9]+,[0-9]+,2\],"text":"ß"'
+runs --model "$dir/answer" --prompt "Hi" --raw --new 9 --no-daemon --json
+has out '"prompt_tokens":2,.*"tokens":\[([0-9]+,){8}[0-9]+\]'
+printf 'Hi\n\nHow are you?\n' | "$worker" --model "$dir/answer" --chat --no-daemon \
+    >"$dir/out" 2>"$dir/err" || fail "chat with a template"
+printf 'ß\nß\n' | cmp - "$dir/out" || fail "no eszett in the chat"
+head -c 17000000 /dev/zero >"$dir/zeros"
+refused 1 "longer than 16 MiB" --model "$dir/answer" --no-daemon --stdin <"$dir/zeros"
+rm "$dir/zeros" "$dir/answer/tokenizer.json"
+runs --model "$dir/answer" --prompt "Hi" --no-daemon --new 1
+has err "has no tokenizer.json"
+printf '{' >"$dir/answer/tokenizer.json"
+refused 1 "tokenizer.json: no JSON" --model "$dir/answer" --prompt x --no-daemon
 
 mkdir "$dir/store"
 begin

@@ -29,4 +29,5 @@ sh "$source/client/worker/smollm2.sh" "$model"
 flock -u 9
 exec 9>&-
 export KVC_SMOLLM2="$model"
+"$bin/test_worker_tokenizer"
 "$bin/test_worker_llama"

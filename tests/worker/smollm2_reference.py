@@ -2,11 +2,15 @@
 """What transformers and tokenizers make of SmolLM2-135M-Instruct: smollm2_reference.py DIR
 
 DIR is what client/worker/smollm2.sh made. Compares its weights with those that transformers reads out
-of the GGUF file itself, and writes DIR/logits.safetensors of a text, for test_worker_llama.
+of the GGUF file itself, and writes DIR/logits.safetensors of a text, for test_worker_llama, and DIR/texts.txt,
+ids of many texts, for test_worker_tokenizer.
 """
+import json
 import pathlib
 import sys
 
+import make_bpe
+import tokenizers
 import torch
 import transformers
 from safetensors.torch import save_file
@@ -27,6 +31,26 @@ def check_weights(ours, theirs):
         sys.exit(f"not in the directory: {', '.join(theirs)}")
 
 
+def check_chat(tokenizer, chat):
+    """What chat.json composes is what the template in Jinja writes."""
+    talk = [("user", "Hello, you"), ("assistant", "Yes?"), ("user", " 12 rivers\n"), ("system", "Be kind.")]
+    text = chat["system"][0] + chat["default_system"] + chat["system"][1]
+    for n in range(1, len(talk)):
+        text += chat[talk[n - 1][0]][0] + talk[n - 1][1] + chat[talk[n - 1][0]][1]
+        check_rendered(tokenizer, chat, talk[:n], text)
+    check_rendered(tokenizer, chat, [talk[3], talk[0]], "".join(
+        chat[role][0] + said + chat[role][1] for role, said in (talk[3], talk[0])))
+
+
+def check_rendered(tokenizer, chat, talk, text):
+    asked = talk[-1][0] == "user"
+    want = tokenizer.apply_chat_template(
+        [{"role": role, "content": said} for role, said in talk], tokenize=False,
+        add_generation_prompt=asked)
+    if want != text + (chat["assistant"][0] if asked else ""):
+        sys.exit(f"chat.json makes {text!r} of {talk}, and the template {want!r}")
+
+
 def main():
     if len(sys.argv) != 2:
         sys.exit(__doc__)
@@ -35,8 +59,12 @@ def main():
     load = transformers.AutoModelForCausalLM.from_pretrained
     theirs = load(gguf.parent, gguf_file=gguf.name, dtype=torch.float32).eval()
     check_weights(load(to, dtype=torch.float32), theirs)
-    ids = transformers.AutoTokenizer.from_pretrained(to)(LICENCE.read_text())["input_ids"]
+    tokenizer = transformers.AutoTokenizer.from_pretrained(to)
+    check_chat(tokenizer, json.loads((to / "chat.json").read_text()))
+    ids = tokenizer(LICENCE.read_text())["input_ids"]
     tokens = torch.tensor(ids[:TOKENS])
+    make_bpe.write_texts(tokenizers.Tokenizer.from_file(str(to / "tokenizer.json")),
+                         to / "texts.txt", 135, 2000)
     with torch.no_grad():
         logits = theirs(tokens[None]).logits[0]
     save_file({"tokens": tokens.to(torch.int32), "logits": logits.contiguous()},

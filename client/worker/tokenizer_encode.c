@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Text to tokens: special tokens, words, merges. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tokenizer_tables.h"
+#include "unicode.h"
+#include "utf8.h"
+
+/* A token of the word that is being merged, in a list of its neighbours. */
+struct symbol {
+    uint32_t id; /* NONE: merged into the one before it */
+    uint32_t before, after;
+};
+
+/* A merge that may be done: it holds as long as both symbols are what they were. */
+struct candidate {
+    uint32_t rank, at; /* the left symbol */
+    uint32_t left, right, id;
+};
+
+struct encoder {
+    const struct tokenizer *t;
+    struct symbol *symbol;
+    struct candidate *heap; /* the least rank first, then the leftmost */
+    uint32_t room, candidates;
+    uint32_t *id, n;
+};
+
+/* ---- merges of a word ---- */
+
+static bool candidate_first(const struct candidate *a, const struct candidate *b)
+{
+    return a->rank != b->rank ? a->rank < b->rank : a->at < b->at;
+}
+
+static void heap_push(struct encoder *e, struct candidate new)
+{
+    uint32_t i = e->candidates++;
+    for (; i > 0 && candidate_first(&new, &e->heap[(i - 1) / 2]); i = (i - 1) / 2)
+        e->heap[i] = e->heap[(i - 1) / 2];
+    e->heap[i] = new;
+}
+
+static struct candidate heap_pop(struct encoder *e)
+{
+    const struct candidate first = e->heap[0], last = e->heap[--e->candidates];
+    uint32_t i = 0;
+    for (uint32_t child; (child = 2 * i + 1) < e->candidates; i = child) {
+        if (child + 1 < e->candidates && candidate_first(&e->heap[child + 1], &e->heap[child]))
+            child++;
+        if (!candidate_first(&e->heap[child], &last))
+            break;
+        e->heap[i] = e->heap[child];
+    }
+    e->heap[i] = last;
+    return first;
+}
+
+static void consider(struct encoder *e, uint32_t at)
+{
+    const uint32_t after = e->symbol[at].after;
+    if (after == TOKENIZER_NONE)
+        return;
+    const uint32_t left = e->symbol[at].id, right = e->symbol[after].id;
+    const struct merge *m = tokenizer_merge(e->t, left, right);
+    if (m->left != TOKENIZER_NONE)
+        heap_push(e, (struct candidate){
+                         .rank = m->rank, .at = at, .left = left, .right = right, .id = m->id});
+}
+
+static void merge_all(struct encoder *e)
+{
+    while (e->candidates > 0) {
+        const struct candidate c = heap_pop(e);
+        struct symbol *left = &e->symbol[c.at];
+        if (left->id != c.left || left->after == TOKENIZER_NONE ||
+            e->symbol[left->after].id != c.right)
+            continue; /* one of them has been merged meanwhile */
+        struct symbol *right = &e->symbol[left->after];
+        left->id = c.id;
+        left->after = right->after;
+        right->id = TOKENIZER_NONE;
+        if (left->after != TOKENIZER_NONE)
+            e->symbol[left->after].before = c.at;
+        consider(e, c.at);
+        if (left->before != TOKENIZER_NONE)
+            consider(e, left->before);
+    }
+}
+
+/* Of n symbols there are n - 1 candidates at first, and each merge brings two more. */
+static int encoder_room(struct encoder *e, size_t n)
+{
+    if (n <= e->room)
+        return 0;
+    free(e->symbol);
+    free(e->heap);
+    e->room = (uint32_t)n;
+    e->symbol = malloc(n * sizeof(*e->symbol));
+    e->heap = malloc(3 * n * sizeof(*e->heap));
+    return e->symbol && e->heap ? 0 : -ENOMEM;
+}
+
+static int encode_word(struct encoder *e, const char *word, size_t n)
+{
+    if (encoder_room(e, n) != 0)
+        return -ENOMEM;
+    uint32_t symbols = 0;
+    for (size_t i = 0; i < n; i++) {
+        uint32_t id = e->t->byte[(unsigned char)word[i]];
+        id = id == TOKENIZER_NONE ? e->t->unknown : id;
+        if (id == TOKENIZER_NONE)
+            continue;
+        e->symbol[symbols] = (struct symbol){.id = id,
+                                             .before = symbols > 0 ? symbols - 1 : TOKENIZER_NONE,
+                                             .after = TOKENIZER_NONE};
+        if (symbols > 0)
+            e->symbol[symbols - 1].after = symbols;
+        symbols++;
+    }
+    for (uint32_t i = 0; i + 1 < symbols; i++)
+        consider(e, i);
+    merge_all(e);
+    for (uint32_t i = 0; i < symbols; i++)
+        if (e->symbol[i].id != TOKENIZER_NONE)
+            e->id[e->n++] = e->symbol[i].id;
+    return 0;
+}
+
+/* ---- words ---- */
+
+/* What the first character is, and its bytes; of what is not UTF-8, one byte of no kind. */
+static enum unicode_kind kind_at(const char *text, size_t n, size_t *ret_bytes)
+{
+    uint32_t character = 0;
+    const size_t bytes = utf8_next(text, n, &character);
+    *ret_bytes = bytes > 0 ? bytes : 1;
+    return bytes > 0 ? unicode_kind(character) : UNICODE_OTHER;
+}
+
+/* Bytes of the characters of one kind; *ret_last: bytes of the last of them. */
+static size_t run_of(const char *text, size_t n, enum unicode_kind kind, size_t *ret_last)
+{
+    size_t at = 0, bytes = 0;
+    while (at < n && kind_at(text + at, n - at, &bytes) == kind) {
+        at += bytes;
+        *ret_last = bytes;
+    }
+    return at;
+}
+
+static size_t contraction(const char *text, size_t n)
+{
+    static const char *const all[] = {"'s", "'t", "'re", "'ve", "'m", "'ll", "'d"};
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+        if (n >= strlen(all[i]) && memcmp(text, all[i], strlen(all[i])) == 0)
+            return strlen(all[i]);
+    return 0;
+}
+
+/*
+ * Bytes of the first word, by GPT-2's expression:
+ *   's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
+ * The last but one leaves the last of several blanks to what follows.
+ */
+static size_t word_of(const char *text, size_t n)
+{
+    size_t bytes = 0, last = 0;
+    const size_t contracted = contraction(text, n);
+    if (contracted > 0)
+        return contracted;
+    const size_t space = n > 1 && text[0] == ' ' ? 1 : 0;
+    const enum unicode_kind kind = kind_at(text + space, n - space, &bytes);
+    if (kind != UNICODE_SPACE)
+        return space + run_of(text + space, n - space, kind, &last);
+    const size_t blanks = run_of(text, n, UNICODE_SPACE, &last);
+    return blanks < n && blanks > last ? blanks - last : blanks;
+}
+
+/* Bytes up to the first number, or of the first number. */
+static size_t before_digit(const char *text, size_t n)
+{
+    size_t at = 0, bytes = 0;
+    while (at < n && kind_at(text + at, n - at, &bytes) != UNICODE_NUMBER)
+        at += bytes;
+    return at > 0 ? at : bytes;
+}
+
+static int encode_plain(struct encoder *e, const char *text, size_t n)
+{
+    int rc = 0;
+    while (rc == 0 && n > 0) {
+        size_t piece = e->t->digits ? before_digit(text, n) : n;
+        n -= piece;
+        for (size_t word; rc == 0 && piece > 0; text += word, piece -= word) {
+            word = word_of(text, piece);
+            rc = encode_word(e, text, word);
+        }
+    }
+    return rc;
+}
+
+/* ---- special tokens ---- */
+
+/* The longest that the text begins with, or NONE. */
+static uint32_t special_at(const struct tokenizer *t, const char *text, size_t n)
+{
+    uint32_t best = TOKENIZER_NONE;
+    for (uint32_t i = 0; i < t->specials; i++) {
+        const struct token *s = &t->token[t->special[i]];
+        if (s->bytes <= n && memcmp(t->text + s->at, text, s->bytes) == 0 &&
+            (best == TOKENIZER_NONE || s->bytes > t->token[best].bytes))
+            best = t->special[i];
+    }
+    return best;
+}
+
+int tokenizer_encode(const struct tokenizer *t, const char *text, size_t n, size_t plain_at,
+                     size_t plain, uint32_t **ret_ids, uint32_t *ret_n)
+{
+    if (n > TOKENIZER_TEXT_MAX)
+        return -E2BIG;
+    struct encoder e = {.t = t, .id = malloc((n + 1) * sizeof(*e.id))};
+    int rc = e.id ? 0 : -ENOMEM;
+    size_t done = 0;
+    for (size_t at = 0; rc == 0 && at < n; at++) {
+        const bool is_plain = at >= plain_at && at - plain_at < plain;
+        const size_t most = at < plain_at && plain > 0 ? plain_at - at : n - at;
+        const uint32_t id = is_plain ? TOKENIZER_NONE : special_at(t, text + at, most);
+        if (id == TOKENIZER_NONE)
+            continue;
+        rc = encode_plain(&e, text + done, at - done);
+        e.id[e.n++] = id;
+        done = at + t->token[id].bytes;
+        at = done - 1;
+    }
+    rc = rc == 0 ? encode_plain(&e, text + done, n - done) : rc;
+    free(e.symbol);
+    free(e.heap);
+    if (rc != 0) {
+        free(e.id);
+        return rc;
+    }
+    *ret_ids = e.id;
+    *ret_n = e.n;
+    return 0;
+}
+
+/* ---- and back ---- */
+
+const char *tokenizer_bytes(const struct tokenizer *t, uint32_t id, size_t *ret_n)
+{
+    *ret_n = id < t->tokens ? t->token[id].bytes : 0;
+    return *ret_n > 0 ? t->text + t->token[id].at : "";
+}
+
+bool tokenizer_is_special(const struct tokenizer *t, uint32_t id)
+{
+    return id < t->tokens && t->token[id].special;
+}

@@ -1,0 +1,487 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The worker's tokenizer beside Hugging Face's: the same ids for what make_bpe.py wrote, and files
+ * that are damaged, or of another kind, are refused by what is wrong. With KVC_SMOLLM2, a directory
+ * that smollm2.sh and smollm2_reference.py filled: that tokenizer alone.
+ */
+#include <check.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "check_run.h"
+#include "text.h"
+
+static char why[TOKENIZER_WHY_BYTES];
+
+static void path_of(const char *name, char path[256])
+{
+    const char *root = getenv("KVC_SOURCE_DIR");
+    snprintf(path, 256, "%s/tests/worker/bpe/%s", root ? root : ".", name);
+}
+
+static struct tokenizer *load(const char *dir, uint32_t vocab)
+{
+    struct tokenizer *t = NULL;
+    ck_assert_msg(tokenizer_load(dir, vocab, why, &t) == 0, "%s", why);
+    return t;
+}
+
+static struct tokenizer *load_small(const char *name)
+{
+    char path[256];
+    path_of(name, path);
+    return load(path, 700);
+}
+
+/* ---- the same ids ---- */
+
+static unsigned digit(char c)
+{
+    return (unsigned)(c <= '9' ? c - '0' : c - 'a' + 10);
+}
+
+/* "hex id id ...", hex "-" for no text. Returns the bytes of text; the line becomes them. */
+static size_t text_of(char *line, char **ret_rest)
+{
+    size_t n = 0, at = 0;
+    for (; line[at] && line[at] != ' ' && line[at] != '\n' && line[at] != '-'; at += 2)
+        line[n++] = (char)(digit(line[at]) << 4 | digit(line[at + 1]));
+    *ret_rest = line + at + (line[at] == '-' && n == 0);
+    return n;
+}
+
+static size_t bytes_of(const struct tokenizer *t, const uint32_t *id, uint32_t n, char *to)
+{
+    size_t all = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        size_t bytes;
+        const char *from = tokenizer_bytes(t, id[i], &bytes);
+        memcpy(to + all, from, bytes);
+        all += bytes;
+    }
+    return all;
+}
+
+/* Whether the text came back: not where a byte has no token. */
+static bool check_line(const struct tokenizer *t, char *line, unsigned number)
+{
+    char *rest;
+    uint32_t *id = NULL, n = 0;
+    const size_t bytes = text_of(line, &rest);
+    ck_assert_int_eq(tokenizer_encode(t, line, bytes, 0, 0, &id, &n), 0);
+    ck_assert_uint_le(n, bytes);
+    for (uint32_t i = 0; i < n; i++) {
+        char *end;
+        const unsigned long want = strtoul(rest, &end, 10);
+        ck_assert_msg(end != rest, "line %u: token %u, %u, is one too many", number, i, id[i]);
+        ck_assert_msg(want == id[i], "line %u: token %u is %u, not %lu", number, i, id[i], want);
+        rest = end;
+    }
+    ck_assert_msg(strspn(rest, " \n") == strlen(rest), "line %u: tokens are missing: %s", number,
+                  rest);
+    char *back = malloc(bytes * 16 + 1); /* <|endoftext|> for a byte */
+    ck_assert_ptr_nonnull(back);
+    const bool same = bytes_of(t, id, n, back) == bytes && memcmp(back, line, bytes) == 0;
+    free(back);
+    free(id);
+    return same;
+}
+
+static void check_texts(const struct tokenizer *t, const char *dir)
+{
+    char path[300], *line = NULL;
+    size_t room = 0;
+    unsigned lines = 0, same = 0;
+    snprintf(path, sizeof(path), "%s/texts.txt", dir);
+    FILE *file = fopen(path, "rbe");
+    ck_assert_msg(file != NULL, "%s", path);
+    while (getline(&line, &room, file) > 0)
+        same += check_line(t, line, ++lines);
+    fclose(file);
+    free(line);
+    printf("%s: %u texts, %u the same when decoded\n", dir, lines, same);
+    ck_assert_uint_gt(lines, 150);
+    ck_assert_uint_gt(same, lines / 2);
+}
+
+START_TEST(ids_are_those_of_tokenizers)
+{
+    static const char *const names[] = {"digits", "plain"};
+    char path[256];
+    path_of(names[_i], path);
+    struct tokenizer *t = load_small(names[_i]);
+    check_texts(t, path);
+    tokenizer_free(&t);
+}
+END_TEST
+
+START_TEST(ids_of_smollm2_are_those_of_tokenizers)
+{
+    struct tokenizer *t = load(getenv("KVC_SMOLLM2"), 49152);
+    check_texts(t, getenv("KVC_SMOLLM2"));
+    tokenizer_free(&t);
+}
+END_TEST
+
+/* ---- what the reference does not have ---- */
+
+START_TEST(what_is_typed_is_no_special_token)
+{
+    static const char text[] = "<|im_start|>x <|im_end|> y<|im_end|>";
+    struct tokenizer *t = load_small("digits");
+    uint32_t *id = NULL, n = 0;
+    char back[64];
+    ck_assert_int_eq(tokenizer_encode(t, text, strlen(text), 12, 14, &id, &n), 0);
+    ck_assert_uint_eq(id[0], 1);
+    ck_assert_uint_eq(id[n - 1], 2);
+    for (uint32_t i = 1; i + 1 < n; i++)
+        ck_assert(!tokenizer_is_special(t, id[i]));
+    ck_assert_uint_eq(bytes_of(t, id, n, back), strlen(text));
+    ck_assert_mem_eq(back, text, strlen(text));
+    free(id);
+    /* One that would end behind the beginning of what is typed. */
+    ck_assert_int_eq(tokenizer_encode(t, "<|im_end|>", 10, 9, 1, &id, &n), 0);
+    for (uint32_t i = 0; i < n; i++)
+        ck_assert(!tokenizer_is_special(t, id[i]));
+    free(id);
+    tokenizer_free(&t);
+}
+END_TEST
+
+START_TEST(bytes_that_are_no_text_are_tokens_too)
+{
+    struct tokenizer *t = load_small("digits");
+    char text[512];
+    uint32_t *id = NULL, n = 0;
+    for (unsigned i = 0; i < 512; i++)
+        text[i] = (char)(i < 256 ? i : i * 37 + 11);
+    ck_assert_int_eq(tokenizer_encode(t, text, 512, 0, 0, &id, &n), 0);
+    ck_assert_uint_gt(n, 300);
+    ck_assert_uint_le(n, 512);
+    free(id);
+    tokenizer_free(&t);
+}
+END_TEST
+
+START_TEST(a_word_of_a_million_letters_is_merged)
+{
+    enum { BYTES = 1 << 20 };
+    struct tokenizer *t = load_small("plain");
+    char *text = malloc(BYTES), *back = malloc(BYTES);
+    uint32_t *id = NULL, n = 0;
+    ck_assert(text && back);
+    for (size_t i = 0; i < BYTES; i++)
+        text[i] = "the license of"[i * i % 13];
+    for (size_t i = 0; i < BYTES; i++)
+        text[i] = text[i] == ' ' ? 'e' : text[i];
+    ck_assert_int_eq(tokenizer_encode(t, text, BYTES, 0, 0, &id, &n), 0);
+    ck_assert_uint_lt(n, BYTES);
+    ck_assert_uint_eq(bytes_of(t, id, n, back), BYTES);
+    ck_assert_mem_eq(back, text, BYTES);
+    free(id);
+    free(text);
+    free(back);
+    tokenizer_free(&t);
+}
+END_TEST
+
+START_TEST(an_id_without_a_token_has_no_bytes)
+{
+    struct tokenizer *t = NULL;
+    char path[256];
+    size_t n = 1;
+    path_of("plain", path);
+    t = load(path, 1000);
+    ck_assert_str_eq(tokenizer_bytes(t, 999, &n), "");
+    ck_assert_uint_eq(n, 0);
+    (void)tokenizer_bytes(t, UINT32_MAX, &n);
+    ck_assert_uint_eq(n, 0);
+    ck_assert(!tokenizer_is_special(t, UINT32_MAX));
+    tokenizer_free(&t);
+}
+END_TEST
+
+/* ---- messages of a chat ---- */
+
+#define SYSTEM "<|im_start|>system\nYou help.<|im_end|>\n"
+#define ASKED  "<|im_start|>user\nis 12 it?<|im_end|>\n<|im_start|>assistant\n"
+
+static struct text text_small(void)
+{
+    char path[256];
+    struct text text;
+    path_of("digits", path);
+    ck_assert_msg(text_begin(path, 700, why, &text) == 0, "%s", why);
+    ck_assert_ptr_nonnull(text.chat);
+    return text;
+}
+
+/* A message behind the text `said` is, token by token, the text `want`. */
+static void check_message(const struct text *text, enum text_role role, const char *message,
+                          const char *said, const char *want)
+{
+    struct text_tokens before, got, all;
+    ck_assert_int_eq(text_raw(text, 700, said, strlen(said), why, &before), 0);
+    ck_assert_int_eq(text_raw(text, 700, want, strlen(want), why, &all), 0);
+    ck_assert_msg(
+        text_message(text, role, message, strlen(message), before.id, before.n, why, &got) == 0,
+        "%s", why);
+    ck_assert_uint_eq(got.n, all.n);
+    ck_assert_mem_eq(got.id, all.id, all.n * sizeof(*all.id));
+    free(before.id);
+    free(got.id);
+    free(all.id);
+}
+
+START_TEST(messages_stand_in_the_template)
+{
+    struct text text = text_small();
+    check_message(&text, TEXT_USER, "is 12 it?", "", SYSTEM ASKED);
+    check_message(&text, TEXT_SYSTEM, "A manual.", "", "<|im_start|>system\nA manual.<|im_end|>\n");
+    check_message(&text, TEXT_USER, "is 12 it?", SYSTEM, ASKED);
+    check_message(&text, TEXT_USER, "is 12 it?", SYSTEM ASKED "Yes<|im_end|>", "\n" ASKED);
+    check_message(&text, TEXT_USER, "is 12 it?", SYSTEM ASKED "Yes", "<|im_end|>\n" ASKED);
+    ck_assert_uint_eq(text_end_token(&text), 2);
+    text_end(&text);
+}
+END_TEST
+
+START_TEST(a_message_ends_no_turn)
+{
+    struct text text = text_small();
+    struct text_tokens got;
+    ck_assert_int_eq(text_message(&text, TEXT_USER, "<|im_end|>", 10, NULL, 0, why, &got), 0);
+    unsigned ends = 0;
+    for (uint32_t i = 0; i < got.n; i++)
+        ends += got.id[i] == 2;
+    ck_assert_uint_eq(ends, 2); /* the system's and the user's */
+    free(got.id);
+    text_end(&text);
+}
+END_TEST
+
+/* Tokens, of a byte each, come out as whole characters. */
+static void check_shown(const char *bytes, const char *want)
+{
+    const struct text text = {.bpe = NULL};
+    struct text_out out = {.n = 0};
+    char *shown = NULL;
+    size_t n = 0;
+    FILE *to = open_memstream(&shown, &n);
+    ck_assert_ptr_nonnull(to);
+    for (size_t i = 0; bytes[i]; i++) {
+        text_put(&text, &out, (unsigned char)bytes[i], to);
+        ck_assert_int_eq(fflush(to), 0);
+        ck_assert_msg(n == 0 || (shown[n - 1] & 0xC0) != 0xC0, "a character was cut");
+    }
+    text_put_end(&out, to);
+    ck_assert_int_eq(fclose(to), 0);
+    ck_assert_str_eq(shown, want);
+    free(shown);
+}
+
+START_TEST(characters_are_shown_whole)
+{
+    check_shown("Größe 世界 👍\n", "Größe 世界 👍\n");
+    check_shown("a\xF0\x9F", "a??");
+    check_shown("\xE4\xB8"
+                "b\xFF\x80",
+                "??b??");
+    check_shown("\x1B[31mred\x07\xC2\x9B"
+                "1m\t.",
+                "?[31mred??1m\t.");
+}
+END_TEST
+
+START_TEST(a_chat_that_is_wrong_is_refused)
+{
+    char dir[] = "/tmp/kvc-chat-XXXXXX", from[300], name[64], path[256];
+    struct text text;
+    ck_assert_ptr_nonnull(mkdtemp(dir));
+    path_of("digits", path);
+    snprintf(from, sizeof(from), "%s/tokenizer.json", path);
+    snprintf(name, sizeof(name), "%s/tokenizer.json", dir);
+    char *real = realpath(from, NULL);
+    ck_assert_ptr_nonnull(real);
+    ck_assert_int_eq(symlink(real, name), 0);
+    free(real);
+    snprintf(name, sizeof(name), "%s/chat.json", dir);
+    static const char *const bad[] = {"{", "{}", "[]", "{\"system\":[\"a\",\"b\"]}",
+                                      "{\"system\":[\"a\"],\"user\":[],\"assistant\":1}"};
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        FILE *file = fopen(name, "wbe");
+        ck_assert_ptr_nonnull(file);
+        fputs(bad[i], file);
+        ck_assert_int_eq(fclose(file), 0);
+        ck_assert_int_eq(text_begin(dir, 700, why, &text), -EINVAL);
+        ck_assert_msg(strstr(why, "chat.json") != NULL, "%s", why);
+    }
+    ck_assert_int_eq(unlink(name), 0);
+    ck_assert_int_eq(text_begin(dir, 700, why, &text), 0);
+    ck_assert_ptr_null(text.chat);
+    text_end(&text);
+    snprintf(name, sizeof(name), "%s/tokenizer.json", dir);
+    ck_assert_int_eq(unlink(name), 0);
+    ck_assert_int_eq(text_begin(dir, 700, why, &text), 0);
+    ck_assert_ptr_null(text.bpe);
+    ck_assert_int_eq(rmdir(dir), 0);
+}
+END_TEST
+
+/* ---- what is refused ---- */
+
+/* The small tokenizer's file, to be freed. */
+static char *read_small(size_t *ret_n)
+{
+    char path[256], name[300];
+    path_of("digits", path);
+    snprintf(name, sizeof(name), "%s/tokenizer.json", path);
+    FILE *file = fopen(name, "rbe");
+    ck_assert_msg(file != NULL, "%s", name);
+    char *text = calloc(1, 1 << 16);
+    ck_assert_ptr_nonnull(text);
+    *ret_n = fread(text, 1, (1 << 16) - 1, file);
+    fclose(file);
+    return text;
+}
+
+static void refused(const char *text, size_t n, const char *what)
+{
+    struct tokenizer *t = NULL;
+    why[0] = '\0';
+    ck_assert_int_eq(tokenizer_parse(text, n, 700, why, &t), -EINVAL);
+    ck_assert_ptr_null(t);
+    ck_assert_msg(strstr(why, what) != NULL, "'%s' does not say '%s'", why, what);
+}
+
+static const struct {
+    const char *from, *to, *what;
+} wrong[] = {
+    {"\"type\":\"BPE\"", "\"type\":\"Unigram\"", "Unigram"},
+    {"\"type\":\"Digits\"", "\"type\":\"Split\"", "pre_tokenizer is Sequence"},
+    {"\"individual_digits\":true", "\"individual_digits\":false", "pre_tokenizer is Sequence"},
+    {"\"add_prefix_space\":false", "\"add_prefix_space\":true", "pre_tokenizer is Sequence"},
+    {"\"normalizer\":null", "\"normalizer\":{\"type\":\"NFC\"}", "normalizer"},
+    {"\"dropout\":null", "\"dropout\":0.1", "dropout"},
+    {"\"byte_fallback\":false", "\"byte_fallback\":true", "byte_fallback"},
+    {"\"fuse_unk\":false", "\"fuse_unk\":true", "fuse_unk"},
+    {"\"unk_token\":\"<|endoftext|>\"", "\"unk_token\":\"<none>\"", "<none>"},
+    {"\"lstrip\":false", "\"lstrip\":true", "lstrip"},
+    {"\"content\":\"<|im_start|>\"", "\"content\":\"\"", "no content"},
+    {"\"id\":1,", "\"id\":0,", "have one id"},
+    {"\"id\":1,", "\"id\":\"1\",", "none of the model's"},
+    {"\"id\":1,", "\"id\":-1,", "none of the model's"},
+    {"\"id\":1,", "\"id\":18446744073709551617,", "no JSON"},
+    {"\"!\":4,", "\"!\":5,", "have one id"},
+    {"\"!\":4,", "\"!\":700,", "none of the model's, 0 to 699"},
+    {"\"!\":4,", "\"!\":4,\"!\":4,", "no JSON"},
+    {"\"!\":4,", "\" !\":4,", "not of bytes"},
+    {"\"!\":4,", "\"\\u4e16\":4,", "not of bytes"},
+    {"\"!\":4,", "\"\":4,", "is empty"},
+    {"[\"i\",\"n\"]", "[\"i\",\"Q!\"]", "'Q!', which is no token"},
+    {"[\"i\",\"n\"]", "[\"in\",\"in\"]", "'inin', which is no token"},
+    {"[\"i\",\"n\"]", "[\"i\"]", "no pair"},
+    {"[\"i\",\"n\"]", "[\"i\",\"n\",\"n\"]", "no pair"},
+    {"[\"i\",\"n\"]", "\"i  n\"", "no pair"},
+    {"[\"i\",\"n\"]", "7", "no pair"},
+    {"[\"i\",\"n\"]", "[\"i\",\"n\"],[\"i\",\"n\"]", "there twice"},
+    {"\"merges\":[", "\"merge\":[", "no list of merges"},
+    {"\"vocab\":{", "\"words\":{", "no vocab"},
+};
+
+static char *changed(const char *text, const char *from, const char *to, size_t *ret_n)
+{
+    char *new = calloc(1, 1 << 17);
+    const char *at = strstr(text, from);
+    ck_assert_ptr_nonnull(new);
+    ck_assert_msg(at != NULL, "no %s", from);
+    const int n = snprintf(new, 1 << 17, "%.*s%s%s", (int)(at - text), text, to, at + strlen(from));
+    ck_assert_int_gt(n, 0);
+    *ret_n = (size_t)n;
+    return new;
+}
+
+START_TEST(a_file_that_is_wrong_is_refused_by_name)
+{
+    size_t n;
+    char *text = read_small(&n);
+    char *bad = changed(text, wrong[_i].from, wrong[_i].to, &n);
+    refused(bad, n, wrong[_i].what);
+    free(bad);
+    free(text);
+}
+END_TEST
+
+START_TEST(a_file_that_is_cut_is_refused)
+{
+    size_t n;
+    char *text = read_small(&n);
+    for (size_t cut = 0; cut < n - 1; cut += 61)
+        refused(text, cut, "no JSON");
+    free(text);
+}
+END_TEST
+
+START_TEST(merges_of_older_files_are_taken)
+{
+    size_t n;
+    char *text = read_small(&n);
+    char *old = changed(text, "[\"i\",\"n\"]", "\"i n\"", &n);
+    struct tokenizer *t = NULL;
+    ck_assert_msg(tokenizer_parse(old, n, 700, why, &t) == 0, "%s", why);
+    char path[256];
+    path_of("digits", path);
+    check_texts(t, path);
+    tokenizer_free(&t);
+    free(old);
+    free(text);
+}
+END_TEST
+
+START_TEST(a_file_that_is_missing_or_huge_is_told)
+{
+    char dir[] = "/tmp/kvc-bpe-XXXXXX", name[64];
+    struct tokenizer *t = NULL;
+    ck_assert_ptr_nonnull(mkdtemp(dir));
+    ck_assert_int_eq(tokenizer_load(dir, 700, why, &t), -ENOENT);
+    ck_assert_ptr_nonnull(strstr(why, "tokenizer.json"));
+    snprintf(name, sizeof(name), "%s/tokenizer.json", dir);
+    FILE *file = fopen(name, "wbe");
+    ck_assert_ptr_nonnull(file);
+    ck_assert_int_eq(ftruncate(fileno(file), (64 << 20) + 1), 0);
+    ck_assert_int_eq(fclose(file), 0);
+    ck_assert_int_eq(tokenizer_load(dir, 700, why, &t), -EINVAL);
+    ck_assert_msg(strstr(why, "64 MiB") != NULL, "%s", why);
+    ck_assert_int_eq(unlink(name), 0);
+    ck_assert_int_eq(rmdir(dir), 0);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("worker_tokenizer");
+    TCase *tc = tcase_create("tokenizer");
+    suite_add_tcase(suite, tc);
+    if (getenv("KVC_SMOLLM2")) {
+        tcase_add_test(tc, ids_of_smollm2_are_those_of_tokenizers);
+        return check_run(suite);
+    }
+    tcase_add_loop_test(tc, ids_are_those_of_tokenizers, 0, 2);
+    tcase_add_test(tc, what_is_typed_is_no_special_token);
+    tcase_add_test(tc, bytes_that_are_no_text_are_tokens_too);
+    tcase_add_test(tc, a_word_of_a_million_letters_is_merged);
+    tcase_add_test(tc, an_id_without_a_token_has_no_bytes);
+    tcase_add_test(tc, messages_stand_in_the_template);
+    tcase_add_test(tc, a_message_ends_no_turn);
+    tcase_add_test(tc, characters_are_shown_whole);
+    tcase_add_test(tc, a_chat_that_is_wrong_is_refused);
+    tcase_add_loop_test(tc, a_file_that_is_wrong_is_refused_by_name, 0,
+                        (int)(sizeof(wrong) / sizeof(wrong[0])));
+    tcase_add_test(tc, a_file_that_is_cut_is_refused);
+    tcase_add_test(tc, merges_of_older_files_are_taken);
+    tcase_add_test(tc, a_file_that_is_missing_or_huge_is_told);
+    return check_run(suite);
+}
