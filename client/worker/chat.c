@@ -37,8 +37,11 @@ static int turn_of(struct worker *w, const char *line, size_t n)
         return rc;
     text_put_end(&w->out, stdout);
     putchar('\n');
-    say_turn(w, &turn);
-    return worker_keep(w);
+    (void)fflush(stdout);
+    rc = worker_keep(w);
+    if (rc == 0) /* it is kept when this is said */
+        say_turn(w, &turn);
+    return rc;
 }
 
 int worker_chat(struct worker *w)

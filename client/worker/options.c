@@ -33,6 +33,7 @@ static const char help_head[] =
     "                   tokenizer each byte is a token\n"
     "  --raw            text as it is, without a template\n"
     "  --tokens 1,2,3   token ids\n"
+    "  --system TEXT    what the system says before the first prompt, instead of the model's own\n"
     "  --stdin          a prompt from standard input\n"
     "  --chat           line after line, as a conversation in the terminal\n"
     "  --new N          tokens to generate, at most (default 32)\n"
@@ -152,6 +153,7 @@ enum {
     O_STDIN,
     O_CHAT,
     O_RAW,
+    O_SYSTEM,
     O_NEW,
     O_STRATEGY,
     O_TYPES,
@@ -179,6 +181,7 @@ static const struct option table[] = {{"preset", required_argument, NULL, O_PRES
                                       {"tokens", required_argument, NULL, O_TOKENS},
                                       {"stdin", no_argument, NULL, O_STDIN},
                                       {"chat", no_argument, NULL, O_CHAT},
+                                      {"system", required_argument, NULL, O_SYSTEM},
                                       {"raw", no_argument, NULL, O_RAW},
                                       {"new", required_argument, NULL, O_NEW},
                                       {"strategy", required_argument, NULL, O_STRATEGY},
@@ -254,7 +257,8 @@ static int take_word(struct options *o, int c, const char *value, char **argv)
         const char **text;
     } texts[] = {{O_PRESET, &o->preset},     {O_MODEL, &o->model},
                  {O_SOCKET, &o->socket},     {O_CONVERSATION, &o->conversation},
-                 {O_DOCUMENT, &o->document}, {O_FILE, &o->file}};
+                 {O_DOCUMENT, &o->document}, {O_FILE, &o->file},
+                 {O_SYSTEM, &o->system}};
     const struct {
         int c;
         bool *flag;
@@ -308,6 +312,8 @@ static int check(const struct options *o)
         return USAGE("--file makes a document and nothing else; then ask: --document %s --prompt "
                      "TEXT",
                      o->document);
+    if (o->system && o->document)
+        return USAGE("--system and --document: one of them; a document is what the system says");
     if (o->prompts == 0 && !o->from_stdin && !o->chat && !o->file)
         return USAGE("nothing to compute: --prompt, --tokens, --stdin, --chat, or --file with "
                      "--document");

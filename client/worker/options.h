@@ -25,7 +25,7 @@ struct options {
     const struct kv_strategy *strategy;
     uint32_t k_type, v_type, exact, block, context;
     uint64_t prefill_ns;
-    const char *conversation, *document, *file, *socket;
+    const char *conversation, *document, *file, *system, *socket;
 };
 
 /* -1: go on; else what main() returns: everything was said already. */

@@ -165,6 +165,8 @@ int worker_sequence(struct worker *w, uint32_t i)
         rc = begin_with(w, &w->seq[i], KVC_NAME_CONVERSATION, w->is.conversation);
     if (rc == 0 && w->is.document)
         rc = begin_with(w, &w->seq[i], KVC_NAME_DOCUMENT, w->is.document);
+    if (rc == 0 && w->is.system && w->seq[i].n == 0)
+        rc = worker_say_to(w, i, TEXT_SYSTEM, w->is.system, strlen(w->is.system));
     return rc;
 }
 

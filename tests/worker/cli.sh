@@ -57,6 +57,7 @@ refused 2 "--block 0" --preset tiny --block 0 --prompt x
 refused 2 "nothing to compute" --preset tiny
 refused 2 "is not understood" --preset tiny hello
 refused 2 "--file makes a document" --preset tiny --document d --file x --prompt y
+refused 2 "a document is what the system says" --preset tiny --document d --system x --prompt y
 refused 1 "no preset 'huge'" --preset huge --prompt x
 refused 1 "config.json" --model "$dir" --prompt x
 refused 1 "below 256" --preset tiny --no-daemon --tokens 1,2,300
@@ -83,6 +84,8 @@ runs --model "$dir/answer" --prompt "Hi" --no-daemon --json
 has out '"tokens":\[[0-9]+,[0-9]+,2\],"text":"ß"'
 runs --model "$dir/answer" --prompt "Hi" --raw --new 9 --no-daemon --json
 has out '"prompt_tokens":2,.*"tokens":\[([0-9]+,){8}[0-9]+\]'
+runs --model "$dir/answer" --system "Be brief." --prompt "Hi" --new 9 --no-daemon --json
+has out '"prompt_tokens":34,'
 printf 'Hi\n\nHow are you?\n' | "$worker" --model "$dir/answer" --chat --no-daemon \
     >"$dir/out" 2>"$dir/err" || fail "chat with a template"
 printf 'ß\nß\n' | cmp - "$dir/out" || fail "no eszett in the chat"
