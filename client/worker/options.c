@@ -67,7 +67,7 @@ static const char help_tail[] =
     "  kvcache-worker --preset 125m --prompt Hello --new 16\n"
     "  kvcache-worker --preset 125m --file manual.txt --document manual\n"
     "  kvcache-worker --preset 125m --document manual --prompt 'How?'\n"
-    "  kvcache-worker --model build/SmolLM2-135M-Instruct --conversation anna --chat\n";
+    "  kvcache-worker --model build/models/SmolLM2-135M-Instruct --conversation anna --chat\n";
 
 void worker_say(const char *format, ...)
 {

@@ -73,6 +73,24 @@ for command in replay gen store load nvme gpu attention ttft allocation lookup r
     done <"$work/options"
 done
 
+# whole PROGRAM SOURCE PAGE: of a program without commands; what help says of an option is in the page too
+whole() {
+    "$bin/$1" --help >"$work/help" || wrong "$1 --help fails"
+    grep -q "Example" "$work/help" || wrong "$1 --help has no example"
+    plain "$3" >"$work/page"
+    [ -n "$(table "$2")" ] || wrong "$2: no table of options was found"
+    for option in $(table "$2"); do
+        has "$work/help" "$option" || wrong "$1 --help does not have $option"
+        has "$work/page" "$option" || wrong "$3 does not have $option"
+    done
+    for word in $(sed -n 's/^      \([a-z]*\)  .*/\1/p' "$work/help"); do
+        has "$work/page" "$word" || wrong "$3 does not have $word"
+    done
+}
+# It is built where there is OpenBLAS.
+[ ! -x "$bin/kvcache-worker" ] ||
+    whole kvcache-worker client/worker/options.c client/worker/kvcache-worker.1
+
 plain daemon/kvcache-daemon.8 >"$work/page"
 for option in $(table daemon/cli.c); do
     has "$work/page" "$option" || wrong "kvcache-daemon.8 does not have $option"

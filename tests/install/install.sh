@@ -51,6 +51,8 @@ for file in bin/kvcache-daemon bin/kvcachectl bin/kvcachebench \
     lib/systemd/system/kvcache.service lib/sysusers.d/kvcache.conf lib/tmpfiles.d/kvcache.conf; do
     [ -f "$prefix/$file" ] || fail "$file is not installed"
 done
+[ ! -f "$prefix/bin/kvcache-worker" ] || [ -f "$prefix/share/man/man1/kvcache-worker.1" ] ||
+    fail "kvcache-worker is installed without its manual page"
 others=$(find "$prefix/include" "$libdir" -type f ! -name 'libkvcache.so.*' ! -name kvcache.pc \
     ! -name 'kvcache-*.cmake' ! -name kvcache.h ! -name async.h ! -name admin.h ! -name gpu.h ! -name proto.h \
     ! -path "$libdir/systemd/*" ! -path "$libdir/sysusers.d/*" ! -path "$libdir/tmpfiles.d/*")
