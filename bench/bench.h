@@ -46,6 +46,7 @@ int cmd_pages(int argc, char **argv);
 int cmd_attention(int argc, char **argv);
 int cmd_allocation(int argc, char **argv);
 int cmd_ttft(int argc, char **argv);
+int cmd_quality(int argc, char **argv);
 
 /* The subcommand's name, for messages. */
 void say_set_command(const char *name);

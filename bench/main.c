@@ -16,6 +16,7 @@ static int cmd_without(int argc, char **argv)
     return BENCH_FAILED;
 }
 #define cmd_ttft       cmd_without
+#define cmd_quality    cmd_without
 #define cmd_allocation cmd_without
 #endif
 
@@ -31,6 +32,7 @@ static const struct bench_cmd commands[] = {
     {"pages", "bytes per second into and out of a worker's pages on a device", cmd_pages},
     {"attention", "how fast the CPU attends to KV of each type, without a daemon", cmd_attention},
     {"ttft", "time to the first token: computed, from memory, from storage", cmd_ttft},
+    {"quality", "what types of K and of V change in a model's answers", cmd_quality},
     {"allocation", "memory that ways to allocate KV take on a trace's lengths", cmd_allocation},
     {"lookup", "round trips and rate of lookups", cmd_lookup},
     {"reuse", "how soon a waiting worker has a block that another commits", cmd_reuse},

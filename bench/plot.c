@@ -130,6 +130,13 @@ static void draw_series(FILE *to, const struct plot_axis *across, const struct p
     for (size_t i = 0; i < s->n; i++)
         fprintf(to, "<g transform='translate(%.1f %.1f)'>%s</g>", x_of(across, s->point[i].x),
                 y_of(up, s->point[i].y), look->mark);
+    for (size_t i = 0; i < s->n; i++)
+        if (s->point[i].label) {
+            fprintf(to, "<text class='label' x='%.1f' y='%.1f'>", x_of(across, s->point[i].x) + 7,
+                    y_of(up, s->point[i].y) + 4);
+            put_text(to, s->point[i].label);
+            fputs("</text>", to);
+        }
     const int y = TOP + 10 + 24 * (int)number;
     fprintf(to, "\n<g transform='translate(%d %d)'>%s</g></g>\n<text x='%d' y='%d'>",
             WIDTH - RIGHT + 24, y, look->mark, WIDTH - RIGHT + 38, y + 4);
@@ -145,7 +152,8 @@ int plot_write(const char *path, const char *title, const struct plot_axis *x,
         return -errno;
     fprintf(to,
             "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 %d %d' width='%d' height='%d'>\n"
-            "<style>text{font:13px sans-serif;fill:#222}.grid{stroke:#ddd;fill:none}</style>\n"
+            "<style>text{font:13px sans-serif;fill:#222}.grid{stroke:#ddd;fill:none}"
+            ".label{font-size:10px;stroke:none}</style>\n"
             "<rect width='100%%' height='100%%' fill='white'/>\n"
             "<text x='%d' y='28' style='font-size:16px'>",
             WIDTH, HEIGHT, WIDTH, HEIGHT, LEFT);

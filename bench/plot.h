@@ -24,6 +24,7 @@ struct plot_axis {
 };
 struct plot_point {
     double x, y;
+    const char *label; /* beside the mark; NULL: none */
 };
 /* Told apart by colour and mark; the name is in the legend. */
 struct plot_series {

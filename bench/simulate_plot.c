@@ -55,7 +55,7 @@ int sim_plot(const char *path, const char *title, const struct sim_result *resul
         if (i == 0 || results[i].policy != results[i - 1].policy)
             series[lines++] =
                 (struct plot_series){.name = results[i].policy, .point = &point[i], .line = true};
-        point[i] = (struct plot_point){room(&results[i]), sim_hit_ratio(&results[i])};
+        point[i] = (struct plot_point){.x = room(&results[i]), .y = sim_hit_ratio(&results[i])};
         series[lines - 1].n++;
     }
     rc = rc == 0 ? plot_write(path, title, &x, &y, series, lines) : rc;

@@ -22,7 +22,7 @@
 #define FIO_IO      (UINT64_C(2) << 20) /* the daemon's largest I/O */
 #define FIO_DEPTH   8u
 #define FIO_SECONDS 0.5
-#define DISK_LEAST  (UINT64_C(512) << 20)
+#define DISK_LEAST  (UINT64_C(128) << 20)
 #define DELAY_MAX   10000u
 #define NEAR        1.1 /* as quick */
 

@@ -231,20 +231,38 @@ static void logits_of(const struct pass *p, float *logits)
                     logits + (size_t)i * c->vocab, c->vocab, c->hidden);
 }
 
+static struct pass chunk_pass(struct model *model, struct kv **kv, uint32_t first, uint32_t n,
+                              char *why)
+{
+    return (struct pass){.m = model,
+                         .chunked = true,
+                         .rows = model->chunk,
+                         .first = first % model->chunk,
+                         .n = n,
+                         .kv = kv,
+                         .position = first,
+                         .why = why};
+}
+
 int model_chunk(struct model *model, struct kv *kv, const uint32_t *tokens, uint32_t first,
                 uint32_t n, float *logits, char why[MODEL_WHY_BYTES])
 {
-    const struct pass p = {.m = model,
-                           .chunked = true,
-                           .rows = model->chunk,
-                           .first = first % model->chunk,
-                           .n = n,
-                           .kv = &kv,
-                           .position = first,
-                           .why = why};
+    const struct pass p = chunk_pass(model, &kv, first, n, why);
     const int rc = pass_run(&p, tokens);
     if (rc == 0 && logits)
         logits_of(&p, logits);
+    return rc;
+}
+
+int model_chunk_logits(struct model *model, struct kv *kv, const uint32_t *tokens, uint32_t first,
+                       uint32_t n, float *logits, char why[MODEL_WHY_BYTES])
+{
+    const struct pass p = chunk_pass(model, &kv, first, n, why);
+    const int rc = pass_run(&p, tokens);
+    if (rc == 0) {
+        norm(&p, model->norm);
+        product(&p, model->scratch->h, model->head, logits, model->is.vocab, model->is.hidden);
+    }
     return rc;
 }
 

@@ -62,7 +62,7 @@ while read -r command; do
 done <"$work/commands"
 
 # Options that a source takes from a shared table are checked through its help only.
-for command in replay gen store load nvme gpu attention ttft allocation lookup reuse surge churn idle; do
+for command in replay gen store load nvme gpu attention ttft quality allocation lookup reuse surge churn idle; do
     "$bin/kvcachebench" "$command" --help >"$work/help" 2>&1 || wrong "kvcachebench $command --help"
     section bench/kvcachebench.1 "$command" >"$work/section"
     sed -n 's/^ *\(--[a-z][a-z-]*\).*/\1/p' "$work/help" | sort -u >"$work/options"

@@ -112,6 +112,30 @@ START_TEST(sequences_of_a_batch_do_not_change_each_other)
 }
 END_TEST
 
+/* In the row that the position says, wherever in its chunk a call begins. */
+START_TEST(logits_of_a_chunk_by_one_product_are_those_of_its_rows)
+{
+    const struct bits_setup paged = {.strategy = &kv_paged, .block = 16};
+    static float rows[BITS_CHUNK][BITS_VOCAB], all[BITS_CHUNK][BITS_VOCAB];
+    uint32_t token[2 * BITS_CHUNK];
+    struct kv *one = bits_kv(&paged), *other = bits_kv(&paged);
+    bits_tokens(token, 2 * BITS_CHUNK);
+    const uint32_t ends[] = {5, BITS_CHUNK, BITS_CHUNK + 9};
+    for (uint32_t i = 0, first = 0; i < 3; first = ends[i++]) {
+        const uint32_t n = ends[i] - first;
+        ck_assert_int_eq(model_chunk(&bits_model, one, token + first, first, n, rows[0], why), 0);
+        ck_assert_int_eq(
+            model_chunk_logits(&bits_model, other, token + first, first, n, all[0], why), 0);
+        for (uint32_t r = 0; r < n; r++)
+            for (uint32_t v = 0; v < BITS_VOCAB; v++)
+                ck_assert_double_le(
+                    fabs((double)rows[r][v] - (double)all[(first + r) % BITS_CHUNK][v]), 1e-4);
+    }
+    one->is->destroy(one);
+    other->is->destroy(other);
+}
+END_TEST
+
 /* ---- memory ---- */
 
 static struct kv_usage usage_after(const struct bits_setup *setup, uint32_t n)
@@ -236,6 +260,7 @@ int main(void)
     tcase_add_test(tc, strategies_give_the_same_logits_for_each_decoded_token);
     tcase_add_test(tc, none_computes_all_again_for_each_token);
     tcase_add_test(tc, sequences_of_a_batch_do_not_change_each_other);
+    tcase_add_test(tc, logits_of_a_chunk_by_one_product_are_those_of_its_rows);
     tcase_add_test(tc, memory_is_as_the_strategies_say);
     tcase_add_test(tc, of_what_is_quantised_the_last_tokens_stay_exact);
     tcase_add_test(tc, quantised_is_exact_as_far_as_it_is_said_to_be);
