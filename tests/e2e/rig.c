@@ -91,7 +91,9 @@ static void run_daemon(const struct rig *r, const char *const *sets, const char 
                           "host.chunk=4MiB",
                           "staging.total=64MiB",
                           "staging.session_max=8MiB",
-                          "index.blocks=65536",
+                          "index.blocks=16384",
+                          "limits.leases=8192",
+                          "limits.names=2048",
                           "limits.sessions=64",
                           "socket_mode=0666"};
     for (unsigned i = 0; i < sizeof base / sizeof base[0]; i++) {
