@@ -10,7 +10,7 @@
 /* The name without what a histogram appends to it; "" for the number of its samples. */
 static void base_of(const char *name, char base[80])
 {
-    static const char *const parts[] = {".mean", ".p50", ".p99", ".max"};
+    static const char *const parts[] = {".mean", ".p50", ".p99", ".p9999", ".max"};
     snprintf(base, 80, "%s", name);
     size_t n = strlen(base);
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {

@@ -49,6 +49,7 @@ static void add_histo(struct codec_list *l, const char *prefix, const char *name
     add_stat(l, prefix, name, ".mean", true, histo_mean(h));
     add_stat(l, prefix, name, ".p50", true, histo_quantile(h, 0.5));
     add_stat(l, prefix, name, ".p99", true, histo_quantile(h, 0.99));
+    add_stat(l, prefix, name, ".p9999", true, histo_quantile(h, 0.9999));
     add_stat(l, prefix, name, ".max", true, h->max);
 }
 

@@ -23,6 +23,7 @@ START_TEST(times_are_durations)
 {
     assert_value("daemon.uptime_ms", 200000, "3 min 20 s");
     assert_value("loop.turn_ns.p99", 850, "850 ns");
+    assert_value("loop.turn_ns.p9999", 850, "850 ns");
     assert_value("x.wait_us.max", 1500, "1.50 ms");
 }
 END_TEST

@@ -361,14 +361,16 @@ START_TEST(statistics_are_for_administrators)
     struct msg_reply_head head;
     struct codec_iter it;
     struct msg_stat item;
-    unsigned n = 0, sessions = 0;
+    unsigned n = 0, sessions = 0, longest = 0;
     ck_assert_int_eq(codec_iter_begin(r->bytes, r->len, &head, &it), 0);
     while (codec_iter_stat(&it, &item) == 1) {
         n++;
         if (item.name.n == 12 && memcmp(item.name.p, "svc.sessions", 12) == 0)
             sessions = (unsigned)item.value;
+        longest += item.name.n == 19 && memcmp(item.name.p, "svc.handle_ns.p9999", 19) == 0;
     }
     ck_assert_uint_gt(n, 30);
+    ck_assert_uint_eq(longest, 1);
     ck_assert_uint_eq(sessions, 2);
 }
 END_TEST
