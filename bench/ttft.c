@@ -301,8 +301,10 @@ static int round_from_storage(struct ttft *t, struct ttft_length *l, struct stor
 
 static int chooser_open(struct ttft *t, struct store **ret_store)
 {
-    const struct store_options options = {
-        .socket = rig_socket(t->rig), .must_connect = true, .prefill_ns = (uint64_t)t->prefill_ns};
+    const struct store_options options = {.socket = rig_socket(t->rig),
+                                          .must_connect = true,
+                                          .prefill_ns = (uint64_t)t->prefill_ns,
+                                          .prefill_fs_pair = (uint64_t)t->prefill_fs_pair};
     return store_open(&options, t->variant[0].keeper, t->why, ret_store) == 0 ? 0 : failed(t);
 }
 
@@ -335,6 +337,21 @@ static int disk_speed(struct ttft *t, const struct fio_file *file)
     return rc;
 }
 
+/* Of tokens and of pairs, which n tokens have n * n / 2 of: through the longest prompt and the one
+ * in the middle of the list. */
+static void costs_fit(struct ttft *t)
+{
+    const struct ttft_length *some = &t->length[t->lengths / 2], *all = &t->length[t->lengths - 1];
+    const double of_some = ttft_median(&some->recompute) * 1e9 / some->tokens;
+    const double of_all = ttft_median(&all->recompute) * 1e9 / all->tokens;
+    double pair = 0;
+    if (all->tokens > some->tokens && of_all > of_some)
+        pair = 2 * (of_all - of_some) / (all->tokens - some->tokens);
+    const double left = of_all - pair * all->tokens / 2;
+    t->prefill_ns = left > 1 ? left : 1;
+    t->prefill_fs_pair = pair * 1e6;
+}
+
 /* A file that is some prompts long. */
 static uint64_t fio_bytes(const struct ttft *t)
 {
@@ -350,8 +367,7 @@ static int rounds_from_storage(struct ttft *t)
     t->no_disk = t->read_delay_ms > 0 ? "--read-delay-ms" : fio_missing();
     if (rc == 0 && !t->no_disk)
         rc = fio_lay(t->dir, fio_bytes(t), &file);
-    const struct ttft_length *last = &t->length[t->lengths - 1];
-    t->prefill_ns = ttft_median(&last->recompute) * 1e9 / last->tokens;
+    costs_fit(t);
     for (uint64_t r = 0; rc == 0 && r < t->rounds; r++) {
         struct store *chooser = NULL;
         progress_show(true, "ttft: storage, round %" PRIu64 " of %" PRIu64, r + 1, t->rounds);

@@ -63,7 +63,8 @@ struct ttft {
     float *x, *y;           /* of products */
     struct ttft_times disk; /* bytes per second */
     const char *no_disk;    /* why there is none of these */
-    double prefill_ns;      /* of a token, as it is told to the daemon for --choose */
+    /* What the daemon is told for --choose: of a token, and of one and one before it. */
+    double prefill_ns, prefill_fs_pair;
     char why[MODEL_WHY_BYTES];
 };
 

@@ -100,7 +100,8 @@ static void choice_json(const struct ttft *t, const struct ttft_length *l)
             .keys = {{.key = "model", .text = t->model.is.name},
                      {.key = "tokens", .number = l->tokens},
                      {.key = "read_delay_ms", .number = t->read_delay_ms},
-                     {.key = "prefill_ns_per_token", .number = (uint64_t)t->prefill_ns}},
+                     {.key = "prefill_ns_per_token", .number = (uint64_t)t->prefill_ns},
+                     {.key = "prefill_fs_per_pair", .number = (uint64_t)t->prefill_fs_pair}},
             .metric = metrics[i].name,
             .value = metrics[i].value,
             .unit = ""});
@@ -125,9 +126,11 @@ static void row_print(const struct ttft_length *l, const struct row *r)
 static void choice_print(const struct ttft *t)
 {
     uint64_t right = 0, all = 0;
-    printf("\nThe daemon is told that a token costs %.1f us to compute:\n"
-           "  tokens     computed       loaded   loads   takes the quicker way (within 10 %%)\n",
-           t->prefill_ns / 1e3);
+    printf(
+        "\nThe daemon is told that a token costs %.1f us to compute, and %.1f ns for each before "
+        "it:\n"
+        "  tokens     computed       loaded   loads   takes the quicker way (within 10 %%)\n",
+        t->prefill_ns / 1e3, t->prefill_fs_pair / 1e6);
     for (size_t i = 0; i < t->lengths; i++) {
         const struct ttft_length *l = &t->length[i];
         const double load = ttft_median(&l->of[0].storage);

@@ -69,6 +69,7 @@ static int spec_open(struct store *s, const struct store_options *o, const struc
         .kv_heads = m->is.kv_heads,
         .head_size = m->is.head_size,
         .prefill_ns_per_token = o->prefill_ns,
+        .prefill_ns_per_token_pair = o->prefill_fs_pair,
         .groups = 1,
         .group = {{.block_tokens = s->block_tokens, .block_bytes = (uint32_t)s->block_bytes}}};
     const int rc = kvc_ns_open(s->kvc, &spec, &s->ns);

@@ -21,10 +21,11 @@
 struct store;
 
 struct store_options {
-    const char *socket;  /* NULL: the library's default */
-    bool wait;           /* for blocks that another worker computes now */
-    bool must_connect;   /* no daemon is an error */
-    uint64_t prefill_ns; /* of a token; 0: all that is cached is loaded */
+    const char *socket;       /* NULL: the library's default */
+    bool wait;                /* for blocks that another worker computes now */
+    bool must_connect;        /* no daemon is an error */
+    uint64_t prefill_ns;      /* of a token; with the next one 0: all that is cached is loaded */
+    uint64_t prefill_fs_pair; /* of a token and one before it, in 1e-15 s: attention */
 };
 
 /* For sequences like `kv`. */
