@@ -380,12 +380,23 @@ bool rig_check(const uint8_t *key, const void *p, uint32_t bytes)
     return true;
 }
 
+/* After a restart of the daemon there is none until the session has connected anew. */
+static uint8_t *rig_staging(struct kvc *k, uint64_t *ret_bytes)
+{
+    uint8_t *staging = kvc_staging(k, ret_bytes);
+    for (const uint64_t end = rig_now_ms() + 60000; !staging && rig_now_ms() < end;) {
+        rig_sleep_ms(5);
+        staging = kvc_staging(k, ret_bytes);
+    }
+    ck_assert_ptr_nonnull(staging);
+    return staging;
+}
+
 uint32_t rig_store(struct kvc *k, struct kvc_ns *ns, const uint8_t *keys, uint32_t first,
                    uint32_t n, uint32_t block_tokens, uint32_t block_bytes, uint8_t *statuses)
 {
     uint64_t staging_bytes, *offsets = calloc(n, sizeof *offsets);
-    uint8_t *staging = kvc_staging(k, &staging_bytes);
-    ck_assert_ptr_nonnull(staging);
+    uint8_t *staging = rig_staging(k, &staging_bytes);
     uint64_t stride = (block_bytes + 63ull) / 64 * 64;
     ck_assert_uint_le((n - first) * stride, staging_bytes);
     for (uint32_t i = first; i < n; i++) {
