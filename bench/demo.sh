@@ -58,6 +58,9 @@ if [ $# -eq 1 ] && [ -z "$replay" ]; then
     fi
     trace=$(cd "$(dirname -- "$1")" && pwd)/$(basename -- "$1")
 fi
+if [ -d "${KVC_DEMO_MODEL-}" ]; then
+    KVC_DEMO_MODEL=$(cd "$KVC_DEMO_MODEL" && pwd)
+fi
 
 cd "$(dirname -- "$0")/.."
 jobs=${KVC_JOBS:-$(nproc)}
@@ -65,7 +68,9 @@ capacity=${KVC_DEMO_CAPACITY:-10%}
 block=${KVC_DEMO_BLOCK:-64KiB}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+trap 'exit 129' HUP
 trap 'exit 130' INT
+trap 'exit 141' PIPE
 trap 'exit 143' TERM
 
 echo "1/3 installing what is missing, building in build/release"

@@ -13,11 +13,14 @@ chat=
 cleanup() {
     for pid in $chat $daemon; do
         kill -9 "$pid" 2>/dev/null || :
+        wait "$pid" 2>/dev/null || :
     done
     rm -rf "$work"
 }
 trap cleanup EXIT
+trap 'exit 129' HUP
 trap 'exit 130' INT
+trap 'exit 141' PIPE
 trap 'exit 143' TERM
 export KVCACHE_SOCKET="$work/run/attach.sock"
 

@@ -283,9 +283,9 @@ static int choice(struct ttft *t, struct store *chooser, struct ttft_length *l, 
     if (rc != 0)
         return rc;
     l->choices++;
-    *ret_loaded = taken > 0;
     l->loads += taken > 0;
-    if (taken == l->tokens - 1)
+    *ret_loaded = taken == l->tokens - 1;
+    if (*ret_loaded)
         ttft_add(&l->of[0].storage, s);
     return same_logits(t, l, &l->of[0], "the quicker source");
 }
@@ -294,7 +294,7 @@ static int round_from_storage(struct ttft *t, struct ttft_length *l, struct stor
 {
     bool loaded = false;
     int rc = chooser ? choice(t, chooser, l, &loaded) : 0;
-    for (size_t v = 0; rc == 0 && v < t->variants && !loaded; v++)
+    for (size_t v = loaded ? 1 : 0; rc == 0 && v < t->variants; v++)
         rc = turn_loaded(t, v, l, "storage", &l->of[v].storage);
     return rc;
 }

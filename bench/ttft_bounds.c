@@ -117,7 +117,7 @@ static int resident_make(struct ttft *t, const struct ttft_length *l, struct ttf
                          const struct ttft_variant *v)
 {
     const struct kv_setup setup = {.model = &t->model,
-                                   .tokens_max = l->tokens + TTFT_ROUNDS_MAX,
+                                   .tokens_max = l->tokens,
                                    .block_tokens = (uint32_t)t->block,
                                    .k_type = v->types.type[0],
                                    .v_type = v->types.type[1],
@@ -132,7 +132,6 @@ static int resident_make(struct ttft *t, const struct ttft_length *l, struct ttf
     return rc;
 }
 
-/* Steps go on from each other: a token more of some thousand changes nothing. */
 int ttft_bound_load(struct ttft *t, struct ttft_length *l, size_t variant)
 {
     struct ttft_case *c = &l->of[variant];
@@ -148,5 +147,6 @@ int ttft_bound_load(struct ttft *t, struct ttft_length *l, size_t variant)
         return BENCH_FAILED;
     }
     ttft_add(&c->step, since(begin));
+    c->resident->is->truncate(c->resident, l->tokens - 1); /* for the next round's step */
     return 0;
 }

@@ -117,8 +117,10 @@ static int join(const uint32_t *rest, uint32_t n, char *why, struct text_tokens 
 {
     uint32_t *all = malloc(((size_t)n + tokens->n + 1) * sizeof(*all));
     if (!all) {
+        const uint32_t more = tokens->n;
         free(tokens->id);
-        return model_wrong(why, -ENOMEM, "no memory for %u tokens", tokens->n);
+        *tokens = (struct text_tokens){NULL, 0};
+        return model_wrong(why, -ENOMEM, "no memory for %u tokens", more);
     }
     memcpy(all, rest, n * sizeof(*all));
     memcpy(all + n, tokens->id, tokens->n * sizeof(*all));

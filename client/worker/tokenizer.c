@@ -246,7 +246,7 @@ static int find_token(const struct reader *r, const char *name, uint32_t *ret_id
 {
     const json_t *value = json_object_get(r->vocab, name);
     if (!value)
-        return reader_wrong(r, "a merge has '%.40s', which is no token", name);
+        return reader_wrong(r, "a merge or unk_token is '%.40s', which is no token", name);
     *ret_id = (uint32_t)json_integer_value(value);
     return 0;
 }

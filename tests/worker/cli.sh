@@ -49,6 +49,12 @@ has() {
     grep -qE -e "$2" "$dir/$1" || fail "no '$2' in $1"
 }
 
+# What somebody else made is not overwritten with a model.
+echo mine >"$dir/mine"
+sh "$KVC_SOURCE_DIR/client/worker/smollm2.sh" "$dir/" 2>"$dir/err" && fail "it overwrites a directory"
+has err "was not made by this script"
+[ -e "$dir/mine" ] || fail "smollm2.sh removes what it did not make"
+
 refused 2 "one of --preset"
 refused 2 "did you mean --preset" --prset tiny
 refused 2 "did you mean 'paged'" --preset tiny --strategy page --prompt x
