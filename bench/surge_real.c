@@ -42,7 +42,7 @@ static void prompt_make(const struct surge_real *s, uint64_t round, uint32_t wor
         random = random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
         text[i] = (char)('a' + (random >> 33) % 26);
     }
-    (void)snprintf(question, sizeof(question), " what of %6u?", worker);
+    (void)snprintf(question, sizeof(question), " what of %6u?", worker % 1000000u);
     memset(text + s->tokens, '.', QUESTION);
     memcpy(text + s->tokens, question, strlen(question));
 }
