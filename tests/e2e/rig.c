@@ -481,3 +481,14 @@ void rig_wait_stat(struct kvc *k, const char *name, uint64_t value)
     ck_abort_msg("%s is %llu, expected %llu", name, (unsigned long long)v,
                  (unsigned long long)value);
 }
+
+void rig_drain(struct kvc *k)
+{
+    struct kvc_drained d = {.left = 1};
+    const uint64_t until = rig_now_ms() + 60000;
+    while (d.left > 0 && rig_now_ms() < until) {
+        ck_assert_int_eq(kvc_drain(k, 8u << 20, &d), 0);
+        rig_sleep_ms(10);
+    }
+    ck_assert_uint_eq(d.left, 0);
+}

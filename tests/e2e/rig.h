@@ -88,6 +88,8 @@ uint32_t rig_load(struct kvc *k, struct kvc_ns *ns, const uint8_t *keys, uint32_
 uint64_t rig_stat(struct kvc *k, const char *name);
 /* Waits (at most 10 s) until the statistic has this value. */
 void rig_wait_stat(struct kvc *k, const char *name, uint64_t value);
+/* Writes what only memory has to storage (at most 60 s). */
+void rig_drain(struct kvc *k);
 void rig_sleep_ms(unsigned ms);
 uint64_t rig_now_ms(void);
 

@@ -55,24 +55,13 @@ static struct kvc_seq seq_of(uint32_t chain)
     return rig_seq(keys, CHAIN, BT);
 }
 
-static void drain(void)
-{
-    struct kvc_drained d = {.left = 1};
-    const uint64_t until = rig_now_ms() + 60000;
-    while (d.left > 0 && rig_now_ms() < until) {
-        ck_assert_int_eq(kvc_drain(k, 8 * MIB, &d), 0);
-        rig_sleep_ms(10);
-    }
-    ck_assert_uint_eq(d.left, 0);
-}
-
 /* All chains on disk, and at least the first three there alone. */
 static void store_all(void)
 {
     for (uint32_t i = 0; i < CHAINS; i++) {
         (void)seq_of(i);
         ck_assert_uint_eq(rig_store(k, ns, keys, 0, CHAIN, BT, BYTES, statuses), CHAIN);
-        drain();
+        rig_drain(k);
     }
 }
 
