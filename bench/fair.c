@@ -648,7 +648,7 @@ static struct outcome medians(const struct outcome *all, size_t n)
                             .requests = median_of(all, n, offsetof(struct outcome, requests))};
 }
 
-static int measure(struct fair *f)
+static int measure(struct fair *f, struct outcome *ret_alone, struct outcome *ret_beside)
 {
     static struct outcome alone[PERF_PAIRS_MAX], beside[PERF_PAIRS_MAX];
     for (uint64_t i = 0; i < f->pairs; i++) {
@@ -660,14 +660,16 @@ static int measure(struct fair *f)
         if (rc != 0)
             return rc;
     }
-    const struct outcome a = medians(alone, f->pairs), b = medians(beside, f->pairs);
-    return report(f, &a, &b);
+    *ret_alone = medians(alone, f->pairs);
+    *ret_beside = medians(beside, f->pairs);
+    return 0;
 }
 
 /* ---- the command ---- */
 
 static int run_kind(struct fair *f)
 {
+    struct outcome alone, beside;
     char config[512];
     snprintf(config, sizeof config,
              "socket_mode: \"0666\"\n"
@@ -691,9 +693,11 @@ static int run_kind(struct fair *f)
     if (rc == 0)
         rc = loop_start(&f->loop);
     if (rc == 0) {
-        rc = measure(f);
-        loop_stop(&f->loop);
+        rc = measure(f, &alone, &beside);
+        loop_stop(&f->loop); /* its figures are read below */
     }
+    if (rc == 0)
+        rc = report(f, &alone, &beside);
     greedy_stop_all(f);
     progress_clear();
     perf_close(&f->session);
