@@ -15,6 +15,7 @@
 #include "plot.h"
 #include "product.h"
 #include "progress.h"
+#include "sequence.h"
 #include "worker_model.h"
 
 #define CASES_MAX  64u
@@ -189,14 +190,6 @@ static double log_sum_exp(const float *logits, uint32_t n)
     return (double)top + log(sum);
 }
 
-static uint32_t likeliest(const float *row, uint32_t n)
-{
-    uint32_t best = 0;
-    for (uint32_t i = 1; i < n; i++)
-        best = row[i] > row[best] ? i : best;
-    return best;
-}
-
 static void reference_row(struct quality *q, uint32_t row)
 {
     const uint32_t vocab = q->model.is.vocab;
@@ -223,7 +216,7 @@ static void row_compare(const struct quality *q, struct outcome *o, const float 
     o->kl += kl;
     o->kl_max = kl > o->kl_max ? kl : o->kl_max;
     o->nll -= (double)logits[next] - all;
-    o->same += likeliest(logits, vocab) == likeliest(exact, vocab);
+    o->same += sequence_greedy(logits, vocab) == sequence_greedy(exact, vocab);
     o->n++;
 }
 
