@@ -4,13 +4,15 @@
  * lease covers what the answer says; room for what is found has each that has begun, of a few.
  */
 #include "find.h"
+#include "names__.h"
 
 /* So many keys are looked up in one piece. */
 #define ASK_SHORT 512u
 
 enum ask_phase {
     ASK_LOOK,
-    ASK_UP, /* from the tips of a name */
+    ASK_UP,  /* from the tips of a name */
+    ASK_PUT, /* a name is to hold them */
     ASK_LEASE,
     ASK_TELL,
     ASK_TOUCH,
@@ -31,6 +33,7 @@ struct core_ask {
     struct lease *lease;
     struct pin *pin;               /* while it is being made */
     struct core_load *load;        /* the same */
+    struct name_putting putting;   /* the same */
     bool lacks;                    /* some of a name's blocks are not in memory */
     uint8_t phase;                 /* enum ask_phase */
     bool whole;                    /* it cannot be done so: it is done in one piece */
@@ -142,6 +145,41 @@ static void ask_pin_begin(struct core *c, const struct core_asking *x, struct co
     ask->phase = ask->pin ? ASK_PIN : ASK_FREE;
 }
 
+/* A block has gone since it was found: all is looked up again. */
+static void ask_give_up(struct core *c, struct core_ask *ask, int rc)
+{
+    if (ask->lease)
+        lease_free(c, ask->lease);
+    ask->lease = NULL;
+    if (ask->pin)
+        pin_drop(c, ask->pin);
+    ask->pin = NULL;
+    if (ask->load)
+        load_free(c, ask->load);
+    ask->load = NULL;
+    name_put_drop(c, &ask->putting);
+    ask->rc = rc;
+    ask->whole = rc == 0;
+    ask->phase = ASK_FREE;
+}
+
+/* What the name is to hold is found, and held. */
+static void ask_put_end(struct core *c, struct core_asking *x, struct core_ask *ask)
+{
+    if (ask->putting.next->cut) { /* some of it has gone since */
+        ask_give_up(c, ask, 0);
+        return;
+    }
+    if (ask->pin) {
+        ask->pin->of_name = true;
+        pin_begin(c, ask->pin, 0, &x->pinned);
+        ask->putting.next->pin = x->pinned.id;
+        ask->pin = NULL;
+    }
+    ask->rc = name_put_end(c, ask->client, x->put, &ask->f, &ask->putting, x->name_waiter,
+                           &x->named, &ask->why);
+}
+
 /* What follows when all has been looked for. */
 static void ask_decide(struct core *c, struct core_asking *x, struct core_ask *ask)
 {
@@ -166,6 +204,11 @@ static void ask_decide(struct core *c, struct core_asking *x, struct core_ask *a
         ask_pin_begin(c, x, ask);
         return;
     }
+    if (x->put) {
+        ask->whole = !f->linked;
+        ask->phase = f->linked ? ASK_PUT : ASK_FREE;
+        return;
+    }
     if (x->looks) {
         ask->held.prefix.load_ns = worth_load_now(c, f);
         c->m.lookups++;
@@ -183,23 +226,6 @@ static void ask_decide(struct core *c, struct core_asking *x, struct core_ask *a
     ask->lease = lease_begin(c, ask->client, f, in->from_tokens);
     ask->phase = ask->lease ? ASK_LEASE : ASK_FREE;
     ask->rc = ask->lease ? 0 : KVC_E_BUSY;
-}
-
-/* A block has gone since it was found: all is looked up again. */
-static void ask_give_up(struct core *c, struct core_ask *ask, int rc)
-{
-    if (ask->lease)
-        lease_free(c, ask->lease);
-    ask->lease = NULL;
-    if (ask->pin)
-        pin_drop(c, ask->pin);
-    ask->pin = NULL;
-    if (ask->load)
-        load_free(c, ask->load);
-    ask->load = NULL;
-    ask->rc = rc;
-    ask->whole = rc == 0;
-    ask->phase = ASK_FREE;
 }
 
 /* The phase that follows, from the first block on. */
@@ -229,6 +255,30 @@ static void ask_up(struct core *c, struct core_ask *ask)
         }
     }
     ask_then(ask, ASK_TOUCH);
+}
+
+/* Limits that it is beyond may allow it when all is known that the name leaves. */
+static void ask_put(struct core *c, const struct core_asking *x, struct core_ask *ask)
+{
+    int rc = 0;
+    if (!ask->putting.next)
+        rc = name_put_begin(c, x->put, &ask->f, &ask->held.prefix, &ask->putting, &ask->why);
+    if (rc == KVC_E_BUSY)
+        return;
+    if (!rc)
+        rc = name_put_step(c, x->put, &ask->f, &ask->putting, &ask->why);
+    if (rc == CORE_MORE)
+        return;
+    if (rc && !ask->putting.next)
+        ask_give_up(c, ask, rc);
+    else if (rc)
+        ask_give_up(c, ask, rc == KVC_E_LIMIT ? rc : 0);
+    else if (x->put->pinned)
+        ask_pin_begin(c, x, ask);
+    else
+        ask_then(ask, ASK_TOUCH);
+    if (ask->rc == KVC_E_LIMIT && ask->putting.next) /* no pin is free */
+        ask_give_up(c, ask, 0);
 }
 
 static void ask_lease(struct core *c, struct core_ask *ask, const char **ret_why)
@@ -297,6 +347,8 @@ static void ask_touch(struct core *c, struct core_asking *x, struct core_ask *as
         }
     }
     ask_then(ask, x->name ? ask_loads(c, x, ask) : ASK_FREE);
+    if (x->put)
+        ask_put_end(c, x, ask);
 }
 
 /* The next block of what f needs, root first. NULL: those are all, or (*ret_over) the slice is
@@ -412,7 +464,7 @@ static bool can_pin(struct core *c, const struct find *f, uint32_t g, uint32_t f
     return full || end - first <= SAY_PIECE;
 }
 
-static void ask_pin(struct core *c, struct core_ask *ask)
+static void ask_pin(struct core *c, const struct core_asking *x, struct core_ask *ask)
 {
     const struct find *f = &ask->f;
     for (; ask->group < f->seq->ngroups; ask->group++, ask->at = 0) {
@@ -428,12 +480,12 @@ static void ask_pin(struct core *c, struct core_ask *ask)
             const bool can = can_pin(c, f, ask->group, from, from + n);
             const int err = can ? pin_add(c, ask->pin, f, ask->group, from, from + n) : 0;
             if (err || !can) {
-                ask_give_up(c, ask, err);
+                ask_give_up(c, ask, x->put ? 0 : err);
                 return;
             }
         }
     }
-    ask->phase = ASK_FREE;
+    ask_then(ask, x->put ? ASK_TOUCH : ASK_FREE);
 }
 
 /* Deepest first: what comes before is not evicted under what builds on it. */
@@ -454,7 +506,7 @@ static bool ask_free(struct core *c, struct core_ask *ask, bool all)
     return true;
 }
 
-static void ask_put(struct core *c, struct core_asking *x)
+static void ask_free_slot(struct core *c, struct core_asking *x)
 {
     struct core_ask *ask = x->ask;
     share_put(&c->ask_share, owner_no(c, ask->client->who.principal), c->asks, ask);
@@ -474,8 +526,9 @@ void core_ask_cancel(struct core *c, struct core_asking *x)
         pin_drop(c, ask->pin);
     if (ask->load)
         load_free(c, ask->load);
+    name_put_drop(c, &ask->putting);
     (void)ask_free(c, ask, true);
-    ask_put(c, x);
+    ask_free_slot(c, x);
 }
 
 /* The end of it, in one piece where it could not be done in slices. */
@@ -493,7 +546,9 @@ static int ask_end(struct core *c, struct core_client *cl, struct core_asking *x
     }
     if (ask->pin)
         pin_begin(c, ask->pin, x->ttl_ms, &x->pinned);
-    ask_put(c, x);
+    ask_free_slot(c, x);
+    if (x->put)
+        return whole ? core_name_put(c, cl, x->put, x->name_waiter, &x->named, ret_why) : rc;
     if (x->name)
         return whole ? KVC_E_GONE : rc;
     if (whole && x->pins) {
@@ -539,6 +594,10 @@ int core_ask_step(struct core *c, struct core_client *cl, struct core_asking *x,
         ask_decide(c, x, ask);
     if (ask->phase == ASK_UP && !slice_over(c))
         ask_up(c, ask);
+    if (ask->phase == ASK_PUT && !slice_over(c))
+        ask_put(c, x, ask);
+    if (ask->phase == ASK_PIN && !slice_over(c))
+        ask_pin(c, x, ask);
     if (ask->phase == ASK_LEASE && !slice_over(c))
         ask_lease(c, ask, &ask->why);
     if (ask->phase == ASK_TELL && !slice_over(c))
@@ -553,8 +612,6 @@ int core_ask_step(struct core *c, struct core_client *cl, struct core_asking *x,
         ask_count(c, ask);
     if (ask->phase == ASK_SAY && !slice_over(c))
         ask_say(c, x, ask);
-    if (ask->phase == ASK_PIN && !slice_over(c))
-        ask_pin(c, ask);
     if (ask->phase == ASK_FREE && !slice_over(c) && ask_free(c, ask, false))
         return ask_end(c, cl, x, ret_held, ret_why);
     ask_leave(c);

@@ -6,11 +6,10 @@
 #ifndef KVC_CORE_SLICES_H
 #define KVC_CORE_SLICES_H
 
-#include "core.h"
+#include "core_names.h"
 
 /* An acquire, or a lookup, of so many keys that it takes slices; the core's. */
 struct core_ask;
-struct core_name;
 /* Whether it takes more than one. */
 bool core_seq_is_long(const struct core *c, const struct core_seq *seq);
 struct core_asking {
@@ -27,8 +26,13 @@ struct core_asking {
      * waiter (1), else begun within load_bytes. */
     const struct core_name *name;
     uint64_t load_bytes, bytes_in_memory; /* the latter is told */
-    struct core_waiter *waiter;           /* borrowed; NULL: none */
-    struct core_ask *ask;                 /* NULL: not begun, or at its end */
+    /* With `looks`: core_name_put() of this, whose seq is in.seq; at its end there is `named`. That
+     * it is put shows in `named` before: the waiter, if it is queued (1), may be called then. */
+    const struct core_name_put *put;
+    struct core_name_waiter *name_waiter;
+    struct core_named named;
+    struct core_waiter *waiter; /* borrowed; NULL: none */
+    struct core_ask *ask;       /* NULL: not begun, or at its end */
 };
 /* A slice. CORE_MORE: there is another to come, also while too many others have begun. Else as
  * core_acquire(), or core_lookup() with the prefix in ret_held. Blocks that it has found stay until

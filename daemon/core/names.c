@@ -18,6 +18,11 @@ static uint32_t ids_max(const struct core_config *cfg)
     return (uint32_t)MIN(cfg->name_ids_bytes / sizeof(struct name_ids), UINT32_MAX / 2);
 }
 
+static uint32_t slots_max(const struct core_config *cfg)
+{
+    return cfg->names_max + NAMES_SPARES;
+}
+
 /* In the order in which names_create() takes them. */
 struct sizes {
     uint64_t names, name, order, ref, of, ids, keys, w_key;
@@ -26,7 +31,7 @@ struct sizes {
 static struct sizes sizes_of(const struct core_config *cfg)
 {
     return (struct sizes){.names = sizeof(struct names),
-                          .name = (uint64_t)cfg->names_max * sizeof(struct core_name),
+                          .name = (uint64_t)slots_max(cfg) * sizeof(struct core_name),
                           .order = (uint64_t)cfg->names_max * sizeof(uint32_t),
                           .ref = (uint64_t)refs_max(cfg) * sizeof(struct name_ref),
                           .of = (uint64_t)cfg->blocks_max * sizeof(struct block_name),
@@ -133,6 +138,28 @@ struct core_name *name_get(struct core *c, uint8_t kind, const char *name, uint3
 
 static void on_ttl(void *ctx, uint64_t now_ns);
 static void on_retry(void *ctx, uint64_t now_ns);
+static bool leave_step(struct core *c);
+
+/* A slot that is free: there is one. */
+static struct core_name *slot_take(struct core *c, enum name_state state)
+{
+    struct names *n = c->names;
+    uint32_t no = n->free;
+    if (no != CORE_NONE)
+        n->free = n->name[no].next;
+    else
+        no = n->high++;
+    MUST(no < n->max + NAMES_SPARES); /* the share counts the names */
+    struct core_name *nm = &n->name[no];
+    *nm = (struct core_name){.state = (uint8_t)state,
+                             .refs = CORE_NONE,
+                             .ids = CORE_NONE,
+                             .ttl = {.fn = on_ttl, .ctx = nm},
+                             .retry = {.fn = on_retry, .ctx = nm},
+                             .core = c};
+    list_init(&nm->waiters);
+    return nm;
+}
 
 struct core_name *name_new(struct core *c, uint8_t kind, const char *name,
                            const struct core_identity *who, const char *sub)
@@ -140,31 +167,34 @@ struct core_name *name_new(struct core *c, uint8_t kind, const char *name,
     struct names *n = c->names;
     if (!share_take(&n->share, owner_no(c, who->principal), 1))
         return NULL;
-    uint32_t no = n->free;
-    if (no != CORE_NONE)
-        n->free = n->name[no].next;
-    else
-        no = n->high++;
-    MUST(no < n->max); /* the share counts them */
-    struct core_name *nm = &n->name[no];
-    *nm = (struct core_name){.state = NAME_LIVE,
-                             .kind = kind,
-                             .principal = who->principal,
-                             .owner = who->name,
-                             .tenant = who->tenant,
-                             .refs = CORE_NONE,
-                             .ids = CORE_NONE,
-                             .ttl = {.fn = on_ttl, .ctx = nm},
-                             .retry = {.fn = on_retry, .ctx = nm},
-                             .core = c};
+    struct core_name *nm = slot_take(c, NAME_LIVE);
+    nm->kind = kind;
+    nm->principal = who->principal;
+    nm->owner = who->name;
+    nm->tenant = who->tenant;
     memcpy(nm->name, name, strlen(name));
     memcpy(nm->sub, sub, strlen(sub));
-    list_init(&nm->waiters);
     const uint32_t at = rank(n, kind, name, who->principal, sub);
     memmove(&n->order[at + 1], &n->order[at], (n->count - at) * sizeof *n->order);
-    n->order[at] = no;
+    n->order[at] = name_no(c, nm);
     n->count++;
     c->m.names++;
+    return nm;
+}
+
+/* The last one is for who cannot wait. */
+struct core_name *name_spare(struct core *c, bool must)
+{
+    struct names *n = c->names;
+    while (must && n->spares == NAMES_SPARES) {
+        MUST(!list_empty(&n->leaving)); /* the others are one of each lookup in slices */
+        (void)leave_step(c);
+    }
+    if (n->spares + !must >= NAMES_SPARES)
+        return NULL;
+    n->spares++;
+    struct core_name *nm = slot_take(c, NAME_COMING);
+    nm->spare = true;
     return nm;
 }
 
@@ -175,17 +205,13 @@ void name_free(struct core *c, struct core_name *nm)
         nm->gone = true;
         return;
     }
-    share_give(&n->share, owner_no(c, nm->principal), 1);
+    if (nm->spare)
+        n->spares--;
+    else
+        share_give(&n->share, owner_no(c, nm->principal), 1);
     nm->state = NAME_FREE;
     nm->next = n->free;
     n->free = name_no(c, nm);
-}
-
-static void unpin(struct core *c, struct core_name *nm)
-{
-    if (nm->pin)
-        pin_end(c, nm->pin);
-    nm->pin = 0;
 }
 
 int name_pin(struct core *c, struct core_name *nm, const struct core_seq *seq)
@@ -196,9 +222,19 @@ int name_pin(struct core *c, struct core_name *nm, const struct core_seq *seq)
     int err = core_pin(c, &in, &pinned, &why);
     if (err)
         return err;
-    unpin(c, nm);
+    MUST(nm->pin == 0);
     nm->pin = pinned.id;
     return 0;
+}
+
+void name_part(struct core *c, struct core_name *nm)
+{
+    if (nm->pin && core_unpin(c, NULL, nm->pin) != CORE_MORE)
+        nm->pin = 0;
+    name_ids_free(c->names, nm->ids);
+    nm->ids = CORE_NONE;
+    nm->state = NAME_GOING;
+    list_push_back(&c->names->leaving, &nm->leave);
 }
 
 void name_go(struct core *c, struct core_name *nm)
@@ -210,14 +246,9 @@ void name_go(struct core *c, struct core_name *nm)
     n->count--;
     c->m.names--;
     wheel_del(&n->wheel, &nm->ttl);
-    if (nm->pin && core_unpin(c, NULL, nm->pin) != CORE_MORE)
-        nm->pin = 0;
     name_save_cancel(c, nm);
     name_wake(c, nm, KVC_E_NO_NAME); /* who waited for it to be kept */
-    name_ids_free(n, nm->ids);
-    nm->ids = CORE_NONE;
-    nm->state = NAME_GOING;
-    list_push_back(&n->leaving, &nm->leave);
+    name_part(c, nm);
     name_write(c, nm);
 }
 
@@ -293,22 +324,6 @@ void name_ids_free(struct names *n, uint32_t head)
     }
 }
 
-static uint32_t ids_keep(struct names *n, const uint8_t *ids, uint32_t nids)
-{
-    uint32_t head = CORE_NONE, last = CORE_NONE;
-    for (uint32_t i = 0; i < nids; i += NAMES_IDS) {
-        const uint32_t no = name_ids_new(n);
-        n->ids[no].n = MIN(NAMES_IDS, nids - i);
-        memcpy(n->ids[no].id, ids + (size_t)i * 4, (size_t)n->ids[no].n * 4);
-        if (last == CORE_NONE)
-            head = no;
-        else
-            n->ids[last].next = no;
-        last = no;
-    }
-    return head;
-}
-
 uint32_t core_name_ids(const struct core *c, const struct core_name *nm, uint32_t first,
                        uint8_t *out, uint32_t max, uint32_t *ret_tokens)
 {
@@ -364,8 +379,6 @@ int name_await(struct core *c, struct core_name *nm, struct core_name_waiter *w,
     return 1;
 }
 
-/* ---- put ---- */
-
 void name_arm(struct core *c, struct core_name *nm)
 {
     if (nm->ttl_ms == 0) {
@@ -375,147 +388,6 @@ void name_arm(struct core *c, struct core_name *nm)
     const uint64_t now = names_now(c), idle = now - MIN(now, nm->used_ms);
     const uint64_t left = nm->ttl_ms - MIN(nm->ttl_ms, idle);
     wheel_add(&c->names->wheel, &nm->ttl, c->now_ns + MIN(left, UINT64_MAX / 2000000) * 1000000);
-}
-
-/* What a hit of f's prefix needs: refs that it takes, blocks, bytes. */
-static uint32_t count_needs(struct core *c, const struct find *f, uint32_t *ret_blocks,
-                            uint64_t *ret_bytes)
-{
-    uint32_t refs = 0;
-    *ret_blocks = 0;
-    *ret_bytes = 0;
-    for (uint32_t g = 0; g < f->seq->ngroups; g++) {
-        const struct core_group *p = &f->seq->ns->spec.group[g];
-        uint32_t first, end;
-        find_needs(f, g, f->tokens, &first, &end);
-        refs += p->rule == KVC_RULE_FULL ? end > 0 : end - first;
-        *ret_blocks += end - first;
-        *ret_bytes += (uint64_t)(end - first) * p->block_bytes * group_shards(f->seq->ns, p);
-    }
-    (void)c;
-    return refs;
-}
-
-/* The new before the old goes, so that what both reach stays as it is. */
-static void move_to(struct core *c, struct core_name *nm, const struct find *f,
-                    struct passed_tips *passed)
-{
-    const uint32_t old = nm->refs;
-    names_passed(c, old, f, passed);
-    nm->refs = CORE_NONE;
-    for (uint32_t g = 0; g < f->seq->ngroups; g++) {
-        uint32_t first, end;
-        find_needs(f, g, f->tokens, &first, &end);
-        if (f->seq->ns->spec.group[g].rule == KVC_RULE_FULL)
-            first = end - (end > 0);
-        for (uint32_t i = first; i < end; i++)
-            name_hold(c, nm, g, i, c->found[f->at[g] + i]);
-    }
-    name_let_go(c, old);
-    nm->cut = false;
-}
-
-static const char *put_fault(struct core *c, const struct core_name_put *in, uint32_t refs)
-{
-    if (refs > names_refs_left(c->names))
-        return "names hold too many blocks of window and state groups (limits.names)";
-    if (in->ids && !name_ids_room(c->names, in->seq->tokens))
-        return "no room for its token ids (limits.name_tokens)";
-    return NULL;
-}
-
-static void fill(struct core *c, struct core_name *nm, const struct core_name_put *in,
-                 const struct find *f, struct passed_tips *passed)
-{
-    const struct core_ns *ns = in->seq->ns;
-    const uint32_t level = in->priority ? in->priority : KVC_PRIORITY_DEFAULT;
-    nm->priority = (uint8_t)level;
-    nm->pinned = in->pinned;
-    nm->ttl_ms = in->ttl_ms;
-    nm->used_ms = names_now(c);
-    nm->print = ns->short_print;
-    nm->tokens = f->tokens;
-    nm->content = ++c->names->serial;
-    move_to(c, nm, f, passed);
-    name_ids_free(c->names, nm->ids);
-    nm->nids = in->ids ? in->seq->tokens : 0;
-    nm->ids = in->ids ? ids_keep(c->names, in->ids, nm->nids) : CORE_NONE;
-}
-
-static void to_text(char to[KVC_STRING_MAX], const uint8_t *from, uint32_t n)
-{
-    MUST(n < KVC_STRING_MAX);
-    memset(to, 0, KVC_STRING_MAX);
-    if (n > 0)
-        memcpy(to, from, n);
-}
-
-int core_name_put(struct core *c, struct core_client *cl, const struct core_name_put *in,
-                  struct core_name_waiter *waiter, struct core_named *ret_named,
-                  const char **ret_why)
-{
-    struct find f;
-    struct core_prefix prefix;
-    struct passed_tips passed;
-    char name[KVC_STRING_MAX];
-    uint32_t blocks;
-    uint64_t bytes;
-    bool fresh = false;
-    *ret_why = core_seq_fault(in->seq);
-    if (*ret_why)
-        return KVC_E_BAD_ARGUMENT;
-    if (!c->names) {
-        *ret_why = "names are off (limits.names)";
-        return KVC_E_LIMIT;
-    }
-    names_wheel(c);
-    find_prefix(c, in->seq, FIND_ANY, 0, &f, &prefix);
-    if (f.tokens == 0)
-        return find_absence(c, in->seq, &prefix, ret_why);
-    *ret_why = put_fault(c, in, count_needs(c, &f, &blocks, &bytes));
-    if (*ret_why)
-        return KVC_E_LIMIT;
-    to_text(name, in->id.name, in->id.name_bytes);
-    const char *sub = in->seq->ns->spec.sub;
-    struct core_name *nm = name_get(c, in->id.kind, name, cl->who.principal, sub);
-    int err = name_room_for(c, nm, &f, in->pinned);
-    if (err) {
-        *ret_why = err == KVC_E_PIN_LIMIT
-                       ? "host memory would be full of what is pinned in it"
-                       : "it would have to keep more than a quota allows, or than is left beside "
-                         "what is guaranteed to others (QUOTA_LIST)";
-        return err;
-    }
-    if (!nm) {
-        nm = name_new(c, in->id.kind, name, &cl->who, sub);
-        if (!nm) {
-            *ret_why = "there are as many names as may be (limits.names)";
-            return KVC_E_LIMIT;
-        }
-        nm->made_ms = names_now(c);
-        fresh = true;
-    }
-    err = in->pinned ? name_pin(c, nm, in->seq) : 0;
-    if (err) {
-        if (fresh)
-            name_end(c, nm);
-        *ret_why = "the budget of pinned bytes (policy.pin_limit), or of pins, is exhausted";
-        return err;
-    }
-    if (!in->pinned)
-        unpin(c, nm);
-    find_prefix(c, in->seq, FIND_ANY, 0, &f, &prefix);
-    nm->blocks = blocks;
-    nm->bytes = bytes;
-    fill(c, nm, in, &f, &passed);
-    find_touch(c, &f);
-    const bool went = names_let_passed_go(c, nm, &passed);
-    name_arm(c, nm);
-    c->m.names_put++;
-    name_write(c, nm);
-    name_save(c, nm);
-    *ret_named = (struct core_named){.tokens = nm->tokens, .bytes = bytes, .went = went};
-    return waiter ? name_await(c, nm, waiter, in->durable) : 0;
 }
 
 /* ---- find, list ---- */
@@ -546,8 +418,8 @@ int core_name_find(struct core *c, const struct core_client *cl, const struct co
         return KVC_E_DENIED;
     if (!c->names)
         return KVC_E_NO_NAME;
-    to_text(name, id->name, id->name_bytes);
-    to_text(sub, id->sub, id->sub_bytes);
+    name_text(name, id->name, id->name_bytes);
+    name_text(sub, id->sub, id->sub_bytes);
     struct core_name *nm = name_get(c, id->kind, name, cl->who.principal, sub);
     if (!nm && cl->who.admin)
         nm = only_one(c, id->kind, name, sub);
@@ -573,7 +445,7 @@ static int list_at(const struct core *c, const struct core_name_list *in, uint32
     char name[KVC_STRING_MAX], sub[KVC_STRING_MAX];
     uint32_t principal;
     if (in->cursor_bytes == 0) {
-        to_text(name, in->prefix, in->prefix_bytes);
+        name_text(name, in->prefix, in->prefix_bytes);
         *ret_at = rank(c->names, in->kind, name, 0, "");
         return 0;
     }
@@ -582,8 +454,8 @@ static int list_at(const struct core *c, const struct core_name_list *in, uint32
         in->cursor_bytes - 5 - p[4] >= KVC_STRING_MAX)
         return KVC_E_BAD_ARGUMENT;
     memcpy(&principal, p, sizeof principal);
-    to_text(name, p + 5, p[4]);
-    to_text(sub, p + 5 + p[4], in->cursor_bytes - 5 - p[4]);
+    name_text(name, p + 5, p[4]);
+    name_text(sub, p + 5 + p[4], in->cursor_bytes - 5 - p[4]);
     const struct names *n = c->names;
     *ret_at = rank(n, in->kind, name, principal, sub);
     *ret_at += *ret_at < n->count &&

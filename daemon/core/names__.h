@@ -30,8 +30,13 @@ struct find;
 /* Storage that makes room is asked again so much later, unless it says so before. */
 #define NAMES_PAUSE_MS 50u
 
-/* GOING: the journal has it still, or it has not let go of all its blocks. */
-enum name_state { NAME_FREE, NAME_LIVE, NAME_GOING };
+/* Of puts, beside the names: each that is under way in slices has one, and one that is not; those
+ * that let go of what a name was before are among them. */
+#define NAMES_SPARES (ASKS_MAX + 1u)
+
+/* COMING: a spare slot takes the blocks that a name is to have. GOING: the journal has it still, or
+ * it has not let go of all its blocks. */
+enum name_state { NAME_FREE, NAME_LIVE, NAME_COMING, NAME_GOING };
 
 struct core_name {
     uint8_t state; /* enum name_state */
@@ -44,6 +49,7 @@ struct core_name {
     bool in_flight; /* its head is in the commit that is under way */
     bool evicts;    /* GOING: what nothing else needs goes with it */
     bool gone;      /* GOING: the journal does not have it, and it has refs yet */
+    bool spare;     /* no name: its slot is one of NAMES_SPARES */
     uint32_t next;  /* FREE: the next one */
     uint32_t principal;
     const char *owner, *tenant; /* borrowed from the identity */
@@ -114,7 +120,7 @@ struct name_commit {
 
 struct names {
     struct core_name *name;
-    uint32_t max, high, free;
+    uint32_t max, high, free, spares; /* spares: in use */
     uint32_t *order; /* those that are LIVE, by kind, name, principal, sub-tenant */
     uint32_t count;
     struct share share;
@@ -153,6 +159,14 @@ static inline uint32_t name_no(const struct core *c, const struct core_name *nm)
     return (uint32_t)(nm - c->names->name);
 }
 
+static inline void name_text(char to[KVC_STRING_MAX], const uint8_t *from, uint32_t n)
+{
+    MUST(n < KVC_STRING_MAX);
+    memset(to, 0, KVC_STRING_MAX);
+    if (n > 0)
+        memcpy(to, from, n);
+}
+
 /* ---- names.c ---- */
 
 /* A name that is not there: LIVE and in order. NULL: the table is full, or its principal's share
@@ -164,6 +178,11 @@ struct core_name *name_get(struct core *c, uint8_t kind, const char *name, uint3
 /* Nobody finds it any more, and it lets go of its blocks in slices; its slot goes when the journal
  * does not have it any more either. */
 void name_go(struct core *c, struct core_name *nm);
+/* It lets go of all that it has, in slices: name_leave(). */
+void name_part(struct core *c, struct core_name *nm);
+/* A slot that holds what a name is to hold; name_part() and `gone` are its end. NULL, unless it
+ * must: none is free now. */
+struct core_name *name_spare(struct core *c, bool must);
 /* A slice of that. True: there is more to do. */
 bool name_leave(struct core *c, struct core_name *nm);
 /* Both in one piece. */
@@ -173,7 +192,7 @@ void name_free(struct core *c, struct core_name *nm);
 void name_arm(struct core *c, struct core_name *nm);
 /* Timers can be set from now on. */
 void names_wheel(struct core *c);
-/* Pins what is cached of seq for it, in place of what it had pinned. KVC_E_PIN_LIMIT, ... */
+/* Pins what is cached of seq for it, which has no pin. KVC_E_PIN_LIMIT, ... */
 int name_pin(struct core *c, struct core_name *nm, const struct core_seq *seq) KVC_WARN_UNUSED;
 /* Room for n token ids. false: there is none. */
 bool name_ids_room(const struct names *n, uint32_t nids);
@@ -190,11 +209,13 @@ void name_wake(struct core *c, struct core_name *nm, int err);
 void name_hold(struct core *c, struct core_name *nm, uint32_t group, uint32_t place,
                uint32_t block);
 uint32_t names_refs_left(const struct names *n);
-/* Lets go of the refs from `head` on. */
-void name_let_go(struct core *c, uint32_t head);
-/* Of a name that goes: its first ref lets go of its block, and moves to the one before, while that
- * is for this name alone or (all) to the first. Returns the block. */
-uint32_t name_climb(struct core *c, struct core_name *nm, bool all);
+/* Of a name that goes: a ref lets go of its block, and moves to the one before, while that is for
+ * this name alone or (all) to the first. Returns the block. */
+uint32_t name_climb(struct core *c, struct core_name *nm, uint32_t ref, bool all);
+/* The other way: its first ref moves on to a child of its block. */
+void name_descend(struct core *c, struct core_name *nm, uint32_t place, uint32_t child);
+/* Two names have each other's refs from now on. */
+void names_swap_refs(struct core *c, struct core_name *a, struct core_name *b);
 /* Its blocks are to be saved. */
 void name_save(struct core *c, struct core_name *nm);
 void name_save_cancel(struct core *c, struct core_name *nm);
@@ -211,8 +232,10 @@ struct passed_tips {
     struct run_entry e[KVC_GROUPS_MAX];
     uint32_t n;
 };
-/* Of the refs from `head` on, when the name moves to f's prefix. */
-void names_passed(struct core *c, uint32_t head, const struct find *f, struct passed_tips *ret);
+/* Of the blocks that `old` holds, which is what was a name before it moved to f's prefix: it lets
+ * go of them. */
+void names_passed(struct core *c, struct core_name *old, const struct find *f,
+                  struct passed_tips *ret);
 /* They go, unless something holds them: then they go first. The name is where it moves to. Whether
  * any went. */
 bool names_let_passed_go(struct core *c, struct core_name *nm, const struct passed_tips *passed);
@@ -221,9 +244,34 @@ bool names_let_passed_go(struct core *c, struct core_name *nm, const struct pass
 void name_leave_block(struct core *c, struct core_name *nm);
 
 /* Whether hard limits allow all that a name of f's prefix has to keep; nm: the name that moves
- * there, NULL: a new one. KVC_E_QUOTA. */
-int name_room_for(struct core *c, struct core_name *nm, const struct find *f,
-                  bool pinned) KVC_WARN_UNUSED;
+ * there, NULL: a new one. KVC_E_QUOTA. *ret_must_leave: if it lets go at once of what it leaves. */
+int name_room_for(struct core *c, struct core_name *nm, const struct find *f, bool pinned,
+                  bool *ret_must_leave) KVC_WARN_UNUSED;
+
+/* ---- names_put.c: pieces of core_name_put(), for slices ---- */
+
+struct name_putting {
+    struct core_name *next; /* nobody sees it; NULL: not begun, or at its end */
+    bool whole;             /* in one piece: name_room_for() has allowed it */
+    bool must_leave;        /* if what it was lets go at once of its blocks */
+    uint32_t group, at;     /* of the prefix: the next block that it is to hold */
+    uint32_t nids, last_ids;
+};
+/* Of what f found, which `prefix` tells. 0; KVC_E_BUSY: too many others are under way; else as
+ * core_name_put(). */
+int name_put_begin(struct core *c, const struct core_name_put *in, const struct find *f,
+                   const struct core_prefix *prefix, struct name_putting *p,
+                   const char **ret_why) KVC_WARN_UNUSED;
+/* Goes on until it is through, which is 0, or the slice is over: CORE_MORE. KVC_E_LIMIT with
+ * *ret_why. Unless it is `whole` also KVC_E_GONE, KVC_E_QUOTA: core_name_put() knows better. */
+int name_put_step(struct core *c, const struct core_name_put *in, const struct find *f,
+                  struct name_putting *p, const char **ret_why) KVC_WARN_UNUSED;
+/* The name is there, or has moved: as core_name_put(). An error leaves it as it was. */
+int name_put_end(struct core *c, struct core_client *cl, const struct core_name_put *in,
+                 const struct find *f, struct name_putting *p, struct core_name_waiter *waiter,
+                 struct core_named *ret_named, const char **ret_why) KVC_WARN_UNUSED;
+/* It will not be. */
+void name_put_drop(struct core *c, struct name_putting *p);
 
 /* ---- names_write.c ---- */
 

@@ -69,22 +69,26 @@ static void each_own(struct core *c, const struct core_name *nm, own_fn *fn, voi
 
 /* ---- last blocks of turns that are over ---- */
 
-void names_passed(struct core *c, uint32_t head, const struct find *f, struct passed_tips *ret)
+void names_passed(struct core *c, struct core_name *old, const struct find *f,
+                  struct passed_tips *ret)
 {
     const struct names *n = c->names;
     ret->n = 0;
-    for (uint32_t no = head; no != CORE_NONE; no = n->ref[no].next_of_name) {
+    for (uint32_t no = old->refs, next; no != CORE_NONE; no = next) {
         const struct name_ref *r = &n->ref[no];
         const struct block *b = &c->blocks[r->block];
         uint32_t first, end;
+        next = r->next_of_name;
         if (block_ns(c, b) != f->seq->ns || b->tokens == block_group(c, b)->block_tokens)
             continue;
         find_needs(f, r->group, f->tokens, &first, &end);
         if (r->place < first || r->place >= end || ret->n == KVC_GROUPS_MAX)
             continue;
         const struct block *now = &c->blocks[c->found[f->at[r->group] + r->place]];
-        if (now->parent == b->parent && now->tokens > b->tokens)
-            ret->e[ret->n++] = (struct run_entry){r->block, b->gen};
+        if (now->parent != b->parent || now->tokens <= b->tokens)
+            continue;
+        ret->e[ret->n++] = (struct run_entry){r->block, b->gen};
+        (void)name_climb(c, old, no, false);
     }
 }
 
@@ -323,7 +327,7 @@ static bool has_it_again(const struct core *c, const struct core_name *nm, const
 void name_leave_block(struct core *c, struct core_name *nm)
 {
     struct core_evicted none, *x = nm->forgetting ? &nm->forgetting->evicted : &none;
-    struct block *b = &c->blocks[name_climb(c, nm, nm->evicts)];
+    struct block *b = &c->blocks[name_climb(c, nm, nm->refs, nm->evicts)];
     const uint32_t beside = nm->beside;
     if (!nm->evicts || has_it_again(c, nm, b))
         return;
@@ -421,14 +425,20 @@ static uint64_t mark_new(struct core *c, const struct find *f, unsigned tier, bo
     return bytes;
 }
 
-int name_room_for(struct core *c, struct core_name *nm, const struct find *f, bool pinned)
+int name_room_for(struct core *c, struct core_name *nm, const struct find *f, bool pinned,
+                  bool *ret_must_leave)
 {
     struct release release = {.ns = f->seq->ns, .tier = c->cfg.disk ? 1 : 0};
+    *ret_must_leave = false;
     if (!c->cfg.disk && !pinned)
         return 0;
     const uint64_t fresh = mark_new(c, f, release.tier, true);
-    if (nm && fresh > 0)
+    int err = quota_bind(c, f->seq->ns, release.tier, fresh);
+    if (err && nm) {
         each_own(c, nm, would_release, &release);
+        err = quota_bind(c, f->seq->ns, release.tier, fresh - MIN(fresh, release.bytes));
+        *ret_must_leave = !err;
+    }
     (void)mark_new(c, f, release.tier, false);
-    return quota_bind(c, f->seq->ns, release.tier, fresh - MIN(fresh, release.bytes));
+    return err;
 }

@@ -155,13 +155,14 @@ static void ref_forget(struct names *n, struct core_name *nm, uint32_t no)
     ref_free(n, no);
 }
 
-uint32_t name_climb(struct core *c, struct core_name *nm, bool all)
+uint32_t name_climb(struct core *c, struct core_name *nm, uint32_t ref, bool all)
 {
     struct names *n = c->names;
-    const uint32_t ref = nm->refs, no = n->ref[ref].block, parent = c->blocks[no].parent;
+    const uint32_t no = n->ref[ref].block, parent = c->blocks[no].parent;
+    const bool alone = n->of[no].n == 1 && parent != CORE_NONE && n->of[parent].n == 1;
     c->work += WORK_LOOK;
     ref_unlink(n, ref);
-    if (parent != CORE_NONE && (all || n->of[no].n == 1)) {
+    if (parent != CORE_NONE && (all || alone)) {
         ref_link(n, ref, parent);
         n->of[parent].n++; /* for which this block still counts, too */
     } else {
@@ -171,16 +172,32 @@ uint32_t name_climb(struct core *c, struct core_name *nm, bool all)
     return no;
 }
 
-void name_let_go(struct core *c, uint32_t head)
+void name_descend(struct core *c, struct core_name *nm, uint32_t place, uint32_t child)
 {
     struct names *n = c->names;
-    for (uint32_t no = head; no != CORE_NONE;) {
-        const uint32_t next = n->ref[no].next_of_name, block = n->ref[no].block;
-        ref_unlink(n, no);
-        ref_free(n, no);
-        unreach(c, block);
-        no = next;
-    }
+    const uint32_t ref = nm->refs, from = n->ref[ref].block;
+    MUST(c->blocks[child].parent == from);
+    ref_unlink(n, ref);
+    ref_link(n, ref, child);
+    n->ref[ref].place = place;
+    reach(c, child, nm->priority);
+    unreach(c, from); /* the child is reached: no more than one count */
+}
+
+static void refs_rename(struct core *c, const struct core_name *nm)
+{
+    struct names *n = c->names;
+    for (uint32_t no = nm->refs; no != CORE_NONE; no = n->ref[no].next_of_name)
+        n->ref[no].name = name_no(c, nm);
+}
+
+void names_swap_refs(struct core *c, struct core_name *a, struct core_name *b)
+{
+    const uint32_t refs = a->refs;
+    a->refs = b->refs;
+    b->refs = refs;
+    refs_rename(c, a);
+    refs_rename(c, b);
 }
 
 /* ---- what blocks ask and tell ---- */
@@ -401,14 +418,16 @@ void names_check(struct core *c)
     if (!n)
         return;
     const uint64_t bytes = (uint64_t)c->cfg.blocks_max * sizeof(uint32_t);
-    uint32_t *held = core__pages(bytes), refs = 0, live = 0, active = 0;
+    uint32_t *held = core__pages(bytes), refs = 0, live = 0, active = 0, spares = 0;
     uint64_t named = 0, sum = 0;
     MUST(held != NULL);
     for (uint32_t i = 0; i < n->high; i++) {
         const struct core_name *nm = &n->name[i];
+        const bool holds = nm->state == NAME_LIVE || nm->state == NAME_COMING;
         live += nm->state == NAME_LIVE;
+        spares += nm->state != NAME_FREE && nm->spare;
         active += nm->active;
-        MUST(nm->state == NAME_LIVE || nm->refs == CORE_NONE || list_is_linked(&nm->leave));
+        MUST(holds || nm->refs == CORE_NONE || list_is_linked(&nm->leave));
         MUST(!list_is_linked(&nm->leave) || nm->state == NAME_GOING);
         for (uint32_t no = nm->refs; no != CORE_NONE; no = n->ref[no].next_of_name) {
             MUST(n->ref[no].name == i && c->blocks[n->ref[no].block].state == BLOCK_PRESENT);
@@ -421,6 +440,6 @@ void names_check(struct core *c)
     for (uint32_t i = 0; i < c->cfg.namespaces_max; i++)
         sum += c->ns[i].id ? c->ns[i].named_bytes : 0;
     MUST(refs == n->refs_used && live == n->count && live == c->m.names && active == n->active);
-    MUST(named == c->m.named_blocks && sum == c->m.named_bytes);
+    MUST(named == c->m.named_blocks && sum == c->m.named_bytes && spares == n->spares);
     core__pages_put(held, bytes);
 }

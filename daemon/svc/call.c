@@ -32,6 +32,14 @@ static void gone_expire(struct call *call)
     call_end(call->session->svc, call);
 }
 
+/* The core goes on with what a name lets go of. */
+static void call_leave_name(struct core *c, struct call *call)
+{
+    core_ask_cancel(c, &call->asking);
+    core_name_cancel(&call->name_waiter);
+    core_name_forget_cancel(&call->forgetting);
+}
+
 /* Ends what the core does for a call that is answered with TIMEOUT at once: why; NULL: for this one
  * there is more to do. */
 static const char *call_give_up(struct core *c, struct call *call)
@@ -48,9 +56,10 @@ static const char *call_give_up(struct core *c, struct call *call)
     case CALL_UNPIN:
         return "the pin has ended, and lets go of its blocks yet";
     case CALL_NAME:
-        core_name_cancel(&call->name_waiter);
-        core_name_forget_cancel(&call->forgetting);
-        return "it is done, but not on stable storage yet";
+        call_leave_name(c, call);
+        return call->put.seq && call->asking.named.tokens == 0
+                   ? "not all keys had been looked up; the name is as it was"
+                   : "it is done, but not on stable storage yet";
     case CALL_EVICT:
         core_evict_cancel(c, &call->job);
         return call->job.evicted ? call_gone_detail(KVC_E_TIMEOUT)
@@ -262,9 +271,8 @@ static void call_stop(struct svc *s, struct call *call, bool answer)
         return;
     }
     switch ((enum call_kind)call->kind) {
-    case CALL_NAME: /* the core goes on with what it lets go of */
-        core_name_cancel(&call->name_waiter);
-        core_name_forget_cancel(&call->forgetting);
+    case CALL_NAME:
+        call_leave_name(s->core, call);
         break;
     case CALL_DROP:
         if (!answer) /* its session's end drops the rest */

@@ -76,7 +76,10 @@ static void kept_end(struct call *call, int err)
 
 static void on_kept(struct core_name_waiter *w, int err)
 {
-    kept_end(CONTAINER_OF(w, struct call, name_waiter), err);
+    struct call *call = CONTAINER_OF(w, struct call, name_waiter);
+    call->journaled = err;
+    if (!call->asking.ask) /* else it has another slice */
+        kept_end(call, err);
 }
 
 /* The answer to what core said: now, or when it has come (1). */
@@ -98,6 +101,55 @@ static void kept(struct request *rq, struct call *call, int rc, const char *why,
         call_end(rq->s, call);
 }
 
+static union outcome outcome_of(const struct core_named *named)
+{
+    return (union outcome){.named = {.tokens = named->tokens, .bytes = named->bytes}};
+}
+
+static void put_go_on(struct call *call)
+{
+    struct svc *s = call->session->svc;
+    struct core_held none;
+    const char *why = NULL;
+    const int rc = core_ask_step(s->core, call->session->client, &call->asking, &none, &why);
+    if (rc == CORE_MORE) {
+        work_go_on(call, put_go_on);
+        return;
+    }
+    work_leave(call);
+    if (rc < 0) {
+        reply_error(s, call->session, &call->head, rc,
+                    why || rc != KVC_E_TIER ? why : kept_detail(KVC_OP_NAME_PUT));
+        call_end(s, call);
+        return;
+    }
+    call->outcome = outcome_of(&call->asking.named);
+    call->evicts = call->put.durable && call->asking.named.went;
+    if (rc == 0 || call->journaled != 1)
+        kept_end(call, rc ? call->journaled : 0);
+}
+
+/* Of many keys. */
+static void put_slices(struct request *rq, const struct core_name_put *in)
+{
+    struct call *call = call_new(rq, CALL_NAME);
+    if (!call)
+        return;
+    if (!call_keep(rq, call)) {
+        refuse_to_keep(rq, call);
+        return;
+    }
+    call->name_waiter.fn = on_kept;
+    call->journaled = 1;
+    call->put = *in;
+    call->asking = (struct core_asking){.in = {.seq = *in->seq},
+                                        .looks = true,
+                                        .put = &call->put,
+                                        .name_waiter = in->durable ? &call->name_waiter : NULL};
+    call->put.seq = &call->asking.in.seq;
+    put_go_on(call);
+}
+
 void op_name_put(struct request *rq)
 {
     struct svc *s = rq->s;
@@ -115,23 +167,26 @@ void op_name_put(struct request *rq)
         reply_error(s, rq->se, &rq->head, err, why);
         return;
     }
-    const bool durable = msg.flags & KVC_F_DURABLE;
-    struct call *call = durable ? call_new(rq, CALL_NAME) : NULL;
-    if (durable && !call)
-        return;
-    if (call)
-        call->name_waiter.fn = on_kept;
     const struct core_name_put in = {.id = id_of(msg.kind, &msg.name, &msg.seq.sub),
                                      .seq = &seq,
                                      .pinned = msg.flags & KVC_F_PINNED,
-                                     .durable = durable,
+                                     .durable = msg.flags & KVC_F_DURABLE,
                                      .priority = msg.priority,
                                      .ttl_ms = msg.ttl_ms,
                                      .ids = msg.ids.n > 0 ? msg.ids.p : NULL};
+    if (core_seq_is_long(s->core, &seq)) {
+        put_slices(rq, &in);
+        return;
+    }
+    struct call *call = in.durable ? call_new(rq, CALL_NAME) : NULL;
+    if (in.durable && !call)
+        return;
+    if (call)
+        call->name_waiter.fn = on_kept;
     struct core_named named = {0};
     const int rc =
         core_name_put(s->core, rq->se->client, &in, call ? &call->name_waiter : NULL, &named, &why);
-    const union outcome reply = {.named = {.tokens = named.tokens, .bytes = named.bytes}};
+    const union outcome reply = outcome_of(&named);
     if (call)
         call->evicts = named.went;
     kept(rq, call, rc, why, &reply);

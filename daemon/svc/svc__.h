@@ -188,8 +188,9 @@ struct call {
     char tenant[KVC_STRING_MAX], model[KVC_STRING_MAX]; /* of the job */
     struct core_verify verify;
     struct core_name_waiter name_waiter;
+    struct core_name_put put;          /* NAME, of many keys */
     struct core_forgetting forgetting; /* NAME */
-    int journaled;                     /* of that: what the journal said; 1: nothing yet */
+    int journaled;                     /* of both: what the journal said; 1: nothing yet */
     bool evicts; /* NAME: blocks go with it, and are to stay away after a crash */
     uint32_t ncorrupt;
     bool all_tiers; /* CALL_VERIFY: host memory, storage, devices */

@@ -436,6 +436,60 @@ static void forget_in_slices(struct core_name *nm, bool evict)
     core_name_forget_cancel(&x);
 }
 
+/* One that is put in slices, while all else happens. */
+static struct {
+    bool on;
+    char name[2];
+    uint8_t keys[8 * KVC_KEY_BYTES];
+    struct core_name_put in;
+    struct core_asking asking;
+} slow;
+
+static void put_said(int rc)
+{
+    ck_assert(rc == 0 || rc == KVC_E_GONE || rc == KVC_E_LIMIT || (limited && rc == KVC_E_QUOTA) ||
+              (rc == KVC_E_TIER && fake_disk_is_out(r.disk)));
+}
+
+static void put_in_slices(const struct core_name_put *in)
+{
+    if (slow.on)
+        return;
+    memset(&slow, 0, sizeof slow);
+    slow.on = true;
+    slow.in = *in;
+    memcpy(slow.name, in->id.name, sizeof slow.name);
+    slow.in.id.name = (const uint8_t *)slow.name;
+    memcpy(slow.keys, in->seq->keys[0], (size_t)in->seq->n[0] * KVC_KEY_BYTES);
+    slow.asking = (struct core_asking){.in = {.seq = *in->seq}, .looks = true, .put = &slow.in};
+    slow.asking.in.seq.keys[0] = slow.keys;
+    slow.in.seq = &slow.asking.in.seq;
+    r.core->cfg.slice_work = 1 + below(12);
+}
+
+static void slow_end(void)
+{
+    if (slow.on)
+        core_ask_cancel(r.core, &slow.asking);
+    slow.on = false;
+}
+
+static void slow_step(void)
+{
+    struct core_held none;
+    if (!slow.on)
+        return;
+    if (below(30) == 0) {
+        slow_end();
+        return;
+    }
+    const int rc = core_ask_step(r.core, r.cl[1], &slow.asking, &none, &r.why);
+    if (rc == CORE_MORE)
+        return;
+    slow.on = false;
+    put_said(rc);
+}
+
 static void act_name(void)
 {
     char name[2] = {(char)('a' + below(12)), 0};
@@ -457,9 +511,10 @@ static void act_name(void)
                                          .seq = &seq,
                                          .priority = below(101),
                                          .ttl_ms = below(4) ? 0 : 1 + below(1000)};
-        int rc = core_name_put(r.core, r.cl[1], &in, NULL, &n, &r.why);
-        ck_assert(rc == 0 || rc == KVC_E_GONE || rc == KVC_E_LIMIT ||
-                  (limited && rc == KVC_E_QUOTA) || (rc == KVC_E_TIER && fake_disk_is_out(r.disk)));
+        if (below(2))
+            put_in_slices(&in);
+        else
+            put_said(core_name_put(r.core, r.cl[1], &in, NULL, &n, &r.why));
     }
     }
 }
@@ -488,6 +543,8 @@ static void act_break(void)
 
 static void turn(void)
 {
+    slow_step();
+    core_check(r.core);
     (void)core_run_done(r.core);
     (void)core_placement_step(r.core);
     (void)fake_tier_run(r.tier, below(6), 3);
@@ -502,6 +559,7 @@ static void turn(void)
 
 static void calm(void)
 {
+    slow_end();
     fake_disk_out(r.disk, false);
     r.core->cfg.slice_work = UINT32_MAX;
     rig_settle(&r);

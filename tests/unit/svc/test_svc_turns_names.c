@@ -24,7 +24,8 @@ static void begin(bool storage)
     sr_defaults(&s);
     s.core_cfg.slice_work = 10;
     s.core_cfg.names_max = 4;
-    s.core_cfg.pins_max = 2;
+    s.core_cfg.name_ids_bytes = 1 << 16;
+    s.core_cfg.pins_max = 3;
     s.core_cfg.lease_bytes_max = LONG_BYTES;
     s.cfg.turn_work = 1;
     paths = (struct msg_paths_reply){.npaths = 0};
@@ -91,20 +92,27 @@ static void store(const struct sr_blocks *b)
     ck_assert_uint_eq(sr_status(&s, corr), KVC_ST_OK);
 }
 
-/* The name covers the first blocks of a chain. */
-static uint64_t put(struct sr_peer *peer, uint32_t chain, uint32_t blocks)
+/* The name covers the first blocks of a chain. more: flags, ids. */
+static uint64_t put_as(struct sr_peer *peer, uint32_t chain, uint32_t blocks,
+                       struct msg_name_put msg)
 {
     static uint8_t keys[LONG_BLOCKS * KVC_KEY_BYTES];
     for (uint32_t i = 0; i < blocks; i++)
         sr_key(chain, i, &keys[(size_t)i * KVC_KEY_BYTES]);
-    const struct msg_name_put msg = {.kind = KVC_NAME_CONVERSATION,
-                                     .name = codec_text("chat"),
-                                     .seq = {.ns = longer.ns,
-                                             .tokens = blocks * 8,
-                                             .ngroups = 1,
-                                             .keys = {{keys, blocks * KVC_KEY_BYTES}}}};
+    msg.kind = KVC_NAME_CONVERSATION;
+    if (!msg.name.n)
+        msg.name = codec_text("chat");
+    msg.seq = (struct msg_seq){.ns = longer.ns,
+                               .tokens = blocks * 8,
+                               .ngroups = 1,
+                               .keys = {{keys, blocks * KVC_KEY_BYTES}}};
     return sr_send(&s, peer,
                    codec_enc_name_put(s.buf, sizeof s.buf, sr_head(&s, KVC_OP_NAME_PUT, 0), &msg));
+}
+
+static uint64_t put(struct sr_peer *peer, uint32_t chain, uint32_t blocks)
+{
+    return put_as(peer, chain, blocks, (struct msg_name_put){0});
 }
 
 static uint64_t load(struct sr_peer *peer, uint32_t flags)
@@ -469,6 +477,215 @@ START_TEST(a_name_that_is_pinned_lets_go_of_that_first)
 }
 END_TEST
 
+/* ---- NAME_PUT ---- */
+
+static struct msg_name_put_reply put_reply(uint64_t corr)
+{
+    struct msg_reply_head head;
+    struct msg_name_put_reply reply;
+    const struct sr_reply *r = sr_reply(&s, corr);
+    ck_assert_int_eq(codec_dec_name_put_reply(r->bytes, r->len, &head, &reply), 0);
+    ck_assert_uint_eq(head.status, KVC_ST_OK);
+    return reply;
+}
+
+/* Until so many blocks are reached by what will be the name. */
+static uint64_t put_partly(struct msg_name_put msg, uint32_t reached)
+{
+    const uint64_t corr = put_as(p, longer.chain, LONG_BLOCKS, msg);
+    for (unsigned n = 0; still_named() < reached; n++) {
+        ck_assert_uint_lt(n, TURNS);
+        sr_turn(&s, 0);
+        core_check(s.core);
+    }
+    ck_assert_uint_eq(sr_replies(&s, corr), 0);
+    return corr;
+}
+
+static void nothing_is_coming(void)
+{
+    for (unsigned i = 0; s.core->names->spares > 0; i++) {
+        ck_assert_uint_lt(i, TURNS);
+        sr_turn(&s, 0);
+        core_check(s.core);
+    }
+    nothing_is_held();
+}
+
+START_TEST(a_long_name_is_put_in_slices)
+{
+    store(&longer);
+    const uint64_t corr = put_partly((struct msg_name_put){0}, 10);
+    struct sr_blocks few = {.ns = longer.ns, .chain = 1, .n = 2};
+    const uint64_t other = sr_lookup(&s, q, &few);
+    ck_assert_uint_lt(still_named(), LONG_BLOCKS);
+    ck_assert_ptr_null(named());
+    (void)turns_until(other);
+    ck_assert_uint_eq(sr_replies(&s, corr), 0); /* it came later */
+    ck_assert_uint_ge(turns_until(corr), 2 * LONG_BLOCKS / 10 - 2);
+    ck_assert_uint_eq(put_reply(corr).tokens, LONG_BLOCKS * 8);
+    ck_assert_uint_eq(put_reply(corr).bytes, LONG_BYTES);
+    ck_assert_ptr_nonnull(named());
+    ck_assert_uint_eq(still_named(), LONG_BLOCKS);
+    nothing_is_coming();
+}
+END_TEST
+
+START_TEST(a_put_that_is_cancelled_left_or_late_leaves_the_name_as_it_was)
+{
+    store(&longer);
+    for (unsigned i = 0; i < 6; i++) {
+        if (i == 3)
+            (void)turns_until(put(q, longer.chain, 5));
+        const uint64_t corr = put_partly((struct msg_name_put){0}, 10);
+        if (i % 3 == 0)
+            (void)sr_cancel(&s, p, corr);
+        else if (i % 3 == 1)
+            sr_turn(&s, KVC_DEADLINE_DEFAULT_MS);
+        else
+            sr_leave(&s, p);
+        if (i % 3 < 2)
+            ck_assert_uint_eq(sr_status(&s, corr), i % 3 ? KVC_ST_TIMEOUT : KVC_ST_CANCELLED);
+        else
+            p = sr_peer(&s, 2 + i / 3, SR_UID_ONE, 4096);
+        nothing_is_coming();
+        ck_assert_uint_eq(still_named(), i < 3 ? 0 : 5);
+        ck_assert(!named() == (i < 3));
+        ck_assert(!named() || named()->tokens == 5 * 8);
+    }
+}
+END_TEST
+
+START_TEST(a_name_that_goes_on_keeps_what_it_had)
+{
+    store(&longer);
+    (void)turns_until(put(p, longer.chain, 20));
+    const uint64_t corr = put_partly((struct msg_name_put){0}, 30);
+    ck_assert_uint_eq(named()->tokens, 20 * 8);
+    (void)turns_until(corr);
+    ck_assert_uint_eq(still_named(), LONG_BLOCKS);
+    ck_assert_uint_eq(s.core->names->spares, 0); /* all that it had is the new one's: it is over */
+    const uint64_t last = forget(p, true, 0);
+    (void)turns_until(last);
+    ck_assert_uint_eq(forgotten(last).blocks, LONG_BLOCKS);
+    nothing_is_left(0);
+}
+END_TEST
+
+START_TEST(a_name_that_moves_lets_go_of_what_it_had_in_slices)
+{
+    struct sr_blocks other = {.ns = longer.ns, .chain = 2, .n = LONG_BLOCKS - 10};
+    name_long();
+    store(&other);
+    const uint64_t corr = put(p, other.chain, other.n);
+    for (unsigned n = 0; named()->blocks > other.n; n++) {
+        ck_assert_uint_lt(n, TURNS);
+        sr_turn(&s, 0);
+    }
+    ck_assert_uint_gt(still_named(), other.n); /* more than a slice of them */
+    (void)turns_until(corr);
+    nothing_is_coming();
+    ck_assert_uint_eq(still_named(), other.n);
+}
+END_TEST
+
+START_TEST(a_name_that_is_forgotten_while_it_is_put_is_put)
+{
+    store(&longer);
+    (void)turns_until(put(p, longer.chain, 5));
+    const uint64_t corr = put_partly((struct msg_name_put){0}, 10), gone = forget(q, true, 0);
+    (void)turns_until(gone);
+    ck_assert_uint_eq(forgotten(gone).blocks, 0); /* what is to be named stays */
+    ck_assert_uint_eq(forgotten(gone).kept_named, 5);
+    (void)turns_until(corr);
+    ck_assert_uint_eq(put_reply(corr).tokens, LONG_BLOCKS * 8);
+    ck_assert_uint_eq(named()->tokens, LONG_BLOCKS * 8);
+    nothing_is_coming();
+}
+END_TEST
+
+START_TEST(a_name_is_put_to_what_is_left_of_its_blocks)
+{
+    store(&longer);
+    const uint64_t corr = put_partly((struct msg_name_put){0}, 10);
+    const struct names *n = s.core->names;
+    const uint32_t tip = n->ref[n->name[0].refs].block;
+    block_kill_tree(s.core, &s.core->blocks[tip], KVC_MISS_CORRUPT); /* its bytes are bad */
+    core_check(s.core);
+    (void)turns_until(corr);
+    ck_assert_uint_lt(put_reply(corr).tokens, LONG_BLOCKS * 8);
+    ck_assert_uint_gt(put_reply(corr).tokens, 0);
+    ck_assert_uint_eq(named()->tokens, put_reply(corr).tokens);
+    ck_assert_uint_eq(still_named(), named()->blocks);
+    nothing_is_coming();
+}
+END_TEST
+
+START_TEST(a_long_name_has_its_token_ids_and_its_pin)
+{
+    static uint8_t ids[LONG_BLOCKS * 8 * 4];
+    uint8_t back[sizeof ids];
+    uint32_t tokens;
+    for (unsigned i = 0; i < sizeof ids; i++)
+        ids[i] = (uint8_t)(i * 7);
+    store(&longer);
+    const struct msg_name_put msg = {.flags = KVC_F_PINNED, .ids = {ids, sizeof ids}};
+    for (unsigned i = 0; i < 3; i++) {
+        const uint64_t corr = put_as(p, longer.chain, LONG_BLOCKS, msg);
+        (void)turns_until(corr);
+        ck_assert_uint_eq(put_reply(corr).tokens, LONG_BLOCKS * 8);
+        ck_assert_uint_eq(core_name_ids(s.core, named(), 0, back, sizeof back / 4, &tokens),
+                          LONG_BLOCKS * 8);
+        ck_assert_mem_eq(back, ids, sizeof ids);
+        nothing_is_coming();
+        ck_assert_uint_eq(core_metrics(s.core)->pinned_blocks, LONG_BLOCKS);
+        ck_assert_uint_eq(core_metrics(s.core)->pins, 1);
+    }
+    (void)turns_until(put(p, longer.chain, LONG_BLOCKS)); /* without */
+    nothing_is_coming();
+    for (unsigned i = 0; i < LONG_BLOCKS; i++)
+        sr_turn(&s, 0);
+    ck_assert_uint_eq(core_metrics(s.core)->pinned_blocks + core_metrics(s.core)->pins, 0);
+    ck_assert_uint_eq(core_name_ids(s.core, named(), 0, back, 1, &tokens), 0);
+    ck_assert_uint_eq(s.core->names->ids_used, 0);
+}
+END_TEST
+
+START_TEST(one_name_too_many_is_refused_at_the_end_of_its_slices)
+{
+    store(&longer);
+    for (unsigned i = 0; i < s.core_cfg.names_max; i++) {
+        const char *const other[] = {"a", "b", "c", "d"};
+        (void)turns_until(
+            put_as(q, longer.chain, 5, (struct msg_name_put){.name = codec_text(other[i])}));
+    }
+    const uint64_t corr = put_partly((struct msg_name_put){0}, 10);
+    (void)turns_until(corr);
+    ck_assert_uint_eq(sr_status(&s, corr), KVC_ST_LIMIT);
+    nothing_is_coming();
+    ck_assert_uint_eq(still_named(), 5);
+}
+END_TEST
+
+/* The name comes with its slices, storage a while later. */
+START_TEST(a_long_durable_put_is_answered_when_all_is_kept)
+{
+    store(&longer);
+    const uint64_t corr = put_partly((struct msg_name_put){.flags = KVC_F_DURABLE}, 10);
+    for (unsigned n = 0; !named() || asks_hold(s.core) > 0; n++) {
+        ck_assert_uint_lt(n, TURNS);
+        sr_turn(&s, 0);
+    }
+    for (unsigned i = 0; i < 10; i++)
+        sr_turn(&s, 0);
+    ck_assert_uint_eq(sr_replies(&s, corr), 0);
+    copies_until(corr);
+    ck_assert_uint_eq(put_reply(corr).tokens, LONG_BLOCKS * 8);
+    ck_assert(named()->saved);
+    nothing_is_coming();
+}
+END_TEST
+
 int main(void)
 {
     Suite *su = suite_create("turns_names");
@@ -489,8 +706,20 @@ int main(void)
     tcase_add_test(t, a_name_past_its_time_lets_go_in_slices);
     tcase_add_test(t, a_name_that_is_pinned_lets_go_of_that_first);
     suite_add_tcase(su, t);
+    t = tcase_create("put");
+    tcase_add_checked_fixture(t, setup, teardown);
+    tcase_add_test(t, a_long_name_is_put_in_slices);
+    tcase_add_test(t, a_put_that_is_cancelled_left_or_late_leaves_the_name_as_it_was);
+    tcase_add_test(t, a_name_that_goes_on_keeps_what_it_had);
+    tcase_add_test(t, a_name_that_moves_lets_go_of_what_it_had_in_slices);
+    tcase_add_test(t, a_name_that_is_forgotten_while_it_is_put_is_put);
+    tcase_add_test(t, a_name_is_put_to_what_is_left_of_its_blocks);
+    tcase_add_test(t, a_long_name_has_its_token_ids_and_its_pin);
+    tcase_add_test(t, one_name_too_many_is_refused_at_the_end_of_its_slices);
+    suite_add_tcase(su, t);
     t = tcase_create("load_storage");
     tcase_add_checked_fixture(t, setup_storage, teardown);
+    tcase_add_test(t, a_long_durable_put_is_answered_when_all_is_kept);
     tcase_add_test(t, what_a_long_name_lacks_is_held_in_slices_and_waited_for);
     tcase_add_test(t, a_load_that_is_cancelled_while_it_is_made_holds_nothing);
     tcase_add_test(t, more_than_a_client_may_hold_is_begun_and_not_waited_for);
