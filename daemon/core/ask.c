@@ -11,8 +11,9 @@
 
 enum ask_phase {
     ASK_LOOK,
-    ASK_UP,  /* from the tips of a name */
-    ASK_PUT, /* a name is to hold them */
+    ASK_CLIMB, /* of a name: its last blocks are held */
+    ASK_UP,    /* from these */
+    ASK_PUT,   /* a name is to hold them */
     ASK_LEASE,
     ASK_TELL,
     ASK_TOUCH,
@@ -31,15 +32,18 @@ struct core_ask {
     struct core_client *client;
     struct core_held held;
     struct lease *lease;
-    struct pin *pin;               /* while it is being made */
-    struct core_load *load;        /* the same */
-    struct name_putting putting;   /* the same */
-    bool lacks;                    /* some of a name's blocks are not in memory */
-    uint8_t phase;                 /* enum ask_phase */
-    bool whole;                    /* it cannot be done so: it is done in one piece */
-    int rc;                        /* what it is to return */
-    const char *why;               /* and why */
-    uint32_t group, at;            /* in UP, LEASE, TOUCH, LOAD, AHEAD, COUNT, SAY, PIN */
+    struct pin *pin;             /* while it is being made */
+    struct core_load *load;      /* the same */
+    struct name_putting putting; /* the same */
+    struct core_climb climb;
+    struct core_seen tip[KVC_GROUPS_MAX]; /* in CLIMB */
+    uint32_t climbed;                     /* a block that is held then, CORE_NONE */
+    bool lacks;                           /* some of a name's blocks are not in memory */
+    uint8_t phase;                        /* enum ask_phase */
+    bool whole;                           /* it cannot be done so: it is done in one piece */
+    int rc;                               /* what it is to return */
+    const char *why;                      /* and why */
+    uint32_t group, at;                   /* in UP, LEASE, TOUCH, LOAD, AHEAD, COUNT, SAY, PIN */
     uint32_t said[KVC_GROUPS_MAX]; /* blocks of each group that are advised on; counted first */
     struct telling telling;
     uint32_t ns; /* id */
@@ -76,7 +80,7 @@ uint64_t asks_hold(const struct core *c)
     uint64_t n = 0;
     const struct core_ask *ask;
     POOL_FOR_EACH (ask, i, c->asks)
-        n += ask->f.holds;
+        n += ask->f.holds + (ask->climbed != CORE_NONE);
     return n;
 }
 
@@ -120,10 +124,11 @@ static void ask_begin(struct core *c, struct core_asking *x, struct core_client 
     ask->ns = x->in.seq.ns->id;
     find_begin(c, &x->in.seq, FIND_ANY, x->looks ? 0 : x->in.from_tokens, &ask->f);
     ask->f.held = ask->hold_bits;
-    ask->phase = x->name ? ASK_UP : ASK_LOOK;
+    ask->phase = x->name ? ASK_CLIMB : ASK_LOOK;
+    ask->climbed = CORE_NONE;
     ask_enter(c, ask);
     if (x->name)
-        ask->whole = !name_find_tips(c, x->name, &ask->f);
+        ask->whole = !name_find_tips(c, x->name, &ask->f, ask->tip);
     if (ask->whole)
         ask->phase = ASK_FREE;
 }
@@ -158,6 +163,7 @@ static void ask_give_up(struct core *c, struct core_ask *ask, int rc)
         load_free(c, ask->load);
     ask->load = NULL;
     name_put_drop(c, &ask->putting);
+    climb_let_go(c, &ask->climbed);
     ask->rc = rc;
     ask->whole = rc == 0;
     ask->phase = ASK_FREE;
@@ -234,6 +240,27 @@ static void ask_then(struct core_ask *ask, enum ask_phase phase)
     ask->phase = phase;
     ask->group = 0;
     ask->at = 0;
+}
+
+/* The last blocks of a name's full groups. */
+static void ask_climb(struct core *c, struct core_ask *ask)
+{
+    struct find *f = &ask->f;
+    for (; ask->group < f->seq->ngroups; ask->group++) {
+        if (f->seq->ns->spec.group[ask->group].rule != KVC_RULE_FULL)
+            continue;
+        struct block *b = seen_block(c, ask->tip[ask->group]);
+        const bool there = b && b->state == BLOCK_PRESENT;
+        const int rc = there ? climb_step(c, &ask->climb, b, &ask->climbed) : KVC_E_GONE;
+        if (rc == CORE_MORE)
+            return;
+        if (rc || !find_put(c, f, ask->group, f->seq->n[ask->group] - 1, b)) {
+            ask_give_up(c, ask, 0);
+            return;
+        }
+        climb_let_go(c, &ask->climbed);
+    }
+    ask_then(ask, ASK_UP);
 }
 
 /* What the last blocks of a name's full groups build on. */
@@ -527,6 +554,7 @@ void core_ask_cancel(struct core *c, struct core_asking *x)
     if (ask->load)
         load_free(c, ask->load);
     name_put_drop(c, &ask->putting);
+    climb_let_go(c, &ask->climbed);
     (void)ask_free(c, ask, true);
     ask_free_slot(c, x);
 }
@@ -592,6 +620,8 @@ int core_ask_step(struct core *c, struct core_client *cl, struct core_asking *x,
         ask_give_up(c, ask, KVC_E_NO_NAMESPACE);
     if (ask->phase == ASK_LOOK && find_look(c, &ask->f))
         ask_decide(c, x, ask);
+    if (ask->phase == ASK_CLIMB)
+        ask_climb(c, ask);
     if (ask->phase == ASK_UP && !slice_over(c))
         ask_up(c, ask);
     if (ask->phase == ASK_PUT && !slice_over(c))

@@ -53,6 +53,19 @@ uint32_t core_lease_locs_slice(const struct core *c); /* as many as a slice tell
 /* A slice of letting go of the blocks of a pin that has ended; true: there is more. */
 KVC_WARN_UNUSED bool core_unpin_step(struct core *c, uint64_t pin);
 
+/* A block as it was seen; gen 0: none. */
+struct core_seen {
+    uint32_t no, gen;
+};
+/* How far a block that has many before it is held; the core's. */
+#define CORE_CLIMB_WAYS 32u
+struct core_climb {
+    struct core_seen tip, at;  /* the block; where the way up has come to */
+    uint32_t since, stride, n; /* blocks behind the last one noted, and up to the next one */
+    struct core_seen way[CORE_CLIMB_WAYS]; /* n that are noted, from the tip on */
+    int err;                               /* why it cannot be held */
+};
+
 /* core_reserve(); embedded in its owner's memory, and may be moved between two of them. */
 struct core_reserving {
     struct core_reserve in; /* all that it points to is borrowed until the last slice */
@@ -63,14 +76,13 @@ struct core_reserving {
     struct core_client *client;
     const struct core_group *group;
     struct reservation *r;
-    uint32_t ns_id, at, shard; /* shard: 0 for replicated groups */
-    struct core_seen {
-        uint32_t no, gen;
-    } before, last;       /* the block of the key before; the last one that there was */
-    struct tier_loc near; /* where the block before landed */
-    uint64_t left;        /* of unevictable_take() */
-    bool judged;          /* new blocks, beside what would go for them */
-    bool asked;           /* whether they go on from a conversation, which are not */
+    uint32_t ns_id, at, shard;     /* shard: 0 for replicated groups */
+    struct core_seen before, last; /* the block of the key before; the last one that there was */
+    struct core_climb climb;       /* to hold the former */
+    struct tier_loc near;          /* where the block before landed */
+    uint64_t left;                 /* of unevictable_take() */
+    bool judged;                   /* new blocks, beside what would go for them */
+    bool asked;                    /* whether they go on from a conversation, which are not */
     bool cut;        /* durable, and a block before it cannot be read: a promise would not hold */
     uint8_t stopped; /* what is told of all keys from there on */
 };

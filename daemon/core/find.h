@@ -115,9 +115,10 @@ int load_ahead(struct core *c, const struct find *f, struct block *b,
 /* names.c */
 /* What the name covers, by groups; its keys are not told. False: nothing. */
 bool name_shape(struct core *c, const struct core_name *nm, struct core_seq *ret_seq);
-/* Into f, in slices, what the name holds itself, and the last block of each full group. False: not
- * all that it covers can be found from there. */
-KVC_WARN_UNUSED bool name_find_tips(struct core *c, const struct core_name *nm, struct find *f);
+/* Into f, in slices, what the name holds itself; of full groups its last block is in *ret_tip, and
+ * not held yet. False: not all that it covers can be found from there. */
+KVC_WARN_UNUSED bool name_find_tips(struct core *c, const struct core_name *nm, struct find *f,
+                                    struct core_seen ret_tip[KVC_GROUPS_MAX]);
 
 /* pin.c: pieces of core_pin() */
 /* A pin without its blocks yet, which nobody sees; NULL: none is free. */

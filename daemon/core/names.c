@@ -563,7 +563,8 @@ bool name_shape(struct core *c, const struct core_name *nm, struct core_seq *ret
     return true;
 }
 
-bool name_find_tips(struct core *c, const struct core_name *nm, struct find *f)
+bool name_find_tips(struct core *c, const struct core_name *nm, struct find *f,
+                    struct core_seen ret_tip[KVC_GROUPS_MAX])
 {
     if (nm->cut && f->seq->ngroups > 1) /* some groups then reach beyond the others */
         return false;
@@ -573,8 +574,10 @@ bool name_find_tips(struct core *c, const struct core_name *nm, struct find *f)
         struct block *b = &c->blocks[r->block];
         const bool full = f->seq->ns->spec.group[r->group].rule == KVC_RULE_FULL;
         const uint32_t n = f->seq->n[r->group], i = full ? b->depth : r->place;
-        if (i >= n || (full && i + 1 != n) || !find_put(c, f, r->group, i, b))
+        if (i >= n || (full && i + 1 != n) || (!full && !find_put(c, f, r->group, i, b)))
             return false;
+        if (full)
+            ret_tip[r->group] = block_seen(c, b);
     }
     return true;
 }

@@ -19,11 +19,16 @@ void regions_count(struct core *c, const struct block *b, bool stays);
  * unevictable_take(); KVC_E_BUSY: not in this turn. */
 int regions_admit(struct core *c, struct block *b) KVC_WARN_UNUSED;
 /* Without storage a block leaves memory after all that build on it. So what is held, or has parts
- * that are to be written, holds the block before it in its chain: whether b does. Where there is
- * one principal nobody counts. */
+ * that are to be written, holds the block before it in its chain. Where there is one principal
+ * nobody counts. */
+static inline bool chains_are_held(const struct core *c)
+{
+    return c->region && !c->cfg.disk;
+}
+/* Whether b does. */
 static inline bool block_keeps_above(struct core *c, const struct block *b)
 {
-    return c->region && !c->cfg.disk && b->parent != CORE_NONE &&
+    return chains_are_held(c) && b->parent != CORE_NONE &&
            (b->leases > 0 || (b->state == BLOCK_PENDING && unevictable_of(c, b) > 0));
 }
 /* unevictable.c: as unevictable_hold() of b and of those before it in its chain that nobody holds.
@@ -35,7 +40,7 @@ KVC_WARN_UNUSED static inline int unevictable_hold(struct core *c, const struct 
                                                    struct block *b, uint64_t *left)
 {
     const uint64_t bytes = unevictable_by_hold(c, b);
-    if (c->region && !c->cfg.disk && bytes > 0 && b->parent != CORE_NONE &&
+    if (chains_are_held(c) && bytes > 0 && b->parent != CORE_NONE &&
         c->blocks[b->parent].leases == 0)
         return chain_admit(c, b, left);
     const int err = unevictable_take(c, ns, bytes, left);

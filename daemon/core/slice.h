@@ -37,6 +37,27 @@ static inline bool evict_paused(const struct core *c)
     return c->looks_left == 0;
 }
 
+static inline struct core_seen block_seen(const struct core *c, const struct block *b)
+{
+    return b ? (struct core_seen){block_no(c, b), b->gen} : (struct core_seen){CORE_NONE, 0};
+}
+/* NULL: it has gone since. */
+static inline struct block *seen_block(const struct core *c, struct core_seen seen)
+{
+    struct block *b = seen.gen == 0 ? NULL : &c->blocks[seen.no];
+    return b && b->gen == seen.gen && b->flags & BLOCK_F_LINKED ? b : NULL;
+}
+
+/* climb.c: *held is the block that the caller holds, CORE_NONE: none. */
+/* Goes on to hold b, which is PRESENT, in place of *held, in slices; between two of them a block
+ * before it may be *held. 0: b is, or by others as often as may be. CORE_MORE; KVC_E_*: as
+ * unevictable_hold(). */
+int climb_step(struct core *c, struct core_climb *x, struct block *b,
+               uint32_t *held) KVC_WARN_UNUSED;
+/* The same at once. */
+int climb_hold(struct core *c, struct block *b, uint32_t *held) KVC_WARN_UNUSED;
+void climb_let_go(struct core *c, uint32_t *held);
+
 /* write.c: drops a slice of what is reserved, from the last entry on. True: there is more to do.
  * The caller has an entry open. */
 bool resv_drop_some(struct core *c, struct reservation *r);

@@ -145,8 +145,7 @@ static int announce(struct core_reserving *x, uint32_t i, uint32_t tokens, struc
     struct core *c = x->core;
     const uint8_t *key = x->in.keys + (size_t)i * KVC_KEY_BYTES;
     uint64_t left = 0;
-    int err =
-        parent && c->region && !c->cfg.disk ? unevictable_hold(c, x->in.ns, parent, &left) : 0;
+    int err = parent && chains_are_held(c) ? unevictable_hold(c, x->in.ns, parent, &left) : 0;
     if (err)
         return err;
     if (parent) {
@@ -274,11 +273,18 @@ static uint8_t reserve_one(struct core_reserving *x, uint32_t i, struct block **
     bool full = x->group->rule == KVC_RULE_FULL;
     if (full && !parent && (i > 0 || in->parent))
         return KVC_ST_NO_PARENT;
+    int err = 0;
+    if (full && parent && parent->state == BLOCK_PRESENT)
+        err = climb_step(c, &x->climb, parent, &x->r->held);
+    if (err) {
+        *block = NULL;
+        return err == CORE_MORE ? STATUS_PAUSED : refusal(c, err);
+    }
     if (full && x->cut) {
         *block = NULL;
         return KVC_ST_TIER;
     }
-    int err = announce(x, i, tokens, full ? parent : NULL, block);
+    err = announce(x, i, tokens, full ? parent : NULL, block);
     if (!err)
         return KVC_ST_OK;
     *block = NULL;
@@ -301,18 +307,6 @@ static void reserve_wish(struct core_reserving *x, uint32_t i, struct block *b)
         return;
     x->core->m.wishes++;
     wish_add(x->core, b, &wish, false);
-}
-
-static struct core_seen seen(struct core *c, const struct block *b)
-{
-    return b ? (struct core_seen){block_no(c, b), b->gen} : (struct core_seen){CORE_NONE, 0};
-}
-
-/* NULL: it has gone since. */
-static struct block *seen_block(struct core *c, struct core_seen seen)
-{
-    struct block *b = seen.no == CORE_NONE ? NULL : &c->blocks[seen.no];
-    return b && b->gen == seen.gen && b->flags & BLOCK_F_LINKED ? b : NULL;
 }
 
 int core_reserve_begin(struct core *c, struct core_client *cl, struct core_reserving *x,
@@ -346,7 +340,7 @@ int core_reserve_begin(struct core *c, struct core_client *cl, struct core_reser
     run_init(&r->blocks);
     list_push_back(&cl->reservations, &r->node);
     c->m.reservations++;
-    x->before = seen(c, in->parent ? index_get(c, in->ns, in->group, in->parent) : NULL);
+    x->before = block_seen(c, in->parent ? index_get(c, in->ns, in->group, in->parent) : NULL);
     x->last = x->before;
     const struct block *parent = seen_block(c, x->before);
     x->cut = in->durable && g->rule == KVC_RULE_FULL && parent && chain_is_cut(c, parent);
@@ -354,22 +348,28 @@ int core_reserve_begin(struct core *c, struct core_client *cl, struct core_reser
 }
 
 /* What is there and comes before the next key stays until then, as within a slice. A block that is
- * being written has a writer. */
-static void reserving_hold(struct core_reserving *x)
+ * being written has a writer. CORE_MORE: it is not held yet. */
+static int reserving_hold(struct core_reserving *x)
 {
-    struct block *b = seen_block(x->core, x->before);
-    if (!b || b->state != BLOCK_PRESENT || !block_may_be_held(b))
-        return;
-    block_hold(x->core, b);
-    x->r->held = x->before.no;
+    struct core *c = x->core;
+    struct block *b = seen_block(c, x->before);
+    if (b && b->state == BLOCK_PRESENT)
+        return climb_step(c, &x->climb, b, &x->r->held);
+    climb_let_go(c, &x->r->held);
+    return 0;
+}
+
+/* Of a chain that is there the hold moves on with the keys. */
+static void reserving_move_on(struct core_reserving *x, struct block *b)
+{
+    struct core *c = x->core;
+    if (chains_are_held(c) && b && b->state == BLOCK_PRESENT && b->parent == x->r->held)
+        (void)!climb_hold(c, b, &x->r->held); /* it is not to be refused for it */
 }
 
 static struct block *reserving_resume(struct core_reserving *x)
 {
     struct block *b = seen_block(x->core, x->before);
-    if (x->r->held != CORE_NONE)
-        block_unhold(x->core, &x->core->blocks[x->r->held]);
-    x->r->held = CORE_NONE;
     /* Room next to what has gone meanwhile is another's. */
     if (x->at > 0 && !(b && b->state == BLOCK_PENDING && block_part(x->core, b, x->shard)))
         x->near = (struct tier_loc){0};
@@ -406,9 +406,10 @@ static void reserving_one(struct core_reserving *x, struct block **before)
         x->stopped = status;
     if (status == KVC_ST_BUSY)
         x->stopped = KVC_ST_FULL;
-    x->before = seen(c, *before);
+    x->before = block_seen(c, *before);
     if (*before)
         x->last = x->before;
+    reserving_move_on(x, *before);
     x->at++;
 }
 
@@ -418,6 +419,7 @@ static void reserving_end(struct core_reserving *x)
     struct reservation *r = x->r;
     struct block *last = seen_block(c, x->last);
     r->n = r->blocks.n;
+    climb_let_go(c, &r->held);
     if (last)
         block_touch_path(c, last);
     x->ret_reservation = r->open > 1 ? r->id : 0;
@@ -439,13 +441,16 @@ bool core_reserve_step(struct core_reserving *x)
     x->left = 0;                  /* others may have taken some since */
     if (x->in.ns->id != x->ns_id) /* it had nothing, and another has its place */
         reserving_cut(x, KVC_ST_GONE);
-    while (x->at < x->in.n) {
+    bool more = x->climb.tip.gen != 0 && reserving_hold(x) == CORE_MORE;
+    while (x->at < x->in.n && !more) {
         reserving_one(x, &before);
-        if (x->at < x->in.n && (slice_over(c) || evict_paused(c))) {
-            c->looks_left = LOOKS_NO_END;
-            reserving_hold(x);
-            return true;
-        }
+        more = x->at < x->in.n && (slice_over(c) || evict_paused(c));
+        if (more)
+            (void)!reserving_hold(x); /* else it is first in the next one */
+    }
+    if (more) {
+        c->looks_left = LOOKS_NO_END;
+        return true;
     }
     c->looks_left = LOOKS_NO_END;
     reserving_end(x);
@@ -455,7 +460,7 @@ bool core_reserve_step(struct core_reserving *x)
 void core_reserve_cancel(struct core_reserving *x)
 {
     if (x->r) {
-        (void)reserving_resume(x);
+        climb_let_go(x->core, &x->r->held);
         resv_leave(x->core, x->r);
         return;
     }

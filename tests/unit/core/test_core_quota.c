@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "check_run.h"
+#include "core__.h"
 #include "core_rig.h"
 
 static struct rig r;
@@ -758,6 +759,25 @@ START_TEST(a_name_that_moves_off_a_commit_frees_nothing)
 }
 END_TEST
 
+/* Between two slices, too, nobody has more than is allowed. */
+START_TEST(a_name_that_moves_within_a_limit_lets_go_at_once)
+{
+    struct core_named named;
+    begin(64, 128);
+    store(1, ns, 1, 8);
+    store(1, ns, 2, 8);
+    ck_assert_int_eq(on_disk(10 * 64), 0);
+    ck_assert_int_eq(name("a", 1, 8), 0);
+    r.core->cfg.slice_work = 2;
+    const struct core_seq to = rig_seq(ns, 2, 8 * 8);
+    const struct core_name_put put = {.id = name_id("a"), .seq = &to};
+    ck_assert_int_eq(core_name_put(r.core, r.cl[1], &put, NULL, &named, &r.why), 0);
+    ck_assert_uint_eq(promised(1), 8 * 64);
+    core_check(r.core);
+    rig_end(&r);
+}
+END_TEST
+
 /* Quotas that come find what is on its way, and one that goes leaves it to those above. */
 START_TEST(what_is_on_its_way_counts_for_whose_it_becomes)
 {
@@ -871,6 +891,7 @@ int main(void)
     tcase_add_test(t, what_failed_on_its_way_to_a_promise_is_bound_no_more);
     tcase_add_test(t, a_pin_that_ends_under_a_commit_frees_nothing);
     tcase_add_test(t, a_name_that_moves_off_a_commit_frees_nothing);
+    tcase_add_test(t, a_name_that_moves_within_a_limit_lets_go_at_once);
     tcase_add_test(t, what_is_on_its_way_counts_for_whose_it_becomes);
     tcase_add_test(t, a_key_named_twice_is_bound_once);
     tcase_add_test(t, a_namespace_that_goes_takes_its_quota_with_it);

@@ -32,6 +32,7 @@ static void begin(bool storage)
     s.paths = storage ? &paths : NULL;
     if (storage)
         s.regions = 1;
+    s.core_cfg.principals_max = 8;
     sr_begin(&s);
     p = sr_peer(&s, 0, SR_UID_ONE, 4096);
     sr_turn(&s, 0);
@@ -187,6 +188,44 @@ START_TEST(a_long_name_is_loaded_in_slices)
         ck_assert_uint_le(asks_hold(s.core), 10);
         ck_assert_uint_ge(turns_until(corr), LONG_BLOCKS * 3 / 10 - 2);
         ck_assert_uint_eq(loaded(corr), LONG_BYTES);
+        nothing_is_held();
+    }
+}
+END_TEST
+
+/* Without storage who holds the last block holds all before it. */
+START_TEST(the_chain_of_a_long_name_is_held_in_slices)
+{
+    name_long();
+    uint64_t before = core_work(s.core);
+    const uint64_t corr = load(p, 0);
+    for (unsigned n = 0; sr_replies(&s, corr) == 0; n++) {
+        ck_assert_uint_lt(n, TURNS);
+        ck_assert_uint_le(core_work(s.core) - before, 2 * 10);
+        before = core_work(s.core);
+        sr_turn(&s, 0);
+        core_check(s.core);
+    }
+    ck_assert_uint_eq(loaded(corr), LONG_BYTES);
+    nothing_is_held();
+}
+END_TEST
+
+START_TEST(a_load_that_ends_while_it_holds_the_chain_holds_nothing)
+{
+    name_long();
+    for (unsigned i = 0; i < 2; i++) {
+        const uint64_t corr = load_partly(0);
+        ck_assert_uint_eq(asks_hold(s.core), 1); /* on the way to the last block */
+        if (i == 0)
+            (void)sr_cancel(&s, p, corr);
+        else
+            ck_assert_int_eq(core_name_forget(s.core, named(), NULL, NULL), 0);
+        evict_all();
+        (void)turns_until(corr);
+        for (unsigned n = 0; n < LONG_BLOCKS; n++)
+            sr_turn(&s, 0);
+        ck_assert_uint_eq(core_metrics(s.core)->unevictable_bytes, 0);
         nothing_is_held();
     }
 }
@@ -692,6 +731,8 @@ int main(void)
     TCase *t = tcase_create("load");
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_add_test(t, a_long_name_is_loaded_in_slices);
+    tcase_add_test(t, the_chain_of_a_long_name_is_held_in_slices);
+    tcase_add_test(t, a_load_that_ends_while_it_holds_the_chain_holds_nothing);
     tcase_add_test(t, a_load_that_is_cancelled_or_left_between_two_slices_holds_nothing);
     tcase_add_test(t, a_name_that_is_forgotten_between_two_slices_is_loaded_as_it_was);
     tcase_add_test(t, a_block_that_goes_between_two_slices_is_not_loaded);

@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Without storage what is held holds what is before it: of a long chain in slices. */
+#include <check.h>
+
+#include "check_run.h"
+#include "core__.h"
+#include "svc__.h"
+#include "svc_rig.h"
+
+#define PART  40u
+#define TURNS 100u /* more than any of them takes */
+
+static struct srig s;
+static struct sr_peer *p, *q;
+static uint32_t ns;
+
+/* A slice announces two blocks; a turn has one slice. */
+static void setup(void)
+{
+    sr_defaults(&s);
+    s.core_cfg.slice_work = 34;
+    s.core_cfg.principals_max = 8;
+    s.cfg.turn_work = 1;
+    sr_begin(&s);
+    p = sr_peer(&s, 0, SR_UID_ONE, 4096);
+    sr_turn(&s, 0);
+    q = sr_peer(&s, 1, SR_UID_ONE, 4096);
+    sr_turn(&s, 0);
+    ns = sr_ns(&s, p, "m");
+    sr_turn(&s, 0);
+}
+
+static void teardown(void)
+{
+    sr_end(&s);
+}
+
+/* Turns until it is answered. */
+static void turns_until(uint64_t corr)
+{
+    for (unsigned n = 0; sr_replies(&s, corr) == 0; n++) {
+        ck_assert_uint_lt(n, TURNS);
+        sr_turn(&s, 0);
+    }
+}
+
+static void copies_until(uint64_t corr)
+{
+    for (unsigned n = 0; sr_replies(&s, corr) == 0; n++) {
+        ck_assert_uint_lt(n, TURNS);
+        sr_copies(&s);
+    }
+}
+
+#define DEEP (3 * PART)
+
+static void store_deep(void)
+{
+    for (uint32_t at = 0; at < DEEP; at += PART) {
+        const struct sr_blocks part = {.ns = ns, .chain = 3, .first = at, .n = PART};
+        const uint64_t corr = sr_store(&s, q, &part);
+        copies_until(corr);
+        ck_assert_uint_eq(sr_status(&s, corr), KVC_ST_OK);
+    }
+    core_check(s.core);
+    ck_assert_uint_eq(core_metrics(s.core)->unevictable_bytes, 0);
+}
+
+static uint64_t reserve_behind(void)
+{
+    return sr_reserve(&s, p, &(struct sr_blocks){ns, 3, DEEP, 2, 0, NULL});
+}
+
+/* A turn has a slice, and a key more. */
+static void work_is_short(uint64_t before)
+{
+    ck_assert_uint_le(core_work(s.core) - before, 2 * s.core_cfg.slice_work);
+    core_check(s.core);
+}
+
+START_TEST(a_long_chain_is_held_in_slices_before_what_follows_it)
+{
+    store_deep();
+    uint64_t before = core_work(s.core);
+    const uint64_t corr = reserve_behind();
+    unsigned turns = 0;
+    for (; sr_replies(&s, corr) == 0; turns++) {
+        ck_assert_uint_lt(turns, TURNS);
+        work_is_short(before);
+        before = core_work(s.core);
+        sr_turn(&s, 0);
+    }
+    work_is_short(before);
+    ck_assert_uint_ge(turns, DEEP / s.core_cfg.slice_work);
+    ck_assert_uint_eq(core_metrics(s.core)->unevictable_bytes, (DEEP + 2) * 64);
+    turns_until(sr_drop(&s, p, sr_reservation(&s, corr)));
+    ck_assert_uint_eq(core_metrics(s.core)->unevictable_bytes, 0);
+    core_check(s.core);
+}
+END_TEST
+
+/* Some of the chain is held. */
+static uint64_t reserve_partly(void)
+{
+    const uint64_t corr = reserve_behind();
+    for (unsigned n = 0; core_metrics(s.core)->unevictable_bytes == 0; n++) {
+        ck_assert_uint_lt(n, TURNS);
+        sr_turn(&s, 0);
+    }
+    ck_assert_uint_lt(core_metrics(s.core)->unevictable_bytes, DEEP * 64);
+    ck_assert_uint_eq(core_metrics(s.core)->blocks_pending + sr_replies(&s, corr), 0);
+    core_check(s.core);
+    return corr;
+}
+
+START_TEST(a_reserve_that_is_called_off_while_it_holds_a_chain_holds_nothing)
+{
+    store_deep();
+    const uint64_t corr = reserve_partly();
+    (void)sr_cancel(&s, p, corr);
+    ck_assert_uint_eq(sr_status(&s, corr), KVC_ST_CANCELLED);
+    ck_assert_uint_eq(core_metrics(s.core)->unevictable_bytes, 0);
+    (void)reserve_partly();
+    sr_leave(&s, p);
+    sr_turn(&s, 0);
+    ck_assert_uint_eq(core_metrics(s.core)->unevictable_bytes + s.kept, 0);
+}
+END_TEST
+
+START_TEST(a_chain_that_goes_while_it_is_being_held_has_nothing_behind_it)
+{
+    store_deep();
+    const uint64_t corr = reserve_partly();
+    for (uint32_t no = 0; no < s.core->blocks_high; no++)
+        if (s.core->blocks[no].state == BLOCK_PRESENT && s.core->blocks[no].parent == CORE_NONE)
+            block_kill_tree(s.core, &s.core->blocks[no], KVC_MISS_CORRUPT); /* its bytes are bad */
+    core_check(s.core);
+    turns_until(corr);
+    ck_assert_uint_eq(sr_reservation(&s, corr), 0);
+    ck_assert_uint_eq(
+        core_metrics(s.core)->unevictable_bytes + core_metrics(s.core)->blocks_pending, 0);
+    core_check(s.core);
+}
+END_TEST
+
+/* Keys that are there take the hold along. */
+START_TEST(what_is_there_is_held_until_the_next_slice)
+{
+    store_deep();
+    const struct sr_blocks again = {.ns = ns, .chain = 3, .n = PART};
+    s.core->cfg.slice_work = 4;
+    const uint64_t corr = sr_reserve(&s, p, &again);
+    for (unsigned n = 0; sr_replies(&s, corr) == 0; n++) {
+        ck_assert_uint_lt(n, TURNS);
+        ck_assert_uint_ge(core_metrics(s.core)->unevictable_bytes, n * 4 * 64);
+        core_check(s.core);
+        sr_turn(&s, 0);
+    }
+    ck_assert_uint_eq(core_metrics(s.core)->unevictable_bytes, 0);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *su = suite_create("turns_chain");
+    TCase *t = tcase_create("chain");
+    tcase_add_checked_fixture(t, setup, teardown);
+    tcase_add_test(t, a_long_chain_is_held_in_slices_before_what_follows_it);
+    tcase_add_test(t, a_reserve_that_is_called_off_while_it_holds_a_chain_holds_nothing);
+    tcase_add_test(t, a_chain_that_goes_while_it_is_being_held_has_nothing_behind_it);
+    tcase_add_test(t, what_is_there_is_held_until_the_next_slice);
+    suite_add_tcase(su, t);
+    return check_run(su);
+}
