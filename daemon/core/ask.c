@@ -19,6 +19,7 @@ enum ask_phase {
     ASK_TOUCH,
     ASK_LOAD,  /* of a name: what it is to wait for is held */
     ASK_AHEAD, /* or is begun to be loaded */
+    ASK_RAISE, /* a name is put: its blocks have its priority */
     ASK_COUNT,
     ASK_SAY,
     ASK_PIN,
@@ -162,7 +163,7 @@ static void ask_give_up(struct core *c, struct core_ask *ask, int rc)
     if (ask->load)
         load_free(c, ask->load);
     ask->load = NULL;
-    name_put_drop(c, &ask->putting);
+    name_put_drop(c, &ask->f, &ask->putting);
     climb_let_go(c, &ask->climbed);
     ask->rc = rc;
     ask->whole = rc == 0;
@@ -184,6 +185,7 @@ static void ask_put_end(struct core *c, struct core_asking *x, struct core_ask *
     }
     ask->rc = name_put_end(c, ask->client, x->put, &ask->f, &ask->putting, x->name_waiter,
                            &x->named, &ask->why);
+    ask->phase = ASK_RAISE;
 }
 
 /* What follows when all has been looked for. */
@@ -289,7 +291,8 @@ static void ask_put(struct core *c, const struct core_asking *x, struct core_ask
 {
     int rc = 0;
     if (!ask->putting.next)
-        rc = name_put_begin(c, x->put, &ask->f, &ask->held.prefix, &ask->putting, &ask->why);
+        rc = name_put_begin(c, ask->client, x->put, &ask->f, &ask->held.prefix, &ask->putting,
+                            &ask->why);
     if (rc == KVC_E_BUSY)
         return;
     if (!rc)
@@ -553,7 +556,7 @@ void core_ask_cancel(struct core *c, struct core_asking *x)
         pin_drop(c, ask->pin);
     if (ask->load)
         load_free(c, ask->load);
-    name_put_drop(c, &ask->putting);
+    name_put_drop(c, &ask->f, &ask->putting);
     climb_let_go(c, &ask->climbed);
     (void)ask_free(c, ask, true);
     ask_free_slot(c, x);
@@ -634,6 +637,8 @@ int core_ask_step(struct core *c, struct core_client *cl, struct core_asking *x,
         ask_tell(c, x, ask);
     if (ask->phase == ASK_TOUCH && !slice_over(c))
         ask_touch(c, x, ask);
+    if (ask->phase == ASK_RAISE && name_put_raise(c, &ask->f, &ask->putting))
+        ask->phase = ASK_FREE;
     if (ask->phase == ASK_LOAD && !slice_over(c))
         ask_load(c, x, ask);
     if (ask->phase == ASK_AHEAD && !slice_over(c))

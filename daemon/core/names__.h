@@ -88,7 +88,7 @@ struct name_ref {
  * that is not 0. */
 struct block_name {
     uint32_t n;
-    uint32_t level : 7; /* the highest priority that a name gave it */
+    uint32_t level : 7; /* the highest priority that a name gave it; 0: none yet */
     uint32_t safe : 1;  /* DURABLE, and so is everything before it, if only for names */
     uint32_t marks : 4; /* of a walk over what names reach (names_evict.c); 0 outside of it */
     uint32_t refs;      /* number of the first + 1; 0: none */
@@ -205,10 +205,15 @@ void name_wake(struct core *c, struct core_name *nm, int err);
 
 /* ---- names_hold.c ---- */
 
-/* One more block that the name holds; the pool has room (names_refs_left()). */
+/* One more block that the name holds; the pool has room (names_refs_left()). Its level is as it
+ * was.
+ */
 void name_hold(struct core *c, struct core_name *nm, uint32_t group, uint32_t place,
                uint32_t block);
 uint32_t names_refs_left(const struct names *n);
+/* A block that a name reaches has this level at least, and so has all before it: none has a lower
+ * one than those behind it. */
+void name_raise(struct core *c, uint32_t block, uint32_t priority);
 /* Of a name that goes: a ref lets go of its block, and moves to the one before, while that is for
  * this name alone or (all) to the first. Returns the block. */
 uint32_t name_climb(struct core *c, struct core_name *nm, uint32_t ref, bool all);
@@ -252,15 +257,17 @@ int name_room_for(struct core *c, struct core_name *nm, const struct find *f, bo
 
 struct name_putting {
     struct core_name *next; /* nobody sees it; NULL: not begun, or at its end */
-    bool whole;             /* in one piece: name_room_for() has allowed it */
-    bool must_leave;        /* if what it was lets go at once of its blocks */
-    uint32_t group, at;     /* of the prefix: the next block that it is to hold */
+    struct core_name *name; /* that is there at its end, unless another put has come since: */
+    uint64_t content;
+    bool whole;         /* in one piece: name_room_for() has allowed it */
+    bool must_leave;    /* if what it was lets go at once of its blocks */
+    uint32_t group, at; /* of the prefix: the next block that it is to hold, or to raise */
     uint32_t nids, last_ids;
 };
 /* Of what f found, which `prefix` tells. 0; KVC_E_BUSY: too many others are under way; else as
  * core_name_put(). */
-int name_put_begin(struct core *c, const struct core_name_put *in, const struct find *f,
-                   const struct core_prefix *prefix, struct name_putting *p,
+int name_put_begin(struct core *c, const struct core_client *cl, const struct core_name_put *in,
+                   const struct find *f, const struct core_prefix *prefix, struct name_putting *p,
                    const char **ret_why) KVC_WARN_UNUSED;
 /* Goes on until it is through, which is 0, or the slice is over: CORE_MORE. KVC_E_LIMIT with
  * *ret_why. Unless it is `whole` also KVC_E_GONE, KVC_E_QUOTA: core_name_put() knows better. */
@@ -270,8 +277,11 @@ int name_put_step(struct core *c, const struct core_name_put *in, const struct f
 int name_put_end(struct core *c, struct core_client *cl, const struct core_name_put *in,
                  const struct find *f, struct name_putting *p, struct core_name_waiter *waiter,
                  struct core_named *ret_named, const char **ret_why) KVC_WARN_UNUSED;
-/* It will not be. */
-void name_put_drop(struct core *c, struct name_putting *p);
+/* Behind the end: its blocks have the name's priority, from the first one on. False: the slice is
+ * over before that. */
+bool name_put_raise(struct core *c, const struct find *f, struct name_putting *p);
+/* It will not be, and changes nothing; or it is, and has its last slices now. */
+void name_put_drop(struct core *c, const struct find *f, struct name_putting *p);
 
 /* ---- names_write.c ---- */
 

@@ -18,23 +18,22 @@ static void want(struct core *c, struct block *b, uint32_t level, bool set)
 }
 
 /* The first name reaches it. */
-static void name_protect(struct core *c, struct block *b, uint32_t priority)
+static void name_protect(struct core *c, struct block *b)
 {
-    struct block_name *of = &c->names->of[block_no(c, b)];
     const uint64_t bytes = block_bytes(c, b);
-    want(c, b, priority, false);
-    of->level = priority & 0x7fu;
     block_ns(c, b)->named_bytes += bytes;
     c->m.named_blocks++;
     c->m.named_bytes += bytes;
     room_bind(c, b);
 }
 
-/* No name reaches it any more. dying: it is about to go. */
+/* No name reaches it any more. dying: it is about to go. What was to be a name and is not has
+ * raised no level, and leaves the block as it was. */
 static void name_release(struct core *c, struct block *b, bool dying)
 {
     struct block_name *of = &c->names->of[block_no(c, b)];
     const uint64_t bytes = block_bytes(c, b);
+    const bool raised = of->level > 0;
     of->level = 0;
     of->safe = 0;
     block_ns(c, b)->named_bytes -= bytes;
@@ -43,30 +42,25 @@ static void name_release(struct core *c, struct block *b, bool dying)
     room_bind(c, b);
     if (dying)
         return;
-    want(c, b, RETAIN_DEFAULT, true);
-    if (b->flags & BLOCK_F_BY_PIN && !block_pinned(b))
+    if (raised)
+        want(c, b, RETAIN_DEFAULT, true);
+    if (b->flags & BLOCK_F_BY_PIN && !block_pinned(b) && (raised || !pin_was_found(c, b)))
         promise_end(c, b);
     block_freed(c, b, false);
 }
 
-/* Counts one more from b upwards, as far as nothing reached it, and raises what is lower. */
-static void reach(struct core *c, uint32_t no, uint32_t priority)
+/* Counts one more from b upwards, as far as nothing reached it. */
+static void reach(struct core *c, uint32_t no)
 {
-    bool fresh = true;
-    for (; no != CORE_NONE; no = c->blocks[no].parent) {
-        struct block_name *of = &c->names->of[no];
-        if (fresh) {
-            fresh = of->n++ == 0;
-            if (fresh)
-                name_protect(c, &c->blocks[no], priority);
-        }
-        if (of->level >= priority) {
-            if (!fresh)
-                return;
-            continue;
-        }
+    for (; no != CORE_NONE && c->names->of[no].n++ == 0; no = c->blocks[no].parent)
+        name_protect(c, &c->blocks[no]);
+}
+
+void name_raise(struct core *c, uint32_t no, uint32_t priority)
+{
+    for (; no != CORE_NONE && c->names->of[no].level < priority; no = c->blocks[no].parent) {
         want(c, &c->blocks[no], priority, false);
-        of->level = priority & 0x7fu;
+        c->names->of[no].level = priority & 0x7fu;
     }
 }
 
@@ -121,7 +115,7 @@ void name_hold(struct core *c, struct core_name *nm, uint32_t group, uint32_t pl
         n->ref[nm->refs].prev_of_name = no;
     nm->refs = no;
     ref_link(n, no, block);
-    reach(c, block, nm->priority);
+    reach(c, block);
 }
 
 static void ref_unlink(struct names *n, uint32_t no)
@@ -180,7 +174,7 @@ void name_descend(struct core *c, struct core_name *nm, uint32_t place, uint32_t
     ref_unlink(n, ref);
     ref_link(n, ref, child);
     n->ref[ref].place = place;
-    reach(c, child, nm->priority);
+    reach(c, child);
     unreach(c, from); /* the child is reached: no more than one count */
 }
 
@@ -409,6 +403,8 @@ static void check_block(struct core *c, uint32_t no, const uint32_t *held, uint6
     MUST(of->n == want && listed == held[no]);
     MUST(of->n == 0 || (there && b->flags & BLOCK_F_LINKED));
     MUST(!of->safe || of->n > 0);
+    MUST(of->level == 0 ||
+         (of->n > 0 && (b->parent == CORE_NONE || of->level <= c->names->of[b->parent].level)));
     *named += of->n > 0;
 }
 

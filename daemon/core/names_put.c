@@ -30,9 +30,20 @@ static uint32_t count_needs(const struct find *f, uint32_t *ret_blocks, uint64_t
 static const char no_refs[] =
     "names hold too many blocks of window and state groups (limits.names)";
 static const char no_ids[] = "no room for its token ids (limits.name_tokens)";
+static const char no_name[] = "there are as many names as may be (limits.names)";
 
-int name_put_begin(struct core *c, const struct core_name_put *in, const struct find *f,
-                   const struct core_prefix *prefix, struct name_putting *p, const char **ret_why)
+/* NULL: there is none yet. */
+static struct core_name *name_now(struct core *c, const struct core_client *cl,
+                                  const struct core_name_put *in)
+{
+    char name[KVC_STRING_MAX];
+    name_text(name, in->id.name, in->id.name_bytes);
+    return name_get(c, in->id.kind, name, cl->who.principal, in->seq->ns->spec.sub);
+}
+
+int name_put_begin(struct core *c, const struct core_client *cl, const struct core_name_put *in,
+                   const struct find *f, const struct core_prefix *prefix, struct name_putting *p,
+                   const char **ret_why)
 {
     uint32_t blocks;
     uint64_t bytes;
@@ -45,13 +56,15 @@ int name_put_begin(struct core *c, const struct core_name_put *in, const struct 
         *ret_why = no_refs;
     else if (in->ids && !name_ids_room(c->names, in->seq->tokens))
         *ret_why = no_ids;
+    else if (!name_now(c, cl, in) &&
+             share_left(&c->names->share, owner_no(c, cl->who.principal)) == 0)
+        *ret_why = no_name;
     if (*ret_why)
         return KVC_E_LIMIT;
     struct core_name *next = name_spare(c, p->whole);
     if (!next)
         return KVC_E_BUSY;
     names_wheel(c);
-    next->priority = (uint8_t)(in->priority ? in->priority : KVC_PRIORITY_DEFAULT);
     next->blocks = blocks;
     next->bytes = bytes;
     *p = (struct name_putting){.next = next, .whole = p->whole, .last_ids = CORE_NONE};
@@ -177,10 +190,39 @@ static void leave(struct core *c, struct core_name *old, bool all)
         continue;
 }
 
-void name_put_drop(struct core *c, struct name_putting *p)
+bool name_put_raise(struct core *c, const struct find *f, struct name_putting *p)
+{
+    const struct core_name *nm = p->name;
+    if (!nm || nm->state != NAME_LIVE || nm->content != p->content)
+        return true;
+    for (; p->group < f->seq->ngroups; p->group++, p->at = 0) {
+        uint32_t first, end;
+        (void)range_of(f, p, p->group, &first, &end);
+        for (; first + p->at < end; p->at++) {
+            if (slice_over(c))
+                return false;
+            const uint32_t no = c->found[f->at[p->group] + first + p->at];
+            c->work += WORK_LOOK;
+            if (block_named(c, &c->blocks[no]))
+                name_raise(c, no, nm->priority);
+        }
+    }
+    return true;
+}
+
+static void raise_all(struct core *c, const struct find *f, struct name_putting *p)
+{
+    do
+        work_slice(c);
+    while (!name_put_raise(c, f, p));
+}
+
+void name_put_drop(struct core *c, const struct find *f, struct name_putting *p)
 {
     if (p->next)
         leave(c, p->next, false);
+    else if (p->name)
+        raise_all(c, f, p);
     p->next = NULL;
 }
 
@@ -194,7 +236,6 @@ static void change_places(struct core *c, struct core_name *nm, struct core_name
     next->ids = ids;
     nm->pin = next->pin;
     next->pin = pin;
-    nm->priority = next->priority;
     nm->blocks = next->blocks;
     nm->bytes = next->bytes;
     nm->cut = false;
@@ -207,20 +248,22 @@ int name_put_end(struct core *c, struct core_client *cl, const struct core_name_
     const struct core_ns *ns = in->seq->ns;
     struct core_name *old = p->next;
     struct passed_tips passed;
-    char name[KVC_STRING_MAX];
-    name_text(name, in->id.name, in->id.name_bytes);
-    struct core_name *nm = name_get(c, in->id.kind, name, cl->who.principal, ns->spec.sub);
+    struct core_name *nm = name_now(c, cl, in);
     const bool fresh = !nm;
-    if (fresh)
+    if (fresh) {
+        char name[KVC_STRING_MAX];
+        name_text(name, in->id.name, in->id.name_bytes);
         nm = name_new(c, in->id.kind, name, &cl->who, ns->spec.sub);
-    if (!nm) {
-        name_put_drop(c, p);
-        *ret_why = "there are as many names as may be (limits.names)";
+    }
+    if (!nm) { /* others have come since */
+        name_put_drop(c, f, p);
+        *ret_why = no_name;
         return KVC_E_LIMIT;
     }
     nm->used_ms = names_now(c);
     if (fresh)
         nm->made_ms = nm->used_ms;
+    nm->priority = (uint8_t)(in->priority ? in->priority : KVC_PRIORITY_DEFAULT);
     nm->pinned = in->pinned;
     nm->ttl_ms = in->ttl_ms;
     nm->print = ns->short_print;
@@ -229,6 +272,11 @@ int name_put_end(struct core *c, struct core_client *cl, const struct core_name_
     nm->content = ++c->names->serial;
     change_places(c, nm, old);
     p->next = NULL;
+    p->name = nm;
+    p->content = nm->content;
+    p->group = p->at = 0;
+    if (p->whole)
+        raise_all(c, f, p);
     names_passed(c, old, f, &passed);
     leave(c, old, p->must_leave);
     const bool went = names_let_passed_go(c, nm, &passed);
@@ -277,23 +325,20 @@ int core_name_put(struct core *c, struct core_client *cl, const struct core_name
     struct find f;
     struct core_prefix prefix;
     struct name_putting p = {.whole = true};
-    char name[KVC_STRING_MAX];
     *ret_why = core_seq_fault(in->seq);
     if (*ret_why)
         return KVC_E_BAD_ARGUMENT;
     find_prefix(c, in->seq, FIND_ANY, 0, &f, &prefix);
-    int err = name_put_begin(c, in, &f, &prefix, &p, ret_why);
+    int err = name_put_begin(c, cl, in, &f, &prefix, &p, ret_why);
     if (err)
         return err;
-    name_text(name, in->id.name, in->id.name_bytes);
-    err = name_room_for(c, name_get(c, in->id.kind, name, cl->who.principal, in->seq->ns->spec.sub),
-                        &f, in->pinned, &p.must_leave);
+    err = name_room_for(c, name_now(c, cl, in), &f, in->pinned, &p.must_leave);
     if (err)
         *ret_why = room_detail(err);
     else
         err = put_whole(c, in, &f, &p, ret_why);
     if (!err)
         return name_put_end(c, cl, in, &f, &p, waiter, ret_named, ret_why);
-    name_put_drop(c, &p);
+    name_put_drop(c, &f, &p);
     return err;
 }

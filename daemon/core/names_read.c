@@ -130,6 +130,7 @@ static void hold_key(struct reader *r, const struct core_ns *ns, uint32_t group,
     }
     r->held |= UINT64_C(1) << group;
     name_hold(c, r->nm, group, place, block_no(c, b));
+    name_raise(c, block_no(c, b), r->nm->priority);
 }
 
 static void on_keys(struct reader *r, const uint8_t *value, uint32_t bytes)

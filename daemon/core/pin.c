@@ -53,8 +53,7 @@ static void hold(struct core *c, struct block *b, bool in_memory)
         clean_recall(c, b);
 }
 
-/* Of what the last run had pinned: give_back_found() comes to it yet. */
-static bool is_found(const struct core *c, const struct block *b)
+bool pin_was_found(const struct core *c, const struct block *b)
 {
     return c->pins_found && block_no(c, b) >= c->found_at;
 }
@@ -66,7 +65,7 @@ static void let_go(struct core *c, const struct pin *p, struct block *b)
     if (--b->pins == 0) {
         count_pinned(c, b, false);
         /* A pin that is refused leaves what was there as it was. */
-        if (b->flags & BLOCK_F_BY_PIN && !block_named(c, b) && (p->id || !is_found(c, b)))
+        if (b->flags & BLOCK_F_BY_PIN && !block_named(c, b) && (p->id || !pin_was_found(c, b)))
             promise_end(c, b);
     }
     room_bind(c, b);

@@ -32,6 +32,8 @@ bool pin_step(struct core *c);
 void pin_lost(struct core *c, struct block *b, enum kvc_miss reason);
 /* Some pinned block lacks a copy again. */
 void pin_look(struct core *c);
+/* Of what the last run had pinned, and nobody has yet: it is to be given back. */
+bool pin_was_found(const struct core *c, const struct block *b);
 uint32_t pins_of_runs(const struct core_config *cfg);
 /* A pin ends, and lets go of its blocks now. */
 void pin_end(struct core *c, uint64_t id);

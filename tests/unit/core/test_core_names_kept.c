@@ -490,6 +490,37 @@ static void slow_step(void)
     put_said(rc);
 }
 
+/* The pin of the last run is not there any more, and may be made again. */
+START_TEST(a_put_that_is_called_off_keeps_the_copies_of_a_pin_found_at_start)
+{
+    begin(16, 64, true);
+    store(1, 0, 6);
+    const struct core_pin pin = {.seq = rig_seq(ns, 1, 48)};
+    struct core_pinned pinned;
+    ck_assert_int_eq(core_pin(r.core, &pin, &pinned, &r.why), 0);
+    rig_settle(&r);
+    restart(false);
+    ck_assert(rig_explain(&r, 1, 0, 1, 5).durable);
+    const struct core_seq seq = rig_seq(ns, 1, 48);
+    const struct core_name_put in = {.id = id_of(KVC_NAME_CONVERSATION, "c", ""), .seq = &seq};
+    put_in_slices(&in);
+    r.core->cfg.slice_work = 2;
+    while (m()->named_blocks < 3) {
+        struct core_held none;
+        ck_assert_int_eq(core_ask_step(r.core, r.cl[1], &slow.asking, &none, &r.why), CORE_MORE);
+        core_check(r.core);
+    }
+    slow_end();
+    while (core_placement_step(r.core))
+        continue;
+    ck_assert_uint_eq(m()->named_blocks, 0);
+    for (uint32_t i = 0; i < 6; i++)
+        ck_assert(rig_explain(&r, 1, 0, 1, i).durable);
+    r.core->cfg.slice_work = 0;
+    rig_end(&r);
+}
+END_TEST
+
 static void act_name(void)
 {
     char name[2] = {(char)('a' + below(12)), 0};
@@ -627,6 +658,7 @@ int main(void)
     tcase_add_test(t, names_are_noted_once_their_journal_could_be_made);
     tcase_add_test(t, a_name_that_a_failed_journal_has_is_not_forgotten_for_good);
     tcase_add_loop_test(t, a_journal_whose_name_leads_elsewhere_has_failed, 0, 2);
+    tcase_add_test(t, a_put_that_is_called_off_keeps_the_copies_of_a_pin_found_at_start);
     tcase_add_test(t, counts_hold_whatever_happens);
     suite_add_tcase(s, t);
     return check_run(s);

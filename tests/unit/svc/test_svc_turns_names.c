@@ -690,19 +690,130 @@ START_TEST(a_long_name_has_its_token_ids_and_its_pin)
 }
 END_TEST
 
+static struct block *block_at(uint32_t i)
+{
+    uint8_t key[KVC_KEY_BYTES];
+    const struct core_ns *ns = core_ns_next(s.core, s.svc->sessions[0].client, longer.ns - 1);
+    sr_key(longer.chain, i, key);
+    return index_get(s.core, ns, 0, key);
+}
+
+/* Blocks that are wished to have this level for ever. */
+static uint32_t at_level(unsigned level)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < LONG_BLOCKS; i++) {
+        const struct block *b = block_at(i);
+        n += b && retain_base(s.core->retain, block_no(s.core, b)) == level;
+    }
+    return n;
+}
+
+static void wish(unsigned level)
+{
+    const struct core_wish w = {.level = level, .duration_ms = RETAIN_FOR_EVER};
+    for (uint32_t i = 0; i < LONG_BLOCKS; i++)
+        wish_add(s.core, block_at(i), &w, true);
+}
+
+/* By other names, of the first 5 blocks, which have their priority then. */
+static void names_are(const char *first, const char *last)
+{
+    for (char name[2] = {*first, 0}; name[0] <= *last; name[0]++)
+        (void)turns_until(
+            put_as(q, longer.chain, 5, (struct msg_name_put){.name = codec_text(name)}));
+}
+
+START_TEST(one_name_too_many_is_refused_at_once)
+{
+    store(&longer);
+    wish(80);
+    names_are("a", "d");
+    const uint64_t corr = put(p, longer.chain, LONG_BLOCKS);
+    for (unsigned n = 0; sr_replies(&s, corr) == 0; n++) {
+        ck_assert_uint_lt(n, TURNS);
+        ck_assert_uint_eq(still_named(), 5);
+        sr_turn(&s, 0);
+    }
+    ck_assert_uint_eq(sr_status(&s, corr), KVC_ST_LIMIT);
+    nothing_is_coming();
+    ck_assert_uint_eq(at_level(80), LONG_BLOCKS);
+}
+END_TEST
+
 START_TEST(one_name_too_many_is_refused_at_the_end_of_its_slices)
 {
     store(&longer);
-    for (unsigned i = 0; i < s.core_cfg.names_max; i++) {
-        const char *const other[] = {"a", "b", "c", "d"};
-        (void)turns_until(
-            put_as(q, longer.chain, 5, (struct msg_name_put){.name = codec_text(other[i])}));
-    }
+    wish(80);
+    names_are("a", "c");
     const uint64_t corr = put_partly((struct msg_name_put){0}, 10);
+    names_are("d", "d");
     (void)turns_until(corr);
     ck_assert_uint_eq(sr_status(&s, corr), KVC_ST_LIMIT);
     nothing_is_coming();
     ck_assert_uint_eq(still_named(), 5);
+    ck_assert_uint_eq(at_level(80), LONG_BLOCKS);
+}
+END_TEST
+
+/* Called off, late, or with a block that goes, so that it goes on in one piece. */
+START_TEST(a_put_leaves_wishes_that_are_above_its_priority)
+{
+    store(&longer);
+    wish(80);
+    for (unsigned i = 0; i < 3; i++) {
+        const uint64_t corr = put_partly((struct msg_name_put){0}, 10);
+        if (i == 0)
+            (void)sr_cancel(&s, p, corr);
+        else if (i == 1)
+            sr_turn(&s, KVC_DEADLINE_DEFAULT_MS);
+        else
+            block_kill_tree(s.core, block_at(LONG_BLOCKS - 1), KVC_MISS_CORRUPT);
+        (void)turns_until(corr);
+        nothing_is_coming();
+        ck_assert_uint_eq(at_level(80), LONG_BLOCKS - (i == 2));
+        ck_assert(!named() == (i < 2));
+    }
+}
+END_TEST
+
+START_TEST(blocks_have_the_priority_of_a_name_when_it_is_there)
+{
+    store(&longer);
+    for (unsigned i = 0; i < 2; i++) {
+        const unsigned level = 60 + i;
+        const uint64_t corr = put_partly((struct msg_name_put){.priority = level}, 10);
+        for (unsigned n = 0; !named() || named()->priority != level; n++) {
+            ck_assert_uint_eq(at_level(level), 0);
+            ck_assert_uint_lt(n, TURNS);
+            sr_turn(&s, 0);
+        }
+        ck_assert_uint_lt(at_level(level), LONG_BLOCKS); /* in slices */
+        ck_assert_uint_eq(sr_replies(&s, corr), 0);
+        if (i == 0)
+            (void)sr_cancel(&s, p, corr);
+        (void)turns_until(corr);
+        ck_assert_uint_eq(at_level(level), LONG_BLOCKS);
+        nothing_is_coming();
+    }
+    (void)turns_until(forget(p, false, 0));
+    ck_assert_uint_eq(at_level(61), 0);
+}
+END_TEST
+
+START_TEST(a_name_that_is_forgotten_before_its_blocks_have_its_priority)
+{
+    store(&longer);
+    const uint64_t corr = put_partly((struct msg_name_put){.priority = 60}, 10);
+    for (unsigned n = 0; at_level(60) == 0; n++) {
+        ck_assert_uint_lt(n, TURNS);
+        sr_turn(&s, 0);
+    }
+    (void)turns_until(forget(q, false, 0));
+    (void)turns_until(corr);
+    ck_assert_uint_eq(sr_status(&s, corr), KVC_ST_OK);
+    nothing_is_coming();
+    ck_assert_uint_eq(at_level(60), 0);
 }
 END_TEST
 
@@ -756,7 +867,11 @@ int main(void)
     tcase_add_test(t, a_name_that_is_forgotten_while_it_is_put_is_put);
     tcase_add_test(t, a_name_is_put_to_what_is_left_of_its_blocks);
     tcase_add_test(t, a_long_name_has_its_token_ids_and_its_pin);
+    tcase_add_test(t, one_name_too_many_is_refused_at_once);
     tcase_add_test(t, one_name_too_many_is_refused_at_the_end_of_its_slices);
+    tcase_add_test(t, a_put_leaves_wishes_that_are_above_its_priority);
+    tcase_add_test(t, blocks_have_the_priority_of_a_name_when_it_is_there);
+    tcase_add_test(t, a_name_that_is_forgotten_before_its_blocks_have_its_priority);
     suite_add_tcase(su, t);
     t = tcase_create("load_storage");
     tcase_add_checked_fixture(t, setup_storage, teardown);
