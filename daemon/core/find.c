@@ -91,7 +91,7 @@ static bool probe(struct core *c, struct find *f, uint32_t g, uint32_t n, bool c
         found[i] = here ? block_no(c, b) : CORE_NONE;
         if (here && f->held)
             find_hold(c, f, f->at[g] + i, b);
-        f->linked &= !here || i == 0 || b->parent == found[i - 1];
+        f->linked &= !chain || !here || i == 0 || b->parent == found[i - 1];
         if (chain && (!here || b->state != BLOCK_PRESENT)) {
             f->probed[g] = i + 1;
             return true;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What names reach, and what becomes of it: counts, moves, room, promises, time, order. */
 #include "check_run.h"
+#include "core__.h"
 #include "names_rig.h"
 
 /* Chains of two blocks each, so many that what may go has gone. */
@@ -379,6 +380,38 @@ START_TEST(of_windows_and_states_it_holds_what_a_hit_needs)
 }
 END_TEST
 
+START_TEST(a_long_name_of_windows_and_states_is_put_in_slices)
+{
+    begin_groups();
+    const uint32_t work = r.core->cfg.slice_work;
+    const struct core_seq seq = rig_seq(ns, 1, 64);
+    const struct core_name_put in = {.id = id_of(KVC_NAME_CONVERSATION, "c", ""), .seq = &seq};
+    struct core_asking x = {.in = {.seq = seq}, .looks = true, .put = &in};
+    struct core_held none;
+    unsigned partly = 0;
+    int rc;
+    r.core->cfg.slice_work = 4;
+    while ((rc = core_ask_step(r.core, r.cl[1], &x, &none, &r.why)) == CORE_MORE) {
+        partly += m()->named_blocks > 0 && m()->named_blocks < 8 + 2 + 1;
+        core_check(r.core);
+    }
+    ck_assert_int_eq(rc, 0);
+    ck_assert_uint_ge(partly, 2);
+    ck_assert_uint_eq(x.named.tokens, 64);
+    ck_assert_uint_eq(x.named.bytes, 8 * 64 + 2 * 128 + 256);
+    ck_assert_uint_eq(m()->named_blocks, 8 + 2 + 1);
+    for (uint32_t g = 0; g < 3; g++) {
+        const struct key256 key = rig_key(g * 1000 + 1, g == 2 ? 3 : 7);
+        const struct block *b = index_get(r.core, ns, g, key.b);
+        ck_assert_uint_eq(retain_base(r.core->retain, block_no(r.core, b)), KVC_PRIORITY_DEFAULT);
+    }
+    r.core->cfg.slice_work = work;
+    forget("c", false);
+    ck_assert_uint_eq(m()->named_blocks, 0);
+    rig_end(&r);
+}
+END_TEST
+
 /* ---- who sees what ---- */
 
 static int next(unsigned client, struct core_name_list *in, struct core_name_view *ret_view)
@@ -620,6 +653,7 @@ int main(void)
     tcase_add_test(t, a_name_ends_when_it_was_not_used_for_so_long);
     tcase_add_test(t, there_are_so_many_names_and_no_more);
     tcase_add_test(t, of_windows_and_states_it_holds_what_a_hit_needs);
+    tcase_add_test(t, a_long_name_of_windows_and_states_is_put_in_slices);
     tcase_add_test(t, a_principal_sees_its_own_names_an_administrator_all);
     tcase_add_test(t, a_put_waits_until_its_blocks_are_on_disk);
     tcase_add_test(t, a_put_that_cannot_be_kept_says_so_and_is_tried_again);
