@@ -65,6 +65,9 @@ struct core_named {
 KVC_WARN_UNUSED int core_name_put(struct core *c, struct core_client *cl,
                                   const struct core_name_put *in, struct core_name_waiter *waiter,
                                   struct core_named *ret_named, const char **ret_why);
+/* It, or what the name is so far, is so long that it is to be put in slices: core_ask_step(). */
+bool core_name_put_is_long(struct core *c, const struct core_client *cl,
+                           const struct core_name_put *in);
 void core_name_cancel(struct core_name_waiter *waiter);
 
 /* KVC_E_NO_NAME; KVC_E_DENIED: a sub-tenant, and the client is no gateway. */

@@ -138,7 +138,6 @@ struct core_name *name_get(struct core *c, uint8_t kind, const char *name, uint3
 
 static void on_ttl(void *ctx, uint64_t now_ns);
 static void on_retry(void *ctx, uint64_t now_ns);
-static bool leave_step(struct core *c);
 
 /* A slot that is free: there is one. */
 static struct core_name *slot_take(struct core *c, enum name_state state)
@@ -182,14 +181,11 @@ struct core_name *name_new(struct core *c, uint8_t kind, const char *name,
     return nm;
 }
 
-/* The last one is for who cannot wait. */
+/* The last one is for who cannot wait, and is free again within the same call. */
 struct core_name *name_spare(struct core *c, bool must)
 {
     struct names *n = c->names;
-    while (must && n->spares == NAMES_SPARES) {
-        MUST(!list_empty(&n->leaving)); /* the others are one of each lookup in slices */
-        (void)leave_step(c);
-    }
+    MUST(n->spares < NAMES_SPARES);
     if (n->spares + !must >= NAMES_SPARES)
         return NULL;
     n->spares++;

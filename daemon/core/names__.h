@@ -30,8 +30,8 @@ struct find;
 /* Storage that makes room is asked again so much later, unless it says so before. */
 #define NAMES_PAUSE_MS 50u
 
-/* Of puts, beside the names: each that is under way in slices has one, and one that is not; those
- * that let go of what a name was before are among them. */
+/* Of puts, beside the names: each that is under way in slices has one, and one that is not, for its
+ * call; those that let go of what a name was before are among the former. */
 #define NAMES_SPARES (ASKS_MAX + 1u)
 
 /* COMING: a spare slot takes the blocks that a name is to have. GOING: the journal has it still, or
@@ -249,9 +249,9 @@ bool names_let_passed_go(struct core *c, struct core_name *nm, const struct pass
 void name_leave_block(struct core *c, struct core_name *nm);
 
 /* Whether hard limits allow all that a name of f's prefix has to keep; nm: the name that moves
- * there, NULL: a new one. KVC_E_QUOTA. *ret_must_leave: if it lets go at once of what it leaves. */
-int name_room_for(struct core *c, struct core_name *nm, const struct find *f, bool pinned,
-                  bool *ret_must_leave) KVC_WARN_UNUSED;
+ * there and lets go at once of what it leaves, NULL: a new one. KVC_E_QUOTA. */
+int name_room_for(struct core *c, struct core_name *nm, const struct find *f,
+                  bool pinned) KVC_WARN_UNUSED;
 
 /* ---- names_put.c: pieces of core_name_put(), for slices ---- */
 
@@ -260,7 +260,6 @@ struct name_putting {
     struct core_name *name; /* that is there at its end, unless another put has come since: */
     uint64_t content;
     bool whole;         /* in one piece: name_room_for() has allowed it */
-    bool must_leave;    /* if what it was lets go at once of its blocks */
     uint32_t group, at; /* of the prefix: the next block that it is to hold, or to raise */
     uint32_t nids, last_ids;
 };

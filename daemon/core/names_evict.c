@@ -425,11 +425,9 @@ static uint64_t mark_new(struct core *c, const struct find *f, unsigned tier, bo
     return bytes;
 }
 
-int name_room_for(struct core *c, struct core_name *nm, const struct find *f, bool pinned,
-                  bool *ret_must_leave)
+int name_room_for(struct core *c, struct core_name *nm, const struct find *f, bool pinned)
 {
     struct release release = {.ns = f->seq->ns, .tier = c->cfg.disk ? 1 : 0};
-    *ret_must_leave = false;
     if (!c->cfg.disk && !pinned)
         return 0;
     const uint64_t fresh = mark_new(c, f, release.tier, true);
@@ -437,7 +435,6 @@ int name_room_for(struct core *c, struct core_name *nm, const struct find *f, bo
     if (err && nm) {
         each_own(c, nm, would_release, &release);
         err = quota_bind(c, f->seq->ns, release.tier, fresh - MIN(fresh, release.bytes));
-        *ret_must_leave = !err;
     }
     (void)mark_new(c, f, release.tier, false);
     return err;

@@ -181,7 +181,8 @@ int name_put_step(struct core *c, const struct core_name_put *in, const struct f
 
 /* ---- the end ---- */
 
-/* What is no name any more lets go: a slice of it now, or all. */
+/* What is no name any more lets go: a slice of it now, or all: the limits may have allowed the rest
+ * for that, and the last spare slot is to be free again. */
 static void leave(struct core *c, struct core_name *old, bool all)
 {
     name_part(c, old);
@@ -220,7 +221,7 @@ static void raise_all(struct core *c, const struct find *f, struct name_putting 
 void name_put_drop(struct core *c, const struct find *f, struct name_putting *p)
 {
     if (p->next)
-        leave(c, p->next, false);
+        leave(c, p->next, p->whole);
     else if (p->name)
         raise_all(c, f, p);
     p->next = NULL;
@@ -278,7 +279,7 @@ int name_put_end(struct core *c, struct core_client *cl, const struct core_name_
     if (p->whole)
         raise_all(c, f, p);
     names_passed(c, old, f, &passed);
-    leave(c, old, p->must_leave);
+    leave(c, old, p->whole);
     const bool went = names_let_passed_go(c, nm, &passed);
     name_arm(c, nm);
     c->m.names_put++;
@@ -309,6 +310,8 @@ static int put_whole(struct core *c, const struct core_name_put *in, struct find
         return err;
     }
     find_prefix(c, in->seq, FIND_ANY, 0, f, &prefix);
+    if (f->tokens == 0)
+        return find_absence(c, in->seq, &prefix, ret_why);
     do {
         work_slice(c);
         err = name_put_step(c, in, f, p, ret_why);
@@ -316,6 +319,13 @@ static int put_whole(struct core *c, const struct core_name_put *in, struct find
     if (!err)
         find_touch(c, f);
     return err;
+}
+
+bool core_name_put_is_long(struct core *c, const struct core_client *cl,
+                           const struct core_name_put *in)
+{
+    const struct core_name *nm = c->names ? name_now(c, cl, in) : NULL;
+    return core_seq_is_long(c, in->seq) || (nm && core_name_is_long(c, nm));
 }
 
 int core_name_put(struct core *c, struct core_client *cl, const struct core_name_put *in,
@@ -332,7 +342,7 @@ int core_name_put(struct core *c, struct core_client *cl, const struct core_name
     int err = name_put_begin(c, cl, in, &f, &prefix, &p, ret_why);
     if (err)
         return err;
-    err = name_room_for(c, name_now(c, cl, in), &f, in->pinned, &p.must_leave);
+    err = name_room_for(c, name_now(c, cl, in), &f, in->pinned);
     if (err)
         *ret_why = room_detail(err);
     else

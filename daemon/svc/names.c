@@ -129,7 +129,7 @@ static void put_go_on(struct call *call)
         kept_end(call, rc ? call->journaled : 0);
 }
 
-/* Of many keys. */
+/* Of many keys, or of a name that has had many. */
 static void put_slices(struct request *rq, const struct core_name_put *in)
 {
     struct call *call = call_new(rq, CALL_NAME);
@@ -174,7 +174,7 @@ void op_name_put(struct request *rq)
                                      .priority = msg.priority,
                                      .ttl_ms = msg.ttl_ms,
                                      .ids = msg.ids.n > 0 ? msg.ids.p : NULL};
-    if (core_seq_is_long(s->core, &seq)) {
+    if (core_name_put_is_long(s->core, rq->se->client, &in)) {
         put_slices(rq, &in);
         return;
     }

@@ -4,6 +4,7 @@
 
 #include "check_run.h"
 #include "core__.h"
+#include "names__.h"
 #include "names_rig.h"
 
 static void restart(bool host)
@@ -490,6 +491,19 @@ static void slow_step(void)
     put_said(rc);
 }
 
+/* Until it holds some blocks, and not all of six. */
+static void slow_partly(const struct core_name_put *in)
+{
+    const uint32_t spares = r.core->names->spares;
+    put_in_slices(in);
+    r.core->cfg.slice_work = 1;
+    for (unsigned left = 4; left > 0; left -= r.core->names->spares > spares) {
+        struct core_held none;
+        ck_assert_int_eq(core_ask_step(r.core, r.cl[1], &slow.asking, &none, &r.why), CORE_MORE);
+        core_check(r.core);
+    }
+}
+
 /* The pin of the last run is not there any more, and may be made again. */
 START_TEST(a_put_that_is_called_off_keeps_the_copies_of_a_pin_found_at_start)
 {
@@ -503,13 +517,7 @@ START_TEST(a_put_that_is_called_off_keeps_the_copies_of_a_pin_found_at_start)
     ck_assert(rig_explain(&r, 1, 0, 1, 5).durable);
     const struct core_seq seq = rig_seq(ns, 1, 48);
     const struct core_name_put in = {.id = id_of(KVC_NAME_CONVERSATION, "c", ""), .seq = &seq};
-    put_in_slices(&in);
-    r.core->cfg.slice_work = 2;
-    while (m()->named_blocks < 3) {
-        struct core_held none;
-        ck_assert_int_eq(core_ask_step(r.core, r.cl[1], &slow.asking, &none, &r.why), CORE_MORE);
-        core_check(r.core);
-    }
+    slow_partly(&in);
     slow_end();
     while (core_placement_step(r.core))
         continue;
@@ -517,6 +525,40 @@ START_TEST(a_put_that_is_called_off_keeps_the_copies_of_a_pin_found_at_start)
     for (uint32_t i = 0; i < 6; i++)
         ck_assert(rig_explain(&r, 1, 0, 1, i).durable);
     r.core->cfg.slice_work = 0;
+    rig_end(&r);
+}
+END_TEST
+
+/* All spare slots but one are in use, and a name lets go of a chain and evicts it. What is put in
+ * one piece needs no slice of any of them, twice. */
+START_TEST(a_put_in_one_piece_waits_for_no_other_name_that_goes)
+{
+    begin(128, 0, true);
+    store(1, 0, 8);
+    store(3, 0, 8);
+    for (uint32_t i = 1; i < NAMES_SPARES; i++)
+        store(10 + i, 0, 4);
+    const uint64_t blocks = m()->blocks_present;
+    named("x", 1, 64);
+    struct core_forgetting x;
+    r.core->cfg.slice_work = 1;
+    ck_assert_int_eq(core_name_forget_begin(r.core, find("x"), true, &x, NULL), 0);
+    for (uint32_t i = 1; i < NAMES_SPARES; i++) {
+        const struct core_seq seq = rig_seq(ns, 10 + i, 32);
+        const struct core_name_put in = {.id = id_of(KVC_NAME_CONVERSATION, "c", ""), .seq = &seq};
+        slow_partly(&in);
+        slow_end();
+    }
+    ck_assert_uint_eq(r.core->names->spares, NAMES_SPARES - 1);
+    named("y", 3, 64);
+    named("y", 3, 8);
+    ck_assert_uint_eq(r.core->names->spares, NAMES_SPARES - 1);
+    ck_assert_uint_eq(named("y", 1, 64).tokens, 64);
+    ck_assert_uint_eq(m()->blocks_present, blocks);
+    while (core_placement_step(r.core))
+        core_check(r.core);
+    ck_assert_uint_eq(m()->named_blocks, 8);
+    core_name_forget_cancel(&x);
     rig_end(&r);
 }
 END_TEST
@@ -659,6 +701,7 @@ int main(void)
     tcase_add_test(t, a_name_that_a_failed_journal_has_is_not_forgotten_for_good);
     tcase_add_loop_test(t, a_journal_whose_name_leads_elsewhere_has_failed, 0, 2);
     tcase_add_test(t, a_put_that_is_called_off_keeps_the_copies_of_a_pin_found_at_start);
+    tcase_add_test(t, a_put_in_one_piece_waits_for_no_other_name_that_goes);
     tcase_add_test(t, counts_hold_whatever_happens);
     suite_add_tcase(s, t);
     return check_run(s);
