@@ -17,9 +17,9 @@ enum ask_phase {
     ASK_LEASE,
     ASK_TELL,
     ASK_TOUCH,
-    ASK_LOAD,  /* of a name: what it is to wait for is held */
-    ASK_AHEAD, /* or is begun to be loaded */
-    ASK_RAISE, /* a name is put: its blocks have its priority */
+    ASK_LOAD,   /* of a name: what it is to wait for is held */
+    ASK_AHEAD,  /* or is begun to be loaded */
+    ASK_SETTLE, /* a name is put: levels, and what it was */
     ASK_COUNT,
     ASK_SAY,
     ASK_PIN,
@@ -185,7 +185,16 @@ static void ask_put_end(struct core *c, struct core_asking *x, struct core_ask *
     }
     ask->rc = name_put_end(c, ask->client, x->put, &ask->f, &ask->putting, x->name_waiter,
                            &x->named, &ask->why);
-    ask->phase = ASK_RAISE;
+    ask->phase = ASK_SETTLE;
+}
+
+/* The name is there: whoever is told so finds nothing any more of what it was. */
+static void ask_settle(struct core *c, struct core_asking *x, struct core_ask *ask)
+{
+    if (name_put_settle(c, &ask->f, &ask->putting))
+        return;
+    x->named.went = ask->putting.went;
+    ask->phase = ASK_FREE;
 }
 
 /* What follows when all has been looked for. */
@@ -637,8 +646,8 @@ int core_ask_step(struct core *c, struct core_client *cl, struct core_asking *x,
         ask_tell(c, x, ask);
     if (ask->phase == ASK_TOUCH && !slice_over(c))
         ask_touch(c, x, ask);
-    if (ask->phase == ASK_RAISE && name_put_raise(c, &ask->f, &ask->putting))
-        ask->phase = ASK_FREE;
+    if (ask->phase == ASK_SETTLE && !slice_over(c))
+        ask_settle(c, x, ask);
     if (ask->phase == ASK_LOAD && !slice_over(c))
         ask_load(c, x, ask);
     if (ask->phase == ASK_AHEAD && !slice_over(c))

@@ -26,8 +26,9 @@ struct core_asking {
      * waiter (1), else begun within load_bytes. */
     const struct core_name *name;
     uint64_t load_bytes, bytes_in_memory; /* the latter is told */
-    /* With `looks`: core_name_put() of this, whose seq is in.seq; at its end there is `named`. That
-     * it is put shows in `named` before: the waiter, if it is queued (1), may be called then. */
+    /* With `looks`: core_name_put() of this, whose seq is in.seq; at its end, when what the name
+     * was is let go of, there is `named`. That it is put shows in named.tokens before, also to who
+     * cancels then: the waiter, if it is queued (1), may be called from then on. */
     const struct core_name_put *put;
     struct core_name_waiter *name_waiter;
     struct core_named named;

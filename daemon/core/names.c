@@ -248,10 +248,15 @@ void name_go(struct core *c, struct core_name *nm)
     name_write(c, nm);
 }
 
-/* What is pinned is not evicted, so its pin goes first. */
 bool name_leave(struct core *c, struct core_name *nm)
 {
     work_slice(c);
+    return name_leave_more(c, nm);
+}
+
+/* What is pinned is not evicted, so its pin goes first. */
+bool name_leave_more(struct core *c, struct core_name *nm)
+{
     if (nm->pin && core_unpin_step(c, nm->pin))
         return true;
     nm->pin = 0;

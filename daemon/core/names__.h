@@ -185,6 +185,8 @@ void name_part(struct core *c, struct core_name *nm);
 struct core_name *name_spare(struct core *c, bool must);
 /* A slice of that. True: there is more to do. */
 bool name_leave(struct core *c, struct core_name *nm);
+/* What is left of the slice. */
+bool name_leave_more(struct core *c, struct core_name *nm);
 /* Both in one piece. */
 void name_end(struct core *c, struct core_name *nm);
 /* Its slot goes, at once or with its last ref. */
@@ -241,8 +243,8 @@ struct passed_tips {
  * go of them. */
 void names_passed(struct core *c, struct core_name *old, const struct find *f,
                   struct passed_tips *ret);
-/* They go, unless something holds them: then they go first. The name is where it moves to. Whether
- * any went. */
+/* They go, unless something holds them: then they go first. The name (NULL: it is none any more) is
+ * where it moves to, and has let go of what it had, its pin too. Whether any went. */
 bool names_let_passed_go(struct core *c, struct core_name *nm, const struct passed_tips *passed);
 
 /* Of a name that goes: one block is let go of, evicted or counted. */
@@ -259,6 +261,9 @@ struct name_putting {
     struct core_name *next; /* nobody sees it; NULL: not begun, or at its end */
     struct core_name *name; /* that is there at its end, unless another put has come since: */
     uint64_t content;
+    struct core_forgetting old; /* then: what it was */
+    struct passed_tips passed;
+    bool went;          /* some of these have */
     bool whole;         /* in one piece: name_room_for() has allowed it */
     uint32_t group, at; /* of the prefix: the next block that it is to hold, or to raise */
     uint32_t nids, last_ids;
@@ -276,10 +281,10 @@ int name_put_step(struct core *c, const struct core_name_put *in, const struct f
 int name_put_end(struct core *c, struct core_client *cl, const struct core_name_put *in,
                  const struct find *f, struct name_putting *p, struct core_name_waiter *waiter,
                  struct core_named *ret_named, const char **ret_why) KVC_WARN_UNUSED;
-/* Behind the end: its blocks have the name's priority, from the first one on. False: the slice is
- * over before that. */
-bool name_put_raise(struct core *c, const struct find *f, struct name_putting *p);
-/* It will not be, and changes nothing; or it is, and has its last slices now. */
+/* Behind the end: its blocks have the name's priority, from the first one on; what it had is let go
+ * of; then what it has passed goes. True: there is more, the slice is over. */
+bool name_put_settle(struct core *c, const struct find *f, struct name_putting *p);
+/* It will not be, and changes nothing; or it is, and the core goes on with what it had. */
 void name_put_drop(struct core *c, const struct find *f, struct name_putting *p);
 
 /* ---- names_write.c ---- */

@@ -118,7 +118,8 @@ bool names_let_passed_go(struct core *c, struct core_name *nm, const struct pass
             went = true;
         } else if (b->state == BLOCK_PRESENT) {
             wish_add(c, b, &(struct core_wish){.level = 0, .duration_ms = RETAIN_FOR_EVER}, true);
-            remember_first(c, nm, passed->e[i]);
+            if (nm)
+                remember_first(c, nm, passed->e[i]);
         }
     }
     return went;

@@ -181,20 +181,24 @@ int name_put_step(struct core *c, const struct core_name_put *in, const struct f
 
 /* ---- the end ---- */
 
-/* What is no name any more lets go: a slice of it now, or all: the limits may have allowed the rest
- * for that, and the last spare slot is to be free again. */
-static void leave(struct core *c, struct core_name *old, bool all)
+/* What is no name any more lets go, in slices that are to come. */
+static void leave_begin(struct core *c, struct core_name *old)
 {
     name_part(c, old);
     name_free(c, old); /* with its last ref */
-    while (name_leave(c, old) && all)
-        continue;
 }
 
-bool name_put_raise(struct core *c, const struct find *f, struct name_putting *p)
+/* The name, unless it has gone since, or another put has come. */
+static struct core_name *name_put_is(const struct name_putting *p)
 {
-    const struct core_name *nm = p->name;
-    if (!nm || nm->state != NAME_LIVE || nm->content != p->content)
+    return p->name->state == NAME_LIVE && p->name->content == p->content ? p->name : NULL;
+}
+
+/* From the first block on. False: the slice is over before the last one. */
+static bool raise_step(struct core *c, const struct find *f, struct name_putting *p)
+{
+    const struct core_name *nm = name_put_is(p);
+    if (!nm)
         return true;
     for (; p->group < f->seq->ngroups; p->group++, p->at = 0) {
         uint32_t first, end;
@@ -211,20 +215,36 @@ bool name_put_raise(struct core *c, const struct find *f, struct name_putting *p
     return true;
 }
 
-static void raise_all(struct core *c, const struct find *f, struct name_putting *p)
+bool name_put_settle(struct core *c, const struct find *f, struct name_putting *p)
+{
+    if (!p->name)
+        return false;
+    if (!raise_step(c, f, p) || (p->old.name && name_leave_more(c, p->old.name)))
+        return true;
+    p->went |= names_let_passed_go(c, name_put_is(p), &p->passed);
+    p->passed.n = 0;
+    return false;
+}
+
+/* Now. all: or only what the core does not go on with by itself. */
+static void settle(struct core *c, const struct find *f, struct name_putting *p, bool all)
 {
     do
         work_slice(c);
-    while (!name_put_raise(c, f, p));
+    while (name_put_settle(c, f, p) &&
+           (all || p->passed.n > 0 || (p->group < f->seq->ngroups && name_put_is(p))));
+    core_name_forget_cancel(&p->old);
 }
 
 void name_put_drop(struct core *c, const struct find *f, struct name_putting *p)
 {
     if (p->next)
-        leave(c, p->next, p->whole);
-    else if (p->name)
-        raise_all(c, f, p);
+        leave_begin(c, p->next);
+    while (p->next && name_leave(c, p->next) && p->whole) /* the last spare slot is free again */
+        continue;
     p->next = NULL;
+    if (p->name)
+        settle(c, f, p, false);
 }
 
 /* nm has what `next` had, which has what nm had. */
@@ -248,7 +268,6 @@ int name_put_end(struct core *c, struct core_client *cl, const struct core_name_
 {
     const struct core_ns *ns = in->seq->ns;
     struct core_name *old = p->next;
-    struct passed_tips passed;
     struct core_name *nm = name_now(c, cl, in);
     const bool fresh = !nm;
     if (fresh) {
@@ -276,16 +295,17 @@ int name_put_end(struct core *c, struct core_client *cl, const struct core_name_
     p->name = nm;
     p->content = nm->content;
     p->group = p->at = 0;
-    if (p->whole)
-        raise_all(c, f, p);
-    names_passed(c, old, f, &passed);
-    leave(c, old, p->whole);
-    const bool went = names_let_passed_go(c, nm, &passed);
+    names_passed(c, old, f, &p->passed);
+    p->old.name = old;
+    old->forgetting = &p->old;
+    leave_begin(c, old);
+    if (p->whole) /* limits may have allowed it for what goes */
+        settle(c, f, p, true);
     name_arm(c, nm);
     c->m.names_put++;
     name_write(c, nm);
     name_save(c, nm);
-    *ret_named = (struct core_named){.tokens = nm->tokens, .bytes = nm->bytes, .went = went};
+    *ret_named = (struct core_named){.tokens = nm->tokens, .bytes = nm->bytes, .went = p->went};
     return waiter ? name_await(c, nm, waiter, in->durable) : 0;
 }
 

@@ -57,8 +57,10 @@ static const char *call_give_up(struct core *c, struct call *call)
         return "the pin has ended, and lets go of its blocks yet";
     case CALL_NAME:
         call_leave_name(c, call);
-        return call->put.seq && call->asking.named.tokens == 0
-                   ? "not all keys had been looked up; the name is as it was"
+        if (call->put.seq && call->asking.named.tokens == 0)
+            return "not all keys had been looked up; the name is as it was";
+        return call->put.seq && !call->put.durable
+                   ? "it is done, but the name may not have let go yet of all that it was"
                    : "it is done, but not on stable storage yet";
     case CALL_EVICT:
         core_evict_cancel(c, &call->job);

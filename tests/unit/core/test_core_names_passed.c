@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Turns that are over: what a name leaves behind, and what stays when it is forgotten. */
 #include "check_run.h"
+#include "core__.h"
 #include "names_rig.h"
 
 /* What was said up to so many tokens: full blocks of chain 1, then a partly filled one. */
@@ -92,6 +93,42 @@ START_TEST(the_last_block_of_a_turn_goes_when_the_name_goes_on)
     ck_assert_uint_eq(fake_disk_used(r.disk), 0);
     rig_restart(&r, true);
     ck_assert_uint_eq(m()->blocks_present, 0);
+    rig_end(&r);
+}
+END_TEST
+
+/* As put_talk(), of a name that is pinned. slices: in these, or called off before the last one. */
+static void put_pinned(uint32_t tokens, bool slices, bool called_off)
+{
+    const struct core_seq seq = talk_seq(tokens);
+    const struct core_name_put in = {
+        .id = id_of(KVC_NAME_CONVERSATION, "talk", ""), .seq = &seq, .pinned = true};
+    struct core_asking x = {.in = {.seq = seq}, .looks = true, .put = &in};
+    struct core_held none;
+    int rc = slices ? CORE_MORE : core_name_put(r.core, r.cl[1], &in, NULL, &x.named, &r.why);
+    for (; rc == CORE_MORE && !(called_off && x.named.tokens == tokens); core_check(r.core))
+        rc = core_ask_step(r.core, r.cl[1], &x, &none, &r.why);
+    ck_assert_int_eq(rc, called_off ? CORE_MORE : 0);
+    core_ask_cancel(r.core, &x);
+    core_check(r.core);
+    ck_assert_uint_eq(x.named.tokens, tokens);
+}
+
+/* Its pin lets go in slices. */
+START_TEST(the_last_block_of_a_turn_goes_from_under_its_pin)
+{
+    begin(64, 64, true);
+    turn(44, false);
+    put_pinned(44, false, false);
+    store_end(46, false);
+    r.core->cfg.slice_work = 2;
+    r.core->end_left = 0;
+    put_pinned(46, _i > 0, _i > 1);
+    ck_assert(!is_there(44) && is_there(46));
+    while (core_placement_step(r.core))
+        core_check(r.core);
+    ck_assert_uint_eq(m()->named_blocks, 6);
+    ck_assert_uint_eq(m()->pinned_blocks, 6);
     rig_end(&r);
 }
 END_TEST
@@ -287,6 +324,7 @@ int main(void)
     Suite *s = suite_create("names passed");
     TCase *t = tcase_create("all");
     tcase_add_test(t, the_last_block_of_a_turn_goes_when_the_name_goes_on);
+    tcase_add_loop_test(t, the_last_block_of_a_turn_goes_from_under_its_pin, 0, 3);
     tcase_add_test(t, what_has_no_fuller_block_in_its_place_stays);
     tcase_add_test(t, what_another_name_reaches_stays);
     tcase_add_test(t, what_is_held_goes_with_the_name);

@@ -623,8 +623,52 @@ START_TEST(a_name_that_moves_lets_go_of_what_it_had_in_slices)
     }
     ck_assert_uint_gt(still_named(), other.n); /* more than a slice of them */
     (void)turns_until(corr);
+    ck_assert_uint_eq(still_named(), other.n); /* the answer says so */
     nothing_is_coming();
-    ck_assert_uint_eq(still_named(), other.n);
+}
+END_TEST
+
+START_TEST(a_long_name_that_is_put_to_few_blocks_lets_go_in_slices_too)
+{
+    name_long();
+    uint64_t before = core_work(s.core);
+    const uint64_t corr = put(p, longer.chain, 2);
+    unsigned turns = 0;
+    for (; sr_replies(&s, corr) == 0; turns++) {
+        ck_assert_uint_lt(turns, TURNS);
+        ck_assert_uint_le(core_work(s.core) - before, 3 * 10);
+        before = core_work(s.core);
+        sr_turn(&s, 0);
+    }
+    ck_assert_uint_eq(still_named(), 2); /* the answer says so */
+    ck_assert_uint_eq(put_reply(corr).tokens, 2 * 8);
+    ck_assert_uint_ge(turns, 2);
+    nothing_is_coming();
+}
+END_TEST
+
+START_TEST(a_move_that_is_cancelled_or_late_goes_on)
+{
+    struct sr_blocks other = {.ns = longer.ns, .chain = 2, .n = LONG_BLOCKS - 10};
+    store(&other);
+    for (unsigned i = 0; i < 2; i++) {
+        name_long();
+        const uint64_t corr = put(p, other.chain, other.n);
+        for (unsigned n = 0; named()->blocks > other.n || still_named() > LONG_BLOCKS; n++) {
+            ck_assert_uint_lt(n, TURNS);
+            sr_turn(&s, 0);
+        }
+        ck_assert_uint_gt(still_named(), other.n);
+        ck_assert_uint_eq(sr_replies(&s, corr), 0);
+        if (i == 0)
+            (void)sr_cancel(&s, p, corr);
+        else
+            sr_turn(&s, KVC_DEADLINE_DEFAULT_MS);
+        ck_assert_uint_eq(sr_status(&s, corr), i ? KVC_ST_TIMEOUT : KVC_ST_CANCELLED);
+        nothing_is_coming();
+        ck_assert_uint_eq(still_named(), other.n);
+        ck_assert_uint_eq(named()->blocks, other.n);
+    }
 }
 END_TEST
 
@@ -676,17 +720,15 @@ START_TEST(a_long_name_has_its_token_ids_and_its_pin)
         ck_assert_uint_eq(core_name_ids(s.core, named(), 0, back, sizeof back / 4, &tokens),
                           LONG_BLOCKS * 8);
         ck_assert_mem_eq(back, ids, sizeof ids);
-        nothing_is_coming();
         ck_assert_uint_eq(core_metrics(s.core)->pinned_blocks, LONG_BLOCKS);
         ck_assert_uint_eq(core_metrics(s.core)->pins, 1);
+        nothing_is_coming();
     }
     (void)turns_until(put(p, longer.chain, LONG_BLOCKS)); /* without */
-    nothing_is_coming();
-    for (unsigned i = 0; i < LONG_BLOCKS; i++)
-        sr_turn(&s, 0);
     ck_assert_uint_eq(core_metrics(s.core)->pinned_blocks + core_metrics(s.core)->pins, 0);
     ck_assert_uint_eq(core_name_ids(s.core, named(), 0, back, 1, &tokens), 0);
     ck_assert_uint_eq(s.core->names->ids_used, 0);
+    nothing_is_coming();
 }
 END_TEST
 
@@ -864,6 +906,8 @@ int main(void)
     tcase_add_test(t, a_put_that_is_cancelled_left_or_late_leaves_the_name_as_it_was);
     tcase_add_test(t, a_name_that_goes_on_keeps_what_it_had);
     tcase_add_test(t, a_name_that_moves_lets_go_of_what_it_had_in_slices);
+    tcase_add_test(t, a_long_name_that_is_put_to_few_blocks_lets_go_in_slices_too);
+    tcase_add_test(t, a_move_that_is_cancelled_or_late_goes_on);
     tcase_add_test(t, a_name_that_is_forgotten_while_it_is_put_is_put);
     tcase_add_test(t, a_name_is_put_to_what_is_left_of_its_blocks);
     tcase_add_test(t, a_long_name_has_its_token_ids_and_its_pin);
