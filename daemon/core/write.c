@@ -445,8 +445,10 @@ bool core_reserve_step(struct core_reserving *x)
     while (x->at < x->in.n && !more) {
         reserving_one(x, &before);
         more = x->at < x->in.n && (slice_over(c) || evict_paused(c));
-        if (more)
-            (void)!reserving_hold(x); /* else it is first in the next one */
+        /* Else it is first in the next one, where there may be room for it again. */
+        const int err = more ? reserving_hold(x) : 0;
+        if (err && err != CORE_MORE)
+            x->climb = (struct core_climb){.n = 0};
     }
     if (more) {
         c->looks_left = LOOKS_NO_END;

@@ -160,6 +160,44 @@ START_TEST(what_is_there_is_held_until_the_next_slice)
 }
 END_TEST
 
+/* The block before them is not held when the first slice ends, for there is no room then. */
+START_TEST(new_keys_are_not_refused_for_room_that_was_short_before)
+{
+    const struct sr_blocks first = {.ns = ns, .chain = 4, .n = 1};
+    copies_until(sr_store(&s, q, &first));
+    uint64_t *room = &s.core->unevictable_share.total, all = *room;
+    const uint64_t touched = core_metrics(s.core)->blocks_touched;
+    s.core->cfg.slice_work = 1;
+    *room = 0;
+    const uint64_t corr = sr_reserve(&s, p, &(struct sr_blocks){ns, 4, 0, 3, 0, NULL});
+    for (unsigned n = 0; core_metrics(s.core)->blocks_touched == touched; n++) {
+        ck_assert_uint_lt(n, TURNS);
+        sr_turn(&s, 0);
+    }
+    ck_assert_uint_eq(core_metrics(s.core)->unevictable_bytes + sr_replies(&s, corr), 0);
+    *room = all;
+    turns_until(corr);
+    ck_assert_uint_eq(core_metrics(s.core)->blocks_pending, 2);
+    turns_until(sr_drop(&s, p, sr_reservation(&s, corr)));
+    core_check(s.core);
+}
+END_TEST
+
+START_TEST(a_chain_that_is_refused_each_time_is_not_climbed_for_ever)
+{
+    store_deep();
+    uint64_t *room = &s.core->unevictable_share.total, all = *room;
+    s.core->cfg.slice_work = 10;
+    *room = 0;
+    const uint64_t corr = sr_reserve(&s, p, &(struct sr_blocks){ns, 3, DEEP - 2, 4, 0, NULL});
+    turns_until(corr);
+    ck_assert_uint_eq(sr_reservation(&s, corr), 0);
+    *room = all;
+    ck_assert_uint_eq(core_metrics(s.core)->unevictable_bytes, 0);
+    core_check(s.core);
+}
+END_TEST
+
 int main(void)
 {
     Suite *su = suite_create("turns_chain");
@@ -169,6 +207,8 @@ int main(void)
     tcase_add_test(t, a_reserve_that_is_called_off_while_it_holds_a_chain_holds_nothing);
     tcase_add_test(t, a_chain_that_goes_while_it_is_being_held_has_nothing_behind_it);
     tcase_add_test(t, what_is_there_is_held_until_the_next_slice);
+    tcase_add_test(t, new_keys_are_not_refused_for_room_that_was_short_before);
+    tcase_add_test(t, a_chain_that_is_refused_each_time_is_not_climbed_for_ever);
     suite_add_tcase(su, t);
     return check_run(su);
 }
