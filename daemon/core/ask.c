@@ -5,6 +5,7 @@
  */
 #include "find.h"
 #include "names__.h"
+#include "regions.h"
 
 /* So many keys are looked up in one piece. */
 #define ASK_SHORT 512u
@@ -262,7 +263,9 @@ static void ask_climb(struct core *c, struct core_ask *ask)
             continue;
         struct block *b = seen_block(c, ask->tip[ask->group]);
         const bool there = b && b->state == BLOCK_PRESENT;
-        const int rc = there ? climb_step(c, &ask->climb, b, &ask->climbed) : KVC_E_GONE;
+        int rc = there ? 0 : KVC_E_GONE;
+        if (there && chains_are_held(c)) /* else find_put() asks whether it may be held */
+            rc = climb_step(c, &ask->climb, b, &ask->climbed);
         if (rc == CORE_MORE)
             return;
         if (rc || !find_put(c, f, ask->group, f->seq->n[ask->group] - 1, b)) {

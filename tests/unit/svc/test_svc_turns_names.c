@@ -302,6 +302,24 @@ START_TEST(what_a_long_name_lacks_is_held_in_slices_and_waited_for)
 }
 END_TEST
 
+START_TEST(no_block_of_a_long_name_is_held_beyond_the_limit)
+{
+    name_long();
+    uint64_t *room = &s.core->unevictable_share.total, all = *room;
+    s.core->cfg.slice_work = 1;
+    *room = 0;
+    const uint64_t corr = load(p, 0);
+    for (unsigned n = 0; sr_replies(&s, corr) == 0; n++) {
+        ck_assert_uint_lt(n, TURNS);
+        ck_assert_uint_eq(core_metrics(s.core)->unevictable_bytes, 0);
+        sr_turn(&s, 0);
+    }
+    ck_assert_uint_eq(loaded(corr), LONG_BYTES);
+    *room = all;
+    nothing_is_held();
+}
+END_TEST
+
 START_TEST(a_load_that_is_cancelled_while_it_is_made_holds_nothing)
 {
     out_of_memory();
@@ -921,6 +939,7 @@ int main(void)
     tcase_add_checked_fixture(t, setup_storage, teardown);
     tcase_add_test(t, a_long_durable_put_is_answered_when_all_is_kept);
     tcase_add_test(t, what_a_long_name_lacks_is_held_in_slices_and_waited_for);
+    tcase_add_test(t, no_block_of_a_long_name_is_held_beyond_the_limit);
     tcase_add_test(t, a_load_that_is_cancelled_while_it_is_made_holds_nothing);
     tcase_add_test(t, more_than_a_client_may_hold_is_begun_and_not_waited_for);
     tcase_add_test(t, what_nobody_waits_for_is_begun_in_slices);
