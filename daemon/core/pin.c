@@ -273,14 +273,6 @@ static struct pin *pin_by_id(struct core *c, uint64_t id)
     return p && p->id == id ? p : NULL;
 }
 
-void pin_end(struct core *c, uint64_t id)
-{
-    struct pin *p = pin_by_id(c, id);
-    MUST(p && !p->going);
-    c->m.pins--;
-    pin_drop(c, p);
-}
-
 /* At once, unless others have let go of much in this turn: true, there is more to do. */
 static bool pin_go(struct core *c, struct pin *p)
 {

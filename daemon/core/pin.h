@@ -35,7 +35,5 @@ void pin_look(struct core *c);
 /* Of what the last run had pinned, and nobody has yet: it is to be given back. */
 bool pin_was_found(const struct core *c, const struct block *b);
 uint32_t pins_of_runs(const struct core_config *cfg);
-/* A pin ends, and lets go of its blocks now. */
-void pin_end(struct core *c, uint64_t id);
 
 #endif
