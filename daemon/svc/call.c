@@ -240,6 +240,16 @@ uint64_t call_copies_due(const struct call *call)
     return call->due_ns - MIN(left_ns / 8, COPIES_END_NS);
 }
 
+void call_bytes_end(struct call *call)
+{
+    struct svc *s = call->session->svc;
+    if (call->kept)
+        s->ports.unkeep(s->ports.ctx, call->kept);
+    share_give(&s->kept_share, call->session->index, call->kept_bytes);
+    call->kept = NULL;
+    call->kept_bytes = 0;
+}
+
 void call_end(struct svc *s, struct call *call)
 {
     struct session *se = call->session;
@@ -249,9 +259,7 @@ void call_end(struct svc *s, struct call *call)
     locs_free(s, call);
     if (call->pages)
         call->pages->calls--;
-    if (call->kept)
-        s->ports.unkeep(s->ports.ctx, call->kept);
-    share_give(&s->kept_share, se->index, call->kept_bytes);
+    call_bytes_end(call);
     se->inflight--; /* not at a timeout: a copy that still runs counts */
     if (call->has_cancel && se->state == SESSION_READY) {
         struct msg_cancel_reply msg = {.found = 1};

@@ -117,6 +117,7 @@ static void put_go_on(struct call *call)
         return;
     }
     work_leave(call);
+    call_bytes_end(call);
     if (rc < 0) {
         reply_error(s, call->session, &call->head, rc,
                     why || rc != KVC_E_TIER ? why : kept_detail(KVC_OP_NAME_PUT));

@@ -324,6 +324,8 @@ bool call_keep(struct request *rq, struct call *call) KVC_WARN_UNUSED;
 void refuse_to_keep(struct request *rq, struct call *call);
 /* They are the request's again, which goes on; request_end() frees them. */
 void call_unkeep(struct request *rq, struct call *call);
+/* Nothing reads them any more. */
+void call_bytes_end(struct call *call);
 /* The request that a call was made of, which goes on; the call is to be ended. */
 void call_resume(struct call *call, struct request *ret_rq);
 /* The last of every request: frees the bytes that it still has. */

@@ -889,6 +889,7 @@ START_TEST(a_long_durable_put_is_answered_when_all_is_kept)
     for (unsigned i = 0; i < 10; i++)
         sr_turn(&s, 0);
     ck_assert_uint_eq(sr_replies(&s, corr), 0);
+    ck_assert_uint_eq(s.kept, 0); /* the request is not needed any more */
     copies_until(corr);
     ck_assert_uint_eq(put_reply(corr).tokens, LONG_BLOCKS * 8);
     ck_assert(named()->saved);
