@@ -529,6 +529,35 @@ START_TEST(a_put_that_is_called_off_keeps_the_copies_of_a_pin_found_at_start)
 }
 END_TEST
 
+/* A part of it is within the limit, and is reached by then. */
+START_TEST(a_put_that_a_quota_refuses_changes_nothing)
+{
+    begin(24, 64, true);
+    store(1, 0, 8);
+    const struct core_quota q = {
+        .scope = KVC_SCOPE_TENANT, .tenant = "t1", .bytes = {{RETAIN_NO_LIMIT, 5 * 64}, {0, 0}}};
+    ck_assert_int_eq(core_quota_set(r.core, &q), 0);
+    const struct core_seq seq = rig_seq(ns, 1, 64);
+    const struct core_wish wish = {.level = 80, .duration_ms = RETAIN_FOR_EVER};
+    ck_assert_int_eq(core_wish(r.core, &seq, 0, &wish, true, &r.why), 8);
+    const struct core_name_put in = {.id = id_of(KVC_NAME_CONVERSATION, "c", ""), .seq = &seq};
+    struct core_held none;
+    slow_partly(&in);
+    int rc = CORE_MORE;
+    while (rc == CORE_MORE)
+        rc = core_ask_step(r.core, r.cl[1], &slow.asking, &none, &r.why);
+    slow.on = false;
+    ck_assert_int_eq(rc, KVC_E_QUOTA);
+    while (core_placement_step(r.core))
+        core_check(r.core);
+    ck_assert_ptr_null(find("c"));
+    ck_assert_uint_eq(m()->named_blocks, 0);
+    for (uint32_t i = 0; i < 8; i++)
+        ck_assert_uint_eq(rig_explain(&r, 1, 0, 1, i).level, 80);
+    rig_end(&r);
+}
+END_TEST
+
 /* All spare slots but one are in use, and a name lets go of a chain and evicts it. What is put in
  * one piece needs no slice of any of them, twice. */
 START_TEST(a_put_in_one_piece_waits_for_no_other_name_that_goes)
@@ -701,6 +730,7 @@ int main(void)
     tcase_add_test(t, a_name_that_a_failed_journal_has_is_not_forgotten_for_good);
     tcase_add_loop_test(t, a_journal_whose_name_leads_elsewhere_has_failed, 0, 2);
     tcase_add_test(t, a_put_that_is_called_off_keeps_the_copies_of_a_pin_found_at_start);
+    tcase_add_test(t, a_put_that_a_quota_refuses_changes_nothing);
     tcase_add_test(t, a_put_in_one_piece_waits_for_no_other_name_that_goes);
     tcase_add_test(t, counts_hold_whatever_happens);
     suite_add_tcase(s, t);
