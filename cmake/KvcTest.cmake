@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# ctest registration. Labels: unit golden model sim e2e kill sweep gate gpu long, and uring epoll fuzz single beside them.
+# ctest registration. Labels: unit golden model sim e2e kill crash sweep gate gpu long, and beside them
+# uring epoll twin fuzz single bench ratios; tests/README.md says which build runs what.
 # tests/run.sh leaves out long and gpu.
 
 # What every test runs with. Check forks each test case, so that a crash is one failed case.

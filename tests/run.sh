@@ -18,10 +18,11 @@ usage: sh tests/run.sh [--quick | --release-only | --asan-only] [--build-only] [
                   fails once, not one of three
 
 Where both are built, series of many starts (label sweep) run with ASan only, which sees more; the
-gates, and with the loop's epoll twin what has both (label epoll), in the release build only.
+gates and the simulations of hit ratios (label ratios) in the release build only. Of what runs with
+both of the loop's twins ASan takes io_uring's (label twin), the release build epoll's.
 Tests that need a GPU (label gpu) run with: ctest --test-dir build/release -L gpu
 Environment: KVC_JOBS (parallel compilations, default: one per CPU), KVC_FAULT_EVERY (one of so
-many calls fails in series of faults, others each time; default 3, with --long 1).
+many calls fails in series of faults, others each time; default 5, with --long 1).
 EOF
 }
 
@@ -57,7 +58,7 @@ done
 cd "$(dirname -- "$0")/.."
 jobs=${KVC_JOBS:-$(nproc)}
 # Of the calls that fail one by one some, others each time; with --long all.
-[ "$leave_out" = '^gpu$' ] || export KVC_FAULT_EVERY="${KVC_FAULT_EVERY:-3}"
+[ "$leave_out" = '^gpu$' ] || export KVC_FAULT_EVERY="${KVC_FAULT_EVERY:-5}"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT INT TERM
 failed=
@@ -93,8 +94,8 @@ run_tests() {
     excluded=$leave_out
     if [ "$presets" = "release asan" ]; then
         case $1 in
-        release) excluded="$leave_out|^sweep\$" ;;
-        asan) excluded="$leave_out|^(gate|epoll)\$" ;;
+        release) excluded="$leave_out|^(sweep|twin)\$" ;;
+        asan) excluded="$leave_out|^(gate|epoll|ratios)\$" ;;
         esac
     fi
     { ctest --test-dir "build/$1" --output-on-failure --no-tests=error -j 6 -L "$take" \
