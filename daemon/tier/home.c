@@ -136,6 +136,12 @@ static bool is_ours(int fd)
            (st.st_mode & 07777) == 0600 && st.st_nlink <= 1;
 }
 
+static bool has_whole_pages(int fd)
+{
+    struct stat st;
+    return fstat(fd, &st) == 0 && st.st_size > 0 && st.st_size % LAYOUT_PAGE_BYTES == 0;
+}
+
 /* What a daemon made begins with its magic, or is zero there still; or some bits of it flipped. */
 static bool has_magic(int fd, uint64_t magic)
 {
@@ -163,7 +169,12 @@ enum kin {
     KIN_OURS,     /* ours: nobody else can have had it in hand, and its magic is right */
 };
 
-static enum kin kin_of(int dir, const char *name)
+/* Files that have name, owner, mode and size of ours, whatever is in them. */
+struct seen {
+    bool names, chunk;
+};
+
+static enum kin kin_of(int dir, const char *name, struct seen *seen)
 {
     struct stat st;
     uint32_t id;
@@ -177,6 +188,8 @@ static enum kin kin_of(int dir, const char *name)
     if (fd < 0)
         return KIN_STRANGER;
     const bool ours = is_ours(fd);
+    if (ours && has_whole_pages(fd))
+        *(chunk ? &seen->chunk : &seen->names) = true;
     const enum kin kin = ours && has_magic(fd, magic) ? KIN_OURS
                          : is_made_here(fd, magic)    ? KIN_MADE
                          : ours                       ? KIN_DAMAGED
@@ -190,6 +203,7 @@ const char *home_stranger(const char *dir, char *text, uint32_t cap)
     char found[NAME_MAX + 1] = "";
     DIR *list = FAULT(alloc) ? NULL : opendir(dir);
     const struct dirent *e;
+    struct seen seen = {0};
     enum kin worst = KIN_NONE;
     bool home = false;
     if (list == NULL) {
@@ -197,7 +211,7 @@ const char *home_stranger(const char *dir, char *text, uint32_t cap)
         return text;
     }
     while (worst != KIN_STRANGER && (e = readdir(list)) != NULL) {
-        const enum kin kin = kin_of(dirfd(list), e->d_name);
+        const enum kin kin = kin_of(dirfd(list), e->d_name, &seen);
         home |= kin == KIN_OURS;
         if (kin != KIN_STRANGER && kin != KIN_DAMAGED)
             continue;
@@ -206,7 +220,9 @@ const char *home_stranger(const char *dir, char *text, uint32_t cap)
     }
     (void)closedir(list);
     /* Beside a file that is ours for certain, one that could be is a damaged one of ours: recovery
-     * gives it up. Alone it may be somebody's notes. */
+     * gives it up. So are `names` and chunks that could be, side by side: a run that has stored
+     * nothing has no other. One of them alone may be somebody's notes. */
+    home |= seen.names && seen.chunk;
     if (worst == KIN_NONE || (worst == KIN_DAMAGED && home))
         return NULL;
     (void)snprintf(text, cap,
@@ -536,8 +552,9 @@ int home_names(struct home *h, uint64_t bytes, int *ret_fd, uint64_t *ret_bytes)
         fd = -EPERM;
     }
     bytes = ROUND_UP(bytes, h->page_bytes);
+    const bool refused = fd < 0 && fd != -ENOENT;
     if (fd < 0) {
-        if (fd != -ENOENT)
+        if (refused)
             forget(h, name);
         fd = h->dir >= 0 ? make_file(h, name, bytes) : make_memfd(h, name, bytes, false);
         if (fd < 0)
@@ -554,5 +571,5 @@ int home_names(struct home *h, uint64_t bytes, int *ret_fd, uint64_t *ret_bytes)
     }
     *ret_fd = fd;
     *ret_bytes = MAX((uint64_t)st.st_size, bytes);
-    return 0;
+    return refused;
 }

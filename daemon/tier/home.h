@@ -58,9 +58,9 @@ struct home;
 const char *home_dir_problem(const char *dir, char *text, uint32_t cap);
 
 /* NULL, or what in the directory bears a name of ours and is not of our making, and what would do.
- * Beside a file of ours with a sound magic, one that nobody else can have had in hand is ours, and
- * damaged: recovery unlinks it, and leaves its memory to those that map it. In `text`. Changes
- * nothing. */
+ * Beside a file of ours with a sound magic, or where `names` and a chunk lie side by side in whole
+ * pages, one that nobody else can have had in hand is ours, and damaged: recovery unlinks it, and
+ * leaves its memory to those that map it. In `text`. Changes nothing. */
 const char *home_stranger(const char *dir, char *text, uint32_t cap);
 
 /* -EBUSY: another daemon has the directory. -EINVAL: home_dir_problem() says why. -EEXIST:
@@ -97,7 +97,8 @@ KVC_WARN_UNUSED int home_reserve(const struct home *home, int fd, uint64_t at, u
 KVC_WARN_UNUSED int home_next(struct home *home, uint32_t *ret_id, int *ret_fd);
 uint32_t home_refused(const struct home *home);
 
-/* The one other file (names.h), of the run before or new, at least of this size. Returns owned. */
+/* The one other file (names.h), of the run before or new, at least of this size. Returns owned.
+ * 1: it is new; the one that was there is damaged, or may be in other hands, and is removed. */
 KVC_WARN_UNUSED int home_names(struct home *home, uint64_t bytes, int *ret_fd, uint64_t *ret_bytes);
 
 #endif

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "list.h"
+#include "names.h"
 #include "sys.h"
 
 /* Between two pieces of memory that are registered, and chunks looked at for one. */
@@ -539,6 +540,11 @@ static bool note_recovery(struct host *h, unsigned line)
                        r->slabs_damaged, (unsigned long long)r->slots_damaged,
                        (unsigned long long)r->slots_unwanted);
         return r->slabs_damaged + r->slots_damaged + r->slots_unwanted > 0;
+    case 3:
+        (void)snprintf(h->note, sizeof(h->note),
+                       "warm restart: the file 'names' was damaged, or of another version, and is "
+                       "made anew: no block in memory can be taken over");
+        return names_was_lost(arena_names(h->arena));
     default:
         return false;
     }
@@ -548,7 +554,7 @@ const char *host_recovery_note(struct host *host, unsigned i)
 {
     if (arena_names(host->arena) == NULL)
         return NULL;
-    for (unsigned line = 0; line < 3; line++)
+    for (unsigned line = 0; line < 4; line++)
         if (note_recovery(host, line) && i-- == 0)
             return host->note;
     return NULL;

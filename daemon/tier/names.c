@@ -40,7 +40,7 @@ struct names {
     uint8_t *base;
     uint64_t bytes;
     uint32_t records, count;
-    bool old;
+    bool old, lost;
     uint64_t *prints; /* by record; 0: free */
     bool *seen;       /* by record */
     uint32_t *index;  /* print -> record, open addressing */
@@ -185,6 +185,7 @@ static int fill(struct names *n, uint32_t records_max)
     int err = home_names(n->home, page_at(records_max), &n->fd, &n->bytes);
     if (err < 0)
         return err;
+    n->lost = err > 0;
     n->records = (uint32_t)MIN((n->bytes >> LAYOUT_PAGE_SHIFT) - 1, RECORDS_MAX);
     for (n->mask = 64; n->mask < 2 * n->records;)
         n->mask *= 2;
@@ -204,8 +205,10 @@ static int fill(struct names *n, uint32_t records_max)
         return err;
     err = home_reserve(n->home, n->fd, 0, LAYOUT_PAGE_BYTES);
     n->old = err == 0 && is_valid(n);
-    if (err == 0 && !n->old)
+    if (err == 0 && !n->old) {
+        n->lost |= header(n)->magic != 0; /* else a run was killed before it had begun */
         err = begin(n);
+    }
     if (err == 0)
         read_pages(n);
     return err;
@@ -260,6 +263,11 @@ const uint8_t *names_store(const struct names *n)
 bool names_is_old(const struct names *n)
 {
     return n->old;
+}
+
+bool names_was_lost(const struct names *n)
+{
+    return n->lost;
 }
 
 uint32_t names_next_chunk(const struct names *n)

@@ -33,6 +33,8 @@ void names_close(struct names **names);
 const uint8_t *names_store(const struct names *names);
 /* It was there, and can be trusted. */
 bool names_is_old(const struct names *names);
+/* It was there, and could not be used: it is begun anew. */
+bool names_was_lost(const struct names *names);
 
 /* No chunk has had this id, or a higher one. */
 uint32_t names_next_chunk(const struct names *names);

@@ -7,7 +7,10 @@
 #include <sys/stat.h>
 
 #include "check_run.h"
+#include "host.h"
+#include "layout.h"
 #include "names.h"
+#include "tier_fixture.h"
 #include "warm_fixture.h"
 
 START_TEST(a_directory_on_a_disk_is_refused_by_the_name_of_its_file_system)
@@ -94,12 +97,151 @@ START_TEST(names_are_there_again_and_those_that_went_are_not)
 }
 END_TEST
 
+/* --- damage --- */
+
+static uint32_t keep_none(void *ctx, const struct arena_found *found)
+{
+    (void)ctx, (void)found;
+    return UINT32_MAX;
+}
+
+static void overwrite(const struct kept *k, const char *name)
+{
+    static const uint8_t rubbish[LAYOUT_PAGE_BYTES] = {1, 2, 3};
+    char path[512];
+    snprintf(path, sizeof(path), "%s/%s", k->dir, name);
+    const int fd = open(path, O_WRONLY | O_CLOEXEC);
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_eq(pwrite(fd, rubbish, sizeof(rubbish), 0), sizeof(rubbish));
+    close(fd);
+}
+
+/* A start; what it found in place of `names`. */
+static void run(struct kept *k, struct arena_recovery *ret_recovery, bool *ret_old, bool *ret_lost)
+{
+    const struct arena_config config = config_of(k, ARENA_PERSIST_DIR);
+    struct arena *a = start(k, &config);
+    arena_recover(a, keep_none, NULL, ret_recovery);
+    *ret_old = names_is_old(arena_names(a));
+    *ret_lost = names_was_lost(arena_names(a));
+    arena_destroy(&a);
+}
+
+/* A run that has stored nothing has no file with its magic but this one. */
+START_TEST(a_damaged_names_file_is_made_anew)
+{
+    struct kept k;
+    struct arena_recovery r;
+    bool old, lost;
+    if (!kept_begin(&k))
+        return;
+    run(&k, &r, &old, &lost);
+    ck_assert(!old && !lost);
+    overwrite(&k, "names");
+
+    run(&k, &r, &old, &lost);
+
+    ck_assert(!old && lost);
+    ck_assert_uint_eq(r.damaged + r.foreign, 0);
+    run(&k, &r, &old, &lost);
+    ck_assert(old && !lost);
+    kept_end(&k);
+}
+END_TEST
+
+START_TEST(the_log_says_that_names_was_damaged)
+{
+    struct kept k;
+    struct arena_recovery r;
+    bool old, lost, said = false;
+    if (!kept_begin(&k))
+        return;
+    run(&k, &r, &old, &lost);
+    overwrite(&k, "names");
+    struct loop *loop = fixture_loop(LOOP_AUTO);
+    struct host *h = NULL;
+    const struct host_config config = {.arena = config_of(&k, ARENA_PERSIST_DIR),
+                                       .copier = {.threads = 1, .inflight_bytes = 4 * MIB}};
+    const struct host_recovery none = {.block = keep_none};
+
+    ck_assert_int_eq(host_create(&config, loop, &h), 0);
+
+    host_recover(h, &none, &r);
+    for (unsigned i = 0; host_recovery_note(h, i) != NULL; i++)
+        said |= strstr(host_recovery_note(h, i), "'names' was damaged") != NULL;
+    ck_assert(said);
+    host_destroy(&h);
+    loop_destroy(&loop);
+    kept_end(&k);
+}
+END_TEST
+
+START_TEST(a_directory_in_which_all_is_damaged_is_begun_anew)
+{
+    struct kept k;
+    struct arena_recovery r;
+    char name[HOME_NAME_BYTES];
+    bool old, lost;
+    if (!kept_begin(&k))
+        return;
+    run(&k, &r, &old, &lost);
+    overwrite(&k, "names");
+    for (unsigned id = 1; id <= 7; id++) {
+        snprintf(name, sizeof(name), "chunk-%u", id);
+        overwrite(&k, name);
+    }
+
+    run(&k, &r, &old, &lost);
+
+    ck_assert(!old && lost);
+    ck_assert_uint_eq(r.damaged, 7);
+    kept_end(&k);
+}
+END_TEST
+
+/* Others may have made them: their mode, or their size, is none of ours. */
+START_TEST(notes_beside_damaged_chunks_refuse_the_start_and_stay)
+{
+    struct kept k;
+    struct arena_recovery r;
+    char path[512], text[512];
+    struct stat st;
+    bool old, lost;
+    if (!kept_begin(&k))
+        return;
+    const struct arena_config config = config_of(&k, ARENA_PERSIST_DIR);
+    snprintf(path, sizeof(path), "%s/names", k.dir);
+    for (int i = 0; i < 2; i++) {
+        struct arena *a = NULL;
+        run(&k, &r, &old, &lost);
+        overwrite(&k, "names");
+        if (i == 0)
+            ck_assert_int_eq(chmod(path, 0644), 0);
+        else
+            ck_assert_int_eq(truncate(path, 100), 0);
+
+        ck_assert_int_eq(arena_create(&config, &a), -EEXIST);
+
+        ck_assert_ptr_nonnull(home_stranger(k.dir, text, sizeof(text)));
+        ck_assert_ptr_nonnull(strstr(text, path));
+        ck_assert_int_eq(stat(path, &st), 0);
+        ck_assert(i == 0 || st.st_size == 100);
+        ck_assert_int_eq(unlink(path), 0);
+    }
+    kept_end(&k);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("tier/home");
     TCase *t = tcase_create("home");
     tcase_add_test(t, a_directory_on_a_disk_is_refused_by_the_name_of_its_file_system);
     tcase_add_test(t, names_are_there_again_and_those_that_went_are_not);
+    tcase_add_test(t, a_damaged_names_file_is_made_anew);
+    tcase_add_test(t, the_log_says_that_names_was_damaged);
+    tcase_add_test(t, a_directory_in_which_all_is_damaged_is_begun_anew);
+    tcase_add_test(t, notes_beside_damaged_chunks_refuse_the_start_and_stay);
     suite_add_tcase(s, t);
     return check_run(s);
 }
