@@ -483,7 +483,8 @@ struct kvc_named {
  * storage is below what would be promised there, or what is guaranteed to others leaves less, and
  * the name is as it was; KVC_E_LIMIT (names). With KVC_F_DURABLE: KVC_E_FULL (promises have half of
  * the storage), KVC_E_TIER and KVC_E_TIMEOUT: the name is made, but not all of it is on stable
- * storage; that is tried again by itself, and *ret_named is not set. */
+ * storage; that is tried again by itself, and *ret_named is not set; KVC_E_NO_NAME: the name was
+ * forgotten, or ended by its ttl, before that. */
 KVC_API KVC_MUST_USE int kvc_name_put(struct kvc_ns *ns, enum kvc_name_kind kind, const char *name,
                                       const struct kvc_seq *seq,
                                       const struct kvc_name_options *options,
