@@ -542,6 +542,9 @@ bool nvme__room_grows(const struct nvme *n);
 uint32_t nvme__reserve(const struct nvme *n);
 /* Of the reserve, segments that are for what moves: new PUTs find room above them only. */
 uint32_t nvme__held_segs(const struct nvme *n);
+/* Promises lie in so many segments that new ones soon find none, and few of these are half full:
+ * reclaim merges them, however much room there is. */
+bool nvme__promises_spread(const struct nvme *n);
 /* tier_ops.promises */
 bool nvme__promises(const struct tier *t);
 /* So much has gone that was there: reclaim may gain by it. */

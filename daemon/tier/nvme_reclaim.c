@@ -71,14 +71,17 @@ void nvme__vain_freed(struct nvme *n, uint64_t pages)
     gained(n);
 }
 
-static bool wanted(const struct nvme *n)
+static bool may_begin(const struct nvme *n)
 {
-    const uint32_t coming = n->segs_free + n->segs_deleting;
     if (n->journal_error != 0 || n->stopping || nvme__formatting(n) || !may_try(n))
         return false;
     /* One after the other, unless there is room for all of another one. */
-    if (n->segs_victim > 0 && room_left(n) < n->seg_pages && !at_rest(n))
-        return false;
+    return n->segs_victim == 0 || room_left(n) >= n->seg_pages || at_rest(n);
+}
+
+static bool room_wanted(const struct nvme *n)
+{
+    const uint32_t coming = n->segs_free + n->segs_deleting;
     if (coming + n->segs_victim < nvme__reserve(n) || (coming == 0 && n->segs_victim < n->segs / 2))
         return true;
     return scarce(n) && n->segs_victim == 0;
@@ -94,26 +97,37 @@ static bool may_go(const struct nvme *n, const struct nvme_seg *s)
            (!s->unread && s->durable_pages < n->seg_pages / 2 && s->durable_pages <= room_left(n));
 }
 
-/* Where there is no room at all, the one goes next that needs the least of it. */
-static bool goes_first(const struct nvme *n, const struct nvme_seg *a, const struct nvme_seg *b)
+/* Where there is no room at all, and where segments are merged, the one goes next that needs the
+ * least room. */
+static bool goes_first(const struct nvme *n, const struct nvme_seg *a, const struct nvme_seg *b,
+                       bool merge)
 {
-    if (n->segs_free + n->segs_deleting == 0 && a->live != b->live)
+    if ((merge || n->segs_free + n->segs_deleting == 0) && a->live != b->live)
         return a->live < b->live;
     return a->gen < b->gen;
 }
 
-static uint32_t pick(const struct nvme *n)
+/* merge: of the segments of promises. */
+static uint32_t pick(const struct nvme *n, bool merge)
 {
     uint32_t best = NVME_NONE;
     for (uint32_t i = 0; i < n->segs; i++) {
         const struct nvme_seg *s = &n->seg[i], *b = best != NVME_NONE ? &n->seg[best] : NULL;
-        if (!may_go(n, s))
+        if (!may_go(n, s) || (merge && !s->durable))
             continue;
         const bool idle = s->readers == 0, best_idle = b != NULL && b->readers == 0;
-        if (b == NULL || (idle && !best_idle) || (idle == best_idle && goes_first(n, s, b)))
+        if (b == NULL || (idle && !best_idle) || (idle == best_idle && goes_first(n, s, b, merge)))
             best = i;
     }
     return best;
+}
+
+static uint32_t next_victim(const struct nvme *n)
+{
+    uint32_t seg = room_wanted(n) ? pick(n, false) : NVME_NONE;
+    if (seg == NVME_NONE && nvme__promises_spread(n))
+        seg = pick(n, true);
+    return seg;
 }
 
 static void begin(struct nvme *n, uint32_t seg)
@@ -192,8 +206,8 @@ uint32_t nvme__reclaim(struct tier *t, uint32_t most, tier_occupant_fn *each, vo
                 break;
             told += more;
         }
-    while (told < max && wanted(n)) {
-        const uint32_t seg = pick(n);
+    while (told < max && may_begin(n)) {
+        const uint32_t seg = next_victim(n);
         if (seg == NVME_NONE)
             break;
         begin(n, seg);
@@ -218,5 +232,5 @@ bool nvme__room_soon(const struct tier *t)
         return false;
     if (n->segs_deleting > 0)
         return true;
-    return !in_vain(n) && (n->segs_victim > 0 || pick(n) != NVME_NONE);
+    return !in_vain(n) && (n->segs_victim > 0 || pick(n, false) != NVME_NONE);
 }

@@ -187,20 +187,46 @@ uint32_t nvme__held_segs(const struct nvme *n)
     return (nvme__reserve(n) + 1) / 2;
 }
 
-/* Promises have all the segments that they may keep from being emptied: half. Those that are less
- * than half full of them do not count, for they are emptied when room is short, but a third of all
- * has none. */
+/* Of segments of promises, those that count for the half that promises may keep. Those that are
+ * less than half full of them do not, for they are emptied. */
+static bool seg_holds(const struct nvme *n, const struct nvme_seg *s)
+{
+    return s->durable && (s->state == NVME_S_OPEN || s->durable_pages >= n->seg_pages / 2);
+}
+
+/* New promises open no segment from here on: what moves them needs segments without any. */
+static uint32_t durable_most(const struct nvme *n)
+{
+    return n->segs - n->segs / 3;
+}
+
+/* Promises have all the segments that they may keep from being emptied: half. */
 static bool half_is_held(const struct nvme *n)
 {
     uint32_t held = 0;
     if (n->segs_durable < n->segs / 2)
         return false;
-    if (n->segs_durable >= n->segs - n->segs / 3) /* what moves them needs segments without any */
+    if (n->segs_durable >= durable_most(n))
         return true;
     for (uint32_t i = 0; i < n->segs; i++)
-        held += n->seg[i].durable &&
-                (n->seg[i].state == NVME_S_OPEN || n->seg[i].durable_pages >= n->seg_pages / 2);
+        held += seg_holds(n, &n->seg[i]);
     return held >= n->segs / 2;
+}
+
+/* Asked in each turn, so it begins half-way between what promises may hold and what they may open:
+ * below that no segment is looked at. */
+bool nvme__promises_spread(const struct nvme *n)
+{
+    const uint32_t half = n->segs / 2, begin = (half + durable_most(n)) / 2;
+    uint32_t held = 0, stay = 0;
+    if (n->segs_durable < begin)
+        return false;
+    for (uint32_t i = 0; i < n->segs; i++) {
+        const struct nvme_seg *s = &n->seg[i];
+        held += seg_holds(n, s);
+        stay += s->durable && s->state != NVME_S_VICTIM && s->state != NVME_S_DELETING;
+    }
+    return held < half && stay >= begin;
 }
 
 /* New promises have their half; one that moves gives back as much as it takes, and a segment that

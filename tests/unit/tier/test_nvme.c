@@ -408,6 +408,35 @@ START_TEST(promises_move_when_they_have_more_than_their_half)
 }
 END_TEST
 
+/* Each life leaves a segment with two promises: they are merged, so that promises find room after
+ * any number of restarts. _i / 2: deletions are committed late; _i % 2: lives end by a stop. */
+START_TEST(promises_find_room_after_many_restarts)
+{
+    enum { LIVES = 24 };
+    struct tier_loc loc;
+    rig_destroy(&g);
+    rig_init(&g, 1, PATH_BYTES, 9);
+    g.config.sync_ns = _i / 2 ? UINT64_C(60000000000) : 0;
+    g.by_id = true;
+    for (uint32_t id = 1; id <= 2 * LIVES; id++) {
+        if (id % 2 == 1) {
+            if (id > 1)
+                (_i % 2 ? rig_close(&g) : rig_crash(&g, true));
+            ck_assert_int_eq(rig_open(&g), 0);
+            for (uint32_t i = 0; i < 30; i++) {
+                g.tier->ops->reclaim(g.tier, 64, on_told, NULL);
+                rig_turn(&g, 10000000);
+            }
+        }
+        ck_assert_msg(rig_put(&g, id, 4096, true, &loc) == 0, "block %u", id);
+    }
+    rig_crash(&g, true);
+    ck_assert_int_eq(rig_open(&g), 0);
+    for (uint32_t id = 1; id <= 2 * LIVES; id++)
+        ck_assert_int_eq(rig_get(&g, rig_where(&g, id), id, 4096), 0);
+}
+END_TEST
+
 static void on_gone(void *ctx, struct tier_loc loc, uint32_t owner)
 {
     (void)ctx;
@@ -567,6 +596,7 @@ int main(void)
     tcase_add_test(t, one_bad_place_does_not_take_the_path_out);
     tcase_add_test(t, the_write_budget_outlives_a_restart);
     tcase_add_test(t, promises_move_when_they_have_more_than_their_half);
+    tcase_add_loop_test(t, promises_find_room_after_many_restarts, 0, 4);
     tcase_add_loop_test(t, a_store_of_few_segments_is_written_on, 0, 8);
     suite_add_tcase(s, t);
     return check_run(s);
