@@ -28,9 +28,9 @@ const struct option_desc config_table[] = {
      .help = "file with the secret that salts block keys; empty: a new one at each start"},
 
     {"log.level", OPT_ENUM, FIELD(log_level), .def = "info", .help = "least severe line to log",
-     .choices = log_levels},
+     .choices = log_levels, .flags = OPTF_LIVE},
     {"log.json", OPT_BOOL, FIELD(log_json), .def = "false",
-     .help = "log one JSON object per line instead of text"},
+     .help = "log one JSON object per line instead of text", .flags = OPTF_LIVE},
 
     {"memory.budget", OPT_BYTES, FIELD(memory_budget), .def = "auto",
      .help = "all memory of the daemon; auto: 60 % of the cgroup limit (or of MemTotal)",
@@ -90,7 +90,8 @@ const struct option_desc config_table[] = {
     {"hbm.verify", OPT_BOOL, FIELD(hbm_verify), .def = "true",
      .help = "blocks in host memory are checked each time before a device copies them"},
     {"hbm.exit_when_lost", OPT_BOOL, FIELD(hbm_exit_when_lost), .def = "false",
-     .help = "a device that was up and fails ends the daemon, to be started again"},
+     .help = "a device that was up and fails ends the daemon, to be started again",
+     .flags = OPTF_LIVE},
     {"hbm.emu_memory", OPT_BYTES, FIELD(hbm_emu_memory), .def = "1GiB",
      .help = "memory of an emulated device", .min = 4 * MIB, .max = CONFIG_BYTES_MAX},
     {"hbm.emu_latency", OPT_DURATION, FIELD(hbm_emu_latency), .def = "0s",
@@ -160,7 +161,8 @@ const struct option_desc config_table[] = {
      .help = "memory for the token ids of documents, 4 bytes each", .max = CONFIG_BYTES_MAX},
 
     {"drain.timeout", OPT_DURATION, FIELD(drain_timeout), .def = "10s",
-     .help = "how long SIGTERM lets copies and requests finish", .max = 600 * SECOND_NS},
+     .help = "how long SIGTERM lets copies and requests finish", .max = 600 * SECOND_NS,
+     .flags = OPTF_LIVE},
 
     {"flight.records", OPT_UINT, FIELD(flight_records), .def = "4096",
      .help = "events the flight recorder keeps per thread; a power of two", .min = 64,
@@ -395,6 +397,7 @@ int config_load(const char *path, const char *const *sets, unsigned nsets, struc
     struct config_errors errors = {0};
     struct config__load l = {.file = path, .cfg = &cfg, .errors = &errors};
 
+    cfg.given = (struct config_given){path, sets, nsets};
     if (path != NULL)
         (void)!snprintf(cfg.file, sizeof(cfg.file), "%s", path);
     load_all(&l, path, sets, nsets);

@@ -68,6 +68,13 @@ struct config_origin {
     char auto_text[CONFIG_AUTO_TEXT_BYTES]; /* how "auto" was decided; empty: the value was given */
 };
 
+/* What config_load() was given; borrowed. */
+struct config_given {
+    const char *path;
+    const char *const *sets;
+    unsigned nsets;
+};
+
 struct config {
     char runtime_dir[CONFIG_PATH_BYTES];
     char socket_mode_text[8]; /* octal, as written */
@@ -140,6 +147,7 @@ struct config {
     struct config_quota quotas[CONFIG_QUOTAS_MAX];
     unsigned nquotas;
 
+    struct config_given given;
     char file[CONFIG_PATH_BYTES]; /* as given, cut to this length; empty: defaults */
     struct config_origin origin[CONFIG_KEYS_MAX]; /* in the order of config_table */
 };
@@ -161,13 +169,33 @@ extern const struct option_desc config_table[];
 extern const unsigned config_table_len;
 
 /*
- * path NULL: defaults alone. sets: nsets texts "key=value", applied in order after the file.
- * 0 and *ret; -EINVAL with *ret_errors saying all that is wrong (*ret is then untouched, and
- * *ret_errors is untouched on success). Looks at the file system: what runtime_dir and secret_file
- * need must be there.
+ * path NULL: defaults alone. sets: nsets texts "key=value", applied in order after the file. Both
+ * are borrowed for as long as *ret lives, for config_load_again(). 0 and *ret; -EINVAL with
+ * *ret_errors saying all that is wrong (*ret is then untouched, and *ret_errors is untouched on
+ * success). Looks at the file system: what runtime_dir and secret_file need must be there.
  */
 KVC_WARN_UNUSED int config_load(const char *path, const char *const *sets, unsigned nsets,
                                 struct config *ret, struct config_errors *ret_errors);
+
+/* One key whose value differs. `was` and `is` are as --print-config shows them; lists
+ * ("principals", "quotas") have none and are empty. is_live: the new value can be taken by a
+ * running daemon. */
+struct config_change {
+    const char *key;
+    const char *was, *is;
+    bool is_live;
+};
+typedef void (*config_change_fn)(void *ctx, const struct config_change *change);
+
+/* config_load() with what `now` was loaded from. Numbers that stay "auto" have the value of `now`.
+ */
+KVC_WARN_UNUSED int config_load_again(const struct config *now, struct config *ret,
+                                      struct config_errors *ret_errors);
+/* Tells fn each difference, in the order of the table, lists last. */
+void config_diff(const struct config *now, const struct config *next, config_change_fn fn,
+                 void *ctx);
+/* Gives `now` the values of `next` that can be taken while running, quotas among them. */
+void config_take_live(struct config *now, const struct config *next);
 
 /* "etc/x.yaml:12: host.limit: expected ..., got '12abc'; ..." cut to cap; buf. */
 const char *config_error_format(const struct config_error *e, char *buf, size_t cap);

@@ -38,7 +38,7 @@ static int resolve(struct config *cfg, bool quiet)
     return CLI_EXIT_USAGE;
 }
 
-static int serve(const struct config *cfg)
+static int serve(struct config *cfg)
 {
     struct node *n;
     log_init((enum log_level)cfg->log_level, 2, cfg->log_json);

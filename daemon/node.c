@@ -26,6 +26,7 @@
 #include "node_metrics.h"
 #include "node_names.h"
 #include "node_nvme.h"
+#include "node_reload.h"
 #include "node_tables.h"
 #include "node_warm.h"
 #include "notify.h"
@@ -53,7 +54,7 @@ struct staging_wait {
 };
 
 struct node {
-    const struct config *cfg;
+    struct config *cfg;
     struct topo *topo;
     struct loop *loop;
     struct host *host;
@@ -70,7 +71,7 @@ struct node {
     struct attach *attach;
     struct loop_watch front_watch, signal_watch;
     int signals;
-    bool terminate;
+    bool terminate, reload;         /* asked for by a signal */
     bool started;                   /* all parts are there */
     uint64_t watchdog_ns, alive_ns; /* how often a sign of life is due; the last one */
     bool abandoned;                 /* I/O that does not end may still touch memory */
@@ -404,6 +405,8 @@ static void on_signal(struct loop_watch *w, uint32_t events)
     while (read(n->signals, &info, sizeof info) == sizeof info) {
         if (info.ssi_signo == SIGQUIT)
             dump_flight(n);
+        else if (info.ssi_signo == SIGHUP)
+            n->reload = true;
         else
             n->terminate = true;
     }
@@ -533,8 +536,12 @@ int node_run(struct node *n)
     bool more = true;
     int rc = 0;
     n->cpu_ns = clock_thread_ns();
-    while (!rc && !n->terminate && !node_hbm_ends(n->hbm, n->cfg))
+    while (!rc && !n->terminate && !node_hbm_ends(n->hbm, n->cfg)) {
         rc = node_turn(n, UINT64_MAX, &more);
+        if (n->reload)
+            node_reload(n->cfg, n->core);
+        n->reload = false;
+    }
     if (rc) {
         LOG_ERROR("loop: %s", err_name(rc));
         return rc;
@@ -571,9 +578,12 @@ static int start_signals(struct node *n)
     sigaddset(&set, SIGTERM);
     sigaddset(&set, SIGINT);
     sigaddset(&set, SIGQUIT);
+    sigaddset(&set, SIGHUP);
     /* A peer that has gone, and a file that may not grow (RLIMIT_FSIZE), are errors of calls. */
-    if (signal(SIGPIPE, SIG_IGN) == SIG_ERR || signal(SIGXFSZ, SIG_IGN) == SIG_ERR)
-        return -errno;
+    static const int ignored[] = {SIGPIPE, SIGXFSZ, SIGUSR1, SIGUSR2};
+    for (unsigned i = 0; i < ARRAY_LEN(ignored); i++)
+        if (signal(ignored[i], SIG_IGN) == SIG_ERR)
+            return -errno;
     if (sigprocmask(SIG_BLOCK, &set, NULL))
         return -errno; /* the other threads inherit it */
     n->signals = sys_signalfd(&set, SFD_NONBLOCK);
@@ -786,24 +796,6 @@ static int start_recovery(struct node *n)
     return node_names_recover(n->names, n->core, who, n);
 }
 
-static int start_quotas(struct node *n)
-{
-    for (unsigned i = 0; i < n->cfg->nquotas; i++) {
-        const struct config_quota *q = &n->cfg->quotas[i];
-        const struct core_quota quota = {
-            .scope = q->sub[0] ? KVC_SCOPE_SUB : KVC_SCOPE_TENANT,
-            .tenant = q->tenant,
-            .sub = q->sub,
-            .bytes = {.limit = {q->host, q->nvme}, .share = {q->host_share, q->nvme_share}}};
-        int err = core_quota_set(n->core, &quota);
-        if (err) {
-            LOG_ERROR("quota of tenant %s: %s", q->tenant, err_name(err));
-            return err;
-        }
-    }
-    return 0;
-}
-
 static int start_core(struct node *n)
 {
     struct core_config cfg = core_config_of(n->cfg);
@@ -818,7 +810,7 @@ static int start_core(struct node *n)
         return err;
     LOG_INFO("index: %u blocks, %.1f bytes each, eviction %s", cfg.blocks_max,
              core_bytes_per_block(&cfg), cfg.policy->name);
-    return start_quotas(n);
+    return node_quotas_set(n->cfg, n->core);
 }
 
 static int start_svc(struct node *n)
@@ -926,7 +918,7 @@ static const struct {
     {"tables", start_tables},
 };
 
-int node_start(const struct config *cfg, struct node **ret_node)
+int node_start(struct config *cfg, struct node **ret_node)
 {
     struct node *n = sys_calloc(1, sizeof *n);
     if (!n) {

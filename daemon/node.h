@@ -15,9 +15,10 @@ struct node;
 
 /* What the parts of `cfg` will take; a budget_inputs_fn. */
 void node_budget_inputs(const struct config *cfg, void *ctx, struct budget_inputs *ret);
-/* Starts everything; cfg is borrowed for the node's life and has no "auto" left. What failed is
- * logged, and everything started is stopped again. -ECANCELED: SIGTERM or SIGINT came first. */
-KVC_WARN_UNUSED int node_start(const struct config *cfg, struct node **ret_node);
+/* Starts everything; cfg is borrowed for the node's life and has no "auto" left; SIGHUP changes it.
+ * What failed is logged, and everything started is stopped again. -ECANCELED: SIGTERM or SIGINT
+ * came first. */
+KVC_WARN_UNUSED int node_start(struct config *cfg, struct node **ret_node);
 /* Serves until SIGTERM or SIGINT, then drains: no new requests, copies in flight end, sessions are
  * told. 0, or a negative errno when the loop failed; -EIO when a device did (hbm.exit_when_lost).
  */

@@ -28,6 +28,8 @@ enum option_type {
 
 /* "auto" is a value, stored as 0 (BYTES, DURATION, UINT), and exempt from min. */
 #define OPTF_AUTO 1u
+/* A new value can be taken while the program runs. */
+#define OPTF_LIVE 2u
 
 struct option_desc {
     const char *key; /* "host.limit" */

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "node_reload.h"
+
+#include <string.h>
+
+#include "log.h"
+
+/* Of the table's texts a line holds this much. */
+#define SHOWN_BYTES 200
+
+static int quota_set(struct core *core, const struct config_quota *q)
+{
+    const struct core_quota quota = {
+        .scope = q->sub[0] ? KVC_SCOPE_SUB : KVC_SCOPE_TENANT,
+        .tenant = q->tenant,
+        .sub = q->sub,
+        .bytes = {.limit = {q->host, q->nvme}, .share = {q->host_share, q->nvme_share}}};
+    const int err = core_quota_set(core, &quota);
+    if (err)
+        LOG_ERROR("quota of tenant %s%s%s: %s", q->tenant, q->sub[0] ? ", sub " : "", q->sub,
+                  err_name(err));
+    return err;
+}
+
+int node_quotas_set(const struct config *cfg, struct core *core)
+{
+    int first = 0;
+    for (unsigned i = 0; i < cfg->nquotas; i++) {
+        const int err = quota_set(core, &cfg->quotas[i]);
+        if (!first)
+            first = err;
+    }
+    return first;
+}
+
+static bool quota_is_of(const struct config *cfg, const struct config_quota *q)
+{
+    for (unsigned i = 0; i < cfg->nquotas; i++)
+        if (strcmp(cfg->quotas[i].tenant, q->tenant) == 0 &&
+            strcmp(cfg->quotas[i].sub, q->sub) == 0)
+            return true;
+    return false;
+}
+
+/* Those first that are gone from the file: their shares may be what others get. */
+static void quotas_change(const struct config *now, const struct config *next, struct core *core)
+{
+    for (unsigned i = 0; i < now->nquotas; i++) {
+        struct config_quota none = now->quotas[i];
+        if (quota_is_of(next, &none))
+            continue;
+        none.host = none.nvme = UINT64_MAX;
+        none.host_share = none.nvme_share = 0;
+        (void)!quota_set(core, &none);
+    }
+    (void)!node_quotas_set(next, core);
+}
+
+struct reload {
+    const struct config *now, *next;
+    struct core *core;
+    unsigned taken, restart;
+};
+
+static void on_change(void *ctx, const struct config_change *change)
+{
+    struct reload *r = ctx;
+    char text[2 * SHOWN_BYTES + 16] = "changed";
+    if (change->was[0] != '\0' || change->is[0] != '\0')
+        (void)!snprintf(text, sizeof(text), "was '%.*s', is '%.*s'", SHOWN_BYTES, change->was,
+                        SHOWN_BYTES, change->is);
+    if (!change->is_live) {
+        LOG_WARN("reload: %s: %s; needs a restart", change->key, text);
+        r->restart++;
+        return;
+    }
+    LOG_INFO("reload: %s: %s", change->key, text);
+    r->taken++;
+    if (strcmp(change->key, "quotas") == 0)
+        quotas_change(r->now, r->next, r->core);
+}
+
+static void tell_errors(const struct config_errors *errors)
+{
+    char text[CONFIG_ERROR_TEXT_MAX + CONFIG_PATH_BYTES + 96];
+    for (unsigned i = 0; i < MIN(errors->count, CONFIG_ERRORS_MAX); i++)
+        LOG_ERROR("reload: %s", config_error_format(&errors->list[i], text, sizeof(text)));
+    LOG_ERROR("reload: %u error%s in the configuration, so nothing was changed", errors->count,
+              errors->count == 1 ? "" : "s");
+}
+
+void node_reload(struct config *cfg, struct core *core)
+{
+    static struct config next; /* large; there is one control thread */
+    static struct config_errors errors;
+    if (config_load_again(cfg, &next, &errors) < 0) {
+        tell_errors(&errors);
+        return;
+    }
+    struct reload r = {.now = cfg, .next = &next, .core = core};
+    config_diff(cfg, &next, on_change, &r);
+    config_take_live(cfg, &next);
+    log_init((enum log_level)cfg->log_level, 2, cfg->log_json);
+    LOG_INFO("reload: %u change%s taken, %u need%s a restart", r.taken, r.taken == 1 ? "" : "s",
+             r.restart, r.restart == 1 ? "s" : "");
+}
