@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdlib.h>
+#include <string.h>
 
 #include "check_store.h"
 #include "cli.h"
@@ -16,13 +17,37 @@ static int print_config(const struct config *cfg)
     return CLI_EXIT_FAILED;
 }
 
+/* With log.json, tables and errors are lines of the log, from which a collector reads JSON alone.
+ */
+static void tell_budget(const struct config *cfg, const struct budget *budget)
+{
+    char table[BUDGET_TABLE_BYTES];
+    budget_format(budget, table, sizeof(table));
+    if (!cfg->log_json) {
+        fputs(table, stderr);
+        return;
+    }
+    for (char *rest = table, *line; (line = strsep(&rest, "\n")) != NULL && *line != '\0';)
+        LOG_INFO("memory: %s", line + strspn(line, " "));
+}
+
+static void tell_errors(const struct config *cfg, const struct config_errors *errors)
+{
+    char text[CONFIG_ERROR_TEXT_MAX + CONFIG_PATH_BYTES + 96];
+    if (!cfg->log_json) {
+        config_errors_print(errors, stderr);
+        return;
+    }
+    for (unsigned i = 0; i < MIN(errors->count, CONFIG_ERRORS_MAX); i++)
+        LOG_ERROR("%s", config_error_format(&errors->list[i], text, sizeof(text)));
+}
+
 /* Decides what is "auto" and shows what memory it comes to. */
 static int resolve(struct config *cfg, bool quiet)
 {
     struct budget_limit limit;
     struct budget budget;
     struct config_errors errors;
-    char table[BUDGET_TABLE_BYTES];
     int err = budget_memory_limit("", &limit);
     if (err) {
         fprintf(stderr, "kvcache-daemon: /proc/meminfo and the files of the cgroup: %s\n",
@@ -31,17 +56,16 @@ static int resolve(struct config *cfg, bool quiet)
     }
     err = config_resolve_auto(cfg, &limit, node_budget_inputs, NULL, &budget, &errors);
     if (budget.nlines && (!quiet || err))
-        fputs(budget_format(&budget, table, sizeof table), stderr);
+        tell_budget(cfg, &budget);
     if (!err)
         return CLI_EXIT_OK;
-    config_errors_print(&errors, stderr);
+    tell_errors(cfg, &errors);
     return CLI_EXIT_USAGE;
 }
 
 static int serve(struct config *cfg)
 {
     struct node *n;
-    log_init((enum log_level)cfg->log_level, 2, cfg->log_json);
     int err = node_start(cfg, &n);
     if (err)
         return err == -ECANCELED ? CLI_EXIT_OK : CLI_EXIT_FAILED;
@@ -58,6 +82,7 @@ static int with_config(const struct cli *cli)
         config_errors_print(&errors, stderr);
         return CLI_EXIT_USAGE;
     }
+    log_init((enum log_level)cfg.log_level, 2, cfg.log_json);
     int rc = resolve(&cfg, cli->action != CLI_RUN);
     if (rc)
         return rc;

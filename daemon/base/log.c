@@ -3,8 +3,11 @@
 
 #include <errno.h>
 #include <stdarg.h>
+#include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -14,15 +17,29 @@
 _Atomic int log__level = LOG_INFO_;
 
 static _Atomic int log_fd = STDERR_FILENO;
-static _Atomic bool log_json;
+static _Atomic bool log_json, log_is_journal;
 static _Atomic uint64_t dropped;
 
 /* What follows the message: " (4294967295 more held back)", quote, brace, newline. */
 #define TAIL_BYTES 48
 
+/* systemd.exec(5): JOURNAL_STREAM has device and inode of a descriptor that leads to the journal.
+ */
+static bool is_journal(int fd)
+{
+    const char *stream = getenv("JOURNAL_STREAM");
+    struct stat st;
+    char at[64];
+    if (stream == NULL || fstat(fd, &st) != 0)
+        return false;
+    snprintf(at, sizeof(at), "%ju:%ju", (uintmax_t)st.st_dev, (uintmax_t)st.st_ino);
+    return strcmp(at, stream) == 0;
+}
+
 void log_init(enum log_level level, int fd, bool json)
 {
     atomic_store(&log_fd, fd);
+    atomic_store(&log_is_journal, is_journal(fd));
     atomic_store(&log_json, json);
     log_set_level(level);
 }
@@ -188,6 +205,8 @@ void log__emit(enum log_level level, uint32_t held, const char *file, const char
     va_end(ap);
 
     struct line l = {.cap = sizeof(l.text)};
+    if (atomic_load(&log_is_journal))
+        putf(&l, "<%c>", "7643"[level]);
     if (json) {
         putf(&l, "{\"time\":\"");
         put_time(&l);

@@ -5,6 +5,9 @@
  *   2025-11-21T14:47:03.123Z W io/attach.c: message
  *   {"time":"2025-11-21T14:47:03.123Z","level":"warn","module":"io/attach.c","message":"..."}
  *
+ * Where the descriptor leads to systemd's journal, "<6>" or another priority of syslog(3) goes
+ * before it; the journal takes it off.
+ *
  * Any thread may log. A line is one write(2), at most LOG_LINE_BYTES long (longer ones end in
  * "..."), formatted on the stack: nothing is allocated and no lock is taken. Control characters in
  * a message are escaped, so that text from a client cannot forge a line. errno is kept. A line that

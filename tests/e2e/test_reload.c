@@ -126,6 +126,30 @@ START_TEST(signals_of_a_terminal_or_a_stranger_do_not_kill)
 }
 END_TEST
 
+START_TEST(with_log_json_every_line_is_json)
+{
+    static const char *const sets[] = {"log.json=true", "host.limit=8MiB", NULL};
+    static const char *const wrong[] = {"log.json=true", "memory.budget=32TiB", NULL};
+    unsigned lines = 0;
+    rig_stop(&rig);
+    char path[96];
+    snprintf(path, sizeof(path), "%s/log", rig.dir);
+    ck_assert_int_eq(truncate(path, 0), 0);
+    rig_restart(&rig, sets);
+    rig_stop(&rig);
+    ck_assert_int_ne(rig_try(&rig, wrong, NULL), 0);
+    rig.pid = 0;
+    char *rest = strdup(log_text());
+    for (char *all = rest, *line; (line = strsep(&all, "\n")) != NULL && *line != '\0'; lines++)
+        if (strncmp(line, "{\"time\":\"", 9) != 0 || line[strlen(line) - 1] != '}')
+            ck_abort_msg("not JSON: %s", line);
+    free(rest);
+    ck_assert_ptr_nonnull(strstr(log_text(), "\"message\":\"memory: budget"));
+    ck_assert_ptr_nonnull(strstr(log_text(), "\"level\":\"error\""));
+    ck_assert_uint_gt(lines, 10);
+}
+END_TEST
+
 static Suite *suite(void)
 {
     Suite *s = suite_create("reload");
@@ -135,6 +159,7 @@ static Suite *suite(void)
     tcase_add_test(tc, what_needs_a_restart_is_named);
     tcase_add_test(tc, a_file_with_an_error_changes_nothing);
     tcase_add_test(tc, signals_of_a_terminal_or_a_stranger_do_not_kill);
+    tcase_add_test(tc, with_log_json_every_line_is_json);
     suite_add_tcase(s, tc);
     return s;
 }

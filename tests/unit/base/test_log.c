@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -52,6 +53,30 @@ START_TEST(a_line_has_time_level_module_and_message)
     LOG_WARN("chunk %d of %s", 7, "uid 1000");
     assert_time(written());
     ck_assert_str_eq(text + 24, " W base/test_log.c: chunk 7 of uid 1000\n");
+}
+END_TEST
+
+START_TEST(a_line_to_the_journal_begins_with_its_priority)
+{
+    struct stat st;
+    char stream[64];
+    ck_assert_int_eq(fstat(fd, &st), 0);
+    snprintf(stream, sizeof(stream), "%ju:%ju", (uintmax_t)st.st_dev, (uintmax_t)st.st_ino);
+    ck_assert_int_eq(setenv("JOURNAL_STREAM", stream, 1), 0);
+    log_init(LOG_DEBUG_, fd, true);
+    LOG_DEBUG("a");
+    LOG_INFO("b");
+    LOG_WARN("c");
+    LOG_ERROR("d");
+    static const char *const begin[] = {"<7>{", "<6>{", "<4>{", "<3>{"};
+    const char *line = written();
+    for (unsigned i = 0; i < 4; i++, line = strchr(line, '\n') + 1)
+        ck_assert_msg(strncmp(line, begin[i], 4) == 0, "%s", line);
+    /* A descriptor that leads elsewhere. */
+    ck_assert_int_eq(setenv("JOURNAL_STREAM", "1:1", 1), 0);
+    log_init(LOG_INFO_, fd, false);
+    LOG_INFO("e");
+    ck_assert_ptr_eq(strstr(written(), "<6>2"), NULL);
 }
 END_TEST
 
@@ -218,6 +243,7 @@ int main(void)
     TCase *tc = tcase_create("log");
     tcase_add_checked_fixture(tc, setup, teardown);
     tcase_add_test(tc, a_line_has_time_level_module_and_message);
+    tcase_add_test(tc, a_line_to_the_journal_begins_with_its_priority);
     tcase_add_test(tc, the_date_is_the_one_that_the_c_library_gives);
     tcase_add_test(tc, lines_below_the_level_are_not_written);
     tcase_add_test(tc, a_message_cannot_forge_a_line);
