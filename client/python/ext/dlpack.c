@@ -150,8 +150,22 @@ static PyObject *dlpack_capsule(PyObject *self, PyObject *args)
     return capsule;
 }
 
+/* (type, number) of the device that the block is on */
+static PyObject *dlpack_device(PyObject *self, PyObject *args)
+{
+    (void)args;
+    struct dlpack *d = (struct dlpack *)self;
+    struct DLManagedTensor *t = kvc_hold_dlpack(d->hold->hold, d->group, d->i);
+    if (t == NULL)
+        return PyErr_NoMemory();
+    PyObject *device = Py_BuildValue("ii", t->tensor.device_type, t->tensor.device_id);
+    t->deleter(t);
+    return device;
+}
+
 static PyMethodDef methods[] = {
     {"capsule", dlpack_capsule, METH_VARARGS, NULL},
+    {"device", dlpack_device, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 static PyType_Slot slots[] = {

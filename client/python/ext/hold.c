@@ -132,6 +132,15 @@ static const struct kvc_block *block_of(const struct hold *h, PyObject *args, ui
     return &h->hold->group[*ret_group].block[*ret_i];
 }
 
+static PyObject *on_device(uint32_t group, uint32_t i)
+{
+    PyErr_Format(PyExc_BufferError,
+                 "block %u of group %u is on the device alone: Hold.device has its address there, "
+                 "Hold.dlpack a view",
+                 i, group);
+    return NULL;
+}
+
 static PyObject *hold_block(PyObject *self, PyObject *args)
 {
     struct hold *h = (struct hold *)self;
@@ -139,8 +148,20 @@ static PyObject *hold_block(PyObject *self, PyObject *args)
     const struct kvc_block *b = block_of(h, args, &group, &i);
     if (b == NULL)
         return NULL;
+    if (b->data == NULL)
+        return on_device(group, i);
     /* Read-only for whoever has the view; the mapping is too. */
     return view_new(self, &h->views, (void *)(uintptr_t)b->data, (Py_ssize_t)b->bytes, true);
+}
+
+/* (group, i) -> its address on the device; 0: it is in host memory */
+static PyObject *hold_device(PyObject *self, PyObject *args)
+{
+    struct hold *h = (struct hold *)self;
+    uint32_t group, i;
+    if (block_of(h, args, &group, &i) == NULL)
+        return NULL;
+    return PyLong_FromUnsignedLongLong((uintptr_t)kvc_hold_device(h->hold, group, i));
 }
 
 static PyObject *hold_check(PyObject *self, PyObject *args)
@@ -161,6 +182,8 @@ static PyObject *hold_check(PyObject *self, PyObject *args)
 
 struct load {
     const struct layout *layout;
+    struct device *device; /* NULL: host memory */
+    void *stream;
     struct numbers pages[KVC_GROUPS_MAX];
 };
 
@@ -208,12 +231,12 @@ static bool load_from(PyObject *all, struct hold *h, struct load *load)
 static int load_copy(const struct load *load, const struct hold *h)
 {
     const uint32_t *pages[KVC_GROUPS_MAX];
-    struct kvc_gpu *host;
+    struct kvc_gpu *gpu;
     for (uint32_t g = 0; g < KVC_GROUPS_MAX; g++)
         pages[g] = load->pages[g].at;
-    int rc = session_host(h->space->session, &host);
+    int rc = device_gpu(h->space->session, load->device, &gpu);
     if (rc == 0)
-        rc = kvc_gpu_load(host, h->hold, &load->layout->spec, pages, NULL);
+        rc = kvc_gpu_load(gpu, h->hold, &load->layout->spec, pages, load->stream);
     return rc < 0 ? rc : kvc_hold_check(h->hold);
 }
 
@@ -230,15 +253,17 @@ static bool hold_still_true(struct hold *h)
 static PyObject *hold_load(PyObject *self, PyObject *args)
 {
     struct hold *h = (struct hold *)self;
-    PyObject *layout, *pages;
-    if (!PyArg_ParseTuple(args, "O!O", layout_type, &layout, &pages))
+    PyObject *layout, *pages, *device;
+    unsigned long long stream;
+    if (!PyArg_ParseTuple(args, "O!OOK", layout_type, &layout, &pages, &device, &stream))
         return NULL;
-    struct load load = {.layout = (const struct layout *)layout};
-    if (!hold_usable(h))
+    struct load load = {.layout = (const struct layout *)layout,
+                        .stream = (void *)(uintptr_t)stream};
+    if (!device_from(device, &load.device) || !hold_usable(h))
         return NULL;
     h->views++; /* nobody releases it meanwhile */
     bool good = load_from(pages, h, &load);
-    PyThreadState *state = good ? session_begin(h->space->session) : NULL;
+    PyThreadState *state = good ? device_begin(h->space->session, load.device, NULL) : NULL;
     good = state != NULL && session_end(h->space->session, state, load_copy(&load, h)) == 0;
     h->views--;
     for (uint32_t g = 0; g < KVC_GROUPS_MAX; g++)
@@ -277,6 +302,8 @@ static PyObject *hold_read_into(PyObject *self, PyObject *args)
                      to.len, group, (unsigned long long)wanted);
         good = false;
     }
+    for (uint32_t i = 0; good && i < h->hold->group[group].n; i++)
+        good = h->hold->group[group].block[i].data != NULL || on_device(group, i) != NULL;
     if (good) {
         h->views++;
         Py_BEGIN_ALLOW_THREADS;
@@ -301,10 +328,15 @@ static PyObject *hold_dlpack(PyObject *self, PyObject *args)
 }
 
 static PyMethodDef methods[] = {
-    {"release", hold_release, METH_NOARGS, NULL}, {"info", hold_info, METH_NOARGS, NULL},
-    {"block", hold_block, METH_VARARGS, NULL},    {"check", hold_check, METH_NOARGS, NULL},
-    {"load", hold_load, METH_VARARGS, NULL},      {"read_into", hold_read_into, METH_VARARGS, NULL},
-    {"dlpack", hold_dlpack, METH_VARARGS, NULL},  {NULL, NULL, 0, NULL},
+    {"release", hold_release, METH_NOARGS, NULL},
+    {"info", hold_info, METH_NOARGS, NULL},
+    {"block", hold_block, METH_VARARGS, NULL},
+    {"check", hold_check, METH_NOARGS, NULL},
+    {"load", hold_load, METH_VARARGS, NULL},
+    {"read_into", hold_read_into, METH_VARARGS, NULL},
+    {"dlpack", hold_dlpack, METH_VARARGS, NULL},
+    {"device", hold_device, METH_VARARGS, NULL},
+    {NULL, NULL, 0, NULL},
 };
 static PyType_Slot slots[] = {
     {Py_tp_dealloc, hold_dealloc},

@@ -57,15 +57,30 @@ struct hold {
     bool closing;
 };
 
-/* Pages of host memory, by region of each group. */
+/* Pages by region of each group: of host memory, or of a device that a call names. */
 struct layout {
     PyObject ob_base;
     struct kvc_pool_spec spec;
     struct kvc_pool_region *region[KVC_GROUPS_MAX]; /* spec's */
 };
 
+struct device {
+    PyObject ob_base;
+    struct kvc_gpu *gpu; /* NULL once closed */
+    struct session *session;
+};
+
+/* A layout whose pages the daemon reads and writes. */
+struct pool {
+    PyObject ob_base;
+    struct kvc_pool *pool; /* NULL once closed */
+    struct device *device;
+    struct layout *layout;
+    PyObject *memories;
+};
+
 extern PyTypeObject *session_type, *space_type, *hold_type, *layout_type, *view_type, *request_type,
-    *dlpack_type;
+    *dlpack_type, *device_type, *memory_type, *pool_type;
 
 /* ---- module.c ---- */
 
@@ -140,6 +155,25 @@ PyObject *dlpack_info(PyObject *module, PyObject *args);
 /* ((first_token, end_token, priority, duration_ms), ...) -> how many; -1: an exception is set. */
 int retain_from(PyObject *from, struct kvc_retain ret_retain[KVC_RETAIN_MAX]);
 
+/* ---- device.c ---- */
+
+/* A device, or NULL for None; a layout, with the pool that it is of or NULL; (number, value) or
+ * None. Borrowed. False: an exception is set. */
+bool device_from(PyObject *from, struct device **ret_device);
+bool pages_from(PyObject *from, const struct layout **ret_layout, struct pool **ret_pool);
+bool word_from(PyObject *from, struct kvc_word *ret_word);
+
+/* session_begin for a call that names a device or a pool (or neither: NULL), which is open then. */
+PyThreadState *device_begin(struct session *session, const struct device *device,
+                            const struct pool *pool);
+/* With the session's lock: a device's, or the host's; a pool, or one for a layout of host memory,
+ * which the caller closes (*ret_own). */
+int device_gpu(struct session *session, const struct device *device, struct kvc_gpu **ret_gpu);
+int layout_pool(struct session *session, const struct layout *layout, const struct pool *pool,
+                struct kvc_pool **ret_own, struct kvc_pool **ret_pool);
+
+PyObject *session_device(PyObject *self, PyObject *args);
+
 /* ---- space.c, store.c, put.c, names.c, requests.c: methods ---- */
 
 extern PyMethodDef session_name_methods[];
@@ -151,6 +185,7 @@ struct space *space_new(struct session *session, uint32_t groups,
 PyObject *space_store(PyObject *self, PyObject *args);
 PyObject *space_stage(PyObject *self, PyObject *args);
 PyObject *space_put(PyObject *self, PyObject *args);
+PyObject *space_get(PyObject *self, PyObject *args);
 PyObject *space_store_begin(PyObject *self, PyObject *args);
 PyObject *space_name_put(PyObject *self, PyObject *args);
 PyObject *space_pin(PyObject *self, PyObject *args);
@@ -171,5 +206,8 @@ PyTypeObject *layout_make(PyObject *module);
 PyTypeObject *view_make(PyObject *module);
 PyTypeObject *dlpack_make(PyObject *module);
 PyTypeObject *request_make(PyObject *module);
+PyTypeObject *device_make(PyObject *module);
+PyTypeObject *memory_make(PyObject *module);
+PyTypeObject *pool_make(PyObject *module);
 
 #endif

@@ -7,7 +7,7 @@
 #include "kvcpy.h"
 
 PyTypeObject *session_type, *space_type, *hold_type, *layout_type, *view_type, *request_type,
-    *dlpack_type;
+    *dlpack_type, *device_type, *memory_type, *pool_type;
 
 PyObject *raise_error(int rc, const char *text)
 {
@@ -153,6 +153,7 @@ static const struct {
     {"GROUPS_MAX", KVC_GROUPS_MAX},
     {"STORE_MAX", KVC_STORE_MAX},
     {"NO_PAGE", KVC_NO_PAGE},
+    {"WORDS", KVC_WORDS},
     {"BLOCK_TOKENS_MAX", KVC_BLOCK_TOKENS_MAX},
     {"PRIORITY_DEFAULT", KVC_PRIORITY_DEFAULT},
     {"F_WAIT", KVC_F_WAIT},
@@ -199,7 +200,8 @@ static int add_types(PyObject *module)
         {"Session", &session_type, session_make}, {"Namespace", &space_type, space_make},
         {"Hold", &hold_type, hold_make},          {"Layout", &layout_type, layout_make},
         {"View", &view_type, view_make},          {"DLPack", &dlpack_type, dlpack_make},
-        {"Request", &request_type, request_make},
+        {"Request", &request_type, request_make}, {"Device", &device_type, device_make},
+        {"Memory", &memory_type, memory_make},    {"Pool", &pool_type, pool_make},
     };
     for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
         PyTypeObject *made = types[i].make(module);

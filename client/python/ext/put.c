@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is missing of a whole sequence, stored from an engine's pages in one call. */
+/* A whole sequence in one call: what is missing of it, stored from an engine's pages; what is
+ * cached of it, into pages of a device. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -9,6 +10,8 @@ struct put {
     struct space *space;
     struct kvc_put put;
     const struct layout *layout;
+    struct pool *pool; /* the layout's, on a device; or NULL */
+    struct kvc_word after;
     struct seq_arg seq;
     struct numbers tokens, pages[KVC_GROUPS_MAX];
     struct kvc_retain retain[KVC_RETAIN_MAX];
@@ -38,13 +41,15 @@ static bool put_sequence(struct put *p, PyObject *keys, unsigned tokens, PyObjec
     return true;
 }
 
-static bool put_group(struct put *p, uint32_t group, PyObject *pages)
+static bool put_group(struct put *p, uint32_t group, PyObject *pages, bool with_statuses)
 {
     uint32_t n = p->seq.seq.group[group].n;
     if (!numbers_from(pages, "pages", &p->pages[group]) ||
         !layout_count(p->layout, group, &p->pages[group], n))
         return false;
     p->put.pages[group] = p->pages[group].at;
+    if (!with_statuses)
+        return true;
     p->statuses[group] = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)n);
     if (p->statuses[group] == NULL)
         return false;
@@ -52,7 +57,7 @@ static bool put_group(struct put *p, uint32_t group, PyObject *pages)
     return true;
 }
 
-static bool put_pages(struct put *p, PyObject *pages)
+static bool put_pages(struct put *p, PyObject *pages, bool with_statuses)
 {
     Py_ssize_t n = PySequence_Size(pages);
     if (n < 0)
@@ -63,7 +68,7 @@ static bool put_pages(struct put *p, PyObject *pages)
     }
     for (uint32_t g = 0; g < p->space->groups; g++) {
         PyObject *item = PySequence_GetItem(pages, (Py_ssize_t)g);
-        bool good = item != NULL && put_group(p, g, item);
+        bool good = item != NULL && put_group(p, g, item, with_statuses);
         Py_XDECREF(item);
         if (!good)
             return false;
@@ -73,14 +78,13 @@ static bool put_pages(struct put *p, PyObject *pages)
 
 static int put_run(struct put *p, struct kvc_put_result *ret_result)
 {
-    struct kvc_gpu *host;
-    int rc = session_host(p->space->session, &host);
-    if (rc == 0)
-        rc = kvc_pool_open(host, &p->layout->spec, &p->put.pool);
+    struct kvc_pool *own;
+    int rc = layout_pool(p->space->session, p->layout, p->pool, &own, &p->put.pool);
     if (rc < 0)
         return rc;
+    p->put.after = &p->after;
     rc = kvc_put(p->space->ns, &p->put, ret_result);
-    kvc_pool_close(&p->put.pool);
+    kvc_pool_close(&own);
     return rc;
 }
 
@@ -100,25 +104,63 @@ static PyObject *put_result(struct put *p, const struct kvc_put_result *result)
     return Py_BuildValue("IKN", result->tokens, (unsigned long long)result->bytes, groups);
 }
 
-/* (layout, keys, tokens, ids, pages, from_tokens, flags, retain, sub_tenant) */
+/* (layout or pool, keys, tokens, ids, pages, from_tokens, flags, retain, sub_tenant, after) */
 PyObject *space_put(PyObject *self, PyObject *args)
 {
     struct put p = {.space = (struct space *)self};
-    PyObject *layout, *keys, *ids, *pages, *retain, *made = NULL;
+    PyObject *layout, *keys, *ids, *pages, *retain, *after, *made = NULL;
     unsigned tokens;
     const char *sub;
-    if (!PyArg_ParseTuple(args, "O!OIOOIIOz", layout_type, &layout, &keys, &tokens, &ids, &pages,
-                          &p.put.from_tokens, &p.put.flags, &retain, &sub))
+    if (!PyArg_ParseTuple(args, "OOIOOIIOzO", &layout, &keys, &tokens, &ids, &pages,
+                          &p.put.from_tokens, &p.put.flags, &retain, &sub, &after) ||
+        !pages_from(layout, &p.layout, &p.pool) || !word_from(after, &p.after))
         return NULL;
-    p.layout = (const struct layout *)layout;
     int n = retain_from(retain, p.retain);
     p.put.retain = p.retain;
     p.put.nretain = n < 0 ? 0 : (uint32_t)n;
-    if (n >= 0 && put_sequence(&p, keys, tokens, ids, sub) && put_pages(&p, pages)) {
+    if (n >= 0 && put_sequence(&p, keys, tokens, ids, sub) && put_pages(&p, pages, true)) {
         struct kvc_put_result result = {0};
-        PyThreadState *state = session_begin(p.space->session);
+        PyThreadState *state = device_begin(p.space->session, NULL, p.pool);
         if (state != NULL && session_end(p.space->session, state, put_run(&p, &result)) == 0)
             made = put_result(&p, &result);
+    }
+    put_free(&p);
+    return made;
+}
+
+/* The library wants the page numbers from the block on that holds from_tokens. */
+static void get_pages(const struct put *p, struct kvc_pages_load *load)
+{
+    for (uint32_t g = 0; g < p->space->groups; g++) {
+        uint32_t skipped = load->from_tokens / p->space->group[g].block_tokens;
+        uint32_t n = p->seq.seq.group[g].n;
+        load->pages[g] = p->pages[g].at + (size_t)(skipped < n ? skipped : n) *
+                                              p->layout->spec.group[g].pages_per_block;
+    }
+}
+
+/* (pool, keys, tokens, pages, from_tokens, flags, timeout_ms, sub_tenant, after, ready) -> tokens
+ */
+PyObject *space_get(PyObject *self, PyObject *args)
+{
+    struct put p = {.space = (struct space *)self};
+    struct kvc_pages_load load = {.flags = 0};
+    PyObject *pool, *keys, *pages, *after, *ready, *made = NULL;
+    unsigned tokens;
+    const char *sub;
+    if (!PyArg_ParseTuple(args, "O!OIOIIIzOO", pool_type, &pool, &keys, &tokens, &pages,
+                          &load.from_tokens, &load.flags, &load.timeout_ms, &sub, &after, &ready) ||
+        !pages_from(pool, &p.layout, &p.pool) || !word_from(after, &load.after) ||
+        !word_from(ready, &load.ready))
+        return NULL;
+    if (put_sequence(&p, keys, tokens, Py_None, sub) && put_pages(&p, pages, false)) {
+        struct kvc_loaded loaded = {.tokens = 0};
+        get_pages(&p, &load);
+        PyThreadState *state = device_begin(p.space->session, NULL, p.pool);
+        if (state != NULL &&
+            session_end(p.space->session, state,
+                        kvc_pages_load(p.space->ns, &p.seq.seq, p.pool->pool, &load, &loaded)) == 0)
+            made = PyLong_FromUnsignedLong(loaded.tokens);
     }
     put_free(&p);
     return made;

@@ -327,6 +327,7 @@ static PyMethodDef own_methods[] = {
     {"staging", session_staging, METH_NOARGS, NULL},
     {"stats", session_stats, METH_NOARGS, NULL},
     {"namespace", session_namespace, METH_VARARGS, NULL},
+    {"device", session_device, METH_VARARGS, NULL},
 };
 
 /* One table for the type: the type keeps a pointer to it. */

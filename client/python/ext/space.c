@@ -156,20 +156,22 @@ static PyObject *space_lookup(PyObject *self, PyObject *args)
 static PyObject *space_acquire(PyObject *self, PyObject *args)
 {
     struct space *space = (struct space *)self;
-    PyObject *keys;
+    PyObject *keys, *on;
+    struct device *device;
     unsigned tokens;
     const char *sub;
     struct kvc_acquire_options o = {0};
     struct seq_arg seq;
-    if (!PyArg_ParseTuple(args, "OIIIIIz", &keys, &tokens, &o.flags, &o.from_tokens, &o.wait_tokens,
-                          &o.timeout_ms, &sub) ||
-        !seq_from(keys, tokens, sub, &seq))
+    if (!PyArg_ParseTuple(args, "OIIIIIzO", &keys, &tokens, &o.flags, &o.from_tokens,
+                          &o.wait_tokens, &o.timeout_ms, &sub, &on) ||
+        !device_from(on, &device) || !seq_from(keys, tokens, sub, &seq))
         return NULL;
     struct hold *hold = hold_new(space);
-    PyThreadState *state = hold == NULL ? NULL : session_begin(space->session);
+    PyThreadState *state = hold == NULL ? NULL : device_begin(space->session, device, NULL);
     if (state != NULL) {
         struct kvc_hold *held = NULL;
-        int rc = kvc_acquire(space->ns, &seq.seq, &o, &held);
+        int rc = device == NULL ? kvc_acquire(space->ns, &seq.seq, &o, &held)
+                                : kvc_acquire_on(space->ns, &seq.seq, device->gpu, &o, &held);
         if (rc == 0)
             hold_link(hold, held);
         if (session_end(space->session, state, rc) < 0)
@@ -209,17 +211,12 @@ static PyObject *space_redeem(PyObject *self, PyObject *args)
 }
 
 static PyMethodDef own_methods[] = {
-    {"id", space_id, METH_NOARGS, NULL},
-    {"seed", space_seed, METH_NOARGS, NULL},
-    {"lookup", space_lookup, METH_VARARGS, NULL},
-    {"acquire", space_acquire, METH_VARARGS, NULL},
-    {"redeem", space_redeem, METH_VARARGS, NULL},
-    {"store", space_store, METH_VARARGS, NULL},
-    {"stage", space_stage, METH_VARARGS, NULL},
-    {"put", space_put, METH_VARARGS, NULL},
-    {"name_put", space_name_put, METH_VARARGS, NULL},
-    {"pin", space_pin, METH_VARARGS, NULL},
-    {"hint", space_hint, METH_VARARGS, NULL},
+    {"id", space_id, METH_NOARGS, NULL},          {"seed", space_seed, METH_NOARGS, NULL},
+    {"lookup", space_lookup, METH_VARARGS, NULL}, {"acquire", space_acquire, METH_VARARGS, NULL},
+    {"redeem", space_redeem, METH_VARARGS, NULL}, {"store", space_store, METH_VARARGS, NULL},
+    {"stage", space_stage, METH_VARARGS, NULL},   {"put", space_put, METH_VARARGS, NULL},
+    {"get", space_get, METH_VARARGS, NULL},       {"name_put", space_name_put, METH_VARARGS, NULL},
+    {"pin", space_pin, METH_VARARGS, NULL},       {"hint", space_hint, METH_VARARGS, NULL},
 };
 
 PyTypeObject *space_make(PyObject *module)

@@ -13,6 +13,8 @@ struct source {
     Py_buffer *buffers;
     uint32_t nbuffers;
     const struct layout *layout;
+    struct pool *pool; /* the layout's, on a device; or NULL */
+    struct kvc_word after;
     struct numbers pages;
 };
 struct store {
@@ -156,19 +158,15 @@ static bool source_buffers(struct store *s, PyObject *blocks, uint32_t block_byt
 }
 
 static bool source_from(struct store *s, PyObject *offsets, PyObject *blocks, PyObject *layout,
-                        PyObject *pages)
+                        PyObject *pages, PyObject *after)
 {
     uint32_t block_bytes = s->space->group[s->blocks.group].block_bytes;
     if (!Py_IsNone(offsets))
         return source_offsets(s, offsets);
     if (!Py_IsNone(blocks))
         return source_buffers(s, blocks, block_bytes);
-    if (!PyObject_TypeCheck(layout, layout_type)) {
-        PyErr_SetString(PyExc_TypeError, "blocks, offsets, or a page layout and pages are needed");
-        return false;
-    }
-    s->from.layout = (const struct layout *)layout;
-    return numbers_from(pages, "pages", &s->from.pages) &&
+    return pages_from(layout, &s->from.layout, &s->from.pool) && word_from(after, &s->from.after) &&
+           numbers_from(pages, "pages", &s->from.pages) &&
            layout_count(s->from.layout, s->blocks.group, &s->from.pages, s->blocks.n);
 }
 
@@ -271,16 +269,13 @@ static int store_pieces(struct store *s)
 /* All at once: the library has pieces of its own. */
 static int store_pages(struct store *s)
 {
-    struct kvc_gpu *host;
-    struct kvc_pool *pool = NULL;
-    int rc = session_host(s->space->session, &host);
-    if (rc == 0)
-        rc = kvc_pool_open(host, &s->from.layout->spec, &pool);
+    struct kvc_pool *own, *pool;
+    int rc = layout_pool(s->space->session, s->from.layout, s->from.pool, &own, &pool);
     if (rc < 0)
         return rc;
-    rc = kvc_pages_store(s->space->ns, &s->blocks, pool, s->from.pages.at, (struct kvc_word){0},
+    rc = kvc_pages_store(s->space->ns, &s->blocks, pool, s->from.pages.at, s->from.after,
                          s->has_tokens ? s->tokens.at : NULL, s->tokens.n, s->statuses);
-    kvc_pool_close(&pool);
+    kvc_pool_close(&own);
     return rc;
 }
 
@@ -295,7 +290,7 @@ static PyObject *store_run(struct store *s)
     if (statuses == NULL)
         return NULL;
     s->statuses = (uint8_t *)PyBytes_AsString(statuses);
-    PyThreadState *state = session_begin(s->space->session);
+    PyThreadState *state = device_begin(s->space->session, NULL, s->from.pool);
     if (state == NULL) {
         Py_DECREF(statuses);
         return NULL;
@@ -313,15 +308,15 @@ static PyObject *store_run(struct store *s)
     return statuses;
 }
 
-/* (group, parent, keys, offsets, blocks, layout, pages, first_token, last_tokens, flags, tokens,
- * retain, sub_tenant) -> statuses */
+/* (group, parent, keys, offsets, blocks, layout or pool, pages, first_token, last_tokens, flags,
+ * tokens, retain, sub_tenant, after) -> statuses */
 PyObject *space_store(PyObject *self, PyObject *args)
 {
     struct store s = {.space = (struct space *)self};
-    PyObject *parent, *keys, *offsets, *blocks, *layout, *pages, *tokens, *retain;
-    if (!PyArg_ParseTuple(args, "IOOOOOOIIIOOz", &s.blocks.group, &parent, &keys, &offsets, &blocks,
-                          &layout, &pages, &s.blocks.first_token, &s.blocks.last_tokens,
-                          &s.blocks.flags, &tokens, &retain, &s.blocks.sub_tenant))
+    PyObject *parent, *keys, *offsets, *blocks, *layout, *pages, *tokens, *retain, *after;
+    if (!PyArg_ParseTuple(args, "IOOOOOOIIIOOzO", &s.blocks.group, &parent, &keys, &offsets,
+                          &blocks, &layout, &pages, &s.blocks.first_token, &s.blocks.last_tokens,
+                          &s.blocks.flags, &tokens, &retain, &s.blocks.sub_tenant, &after))
         return NULL;
     if (s.blocks.group >= s.space->groups)
         return raise_errorf(-EINVAL, "group %u: the namespace has %u", s.blocks.group,
@@ -329,7 +324,7 @@ PyObject *space_store(PyObject *self, PyObject *args)
     PyObject *statuses = NULL;
     s.has_tokens = !Py_IsNone(tokens);
     if (store_keys(&s, keys, parent) && store_retain(&s, retain) &&
-        source_from(&s, offsets, blocks, layout, pages) &&
+        source_from(&s, offsets, blocks, layout, pages, after) &&
         (!s.has_tokens || numbers_from(tokens, "tokens", &s.tokens)))
         statuses = store_run(&s);
     store_free(&s);
@@ -354,14 +349,18 @@ PyObject *space_store_begin(PyObject *self, PyObject *args)
     return request;
 }
 
-/* (layout, group, pages, offsets): copies blocks from their pages into staging. */
+/* (layout, group, pages, offsets, device, stream): copies blocks from their pages into staging. */
 PyObject *space_stage(PyObject *self, PyObject *args)
 {
     struct store s = {.space = (struct space *)self};
     struct session *session = s.space->session;
-    PyObject *layout, *pages, *offsets;
+    struct device *device;
+    PyObject *layout, *pages, *offsets, *on;
     unsigned group;
-    if (!PyArg_ParseTuple(args, "O!IOO", layout_type, &layout, &group, &pages, &offsets))
+    unsigned long long stream;
+    if (!PyArg_ParseTuple(args, "O!IOOOK", layout_type, &layout, &group, &pages, &offsets, &on,
+                          &stream) ||
+        !device_from(on, &device))
         return NULL;
     Py_ssize_t n = PySequence_Size(offsets);
     s.blocks.n = (uint32_t)n;
@@ -369,14 +368,14 @@ PyObject *space_stage(PyObject *self, PyObject *args)
     PyThreadState *state = NULL;
     if (n >= 0 && source_offsets(&s, offsets) && numbers_from(pages, "pages", &s.from.pages) &&
         layout_count(s.from.layout, group, &s.from.pages, s.blocks.n))
-        state = session_begin(session);
+        state = device_begin(session, device, NULL);
     int rc = -1;
     if (state != NULL) {
-        struct kvc_gpu *host;
-        rc = session_host(session, &host);
+        struct kvc_gpu *gpu;
+        rc = device_gpu(session, device, &gpu);
         if (rc == 0)
-            rc = kvc_gpu_stage(host, &s.from.layout->spec, group, s.from.pages.at, s.blocks.n,
-                               s.from.offsets, NULL);
+            rc = kvc_gpu_stage(gpu, &s.from.layout->spec, group, s.from.pages.at, s.blocks.n,
+                               s.from.offsets, (void *)(uintptr_t)stream);
         rc = session_end(session, state, rc);
     }
     store_free(&s);

@@ -17,6 +17,9 @@ import kvcache_client as kv
 
 BLOCK_TOKENS = 16
 BLOCK_BYTES = 4096
+# The daemon's device: an emulated one, or the fake CUDA driver's (test_device.py).
+DEVICE = os.environ.get("KVC_TEST_DEVICE", "emu:0")
+DEVICES = (f"hbm.devices={DEVICE}=8MiB", "hbm.chunk=2MiB")
 
 
 def daemon_program() -> str | None:
@@ -30,6 +33,11 @@ def daemon_program() -> str | None:
         if program.exists():
             return str(program)
     return shutil.which("kvcache-daemon")
+
+
+def storage(directory: str | Path) -> tuple[str, ...]:
+    """Options of a daemon whose directory has a directory "store"."""
+    return (f"nvme.paths={directory}/store", "nvme.limit=256MiB", "nvme.segment=1MiB")
 
 
 class Daemon:
@@ -89,7 +97,7 @@ def daemon(program: str) -> Iterator[Daemon]:
     with tempfile.TemporaryDirectory(prefix="kvc-py-") as directory:
         one = Daemon(directory, program)
         (one.directory / "store").mkdir()
-        one.start(f"nvme.paths={directory}/store", "nvme.limit=256MiB", "nvme.segment=1MiB")
+        one.start(*storage(directory), *DEVICES)
         yield one
         one.kill()
 

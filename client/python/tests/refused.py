@@ -20,6 +20,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+from conftest import DEVICE
+
 import kvcache_client as kv
 from kvcache_client import _kvc, aio
 
@@ -107,6 +109,26 @@ class Sequences:
     def put(self) -> None:
         assert self.ns.put(self.layout, self.keys, 64, self.pages, token_ids=self.ids).tokens == 64
         assert self.ns.get(self.layout, self.keys, 64, self.pages) == 64
+
+    def device(self) -> None:
+        """A pool's pages are as many as self.layout's."""
+        with again(lambda: self.session.device(DEVICE)) as device:
+            memory = [device.alloc(8 * BLOCK) for _ in range(2)]
+            regions = [[kv.Region(m.address, BLOCK, BLOCK)] for m in memory]
+            layout = kv.PageLayout(regions, 8)
+            device.signal(0, 1)
+            assert device.word(0) == 1
+            with device.pool(layout, memory) as pool:
+                assert self.ns.get(pool, self.keys, 64, self.pages) == 64
+                assert self.ns.put(pool, self.keys, 64, self.pages).tokens == 64
+                good = [int(kv.Status.EXISTS)] * 4
+                assert list(self.ns.store_pages(pool, 0, None, self.keys[0], range(4))) == good
+            assert again(self.session._raw.staging)
+            self.ns.stage_pages(layout, 0, [0], [0], on=device)
+            with self.ns.acquire(self.keys, 64, on=device) as hold:
+                assert hold.device(0, 0)
+                assert hold.dlpack(0, 0).__dlpack_device__() == (1, 0)
+                hold.load_pages(layout, [None, range(6, 8)], on=device)
 
     def layouts(self) -> None:
         assert kv.PageLayout.of_tensors(self.tensors).block_bytes() == BLOCK

@@ -27,6 +27,7 @@ SCENES = [
     "dlpack",
     "store",
     "put",
+    "device",
     "layouts",
     "names",
     "pins",

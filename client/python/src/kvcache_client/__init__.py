@@ -14,6 +14,7 @@ Sizes are bytes, positions and counts of tokens are tokens, times say their unit
 what they hold is the engine's affair, and named by the namespace.
 """
 
+from kvcache_client._device import WORDS, Device, DeviceMemory, Pool
 from kvcache_client._errors import (
     BadArgument,
     Denied,
@@ -45,9 +46,12 @@ __version__ = "0.7.0"
 
 __all__ = [
     "NO_PAGE",
+    "WORDS",
     "BadArgument",
     "BlockView",
     "Denied",
+    "Device",
+    "DeviceMemory",
     "Down",
     "Error",
     "Group",
@@ -61,6 +65,7 @@ __all__ = [
     "Namespace",
     "PageLayout",
     "PinInfo",
+    "Pool",
     "Prefix",
     "Put",
     "PutGroup",

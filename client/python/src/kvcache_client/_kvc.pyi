@@ -11,6 +11,7 @@ KEY_BYTES: Final[int]
 GROUPS_MAX: Final[int]
 STORE_MAX: Final[int]
 NO_PAGE: Final[int]
+WORDS: Final[int]
 BLOCK_TOKENS_MAX: Final[int]
 PRIORITY_DEFAULT: Final[int]
 F_WAIT: Final[int]
@@ -34,6 +35,7 @@ type_keys = bytes | Sequence[Buffer]
 type_numbers = Buffer | Sequence[int]
 type_prefix = tuple[int, int, int, tuple[tuple[int, int, int], ...]]
 type_info = tuple[int, int, bool, tuple[int, ...], tuple[int, ...]]
+type_word = tuple[int, int] | None
 type_spec_group = tuple[int, int, int, int, bool]
 
 def hash_chain(
@@ -58,6 +60,25 @@ class Layout:
 @final
 class DLPack:
     def capsule(self, versioned: bool, /) -> CapsuleType: ...
+    def device(self) -> tuple[int, int]: ...
+
+@final
+class Memory:
+    def close(self) -> None: ...
+
+@final
+class Pool:
+    def close(self) -> None: ...
+
+@final
+class Device:
+    def close(self) -> None: ...
+    def alloc(self, bytes_: int, /) -> tuple[Memory, int]: ...
+    def register(self, address: int, bytes_: int, /) -> Memory: ...
+    def pool(self, layout: Layout, memories: tuple[Memory, ...], /) -> Pool: ...
+    def signal(self, word: int, value: int, stream: int, /) -> None: ...
+    def wait(self, word: int, value: int, stream: int, /) -> None: ...
+    def word(self, word: int, /) -> int: ...
 
 @final
 class Hold:
@@ -65,9 +86,17 @@ class Hold:
     def info(self) -> tuple[int, bytes, int, type_prefix, tuple[tuple[int, int], ...]]: ...
     def block(self, group: int, i: int, /) -> memoryview: ...
     def check(self) -> bool: ...
-    def load(self, layout: Layout, pages: Sequence[type_numbers | None], /) -> None: ...
+    def load(
+        self,
+        layout: Layout,
+        pages: Sequence[type_numbers | None],
+        device: Device | None,
+        stream: int,
+        /,
+    ) -> None: ...
     def read_into(self, group: int, to: Buffer, /) -> None: ...
     def dlpack(self, group: int, i: int, /) -> DLPack: ...
+    def device(self, group: int, i: int, /) -> int: ...
 
 @final
 class Request:
@@ -91,6 +120,7 @@ class Namespace:
         wait_tokens: int,
         timeout_ms: int,
         sub: str | None,
+        device: Device | None,
         /,
     ) -> Hold: ...
     def redeem(self, ticket: bytes, /) -> Hold: ...
@@ -101,7 +131,7 @@ class Namespace:
         keys: Buffer,
         offsets: Sequence[int] | None,
         blocks: Sequence[Buffer] | None,
-        layout: Layout | None,
+        layout: Layout | Pool | None,
         pages: type_numbers | None,
         first_token: int,
         last_tokens: int,
@@ -109,14 +139,36 @@ class Namespace:
         tokens: type_numbers | None,
         retain: Sequence[tuple[int, int, int, int]],
         sub: str | None,
+        after: type_word,
         /,
     ) -> bytes: ...
     def stage(
-        self, layout: Layout, group: int, pages: type_numbers, offsets: Sequence[int], /
-    ) -> None: ...
-    def put(
         self,
         layout: Layout,
+        group: int,
+        pages: type_numbers,
+        offsets: Sequence[int],
+        device: Device | None,
+        stream: int,
+        /,
+    ) -> None: ...
+    def get(
+        self,
+        pool: Pool,
+        keys: type_keys,
+        tokens: int,
+        pages: Sequence[type_numbers],
+        from_tokens: int,
+        flags: int,
+        timeout_ms: int,
+        sub: str | None,
+        after: type_word,
+        ready: type_word,
+        /,
+    ) -> int: ...
+    def put(
+        self,
+        layout: Layout | Pool,
         keys: type_keys,
         tokens: int,
         ids: type_numbers | None,
@@ -125,6 +177,7 @@ class Namespace:
         flags: int,
         retain: Sequence[tuple[int, int, int, int]],
         sub: str | None,
+        after: type_word,
         /,
     ) -> tuple[int, int, tuple[tuple[int, int, int, int, bytes], ...]]: ...
     def name_put(
@@ -199,6 +252,7 @@ class Session:
     def staging(self) -> memoryview | None: ...
     def stats(self) -> dict[str, int]: ...
     def namespace(self, *spec: object) -> Namespace: ...
+    def device(self, name: str, /) -> Device: ...
     def name_list(
         self, kind: int, prefix: str | None, sub: str | None, /
     ) -> list[dict[str, object]]: ...

@@ -100,7 +100,7 @@ class Region(NamedTuple):
     """The pages of one layer (or of its K or V alone): page ``p`` is at ``address + p * stride``.
 
     Attributes:
-        address: of page 0, in this process's host memory.
+        address: of page 0, in this process's host memory, or on a device.
         stride: bytes from page to page.
         bytes: of a page.
         layer: for people.
@@ -114,7 +114,7 @@ class Region(NamedTuple):
 
 @dataclass(frozen=True)
 class PageLayout:
-    """Paged KV memory of an engine, in host memory.
+    """Paged KV memory of an engine, in host memory; for calls that name a device, there.
 
     A block is the bytes of its pages, region by region, in the order given: for each region the
     ``pages_per_block`` pages one after the other. Whoever shares blocks gives the same order.

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from kvcache_client import _kvc
+from kvcache_client._device import Device, Pool, raw_of
 from kvcache_client._errors import Error, Stale
 from kvcache_client._memory import PageLayout, as_bytes, as_numbers
 from kvcache_client._types import (
@@ -88,16 +89,16 @@ class BlockView:
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
     ) -> CapsuleType:
-        """The capsule; ``stream`` and ``dl_device`` must be those of host memory."""
-        if dl_device is not None and tuple(dl_device) != (1, 0):
-            raise BufferError(f"the block is in host memory, and not on device {dl_device}")
+        """The capsule; ``dl_device`` must be the block's. Its bytes are there: no stream waits."""
+        if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
+            raise BufferError(f"the block is on {self.__dlpack_device__()}, and not on {dl_device}")
         if copy:
             raise BufferError("a block is read in place: copy the tensor made of it")
         return self._raw.capsule(max_version is not None and max_version[0] >= 1)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        """(kDLCPU, 0)."""
-        return (1, 0)
+        """(kDLCPU, 0); of a block on a CUDA device (kDLCUDA, its number)."""
+        return self._raw.device()
 
 
 class Hold:
@@ -144,8 +145,18 @@ class Hold:
                 raise
 
     def block(self, group: int, i: int) -> memoryview:
-        """Block ``i`` of those held, in place: shape [block_bytes], uint8, read-only."""
+        """Block ``i`` of those held, in place: shape [block_bytes], uint8, read-only.
+
+        BufferError when it is on a device alone (``acquire`` with ``on``).
+        """
         return self._raw.block(group, i)
+
+    def device(self, group: int, i: int) -> int:
+        """The block's address on the device of ``acquire``'s ``on``; 0: it is in host memory.
+
+        For kernels that read it in place until the hold is released. Nobody may write there.
+        """
+        return self._raw.device(group, i)
 
     def dlpack(self, group: int, i: int) -> BlockView:
         """The same for DLPack."""
@@ -155,18 +166,29 @@ class Hold:
         """Whether all that was read until now is what was stored. No traffic."""
         return self._raw.check()
 
-    def load_pages(self, layout: PageLayout, pages: Sequence[Numbers | None]) -> None:
+    def load_pages(
+        self,
+        layout: PageLayout,
+        pages: Sequence[Numbers | None],
+        *,
+        on: Device | None = None,
+        stream: int = 0,
+    ) -> None:
         """Copies the held blocks into an engine's pages, all layers in one call.
 
         Args:
             layout: where the pages lie.
             pages: for each group pages_per_block numbers for each held block (``groups[g][1]`` of
                 them), shape [n * pages_per_block]; None: the group is left out.
+            on: the device on which the pages lie: the copies are put on its ``stream``. Keep the
+                hold until the stream has come by, and ask :meth:`check` then.
+            stream: as of :mod:`torch.cuda`; see ``Device``.
 
         Raises:
             Stale: the pages have bytes that may not be what was stored; compute them.
         """
-        self._raw.load(layout.raw, [None if p is None else as_numbers(p) for p in pages])
+        numbers = [None if p is None else as_numbers(p) for p in pages]
+        self._raw.load(layout.raw, numbers, raw_of(on), stream)
 
     def read_into(self, group: int, to: Memory) -> None:
         """Copies the held blocks of a group into one array, one after the other.
@@ -246,6 +268,7 @@ class Namespace:
         wait_tokens: int = 0,
         timeout_ms: int = 0,
         sub_tenant: str | None = None,
+        on: Device | None = None,
     ) -> Hold:
         """Holds the blocks that the longest cached prefix needs. No hit: a hold that is false.
 
@@ -257,11 +280,20 @@ class Namespace:
             read_only: leaves no trace in what eviction learns.
             wait_tokens: enough to return at once; 0 = all.
             timeout_ms: 0 = the session's. What has come by then is held.
+            on: a device: blocks come onto it, as far as there is room (:meth:`Hold.device`).
         """
         flags = flags_of(wait=wait, no_load=no_load, read_only=read_only, everything=everything)
-        return Hold(
-            self._raw.acquire(keys, tokens, flags, from_tokens, wait_tokens, timeout_ms, sub_tenant)
+        raw = self._raw.acquire(
+            keys,
+            tokens,
+            flags,
+            from_tokens,
+            wait_tokens,
+            timeout_ms,
+            sub_tenant,
+            raw_of(on),
         )
+        return Hold(raw)
 
     def redeem(self, ticket: bytes) -> Hold:
         """The same blocks of this session's shard, from another rank's ticket (16 bytes)."""
@@ -328,11 +360,12 @@ class Namespace:
             ids,
             retain,
             sub_tenant,
+            None,
         )
 
     def store_pages(
         self,
-        layout: PageLayout,
+        layout: PageLayout | Pool,
         group: int,
         parent: Buffer | None,
         keys: Buffer,
@@ -347,12 +380,18 @@ class Namespace:
         tokens: Numbers | None = None,
         retain: Sequence[Retain] = (),
         sub_tenant: str | None = None,
+        after: tuple[int, int] | None = None,
     ) -> bytes:
         """Stores blocks from an engine's pages, all layers in one call; else as :meth:`store`.
 
         Args:
-            layout: where the pages lie.
+            layout: where the pages lie; a pool: the daemon copies, and staging is not used.
             pages: pages_per_block numbers for each key: shape [n * pages_per_block].
+            after: of a pool: (word, value): nothing is read before the word has that value
+                (:meth:`Device.signal` behind the kernels that write the pages).
+
+        Raises:
+            Error: ``TIER``: the pool's device is out.
         """
         flags = flags_of(durable=durable, decoded=decoded, admit=admit, no_store=no_store)
         ids = None if tokens is None else as_numbers(tokens)
@@ -370,11 +409,37 @@ class Namespace:
             ids,
             retain,
             sub_tenant,
+            after,
         )
+
+    def stage_pages(
+        self,
+        layout: PageLayout,
+        group: int,
+        pages: Numbers,
+        offsets: Sequence[int],
+        *,
+        on: Device | None = None,
+        stream: int = 0,
+    ) -> None:
+        """Copies blocks from their pages into staging; :meth:`store` with ``offsets`` follows.
+
+        For memory on a device that cannot be given to the daemon.
+
+        Args:
+            layout: where the pages lie.
+            pages: pages_per_block numbers for each block: shape [n * pages_per_block].
+            offsets: n offsets in staging, bytes, multiples of 64.
+            on: the device on which the pages lie: the copies are put on its ``stream``. Store, and
+                let go of the pages, when the stream has come by.
+            stream: see ``Device``.
+        """
+        raw = self._raw
+        raw.stage(layout.raw, group, as_numbers(pages), offsets, raw_of(on), stream)
 
     def put(
         self,
-        layout: PageLayout,
+        layout: PageLayout | Pool,
         keys: Keys,
         tokens: int,
         pages: Sequence[Numbers],
@@ -386,10 +451,12 @@ class Namespace:
         token_ids: Numbers | None = None,
         retain: Sequence[Retain] = (),
         sub_tenant: str | None = None,
+        after: tuple[int, int] | None = None,
     ) -> Put:
         """Stores what is missing of a whole sequence from an engine's pages: all groups, one call.
 
-        The daemon is asked what it has, and only the rest is copied. Uses all of staging.
+        The daemon is asked what it has, and only the rest is copied. Uses all of staging, but for
+        pages of a pool, which the daemon reads itself.
 
         Args:
             layout: where the pages lie.
@@ -401,6 +468,7 @@ class Namespace:
                 asking, for instance by the put before. What the daemon has lost meanwhile is stored
                 again.
             durable, decoded, admit, retain, sub_tenant: as of :meth:`store`.
+            after: as of :meth:`store_pages`.
             token_ids: of the whole sequence, for a namespace with_tokens.
 
         Raises:
@@ -410,13 +478,13 @@ class Namespace:
         ids = None if token_ids is None else as_numbers(token_ids)
         numbers = [as_numbers(p) for p in pages]
         done, size, groups = self._raw.put(
-            layout.raw, keys, tokens, ids, numbers, from_tokens, flags, retain, sub_tenant
+            layout.raw, keys, tokens, ids, numbers, from_tokens, flags, retain, sub_tenant, after
         )
         return Put(done, size, tuple(PutGroup(*g) for g in groups))
 
     def get(
         self,
-        layout: PageLayout,
+        layout: PageLayout | Pool,
         keys: Keys,
         tokens: int,
         pages: Sequence[Numbers],
@@ -427,6 +495,8 @@ class Namespace:
         everything: bool = False,
         timeout_ms: int = 0,
         sub_tenant: str | None = None,
+        after: tuple[int, int] | None = None,
+        ready: tuple[int, int] | None = None,
     ) -> int:
         """Loads the longest cached prefix of a sequence into an engine's pages.
 
@@ -435,10 +505,31 @@ class Namespace:
             pages: for each group pages_per_block numbers for each of its keys.
             from_tokens: what is there already: only blocks that end after this token are loaded.
             wait, no_load, everything, timeout_ms, sub_tenant: as of :meth:`acquire`.
+            after: of a pool: (word, value): nothing is written before the word has that value.
+            ready: of a pool: (word, value): the word becomes value + layers that are complete, and
+                value + all of them at the end whatever came of it (:meth:`Device.wait`).
 
         Returns:
             Tokens of the prefix whose blocks (behind from_tokens) are in the pages now; 0: nothing.
+            A pool whose device is out: nothing.
         """
+        if isinstance(layout, Pool):
+            numbers = [as_numbers(p) for p in pages]
+            flags = flags_of(wait=wait, no_load=no_load, everything=everything)
+            return self._raw.get(
+                layout.raw,
+                keys,
+                tokens,
+                numbers,
+                from_tokens,
+                flags,
+                timeout_ms,
+                sub_tenant,
+                after,
+                ready,
+            )
+        if after or ready:
+            raise ValueError("after and ready are a pool's: pages in host memory have no words")
         with self.acquire(
             keys,
             tokens,
@@ -452,9 +543,9 @@ class Namespace:
             if not hold:
                 return 0
             held: list[Numbers | None] = []
-            for group, (numbers, (first, n)) in enumerate(zip(pages, hold.groups, strict=True)):
+            for group, (page, (first, n)) in enumerate(zip(pages, hold.groups, strict=True)):
                 per_block = layout.per_block(group)
-                held.append(as_numbers(numbers)[first * per_block : (first + n) * per_block])  # type: ignore[index]
+                held.append(as_numbers(page)[first * per_block : (first + n) * per_block])  # type: ignore[index]
             try:
                 hold.load_pages(layout, held)
             except Stale:
@@ -675,6 +766,16 @@ class Session:
             )
         )
         return Namespace(raw, tuple(groups))
+
+    def device(self, name: str) -> Device:
+        """The worker's side of a device: ``"cuda:<ordinal>"``, ``"GPU-<uuid>"``, ``"emu:0"``.
+
+        CUDA: uses the primary context of that device, as PyTorch does. Once in a session.
+
+        Raises:
+            Error: ``ENODEV``: no such device, or no driver; the text names the next step.
+        """
+        return Device(self._raw.device(name))
 
     # ---- conversations, documents, pins
 

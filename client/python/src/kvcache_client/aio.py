@@ -346,7 +346,7 @@ class Namespace:
         numbers = as_numbers(pages)
 
         def fill(staging: memoryview, offsets: list[int]) -> None:
-            self._raw.stage(layout.raw, group, numbers, offsets)
+            self._raw.stage(layout.raw, group, numbers, offsets, None, 0)
 
         flags = flags_of(durable=durable, decoded=decoded, admit=admit)
         rest = (first_token, last_tokens, flags, tokens, retain, sub_tenant)

@@ -265,7 +265,7 @@ class WorkerSide:
     def stage(self, group: int, pages: list[int], offsets: list[int]) -> None:
         """Copies blocks to staging, block i to offsets[i]; the GIL is released."""
         assert self.pages is not None
-        self.link.ns._raw.stage(self.pages.layout.raw, group, pages, offsets)
+        self.link.ns.stage_pages(self.pages.layout, group, pages, offsets)
 
     def _collect(self) -> None:
         """Takes in the outcomes that have come, in order."""
