@@ -88,13 +88,18 @@ class Mini:
             for _ in self.workers
         ]
         for worker, caches in zip(self.workers, self.caches, strict=True):
-            worker.register(caches, PAGES)
+            worker.register({k: self.tensor(t) for k, t in caches.items()}, PAGES)
         self._next_page = 1
         if wait:
             self.connect()
         self._unhashed: dict[str, int] = {}
         self.tables: dict[str, list[list[int]]] = {}
         self.stored: list[tuple[int, int, int]] = []  # (group, first, n) of each order
+
+    @staticmethod
+    def tensor(of: torch.Tensor) -> Any:
+        """As the engine gives it to the connector."""
+        return of
 
     def connect(self) -> None:
         """Waits for all sessions to be up (again)."""

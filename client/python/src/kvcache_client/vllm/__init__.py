@@ -27,6 +27,9 @@ How the connector works, and why so:
   the scheduler has hashed them. Their pages are copied to staging while the step still owns them;
   the request to the daemon goes on while the engine computes. So neither preemption nor an abort
   nor the end of a request has to wait for a store, and no page is kept for one.
+* KV caches on a GPU: the worker copies, on the engine's stream, or for large loads on one beside
+  it, and waits for it. A step that stores so waits for its kernels; a registered pool would not,
+  but would keep the pages of a request from being freed until the daemon has read them.
 * Keys are vLLM's own block hashes. They cover tokens, an adapter's name and path, multimodal
   inputs, prompt embeddings and ``cache_salt``. For LoRA the adapter's files (names, sizes, times)
   are added: other weights at the same path are another adapter. A group with larger blocks takes

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -51,16 +51,17 @@ class Pages:
 
     Attributes:
         layout: of all groups.
+        device: the GPU that they are on; None: host memory.
     """
 
     def __init__(self, plan: Plan, caches: dict[str, Any], blocks: int) -> None:
         groups: list[list[Region]] = []
+        self.device = self._device_of(caches)
         for i, group in enumerate(plan.groups):
             groups.append([])
             for layer, wanted in zip(group.layers, group.page_bytes, strict=True):
                 tensors = caches[layer]
                 tensors = tensors if isinstance(tensors, (list, tuple)) else [tensors]
-                self._check_device(layer, tensors)
                 made = [r for t in tensors for r in regions(t, blocks)]
                 got = sum(r.bytes for r in made)
                 if got != wanted:
@@ -73,10 +74,18 @@ class Pages:
         self.layout = PageLayout(groups, blocks, keep=list(caches.values()))
 
     @staticmethod
-    def _check_device(layer: str, tensors: Sequence[torch.Tensor]) -> None:
-        for t in tensors:
-            if t.device.type != "cpu":
-                raise Refused(
-                    f"the KV cache of {layer} is on {t.device}: this version of the connector "
-                    "copies host memory only. Use a CPU engine"
-                )
+    def _device_of(caches: dict[str, Any]) -> torch.device | None:
+        """The one that all tensors are on."""
+        devices: dict[str, torch.device] = {}
+        for layer, tensors in caches.items():
+            for t in tensors if isinstance(tensors, (list, tuple)) else [tensors]:
+                devices[str(t.device)] = t.device
+                if t.device.type not in ("cpu", "cuda"):
+                    raise Refused(
+                        f"the KV cache of {layer} is on {t.device}: the connector copies host "
+                        "memory and memory of CUDA devices"
+                    )
+        if len(devices) > 1:
+            raise Refused(f"KV caches on {' and '.join(devices)}: one device a worker was expected")
+        (device,) = devices.values()
+        return device if device.type == "cuda" else None

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from kvcache_client import Down, Error, Stale, Status, Timeout
 from kvcache_client._session import flags_of
+from kvcache_client.vllm.device import Copies
 from kvcache_client.vllm.link import Link, logger
 from kvcache_client.vllm.messages import Report, StepOrders, Store, StoreOutcome
 from kvcache_client.vllm.pages import Pages
@@ -96,6 +97,8 @@ class WorkerSide:
         )
         self.stats = Stats()
         self.pages: Pages | None = None
+        self._copies: Copies | None = None
+        self._loads: Copies | None = None  # of the loader
         self._name = name
         self._loader: Link | None = None
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="kvcache-load")
@@ -112,6 +115,7 @@ class WorkerSide:
     def register(self, caches: dict[str, Any], blocks: int) -> None:
         """register_kv_caches: where the engine's pages are."""
         self.pages = Pages(self.plan, caches, blocks)
+        self._copies = Copies(self.link.session, self.pages.device)
 
     # ---- loads
 
@@ -123,15 +127,23 @@ class WorkerSide:
             self._loader.tend()
         for load in orders.loads:
             if load.bytes <= self.options.inline_bytes:
-                self._done(load.request, self._load_one(self.link, load))
+                assert self._copies is not None
+                self._done(load.request, self._load_one(self.link, self._copies, load))
             else:
-                if self._loader is None:  # a session of its own: copies do not wait for stores
-                    self._loader = Link(
-                        self.plan, self.options, f"{self._name}-load", shard=self.rank
-                    )
-                self._running[load.request] = self._pool.submit(self._load_one, self._loader, load)
+                link, copies = self._beside()
+                copies.behind()
+                self._running[load.request] = self._pool.submit(self._load_one, link, copies, load)
 
-    def _load_one(self, link: Link, load: Load) -> bool:
+    def _beside(self) -> tuple[Link, Copies]:
+        """For loads in a thread: a session of its own, so that copies do not wait for stores."""
+        assert self.pages is not None
+        if self._loader is None:
+            self._loader = Link(self.plan, self.options, f"{self._name}-load", shard=self.rank)
+        if self._loads is None:
+            self._loads = Copies(self._loader.session, self.pages.device, beside=True)
+        return self._loader, self._loads
+
+    def _load_one(self, link: Link, copies: Copies, load: Load) -> bool:
         """Copies the blocks of a ticket into their pages. False: they may hold anything."""
         began = time.perf_counter()
         assert self.pages is not None
@@ -141,7 +153,7 @@ class WorkerSide:
                 wanted = [(f, len(p)) for f, p in zip(load.firsts, load.pages, strict=True)]
                 if any(n and h != (f, n) for h, (f, n) in zip(held, wanted, strict=True)):
                     raise Stale(0, "STALE", f"the ticket has blocks {held}, and not {wanted}")
-                hold.load_pages(self.pages.layout, load.pages)
+                copies.load(hold, self.pages.layout, load.pages)
         except Error as error:
             link.failed("load", error)
             return False
@@ -265,7 +277,8 @@ class WorkerSide:
     def stage(self, group: int, pages: list[int], offsets: list[int]) -> None:
         """Copies blocks to staging, block i to offsets[i]; the GIL is released."""
         assert self.pages is not None
-        self.link.ns.stage_pages(self.pages.layout, group, pages, offsets)
+        assert self._copies is not None
+        self._copies.stage(self.link.ns, self.pages.layout, group, pages, offsets)
 
     def _collect(self) -> None:
         """Takes in the outcomes that have come, in order."""
