@@ -10,9 +10,9 @@
 #include "tokenizer_tables.h"
 #include "utf8.h"
 
-#define FILE_MAX     (64u << 20)
-#define MERGES_MAX   (1u << 22)
-#define SPECIALS_MAX 4096u
+#define FILE_MAX   (64u << 20)
+#define MERGES_MAX (1u << 22)
+#define ADDED_MAX  4096u
 
 struct reader {
     struct tokenizer *t;
@@ -150,7 +150,7 @@ static int take_token(const struct reader *r, const char *name, uint32_t id)
     return 0;
 }
 
-static int take_special(const struct reader *r, const json_t *added)
+static int take_added(const struct reader *r, const json_t *added)
 {
     struct tokenizer *t = r->t;
     const char *name = json_string_value(json_object_get(added, "content"));
@@ -164,6 +164,13 @@ static int take_special(const struct reader *r, const json_t *added)
                             "the added token '%.40s' takes blanks beside it (lstrip, rstrip, "
                             "single_word), which the worker does not do",
                             name);
+    const json_t *special = json_object_get(added, "special");
+    const json_t *normalized = json_object_get(added, "normalized");
+    if (!json_is_boolean(special) || !json_is_boolean(normalized))
+        return reader_wrong(r,
+                            "the added token '%.40s' needs \"special\" and \"normalized\", each "
+                            "true or false",
+                            name);
     const int rc = take_id(r, json_object_get(added, "id"), name, &id);
     if (rc != 0)
         return rc;
@@ -171,8 +178,10 @@ static int take_special(const struct reader *r, const json_t *added)
     memcpy(t->text + from, name, n);
     t->text_bytes += n;
     token_end(t, id, from);
-    t->token[id].special = true;
-    t->special[t->specials++] = id;
+    t->token[id].added = true;
+    t->token[id].special = json_is_true(special);
+    t->token[id].normalized = json_is_true(normalized);
+    t->added[t->added_n++] = id;
     return 0;
 }
 
@@ -190,7 +199,7 @@ static int take_vocab(const struct reader *r)
     json_object_foreach((json_t *)(uintptr_t)r->vocab, name, value)
     {
         const json_int_t known = json_is_integer(value) ? json_integer_value(value) : -1;
-        if (known >= 0 && known < r->t->tokens && r->t->token[known].special &&
+        if (known >= 0 && known < r->t->tokens && r->t->token[known].added &&
             is_token(r->t, (uint32_t)known, name))
             continue; /* an added token */
         uint32_t id = 0;
@@ -207,25 +216,25 @@ static int take_tokens(struct reader *r, const json_t *root)
 {
     struct tokenizer *t = r->t;
     const json_t *added = json_object_get(root, "added_tokens");
-    const size_t specials = json_array_size(added);
+    const size_t n = json_array_size(added);
     size_t room = 1;
     const char *name;
     json_t *value;
     if (!json_is_object(r->vocab))
         return reader_wrong(r, "its model has no vocab");
-    if (specials > SPECIALS_MAX)
-        return reader_wrong(r, "%zu added tokens; the worker takes %u", specials, SPECIALS_MAX);
+    if (n > ADDED_MAX)
+        return reader_wrong(r, "%zu added tokens; the worker takes %u", n, ADDED_MAX);
     json_object_foreach((json_t *)(uintptr_t)r->vocab, name, value) room += strlen(name);
-    for (size_t i = 0; i < specials; i++)
+    for (size_t i = 0; i < n; i++)
         room += json_string_length(json_object_get(json_array_get(added, i), "content"));
     t->token = calloc(t->tokens, sizeof(*t->token));
-    t->special = calloc(specials + 1, sizeof(*t->special));
+    t->added = calloc(n + 1, sizeof(*t->added));
     t->text = malloc(room);
-    if (!t->token || !t->special || !t->text)
+    if (!t->token || !t->added || !t->text)
         return reader_no_memory(r);
     int rc = 0;
-    for (size_t i = 0; rc == 0 && i < specials; i++)
-        rc = take_special(r, json_array_get(added, i));
+    for (size_t i = 0; rc == 0 && i < n; i++)
+        rc = take_added(r, json_array_get(added, i));
     return rc == 0 ? take_vocab(r) : rc;
 }
 
@@ -412,7 +421,7 @@ void tokenizer_free(struct tokenizer **tokenizer)
         return;
     free(t->token);
     free(t->text);
-    free(t->special);
+    free(t->added);
     free(t->merge);
     free(t);
     *tokenizer = NULL;

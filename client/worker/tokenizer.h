@@ -2,8 +2,9 @@
 /*
  * Text as tokens and back: byte-level byte-pair encoding as GPT-2 has it (Sennrich et al.,
  * arXiv:1508.07909; Radford et al. 2019), read from a tokenizer.json of Hugging Face's library
- * tokenizers, and giving the same ids. A text is cut at special tokens, then into words (a space
- * belongs to the word behind it), where the file says so each digit by itself; the bytes of a word
+ * tokenizers, and giving the same ids. A text is cut at added tokens (of which some are special:
+ * nobody types them, and they are not shown), then into words (a space belongs to the word behind
+ * it), where the file says so each digit by itself; the bytes of a word
  * are tokens, of which the two neighbours whose merge comes first in the file become one, again and
  * again. Other kinds of tokenizers are refused by name. Pure after the load; any thread.
  */
@@ -45,7 +46,8 @@ TOKENIZER_MUST_USE int tokenizer_encode(const struct tokenizer *tokenizer, const
 /* The bytes that a token stands for, borrowed; they may end within a character. None of an id that
  * the file does not have. */
 const char *tokenizer_bytes(const struct tokenizer *tokenizer, uint32_t id, size_t *ret_n);
-/* Whether it is a special token: its bytes are its name. */
+/* Whether it is a special token: its bytes are its name. An added token that is not special is a
+ * text like any other. */
 bool tokenizer_is_special(const struct tokenizer *tokenizer, uint32_t id);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Text to tokens: special tokens, words, merges. */
+/* Text to tokens: added tokens, words, merges. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,6 +22,8 @@ struct candidate {
 
 struct encoder {
     const struct tokenizer *t;
+    const char *text;
+    size_t plain_at, plain; /* what somebody typed */
     struct symbol *symbol;
     struct candidate *heap; /* the least rank first, then the leftmost */
     uint32_t room, candidates;
@@ -202,19 +204,68 @@ static int encode_plain(struct encoder *e, const char *text, size_t n)
     return rc;
 }
 
-/* ---- special tokens ---- */
+/* ---- added tokens ---- */
 
-/* The longest that the text begins with, or NONE. */
-static uint32_t special_at(const struct tokenizer *t, const char *text, size_t n)
+/*
+ * The bytes at `at` in which a token may be found: none reaches from what somebody typed into what
+ * stands around it, or the other way. *ret_typed: whether they are typed.
+ */
+static size_t bytes_alike(const struct encoder *e, size_t at, size_t end, bool *ret_typed)
 {
+    const size_t typed_end = e->plain_at + e->plain;
+    *ret_typed = at >= e->plain_at && at < typed_end;
+    if (e->plain == 0 || at >= typed_end)
+        return end - at;
+    const size_t border = *ret_typed ? typed_end : e->plain_at;
+    return (border < end ? border : end) - at;
+}
+
+/* The longest that the text has at `at`, or NONE. */
+static uint32_t added_at(const struct encoder *e, size_t at, size_t end, bool normalized)
+{
+    const struct tokenizer *t = e->t;
     uint32_t best = TOKENIZER_NONE;
-    for (uint32_t i = 0; i < t->specials; i++) {
-        const struct token *s = &t->token[t->special[i]];
-        if (s->bytes <= n && memcmp(t->text + s->at, text, s->bytes) == 0 &&
-            (best == TOKENIZER_NONE || s->bytes > t->token[best].bytes))
-            best = t->special[i];
+    bool typed;
+    const size_t n = bytes_alike(e, at, end, &typed);
+    for (uint32_t i = 0; i < t->added_n; i++) {
+        const struct token *a = &t->token[t->added[i]];
+        if (a->normalized == normalized && !(typed && a->special) && a->bytes <= n &&
+            memcmp(t->text + a->at, e->text + at, a->bytes) == 0 &&
+            (best == TOKENIZER_NONE || a->bytes > t->token[best].bytes))
+            best = t->added[i];
     }
     return best;
+}
+
+/* The added tokens from `at` on, and by rest() what is between them. */
+static int encode_added(struct encoder *e, size_t at, size_t end, bool normalized,
+                        int (*rest)(struct encoder *, size_t at, size_t end))
+{
+    size_t done = at;
+    while (at < end) {
+        const uint32_t id = added_at(e, at, end, normalized);
+        if (id == TOKENIZER_NONE) {
+            at++;
+            continue;
+        }
+        const int rc = rest(e, done, at);
+        if (rc != 0)
+            return rc;
+        e->id[e->n++] = id;
+        at += e->t->token[id].bytes;
+        done = at;
+    }
+    return rest(e, done, end);
+}
+
+static int encode_words(struct encoder *e, size_t at, size_t end)
+{
+    return encode_plain(e, e->text + at, end - at);
+}
+
+static int encode_normalized(struct encoder *e, size_t at, size_t end)
+{
+    return encode_added(e, at, end, true, encode_words);
 }
 
 int tokenizer_encode(const struct tokenizer *t, const char *text, size_t n, size_t plain_at,
@@ -222,21 +273,12 @@ int tokenizer_encode(const struct tokenizer *t, const char *text, size_t n, size
 {
     if (n > TOKENIZER_TEXT_MAX)
         return -E2BIG;
-    struct encoder e = {.t = t, .id = malloc((n + 1) * sizeof(*e.id))};
-    int rc = e.id ? 0 : -ENOMEM;
-    size_t done = 0;
-    for (size_t at = 0; rc == 0 && at < n; at++) {
-        const bool is_plain = at >= plain_at && at - plain_at < plain;
-        const size_t most = at < plain_at && plain > 0 ? plain_at - at : n - at;
-        const uint32_t id = is_plain ? TOKENIZER_NONE : special_at(t, text + at, most);
-        if (id == TOKENIZER_NONE)
-            continue;
-        rc = encode_plain(&e, text + done, at - done);
-        e.id[e.n++] = id;
-        done = at + t->token[id].bytes;
-        at = done - 1;
-    }
-    rc = rc == 0 ? encode_plain(&e, text + done, n - done) : rc;
+    struct encoder e = {.t = t,
+                        .text = text,
+                        .plain_at = plain_at,
+                        .plain = plain,
+                        .id = malloc((n + 1) * sizeof(*e.id))};
+    const int rc = e.id ? encode_added(&e, 0, n, false, encode_normalized) : -ENOMEM;
     free(e.symbol);
     free(e.heap);
     if (rc != 0) {

@@ -7,7 +7,9 @@
 
 struct token {
     uint32_t at, bytes; /* in the text of all; of an id without a token 0 bytes */
-    bool special;
+    bool added;         /* its bytes are found in a text before words are */
+    bool special;       /* added; never what somebody types, and not shown */
+    bool normalized;    /* added; looked for in what the others leave */
 };
 
 /* Two neighbours, and what they become; rank: the smaller is done first. */
@@ -24,9 +26,9 @@ struct tokenizer {
     uint32_t byte[256]; /* the token of a byte, or NONE: then unknown, or nothing, stands for it */
     uint32_t unknown;   /* or NONE */
     struct merge *merge;
-    uint32_t places; /* of merge, a power of two: open addressing */
-    uint32_t *special, specials;
-    bool digits; /* each is a word */
+    uint32_t places;          /* of merge, a power of two: open addressing */
+    uint32_t *added, added_n; /* ids */
+    bool digits;              /* each is a word */
 };
 
 /* Where two tokens' merge is, or the free place where it would be. */

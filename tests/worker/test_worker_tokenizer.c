@@ -36,6 +36,33 @@ static struct tokenizer *load_small(const char *name)
     return load(path, 700);
 }
 
+/* The small tokenizer's file, to be freed. */
+static char *read_small(size_t *ret_n)
+{
+    char path[256], name[300];
+    path_of("digits", path);
+    snprintf(name, sizeof(name), "%s/tokenizer.json", path);
+    FILE *file = fopen(name, "rbe");
+    ck_assert_msg(file != NULL, "%s", name);
+    char *text = calloc(1, 1 << 16);
+    ck_assert_ptr_nonnull(text);
+    *ret_n = fread(text, 1, (1 << 16) - 1, file);
+    fclose(file);
+    return text;
+}
+
+static char *changed(const char *text, const char *from, const char *to, size_t *ret_n)
+{
+    char *new = calloc(1, 1 << 17);
+    const char *at = strstr(text, from);
+    ck_assert_ptr_nonnull(new);
+    ck_assert_msg(at != NULL, "no %s", from);
+    const int n = snprintf(new, 1 << 17, "%.*s%s%s", (int)(at - text), text, to, at + strlen(from));
+    ck_assert_int_gt(n, 0);
+    *ret_n = (size_t)n;
+    return new;
+}
+
 /* ---- the same ids ---- */
 
 static unsigned digit(char c)
@@ -147,6 +174,98 @@ START_TEST(what_is_typed_is_no_special_token)
     for (uint32_t i = 0; i < n; i++)
         ck_assert(!tokenizer_is_special(t, id[i]));
     free(id);
+    tokenizer_free(&t);
+}
+END_TEST
+
+static void check_ids(const struct tokenizer *t, const char *text, size_t plain_at, size_t plain,
+                      const uint32_t *want, uint32_t want_n)
+{
+    uint32_t *id = NULL, n = 0;
+    ck_assert_int_eq(tokenizer_encode(t, text, strlen(text), plain_at, plain, &id, &n), 0);
+    ck_assert_uint_eq(n, want_n);
+    ck_assert_mem_eq(id, want, n * sizeof(*id));
+    free(id);
+}
+
+/* bpe/digits with added tokens of each kind; the ids below are what tokenizers 0.23.3 makes of
+ * that. */
+#define ADDED(content, id, special, normalized)                                           \
+    "{\"id\":" #id ",\"content\":\"" content "\",\"single_word\":false,\"lstrip\":false," \
+    "\"rstrip\":false,\"normalized\":" #normalized ",\"special\":" #special "},"
+
+static struct tokenizer *load_added(void)
+{
+    struct tokenizer *t = NULL;
+    size_t n;
+    char *text = read_small(&n);
+    char *more = changed(text, "\"added_tokens\":[",
+                         "\"added_tokens\":[" ADDED("<tool>", 700, false, true)
+                             ADDED("<tool>s", 701, true, false) ADDED("l>x", 702, false, false)
+                                 ADDED("the", 703, false, true) ADDED("ab<|im_", 704, false, true),
+                         &n);
+    ck_assert_msg(tokenizer_parse(more, n, 710, why, &t) == 0, "%s", why);
+    free(more);
+    free(text);
+    return t;
+}
+
+START_TEST(added_tokens_are_found_in_the_order_of_tokenizers)
+{
+    static const struct {
+        const char *text;
+        uint32_t want[9], n;
+    } all[] = {
+        {"a<tool>b", {68, 700, 69}, 3},
+        {" <tool> ", {151, 700, 151}, 3},
+        {"12<tool>34", {20, 21, 700, 22, 23}, 5},
+        {"<tool>s", {701}, 1},
+        {"too<tool>xl>x", {87, 82, 82, 31, 87, 82, 82, 702, 702}, 9},
+        {"other the license", {82, 703, 85, 151, 703, 253, 238}, 7},
+        {"ab<|im_end|>", {262, 2}, 2},
+    };
+    struct tokenizer *t = load_added();
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+        check_ids(t, all[i].text, 0, 0, all[i].want, all[i].n);
+    ck_assert(!tokenizer_is_special(t, 700));
+    ck_assert(tokenizer_is_special(t, 701));
+    tokenizer_free(&t);
+}
+END_TEST
+
+START_TEST(what_is_typed_has_added_tokens_that_are_not_special)
+{
+    static const char text[] = "a<tool>b";
+    struct tokenizer *t = load_added();
+    check_ids(t, text, 0, 8, (const uint32_t[]){68, 700, 69}, 3);
+    uint32_t *id = NULL, n = 0;
+    for (size_t border = 2; border < 7; border++) { /* one that is half typed is none */
+        ck_assert_int_eq(tokenizer_encode(t, text, 8, 0, border, &id, &n), 0);
+        for (uint32_t i = 0; i < n; i++)
+            ck_assert_uint_ne(id[i], 700);
+        free(id);
+    }
+    ck_assert_int_eq(tokenizer_encode(t, "<tool>s", 7, 0, 7, &id, &n), 0);
+    ck_assert_uint_eq(id[0], 700);
+    free(id);
+    tokenizer_free(&t);
+}
+END_TEST
+
+START_TEST(added_tokens_that_are_not_special_are_shown)
+{
+    const struct text text = {.bpe = load_added()};
+    struct text_out out = {.n = 0};
+    struct tokenizer *t = text.bpe;
+    char *shown = NULL;
+    size_t n = 0;
+    FILE *to = open_memstream(&shown, &n);
+    ck_assert_ptr_nonnull(to);
+    text_put(&text, &out, 700, to);
+    text_put(&text, &out, 701, to);
+    ck_assert_int_eq(fclose(to), 0);
+    ck_assert_str_eq(shown, "<tool>");
+    free(shown);
     tokenizer_free(&t);
 }
 END_TEST
@@ -333,21 +452,6 @@ END_TEST
 
 /* ---- what is refused ---- */
 
-/* The small tokenizer's file, to be freed. */
-static char *read_small(size_t *ret_n)
-{
-    char path[256], name[300];
-    path_of("digits", path);
-    snprintf(name, sizeof(name), "%s/tokenizer.json", path);
-    FILE *file = fopen(name, "rbe");
-    ck_assert_msg(file != NULL, "%s", name);
-    char *text = calloc(1, 1 << 16);
-    ck_assert_ptr_nonnull(text);
-    *ret_n = fread(text, 1, (1 << 16) - 1, file);
-    fclose(file);
-    return text;
-}
-
 static void refused(const char *text, size_t n, const char *what)
 {
     struct tokenizer *t = NULL;
@@ -371,6 +475,8 @@ static const struct {
     {"\"unk_token\":\"<|endoftext|>\"", "\"unk_token\":\"<none>\"", "<none>"},
     {"\"lstrip\":false", "\"lstrip\":true", "lstrip"},
     {"\"content\":\"<|im_start|>\"", "\"content\":\"\"", "no content"},
+    {"\"special\":true", "\"special\":1", "needs \"special\""},
+    {"\"normalized\":false,", "", "and \"normalized\""},
     {"\"id\":1,", "\"id\":0,", "have one id"},
     {"\"id\":1,", "\"id\":\"1\",", "none of the model's"},
     {"\"id\":1,", "\"id\":-1,", "none of the model's"},
@@ -391,18 +497,6 @@ static const struct {
     {"\"merges\":[", "\"merge\":[", "no list of merges"},
     {"\"vocab\":{", "\"words\":{", "no vocab"},
 };
-
-static char *changed(const char *text, const char *from, const char *to, size_t *ret_n)
-{
-    char *new = calloc(1, 1 << 17);
-    const char *at = strstr(text, from);
-    ck_assert_ptr_nonnull(new);
-    ck_assert_msg(at != NULL, "no %s", from);
-    const int n = snprintf(new, 1 << 17, "%.*s%s%s", (int)(at - text), text, to, at + strlen(from));
-    ck_assert_int_gt(n, 0);
-    *ret_n = (size_t)n;
-    return new;
-}
 
 START_TEST(a_file_that_is_wrong_is_refused_by_name)
 {
@@ -471,6 +565,9 @@ int main(void)
     }
     tcase_add_loop_test(tc, ids_are_those_of_tokenizers, 0, 2);
     tcase_add_test(tc, what_is_typed_is_no_special_token);
+    tcase_add_test(tc, added_tokens_are_found_in_the_order_of_tokenizers);
+    tcase_add_test(tc, what_is_typed_has_added_tokens_that_are_not_special);
+    tcase_add_test(tc, added_tokens_that_are_not_special_are_shown);
     tcase_add_test(tc, bytes_that_are_no_text_are_tokens_too);
     tcase_add_test(tc, a_word_of_a_million_letters_is_merged);
     tcase_add_test(tc, an_id_without_a_token_has_no_bytes);
