@@ -11,6 +11,7 @@
 #include <kvcache/kvcache.h>
 
 #include "bench.h"
+#include "plain.h"
 #include "progress.h"
 #include "units.h"
 
@@ -25,8 +26,7 @@ __attribute__((format(printf, 1, 0))) static void say(const char *format, va_lis
 {
     progress_clear();
     fprintf(stderr, "%s%s%s: ", program_invocation_short_name, command[0] ? " " : "", command);
-    vfprintf(stderr, format, args);
-    fputc('\n', stderr);
+    plain_line(stderr, format, args);
 }
 
 void say_error(const char *format, ...)

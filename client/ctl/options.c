@@ -24,34 +24,18 @@ void ctl_set_command(const char *name)
     command = name;
 }
 
-/* A line, without what could steer the terminal; cut when memory is out. */
-__attribute__((format(printf, 2, 0))) static void put_line(FILE *to, const char *format,
-                                                           va_list args)
-{
-    char shorter[256], *text = NULL;
-    va_list again;
-    va_copy(again, args);
-    if (vasprintf(&text, format, args) < 0) {
-        vsnprintf(shorter, sizeof(shorter), format, again);
-        text = NULL;
-    }
-    va_end(again);
-    fprintf(to, "%s\n", plain(text ? text : shorter));
-    free(text);
-}
-
 __attribute__((format(printf, 1, 0))) static void say(const char *format, va_list args)
 {
     (void)stdfds_flush();
     fprintf(stderr, "kvcachectl%s%s: ", command[0] ? " " : "", command);
-    put_line(stderr, format, args);
+    plain_line(stderr, format, args);
 }
 
 void ctl_line(const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    put_line(stdout, format, args);
+    plain_line(stdout, format, args);
     va_end(args);
 }
 

@@ -12,6 +12,7 @@
 
 #include "hash.h"
 #include "model.h"
+#include "plain.h"
 #include "safetensors.h"
 
 #define PATH_BYTES 4096u
@@ -302,6 +303,7 @@ static void name_model(struct loader *l)
     while (begin > 0 && l->dir[begin - 1] != '/')
         begin--;
     (void)snprintf(c->name, sizeof(c->name), "%.*s", (int)(end - begin), l->dir + begin);
+    (void)plain(c->name);
     for (unsigned i = 0; i < sizeof(sum.b); i++)
         (void)snprintf(c->revision + 2 * i, 3, "%02x", sum.b[i]);
 }

@@ -8,6 +8,7 @@
 #include "model.h"
 #include "near.h"
 #include "options.h"
+#include "plain.h"
 #include "units.h"
 
 #ifndef KVC_VERSION
@@ -75,9 +76,8 @@ void worker_say(const char *format, ...)
     (void)fflush(stdout);
     fputs("kvcache-worker: ", stderr);
     va_start(args, format);
-    vfprintf(stderr, format, args);
+    plain_line(stderr, format, args);
     va_end(args);
-    fputc('\n', stderr);
 }
 
 #define USAGE(...) \

@@ -100,6 +100,8 @@ done
 
 # quality: fp32 is fp32, and fewer bits are further from it.
 refused 2 "no token id" quality --preset tiny --ids "$KVC_SOURCE_DIR/README.md"
+printf '1 2 \033[31mred' >"$dir/ids" # does not steer the terminal
+refused 2 "'?[31mred' is no token id" quality --preset tiny --ids "$dir/ids"
 printf '1 2 300\n' >"$dir/ids"
 refused 2 "the model has tokens 0 to 255" quality --preset tiny --ids "$dir/ids"
 printf '1,2,3,4,5\n\n7 8 9\n' >"$dir/ids"

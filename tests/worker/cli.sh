@@ -102,6 +102,11 @@ runs --model "$dir/answer" --prompt "Hi" --no-daemon --new 1
 has err "has no tokenizer.json"
 printf '{' >"$dir/answer/tokenizer.json"
 refused 1 "tokenizer.json: no JSON" --model "$dir/answer" --prompt x --no-daemon
+# Names in a file do not steer the terminal.
+printf '{"model":{"type":"\\u001b[31mred\\u202e"}}' >"$dir/answer/tokenizer.json"
+refused 1 "its model is ?[31mred?, not BPE" --model "$dir/answer" --prompt x --no-daemon
+mv "$dir/answer" "$dir/$(printf 'an\033swer')"
+refused 1 "an?swer/tokenizer.json" --model "$dir/$(printf 'an\033swer')" --prompt x --no-daemon
 
 mkdir "$dir/store"
 begin

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "plain.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "utf8.h"
@@ -29,4 +30,18 @@ char *plain(char *text)
     }
     *to = '\0';
     return text;
+}
+
+void plain_line(FILE *to, const char *format, va_list args)
+{
+    char shorter[256], *text = NULL;
+    va_list again;
+    va_copy(again, args);
+    if (vasprintf(&text, format, args) < 0) {
+        (void)vsnprintf(shorter, sizeof(shorter), format, again);
+        text = NULL;
+    }
+    va_end(again);
+    fprintf(to, "%s\n", plain(text ? text : shorter));
+    free(text);
 }
