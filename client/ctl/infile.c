@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -61,5 +62,33 @@ int infile_open(const char *path, FILE **ret_file, const char **ret_why)
         return rc;
     }
     *ret_file = file;
+    return 0;
+}
+
+int infile_read(const char *path, size_t most, char **ret_text, size_t *ret_n, const char **ret_why)
+{
+    static char longer[64];
+    FILE *file;
+    int rc = infile_open(path, &file, ret_why);
+    if (rc < 0)
+        return rc;
+    char *text = malloc(most + 1);
+    const size_t n = text ? fread(text, 1, most + 1, file) : 0;
+    if (!text)
+        rc = fail(-ENOMEM, ret_why);
+    else if (ferror(file))
+        rc = fail(-EIO, ret_why);
+    else if (n > most) {
+        (void)snprintf(longer, sizeof(longer), "has more than %zu MiB", most >> 20);
+        *ret_why = longer;
+        rc = -EFBIG;
+    }
+    (void)fclose(file);
+    if (rc < 0) {
+        free(text);
+        return rc;
+    }
+    *ret_text = text;
+    *ret_n = n;
     return 0;
 }

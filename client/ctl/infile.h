@@ -13,4 +13,8 @@
 __attribute__((warn_unused_result)) int infile_open(const char *path, FILE **ret_file,
                                                     const char **ret_why);
 
+/* All of such a file, to be freed, and *ret_n bytes. -errno; -EFBIG: it has more than `most`. */
+__attribute__((warn_unused_result)) int infile_read(const char *path, size_t most, char **ret_text,
+                                                    size_t *ret_n, const char **ret_why);
+
 #endif

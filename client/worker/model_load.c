@@ -9,8 +9,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "hash.h"
+#include "infile.h"
 #include "model.h"
 #include "plain.h"
 #include "safetensors.h"
@@ -18,6 +20,7 @@
 #define PATH_BYTES 4096u
 #define PIECE      (1u << 16) /* numbers that are converted at a time */
 #define FILES_MAX  256u
+#define JSON_MAX   (64u << 20)
 
 struct weight_file {
     char name[128];
@@ -121,15 +124,21 @@ static int path_of(const struct loader *l, const char *file, char path[PATH_BYTE
 /* NULL with `why`. */
 static json_t *read_json(const struct loader *l, const char *file)
 {
-    char path[PATH_BYTES];
-    json_error_t error = {.line = -1};
-    json_t *json = path_of(l, file, path) == 0 ? json_load_file(path, 0, &error) : NULL;
-    if (!json && error.line < 0)
+    char path[PATH_BYTES], *text = NULL;
+    const char *wrong = "the path is too long";
+    json_error_t error;
+    size_t n = 0;
+    const int rc = path_of(l, file, path);
+    if (rc < 0 || infile_read(path, JSON_MAX, &text, &n, &wrong) < 0) {
         (void)loader_wrong(l, file,
                            "not readable; a model is a directory with config.json and "
                            "*.safetensors: ",
-                           error.text);
-    else if (!json)
+                           wrong);
+        return NULL;
+    }
+    json_t *json = json_loadb(text, n, 0, &error);
+    free(text);
+    if (!json)
         (void)loader_wrong(l, file, "no JSON: ", error.text);
     return json;
 }
@@ -139,6 +148,7 @@ static json_t *read_json(const struct loader *l, const char *file)
 static struct weight_file *file_open(struct loader *l, const char *name)
 {
     char path[PATH_BYTES], why[ST_WHY_BYTES];
+    const char *wrong;
     for (uint32_t i = 0; i < l->n; i++)
         if (strcmp(l->files[i].name, name) == 0)
             return &l->files[i];
@@ -149,9 +159,8 @@ static struct weight_file *file_open(struct loader *l, const char *name)
                            "names too many files, or no file: ", name);
         return NULL;
     }
-    f->file = fopen(path, "rbe");
-    if (!f->file) {
-        (void)loader_wrong(l, name, "", strerror(errno));
+    if (infile_open(path, &f->file, &wrong) < 0) {
+        (void)loader_wrong(l, name, "", wrong);
         return NULL;
     }
     memcpy(f->name, name, strlen(name) + 1);
@@ -169,10 +178,8 @@ static int files_open(struct loader *l)
     const char *key;
     json_t *value;
     int rc = path_of(l, "model.safetensors.index.json", path);
-    FILE *index = rc == 0 ? fopen(path, "rbe") : NULL;
-    if (!index)
+    if (rc < 0 || access(path, F_OK) != 0)
         return file_open(l, "model.safetensors") ? 0 : -EINVAL;
-    (void)fclose(index);
     json_t *json = read_json(l, "model.safetensors.index.json");
     json_t *map = json_object_get(json, "weight_map");
     rc = json && json_is_object(map) ? 0 : -EINVAL;

@@ -5,12 +5,14 @@
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "infile.h"
 #include "plain.h"
 #include "utf8.h"
 
 _Static_assert(MODEL_WHY_BYTES == TOKENIZER_WHY_BYTES, "one text");
+
+#define CHAT_MAX (1u << 20)
 
 static const char *const roles[TEXT_ROLES] = {"system", "user", "assistant"};
 
@@ -32,12 +34,20 @@ static int take_roles(struct text *t)
 
 static int take_chat(struct text *t, const char *dir, char *why)
 {
-    char path[4096];
+    char path[4096], *json = NULL;
+    const char *wrong = "the path is too long";
     json_error_t error;
-    const int n = snprintf(path, sizeof(path), "%s/chat.json", dir);
-    if (n < 0 || (size_t)n >= sizeof(path) || access(path, F_OK) != 0)
+    size_t n = 0;
+    const int length = snprintf(path, sizeof(path), "%s/chat.json", dir);
+    int rc = length > 0 && (size_t)length < sizeof(path)
+                 ? infile_read(path, CHAT_MAX, &json, &n, &wrong)
+                 : -ENAMETOOLONG;
+    if (rc == -ENOENT)
         return 0;
-    t->chat = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
+    if (rc < 0)
+        return model_wrong(why, -EINVAL, "%.120s/chat.json: %.120s", dir, wrong);
+    t->chat = json_loadb(json, n, JSON_REJECT_DUPLICATES, &error);
+    free(json);
     if (!t->chat)
         return model_wrong(why, -EINVAL, "%.120s/chat.json: no JSON: %.120s", dir, error.text);
     if (take_roles(t) != 0)
@@ -46,7 +56,7 @@ static int take_chat(struct text *t, const char *dir, char *why)
                            "two texts: before and behind a message",
                            dir);
     const char *behind = t->behind[TEXT_ASSISTANT];
-    const int rc = tokenizer_encode(t->bpe, behind, strlen(behind), 0, 0, &t->end, &t->ends);
+    rc = tokenizer_encode(t->bpe, behind, strlen(behind), 0, 0, &t->end, &t->ends);
     return rc == 0 ? 0 : model_wrong(why, rc, "no memory for chat.json");
 }
 

@@ -373,43 +373,22 @@ int tokenizer_parse(const char *json, size_t n, uint32_t vocab, char why[TOKENIZ
     return rc;
 }
 
-/* The whole file, to be freed. */
-static char *read_file(FILE *file, size_t *ret_n, const char **ret_why)
-{
-    char *text = malloc(FILE_MAX + 1u);
-    *ret_why = text ? NULL : "no memory";
-    *ret_n = text ? fread(text, 1, FILE_MAX + 1u, file) : 0;
-    if (text && ferror(file))
-        *ret_why = strerror(errno);
-    else if (*ret_n > FILE_MAX)
-        *ret_why = "a tokenizer has 64 MiB at most";
-    return text;
-}
-
 int tokenizer_load(const char *dir, uint32_t vocab, char why[TOKENIZER_WHY_BYTES],
                    struct tokenizer **ret_tokenizer)
 {
-    char path[4096], inner[TOKENIZER_WHY_BYTES];
-    const char *wrong = "";
-    FILE *file = NULL;
+    char path[4096], inner[TOKENIZER_WHY_BYTES], *text = NULL;
+    const char *wrong = "the path is too long";
     size_t n = 0;
     const int length = snprintf(path, sizeof(path), "%s/tokenizer.json", dir);
-    int rc = length > 0 && (size_t)length < sizeof(path) ? infile_open(path, &file, &wrong)
-                                                         : -ENAMETOOLONG;
-    if (rc < 0) {
-        (void)snprintf(why, TOKENIZER_WHY_BYTES, "%.120s/tokenizer.json: %.150s", dir, wrong);
-        return rc;
-    }
-    char *text = read_file(file, &n, &wrong);
-    (void)fclose(file);
-    if (wrong) {
-        (void)snprintf(why, TOKENIZER_WHY_BYTES, "%.120s/tokenizer.json: %.150s", dir, wrong);
-        rc = -EINVAL;
-    } else {
+    int rc = length > 0 && (size_t)length < sizeof(path)
+                 ? infile_read(path, FILE_MAX, &text, &n, &wrong)
+                 : -ENAMETOOLONG;
+    if (rc == 0) {
         rc = tokenizer_parse(text, n, vocab, inner, ret_tokenizer);
-        if (rc < 0)
-            (void)snprintf(why, TOKENIZER_WHY_BYTES, "%.120s/tokenizer.json: %.180s", dir, inner);
+        wrong = inner;
     }
+    if (rc < 0)
+        (void)snprintf(why, TOKENIZER_WHY_BYTES, "%.120s/tokenizer.json: %.180s", dir, wrong);
     free(text);
     return rc;
 }

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "check_run.h"
@@ -438,6 +439,13 @@ START_TEST(a_chat_that_is_wrong_is_refused)
         ck_assert_int_eq(text_begin(dir, 700, why, &text), -EINVAL);
         ck_assert_msg(strstr(why, "chat.json") != NULL, "%s", why);
     }
+    ck_assert_int_eq(truncate(name, (1 << 20) + 1), 0);
+    ck_assert_int_eq(text_begin(dir, 700, why, &text), -EINVAL);
+    ck_assert_msg(strstr(why, "more than 1 MiB") != NULL, "%s", why);
+    ck_assert_int_eq(unlink(name), 0);
+    ck_assert_int_eq(mkfifo(name, 0600), 0); /* which nobody writes to: it is not waited for */
+    ck_assert_int_eq(text_begin(dir, 700, why, &text), -EINVAL);
+    ck_assert_msg(strstr(why, "is a FIFO") != NULL, "%s", why);
     ck_assert_int_eq(unlink(name), 0);
     ck_assert_int_eq(text_begin(dir, 700, why, &text), 0);
     ck_assert_ptr_null(text.chat);
@@ -547,7 +555,7 @@ START_TEST(a_file_that_is_missing_or_huge_is_told)
     ck_assert_ptr_nonnull(file);
     ck_assert_int_eq(ftruncate(fileno(file), (64 << 20) + 1), 0);
     ck_assert_int_eq(fclose(file), 0);
-    ck_assert_int_eq(tokenizer_load(dir, 700, why, &t), -EINVAL);
+    ck_assert_int_eq(tokenizer_load(dir, 700, why, &t), -EFBIG);
     ck_assert_msg(strstr(why, "64 MiB") != NULL, "%s", why);
     ck_assert_int_eq(unlink(name), 0);
     ck_assert_int_eq(rmdir(dir), 0);
