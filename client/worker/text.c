@@ -56,6 +56,11 @@ static int take_chat(struct text *t, const char *dir, char *why)
                            "two texts: before and behind a message",
                            dir);
     const char *behind = t->behind[TEXT_ASSISTANT];
+    if (strcmp(behind, t->behind[TEXT_SYSTEM]) != 0)
+        return model_wrong(why, -EINVAL,
+                           "%.120s/chat.json: the texts behind a message of system and of "
+                           "assistant differ; the worker has templates where they are the same",
+                           dir);
     rc = tokenizer_encode(t->bpe, behind, strlen(behind), 0, 0, &t->end, &t->ends);
     return rc == 0 ? 0 : model_wrong(why, rc, "no memory for chat.json");
 }

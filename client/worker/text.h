@@ -2,8 +2,8 @@
 /*
  * Text in, text out: tokens by the model's tokenizer, where it has one, and else by bytes; what a
  * chat's template puts around a message (chat.json, which smollm2.py writes: for each role what
- * stands before and behind what it says); and tokens on a terminal, each character whole. One
- * thread.
+ * stands before and behind what it says; behind system and assistant the same); and tokens on a
+ * terminal, each character whole. One thread.
  */
 #ifndef WORKER_TEXT_H
 #define WORKER_TEXT_H

@@ -416,6 +416,21 @@ START_TEST(characters_are_shown_whole)
 }
 END_TEST
 
+/* By the tokens before a message nobody could say whose end is lacking there. */
+static const char ends_differ[] =
+    "{\"system\":[\"a\",\"b\"],\"user\":[\"a\",\"b\"],\"assistant\":[\"a\",\"c\"]}";
+/* The user's may: behind it the assistant's message begins at once. */
+static const char ends_of_user_differ[] =
+    "{\"system\":[\"a\",\"b\"],\"user\":[\"a\",\"c\"],\"assistant\":[\"a\",\"b\"]}";
+
+static void put_chat(const char *name, const char *chat)
+{
+    FILE *file = fopen(name, "wbe");
+    ck_assert_ptr_nonnull(file);
+    fputs(chat, file);
+    ck_assert_int_eq(fclose(file), 0);
+}
+
 START_TEST(a_chat_that_is_wrong_is_refused)
 {
     char dir[] = "/tmp/kvc-chat-XXXXXX", from[300], name[64], path[256];
@@ -432,13 +447,18 @@ START_TEST(a_chat_that_is_wrong_is_refused)
     static const char *const bad[] = {"{", "{}", "[]", "{\"system\":[\"a\",\"b\"]}",
                                       "{\"system\":[\"a\"],\"user\":[],\"assistant\":1}"};
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
-        FILE *file = fopen(name, "wbe");
-        ck_assert_ptr_nonnull(file);
-        fputs(bad[i], file);
-        ck_assert_int_eq(fclose(file), 0);
+        put_chat(name, bad[i]);
         ck_assert_int_eq(text_begin(dir, 700, why, &text), -EINVAL);
         ck_assert_msg(strstr(why, "chat.json") != NULL, "%s", why);
     }
+    put_chat(name, ends_differ);
+    ck_assert_int_eq(text_begin(dir, 700, why, &text), -EINVAL);
+    ck_assert_msg(strstr(why, "system and of assistant differ") != NULL, "%s", why);
+    put_chat(name, ends_of_user_differ);
+    ck_assert_msg(text_begin(dir, 700, why, &text) == 0, "%s", why);
+    check_message(&text, TEXT_USER, "x", "asb", "axca");
+    check_message(&text, TEXT_USER, "x", "asbaxcay", "baxca");
+    text_end(&text);
     ck_assert_int_eq(truncate(name, (1 << 20) + 1), 0);
     ck_assert_int_eq(text_begin(dir, 700, why, &text), -EINVAL);
     ck_assert_msg(strstr(why, "more than 1 MiB") != NULL, "%s", why);
