@@ -304,8 +304,12 @@ static void check_holders(struct core *c, const struct tally *t)
     MUST(holds + t->kept == t->holds && bytes == c->m.leased_bytes && open == t->claims);
     MUST(pool_used(c->leases) == c->m.leases && pool_used(c->reservations) == c->m.reservations);
     uint64_t promised = 0;
-    LIST_FOR_EACH_SAFE (node, next, &c->promised)
+    uint32_t promises = 0;
+    LIST_FOR_EACH_SAFE (node, next, &c->promised) {
         promised += !CONTAINER_OF(node, struct promise, node)->name;
+        promises++;
+    }
+    MUST(promises == c->promises);
     MUST(pool_used(c->ops) - promised + pool_used(c->verify_ops) == t->copies);
     MUST(pool_used(c->parts) == t->parts);
 }

@@ -208,11 +208,11 @@ struct reservation {
 /* Something that is to be durable: a block of a commit with all before it, or what a name reaches.
  */
 struct promise {
-    struct list_node node;  /* core->promised */
-    uint32_t block, gen;    /* of a commit */
-    struct core_name *name; /* or whose; the promise is then lent */
-    uint32_t await;         /* the block that has to be durable first; CORE_NONE: to be looked at */
-    uint8_t verdict;        /* if not OK, it has failed */
+    struct list_node node;      /* core->promised */
+    uint32_t block, gen;        /* of a commit */
+    struct core_name *name;     /* or whose; the promise is then lent */
+    uint32_t await, await_gen;  /* the block that has to be durable first; CORE_NONE: none yet */
+    uint8_t verdict;            /* if not OK, it has failed */
     const _Atomic bool *cancel; /* NULL: it cannot be */
     void (*done)(struct core *c, struct promise *p, uint8_t status);
 };
@@ -414,7 +414,10 @@ struct core {
     bool pressed;           /* host memory was full */
     uint64_t pressed_bytes; /* with this much below its limit, which could not be handed out */
     bool promise_due;       /* some promise is to be looked at */
-    bool promise_short;     /* something that is promised could not be begun */
+    bool promise_again;     /* in this round, those too whose block could not be begun */
+    uint32_t promises, promises_left; /* of the list; of this round */
+    uint64_t promise_looks;           /* at blocks, for all promises so far */
+    bool promise_short;               /* something that is promised could not be begun */
     uint32_t drain_at, hand;
     uint64_t drain_off, drain_off_seen; /* bytes that quotas keep off storage: of the last look at
                                            all blocks, and of the present one so far */
@@ -897,11 +900,12 @@ void load_cancel_all(struct core *c, const struct core_client *cl);
 /* To be looked at: its block, or its name, `done`, and `cancel` are set. */
 void promise_add(struct core *c, struct promise *p);
 /* Nobody waits for it any more. */
-void promise_remove(struct promise *p);
+void promise_remove(struct core *c, struct promise *p);
 /* Something about b has ended; err: it will not be durable. Calls nobody. */
 void promise_event(struct core *c, struct block *b, int err);
-/* Ends what can be ended; calls out. */
+/* Ends what can be ended, some at a call; calls out. Due: there is more for another call. */
 void promise_step(struct core *c);
+bool promise_is_due(const struct core *c);
 /* A block that exists is to be durable, as far as can be begun now; nobody waits for it. */
 void promise_begin(struct core *c, struct block *b);
 /* Begins what one block needs to be durable: 0, or what save_begin() and load_begin() return. */

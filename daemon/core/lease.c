@@ -478,7 +478,7 @@ unsigned core_run_done(struct core *c)
 
 bool core_has_done(const struct core *c)
 {
-    return !list_empty(&c->woken) || near_has_due(c) || gone_is_due(c);
+    return !list_empty(&c->woken) || near_has_due(c) || gone_is_due(c) || promise_is_due(c);
 }
 
 /* A view of one of them now has the generation that it has now. */

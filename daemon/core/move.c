@@ -159,7 +159,6 @@ static void move_ended(struct core *c, struct block *b, int err)
     block_settle(c, b);
     load_pump(c);
     room_wake(c);
-    promise_step(c);
 }
 
 /* True when it was the last of its move. */

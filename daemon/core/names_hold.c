@@ -361,7 +361,7 @@ void name_save_cancel(struct core *c, struct core_name *nm)
     list_remove(&nm->save);
     if (!nm->active)
         return;
-    promise_remove(&nm->promise);
+    promise_remove(c, &nm->promise);
     nm->active = false;
     c->names->active--;
 }

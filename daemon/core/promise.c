@@ -8,6 +8,10 @@
  */
 #include "core__.h"
 
+/* At a call, so that a turn stays short: promises passed by, and of them looked at. */
+#define STEP_PROMISES 4096u
+#define STEP_CHECKS   512u
+
 /* 0 also when it is under way, or cannot be begun before something else ends. */
 int promise_make(struct core *c, struct block *b, enum save_why why)
 {
@@ -32,12 +36,15 @@ static int promise_push(struct core *c, struct block *b, enum save_why why, uint
     uint32_t nearest = CORE_NONE;
     for (uint32_t no = block_no(c, b); no != CORE_NONE; no = c->blocks[no].parent) {
         struct block *p = &c->blocks[no];
+        c->promise_looks++;
         if (p->flags & BLOCK_F_SAFE || (why == SAVE_PIN && block_names_safe(c, p)))
             break;
         if (block_promised(p) || (why == SAVE_PIN && p->flags & BLOCK_F_DURABLE))
             continue;
         if (nearest == CORE_NONE)
             nearest = no;
+        if (c->promise_short || (p->state == BLOCK_PENDING && no != nearest))
+            break; /* nothing more can be begun now; it is tried again */
         const bool under_way = p->flags & BLOCK_F_SAVING;
         int err = promise_make(c, p, why);
         if (err == KVC_E_BUSY) {
@@ -46,21 +53,29 @@ static int promise_push(struct core *c, struct block *b, enum save_why why, uint
         }
         if (err)
             return err;
-        if (under_way && no != nearest && !c->promise_short)
+        if (under_way && no != nearest)
             break; /* who began that has begun what is before it */
     }
     *ret_await = nearest;
     return 0;
 }
 
-static void mark_safe(struct core *c, struct block *b)
+/* Whether b and all before it are durable; they are marked so. Each block is marked once, so that
+ * many promises of one chain cost no more than its length. */
+static bool mark_safe(struct core *c, struct block *b)
 {
-    while (!(b->flags & BLOCK_F_SAFE)) {
+    for (struct block *p = b; !(p->flags & BLOCK_F_SAFE); p = &c->blocks[p->parent]) {
+        if (!block_promised(p))
+            return false;
+        if (p->parent == CORE_NONE)
+            break;
+    }
+    for (; !(b->flags & BLOCK_F_SAFE); b = &c->blocks[b->parent]) {
         b->flags |= BLOCK_F_SAFE;
         if (b->parent == CORE_NONE)
-            return;
-        b = &c->blocks[b->parent];
+            break;
     }
+    return true;
 }
 
 struct push_name {
@@ -82,8 +97,33 @@ static int push_one(void *ctx, struct block *b)
     return 0;
 }
 
+/*
+ * A block that some promises awaited has become durable: what they await now. Blocks below it were
+ * durable when it was awaited, so that one look from there serves all of them, instead of one from
+ * the block of each.
+ */
+struct onward {
+    uint32_t from, gen;
+    uint32_t await;
+    int err;
+};
+
+static int push_onward(struct core *c, const struct promise *p, struct onward *on,
+                       uint32_t *ret_await)
+{
+    if (p->await == CORE_NONE || c->blocks[p->await].gen != p->await_gen)
+        return promise_push(c, &c->blocks[p->block], SAVE_PROMISE, ret_await);
+    const bool is_known = on->from == p->await && on->gen == p->await_gen;
+    if (!is_known || (on->await != CORE_NONE && !(c->blocks[on->await].flags & BLOCK_F_PROMISED))) {
+        *on = (struct onward){.from = p->await, .gen = p->await_gen, .await = CORE_NONE};
+        on->err = promise_push(c, &c->blocks[p->await], SAVE_PROMISE, &on->await);
+    }
+    *ret_await = on->await;
+    return on->err;
+}
+
 /* Begins what can be of all that it is about. */
-static int push_all(struct core *c, const struct promise *p, uint32_t *ret_await)
+static int push_all(struct core *c, const struct promise *p, struct onward *on, uint32_t *ret_await)
 {
     struct push_name push = {.c = c, .await = CORE_NONE};
     if (!p->name && c->blocks[p->block].state == BLOCK_PENDING) {
@@ -91,7 +131,7 @@ static int push_all(struct core *c, const struct promise *p, uint32_t *ret_await
         return 0;
     }
     if (!p->name)
-        return promise_push(c, &c->blocks[p->block], SAVE_PROMISE, ret_await);
+        return push_onward(c, p, on, ret_await);
     int err = name_each_block(c, p->name, push_one, &push);
     if (!err)
         *ret_await = push.await;
@@ -111,7 +151,7 @@ static bool has_gone(const struct core *c, const struct promise *p)
 }
 
 /* True: its status is final. */
-static bool promise_check(struct core *c, struct promise *p, uint8_t *ret_status)
+static bool promise_check(struct core *c, struct promise *p, struct onward *on, uint8_t *ret_status)
 {
     if (p->verdict != KVC_ST_OK) {
         *ret_status = p->verdict;
@@ -126,7 +166,12 @@ static bool promise_check(struct core *c, struct promise *p, uint8_t *ret_status
         return true;
     }
     uint32_t await = CORE_NONE;
-    int err = push_all(c, p, &await);
+    int err = push_all(c, p, on, &await);
+    if (!err && await == CORE_NONE && !p->name && !mark_safe(c, &c->blocks[p->block])) {
+        p->await = CORE_NONE; /* one below has lost what it had */
+        err = push_all(c, p, on, &await);
+        MUST(err || await != CORE_NONE);
+    }
     if (err || await == CORE_NONE) {
         *ret_status = err == KVC_E_FULL    ? KVC_ST_FULL
                       : err == KVC_E_QUOTA ? KVC_ST_QUOTA
@@ -134,13 +179,12 @@ static bool promise_check(struct core *c, struct promise *p, uint8_t *ret_status
                                            : KVC_ST_OK;
         if (err == KVC_E_FULL && p->name)
             *ret_status = KVC_ST_BUSY; /* it is not told before room is not made, either */
-        if (!err && !p->name) {
-            mark_safe(c, &c->blocks[p->block]);
+        if (!err && !p->name)
             c->m.blocks_promised++;
-        }
         return true;
     }
     p->await = await;
+    p->await_gen = c->blocks[await].gen;
     c->blocks[await].flags |= BLOCK_F_PROMISED;
     return false;
 }
@@ -150,12 +194,14 @@ void promise_add(struct core *c, struct promise *p)
     p->await = CORE_NONE;
     p->verdict = KVC_ST_OK;
     list_push_back(&c->promised, &p->node);
+    c->promises++;
     c->promise_due = true;
 }
 
-void promise_remove(struct promise *p)
+void promise_remove(struct core *c, struct promise *p)
 {
     list_remove(&p->node);
+    c->promises--;
 }
 
 void promise_event(struct core *c, struct block *b, int err)
@@ -164,47 +210,77 @@ void promise_event(struct core *c, struct block *b, int err)
         return;
     const uint32_t no = block_no(c, b);
     block_clear(b, BLOCK_F_PROMISED);
+    c->promise_due = true;
+    /* Who awaited it sees that it is not awaited any more. A name falls back on what is before a
+     * block that has gone; a commit's has gone with it. */
+    if (!err || err == KVC_E_GONE)
+        return;
     LIST_FOR_EACH_SAFE (node, next, &c->promised) {
         struct promise *p = CONTAINER_OF(node, struct promise, node);
-        if (p->await != no)
-            continue;
-        p->await = CORE_NONE;
-        /* A name falls back on what is before a block that has gone; a commit's has gone with it.
-         */
-        if (err == KVC_E_GONE)
-            continue;
-        p->verdict = err == -ENOSPC ? KVC_ST_FULL : err ? KVC_ST_TIER : KVC_ST_OK;
+        if (p->await == no && p->await_gen == b->gen)
+            p->verdict = err == -ENOSPC ? KVC_ST_FULL : KVC_ST_TIER;
     }
-    c->promise_due = true;
+}
+
+/* Whether nothing has happened to what it awaits. */
+static bool is_awaiting(const struct core *c, const struct promise *p)
+{
+    if (p->await == CORE_NONE || p->verdict != KVC_ST_OK || is_cancelled(p))
+        return false;
+    const struct block *b = &c->blocks[p->await];
+    return b->gen == p->await_gen && b->flags & BLOCK_F_PROMISED;
+}
+
+/* Each round looks at every promise once, some at a call. */
+static void round_begin(struct core *c)
+{
+    c->promise_again = c->promise_short;
+    c->promise_due = c->promise_short = false;
+    c->promises_left = c->promises;
 }
 
 void promise_step(struct core *c)
 {
-    if (!c->promise_due && !c->promise_short)
-        return;
-    const bool again = c->promise_short;
-    c->promise_due = c->promise_short = false;
-    uint32_t left = 0;
-    LIST_FOR_EACH_SAFE (node, next, &c->promised)
-        left++;
-    for (struct list_node *node; left > 0 && (node = list_first(&c->promised)); left--) {
+    struct onward on = {.from = CORE_NONE};
+    if (c->promises_left == 0 && (c->promise_due || c->promise_short))
+        round_begin(c);
+    for (uint32_t n = 0; c->promises_left > 0 && n < STEP_PROMISES; c->promises_left--) {
+        struct list_node *node = list_first(&c->promised);
+        if (!node)
+            break;
         struct promise *p = CONTAINER_OF(node, struct promise, node);
         list_remove(node);
         list_push_back(&c->promised, node);
         /* What could not be begun is tried again until one of them falls short again. */
-        if (p->await != CORE_NONE && !is_cancelled(p) && (!again || c->promise_short))
+        if (is_awaiting(c, p) &&
+            (!c->promise_again || c->promise_short || c->blocks[p->await].flags & BLOCK_F_SAVING)) {
+            n++;
             continue;
+        }
+        n += STEP_PROMISES / STEP_CHECKS;
         uint8_t status;
-        if (!promise_check(c, p, &status))
+        if (!promise_check(c, p, &on, &status))
             continue;
-        list_remove(&p->node);
+        promise_remove(c, p);
         p->done(c, p, status);
     }
+    if (list_empty(&c->promised))
+        c->promises_left = 0;
+}
+
+bool promise_is_due(const struct core *c)
+{
+    return c->promises_left > 0 || c->promise_due;
 }
 
 void promise_begin(struct core *c, struct block *b)
 {
+    const bool is_short = c->promise_short;
     uint32_t await;
-    if (c->cfg.disk && b->state == BLOCK_PRESENT && promise_push(c, b, SAVE_PROMISE, &await) != 0)
+    if (!c->cfg.disk || b->state != BLOCK_PRESENT)
+        return;
+    c->promise_short = false;
+    if (promise_push(c, b, SAVE_PROMISE, &await) != 0)
         c->m.demotion_failures++;
+    c->promise_short |= is_short;
 }

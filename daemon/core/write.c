@@ -657,7 +657,6 @@ static void op_done(struct tier_op *t)
             promise_begin(c, b);
         op_finish(c, o, status);
     }
-    promise_step(c);
 }
 
 void op_finish(struct core *c, struct core_op *o, uint8_t status)

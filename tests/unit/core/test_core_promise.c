@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Many promises of one chain: each is kept, in whatever order storage ends its writes, and what
+ * that costs grows with their number, not with its square. */
+#include "check_run.h"
+#include "core__.h"
+#include "names_rig.h"
+
+#define N 1024u
+
+static struct rig_put p;
+static struct rig_commit made;
+
+static void turn(void)
+{
+    core_run_done(r.core);
+    (void)core_placement_step(r.core);
+    r.cfg.disk->ops->kick(r.cfg.disk);
+}
+
+static void store_durable(void)
+{
+    begin(N + 8, N + 64, false);
+    p = (struct rig_put){.ns = ns, .n = N, .chain = 1, .durable = true};
+    ck_assert_int_eq(rig_reserve(&r, 1, &p), 0);
+    ck_assert_int_eq(rig_commit(&r, 1, &p, &made), 1);
+    while (fake_tier_run(r.tier, UINT32_MAX, 0) > 0)
+        turn();
+}
+
+static void all_are(uint8_t status)
+{
+    ck_assert_uint_eq(made.done, 1);
+    for (uint32_t i = 0; i < N; i++)
+        ck_assert_msg(made.statuses[i] == status, "block %u: %u", i, made.statuses[i]);
+    rig_commit_free(&made);
+}
+
+START_TEST(writes_that_end_in_any_order_keep_all_promises)
+{
+    store_durable();
+    unsigned turns = 0;
+    for (; made.done == 0; turns++) {
+        ck_assert_uint_lt(turns, 100 * N);
+        fake_disk_run(r.disk, 1, 0); /* one, at random */
+        turn();
+    }
+    all_are(KVC_ST_OK);
+    ck_assert_uint_eq(fake_disk_puts(r.disk, true), N);
+    ck_assert_msg(r.core->promise_looks < 64ull * N, "%ju blocks looked at for %u promises",
+                  (uintmax_t)r.core->promise_looks, N);
+    rig_settle(&r);
+    rig_end(&r);
+}
+END_TEST
+
+START_TEST(a_round_takes_several_turns_when_many_wait)
+{
+    store_durable();
+    ck_assert_uint_gt(r.core->promises, 512);
+    /* All writes end at once; what is looked at in a call is bounded. */
+    const uint64_t before = r.core->m.blocks_promised;
+    while (fake_disk_run(r.disk, UINT32_MAX, 0) > 0)
+        continue;
+    core_run_done(r.core);
+    ck_assert_uint_le(r.core->m.blocks_promised - before, 512);
+    ck_assert(core_has_done(r.core));
+    for (unsigned i = 0; i < 1000 && made.done == 0; i++) {
+        fake_disk_run(r.disk, UINT32_MAX, 0);
+        turn();
+    }
+    all_are(KVC_ST_OK);
+    rig_settle(&r);
+    rig_end(&r);
+}
+END_TEST
+
+START_TEST(a_write_that_fails_ends_the_promises_that_need_it)
+{
+    store_durable();
+    for (unsigned i = 0; i < 100 * N && made.done == 0; i++) {
+        fake_disk_run(r.disk, 1, 5); /* some fail */
+        turn();
+    }
+    ck_assert_uint_eq(made.done, 1);
+    /* Whatever is said to be durable is, with all before it. */
+    unsigned failed = 0;
+    bool is_whole = true;
+    for (uint32_t i = 0; i < N; i++) {
+        failed += made.statuses[i] != KVC_ST_OK;
+        is_whole &= rig_explain(&r, 1, 0, 1, i).durable;
+        ck_assert_msg(made.statuses[i] != KVC_ST_OK || is_whole, "block %u is told durable", i);
+    }
+    ck_assert_uint_gt(failed, 0);
+    rig_commit_free(&made);
+    rig_settle(&r);
+    rig_end(&r);
+}
+END_TEST
+
+static Suite *suite(void)
+{
+    Suite *s = suite_create("core_promise");
+    TCase *tc = tcase_create("promise");
+    tcase_add_test(tc, writes_that_end_in_any_order_keep_all_promises);
+    tcase_add_test(tc, a_round_takes_several_turns_when_many_wait);
+    tcase_add_test(tc, a_write_that_fails_ends_the_promises_that_need_it);
+    suite_add_tcase(s, tc);
+    return s;
+}
+
+int main(void)
+{
+    return check_run(suite());
+}
