@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """The connector beside LMCache's MP server: the same engine, prompts and memory.
 
-usage: lmcache.sh load [--tokens 1024,2048,4096,8192] [--rounds N] [--way shm|socket]
-       lmcache.sh restart|killed|disk|others [--way shm|socket]
+usage: lmcache.sh load [--tokens 1024,2048,4096,8192] [--rounds N] [--way shm|socket] [--json]
+       lmcache.sh restart|killed|others [--way shm|socket] [--json]
+       lmcache.sh disk [--rounds N] [--disk-gib 2] [--way shm|socket] [--json]
 
 load: all engines live side by side and take turns; with a connector an engine's own cache is off.
 restart: the daemon or server is ended and started again under a living engine.
 killed: an engine is killed in the middle of a store, and of a load; another one goes on.
-disk: four times more blocks than memory has room for.
+disk: 3 GiB of blocks, 1 GiB of memory, and a disk with a limit of --disk-gib.
 others: what vLLM and LMCache have and a CPU engine does not run, with what it says.
-The result is JSON, one line a case, and for load a table on stderr.
+The result is tables, or with --json one line of JSON a case.
+What a side cannot do is in the result with what it said.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import os
 import shutil
 import signal
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -37,9 +40,62 @@ OURS, THEIRS, LOCAL = "kvcache-daemon", "LMCache", "own cache"
 _gib = 1 << 30
 
 
+class Results:
+    """What was found: JSON lines at once, or tables, a column a side, when all is there."""
+
+    def __init__(self) -> None:
+        self.json = False
+        self.found: list[dict[str, Any]] = []
+
+    def add(self, values: dict[str, Any]) -> None:
+        """One case of one side."""
+        if self.json:
+            print(json.dumps(values), flush=True)
+        else:
+            self.found.append(values)
+
+    def tables(self) -> None:
+        """Cases of the same name and settings stand beside each other."""
+        groups: dict[str, list[dict[str, Any]]] = {}
+        for values in self.found:
+            name = ", ".join(str(values[k]) for k in ("what", "when", "by", "way") if k in values)
+            groups.setdefault(name, []).append(values)
+        for name, cases in groups.items():
+            names = dict.fromkeys(k for c in cases for k in c)
+            rows = [k for k in names if k not in ("what", "when", "by", "way", "who")]
+            print(f"\n| {name} | " + " | ".join(str(c.get("who", "")) for c in cases) + " |")
+            print("|---" * (len(cases) + 1) + "|")
+            for row in rows:
+                cells = (_cell(c.get(row, "")) for c in cases)
+                print(f"| {row.replace('_', ' ')} | " + " | ".join(cells) + " |")
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, dict):
+        if "cached" in value:
+            return f"{value['ttft_ms']} ms, {value['cached']} cached"
+        return ", ".join(f"{k} {v}" for k, v in value.items())
+    if isinstance(value, list):
+        return "; ".join(_cell(v) for v in value)
+    return " ".join(str(value).replace("|", "/").split())
+
+
+results = Results()
+
+
 def say(**values: Any) -> None:
-    """One JSON line."""
-    print(json.dumps(values), flush=True)
+    """One case."""
+    results.add(values)
+
+
+@contextmanager
+def tried(what: str, who: str, server: Any) -> Iterator[None]:
+    """A side that fails is a case, and the other one is measured all the same."""
+    try:
+        yield
+    except (EngineError, RuntimeError, OSError, subprocess.TimeoutExpired) as error:
+        last = [line for line in server.log().splitlines() if "ERROR" in line][-1:]
+        say(what=what, who=who, failed=" ".join([str(error)[-400:], *last]))
 
 
 def prompt(prefix: list[int], *seed: object) -> list[int]:
@@ -64,6 +120,10 @@ def engine(model: str, who: str, server: Any, *, space: int = 2, **more: Any) ->
 
 class Ours(Daemon):
     """The daemon."""
+
+    def log(self) -> str:
+        """What it has said."""
+        return (self.dir / "log").read_text(errors="replace")
 
     def memory(self) -> dict[str, int]:
         """MiB: its own, and shared memory with the blocks."""
@@ -91,14 +151,14 @@ class Ask:
 
 
 def servers(stack: ExitStack, memory: float, way: str, **more: Any) -> dict[str, Any]:
-    """Both, with the same memory in GiB; more: disk, and settings of the daemon."""
-    disk = more.pop("disk", False)
-    settings = {"nvme.limit": "12GiB"} if disk else {}
+    """Both, with the same memory in GiB; more: disk in GiB, and settings of the daemon."""
+    disk = more.pop("disk", 0)
+    settings = {"nvme.limit": f"{int(disk * 1024)}MiB"} if disk else {}
     # A block is 16 MiB and a header: a chunk of 32 MiB, the default here, has room for one.
     settings |= {"memory.budget": "12GiB", "host.chunk": "256MiB"} | more
     host = f"{int(memory * 1024)}MiB"
     made: dict[str, Any] = {
-        OURS: Ours(memory=host, storage=disk, more=settings),
+        OURS: Ours(memory=host, storage=bool(disk), more=settings),
         THEIRS: peer.Server(memory_gb=memory, way=way, disk=disk),
     }
     for server in made.values():
@@ -134,7 +194,9 @@ def load(model: str, sizes: list[int], rounds: int, way: str) -> None:
                     raise SystemExit(
                         f"other answers: { ({w: a.tokens for w, a in asked.items()}) }"
                     )
-                say(what="round", n=r, tokens=n, **{w: a.figures() for w, a in asked.items()})
+                if results.json:
+                    each = {w: a.figures() for w, a in asked.items()}
+                    say(what="round", n=r, tokens=n, **each)
                 if r >= 0:
                     for who, a in asked.items():
                         found.setdefault((n, who), []).append(a)
@@ -149,7 +211,8 @@ def _report(
     used: dict[str, dict[str, int]],
     way: str,
 ) -> None:
-    sys.stderr.write(
+    table = sys.stderr if results.json else sys.stdout
+    table.write(
         "| tokens | plain ms | own cache ms | kvcache-daemon ms | LMCache ms | load ms | "
         "LMCache's | times faster |\n|---|---|---|---|---|---|---|---|\n"
     )
@@ -168,8 +231,9 @@ def _report(
         ours, theirs = line[OURS], line[THEIRS]
         pairs = [(o.load, t.load) for o, t in zip(found[n, OURS], found[n, THEIRS], strict=True)]
         line["times"] = round(statistics.median(t / o for o, t in pairs if o and t), 2)
-        say(**line)
-        sys.stderr.write(
+        if results.json:
+            say(**line)
+        table.write(
             f"| {n} | {line['plain']['ttft_ms']} | {line[LOCAL]['ttft_ms']} | "
             f"{ours['ttft_ms']} | {theirs['ttft_ms']} | {ours['load_ms']} | {theirs['load_ms']} | "
             f"{line['times']} |\n"
@@ -183,47 +247,53 @@ def _report(
 def restart(model: str, way: str) -> None:
     """Under an engine that lives on: how soon it serves, and what is found again."""
     size = 2048
-    for fault, disk in ((signal.SIGTERM, False), (signal.SIGKILL, True)):
+    for fault, disk in ((signal.SIGTERM, 0), (signal.SIGTERM, 4), (signal.SIGKILL, 4)):
         with ExitStack() as stack:
-            _restart_one(stack, model, way, fault, disk, size)
+            _restart_both(stack, model, way, fault, disk, size)
 
 
-def _restart_one(
-    stack: ExitStack, model: str, way: str, fault: signal.Signals, disk: bool, size: int
+def _restart_both(
+    stack: ExitStack, model: str, way: str, fault: signal.Signals, disk: int, size: int
 ) -> None:
     persist = Path(tempfile.mkdtemp(prefix="kvc-bench.", dir="/dev/shm"))
     stack.callback(shutil.rmtree, persist, ignore_errors=True)
     made = servers(stack, 1.0, way, disk=disk, **{"host.persist": str(persist)})
     asked = prompt(tokens(size, "restart"))
     for who, server in made.items():
-        with engine(model, who, server) as living:
-            Ask(living, prompt(tokens(512, "warm")))
-            computed, before = Ask(living, asked), Ask(living, asked)
-            time.sleep(3)  # what is written behind
-            server.end(fault)
-            down = Ask(living, asked)
-            began = time.monotonic()
-            server.start()
-            starts = time.monotonic() - began
-            after = [Ask(living, asked) for _ in range(3)]
-        with engine(model, who, server) as fresh:
-            Ask(fresh, prompt(tokens(512, "warm")))
-            new = Ask(fresh, asked)
-        say(
-            what="restart",
-            who=who,
-            way=way,
-            by=fault.name,
-            disk=disk,
-            tokens=size,
-            computed=computed.figures(),
-            before=before.figures(),
-            while_down=down.figures(),
-            starts_s=round(starts, 2),
-            after=[a.figures() for a in after],
-            new_engine=new.figures(),
-            same_answers=len({a.tokens for a in (computed, before, down, *after, new)}) == 1,
-        )
+        with tried("restart", who, server):
+            found = _restart_one(model, who, server, fault, asked)
+            by = f"{fault.name}, {'disk' if disk else 'no disk'}"
+            say(what="restart", who=who, way=way, by=by, tokens=size, **found)
+
+
+def _restart_one(
+    model: str, who: str, server: Any, fault: signal.Signals, asked: list[int]
+) -> dict[str, Any]:
+    with engine(model, who, server) as living:
+        Ask(living, prompt(tokens(512, "warm")))
+        computed, before = Ask(living, asked), Ask(living, asked)
+        time.sleep(3)  # what is written behind
+        used, stored = server.memory(), peer.stored(server.dir)
+        server.end(fault)
+        down = Ask(living, asked)
+        began = time.monotonic()
+        server.start()
+        starts = time.monotonic() - began
+        after = [Ask(living, asked) for _ in range(3)]
+    with engine(model, who, server) as fresh:
+        Ask(fresh, prompt(tokens(512, "warm")))
+        new = Ask(fresh, asked)
+    return {
+        "computed": computed.figures(),
+        "before": before.figures(),
+        "while_down": down.figures(),
+        "starts_s": round(starts, 2),
+        "after": [a.figures() for a in after],
+        "new_engine": new.figures(),
+        "memory_MiB": used,
+        "stored_MiB": stored,
+        "same_answers": len({a.tokens for a in (computed, before, down, *after, new)}) == 1,
+    }
 
 
 # ---- killed
@@ -264,9 +334,10 @@ def killed(model: str, _: str) -> None:
     """What another engine finds afterwards."""
     for when in ("store", "load"):
         with ExitStack() as stack:
-            made = servers(stack, 0.75, "shm")
+            made = servers(stack, 1.0, "shm")
             for who, server in made.items():
-                _killed_one(model, who, server, when)
+                with tried("killed", who, server):
+                    _killed_one(model, who, server, when)
 
 
 def _killed_one(model: str, who: str, server: Any, when: str) -> None:
@@ -276,6 +347,7 @@ def _killed_one(model: str, who: str, server: Any, when: str) -> None:
         Ask(other, prompt(tokens(512, "warm"), 0))
         if when == "load":
             Ask(other, prompt(prefix, 0))
+        used = server.memory()
         with dies(who, when):
             victim = engine(model, who, server)
         try:
@@ -285,6 +357,7 @@ def _killed_one(model: str, who: str, server: Any, when: str) -> None:
             pass
         finally:
             victim.close()
+        left = server.memory()
         same, until = [], None
         began = time.monotonic()
         while until is None and time.monotonic() - began < 45:
@@ -292,7 +365,7 @@ def _killed_one(model: str, who: str, server: Any, when: str) -> None:
             if same[-1].cached >= size:
                 until = time.monotonic() - began
         later = []
-        for i in range(4):  # more than memory has room for: the oldest has to go
+        for i in range(6):  # more than memory has room for: the oldest has to go
             fresh = tokens(size, "after", i)
             Ask(other, prompt(fresh, 0))
             later.append(Ask(other, prompt(fresh, 1)))
@@ -304,45 +377,60 @@ def _killed_one(model: str, who: str, server: Any, when: str) -> None:
         asked=len(same),
         whole_after_s=None if until is None else round(until, 1),
         others=[a.figures() for a in later],
+        memory_before_MiB=used,
+        memory_after_the_kill_MiB=left,
     )
 
 
 # ---- disk
 
 
-def disk(model: str, way: str) -> None:
-    """Prefixes of 4,096 tokens, 512 MiB each, in 1 GiB of memory and a disk."""
-    size, n = 4096, 8
+def disk(model: str, way: str, limit: float, rounds: int) -> None:
+    """Prefixes of 2,048 tokens, 256 MiB each, in 1 GiB of memory and a disk with a limit in GiB.
+
+    A side at a time stores them all; then another engine of each asks for all, in turns.
+    """
+    size, n = 2048, 12
     prefixes = [tokens(size, "disk", i) for i in range(n)]
     with ExitStack() as stack:
-        made = servers(stack, 1.0, way, disk=True)
+        made = servers(stack, 1.0, way, disk=limit)
         asks: dict[str, list[Ask]] = {w: [] for w in made}
+        most = dict.fromkeys(made, 0)
         for who, server in made.items():
             with engine(model, who, server) as first:
                 for i, prefix in enumerate(prefixes):
                     Ask(first, prompt(prefix, "first", i))
+                    most[who] = max(most[who], peer.stored(server.dir))
         time.sleep(5)
         engines = {w: stack.enter_context(engine(model, w, s)) for w, s in made.items()}
         for e in engines.values():
             Ask(e, prompt(tokens(512, "warm"), 0))
-        for r in range(3):
+        for r in range(rounds):
             for i, prefix in enumerate(prefixes):
                 for who in (OURS, THEIRS) if i % 2 else (THEIRS, OURS):
-                    asked = Ask(engines[who], prompt(prefix, r, i))
-                    if r > 0:
-                        asks[who].append(asked)
+                    asks[who].append(Ask(engines[who], prompt(prefix, r, i)))
+                    most[who] = max(most[who], peer.stored(made[who].dir))
         for who, all_ in asks.items():
+            whole = [a for a in all_ if a.cached >= size]
             say(
                 what="disk",
                 who=who,
                 way=way,
                 tokens=size,
-                ttft_ms=round(statistics.median(a.ttft for a in all_), 1),
-                load_ms=round(statistics.median(a.load for a in all_), 1),
+                limit_MiB=round(limit * 1024),
+                most_stored_MiB=most[who],
                 hit_ratio=round(statistics.mean(a.cached / size for a in all_), 4),
+                ttft_ms=round(statistics.median(a.ttft for a in all_), 1),
+                whole=len(whole),
                 asked=len(all_),
-                memory=made[who].memory(),
+                ttft_of_whole_ms=_median([a.ttft for a in whole]),
+                load_of_whole_ms=_median([a.load for a in whole]),
+                memory_MiB=made[who].memory(),
             )
+
+
+def _median(values: list[float]) -> float | None:
+    return round(statistics.median(values), 1) if values else None
 
 
 # ---- others
@@ -354,9 +442,10 @@ def others(model: str) -> None:
         transfer = {"kv_connector": name, "kv_connector_module_path": None}
         extra = {"cpu_bytes_to_use": _gib, "num_cpu_blocks": 64}
         try:
-            with Engine(model, connector=extra, transfer=transfer, block_size=128) as tried:
-                answers = [Ask(tried, prompt(tokens(1024, "tried"), i)) for i in range(3)]
-                lines = Path(tried.log).read_text(errors="replace").splitlines()
+            options = {"block_size": 128, "enable_prefix_caching": False}
+            with Engine(model, connector=extra, transfer=transfer, **options) as made:
+                answers = [Ask(made, prompt(tokens(1024, "tried"), i)) for i in range(3)]
+                lines = Path(made.log).read_text(errors="replace").splitlines()
                 wrong = [x[-300:] for x in lines if "ERROR" in x or "Error" in x]
                 say(what=name, runs=[a.figures() for a in answers], said=wrong[-3:])
         except (EngineError, RuntimeError) as error:
@@ -364,21 +453,27 @@ def others(model: str) -> None:
 
 
 def main() -> None:
-    """JSON lines."""
+    """Tables or JSON lines."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=["load", "restart", "killed", "disk", "others"])
     parser.add_argument("--tokens", default="1024,2048,4096,8192")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--way", choices=["shm", "socket"], default="shm")
+    parser.add_argument("--disk-gib", type=float, default=2.0)
+    parser.add_argument("--json", action="store_true")
     a = parser.parse_args()
+    results.json = a.json
     models = Path(os.environ["KVC_MODELS"])
     model = str(make("wide", models / "wide"))
     if a.what == "load":
         load(model, [int(n) for n in a.tokens.split(",")], a.rounds, a.way)
     elif a.what == "others":
         others(model)
+    elif a.what == "disk":
+        disk(model, a.way, a.disk_gib, a.rounds)
     else:
-        {"restart": restart, "killed": killed, "disk": disk}[a.what](model, a.way)
+        {"restart": restart, "killed": killed}[a.what](model, a.way)
+    results.tables()
 
 
 if __name__ == "__main__":
@@ -390,4 +485,7 @@ if __name__ == "__main__":
     peer.install(Path(os.environ["KVC_MODELS"]).parent / "lmcache")
     peer.mend_start()
     peer.watch_loads()
-    main()
+    try:
+        main()
+    except (EngineError, RuntimeError) as error:
+        raise SystemExit(f"lmcache.sh: {error}") from None

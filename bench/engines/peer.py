@@ -8,6 +8,8 @@ is left out.
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import shutil
 import signal
@@ -84,10 +86,11 @@ def mend_start() -> None:
 class Server:
     """LMCache's MP server. way: how blocks come and go, "shm" (one shared memory) or "socket".
 
-    disk: with its file tier in a directory of its own, found again after a restart.
+    disk: GiB of its file tier in a directory of its own, found again after a restart. Its limit
+    holds only with a policy of eviction, says LMCache, and here it has one.
     """
 
-    def __init__(self, *, memory_gb: float, way: str = "shm", disk: bool = False) -> None:
+    def __init__(self, *, memory_gb: float, way: str = "shm", disk: float = 0) -> None:
         self.dir = Path(tempfile.mkdtemp(prefix="kvc-lmcache."))
         self.port = _free_port()
         self._process: subprocess.Popen[bytes] | None = None
@@ -99,8 +102,14 @@ class Server:
             arguments += ["--shm-name", self.dir.name]
         if disk:
             (self.dir / "store").mkdir()
-            tier = f'{{"type": "fs_native", "base_path": "{self.dir}/store", "use_odirect": true}}'
-            arguments += ["--l2-adapter", tier]
+            tier = {
+                "type": "fs_native",
+                "base_path": f"{self.dir}/store",
+                "use_odirect": True,
+                "max_capacity_gb": disk,
+                "eviction": {"eviction_policy": "LRU"},
+            }
+            arguments += ["--l2-adapter", json.dumps(tier)]
         self._command = [sys.executable, "-m", "lmcache.v1.multiprocess.server", *arguments]
         self.start()
 
@@ -122,7 +131,7 @@ class Server:
         log = open(self.dir / "log", "ab")  # noqa: SIM115 (the server's)
         before = self.log().count("cache server is running...")
         self._process = subprocess.Popen(self._command, stdout=log, stderr=log)
-        end = time.monotonic() + 120
+        end = time.monotonic() + 600  # imports take minutes on a busy machine
         while self.log().count("cache server is running...") == before:
             if self._process.poll() is not None or time.monotonic() > end:
                 raise RuntimeError("LMCache's server does not start:\n" + self.log()[-4000:])
@@ -167,6 +176,15 @@ def memory(pid: int) -> dict[str, int]:
     text = Path(f"/proc/{pid}/status").read_text()
     values = dict(line.split(":", 1) for line in text.splitlines() if line.startswith("Rss"))
     return {k[3:].lower(): int(v.split()[0]) // 1024 for k, v in values.items()}
+
+
+def stored(folder: Path) -> int:
+    """MiB of files in a server's storage; what is deleted meanwhile does not count."""
+    found = 0
+    for file in (folder / "store").rglob("*"):
+        with contextlib.suppress(FileNotFoundError):
+            found += file.stat().st_blocks * 512
+    return found >> 20
 
 
 _loads: list[float] = []
