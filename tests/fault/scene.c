@@ -627,11 +627,19 @@ static bool settles(struct scene *s, struct wanted *want, unsigned n)
     ck_abort_msg("%s stays at %llu", set.differs, (unsigned long long)set.got);
 }
 
+/* TIER: all went, but the journal, whose commits fail here, does not say so yet. That they went is
+ * seen by what is counted. */
+static bool evict_all(struct scene *s)
+{
+    const struct kvc_evict_filter all = {0};
+    struct kvc_evicted evicted;
+    const int err = kvc_evict(s->k, &all, &evicted);
+    return (storage && err == KVC_E_TIER) || went(s, "kvc_evict", err);
+}
+
 static bool check(struct scene *s)
 {
     uint8_t keys[N * KVC_KEY_BYTES];
-    struct kvc_evict_filter all = {0};
-    struct kvc_evicted evicted;
     enter(s, STAGING, "after", RIG_BLOCK);
     struct wanted left[] = {{.name = "svc.sessions", .value = 1},
                             {.name = "svc.quarantined"},
@@ -662,8 +670,7 @@ static bool check(struct scene *s)
     (void)store_as(s, keys, N, RIG_BLOCK, KVC_F_ADMIT);
     if (s->failed || load(s, keys, N, RIG_BLOCK) != N || s->failed)
         return false;
-    return (!device || check_device(s)) && settles(s, left, nleft) &&
-           went(s, "kvc_evict", kvc_evict(s->k, &all, &evicted)) &&
+    return (!device || check_device(s)) && settles(s, left, nleft) && evict_all(s) &&
            settles(s, gone, sizeof gone / sizeof gone[0]) &&
            (!storage || settles(s, gone_disk, sizeof gone_disk / sizeof gone_disk[0])) &&
            (!device || settles(s, gone_device, sizeof gone_device / sizeof gone_device[0]));
