@@ -25,7 +25,8 @@ static bool is_left_to_us(const struct config *next, unsigned key)
     char text[CONFIG_LIST_BYTES + 1];
     const int r = option_format(&config_table[key], next, text, sizeof(text));
 
-    return r > 0 && (config_table[key].flags & OPTF_AUTO) != 0 && strcmp(text, "auto") == 0;
+    return r == 0 ||
+           (r > 0 && (config_table[key].flags & OPTF_AUTO) != 0 && strcmp(text, "auto") == 0);
 }
 
 int config_load_again(const struct config *now, struct config *ret,
@@ -39,7 +40,15 @@ int config_load_again(const struct config *now, struct config *ret,
     for (unsigned key = 0; key < config_table_len; key++)
         if (is_auto(now, key) && is_left_to_us(ret, key))
             key_copy(ret, now, key);
-    return 0;
+    /* What would run then: its shares are of the limits that stay. */
+    struct config would = *now;
+    struct config_errors errors = {0};
+    config_take_live(&would, ret);
+    config__check_values(&would, &errors);
+    if (errors.count == 0)
+        return 0;
+    *ret_errors = errors;
+    return -EINVAL;
 }
 
 static void key_diff(const struct config *now, const struct config *next, unsigned key,

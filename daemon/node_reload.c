@@ -42,23 +42,26 @@ static bool quota_is_of(const struct config *cfg, const struct config_quota *q)
     return false;
 }
 
-/* Those first that are gone from the file: their shares may be what others get. */
-static void quotas_change(const struct config *now, const struct config *next, struct core *core)
+/* Those first that are gone from the file: their shares may be what others get. All of the file are
+ * set again, for one may have been refused the last time. Returns how many are refused. */
+static unsigned quotas_change(const struct config *now, const struct config *next,
+                              struct core *core)
 {
+    unsigned refused = 0;
     for (unsigned i = 0; i < now->nquotas; i++) {
         struct config_quota none = now->quotas[i];
         if (quota_is_of(next, &none))
             continue;
         none.host = none.nvme = UINT64_MAX;
         none.host_share = none.nvme_share = 0;
-        (void)!quota_set(core, &none);
+        refused += quota_set(core, &none) != 0;
     }
-    (void)!node_quotas_set(next, core);
+    for (unsigned i = 0; i < next->nquotas; i++)
+        refused += quota_set(core, &next->quotas[i]) != 0;
+    return refused;
 }
 
 struct reload {
-    const struct config *now, *next;
-    struct core *core;
     unsigned taken, restart;
 };
 
@@ -76,8 +79,6 @@ static void on_change(void *ctx, const struct config_change *change)
     }
     LOG_INFO("reload: %s: %s", change->key, text);
     r->taken++;
-    if (strcmp(change->key, "quotas") == 0)
-        quotas_change(r->now, r->next, r->core);
 }
 
 static void tell_errors(const struct config_errors *errors)
@@ -97,10 +98,14 @@ void node_reload(struct config *cfg, struct core *core)
         tell_errors(&errors);
         return;
     }
-    struct reload r = {.now = cfg, .next = &next, .core = core};
+    struct reload r = {0};
     config_diff(cfg, &next, on_change, &r);
+    const unsigned refused = quotas_change(cfg, &next, core);
     config_take_live(cfg, &next);
     log_init((enum log_level)cfg->log_level, 2, cfg->log_json);
     LOG_INFO("reload: %u change%s taken, %u need%s a restart", r.taken, r.taken == 1 ? "" : "s",
              r.restart, r.restart == 1 ? "s" : "");
+    if (refused > 0)
+        LOG_WARN("reload: %u quota%s refused (see above); another SIGHUP tries again", refused,
+                 refused == 1 ? " is" : "s are");
 }

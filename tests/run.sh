@@ -15,7 +15,7 @@ usage: sh tests/run.sh [--quick | --release-only | --asan-only] [--build-only] [
   --asan-only     only build/asan
   --no-deps       install nothing, even if packages are missing
   --long          also the tests labelled long, and in series of faults (label sweep) each call
-                  fails once, not one of three
+                  fails once, not one of five
 
 Where both are built, series of many starts (label sweep) run with ASan only, which sees more; the
 gates and the simulations of hit ratios (label ratios) in the release build only. Of what runs with

@@ -100,6 +100,31 @@ START_TEST(what_needs_a_restart_is_named)
 }
 END_TEST
 
+START_TEST(a_share_beyond_the_limit_that_runs_is_refused)
+{
+    char at[97];
+    rig_stop(&rig);
+    snprintf(at, sizeof(at), "@%s", file);
+    const char *const sets[] = {at, "host.limit=auto", NULL};
+    rig_restart(&rig, sets);
+    /* The file alone does not say what host.limit comes to. */
+    write_file("log: {level: debug}\nquotas:\n  - {tenant: acme, host_share: 1TiB}");
+    reload_until("reload: 1 error in the configuration, so nothing was changed");
+    ck_assert_ptr_nonnull(strstr(log_text(), "host_share"));
+}
+END_TEST
+
+START_TEST(what_the_daemon_chose_itself_is_no_change)
+{
+    char storage[128];
+    rig_stop(&rig);
+    snprintf(storage, sizeof(storage), "nvme.paths=%s", rig.dir);
+    const char *const sets[] = {storage, "nvme.limit=64MiB", "host.limit=8MiB", NULL};
+    rig_restart(&rig, sets);
+    reload_until("reload: 0 changes taken, 0 need a restart");
+}
+END_TEST
+
 START_TEST(a_file_with_an_error_changes_nothing)
 {
     write_file("log: {level: loud}\nquotas:\n  - {tenant: beta, host: 1MiB}\n  - {tenant: gamma, "
@@ -157,6 +182,8 @@ static Suite *suite(void)
     tcase_add_checked_fixture(tc, setup, teardown);
     tcase_add_test(tc, what_can_change_changes);
     tcase_add_test(tc, what_needs_a_restart_is_named);
+    tcase_add_test(tc, a_share_beyond_the_limit_that_runs_is_refused);
+    tcase_add_test(tc, what_the_daemon_chose_itself_is_no_change);
     tcase_add_test(tc, a_file_with_an_error_changes_nothing);
     tcase_add_test(tc, signals_of_a_terminal_or_a_stranger_do_not_kill);
     tcase_add_test(tc, with_log_json_every_line_is_json);
