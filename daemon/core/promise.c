@@ -8,7 +8,8 @@
  */
 #include "core__.h"
 
-/* At a call, so that a turn stays short: promises passed by, and of them looked at. */
+/* At a call, so that a turn stays short: promises that are passed by and blocks that are looked at,
+ * together; and promises that are looked at. */
 #define STEP_PROMISES 4096u
 #define STEP_CHECKS   512u
 
@@ -43,8 +44,8 @@ static int promise_push(struct core *c, struct block *b, enum save_why why, uint
             continue;
         if (nearest == CORE_NONE)
             nearest = no;
-        if (c->promise_short || (p->state == BLOCK_PENDING && no != nearest))
-            break; /* nothing more can be begun now; it is tried again */
+        if (c->promise_short && no != nearest)
+            break; /* little more can be begun now; it is tried again */
         const bool under_way = p->flags & BLOCK_F_SAVING;
         int err = promise_make(c, p, why);
         if (err == KVC_E_BUSY) {
@@ -257,9 +258,11 @@ void promise_step(struct core *c)
             n++;
             continue;
         }
-        n += STEP_PROMISES / STEP_CHECKS;
+        const uint64_t looks = c->promise_looks;
         uint8_t status;
-        if (!promise_check(c, p, &on, &status))
+        const bool is_final = promise_check(c, p, &on, &status);
+        n += STEP_PROMISES / STEP_CHECKS + (uint32_t)MIN(c->promise_looks - looks, STEP_PROMISES);
+        if (!is_final)
             continue;
         promise_remove(c, p);
         p->done(c, p, status);

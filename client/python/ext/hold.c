@@ -250,6 +250,16 @@ static bool hold_still_true(struct hold *h)
     return session_end(h->space->session, state, rc) == 0;
 }
 
+/* False: an exception is set. Only a device's own copies reach what is there alone. */
+static bool hold_is_on_host(const struct hold *h)
+{
+    for (uint32_t g = 0; g < h->space->groups; g++)
+        for (uint32_t i = 0; i < h->hold->group[g].n; i++)
+            if (h->hold->group[g].block[i].data == NULL)
+                return on_device(g, i) != NULL;
+    return true;
+}
+
 static PyObject *hold_load(PyObject *self, PyObject *args)
 {
     struct hold *h = (struct hold *)self;
@@ -260,6 +270,8 @@ static PyObject *hold_load(PyObject *self, PyObject *args)
     struct load load = {.layout = (const struct layout *)layout,
                         .stream = (void *)(uintptr_t)stream};
     if (!device_from(device, &load.device) || !hold_usable(h))
+        return NULL;
+    if (load.device == NULL && !hold_is_on_host(h))
         return NULL;
     h->views++; /* nobody releases it meanwhile */
     bool good = load_from(pages, h, &load);
