@@ -68,9 +68,9 @@ int infile_open(const char *path, FILE **ret_file, const char **ret_why)
 int infile_read(const char *path, size_t most, char **ret_text, size_t *ret_n, const char **ret_why)
 {
     static char longer[64];
-    FILE *file;
+    FILE *file = NULL;
     int rc = infile_open(path, &file, ret_why);
-    if (rc < 0)
+    if (!file)
         return rc;
     char *text = malloc(most + 1);
     const size_t n = text ? fread(text, 1, most + 1, file) : 0;
