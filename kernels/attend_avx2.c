@@ -234,12 +234,6 @@ static inline vec vec_i8(const uint8_t *row, uint32_t at)
     return vec_mul(vec_set(row_f32(row)), vec_ints(row + I8_HEAD + at));
 }
 
-#define VEC_BLOCKS      \
-    BLOCK_OF_TYPE(f32)  \
-    BLOCK_OF_TYPE(f16)  \
-    BLOCK_OF_TYPE(bf16) \
-    BLOCK_OF_TYPE(f8) BLOCK_OF_TYPE(q8_0) BLOCK_OF_TYPE(q4_0) BLOCK_OF_TYPE(i8)
-
 #include "attend_tile.inc"
 
 /* __builtin_cpu_supports() does not know f16c in each compiler. */

@@ -139,14 +139,12 @@ static inline vec vec_bf16(const uint8_t *row, uint32_t at)
 
 /* fp8 e4m3 with its bits where fp16 has them is the value times 2^-8, subnormal ones too: sign, one
  * bit of exponent that is 0, exponent, mantissa. */
-#define F8_AS_F16   ((short)0xbf80)
-#define F8_FROM_F16 256.0f
-
 static inline vec vec_f8(const uint8_t *row, uint32_t at)
 {
     const __m256i x = _mm256_cvtepi8_epi16(_mm_loadu_si128((const void *)(row + at)));
-    const __m256i half = _mm256_and_si256(_mm256_slli_epi16(x, 7), _mm256_set1_epi16(F8_AS_F16));
-    return vec_mul(_mm512_cvtph_ps(half), vec_set(F8_FROM_F16));
+    const __m256i half =
+        _mm256_and_si256(_mm256_slli_epi16(x, 7), _mm256_set1_epi16((short)0xbf80));
+    return vec_mul(_mm512_cvtph_ps(half), vec_set(256.0f));
 }
 
 static inline vec vec_q8_0(const uint8_t *row, uint32_t at)
@@ -169,130 +167,6 @@ static inline vec vec_i8(const uint8_t *row, uint32_t at)
 {
     return vec_mul(vec_set(row_f32(row)), vec_ints(row + I8_HEAD + at));
 }
-
-/* ---- 16 values of 16 rows, turned round: as words of four bytes, of which there are fewer ---- */
-
-/* Word i of the four at row[t] + at comes to place t of word[i]. */
-static inline void words_turned(const void *const *row, size_t at, __m512i word[4])
-{
-    __m512i four[4]; /* rows k, k + 4, k + 8, k + 12, a quarter each */
-    for (int k = 0; k < 4; k++) {
-#define QUARTER(i) _mm_loadu_si128((const void *)((const uint8_t *)row[k + 4 * (i)] + at))
-        four[k] = _mm512_castsi128_si512(QUARTER(0));
-        four[k] = _mm512_inserti32x4(four[k], QUARTER(1), 1);
-        four[k] = _mm512_inserti32x4(four[k], QUARTER(2), 2);
-        four[k] = _mm512_inserti32x4(four[k], QUARTER(3), 3);
-#undef QUARTER
-    }
-    const __m512i a = _mm512_unpacklo_epi32(four[0], four[1]);
-    const __m512i b = _mm512_unpacklo_epi32(four[2], four[3]);
-    const __m512i c = _mm512_unpackhi_epi32(four[0], four[1]);
-    const __m512i d = _mm512_unpackhi_epi32(four[2], four[3]);
-    word[0] = _mm512_unpacklo_epi64(a, b);
-    word[1] = _mm512_unpackhi_epi64(a, b);
-    word[2] = _mm512_unpacklo_epi64(c, d);
-    word[3] = _mm512_unpackhi_epi64(c, d);
-}
-
-/* fp16 in both halves of each word: 16 floats of the low ones, 16 of the high ones. */
-static inline void floats_of_halves(__m512i word, vec *low, vec *high)
-{
-    const __m512i order =
-        _mm512_set_epi16(31, 29, 27, 25, 23, 21, 19, 17, 15, 13, 11, 9, 7, 5, 3, 1, 30, 28, 26, 24,
-                         22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
-    const __m512i apart = _mm512_permutexvar_epi16(order, word);
-    *low = _mm512_cvtph_ps(_mm512_castsi512_si256(apart));
-    *high = _mm512_cvtph_ps(_mm512_extracti64x4_epi64(apart, 1));
-}
-
-static inline void vec_block_f16(const void *const *row, uint32_t at, vec block[16])
-{
-    for (uint32_t part = 0; part < 16; part += 8) {
-        __m512i word[4];
-        words_turned(row, (size_t)2 * (at + part), word);
-        for (uint32_t i = 0; i < 4; i++)
-            floats_of_halves(word[i], &block[part + 2 * i], &block[part + 2 * i + 1]);
-    }
-}
-
-static inline void vec_block_bf16(const void *const *row, uint32_t at, vec block[16])
-{
-    for (uint32_t part = 0; part < 16; part += 8) {
-        __m512i word[4];
-        words_turned(row, (size_t)2 * (at + part), word);
-        for (uint32_t i = 0; i < 4; i++) {
-            vec *two = &block[part + 2 * i];
-            two[0] = _mm512_castsi512_ps(_mm512_slli_epi32(word[i], 16));
-            two[1] =
-                _mm512_castsi512_ps(_mm512_and_si512(word[i], _mm512_set1_epi32((int)0xffff0000u)));
-        }
-    }
-}
-
-static inline void vec_block_f8(const void *const *row, uint32_t at, vec block[16])
-{
-    const __m512i bits = _mm512_set1_epi16(F8_AS_F16);
-    __m512i word[4];
-    words_turned(row, at, word);
-    for (uint32_t i = 0; i < 4; i++) {
-        const __m512i even = _mm512_srai_epi16(_mm512_slli_epi16(word[i], 8), 1);
-        const __m512i odd = _mm512_srai_epi16(word[i], 1);
-        vec *four = &block[4 * i];
-        floats_of_halves(_mm512_and_si512(even, bits), &four[0], &four[2]);
-        floats_of_halves(_mm512_and_si512(odd, bits), &four[1], &four[3]);
-        for (uint32_t k = 0; k < 4; k++)
-            four[k] = vec_mul(four[k], vec_set(F8_FROM_F16));
-    }
-}
-
-/* Integers of a byte, times what their rows are scaled by. */
-static inline void block_of_bytes(const __m512i word[4], vec scale, vec block[16])
-{
-    for (uint32_t i = 0; i < 16; i++) {
-        const __m512i top = _mm512_slli_epi32(word[i / 4], 24 - 8 * (i % 4));
-        block[i] = vec_mul(scale, _mm512_cvtepi32_ps(_mm512_srai_epi32(top, 24)));
-    }
-}
-
-static inline void vec_block_i8(const void *const *row, uint32_t at, vec block[16])
-{
-    __m512i head[4], word[4];
-    words_turned(row, 0, head);
-    words_turned(row, I8_HEAD + at, word);
-    block_of_bytes(word, _mm512_castsi512_ps(head[0]), block);
-}
-
-/* Of 16 rows the fp16 with which their blocks begin. */
-static inline vec block_scales(const void *const *row, size_t at)
-{
-    __m512i head[4];
-    words_turned(row, at, head);
-    return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(head[0]));
-}
-
-static inline void vec_block_q8_0(const void *const *row, uint32_t at, vec block[16])
-{
-    const size_t begin = (size_t)(at / BLOCK_VALUES) * Q8_0_BYTES;
-    __m512i word[4];
-    words_turned(row, begin + 2 + at % BLOCK_VALUES, word);
-    block_of_bytes(word, block_scales(row, begin), block);
-}
-
-static inline void vec_block_q4_0(const void *const *row, uint32_t at, vec block[16])
-{
-    const size_t begin = (size_t)(at / BLOCK_VALUES) * Q4_0_BYTES;
-    const uint32_t high = at % BLOCK_VALUES == 0 ? 0 : 4;
-    const vec scale = block_scales(row, begin);
-    __m512i word[4];
-    words_turned(row, begin + 2, word);
-    for (uint32_t i = 0; i < 16; i++) {
-        const __m512i four = _mm512_and_si512(_mm512_srli_epi32(word[i / 4], 8 * (i % 4) + high),
-                                              _mm512_set1_epi32(15));
-        block[i] = vec_mul(scale, _mm512_cvtepi32_ps(_mm512_sub_epi32(four, _mm512_set1_epi32(8))));
-    }
-}
-
-#define VEC_BLOCKS BLOCK_OF_TYPE(f32)
 
 #include "attend_tile.inc"
 

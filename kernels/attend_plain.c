@@ -109,12 +109,6 @@ VEC_VALUES(vec_q8_0, KVC_Q8_0)
 VEC_VALUES(vec_q4_0, KVC_Q4_0)
 VEC_VALUES(vec_i8, KVC_I8)
 
-#define VEC_BLOCKS      \
-    BLOCK_OF_TYPE(f32)  \
-    BLOCK_OF_TYPE(f16)  \
-    BLOCK_OF_TYPE(bf16) \
-    BLOCK_OF_TYPE(f8) BLOCK_OF_TYPE(q8_0) BLOCK_OF_TYPE(q4_0) BLOCK_OF_TYPE(i8)
-
 #include "attend_tile.inc"
 
 static bool is_here(void)
