@@ -201,6 +201,8 @@ void config_take_live(struct config *now, const struct config *next);
 const char *config_error_format(const struct config_error *e, char *buf, size_t cap);
 /* One line per error, and a last one where there were more than are kept. */
 void config_errors_print(const struct config_errors *errors, FILE *out);
+/* Those that are kept, as lines of the log behind `prefix`. */
+void config_errors_log(const struct config_errors *errors, const char *prefix);
 
 /* YAML that config_load() takes back to the same values, with a comment at each key that says where
  * its value came from. -EIO when `out` does not take it, -ENOMEM. */

@@ -5,6 +5,16 @@
 
 #include <string.h>
 
+#include "log.h"
+
+void config_errors_log(const struct config_errors *errors, const char *prefix)
+{
+    char text[CONFIG_ERROR_TEXT_MAX + CONFIG_PATH_BYTES + 96];
+
+    for (unsigned i = 0; i < MIN(errors->count, CONFIG_ERRORS_MAX); i++)
+        LOG_ERROR("%s%s", prefix, config_error_format(&errors->list[i], text, sizeof(text)));
+}
+
 static bool is_auto(const struct config *cfg, unsigned key)
 {
     return cfg->origin[key].auto_text[0] != '\0';

@@ -33,13 +33,10 @@ static void tell_budget(const struct config *cfg, const struct budget *budget)
 
 static void tell_errors(const struct config *cfg, const struct config_errors *errors)
 {
-    char text[CONFIG_ERROR_TEXT_MAX + CONFIG_PATH_BYTES + 96];
-    if (!cfg->log_json) {
+    if (cfg->log_json)
+        config_errors_log(errors, "");
+    else
         config_errors_print(errors, stderr);
-        return;
-    }
-    for (unsigned i = 0; i < MIN(errors->count, CONFIG_ERRORS_MAX); i++)
-        LOG_ERROR("%s", config_error_format(&errors->list[i], text, sizeof(text)));
 }
 
 /* Decides what is "auto" and shows what memory it comes to. */

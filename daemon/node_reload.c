@@ -22,14 +22,24 @@ static int quota_set(struct core *core, const struct config_quota *q)
     return err;
 }
 
-int node_quotas_set(const struct config *cfg, struct core *core)
+/* How many are refused; *ret_first: the first error. */
+static unsigned quotas_set(const struct config *cfg, struct core *core, int *ret_first)
 {
-    int first = 0;
+    unsigned refused = 0;
+    *ret_first = 0;
     for (unsigned i = 0; i < cfg->nquotas; i++) {
         const int err = quota_set(core, &cfg->quotas[i]);
-        if (!first)
-            first = err;
+        refused += err != 0;
+        if (*ret_first == 0)
+            *ret_first = err;
     }
+    return refused;
+}
+
+int node_quotas_set(const struct config *cfg, struct core *core)
+{
+    int first;
+    (void)quotas_set(cfg, core, &first);
     return first;
 }
 
@@ -56,9 +66,8 @@ static unsigned quotas_change(const struct config *now, const struct config *nex
         none.host_share = none.nvme_share = 0;
         refused += quota_set(core, &none) != 0;
     }
-    for (unsigned i = 0; i < next->nquotas; i++)
-        refused += quota_set(core, &next->quotas[i]) != 0;
-    return refused;
+    int first;
+    return refused + quotas_set(next, core, &first);
 }
 
 struct reload {
@@ -81,21 +90,14 @@ static void on_change(void *ctx, const struct config_change *change)
     r->taken++;
 }
 
-static void tell_errors(const struct config_errors *errors)
-{
-    char text[CONFIG_ERROR_TEXT_MAX + CONFIG_PATH_BYTES + 96];
-    for (unsigned i = 0; i < MIN(errors->count, CONFIG_ERRORS_MAX); i++)
-        LOG_ERROR("reload: %s", config_error_format(&errors->list[i], text, sizeof(text)));
-    LOG_ERROR("reload: %u error%s in the configuration, so nothing was changed", errors->count,
-              errors->count == 1 ? "" : "s");
-}
-
 void node_reload(struct config *cfg, struct core *core)
 {
     static struct config next; /* large; there is one control thread */
     static struct config_errors errors;
     if (config_load_again(cfg, &next, &errors) < 0) {
-        tell_errors(&errors);
+        config_errors_log(&errors, "reload: ");
+        LOG_ERROR("reload: %u error%s in the configuration, so nothing was changed", errors.count,
+                  errors.count == 1 ? "" : "s");
         return;
     }
     struct reload r = {0};
