@@ -365,17 +365,16 @@ static void derive_endurance(struct config *cfg, struct config_errors *errors)
         cfg->nvme_endurance = (uint64_t)(number * 1000 + 0.5);
 }
 
-static void load_all(struct config__load *l, const char *path, const char *const *sets,
-                     unsigned nsets)
+static void load_all(struct config__load *l, const struct config_given *given)
 {
     char why[CONFIG_ERROR_TEXT_MAX];
 
     const int r = option_defaults(config_table, config_table_len, l->cfg, why, sizeof(why));
     MUST(r == 0);
-    if (path != NULL)
+    if (given->path != NULL)
         config__yaml(l);
-    for (unsigned i = 0; i < nsets; i++)
-        apply_set(l, sets[i]);
+    for (unsigned i = 0; i < given->nsets; i++)
+        apply_set(l, given->sets[i]);
     if (l->errors->count == 0)
         derive_mode(l->cfg, l->errors);
     if (l->errors->count == 0)
@@ -387,24 +386,32 @@ static void load_all(struct config__load *l, const char *path, const char *const
     if (l->cfg->nprincipals == 0)
         default_principal(l->cfg);
     config__check_values(l->cfg, l->errors);
-    config__check_paths(l->cfg, l->errors);
+    if (l->paths)
+        config__check_paths(l->cfg, l->errors);
 }
 
-int config_load(const char *path, const char *const *sets, unsigned nsets, struct config *ret,
-                struct config_errors *ret_errors)
+int config__load_given(const struct config_given *given, bool paths, struct config *ret,
+                       struct config_errors *ret_errors)
 {
-    struct config cfg = {0};
+    struct config cfg = {.given = *given};
     struct config_errors errors = {0};
-    struct config__load l = {.file = path, .cfg = &cfg, .errors = &errors};
+    struct config__load l = {.file = given->path, .cfg = &cfg, .errors = &errors, .paths = paths};
 
-    cfg.given = (struct config_given){path, sets, nsets};
-    if (path != NULL)
-        (void)!snprintf(cfg.file, sizeof(cfg.file), "%s", path);
-    load_all(&l, path, sets, nsets);
+    if (given->path != NULL)
+        (void)!snprintf(cfg.file, sizeof(cfg.file), "%s", given->path);
+    load_all(&l, given);
     if (errors.count > 0) {
         *ret_errors = errors;
         return -EINVAL;
     }
     *ret = cfg;
     return 0;
+}
+
+int config_load(const char *path, const char *const *sets, unsigned nsets, struct config *ret,
+                struct config_errors *ret_errors)
+{
+    const struct config_given given = {path, sets, nsets};
+
+    return config__load_given(&given, true, ret, ret_errors);
 }

@@ -188,7 +188,8 @@ struct config_change {
 typedef void (*config_change_fn)(void *ctx, const struct config_change *change);
 
 /* config_load() with what `now` was loaded from. Numbers that stay "auto" have the value of `now`.
- */
+ * Paths are not looked at: none is taken while the daemon runs, and one whose drive has failed is
+ * no error in the file. */
 KVC_WARN_UNUSED int config_load_again(const struct config *now, struct config *ret,
                                       struct config_errors *ret_errors);
 /* Tells fn each difference, in the order of the table, lists last. */

@@ -10,7 +10,12 @@ struct config__load {
     const char *file; /* as messages name it */
     struct config *cfg;
     struct config_errors *errors;
+    bool paths; /* check them: config__check_paths() */
 };
+
+/* config_load(), with or without a look at the file system. */
+KVC_WARN_UNUSED int config__load_given(const struct config_given *given, bool paths,
+                                       struct config *ret, struct config_errors *ret_errors);
 
 /* Adds an error. where NULL is the file; line 0 is none; key may be empty. Text beyond the limit is
  * cut. */

@@ -42,8 +42,7 @@ static bool is_left_to_us(const struct config *next, unsigned key)
 int config_load_again(const struct config *now, struct config *ret,
                       struct config_errors *ret_errors)
 {
-    const struct config_given *given = &now->given;
-    const int r = config_load(given->path, given->sets, given->nsets, ret, ret_errors);
+    const int r = config__load_given(&now->given, false, ret, ret_errors);
 
     if (r < 0)
         return r;

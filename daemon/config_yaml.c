@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <yaml.h>
 
@@ -638,18 +639,33 @@ static void read_document(struct yaml_in *in)
 
 /* ---- the file ---- */
 
-/* The whole file, owned by the caller. -EFBIG beyond the limit, or the errno of open or read. */
+/* 0, -EBADFD for what is no regular file, or the errno of fstat. */
+static int file_check(int fd)
+{
+    struct stat st;
+
+    if (fstat(fd, &st) < 0)
+        return -errno;
+    return S_ISREG(st.st_mode) ? 0 : -EBADFD;
+}
+
+/* The whole file, owned by the caller. -EFBIG beyond the limit, -EBADFD when it is no regular file,
+ * or the errno of open or read. */
 static int read_file(const char *path, unsigned char **ret_text, size_t *ret_len)
 {
     const size_t cap = CONFIG_FILE_BYTES_MAX + 1;
-    const int fd = sys_open(path, O_RDONLY | O_NOCTTY, 0);
-    unsigned char *text;
+    /* A FIFO without a writer would be waited for, by a daemon that serves at a reload. */
+    const int fd = sys_open(path, O_RDONLY | O_NOCTTY | O_NONBLOCK, 0);
+    unsigned char *text = NULL;
     size_t len = 0;
-    ssize_t n;
-    int r = 0;
+    ssize_t n = 0;
+    int r;
 
     if (fd < 0)
         return -errno;
+    r = file_check(fd);
+    if (r < 0)
+        goto out;
     text = sys_malloc(cap);
     if (text == NULL) {
         r = -ENOMEM;
@@ -681,6 +697,10 @@ void config__yaml(struct config__load *l)
 
     if (r == -EFBIG) {
         ERROR(&in, 0, "", "expected a configuration of at most 1MiB, got a larger file");
+        return;
+    }
+    if (r == -EBADFD) {
+        ERROR(&in, 0, "", "expected a regular file, got a directory, a FIFO or a device");
         return;
     }
     if (r < 0) {

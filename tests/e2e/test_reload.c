@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "check_run.h"
@@ -138,6 +139,39 @@ START_TEST(a_file_with_an_error_changes_nothing)
 }
 END_TEST
 
+/* Paths cannot change by a reload, and that of a drive that is out is no error of the file. */
+START_TEST(a_path_that_is_gone_stops_no_reload)
+{
+    char at[97], disk[80], gone[80], storage[128];
+    rig_stop(&rig);
+    snprintf(at, sizeof(at), "@%s", file);
+    snprintf(disk, sizeof(disk), "%s/disk", rig.dir);
+    snprintf(gone, sizeof(gone), "%s/gone", rig.dir);
+    snprintf(storage, sizeof(storage), "nvme.paths=%s", disk);
+    ck_assert_int_eq(mkdir(disk, 0700), 0);
+    const char *const sets[] = {at, storage, "nvme.limit=64MiB", "host.limit=8MiB", NULL};
+    rig_restart(&rig, sets);
+    ck_assert_int_eq(rename(disk, gone), 0);
+    write_file("log: {level: debug}\nquotas:\n  - {tenant: acme, host: 2MiB}");
+    reload_until("reload: 1 change taken, 0 need a restart");
+    ck_assert_ptr_nonnull(strstr(log_text(), "reload: log.level: was 'info', is 'debug'"));
+}
+END_TEST
+
+/* It would be waited for, for as long as nobody writes to it. */
+START_TEST(a_fifo_instead_of_the_file_is_refused)
+{
+    uint64_t uptime;
+    struct kvc *k = rig_open(&rig, 0);
+    ck_assert_int_eq(unlink(file), 0);
+    ck_assert_int_eq(mkfifo(file, 0600), 0);
+    reload_until("reload: 1 error in the configuration, so nothing was changed");
+    ck_assert_ptr_nonnull(strstr(log_text(), "daemon.yaml: expected a regular file, got"));
+    ck_assert_int_eq(kvc_ping(k, &uptime), 0);
+    kvc_close(&k);
+}
+END_TEST
+
 START_TEST(signals_of_a_terminal_or_a_stranger_do_not_kill)
 {
     struct kvc *k = rig_open(&rig, 0);
@@ -185,6 +219,8 @@ static Suite *suite(void)
     tcase_add_test(tc, a_share_beyond_the_limit_that_runs_is_refused);
     tcase_add_test(tc, what_the_daemon_chose_itself_is_no_change);
     tcase_add_test(tc, a_file_with_an_error_changes_nothing);
+    tcase_add_test(tc, a_path_that_is_gone_stops_no_reload);
+    tcase_add_test(tc, a_fifo_instead_of_the_file_is_refused);
     tcase_add_test(tc, signals_of_a_terminal_or_a_stranger_do_not_kill);
     tcase_add_test(tc, with_log_json_every_line_is_json);
     suite_add_tcase(s, tc);

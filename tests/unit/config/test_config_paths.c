@@ -75,12 +75,18 @@ START_TEST(a_missing_file_is_refused)
 }
 END_TEST
 
-START_TEST(a_directory_is_no_file)
+/* A FIFO that nobody writes to would be waited for. */
+START_TEST(what_is_no_regular_file_is_refused)
 {
     ck_assert_int_eq(mkdir("d.yaml", 0700), 0);
+    ck_assert_int_eq(mkfifo("f.yaml", 0600), 0);
 
     ck_assert_str_eq(load_error("d.yaml", NULL),
-                     "d.yaml: expected a file that can be read, got: Is a directory");
+                     "d.yaml: expected a regular file, got a directory, a FIFO or a device");
+    ck_assert_str_eq(load_error("f.yaml", NULL),
+                     "f.yaml: expected a regular file, got a directory, a FIFO or a device");
+    ck_assert_str_eq(load_error("/dev/null", NULL),
+                     "/dev/null: expected a regular file, got a directory, a FIFO or a device");
 }
 END_TEST
 
@@ -380,7 +386,7 @@ int main(void)
 
     tcase_add_checked_fixture(t, scratch_setup, teardown);
     tcase_add_test(t, a_missing_file_is_refused);
-    tcase_add_test(t, a_directory_is_no_file);
+    tcase_add_test(t, what_is_no_regular_file_is_refused);
     tcase_add_test(t, an_unreadable_file_is_refused);
     tcase_add_test(t, a_gigabyte_is_refused);
     tcase_add_test(t, the_largest_file_that_is_allowed_is_read);
