@@ -167,6 +167,8 @@ uint32_t pages__tokens(const struct pages_have *group, uint32_t groups, uint32_t
 
 /* ---- host.c ---- */
 
+/* -EINVAL for a word, which blocks in host memory cannot wait for. */
+__attribute__((warn_unused_result)) int host__check_after(struct kvc *k, struct kvc_word after);
 /* The calls of pages.c for a pool in host memory, whose arguments are checked. */
 __attribute__((warn_unused_result)) int host__load(struct kvc_ns *ns, const struct kvc_seq *seq,
                                                    struct kvc_pool *pool,

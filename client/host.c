@@ -62,15 +62,23 @@ int host__load(struct kvc_ns *ns, const struct kvc_seq *seq, struct kvc_pool *po
     return rc;
 }
 
+int host__check_after(struct kvc *k, struct kvc_word after)
+{
+    if (after.word == 0)
+        return 0;
+    return kvc__fail(k, -EINVAL,
+                     "after names a word, and host memory has no words: what is stored from there "
+                     "is written before the call; after is for a pool on a device");
+}
+
 int host__store(struct kvc_ns *ns, const struct kvc_blocks *blocks, struct kvc_pool *pool,
                 const uint32_t *pages, struct kvc_word after, const uint32_t *tokens,
                 size_t ntokens, uint8_t *statuses)
 {
-    struct kvc *k = ns->kvc;
     const struct source from = {.pool = pool, .pages = pages};
-    if (after.word != 0)
-        return kvc__fail(k, -EINVAL,
-                         "a pool on the device 'host' has no words: its pages are written already");
+    int rc = host__check_after(ns->kvc, after);
+    if (rc < 0)
+        return rc;
     if (blocks->flags & KVC_F_NO_STORE) {
         memset(statuses, KVC_ST_NO_STORE, blocks->n);
         return 0;

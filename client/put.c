@@ -227,6 +227,8 @@ static int check_put(struct kvc_ns *ns, const struct kvc_put *put)
     if (put->seq != NULL && put->tokens != NULL && put->ntokens != put->seq->tokens)
         return kvc__fail(k, -EINVAL, "ntokens is %u, and the sequence has %u", put->ntokens,
                          put->seq->tokens);
+    if (put->after != NULL && (put->pool == NULL || pool__is_host(put->pool)))
+        return host__check_after(k, *put->after);
     return 0;
 }
 

@@ -399,7 +399,8 @@ struct kvc_put {
      * alone is one that the caller does not have. */
     struct kvc_pool *pool;
     const uint32_t *pages[KVC_GROUPS_MAX];
-    const struct kvc_word *after; /* on a device: nothing is read before it; NULL = none */
+    const struct kvc_word
+        *after; /* of a pool on a device: nothing is read before it; NULL = none */
     /* What became of each key: NULL, or room for as many as the group has. KVC_ST_OK = stored now;
      * EXISTS, PENDING = there, or being stored by another; NO_STORE = the caller did not have it;
      * else why not, as of kvc_store. */

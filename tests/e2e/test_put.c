@@ -443,6 +443,36 @@ static void expect_page(uint32_t page, uint32_t was)
                          PAGE_BYTES);
 }
 
+/* A put that names a word is refused, and stores nothing. */
+static void expect_no_words(const struct kvc_seq *seq, const struct kvc_put *put)
+{
+    struct kvc_prefix prefix;
+    ck_assert_int_eq(kvc_put(ns, put, NULL), -EINVAL);
+    ck_assert_ptr_nonnull(strstr(kvc_last_error(k), "host memory has no words"));
+    ck_assert_int_eq(kvc_lookup(ns, seq, 0, &prefix), 0);
+    ck_assert_uint_eq(prefix.tokens, 0);
+}
+
+START_TEST(a_put_from_host_memory_waits_for_no_word)
+{
+    struct caller c = caller_of(2 * BT);
+    uint32_t from[2 * PPB];
+    struct kvc_word after = {.word = 1, .value = 1};
+    struct kvc_put p = {.seq = c.seq, .fill = fill, .ctx = &c, .after = &after};
+    open_pool();
+    deal(from, 2 * PPB, 7);
+    expect_no_words(c.seq, &p);
+    ck_assert_uint_eq(c.runs, 0);
+    p.fill = NULL;
+    p.pool = pool;
+    p.pages[0] = from;
+    expect_no_words(c.seq, &p);
+    after.word = 0;
+    ck_assert_int_eq(kvc_put(ns, &p, NULL), 0);
+    caller_end(&c);
+}
+END_TEST
+
 /* Puts 10 blocks and 3 tokens out of pages `from`, of which the last has none. */
 static void put_pages(struct caller *c, uint32_t *from)
 {
@@ -629,6 +659,7 @@ static Suite *suite(void)
     tcase_add_test(t, a_store_out_of_pages_takes_as_many_pieces_as_staging_demands);
     tcase_add_test(t, a_ticket_is_redeemed_into_pages);
     tcase_add_test(t, what_host_memory_cannot_do_is_refused);
+    tcase_add_test(t, a_put_from_host_memory_waits_for_no_word);
     tcase_add_test(t, a_pool_in_host_memory_needs_no_daemon);
     suite_add_tcase(s, t);
     return s;

@@ -232,6 +232,10 @@ def test_wrong_words_are_named(worker: Worker) -> None:
     host = kv.PageLayout([[kv.Region(4096, 4096, SIZE // 2)]], 24, 2)
     with pytest.raises(ValueError, match="no words"):
         worker.ns.get(host, worker.keys, 64, [OUT], after=(0, 1))
+    with pytest.raises(ValueError, match="no words"):
+        worker.ns.put(host, worker.keys, 64, [OUT], after=(0, 1))
+    with pytest.raises(ValueError, match="no words"):
+        worker.ns.store_pages(host, 0, None, worker.keys, OUT, after=(0, 1))
     with pytest.raises(TypeError, match=r"\(number, value\)"):
         worker.ns.put(worker.pool, worker.keys, 64, [OUT], after=5)  # type: ignore[arg-type]
 

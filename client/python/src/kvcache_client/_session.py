@@ -391,6 +391,7 @@ class Namespace:
                 (:meth:`Device.signal` behind the kernels that write the pages).
 
         Raises:
+            BadArgument: ``after`` with pages of host memory, which have no words.
             Error: ``TIER``: the pool's device is out.
         """
         flags = flags_of(durable=durable, decoded=decoded, admit=admit, no_store=no_store)
@@ -472,6 +473,7 @@ class Namespace:
             token_ids: of the whole sequence, for a namespace with_tokens.
 
         Raises:
+            BadArgument: ``after`` with pages of host memory, which have no words.
             Down, Timeout: pieces before it may be stored.
         """
         flags = flags_of(durable=durable, decoded=decoded, admit=admit)
