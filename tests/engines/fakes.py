@@ -79,6 +79,16 @@ class Mini:
         self.workers = [
             WorkerSide(self.plan, chosen, f"mini-{r}", r) for r in range(self.plan.ranks)
         ]
+        self.register()
+        self._next_page = 1
+        if wait:
+            self.connect()
+        self._unhashed: dict[str, int] = {}
+        self.tables: dict[str, list[list[int]]] = {}
+        self.stored: list[tuple[int, int, int]] = []  # (group, first, n) of each order
+
+    def register(self) -> None:
+        """Gives the workers pages; again: other ones."""
         self.caches = [
             {
                 layer: torch.zeros(PAGES, size, dtype=torch.uint8)
@@ -89,12 +99,6 @@ class Mini:
         ]
         for worker, caches in zip(self.workers, self.caches, strict=True):
             worker.register({k: self.tensor(t) for k, t in caches.items()}, PAGES)
-        self._next_page = 1
-        if wait:
-            self.connect()
-        self._unhashed: dict[str, int] = {}
-        self.tables: dict[str, list[list[int]]] = {}
-        self.stored: list[tuple[int, int, int]] = []  # (group, first, n) of each order
 
     @staticmethod
     def tensor(of: torch.Tensor) -> Any:

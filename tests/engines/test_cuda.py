@@ -103,6 +103,21 @@ def test_blocks_go_from_gpu_to_gpu(daemon: Daemon, log: list[tuple[str, int]]) -
         second.close()
 
 
+@pytest.mark.parametrize("inline", [1 << 20, 0])
+def test_pages_are_registered_again(
+    daemon: Daemon, log: list[tuple[str, int]], inline: int
+) -> None:
+    """Other tensors on the same device: both sessions open it anew."""
+    first = CudaMini(daemon.socket, inline_bytes=inline)
+    for name in ("a", "b", "c"):
+        first.run(Request(name, IDS))
+        first.register()
+    again = Request("d", IDS)
+    assert first.load(again) == (384, False)
+    first.check(again, 0, 384)
+    first.close()
+
+
 def test_what_fails_is_waited_for_and_computed(
     daemon: Daemon, log: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

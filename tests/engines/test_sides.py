@@ -13,7 +13,8 @@ from types import SimpleNamespace
 
 import pytest
 from fakes import BLOCK, PAGE, Mini, Request, plan
-from kvcache_client import Group, NameKind
+from kvcache_client import Group, Hold, NameKind, PageLayout
+from kvcache_client.vllm.device import Copies
 from kvcache_client.vllm.options import Options
 from kvcache_client.vllm.scheduler import SchedulerSide
 from kvcache_client.vllm.worker import WorkerSide
@@ -193,6 +194,37 @@ def test_null_pages_are_not_stored(shared: Daemon, mini: Make) -> None:
     first.allocate(r, 64)[1][1] = 0
     first.step({"a": (r, 0, 64)})
     assert first.stored == [(0, 0, 4), (1, 0, 1), (1, 2, 2)]
+
+
+def test_pages_are_registered_again(
+    shared: Daemon, mini: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A load that runs ends before that in the pages that it began with; later ones use these."""
+    mini(shared).run(ask("a", 100, "again"))
+    second, r = mini(shared, inline_bytes=0), ask("b", 100, "again")
+    found = second.match(r)
+    table = second.allocate(r, found)
+    second.scheduler.allocated(r, SimpleNamespace(get_block_ids=lambda: tuple(table)), found)
+    goes, ended, copy = threading.Event(), threading.Event(), Copies.load
+
+    def late(self: Copies, hold: Hold, layout: PageLayout, pages: list[list[int]]) -> None:
+        goes.wait()
+        copy(self, hold, layout, pages)
+        ended.set()
+
+    monkeypatch.setattr(Copies, "load", late)
+    second.step({})
+    before = second.caches
+    threading.Timer(0.2, goes.set).start()
+    second.register()
+    assert ended.is_set()
+    second.caches, others = before, second.caches
+    second.check(r, 0, 96)
+    second.caches = others
+    monkeypatch.undo()
+    third = ask("c", 100, "again")
+    assert second.load(third) == (96, False)
+    second.check(third, 0, 96)
 
 
 def test_daemon_lost_the_beginning(own: Daemon, mini: Make) -> None:

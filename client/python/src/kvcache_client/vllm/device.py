@@ -17,7 +17,7 @@ from kvcache_client.vllm.plan import Refused
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kvcache_client import Hold, Namespace, PageLayout, Session
+    from kvcache_client import Device, Hold, Namespace, PageLayout, Session
 
 __all__ = ["Copies"]
 
@@ -36,7 +36,7 @@ class Copies:
         self, session: Session, device: torch.device | None, *, beside: bool = False
     ) -> None:
         self._device = device
-        self._on = None
+        self._on: Device | None = None
         self._beside: Any = None
         if device is None:
             return
@@ -46,6 +46,11 @@ class Copies:
             raise Refused(f"KV caches on {device}: {error}") from None
         if beside:
             self._beside = torch.cuda.Stream(device)
+
+    def close(self) -> None:
+        """The session may open the device anew: it has one at a time. No copy is under way."""
+        if self._on is not None:
+            self._on.close()
 
     def behind(self) -> None:
         """In the engine's thread: later copies beside it wait for what it has begun until now."""

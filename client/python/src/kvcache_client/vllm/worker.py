@@ -113,9 +113,19 @@ class WorkerSide:
         self._report: dict[int, StoreOutcome] = {}
 
     def register(self, caches: dict[str, Any], blocks: int) -> None:
-        """register_kv_caches: where the engine's pages are."""
-        self.pages = Pages(self.plan, caches, blocks)
-        self._copies = Copies(self.link.session, self.pages.device)
+        """register_kv_caches: where the engine's pages are; again: these from now on.
+
+        Nothing is copied to or from those before when this returns. What is on its way from them
+        to the daemon lies in staging.
+        """
+        pages = Pages(self.plan, caches, blocks)
+        wait(self._running.values())
+        for before in (self._copies, self._loads):
+            if before is not None:
+                before.close()
+        self._copies = self._loads = None
+        self._copies = Copies(self.link.session, pages.device)
+        self.pages = pages
 
     # ---- loads
 
