@@ -187,6 +187,8 @@ PyObject *space_stage(PyObject *self, PyObject *args);
 PyObject *space_put(PyObject *self, PyObject *args);
 PyObject *space_get(PyObject *self, PyObject *args);
 PyObject *space_store_begin(PyObject *self, PyObject *args);
+PyObject *space_store_pages_begin(PyObject *self, PyObject *args);
+PyObject *space_get_begin(PyObject *self, PyObject *args);
 PyObject *space_name_put(PyObject *self, PyObject *args);
 PyObject *space_pin(PyObject *self, PyObject *args);
 PyObject *space_hint(PyObject *self, PyObject *args);

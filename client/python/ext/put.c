@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "kvcpy.h"
+#include "request.h"
 
 struct put {
     struct space *space;
@@ -139,23 +140,32 @@ static void get_pages(const struct put *p, struct kvc_pages_load *load)
     }
 }
 
-/* (pool, keys, tokens, pages, from_tokens, flags, timeout_ms, sub_tenant, after, ready) -> tokens
- */
+/* (pool, keys, tokens, pages, from_tokens, flags, timeout_ms, sub_tenant, after, ready). False: an
+ * exception is set; the caller frees p in any case. */
+static bool get_from(PyObject *args, struct put *p, struct kvc_pages_load *load)
+{
+    PyObject *pool, *keys, *pages, *after, *ready;
+    unsigned tokens;
+    const char *sub;
+    if (!PyArg_ParseTuple(args, "O!OIOIIIzOO", pool_type, &pool, &keys, &tokens, &pages,
+                          &load->from_tokens, &load->flags, &load->timeout_ms, &sub, &after,
+                          &ready) ||
+        !pages_from(pool, &p->layout, &p->pool) || !word_from(after, &load->after) ||
+        !word_from(ready, &load->ready) || !put_sequence(p, keys, tokens, Py_None, sub) ||
+        !put_pages(p, pages, false))
+        return false;
+    get_pages(p, load);
+    return true;
+}
+
+/* get_from's -> tokens */
 PyObject *space_get(PyObject *self, PyObject *args)
 {
     struct put p = {.space = (struct space *)self};
     struct kvc_pages_load load = {.flags = 0};
-    PyObject *pool, *keys, *pages, *after, *ready, *made = NULL;
-    unsigned tokens;
-    const char *sub;
-    if (!PyArg_ParseTuple(args, "O!OIOIIIzOO", pool_type, &pool, &keys, &tokens, &pages,
-                          &load.from_tokens, &load.flags, &load.timeout_ms, &sub, &after, &ready) ||
-        !pages_from(pool, &p.layout, &p.pool) || !word_from(after, &load.after) ||
-        !word_from(ready, &load.ready))
-        return NULL;
-    if (put_sequence(&p, keys, tokens, Py_None, sub) && put_pages(&p, pages, false)) {
+    PyObject *made = NULL;
+    if (get_from(args, &p, &load)) {
         struct kvc_loaded loaded = {.tokens = 0};
-        get_pages(&p, &load);
         PyThreadState *state = device_begin(p.space->session, NULL, p.pool);
         if (state != NULL &&
             session_end(p.space->session, state,
@@ -164,4 +174,16 @@ PyObject *space_get(PyObject *self, PyObject *args)
     }
     put_free(&p);
     return made;
+}
+
+/* get_from's: one request, begun */
+PyObject *space_get_begin(PyObject *self, PyObject *args)
+{
+    struct put p = {.space = (struct space *)self};
+    struct kvc_pages_load load = {.flags = 0};
+    PyObject *request = NULL;
+    if (get_from(args, &p, &load))
+        request = request_pages_load(p.space, &p.seq.seq, p.pool, &load);
+    put_free(&p);
+    return request;
 }

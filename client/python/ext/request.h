@@ -10,6 +10,7 @@ struct request {
     struct kvc_op *op; /* NULL once finished, or when the session went */
     struct session *session;
     struct space *space; /* NULL for a ping */
+    struct pool *pool;   /* whose pages the daemon has meanwhile; or NULL */
     struct request *prev, *next;
     bool is_done; /* the library has said so */
     bool is_told; /* progress() has its reference, and hands it out */
@@ -24,5 +25,11 @@ void request_drop(struct request *request, int refs);
 /* Begins a store of what is in staging. */
 PyObject *request_store(struct space *space, const struct kvc_blocks *blocks,
                         const uint64_t *offsets, const struct numbers *tokens);
+/* Begins a store out of a pool's pages, or a load into them. */
+PyObject *request_pages_store(struct space *space, const struct kvc_blocks *blocks,
+                              struct pool *pool, const struct numbers *pages, struct kvc_word after,
+                              const struct numbers *tokens);
+PyObject *request_pages_load(struct space *space, const struct kvc_seq *seq, struct pool *pool,
+                             const struct kvc_pages_load *load);
 
 #endif

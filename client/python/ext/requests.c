@@ -26,13 +26,14 @@ int request_refs(const struct request *r)
 /* Made with all references that it will have: nothing is counted without the GIL. */
 enum { REFS_NEW = 3 };
 
-static struct request *request_new(struct session *session, struct space *space)
+static struct request *request_new(struct session *session, struct space *space, struct pool *pool)
 {
     struct request *r = (struct request *)PyType_GenericAlloc(request_type, 0);
     if (r == NULL)
         return NULL;
     r->session = (struct session *)Py_NewRef((PyObject *)session);
     r->space = (struct space *)Py_XNewRef((PyObject *)space);
+    r->pool = (struct pool *)Py_XNewRef((PyObject *)pool);
     for (int i = 1; i < REFS_NEW; i++)
         Py_INCREF((PyObject *)r); /* for the list */
     return r;
@@ -83,7 +84,7 @@ static PyThreadState *request_begin(struct request *r)
 {
     if (r == NULL)
         return NULL;
-    PyThreadState *state = session_begin(r->session);
+    PyThreadState *state = device_begin(r->session, NULL, r->pool);
     if (state != NULL)
         return state;
     request_drop(r, REFS_NEW);
@@ -95,6 +96,7 @@ static void request_dealloc(PyObject *self)
 {
     struct request *r = (struct request *)self;
     PyTypeObject *type = Py_TYPE(self);
+    Py_XDECREF((PyObject *)r->pool);
     Py_XDECREF((PyObject *)r->space);
     Py_XDECREF((PyObject *)r->session);
     freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
@@ -108,7 +110,7 @@ static PyObject *ping_begin(PyObject *self, PyObject *args)
 {
     (void)args;
     struct session *s = (struct session *)self;
-    struct request *r = request_new(s, NULL);
+    struct request *r = request_new(s, NULL, NULL);
     PyThreadState *state = request_begin(r);
     struct kvc_op *op = NULL;
     if (state != NULL)
@@ -123,7 +125,7 @@ static PyObject *namespace_begin(PyObject *self, PyObject *args)
     if (!space_spec(args, &spec))
         return NULL;
     struct space *space = space_new(s, spec.groups, spec.group);
-    struct request *r = space == NULL ? NULL : request_new(s, space);
+    struct request *r = space == NULL ? NULL : request_new(s, space, NULL);
     Py_XDECREF((PyObject *)space);
     PyThreadState *state = request_begin(r);
     struct kvc_op *op = NULL;
@@ -142,7 +144,7 @@ static PyObject *lookup_begin(PyObject *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "OIIz", &keys, &tokens, &flags, &sub) ||
         !seq_from(keys, tokens, sub, &seq))
         return NULL;
-    struct request *r = request_new(space->session, space);
+    struct request *r = request_new(space->session, space, NULL);
     PyThreadState *state = request_begin(r);
     struct kvc_op *op = NULL;
     if (state != NULL)
@@ -163,7 +165,7 @@ static PyObject *acquire_begin(PyObject *self, PyObject *args)
                           &o.timeout_ms, &sub) ||
         !seq_from(keys, tokens, sub, &seq))
         return NULL;
-    struct request *r = request_new(space->session, space);
+    struct request *r = request_new(space->session, space, NULL);
     PyThreadState *state = request_begin(r);
     struct kvc_op *op = NULL;
     if (state != NULL)
@@ -184,7 +186,7 @@ static PyObject *redeem_begin(PyObject *self, PyObject *args)
                      KVC_TICKET_BYTES);
         return NULL;
     }
-    struct request *r = request_new(space->session, space);
+    struct request *r = request_new(space->session, space, NULL);
     PyThreadState *state = request_begin(r);
     struct kvc_op *op = NULL;
     if (state != NULL)
@@ -196,12 +198,39 @@ static PyObject *redeem_begin(PyObject *self, PyObject *args)
 PyObject *request_store(struct space *space, const struct kvc_blocks *blocks,
                         const uint64_t *offsets, const struct numbers *tokens)
 {
-    struct request *r = request_new(space->session, space);
+    struct request *r = request_new(space->session, space, NULL);
     PyThreadState *state = request_begin(r);
     struct kvc_op *op = NULL;
     if (state != NULL)
         return request_begun(
             r, state, kvc_store_begin(space->ns, blocks, offsets, tokens->at, tokens->n, &op), &op);
+    return NULL;
+}
+
+PyObject *request_pages_store(struct space *space, const struct kvc_blocks *blocks,
+                              struct pool *pool, const struct numbers *pages, struct kvc_word after,
+                              const struct numbers *tokens)
+{
+    struct request *r = request_new(space->session, space, pool);
+    PyThreadState *state = request_begin(r);
+    struct kvc_op *op = NULL;
+    if (state != NULL)
+        return request_begun(r, state,
+                             kvc_pages_store_begin(space->ns, blocks, pool->pool, pages->at, after,
+                                                   tokens->at, tokens->n, &op),
+                             &op);
+    return NULL;
+}
+
+PyObject *request_pages_load(struct space *space, const struct kvc_seq *seq, struct pool *pool,
+                             const struct kvc_pages_load *load)
+{
+    struct request *r = request_new(space->session, space, pool);
+    PyThreadState *state = request_begin(r);
+    struct kvc_op *op = NULL;
+    if (state != NULL)
+        return request_begun(r, state, kvc_pages_load_begin(space->ns, seq, pool->pool, load, &op),
+                             &op);
     return NULL;
 }
 
@@ -220,6 +249,8 @@ static PyObject *result_to(struct request *r, const struct kvc_result *result, s
         return Py_NewRef((PyObject *)hold);
     case KVC_OP_NS_OPEN:
         return Py_NewRef((PyObject *)r->space);
+    case KVC_OP_PAGES_LOAD:
+        return PyLong_FromUnsignedLong(result->n);
     default:
         return Py_NewRef(Py_None);
     }
@@ -242,6 +273,11 @@ static int finish_locked(struct request *r, struct hold *hold, struct kvc_result
         kvc_release(r->session->kvc, &result->hold);
     if (rc == 0 && result->kind == KVC_OP_NS_OPEN)
         r->space->ns = result->ns;
+    if (rc == 0 && result->kind == KVC_OP_PAGES_LOAD) {
+        struct kvc_loaded loaded; /* until the pool's next call; n is of no use there else */
+        kvc_pages_loaded(r->pool->pool, &loaded);
+        result->n = loaded.tokens;
+    }
     if (rc == 0 && result->statuses != NULL && statuses != NULL)
         memcpy(statuses, result->statuses, result->n);
     return rc;
@@ -392,5 +428,7 @@ PyMethodDef space_request_methods[] = {
     {"acquire_begin", acquire_begin, METH_VARARGS, NULL},
     {"redeem_begin", redeem_begin, METH_VARARGS, NULL},
     {"store_begin", space_store_begin, METH_VARARGS, NULL},
+    {"store_pages_begin", space_store_pages_begin, METH_VARARGS, NULL},
+    {"get_begin", space_get_begin, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };

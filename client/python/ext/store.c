@@ -157,6 +157,13 @@ static bool source_buffers(struct store *s, PyObject *blocks, uint32_t block_byt
     return good;
 }
 
+static bool source_pages(struct store *s, PyObject *layout, PyObject *pages, PyObject *after)
+{
+    return pages_from(layout, &s->from.layout, &s->from.pool) && word_from(after, &s->from.after) &&
+           numbers_from(pages, "pages", &s->from.pages) &&
+           layout_count(s->from.layout, s->blocks.group, &s->from.pages, s->blocks.n);
+}
+
 static bool source_from(struct store *s, PyObject *offsets, PyObject *blocks, PyObject *layout,
                         PyObject *pages, PyObject *after)
 {
@@ -165,9 +172,7 @@ static bool source_from(struct store *s, PyObject *offsets, PyObject *blocks, Py
         return source_offsets(s, offsets);
     if (!Py_IsNone(blocks))
         return source_buffers(s, blocks, block_bytes);
-    return pages_from(layout, &s->from.layout, &s->from.pool) && word_from(after, &s->from.after) &&
-           numbers_from(pages, "pages", &s->from.pages) &&
-           layout_count(s->from.layout, s->blocks.group, &s->from.pages, s->blocks.n);
+    return source_pages(s, layout, pages, after);
 }
 
 /* ---- sending ---- */
@@ -345,6 +350,26 @@ PyObject *space_store_begin(PyObject *self, PyObject *args)
     if (store_keys(&s, keys, parent) && store_retain(&s, retain) && source_offsets(&s, offsets) &&
         (Py_IsNone(tokens) || numbers_from(tokens, "tokens", &s.tokens)))
         request = request_store(s.space, &s.blocks, s.from.offsets, &s.tokens);
+    store_free(&s);
+    return request;
+}
+
+/* (pool, group, parent, keys, pages, first_token, last_tokens, flags, tokens, retain, sub_tenant,
+ * after): one request, begun */
+PyObject *space_store_pages_begin(PyObject *self, PyObject *args)
+{
+    struct store s = {.space = (struct space *)self};
+    PyObject *pool, *parent, *keys, *pages, *tokens, *retain, *after;
+    if (!PyArg_ParseTuple(args, "O!IOOOIIIOOzO", pool_type, &pool, &s.blocks.group, &parent, &keys,
+                          &pages, &s.blocks.first_token, &s.blocks.last_tokens, &s.blocks.flags,
+                          &tokens, &retain, &s.blocks.sub_tenant, &after))
+        return NULL;
+    PyObject *request = NULL;
+    if (store_keys(&s, keys, parent) && store_retain(&s, retain) &&
+        source_pages(&s, pool, pages, after) &&
+        (Py_IsNone(tokens) || numbers_from(tokens, "tokens", &s.tokens)))
+        request = request_pages_store(s.space, &s.blocks, s.from.pool, &s.from.pages, s.from.after,
+                                      &s.tokens);
     store_free(&s);
     return request;
 }

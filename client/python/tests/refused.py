@@ -184,16 +184,38 @@ class Sequences:
             raise AssertionError("an error was expected")
 
     def halves(self) -> None:
-        """Requests in two halves, by hand: each is told once, and finished, whatever is refused."""
-        raw = self.session._raw
-        assert again(raw.staging)
+        """Requests in two halves."""
         space = self.ns._raw
-        args: list[tuple[Any, tuple[Any, ...]]] = [
-            (raw.ping_begin, ()),
+        assert again(self.session._raw.staging)
+        self.play_halves(
+            (self.session._raw.ping_begin, ()),
             (space.lookup_begin, (self.keys, 64, 0, None)),
             (space.acquire_begin, (self.keys, 64, 0, 0, 0, 0, None)),
             (space.store_begin, (0, None, self.keys[0], [0] * 4, 0, 0, 0, None, (), None)),
-        ]
+        )
+
+    def pool_halves(self) -> None:
+        """The same with pages on a device."""
+        space, pages = self.ns._raw, range(4)
+        with again(lambda: self.session.device(DEVICE)) as device:
+            memory = [device.alloc(8 * BLOCK) for _ in range(2)]
+            layout = kv.PageLayout([[kv.Region(m.address, BLOCK, BLOCK)] for m in memory], 8)
+            with device.pool(layout, memory) as pool:
+                rest = (0, 0, 0, None, (), None, None)
+                self.play_halves(
+                    (
+                        space.get_begin,
+                        (pool.raw, self.keys, 64, self.pages, 0, 0, 0, None, None, None),
+                    ),
+                    (
+                        space.store_pages_begin,
+                        (pool.raw, 0, None, self.keys[0], pages, *rest),
+                    ),
+                )
+
+    def play_halves(self, *args: tuple[Any, tuple[Any, ...]]) -> None:
+        """By hand: each is told once, and finished, whatever is refused."""
+        raw = self.session._raw
         begun: list[_kvc.Request] = []
         told: list[_kvc.Request] = []
         failed: list[MemoryError] = []

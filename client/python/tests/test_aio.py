@@ -8,9 +8,11 @@ import signal
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
-from conftest import BLOCK_BYTES, BLOCK_TOKENS, Daemon, payload
+from conftest import BLOCK_BYTES, BLOCK_TOKENS, DEVICE, DEVICES, Daemon, payload, wait_until
+from device_rig import Paged
 
 import kvcache_client as kv
 from kvcache_client import aio
@@ -83,6 +85,188 @@ def test_many_in_flight(daemon: Daemon) -> None:
                     assert into == b"".join(blocks)
 
             await asyncio.gather(*(one(i) for i in range(100)))
+
+    run(work())
+
+
+@pytest.mark.parametrize("where", ["future", "table"])
+def test_room_of_a_store_that_finds_no_memory(
+    daemon: Daemon, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """Its part of staging is free again, so the next store finds room."""
+
+    class Full(dict[Any, Any]):
+        def __setitem__(self, key: object, value: object) -> None:
+            raise MemoryError
+
+    async def work() -> None:
+        async with await open_aio(daemon) as session:
+            ns = await open_ns(session, f"aio no memory {where}")
+            n = (1 << 20) // BLOCK_BYTES  # all of staging
+            keys = ns.hash_chain(range(n * BLOCK_TOKENS))
+            blocks = [payload(i) for i in range(n)]
+            with monkeypatch.context() as patch:
+                if where == "future":
+                    none = Mock(side_effect=MemoryError)
+                    patch.setattr(session, "_loop", Mock(create_future=none))
+                else:
+                    patch.setattr(session, "_futures", Full())
+                with pytest.raises(MemoryError):
+                    await ns.store(0, None, keys, blocks)
+            assert session._staging.is_empty
+            assert set(await ns.store(0, None, keys, blocks)) <= {OK, int(kv.Status.EXISTS)}
+
+    run(work())
+
+
+def test_an_error_is_not_hidden_by_the_end(daemon: Daemon) -> None:
+    """A session whose memory is in use is not closed; what the body raised comes out."""
+
+    async def use(session: aio.Session, wrong: bool) -> None:
+        async with session:
+            if wrong:
+                raise ZeroDivisionError
+
+    async def work() -> None:
+        session = await open_aio(daemon)
+        view = session._raw.staging()
+        assert view is not None
+        with pytest.raises(ZeroDivisionError):
+            await use(session, True)
+        assert await session.ping() >= 0
+        with pytest.raises(BufferError):
+            await use(session, False)
+        view.release()
+        session.close()
+
+    run(work())
+
+
+class OnDevice:
+    """A session, pages on the device, and a namespace of their blocks."""
+
+    BLOCKS, SIZE = 4, Paged.LAYERS * 2 * Paged.PAGE
+    OUT, INTO = (7, 2, 11, 0, 5, 9, 1, 3), (23, 14, 20, 8, 12, 22, 6, 15)
+
+    @classmethod
+    async def open(cls, daemon: Daemon, model: str) -> OnDevice:
+        one = cls()
+        one.session = await open_aio(daemon)
+        wait_until(lambda: one.session._raw.stats().get("device0.up") == 1)
+        one.device = one.session.device(DEVICE)
+        one.paged = Paged(one.device)
+        one.pool = one.device.pool(one.paged.layout, [one.paged.memory])
+        groups = [kv.Group(BLOCK_TOKENS, cls.SIZE)]
+        one.ns = await one.session.namespace(model=model, position="rope", groups=groups)
+        one.tokens = cls.BLOCKS * BLOCK_TOKENS
+        one.keys = one.ns.hash_chain(range(one.tokens))
+        for i in range(cls.BLOCKS):
+            one.paged.put(list(cls.OUT[2 * i : 2 * i + 2]), payload(i, cls.SIZE))
+        return one
+
+    session: aio.Session
+    device: kv.Device
+    paged: Paged
+    pool: kv.Pool
+    ns: aio.Namespace
+    tokens: int
+    keys: bytes
+
+    def check(self, first: int = 0) -> None:
+        for i in range(self.BLOCKS):
+            wanted = payload(i, self.SIZE) if i >= first else b"\xee" * self.SIZE
+            assert self.paged.get(list(self.INTO[2 * i : 2 * i + 2])) == wanted, i
+
+
+@pytest.mark.parametrize("skipped", [0, 2])
+def test_pages_of_a_pool(daemon: Daemon, skipped: int) -> None:
+    async def work() -> None:
+        one = await OnDevice.open(daemon, f"aio pool {skipped}")
+        async with one.session:
+            ns, pool, keys = one.ns, one.pool, one.keys
+            assert await ns.get(pool, keys, one.tokens, [one.INTO]) == 0
+            one.device.signal(0, 1)
+            stored = await ns.store_pages(pool, 0, None, keys, one.OUT, after=(0, 1))
+            assert list(stored) == [OK] * one.BLOCKS
+            given = skipped * BLOCK_TOKENS
+            gets = [
+                ns.get(pool, keys, one.tokens, [one.INTO], from_tokens=given, ready=(1, 10))
+                for _ in range(8)
+            ]
+            assert await asyncio.gather(*gets) == [one.tokens] * 8
+            assert one.device.word(1) == 10 + Paged.LAYERS
+            one.check(skipped)
+
+    run(work())
+
+
+def test_wrong_pools_are_named(daemon: Daemon) -> None:
+    async def work() -> None:
+        one = await OnDevice.open(daemon, "aio wrong pools")
+        async with one.session:
+            ns, pool, keys = one.ns, one.pool, one.keys
+            with pytest.raises(ValueError, match="no words"):
+                await ns.store_pages(pool.layout, 0, None, keys, one.OUT, after=(0, 1))
+            for wrong, says in (([0], "1 page numbers"), ([99] * 8, "is 99")):
+                with pytest.raises(ValueError, match=says):
+                    await ns.get(pool, keys, one.tokens, [wrong])
+                with pytest.raises(ValueError, match=says):
+                    await ns.store_pages(pool, 0, None, keys, wrong)
+            pool.close()
+            with pytest.raises(ValueError, match="the pool is closed"):
+                await ns.get(pool, keys, one.tokens, [one.INTO])
+            with pytest.raises(ValueError, match="the pool is closed"):
+                await ns.store_pages(pool, 0, None, keys, one.OUT)
+
+    run(work())
+
+
+def test_a_cancelled_load_ends_when_the_pages_are_free(daemon: Daemon) -> None:
+    """Waits for a word that nobody writes: its pages are the daemon's till it has cancelled."""
+
+    async def work() -> None:
+        one = await OnDevice.open(daemon, "aio cancelled")
+        async with one.session:
+            ns, pool, keys = one.ns, one.pool, one.keys
+            await ns.store_pages(pool, 0, None, keys, one.OUT)
+            one.device.signal(2, 1)
+            load = asyncio.create_task(ns.get(pool, keys, one.tokens, [one.INTO], after=(2, 2)))
+            store = asyncio.create_task(
+                ns.store_pages(pool, 0, None, bytes(32), one.OUT[:2], after=(2, 2))
+            )
+            await one.session.ping()
+            for task in (load, store):
+                assert not task.done()
+                task.cancel()
+            ended = await asyncio.gather(load, store, return_exceptions=True)
+            assert [type(e) for e in ended] == [asyncio.CancelledError] * 2
+            assert not one.session._futures
+            one.device.signal(2, 2)
+            await one.session.ping()
+            one.check(one.BLOCKS)
+            assert (await ns.lookup(bytes(32), BLOCK_TOKENS)).tokens == 0
+
+    run(work())
+
+
+def test_a_daemon_that_dies_has_no_pages(own_daemon: Daemon) -> None:
+    own_daemon.start(*DEVICES)
+
+    async def work() -> None:
+        one = await OnDevice.open(own_daemon, "aio dies")
+        async with one.session:
+            ns, pool, keys = one.ns, one.pool, one.keys
+            one.device.signal(0, 1)
+            calls = [
+                ns.get(pool, keys, one.tokens, [one.INTO], after=(0, 2)),
+                ns.store_pages(pool, 0, None, keys, one.OUT, after=(0, 2)),
+            ]
+            tasks = [asyncio.create_task(c) for c in calls]
+            await one.session.ping()
+            own_daemon.kill()
+            assert await tasks[0] == 0
+            with pytest.raises(kv.Down):
+                await tasks[1]
 
     run(work())
 

@@ -34,6 +34,7 @@ SCENES = [
     "numbers",
     "errors",
     "halves",
+    "pool_halves",
     "wake",
     "sessions",
     "imports",

@@ -214,6 +214,36 @@ class Namespace:
         /,
     ) -> Request: ...
     def redeem_begin(self, ticket: bytes, /) -> Request: ...
+    def get_begin(
+        self,
+        pool: Pool,
+        keys: type_keys,
+        tokens: int,
+        pages: Sequence[type_numbers],
+        from_tokens: int,
+        flags: int,
+        timeout_ms: int,
+        sub: str | None,
+        after: type_word,
+        ready: type_word,
+        /,
+    ) -> Request: ...
+    def store_pages_begin(
+        self,
+        pool: Pool,
+        group: int,
+        parent: Buffer | None,
+        keys: Buffer,
+        pages: type_numbers,
+        first_token: int,
+        last_tokens: int,
+        flags: int,
+        tokens: type_numbers | None,
+        retain: Sequence[tuple[int, int, int, int]],
+        sub: str | None,
+        after: type_word,
+        /,
+    ) -> Request: ...
     def store_begin(
         self,
         group: int,

@@ -8,18 +8,22 @@
         found = await asyncio.gather(*(ns.lookup(k, n) for k, n in prompts))
 
 A session belongs to the loop in which it was opened. Up to 256 of its requests may be in flight at
-the daemon, and 1,024 in all. A call that is cancelled is cancelled at the daemon too.
+the daemon, and 1,024 in all. A call that is cancelled is cancelled at the daemon too; one with
+pages of a pool ends when the daemon touches them no more, 250 ms later at most.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from kvcache_client import _kvc
-from kvcache_client._errors import Down
+from kvcache_client._device import Device, Pool
+from kvcache_client._errors import Down, Error
 from kvcache_client._memory import PageLayout, as_bytes, as_numbers
 from kvcache_client._session import Hold, flags_of, hash_chain, spec_of
 from kvcache_client._types import Group, Prefix, Retain
@@ -39,8 +43,11 @@ _NO_MEMORY_S = 0.01
 _ALIGN = 64
 
 
-async def _whole(work: Coroutine[Any, Any, None]) -> None:
-    """Runs to the end, cancelled or not: nothing writes to staging after this."""
+async def _whole(work: Awaitable[Any], stop: _Then | None = None) -> Any:
+    """Waits for the end, cancelled or not: what is borrowed meanwhile is the caller's after this.
+
+    stop: when it is cancelled, asks the work to end soon.
+    """
     task = asyncio.ensure_future(work)
     cancelled = False
     while not task.done():
@@ -48,9 +55,12 @@ async def _whole(work: Coroutine[Any, Any, None]) -> None:
             await asyncio.wait([task])
         except asyncio.CancelledError:
             cancelled = True
-    task.result()
+            if stop is not None:
+                stop()
     if cancelled:
+        task.exception()  # nobody else asks for it
         raise asyncio.CancelledError
+    return task.result()
 
 
 class _Staging:
@@ -159,7 +169,11 @@ class Session:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.close()
+        try:
+            self.close()
+        except BufferError:
+            if error is None:
+                raise
 
     def close(self) -> None:
         """Ends the session; calls in flight are cancelled. BufferError while views are in use."""
@@ -214,25 +228,67 @@ class Session:
             if not one.done():
                 one.set_result(None)
 
-    async def _outcome(self, request: _kvc.Request, then: _Then | None = None) -> Any:
-        """What a request gives; ``then`` runs when it is done, cancelled or not."""
-        future: asyncio.Future[Any] = self._loop.create_future()
-        self._futures[request] = (future, then)
+    def _begin(
+        self, begin: Callable[..., _kvc.Request], *arguments: Any, then: _Then | None = None
+    ) -> tuple[asyncio.Future[Any], _kvc.Request]:
+        """Begins a request. Returns what will have its outcome, and the request.
+
+        then: runs when the request is done, cancelled or not; here if nothing was begun.
+        """
+        try:
+            future: asyncio.Future[Any] = self._loop.create_future()
+            request = begin(*arguments)
+            try:
+                self._futures[request] = (future, then)
+            except MemoryError:  # nobody would hear of it
+                request.cancel()
+                with suppress(Error):
+                    request.finish()
+                raise
+        except BaseException:
+            if then is not None:
+                then()
+            raise
+        return future, request
+
+    def _cancel(self, request: _kvc.Request) -> None:
+        if request in self._futures:
+            request.cancel()
+
+    async def _outcome(
+        self, begin: Callable[..., _kvc.Request], *arguments: Any, then: _Then | None = None
+    ) -> Any:
+        """What a request gives that is begun here; ``then`` as of :meth:`_begin`."""
+        future, request = self._begin(begin, *arguments, then=then)
         try:
             return await future
         except asyncio.CancelledError:
-            if request in self._futures:
-                request.cancel()
+            self._cancel(request)
             raise
+
+    async def _borrowing(self, begin: Callable[..., _kvc.Request], *arguments: Any) -> Any:
+        """The same of a request whose pages are the daemon's until it is done."""
+        future, request = self._begin(begin, *arguments)
+        return await _whole(future, lambda: self._cancel(request))
 
     async def ping(self) -> int:
         """One round trip. Returns the daemon's uptime in milliseconds."""
-        return cast("int", await self._outcome(self._raw.ping_begin()))
+        return cast("int", await self._outcome(self._raw.ping_begin))
+
+    def device(self, name: str) -> Device:
+        """As :meth:`kvcache_client.Session.device`: its pools go into this session's calls.
+
+        The device's own calls are those that wait: ``pool`` for the daemon, at the start of an
+        engine, and ``wait`` on an emulated device. What :meth:`Namespace.get` has returned needs no
+        wait.
+        """
+        return Device(self._raw.device(name))
 
     async def namespace(self, *, model: str, groups: Sequence[Group], **more: Any) -> Namespace:
         """As :meth:`kvcache_client.Session.namespace`, with its arguments."""
-        request = self._raw.namespace_begin(*spec_of(model=model, groups=groups, **more))
-        return Namespace(self, cast("_kvc.Namespace", await self._outcome(request)), tuple(groups))
+        spec = spec_of(model=model, groups=groups, **more)
+        raw = cast("_kvc.Namespace", await self._outcome(self._raw.namespace_begin, *spec))
+        return Namespace(self, raw, tuple(groups))
 
 
 class Namespace:
@@ -264,8 +320,8 @@ class Namespace:
     ) -> Prefix:
         """As :meth:`kvcache_client.Namespace.lookup`."""
         flags = flags_of(touch=touch, prefetch=prefetch, everything=everything)
-        request = self._raw.lookup_begin(keys, tokens, flags, sub_tenant)
-        return Prefix.of(await self._session._outcome(request))
+        begin = self._raw.lookup_begin
+        return Prefix.of(await self._session._outcome(begin, keys, tokens, flags, sub_tenant))
 
     async def acquire(
         self,
@@ -283,14 +339,41 @@ class Namespace:
     ) -> Hold:
         """As :meth:`kvcache_client.Namespace.acquire`. Copying out of the hold does not wait."""
         flags = flags_of(wait=wait, no_load=no_load, read_only=read_only, everything=everything)
-        request = self._raw.acquire_begin(
-            keys, tokens, flags, from_tokens, wait_tokens, timeout_ms, sub_tenant
-        )
-        return Hold(await self._session._outcome(request))
+        rest = (flags, from_tokens, wait_tokens, timeout_ms, sub_tenant)
+        return Hold(await self._session._outcome(self._raw.acquire_begin, keys, tokens, *rest))
 
     async def redeem(self, ticket: bytes) -> Hold:
         """As :meth:`kvcache_client.Namespace.redeem`."""
-        return Hold(await self._session._outcome(self._raw.redeem_begin(ticket)))
+        return Hold(await self._session._outcome(self._raw.redeem_begin, ticket))
+
+    async def get(
+        self,
+        pool: Pool,
+        keys: Keys,
+        tokens: int,
+        pages: Sequence[Numbers],
+        *,
+        from_tokens: int = 0,
+        wait: bool = False,
+        no_load: bool = False,
+        everything: bool = False,
+        timeout_ms: int = 0,
+        sub_tenant: str | None = None,
+        after: tuple[int, int] | None = None,
+        ready: tuple[int, int] | None = None,
+    ) -> int:
+        """As :meth:`kvcache_client.Namespace.get` of a pool (:meth:`Session.device`).
+
+        The pages are the daemon's until this returns. Of pages in host memory: :meth:`acquire` and
+        :meth:`Hold.load_pages`.
+        """
+        flags = flags_of(wait=wait, no_load=no_load, everything=everything)
+        rest = (from_tokens, flags, timeout_ms, sub_tenant, after, ready)
+        numbers = [as_numbers(p) for p in pages]
+        begin = self._raw.get_begin
+        return cast(
+            "int", await self._session._borrowing(begin, pool.raw, keys, tokens, numbers, *rest)
+        )
 
     async def store(
         self,
@@ -324,7 +407,7 @@ class Namespace:
 
     async def store_pages(
         self,
-        layout: PageLayout,
+        layout: PageLayout | Pool,
         group: int,
         parent: Buffer | None,
         keys: Buffer,
@@ -338,12 +421,23 @@ class Namespace:
         tokens: Numbers | None = None,
         retain: Sequence[Retain] = (),
         sub_tenant: str | None = None,
+        after: tuple[int, int] | None = None,
     ) -> bytes:
         """As :meth:`kvcache_client.Namespace.store_pages`, in one request.
 
-        The pages are copied before the first wait for the daemon, in another thread.
+        Pages of host memory are copied before the first wait for the daemon, in another thread.
+        Those of a pool are the daemon's until this returns.
         """
         numbers = as_numbers(pages)
+        if isinstance(layout, Pool):
+            flags = flags_of(durable=durable, decoded=decoded, admit=admit)
+            ids = None if tokens is None else as_numbers(tokens)
+            of = (layout.raw, group, parent, keys, numbers, first_token, last_tokens, flags, ids)
+            begin = self._raw.store_pages_begin
+            made = await self._session._borrowing(begin, *of, retain, sub_tenant, after)
+            return cast("bytes", made)
+        if after is not None:
+            raise ValueError("after is a pool's: pages in host memory have no words")
 
         def fill(staging: memoryview, offsets: list[int]) -> None:
             self._raw.stage(layout.raw, group, numbers, offsets, None, 0)
@@ -365,7 +459,7 @@ class Namespace:
         step = (block_bytes + _ALIGN - 1) // _ALIGN * _ALIGN
         n = memoryview(keys).nbytes // _kvc.KEY_BYTES
         at = await self._room(n * step)
-        begun = False
+        give = partial(session._staging.give, at)
         try:
             staging = session._raw.staging()
             if staging is None:
@@ -377,14 +471,11 @@ class Namespace:
                 staging.release()
             first_token, last_tokens, flags, tokens, retain, sub = rest
             ids = None if tokens is None else as_numbers(tokens)
-            request = self._raw.store_begin(
-                group, parent, keys, offsets, first_token, last_tokens, flags, ids, retain, sub
-            )
-            begun = True
-        finally:
-            if not begun:
-                session._staging.give(at)
-        return cast("bytes", await session._outcome(request, lambda: session._staging.give(at)))
+        except BaseException:
+            give()
+            raise
+        of = (group, parent, keys, offsets, first_token, last_tokens, flags, ids, retain, sub)
+        return cast("bytes", await session._outcome(self._raw.store_begin, *of, then=give))
 
     async def _room(self, size: int) -> int:
         """An offset in staging with ``size`` bytes of room."""
