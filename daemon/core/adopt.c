@@ -292,7 +292,6 @@ static void found_drop(struct core *c, struct block *b)
     }
     index_del(c, b);
     block_ns(c, b)->records--;
-    names_bare(c, b);
     b->flags |= BLOCK_F_PARTS;
     block_clear(b, BLOCK_F_ALL & ~(uint32_t)BLOCK_F_PARTS);
     b->where = CORE_NONE;

@@ -220,7 +220,9 @@ void block_kill(struct core *c, struct block *b, enum kvc_miss reason)
         c->m.blocks_dropped++;
     }
     const uint64_t was = unevictable_change(c, b);
+    const bool lapsed = block_lapsed(c, b);
     block_state_set(b, BLOCK_DYING);
+    lapse_changed(c, b, lapsed);
     unevictable_changed(c, b, was);
     core__wake(c, b);
     load_wake(c, b);
@@ -462,10 +464,12 @@ static void count_places(struct core *c, const struct block *b, bool more)
 void block_place(struct core *c, struct block *b, uint32_t set, uint32_t clear)
 {
     const uint64_t was = unevictable_change(c, b);
+    const bool lapsed = block_lapsed(c, b);
     count_places(c, b, false);
     block_clear(b, clear);
     b->flags |= set & BLOCK_F_ALL;
     count_places(c, b, true);
+    lapse_changed(c, b, lapsed);
     unevictable_changed(c, b, was);
     room_bind(c, b);
 }

@@ -16,7 +16,7 @@ struct tally {
 };
 
 struct room {
-    uint64_t held[RETAIN_TIERS], bound[RETAIN_TIERS], pinned, unevictable;
+    uint64_t held[RETAIN_TIERS], bound[RETAIN_TIERS], pinned, unevictable, lapsed;
 };
 
 static void check_bound(struct core *c, const struct block *b, struct room *room)
@@ -52,6 +52,7 @@ static void check_room(struct core *c, struct room *room)
         room[b->ns].pinned += b->pins > 0 ? block_bytes(c, b) : 0;
         check_bound(c, b, &room[b->ns]);
         room[b->ns].unevictable += unevictable_of(c, b);
+        room[b->ns].lapsed += block_lapsed(c, b);
     }
     const struct move *m;
     POOL_FOR_EACH (m, i, c->moves)
@@ -87,12 +88,14 @@ static void check_quotas(struct core *c)
 {
     struct room *room = sys_calloc(c->cfg.namespaces_max, sizeof *room);
     uint64_t owner[RETAIN_OWNERS][RETAIN_TIERS] = {{0}}, quotas = 0, leaving = 0, pinned = 0;
+    uint64_t lapsed = 0;
     MUST(room != NULL);
     check_room(c, room);
     for (uint32_t i = 0; i < c->cfg.namespaces_max; i++) {
         const struct core_ns *ns = &c->ns[i];
         MUST(!ns->id || ns->payer == quota_payer(c, ns));
-        MUST(room[i].pinned == ns->pinned);
+        MUST(room[i].pinned == ns->pinned && room[i].lapsed == ns->lapsed);
+        lapsed += ns->lapsed;
         leaving += ns->leaving;
         pinned += ns->pinned;
         for (uint32_t o = 0; o < RETAIN_OWNERS; o++)
@@ -110,6 +113,7 @@ static void check_quotas(struct core *c)
     for (uint32_t i = 0; i < ARRAY_LEN(c->quota); i++)
         quotas += c->quota[i].payer != 0;
     MUST(quotas == c->m.quotas && leaving == c->leaving_bytes && pinned == c->m.pinned_bytes);
+    MUST(lapsed == c->lapsed);
     MUST(retain_is_sound(c->retain)); /* held is not above its bound, lists are what is in them */
     check_unevictable(c, room);
     free(room);
@@ -210,8 +214,10 @@ static void check_places(struct core *c, const struct block *b, struct tally *t)
     const uint64_t bytes = block_bytes(c, b);
     MUST(host || disk || f & BLOCK_F_TORN);
     MUST(host || !(f & (BLOCK_F_UNCHECKED | BLOCK_F_CLEAN | BLOCK_F_SAVING)));
-    MUST(disk || !(f & (BLOCK_F_CLEAN | BLOCK_F_DURABLE | BLOCK_F_SAFE | BLOCK_F_BY_PIN)));
+    MUST(disk || !(f & (BLOCK_F_CLEAN | BLOCK_F_DURABLE | BLOCK_F_BY_PIN)));
     MUST(!(f & BLOCK_F_BY_PIN) || (f & BLOCK_F_DURABLE && !(f & BLOCK_F_SAFE)));
+    MUST(!(f & BLOCK_F_SAFE) || b->parent == CORE_NONE ||
+         c->blocks[b->parent].flags & BLOCK_F_SAFE);
     MUST(f & BLOCK_F_RING || !(f & BLOCK_F_CLEAN));
     MUST(f & BLOCK_F_SAVING || !(f & BLOCK_F_LEAVING));
     MUST(!(f & BLOCK_F_CLEAN) || !(f & BLOCK_F_LEAVING));

@@ -33,7 +33,7 @@ enum block_flag {
     BLOCK_F_PROMISED = 0x4000, /* some commit waits for it to be durable; PENDING: it is to be so,
                                   whichever of its shards that was asked of */
     BLOCK_F_DURABLE = 0x8000,  /* DISK: written with a promise */
-    BLOCK_F_SAFE = 0x10000,    /* DURABLE, and so is everything before it in its chain */
+    BLOCK_F_SAFE = 0x10000,    /* was told durable, with all before it in its chain (lapse.h) */
     BLOCK_F_FOUND = 0x20000,   /* being taken over at start */
     BLOCK_F_REACHED = 0x40000, /* the same, and so is what is before it */
     BLOCK_F_TORN = 0x80000,    /* a shard on disk was lost; the others there go when it is idle */
@@ -140,6 +140,7 @@ struct core_ns {
     uint64_t bound[RETAIN_TIERS];        /* of blocks that are bound there (room_bind()) */
     uint64_t near_bytes;                 /* of slots on devices */
     uint64_t unevictable;                /* bytes of slots in memory that nobody can be given now */
+    uint64_t lapsed;                     /* of core->lapsed */
     uint32_t regions;                    /* core->region: those that are its */
     uint32_t slot_bytes[KVC_GROUPS_MAX]; /* in memory, of one shard */
     uint64_t region_fill;                /* bytes that a region holds at least, of its blocks */
@@ -418,6 +419,8 @@ struct core {
     uint32_t promises, promises_left; /* of the list; of this round */
     uint64_t promise_looks;           /* at blocks, for all promises so far */
     bool promise_short;               /* something that is promised could not be begun */
+    uint64_t lapsed, lapsed_ms;       /* blocks (lapse.h); when they are looked for again */
+    uint32_t lapsed_at, lapsed_left;  /* the next record to be looked at, and how many are to be */
     uint32_t drain_at, hand;
     uint64_t drain_off, drain_off_seen; /* bytes that quotas keep off storage: of the last look at
                                            all blocks, and of the present one so far */
@@ -928,8 +931,6 @@ bool block_goes_on(struct core *c, const struct block *b);
 bool block_kept(const struct core *c, const struct block *b);
 /* It is about to go, and nothing is below it: names that hold it fall back on its parent. */
 void names_lost(struct core *c, const struct block *b);
-/* It has no such copy any more. */
-void names_bare(struct core *c, const struct block *b);
 /* The blocks that a name holds itself: calls fn for each; a non-zero return ends it and is
  * returned.
  */
@@ -989,6 +990,7 @@ struct lease *lease_by_id(struct core *c, const struct core_client *cl, uint64_t
 void lease_use(struct lease *l);
 void lease_unuse(struct core *c, struct lease *l);
 
+#include "lapse.h"
 #include "near_core.h"
 #include "pin.h"
 #include "slice.h"

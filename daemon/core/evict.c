@@ -156,6 +156,7 @@ bool core_placement_step(struct core *c)
     more |= resv_step(c);
     if (c->cfg.disk) {
         promise_step(c);
+        more |= lapse_step(c);
         more |= place_fill(c);
         more |= above_step(c);
         load_pump(c);

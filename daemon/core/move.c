@@ -68,10 +68,8 @@ void disk_drop(struct core *c, struct block *b)
         disk_give(c, b, loc);
         block_set_disk(c, b, i, (struct tier_loc){0});
     }
-    if (b->state == BLOCK_PRESENT) {
-        names_bare(c, b);
-        block_place(c, b, 0, BLOCK_F_DISK | BLOCK_F_DURABLE | BLOCK_F_SAFE | BLOCK_F_BY_PIN);
-    }
+    if (b->state == BLOCK_PRESENT)
+        block_place(c, b, 0, BLOCK_F_DISK | BLOCK_F_DURABLE | BLOCK_F_BY_PIN);
 }
 
 void block_untear(struct core *c, struct block *b)
@@ -217,11 +215,10 @@ static void save_end(struct core *c, struct move *m)
         count_leaving(c, b, -m->bytes);
     block_clear(b, BLOCK_F_SAVING | BLOCK_F_LEAVING);
     if (ok) {
-        block_place(c, b, 0, BLOCK_F_DURABLE | BLOCK_F_SAFE | BLOCK_F_BY_PIN);
         block_place(c, b,
                     BLOCK_F_DISK | (m->durable ? BLOCK_F_DURABLE : 0u) |
                         (m->by_pin ? BLOCK_F_BY_PIN : 0u),
-                    0);
+                    BLOCK_F_DURABLE | BLOCK_F_BY_PIN);
         c->m.blocks_demoted++;
         c->m.bytes_demoted += m->bytes;
         above_want(c, b);

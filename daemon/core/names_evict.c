@@ -113,7 +113,7 @@ bool names_let_passed_go(struct core *c, struct core_name *nm, const struct pass
         struct block *b = &c->blocks[passed->e[i].block];
         if (b->gen != passed->e[i].gen || block_named(c, b))
             continue;
-        if (is_free(c, b) && !block_promised(b) && !b->promising) {
+        if (is_free(c, b) && !block_promised(b) && !block_lapsed(c, b) && !b->promising) {
             block_kill(c, b, KVC_MISS_EVICTED);
             went = true;
         } else if (b->state == BLOCK_PRESENT) {

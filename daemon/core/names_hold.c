@@ -34,8 +34,10 @@ static void name_release(struct core *c, struct block *b, bool dying)
     struct block_name *of = &c->names->of[block_no(c, b)];
     const uint64_t bytes = block_bytes(c, b);
     const bool raised = of->level > 0;
+    const bool lapsed = block_lapsed(c, b);
     of->level = 0;
     of->safe = 0;
+    lapse_changed(c, b, lapsed);
     block_ns(c, b)->named_bytes -= bytes;
     c->m.named_blocks--;
     c->m.named_bytes -= bytes;
@@ -268,7 +270,7 @@ bool block_kept(const struct core *c, const struct block *b)
 
 bool block_names_safe(const struct core *c, const struct block *b)
 {
-    return c->names->of[block_no(c, b)].safe;
+    return c->names && c->names->of[block_no(c, b)].safe;
 }
 
 void block_names_mark_safe(struct core *c, struct block *b)
@@ -276,12 +278,6 @@ void block_names_mark_safe(struct core *c, struct block *b)
     for (uint32_t no = block_no(c, b); no != CORE_NONE && !c->names->of[no].safe;
          no = c->blocks[no].parent)
         c->names->of[no].safe = 1;
-}
-
-void names_bare(struct core *c, const struct block *b)
-{
-    if (c->names)
-        c->names->of[block_no(c, b)].safe = 0;
 }
 
 int name_each_block(struct core *c, const struct core_name *nm,
@@ -403,6 +399,7 @@ static void check_block(struct core *c, uint32_t no, const uint32_t *held, uint6
     MUST(of->n == want && listed == held[no]);
     MUST(of->n == 0 || (there && b->flags & BLOCK_F_LINKED));
     MUST(!of->safe || of->n > 0);
+    MUST(!of->safe || b->parent == CORE_NONE || c->names->of[b->parent].safe);
     MUST(of->level == 0 ||
          (of->n > 0 && (b->parent == CORE_NONE || of->level <= c->names->of[b->parent].level)));
     *named += of->n > 0;

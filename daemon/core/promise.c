@@ -18,6 +18,8 @@ int promise_make(struct core *c, struct block *b, enum save_why why)
 {
     if (b->state != BLOCK_PRESENT || b->moving > 0)
         return 0;
+    if (why == SAVE_PIN && b->flags & BLOCK_F_SAFE)
+        why = SAVE_PROMISE; /* it has lapsed: a commit was promised it, not a pin alone */
     return b->flags & BLOCK_F_HOST ? save_begin(c, b, why) : load_begin(c, b);
 }
 
@@ -31,6 +33,14 @@ void promise_end(struct core *c, struct block *b)
         disk->ops->unpromise(disk, block_disk(c, b, i));
 }
 
+/* It is durable, and so is all before it, if only for a name. While a block of its namespace has
+ * lapsed, which may be before it, the marks do not say that, and its chain is looked at. */
+static bool is_safe(struct core *c, const struct block *b, enum save_why why)
+{
+    return block_ns(c, b)->lapsed == 0 &&
+           (b->flags & BLOCK_F_SAFE || (why == SAVE_PIN && block_names_safe(c, b)));
+}
+
 /* From b upwards: begins what can be; *ret_await: the nearest block that is not durable. */
 static int promise_push(struct core *c, struct block *b, enum save_why why, uint32_t *ret_await)
 {
@@ -38,7 +48,7 @@ static int promise_push(struct core *c, struct block *b, enum save_why why, uint
     for (uint32_t no = block_no(c, b); no != CORE_NONE; no = c->blocks[no].parent) {
         struct block *p = &c->blocks[no];
         c->promise_looks++;
-        if (p->flags & BLOCK_F_SAFE || (why == SAVE_PIN && block_names_safe(c, p)))
+        if (is_safe(c, p, why))
             break;
         if (block_promised(p) || (why == SAVE_PIN && p->flags & BLOCK_F_DURABLE))
             continue;
@@ -65,7 +75,8 @@ static int promise_push(struct core *c, struct block *b, enum save_why why, uint
  * many promises of one chain cost no more than its length. */
 static bool mark_safe(struct core *c, struct block *b)
 {
-    for (struct block *p = b; !(p->flags & BLOCK_F_SAFE); p = &c->blocks[p->parent]) {
+    for (struct block *p = b; !is_safe(c, p, SAVE_PROMISE); p = &c->blocks[p->parent]) {
+        c->promise_looks++;
         if (!block_promised(p))
             return false;
         if (p->parent == CORE_NONE)

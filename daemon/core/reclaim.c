@@ -241,8 +241,7 @@ static void on_lost(void *ctx, uint32_t owner, struct tier_loc loc)
         return;
     if (b->flags & BLOCK_F_CLEAN)
         clean_recall(c, b);
-    names_bare(c, b);
-    block_place(c, b, 0, BLOCK_F_DISK | BLOCK_F_DURABLE | BLOCK_F_SAFE | BLOCK_F_BY_PIN);
+    block_place(c, b, 0, BLOCK_F_DISK | BLOCK_F_DURABLE | BLOCK_F_BY_PIN);
     if (block_pinned(b))
         pin_look(c);
     if (b->copies > 0 || b->moving > 0) {

@@ -295,6 +295,7 @@ int rig_reserve(struct rig *r, unsigned client, struct rig_put *p)
     core_ns_view(p->ns, &v);
     const struct core_group *g = &v.spec->group[p->group];
     struct key256 parent = rig_key(p->chain, p->first - 1);
+    p->below = g->rule == KVC_RULE_FULL;
     struct core_reserve in = {.ns = p->ns,
                               .group = p->group,
                               .shard = p->shard,
@@ -315,8 +316,12 @@ static void on_done(struct core_commit *c)
 {
     struct rig_commit *m = (struct rig_commit *)(void *)c;
     m->done++;
-    if (m->durable_in && m->statuses[0] == KVC_ST_OK)
-        ck_assert(rig_explain(m->durable_in, 0, m->ns, m->chain, m->at).durable);
+    if (!m->durable_in || m->statuses[0] != KVC_ST_OK)
+        return;
+    for (uint32_t i = m->from; i <= m->at; i++)
+        ck_assert_msg(rig_explain(m->durable_in, 0, m->ns, m->chain, i).durable,
+                      "block %u of chain %u is told durable, and block %u is not", m->at, m->chain,
+                      i);
 }
 
 /* Of several blocks the first may be told and have gone again when the last is. */
@@ -330,6 +335,7 @@ static void note_durable(struct rig *r, const struct rig_put *p, struct rig_comm
     m->ns = v.id;
     m->chain = p->chain;
     m->at = p->first;
+    m->from = p->below ? 0 : p->first;
 }
 
 int rig_commit(struct rig *r, unsigned client, const struct rig_put *p, struct rig_commit *m)

@@ -63,6 +63,7 @@ struct rig_put {
     struct core_ns *ns;
     uint32_t group, shard, chain, first, n, last_tokens;
     bool durable, decoded, judged;
+    bool below; /* of reserve: all blocks before the first are of its chain too */
     const struct core_retention *retention;
     uint8_t statuses[KVC_STORE_MAX]; /* of reserve */
     uint64_t reservation;
@@ -78,7 +79,7 @@ struct rig_commit {
     uint8_t statuses[KVC_STORE_MAX];
     /* Of one block that is to be durable: where to look when it is said to be so. */
     struct rig *durable_in;
-    uint32_t ns, chain, at;
+    uint32_t ns, chain, from, at;
 };
 /* Commits all that was reserved. As core_commit(); rig_commit_free() once it is done. */
 int rig_commit(struct rig *r, unsigned client, const struct rig_put *p, struct rig_commit *m);

@@ -364,18 +364,22 @@ void fake_disk_want(struct fake_disk *f, uint32_t region)
     region_settle(f, first);
 }
 
+static void slot_lose(struct fake_disk *f, struct slot *s)
+{
+    const uint32_t owner = s->owner, at = (uint32_t)(s - f->slot);
+    slot_free(s);
+    region_settle(f, at);
+    f->tier.events.lost(f->tier.events.ctx, owner, (struct tier_loc){at + 1});
+}
+
 bool fake_disk_lose(struct fake_disk *f)
 {
     const uint32_t from = (uint32_t)(fake_random(&f->random) % f->cfg.slots);
     for (uint32_t i = 0; i < f->cfg.slots; i++) {
-        const uint32_t at = (from + i) % f->cfg.slots;
-        struct slot *s = &f->slot[at];
+        struct slot *s = &f->slot[(from + i) % f->cfg.slots];
         if (s->state != SLOT_PUBLISHED || s->readers > 0)
             continue;
-        const uint32_t owner = s->owner;
-        slot_free(s);
-        region_settle(f, at);
-        f->tier.events.lost(f->tier.events.ctx, owner, (struct tier_loc){at + 1});
+        slot_lose(f, s);
         return true;
     }
     return false;
@@ -390,6 +394,15 @@ static struct slot *slot_of(struct fake_disk *f, const uint8_t key[32], uint32_t
             return s;
     }
     return NULL;
+}
+
+bool fake_disk_lose_this(struct fake_disk *f, const uint8_t key[32], uint32_t shard)
+{
+    struct slot *s = slot_of(f, key, shard);
+    if (!s || s->readers > 0)
+        return false;
+    slot_lose(f, s);
+    return true;
 }
 
 bool fake_disk_plain(struct fake_disk *f, const uint8_t key[32], uint32_t shard)

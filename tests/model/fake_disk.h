@@ -42,6 +42,8 @@ void fake_disk_keeps(struct fake_disk *f, bool keep);
 void fake_disk_want(struct fake_disk *f, uint32_t region);
 /* One published slot without operations is lost; false: there is none. */
 bool fake_disk_lose(struct fake_disk *f);
+/* What is stored of this key and shard is lost; false: it is not there, or is being read. */
+bool fake_disk_lose_this(struct fake_disk *f, const uint8_t key[32], uint32_t shard);
 /* One bit of what is stored of this key and shard; false: it is not there. */
 bool fake_disk_flip(struct fake_disk *f, const uint8_t key[32], uint32_t shard);
 /* What is stored of this key and shard counts as stored without a promise; false: not there. */

@@ -195,6 +195,21 @@ START_TEST(what_a_store_has_promised_goes_with_the_name)
 }
 END_TEST
 
+/* Not even where its copy on disk is lost, and cannot be written again yet. */
+START_TEST(what_a_store_has_promised_stays_when_the_name_goes_on)
+{
+    begin(64, 64, false);
+    turn(20, true);
+    const struct key256 key = rig_key(end_chain(20), 2);
+    fake_disk_grows(r.disk, true);
+    ck_assert(fake_disk_lose_this(r.disk, key.b, 0));
+    turn(40, false);
+    ck_assert(is_there(20));
+    fake_disk_grows(r.disk, false);
+    rig_end(&r);
+}
+END_TEST
+
 /* What another name reaches stays, and holds what builds on it: that was the talk's, or the
  * other's. */
 START_TEST(what_a_store_has_promised_beside_what_stays_has_a_reason)
@@ -329,6 +344,7 @@ int main(void)
     tcase_add_test(t, what_another_name_reaches_stays);
     tcase_add_test(t, what_is_held_goes_with_the_name);
     tcase_add_test(t, what_a_store_has_promised_goes_with_the_name);
+    tcase_add_test(t, what_a_store_has_promised_stays_when_the_name_goes_on);
     tcase_add_test(t, what_a_store_has_promised_beside_what_stays_has_a_reason);
     tcase_add_test(t, what_a_store_has_promised_of_the_first_block_goes_with_the_name);
     tcase_add_test(t, what_a_store_has_promised_goes_with_the_name_after_restarts_too);

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Promises that have lapsed are made again, whoever asks. */
+#include "core__.h"
+
+/* Records that are looked at in a call: some 20 us. */
+#define LAPSE_STEP 1024u
+/* All are looked at again so much later, while some block has lapsed. */
+#define LAPSE_AGAIN_MS 10000u
+/* It goes on so much later where storage has refused. */
+#define LAPSE_PAUSE_MS 1000u
+
+bool block_lapsed(const struct core *c, const struct block *b)
+{
+    if (b->state != BLOCK_PRESENT || block_promised(b))
+        return false;
+    return b->flags & BLOCK_F_SAFE || (!(b->flags & BLOCK_F_DURABLE) && block_names_safe(c, b));
+}
+
+void lapse_changed(struct core *c, const struct block *b, bool was)
+{
+    const bool is = block_lapsed(c, b);
+    if (is == was)
+        return;
+    block_ns(c, b)->lapsed += is ? 1 : -1ull;
+    c->lapsed += is ? 1 : -1ull;
+    if (!is)
+        return;
+    c->lapsed_left = c->blocks_high;
+    c->lapsed_ms = c->now_ms;
+}
+
+/* False: little more can be begun now; it, too, is looked at again. */
+static bool lapse_mend(struct core *c, struct block *b)
+{
+    const int err = promise_make(c, b, b->flags & BLOCK_F_SAFE ? SAVE_PROMISE : SAVE_PIN);
+    const bool is_refused = c->now_ms < c->pause_ms;
+    c->m.demotion_failures += err != 0 && err != KVC_E_BUSY;
+    if (is_refused)
+        c->lapsed_ms = c->now_ms + LAPSE_PAUSE_MS;
+    if (!is_refused && err != KVC_E_BUSY)
+        return true;
+    c->lapsed_left = c->blocks_high;
+    return false;
+}
+
+bool lapse_step(struct core *c)
+{
+    if (c->lapsed == 0 || c->now_ms < MAX(c->lapsed_ms, c->pause_ms))
+        return false;
+    if (c->lapsed_left == 0)
+        c->lapsed_left = c->blocks_high;
+    for (uint32_t n = 0; n < LAPSE_STEP && c->lapsed_left > 0; n++) {
+        struct block *b = &c->blocks[c->lapsed_at];
+        c->lapsed_at = c->lapsed_at + 1 < c->blocks_high ? c->lapsed_at + 1 : 0;
+        c->lapsed_left--;
+        if (block_lapsed(c, b) && !lapse_mend(c, b))
+            return false;
+    }
+    if (c->lapsed_left == 0)
+        c->lapsed_ms = c->now_ms + LAPSE_AGAIN_MS;
+    return c->lapsed_left > 0;
+}
