@@ -6,11 +6,13 @@ usage: lmcache.sh load [--tokens 1024,2048,4096,8192] [--rounds N] [--way shm|so
        lmcache.sh disk [--rounds N] [--disk-gib 2] [--way shm|socket] [--json]
 
 load: all engines live side by side and take turns; with a connector an engine's own cache is off.
-restart: the daemon or server is ended and started again under a living engine.
+restart: the daemon or server is ended and started again under a living engine. It stores one prompt
+twice over; another one is stored before that alone, and a new engine asks for it afterwards.
 killed: an engine is killed in the middle of a store, and of a load; another one goes on.
 disk: 3 GiB of blocks, 1 GiB of memory, and a disk with a limit of --disk-gib.
 others: what vLLM and LMCache have and a CPU engine does not run, with what it says.
-The result is tables, or with --json one line of JSON a case.
+The result is tables, or with --json one line of JSON a case. When something ends a run, the tables
+of what was measured before are printed all the same.
 What a side cannot do is in the result with what it said.
 """
 
@@ -89,13 +91,13 @@ def say(**values: Any) -> None:
 
 
 @contextmanager
-def tried(what: str, who: str, server: Any) -> Iterator[None]:
-    """A side that fails is a case, and the other one is measured all the same."""
+def tried(who: str, server: Any, **case: Any) -> Iterator[None]:
+    """A side that fails is a case, named as if it had not; the other one is measured as well."""
     try:
         yield
     except (EngineError, RuntimeError, OSError, subprocess.TimeoutExpired) as error:
         last = [line for line in server.log().splitlines() if "ERROR" in line][-1:]
-        say(what=what, who=who, failed=" ".join([str(error)[-400:], *last]))
+        say(who=who, **case, failed=" ".join([str(error)[-400:], *last]))
 
 
 def prompt(prefix: list[int], *seed: object) -> list[int]:
@@ -157,13 +159,11 @@ def servers(stack: ExitStack, memory: float, way: str, **more: Any) -> dict[str,
     # A block is 16 MiB and a header: a chunk of 32 MiB, the default here, has room for one.
     settings |= {"memory.budget": "12GiB", "host.chunk": "256MiB"} | more
     host = f"{int(memory * 1024)}MiB"
-    made: dict[str, Any] = {
-        OURS: Ours(memory=host, storage=bool(disk), more=settings),
-        THEIRS: peer.Server(memory_gb=memory, way=way, disk=disk),
-    }
-    for server in made.values():
-        stack.callback(server.close)
-    return made
+    ours = Ours(memory=host, storage=bool(disk), more=settings)
+    stack.callback(ours.close)
+    theirs = peer.Server(memory_gb=memory, way=way, disk=disk)
+    stack.callback(theirs.close)
+    return {OURS: ours, THEIRS: theirs}
 
 
 # ---- load
@@ -258,19 +258,21 @@ def _restart_both(
     persist = Path(tempfile.mkdtemp(prefix="kvc-bench.", dir="/dev/shm"))
     stack.callback(shutil.rmtree, persist, ignore_errors=True)
     made = servers(stack, 1.0, way, disk=disk, **{"host.persist": str(persist)})
-    asked = prompt(tokens(size, "restart"))
+    asked, kept = (prompt(tokens(size, name)) for name in ("restart", "kept"))
+    case = {"what": "restart", "way": way, "by": f"{fault.name}, {'disk' if disk else 'no disk'}"}
     for who, server in made.items():
-        with tried("restart", who, server):
-            found = _restart_one(model, who, server, fault, asked)
-            by = f"{fault.name}, {'disk' if disk else 'no disk'}"
-            say(what="restart", who=who, way=way, by=by, tokens=size, **found)
+        with tried(who, server, **case):
+            found = _restart_one(model, who, server, fault, asked, kept)
+            say(who=who, **case, tokens=size, **found)
 
 
 def _restart_one(
-    model: str, who: str, server: Any, fault: signal.Signals, asked: list[int]
+    model: str, who: str, server: Any, fault: signal.Signals, asked: list[int], kept: list[int]
 ) -> dict[str, Any]:
+    """kept: nobody asks for it between the fault and the new engine: what it has is from before."""
     with engine(model, who, server) as living:
         Ask(living, prompt(tokens(512, "warm")))
+        first = Ask(living, kept)
         computed, before = Ask(living, asked), Ask(living, asked)
         time.sleep(3)  # what is written behind
         used, stored = server.memory(), peer.stored(server.dir)
@@ -282,7 +284,7 @@ def _restart_one(
         after = [Ask(living, asked) for _ in range(3)]
     with engine(model, who, server) as fresh:
         Ask(fresh, prompt(tokens(512, "warm")))
-        new = Ask(fresh, asked)
+        old, new = Ask(fresh, kept), Ask(fresh, asked)
     return {
         "computed": computed.figures(),
         "before": before.figures(),
@@ -290,9 +292,11 @@ def _restart_one(
         "starts_s": round(starts, 2),
         "after": [a.figures() for a in after],
         "new_engine": new.figures(),
+        "new_engine_from_before": old.figures(),
         "memory_MiB": used,
         "stored_MiB": stored,
-        "same_answers": len({a.tokens for a in (computed, before, down, *after, new)}) == 1,
+        "same_answers": len({a.tokens for a in (computed, before, down, *after, new)}) == 1
+        and old.tokens == first.tokens,
     }
 
 
@@ -304,7 +308,7 @@ def _die(*_: Any, **__: Any) -> None:
 
 
 @contextmanager
-def dies(who: str, when: str) -> Iterator[None]:
+def dies(who: str, when: str, way: str) -> Iterator[None]:
     """Engines that are forked meanwhile kill themselves between begin and end of a transfer."""
     if who == OURS:
         from kvcache_client import Hold
@@ -312,10 +316,11 @@ def dies(who: str, when: str) -> Iterator[None]:
 
         place: tuple[Any, str] = (WorkerSide, "_send") if when == "store" else (Hold, "load_pages")
     else:
+        from lmcache.v1.multiprocess.transfer_context.pickle import EngineDrivenContextPickle
         from lmcache.v1.multiprocess.transfer_context.shm import EngineDrivenContextShm
 
         name = "commit_store" if when == "store" else "commit_retrieve"
-        place = (EngineDrivenContextShm, name)
+        place = (EngineDrivenContextShm if way == "shm" else EngineDrivenContextPickle, name)
     kind, name = place
     good: Callable[..., Any] = getattr(kind, name)
 
@@ -330,17 +335,18 @@ def dies(who: str, when: str) -> Iterator[None]:
         setattr(kind, name, good)
 
 
-def killed(model: str, _: str) -> None:
+def killed(model: str, way: str) -> None:
     """What another engine finds afterwards."""
     for when in ("store", "load"):
         with ExitStack() as stack:
-            made = servers(stack, 1.0, "shm")
+            made = servers(stack, 1.0, way)
+            case = {"what": "killed", "when": when, "way": way}
             for who, server in made.items():
-                with tried("killed", who, server):
-                    _killed_one(model, who, server, when)
+                with tried(who, server, **case):
+                    say(who=who, **case, **_killed_one(model, who, server, when, way))
 
 
-def _killed_one(model: str, who: str, server: Any, when: str) -> None:
+def _killed_one(model: str, who: str, server: Any, when: str, way: str) -> dict[str, Any]:
     size = 2048
     prefix = tokens(size, "killed")
     with engine(model, who, server) as other:
@@ -348,13 +354,14 @@ def _killed_one(model: str, who: str, server: Any, when: str) -> None:
         if when == "load":
             Ask(other, prompt(prefix, 0))
         used = server.memory()
-        with dies(who, when):
+        with dies(who, when, way):
             victim = engine(model, who, server)
         try:
             victim.generate([prompt(prefix, "victim")])
-            raise SystemExit(f"{who}: the engine did not die in a {when}")
         except RuntimeError:
-            pass
+            pass  # it is gone, as it should be
+        else:
+            raise EngineError(f"the engine did not die in a {when}")
         finally:
             victim.close()
         left = server.memory()
@@ -369,17 +376,14 @@ def _killed_one(model: str, who: str, server: Any, when: str) -> None:
             fresh = tokens(size, "after", i)
             Ask(other, prompt(fresh, 0))
             later.append(Ask(other, prompt(fresh, 1)))
-    say(
-        what="killed",
-        who=who,
-        when=when,
-        same=[a.figures() for a in same[:3]],
-        asked=len(same),
-        whole_after_s=None if until is None else round(until, 1),
-        others=[a.figures() for a in later],
-        memory_before_MiB=used,
-        memory_after_the_kill_MiB=left,
-    )
+    return {
+        "same": [a.figures() for a in same[:3]],
+        "asked": len(same),
+        "whole_after_s": None if until is None else round(until, 1),
+        "others": [a.figures() for a in later],
+        "memory_before_MiB": used,
+        "memory_after_the_kill_MiB": left,
+    }
 
 
 # ---- disk
@@ -465,6 +469,13 @@ def main() -> None:
     results.json = a.json
     models = Path(os.environ["KVC_MODELS"])
     model = str(make("wide", models / "wide"))
+    try:
+        _measure(a, model)
+    finally:
+        results.tables()
+
+
+def _measure(a: argparse.Namespace, model: str) -> None:
     if a.what == "load":
         load(model, [int(n) for n in a.tokens.split(",")], a.rounds, a.way)
     elif a.what == "others":
@@ -473,7 +484,6 @@ def main() -> None:
         disk(model, a.way, a.disk_gib, a.rounds)
     else:
         {"restart": restart, "killed": killed}[a.what](model, a.way)
-    results.tables()
 
 
 if __name__ == "__main__":

@@ -111,7 +111,11 @@ class Server:
             }
             arguments += ["--l2-adapter", json.dumps(tier)]
         self._command = [sys.executable, "-m", "lmcache.v1.multiprocess.server", *arguments]
-        self.start()
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def config(self) -> dict[str, Any]:
