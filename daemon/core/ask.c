@@ -31,6 +31,7 @@ enum ask_phase {
 
 struct core_ask {
     struct find f;
+    struct list_node node; /* core->unasked, once nobody asks any more */
     struct core_client *client;
     struct core_held held;
     struct lease *lease;
@@ -152,20 +153,31 @@ static void ask_pin_begin(struct core *c, const struct core_asking *x, struct co
     ask->phase = ask->pin ? ASK_PIN : ASK_FREE;
 }
 
-/* A block has gone since it was found: all is looked up again. */
-static void ask_give_up(struct core *c, struct core_ask *ask, int rc)
+/* What was being made for it goes. again: at once, for it is made anew in the room that it had;
+ * else in slices, if it has many blocks. */
+static void ask_unmake(struct core *c, struct core_ask *ask, bool again)
 {
-    if (ask->lease)
+    if (ask->lease && again)
         lease_free(c, ask->lease);
+    else if (ask->lease)
+        lease_end(c, ask->lease);
     ask->lease = NULL;
-    if (ask->pin)
+    if (ask->pin && again)
         pin_drop(c, ask->pin);
+    else if (ask->pin)
+        pin_leave(c, ask->pin);
     ask->pin = NULL;
     if (ask->load)
         load_free(c, ask->load);
     ask->load = NULL;
     name_put_drop(c, &ask->f, &ask->putting);
     climb_let_go(c, &ask->climbed);
+}
+
+/* rc 0: a block has gone since it was found, and all is looked up again. */
+static void ask_give_up(struct core *c, struct core_ask *ask, int rc)
+{
+    ask_unmake(c, ask, rc == 0);
     ask->rc = rc;
     ask->whole = rc == 0;
     ask->phase = ASK_FREE;
@@ -298,7 +310,13 @@ static void ask_up(struct core *c, struct core_ask *ask)
     ask_then(ask, ASK_TOUCH);
 }
 
-/* Limits that it is beyond may allow it when all is known that the name leaves. */
+/* Of a name that is put: in group g there is no room for more of it, or something has gone. */
+static void ask_refused(struct core *c, const struct core_asking *x, struct core_ask *ask,
+                        uint32_t g, int err)
+{
+    ask_give_up(c, ask, name_put_refused(c, ask->client, x->put, g, err, &ask->why));
+}
+
 static void ask_put(struct core *c, const struct core_asking *x, struct core_ask *ask)
 {
     int rc = 0;
@@ -314,13 +332,13 @@ static void ask_put(struct core *c, const struct core_asking *x, struct core_ask
     if (rc && !ask->putting.next)
         ask_give_up(c, ask, rc);
     else if (rc)
-        ask_give_up(c, ask, rc == KVC_E_LIMIT ? rc : 0);
+        ask_refused(c, x, ask, ask->putting.group, rc);
     else if (x->put->pinned)
         ask_pin_begin(c, x, ask);
     else
         ask_then(ask, ASK_TOUCH);
     if (ask->rc == KVC_E_LIMIT && ask->putting.next) /* no pin is free */
-        ask_give_up(c, ask, 0);
+        ask_refused(c, x, ask, 0, ask->rc);
 }
 
 static void ask_lease(struct core *c, struct core_ask *ask, const char **ret_why)
@@ -522,7 +540,10 @@ static void ask_pin(struct core *c, const struct core_asking *x, struct core_ask
             const bool can = can_pin(c, f, ask->group, from, from + n);
             const int err = can ? pin_add(c, ask->pin, f, ask->group, from, from + n) : 0;
             if (err || !can) {
-                ask_give_up(c, ask, x->put ? 0 : err);
+                if (x->put)
+                    ask_refused(c, x, ask, ask->group, err);
+                else
+                    ask_give_up(c, ask, err);
                 return;
             }
         }
@@ -548,30 +569,50 @@ static bool ask_free(struct core *c, struct core_ask *ask, bool all)
     return true;
 }
 
-static void ask_free_slot(struct core *c, struct core_asking *x)
+static void ask_free_slot(struct core *c, struct core_ask *ask)
 {
-    struct core_ask *ask = x->ask;
     share_put(&c->ask_share, owner_no(c, ask->client->who.principal), c->asks, ask);
-    x->ask = NULL;
     ask_leave(c);
 }
 
+/* Who goes in the middle leaves what was found to slices, unless that is little. */
 void core_ask_cancel(struct core *c, struct core_asking *x)
 {
     struct core_ask *ask = x->ask;
     if (!ask)
         return;
+    x->ask = NULL;
     ask_enter(c, ask);
-    if (ask->lease)
-        lease_free(c, ask->lease);
-    if (ask->pin)
-        pin_drop(c, ask->pin);
-    if (ask->load)
-        load_free(c, ask->load);
-    name_put_drop(c, &ask->f, &ask->putting);
-    climb_let_go(c, &ask->climbed);
-    (void)ask_free(c, ask, true);
-    ask_free_slot(c, x);
+    ask_unmake(c, ask, false);
+    if (ask->f.holds <= c->end_left) {
+        c->end_left -= ask->f.holds;
+        (void)ask_free(c, ask, true);
+        ask_free_slot(c, ask);
+        return;
+    }
+    ask->client->ending++;
+    list_push_back(&c->unasked, &ask->node);
+    ask_leave(c);
+}
+
+bool ask_step(struct core *c)
+{
+    struct list_node *node = list_first(&c->unasked);
+    if (!node)
+        return false;
+    struct core_ask *ask = CONTAINER_OF(node, struct core_ask, node);
+    struct core_client *cl = ask->client;
+    work_slice(c);
+    ask_enter(c, ask);
+    const bool over = ask_free(c, ask, false);
+    ask_leave(c);
+    if (!over)
+        return true;
+    list_remove(&ask->node);
+    ask_free_slot(c, ask);
+    cl->ending--;
+    core__client_settle(c, cl);
+    return !list_empty(&c->unasked);
 }
 
 /* The end of it, in one piece where it could not be done in slices. */
@@ -589,7 +630,8 @@ static int ask_end(struct core *c, struct core_client *cl, struct core_asking *x
     }
     if (ask->pin)
         pin_begin(c, ask->pin, x->ttl_ms, &x->pinned);
-    ask_free_slot(c, x);
+    x->ask = NULL;
+    ask_free_slot(c, ask);
     if (x->put)
         return whole ? core_name_put(c, cl, x->put, x->name_waiter, &x->named, ret_why) : rc;
     if (x->name)

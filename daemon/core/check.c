@@ -128,9 +128,11 @@ static void check_pins(struct core *c)
     const struct pin *p;
     POOL_FOR_EACH (p, i, c->pins) {
         pins += p->id != 0 && !p->going;
-        MUST(p->held == p->blocks.n && (p->freed == 0 || p->going));
+        const bool refused = p->going && p->id == 0; /* the last ones of it were not pinned */
+        MUST((p->held == p->blocks.n || refused) && (p->freed == 0 || p->going));
         struct run_iter it = run_at(c, &p->blocks, p->freed);
-        for (const struct run_entry *e; (e = run_next(c, &it));) {
+        for (uint32_t left = p->held - p->freed; left > 0; left--) {
+            const struct run_entry *e = run_next(c, &it);
             const struct block *b = &c->blocks[e->block];
             if (b->gen != e->gen || !(b->flags & BLOCK_F_LINKED))
                 continue;

@@ -245,6 +245,7 @@ int core_create(const struct core_config *config, struct core **ret_core)
     list_init(&c->going);
     list_init(&c->dropping);
     list_init(&c->unpinning);
+    list_init(&c->unasked);
     lease_turn(c);
     regions_turn(c);
     list_init(&c->short_of_room);

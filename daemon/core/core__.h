@@ -386,6 +386,7 @@ struct core {
     struct list_node going;     /* lease whose blocks are let go of in slices */
     struct list_node dropping;  /* reservations of clients that end, as these */
     struct list_node unpinning; /* pins that have ended, as these */
+    struct list_node unasked;   /* core_ask of nobody any more, as these */
     uint32_t end_left;          /* blocks that leases may still let go of at once in this turn */
     struct list_node short_of_room; /* core_waiter of stores */
 

@@ -124,12 +124,14 @@ KVC_WARN_UNUSED bool name_find_tips(struct core *c, const struct core_name *nm, 
 /* A pin without its blocks yet, which nobody sees; NULL: none is free. */
 struct pin *pin_new(struct core *c, const struct core_pin *in, const struct find *f);
 /* Pins blocks first .. end-1 of group g too. A key that comes twice within them counts once. When
- * that fails, pin_drop() is to follow. */
+ * that fails, pin_drop() or pin_leave() is to follow. */
 int pin_add(struct core *c, struct pin *p, const struct find *f, uint32_t g, uint32_t first,
             uint32_t end) KVC_WARN_UNUSED;
 void pin_begin(struct core *c, struct pin *p, uint64_t ttl_ms, struct core_pinned *ret_pinned);
 /* What it has goes, and it too. */
 void pin_drop(struct core *c, struct pin *p);
+/* The same of one that has not begun; in slices if it has many blocks. */
+void pin_leave(struct core *c, struct pin *p);
 
 /* worth.c: how many of the tokens found are worth loading; all, unless the sequence asks for that
  * and its namespace states a cost. */

@@ -277,6 +277,10 @@ int name_put_begin(struct core *c, const struct core_client *cl, const struct co
  * *ret_why. Unless it is `whole` also KVC_E_GONE, KVC_E_QUOTA: core_name_put() knows better. */
 int name_put_step(struct core *c, const struct core_name_put *in, const struct find *f,
                   struct name_putting *p, const char **ret_why) KVC_WARN_UNUSED;
+/* What a put whose blocks of group g met `err` is told. 0: all of it has to be looked at, for
+ * something has gone, or room may come of what the name has now, or a block may count twice. */
+int name_put_refused(struct core *c, const struct core_client *cl, const struct core_name_put *in,
+                     uint32_t g, int err, const char **ret_why) KVC_WARN_UNUSED;
 /* The name is there, or has moved: as core_name_put(). An error leaves it as it was. */
 int name_put_end(struct core *c, struct core_client *cl, const struct core_name_put *in,
                  const struct find *f, struct name_putting *p, struct core_name_waiter *waiter,

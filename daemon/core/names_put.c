@@ -30,6 +30,8 @@ static uint32_t count_needs(const struct find *f, uint32_t *ret_blocks, uint64_t
 static const char no_refs[] =
     "names hold too many blocks of window and state groups (limits.names)";
 static const char no_ids[] = "no room for its token ids (limits.name_tokens)";
+static const char no_pins[] =
+    "the budget of pinned bytes (policy.pin_limit), or of pins, is exhausted";
 static const char no_name[] = "there are as many names as may be (limits.names)";
 
 /* NULL: there is none yet. */
@@ -179,6 +181,32 @@ int name_put_step(struct core *c, const struct core_name_put *in, const struct f
     return KVC_E_LIMIT;
 }
 
+/* ---- refusals ---- */
+
+static const char *room_detail(int err)
+{
+    return err == KVC_E_PIN_LIMIT
+               ? "host memory would be full of what is pinned in it"
+               : "it would have to keep more than a quota allows, or than is left beside "
+                 "what is guaranteed to others (QUOTA_LIST)";
+}
+
+int name_put_refused(struct core *c, const struct core_client *cl, const struct core_name_put *in,
+                     uint32_t g, int err, const char **ret_why)
+{
+    if (err == KVC_E_LIMIT && !*ret_why)
+        *ret_why = no_pins;
+    if (err != KVC_E_QUOTA && err != KVC_E_PIN_LIMIT)
+        return err == KVC_E_LIMIT ? err : 0;
+    if (in->seq->ns->spec.group[g].rule != KVC_RULE_FULL || name_now(c, cl, in))
+        return 0;
+    *ret_why = err == KVC_E_QUOTA
+                   ? room_detail(err)
+                   : "the budget of pinned bytes (policy.pin_limit) is exhausted, or host memory "
+                     "would be full of what is pinned in it";
+    return err;
+}
+
 /* ---- the end ---- */
 
 /* What is no name any more lets go, in slices that are to come. */
@@ -311,14 +339,6 @@ int name_put_end(struct core *c, struct core_client *cl, const struct core_name_
 
 /* ---- all of it at once ---- */
 
-static const char *room_detail(int err)
-{
-    return err == KVC_E_PIN_LIMIT
-               ? "host memory would be full of what is pinned in it"
-               : "it would have to keep more than a quota allows, or than is left beside "
-                 "what is guaranteed to others (QUOTA_LIST)";
-}
-
 /* Of what f found and limits allow. */
 static int put_whole(struct core *c, const struct core_name_put *in, struct find *f,
                      struct name_putting *p, const char **ret_why)
@@ -326,7 +346,7 @@ static int put_whole(struct core *c, const struct core_name_put *in, struct find
     struct core_prefix prefix;
     int err = in->pinned ? name_pin(c, p->next, in->seq) : 0;
     if (err) {
-        *ret_why = "the budget of pinned bytes (policy.pin_limit), or of pins, is exhausted";
+        *ret_why = no_pins;
         return err;
     }
     find_prefix(c, in->seq, FIND_ANY, 0, f, &prefix);

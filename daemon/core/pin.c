@@ -274,9 +274,8 @@ static struct pin *pin_by_id(struct core *c, uint64_t id)
 }
 
 /* At once, unless others have let go of much in this turn: true, there is more to do. */
-static bool pin_go(struct core *c, struct pin *p)
+static bool pin_end(struct core *c, struct pin *p)
 {
-    c->m.pins--;
     if (p->held <= c->end_left) {
         c->end_left -= p->held;
         pin_drop(c, p);
@@ -285,6 +284,17 @@ static bool pin_go(struct core *c, struct pin *p)
     p->going = true;
     list_push_back(&c->unpinning, &p->node);
     return true;
+}
+
+void pin_leave(struct core *c, struct pin *p)
+{
+    (void)pin_end(c, p);
+}
+
+static bool pin_go(struct core *c, struct pin *p)
+{
+    c->m.pins--;
+    return pin_end(c, p);
 }
 
 /* A slice of it; true: there is more. */

@@ -78,6 +78,8 @@ int asks_create(struct core *c) KVC_WARN_UNUSED;
 void asks_destroy(struct core *c);
 /* Blocks that they hold, each as often as they do; for core_check(). */
 uint64_t asks_hold(const struct core *c);
+/* A slice of letting go of what those hold that nobody asks for any more; true: there is more. */
+bool ask_step(struct core *c);
 /* The lookup at hand is one that is done in one piece. */
 void ask_leave(struct core *c);
 

@@ -20,6 +20,7 @@ static void setup(void)
     sr_defaults(&s);
     s.core_cfg.slice_work = 34;
     s.core_cfg.principals_max = 8;
+    s.core_cfg.lease_bytes_max = 1u << 20;
     s.cfg.turn_work = 1;
     sr_begin(&s);
     p = sr_peer(&s, 0, SR_UID_ONE, 4096);
@@ -198,6 +199,42 @@ START_TEST(a_chain_that_is_refused_each_time_is_not_climbed_for_ever)
 }
 END_TEST
 
+/* Called off, or its session goes, at each of its turns: the work of no turn is more for that. */
+START_TEST(an_acquire_that_is_called_off_lets_go_in_slices)
+{
+    const struct sr_blocks all = {.ns = ns, .chain = 3, .n = DEEP};
+    bool over = false;
+    store_deep();
+    for (unsigned turns = 0; !over; turns++) {
+        const uint64_t corr = sr_acquire(&s, p, &all, false);
+        for (unsigned i = 0; i < turns / 2; i++)
+            sr_turn(&s, 0);
+        over = sr_replies(&s, corr) > 0;
+        uint64_t before = core_work(s.core);
+        if (turns % 2 == 0)
+            (void)sr_cancel(&s, p, corr);
+        else
+            sr_leave(&s, p);
+        if (over && turns % 2 == 0)
+            (void)sr_release(&s, p, sr_held(&s, corr).lease);
+        for (unsigned n = 0, left = 1; left; n++) {
+            ck_assert_uint_lt(n, TURNS);
+            ck_assert_uint_le(core_work(s.core) - before, 2 * s.core_cfg.slice_work);
+            core_check(s.core);
+            left = core_metrics(s.core)->leases + asks_hold(s.core) > 0;
+            before = core_work(s.core);
+            sr_turn(&s, 0);
+        }
+        ck_assert_uint_eq(core_metrics(s.core)->unevictable_bytes + s.kept, 0);
+        if (turns % 2 == 1) {
+            ck_assert_ptr_null(s.svc->sessions[0].client);
+            p = sr_peer(&s, 0, SR_UID_ONE, 0);
+            sr_turn(&s, 0);
+        }
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *su = suite_create("turns_chain");
@@ -209,6 +246,7 @@ int main(void)
     tcase_add_test(t, what_is_there_is_held_until_the_next_slice);
     tcase_add_test(t, new_keys_are_not_refused_for_room_that_was_short_before);
     tcase_add_test(t, a_chain_that_is_refused_each_time_is_not_climbed_for_ever);
+    tcase_add_test(t, an_acquire_that_is_called_off_lets_go_in_slices);
     suite_add_tcase(su, t);
     return check_run(su);
 }
