@@ -20,7 +20,7 @@ int channel__connect(const char *path)
         return -ENAMETOOLONG;
     memcpy(addr.sun_path, path, len + 1);
 
-    int fd = sys_unix_socket(SOCK_NONBLOCK);
+    int fd = sys_socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK);
     if (fd < 0)
         return -errno;
     /* A unix socket connects at once, or says EAGAIN when the listener's backlog is full. */

@@ -32,6 +32,9 @@ const struct option_desc config_table[] = {
     {"log.json", OPT_BOOL, FIELD(log_json), .def = "false",
      .help = "log one JSON object per line instead of text", .flags = OPTF_LIVE},
 
+    {"metrics.listen", OPT_STRING, FIELD(metrics_listen), .def = "",
+     .help = "/metrics, /healthz, /readyz on a unix socket or a loopback port; empty: off"},
+
     {"memory.budget", OPT_BYTES, FIELD(memory_budget), .def = "auto",
      .help = "all memory of the daemon; auto: 60 % of the cgroup limit (or of MemTotal)",
      .min = 64 * MIB, .max = CONFIG_BYTES_MAX, .flags = OPTF_AUTO},

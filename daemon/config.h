@@ -81,6 +81,8 @@ struct config {
     mode_t socket_mode;
     char secret_file[CONFIG_PATH_BYTES]; /* empty: a new random secret at each start */
 
+    char metrics_listen[CONFIG_PATH_BYTES]; /* http_address_read() takes it; empty: off */
+
     unsigned log_level; /* enum log_level */
     bool log_json;
 

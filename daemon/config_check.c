@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "hbm.h"
+#include "http.h"
 #include "nvme_paths.h"
 #include "policy.h"
 #include "remedy.h"
@@ -179,6 +180,16 @@ static void check_nvme_values(const struct config *cfg, struct config_errors *er
                          "one of them 0");
 }
 
+static void check_metrics_listen(const struct config *cfg, struct config_errors *errors)
+{
+    struct http_address address;
+    char why[CONFIG_ERROR_TEXT_MAX];
+
+    if (cfg->metrics_listen[0] != '\0' &&
+        http_address_read(cfg->metrics_listen, &address, why, sizeof(why)) < 0)
+        config__error_at(cfg, errors, "metrics.listen", "%s", why);
+}
+
 void config__check_values(const struct config *cfg, struct config_errors *errors)
 {
     const uint64_t huge_page = UINT64_C(2) << 20;
@@ -213,6 +224,7 @@ void config__check_values(const struct config *cfg, struct config_errors *errors
     for (uint32_t i = 0; i < cfg->devices.n; i++)
         check_device(cfg, i, errors);
     check_mode(cfg, errors);
+    check_metrics_listen(cfg, errors);
 }
 
 /* The directory that holds `path`. */

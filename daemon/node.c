@@ -23,6 +23,7 @@
 #include "log.h"
 #include "loop.h"
 #include "node_hbm.h"
+#include "node_http.h"
 #include "node_metrics.h"
 #include "node_names.h"
 #include "node_nvme.h"
@@ -69,13 +70,14 @@ struct node {
     struct front *front;
     struct keeper *keeper; /* touches tables; NULL: host.prefault is off */
     struct attach *attach;
+    struct node_http *http; /* NULL: metrics.listen is empty */
     struct loop_watch front_watch, signal_watch;
     int signals;
-    bool terminate, reload;         /* asked for by a signal */
-    bool started;                   /* all parts are there */
-    uint64_t watchdog_ns, alive_ns; /* how often a sign of life is due; the last one */
-    bool abandoned;                 /* I/O that does not end may still touch memory */
-    uint64_t now_ns, cpu_ns; /* cpu_ns: what the thread had used when the turn before ended */
+    bool terminate, reload;            /* asked for by a signal */
+    bool started;                      /* all parts are there */
+    uint64_t watchdog_ns, alive_ns;    /* how often a sign of life is due; the last one */
+    bool abandoned;                    /* I/O that does not end may still touch memory */
+    uint64_t ready_ns, now_ns, cpu_ns; /* cpu_ns: the thread's when the turn before ended */
     struct node_metrics metrics;
     struct svc_principal principals[CONFIG_PRINCIPALS_MAX];
     struct core_identity identities[CONFIG_PRINCIPALS_MAX];     /* the same for core */
@@ -162,21 +164,21 @@ void node_budget_inputs(const struct config *cfg, void *ctx, struct budget_input
     struct core_budget b;
     node_warm_config(&warm, cfg, &host);
     core_budget(&core, &b);
-    *ret =
-        (struct budget_inputs){.host_footprint_bytes = host_footprint(&host),
-                               .index_bytes = b.blocks + b.table + b.ghosts + b.parts + b.clean,
-                               .policy_bytes = b.policy + b.retain,
-                               .lease_bytes = b.leases + b.commits + b.pins,
-                               .session_bytes = svc_bytes(&svc),
-                               .namespace_bytes = b.namespaces,
-                               .names_bytes = node_names_bytes(cfg, &core),
-                               .flight_bytes = (uint64_t)FLIGHT_THREADS * cfg->flight_records * 32,
-                               .copy_bytes = (uint64_t)MAX(cfg->copy_threads, 4u) << 20,
-                               .nvme_bytes = node_nvme_bytes(cfg),
-                               .journal_bytes = node_nvme_journal_bytes(cfg),
-                               .device_bytes = node_hbm_bytes(cfg),
-                               .near_bytes = b.near,
-                               .front_bytes = front_bytes(cfg->limits_sessions) + SVC_KEPT_MAX};
+    *ret = (struct budget_inputs){
+        .host_footprint_bytes = host_footprint(&host),
+        .index_bytes = b.blocks + b.table + b.ghosts + b.parts + b.clean,
+        .policy_bytes = b.policy + b.retain,
+        .lease_bytes = b.leases + b.commits + b.pins,
+        .session_bytes = svc_bytes(&svc),
+        .namespace_bytes = b.namespaces,
+        .names_bytes = node_names_bytes(cfg, &core),
+        .flight_bytes = (uint64_t)FLIGHT_THREADS * cfg->flight_records * 32,
+        .copy_bytes = (uint64_t)MAX(cfg->copy_threads, 4u) << 20,
+        .nvme_bytes = node_nvme_bytes(cfg),
+        .journal_bytes = node_nvme_journal_bytes(cfg),
+        .device_bytes = node_hbm_bytes(cfg),
+        .near_bytes = b.near,
+        .front_bytes = front_bytes(cfg->limits_sessions) + SVC_KEPT_MAX + node_http_bytes(cfg)};
 }
 
 /* Of the attach socket. */
@@ -314,30 +316,11 @@ static void port_paths(void *ctx, struct msg_paths_reply *ret_reply)
 static void port_refresh(void *ctx)
 {
     struct node *n = ctx;
-    struct tier_stats t;
-    const struct tier *host = host_tier(n->host);
     if (n->nvme != NULL) /* asking is what brings them up to date */
         (void)node_nvme_metric_set(n->nvme);
     node_hbm_refresh(n->hbm, n->core);
-    host->ops->stats(host, &t);
-    n->metrics.host_limit_bytes = t.limit_bytes;
-    n->metrics.host_used_bytes = t.used_bytes;
-    n->metrics.host_used_slots = t.used_slots;
-    n->metrics.host_mapped_bytes = t.mapped_bytes;
-    n->metrics.host_faulted_bytes = t.faulted_bytes;
-    n->metrics.copies_in_flight = t.inflight_ops;
-    n->metrics.copy_bytes_in_flight = t.inflight_bytes;
-    struct pins_stats pins;
-    host_pins_stats(n->host, &pins);
-    n->metrics.host_registered_bytes = pins.bytes;
-    n->metrics.control_allocs = alloc_count_read();
-    n->metrics.log_lines_lost = log_dropped();
-    struct front_guard_stats guard;
-    front_numbers(n->front, &guard);
-    n->metrics.control_refused = guard.refused;
-    n->metrics.control_cut = guard.cut;
-    n->metrics.control_shed = guard.shed;
-    n->metrics.control_paused = guard.paused;
+    node_metrics_refresh(&n->metrics, n->host, n->front);
+    n->metrics.uptime_ms = (n->now_ns - n->ready_ns) / 1000000;
 }
 
 /* ---- ways in ---- */
@@ -549,6 +532,7 @@ int node_run(struct node *n)
     LOG_INFO("stopping: finishing what is in flight, at most %llu ms",
              (unsigned long long)(n->cfg->drain_timeout / 1000000));
     tell_manager(notify_stopping());
+    node_http_stopping(n->http);
     attach_stop(n->attach);
     svc_drain(n->svc);
     rc = run_until(n, n->now_ns + n->cfg->drain_timeout, is_quiet);
@@ -619,7 +603,8 @@ static int start_descriptors(struct node *n)
     const uint64_t chunks = n->cfg->host_limit / n->cfg->host_chunk * 17 / 16 + 4;
     uint32_t nuids = uids_of(n->cfg, n->uids);
     const uint64_t need = 4ull * conns_max(n->cfg) + 2 * chunks + node_hbm_descriptors(n->cfg) +
-                          front_guard_descriptors(n->cfg->limits_sessions, nuids) + 128;
+                          front_guard_descriptors(n->cfg->limits_sessions, nuids) +
+                          node_http_descriptors(n->cfg) + 128;
     if (getrlimit(RLIMIT_NOFILE, &limit))
         return -errno;
     limit.rlim_cur = limit.rlim_max;
@@ -666,6 +651,12 @@ static int start_loop(struct node *n)
     n->signal_watch =
         (struct loop_watch){.fn = on_signal, .ctx = n, .fd = n->signals, .events = EPOLLIN};
     return loop_watch_add(n->loop, &n->signal_watch);
+}
+
+/* Early: it is alive while it reads storage. */
+static int start_http(struct node *n)
+{
+    return node_http_open(n->cfg, n->loop, &n->http);
 }
 
 /* What an operator can do about it. */
@@ -765,7 +756,6 @@ static const struct core_identity *who(void *ctx, const char *principal)
     return NULL;
 }
 
-/* What the run before has left. */
 /* Storage can be smaller than was configured for: a path is out, or its segments are few. */
 static void tell_shares(struct node *n)
 {
@@ -778,6 +768,7 @@ static void tell_shares(struct node *n)
                  units_format_bytes(sum, all), units_format_bytes(most, there));
 }
 
+/* What the run before has left. */
 static int start_recovery(struct node *n)
 {
     int err = 0;
@@ -878,6 +869,13 @@ static int start_tables(struct node *n)
     return !n->cfg->host_prefault ? 0 : node_tables_touch(n->core, n->svc, n->front, &n->keeper);
 }
 
+static int start_pages(struct node *n)
+{
+    struct node_http_source source = {.refresh = port_refresh, .ctx = n};
+    source.sets = svc_metric_sets(n->svc, &source.nsets);
+    return node_http_ready(n->http, &source);
+}
+
 static int start_attach(struct node *n)
 {
     /* One more than there are sessions: who gets none is told so. */
@@ -904,6 +902,7 @@ static const struct {
     {"descriptors", start_descriptors},
     {"runtime directory", start_dir},
     {"loop", start_loop},
+    {"metrics", start_http},
     {"host tier", start_host},
     {"devices", start_devices},
     {"staging", start_staging},
@@ -916,6 +915,7 @@ static const struct {
     {"attach socket", start_attach},
     {"control socket", start_front},
     {"tables", start_tables},
+    {"metrics", start_pages},
 };
 
 int node_start(struct config *cfg, struct node **ret_node)
@@ -943,6 +943,7 @@ int node_start(struct config *cfg, struct node **ret_node)
         return err;
     }
     n->started = true;
+    n->ready_ns = clock_now_ns();
     on_woke(n);
     LOG_INFO("ready: pid %d, attach socket %s", (int)getpid(), n->attach_path);
     tell_manager(notify_ready());
@@ -957,6 +958,7 @@ void node_stop(struct node **node)
     if (!n)
         return;
     keeper_destroy(&n->keeper);
+    node_http_close(&n->http);
     if (n->front)
         loop_watch_del(n->loop, &n->front_watch);
     if (n->front && unlink(strchr(n->endpoint, '/') + 2) && errno != ENOENT)

@@ -3,7 +3,8 @@
 # Installs the Debian packages that building and testing need, those that are missing only.
 #
 #   deps.sh             compilers, build tools, libraries, Check, Python
-#   deps.sh --ci        also clang, clang-format, clang-tidy, ccache, abidiff, NumPy, zsh, fish
+#   deps.sh --ci        also clang, clang-format, clang-tidy, ccache, abidiff, NumPy,
+#                       a parser of OpenMetrics, zsh, fish
 #   deps.sh --coverage  also gcovr
 #   deps.sh --bench     also fio and RocksDB, which storage is compared with, OpenBLAS
 #   deps.sh --fuzz      also clang with its sanitizers and libFuzzer, and llvm-cov
@@ -11,14 +12,14 @@
 set -eu
 
 packages="gcc g++ libc6-dev cmake ninja-build pkg-config
-    liburing-dev libzmq3-dev libmsgpack-dev libhwloc-dev liblmdb-dev libsystemd-dev
+    liburing-dev libzmq3-dev libmsgpack-dev libhwloc-dev liblmdb-dev libsystemd-dev libmicrohttpd-dev
     libxxhash-dev libssl-dev libyaml-dev libjansson-dev libopenblas-dev check python3 python3-dev python3-venv"
 list=
 
 for argument; do
     case $argument in
     --ci) packages="$packages clang clang-format clang-tidy ccache abigail-tools
-        python3-numpy zsh fish libnuma1" ;;
+        python3-numpy python3-prometheus-client zsh fish libnuma1" ;;
     --bench) packages="$packages fio librocksdb-dev libopenblas-dev" ;;
     --coverage) packages="$packages gcovr" ;;
     # clang's runtime (sanitizers, libFuzzer) is a package of clang's own version.

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "stat_text.h"
 
-#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -22,42 +21,17 @@ static void base_of(const char *name, char base[80])
         base[0] = '\0';
 }
 
-static bool ends_with(const char *text, const char *end)
-{
-    size_t n = strlen(text), m = strlen(end);
-    return n >= m && strcmp(text + n - m, end) == 0;
-}
-
-static bool has_word(const char *name, const char *word)
-{
-    size_t n = strlen(word);
-    for (const char *at = strstr(name, word); at; at = strstr(at + 1, word)) {
-        bool begins = at == name || strchr("._", at[-1]);
-        bool ends = at[n] == '\0' || strchr("._", at[n]);
-        if (begins && ends)
-            return true;
-    }
-    return false;
-}
-
-static uint64_t unit_ns(const char *base)
-{
-    if (ends_with(base, "_ns"))
-        return 1;
-    if (ends_with(base, "_us"))
-        return 1000;
-    return ends_with(base, "_ms") ? 1000000 : 0;
-}
-
 void stat_value_text(const char *name, uint64_t value, char text[STAT_TEXT_BYTES])
 {
     char base[80], number[UNITS_COUNT_BYTES];
     base_of(name, base);
-    uint64_t unit = unit_ns(base);
-    if (has_word(base, "bytes"))
+    struct units_stat u;
+    units_of_stat(base, &u);
+    uint64_t unit_ns = 1000000000 / u.per_base;
+    if (u.is_bytes)
         units_format_bytes(value, number);
-    else if (unit && value <= UINT64_MAX / unit)
-        units_format_duration_ns(value * unit, number);
+    else if (u.is_time && value <= UINT64_MAX / unit_ns)
+        units_format_duration_ns(value * unit_ns, number);
     else
         units_format_count(value, number);
     snprintf(text, STAT_TEXT_BYTES, "%s", number);
@@ -67,7 +41,9 @@ void stat_rate_text(const char *name, double per_second, char text[STAT_TEXT_BYT
 {
     char base[80], number[UNITS_COUNT_BYTES];
     base_of(name, base);
-    if (has_word(base, "bytes"))
+    struct units_stat u;
+    units_of_stat(base, &u);
+    if (u.is_bytes)
         snprintf(text, STAT_TEXT_BYTES, "%s", units_format_rate((uint64_t)per_second, number));
     else if (per_second < 100)
         snprintf(text, STAT_TEXT_BYTES, "%.1f", per_second);

@@ -62,6 +62,15 @@ uint64_t histo_count(const struct histo *h)
     return h->count;
 }
 
+uint64_t histo_count_to(const struct histo *h, uint64_t ns)
+{
+    uint64_t n = 0;
+    MUST((ns & (ns + 1)) == 0);
+    for (unsigned i = 0; i <= bucket_of(ns); i++)
+        n += h->bucket[i];
+    return n;
+}
+
 uint64_t histo_mean(const struct histo *h)
 {
     return h->count != 0 ? h->sum / h->count : 0;

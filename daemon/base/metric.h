@@ -38,6 +38,9 @@ void histo_add(struct histo *h, uint64_t ns);
  * end but never above the largest added. 0 when empty. */
 uint64_t histo_quantile(const struct histo *h, double q);
 uint64_t histo_count(const struct histo *h);
+/* Of all additions, those of at most `ns`, which is below a power of two by one: no bucket has some
+ * on both sides. */
+uint64_t histo_count_to(const struct histo *h, uint64_t ns);
 /* 0 when empty. */
 uint64_t histo_mean(const struct histo *h);
 void histo_merge(struct histo *into, const struct histo *from);

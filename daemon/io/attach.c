@@ -17,14 +17,11 @@
 #include "log.h"
 #include "spare.h"
 #include "sys.h"
+#include "unix_listen.h"
 
 #define ACCEPTS_PER_TURN  16
 #define MESSAGES_PER_TURN 16
-/* All workers may come at once. */
-/* 5 s. */
-#define OUTLIVED_TRIES    100u
-#define OUTLIVED_PAUSE_US 50000u
-#define BACKLOG_MIN       64u
+#define BACKLOG_MIN       64u /* all workers may come at once */
 
 struct conn {
     struct attach *a;
@@ -191,79 +188,16 @@ static void on_listen(struct loop_watch *w, uint32_t events)
     }
 }
 
-/* Connecting to a plain file is refused in the same way: that one is somebody's. */
-static int unlink_socket(const char *path)
-{
-    struct stat st;
-    if (lstat(path, &st))
-        return -errno;
-    if (!S_ISSOCK(st.st_mode))
-        return -EEXIST;
-    return unlink(path) ? -errno : 0;
-}
-
-/* Whether the process that listens at the other end has ended. */
-static bool listener_has_ended(int fd)
-{
-    struct ucred cred;
-    socklen_t len = sizeof cred;
-    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) != 0 || cred.pid <= 0)
-        return false;
-    const int pidfd = (int)syscall(SYS_pidfd_open, cred.pid, 0);
-    if (pidfd < 0)
-        return errno == ESRCH;
-    struct pollfd p = {.fd = pidfd, .events = POLLIN};
-    const bool ended = poll(&p, 1, 0) == 1;
-    close(pidfd);
-    return ended;
-}
-
-/* A socket file that nobody listens on is left over from a daemon that was killed. -EAGAIN: the
- * kernel has not let go of its descriptors yet, for they outlive it until its last I/O has ended;
- * or its queue is full, which a blocking connect would wait out. */
-static int remove_if_stale(const struct sockaddr_un *addr)
-{
-    int fd = sys_unix_socket(SOCK_NONBLOCK);
-    if (fd < 0)
-        return -errno;
-    int err = 0;
-    if (connect(fd, (const struct sockaddr *)addr, sizeof *addr) == 0)
-        err = listener_has_ended(fd) ? -EAGAIN : -EADDRINUSE;
-    else if (errno == ECONNREFUSED)
-        err = unlink_socket(addr->sun_path);
-    else if (errno != ENOENT)
-        err = -errno;
-    close(fd);
-    return err;
-}
-
-static int remove_stale(const struct sockaddr_un *addr)
-{
-    int err = remove_if_stale(addr);
-    for (unsigned i = 0; err == -EAGAIN && i < OUTLIVED_TRIES; i++) {
-        (void)usleep(OUTLIVED_PAUSE_US);
-        err = remove_if_stale(addr);
-    }
-    return err == -EAGAIN ? -EADDRINUSE : err;
-}
-
 static int listen_at(struct attach *a, const struct attach_config *cfg)
 {
-    struct sockaddr_un addr = {.sun_family = AF_UNIX};
-    if (strlen(cfg->path) >= sizeof addr.sun_path)
-        return -ENAMETOOLONG;
-    memcpy(addr.sun_path, cfg->path, strlen(cfg->path) + 1);
-    int err = remove_stale(&addr);
+    struct sockaddr_un addr;
+    int err = unix_address(cfg->path, &addr);
+    if (!err)
+        err = unix_listen(SOCK_SEQPACKET, &addr, cfg->mode, (int)MAX(BACKLOG_MIN, cfg->conns_max),
+                          &a->fd);
     if (err)
         return err;
-    a->fd = sys_unix_socket(SOCK_NONBLOCK);
-    if (a->fd < 0)
-        return -errno;
-    if (bind(a->fd, (struct sockaddr *)&addr, sizeof addr))
-        return -errno;
     memcpy(a->path, addr.sun_path, sizeof a->path);
-    if (chmod(a->path, cfg->mode) || listen(a->fd, (int)MAX(BACKLOG_MIN, cfg->conns_max)))
-        return -errno;
     a->watch = (struct loop_watch){.fn = on_listen, .ctx = a, .fd = a->fd, .events = EPOLLIN};
     return loop_watch_add(a->loop, &a->watch);
 }

@@ -78,7 +78,6 @@ void op_stats(struct request *rq)
     s->ports.refresh(s->ports.ctx);
     struct codec_list l;
     MUST(codec_list_begin(&l, s->out, sizeof s->out, &rq->head) == 0);
-    add_stat(&l, "daemon", "uptime_ms", "", true, (s->now_ns - s->start_ns) / 1000000);
     for (uint32_t i = 0; i < s->nsets; i++)
         add_set(&l, &s->sets[i]);
     list_reply(rq, &l, false);

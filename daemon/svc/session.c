@@ -117,6 +117,12 @@ void svc_add_metrics(struct svc *s, struct metric_set set)
     s->sets[s->nsets++] = set;
 }
 
+const struct metric_set *svc_metric_sets(const struct svc *s, uint32_t *ret_n)
+{
+    *ret_n = s->nsets;
+    return s->sets;
+}
+
 void svc_turn_begin(struct svc *s, uint64_t now_ns)
 {
     if (!s->start_ns) {

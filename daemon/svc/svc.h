@@ -102,14 +102,14 @@ struct svc_config {
     X(COUNTER, requests, "requests")                                                       \
     X(COUNTER, replies_ok, "replies with status OK")                                       \
     X(COUNTER, replies_error, "replies with another status")                               \
-    X(COUNTER, replies_timeout, "of them, TIMEOUT")                                        \
+    X(COUNTER, replies_timeout, "replies with status TIMEOUT")                             \
     X(COUNTER, replies_lost, "replies whose peer was gone")                                \
     X(COUNTER, unknown_routes, "messages from nobody we know, dropped")                    \
     X(COUNTER, bad_messages, "messages that could not be parsed")                          \
     X(COUNTER, attaches, "sessions begun")                                                 \
     X(COUNTER, attaches_denied, "connections refused for lack of rights")                  \
     X(COUNTER, detaches, "sessions that ended")                                            \
-    X(COUNTER, sessions_dropped, "of them, ended by the daemon")                           \
+    X(COUNTER, sessions_dropped, "sessions ended by the daemon")                           \
     X(GAUGE, sessions, "sessions")                                                         \
     X(GAUGE, quarantined, "sessions ended by the daemon whose process has not let go yet") \
     X(GAUGE, calls, "requests waiting or copying")                                         \
@@ -117,11 +117,11 @@ struct svc_config {
     X(GAUGE, mems, "memories of workers on devices")                                       \
     X(GAUGE, pools, "pools of workers on devices")                                         \
     X(GAUGE, recalled, "retired chunks on devices that sessions have not unmapped yet")    \
-    X(COUNTER, recalls_late, "times that a session had some for half a minute")            \
+    X(COUNTER, recalls_late, "times that a session kept retired chunks for 30 s")          \
     X(COUNTER, slices, "turns of requests that were not done where they came in")          \
     X(HISTO, handle_ns, "time in a handler")                                               \
     X(HISTO, room_wait_ns, "stores: waiting for room in memory, 1 us to 50 ms each")       \
-    X(COUNTER, room_waits_late, "of them, in vain: other blocks went unwritten")           \
+    X(COUNTER, room_waits_late, "stores that waited for room in vain")                     \
     X(HISTO, commit_ns, "commit: from receipt to reply")                                   \
     X(HISTO, pages_ns, "loads into pages: from receipt to reply")                          \
     X(HISTO, wait_ns, "acquires that waited: from receipt to reply")
@@ -141,6 +141,8 @@ void svc_destroy(struct svc **svc);
 struct sys_range svc_memory(const struct svc *s);
 /* Adds a module's metrics to STATS. Borrows the set's memory. */
 void svc_add_metrics(struct svc *s, struct metric_set set);
+/* All of them, svc's and core's included. Borrowed; ports.refresh() brings them up to date. */
+const struct metric_set *svc_metric_sets(const struct svc *s, uint32_t *ret_n);
 
 /* Once a turn, first: the time, and the timers that are due. */
 void svc_turn_begin(struct svc *s, uint64_t now_ns);

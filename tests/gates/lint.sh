@@ -49,6 +49,7 @@ liburing(\.h|/.*)      daemon/io/loop_uring\.c
 hwloc(\.h|/.*)         daemon/io/topo\.c
 lmdb\.h                daemon/io/meta_db\.c
 systemd/.*             daemon/io/notify\.c
+microhttpd\.h          daemon/io/http\.c
 msgpack(\.h|/.*)       client/codec/[a-z_]+\.c
 xxhash\.h              daemon/base/wire/hash\.c|bench/[a-z_]+\.c
 openssl/.*             daemon/base/wire/hash\.c|bench/[a-z_]+\.c

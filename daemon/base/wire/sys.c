@@ -137,9 +137,9 @@ int sys_eventfd(int flags)
     return no_descriptor() ? -1 : eventfd(0, flags | EFD_CLOEXEC);
 }
 
-int sys_unix_socket(int flags)
+int sys_socket(int domain, int type)
 {
-    return no_descriptor() ? -1 : socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | flags, 0);
+    return no_descriptor() ? -1 : socket(domain, type | SOCK_CLOEXEC, 0);
 }
 
 int sys_accept(int fd, int flags)

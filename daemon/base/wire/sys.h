@@ -43,7 +43,7 @@ struct sys_range {
 /* point fd: EMFILE; all with CLOEXEC */
 SYS__CHECKED int sys_memfd(const char *name, unsigned flags);
 SYS__CHECKED int sys_eventfd(int flags);
-SYS__CHECKED int sys_unix_socket(int flags); /* SOCK_SEQPACKET */
+SYS__CHECKED int sys_socket(int domain, int type); /* type: with SOCK_NONBLOCK or without */
 SYS__CHECKED int sys_accept(int fd, int flags);
 SYS__CHECKED int sys_open(const char *path, int flags, mode_t mode);
 SYS__CHECKED int sys_dup(int fd);

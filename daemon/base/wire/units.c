@@ -311,3 +311,40 @@ const char *units_exact_duration(uint64_t ns, char buf[UNITS_COUNT_BYTES])
 {
     return format_exact(ns, time_units, 7, false, buf);
 }
+
+/* ---- statistics ---- */
+
+static bool stat_ends_with(const char *name, const char *end)
+{
+    const size_t n = strlen(name), m = strlen(end);
+    return n > m && strcmp(name + n - m, end) == 0;
+}
+
+static bool stat_has_word(const char *name, const char *word)
+{
+    const size_t n = strlen(word);
+    for (const char *at = strstr(name, word); at != NULL; at = strstr(at + 1, word)) {
+        const bool begins = at == name || at[-1] == '.' || at[-1] == '_';
+        const bool ends = at[n] == '\0' || at[n] == '.' || at[n] == '_';
+        if (begins && ends)
+            return true;
+    }
+    return false;
+}
+
+void units_of_stat(const char *name, struct units_stat *ret)
+{
+    static const struct units_stat known[] = {
+        {"_ns", "seconds", 1000000000, true, false},
+        {"_us", "seconds", 1000000, true, false},
+        {"_ms", "seconds", 1000, true, false},
+        {"_bytes_per_s", "bytes_per_second", 1, false, false},
+        {"_bytes", "bytes", 1, false, false},
+        {"_percent", "ratio", 100, false, false},
+    };
+    *ret = (struct units_stat){"", "", 1, false, false};
+    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]) && ret->suffix[0] == '\0'; i++)
+        if (stat_ends_with(name, known[i].suffix))
+            *ret = known[i];
+    ret->is_bytes = stat_has_word(name, "bytes");
+}

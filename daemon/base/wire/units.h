@@ -10,6 +10,7 @@
 #ifndef KVC_WIRE_UNITS_H
 #define KVC_WIRE_UNITS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #define UNITS_TEXT_BYTES  16 /* room for any text of units_format_bytes, _rate and _duration_* */
@@ -38,6 +39,16 @@ const char *units_format_duration_ns(uint64_t ns, char buf[UNITS_TEXT_BYTES]);
 const char *units_format_duration_ms(uint64_t ms, char buf[UNITS_TEXT_BYTES]);
 /* "12,031" */
 const char *units_format_count(uint64_t n, char buf[UNITS_COUNT_BYTES]);
+
+/* What the name of a statistic says of its value. */
+struct units_stat {
+    const char *suffix; /* the end of the name that says so: "_ms"; "" where none does */
+    const char *base;   /* the unit to show instead: "seconds", "bytes", "ratio", ...; "" with "" */
+    uint64_t per_base;  /* how many of the value's are one of these: 1000 */
+    bool is_time;
+    bool is_bytes; /* also where "bytes" is a word elsewhere in the name */
+};
+void units_of_stat(const char *name, struct units_stat *ret);
 
 /* Text in whole units that the parser takes back to exactly this value: "64GiB", "4097", "250ms",
  * "0". */

@@ -54,6 +54,20 @@ START_TEST(a_metric_outside_the_set_aborts)
 }
 END_TEST
 
+START_TEST(additions_below_a_power_of_two_are_counted)
+{
+    static struct histo h;
+    static const uint64_t added[] = {0, 7, 8, 1023, 1024, 1025, 2047, 2048, UINT64_MAX};
+    for (unsigned i = 0; i < sizeof(added) / sizeof(added[0]); i++)
+        histo_add(&h, added[i]);
+    ck_assert_uint_eq(histo_count_to(&h, 0), 1);
+    ck_assert_uint_eq(histo_count_to(&h, 7), 2);
+    ck_assert_uint_eq(histo_count_to(&h, 1023), 4);
+    ck_assert_uint_eq(histo_count_to(&h, 2047), 7);
+    ck_assert_uint_eq(histo_count_to(&h, UINT64_MAX), 9);
+}
+END_TEST
+
 START_TEST(an_empty_histogram_says_zero)
 {
     static struct histo h;
@@ -158,6 +172,7 @@ int main(void)
     tcase_add_test(tc, metrics_are_found_by_name);
     tcase_add_test_raise_signal(tc, a_metric_outside_the_set_aborts, SIGABRT);
     tcase_add_test(tc, an_empty_histogram_says_zero);
+    tcase_add_test(tc, additions_below_a_power_of_two_are_counted);
     tcase_add_test(tc, small_values_are_exact);
     tcase_add_test(tc, one_value_is_every_quantile);
     tcase_add_test(tc, quantiles_are_within_an_eighth);

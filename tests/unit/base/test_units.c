@@ -219,6 +219,35 @@ START_TEST(exact_texts_are_read_back)
 }
 END_TEST
 
+START_TEST(the_unit_of_a_statistic_follows_from_its_name)
+{
+    static const struct {
+        const char *name, *suffix, *base;
+        uint64_t per_base;
+        bool is_time, is_bytes;
+    } cases[] = {
+        {"svc.wait_ns", "_ns", "seconds", S, true, false},
+        {"age_us", "_us", "seconds", 1000000, true, false},
+        {"uptime_ms", "_ms", "seconds", 1000, true, false},
+        {"host_limit_bytes", "_bytes", "bytes", 1, false, true},
+        {"core.host_bytes_per_s", "_bytes_per_s", "bytes_per_second", 1, false, true},
+        {"write_amplification_percent", "_percent", "ratio", 100, false, false},
+        {"bytes_read", "", "", 1, false, true},
+        {"kilobytes", "", "", 1, false, false},
+        {"leases", "", "", 1, false, false},
+        {"_ns", "", "", 1, false, false},
+    };
+    for (unsigned i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct units_stat u;
+        units_of_stat(cases[i].name, &u);
+        ck_assert_str_eq(u.suffix, cases[i].suffix);
+        ck_assert_str_eq(u.base, cases[i].base);
+        ck_assert_uint_eq(u.per_base, cases[i].per_base);
+        ck_assert(u.is_time == cases[i].is_time && u.is_bytes == cases[i].is_bytes);
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("units");
@@ -234,6 +263,7 @@ int main(void)
     tcase_add_test(tc, durations_are_shown);
     tcase_add_test(tc, counts_have_separators);
     tcase_add_test(tc, exact_texts_are_read_back);
+    tcase_add_test(tc, the_unit_of_a_statistic_follows_from_its_name);
     suite_add_tcase(s, tc);
     return check_run(s);
 }

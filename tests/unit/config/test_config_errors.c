@@ -39,6 +39,11 @@ static const struct bad {
                                     "4096, got '5000'; for example '256'\n"},
     {"runtime_dir: run\n", "x.yaml:1: runtime_dir: expected an absolute path of at most 255 bytes, "
                            "got 'run' (it does not begin with '/'); for example '/run/kvcache'\n"},
+    {"metrics: {listen: \"0.0.0.0:9464\"}\n",
+     "x.yaml:1: metrics.listen: expected a path such as '/run/kvcache/metrics.sock' or a loopback "
+     "address with a port such as '127.0.0.1:9464' or '[::1]:9464', got '0.0.0.0:9464': that is no "
+     "loopback address, and others than this machine must not read these pages; for them put a "
+     "proxy before it\n"},
     {"socket_mode: \"0888\"\n",
      "x.yaml:1: socket_mode: expected an octal mode that gives the owner read and write and nobody "
      "execute, got '0888'; for example '0660'\n"},

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks a scrape of a daemon: the two formats by a parser of OpenMetrics, every statistic of
+`kvcachectl stats --json` against it, and the metrics that alerting rules name.
+
+metrics.py TEXT OPENMETRICS STATS RULES
+"""
+
+import json
+import re
+import sys
+
+try:
+    from prometheus_client.openmetrics import parser as openmetrics
+    from prometheus_client import parser as plain_text
+except ImportError:
+    sys.exit(77)
+
+HISTO = (".mean", ".p50", ".p99", ".p9999", ".max", ".count")
+UNITS = (("_ns", "_seconds", 1e9), ("_us", "_seconds", 1e6), ("_ms", "_seconds", 1e3))
+ALSO = (("_bytes_per_s", "_bytes_per_second", 1), ("_percent", "_ratio", 100))
+
+
+def fail(text):
+    sys.exit(f"metrics: {text}")
+
+
+def name_of(stat):
+    """The metric of a statistic's name, its labels, and by what the value is divided."""
+    prefix, name = stat.split(".", 1)
+    labels = {}
+    if number := re.fullmatch(r"(\D+)(\d+)", prefix):
+        prefix, labels = number[1], {"device": number[2]}
+    for old, new, per in UNITS + ALSO:
+        if name.endswith(old):
+            return f"kvcache_{prefix}_{name.removesuffix(old)}", new, labels, per
+    return f"kvcache_{prefix}_{name}", "", labels, 1
+
+
+def samples_of(families):
+    seen, samples = set(), {}
+    for family in families:
+        if family.name in seen:
+            fail(f"{family.name} is there twice")
+        seen.add(family.name)
+        if not family.documentation or not family.name.startswith("kvcache_"):
+            fail(f"{family.name} has no help, or another prefix")
+        for s in family.samples:
+            key = (s.name, tuple(sorted(s.labels.items())))
+            if key in samples:
+                fail(f"{key} is there twice")
+            samples[key] = s.value
+            if family.type == "counter" and not s.name.endswith("_total"):
+                fail(f"{s.name} is a counter")
+            if s.value < 0:
+                fail(f"{s.name} is {s.value}")
+    return samples
+
+
+def check_stat(stat, value, samples):
+    part = next((p for p in HISTO if stat.endswith(p)), "")
+    name, unit, labels, per = name_of(stat.removesuffix(part))
+    at = tuple(sorted(labels.items()))
+    if part == ".max":
+        want = [f"{name}_max{unit}"]
+    elif part:
+        want = [f"{name}{unit}_{end}" for end in ("sum", "count")]
+    else:
+        want = [f"{name}{unit}_total", f"{name}{unit}"]
+    there = [w for w in want if (w, at) in samples]
+    if len(there) != (2 if part not in ("", ".max") else 1):
+        fail(f"{stat}: of {want} there is {there}")
+    if stat in STEADY and abs(samples[(there[0], at)] - value / per) > 1e-9:
+        fail(f"{stat} is {value}, and {there[0]} {samples[(there[0], at)]}")
+
+
+# What two requests apart in time say the same of.
+STEADY = ("daemon.host_limit_bytes", "nvme.limit_bytes", "nvme.paths_up", "core.namespaces",
+          "core.blocks_stored", "core.bytes_stored")
+
+
+def check_buckets(samples):
+    series = {}
+    for (name, labels), value in samples.items():
+        if name.endswith("_bucket"):
+            rest = tuple(x for x in labels if x[0] != "le")
+            series.setdefault((name, rest), []).append((float(dict(labels)["le"]), value))
+    if len(series) < 7:
+        fail(f"{len(series)} histograms")
+    for (name, labels), buckets in series.items():
+        counts = [count for _, count in sorted(buckets)]
+        if counts != sorted(counts):
+            fail(f"{name} falls")
+        if counts[-1] != samples[(name.removesuffix("_bucket") + "_count", labels)]:
+            fail(f"{name} has another count")
+
+
+def main():
+    text, om, stats, rules = (open(path, encoding="utf-8").read() for path in sys.argv[1:5])
+    samples = samples_of(openmetrics.text_string_to_metric_families(om))
+    plain = samples_of(plain_text.text_string_to_metric_families(text))
+    if set(plain) != set(samples):
+        fail(f"the formats differ in {set(plain) ^ set(samples)}")
+    check_buckets(samples)
+    stats = {k: v for k, v in json.loads(stats).items() if isinstance(v, int)}
+    if len(stats) < 200 or not set(STEADY) <= set(stats):
+        fail(f"{len(stats)} statistics: {set(STEADY) - set(stats)} are missing")
+    for stat, value in stats.items():
+        check_stat(stat, value, samples)
+    # The other way round: each sample is a statistic's.
+    known = {"kvcache_build_info"}
+    for stat in stats:
+        name, unit, _, _ = name_of(stat.removesuffix(next((p for p in HISTO if stat.endswith(p)), "")))
+        known |= {name + unit, name + "_max" + unit}
+    for name, _ in samples:
+        if re.sub(r"_(total|bucket|sum|count)$", "", name) not in known:
+            fail(f"{name} is no statistic")
+    named = set(re.findall(r"kvcache_\w+", " ".join(re.findall(r"^ +(?:expr|action|cause): (.*)$", rules, re.M))))
+    names = {name for name, _ in samples} | {re.sub(r"_(bucket|sum|count)$", "", name) for name, _ in samples}
+    if len(named) < 10 or not named <= names:
+        fail(f"the rules name {named - names}")
+    print(f"{len(stats)} statistics, {len(samples)} samples, {len(named)} named by rules")
+
+
+main()

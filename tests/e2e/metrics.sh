@@ -1,0 +1,65 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# What Prometheus reads of a daemon: both formats, every statistic in them, and the alerting rules of
+# etc/ (metrics.py; promtool too, where there is one). Without prometheus_client only that it answers.
+set -eu
+daemon="$KVC_BIN_DIR/kvcache-daemon"
+dir=$(mktemp -d /tmp/kvc-metrics.XXXXXX)
+pid=
+trap '[ -z "$pid" ] || kill -9 "$pid"; rm -rf "$dir"' EXIT
+
+fail() {
+    echo "metrics: $*" >&2
+    cat "$dir/log" >&2 || true
+    exit 1
+}
+
+# get PATH [ACCEPT]: the body
+get() {
+    python3 - "$dir/m.sock" "$@" <<'EOF'
+import http.client, socket, sys
+conn = http.client.HTTPConnection("kvcache")
+conn.sock = socket.socket(socket.AF_UNIX)
+conn.sock.connect(sys.argv[1])
+conn.request("GET", sys.argv[2], headers={"Accept": sys.argv[3]} if len(sys.argv) > 3 else {})
+reply = conn.getresponse()
+body = reply.read()
+if reply.status != 200:
+    sys.exit(f"{sys.argv[2]}: {reply.status} {body}")
+sys.stdout.buffer.write(body)
+EOF
+}
+
+"$daemon" --set runtime_dir="$dir" --set host.limit=8MiB --set nvme.limit=16MiB --set nvme.paths="$dir" \
+    --set hbm.devices=emu:0=8MiB,emu:1=8MiB --set metrics.listen="$dir/m.sock" >"$dir/log" 2>&1 &
+pid=$!
+for _ in $(seq 600); do
+    grep -q "ready: " "$dir/log" && break
+    kill -0 "$pid" 2>/dev/null || fail "it ended"
+    sleep 0.1
+done
+"$KVC_BIN_DIR/kvcachectl" --socket "$dir/attach.sock" stats --json >"$dir/stats" || fail "no statistics"
+get /metrics >"$dir/text"
+get /metrics 'application/openmetrics-text; version=1.0.0' >"$dir/openmetrics"
+[ "$(get /healthz)" = alive ] || fail "/healthz"
+[ "$(get /readyz)" = ready ] || fail "/readyz"
+grep -q '^kvcache_daemon_turns_total [1-9]' "$dir/text" || fail "no turns"
+
+for python in python3 /usr/bin/python3; do
+    code=0
+    "$python" "$KVC_SOURCE_DIR/tests/e2e/metrics.py" "$dir/text" "$dir/openmetrics" "$dir/stats" \
+        "$KVC_SOURCE_DIR/etc/alerts.yml" || code=$?
+    [ "$code" = 77 ] || break
+done
+[ "$code" != 77 ] || echo "SKIP: the formats: no prometheus_client (Debian: python3-prometheus-client)"
+[ "$code" = 0 ] || [ "$code" = 77 ] || fail "$python: see above"
+if command -v promtool >/dev/null; then
+    promtool check metrics <"$dir/text" || fail "promtool check metrics"
+    promtool check rules "$KVC_SOURCE_DIR/etc/alerts.yml" || fail "promtool check rules"
+else
+    echo "SKIP: promtool (Debian: prometheus)"
+fi
+kill "$pid"
+wait "$pid" || fail "it ended with $?"
+pid=
+[ ! -e "$dir/m.sock" ] || fail "its socket stays"
