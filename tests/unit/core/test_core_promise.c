@@ -97,6 +97,51 @@ START_TEST(a_write_that_fails_ends_the_promises_that_need_it)
 }
 END_TEST
 
+static void on_slice(struct core_verify *v)
+{
+    (void)v;
+}
+
+static void on_corrupt(struct core_verify *v, const struct core_corrupt *x)
+{
+    (void)v;
+    ck_abort_msg("%u is told corrupt", x->group);
+}
+
+/* A read of a block keeps it from being written. Who waits for that waits alone. */
+START_TEST(a_promise_that_cannot_be_begun_holds_up_no_other)
+{
+    begin(32, 64, false);
+    store(1, 0, 1);
+    store(2, 0, 2);
+    p = (struct rig_put){.ns = ns, .chain = 1, .first = 1, .n = 1, .durable = true};
+    ck_assert_int_eq(rig_reserve(&r, 1, &p), 0);
+    ck_assert_int_eq(rig_commit(&r, 1, &p, &made), 1);
+    ck_assert_uint_eq(fake_tier_run(r.tier, UINT32_MAX, 0), 1);
+    struct core_verify v = {.client = r.cl[0],
+                            .bytes_max = 1,
+                            .deadline_ns = UINT64_MAX,
+                            .corrupt = on_corrupt,
+                            .done = on_slice};
+    ck_assert_int_eq(core_verify_start(r.core, &v), 1); /* of the first block there is */
+    for (unsigned i = 0; i < 20; i++, turn())
+        fake_disk_run(r.disk, UINT32_MAX, 0);
+    ck_assert(rig_explain(&r, 1, 0, 1, 1).durable && !rig_explain(&r, 1, 0, 1, 0).durable);
+    struct waited w;
+    struct core_named n;
+    const struct core_name_put durable = {.durable = true};
+    ck_assert_int_eq(put("c", 2, 2 * BT, durable, &w, &n), 1);
+    for (unsigned i = 0; i < 20; i++, turn())
+        fake_disk_run(r.disk, UINT32_MAX, 0);
+    ck_assert(w.calls == 1 && w.err == 0);
+    ck_assert_uint_eq(made.done, 0);
+    rig_settle(&r); /* the read ends */
+    ck_assert(made.done == 1 && made.statuses[0] == KVC_ST_OK);
+    rig_commit_free(&made);
+    rig_end(&r);
+}
+END_TEST
+
 static Suite *suite(void)
 {
     Suite *s = suite_create("core_promise");
@@ -104,6 +149,7 @@ static Suite *suite(void)
     tcase_add_test(tc, writes_that_end_in_any_order_keep_all_promises);
     tcase_add_test(tc, a_round_takes_several_turns_when_many_wait);
     tcase_add_test(tc, a_write_that_fails_ends_the_promises_that_need_it);
+    tcase_add_test(tc, a_promise_that_cannot_be_begun_holds_up_no_other);
     suite_add_tcase(s, tc);
     return s;
 }
