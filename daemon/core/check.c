@@ -329,8 +329,8 @@ static void check_tiers(struct core *c, const struct tally *t)
     POOL_FOR_EACH (m, i, c->moves) {
         MUST(m->left > 0 && c->blocks[m->block].moving == m->left);
         const bool promises = m->kind == MOVE_SAVE && m->durable && !m->by_pin;
-        MUST(c->blocks[m->block].promising == promises);
-        promising += promises;
+        MUST(!promises || c->blocks[m->block].promising);
+        promising += c->blocks[m->block].promising; /* also those that are written behind it */
         left += m->left;
         bytes[m->kind != MOVE_SAVE] += m->bytes;
         leaving += m->leaving ? m->bytes : 0;

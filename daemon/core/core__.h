@@ -63,7 +63,7 @@ struct block {
     uint32_t counted : 1;   /* by the preview of an eviction (job.c); DYING: in core->ending */
     uint32_t near : 1;      /* some device has a copy of it, or is being given one (near.c) */
     uint32_t listed : 1;    /* in the pin that is being made; 0 outside of pin_add() */
-    uint32_t promising : 1; /* being written to disk for a promise, which binds it there already */
+    uint32_t promising : 1; /* its move, or what follows on that, writes it for a promise: bound */
     uint32_t host_pins : 8; /* of `pins`, those that keep its copy in memory too */
     /* holders: leases, loads, and a reservation that is linking children to it */
     uint32_t leases : 23;
@@ -914,6 +914,8 @@ bool promise_is_due(const struct core *c);
 void promise_begin(struct core *c, struct block *b);
 /* Begins what one block needs to be durable: 0, or what save_begin() and load_begin() return. */
 int promise_make(struct core *c, struct block *b, enum save_why why) KVC_WARN_UNUSED;
+/* A move of it has ended, err: in vain. What waited for that to be promised is begun. */
+void promise_moved(struct core *c, struct block *b, int err);
 /* The promise of what is on disk of it ends: an ordinary copy. */
 void promise_end(struct core *c, struct block *b);
 
@@ -932,9 +934,8 @@ bool block_goes_on(struct core *c, const struct block *b);
 bool block_kept(const struct core *c, const struct block *b);
 /* It is about to go, and nothing is below it: names that hold it fall back on its parent. */
 void names_lost(struct core *c, const struct block *b);
-/* The blocks that a name holds itself: calls fn for each; a non-zero return ends it and is
- * returned.
- */
+/* The blocks that a name holds itself: calls fn for each; a non-zero return ends it and is what it
+ * returns. */
 int name_each_block(struct core *c, const struct core_name *nm,
                     int (*fn)(void *ctx, struct block *b), void *ctx);
 /* Storage has room again. */

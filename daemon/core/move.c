@@ -151,6 +151,7 @@ static void move_ended(struct core *c, struct block *b, int err)
 {
     if (b->flags & BLOCK_F_TORN && b->state == BLOCK_PRESENT && b->moving == 0)
         block_untear(c, b);
+    promise_moved(c, b, err);
     promise_event(c, b, err);
     block_freed(c, b, false);
     load_wake(c, b);
@@ -230,8 +231,10 @@ static void save_end(struct core *c, struct move *m)
         save_left(c, m, b, ok);
     if (ok && m->by_pin && !block_pinned(b) && !block_named(c, b))
         promise_end(c, b); /* let go meanwhile */
-    b->promising = 0;
-    room_bind(c, b); /* by what became of it */
+    if (m->durable && !m->by_pin) {
+        b->promising = 0;
+        room_bind(c, b); /* by what became of it */
+    }
     const int err = m->durable ? m->err : 0;
     move_free(c, m);
     move_ended(c, b, err);

@@ -13,14 +13,40 @@
 #define STEP_PROMISES 4096u
 #define STEP_CHECKS   512u
 
+/* What is under way promises nothing. The block is bound from now on, and written behind that. */
+static int promise_behind(struct core *c, struct block *b)
+{
+    const int err = block_is_bound(b, 1) ? 0 : quota_bind(c, block_ns(c, b), 1, block_bytes(c, b));
+    if (err)
+        return err;
+    b->promising = 1;
+    room_bind(c, b);
+    return 0;
+}
+
+void promise_moved(struct core *c, struct block *b, int err)
+{
+    if (!b->promising || b->moving > 0)
+        return;
+    b->promising = 0;
+    room_bind(c, b);
+    if (!err && b->state == BLOCK_PRESENT && !block_promised(b))
+        c->m.demotion_failures += promise_make(c, b, SAVE_PROMISE) != 0;
+}
+
 /* 0 also when it is under way, or cannot be begun before something else ends. */
 int promise_make(struct core *c, struct block *b, enum save_why why)
 {
-    if (b->state != BLOCK_PRESENT || b->moving > 0)
+    if (b->state != BLOCK_PRESENT)
         return 0;
+    if (b->moving > 0)
+        return why == SAVE_PROMISE ? promise_behind(c, b) : 0;
     if (why == SAVE_PIN && b->flags & BLOCK_F_SAFE)
         why = SAVE_PROMISE; /* it has lapsed: a commit was promised it, not a pin alone */
-    return b->flags & BLOCK_F_HOST ? save_begin(c, b, why) : load_begin(c, b);
+    if (b->flags & BLOCK_F_HOST)
+        return save_begin(c, b, why);
+    const int err = load_begin(c, b);
+    return err || why != SAVE_PROMISE ? err : promise_behind(c, b);
 }
 
 void promise_end(struct core *c, struct block *b)
@@ -56,7 +82,7 @@ static int promise_push(struct core *c, struct block *b, enum save_why why, uint
             nearest = no;
         if (c->promise_short && no != nearest)
             break; /* little more can be begun now; it is tried again */
-        const bool under_way = p->flags & BLOCK_F_SAVING;
+        const bool under_way = why == SAVE_PROMISE ? p->promising : p->flags & BLOCK_F_SAVING;
         int err = promise_make(c, p, why);
         if (err == KVC_E_BUSY) {
             c->promise_short = true;

@@ -142,6 +142,104 @@ START_TEST(a_promise_that_cannot_be_begun_holds_up_no_other)
 }
 END_TEST
 
+static struct block *block_of(uint32_t chain, uint32_t i)
+{
+    const struct key256 key = rig_key(chain, i);
+    struct block *b = index_get(r.core, ns, 0, key.b);
+    ck_assert_ptr_nonnull(b);
+    return b;
+}
+
+/* Told EXISTS, and nobody waits. */
+static void ask_durable(uint32_t chain, uint32_t i)
+{
+    p = (struct rig_put){.ns = ns, .chain = chain, .first = i, .n = 1, .durable = true};
+    ck_assert_int_eq(rig_reserve(&r, 1, &p), 0);
+    ck_assert_uint_eq(p.statuses[0], KVC_ST_EXISTS);
+    core_check(r.core);
+}
+
+static void are_promised(uint32_t chain, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        ck_assert_msg(block_promised(block_of(chain, i)), "block %u is not", i);
+}
+
+START_TEST(what_is_being_written_as_ever_is_promised_behind_that)
+{
+    begin(32, 64, false);
+    store(1, 0, 4);
+    ck_assert_int_eq(save_begin(r.core, block_of(1, 2), SAVE_COPY), 0);
+    ck_assert_int_eq(save_begin(r.core, block_of(1, 1), SAVE_PIN), 0);
+    ask_durable(1, 3);
+    rig_settle(&r);
+    are_promised(1, 4);
+    rig_end(&r);
+}
+END_TEST
+
+START_TEST(what_is_on_disk_as_ever_is_read_and_promised)
+{
+    begin(32, 64, false);
+    store(1, 0, 3);
+    while (rig_drain(&r, UINT64_MAX) > 0)
+        rig_settle(&r);
+    for (uint32_t i = 0; i < 3; i++)
+        host_drop(r.core, block_of(1, i));
+    ask_durable(1, 2);
+    rig_settle(&r);
+    are_promised(1, 3);
+    ck_assert_uint_eq(fake_disk_puts(r.disk, true), 3);
+    rig_end(&r);
+}
+END_TEST
+
+/* A limit that leaves no room for more promises holds for those behind a write too. */
+START_TEST(what_a_quota_does_not_allow_is_not_promised_behind_a_write)
+{
+    begin(32, 64, false);
+    store(1, 0, 1);
+    const struct core_quota q = {
+        .scope = KVC_SCOPE_TENANT, .tenant = "t1", .bytes = {{RETAIN_NO_LIMIT, 64}, {0, 0}}};
+    ck_assert_int_eq(core_quota_set(r.core, &q), 0);
+    ck_assert_int_eq(save_begin(r.core, block_of(1, 0), SAVE_COPY), 0);
+    const struct core_quota none = {
+        .scope = KVC_SCOPE_TENANT, .tenant = "t1", .bytes = {{RETAIN_NO_LIMIT, 0}, {0, 0}}};
+    ck_assert_int_eq(core_quota_set(r.core, &none), 0);
+    ask_durable(1, 0);
+    ck_assert(!block_is_bound(block_of(1, 0), 1));
+    ck_assert_uint_eq(m()->demotion_failures, 1);
+    rig_settle(&r);
+    ck_assert(!block_promised(block_of(1, 0)));
+    rig_end(&r);
+}
+END_TEST
+
+START_TEST(a_read_that_fails_ends_what_was_to_be_promised_behind_it)
+{
+    begin(32, 64, false);
+    store(1, 0, 1);
+    while (rig_drain(&r, UINT64_MAX) > 0)
+        rig_settle(&r);
+    host_drop(r.core, block_of(1, 0));
+    ask_durable(1, 0);
+    ck_assert(block_is_bound(block_of(1, 0), 1));
+    r.cfg.disk->ops->kick(r.cfg.disk);
+    fake_disk_out(r.disk, true);
+    ck_assert_uint_eq(fake_disk_run(r.disk, 1, 0), 1);
+    core_check(r.core);
+    ck_assert(!block_is_bound(block_of(1, 0), 1));
+    ck_assert_uint_eq(m()->demotion_failures, 0); /* it is not begun once more */
+    fake_disk_out(r.disk, false);
+    rig_settle(&r);
+    ck_assert_uint_eq(fake_disk_puts(r.disk, true), 0);
+    ask_durable(1, 0); /* who asks again gets it */
+    rig_settle(&r);
+    are_promised(1, 1);
+    rig_end(&r);
+}
+END_TEST
+
 static Suite *suite(void)
 {
     Suite *s = suite_create("core_promise");
@@ -150,6 +248,10 @@ static Suite *suite(void)
     tcase_add_test(tc, a_round_takes_several_turns_when_many_wait);
     tcase_add_test(tc, a_write_that_fails_ends_the_promises_that_need_it);
     tcase_add_test(tc, a_promise_that_cannot_be_begun_holds_up_no_other);
+    tcase_add_test(tc, what_is_being_written_as_ever_is_promised_behind_that);
+    tcase_add_test(tc, what_is_on_disk_as_ever_is_read_and_promised);
+    tcase_add_test(tc, what_a_quota_does_not_allow_is_not_promised_behind_a_write);
+    tcase_add_test(tc, a_read_that_fails_ends_what_was_to_be_promised_behind_it);
     suite_add_tcase(s, tc);
     return s;
 }
