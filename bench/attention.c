@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Attention on the CPU (kvcache/attention.h): decode by the bytes of K and V that it reads, prefill
- * by its floating-point operations, without a daemon.
+ * Attention on the CPU or on a device (kvcache/attention.h): decode by the bytes of K and V that it
+ * reads, prefill by its floating-point operations, without a daemon.
  */
 #include <inttypes.h>
 #include <kvcache/attention.h>
@@ -28,12 +28,17 @@
 static const char help[] =
     "Usage: kvcachebench attention [OPTIONS]\n"
     "\n"
-    "How fast the CPU attends to KV of each type, in pages that lie at random. Decode: bytes of K\n"
+    "How fast a CPU or a device attends to KV of each type, in pages that lie at random. Decode: "
+    "bytes of K\n"
     "and V read a second, beside as many threads that only read the same memory. Prefill: a chunk\n"
     "of 512 queries behind 1,536 tokens, operations a second, beside a matrix product of OpenBLAS\n"
-    "(where the build found it). 32 heads of 128 values, pages of 16 tokens.\n"
+    "(where the build found it). 32 heads of 128 values, pages of 16 tokens. On a device decode "
+    "is\n"
+    "beside a kernel that only reads, and each result is compared with the CPU's, bit for bit.\n"
     "\n"
+    "  --device NAME  cuda:<number> (default: the CPU)\n"
     "  --prefill      prefill, not decode\n"
+    "  --type NAME    fp32, fp16, bf16, fp8, q8_0, q4_0 or int8 (default: each of them)\n"
     "  --threads N    (default: one for each processor)\n"
     "  --kv-heads N   1 to 32, a divisor of 32 (default 8)\n"
     "  --bytes SIZE   of K and V together that a decode step reads (default 1GiB)\n"
@@ -41,14 +46,16 @@ static const char help[] =
     "  --pairs N      measurements of each, taking turns; medians are reported (default 5)\n"
     "  --json         one JSON object per line on stdout\n"
     "\n"
-    "Example:\n"
-    "  kvcachebench attention --threads 2\n";
+    "Examples:\n"
+    "  kvcachebench attention --threads 2\n"
+    "  kvcachebench attention --device cuda:0 --bytes 4GiB\n";
 
 /* One type's case: the same pages hold K and V of all sequences. */
 struct bench {
     const struct attention_args *args;
     enum kvc_type type;
     struct kvc_threads *threads;
+    struct attention_device *device;
     uint8_t *kv;
     uint64_t kv_bytes;
     uint32_t *page, first[SEQS + 1], last[SEQS], q_first[SEQS + 1];
@@ -130,6 +137,7 @@ static void lay_out(struct bench *b, uint32_t row_bytes, uint32_t pages, uint32_
 
 static void bench_close(struct bench *b)
 {
+    attention_device_close(&b->device);
     if (b->kv)
         munmap(b->kv, b->kv_bytes);
     free(b->page);
@@ -170,7 +178,46 @@ static int bench_open(struct bench *b)
     return 0;
 }
 
+/* The device's bits are the CPU's. */
+static int bench_open_device(struct bench *b)
+{
+    const size_t floats = (size_t)b->q_first[b->a.seqs] * HEADS * ATTENTION_HEAD;
+    float *out = malloc(floats * sizeof(*out));
+    char why[KVC_WHY_BYTES] = "out of memory";
+    int rc = attention_device_open(b->args->device, &b->a, b->kv, b->kv_bytes, &b->device);
+    if (rc == 0 && (out == NULL || kvc_attend_cpu(&b->a, b->threads, why) != 0)) {
+        say_error("%s", why);
+        rc = BENCH_FAILED;
+    }
+    if (rc == 0)
+        rc = attention_device_out(b->device, out);
+    for (size_t i = 0; rc == 0 && i < floats; i++)
+        if (memcmp(&out[i], &b->out[i], sizeof(*out)) != 0) {
+            say_error("%s: value %zu of the result is %.9g, the CPU's %.9g", kvc_type_name(b->type),
+                      i, (double)out[i], (double)b->out[i]);
+            rc = BENCH_WRONG;
+        }
+    free(out);
+    return rc;
+}
+
 /* ---- the sides ---- */
+
+static int run_device(void *ctx, double seconds, double *ret_value)
+{
+    const struct bench *b = ctx;
+    const int rc = attention_device_run(b->device, seconds, ret_value);
+    *ret_value *= b->args->prefill ? b->flops : (double)b->kv_bytes;
+    return rc;
+}
+
+static int run_device_read(void *ctx, double seconds, double *ret_value)
+{
+    const struct bench *b = ctx;
+    const int rc = attention_device_read(b->device, seconds, ret_value);
+    *ret_value *= (double)b->kv_bytes;
+    return rc;
+}
 
 static int run_ours(void *ctx, double seconds, double *ret_value)
 {
@@ -211,21 +258,23 @@ static void report(const struct bench *b, const struct perf_side *ours,
     const double ratio = limit->value > 0 ? ours->value / limit->value : 0;
     char rate[2][UNITS_TEXT_BYTES];
     if (b->args->perf.json) {
-        out_json(
-            &(struct out_metric){.bench = "attention",
-                                 .keys = {{.key = "type", .text = kvc_type_name(b->type)},
-                                          {.key = "isa", .text = kvc_attend_cpu_name()},
-                                          {.key = "threads", .number = b->args->threads},
-                                          {.key = "kv_heads", .number = b->args->kv_heads}},
-                                 .metric = prefill ? "prefill_flops_per_s" : "decode_bytes_per_s",
-                                 .value = ours->value,
-                                 .unit = prefill ? "FLOP/s" : "B/s",
-                                 .limit_what = limit->value > 0 ? limit->what : NULL,
-                                 .limit = limit->value,
-                                 .ratio = ratio});
-    } else if (prefill) {
+        out_json(&(struct out_metric){
+            .bench = "attention",
+            .keys = {{.key = "type", .text = kvc_type_name(b->type)},
+                     {.key = "on", .text = b->device ? b->args->device : kvc_attend_cpu_name()},
+                     {.key = "threads", .number = b->args->threads},
+                     {.key = "kv_heads", .number = b->args->kv_heads}},
+            .metric = prefill ? "prefill_flops_per_s" : "decode_bytes_per_s",
+            .value = ours->value,
+            .unit = prefill ? "FLOP/s" : "B/s",
+            .limit_what = limit->value > 0 ? limit->what : NULL,
+            .limit = limit->value,
+            .ratio = ratio});
+    } else if (prefill && limit->value > 0) {
         printf("  %-5s %8.1f GFLOP/s   %s %8.1f GFLOP/s   ratio %.2f\n", kvc_type_name(b->type),
                ours->value * 1e-9, limit->what, limit->value * 1e-9, ratio);
+    } else if (prefill) {
+        printf("  %-5s %8.1f GFLOP/s\n", kvc_type_name(b->type), ours->value * 1e-9);
     } else {
         units_format_rate((uint64_t)ours->value, rate[0]);
         units_format_rate((uint64_t)limit->value, rate[1]);
@@ -238,11 +287,15 @@ static void report(const struct bench *b, const struct perf_side *ours,
 static int one_type(const struct attention_args *args, enum kvc_type type)
 {
     struct bench b = {.args = args, .type = type};
-    const bool has_limit = !args->prefill || attention_has_blas();
-    struct perf_side sides[2] = {
-        {.run = run_ours},
-        {.what = args->prefill ? "OpenBLAS" : "read", .run = args->prefill ? run_blas : run_read}};
+    const bool has_limit = !args->prefill || (attention_has_blas() && !args->device);
+    struct perf_side sides[2] = {{.run = args->device ? run_device : run_ours},
+                                 {.what = args->prefill ? "OpenBLAS" : "read",
+                                  .run = args->device    ? run_device_read
+                                         : args->prefill ? run_blas
+                                                         : run_read}};
     int rc = bench_open(&b);
+    if (rc == 0 && args->device)
+        rc = bench_open_device(&b);
     if (rc == 0)
         rc = perf_rounds(&args->perf, &b, sides, has_limit ? 2 : 1);
     if (rc == 0)
@@ -253,6 +306,14 @@ static int one_type(const struct attention_args *args, enum kvc_type type)
 
 /* ---- command line ---- */
 
+static int take_type(struct attention_args *args)
+{
+    for (args->type = 0; args->type < KVC_TYPES; args->type++)
+        if (strcmp(kvc_type_name((enum kvc_type)args->type), optarg) == 0)
+            return 0;
+    return say_usage("--type: '%s' is none of fp32, fp16, bf16, fp8, q8_0, q4_0, int8", optarg);
+}
+
 static int take_option(void *ctx, int c, char **argv)
 {
     struct attention_args *args = ctx;
@@ -260,6 +321,11 @@ static int take_option(void *ctx, int c, char **argv)
     case 'P':
         args->prefill = true;
         return 0;
+    case 'd':
+        args->device = optarg;
+        return 0;
+    case 'T':
+        return take_type(args);
     case 't':
         return opt_count("threads", optarg, 1, THREADS_MAX, &args->threads);
     case 'k':
@@ -281,6 +347,8 @@ static int take_option(void *ctx, int c, char **argv)
 int cmd_attention(int argc, char **argv)
 {
     static const struct option options[] = {{"prefill", no_argument, NULL, 'P'},
+                                            {"device", required_argument, NULL, 'd'},
+                                            {"type", required_argument, NULL, 'T'},
                                             {"threads", required_argument, NULL, 't'},
                                             {"kv-heads", required_argument, NULL, 'k'},
                                             {"bytes", required_argument, NULL, 'y'},
@@ -293,6 +361,7 @@ int cmd_attention(int argc, char **argv)
     struct attention_args args = {.perf = {.bench = "attention", .seconds = 0.5, .pairs = 5},
                                   .threads = processors > 0 ? (uint64_t)processors : 1,
                                   .kv_heads = 8,
+                                  .type = KVC_TYPES,
                                   .bytes = PERF_WORKING_SET};
     int rc = opt_each(argc, argv, options, help, NULL, take_option, &args);
     if (rc != 0)
@@ -302,6 +371,7 @@ int cmd_attention(int argc, char **argv)
     if (HEADS % args.kv_heads != 0)
         return say_usage("--kv-heads: %" PRIu64 " does not divide %u", args.kv_heads, HEADS);
     for (uint32_t type = 0; rc == 0 && type < KVC_TYPES; type++)
-        rc = one_type(&args, (enum kvc_type)type);
+        if (args.type == type || args.type == KVC_TYPES)
+            rc = one_type(&args, (enum kvc_type)type);
     return rc;
 }

@@ -30,7 +30,7 @@ static const struct bench_cmd commands[] = {
     {"nvme", "bytes per second from and to storage, beside fio", cmd_nvme},
     {"gpu", "bytes per second to and from a device, without a daemon", cmd_gpu},
     {"pages", "bytes per second into and out of a worker's pages on a device", cmd_pages},
-    {"attention", "how fast the CPU attends to KV of each type, without a daemon", cmd_attention},
+    {"attention", "how fast a CPU or a device attends to KV of each type", cmd_attention},
     {"ttft", "time to the first token: computed, from memory, from storage", cmd_ttft},
     {"quality", "what types of K and of V change in a model's answers", cmd_quality},
     {"allocation", "memory that ways to allocate KV take on a trace's lengths", cmd_allocation},

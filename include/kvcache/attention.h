@@ -161,7 +161,7 @@ const char *kvc_attend_cpu_name(void);
  *   KVC_ATTEND_KERNEL        (struct kvc_attention, uint32_t parts, float *work)
  *   KVC_ATTEND_MERGE_KERNEL  (struct kvc_attention, uint32_t states, float *work)
  *       one after the other on one stream, blocks of KVC_ATTEND_THREADS; grids (x, y, z), then
- *       (x, 1, z); states is y. work is device memory, a multiple of 4.
+ *       (x, KVC_ATTEND_ROWS, z); states is y. work is device memory, a multiple of 4.
  *   KVC_QUANTISE_KERNEL, KVC_DEQUANTISE_KERNEL  (struct kvc_rows)
  *       a warp a row, blocks of KVC_ROWS_THREADS, any grid; what kvc_quantise() checks holds.
  */
@@ -195,7 +195,7 @@ KVC_MUST_USE int kvc_attend_plan(const struct kvc_attention *a, uint32_t blocks,
                                  struct kvc_attend_plan *ret_plan, char ret_why[KVC_WHY_BYTES]);
 
 #ifdef KVC_HAVE_CUDA
-extern const unsigned char kvc_attend_image[];
+extern const unsigned char kvc_attend_image[], kvc_attend_ptx[]; /* for a driver that is older */
 extern const size_t kvc_attend_image_bytes;
 #endif
 

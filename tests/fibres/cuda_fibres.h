@@ -127,6 +127,9 @@ template <typename T> void check_aligned(const T *p)
 struct alignas(16) uint4 {
     unsigned x, y, z, w;
 };
+struct alignas(16) float4 {
+    float x, y, z, w;
+};
 struct alignas(8) uint2 {
     unsigned x, y;
 };

@@ -107,7 +107,7 @@ static void attend(struct kvc_attention *a, uint32_t blocks, bool backwards)
     float *work = malloc(plan.work_bytes + 1); /* for its end: exactly so much */
     ck_assert_ptr_nonnull(work);
     memset(work, 0xff, plan.work_bytes);
-    const unsigned grid[3] = {plan.x, plan.y, plan.z}, merge[3] = {plan.x, 1, plan.z},
+    const unsigned grid[3] = {plan.x, plan.y, plan.z}, merge[3] = {plan.x, KVC_ATTEND_ROWS, plan.z},
                    block[3] = {KVC_ATTEND_THREADS, 1, 1};
     void *args[] = {a, &plan.parts, &work}, *merge_args[] = {a, &plan.y, &work};
     fibres_run("kvc_attend", grid, block, backwards, args);
