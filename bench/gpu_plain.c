@@ -66,7 +66,8 @@ static int make(struct gpu_plain *p)
     rc = ticket != 0 ? wait_for(p, "memory for a plain copy", ticket) : 0;
     if (rc != 0)
         return rc;
-    rc = p->drv->pin(p->dev, p->device->host, p->bytes);
+    /* All of it, as the device has it: a part of what is registered cannot be registered again. */
+    rc = p->drv->pin(p->dev, p->device->host, p->device->bytes);
     p->pinned = rc == 0;
     return rc < 0 ? failed(p, "registering host memory", rc)
                   : copy(p, GPU_TO_DEVICE); /* touches it */
@@ -97,7 +98,7 @@ void gpu_plain_close(struct gpu_plain **plain)
     if (p == NULL)
         return;
     if (p->pinned)
-        p->drv->unpin(p->dev, p->device->host, p->bytes);
+        p->drv->unpin(p->dev, p->device->host, p->device->bytes);
     if (p->mem.addr != 0)
         p->drv->free(p->dev, &p->mem);
     if (p->dev != NULL)

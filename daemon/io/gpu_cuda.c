@@ -261,6 +261,20 @@ static int look(struct gpu_dev *dev, struct gpu_dev_info *ret_info)
     return dev->vmm ? granularity(dev) : 0;
 }
 
+/* No context of this process has worked, or none does any more: an error that a context does not
+ * forget (an illegal address) is answered to whoever asks for another, until the process ends. */
+static int no_context(struct gpu_dev *dev, int r)
+{
+    char text[CUDA_TEXT_BYTES];
+    if (r != -EIO)
+        return r;
+    (void)snprintf(text, sizeof(text), "%s", dev->why);
+    return cuda__refuse(dev, r,
+                        "%s: the driver gives this process no context; restart it (the daemon does "
+                        "so by itself with hbm.exit_when_lost)",
+                        text);
+}
+
 static int retain(struct gpu_dev *dev)
 {
     const struct cuda_api *cu = dev->cu;
@@ -271,8 +285,8 @@ static int retain(struct gpu_dev *dev)
     int r = begun(dev, "cuDevicePrimaryCtxSetFlags", said);
     CUcontext context = NULL;
     if (r == 0)
-        r = begun(dev, "cuDevicePrimaryCtxRetain",
-                  cu->DevicePrimaryCtxRetain(&context, dev->device));
+        r = no_context(dev, begun(dev, "cuDevicePrimaryCtxRetain",
+                                  cu->DevicePrimaryCtxRetain(&context, dev->device)));
     if (r < 0)
         return r;
     dev->context = context;

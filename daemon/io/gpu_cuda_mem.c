@@ -213,8 +213,9 @@ static int import_fd(struct gpu_dev *dev, const struct device_handle *handle, st
         return r;
     if (prop.location.type != CU_MEM_LOCATION_TYPE_DEVICE || prop.location.id != dev->device)
         return cuda__refuse(dev, -EINVAL, "memory of another device, or of none");
-    /* More than there is cannot be mapped. */
-    return map(dev, s, ROUND_UP(handle->bytes, dev->granularity), -EINVAL);
+    /* More than there is cannot be mapped: to drivers it is something that they do not support. */
+    r = map(dev, s, ROUND_UP(handle->bytes, dev->granularity), -EINVAL);
+    return r == -EOPNOTSUPP ? -EINVAL : r;
 }
 
 /* ---- CUDA IPC ---- */

@@ -355,8 +355,10 @@ CUresult fake_DevicePrimaryCtxSetFlags(CUdevice device, unsigned flags)
 
 CUresult fake_DevicePrimaryCtxRetain(CUcontext *ret_context, CUdevice device)
 {
-    const CUresult r = fake__enter("cuDevicePrimaryCtxRetain", FAKE_INIT);
+    CUresult r = fake__enter("cuDevicePrimaryCtxRetain", FAKE_INIT);
     struct fake_device *d = fake__device(device);
+    if (r == CUDA_SUCCESS)
+        r = d->kept;
     if (r != CUDA_SUCCESS)
         return fake__leave(r);
     d->refs++;
@@ -374,6 +376,7 @@ static void end_context(struct fake_device *d)
     fake__stop(d);
     fake__memory_reset(d);
     d->is_alive = false;
+    d->kept = fake.keep_errors ? d->sticky : CUDA_SUCCESS;
     d->sticky = CUDA_SUCCESS;
 }
 
@@ -543,6 +546,13 @@ static void control_hang(const char *name)
     pthread_mutex_unlock(&fake.lock);
 }
 
+static void control_keep_errors(int on)
+{
+    pthread_mutex_lock(&fake.lock);
+    fake.keep_errors = on != 0;
+    pthread_mutex_unlock(&fake.lock);
+}
+
 static void control_capture(int on)
 {
     pthread_mutex_lock(&fake.lock);
@@ -564,4 +574,5 @@ EXPORTED const struct fake_cuda fake_cuda_control = {.live = control_live,
                                                      .arm = control_arm,
                                                      .hold = control_hold,
                                                      .hang = control_hang,
-                                                     .capture = control_capture};
+                                                     .capture = control_capture,
+                                                     .keep_errors = control_keep_errors};

@@ -25,6 +25,9 @@ struct fake_cuda {
     /* Streams that a program has made are under graph capture while on != 0: nothing may be given
      * to them, nor to the default stream, which would break the capture. */
     void (*capture)(int on);
+    /* While on != 0: after an error that a context does not forget the process gets no other
+     * context, as of driver 580. */
+    void (*keep_errors)(int on);
 };
 
 /* Exported by the library. */

@@ -27,6 +27,7 @@ struct fake_device {
     unsigned refs;       /* of the primary context */
     bool is_alive;       /* the context has state: retained, and not reset since */
     CUresult sticky;
+    CUresult kept; /* what every later context of this process is refused with */
     uint64_t used_bytes;
     unsigned flags;
     struct list_node streams, events, modules;
@@ -46,7 +47,7 @@ struct fake {
     uint64_t memory_bytes, taken_bytes, pins_bytes, host_offset;
     unsigned delay_us, pin_us_per_mib;
     bool twins; /* kernels' twins are executed, for tests of many bytes */
-    bool vmm, ipc, unified, keep_pins, mps, read_only_pins, read_only_maps, words;
+    bool vmm, ipc, unified, keep_pins, keep_errors, mps, read_only_pins, read_only_maps, words;
     struct fake_device device[FAKE_DEVICES_MAX];
     struct list_node handles, ranges, hosts;
 };

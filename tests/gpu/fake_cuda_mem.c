@@ -403,7 +403,7 @@ CUresult fake_MemMap(CUdeviceptr at, size_t bytes, size_t offset,
     if (offset != 0 || flags != 0 || x->alloc)
         fake__wrong("cuMemMap: offset, flags, or a range that has memory");
     if (r == CUDA_SUCCESS && bytes > h->alloc->bytes)
-        r = CUDA_ERROR_INVALID_VALUE;
+        r = CUDA_ERROR_NOT_SUPPORTED;
     if (r == CUDA_SUCCESS) {
         x->alloc = h->alloc;
         x->alloc->users++;
