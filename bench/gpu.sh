@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # What is measured and tested on a real device, in one go of less than ten minutes.
 #
-#   bench/gpu.sh [--quick] [BIN] [DEVICE]
+#   [GPU_SECONDS=570] bench/gpu.sh [--quick] [BIN] [DEVICE]
 #
 # BIN: the directory of the built programs (build/release/bin); they may come from another machine,
 # with the libraries that they need beside them. DEVICE: cuda:0 by default. Prints each command and
@@ -21,7 +21,7 @@ fi
 bin=${1:-build/release/bin}
 device=${2:-cuda:0}
 failed=0
-until=$(($(date +%s) + 570))
+until=$(($(date +%s) + ${GPU_SECONDS:-570}))
 work=$(mktemp -d)
 mps=
 
@@ -57,7 +57,7 @@ memory() {
     nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits -i "${device#cuda:}" | head -n 1
 }
 
-for program in kvcachebench test_gpu test_gpu_device test_gpu_worker test_kill_gpu kvcache-daemon; do
+for program in kvcachebench test_gpu test_gpu_device test_attend_device test_gpu_worker test_kill_gpu kvcache-daemon; do
     [ -x "$bin/$program" ] || {
         echo "gpu.sh: no $program in $bin: build with CUDA first (cmake --preset release)" >&2
         exit 2
@@ -93,9 +93,20 @@ else
     fi
 fi
 
+# Attention, whose bits are the CPU's, beside a kernel that only reads; pages of a worker.
+attention="$bin/kvcachebench attention --device $device"
+# shellcheck disable=SC2086 # a command
+{
+    run 60 $attention ${quick:+--bytes 64MiB --seconds 0.05 --pairs 1}
+    run 30 $attention --prefill ${quick:+--seconds 0.05 --pairs 1}
+    run 60 "$bin/kvcachebench" pages --device "$device" --seconds 0.3 --pairs 3 \
+        ${quick:+--bytes 128MiB --pairs 1}
+}
+
 # Right at all, and after kills.
 run 60 "$bin/test_gpu"
 run 60 "$bin/test_gpu_device"
+run 60 "$bin/test_attend_device"
 run 240 "$bin/test_gpu_worker"
 before=$(memory)
 run 120 "$bin/test_kill_gpu"

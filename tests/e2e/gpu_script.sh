@@ -46,20 +46,28 @@ says "no nvidia-smi: this machine has no NVIDIA driver"
 # The first whole run is about tools and memory: tests that take long are stand-ins there.
 mkdir "$work/bin"
 ln -s "$KVC_BIN_DIR"/* "$work/bin/"
-for test in test_gpu test_gpu_device test_gpu_worker; do
+for test in test_gpu test_gpu_device test_attend_device test_gpu_worker; do
     rm "$work/bin/$test"
     printf '%s\n' '#!/bin/sh' "echo $test >>'$work/calls'" >"$work/bin/$test"
     chmod +x "$work/bin/$test"
 done
+
+# The fake driver knows no attention, and a worker's pages are other tests'.
+rm "$work/bin/kvcachebench"
+printf '%s\n' '#!/bin/sh' "case \$1 in attention | pages) echo \"bench \$*\" >>'$work/calls' ;; *)" \
+    "exec '$KVC_BIN_DIR/kvcachebench' \"\$@\" ;; esac" >"$work/bin/kvcachebench"
+chmod +x "$work/bin/kvcachebench"
 
 # Another 100 MiB each time that it is asked.
 tool nvidia-smi "case \$* in *memory.used*) echo 9 >>'$work/asked'; wc -c <'$work/asked' | awk '{ print \$1 * 50 }' ;; esac"
 tool nvidia-cuda-mps-control "echo no licence; exit 1"
 go 1 "$work/bin"
 says "FAILED: memory is left"
-for test in test_gpu test_gpu_device test_gpu_worker; do
+for test in test_gpu test_gpu_device test_attend_device test_gpu_worker; do
     grep -qx "$test" "$work/calls" || fail "$test was not run"
 done
+grep -q '^bench attention --device cuda:0' "$work/calls" || fail "attention was not measured"
+grep -q '^bench pages --device cuda:0' "$work/calls" || fail "pages were not measured"
 says "SKIP: with MPS: nvidia-cuda-mps-control did not start: no licence"
 says "SKIP: compute-sanitizer is not here"
 
@@ -67,7 +75,10 @@ tool nvidia-smi "case \$* in *memory.used*) echo 500 ;; *) echo 'a fake' ;; esac
 tool nvidia-cuda-mps-control "[ \"\$*\" = -d ] || cat >>'$work/calls'"
 tool compute-sanitizer "while [ \"\${1#-}\" != \"\$1\" ]; do shift 2; done" \
     'exec "$@"'
-go 0
+for test in test_gpu test_gpu_device test_gpu_worker; do # as they are
+    ln -sf "$KVC_BIN_DIR/$test" "$work/bin/$test"
+done
+go 0 "$work/bin"
 says "beside loads"
 says "CUDA_MPS_PIPE_DIRECTORY="
 grep -q '^quit$' "$work/calls" || fail "MPS was not stopped"
