@@ -214,14 +214,15 @@ struct gpu_rates {
     /* From one place on the device to scattered ones, by kernel where there is one, else by engine.
      * Of the largest size two halves. */
     uint64_t within[GPU_CALIBRATED];
+    bool by_turns; /* kernels of other processes and the daemon's take turns: there is no MPS */
 };
 /* To the device by a window: all over the link in one piece, then scattered on the device, one
  * after the other; 0: not measured. It is what a worker gets that has blocks brought into slots and
  * scatters them on its own stream. */
 uint64_t gpu_window_rate(const struct gpu_rates *rates, unsigned i);
 const struct gpu_rates *gpu_rates(const struct gpu *gpu); /* borrowed */
-/* The one that a copy of such fragments takes: the kernel where it was a quarter faster, and the
- * host memory is pinned. */
+/* The one that a copy of such fragments takes: the kernel where it was a quarter faster, or more
+ * than twice as fast by turns, and the host memory is pinned. */
 enum gpu_path gpu_path_of(const struct gpu *gpu, enum gpu_direction direction, uint64_t frag_bytes);
 
 #define GPU_METRICS(X)                                            \

@@ -34,6 +34,9 @@
 /* A kernel takes its turns with those of the workers, so it must be this part faster to be worth
  * it; less may be noise. */
 #define WORTH_SHARE 4u
+/* By turns it has half of the time beside a worker that decodes, and so has the worker: the engine,
+ * which costs a worker little, must have less than half of its rate (docs/notes/bench-h200.md). */
+#define WORTH_SHARE_BY_TURNS 1u
 /* A prime that no number of fragments is a multiple of, so that it visits all. */
 #define STRIDE 613u
 
@@ -247,6 +250,7 @@ int gpu__calibrate(const struct gpu_drv *drv, struct gpu_dev *dev, const struct 
 {
     int err = -ENOMEM;
     memcpy(ret_rates->frag_bytes, sizes, sizeof(sizes));
+    ret_rates->by_turns = info->by_turns;
     struct calibration *c = sys_calloc(1, sizeof(*c));
     uint8_t *host = sys_pages(SCRATCH_BYTES);
     if (c != NULL && host != NULL) {
@@ -282,6 +286,6 @@ enum gpu_path gpu__path(const struct gpu_rates *rates, enum gpu_direction direct
         i++;
     const uint64_t *rate = direction == GPU_FROM_DEVICE ? rates->from[i] : rates->to[i];
     const uint64_t engine = rate[GPU_PATH_ENGINE];
-    return rate[GPU_PATH_KERNEL] > engine + engine / WORTH_SHARE ? GPU_PATH_KERNEL
-                                                                 : GPU_PATH_ENGINE;
+    const uint64_t worth = engine / (rates->by_turns ? WORTH_SHARE_BY_TURNS : WORTH_SHARE);
+    return rate[GPU_PATH_KERNEL] > engine + worth ? GPU_PATH_KERNEL : GPU_PATH_ENGINE;
 }

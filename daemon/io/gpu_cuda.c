@@ -254,6 +254,7 @@ static int look(struct gpu_dev *dev, struct gpu_dev_info *ret_info)
     int mps = 0;
     ret_info->mps =
         cu->DeviceGetAttribute(&mps, CUDA_ATTRIBUTE_MPS, dev->device) == CUDA_SUCCESS && mps != 0;
+    ret_info->by_turns = !ret_info->mps;
     memcpy(ret_info->uuid, uuid.bytes, GPU_UUID_BYTES);
     dev->memory_bytes = bytes;
     dev->vmm = vmm && fds;

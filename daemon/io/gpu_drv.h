@@ -29,6 +29,7 @@ struct gpu_dev_info {
     enum device_handle_kind exports;
     bool has_kernel;     /* GPU_PATH_KERNEL */
     bool mps;            /* shared with other processes by MPS */
+    bool by_turns;       /* kernels of one process at a time, in time slices */
     uint64_t free_bytes; /* of its memory, when it was opened */
 };
 

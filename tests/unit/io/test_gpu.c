@@ -605,10 +605,11 @@ END_TEST
 
 /* --- paths --- */
 
-static enum gpu_path worth(const uint64_t rate[GPU_PATHS])
+static enum gpu_path worth(const struct gpu_rates *r, const uint64_t rate[GPU_PATHS])
 {
     const uint64_t engine = rate[GPU_PATH_ENGINE];
-    return rate[GPU_PATH_KERNEL] > engine + engine / 4 ? GPU_PATH_KERNEL : GPU_PATH_ENGINE;
+    return rate[GPU_PATH_KERNEL] > engine + (r->by_turns ? engine : engine / 4) ? GPU_PATH_KERNEL
+                                                                                : GPU_PATH_ENGINE;
 }
 
 START_TEST(calibration_measures_each_path_and_a_much_faster_kernel_is_taken)
@@ -625,8 +626,8 @@ START_TEST(calibration_measures_each_path_and_a_much_faster_kernel_is_taken)
     ck_assert_uint_eq(gpu_metrics(gpu)->memory_bytes, 0);
     for (unsigned i = 0; i < GPU_CALIBRATED; i++) {
         ck_assert(i == 0 || r->frag_bytes[i] > r->frag_bytes[i - 1]);
-        ck_assert_int_eq(gpu_path_of(gpu, GPU_TO_DEVICE, r->frag_bytes[i]), worth(r->to[i]));
-        ck_assert_int_eq(gpu_path_of(gpu, GPU_FROM_DEVICE, r->frag_bytes[i]), worth(r->from[i]));
+        ck_assert_int_eq(gpu_path_of(gpu, GPU_TO_DEVICE, r->frag_bytes[i]), worth(r, r->to[i]));
+        ck_assert_int_eq(gpu_path_of(gpu, GPU_FROM_DEVICE, r->frag_bytes[i]), worth(r, r->from[i]));
     }
     ck_assert_int_eq(gpu_path_of(gpu, GPU_TO_DEVICE, 1),
                      gpu_path_of(gpu, GPU_TO_DEVICE, r->frag_bytes[0]));

@@ -258,6 +258,13 @@ START_TEST(the_nearest_size_that_was_measured_decides)
         r.from[want[i].nearest][GPU_PATH_KERNEL] = 1;
         ck_assert_int_eq(gpu__path(&r, GPU_FROM_DEVICE, want[i].bytes), GPU_PATH_KERNEL);
     }
+    r.to[0][GPU_PATH_ENGINE] = 100;
+    r.to[0][GPU_PATH_KERNEL] = 200;
+    ck_assert_int_eq(gpu__path(&r, GPU_TO_DEVICE, 1), GPU_PATH_KERNEL);
+    r.by_turns = true;
+    ck_assert_int_eq(gpu__path(&r, GPU_TO_DEVICE, 1), GPU_PATH_ENGINE);
+    r.to[0][GPU_PATH_KERNEL] = 201;
+    ck_assert_int_eq(gpu__path(&r, GPU_TO_DEVICE, 1), GPU_PATH_KERNEL);
 }
 END_TEST
 
