@@ -133,6 +133,7 @@ END_TEST
 struct told {
     unsigned settled, gone;
     void *base[16];
+    uint64_t leaving; /* bytes of chunks that go: what is answered when asked */
 };
 
 static void on_settled(void *ctx, void *base, uint64_t bytes)
@@ -185,7 +186,8 @@ END_TEST
 
 static uint64_t on_leaving(void *ctx)
 {
-    return *(const uint64_t *)ctx;
+    const struct told *told = ctx;
+    return told->leaving;
 }
 
 /* One chunk is in the budget beside the limit, others are not. */
@@ -194,18 +196,18 @@ START_TEST(retired_memory_that_is_registered_counts_against_the_limit)
     struct loop *loop = fixture_loop(LOOP_AUTO);
     struct host *h = NULL;
     struct tier_loc loc[64];
-    uint64_t leaving = 0;
+    struct told told = {0};
     unsigned all = 0, fewer = 0;
     ck_assert_int_eq(host_create(&config, loop, &h), 0);
     struct tier *t = host_tier(h);
-    host_set_settled_cb(h, on_settled, on_gone, on_leaving, &leaving);
+    host_set_settled_cb(h, on_settled, on_gone, on_leaving, &told);
     while (t->ops->alloc(t, 1, MIB, (struct tier_loc){0}, 1, &loc[all]) == 0)
         all++;
-    leaving = 4 * MIB;
+    told.leaving = 4 * MIB;
     host_turn(h);
     t->ops->free(t, loc[--all]);
     ck_assert_int_eq(t->ops->alloc(t, 1, MIB, (struct tier_loc){0}, 1, &loc[all++]), 0);
-    leaving = 6 * MIB;
+    told.leaving = 6 * MIB;
     host_turn(h);
     while (t->ops->alloc(t, 1, MIB, (struct tier_loc){0}, 1, &loc[all]) != 0) {
         ck_assert_uint_gt(all, 0);
@@ -213,7 +215,7 @@ START_TEST(retired_memory_that_is_registered_counts_against_the_limit)
         fewer++;
     }
     ck_assert_uint_eq(fewer, 3); /* 2 MiB, and what is handed out now */
-    leaving = 0;
+    told.leaving = 0;
     host_turn(h);
     ck_assert_int_eq(t->ops->alloc(t, 1, MIB, (struct tier_loc){0}, 1, &loc[all + 1]), 0);
     host_set_settled_cb(h, NULL, NULL, NULL, NULL);
