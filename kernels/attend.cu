@@ -490,8 +490,6 @@ __device__ static void some_sums(uint32_t head_size, uint32_t rows, uint32_t col
             acc[r * head_size] = sum[r];
 }
 
-/* ---- parts ---- */
-
 __device__ static void chunk_sums(uint32_t head_size, uint32_t rows, uint32_t column,
                                   uint32_t width, struct shared *s)
 {
@@ -507,6 +505,8 @@ __device__ static void chunk_sums(uint32_t head_size, uint32_t rows, uint32_t co
         return;
     }
 }
+
+/* ---- parts ---- */
 
 /* The tiles of tokens `from` to `to` - 1, of which there is at least one. */
 __device__ static void tiles_attend(const struct kvc_attention *a, const struct job *j,

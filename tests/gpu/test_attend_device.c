@@ -178,16 +178,9 @@ static void one_attention(uint64_t seed)
     case_choose(&c, &random);
     case_fill(&c, &random);
     case_lay(&c, 0, (int)(seed % 2), &random, &laid);
-    float *twin = malloc(laid.out_bytes + 1);
-    ck_assert_ptr_nonnull(twin);
-    ck_assert_int_eq(kvc_attend_cpu(&laid.a, NULL, NULL), 0);
-    memcpy(twin, laid.out, laid.out_bytes);
-    memset(laid.out, 0xff, laid.out_bytes);
+    float *twin = laid_twin(&laid);
     attend_on_device(&c, &laid, 1 + case_below(&random, 600));
-    for (size_t i = 0; i < laid.out_bytes / sizeof(float); i++)
-        ck_assert_msg(memcmp(&laid.out[i], &twin[i], sizeof(float)) == 0,
-                      "value %zu is %.9g, the twin's %.9g (seed %ju)", i, (double)laid.out[i],
-                      (double)twin[i], (uintmax_t)seed);
+    laid_assert_bits(&laid, twin, seed);
     free(twin);
     laid_free(&laid);
     case_free(&c);

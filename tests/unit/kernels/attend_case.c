@@ -331,3 +331,20 @@ void laid_free(struct attend_laid *l)
     free(l->out);
     memset(l, 0, sizeof(*l));
 }
+
+float *laid_twin(struct attend_laid *l)
+{
+    float *twin = memory(l->out_bytes);
+    ck_assert_int_eq(kvc_attend_cpu(&l->a, NULL, NULL), 0);
+    memcpy(twin, l->out, l->out_bytes);
+    memset(l->out, 0xff, l->out_bytes);
+    return twin;
+}
+
+void laid_assert_bits(const struct attend_laid *l, const float *twin, uint64_t seed)
+{
+    for (size_t i = 0; i < l->out_bytes / sizeof(float); i++)
+        ck_assert_msg(memcmp(&l->out[i], &twin[i], sizeof(float)) == 0,
+                      "value %zu is %.9g, the twin's %.9g (seed %ju)", i, (double)l->out[i],
+                      (double)twin[i], (uintmax_t)seed);
+}

@@ -62,4 +62,9 @@ void case_lay(const struct attend_case *c, uint32_t page_tokens, int drop, uint6
               struct attend_laid *ret);
 void laid_free(struct attend_laid *l);
 
+/* The CPU's result, owned; the case's own is bytes that are no numbers again. */
+float *laid_twin(struct attend_laid *l);
+/* The case's result is that, bit for bit. */
+void laid_assert_bits(const struct attend_laid *l, const float *twin, uint64_t seed);
+
 #endif
