@@ -871,7 +871,8 @@ static int start_tables(struct node *n)
 
 static int start_pages(struct node *n)
 {
-    struct node_http_source source = {.refresh = port_refresh, .ctx = n};
+    struct node_http_source source = {
+        .refresh = port_refresh, .ctx = n, .fresh_ns = NODE_HTTP_FRESH_NS};
     source.sets = svc_metric_sets(n->svc, &source.nsets);
     return node_http_ready(n->http, &source);
 }

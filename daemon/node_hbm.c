@@ -12,6 +12,7 @@
 
 #include "gpu.h"
 #include "log.h"
+#include "stat.h"
 #include "svc.h"
 #include "sys.h"
 
@@ -24,24 +25,6 @@
 #define DESCRIPTORS_EACH 64u
 #define MPS_DIRECTORY    "/tmp/nvidia-mps" /* where the driver looks by itself */
 
-#define DEVICE_METRICS(X)                                               \
-    X(GAUGE, up, "1: the device is in service, 0: it is out")           \
-    X(GAUGE, limit_bytes, "limit of slots")                             \
-    X(GAUGE, used_bytes, "slots in use")                                \
-    X(GAUGE, memory_bytes, "memory allocated there")                    \
-    X(GAUGE, held_bytes, "memory kept until workers unmap it")          \
-    X(GAUGE, imported_bytes, "workers' memory imported")                \
-    X(GAUGE, inflight_bytes, "bytes of copies in flight")               \
-    X(GAUGE, credit_bytes, "bytes of copies that the driver is given")  \
-    X(GAUGE, blocks, "copies of blocks in slots")                       \
-    X(COUNTER, hits, "blocks that were there when they were asked for") \
-    X(COUNTER, fills, "blocks copied there")                            \
-    X(COUNTER, drops, "copies of blocks that went to make room")        \
-    X(COUNTER, copies, "copies from and to it")                         \
-    X(COUNTER, copy_bytes, "bytes copied from and to it")               \
-    X(COUNTER, copy_frags, "fragments copied from and to it")           \
-    X(COUNTER, failures, "operations that failed")                      \
-    X(COUNTER, outs, "times that it was taken out")
 METRIC_STRUCT(device, DEVICE_METRICS);
 METRIC_DESC(device, DEVICE_METRICS);
 
@@ -317,6 +300,7 @@ void node_hbm_refresh(struct node_hbm *h, const struct core *core)
                                                 .copies = v.copies,
                                                 .copy_bytes = v.copy_bytes,
                                                 .copy_frags = g->copy_frags,
+                                                .copy_ns = g->copy_ns,
                                                 .failures = v.failures,
                                                 .outs = v.outs};
     }

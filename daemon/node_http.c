@@ -28,8 +28,9 @@ struct node_http {
     _Atomic(enum phase) phase;
     pthread_mutex_t lock;
     pthread_cond_t taken;
-    bool asked;   /* lock. The control thread has the copies, else the one that answers */
-    bool closing; /* lock */
+    bool asked;        /* lock. The control thread has the copies, else the one that answers */
+    bool closing;      /* lock */
+    uint64_t taken_ns; /* when the copies were made; of the thread that answers, 0: never */
     struct node_http_source source; /* there from READY on */
     struct metric_set *copies;      /* of source.sets, with copies of what they name */
 };
@@ -92,11 +93,14 @@ static struct timespec deadline(void)
                              .tv_nsec = (long)(at % 1000000000)};
 }
 
-/* New copies. -ETIMEDOUT: the control thread has not come by, or will not, for it closes. */
+/* Copies that are fresh. -ETIMEDOUT: the control thread has not come by, or will not, for it
+ * closes. */
 static int ask(struct node_http *h)
 {
     const struct timespec until = deadline();
     int err = 0;
+    if (h->taken_ns != 0 && clock_now_ns() - h->taken_ns < h->source.fresh_ns)
+        return 0;
     (void)pthread_mutex_lock(&h->lock);
     if (!h->asked) { /* else: one that was given up is on its way */
         h->asked = true;
@@ -106,6 +110,8 @@ static int ask(struct node_http *h)
         err = pthread_cond_timedwait(&h->taken, &h->lock, &until);
     err = h->asked ? -ETIMEDOUT : 0;
     (void)pthread_mutex_unlock(&h->lock);
+    if (!err)
+        h->taken_ns = clock_now_ns();
     return err;
 }
 

@@ -15,6 +15,8 @@
 #include "metric.h"
 
 #define NODE_HTTP_WAIT_NS 2000000000ull
+/* However many ask however often, the control thread makes four copies a second. */
+#define NODE_HTTP_FRESH_NS 250000000ull
 
 struct node_http;
 
@@ -24,6 +26,7 @@ struct node_http_source {
     uint32_t nsets;
     void (*refresh)(void *ctx);
     void *ctx;
+    uint64_t fresh_ns; /* a copy so young answers without the control thread */
 };
 
 /* What it takes, 0 where it is off: descriptors; memory. */

@@ -26,6 +26,7 @@ void node_metrics_refresh(struct node_metrics *m, struct host *host, struct fron
     struct pins_stats pins;
     host_pins_stats(host, &pins);
     m->host_registered_bytes = pins.bytes;
+    m->host_copy_ns = *host_copy_ns(host);
     m->control_allocs = alloc_count_read();
     m->log_lines_lost = log_dropped();
     struct front_guard_stats guard;

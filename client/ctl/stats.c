@@ -12,6 +12,7 @@
 #include "gpus.h"
 #include "json.h"
 #include "paths.h"
+#include "stat_help.h"
 #include "stat_text.h"
 #include "stdfds.h"
 #include "table.h"
@@ -21,6 +22,7 @@ enum { STATS_MAX = 1024 };
 
 static const char help[] =
     "Usage: kvcachectl stats [--watch [SECONDS]] [--json] [PREFIX...]\n"
+    "       kvcachectl stats --help [NAME...]\n"
     "\n"
     "What the daemon counts, and behind it what the paths of the storage tier do, and how fast\n"
     "copies to and from its devices are. With a PREFIX only names that begin with it; 'paths' and\n"
@@ -30,8 +32,11 @@ static const char help[] =
     "                     Ctrl-C ends it\n"
     "  --json             one object per line: {\"name\": value, ...}; with a storage tier also\n"
     "                     \"paths\": [...] and \"writes\": {...}, with devices \"devices\": [...]\n"
+    "  --help NAME        what statistics mean whose names begin so: help, type, unit, and name\n"
+    "                     at /metrics; such names are understood too; '' is all. Needs no daemon\n"
     "\n"
     "Examples:\n"
+    "  kvcachectl stats --help core.blocks_hit kvcache_svc_lookup_seconds\n"
     "  kvcachectl stats core. daemon.host\n"
     "  kvcachectl stats --watch 5\n"
     "  kvcachectl stats paths\n"
@@ -49,6 +54,7 @@ struct stats {
     char **prefixes;
     int n_prefixes;
     bool watch;
+    bool explain; /* --help */
     double seconds;
     struct snapshot now, before;
     struct paths paths;
@@ -215,9 +221,10 @@ static int take_seconds(const char *text, double *ret_seconds)
 static int take_option(void *ctx, int c, const char *value)
 {
     struct stats *s = ctx;
-    if (c != 'w')
+    s->explain |= c == 'H';
+    s->watch |= c == 'w';
+    if (c != 'H' && c != 'w')
         return ctl_usage("an option is not understood");
-    s->watch = true;
     return value ? take_seconds(value, &s->seconds) : 0;
 }
 
@@ -235,10 +242,26 @@ static int take_operands(struct stats *s, int argc, char **argv)
     return 0;
 }
 
+static int explain(const struct stats *s)
+{
+    if (s->n_prefixes == 0)
+        fputs(help, stdout);
+    for (int i = 0; i < s->n_prefixes; i++)
+        if (stat_help_print(s->prefixes[i]) == 0) {
+            ctl_error(
+                "no statistic begins with '%s'; 'kvcachectl stats --help \"\"' shows them all",
+                s->prefixes[i]);
+            return CTL_NOTHING;
+        }
+    return CTL_OK;
+}
+
 int cmd_stats(struct ctl *ctl, int argc, char **argv)
 {
-    static const struct option options[] = {
-        {"watch", optional_argument, NULL, 'w'}, CTL_COMMON_OPTIONS, {0}};
+    static const struct option options[] = {{"watch", optional_argument, NULL, 'w'},
+                                            {"help", no_argument, NULL, 'H'},
+                                            CTL_COMMON_OPTIONS,
+                                            {0}};
     static struct stats s;
     s.ctl = ctl;
     s.seconds = 2;
@@ -247,6 +270,8 @@ int cmd_stats(struct ctl *ctl, int argc, char **argv)
         rc = take_operands(&s, argc, argv);
     if (rc != 0)
         return rc < 0 ? CTL_OK : rc;
+    if (s.explain)
+        return explain(&s);
     rc = ctl_connect(ctl);
     return rc == 0 ? show(&s) : rc;
 }

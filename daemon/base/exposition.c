@@ -7,9 +7,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "stat.h"
 #include "units.h"
 
-#define NAME_BYTES  96
 #define SHIFT_FIRST 10u /* buckets: below 2^10 ns .. below 2^36 ns */
 #define SHIFT_LAST  36u
 
@@ -21,9 +21,9 @@ struct out {
 
 /* One family: metric i of a table. */
 struct family {
-    char name[NAME_BYTES]; /* without _total */
-    const char *unit;      /* "" for counts */
-    const char *label;     /* "" or "device" */
+    char name[STAT_METRIC_BYTES]; /* without _total */
+    const char *unit;             /* "" for counts */
+    const char *label;            /* "" or "device" */
     const struct metric_desc *desc;
 };
 
@@ -41,15 +41,6 @@ __attribute__((format(printf, 2, 3))) static void out_add(struct out *o, const c
     o->len += (size_t)n;
 }
 
-/* Where the number at a set's end begins: "device0" is number 0 of "device". */
-static size_t prefix_len(const char *prefix)
-{
-    size_t n = strlen(prefix);
-    while (n > 0 && prefix[n - 1] >= '0' && prefix[n - 1] <= '9')
-        n--;
-    return n;
-}
-
 static bool is_plain(const char *text)
 {
     for (; *text != '\0'; text++)
@@ -58,19 +49,21 @@ static bool is_plain(const char *text)
     return true;
 }
 
-/* The name without the table's unit, and the unit that is shown instead. */
+/* "device0" is number 0 of "device". */
+static const char *number_of(const struct metric_set *set)
+{
+    return set->prefix + stat_prefix_len(set->prefix);
+}
+
 static void family_name(const char *prefix, const struct metric_desc *d, const char *middle,
                         struct family *ret)
 {
     struct units_stat u;
     units_of_stat(d->name, &u);
-    const size_t stem = strlen(d->name) - strlen(u.suffix);
-    const int n =
-        snprintf(ret->name, sizeof(ret->name), "kvcache_%.*s_%.*s%s%s%s", (int)prefix_len(prefix),
-                 prefix, (int)stem, d->name, middle, u.base[0] != '\0' ? "_" : "", u.base);
-    MUST(n > 0 && (size_t)n < sizeof(ret->name));
+    (void)stat_metric_name(prefix, d->name, middle, ret->name);
+    MUST(strlen(ret->name) < sizeof(ret->name) - 1); /* it was not cut */
     ret->unit = u.base;
-    ret->label = prefix[prefix_len(prefix)] != '\0' ? "device" : "";
+    ret->label = prefix[stat_prefix_len(prefix)] != '\0' ? "device" : "";
     ret->desc = d;
 }
 
@@ -102,7 +95,7 @@ static const char *value_text(const struct family *f, uint64_t value, char text[
 static void sample(struct out *o, const struct family *f, const char *suffix,
                    const struct metric_set *set, const char *le, const char *value)
 {
-    const char *no = set->prefix + prefix_len(set->prefix);
+    const char *no = number_of(set);
     const bool labels = *no != '\0' || le[0] != '\0';
     out_add(o, "%s%s%s", f->name, suffix, labels ? "{" : "");
     if (*no != '\0')
@@ -131,8 +124,9 @@ static void histo_samples(struct out *o, const struct family *f, const struct me
 /* What is of the same table as the first of them, its own number included. */
 static bool is_sibling(const struct metric_set *first, const struct metric_set *set)
 {
-    return set->desc == first->desc && prefix_len(set->prefix) == prefix_len(first->prefix) &&
-           strncmp(set->prefix, first->prefix, prefix_len(first->prefix)) == 0;
+    return set->desc == first->desc &&
+           stat_prefix_len(set->prefix) == stat_prefix_len(first->prefix) &&
+           strncmp(set->prefix, first->prefix, stat_prefix_len(first->prefix)) == 0;
 }
 
 static void scalar_family(struct out *o, const struct metric_set *sets, unsigned nsets, unsigned i)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Metrics: one table per module gives the struct, the names, the help and the statistics.
+ * Metrics: one table per module gives the struct, the names, the help and the statistics. The
+ * daemon's tables are in stat.h.
  *
  *   foo.h   #define FOO_METRICS(X)                            \
  *               X(COUNTER, hits, "lookups that found all")    \

@@ -27,6 +27,7 @@
 #include "metric.h"
 #include "policy.h"
 #include "retain.h"
+#include "stat.h"
 #include "sys.h"
 #include "tier.h"
 
@@ -156,117 +157,6 @@ uint64_t core_next_ns(const struct core *c);
 /* One bounded step of background work; true while there is more. */
 bool core_placement_step(struct core *c);
 
-#define CORE_METRICS(X)                                                                            \
-    X(COUNTER, lookups, "lookups")                                                                 \
-    X(COUNTER, acquires, "acquires answered")                                                      \
-    X(COUNTER, blocks_asked, "blocks asked for by acquires")                                       \
-    X(COUNTER, blocks_hit, "blocks asked for by acquires that were cached")                        \
-    X(COUNTER, tokens_hit, "tokens that acquires found")                                           \
-    X(COUNTER, tokens_loaded, "tokens loaded from disk for who asked")                             \
-    X(COUNTER, tokens_recomputed_by_decision, "tokens cached, and quicker computed")               \
-    X(COUNTER, tokens_recomputed_by_miss, "tokens that were asked for and not cached")             \
-    X(COUNTER, bytes_leased, "bytes of leased blocks")                                             \
-    X(COUNTER, blocks_reserved, "blocks announced by writers")                                     \
-    X(COUNTER, blocks_stored, "blocks that became present")                                        \
-    X(COUNTER, bytes_stored, "payload bytes copied into tiers")                                    \
-    X(COUNTER, blocks_dropped, "announced blocks that never became present")                       \
-    X(COUNTER, blocks_taken_over, "announced blocks that another took over, being late")           \
-    X(COUNTER, blocks_touched, "stores of blocks that existed")                                    \
-    X(COUNTER, blocks_evicted, "blocks evicted for room")                                          \
-    X(COUNTER, blocks_evicted_admin, "blocks evicted on request")                                  \
-    X(COUNTER, bytes_evicted, "payload bytes of evicted blocks")                                   \
-    X(COUNTER, reserve_full, "requests cut short, a new block found no room")                      \
-    X(COUNTER, reserve_not_worth, "requests cut short, worth less than what would go")             \
-    X(COUNTER, drains, "regions emptied to make room of another size or principal")                \
-    X(COUNTER, waits, "acquires that waited for a pending block")                                  \
-    X(COUNTER, copy_failures, "copies that failed")                                                \
-    X(COUNTER, blocks_verified, "blocks read again to see whether they are as stored")             \
-    X(COUNTER, bytes_verified, "payload bytes read again to verify them")                          \
-    X(COUNTER, blocks_corrupt, "blocks verified and not as stored: dropped")                       \
-    X(COUNTER, blocks_corrupt_below, "blocks dropped because they build on a corrupt one")         \
-    X(COUNTER, blocks_demoted, "blocks written to disk")                                           \
-    X(COUNTER, bytes_demoted, "payload bytes of blocks written to disk")                           \
-    X(COUNTER, demotion_failures, "blocks that could not be written to disk")                      \
-    X(COUNTER, blocks_left, "blocks that went from memory and stay on disk")                       \
-    X(COUNTER, blocks_lost_unsaved, "blocks evicted for room that were not on disk")               \
-    X(COUNTER, store_waits, "stores that waited for blocks to be written to disk")                 \
-    X(COUNTER, loads, "acquires that had blocks loaded")                                           \
-    X(COUNTER, prefetches, "blocks loaded that nobody waited for")                                 \
-    X(COUNTER, blocks_loaded, "blocks brought from disk into memory")                              \
-    X(COUNTER, bytes_loaded, "payload bytes brought from disk into memory")                        \
-    X(COUNTER, load_failures, "blocks that could not be loaded")                                   \
-    X(COUNTER, blocks_hit_loaded, "blocks hit that had to be loaded from disk")                    \
-    X(COUNTER, blocks_checked, "blocks found in memory at start and since checked")                \
-    X(COUNTER, blocks_adopted, "blocks found at start")                                            \
-    X(COUNTER, blocks_reclaimed, "blocks dropped so that storage can be written anew")             \
-    X(COUNTER, blocks_kept, "blocks that storage was asked to keep and write again")               \
-    X(COUNTER, keeps_refused, "times that storage could not keep what was to stay")                \
-    X(COUNTER, blocks_lost_disk, "copies on disk that were lost")                                  \
-    X(COUNTER, blocks_promised, "blocks made durable for a commit")                                \
-    X(COUNTER, blocks_not_worth, "blocks that left memory and were not worth a write")             \
-    X(COUNTER, wishes, "blocks for which a retention was wished")                                  \
-    X(COUNTER, wishes_ended, "blocks whose retention ended")                                       \
-    X(COUNTER, advice, "hints that were given to the policy")                                      \
-    X(COUNTER, blocks_shifted, "blocks moved within memory so that what is held lies close")       \
-    X(COUNTER, quota_refused, "requests cut short because a quota was exhausted")                  \
-    X(COUNTER, quota_evicted, "blocks evicted to stay within their own quota")                     \
-    X(COUNTER, quota_unsaved, "blocks not written to disk, for their quota there")                 \
-    X(COUNTER, pins_taken, "pins taken")                                                           \
-    X(COUNTER, pins_refused, "pins refused, for the budget")                                       \
-    X(COUNTER, pins_ended, "pins that ended by their TTL")                                         \
-    X(COUNTER, blocks_unpinned, "pinned blocks that were lost, corrupt or forced out")             \
-    X(GAUGE, blocks_in_memory, "blocks in host memory")                                            \
-    X(GAUGE, bytes_in_memory, "payload bytes in host memory")                                      \
-    X(GAUGE, blocks_on_disk, "blocks on disk")                                                     \
-    X(GAUGE, bytes_on_disk, "payload bytes on disk")                                               \
-    X(GAUGE, bytes_unsaved, "payload bytes that only host memory has")                             \
-    X(GAUGE, clean_bytes, "payload bytes in memory that go next, and are on disk")                 \
-    X(GAUGE, saving_bytes, "payload bytes on their way to disk")                                   \
-    X(GAUGE, loads_in_flight, "blocks on their way into memory, or being checked")                 \
-    X(GAUGE, blocks_present, "blocks present")                                                     \
-    X(GAUGE, blocks_pending, "blocks being written")                                               \
-    X(GAUGE, bytes_present, "payload bytes of present blocks, all shards")                         \
-    X(GAUGE, leases, "leases")                                                                     \
-    X(GAUGE, leased_bytes, "bytes under lease, counted per lease")                                 \
-    X(GAUGE, unevictable_bytes, "bytes in memory that are held, reserved or pinned")               \
-    X(GAUGE, unevictable_regions, "chunks of memory that hold some of them")                       \
-    X(GAUGE, guaranteed_regions, "chunks of memory that guaranteed shares need")                   \
-    X(GAUGE, reservations, "reservations")                                                         \
-    X(GAUGE, lease_oldest_ms, "age of the oldest lease")                                           \
-    X(GAUGE, reservation_oldest_ms, "age of the oldest reservation")                               \
-    X(GAUGE, commits_in_flight, "commits in flight")                                               \
-    X(GAUGE, pins, "pins")                                                                         \
-    X(GAUGE, pinned_blocks, "blocks pinned")                                                       \
-    X(GAUGE, pinned_bytes, "payload bytes pinned, each block counted once")                        \
-    X(GAUGE, quotas, "quotas")                                                                     \
-    X(COUNTER, names_put, "names made or moved")                                                   \
-    X(COUNTER, names_expired, "names that ended by their TTL")                                     \
-    X(COUNTER, name_save_failures, "times that what a name reaches could not be saved")            \
-    X(COUNTER, names_written, "names written to their journal")                                    \
-    X(GAUGE, names_error, "errno that ended the journal of names: none is noted")                  \
-    X(GAUGE, names, "names")                                                                       \
-    X(GAUGE, named_blocks, "blocks that names reach")                                              \
-    X(GAUGE, named_bytes, "payload bytes of blocks that names reach")                              \
-    X(COUNTER, near_verified, "blocks in memory checked before devices copied them")               \
-    X(COUNTER, near_hits, "blocks that fills found on their device")                               \
-    X(COUNTER, near_only_hits, "blocks leased in slots alone, not loaded from disk")               \
-    X(COUNTER, near_fills, "blocks copied into slots of devices")                                  \
-    X(COUNTER, near_failures, "blocks that could not be copied into slots of devices")             \
-    X(COUNTER, near_drops, "copies on devices let go of for others")                               \
-    X(COUNTER, near_lost, "copies on devices that were lost with their device")                    \
-    X(COUNTER, near_corrupt, "copies on devices found not as stored: dropped")                     \
-    X(COUNTER, sends, "leases copied to workers' pages")                                           \
-    X(COUNTER, send_blocks, "blocks that arrived in workers' pages")                               \
-    X(COUNTER, send_bytes, "payload bytes that arrived in workers' pages")                         \
-    X(COUNTER, send_blocks_near, "blocks sent to pages out of slots of the device")                \
-    X(COUNTER, blocks_from_pages, "shards stored out of workers' pages")                           \
-    X(COUNTER, bytes_from_pages, "payload bytes of shards stored out of workers' pages")           \
-    X(GAUGE, near_blocks, "copies of blocks on devices")                                           \
-    X(GAUGE, near_bytes, "payload bytes of copies of blocks on devices")                           \
-    X(GAUGE, sends_in_flight, "leases on their way to workers' pages")                             \
-    X(GAUGE, near_waiting, "sends, and commits out of pages, that have not begun")                 \
-    X(GAUGE, host_bytes_per_s, "rate at which host memory is copied, as the last hit was weighed") \
-    X(GAUGE, namespaces, "namespaces")
 METRIC_STRUCT(core, CORE_METRICS);
 struct metric_set core_metric_set(const struct core *c);
 const struct core_metrics *core_metrics(const struct core *c);

@@ -147,7 +147,7 @@ struct call *call_try(struct request *rq, enum call_kind kind)
     call->session = rq->se;
     call->head = rq->head;
     call->kind = (uint8_t)kind;
-    call->begun_ns = rq->begun_ns ? rq->begun_ns : s->now_ns;
+    call->begun_ns = request_begun_ns(rq);
     call->buf = rq->buf;
     call->len = rq->len;
     call->timer.fn = call_expire;

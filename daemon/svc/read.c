@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* LOOKUP, ACQUIRE, REDEEM, RELEASE, HINT. */
+#include "clock.h"
 #include "cursor.h"
 #include "svc__.h"
 
@@ -27,8 +28,8 @@ int svc__seq(struct request *rq, const struct msg_seq *msg, bool all, struct cor
 
 /* The answer to LOOKUP. */
 static void reply_looked(struct svc *s, struct session *se, const struct msg_head *head,
-                         const struct core_seq *seq, const struct core_prefix *prefix,
-                         bool prefetch)
+                         uint64_t begun_ns, const struct core_seq *seq,
+                         const struct core_prefix *prefix, bool prefetch)
 {
     if (prefetch)
         (void)core_prefetch(s->core, seq, SVC_PREFETCH_BYTES);
@@ -42,6 +43,7 @@ static void reply_looked(struct svc *s, struct session *se, const struct msg_hea
                                                  .detail = prefix->group[g].detail};
     s->m.replies_ok++;
     reply_send(s, se, codec_enc_lookup_reply(s->out, sizeof s->out, head, &reply));
+    histo_add(&s->m.lookup_ns, clock_now_ns() - begun_ns);
 }
 
 static void look_step(struct call *call)
@@ -57,8 +59,8 @@ static void look_step(struct call *call)
     if (err)
         reply_error(s, call->session, &call->head, err, why);
     else
-        reply_looked(s, call->session, &call->head, &call->asking.in.seq, &found.prefix,
-                     call->prefetch);
+        reply_looked(s, call->session, &call->head, call->begun_ns, &call->asking.in.seq,
+                     &found.prefix, call->prefetch);
     call_end(s, call);
 }
 
@@ -98,7 +100,8 @@ void op_lookup(struct request *rq)
     if (err)
         reply_error(s, rq->se, &rq->head, err, why);
     else
-        reply_looked(s, rq->se, &rq->head, &seq, &prefix, msg.flags & KVC_F_PREFETCH);
+        reply_looked(s, rq->se, &rq->head, request_begun_ns(rq), &seq, &prefix,
+                     msg.flags & KVC_F_PREFETCH);
 }
 
 struct loc_writer {
@@ -258,6 +261,7 @@ static void locs_step(struct call *call)
         reply_error(s, call->session, &call->head, err, NULL); /* who may have guessed its number */
     else
         reply_locs(s, call->session, &call->head, &call->held, call->locs, call->nlocs);
+    histo_add(&s->m.acquire_ns, clock_now_ns() - call->begun_ns);
     call_end(s, call);
 }
 
@@ -284,6 +288,7 @@ static void acquired(struct call *call, const struct core_held *held)
         return;
     }
     reply_held(s, call->session, &call->head, held, call->shard, false);
+    histo_add(&s->m.acquire_ns, clock_now_ns() - call->begun_ns);
     call_end(s, call);
 }
 
@@ -400,10 +405,12 @@ void op_acquire(struct request *rq)
         if (!err && !in.load && !in.read_only)
             (void)core_prefetch(s->core, &in.seq, SVC_PREFETCH_BYTES);
     }
-    if (err)
+    if (err) {
         reply_error(s, rq->se, &rq->head, err, acquire_detail(err, why));
-    else
-        reply_held(s, rq->se, &rq->head, &held, msg.shard, false);
+        return;
+    }
+    reply_held(s, rq->se, &rq->head, &held, msg.shard, false);
+    histo_add(&s->m.acquire_ns, clock_now_ns() - request_begun_ns(rq));
 }
 
 void op_redeem(struct request *rq)

@@ -14,6 +14,7 @@
 
 #include "core.h"
 #include "metric.h"
+#include "stat.h"
 
 #define SVC_UIDS_MAX    16
 #define SVC_METRIC_SETS (8 + DEVICES_MAX)
@@ -98,33 +99,6 @@ struct svc_config {
         turn_work; /* of one turn, core_work() units: then all else waits for another; 0: 1024 */
 };
 
-#define SVC_METRICS(X)                                                                     \
-    X(COUNTER, requests, "requests")                                                       \
-    X(COUNTER, replies_ok, "replies with status OK")                                       \
-    X(COUNTER, replies_error, "replies with another status")                               \
-    X(COUNTER, replies_timeout, "replies with status TIMEOUT")                             \
-    X(COUNTER, replies_lost, "replies whose peer was gone")                                \
-    X(COUNTER, unknown_routes, "messages from nobody we know, dropped")                    \
-    X(COUNTER, bad_messages, "messages that could not be parsed")                          \
-    X(COUNTER, attaches, "sessions begun")                                                 \
-    X(COUNTER, attaches_denied, "connections refused for lack of rights")                  \
-    X(COUNTER, detaches, "sessions that ended")                                            \
-    X(COUNTER, sessions_dropped, "sessions ended by the daemon")                           \
-    X(GAUGE, sessions, "sessions")                                                         \
-    X(GAUGE, quarantined, "sessions ended by the daemon whose process has not let go yet") \
-    X(GAUGE, calls, "requests waiting or copying")                                         \
-    X(GAUGE, staging_bytes, "staging handed out")                                          \
-    X(GAUGE, mems, "memories of workers on devices")                                       \
-    X(GAUGE, pools, "pools of workers on devices")                                         \
-    X(GAUGE, recalled, "retired chunks on devices that sessions have not unmapped yet")    \
-    X(COUNTER, recalls_late, "times that a session kept retired chunks for 30 s")          \
-    X(COUNTER, slices, "turns of requests that were not done where they came in")          \
-    X(HISTO, handle_ns, "time in a handler")                                               \
-    X(HISTO, room_wait_ns, "stores: waiting for room in memory, 1 us to 50 ms each")       \
-    X(COUNTER, room_waits_late, "stores that waited for room in vain")                     \
-    X(HISTO, commit_ns, "commit: from receipt to reply")                                   \
-    X(HISTO, pages_ns, "loads into pages: from receipt to reply")                          \
-    X(HISTO, wait_ns, "acquires that waited: from receipt to reply")
 METRIC_STRUCT(svc, SVC_METRICS);
 
 /* Attach connections at a time: sessions, and uids without rights until they are told so. */

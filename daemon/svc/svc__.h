@@ -271,6 +271,12 @@ struct request {
     bool had_room; /* it has waited for room */
 };
 
+/* When it came. */
+static inline uint64_t request_begun_ns(const struct request *rq)
+{
+    return rq->begun_ns ? rq->begun_ns : rq->s->now_ns;
+}
+
 /* dispatch.c */
 void dispatch(struct request *rq);
 

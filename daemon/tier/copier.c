@@ -77,6 +77,7 @@ struct copier {
     struct op_queue ended; /* their done() is to be called; in this turn of finish_left more */
     uint32_t finish_left;
     struct copier_stats stats;
+    struct histo copy_ns;
     const struct topo *topo;
     unsigned threads_max;
     unsigned started;
@@ -351,6 +352,8 @@ static void finish(struct copier *c, struct tier_op *op)
     c->stats.done_ops++;
     if (op->status == 0)
         c->stats.done_bytes += op->bytes;
+    if (op->status == 0 && op->kind == TIER_PUT)
+        histo_add(&c->copy_ns, clock_now_ns() - op->begun_ns);
     op->done(op);
 }
 
@@ -391,6 +394,7 @@ void copier_submit(struct copier *c, struct tier_op *op, void *dst)
     MUST(op->kind == TIER_VERIFY || op->kind == TIER_ADOPT ||
          (op->kind == TIER_PUT && op->src != NULL));
     op->priv = dst;
+    op->begun_ns = clock_now_ns();
     c->stats.inflight_ops++;
     c->stats.inflight_bytes += op->bytes;
     if (op->kind != TIER_PUT && !is_check(op) && op->bytes <= c->turn_bytes / COPIER_HERE_SHARE &&
@@ -427,6 +431,7 @@ bool copier_is_due(const struct copier *c)
 void copier_stats(const struct copier *c, struct copier_stats *ret_stats)
 {
     *ret_stats = c->stats;
+    ret_stats->copy_ns = &c->copy_ns;
     ret_stats->bytes_per_s = atomic_load_explicit(&c->bytes_per_s, memory_order_relaxed);
     pthread_mutex_t *lock = (pthread_mutex_t *)&c->lock; /* logically const */
     (void)pthread_mutex_lock(lock);

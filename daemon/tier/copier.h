@@ -19,6 +19,7 @@
 
 #include "err.h"
 #include "loop.h"
+#include "metric.h"
 #include "tier.h"
 #include "topo.h"
 
@@ -76,9 +77,10 @@ struct copier_stats {
     uint64_t inflight_bytes;
     uint64_t waiting_ops; /* of them, waiting for credit */
     uint64_t done_ops;
-    uint64_t done_bytes;  /* of operations with status 0 */
-    uint64_t bytes_per_s; /* of the fastest copies of late, by one thread; 0: none yet */
-    int bind_err;         /* why a thread could not be bound to its node; 0 */
+    uint64_t done_bytes;         /* of operations with status 0 */
+    const struct histo *copy_ns; /* of copies that ended well, from submit to done; borrowed */
+    uint64_t bytes_per_s;        /* of the fastest copies of late, by one thread; 0: none yet */
+    int bind_err;                /* why a thread could not be bound to its node; 0 */
 };
 void copier_stats(const struct copier *c, struct copier_stats *ret_stats);
 

@@ -356,6 +356,13 @@ void host_set_settled_cb(struct host *h, host_chunk_fn *settled, host_chunk_fn *
     h->tell_at = h->tell_pause = 0;
 }
 
+const struct histo *host_copy_ns(const struct host *host)
+{
+    struct copier_stats s;
+    copier_stats(host->copier, &s);
+    return s.copy_ns;
+}
+
 void host_pins_stats(const struct host *h, struct pins_stats *ret_stats)
 {
     *ret_stats = (struct pins_stats){0};

@@ -113,6 +113,7 @@ void host_turn(struct host *host);
 bool host_is_due(const struct host *host);
 
 void host_arena_stats(const struct host *host, struct arena_stats *ret_stats);
+const struct histo *host_copy_ns(const struct host *host); /* of copies into slots; borrowed */
 void host_pins_stats(const struct host *host, struct pins_stats *ret_stats);
 
 #endif

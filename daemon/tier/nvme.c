@@ -507,6 +507,12 @@ struct metric_set nvme_metric_set(const struct nvme *nvme)
     if (m->bytes_accepted > 0)
         m->write_amplification_percent =
             (m->bytes_written + m->bytes_journal) * 100 / m->bytes_accepted;
+    histo_reset(&m->read_ns);
+    histo_reset(&m->write_ns);
+    for (uint32_t i = 0; i < n->paths; i++) {
+        histo_merge(&m->read_ns, &n->path[i].read_ns);
+        histo_merge(&m->write_ns, &n->path[i].write_ns);
+    }
     m->blocks = n->entries_used;
     m->used_bytes = n->live_pages * NVME_PAGE;
     m->durable_bytes = n->durable_pages * NVME_PAGE;

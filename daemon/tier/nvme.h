@@ -19,6 +19,7 @@
 #include "disk.h"
 #include "journal.h"
 #include "metric.h"
+#include "stat.h"
 #include "tier.h"
 
 #define NVME_FORMAT_VERSION 1u
@@ -141,34 +142,6 @@ int nvme_journal_error(const struct nvme *nvme);
 uint64_t nvme_path_corrupt(const struct nvme *nvme, uint32_t path);
 void nvme_path_stats(const struct nvme *nvme, uint32_t path, struct nvme_path_stats *ret_stats);
 
-#define NVME_METRICS(X)                                                                  \
-    X(COUNTER, bytes_accepted, "payload bytes put")                                      \
-    X(COUNTER, bytes_written, "bytes written: payload, tables, superblocks")             \
-    X(COUNTER, bytes_kept, "payload bytes that reclaim wrote again")                     \
-    X(COUNTER, bytes_journal, "bytes of journal values committed")                       \
-    X(COUNTER, bytes_read, "bytes read")                                                 \
-    X(COUNTER, puts, "blocks put")                                                       \
-    X(COUNTER, gets, "blocks read")                                                      \
-    X(COUNTER, writes, "write I/Os of extents")                                          \
-    X(COUNTER, reads, "read I/Os")                                                       \
-    X(COUNTER, syncs, "syncs")                                                           \
-    X(COUNTER, commits, "journal commits")                                               \
-    X(COUNTER, segments_reclaimed, "segments emptied for reuse")                         \
-    X(COUNTER, blocks_kept, "blocks that reclaim wrote again")                           \
-    X(COUNTER, blocks_lost, "blocks lost to I/O errors")                                 \
-    X(COUNTER, blocks_corrupt, "blocks found not as stored: dropped")                    \
-    X(COUNTER, budget_refused, "blocks that the write budget refused")                   \
-    X(GAUGE, budget_spent_bytes, "bytes written since the budget's day began")           \
-    X(GAUGE, budget_left_bytes, "bytes that the write budget allows now")                \
-    X(GAUGE, write_amplification_percent, "all bytes written, of the payload bytes put") \
-    X(GAUGE, blocks, "blocks on disk")                                                   \
-    X(GAUGE, used_bytes, "bytes of blocks on disk, in whole pages")                      \
-    X(GAUGE, durable_bytes, "bytes of blocks that were promised to be durable")          \
-    X(GAUGE, limit_bytes, "bytes that may be written to the paths in all")               \
-    X(GAUGE, segments_free, "segments free")                                             \
-    X(GAUGE, paths_up, "paths in service")                                               \
-    X(GAUGE, paths_out, "paths taken out")                                               \
-    X(GAUGE, journal_error, "errno that ended the journal: nothing is written until a restart")
 METRIC_STRUCT(nvme, NVME_METRICS);
 struct metric_set nvme_metric_set(const struct nvme *nvme);
 

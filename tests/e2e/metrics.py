@@ -2,7 +2,9 @@
 """Checks a scrape of a daemon: the two formats by a parser of OpenMetrics, every statistic of
 `kvcachectl stats --json` against it, and the metrics that alerting rules name.
 
-metrics.py TEXT OPENMETRICS STATS RULES
+metrics.py TEXT OPENMETRICS STATS RULES HELP
+
+HELP is what `kvcachectl stats --help ''` prints.
 """
 
 import json
@@ -78,13 +80,29 @@ STEADY = ("daemon.host_limit_bytes", "nvme.limit_bytes", "nvme.paths_up", "core.
           "core.blocks_stored", "core.bytes_stored")
 
 
+def check_help(told, text, stats):
+    """What kvcachectl tells of a statistic is what /metrics tells of it."""
+    found = re.findall(r"^(\S+): (.+)\n    type (\w+), unit (\w+)\n    /metrics: (kvcache_\w+)(.*)$", told, re.M)
+    for stat, words, kind, unit, metric, more in found:
+        if "device" not in stat and stat not in {s.removesuffix(".count") for s in stats}:
+            fail(f"--help tells of {stat}, and stats does not have it")
+        if f"# HELP {metric} {words}\n# TYPE {metric} {kind}\n" not in text:
+            fail(f"--help tells of {stat} what /metrics does not: {words}, {kind}, {metric}")
+        if unit != "none" and not stat.endswith("_" + unit):
+            fail(f"{stat} is told to be in {unit}")
+    known = {re.sub(r"^device", "deviceN", re.sub(r"\d+", "", stat, count=1)) if stat.startswith("device") else stat
+             for stat in (re.sub(r"\.(count|mean|p50|p99|p9999|max)$", "", s) for s in stats)}
+    if known != {f[0] for f in found}:
+        fail(f"--help differs in {known ^ {f[0] for f in found}}")
+
+
 def check_buckets(samples):
     series = {}
     for (name, labels), value in samples.items():
         if name.endswith("_bucket"):
             rest = tuple(x for x in labels if x[0] != "le")
             series.setdefault((name, rest), []).append((float(dict(labels)["le"]), value))
-    if len(series) < 7:
+    if len(series) < 13:
         fail(f"{len(series)} histograms")
     for (name, labels), buckets in series.items():
         counts = [count for _, count in sorted(buckets)]
@@ -95,7 +113,7 @@ def check_buckets(samples):
 
 
 def main():
-    text, om, stats, rules = (open(path, encoding="utf-8").read() for path in sys.argv[1:5])
+    text, om, stats, rules, told = (open(path, encoding="utf-8").read() for path in sys.argv[1:6])
     samples = samples_of(openmetrics.text_string_to_metric_families(om))
     plain = samples_of(plain_text.text_string_to_metric_families(text))
     if set(plain) != set(samples):
@@ -106,6 +124,7 @@ def main():
         fail(f"{len(stats)} statistics: {set(STEADY) - set(stats)} are missing")
     for stat, value in stats.items():
         check_stat(stat, value, samples)
+    check_help(told, text, stats)
     # The other way round: each sample is a statistic's.
     known = {"kvcache_build_info"}
     for stat in stats:

@@ -39,6 +39,11 @@ for _ in $(seq 600); do
     sleep 0.1
 done
 "$KVC_BIN_DIR/kvcachectl" --socket "$dir/attach.sock" stats --json >"$dir/stats" || fail "no statistics"
+"$KVC_BIN_DIR/kvcachectl" stats --help '' >"$dir/help" || fail "no help"
+"$KVC_BIN_DIR/kvcachectl" stats --help kvcache_svc_lookup_seconds_bucket | grep -q '^svc.lookup_ns: ' || fail "its metric"
+code=0
+"$KVC_BIN_DIR/kvcachectl" stats --help core.nothing 2>"$dir/why" || code=$?
+[ "$code" = 1 ] && grep -q "no statistic begins with 'core.nothing'" "$dir/why" || fail "help on nothing: $code"
 get /metrics >"$dir/text"
 get /metrics 'application/openmetrics-text; version=1.0.0' >"$dir/openmetrics"
 [ "$(get /healthz)" = alive ] || fail "/healthz"
@@ -48,7 +53,7 @@ grep -q '^kvcache_daemon_turns_total [1-9]' "$dir/text" || fail "no turns"
 for python in python3 /usr/bin/python3; do
     code=0
     "$python" "$KVC_SOURCE_DIR/tests/e2e/metrics.py" "$dir/text" "$dir/openmetrics" "$dir/stats" \
-        "$KVC_SOURCE_DIR/etc/alerts.yml" || code=$?
+        "$KVC_SOURCE_DIR/etc/alerts.yml" "$dir/help" || code=$?
     [ "$code" = 77 ] || break
 done
 [ "$code" != 77 ] || echo "SKIP: the formats: no prometheus_client (Debian: python3-prometheus-client)"

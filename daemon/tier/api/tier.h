@@ -82,6 +82,7 @@ struct tier_op {
     struct tier_op *next;   /* the tier's */
     struct inbox_item item; /* the tier's: brings the result back to the control thread */
     void *priv;             /* the tier's */
+    uint64_t begun_ns;      /* the tier's */
 };
 
 /* Of a tier, at least the part that is for what comes and goes. */

@@ -50,13 +50,18 @@ static void teardown(void)
     ck_assert_int_eq(rmdir(dir), 0);
 }
 
-static void serve(void)
+static void serve_fresh(uint64_t fresh_ns)
 {
     static struct metric_set set; /* borrowed from now on */
     set = METRIC_SET(shop, "shop", &shop);
     const struct node_http_source source = {
-        .sets = &set, .nsets = 1, .refresh = refresh, .ctx = &shop};
+        .sets = &set, .nsets = 1, .refresh = refresh, .ctx = &shop, .fresh_ns = fresh_ns};
     ck_assert_int_eq(node_http_ready(pages, &source), 0);
+}
+
+static void serve(void)
+{
+    serve_fresh(0);
 }
 
 static int ask(const char *path)
@@ -149,6 +154,18 @@ START_TEST(many_at_once_are_all_answered)
 }
 END_TEST
 
+/* The control thread, which does not turn any more, is not asked for what is fresh. */
+START_TEST(a_fresh_copy_answers_all_who_ask)
+{
+    serve_fresh(UINT64_MAX);
+    assert_reply("/healthz", true, " 200 ", "alive");
+    for (unsigned i = 0; i < CONNS; i++)
+        assert_reply("/metrics", false, " 200 ", "kvcache_shop_hits_total ");
+    assert_reply("/readyz", false, " 200 ", "ready");
+    ck_assert_uint_eq(refreshed, 1);
+}
+END_TEST
+
 START_TEST(who_waits_is_let_go_at_the_end)
 {
     serve();
@@ -183,6 +200,7 @@ int main(void)
     tcase_add_test(tc, one_that_stops_is_alive_and_not_ready);
     tcase_add_test(tc, one_that_hangs_is_not_alive_until_it_turns_again);
     tcase_add_test(tc, many_at_once_are_all_answered);
+    tcase_add_test(tc, a_fresh_copy_answers_all_who_ask);
     tcase_add_test(tc, who_waits_is_let_go_at_the_end);
     tcase_add_test(tc, without_an_address_there_is_nothing);
     suite_add_tcase(s, tc);
