@@ -11,20 +11,22 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "capacity.h"
 #include "fio.h"
 #include "out.h"
 #include "progress.h"
 
-#define FIO_LEAST   (UINT64_C(64) << 20) /* of its file */
-#define FIO_MOST    (UINT64_C(1) << 30)
-#define FIO_IO      (UINT64_C(2) << 20) /* the daemon's largest I/O */
-#define FIO_DEPTH   8u
-#define FIO_SECONDS 0.5
-#define DISK_LEAST  (UINT64_C(128) << 20)
-#define DELAY_MAX   10000u
-#define NEAR        1.1 /* as quick */
+#define FIO_LEAST    (UINT64_C(64) << 20) /* of its file */
+#define FIO_MOST     (UINT64_C(1) << 30)
+#define FIO_IO       (UINT64_C(2) << 20) /* the daemon's largest I/O */
+#define FIO_DEPTH    8u
+#define FIO_SECONDS  0.5
+#define DISK_LEAST   (UINT64_C(128) << 20)
+#define DELAY_MAX    10000u
+#define SETTLE_TRIES 30000u
+#define NEAR         1.1 /* as quick */
 
 static const char help[] =
     "Usage: kvcachebench ttft [OPTIONS]\n"
@@ -43,7 +45,8 @@ static const char help[] =
     "  --rounds N     of each, taking turns; medians are reported (default 5, at most 25)\n"
     "  --dir DIR      where the daemon keeps blocks on storage (default .)\n"
     "  --choose       does the daemon, told what a token costs, load what is quicker loaded and\n"
-    "                 leave the rest to be computed? fp32 alone\n"
+    "                 leave the rest to be computed? fp32 alone. Right is what took at most 1.1\n"
+    "                 times as long as the other, by medians of the same rounds\n"
     "  --read-delay-ms N  each read from storage takes so much longer: a slow disk\n"
     "  --svg FILE     plot time over length\n"
     "  --daemon PATH  the daemon to start\n"
@@ -253,19 +256,19 @@ static int prompts_make(struct ttft *t)
     return 0;
 }
 
-static int recompute(struct ttft *t, struct ttft_length *l)
+static int recompute(struct ttft *t, struct ttft_length *l, struct ttft_times *times)
 {
     double s;
     uint32_t taken;
     int rc = turn(t, &t->variant[0], NULL, l, &s, &taken);
     if (rc == 0)
-        ttft_add(&l->recompute, s);
+        ttft_add(times, s);
     return rc == 0 ? same_logits(t, l, &l->of[0], "computation") : rc;
 }
 
 static int round_in_memory(struct ttft *t, struct ttft_length *l)
 {
-    int rc = recompute(t, l);
+    int rc = recompute(t, l, &l->recompute);
     rc = rc == 0 ? ttft_bound_blas(t, l) : rc;
     for (size_t v = 0; rc == 0 && v < t->variants; v++) {
         rc = turn_loaded(t, v, l, "host memory", &l->of[v].host);
@@ -296,7 +299,23 @@ static int round_from_storage(struct ttft *t, struct ttft_length *l, struct stor
     int rc = chooser ? choice(t, chooser, l, &loaded) : 0;
     for (size_t v = loaded ? 1 : 0; rc == 0 && v < t->variants; v++)
         rc = turn_loaded(t, v, l, "storage", &l->of[v].storage);
+    if (rc == 0 && chooser)
+        rc = recompute(t, l, &l->beside);
     return rc;
+}
+
+/* A worker states its costs when it starts, long before its first prompt: by then the daemon has
+ * read a block to see what the disk is like. */
+static int chooser_settle(struct store *chooser)
+{
+    const struct timespec pause = {.tv_nsec = 1000000};
+    uint64_t loads = 1;
+    int rc = 0;
+    for (unsigned i = 0; rc == 0 && loads > 0 && i < SETTLE_TRIES; i++) {
+        rc = perf_stat(store_session(chooser), "core.loads_in_flight", &loads);
+        nanosleep(&pause, NULL);
+    }
+    return rc < 0 ? say_exit_code(rc) : 0;
 }
 
 static int chooser_open(struct ttft *t, struct store **ret_store)
@@ -305,7 +324,9 @@ static int chooser_open(struct ttft *t, struct store **ret_store)
                                           .must_connect = true,
                                           .prefill_ns = (uint64_t)t->prefill_ns,
                                           .prefill_fs_pair = (uint64_t)t->prefill_fs_pair};
-    return store_open(&options, t->variant[0].keeper, t->why, ret_store) == 0 ? 0 : failed(t);
+    if (store_open(&options, t->variant[0].keeper, t->why, ret_store) != 0)
+        return failed(t);
+    return chooser_settle(*ret_store);
 }
 
 static int rounds_in_memory(struct ttft *t)
@@ -337,18 +358,30 @@ static int disk_speed(struct ttft *t, const struct fio_file *file)
     return rc;
 }
 
-/* Of tokens and of pairs, which n tokens have n * n / 2 of: through the longest prompt and the one
- * in the middle of the list. */
+/* Of tokens and of pairs, which n tokens have n * n / 2 of: least squares of the relative error, so
+ * that short prompts count as much as long ones. A chunk is computed whole. */
 static void costs_fit(struct ttft *t)
 {
-    const struct ttft_length *some = &t->length[t->lengths / 2], *all = &t->length[t->lengths - 1];
-    const double of_some = ttft_median(&some->recompute) * 1e9 / some->tokens;
-    const double of_all = ttft_median(&all->recompute) * 1e9 / all->tokens;
-    double pair = 0;
-    if (all->tokens > some->tokens && of_all > of_some)
-        pair = 2 * (of_all - of_some) / (all->tokens - some->tokens);
-    const double left = of_all - pair * all->tokens / 2;
-    t->prefill_ns = left > 1 ? left : 1;
+    double aa = 0, ab = 0, bb = 0, a1 = 0, b1 = 0;
+    for (size_t i = 0; i < t->lengths; i++) {
+        const struct ttft_length *l = &t->length[i];
+        const double ns = ttft_median(&l->recompute) * 1e9, n = l->tokens;
+        const double chunks = (double)((l->tokens - 1) / t->model.chunk + 1);
+        const double a = chunks * t->model.chunk / ns, b = n * n / 2 / ns;
+        aa += a * a;
+        ab += a * b;
+        bb += b * b;
+        a1 += a;
+        b1 += b;
+    }
+    const double det = aa * bb - ab * ab;
+    double token = det > 0 ? (a1 * bb - b1 * ab) / det : 0;
+    double pair = det > 0 ? (b1 * aa - a1 * ab) / det : -1;
+    if (pair < 0 || token < 1) {
+        pair = 0;
+        token = a1 / aa;
+    }
+    t->prefill_ns = token > 1 ? token : 1;
     t->prefill_fs_pair = pair * 1e6;
 }
 
@@ -384,14 +417,18 @@ static int rounds_from_storage(struct ttft *t)
     return rc;
 }
 
-/* A choice was right if it was the quicker way, or as quick. */
+/* A choice was right if it was the quicker way, or as quick; a wrong one costs the difference. */
 static void judge(struct ttft *t)
 {
     for (size_t i = 0; i < t->lengths; i++) {
         struct ttft_length *l = &t->length[i];
-        const double compute = ttft_median(&l->recompute), load = ttft_median(&l->of[0].storage);
-        l->right += load <= NEAR * compute ? l->loads : 0;
-        l->right += compute <= NEAR * load ? (uint32_t)l->choices - l->loads : 0;
+        const double compute = ttft_median(&l->beside), load = ttft_median(&l->of[0].storage);
+        const uint32_t computed = l->choices - l->loads;
+        const bool load_right = load <= NEAR * compute, compute_right = compute <= NEAR * load;
+        l->right = (load_right ? l->loads : 0) + (compute_right ? computed : 0);
+        l->lost_s = (load_right ? 0 : l->loads * (load - compute)) +
+                    (compute_right ? 0 : computed * (compute - load));
+        l->quicker_s = l->choices * (load < compute ? load : compute);
     }
 }
 

@@ -40,8 +40,10 @@ struct ttft_case {
 struct ttft_length {
     uint32_t tokens, *token;
     struct ttft_times recompute, products, attention;
+    struct ttft_times beside; /* recomputed in the rounds of the choice */
     /* Times that the daemon had the choice, that it loaded, that it took the quicker way. */
     uint32_t choices, loads, right;
+    double lost_s, quicker_s; /* by the others, beside the quicker ways of all */
     struct ttft_case of[TTFT_VARIANTS_MAX];
 };
 

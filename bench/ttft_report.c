@@ -90,11 +90,12 @@ static void row_json(const struct ttft *t, const struct ttft_length *l, const st
 static void choice_json(const struct ttft *t, const struct ttft_length *l)
 {
     const struct {
-        const char *name;
+        const char *name, *unit;
         double value;
-    } metrics[] = {{"choice_right", (double)l->right / (double)l->choices},
-                   {"choice_loads", (double)l->loads / (double)l->choices}};
-    for (size_t i = 0; i < 2; i++)
+    } metrics[] = {{"choice_right", "", (double)l->right / (double)l->choices},
+                   {"choice_loads", "", (double)l->loads / (double)l->choices},
+                   {"choice_lost", "s", l->lost_s / (double)l->choices}};
+    for (size_t i = 0; i < sizeof(metrics) / sizeof(metrics[0]); i++)
         out_json(&(struct out_metric){
             .bench = "ttft",
             .keys = {{.key = "model", .text = t->model.is.name},
@@ -104,7 +105,7 @@ static void choice_json(const struct ttft *t, const struct ttft_length *l)
                      {.key = "prefill_fs_per_pair", .number = (uint64_t)t->prefill_fs_pair}},
             .metric = metrics[i].name,
             .value = metrics[i].value,
-            .unit = ""});
+            .unit = metrics[i].unit});
 }
 
 /* ---- table ---- */
@@ -126,6 +127,7 @@ static void row_print(const struct ttft_length *l, const struct row *r)
 static void choice_print(const struct ttft *t)
 {
     uint64_t right = 0, all = 0;
+    double lost = 0, quicker = 0;
     printf(
         "\nThe daemon is told that a token costs %.1f us to compute, and %.1f ns for each before "
         "it:\n"
@@ -135,14 +137,18 @@ static void choice_print(const struct ttft *t)
         const struct ttft_length *l = &t->length[i];
         const double load = ttft_median(&l->of[0].storage);
         printf("  %6u  %8.2f ms  %8.2f ms   %2u/%-2u   %2u of %u\n", l->tokens,
-               ttft_median(&l->recompute) * 1e3, load * 1e3, l->loads, l->choices, l->right,
+               ttft_median(&l->beside) * 1e3, load * 1e3, l->loads, l->choices, l->right,
                l->choices);
         right += l->right;
         all += l->choices;
+        lost += l->lost_s;
+        quicker += l->quicker_s;
     }
     const double share = (double)right / (double)all;
     printf("  right in %.0f %%; wanted %.0f %%: %s\n", share * 100, WANTED_RIGHT * 100,
            share >= WANTED_RIGHT ? "good" : "MISSED");
+    printf("  lost by the others: %.2f ms, %.1f %% of what the quicker ways take\n", lost * 1e3,
+           quicker > 0 ? lost * 100 / quicker : 0);
 }
 
 static void head_print(const struct ttft *t)

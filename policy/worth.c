@@ -9,6 +9,9 @@
 /* A window ends when nothing is on its way; else after so long, once as much has come as was on its
  * way before: what comes late may come all at once. */
 #define WINDOW_NS 100000000u
+/* A read so many times larger than the last small one tells a rate, if it takes half as many times
+ * longer. */
+#define GROWN 4.0
 /* Weight of a sample: a disk that turns slow is found out within two or three. */
 #define WEIGHT .5
 
@@ -92,16 +95,31 @@ static void learn(double *value, double sample)
     *value = *value > 0 ? *value + WEIGHT * (sample - *value) : sample;
 }
 
+/* Of one read that is small, whatever its rate is. One that is several times larger, and takes as
+ * much longer, has told the rate too. */
+static void learn_small(struct worth_meter *m, double bytes, double elapsed_ns)
+{
+    const bool grown = m->latency_ns > 0 && bytes >= GROWN * m->late_bytes &&
+                       elapsed_ns >= GROWN / 2 * m->latency_ns;
+    if (m->bytes_per_s <= 0 && grown)
+        m->bytes_per_s = bytes * NS_PER_S / (elapsed_ns - m->latency_ns);
+    const double late =
+        m->bytes_per_s > 0 ? elapsed_ns - bytes * NS_PER_S / m->bytes_per_s : elapsed_ns;
+    learn(&m->latency_ns, late > 1 ? late : 1);
+    m->late_bytes = bytes;
+}
+
+/* While no rate is known, time is latency. Taken for a rate, the first block after a start made
+ * every longer prompt look too slow to be tried. */
 static void window_end(struct worth_meter *m, double elapsed_ns, bool idle_after)
 {
     const double bytes = (double)m->window_bytes, rate = bytes * NS_PER_S / elapsed_ns;
     const bool deep = m->window_deep >= DEEP_BYTES;
-    if (deep || rate > m->bytes_per_s)
+    const bool alone = m->idle_before && idle_after;
+    if (deep || (!alone && m->bytes_per_s <= 0) || (m->bytes_per_s > 0 && rate > m->bytes_per_s))
         learn(&m->bytes_per_s, rate);
-    if (deep || !m->idle_before || !idle_after)
-        return;
-    const double late = elapsed_ns - bytes * NS_PER_S / m->bytes_per_s;
-    learn(&m->latency_ns, late > 1 ? late : 1);
+    if (!deep && alone)
+        learn_small(m, bytes, elapsed_ns);
 }
 
 void worth_meter_end(struct worth_meter *m, uint64_t bytes, bool ok, uint64_t inflight,
@@ -117,6 +135,11 @@ void worth_meter_end(struct worth_meter *m, uint64_t bytes, bool ok, uint64_t in
     m->window_bytes = 0;
     m->window_first = m->window_deep = inflight;
     m->idle_before = false;
+}
+
+bool worth_meter_knows(const struct worth_meter *m)
+{
+    return m->bytes_per_s > 0 || m->latency_ns > 0;
 }
 
 void worth_meter_now(const struct worth_meter *m, uint64_t inflight, uint64_t now_ns,

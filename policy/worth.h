@@ -72,12 +72,15 @@ struct worth_meter {
     uint64_t window_deep;           /* the most that was on its way at a time */
     bool idle_before;               /* nothing was on its way when it began */
     double bytes_per_s, latency_ns; /* 0: not known yet */
+    double late_bytes;              /* of the last read that latency was learned from */
 };
 /* `bytes` more are on their way, besides `inflight` that were. */
 void worth_meter_begin(struct worth_meter *m, uint64_t bytes, uint64_t inflight, uint64_t now_ns);
 /* `bytes` came (ok), or did not; `inflight` are left. */
 void worth_meter_end(struct worth_meter *m, uint64_t bytes, bool ok, uint64_t inflight,
                      uint64_t now_ns);
+/* Whether anything has been read. */
+bool worth_meter_knows(const struct worth_meter *m);
 /* Rate and latency as they are now: what has been on its way for long counts before it comes. */
 void worth_meter_now(const struct worth_meter *m, uint64_t inflight, uint64_t now_ns,
                      struct worth_speed *speed);

@@ -18,6 +18,8 @@ struct store {
     struct kvc_ns *ns;
     uint32_t block_tokens;
     uint64_t block_bytes;
+    uint32_t chunk;                       /* tokens that are computed at a time, or none of them */
+    uint64_t prefill_ns, prefill_fs_pair; /* as in options */
     bool wait;
 };
 
@@ -87,6 +89,9 @@ int store_open(const struct store_options *o, const struct kv *kv, char why[STOR
     s->block_tokens = kv->setup.block_tokens;
     s->block_bytes = kv->is->block_bytes(kv);
     s->wait = o->wait;
+    s->chunk = kv->setup.model->chunk;
+    s->prefill_ns = o->prefill_ns;
+    s->prefill_fs_pair = o->prefill_fs_pair;
     const uint64_t blocks = 2 * ((s->block_bytes + ALIGN - 1) / ALIGN * ALIGN);
     const struct kvc_options options = {.socket = o->socket,
                                         .name = "kvcache-worker",
@@ -172,17 +177,52 @@ static int take_hold(struct store *s, struct store_seq *seq, struct kv *kv, stru
     return 0;
 }
 
+/* ---- load or recompute ---- */
+
+/* Chunks in which the tokens from .. to - 1 are computed. */
+static uint64_t chunks(const struct store *s, uint32_t from, uint32_t to)
+{
+    return to > from ? (to - 1) / s->chunk - from / s->chunk + 1 : 0;
+}
+
+/* What it saves that tokens from .. cached - 1 are there, of those up to `last` that have to be. A
+ * chunk is computed whole, so a prompt of a few tokens costs as much as one of a chunk. */
+static double saved_ns(const struct store *s, uint32_t from, uint32_t cached, uint32_t last)
+{
+    const double whole = (double)(chunks(s, from, last) - chunks(s, cached, last)) * s->chunk;
+    const double pairs = ((double)cached + from) * ((double)cached - from) / 2;
+    return (double)s->prefill_ns * whole + 1e-6 * (double)s->prefill_fs_pair * pairs;
+}
+
+/* The daemon weighs token by token, which is what the session told it that they cost; what whole
+ * chunks cost is weighed here. KVC_F_ALL: all that is cached is quicker loaded. 0: as the daemon
+ * says. */
+static unsigned worth_flag(struct store *s, const struct kvc_seq *keys, uint32_t from)
+{
+    struct kvc_prefix p;
+    if (s->prefill_ns == 0 && s->prefill_fs_pair == 0)
+        return 0;
+    if (kvc_lookup(s->ns, keys, KVC_F_ALL, &p) < 0)
+        return 0; /* acquire says what is wrong */
+    const uint32_t last = keys->tokens - 1, cached = p.tokens < last ? p.tokens : last;
+    return cached > from && (double)p.load_us * 1e3 <= saved_ns(s, from, cached, last) ? KVC_F_ALL
+                                                                                       : 0;
+}
+
+/* ---- acquire ---- */
+
 /* Holds what is cached of tokens[0 .. n) in blocks that end after `from`. NULL: nothing. */
 static int acquire(struct store *s, const uint32_t *tokens, uint32_t n, uint32_t from,
                    struct kvc_hold **ret_hold, char *why)
 {
-    const struct kvc_acquire_options options = {
+    struct kvc_acquire_options options = {
         .flags = s->wait ? KVC_F_WAIT : 0, .from_tokens = from, .timeout_ms = LONG_MS};
     struct kvc_seq *keys;
     struct kvc_hold *hold = NULL;
     int rc = kvc_seq_new(s->ns, tokens, n, NULL, 0, &keys);
     if (rc < 0)
         return call_failed(s, "keys", rc, why);
+    options.flags |= worth_flag(s, keys, from);
     rc = kvc_acquire(s->ns, keys, &options, &hold);
     kvc_seq_free(&keys);
     *ret_hold = NULL;

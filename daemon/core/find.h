@@ -140,5 +140,8 @@ uint32_t worth_cut(struct core *c, const struct find *f);
 uint64_t worth_load_now(struct core *c, const struct find *f);
 /* After a cut: sees now and then whether the disk has become faster. */
 void worth_probe(struct core *c, const struct find *f);
+/* Somebody has stated what prefill costs: where nothing is known of the disk, a block is read, so
+ * that the first request can be weighed. */
+void worth_probe_first(struct core *c);
 
 #endif

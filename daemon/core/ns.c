@@ -4,6 +4,7 @@
 
 #include "core__.h"
 #include "cursor.h"
+#include "find.h"
 #include "regions.h"
 
 #define NS_ID_SLOT_BITS 16
@@ -372,6 +373,8 @@ int core_ns_open(struct core *c, struct core_client *cl, const struct core_ns_sp
         return err;
     }
     cost_state(cl, ns->id, spec);
+    if (spec->prefill_ns_per_token != 0 || spec->prefill_ns_per_token_pair != 0)
+        worth_probe_first(c);
     *ret_nnear = ns_near(c, ns, ret_near);
     *ret_ns = ns;
     return 0;

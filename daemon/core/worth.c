@@ -5,6 +5,8 @@
 /* While everything is quicker computed, one block that often is loaded nevertheless: how else would
  * it be found out that the disk has become faster. */
 #define PROBE_MS 1000u
+/* Blocks that are looked at for one to read when nothing is known of the disk. */
+#define FIRST_LOOK 4096u
 
 /* What the blocks first .. end - 1 of a group take. */
 struct span {
@@ -124,19 +126,39 @@ uint64_t worth_load_now(struct core *c, const struct find *f)
     return (uint64_t)worth_load_ns(&speed, &load);
 }
 
+static bool probe_may(const struct core *c)
+{
+    return c->now_ms >= c->probe_ms && c->reading_bytes == 0 && c->wanted_bytes == 0;
+}
+
+/* Whether the block is one to be read, and so was. */
+static bool probe_took(struct core *c, struct block *b)
+{
+    if (block_ready(b) || b->moving > 0)
+        return false;
+    c->probe_ms = c->now_ms + PROBE_MS;
+    c->m.prefetches += load_begin(c, b) == 0;
+    return true;
+}
+
 void worth_probe(struct core *c, const struct find *f)
 {
-    if (c->now_ms < c->probe_ms || c->reading_bytes > 0 || c->wanted_bytes > 0)
+    if (!probe_may(c))
         return;
-    for (uint32_t g = 0; g < f->seq->ngroups; g++) {
-        for (uint32_t i = 0; i < f->lead[g]; i++) {
-            struct block *b = &c->blocks[c->found[f->at[g] + i]];
-            if (block_ready(b) || b->moving > 0)
-                continue;
-            c->probe_ms = c->now_ms + PROBE_MS;
-            c->m.prefetches += load_begin(c, b) == 0;
+    for (uint32_t g = 0; g < f->seq->ngroups; g++)
+        for (uint32_t i = 0; i < f->lead[g]; i++)
+            if (probe_took(c, &c->blocks[c->found[f->at[g] + i]]))
+                return;
+}
+
+void worth_probe_first(struct core *c)
+{
+    if (!c->load_or_recompute || !c->cfg.disk || !probe_may(c) || worth_meter_knows(&c->meter))
+        return;
+    for (uint32_t no = 0; no < MIN(c->blocks_high, FIRST_LOOK); no++) {
+        struct block *b = &c->blocks[no];
+        if (b->state == BLOCK_PRESENT && !(b->flags & BLOCK_F_HOST) && probe_took(c, b))
             return;
-        }
     }
 }
 

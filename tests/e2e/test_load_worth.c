@@ -118,6 +118,34 @@ START_TEST(a_prompt_is_not_loaded_from_a_disk_that_is_slower_than_prefill)
 }
 END_TEST
 
+/* After a start nothing is known of the disk. Who states a cost has a block read, and no other; so
+ * the first request is weighed. */
+START_TEST(the_first_prompt_after_a_start_is_weighed)
+{
+    start(sets, NULL, 0);
+    store_all();
+    kvc_close(&k);
+    rig_stop(&rig);
+    ck_assert_int_eq(rig_try(&rig, sets, "read:1-=600ms"), 0);
+    k = rig_open(&rig, 4 * MIB);
+    struct kvc_ns_spec spec = rig_spec("m", BT, BYTES);
+    ck_assert_int_eq(kvc_ns_open(k, &spec, &ns), 0);
+    ck_assert_uint_eq(rig_stat(k, "core.prefetches"), 0);
+    spec.prefill_ns_per_token = CHEAP;
+    ck_assert_int_eq(kvc_ns_open(k, &spec, &ns), 0);
+    ck_assert_uint_eq(rig_stat(k, "core.prefetches"), 1);
+    while (rig_stat(k, "core.loads_in_flight") > 0)
+        rig_sleep_ms(10);
+    ck_assert_int_eq(kvc_ns_open(k, &spec, &ns), 0);
+    ck_assert_uint_eq(rig_stat(k, "core.prefetches"), 1);
+    const struct kvc_prefix p = acquire(0, 0);
+    ck_assert_uint_eq(p.tokens, 0);
+    ck_assert_uint_eq(p.cached_tokens, ALL);
+    ck_assert_uint_eq(p.group[0].reason, KVC_MISS_NOT_WORTH);
+    teardown();
+}
+END_TEST
+
 static struct kvc_prefix lookup_in(struct kvc_ns *in)
 {
     struct kvc_seq seq = seq_of(0);
@@ -309,6 +337,7 @@ int main(void)
     TCase *t = tcase_create("worth");
     tcase_set_timeout(t, 280);
     tcase_add_test(t, a_prompt_is_not_loaded_from_a_disk_that_is_slower_than_prefill);
+    tcase_add_test(t, the_first_prompt_after_a_start_is_weighed);
     tcase_add_test(t, a_cost_counts_for_the_session_that_states_it);
     tcase_add_test(t, what_is_dear_to_compute_is_loaded);
     tcase_add_loop_test(t, without_a_cost_or_with_the_switch_off_all_is_loaded, 0, 2);

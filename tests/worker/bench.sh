@@ -96,7 +96,10 @@ runs ttft --preset tiny --choose --tokens 16,64 --read-delay-ms 5 --rounds 1 --d
 for tokens in 16 64; do
     is "$(value "\"tokens\":$tokens,\"read_delay_ms\":5" choice_loads) >= 0"
     is "$(value "\"tokens\":$tokens,\"read_delay_ms\":5" choice_right) <= 1"
+    is "$(value "\"tokens\":$tokens,\"read_delay_ms\":5" choice_lost) >= 0"
 done
+runs ttft --preset tiny --choose --tokens 16,64 --rounds 1 --dir "$dir"
+has 'lost by the others: [0-9.]* ms, [0-9.]* %'
 
 # quality: fp32 is fp32, and fewer bits are further from it.
 refused 2 "no token id" quality --preset tiny --ids "$KVC_SOURCE_DIR/README.md"

@@ -192,6 +192,30 @@ START_TEST(hidden_states_are_stored_and_not_k_and_v)
 }
 END_TEST
 
+/* 2 n d L H: K and V, tokens, head size, layers, heads, of 4 bytes each; of whole blocks. */
+START_TEST(what_the_daemon_stores_is_as_the_formula_says)
+{
+    const struct model_config *c = &bits_model.is;
+    const uint64_t token_bytes = 2ull * c->head_size * c->layers * c->kv_heads * sizeof(float);
+    static const uint32_t sizes[] = {2, 16, 64};
+    for (uint32_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        const struct bits_setup setup = {.strategy = &kv_paged, .block = sizes[i]};
+        struct store *store = open_store(&setup, false);
+        struct kvc *k = store_session(store);
+        const uint64_t before = rig_stat(k, "core.bytes_stored");
+        const uint64_t memory = rig_stat(k, "core.bytes_in_memory");
+        uint32_t token[N];
+        float logits[BITS_VOCAB];
+        bits_tokens(token, N);
+        (void)turn(store, &setup, token, N, 0, logits);
+        const uint64_t n = (N + sizes[i] - 1) / sizes[i] * sizes[i];
+        ck_assert_uint_eq(rig_stat(k, "core.bytes_stored") - before, n * token_bytes);
+        ck_assert_uint_eq(rig_stat(k, "core.bytes_in_memory") - memory, n * token_bytes);
+        store_close(&store);
+    }
+}
+END_TEST
+
 /* ---- tiers, processes, deaths ---- */
 
 static const struct bits_setup paged = {.strategy = &kv_paged, .block = 16};
@@ -303,6 +327,38 @@ START_TEST(the_daemon_dies_while_its_blocks_are_read)
     sequence_end(&seq);
     store_close(&store);
     rig_restart(&rig, storage);
+}
+END_TEST
+
+/* ---- load or recompute ---- */
+
+/* A token costs less than a read that takes 200 ms, and the chunk that it is computed in ten times
+ * as much. The first prompt is loaded because nothing is known of the disk yet. */
+START_TEST(a_short_prompt_costs_a_whole_chunk)
+{
+    enum { SHORT = 3, DELAY_MS = 200 };
+    const struct bits_setup setup = {.strategy = &kv_paged, .block = 2};
+    const uint64_t token_ns = DELAY_MS * UINT64_C(1000000) / SHORT * 4 / 5;
+    const struct store_options options = {
+        .socket = rig.socket, .must_connect = true, .prefill_ns = token_ns};
+    uint32_t token[2][SHORT];
+    float logits[BITS_VOCAB];
+    struct store *store = open_store(&setup, false);
+    for (uint32_t i = 0; i < 2; i++) {
+        bits_tokens(token[i], SHORT);
+        token[i][0] = i;
+        (void)turn(store, &setup, token[i], SHORT, 0, logits);
+    }
+    rig_drain(store_session(store));
+    store_close(&store);
+    rig_stop(&rig);
+    ck_assert_int_eq(rig_try(&rig, storage, "read:1-=200ms"), 0);
+    struct kv *kv = bits_kv(&setup);
+    ck_assert_msg(store_open(&options, kv, why, &store) == 0, "%s", why);
+    for (uint32_t i = 0; i < 2; i++)
+        ck_assert_uint_eq(turn(store, &setup, token[i], SHORT, 0, logits), SHORT - 1);
+    kv->is->destroy(kv);
+    store_close(&store);
 }
 END_TEST
 
@@ -482,10 +538,12 @@ static Suite *worker_suite(void)
     tcase_set_timeout(tc, 600);
     tcase_add_test(tc, what_is_offloaded_takes_two_layers_and_what_the_daemon_has_not);
     tcase_add_test(tc, hidden_states_are_stored_and_not_k_and_v);
+    tcase_add_test(tc, what_the_daemon_stores_is_as_the_formula_says);
     tcase_add_test(tc, a_conversation_goes_on_after_both_have_died);
     tcase_add_test(tc, what_went_to_storage_and_came_back_is_the_same);
     tcase_add_test(tc, another_process_has_computed_it);
     tcase_add_test(tc, the_daemon_dies_while_its_blocks_are_read);
+    tcase_add_test(tc, a_short_prompt_costs_a_whole_chunk);
     tcase_add_test(tc, a_prompt_that_the_daemon_has_no_room_for_is_computed_all_the_same);
     tcase_add_test(tc, a_block_that_was_wrong_when_it_was_stored_changes_the_answer);
     tcase_add_test(tc, a_block_that_is_damaged_after_its_commit_is_a_miss);

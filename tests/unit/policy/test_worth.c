@@ -265,6 +265,47 @@ START_TEST(one_quick_read_raises_what_was_slow)
 }
 END_TEST
 
+/* A read alone: what the disk is like when it begins and when it is over. */
+static uint64_t read_alone(struct worth_meter *m, uint64_t now, uint64_t bytes, uint64_t ns)
+{
+    worth_meter_begin(m, bytes, 0, now);
+    worth_meter_end(m, bytes, true, 0, now + ns);
+    return now + ns + SEC;
+}
+
+static uint64_t load_ns(const struct worth_meter *m, uint64_t now, uint64_t bytes)
+{
+    const struct worth_speed speed = speed_at(m, 0, now);
+    const struct worth_load load = {.disk_bytes = bytes};
+    return (uint64_t)worth_load_ns(&speed, &load);
+}
+
+/* One block in 50 ms is no rate: 64 of them were taken to last 3.2 s, and were not tried. */
+START_TEST(the_first_small_read_is_latency)
+{
+    struct worth_meter m = {0};
+    uint64_t now = read_alone(&m, SEC, 65536, 50 * MS);
+    ck_assert_uint_eq(load_ns(&m, now, 65536), 50 * MS);
+    ck_assert_uint_eq(load_ns(&m, now, 4 * MIB), 50 * MS);
+    now = read_alone(&m, now, MIB, 51 * MS); /* it takes no longer: still no rate */
+    ck_assert_uint_eq(speed_at(&m, 0, now).disk_bytes_per_s, 0);
+    now = read_much(&m, now, 1000, 50 * MS);
+    ck_assert_uint_le(load_ns(&m, now, 65536), 60 * MS);
+}
+END_TEST
+
+/* Of 100 MiB/s, found out without a read that is deep. */
+START_TEST(small_reads_that_take_as_long_as_they_are_large_tell_the_rate)
+{
+    struct worth_meter m = {0};
+    uint64_t now = read_alone(&m, SEC, 65536, MS);
+    now = read_alone(&m, now, 2 * MIB, 20 * MS);
+    ck_assert_uint_ge(load_ns(&m, now, 2 * MIB), 19 * MS);
+    ck_assert_uint_le(load_ns(&m, now, 2 * MIB), 22 * MS);
+    ck_assert_uint_le(load_ns(&m, now, 65536), 2 * MS);
+}
+END_TEST
+
 static Suite *suite(void)
 {
     Suite *s = suite_create("worth");
@@ -286,6 +327,8 @@ static Suite *suite(void)
     tcase_add_test(t, what_comes_late_and_at_once_is_slow);
     tcase_add_test(t, what_fails_says_nothing_of_the_rate);
     tcase_add_test(t, one_quick_read_raises_what_was_slow);
+    tcase_add_test(t, the_first_small_read_is_latency);
+    tcase_add_test(t, small_reads_that_take_as_long_as_they_are_large_tell_the_rate);
     suite_add_tcase(s, t);
     return s;
 }
