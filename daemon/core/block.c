@@ -327,8 +327,20 @@ void block_hold(struct core *c, struct block *b)
     }
 }
 
+/* Its hold stays for now. False: it cannot. */
+static bool unhold_later(struct core *c, const struct block *b)
+{
+    if (b->state != BLOCK_PRESENT || c->nup == CORE_UPS)
+        return false;
+    c->up[c->nup++] = block_no(c, b);
+    return true;
+}
+
+/* What is before it and held for it alone goes too: a slice of all chains in a turn, and a few
+ * blocks for each hold. The rest goes on in unhold_step(). */
 void block_unhold_quietly(struct core *c, struct block *b)
 {
+    uint32_t most = MAX(c->up_left, work_of_slice(c) / 16);
     for (;; b = &c->blocks[b->parent]) {
         const bool kept = block_keeps_above(c, b);
         MUST(b->leases > 0);
@@ -337,7 +349,23 @@ void block_unhold_quietly(struct core *c, struct block *b)
         unevictable_unheld(c, b);
         if (!kept || block_keeps_above(c, b))
             return;
+        c->work += WORK_LOOK;
+        c->up_left -= c->up_left > 0;
+        if (most > 1)
+            most--;
+        else if (unhold_later(c, &c->blocks[b->parent]))
+            return;
     }
+}
+
+bool unhold_step(struct core *c)
+{
+    if (c->nup == 0)
+        return false;
+    struct block *b = &c->blocks[c->up[0]];
+    c->up[0] = c->up[--c->nup];
+    block_unhold(c, b);
+    return c->nup > 0;
 }
 
 void block_unhold(struct core *c, struct block *b)

@@ -308,7 +308,7 @@ static void check_holders(struct core *c, const struct tally *t)
         open += r->open - r->busy;
         holds += r->held != CORE_NONE;
     }
-    holds += asks_hold(c);
+    holds += asks_hold(c) + c->nup;
     MUST(holds + t->kept == t->holds && bytes == c->m.leased_bytes && open == t->claims);
     MUST(pool_used(c->leases) == c->m.leases && pool_used(c->reservations) == c->m.reservations);
     uint64_t promised = 0;

@@ -52,6 +52,7 @@ enum block_flag {
 
 #define BLOCK_COPIES_MAX 511u
 #define BLOCK_HOLDS_MAX  ((1u << 23) - 1)
+#define CORE_UPS         64u /* holds of chains that are let go of in slices */
 #define BLOCK_PINS_MAX   255u
 
 /* One block: 88 bytes. The first cache line answers a lookup. */
@@ -388,6 +389,8 @@ struct core {
     struct list_node unpinning; /* pins that have ended, as these */
     struct list_node unasked;   /* core_ask of nobody any more, as these */
     uint32_t end_left;          /* blocks that leases may still let go of at once in this turn */
+    uint32_t up_left;           /* and chains, of blocks that are before what was held */
+    uint32_t up[CORE_UPS], nup; /* blocks from which that goes on; held till then */
     struct list_node short_of_room; /* core_waiter of stores */
 
     /* Clean blocks in the order in which their host copies go: a ring of record numbers. */
@@ -983,9 +986,6 @@ void core__explain(struct core *c, const struct block *b, struct core_explanatio
 void lease_free(struct core *c, struct lease *l);
 /* Its client has no more to do with it: it is freed, or will be with its last use. */
 void lease_end(struct core *c, struct lease *l);
-/* A slice of letting go of the blocks of large leases that have ended; true: there are more. */
-bool lease_step(struct core *c);
-void lease_turn(struct core *c); /* a turn begins */
 /* NULL: the client has no such lease. */
 struct lease *lease_by_id(struct core *c, const struct core_client *cl, uint64_t id);
 /* Somebody needs its blocks, and what it holds on a device, whatever its client does. */

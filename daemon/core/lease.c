@@ -79,7 +79,7 @@ void lease_free(struct core *c, struct lease *l)
 
 void lease_turn(struct core *c)
 {
-    c->end_left = work_of_slice(c);
+    c->end_left = c->up_left = work_of_slice(c);
 }
 
 /* At once, unless others have let go of much in this turn. */

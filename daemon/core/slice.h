@@ -83,4 +83,13 @@ bool ask_step(struct core *c);
 /* The lookup at hand is one that is done in one piece. */
 void ask_leave(struct core *c);
 
+/* lease.c: a turn begins. */
+void lease_turn(struct core *c);
+/* A slice of letting go of the blocks of large leases that have ended; true: there are more. */
+bool lease_step(struct core *c);
+
+/* block.c: a slice of letting go of what was held before a block in its chain; true: there is more.
+ */
+bool unhold_step(struct core *c);
+
 #endif

@@ -156,7 +156,7 @@ static void name_long(void)
 static void nothing_is_held(void)
 {
     for (unsigned n = 0; asks_hold(s.core) > 0; n++) { /* what was called off goes in slices */
-        ck_assert_uint_lt(n, LONG_BLOCKS / 10);
+        ck_assert_uint_lt(n, 2 * LONG_BLOCKS / 10);
         sr_turn(&s, 0);
     }
     ck_assert_uint_eq(sr_metric(&s, "calls") + s.kept, 0);
